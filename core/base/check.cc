@@ -1,0 +1,13 @@
+#include "core/base/check.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace ckpt {
+
+void CheckFailed(const char* condition, const char* file, int line) {
+  std::fprintf(stderr, "%s:%d: check failed: %s\n", file, line, condition);
+  std::abort();
+}
+
+}  // namespace ckpt

@@ -1,0 +1,147 @@
+#include "core/base/hash.h"
+
+#include <array>
+#include <utility>
+
+#include <isa-l/crc.h>
+#include <openssl/evp.h>
+#include <xxhash.h>
+
+#include "core/base/check.h"
+
+namespace ckpt {
+namespace {
+
+// ISA-L takes lengths as int (CRC-32C) or uint64_t; pieces of 1 GiB suit both.
+constexpr std::size_t kMaxCrcPiece = std::size_t{1} << 30;
+
+// The reflected Castagnoli polynomial.
+constexpr std::uint32_t kCrc32cPolynomial = 0x82F63B78;
+
+// a·b modulo the polynomial, both reflected (bit 31 is x⁰). Horner over the bits of a.
+std::uint32_t MultiplyModulo(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t product = 0;
+  for (std::uint32_t bit = 0x80000000U; bit != 0; bit >>= 1) {
+    if ((a & bit) != 0) product ^= b;
+    b = (b & 1U) != 0 ? (b >> 1) ^ kCrc32cPolynomial : b >> 1;
+  }
+  return product;
+}
+
+}  // namespace
+
+struct Hasher::Impl {
+  HashAlgorithm algorithm;
+  XXH3_state_t* xxh3 = nullptr;
+  EVP_MD_CTX* sha256 = nullptr;
+
+  explicit Impl(HashAlgorithm a) : algorithm(a) {
+    if (algorithm == HashAlgorithm::kXxh3) {
+      xxh3 = XXH3_createState();
+      CKPT_CHECK(xxh3 != nullptr && XXH3_128bits_reset(xxh3) == XXH_OK);
+    } else {
+      sha256 = EVP_MD_CTX_new();
+      CKPT_CHECK(sha256 != nullptr && EVP_DigestInit_ex(sha256, EVP_sha256(), nullptr) == 1);
+    }
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  ~Impl() {
+    XXH3_freeState(xxh3);
+    EVP_MD_CTX_free(sha256);
+  }
+};
+
+std::string_view HashName(HashAlgorithm algorithm) {
+  return algorithm == HashAlgorithm::kXxh3 ? "xxh3" : "sha256";
+}
+
+Hasher::Hasher(HashAlgorithm algorithm) : impl_(std::make_unique<Impl>(algorithm)) {}
+Hasher::Hasher(Hasher&&) noexcept = default;
+Hasher& Hasher::operator=(Hasher&&) noexcept = default;
+Hasher::~Hasher() = default;
+
+void Hasher::Update(ByteSpan bytes) {
+  if (bytes.empty()) return;
+  if (impl_->algorithm == HashAlgorithm::kXxh3) {
+    CKPT_CHECK(XXH3_128bits_update(impl_->xxh3, bytes.data(), bytes.size()) == XXH_OK);
+  } else {
+    CKPT_CHECK(EVP_DigestUpdate(impl_->sha256, bytes.data(), bytes.size()) == 1);
+  }
+}
+
+std::string Hasher::Finish() {
+  std::array<std::byte, 32> digest{};
+  std::size_t size = 0;
+  if (impl_->algorithm == HashAlgorithm::kXxh3) {
+    XXH128_canonical_t canonical;
+    XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(impl_->xxh3));
+    size = sizeof(canonical.digest);
+    for (std::size_t i = 0; i < size; ++i) digest[i] = std::byte{canonical.digest[i]};
+  } else {
+    unsigned length = 0;
+    CKPT_CHECK(EVP_DigestFinal_ex(impl_->sha256, reinterpret_cast<unsigned char*>(digest.data()),
+                                  &length) == 1);
+    size = length;
+  }
+  return HexOf(ByteSpan(digest).first(size));
+}
+
+std::string HashHex(HashAlgorithm algorithm, ByteSpan bytes) {
+  Hasher hasher(algorithm);
+  hasher.Update(bytes);
+  return hasher.Finish();
+}
+
+std::uint32_t Crc32(ByteSpan bytes, std::uint32_t crc) {
+  while (!bytes.empty()) {
+    const ByteSpan piece = bytes.first(std::min(bytes.size(), kMaxCrcPiece));
+    crc = crc32_gzip_refl(crc, reinterpret_cast<const unsigned char*>(piece.data()), piece.size());
+    bytes = bytes.subspan(piece.size());
+  }
+  return crc;
+}
+
+std::uint32_t Crc32c(ByteSpan bytes, std::uint32_t crc) {
+  // ISA-L's crc32_iscsi neither inverts its start value nor its result.
+  crc = ~crc;
+  while (!bytes.empty()) {
+    const ByteSpan piece = bytes.first(std::min(bytes.size(), kMaxCrcPiece));
+    crc = crc32_iscsi(
+        reinterpret_cast<unsigned char*>(const_cast<std::byte*>(piece.data())),  // reads only
+        static_cast<int>(piece.size()), crc);
+    bytes = bytes.subspan(piece.size());
+  }
+  return ~crc;
+}
+
+std::uint32_t Crc32cConcat(std::uint32_t crc_a, std::uint32_t crc_b, std::uint64_t length_b) {
+  // Appending n zero bytes multiplies a CRC by x^(8n): square-and-multiply, 64 steps at most.
+  std::uint32_t power = 0x00800000U;  // x⁸ in reflected order
+  std::uint32_t shift = 0x80000000U;  // x⁰
+  for (std::uint64_t n = length_b; n != 0; n >>= 1) {
+    if ((n & 1) != 0) shift = MultiplyModulo(shift, power);
+    power = MultiplyModulo(power, power);
+  }
+  return MultiplyModulo(crc_a, shift) ^ crc_b;
+}
+
+std::string Hex32(std::uint32_t value) {
+  std::string text(8, '0');
+  for (int i = 7; i >= 0; --i, value >>= 4) {
+    text[static_cast<std::size_t>(i)] = "0123456789abcdef"[value & 0xF];
+  }
+  return text;
+}
+
+std::string HexOf(ByteSpan bytes) {
+  std::string text;
+  text.reserve(bytes.size() * 2);
+  for (const std::byte b : bytes) {
+    text += "0123456789abcdef"[std::to_integer<unsigned>(b) >> 4];
+    text += "0123456789abcdef"[std::to_integer<unsigned>(b) & 0xF];
+  }
+  return text;
+}
+
+}  // namespace ckpt

@@ -1,0 +1,52 @@
+// Checksums and digests: XXH3-128 (tensors), SHA-256 (accounts), CRC-32 (zip), CRC-32C (file blocks).
+#ifndef CKPT_CORE_BASE_HASH_H_
+#define CKPT_CORE_BASE_HASH_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "core/base/bytes.h"
+
+namespace ckpt {
+
+enum class HashAlgorithm : std::uint8_t { kXxh3, kSha256 };
+
+// "xxh3", "sha256".
+std::string_view HashName(HashAlgorithm algorithm);
+
+// A running digest. One thread.
+class Hasher {
+ public:
+  explicit Hasher(HashAlgorithm algorithm);
+  Hasher(Hasher&&) noexcept;
+  Hasher& operator=(Hasher&&) noexcept;
+  ~Hasher();
+
+  void Update(ByteSpan bytes);
+  // Lower-case hex: 32 digits of XXH3-128 (big-endian, as xxhsum prints it), or 64 of SHA-256. Ends the use of this.
+  [[nodiscard]] std::string Finish();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+[[nodiscard]] std::string HashHex(HashAlgorithm algorithm, ByteSpan bytes);
+
+// CRC-32 as in zip (polynomial 0x04C11DB7, reflected). `crc` continues an earlier value; 0 starts.
+[[nodiscard]] std::uint32_t Crc32(ByteSpan bytes, std::uint32_t crc = 0);
+// CRC-32C (Castagnoli, reflected), with the same convention.
+[[nodiscard]] std::uint32_t Crc32c(ByteSpan bytes, std::uint32_t crc = 0);
+// CRC-32C of A‖B from those of A and B and B's length, without the bytes.
+[[nodiscard]] std::uint32_t Crc32cConcat(std::uint32_t crc_a, std::uint32_t crc_b,
+                                         std::uint64_t length_b);
+
+// Lower-case hex, 8 digits.
+[[nodiscard]] std::string Hex32(std::uint32_t value);
+[[nodiscard]] std::string HexOf(ByteSpan bytes);
+
+}  // namespace ckpt
+
+#endif  // CKPT_CORE_BASE_HASH_H_

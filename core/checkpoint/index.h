@@ -1,0 +1,146 @@
+// CheckpointIndex: what a checkpoint holds, whatever container it lies in.
+#ifndef CKPT_CORE_CHECKPOINT_INDEX_H_
+#define CKPT_CORE_CHECKPOINT_INDEX_H_
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/tensor/box.h"
+#include "core/tensor/dtype.h"
+#include "core/tensor/shape.h"
+
+namespace ckpt {
+
+// Number of a file in `CheckpointIndex::files()`.
+using FileId = std::uint32_t;
+// Number of a text in `CheckpointIndex::encodings()`: how the bytes of a chunk become elements.
+using EncodingId = std::uint32_t;
+// Number of an interned Dims.
+using DimsId = std::uint32_t;
+
+// A stored hyper-rectangle of a global tensor: which box, and which bytes of which file. 32 bytes: an index of a large
+// run holds millions.
+struct Chunk {
+  DimsId offsets = 0;
+  DimsId sizes = 0;
+  FileId file = 0;
+  EncodingId encoding = 0;
+  std::uint64_t offset_bytes = 0;  // of the stored item, framing included
+  std::uint64_t size_bytes = 0;
+};
+
+// The logical whole, independent of any mesh.
+struct GlobalTensor {
+  std::string key;
+  DType dtype = DType::kFloat32;
+  Dims shape;
+  std::uint64_t first_chunk = 0;
+  std::uint64_t num_chunks = 0;
+};
+
+// A small entry that is no tensor: a scalar, a byte blob, a configuration.
+struct ObjectEntry {
+  std::string key;
+  FileId file = 0;
+  EncodingId encoding = 0;
+  std::uint64_t offset_bytes = 0;
+  std::uint64_t size_bytes = 0;
+};
+
+// Distinct Dims stored once. Equal dims have equal ids.
+class DimsPool {
+ public:
+  DimsId Intern(DimsView dims);
+  [[nodiscard]] DimsView Get(DimsId id) const {
+    return std::span(values_).subspan(starts_[id], starts_[id + 1] - starts_[id]);
+  }
+  [[nodiscard]] std::size_t size() const { return starts_.size() - 1; }
+
+ private:
+  void Grow();
+
+  std::vector<std::int64_t> values_;
+  std::vector<std::uint64_t> starts_ = {0};
+  std::vector<DimsId> slots_;  // open addressing; kEmptySlot where free
+};
+
+// Metadata of a whole checkpoint. Immutable once built by IndexBuilder; const methods are thread-safe.
+class CheckpointIndex {
+ public:
+  // In byte order of the key.
+  [[nodiscard]] std::span<const GlobalTensor> tensors() const { return tensors_; }
+  [[nodiscard]] std::span<const ObjectEntry> objects() const { return objects_; }
+  [[nodiscard]] std::span<const Chunk> chunks() const { return chunks_; }
+  [[nodiscard]] std::span<const Chunk> chunks(const GlobalTensor& tensor) const {
+    return std::span(chunks_).subspan(tensor.first_chunk, tensor.num_chunks);
+  }
+  // Names relative to the checkpoint's directory.
+  [[nodiscard]] std::span<const std::string> files() const { return files_; }
+  [[nodiscard]] std::span<const std::string> encodings() const { return encodings_; }
+  [[nodiscard]] const std::string& encoding(const Chunk& chunk) const {
+    return encodings_[chunk.encoding];
+  }
+
+  [[nodiscard]] DimsView offsets(const Chunk& chunk) const { return dims_.Get(chunk.offsets); }
+  [[nodiscard]] DimsView sizes(const Chunk& chunk) const { return dims_.Get(chunk.sizes); }
+  [[nodiscard]] Box box(const Chunk& chunk) const;
+
+  // nullptr if there is none.
+  [[nodiscard]] const GlobalTensor* FindTensor(std::string_view key) const;
+  [[nodiscard]] const ObjectEntry* FindObject(std::string_view key) const;
+
+  // What reading the metadata found: warnings, and errors that concern single tensors (their `tensor` is set). Such a
+  // tensor must not be delivered.
+  [[nodiscard]] const std::vector<Problem>& problems() const { return problems_; }
+  // The errors about one key.
+  [[nodiscard]] Status CheckDeliverable(std::string_view key) const;
+
+ private:
+  friend class IndexBuilder;
+  std::vector<GlobalTensor> tensors_;
+  std::vector<ObjectEntry> objects_;
+  std::vector<Chunk> chunks_;
+  std::vector<std::string> files_;
+  std::vector<std::string> encodings_;
+  DimsPool dims_;
+  std::vector<Problem> problems_;
+};
+
+// Collects tensors, chunks and objects in any order.
+class IndexBuilder {
+ public:
+  FileId AddFile(std::string_view name);  // the same name gives the same id
+  EncodingId AddEncoding(std::string_view name);
+  DimsId AddDims(DimsView dims) { return index_.dims_.Intern(dims); }
+  // Takes over dims interned elsewhere; earlier ids become invalid. For readers that intern while they parse.
+  void AdoptDims(DimsPool dims) { index_.dims_ = std::move(dims); }
+
+  // Starts a tensor; its chunks follow by AddChunk.
+  void AddTensor(std::string_view key, DType dtype, Dims shape);
+  void AddChunk(const Chunk& chunk);  // of the tensor started last
+  void AddChunk(const Box& box, FileId file, EncodingId encoding, std::uint64_t offset_bytes,
+                std::uint64_t size_bytes);
+  void AddObject(ObjectEntry object) { index_.objects_.push_back(std::move(object)); }
+  void AddProblem(Problem problem) { index_.problems_.push_back(std::move(problem)); }
+  void AddProblems(const Status& status);  // all of them, as errors
+  void ReserveChunks(std::size_t count) { index_.chunks_.reserve(count); }
+
+  // Sorts everything. Errors: kBadMetadata (a key twice).
+  Result<CheckpointIndex> Build();
+
+ private:
+  CheckpointIndex index_;
+  std::unordered_map<std::string, FileId> file_ids_;
+};
+
+// A warning as a Problem.
+Problem Warning(ErrorKind kind, std::string message, std::string file = {}, std::string tensor = {});
+
+}  // namespace ckpt
+
+#endif  // CKPT_CORE_CHECKPOINT_INDEX_H_

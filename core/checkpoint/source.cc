@@ -1,0 +1,15 @@
+#include "core/checkpoint/source.h"
+
+namespace ckpt {
+
+std::string_view ProtectionName(Protection protection) {
+  switch (protection) {
+    case Protection::kNone: return "none";
+    case Protection::kCrc32: return "crc32";
+    case Protection::kIntegrityJson: return "integrity.json";
+    case Protection::kManifest: return "manifest";
+  }
+  return "none";
+}
+
+}  // namespace ckpt

@@ -1,0 +1,68 @@
+// CheckpointSource: a checkpoint that can be read piecewise, whatever container holds it.
+#ifndef CKPT_CORE_CHECKPOINT_SOURCE_H_
+#define CKPT_CORE_CHECKPOINT_SOURCE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/checkpoint/index.h"
+#include "core/io/storage.h"
+
+namespace ckpt {
+
+// Where the elements of one chunk lie: element `i` (an index into the chunk's sizes) starts at byte
+// `offset_bytes + ElementBytes(dtype) * Σ strides[d]·i[d]` of `file`. Every such byte was checked to lie in the file.
+struct StoredArray {
+  std::shared_ptr<const ReadableFile> file;
+  std::uint64_t offset_bytes = 0;
+  DType dtype = DType::kFloat32;
+  Dims strides;             // in elements; may be zero or in any order, never negative
+  bool byte_swapped = false;  // big-endian elements
+  bool negated = false;       // torch's lazy negative: the value is minus what is stored
+  bool conjugated = false;    // torch's lazy conjugate
+};
+
+// An entry that is no tensor, rendered by the rule of docs/formats/objects.md.
+struct RenderedObject {
+  std::string type;  // "int", "dict", "Namespace", …: Python's name of the outermost type
+  std::string json;
+  std::vector<Problem> warnings;  // calls that its pickle asks for and nobody makes
+};
+
+// What proved the payload when a chunk was located or verified.
+enum class Protection : std::uint8_t { kNone, kCrc32, kIntegrityJson, kManifest };
+std::string_view ProtectionName(Protection protection);  // "none", "crc32", "integrity.json", "manifest"
+
+// Thread-safety: const methods may run concurrently.
+class CheckpointSource {
+ public:
+  virtual ~CheckpointSource() = default;
+
+  // Global tensors and the chunks that cover them. Valid as long as this object.
+  [[nodiscard]] virtual const CheckpointIndex& index() const = 0;
+
+  // Opens a chunk's stored item and finds its elements. A checksum that the item carries is verified first, which reads
+  // the item once.
+  //
+  // Errors: kMissingFile, kTruncated, kOutOfRange, kBadItem, kShapeMismatch or kDtypeMismatch (the item is not what the
+  //         index says), kSizeMismatch, kChecksum, kUnsupported (encoding), kResource.
+  // Cost: a few small reads, plus the item once if it carries a checksum or is compressed.
+  [[nodiscard]] virtual Result<StoredArray> Locate(const GlobalTensor& tensor,
+                                                   const Chunk& chunk) const = 0;
+
+  // Errors: kBadItem and the file errors of Locate.
+  [[nodiscard]] virtual Result<RenderedObject> ReadObject(const ObjectEntry& object) const = 0;
+
+  // Full size of a file that chunks name. Errors: kMissingFile, kUnsafePath.
+  [[nodiscard]] virtual Result<std::uint64_t> FileSize(FileId file) const = 0;
+
+  // The strongest checksum this format stores with every item, kNone if it has none.
+  [[nodiscard]] virtual Protection protection() const = 0;
+};
+
+}  // namespace ckpt
+
+#endif  // CKPT_CORE_CHECKPOINT_SOURCE_H_

@@ -1,0 +1,25 @@
+#include "core/io/path.h"
+
+#include <string>
+
+#include "core/base/quote.h"
+
+namespace ckpt {
+
+Result<Path> JoinInside(const Path& directory, std::string_view name) {
+  const auto refuse = [&](std::string_view rule) {
+    return Error(ErrorKind::kUnsafePath, rule).Actual(Quote(name));
+  };
+  if (name.find('\0') != std::string_view::npos) return refuse("path contains a NUL character");
+  if (name.empty()) return refuse("path is empty: it names the directory itself");
+  if (name.front() == '/') return refuse("path is absolute");
+  bool names_something = false;
+  for (const Path& part : Path(std::string(name))) {
+    if (part == "..") return refuse("path leaves the checkpoint's directory");
+    names_something = names_something || (part != "." && !part.empty());
+  }
+  if (!names_something) return refuse("path names the directory itself");
+  return directory / Path(std::string(name));
+}
+
+}  // namespace ckpt

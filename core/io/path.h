@@ -1,0 +1,23 @@
+// The one alias for file system paths, and the rule for names that come out of a file.
+#ifndef CKPT_CORE_IO_PATH_H_
+#define CKPT_CORE_IO_PATH_H_
+
+#include <string_view>
+
+#include <boost/filesystem/path.hpp>
+
+#include "core/base/result.h"
+
+namespace ckpt {
+
+using Path = boost::filesystem::path;
+
+// `directory / name` for a relative name found inside a file.
+//
+// Errors: kUnsafePath if the name is empty, absolute, contains a NUL or a "..", or is "." in disguise. Names are checked
+// as text: a link that the user placed in the directory is followed, one that a name would climb out by cannot exist.
+Result<Path> JoinInside(const Path& directory, std::string_view name);
+
+}  // namespace ckpt
+
+#endif  // CKPT_CORE_IO_PATH_H_

@@ -1,0 +1,53 @@
+// A directory that is filled beside its final name and appears under it by one atomic step.
+#ifndef CKPT_CORE_IO_STAGED_DIRECTORY_H_
+#define CKPT_CORE_IO_STAGED_DIRECTORY_H_
+
+#include <string>
+
+#include "core/base/result.h"
+#include "core/io/storage.h"
+
+namespace ckpt {
+
+// Commit protocol:
+//   1. everything is written below `<target>.partial`, each file synced;
+//   2. `Publish` syncs every directory below it, then renames it to `<target>` (with kReplace: exchanges the two and
+//      removes the old one afterwards), then syncs the parent.
+// Killed before the rename, a reader of `<target>` sees what was there before; after it, the new whole.
+class StagedDirectory {
+ public:
+  enum class IfTargetExists : std::uint8_t { kFail, kReplace };
+  enum class IfStagingExists : std::uint8_t { kDiscard, kKeep };
+
+  struct Options {
+    IfTargetExists if_target_exists = IfTargetExists::kFail;
+    IfStagingExists if_staging_exists = IfStagingExists::kDiscard;
+  };
+
+  // Errors: kAlreadyExists (the target is there and may not be replaced; names it), kNoSpace, kIo.
+  static Result<StagedDirectory> Open(Storage& storage, const Path& target, Options options);
+
+  // Where to write.
+  [[nodiscard]] const Path& path() const { return staging_; }
+  [[nodiscard]] const Path& target() const { return target_; }
+  // Whether an earlier, interrupted run left its files here (kKeep only).
+  [[nodiscard]] bool resumed() const { return resumed_; }
+
+  // Ends the use of this.
+  Status Publish();
+
+ private:
+  StagedDirectory(Storage& storage, Path target, Path staging, Options options)
+      : storage_(&storage), target_(std::move(target)), staging_(std::move(staging)),
+        options_(options) {}
+
+  Storage* storage_;
+  Path target_;
+  Path staging_;
+  Options options_;
+  bool resumed_ = false;
+};
+
+}  // namespace ckpt
+
+#endif  // CKPT_CORE_IO_STAGED_DIRECTORY_H_

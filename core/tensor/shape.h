@@ -1,0 +1,37 @@
+// Shapes: element counts per dim, checked before use.
+#ifndef CKPT_CORE_TENSOR_SHAPE_H_
+#define CKPT_CORE_TENSOR_SHAPE_H_
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/tensor/dtype.h"
+
+namespace ckpt {
+
+// One number per dim: a shape, an offset, strides in elements, an index.
+using Dims = std::vector<std::int64_t>;
+using DimsView = std::span<const std::int64_t>;
+
+// Product of a shape. Errors: kResource if it overflows 63 bits, kBadMetadata if a dim is negative.
+Result<std::int64_t> CountElements(DimsView shape);
+// Bytes of a dense tensor. Errors: as CountElements.
+Result<std::uint64_t> CountBytes(DimsView shape, DType dtype);
+
+// The same for shapes that were checked when they came in. CHECK-fails otherwise.
+[[nodiscard]] std::int64_t NumElements(DimsView shape);
+
+// C order: the last dim has stride 1. REQUIRES: the shape was checked.
+[[nodiscard]] Dims ContiguousStrides(DimsView shape);
+
+// "[3, 4]"
+[[nodiscard]] std::string FormatDims(DimsView dims);
+
+[[nodiscard]] bool SameDims(DimsView a, DimsView b);
+
+}  // namespace ckpt
+
+#endif  // CKPT_CORE_TENSOR_SHAPE_H_

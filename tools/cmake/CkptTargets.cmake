@@ -1,0 +1,64 @@
+# One CMake target per folder, its edges declared once.
+#
+#   ckpt_library(core/tensor HDRS box.h SRCS box.cc DEPS ckpt::core_base PRIVATE_DEPS fmt::fmt)
+#
+# makes `ckpt_core_tensor` and the alias `ckpt::core_tensor`. Headers go into a file set, so the build compiles each one
+# alone (CMAKE_VERIFY_INTERFACE_HEADER_SETS). The edges are recorded for tests/hygiene, which fails on an include that
+# follows none of them: every include is written from the root, so the include path cannot catch a wrong edge by itself.
+
+include_guard(GLOBAL)
+
+add_library(ckpt_warnings INTERFACE)
+target_compile_options(ckpt_warnings INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion
+  $<$<BOOL:${CKPT_WERROR}>:-Werror>
+  $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>
+  # GCC 12 reports false positives of these inside inlined std::string and std::vector code at -O2.
+  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict -Wno-stringop-overflow -Wno-array-bounds -Wno-maybe-uninitialized>)
+
+add_library(ckpt_sanitizers INTERFACE)
+if(CKPT_SANITIZE)
+  target_compile_options(ckpt_sanitizers INTERFACE -fsanitize=${CKPT_SANITIZE} -fno-omit-frame-pointer
+                         -fno-sanitize-recover=all)
+  target_link_options(ckpt_sanitizers INTERFACE -fsanitize=${CKPT_SANITIZE})
+endif()
+
+set_property(GLOBAL PROPERTY CKPT_EDGES "")
+
+# ckpt_library(<folder> [HDRS ...] [SRCS ...] [DEPS ...] [PRIVATE_DEPS ...])
+#   DEPS          project targets whose headers this folder's headers or sources include
+#   PRIVATE_DEPS  third-party targets, used in .cc files only
+function(ckpt_library folder)
+  cmake_parse_arguments(ARG "" "" "HDRS;SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
+  string(REPLACE "/" "_" name ${folder})
+  string(REPLACE "-" "_" name ${name})
+  set(target ckpt_${name})
+  if(ARG_SRCS)
+    add_library(${target} STATIC ${ARG_SRCS})
+    set(scope PUBLIC)
+    target_link_libraries(${target} PRIVATE ckpt_warnings ${ARG_PRIVATE_DEPS})
+  else()
+    add_library(${target} INTERFACE)
+    set(scope INTERFACE)
+  endif()
+  add_library(ckpt::${name} ALIAS ${target})
+  target_sources(${target} ${scope} FILE_SET HEADERS BASE_DIRS ${CMAKE_SOURCE_DIR} FILES ${ARG_HDRS})
+  target_link_libraries(${target} ${scope} ckpt_sanitizers ${ARG_DEPS})
+  set_target_properties(${target} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON)
+  set_property(GLOBAL APPEND PROPERTY CKPT_EDGES "${folder}:${ARG_DEPS}")
+endfunction()
+
+# Writes <build>/layering.txt: one line a folder, `folder: dep dep`, read by tests/hygiene.
+function(ckpt_write_layering_manifest)
+  get_property(edges GLOBAL PROPERTY CKPT_EDGES)
+  set(text "")
+  foreach(edge IN LISTS edges)
+    if(edge MATCHES ":")
+      string(APPEND text "\n")
+    else()
+      string(APPEND text " ")
+    endif()
+    string(APPEND text "${edge}")
+  endforeach()
+  file(WRITE ${CMAKE_BINARY_DIR}/layering.txt "${text}\n")
+endfunction()
