@@ -22,7 +22,9 @@ inline std::string_view AsText(ByteSpan bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-inline void Append(ByteSpan bytes, Bytes& out) { out.insert(out.end(), bytes.begin(), bytes.end()); }
+inline void Append(ByteSpan bytes, Bytes& out) {
+  out.insert(out.end(), bytes.begin(), bytes.end());
+}
 inline void Append(std::string_view text, Bytes& out) { Append(AsBytes(text), out); }
 
 }  // namespace ckpt

@@ -8,9 +8,9 @@ namespace ckpt {
 
 }  // namespace ckpt
 
-#define CKPT_CHECK(condition)                                                   \
-  do {                                                                          \
-    if (!(condition)) ::ckpt::CheckFailed(#condition, __FILE__, __LINE__);      \
+#define CKPT_CHECK(condition)                                              \
+  do {                                                                     \
+    if (!(condition)) ::ckpt::CheckFailed(#condition, __FILE__, __LINE__); \
   } while (false)
 
 #endif  // CKPT_CORE_BASE_CHECK_H_

@@ -1,4 +1,5 @@
-// Checksums and digests: XXH3-128 (tensors), SHA-256 (accounts), CRC-32 (zip), CRC-32C (file blocks).
+// Checksums and digests: XXH3-128 (tensors), SHA-256 (accounts), CRC-32 (zip), CRC-32C (file
+// blocks).
 #ifndef CKPT_CORE_BASE_HASH_H_
 #define CKPT_CORE_BASE_HASH_H_
 
@@ -25,7 +26,8 @@ class Hasher {
   ~Hasher();
 
   void Update(ByteSpan bytes);
-  // Lower-case hex: 32 digits of XXH3-128 (big-endian, as xxhsum prints it), or 64 of SHA-256. Ends the use of this.
+  // Lower-case hex: 32 digits of XXH3-128 (big-endian, as xxhsum prints it), or 64 of SHA-256. Ends
+  // the use of this.
   [[nodiscard]] std::string Finish();
 
  private:

@@ -44,7 +44,8 @@ std::string EscapeControls(std::string_view text) {
   for (std::size_t i = 0; i < text.size();) {
     const std::size_t length = SequenceLength(text, i);
     const auto byte = static_cast<std::uint8_t>(text[i]);
-    const bool c1_control = length == 2 && byte == 0xC2 && static_cast<std::uint8_t>(text[i + 1]) < 0xA0;
+    const bool c1_control =
+        length == 2 && byte == 0xC2 && static_cast<std::uint8_t>(text[i + 1]) < 0xA0;
     if (length == 0 || byte < 0x20 || byte == 0x7F || c1_control) {
       for (std::size_t k = 0; k < (c1_control ? 2U : 1U); ++k) AppendEscape(text[i + k], out);
       i += c1_control ? 2 : 1;

@@ -7,7 +7,8 @@
 
 namespace ckpt {
 
-// Control characters (a terminal escape among them) and bytes that are no UTF-8 become \xNN; the rest is kept.
+// Control characters (a terminal escape among them) and bytes that are no UTF-8 become \xNN; the
+// rest is kept.
 std::string EscapeControls(std::string_view text);
 
 // EscapeControls between double quotes, with " and \ escaped; cut in the middle past `max_bytes`.

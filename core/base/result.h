@@ -14,7 +14,7 @@ template <typename T>
 class [[nodiscard]] Result {
  public:
   // Implicit on purpose, so that `return value;` and `return Error(…);` both read naturally.
-  Result(T value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  Result(T value) : value_(std::move(value)) {}         // NOLINT(google-explicit-constructor)
   Result(Status status) : status_(std::move(status)) {  // NOLINT(google-explicit-constructor)
     CKPT_CHECK(!status_.ok());
   }
@@ -49,11 +49,11 @@ class [[nodiscard]] Result {
 
 }  // namespace ckpt
 
-#define CKPT_RETURN_IF_ERROR(expr)                       \
-  do {                                                   \
+#define CKPT_RETURN_IF_ERROR(expr)                                  \
+  do {                                                              \
     if (::ckpt::Status ckpt_status_ = (expr); !ckpt_status_.ok()) { \
-      return ckpt_status_;                               \
-    }                                                    \
+      return ckpt_status_;                                          \
+    }                                                               \
   } while (false)
 
 #define CKPT_CONCAT_INNER(a, b) a##b
@@ -62,8 +62,8 @@ class [[nodiscard]] Result {
 // CKPT_ASSIGN_OR_RETURN(auto x, F()); is several statements: use it only inside braces.
 #define CKPT_ASSIGN_OR_RETURN(lhs, expr) \
   CKPT_ASSIGN_OR_RETURN_IMPL(CKPT_CONCAT(ckpt_result_, __LINE__), lhs, expr)
-#define CKPT_ASSIGN_OR_RETURN_IMPL(result, lhs, expr) \
-  auto result = (expr);                               \
+#define CKPT_ASSIGN_OR_RETURN_IMPL(result, lhs, expr)  \
+  auto result = (expr);                                \
   if (!result.ok()) return std::move(result).status(); \
   lhs = std::move(result).value()
 

@@ -11,33 +11,60 @@ namespace ckpt {
 
 std::string_view KindName(ErrorKind kind) {
   switch (kind) {
-    case ErrorKind::kUsage: return "usage";
-    case ErrorKind::kNotFound: return "not_found";
-    case ErrorKind::kAlreadyExists: return "already_exists";
-    case ErrorKind::kUnmapped: return "unmapped";
-    case ErrorKind::kMissing: return "missing";
-    case ErrorKind::kUnsupported: return "unsupported";
-    case ErrorKind::kTruncated: return "truncated";
-    case ErrorKind::kMissingFile: return "missing_file";
-    case ErrorKind::kChecksum: return "checksum";
-    case ErrorKind::kBadMetadata: return "bad_metadata";
-    case ErrorKind::kBadItem: return "bad_item";
-    case ErrorKind::kCoverage: return "coverage";
-    case ErrorKind::kOverlap: return "overlap";
-    case ErrorKind::kOutOfRange: return "out_of_range";
-    case ErrorKind::kSizeMismatch: return "size_mismatch";
-    case ErrorKind::kShapeMismatch: return "shape_mismatch";
-    case ErrorKind::kDtypeMismatch: return "dtype_mismatch";
-    case ErrorKind::kValueMismatch: return "value_mismatch";
-    case ErrorKind::kUnsafePath: return "unsafe_path";
-    case ErrorKind::kUnsafePickle: return "unsafe_pickle";
-    case ErrorKind::kIncomplete: return "incomplete";
-    case ErrorKind::kResource: return "resource";
-    case ErrorKind::kLeftover: return "leftover";
-    case ErrorKind::kIo: return "io";
-    case ErrorKind::kNoSpace: return "no_space";
-    case ErrorKind::kCancelled: return "cancelled";
-    case ErrorKind::kInternal: return "internal";
+    case ErrorKind::kUsage:
+      return "usage";
+    case ErrorKind::kNotFound:
+      return "not_found";
+    case ErrorKind::kAlreadyExists:
+      return "already_exists";
+    case ErrorKind::kUnmapped:
+      return "unmapped";
+    case ErrorKind::kMissing:
+      return "missing";
+    case ErrorKind::kUnsupported:
+      return "unsupported";
+    case ErrorKind::kTruncated:
+      return "truncated";
+    case ErrorKind::kMissingFile:
+      return "missing_file";
+    case ErrorKind::kChecksum:
+      return "checksum";
+    case ErrorKind::kBadMetadata:
+      return "bad_metadata";
+    case ErrorKind::kBadItem:
+      return "bad_item";
+    case ErrorKind::kCoverage:
+      return "coverage";
+    case ErrorKind::kOverlap:
+      return "overlap";
+    case ErrorKind::kOutOfRange:
+      return "out_of_range";
+    case ErrorKind::kSizeMismatch:
+      return "size_mismatch";
+    case ErrorKind::kShapeMismatch:
+      return "shape_mismatch";
+    case ErrorKind::kDtypeMismatch:
+      return "dtype_mismatch";
+    case ErrorKind::kValueMismatch:
+      return "value_mismatch";
+    case ErrorKind::kUnsafePath:
+      return "unsafe_path";
+    case ErrorKind::kUnsafePickle:
+      return "unsafe_pickle";
+    case ErrorKind::kIncomplete:
+      return "incomplete";
+    case ErrorKind::kResource:
+      return "resource";
+    case ErrorKind::kLeftover:
+      return "leftover";
+    case ErrorKind::kIo:
+      return "io";
+    case ErrorKind::kNoSpace:
+      return "no_space";
+    case ErrorKind::kCancelled:
+      return "cancelled";
+    case ErrorKind::kInternal:
+      return "internal";
   }
   return "internal";
 }
@@ -66,8 +93,7 @@ Status::Status(std::vector<Problem> problems) {
 }
 
 Status::Status(const Status& other)
-    : problems_(other.ok() ? nullptr
-                           : std::make_unique<std::vector<Problem>>(*other.problems_)) {}
+    : problems_(other.ok() ? nullptr : std::make_unique<std::vector<Problem>>(*other.problems_)) {}
 
 Status& Status::operator=(const Status& other) {
   if (this != &other) *this = Status(other);

@@ -1,4 +1,5 @@
-// Status: success, or problems that carry the whole case: kind, file, tensor, expected, actual, hint.
+// Status: success, or problems that carry the whole case: kind, file, tensor, expected, actual,
+// hint.
 #ifndef CKPT_CORE_BASE_STATUS_H_
 #define CKPT_CORE_BASE_STATUS_H_
 
@@ -10,7 +11,8 @@
 
 namespace ckpt {
 
-// What is wrong, in the word that `--json` prints (`KindName`). Append, never rename: scripts match on them.
+// What is wrong, in the word that `--json` prints (`KindName`). Append, never rename: scripts match
+// on them.
 enum class ErrorKind : std::uint8_t {
   // The caller can change the call.
   kUsage,          // an option or argument makes no sense
@@ -38,10 +40,10 @@ enum class ErrorKind : std::uint8_t {
   kResource,       // announced sizes past any sensible limit
   kLeftover,       // a file that nothing refers to
   // The world is in the way.
-  kIo,             // the operating system said no
-  kNoSpace,        // the disk is full
-  kCancelled,      // asked to stop
-  kInternal,       // a bug of ours
+  kIo,         // the operating system said no
+  kNoSpace,    // the disk is full
+  kCancelled,  // asked to stop
+  kInternal,   // a bug of ours
 };
 
 // "coverage", "unsafe_path", …: the spelling used in JSON and messages.
@@ -49,26 +51,28 @@ std::string_view KindName(ErrorKind kind);
 
 enum class Severity : std::uint8_t { kError, kWarning };
 
-// One finding. Empty fields are unknown or meaningless. Text that came from a file is stored as it is and escaped only
-// when printed.
+// One finding. Empty fields are unknown or meaningless. Text that came from a file is stored as it
+// is and escaped only when printed.
 struct Problem {
   ErrorKind kind = ErrorKind::kInternal;
   Severity severity = Severity::kError;
-  std::string message;   // names the broken rule; lower case, no full stop
-  std::string file;      // path, with " [offset, +length)" where bytes are meant
-  std::string tensor;    // key of the tensor or object
+  std::string message;  // names the broken rule; lower case, no full stop
+  std::string file;     // path, with " [offset, +length)" where bytes are meant
+  std::string tensor;   // key of the tensor or object
   std::string expected;
   std::string actual;
-  std::string hint;      // an action that is likely right
-  std::string context;   // what was being done, innermost first
+  std::string hint;     // an action that is likely right
+  std::string context;  // what was being done, innermost first
 };
 
-// "coverage: <message>: <file>: <tensor>: expected …, found …" and "hint: …" lines, control characters escaped.
+// "coverage: <message>: <file>: <tensor>: expected …, found …" and "hint: …" lines, control
+// characters escaped.
 std::string Describe(const Problem& problem);
 
 // OK, or at least one problem of severity `kError`; the first one decides `kind()`.
 //
-//   return Error(ErrorKind::kChecksum, "record CRC-32 differs").File(path).Tensor(key).Expected(a).Actual(b);
+//   return Error(ErrorKind::kChecksum, "record CRC-32
+//   differs").File(path).Tensor(key).Expected(a).Actual(b);
 //
 // Copies are deep, so annotating one never changes another.
 class [[nodiscard]] Status {
@@ -111,7 +115,8 @@ class [[nodiscard]] Status {
 
 inline Status OkStatus() { return {}; }
 Status Error(ErrorKind kind, std::string_view message);
-// The operating system's answer to `operation` on `file`: ENOSPC and EDQUOT are kNoSpace, ENOENT is kNotFound.
+// The operating system's answer to `operation` on `file`: ENOSPC and EDQUOT are kNoSpace, ENOENT is
+// kNotFound.
 Status ErrnoError(int error, std::string_view operation, std::string_view file);
 
 }  // namespace ckpt

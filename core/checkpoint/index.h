@@ -23,8 +23,8 @@ using EncodingId = std::uint32_t;
 // Number of an interned Dims.
 using DimsId = std::uint32_t;
 
-// A stored hyper-rectangle of a global tensor: which box, and which bytes of which file. 32 bytes: an index of a large
-// run holds millions.
+// A stored hyper-rectangle of a global tensor: which box, and which bytes of which file. 32 bytes:
+// an index of a large run holds millions.
 struct Chunk {
   DimsId offsets = 0;
   DimsId sizes = 0;
@@ -69,7 +69,8 @@ class DimsPool {
   std::vector<DimsId> slots_;  // open addressing; kEmptySlot where free
 };
 
-// Metadata of a whole checkpoint. Immutable once built by IndexBuilder; const methods are thread-safe.
+// Metadata of a whole checkpoint. Immutable once built by IndexBuilder; const methods are
+// thread-safe.
 class CheckpointIndex {
  public:
   // In byte order of the key.
@@ -94,8 +95,8 @@ class CheckpointIndex {
   [[nodiscard]] const GlobalTensor* FindTensor(std::string_view key) const;
   [[nodiscard]] const ObjectEntry* FindObject(std::string_view key) const;
 
-  // What reading the metadata found: warnings, and errors that concern single tensors (their `tensor` is set). Such a
-  // tensor must not be delivered.
+  // What reading the metadata found: warnings, and errors that concern single tensors (their
+  // `tensor` is set). Such a tensor must not be delivered.
   [[nodiscard]] const std::vector<Problem>& problems() const { return problems_; }
   // The errors about one key.
   [[nodiscard]] Status CheckDeliverable(std::string_view key) const;
@@ -117,7 +118,8 @@ class IndexBuilder {
   FileId AddFile(std::string_view name);  // the same name gives the same id
   EncodingId AddEncoding(std::string_view name);
   DimsId AddDims(DimsView dims) { return index_.dims_.Intern(dims); }
-  // Takes over dims interned elsewhere; earlier ids become invalid. For readers that intern while they parse.
+  // Takes over dims interned elsewhere; earlier ids become invalid. For readers that intern while
+  // they parse.
   void AdoptDims(DimsPool dims) { index_.dims_ = std::move(dims); }
 
   // Starts a tensor; its chunks follow by AddChunk.
@@ -139,7 +141,8 @@ class IndexBuilder {
 };
 
 // A warning as a Problem.
-Problem Warning(ErrorKind kind, std::string message, std::string file = {}, std::string tensor = {});
+Problem Warning(ErrorKind kind, std::string message, std::string file = {},
+                std::string tensor = {});
 
 }  // namespace ckpt
 

@@ -4,10 +4,14 @@ namespace ckpt {
 
 std::string_view ProtectionName(Protection protection) {
   switch (protection) {
-    case Protection::kNone: return "none";
-    case Protection::kCrc32: return "crc32";
-    case Protection::kIntegrityJson: return "integrity.json";
-    case Protection::kManifest: return "manifest";
+    case Protection::kNone:
+      return "none";
+    case Protection::kCrc32:
+      return "crc32";
+    case Protection::kIntegrityJson:
+      return "integrity.json";
+    case Protection::kManifest:
+      return "manifest";
   }
   return "none";
 }

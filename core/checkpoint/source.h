@@ -14,15 +14,18 @@
 namespace ckpt {
 
 // Where the elements of one chunk lie: element `i` (an index into the chunk's sizes) starts at byte
-// `offset_bytes + ElementBytes(dtype) * Σ strides[d]·i[d]` of `file`. Every such byte was checked to lie in the file.
+// `offset_bytes + ElementBytes(dtype) * Σ strides[d]·i[d]` of `file`. Every such byte was checked
+// to lie in the file.
 struct StoredArray {
   std::shared_ptr<const ReadableFile> file;
   std::uint64_t offset_bytes = 0;
   DType dtype = DType::kFloat32;
-  Dims strides;             // in elements; may be zero or in any order, never negative
+  Dims strides;               // in elements; may be zero or in any order, never negative
   bool byte_swapped = false;  // big-endian elements
   bool negated = false;       // torch's lazy negative: the value is minus what is stored
   bool conjugated = false;    // torch's lazy conjugate
+  std::uint64_t resident_bytes =
+      0;  // memory that `file` holds on to: a decoded item; 0 for a real file
 };
 
 // An entry that is no tensor, rendered by the rule of docs/formats/objects.md.
@@ -34,7 +37,8 @@ struct RenderedObject {
 
 // What proved the payload when a chunk was located or verified.
 enum class Protection : std::uint8_t { kNone, kCrc32, kIntegrityJson, kManifest };
-std::string_view ProtectionName(Protection protection);  // "none", "crc32", "integrity.json", "manifest"
+std::string_view ProtectionName(
+    Protection protection);  // "none", "crc32", "integrity.json", "manifest"
 
 // Thread-safety: const methods may run concurrently.
 class CheckpointSource {
@@ -44,10 +48,11 @@ class CheckpointSource {
   // Global tensors and the chunks that cover them. Valid as long as this object.
   [[nodiscard]] virtual const CheckpointIndex& index() const = 0;
 
-  // Opens a chunk's stored item and finds its elements. A checksum that the item carries is verified first, which reads
-  // the item once.
+  // Opens a chunk's stored item and finds its elements. A checksum that the item carries is
+  // verified first, which reads the item once.
   //
-  // Errors: kMissingFile, kTruncated, kOutOfRange, kBadItem, kShapeMismatch or kDtypeMismatch (the item is not what the
+  // Errors: kMissingFile, kTruncated, kOutOfRange, kBadItem, kShapeMismatch or kDtypeMismatch (the
+  // item is not what the
   //         index says), kSizeMismatch, kChecksum, kUnsupported (encoding), kResource.
   // Cost: a few small reads, plus the item once if it carries a checksum or is compressed.
   [[nodiscard]] virtual Result<StoredArray> Locate(const GlobalTensor& tensor,

@@ -1,4 +1,5 @@
-// WritePlan: every file of a checkpoint that is to be written, byte for byte, before a tensor is read.
+// WritePlan: every file of a checkpoint that is to be written, byte for byte, before a tensor is
+// read.
 #ifndef CKPT_CORE_CHECKPOINT_WRITE_PLAN_H_
 #define CKPT_CORE_CHECKPOINT_WRITE_PLAN_H_
 
@@ -15,8 +16,8 @@
 
 namespace ckpt {
 
-// A tensor of the target. Chunks are row blocks: whole in every dim but the first, so that each is one contiguous
-// interval of the tensor's C order.
+// A tensor of the target. Chunks are row blocks: whole in every dim but the first, so that each is
+// one contiguous interval of the tensor's C order.
 struct TargetTensor {
   std::string key;
   DType dtype = DType::kFloat32;
@@ -28,7 +29,7 @@ struct WriteItem {
   std::uint32_t tensor = 0;  // position in WritePlan::tensors
   std::uint32_t file = 0;    // position in WritePlan::files
   Box box;
-  std::uint64_t offset_bytes = 0;   // of the head
+  std::uint64_t offset_bytes = 0;    // of the head
   std::uint64_t payload_offset = 0;  // in the file
   std::uint64_t payload_bytes = 0;
   std::uint64_t size_bytes = 0;  // head + payload + tail
@@ -69,7 +70,8 @@ class ItemFraming {
 class NoFraming final : public ItemFraming {
  public:
   Bytes Head(const TargetTensor& /*t*/, const WriteItem& /*i*/) const override { return {}; }
-  Bytes Tail(const TargetTensor& /*t*/, const WriteItem& /*i*/, std::uint32_t /*c*/) const override {
+  Bytes Tail(const TargetTensor& /*t*/, const WriteItem& /*i*/,
+             std::uint32_t /*c*/) const override {
     return {};
   }
   bool needs_crc32() const override { return false; }
@@ -77,9 +79,9 @@ class NoFraming final : public ItemFraming {
 
 // A pure value: the same plan gives the same bytes, whatever the number of threads.
 //
-// Invariants, checked by ValidateWritePlan: in every file, literals and items tile [0, size) without overlap, gaps being
-// allowed where the format ignores them (they read as zero); the items of a tensor are consecutive in `items`, in order
-// of their rows, and cover it exactly once.
+// Invariants, checked by ValidateWritePlan: in every file, literals and items tile [0, size)
+// without overlap, gaps being allowed where the format ignores them (they read as zero); the items
+// of a tensor are consecutive in `items`, in order of their rows, and cover it exactly once.
 struct WritePlan {
   std::vector<WriteFile> files;
   std::vector<TargetTensor> tensors;

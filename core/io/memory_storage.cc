@@ -146,7 +146,8 @@ class MemoryStorage final : public Storage {
 
   Status Rename(const Path& from, const Path& to) override {
     const MutexLock lock(mutex_);
-    if (nodes_.contains(Key(to))) return ErrnoError(EEXIST, "rename to " + to.string(), from.string());
+    if (nodes_.contains(Key(to)))
+      return ErrnoError(EEXIST, "rename to " + to.string(), from.string());
     return Move(Key(from), Key(to));
   }
 

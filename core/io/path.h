@@ -14,8 +14,9 @@ using Path = boost::filesystem::path;
 
 // `directory / name` for a relative name found inside a file.
 //
-// Errors: kUnsafePath if the name is empty, absolute, contains a NUL or a "..", or is "." in disguise. Names are checked
-// as text: a link that the user placed in the directory is followed, one that a name would climb out by cannot exist.
+// Errors: kUnsafePath if the name is empty, absolute, contains a NUL or a "..", or is "." in
+// disguise. Names are checked as text: a link that the user placed in the directory is followed,
+// one that a name would climb out by cannot exist.
 Result<Path> JoinInside(const Path& directory, std::string_view name);
 
 }  // namespace ckpt

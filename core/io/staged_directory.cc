@@ -20,12 +20,12 @@ Status SyncTree(Storage& storage, const Path& directory) {
 
 Result<StagedDirectory> StagedDirectory::Open(Storage& storage, const Path& target,
                                               Options options) {
-  // "out/" and "out" are the same target; a trailing slash would put the staging directory inside it.
+  // "out/" and "out" are the same target; a trailing slash would put the staging directory inside
+  // it.
   Path clean = target.lexically_normal();
   if (clean.filename() == "." || clean.filename().empty()) clean = clean.parent_path();
   CKPT_ASSIGN_OR_RETURN(const FileStat existing, storage.Stat(clean));
-  if (existing.type != FileType::kMissing &&
-      options.if_target_exists == IfTargetExists::kFail) {
+  if (existing.type != FileType::kMissing && options.if_target_exists == IfTargetExists::kFail) {
     return Error(ErrorKind::kAlreadyExists, "the target exists")
         .File(clean.string())
         .Hint("choose another name, or pass --overwrite to replace it");
@@ -46,8 +46,8 @@ Result<StagedDirectory> StagedDirectory::Open(Storage& storage, const Path& targ
 Status StagedDirectory::Publish() {
   CKPT_RETURN_IF_ERROR(SyncTree(*storage_, staging_));
   CKPT_ASSIGN_OR_RETURN(const FileStat existing, storage_->Stat(target_));
-  const bool replace = existing.type != FileType::kMissing &&
-                       options_.if_target_exists == IfTargetExists::kReplace;
+  const bool replace =
+      existing.type != FileType::kMissing && options_.if_target_exists == IfTargetExists::kReplace;
   if (replace) {
     CKPT_RETURN_IF_ERROR(storage_->Exchange(staging_, target_));
   } else {

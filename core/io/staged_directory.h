@@ -11,9 +11,11 @@ namespace ckpt {
 
 // Commit protocol:
 //   1. everything is written below `<target>.partial`, each file synced;
-//   2. `Publish` syncs every directory below it, then renames it to `<target>` (with kReplace: exchanges the two and
+//   2. `Publish` syncs every directory below it, then renames it to `<target>` (with kReplace:
+//   exchanges the two and
 //      removes the old one afterwards), then syncs the parent.
-// Killed before the rename, a reader of `<target>` sees what was there before; after it, the new whole.
+// Killed before the rename, a reader of `<target>` sees what was there before; after it, the new
+// whole.
 class StagedDirectory {
  public:
   enum class IfTargetExists : std::uint8_t { kFail, kReplace };
@@ -38,7 +40,9 @@ class StagedDirectory {
 
  private:
   StagedDirectory(Storage& storage, Path target, Path staging, Options options)
-      : storage_(&storage), target_(std::move(target)), staging_(std::move(staging)),
+      : storage_(&storage),
+        target_(std::move(target)),
+        staging_(std::move(staging)),
         options_(options) {}
 
   Storage* storage_;

@@ -53,8 +53,8 @@ Status ListInto(Storage& storage, const Path& directory, const std::string& pref
   CKPT_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries, storage.List(directory));
   for (const DirectoryEntry& entry : entries) {
     if (entry.type == FileType::kDirectory) {
-      CKPT_RETURN_IF_ERROR(ListInto(storage, directory / entry.name, prefix + entry.name + "/",
-                                    max_files, out));
+      CKPT_RETURN_IF_ERROR(
+          ListInto(storage, directory / entry.name, prefix + entry.name + "/", max_files, out));
       continue;
     }
     if (out.size() == max_files) {

@@ -1,4 +1,5 @@
-// The operating system behind one interface, so that tests can keep files in memory and make any call fail.
+// The operating system behind one interface, so that tests can keep files in memory and make any
+// call fail.
 #ifndef CKPT_CORE_IO_STORAGE_H_
 #define CKPT_CORE_IO_STORAGE_H_
 
@@ -17,8 +18,8 @@ namespace ckpt {
 
 // A file's bytes as one contiguous range, valid as long as this object.
 //
-// A mapped file that another process truncates raises SIGBUS on access; our own writers never truncate a visible file,
-// they rename. Use `ReadAt` where foreign writers may be at work.
+// A mapped file that another process truncates raises SIGBUS on access; our own writers never
+// truncate a visible file, they rename. Use `ReadAt` where foreign writers may be at work.
 class FileView {
  public:
   virtual ~FileView() = default;
@@ -43,8 +44,8 @@ class ReadableFile {
   [[nodiscard]] virtual Result<std::unique_ptr<FileView>> View() const = 0;
 };
 
-// A file being written, visible under its name from the start: callers write below a staged directory.
-// Thread-safety: `WriteAt` on disjoint ranges may run concurrently.
+// A file being written, visible under its name from the start: callers write below a staged
+// directory. Thread-safety: `WriteAt` on disjoint ranges may run concurrently.
 class WritableFile {
  public:
   virtual ~WritableFile() = default;
@@ -53,7 +54,8 @@ class WritableFile {
   virtual Status WriteAt(std::uint64_t offset, ByteSpan bytes) = 0;
   // Reserves or cuts to exactly `size_bytes`; new bytes read as zero.
   virtual Status Resize(std::uint64_t size_bytes) = 0;
-  // Hint: start writing [offset, offset + length) to the device, so that `Sync` has less to wait for.
+  // Hint: start writing [offset, offset + length) to the device, so that `Sync` has less to wait
+  // for.
   virtual void StartWriteback(std::uint64_t offset, std::uint64_t length) = 0;
   // Returns when the bytes are durable. An error is final: the file must be discarded.
   virtual Status Sync() = 0;
@@ -78,7 +80,8 @@ class Storage {
  public:
   virtual ~Storage() = default;
 
-  // Errors: kNotFound, kIo (a directory, a device or a FIFO among them: only regular files are opened).
+  // Errors: kNotFound, kIo (a directory, a device or a FIFO among them: only regular files are
+  // opened).
   [[nodiscard]] virtual Result<std::shared_ptr<const ReadableFile>> Open(const Path& path) = 0;
   // Creates a new file. Errors: kAlreadyExists, kNoSpace, kIo.
   [[nodiscard]] virtual Result<std::unique_ptr<WritableFile>> Create(const Path& path) = 0;
@@ -108,8 +111,8 @@ Result<std::string> ReadSmallFile(Storage& storage, const Path& path, std::uint6
 // Creates `path` with this content and syncs it.
 Status WriteSmallFile(Storage& storage, const Path& path, ByteSpan content);
 
-// Regular files below `directory`, as relative names with '/' in byte order. Links to directories are not entered.
-// Errors: kResource past `max_files`.
+// Regular files below `directory`, as relative names with '/' in byte order. Links to directories
+// are not entered. Errors: kResource past `max_files`.
 Result<std::vector<std::string>> ListRecursively(Storage& storage, const Path& directory,
                                                  std::size_t max_files = 1'000'000);
 

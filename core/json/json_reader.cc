@@ -14,7 +14,7 @@ namespace ckpt {
 struct JsonCursor::Node {
   JsonKind kind = JsonKind::kNull;
   bool boolean = false;
-  std::int64_t integer = 0;           // kInt
+  std::int64_t integer = 0;            // kInt
   std::uint64_t unsigned_integer = 0;  // kUint: numbers without a sign
   double number = 0;
   std::string text;
@@ -25,7 +25,8 @@ struct JsonCursor::Node {
 
 namespace {
 
-// nlohmann's SAX events → a tree that keeps member order, finds duplicates and is searched in O(log n).
+// nlohmann's SAX events → a tree that keeps member order, finds duplicates and is searched in O(log
+// n).
 template <typename Node>
 class TreeBuilder final : public nlohmann::json_sax<nlohmann::json> {
  public:
@@ -99,7 +100,8 @@ class TreeBuilder final : public nlohmann::json_sax<nlohmann::json> {
   }
 
  private:
-  // `open_` holds pointers into `children` vectors; only the innermost one grows, so they stay valid.
+  // `open_` holds pointers into `children` vectors; only the innermost one grows, so they stay
+  // valid.
   bool Place(Node node) {
     if (open_.size() == 1 && !root_placed_) {
       *open_.back() = std::move(node);
@@ -132,14 +134,21 @@ class TreeBuilder final : public nlohmann::json_sax<nlohmann::json> {
 
 std::string_view JsonKindName(JsonKind kind) {
   switch (kind) {
-    case JsonKind::kNull: return "null";
-    case JsonKind::kBool: return "boolean";
+    case JsonKind::kNull:
+      return "null";
+    case JsonKind::kBool:
+      return "boolean";
     case JsonKind::kInt:
-    case JsonKind::kUint: return "integer";
-    case JsonKind::kFloat: return "number";
-    case JsonKind::kText: return "string";
-    case JsonKind::kArray: return "array";
-    case JsonKind::kObject: return "object";
+    case JsonKind::kUint:
+      return "integer";
+    case JsonKind::kFloat:
+      return "number";
+    case JsonKind::kText:
+      return "string";
+    case JsonKind::kArray:
+      return "array";
+    case JsonKind::kObject:
+      return "object";
   }
   return "value";
 }
@@ -178,10 +187,14 @@ Result<std::uint64_t> JsonCursor::Uint64() const {
 
 Result<double> JsonCursor::Double() const {
   switch (node_->kind) {
-    case JsonKind::kFloat: return node_->number;
-    case JsonKind::kInt: return static_cast<double>(node_->integer);
-    case JsonKind::kUint: return static_cast<double>(node_->unsigned_integer);
-    default: return WrongKind("number");
+    case JsonKind::kFloat:
+      return node_->number;
+    case JsonKind::kInt:
+      return static_cast<double>(node_->integer);
+    case JsonKind::kUint:
+      return static_cast<double>(node_->unsigned_integer);
+    default:
+      return WrongKind("number");
   }
 }
 

@@ -62,8 +62,8 @@ class JsonCursor {
 // A parsed document. Movable; cursors stay valid.
 class JsonDocument {
  public:
-  // `name` (a path) appears in errors. Errors: kBadMetadata (syntax with byte position, duplicate key, not UTF-8),
-  // kResource (too large or too deep).
+  // `name` (a path) appears in errors. Errors: kBadMetadata (syntax with byte position, duplicate
+  // key, not UTF-8), kResource (too large or too deep).
   static Result<JsonDocument> Parse(std::string_view text, std::string_view name,
                                     const JsonLimits& limits = {});
 

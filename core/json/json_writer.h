@@ -12,7 +12,8 @@ namespace ckpt {
 
 // Text as a JSON string with its quotes. Bytes that are no UTF-8 become U+FFFD; non-ASCII is kept.
 [[nodiscard]] std::string JsonQuote(std::string_view text);
-// The shortest decimal that reads back as the same double, always with a point or an exponent. REQUIRES: finite.
+// The shortest decimal that reads back as the same double, always with a point or an exponent.
+// REQUIRES: finite.
 [[nodiscard]] std::string JsonNumber(double value);
 
 // Appends values to one document. Misuse (a value without its key, an unbalanced end) CHECK-fails.

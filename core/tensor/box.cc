@@ -11,11 +11,12 @@
 namespace ckpt {
 namespace {
 
-// Proves that `boxes` tile `region`, looking only at dims >= `dim`: in the dims before it all of them span the region.
+// Proves that `boxes` tile `region`, looking only at dims >= `dim`: in the dims before it all of
+// them span the region.
 //
-// Boxes are sorted along `dim` and cut into slabs: maximal groups whose ranges chain together. A slab of equal ranges
-// is a problem with one dim fewer. A slab of staggered ranges is split at every range bound, which keeps the
-// recursion exact for any arrangement.
+// Boxes are sorted along `dim` and cut into slabs: maximal groups whose ranges chain together. A
+// slab of equal ranges is a problem with one dim fewer. A slab of staggered ranges is split at
+// every range bound, which keeps the recursion exact for any arrangement.
 class CoverSearch {
  public:
   explicit CoverSearch(CoverProof& proof) : proof_(proof) {}
@@ -93,15 +94,13 @@ class CoverSearch {
 
 }  // namespace
 
-Box WholeBox(DimsView shape) {
-  return {Dims(shape.size(), 0), Dims(shape.begin(), shape.end())};
-}
+Box WholeBox(DimsView shape) { return {Dims(shape.size(), 0), Dims(shape.begin(), shape.end())}; }
 
 std::string FormatBox(const Box& box) {
   std::string text = "[";
   for (std::size_t d = 0; d < box.offsets.size(); ++d) {
-    text += fmt::format("{}{}:{}", d == 0 ? "" : ", ", box.offsets[d],
-                        box.offsets[d] + box.sizes[d]);
+    text +=
+        fmt::format("{}{}:{}", d == 0 ? "" : ", ", box.offsets[d], box.offsets[d] + box.sizes[d]);
   }
   return text + "]";
 }
@@ -128,7 +127,8 @@ Status CheckInside(const Box& box, DimsView shape) {
   if (box.offsets.size() != shape.size() || box.sizes.size() != shape.size()) {
     return Error(ErrorKind::kBadMetadata, "chunk and tensor have different numbers of dims")
         .Expected(fmt::format("{} dims", shape.size()))
-        .Actual(fmt::format("offsets {}, sizes {}", FormatDims(box.offsets), FormatDims(box.sizes)));
+        .Actual(
+            fmt::format("offsets {}, sizes {}", FormatDims(box.offsets), FormatDims(box.sizes)));
   }
   for (std::size_t d = 0; d < shape.size(); ++d) {
     std::int64_t end = 0;
@@ -136,14 +136,13 @@ Status CheckInside(const Box& box, DimsView shape) {
       return Error(ErrorKind::kBadMetadata, "negative chunk size").Actual(FormatDims(box.sizes));
     }
     if (box.offsets[d] < 0) {
-      return Error(ErrorKind::kOutOfRange, "negative chunk offset")
-          .Actual(FormatDims(box.offsets));
+      return Error(ErrorKind::kOutOfRange, "negative chunk offset").Actual(FormatDims(box.offsets));
     }
     if (!CheckedAdd(box.offsets[d], box.sizes[d], &end) || end > shape[d]) {
       return Error(ErrorKind::kOutOfRange, "chunk lies outside its tensor")
           .Expected("inside " + FormatDims(shape))
-          .Actual(fmt::format("offsets {}, sizes {}", FormatDims(box.offsets),
-                              FormatDims(box.sizes)));
+          .Actual(
+              fmt::format("offsets {}, sizes {}", FormatDims(box.offsets), FormatDims(box.sizes)));
     }
   }
   return OkStatus();
@@ -160,8 +159,8 @@ CoverProof ProveCover(DimsView shape, std::vector<Box> boxes) {
     return std::tie(a->offsets, a->sizes) < std::tie(b->offsets, b->sizes);
   };
   std::sort(solid.begin(), solid.end(), less);
-  const auto last = std::unique(solid.begin(), solid.end(),
-                                [](const Box* a, const Box* b) { return *a == *b; });
+  const auto last =
+      std::unique(solid.begin(), solid.end(), [](const Box* a, const Box* b) { return *a == *b; });
   proof.duplicates = static_cast<std::size_t>(solid.end() - last);
   solid.erase(last, solid.end());
   CoverSearch(proof).Prove(WholeBox(shape), solid, 0);

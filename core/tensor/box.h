@@ -30,11 +30,11 @@ Status CheckInside(const Box& box, DimsView shape);
 
 // A proof that boxes cover a tensor exactly once, or why they do not.
 //
-// Boxes equal to an earlier one are counted in `duplicates` and otherwise ignored: replicas are no overlap.
-// `missing` and `overlap` give one witness each. Cost: O(n log n) for grids and row blocks of any nesting, O(n²) at
-// worst for arrangements that no cut separates.
+// Boxes equal to an earlier one are counted in `duplicates` and otherwise ignored: replicas are no
+// overlap. `missing` and `overlap` give one witness each. Cost: O(n log n) for grids and row blocks
+// of any nesting, O(n²) at worst for arrangements that no cut separates.
 struct CoverProof {
-  std::optional<Box> missing;                 // a box that nothing covers
+  std::optional<Box> missing;                  // a box that nothing covers
   std::optional<std::pair<Box, Box>> overlap;  // two different boxes that share elements
   std::size_t duplicates = 0;
 

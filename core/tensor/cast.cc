@@ -9,8 +9,9 @@
 namespace ckpt {
 namespace {
 
-// Rounds a double to a binary float of `kMantissa` stored mantissa bits and `kExponent` exponent bits, once, to nearest
-// even; subnormals and overflow included. Serves every narrowing, so that none rounds twice.
+// Rounds a double to a binary float of `kMantissa` stored mantissa bits and `kExponent` exponent
+// bits, once, to nearest even; subnormals and overflow included. Serves every narrowing, so that
+// none rounds twice.
 template <int kExponent, int kMantissa>
 std::uint32_t RoundBits(double value) {
   constexpr int kBias = (1 << (kExponent - 1)) - 1;
@@ -18,7 +19,8 @@ std::uint32_t RoundBits(double value) {
   const auto bits = std::bit_cast<std::uint64_t>(value);
   const auto sign = static_cast<std::uint32_t>(bits >> 63) << (kExponent + kMantissa);
   if (std::isnan(value)) {
-    // Keep the payload's top bits; a payload lost below them must not turn the NaN into an infinity.
+    // Keep the payload's top bits; a payload lost below them must not turn the NaN into an
+    // infinity.
     const auto payload =
         static_cast<std::uint32_t>((bits & ((1ULL << 52) - 1)) >> (52 - kMantissa));
     return sign | kInfinity | payload | (1U << (kMantissa - 1));
@@ -28,8 +30,8 @@ std::uint32_t RoundBits(double value) {
   int exponent = std::ilogb(magnitude);
   if (exponent < 1 - kBias) exponent = 1 - kBias;  // subnormal: fixed scale
   // Exact scaling by a power of two, so that rint does the only rounding.
-  const double scaled = std::isinf(magnitude) ? magnitude
-                                              : std::rint(std::ldexp(magnitude, kMantissa - exponent));
+  const double scaled =
+      std::isinf(magnitude) ? magnitude : std::rint(std::ldexp(magnitude, kMantissa - exponent));
   if (std::isinf(magnitude)) return sign | kInfinity;
   const auto mantissa = static_cast<std::uint64_t>(scaled);
   // A carry out of the mantissa moves into the exponent by itself.
@@ -110,16 +112,15 @@ std::uint16_t ToFp16Bits(float value) {
   return static_cast<std::uint16_t>(RoundBits<5, 10>(value));
 }
 
-float FromBf16Bits(std::uint16_t bits) {
-  return std::bit_cast<float>(std::uint32_t{bits} << 16);
-}
+float FromBf16Bits(std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
 
 float FromFp16Bits(std::uint16_t bits) {
   const std::uint32_t sign = std::uint32_t{bits & 0x8000U} << 16;
   const std::uint32_t exponent = (bits >> 10) & 0x1FU;
   const std::uint32_t mantissa = bits & 0x3FFU;
   if (exponent == 0x1F) return std::bit_cast<float>(sign | 0x7F800000U | (mantissa << 13));
-  if (exponent != 0) return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
+  if (exponent != 0)
+    return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
   const float magnitude = std::ldexp(static_cast<float>(mantissa), -24);
   return sign != 0 ? -magnitude : magnitude;
 }

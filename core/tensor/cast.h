@@ -15,8 +15,8 @@ namespace ckpt {
 [[nodiscard]] float FromBf16Bits(std::uint16_t bits);
 [[nodiscard]] float FromFp16Bits(std::uint16_t bits);
 
-// Converts elements of `from` in `in` to elements of `to` in `out`: widening is exact, narrowing rounds once to nearest
-// even. float64 narrows through float32 only where the result is float32.
+// Converts elements of `from` in `in` to elements of `to` in `out`: widening is exact, narrowing
+// rounds once to nearest even. float64 narrows through float32 only where the result is float32.
 //
 // Returns how many finite values became infinite.
 // REQUIRES: IsCastable of both, equal element counts, no overlap.

@@ -13,13 +13,27 @@ struct DTypeInfo {
 
 constexpr std::array<DTypeInfo, kNumDTypes> kInfo = {{
     {"bool", 1, 1},
-    {"uint8", 1, 1}, {"uint16", 2, 2}, {"uint32", 4, 4}, {"uint64", 8, 8},
-    {"int8", 1, 1}, {"int16", 2, 2}, {"int32", 4, 4}, {"int64", 8, 8},
-    {"float16", 2, 2}, {"bfloat16", 2, 2}, {"float32", 4, 4}, {"float64", 8, 8},
-    {"float8_e4m3fn", 1, 1}, {"float8_e5m2", 1, 1}, {"float8_e4m3fnuz", 1, 1},
-    {"float8_e5m2fnuz", 1, 1}, {"float8_e8m0fnu", 1, 1},
+    {"uint8", 1, 1},
+    {"uint16", 2, 2},
+    {"uint32", 4, 4},
+    {"uint64", 8, 8},
+    {"int8", 1, 1},
+    {"int16", 2, 2},
+    {"int32", 4, 4},
+    {"int64", 8, 8},
+    {"float16", 2, 2},
+    {"bfloat16", 2, 2},
+    {"float32", 4, 4},
+    {"float64", 8, 8},
+    {"float8_e4m3fn", 1, 1},
+    {"float8_e5m2", 1, 1},
+    {"float8_e4m3fnuz", 1, 1},
+    {"float8_e5m2fnuz", 1, 1},
+    {"float8_e8m0fnu", 1, 1},
     {"float4_e2m1fn_x2", 1, 1},
-    {"complex32", 4, 2}, {"complex64", 8, 4}, {"complex128", 16, 8},
+    {"complex32", 4, 2},
+    {"complex64", 8, 4},
+    {"complex128", 16, 8},
 }};
 
 const DTypeInfo& InfoOf(DType dtype) { return kInfo[static_cast<std::size_t>(dtype)]; }

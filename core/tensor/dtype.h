@@ -11,12 +11,27 @@ namespace ckpt {
 // Persisted nowhere by number; names are the contract.
 enum class DType : std::uint8_t {
   kBool,
-  kUint8, kUint16, kUint32, kUint64,
-  kInt8, kInt16, kInt32, kInt64,
-  kFloat16, kBfloat16, kFloat32, kFloat64,
-  kFloat8E4m3fn, kFloat8E5m2, kFloat8E4m3fnuz, kFloat8E5m2fnuz, kFloat8E8m0fnu,
+  kUint8,
+  kUint16,
+  kUint32,
+  kUint64,
+  kInt8,
+  kInt16,
+  kInt32,
+  kInt64,
+  kFloat16,
+  kBfloat16,
+  kFloat32,
+  kFloat64,
+  kFloat8E4m3fn,
+  kFloat8E5m2,
+  kFloat8E4m3fnuz,
+  kFloat8E5m2fnuz,
+  kFloat8E8m0fnu,
   kFloat4E2m1fnX2,  // two 4-bit values in a byte; shapes count bytes, as torch does
-  kComplex32, kComplex64, kComplex128,
+  kComplex32,
+  kComplex64,
+  kComplex128,
 };
 
 inline constexpr int kNumDTypes = static_cast<int>(DType::kComplex128) + 1;
@@ -28,7 +43,8 @@ inline constexpr int kNumDTypes = static_cast<int>(DType::kComplex128) + 1;
 // Bytes of one element, as shapes count them.
 [[nodiscard]] std::uint64_t ElementBytes(DType dtype);
 
-// Bytes of the unit that a foreign byte order swaps: a component of a complex number, else the element.
+// Bytes of the unit that a foreign byte order swaps: a component of a complex number, else the
+// element.
 [[nodiscard]] std::uint64_t SwapUnitBytes(DType dtype);
 
 // float16, bfloat16, float32, float64: the types that `--dtype` converts between.

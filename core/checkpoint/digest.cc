@@ -1,0 +1,40 @@
+#include "core/checkpoint/digest.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/checkpoint/read.h"
+
+namespace ckpt {
+
+Result<std::string> DigestTensor(const CheckpointSource& source, const GlobalTensor& tensor,
+                                 HashAlgorithm algorithm, std::uint64_t budget_bytes) {
+  Hasher hasher(algorithm);
+  CKPT_RETURN_IF_ERROR(StreamTensor(source, tensor, budget_bytes, [&](ByteSpan block) {
+    hasher.Update(block);
+    return OkStatus();
+  }));
+  return hasher.Finish();
+}
+
+std::string CombineDigests(std::vector<TensorDigest> digests, HashAlgorithm algorithm) {
+  std::sort(digests.begin(), digests.end(),
+            [](const TensorDigest& a, const TensorDigest& b) { return a.key < b.key; });
+  Hasher hasher(algorithm);
+  for (const TensorDigest& digest : digests) {
+    std::string line = digest.key;
+    line += '\0';
+    line += DTypeName(digest.dtype);
+    line += '\0';
+    line += fmt::format("{}", fmt::join(digest.shape, ","));
+    line += '\0';
+    line += digest.hex;
+    line += '\n';
+    hasher.Update(AsBytes(line));
+  }
+  return hasher.Finish();
+}
+
+}  // namespace ckpt

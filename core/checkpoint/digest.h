@@ -1,0 +1,34 @@
+// Digests of logical tensors: the same for the same values under any container and chunking.
+#ifndef CKPT_CORE_CHECKPOINT_DIGEST_H_
+#define CKPT_CORE_CHECKPOINT_DIGEST_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/hash.h"
+#include "core/base/result.h"
+#include "core/checkpoint/source.h"
+
+namespace ckpt {
+
+// One tensor's line of a checkpoint digest.
+struct TensorDigest {
+  std::string key;
+  DType dtype = DType::kFloat32;
+  Dims shape;
+  std::string hex;
+};
+
+// Hash of the tensor's bytes in C order, little endian, without a header; of nothing for an empty
+// tensor. Errors: those of StreamTensor.
+Result<std::string> DigestTensor(const CheckpointSource& source, const GlobalTensor& tensor,
+                                 HashAlgorithm algorithm, std::uint64_t budget_bytes);
+
+// One value over all tensors: the hash of the lines `key NUL dtype NUL d0,d1,… NUL hex LF` in byte
+// order of the key.
+std::string CombineDigests(std::vector<TensorDigest> digests, HashAlgorithm algorithm);
+
+}  // namespace ckpt
+
+#endif  // CKPT_CORE_CHECKPOINT_DIGEST_H_

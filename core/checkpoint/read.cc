@@ -1,0 +1,207 @@
+#include "core/checkpoint/read.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/base/check.h"
+#include "core/base/units.h"
+#include "core/tensor/blocks.h"
+
+namespace ckpt {
+namespace {
+
+// A gap this small costs less to read than a second request (local NVMe; the page cache reads ahead
+// further).
+constexpr std::uint64_t kCoalesceGapBytes = 64 * kKiB;
+constexpr std::uint64_t kMinScratchBytes = 256 * kKiB;
+constexpr std::size_t kMaxLocated = 256;
+
+// Turns stored elements into logical ones, in place: byte order, then torch's lazy conjugate and
+// negative.
+void ResolveElements(const StoredArray& array, MutableByteSpan elements) {
+  const std::uint64_t unit = SwapUnitBytes(array.dtype);
+  if (array.byte_swapped && unit > 1) {
+    for (std::size_t at = 0; at < elements.size(); at += unit) {
+      std::reverse(elements.begin() + static_cast<std::ptrdiff_t>(at),
+                   elements.begin() + static_cast<std::ptrdiff_t>(at + unit));
+    }
+  }
+  if (!array.negated && !array.conjugated) return;
+  // Both only flip sign bits of floating-point components; a conjugate those of the odd (imaginary)
+  // ones.
+  const bool is_complex = unit != ElementBytes(array.dtype);
+  for (std::size_t at = 0, i = 0; at < elements.size(); at += unit, ++i) {
+    const bool flip = array.negated != (array.conjugated && is_complex && i % 2 == 1);
+    if (flip) elements[at + unit - 1] ^= std::byte{0x80};
+  }
+}
+
+bool NeedsResolving(const StoredArray& array) {
+  return (array.byte_swapped && SwapUnitBytes(array.dtype) > 1) || array.negated ||
+         array.conjugated;
+}
+
+}  // namespace
+
+Gatherer::Gatherer(std::uint64_t scratch_bytes)
+    : scratch_(std::max(scratch_bytes, kMinScratchBytes)) {}
+
+Status Gatherer::Gather(const ReadableFile& file, const StridedCopy& copy, MutableByteSpan out) {
+  if (copy.run_bytes == 0) return OkStatus();
+  if (copy.loops.empty()) {
+    bytes_read_ += copy.run_bytes;
+    return file.ReadAt(copy.src_offset, out.subspan(copy.dst_offset, copy.run_bytes));
+  }
+  const StrideLoop& outer = copy.loops.front();
+  StridedCopy inner = copy;
+  inner.loops.erase(inner.loops.begin());
+  const std::uint64_t inner_span = inner.SourceSpan();
+  const auto step = static_cast<std::uint64_t>(outer.src_step);
+  const bool is_dense = step <= inner_span + kCoalesceGapBytes;
+  if (!is_dense || inner_span > scratch_.size()) {
+    for (std::int64_t i = 0; i < outer.extent; ++i) {
+      inner.src_offset = copy.src_offset + static_cast<std::uint64_t>(i) * step;
+      inner.dst_offset = copy.dst_offset + static_cast<std::uint64_t>(i * outer.dst_step);
+      CKPT_RETURN_IF_ERROR(Gather(file, inner, out));
+    }
+    return OkStatus();
+  }
+  // As many outer iterations as fit the scratch buffer share one read.
+  const std::uint64_t fitting = step == 0 ? static_cast<std::uint64_t>(outer.extent)
+                                          : (scratch_.size() - inner_span) / step + 1;
+  for (std::int64_t i = 0; i < outer.extent;) {
+    const std::int64_t count = static_cast<std::int64_t>(
+        std::min<std::uint64_t>(fitting, static_cast<std::uint64_t>(outer.extent - i)));
+    StridedCopy group = copy;
+    group.loops.front().extent = count;
+    const std::uint64_t span = group.SourceSpan();
+    const MutableByteSpan window = MutableByteSpan(scratch_).first(span);
+    CKPT_RETURN_IF_ERROR(
+        file.ReadAt(copy.src_offset + static_cast<std::uint64_t>(i) * step, window));
+    bytes_read_ += span;
+    group.src_offset = 0;
+    group.dst_offset = copy.dst_offset + static_cast<std::uint64_t>(i * outer.dst_step);
+    CopyStrided(group, window.data(), out.data());
+    i += count;
+  }
+  return OkStatus();
+}
+
+TensorReader::TensorReader(const CheckpointSource& source, const GlobalTensor& tensor,
+                           Gatherer& gatherer, std::uint64_t budget_bytes)
+    : source_(&source), tensor_(&tensor), gatherer_(&gatherer), budget_bytes_(budget_bytes) {}
+
+Result<const StoredArray*> TensorReader::Locate(const Chunk& chunk) {
+  const auto it = std::find_if(located_.begin(), located_.end(),
+                               [&](const Located& l) { return l.chunk == &chunk; });
+  if (it != located_.end()) {
+    located_.splice(located_.begin(), located_, it);
+    return &located_.front().array;
+  }
+  CKPT_ASSIGN_OR_RETURN(StoredArray array, source_->Locate(*tensor_, chunk));
+  located_.push_front({&chunk, std::move(array)});
+  std::uint64_t resident = 0;
+  std::size_t kept = 0;
+  for (auto l = located_.begin(); l != located_.end(); ++l, ++kept) {
+    resident += l->array.resident_bytes;
+    if (kept > 0 && (resident > budget_bytes_ || kept == kMaxLocated)) {
+      located_.erase(l, located_.end());
+      break;
+    }
+  }
+  return &located_.front().array;
+}
+
+Status TensorReader::GatherStored(const StoredArray& array, const StridedCopy& copy,
+                                  MutableByteSpan out) {
+  StridedCopy in_file = copy;
+  in_file.src_offset += array.offset_bytes;
+  if (!NeedsResolving(array)) return gatherer_->Gather(*array.file, Normalize(in_file), out);
+  // Gather into C order of the loops first: resolving wants whole elements side by side.
+  Bytes elements(copy.SizeBytes());
+  StridedCopy packed = in_file;
+  StridedCopy unpack = copy;
+  auto step = static_cast<std::int64_t>(copy.run_bytes);
+  for (std::size_t i = copy.loops.size(); i-- > 0;) {
+    packed.loops[i].dst_step = step;
+    unpack.loops[i].src_step = step;
+    step *= copy.loops[i].extent;
+  }
+  packed.dst_offset = 0;
+  unpack.src_offset = 0;
+  CKPT_RETURN_IF_ERROR(gatherer_->Gather(*array.file, Normalize(packed), elements));
+  ResolveElements(array, elements);
+  CopyStrided(Normalize(unpack), elements.data(), out.data());
+  return OkStatus();
+}
+
+Status TensorReader::Read(const Box& box, MutableByteSpan out) {
+  return ReadInto(box, out, 0, ContiguousStrides(box.sizes));
+}
+
+Status TensorReader::ReadInto(const Box& box, MutableByteSpan out, std::uint64_t dst_offset,
+                              DimsView dst_strides) {
+  const CheckpointIndex& index = source_->index();
+  const std::uint64_t element_bytes = ElementBytes(tensor_->dtype);
+  std::int64_t missing = NumElements(box.sizes);
+  std::vector<std::pair<DimsId, DimsId>>
+      read;  // boxes taken: a replica of one must not count twice
+  for (const Chunk& chunk : index.chunks(*tensor_)) {
+    if (missing <= 0) break;
+    const Box stored = index.box(chunk);
+    const std::optional<Box> common = Intersect(stored, box);
+    const std::pair<DimsId, DimsId> identity(chunk.offsets, chunk.sizes);
+    if (!common || std::find(read.begin(), read.end(), identity) != read.end()) continue;
+    read.push_back(identity);
+    CKPT_ASSIGN_OR_RETURN(const StoredArray* array, Locate(chunk));
+    std::uint64_t src_at = 0;
+    std::uint64_t dst_at = dst_offset;
+    for (std::size_t d = 0; d < box.sizes.size(); ++d) {
+      src_at +=
+          static_cast<std::uint64_t>((common->offsets[d] - stored.offsets[d]) * array->strides[d]) *
+          element_bytes;
+      dst_at += static_cast<std::uint64_t>((common->offsets[d] - box.offsets[d]) * dst_strides[d]) *
+                element_bytes;
+    }
+    const StridedCopy copy =
+        MakeBoxCopy(common->sizes, element_bytes, src_at, array->strides, dst_at, dst_strides);
+    if (Status status = GatherStored(*array, copy, out); !status.ok()) {
+      return std::move(status).Tensor(tensor_->key);
+    }
+    missing -= NumElements(common->sizes);
+  }
+  if (missing > 0) {
+    return Error(ErrorKind::kCoverage, "no chunk holds part of the tensor")
+        .Tensor(tensor_->key)
+        .Expected(FormatBox(box))
+        .Actual(fmt::format("{} elements fewer", missing));
+  }
+  return OkStatus();
+}
+
+Status ReadBox(const CheckpointSource& source, const GlobalTensor& tensor, const Box& box,
+               MutableByteSpan out, std::uint64_t budget_bytes) {
+  Gatherer gatherer(budget_bytes / 4);
+  return TensorReader(source, tensor, gatherer, budget_bytes).Read(box, out);
+}
+
+Status StreamTensor(const CheckpointSource& source, const GlobalTensor& tensor,
+                    std::uint64_t budget_bytes, const std::function<Status(ByteSpan)>& sink) {
+  const std::uint64_t block_bytes = std::max(budget_bytes / 4, kMinScratchBytes);
+  const std::uint64_t element_bytes = ElementBytes(tensor.dtype);
+  Gatherer gatherer(block_bytes);
+  TensorReader reader(source, tensor, gatherer, budget_bytes / 2);
+  Bytes buffer;
+  return ForEachBlock(
+      WholeBox(tensor.shape), static_cast<std::int64_t>(block_bytes / element_bytes),
+      [&](const Box& block) {
+        buffer.resize(static_cast<std::uint64_t>(NumElements(block.sizes)) * element_bytes);
+        CKPT_RETURN_IF_ERROR(reader.Read(block, buffer));
+        return sink(buffer);
+      });
+}
+
+}  // namespace ckpt

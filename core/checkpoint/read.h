@@ -1,0 +1,85 @@
+// Reading tensors: from boxes of a global tensor to bytes in memory, through whatever chunks cover
+// them.
+#ifndef CKPT_CORE_CHECKPOINT_READ_H_
+#define CKPT_CORE_CHECKPOINT_READ_H_
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <string>
+
+#include "core/base/bytes.h"
+#include "core/base/result.h"
+#include "core/checkpoint/source.h"
+#include "core/tensor/strided_copy.h"
+
+namespace ckpt {
+
+// Reads file bytes by strided copies, coalescing what lies close together. One thread.
+class Gatherer {
+ public:
+  // `scratch_bytes` bounds the memory for reads that are not contiguous on both sides.
+  explicit Gatherer(std::uint64_t scratch_bytes);
+
+  // Performs `copy` from `file` into `out`. Runs that lie within 64 KiB of each other share one
+  // read. REQUIRES: the destination side of `copy` lies in `out`. Errors: kTruncated, kIo.
+  Status Gather(const ReadableFile& file, const StridedCopy& copy, MutableByteSpan out);
+
+  // Bytes asked of files so far: the read amplification is this over the bytes delivered.
+  [[nodiscard]] std::uint64_t bytes_read() const { return bytes_read_; }
+
+ private:
+  Bytes scratch_;
+  std::uint64_t bytes_read_ = 0;
+};
+
+// Reads boxes of one tensor, remembering where its chunks lie. One thread.
+class TensorReader {
+ public:
+  // REQUIRES: `source`, `tensor` (one of its index) and `gatherer` outlive this.
+  TensorReader(const CheckpointSource& source, const GlobalTensor& tensor, Gatherer& gatherer,
+               std::uint64_t budget_bytes);
+
+  [[nodiscard]] const GlobalTensor& tensor() const { return *tensor_; }
+
+  // Copies `box` into `out`, C order, converting nothing.
+  // REQUIRES: `box` lies inside the shape; out.size() == bytes of `box`.
+  // Errors: kCoverage (no chunk holds part of the box) and those of CheckpointSource::Locate.
+  Status Read(const Box& box, MutableByteSpan out);
+
+  // Copies `box` into the array that starts at `out` + `dst_offset` with `dst_strides` (elements).
+  Status ReadInto(const Box& box, MutableByteSpan out, std::uint64_t dst_offset,
+                  DimsView dst_strides);
+
+  // Where the elements of a chunk lie. Keeps the most recent ones; decoded items stay within the
+  // budget (one at least).
+  Result<const StoredArray*> Locate(const Chunk& chunk);
+
+  // Copies a part of one chunk. `copy`'s source side counts from the chunk's first element, in
+  // bytes.
+  Status GatherStored(const StoredArray& array, const StridedCopy& copy, MutableByteSpan out);
+
+ private:
+  struct Located {
+    const Chunk* chunk;
+    StoredArray array;
+  };
+
+  const CheckpointSource* source_;
+  const GlobalTensor* tensor_;
+  Gatherer* gatherer_;
+  std::uint64_t budget_bytes_;
+  std::list<Located> located_;  // most recent first
+};
+
+// One-shot form of TensorReader::Read.
+Status ReadBox(const CheckpointSource& source, const GlobalTensor& tensor, const Box& box,
+               MutableByteSpan out, std::uint64_t budget_bytes);
+
+// The tensor's bytes in C order, in blocks of at most a quarter of the budget, to `sink`.
+Status StreamTensor(const CheckpointSource& source, const GlobalTensor& tensor,
+                    std::uint64_t budget_bytes, const std::function<Status(ByteSpan)>& sink);
+
+}  // namespace ckpt
+
+#endif  // CKPT_CORE_CHECKPOINT_READ_H_

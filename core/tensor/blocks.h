@@ -1,0 +1,20 @@
+// Cutting a box into pieces that are contiguous in its C order.
+#ifndef CKPT_CORE_TENSOR_BLOCKS_H_
+#define CKPT_CORE_TENSOR_BLOCKS_H_
+
+#include <functional>
+
+#include "core/base/status.h"
+#include "core/tensor/box.h"
+
+namespace ckpt {
+
+// Calls `visit` with boxes that tile `box`, in C order, each one contiguous in the C order of `box`
+// and at most `max_elements` large (one element at least). Stops at the first error. An empty box
+// gives no call.
+Status ForEachBlock(const Box& box, std::int64_t max_elements,
+                    const std::function<Status(const Box& block)>& visit);
+
+}  // namespace ckpt
+
+#endif  // CKPT_CORE_TENSOR_BLOCKS_H_
