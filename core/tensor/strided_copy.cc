@@ -67,7 +67,11 @@ std::uint64_t StridedCopy::SourceSpan() const {
 }
 
 StridedCopy Normalize(StridedCopy copy) {
-  if (copy.SizeBytes() == 0) return {.src_offset = copy.src_offset, .dst_offset = copy.dst_offset};
+  if (copy.SizeBytes() == 0) {
+    copy.loops.clear();
+    copy.run_bytes = 0;
+    return copy;
+  }
   std::vector<StrideLoop>& loops = copy.loops;
   std::erase_if(loops, [](const StrideLoop& loop) { return loop.extent == 1; });
   std::stable_sort(loops.begin(), loops.end(), [](const StrideLoop& a, const StrideLoop& b) {

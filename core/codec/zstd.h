@@ -1,0 +1,57 @@
+// zstd frames with bounded output: the stream transform of DCP items.
+#ifndef CKPT_CORE_CODEC_ZSTD_H_
+#define CKPT_CORE_CODEC_ZSTD_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "core/base/bytes.h"
+#include "core/base/result.h"
+
+namespace ckpt {
+
+struct ZstdLimits {
+  std::uint64_t max_output_bytes = 0;
+  // Base-2 logarithm of the largest window a frame may ask for; it is what decoding allocates. 27
+  // (128 MiB) is what zstd writes at most without `--long`.
+  int max_window_log = 27;
+};
+
+// Decodes a stream of concatenated frames that arrives in pieces of any size. Skippable frames are
+// skipped. One thread.
+//
+//   ZstdDecoder decoder({.max_output_bytes = 1 << 20});
+//   CKPT_RETURN_IF_ERROR(decoder.Decode(piece, out));  // any number of times
+//   CKPT_RETURN_IF_ERROR(decoder.Finish());
+class ZstdDecoder {
+ public:
+  explicit ZstdDecoder(const ZstdLimits& limits);
+  ZstdDecoder(ZstdDecoder&&) noexcept;
+  ZstdDecoder& operator=(ZstdDecoder&&) noexcept;
+  ~ZstdDecoder();
+
+  // Appends what `input` yields to `out`, which grows with real output only, never by an announced
+  // size.
+  //
+  // Errors: kBadItem (no zstd frame, or a damaged one), kChecksum (the frame's own checksum),
+  // kResource (past
+  //         max_output_bytes, or a larger window).
+  Status Decode(ByteSpan input, Bytes& out);
+
+  // Errors: kTruncated (the last frame is not complete), kBadItem (there was no frame at all).
+  [[nodiscard]] Status Finish() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// All frames of `input` at once. Errors: as ZstdDecoder.
+Result<Bytes> ZstdDecompress(ByteSpan input, const ZstdLimits& limits);
+
+// One frame, with its content size and a checksum. REQUIRES: 1 <= level <= 22.
+[[nodiscard]] Bytes ZstdCompress(ByteSpan input, int level);
+
+}  // namespace ckpt
+
+#endif  // CKPT_CORE_CODEC_ZSTD_H_
