@@ -1,0 +1,96 @@
+#include "core/codec/zstd.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/testing/matchers.h"
+
+namespace ckpt {
+namespace {
+
+using testing::FailsWith;
+using testing::IsOk;
+
+Bytes Pattern(std::size_t size) {
+  Bytes bytes(size);
+  for (std::size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>(i * i / 7);
+  return bytes;
+}
+
+TEST(ZstdTest, DecodesWhatItEncoded) {
+  const Bytes plain = Pattern(300'000);
+  const Result<Bytes> decoded =
+      ZstdDecompress(ZstdCompress(plain, 3), {.max_output_bytes = 300'000});
+  ASSERT_THAT(decoded, IsOk());
+  EXPECT_EQ(*decoded, plain);
+}
+
+TEST(ZstdTest, DecodesAllConcatenatedFrames) {
+  Bytes frames = ZstdCompress(Pattern(10), 1);
+  Append(ByteSpan(ZstdCompress(Pattern(0), 1)), frames);
+  Append(ByteSpan(ZstdCompress(Pattern(20), 1)), frames);
+  Bytes both = Pattern(10);
+  Append(ByteSpan(Pattern(20)), both);
+  const Result<Bytes> decoded = ZstdDecompress(frames, {.max_output_bytes = 100});
+  ASSERT_THAT(decoded, IsOk());
+  EXPECT_EQ(*decoded, both);
+}
+
+TEST(ZstdTest, DecodesInputOfOneByteAtATime) {
+  const Bytes plain = Pattern(5000);
+  const Bytes frame = ZstdCompress(plain, 3);
+  ZstdDecoder decoder({.max_output_bytes = 5000});
+  Bytes out;
+  for (std::size_t i = 0; i < frame.size(); ++i) {
+    ASSERT_THAT(decoder.Decode(ByteSpan(frame).subspan(i, 1), out), IsOk());
+  }
+  EXPECT_THAT(decoder.Finish(), IsOk());
+  EXPECT_EQ(out, plain);
+}
+
+TEST(ZstdTest, RefusesOutputPastTheLimit) {
+  const Bytes bomb = ZstdCompress(Bytes(64 << 20), 3);
+  ASSERT_LT(bomb.size(), 100'000u);
+  ZstdDecoder decoder({.max_output_bytes = 1000});
+  Bytes out;
+  EXPECT_THAT(decoder.Decode(bomb, out), FailsWith(ErrorKind::kResource));
+  EXPECT_TRUE(out.empty());
+  EXPECT_THAT(ZstdDecompress(ZstdCompress(Pattern(11), 3), {.max_output_bytes = 10}),
+              FailsWith(ErrorKind::kResource));
+  EXPECT_THAT(ZstdDecompress(ZstdCompress(Pattern(10), 3), {.max_output_bytes = 10}), IsOk());
+}
+
+TEST(ZstdTest, ReportsAnIncompleteFrame) {
+  const Bytes frame = ZstdCompress(Pattern(1000), 3);
+  for (const std::size_t cut : {std::size_t{1}, std::size_t{9}, frame.size() - 1}) {
+    EXPECT_THAT(
+        ZstdDecompress(ByteSpan(frame).first(frame.size() - cut), {.max_output_bytes = 1000}),
+        FailsWith(ErrorKind::kTruncated))
+        << "cut by " << cut;
+  }
+}
+
+TEST(ZstdTest, RefusesWhatIsNoFrame) {
+  EXPECT_THAT(ZstdDecompress({}, {.max_output_bytes = 10}), FailsWith(ErrorKind::kBadItem));
+  EXPECT_THAT(ZstdDecompress(AsBytes("PK\3\4 a zip archive"), {.max_output_bytes = 10}),
+              FailsWith(ErrorKind::kBadItem));
+  Bytes trailing = ZstdCompress(Pattern(10), 3);
+  Append("trailing bytes", trailing);
+  EXPECT_THAT(ZstdDecompress(trailing, {.max_output_bytes = 100}), FailsWith(ErrorKind::kBadItem));
+}
+
+TEST(ZstdTest, ReportsAFlippedPayloadBit) {
+  const Bytes plain = Pattern(1000);
+  Bytes frame = ZstdCompress(plain, 3);
+  frame[frame.size() - 1] ^= std::byte{1};  // of the content checksum
+  EXPECT_THAT(ZstdDecompress(frame, {.max_output_bytes = 1000}), FailsWith(ErrorKind::kChecksum));
+}
+
+TEST(ZstdTest, RefusesAWindowPastTheLimit) {
+  EXPECT_THAT(ZstdDecompress(ZstdCompress(Bytes(8 << 20), 19),
+                             {.max_output_bytes = 8 << 20, .max_window_log = 20}),
+              FailsWith(ErrorKind::kResource));
+}
+
+}  // namespace
+}  // namespace ckpt
