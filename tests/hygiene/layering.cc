@@ -1,0 +1,100 @@
+#include "tests/hygiene/layering.h"
+
+#include <algorithm>
+#include <sstream>
+
+namespace ckpt::hygiene {
+namespace {
+
+std::string AliasOf(std::string folder) {
+  std::ranges::replace(folder, '/', '_');
+  std::ranges::replace(folder, '-', '_');
+  return "ckpt::" + folder;
+}
+
+std::string FolderOf(std::string_view path) {
+  const std::size_t slash = path.rfind('/');
+  return std::string(path.substr(0, slash == std::string_view::npos ? 0 : slash));
+}
+
+// The nearest folder above `path` that is a target of its own; folder/internal belongs to folder.
+std::string TargetFolder(const Layering& layering, std::string_view path) {
+  for (std::string folder = FolderOf(path); !folder.empty(); folder = FolderOf(folder)) {
+    if (layering.contains(folder)) return folder;
+  }
+  return {};
+}
+
+void AddInherited(Layering* layering) {
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (auto& [folder, reached] : *layering) {
+      const std::set<std::string> before = reached;
+      for (const std::string& next : before) {
+        const std::set<std::string>& more = layering->at(next);
+        reached.insert(more.begin(), more.end());
+      }
+      changed |= reached.size() != before.size();
+    }
+  }
+}
+
+// Executables are no targets of the manifest: tools and tests may include all that is public.
+bool MayIncludeEverything(std::string_view path) {
+  return path.starts_with("tests/") || path.starts_with("tools/") || path.starts_with("docs/");
+}
+
+}  // namespace
+
+Layering ParseLayering(std::string_view manifest, bool direct) {
+  std::map<std::string, std::vector<std::string>> declared;  // folder -> aliases
+  std::istringstream lines{std::string(manifest)};
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t colon = line.find(':');
+    if (colon == std::string::npos) continue;
+    std::vector<std::string>& aliases = declared[line.substr(0, colon)];
+    std::istringstream words(line.substr(colon + 1));
+    for (std::string word; words >> word;) aliases.push_back(word);
+  }
+  std::map<std::string, std::string> folder_of_alias;
+  for (const auto& [folder, aliases] : declared) folder_of_alias[AliasOf(folder)] = folder;
+
+  Layering layering;
+  for (const auto& [folder, aliases] : declared) {
+    std::set<std::string>& reached = layering[folder];
+    for (const std::string& alias : aliases) {
+      const auto found = folder_of_alias.find(alias);
+      if (found != folder_of_alias.end()) reached.insert(found->second);
+    }
+  }
+  if (!direct) AddInherited(&layering);
+  return layering;
+}
+
+std::vector<std::string> WrongIncludes(const Layering& layering,
+                                       const std::vector<SourceFile>& files) {
+  std::vector<std::string> wrong;
+  for (const SourceFile& file : files) {
+    const std::string from = TargetFolder(layering, file.path);
+    if (from.empty() && !MayIncludeEverything(file.path)) {
+      wrong.push_back(file.path + ": lies in a folder without a target");
+      continue;
+    }
+    for (const Include& include : FindIncludes(file.text)) {
+      if (!include.quoted) continue;
+      const std::string where = file.path + ":" + std::to_string(include.line) + ": ";
+      const std::string to = TargetFolder(layering, include.target);
+      if (include.target.starts_with("tests/") && !file.path.starts_with("tests/")) {
+        wrong.push_back(where + "nobody but tests includes tests");
+      } else if (to.empty() && !MayIncludeEverything(include.target)) {
+        wrong.push_back(where + "\"" + include.target + "\" is no path from the root");
+      } else if (!from.empty() && !to.empty() && from != to && !layering.at(from).contains(to)) {
+        wrong.push_back(where + "includes \"" + include.target + "\", but " + from +
+                        " declares no edge to " + to);
+      }
+    }
+  }
+  return wrong;
+}
+
+}  // namespace ckpt::hygiene

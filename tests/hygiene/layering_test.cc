@@ -1,0 +1,91 @@
+// Every include follows an edge that the build declares, and every edge points down.
+#include "tests/hygiene/layering.h"
+
+#include <fstream>
+#include <sstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace ckpt::hygiene {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+const std::vector<std::string> kAllFolders = {"core",    "formats", "converters",
+                                              "trainer", "tools",   "tests"};
+
+std::string Manifest() {
+  std::ifstream in(CKPT_BINARY_DIR "/layering.txt");
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+constexpr std::string_view kSmallManifest =
+    "core/base:\n"
+    "core/io:ckpt::core_base Boost::headers\n"
+    "core/checkpoint:ckpt::core_io\n"
+    "formats/dcp:ckpt::core_checkpoint\n";
+
+TEST(LayeringTest, EveryIncludeFollowsADeclaredEdge) {
+  const Layering layering = ParseLayering(Manifest());
+  ASSERT_TRUE(layering.contains("core/base")) << "no manifest in " << CKPT_BINARY_DIR;
+  EXPECT_THAT(WrongIncludes(layering, ReadSources(kAllFolders)), IsEmpty());
+}
+
+TEST(LayeringTest, CatchesAPlantedInclude) {
+  const SourceFile planted = {"core/io/planted.cc",
+                              "// why\n#include \"formats/dcp/metadata.h\"\n"};
+  EXPECT_THAT(WrongIncludes(ParseLayering(kSmallManifest), {planted}),
+              ElementsAre(HasSubstr("core/io/planted.cc:2: includes \"formats/dcp/metadata.h\"")));
+}
+
+TEST(LayeringTest, CatchesAnIncludeOfTests) {
+  const SourceFile planted = {"core/io/planted.cc", "#include \"tests/testing/matchers.h\"\n"};
+  EXPECT_THAT(WrongIncludes(ParseLayering(kSmallManifest), {planted}),
+              ElementsAre(HasSubstr("nobody but tests")));
+}
+
+TEST(LayeringTest, CatchesAnIncludeThatIsNotWrittenFromTheRoot) {
+  const SourceFile planted = {"core/io/planted.cc", "#include \"storage.h\"\n"};
+  EXPECT_THAT(WrongIncludes(ParseLayering(kSmallManifest), {planted}),
+              ElementsAre(HasSubstr("no path from the root")));
+}
+
+TEST(LayeringTest, PublicEdgesAreInherited) {
+  const SourceFile file = {"formats/dcp/source.cc",
+                           "#include \"core/base/status.h\"\n#include \"core/io/internal/x.h\"\n"};
+  EXPECT_THAT(WrongIncludes(ParseLayering(kSmallManifest), {file}), IsEmpty());
+}
+
+// The direction of architecture.md section 3, on what the build declares rather than on what is
+// included.
+bool EdgeIsAllowed(std::string_view from, std::string_view to) {
+  const auto in = [](std::string_view path, std::string_view top) {
+    return path == top || path.starts_with(std::string(top) + "/");
+  };
+  if (in(from, "core")) return in(to, "core");
+  if (in(from, "formats/torch_save")) return in(to, "core");
+  if (in(from, "formats/fsdp_dtensor") || in(from, "formats/torch_dist")) {
+    return in(to, "core") || to == "formats/dcp" || to == "formats/torch_save";
+  }
+  if (from == "formats") return in(to, "core") || in(to, "formats");  // the registry names them all
+  if (in(from, "formats")) return in(to, "core") || to == "formats/torch_save";
+  if (in(from, "converters")) return in(to, "core") || in(to, "converters") || to == "formats";
+  if (in(from, "trainer")) return in(to, "core") || in(to, "trainer") || in(to, "converters");
+  return in(from, "tools");
+}
+
+TEST(LayeringTest, EveryDeclaredEdgePointsDown) {
+  for (const auto& [from, targets] : ParseLayering(Manifest(), /*direct=*/true)) {
+    for (const std::string& to : targets) {
+      EXPECT_TRUE(EdgeIsAllowed(from, to)) << from << " declares an edge to " << to;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ckpt::hygiene

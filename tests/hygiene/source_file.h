@@ -1,0 +1,35 @@
+// The project's sources as text: where they are, what they include, what is code and what is
+// comment.
+#ifndef CKPT_TESTS_HYGIENE_SOURCE_FILE_H_
+#define CKPT_TESTS_HYGIENE_SOURCE_FILE_H_
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ckpt::hygiene {
+
+struct SourceFile {
+  std::string path;  // from the root, with forward slashes: "core/tensor/box.h"
+  std::string text;
+};
+
+struct Include {
+  std::string target;   // what stands between the quotes or brackets
+  bool quoted = false;  // "core/io/path.h" or <vector>
+  int line = 0;
+};
+
+// Every .h and .cc under the given top-level folders, sorted by path.
+std::vector<SourceFile> ReadSources(const std::vector<std::string>& top_folders);
+
+std::vector<Include> FindIncludes(std::string_view text);
+
+// `text` with comments blanked, newlines and string literals kept.
+std::string WithoutComments(std::string_view text);
+
+bool IsHeader(const SourceFile& file);
+
+}  // namespace ckpt::hygiene
+
+#endif  // CKPT_TESTS_HYGIENE_SOURCE_FILE_H_

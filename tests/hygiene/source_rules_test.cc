@@ -1,0 +1,119 @@
+// Rules about single files: guards, third-party includes, model names.
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <regex>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/hygiene/source_file.h"
+
+namespace ckpt::hygiene {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+const std::vector<std::string> kLibraries = {"core", "formats", "converters", "trainer"};
+
+std::string GuardOf(std::string path) {
+  std::string guard = "CKPT_";
+  for (const char c : path) {
+    guard += std::isalnum(static_cast<unsigned char>(c)) != 0
+                 ? static_cast<char>(std::toupper(static_cast<unsigned char>(c)))
+                 : '_';
+  }
+  return guard + "_";
+}
+
+std::vector<std::string> WrongGuards(const std::vector<SourceFile>& files) {
+  std::vector<std::string> wrong;
+  for (const SourceFile& file : files) {
+    if (!IsHeader(file)) continue;
+    const std::string guard = GuardOf(file.path);
+    const bool opens =
+        file.text.find("#ifndef " + guard + "\n#define " + guard + "\n") != std::string::npos;
+    const bool closes = file.text.ends_with("#endif  // " + guard + "\n");
+    if (!opens || !closes) wrong.push_back(file.path + ": the guard is not " + guard);
+  }
+  return wrong;
+}
+
+// Third-party types stay out of public headers; the path alias is the exception.
+std::vector<std::string> ThirdPartyIncludes(const std::vector<SourceFile>& files) {
+  static const std::regex kThirdParty(
+      "^(boost|fmt|nlohmann|openssl|CLI|isa-l|hdf5|spdlog)[./].*|^(zstd|xxhash|isa-l|hdf5).*");
+  std::vector<std::string> wrong;
+  for (const SourceFile& file : files) {
+    if (!IsHeader(file)) continue;
+    for (const Include& include : FindIncludes(file.text)) {
+      const bool is_path_alias =
+          file.path == "core/io/path.h" && include.target == "boost/filesystem/path.hpp";
+      if (!include.quoted && !is_path_alias && std::regex_match(include.target, kThirdParty)) {
+        wrong.push_back(file.path + ":" + std::to_string(include.line) + ": includes <" +
+                        include.target + ">");
+      }
+    }
+  }
+  return wrong;
+}
+
+// Families are data: no code may know the name of one.
+std::vector<std::string> ModelNames(const std::vector<SourceFile>& files) {
+  static constexpr std::array<std::string_view, 9> kNames = {
+      "llama", "mistral", "mixtral", "qwen", "deepseek", "olmo", "gpt_oss", "gptoss", "glm4"};
+  std::vector<std::string> wrong;
+  for (const SourceFile& file : files) {
+    std::string code = WithoutComments(file.text);
+    std::ranges::transform(code, code.begin(), [](unsigned char c) { return std::tolower(c); });
+    for (const std::string_view name : kNames) {
+      const std::size_t at = code.find(name);
+      if (at == std::string::npos) continue;
+      const auto line =
+          1 + std::count(code.begin(), code.begin() + static_cast<std::ptrdiff_t>(at), '\n');
+      wrong.push_back(file.path + ":" + std::to_string(line) + ": names the model " +
+                      std::string(name));
+    }
+  }
+  return wrong;
+}
+
+TEST(SourceRulesTest, EveryHeaderHasItsGuard) {
+  EXPECT_THAT(
+      WrongGuards(ReadSources({"core", "formats", "converters", "trainer", "tools", "tests"})),
+      IsEmpty());
+}
+
+TEST(SourceRulesTest, CatchesAWrongGuard) {
+  EXPECT_THAT(WrongGuards({{"core/io/a.h", "#ifndef A_H\n#define A_H\n#endif\n"}}),
+              ElementsAre(HasSubstr("CKPT_CORE_IO_A_H_")));
+}
+
+TEST(SourceRulesTest, PublicHeadersIncludeNoThirdParty) {
+  EXPECT_THAT(ThirdPartyIncludes(ReadSources(kLibraries)), IsEmpty());
+}
+
+TEST(SourceRulesTest, CatchesAThirdPartyInclude) {
+  EXPECT_THAT(
+      ThirdPartyIncludes({{"core/io/a.h", "#include <fmt/format.h>\n#include <sys/stat.h>\n"},
+                          {"core/io/b.h", "#include <zstd.h>\n"},
+                          {"core/io/c.cc", "#include <zstd.h>\n"}}),
+      ElementsAre(HasSubstr("core/io/a.h:1"), HasSubstr("core/io/b.h:1")));
+}
+
+TEST(SourceRulesTest, CodeNamesNoModel) {
+  EXPECT_THAT(ModelNames(ReadSources({"core", "formats", "converters", "trainer", "tools"})),
+              IsEmpty());
+}
+
+TEST(SourceRulesTest, CatchesAModelNameInCodeButNotInAComment) {
+  EXPECT_THAT(ModelNames({{"core/a.cc", "// as Llama does\nint x;\n"},
+                          {"core/b.cc", "int x;\nif (type == \"Qwen3\") {}\n"}}),
+              ElementsAre("core/b.cc:2: names the model qwen"));
+}
+
+}  // namespace
+}  // namespace ckpt::hygiene
