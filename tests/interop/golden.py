@@ -1,0 +1,46 @@
+"""The golden tree: where it is and what is in it."""
+import functools
+import json
+import os
+import pathlib
+
+from tools import ROOT
+
+
+def root():
+    """CKPT_GOLDEN_DIR, else the whole tree beside the project, else the selection in it."""
+    named = os.environ.get("CKPT_GOLDEN_DIR")
+    candidates = [pathlib.Path(named)] if named else [ROOT.parent / "shared" / "golden", ROOT / "tests" / "golden"]
+    return next(c for c in candidates if (c / "hf").is_dir())
+
+
+def cases(group):
+    return sorted(p.parent for p in (root() / group).glob("*/expected.json"))
+
+
+@functools.cache
+def account(case):
+    return json.loads((case / "expected.json").read_text())
+
+
+# The families whose layout tables exist; the tree holds more.
+FAMILIES = {"llama", "mistral", "qwen2", "qwen3", "qwen3_moe"}
+
+
+def models():
+    """Hugging Face repositories of those families."""
+    return [c for c in cases("hf") if json.loads((c / "ckpt" / "config.json").read_text())["model_type"] in FAMILIES]
+
+
+def megatron_dense_swiglu():
+    """What Megatron-FSDP itself wrote of models that are a Llama: dense, SwiGLU, no tensor parallelism."""
+    found = []
+    for case in cases("fsdp_dtensor"):
+        flags = account(case).get("flags") or []
+        if "--swiglu" in flags and "--num-experts" not in flags and "--tensor-model-parallel-size" not in flags:
+            found.append(case)
+    return found
+
+
+def name(case):
+    return case.name

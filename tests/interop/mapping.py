@@ -1,0 +1,89 @@
+"""Hugging Face names to Megatron names, written independently of the layout tables under test.
+
+Sources: Megatron-Bridge's merge_qkv_weights for the interleave (per KV group: its query heads, then k, then v), the
+names of Megatron-Core's Transformer Engine layers, and Megatron-FSDP's split of a SwiGLU fc1 into `_w` (gate) and `_v` (up).
+"""
+import json
+import re
+
+import safetensors.torch
+import torch
+
+import hashing
+
+
+def read_repository(folder):
+    """All tensors of the safetensors files in `folder`, and its config.json."""
+    tensors = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        tensors |= safetensors.torch.load_file(path)
+    return tensors, json.loads((folder / "config.json").read_text())
+
+
+def _interleave(q, k, v, groups):
+    rows = lambda t: t.reshape(groups, t.shape[0] // groups, *t.shape[1:])
+    return torch.cat([rows(q), rows(k), rows(v)], dim=1).reshape(-1, *q.shape[1:])
+
+
+def _unfused_experts(tensors):
+    """One tensor per expert, whatever the repository has."""
+    out = {}
+    for key, value in tensors.items():
+        if m := re.fullmatch(r"(.*\.mlp\.experts)\.gate_up_proj", key):
+            for e, both in enumerate(value):
+                gate, up = both.chunk(2)
+                out[f"{m[1]}.{e}.gate_proj.weight"], out[f"{m[1]}.{e}.up_proj.weight"] = gate, up
+        elif m := re.fullmatch(r"(.*\.mlp\.experts)\.down_proj", key):
+            out |= {f"{m[1]}.{e}.down_proj.weight": one for e, one in enumerate(value)}
+        else:
+            out[key] = value
+    return out
+
+
+def megatron_tensors(tensors, config):
+    """Key on disk -> tensor, for a model of a dense or mixture-of-experts family with grouped-query attention."""
+    tensors = _unfused_experts(tensors)
+    groups = config.get("num_key_value_heads") or config["num_attention_heads"]
+    moe_layers = {int(m[1]) for k in tensors if (m := re.match(r"model\.layers\.(\d+)\.mlp\.gate\.", k))}
+    out = {}
+
+    def put(name, value):
+        out["model.module." + name] = value
+
+    ends = {"model.embed_tokens.weight": "embedding.word_embeddings.weight", "model.norm.weight": "decoder.final_layernorm.weight",
+            "lm_head.weight": "output_layer.weight"}
+    for key, value in tensors.items():
+        if key == "lm_head.weight" and config.get("tie_word_embeddings"):
+            continue
+        if key in ends:
+            put(ends[key], value)
+            continue
+        layer, rest = re.fullmatch(r"model\.layers\.(\d+)\.(.*)", key).groups()
+        at = f"decoder.layers.{layer}."
+        if rest == "input_layernorm.weight":
+            put(at + "self_attention.linear_qkv.layer_norm_weight", value)
+        elif rest == "post_attention_layernorm.weight":
+            put(at + ("pre_mlp_layernorm.weight" if int(layer) in moe_layers else "mlp.linear_fc1.layer_norm_weight"), value)
+        elif m := re.fullmatch(r"self_attn\.q_proj\.(weight|bias)", rest):
+            k, v = (tensors[f"model.layers.{layer}.self_attn.{p}_proj.{m[1]}"] for p in "kv")
+            put(at + f"self_attention.linear_qkv.{m[1]}", _interleave(value, k, v, groups))
+        elif re.fullmatch(r"self_attn\.[kv]_proj\.(weight|bias)", rest):
+            pass  # with q_proj
+        elif m := re.fullmatch(r"self_attn\.o_proj\.(weight|bias)", rest):
+            put(at + f"self_attention.linear_proj.{m[1]}", value)
+        elif m := re.fullmatch(r"self_attn\.([qk])_norm\.weight", rest):
+            put(at + f"self_attention.{m[1]}_layernorm.weight", value)
+        elif rest == "mlp.gate.weight":
+            put(at + "mlp.router.weight", value)
+        elif m := re.fullmatch(r"mlp\.(gate|up|down)_proj\.(weight|bias)", rest):
+            put(at + {"gate": f"mlp.linear_fc1.{m[2]}_w", "up": f"mlp.linear_fc1.{m[2]}_v", "down": f"mlp.linear_fc2.{m[2]}"}[m[1]], value)
+        elif m := re.fullmatch(r"mlp\.experts\.(\d+)\.(gate|up|down)_proj\.weight", rest):
+            put(at + {"gate": f"mlp.experts.linear_fc1.weight{m[1]}_w", "up": f"mlp.experts.linear_fc1.weight{m[1]}_v",
+                      "down": f"mlp.experts.linear_fc2.weight{m[1]}"}[m[2]], value)
+        else:
+            raise ValueError(f"no Megatron name for {key}")
+    return out
+
+
+def described(tensors):
+    return {k: hashing.describe(t) for k, t in sorted(tensors.items())}

@@ -1,0 +1,60 @@
+"""Calls of the tools under test, and of helper scripts under another torch."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+BIN = pathlib.Path(os.environ.get("CKPT_BIN_DIR", ROOT / "build" / "release" / "bin"))
+
+# torch version -> its Python
+PYTHONS = {
+    "2.15.0": os.environ.get("CKPT_PYTHON_2_15", sys.executable),
+    "2.4.1": os.environ.get("CKPT_PYTHON_2_4", ""),
+}
+
+
+def run(tool, *arguments, timeout=300):
+    """(exit code, the JSON document on standard output or None, standard error)."""
+    command = [str(BIN / tool), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+    document = json.loads(done.stdout) if done.stdout.strip().startswith("{") else None
+    return done.returncode, document, done.stderr
+
+
+def run_ok(tool, *arguments):
+    """The JSON document of a call that must succeed."""
+    code, document, stderr = run(tool, *arguments, "--json")
+    assert code == 0, f"{tool} {' '.join(map(str, arguments))}: exit {code}\n{stderr}\n{json.dumps(document)[:2000]}"
+    return document
+
+
+def inspect(verb, path, *options):
+    return run_ok("ckpt-inspect", verb, path, *options)
+
+
+def convert(verb, source, target, *options):
+    return run_ok("ckpt-convert", verb, source, target, *options)
+
+
+def digests(path, *options):
+    """Key -> SHA-256 of the logical tensor."""
+    return inspect("digest", path, "--algorithm", "sha256", *options)["tensors"]
+
+
+def described(path, *options):
+    """Key -> (shape, dtype, SHA-256): everything that makes a tensor, as the account of a golden has it."""
+    hashes = digests(path, *options)
+    tensors = {t["key"]: t for t in inspect("tensors", path, *options)["tensors"]}
+    assert set(hashes) == set(tensors)
+    return {k: (t["shape"], t["dtype"], hashes[k]) for k, t in tensors.items()}
+
+
+def peer(torch_version, script, *arguments, timeout=600):
+    """The JSON that peers/<script> prints last, run under the given torch."""
+    command = [PYTHONS[torch_version], "-W", "ignore", str(HERE / "peers" / script), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, f"{script} under torch {torch_version}: exit {done.returncode}\n{done.stderr[-4000:]}"
+    return json.loads(done.stdout.splitlines()[-1])
