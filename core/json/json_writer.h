@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace ckpt {
@@ -51,7 +52,9 @@ class JsonWriter {
     return Raw(text + "]");
   }
 
-  // The document. REQUIRES: everything begun has ended.
+  // What was written since the last call, for documents too large to hold; the rest follows.
+  [[nodiscard]] std::string TakeSoFar() { return std::exchange(out_, {}); }
+  // The document, or its rest. REQUIRES: everything begun has ended.
   [[nodiscard]] std::string Take();
 
  private:

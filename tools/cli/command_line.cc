@@ -1,0 +1,176 @@
+#include "tools/cli/command_line.h"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "core/base/quote.h"
+#include "tools/cli/error_report.h"
+#include "tools/cli/nearest_match.h"
+
+namespace ckpt::cli {
+namespace {
+
+std::vector<std::string> VerbsOf(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(verb->get_name());
+  }
+  return names;
+}
+
+std::vector<std::string> OptionsOf(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
+  }
+  return names;
+}
+
+const CLI::App& SelectedVerb(const CLI::App& app) {
+  const std::vector<CLI::App*> selected = app.get_subcommands();
+  return selected.empty() ? app : *selected.back();
+}
+
+// Options may stand before the verb: the first argument that is one moves to the front.
+// Returns whether a verb was found.
+bool MoveVerbToFront(std::vector<std::string>& args, std::span<const std::string> verbs) {
+  const auto is_verb = [&](const std::string& arg) {
+    return std::find(verbs.begin(), verbs.end(), arg) != verbs.end();
+  };
+  // Only a leading option makes later words candidates: in `summary tensors` the second word is a
+  // path.
+  const bool starts_with_option = !args.empty() && args.front().starts_with('-');
+  const auto verb = starts_with_option
+                        ? std::find_if(args.begin(), args.end(), is_verb)
+                        : (!args.empty() && is_verb(args.front()) ? args.begin() : args.end());
+  if (verb == args.end()) return false;
+  std::rotate(args.begin(), verb, verb + 1);
+  return true;
+}
+
+bool AsksForHelpOrVersion(const std::vector<std::string>& args) {
+  return std::any_of(args.begin(), args.end(), [](const std::string& arg) {
+    return arg == "--help" || arg == "-h" || arg == "--version";
+  });
+}
+
+std::string UsageLine(const CLI::App& app) {
+  const CLI::App& verb = SelectedVerb(app);
+  std::string line = "usage: " + app.get_name();
+  line += &verb == &app ? " VERB" : " " + verb.get_name();
+  line += " [OPTIONS]";
+  for (const CLI::Option* option : verb.get_options()) {
+    if (!option->get_positional()) continue;
+    line += " " + option->get_name(true);
+  }
+  return line + "\n";
+}
+
+std::string DidYouMean(const std::string& word, std::span<const std::string> candidates) {
+  const std::string nearest = NearestMatch(word, candidates);
+  return nearest.empty() ? "" : "did you mean " + Quote(nearest) + "?";
+}
+
+Status UnknownVerb(const std::string& word, std::span<const std::string> verbs) {
+  std::string hint = DidYouMean(word, verbs);
+  if (hint.empty()) hint = fmt::format("the verbs are {}", fmt::join(verbs, ", "));
+  return Error(ErrorKind::kUsage, "unknown verb " + Quote(word)).Hint(hint);
+}
+
+Status UsageError(const CLI::App& app, const std::vector<std::string>& args, bool verb_was_given,
+                  const CLI::ParseError& error) {
+  const std::vector<std::string> verbs = VerbsOf(app);
+  const auto word = std::find_if(args.begin(), args.end(),
+                                 [](const std::string& arg) { return !arg.starts_with('-'); });
+  const bool lacks_verb = &SelectedVerb(app) == &app;
+  if (lacks_verb && word != args.end()) return UnknownVerb(*word, verbs);
+  if (lacks_verb) {
+    return Error(ErrorKind::kUsage, fmt::format("a verb is missing: {}", fmt::join(verbs, ", ")));
+  }
+  const std::vector<std::string> extras = app.remaining(true);
+  if (extras.empty()) return Error(ErrorKind::kUsage, error.what());
+  const auto option = std::find_if(extras.begin(), extras.end(),
+                                   [](const std::string& arg) { return arg.starts_with('-'); });
+  if (option != extras.end()) {
+    const std::string name = option->substr(0, option->find('='));
+    return Error(ErrorKind::kUsage, "unknown option " + Quote(name))
+        .Hint(DidYouMean(name, OptionsOf(SelectedVerb(app))));
+  }
+  // Two words and no verb: the first was meant to be one.
+  if (!verb_was_given && word != args.end()) return UnknownVerb(*word, verbs);
+  return Error(ErrorKind::kUsage, "one argument too many: " + Quote(extras.front()));
+}
+
+}  // namespace
+
+void AddOutputOptions(CLI::App& app, CommonOptions& options) {
+  app.add_flag("--json", options.json, "Print one JSON document instead of text");
+  app.add_flag("-q,--quiet", options.quiet, "Print errors only");
+  app.add_flag("-v,--verbose", options.verbosity, "Say more; twice for every chunk");
+}
+
+void AddReadingOptions(CLI::App& app, CommonOptions& options) {
+  AddByteSize(app, "--memory-budget", options.memory_budget,
+              "Tensor data in memory at a time: 64MiB, 1GB or bytes [1GiB]");
+  app.add_option("--threads", options.threads, "Worker threads; 0: one a core")
+      ->check(CLI::Range(0, 1024))
+      ->option_text("N [0]");
+  const auto set_progress = [&options](bool value) {
+    return [&options, value](std::int64_t) { options.progress = value; };
+  };
+  CLI::Option* on = app.add_flag_function("--progress", set_progress(true), "Show progress always");
+  app.add_flag_function("--no-progress", set_progress(false), "Show none, even on a terminal")
+      ->excludes(on);
+}
+
+void AddByteSize(CLI::App& app, const std::string& names, std::uint64_t& value,
+                 const std::string& help) {
+  const auto parse = [&value](const CLI::results_t& words) {
+    const Result<std::uint64_t> bytes = ParseByteSize(words.front());
+    if (!bytes.ok()) return false;
+    value = *bytes;
+    return true;
+  };
+  app.add_option(names, parse, help)->option_text("SIZE")->check([](const std::string& word) {
+    const Result<std::uint64_t> bytes = ParseByteSize(word);
+    return bytes.ok() ? std::string() : bytes.status().first().message;
+  });
+}
+
+void AddExamples(CLI::App& app, std::span<const std::string> commands) {
+  app.footer(fmt::format("Examples:\n  {}", fmt::join(commands, "\n  ")));
+}
+
+std::optional<ExitCode> ParseArguments(CLI::App& app, std::vector<std::string> args,
+                                       const std::string& default_verb, Streams& streams) {
+  const std::vector<std::string> original = args;
+  const bool verb_was_given = MoveVerbToFront(args, VerbsOf(app));
+  if (!verb_was_given && !default_verb.empty() && !args.empty() && !AsksForHelpOrVersion(args)) {
+    args.insert(args.begin(), default_verb);
+  }
+  if (args.empty()) args = {"--help"};
+  try {
+    std::reverse(args.begin(), args.end());  // CLI11 takes them last first
+    app.parse(std::move(args));
+    return std::nullopt;
+  } catch (const CLI::CallForHelp&) {
+    streams.out.Write(app.help());
+  } catch (const CLI::CallForVersion& version) {
+    streams.out.Write(std::string(version.what()) + "\n");
+  } catch (const CLI::ParseError& error) {
+    const Status status = UsageError(app, original, verb_was_given, error);
+    const bool is_json = std::find(original.begin(), original.end(), "--json") != original.end();
+    const ExitCode code = Conclude(status, is_json, streams);
+    streams.err.Write(UsageLine(app));
+    (void)streams.err.Flush().ok();
+    return code;
+  }
+  return Conclude(ExitCode::kDone, false, streams);
+}
+
+}  // namespace ckpt::cli

@@ -1,0 +1,62 @@
+// One line on standard error that says how far a long command is.
+#ifndef CKPT_TOOLS_CLI_PROGRESS_BAR_H_
+#define CKPT_TOOLS_CLI_PROGRESS_BAR_H_
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "core/base/mutex.h"
+#include "core/exec/progress.h"
+#include "tools/cli/streams.h"
+#include "tools/cli/text_output.h"
+
+namespace ckpt::cli {
+
+// What the line says at one moment.
+struct ProgressState {
+  std::uint64_t done_bytes = 0;
+  std::uint64_t total_bytes = 0;
+  double seconds = 0;
+  std::string item;
+};
+
+// "  41%  6.2 GiB of 15.1 GiB  1.3 GiB/s  eta 7 s  decoder.layers.12.mlp.w2", cut to `columns`.
+[[nodiscard]] std::string FormatProgress(std::string_view verb, const ProgressState& state,
+                                         std::size_t columns);
+
+// Rewrites the line in place at most six times a second and clears it at the end. Thread-safe.
+class ProgressBar final : public ProgressSink {
+ public:
+  // REQUIRES: `err` outlives this.
+  ProgressBar(std::string verb, TextOutput& err);
+  ProgressBar(const ProgressBar&) = delete;
+  ProgressBar& operator=(const ProgressBar&) = delete;
+  ~ProgressBar() override;
+
+  void OnTotal(std::uint64_t bytes, std::uint64_t items) override CKPT_EXCLUDES(mutex_);
+  void OnDone(std::string_view item, std::uint64_t bytes) override CKPT_EXCLUDES(mutex_);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  const std::string verb_;
+  const Clock::time_point start_ = Clock::now();
+  Mutex mutex_;
+  TextOutput& err_ CKPT_GUARDED_BY(mutex_);
+  ProgressState state_ CKPT_GUARDED_BY(mutex_);
+  Clock::time_point next_draw_ CKPT_GUARDED_BY(mutex_) = start_;
+  bool is_drawn_ CKPT_GUARDED_BY(mutex_) = false;
+};
+
+// A bar on standard error if `is_asked_for`, or if nobody said and standard error is a terminal;
+// else a sink that swallows everything. REQUIRES: `streams` outlives it.
+std::unique_ptr<ProgressSink> MakeProgress(std::optional<bool> is_asked_for, std::string verb,
+                                           Streams& streams);
+
+}  // namespace ckpt::cli
+
+#endif  // CKPT_TOOLS_CLI_PROGRESS_BAR_H_
