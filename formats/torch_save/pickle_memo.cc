@@ -1,0 +1,102 @@
+#include "formats/torch_save/pickle_memo.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <string_view>
+
+#include "core/base/endian.h"
+#include "formats/torch_save/pickle_opcodes.h"
+
+namespace ckpt::pickle {
+namespace {
+
+constexpr std::uint64_t kReportEvery = 4ULL << 20;
+
+// The length of an opcode's argument at `at`, or more than `left` where it does not fit.
+std::uint64_t ArgumentBytes(Argument argument, const std::byte* at, std::uint64_t left) {
+  constexpr std::uint64_t kTooLong = ~0ULL;
+  const auto counted = [left](std::uint64_t width, std::uint64_t length) {
+    return length > left - width ? kTooLong : width + length;
+  };
+  switch (argument) {
+    case Argument::kNothing:
+      return 0;
+    case Argument::kByte:
+      return 1;
+    case Argument::kTwoBytes:
+      return 2;
+    case Argument::kFourBytes:
+      return 4;
+    case Argument::kEightBytes:
+      return 8;
+    case Argument::kCounted1:
+      return left < 1 ? kTooLong : counted(1, std::to_integer<std::uint64_t>(*at));
+    case Argument::kCounted4:
+      return left < 4 ? kTooLong : counted(4, LoadLe<std::uint32_t>(at));
+    case Argument::kCounted8:
+      return left < 8 ? kTooLong : counted(8, LoadLe<std::uint64_t>(at));
+    case Argument::kLine:
+    case Argument::kTwoLines: {
+      const std::byte* from = at;
+      for (int lines = argument == Argument::kLine ? 1 : 2; lines > 0; --lines) {
+        const auto* end = static_cast<const std::byte*>(
+            std::memchr(from, '\n', left - static_cast<std::uint64_t>(from - at)));
+        if (end == nullptr) return kTooLong;
+        from = end + 1;
+      }
+      return static_cast<std::uint64_t>(from - at);
+    }
+    case Argument::kUnknown:
+      return kTooLong;
+  }
+  return kTooLong;
+}
+
+}  // namespace
+
+Memo::Memo(ByteSpan bytes, std::uint64_t start, const std::function<void(std::uint64_t)>& consumed)
+    : max_slot_(bytes.size()) {
+  const std::byte* const base = bytes.data();
+  const std::uint64_t size = bytes.size();
+  std::uint64_t report_at = start + kReportEvery;
+  for (std::uint64_t at = start; at < size;) {
+    const auto op = static_cast<Op>(base[at]);
+    const std::byte* const argument = base + ++at;
+    const std::uint64_t length =
+        ArgumentBytes(kArguments[static_cast<std::uint8_t>(op)], argument, size - at);
+    if (op == Op::kStop || length > size - at) break;
+    if (op == Op::kBinGet) {
+      MarkRead(std::to_integer<std::uint64_t>(*argument));
+    } else if (op == Op::kLongBinGet) {
+      MarkRead(LoadLe<std::uint32_t>(argument));
+    } else if (op == Op::kGet) {
+      std::uint64_t slot = 0;
+      const char* text = reinterpret_cast<const char*>(argument);
+      if (std::from_chars(text, text + length, slot).ec == std::errc()) MarkRead(slot);
+    }
+    at += length;
+    if (at >= report_at && consumed) {
+      consumed(at);
+      report_at = at + kReportEvery;
+    }
+  }
+  ranks_.reserve(read_.size());
+  std::uint32_t rank = 0;
+  for (const std::uint64_t word : read_) {
+    ranks_.push_back(rank);
+    rank += static_cast<std::uint32_t>(std::popcount(word));
+  }
+  nodes_.assign(rank, kNoNode);
+}
+
+void Memo::MarkRead(std::uint64_t slot) {
+  // Every write of a slot takes a byte, so no pickler numbers past the size of its output.
+  if (slot > max_slot_) return;
+  if (slot / 64 >= read_.size()) {
+    read_.resize(std::max<std::size_t>(slot / 64 + 1, read_.size() * 2), 0);
+  }
+  read_[slot / 64] |= 1ULL << (slot % 64);
+}
+
+}  // namespace ckpt::pickle

@@ -1,0 +1,62 @@
+// Reads a pickle into a Graph. Executes nothing: names stay names, calls become nodes.
+#ifndef CKPT_FORMATS_TORCH_SAVE_PICKLE_READER_H_
+#define CKPT_FORMATS_TORCH_SAVE_PICKLE_READER_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string_view>
+
+#include "core/base/bytes.h"
+#include "core/base/result.h"
+#include "formats/torch_save/pickle_graph.h"
+
+namespace ckpt::pickle {
+
+// Replaces objects by numbers while the pickle is being read, so that a graph of millions of equal
+// small objects never exists. What it replaces, and everything that only the replaced object
+// referred to, leaves the graph.
+class Reducer {
+ public:
+  virtual ~Reducer() = default;
+  // `callable(*args)` was read. Nothing: keep the node.
+  virtual std::optional<Record> OnCall(const Graph& graph, NodeId callable, NodeId args) = 0;
+  // `instance` (a kInstance) got its state. Nothing: keep the node.
+  virtual std::optional<Record> OnBuilt(const Graph& graph, NodeId instance, NodeId state) = 0;
+};
+
+struct PickleOptions {
+  // Where in the bytes the pickle begins: some streams hold several in a row.
+  std::uint64_t start = 0;
+  // Limits of what a small file can make of memory.
+  std::uint32_t max_nodes = 1U << 26;
+  std::uint32_t max_stack = 1U << 26;
+  Reducer* reducer = nullptr;  // not owned
+  // Called now and then with a position; the bytes before it will not be looked at again in this
+  // pass.
+  std::function<void(std::uint64_t)> consumed = nullptr;
+};
+
+struct ParsedPickle {
+  Graph graph;
+  NodeId root = kNoNode;
+  std::uint64_t end = 0;  // behind STOP
+  int protocol = 0;
+};
+
+// Reads one pickle of protocol 0 to 5. `name` (a path) appears in errors, which name the byte. The
+// bytes need not outlive the result.
+//
+// Errors: kBadMetadata (no pickle at all, unknown opcode, early end, stack underflow, memo slot not
+// set, malformed
+//         argument), kResource (an announced length larger than the input, too many nodes),
+//         kUnsafePickle (INST, OBJ: old opcodes that only an attacker writes), kUnsupported (EXT,
+//         PERSID, out-of-band buffers, a newer protocol).
+// Cost: two passes over the bytes; 16 bytes of memory a node plus the text. Nothing recurses,
+// whatever the nesting.
+Result<ParsedPickle> ParsePickle(ByteSpan bytes, std::string_view name,
+                                 const PickleOptions& options = {});
+
+}  // namespace ckpt::pickle
+
+#endif  // CKPT_FORMATS_TORCH_SAVE_PICKLE_READER_H_
