@@ -1,0 +1,92 @@
+#include "formats/safetensors/sharded_index.h"
+
+#include <algorithm>
+
+#include "core/base/quote.h"
+#include "core/io/path.h"
+#include "core/json/json_scanner.h"
+#include "core/json/json_writer.h"
+
+namespace ckpt::safetensors {
+namespace {
+
+// Repositories exist whose total_size is a float or a text; it is informative, so those are passed
+// over.
+std::optional<std::uint64_t> ScanCount(JsonScanner& scan) {
+  JsonScanner attempt = scan;
+  const std::uint64_t value = attempt.Uint();
+  if (!attempt.ok()) {
+    scan.Skip();
+    return std::nullopt;
+  }
+  scan = attempt;
+  return value;
+}
+
+void ScanMetadata(JsonScanner& scan, ShardedIndex& index) {
+  if (scan.Peek() != JsonKind::kObject) return scan.Skip();
+  std::string key;
+  for (scan.BeginObject(); scan.NextMember(key);) {
+    if (key == "total_size") {
+      index.total_size = ScanCount(scan);
+    } else if (key == "total_parameters") {
+      index.total_parameters = ScanCount(scan);
+    } else {
+      scan.Skip();
+    }
+  }
+}
+
+Status CheckWeightMap(const ShardedIndex& index) {
+  std::vector<std::string_view> names;
+  names.reserve(index.weight_map.size());
+  for (const auto& [name, file] : index.weight_map) {
+    names.push_back(name);
+    if (Status status = JoinInside(Path("."), file).status(); !status.ok()) {
+      return std::move(status).Tensor(name);
+    }
+  }
+  std::sort(names.begin(), names.end());
+  const auto twice = std::adjacent_find(names.begin(), names.end());
+  if (twice == names.end()) return OkStatus();
+  return Error(ErrorKind::kBadMetadata, "tensor is listed twice").Tensor(*twice);
+}
+
+}  // namespace
+
+Result<ShardedIndex> ParseShardedIndex(std::string_view json, std::string_view file) {
+  ShardedIndex index;
+  JsonScanner scan(json, file);
+  bool has_weight_map = false;
+  std::string key;
+  for (scan.BeginObject(); scan.NextMember(key);) {
+    if (key == "metadata") {
+      ScanMetadata(scan, index);
+    } else if (key == "weight_map") {
+      if (has_weight_map) scan.Fail(ErrorKind::kBadMetadata, "weight_map twice");
+      has_weight_map = true;
+      std::string name;
+      for (scan.BeginObject(); scan.NextMember(name);) {
+        index.weight_map.emplace_back(name, scan.Text());
+      }
+    } else {
+      scan.Skip();
+    }
+  }
+  CKPT_RETURN_IF_ERROR(scan.Finish());
+  if (!has_weight_map) return Error(ErrorKind::kBadMetadata, "no weight_map").File(file);
+  CKPT_RETURN_IF_ERROR(CheckWeightMap(index).File(file));
+  return index;
+}
+
+std::string SerializeShardedIndex(const ShardedIndex& index) {
+  JsonWriter json(2);
+  json.BeginObject().Key("metadata").BeginObject();
+  if (index.total_parameters) json.Key("total_parameters").Int(*index.total_parameters);
+  if (index.total_size) json.Key("total_size").Int(*index.total_size);
+  json.End().Key("weight_map").BeginObject();
+  for (const auto& [name, file] : index.weight_map) json.Key(name).Text(file);
+  return json.End().End().Take() + "\n";
+}
+
+}  // namespace ckpt::safetensors
