@@ -1,0 +1,252 @@
+#include "formats/torch_save/tensor_rebuild.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/base/check.h"
+#include "core/base/checked_math.h"
+#include "core/base/quote.h"
+#include "formats/torch_save/persistent_storage.h"
+
+namespace ckpt::torch_save {
+namespace {
+
+using pickle::Graph;
+using pickle::kNoNode;
+using pickle::NodeId;
+using pickle::NodeKind;
+
+// Parameters around subclasses around tensors: torch nests two deep.
+constexpr int kMaxWrappers = 8;
+
+// function(*args); what `_rebuild_from_type_v2` wraps is no node of its own.
+struct Call {
+  NodeId function = kNoNode;
+  std::span<const NodeId> args;
+};
+
+std::optional<Call> MakeCall(const Graph& graph, NodeId function, NodeId args) {
+  if (function == kNoNode || args == kNoNode || graph.kind(function) != NodeKind::kGlobal ||
+      graph.kind(args) != NodeKind::kTuple) {
+    return std::nullopt;
+  }
+  return Call{function, graph.items(args)};
+}
+
+std::optional<Call> CallOf(const Graph& graph, NodeId node) {
+  if (graph.kind(node) != NodeKind::kCall) return std::nullopt;
+  return MakeCall(graph, graph.callable(node), graph.args(node));
+}
+
+// The innermost call: without parameters and subclasses around it.
+std::optional<Call> Unwrap(const Graph& graph, NodeId node) {
+  std::optional<Call> call = CallOf(graph, node);
+  for (int i = 0; call && i < kMaxWrappers; ++i) {
+    const NodeId function = call->function;
+    if (graph.IsGlobal(function, "torch._utils", "_rebuild_parameter") ||
+        graph.IsGlobal(function, "torch._utils", "_rebuild_parameter_with_state")) {
+      if (call->args.empty()) return std::nullopt;
+      call = CallOf(graph, call->args[0]);
+    } else if (graph.IsGlobal(function, "torch._tensor", "_rebuild_from_type_v2")) {
+      if (call->args.size() < 3) return std::nullopt;
+      call = MakeCall(graph, call->args[0], call->args[2]);
+    } else {
+      return call;
+    }
+  }
+  return std::nullopt;
+}
+
+bool IsTorchUtil(const Graph& graph, NodeId function, std::string_view name) {
+  return graph.IsGlobal(function, "torch._utils", name);
+}
+
+// The rebuild functions of tensors that are no strided array of a plain dtype.
+bool RebuildsOtherForm(const Graph& graph, NodeId function) {
+  constexpr std::array<std::string_view, 7> kNames = {
+      "_rebuild_qtensor",
+      "_rebuild_sparse_tensor",
+      "_rebuild_nested_tensor",
+      "_rebuild_meta_tensor_no_storage",
+      "_rebuild_wrapper_subclass",
+      "_rebuild_device_tensor_from_numpy",
+      "_rebuild_device_tensor_from_cpu_tensor",
+  };
+  return graph.module(function) == "torch._utils" &&
+         std::find(kNames.begin(), kNames.end(), graph.name(function)) != kNames.end();
+}
+
+enum class Rebuild : std::uint8_t { kNone, kV1, kV2, kV3 };
+
+Rebuild RebuildOf(const Graph& graph, NodeId function) {
+  if (IsTorchUtil(graph, function, "_rebuild_tensor")) return Rebuild::kV1;
+  if (IsTorchUtil(graph, function, "_rebuild_tensor_v2")) return Rebuild::kV2;
+  if (IsTorchUtil(graph, function, "_rebuild_tensor_v3")) return Rebuild::kV3;
+  return Rebuild::kNone;
+}
+
+// Position of the arguments that not every version has.
+constexpr std::size_t kV3DTypeArg = 6;
+
+std::optional<PersistentStorage> StorageOf(const Graph& graph, const Call& call) {
+  if (call.args.empty() || graph.kind(call.args[0]) != NodeKind::kPersistent) return std::nullopt;
+  return ParsePersistentStorage(graph, call.args[0]);
+}
+
+std::optional<DType> DTypeOf(const Graph& graph, Rebuild rebuild, const Call& call,
+                             const PersistentStorage& storage) {
+  if (rebuild != Rebuild::kV3) return storage.dtype;
+  if (call.args.size() <= kV3DTypeArg) return std::nullopt;
+  const NodeId dtype = call.args[kV3DTypeArg];
+  if (graph.kind(dtype) != NodeKind::kGlobal || graph.module(dtype) != "torch") return std::nullopt;
+  return ParseDType(graph.name(dtype));
+}
+
+Status Bad(std::string_view rule) { return Error(ErrorKind::kBadItem, rule); }
+
+// A tuple or torch.Size of integers, none negative.
+Result<Dims> ReadDims(const Graph& graph, NodeId node, std::string_view what) {
+  if (const std::optional<Call> call = CallOf(graph, node);
+      call && graph.IsGlobal(call->function, "torch", "Size") && call->args.size() == 1) {
+    node = call->args[0];
+  }
+  if (graph.kind(node) != NodeKind::kTuple && graph.kind(node) != NodeKind::kList) {
+    return Bad(fmt::format("the {} of a tensor is no tuple", what));
+  }
+  Dims dims;
+  for (const NodeId item : graph.items(node)) {
+    if (graph.kind(item) != NodeKind::kInt || graph.integer(item) < 0) {
+      return Bad(fmt::format("the {} of a tensor holds something else than sizes", what));
+    }
+    dims.push_back(graph.integer(item));
+  }
+  return dims;
+}
+
+bool HasFlag(const Graph& graph, NodeId metadata, std::string_view key) {
+  if (graph.kind(metadata) != NodeKind::kDict) return false;
+  const NodeId value = graph.Find(metadata, key);
+  return value != kNoNode && graph.kind(value) == NodeKind::kBool && graph.boolean(value);
+}
+
+// Bytes from the start of the storage to the end of the last element. Errors: kSizeMismatch if it
+// overflows.
+Result<std::uint64_t> ReachBytes(const Dims& shape, const Dims& strides, std::uint64_t first_elem,
+                                 std::uint64_t element_bytes) {
+  std::uint64_t last = first_elem;
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    std::uint64_t step = 0;
+    if (!CheckedMul(static_cast<std::uint64_t>(shape[d] - 1),
+                    static_cast<std::uint64_t>(strides[d]), &step) ||
+        !CheckedAdd(last, step, &last)) {
+      return Error(ErrorKind::kSizeMismatch, "the tensor reaches outside its storage")
+          .Actual(fmt::format("size {}, strides {}", FormatDims(shape), FormatDims(strides)));
+    }
+  }
+  std::uint64_t bytes = 0;
+  if (!CheckedAdd(last, std::uint64_t{1}, &last) || !CheckedMul(last, element_bytes, &bytes)) {
+    return Error(ErrorKind::kSizeMismatch, "the tensor reaches outside its storage");
+  }
+  return bytes;
+}
+
+// The part of its storage that a tensor may use.
+struct Window {
+  std::uint64_t offset_bytes = 0;  // from the start of the storage
+  std::uint64_t size_bytes = 0;
+};
+
+Result<Window> WindowOf(const PersistentStorage& reference, const StorageExtent& storage) {
+  if (!reference.view) return Window{0, storage.size_bytes};
+  Window window;
+  if (!CheckedMul(reference.view->offset, reference.element_bytes, &window.offset_bytes) ||
+      !CheckedMul(reference.view->size, reference.element_bytes, &window.size_bytes) ||
+      !RangeFits(window.offset_bytes, window.size_bytes, storage.size_bytes)) {
+    return Error(ErrorKind::kSizeMismatch, "a view reaches outside its storage");
+  }
+  return window;
+}
+
+}  // namespace
+
+TensorForm TensorFormOf(const Graph& graph, NodeId node) {
+  const std::optional<Call> call = Unwrap(graph, node);
+  if (!call) return TensorForm::kNone;
+  const Rebuild rebuild = RebuildOf(graph, call->function);
+  if (rebuild == Rebuild::kNone) {
+    return RebuildsOtherForm(graph, call->function) ? TensorForm::kOther : TensorForm::kNone;
+  }
+  const std::optional<PersistentStorage> storage = StorageOf(graph, *call);
+  // Malformed arguments are an error of RebuildTensor, which can say so.
+  if (!storage) return TensorForm::kDense;
+  return DTypeOf(graph, rebuild, *call, *storage) ? TensorForm::kDense : TensorForm::kOther;
+}
+
+Result<RebuiltTensor> RebuildTensor(const TorchContainer& container, NodeId node) {
+  const Graph& graph = container.pickle.graph;
+  const std::optional<Call> call = Unwrap(graph, node);
+  CKPT_CHECK(call.has_value());
+  const Rebuild rebuild = RebuildOf(graph, call->function);
+  const std::span<const NodeId> args = call->args;
+  if (args.size() < 4) return Bad("a tensor is rebuilt from fewer than four arguments");
+  const std::optional<PersistentStorage> reference = StorageOf(graph, *call);
+  if (!reference) return Bad("a tensor is rebuilt from something that is no storage");
+  const std::optional<DType> dtype = DTypeOf(graph, rebuild, *call, *reference);
+  CKPT_CHECK(dtype.has_value());
+  if (graph.kind(args[1]) != NodeKind::kInt || graph.integer(args[1]) < 0) {
+    return Bad("the storage offset of a tensor is no size");
+  }
+
+  RebuiltTensor tensor;
+  StoredArray& array = tensor.array;
+  CKPT_ASSIGN_OR_RETURN(tensor.shape, ReadDims(graph, args[2], "size"));
+  CKPT_ASSIGN_OR_RETURN(array.strides, ReadDims(graph, args[3], "stride"));
+  if (tensor.shape.size() != array.strides.size()) {
+    return Bad("size and stride of a tensor differ in length");
+  }
+  const auto found = container.storages.find(reference->key);
+  if (found == container.storages.end()) {
+    return Bad(fmt::format("the record of storage {} is missing", Quote(reference->key)))
+        .Hint("the file was written by an interrupted or faulty program");
+  }
+  const StorageExtent& storage = found->second;
+  tensor.storage = &storage;
+  CKPT_ASSIGN_OR_RETURN(const Window window, WindowOf(*reference, storage));
+  CKPT_ASSIGN_OR_RETURN(const std::int64_t num_elems, CountElements(tensor.shape));
+  CKPT_RETURN_IF_ERROR(CountBytes(tensor.shape, *dtype).status());
+
+  const std::uint64_t element_bytes = ElementBytes(*dtype);
+  const auto first_elem = static_cast<std::uint64_t>(graph.integer(args[1]));
+  if (num_elems != 0) {
+    CKPT_ASSIGN_OR_RETURN(const std::uint64_t reach,
+                          ReachBytes(tensor.shape, array.strides, first_elem, element_bytes));
+    if (reach > window.size_bytes) {
+      return Error(ErrorKind::kSizeMismatch,
+                   fmt::format("the tensor reaches outside its storage, {}", storage.name))
+          .Expected(fmt::format("{} bytes for {} {}, stride {}, offset {}", reach,
+                                DTypeName(*dtype), FormatDims(tensor.shape),
+                                FormatDims(array.strides), first_elem))
+          .Actual(fmt::format("{} bytes", window.size_bytes));
+    }
+  }
+  array.file = container.file;
+  array.dtype = *dtype;
+  // Without elements the offset means nothing and may be anything.
+  array.offset_bytes = storage.offset_bytes + window.offset_bytes +
+                       (num_elems == 0 ? 0 : first_elem * element_bytes);
+  array.byte_swapped = container.is_big_endian;
+  const std::size_t metadata = rebuild == Rebuild::kV3 ? kV3DTypeArg + 1 : 6;
+  if (rebuild != Rebuild::kV1 && args.size() > metadata) {
+    array.conjugated = HasFlag(graph, args[metadata], "conj");
+    array.negated = HasFlag(graph, args[metadata], "neg");
+  }
+  return tensor;
+}
+
+}  // namespace ckpt::torch_save

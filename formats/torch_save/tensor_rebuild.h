@@ -1,0 +1,40 @@
+// What torch's rebuild calls in a pickle describe, worked out instead of called.
+#ifndef CKPT_FORMATS_TORCH_SAVE_TENSOR_REBUILD_H_
+#define CKPT_FORMATS_TORCH_SAVE_TENSOR_REBUILD_H_
+
+#include <cstdint>
+#include <string>
+
+#include "core/base/result.h"
+#include "core/checkpoint/source.h"
+#include "core/tensor/shape.h"
+#include "formats/torch_save/torch_container.h"
+
+namespace ckpt::torch_save {
+
+enum class TensorForm : std::uint8_t {
+  kNone,   // no tensor
+  kDense,  // strided elements of a dtype we know
+  kOther,  // a tensor we can only name: bits*, quantised, sparse, nested, meta, a wrapper subclass
+};
+
+// Looks at the call alone, never at the container: cheap.
+[[nodiscard]] TensorForm TensorFormOf(const pickle::Graph& graph, pickle::NodeId node);
+
+struct RebuiltTensor {
+  Dims shape;
+  StoredArray array;
+  const StorageExtent* storage = nullptr;  // of the container
+};
+
+// Resolves a tensor down to the bytes of its storage. No byte of the storage is read.
+//
+// REQUIRES: TensorFormOf(node) == kDense. The result refers to `container`.
+// Errors: kBadItem (malformed arguments, a storage that is not there), kSizeMismatch (reaches
+// outside its storage),
+//         kResource (its size overflows).
+Result<RebuiltTensor> RebuildTensor(const TorchContainer& container, pickle::NodeId node);
+
+}  // namespace ckpt::torch_save
+
+#endif  // CKPT_FORMATS_TORCH_SAVE_TENSOR_REBUILD_H_

@@ -1,0 +1,58 @@
+// A torch.save container taken apart: the pickled object, and where its storages lie.
+#ifndef CKPT_FORMATS_TORCH_SAVE_TORCH_CONTAINER_H_
+#define CKPT_FORMATS_TORCH_SAVE_TORCH_CONTAINER_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/io/storage.h"
+#include "formats/torch_save/pickle_reader.h"
+
+namespace ckpt::torch_save {
+
+// The bytes behind one of torch's storages; tensors are views of it.
+struct StorageExtent {
+  std::string name;                // of the record that holds it, for messages
+  std::uint64_t offset_bytes = 0;  // in the file
+  std::uint64_t size_bytes = 0;
+  std::optional<std::uint32_t> crc32;
+};
+
+// Thread-safety: const access is thread-safe.
+struct TorchContainer {
+  std::shared_ptr<const ReadableFile> file;
+  pickle::ParsedPickle pickle;
+  std::map<std::string, StorageExtent, std::less<>> storages;  // by the key that the pickle uses
+  bool is_big_endian = false;
+  std::vector<Problem> warnings;
+};
+
+// The zip container in a byte range of a file. The checksum of the pickle is verified, those of the
+// storages are not.
+//
+// Errors: those of ZipArchive::Open and ParsePickle, kIncomplete (no data.pkl: an aborted save),
+// kUnsupported
+//         (TorchScript), kChecksum.
+Result<TorchContainer> OpenZipContainer(std::shared_ptr<const ReadableFile> file,
+                                        std::uint64_t offset, std::uint64_t length);
+
+// Whatever torch.save ever wrote as a whole file, told apart by its first bytes.
+//
+// Errors: those of OpenZipContainer and OpenLegacyStream, kTruncated (an empty file), kUnsupported
+// (a plain pickle, tar,
+//         or nothing of torch's).
+Result<TorchContainer> OpenTorchFile(std::shared_ptr<const ReadableFile> file);
+
+// Reads a storage once and compares its checksum, if it has one. Errors: kChecksum, kTruncated,
+// kIo.
+Status VerifyStorage(const TorchContainer& container, const StorageExtent& storage);
+
+}  // namespace ckpt::torch_save
+
+#endif  // CKPT_FORMATS_TORCH_SAVE_TORCH_CONTAINER_H_

@@ -1,0 +1,159 @@
+#include "formats/torch_save/torch_item.h"
+
+#include <limits>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "core/base/check.h"
+#include "core/base/endian.h"
+#include "formats/torch_save/torch_dtype.h"
+#include "formats/torch_save/zip_writer.h"
+
+namespace ckpt::torch_save {
+namespace {
+
+// Torch derives these digits from names and checksums of the records and never looks at them again.
+constexpr std::string_view kSerializationId = "0000000000000000000000000000000000000000";
+
+void AddLeadingRecords(ByteSpan pickle, ZipWriter& zip) {
+  zip.Add("data.pkl", pickle);
+  zip.Add(".format_version", AsBytes("1"));
+  zip.Add(".storage_alignment", AsBytes(std::to_string(ZipWriter::kDefaultAlignment)));
+  zip.Add("byteorder", AsBytes("little"));
+}
+
+void AddTrailingRecords(ZipWriter& zip) {
+  zip.Add("version", AsBytes("3\n"));
+  zip.Add(".data/serialization_id", AsBytes(kSerializationId));
+}
+
+ZipFraming FrameTensor(ByteSpan pickle, std::uint64_t payload_bytes, std::uint32_t payload_crc32) {
+  ZipWriter zip;
+  AddLeadingRecords(pickle, zip);
+  zip.AddForeign("data/0", payload_bytes, payload_crc32);
+  AddTrailingRecords(zip);
+  return std::move(zip).Finish();
+}
+
+// The one pickle that torch writes for a plain tensor, memo entries included, so that our items
+// equal torch's.
+class TensorPickle {
+ public:
+  Bytes Build(DType dtype, DimsView shape) && {
+    const std::string_view storage_class = StorageClassOf(dtype);
+    const bool is_untyped = storage_class.empty();
+    const std::int64_t num_elems = NumElements(shape);
+    Append("\x80\x02", out_);
+    Global("torch._utils", is_untyped ? "_rebuild_tensor_v3" : "_rebuild_tensor_v2");
+    Append("(", out_);
+    // The persistent id: an untyped storage counts bytes, the others elements.
+    Append("(", out_);
+    Text("storage");
+    if (is_untyped) {
+      Global("torch.storage", "UntypedStorage");
+    } else {
+      Global("torch", storage_class);
+    }
+    Text("0");
+    Text("cpu");
+    Int(is_untyped ? num_elems * static_cast<std::int64_t>(ElementBytes(dtype)) : num_elems);
+    Append("t", out_);
+    Memoize();
+    Append("Q", out_);
+    Int(0);  // storage offset
+    Tuple(shape);
+    Tuple(ContiguousStrides(shape));
+    Append("\x89", out_);  // requires_grad: False
+    Global("collections", "OrderedDict");
+    Append(")R", out_);
+    Memoize();
+    if (is_untyped) Global("torch", DTypeName(dtype));
+    Append("t", out_);
+    Memoize();
+    Append("R", out_);
+    Memoize();
+    Append(".", out_);
+    return std::move(out_);
+  }
+
+ private:
+  void Memoize() {
+    Append("q", out_);
+    AppendLe<std::uint8_t>(next_memo_++, out_);
+  }
+  void Global(std::string_view module, std::string_view name) {
+    Append("c", out_);
+    Append(module, out_);
+    Append("\n", out_);
+    Append(name, out_);
+    Append("\n", out_);
+    Memoize();
+  }
+  void Text(std::string_view text) {
+    Append("X", out_);
+    AppendLe<std::uint32_t>(static_cast<std::uint32_t>(text.size()), out_);
+    Append(text, out_);
+    Memoize();
+  }
+  void Int(std::int64_t value) {
+    CKPT_CHECK(value >= 0);
+    if (value <= 0xFF) {
+      Append("K", out_);
+      AppendLe<std::uint8_t>(static_cast<std::uint8_t>(value), out_);
+    } else if (value <= 0xFFFF) {
+      Append("M", out_);
+      AppendLe<std::uint16_t>(static_cast<std::uint16_t>(value), out_);
+    } else if (value <= std::numeric_limits<std::int32_t>::max()) {
+      Append("J", out_);
+      AppendLe<std::int32_t>(static_cast<std::int32_t>(value), out_);
+    } else {
+      // LONG1: as few bytes as keep the sign bit clear.
+      std::uint8_t size = 4;
+      while (size < 8 && (value >> (8 * size - 1)) != 0) ++size;
+      Append("\x8a", out_);
+      AppendLe<std::uint8_t>(size, out_);
+      for (std::uint8_t i = 0; i < size; ++i) {
+        AppendLe<std::uint8_t>(static_cast<std::uint8_t>(value >> (8 * i)), out_);
+      }
+    }
+  }
+  void Tuple(DimsView values) {
+    if (values.empty()) {
+      Append(")", out_);  // the empty tuple is never memoised
+      return;
+    }
+    constexpr std::string_view kShortTuple = "\x85\x86\x87";  // TUPLE1, TUPLE2, TUPLE3
+    const bool is_short = values.size() <= kShortTuple.size();
+    if (!is_short) Append("(", out_);
+    for (const std::int64_t value : values) Int(value);
+    Append(is_short ? kShortTuple.substr(values.size() - 1, 1) : "t", out_);
+    Memoize();
+  }
+
+  Bytes out_;
+  std::uint8_t next_memo_ = 0;
+};
+
+}  // namespace
+
+Bytes ObjectItem(ByteSpan pickle) {
+  ZipWriter zip;
+  AddLeadingRecords(pickle, zip);
+  AddTrailingRecords(zip);
+  return std::move(zip).Finish().head;
+}
+
+TensorItem::TensorItem(DType dtype, DimsView shape)
+    : pickle_(TensorPickle().Build(dtype, shape)),
+      payload_bytes_(static_cast<std::uint64_t>(NumElements(shape)) * ElementBytes(dtype)) {
+  ZipFraming framing = FrameTensor(pickle_, payload_bytes_, 0);
+  head_ = std::move(framing.head);
+  tail_bytes_ = framing.tail.size();
+}
+
+Bytes TensorItem::Tail(std::uint32_t payload_crc32) const {
+  return FrameTensor(pickle_, payload_bytes_, payload_crc32).tail;
+}
+
+}  // namespace ckpt::torch_save

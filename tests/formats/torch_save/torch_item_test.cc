@@ -1,0 +1,61 @@
+#include "formats/torch_save/torch_item.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/base/hash.h"
+#include "formats/torch_save/zip_reader.h"
+#include "tests/testing/matchers.h"
+
+namespace ckpt::torch_save {
+namespace {
+
+using testing::IsOk;
+
+TEST(TorchItemTest, PicklesATensorAsTorchDoes) {
+  // The 150 bytes of data.pkl of torch.ones(2): docs/formats/torch_save.md.
+  const TensorItem item(DType::kFloat32, Dims{2});
+  EXPECT_EQ(item.payload_offset(), 704u);
+  EXPECT_EQ(item.payload_bytes(), 8u);
+  EXPECT_EQ(item.size_bytes(), 1577u);
+  const ByteSpan pickle = ByteSpan(item.head()).subspan(64, 150);
+  EXPECT_EQ(Crc32(pickle), 0xb4401400u);
+}
+
+TEST(TorchItemTest, HeadPayloadAndTailAreAnArchive) {
+  for (const auto& [dtype, shape] : std::vector<std::pair<DType, Dims>>{
+           {DType::kBfloat16, {3, 5}},
+           {DType::kFloat8E4m3fn, {70'000}},
+           {DType::kInt64, {}},
+           {DType::kFloat32, {0, 4}},
+           {DType::kUint16, {2, 1, 1, 3, 1}},
+       }) {
+    const TensorItem item(dtype, shape);
+    const Bytes payload(item.payload_bytes(), std::byte{7});
+    Bytes bytes = item.head();
+    EXPECT_EQ(bytes.size() % 64, 0u);
+    Append(ByteSpan(payload), bytes);
+    Append(ByteSpan(item.Tail(Crc32(payload))), bytes);
+    EXPECT_EQ(bytes.size(), item.size_bytes());
+    const std::uint64_t size = bytes.size();
+    const Result<ZipArchive> archive =
+        ZipArchive::Open(MakeMemoryFile("f", std::move(bytes)), 0, size);
+    ASSERT_THAT(archive, IsOk());
+    for (const ZipRecord& record : archive->records()) EXPECT_THAT(archive->Verify(record), IsOk());
+    EXPECT_EQ(archive->Find("data/0")->offset_bytes, item.payload_offset());
+  }
+}
+
+TEST(TorchItemTest, ObjectItemHoldsThePickle) {
+  Bytes bytes = ObjectItem(AsBytes("\x80\x02N."));
+  const std::uint64_t size = bytes.size();
+  const Result<ZipArchive> archive =
+      ZipArchive::Open(MakeMemoryFile("f", std::move(bytes)), 0, size);
+  ASSERT_THAT(archive, IsOk());
+  const Result<Bytes> pickle = archive->Read(*archive->Find("data.pkl"), 100);
+  ASSERT_THAT(pickle, IsOk());
+  EXPECT_EQ(AsText(*pickle), "\x80\x02N.");
+}
+
+}  // namespace
+}  // namespace ckpt::torch_save
