@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""Writes a synthetic Hugging Face repository of the Qwen3-MoE shape, for throughput measurements. Needs only numpy.
+
+    make_model.py OUT --gb 8 [--shard-gb 2] [--seed 1]
+
+Widths are those of Qwen3-30B-A3B; the number of layers, and for small sizes experts and vocabulary, follow from --gb.
+Values are random bfloat16 of ordinary magnitude, drawn from the seed; one tensor is in memory at a time. Shards are
+filled in the order of the module tree, as `save_pretrained` fills them.
+"""
+import argparse
+import json
+import pathlib
+import struct
+
+import numpy as np
+
+HIDDEN, HEADS, GROUPS, HEAD_DIM, EXPERT_WIDTH = 2048, 32, 4, 128, 768
+BF16_BYTES = 2
+BLOCK_ELEMENTS = 16 << 20
+
+
+def elements(shape):
+    return int(np.prod(shape, dtype=np.int64))
+
+
+def layer(i, experts):
+    at = f"model.layers.{i}."
+    yield at + "self_attn.q_proj.weight", (HEADS * HEAD_DIM, HIDDEN)
+    yield at + "self_attn.k_proj.weight", (GROUPS * HEAD_DIM, HIDDEN)
+    yield at + "self_attn.v_proj.weight", (GROUPS * HEAD_DIM, HIDDEN)
+    yield at + "self_attn.o_proj.weight", (HIDDEN, HEADS * HEAD_DIM)
+    yield at + "self_attn.q_norm.weight", (HEAD_DIM,)
+    yield at + "self_attn.k_norm.weight", (HEAD_DIM,)
+    yield at + "mlp.gate.weight", (experts, HIDDEN)
+    for e in range(experts):
+        for part in ("gate", "up"):
+            yield f"{at}mlp.experts.{e}.{part}_proj.weight", (EXPERT_WIDTH, HIDDEN)
+        yield f"{at}mlp.experts.{e}.down_proj.weight", (HIDDEN, EXPERT_WIDTH)
+    yield at + "input_layernorm.weight", (HIDDEN,)
+    yield at + "post_attention_layernorm.weight", (HIDDEN,)
+
+
+def plan(total_bytes):
+    """Tensors in file order, experts, layers, vocabulary: as near to `total_bytes` as whole layers allow."""
+    vocabulary, experts = 151936, 128
+    while BF16_BYTES * 2 * vocabulary * HIDDEN > total_bytes / 4 and vocabulary > 256:
+        vocabulary //= 2
+    ends = BF16_BYTES * 2 * vocabulary * HIDDEN
+    layer_bytes = lambda: sum(BF16_BYTES * elements(shape) for _, shape in layer(0, experts))
+    while layer_bytes() > (total_bytes - ends) / 2 and experts > 4:
+        experts //= 2
+    layers = max(1, round((total_bytes - ends) / layer_bytes()))
+    tensors = [("model.embed_tokens.weight", (vocabulary, HIDDEN))]
+    for i in range(layers):
+        tensors += layer(i, experts)
+    tensors += [("model.norm.weight", (HIDDEN,)), ("lm_head.weight", (vocabulary, HIDDEN))]
+    return tensors, experts, layers, vocabulary
+
+
+def config(experts, layers, vocabulary):
+    return {
+        "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_size": HIDDEN, "head_dim": HEAD_DIM,
+        "num_hidden_layers": layers, "num_attention_heads": HEADS, "num_key_value_heads": GROUPS, "vocab_size": vocabulary,
+        "intermediate_size": 6144, "moe_intermediate_size": EXPERT_WIDTH, "num_experts": experts,
+        "num_experts_per_tok": min(8, experts), "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [],
+        "hidden_act": "silu", "rms_norm_eps": 1e-6, "rope_theta": 1000000.0, "max_position_embeddings": 40960,
+        "attention_bias": False, "tie_word_embeddings": False, "torch_dtype": "bfloat16", "bos_token_id": 151643,
+        "eos_token_id": 151645,
+    }
+
+
+def shards_of(tensors, shard_bytes):
+    shards, used = [[]], 0
+    for name, shape in tensors:
+        size = BF16_BYTES * elements(shape)
+        if shards[-1] and used + size > shard_bytes:
+            shards.append([])
+            used = 0
+        shards[-1].append((name, shape))
+        used += size
+    return shards
+
+
+def random_bfloat16(rng, count):
+    """Sign and mantissa at random, magnitudes between 2^-15 and 2: no zeros, infinities or NaNs."""
+    words = rng.integers(0, 1 << 16, size=count, dtype=np.uint16)
+    return (words & 0x87FF) | 0x3800
+
+
+def write_shard(path, shard, rng):
+    header, at = {"__metadata__": {"format": "pt"}}, 0
+    for name, shape in shard:
+        end = at + BF16_BYTES * elements(shape)
+        header[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [at, end]}
+        at = end
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for _, shape in shard:
+            left = elements(shape)
+            while left:
+                count = min(left, BLOCK_ELEMENTS)
+                file.write(random_bfloat16(rng, count).tobytes())
+                left -= count
+    return at
+
+
+def make(out, total_bytes, shard_bytes, seed=1):
+    out.mkdir(parents=True, exist_ok=True)
+    tensors, experts, layers, vocabulary = plan(total_bytes)
+    shards = shards_of(tensors, shard_bytes)
+    rng = np.random.default_rng(seed)
+    weight_map, total = {}, 0
+    for i, shard in enumerate(shards, 1):
+        name = f"model-{i:05d}-of-{len(shards):05d}.safetensors" if len(shards) > 1 else "model.safetensors"
+        total += write_shard(out / name, shard, rng)
+        weight_map |= {key: name for key, _ in shard}
+    if len(shards) > 1:
+        index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}
+        (out / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n")
+    (out / "config.json").write_text(json.dumps(config(experts, layers, vocabulary), indent=2) + "\n")
+    return {"bytes": total, "tensors": len(tensors), "shards": len(shards), "layers": layers, "experts": experts}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("out", type=pathlib.Path)
+    parser.add_argument("--gb", type=float, required=True, help="size in 10^9 bytes")
+    parser.add_argument("--shard-gb", type=float, default=2.0)
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    print(json.dumps(make(args.out, args.gb * 1e9, args.shard_gb * 1e9, args.seed)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""Times whole processes: wall clock, processor time, peak resident memory. Peers are run in turn, never in blocks."""
+import dataclasses
+import os
+import platform
+import statistics
+import subprocess
+import time
+
+
+@dataclasses.dataclass
+class Run:
+    seconds: float
+    cpu_seconds: float
+    peak_rss_bytes: int  # mapped file pages included: the kernel's high-water mark of the process
+
+
+def run(command, stdout=subprocess.DEVNULL):
+    """Runs `command`, which must succeed."""
+    started = time.perf_counter()
+    process = subprocess.Popen([str(part) for part in command], stdout=stdout)
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - started
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode != 0:
+        raise RuntimeError(f"exit {process.returncode}: {' '.join(map(str, command))}")
+    return Run(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
+
+
+def median(values):
+    return statistics.median(values)
+
+
+def spread(values):
+    """`median (min … max)`."""
+    return f"{statistics.median(values):.3g} ({min(values):.3g} … {max(values):.3g})"
+
+
+def machine():
+    """The machine in general terms."""
+    with open("/proc/meminfo") as file:
+        memory = int(file.readline().split()[1]) / 2**20
+    with open("/proc/cpuinfo") as file:
+        model = next((line.split(":")[1].strip() for line in file if line.startswith("model name")), platform.machine())
+    return f"{os.cpu_count()} cores ({model}), {memory:.0f} GiB of memory, Linux {platform.release().split('-')[0]}"
+
+
+def commit(root):
+    done = subprocess.run(["git", "-C", str(root), "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    return done.stdout.strip() or "unknown"
+
+
+def mib(size_bytes):
+    return size_bytes / 2**20

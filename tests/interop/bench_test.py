@@ -1,0 +1,31 @@
+"""The benchmarks still run, and hold on small inputs what does not depend on the machine."""
+import json
+import subprocess
+import sys
+
+import tools
+
+BENCH = tools.ROOT / "tests" / "bench"
+
+
+def bench(name, *arguments):
+    command = [sys.executable, BENCH / f"bench_{name}.py", "--bin", tools.BIN, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_convert_stays_in_its_memory_budget(tmp_path):
+    result = bench("convert", "--gb", "0.6", "--runs", "1", "--work", tmp_path)
+    assert result["peak_rss_bytes"] <= result["peak_rss_limit_bytes"]
+
+
+def test_metadata(tmp_path):
+    result = bench("metadata", "--tensors", "1000", "--chunks", "50", "--files", "10", "--runs", "1", "--work", tmp_path)
+    assert result["chunks"] == 50_000
+    assert result["ratio"] > 1
+
+
+def test_startup():
+    result = bench("startup", tools.ROOT / "tests" / "golden" / "dcp" / "nested" / "ckpt", "--runs", "9")
+    assert result["process_ms"] <= 10
