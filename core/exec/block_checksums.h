@@ -1,0 +1,46 @@
+// CRC-32C of every block of a file whose parts are written in any order.
+#ifndef CKPT_CORE_EXEC_BLOCK_CHECKSUMS_H_
+#define CKPT_CORE_EXEC_BLOCK_CHECKSUMS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "core/base/bytes.h"
+#include "core/base/result.h"
+
+namespace ckpt {
+
+// The block size of the sidecar manifest.
+inline constexpr std::uint64_t kChecksumBlockBytes = 1 << 20;
+
+// A checksummed piece that lies within one block.
+struct ChecksumPiece {
+  std::uint64_t offset_bytes = 0;
+  std::uint32_t length_bytes = 0;
+  std::uint32_t crc32c = 0;
+
+  friend bool operator==(const ChecksumPiece&, const ChecksumPiece&) = default;
+};
+
+// Checksums of bytes written front to back in one part of a file. One thread.
+class ChecksumStream {
+ public:
+  explicit ChecksumStream(std::uint64_t offset_bytes) : at_(offset_bytes) {}
+  // The next bytes.
+  void Update(ByteSpan bytes);
+  // One piece a block, in order.
+  [[nodiscard]] const std::vector<ChecksumPiece>& pieces() const { return pieces_; }
+
+ private:
+  std::uint64_t at_;
+  std::vector<ChecksumPiece> pieces_;
+};
+
+// CRC-32C of each block of a file of `size_bytes`; bytes that no piece covers are zeros.
+// Errors: kInternal if pieces overlap, reach outside the file or straddle blocks.
+Result<std::vector<std::uint32_t>> CombineChecksums(std::vector<ChecksumPiece> pieces,
+                                                    std::uint64_t size_bytes);
+
+}  // namespace ckpt
+
+#endif  // CKPT_CORE_EXEC_BLOCK_CHECKSUMS_H_

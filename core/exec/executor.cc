@@ -1,0 +1,377 @@
+#include "core/exec/executor.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "core/base/check.h"
+#include "core/base/hash.h"
+#include "core/base/mutex.h"
+#include "core/base/units.h"
+#include "core/exec/block_checksums.h"
+#include "core/exec/journal.h"
+#include "core/exec/nest_reader.h"
+#include "core/exec/task_pool.h"
+#include "core/plan/plan_check.h"
+#include "core/tensor/blocks.h"
+#include "core/tensor/cast.h"
+
+namespace ckpt {
+namespace {
+
+constexpr std::uint64_t kMinWindowBytes = 64 * kKiB;
+// Larger windows no longer pay: the page cache and the disk are saturated.
+constexpr std::uint64_t kMaxWindowBytes = 8 * kMiB;
+
+// A file of the plan while it is written. Thread-safe.
+class OutputFile {
+ public:
+  OutputFile(std::unique_ptr<WritableFile> file, std::uint64_t size_bytes)
+      : file_(std::move(file)), size_bytes_(size_bytes) {}
+
+  WritableFile& file() { return *file_; }
+  std::uint64_t size_bytes() const { return size_bytes_; }
+
+  void AddPieces(const std::vector<ChecksumPiece>& pieces) CKPT_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    pieces_.insert(pieces_.end(), pieces.begin(), pieces.end());
+  }
+
+  // Durable and closed; the checksums of its blocks.
+  Result<std::vector<std::uint32_t>> Finish() CKPT_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    CKPT_RETURN_IF_ERROR(file_->Sync());
+    CKPT_RETURN_IF_ERROR(file_->Close());
+    return CombineChecksums(std::move(pieces_), size_bytes_);
+  }
+
+ private:
+  std::unique_ptr<WritableFile> file_;
+  std::uint64_t size_bytes_;
+  Mutex mutex_;
+  std::vector<ChecksumPiece> pieces_ CKPT_GUARDED_BY(mutex_);
+};
+
+// Writes one item front to back: small parts gathered, large ones passed through, checksums on the
+// way. One thread.
+class ItemWriter {
+ public:
+  ItemWriter(OutputFile& out, std::uint64_t offset_bytes, Bytes& pending, std::uint64_t window)
+      : out_(out), at_(offset_bytes), sums_(offset_bytes), pending_(pending), window_(window) {
+    pending_.clear();
+  }
+
+  Status Write(ByteSpan bytes) {
+    sums_.Update(bytes);
+    if (pending_.size() + bytes.size() <= window_) {
+      Append(bytes, pending_);
+      return OkStatus();
+    }
+    CKPT_RETURN_IF_ERROR(Flush());
+    return WriteNow(bytes);
+  }
+
+  Status Flush() {
+    CKPT_RETURN_IF_ERROR(WriteNow(pending_));
+    pending_.clear();
+    return OkStatus();
+  }
+
+  const std::vector<ChecksumPiece>& pieces() const { return sums_.pieces(); }
+
+ private:
+  Status WriteNow(ByteSpan bytes) {
+    if (bytes.empty()) return OkStatus();
+    CKPT_RETURN_IF_ERROR(out_.file().WriteAt(at_, bytes));
+    out_.file().StartWriteback(at_, bytes.size());
+    at_ += bytes.size();
+    return OkStatus();
+  }
+
+  OutputFile& out_;
+  std::uint64_t at_;
+  ChecksumStream sums_;
+  Bytes& pending_;
+  std::uint64_t window_;
+};
+
+// One thread's memory, allocated once and reused for every tensor: fresh pages cost more than
+// copying into old ones.
+struct Worker {
+  Worker(const CheckpointSource& source, std::uint64_t budget_bytes)
+      : window_bytes(std::clamp(budget_bytes / 8, kMinWindowBytes, kMaxWindowBytes)),
+        reader(source, budget_bytes / 2) {}
+
+  std::uint64_t window_bytes;
+  NestReader reader;
+  Bytes gathered;  // a window in the source's dtype
+  Bytes cast;      // the same in the target's
+  Bytes pending;   // see ItemWriter
+};
+
+class Execution {
+ public:
+  Execution(const ConversionPlan& plan, const CheckpointSource& source, Storage& storage,
+            const Path& directory, const ExecuteOptions& options)
+      : plan_(plan), source_(source), storage_(storage), directory_(directory), options_(options) {}
+
+  Result<ExecuteResult> Run();
+
+ private:
+  Status OpenFiles();
+  Status OpenJournal();
+  Status TakeOver(const JournalRecord& record);
+  Status WriteLiterals();
+  Status WriteTensors();
+  Status WriteTensor(std::size_t tensor, Worker& worker);
+  Status CopySideFiles();
+  Status FinishFiles();
+  void Report(std::string_view item, std::uint64_t bytes) const {
+    if (options_.progress != nullptr) options_.progress->OnDone(item, bytes);
+  }
+
+  const ConversionPlan& plan_;
+  const CheckpointSource& source_;
+  Storage& storage_;
+  const Path& directory_;
+  const ExecuteOptions& options_;
+
+  std::vector<std::unique_ptr<OutputFile>> files_;
+  std::unique_ptr<Journal> journal_;
+  // First item of each tensor, and one past the last tensor's.
+  std::vector<std::size_t> first_item_;
+  std::vector<bool> done_;
+
+  Mutex mutex_;
+  ExecuteResult result_ CKPT_GUARDED_BY(mutex_);
+};
+
+Status Execution::OpenFiles() {
+  for (const WriteFile& file : plan_.write.files) {
+    const Path path = directory_ / file.name;
+    CKPT_RETURN_IF_ERROR(storage_.MakeDirectories(path.parent_path()));
+    CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage_.Stat(path));
+    CKPT_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> out, stat.type == FileType::kMissing
+                                                                 ? storage_.Create(path)
+                                                                 : storage_.OpenForUpdate(path));
+    // The whole size at once: a full disk shows before hours of work.
+    if (stat.size_bytes != file.size_bytes) CKPT_RETURN_IF_ERROR(out->Resize(file.size_bytes));
+    files_.push_back(std::make_unique<OutputFile>(std::move(out), file.size_bytes));
+  }
+  return OkStatus();
+}
+
+Status Execution::OpenJournal() {
+  const std::string plan_hash = HashPlan(plan_);
+  const Path path = directory_ / kJournalName;
+  done_.assign(plan_.write.tensors.size(), false);
+  if (options_.resume) {
+    std::vector<JournalRecord> records;
+    Result<std::unique_ptr<Journal>> journal = Journal::Resume(storage_, path, plan_hash, records);
+    if (journal.ok()) {
+      journal_ = std::move(journal).value();
+      for (const JournalRecord& record : records) CKPT_RETURN_IF_ERROR(TakeOver(record));
+      return OkStatus();
+    }
+    if (journal.status().kind() != ErrorKind::kNotFound) return std::move(journal).status();
+  }
+  CKPT_RETURN_IF_ERROR(storage_.RemoveAll(path));
+  CKPT_ASSIGN_OR_RETURN(journal_, Journal::Create(storage_, path, plan_hash));
+  return OkStatus();
+}
+
+// Accepts a finished tensor if what lies on disk is what was recorded: after a power failure the
+// journal may have survived and the data not.
+Status Execution::TakeOver(const JournalRecord& record) {
+  if (record.tensor >= done_.size() || done_[record.tensor]) return OkStatus();
+  std::vector<std::vector<ChecksumPiece>> pieces(files_.size());
+  Bytes block;
+  std::optional<std::uint32_t> opened;
+  std::shared_ptr<const ReadableFile> file;
+  for (const auto& [file_id, piece] : record.pieces) {
+    if (file_id >= files_.size()) return OkStatus();
+    if (opened != file_id) {
+      CKPT_ASSIGN_OR_RETURN(file, storage_.Open(directory_ / plan_.write.files[file_id].name));
+      opened = file_id;
+    }
+    block.resize(piece.length_bytes);
+    if (!file->ReadAt(piece.offset_bytes, block).ok()) return OkStatus();
+    if (Crc32c(block) != piece.crc32c) return OkStatus();
+    pieces[file_id].push_back(piece);
+  }
+  for (std::size_t f = 0; f < files_.size(); ++f) files_[f]->AddPieces(pieces[f]);
+  done_[record.tensor] = true;
+  const MutexLock lock(mutex_);
+  result_.tensor_xxh3[record.tensor] = record.digest;
+  result_.cast_overflows += record.cast_overflows;
+  ++result_.resumed_tensors;
+  return OkStatus();
+}
+
+Status Execution::WriteLiterals() {
+  for (const WriteLiteral& literal : plan_.write.literals) {
+    OutputFile& out = *files_[literal.file];
+    ChecksumStream sums(literal.offset_bytes);
+    sums.Update(literal.bytes);
+    CKPT_RETURN_IF_ERROR(out.file().WriteAt(literal.offset_bytes, literal.bytes));
+    out.AddPieces(sums.pieces());
+    const MutexLock lock(mutex_);
+    result_.bytes_written += literal.bytes.size();
+  }
+  return OkStatus();
+}
+
+Status Execution::WriteTensor(std::size_t tensor, Worker& worker) {
+  const TargetTensor& target = plan_.write.tensors[tensor];
+  const TensorRecipe& recipe = plan_.recipes[tensor];
+  const ItemFraming& framing = *plan_.write.framing;
+  const std::uint64_t source_element = ElementBytes(recipe.source_dtype);
+  const std::uint64_t target_element = ElementBytes(target.dtype);
+  const auto window_elements =
+      static_cast<std::int64_t>(worker.window_bytes / std::max(source_element, target_element));
+
+  JournalRecord record;
+  record.tensor = static_cast<std::uint32_t>(tensor);
+  Hasher hasher(HashAlgorithm::kXxh3);
+  std::uint64_t written = 0;
+  worker.reader.Reset();
+  for (std::size_t i = first_item_[tensor]; i < first_item_[tensor + 1]; ++i) {
+    const WriteItem& item = plan_.write.items[i];
+    ItemWriter writer(*files_[item.file], item.offset_bytes, worker.pending, worker.window_bytes);
+    CKPT_RETURN_IF_ERROR(writer.Write(framing.Head(target, item)));
+    std::uint32_t crc32 = 0;
+    const auto write_block = [&](const Box& block) -> Status {
+      if (options_.stop.stop_requested()) {
+        return Error(ErrorKind::kCancelled, "stopped on request");
+      }
+      const auto count = static_cast<std::uint64_t>(NumElements(block.sizes));
+      worker.gathered.resize(count * source_element);
+      CKPT_RETURN_IF_ERROR(worker.reader.Read(recipe, block, worker.gathered));
+      ByteSpan payload = worker.gathered;
+      if (recipe.source_dtype != target.dtype) {
+        worker.cast.resize(count * target_element);
+        record.cast_overflows +=
+            CastElements(recipe.source_dtype, worker.gathered, target.dtype, worker.cast);
+        payload = worker.cast;
+      }
+      hasher.Update(payload);
+      if (framing.needs_crc32()) crc32 = Crc32(payload, crc32);
+      CKPT_RETURN_IF_ERROR(writer.Write(payload));
+      Report(target.key, payload.size());
+      return OkStatus();
+    };
+    CKPT_RETURN_IF_ERROR(ForEachBlock(item.box, window_elements, write_block));
+    CKPT_RETURN_IF_ERROR(writer.Write(framing.Tail(target, item, crc32)));
+    CKPT_RETURN_IF_ERROR(writer.Flush());
+    for (const ChecksumPiece& piece : writer.pieces()) {
+      record.pieces.emplace_back(item.file, piece);
+    }
+    files_[item.file]->AddPieces(writer.pieces());
+    written += item.size_bytes;
+  }
+  record.digest = hasher.Finish();
+  CKPT_RETURN_IF_ERROR(journal_->Append(record));
+  const MutexLock lock(mutex_);
+  result_.tensor_xxh3[tensor] = record.digest;
+  result_.cast_overflows += record.cast_overflows;
+  result_.bytes_written += written;
+  return OkStatus();
+}
+
+Status Execution::WriteTensors() {
+  const std::size_t count = plan_.write.tensors.size();
+  first_item_.assign(count + 1, 0);
+  for (const WriteItem& item : plan_.write.items) ++first_item_[item.tensor + 1];
+  for (std::size_t t = 0; t < count; ++t) first_item_[t + 1] += first_item_[t];
+
+  const auto threads = static_cast<std::size_t>(std::max(options_.threads, 1));
+  std::vector<std::unique_ptr<Worker>> workers;
+  for (std::size_t w = 0; w < threads; ++w) {
+    workers.push_back(std::make_unique<Worker>(source_, options_.memory_budget_bytes / threads));
+  }
+  const auto write_tensor = [&](std::size_t tensor, std::size_t worker) -> Status {
+    if (!done_[tensor]) {
+      return WriteTensor(tensor, *workers[worker])
+          .While("writing " + plan_.write.tensors[tensor].key);
+    }
+    for (std::size_t i = first_item_[tensor]; i < first_item_[tensor + 1]; ++i) {
+      Report(plan_.write.tensors[tensor].key, plan_.write.items[i].payload_bytes);
+    }
+    return OkStatus();
+  };
+  CKPT_RETURN_IF_ERROR(RunTasks(count, options_.threads, options_.stop, write_tensor));
+  const MutexLock lock(mutex_);
+  for (const auto& worker : workers) result_.bytes_read += worker->reader.bytes_read();
+  return OkStatus();
+}
+
+Status Execution::CopySideFiles() {
+  Bytes buffer;
+  for (const WriteCopy& copy : plan_.write.copies) {
+    const Path path = directory_ / copy.name;
+    CKPT_RETURN_IF_ERROR(storage_.MakeDirectories(path.parent_path()));
+    CKPT_RETURN_IF_ERROR(storage_.RemoveAll(path));  // of an interrupted run
+    CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> in, storage_.Open(copy.from));
+    CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> out, storage_.Create(path));
+    WrittenFile written{.name = copy.name, .size_bytes = in->size_bytes(), .block_crc32c = {}};
+    for (std::uint64_t at = 0; at < in->size_bytes(); at += kChecksumBlockBytes) {
+      buffer.resize(std::min(kChecksumBlockBytes, in->size_bytes() - at));
+      CKPT_RETURN_IF_ERROR(in->ReadAt(at, buffer));
+      CKPT_RETURN_IF_ERROR(out->WriteAt(at, buffer));
+      written.block_crc32c.push_back(Crc32c(buffer));
+    }
+    CKPT_RETURN_IF_ERROR(out->Sync());
+    CKPT_RETURN_IF_ERROR(out->Close());
+    Report(copy.name, 0);
+    const MutexLock lock(mutex_);
+    result_.bytes_read += written.size_bytes;
+    result_.bytes_written += written.size_bytes;
+    result_.files.push_back(std::move(written));
+  }
+  return OkStatus();
+}
+
+Status Execution::FinishFiles() {
+  std::vector<WrittenFile> finished(files_.size());
+  const auto finish_file = [&](std::size_t f, std::size_t /*worker*/) -> Status {
+    CKPT_ASSIGN_OR_RETURN(finished[f].block_crc32c, files_[f]->Finish());
+    finished[f].name = plan_.write.files[f].name;
+    finished[f].size_bytes = files_[f]->size_bytes();
+    return OkStatus();
+  };
+  CKPT_RETURN_IF_ERROR(RunTasks(files_.size(), options_.threads, options_.stop, finish_file));
+  const MutexLock lock(mutex_);
+  result_.files = std::move(finished);
+  return OkStatus();
+}
+
+Result<ExecuteResult> Execution::Run() {
+  {
+    const MutexLock lock(mutex_);
+    result_.tensor_xxh3.resize(plan_.write.tensors.size());
+  }
+  if (options_.progress != nullptr) {
+    std::uint64_t bytes = 0;
+    for (const WriteItem& item : plan_.write.items) bytes += item.payload_bytes;
+    options_.progress->OnTotal(bytes, plan_.write.tensors.size());
+  }
+  CKPT_RETURN_IF_ERROR(OpenFiles());
+  CKPT_RETURN_IF_ERROR(OpenJournal());
+  CKPT_RETURN_IF_ERROR(WriteLiterals());
+  CKPT_RETURN_IF_ERROR(WriteTensors());
+  CKPT_RETURN_IF_ERROR(FinishFiles());
+  CKPT_RETURN_IF_ERROR(CopySideFiles());
+  const MutexLock lock(mutex_);
+  return std::move(result_);
+}
+
+}  // namespace
+
+Result<ExecuteResult> Execute(const ConversionPlan& plan, const CheckpointSource& source,
+                              Storage& storage, const Path& directory,
+                              const ExecuteOptions& options) {
+  return Execution(plan, source, storage, directory, options).Run();
+}
+
+}  // namespace ckpt

@@ -1,0 +1,63 @@
+// The executor: carries out a plan under a byte budget. It knows nothing about formats or models.
+#ifndef CKPT_CORE_EXEC_EXECUTOR_H_
+#define CKPT_CORE_EXEC_EXECUTOR_H_
+
+#include <cstdint>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/checkpoint/source.h"
+#include "core/exec/progress.h"
+#include "core/io/storage.h"
+#include "core/plan/conversion_plan.h"
+
+namespace ckpt {
+
+struct ExecuteOptions {
+  // Upper bound of the buffers of all threads together.
+  std::uint64_t memory_budget_bytes = std::uint64_t{1} << 30;
+  int threads = 1;
+  // Go on from the journal that an interrupted run of the same plan left in the directory.
+  bool resume = false;
+  ProgressSink* progress = nullptr;  // may be null
+  std::stop_token stop;
+};
+
+// One written file, as the sidecar manifest records it.
+struct WrittenFile {
+  std::string name;
+  std::uint64_t size_bytes = 0;
+  std::vector<std::uint32_t> block_crc32c;  // of each 1 MiB block
+};
+
+struct ExecuteResult {
+  std::vector<WrittenFile> files;        // in plan order, side files behind
+  std::vector<std::string> tensor_xxh3;  // hex, parallel to the plan's tensors
+  std::uint64_t bytes_read = 0;
+  std::uint64_t bytes_written = 0;
+  std::uint64_t cast_overflows = 0;  // finite values that a narrowing cast made infinite
+  std::size_t resumed_tensors = 0;   // taken over from the journal
+};
+
+// Name of the journal in the directory; the caller removes it before publishing.
+inline constexpr char kJournalName[] = ".ckptkit-journal";
+
+// Writes every file of `plan` below `directory`, which exists, and syncs each.
+//
+// A tensor is the unit of work: one thread produces its items front to back in windows, which gives
+// its digest and its zip checksum in the same pass; tensors run in parallel. Finished ones are
+// journaled. On resume a journaled tensor is taken over if the bytes on disk still have the
+// recorded checksums.
+//
+// REQUIRES: CheckPlan(plan, source.index()) was OK.
+// Errors: those of CheckpointSource::Locate, kNoSpace, kIo, kCancelled. Files written so far stay,
+// for a later resume.
+Result<ExecuteResult> Execute(const ConversionPlan& plan, const CheckpointSource& source,
+                              Storage& storage, const Path& directory,
+                              const ExecuteOptions& options);
+
+}  // namespace ckpt
+
+#endif  // CKPT_CORE_EXEC_EXECUTOR_H_

@@ -1,0 +1,114 @@
+#include "core/exec/nest_reader.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "core/base/check.h"
+#include "core/base/units.h"
+#include "core/tensor/blocks.h"
+
+namespace ckpt {
+namespace {
+
+// The strided copy of a nest that lies within one source chunk and one target box.
+StridedCopy MakeNestCopy(const layout::Nest& nest, const Box& stored, const StoredArray& array,
+                         const Box& box) {
+  const auto element = static_cast<std::int64_t>(ElementBytes(array.dtype));
+  const Dims out_strides = ContiguousStrides(box.sizes);
+  StridedCopy copy;
+  copy.run_bytes = static_cast<std::uint64_t>(element);
+  std::int64_t src = 0;
+  for (std::size_t d = 0; d < stored.offsets.size(); ++d) {
+    src += (nest.source_origin[d] - stored.offsets[d]) * array.strides[d];
+  }
+  std::int64_t dst = 0;
+  for (std::size_t d = 0; d < box.offsets.size(); ++d) {
+    dst += (nest.target_origin[d] - box.offsets[d]) * out_strides[d];
+  }
+  copy.src_offset = static_cast<std::uint64_t>(src * element);
+  copy.dst_offset = static_cast<std::uint64_t>(dst * element);
+  for (const layout::Loop& loop : nest.loops) {
+    const auto source_dim = static_cast<std::size_t>(loop.source_dim);
+    const auto target_dim = static_cast<std::size_t>(loop.target_dim);
+    copy.loops.push_back({.extent = loop.extent,
+                          .src_step = loop.source_step * array.strides[source_dim] * element,
+                          .dst_step = loop.target_step * out_strides[target_dim] * element});
+  }
+  return Normalize(std::move(copy));
+}
+
+}  // namespace
+
+NestReader::NestReader(const CheckpointSource& source, std::uint64_t budget_bytes)
+    : source_(&source), budget_bytes_(budget_bytes), gatherer_(budget_bytes / 2) {}
+
+TensorReader& NestReader::ReaderOf(std::uint32_t source_tensor) {
+  return readers_
+      .try_emplace(source_tensor, *source_, source_->index().tensors()[source_tensor], gatherer_,
+                   budget_bytes_ / 2)
+      .first->second;
+}
+
+Status NestReader::ReadNest(const layout::Nest& nest, const Box& box, MutableByteSpan out) {
+  const CheckpointIndex& index = source_->index();
+  TensorReader& reader = ReaderOf(nest.source);
+  std::int64_t missing = layout::Volume(nest);
+  std::vector<std::pair<DimsId, DimsId>>
+      read;  // boxes taken: a replica of one must not count twice
+  for (const Chunk& chunk : index.chunks(reader.tensor())) {
+    if (missing <= 0) break;
+    const std::pair<DimsId, DimsId> identity(chunk.offsets, chunk.sizes);
+    if (std::find(read.begin(), read.end(), identity) != read.end()) continue;
+    const Box stored = index.box(chunk);
+    const std::vector<layout::Nest> parts = layout::ClipToSource(nest, stored);
+    if (parts.empty()) continue;
+    read.push_back(identity);
+    CKPT_ASSIGN_OR_RETURN(const StoredArray* array, reader.Locate(chunk));
+    for (const layout::Nest& part : parts) {
+      CKPT_RETURN_IF_ERROR(
+          reader.GatherStored(*array, MakeNestCopy(part, stored, *array, box), out));
+      missing -= layout::Volume(part);
+    }
+  }
+  if (missing != 0) {
+    return Error(ErrorKind::kCoverage, "no chunk holds part of the tensor")
+        .Tensor(reader.tensor().key);
+  }
+  return OkStatus();
+}
+
+Status NestReader::Read(const TensorRecipe& recipe, const Box& box, MutableByteSpan out) {
+  std::int64_t filled = 0;
+  for (const layout::Nest& nest : recipe.nests) {
+    // Zeros are laid first; a nest of them only accounts for the elements.
+    if (nest.is_zero_fill()) std::fill(out.begin(), out.end(), std::byte{0});
+  }
+  for (const layout::Nest& nest : recipe.nests) {
+    for (const layout::Nest& part : layout::ClipToTarget(nest, box)) {
+      filled += layout::Volume(part);
+      if (!nest.is_zero_fill()) CKPT_RETURN_IF_ERROR(ReadNest(part, box, out));
+    }
+  }
+  if (filled != NumElements(box.sizes)) {
+    return Error(ErrorKind::kInternal, "the recipe does not fill its box exactly once")
+        .Expected(FormatBox(box));
+  }
+  return OkStatus();
+}
+
+Status StreamRecipe(const CheckpointSource& source, const TensorRecipe& recipe, DimsView shape,
+                    std::uint64_t budget_bytes, const std::function<Status(ByteSpan)>& sink) {
+  const std::uint64_t element_bytes = ElementBytes(recipe.source_dtype);
+  const std::uint64_t block_bytes = std::max(budget_bytes / 4, 256 * kKiB);
+  NestReader reader(source, budget_bytes / 2);
+  Bytes buffer;
+  return ForEachBlock(
+      WholeBox(shape), static_cast<std::int64_t>(block_bytes / element_bytes),
+      [&](const Box& block) {
+        buffer.resize(static_cast<std::uint64_t>(NumElements(block.sizes)) * element_bytes);
+        CKPT_RETURN_IF_ERROR(reader.Read(recipe, block, buffer));
+        return sink(buffer);
+      });
+}
+
+}  // namespace ckpt

@@ -1,0 +1,49 @@
+// Reading through a layout: target boxes filled from source chunks by loop nests.
+#ifndef CKPT_CORE_EXEC_NEST_READER_H_
+#define CKPT_CORE_EXEC_NEST_READER_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+
+#include "core/base/result.h"
+#include "core/checkpoint/read.h"
+#include "core/checkpoint/source.h"
+#include "core/plan/conversion_plan.h"
+
+namespace ckpt {
+
+// Fills boxes of target tensors. One thread; keeps readers of the source tensors of the current
+// target.
+class NestReader {
+ public:
+  // Half of `budget_bytes` bounds scratch memory, half decoded items.
+  NestReader(const CheckpointSource& source, std::uint64_t budget_bytes);
+
+  // Starts another target tensor: forgets where the chunks of earlier sources lie.
+  void Reset() { readers_.clear(); }
+
+  // Writes the elements of `box` of the target, in C order and in the source's dtype, into `out`.
+  // Errors: those of TensorReader; kInternal if the recipe does not fill the box.
+  Status Read(const TensorRecipe& recipe, const Box& box, MutableByteSpan out);
+
+  [[nodiscard]] std::uint64_t bytes_read() const { return gatherer_.bytes_read(); }
+
+ private:
+  Status ReadNest(const layout::Nest& nest, const Box& box, MutableByteSpan out);
+  TensorReader& ReaderOf(std::uint32_t source_tensor);
+
+  const CheckpointSource* source_;
+  std::uint64_t budget_bytes_;
+  Gatherer gatherer_;
+  std::map<std::uint32_t, TensorReader> readers_;
+};
+
+// The bytes of a tensor as the recipe makes it from `source`, in C order and the source's dtype, in
+// blocks to `sink`: what digests under another layout are computed from.
+Status StreamRecipe(const CheckpointSource& source, const TensorRecipe& recipe, DimsView shape,
+                    std::uint64_t budget_bytes, const std::function<Status(ByteSpan)>& sink);
+
+}  // namespace ckpt
+
+#endif  // CKPT_CORE_EXEC_NEST_READER_H_

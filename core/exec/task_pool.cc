@@ -1,0 +1,70 @@
+#include "core/exec/task_pool.h"
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "core/base/mutex.h"
+
+namespace ckpt {
+namespace {
+
+// The failure of the lowest-numbered task.
+class FirstFailure {
+ public:
+  void Report(std::size_t task, Status status) CKPT_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    failed_.store(true, std::memory_order_relaxed);
+    if (status_.ok() || task < task_) {
+      task_ = task;
+      status_ = std::move(status);
+    }
+  }
+  // Only a hint to stop early, so no ordering is needed.
+  bool failed() const { return failed_.load(std::memory_order_relaxed); }
+  Status Take() CKPT_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    return std::move(status_);
+  }
+
+ private:
+  Mutex mutex_;
+  std::atomic<bool> failed_ = false;
+  std::size_t task_ CKPT_GUARDED_BY(mutex_) = 0;
+  Status status_ CKPT_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+int DefaultThreads() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
+
+Status RunTasks(std::size_t num_tasks, int threads, std::stop_token stop,
+                const std::function<Status(std::size_t task, std::size_t worker)>& run) {
+  FirstFailure failure;
+  std::atomic<std::size_t> next =
+      0;  // a ticket counter: only atomicity matters, joins order the rest
+  const auto work = [&](std::size_t worker) {
+    while (!failure.failed()) {
+      const std::size_t task = next.fetch_add(1, std::memory_order_relaxed);
+      if (task >= num_tasks) return;
+      if (stop.stop_requested()) {
+        failure.Report(task, Error(ErrorKind::kCancelled, "stopped on request"));
+        return;
+      }
+      if (Status status = run(task, worker); !status.ok()) failure.Report(task, std::move(status));
+    }
+  };
+  const std::size_t workers = std::clamp<std::size_t>(
+      static_cast<std::size_t>(std::max(threads, 1)), 1, std::max<std::size_t>(num_tasks, 1));
+  {
+    std::vector<std::jthread> helpers;
+    helpers.reserve(workers - 1);
+    for (std::size_t worker = 1; worker < workers; ++worker) helpers.emplace_back(work, worker);
+    work(0);
+  }
+  return failure.Take();
+}
+
+}  // namespace ckpt

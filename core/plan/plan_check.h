@@ -1,0 +1,28 @@
+// Proofs about a plan, before a byte is read.
+#ifndef CKPT_CORE_PLAN_PLAN_CHECK_H_
+#define CKPT_CORE_PLAN_PLAN_CHECK_H_
+
+#include <string>
+
+#include "core/base/status.h"
+#include "core/checkpoint/index.h"
+#include "core/plan/conversion_plan.h"
+
+namespace ckpt {
+
+// Literals and items tile their files without overlap; the items of each tensor are consecutive row
+// blocks that cover it exactly once. Errors: kInternal, all of them: a writer made a wrong plan.
+Status CheckWritePlan(const WritePlan& plan);
+
+// CheckWritePlan, and: every element of every target tensor is filled exactly once, from inside a
+// tensor of `source`, by a cast that exists. Reports every tensor that fails. Errors: kCoverage,
+// kOverlap, kOutOfRange, kDtypeMismatch, kInternal.
+Status CheckPlan(const ConversionPlan& plan, const CheckpointIndex& source);
+
+// XXH3-128, hex, of everything that decides the bytes of the result: equal hashes may resume one
+// another.
+std::string HashPlan(const ConversionPlan& plan);
+
+}  // namespace ckpt
+
+#endif  // CKPT_CORE_PLAN_PLAN_CHECK_H_

@@ -1,0 +1,176 @@
+#include "core/checkpoint/read.h"
+
+#include <map>
+#include <random>
+
+#include <gmock/gmock.h>
+
+#include "core/base/hash.h"
+#include "core/checkpoint/digest.h"
+#include "tests/testing/matchers.h"
+
+namespace ckpt {
+namespace {
+
+using testing::FailsWith;
+using testing::IsOk;
+
+// A source whose chunks are strided arrays in memory files.
+class MemorySource final : public CheckpointSource {
+ public:
+  const CheckpointIndex& index() const override { return index_; }
+  Result<StoredArray> Locate(const GlobalTensor&, const Chunk& chunk) const override {
+    return arrays_[chunk.offset_bytes];  // the chunk's number stands in its offset
+  }
+  Result<RenderedObject> ReadObject(const ObjectEntry&) const override {
+    return Error(ErrorKind::kNotFound, "no objects");
+  }
+  Result<std::uint64_t> FileSize(FileId) const override { return std::uint64_t{0}; }
+  Protection protection() const override { return Protection::kNone; }
+
+  std::uint64_t Add(StoredArray array) {
+    arrays_.push_back(std::move(array));
+    return arrays_.size() - 1;
+  }
+  void Build(IndexBuilder builder) {
+    auto index = builder.Build();
+    EXPECT_THAT(index, IsOk());
+    index_ = std::move(index).value();
+  }
+
+ private:
+  CheckpointIndex index_;
+  std::vector<StoredArray> arrays_;
+};
+
+// Element `i` of the logical tensor holds the 16-bit number i.
+Bytes Logical(std::int64_t count) {
+  Bytes bytes;
+  for (std::int64_t i = 0; i < count; ++i) {
+    bytes.push_back(static_cast<std::byte>(i & 0xFF));
+    bytes.push_back(static_cast<std::byte>(i >> 8));
+  }
+  return bytes;
+}
+
+// A chunk of the logical tensor stored with `order` as its dims' storage order.
+StoredArray Store(DimsView shape, const Box& box, const std::vector<std::size_t>& order,
+                  std::uint64_t lead) {
+  StoredArray array;
+  array.dtype = DType::kInt16;
+  array.offset_bytes = lead;
+  array.strides.resize(shape.size());
+  std::int64_t step = 1;
+  for (std::size_t i = order.size(); i-- > 0;) {
+    array.strides[order[i]] = step;
+    step *= box.sizes[order[i]];
+  }
+  Bytes bytes(lead + static_cast<std::uint64_t>(step) * 2);
+  const Dims global = ContiguousStrides(shape);
+  const Dims local = ContiguousStrides(box.sizes);
+  for (std::int64_t i = 0; i < step; ++i) {
+    std::int64_t value = 0;
+    std::int64_t at = 0;
+    for (std::size_t d = 0; d < shape.size(); ++d) {
+      const std::int64_t index = i / local[d] % box.sizes[d];
+      value += (box.offsets[d] + index) * global[d];
+      at += index * array.strides[d];
+    }
+    bytes[lead + static_cast<std::uint64_t>(at) * 2] = static_cast<std::byte>(value & 0xFF);
+    bytes[lead + static_cast<std::uint64_t>(at) * 2 + 1] = static_cast<std::byte>(value >> 8);
+  }
+  array.file = MakeMemoryFile("chunk", std::move(bytes));
+  return array;
+}
+
+TEST(Read, AnyChunkingAndStorageOrderGivesTheSameTensor) {
+  std::mt19937_64 rng(5);
+  const Dims shape = {9, 7, 5};
+  for (int round = 0; round < 100; ++round) {
+    MemorySource source;
+    IndexBuilder builder;
+    builder.AddTensor("t", DType::kInt16, shape);
+    const FileId file = builder.AddFile("f");
+    const EncodingId raw = builder.AddEncoding("raw");
+    // A grid of random cuts in two dims, one box listed twice.
+    const auto cut0 = static_cast<std::int64_t>(rng() % 10);
+    const auto cut2 = static_cast<std::int64_t>(rng() % 6);
+    for (int twice = 0; twice < 2; ++twice) {
+      for (const auto& [o0, s0] : {std::pair(std::int64_t{0}, cut0), std::pair(cut0, 9 - cut0)}) {
+        for (const auto& [o2, s2] : {std::pair(std::int64_t{0}, cut2), std::pair(cut2, 5 - cut2)}) {
+          const Box box{{o0, 0, o2}, {s0, 7, s2}};
+          if (IsEmpty(box) || (twice == 1 && o0 != 0)) continue;
+          std::vector<std::size_t> order = {0, 1, 2};
+          std::shuffle(order.begin(), order.end(), rng);
+          builder.AddChunk(box, file, raw, source.Add(Store(shape, box, order, rng() % 50)), 0);
+        }
+      }
+    }
+    source.Build(std::move(builder));
+    const GlobalTensor& tensor = source.index().tensors()[0];
+    Bytes all;
+    ASSERT_THAT(StreamTensor(source, tensor, 64,
+                             [&](ByteSpan block) {
+                               Append(block, all);
+                               return OkStatus();
+                             }),
+                IsOk());
+    EXPECT_EQ(all, Logical(9 * 7 * 5));
+    const auto digest = DigestTensor(source, tensor, HashAlgorithm::kSha256, 1000);
+    ASSERT_THAT(digest, IsOk());
+    EXPECT_EQ(*digest, HashHex(HashAlgorithm::kSha256, Logical(9 * 7 * 5)));
+  }
+}
+
+TEST(Read, AHoleIsAnError) {
+  MemorySource source;
+  IndexBuilder builder;
+  builder.AddTensor("t", DType::kInt16, {4, 2});
+  const Box box{{0, 0}, {3, 2}};
+  builder.AddChunk(box, builder.AddFile("f"), builder.AddEncoding("raw"),
+                   source.Add(Store(Dims{4, 2}, box, {0, 1}, 0)), 0);
+  source.Build(std::move(builder));
+  Bytes out(16);
+  EXPECT_THAT(ReadBox(source, source.index().tensors()[0], WholeBox(Dims{4, 2}), out, 100),
+              FailsWith(ErrorKind::kCoverage));
+}
+
+TEST(Read, ResolvesByteOrderNegativeAndConjugate) {
+  MemorySource source;
+  IndexBuilder builder;
+  builder.AddTensor("t", DType::kComplex32, {1});
+  StoredArray array;
+  array.dtype = DType::kComplex32;
+  array.strides = {1};
+  array.byte_swapped = true;
+  array.negated = true;
+  array.conjugated = true;
+  array.file =
+      MakeMemoryFile("f", {std::byte{0x3C}, std::byte{0x00}, std::byte{0x40}, std::byte{0x01}});
+  builder.AddChunk(Box{{0}, {1}}, builder.AddFile("f"), builder.AddEncoding("raw"),
+                   source.Add(array), 4);
+  source.Build(std::move(builder));
+  Bytes out(4);
+  ASSERT_THAT(ReadBox(source, source.index().tensors()[0], WholeBox(Dims{1}), out, 100), IsOk());
+  // Minus the conjugate: the real part changes sign, the imaginary one does so twice.
+  EXPECT_EQ(HexOf(out), "00bc0140");
+}
+
+TEST(Digest, OfTheCheckpointFollowsTheDocumentedLines) {
+  std::vector<TensorDigest> digests = {{"b", DType::kFloat32, {2, 3}, "22"},
+                                       {"a", DType::kBfloat16, {}, "11"}};
+  std::string lines(
+      "a\0bfloat16\0\0"
+      "11\n",
+      16);
+  lines += std::string(
+      "b\0float32\0"
+      "2,3\0"
+      "22\n",
+      17);
+  EXPECT_EQ(CombineDigests(digests, HashAlgorithm::kSha256),
+            HashHex(HashAlgorithm::kSha256, AsBytes(lines)));
+}
+
+}  // namespace
+}  // namespace ckpt

@@ -1,0 +1,92 @@
+#include "core/exec/journal.h"
+
+#include <gmock/gmock.h>
+
+#include "core/io/memory_storage.h"
+#include "tests/testing/matchers.h"
+
+namespace ckpt {
+namespace {
+
+using testing::FailsWith;
+using testing::IsOk;
+
+const std::string kHash(32, 'a');
+
+JournalRecord Record(std::uint32_t tensor) {
+  JournalRecord record;
+  record.tensor = tensor;
+  record.digest = std::string(32, static_cast<char>('0' + tensor));
+  record.cast_overflows = tensor * 10;
+  record.pieces = {{0, {.offset_bytes = 64, .length_bytes = 100, .crc32c = tensor + 7}},
+                   {1, {.offset_bytes = std::uint64_t{1} << 40, .length_bytes = 1, .crc32c = 9}}};
+  return record;
+}
+
+class JournalTest : public ::testing::Test {
+ protected:
+  JournalTest() {
+    auto journal = Journal::Create(*storage_, "/j", kHash);
+    EXPECT_THAT(journal, IsOk());
+    for (std::uint32_t t = 0; t < 3; ++t) EXPECT_THAT((*journal)->Append(Record(t)), IsOk());
+  }
+  std::vector<std::uint32_t> Resumed() {
+    std::vector<JournalRecord> records;
+    EXPECT_THAT(Journal::Resume(*storage_, "/j", kHash, records), IsOk());
+    std::vector<std::uint32_t> tensors;
+    for (const JournalRecord& record : records) tensors.push_back(record.tensor);
+    return tensors;
+  }
+  std::unique_ptr<Storage> storage_ = MakeMemoryStorage();
+};
+
+TEST_F(JournalTest, ReturnsWhatWasAppended) {
+  std::vector<JournalRecord> records;
+  ASSERT_THAT(Journal::Resume(*storage_, "/j", kHash, records), IsOk());
+  ASSERT_EQ(records.size(), 3U);
+  EXPECT_EQ(records[2].digest, Record(2).digest);
+  EXPECT_EQ(records[2].cast_overflows, 20U);
+  EXPECT_EQ(records[2].pieces, Record(2).pieces);
+}
+
+TEST_F(JournalTest, CutAnywhereKeepsTheRecordsBeforeTheCut) {
+  const auto whole = ReadSmallFile(*storage_, "/j", 1 << 20);
+  ASSERT_THAT(whole, IsOk());
+  const std::size_t header = 8 + 32;
+  const std::size_t record = (whole->size() - header) / 3;
+  for (std::size_t size = header; size <= whole->size(); ++size) {
+    ASSERT_THAT(storage_->RemoveAll("/j"), IsOk());
+    ASSERT_THAT(WriteSmallFile(*storage_, "/j", AsBytes(*whole).first(size)), IsOk());
+    EXPECT_EQ(Resumed().size(), (size - header) / record) << "cut at " << size;
+  }
+}
+
+TEST_F(JournalTest, AFlippedByteEndsTheJournalThere) {
+  auto file = storage_->OpenForUpdate("/j");
+  ASSERT_THAT(file, IsOk());
+  const auto whole = ReadSmallFile(*storage_, "/j", 1 << 20);
+  const std::size_t in_second = 8 + 32 + (whole->size() - 40) / 3 + 20;
+  const std::byte flipped = static_cast<std::byte>((*whole)[in_second]) ^ std::byte{1};
+  ASSERT_THAT((*file)->WriteAt(in_second, ByteSpan(&flipped, 1)), IsOk());
+  EXPECT_THAT(Resumed(), ::testing::ElementsAre(0U));
+}
+
+TEST_F(JournalTest, GoesOnBehindTheLastGoodRecord) {
+  auto file = storage_->OpenForUpdate("/j");
+  const auto whole = ReadSmallFile(*storage_, "/j", 1 << 20);
+  ASSERT_THAT((*file)->Resize(whole->size() - 1), IsOk());
+  std::vector<JournalRecord> records;
+  auto journal = Journal::Resume(*storage_, "/j", kHash, records);
+  ASSERT_THAT(journal, IsOk());
+  ASSERT_THAT((*journal)->Append(Record(7)), IsOk());
+  EXPECT_THAT(Resumed(), ::testing::ElementsAre(0U, 1U, 7U));
+}
+
+TEST_F(JournalTest, AnotherPlanIsNotFound) {
+  std::vector<JournalRecord> records;
+  EXPECT_THAT(Journal::Resume(*storage_, "/j", std::string(32, 'b'), records),
+              FailsWith(ErrorKind::kNotFound));
+}
+
+}  // namespace
+}  // namespace ckpt

@@ -1,0 +1,52 @@
+#include "core/exec/task_pool.h"
+
+#include <atomic>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "tests/testing/matchers.h"
+
+namespace ckpt {
+namespace {
+
+using testing::FailsWith;
+using testing::IsOk;
+
+TEST(TaskPool, RunsEveryTaskOnce) {
+  for (const int threads : {1, 2, 7}) {
+    std::vector<std::atomic<int>> runs(100);
+    EXPECT_THAT(RunTasks(runs.size(), threads, {},
+                         [&](std::size_t task, std::size_t worker) {
+                           EXPECT_LT(worker, static_cast<std::size_t>(threads));
+                           ++runs[task];
+                           return OkStatus();
+                         }),
+                IsOk());
+    for (const auto& run : runs) EXPECT_EQ(run, 1);
+  }
+}
+
+TEST(TaskPool, ReportsTheFailureAndStartsNothingAfterIt) {
+  std::atomic<int> started = 0;
+  const Status status = RunTasks(1000, 1, {}, [&](std::size_t task, std::size_t) {
+    ++started;
+    return task == 3 ? Error(ErrorKind::kIo, "task 3") : OkStatus();
+  });
+  EXPECT_THAT(status, FailsWith(ErrorKind::kIo));
+  EXPECT_EQ(started, 4);
+}
+
+TEST(TaskPool, NoTasksIsFine) {
+  EXPECT_THAT(RunTasks(0, 4, {}, [](std::size_t, std::size_t) { return OkStatus(); }), IsOk());
+}
+
+TEST(TaskPool, StopsOnRequest) {
+  std::stop_source stop;
+  stop.request_stop();
+  EXPECT_THAT(RunTasks(5, 2, stop.get_token(), [](std::size_t, std::size_t) { return OkStatus(); }),
+              FailsWith(ErrorKind::kCancelled));
+}
+
+}  // namespace
+}  // namespace ckpt
