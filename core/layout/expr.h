@@ -1,0 +1,93 @@
+// Expressions over a model's configuration, as layout and translation tables use them.
+#ifndef CKPT_CORE_LAYOUT_EXPR_H_
+#define CKPT_CORE_LAYOUT_EXPR_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/layout/value.h"
+
+namespace ckpt::layout {
+
+// What the names in an expression mean.
+class Names {
+ public:
+  virtual ~Names() = default;
+  // The value of a name; null if nothing has that name.
+  [[nodiscard]] virtual Result<Value> Get(std::string_view name) const = 0;
+  // A function that the table defines. Errors: kBadMetadata (no such function, wrong number of arguments).
+  [[nodiscard]] virtual Result<Value> Call(std::string_view function,
+                                           std::span<const Value> args) const = 0;
+};
+
+// The names of a configuration, without functions. The configuration must outlive it.
+class ConfigurationNames final : public Names {
+ public:
+  explicit ConfigurationNames(const Configuration& config) : config_(config) {}
+  [[nodiscard]] Result<Value> Get(std::string_view name) const override;
+  [[nodiscard]] Result<Value> Call(std::string_view function,
+                                   std::span<const Value> args) const override;
+
+ private:
+  const Configuration& config_;
+};
+
+// One more name over those of `outer`, which must outlive it.
+class LocalName final : public Names {
+ public:
+  LocalName(const Names& outer, std::string_view name, Value value)
+      : outer_(outer), name_(name), value_(std::move(value)) {}
+  [[nodiscard]] Result<Value> Get(std::string_view name) const override;
+  [[nodiscard]] Result<Value> Call(std::string_view function,
+                                   std::span<const Value> args) const override;
+
+ private:
+  const Names& outer_;
+  std::string name_;
+  Value value_;
+};
+
+// A parsed expression. Immutable, cheap to copy.
+//
+//   literals   12  1e-6  "text"  true  false  null  [1, 2]
+//   names      hidden_size  rope_parameters.rope_theta      an unknown name is null
+//   operators  c ? a : b | or | and | not | == != < <= > >= in, not in | ?? | + - | * / % | -x | list[i]
+//   lists      [body for x in n if condition]               n: a count, or a list
+//   functions  ceildiv min max len all any is_int is_list, and those of the table
+//
+// Loosest first; `a ?? b` is b if a is null and binds tighter than comparisons, looser than arithmetic. Integer
+// division must be exact, integer results must fit 63 bits, and null takes part in nothing but `??`, `==` and `!=`.
+class Expr {
+ public:
+  // Errors: kBadMetadata (syntax, with its column), kResource (longer than 4096 bytes, nested too deeply).
+  static Result<Expr> Parse(std::string_view text);
+
+  // Errors: kBadMetadata (an operand of the wrong kind, a name that is null, inexact or zero division),
+  //         kResource (overflow, a list past 65,536 elements).
+  [[nodiscard]] Result<Value> Evaluate(const Names& names) const;
+  // Errors: also kBadMetadata if the value is no boolean.
+  [[nodiscard]] Result<bool> EvaluateBool(const Names& names) const;
+
+  [[nodiscard]] const std::string& text() const;
+  // Every name the expression reads, and every function of the table it calls.
+  [[nodiscard]] std::vector<std::string> names() const;
+  [[nodiscard]] std::vector<std::string> calls() const;
+
+  struct Tree;  // of the implementation
+
+ private:
+  explicit Expr(std::shared_ptr<const Tree> tree) : tree_(std::move(tree)) {}
+  std::shared_ptr<const Tree> tree_;
+};
+
+// Whether `name` is one of the functions every expression has.
+[[nodiscard]] bool IsBuiltinFunction(std::string_view name);
+
+}  // namespace ckpt::layout
+
+#endif  // CKPT_CORE_LAYOUT_EXPR_H_

@@ -1,0 +1,436 @@
+#include "core/layout/layout_table.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/base/quote.h"
+#include "core/layout/internal/words.h"
+
+namespace ckpt::layout {
+namespace {
+
+constexpr int kMaxIncludeDepth = 8;
+
+Status TableError(std::string_view message, std::string_view actual = {}) {
+  return Error(ErrorKind::kBadMetadata, message).Actual(actual.empty() ? "" : Quote(actual));
+}
+
+// "a b {x: c | y} (d e)" → words and punctuation.
+std::vector<std::string> ShapeTokens(std::string_view text) {
+  std::vector<std::string> tokens;
+  std::string word;
+  const auto flush = [&] {
+    if (!word.empty()) tokens.push_back(std::exchange(word, {}));
+  };
+  for (const char c : text) {
+    if (c == ' ' || c == '\t') {
+      flush();
+    } else if (std::string_view("(){}|:").find(c) != std::string_view::npos) {
+      flush();
+      tokens.emplace_back(1, c);
+    } else {
+      word += c;
+    }
+  }
+  flush();
+  return tokens;
+}
+
+class TableParser {
+ public:
+  explicit TableParser(const IncludeResolver& includes) : includes_(includes) {}
+
+  Status ParseFile(std::string_view text, std::string_view file, int depth) {
+    if (depth > kMaxIncludeDepth) {
+      return Error(ErrorKind::kResource, "includes are nested too deeply").File(file);
+    }
+    for (const TableLine& line : SplitTableLines(text)) {
+      line_ = line.number;
+      if (Status status = ParseLine(line.text, depth); !status.ok()) {
+        return std::move(status).File(fmt::format("{}:{}", file, line.number));
+      }
+    }
+    return OkStatus();
+  }
+
+  Result<LayoutTable> Finish() {
+    if (table_.name.empty()) return TableError("table names no family");
+    for (Format& format : table_.formats) {
+      if (format.prefixes.empty()) format.prefixes.emplace_back();
+      format.ignores.insert(format.ignores.end(), ignores_.begin(), ignores_.end());
+    }
+    return std::move(table_);
+  }
+
+ private:
+  Status ParseLine(std::string_view line, int depth) {
+    std::string_view rest = line;
+    const std::string_view word = TakeWord(rest);
+    if (rest.starts_with(':')) return ParseRule(word, Trim(rest.substr(1)));
+    if (word == "let") return table_.definitions.Add(rest);
+    if (word == "dim") return ParseDim(rest);
+    if (word == "split") return ParseSplit(rest);
+    if (word == "logical") return ParseLogical(rest);
+    if (word == "format") return ParseFormat(rest);
+    if (word == "prefix") return ParsePrefix(rest);
+    if (word == "choice") return ParseChoice(rest);
+    if (word == "ignore") return ParseIgnore(rest);
+    if (word == "family") {
+      if (!table_.name.empty() || !IsIdentifier(rest)) {
+        return TableError("expected one family name", rest);
+      }
+      table_.name = rest;
+      return OkStatus();
+    }
+    if (word == "match") {
+      CKPT_ASSIGN_OR_RETURN(table_.match, Expr::Parse(rest));
+      return OkStatus();
+    }
+    if (word == "include") {
+      if (!includes_) return TableError("this table may not include files", rest);
+      CKPT_ASSIGN_OR_RETURN(const std::string text, includes_(rest));
+      return ParseFile(text, rest, depth + 1);
+    }
+    return TableError("line is no statement", word)
+        .Expected("family, match, let, dim, split, logical, format, prefix, choice, ignore, "
+                  "include, or NAME : AXES");
+  }
+
+  // dim NAME = expr {min N}
+  Status ParseDim(std::string_view text) {
+    AxisExtent extent;
+    if (const std::size_t at = text.rfind(" min "); at != std::string_view::npos) {
+      const std::string_view number = Trim(text.substr(at + 5));
+      const auto parsed =
+          std::from_chars(number.data(), number.data() + number.size(), extent.min);
+      if (parsed.ec == std::errc() && parsed.ptr == number.data() + number.size()) {
+        text = text.substr(0, at);
+      }
+    }
+    CKPT_RETURN_IF_ERROR(table_.definitions.Add(text));
+    const Definition& definition = table_.definitions.all().back();
+    if (!definition.params.empty()) return TableError("a dim takes no parameters", text);
+    extent.definition = definition.name;
+    table_.axes.emplace(definition.name, extent);
+    return OkStatus();
+  }
+
+  // split AXIS = PART PART …
+  Status ParseSplit(std::string_view text) {
+    const std::vector<std::string_view> sides = SplitTrimmed(text, '=');
+    if (sides.size() != 2) return TableError("expected AXIS = PARTS", text);
+    CKPT_RETURN_IF_ERROR(CheckAxis(sides[0]));
+    for (const auto& [axis, parts] : table_.splits) {
+      if (Contains(parts, sides[0])) return TableError("a part is not split again", sides[0]);
+    }
+    std::vector<std::string> parts;
+    std::string_view rest = sides[1];
+    while (!rest.empty()) parts.emplace_back(TakeWord(rest));
+    for (const std::string& part : parts) {
+      CKPT_RETURN_IF_ERROR(CheckAxis(part));
+      if (part == sides[0] || table_.splits.contains(part)) {
+        return TableError("an axis is split into unsplit axes only", part);
+      }
+    }
+    if (parts.size() < 2 || !table_.splits.emplace(sides[0], std::move(parts)).second) {
+      return TableError("an axis is split once, into two parts or more", text);
+    }
+    return OkStatus();
+  }
+
+  // logical NAME [axes] {when expr}
+  Status ParseLogical(std::string_view text) {
+    if (!table_.formats.empty()) return TableError("logical tensors stand before the formats");
+    LogicalTensor logical;
+    CKPT_RETURN_IF_ERROR(TakeCondition(text, logical.when));
+    logical.name = TakeWord(text);
+    if (!IsDottedName(logical.name) || logical.name == "zero" || FindLogical(logical.name)) {
+      return TableError("not a name for a new logical tensor", logical.name);
+    }
+    if (!text.starts_with('[') || !text.ends_with(']')) {
+      return TableError("expected axes in brackets", text);
+    }
+    std::string_view axes = Trim(text.substr(1, text.size() - 2));
+    while (!axes.empty()) {
+      const std::string_view axis = TakeWord(axes);
+      CKPT_RETURN_IF_ERROR(CheckAxis(axis));
+      if (Contains(logical.axes, axis)) return TableError("axis is listed twice", axis);
+      logical.axes.emplace_back(axis);
+    }
+    if (logical.when) {
+      for (const std::string& name : logical.when->names()) {
+        if (!Contains(logical.axes, name)) continue;
+        if (logical.when_axis && *logical.when_axis != name) {
+          return TableError("a condition may read one axis only", name);
+        }
+        logical.when_axis = name;
+      }
+    }
+    table_.logicals.push_back(std::move(logical));
+    return OkStatus();
+  }
+
+  Status ParseFormat(std::string_view id) {
+    if (!IsIdentifier(id) || table_.FindFormat(id) != nullptr) {
+      return TableError("not a name for a new format", id);
+    }
+    table_.formats.emplace_back().id = id;
+    return OkStatus();
+  }
+
+  // prefix model. | ""
+  Status ParsePrefix(std::string_view text) {
+    CKPT_ASSIGN_OR_RETURN(Format * format, CurrentFormat());
+    for (std::string_view prefix : SplitTrimmed(text, '|')) {
+      if (prefix == "\"\"") prefix = {};
+      format->prefixes.emplace_back(prefix);
+    }
+    return OkStatus();
+  }
+
+  // choice NAME a | b
+  Status ParseChoice(std::string_view text) {
+    CKPT_ASSIGN_OR_RETURN(Format * format, CurrentFormat());
+    Choice choice;
+    choice.name = TakeWord(text);
+    for (const std::string_view value : SplitTrimmed(text, '|')) choice.values.emplace_back(value);
+    if (!IsIdentifier(choice.name) || choice.values.empty() || choice.values.size() > 8 ||
+        !std::all_of(choice.values.begin(), choice.values.end(), IsIdentifier)) {
+      return TableError("expected NAME a | b", text);
+    }
+    if (format->choices.size() == 4) return TableError("a format has at most four choices", text);
+    format->choices.push_back(std::move(choice));
+    return OkStatus();
+  }
+
+  // ignore PATTERN "reason"
+  Status ParseIgnore(std::string_view text) {
+    IgnoreRule rule;
+    rule.pattern = TakeWord(text);
+    if (text.size() < 2 || !text.starts_with('"') || !text.ends_with('"')) {
+      return TableError("expected a pattern and a quoted reason", text);
+    }
+    rule.reason = text.substr(1, text.size() - 2);
+    (table_.formats.empty() ? ignores_ : table_.formats.back().ignores).push_back(std::move(rule));
+    return OkStatus();
+  }
+
+  // NAME : axes {= LOGICAL} {derived} {when expr}
+  Status ParseRule(std::string_view name, std::string_view text) {
+    CKPT_ASSIGN_OR_RETURN(Format * format, CurrentFormat());
+    TensorRule rule;
+    rule.line = line_;
+    CKPT_RETURN_IF_ERROR(ParseName(name, rule));
+    CKPT_RETURN_IF_ERROR(TakeCondition(text, rule.when));
+    if (text.ends_with(" derived")) {
+      rule.derived = true;
+      text = Trim(text.substr(0, text.size() - 8));
+    }
+    if (const std::size_t equals = text.find('='); equals != std::string_view::npos) {
+      CKPT_ASSIGN_OR_RETURN(rule.logical, NeedLogical(Trim(text.substr(equals + 1))));
+      text = Trim(text.substr(0, equals));
+    }
+    tokens_ = ShapeTokens(text);
+    at_ = 0;
+    while (at_ < tokens_.size()) {
+      CKPT_ASSIGN_OR_RETURN(DimRule dim, ParseDimRule());
+      rule.dims.push_back(std::move(dim));
+    }
+    CKPT_RETURN_IF_ERROR(CheckConsumption(rule));
+    format->rules.push_back(std::move(rule));
+    return OkStatus();
+  }
+
+  // model.layers.<l+1>.weight
+  Status ParseName(std::string_view text, TensorRule& rule) {
+    while (!text.empty()) {
+      NamePart part;
+      const std::size_t open = std::min(text.find('<'), text.size());
+      part.text = text.substr(0, open);
+      text.remove_prefix(open);
+      if (!text.empty()) {
+        const std::size_t close = text.find('>');
+        if (close == std::string_view::npos) return TableError("name has no closing '>'", text);
+        std::string_view axis = text.substr(1, close - 1);
+        text.remove_prefix(close + 1);
+        if (const std::size_t plus = axis.find('+'); plus != std::string_view::npos) {
+          const std::string_view number = axis.substr(plus + 1);
+          const auto parsed =
+              std::from_chars(number.data(), number.data() + number.size(), part.plus);
+          if (parsed.ec != std::errc() || parsed.ptr != number.data() + number.size() ||
+              part.plus > 1'000'000) {
+            return TableError("not an offset", number);
+          }
+          axis = axis.substr(0, plus);
+        }
+        CKPT_RETURN_IF_ERROR(CheckAxis(axis));
+        if (Contains(rule.name_axes, axis)) return TableError("axis is bound twice", axis);
+        part.axis = axis;
+        rule.name_axes.emplace_back(axis);
+      }
+      rule.name.push_back(std::move(part));
+    }
+    return OkStatus();
+  }
+
+  // factor | ( factor+ )
+  Result<DimRule> ParseDimRule() {
+    DimRule dim;
+    if (tokens_[at_] != "(") {
+      CKPT_ASSIGN_OR_RETURN(Factor factor, ParseFactor());
+      dim.push_back(std::move(factor));
+      return dim;
+    }
+    ++at_;
+    while (at_ < tokens_.size() && tokens_[at_] != ")") {
+      CKPT_ASSIGN_OR_RETURN(Factor factor, ParseFactor());
+      dim.push_back(std::move(factor));
+    }
+    if (at_ == tokens_.size() || dim.empty()) return TableError("product has no factors or no ')'");
+    ++at_;
+    return dim;
+  }
+
+  // NAME | { slot | slot }
+  Result<Factor> ParseFactor() {
+    Factor factor;
+    if (tokens_[at_] != "{") {
+      factor.axis = tokens_[at_++];
+      CKPT_RETURN_IF_ERROR(CheckAxis(factor.axis));
+      return factor;
+    }
+    do {
+      ++at_;  // "{" or "|"
+      if (at_ == tokens_.size()) return TableError("direct sum has no '}'");
+      Slot slot;
+      const std::string& name = tokens_[at_++];
+      slot.logical = kZeros;
+      if (name != "zero") {
+        CKPT_ASSIGN_OR_RETURN(slot.logical, NeedLogical(name));
+      }
+      if (at_ < tokens_.size() && tokens_[at_] == ":") ++at_;
+      while (at_ < tokens_.size() && tokens_[at_] != "|" && tokens_[at_] != "}") {
+        CKPT_RETURN_IF_ERROR(CheckAxis(tokens_[at_]));
+        slot.axes.push_back(tokens_[at_++]);
+      }
+      factor.slots.push_back(std::move(slot));
+    } while (at_ < tokens_.size() && tokens_[at_] == "|");
+    if (at_ == tokens_.size() || tokens_[at_] != "}") return TableError("direct sum has no '}'");
+    ++at_;
+    return factor;
+  }
+
+  // Every axis of each logical tensor is bound by the name or by the shape, exactly once, and nothing else is.
+  Status CheckConsumption(const TensorRule& rule) const {
+    std::vector<std::string> common;  // atoms every slot shares
+    const auto consume = [&](std::vector<std::string>& into, std::string_view axis) {
+      for (std::string& atom : table_.Atoms(axis)) into.push_back(std::move(atom));
+    };
+    for (const std::string& axis : rule.name_axes) consume(common, axis);
+    const Factor* sum = nullptr;
+    for (const DimRule& dim : rule.dims) {
+      for (const Factor& factor : dim) {
+        if (factor.slots.empty()) {
+          consume(common, factor.axis);
+        } else if (sum != nullptr) {
+          return TableError("a tensor has at most one direct sum");
+        } else {
+          sum = &factor;
+        }
+      }
+    }
+    if (rule.dims.empty()) return TableError("a tensor has at least one axis");
+    if (rule.logical.has_value() == (sum != nullptr)) {
+      return TableError("a rule names its logical tensor by '=' or in a direct sum, not both");
+    }
+    if (rule.logical) return CheckAxesOf(*rule.logical, common);
+    for (const Slot& slot : sum->slots) {
+      if (slot.logical == kZeros) continue;
+      std::vector<std::string> consumed = common;
+      for (const std::string& axis : slot.axes) consume(consumed, axis);
+      CKPT_RETURN_IF_ERROR(CheckAxesOf(slot.logical, std::move(consumed)));
+    }
+    return OkStatus();
+  }
+  Status CheckAxesOf(LogicalId id, std::vector<std::string> consumed) const {
+    const LogicalTensor& logical = table_.logicals[id];
+    std::vector<std::string> wanted;
+    for (const std::string& axis : logical.axes) {
+      for (std::string& atom : table_.Atoms(axis)) wanted.push_back(std::move(atom));
+    }
+    std::sort(wanted.begin(), wanted.end());
+    std::sort(consumed.begin(), consumed.end());
+    if (wanted == consumed) return OkStatus();
+    return TableError("a rule consumes each axis of its logical tensor exactly once", logical.name)
+        .Expected(fmt::format("{}", fmt::join(wanted, " ")))
+        .Hint(fmt::format("the rule has {}", fmt::join(consumed, " ")));
+  }
+
+  // Cuts " when EXPR" off the end of `text`.
+  static Status TakeCondition(std::string_view& text, std::optional<Expr>& when) {
+    const std::size_t at = text.find(" when ");
+    if (at == std::string_view::npos) return OkStatus();
+    CKPT_ASSIGN_OR_RETURN(when, Expr::Parse(Trim(text.substr(at + 6))));
+    text = Trim(text.substr(0, at));
+    return OkStatus();
+  }
+
+  Result<Format*> CurrentFormat() {
+    if (table_.formats.empty()) return TableError("statement belongs to a format");
+    return &table_.formats.back();
+  }
+  Status CheckAxis(std::string_view axis) const {
+    if (table_.axes.contains(axis)) return OkStatus();
+    return TableError("axis has no dim", axis);
+  }
+  std::optional<LogicalId> FindLogical(std::string_view name) const {
+    for (LogicalId id = 0; id < table_.logicals.size(); ++id) {
+      if (table_.logicals[id].name == name) return id;
+    }
+    return std::nullopt;
+  }
+  Result<LogicalId> NeedLogical(std::string_view name) const {
+    if (const std::optional<LogicalId> id = FindLogical(name)) return *id;
+    return TableError("no such logical tensor", name);
+  }
+  static bool Contains(const std::vector<std::string>& names, std::string_view name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  }
+
+  const IncludeResolver& includes_;
+  LayoutTable table_;
+  std::vector<IgnoreRule> ignores_;  // of every format
+  int line_ = 0;
+  std::vector<std::string> tokens_;  // of the shape being parsed
+  std::size_t at_ = 0;
+};
+
+}  // namespace
+
+const Format* LayoutTable::FindFormat(std::string_view id) const {
+  for (const Format& format : formats) {
+    if (format.id == id) return &format;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> LayoutTable::Atoms(std::string_view axis) const {
+  const auto split = splits.find(axis);
+  if (split == splits.end()) return {std::string(axis)};
+  return split->second;
+}
+
+Result<LayoutTable> ParseLayoutTable(std::string_view text, std::string_view name,
+                                     const IncludeResolver& includes) {
+  TableParser parser(includes);
+  CKPT_RETURN_IF_ERROR(parser.ParseFile(text, name, 0));
+  Result<LayoutTable> table = parser.Finish();
+  if (!table.ok()) return std::move(table).status().File(name);
+  return table;
+}
+
+}  // namespace ckpt::layout

@@ -1,0 +1,120 @@
+// Layout tables: where each logical tensor of a model family lies, under every naming convention.
+//
+// A logical tensor has named axes. A rule of a format binds each of them either in the tensor's name (`layers.<l>.`) or
+// in its shape (`(g {q: j | k | v} d) h`). docs/formats/layout-tables.md describes the text.
+#ifndef CKPT_CORE_LAYOUT_LAYOUT_TABLE_H_
+#define CKPT_CORE_LAYOUT_LAYOUT_TABLE_H_
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/layout/definitions.h"
+#include "core/layout/expr.h"
+
+namespace ckpt::layout {
+
+// Position of a logical tensor in LayoutTable::logicals.
+using LogicalId = std::uint32_t;
+// Stands in a slot of a direct sum for elements that no logical tensor has: they read as zero and are dropped.
+inline constexpr LogicalId kZeros = 0xffffffff;
+
+// `dim h = hidden_size`, with `min 0` where an empty axis is meaningful.
+struct AxisExtent {
+  std::string definition;  // name of the definition that computes it
+  std::int64_t min = 1;
+};
+
+// `logical attn.q [l g j d h] when expr`; the condition may read one of the axes, a layer number usually.
+struct LogicalTensor {
+  std::string name;
+  std::vector<std::string> axes;  // canonical order, outermost first
+  std::optional<Expr> when;
+  std::optional<std::string> when_axis;
+};
+
+// One alternative of a direct sum: `attn.q: j`.
+struct Slot {
+  LogicalId logical = 0;
+  std::vector<std::string> axes;
+};
+// A factor of a shape's dim: an axis, or a direct sum of slots in order.
+struct Factor {
+  std::string axis;         // if `slots` is empty
+  std::vector<Slot> slots;
+};
+// One dim of a shape: a product of factors, outermost first.
+using DimRule = std::vector<Factor>;
+
+// A piece of a tensor's name: literal text, then the number of an axis unless `axis` is empty.
+struct NamePart {
+  std::string text;
+  std::string axis;
+  std::int64_t plus = 0;
+};
+
+// `model.layers.<l>.mlp.up_proj.weight : f h = mlp.up when …`
+struct TensorRule {
+  std::vector<NamePart> name;
+  std::vector<std::string> name_axes;  // distinct, in order
+  std::vector<DimRule> dims;
+  std::optional<LogicalId> logical;  // of a rule without a direct sum
+  std::optional<Expr> when;
+  // A copy of elements that another rule of the format holds, such as the head of a tied embedding.
+  bool derived = false;
+  int line = 0;
+};
+
+// `choice expert_layout published | fused`: a name that conditions compare with one of the values.
+struct Choice {
+  std::string name;
+  std::vector<std::string> values;
+};
+
+// `ignore optimizer.* "why"`: keys that a source may have besides. `*` stands for any text.
+struct IgnoreRule {
+  std::string pattern;
+  std::string reason;
+};
+
+struct Format {
+  std::string id;
+  std::vector<std::string> prefixes;  // the first is the one written; never empty
+  std::vector<Choice> choices;
+  std::vector<TensorRule> rules;
+  std::vector<IgnoreRule> ignores;
+};
+
+struct LayoutTable {
+  std::string name;           // of the family
+  std::optional<Expr> match;  // whether a configuration belongs to it
+  Definitions definitions;    // `let` and `dim`
+  std::map<std::string, AxisExtent, std::less<>> axes;
+  std::map<std::string, std::vector<std::string>, std::less<>> splits;
+  std::vector<LogicalTensor> logicals;
+  std::vector<Format> formats;
+
+  // nullptr if there is none.
+  [[nodiscard]] const Format* FindFormat(std::string_view id) const;
+  // The finest axes that `axis` is split into, outermost first; itself if it is not split.
+  [[nodiscard]] std::vector<std::string> Atoms(std::string_view axis) const;
+};
+
+// Gives the text of a file that a table includes. Errors: kNotFound.
+using IncludeResolver = std::function<Result<std::string>(std::string_view name)>;
+
+// `name` (a path) appears in errors. Every rule is checked: each axis of a logical tensor is consumed exactly once, by
+// the name or by the shape.
+//
+// Errors: kBadMetadata (syntax, an unknown axis or logical tensor, an axis consumed never or twice; with file and
+//         line), kResource (includes nested too deeply), and those of `includes`.
+Result<LayoutTable> ParseLayoutTable(std::string_view text, std::string_view name,
+                                     const IncludeResolver& includes = {});
+
+}  // namespace ckpt::layout
+
+#endif  // CKPT_CORE_LAYOUT_LAYOUT_TABLE_H_

@@ -1,0 +1,195 @@
+#include "core/layout/match.h"
+
+#include <algorithm>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace ckpt::layout {
+namespace {
+
+using KeyMap = std::unordered_map<std::string_view, std::uint32_t>;
+
+// How many tensors of the layout are there under a prefix.
+std::size_t CountHits(const ResolvedLayout& layout, std::string_view prefix, const KeyMap& keys) {
+  std::size_t hits = 0;
+  std::string key;
+  for (const ResolvedTensor& tensor : layout.tensors) {
+    key.assign(prefix);
+    key += tensor.name;
+    if (keys.contains(key)) ++hits;
+  }
+  return hits;
+}
+
+const IgnoreRule* FindIgnoreRule(const std::vector<IgnoreRule>& rules, std::string_view key) {
+  for (const IgnoreRule& rule : rules) {
+    if (MatchesPattern(rule.pattern, key)) return &rule;
+  }
+  return nullptr;
+}
+
+Problem KeyProblem(ErrorKind kind, std::string message, std::string key) {
+  Problem problem;
+  problem.kind = kind;
+  problem.message = std::move(message);
+  problem.tensor = std::move(key);
+  return problem;
+}
+
+// How well names fit: less is better.
+struct Misfit {
+  std::size_t missing = 0;   // the layout has, the checkpoint lacks
+  std::size_t unmapped = 0;  // the checkpoint has, the layout lacks
+  [[nodiscard]] std::size_t total() const { return missing + unmapped; }
+};
+
+Misfit MeasureMisfit(const ResolvedLayout& layout, const KeyMap& keys, std::size_t num_ignorable) {
+  Misfit misfit;
+  std::size_t found = 0;
+  for (const ResolvedTensor& tensor : layout.tensors) {
+    if (keys.contains(layout.Key(tensor))) {
+      ++found;
+    } else if (!tensor.derived) {
+      ++misfit.missing;
+    }
+  }
+  misfit.unmapped = keys.size() - std::min(keys.size(), found + num_ignorable);
+  return misfit;
+}
+
+void Account(SourceMatch& match, std::span<const GlobalTensor> tensors, const KeyMap& keys) {
+  std::vector<bool> is_mapped(tensors.size(), false);
+  for (std::uint32_t t = 0; t < match.layout.tensors.size(); ++t) {
+    const ResolvedTensor& tensor = match.layout.tensors[t];
+    const std::string key = match.layout.Key(tensor);
+    const auto found = keys.find(key);
+    if (found == keys.end()) {
+      match.positions.push_back(SourceMatch::kAbsent);
+      if (tensor.derived) continue;
+      match.problems.push_back(
+          KeyProblem(ErrorKind::kMissing, "tensor of the model is not in the checkpoint", key));
+      match.problems.back().expected = FormatDims(tensor.shape);
+      continue;
+    }
+    match.positions.push_back(found->second);
+    is_mapped[found->second] = true;
+    if (tensor.derived) match.derived_present.push_back(t);
+    const GlobalTensor& actual = tensors[found->second];
+    if (SameDims(actual.shape, tensor.shape)) continue;
+    match.problems.push_back(KeyProblem(ErrorKind::kShapeMismatch,
+                                        "stored shape differs from the configuration's", key));
+    match.problems.back().expected = FormatDims(tensor.shape);
+    match.problems.back().actual = FormatDims(actual.shape);
+  }
+  for (std::uint32_t i = 0; i < tensors.size(); ++i) {
+    if (is_mapped[i]) continue;
+    if (const IgnoreRule* rule = FindIgnoreRule(match.layout.ignores, tensors[i].key)) {
+      match.ignored.push_back({i, rule->reason});
+      continue;
+    }
+    match.problems.push_back(
+        KeyProblem(ErrorKind::kUnmapped, "no rule of the layout table maps this key", tensors[i].key));
+    match.problems.back().actual = FormatDims(tensors[i].shape);
+  }
+}
+
+}  // namespace
+
+Result<SourceMatch> MatchSource(const LayoutTable& table, std::string_view format_id,
+                                const Configuration& config, std::span<const GlobalTensor> tensors,
+                                const Choices& fixed) {
+  // Resolving first reports an unknown format, and wrong choices.
+  Result<ResolvedLayout> first = Resolve(table, format_id, config, fixed);
+  if (!first.ok()) return std::move(first).status();
+  const Format& format = *table.FindFormat(format_id);
+
+  KeyMap keys;
+  std::size_t num_ignorable = 0;
+  for (std::uint32_t i = 0; i < tensors.size(); ++i) {
+    keys.emplace(tensors[i].key, i);
+    if (FindIgnoreRule(format.ignores, tensors[i].key) != nullptr) ++num_ignorable;
+  }
+  std::string prefix = format.prefixes.front();
+  std::size_t best_hits = 0;
+  for (const std::string& candidate : format.prefixes) {
+    const std::size_t hits = CountHits(*first, candidate, keys);
+    if (hits > best_hits) {
+      best_hits = hits;
+      prefix = candidate;
+    }
+  }
+
+  std::optional<ResolvedLayout> best;
+  Misfit least;
+  for (const Choices& form : ListChoices(format, fixed)) {
+    Result<ResolvedLayout> layout = form == first->choices
+                                        ? Result<ResolvedLayout>(*first)
+                                        : ResolveExactly(table, format_id, config, form);
+    if (!layout.ok()) continue;  // this form cannot hold the model, so it is not the checkpoint's
+    layout->prefix = prefix;
+    const Misfit misfit = MeasureMisfit(*layout, keys, num_ignorable);
+    if (best && misfit.total() >= least.total()) continue;
+    best = std::move(layout).value();
+    least = misfit;
+    if (least.total() == 0) break;
+  }
+  SourceMatch match;
+  match.layout = best ? *std::move(best) : std::move(first).value();
+  Account(match, tensors, keys);
+  return match;
+}
+
+TargetDtypes InheritDtypes(const Composition& composition, const ResolvedLayout& target,
+                           const SourceMatch& source, std::span<const GlobalTensor> tensors) {
+  TargetDtypes result;
+  for (std::size_t t = 0; t < target.tensors.size(); ++t) {
+    const GlobalTensor* first = nullptr;
+    const GlobalTensor* other = nullptr;
+    for (const Nest& nest : composition.nests[t]) {
+      if (nest.is_zero_fill()) continue;
+      const std::uint32_t position = source.positions[nest.source];
+      if (position == SourceMatch::kAbsent) continue;
+      if (first == nullptr) first = &tensors[position];
+      if (tensors[position].dtype != first->dtype) other = &tensors[position];
+    }
+    result.dtypes.push_back(first == nullptr ? DType::kFloat32 : first->dtype);
+    if (other == nullptr) continue;
+    Problem problem = KeyProblem(ErrorKind::kDtypeMismatch,
+                                 "parts of one tensor are stored in different dtypes",
+                                 target.Key(target.tensors[t]));
+    problem.expected = fmt::format("{} as in {}", DTypeName(first->dtype), first->key);
+    problem.actual = fmt::format("{} in {}", DTypeName(other->dtype), other->key);
+    problem.hint = "ask for one dtype with --dtype";
+    result.problems.push_back(std::move(problem));
+  }
+  return result;
+}
+
+bool MatchesPattern(std::string_view pattern, std::string_view text) {
+  // Greedy with one point to come back to: linear in practice, and never exponential.
+  std::size_t p = 0;
+  std::size_t t = 0;
+  std::size_t star = std::string_view::npos;
+  std::size_t star_text = 0;
+  while (t < text.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      star_text = t;
+    } else if (p < pattern.size() && pattern[p] == text[t]) {
+      ++p;
+      ++t;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      t = ++star_text;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+}  // namespace ckpt::layout

@@ -1,0 +1,499 @@
+#include "core/layout/resolve.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/base/checked_math.h"
+#include "core/base/quote.h"
+#include "core/tensor/box.h"
+
+namespace ckpt::layout {
+namespace {
+
+// The largest published models have a hundred thousand tensors; past this a configuration is nonsense.
+constexpr std::int64_t kMaxTensors = 1 << 20;
+constexpr std::int64_t kMaxExtent = std::int64_t{1} << 40;
+
+enum class Presence : std::uint8_t { kAbsent, kPresent, kMixed };
+
+Presence Uniform(const std::vector<bool>& presence) {
+  const bool any = std::find(presence.begin(), presence.end(), true) != presence.end();
+  const bool all = std::find(presence.begin(), presence.end(), false) == presence.end();
+  return any ? (all ? Presence::kPresent : Presence::kMixed) : Presence::kAbsent;
+}
+
+// What all tensors of one rule share; numbers of name-bound axes are still zero.
+struct RuleShape {
+  Dims shape;
+  std::vector<Segment> segments;
+};
+
+class Resolver {
+ public:
+  Resolver(const LayoutTable& table, const Format& format, const Configuration& config,
+           const Choices& choices)
+      : table_(table), format_(format), config_(config), names_(table.definitions, config_) {
+    // Choices are names like any other, and hide a key of the configuration.
+    for (const auto& [name, value] : choices) config_.insert_or_assign(name, Value(value));
+    layout_.format = format.id;
+    layout_.prefix = format.prefixes.front();
+    layout_.choices = choices;
+    layout_.ignores = format.ignores;
+  }
+
+  Result<ResolvedLayout> Run() {
+    for (const LogicalTensor& logical : table_.logicals) {
+      CKPT_ASSIGN_OR_RETURN(ResolvedLogical resolved, ResolveLogical(logical));
+      layout_.logicals.push_back(std::move(resolved));
+    }
+    shapes_.resize(format_.rules.size());
+    CKPT_RETURN_IF_ERROR(Expand(0, format_.rules.size(), 0));
+    CKPT_RETURN_IF_ERROR(ProveLogicalCover());
+    return std::move(layout_);
+  }
+
+ private:
+  // The number of elements along an axis.
+  Result<std::int64_t> Extent(std::string_view axis) {
+    if (const auto known = extents_.find(axis); known != extents_.end()) return known->second;
+    const AxisExtent& rule = table_.axes.find(axis)->second;
+    const int position = table_.definitions.Find(rule.definition);
+    const Expr& body = table_.definitions.all()[static_cast<std::size_t>(position)].body;
+    const std::string what = fmt::format("dim {} = {}", axis, body.text());
+    Result<Value> value = names_.Get(rule.definition);
+    if (!value.ok()) return std::move(value).status().While(what);
+    const std::int64_t* const extent = value->AsInt();
+    if (extent == nullptr || *extent < rule.min) {
+      return Error(ErrorKind::kBadMetadata, "size in the configuration makes no sense")
+          .Expected(fmt::format("an integer >= {}", rule.min))
+          .Actual(FormatValue(*value))
+          .While(what);
+    }
+    if (*extent > kMaxExtent) {
+      return Error(ErrorKind::kResource, "size in the configuration is past any model")
+          .Expected(fmt::format("at most {}", kMaxExtent))
+          .Actual(FormatValue(*value))
+          .While(what);
+    }
+    const std::vector<std::string> atoms = table_.Atoms(axis);
+    if (atoms.size() > 1) {
+      std::int64_t product = 1;
+      for (const std::string& atom : atoms) {
+        CKPT_ASSIGN_OR_RETURN(const std::int64_t part, Extent(atom));
+        if (!CheckedMul(product, part, &product)) break;
+      }
+      if (product != *extent) {
+        return Error(ErrorKind::kBadMetadata, "the parts of a split axis do not make the whole")
+            .Expected(fmt::format("{}", *extent))
+            .Actual(fmt::format("{}", product))
+            .While(what);
+      }
+    }
+    extents_.emplace(axis, *extent);
+    return *extent;
+  }
+
+  Result<ResolvedLogical> ResolveLogical(const LogicalTensor& logical) {
+    ResolvedLogical resolved;
+    resolved.name = logical.name;
+    const std::string what = "deciding whether the model has " + logical.name;
+    if (logical.when_axis) {
+      CKPT_ASSIGN_OR_RETURN(const std::int64_t extent, Extent(*logical.when_axis));
+      if (extent > kMaxTensors) return TooMany(*logical.when_axis, extent);
+      for (std::int64_t i = 0; i < extent; ++i) {
+        Result<bool> present =
+            logical.when->EvaluateBool(LocalName(names_, *logical.when_axis, i));
+        if (!present.ok()) return std::move(present).status().While(what);
+        resolved.presence.push_back(*present);
+      }
+    } else if (logical.when) {
+      Result<bool> present = logical.when->EvaluateBool(names_);
+      if (!present.ok()) return std::move(present).status().While(what);
+      resolved.presence = {*present};
+    } else {
+      resolved.presence = {true};
+    }
+    // Sizes of what the model lacks need not make sense: a dense model has no number of experts.
+    if (!resolved.IsPresentAnywhere()) return resolved;
+    for (const std::string& axis : logical.axes) {
+      if (logical.when_axis == axis) {
+        if (table_.Atoms(axis).size() > 1) {
+          return Error(ErrorKind::kBadMetadata, "a condition may not read a split axis")
+              .Actual(axis);
+        }
+        resolved.presence_axis = static_cast<int>(resolved.axes.size());
+      }
+      for (std::string& atom : table_.Atoms(axis)) {
+        CKPT_ASSIGN_OR_RETURN(const std::int64_t extent, Extent(atom));
+        resolved.axes.push_back(std::move(atom));
+        resolved.shape.push_back(extent);
+      }
+    }
+    Result<std::int64_t> count = CountElements(resolved.shape);
+    if (!count.ok()) return std::move(count).status().While("sizing " + logical.name);
+    return resolved;
+  }
+
+  static Status TooMany(std::string_view axis, std::int64_t count) {
+    return Error(ErrorKind::kResource, "configuration asks for too many tensors")
+        .Expected(fmt::format("at most {}", kMaxTensors))
+        .Actual(fmt::format("{} along axis {}", count, axis));
+  }
+
+  // Emits the tensors of rules [begin, end), which bind the same first `depth` name axes. Neighbours that go on with the
+  // same axis are expanded together, so that tensors come out layer by layer.
+  Status Expand(std::size_t begin, std::size_t end, std::size_t depth) {
+    for (std::size_t i = begin; i < end;) {
+      const std::vector<std::string>& axes = format_.rules[i].name_axes;
+      if (axes.size() == depth) {
+        CKPT_RETURN_IF_ERROR(Emit(i));
+        ++i;
+        continue;
+      }
+      std::size_t group_end = i + 1;
+      while (group_end < end && format_.rules[group_end].name_axes.size() > depth &&
+             format_.rules[group_end].name_axes[depth] == axes[depth]) {
+        ++group_end;
+      }
+      if (IsAnyPresent(i, group_end)) {
+        CKPT_ASSIGN_OR_RETURN(const std::int64_t extent, Extent(axes[depth]));
+        if (extent > kMaxTensors) return TooMany(axes[depth], extent);
+        for (std::int64_t number = 0; number < extent; ++number) {
+          bound_.emplace_back(axes[depth], number);
+          CKPT_RETURN_IF_ERROR(Expand(i, group_end, depth + 1));
+          bound_.pop_back();
+        }
+      }
+      i = group_end;
+    }
+    return OkStatus();
+  }
+
+  std::vector<LogicalId> LogicalsOf(const TensorRule& rule) const {
+    if (rule.logical) return {*rule.logical};
+    std::vector<LogicalId> ids;
+    for (const DimRule& dim : rule.dims) {
+      for (const Factor& factor : dim) {
+        for (const Slot& slot : factor.slots) {
+          if (slot.logical != kZeros) ids.push_back(slot.logical);
+        }
+      }
+    }
+    return ids;
+  }
+  bool IsAnyPresent(std::size_t begin, std::size_t end) const {
+    for (std::size_t i = begin; i < end; ++i) {
+      for (const LogicalId id : LogicalsOf(format_.rules[i])) {
+        if (PresenceOf(id) != Presence::kAbsent) return true;
+      }
+    }
+    return false;
+  }
+  // Under the numbers bound so far.
+  Presence PresenceOf(LogicalId id) const {
+    const ResolvedLogical& logical = layout_.logicals[id];
+    const std::optional<std::string>& axis = table_.logicals[id].when_axis;
+    if (axis) {
+      for (const auto& [name, number] : bound_) {
+        if (name == *axis) {
+          return logical.presence[static_cast<std::size_t>(number)] ? Presence::kPresent
+                                                                    : Presence::kAbsent;
+        }
+      }
+    }
+    return Uniform(logical.presence);
+  }
+
+  Status Emit(std::size_t rule_index) {
+    const TensorRule& rule = format_.rules[rule_index];
+    const std::vector<LogicalId> logicals = LogicalsOf(rule);
+    int present = 0;
+    bool is_mixed = false;
+    for (const LogicalId id : logicals) {
+      const Presence presence = PresenceOf(id);
+      is_mixed = is_mixed || presence == Presence::kMixed;
+      if (presence != Presence::kAbsent) ++present;
+    }
+    if (present == 0) return OkStatus();
+    CKPT_ASSIGN_OR_RETURN(const bool applies, Applies(rule));
+    if (!applies) return OkStatus();
+    if (is_mixed) {
+      return Error(ErrorKind::kUnsupported, "a stacked tensor needs layers that are all alike")
+          .Tensor(NameOf(rule))
+          .Hint("choose the form of the format that has one tensor a layer");
+    }
+    if (present != static_cast<int>(logicals.size())) {
+      return Error(ErrorKind::kBadMetadata, "model has only some of the slots of a fused tensor")
+          .Tensor(NameOf(rule));
+    }
+    if (static_cast<std::int64_t>(layout_.tensors.size()) == kMaxTensors) {
+      return TooMany(rule.name_axes.empty() ? "?" : rule.name_axes.front(), kMaxTensors + 1);
+    }
+    if (!shapes_[rule_index]) {
+      Result<RuleShape> shape = ShapeOf(rule);
+      if (!shape.ok()) return std::move(shape).status().Tensor(NameOf(rule));
+      shapes_[rule_index] = std::move(shape).value();
+    }
+    ResolvedTensor tensor;
+    tensor.name = NameOf(rule);
+    tensor.shape = shapes_[rule_index]->shape;
+    tensor.segments = shapes_[rule_index]->segments;
+    tensor.derived = rule.derived;
+    CKPT_RETURN_IF_ERROR(BindNumbers(tensor));
+    layout_.tensors.push_back(std::move(tensor));
+    return OkStatus();
+  }
+
+  Result<bool> Applies(const TensorRule& rule) const {
+    if (!rule.when) return true;
+    return EvaluateBound(*rule.when, names_, 0);
+  }
+  Result<bool> EvaluateBound(const Expr& when, const Names& names, std::size_t next) const {
+    if (next == bound_.size()) return when.EvaluateBool(names);
+    return EvaluateBound(when, LocalName(names, bound_[next].first, bound_[next].second), next + 1);
+  }
+
+  std::string NameOf(const TensorRule& rule) const {
+    std::string name;
+    for (const NamePart& part : rule.name) {
+      name += part.text;
+      for (const auto& [axis, number] : bound_) {
+        if (axis == part.axis) name += std::to_string(number + part.plus);
+      }
+    }
+    return name;
+  }
+
+  // Row-major strides of every factor; a direct sum gives each slot its own start.
+  Result<RuleShape> ShapeOf(const TensorRule& rule) {
+    RuleShape result;
+    struct Place {
+      std::string atom;
+      AxisPlace place;
+    };
+    std::vector<Place> common;
+    struct SlotPlaces {
+      LogicalId logical;
+      std::int64_t start;
+      std::vector<Place> places;
+    };
+    std::vector<SlotPlaces> slots;
+    int sum_dim = 0;
+
+    for (std::size_t d = 0; d < rule.dims.size(); ++d) {
+      const int dim = static_cast<int>(d);
+      std::int64_t step = 1;
+      const auto place_axis = [&](std::string_view axis, std::vector<Place>& into) -> Status {
+        const std::vector<std::string> atoms = table_.Atoms(axis);
+        for (auto atom = atoms.rbegin(); atom != atoms.rend(); ++atom) {
+          CKPT_ASSIGN_OR_RETURN(const std::int64_t extent, Extent(*atom));
+          into.push_back({*atom, {extent, dim, step, 0}});
+          if (!CheckedMul(step, extent, &step)) return Overflow();
+        }
+        return OkStatus();
+      };
+      for (auto factor = rule.dims[d].rbegin(); factor != rule.dims[d].rend(); ++factor) {
+        if (factor->slots.empty()) {
+          CKPT_RETURN_IF_ERROR(place_axis(factor->axis, common));
+          continue;
+        }
+        sum_dim = dim;
+        const std::int64_t unit = step;
+        std::int64_t start = 0;
+        for (const Slot& slot : factor->slots) {
+          SlotPlaces placed = {slot.logical, start, {}};
+          step = unit;
+          for (auto axis = slot.axes.rbegin(); axis != slot.axes.rend(); ++axis) {
+            CKPT_RETURN_IF_ERROR(place_axis(*axis, placed.places));
+          }
+          if (!CheckedAdd(start, step, &start)) return Overflow();
+          if (step > 0) slots.push_back(std::move(placed));
+        }
+        step = start;
+      }
+      result.shape.push_back(step);
+    }
+    CKPT_ASSIGN_OR_RETURN(const std::int64_t count, CountElements(result.shape));
+    (void)count;
+
+    if (rule.logical) slots.push_back({*rule.logical, 0, {}});
+    for (SlotPlaces& slot : slots) {
+      Segment segment;
+      segment.logical = slot.logical;
+      segment.origin.assign(result.shape.size(), 0);
+      segment.origin[static_cast<std::size_t>(sum_dim)] = slot.start;
+      slot.places.insert(slot.places.end(), common.begin(), common.end());
+      if (slot.logical == kZeros) {
+        for (const Place& place : slot.places) segment.places.push_back(place.place);
+      } else {
+        const ResolvedLogical& logical = layout_.logicals[slot.logical];
+        for (std::size_t a = 0; a < logical.axes.size(); ++a) {
+          const auto found = std::find_if(slot.places.begin(), slot.places.end(),
+                                          [&](const Place& p) { return p.atom == logical.axes[a]; });
+          AxisPlace place;
+          place.extent = logical.shape[a];
+          segment.places.push_back(found != slot.places.end() ? found->place : place);
+        }
+      }
+      result.segments.push_back(std::move(segment));
+    }
+    return result;
+  }
+  static Status Overflow() {
+    return Error(ErrorKind::kResource, "shape overflows 63 bits");
+  }
+
+  // Writes the bound numbers into the segments, split axes as the numbers of their atoms.
+  Status BindNumbers(ResolvedTensor& tensor) {
+    for (const auto& [axis, number] : bound_) {
+      const std::vector<std::string> atoms = table_.Atoms(axis);
+      std::int64_t rest = number;
+      for (auto atom = atoms.rbegin(); atom != atoms.rend(); ++atom) {
+        CKPT_ASSIGN_OR_RETURN(const std::int64_t extent, Extent(*atom));
+        for (Segment& segment : tensor.segments) {
+          if (segment.logical == kZeros) continue;
+          const std::vector<std::string>& axes = layout_.logicals[segment.logical].axes;
+          const auto found = std::find(axes.begin(), axes.end(), *atom);
+          segment.places[static_cast<std::size_t>(found - axes.begin())].index = rest % extent;
+        }
+        rest /= extent;
+      }
+    }
+    return OkStatus();
+  }
+
+  // A segment's image in its logical tensor is a box, and so are the parts that the model lacks: together they must
+  // tile the logical index space.
+  Status ProveLogicalCover() const {
+    std::vector<std::vector<Box>> boxes(layout_.logicals.size());
+    for (const ResolvedTensor& tensor : layout_.tensors) {
+      if (tensor.derived) continue;
+      for (const Segment& segment : tensor.segments) {
+        if (segment.logical == kZeros) continue;
+        Box box;
+        for (const AxisPlace& place : segment.places) {
+          const bool in_name = place.dim == AxisPlace::kInName;
+          box.offsets.push_back(in_name ? place.index : 0);
+          box.sizes.push_back(in_name ? 1 : place.extent);
+        }
+        boxes[segment.logical].push_back(std::move(box));
+      }
+    }
+    Status problems;
+    for (std::size_t id = 0; id < boxes.size(); ++id) {
+      const ResolvedLogical& logical = layout_.logicals[id];
+      if (!logical.IsPresentAnywhere()) continue;
+      if (logical.presence_axis >= 0) {
+        const auto axis = static_cast<std::size_t>(logical.presence_axis);
+        for (std::size_t i = 0; i < logical.presence.size(); ++i) {
+          if (logical.presence[i]) continue;
+          Box absent = WholeBox(logical.shape);
+          absent.offsets[axis] = static_cast<std::int64_t>(i);
+          absent.sizes[axis] = 1;
+          boxes[id].push_back(std::move(absent));
+        }
+      }
+      const CoverProof proof = ProveCover(logical.shape, std::move(boxes[id]));
+      const std::string axes = fmt::format("[{}]", fmt::join(logical.axes, " "));
+      if (proof.missing) {
+        problems.Add(Error(ErrorKind::kCoverage, "format " + layout_.format +
+                                                     " has no tensor for part of the model")
+                         .Tensor(logical.name)
+                         .Actual(fmt::format("nothing at {} of {}", FormatBox(*proof.missing), axes)));
+      }
+      if (proof.overlap || proof.duplicates > 0) {
+        problems.Add(Error(ErrorKind::kOverlap, "format " + layout_.format +
+                                                    " holds a part of the model twice")
+                         .Tensor(logical.name)
+                         .Hint("mark the copy `derived`"));
+      }
+    }
+    return problems;
+  }
+
+  const LayoutTable& table_;
+  const Format& format_;
+  Configuration config_;
+  DefinedNames names_;
+  ResolvedLayout layout_;
+  std::map<std::string, std::int64_t, std::less<>> extents_;
+  std::vector<std::optional<RuleShape>> shapes_;  // by rule, once needed
+  std::vector<std::pair<std::string, std::int64_t>> bound_;
+};
+
+// The value of every choice of the format, the first one unless given.
+Result<Choices> CompleteChoices(const Format& format, const Choices& given) {
+  Choices complete;
+  for (const Choice& choice : format.choices) {
+    const auto found = given.find(choice.name);
+    const std::string& value = found == given.end() ? choice.values.front() : found->second;
+    if (std::find(choice.values.begin(), choice.values.end(), value) == choice.values.end()) {
+      return Error(ErrorKind::kUsage, fmt::format("{} has no such value", choice.name))
+          .Expected(fmt::format("{}", fmt::join(choice.values, " or ")))
+          .Actual(Quote(value));
+    }
+    complete.emplace(choice.name, value);
+  }
+  for (const auto& [name, value] : given) {
+    if (!complete.contains(name)) {
+      return Error(ErrorKind::kUsage, fmt::format("format {} has no such choice", format.id))
+          .Actual(Quote(name));
+    }
+  }
+  return complete;
+}
+
+Result<const Format*> NeedFormat(const LayoutTable& table, std::string_view id) {
+  if (const Format* format = table.FindFormat(id)) return format;
+  std::vector<std::string> known;
+  for (const Format& format : table.formats) known.push_back(format.id);
+  return Error(ErrorKind::kUsage, "layout table has no such format")
+      .Expected(fmt::format("{}", fmt::join(known, ", ")))
+      .Actual(Quote(id));
+}
+
+}  // namespace
+
+bool ResolvedLogical::IsPresentAnywhere() const { return Uniform(presence) != Presence::kAbsent; }
+
+Result<ResolvedLayout> ResolveExactly(const LayoutTable& table, std::string_view format_id,
+                                      const Configuration& config, const Choices& choices) {
+  CKPT_ASSIGN_OR_RETURN(const Format* format, NeedFormat(table, format_id));
+  CKPT_ASSIGN_OR_RETURN(const Choices complete, CompleteChoices(*format, choices));
+  return Resolver(table, *format, config, complete).Run();
+}
+
+Result<ResolvedLayout> Resolve(const LayoutTable& table, std::string_view format_id,
+                               const Configuration& config, const Choices& choices) {
+  CKPT_ASSIGN_OR_RETURN(const Format* format, NeedFormat(table, format_id));
+  CKPT_ASSIGN_OR_RETURN(const Choices checked, CompleteChoices(*format, choices));
+  Result<ResolvedLayout> first = Resolver(table, *format, config, checked).Run();
+  if (first.ok() || first.status().kind() != ErrorKind::kUnsupported) return first;
+  for (const Choices& form : ListChoices(*format, choices)) {
+    Result<ResolvedLayout> layout = Resolver(table, *format, config, form).Run();
+    if (layout.ok()) return layout;
+  }
+  return first;
+}
+
+std::vector<Choices> ListChoices(const Format& format, const Choices& fixed) {
+  std::vector<Choices> forms = {{}};
+  for (const Choice& choice : format.choices) {
+    std::vector<Choices> longer;
+    const auto found = fixed.find(choice.name);
+    for (const Choices& form : forms) {
+      for (const std::string& value : choice.values) {
+        if (found != fixed.end() && found->second != value) continue;
+        longer.push_back(form);
+        longer.back().emplace(choice.name, value);
+      }
+    }
+    forms = std::move(longer);
+  }
+  return forms;
+}
+
+}  // namespace ckpt::layout

@@ -1,0 +1,88 @@
+// Resolve: a layout table under one configuration: every tensor with its name, its shape and what lies where in it.
+#ifndef CKPT_CORE_LAYOUT_RESOLVE_H_
+#define CKPT_CORE_LAYOUT_RESOLVE_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/layout/layout_table.h"
+#include "core/layout/value.h"
+#include "core/tensor/shape.h"
+
+namespace ckpt::layout {
+
+// Values of a format's choices by name. A choice that is not listed is free.
+using Choices = std::map<std::string, std::string, std::less<>>;
+
+// Where one atomic axis of a logical tensor lies within a segment.
+struct AxisPlace {
+  static constexpr int kInName = -1;
+
+  std::int64_t extent = 0;
+  int dim = kInName;         // of the physical tensor
+  std::int64_t step = 0;     // along `dim`
+  std::int64_t index = 0;    // the bound number, if `dim` is kInName
+};
+
+// Elements of one logical tensor within a physical one: index (i₀, i₁, …) of the axes lies at
+// origin + Σ places[a].step·i_a along places[a].dim.
+struct Segment {
+  LogicalId logical = 0;  // kZeros: elements of no logical tensor
+  Dims origin;
+  std::vector<AxisPlace> places;  // in the order of ResolvedLogical::axes
+};
+
+struct ResolvedTensor {
+  std::string name;  // without the prefix
+  Dims shape;
+  std::vector<Segment> segments;  // they tile the shape
+  bool derived = false;           // a copy of elements that others of the layout hold
+};
+
+// A logical tensor of this configuration. Absent ones have no axes.
+struct ResolvedLogical {
+  std::string name;
+  std::vector<std::string> axes;  // atomic, in canonical order
+  Dims shape;
+  int presence_axis = -1;      // the axis its condition reads, or -1
+  std::vector<bool> presence;  // by number of that axis, or one entry
+  [[nodiscard]] bool IsPresentAnywhere() const;
+};
+
+// Immutable value.
+struct ResolvedLayout {
+  std::string format;
+  std::string prefix;
+  Choices choices;
+  std::vector<ResolvedLogical> logicals;  // parallel to LayoutTable::logicals
+  std::vector<ResolvedTensor> tensors;    // module order: layer by layer, expert by expert
+  std::vector<IgnoreRule> ignores;
+
+  // What a checkpoint calls the tensor.
+  [[nodiscard]] std::string Key(const ResolvedTensor& tensor) const { return prefix + tensor.name; }
+};
+
+// One form of a format: every choice not in `choices` takes its first value. The prefix is the format's first. Proves
+// that every logical tensor the configuration has lies in the layout exactly once.
+//
+// Errors: kUsage (no such format, choice or value), kUnsupported (this form cannot hold the model: a stacked axis whose
+//         layers differ), kBadMetadata (a dim below its minimum or of the wrong kind, naming its expression; a rule
+//         whose slots are not present together), kResource (sizes or counts past any model), kCoverage, kOverlap (the
+//         table loses or doubles elements).
+Result<ResolvedLayout> ResolveExactly(const LayoutTable& table, std::string_view format,
+                                      const Configuration& config, const Choices& choices);
+
+// The same for a target: of the forms that agree with `choices`, the first that can hold the model.
+Result<ResolvedLayout> Resolve(const LayoutTable& table, std::string_view format,
+                               const Configuration& config, const Choices& choices = {});
+
+// Every combination of a format's choices that agrees with `fixed`, first values first.
+[[nodiscard]] std::vector<Choices> ListChoices(const Format& format, const Choices& fixed = {});
+
+}  // namespace ckpt::layout
+
+#endif  // CKPT_CORE_LAYOUT_RESOLVE_H_
