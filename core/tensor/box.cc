@@ -1,6 +1,7 @@
 #include "core/tensor/box.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <span>
 #include <utility>
 
@@ -11,84 +12,173 @@
 namespace ckpt {
 namespace {
 
-// Proves that `boxes` tile `region`, looking only at dims >= `dim`: in the dims before it all of
-// them span the region.
+// Orders boxes dim by dim, so that those of a grid come in an order in which every dim is sorted
+// within the dims before.
+int Compare(const BoxView& a, const BoxView& b) {
+  for (std::size_t d = 0; d < a.offsets.size(); ++d) {
+    if (a.offsets[d] != b.offsets[d]) return a.offsets[d] < b.offsets[d] ? -1 : 1;
+    if (a.sizes[d] != b.sizes[d]) return a.sizes[d] < b.sizes[d] ? -1 : 1;
+  }
+  return 0;
+}
+
+Box Copy(const BoxView& box) {
+  return {Dims(box.offsets.begin(), box.offsets.end()), Dims(box.sizes.begin(), box.sizes.end())};
+}
+
+// Looks for elements of a region that no box holds, and for elements that two hold.
 //
-// Boxes are sorted along `dim` and cut into slabs: maximal groups whose ranges chain together. A
-// slab of equal ranges is a problem with one dim fewer. A slab of staggered ranges is split at
-// every range bound, which keeps the recursion exact for any arrangement.
+// Along a dim, boxes form groups whose ranges chain together. Between groups the whole region can
+// be cut, and each part is a smaller problem of the same kind. Where no dim separates anything, the
+// region is cut at every range bound of one dim, and the boxes that a cut divides go to both sides.
+// In the end a cell holds one box, and is all of it or not, or several that all span it.
 class CoverSearch {
  public:
-  explicit CoverSearch(CoverProof& proof) : proof_(proof) {}
+  CoverSearch(DimsView shape, std::size_t num_boxes, CoverProof& proof)
+      : region_(WholeBox(shape)), work_left_(20'000'000 + 32 * num_boxes), proof_(proof) {}
 
-  void Prove(const Box& region, std::span<const Box*> boxes, std::size_t dim) {
-    if (!proof_.exact() || IsEmpty(region)) return;
-    if (boxes.empty()) {
-      proof_.missing = region;
-      return;
+  // Leaves `region_` as it was. Reorders `boxes`, each of which shares elements with the region.
+  void Prove(std::span<BoxView> boxes) {
+    if (Stop(boxes.size())) return;
+    if (boxes.size() == 1) return ProveOne(boxes[0]);
+    for (std::size_t dim = 0; dim < region_.sizes.size(); ++dim) {
+      if (Separate(boxes, dim)) return;
     }
-    if (dim == region.sizes.size()) {
-      if (boxes.size() > 1) proof_.overlap = {*boxes[0], *boxes[1]};
-      return;
-    }
-    std::sort(boxes.begin(), boxes.end(), [dim](const Box* a, const Box* b) {
-      return std::pair(a->offsets[dim], a->sizes[dim]) < std::pair(b->offsets[dim], b->sizes[dim]);
-    });
-    const std::int64_t region_end = region.offsets[dim] + region.sizes[dim];
-    std::int64_t at = region.offsets[dim];
-    for (std::size_t begin = 0; begin < boxes.size() && proof_.exact();) {
-      const std::int64_t lo = boxes[begin]->offsets[dim];
-      if (lo > at) {
-        proof_.missing = Slab(region, dim, at, lo);
-        return;
-      }
-      std::int64_t hi = lo + boxes[begin]->sizes[dim];
-      bool equal = true;
-      std::size_t end = begin + 1;
-      for (; end < boxes.size() && boxes[end]->offsets[dim] < hi; ++end) {
-        equal = equal && boxes[end]->offsets[dim] == lo &&
-                boxes[end]->offsets[dim] + boxes[end]->sizes[dim] == hi;
-        hi = std::max(hi, boxes[end]->offsets[dim] + boxes[end]->sizes[dim]);
-      }
-      const std::span<const Box*> slab = boxes.subspan(begin, end - begin);
-      if (equal) {
-        Prove(Slab(region, dim, lo, hi), slab, dim + 1);
-      } else {
-        ProveStaggered(region, slab, dim, lo, hi);
-      }
-      at = hi;
-      begin = end;
-    }
-    if (proof_.exact() && at < region_end) proof_.missing = Slab(region, dim, at, region_end);
+    Dissect(boxes);
   }
 
  private:
-  static Box Slab(const Box& region, std::size_t dim, std::int64_t lo, std::int64_t hi) {
-    Box slab = region;
-    slab.offsets[dim] = lo;
-    slab.sizes[dim] = hi - lo;
-    return slab;
+  struct Range {
+    std::int64_t lo;
+    std::int64_t hi;
+  };
+
+  Range RegionRange(std::size_t dim) const {
+    return {region_.offsets[dim], region_.offsets[dim] + region_.sizes[dim]};
+  }
+  // The part of a box's range that lies in the region.
+  Range RangeOf(const BoxView& box, std::size_t dim) const {
+    const Range region = RegionRange(dim);
+    return {std::max(box.offsets[dim], region.lo),
+            std::min(box.offsets[dim] + box.sizes[dim], region.hi)};
   }
 
-  void ProveStaggered(const Box& region, std::span<const Box*> boxes, std::size_t dim,
-                      std::int64_t lo, std::int64_t hi) {
-    std::vector<std::int64_t> cuts = {lo, hi};
-    for (const Box* box : boxes) {
-      cuts.push_back(box->offsets[dim]);
-      cuts.push_back(box->offsets[dim] + box->sizes[dim]);
+  // Whether there is nothing more to find, or no more work to be spent on it.
+  bool Stop(std::size_t work) {
+    if (proof_.missing && proof_.overlap) return true;
+    if (work_left_ < work) {
+      proof_.undecided = !proof_.missing && !proof_.overlap;
+      work_left_ = 0;
+      return true;
     }
-    std::sort(cuts.begin(), cuts.end());
-    cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
-    for (std::size_t i = 0; i + 1 < cuts.size() && proof_.exact(); ++i) {
-      std::vector<const Box*> crossing;
-      for (const Box* box : boxes) {
-        const std::int64_t begin = box->offsets[dim];
-        if (begin <= cuts[i] && begin + box->sizes[dim] >= cuts[i + 1]) crossing.push_back(box);
+    work_left_ -= work;
+    return false;
+  }
+
+  void SetRegion(std::size_t dim, Range range) {
+    region_.offsets[dim] = range.lo;
+    region_.sizes[dim] = range.hi - range.lo;
+  }
+
+  void ReportMissing(std::size_t dim, Range range) {
+    if (proof_.missing) return;
+    const Range saved = RegionRange(dim);
+    SetRegion(dim, range);
+    proof_.missing = region_;
+    SetRegion(dim, saved);
+  }
+
+  void ProveOne(const BoxView& box) {
+    for (std::size_t dim = 0; dim < region_.sizes.size(); ++dim) {
+      const Range region = RegionRange(dim);
+      const Range range = RangeOf(box, dim);
+      if (range.lo > region.lo) return ReportMissing(dim, {region.lo, range.lo});
+      if (range.hi < region.hi) return ReportMissing(dim, {range.hi, region.hi});
+    }
+  }
+
+  // Proves group by group, or returns false if one group spans the region.
+  bool Separate(std::span<BoxView> boxes, std::size_t dim) {
+    const auto before = [dim](const BoxView& a, const BoxView& b) {
+      return a.offsets[dim] < b.offsets[dim];
+    };
+    if (!std::is_sorted(boxes.begin(), boxes.end(), before)) {
+      std::sort(boxes.begin(), boxes.end(), before);
+    }
+    const Range region = RegionRange(dim);
+    std::int64_t at = region.lo;
+    for (std::size_t begin = 0; begin < boxes.size();) {
+      Range group = RangeOf(boxes[begin], dim);
+      std::size_t end = begin + 1;
+      for (; end < boxes.size() && boxes[end].offsets[dim] < group.hi; ++end) {
+        group.hi = std::max(group.hi, RangeOf(boxes[end], dim).hi);
       }
-      Prove(Slab(region, dim, cuts[i], cuts[i + 1]), crossing, dim + 1);
+      if (end - begin == boxes.size() && group.lo == region.lo && group.hi == region.hi)
+        return false;
+      if (group.lo > at) ReportMissing(dim, {at, group.lo});
+      SetRegion(dim, group);
+      Prove(boxes.subspan(begin, end - begin));
+      SetRegion(dim, region);
+      at = group.hi;
+      begin = end;
+    }
+    if (at < region.hi) ReportMissing(dim, {at, region.hi});
+    return true;
+  }
+
+  // Every bound of the boxes' ranges, the region's own included.
+  std::vector<std::int64_t> BoundsAlong(std::span<const BoxView> boxes, std::size_t dim) const {
+    std::vector<std::int64_t> bounds;
+    bounds.reserve(boxes.size() * 2);
+    for (const BoxView& box : boxes) {
+      const Range range = RangeOf(box, dim);
+      bounds.push_back(range.lo);
+      bounds.push_back(range.hi);
+    }
+    std::sort(bounds.begin(), bounds.end());
+    bounds.erase(std::unique(bounds.begin(), bounds.end()), bounds.end());
+    return bounds;
+  }
+
+  // Cuts along the dim with the fewest bounds. REQUIRES: at least two boxes, and no dim separates
+  // them.
+  void Dissect(std::span<BoxView> boxes) {
+    std::size_t dim = 0;
+    std::vector<std::int64_t> bounds;
+    for (std::size_t d = 0; d < region_.sizes.size(); ++d) {
+      std::vector<std::int64_t> along = BoundsAlong(boxes, d);
+      if (along.size() > 2 && (bounds.empty() || along.size() < bounds.size())) {
+        bounds = std::move(along);
+        dim = d;
+      }
+    }
+    if (bounds.empty()) {  // all of them span the region
+      if (!proof_.overlap) proof_.overlap.emplace(Copy(boxes[0]), Copy(boxes[1]));
+      return;
+    }
+    std::sort(boxes.begin(), boxes.end(), [dim](const BoxView& a, const BoxView& b) {
+      return a.offsets[dim] < b.offsets[dim];
+    });
+    const Range region = RegionRange(dim);
+    std::vector<BoxView> crossing;
+    std::size_t next = 0;
+    for (std::size_t i = 0; i + 1 < bounds.size(); ++i) {
+      if (Stop(crossing.size())) break;
+      std::erase_if(crossing, [&](const BoxView& box) {
+        return box.offsets[dim] + box.sizes[dim] <= bounds[i];
+      });
+      while (next < boxes.size() && boxes[next].offsets[dim] <= bounds[i]) {
+        crossing.push_back(boxes[next++]);
+      }
+      SetRegion(dim, {bounds[i], bounds[i + 1]});
+      std::vector<BoxView> cell = crossing;
+      Prove(cell);
+      SetRegion(dim, region);
     }
   }
 
+  Box region_;
+  std::uint64_t work_left_;
   CoverProof& proof_;
 };
 
@@ -96,7 +186,7 @@ class CoverSearch {
 
 Box WholeBox(DimsView shape) { return {Dims(shape.size(), 0), Dims(shape.begin(), shape.end())}; }
 
-std::string FormatBox(const Box& box) {
+std::string FormatBox(const BoxView& box) {
   std::string text = "[";
   for (std::size_t d = 0; d < box.offsets.size(); ++d) {
     text +=
@@ -105,7 +195,7 @@ std::string FormatBox(const Box& box) {
   return text + "]";
 }
 
-bool IsEmpty(const Box& box) {
+bool IsEmpty(const BoxView& box) {
   return std::any_of(box.sizes.begin(), box.sizes.end(), [](std::int64_t n) { return n == 0; });
 }
 
@@ -123,7 +213,7 @@ std::optional<Box> Intersect(const Box& a, const Box& b) {
   return common;
 }
 
-Status CheckInside(const Box& box, DimsView shape) {
+Status CheckInside(const BoxView& box, DimsView shape) {
   if (box.offsets.size() != shape.size() || box.sizes.size() != shape.size()) {
     return Error(ErrorKind::kBadMetadata, "chunk and tensor have different numbers of dims")
         .Expected(fmt::format("{} dims", shape.size()))
@@ -148,23 +238,31 @@ Status CheckInside(const Box& box, DimsView shape) {
   return OkStatus();
 }
 
-CoverProof ProveCover(DimsView shape, std::vector<Box> boxes) {
+CoverProof ProveCover(DimsView shape, std::vector<BoxView> boxes) {
   CoverProof proof;
-  std::vector<const Box*> solid;
-  solid.reserve(boxes.size());
-  for (const Box& box : boxes) {
-    if (!IsEmpty(box)) solid.push_back(&box);
+  std::erase_if(boxes, [](const BoxView& box) { return IsEmpty(box); });
+  const auto less = [](const BoxView& a, const BoxView& b) { return Compare(a, b) < 0; };
+  // Metadata mostly lists chunks in this order.
+  if (!std::is_sorted(boxes.begin(), boxes.end(), less))
+    std::sort(boxes.begin(), boxes.end(), less);
+  const auto last = std::unique(boxes.begin(), boxes.end(), [](const BoxView& a, const BoxView& b) {
+    return Compare(a, b) == 0;
+  });
+  proof.duplicates = static_cast<std::size_t>(boxes.end() - last);
+  boxes.erase(last, boxes.end());
+
+  const Box whole = WholeBox(shape);
+  if (IsEmpty(whole)) return proof;
+  if (boxes.empty()) {
+    proof.missing = whole;
+  } else {
+    CoverSearch(shape, boxes.size(), proof).Prove(boxes);
   }
-  const auto less = [](const Box* a, const Box* b) {
-    return std::tie(a->offsets, a->sizes) < std::tie(b->offsets, b->sizes);
-  };
-  std::sort(solid.begin(), solid.end(), less);
-  const auto last =
-      std::unique(solid.begin(), solid.end(), [](const Box* a, const Box* b) { return *a == *b; });
-  proof.duplicates = static_cast<std::size_t>(solid.end() - last);
-  solid.erase(last, solid.end());
-  CoverSearch(proof).Prove(WholeBox(shape), solid, 0);
   return proof;
+}
+
+CoverProof ProveCover(DimsView shape, const std::vector<Box>& boxes) {
+  return ProveCover(shape, std::vector<BoxView>(boxes.begin(), boxes.end()));
 }
 
 }  // namespace ckpt

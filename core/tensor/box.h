@@ -17,31 +17,45 @@ struct Box {
   friend bool operator==(const Box&, const Box&) = default;
 };
 
+// A box whose numbers lie elsewhere: in an index that holds millions of them.
+struct BoxView {
+  DimsView offsets;
+  DimsView sizes;
+
+  BoxView(DimsView o, DimsView s) : offsets(o), sizes(s) {}
+  BoxView(const Box& box)
+      : offsets(box.offsets), sizes(box.sizes) {}  // NOLINT(google-explicit-constructor)
+};
+
 // The whole of a tensor.
 [[nodiscard]] Box WholeBox(DimsView shape);
 // "[0:2, 3:5]"
-[[nodiscard]] std::string FormatBox(const Box& box);
-// Whether the box has an index, in every dim.
-[[nodiscard]] bool IsEmpty(const Box& box);
+[[nodiscard]] std::string FormatBox(const BoxView& box);
+// Whether the box has no index at all: some size is 0.
+[[nodiscard]] bool IsEmpty(const BoxView& box);
 // The common part, or nothing. REQUIRES: same ndim.
 [[nodiscard]] std::optional<Box> Intersect(const Box& a, const Box& b);
 // Errors: kBadMetadata (ndim differs, negative size), kOutOfRange (reaches outside `shape`).
-Status CheckInside(const Box& box, DimsView shape);
+Status CheckInside(const BoxView& box, DimsView shape);
 
 // A proof that boxes cover a tensor exactly once, or why they do not.
 //
 // Boxes equal to an earlier one are counted in `duplicates` and otherwise ignored: replicas are no
-// overlap. `missing` and `overlap` give one witness each. Cost: O(n log n) for grids and row blocks
-// of any nesting, O(n²) at worst for arrangements that no cut separates.
+// overlap. `missing` and `overlap` give one witness each.
 struct CoverProof {
   std::optional<Box> missing;                  // a box that nothing covers
   std::optional<std::pair<Box, Box>> overlap;  // two different boxes that share elements
   std::size_t duplicates = 0;
+  bool undecided = false;  // an arrangement made to defeat the search; no real one is
 
-  [[nodiscard]] bool exact() const { return !missing && !overlap; }
+  [[nodiscard]] bool exact() const { return !missing && !overlap && !undecided; }
 };
+// Cost: O(n log n) a dim for grids, row blocks and whatever else cuts across the whole tensor
+// separate, at any nesting. Other arrangements are cut into cells, with a bound on the work.
+//
 // REQUIRES: every box passed CheckInside(box, shape).
-[[nodiscard]] CoverProof ProveCover(DimsView shape, std::vector<Box> boxes);
+[[nodiscard]] CoverProof ProveCover(DimsView shape, std::vector<BoxView> boxes);
+[[nodiscard]] CoverProof ProveCover(DimsView shape, const std::vector<Box>& boxes);
 
 }  // namespace ckpt
 
