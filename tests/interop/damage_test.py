@@ -130,3 +130,22 @@ def test_hostile_files_execute_nothing(case, tmp_path):
     assert list(tmp_path.iterdir()) == []
     markers = [pathlib.Path(tempfile.gettempdir()) / MARKER, pathlib.Path.home() / MARKER, case / MARKER, path / MARKER]
     assert not any(m.exists() for m in markers)
+
+
+def flip_one_bit(path, offset):
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 0x10
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("name", ["release/__0_0.distcp", "release/.metadata", "release/ckptkit.json",
+                                  "release/hf_assets/config.json", "latest_checkpointed_iteration.txt"])
+def test_one_flipped_bit_is_found_in_any_file(name, tmp_path):
+    target = tmp_path / "fsdp"
+    tools.convert("hf-to-fsdp", CASE / "ckpt", target)
+    assert (target / name).exists(), sorted(p.relative_to(target).as_posix() for p in target.rglob("*"))
+    flip_one_bit(target / name, (target / name).stat().st_size // 2)
+    code, document, stderr = tools.run("ckpt-inspect", "verify", target, "--json")
+    assert code in (1, 3), stderr
+    said = json.dumps(document)
+    assert document["ok"] is False and pathlib.PurePath(name).name.split("_checkpointed")[0] in said, said

@@ -1,0 +1,83 @@
+"""What does not fit the model is refused before a byte is written, all of it at once."""
+import shutil
+
+import pytest
+import safetensors.torch
+import torch
+
+import golden
+import tools
+
+CASE = next(c for c in golden.models() if c.name == "llama-untied-bf16")
+Q, K, UP = (f"model.layers.0.{part}.weight" for part in ("self_attn.q_proj", "self_attn.k_proj", "mlp.up_proj"))
+
+
+def changed(folder, change):
+    """A copy of the model in one shard, its tensors changed."""
+    shutil.copytree(CASE / "ckpt", folder)
+    tensors = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        tensors |= safetensors.torch.load_file(path)
+        path.unlink()
+    (folder / "model.safetensors.index.json").unlink(missing_ok=True)
+    change(tensors)
+    safetensors.torch.save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def drop_two(tensors):
+    del tensors[Q], tensors[UP]
+
+
+def add_two(tensors):
+    tensors["model.layers.0.self_attn.z_proj.weight"] = torch.zeros(2, 2)
+    tensors["extra"] = torch.zeros(3)
+
+
+def reshape_two(tensors):
+    tensors[Q], tensors[UP] = tensors[Q][:-1].clone(), tensors[UP][:, :-1].clone()
+
+
+def retype_one(tensors):
+    # q, k and v become one tensor, which can have one dtype only.
+    tensors[K] = tensors[K].float()
+
+
+# change -> (kinds that say it, tensors that must all be named)
+CHANGES = {
+    "missing": (drop_two, {"missing"}, [Q, UP]),
+    "unmapped": (add_two, {"unmapped"}, ["model.layers.0.self_attn.z_proj.weight", "extra"]),
+    "shape": (reshape_two, {"shape_mismatch"}, [Q, UP]),
+    "dtype": (retype_one, {"dtype_mismatch"}, [K]),
+}
+
+
+@pytest.mark.parametrize("plan", ["plan", "convert"])
+@pytest.mark.parametrize("name", CHANGES)
+def test_refused_with_everything_named(name, plan, tmp_path):
+    change, kinds, named = CHANGES[name]
+    source = changed(tmp_path / "hf", change)
+    options = ["--plan"] if plan == "plan" else []
+    code, document, stderr = tools.run("ckpt-convert", "hf-to-fsdp", source, tmp_path / "out", *options, "--json")
+    assert code == 3, (code, stderr)
+    assert document["ok"] is False
+    assert {e["kind"] for e in document["errors"]} & kinds, document["errors"]
+    everything = " ".join(str(value) for e in document["errors"] for value in e.values())
+    assert all(key in everything for key in named), document["errors"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["hf"]
+
+
+def test_a_plan_touches_nothing(tmp_path):
+    code, _, stderr = tools.run("ckpt-convert", "hf-to-fsdp", CASE / "ckpt", tmp_path / "out", "--plan", "--json")
+    assert code == 0, stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_overwrite_replaces_the_whole_target(tmp_path):
+    target = tmp_path / "out"
+    target.mkdir()
+    (target / "old").write_text("old")
+    tools.convert("hf-to-fsdp", CASE / "ckpt", target, "--overwrite")
+    assert not (target / "old").exists()
+    assert tools.inspect("verify", target)["ok"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out"]
