@@ -56,17 +56,19 @@ class DimClipper {
     const Loop loop = nest.loops[loops_[level]];
     const std::int64_t step = Side::Step(loop);
     const std::int64_t inner = Reach(nest, level + 1);
-    const auto first_touching = [&](std::int64_t bound) {  // the smallest i with a coordinate >= bound
-      return bound <= begin + inner ? 0 : (bound - begin - inner + step - 1) / step;
-    };
-    const auto first_inside = [&](std::int64_t bound) {  // the smallest i that starts at or past bound
-      return bound <= begin ? 0 : (bound - begin + step - 1) / step;
-    };
+    const auto first_touching =
+        [&](std::int64_t bound) {  // the smallest i with a coordinate >= bound
+          return bound <= begin + inner ? 0 : (bound - begin - inner + step - 1) / step;
+        };
+    const auto first_inside =
+        [&](std::int64_t bound) {  // the smallest i that starts at or past bound
+          return bound <= begin ? 0 : (bound - begin + step - 1) / step;
+        };
     const std::int64_t touched_begin = std::min(first_touching(lo), loop.extent);
     const std::int64_t touched_end = std::min(first_inside(hi), loop.extent);
-    const std::int64_t whole_begin = std::min(std::max(first_inside(lo), touched_begin), touched_end);
-    const std::int64_t whole_end =
-        std::max(std::min(first_touching(hi), touched_end), whole_begin);
+    const std::int64_t whole_begin =
+        std::min(std::max(first_inside(lo), touched_begin), touched_end);
+    const std::int64_t whole_end = std::max(std::min(first_touching(hi), touched_end), whole_begin);
     for (std::int64_t i = touched_begin; i < whole_begin; ++i) {
       Clip(Narrow(nest, level, i, i + 1), level + 1, lo, hi);
     }

@@ -71,7 +71,8 @@ class Composer {
           in_name.push_back(place.dim == AxisPlace::kInName);
           if (in_name.back()) numbers.push_back(place.index);
         }
-        GroupOf(segment.logical, in_name).by_numbers.emplace(std::move(numbers), SegmentRef{t, &segment});
+        GroupOf(segment.logical, in_name)
+            .by_numbers.emplace(std::move(numbers), SegmentRef{t, &segment});
       }
     }
   }

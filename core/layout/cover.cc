@@ -191,8 +191,8 @@ class CoverProver {
         bool is_disjoint = false;
         for (std::size_t d = first_dim; d < shape_.size() && !is_disjoint; ++d) {
           const int dim = static_cast<int>(d);
-          is_disjoint = AreDisjoint(SetAlong(*nests[i], dim), SetAlong(*nests[j], dim), shape_[d],
-                                    status);
+          is_disjoint =
+              AreDisjoint(SetAlong(*nests[i], dim), SetAlong(*nests[j], dim), shape_[d], status);
         }
         CKPT_RETURN_IF_ERROR(status);
         if (!is_disjoint) {

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "core/base/quote.h"
-#include "core/layout/internal/words.h"
+#include "core/layout/words.h"
 
 namespace ckpt::layout {
 
@@ -55,8 +55,7 @@ class DefinedNames::Frame final : public Names {
       : all_(all), visible_(visible), args_(args) {}
 
   Result<Value> Get(std::string_view name) const override {
-    const auto& params =
-        all_.definitions_.all()[static_cast<std::size_t>(visible_)].params;
+    const auto& params = all_.definitions_.all()[static_cast<std::size_t>(visible_)].params;
     const auto param = std::find(params.begin(), params.end(), name);
     if (param != params.end()) return args_[static_cast<std::size_t>(param - params.begin())];
     return all_.GetBefore(visible_, name);

@@ -58,7 +58,8 @@ class LocalName final : public Names {
 //   names      hidden_size  rope_parameters.rope_theta      an unknown name is null
 //   operators  c ? a : b | or | and | not | == != < <= > >= in, not in | ?? | + - | * / % | -x | list[i]
 //   lists      [body for x in n if condition]               n: a count, or a list
-//   functions  ceildiv min max len all any is_int is_list, and those of the table
+//   functions  ceildiv min max len all any int is_int is_list, and those of the table; int(x) makes an integral float
+//              an integer and leaves other numbers alone
 //
 // Loosest first; `a ?? b` is b if a is null and binds tighter than comparisons, looser than arithmetic. Integer
 // division must be exact, integer results must fit 63 bits, and null takes part in nothing but `??`, `==` and `!=`.

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -39,16 +40,22 @@ class Evaluator {
   Result<Value> Evaluate(NodeIndex index, const Names& names) const {
     const Node& node = tree_.nodes[index];
     switch (node.op) {
-      case Op::kLiteral: return node.literal;
-      case Op::kName: return names.Get(node.name);
-      case Op::kCall: return Call(node, names);
+      case Op::kLiteral:
+        return node.literal;
+      case Op::kName:
+        return names.Get(node.name);
+      case Op::kCall:
+        return Call(node, names);
       case Op::kList: {
         CKPT_ASSIGN_OR_RETURN(Value::List items, EvaluateAll(node.args, names));
         return Value(std::move(items));
       }
-      case Op::kComprehension: return Comprehension(node, names);
-      case Op::kIndex: return Index(node, names);
-      case Op::kNegate: return Negate(node, names);
+      case Op::kComprehension:
+        return Comprehension(node, names);
+      case Op::kIndex:
+        return Index(node, names);
+      case Op::kNegate:
+        return Negate(node, names);
       case Op::kNot: {
         CKPT_ASSIGN_OR_RETURN(const bool operand, Bool(node.args[0], names));
         return Value(!operand);
@@ -87,12 +94,14 @@ class Evaluator {
       case Op::kLess:
       case Op::kLessEqual:
       case Op::kGreater:
-      case Op::kGreaterEqual: return Compare(node, names);
+      case Op::kGreaterEqual:
+        return Compare(node, names);
       case Op::kAdd:
       case Op::kSubtract:
       case Op::kMultiply:
       case Op::kDivide:
-      case Op::kRemainder: return Arithmetic(node, names);
+      case Op::kRemainder:
+        return Arithmetic(node, names);
     }
     return Fail(node, ErrorKind::kInternal, "unknown operator");
   }
@@ -189,13 +198,17 @@ class Evaluator {
     if (!x) return WrongKind(node.args[0], "a number", left);
     if (!y) return WrongKind(node.args[1], "a number", right);
     switch (node.op) {
-      case Op::kAdd: return Value(*x + *y);
-      case Op::kSubtract: return Value(*x - *y);
-      case Op::kMultiply: return Value(*x * *y);
+      case Op::kAdd:
+        return Value(*x + *y);
+      case Op::kSubtract:
+        return Value(*x - *y);
+      case Op::kMultiply:
+        return Value(*x * *y);
       case Op::kDivide:
         if (*y == 0) return Fail(node, ErrorKind::kBadMetadata, "division by zero");
         return Value(*x / *y);
-      default: return Fail(node, ErrorKind::kBadMetadata, "% needs integers");
+      default:
+        return Fail(node, ErrorKind::kBadMetadata, "% needs integers");
     }
   }
 
@@ -260,6 +273,7 @@ class Evaluator {
     }
     if (node.name == "is_int") return Value(args[0].AsInt() != nullptr);
     if (node.name == "is_list") return Value(args[0].AsList() != nullptr);
+    if (node.name == "int") return Integral(node, args[0]);
     if (arity == 1) return ListFunction(node, args[0]);
     for (std::size_t i = 0; i < 2; ++i) {
       if (args[i].AsInt() == nullptr) return WrongKind(node.args[i], "an integer", args[i]);
@@ -273,6 +287,17 @@ class Evaluator {
           .Actual(fmt::format("{} and {}", a, b));
     }
     return Value(a / b + (a % b != 0 ? 1 : 0));
+  }
+
+  // 10000.0 → 10000; other numbers stay what they are.
+  Result<Value> Integral(const Node& node, const Value& arg) const {
+    if (!ToDouble(arg)) return WrongKind(node.args[0], "a number", arg);
+    const double* const number = arg.AsFloat();
+    constexpr double kExactLimit = 9007199254740992.0;  // 2^53
+    if (number == nullptr || std::abs(*number) > kExactLimit || std::trunc(*number) != *number) {
+      return arg;
+    }
+    return Value(static_cast<std::int64_t>(*number));
   }
 
   Result<Value> ListFunction(const Node& node, const Value& arg) const {
@@ -294,8 +319,8 @@ class Evaluator {
 }  // namespace
 
 bool IsBuiltinFunction(std::string_view name) {
-  static constexpr std::array<std::string_view, 8> kNames = {"ceildiv", "min", "max",    "len",
-                                                             "all",     "any", "is_int", "is_list"};
+  static constexpr std::array<std::string_view, 9> kNames = {
+      "ceildiv", "min", "max", "len", "all", "any", "int", "is_int", "is_list"};
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 

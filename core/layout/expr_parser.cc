@@ -32,9 +32,9 @@ struct Token {
 };
 
 // Longest first, so that `??` is not read as two `?`.
-constexpr std::array<std::string_view, 22> kSymbols = {
-    "??", "==", "!=", "<=", ">=", "<", ">", "+", "-", "*", "/",
-    "%",  "(",  ")",  "[",  "]",  ",", "?", ":", "=", "{", "}"};
+constexpr std::array<std::string_view, 22> kSymbols = {"??", "==", "!=", "<=", ">=", "<", ">", "+",
+                                                       "-",  "*",  "/",  "%",  "(",  ")", "[", "]",
+                                                       ",",  "?",  ":",  "=",  "{",  "}"};
 
 // Recursive descent, one function a precedence level.
 class ExprParser {
@@ -235,8 +235,10 @@ class ExprParser {
   Result<NodeIndex> Primary() {
     const Token token = token_;
     switch (token.kind) {
-      case TokenKind::kEnd: return Unexpected("a value");
-      case TokenKind::kNumber: return Number();
+      case TokenKind::kEnd:
+        return Unexpected("a value");
+      case TokenKind::kNumber:
+        return Number();
       case TokenKind::kText:
         CKPT_RETURN_IF_ERROR(Advance());
         return Literal(Value(std::string(token.text)), token.position);
@@ -249,7 +251,8 @@ class ExprParser {
         }
         if (Is("[")) return List();
         return Unexpected("a value");
-      case TokenKind::kName: return Name();
+      case TokenKind::kName:
+        return Name();
     }
     return Unexpected("a value");
   }

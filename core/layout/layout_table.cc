@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "core/base/quote.h"
-#include "core/layout/internal/words.h"
+#include "core/layout/words.h"
 
 namespace ckpt::layout {
 namespace {
@@ -59,6 +59,7 @@ class TableParser {
 
   Result<LayoutTable> Finish() {
     if (table_.name.empty()) return TableError("table names no family");
+    if (enclosing_) return TableError("`if` has no `end`");
     for (Format& format : table_.formats) {
       if (format.prefixes.empty()) format.prefixes.emplace_back();
       format.ignores.insert(format.ignores.end(), ignores_.begin(), ignores_.end());
@@ -76,6 +77,8 @@ class TableParser {
     if (word == "split") return ParseSplit(rest);
     if (word == "logical") return ParseLogical(rest);
     if (word == "format") return ParseFormat(rest);
+    if (word == "if") return ParseIf(rest);
+    if (word == "end") return ParseEnd(rest);
     if (word == "prefix") return ParsePrefix(rest);
     if (word == "choice") return ParseChoice(rest);
     if (word == "ignore") return ParseIgnore(rest);
@@ -96,8 +99,9 @@ class TableParser {
       return ParseFile(text, rest, depth + 1);
     }
     return TableError("line is no statement", word)
-        .Expected("family, match, let, dim, split, logical, format, prefix, choice, ignore, "
-                  "include, or NAME : AXES");
+        .Expected(
+            "family, match, let, dim, split, logical, format, prefix, choice, ignore, "
+            "include, if, end, or NAME : AXES");
   }
 
   // dim NAME = expr {min N}
@@ -105,8 +109,7 @@ class TableParser {
     AxisExtent extent;
     if (const std::size_t at = text.rfind(" min "); at != std::string_view::npos) {
       const std::string_view number = Trim(text.substr(at + 5));
-      const auto parsed =
-          std::from_chars(number.data(), number.data() + number.size(), extent.min);
+      const auto parsed = std::from_chars(number.data(), number.data() + number.size(), extent.min);
       if (parsed.ec == std::errc() && parsed.ptr == number.data() + number.size()) {
         text = text.substr(0, at);
       }
@@ -175,10 +178,24 @@ class TableParser {
   }
 
   Status ParseFormat(std::string_view id) {
+    if (enclosing_) return TableError("`if` has no `end`");
     if (!IsIdentifier(id) || table_.FindFormat(id) != nullptr) {
       return TableError("not a name for a new format", id);
     }
     table_.formats.emplace_back().id = id;
+    return OkStatus();
+  }
+
+  // if EXPR … end: around rules that share a condition.
+  Status ParseIf(std::string_view text) {
+    CKPT_RETURN_IF_ERROR(CurrentFormat().status());
+    if (enclosing_) return TableError("an `if` stands inside another", text);
+    CKPT_ASSIGN_OR_RETURN(enclosing_, Expr::Parse(text));
+    return OkStatus();
+  }
+  Status ParseEnd(std::string_view text) {
+    if (!enclosing_ || !text.empty()) return TableError("`end` closes no `if`", text);
+    enclosing_.reset();
     return OkStatus();
   }
 
@@ -225,7 +242,10 @@ class TableParser {
     TensorRule rule;
     rule.line = line_;
     CKPT_RETURN_IF_ERROR(ParseName(name, rule));
-    CKPT_RETURN_IF_ERROR(TakeCondition(text, rule.when));
+    std::optional<Expr> when;
+    CKPT_RETURN_IF_ERROR(TakeCondition(text, when));
+    if (enclosing_) rule.when.push_back(*enclosing_);
+    if (when) rule.when.push_back(*std::move(when));
     if (text.ends_with(" derived")) {
       rule.derived = true;
       text = Trim(text.substr(0, text.size() - 8));
@@ -404,6 +424,7 @@ class TableParser {
   const IncludeResolver& includes_;
   LayoutTable table_;
   std::vector<IgnoreRule> ignores_;  // of every format
+  std::optional<Expr> enclosing_;    // of the `if` that is open
   int line_ = 0;
   std::vector<std::string> tokens_;  // of the shape being parsed
   std::size_t at_ = 0;

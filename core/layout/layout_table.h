@@ -44,7 +44,7 @@ struct Slot {
 };
 // A factor of a shape's dim: an axis, or a direct sum of slots in order.
 struct Factor {
-  std::string axis;         // if `slots` is empty
+  std::string axis;  // if `slots` is empty
   std::vector<Slot> slots;
 };
 // One dim of a shape: a product of factors, outermost first.
@@ -63,7 +63,7 @@ struct TensorRule {
   std::vector<std::string> name_axes;  // distinct, in order
   std::vector<DimRule> dims;
   std::optional<LogicalId> logical;  // of a rule without a direct sum
-  std::optional<Expr> when;
+  std::vector<Expr> when;  // all must hold: the rule's own, and that of the `if` around it
   // A copy of elements that another rule of the format holds, such as the head of a tied embedding.
   bool derived = false;
   int line = 0;

@@ -90,8 +90,8 @@ void Account(SourceMatch& match, std::span<const GlobalTensor> tensors, const Ke
       match.ignored.push_back({i, rule->reason});
       continue;
     }
-    match.problems.push_back(
-        KeyProblem(ErrorKind::kUnmapped, "no rule of the layout table maps this key", tensors[i].key));
+    match.problems.push_back(KeyProblem(
+        ErrorKind::kUnmapped, "no rule of the layout table maps this key", tensors[i].key));
     match.problems.back().actual = FormatDims(tensors[i].shape);
   }
 }
@@ -157,9 +157,9 @@ TargetDtypes InheritDtypes(const Composition& composition, const ResolvedLayout&
     }
     result.dtypes.push_back(first == nullptr ? DType::kFloat32 : first->dtype);
     if (other == nullptr) continue;
-    Problem problem = KeyProblem(ErrorKind::kDtypeMismatch,
-                                 "parts of one tensor are stored in different dtypes",
-                                 target.Key(target.tensors[t]));
+    Problem problem =
+        KeyProblem(ErrorKind::kDtypeMismatch, "parts of one tensor are stored in different dtypes",
+                   target.Key(target.tensors[t]));
     problem.expected = fmt::format("{} as in {}", DTypeName(first->dtype), first->key);
     problem.actual = fmt::format("{} in {}", DTypeName(other->dtype), other->key);
     problem.hint = "ask for one dtype with --dtype";

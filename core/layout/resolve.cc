@@ -104,8 +104,7 @@ class Resolver {
       CKPT_ASSIGN_OR_RETURN(const std::int64_t extent, Extent(*logical.when_axis));
       if (extent > kMaxTensors) return TooMany(*logical.when_axis, extent);
       for (std::int64_t i = 0; i < extent; ++i) {
-        Result<bool> present =
-            logical.when->EvaluateBool(LocalName(names_, *logical.when_axis, i));
+        Result<bool> present = logical.when->EvaluateBool(LocalName(names_, *logical.when_axis, i));
         if (!present.ok()) return std::move(present).status().While(what);
         resolved.presence.push_back(*present);
       }
@@ -248,8 +247,11 @@ class Resolver {
   }
 
   Result<bool> Applies(const TensorRule& rule) const {
-    if (!rule.when) return true;
-    return EvaluateBound(*rule.when, names_, 0);
+    for (const Expr& when : rule.when) {
+      CKPT_ASSIGN_OR_RETURN(const bool holds, EvaluateBound(when, names_, 0));
+      if (!holds) return false;
+    }
+    return true;
   }
   Result<bool> EvaluateBound(const Expr& when, const Names& names, std::size_t next) const {
     if (next == bound_.size()) return when.EvaluateBool(names);
@@ -331,8 +333,9 @@ class Resolver {
       } else {
         const ResolvedLogical& logical = layout_.logicals[slot.logical];
         for (std::size_t a = 0; a < logical.axes.size(); ++a) {
-          const auto found = std::find_if(slot.places.begin(), slot.places.end(),
-                                          [&](const Place& p) { return p.atom == logical.axes[a]; });
+          const auto found =
+              std::find_if(slot.places.begin(), slot.places.end(),
+                           [&](const Place& p) { return p.atom == logical.axes[a]; });
           AxisPlace place;
           place.extent = logical.shape[a];
           segment.places.push_back(found != slot.places.end() ? found->place : place);
@@ -342,9 +345,7 @@ class Resolver {
     }
     return result;
   }
-  static Status Overflow() {
-    return Error(ErrorKind::kResource, "shape overflows 63 bits");
-  }
+  static Status Overflow() { return Error(ErrorKind::kResource, "shape overflows 63 bits"); }
 
   // Writes the bound numbers into the segments, split axes as the numbers of their atoms.
   Status BindNumbers(ResolvedTensor& tensor) {
@@ -399,14 +400,15 @@ class Resolver {
       const CoverProof proof = ProveCover(logical.shape, std::move(boxes[id]));
       const std::string axes = fmt::format("[{}]", fmt::join(logical.axes, " "));
       if (proof.missing) {
-        problems.Add(Error(ErrorKind::kCoverage, "format " + layout_.format +
-                                                     " has no tensor for part of the model")
-                         .Tensor(logical.name)
-                         .Actual(fmt::format("nothing at {} of {}", FormatBox(*proof.missing), axes)));
+        problems.Add(
+            Error(ErrorKind::kCoverage,
+                  "format " + layout_.format + " has no tensor for part of the model")
+                .Tensor(logical.name)
+                .Actual(fmt::format("nothing at {} of {}", FormatBox(*proof.missing), axes)));
       }
       if (proof.overlap || proof.duplicates > 0) {
-        problems.Add(Error(ErrorKind::kOverlap, "format " + layout_.format +
-                                                    " holds a part of the model twice")
+        problems.Add(Error(ErrorKind::kOverlap,
+                           "format " + layout_.format + " holds a part of the model twice")
                          .Tensor(logical.name)
                          .Hint("mark the copy `derived`"));
       }

@@ -23,9 +23,9 @@ struct AxisPlace {
   static constexpr int kInName = -1;
 
   std::int64_t extent = 0;
-  int dim = kInName;         // of the physical tensor
-  std::int64_t step = 0;     // along `dim`
-  std::int64_t index = 0;    // the bound number, if `dim` is kInName
+  int dim = kInName;       // of the physical tensor
+  std::int64_t step = 0;   // along `dim`
+  std::int64_t index = 0;  // the bound number, if `dim` is kInName
 };
 
 // Elements of one logical tensor within a physical one: index (i₀, i₁, …) of the axes lies at

@@ -1,7 +1,7 @@
+#include "core/layout/words.h"
+
 #include <algorithm>
 #include <utility>
-
-#include "core/layout/internal/words.h"
 
 namespace ckpt::layout {
 namespace {

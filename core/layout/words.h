@@ -1,6 +1,6 @@
 // Lines of table files cut into words.
-#ifndef CKPT_CORE_LAYOUT_INTERNAL_WORDS_H_
-#define CKPT_CORE_LAYOUT_INTERNAL_WORDS_H_
+#ifndef CKPT_CORE_LAYOUT_WORDS_H_
+#define CKPT_CORE_LAYOUT_WORDS_H_
 
 #include <string>
 #include <string_view>
@@ -28,4 +28,4 @@ struct TableLine {
 
 }  // namespace ckpt::layout
 
-#endif  // CKPT_CORE_LAYOUT_INTERNAL_WORDS_H_
+#endif  // CKPT_CORE_LAYOUT_WORDS_H_

@@ -1,0 +1,21 @@
+// A Hugging Face config.json as a layout::Configuration.
+#ifndef CKPT_CONVERTERS_CONFIG_HF_CONFIG_H_
+#define CKPT_CONVERTERS_CONFIG_HF_CONFIG_H_
+
+#include <string_view>
+
+#include "core/base/result.h"
+#include "core/layout/value.h"
+
+namespace ckpt {
+
+// Members of nested objects get dotted names (`rope_parameters.rope_theta`); arrays become lists, objects within them
+// null. Integers past 63 bits become floats. `name` (a path) appears in errors.
+//
+// Errors: kBadMetadata (not JSON, not an object, a duplicate key, two keys that flatten to one name), kResource (too
+//         large or too deep).
+Result<layout::Configuration> ParseHfConfig(std::string_view json, std::string_view name);
+
+}  // namespace ckpt
+
+#endif  // CKPT_CONVERTERS_CONFIG_HF_CONFIG_H_

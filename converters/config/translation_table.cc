@@ -1,0 +1,93 @@
+#include "converters/config/translation_table.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "core/base/quote.h"
+#include "core/layout/words.h"
+
+namespace ckpt {
+namespace {
+
+constexpr int kMaxIncludeDepth = 8;
+
+}  // namespace
+
+Result<TranslationTable> TranslationTable::Parse(std::string_view text, std::string_view name,
+                                                 const layout::IncludeResolver& includes) {
+  TranslationTable table;
+  CKPT_RETURN_IF_ERROR(table.ParseInto(text, name, includes, 0));
+  return table;
+}
+
+Status TranslationTable::ParseInto(std::string_view text, std::string_view name,
+                                   const layout::IncludeResolver& includes, int depth) {
+  if (depth > kMaxIncludeDepth) {
+    return Error(ErrorKind::kResource, "includes are nested too deeply").File(name);
+  }
+  for (const layout::TableLine& line : layout::SplitTableLines(text)) {
+    if (Status status = ParseLine(line.text, includes, depth); !status.ok()) {
+      return std::move(status).File(fmt::format("{}:{}", name, line.number));
+    }
+  }
+  return OkStatus();
+}
+
+Status TranslationTable::ParseLine(std::string_view line, const layout::IncludeResolver& includes,
+                                   int depth) {
+  std::string_view rest = line;
+  const std::string_view word = layout::TakeWord(rest);
+  if (word == "let") return definitions_.Add(rest);
+  if (word == "include") {
+    if (!includes) return Error(ErrorKind::kBadMetadata, "this table may not include files");
+    CKPT_ASSIGN_OR_RETURN(const std::string text, includes(rest));
+    return ParseInto(text, rest, includes, depth + 1);
+  }
+  if (word == "require") {
+    // The message is the last quoted text; the condition may hold others.
+    const std::size_t open =
+        rest.size() < 2 ? std::string_view::npos : rest.rfind('"', rest.size() - 2);
+    if (!rest.ends_with('"') || open == std::string_view::npos || open == 0) {
+      return Error(ErrorKind::kBadMetadata, "expected a condition and a quoted message");
+    }
+    CKPT_ASSIGN_OR_RETURN(layout::Expr condition,
+                          layout::Expr::Parse(layout::Trim(rest.substr(0, open))));
+    requirements_.push_back(
+        {std::move(condition), std::string(rest.substr(open + 1, rest.size() - open - 2))});
+    return OkStatus();
+  }
+  if (!layout::IsDottedName(word) || !rest.starts_with('=')) {
+    return Error(ErrorKind::kBadMetadata, "line is no statement")
+        .Expected("let, require, include, or NAME = EXPR")
+        .Actual(Quote(line));
+  }
+  if (std::any_of(lines_.begin(), lines_.end(), [&](const Line& l) { return l.name == word; })) {
+    return Error(ErrorKind::kBadMetadata, "name is written twice").Actual(Quote(word));
+  }
+  CKPT_ASSIGN_OR_RETURN(layout::Expr value, layout::Expr::Parse(layout::Trim(rest.substr(1))));
+  lines_.push_back({std::string(word), std::move(value)});
+  return OkStatus();
+}
+
+Result<NamedValues> TranslationTable::Translate(const layout::Configuration& config) const {
+  const layout::DefinedNames names(definitions_, config);
+  Status unmet;
+  for (const Requirement& requirement : requirements_) {
+    CKPT_ASSIGN_OR_RETURN(const bool holds, requirement.condition.EvaluateBool(names));
+    if (!holds) {
+      unmet.Add(Error(ErrorKind::kUnsupported, requirement.otherwise)
+                    .Expected(requirement.condition.text()));
+    }
+  }
+  CKPT_RETURN_IF_ERROR(unmet);
+  NamedValues values;
+  for (const Line& line : lines_) {
+    Result<layout::Value> value = line.value.Evaluate(names);
+    if (!value.ok()) return std::move(value).status().While("translating " + line.name);
+    values.emplace_back(line.name, std::move(value).value());
+  }
+  return values;
+}
+
+}  // namespace ckpt

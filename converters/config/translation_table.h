@@ -1,0 +1,53 @@
+// Configurations translated by a table of `NAME = EXPR` lines.
+#ifndef CKPT_CONVERTERS_CONFIG_TRANSLATION_TABLE_H_
+#define CKPT_CONVERTERS_CONFIG_TRANSLATION_TABLE_H_
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/layout/definitions.h"
+#include "core/layout/expr.h"
+#include "core/layout/layout_table.h"
+#include "core/layout/value.h"
+
+namespace ckpt {
+
+// Names and values in a fixed order.
+using NamedValues = std::vector<std::pair<std::string, layout::Value>>;
+
+// One table: `let NAME = EXPR` definitions, `require EXPR "what is wrong otherwise"` and `include FILE` lines, and
+// `NAME = EXPR` lines, which make the output in their order.
+class TranslationTable {
+ public:
+  // Errors: kBadMetadata (syntax, a name twice; with file and line), and those of `includes`.
+  static Result<TranslationTable> Parse(std::string_view text, std::string_view name,
+                                        const layout::IncludeResolver& includes = {});
+
+  // Errors: kUnsupported (a requirement does not hold; all of them), and those of Expr::Evaluate, naming the line's
+  //         name.
+  [[nodiscard]] Result<NamedValues> Translate(const layout::Configuration& config) const;
+
+ private:
+  struct Requirement {
+    layout::Expr condition;
+    std::string otherwise;
+  };
+  struct Line {
+    std::string name;
+    layout::Expr value;
+  };
+  Status ParseInto(std::string_view text, std::string_view name,
+                   const layout::IncludeResolver& includes, int depth);
+  Status ParseLine(std::string_view line, const layout::IncludeResolver& includes, int depth);
+
+  layout::Definitions definitions_;
+  std::vector<Requirement> requirements_;
+  std::vector<Line> lines_;
+};
+
+}  // namespace ckpt
+
+#endif  // CKPT_CONVERTERS_CONFIG_TRANSLATION_TABLE_H_
