@@ -1,0 +1,327 @@
+#include "core/checkpoint/manifest.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include <fmt/format.h>
+
+#include "core/base/check.h"
+#include "core/base/checked_math.h"
+#include "core/base/endian.h"
+#include "core/base/hash.h"
+#include "core/base/quote.h"
+#include "core/io/path.h"
+#include "core/json/json_scanner.h"
+#include "core/json/json_writer.h"
+
+namespace ckpt {
+namespace {
+
+// The first bytes of every manifest; the digest's digits follow.
+constexpr std::string_view kVersionPrefix = R"({"ckptkit":)";
+constexpr std::string_view kPrefix = R"({"ckptkit":1,"self":")";
+constexpr std::size_t kDigestDigits = 32;
+constexpr std::size_t kCrcDigits = 8;
+
+// XXH3-128 of the text with zeros in place of the digest. REQUIRES: the text starts with kPrefix and a digest.
+std::string SelfDigest(std::string_view text) {
+  Hasher hasher(HashAlgorithm::kXxh3);
+  hasher.Update(AsBytes(text.substr(0, kPrefix.size())));
+  hasher.Update(AsBytes(std::string(kDigestDigits, '0')));
+  hasher.Update(AsBytes(text.substr(kPrefix.size() + kDigestDigits)));
+  return hasher.Finish();
+}
+
+std::uint64_t NumBlocks(std::uint64_t size_bytes) {
+  return CeilDiv(size_bytes, kManifestBlockBytes);
+}
+
+bool IsHex(std::string_view text) {
+  return std::all_of(text.begin(), text.end(),
+                     [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
+}
+
+template <typename Range, typename Member>
+void WriteColumn(JsonWriter& json, std::string_view name, const Range& rows, Member member) {
+  json.Key(name).BeginArray();
+  for (const auto& row : rows) member(row);
+  json.End();
+}
+
+void WriteTexts(JsonWriter& json, std::string_view name, const std::vector<std::string>& texts) {
+  WriteColumn(json, name, texts, [&](const std::string& text) { json.Text(text); });
+}
+
+void WriteFiles(JsonWriter& json, const std::vector<ManifestFile>& files) {
+  json.Key("files").BeginObject();
+  WriteColumn(json, "names", files, [&](const ManifestFile& f) { json.Text(f.name); });
+  WriteColumn(json, "sizes", files, [&](const ManifestFile& f) { json.Int(f.size_bytes); });
+  WriteColumn(json, "roots", files, [&](const ManifestFile& f) { json.Text(FileRoot(f)); });
+  WriteColumn(json, "crc32c", files, [&](const ManifestFile& f) {
+    std::string digits;
+    digits.reserve(f.block_crc32c.size() * kCrcDigits);
+    for (const std::uint32_t crc : f.block_crc32c) digits += Hex32(crc);
+    json.Text(digits);
+  });
+  json.End();
+}
+
+void WriteOrigin(JsonWriter& json, const ManifestOrigin& origin) {
+  json.Key("origin").BeginObject().Key("format").Text(origin.format);
+  json.Key("shards").BeginArray();
+  for (const ManifestShard& shard : origin.shards) {
+    json.BeginObject().Key("file").Text(shard.file);
+    if (shard.metadata) {
+      json.Key("metadata").BeginArray();
+      for (const auto& [key, value] : *shard.metadata) {
+        json.BeginArray().Text(key).Text(value).End();
+      }
+      json.End();
+    }
+    WriteTexts(json, "tensors", shard.tensors);
+    json.End();
+  }
+  json.End();
+  WriteTexts(json, "dropped", origin.dropped);
+  json.Key("choices").BeginObject();
+  for (const auto& [key, value] : origin.choices) json.Key(key).Text(value);
+  json.End().End();
+}
+
+std::vector<std::string> ScanTexts(JsonScanner& scan) {
+  std::vector<std::string> texts;
+  for (scan.BeginArray(); scan.NextItem();) texts.push_back(scan.Text());
+  return texts;
+}
+
+std::vector<std::uint32_t> ParseCrcs(JsonScanner& scan, std::string_view digits) {
+  if (digits.size() % kCrcDigits != 0 || !IsHex(digits)) {
+    scan.Fail(ErrorKind::kBadMetadata, "crc32c is no sequence of 8 hex digits");
+    return {};
+  }
+  std::vector<std::uint32_t> crcs(digits.size() / kCrcDigits);
+  for (std::size_t i = 0; i < crcs.size(); ++i) {
+    const char* at = digits.data() + i * kCrcDigits;
+    std::from_chars(at, at + kCrcDigits, crcs[i], 16);
+  }
+  return crcs;
+}
+
+// Members may come in any order and unknown ones are skipped: later versions add some.
+std::vector<ManifestFile> ScanFiles(JsonScanner& scan) {
+  std::vector<std::string> names;
+  std::vector<std::uint64_t> sizes;
+  std::vector<std::string> roots;
+  std::vector<std::vector<std::uint32_t>> crcs;
+  std::string column;
+  for (scan.BeginObject(); scan.NextMember(column);) {
+    if (column == "names") {
+      names = ScanTexts(scan);
+    } else if (column == "sizes") {
+      for (scan.BeginArray(); scan.NextItem();) sizes.push_back(scan.Uint());
+    } else if (column == "roots") {
+      roots = ScanTexts(scan);
+    } else if (column == "crc32c") {
+      for (scan.BeginArray(); scan.NextItem();) crcs.push_back(ParseCrcs(scan, scan.Text()));
+    } else {
+      scan.Skip();
+    }
+  }
+  if (sizes.size() != names.size() || roots.size() != names.size() || crcs.size() != names.size()) {
+    scan.Fail(ErrorKind::kBadMetadata, "columns of files have different lengths");
+    return {};
+  }
+  std::vector<ManifestFile> files(names.size());
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    files[i] = {std::move(names[i]), sizes[i], std::move(crcs[i])};
+    if (files[i].block_crc32c.size() != NumBlocks(sizes[i])) {
+      scan.Fail(ErrorKind::kBadMetadata, "file has another number of blocks than checksums",
+                Quote(files[i].name));
+    } else if (FileRoot(files[i]) != roots[i]) {
+      scan.Fail(ErrorKind::kBadMetadata, "root does not follow from size and checksums",
+                Quote(files[i].name));
+    }
+  }
+  return files;
+}
+
+std::vector<ManifestTensor> ScanTensors(JsonScanner& scan) {
+  std::vector<std::string> keys;
+  std::vector<std::string> digests;
+  std::string column;
+  for (scan.BeginObject(); scan.NextMember(column);) {
+    if (column == "keys") {
+      keys = ScanTexts(scan);
+    } else if (column == "xxh3") {
+      digests = ScanTexts(scan);
+    } else {
+      scan.Skip();
+    }
+  }
+  if (keys.size() != digests.size()) {
+    scan.Fail(ErrorKind::kBadMetadata, "columns of tensors have different lengths");
+    return {};
+  }
+  std::vector<ManifestTensor> tensors(keys.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    tensors[i] = {std::move(keys[i]), std::move(digests[i])};
+    if (tensors[i].xxh3.size() != kDigestDigits || !IsHex(tensors[i].xxh3)) {
+      scan.Fail(ErrorKind::kBadMetadata, "digest is no 32 hex digits", Quote(tensors[i].key));
+    }
+  }
+  return tensors;
+}
+
+ManifestShard ScanShard(JsonScanner& scan) {
+  ManifestShard shard;
+  std::string field;
+  for (scan.BeginObject(); scan.NextMember(field);) {
+    if (field == "file") {
+      shard.file = scan.Text();
+    } else if (field == "metadata") {
+      shard.metadata.emplace();
+      for (scan.BeginArray(); scan.NextItem();) {
+        std::vector<std::string> pair = ScanTexts(scan);
+        if (pair.size() != 2) {
+          scan.Fail(ErrorKind::kBadMetadata, "metadata entry is no pair");
+          break;
+        }
+        shard.metadata->emplace_back(std::move(pair[0]), std::move(pair[1]));
+      }
+    } else if (field == "tensors") {
+      shard.tensors = ScanTexts(scan);
+    } else {
+      scan.Skip();
+    }
+  }
+  return shard;
+}
+
+ManifestOrigin ScanOrigin(JsonScanner& scan) {
+  ManifestOrigin origin;
+  std::string field;
+  for (scan.BeginObject(); scan.NextMember(field);) {
+    if (field == "format") {
+      origin.format = scan.Text();
+    } else if (field == "shards") {
+      for (scan.BeginArray(); scan.NextItem();) origin.shards.push_back(ScanShard(scan));
+    } else if (field == "dropped") {
+      origin.dropped = ScanTexts(scan);
+    } else if (field == "choices") {
+      std::string key;
+      for (scan.BeginObject(); scan.NextMember(key);) origin.choices[key] = scan.Text();
+    } else {
+      scan.Skip();
+    }
+  }
+  return origin;
+}
+
+// Names are relative and in order, so none occurs twice.
+Status CheckNames(const Manifest& manifest) {
+  for (std::size_t i = 0; i < manifest.files.size(); ++i) {
+    const std::string& name = manifest.files[i].name;
+    if (name != kMegatronTracker) CKPT_RETURN_IF_ERROR(JoinInside(Path("."), name).status());
+    if (i > 0 && !(manifest.files[i - 1].name < name)) {
+      return Error(ErrorKind::kBadMetadata, "file names are not in order").Actual(Quote(name));
+    }
+  }
+  for (std::size_t i = 1; i < manifest.tensors.size(); ++i) {
+    if (!(manifest.tensors[i - 1].key < manifest.tensors[i].key)) {
+      return Error(ErrorKind::kBadMetadata, "tensor keys are not in order")
+          .Tensor(manifest.tensors[i].key);
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+std::string FileRoot(const ManifestFile& file) {
+  Bytes bytes;
+  AppendLe(file.size_bytes, bytes);
+  for (const std::uint32_t crc : file.block_crc32c) AppendLe(crc, bytes);
+  return HashHex(HashAlgorithm::kXxh3, bytes);
+}
+
+std::string SerializeManifest(Manifest manifest) {
+  std::sort(manifest.files.begin(), manifest.files.end(),
+            [](const auto& a, const auto& b) { return a.name < b.name; });
+  std::sort(manifest.tensors.begin(), manifest.tensors.end(),
+            [](const auto& a, const auto& b) { return a.key < b.key; });
+  for (const ManifestFile& file : manifest.files) {
+    CKPT_CHECK(file.block_crc32c.size() == NumBlocks(file.size_bytes));
+  }
+  CKPT_CHECK(CheckNames(manifest).ok());
+
+  JsonWriter json;
+  json.BeginObject().Key("ckptkit").Int(1);
+  json.Key("self").Text(std::string(kDigestDigits, '0'));
+  json.Key("tool").Text(manifest.tool);
+  json.Key("block_bytes").Int(kManifestBlockBytes);
+  WriteFiles(json, manifest.files);
+  json.Key("tensors").BeginObject();
+  WriteColumn(json, "keys", manifest.tensors, [&](const auto& t) { json.Text(t.key); });
+  WriteColumn(json, "xxh3", manifest.tensors, [&](const auto& t) { json.Text(t.xxh3); });
+  json.End();
+  if (manifest.origin) WriteOrigin(json, *manifest.origin);
+  std::string text = json.End().Take() + "\n";
+  CKPT_CHECK(text.starts_with(kPrefix));
+  text.replace(kPrefix.size(), kDigestDigits, SelfDigest(text));
+  return text;
+}
+
+Result<Manifest> ParseManifest(std::string_view text, std::string_view name) {
+  if (!text.starts_with(kVersionPrefix) || text.size() < kPrefix.size() + kDigestDigits) {
+    return Error(ErrorKind::kBadMetadata, "not a ckptkit manifest")
+        .File(name)
+        .Expected(kPrefix)
+        .Actual(Quote(text.substr(0, kPrefix.size())));
+  }
+  if (!text.starts_with(kPrefix)) {
+    return Error(ErrorKind::kUnsupported, "manifest of another version")
+        .File(name)
+        .Expected(kPrefix)
+        .Actual(Quote(text.substr(0, kPrefix.size())));
+  }
+  const std::string_view stored = text.substr(kPrefix.size(), kDigestDigits);
+  const std::string computed = SelfDigest(text);
+  if (stored != computed) {
+    return Error(ErrorKind::kChecksum, "the manifest's own digest differs")
+        .File(name)
+        .Expected(stored)
+        .Actual(computed)
+        .Hint("the manifest is damaged; without it the data can be read, but not proven");
+  }
+
+  Manifest manifest;
+  std::uint64_t block_bytes = 0;
+  JsonScanner scan(text, name);
+  std::string field;
+  for (scan.BeginObject(); scan.NextMember(field);) {
+    if (field == "tool") {
+      manifest.tool = scan.Text();
+    } else if (field == "block_bytes") {
+      block_bytes = scan.Uint();
+    } else if (field == "files") {
+      manifest.files = ScanFiles(scan);
+    } else if (field == "tensors") {
+      manifest.tensors = ScanTensors(scan);
+    } else if (field == "origin") {
+      manifest.origin = ScanOrigin(scan);
+    } else {
+      scan.Skip();
+    }
+  }
+  CKPT_RETURN_IF_ERROR(scan.Finish());
+  if (block_bytes != kManifestBlockBytes) {
+    return Error(ErrorKind::kUnsupported, "blocks of another size")
+        .File(name)
+        .Expected(std::to_string(kManifestBlockBytes))
+        .Actual(std::to_string(block_bytes));
+  }
+  CKPT_RETURN_IF_ERROR(CheckNames(manifest).File(name));
+  return manifest;
+}
+
+}  // namespace ckpt

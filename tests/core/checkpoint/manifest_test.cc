@@ -1,0 +1,161 @@
+#include "core/checkpoint/manifest.h"
+
+#include <gmock/gmock.h>
+
+#include "core/base/hash.h"
+#include "core/checkpoint/verify_manifest.h"
+#include "core/io/memory_storage.h"
+#include "tests/testing/matchers.h"
+
+namespace ckpt {
+namespace {
+
+using testing::FailsWith;
+using testing::IsOk;
+using testing::IsOkAndHolds;
+
+ManifestFile Describe(std::string name, ByteSpan content) {
+  ManifestFile file{.name = std::move(name), .size_bytes = content.size(), .block_crc32c = {}};
+  for (std::uint64_t at = 0; at < content.size(); at += kManifestBlockBytes) {
+    file.block_crc32c.push_back(Crc32c(
+        content.subspan(at, std::min<std::uint64_t>(kManifestBlockBytes, content.size() - at))));
+  }
+  return file;
+}
+
+Manifest Example() {
+  Manifest manifest;
+  manifest.tool = "ckptkit 0.1.0";
+  manifest.files = {Describe("../latest_checkpointed_iteration.txt", AsBytes("release")),
+                    Describe("a/b.bin", AsBytes("hello")), Describe("empty", {})};
+  manifest.tensors = {{"w", HashHex(HashAlgorithm::kXxh3, AsBytes("x"))}};
+  manifest.origin = ManifestOrigin{
+      .format = "hf",
+      .shards = {{.file = "model.safetensors",
+                  .metadata = {{{"format", "pt"}}},
+                  .tensors = {"w", "v"}},
+                 {.file = "bare.safetensors", .metadata = std::nullopt, .tensors = {}}},
+      .dropped = {"lm_head.weight"},
+      .choices = {{"family", "llama"}}};
+  return manifest;
+}
+
+TEST(Manifest, ReadsBackWhatItWrote) {
+  EXPECT_THAT(ParseManifest(SerializeManifest(Example()), "m"), IsOkAndHolds(Example()));
+}
+
+TEST(Manifest, PutsFilesAndTensorsInOrder) {
+  Manifest shuffled = Example();
+  std::swap(shuffled.files[0], shuffled.files[2]);
+  EXPECT_EQ(SerializeManifest(shuffled), SerializeManifest(Example()));
+}
+
+TEST(Manifest, NoticesEveryFlippedBit) {
+  const std::string text = SerializeManifest(Example());
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string damaged = text;
+      damaged[i] = static_cast<char>(damaged[i] ^ (1 << bit));
+      ASSERT_FALSE(ParseManifest(damaged, "m").ok()) << "byte " << i << " bit " << bit;
+    }
+  }
+}
+
+TEST(Manifest, NoticesEveryCut) {
+  const std::string text = SerializeManifest(Example());
+  for (std::size_t length = 0; length < text.size(); ++length) {
+    ASSERT_FALSE(ParseManifest(std::string_view(text).substr(0, length), "m").ok()) << length;
+  }
+}
+
+TEST(Manifest, SaysThatItsOwnChecksumDiffers) {
+  std::string text = SerializeManifest(Example());
+  text.replace(text.find("hf"), 2, "xx");
+  EXPECT_THAT(ParseManifest(text, "m"), FailsWith(ErrorKind::kChecksum));
+}
+
+TEST(Manifest, RefusesALaterVersion) {
+  std::string text = SerializeManifest(Example());
+  text.replace(text.find(":1,"), 3, ":2,");
+  EXPECT_THAT(ParseManifest(text, "m"), FailsWith(ErrorKind::kUnsupported));
+}
+
+// The hex strings of blocks are one per file: 8 digits a MiB, so a terabyte needs 8 MB.
+TEST(Manifest, IsSmall) {
+  Manifest manifest;
+  ManifestFile file{.name = "f", .size_bytes = 1000 * kManifestBlockBytes, .block_crc32c = {}};
+  file.block_crc32c.assign(1000, 0x12345678);
+  manifest.files = {file};
+  EXPECT_LT(SerializeManifest(manifest).size(), 8 * 1000 + 300U);
+}
+
+class VerifyManifestTest : public ::testing::Test {
+ protected:
+  VerifyManifestTest() : storage_(MakeMemoryStorage()), content_(2 * kManifestBlockBytes + 5) {
+    for (std::size_t i = 0; i < content_.size(); ++i)
+      content_[i] = static_cast<std::byte>(i * 7 >> 3);
+    EXPECT_THAT(storage_->MakeDirectories("/root/release"), IsOk());
+    Write("/root/latest_checkpointed_iteration.txt", AsBytes("release"));
+    Write("/root/release/data", content_);
+    Write("/root/release/ckptkit.json", AsBytes("{}"));
+    manifest_.files = {Describe("../latest_checkpointed_iteration.txt", AsBytes("release")),
+                       Describe("data", content_)};
+  }
+
+  void Write(const Path& path, ByteSpan bytes) {
+    EXPECT_THAT(storage_->RemoveAll(path), IsOk());
+    EXPECT_THAT(WriteSmallFile(*storage_, path, bytes), IsOk());
+  }
+
+  std::vector<Problem> Verify(int threads = 1) {
+    Result<std::vector<Problem>> problems = VerifyManifest(*storage_, "/root/release", manifest_,
+                                                           {.threads = threads, .on_progress = {}});
+    EXPECT_THAT(problems, IsOk());
+    return problems.ok() ? *problems : std::vector<Problem>();
+  }
+
+  std::unique_ptr<Storage> storage_;
+  Bytes content_;
+  Manifest manifest_;
+};
+
+MATCHER_P2(IsProblem, kind, file, "") { return arg.kind == kind && arg.file == file; }
+
+TEST_F(VerifyManifestTest, FindsNothingWrongWithIntactFiles) {
+  EXPECT_THAT(Verify(), ::testing::IsEmpty());
+}
+
+TEST_F(VerifyManifestTest, NamesTheBlockOfAFlippedBit) {
+  content_[kManifestBlockBytes + 3] ^= std::byte{1};
+  content_.back() ^= std::byte{0x80};
+  Write("/root/release/data", content_);
+  EXPECT_THAT(Verify(3),
+              ::testing::ElementsAre(IsProblem(ErrorKind::kChecksum, "data [1048576, +1048576)"),
+                                     IsProblem(ErrorKind::kChecksum, "data [2097152, +5)")));
+}
+
+TEST_F(VerifyManifestTest, TellsTruncatedFromGrown) {
+  Write("/root/release/data", ByteSpan(content_).first(content_.size() - 1));
+  EXPECT_THAT(Verify(), ::testing::ElementsAre(IsProblem(ErrorKind::kTruncated, "data")));
+  content_.push_back(std::byte{0});
+  Write("/root/release/data", content_);
+  EXPECT_THAT(Verify(), ::testing::ElementsAre(IsProblem(ErrorKind::kSizeMismatch, "data")));
+}
+
+TEST_F(VerifyManifestTest, ReportsMissingAndUnknownFiles) {
+  EXPECT_THAT(storage_->RemoveAll("/root/release/data"), IsOk());
+  Write("/root/release/other", AsBytes("x"));
+  const std::vector<Problem> problems = Verify();
+  ASSERT_THAT(problems, ::testing::ElementsAre(IsProblem(ErrorKind::kMissingFile, "data"),
+                                               IsProblem(ErrorKind::kLeftover, "other")));
+  EXPECT_EQ(problems[1].severity, Severity::kWarning);
+}
+
+TEST_F(VerifyManifestTest, CoversTheTracker) {
+  Write("/root/latest_checkpointed_iteration.txt", AsBytes("releasf"));
+  EXPECT_THAT(Verify(), ::testing::ElementsAre(IsProblem(
+                            ErrorKind::kChecksum, "../latest_checkpointed_iteration.txt [0, +7)")));
+}
+
+}  // namespace
+}  // namespace ckpt
