@@ -72,10 +72,10 @@ NodeId Graph::Find(NodeId dict, std::string_view key) const {
   return kNoNode;
 }
 
-std::vector<std::string> Graph::CalledGlobals() const {
-  std::vector<std::string> called;
+std::vector<GlobalName> Graph::CalledGlobals() const {
+  std::vector<GlobalName> called;
   for (const Global& global : globals_) {
-    if (global.called) called.push_back(global.module + "." + global.name);
+    if (global.called) called.push_back({global.module, global.name});
   }
   return called;
 }

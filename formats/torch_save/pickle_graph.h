@@ -40,6 +40,13 @@ enum class NodeKind : std::uint8_t {
 // "int", "tuple", "call", …
 std::string_view NodeKindName(NodeKind kind);
 
+// Views into a graph.
+struct GlobalName {
+  std::string_view module;
+  std::string_view name;
+  friend bool operator==(const GlobalName&, const GlobalName&) = default;
+};
+
 // What a reducer made of an object: a number whose meaning only the reducer knows, of one of its
 // types.
 struct Record {
@@ -99,9 +106,8 @@ class Graph {
   [[nodiscard]] std::string QualifiedName(NodeId node) const;
   // The value of a text key of a kDict, the last one as in Python; kNoNode if absent.
   [[nodiscard]] NodeId Find(NodeId dict, std::string_view key) const;
-  // "module.name" of every global that the pickle calls (REDUCE), in order of first appearance.
-  // Calls whose result was dropped count too.
-  [[nodiscard]] std::vector<std::string> CalledGlobals() const;
+  // Every global that the pickle calls (REDUCE), in order of first appearance; also those whose result was dropped.
+  [[nodiscard]] std::vector<GlobalName> CalledGlobals() const;
 
  private:
   friend class GraphBuilder;

@@ -80,7 +80,7 @@ TEST(PickleReaderTest, NamesCallsInsteadOfMakingThem) {
   ASSERT_EQ(graph.kind(parsed->root), NodeKind::kCall);
   EXPECT_EQ(graph.QualifiedName(parsed->root), "posix.system");
   EXPECT_EQ(graph.text(graph.items(graph.args(parsed->root))[0]), "ls");
-  EXPECT_THAT(graph.CalledGlobals(), ElementsAre("posix.system"));
+  EXPECT_THAT(graph.CalledGlobals(), ElementsAre(GlobalName{"posix", "system"}));
 }
 
 TEST(PickleReaderTest, RemembersCallsWhoseResultWasDropped) {
@@ -88,7 +88,7 @@ TEST(PickleReaderTest, RemembersCallsWhoseResultWasDropped) {
       "\x80\x02"
       "cposix\nsystem\n)R0N."s);
   ASSERT_THAT(parsed, IsOk());
-  EXPECT_THAT(parsed->graph.CalledGlobals(), ElementsAre("posix.system"));
+  EXPECT_THAT(parsed->graph.CalledGlobals(), ElementsAre(GlobalName{"posix", "system"}));
 }
 
 TEST(PickleReaderTest, KeepsStateItemsAndEntriesOfObjects) {
@@ -294,7 +294,7 @@ TEST(PickleReducerTest, CallsBecomeRecordsToo) {
   const NodeId point = parsed->graph.items(parsed->root)[0];
   ASSERT_EQ(parsed->graph.kind(point), NodeKind::kRecord);
   EXPECT_EQ(parsed->graph.record(point).value, 272U);
-  EXPECT_THAT(parsed->graph.CalledGlobals(), ElementsAre("m.Point"));
+  EXPECT_THAT(parsed->graph.CalledGlobals(), ElementsAre(GlobalName{"m", "Point"}));
 }
 
 }  // namespace

@@ -1,0 +1,115 @@
+#include "formats/dcp/metadata_extras.h"
+
+#include <span>
+#include <utility>
+
+#include "formats/torch_save/object_json.h"
+
+namespace ckpt::dcp {
+
+using pickle::Graph;
+using pickle::kNoNode;
+using pickle::NodeId;
+using pickle::NodeKind;
+
+namespace {
+
+std::optional<std::string> TextOf(const Graph& graph, NodeId node) {
+  if (node == kNoNode || graph.kind(node) != NodeKind::kText) return std::nullopt;
+  return std::string(graph.text(node));
+}
+
+std::optional<PlannerEntry> PlannerEntryOf(const Graph& graph, NodeId key, NodeId path) {
+  const NodeKind kind = graph.kind(path);
+  if (graph.kind(key) != NodeKind::kText || (kind != NodeKind::kTuple && kind != NodeKind::kList)) {
+    return std::nullopt;
+  }
+  PlannerEntry entry;
+  entry.key = graph.text(key);
+  for (const NodeId step : graph.items(path)) {
+    if (graph.kind(step) == NodeKind::kText) {
+      entry.path.emplace_back(std::string(graph.text(step)));
+    } else if (graph.kind(step) == NodeKind::kInt) {
+      entry.path.emplace_back(graph.integer(step));
+    } else {
+      return std::nullopt;
+    }
+  }
+  return entry;
+}
+
+// Why planner_data is of no use. Rendering it finds out whether it is a bomb or only of another type.
+Problem PlannerWarning(const Graph& graph, NodeId planner, const std::string& file,
+                       std::string message) {
+  const Result<std::string> rendered = pickle::RenderJson(graph, planner);
+  const ErrorKind kind = rendered.ok() ? ErrorKind::kBadMetadata : rendered.status().kind();
+  if (!rendered.ok()) message += ": " + rendered.status().first().message;
+  return Warning(kind, std::move(message), file);
+}
+
+void ReadPlannerData(const Graph& graph, NodeId planner, const std::string& file,
+                     MetadataExtras& extras, std::vector<Problem>& warnings) {
+  if (planner == kNoNode || graph.kind(planner) == NodeKind::kNone) return;
+  if (graph.kind(planner) != NodeKind::kDict) {
+    warnings.push_back(
+        PlannerWarning(graph, planner, file, "planner_data is no dict of paths and is ignored"));
+    return;
+  }
+  std::vector<PlannerEntry> entries;
+  const std::span<const NodeId> pairs = graph.items(planner);
+  entries.reserve(pairs.size() / 2);
+  for (std::size_t i = 0; i < pairs.size(); i += 2) {
+    std::optional<PlannerEntry> entry = PlannerEntryOf(graph, pairs[i], pairs[i + 1]);
+    if (!entry) {
+      warnings.push_back(PlannerWarning(
+          graph, planner, file, "planner_data holds something that is no path and is ignored"));
+      return;
+    }
+    entries.push_back(*std::move(entry));
+  }
+  if (!extras.planner_data) {
+    extras.planner_data = std::move(entries);
+  } else {
+    for (PlannerEntry& entry : entries) extras.planner_data->push_back(std::move(entry));
+  }
+}
+
+void ReadOriginalShapes(const Graph& graph, NodeId mcore_data, MetadataReducer& reducer,
+                        const DimsPool& dims, std::map<std::string, Dims>& shapes) {
+  if (mcore_data == kNoNode || graph.kind(mcore_data) != NodeKind::kDict) return;
+  const std::span<const NodeId> pairs = graph.items(mcore_data);
+  for (std::size_t i = 0; i < pairs.size(); i += 2) {
+    if (graph.kind(pairs[i]) != NodeKind::kText || graph.kind(pairs[i + 1]) != NodeKind::kDict) {
+      continue;
+    }
+    const NodeId shape = graph.Find(pairs[i + 1], "nd_reformulated_orig_global_shape");
+    if (const std::optional<DimsId> id = reducer.DimsOf(graph, shape)) {
+      const DimsView view = dims.Get(*id);
+      shapes.try_emplace(std::string(graph.text(pairs[i])), view.begin(), view.end());
+    }
+  }
+}
+
+// The state of an instance, kNoNode if it is none.
+NodeId StateOf(const Graph& graph, NodeId node) {
+  if (node == kNoNode || graph.kind(node) != NodeKind::kInstance) return kNoNode;
+  const NodeId state = graph.state(node);
+  return state != kNoNode && graph.kind(state) == NodeKind::kDict ? state : kNoNode;
+}
+
+}  // namespace
+
+void ReadExtras(const Graph& graph, NodeId state, const std::string& file, MetadataReducer& reducer,
+                const DimsPool& dims, MetadataExtras& extras, std::vector<Problem>& warnings) {
+  ReadPlannerData(graph, graph.Find(state, "planner_data"), file, extras, warnings);
+  ReadOriginalShapes(graph, graph.Find(state, "mcore_data"), reducer, dims, extras.original_shapes);
+  if (!extras.version) extras.version = TextOf(graph, graph.Find(state, "version"));
+  const NodeId meta = StateOf(graph, graph.Find(state, "storage_meta"));
+  if (meta == kNoNode) return;
+  // A pathlib object, as torch's own writer leaves it, says nothing that the user does not know.
+  if (!extras.checkpoint_id)
+    extras.checkpoint_id = TextOf(graph, graph.Find(meta, "checkpoint_id"));
+  if (!extras.save_id) extras.save_id = TextOf(graph, graph.Find(meta, "save_id"));
+}
+
+}  // namespace ckpt::dcp

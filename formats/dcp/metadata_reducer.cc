@@ -1,0 +1,260 @@
+#include "formats/dcp/metadata_reducer.h"
+
+#include <span>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "formats/torch_save/pickle_text.h"
+
+namespace ckpt::dcp {
+
+using pickle::Graph;
+using pickle::kNoNode;
+using pickle::NodeId;
+using pickle::NodeKind;
+using pickle::Record;
+
+namespace {
+
+constexpr std::string_view kPlainEncoding = "torch_save";
+
+// The value of a state's field: a dataclass pickles its fields as a dict.
+NodeId Field(const Graph& graph, NodeId state, std::string_view name) {
+  return graph.kind(state) == NodeKind::kDict ? graph.Find(state, name) : kNoNode;
+}
+
+bool IsRecord(const Graph& graph, NodeId node, std::uint32_t type) {
+  return node != kNoNode && graph.kind(node) == NodeKind::kRecord &&
+         graph.record(node).type == type;
+}
+
+bool IsText(const Graph& graph, NodeId node) {
+  return node != kNoNode && graph.kind(node) == NodeKind::kText;
+}
+
+// A byte count of a _StorageInfo, or why it is none.
+Status ReadByteCount(const Graph& graph, NodeId node, std::string_view what, std::uint64_t* out) {
+  if (node != kNoNode && graph.kind(node) == NodeKind::kBigInt) {
+    return Error(ErrorKind::kOutOfRange, fmt::format("{} is not a 64-bit integer", what));
+  }
+  if (node == kNoNode || graph.kind(node) != NodeKind::kInt) {
+    return Error(ErrorKind::kBadMetadata, fmt::format("{} is not an integer", what));
+  }
+  const std::int64_t value = graph.integer(node);
+  if (value < 0) {
+    return Error(ErrorKind::kOutOfRange, fmt::format("negative {}", what))
+        .Actual(std::to_string(value));
+  }
+  *out = static_cast<std::uint64_t>(value);
+  return OkStatus();
+}
+
+}  // namespace
+
+MetadataClass ClassifyMetadata(std::string_view module, std::string_view name) {
+  if (module == "torch" && name == "Size") return MetadataClass::kSize;
+  // torch up to 2.2 kept the properties beside ShardedTensor, torch up to 2.0 everything below `_shard`.
+  if (module == "torch.distributed._shard.sharded_tensor.metadata") {
+    return name == "TensorProperties" ? MetadataClass::kProperties : MetadataClass::kOther;
+  }
+  if (module == "megatron.core.dist_checkpointing.strategies.torch") {
+    if (name == "MCoreMetadata") return MetadataClass::kMetadata;
+    return name == "MCoreSavePlan" ? MetadataClass::kPlan : MetadataClass::kOther;
+  }
+  for (const std::string_view prefix :
+       {"torch.distributed.checkpoint.", "torch.distributed._shard.checkpoint."}) {
+    if (!module.starts_with(prefix)) continue;
+    const std::string_view part = module.substr(prefix.size());
+    if (part == "metadata") {
+      if (name == "Metadata") return MetadataClass::kMetadata;
+      if (name == "TensorStorageMetadata") return MetadataClass::kTensor;
+      if (name == "BytesStorageMetadata") return MetadataClass::kBytes;
+      if (name == "TensorProperties") return MetadataClass::kProperties;
+      if (name == "ChunkStorageMetadata") return MetadataClass::kChunk;
+      if (name == "MetadataIndex") return MetadataClass::kIndex;
+    } else if (part == "filesystem") {
+      if (name == "_StorageInfo") return MetadataClass::kStored;
+      if (name == "_StoragePrefix") return MetadataClass::kPlan;
+    } else if (part == "planner") {
+      if (name == "SavePlan" || name == "WriteItem" || name == "TensorWriteData" ||
+          name == "BytesIOWriteData") {
+        return MetadataClass::kPlan;
+      }
+    }
+  }
+  return MetadataClass::kOther;
+}
+
+std::uint32_t TextPool::Intern(std::string_view text) {
+  const auto [it, added] =
+      ids_.try_emplace(std::string(text), static_cast<std::uint32_t>(texts_.size()));
+  if (added) texts_.push_back(&it->first);
+  return it->second;
+}
+
+std::uint32_t MetadataReducer::TextCache::Intern(const Graph& graph, NodeId text, TextPool& pool) {
+  // Nodes are numbered anew after a rollback, so a hit must be proved by the text.
+  Entry& entry = entries_[text % entries_.size()];
+  if (entry.node == text && pool.Get(entry.id) == graph.text(text)) return entry.id;
+  entry = {text, pool.Intern(graph.text(text))};
+  return entry.id;
+}
+
+MetadataClass MetadataReducer::ClassOf(const Graph& graph, NodeId node) {
+  if (graph.kind(node) == NodeKind::kCall || graph.kind(node) == NodeKind::kInstance) {
+    node = graph.callable(node);
+  }
+  if (graph.kind(node) != NodeKind::kGlobal) return MetadataClass::kOther;
+  const pickle::GlobalId global = graph.global(node);
+  if (global >= classes_.size()) {
+    classes_.resize(global + 1, MetadataClass::kOther);
+    classified_.resize(global + 1, false);
+  }
+  if (!classified_[global]) {
+    classes_[global] = ClassifyMetadata(graph.module(node), graph.name(node));
+    classified_[global] = true;
+  }
+  return classes_[global];
+}
+
+std::optional<DimsId> MetadataReducer::DimsOf(const Graph& graph, NodeId node) {
+  if (node == kNoNode) return std::nullopt;
+  const NodeKind kind = graph.kind(node);
+  if (kind == NodeKind::kRecord && graph.record(node).type == kSize) {
+    return static_cast<DimsId>(graph.record(node).value);
+  }
+  if (kind != NodeKind::kTuple && kind != NodeKind::kList) return std::nullopt;
+  scratch_.clear();
+  for (const NodeId item : graph.items(node)) {
+    if (graph.kind(item) != NodeKind::kInt) return std::nullopt;
+    scratch_.push_back(graph.integer(item));
+  }
+  return dims_->Intern(scratch_);
+}
+
+std::optional<Record> MetadataReducer::OnCall(const Graph& graph, NodeId callable, NodeId args) {
+  if (ClassOf(graph, callable) != MetadataClass::kSize) return std::nullopt;
+  const std::span<const NodeId> values = graph.items(args);
+  const std::optional<DimsId> dims = values.size() == 1 ? DimsOf(graph, values[0]) : std::nullopt;
+  if (!dims) return std::nullopt;
+  return Record{kSize, *dims};
+}
+
+std::optional<Record> MetadataReducer::OnBuilt(const Graph& graph, NodeId instance, NodeId state) {
+  switch (ClassOf(graph, instance)) {
+    case MetadataClass::kChunk:
+      return BuildChunk(graph, state);
+    case MetadataClass::kIndex:
+      return BuildIndex(graph, state);
+    case MetadataClass::kStored:
+      return BuildStored(graph, state);
+    case MetadataClass::kProperties:
+      return BuildProperties(graph, state);
+    case MetadataClass::kTensor:
+      return BuildTensor(graph, state);
+    case MetadataClass::kPlan:
+      return Record{kPlan, 0};
+    case MetadataClass::kMetadata:
+    case MetadataClass::kBytes:
+    case MetadataClass::kSize:
+    case MetadataClass::kOther:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+MetadataReducer::Built MetadataReducer::BuildChunk(const Graph& graph, NodeId state) {
+  const std::optional<DimsId> offsets = DimsOf(graph, Field(graph, state, "offsets"));
+  const std::optional<DimsId> sizes = DimsOf(graph, Field(graph, state, "sizes"));
+  if (!offsets || !sizes) return std::nullopt;
+  return Record{kChunk, (static_cast<std::uint64_t>(*offsets) << 32) | *sizes};
+}
+
+MetadataReducer::Built MetadataReducer::BuildIndex(const Graph& graph, NodeId state) {
+  const NodeId fqn = Field(graph, state, "fqn");
+  if (!IsText(graph, fqn)) return std::nullopt;
+  const NodeId offset = Field(graph, state, "offset");
+  DimsId offset_id = kNoOffset;
+  if (offset != kNoNode && graph.kind(offset) != NodeKind::kNone) {
+    const std::optional<DimsId> dims = DimsOf(graph, offset);
+    if (!dims) return std::nullopt;
+    offset_id = *dims;
+  }
+  return Record{kIndex, MakeIdentity(key_cache_.Intern(graph, fqn, keys_), offset_id)};
+}
+
+MetadataReducer::Built MetadataReducer::BuildStored(const Graph& graph, NodeId state) {
+  const NodeId path = Field(graph, state, "relative_path");
+  if (!IsText(graph, path)) return std::nullopt;
+  StoredItem item;
+  item.path = path_cache_.Intern(graph, path, paths_);
+  Status flaw = ReadByteCount(graph, Field(graph, state, "offset"), "offset", &item.offset_bytes);
+  flaw.Add(ReadByteCount(graph, Field(graph, state, "length"), "length", &item.size_bytes));
+  const std::optional<std::uint32_t> encoding =
+      EncodingOf(graph, Field(graph, state, "transform_descriptors"));
+  if (!encoding) {
+    flaw.Add(Error(ErrorKind::kBadMetadata, "transform_descriptors is not a list of texts"));
+  }
+  item.encoding = encoding.value_or(0);
+  if (!flaw.ok()) {
+    item.encoding = kFlawed;
+    item.offset_bytes = flaws_.size();
+    flaws_.push_back(std::move(flaw));
+  }
+  stored_.push_back(item);
+  return Record{kStored, stored_.size() - 1};
+}
+
+std::optional<std::uint32_t> MetadataReducer::EncodingOf(const Graph& graph, NodeId descriptors) {
+  if (descriptors == kNoNode || graph.kind(descriptors) == NodeKind::kNone) {
+    return encodings_.Intern(kPlainEncoding);
+  }
+  const NodeKind kind = graph.kind(descriptors);
+  if (kind != NodeKind::kList && kind != NodeKind::kTuple) return std::nullopt;
+  std::string encoding(kPlainEncoding);
+  for (const NodeId descriptor : graph.items(descriptors)) {
+    if (!IsText(graph, descriptor)) return std::nullopt;
+    encoding += '+';
+    encoding += graph.text(descriptor);
+  }
+  return encodings_.Intern(encoding);
+}
+
+MetadataReducer::Built MetadataReducer::BuildProperties(const Graph& graph, NodeId state) {
+  // A tuple that starts with the dtype; its length has changed between versions.
+  NodeId dtype = Field(graph, state, "dtype");
+  if (graph.kind(state) == NodeKind::kTuple && !graph.items(state).empty()) {
+    dtype = graph.items(state)[0];
+  }
+  if (dtype == kNoNode || graph.kind(dtype) != NodeKind::kGlobal ||
+      graph.module(dtype) != "torch") {
+    return std::nullopt;
+  }
+  return Record{kProperties, dtypes_.Intern(graph.name(dtype))};
+}
+
+MetadataReducer::Built MetadataReducer::BuildTensor(const Graph& graph, NodeId state) {
+  const NodeId properties = Field(graph, state, "properties");
+  const std::optional<DimsId> size = DimsOf(graph, Field(graph, state, "size"));
+  const NodeId chunks = Field(graph, state, "chunks");
+  if (!IsRecord(graph, properties, kProperties) || !size || chunks == kNoNode ||
+      (graph.kind(chunks) != NodeKind::kList && graph.kind(chunks) != NodeKind::kTuple)) {
+    return std::nullopt;
+  }
+  const std::span<const NodeId> items = graph.items(chunks);
+  for (const NodeId chunk : items) {
+    if (!IsRecord(graph, chunk, kChunk)) return std::nullopt;
+  }
+  tensors_.push_back({.dtype = static_cast<std::uint32_t>(graph.record(properties).value),
+                      .size = *size,
+                      .first_chunk = chunks_.size(),
+                      .num_chunks = static_cast<std::uint32_t>(items.size())});
+  for (const NodeId chunk : items) {
+    const std::uint64_t value = graph.record(chunk).value;
+    chunks_.push_back({static_cast<DimsId>(value >> 32), static_cast<DimsId>(value & 0xFFFFFFFF)});
+  }
+  return Record{kTensor, tensors_.size() - 1};
+}
+
+}  // namespace ckpt::dcp

@@ -1,0 +1,154 @@
+// Turns the objects of a `.metadata` pickle into numbers while it is being read: a chunk becomes 16 bytes.
+#ifndef CKPT_FORMATS_DCP_METADATA_REDUCER_H_
+#define CKPT_FORMATS_DCP_METADATA_REDUCER_H_
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "core/base/status.h"
+#include "core/checkpoint/index.h"
+#include "formats/torch_save/pickle_graph.h"
+#include "formats/torch_save/pickle_reader.h"
+
+namespace ckpt::dcp {
+
+// The classes of torch.distributed.checkpoint that a `.metadata` is made of, under all module names they ever had.
+enum class MetadataClass : std::uint8_t {
+  kOther,
+  kMetadata,
+  kTensor,      // TensorStorageMetadata
+  kBytes,       // BytesStorageMetadata
+  kProperties,  // TensorProperties
+  kChunk,       // ChunkStorageMetadata
+  kIndex,       // MetadataIndex
+  kStored,      // _StorageInfo
+  kPlan,        // what Megatron adds for its own planner; nothing here needs it
+  kSize,        // torch.Size
+};
+
+MetadataClass ClassifyMetadata(std::string_view module, std::string_view name);
+
+// Numbers each distinct text once.
+class TextPool {
+ public:
+  std::uint32_t Intern(std::string_view text);
+  [[nodiscard]] const std::string& Get(std::uint32_t id) const { return *texts_[id]; }
+  [[nodiscard]] std::size_t size() const { return texts_.size(); }
+
+ private:
+  std::unordered_map<std::string, std::uint32_t> ids_;
+  std::vector<const std::string*> texts_;  // keys of ids_
+};
+
+// A _StorageInfo.
+struct StoredItem {
+  std::uint64_t offset_bytes = 0;
+  std::uint64_t size_bytes = 0;
+  std::uint32_t path = 0;  // in `paths()`
+  std::uint32_t encoding =
+      0;  // in `encodings()`, or kFlawed: then offset_bytes is a position in `flaws()`
+};
+inline constexpr std::uint32_t kFlawed = 0xFFFFFFFF;
+
+// A TensorStorageMetadata whose parts are all well-formed.
+struct TensorRecord {
+  std::uint32_t dtype = 0;  // in `dtypes()`
+  DimsId size = 0;
+  std::uint64_t first_chunk = 0;  // in `chunks()`
+  std::uint32_t num_chunks = 0;
+};
+
+struct ChunkRecord {
+  DimsId offsets = 0;
+  DimsId sizes = 0;
+};
+
+// The identity of a stored item: MetadataIndex without its hint. An object has no offset.
+inline constexpr DimsId kNoOffset = 0xFFFFFFFF;
+constexpr std::uint64_t MakeIdentity(std::uint32_t key, DimsId offset) {
+  return (static_cast<std::uint64_t>(key) << 32) | offset;
+}
+
+class MetadataReducer final : public pickle::Reducer {
+ public:
+  // Record types in the graph. The value of kIndex is an identity; of the others a number in the table of that name.
+  enum RecordType : std::uint32_t {
+    kSize = 1,
+    kProperties,
+    kChunk,
+    kTensor,
+    kIndex,
+    kStored,
+    kPlan
+  };
+
+  // `dims` is shared by the files of one checkpoint and must outlive this.
+  explicit MetadataReducer(DimsPool& dims) : dims_(&dims) {}
+
+  std::optional<pickle::Record> OnCall(const pickle::Graph& graph, pickle::NodeId callable,
+                                       pickle::NodeId args) override;
+  std::optional<pickle::Record> OnBuilt(const pickle::Graph& graph, pickle::NodeId instance,
+                                        pickle::NodeId state) override;
+
+  [[nodiscard]] const TextPool& keys() const { return keys_; }
+  [[nodiscard]] TextPool& keys() { return keys_; }
+  [[nodiscard]] const TextPool& paths() const { return paths_; }
+  [[nodiscard]] const TextPool& encodings() const { return encodings_; }
+  [[nodiscard]] const TextPool& dtypes() const { return dtypes_; }
+  [[nodiscard]] const std::vector<StoredItem>& stored() const { return stored_; }
+  [[nodiscard]] const std::vector<TensorRecord>& tensors() const { return tensors_; }
+  [[nodiscard]] const std::vector<ChunkRecord>& chunks() const { return chunks_; }
+  // Why a _StorageInfo cannot be used.
+  [[nodiscard]] const std::vector<Status>& flaws() const { return flaws_; }
+
+  // The class of a global, or of what a kCall or kInstance calls.
+  [[nodiscard]] MetadataClass ClassOf(const pickle::Graph& graph, pickle::NodeId node);
+  // A torch.Size, tuple or list of integers as dims; nothing if it is none.
+  [[nodiscard]] std::optional<DimsId> DimsOf(const pickle::Graph& graph, pickle::NodeId node);
+
+ private:
+  // Remembers the numbers of texts that come back through the pickle's memo, so that the same text is rarely hashed.
+  class TextCache {
+   public:
+    std::uint32_t Intern(const pickle::Graph& graph, pickle::NodeId text, TextPool& pool);
+
+   private:
+    struct Entry {
+      pickle::NodeId node = pickle::kNoNode;
+      std::uint32_t id = 0;
+    };
+    std::vector<Entry> entries_ = std::vector<Entry>(1U << 12);
+  };
+
+  using Built = std::optional<pickle::Record>;
+  Built BuildChunk(const pickle::Graph& graph, pickle::NodeId state);
+  Built BuildIndex(const pickle::Graph& graph, pickle::NodeId state);
+  Built BuildStored(const pickle::Graph& graph, pickle::NodeId state);
+  Built BuildProperties(const pickle::Graph& graph, pickle::NodeId state);
+  Built BuildTensor(const pickle::Graph& graph, pickle::NodeId state);
+  std::optional<std::uint32_t> EncodingOf(const pickle::Graph& graph, pickle::NodeId descriptors);
+
+  DimsPool* dims_;
+  std::vector<std::int64_t> scratch_;
+  std::vector<MetadataClass> classes_;  // by GlobalId
+  std::vector<bool> classified_;
+  TextPool keys_;
+  TextPool paths_;
+  TextPool encodings_;
+  TextPool dtypes_;
+  TextCache key_cache_;
+  TextCache path_cache_;
+  std::vector<StoredItem> stored_;
+  std::vector<TensorRecord> tensors_;
+  std::vector<ChunkRecord> chunks_;
+  std::vector<Status> flaws_;
+};
+
+}  // namespace ckpt::dcp
+
+#endif  // CKPT_FORMATS_DCP_METADATA_REDUCER_H_
