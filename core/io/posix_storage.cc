@@ -195,6 +195,8 @@ class PosixStorageImpl final : public Storage {
     }
     return FileStat{.type = TypeOf(info.st_mode),
                     .size_bytes = static_cast<std::uint64_t>(info.st_size),
+                    .modified_ns = std::int64_t{info.st_mtim.tv_sec} * 1'000'000'000 +
+                                   info.st_mtim.tv_nsec,
                     .mode = static_cast<std::uint32_t>(info.st_mode & 07777)};
   }
 

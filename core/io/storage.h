@@ -67,6 +67,7 @@ enum class FileType : std::uint8_t { kMissing, kRegular, kDirectory, kOther };
 struct FileStat {
   FileType type = FileType::kMissing;  // links are followed
   std::uint64_t size_bytes = 0;        // of a regular file
+  std::int64_t modified_ns = 0;        // since 1970; 0 where the storage does not know
   std::uint32_t mode = 0644;           // permission bits
 };
 

@@ -1,0 +1,293 @@
+#include "converters/verbs/convert.h"
+
+#include <algorithm>
+#include <regex>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "converters/config/megatron_args.h"
+#include "converters/verbs/model_digest.h"
+#include "converters/verbs/side_files.h"
+#include "converters/verbs/dtype_policy.h"
+#include "core/base/quote.h"
+#include "core/exec/executor.h"
+#include "core/io/staged_directory.h"
+#include "core/plan/plan_check.h"
+#include "formats/create.h"
+
+namespace ckpt {
+namespace {
+
+constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
+
+// Names, sizes and modification times of everything the result depends on.
+Result<std::string> IdentifySource(Storage& storage, const ModelSource& model) {
+  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(model.checkpoint.path));
+  const Path directory = stat.type == FileType::kDirectory ? model.checkpoint.path
+                                                           : model.checkpoint.path.parent_path();
+  std::string identity = model.checkpoint.path.string();
+  for (const std::string& file : model.source().index().files()) {
+    CKPT_ASSIGN_OR_RETURN(const FileStat info, storage.Stat(directory / file));
+    identity += fmt::format("\n{} {} {}", file, info.size_bytes, info.modified_ns);
+  }
+  return identity;
+}
+
+// The choices of the target's naming: what the user asked for, and what "original" stands for.
+Result<layout::Choices> TargetChoices(const ModelSource& model, const ConvertOptions& options) {
+  const layout::Format* format = model.family->FindFormat(options.to);
+  if (format == nullptr) {
+    return Error(ErrorKind::kUnsupported, "the family has no names for this format")
+        .Actual(Quote(options.to));
+  }
+  layout::Choices choices;
+  for (const auto& [name, value] : options.choices) {
+    const auto declared =
+        std::find_if(format->choices.begin(), format->choices.end(),
+                     [&](const layout::Choice& choice) { return choice.name == name; });
+    // A form that this family does not distinguish cannot be wrong.
+    if (declared == format->choices.end()) continue;
+    if (value != kOriginalChoice) {
+      choices[name] = value;
+      continue;
+    }
+    if (!model.manifest || !model.manifest->origin) continue;
+    const auto original = model.manifest->origin->choices.find(name);
+    if (original != model.manifest->origin->choices.end()) choices[name] = original->second;
+  }
+  return choices;
+}
+
+// Whether the shards the origin had hold exactly these tensors: then they are written again as they were.
+bool ShardsFit(const std::vector<ManifestShard>& shards, const ModelView& view) {
+  std::vector<std::string> wanted;
+  for (const TargetTensor& tensor : view.tensors) wanted.push_back(tensor.key);
+  std::vector<std::string> had;
+  for (const ManifestShard& shard : shards) {
+    had.insert(had.end(), shard.tensors.begin(), shard.tensors.end());
+  }
+  std::sort(wanted.begin(), wanted.end());
+  std::sort(had.begin(), had.end());
+  return wanted == had;
+}
+
+// Copies that the target may store of other tensors: written only where the origin stored them.
+void DropCopies(const std::vector<ManifestShard>& original, ModelView& view) {
+  std::vector<std::string> had;
+  for (const ManifestShard& shard : original) {
+    had.insert(had.end(), shard.tensors.begin(), shard.tensors.end());
+  }
+  ModelView kept;
+  kept.layout = std::move(view.layout);
+  for (std::size_t t = 0; t < view.tensors.size(); ++t) {
+    const bool stored = !view.derived[t] ||
+                        std::find(had.begin(), had.end(), view.tensors[t].key) != had.end();
+    if (!stored) continue;
+    kept.tensors.push_back(std::move(view.tensors[t]));
+    kept.recipes.push_back(std::move(view.recipes[t]));
+    kept.derived.push_back(view.derived[t]);
+  }
+  view = std::move(kept);
+}
+
+// What the sidecar of the target says about where it came from. A checkpoint that was converted before passes on what its
+// own sidecar says, so that the way back leads to the first origin.
+ManifestOrigin DescribeOrigin(const ModelSource& model) {
+  ManifestOrigin origin;
+  if (model.manifest && model.manifest->origin && model.match.layout.format != "hf") {
+    origin = *model.manifest->origin;
+  } else {
+    origin.format = model.checkpoint.format;
+    origin.shards = DescribeShards(model.checkpoint);
+    for (const auto& [name, value] : model.match.layout.choices) origin.choices[name] = value;
+  }
+  origin.choices["family"] = model.family->name;
+  origin.dropped.clear();
+  for (const LeftOutEntry& entry : model.left_out) origin.dropped.push_back(entry.key);
+  return origin;
+}
+
+Status CheckPaths(const ConvertOptions& options) {
+  const Path source = options.source.lexically_normal();
+  const Path target = options.target.lexically_normal();
+  if (source == target) {
+    return Error(ErrorKind::kUsage, "source and target are the same").File(target.string());
+  }
+  return OkStatus();
+}
+
+Status CheckTarget(Storage& storage, const ConvertOptions& options) {
+  if (options.overwrite) return OkStatus();
+  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(options.target));
+  if (stat.type == FileType::kMissing) return OkStatus();
+  return Error(ErrorKind::kAlreadyExists, "the target exists")
+      .File(options.target.string())
+      .Hint("choose another name, or pass --overwrite to replace it");
+}
+
+// Names relative to the checkpoint's directory, as the sidecar counts them.
+std::string SidecarName(const std::string& name, const std::string& directory) {
+  if (directory.empty()) return name;
+  return name.starts_with(directory + "/") ? name.substr(directory.size() + 1) : "../" + name;
+}
+
+Status WriteSidecar(Storage& storage, const PreparedConversion& prepared,
+                    const ExecuteResult& executed, const Path& staging) {
+  Manifest manifest;
+  manifest.tool = "ckptkit " CKPT_VERSION;
+  manifest.origin = prepared.origin;
+  for (const WrittenFile& file : executed.files) {
+    manifest.files.push_back({SidecarName(file.name, prepared.checkpoint_directory),
+                              file.size_bytes, file.block_crc32c});
+  }
+  for (std::size_t t = 0; t < prepared.plan.write.tensors.size(); ++t) {
+    manifest.tensors.push_back({prepared.plan.write.tensors[t].key, executed.tensor_xxh3[t]});
+  }
+  const Path path =
+      staging / prepared.checkpoint_directory / std::string(kManifestName);
+  CKPT_RETURN_IF_ERROR(storage.RemoveAll(path));
+  return WriteSmallFile(storage, path, AsBytes(SerializeManifest(std::move(manifest))));
+}
+
+// Reads the finished result through its own reader and compares the model in it with the source's.
+Status Verify(Storage& storage, const PreparedConversion& prepared, const ConvertOptions& options,
+              const Path& staging, ConvertReport& report) {
+  const ModelDigestOptions digest_options{.memory_budget_bytes = options.memory_budget_bytes,
+                                          .threads = options.threads,
+                                          .progress = options.progress};
+  OpenModelOptions reopen;
+  reopen.model_type = options.model.model_type;
+  reopen.mapping = options.model.mapping;
+  reopen.allow_missing = true;
+  reopen.assets = prepared.model.assets;
+  CKPT_ASSIGN_OR_RETURN(const ModelSource written,
+                        OpenModel(storage, staging / prepared.checkpoint_directory, reopen));
+  CKPT_ASSIGN_OR_RETURN(const ModelDigest target, DigestModel(written, digest_options));
+  CKPT_ASSIGN_OR_RETURN(const ModelDigest source, DigestModel(prepared.model, digest_options));
+  report.source_digest = source.checkpoint;
+  report.target_digest = target.checkpoint;
+  if (source.checkpoint == target.checkpoint) return OkStatus();
+  if (prepared.changes_dtype) return OkStatus();  // the values were changed on request
+  Status status;
+  std::size_t t = 0;
+  for (const TensorDigest& tensor : source.tensors) {
+    while (t < target.tensors.size() && target.tensors[t].key < tensor.key) ++t;
+    const bool there = t < target.tensors.size() && target.tensors[t].key == tensor.key;
+    if (there && target.tensors[t].hex == tensor.hex) continue;
+    status.Add(Error(ErrorKind::kValueMismatch, "the result read back differs from the source")
+                   .File(staging.string())
+                   .Tensor(tensor.key)
+                   .Expected(tensor.hex)
+                   .Actual(there ? target.tensors[t].hex : "no such tensor"));
+  }
+  return status;
+}
+
+}  // namespace
+
+Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOptions& options) {
+  CKPT_RETURN_IF_ERROR(CheckPaths(options));
+  CKPT_RETURN_IF_ERROR(CheckTarget(storage, options));
+  PreparedConversion prepared;
+  CKPT_ASSIGN_OR_RETURN(prepared.model, OpenModel(storage, options.source, options.model));
+  const ModelSource& model = prepared.model;
+  if (!options.from.empty() && model.match.layout.format != options.from) {
+    return Error(ErrorKind::kUsage, "the source names its tensors in another way")
+        .File(model.checkpoint.path.string())
+        .Expected(options.from)
+        .Actual(model.match.layout.format);
+  }
+  CKPT_ASSIGN_OR_RETURN(const layout::Choices choices, TargetChoices(model, options));
+  CKPT_ASSIGN_OR_RETURN(ModelView view, ViewModel(model, options.to, choices));
+  prepared.origin = DescribeOrigin(model);
+  DropCopies(prepared.origin.shards, view);
+
+  CKPT_ASSIGN_OR_RETURN(const DtypePolicy dtypes,
+                        DtypePolicy::Make(options.dtype, options.keep_fp32));
+  for (TargetTensor& tensor : view.tensors) {
+    const DType target = dtypes.For(tensor.key, tensor.dtype);
+    prepared.changes_dtype = prepared.changes_dtype || target != tensor.dtype;
+    tensor.dtype = target;
+  }
+
+  CreateRequest request;
+  request.tensors = std::move(view.tensors);
+  request.files = options.files;
+  request.max_file_bytes = options.max_shard_bytes;
+  const bool packs_anew = options.max_shard_bytes != 0 || options.files != 0;
+  view.tensors = request.tensors;
+  const bool keeps_shards = !packs_anew && ShardsFit(prepared.origin.shards, view);
+  if (keeps_shards) request.shards = prepared.origin.shards;
+  if (!model.assets.empty()) {
+    CKPT_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                          ListSideFiles(storage, model.assets));
+    for (const std::string& name : names) {
+      // An index of other shards would be wrong.
+      if (options.to == "hf" && name.ends_with(kIndexSuffix) && !keeps_shards) continue;
+      request.side_files.push_back({.from = model.assets / name, .name = name});
+    }
+  }
+  layout::Configuration described = model.config;
+  for (const auto& [name, value] : view.layout.choices) described[name] = value;
+  CKPT_ASSIGN_OR_RETURN(request.run_args, MegatronArgs(described));
+  CKPT_ASSIGN_OR_RETURN(CreatePlan created, PlanCheckpoint(options.to, std::move(request)));
+
+  // The writer may have put tensors into another order.
+  std::map<std::string, std::size_t> recipe_of;
+  for (std::size_t t = 0; t < view.tensors.size(); ++t) recipe_of[view.tensors[t].key] = t;
+  for (const TargetTensor& tensor : created.plan.tensors) {
+    prepared.plan.recipes.push_back(std::move(view.recipes[recipe_of.at(tensor.key)]));
+  }
+  prepared.plan.write = std::move(created.plan);
+  prepared.checkpoint_directory = std::move(created.checkpoint_directory);
+  CKPT_ASSIGN_OR_RETURN(prepared.plan.source_identity, IdentifySource(storage, model));
+  CKPT_RETURN_IF_ERROR(CheckPlan(prepared.plan, model.source().index()));
+  return prepared;
+}
+
+Result<ConvertReport> RunConversion(Storage& storage, const PreparedConversion& prepared,
+                                    const ConvertOptions& options) {
+  CKPT_ASSIGN_OR_RETURN(
+      StagedDirectory staged,
+      StagedDirectory::Open(
+          storage, options.target,
+          {.if_target_exists = options.overwrite ? StagedDirectory::IfTargetExists::kReplace
+                                                 : StagedDirectory::IfTargetExists::kFail,
+           .if_staging_exists = options.resume ? StagedDirectory::IfStagingExists::kKeep
+                                               : StagedDirectory::IfStagingExists::kDiscard}));
+  CKPT_ASSIGN_OR_RETURN(
+      const ExecuteResult executed,
+      Execute(prepared.plan, prepared.model.source(), storage, staged.path(),
+              {.memory_budget_bytes = options.memory_budget_bytes,
+               .threads = options.threads,
+               .resume = options.resume,
+               .progress = options.progress,
+               .stop = options.stop}));
+  ConvertReport report;
+  report.source_format = prepared.model.checkpoint.format;
+  report.target_format = options.to;
+  for (const GlobalTensor& tensor : prepared.model.source().index().tensors()) {
+    ++report.source_tensors;
+    CKPT_ASSIGN_OR_RETURN(const std::uint64_t bytes, CountBytes(tensor.shape, tensor.dtype));
+    report.source_bytes += bytes;
+  }
+  report.target_tensors = prepared.plan.write.tensors.size();
+  for (const WriteItem& item : prepared.plan.write.items) report.target_bytes += item.payload_bytes;
+  report.bytes_read = executed.bytes_read;
+  report.bytes_written = executed.bytes_written;
+  report.cast_overflows = executed.cast_overflows;
+  report.resumed_tensors = executed.resumed_tensors;
+  report.dropped = prepared.model.left_out;
+
+  CKPT_RETURN_IF_ERROR(WriteSidecar(storage, prepared, executed, staged.path()));
+  if (options.verify) {
+    CKPT_RETURN_IF_ERROR(Verify(storage, prepared, options, staged.path(), report)
+                             .While("verifying the result"));
+  }
+  CKPT_RETURN_IF_ERROR(storage.RemoveAll(staged.path() / kJournalName));
+  CKPT_RETURN_IF_ERROR(staged.Publish());
+  return report;
+}
+
+}  // namespace ckpt

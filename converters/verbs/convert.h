@@ -1,0 +1,93 @@
+// Conversion of a model's weights from one format and naming to another: every verb of ckpt-convert
+// is a spelling of it.
+#ifndef CKPT_CONVERTERS_VERBS_CONVERT_H_
+#define CKPT_CONVERTERS_VERBS_CONVERT_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "converters/verbs/model_source.h"
+#include "core/base/result.h"
+#include "core/exec/progress.h"
+#include "core/io/storage.h"
+#include "core/plan/conversion_plan.h"
+
+namespace ckpt {
+
+// The value of a choice that stands for "as it once was", where the sidecar knows.
+inline constexpr std::string_view kOriginalChoice = "original";
+
+struct ConvertOptions {
+  // What is converted.
+  Path source;
+  Path target;
+  std::string from;  // the source's format; empty: whatever it is
+  std::string to;    // "hf" or "fsdp_dtensor"
+  OpenModelOptions model;
+
+  // What the result looks like.
+  std::optional<DType> dtype;  // of floating-point tensors; nothing keeps each one's own
+  std::string keep_fp32;  // regular expression over target keys that `dtype` leaves alone if they
+                          // are float32
+  std::map<std::string, std::string>
+      choices;  // of the target's naming: "transformer_impl" → "local", …
+  std::uint64_t max_shard_bytes =
+      0;          // of one file; 0: the source's own shards, else the format's default
+  int files = 0;  // data files; 0: by size
+
+  // How it is done.
+  bool overwrite = false;
+  bool resume = false;
+  bool verify = true;  // read the result back and compare the model's digest with the source's
+  std::uint64_t memory_budget_bytes = std::uint64_t{1} << 30;
+  int threads = 1;
+  ProgressSink* progress = nullptr;
+  std::stop_token stop;
+};
+
+// A checked plan, and what it was made from.
+struct PreparedConversion {
+  ModelSource model;
+  ConversionPlan plan;
+  std::string checkpoint_directory;  // inside the target: "release", or empty
+  ManifestOrigin origin;             // the sidecar's account of the source
+  bool changes_dtype = false;        // some tensor is cast
+};
+
+struct ConvertReport {
+  std::string source_format;
+  std::string target_format;
+  std::size_t source_tensors = 0;
+  std::uint64_t source_bytes = 0;
+  std::size_t target_tensors = 0;
+  std::uint64_t target_bytes = 0;
+  std::uint64_t bytes_read = 0;
+  std::uint64_t bytes_written = 0;
+  std::uint64_t cast_overflows = 0;
+  std::size_t resumed_tensors = 0;
+  // XXH3 of the model as `digest --as hf` gives it; empty without verification.
+  std::string source_digest;
+  std::string target_digest;
+  std::vector<LeftOutEntry> dropped;
+};
+
+// Reads metadata only. All problems are reported at once.
+// Errors: those of OpenModel; kUnmapped, kMissing, kShapeMismatch, kDtypeMismatch (the names and
+// shapes do not fit the
+//         family), kUsage (a choice the target does not have), kAlreadyExists (the target),
+//         kUnsupported.
+Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOptions& options);
+
+// Carries it out: writes beside the target, verifies, publishes by one rename.
+// Errors: those of Execute; kValueMismatch (the result read back is not the source: nothing is
+// published).
+Result<ConvertReport> RunConversion(Storage& storage, const PreparedConversion& prepared,
+                                    const ConvertOptions& options);
+
+}  // namespace ckpt
+
+#endif  // CKPT_CONVERTERS_VERBS_CONVERT_H_

@@ -1,0 +1,113 @@
+#include "converters/verbs/model_digest.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "core/base/quote.h"
+#include "core/exec/nest_reader.h"
+#include "core/exec/task_pool.h"
+
+namespace ckpt {
+namespace {
+
+struct Naming {
+  std::string_view as;
+  std::string_view format;  // of the layout table
+};
+// The command line's words for the namings. Every choice of theirs takes its first value: the published form.
+constexpr std::array kNamings = {Naming{"hf", "hf"}, Naming{"fsdp", "fsdp_dtensor"},
+                                 Naming{"torch-dist", "torch_dist"}};
+
+Result<std::string> DigestRecipe(const ModelSource& model, const TargetTensor& tensor,
+                                 const TensorRecipe& recipe, HashAlgorithm algorithm,
+                                 std::uint64_t budget_bytes) {
+  Hasher hasher(algorithm);
+  CKPT_RETURN_IF_ERROR(StreamRecipe(model.source(), recipe, tensor.shape, budget_bytes,
+                                    [&](ByteSpan block) {
+                                      hasher.Update(block);
+                                      return OkStatus();
+                                    })
+                           .While("computing the digest of " + tensor.key));
+  return hasher.Finish();
+}
+
+// Every stored copy must have the digest of what it is a copy of.
+Status CompareCopies(const ModelSource& model, const ModelDigestOptions& options) {
+  CKPT_ASSIGN_OR_RETURN(const ModelView own,
+                        ViewModel(model, model.match.layout.format, model.match.layout.choices));
+  const CheckpointIndex& index = model.source().index();
+  Status status;
+  for (const std::uint32_t copy : model.match.derived_present) {
+    const GlobalTensor& stored = index.tensors()[model.match.positions[copy]];
+    const std::string key = own.layout.Key(own.layout.tensors[copy]);
+    const auto made = std::find_if(own.tensors.begin(), own.tensors.end(),
+                                   [&](const TargetTensor& t) { return t.key == key; });
+    if (made == own.tensors.end()) continue;  // its original is absent
+    const auto t = static_cast<std::size_t>(made - own.tensors.begin());
+    CKPT_ASSIGN_OR_RETURN(const std::string original,
+                          DigestRecipe(model, *made, own.recipes[t], options.algorithm,
+                                       options.memory_budget_bytes));
+    CKPT_ASSIGN_OR_RETURN(const std::string actual,
+                          DigestTensor(model.source(), stored, options.algorithm,
+                                       options.memory_budget_bytes));
+    if (original != actual || stored.dtype != made->dtype) {
+      status.Add(Error(ErrorKind::kValueMismatch, "a tied tensor is stored twice, with different values")
+                     .File(model.checkpoint.path.string())
+                     .Tensor(stored.key)
+                     .Expected(original)
+                     .Actual(actual));
+    }
+  }
+  return status;
+}
+
+}  // namespace
+
+Result<ModelDigest> DigestModel(const ModelSource& model, const ModelDigestOptions& options) {
+  const auto naming = std::find_if(kNamings.begin(), kNamings.end(),
+                                   [&](const Naming& n) { return n.as == options.as; });
+  if (naming == kNamings.end()) {
+    return Error(ErrorKind::kUsage, "unknown naming")
+        .Actual(Quote(options.as))
+        .Expected("hf, fsdp or torch-dist");
+  }
+  CKPT_ASSIGN_OR_RETURN(const ModelView view, ViewModel(model, std::string(naming->format), {}));
+  CKPT_RETURN_IF_ERROR(CompareCopies(model, options));
+
+  std::vector<std::size_t> wanted;
+  std::uint64_t total = 0;
+  for (std::size_t t = 0; t < view.tensors.size(); ++t) {
+    if (view.derived[t]) continue;
+    wanted.push_back(t);
+    CKPT_ASSIGN_OR_RETURN(const std::uint64_t bytes,
+                          CountBytes(view.tensors[t].shape, view.tensors[t].dtype));
+    total += bytes;
+  }
+  if (options.progress != nullptr) options.progress->OnTotal(total, wanted.size());
+
+  ModelDigest digest;
+  digest.tensors.resize(wanted.size());
+  const std::uint64_t budget =
+      options.memory_budget_bytes / static_cast<std::uint64_t>(std::max(options.threads, 1));
+  const auto digest_one = [&](std::size_t task, std::size_t /*worker*/) -> Status {
+    const TargetTensor& tensor = view.tensors[wanted[task]];
+    CKPT_ASSIGN_OR_RETURN(
+        std::string hex,
+        DigestRecipe(model, tensor, view.recipes[wanted[task]], options.algorithm, budget));
+    digest.tensors[task] = {tensor.key, tensor.dtype, tensor.shape, std::move(hex)};
+    if (options.progress != nullptr) {
+      options.progress->OnDone(tensor.key, static_cast<std::uint64_t>(NumElements(tensor.shape)) *
+                                               ElementBytes(tensor.dtype));
+    }
+    return OkStatus();
+  };
+  CKPT_RETURN_IF_ERROR(RunTasks(wanted.size(), options.threads, {}, digest_one));
+  std::sort(digest.tensors.begin(), digest.tensors.end(),
+            [](const TensorDigest& a, const TensorDigest& b) { return a.key < b.key; });
+  digest.checkpoint = CombineDigests(digest.tensors, options.algorithm);
+  digest.left_out = model.left_out.size();
+  return digest;
+}
+
+}  // namespace ckpt

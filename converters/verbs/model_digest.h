@@ -1,0 +1,38 @@
+// Digests of a model's weights under a naming that its checkpoint need not have.
+#ifndef CKPT_CONVERTERS_VERBS_MODEL_DIGEST_H_
+#define CKPT_CONVERTERS_VERBS_MODEL_DIGEST_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "converters/verbs/model_source.h"
+#include "core/base/hash.h"
+#include "core/checkpoint/digest.h"
+#include "core/exec/progress.h"
+
+namespace ckpt {
+
+struct ModelDigestOptions {
+  std::string as = "hf";  // "hf", "fsdp" or "torch-dist"
+  HashAlgorithm algorithm = HashAlgorithm::kXxh3;
+  std::uint64_t memory_budget_bytes = std::uint64_t{1} << 30;
+  int threads = 1;
+  ProgressSink* progress = nullptr;
+};
+
+struct ModelDigest {
+  std::string checkpoint;             // one value over all tensors
+  std::vector<TensorDigest> tensors;  // in byte order of the key
+  std::size_t left_out = 0;           // tensors and objects of the checkpoint that are no weights of the model
+};
+
+// The weights alone, in the stored dtype, under the family's published names ("hf": one tensor per expert, no tied head;
+// the others: Transformer Engine's names, grouped experts), whatever form the source has. Copies that the source stores of
+// other tensors are compared with them.
+// Errors: those of ViewModel and StreamRecipe; kUsage (another `as`); kValueMismatch (a copy differs from its original).
+Result<ModelDigest> DigestModel(const ModelSource& model, const ModelDigestOptions& options);
+
+}  // namespace ckpt
+
+#endif  // CKPT_CONVERTERS_VERBS_MODEL_DIGEST_H_

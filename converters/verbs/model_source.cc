@@ -1,0 +1,266 @@
+#include "converters/verbs/model_source.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "converters/config/hf_config.h"
+#include "converters/config/megatron_args.h"
+#include "converters/families/family_registry.h"
+#include "core/base/quote.h"
+#include "core/base/units.h"
+#include "core/checkpoint/validate.h"
+#include "core/checkpoint/write_plan.h"
+
+namespace ckpt {
+namespace {
+
+constexpr std::uint64_t kMaxConfigBytes = 64 * kMiB;
+constexpr std::uint64_t kMaxMappingBytes = 16 * kMiB;
+constexpr std::string_view kConfigName = "config.json";
+constexpr std::string_view kAssetsName = "hf_assets";
+
+bool MatchesAny(const std::vector<std::string>& patterns, std::string_view key) {
+  return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
+    return layout::MatchesPattern(pattern, key);
+  });
+}
+
+Result<bool> Exists(Storage& storage, const Path& path) {
+  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(path));
+  return stat.type != FileType::kMissing;
+}
+
+// The first directory that has a config.json: the user's, the one inside the checkpoint, the checkpoint's own.
+Result<Path> FindAssets(Storage& storage, const OpenedCheckpoint& checkpoint, const Path& given) {
+  if (!given.empty()) {
+    CKPT_ASSIGN_OR_RETURN(const bool exists, Exists(storage, given / kConfigName.data()));
+    if (!exists) {
+      return Error(ErrorKind::kNotFound, "the assets have no config.json").File(given.string());
+    }
+    return given;
+  }
+  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(checkpoint.path));
+  const Path directory =
+      stat.type == FileType::kDirectory ? checkpoint.path : checkpoint.path.parent_path();
+  for (const Path& candidate : {directory / kAssetsName.data(), directory}) {
+    CKPT_ASSIGN_OR_RETURN(const bool exists, Exists(storage, candidate / kConfigName.data()));
+    if (exists) return candidate;
+  }
+  return Path();
+}
+
+// The members of the `args` that Megatron stores: an object of their own (fsdp_dtensor), or in the common state
+// (torch_dist). Nothing if the checkpoint has none.
+Result<layout::Configuration> ReadMegatronArgs(const CheckpointSource& source) {
+  struct Place {
+    std::string_view object;
+    std::string_view prefix;  // of the members' flattened names in the rendered object
+  };
+  layout::Configuration args;
+  for (const Place& place : {Place{"args", "$object.state."},
+                             Place{"common_state", "args.$object.state."}}) {
+    const ObjectEntry* entry = source.index().FindObject(place.object);
+    if (entry == nullptr) continue;
+    CKPT_ASSIGN_OR_RETURN(const RenderedObject object, source.ReadObject(*entry));
+    CKPT_ASSIGN_OR_RETURN(const layout::Configuration members,
+                          ParseHfConfig(object.json, place.object));
+    for (const auto& [name, value] : members) {
+      if (name.starts_with(place.prefix)) args[name.substr(place.prefix.size())] = value;
+    }
+    break;
+  }
+  return args;
+}
+
+Status ReadConfiguration(Storage& storage, const OpenModelOptions& options, ModelSource& model) {
+  CKPT_ASSIGN_OR_RETURN(model.assets, FindAssets(storage, model.checkpoint, options.assets));
+  CKPT_ASSIGN_OR_RETURN(const layout::Configuration args, ReadMegatronArgs(model.source()));
+  if (!model.assets.empty()) {
+    const Path path = model.assets / kConfigName.data();
+    CKPT_ASSIGN_OR_RETURN(const std::string json, ReadSmallFile(storage, path, kMaxConfigBytes));
+    CKPT_ASSIGN_OR_RETURN(model.config, ParseHfConfig(json, path.string()));
+    // How far the run padded the vocabulary is no matter of the published configuration.
+    const auto padded = args.find("padded_vocab_size");
+    if (padded != args.end() && !padded->second.is_null()) model.config.insert(*padded);
+  } else if (!args.empty()) {
+    CKPT_ASSIGN_OR_RETURN(model.config, ConfigFromMegatronArgs(args));
+  } else {
+    return Error(ErrorKind::kNotFound, "no config.json says what model this is")
+        .File(model.checkpoint.path.string())
+        .Hint("pass --hf-assets DIR, a directory with the model's config.json");
+  }
+  if (!options.model_type.empty()) model.config["model_type"] = options.model_type;
+  return OkStatus();
+}
+
+Status FindTable(Storage& storage, const OpenModelOptions& options, ModelSource& model) {
+  if (options.mapping.empty()) {
+    CKPT_ASSIGN_OR_RETURN(const layout::LayoutTable* table, FindFamily(model.config));
+    // Built-in tables live as long as the program.
+    model.family = std::shared_ptr<const layout::LayoutTable>(std::shared_ptr<void>(), table);
+    return OkStatus();
+  }
+  CKPT_ASSIGN_OR_RETURN(const std::string text,
+                        ReadSmallFile(storage, options.mapping, kMaxMappingBytes));
+  CKPT_ASSIGN_OR_RETURN(layout::LayoutTable table, LoadMapping(text, options.mapping.string()));
+  model.family = std::make_shared<const layout::LayoutTable>(std::move(table));
+  return OkStatus();
+}
+
+// The tensors offered to the layout, under the names the user wants them taken for.
+struct Offered {
+  std::vector<GlobalTensor> tensors;
+  std::vector<std::uint32_t> positions;  // in the index
+};
+
+Result<Offered> OfferTensors(const OpenModelOptions& options, ModelSource& model) {
+  Offered offered;
+  std::set<std::string> unused;
+  for (const auto& [from, to] : options.rename) unused.insert(from);
+  const auto tensors = model.source().index().tensors();
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const bool excluded = MatchesAny(options.drop, tensors[i].key) ||
+                          (!options.only.empty() && !MatchesAny(options.only, tensors[i].key));
+    if (excluded) {
+      CKPT_ASSIGN_OR_RETURN(const std::uint64_t bytes,
+                            CountBytes(tensors[i].shape, tensors[i].dtype));
+      model.left_out.push_back({tensors[i].key, bytes, "left out on request"});
+      continue;
+    }
+    offered.tensors.push_back(tensors[i]);
+    offered.positions.push_back(static_cast<std::uint32_t>(i));
+    if (const auto renamed = options.rename.find(tensors[i].key); renamed != options.rename.end()) {
+      unused.erase(renamed->first);
+      offered.tensors.back().key = renamed->second;
+    }
+  }
+  if (!unused.empty()) {
+    return Error(ErrorKind::kUsage, "nothing to rename: the source has no such key")
+        .Actual(Quote(*unused.begin()));
+  }
+  return offered;
+}
+
+// The naming of the table that the keys fit best; a container says little about what its tensors are called.
+Result<layout::SourceMatch> MatchBest(const ModelSource& model,
+                                      std::span<const GlobalTensor> tensors) {
+  std::optional<layout::SourceMatch> best;
+  Status failure;
+  for (const layout::Format& format : model.family->formats) {
+    Result<layout::SourceMatch> match =
+        layout::MatchSource(*model.family, format.id, model.config, tensors);
+    if (!match.ok()) {
+      failure.Add(std::move(match).status());
+      continue;
+    }
+    if (!best || match->problems.size() < best->problems.size()) best = std::move(match).value();
+    if (best->problems.empty()) break;
+  }
+  if (!best) return failure;
+  return std::move(*best);
+}
+
+Status MatchWeights(const OpenModelOptions& options, ModelSource& model) {
+  CKPT_ASSIGN_OR_RETURN(const Offered offered, OfferTensors(options, model));
+  CKPT_ASSIGN_OR_RETURN(layout::SourceMatch match, MatchBest(model, offered.tensors));
+  const bool may_be_partial =
+      options.allow_missing || !options.only.empty() || !options.drop.empty();
+  std::vector<Problem> problems;
+  for (Problem& problem : match.problems) {
+    if (may_be_partial && problem.kind == ErrorKind::kMissing) continue;
+    problem.file = model.checkpoint.path.string();
+    problems.push_back(std::move(problem));
+  }
+  if (!problems.empty()) return Status(std::move(problems));
+
+  for (const layout::IgnoredKey& ignored : match.ignored) {
+    const GlobalTensor& tensor = offered.tensors[ignored.position];
+    CKPT_ASSIGN_OR_RETURN(const std::uint64_t bytes, CountBytes(tensor.shape, tensor.dtype));
+    model.left_out.push_back({tensor.key, bytes, ignored.reason});
+  }
+  for (const ObjectEntry& object : model.source().index().objects()) {
+    const auto rule = std::find_if(
+        match.layout.ignores.begin(), match.layout.ignores.end(), [&](const layout::IgnoreRule& r) {
+          return layout::MatchesPattern(r.pattern, object.key);
+        });
+    const bool is_known = rule != match.layout.ignores.end();
+    model.left_out.push_back(
+        {object.key, object.size_bytes, is_known ? rule->reason : "no part of the weights"});
+  }
+  for (std::uint32_t& position : match.positions) {
+    if (position != layout::SourceMatch::kAbsent) position = offered.positions[position];
+  }
+  match.problems.clear();
+  model.match = std::move(match);
+  return OkStatus();
+}
+
+Status CheckIntact(const ModelSource& model) {
+  std::vector<Problem> errors;
+  for (Problem& problem : ValidateIndex(model.source())) {
+    if (problem.severity == Severity::kError) errors.push_back(std::move(problem));
+  }
+  return Status(std::move(errors));
+}
+
+Status ReadSidecar(Storage& storage, ModelSource& model) {
+  const Path path = model.checkpoint.path / std::string(kManifestName);
+  CKPT_ASSIGN_OR_RETURN(const bool exists, Exists(storage, path));
+  if (!exists) return OkStatus();
+  CKPT_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(storage, path, kGiB));
+  CKPT_ASSIGN_OR_RETURN(model.manifest, ParseManifest(text, path.string()));
+  return OkStatus();
+}
+
+}  // namespace
+
+Result<ModelSource> OpenModel(Storage& storage, const Path& path, const OpenModelOptions& options) {
+  ModelSource model;
+  CKPT_ASSIGN_OR_RETURN(model.checkpoint, OpenCheckpoint(storage, path, options.open));
+  CKPT_RETURN_IF_ERROR(CheckIntact(model));
+  CKPT_RETURN_IF_ERROR(ReadSidecar(storage, model));
+  CKPT_RETURN_IF_ERROR(ReadConfiguration(storage, options, model));
+  CKPT_RETURN_IF_ERROR(FindTable(storage, options, model));
+  CKPT_RETURN_IF_ERROR(MatchWeights(options, model));
+  return model;
+}
+
+Result<ModelView> ViewModel(const ModelSource& model, const std::string& format,
+                            const layout::Choices& choices) {
+  ModelView view;
+  CKPT_ASSIGN_OR_RETURN(view.layout,
+                        layout::Resolve(*model.family, format, model.config, choices));
+  CKPT_ASSIGN_OR_RETURN(layout::Composition composition,
+                        layout::Compose(model.match.layout, view.layout));
+  layout::TargetDtypes dtypes = layout::InheritDtypes(composition, view.layout, model.match,
+                                                      model.source().index().tensors());
+  Status status(std::move(dtypes.problems));
+  for (std::size_t t = 0; t < view.layout.tensors.size(); ++t) {
+    const layout::ResolvedTensor& tensor = view.layout.tensors[t];
+    TensorRecipe recipe{.nests = std::move(composition.nests[t]), .source_dtype = dtypes.dtypes[t]};
+    std::size_t stored = 0;
+    std::size_t absent = 0;
+    for (layout::Nest& nest : recipe.nests) {
+      if (nest.is_zero_fill()) continue;
+      nest.source = model.match.positions[nest.source];
+      ++(nest.source == layout::SourceMatch::kAbsent ? absent : stored);
+    }
+    if (stored == 0 && absent != 0) continue;
+    if (absent != 0) {
+      status.Add(Error(ErrorKind::kMissing, "part of a tensor is missing in the source")
+                     .Tensor(view.layout.Key(tensor)));
+      continue;
+    }
+    view.tensors.push_back(
+        {.key = view.layout.Key(tensor), .dtype = recipe.source_dtype, .shape = tensor.shape});
+    view.recipes.push_back(std::move(recipe));
+    view.derived.push_back(tensor.derived);
+  }
+  if (!status.ok()) return status;
+  return view;
+}
+
+}  // namespace ckpt

@@ -1,0 +1,82 @@
+// ModelSource: a checkpoint understood as a model: its family, its configuration, and where its weights lie.
+#ifndef CKPT_CONVERTERS_VERBS_MODEL_SOURCE_H_
+#define CKPT_CONVERTERS_VERBS_MODEL_SOURCE_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/checkpoint/manifest.h"
+#include "core/io/storage.h"
+#include "core/layout/layout_table.h"
+#include "core/layout/match.h"
+#include "core/layout/resolve.h"
+#include "core/layout/value.h"
+#include "core/plan/conversion_plan.h"
+#include "formats/registry.h"
+
+namespace ckpt {
+
+struct OpenModelOptions {
+  OpenOptions open;
+  Path assets;             // directory with config.json and tokenizer; empty: beside or inside the checkpoint
+  std::string model_type;  // in place of the configuration's own
+  Path mapping;            // a layout table to use instead of the built-in ones
+  bool allow_missing = false;      // tensors that the family needs and the checkpoint lacks are left out
+  std::vector<std::string> only;   // globs over source keys: take nothing else
+  std::vector<std::string> drop;   // globs over source keys: leave these out
+  std::map<std::string, std::string> rename;  // source key → the key it is taken for
+};
+
+// A tensor or object of the checkpoint that the model's weights do not need.
+struct LeftOutEntry {
+  std::string key;
+  std::uint64_t bytes = 0;
+  std::string why;
+};
+
+struct ModelSource {
+  OpenedCheckpoint checkpoint;
+  Path assets;  // empty if there are none
+  layout::Configuration config;
+  std::shared_ptr<const layout::LayoutTable> family;
+  // Where the family's tensors are: `positions` count in the checkpoint's index.
+  layout::SourceMatch match;
+  std::vector<LeftOutEntry> left_out;
+  std::optional<Manifest> manifest;  // our sidecar, if the checkpoint has one
+
+  [[nodiscard]] const CheckpointSource& source() const { return *checkpoint.source; }
+};
+
+// Opens `path`, finds its configuration and family, and matches every tensor's name and shape.
+//
+// The configuration is `config.json` in `assets`, in the checkpoint's own directory or in its `hf_assets`; without one it
+// is derived from the `args` that Megatron stores.
+//
+// Errors: those of OpenCheckpoint; every error that ValidateIndex finds; kNotFound (no configuration), kUnsupported (no
+//         table for the family), kUnmapped, kMissing, kShapeMismatch; all at once.
+Result<ModelSource> OpenModel(Storage& storage, const Path& path, const OpenModelOptions& options);
+
+// What a model's tensors are made of under another naming.
+struct ModelView {
+  layout::ResolvedLayout layout;
+  // Parallel, in the order of the layout; tensors whose sources are absent are left out.
+  std::vector<TargetTensor> tensors;
+  std::vector<TensorRecipe> recipes;
+  std::vector<bool> derived;  // a copy of other tensors
+};
+
+// The model under the layout `format` with `choices`.
+// Errors: kUsage (no such format or choice), kUnsupported, kDtypeMismatch (parts of one tensor differ), kMissing (part of a
+//         tensor is absent).
+Result<ModelView> ViewModel(const ModelSource& model, const std::string& format,
+                            const layout::Choices& choices);
+
+}  // namespace ckpt
+
+#endif  // CKPT_CONVERTERS_VERBS_MODEL_SOURCE_H_

@@ -1,0 +1,54 @@
+#include "converters/verbs/side_files.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/checkpoint/manifest.h"
+
+namespace ckpt {
+namespace {
+
+struct NamePattern {
+  std::string_view prefix;
+  std::string_view suffix;
+};
+
+// What the hub's model repositories call their weights.
+constexpr std::array kWeightNames = {
+    NamePattern{"", ".safetensors"},
+    NamePattern{"pytorch_model", ".bin"},
+    NamePattern{"adapter_model", ".bin"},
+    NamePattern{"consolidated", ".pth"},
+    NamePattern{"", ".pth"},
+    NamePattern{"", ".gguf"},
+    NamePattern{"tf_model", ".h5"},
+    NamePattern{"flax_model", ".msgpack"},
+    NamePattern{"rust_model", ".ot"},
+    NamePattern{"", ".onnx"},
+    NamePattern{"", ".onnx_data"},
+    NamePattern{"", ".distcp"},
+};
+
+bool IsSkippedDirectory(std::string_view name) {
+  return name.starts_with(".git/") || name.starts_with(".cache/");
+}
+
+}  // namespace
+
+bool IsWeightFile(std::string_view name) {
+  const std::size_t slash = name.rfind('/');
+  const std::string_view base = slash == std::string_view::npos ? name : name.substr(slash + 1);
+  return std::any_of(kWeightNames.begin(), kWeightNames.end(), [&](const NamePattern& pattern) {
+    return base.starts_with(pattern.prefix) && base.ends_with(pattern.suffix);
+  });
+}
+
+Result<std::vector<std::string>> ListSideFiles(Storage& storage, const Path& repository) {
+  CKPT_ASSIGN_OR_RETURN(std::vector<std::string> names, ListRecursively(storage, repository));
+  std::erase_if(names, [](const std::string& name) {
+    return IsWeightFile(name) || IsSkippedDirectory(name) || name == kManifestName;
+  });
+  return names;
+}
+
+}  // namespace ckpt

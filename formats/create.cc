@@ -1,0 +1,77 @@
+#include "formats/create.h"
+
+#include <array>
+#include <utility>
+
+#include "core/base/quote.h"
+#include "formats/fsdp_dtensor/writer.h"
+#include "formats/safetensors/source.h"
+#include "formats/safetensors/writer.h"
+
+namespace ckpt {
+namespace {
+
+Result<CreatePlan> CreateHf(CreateRequest request) {
+  safetensors::WriterOptions options;
+  for (ManifestShard& shard : request.shards) {
+    options.shards.push_back({.file = std::move(shard.file),
+                              .metadata = std::move(shard.metadata),
+                              .tensors = std::move(shard.tensors)});
+  }
+  // The original index travels as a side file.
+  options.write_index = options.shards.empty();
+  if (request.max_file_bytes != 0) options.max_shard_bytes = request.max_file_bytes;
+  if (request.files != 0) {
+    std::uint64_t total = 0;
+    for (const TargetTensor& tensor : request.tensors) {
+      CKPT_ASSIGN_OR_RETURN(const std::uint64_t bytes, CountBytes(tensor.shape, tensor.dtype));
+      total += bytes;
+    }
+    options.max_shard_bytes = total / static_cast<std::uint64_t>(request.files) + 1;
+  }
+  CreatePlan created;
+  CKPT_ASSIGN_OR_RETURN(created.plan,
+                        safetensors::PlanSafetensors(std::move(request.tensors), options));
+  created.plan.copies = std::move(request.side_files);
+  return created;
+}
+
+Result<CreatePlan> CreateFsdpDtensor(CreateRequest request) {
+  CreatePlan created;
+  CKPT_ASSIGN_OR_RETURN(
+      created.plan,
+      fsdp_dtensor::PlanRelease(std::move(request.tensors), {.args = std::move(request.run_args),
+                                                             .side_files = std::move(request.side_files),
+                                                             .files = request.files,
+                                                             .max_file_bytes = request.max_file_bytes}));
+  created.checkpoint_directory = fsdp_dtensor::kReleaseDirectory;
+  return created;
+}
+
+struct Creator {
+  std::string_view format;
+  Result<CreatePlan> (*plan)(CreateRequest);
+};
+constexpr std::array kCreators = {Creator{"hf", &CreateHf},
+                                  Creator{"fsdp_dtensor", &CreateFsdpDtensor}};
+
+}  // namespace
+
+Result<CreatePlan> PlanCheckpoint(std::string_view format, CreateRequest request) {
+  for (const Creator& creator : kCreators) {
+    if (creator.format == format) return creator.plan(std::move(request));
+  }
+  return Error(ErrorKind::kUnsupported, "this build does not write the format").Actual(Quote(format));
+}
+
+std::vector<ManifestShard> DescribeShards(const OpenedCheckpoint& checkpoint) {
+  std::vector<ManifestShard> shards;
+  const auto* source = dynamic_cast<const safetensors::SafetensorsSource*>(checkpoint.source.get());
+  if (source == nullptr) return shards;
+  for (const safetensors::ShardLayout& shard : source->shards()) {
+    shards.push_back({.file = shard.file, .metadata = shard.metadata, .tensors = shard.tensors});
+  }
+  return shards;
+}
+
+}  // namespace ckpt

@@ -1,0 +1,46 @@
+// The other half of the registry: from tensors and side files to every file of a new checkpoint.
+#ifndef CKPT_FORMATS_CREATE_H_
+#define CKPT_FORMATS_CREATE_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/checkpoint/manifest.h"
+#include "core/checkpoint/write_plan.h"
+#include "core/layout/value.h"
+#include "formats/registry.h"
+
+namespace ckpt {
+
+// What a new checkpoint shall hold. A format uses what it has a place for.
+struct CreateRequest {
+  std::vector<TargetTensor> tensors;
+  std::vector<WriteCopy> side_files;  // named relative to the repository they come from
+  // Files to write again as they once were (safetensors); empty: packed anew.
+  std::vector<ManifestShard> shards;
+  std::uint64_t max_file_bytes = 0;  // 0: the format's default
+  int files = 0;                     // data files; 0: by size
+  // What Megatron stores as `args`: names and plain values.
+  std::vector<std::pair<std::string, layout::Value>> run_args;
+};
+
+struct CreatePlan {
+  WritePlan plan;
+  // Where in the target the checkpoint's own directory is, without slashes at its ends; empty: the target itself.
+  std::string checkpoint_directory;
+};
+
+// Errors: kUnsupported (a format that this build cannot write), and those of the format's planner.
+Result<CreatePlan> PlanCheckpoint(std::string_view format, CreateRequest request);
+
+// How the files of a checkpoint are laid out, so that they can be written again as they are; empty for formats whose
+// files have no names of their own to keep.
+[[nodiscard]] std::vector<ManifestShard> DescribeShards(const OpenedCheckpoint& checkpoint);
+
+}  // namespace ckpt
+
+#endif  // CKPT_FORMATS_CREATE_H_

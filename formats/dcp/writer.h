@@ -1,0 +1,44 @@
+// Plans the files of a torch.distributed.checkpoint folder.
+#ifndef CKPT_FORMATS_DCP_WRITER_H_
+#define CKPT_FORMATS_DCP_WRITER_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/base/bytes.h"
+#include "core/base/result.h"
+#include "core/checkpoint/write_plan.h"
+#include "formats/dcp/metadata.h"
+
+namespace ckpt::dcp {
+
+// An entry that is no tensor: its value as a protocol-2 pickle, which torch.load reads.
+struct WriterObject {
+  std::string key;
+  Bytes pickle;
+};
+
+struct WriterOptions {
+  std::vector<WriterObject> objects;
+  // Where a flat key stands in the nested state dict that loaders without a template rebuild. Default: at the top level.
+  std::function<std::vector<PathStep>(const std::string& key)> path_of;
+  // Data files of about equal size; 0: as many as max_file_bytes asks for.
+  int files = 0;
+  std::uint64_t max_file_bytes = 0;  // 0: 4 GiB
+  // Larger tensors are cut into row blocks, so that readers of a part need not read the whole.
+  std::uint64_t max_chunk_bytes = std::uint64_t{512} << 20;
+  // Prepended to every name: "release/". Not part of the names inside `.metadata`.
+  std::string directory;
+};
+
+// One file `__0_<n>.distcp` after the other, objects first, and `.metadata`. Items start at multiples of 64 bytes, which
+// makes every payload aligned; the gaps belong to no item.
+//
+// Errors: kAlreadyExists (a key twice), kResource.
+Result<WritePlan> PlanDcp(std::vector<TargetTensor> tensors, const WriterOptions& options);
+
+}  // namespace ckpt::dcp
+
+#endif  // CKPT_FORMATS_DCP_WRITER_H_

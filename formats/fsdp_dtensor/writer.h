@@ -1,0 +1,38 @@
+// Plans a Megatron root that `--load` takes: weights for Megatron-FSDP, outside any run.
+#ifndef CKPT_FORMATS_FSDP_DTENSOR_WRITER_H_
+#define CKPT_FORMATS_FSDP_DTENSOR_WRITER_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/checkpoint/write_plan.h"
+#include "core/layout/value.h"
+
+namespace ckpt::fsdp_dtensor {
+
+inline constexpr char kReleaseDirectory[] = "release";
+inline constexpr char kAssetsDirectory[] = "hf_assets";
+inline constexpr char kTrackerName[] = "latest_checkpointed_iteration.txt";
+
+struct WriterOptions {
+  // Megatron's `args`: an argparse.Namespace of plain values.
+  std::vector<std::pair<std::string, layout::Value>> args;
+  std::vector<WriteCopy> side_files;  // go to release/hf_assets under their names
+  int files = 0;                      // as in dcp::WriterOptions
+  std::uint64_t max_file_bytes = 0;
+};
+
+//   latest_checkpointed_iteration.txt   "release"
+//   release/.metadata, __0_<n>.distcp   the tensors, and the three objects that Megatron asks for before any weight:
+//                                       args, iteration (0), checkpoint_version (3.0)
+//   release/hf_assets/                  the side files
+//
+// Errors: those of dcp::PlanDcp.
+Result<WritePlan> PlanRelease(std::vector<TargetTensor> tensors, WriterOptions options);
+
+}  // namespace ckpt::fsdp_dtensor
+
+#endif  // CKPT_FORMATS_FSDP_DTENSOR_WRITER_H_

@@ -1,0 +1,128 @@
+#include "tools/ckpt-convert/cmd_convert.h"
+
+#include <sys/resource.h>
+
+#include <chrono>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "core/base/units.h"
+#include "core/exec/task_pool.h"
+#include "core/io/posix_storage.h"
+#include "core/json/json_writer.h"
+#include "core/plan/plan_print.h"
+#include "tools/cli/error_report.h"
+#include "tools/cli/progress_bar.h"
+
+namespace ckpt::cli {
+namespace {
+
+// Linux counts in KiB.
+std::uint64_t PeakRssBytes() {
+  struct rusage usage {};
+  if (::getrusage(RUSAGE_SELF, &usage) != 0) return 0;
+  return static_cast<std::uint64_t>(usage.ru_maxrss) * kKiB;
+}
+
+ExitCode PrintPlanOnly(const PreparedConversion& prepared, const ConvertCommand& command,
+                       Streams& streams) {
+  const CheckpointIndex& index = prepared.model.source().index();
+  if (!command.common.json) {
+    streams.out.Write(PrintPlan(prepared.plan, index));
+    return ExitCode::kDone;
+  }
+  JsonWriter json(1);
+  json.BeginObject().Key("ok").Bool(true);
+  WritePlanJson(prepared.plan, index, json);
+  json.End();
+  streams.out.Write(json.Take() + "\n");
+  return ExitCode::kDone;
+}
+
+std::string ReportJson(const ConvertReport& report, const ConvertCommand& command, double seconds) {
+  const auto digest_or_null = [](JsonWriter& json, const std::string& digest) {
+    digest.empty() ? json.Null() : json.Text(digest);
+  };
+  JsonWriter json(1);
+  json.BeginObject().Key("ok").Bool(true);
+  json.Key("source").BeginObject();
+  json.Key("format").Text(report.source_format);
+  json.Key("path").Text(command.options.source.string());
+  json.Key("tensors").Int(report.source_tensors).Key("bytes").Int(report.source_bytes).End();
+  json.Key("target").BeginObject();
+  json.Key("format").Text(report.target_format);
+  json.Key("path").Text(command.options.target.string());
+  json.Key("tensors").Int(report.target_tensors).Key("bytes").Int(report.target_bytes).End();
+  json.Key("seconds").Double(seconds);
+  json.Key("bytes_read").Int(report.bytes_read).Key("bytes_written").Int(report.bytes_written);
+  json.Key("peak_rss").Int(PeakRssBytes());
+  json.Key("resumed_tensors").Int(report.resumed_tensors);
+  json.Key("cast_overflows").Int(report.cast_overflows);
+  json.Key("digest").BeginObject().Key("source");
+  digest_or_null(json, report.source_digest);
+  json.Key("target");
+  digest_or_null(json, report.target_digest);
+  json.End();
+  json.Key("dropped").BeginArray();
+  for (const LeftOutEntry& entry : report.dropped) {
+    json.BeginObject().Key("key").Text(entry.key).Key("bytes").Int(entry.bytes);
+    json.Key("why").Text(entry.why).End();
+  }
+  json.End().End();
+  return json.Take() + "\n";
+}
+
+void PrintSummary(const ConvertReport& report, double seconds, Streams& streams) {
+  std::uint64_t dropped_bytes = 0;
+  for (const LeftOutEntry& entry : report.dropped) dropped_bytes += entry.bytes;
+  const double rate = static_cast<double>(report.target_bytes) / std::max(seconds, 1e-9);
+  streams.out.Write(fmt::format(
+      "converted {} tensors to {}, {} in {:.1f} s ({}/s), peak memory {}\n", report.source_tensors,
+      report.target_tensors, FormatByteSize(report.target_bytes), seconds,
+      FormatByteSize(static_cast<std::uint64_t>(rate)), FormatByteSize(PeakRssBytes())));
+  if (!report.source_digest.empty() && report.source_digest == report.target_digest) {
+    streams.out.Write(fmt::format("verified: the model's digest is {} on both sides\n",
+                                  report.target_digest));
+  }
+  if (!report.dropped.empty()) {
+    streams.out.Write(fmt::format("left out {} entries, {}, that have no place in the target\n",
+                                  report.dropped.size(), FormatByteSize(dropped_bytes)));
+  }
+  if (report.cast_overflows != 0) {
+    streams.err.Write(fmt::format("warning: {} finite values became infinite in the narrower type\n",
+                                  report.cast_overflows));
+  }
+}
+
+}  // namespace
+
+Result<ExitCode> RunConvert(const ConvertCommand& command, Streams& streams) {
+  const auto start = std::chrono::steady_clock::now();
+  ConvertOptions options = command.options;
+  options.memory_budget_bytes = command.common.memory_budget;
+  options.threads = command.common.threads == 0 ? DefaultThreads() : command.common.threads;
+  Storage& storage = PosixStorage();
+  CKPT_ASSIGN_OR_RETURN(const PreparedConversion prepared, PrepareConversion(storage, options));
+  if (command.plan_only) return PrintPlanOnly(prepared, command, streams);
+
+  const bool shows_progress =
+      command.common.progress.value_or(streams.err_is_terminal && !command.common.quiet);
+  std::unique_ptr<ProgressBar> bar;
+  if (shows_progress) {
+    bar = std::make_unique<ProgressBar>("convert", streams.err);
+    options.progress = bar.get();
+  }
+  Result<ConvertReport> report = RunConversion(storage, prepared, options);
+  bar.reset();  // clears its line before anything else is printed
+  if (!report.ok()) return std::move(report).status();
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+  if (command.common.json) {
+    streams.out.Write(ReportJson(*report, command, elapsed.count()));
+  } else if (!command.common.quiet) {
+    PrintSummary(*report, elapsed.count(), streams);
+  }
+  return ExitCode::kDone;
+}
+
+}  // namespace ckpt::cli

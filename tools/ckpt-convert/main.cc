@@ -1,0 +1,169 @@
+// ckpt-convert: from one checkpoint format and naming to another. Parses and dispatches.
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "tools/ckpt-convert/cmd_convert.h"
+#include "tools/ckpt-convert/verbs.h"
+#include "tools/cli/command_line.h"
+#include "tools/cli/error_report.h"
+#include "tools/cli/streams.h"
+#include "tools/cli/version.h"
+
+namespace ckpt::cli {
+namespace {
+
+// What CLI11 writes into before it becomes a ConvertCommand.
+struct Words {
+  std::string source;
+  std::string target;
+  std::string dtype;
+  std::string model_type;
+  std::string mapping;
+  std::string hf_assets;
+  std::vector<std::string> rename;
+  std::map<std::string, std::string> choices;
+  bool no_verify = false;
+};
+
+void AddTargetOptions(CLI::App& app, const ConvertVerb& verb, ConvertCommand& command,
+                      Words& words) {
+  app.add_option("--dtype", words.dtype, "Cast floating-point tensors [each keeps its own]")
+      ->option_text("float16|bfloat16|float32|float64");
+  app.add_option("--keep-fp32", command.options.keep_fp32,
+                 "Float32 tensors that --dtype leaves alone [routing and decay parameters]")
+      ->option_text("REGEX");
+  AddByteSize(app, "--max-shard-size", command.options.max_shard_bytes, "Largest data file");
+  app.add_option("--files", command.options.files, "Number of data files [by size]")
+      ->check(CLI::Range(1, 100000))
+      ->option_text("N");
+  if (verb.to == "hf") {
+    app.add_option("--expert-layout", words.choices["expert_layout"],
+                   "How experts are stored [original: as the source's origin had them]")
+        ->check(CLI::IsMember({"original", "published", "fused"}))
+        ->option_text("original|published|fused");
+    words.choices["expert_layout"] = kOriginalChoice;
+  } else {
+    app.add_option("--transformer-impl", words.choices["transformer_impl"],
+                   "Whose layers name the parameters [transformer_engine]")
+        ->check(CLI::IsMember({"transformer_engine", "local"}))
+        ->option_text("transformer_engine|local");
+    app.add_option("--expert-names", words.choices["expert_names"],
+                   "How experts are named [grouped]")
+        ->check(CLI::IsMember({"grouped", "sequential"}))
+        ->option_text("grouped|sequential");
+  }
+}
+
+void AddSourceOptions(CLI::App& app, ConvertCommand& command, Words& words) {
+  app.add_option("--hf-assets", words.hf_assets,
+                 "Directory with config.json and tokenizer, if the source has none")
+      ->option_text("DIR");
+  app.add_option("--model-type", words.model_type, "Family, in place of the configuration's own")
+      ->option_text("NAME");
+  app.add_option("--mapping", words.mapping, "A layout table to use instead of the built-in ones")
+      ->option_text("FILE");
+  app.add_option("--iteration", command.options.model.open.iteration,
+                 "Which iteration of a Megatron root [its tracker decides]")
+      ->option_text("N");
+  app.add_option("--only", command.options.model.only, "Convert only these source keys")
+      ->option_text("GLOB ...");
+  app.add_option("--drop", command.options.model.drop, "Leave these source keys out")
+      ->option_text("GLOB ...");
+  app.add_option("--rename", words.rename, "Take a source key for another one")
+      ->option_text("OLD=NEW ...");
+  app.add_flag("--allow-missing", command.options.model.allow_missing,
+               "Go on without tensors that the family needs and the source lacks");
+}
+
+void AddRunOptions(CLI::App& app, ConvertCommand& command, Words& words) {
+  app.add_flag("--plan", command.plan_only, "Print the plan and touch nothing");
+  app.add_flag("--overwrite", command.options.overwrite, "Replace an existing target");
+  app.add_flag("--resume", command.options.resume, "Go on where an interrupted run stopped");
+  app.add_flag("--no-verify", words.no_verify, "Do not read the result back");
+  AddReadingOptions(app, command.common);
+  AddOutputOptions(app, command.common);
+}
+
+// Errors: kUsage.
+Status Complete(const ConvertVerb& verb, const Words& words, ConvertCommand& command) {
+  ConvertOptions& options = command.options;
+  options.source = words.source;
+  options.target = words.target;
+  options.from = verb.from;
+  options.to = verb.to;
+  options.verify = !words.no_verify;
+  options.model.assets = words.hf_assets;
+  options.model.model_type = words.model_type;
+  options.model.mapping = words.mapping;
+  for (const auto& [name, value] : words.choices) {
+    if (!value.empty()) options.choices[name] = value;
+  }
+  if (!words.dtype.empty()) {
+    const std::map<std::string, std::string> short_names = {
+        {"fp16", "float16"}, {"bf16", "bfloat16"}, {"fp32", "float32"}, {"fp64", "float64"}};
+    const auto known = short_names.find(words.dtype);
+    options.dtype = ParseDType(known == short_names.end() ? words.dtype : known->second);
+    if (!options.dtype) {
+      return Error(ErrorKind::kUsage, "unknown element type")
+          .Actual(words.dtype)
+          .Expected("float16, bfloat16, float32 or float64");
+    }
+  }
+  for (const std::string& pair : words.rename) {
+    const std::size_t equals = pair.find('=');
+    if (equals == std::string::npos) {
+      return Error(ErrorKind::kUsage, "--rename takes OLD=NEW").Actual(pair);
+    }
+    options.model.rename[pair.substr(0, equals)] = pair.substr(equals + 1);
+  }
+  return OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  Streams streams = ProcessStreams();
+  CLI::App app("Convert checkpoints of large models between formats, without a GPU.", "ckpt-convert");
+  app.set_version_flag("--version", VersionText("ckpt-convert"));
+  app.require_subcommand(1);
+
+  struct Parsed {
+    ConvertCommand command;
+    Words words;
+    CLI::App* app = nullptr;
+  };
+  std::vector<Parsed> parsed(kConvertVerbs.size());
+  for (std::size_t v = 0; v < kConvertVerbs.size(); ++v) {
+    const ConvertVerb& verb = kConvertVerbs[v];
+    Parsed& p = parsed[v];
+    p.app = app.add_subcommand(std::string(verb.name), std::string(verb.purpose));
+    p.app->add_option("SRC", p.words.source, "The checkpoint to convert")->required();
+    p.app->add_option("DST", p.words.target, "The directory to create")->required();
+    AddTargetOptions(*p.app, verb, p.command, p.words);
+    AddSourceOptions(*p.app, p.command, p.words);
+    AddRunOptions(*p.app, p.command, p.words);
+    const std::vector<std::string> examples(verb.examples.begin(), verb.examples.end());
+    AddExamples(*p.app, examples);
+  }
+  const std::optional<ExitCode> ended =
+      ParseArguments(app, std::vector<std::string>(argv + 1, argv + argc), "", streams);
+  if (ended) return static_cast<int>(*ended);
+  for (std::size_t v = 0; v < kConvertVerbs.size(); ++v) {
+    Parsed& p = parsed[v];
+    if (!p.app->parsed()) continue;
+    if (const Status status = Complete(kConvertVerbs[v], p.words, p.command); !status.ok()) {
+      return static_cast<int>(Conclude(status, p.command.common.json, streams));
+    }
+    return static_cast<int>(
+        Conclude(RunConvert(p.command, streams), p.command.common.json, streams));
+  }
+  return static_cast<int>(ExitCode::kUsage);
+}
+
+}  // namespace
+}  // namespace ckpt::cli
+
+int main(int argc, char** argv) { return ckpt::cli::Main(argc, argv); }
