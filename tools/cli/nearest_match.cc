@@ -33,6 +33,9 @@ std::string NearestMatch(std::string_view word, std::span<const std::string> can
   std::size_t best_distance = std::max<std::size_t>(1, word.size() / 3) + 1;
   std::string best;
   for (const std::string& candidate : candidates) {
+    // The lengths alone give a lower bound.
+    const std::size_t longer = std::max(word.size(), candidate.size());
+    if (longer - std::min(word.size(), candidate.size()) >= best_distance) continue;
     const std::size_t distance = EditDistance(word, candidate);
     if (distance < best_distance) {
       best_distance = distance;

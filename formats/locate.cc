@@ -1,0 +1,171 @@
+#include "formats/locate.h"
+
+#include <algorithm>
+#include <charconv>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "core/base/quote.h"
+
+namespace ckpt {
+namespace {
+
+constexpr std::string_view kTracker = "latest_checkpointed_iteration.txt";
+constexpr std::string_view kRelease = "release";
+constexpr std::uint64_t kMaxTrackerBytes = 4096;
+
+// The number in "<prefix>123", if that is what the name is.
+std::optional<std::int64_t> NumberAfter(std::string_view prefix, std::string_view name) {
+  if (!name.starts_with(prefix)) return std::nullopt;
+  const std::string_view digits = name.substr(prefix.size());
+  std::int64_t value = 0;
+  const auto [end, code] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  const bool is_number = code == std::errc() && end == digits.data() + digits.size();
+  return is_number && value >= 0 ? std::optional(value) : std::nullopt;
+}
+
+std::string IterationName(std::int64_t iteration) { return fmt::format("iter_{:07d}", iteration); }
+
+bool Contains(const std::vector<DirectoryEntry>& entries, std::string_view name) {
+  return std::any_of(entries.begin(), entries.end(),
+                     [&](const DirectoryEntry& entry) { return entry.name == name; });
+}
+
+std::string_view Trimmed(std::string_view text) {
+  constexpr std::string_view kBlank = " \t\r\n";
+  const std::size_t begin = text.find_first_not_of(kBlank);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
+}
+
+CheckpointLocation InDirectory(const Path& directory) {
+  CheckpointLocation location{.path = directory, .is_directory = true};
+  // "run/step-4/" has an empty last component.
+  const Path named = directory.filename() == "." ? directory.parent_path() : directory;
+  const std::string name = named.filename().string();
+  location.iteration = NumberAfter("iter_", name);
+  if (!location.iteration) location.iteration = NumberAfter("step-", name);
+  location.is_release = name == kRelease;
+  return location;
+}
+
+// `root / name`, which some other thing said is there.
+Result<CheckpointLocation> InNamedDirectory(Storage& storage, const Path& root,
+                                            const std::string& name, std::string_view who_says) {
+  const Path directory = root / name;
+  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(directory));
+  if (stat.type != FileType::kDirectory) {
+    return Error(ErrorKind::kNotFound,
+                 fmt::format("{} names a directory that is not there", who_says))
+        .File(directory.string());
+  }
+  return InDirectory(directory);
+}
+
+Result<CheckpointLocation> FollowTracker(Storage& storage, const Path& root) {
+  CKPT_ASSIGN_OR_RETURN(const std::string text,
+                        ReadSmallFile(storage, root / std::string(kTracker), kMaxTrackerBytes));
+  const std::string_view word = Trimmed(text);
+  if (word == kRelease) return InNamedDirectory(storage, root, std::string(kRelease), kTracker);
+  if (const std::optional<std::int64_t> number = NumberAfter("", word)) {
+    return InNamedDirectory(storage, root, IterationName(*number), kTracker);
+  }
+  return Error(ErrorKind::kBadMetadata, "the tracker does not name an iteration")
+      .File((root / std::string(kTracker)).string())
+      .Expected("a number or \"release\"")
+      .Actual(Quote(word))
+      .Hint("--iteration N opens a checkpoint without it");
+}
+
+// torchtitan makes the folder first and the file that names everything in it last.
+Result<bool> IsComplete(Storage& storage, const Path& directory) {
+  for (const char* name : {".metadata", "model.safetensors.index.json"}) {
+    CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(directory / name));
+    if (stat.type == FileType::kRegular) return true;
+  }
+  return false;
+}
+
+Result<CheckpointLocation> NewestStep(Storage& storage, const Path& root,
+                                      std::vector<std::int64_t> steps) {
+  std::sort(steps.rbegin(), steps.rend());
+  for (const std::int64_t step : steps) {
+    const Path directory = root / fmt::format("step-{}", step);
+    CKPT_ASSIGN_OR_RETURN(const bool is_complete, IsComplete(storage, directory));
+    if (is_complete) return InDirectory(directory);
+  }
+  return Error(ErrorKind::kIncomplete, "none of the step folders holds a finished save")
+      .File(root.string())
+      .Expected(".metadata or model.safetensors.index.json in one of them");
+}
+
+Result<CheckpointLocation> LocateInDirectory(Storage& storage, const Path& directory,
+                                             std::optional<std::int64_t> iteration) {
+  CKPT_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries, storage.List(directory));
+  std::vector<std::int64_t> steps;
+  bool has_iterations = false;
+  for (const DirectoryEntry& entry : entries) {
+    if (entry.type != FileType::kDirectory) continue;
+    if (const auto step = NumberAfter("step-", entry.name)) steps.push_back(*step);
+    has_iterations = has_iterations || NumberAfter("iter_", entry.name);
+  }
+  const bool has_tracker = Contains(entries, kTracker);
+  if (iteration) {
+    if (has_tracker || has_iterations) {
+      return InNamedDirectory(storage, directory, IterationName(*iteration), "--iteration");
+    }
+    if (!steps.empty()) {
+      return InNamedDirectory(storage, directory, fmt::format("step-{}", *iteration),
+                              "--iteration");
+    }
+    return Error(ErrorKind::kUsage,
+                 "--iteration chooses among iter_* or step-* folders; none is here")
+        .File(directory.string());
+  }
+  // A checkpoint of its own beats what lies around it.
+  if (Contains(entries, ".metadata") || Contains(entries, "metadata.json")) {
+    return InDirectory(directory);
+  }
+  if (has_tracker) return FollowTracker(storage, directory);
+  if (!steps.empty()) return NewestStep(storage, directory, std::move(steps));
+  if (has_iterations) {
+    return Error(ErrorKind::kIncomplete, fmt::format("iter_* folders without {}", kTracker))
+        .File(directory.string())
+        .Hint("--iteration N opens one of them");
+  }
+  return InDirectory(directory);
+}
+
+bool StandsForItsDirectory(std::string_view name) {
+  return name == ".metadata" || name.ends_with(".safetensors.index.json");
+}
+
+}  // namespace
+
+Result<CheckpointLocation> LocateCheckpoint(Storage& storage, const Path& path,
+                                            std::optional<std::int64_t> iteration) {
+  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(path));
+  switch (stat.type) {
+    case FileType::kMissing:
+      return Error(ErrorKind::kNotFound, "no such file or directory").File(path.string());
+    case FileType::kOther:
+      return Error(ErrorKind::kIo, "neither a regular file nor a directory").File(path.string());
+    case FileType::kDirectory:
+      return LocateInDirectory(storage, path, iteration);
+    case FileType::kRegular:
+      break;
+  }
+  if (iteration) {
+    return Error(ErrorKind::kUsage, "--iteration needs a directory").File(path.string());
+  }
+  if (StandsForItsDirectory(path.filename().string())) {
+    return InDirectory(path.has_parent_path() ? path.parent_path() : Path("."));
+  }
+  return CheckpointLocation{.path = path};
+}
+
+}  // namespace ckpt

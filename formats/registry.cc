@@ -1,0 +1,87 @@
+#include "formats/registry.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/base/quote.h"
+#include "formats/dcp/source.h"
+#include "formats/detect.h"
+#include "formats/locate.h"
+#include "formats/safetensors/source.h"
+#include "formats/torch_dist/source.h"
+#include "formats/torch_save/torch_save_source.h"
+
+namespace ckpt {
+namespace {
+
+using SourceResult = Result<std::unique_ptr<CheckpointSource>>;
+
+struct Format {
+  std::string_view name;
+  SourceResult (*open)(Storage&, const Path&);  // nullptr: known by name only
+};
+
+constexpr std::array<Format, 8> kFormats = {{
+    {"dcp", &OpenDcp},
+    {"torch_dist", &OpenTorchDist},
+    {"fsdp_dtensor", &OpenDcp},
+    {"hf", &safetensors::OpenSafetensors},
+    {"safetensors", &safetensors::OpenSafetensors},
+    {"torch_save", &OpenTorchSave},
+    {"hdf5", nullptr},
+    {"zarr", nullptr},
+}};
+
+constexpr auto kNames = [] {
+  std::array<std::string_view, kFormats.size()> names;
+  for (std::size_t i = 0; i < kFormats.size(); ++i) names[i] = kFormats[i].name;
+  return names;
+}();
+
+Result<const Format*> FindFormat(std::string_view name) {
+  const auto it = std::find_if(kFormats.begin(), kFormats.end(),
+                               [&](const Format& format) { return format.name == name; });
+  if (it == kFormats.end()) {
+    return Error(ErrorKind::kUsage, "unknown format " + Quote(name))
+        .Expected(fmt::format("one of {}", fmt::join(kNames, ", ")));
+  }
+  return &*it;
+}
+
+}  // namespace
+
+std::span<const std::string_view> FormatNames() { return kNames; }
+
+Result<OpenedCheckpoint> OpenCheckpoint(Storage& storage, const Path& path,
+                                        const OpenOptions& options) {
+  const bool is_forced = !options.format.empty();
+  if (is_forced) CKPT_RETURN_IF_ERROR(FindFormat(options.format).status());
+  CKPT_ASSIGN_OR_RETURN(const CheckpointLocation location,
+                        LocateCheckpoint(storage, path, options.iteration));
+  DetectedFormat detected{options.format, location.path};
+  if (!is_forced) {
+    CKPT_ASSIGN_OR_RETURN(detected, DetectFormat(storage, location));
+  }
+  CKPT_ASSIGN_OR_RETURN(const Format* const format, FindFormat(detected.format));
+  if (format->open == nullptr) {
+    return Error(ErrorKind::kUnsupported,
+                 fmt::format("{} checkpoints cannot be read by this build", format->name))
+        .File(detected.path.string());
+  }
+  CKPT_ASSIGN_OR_RETURN(std::unique_ptr<CheckpointSource> source,
+                        format->open(storage, detected.path));
+  // Only its keys tell Megatron-FSDP's checkpoints from other DCP ones.
+  if (!is_forced && detected.format == "dcp" && HasFsdpDtensorKeys(source->index())) {
+    detected.format = "fsdp_dtensor";
+  }
+  return OpenedCheckpoint{.format = std::move(detected.format),
+                          .path = std::move(detected.path),
+                          .source = std::move(source),
+                          .iteration = location.iteration,
+                          .is_release = location.is_release};
+}
+
+}  // namespace ckpt

@@ -1,0 +1,46 @@
+// The one place that knows every format by its name: finds out what a path holds, and opens it.
+#ifndef CKPT_FORMATS_REGISTRY_H_
+#define CKPT_FORMATS_REGISTRY_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/base/result.h"
+#include "core/checkpoint/source.h"
+#include "core/io/storage.h"
+
+namespace ckpt {
+
+struct OpenOptions {
+  std::string format;  // a name of FormatNames(); empty: find out
+  // Which one under a root; nothing: the one its tracker names, or the newest.
+  std::optional<std::int64_t> iteration = std::nullopt;
+};
+
+struct OpenedCheckpoint {
+  std::string format;
+  Path path;  // the directory or file that holds it, behind any tracker
+  std::unique_ptr<CheckpointSource> source;
+  std::optional<std::int64_t> iteration = std::nullopt;  // where the directory's name says it
+  bool is_release = false;  // Megatron's `release`: weights outside any run
+};
+
+// "dcp", "torch_dist", "fsdp_dtensor", "hf", "safetensors", "torch_save", "hdf5", "zarr".
+[[nodiscard]] std::span<const std::string_view> FormatNames();
+
+// Opens whatever `path` holds: a checkpoint directory, a Megatron root, a folder of step-N, a
+// Hugging Face repository, or one file.
+//
+// Errors: those of LocateCheckpoint and DetectFormat, kUsage (an unknown format name), kUnsupported
+// (a format that this
+//         build cannot read), and what the format's reader finds.
+Result<OpenedCheckpoint> OpenCheckpoint(Storage& storage, const Path& path,
+                                        const OpenOptions& options = {});
+
+}  // namespace ckpt
+
+#endif  // CKPT_FORMATS_REGISTRY_H_

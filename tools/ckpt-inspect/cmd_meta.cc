@@ -1,0 +1,95 @@
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/quote.h"
+#include "core/json/json_writer.h"
+#include "tools/ckpt-inspect/commands.h"
+#include "tools/ckpt-inspect/problem_list.h"
+#include "tools/cli/error_report.h"
+
+namespace ckpt::inspect {
+namespace {
+
+struct NamedObject {
+  std::string key;
+  std::string json;
+};
+
+struct Contents {
+  std::vector<NamedObject> objects;
+  std::optional<std::string> value;  // JSON of the whole pickled object, of a torch.save file
+  std::vector<Problem> problems;
+};
+
+void AddProblem(Problem problem, const std::string& key, std::vector<Problem>& problems) {
+  if (problem.tensor.empty()) problem.tensor = key;
+  problems.push_back(std::move(problem));
+}
+
+// The object as JSON; nothing if it cannot be read. What is wrong or odd goes to `problems`.
+std::optional<std::string> Render(const CheckpointSource& source, const ObjectEntry& object,
+                                  std::vector<Problem>& problems) {
+  const auto add = [&](const std::vector<Problem>& found) {
+    for (const Problem& problem : found) AddProblem(problem, object.key, problems);
+  };
+  if (const Status status = source.index().CheckDeliverable(object.key); !status.ok()) {
+    add(status.problems());
+    return std::nullopt;
+  }
+  Result<RenderedObject> rendered = source.ReadObject(object);
+  if (!rendered.ok()) {
+    add(rendered.status().problems());
+    return std::nullopt;
+  }
+  add(rendered->warnings);
+  return std::move(rendered->json);
+}
+
+Contents ReadContents(const OpenedCheckpoint& checkpoint) {
+  const CheckpointSource& source = *checkpoint.source;
+  Contents contents;
+  for (const ObjectEntry& object : source.index().objects()) {
+    std::optional<std::string> json = Render(source, object, contents.problems);
+    if (json) contents.objects.push_back({object.key, *std::move(json)});
+  }
+  // The source of a torch.save file gives the whole of it under the empty key.
+  if (checkpoint.format == "torch_save") {
+    contents.value = Render(source, ObjectEntry{}, contents.problems);
+  }
+  return contents;
+}
+
+void PrintJson(const Contents& contents, Streams& streams) {
+  JsonWriter json(2);
+  json.BeginObject().Key("objects").BeginObject();
+  for (const NamedObject& object : contents.objects) {
+    json.Key(object.key).Raw(object.json);
+    streams.out.Write(json.TakeSoFar());
+  }
+  json.End();
+  if (contents.value) json.Key("value").Raw(*contents.value);
+  AppendProblemList(contents.problems, json);
+  json.End();
+  streams.out.Write(json.Take() + "\n");
+}
+
+void PrintText(const Contents& contents, Streams& streams) {
+  for (const NamedObject& object : contents.objects) {
+    streams.out.Write(EscapeControls(object.key) + ": " + object.json + "\n");
+  }
+  if (contents.value) streams.out.Write(*contents.value + "\n");
+  PrintProblemList(contents.problems, streams);
+}
+
+}  // namespace
+
+Result<ExitCode> RunMeta(const OpenedCheckpoint& checkpoint, const MetaOptions& options,
+                         Streams& streams) {
+  const Contents contents = ReadContents(checkpoint);
+  options.common.json ? PrintJson(contents, streams) : PrintText(contents, streams);
+  return HasErrors(contents.problems) ? ExitCode::kDifferent : ExitCode::kDone;
+}
+
+}  // namespace ckpt::inspect

@@ -1,0 +1,159 @@
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "core/base/quote.h"
+#include "core/checkpoint/read.h"
+#include "core/json/json_writer.h"
+#include "tools/ckpt-inspect/commands.h"
+#include "tools/ckpt-inspect/health.h"
+#include "tools/ckpt-inspect/nested_values.h"
+#include "tools/ckpt-inspect/slice.h"
+#include "tools/ckpt-inspect/statistics.h"
+#include "tools/cli/error_report.h"
+#include "tools/cli/nearest_match.h"
+
+namespace ckpt::inspect {
+namespace {
+
+// Boxes that together are `box`, in C order and each one interval of it, of at most `max_elements`
+// where a box of one element is not larger already.
+void ForEachBlock(const Box& box, std::int64_t max_elements,
+                  const std::function<bool(const Box&)>& visit) {
+  if (IsEmpty(box)) return;
+  const std::size_t ndim = box.sizes.size();
+  // The outermost dim that can be cut so that everything inside it is read whole.
+  std::size_t cut = ndim;
+  std::int64_t inner = 1;
+  while (cut > 0 && inner <= max_elements / box.sizes[cut - 1]) inner *= box.sizes[--cut];
+  Box block = box;
+  for (std::size_t dim = 0; dim < cut; ++dim) block.sizes[dim] = 1;
+  if (cut == 0) {
+    visit(block);
+    return;
+  }
+  const std::size_t last = cut - 1;
+  const std::int64_t step = std::max<std::int64_t>(1, max_elements / inner);
+  for (;;) {
+    const std::int64_t end = box.offsets[last] + box.sizes[last];
+    for (block.offsets[last] = box.offsets[last]; block.offsets[last] < end;
+         block.offsets[last] += block.sizes[last]) {
+      block.sizes[last] = std::min(step, end - block.offsets[last]);
+      if (!visit(block)) return;
+    }
+    std::size_t dim = last;
+    while (dim > 0 && ++block.offsets[dim - 1] == box.offsets[dim - 1] + box.sizes[dim - 1]) {
+      block.offsets[dim - 1] = box.offsets[dim - 1];
+      --dim;
+    }
+    if (dim == 0) return;
+  }
+}
+
+// Streams the slice to `sink` in C order.
+Status StreamBox(const CheckpointSource& source, const GlobalTensor& tensor, const Box& box,
+                 std::uint64_t budget_bytes, const std::function<void(ByteSpan)>& sink) {
+  const std::uint64_t element_bytes = ElementBytes(tensor.dtype);
+  const std::uint64_t block_bytes = std::max(element_bytes, budget_bytes / 4);
+  Gatherer gatherer(block_bytes);
+  TensorReader reader(source, tensor, gatherer, budget_bytes / 4);
+  Bytes buffer;
+  Status status;
+  ForEachBlock(box, static_cast<std::int64_t>(block_bytes / element_bytes), [&](const Box& block) {
+    buffer.resize(static_cast<std::size_t>(NumElements(block.sizes)) * element_bytes);
+    status = reader.Read(block, buffer);
+    if (status.ok()) sink(buffer);
+    return status.ok();
+  });
+  return status;
+}
+
+Status ShowTensor(const CheckpointSource& source, const GlobalTensor& tensor,
+                  const ShowOptions& options, Streams& streams) {
+  CKPT_RETURN_IF_ERROR(CheckHealthy(source, {&tensor}));
+  CKPT_ASSIGN_OR_RETURN(const Slice slice, ParseSlice(options.slice, tensor.shape));
+  CKPT_RETURN_IF_ERROR(CheckPrintable(slice.dims));
+  const bool is_json = options.common.json;
+  // Read twice: values are too many to keep, and what cannot be read must not leave half a document
+  // behind.
+  const auto read = [&](const std::function<void(ByteSpan)>& sink) {
+    return StreamBox(source, tensor, slice.box, options.common.memory_budget, sink);
+  };
+  Statistics statistics(tensor.dtype);
+  CKPT_RETURN_IF_ERROR(read([&](ByteSpan elements) { statistics.Add(elements); }));
+
+  if (is_json) {
+    streams.out.Write(
+        fmt::format(R"({{"key": {}, "shape": {}, "dtype": "{}", "offset": {}, "values": )",
+                    JsonQuote(tensor.key), FormatDims(tensor.shape), DTypeName(tensor.dtype),
+                    FormatDims(slice.box.offsets)));
+  } else {
+    streams.out.Write(fmt::format("{}  {}{}\n", EscapeControls(tensor.key), DTypeName(tensor.dtype),
+                                  FormatDims(tensor.shape)));
+    if (!options.slice.empty()) streams.out.Write("at " + FormatBox(slice.box) + "\n");
+  }
+  NestedValues values(tensor.dtype, slice.dims, is_json ? NestedStyle::kJson : NestedStyle::kPeople,
+                      streams.out);
+  CKPT_RETURN_IF_ERROR(read([&](ByteSpan elements) { values.Add(elements); }));
+  values.Finish();
+  streams.out.Write(is_json ? ", \"stats\": " + statistics.Json() + "}\n"
+                            : "\n" + statistics.Json() + "\n");
+  return OkStatus();
+}
+
+Status ShowObject(const CheckpointSource& source, const ObjectEntry& object,
+                  const ShowOptions& options, Streams& streams) {
+  if (!options.slice.empty()) {
+    return Error(ErrorKind::kUsage, "--slice is for tensors; this is an object").Tensor(object.key);
+  }
+  CKPT_RETURN_IF_ERROR(source.index().CheckDeliverable(object.key));
+  CKPT_ASSIGN_OR_RETURN(const RenderedObject rendered, source.ReadObject(object));
+  if (!options.common.quiet) {
+    for (const Problem& warning : rendered.warnings) cli::PrintProblem(warning, streams);
+  }
+  if (options.common.json) {
+    JsonWriter json(2);
+    json.BeginObject();
+    json.Key("key").Text(object.key).Key("type").Text(rendered.type);
+    json.Key("value").Raw(rendered.json);
+    json.End();
+    streams.out.Write(json.Take() + "\n");
+  } else {
+    streams.out.Write(EscapeControls(object.key) + "  " + rendered.type + "\n" + rendered.json +
+                      "\n");
+  }
+  return OkStatus();
+}
+
+Status NoSuchKey(const CheckpointIndex& index, const std::string& key) {
+  std::vector<std::string> keys;
+  for (const GlobalTensor& tensor : index.tensors()) keys.push_back(tensor.key);
+  for (const ObjectEntry& object : index.objects()) keys.push_back(object.key);
+  const std::string nearest = cli::NearestMatch(key, keys);
+  return Error(ErrorKind::kNotFound, "no tensor or object of this name")
+      .Tensor(key)
+      .Hint(nearest.empty() ? "" : "did you mean " + Quote(nearest) + "?");
+}
+
+}  // namespace
+
+Result<ExitCode> RunShow(const OpenedCheckpoint& checkpoint, const ShowOptions& options,
+                         Streams& streams) {
+  const CheckpointSource& source = *checkpoint.source;
+  const CheckpointIndex& index = source.index();
+  if (const GlobalTensor* tensor = index.FindTensor(options.key)) {
+    CKPT_RETURN_IF_ERROR(ShowTensor(source, *tensor, options, streams));
+  } else if (const ObjectEntry* object = index.FindObject(options.key)) {
+    CKPT_RETURN_IF_ERROR(ShowObject(source, *object, options, streams));
+  } else {
+    CKPT_RETURN_IF_ERROR(index.CheckDeliverable(options.key));
+    return NoSuchKey(index, options.key);
+  }
+  return ExitCode::kDone;
+}
+
+}  // namespace ckpt::inspect

@@ -1,0 +1,84 @@
+// The verbs of ckpt-inspect, callable without a process. Each prints its answer to `streams.out`
+// and returns what it found; a Status is a failure that the caller prints.
+#ifndef CKPT_TOOLS_CKPT_INSPECT_COMMANDS_H_
+#define CKPT_TOOLS_CKPT_INSPECT_COMMANDS_H_
+
+#include <string>
+
+#include "core/base/hash.h"
+#include "core/base/result.h"
+#include "core/io/storage.h"
+#include "formats/registry.h"
+#include "tools/cli/command_line.h"
+#include "tools/cli/exit_code.h"
+#include "tools/cli/streams.h"
+
+namespace ckpt::inspect {
+
+using cli::CommonOptions;
+using cli::ExitCode;
+using cli::Streams;
+
+struct SummaryOptions {
+  CommonOptions common;
+};
+
+struct TensorsOptions {
+  CommonOptions common;
+  std::string match;  // a glob over keys; empty: all
+};
+
+struct ShowOptions {
+  CommonOptions common;
+  std::string key;
+  std::string slice;  // "0:2,3" as in numpy, without steps; empty: everything
+};
+
+struct ShardsOptions {
+  CommonOptions common;
+  std::string match;
+};
+
+struct VerifyOptions {
+  CommonOptions common;
+  bool quick = false;  // metadata only
+};
+
+struct DigestOptions {
+  CommonOptions common;
+  HashAlgorithm algorithm = HashAlgorithm::kXxh3;
+  std::string match;
+  std::string as;  // "hf", "fsdp", "torch-dist"; empty: as stored
+};
+
+struct MetaOptions {
+  CommonOptions common;
+};
+
+// Read metadata only.
+Result<ExitCode> RunSummary(const OpenedCheckpoint& checkpoint, const SummaryOptions& options,
+                            Streams& streams);
+Result<ExitCode> RunTensors(const OpenedCheckpoint& checkpoint, const TensorsOptions& options,
+                            Streams& streams);
+Result<ExitCode> RunShards(const OpenedCheckpoint& checkpoint, const ShardsOptions& options,
+                           Streams& streams);
+
+// Errors: kNotFound (no such key), kUsage (the slice), and those of reading the tensor or object.
+Result<ExitCode> RunShow(const OpenedCheckpoint& checkpoint, const ShowOptions& options,
+                         Streams& streams);
+
+// kDifferent if anything is wrong. `storage` is the one the checkpoint was opened from.
+Result<ExitCode> RunVerify(Storage& storage, const OpenedCheckpoint& checkpoint,
+                           const VerifyOptions& options, Streams& streams);
+
+// Errors: all of those that the selected tensors have; a digest of part of them would mislead.
+Result<ExitCode> RunDigest(const OpenedCheckpoint& checkpoint, const DigestOptions& options,
+                           Streams& streams);
+
+// kDifferent if an object cannot be read; the others are printed.
+Result<ExitCode> RunMeta(const OpenedCheckpoint& checkpoint, const MetaOptions& options,
+                         Streams& streams);
+
+}  // namespace ckpt::inspect
+
+#endif  // CKPT_TOOLS_CKPT_INSPECT_COMMANDS_H_

@@ -1,0 +1,33 @@
+// Digests of a model under another naming than the one it is stored in.
+#ifndef CKPT_TOOLS_CKPT_INSPECT_DIGEST_AS_H_
+#define CKPT_TOOLS_CKPT_INSPECT_DIGEST_AS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/hash.h"
+#include "core/checkpoint/digest.h"
+#include "core/exec/progress.h"
+#include "formats/registry.h"
+#include "tools/cli/command_line.h"
+
+namespace ckpt::inspect {
+
+struct ModelDigests {
+  std::vector<TensorDigest> tensors;
+  std::uint64_t left_out = 0;  // entries of the checkpoint that have no place in the layout
+};
+
+// The model's weights alone, in the stored dtype, under the names and shapes of `layout`: "hf",
+// "fsdp" or "torch-dist".
+//
+// Errors: kUsage (no such layout), kUnsupported (no table for this model), and those of a
+// conversion to it.
+Result<ModelDigests> DigestModelAs(const OpenedCheckpoint& checkpoint, const std::string& layout,
+                                   HashAlgorithm algorithm, const cli::CommonOptions& options,
+                                   ProgressSink& progress);
+
+}  // namespace ckpt::inspect
+
+#endif  // CKPT_TOOLS_CKPT_INSPECT_DIGEST_AS_H_

@@ -1,0 +1,23 @@
+// Whether tensors can be trusted, as far as the metadata tell.
+#ifndef CKPT_TOOLS_CKPT_INSPECT_HEALTH_H_
+#define CKPT_TOOLS_CKPT_INSPECT_HEALTH_H_
+
+#include <vector>
+
+#include "core/checkpoint/source.h"
+
+namespace ckpt::inspect {
+
+// What reading the metadata found and what ValidateIndex proves wrong, each finding once.
+[[nodiscard]] std::vector<Problem> MetadataProblems(const CheckpointSource& source);
+
+// All errors that concern one of `tensors`: those must not be delivered, not even in part.
+Status CheckHealthy(const CheckpointSource& source,
+                    const std::vector<const GlobalTensor*>& tensors);
+
+// Drops findings that say the same about the same thing again; order is kept.
+void RemoveRepeated(std::vector<Problem>& problems);
+
+}  // namespace ckpt::inspect
+
+#endif  // CKPT_TOOLS_CKPT_INSPECT_HEALTH_H_

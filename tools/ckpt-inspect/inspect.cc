@@ -1,0 +1,224 @@
+#include "tools/ckpt-inspect/inspect.h"
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "formats/registry.h"
+#include "tools/ckpt-inspect/commands.h"
+#include "tools/cli/command_line.h"
+#include "tools/cli/error_report.h"
+#include "tools/cli/version.h"
+
+namespace ckpt::inspect {
+namespace {
+
+constexpr std::size_t kMaxTalk = 20;  // findings told in passing; `verify` lists all
+
+// One parse: what the command line said, and the verb that it chose.
+class CommandLine {
+ public:
+  explicit CommandLine(Storage& storage);
+
+  cli::ExitCode Run(const std::vector<std::string>& args, Streams& streams);
+
+ private:
+  using Verb = std::function<Result<ExitCode>(const OpenedCheckpoint&, Streams&)>;
+
+  CLI::App& AddVerb(const std::string& name, const std::string& purpose,
+                    std::span<const std::string> examples, Verb run);
+  void AddSummary();
+  void AddTensors();
+  void AddShow();
+  void AddShards();
+  void AddVerify();
+  void AddDigest();
+  void AddMeta();
+
+  Result<ExitCode> OpenAndRun(Streams& streams);
+
+  Storage& storage_;
+  CLI::App app_{"Shows, checks and digests checkpoints of any format.", "ckpt-inspect"};
+  std::map<std::string, Verb> verbs_;
+  std::string path_;
+  std::optional<std::int64_t> iteration_;
+  std::string format_;
+  CommonOptions common_;
+  // What single verbs add; `common` is filled in when they run.
+  TensorsOptions tensors_;
+  ShowOptions show_;
+  ShardsOptions shards_;
+  VerifyOptions verify_;
+  DigestOptions digest_;
+};
+
+CommandLine::CommandLine(Storage& storage) : storage_(storage) {
+  app_.set_version_flag("--version", cli::VersionText("ckpt-inspect"));
+  app_.require_subcommand(1);
+  app_.get_formatter()->column_width(30);
+  AddSummary();
+  AddTensors();
+  AddShow();
+  AddShards();
+  AddVerify();
+  AddDigest();
+  AddMeta();
+  const std::array<std::string, 2> examples = {"ckpt-inspect run7/checkpoints",
+                                               "ckpt-inspect digest --json Qwen3-0.6B"};
+  cli::AddExamples(app_, examples);
+}
+
+CLI::App& CommandLine::AddVerb(const std::string& name, const std::string& purpose,
+                               std::span<const std::string> examples, Verb run) {
+  CLI::App& verb = *app_.add_subcommand(name, purpose);
+  verb.add_option("PATH", path_,
+                  "A checkpoint directory, a Megatron root, a folder of step-N, "
+                  "a Hugging Face repository, or one file")
+      ->required()
+      ->option_text(" ");
+  verb.add_option("--format", format_,
+                  fmt::format("Open as this format: {}", fmt::join(FormatNames(), ", ")))
+      ->option_text("NAME");
+  verb.add_option("--iteration", iteration_, "Which checkpoint under a root")->option_text("N");
+  cli::AddOutputOptions(verb, common_);
+  cli::AddExamples(verb, examples);
+  verbs_[name] = std::move(run);
+  return verb;
+}
+
+void CommandLine::AddSummary() {
+  const std::array<std::string, 2> examples = {
+      "ckpt-inspect run7/checkpoints",
+      "ckpt-inspect summary --iteration 100 --json run7/checkpoints"};
+  AddVerb("summary", "Format, counts, sizes and topology (the default verb)", examples,
+          [this](const OpenedCheckpoint& checkpoint, Streams& streams) {
+            return RunSummary(checkpoint, {.common = common_}, streams);
+          });
+}
+
+void CommandLine::AddTensors() {
+  const std::array<std::string, 2> examples = {
+      "ckpt-inspect tensors run7/step-100",
+      "ckpt-inspect tensors --match '*.mlp.*' --json model.safetensors"};
+  AddVerb("tensors", "Every tensor with shape, dtype, size, chunks and files; every object",
+          examples,
+          [this](const OpenedCheckpoint& checkpoint, Streams& streams) {
+            tensors_.common = common_;
+            return RunTensors(checkpoint, tensors_, streams);
+          })
+      .add_option("--match", tensors_.match, "Only keys that match this pattern")
+      ->option_text("GLOB");
+}
+
+void CommandLine::AddShow() {
+  const std::array<std::string, 2> examples = {
+      "ckpt-inspect show run7 iteration", "ckpt-inspect show model.pt embed.weight --slice 0:2,3"};
+  CLI::App& verb = AddVerb("show", "The values of one tensor, or one object", examples,
+                           [this](const OpenedCheckpoint& checkpoint, Streams& streams) {
+                             show_.common = common_;
+                             return RunShow(checkpoint, show_, streams);
+                           });
+  verb.add_option("KEY", show_.key, "Name of the tensor or object")->required()->option_text(" ");
+  verb.add_option("--slice", show_.slice, "Part of the tensor, as in numpy (no steps)")
+      ->option_text("0:2,3");
+  cli::AddReadingOptions(verb, common_);
+}
+
+void CommandLine::AddShards() {
+  const std::array<std::string, 2> examples = {
+      "ckpt-inspect shards run7/step-100",
+      "ckpt-inspect shards --match 'model.embed*' --json run7"};
+  AddVerb("shards", "Every chunk: which part of which tensor lies where", examples,
+          [this](const OpenedCheckpoint& checkpoint, Streams& streams) {
+            shards_.common = common_;
+            return RunShards(checkpoint, shards_, streams);
+          })
+      .add_option("--match", shards_.match, "Only keys that match this pattern")
+      ->option_text("GLOB");
+}
+
+void CommandLine::AddVerify() {
+  const std::array<std::string, 2> examples = {
+      "ckpt-inspect verify run7", "ckpt-inspect verify --quick --json run7/iter_0000100"};
+  CLI::App& verb =
+      AddVerb("verify", "Check all that the checkpoint itself can prove; exit 1 if it is damaged",
+              examples, [this](const OpenedCheckpoint& checkpoint, Streams& streams) {
+                verify_.common = common_;
+                return RunVerify(storage_, checkpoint, verify_, streams);
+              });
+  verb.add_flag("--quick", verify_.quick, "Metadata only");
+  cli::AddReadingOptions(verb, common_);
+}
+
+void CommandLine::AddDigest() {
+  const std::array<std::string, 2> examples = {"ckpt-inspect digest --algorithm sha256 --json run7",
+                                               "ckpt-inspect digest --as hf run7/release"};
+  CLI::App& verb = AddVerb("digest", "Hashes of the logical tensors, whatever their layout on disk",
+                           examples, [this](const OpenedCheckpoint& checkpoint, Streams& streams) {
+                             digest_.common = common_;
+                             return RunDigest(checkpoint, digest_, streams);
+                           });
+  const std::map<std::string, HashAlgorithm> algorithms = {{"xxh3", HashAlgorithm::kXxh3},
+                                                           {"sha256", HashAlgorithm::kSha256}};
+  verb.add_option("--algorithm", digest_.algorithm, "xxh3 (128 bits) or sha256 [xxh3]")
+      ->transform(CLI::Transformer(algorithms))
+      ->option_text("NAME");
+  verb.add_option("--match", digest_.match, "Only keys that match this pattern")
+      ->option_text("GLOB");
+  verb.add_option("--as", digest_.as, "The model under another naming: hf, fsdp or torch-dist")
+      ->check(CLI::IsMember({"hf", "fsdp", "torch-dist"}))
+      ->option_text("LAYOUT");
+  cli::AddReadingOptions(verb, common_);
+}
+
+void CommandLine::AddMeta() {
+  const std::array<std::string, 2> examples = {"ckpt-inspect meta run7",
+                                               "ckpt-inspect meta --json model.pt"};
+  AddVerb("meta", "Every object with its value; of a torch.save file the whole content", examples,
+          [this](const OpenedCheckpoint& checkpoint, Streams& streams) {
+            return RunMeta(checkpoint, {.common = common_}, streams);
+          });
+}
+
+// Verbs that do not list findings themselves say them in passing.
+void TellProblems(const CheckpointIndex& index, Streams& streams) {
+  const std::vector<Problem>& problems = index.problems();
+  for (std::size_t i = 0; i < problems.size() && i < kMaxTalk; ++i) {
+    cli::PrintProblem(problems[i], streams);
+  }
+  if (problems.size() > kMaxTalk) {
+    streams.err.Write(
+        fmt::format("and {} more: see ckpt-inspect verify\n", problems.size() - kMaxTalk));
+  }
+}
+
+Result<ExitCode> CommandLine::OpenAndRun(Streams& streams) {
+  CKPT_ASSIGN_OR_RETURN(
+      const OpenedCheckpoint checkpoint,
+      OpenCheckpoint(storage_, Path(path_), {.format = format_, .iteration = iteration_}));
+  const std::string verb = app_.get_subcommands().front()->get_name();
+  const bool lists_problems = verb == "summary" || verb == "verify";
+  if (!lists_problems && !common_.quiet) TellProblems(checkpoint.source->index(), streams);
+  return verbs_.at(verb)(checkpoint, streams);
+}
+
+cli::ExitCode CommandLine::Run(const std::vector<std::string>& args, Streams& streams) {
+  if (const auto done = cli::ParseArguments(app_, args, "summary", streams)) return *done;
+  if (common_.quiet && !common_.progress) common_.progress = false;
+  return cli::Conclude(OpenAndRun(streams), common_.json, streams);
+}
+
+}  // namespace
+
+cli::ExitCode RunInspect(const std::vector<std::string>& args, Storage& storage, Streams& streams) {
+  return CommandLine(storage).Run(args, streams);
+}
+
+}  // namespace ckpt::inspect

@@ -1,0 +1,95 @@
+#include "tools/ckpt-inspect/payload_check.h"
+
+#include <set>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "core/base/check.h"
+#include "core/exec/task_pool.h"
+#include "tools/ckpt-inspect/health.h"
+
+namespace ckpt::inspect {
+namespace {
+
+// `status`'s problems, with the key filled in where the reader did not know it.
+void AddProblems(const Status& status, const std::string& key, std::vector<Problem>& problems) {
+  for (Problem problem : status.problems()) {
+    if (problem.tensor.empty()) problem.tensor = key;
+    problems.push_back(std::move(problem));
+  }
+}
+
+CheckedBytes CheckTensor(const CheckpointSource& source, const GlobalTensor& tensor) {
+  CheckedBytes result;
+  for (const Chunk& chunk : source.index().chunks(tensor)) {
+    const Result<StoredArray> located = source.Locate(tensor, chunk);
+    AddProblems(located.status(), tensor.key, result.problems);
+    if (located.ok()) result.checked_bytes += chunk.size_bytes;
+  }
+  return result;
+}
+
+CheckedBytes CheckObject(const CheckpointSource& source, const ObjectEntry& object) {
+  CheckedBytes result;
+  const Result<RenderedObject> rendered = source.ReadObject(object);
+  AddProblems(rendered.status(), object.key, result.problems);
+  if (!rendered.ok()) return result;
+  result.checked_bytes = object.size_bytes;
+  for (Problem warning : rendered->warnings) {
+    if (warning.tensor.empty()) warning.tensor = object.key;
+    result.problems.push_back(std::move(warning));
+  }
+  return result;
+}
+
+std::set<std::string_view> KeysWithErrors(const std::vector<Problem>& problems) {
+  std::set<std::string_view> keys;
+  for (const Problem& problem : problems) {
+    if (problem.severity == Severity::kError && !problem.tensor.empty())
+      keys.insert(problem.tensor);
+  }
+  return keys;
+}
+
+std::uint64_t StoredBytes(const CheckpointIndex& index) {
+  std::uint64_t bytes = 0;
+  for (const Chunk& chunk : index.chunks()) bytes += chunk.size_bytes;
+  for (const ObjectEntry& object : index.objects()) bytes += object.size_bytes;
+  return bytes;
+}
+
+}  // namespace
+
+CheckedBytes CheckPayload(const CheckpointSource& source, int threads, ProgressSink& progress) {
+  const CheckpointIndex& index = source.index();
+  const std::vector<Problem> known = MetadataProblems(source);
+  const std::set<std::string_view> skipped = KeysWithErrors(known);
+  const std::size_t num_tensors = index.tensors().size();
+  const std::size_t num_items = num_tensors + index.objects().size();
+  progress.OnTotal(StoredBytes(index), num_items);
+  std::vector<CheckedBytes> results(num_items);
+  const auto check = [&](std::size_t i, std::size_t /*worker*/) {
+    const bool is_tensor = i < num_tensors;
+    const std::string& key =
+        is_tensor ? index.tensors()[i].key : index.objects()[i - num_tensors].key;
+    if (!skipped.contains(key)) {
+      results[i] = is_tensor ? CheckTensor(source, index.tensors()[i])
+                             : CheckObject(source, index.objects()[i - num_tensors]);
+    }
+    progress.OnDone(key, results[i].checked_bytes);
+    return OkStatus();
+  };
+  const Status done = RunTasks(num_items, threads, std::stop_token(), check);
+  CKPT_CHECK(done.ok());  // no task fails: what is wrong is a result
+  CheckedBytes all;
+  for (CheckedBytes& result : results) {
+    all.checked_bytes += result.checked_bytes;
+    for (Problem& problem : result.problems) all.problems.push_back(std::move(problem));
+  }
+  if (source.protection() == Protection::kNone) all.checked_bytes = 0;
+  return all;
+}
+
+}  // namespace ckpt::inspect

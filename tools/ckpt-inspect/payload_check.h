@@ -1,0 +1,24 @@
+// Checks of the stored items themselves: structure, checksums, pickles.
+#ifndef CKPT_TOOLS_CKPT_INSPECT_PAYLOAD_CHECK_H_
+#define CKPT_TOOLS_CKPT_INSPECT_PAYLOAD_CHECK_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "core/checkpoint/source.h"
+#include "core/exec/progress.h"
+
+namespace ckpt::inspect {
+
+struct CheckedBytes {
+  std::uint64_t checked_bytes = 0;  // stored bytes that a checksum was compared for
+  std::vector<Problem> problems;    // in the order of tensors, then of objects
+};
+
+// Locates every chunk, which verifies what checksum it carries, and parses every object. Tensors
+// with errors in the metadata are left out: those say already that they cannot be read.
+CheckedBytes CheckPayload(const CheckpointSource& source, int threads, ProgressSink& progress);
+
+}  // namespace ckpt::inspect
+
+#endif  // CKPT_TOOLS_CKPT_INSPECT_PAYLOAD_CHECK_H_

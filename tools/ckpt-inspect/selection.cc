@@ -1,0 +1,39 @@
+#include "tools/ckpt-inspect/selection.h"
+
+#include <fnmatch.h>
+#include <limits>
+
+namespace ckpt::inspect {
+namespace {
+
+template <typename Entry>
+std::vector<const Entry*> Select(std::span<const Entry> entries, const std::string& glob) {
+  std::vector<const Entry*> selected;
+  for (const Entry& entry : entries) {
+    if (MatchesGlob(entry.key, glob)) selected.push_back(&entry);
+  }
+  return selected;
+}
+
+}  // namespace
+
+bool MatchesGlob(const std::string& key, const std::string& glob) {
+  return glob.empty() || ::fnmatch(glob.c_str(), key.c_str(), 0) == 0;
+}
+
+std::vector<const GlobalTensor*> SelectTensors(const CheckpointIndex& index,
+                                               const std::string& glob) {
+  return Select(index.tensors(), glob);
+}
+
+std::vector<const ObjectEntry*> SelectObjects(const CheckpointIndex& index,
+                                              const std::string& glob) {
+  return Select(index.objects(), glob);
+}
+
+std::uint64_t LogicalBytes(const GlobalTensor& tensor) {
+  const Result<std::uint64_t> bytes = CountBytes(tensor.shape, tensor.dtype);
+  return bytes.ok() ? *bytes : std::numeric_limits<std::uint64_t>::max();
+}
+
+}  // namespace ckpt::inspect

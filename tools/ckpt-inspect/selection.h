@@ -1,0 +1,27 @@
+// Which tensors a command is about.
+#ifndef CKPT_TOOLS_CKPT_INSPECT_SELECTION_H_
+#define CKPT_TOOLS_CKPT_INSPECT_SELECTION_H_
+
+#include <string>
+#include <vector>
+
+#include "core/checkpoint/index.h"
+
+namespace ckpt::inspect {
+
+// Whether `key` matches the shell pattern `glob`, where `*` also matches dots and slashes. An empty
+// one matches all.
+[[nodiscard]] bool MatchesGlob(const std::string& key, const std::string& glob);
+
+// In byte order of the key. Pointers into `index`.
+[[nodiscard]] std::vector<const GlobalTensor*> SelectTensors(const CheckpointIndex& index,
+                                                             const std::string& glob);
+[[nodiscard]] std::vector<const ObjectEntry*> SelectObjects(const CheckpointIndex& index,
+                                                            const std::string& glob);
+
+// Bytes of the dense tensor; saturates where a damaged shape overflows.
+[[nodiscard]] std::uint64_t LogicalBytes(const GlobalTensor& tensor);
+
+}  // namespace ckpt::inspect
+
+#endif  // CKPT_TOOLS_CKPT_INSPECT_SELECTION_H_

@@ -1,0 +1,98 @@
+#include "tools/ckpt-inspect/slice.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "core/base/quote.h"
+
+namespace ckpt::inspect {
+namespace {
+
+std::string_view Trimmed(std::string_view text) {
+  while (text.starts_with(' ')) text.remove_prefix(1);
+  while (text.ends_with(' ')) text.remove_suffix(1);
+  return text;
+}
+
+std::vector<std::string_view> Split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (;;) {
+    const std::size_t at = text.find(separator);
+    parts.push_back(Trimmed(text.substr(0, at)));
+    if (at == std::string_view::npos) return parts;
+    text.remove_prefix(at + 1);
+  }
+}
+
+Status NotASlice(std::string_view text) {
+  return Error(ErrorKind::kUsage, "not a slice")
+      .Expected("one index or start:end a dim, as in 0:2,3")
+      .Actual(Quote(text));
+}
+
+Result<std::int64_t> ParseIndex(std::string_view text) {
+  std::int64_t value = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (code != std::errc() || end != text.data() + text.size()) return NotASlice(text);
+  return value;
+}
+
+// The end of a range that `text` names, counted from the dim's end if negative, clipped to the dim.
+Result<std::int64_t> ParseBound(std::string_view text, std::int64_t size, std::int64_t if_empty) {
+  if (text.empty()) return if_empty;
+  CKPT_ASSIGN_OR_RETURN(const std::int64_t value, ParseIndex(text));
+  // A negative number past -size clips to 0; the sum cannot wrap, for size is not negative.
+  return std::clamp<std::int64_t>(value < 0 ? value + size : value, 0, size);
+}
+
+Status AddRange(const std::vector<std::string_view>& ends, std::int64_t size, Slice& slice) {
+  CKPT_ASSIGN_OR_RETURN(const std::int64_t begin, ParseBound(ends[0], size, 0));
+  CKPT_ASSIGN_OR_RETURN(const std::int64_t end, ParseBound(ends[1], size, size));
+  const std::int64_t length = std::max<std::int64_t>(0, end - begin);
+  slice.box.offsets.push_back(begin);
+  slice.box.sizes.push_back(length);
+  slice.dims.push_back(length);
+  return OkStatus();
+}
+
+Status AddIndex(std::string_view text, std::size_t dim, std::int64_t size, Slice& slice) {
+  CKPT_ASSIGN_OR_RETURN(const std::int64_t value, ParseIndex(text));
+  const std::int64_t index = value < 0 ? value + size : value;
+  if (index < 0 || index >= size) {
+    return Error(ErrorKind::kOutOfRange, fmt::format("index outside dim {}", dim))
+        .Expected(fmt::format("{} to {}", -size, size - 1))
+        .Actual(std::to_string(value));
+  }
+  slice.box.offsets.push_back(index);
+  slice.box.sizes.push_back(1);
+  return OkStatus();
+}
+
+}  // namespace
+
+Result<Slice> ParseSlice(std::string_view text, DimsView shape) {
+  std::vector<std::string_view> entries;
+  if (!Trimmed(text).empty()) entries = Split(text, ',');
+  if (entries.size() > shape.size()) {
+    return Error(ErrorKind::kUsage, "more indices than dims")
+        .Expected(fmt::format("at most {}", shape.size()))
+        .Actual(Quote(text));
+  }
+  Slice slice;
+  for (std::size_t dim = 0; dim < shape.size(); ++dim) {
+    const std::vector<std::string_view> ends =
+        dim < entries.size() ? Split(entries[dim], ':') : std::vector<std::string_view>(2);
+    if (ends.size() > 2) return NotASlice(text).Hint("steps are not supported");
+    CKPT_RETURN_IF_ERROR(ends.size() == 1 ? AddIndex(ends[0], dim, shape[dim], slice)
+                                          : AddRange(ends, shape[dim], slice));
+  }
+  return slice;
+}
+
+}  // namespace ckpt::inspect

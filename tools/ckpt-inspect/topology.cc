@@ -1,0 +1,89 @@
+#include "tools/ckpt-inspect/topology.h"
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+#include <string_view>
+#include <utility>
+
+namespace ckpt::inspect {
+namespace {
+
+// Takes `prefix` off the front of `text`, if it is there.
+bool Skip(std::string_view prefix, std::string_view& text) {
+  if (!text.starts_with(prefix)) return false;
+  text.remove_prefix(prefix.size());
+  return true;
+}
+
+std::optional<std::int64_t> TakeNumber(std::string_view& text) {
+  std::int64_t value = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (code != std::errc() || value < 0) return std::nullopt;
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  return value;
+}
+
+// "__3_0.distcp", "experts__3_0.distcp": rank 3; "shard-00004-model-….safetensors": rank 3.
+std::optional<std::int64_t> WriterOf(std::string_view file) {
+  if (file.ends_with(".distcp")) {
+    const std::size_t at = file.rfind("__");
+    if (at == std::string_view::npos) return std::nullopt;
+    file.remove_prefix(at + 2);
+    return TakeNumber(file);
+  }
+  if (!Skip("shard-", file)) return std::nullopt;
+  const std::optional<std::int64_t> number = TakeNumber(file);
+  return number && *number > 0 ? std::optional(*number - 1) : std::nullopt;
+}
+
+struct Grid {
+  std::int64_t pipeline = 0;
+  std::int64_t tensor = 0;
+};
+
+// Sizes that one key proves: "rng_state/shard_1.0_2.4" is cell (1, 0) of a grid of 2 x 4;
+// "rng_state.(1, 0).…" shows that the grid has that cell.
+std::optional<Grid> GridOf(std::string_view key) {
+  if (Skip("rng_state/shard_", key)) {
+    if (!TakeNumber(key) || !Skip(".", key) || !TakeNumber(key) || !Skip("_", key)) return {};
+    const std::optional<std::int64_t> pipeline = TakeNumber(key);
+    if (!pipeline || !Skip(".", key)) return {};
+    const std::optional<std::int64_t> tensor = TakeNumber(key);
+    return tensor ? std::optional(Grid{*pipeline, *tensor}) : std::nullopt;
+  }
+  if (!Skip("rng_state.(", key)) return {};
+  const std::optional<std::int64_t> pipeline = TakeNumber(key);
+  if (!pipeline || !Skip(", ", key)) return {};
+  const std::optional<std::int64_t> tensor = TakeNumber(key);
+  if (!tensor || !key.starts_with(')')) return {};
+  return Grid{*pipeline + 1, *tensor + 1};
+}
+
+}  // namespace
+
+Topology FindTopology(const CheckpointIndex& index) {
+  Topology topology;
+  std::set<std::int64_t> writers;
+  for (const std::string& file : index.files()) {
+    if (const auto writer = WriterOf(file)) writers.insert(*writer);
+  }
+  if (!writers.empty()) topology.writers = static_cast<std::int64_t>(writers.size());
+  Grid grid;
+  const auto widen = [&](std::string_view key) {
+    const std::optional<Grid> seen = GridOf(key);
+    if (!seen) return;
+    grid.pipeline = std::max(grid.pipeline, seen->pipeline);
+    grid.tensor = std::max(grid.tensor, seen->tensor);
+  };
+  for (const ObjectEntry& object : index.objects()) widen(object.key);
+  for (const GlobalTensor& tensor : index.tensors()) {
+    widen(tensor.key);
+    topology.max_chunks = std::max(topology.max_chunks, tensor.num_chunks);
+  }
+  if (grid.pipeline > 0) topology.pipeline_parallel = grid.pipeline;
+  if (grid.tensor > 0) topology.tensor_parallel = grid.tensor;
+  return topology;
+}
+
+}  // namespace ckpt::inspect
