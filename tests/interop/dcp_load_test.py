@@ -15,14 +15,28 @@ def expected(case):
     return mapping.described(mapping.megatron_tensors(*mapping.read_repository(case / "ckpt")))
 
 
+@pytest.fixture(scope="module")
+def loaded_plain(conversions):
+    """(case, torch version) -> what dcp.load gives; one process for all models."""
+    folders = {case: str(conversions.fsdp(case) / "release") for case in MODELS}
+    done = {}
+
+    def get(case, torch_version):
+        if torch_version not in done:
+            done[torch_version] = peer(torch_version, "dcp_load.py", "plain_each", *folders.values())
+        return done[torch_version][folders[case]]
+
+    return get
+
+
 def without_rows(tensors):
     return {k: {f: v for f, v in t.items() if f != "rows"} for k, t in tensors.items()}
 
 
 @pytest.mark.parametrize("torch_version", TORCH)
 @pytest.mark.parametrize("case", MODELS, ids=golden.name)
-def test_into_plain_tensors(case, torch_version, conversions):
-    loaded = peer(torch_version, "dcp_load.py", "plain", conversions.fsdp(case) / "release")
+def test_into_plain_tensors(case, torch_version, loaded_plain):
+    loaded = loaded_plain(case, torch_version)
     assert loaded["tensors"] == expected(case)
     assert loaded["objects"]["iteration"] == 0
     assert loaded["objects"]["checkpoint_version"] == 3.0

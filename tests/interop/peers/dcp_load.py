@@ -1,6 +1,7 @@
 """Loads a DCP checkpoint with real PyTorch and prints what came out as JSON: key -> shape, dtype, sha256.
 
     dcp_load.py plain DIR              dcp.load into plain tensors
+    dcp_load.py plain_each DIR...      the same of several checkpoints: DIR -> what came out
     dcp_load.py dtensor DIR RANKS DIM  dcp.load into DTensors sharded along DIM on RANKS gloo ranks
     dcp_load.py torch_save DIR FILE    dcp_to_torch_save, then torch.load
     dcp_load.py megatron DIR           Megatron's first request: args, iteration and checkpoint_version, strictly
@@ -33,6 +34,10 @@ def plain(folder):
     dcp.load(state, checkpoint_id=folder)
     return {"tensors": {k: hashing.describe(v) for k, v in state.items() if torch.is_tensor(v)},
             "objects": {k: v for k, v in state.items() if isinstance(v, (int, float, str, list, dict))}}
+
+
+def plain_each(*folders):
+    return {folder: plain(folder) for folder in folders}
 
 
 def empty_dtensor(size, dtype, mesh, dim):
