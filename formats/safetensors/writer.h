@@ -17,7 +17,7 @@ namespace ckpt::safetensors {
 struct WriterOptions {
   // The files to write, as `SafetensorsSource::shards` or a sidecar gives them; headers are written
   // in the canonical form. Empty: tensors are packed in key order, and named as transformers does.
-  std::vector<ShardLayout> shards;
+  std::vector<ShardLayout> shards = {};
 
   // Packing only. A tensor is never split; a larger one gets a file of its own. Default: the hub's
   // 5 GB.

@@ -162,7 +162,7 @@ TEST(Digest, OfTheCheckpointFollowsTheDocumentedLines) {
   std::string lines(
       "a\0bfloat16\0\0"
       "11\n",
-      16);
+      15);
   lines += std::string(
       "b\0float32\0"
       "2,3\0"

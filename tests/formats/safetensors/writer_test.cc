@@ -1,0 +1,147 @@
+#include "formats/safetensors/writer.h"
+
+#include <gmock/gmock.h>
+
+#include "formats/safetensors/sharded_index.h"
+#include "tests/testing/golden.h"
+#include "tests/testing/matchers.h"
+
+namespace ckpt::safetensors {
+namespace {
+
+using ckpt::testing::FailsWith;
+using ckpt::testing::GoldenCases;
+using ckpt::testing::GoldenDir;
+using ckpt::testing::IsOk;
+
+std::vector<std::string> NamesOf(const WritePlan& plan) {
+  std::vector<std::string> names;
+  for (const WriteFile& file : plan.files) names.push_back(file.name);
+  return names;
+}
+
+// The keys in a file, by offset.
+std::vector<std::string> KeysIn(const WritePlan& plan, std::uint32_t file) {
+  std::vector<std::string> keys;
+  for (const WriteItem& item : plan.items) {
+    if (item.file == file) keys.push_back(plan.tensors[item.tensor].key);
+  }
+  return keys;
+}
+
+// Literals and items fill every file exactly.
+void ExpectTiles(const WritePlan& plan) {
+  std::vector<std::uint64_t> filled(plan.files.size(), 0);
+  for (const WriteLiteral& literal : plan.literals) filled[literal.file] += literal.bytes.size();
+  for (const WriteItem& item : plan.items) {
+    EXPECT_EQ(item.offset_bytes, filled[item.file]);
+    filled[item.file] += item.size_bytes;
+  }
+  for (std::size_t i = 0; i < filled.size(); ++i) EXPECT_EQ(filled[i], plan.files[i].size_bytes);
+}
+
+TEST(PlanSafetensors, WritesOneFileWithoutAnIndex) {
+  const auto plan =
+      PlanSafetensors({{"b", DType::kFloat32, {2}}, {"a", DType::kBfloat16, {3}}}, {});
+  ASSERT_THAT(plan, IsOk());
+  EXPECT_THAT(NamesOf(*plan), ::testing::ElementsAre("model.safetensors"));
+  EXPECT_THAT(KeysIn(*plan, 0), ::testing::ElementsAre("b", "a"));  // wider dtypes first
+  ExpectTiles(*plan);
+  const std::string_view header = AsText(plan->literals[0].bytes).substr(8);
+  EXPECT_THAT(std::string(header),
+              ::testing::StartsWith(R"({"__metadata__":{"format":"pt"},"b":{"dtype":"F32")"));
+}
+
+TEST(PlanSafetensors, PacksLayersInTheirNaturalOrder) {
+  const auto plan = PlanSafetensors({{"layers.10.w", DType::kUint8, {4}},
+                                     {"layers.2.w", DType::kUint8, {4}},
+                                     {"layers.1.w", DType::kUint8, {20}},
+                                     {"head", DType::kUint8, {2}}},
+                                    {.max_shard_bytes = 8});
+  ASSERT_THAT(plan, IsOk());
+  EXPECT_THAT(
+      NamesOf(*plan),
+      ::testing::ElementsAre("model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors",
+                             "model-00003-of-00003.safetensors", "model.safetensors.index.json"));
+  EXPECT_THAT(KeysIn(*plan, 0), ::testing::ElementsAre("head"));
+  EXPECT_THAT(KeysIn(*plan, 1), ::testing::ElementsAre("layers.1.w"));
+  EXPECT_THAT(KeysIn(*plan, 2), ::testing::ElementsAre("layers.10.w", "layers.2.w"));
+  ExpectTiles(*plan);
+  const auto index = ParseShardedIndex(AsText(plan->literals[3].bytes), "index");
+  ASSERT_THAT(index, IsOk());
+  EXPECT_EQ(index->total_size, 30U);
+  EXPECT_EQ(index->weight_map[3], (std::pair<std::string, std::string>(
+                                      "layers.2.w", "model-00003-of-00003.safetensors")));
+}
+
+TEST(PlanSafetensors, ListsEveryDtypeThatTheFormatLacks) {
+  const auto plan = PlanSafetensors({{"ok", DType::kComplex64, {1}},
+                                     {"c128", DType::kComplex128, {1}},
+                                     {"c32", DType::kComplex32, {1}}},
+                                    {});
+  ASSERT_THAT(plan, FailsWith(ErrorKind::kUnsupported));
+  ASSERT_EQ(plan.status().problems().size(), 2U);
+  EXPECT_EQ(plan.status().problems()[1].tensor, "c32");
+}
+
+TEST(PlanSafetensors, DoublesTheLastDimOfPackedFloat4) {
+  const auto plan = PlanSafetensors({{"w", DType::kFloat4E2m1fnX2, {2, 3}}}, {});
+  ASSERT_THAT(plan, IsOk());
+  EXPECT_THAT(std::string(AsText(plan->literals[0].bytes)),
+              ::testing::HasSubstr(R"("dtype":"F4","shape":[2,6],"data_offsets":[0,6])"));
+}
+
+TEST(PlanSafetensors, ListsEverythingThatAShardMapLeavesOpen) {
+  const WriterOptions options = {
+      .shards = {{.file = "s", .metadata = std::nullopt, .tensors = {"a", "a", "gone"}},
+                 {.file = "../s", .metadata = std::nullopt, .tensors = {}}}};
+  const auto plan = PlanSafetensors({{"a", DType::kInt8, {1}}, {"b", DType::kInt8, {1}}}, options);
+  std::vector<ErrorKind> kinds;
+  for (const Problem& problem : plan.status().problems()) kinds.push_back(problem.kind);
+  EXPECT_THAT(kinds, ::testing::UnorderedElementsAre(ErrorKind::kAlreadyExists, ErrorKind::kMissing,
+                                                     ErrorKind::kUnsafePath, ErrorKind::kUnmapped));
+}
+
+TEST(PlanSafetensors, RefusesAKeyTwice) {
+  EXPECT_THAT(PlanSafetensors({{"a", DType::kInt8, {1}}, {"a", DType::kInt8, {1}}}, {}),
+              FailsWith(ErrorKind::kAlreadyExists));
+}
+
+// What transformers wrote, planned again from its own shard map: the same headers, byte for byte.
+TEST(PlanSafetensors, RepeatsTheFilesOfTransformers) {
+  const std::vector<std::string> names = GoldenCases("hf");
+  ASSERT_FALSE(names.empty());
+  for (const std::string& name : names) {
+    SCOPED_TRACE(name);
+    const Path directory = GoldenDir() / "hf" / name / "ckpt";
+    const auto source = SafetensorsSource::Open(PosixStorage(), directory);
+    ASSERT_THAT(source, IsOk());
+    std::vector<TargetTensor> targets;
+    for (const GlobalTensor& t : (*source)->index().tensors()) {
+      targets.push_back({t.key, t.dtype, t.shape});
+    }
+    const auto plan =
+        PlanSafetensors(targets, {.shards = (*source)->shards(), .write_index = false});
+    ASSERT_THAT(plan, IsOk());
+    ExpectTiles(*plan);
+    for (const WriteLiteral& literal : plan->literals) {
+      const auto file = PosixStorage().Open(directory / plan->files[literal.file].name);
+      ASSERT_THAT(file, IsOk());
+      EXPECT_EQ((*file)->size_bytes(), plan->files[literal.file].size_bytes);
+      Bytes original(literal.bytes.size());
+      ASSERT_THAT((*file)->ReadAt(0, original), IsOk());
+      EXPECT_EQ(original, literal.bytes);
+    }
+  }
+}
+
+TEST(NaturallyLess, ComparesNumbersAsNumbers) {
+  EXPECT_TRUE(NaturallyLess("l.2.w", "l.10.w"));
+  EXPECT_FALSE(NaturallyLess("l.10.w", "l.2.w"));
+  EXPECT_TRUE(NaturallyLess("a", "a.b"));
+  EXPECT_TRUE(NaturallyLess("l.01", "l.1") != NaturallyLess("l.1", "l.01"));
+  EXPECT_FALSE(NaturallyLess("x", "x"));
+}
+
+}  // namespace
+}  // namespace ckpt::safetensors
