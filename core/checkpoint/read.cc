@@ -47,7 +47,7 @@ bool NeedsResolving(const StoredArray& array) {
 }  // namespace
 
 Gatherer::Gatherer(std::uint64_t scratch_bytes)
-    : scratch_(std::max(scratch_bytes, kMinScratchBytes)) {}
+    : scratch_bytes_(std::max(scratch_bytes, kMinScratchBytes)) {}
 
 Status Gatherer::Gather(const ReadableFile& file, const StridedCopy& copy, MutableByteSpan out) {
   if (copy.run_bytes == 0) return OkStatus();
@@ -61,7 +61,7 @@ Status Gatherer::Gather(const ReadableFile& file, const StridedCopy& copy, Mutab
   const std::uint64_t inner_span = inner.SourceSpan();
   const auto step = static_cast<std::uint64_t>(outer.src_step);
   const bool is_dense = step <= inner_span + kCoalesceGapBytes;
-  if (!is_dense || inner_span > scratch_.size()) {
+  if (!is_dense || inner_span > scratch_bytes_) {
     for (std::int64_t i = 0; i < outer.extent; ++i) {
       inner.src_offset = copy.src_offset + static_cast<std::uint64_t>(i) * step;
       inner.dst_offset = copy.dst_offset + static_cast<std::uint64_t>(i * outer.dst_step);
@@ -71,13 +71,14 @@ Status Gatherer::Gather(const ReadableFile& file, const StridedCopy& copy, Mutab
   }
   // As many outer iterations as fit the scratch buffer share one read.
   const std::uint64_t fitting = step == 0 ? static_cast<std::uint64_t>(outer.extent)
-                                          : (scratch_.size() - inner_span) / step + 1;
+                                          : (scratch_bytes_ - inner_span) / step + 1;
   for (std::int64_t i = 0; i < outer.extent;) {
     const std::int64_t count = static_cast<std::int64_t>(
         std::min<std::uint64_t>(fitting, static_cast<std::uint64_t>(outer.extent - i)));
     StridedCopy group = copy;
     group.loops.front().extent = count;
     const std::uint64_t span = group.SourceSpan();
+    if (scratch_.size() < span) scratch_.resize(span);
     const MutableByteSpan window = MutableByteSpan(scratch_).first(span);
     CKPT_RETURN_IF_ERROR(
         file.ReadAt(copy.src_offset + static_cast<std::uint64_t>(i) * step, window));

@@ -29,7 +29,8 @@ class Gatherer {
   [[nodiscard]] std::uint64_t bytes_read() const { return bytes_read_; }
 
  private:
-  Bytes scratch_;
+  std::uint64_t scratch_bytes_;
+  Bytes scratch_;  // grows to what reads need
   std::uint64_t bytes_read_ = 0;
 };
 
