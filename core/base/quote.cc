@@ -58,14 +58,18 @@ std::string EscapeControls(std::string_view text) {
 }
 
 std::string Quote(std::string_view text, std::size_t max_bytes) {
-  std::string out = "\"";
-  const bool cut = text.size() > max_bytes;
-  for (const char c : EscapeControls(cut ? text.substr(0, max_bytes / 2) : text)) {
-    if (c == '"') out += '\\';
-    out += c;
-  }
-  if (cut) out += "…" + EscapeControls(text.substr(text.size() - max_bytes / 2));
-  return out + "\"";
+  // Quotes and backslashes first: those that EscapeControls adds must stay as they are.
+  const auto escape = [](std::string_view part) {
+    std::string escaped;
+    for (const char c : part) {
+      if (c == '"' || c == '\\') escaped += '\\';
+      escaped += c;
+    }
+    return EscapeControls(escaped);
+  };
+  if (text.size() <= max_bytes) return "\"" + escape(text) + "\"";
+  const std::size_t half = max_bytes / 2;
+  return "\"" + escape(text.substr(0, half)) + "…" + escape(text.substr(text.size() - half)) + "\"";
 }
 
 bool IsUtf8(std::string_view text) {

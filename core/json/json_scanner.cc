@@ -266,7 +266,8 @@ void JsonScanner::SkipNumber() {
     return found;
   };
   take("-");
-  digits();
+  // A zero stands alone: what follows it is no part of the number, and no caller expects it.
+  if (!take("0")) digits();
   if (take(".")) digits();
   if (take("eE")) {
     take("+-");

@@ -1,0 +1,48 @@
+#include "core/base/hash.h"
+
+#include <string>
+
+#include <gmock/gmock.h>
+
+namespace ckpt {
+namespace {
+
+// Check values of the CRC catalogue, of FIPS 180-4, and of the xxhsum tool.
+TEST(Hash, MatchesKnownVectors) {
+  EXPECT_EQ(Crc32(AsBytes("123456789")), 0xCBF43926U);
+  EXPECT_EQ(Crc32c(AsBytes("123456789")), 0xE3069283U);
+  EXPECT_EQ(HashHex(HashAlgorithm::kSha256, AsBytes("abc")),
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  EXPECT_EQ(HashHex(HashAlgorithm::kXxh3, {}), "99aa06d3014798d86001c324468d497f");
+}
+
+TEST(Hash, OfPiecesEqualsHashOfTheWhole) {
+  std::string text;
+  for (int i = 0; i < 5000; ++i) text += static_cast<char>(i * 31);
+  for (const HashAlgorithm algorithm : {HashAlgorithm::kXxh3, HashAlgorithm::kSha256}) {
+    Hasher hasher(algorithm);
+    for (std::size_t at = 0; at < text.size(); at += 37) {
+      hasher.Update(AsBytes(std::string_view(text).substr(at, 37)));
+    }
+    EXPECT_EQ(hasher.Finish(), HashHex(algorithm, AsBytes(text)));
+  }
+  const std::string_view all = text;
+  EXPECT_EQ(Crc32(AsBytes(all.substr(99)), Crc32(AsBytes(all.substr(0, 99)))), Crc32(AsBytes(all)));
+  EXPECT_EQ(Crc32c(AsBytes(all.substr(99)), Crc32c(AsBytes(all.substr(0, 99)))),
+            Crc32c(AsBytes(all)));
+}
+
+TEST(Crc32cConcat, EqualsTheChecksumOfTheConcatenation) {
+  std::string text;
+  for (int i = 0; i < 3000; ++i) text += static_cast<char>(i * i);
+  const std::string_view all = text;
+  for (std::size_t cut = 0; cut <= all.size(); cut += 250) {
+    const std::string_view a = all.substr(0, cut);
+    const std::string_view b = all.substr(cut);
+    EXPECT_EQ(Crc32cConcat(Crc32c(AsBytes(a)), Crc32c(AsBytes(b)), b.size()), Crc32c(AsBytes(all)))
+        << cut;
+  }
+}
+
+}  // namespace
+}  // namespace ckpt

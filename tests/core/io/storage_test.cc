@@ -1,0 +1,190 @@
+// One suite of promises, run by every Storage.
+#include "core/io/storage.h"
+
+#include <functional>
+#include <memory>
+
+#include <gmock/gmock.h>
+
+#include "core/io/memory_storage.h"
+#include "core/io/posix_storage.h"
+#include "core/io/staged_directory.h"
+#include "tests/testing/matchers.h"
+#include "tests/testing/temp_dir.h"
+
+namespace ckpt {
+namespace {
+
+using testing::FailsWith;
+using testing::IsOk;
+using testing::IsOkAndHolds;
+using testing::TempDir;
+
+enum class Kind : std::uint8_t { kPosix, kMemory };
+void PrintTo(Kind kind, std::ostream* os) { *os << (kind == Kind::kPosix ? "posix" : "memory"); }
+
+class StorageTest : public ::testing::TestWithParam<Kind> {
+ protected:
+  StorageTest() : memory_(MakeMemoryStorage()) {
+    EXPECT_THAT(storage().MakeDirectories(dir()), IsOk());
+  }
+  Storage& storage() { return GetParam() == Kind::kPosix ? PosixStorage() : *memory_; }
+  const Path& dir() const { return temp_.path(); }
+
+  void Write(const Path& path, std::string_view text) {
+    EXPECT_THAT(WriteSmallFile(storage(), path, AsBytes(text)), IsOk());
+  }
+  Result<std::string> Read(const Path& path) { return ReadSmallFile(storage(), path, 1000); }
+  FileType TypeOf(const Path& path) { return storage().Stat(path).value().type; }
+
+ private:
+  TempDir temp_;
+  std::unique_ptr<Storage> memory_;
+};
+
+INSTANTIATE_TEST_SUITE_P(All, StorageTest, ::testing::Values(Kind::kPosix, Kind::kMemory),
+                         ::testing::PrintToStringParamName());
+
+TEST_P(StorageTest, ReadsWhatWasWritten) {
+  Write(dir() / "f", "hello");
+  const auto file = storage().Open(dir() / "f");
+  ASSERT_THAT(file, IsOk());
+  EXPECT_EQ((*file)->size_bytes(), 5U);
+  Bytes part(3);
+  ASSERT_THAT((*file)->ReadAt(1, part), IsOk());
+  EXPECT_EQ(AsText(part), "ell");
+  const auto view = (*file)->View();
+  ASSERT_THAT(view, IsOk());
+  EXPECT_EQ(AsText((*view)->bytes()), "hello");
+}
+
+TEST_P(StorageTest, ReadsNothingPastTheEnd) {
+  Write(dir() / "f", "hello");
+  const auto file = storage().Open(dir() / "f");
+  ASSERT_THAT(file, IsOk());
+  Bytes two(2);
+  EXPECT_THAT((*file)->ReadAt(4, two), FailsWith(ErrorKind::kTruncated));
+  EXPECT_THAT((*file)->ReadAt(UINT64_MAX, two), FailsWith(ErrorKind::kTruncated));
+}
+
+TEST_P(StorageTest, CreatesOnlyNewFiles) {
+  Write(dir() / "f", "old");
+  EXPECT_THAT(storage().Create(dir() / "f"), FailsWith(ErrorKind::kAlreadyExists));
+  EXPECT_THAT(storage().Create(dir() / "no/f"), FailsWith(ErrorKind::kNotFound));
+  EXPECT_THAT(Read(dir() / "f"), IsOkAndHolds("old"));
+}
+
+TEST_P(StorageTest, OpensOnlyRegularFiles) {
+  EXPECT_THAT(storage().Open(dir() / "absent"), FailsWith(ErrorKind::kNotFound));
+  EXPECT_THAT(storage().Open(dir()), FailsWith(ErrorKind::kIo));
+}
+
+TEST_P(StorageTest, ResizeFillsWithZeros) {
+  auto file = storage().Create(dir() / "f");
+  ASSERT_THAT(file, IsOk());
+  ASSERT_THAT((*file)->WriteAt(0, AsBytes("ab")), IsOk());
+  ASSERT_THAT((*file)->Resize(4), IsOk());
+  ASSERT_THAT((*file)->Sync(), IsOk());
+  ASSERT_THAT((*file)->Close(), IsOk());
+  EXPECT_THAT(Read(dir() / "f"), IsOkAndHolds(std::string("ab\0\0", 4)));
+}
+
+TEST_P(StorageTest, RenameReplacesNothing) {
+  Write(dir() / "a", "1");
+  Write(dir() / "b", "2");
+  EXPECT_THAT(storage().Rename(dir() / "a", dir() / "b"), FailsWith(ErrorKind::kAlreadyExists));
+  EXPECT_THAT(storage().Rename(dir() / "a", dir() / "c"), IsOk());
+  EXPECT_EQ(TypeOf(dir() / "a"), FileType::kMissing);
+  EXPECT_THAT(Read(dir() / "c"), IsOkAndHolds("1"));
+}
+
+TEST_P(StorageTest, ExchangeSwapsDirectories) {
+  ASSERT_THAT(storage().MakeDirectories(dir() / "x"), IsOk());
+  ASSERT_THAT(storage().MakeDirectories(dir() / "y"), IsOk());
+  Write(dir() / "x/f", "from x");
+  ASSERT_THAT(storage().Exchange(dir() / "x", dir() / "y"), IsOk());
+  EXPECT_THAT(Read(dir() / "y/f"), IsOkAndHolds("from x"));
+  EXPECT_EQ(TypeOf(dir() / "x/f"), FileType::kMissing);
+}
+
+TEST_P(StorageTest, ListsRecursivelyInByteOrder) {
+  ASSERT_THAT(storage().MakeDirectories(dir() / "b/c"), IsOk());
+  Write(dir() / "b/c/2", "");
+  Write(dir() / "b.txt", "");
+  Write(dir() / "a", "");
+  EXPECT_THAT(ListRecursively(storage(), dir()),
+              IsOkAndHolds(::testing::ElementsAre("a", "b.txt", "b/c/2")));
+  EXPECT_THAT(ListRecursively(storage(), dir(), 2), FailsWith(ErrorKind::kResource));
+}
+
+TEST_P(StorageTest, RemovesWholeDirectoriesAndMissingPaths) {
+  ASSERT_THAT(storage().MakeDirectories(dir() / "b/c"), IsOk());
+  Write(dir() / "b/c/2", "");
+  EXPECT_THAT(storage().RemoveAll(dir() / "b"), IsOk());
+  EXPECT_THAT(storage().RemoveAll(dir() / "b"), IsOk());
+  EXPECT_EQ(TypeOf(dir() / "b"), FileType::kMissing);
+}
+
+TEST_P(StorageTest, SmallFilesHaveALimit) {
+  Write(dir() / "f", "hello");
+  EXPECT_THAT(ReadSmallFile(storage(), dir() / "f", 4), FailsWith(ErrorKind::kResource));
+}
+
+using StagedDirectoryTest = StorageTest;
+INSTANTIATE_TEST_SUITE_P(All, StagedDirectoryTest, ::testing::Values(Kind::kPosix, Kind::kMemory),
+                         ::testing::PrintToStringParamName());
+
+TEST_P(StagedDirectoryTest, AppearsOnlyWhenPublished) {
+  auto staged = StagedDirectory::Open(storage(), dir() / "out", {});
+  ASSERT_THAT(staged, IsOk());
+  Write(staged->path() / "f", "new");
+  EXPECT_EQ(TypeOf(dir() / "out"), FileType::kMissing);
+  ASSERT_THAT(staged->Publish(), IsOk());
+  EXPECT_THAT(Read(dir() / "out/f"), IsOkAndHolds("new"));
+  EXPECT_EQ(TypeOf(staged->path()), FileType::kMissing);
+}
+
+TEST_P(StagedDirectoryTest, RefusesAnExistingTarget) {
+  ASSERT_THAT(storage().MakeDirectories(dir() / "out"), IsOk());
+  EXPECT_THAT(StagedDirectory::Open(storage(), dir() / "out/", {}),
+              FailsWith(ErrorKind::kAlreadyExists));
+}
+
+TEST_P(StagedDirectoryTest, ReplacesTheWholeTarget) {
+  ASSERT_THAT(storage().MakeDirectories(dir() / "out"), IsOk());
+  Write(dir() / "out/old", "old");
+  auto staged = StagedDirectory::Open(
+      storage(), dir() / "out", {.if_target_exists = StagedDirectory::IfTargetExists::kReplace});
+  ASSERT_THAT(staged, IsOk());
+  Write(staged->path() / "f", "new");
+  EXPECT_THAT(Read(dir() / "out/old"), IsOkAndHolds("old"));
+  ASSERT_THAT(staged->Publish(), IsOk());
+  EXPECT_THAT(ListRecursively(storage(), dir()), IsOkAndHolds(::testing::ElementsAre("out/f")));
+}
+
+TEST_P(StagedDirectoryTest, DiscardsOrKeepsTheLeftoverOfAnEarlierRun) {
+  ASSERT_THAT(storage().MakeDirectories(dir() / "out.partial"), IsOk());
+  Write(dir() / "out.partial/f", "half");
+  auto kept = StagedDirectory::Open(storage(), dir() / "out",
+                                    {.if_staging_exists = StagedDirectory::IfStagingExists::kKeep});
+  ASSERT_THAT(kept, IsOk());
+  EXPECT_TRUE(kept->resumed());
+  EXPECT_THAT(Read(kept->path() / "f"), IsOkAndHolds("half"));
+  auto fresh = StagedDirectory::Open(storage(), dir() / "out", {});
+  ASSERT_THAT(fresh, IsOk());
+  EXPECT_FALSE(fresh->resumed());
+  EXPECT_EQ(TypeOf(fresh->path() / "f"), FileType::kMissing);
+}
+
+TEST(JoinInside, KeepsNamesInsideTheirDirectory) {
+  EXPECT_THAT(JoinInside("/d", "a/b.bin"), IsOkAndHolds(Path("/d/a/b.bin")));
+  EXPECT_THAT(JoinInside("/d", "..a"), IsOk());
+  for (const std::string& bad :
+       {std::string(), std::string("/a"), std::string(".."), std::string("a/../../b"),
+        std::string("."), std::string("./"), std::string("a\0b", 3)}) {
+    EXPECT_THAT(JoinInside("/d", bad), FailsWith(ErrorKind::kUnsafePath)) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace ckpt

@@ -1,0 +1,127 @@
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "core/json/json_reader.h"
+#include "core/json/json_scanner.h"
+#include "core/json/json_writer.h"
+#include "tests/testing/matchers.h"
+
+namespace ckpt {
+namespace {
+
+using testing::FailsWith;
+using testing::IsOk;
+using testing::IsOkAndHolds;
+
+TEST(JsonReader, SaysWhereAndWhatIsWrong) {
+  const auto json = JsonDocument::Parse(R"({"a":{"b":[1,-2]}})", "f");
+  ASSERT_THAT(json, IsOk());
+  const JsonCursor array = json->root().At("a")->At("b").value();
+  EXPECT_THAT(array.Int64Array(), IsOkAndHolds(::testing::ElementsAre(1, -2)));
+  const JsonCursor negative = array.Items().value()[1];
+  const auto value = negative.Uint64();
+  ASSERT_THAT(value, FailsWith(ErrorKind::kBadMetadata));
+  EXPECT_THAT(value.status().first().message, ::testing::HasSubstr("/a/b/1"));
+  EXPECT_EQ(value.status().first().actual, "integer -2");
+}
+
+TEST(JsonReader, RefusesNumbersThatAreNoIntegers) {
+  const auto json = JsonDocument::Parse("[1.5,1e3,18446744073709551616,9223372036854775808]", "f");
+  ASSERT_THAT(json, IsOk());
+  const std::vector<JsonCursor> items = json->root().Items().value();
+  for (const JsonCursor& item : items) EXPECT_FALSE(item.Int64().ok()) << item.where();
+  EXPECT_THAT(items[3].Uint64(), IsOkAndHolds(9223372036854775808ULL));
+  EXPECT_FALSE(items[2].Uint64().ok());
+}
+
+TEST(JsonReader, RefusesDuplicatesDepthAndGarbage) {
+  EXPECT_THAT(JsonDocument::Parse(R"({"a":1,"a":2})", "f"), FailsWith(ErrorKind::kBadMetadata));
+  EXPECT_THAT(JsonDocument::Parse("{} x", "f"), FailsWith(ErrorKind::kBadMetadata));
+  EXPECT_THAT(JsonDocument::Parse("", "f"), FailsWith(ErrorKind::kBadMetadata));
+  EXPECT_THAT(JsonDocument::Parse("\"\xFF\"", "f"), FailsWith(ErrorKind::kBadMetadata));
+  EXPECT_THAT(JsonDocument::Parse(std::string(100, '['), "f"), FailsWith(ErrorKind::kResource));
+  EXPECT_THAT(JsonDocument::Parse("[1,2,3]", "f", {.max_bytes = 3}),
+              FailsWith(ErrorKind::kResource));
+}
+
+TEST(JsonWriter, WritesCompactAndIndented) {
+  const auto write = [](int indent) {
+    JsonWriter json(indent);
+    json.BeginObject().Key("a").BeginArray().Int(1).Double(2).End();
+    json.Key("empty").BeginObject().End().Key("t").Text("x\"\n").Key("i").Ints(std::vector{1, 2});
+    return json.End().Take();
+  };
+  EXPECT_EQ(write(0), R"({"a":[1,2.0],"empty":{},"t":"x\"\n","i":[1,2]})");
+  EXPECT_EQ(write(2),
+            "{\n  \"a\": [\n    1,\n    2.0\n  ],\n  \"empty\": {},\n  \"t\": \"x\\\"\\n\",\n"
+            "  \"i\": [1, 2]\n}");
+}
+
+TEST(JsonWriter, NumbersReadBackAsTheSameDouble) {
+  for (const double value : {0.1, 1e300, -0.0, 5e-324, 1.0 / 3}) {
+    EXPECT_EQ(std::strtod(JsonNumber(value).c_str(), nullptr), value);
+  }
+}
+
+TEST(JsonScanner, WalksADocument) {
+  JsonScanner scan(R"( {"a" : [1, -2], "é\u00e9\ud83d\ude00\n": "x", "skip": [{"y":[null,1e5]}]} )",
+                   "f");
+  std::string key;
+  std::vector<std::string> keys;
+  for (scan.BeginObject(); scan.NextMember(key);) {
+    keys.push_back(key);
+    if (key == "a") {
+      EXPECT_THAT(scan.Ints(), ::testing::ElementsAre(1, -2));
+    } else {
+      scan.Skip();
+    }
+  }
+  EXPECT_THAT(scan.Finish(), IsOk());
+  EXPECT_THAT(keys, ::testing::ElementsAre("a", "éé😀\n", "skip"));
+}
+
+TEST(JsonScanner, RefusesWhatIsNoJson) {
+  for (const std::string& bad :
+       {std::string("["), std::string("[1 2]"), std::string("[1,]"), std::string("[01]"),
+        std::string("[+1]"), std::string("[\"\n\"]"), std::string("[\"\\x\"]"),
+        std::string("[\"\\ud800\"]"), std::string("[1.]"), std::string("[nul]"),
+        std::string("[1]]"), std::string("{\"a\" 1}"), std::string("{a:1}"), std::string(100, '['),
+        std::string("[\"\xFF\"]"), std::string("")}) {
+    JsonScanner scan(bad, "f");
+    scan.Skip();
+    EXPECT_FALSE(scan.Finish().ok()) << bad;
+  }
+}
+
+TEST(JsonScanner, KeepsTheFirstError) {
+  JsonScanner scan("[1.5, \"x\"]", "f");
+  scan.BeginArray();
+  scan.NextItem();
+  EXPECT_EQ(scan.Uint(), 0U);
+  EXPECT_FALSE(scan.NextItem());
+  EXPECT_EQ(scan.Text(), "");
+  scan.Fail(ErrorKind::kResource, "later");
+  EXPECT_THAT(scan.Finish(), FailsWith(ErrorKind::kBadMetadata));
+}
+
+TEST(JsonScanner, AgreesWithTheReaderOnEveryByteChange) {
+  const std::string text = R"({"a":[1,-2.5e3,true,null],"b":{"c":"x\n\u0041"}})";
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    for (int value = 0; value < 256; ++value) {
+      std::string changed = text;
+      changed[i] = static_cast<char>(value);
+      JsonScanner scan(changed, "f");
+      scan.Skip();
+      // The reader also refuses repeated keys, which the scanner leaves to its caller.
+      const Status status = JsonDocument::Parse(changed, "f").status();
+      const bool repeated = !status.ok() && status.first().message == "duplicate JSON key";
+      ASSERT_EQ(scan.Finish().ok(), status.ok() || repeated) << changed;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ckpt
