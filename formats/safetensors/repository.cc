@@ -63,7 +63,8 @@ Result<std::vector<std::string>> ChooseNumbered(const std::vector<std::string>& 
   const auto named_model = std::find_if(groups.begin(), groups.end(),
                                         [](const auto& g) { return g.first.first == "model"; });
   const auto& [key, numbers] = named_model != groups.end() ? *named_model : *groups.begin();
-  const auto& [stem, total] = key;
+  const std::string& stem = key.first;
+  const std::uint32_t total = key.second;
   const auto name_of = [&](std::uint32_t i) {
     return fmt::format("{}-{:05d}-of-{:05d}{}", stem, i, total, kSuffix);
   };
