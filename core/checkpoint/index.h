@@ -130,6 +130,8 @@ class IndexBuilder {
   void AddObject(ObjectEntry object) { index_.objects_.push_back(std::move(object)); }
   void AddProblem(Problem problem) { index_.problems_.push_back(std::move(problem)); }
   void AddProblems(const Status& status);  // all of them, as errors
+  // Files added so far.
+  [[nodiscard]] std::span<const std::string> files() const { return index_.files(); }
   void ReserveChunks(std::size_t count) { index_.chunks_.reserve(count); }
 
   // Sorts everything. Errors: kBadMetadata (a key twice).

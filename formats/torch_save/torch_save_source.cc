@@ -1,0 +1,139 @@
+#include "formats/torch_save/torch_save_source.h"
+
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "formats/torch_save/object_item.h"
+#include "formats/torch_save/pickle_globals.h"
+#include "formats/torch_save/tensor_walk.h"
+
+namespace ckpt {
+
+using torch_save::FindTensors;
+using torch_save::NamedNode;
+using torch_save::RebuiltTensor;
+using torch_save::StorageExtent;
+using torch_save::TensorForm;
+
+namespace {
+
+Problem WarnOfCall(const torch_save::TorchContainer& container, const NamedNode& call) {
+  std::string name = container.pickle.graph.QualifiedName(call.node);
+  Problem warning =
+      Warning(ErrorKind::kUnsafePickle, "the pickle calls " + name + "; it was not run",
+              container.file->name(), call.key);
+  warning.actual = std::move(name);
+  return warning;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<TorchSaveSource>> TorchSaveSource::Open(Storage& storage, const Path& path) {
+  CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> file, storage.Open(path));
+  CKPT_ASSIGN_OR_RETURN(torch_save::TorchContainer container,
+                        torch_save::OpenTorchFile(std::move(file)));
+  std::unique_ptr<TorchSaveSource> source(new TorchSaveSource(std::move(container)));
+  if (Status status = source->BuildIndex(path.filename().string()); !status.ok()) {
+    return std::move(status).File(path.string());
+  }
+  return source;
+}
+
+Status TorchSaveSource::BuildIndex(const std::string& file_name) {
+  CKPT_ASSIGN_OR_RETURN(const std::vector<NamedNode> found,
+                        FindTensors(container_.pickle.graph, container_.pickle.root));
+  IndexBuilder builder;
+  const FileId file = builder.AddFile(file_name);
+  const EncodingId encoding = builder.AddEncoding("torch_save");
+  for (const Problem& warning : container_.warnings) builder.AddProblem(warning);
+  for (const auto& [key, storage] : container_.storages) {
+    if (storage.crc32) protection_ = Protection::kCrc32;
+  }
+
+  std::unordered_set<std::string> seen;
+  std::unordered_set<std::string> warned_of;  // calls whose place is known
+  for (const NamedNode& named : found) {
+    if (!seen.insert(named.key).second) {
+      builder.AddProblems(Error(ErrorKind::kBadMetadata, "two tensors have the same path")
+                              .File(container_.file->name())
+                              .Tensor(named.key));
+      continue;
+    }
+    if (named.form == TensorForm::kNone) {
+      Problem warning = WarnOfCall(container_, named);
+      warned_of.insert(warning.actual);
+      builder.AddProblem(std::move(warning));
+    }
+    if (named.form != TensorForm::kDense) {
+      builder.AddObject({.key = named.key, .file = file, .encoding = encoding});
+      objects_.emplace(named.key, named.node);
+      continue;
+    }
+    Result<RebuiltTensor> tensor = torch_save::RebuildTensor(container_, named.node);
+    if (!tensor.ok()) {
+      builder.AddProblems(
+          std::move(tensor).status().File(container_.file->name()).Tensor(named.key));
+      continue;
+    }
+    const StorageExtent& storage = *tensor->storage;
+    builder.AddTensor(named.key, tensor->array.dtype, tensor->shape);
+    builder.AddChunk(WholeBox(tensor->shape), file, encoding, storage.offset_bytes,
+                     storage.size_bytes);
+    tensors_.emplace(named.key, *std::move(tensor));
+  }
+  for (Problem& warning :
+       pickle::WarnAboutCalls(container_.pickle.graph, container_.file->name())) {
+    if (!warned_of.contains(warning.actual)) builder.AddProblem(std::move(warning));
+  }
+  CKPT_ASSIGN_OR_RETURN(index_, builder.Build());
+  return OkStatus();
+}
+
+Status TorchSaveSource::VerifyOnce(const StorageExtent& storage) const {
+  {
+    const MutexLock lock(mutex_);
+    if (verified_.contains(&storage)) return OkStatus();
+  }
+  CKPT_RETURN_IF_ERROR(torch_save::VerifyStorage(container_, storage));
+  const MutexLock lock(mutex_);
+  verified_.insert(&storage);
+  return OkStatus();
+}
+
+Result<StoredArray> TorchSaveSource::Locate(const GlobalTensor& tensor,
+                                            const Chunk& /*chunk*/) const {
+  CKPT_RETURN_IF_ERROR(index_.CheckDeliverable(tensor.key));
+  const auto found = tensors_.find(tensor.key);
+  if (found == tensors_.end()) {
+    return Error(ErrorKind::kNotFound, "no such tensor").Tensor(tensor.key);
+  }
+  if (Status status = VerifyOnce(*found->second.storage); !status.ok()) {
+    return std::move(status).Tensor(tensor.key);
+  }
+  return found->second.array;
+}
+
+Result<RenderedObject> TorchSaveSource::ReadObject(const ObjectEntry& object) const {
+  pickle::NodeId node = container_.pickle.root;
+  if (!object.key.empty()) {
+    const auto found = objects_.find(object.key);
+    if (found == objects_.end()) {
+      return Error(ErrorKind::kNotFound, "no such object").Tensor(object.key);
+    }
+    node = found->second;
+  }
+  return torch_save::RenderObject(container_, node, object.key);
+}
+
+Result<std::uint64_t> TorchSaveSource::FileSize(FileId /*file*/) const {
+  return container_.file->size_bytes();
+}
+
+Result<std::unique_ptr<CheckpointSource>> OpenTorchSave(Storage& storage, const Path& file) {
+  CKPT_ASSIGN_OR_RETURN(std::unique_ptr<TorchSaveSource> source,
+                        TorchSaveSource::Open(storage, file));
+  return std::unique_ptr<CheckpointSource>(std::move(source));
+}
+
+}  // namespace ckpt

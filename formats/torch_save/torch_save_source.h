@@ -1,0 +1,57 @@
+// A torch.save file as a CheckpointSource.
+#ifndef CKPT_FORMATS_TORCH_SAVE_TORCH_SAVE_SOURCE_H_
+#define CKPT_FORMATS_TORCH_SAVE_TORCH_SAVE_SOURCE_H_
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "core/base/mutex.h"
+#include "core/checkpoint/source.h"
+#include "core/io/storage.h"
+#include "formats/torch_save/tensor_rebuild.h"
+#include "formats/torch_save/torch_container.h"
+
+namespace ckpt {
+
+// Tensors are named by their path in the pickled object (FindTensors) and have one chunk each; several may share bytes.
+// Tensors that are no plain arrays are objects under their path.
+//
+// Thread-safety: const methods may run concurrently.
+class TorchSaveSource final : public CheckpointSource {
+ public:
+  // Errors: those of OpenTorchFile and FindTensors, kNotFound, kIo. What is wrong with single tensors goes to
+  //         index().problems().
+  static Result<std::unique_ptr<TorchSaveSource>> Open(Storage& storage, const Path& path);
+
+  const CheckpointIndex& index() const override { return index_; }
+  Result<StoredArray> Locate(const GlobalTensor& tensor, const Chunk& chunk) const override;
+  // An entry of index().objects(); or the whole pickled object, its tensors by SHA-256, for an entry with the empty key.
+  Result<RenderedObject> ReadObject(const ObjectEntry& object) const override;
+  Result<std::uint64_t> FileSize(FileId file) const override;
+  Protection protection() const override { return protection_; }
+
+ private:
+  explicit TorchSaveSource(torch_save::TorchContainer container)
+      : container_(std::move(container)) {}
+
+  Status BuildIndex(const std::string& file_name);
+  // Verifies a storage the first time: views share it.
+  Status VerifyOnce(const torch_save::StorageExtent& storage) const CKPT_EXCLUDES(mutex_);
+
+  const torch_save::TorchContainer container_;
+  CheckpointIndex index_;
+  std::unordered_map<std::string, torch_save::RebuiltTensor> tensors_;
+  std::unordered_map<std::string, pickle::NodeId> objects_;
+  Protection protection_ = Protection::kNone;
+  mutable Mutex mutex_;
+  mutable std::unordered_set<const torch_save::StorageExtent*> verified_ CKPT_GUARDED_BY(mutex_);
+};
+
+// The same as an interface.
+Result<std::unique_ptr<CheckpointSource>> OpenTorchSave(Storage& storage, const Path& file);
+
+}  // namespace ckpt
+
+#endif  // CKPT_FORMATS_TORCH_SAVE_TORCH_SAVE_SOURCE_H_

@@ -1,0 +1,133 @@
+#include "formats/torch_save/torch_save_source.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/checkpoint/digest.h"
+#include "core/io/posix_storage.h"
+#include "tests/testing/golden.h"
+#include "tests/testing/json_text.h"
+#include "tests/testing/matchers.h"
+
+namespace ckpt {
+namespace {
+
+using ::testing::Contains;
+using ::testing::Field;
+using testing::GoldenCase;
+using ::testing::IsEmpty;
+using testing::IsOk;
+
+constexpr std::uint64_t kBudget = 1 << 20;
+
+std::vector<std::string> CasesOfFormat(const std::string& group, const std::string& format) {
+  std::vector<std::string> names;
+  for (const std::string& name : testing::GoldenCases(group)) {
+    const Result<std::string> text = ReadSmallFile(
+        PosixStorage(), testing::GoldenDir() / group / name / "expected.json", 256ULL << 20);
+    // Parsing every account twice would take long: the field stands in the text as it is.
+    if (text.ok() && text->find("\"" + format + "\"") != std::string::npos) names.push_back(name);
+  }
+  return names;
+}
+
+std::string SafeName(const ::testing::TestParamInfo<std::string>& info) { return info.param; }
+
+class TorchSaveGoldenTest : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Cases, TorchSaveGoldenTest,
+                         ::testing::ValuesIn(CasesOfFormat("dcp", "torch_save")), SafeName);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TorchSaveGoldenTest);
+
+TEST_P(TorchSaveGoldenTest, HoldsWhatTorchSaved) {
+  const GoldenCase golden = testing::LoadGolden("dcp", GetParam());
+  const auto source = TorchSaveSource::Open(PosixStorage(), golden.path);
+  ASSERT_THAT(source, IsOk());
+  const CheckpointIndex& index = (*source)->index();
+  EXPECT_EQ(index.tensors().size(), golden.tensors.size());
+  for (const auto& [key, expected] : golden.tensors) {
+    SCOPED_TRACE(key);
+    const GlobalTensor* tensor = index.FindTensor(key);
+    ASSERT_NE(tensor, nullptr);
+    EXPECT_EQ(DTypeName(tensor->dtype), expected.dtype);
+    EXPECT_EQ(tensor->shape, expected.shape);
+    EXPECT_THAT(DigestTensor(**source, *tensor, HashAlgorithm::kSha256, kBudget),
+                testing::IsOkAndHolds(expected.sha256));
+  }
+  for (const ObjectEntry& object : index.objects()) {
+    EXPECT_THAT((*source)->ReadObject(object), IsOk()) << object.key;
+  }
+}
+
+TEST_P(TorchSaveGoldenTest, RendersTheWholeObject) {
+  const GoldenCase golden = testing::LoadGolden("dcp", GetParam());
+  const Result<std::string> text =
+      ReadSmallFile(PosixStorage(), golden.directory / "expected.json", 256ULL << 20);
+  ASSERT_THAT(text, IsOk());
+  const Result<JsonDocument> account = JsonDocument::Parse(*text, "expected.json");
+  ASSERT_THAT(account, IsOk());
+  const auto value = account->root().Find("value");
+  if (!value) GTEST_SKIP() << "the account lists no value";
+  const auto source = TorchSaveSource::Open(PosixStorage(), golden.path);
+  ASSERT_THAT(source, IsOk());
+  const Result<RenderedObject> rendered = (*source)->ReadObject(ObjectEntry{});
+  ASSERT_THAT(rendered, IsOk());
+  const Result<JsonDocument> ours = JsonDocument::Parse(rendered->json, "ours");
+  ASSERT_THAT(ours, IsOk());
+  EXPECT_EQ(testing::NormalizedJson(ours->root()), testing::NormalizedJson(*value));
+}
+
+struct Damage {
+  std::string name;
+  ErrorKind kind;
+};
+void PrintTo(const Damage& damage, std::ostream* os) { *os << damage.name; }
+
+const Damage kDamages[] = {
+    {"pt_duplicate_record", ErrorKind::kBadItem},
+    {"pt_empty", ErrorKind::kTruncated},
+    {"pt_legacy_storage_count", ErrorKind::kResource},
+    {"pt_legacy_truncated", ErrorKind::kTruncated},
+    {"pt_load_from_bytes", ErrorKind::kUnsafePickle},
+    {"pt_missing_storage", ErrorKind::kBadItem},
+    {"pt_payload_flip", ErrorKind::kChecksum},
+    {"pt_plain_pickle", ErrorKind::kUnsupported},
+    {"pt_short_storage", ErrorKind::kSizeMismatch},
+    {"pt_size_lie", ErrorKind::kSizeMismatch},
+    {"pt_subbyte_aborted", ErrorKind::kIncomplete},
+    {"pt_system", ErrorKind::kUnsafePickle},
+    {"pt_torchscript", ErrorKind::kUnsupported},
+    {"pt_traversal", ErrorKind::kUnsafePath},
+    {"pt_truncated", ErrorKind::kTruncated},
+};
+
+class TorchSaveDamageTest : public ::testing::TestWithParam<Damage> {};
+INSTANTIATE_TEST_SUITE_P(Cases, TorchSaveDamageTest, ::testing::ValuesIn(kDamages),
+                         [](const auto& damage) { return damage.param.name; });
+
+// Everything that opening the file and reading all of it finds.
+std::vector<Problem> AllProblems(const Path& path) {
+  const auto source = TorchSaveSource::Open(PosixStorage(), path);
+  if (!source.ok()) return source.status().problems();
+  std::vector<Problem> problems = (*source)->index().problems();
+  for (const GlobalTensor& tensor : (*source)->index().tensors()) {
+    const auto digest = DigestTensor(**source, tensor, HashAlgorithm::kSha256, kBudget);
+    if (!digest.ok()) problems.push_back(digest.status().first());
+  }
+  return problems;
+}
+
+TEST_P(TorchSaveDamageTest, IsReportedByItsKind) {
+  const GoldenCase golden = testing::LoadGolden("dcp/broken", GetParam().name);
+  const std::vector<Problem> problems = AllProblems(golden.path);
+  ASSERT_THAT(problems, Contains(Field(&Problem::kind, GetParam().kind)));
+  EXPECT_EQ(problems.front().severity,
+            golden.severity == "warn" ? Severity::kWarning : Severity::kError);
+  for (const Problem& problem : problems) {
+    if (problem.tensor.empty()) continue;
+    EXPECT_THAT(golden.affected, Contains(problem.tensor)) << Describe(problem);
+  }
+  EXPECT_FALSE(boost::filesystem::exists("ckptkit-was-executed"));
+}
+
+}  // namespace
+}  // namespace ckpt
