@@ -1,0 +1,138 @@
+#include "formats/dcp/safetensors_blob.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/base/checked_math.h"
+#include "core/base/endian.h"
+#include "core/base/units.h"
+#include "core/json/json_reader.h"
+
+namespace ckpt::dcp {
+namespace {
+
+constexpr std::uint64_t kLengthBytes = 8;
+constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
+
+// safetensors' names of torch's dtypes (docs/formats/safetensors.md); empty where it has none.
+std::string_view SafetensorsName(DType dtype) {
+  switch (dtype) {
+    case DType::kBool:
+      return "BOOL";
+    case DType::kUint8:
+      return "U8";
+    case DType::kUint16:
+      return "U16";
+    case DType::kUint32:
+      return "U32";
+    case DType::kUint64:
+      return "U64";
+    case DType::kInt8:
+      return "I8";
+    case DType::kInt16:
+      return "I16";
+    case DType::kInt32:
+      return "I32";
+    case DType::kInt64:
+      return "I64";
+    case DType::kFloat16:
+      return "F16";
+    case DType::kBfloat16:
+      return "BF16";
+    case DType::kFloat32:
+      return "F32";
+    case DType::kFloat64:
+      return "F64";
+    case DType::kFloat8E4m3fn:
+      return "F8_E4M3";
+    case DType::kFloat8E5m2:
+      return "F8_E5M2";
+    case DType::kFloat8E4m3fnuz:
+      return "F8_E4M3FNUZ";
+    case DType::kFloat8E5m2fnuz:
+      return "F8_E5M2FNUZ";
+    case DType::kFloat8E8m0fnu:
+      return "F8_E8M0";
+    case DType::kComplex64:
+      return "C64";
+    case DType::kFloat4E2m1fnX2:
+    case DType::kComplex32:
+    case DType::kComplex128:
+      return {};
+  }
+  return {};
+}
+
+// Length of the header that starts at `offset`, nothing if none can.
+std::optional<std::uint64_t> HeaderBytes(const ReadableFile& file, std::uint64_t offset) {
+  std::array<std::byte, kLengthBytes + 1> start{};
+  if (!RangeFits(offset, start.size(), file.size_bytes())) return std::nullopt;
+  if (!file.ReadAt(offset, start).ok()) return std::nullopt;
+  const auto size = LoadLe<std::uint64_t>(start.data());
+  if (start[kLengthBytes] != std::byte{'{'} || size > kMaxHeaderBytes ||
+      !RangeFits(offset + kLengthBytes, size, file.size_bytes())) {
+    return std::nullopt;
+  }
+  return size;
+}
+
+}  // namespace
+
+bool StartsSafetensorsBlob(const ReadableFile& file, std::uint64_t offset) {
+  return HeaderBytes(file, offset).has_value();
+}
+
+Result<StoredArray> LocateInSafetensorsBlob(std::shared_ptr<const ReadableFile> file,
+                                            std::uint64_t offset, std::string_view key, DType dtype,
+                                            DimsView sizes) {
+  const std::optional<std::uint64_t> header_bytes = HeaderBytes(*file, offset);
+  if (!header_bytes) {
+    return Error(ErrorKind::kBadItem, "not a safetensors blob").File(file->name());
+  }
+  Bytes header(*header_bytes);
+  CKPT_RETURN_IF_ERROR(file->ReadAt(offset + kLengthBytes, header));
+  const std::string where = DescribeRange(file->name(), offset, kLengthBytes + *header_bytes);
+  CKPT_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::Parse(AsText(header), where));
+  const std::optional<JsonCursor> entry = document.root().Find(key);
+  if (!entry) {
+    return Error(ErrorKind::kBadItem, "the data file's safetensors blob lacks the key").File(where);
+  }
+  CKPT_ASSIGN_OR_RETURN(const JsonCursor dtype_field, entry->At("dtype"));
+  CKPT_ASSIGN_OR_RETURN(const std::string stored_dtype, dtype_field.Text());
+  CKPT_ASSIGN_OR_RETURN(const JsonCursor shape_field, entry->At("shape"));
+  CKPT_ASSIGN_OR_RETURN(const Dims shape, shape_field.Int64Array());
+  CKPT_ASSIGN_OR_RETURN(const JsonCursor extent_field, entry->At("data_offsets"));
+  CKPT_ASSIGN_OR_RETURN(const Dims extent, extent_field.Int64Array());
+  if (!SameDims(shape, sizes)) {
+    return Error(ErrorKind::kShapeMismatch, "the stored tensor's shape is not that of its chunk")
+        .File(where)
+        .Expected(FormatDims(sizes))
+        .Actual(FormatDims(shape));
+  }
+  if (stored_dtype != SafetensorsName(dtype)) {
+    return Error(ErrorKind::kDtypeMismatch, "the stored tensor's dtype is not that of the metadata")
+        .File(where)
+        .Expected(DTypeName(dtype))
+        .Actual(stored_dtype);
+  }
+  CKPT_ASSIGN_OR_RETURN(const std::uint64_t size, CountBytes(shape, dtype));
+  const std::uint64_t payload_at = offset + kLengthBytes + *header_bytes;
+  if (extent.size() != 2 || extent[0] < 0 || extent[1] < extent[0] ||
+      static_cast<std::uint64_t>(extent[1] - extent[0]) != size ||
+      !RangeFits(static_cast<std::uint64_t>(extent[0]), size, file->size_bytes() - payload_at)) {
+    return Error(ErrorKind::kOutOfRange, "a tensor lies outside its safetensors blob")
+        .File(where)
+        .Actual(FormatDims(extent));
+  }
+  StoredArray array;
+  array.file = std::move(file);
+  array.offset_bytes = payload_at + static_cast<std::uint64_t>(extent[0]);
+  array.dtype = dtype;
+  array.strides = ContiguousStrides(sizes);
+  return array;
+}
+
+}  // namespace ckpt::dcp

@@ -1,0 +1,187 @@
+#include "formats/dcp/source.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "core/base/checked_math.h"
+#include "core/base/units.h"
+#include "formats/dcp/directory.h"
+#include "formats/dcp/item.h"
+#include "formats/dcp/safetensors_blob.h"
+#include "formats/torch_save/object_item.h"
+#include "formats/torch_save/tensor_rebuild.h"
+#include "formats/torch_save/torch_container.h"
+
+namespace ckpt {
+namespace {
+
+using dcp::DecodedItem;
+using torch_save::RebuiltTensor;
+using torch_save::TensorForm;
+using torch_save::TorchContainer;
+
+// Archive overhead and then some: torch's is below 2 KiB.
+constexpr std::uint64_t kItemSlackBytes = kMiB;
+// Compressed objects are small; a bomb is not.
+constexpr std::uint64_t kMaxObjectBytes = 256 * kMiB;
+
+// A chunk this much larger than its item is a lie, not a tensor that repeats its elements (strides of zero).
+bool IsFarTooSmall(std::uint64_t item_bytes, std::uint64_t chunk_bytes) {
+  return chunk_bytes > kGiB && chunk_bytes / 64 > item_bytes;
+}
+
+// Whether a data file that ends before [offset, offset + size) was cut off, rather than the range being wrong: writers
+// put items end to end, so an honest range starts where another ends and holds the start of none.
+bool LooksCutOff(const CheckpointIndex& index, FileId file, std::uint64_t offset,
+                 std::uint64_t size_bytes) {
+  bool follows_another = offset == 0;
+  const auto conflicts = [&](const auto& other) {
+    if (other.file != file) return false;
+    if (other.offset_bytes + other.size_bytes == offset) follows_another = true;
+    return other.offset_bytes > offset && other.offset_bytes - offset < size_bytes;
+  };
+  if (std::any_of(index.chunks().begin(), index.chunks().end(), conflicts)) return false;
+  if (std::any_of(index.objects().begin(), index.objects().end(), conflicts)) return false;
+  return follows_another;
+}
+
+// The archive's one tensor, checked against what the metadata say about its chunk.
+Result<StoredArray> TensorOfItem(const DecodedItem& item, DType dtype, DimsView sizes) {
+  CKPT_ASSIGN_OR_RETURN(
+      const TorchContainer container,
+      torch_save::OpenZipContainer(item.file, item.offset_bytes, item.size_bytes));
+  const std::string where = DescribeRange(item.file->name(), item.offset_bytes, item.size_bytes);
+  if (torch_save::TensorFormOf(container.pickle.graph, container.pickle.root) !=
+      TensorForm::kDense) {
+    return Error(ErrorKind::kBadItem, "the item does not hold a tensor").File(where);
+  }
+  Result<RebuiltTensor> rebuilt = torch_save::RebuildTensor(container, container.pickle.root);
+  if (!rebuilt.ok()) return std::move(rebuilt).status().File(where);
+  if (!SameDims(rebuilt->shape, sizes)) {
+    return Error(ErrorKind::kShapeMismatch, "the stored tensor's shape is not that of its chunk")
+        .File(where)
+        .Expected(fmt::format("{} {}", DTypeName(dtype), FormatDims(sizes)))
+        .Actual(fmt::format("{} {}", DTypeName(rebuilt->array.dtype), FormatDims(rebuilt->shape)));
+  }
+  if (rebuilt->array.dtype != dtype) {
+    return Error(ErrorKind::kDtypeMismatch, "the stored tensor's dtype is not that of the metadata")
+        .File(where)
+        .Expected(DTypeName(dtype))
+        .Actual(DTypeName(rebuilt->array.dtype));
+  }
+  CKPT_RETURN_IF_ERROR(torch_save::VerifyStorage(container, *rebuilt->storage));
+  rebuilt->array.resident_bytes = item.resident_bytes;
+  return std::move(rebuilt->array);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<DcpSource>> DcpSource::Open(Storage& storage, const Path& directory) {
+  std::unique_ptr<DcpSource> source(new DcpSource(storage, directory));
+  CKPT_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                        dcp::FindMetadataFiles(storage, directory));
+  std::vector<std::unique_ptr<FileView>> views;
+  std::vector<dcp::MetadataFile> metadata;
+  for (const std::string& name : names) {
+    const Path path = directory / name;
+    CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> file, storage.Open(path));
+    CKPT_ASSIGN_OR_RETURN(std::unique_ptr<FileView> view, file->View());
+    const FileView* kept = views.emplace_back(std::move(view)).get();
+    metadata.push_back({.name = path.string(),
+                        .bytes = kept->bytes(),
+                        .consumed = [kept](std::uint64_t offset) { kept->DropBefore(offset); }});
+  }
+  IndexBuilder builder;
+  CKPT_ASSIGN_OR_RETURN(source->extras_, dcp::ReadMetadata(metadata, builder));
+  CKPT_ASSIGN_OR_RETURN(const std::vector<Problem> leftovers,
+                        dcp::FindLeftovers(storage, directory, builder.files()));
+  for (const Problem& problem : leftovers) builder.AddProblem(problem);
+  CKPT_ASSIGN_OR_RETURN(source->index_, builder.Build());
+  for (const Problem& problem : source->index_.problems()) {
+    if (problem.severity == Severity::kError) source->refused_.insert(problem.tensor);
+  }
+  return source;
+}
+
+Result<std::shared_ptr<const ReadableFile>> DcpSource::OpenFor(FileId file, std::uint64_t offset,
+                                                               std::uint64_t size_bytes) const {
+  CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> opened,
+                        files_->Open(index_.files()[file]));
+  if (RangeFits(offset, size_bytes, opened->size_bytes())) return opened;
+  const bool is_cut_off = LooksCutOff(index_, file, offset, size_bytes);
+  return Error(is_cut_off ? ErrorKind::kTruncated : ErrorKind::kOutOfRange,
+               is_cut_off ? "the data file is shorter than its entries"
+                          : "the byte range lies outside its file")
+      .File(DescribeRange(opened->name(), offset, size_bytes))
+      .Actual(fmt::format("{} bytes in the file", opened->size_bytes()));
+}
+
+Result<StoredArray> DcpSource::LocateItem(const GlobalTensor& tensor, const Chunk& chunk) const {
+  const DimsView sizes = index_.sizes(chunk);
+  CKPT_ASSIGN_OR_RETURN(const std::uint64_t chunk_bytes, CountBytes(sizes, tensor.dtype));
+  CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> file,
+                        OpenFor(chunk.file, chunk.offset_bytes, chunk.size_bytes));
+  CKPT_ASSIGN_OR_RETURN(const DecodedItem item,
+                        dcp::DecodeItem(file, chunk.offset_bytes, chunk.size_bytes,
+                                        index_.encoding(chunk), chunk_bytes + kItemSlackBytes));
+  if (IsFarTooSmall(item.size_bytes, chunk_bytes)) {
+    return Error(ErrorKind::kResource, "the item is far too small for its chunk")
+        .File(DescribeRange(file->name(), chunk.offset_bytes, chunk.size_bytes))
+        .Expected(FormatByteSize(chunk_bytes))
+        .Actual(FormatByteSize(item.size_bytes));
+  }
+  Result<StoredArray> array = TensorOfItem(item, tensor.dtype, sizes);
+  // Looked at only when there is no archive, since next to nobody writes this variant.
+  if (!array.ok() && array.status().kind() == ErrorKind::kBadItem &&
+      dcp::StartsSafetensorsBlob(*item.file, item.offset_bytes)) {
+    return dcp::LocateInSafetensorsBlob(item.file, item.offset_bytes, tensor.key, tensor.dtype,
+                                        sizes);
+  }
+  return array;
+}
+
+Result<StoredArray> DcpSource::Locate(const GlobalTensor& tensor, const Chunk& chunk) const {
+  if (refused_.contains(tensor.key)) return index_.CheckDeliverable(tensor.key);
+  Result<StoredArray> array = LocateItem(tensor, chunk);
+  if (!array.ok()) return std::move(array).status().Tensor(tensor.key);
+  return array;
+}
+
+Result<TorchContainer> DcpSource::OpenObject(const ObjectEntry& object) const {
+  if (refused_.contains(object.key)) return index_.CheckDeliverable(object.key);
+  const auto open = [&]() -> Result<TorchContainer> {
+    CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> file,
+                          OpenFor(object.file, object.offset_bytes, object.size_bytes));
+    CKPT_ASSIGN_OR_RETURN(const DecodedItem item,
+                          dcp::DecodeItem(std::move(file), object.offset_bytes, object.size_bytes,
+                                          index_.encodings()[object.encoding], kMaxObjectBytes));
+    return torch_save::OpenZipContainer(item.file, item.offset_bytes, item.size_bytes);
+  };
+  Result<TorchContainer> container = open();
+  if (!container.ok()) return std::move(container).status().Tensor(object.key);
+  return container;
+}
+
+Result<RenderedObject> DcpSource::ReadObject(const ObjectEntry& object) const {
+  CKPT_ASSIGN_OR_RETURN(const TorchContainer container, OpenObject(object));
+  Result<RenderedObject> rendered =
+      torch_save::RenderObject(container, container.pickle.root, object.key);
+  if (!rendered.ok()) return std::move(rendered).status().Tensor(object.key);
+  return rendered;
+}
+
+Result<std::uint64_t> DcpSource::FileSize(FileId file) const {
+  CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> opened,
+                        files_->Open(index_.files()[file]));
+  return opened->size_bytes();
+}
+
+Result<std::unique_ptr<CheckpointSource>> OpenDcp(Storage& storage, const Path& directory) {
+  CKPT_ASSIGN_OR_RETURN(std::unique_ptr<DcpSource> source, DcpSource::Open(storage, directory));
+  return std::unique_ptr<CheckpointSource>(std::move(source));
+}
+
+}  // namespace ckpt

@@ -1,0 +1,61 @@
+// A torch.distributed.checkpoint folder as a CheckpointSource.
+#ifndef CKPT_FORMATS_DCP_SOURCE_H_
+#define CKPT_FORMATS_DCP_SOURCE_H_
+
+#include <memory>
+#include <string>
+#include <unordered_set>
+
+#include "core/checkpoint/source.h"
+#include "core/io/storage.h"
+#include "formats/dcp/file_cache.h"
+#include "formats/dcp/metadata.h"
+#include "formats/torch_save/torch_container.h"
+
+namespace ckpt {
+
+// Every chunk is an item of its own in a data file: a torch.save archive, perhaps compressed, or a tensor of the file's
+// safetensors blob. Opening reads the metadata and lists the folder; data files are opened when something in them is
+// asked for.
+//
+// Thread-safety: const methods may run concurrently.
+class DcpSource final : public CheckpointSource {
+ public:
+  // Errors: those of FindMetadataFiles and ReadMetadata, kIo. What concerns single keys, and what is left over in the
+  //         folder, goes to index().problems().
+  static Result<std::unique_ptr<DcpSource>> Open(Storage& storage, const Path& directory);
+
+  const CheckpointIndex& index() const override { return index_; }
+  Result<StoredArray> Locate(const GlobalTensor& tensor, const Chunk& chunk) const override;
+  Result<RenderedObject> ReadObject(const ObjectEntry& object) const override;
+  Result<std::uint64_t> FileSize(FileId file) const override;
+  Protection protection() const override { return Protection::kCrc32; }
+
+  // The container of an object's item, for formats that take it apart themselves. Errors: as ReadObject.
+  Result<torch_save::TorchContainer> OpenObject(const ObjectEntry& object) const;
+
+  // What the metadata say besides.
+  [[nodiscard]] const dcp::MetadataExtras& extras() const { return extras_; }
+
+ private:
+  DcpSource(Storage& storage, const Path& directory)
+      : files_(std::make_unique<dcp::FileCache>(storage, directory)) {}
+
+  // A data file in which [offset, offset + size) was checked to lie.
+  Result<std::shared_ptr<const ReadableFile>> OpenFor(FileId file, std::uint64_t offset,
+                                                      std::uint64_t size_bytes) const;
+  // The same as `Locate`; its errors do not name the tensor yet.
+  Result<StoredArray> LocateItem(const GlobalTensor& tensor, const Chunk& chunk) const;
+
+  const std::unique_ptr<dcp::FileCache> files_;
+  CheckpointIndex index_;
+  dcp::MetadataExtras extras_;
+  std::unordered_set<std::string> refused_;  // keys that index().problems() has errors about
+};
+
+// The same as an interface.
+Result<std::unique_ptr<CheckpointSource>> OpenDcp(Storage& storage, const Path& directory);
+
+}  // namespace ckpt
+
+#endif  // CKPT_FORMATS_DCP_SOURCE_H_

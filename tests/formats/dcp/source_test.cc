@@ -1,0 +1,146 @@
+#include "formats/dcp/source.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/checkpoint/digest.h"
+#include "core/checkpoint/validate.h"
+#include "core/io/posix_storage.h"
+#include "tests/testing/golden.h"
+#include "tests/testing/json_text.h"
+#include "tests/testing/matchers.h"
+
+namespace ckpt {
+namespace {
+
+using ::testing::Contains;
+using ::testing::Field;
+using testing::GoldenCase;
+using testing::IsOk;
+using testing::IsOkAndHolds;
+
+constexpr std::uint64_t kBudget = 1 << 20;
+
+std::vector<std::string> DcpCases(const std::string& group) {
+  std::vector<std::string> names;
+  for (const std::string& name : testing::GoldenCases(group)) {
+    const Result<std::string> text = ReadSmallFile(
+        PosixStorage(), testing::GoldenDir() / group / name / "expected.json", 256ULL << 20);
+    if (text.ok() && text->find("\"format\": \"dcp\"") != std::string::npos) names.push_back(name);
+  }
+  return names;
+}
+
+std::string Name(const ::testing::TestParamInfo<std::string>& info) { return info.param; }
+
+class DcpGoldenTest : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Cases, DcpGoldenTest, ::testing::ValuesIn(DcpCases("dcp")), Name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DcpGoldenTest);
+
+TEST_P(DcpGoldenTest, HoldsTheTensorsThatWereSaved) {
+  const GoldenCase golden = testing::LoadGolden("dcp", GetParam());
+  const auto source = DcpSource::Open(PosixStorage(), golden.path);
+  ASSERT_THAT(source, IsOk());
+  const CheckpointIndex& index = (*source)->index();
+  EXPECT_EQ(index.tensors().size(), golden.tensors.size());
+  for (const auto& [key, expected] : golden.tensors) {
+    SCOPED_TRACE(key);
+    const GlobalTensor* tensor = index.FindTensor(key);
+    ASSERT_NE(tensor, nullptr);
+    EXPECT_EQ(DTypeName(tensor->dtype), expected.dtype);
+    EXPECT_EQ(tensor->shape, expected.shape);
+    EXPECT_THAT(DigestTensor(**source, *tensor, HashAlgorithm::kSha256, kBudget),
+                IsOkAndHolds(expected.sha256));
+  }
+  for (const Problem& problem : ValidateIndex(**source)) {
+    EXPECT_EQ(problem.severity, Severity::kWarning) << Describe(problem);
+  }
+}
+
+TEST_P(DcpGoldenTest, RendersTheObjectsThatWereSaved) {
+  const GoldenCase golden = testing::LoadGolden("dcp", GetParam());
+  const Result<std::string> text =
+      ReadSmallFile(PosixStorage(), golden.directory / "expected.json", 256ULL << 20);
+  ASSERT_THAT(text, IsOk());
+  const Result<JsonDocument> account = JsonDocument::Parse(*text, "expected.json");
+  ASSERT_THAT(account, IsOk());
+  const auto source = DcpSource::Open(PosixStorage(), golden.path);
+  ASSERT_THAT(source, IsOk());
+  const auto objects = account->root().At("objects").value().Members();
+  ASSERT_THAT(objects, IsOk());
+  EXPECT_EQ((*source)->index().objects().size(), objects->size());
+  for (const auto& [key, expected] : *objects) {
+    SCOPED_TRACE(key);
+    const ObjectEntry* object = (*source)->index().FindObject(key);
+    ASSERT_NE(object, nullptr);
+    const Result<RenderedObject> rendered = (*source)->ReadObject(*object);
+    ASSERT_THAT(rendered, IsOk());
+    const Result<JsonDocument> ours = JsonDocument::Parse(rendered->json, "ours");
+    ASSERT_THAT(ours, IsOk());
+    EXPECT_EQ(testing::NormalizedJson(ours->root()), testing::NormalizedJson(expected));
+  }
+}
+
+class DcpDamageTest : public ::testing::TestWithParam<std::string> {};
+std::vector<std::string> DamagedDcpCases() {
+  std::vector<std::string> names;
+  for (const std::string& name : DcpCases("dcp/broken")) {
+    if (!name.starts_with("intact")) names.push_back(name);
+  }
+  for (const std::string& name : testing::GoldenCases("dcp/broken")) {
+    const GoldenCase golden = testing::LoadGolden("dcp/broken", name);
+    if (golden.path.filename() == "ckpt" && golden.format == "broken" && name != "hf_overwritten") {
+      names.push_back(name);
+    }
+  }
+  return names;
+}
+INSTANTIATE_TEST_SUITE_P(Cases, DcpDamageTest, ::testing::ValuesIn(DamagedDcpCases()), Name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DcpDamageTest);
+
+// Everything that opening the folder, checking it and reading all of it finds.
+std::vector<Problem> AllProblems(const Path& path) {
+  const auto source = DcpSource::Open(PosixStorage(), path);
+  if (!source.ok()) return source.status().problems();
+  std::vector<Problem> problems = ValidateIndex(**source);
+  for (const GlobalTensor& tensor : (*source)->index().tensors()) {
+    const auto digest = DigestTensor(**source, tensor, HashAlgorithm::kSha256, kBudget);
+    if (!digest.ok()) problems.push_back(digest.status().first());
+  }
+  for (const ObjectEntry& object : (*source)->index().objects()) {
+    const auto rendered = (*source)->ReadObject(object);
+    if (!rendered.ok()) {
+      problems.push_back(rendered.status().first());
+    } else {
+      problems.insert(problems.end(), rendered->warnings.begin(), rendered->warnings.end());
+    }
+  }
+  return problems;
+}
+
+MATCHER_P(HasKind, name, "") { return KindName(arg.kind) == name; }
+
+TEST_P(DcpDamageTest, IsReportedByItsKind) {
+  const GoldenCase golden = testing::LoadGolden("dcp/broken", GetParam());
+  const std::vector<Problem> problems = AllProblems(golden.path);
+  std::string found;
+  bool has_error = false;
+  for (const Problem& problem : problems) {
+    found += Describe(problem) + "\n";
+    has_error = has_error || problem.severity == Severity::kError;
+    // Nothing else may suffer; whole-checkpoint failures name no key.
+    if (problem.severity == Severity::kError && !problem.tensor.empty()) {
+      EXPECT_THAT(golden.affected, Contains(problem.tensor)) << Describe(problem);
+    }
+  }
+  if (golden.severity == "refuse") {
+    EXPECT_TRUE(has_error) << found;
+    EXPECT_THAT(problems, Contains(HasKind(golden.kind))) << found;
+  } else if (golden.kind != "resource") {  // reading on in bounded time is all that is asked there
+    EXPECT_THAT(problems, Contains(HasKind(golden.kind))) << found;
+  }
+  EXPECT_FALSE(boost::filesystem::exists("ckptkit-was-executed"));
+}
+
+}  // namespace
+}  // namespace ckpt
