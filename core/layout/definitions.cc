@@ -102,4 +102,34 @@ Result<Value> DefinedNames::CallBefore(int visible, std::string_view function,
   return definition.body.Evaluate(Frame(*this, position, args));
 }
 
+std::string DefinedNames::Explain(const Expr& expr) const {
+  std::set<int> seen;
+  std::set<std::string> keys;
+  CollectKeys(expr, std::numeric_limits<int>::max(), seen, keys);
+  std::string text;
+  for (const std::string& key : keys) {
+    if (!text.empty()) text += ", ";
+    const auto found = config_.find(key);
+    text += key + (found == config_.end() ? " absent" : " = " + FormatValue(found->second));
+  }
+  return text;
+}
+
+void DefinedNames::CollectKeys(const Expr& expr, int visible, std::set<int>& seen,
+                               std::set<std::string>& keys) const {
+  std::vector<std::string> names = expr.names();
+  const std::vector<std::string> calls = expr.calls();
+  names.insert(names.end(), calls.begin(), calls.end());
+  for (const std::string& name : names) {
+    const int position = definitions_.Find(name);
+    if (position >= 0 && position < visible) {
+      if (!seen.insert(position).second) continue;
+      CollectKeys(definitions_.all()[static_cast<std::size_t>(position)].body, position, seen,
+                  keys);
+    } else if (visible == std::numeric_limits<int>::max() || config_.contains(name)) {
+      keys.insert(name);  // inside a body, an unknown name may be a parameter
+    }
+  }
+}
+
 }  // namespace ckpt::layout

@@ -3,6 +3,7 @@
 #define CKPT_CORE_LAYOUT_DEFINITIONS_H_
 
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -50,12 +51,19 @@ class DefinedNames final : public Names {
   [[nodiscard]] Result<Value> Call(std::string_view function,
                                    std::span<const Value> args) const override;
 
+  // "hidden_size = 4096, num_attention_heads = 3": the keys of the configuration that `expr` depends on, through
+  // definitions too. For messages.
+  [[nodiscard]] std::string Explain(const Expr& expr) const;
+
  private:
   class Frame;
   // What the definitions before position `visible` know.
   [[nodiscard]] Result<Value> GetBefore(int visible, std::string_view name) const;
   [[nodiscard]] Result<Value> CallBefore(int visible, std::string_view function,
                                          std::span<const Value> args) const;
+
+  void CollectKeys(const Expr& expr, int visible, std::set<int>& seen,
+                   std::set<std::string>& keys) const;
 
   const Definitions& definitions_;
   const Configuration& config_;

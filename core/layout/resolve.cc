@@ -62,7 +62,8 @@ class Resolver {
     const AxisExtent& rule = table_.axes.find(axis)->second;
     const int position = table_.definitions.Find(rule.definition);
     const Expr& body = table_.definitions.all()[static_cast<std::size_t>(position)].body;
-    const std::string what = fmt::format("dim {} = {}", axis, body.text());
+    const std::string what =
+        fmt::format("dim {} = {}, with {}", axis, body.text(), names_.Explain(body));
     Result<Value> value = names_.Get(rule.definition);
     if (!value.ok()) return std::move(value).status().While(what);
     const std::int64_t* const extent = value->AsInt();
@@ -99,7 +100,8 @@ class Resolver {
   Result<ResolvedLogical> ResolveLogical(const LogicalTensor& logical) {
     ResolvedLogical resolved;
     resolved.name = logical.name;
-    const std::string what = "deciding whether the model has " + logical.name;
+    std::string what = "deciding whether the model has " + logical.name;
+    if (logical.when) what += ", with " + names_.Explain(*logical.when);
     if (logical.when_axis) {
       CKPT_ASSIGN_OR_RETURN(const std::int64_t extent, Extent(*logical.when_axis));
       if (extent > kMaxTensors) return TooMany(*logical.when_axis, extent);
@@ -136,10 +138,17 @@ class Resolver {
     return resolved;
   }
 
-  static Status TooMany(std::string_view axis, std::int64_t count) {
+  Status TooMany(std::string_view axis, std::int64_t count) const {
     return Error(ErrorKind::kResource, "configuration asks for too many tensors")
         .Expected(fmt::format("at most {}", kMaxTensors))
-        .Actual(fmt::format("{} along axis {}", count, axis));
+        .Actual(fmt::format("{} along axis {}", count, axis))
+        .While("counting layers and experts, with " + ExplainAxis(axis));
+  }
+
+  std::string ExplainAxis(std::string_view axis) const {
+    const int position = table_.definitions.Find(axis);
+    if (position < 0) return "axis " + std::string(axis);
+    return names_.Explain(table_.definitions.all()[static_cast<std::size_t>(position)].body);
   }
 
   // Emits the tensors of rules [begin, end), which bind the same first `depth` name axes. Neighbours that go on with the

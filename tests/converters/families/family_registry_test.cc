@@ -1,0 +1,134 @@
+#include "converters/families/family_registry.h"
+
+#include <gtest/gtest.h>
+
+#include "core/layout/resolve.h"
+#include "tests/testing/matchers.h"
+
+namespace ckpt {
+namespace {
+
+using layout::Configuration;
+using layout::Value;
+using testing::FailsWith;
+using testing::IsOk;
+
+Configuration TinyLlama() {
+  return {{"model_type", "llama"},    {"num_hidden_layers", 2},   {"hidden_size", 12},
+          {"num_attention_heads", 4}, {"num_key_value_heads", 2}, {"vocab_size", 10},
+          {"intermediate_size", 20}};
+}
+
+const layout::ResolvedTensor* Find(const layout::ResolvedLayout& layout, std::string_view name) {
+  for (const layout::ResolvedTensor& tensor : layout.tensors) {
+    if (tensor.name == name) return &tensor;
+  }
+  return nullptr;
+}
+
+TEST(FamilyRegistry, ParsesEveryBuiltInTable) {
+  const auto families = BuiltInFamilies();
+  ASSERT_THAT(families, IsOk());
+  EXPECT_FALSE(families->empty());
+}
+
+TEST(FamilyRegistry, SaysWhichModelItDoesNotKnow) {
+  const auto family = FindFamily({{"model_type", "mamba2"}});
+  ASSERT_THAT(family, FailsWith(ErrorKind::kUnsupported));
+  EXPECT_NE(family.status().first().actual.find("mamba2"), std::string::npos);
+  EXPECT_THAT(FindFamily({}), FailsWith(ErrorKind::kUnsupported));
+}
+
+TEST(FamilyRegistry, LoadsATableOfTheUsersThatIncludesABuiltInFile) {
+  const auto table = LoadMapping(
+      "family mine\n"
+      "dim h = hidden_size\n"
+      "logical norm [h]\n"
+      "format hf\n"
+      "  include training_state.layout\n"
+      "  norm.weight : h = norm\n",
+      "mine.layout");
+  ASSERT_THAT(table, IsOk());
+  EXPECT_FALSE(table->formats[0].ignores.empty());
+}
+
+// Traps of the published configurations.
+TEST(GqaDecoder, TakesTheHeadSizeFromTheConfigurationBeforeDividing) {
+  Configuration config = TinyLlama();
+  const auto family = FindFamily(config);
+  ASSERT_THAT(family, IsOk());
+  auto layout = layout::Resolve(**family, "hf", config);
+  ASSERT_THAT(layout, IsOk());
+  EXPECT_EQ(Find(*layout, "model.layers.0.self_attn.q_proj.weight")->shape, (Dims{12, 12}));
+  config["head_dim"] = 5;
+  layout = layout::Resolve(**family, "hf", config);
+  ASSERT_THAT(layout, IsOk());
+  EXPECT_EQ(Find(*layout, "model.layers.0.self_attn.q_proj.weight")->shape, (Dims{20, 12}));
+}
+
+TEST(GqaDecoder, GivesQwen2ABiasThatNoKeyAnnounces) {
+  Configuration config = TinyLlama();
+  config["model_type"] = "qwen2";
+  const auto layout = layout::Resolve(*FindFamily(config).value(), "hf", config);
+  ASSERT_THAT(layout, IsOk());
+  EXPECT_NE(Find(*layout, "model.layers.1.self_attn.q_proj.bias"), nullptr);
+  EXPECT_EQ(Find(*layout, "model.layers.1.self_attn.o_proj.bias"), nullptr);
+}
+
+TEST(GqaDecoder, CallsTheHeadOfATiedModelDerived) {
+  Configuration config = TinyLlama();
+  config["tie_word_embeddings"] = true;
+  const auto layout = layout::Resolve(*FindFamily(config).value(), "hf", config);
+  ASSERT_THAT(layout, IsOk());
+  ASSERT_NE(Find(*layout, "lm_head.weight"), nullptr);
+  EXPECT_TRUE(Find(*layout, "lm_head.weight")->derived);
+  const auto megatron = layout::Resolve(*FindFamily(config).value(), "fsdp_dtensor", config);
+  ASSERT_THAT(megatron, IsOk());
+  EXPECT_EQ(Find(*megatron, "output_layer.weight"), nullptr);
+}
+
+TEST(GqaDecoder, DropsTheRowsThatMegatronPadsTheVocabularyWith) {
+  Configuration config = TinyLlama();
+  config["padded_vocab_size"] = 16;
+  const auto layout = layout::Resolve(*FindFamily(config).value(), "fsdp_dtensor", config);
+  ASSERT_THAT(layout, IsOk());
+  EXPECT_EQ(Find(*layout, "output_layer.weight")->shape, (Dims{16, 12}));
+  const auto hf = layout::Resolve(*FindFamily(config).value(), "hf", config);
+  ASSERT_THAT(hf, IsOk());
+  EXPECT_EQ(Find(*hf, "lm_head.weight")->shape, (Dims{10, 12}));
+}
+
+struct HostileCase {
+  const char* key;
+  Value value;
+  ErrorKind want;
+};
+void PrintTo(const HostileCase& c, std::ostream* os) { *os << c.key; }
+class HostileConfigTest : public ::testing::TestWithParam<HostileCase> {};
+
+TEST_P(HostileConfigTest, IsRefusedNamingTheKey) {
+  Configuration config = TinyLlama();
+  config[GetParam().key] = GetParam().value;
+  const auto layout = layout::Resolve(*FindFamily(config).value(), "hf", config);
+  ASSERT_THAT(layout, FailsWith(GetParam().want));
+  EXPECT_NE(layout.status().ToString().find(GetParam().key), std::string::npos)
+      << layout.status().ToString();
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Values, HostileConfigTest,
+    ::testing::Values(HostileCase{"num_attention_heads", 0, ErrorKind::kBadMetadata},
+                      HostileCase{"num_key_value_heads", 0, ErrorKind::kBadMetadata},
+                      HostileCase{"num_key_value_heads", 3, ErrorKind::kBadMetadata},
+                      HostileCase{"hidden_size", -12, ErrorKind::kBadMetadata},
+                      HostileCase{"hidden_size", Value(), ErrorKind::kBadMetadata},
+                      HostileCase{"hidden_size", "12", ErrorKind::kBadMetadata},
+                      HostileCase{"hidden_size", 1.5, ErrorKind::kBadMetadata},
+                      HostileCase{"num_hidden_layers", INT64_MAX, ErrorKind::kResource},
+                      HostileCase{"num_hidden_layers", 1 << 24, ErrorKind::kResource},
+                      HostileCase{"vocab_size", INT64_MAX, ErrorKind::kResource},
+                      HostileCase{"num_experts", "many", ErrorKind::kBadMetadata},
+                      HostileCase{"tie_word_embeddings", 1, ErrorKind::kBadMetadata}));
+
+}  // namespace
+}  // namespace ckpt

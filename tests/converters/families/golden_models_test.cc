@@ -1,0 +1,359 @@
+// The built-in tables against checkpoints that transformers, Megatron-Bridge, Megatron-FSDP and Megatron-Core wrote.
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "converters/config/hf_config.h"
+#include "converters/config/megatron_args.h"
+#include "converters/families/family_registry.h"
+#include "core/base/hash.h"
+#include "core/layout/compose.h"
+#include "core/layout/match.h"
+#include "tests/core/layout/apply_nest.h"
+#include "tests/testing/golden.h"
+#include "tests/testing/matchers.h"
+
+namespace ckpt {
+namespace {
+
+using layout::Choices;
+using layout::Composition;
+using layout::Configuration;
+using layout::LayoutTable;
+using layout::ResolvedLayout;
+using layout::SourceMatch;
+using layout::Value;
+using testing::GoldenCase;
+using testing::GoldenTensor;
+using testing::IsOk;
+
+std::string ReadText(const Path& path) {
+  const Result<std::string> text = ReadSmallFile(PosixStorage(), path, 64ULL << 20);
+  EXPECT_THAT(text, IsOk());
+  return text.ok() ? *text : std::string();
+}
+
+std::vector<GlobalTensor> TensorsOf(const std::map<std::string, GoldenTensor>& golden) {
+  std::vector<GlobalTensor> tensors;
+  for (const auto& [key, tensor] : golden) {
+    tensors.push_back({key, ParseDType(tensor.dtype).value(), tensor.shape, 0, 0});
+  }
+  return tensors;
+}
+
+std::string Describe(const std::vector<Problem>& problems) { return Status(problems).ToString(); }
+
+// The tensors of a small safetensors repository, by name.
+std::map<std::string, Bytes> ReadRepository(const Path& directory) {
+  std::map<std::string, Bytes> tensors;
+  const auto entries = PosixStorage().List(directory);
+  EXPECT_THAT(entries, IsOk());
+  for (const DirectoryEntry& entry : *entries) {
+    if (!entry.name.ends_with(".safetensors")) continue;
+    const std::string file = ReadText(directory / entry.name);
+    std::uint64_t header_bytes = 0;
+    std::memcpy(&header_bytes, file.data(), 8);
+    const auto json =
+        JsonDocument::Parse(std::string_view(file).substr(8, header_bytes), entry.name);
+    EXPECT_THAT(json, IsOk());
+    const auto members = json->root().Members();
+    for (const auto& [name, tensor] : *members) {
+      if (name == "__metadata__") continue;
+      const auto offsets = tensor.At("data_offsets").value().Int64Array().value();
+      const ByteSpan data = AsBytes(file).subspan(8 + header_bytes);
+      const ByteSpan bytes = data.subspan(static_cast<std::size_t>(offsets[0]),
+                                          static_cast<std::size_t>(offsets[1] - offsets[0]));
+      tensors[name] = Bytes(bytes.begin(), bytes.end());
+    }
+  }
+  return tensors;
+}
+
+// A golden Hugging Face model of one of the built-in families.
+struct HfModel {
+  std::string name;
+  GoldenCase golden;
+  Configuration config;
+  const LayoutTable* family = nullptr;
+};
+
+std::vector<HfModel> HfModels() {
+  std::vector<HfModel> models;
+  for (const std::string& name : testing::GoldenCases("hf")) {
+    HfModel model;
+    model.name = name;
+    model.golden = testing::LoadGolden("hf", name);
+    const auto config = ParseHfConfig(ReadText(model.golden.path / "config.json"), "config.json");
+    EXPECT_THAT(config, IsOk()) << name;
+    const auto family = FindFamily(*config);
+    if (!family.ok()) {
+      EXPECT_EQ(family.status().kind(), ErrorKind::kUnsupported) << name;
+      continue;
+    }
+    model.config = *config;
+    model.family = *family;
+    models.push_back(std::move(model));
+  }
+  return models;
+}
+
+Bytes MakeTensor(const std::vector<layout::Nest>& nests, const ResolvedLayout& source,
+                 const layout::ResolvedTensor& target, const std::map<std::string, Bytes>& files,
+                 std::size_t element_bytes) {
+  Bytes bytes(static_cast<std::size_t>(NumElements(target.shape)) * element_bytes);
+  for (const layout::Nest& nest : nests) {
+    if (nest.is_zero_fill()) continue;
+    const layout::ResolvedTensor& from = source.tensors[nest.source];
+    testing::ApplyNest(nest, files.at(source.Key(from)), from.shape, bytes, target.shape,
+                       element_bytes);
+  }
+  return bytes;
+}
+
+TEST(GoldenHfModels, OfTheBuiltInFamiliesAreThere) { EXPECT_GE(HfModels().size(), 4U); }
+
+TEST(GoldenHfModels, MatchTheHfLayoutWithoutAProblem) {
+  for (const HfModel& model : HfModels()) {
+    SCOPED_TRACE(model.name);
+    const auto match =
+        layout::MatchSource(*model.family, "hf", model.config, TensorsOf(model.golden.tensors));
+    ASSERT_THAT(match, IsOk());
+    EXPECT_TRUE(match->problems.empty()) << Describe(match->problems);
+    EXPECT_TRUE(match->ignored.empty());
+    EXPECT_EQ(match->layout.choices.at("expert_layout"),
+              model.name.find("fused") == std::string::npos ? "published" : "fused");
+  }
+}
+
+// Name and value of every Megatron tensor, fc1 fused as Megatron-Bridge holds it.
+TEST(GoldenHfModels, BecomeTheTensorsOfMegatronBridge) {
+  int num_compared = 0;
+  for (const HfModel& model : HfModels()) {
+    SCOPED_TRACE(model.name);
+    const std::string text = ReadText(model.golden.directory / "megatron.json");
+    const auto json = JsonDocument::Parse(text, "megatron.json");
+    ASSERT_THAT(json, IsOk());
+    const bool is_complete = json->root().At("complete").value().Bool().value();
+
+    const auto tensors = TensorsOf(model.golden.tensors);
+    const auto match = layout::MatchSource(*model.family, "hf", model.config, tensors);
+    ASSERT_THAT(match, IsOk());
+    const auto target = layout::Resolve(*model.family, "fsdp_dtensor", model.config);
+    ASSERT_THAT(target, IsOk());
+    const auto composition = layout::Compose(match->layout, *target);
+    ASSERT_THAT(composition, IsOk());
+    EXPECT_TRUE(layout::InheritDtypes(*composition, *target, *match, tensors).problems.empty());
+    const std::map<std::string, Bytes> files = ReadRepository(model.golden.path);
+
+    std::map<std::string, GoldenTensor> ours;
+    std::map<std::string, Bytes> values;
+    for (const std::string_view half : {"_w", "_v", ""}) {  // gate before up, whatever the order
+      for (std::size_t t = 0; t < target->tensors.size(); ++t) {
+        std::string name = target->tensors[t].name;
+        const bool is_split = name.ends_with("_w") || name.ends_with("_v");
+        if (half.empty() ? is_split : !name.ends_with(half)) continue;
+        if (is_split) name.resize(name.size() - 2);
+        const std::size_t element_bytes = ElementBytes(tensors.front().dtype);
+        Append(MakeTensor(composition->nests[t], match->layout, target->tensors[t], files,
+                          element_bytes),
+               values[name]);
+        GoldenTensor& tensor = ours[name];
+        if (tensor.shape.empty()) {
+          tensor.shape = target->tensors[t].shape;
+        } else {
+          tensor.shape[0] += target->tensors[t].shape[0];
+        }
+      }
+    }
+    const auto theirs = json->root().At("tensors").value().Members();
+    for (const auto& [name, tensor] : *theirs) {
+      SCOPED_TRACE(name);
+      ASSERT_TRUE(ours.contains(name));
+      EXPECT_EQ(ours[name].shape, tensor.At("shape").value().Int64Array().value());
+      EXPECT_EQ(HashHex(HashAlgorithm::kSha256, values[name]),
+                tensor.At("sha256").value().Text().value());
+      ++num_compared;
+    }
+    if (is_complete) {
+      EXPECT_EQ(ours.size(), theirs->size());
+    } else {
+      EXPECT_GT(ours.size(), theirs->size());
+    }
+  }
+  EXPECT_GT(num_compared, 100);
+}
+
+TEST(GoldenHfModels, ComeBackFromEveryMegatronLayoutBitForBit) {
+  const std::vector<std::pair<std::string, Choices>> targets = {
+      {"fsdp_dtensor", {}},
+      {"fsdp_dtensor", {{"transformer_impl", "local"}, {"expert_names", "sequential"}}},
+      {"torch_dist", {}},
+      {"torch_dist", {{"layer_keys", "per_layer"}}}};
+  for (const HfModel& model : HfModels()) {
+    const auto tensors = TensorsOf(model.golden.tensors);
+    const auto match = layout::MatchSource(*model.family, "hf", model.config, tensors);
+    ASSERT_THAT(match, IsOk());
+    const std::map<std::string, Bytes> files = ReadRepository(model.golden.path);
+    const std::size_t element_bytes = ElementBytes(tensors.front().dtype);
+    for (const auto& [format, choices] : targets) {
+      SCOPED_TRACE(model.name + " " + format);
+      const auto middle = layout::Resolve(*model.family, format, model.config, choices);
+      ASSERT_THAT(middle, IsOk());
+      const auto there = layout::Compose(match->layout, *middle);
+      const auto back = layout::Compose(*middle, match->layout);
+      ASSERT_THAT(there, IsOk());
+      ASSERT_THAT(back, IsOk());
+      std::map<std::string, Bytes> middle_files;
+      for (std::size_t t = 0; t < middle->tensors.size(); ++t) {
+        middle_files[middle->Key(middle->tensors[t])] =
+            MakeTensor(there->nests[t], match->layout, middle->tensors[t], files, element_bytes);
+      }
+      for (std::size_t t = 0; t < match->layout.tensors.size(); ++t) {
+        const layout::ResolvedTensor& tensor = match->layout.tensors[t];
+        if (tensor.derived) continue;
+        EXPECT_EQ(MakeTensor(back->nests[t], *middle, tensor, middle_files, element_bytes),
+                  files.at(match->layout.Key(tensor)))
+            << tensor.name;
+      }
+    }
+  }
+}
+
+TEST(GoldenHfModels, TranslateIntoArgsAndBack) {
+  for (const HfModel& model : HfModels()) {
+    SCOPED_TRACE(model.name);
+    const auto args = MegatronArgs(model.config);
+    ASSERT_THAT(args, IsOk());
+    const auto back = ConfigFromMegatronArgs(Configuration(args->begin(), args->end()));
+    ASSERT_THAT(back, IsOk());
+    const auto family = FindFamily(*back);
+    ASSERT_THAT(family, IsOk());
+    // Output biases without MLP biases have no arguments in Megatron.
+    if (model.name == "llama-bias-fp16") continue;
+    const auto from_hf = layout::Resolve(*model.family, "fsdp_dtensor", model.config);
+    const auto from_args = layout::Resolve(**family, "fsdp_dtensor", *back);
+    ASSERT_THAT(from_hf, IsOk());
+    ASSERT_THAT(from_args, IsOk());
+    ASSERT_EQ(from_hf->tensors.size(), from_args->tensors.size());
+    for (std::size_t t = 0; t < from_hf->tensors.size(); ++t) {
+      EXPECT_EQ(from_hf->tensors[t].name, from_args->tensors[t].name);
+      EXPECT_EQ(from_hf->tensors[t].shape, from_args->tensors[t].shape);
+    }
+  }
+}
+
+// `args` of a run, from its command line: what Megatron's parser would make of the flags that matter here.
+Configuration ArgsFromFlags(const std::vector<std::string>& flags) {
+  Configuration args = {{"add_bias_linear", true}, {"group_query_attention", false}};
+  for (std::size_t i = 0; i < flags.size(); ++i) {
+    if (!flags[i].starts_with("--")) continue;
+    std::string name = flags[i].substr(2);
+    std::replace(name.begin(), name.end(), '-', '_');
+    if (name == "disable_bias_linear") {
+      args["add_bias_linear"] = false;
+    } else if (i + 1 == flags.size() || flags[i + 1].starts_with("--")) {
+      args[name] = true;
+    } else if (const auto value = layout::Expr::Parse(flags[i + 1]);
+               value.ok() && value->names().empty()) {
+      args[name] = value->Evaluate(layout::ConfigurationNames(args)).value();
+    } else {
+      args[name] = flags[i + 1];
+    }
+  }
+  return args;
+}
+
+TEST(GoldenFsdpDtensor, CheckpointsOfMegatronMatchTheirArguments) {
+  int num_matched = 0;
+  for (const std::string& name : testing::GoldenCases("fsdp_dtensor")) {
+    SCOPED_TRACE(name);
+    const GoldenCase golden = testing::LoadGolden("fsdp_dtensor", name);
+    const auto json = JsonDocument::Parse(ReadText(golden.directory / "expected.json"), name);
+    ASSERT_THAT(json, IsOk());
+    const auto flags_json = json->root().Find("flags");
+    if (!flags_json) continue;  // made by the stand-alone fully_shard, no Megatron model
+    std::vector<std::string> flags;
+    const auto items = flags_json->Items();
+    for (const JsonCursor& item : *items) flags.push_back(item.Text().value());
+    const auto config = ConfigFromMegatronArgs(ArgsFromFlags(flags));
+    if (name.find("gelu") != std::string::npos) {
+      EXPECT_THAT(config, testing::FailsWith(ErrorKind::kUnsupported));
+      continue;
+    }
+    ASSERT_THAT(config, IsOk());
+    const auto family = FindFamily(*config);
+    ASSERT_THAT(family, IsOk());
+    const auto match =
+        layout::MatchSource(**family, "fsdp_dtensor", *config, TensorsOf(golden.tensors));
+    ASSERT_THAT(match, IsOk());
+    EXPECT_TRUE(match->problems.empty()) << Describe(match->problems);
+    EXPECT_EQ(match->layout.prefix, "model.module.");
+    EXPECT_EQ(match->layout.choices.at("transformer_impl"), "local");
+    EXPECT_EQ(match->layout.choices.at("expert_names"),
+              name.find("sequential") == std::string::npos ? "grouped" : "sequential");
+    EXPECT_FALSE(match->ignored.empty());  // the optimizer
+    ++num_matched;
+  }
+  EXPECT_GE(num_matched, 1);
+}
+
+TEST(GoldenTorchDist, ModelsOfMegatronCoreMatchTheirConfiguration) {
+  int num_matched = 0;
+  for (const std::string& name : testing::GoldenCases("torch_dist")) {
+    SCOPED_TRACE(name);
+    const GoldenCase golden = testing::LoadGolden("torch_dist", name);
+    const auto json = JsonDocument::Parse(ReadText(golden.directory / "expected.json"), name);
+    ASSERT_THAT(json, IsOk());
+    const auto model = json->root().Find("model");
+    if (!model) continue;  // a state dict made by hand
+    // TransformerConfig and GPTModel under the names of the command line.
+    Configuration args = {{"swiglu", true},
+                          {"group_query_attention", true},
+                          {"add_bias_linear", false},
+                          {"position_embedding_type", "rope"}};
+    for (const auto& section : {"config", "gpt"}) {
+      const auto found = model->Find(section);
+      if (!found) continue;
+      const auto members = found->Members();
+      for (const auto& [key, value] : *members) {
+        if (value.kind() == JsonKind::kUint) args[key] = value.Int64().value();
+        if (value.kind() == JsonKind::kBool) args[key] = value.Bool().value();
+        if (value.kind() == JsonKind::kText) args[key] = value.Text().value();
+        if (value.kind() == JsonKind::kArray) {
+          Value::List list;
+          const auto numbers = value.Int64Array();
+          if (!numbers.ok()) continue;
+          for (const std::int64_t number : *numbers) list.emplace_back(number);
+          args[key] = list;
+        }
+      }
+    }
+    args["num_experts"] = args["num_moe_experts"];
+    args["swiglu"] = args.contains("gated_linear_unit") ? args["gated_linear_unit"] : Value(false);
+    if (args.contains("share_embeddings_and_output_weights")) {
+      args["untie_embeddings_and_output_weights"] =
+          !*args["share_embeddings_and_output_weights"].AsBool();
+    }
+    const auto config = ConfigFromMegatronArgs(args);
+    if (!config.ok()) {
+      EXPECT_EQ(config.status().kind(), ErrorKind::kUnsupported) << config.status().ToString();
+      continue;
+    }
+    const auto family = FindFamily(*config);
+    ASSERT_THAT(family, IsOk());
+    const auto match =
+        layout::MatchSource(**family, "torch_dist", *config, TensorsOf(golden.tensors));
+    ASSERT_THAT(match, IsOk());
+    EXPECT_TRUE(match->problems.empty()) << Describe(match->problems);
+    ++num_matched;
+  }
+  EXPECT_GE(num_matched, 1);
+}
+
+}  // namespace
+}  // namespace ckpt

@@ -1,0 +1,104 @@
+#include "core/layout/layout_table.h"
+
+#include <ostream>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "tests/testing/matchers.h"
+
+namespace ckpt::layout {
+namespace {
+
+using testing::FailsWith;
+using testing::IsOk;
+
+constexpr std::string_view kHead =
+    "family test\n"
+    "dim l = 2\n"
+    "dim a = 3\n"
+    "dim b = 4\n"
+    "dim b0 = 2\n"
+    "dim b1 = 2\n"
+    "split b = b0 b1\n"
+    "logical x [l a b]\n"
+    "logical y [l a b]\n"
+    "format one\n";
+
+TEST(LayoutTable, ReadsEveryStatement) {
+  const auto table = ParseLayoutTable("# comment\n" + std::string(kHead) +
+                                          "  prefix p. | \"\"\n"
+                                          "  choice style new | old\n"
+                                          "  ignore *.junk \"not # needed\"\n"
+                                          "  include more\n"
+                                          "  if style == \"new\"\n"
+                                          "    t.<l>.x.w<a+1> : b = x\n"
+                                          "  end\n"
+                                          "  t.<l>.xy : ({x | y} \\\n"
+                                          "     b1) a b0 when style == \"old\"\n",
+                                      "test", [](std::string_view name) -> Result<std::string> {
+                                        return "ignore " + std::string(name) + " \"included\"\n";
+                                      });
+  ASSERT_THAT(table, IsOk());
+  const Format& format = *table->FindFormat("one");
+  EXPECT_EQ(format.prefixes, (std::vector<std::string>{"p.", ""}));
+  EXPECT_EQ(format.choices[0].values, (std::vector<std::string>{"new", "old"}));
+  ASSERT_EQ(format.ignores.size(), 2U);
+  EXPECT_EQ(format.ignores[0].reason, "not # needed");
+  EXPECT_EQ(format.ignores[1].pattern, "more");
+  ASSERT_EQ(format.rules.size(), 2U);
+  EXPECT_EQ(format.rules[0].name_axes, (std::vector<std::string>{"l", "a"}));
+  EXPECT_EQ(format.rules[0].name[1].plus, 1);
+  EXPECT_EQ(format.rules[0].when.size(), 1U);
+  EXPECT_EQ(format.rules[1].dims.size(), 3U);
+  EXPECT_EQ(format.rules[1].dims[0][0].slots.size(), 2U);
+  EXPECT_EQ(table->Atoms("b"), (std::vector<std::string>{"b0", "b1"}));
+}
+
+struct BadTable {
+  const char* name;
+  const char* rest;  // after kHead
+};
+void PrintTo(const BadTable& c, std::ostream* os) { *os << c.name; }
+class BadTableTest : public ::testing::TestWithParam<BadTable> {};
+
+TEST_P(BadTableTest, IsRefusedWithItsLine) {
+  const auto table = ParseLayoutTable(std::string(kHead) + GetParam().rest, "bad.layout");
+  ASSERT_THAT(table, FailsWith(ErrorKind::kBadMetadata));
+  EXPECT_TRUE(table.status().first().file.starts_with("bad.layout"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Lines, BadTableTest,
+                         ::testing::Values(BadTable{"UnknownStatement", "nonsense here\n"},
+                                           BadTable{"UnknownAxis", "t.<q> : a b = x\n"},
+                                           BadTable{"UnknownLogical", "t.<l> : a b = z\n"},
+                                           BadTable{"AxisNeverConsumed", "t : a b = x\n"},
+                                           BadTable{"AxisConsumedTwice", "t.<l> : l a b = x\n"},
+                                           BadTable{"SplitAndWholeAxis", "t.<l> : a b b0 = x\n"},
+                                           BadTable{"OneSlotLacksAnAxis", "t.<l> : {x: a | y} b\n"},
+                                           BadTable{"TwoSums", "t.<l> : {x | y} {x | y} a b\n"},
+                                           BadTable{"NoLogical", "t.<l> : a b\n"},
+                                           BadTable{"SumAndLogical", "t.<l> : ({x | y} a) b = x\n"},
+                                           BadTable{"OpenBrace", "t.<l> : ({x | y a) b\n"},
+                                           BadTable{"OpenParenthesis", "t.<l> : (a b = x\n"},
+                                           BadTable{"OpenName", "t.<l : a b = x\n"},
+                                           BadTable{"BadOffset", "t.<l+x> : a b = x\n"},
+                                           BadTable{"BadCondition", "t.<l> : a b = x when (\n"},
+                                           BadTable{"OpenIf", "if true\n t.<l> : a b = x\n"},
+                                           BadTable{"StrayEnd", "end\n"},
+                                           BadTable{"IncludeWithoutResolver", "include other\n"},
+                                           BadTable{"LateLogical", "logical z [a]\n"},
+                                           BadTable{"SameFormatTwice", "format one\n"},
+                                           BadTable{"IgnoreWithoutReason", "ignore a.*\n"}),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+TEST(LayoutTable, StopsIncludesThatGoInCircles) {
+  EXPECT_THAT(ParseLayoutTable("include self\n", "self",
+                               [](std::string_view) -> Result<std::string> {
+                                 return std::string("include self\n");
+                               }),
+              FailsWith(ErrorKind::kResource));
+}
+
+}  // namespace
+}  // namespace ckpt::layout

@@ -1,0 +1,118 @@
+#include "core/layout/match.h"
+
+#include <algorithm>
+
+#include <gtest/gtest.h>
+
+#include "tests/testing/matchers.h"
+
+namespace ckpt::layout {
+namespace {
+
+using testing::FailsWith;
+using testing::IsOk;
+
+constexpr std::string_view kTable = R"(
+family test
+dim l = layers
+dim a = 2
+dim b = 3
+logical x [l a]
+logical y [l b]
+logical e [b]
+format src
+  prefix "" | model. | deep.model.
+  choice style split | fused
+  ignore *.junk "left behind"
+  e : b = e
+  tied : b = e derived
+  if style == "split"
+    <l>.x : a = x
+    <l>.y : b = y
+  end
+  <l>.xy : {x: a | y: b} when style == "fused"
+format dst
+  e : b = e
+  <l>.xy : {x: a | y: b}
+)";
+
+GlobalTensor Tensor(std::string key, Dims shape, DType dtype = DType::kBfloat16) {
+  return {std::move(key), dtype, std::move(shape), 0, 0};
+}
+
+class MatchTest : public ::testing::Test {
+ protected:
+  MatchTest() : table_(ParseLayoutTable(kTable, "table").value()) {}
+  Result<SourceMatch> Match(const std::vector<GlobalTensor>& tensors) const {
+    return MatchSource(table_, "src", {{"layers", 2}}, tensors);
+  }
+  LayoutTable table_;
+};
+
+TEST_F(MatchTest, FindsThePrefixAndTheForm) {
+  const auto match = Match({Tensor("deep.model.e", {3}), Tensor("deep.model.0.xy", {5}),
+                            Tensor("deep.model.1.xy", {5}), Tensor("some.junk", {9})});
+  ASSERT_THAT(match, IsOk());
+  EXPECT_TRUE(match->problems.empty());
+  EXPECT_EQ(match->layout.prefix, "deep.model.");
+  EXPECT_EQ(match->layout.choices.at("style"), "fused");
+  ASSERT_EQ(match->ignored.size(), 1U);
+  EXPECT_EQ(match->ignored[0].position, 3U);
+  EXPECT_EQ(match->ignored[0].reason, "left behind");
+  EXPECT_TRUE(match->derived_present.empty());
+}
+
+TEST_F(MatchTest, ReportsEveryProblemAtOnce) {
+  const auto match = Match({Tensor("e", {3}), Tensor("tied", {3}), Tensor("0.x", {2}),
+                            Tensor("0.y", {4}), Tensor("1.x", {2}), Tensor("extra", {1})});
+  ASSERT_THAT(match, IsOk());
+  std::vector<std::pair<ErrorKind, std::string>> found;
+  for (const Problem& problem : match->problems) found.emplace_back(problem.kind, problem.tensor);
+  EXPECT_EQ(found,
+            (std::vector<std::pair<ErrorKind, std::string>>{{ErrorKind::kShapeMismatch, "0.y"},
+                                                            {ErrorKind::kMissing, "1.y"},
+                                                            {ErrorKind::kUnmapped, "extra"}}));
+  EXPECT_EQ(match->problems[0].expected, "[3]");
+  EXPECT_EQ(match->problems[0].actual, "[4]");
+  ASSERT_EQ(match->derived_present.size(), 1U);
+  EXPECT_EQ(match->layout.tensors[match->derived_present[0]].name, "tied");
+}
+
+TEST_F(MatchTest, RefusesToFuseDifferentDtypes) {
+  const std::vector<GlobalTensor> tensors = {Tensor("e", {3}, DType::kFloat32), Tensor("0.x", {2}),
+                                             Tensor("0.y", {3}), Tensor("1.x", {2}),
+                                             Tensor("1.y", {3}, DType::kFloat32)};
+  const auto match = Match(tensors);
+  ASSERT_THAT(match, IsOk());
+  const auto target = Resolve(table_, "dst", {{"layers", 2}});
+  ASSERT_THAT(target, IsOk());
+  const auto composition = Compose(match->layout, *target);
+  ASSERT_THAT(composition, IsOk());
+  const TargetDtypes dtypes = InheritDtypes(*composition, *target, *match, tensors);
+  EXPECT_EQ(dtypes.dtypes,
+            (std::vector<DType>{DType::kFloat32, DType::kBfloat16, DType::kBfloat16}));
+  ASSERT_EQ(dtypes.problems.size(), 1U);
+  EXPECT_EQ(dtypes.problems[0].kind, ErrorKind::kDtypeMismatch);
+  EXPECT_EQ(dtypes.problems[0].tensor, "1.xy");
+}
+
+TEST_F(MatchTest, RefusesUnknownFormatsAndChoices) {
+  EXPECT_THAT(MatchSource(table_, "nosuch", {{"layers", 2}}, {}), FailsWith(ErrorKind::kUsage));
+  EXPECT_THAT(Resolve(table_, "src", {{"layers", 2}}, {{"style", "odd"}}),
+              FailsWith(ErrorKind::kUsage));
+  EXPECT_THAT(Resolve(table_, "src", {{"layers", 2}}, {{"nosuch", "fused"}}),
+              FailsWith(ErrorKind::kUsage));
+}
+
+TEST(Pattern, MatchesWithStars) {
+  EXPECT_TRUE(MatchesPattern("a.*", "a.b.c"));
+  EXPECT_TRUE(MatchesPattern("*._extra_state*", "x._extra_state/shard_0_2"));
+  EXPECT_TRUE(MatchesPattern("*", ""));
+  EXPECT_TRUE(MatchesPattern("a*b*c", "a__b_bc"));
+  EXPECT_FALSE(MatchesPattern("a.*", "b.a.c"));
+  EXPECT_FALSE(MatchesPattern("args", "args2"));
+  EXPECT_FALSE(MatchesPattern("", "x"));
+}
+
+}  // namespace
+}  // namespace ckpt::layout
