@@ -1,0 +1,77 @@
+#include "formats/torch_dist/source.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/checkpoint/digest.h"
+#include "core/checkpoint/validate.h"
+#include "core/io/posix_storage.h"
+#include "tests/testing/golden.h"
+#include "tests/testing/matchers.h"
+
+namespace ckpt {
+namespace {
+
+using testing::GoldenCase;
+using testing::IsOk;
+
+constexpr std::uint64_t kBudget = 1 << 20;
+
+// The one folder with a metadata.json below a Megatron root.
+Path IterationOf(const GoldenCase& golden) {
+  const auto entries = PosixStorage().List(golden.path);
+  for (const DirectoryEntry& entry : *entries) {
+    if (boost::filesystem::exists(golden.path / entry.name / "metadata.json")) {
+      return golden.path / entry.name;
+    }
+  }
+  return golden.path;
+}
+
+class TorchDistGoldenTest : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Cases, TorchDistGoldenTest,
+                         ::testing::ValuesIn(testing::GoldenCases("torch_dist")),
+                         [](const auto& golden) { return golden.param; });
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TorchDistGoldenTest);
+
+TEST_P(TorchDistGoldenTest, HoldsTheTensorsThatMegatronSaved) {
+  const GoldenCase golden = testing::LoadGolden("torch_dist", GetParam());
+  const auto source = TorchDistSource::Open(PosixStorage(), IterationOf(golden));
+  ASSERT_THAT(source, IsOk());
+  const CheckpointIndex& index = (*source)->index();
+  EXPECT_EQ(index.tensors().size(), golden.tensors.size());
+  for (const auto& [key, expected] : golden.tensors) {
+    SCOPED_TRACE(key);
+    const GlobalTensor* tensor = index.FindTensor(key);
+    ASSERT_NE(tensor, nullptr);
+    EXPECT_EQ(DTypeName(tensor->dtype), expected.dtype);
+    EXPECT_EQ(tensor->shape, expected.shape);
+    const auto digest = DigestTensor(**source, *tensor, HashAlgorithm::kSha256, kBudget);
+    ASSERT_THAT(digest, IsOk());
+    // Buckets with uninitialised gaps have no digest of their own.
+    if (!expected.sha256.empty()) {
+      EXPECT_EQ(*digest, expected.sha256);
+    }
+  }
+  for (const Problem& problem : ValidateIndex(**source)) {
+    EXPECT_EQ(problem.severity, Severity::kWarning) << Describe(problem);
+  }
+}
+
+TEST_P(TorchDistGoldenTest, HasTheCommonStateInBothGenerations) {
+  const GoldenCase golden = testing::LoadGolden("torch_dist", GetParam());
+  const auto source = TorchDistSource::Open(PosixStorage(), IterationOf(golden));
+  ASSERT_THAT(source, IsOk());
+  const ObjectEntry* common = (*source)->index().FindObject("common_state");
+  ASSERT_NE(common, nullptr);
+  EXPECT_EQ((*source)->index().FindObject("common_state/shard_0_1"), nullptr);
+  const Result<RenderedObject> rendered = (*source)->ReadObject(*common);
+  ASSERT_THAT(rendered, IsOk());
+  EXPECT_EQ(rendered->type, "dict");
+  for (const ObjectEntry& object : (*source)->index().objects()) {
+    EXPECT_THAT((*source)->ReadObject(object), IsOk()) << object.key;
+  }
+}
+
+}  // namespace
+}  // namespace ckpt
