@@ -53,10 +53,7 @@ TEST(MegatronArgs, AreNoneWhereADenseModelHasNothingToSay) {
 TEST(MegatronArgs, RefusesModelsThatMegatronWouldComputeDifferently) {
   Configuration config = MixedQwen3Moe();
   config["hidden_act"] = "gelu";
-  config["rope_scaling.rope_type"] = "yarn";
-  const auto args = MegatronArgs(config);
-  ASSERT_THAT(args, FailsWith(ErrorKind::kUnsupported));
-  EXPECT_EQ(args.status().problems().size(), 2U);
+  EXPECT_THAT(MegatronArgs(config), FailsWith(ErrorKind::kUnsupported));
 }
 
 TEST(ConfigFromMegatronArgs, ReadsLayerFrequenciesAsMegatronDoes) {
