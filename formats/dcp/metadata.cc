@@ -151,8 +151,8 @@ class MetadataMerger {
   void AddObject(const Entry& entry);
   // Why this entry is no TensorStorageMetadata that can be used.
   Status Diagnose(const Entry& entry);
-  // The item of (key, offset), as index numbers.
-  Result<Chunk> FindItem(const Entry& entry, DimsId offset);
+  // The item of (key, offset), as index numbers. `key` is the part's number of the entry's key.
+  Result<Chunk> FindItem(const Entry& entry, std::uint32_t key, DimsId offset);
   void Report(Status status, const Entry& entry);
 
   DimsPool& dims_;
@@ -274,10 +274,10 @@ Status MetadataMerger::Diagnose(const Entry& entry) {
   return bad("a chunk is no pair of integer lists");
 }
 
-Result<Chunk> MetadataMerger::FindItem(const Entry& entry, DimsId offset) {
+Result<Chunk> MetadataMerger::FindItem(const Entry& entry, std::uint32_t key, DimsId offset) {
   const PartMap& map = maps_[entry.part];
-  MetadataReducer& reducer = map.part->reducer();
-  const StoredItem* item = map.items.Find(reducer.keys().Intern(entry.key), offset);
+  const MetadataReducer& reducer = map.part->reducer();
+  const StoredItem* item = map.items.Find(key, offset);
   if (item == nullptr) {
     Status status = Error(ErrorKind::kBadMetadata, "no storage entry");
     if (offset == kNoOffset) return status;
@@ -324,6 +324,7 @@ Status MetadataMerger::AddTensor(std::span<const Entry> same_key) {
       Report(Error(ErrorKind::kShapeMismatch, "ranks describe the tensor differently"), entry);
       continue;
     }
+    const std::uint32_t key = reducer.keys().Intern(entry.key);
     for (std::uint32_t i = 0; i < record.num_chunks; ++i) {
       const ChunkRecord& chunk = reducer.chunks()[record.first_chunk + i];
       if (Status status = CheckChunk(dims_.Get(chunk.offsets), dims_.Get(chunk.sizes), shape);
@@ -331,7 +332,7 @@ Status MetadataMerger::AddTensor(std::span<const Entry> same_key) {
         Report(std::move(status), entry);
         continue;
       }
-      Result<Chunk> item = FindItem(entry, chunk.offsets);
+      Result<Chunk> item = FindItem(entry, key, chunk.offsets);
       if (!item.ok()) {
         Report(std::move(item).status(), entry);
         continue;
@@ -345,7 +346,8 @@ Status MetadataMerger::AddTensor(std::span<const Entry> same_key) {
 }
 
 void MetadataMerger::AddObject(const Entry& entry) {
-  Result<Chunk> item = FindItem(entry, kNoOffset);
+  const std::uint32_t key = maps_[entry.part].part->reducer().keys().Intern(entry.key);
+  Result<Chunk> item = FindItem(entry, key, kNoOffset);
   if (!item.ok()) {
     Report(std::move(item).status(), entry);
     return;

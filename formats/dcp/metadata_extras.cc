@@ -1,6 +1,7 @@
 #include "formats/dcp/metadata_extras.h"
 
 #include <span>
+#include <unordered_set>
 #include <utility>
 
 #include "formats/torch_save/object_json.h"
@@ -13,6 +14,9 @@ using pickle::NodeId;
 using pickle::NodeKind;
 
 namespace {
+
+// More than this of something that is no planner_data is a bomb.
+constexpr std::uint64_t kMaxPlannerBytes = 16ULL << 20;
 
 std::optional<std::string> TextOf(const Graph& graph, NodeId node) {
   if (node == kNoNode || graph.kind(node) != NodeKind::kText) return std::nullopt;
@@ -41,7 +45,8 @@ std::optional<PlannerEntry> PlannerEntryOf(const Graph& graph, NodeId key, NodeI
 // Why planner_data is of no use. Rendering it finds out whether it is a bomb or only of another type.
 Problem PlannerWarning(const Graph& graph, NodeId planner, const std::string& file,
                        std::string message) {
-  const Result<std::string> rendered = pickle::RenderJson(graph, planner);
+  const Result<std::string> rendered =
+      pickle::RenderJson(graph, planner, {.tensor = nullptr, .max_bytes = kMaxPlannerBytes});
   const ErrorKind kind = rendered.ok() ? ErrorKind::kBadMetadata : rendered.status().kind();
   if (!rendered.ok()) message += ": " + rendered.status().first().message;
   return Warning(kind, std::move(message), file);
@@ -69,8 +74,13 @@ void ReadPlannerData(const Graph& graph, NodeId planner, const std::string& file
   }
   if (!extras.planner_data) {
     extras.planner_data = std::move(entries);
-  } else {
-    for (PlannerEntry& entry : entries) extras.planner_data->push_back(std::move(entry));
+    return;
+  }
+  // Ranks that saved alone repeat what they share; the lowest rank's word stands.
+  std::unordered_set<std::string> known;
+  for (const PlannerEntry& entry : *extras.planner_data) known.insert(entry.key);
+  for (PlannerEntry& entry : entries) {
+    if (known.insert(entry.key).second) extras.planner_data->push_back(std::move(entry));
   }
 }
 

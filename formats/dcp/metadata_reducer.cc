@@ -18,6 +18,7 @@ using pickle::Record;
 namespace {
 
 constexpr std::string_view kPlainEncoding = "torch_save";
+constexpr std::uint32_t kPlainEncodingId = 0;
 
 // The value of a state's field: a dataclass pickles its fields as a dict.
 NodeId Field(const Graph& graph, NodeId state, std::string_view name) {
@@ -99,6 +100,10 @@ std::uint32_t MetadataReducer::TextCache::Intern(const Graph& graph, NodeId text
   if (entry.node == text && pool.Get(entry.id) == graph.text(text)) return entry.id;
   entry = {text, pool.Intern(graph.text(text))};
   return entry.id;
+}
+
+MetadataReducer::MetadataReducer(DimsPool& dims) : dims_(&dims) {
+  encodings_.Intern(kPlainEncoding);
 }
 
 MetadataClass MetadataReducer::ClassOf(const Graph& graph, NodeId node) {
@@ -208,7 +213,7 @@ MetadataReducer::Built MetadataReducer::BuildStored(const Graph& graph, NodeId s
 
 std::optional<std::uint32_t> MetadataReducer::EncodingOf(const Graph& graph, NodeId descriptors) {
   if (descriptors == kNoNode || graph.kind(descriptors) == NodeKind::kNone) {
-    return encodings_.Intern(kPlainEncoding);
+    return kPlainEncodingId;
   }
   const NodeKind kind = graph.kind(descriptors);
   if (kind != NodeKind::kList && kind != NodeKind::kTuple) return std::nullopt;

@@ -88,7 +88,7 @@ class MetadataReducer final : public pickle::Reducer {
   };
 
   // `dims` is shared by the files of one checkpoint and must outlive this.
-  explicit MetadataReducer(DimsPool& dims) : dims_(&dims) {}
+  explicit MetadataReducer(DimsPool& dims);
 
   std::optional<pickle::Record> OnCall(const pickle::Graph& graph, pickle::NodeId callable,
                                        pickle::NodeId args) override;
@@ -139,7 +139,7 @@ class MetadataReducer final : public pickle::Reducer {
   std::vector<bool> classified_;
   TextPool keys_;
   TextPool paths_;
-  TextPool encodings_;
+  TextPool encodings_;  // 0: no transforms
   TextPool dtypes_;
   TextCache key_cache_;
   TextCache path_cache_;

@@ -87,7 +87,7 @@ Memo::Memo(ByteSpan bytes, std::uint64_t start, const std::function<void(std::ui
     ranks_.push_back(rank);
     rank += static_cast<std::uint32_t>(std::popcount(word));
   }
-  nodes_.assign(rank, kNoNode);
+  nodes_.assign(kDirectSlots + rank, kNoNode);
 }
 
 void Memo::MarkRead(std::uint64_t slot) {

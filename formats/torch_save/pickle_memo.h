@@ -30,10 +30,14 @@ class Memo {
   [[nodiscard]] NodeId Get(std::uint64_t slot) const { return nodes_[Rank(slot)]; }
 
  private:
+  static constexpr std::uint64_t kDirectSlots = 256;
+
   void MarkRead(std::uint64_t slot);
+  // Position in nodes_: the first slots, which are read most, stand there by number.
   [[nodiscard]] std::size_t Rank(std::uint64_t slot) const {
+    if (slot < kDirectSlots) return slot;
     const std::uint64_t below = read_[slot / 64] & ((1ULL << (slot % 64)) - 1);
-    return ranks_[slot / 64] + static_cast<std::size_t>(std::popcount(below));
+    return kDirectSlots + ranks_[slot / 64] + static_cast<std::size_t>(std::popcount(below));
   }
 
   std::uint64_t max_slot_;

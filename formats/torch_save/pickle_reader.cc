@@ -95,13 +95,19 @@ class Machine {
   // Of a node just added; small integers always exist.
   bool Push(NodeId node) {
     Push(node, node < kFirstFreeNode ? builder_.next() : node);
-    return CheckLimits();
+    return true;
   }
   bool PushExisting(NodeId node) {
     Push(node, builder_.next());
-    return CheckLimits();
+    return true;
   }
-  bool CheckLimits();
+  // After every opcode: none adds more than a few nodes.
+  bool CheckLimits() {
+    const bool ok = builder_.next() <= options_.max_nodes && stack_.size() <= options_.max_stack &&
+                    marks_.size() <= options_.max_stack;
+    return ok || PastLimits();
+  }
+  bool PastLimits();
   // The nodes above the last mark; takes the mark away. Valid until the next call.
   bool PopToMark(std::span<const NodeId>* items, NodeId* base);
   // The topmost `count` nodes.
@@ -192,14 +198,11 @@ bool Machine::TakeLine(std::string_view* out) {
   return true;
 }
 
-bool Machine::CheckLimits() {
+bool Machine::PastLimits() {
   if (builder_.next() > options_.max_nodes) {
     return Fail(ErrorKind::kResource, fmt::format("more than {} objects", options_.max_nodes));
   }
-  if (std::max(stack_.size(), marks_.size()) > options_.max_stack) {
-    return Fail(ErrorKind::kResource, fmt::format("a stack of more than {}", options_.max_stack));
-  }
-  return true;
+  return Fail(ErrorKind::kResource, fmt::format("a stack of more than {}", options_.max_stack));
 }
 
 void Machine::PopNodes(std::size_t count, std::span<const NodeId>* items, NodeId* base) {
@@ -276,7 +279,7 @@ bool Machine::PushGlobal(std::string_view module, std::string_view name) {
 
 bool Machine::PushContainer(NodeKind container, std::span<const NodeId> items, NodeId base) {
   Push(builder_.AddContainer(container, items), base);
-  return CheckLimits();
+  return true;
 }
 
 bool Machine::PushFromMark(NodeKind container) {
@@ -325,11 +328,11 @@ bool Machine::Call() {
     if (const auto record = options_.reducer->OnCall(builder_.graph(), callable.node, args)) {
       if (memo_high_ < callable.base && floor_ <= callable.base) builder_.Rollback(callable.base);
       Push(builder_.AddRecord(*record), callable.base);
-      return CheckLimits();
+      return true;
     }
   }
   Push(builder_.AddObject(NodeKind::kCall, callable.node, args), callable.base);
-  return CheckLimits();
+  return true;
 }
 
 bool Machine::NewObject(bool with_kwargs) {
@@ -349,7 +352,7 @@ bool Machine::NewObject(bool with_kwargs) {
   const NodeId object = builder_.AddObject(NodeKind::kInstance, cls.node, args);
   if (with_kwargs && !builder_.graph().items(kwargs).empty()) builder_.SetKwargs(object, kwargs);
   Push(object, cls.base);
-  return CheckLimits();
+  return true;
 }
 
 bool Machine::Build() {
@@ -574,7 +577,7 @@ bool Machine::Step(Op op) {
     // Containers.
     case Op::kMark:
       marks_.push_back(stack_.size());
-      return CheckLimits();
+      return true;
     case Op::kEmptyTuple:
       return PushExisting(kEmptyTupleNode);
     case Op::kTuple1:
@@ -627,7 +630,7 @@ bool Machine::Step(Op op) {
       const Slot id = stack_.back();
       stack_.pop_back();
       Push(builder_.AddPersistent(id.node), id.base);
-      return CheckLimits();
+      return true;
     }
     // Memo and stack.
     case Op::kMemoize:
@@ -708,7 +711,7 @@ Result<ParsedPickle> Machine::Run() {
                           .end = at_,
                           .protocol = protocol_};
     }
-    if (!Step(op)) break;
+    if (!Step(op) || !CheckLimits()) break;
     if (at_ >= report_at && options_.consumed) {
       options_.consumed(at_);
       report_at = at_ + kReportEvery;
