@@ -81,6 +81,35 @@ TEST_P(DcpGoldenTest, RendersTheObjectsThatWereSaved) {
   }
 }
 
+// Megatron-FSDP writes plain DCP: only its keys tell.
+class FsdpDtensorGoldenTest : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Cases, FsdpDtensorGoldenTest,
+                         ::testing::ValuesIn(testing::GoldenCases("fsdp_dtensor")), Name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FsdpDtensorGoldenTest);
+
+TEST_P(FsdpDtensorGoldenTest, HoldsTheTensorsThatWereSaved) {
+  const GoldenCase golden = testing::LoadGolden("fsdp_dtensor", GetParam());
+  Path path = golden.path;
+  // A Megatron root has one iteration in it.
+  const auto entries = PosixStorage().List(path);
+  for (const DirectoryEntry& entry : *entries) {
+    if (boost::filesystem::exists(golden.path / entry.name / ".metadata")) {
+      path = golden.path / entry.name;
+    }
+  }
+  const auto source = DcpSource::Open(PosixStorage(), path);
+  ASSERT_THAT(source, IsOk());
+  EXPECT_EQ((*source)->index().tensors().size(), golden.tensors.size());
+  for (const auto& [key, expected] : golden.tensors) {
+    SCOPED_TRACE(key);
+    const GlobalTensor* tensor = (*source)->index().FindTensor(key);
+    ASSERT_NE(tensor, nullptr);
+    EXPECT_EQ(tensor->shape, expected.shape);
+    EXPECT_THAT(DigestTensor(**source, *tensor, HashAlgorithm::kSha256, kBudget),
+                IsOkAndHolds(expected.sha256));
+  }
+}
+
 class DcpDamageTest : public ::testing::TestWithParam<std::string> {};
 std::vector<std::string> DamagedDcpCases() {
   std::vector<std::string> names;
