@@ -160,6 +160,17 @@ Status PlanFile(const FileContent& content, std::span<TensorEntry> entries, Writ
   return OkStatus();
 }
 
+// Numbers tensors in the order of their bytes, which is the order a plan's items must have.
+void OrderTensorsByItem(WritePlan& plan) {
+  std::vector<TargetTensor> ordered;
+  ordered.reserve(plan.tensors.size());
+  for (WriteItem& item : plan.items) {
+    ordered.push_back(std::move(plan.tensors[item.tensor]));
+    item.tensor = static_cast<std::uint32_t>(ordered.size() - 1);
+  }
+  plan.tensors = std::move(ordered);
+}
+
 void PlanIndex(std::span<const FileContent> files, std::span<const TensorEntry> entries,
                WritePlan& plan) {
   // Sorted by key, as transformers writes it.
@@ -244,6 +255,7 @@ Result<WritePlan> PlanSafetensors(std::vector<TargetTensor> tensors, const Write
   plan.tensors = std::move(tensors);
   for (const FileContent& file : files) CKPT_RETURN_IF_ERROR(PlanFile(file, entries, plan));
   if (options.write_index && files.size() > 1) PlanIndex(files, entries, plan);
+  OrderTensorsByItem(plan);
   return plan;
 }
 

@@ -1,0 +1,152 @@
+#include "formats/dcp/writer.h"
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/base/checked_math.h"
+#include "core/base/hash.h"
+#include "formats/dcp/item_framing.h"
+#include "formats/dcp/metadata_writer.h"
+#include "formats/torch_save/torch_item.h"
+
+namespace ckpt::dcp {
+namespace {
+
+constexpr std::uint64_t kItemAlignment = 64;
+constexpr std::uint64_t kDefaultFileBytes = std::uint64_t{4} << 30;
+
+// Row blocks of a tensor of at most `max_bytes` each; one row at least.
+std::vector<Box> CutIntoRows(const TargetTensor& tensor, std::uint64_t max_bytes) {
+  const Box whole = WholeBox(tensor.shape);
+  if (tensor.shape.empty() || IsEmpty(whole)) return {whole};
+  const std::int64_t rows = tensor.shape[0];
+  const std::uint64_t row_bytes =
+      static_cast<std::uint64_t>(NumElements(tensor.shape) / rows) * ElementBytes(tensor.dtype);
+  const auto step = static_cast<std::int64_t>(
+      std::clamp<std::uint64_t>(max_bytes / row_bytes, 1, static_cast<std::uint64_t>(rows)));
+  std::vector<Box> boxes;
+  for (std::int64_t row = 0; row < rows; row += step) {
+    Box box = whole;
+    box.offsets[0] = row;
+    box.sizes[0] = std::min(step, rows - row);
+    boxes.push_back(std::move(box));
+  }
+  return boxes;
+}
+
+// Appends items to data files, opening the next one when the last is full.
+class FileLayout {
+ public:
+  FileLayout(std::uint64_t file_bytes, std::uint32_t max_files, WritePlan& plan)
+      : file_bytes_(file_bytes), max_files_(max_files), plan_(plan) {}
+
+  // Reserves `size_bytes` at an aligned place; returns (file, offset).
+  std::pair<std::uint32_t, std::uint64_t> Place(std::uint64_t size_bytes) {
+    const bool is_full = !plan_.files.empty() && plan_.files.back().size_bytes != 0 &&
+                         plan_.files.back().size_bytes + size_bytes / 2 > file_bytes_;
+    if (plan_.files.empty() || (is_full && plan_.files.size() < max_files_)) {
+      plan_.files.push_back({.name = fmt::format("__0_{}.distcp", plan_.files.size())});
+    }
+    WriteFile& file = plan_.files.back();
+    const std::uint64_t at = CeilDiv(file.size_bytes, kItemAlignment) * kItemAlignment;
+    file.size_bytes = at + size_bytes;
+    return {static_cast<std::uint32_t>(plan_.files.size() - 1), at};
+  }
+
+ private:
+  std::uint64_t file_bytes_;
+  std::uint32_t max_files_;
+  WritePlan& plan_;
+};
+
+// Loaders only show it. The same content gives the same id, so that bytes repeat.
+std::string SaveId(std::string_view keys) {
+  const std::string hex = HashHex(HashAlgorithm::kXxh3, AsBytes(keys));
+  return fmt::format("{}-{}-4{}-8{}-{}", hex.substr(0, 8), hex.substr(8, 4), hex.substr(13, 3),
+                     hex.substr(17, 3), hex.substr(20, 12));
+}
+
+}  // namespace
+
+Result<WritePlan> PlanDcp(std::vector<TargetTensor> tensors, const WriterOptions& options) {
+  WritePlan plan;
+  plan.framing = std::make_shared<TorchItemFraming>();
+  plan.tensors = std::move(tensors);
+
+  std::uint64_t total = 0;
+  std::set<std::string_view> keys;
+  for (const TargetTensor& tensor : plan.tensors) {
+    CKPT_ASSIGN_OR_RETURN(const std::uint64_t bytes, CountBytes(tensor.shape, tensor.dtype));
+    if (!CheckedAdd(total, bytes, &total)) {
+      return Error(ErrorKind::kResource, "the checkpoint's size overflows 64 bits");
+    }
+    if (!keys.insert(tensor.key).second) {
+      return Error(ErrorKind::kAlreadyExists, "the same key twice").Tensor(tensor.key);
+    }
+  }
+  for (const WriterObject& object : options.objects) {
+    if (!keys.insert(object.key).second) {
+      return Error(ErrorKind::kAlreadyExists, "the same key twice").Tensor(object.key);
+    }
+  }
+
+  std::uint64_t file_bytes = options.max_file_bytes == 0 ? kDefaultFileBytes : options.max_file_bytes;
+  std::uint64_t chunk_bytes = std::min(options.max_chunk_bytes, file_bytes);
+  auto max_files = static_cast<std::uint32_t>(-1);
+  if (options.files > 0) {
+    max_files = static_cast<std::uint32_t>(options.files);
+    file_bytes = CeilDiv(total, max_files);
+    chunk_bytes = std::max<std::uint64_t>(std::min(options.max_chunk_bytes, file_bytes), 1);
+  }
+
+  FileLayout layout(file_bytes, max_files, plan);
+  std::vector<StoredObject> objects;
+  for (const WriterObject& object : options.objects) {
+    Bytes item = torch_save::ObjectItem(object.pickle);
+    const auto [file, offset] = layout.Place(item.size());
+    objects.push_back({.key = object.key, .file = file, .offset_bytes = offset, .size_bytes = item.size()});
+    plan.literals.push_back({.file = file, .offset_bytes = offset, .bytes = std::move(item)});
+  }
+  for (std::uint32_t t = 0; t < plan.tensors.size(); ++t) {
+    for (Box& box : CutIntoRows(plan.tensors[t], chunk_bytes)) {
+      const ItemSize size = MeasureItem(plan.tensors[t].dtype, box.sizes);
+      const auto [file, offset] = layout.Place(size.size_bytes);
+      plan.items.push_back({.tensor = t,
+                            .file = file,
+                            .box = std::move(box),
+                            .offset_bytes = offset,
+                            .payload_offset = offset + size.payload_offset,
+                            .payload_bytes = size.payload_bytes,
+                            .size_bytes = size.size_bytes});
+    }
+  }
+
+  std::vector<PlannerEntry> planner_data;
+  std::string all_keys;
+  for (const std::string_view key : keys) {
+    const std::string text(key);
+    planner_data.push_back({.key = text,
+                            .path = options.path_of ? options.path_of(text)
+                                                    : std::vector<PathStep>{text}});
+    all_keys += text + '\n';
+  }
+  Bytes metadata = EncodeMetadata({.files = plan.files,
+                                   .tensors = plan.tensors,
+                                   .items = plan.items,
+                                   .objects = objects,
+                                   .planner_data = std::move(planner_data),
+                                   .checkpoint_id = "ckptkit",
+                                   .save_id = SaveId(all_keys)});
+  plan.files.push_back({.name = ".metadata", .size_bytes = metadata.size()});
+  plan.literals.push_back({.file = static_cast<std::uint32_t>(plan.files.size() - 1),
+                           .offset_bytes = 0,
+                           .bytes = std::move(metadata)});
+  for (WriteFile& file : plan.files) file.name = options.directory + file.name;
+  return plan;
+}
+
+}  // namespace ckpt::dcp
