@@ -1,0 +1,84 @@
+#include "tools/cli/error_report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace ckpt::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+
+struct Capture {
+  StringOutput out;
+  StringOutput err;
+  Streams streams{.out = out, .err = err};
+};
+
+Status Mismatch() {
+  return Error(ErrorKind::kChecksum, "record CRC-32 differs")
+      .File("run/a.distcp [64, +128)")
+      .Tensor("model.w")
+      .Expected("01020304")
+      .Actual("05060708")
+      .Hint("copy the file again");
+}
+
+TEST(ConcludeTest, PrintsTheWholeCaseOnStandardError) {
+  Capture capture;
+  EXPECT_EQ(Conclude(Mismatch(), false, capture.streams), ExitCode::kFailed);
+  EXPECT_EQ(capture.err.text(),
+            "error: checksum: record CRC-32 differs: run/a.distcp [64, +128): model.w: expected "
+            "01020304, found 05060708\nhint: copy the file again\n");
+  EXPECT_THAT(capture.out.text(), IsEmpty());
+}
+
+TEST(ConcludeTest, PutsErrorsIntoTheDocument) {
+  Capture capture;
+  (void)Conclude(Mismatch(), true, capture.streams);
+  EXPECT_THAT(capture.out.text(), StartsWith("{\n  \"ok\": false,\n  \"errors\": ["));
+  EXPECT_THAT(capture.out.text(), HasSubstr("\"kind\": \"checksum\""));
+  EXPECT_THAT(capture.out.text(), HasSubstr("\"actual\": \"05060708\""));
+}
+
+TEST(ConcludeTest, UsageErrorsHaveTheirOwnExitCode) {
+  Capture capture;
+  const Status usage = Error(ErrorKind::kUsage, "no");
+  EXPECT_EQ(Conclude(usage, false, capture.streams), ExitCode::kUsage);
+}
+
+TEST(ConcludeTest, KeepsWhatTheCommandFound) {
+  Capture capture;
+  EXPECT_EQ(Conclude(ExitCode::kDifferent, true, capture.streams), ExitCode::kDifferent);
+  EXPECT_THAT(capture.out.text(), IsEmpty());
+}
+
+TEST(ConcludeTest, AnswerThatCannotBeWrittenIsAFailure) {
+  class FullDisk final : public TextOutput {
+   public:
+    void Write(std::string_view /*text*/) override {}
+    Status Flush() override { return Error(ErrorKind::kNoSpace, "write"); }
+  };
+  FullDisk out;
+  StringOutput err;
+  Streams streams{.out = out, .err = err};
+  EXPECT_EQ(Conclude(ExitCode::kDone, false, streams), ExitCode::kFailed);
+  EXPECT_THAT(err.text(), HasSubstr("no_space"));
+}
+
+TEST(PrintProblemTest, EscapesWhatCouldSteerATerminal) {
+  Capture capture;
+  PrintStatus(Error(ErrorKind::kBadItem, "odd").Tensor("\x1b[2J"), capture.streams);
+  EXPECT_THAT(capture.err.text(), HasSubstr("\\x1b[2J"));
+}
+
+TEST(PrintProblemTest, ColoursOnlyWhereItMay) {
+  Capture capture;
+  capture.streams.err_has_colour = true;
+  PrintStatus(Error(ErrorKind::kBadItem, "odd"), capture.streams);
+  EXPECT_THAT(capture.err.text(), StartsWith("\x1b["));
+}
+
+}  // namespace
+}  // namespace ckpt::cli
