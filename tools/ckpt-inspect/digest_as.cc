@@ -1,18 +1,29 @@
 #include "tools/ckpt-inspect/digest_as.h"
 
-#include "core/base/quote.h"
+#include <memory>
+#include <utility>
+
+#include "converters/verbs/model_digest.h"
+#include "converters/verbs/model_source.h"
+#include "core/exec/task_pool.h"
+#include "core/io/posix_storage.h"
 
 namespace ckpt::inspect {
 
-Result<ModelDigests> DigestModelAs(const OpenedCheckpoint& /*checkpoint*/,
-                                   const std::string& layout, HashAlgorithm /*algorithm*/,
-                                   const cli::CommonOptions& /*options*/,
-                                   ProgressSink& /*progress*/) {
-  if (layout != "hf" && layout != "fsdp" && layout != "torch-dist") {
-    return Error(ErrorKind::kUsage, "unknown layout " + Quote(layout))
-        .Expected("hf, fsdp or torch-dist");
-  }
-  return Error(ErrorKind::kUnsupported, "digests under another layout are not in this build");
+Result<ModelDigests> DigestModelAs(const OpenedCheckpoint& checkpoint, const std::string& layout,
+                                   HashAlgorithm algorithm, const cli::CommonOptions& options,
+                                   ProgressSink& progress) {
+  // The caller keeps the checkpoint; the model only looks at it.
+  const std::shared_ptr<const OpenedCheckpoint> borrowed(std::shared_ptr<void>(), &checkpoint);
+  CKPT_ASSIGN_OR_RETURN(const ModelSource model, UnderstandModel(PosixStorage(), borrowed, {}));
+  CKPT_ASSIGN_OR_RETURN(
+      ModelDigest digest,
+      DigestModel(model, {.as = layout,
+                          .algorithm = algorithm,
+                          .memory_budget_bytes = options.memory_budget,
+                          .threads = options.threads == 0 ? DefaultThreads() : options.threads,
+                          .progress = &progress}));
+  return ModelDigests{.tensors = std::move(digest.tensors), .left_out = digest.left_out};
 }
 
 }  // namespace ckpt::inspect

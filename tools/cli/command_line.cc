@@ -124,8 +124,12 @@ void AddReadingOptions(CLI::App& app, CommonOptions& options) {
     return [&options, value](std::int64_t) { options.progress = value; };
   };
   CLI::Option* on = app.add_flag_function("--progress", set_progress(true), "Show progress always");
-  app.add_flag_function("--no-progress", set_progress(false), "Show none, even on a terminal")
-      ->excludes(on);
+  CLI::Option* off =
+      app.add_flag_function("--no-progress", set_progress(false), "Show none, even on a terminal");
+  off->excludes(on);
+  // Else the help page says which option excludes which.
+  on->option_text(" ");
+  off->option_text(" ");
 }
 
 void AddByteSize(CLI::App& app, const std::string& names, std::uint64_t& value,
