@@ -23,10 +23,10 @@ constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
 
 // Names, sizes and modification times of everything the result depends on.
 Result<std::string> IdentifySource(Storage& storage, const ModelSource& model) {
-  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(model.checkpoint.path));
-  const Path directory = stat.type == FileType::kDirectory ? model.checkpoint.path
-                                                           : model.checkpoint.path.parent_path();
-  std::string identity = model.checkpoint.path.string();
+  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(model.checkpoint->path));
+  const Path directory = stat.type == FileType::kDirectory ? model.checkpoint->path
+                                                           : model.checkpoint->path.parent_path();
+  std::string identity = model.checkpoint->path.string();
   for (const std::string& file : model.source().index().files()) {
     CKPT_ASSIGN_OR_RETURN(const FileStat info, storage.Stat(directory / file));
     identity += fmt::format("\n{} {} {}", file, info.size_bytes, info.modified_ns);
@@ -98,8 +98,8 @@ ManifestOrigin DescribeOrigin(const ModelSource& model) {
   if (model.manifest && model.manifest->origin && model.match.layout.format != "hf") {
     origin = *model.manifest->origin;
   } else {
-    origin.format = model.checkpoint.format;
-    origin.shards = DescribeShards(model.checkpoint);
+    origin.format = model.checkpoint->format;
+    origin.shards = DescribeShards(*model.checkpoint);
     for (const auto& [name, value] : model.match.layout.choices) origin.choices[name] = value;
   }
   origin.choices["family"] = model.family->name;
@@ -194,7 +194,7 @@ Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOpti
   const ModelSource& model = prepared.model;
   if (!options.from.empty() && model.match.layout.format != options.from) {
     return Error(ErrorKind::kUsage, "the source names its tensors in another way")
-        .File(model.checkpoint.path.string())
+        .File(model.checkpoint->path.string())
         .Expected(options.from)
         .Actual(model.match.layout.format);
   }
@@ -265,7 +265,7 @@ Result<ConvertReport> RunConversion(Storage& storage, const PreparedConversion& 
                .progress = options.progress,
                .stop = options.stop}));
   ConvertReport report;
-  report.source_format = prepared.model.checkpoint.format;
+  report.source_format = prepared.model.checkpoint->format;
   report.target_format = options.to;
   for (const GlobalTensor& tensor : prepared.model.source().index().tensors()) {
     ++report.source_tensors;

@@ -53,7 +53,7 @@ Status CompareCopies(const ModelSource& model, const ModelDigestOptions& options
                                        options.memory_budget_bytes));
     if (original != actual || stored.dtype != made->dtype) {
       status.Add(Error(ErrorKind::kValueMismatch, "a tied tensor is stored twice, with different values")
-                     .File(model.checkpoint.path.string())
+                     .File(model.checkpoint->path.string())
                      .Tensor(stored.key)
                      .Expected(original)
                      .Actual(actual));

@@ -76,7 +76,7 @@ Result<layout::Configuration> ReadMegatronArgs(const CheckpointSource& source) {
 }
 
 Status ReadConfiguration(Storage& storage, const OpenModelOptions& options, ModelSource& model) {
-  CKPT_ASSIGN_OR_RETURN(model.assets, FindAssets(storage, model.checkpoint, options.assets));
+  CKPT_ASSIGN_OR_RETURN(model.assets, FindAssets(storage, *model.checkpoint, options.assets));
   CKPT_ASSIGN_OR_RETURN(const layout::Configuration args, ReadMegatronArgs(model.source()));
   if (!model.assets.empty()) {
     const Path path = model.assets / kConfigName.data();
@@ -89,7 +89,7 @@ Status ReadConfiguration(Storage& storage, const OpenModelOptions& options, Mode
     CKPT_ASSIGN_OR_RETURN(model.config, ConfigFromMegatronArgs(args));
   } else {
     return Error(ErrorKind::kNotFound, "no config.json says what model this is")
-        .File(model.checkpoint.path.string())
+        .File(model.checkpoint->path.string())
         .Hint("pass --hf-assets DIR, a directory with the model's config.json");
   }
   if (!options.model_type.empty()) model.config["model_type"] = options.model_type;
@@ -171,7 +171,7 @@ Status MatchWeights(const OpenModelOptions& options, ModelSource& model) {
   std::vector<Problem> problems;
   for (Problem& problem : match.problems) {
     if (may_be_partial && problem.kind == ErrorKind::kMissing) continue;
-    problem.file = model.checkpoint.path.string();
+    problem.file = model.checkpoint->path.string();
     problems.push_back(std::move(problem));
   }
   if (!problems.empty()) return Status(std::move(problems));
@@ -207,7 +207,7 @@ Status CheckIntact(const ModelSource& model) {
 }
 
 Status ReadSidecar(Storage& storage, ModelSource& model) {
-  const Path path = model.checkpoint.path / std::string(kManifestName);
+  const Path path = model.checkpoint->path / std::string(kManifestName);
   CKPT_ASSIGN_OR_RETURN(const bool exists, Exists(storage, path));
   if (!exists) return OkStatus();
   CKPT_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(storage, path, kGiB));
@@ -218,8 +218,16 @@ Status ReadSidecar(Storage& storage, ModelSource& model) {
 }  // namespace
 
 Result<ModelSource> OpenModel(Storage& storage, const Path& path, const OpenModelOptions& options) {
+  CKPT_ASSIGN_OR_RETURN(OpenedCheckpoint checkpoint, OpenCheckpoint(storage, path, options.open));
+  return UnderstandModel(
+      storage, std::make_shared<const OpenedCheckpoint>(std::move(checkpoint)), options);
+}
+
+Result<ModelSource> UnderstandModel(Storage& storage,
+                                    std::shared_ptr<const OpenedCheckpoint> checkpoint,
+                                    const OpenModelOptions& options) {
   ModelSource model;
-  CKPT_ASSIGN_OR_RETURN(model.checkpoint, OpenCheckpoint(storage, path, options.open));
+  model.checkpoint = std::move(checkpoint);
   CKPT_RETURN_IF_ERROR(CheckIntact(model));
   CKPT_RETURN_IF_ERROR(ReadSidecar(storage, model));
   CKPT_RETURN_IF_ERROR(ReadConfiguration(storage, options, model));

@@ -41,7 +41,7 @@ struct LeftOutEntry {
 };
 
 struct ModelSource {
-  OpenedCheckpoint checkpoint;
+  std::shared_ptr<const OpenedCheckpoint> checkpoint;
   Path assets;  // empty if there are none
   layout::Configuration config;
   std::shared_ptr<const layout::LayoutTable> family;
@@ -50,7 +50,7 @@ struct ModelSource {
   std::vector<LeftOutEntry> left_out;
   std::optional<Manifest> manifest;  // our sidecar, if the checkpoint has one
 
-  [[nodiscard]] const CheckpointSource& source() const { return *checkpoint.source; }
+  [[nodiscard]] const CheckpointSource& source() const { return *checkpoint->source; }
 };
 
 // Opens `path`, finds its configuration and family, and matches every tensor's name and shape.
@@ -61,6 +61,11 @@ struct ModelSource {
 // Errors: those of OpenCheckpoint; every error that ValidateIndex finds; kNotFound (no configuration), kUnsupported (no
 //         table for the family), kUnmapped, kMissing, kShapeMismatch; all at once.
 Result<ModelSource> OpenModel(Storage& storage, const Path& path, const OpenModelOptions& options);
+
+// The same for a checkpoint that is open already; `options.open` is not looked at.
+Result<ModelSource> UnderstandModel(Storage& storage,
+                                    std::shared_ptr<const OpenedCheckpoint> checkpoint,
+                                    const OpenModelOptions& options);
 
 // What a model's tensors are made of under another naming.
 struct ModelView {
