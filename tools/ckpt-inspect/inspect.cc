@@ -187,15 +187,16 @@ void CommandLine::AddMeta() {
           });
 }
 
-// Verbs that do not list findings themselves say them in passing.
-void TellProblems(const CheckpointIndex& index, Streams& streams) {
-  const std::vector<Problem>& problems = index.problems();
-  for (std::size_t i = 0; i < problems.size() && i < kMaxTalk; ++i) {
-    cli::PrintProblem(problems[i], streams);
+// Verbs that do not list findings themselves say them in passing: warnings, and errors where the verb does not refuse
+// the tensors they are about.
+void TellProblems(const CheckpointIndex& index, bool with_errors, Streams& streams) {
+  std::size_t count = 0;
+  for (const Problem& problem : index.problems()) {
+    if (problem.severity == Severity::kError && !with_errors) continue;
+    if (++count <= kMaxTalk) cli::PrintProblem(problem, streams);
   }
-  if (problems.size() > kMaxTalk) {
-    streams.err.Write(
-        fmt::format("and {} more: see ckpt-inspect verify\n", problems.size() - kMaxTalk));
+  if (count > kMaxTalk) {
+    streams.err.Write(fmt::format("and {} more: see ckpt-inspect verify\n", count - kMaxTalk));
   }
 }
 
@@ -205,7 +206,10 @@ Result<ExitCode> CommandLine::OpenAndRun(Streams& streams) {
       OpenCheckpoint(storage_, Path(path_), {.format = format_, .iteration = iteration_}));
   const std::string verb = app_.get_subcommands().front()->get_name();
   const bool lists_problems = verb == "summary" || verb == "verify";
-  if (!lists_problems && !common_.quiet) TellProblems(checkpoint.source->index(), streams);
+  const bool refuses = verb == "digest" || verb == "show";
+  if (!lists_problems && !common_.quiet) {
+    TellProblems(checkpoint.source->index(), !refuses, streams);
+  }
   return verbs_.at(verb)(checkpoint, streams);
 }
 
