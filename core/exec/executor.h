@@ -22,7 +22,7 @@ struct ExecuteOptions {
   // Go on from the journal that an interrupted run of the same plan left in the directory.
   bool resume = false;
   ProgressSink* progress = nullptr;  // may be null
-  std::stop_token stop;
+  std::stop_token stop = {};
 };
 
 // One written file, as the sidecar manifest records it.

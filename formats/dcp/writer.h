@@ -21,16 +21,16 @@ struct WriterObject {
 };
 
 struct WriterOptions {
-  std::vector<WriterObject> objects;
+  std::vector<WriterObject> objects = {};
   // Where a flat key stands in the nested state dict that loaders without a template rebuild. Default: at the top level.
-  std::function<std::vector<PathStep>(const std::string& key)> path_of;
+  std::function<std::vector<PathStep>(const std::string& key)> path_of = nullptr;
   // Data files of about equal size; 0: as many as max_file_bytes asks for.
   int files = 0;
   std::uint64_t max_file_bytes = 0;  // 0: 4 GiB
   // Larger tensors are cut into row blocks, so that readers of a part need not read the whole.
   std::uint64_t max_chunk_bytes = std::uint64_t{512} << 20;
   // Prepended to every name: "release/". Not part of the names inside `.metadata`.
-  std::string directory;
+  std::string directory = {};
 };
 
 // One file `__0_<n>.distcp` after the other, objects first, and `.metadata`. Items start at multiples of 64 bytes, which
