@@ -1,5 +1,4 @@
-// Checks of a checkpoint's metadata against itself and against the sizes of its files. No tensor is
-// read.
+// Checks of a checkpoint's metadata against itself and against the sizes of its files. No tensor is read.
 #ifndef CKPT_CORE_CHECKPOINT_VALIDATE_H_
 #define CKPT_CORE_CHECKPOINT_VALIDATE_H_
 
@@ -16,10 +15,10 @@ namespace ckpt {
 //   kResource      a shape whose byte size overflows; an arrangement of chunks too tangled to prove
 //   kBadMetadata   a chunk with another number of dims than its tensor, or a negative size
 //   kOutOfRange    a chunk outside its tensor, or bytes outside their file
-//   kOverlap       two chunks that share elements; as a warning: the same chunk listed twice in one
-//   file kCoverage      elements that no chunk holds kMissingFile   a file that is not there: a
-//   problem for each tensor or object that needs it kTruncated     a file that ends before the
-//   bytes of an item, with all items otherwise laid end to end: it was longer
+//   kOverlap       two chunks that share elements; as a warning: the same chunk listed twice in one file
+//   kCoverage      elements that no chunk holds
+//   kMissingFile   a file that is not there: a problem for each tensor or object that needs it
+//   kTruncated     a file that ends before the bytes of an item, with all items otherwise laid end to end: it was longer
 //
 // Cost: one FileSize a file; about 0.1 s for a million chunks.
 [[nodiscard]] std::vector<Problem> ValidateIndex(const CheckpointSource& source);

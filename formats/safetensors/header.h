@@ -1,9 +1,8 @@
 // The header of a safetensors file: a length, and a JSON object that says where each tensor lies.
 //
 //   u64le  N               length of the JSON text
-//   N bytes                {"__metadata__": {text: text}, "<name>": {"dtype", "shape",
-//   "data_offsets": [begin, end]}, …} payload                the tensors end to end: no holes, no
-//   overlaps, nothing behind the last
+//   N bytes                {"__metadata__": {text: text}, "<name>": {"dtype", "shape", "data_offsets": [begin, end]}, …}
+//   payload                the tensors end to end: no holes, no overlaps, nothing behind the last
 //
 // docs/formats/safetensors.md gives the rules; everything here is a pure function of bytes.
 #ifndef CKPT_FORMATS_SAFETENSORS_HEADER_H_
@@ -60,10 +59,9 @@ Result<std::uint64_t> ParseHeaderLength(ByteSpan first_bytes, std::uint64_t file
 
 // The JSON text and the size of what follows it.
 //
-// Errors: kBadMetadata (syntax, a repeated or unknown key, a hole, trailing bytes), kUnsupported
-// (dtype), kOverlap,
-//         kSizeMismatch (extent against shape), kOutOfRange (begin > end), kTruncated (payload too
-//         short), kResource (overflow). They name the tensor.
+// Errors: kBadMetadata (syntax, a repeated or unknown key, a hole, trailing bytes), kUnsupported (dtype), kOverlap,
+//         kSizeMismatch (extent against shape), kOutOfRange (begin > end), kTruncated (payload too short), kResource
+//         (overflow). They name the tensor.
 Result<Header> ParseHeader(std::string_view json, std::uint64_t payload_bytes,
                            std::string_view file);
 

@@ -27,8 +27,7 @@ struct ShardedIndex {
   friend bool operator==(const ShardedIndex&, const ShardedIndex&) = default;
 };
 
-// Errors: kBadMetadata (syntax, a repeated tensor, no weight_map), kUnsafePath (a file outside the
-// directory; names the
+// Errors: kBadMetadata (syntax, a repeated tensor, no weight_map), kUnsafePath (a file outside the directory; names the
 //         tensor).
 Result<ShardedIndex> ParseShardedIndex(std::string_view json, std::string_view file);
 
