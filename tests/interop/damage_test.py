@@ -4,6 +4,7 @@ import os
 import pathlib
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -18,11 +19,6 @@ KILLS = 24
 MARKER = "ckptkit-was-executed"
 CONVERT = str(tools.BIN / "ckpt-convert")
 CASE = next(c for c in golden.models() if c.name == "qwen3moe-norm-bf16")
-
-
-def looks_complete(target):
-    """What a reader goes by: the tracker and the metadata it leads to."""
-    return (target / "latest_checkpointed_iteration.txt").exists() or (target / "release" / ".metadata").exists()
 
 
 @pytest.fixture(scope="module")
@@ -51,26 +47,27 @@ def test_killed_at_any_moment(verb, model, tmp_path):
     want = tools.digests(whole)
 
     interrupted = 0
-    for i in range(KILLS // 2):
-        target = tmp_path / f"target-{i}"
-        # A new process group, so that the kill reaches every thread and child at once.
+    for i in range(8 * KILLS):
+        if interrupted == KILLS // 2:
+            break
+        target = tmp_path / "target"
+        # A process group of its own, so that the kill reaches every thread and child at once.
         process = subprocess.Popen([CONVERT, verb, str(source), str(target)], stdout=subprocess.DEVNULL,
                                    stderr=subprocess.DEVNULL, start_new_session=True)
         time.sleep(duration * rng.random())
-        was_running = process.poll() is None
-        os.killpg(process.pid, signal.SIGKILL) if was_running else None
-        process.wait()
-        interrupted += was_running
-        if target.exists():
-            # Published in one step: whatever stands under the final name is whole.
-            assert tools.inspect("verify", target)["ok"], f"kill {i}: a damaged target"
-            assert tools.digests(target) == want
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            interrupted += 1
         else:
+            duration *= 0.9  # too late: the machine is faster now than at first
+        process.wait()
+        if not target.exists():
             tools.convert(verb, source, target, "--resume")
-            assert tools.inspect("verify", target)["ok"]
-            assert tools.digests(target) == want
-        subprocess.run(["rm", "-rf", target], check=True)
-    assert interrupted >= KILLS // 4, f"only {interrupted} kills hit a running conversion"
+        # Published in one step: whatever stands under the final name is whole.
+        assert tools.inspect("verify", target)["ok"], f"kill {i}: a damaged target"
+        assert tools.digests(target) == want, f"kill {i}: another content"
+        shutil.rmtree(target)
+    assert interrupted == KILLS // 2, f"only {interrupted} kills hit a running conversion"
     # What the killed ones left was taken up and published; nothing else lies around.
     assert sorted(p.name for p in tmp_path.iterdir() if p.name not in ("source", "whole")) == []
 
