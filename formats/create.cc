@@ -33,6 +33,14 @@ Result<CreatePlan> CreateHf(CreateRequest request) {
   CKPT_ASSIGN_OR_RETURN(created.plan,
                         safetensors::PlanSafetensors(std::move(request.tensors), options));
   created.plan.copies = std::move(request.side_files);
+  for (const SideText& text : request.side_texts) {
+    const ByteSpan content = AsBytes(text.content);
+    created.plan.files.push_back({.name = text.name, .size_bytes = content.size()});
+    created.plan.literals.push_back(
+        {.file = static_cast<std::uint32_t>(created.plan.files.size() - 1),
+         .offset_bytes = 0,
+         .bytes = Bytes(content.begin(), content.end())});
+  }
   return created;
 }
 

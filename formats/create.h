@@ -16,10 +16,16 @@
 
 namespace ckpt {
 
+struct SideText {
+  std::string name;
+  std::string content;
+};
+
 // What a new checkpoint shall hold. A format uses what it has a place for.
 struct CreateRequest {
   std::vector<TargetTensor> tensors;
   std::vector<WriteCopy> side_files;  // named relative to the repository they come from
+  std::vector<SideText> side_texts;   // side files of new content
   // Files to write again as they once were (safetensors); empty: packed anew.
   std::vector<ManifestShard> shards;
   std::uint64_t max_file_bytes = 0;  // 0: the format's default

@@ -1,16 +1,18 @@
 #include "converters/verbs/convert.h"
 
 #include <algorithm>
-#include <regex>
+#include <map>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "converters/config/config_patch.h"
 #include "converters/config/megatron_args.h"
 #include "converters/verbs/model_digest.h"
 #include "converters/verbs/side_files.h"
 #include "converters/verbs/dtype_policy.h"
 #include "core/base/quote.h"
+#include "core/base/units.h"
 #include "core/exec/executor.h"
 #include "core/io/staged_directory.h"
 #include "core/plan/plan_check.h"
@@ -20,6 +22,8 @@ namespace ckpt {
 namespace {
 
 constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
+constexpr std::string_view kConfigName = "config.json";
+constexpr std::uint64_t kMaxConfigBytes = 64 * kMiB;
 
 // Names, sizes and modification times of everything the result depends on.
 Result<std::string> IdentifySource(Storage& storage, const ModelSource& model) {
@@ -184,6 +188,41 @@ Status Verify(Storage& storage, const PreparedConversion& prepared, const Conver
   return status;
 }
 
+// The type that most of the weights have.
+DType MainDtype(const std::vector<TargetTensor>& tensors) {
+  std::map<DType, std::int64_t> elements;
+  for (const TargetTensor& tensor : tensors) elements[tensor.dtype] += NumElements(tensor.shape);
+  const auto most = std::max_element(elements.begin(), elements.end(), [](const auto& a, const auto& b) {
+    return a.second < b.second;
+  });
+  return most == elements.end() ? DType::kFloat32 : most->first;
+}
+
+// Side files travel byte for byte. Only a config.json that would make readers round the weights is mended: after --dtype,
+// or when it was written for other weights than these.
+Status AddSideFiles(Storage& storage, const PreparedConversion& prepared,
+                    const ConvertOptions& options, bool keeps_shards, CreateRequest& request) {
+  const ModelSource& model = prepared.model;
+  if (model.assets.empty()) return OkStatus();
+  CKPT_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListSideFiles(storage, model.assets));
+  const bool is_same_model = model.manifest && model.manifest->origin && !prepared.changes_dtype;
+  for (const std::string& name : names) {
+    // An index of other shards would be wrong.
+    if (options.to == "hf" && name.ends_with(kIndexSuffix) && !keeps_shards) continue;
+    if (options.to == "hf" && name == kConfigName && !is_same_model) {
+      CKPT_ASSIGN_OR_RETURN(const std::string config,
+                            ReadSmallFile(storage, model.assets / name, kMaxConfigBytes));
+      std::string described = DescribeDtype(config, MainDtype(request.tensors));
+      if (described != config) {
+        request.side_texts.push_back({.name = name, .content = std::move(described)});
+        continue;
+      }
+    }
+    request.side_files.push_back({.from = model.assets / name, .name = name});
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOptions& options) {
@@ -219,15 +258,7 @@ Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOpti
   view.tensors = request.tensors;
   const bool keeps_shards = !packs_anew && ShardsFit(prepared.origin.shards, view);
   if (keeps_shards) request.shards = prepared.origin.shards;
-  if (!model.assets.empty()) {
-    CKPT_ASSIGN_OR_RETURN(const std::vector<std::string> names,
-                          ListSideFiles(storage, model.assets));
-    for (const std::string& name : names) {
-      // An index of other shards would be wrong.
-      if (options.to == "hf" && name.ends_with(kIndexSuffix) && !keeps_shards) continue;
-      request.side_files.push_back({.from = model.assets / name, .name = name});
-    }
-  }
+  CKPT_RETURN_IF_ERROR(AddSideFiles(storage, prepared, options, keeps_shards, request));
   layout::Configuration described = model.config;
   for (const auto& [name, value] : view.layout.choices) described[name] = value;
   CKPT_ASSIGN_OR_RETURN(request.run_args, MegatronArgs(described));

@@ -2,6 +2,7 @@
 #ifndef CKPT_CORE_BASE_ENDIAN_H_
 #define CKPT_CORE_BASE_ENDIAN_H_
 
+#include <array>
 #include <bit>
 #include <concepts>
 #include <cstddef>
@@ -37,9 +38,9 @@ void StoreLe(T value, std::byte* at) {
 
 template <typename T>
 void AppendLe(T value, Bytes& out) {
-  const std::size_t at = out.size();
-  out.resize(at + sizeof(T));
-  StoreLe(value, out.data() + at);
+  std::array<std::byte, sizeof(T)> raw;
+  StoreLe(value, raw.data());
+  out.insert(out.end(), raw.begin(), raw.end());
 }
 
 }  // namespace ckpt

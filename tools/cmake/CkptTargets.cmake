@@ -14,7 +14,7 @@ target_compile_options(ckpt_warnings INTERFACE
   $<$<BOOL:${CKPT_WERROR}>:-Werror>
   $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>
   # GCC 12 reports false positives of these inside inlined std::string and std::vector code at -O2.
-  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict -Wno-stringop-overflow -Wno-array-bounds -Wno-maybe-uninitialized>)
+  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds -Wno-maybe-uninitialized>)
 
 add_library(ckpt_sanitizers INTERFACE)
 if(CKPT_SANITIZE)
