@@ -18,10 +18,8 @@ struct DetectedFormat {
   Path path;   // what to open: the location, or the one file in it
 };
 
-// Errors: kIncomplete (an interrupted save), kUnsupported (a known layout that this build does not
-// read, or nothing
-//         known: then the hint lists what was looked for), kTruncated (an empty file),
-//         kBadMetadata, kIo.
+// Errors: kIncomplete (an interrupted save), kUnsupported (a known layout that this build does not read, or nothing
+//         known: then the hint lists what was looked for), kTruncated (an empty file), kBadMetadata, kIo.
 Result<DetectedFormat> DetectFormat(Storage& storage, const CheckpointLocation& location);
 
 // Whether a DCP checkpoint has the keys of Megatron-FSDP.

@@ -35,9 +35,8 @@ struct OpenedCheckpoint {
 // Opens whatever `path` holds: a checkpoint directory, a Megatron root, a folder of step-N, a
 // Hugging Face repository, or one file.
 //
-// Errors: those of LocateCheckpoint and DetectFormat, kUsage (an unknown format name), kUnsupported
-// (a format that this
-//         build cannot read), and what the format's reader finds.
+// Errors: those of LocateCheckpoint and DetectFormat, kUsage (an unknown format name), kUnsupported (a format that
+//         this build cannot read), and what the format's reader finds.
 Result<OpenedCheckpoint> OpenCheckpoint(Storage& storage, const Path& path,
                                         const OpenOptions& options = {});
 

@@ -76,10 +76,8 @@ struct ConvertReport {
 };
 
 // Reads metadata only. All problems are reported at once.
-// Errors: those of OpenModel; kUnmapped, kMissing, kShapeMismatch, kDtypeMismatch (the names and
-// shapes do not fit the
-//         family), kUsage (a choice the target does not have), kAlreadyExists (the target),
-//         kUnsupported.
+// Errors: those of OpenModel; kUnmapped, kMissing, kShapeMismatch, kDtypeMismatch (the names and shapes do not fit
+//         the family), kUsage (a choice the target does not have), kAlreadyExists (the target), kUnsupported.
 Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOptions& options);
 
 // Carries it out: writes beside the target, verifies, publishes by one rename.

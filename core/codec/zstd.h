@@ -33,8 +33,7 @@ class ZstdDecoder {
   // Appends what `input` yields to `out`, which grows with real output only, never by an announced
   // size.
   //
-  // Errors: kBadItem (no zstd frame, or a damaged one), kChecksum (the frame's own checksum),
-  // kResource (past
+  // Errors: kBadItem (no zstd frame, or a damaged one), kChecksum (the frame's own checksum), kResource (past
   //         max_output_bytes, or a larger window).
   Status Decode(ByteSpan input, Bytes& out);
 

@@ -31,10 +31,9 @@ struct ZipRecord {
 // thread-safe.
 class ZipArchive {
  public:
-  // Errors: kBadItem (no archive, or one that breaks an invariant), kTruncated (the range is the
-  // whole file and has no
-  //         end record: the file was cut; or the file ends inside the range), kUnsupported
-  //         (compressed, encrypted or split archives), kResource (a directory of absurd size), kIo.
+  // Errors: kBadItem (no archive, or one that breaks an invariant), kTruncated (the range is the whole file and has
+  //         no end record: the file was cut; or the file ends inside the range), kUnsupported (compressed, encrypted
+  //         or split archives), kResource (a directory of absurd size), kIo.
   // Cost: two small reads for archives of a few records.
   static Result<ZipArchive> Open(std::shared_ptr<const ReadableFile> file, std::uint64_t offset,
                                  std::uint64_t length);
