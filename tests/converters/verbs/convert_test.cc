@@ -1,0 +1,227 @@
+#include "converters/verbs/convert.h"
+
+#include <fstream>
+#include <sstream>
+
+#include <boost/filesystem/operations.hpp>
+#include <gmock/gmock.h>
+
+#include "converters/verbs/model_digest.h"
+#include "core/checkpoint/verify_manifest.h"
+#include "core/io/posix_storage.h"
+#include "tests/testing/fault_storage.h"
+#include "tests/testing/golden.h"
+#include "tests/testing/matchers.h"
+#include "tests/testing/temp_dir.h"
+
+namespace ckpt {
+namespace {
+
+using testing::FailsWith;
+using testing::FaultStorage;
+using testing::IsOk;
+
+std::string Content(const Path& path) {
+  std::ifstream in(path.string(), std::ios::binary);
+  std::ostringstream out;
+  out << in.rdbuf();
+  return out.str();
+}
+
+class ConvertTest : public ::testing::Test {
+ protected:
+  static Path Golden(const std::string& name) {
+    return testing::GoldenDir() / "hf" / name / "ckpt";
+  }
+
+  ConvertOptions ToFsdp(const Path& source) const {
+    ConvertOptions options;
+    options.source = source;
+    options.target = dir_.path() / "fsdp";
+    options.from = "hf";
+    options.to = "fsdp_dtensor";
+    return options;
+  }
+  ConvertOptions ToHf(const Path& source) const {
+    ConvertOptions options;
+    options.source = source;
+    options.target = dir_.path() / "hf";
+    options.from = "fsdp_dtensor";
+    options.to = "hf";
+    options.choices["expert_layout"] = kOriginalChoice;
+    return options;
+  }
+  static Result<ConvertReport> Convert(Storage& storage, const ConvertOptions& options) {
+    CKPT_ASSIGN_OR_RETURN(const PreparedConversion prepared, PrepareConversion(storage, options));
+    return RunConversion(storage, prepared, options);
+  }
+  static Result<ConvertReport> Convert(const ConvertOptions& options) {
+    return Convert(PosixStorage(), options);
+  }
+  static std::string DigestAsHf(const Path& path) {
+    const auto model = OpenModel(PosixStorage(), path, {});
+    EXPECT_THAT(model, IsOk());
+    if (!model.ok()) return {};
+    const auto digest = DigestModel(*model, {});
+    EXPECT_THAT(digest, IsOk());
+    return digest.ok() ? digest->checkpoint : std::string();
+  }
+  static void ExpectSameFiles(const Path& expected, const Path& actual) {
+    const auto names = ListRecursively(PosixStorage(), expected);
+    ASSERT_THAT(names, IsOk());
+    for (const std::string& name : *names) {
+      EXPECT_EQ(Content(expected / name), Content(actual / name)) << name;
+    }
+  }
+
+  testing::TempDir dir_;
+};
+
+TEST_F(ConvertTest, ThereAndBackGivesTheSameFiles) {
+  for (const std::string name :
+       {"llama-untied-bf16", "qwen2-window-fp32", "qwen3moe-fused-bf16", "qwen3moe-mixed-bf16"}) {
+    SCOPED_TRACE(name);
+    const testing::TempDir dir;
+    ConvertOptions there = ToFsdp(Golden(name));
+    there.target = dir.path() / "fsdp";
+    const auto report = Convert(there);
+    ASSERT_THAT(report, IsOk());
+    EXPECT_EQ(report->source_digest, report->target_digest);
+    EXPECT_FALSE(report->source_digest.empty());
+    ConvertOptions back = ToHf(there.target);
+    back.target = dir.path() / "hf";
+    ASSERT_THAT(Convert(back), IsOk());
+    ExpectSameFiles(Golden(name), back.target);
+  }
+}
+
+TEST_F(ConvertTest, TheSameModelWhateverTheLayoutOfTheResult) {
+  const Path source = Golden("qwen3moe-norm-bf16");
+  const std::string expected = DigestAsHf(source);
+  int run = 0;
+  for (const int files : {0, 1, 3}) {
+    for (const int threads : {1, 4}) {
+      for (const std::uint64_t budget : {std::uint64_t{1}, std::uint64_t{1} << 20}) {
+        ConvertOptions options = ToFsdp(source);
+        options.target = dir_.path() / std::to_string(run++);
+        options.files = files;
+        options.threads = threads;
+        options.memory_budget_bytes = budget;
+        ASSERT_THAT(Convert(options), IsOk());
+        EXPECT_EQ(DigestAsHf(options.target), expected);
+      }
+    }
+  }
+}
+
+TEST_F(ConvertTest, TheSidecarProvesEveryFileOfTheResult) {
+  ASSERT_THAT(Convert(ToFsdp(Golden("llama-tied-fp32"))), IsOk());
+  const Path release = dir_.path() / "fsdp" / "release";
+  const auto manifest = ParseManifest(Content(release / "ckptkit.json"), "ckptkit.json");
+  ASSERT_THAT(manifest, IsOk());
+  std::vector<std::string> covered;
+  for (const ManifestFile& file : manifest->files) covered.push_back(file.name);
+  EXPECT_THAT(covered, ::testing::IsSupersetOf({"../latest_checkpointed_iteration.txt", ".metadata",
+                                                "__0_0.distcp", "hf_assets/config.json"}));
+  const auto problems = VerifyManifest(PosixStorage(), release, *manifest);
+  ASSERT_THAT(problems, IsOk());
+  EXPECT_TRUE(problems->empty());
+}
+
+// Every mutating call fails in turn, for good: nothing appears under the target's name, and a resumed run finishes with
+// the bytes an undisturbed one gives.
+TEST_F(ConvertTest, AFaultAnywhereLeavesNothingThatLooksComplete) {
+  ConvertOptions options = ToFsdp(Golden("llama-tied-fp32"));
+  options.files = 2;
+  options.verify = false;
+  const Path undisturbed = dir_.path() / "undisturbed";
+  options.target = undisturbed;
+  FaultStorage counter(PosixStorage(), -1);
+  ASSERT_THAT(Convert(counter, options), IsOk());
+  ASSERT_GT(counter.calls(), 50);
+
+  options.target = dir_.path() / "target";
+  options.resume = true;
+  for (int fail_at = 0; fail_at < counter.calls(); ++fail_at) {
+    SCOPED_TRACE(::testing::Message() << "call " << fail_at << " of " << counter.calls());
+    FaultStorage faulty(PosixStorage(), fail_at);
+    const auto report = Convert(faulty, options);
+    const bool exists = boost::filesystem::exists(options.target);
+    // Only the very last call, syncing the parent directory, comes after the rename.
+    EXPECT_EQ(exists, fail_at == counter.calls() - 1);
+    EXPECT_FALSE(report.ok());
+    if (exists) break;
+    ASSERT_THAT(Convert(options), IsOk());
+    ExpectSameFiles(undisturbed, options.target);
+    ASSERT_THAT(PosixStorage().RemoveAll(options.target), IsOk());
+  }
+}
+
+TEST_F(ConvertTest, ResumingTakesOverFinishedTensorsOnlyIfTheirBytesAreIntact) {
+  ConvertOptions options = ToFsdp(Golden("llama-tied-fp32"));
+  options.verify = false;
+  FaultStorage counter(PosixStorage(), -1);
+  ASSERT_THAT(Convert(counter, options), IsOk());
+  const Path undisturbed = options.target;
+  options.target = dir_.path() / "again";
+  options.resume = true;
+  FaultStorage late(PosixStorage(), counter.calls() * 2 / 3);
+  ASSERT_FALSE(Convert(late, options).ok());
+  const Path data = Path(options.target.string() + ".partial") / "release" / "__0_0.distcp";
+  {
+    std::fstream file(data.string(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(6000);
+    file.write("damage", 6);
+  }
+  const auto report = Convert(options);
+  ASSERT_THAT(report, IsOk());
+  EXPECT_GT(report->resumed_tensors, 0U);
+  ExpectSameFiles(undisturbed, options.target);
+}
+
+TEST_F(ConvertTest, RefusesAnExistingTargetBeforeReadingAnything) {
+  ConvertOptions options = ToFsdp(Golden("llama-tied-fp32"));
+  boost::filesystem::create_directories(options.target);
+  EXPECT_THAT(PrepareConversion(PosixStorage(), options), FailsWith(ErrorKind::kAlreadyExists));
+  options.overwrite = true;
+  EXPECT_THAT(Convert(options), IsOk());
+}
+
+TEST_F(ConvertTest, RefusesSourceAsTarget) {
+  ConvertOptions options = ToFsdp(Golden("llama-tied-fp32"));
+  options.target = options.source / ".";
+  options.overwrite = true;
+  EXPECT_THAT(PrepareConversion(PosixStorage(), options), FailsWith(ErrorKind::kUsage));
+}
+
+TEST_F(ConvertTest, ListsEveryMissingTensor) {
+  const Path source = dir_.path() / "source";
+  boost::filesystem::create_directories(source);
+  boost::filesystem::copy_file(Golden("llama-tied-fp32") / "model.safetensors",
+                               source / "model.safetensors");
+  std::string config = Content(Golden("llama-tied-fp32") / "config.json");
+  const std::string layers = "\"num_hidden_layers\": 2";
+  ASSERT_NE(config.find(layers), std::string::npos);
+  config.replace(config.find(layers), layers.size(), "\"num_hidden_layers\": 3");
+  std::ofstream((source / "config.json").string()) << config;
+  const auto prepared = PrepareConversion(PosixStorage(), ToFsdp(source));
+  ASSERT_THAT(prepared, FailsWith(ErrorKind::kMissing));
+  EXPECT_EQ(prepared.status().problems().size(), 9U);  // a Llama layer has nine tensors
+}
+
+TEST_F(ConvertTest, CastsOnRequestAndSaysSoInTheConfiguration) {
+  ASSERT_THAT(Convert(ToFsdp(Golden("llama-tied-fp32"))), IsOk());
+  ConvertOptions back = ToHf(dir_.path() / "fsdp");
+  back.dtype = DType::kBfloat16;
+  ASSERT_THAT(Convert(back), IsOk());
+  const auto model = OpenModel(PosixStorage(), back.target, {});
+  ASSERT_THAT(model, IsOk());
+  for (const GlobalTensor& tensor : model->source().index().tensors()) {
+    EXPECT_EQ(tensor.dtype, DType::kBfloat16) << tensor.key;
+  }
+  EXPECT_THAT(Content(back.target / "config.json"),
+              ::testing::HasSubstr("\"dtype\": \"bfloat16\""));
+}
+
+}  // namespace
+}  // namespace ckpt

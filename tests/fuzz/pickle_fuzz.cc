@@ -1,0 +1,19 @@
+// Any bytes as a pickle: read, then rendered.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "formats/torch_save/object_json.h"
+#include "formats/torch_save/pickle_reader.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace ckpt::pickle;  // NOLINT(google-build-using-namespace): a target is one function
+  const auto bytes = std::as_bytes(std::span(data, size));
+  const auto parsed = ParsePickle(bytes, "fuzz", {.max_nodes = 1 << 20, .max_stack = 1 << 20});
+  if (parsed.ok()) {
+    const auto rendered =
+        RenderObject(parsed->graph, parsed->root, "fuzz", "key", {.max_bytes = 1 << 20});
+    (void)rendered.ok();
+  }
+  return 0;
+}
