@@ -46,12 +46,12 @@ Result<CreatePlan> CreateHf(CreateRequest request) {
 
 Result<CreatePlan> CreateFsdpDtensor(CreateRequest request) {
   CreatePlan created;
-  CKPT_ASSIGN_OR_RETURN(
-      created.plan,
-      fsdp_dtensor::PlanRelease(std::move(request.tensors), {.args = std::move(request.run_args),
-                                                             .side_files = std::move(request.side_files),
-                                                             .files = request.files,
-                                                             .max_file_bytes = request.max_file_bytes}));
+  CKPT_ASSIGN_OR_RETURN(created.plan,
+                        fsdp_dtensor::PlanRelease(std::move(request.tensors),
+                                                  {.args = std::move(request.run_args),
+                                                   .side_files = std::move(request.side_files),
+                                                   .files = request.files,
+                                                   .max_file_bytes = request.max_file_bytes}));
   created.checkpoint_directory = fsdp_dtensor::kReleaseDirectory;
   return created;
 }
@@ -69,7 +69,8 @@ Result<CreatePlan> PlanCheckpoint(std::string_view format, CreateRequest request
   for (const Creator& creator : kCreators) {
     if (creator.format == format) return creator.plan(std::move(request));
   }
-  return Error(ErrorKind::kUnsupported, "this build does not write the format").Actual(Quote(format));
+  return Error(ErrorKind::kUnsupported, "this build does not write the format")
+      .Actual(Quote(format));
 }
 
 std::vector<ManifestShard> DescribeShards(const OpenedCheckpoint& checkpoint) {

@@ -8,9 +8,9 @@
 
 #include "converters/config/config_patch.h"
 #include "converters/config/megatron_args.h"
+#include "converters/verbs/dtype_policy.h"
 #include "converters/verbs/model_digest.h"
 #include "converters/verbs/side_files.h"
-#include "converters/verbs/dtype_policy.h"
 #include "core/base/quote.h"
 #include "core/base/units.h"
 #include "core/exec/executor.h"
@@ -85,8 +85,8 @@ void DropCopies(const std::vector<ManifestShard>& original, ModelView& view) {
   ModelView kept;
   kept.layout = std::move(view.layout);
   for (std::size_t t = 0; t < view.tensors.size(); ++t) {
-    const bool stored = !view.derived[t] ||
-                        std::find(had.begin(), had.end(), view.tensors[t].key) != had.end();
+    const bool stored =
+        !view.derived[t] || std::find(had.begin(), had.end(), view.tensors[t].key) != had.end();
     if (!stored) continue;
     kept.tensors.push_back(std::move(view.tensors[t]));
     kept.recipes.push_back(std::move(view.recipes[t]));
@@ -148,8 +148,7 @@ Status WriteSidecar(Storage& storage, const PreparedConversion& prepared,
   for (std::size_t t = 0; t < prepared.plan.write.tensors.size(); ++t) {
     manifest.tensors.push_back({prepared.plan.write.tensors[t].key, executed.tensor_xxh3[t]});
   }
-  const Path path =
-      staging / prepared.checkpoint_directory / std::string(kManifestName);
+  const Path path = staging / prepared.checkpoint_directory / std::string(kManifestName);
   CKPT_RETURN_IF_ERROR(storage.RemoveAll(path));
   return WriteSmallFile(storage, path, AsBytes(SerializeManifest(std::move(manifest))));
 }
@@ -192,9 +191,9 @@ Status Verify(Storage& storage, const PreparedConversion& prepared, const Conver
 DType MainDtype(const std::vector<TargetTensor>& tensors) {
   std::map<DType, std::int64_t> elements;
   for (const TargetTensor& tensor : tensors) elements[tensor.dtype] += NumElements(tensor.shape);
-  const auto most = std::max_element(elements.begin(), elements.end(), [](const auto& a, const auto& b) {
-    return a.second < b.second;
-  });
+  const auto most =
+      std::max_element(elements.begin(), elements.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
   return most == elements.end() ? DType::kFloat32 : most->first;
 }
 
@@ -287,14 +286,13 @@ Result<ConvertReport> RunConversion(Storage& storage, const PreparedConversion& 
                                                  : StagedDirectory::IfTargetExists::kFail,
            .if_staging_exists = options.resume ? StagedDirectory::IfStagingExists::kKeep
                                                : StagedDirectory::IfStagingExists::kDiscard}));
-  CKPT_ASSIGN_OR_RETURN(
-      const ExecuteResult executed,
-      Execute(prepared.plan, prepared.model.source(), storage, staged.path(),
-              {.memory_budget_bytes = options.memory_budget_bytes,
-               .threads = options.threads,
-               .resume = options.resume,
-               .progress = options.progress,
-               .stop = options.stop}));
+  CKPT_ASSIGN_OR_RETURN(const ExecuteResult executed,
+                        Execute(prepared.plan, prepared.model.source(), storage, staged.path(),
+                                {.memory_budget_bytes = options.memory_budget_bytes,
+                                 .threads = options.threads,
+                                 .resume = options.resume,
+                                 .progress = options.progress,
+                                 .stop = options.stop}));
   ConvertReport report;
   report.source_format = prepared.model.checkpoint->format;
   report.target_format = options.to;
@@ -313,8 +311,8 @@ Result<ConvertReport> RunConversion(Storage& storage, const PreparedConversion& 
 
   CKPT_RETURN_IF_ERROR(WriteSidecar(storage, prepared, executed, staged.path()));
   if (options.verify) {
-    CKPT_RETURN_IF_ERROR(Verify(storage, prepared, options, staged.path(), report)
-                             .While("verifying the result"));
+    CKPT_RETURN_IF_ERROR(
+        Verify(storage, prepared, options, staged.path(), report).While("verifying the result"));
   }
   CKPT_RETURN_IF_ERROR(storage.RemoveAll(staged.path() / kJournalName));
   CKPT_RETURN_IF_ERROR(staged.Publish());

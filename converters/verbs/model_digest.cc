@@ -23,12 +23,11 @@ Result<std::string> DigestRecipe(const ModelSource& model, const TargetTensor& t
                                  const TensorRecipe& recipe, HashAlgorithm algorithm,
                                  std::uint64_t budget_bytes) {
   Hasher hasher(algorithm);
-  CKPT_RETURN_IF_ERROR(StreamRecipe(model.source(), recipe, tensor.shape, budget_bytes,
-                                    [&](ByteSpan block) {
-                                      hasher.Update(block);
-                                      return OkStatus();
-                                    })
-                           .While("computing the digest of " + tensor.key));
+  CKPT_RETURN_IF_ERROR(
+      StreamRecipe(model.source(), recipe, tensor.shape, budget_bytes, [&](ByteSpan block) {
+        hasher.Update(block);
+        return OkStatus();
+      }).While("computing the digest of " + tensor.key));
   return hasher.Finish();
 }
 
@@ -45,18 +44,19 @@ Status CompareCopies(const ModelSource& model, const ModelDigestOptions& options
                                    [&](const TargetTensor& t) { return t.key == key; });
     if (made == own.tensors.end()) continue;  // its original is absent
     const auto t = static_cast<std::size_t>(made - own.tensors.begin());
-    CKPT_ASSIGN_OR_RETURN(const std::string original,
-                          DigestRecipe(model, *made, own.recipes[t], options.algorithm,
-                                       options.memory_budget_bytes));
-    CKPT_ASSIGN_OR_RETURN(const std::string actual,
-                          DigestTensor(model.source(), stored, options.algorithm,
-                                       options.memory_budget_bytes));
+    CKPT_ASSIGN_OR_RETURN(
+        const std::string original,
+        DigestRecipe(model, *made, own.recipes[t], options.algorithm, options.memory_budget_bytes));
+    CKPT_ASSIGN_OR_RETURN(
+        const std::string actual,
+        DigestTensor(model.source(), stored, options.algorithm, options.memory_budget_bytes));
     if (original != actual || stored.dtype != made->dtype) {
-      status.Add(Error(ErrorKind::kValueMismatch, "a tied tensor is stored twice, with different values")
-                     .File(model.checkpoint->path.string())
-                     .Tensor(stored.key)
-                     .Expected(original)
-                     .Actual(actual));
+      status.Add(
+          Error(ErrorKind::kValueMismatch, "a tied tensor is stored twice, with different values")
+              .File(model.checkpoint->path.string())
+              .Tensor(stored.key)
+              .Expected(original)
+              .Actual(actual));
     }
   }
   return status;
@@ -92,9 +92,8 @@ Result<ModelDigest> DigestModel(const ModelSource& model, const ModelDigestOptio
       options.memory_budget_bytes / static_cast<std::uint64_t>(std::max(options.threads, 1));
   const auto digest_one = [&](std::size_t task, std::size_t /*worker*/) -> Status {
     const TargetTensor& tensor = view.tensors[wanted[task]];
-    CKPT_ASSIGN_OR_RETURN(
-        std::string hex,
-        DigestRecipe(model, tensor, view.recipes[wanted[task]], options.algorithm, budget));
+    CKPT_ASSIGN_OR_RETURN(std::string hex, DigestRecipe(model, tensor, view.recipes[wanted[task]],
+                                                        options.algorithm, budget));
     digest.tensors[task] = {tensor.key, tensor.dtype, tensor.shape, std::move(hex)};
     if (options.progress != nullptr) {
       options.progress->OnDone(tensor.key, static_cast<std::uint64_t>(NumElements(tensor.shape)) *

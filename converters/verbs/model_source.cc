@@ -60,8 +60,8 @@ Result<layout::Configuration> ReadMegatronArgs(const CheckpointSource& source) {
     std::string_view prefix;  // of the members' flattened names in the rendered object
   };
   layout::Configuration args;
-  for (const Place& place : {Place{"args", "$object.state."},
-                             Place{"common_state", "args.$object.state."}}) {
+  for (const Place& place :
+       {Place{"args", "$object.state."}, Place{"common_state", "args.$object.state."}}) {
     const ObjectEntry* entry = source.index().FindObject(place.object);
     if (entry == nullptr) continue;
     CKPT_ASSIGN_OR_RETURN(const RenderedObject object, source.ReadObject(*entry));
@@ -183,9 +183,8 @@ Status MatchWeights(const OpenModelOptions& options, ModelSource& model) {
   }
   for (const ObjectEntry& object : model.source().index().objects()) {
     const auto rule = std::find_if(
-        match.layout.ignores.begin(), match.layout.ignores.end(), [&](const layout::IgnoreRule& r) {
-          return layout::MatchesPattern(r.pattern, object.key);
-        });
+        match.layout.ignores.begin(), match.layout.ignores.end(),
+        [&](const layout::IgnoreRule& r) { return layout::MatchesPattern(r.pattern, object.key); });
     const bool is_known = rule != match.layout.ignores.end();
     model.left_out.push_back(
         {object.key, object.size_bytes, is_known ? rule->reason : "no part of the weights"});
@@ -219,8 +218,8 @@ Status ReadSidecar(Storage& storage, ModelSource& model) {
 
 Result<ModelSource> OpenModel(Storage& storage, const Path& path, const OpenModelOptions& options) {
   CKPT_ASSIGN_OR_RETURN(OpenedCheckpoint checkpoint, OpenCheckpoint(storage, path, options.open));
-  return UnderstandModel(
-      storage, std::make_shared<const OpenedCheckpoint>(std::move(checkpoint)), options);
+  return UnderstandModel(storage, std::make_shared<const OpenedCheckpoint>(std::move(checkpoint)),
+                         options);
 }
 
 Result<ModelSource> UnderstandModel(Storage& storage,
@@ -239,8 +238,7 @@ Result<ModelSource> UnderstandModel(Storage& storage,
 Result<ModelView> ViewModel(const ModelSource& model, const std::string& format,
                             const layout::Choices& choices) {
   ModelView view;
-  CKPT_ASSIGN_OR_RETURN(view.layout,
-                        layout::Resolve(*model.family, format, model.config, choices));
+  CKPT_ASSIGN_OR_RETURN(view.layout, layout::Resolve(*model.family, format, model.config, choices));
   CKPT_ASSIGN_OR_RETURN(layout::Composition composition,
                         layout::Compose(model.match.layout, view.layout));
   layout::TargetDtypes dtypes = layout::InheritDtypes(composition, view.layout, model.match,

@@ -24,12 +24,13 @@ namespace ckpt {
 
 struct OpenModelOptions {
   OpenOptions open;
-  Path assets;             // directory with config.json and tokenizer; empty: beside or inside the checkpoint
+  Path assets;  // directory with config.json and tokenizer; empty: beside or inside the checkpoint
   std::string model_type;  // in place of the configuration's own
   Path mapping;            // a layout table to use instead of the built-in ones
-  bool allow_missing = false;      // tensors that the family needs and the checkpoint lacks are left out
-  std::vector<std::string> only;   // globs over source keys: take nothing else
-  std::vector<std::string> drop;   // globs over source keys: leave these out
+  bool allow_missing =
+      false;  // tensors that the family needs and the checkpoint lacks are left out
+  std::vector<std::string> only;              // globs over source keys: take nothing else
+  std::vector<std::string> drop;              // globs over source keys: leave these out
   std::map<std::string, std::string> rename;  // source key → the key it is taken for
 };
 

@@ -94,7 +94,8 @@ Result<WritePlan> PlanDcp(std::vector<TargetTensor> tensors, const WriterOptions
     }
   }
 
-  std::uint64_t file_bytes = options.max_file_bytes == 0 ? kDefaultFileBytes : options.max_file_bytes;
+  std::uint64_t file_bytes =
+      options.max_file_bytes == 0 ? kDefaultFileBytes : options.max_file_bytes;
   std::uint64_t chunk_bytes = std::min(options.max_chunk_bytes, file_bytes);
   auto max_files = static_cast<std::uint32_t>(-1);
   if (options.files > 0) {
@@ -108,7 +109,8 @@ Result<WritePlan> PlanDcp(std::vector<TargetTensor> tensors, const WriterOptions
   for (const WriterObject& object : options.objects) {
     Bytes item = torch_save::ObjectItem(object.pickle);
     const auto [file, offset] = layout.Place(item.size());
-    objects.push_back({.key = object.key, .file = file, .offset_bytes = offset, .size_bytes = item.size()});
+    objects.push_back(
+        {.key = object.key, .file = file, .offset_bytes = offset, .size_bytes = item.size()});
     plan.literals.push_back({.file = file, .offset_bytes = offset, .bytes = std::move(item)});
   }
   for (std::uint32_t t = 0; t < plan.tensors.size(); ++t) {
@@ -129,9 +131,9 @@ Result<WritePlan> PlanDcp(std::vector<TargetTensor> tensors, const WriterOptions
   std::string all_keys;
   for (const std::string_view key : keys) {
     const std::string text(key);
-    planner_data.push_back({.key = text,
-                            .path = options.path_of ? options.path_of(text)
-                                                    : std::vector<PathStep>{text}});
+    planner_data.push_back(
+        {.key = text,
+         .path = options.path_of ? options.path_of(text) : std::vector<PathStep>{text}});
     all_keys += text + '\n';
   }
   Bytes metadata = EncodeMetadata({.files = plan.files,

@@ -82,16 +82,16 @@ void PrintSummary(const ConvertReport& report, double seconds, Streams& streams)
       report.target_tensors, FormatByteSize(report.target_bytes), seconds,
       FormatByteSize(static_cast<std::uint64_t>(rate)), FormatByteSize(PeakRssBytes())));
   if (!report.source_digest.empty() && report.source_digest == report.target_digest) {
-    streams.out.Write(fmt::format("verified: the model's digest is {} on both sides\n",
-                                  report.target_digest));
+    streams.out.Write(
+        fmt::format("verified: the model's digest is {} on both sides\n", report.target_digest));
   }
   if (!report.dropped.empty()) {
     streams.out.Write(fmt::format("left out {} entries, {}, that have no place in the target\n",
                                   report.dropped.size(), FormatByteSize(dropped_bytes)));
   }
   if (report.cast_overflows != 0) {
-    streams.err.Write(fmt::format("warning: {} finite values became infinite in the narrower type\n",
-                                  report.cast_overflows));
+    streams.err.Write(fmt::format(
+        "warning: {} finite values became infinite in the narrower type\n", report.cast_overflows));
   }
 }
 

@@ -126,7 +126,8 @@ Status Complete(const ConvertVerb& verb, const Words& words, ConvertCommand& com
 
 int Main(int argc, char** argv) {
   Streams streams = ProcessStreams();
-  CLI::App app("Convert checkpoints of large models between formats, without a GPU.", "ckpt-convert");
+  CLI::App app("Convert checkpoints of large models between formats, without a GPU.",
+               "ckpt-convert");
   app.set_version_flag("--version", VersionText("ckpt-convert"));
   app.require_subcommand(1);
 

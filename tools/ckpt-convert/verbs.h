@@ -21,13 +21,15 @@ inline constexpr std::array kConvertVerbs = {
                 "fsdp_dtensor",
                 "Convert a Hugging Face repository to a Megatron-FSDP checkpoint",
                 {"ckpt-convert hf-to-fsdp Qwen3-30B-A3B out/qwen3",
-                 "ckpt-convert hf-to-fsdp Llama-3.1-8B out/llama --transformer-impl local --dtype float32"}},
-    ConvertVerb{"fsdp-to-hf",
-                "fsdp_dtensor",
-                "hf",
-                "Convert a Megatron-FSDP checkpoint to a Hugging Face repository",
-                {"ckpt-convert fsdp-to-hf out/qwen3 published/qwen3",
-                 "ckpt-convert fsdp-to-hf run7/ckpt llama-sft --hf-assets Llama-3.1-8B --dtype bfloat16"}},
+                 "ckpt-convert hf-to-fsdp Llama-3.1-8B out/llama --transformer-impl local --dtype "
+                 "float32"}},
+    ConvertVerb{
+        "fsdp-to-hf",
+        "fsdp_dtensor",
+        "hf",
+        "Convert a Megatron-FSDP checkpoint to a Hugging Face repository",
+        {"ckpt-convert fsdp-to-hf out/qwen3 published/qwen3",
+         "ckpt-convert fsdp-to-hf run7/ckpt llama-sft --hf-assets Llama-3.1-8B --dtype bfloat16"}},
 };
 
 }  // namespace ckpt::cli
