@@ -112,11 +112,18 @@ ManifestOrigin DescribeOrigin(const ModelSource& model) {
   return origin;
 }
 
-Status CheckPaths(const ConvertOptions& options) {
-  const Path source = options.source.lexically_normal();
-  const Path target = options.target.lexically_normal();
-  if (source == target) {
-    return Error(ErrorKind::kUsage, "source and target are the same").File(target.string());
+// Replacing the target must not take the source with it, and side files must not be collected from the result.
+Status CheckPaths(const ConvertOptions& options, const ModelSource& model) {
+  const Path target = CanonicalPath(options.target);
+  const auto refuse = [&](std::string_view rule) {
+    return Error(ErrorKind::kUsage, rule).File(target.string()).Hint("choose another target");
+  };
+  if (IsWithin(CanonicalPath(options.source), target) ||
+      IsWithin(CanonicalPath(model.checkpoint->path), target)) {
+    return refuse("the target is the source, or contains it");
+  }
+  if (!model.assets.empty() && IsWithin(target, CanonicalPath(model.assets))) {
+    return refuse("the target lies inside the directory that side files are taken from");
   }
   return OkStatus();
 }
@@ -225,11 +232,11 @@ Status AddSideFiles(Storage& storage, const PreparedConversion& prepared,
 }  // namespace
 
 Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOptions& options) {
-  CKPT_RETURN_IF_ERROR(CheckPaths(options));
   CKPT_RETURN_IF_ERROR(CheckTarget(storage, options));
   PreparedConversion prepared;
   CKPT_ASSIGN_OR_RETURN(prepared.model, OpenModel(storage, options.source, options.model));
   const ModelSource& model = prepared.model;
+  CKPT_RETURN_IF_ERROR(CheckPaths(options, model));
   if (!options.from.empty() && model.match.layout.format != options.from) {
     return Error(ErrorKind::kUsage, "the source names its tensors in another way")
         .File(model.checkpoint->path.string())

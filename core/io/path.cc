@@ -1,6 +1,9 @@
 #include "core/io/path.h"
 
+#include <algorithm>
 #include <string>
+
+#include <boost/filesystem/operations.hpp>
 
 #include "core/base/quote.h"
 
@@ -20,6 +23,24 @@ Result<Path> JoinInside(const Path& directory, std::string_view name) {
   }
   if (!names_something) return refuse("path names the directory itself");
   return directory / Path(std::string(name));
+}
+
+Path CanonicalPath(const Path& path) {
+  boost::system::error_code error;
+  Path canonical = boost::filesystem::weakly_canonical(path, error);
+  if (error) canonical = boost::filesystem::absolute(path).lexically_normal();
+  // "a/" and "a/." are "a".
+  while (canonical.has_parent_path() &&
+         (canonical.filename() == "." || canonical.filename().empty())) {
+    canonical = canonical.parent_path();
+  }
+  return canonical;
+}
+
+bool IsWithin(const Path& path, const Path& directory) {
+  const auto [in_path, in_directory] =
+      std::mismatch(path.begin(), path.end(), directory.begin(), directory.end());
+  return in_directory == directory.end();
 }
 
 }  // namespace ckpt

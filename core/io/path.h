@@ -19,6 +19,12 @@ using Path = boost::filesystem::path;
 // one that a name would climb out by cannot exist.
 Result<Path> JoinInside(const Path& directory, std::string_view name);
 
+// The absolute path behind links, "." and "..", as far as it exists; what does not is taken as written.
+[[nodiscard]] Path CanonicalPath(const Path& path);
+
+// Whether `path` is `directory` or lies in it. REQUIRES: both are canonical.
+[[nodiscard]] bool IsWithin(const Path& path, const Path& directory);
+
 }  // namespace ckpt
 
 #endif  // CKPT_CORE_IO_PATH_H_

@@ -275,7 +275,7 @@ Status MetadataMerger::Diagnose(const Entry& entry) {
 }
 
 Result<Chunk> MetadataMerger::FindItem(const Entry& entry, std::uint32_t key, DimsId offset) {
-  const PartMap& map = maps_[entry.part];
+  PartMap& map = maps_[entry.part];
   const MetadataReducer& reducer = map.part->reducer();
   const StoredItem* item = map.items.Find(key, offset);
   if (item == nullptr) {

@@ -1,5 +1,6 @@
 #include "formats/dcp/metadata_reducer.h"
 
+#include <functional>
 #include <span>
 #include <utility>
 
@@ -11,6 +12,7 @@ namespace ckpt::dcp {
 
 using pickle::Graph;
 using pickle::kNoNode;
+using pickle::Literal;
 using pickle::NodeId;
 using pickle::NodeKind;
 using pickle::Record;
@@ -32,6 +34,10 @@ bool IsRecord(const Graph& graph, NodeId node, std::uint32_t type) {
 
 bool IsText(const Graph& graph, NodeId node) {
   return node != kNoNode && graph.kind(node) == NodeKind::kText;
+}
+
+Record ChunkOf(DimsId offsets, DimsId sizes) {
+  return {MetadataReducer::kChunk, (static_cast<std::uint64_t>(offsets) << 32) | sizes};
 }
 
 // A byte count of a _StorageInfo, or why it is none.
@@ -85,21 +91,6 @@ MetadataClass ClassifyMetadata(std::string_view module, std::string_view name) {
     }
   }
   return MetadataClass::kOther;
-}
-
-std::uint32_t TextPool::Intern(std::string_view text) {
-  const auto [it, added] =
-      ids_.try_emplace(std::string(text), static_cast<std::uint32_t>(texts_.size()));
-  if (added) texts_.push_back(&it->first);
-  return it->second;
-}
-
-std::uint32_t MetadataReducer::TextCache::Intern(const Graph& graph, NodeId text, TextPool& pool) {
-  // Nodes are numbered anew after a rollback, so a hit must be proved by the text.
-  Entry& entry = entries_[text % entries_.size()];
-  if (entry.node == text && pool.Get(entry.id) == graph.text(text)) return entry.id;
-  entry = {text, pool.Intern(graph.text(text))};
-  return entry.id;
 }
 
 MetadataReducer::MetadataReducer(DimsPool& dims) : dims_(&dims) {
@@ -173,7 +164,7 @@ MetadataReducer::Built MetadataReducer::BuildChunk(const Graph& graph, NodeId st
   const std::optional<DimsId> offsets = DimsOf(graph, Field(graph, state, "offsets"));
   const std::optional<DimsId> sizes = DimsOf(graph, Field(graph, state, "sizes"));
   if (!offsets || !sizes) return std::nullopt;
-  return Record{kChunk, (static_cast<std::uint64_t>(*offsets) << 32) | *sizes};
+  return ChunkOf(*offsets, *sizes);
 }
 
 MetadataReducer::Built MetadataReducer::BuildIndex(const Graph& graph, NodeId state) {
@@ -186,14 +177,14 @@ MetadataReducer::Built MetadataReducer::BuildIndex(const Graph& graph, NodeId st
     if (!dims) return std::nullopt;
     offset_id = *dims;
   }
-  return Record{kIndex, MakeIdentity(key_cache_.Intern(graph, fqn, keys_), offset_id)};
+  return Record{kIndex, MakeIdentity(key_cache_.Intern(fqn, graph.text(fqn), keys_), offset_id)};
 }
 
 MetadataReducer::Built MetadataReducer::BuildStored(const Graph& graph, NodeId state) {
   const NodeId path = Field(graph, state, "relative_path");
   if (!IsText(graph, path)) return std::nullopt;
   StoredItem item;
-  item.path = path_cache_.Intern(graph, path, paths_);
+  item.path = path_cache_.Intern(path, graph.text(path), paths_);
   Status flaw = ReadByteCount(graph, Field(graph, state, "offset"), "offset", &item.offset_bytes);
   flaw.Add(ReadByteCount(graph, Field(graph, state, "length"), "length", &item.size_bytes));
   const std::optional<std::uint32_t> encoding =
@@ -260,6 +251,72 @@ MetadataReducer::Built MetadataReducer::BuildTensor(const Graph& graph, NodeId s
     chunks_.push_back({static_cast<DimsId>(value >> 32), static_cast<DimsId>(value & 0xFFFFFFFF)});
   }
   return Record{kTensor, tensors_.size() - 1};
+}
+
+std::optional<Record> MetadataReducer::OnLiteral(const Graph& graph,
+                                                 const pickle::InstanceLiteral& instance) {
+  switch (ClassOf(graph, instance.cls)) {
+    case MetadataClass::kChunk:
+      return LiteralChunk(graph, field_names_.Sort(graph, instance));
+    case MetadataClass::kIndex:
+      return LiteralIndex(graph, field_names_.Sort(graph, instance));
+    case MetadataClass::kStored:
+      return LiteralStored(graph, field_names_.Sort(graph, instance));
+    default:
+      return std::nullopt;
+  }
+}
+
+std::optional<DimsId> MetadataReducer::LiteralDims(const Graph& graph, const Literal* value) {
+  if (value == nullptr) return std::nullopt;
+  if (value->kind == Literal::Kind::kNode) return DimsOf(graph, value->node);
+  if (value->kind != Literal::Kind::kCall || ClassOf(graph, value->node) != MetadataClass::kSize) {
+    return std::nullopt;
+  }
+  return dims_->Intern(value->integers);
+}
+
+MetadataReducer::Built MetadataReducer::LiteralChunk(const Graph& graph, const Fields& fields) {
+  const std::optional<DimsId> offsets = LiteralDims(graph, fields.Get(FieldName::kOffsets));
+  const std::optional<DimsId> sizes = LiteralDims(graph, fields.Get(FieldName::kSizes));
+  if (!offsets || !sizes) return std::nullopt;
+  return ChunkOf(*offsets, *sizes);
+}
+
+MetadataReducer::Built MetadataReducer::LiteralIndex(const Graph& graph, const Fields& fields) {
+  const Literal* fqn = fields.Get(FieldName::kFqn);
+  const std::optional<DimsId> offset = LiteralDims(graph, fields.Get(FieldName::kOffset));
+  if (fqn == nullptr || fqn->kind != Literal::Kind::kNode || !IsText(graph, fqn->node) || !offset) {
+    return std::nullopt;
+  }
+  const std::uint32_t key = key_cache_.Intern(fqn->node, graph.text(fqn->node), keys_);
+  return Record{kIndex, MakeIdentity(key, *offset)};
+}
+
+MetadataReducer::Built MetadataReducer::LiteralStored(const Graph& graph, const Fields& fields) {
+  const Literal* path = fields.Get(FieldName::kRelativePath);
+  const Literal* offset = fields.Get(FieldName::kOffset);
+  const Literal* length = fields.Get(FieldName::kLength);
+  const Literal* transforms = fields.Get(FieldName::kTransformDescriptors);
+  const auto is_count = [](const Literal* value) {
+    return value != nullptr && value->kind == Literal::Kind::kInt && value->integer >= 0;
+  };
+  if (path == nullptr || !is_count(offset) || !is_count(length)) return std::nullopt;
+  if (transforms != nullptr && transforms->kind != Literal::Kind::kNone) return std::nullopt;
+  StoredItem item;
+  if (path->kind == Literal::Kind::kText) {
+    item.path =
+        path_cache_.Intern(std::hash<std::string_view>{}(path->text), path->text, paths_);
+  } else if (path->kind == Literal::Kind::kNode && IsText(graph, path->node)) {
+    item.path = path_cache_.Intern(path->node, graph.text(path->node), paths_);
+  } else {
+    return std::nullopt;
+  }
+  item.offset_bytes = static_cast<std::uint64_t>(offset->integer);
+  item.size_bytes = static_cast<std::uint64_t>(length->integer);
+  item.encoding = kPlainEncodingId;
+  stored_.push_back(item);
+  return Record{kStored, stored_.size() - 1};
 }
 
 }  // namespace ckpt::dcp

@@ -7,12 +7,14 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "core/base/status.h"
 #include "core/checkpoint/index.h"
+#include "formats/dcp/field_names.h"
+#include "formats/dcp/text_pool.h"
 #include "formats/torch_save/pickle_graph.h"
+#include "formats/torch_save/pickle_literal.h"
 #include "formats/torch_save/pickle_reader.h"
 
 namespace ckpt::dcp {
@@ -32,18 +34,6 @@ enum class MetadataClass : std::uint8_t {
 };
 
 MetadataClass ClassifyMetadata(std::string_view module, std::string_view name);
-
-// Numbers each distinct text once.
-class TextPool {
- public:
-  std::uint32_t Intern(std::string_view text);
-  [[nodiscard]] const std::string& Get(std::uint32_t id) const { return *texts_[id]; }
-  [[nodiscard]] std::size_t size() const { return texts_.size(); }
-
- private:
-  std::unordered_map<std::string, std::uint32_t> ids_;
-  std::vector<const std::string*> texts_;  // keys of ids_
-};
 
 // A _StorageInfo.
 struct StoredItem {
@@ -94,6 +84,8 @@ class MetadataReducer final : public pickle::Reducer {
                                        pickle::NodeId args) override;
   std::optional<pickle::Record> OnBuilt(const pickle::Graph& graph, pickle::NodeId instance,
                                         pickle::NodeId state) override;
+  std::optional<pickle::Record> OnLiteral(const pickle::Graph& graph,
+                                          const pickle::InstanceLiteral& instance) override;
 
   [[nodiscard]] const TextPool& keys() const { return keys_; }
   [[nodiscard]] TextPool& keys() { return keys_; }
@@ -112,19 +104,6 @@ class MetadataReducer final : public pickle::Reducer {
   [[nodiscard]] std::optional<DimsId> DimsOf(const pickle::Graph& graph, pickle::NodeId node);
 
  private:
-  // Remembers the numbers of texts that come back through the pickle's memo, so that the same text is rarely hashed.
-  class TextCache {
-   public:
-    std::uint32_t Intern(const pickle::Graph& graph, pickle::NodeId text, TextPool& pool);
-
-   private:
-    struct Entry {
-      pickle::NodeId node = pickle::kNoNode;
-      std::uint32_t id = 0;
-    };
-    std::vector<Entry> entries_ = std::vector<Entry>(1U << 12);
-  };
-
   using Built = std::optional<pickle::Record>;
   Built BuildChunk(const pickle::Graph& graph, pickle::NodeId state);
   Built BuildIndex(const pickle::Graph& graph, pickle::NodeId state);
@@ -132,6 +111,12 @@ class MetadataReducer final : public pickle::Reducer {
   Built BuildProperties(const pickle::Graph& graph, pickle::NodeId state);
   Built BuildTensor(const pickle::Graph& graph, pickle::NodeId state);
   std::optional<std::uint32_t> EncodingOf(const pickle::Graph& graph, pickle::NodeId descriptors);
+
+  // The same from literals; nothing also where it takes the functions above to judge.
+  Built LiteralChunk(const pickle::Graph& graph, const Fields& fields);
+  Built LiteralIndex(const pickle::Graph& graph, const Fields& fields);
+  Built LiteralStored(const pickle::Graph& graph, const Fields& fields);
+  std::optional<DimsId> LiteralDims(const pickle::Graph& graph, const pickle::Literal* value);
 
   DimsPool* dims_;
   std::vector<std::int64_t> scratch_;
@@ -143,6 +128,7 @@ class MetadataReducer final : public pickle::Reducer {
   TextPool dtypes_;
   TextCache key_cache_;
   TextCache path_cache_;
+  FieldNames field_names_;
   std::vector<StoredItem> stored_;
   std::vector<TensorRecord> tensors_;
   std::vector<ChunkRecord> chunks_;

@@ -1,77 +1,104 @@
 #include "formats/dcp/stored_items.h"
 
 #include <algorithm>
-#include <bit>
 #include <tuple>
 
 namespace ckpt::dcp {
 namespace {
 
-constexpr std::uint32_t kFree = 0xFFFFFFFF;
+using pickle::Graph;
+using pickle::NodeId;
 
 bool SameItem(const StoredItem& a, const StoredItem& b) {
   return std::tie(a.offset_bytes, a.size_bytes, a.path, a.encoding) ==
          std::tie(b.offset_bytes, b.size_bytes, b.path, b.encoding);
 }
 
-// splitmix64's finaliser: identities are small numbers side by side.
-std::uint64_t Mix(std::uint64_t value) {
-  value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9ULL;
-  value = (value ^ (value >> 27)) * 0x94D049BB133111EBULL;
-  return value ^ (value >> 31);
+// Of a kIndex record.
+std::uint32_t KeyOf(const Graph& graph, NodeId index) {
+  return static_cast<std::uint32_t>(graph.record(index).value >> 32);
+}
+
+Status CheckPairs(const Graph& graph, std::span<const NodeId> pairs,
+                  const MetadataReducer& reducer) {
+  const auto is_record = [&](NodeId node, std::uint32_t type) {
+    return graph.kind(node) == pickle::NodeKind::kRecord && graph.record(node).type == type;
+  };
+  for (std::size_t i = 0; i < pairs.size(); i += 2) {
+    if (!is_record(pairs[i], MetadataReducer::kIndex)) {
+      return Error(ErrorKind::kBadMetadata, "a key of storage_data is no MetadataIndex");
+    }
+    if (!is_record(pairs[i + 1], MetadataReducer::kStored)) {
+      return Error(ErrorKind::kBadMetadata, "a value of storage_data is no _StorageInfo")
+          .Tensor(reducer.keys().Get(KeyOf(graph, pairs[i])));
+    }
+  }
+  return OkStatus();
 }
 
 }  // namespace
 
-Result<StoredItems> StoredItems::Open(const pickle::Graph& graph, pickle::NodeId storage_data,
+Result<StoredItems> StoredItems::Open(const Graph& graph, NodeId storage_data,
                                       const MetadataReducer& reducer) {
   if (graph.kind(storage_data) != pickle::NodeKind::kDict) {
     return Error(ErrorKind::kBadMetadata, "storage_data is no dict")
         .Actual(pickle::NodeKindName(graph.kind(storage_data)));
   }
-  StoredItems items(graph, graph.items(storage_data), reducer);
-  items.slots_.assign(std::bit_ceil(items.pairs_.size() + 2), kFree);
-  for (std::uint32_t i = 0; i < items.pairs_.size(); i += 2) {
-    const auto is_record = [&](pickle::NodeId node, std::uint32_t type) {
-      return graph.kind(node) == pickle::NodeKind::kRecord && graph.record(node).type == type;
-    };
-    if (!is_record(items.pairs_[i], MetadataReducer::kIndex)) {
-      return Error(ErrorKind::kBadMetadata, "a key of storage_data is no MetadataIndex");
-    }
-    const std::uint64_t identity = graph.record(items.pairs_[i]).value;
-    const std::string& key = reducer.keys().Get(static_cast<std::uint32_t>(identity >> 32));
-    if (!is_record(items.pairs_[i + 1], MetadataReducer::kStored)) {
-      return Error(ErrorKind::kBadMetadata, "a value of storage_data is no _StorageInfo")
-          .Tensor(key);
-    }
-    std::uint32_t& slot = items.slots_[items.SlotOf(identity)];
-    if (slot != kFree) {
-      const auto stored = [&](std::uint32_t at) -> const StoredItem& {
-        return reducer.stored()[graph.record(items.pairs_[at + 1]).value];
-      };
-      if (!SameItem(stored(slot), stored(i))) {
-        return Error(ErrorKind::kBadMetadata, "two storage entries for the same chunk").Tensor(key);
-      }
-      continue;
-    }
-    slot = i;
+  const std::span<const NodeId> pairs = graph.items(storage_data);
+  CKPT_RETURN_IF_ERROR(CheckPairs(graph, pairs, reducer));
+  StoredItems items(reducer);
+  items.Fill(graph, pairs);
+  for (std::uint32_t key = 0; key + 1 < items.starts_.size(); ++key) {
+    CKPT_RETURN_IF_ERROR(items.Sort(key));
   }
   return items;
 }
 
-std::size_t StoredItems::SlotOf(std::uint64_t identity) const {
-  const std::size_t mask = slots_.size() - 1;
-  std::size_t slot = Mix(identity) & mask;
-  while (slots_[slot] != kFree && graph_->record(pairs_[slots_[slot]]).value != identity) {
-    slot = (slot + 1) & mask;
+void StoredItems::Fill(const Graph& graph, std::span<const NodeId> pairs) {
+  starts_.assign(reducer_->keys().size() + 1, 0);
+  for (std::size_t i = 0; i < pairs.size(); i += 2) ++starts_[KeyOf(graph, pairs[i])];
+  // Counts become ends; filling from the back turns ends into starts.
+  std::uint32_t end = 0;
+  for (std::uint32_t& start : starts_) start = end += start;
+  entries_.resize(pairs.size() / 2);
+  for (std::size_t i = pairs.size(); i != 0; i -= 2) {
+    const std::uint32_t at = --starts_[KeyOf(graph, pairs[i - 2])];
+    entries_[at] = {static_cast<DimsId>(graph.record(pairs[i - 2]).value & 0xFFFFFFFF),
+                    static_cast<std::uint32_t>(graph.record(pairs[i - 1]).value)};
   }
-  return slot;
 }
 
-const StoredItem* StoredItems::Find(std::uint32_t key, DimsId offset) const {
-  const std::uint32_t at = slots_[SlotOf(MakeIdentity(key, offset))];
-  if (at == kFree) return nullptr;
-  return &reducer_->stored()[graph_->record(pairs_[at + 1]).value];
+Status StoredItems::Sort(std::uint32_t key) {
+  const auto by_offset = [](const Entry& a, const Entry& b) { return a.offset < b.offset; };
+  const std::span<Entry> entries = EntriesOf(key);
+  if (!std::is_sorted(entries.begin(), entries.end(), by_offset)) {
+    std::sort(entries.begin(), entries.end(), by_offset);
+  }
+  for (std::size_t i = 1; i < entries.size(); ++i) {
+    if (entries[i].offset != entries[i - 1].offset) continue;
+    const std::vector<StoredItem>& stored = reducer_->stored();
+    if (!SameItem(stored[entries[i - 1].item], stored[entries[i].item])) {
+      return Error(ErrorKind::kBadMetadata, "two storage entries for the same chunk")
+          .Tensor(reducer_->keys().Get(key));
+    }
+  }
+  return OkStatus();
+}
+
+const StoredItem* StoredItems::Find(std::uint32_t key, DimsId offset) {
+  // Keys that got their number later have no entries.
+  if (key + 1 >= starts_.size()) return nullptr;
+  const std::size_t first = starts_[key];
+  const std::size_t end = starts_[key + 1];
+  if (next_ < first || next_ >= end || entries_[next_].offset != offset) {
+    const auto from = entries_.begin() + static_cast<std::ptrdiff_t>(first);
+    const auto to = entries_.begin() + static_cast<std::ptrdiff_t>(end);
+    const auto found = std::lower_bound(
+        from, to, offset, [](const Entry& entry, DimsId wanted) { return entry.offset < wanted; });
+    if (found == to || found->offset != offset) return nullptr;
+    next_ = static_cast<std::size_t>(found - entries_.begin());
+  }
+  return &reducer_->stored()[entries_[next_++].item];
 }
 
 }  // namespace ckpt::dcp

@@ -57,29 +57,14 @@ std::uint64_t ArgumentBytes(Argument argument, const std::byte* at, std::uint64_
 
 Memo::Memo(ByteSpan bytes, std::uint64_t start, const std::function<void(std::uint64_t)>& consumed)
     : max_slot_(bytes.size()) {
-  const std::byte* const base = bytes.data();
-  const std::uint64_t size = bytes.size();
-  std::uint64_t report_at = start + kReportEvery;
-  for (std::uint64_t at = start; at < size;) {
-    const auto op = static_cast<Op>(base[at]);
-    const std::byte* const argument = base + ++at;
-    const std::uint64_t length =
-        ArgumentBytes(kArguments[static_cast<std::uint8_t>(op)], argument, size - at);
-    if (op == Op::kStop || length > size - at) break;
-    if (op == Op::kBinGet) {
-      MarkRead(std::to_integer<std::uint64_t>(*argument));
-    } else if (op == Op::kLongBinGet) {
-      MarkRead(LoadLe<std::uint32_t>(argument));
-    } else if (op == Op::kGet) {
-      std::uint64_t slot = 0;
-      const char* text = reinterpret_cast<const char*>(argument);
-      if (std::from_chars(text, text + length, slot).ec == std::errc()) MarkRead(slot);
-    }
-    at += length;
-    if (at >= report_at && consumed) {
-      consumed(at);
-      report_at = at + kReportEvery;
-    }
+  const std::byte* const begin = bytes.data();
+  const std::byte* const end = begin + bytes.size();
+  for (const std::byte* at = begin + std::min<std::uint64_t>(start, bytes.size()); at != end;) {
+    const auto left = static_cast<std::uint64_t>(end - at);
+    const std::byte* const stretch_end = at + std::min(left, kReportEvery);
+    at = Scan(at, stretch_end, end);
+    if (at < stretch_end) break;
+    if (consumed) consumed(static_cast<std::uint64_t>(at - begin));
   }
   ranks_.reserve(read_.size());
   std::uint32_t rank = 0;
@@ -87,10 +72,59 @@ Memo::Memo(ByteSpan bytes, std::uint64_t start, const std::function<void(std::ui
     ranks_.push_back(rank);
     rank += static_cast<std::uint32_t>(std::popcount(word));
   }
-  nodes_.assign(kDirectSlots + rank, kNoNode);
+  nodes_.assign(rank, kNoNode);
 }
 
-void Memo::MarkRead(std::uint64_t slot) {
+const std::byte* Memo::Scan(const std::byte* at, const std::byte* stretch_end,
+                            const std::byte* end) {
+  while (at < stretch_end) {
+    const auto op = static_cast<Op>(*at);
+    const auto left = static_cast<std::uint64_t>(end - at - 1);
+    const Argument argument = kArguments[std::to_integer<std::uint8_t>(*at)];
+    // What a large pickle consists of. These are cases of their own, not lengths to add up, so that
+    // the processor can guess the next opcode's place instead of waiting for it.
+    if (argument == Argument::kNothing) {
+      if (op == Op::kStop) return at;
+      ++at;
+      continue;
+    }
+    if (argument == Argument::kByte && left >= 1) {
+      if (op == Op::kBinGet) MarkRead(std::to_integer<std::uint64_t>(at[1]));
+      at += 2;
+      continue;
+    }
+    if (argument == Argument::kFourBytes && left >= 4) {
+      if (op == Op::kLongBinGet) MarkRead(LoadLe<std::uint32_t>(at + 1));
+      at += 5;
+      continue;
+    }
+    const std::uint64_t length = ArgumentBytes(argument, at + 1, left);
+    if (length > left) return at;
+    if (op == Op::kGet) {
+      std::uint64_t slot = 0;
+      const char* text = reinterpret_cast<const char*>(at + 1);
+      if (std::from_chars(text, text + length, slot).ec == std::errc()) MarkRead(slot);
+    }
+    at += 1 + length;
+  }
+  return at;
+}
+
+std::uint64_t Memo::NextRead(std::uint64_t slot) {
+  if (slot >= quiet_from_ && slot <= quiet_until_) return quiet_until_;
+  quiet_from_ = slot;
+  quiet_until_ = ~0ULL;
+  for (std::uint64_t word = slot / 64; word < read_.size(); ++word) {
+    std::uint64_t bits = read_[word];
+    if (word == slot / 64) bits &= ~0ULL << (slot % 64);
+    if (bits == 0) continue;
+    quiet_until_ = word * 64 + static_cast<std::uint64_t>(std::countr_zero(bits));
+    break;
+  }
+  return quiet_until_;
+}
+
+void Memo::AddRead(std::uint64_t slot) {
   // Every write of a slot takes a byte, so no pickler numbers past the size of its output.
   if (slot > max_slot_) return;
   if (slot / 64 >= read_.size()) {

@@ -14,6 +14,7 @@
 #include "core/base/endian.h"
 #include "core/base/quote.h"
 #include "formats/torch_save/pickle_builder.h"
+#include "formats/torch_save/pickle_literal_reader.h"
 #include "formats/torch_save/pickle_memo.h"
 #include "formats/torch_save/pickle_opcodes.h"
 #include "formats/torch_save/pickle_text.h"
@@ -60,7 +61,8 @@ class Machine {
         name_(name),
         options_(options),
         at_(options.start),
-        memo_(bytes, options.start, options.consumed) {}
+        memo_(bytes, options.start, options.consumed),
+        literals_(builder_.graph(), memo_) {}
 
   Result<ParsedPickle> Run();
 
@@ -136,6 +138,7 @@ class Machine {
   bool Pop();
   bool Remember(std::uint64_t slot);
   bool Recall(std::uint64_t slot);
+  bool TakeLiteral(NodeId cls);
   void ForbidRollback() { floor_ = builder_.next(); }
   [[nodiscard]] NodeKind kind(NodeId node) const { return builder_.graph().kind(node); }
 
@@ -158,6 +161,7 @@ class Machine {
   std::vector<NodeId> scratch_;
 
   Memo memo_;
+  LiteralReader literals_;
   std::uint64_t memo_size_ = 0;
   NodeId memo_high_ = 0;  // the newest node in a slot that something reads
   NodeId floor_ = 0;      // no rollback to before this
@@ -443,9 +447,12 @@ bool Machine::Remember(std::uint64_t slot) {
 }
 
 bool Machine::Recall(std::uint64_t slot) {
-  const NodeId node = memo_.IsRead(slot) ? memo_.Get(slot) : kNoNode;
+  const NodeId node = memo_.Get(slot);
   if (node == kNoNode) return Malformed(fmt::format("pickle memo slot {} not set", slot));
   switch (kind(node)) {
+    case NodeKind::kGlobal:
+      if (options_.reducer != nullptr && TakeLiteral(node)) return true;
+      break;
     case NodeKind::kList:
     case NodeKind::kDict:
     case NodeKind::kSet:
@@ -457,6 +464,22 @@ bool Machine::Recall(std::uint64_t slot) {
       break;
   }
   return PushExisting(node);
+}
+
+// Reads a whole instance of `cls` at once and leaves everything as its opcodes would: the record in
+// place of the instance, and none of its parts. Nothing in between can matter, since no slot that
+// the instance sets is read and nothing older changes.
+bool Machine::TakeLiteral(NodeId cls) {
+  if (!literals_.Read(cls, bytes_.subspan(at_), memo_size_)) return false;
+  const InstanceLiteral instance = literals_.instance();
+  const auto record = options_.reducer->OnLiteral(builder_.graph(), instance);
+  if (!record) return false;
+  for (const LiteralField& field : instance.fields) {
+    if (field.value.kind == Literal::Kind::kCall) builder_.MarkCalled(field.value.node);
+  }
+  at_ += literals_.size_bytes();
+  memo_size_ += literals_.num_memoized();
+  return Push(builder_.AddRecord(*record));
 }
 
 // Opcodes with text arguments: protocol 0, and names.

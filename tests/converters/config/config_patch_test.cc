@@ -7,9 +7,11 @@ namespace {
 
 TEST(ConfigPatch, ReplacesOneValueAndNothingElse) {
   const std::string json =
-      "{\n  \"a\": \"dtype\",\n  \"dtype\" : \"bfloat16\",\n  \"x\": {\"dtype\": \"bfloat16\"}\n}\n";
+      "{\n  \"a\": \"dtype\",\n  \"dtype\" : \"bfloat16\",\n  \"x\": {\"dtype\": "
+      "\"bfloat16\"}\n}\n";
   EXPECT_EQ(ReplaceTextValue(json, "dtype", "float32"),
-            "{\n  \"a\": \"dtype\",\n  \"dtype\" : \"float32\",\n  \"x\": {\"dtype\": \"bfloat16\"}\n}\n");
+            "{\n  \"a\": \"dtype\",\n  \"dtype\" : \"float32\",\n  \"x\": {\"dtype\": "
+            "\"bfloat16\"}\n}\n");
 }
 
 TEST(ConfigPatch, LeavesOtherTextsAlone) {
@@ -20,8 +22,9 @@ TEST(ConfigPatch, LeavesOtherTextsAlone) {
 }
 
 TEST(ConfigPatch, DescribesBothSpellings) {
-  EXPECT_EQ(DescribeDtype("{\"torch_dtype\": \"float16\", \"dtype\": \"float16\"}", DType::kBfloat16),
-            "{\"torch_dtype\": \"bfloat16\", \"dtype\": \"bfloat16\"}");
+  EXPECT_EQ(
+      DescribeDtype("{\"torch_dtype\": \"float16\", \"dtype\": \"float16\"}", DType::kBfloat16),
+      "{\"torch_dtype\": \"bfloat16\", \"dtype\": \"bfloat16\"}");
 }
 
 }  // namespace

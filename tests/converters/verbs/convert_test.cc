@@ -187,11 +187,20 @@ TEST_F(ConvertTest, RefusesAnExistingTargetBeforeReadingAnything) {
   EXPECT_THAT(Convert(options), IsOk());
 }
 
-TEST_F(ConvertTest, RefusesSourceAsTarget) {
-  ConvertOptions options = ToFsdp(Golden("llama-tied-fp32"));
-  options.target = options.source / ".";
-  options.overwrite = true;
-  EXPECT_THAT(PrepareConversion(PosixStorage(), options), FailsWith(ErrorKind::kUsage));
+TEST_F(ConvertTest, RefusesATargetThatWouldTakeTheSourceWithIt) {
+  const Path source = dir_.path() / "models" / "llama";
+  boost::filesystem::create_directories(source);
+  for (const std::string name : {"config.json", "model.safetensors"}) {
+    boost::filesystem::copy_file(Golden("llama-tied-fp32") / name, source / name);
+  }
+  boost::filesystem::create_directory_symlink(source, dir_.path() / "link");
+  for (const Path target : {source, source / ".", source / "", source.parent_path(),
+                            dir_.path() / "link", source / "inside"}) {
+    ConvertOptions options = ToFsdp(source);
+    options.target = target;
+    options.overwrite = true;
+    EXPECT_THAT(PrepareConversion(PosixStorage(), options), FailsWith(ErrorKind::kUsage)) << target;
+  }
 }
 
 TEST_F(ConvertTest, ListsEveryMissingTensor) {
