@@ -211,7 +211,8 @@ Status AddSideFiles(Storage& storage, const PreparedConversion& prepared,
   const ModelSource& model = prepared.model;
   if (model.assets.empty()) return OkStatus();
   CKPT_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListSideFiles(storage, model.assets));
-  const bool is_same_model = model.manifest && model.manifest->origin && !prepared.changes_dtype;
+  const bool was_cast = prepared.origin.choices.contains("cast");
+  const bool is_same_model = model.manifest && model.manifest->origin && !was_cast;
   for (const std::string& name : names) {
     // An index of other shards would be wrong.
     if (options.to == "hf" && name.ends_with(kIndexSuffix) && !keeps_shards) continue;
@@ -255,6 +256,8 @@ Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOpti
     prepared.changes_dtype = prepared.changes_dtype || target != tensor.dtype;
     tensor.dtype = target;
   }
+  // The sidecar remembers it, so that the way back describes the weights as they are now.
+  if (prepared.changes_dtype) prepared.origin.choices["cast"] = "true";
 
   CreateRequest request;
   request.tensors = std::move(view.tensors);

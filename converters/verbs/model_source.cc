@@ -45,7 +45,10 @@ Result<Path> FindAssets(Storage& storage, const OpenedCheckpoint& checkpoint, co
   CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(checkpoint.path));
   const Path directory =
       stat.type == FileType::kDirectory ? checkpoint.path : checkpoint.path.parent_path();
-  for (const Path& candidate : {directory / kAssetsName.data(), directory}) {
+  // In a Hugging Face repository, a folder of this name would be one of its side files.
+  const bool is_repository = checkpoint.format == "hf" || checkpoint.format == "safetensors";
+  const Path inside = is_repository ? directory : directory / kAssetsName.data();
+  for (const Path& candidate : {inside, directory}) {
     CKPT_ASSIGN_OR_RETURN(const bool exists, Exists(storage, candidate / kConfigName.data()));
     if (exists) return candidate;
   }
@@ -75,6 +78,42 @@ Result<layout::Configuration> ReadMegatronArgs(const CheckpointSource& source) {
   return args;
 }
 
+// The run that wrote the checkpoint knows its own shape. Another grouping of the heads can have the same tensor shapes and
+// would permute rows without anybody noticing.
+Status CheckAgainstArgs(const layout::Configuration& config, const layout::Configuration& args,
+                        const std::string& file) {
+  const Result<layout::Configuration> run = ConfigFromMegatronArgs(args);
+  if (!run.ok()) return OkStatus();  // too few of them to say anything
+  const auto number = [](const layout::Configuration& values,
+                         const char* name) -> std::optional<std::int64_t> {
+    const auto found = values.find(name);
+    const std::int64_t* value = found == values.end() ? nullptr : found->second.AsInt();
+    return value == nullptr ? std::nullopt : std::optional(*value);
+  };
+  Status status;
+  for (const char* name : {"num_hidden_layers", "hidden_size", "num_attention_heads",
+                           "num_key_value_heads", "head_dim", "vocab_size"}) {
+    std::optional<std::int64_t> said = number(config, name);
+    const std::optional<std::int64_t> stored = number(*run, name);
+    const std::string_view key = name;
+    const std::optional<std::int64_t> heads = number(config, "num_attention_heads");
+    if (!said && key == "num_key_value_heads") said = heads;
+    if (!said && key == "head_dim" && heads && *heads > 0) {
+      if (const auto hidden = number(config, "hidden_size")) said = *hidden / *heads;
+    }
+    // A published vocabulary may count rows that the run's tokenizer lacks, not the other way round.
+    const bool agrees = !said || !stored || *said == *stored ||
+                        (key == "vocab_size" && *said > *stored);
+    if (agrees) continue;
+    status.Add(Error(ErrorKind::kValueMismatch,
+                     fmt::format("config.json contradicts the run's own arguments: {}", name))
+                   .File(file)
+                   .Expected(std::to_string(*stored))
+                   .Actual(std::to_string(*said)));
+  }
+  return status;
+}
+
 Status ReadConfiguration(Storage& storage, const OpenModelOptions& options, ModelSource& model) {
   CKPT_ASSIGN_OR_RETURN(model.assets, FindAssets(storage, *model.checkpoint, options.assets));
   CKPT_ASSIGN_OR_RETURN(const layout::Configuration args, ReadMegatronArgs(model.source()));
@@ -82,6 +121,7 @@ Status ReadConfiguration(Storage& storage, const OpenModelOptions& options, Mode
     const Path path = model.assets / kConfigName.data();
     CKPT_ASSIGN_OR_RETURN(const std::string json, ReadSmallFile(storage, path, kMaxConfigBytes));
     CKPT_ASSIGN_OR_RETURN(model.config, ParseHfConfig(json, path.string()));
+    if (!args.empty()) CKPT_RETURN_IF_ERROR(CheckAgainstArgs(model.config, args, path.string()));
     // How far the run padded the vocabulary is no matter of the published configuration.
     const auto padded = args.find("padded_vocab_size");
     if (padded != args.end() && !padded->second.is_null()) model.config.insert(*padded);
@@ -145,11 +185,12 @@ Result<Offered> OfferTensors(const OpenModelOptions& options, ModelSource& model
 }
 
 // The naming of the table that the keys fit best; a container says little about what its tensors are called.
-Result<layout::SourceMatch> MatchBest(const ModelSource& model,
+Result<layout::SourceMatch> MatchBest(const ModelSource& model, const std::string& naming,
                                       std::span<const GlobalTensor> tensors) {
   std::optional<layout::SourceMatch> best;
   Status failure;
   for (const layout::Format& format : model.family->formats) {
+    if (!naming.empty() && format.id != naming) continue;
     Result<layout::SourceMatch> match =
         layout::MatchSource(*model.family, format.id, model.config, tensors);
     if (!match.ok()) {
@@ -159,13 +200,17 @@ Result<layout::SourceMatch> MatchBest(const ModelSource& model,
     if (!best || match->problems.size() < best->problems.size()) best = std::move(match).value();
     if (best->problems.empty()) break;
   }
+  if (!best && failure.ok()) {
+    return Error(ErrorKind::kUnsupported, "the layout table does not describe this naming")
+        .Actual(Quote(naming));
+  }
   if (!best) return failure;
   return std::move(*best);
 }
 
 Status MatchWeights(const OpenModelOptions& options, ModelSource& model) {
   CKPT_ASSIGN_OR_RETURN(const Offered offered, OfferTensors(options, model));
-  CKPT_ASSIGN_OR_RETURN(layout::SourceMatch match, MatchBest(model, offered.tensors));
+  CKPT_ASSIGN_OR_RETURN(layout::SourceMatch match, MatchBest(model, options.naming, offered.tensors));
   const bool may_be_partial =
       options.allow_missing || !options.only.empty() || !options.drop.empty();
   std::vector<Problem> problems;

@@ -25,6 +25,7 @@ namespace ckpt {
 struct OpenModelOptions {
   OpenOptions open;
   Path assets;  // directory with config.json and tokenizer; empty: beside or inside the checkpoint
+  std::string naming;      // the layout the keys must follow; empty: whichever fits best
   std::string model_type;  // in place of the configuration's own
   Path mapping;            // a layout table to use instead of the built-in ones
   bool allow_missing =

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include "core/base/check.h"
@@ -120,7 +122,8 @@ class Execution {
 
  private:
   Status OpenFiles();
-  Status OpenJournal();
+  Result<std::vector<JournalRecord>> OpenJournal();
+  Status RemoveStrangers();
   Status TakeOver(const JournalRecord& record);
   Status WriteLiterals();
   Status WriteTensors();
@@ -162,22 +165,40 @@ Status Execution::OpenFiles() {
   return OkStatus();
 }
 
-Status Execution::OpenJournal() {
+// Goes on behind the journal of the same plan; returns what it says. What another plan left is removed: it would show
+// through the gaps between items, and its other files would be published.
+Result<std::vector<JournalRecord>> Execution::OpenJournal() {
   const std::string plan_hash = HashPlan(plan_);
   const Path path = directory_ / kJournalName;
-  done_.assign(plan_.write.tensors.size(), false);
+  std::vector<JournalRecord> records;
   if (options_.resume) {
-    std::vector<JournalRecord> records;
     Result<std::unique_ptr<Journal>> journal = Journal::Resume(storage_, path, plan_hash, records);
     if (journal.ok()) {
       journal_ = std::move(journal).value();
-      for (const JournalRecord& record : records) CKPT_RETURN_IF_ERROR(TakeOver(record));
-      return OkStatus();
+      CKPT_RETURN_IF_ERROR(RemoveStrangers());
+      return records;
     }
     if (journal.status().kind() != ErrorKind::kNotFound) return std::move(journal).status();
+    CKPT_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> leftovers, storage_.List(directory_));
+    for (const DirectoryEntry& entry : leftovers) {
+      CKPT_RETURN_IF_ERROR(storage_.RemoveAll(directory_ / entry.name));
+    }
   }
   CKPT_RETURN_IF_ERROR(storage_.RemoveAll(path));
   CKPT_ASSIGN_OR_RETURN(journal_, Journal::Create(storage_, path, plan_hash));
+  return records;
+}
+
+// Side files that the source no longer has.
+Status Execution::RemoveStrangers() {
+  std::set<std::string_view> own = {kJournalName};
+  for (const WriteFile& file : plan_.write.files) own.insert(file.name);
+  for (const WriteCopy& copy : plan_.write.copies) own.insert(copy.name);
+  CKPT_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                        ListRecursively(storage_, directory_));
+  for (const std::string& name : names) {
+    if (!own.contains(name)) CKPT_RETURN_IF_ERROR(storage_.RemoveAll(directory_ / name));
+  }
   return OkStatus();
 }
 
@@ -356,8 +377,10 @@ Result<ExecuteResult> Execution::Run() {
     for (const WriteItem& item : plan_.write.items) bytes += item.payload_bytes;
     options_.progress->OnTotal(bytes, plan_.write.tensors.size());
   }
+  done_.assign(plan_.write.tensors.size(), false);
+  CKPT_ASSIGN_OR_RETURN(const std::vector<JournalRecord> records, OpenJournal());
   CKPT_RETURN_IF_ERROR(OpenFiles());
-  CKPT_RETURN_IF_ERROR(OpenJournal());
+  for (const JournalRecord& record : records) CKPT_RETURN_IF_ERROR(TakeOver(record));
   CKPT_RETURN_IF_ERROR(WriteLiterals());
   CKPT_RETURN_IF_ERROR(WriteTensors());
   CKPT_RETURN_IF_ERROR(FinishFiles());

@@ -130,12 +130,14 @@ class PosixWritableFile final : public WritableFile {
       return ErrnoError(errno, "resize", name_);
     }
     // Reserving finds a full disk before hours of work; file systems that cannot reserve say so.
-    if (size_bytes != 0) {
-      const int error = ::posix_fallocate(fd_.get(), 0, static_cast<off_t>(size_bytes));
-      if (error != 0 && error != EOPNOTSUPP && error != EINVAL) {
-        return ErrnoError(error, "reserve space", name_);
-      }
-    }
+    // Not posix_fallocate: its emulation reads the file, which is open for writing only.
+    if (size_bytes == 0) return OkStatus();
+    int code = 0;
+    do {
+      code = ::fallocate(fd_.get(), 0, 0, static_cast<off_t>(size_bytes)) == 0 ? 0 : errno;
+    } while (code == EINTR);
+    const bool cannot_reserve = code == EOPNOTSUPP || code == ENOSYS || code == EINVAL;
+    if (code != 0 && !cannot_reserve) return ErrnoError(code, "reserve space", name_);
     return OkStatus();
   }
 
@@ -222,7 +224,18 @@ class PosixStorageImpl final : public Storage {
   }
 
   Status Rename(const Path& from, const Path& to) override {
-    return RenameWith(from, to, RENAME_NOREPLACE, "rename to");
+    if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) {
+      return OkStatus();
+    }
+    // Network file systems lack the flag. Then look first; a directory still never replaces a file
+    // or a directory with something in it.
+    const int code = errno;
+    struct stat info {};
+    const bool lacks_flag = code == EINVAL || code == ENOSYS;
+    if (lacks_flag && ::lstat(to.c_str(), &info) != 0 && errno == ENOENT) {
+      return RenameWith(from, to, 0, "rename to");
+    }
+    return ErrnoError(lacks_flag ? EEXIST : code, "rename to " + to.string(), from.string());
   }
 
   Status Exchange(const Path& a, const Path& b) override {
@@ -247,8 +260,14 @@ class PosixStorageImpl final : public Storage {
  private:
   static Result<std::unique_ptr<WritableFile>> OpenWritable(const Path& path, int flags,
                                                             std::string_view verb) {
-    Descriptor fd(::open(path.c_str(), flags | O_CLOEXEC, 0666));
+    // O_NONBLOCK: a FIFO in the file's place must fail, not wait for a reader.
+    Descriptor fd(::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666));
     if (fd.get() < 0) return ErrnoError(errno, verb, path.string());
+    struct stat info {};
+    if (::fstat(fd.get(), &info) != 0) return ErrnoError(errno, "stat", path.string());
+    if (!S_ISREG(info.st_mode)) {
+      return Error(ErrorKind::kIo, "not a regular file").File(path.string());
+    }
     return std::unique_ptr<WritableFile>(
         std::make_unique<PosixWritableFile>(std::move(fd), path.string()));
   }

@@ -57,6 +57,8 @@ ProgressBar::~ProgressBar() {
 void ProgressBar::OnTotal(std::uint64_t bytes, std::uint64_t /*items*/) {
   const MutexLock lock(mutex_);
   state_.total_bytes = bytes;
+  state_.done_bytes = 0;
+  start_ = Clock::now();
 }
 
 void ProgressBar::OnDone(std::string_view item, std::uint64_t bytes) {

@@ -44,7 +44,7 @@ class ProgressBar final : public ProgressSink {
   using Clock = std::chrono::steady_clock;
 
   const std::string verb_;
-  const Clock::time_point start_ = Clock::now();
+  Clock::time_point start_ = Clock::now();
   Mutex mutex_;
   TextOutput& err_ CKPT_GUARDED_BY(mutex_);
   ProgressState state_ CKPT_GUARDED_BY(mutex_);

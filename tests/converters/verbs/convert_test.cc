@@ -194,7 +194,7 @@ TEST_F(ConvertTest, RefusesATargetThatWouldTakeTheSourceWithIt) {
     boost::filesystem::copy_file(Golden("llama-tied-fp32") / name, source / name);
   }
   boost::filesystem::create_directory_symlink(source, dir_.path() / "link");
-  for (const Path target : {source, source / ".", source / "", source.parent_path(),
+  for (const Path& target : {source, source / ".", source / "", source.parent_path(),
                             dir_.path() / "link", source / "inside"}) {
     ConvertOptions options = ToFsdp(source);
     options.target = target;
