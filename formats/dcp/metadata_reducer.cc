@@ -285,12 +285,18 @@ MetadataReducer::Built MetadataReducer::LiteralChunk(const Graph& graph, const F
 
 MetadataReducer::Built MetadataReducer::LiteralIndex(const Graph& graph, const Fields& fields) {
   const Literal* fqn = fields.Get(FieldName::kFqn);
-  const std::optional<DimsId> offset = LiteralDims(graph, fields.Get(FieldName::kOffset));
-  if (fqn == nullptr || fqn->kind != Literal::Kind::kNode || !IsText(graph, fqn->node) || !offset) {
+  const Literal* offset = fields.Get(FieldName::kOffset);
+  if (fqn == nullptr || fqn->kind != Literal::Kind::kNode || !IsText(graph, fqn->node)) {
     return std::nullopt;
   }
+  DimsId offset_id = kNoOffset;
+  if (offset != nullptr && offset->kind != Literal::Kind::kNone) {
+    const std::optional<DimsId> dims = LiteralDims(graph, offset);
+    if (!dims) return std::nullopt;
+    offset_id = *dims;
+  }
   const std::uint32_t key = key_cache_.Intern(fqn->node, graph.text(fqn->node), keys_);
-  return Record{kIndex, MakeIdentity(key, *offset)};
+  return Record{kIndex, MakeIdentity(key, offset_id)};
 }
 
 MetadataReducer::Built MetadataReducer::LiteralStored(const Graph& graph, const Fields& fields) {
@@ -305,8 +311,7 @@ MetadataReducer::Built MetadataReducer::LiteralStored(const Graph& graph, const 
   if (transforms != nullptr && transforms->kind != Literal::Kind::kNone) return std::nullopt;
   StoredItem item;
   if (path->kind == Literal::Kind::kText) {
-    item.path =
-        path_cache_.Intern(std::hash<std::string_view>{}(path->text), path->text, paths_);
+    item.path = path_cache_.Intern(std::hash<std::string_view>{}(path->text), path->text, paths_);
   } else if (path->kind == Literal::Kind::kNode && IsText(graph, path->node)) {
     item.path = path_cache_.Intern(path->node, graph.text(path->node), paths_);
   } else {
