@@ -122,6 +122,19 @@ TEST_F(MetadataTest, AChunkOutsideItsTensorBarsIt) {
   EXPECT_THAT(index_.CheckDeliverable("a.w"), FailsWith(ErrorKind::kOutOfRange));
 }
 
+TEST_F(MetadataTest, EntriesInAnotherOrderFindTheirChunks) {
+  tensors_.push_back({"z", DType::kBfloat16, {4, 3}});
+  AddItem(2, 0, {{3, 0}, {1, 3}}, 200);
+  AddItem(2, 1, {{0, 0}, {3, 3}}, 300);
+  ASSERT_THAT(Read(), IsOk());
+  const GlobalTensor* tensor = index_.FindTensor("z");
+  ASSERT_NE(tensor, nullptr);
+  ASSERT_EQ(tensor->num_chunks, 2U);
+  for (const Chunk& chunk : index_.chunks(*tensor)) {
+    EXPECT_EQ(chunk.offset_bytes, index_.offsets(chunk)[0] == 3 ? 200U : 300U);
+  }
+}
+
 TEST_F(MetadataTest, AHugeShapeIsReportedAndNotListed) {
   tensors_[0].shape = {std::int64_t{1} << 62, 8};
   ASSERT_THAT(Read(), IsOk());
