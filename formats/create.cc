@@ -1,15 +1,32 @@
 #include "formats/create.h"
 
 #include <array>
+#include <map>
 #include <utility>
 
 #include "core/base/quote.h"
 #include "formats/fsdp_dtensor/writer.h"
+#include "formats/safetensors/sharded_index.h"
 #include "formats/safetensors/source.h"
 #include "formats/safetensors/writer.h"
 
 namespace ckpt {
 namespace {
+
+// Whether the original index names every tensor in the file where the plan puts it.
+Result<bool> IndexHolds(const CreateRequest& request, const WritePlan& plan) {
+  if (request.original_index.empty() || request.is_cast) return false;
+  CKPT_ASSIGN_OR_RETURN(
+      const safetensors::ShardedIndex index,
+      safetensors::ParseShardedIndex(request.original_index, safetensors::kIndexFileName));
+  const std::map<std::string, std::string> original(index.weight_map.begin(),
+                                                    index.weight_map.end());
+  std::map<std::string, std::string> planned;
+  for (const WriteItem& item : plan.items) {
+    planned[plan.tensors[item.tensor].key] = plan.files[item.file].name;
+  }
+  return original == planned;
+}
 
 Result<CreatePlan> CreateHf(CreateRequest request) {
   safetensors::WriterOptions options;
@@ -18,8 +35,6 @@ Result<CreatePlan> CreateHf(CreateRequest request) {
                               .metadata = std::move(shard.metadata),
                               .tensors = std::move(shard.tensors)});
   }
-  // The original index travels as a side file.
-  options.write_index = options.shards.empty();
   if (request.max_file_bytes != 0) options.max_shard_bytes = request.max_file_bytes;
   if (request.files != 0) {
     std::uint64_t total = 0;
@@ -30,8 +45,15 @@ Result<CreatePlan> CreateHf(CreateRequest request) {
     options.max_shard_bytes = total / static_cast<std::uint64_t>(request.files) + 1;
   }
   CreatePlan created;
-  CKPT_ASSIGN_OR_RETURN(created.plan,
-                        safetensors::PlanSafetensors(std::move(request.tensors), options));
+  CKPT_ASSIGN_OR_RETURN(created.plan, safetensors::PlanSafetensors(request.tensors, options));
+  CKPT_ASSIGN_OR_RETURN(const bool index_holds, IndexHolds(request, created.plan));
+  if (index_holds) {
+    options.write_index = false;
+    CKPT_ASSIGN_OR_RETURN(created.plan,
+                          safetensors::PlanSafetensors(std::move(request.tensors), options));
+    request.side_texts.push_back(
+        {.name = std::string(safetensors::kIndexFileName), .content = request.original_index});
+  }
   created.plan.copies = std::move(request.side_files);
   for (const SideText& text : request.side_texts) {
     const ByteSpan content = AsBytes(text.content);
@@ -46,9 +68,13 @@ Result<CreatePlan> CreateHf(CreateRequest request) {
 
 Result<CreatePlan> CreateFsdpDtensor(CreateRequest request) {
   CreatePlan created;
+  std::vector<std::pair<std::string, layout::Value>> args;
+  if (request.run_args) {
+    CKPT_ASSIGN_OR_RETURN(args, request.run_args());
+  }
   CKPT_ASSIGN_OR_RETURN(created.plan,
                         fsdp_dtensor::PlanRelease(std::move(request.tensors),
-                                                  {.args = std::move(request.run_args),
+                                                  {.args = std::move(args),
                                                    .side_files = std::move(request.side_files),
                                                    .files = request.files,
                                                    .max_file_bytes = request.max_file_bytes}));

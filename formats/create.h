@@ -3,6 +3,7 @@
 #define CKPT_FORMATS_CREATE_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -30,8 +31,11 @@ struct CreateRequest {
   std::vector<ManifestShard> shards;
   std::uint64_t max_file_bytes = 0;  // 0: the format's default
   int files = 0;                     // data files; 0: by size
-  // What Megatron stores as `args`: names and plain values.
-  std::vector<std::pair<std::string, layout::Value>> run_args;
+  // The index of the files above as it once was: written again if it still tells the truth.
+  std::string original_index;
+  bool is_cast = false;  // some tensor has another dtype than it had there
+  // What Megatron stores as `args`: names and plain values. Called only for formats that store them.
+  std::function<Result<std::vector<std::pair<std::string, layout::Value>>>()> run_args = nullptr;
 };
 
 struct CreatePlan {

@@ -13,7 +13,9 @@
 #include "converters/verbs/side_files.h"
 #include "core/base/quote.h"
 #include "core/base/units.h"
+#include "core/checkpoint/verify_manifest.h"
 #include "core/exec/executor.h"
+#include "core/exec/task_pool.h"
 #include "core/io/staged_directory.h"
 #include "core/plan/plan_check.h"
 #include "formats/create.h"
@@ -21,7 +23,8 @@
 namespace ckpt {
 namespace {
 
-constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
+constexpr std::string_view kIndexName = "model.safetensors.index.json";
+constexpr std::uint64_t kMaxIndexBytes = kGiB;
 constexpr std::string_view kConfigName = "config.json";
 constexpr std::uint64_t kMaxConfigBytes = 64 * kMiB;
 
@@ -30,7 +33,7 @@ Result<std::string> IdentifySource(Storage& storage, const ModelSource& model) {
   CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(model.checkpoint->path));
   const Path directory = stat.type == FileType::kDirectory ? model.checkpoint->path
                                                            : model.checkpoint->path.parent_path();
-  std::string identity = model.checkpoint->path.string();
+  std::string identity = CanonicalPath(model.checkpoint->path).string();
   for (const std::string& file : model.source().index().files()) {
     CKPT_ASSIGN_OR_RETURN(const FileStat info, storage.Stat(directory / file));
     identity += fmt::format("\n{} {} {}", file, info.size_bytes, info.modified_ns);
@@ -128,15 +131,6 @@ Status CheckPaths(const ConvertOptions& options, const ModelSource& model) {
   return OkStatus();
 }
 
-Status CheckTarget(Storage& storage, const ConvertOptions& options) {
-  if (options.overwrite) return OkStatus();
-  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(options.target));
-  if (stat.type == FileType::kMissing) return OkStatus();
-  return Error(ErrorKind::kAlreadyExists, "the target exists")
-      .File(options.target.string())
-      .Hint("choose another name, or pass --overwrite to replace it");
-}
-
 // Names relative to the checkpoint's directory, as the sidecar counts them.
 std::string SidecarName(const std::string& name, const std::string& directory) {
   if (directory.empty()) return name;
@@ -160,15 +154,54 @@ Status WriteSidecar(Storage& storage, const PreparedConversion& prepared,
   return WriteSmallFile(storage, path, AsBytes(SerializeManifest(std::move(manifest))));
 }
 
+// Every stored tensor must have the digest that was computed while it was written.
+Status CompareWithWritten(const PreparedConversion& prepared, const ExecuteResult& executed,
+                          const CheckpointSource& written, const ConvertOptions& options) {
+  const std::vector<TargetTensor>& tensors = prepared.plan.write.tensors;
+  const std::uint64_t budget =
+      options.memory_budget_bytes / static_cast<std::uint64_t>(std::max(options.threads, 1));
+  const auto compare = [&](std::size_t t, std::size_t /*worker*/) -> Status {
+    const GlobalTensor* stored = written.index().FindTensor(tensors[t].key);
+    if (stored == nullptr) {
+      return Error(ErrorKind::kMissing, "the result lacks a tensor").Tensor(tensors[t].key);
+    }
+    CKPT_ASSIGN_OR_RETURN(const std::string digest,
+                          DigestTensor(written, *stored, HashAlgorithm::kXxh3, budget));
+    if (digest == executed.tensor_xxh3[t]) return OkStatus();
+    return Error(ErrorKind::kValueMismatch, "the result read back is not what was written")
+        .Tensor(tensors[t].key)
+        .Expected(executed.tensor_xxh3[t])
+        .Actual(digest);
+  };
+  return RunTasks(tensors.size(), options.threads, options.stop, compare);
+}
+
+// A source with a sidecar of ours must be what the sidecar says.
+Status CheckSourceSidecar(Storage& storage, const PreparedConversion& prepared,
+                          const ConvertOptions& options) {
+  const ModelSource& model = prepared.model;
+  if (!model.manifest || !options.verify) return OkStatus();
+  VerifyOptions verify;
+  verify.threads = options.threads;
+  CKPT_ASSIGN_OR_RETURN(std::vector<Problem> problems,
+                        VerifyManifest(storage, model.checkpoint->path, *model.manifest, verify));
+  std::erase_if(problems,
+                [](const Problem& problem) { return problem.severity != Severity::kError; });
+  return Status(std::move(problems)).While("checking the source against its sidecar");
+}
+
 // Reads the finished result through its own reader and compares the model in it with the source's.
+//
+// Values that were cast on request differ from the source's; they are compared with what the cast gave instead.
 Status Verify(Storage& storage, const PreparedConversion& prepared, const ConvertOptions& options,
-              const Path& staging, ConvertReport& report) {
+              const ExecuteResult& executed, const Path& staging, ConvertReport& report) {
   const ModelDigestOptions digest_options{.memory_budget_bytes = options.memory_budget_bytes,
                                           .threads = options.threads,
                                           .progress = options.progress};
   OpenModelOptions reopen;
   reopen.model_type = options.model.model_type;
   reopen.mapping = options.model.mapping;
+  reopen.naming = options.to;
   reopen.allow_missing = true;
   reopen.assets = prepared.model.assets;
   CKPT_ASSIGN_OR_RETURN(const ModelSource written,
@@ -178,7 +211,9 @@ Status Verify(Storage& storage, const PreparedConversion& prepared, const Conver
   report.source_digest = source.checkpoint;
   report.target_digest = target.checkpoint;
   if (source.checkpoint == target.checkpoint) return OkStatus();
-  if (prepared.changes_dtype) return OkStatus();  // the values were changed on request
+  if (prepared.changes_dtype) {
+    return CompareWithWritten(prepared, executed, written.source(), options);
+  }
   Status status;
   std::size_t t = 0;
   for (const TensorDigest& tensor : source.tensors) {
@@ -207,15 +242,18 @@ DType MainDtype(const std::vector<TargetTensor>& tensors) {
 // Side files travel byte for byte. Only a config.json that would make readers round the weights is mended: after --dtype,
 // or when it was written for other weights than these.
 Status AddSideFiles(Storage& storage, const PreparedConversion& prepared,
-                    const ConvertOptions& options, bool keeps_shards, CreateRequest& request) {
+                    const ConvertOptions& options, CreateRequest& request) {
   const ModelSource& model = prepared.model;
   if (model.assets.empty()) return OkStatus();
   CKPT_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListSideFiles(storage, model.assets));
   const bool was_cast = prepared.origin.choices.contains("cast");
   const bool is_same_model = model.manifest && model.manifest->origin && !was_cast;
   for (const std::string& name : names) {
-    // An index of other shards would be wrong.
-    if (options.to == "hf" && name.ends_with(kIndexSuffix) && !keeps_shards) continue;
+    if (options.to == "hf" && name == kIndexName) {
+      CKPT_ASSIGN_OR_RETURN(request.original_index,
+                            ReadSmallFile(storage, model.assets / name, kMaxIndexBytes));
+      continue;
+    }
     if (options.to == "hf" && name == kConfigName && !is_same_model) {
       CKPT_ASSIGN_OR_RETURN(const std::string config,
                             ReadSmallFile(storage, model.assets / name, kMaxConfigBytes));
@@ -233,16 +271,16 @@ Status AddSideFiles(Storage& storage, const PreparedConversion& prepared,
 }  // namespace
 
 Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOptions& options) {
-  CKPT_RETURN_IF_ERROR(CheckTarget(storage, options));
   PreparedConversion prepared;
-  CKPT_ASSIGN_OR_RETURN(prepared.model, OpenModel(storage, options.source, options.model));
+  OpenModelOptions open = options.model;
+  open.naming = options.from;
+  CKPT_ASSIGN_OR_RETURN(prepared.model, OpenModel(storage, options.source, open));
   const ModelSource& model = prepared.model;
   CKPT_RETURN_IF_ERROR(CheckPaths(options, model));
-  if (!options.from.empty() && model.match.layout.format != options.from) {
-    return Error(ErrorKind::kUsage, "the source names its tensors in another way")
+  if (options.to == "hf" && model.assets.empty()) {
+    return Error(ErrorKind::kNotFound, "a Hugging Face repository needs a config.json")
         .File(model.checkpoint->path.string())
-        .Expected(options.from)
-        .Actual(model.match.layout.format);
+        .Hint("pass --hf-assets DIR, a directory with the model's config.json and tokenizer");
   }
   CKPT_ASSIGN_OR_RETURN(const layout::Choices choices, TargetChoices(model, options));
   CKPT_ASSIGN_OR_RETURN(ModelView view, ViewModel(model, options.to, choices));
@@ -265,12 +303,16 @@ Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOpti
   request.max_file_bytes = options.max_shard_bytes;
   const bool packs_anew = options.max_shard_bytes != 0 || options.files != 0;
   view.tensors = request.tensors;
-  const bool keeps_shards = !packs_anew && ShardsFit(prepared.origin.shards, view);
-  if (keeps_shards) request.shards = prepared.origin.shards;
-  CKPT_RETURN_IF_ERROR(AddSideFiles(storage, prepared, options, keeps_shards, request));
-  layout::Configuration described = model.config;
-  for (const auto& [name, value] : view.layout.choices) described[name] = value;
-  CKPT_ASSIGN_OR_RETURN(request.run_args, MegatronArgs(described));
+  if (!packs_anew && ShardsFit(prepared.origin.shards, view)) {
+    request.shards = prepared.origin.shards;
+  }
+  CKPT_RETURN_IF_ERROR(AddSideFiles(storage, prepared, options, request));
+  request.is_cast = prepared.changes_dtype;
+  request.run_args = [&model, &view] {
+    layout::Configuration described = model.config;
+    for (const auto& [name, value] : view.layout.choices) described[name] = value;
+    return MegatronArgs(described);
+  };
   CKPT_ASSIGN_OR_RETURN(CreatePlan created, PlanCheckpoint(options.to, std::move(request)));
 
   // The writer may have put tensors into another order.
@@ -296,6 +338,8 @@ Result<ConvertReport> RunConversion(Storage& storage, const PreparedConversion& 
                                                  : StagedDirectory::IfTargetExists::kFail,
            .if_staging_exists = options.resume ? StagedDirectory::IfStagingExists::kKeep
                                                : StagedDirectory::IfStagingExists::kDiscard}));
+  CKPT_RETURN_IF_ERROR(CheckSourceSidecar(storage, prepared, options));
+  CKPT_RETURN_IF_ERROR(CheckCopies(prepared.model, options.memory_budget_bytes));
   CKPT_ASSIGN_OR_RETURN(const ExecuteResult executed,
                         Execute(prepared.plan, prepared.model.source(), storage, staged.path(),
                                 {.memory_budget_bytes = options.memory_budget_bytes,
@@ -321,8 +365,8 @@ Result<ConvertReport> RunConversion(Storage& storage, const PreparedConversion& 
 
   CKPT_RETURN_IF_ERROR(WriteSidecar(storage, prepared, executed, staged.path()));
   if (options.verify) {
-    CKPT_RETURN_IF_ERROR(
-        Verify(storage, prepared, options, staged.path(), report).While("verifying the result"));
+    CKPT_RETURN_IF_ERROR(Verify(storage, prepared, options, executed, staged.path(), report)
+                             .While("verifying the result"));
   }
   CKPT_RETURN_IF_ERROR(storage.RemoveAll(staged.path() / kJournalName));
   CKPT_RETURN_IF_ERROR(staged.Publish());

@@ -31,37 +31,6 @@ Result<std::string> DigestRecipe(const ModelSource& model, const TargetTensor& t
   return hasher.Finish();
 }
 
-// Every stored copy must have the digest of what it is a copy of.
-Status CompareCopies(const ModelSource& model, const ModelDigestOptions& options) {
-  CKPT_ASSIGN_OR_RETURN(const ModelView own,
-                        ViewModel(model, model.match.layout.format, model.match.layout.choices));
-  const CheckpointIndex& index = model.source().index();
-  Status status;
-  for (const std::uint32_t copy : model.match.derived_present) {
-    const GlobalTensor& stored = index.tensors()[model.match.positions[copy]];
-    const std::string key = own.layout.Key(own.layout.tensors[copy]);
-    const auto made = std::find_if(own.tensors.begin(), own.tensors.end(),
-                                   [&](const TargetTensor& t) { return t.key == key; });
-    if (made == own.tensors.end()) continue;  // its original is absent
-    const auto t = static_cast<std::size_t>(made - own.tensors.begin());
-    CKPT_ASSIGN_OR_RETURN(
-        const std::string original,
-        DigestRecipe(model, *made, own.recipes[t], options.algorithm, options.memory_budget_bytes));
-    CKPT_ASSIGN_OR_RETURN(
-        const std::string actual,
-        DigestTensor(model.source(), stored, options.algorithm, options.memory_budget_bytes));
-    if (original != actual || stored.dtype != made->dtype) {
-      status.Add(
-          Error(ErrorKind::kValueMismatch, "a tied tensor is stored twice, with different values")
-              .File(model.checkpoint->path.string())
-              .Tensor(stored.key)
-              .Expected(original)
-              .Actual(actual));
-    }
-  }
-  return status;
-}
-
 }  // namespace
 
 Result<ModelDigest> DigestModel(const ModelSource& model, const ModelDigestOptions& options) {
@@ -73,7 +42,7 @@ Result<ModelDigest> DigestModel(const ModelSource& model, const ModelDigestOptio
         .Expected("hf, fsdp or torch-dist");
   }
   CKPT_ASSIGN_OR_RETURN(const ModelView view, ViewModel(model, std::string(naming->format), {}));
-  CKPT_RETURN_IF_ERROR(CompareCopies(model, options));
+  CKPT_RETURN_IF_ERROR(CheckCopies(model, options.memory_budget_bytes));
 
   std::vector<std::size_t> wanted;
   std::uint64_t total = 0;
@@ -107,6 +76,37 @@ Result<ModelDigest> DigestModel(const ModelSource& model, const ModelDigestOptio
   digest.checkpoint = CombineDigests(digest.tensors, options.algorithm);
   digest.left_out = model.left_out.size();
   return digest;
+}
+
+Status CheckCopies(const ModelSource& model, std::uint64_t memory_budget_bytes) {
+  constexpr HashAlgorithm kAlgorithm = HashAlgorithm::kXxh3;
+  if (model.match.derived_present.empty()) return OkStatus();
+  CKPT_ASSIGN_OR_RETURN(const ModelView own,
+                        ViewModel(model, model.match.layout.format, model.match.layout.choices));
+  const CheckpointIndex& index = model.source().index();
+  Status status;
+  for (const std::uint32_t copy : model.match.derived_present) {
+    const GlobalTensor& stored = index.tensors()[model.match.positions[copy]];
+    const std::string key = own.layout.Key(own.layout.tensors[copy]);
+    const auto made = std::find_if(own.tensors.begin(), own.tensors.end(),
+                                   [&](const TargetTensor& t) { return t.key == key; });
+    if (made == own.tensors.end()) continue;  // its original is absent
+    const auto t = static_cast<std::size_t>(made - own.tensors.begin());
+    CKPT_ASSIGN_OR_RETURN(
+        const std::string original,
+        DigestRecipe(model, *made, own.recipes[t], kAlgorithm, memory_budget_bytes));
+    CKPT_ASSIGN_OR_RETURN(const std::string actual,
+                          DigestTensor(model.source(), stored, kAlgorithm, memory_budget_bytes));
+    if (original != actual || stored.dtype != made->dtype) {
+      status.Add(
+          Error(ErrorKind::kValueMismatch, "a tied tensor is stored twice, with different values")
+              .File(model.checkpoint->path.string())
+              .Tensor(stored.key)
+              .Expected(original)
+              .Actual(actual));
+    }
+  }
+  return status;
 }
 
 }  // namespace ckpt

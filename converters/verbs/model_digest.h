@@ -34,6 +34,10 @@ struct ModelDigest {
 // Errors: those of ViewModel and StreamRecipe; kUsage (another `as`); kValueMismatch (a copy differs from its original).
 Result<ModelDigest> DigestModel(const ModelSource& model, const ModelDigestOptions& options);
 
+// Whether every stored copy of another tensor (a tied head) holds the same values as its original. Reads only these.
+// Errors: kValueMismatch, all of them; those of StreamTensor.
+Status CheckCopies(const ModelSource& model, std::uint64_t memory_budget_bytes);
+
 }  // namespace ckpt
 
 #endif  // CKPT_CONVERTERS_VERBS_MODEL_DIGEST_H_

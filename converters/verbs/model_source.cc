@@ -102,8 +102,8 @@ Status CheckAgainstArgs(const layout::Configuration& config, const layout::Confi
       if (const auto hidden = number(config, "hidden_size")) said = *hidden / *heads;
     }
     // A published vocabulary may count rows that the run's tokenizer lacks, not the other way round.
-    const bool agrees = !said || !stored || *said == *stored ||
-                        (key == "vocab_size" && *said > *stored);
+    const bool agrees =
+        !said || !stored || *said == *stored || (key == "vocab_size" && *said > *stored);
     if (agrees) continue;
     status.Add(Error(ErrorKind::kValueMismatch,
                      fmt::format("config.json contradicts the run's own arguments: {}", name))
@@ -181,6 +181,9 @@ Result<Offered> OfferTensors(const OpenModelOptions& options, ModelSource& model
     return Error(ErrorKind::kUsage, "nothing to rename: the source has no such key")
         .Actual(Quote(*unused.begin()));
   }
+  if (offered.tensors.empty() && !tensors.empty()) {
+    return Error(ErrorKind::kUsage, "--only and --drop leave no tensor to convert");
+  }
   return offered;
 }
 
@@ -210,7 +213,8 @@ Result<layout::SourceMatch> MatchBest(const ModelSource& model, const std::strin
 
 Status MatchWeights(const OpenModelOptions& options, ModelSource& model) {
   CKPT_ASSIGN_OR_RETURN(const Offered offered, OfferTensors(options, model));
-  CKPT_ASSIGN_OR_RETURN(layout::SourceMatch match, MatchBest(model, options.naming, offered.tensors));
+  CKPT_ASSIGN_OR_RETURN(layout::SourceMatch match,
+                        MatchBest(model, options.naming, offered.tensors));
   const bool may_be_partial =
       options.allow_missing || !options.only.empty() || !options.drop.empty();
   std::vector<Problem> problems;

@@ -13,7 +13,7 @@ struct NamePattern {
   std::string_view suffix;
 };
 
-// What the hub's model repositories call their weights.
+// What the hub's model repositories call their weights, and what a checkpoint's own directory holds beside a config.json.
 constexpr std::array kWeightNames = {
     NamePattern{"", ".safetensors"},
     NamePattern{"pytorch_model", ".bin"},
@@ -27,6 +27,8 @@ constexpr std::array kWeightNames = {
     NamePattern{"", ".onnx"},
     NamePattern{"", ".onnx_data"},
     NamePattern{"", ".distcp"},
+    NamePattern{"", ".metadata"},
+    NamePattern{"common", ".pt"},
 };
 
 bool IsSkippedDirectory(std::string_view name) {

@@ -162,7 +162,6 @@ TargetDtypes InheritDtypes(const Composition& composition, const ResolvedLayout&
                    target.Key(target.tensors[t]));
     problem.expected = fmt::format("{} as in {}", DTypeName(first->dtype), first->key);
     problem.actual = fmt::format("{} in {}", DTypeName(other->dtype), other->key);
-    problem.hint = "ask for one dtype with --dtype";
     result.problems.push_back(std::move(problem));
   }
   return result;

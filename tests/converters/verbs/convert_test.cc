@@ -179,10 +179,10 @@ TEST_F(ConvertTest, ResumingTakesOverFinishedTensorsOnlyIfTheirBytesAreIntact) {
   ExpectSameFiles(undisturbed, options.target);
 }
 
-TEST_F(ConvertTest, RefusesAnExistingTargetBeforeReadingAnything) {
+TEST_F(ConvertTest, RefusesAnExistingTarget) {
   ConvertOptions options = ToFsdp(Golden("llama-tied-fp32"));
   boost::filesystem::create_directories(options.target);
-  EXPECT_THAT(PrepareConversion(PosixStorage(), options), FailsWith(ErrorKind::kAlreadyExists));
+  EXPECT_THAT(Convert(options), FailsWith(ErrorKind::kAlreadyExists));
   options.overwrite = true;
   EXPECT_THAT(Convert(options), IsOk());
 }
@@ -195,7 +195,7 @@ TEST_F(ConvertTest, RefusesATargetThatWouldTakeTheSourceWithIt) {
   }
   boost::filesystem::create_directory_symlink(source, dir_.path() / "link");
   for (const Path& target : {source, source / ".", source / "", source.parent_path(),
-                            dir_.path() / "link", source / "inside"}) {
+                             dir_.path() / "link", source / "inside"}) {
     ConvertOptions options = ToFsdp(source);
     options.target = target;
     options.overwrite = true;
@@ -230,6 +230,70 @@ TEST_F(ConvertTest, CastsOnRequestAndSaysSoInTheConfiguration) {
   }
   EXPECT_THAT(Content(back.target / "config.json"),
               ::testing::HasSubstr("\"dtype\": \"bfloat16\""));
+}
+
+// Another grouping of the heads has the same tensor shapes: only the run's arguments tell it apart.
+TEST_F(ConvertTest, RefusesAConfigurationThatContradictsTheRun) {
+  ASSERT_THAT(Convert(ToFsdp(Golden("llama-untied-bf16"))), IsOk());
+  const Path release = dir_.path() / "fsdp" / "release";
+  std::string config = Content(release / "hf_assets" / "config.json");
+  const auto replace = [&config](const std::string& from, const std::string& to) {
+    ASSERT_NE(config.find(from), std::string::npos) << from;
+    config.replace(config.find(from), from.size(), to);
+  };
+  replace("\"num_attention_heads\": 6", "\"num_attention_heads\": 3");
+  const Path assets = dir_.path() / "assets";
+  boost::filesystem::create_directories(assets);
+  std::ofstream((assets / "config.json").string()) << config;
+  ConvertOptions back = ToHf(dir_.path() / "fsdp");
+  back.model.assets = assets;
+  EXPECT_THAT(PrepareConversion(PosixStorage(), back), FailsWith(ErrorKind::kValueMismatch));
+}
+
+TEST_F(ConvertTest, RefusesASourceThatItsOwnSidecarProvesDamaged) {
+  ASSERT_THAT(Convert(ToFsdp(Golden("llama-tied-fp32"))), IsOk());
+  ASSERT_THAT(Convert(ToHf(dir_.path() / "fsdp")), IsOk());
+  const Path weights = dir_.path() / "hf" / "model.safetensors";
+  {
+    std::fstream file(weights.string(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-8, std::ios::end);
+    file.write("damage", 6);
+  }
+  ConvertOptions again = ToFsdp(dir_.path() / "hf");
+  again.target = dir_.path() / "again";
+  EXPECT_THAT(Convert(again), FailsWith(ErrorKind::kChecksum));
+  EXPECT_FALSE(boost::filesystem::exists(again.target));
+}
+
+TEST_F(ConvertTest, RefusesATiedHeadWithOtherValues) {
+  // An untied model whose configuration says that it is tied.
+  const Path source = dir_.path() / "source";
+  boost::filesystem::create_directories(source);
+  const auto names = ListRecursively(PosixStorage(), Golden("qwen2-bf16"));
+  ASSERT_THAT(names, IsOk());
+  for (const std::string& name : *names) {
+    boost::filesystem::copy_file(Golden("qwen2-bf16") / name, source / name);
+  }
+  std::string config = Content(source / "config.json");
+  const std::string untied = "\"tie_word_embeddings\": false";
+  ASSERT_NE(config.find(untied), std::string::npos);
+  config.replace(config.find(untied), untied.size(), "\"tie_word_embeddings\": true");
+  std::ofstream((source / "config.json").string()) << config;
+  ConvertOptions options = ToFsdp(source);
+  options.verify = false;
+  EXPECT_THAT(Convert(options), FailsWith(ErrorKind::kValueMismatch));
+}
+
+TEST_F(ConvertTest, PackingAnewWritesAnIndexThatTellsTheTruth) {
+  ASSERT_THAT(Convert(ToFsdp(Golden("llama-untied-bf16"))), IsOk());
+  ConvertOptions back = ToHf(dir_.path() / "fsdp");
+  back.dtype = DType::kFloat32;
+  ASSERT_THAT(Convert(back), IsOk());
+  const std::string original =
+      Content(Golden("llama-untied-bf16") / "model.safetensors.index.json");
+  const std::string index = Content(back.target / "model.safetensors.index.json");
+  EXPECT_FALSE(index.empty());
+  EXPECT_NE(index, original);
 }
 
 }  // namespace
