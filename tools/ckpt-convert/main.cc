@@ -40,7 +40,8 @@ void AddTargetOptions(CLI::App& app, const ConvertVerb& verb, ConvertCommand& co
   AddByteSize(app, "--max-shard-size", command.options.max_shard_bytes, "Largest data file");
   app.add_option("--files", command.options.files, "Number of data files [by size]")
       ->check(CLI::Range(1, 100000))
-      ->option_text("N");
+      ->option_text("N")
+      ->excludes("--max-shard-size");
   if (verb.to == "hf") {
     app.add_option("--expert-layout", words.choices["expert_layout"],
                    "How experts are stored [original: as the source's origin had them]")
