@@ -105,6 +105,7 @@ Status MetadataPart::NotMetadata() const {
 Status MetadataPart::Read(const MetadataFile& file) {
   pickle::PickleOptions options;
   options.reducer = &reducer_;
+  reducer_.ReserveFor(file.bytes.size());
   options.consumed = file.consumed;
   CKPT_ASSIGN_OR_RETURN(pickle_, pickle::ParsePickle(file.bytes, file.name, options));
   const Graph& g = graph();

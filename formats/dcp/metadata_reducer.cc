@@ -1,5 +1,6 @@
 #include "formats/dcp/metadata_reducer.h"
 
+#include <algorithm>
 #include <functional>
 #include <span>
 #include <utility>
@@ -95,6 +96,15 @@ MetadataClass ClassifyMetadata(std::string_view module, std::string_view name) {
 
 MetadataReducer::MetadataReducer(DimsPool& dims) : dims_(&dims) {
   encodings_.Intern(kPlainEncoding);
+}
+
+void MetadataReducer::ReserveFor(std::uint64_t pickle_bytes) {
+  // The least that a writer spends on a chunk with its index and its item.
+  constexpr std::uint64_t kBytesPerChunk = 96;
+  constexpr std::uint64_t kMaxReserved = 1ULL << 22;
+  const std::uint64_t expected = std::min(pickle_bytes / kBytesPerChunk, kMaxReserved);
+  stored_.reserve(expected);
+  chunks_.reserve(expected);
 }
 
 MetadataClass MetadataReducer::ClassOf(const Graph& graph, NodeId node) {

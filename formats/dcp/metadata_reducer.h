@@ -80,6 +80,9 @@ class MetadataReducer final : public pickle::Reducer {
   // `dims` is shared by the files of one checkpoint and must outlive this.
   explicit MetadataReducer(DimsPool& dims);
 
+  // Makes room for what a pickle of this size may hold. Room that stays unused is never touched.
+  void ReserveFor(std::uint64_t pickle_bytes);
+
   std::optional<pickle::Record> OnCall(const pickle::Graph& graph, pickle::NodeId callable,
                                        pickle::NodeId args) override;
   std::optional<pickle::Record> OnBuilt(const pickle::Graph& graph, pickle::NodeId instance,

@@ -2,6 +2,7 @@
 #ifndef CKPT_FORMATS_DCP_TEXT_POOL_H_
 #define CKPT_FORMATS_DCP_TEXT_POOL_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -35,7 +36,7 @@ class TextCache {
   }
 
  private:
-  std::vector<std::uint32_t> guesses_ = std::vector<std::uint32_t>(1U << 12);
+  std::array<std::uint32_t, 1U << 12> guesses_{};
 };
 
 }  // namespace ckpt::dcp

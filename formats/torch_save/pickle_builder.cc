@@ -7,8 +7,19 @@
 
 namespace ckpt::pickle {
 
-GraphBuilder::GraphBuilder() {
-  graph_.nodes_.reserve(kFirstFreeNode + 64);
+namespace {
+
+// What a large `.metadata` has a node and an item for, at least.
+constexpr std::uint64_t kBytesPerNode = 64;
+// The size is that of a whole file, which may hold more than a pickle.
+constexpr std::uint64_t kMaxReserved = 1ULL << 22;
+
+}  // namespace
+
+GraphBuilder::GraphBuilder(std::uint64_t pickle_bytes) {
+  const std::uint64_t expected = std::min(pickle_bytes / kBytesPerNode, kMaxReserved);
+  graph_.nodes_.reserve(kFirstFreeNode + 64 + expected);
+  graph_.items_.reserve(expected);
   Add(NodeKind::kNone, 0, 0);
   Add(NodeKind::kBool, 0, 0);
   Add(NodeKind::kBool, 0, 1);

@@ -23,7 +23,9 @@ inline constexpr NodeId kFirstFreeNode = kFirstIntNode + 256;
 
 class GraphBuilder {
  public:
-  GraphBuilder();
+  // `pickle_bytes` says how much is to come, so that growing pools need not move. Memory that stays
+  // unused is never touched.
+  explicit GraphBuilder(std::uint64_t pickle_bytes);
 
   [[nodiscard]] const Graph& graph() const { return graph_; }
   [[nodiscard]] NodeId next() const { return static_cast<NodeId>(graph_.nodes_.size()); }

@@ -1,6 +1,7 @@
 #include "formats/torch_save/pickle_memo.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstring>
 #include <string_view>
@@ -12,6 +13,13 @@ namespace ckpt::pickle {
 namespace {
 
 constexpr std::uint64_t kReportEvery = 4ULL << 20;
+
+// What follows an opcode, as if there were none where the pickle stops.
+constexpr std::array<Argument, 256> kScanned = [] {
+  std::array<Argument, 256> arguments = kArguments;
+  arguments[static_cast<std::uint8_t>(Op::kStop)] = Argument::kUnknown;
+  return arguments;
+}();
 
 // The length of an opcode's argument at `at`, or more than `left` where it does not fit.
 std::uint64_t ArgumentBytes(Argument argument, const std::byte* at, std::uint64_t left) {
@@ -80,11 +88,10 @@ const std::byte* Memo::Scan(const std::byte* at, const std::byte* stretch_end,
   while (at < stretch_end) {
     const auto op = static_cast<Op>(*at);
     const auto left = static_cast<std::uint64_t>(end - at - 1);
-    const Argument argument = kArguments[std::to_integer<std::uint8_t>(*at)];
+    const Argument argument = kScanned[std::to_integer<std::uint8_t>(*at)];
     // What a large pickle consists of. These are cases of their own, not lengths to add up, so that
     // the processor can guess the next opcode's place instead of waiting for it.
     if (argument == Argument::kNothing) {
-      if (op == Op::kStop) return at;
       ++at;
       continue;
     }

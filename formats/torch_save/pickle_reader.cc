@@ -61,6 +61,7 @@ class Machine {
         name_(name),
         options_(options),
         at_(options.start),
+        builder_(bytes.size()),
         memo_(bytes, options.start, options.consumed),
         literals_(builder_.graph(), memo_) {}
 
