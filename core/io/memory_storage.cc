@@ -83,6 +83,14 @@ class WritableMemoryFile final : public WritableFile {
   std::shared_ptr<Content> content_;
 };
 
+class MemoryDirectoryLock final : public DirectoryLock {
+ public:
+  explicit MemoryDirectoryLock(std::shared_ptr<const void> token) : token_(std::move(token)) {}
+
+ private:
+  std::shared_ptr<const void> token_;
+};
+
 class MemoryStorage final : public Storage {
  public:
   MemoryStorage() { nodes_.emplace("/", nullptr); }
@@ -129,7 +137,9 @@ class MemoryStorage final : public Storage {
          ++it) {
       const std::string rest = it->first.substr(prefix.size());
       if (rest.find('/') != std::string::npos) continue;
-      entries.push_back({rest, it->second == nullptr ? FileType::kDirectory : FileType::kRegular});
+      entries.push_back(
+          {.name = rest,
+           .type = it->second == nullptr ? FileType::kDirectory : FileType::kRegular});
     }
     std::sort(entries.begin(), entries.end(),
               [](const auto& a, const auto& b) { return a.name < b.name; });
@@ -166,6 +176,20 @@ class MemoryStorage final : public Storage {
       return node.first == key || node.first.starts_with(key + "/");
     });
     return OkStatus();
+  }
+
+  // The lock stays with the name, not with a directory that is renamed.
+  Result<std::unique_ptr<DirectoryLock>> Lock(const Path& directory) override {
+    const MutexLock lock(mutex_);
+    const std::string key = Key(directory);
+    if (!nodes_.contains(key)) return ErrnoError(ENOENT, "lock", directory.string());
+    if (!IsDirectory(key) || !locks_[key].expired()) {
+      return Error(ErrorKind::kAlreadyExists, "another run is writing this target")
+          .File(directory.string());
+    }
+    const auto token = std::make_shared<const char>('\0');
+    locks_[key] = token;
+    return std::unique_ptr<DirectoryLock>(std::make_unique<MemoryDirectoryLock>(token));
   }
 
   Status SyncDirectory(const Path& /*directory*/) override { return OkStatus(); }
@@ -207,6 +231,8 @@ class MemoryStorage final : public Storage {
   Mutex mutex_;
   // Absolute path → content; a directory has none.
   std::map<std::string, std::shared_ptr<Content>> nodes_ CKPT_GUARDED_BY(mutex_);
+  // Absolute path → alive as long as the lock is held.
+  std::map<std::string, std::weak_ptr<const void>> locks_ CKPT_GUARDED_BY(mutex_);
 };
 
 }  // namespace

@@ -1,7 +1,9 @@
 #include "core/io/posix_storage.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -161,13 +163,40 @@ class PosixWritableFile final : public WritableFile {
   std::string name_;
 };
 
+class PosixDirectoryLock final : public DirectoryLock {
+ public:
+  explicit PosixDirectoryLock(Descriptor fd) : fd_(std::move(fd)) {}
+
+ private:
+  Descriptor fd_;  // closing it gives the lock back
+};
+
+// Network file systems may lack locks on directories: NFS wants a descriptor open for writing.
+bool CannotLock(int code) {
+  return code == EBADF || code == EINVAL || code == ENOLCK || code == ENOSYS || code == EOPNOTSUPP;
+}
+
+bool IsSameFile(const struct stat& a, const struct stat& b) {
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
 FileType TypeOf(mode_t mode) {
   if (S_ISREG(mode)) return FileType::kRegular;
   return S_ISDIR(mode) ? FileType::kDirectory : FileType::kOther;
 }
 
+// A checkpoint may have more files than the soft limit, which is low for the sake of select().
+void RaiseOpenFileLimit() {
+  struct rlimit limit {};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 class PosixStorageImpl final : public Storage {
  public:
+  PosixStorageImpl() { RaiseOpenFileLimit(); }
+
   Result<std::shared_ptr<const ReadableFile>> Open(const Path& path) override {
     // O_NONBLOCK: opening a FIFO must fail below, not wait for its other end.
     Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
@@ -195,11 +224,11 @@ class PosixStorageImpl final : public Storage {
       if (errno == ENOENT || errno == ENOTDIR) return FileStat{};
       return ErrnoError(errno, "stat", path.string());
     }
-    return FileStat{.type = TypeOf(info.st_mode),
-                    .size_bytes = static_cast<std::uint64_t>(info.st_size),
-                    .modified_ns = std::int64_t{info.st_mtim.tv_sec} * 1'000'000'000 +
-                                   info.st_mtim.tv_nsec,
-                    .mode = static_cast<std::uint32_t>(info.st_mode & 07777)};
+    return FileStat{
+        .type = TypeOf(info.st_mode),
+        .size_bytes = static_cast<std::uint64_t>(info.st_size),
+        .modified_ns = std::int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec,
+        .mode = static_cast<std::uint32_t>(info.st_mode & 07777)};
   }
 
   Result<std::vector<DirectoryEntry>> List(const Path& directory) override {
@@ -208,7 +237,10 @@ class PosixStorageImpl final : public Storage {
     fs::directory_iterator it(directory, error);
     for (; !error && it != fs::directory_iterator(); it.increment(error)) {
       CKPT_ASSIGN_OR_RETURN(const FileStat stat, Stat(it->path()));
-      entries.push_back({it->path().filename().string(), stat.type});
+      boost::system::error_code ignored;  // an entry that vanished is no link
+      entries.push_back({.name = it->path().filename().string(),
+                         .type = stat.type,
+                         .is_link = fs::is_symlink(it->symlink_status(ignored))});
     }
     if (error) return ErrnoError(error.value(), "list", directory.string());
     std::sort(entries.begin(), entries.end(),
@@ -247,6 +279,34 @@ class PosixStorageImpl final : public Storage {
     fs::remove_all(path, error);
     if (error) return ErrnoError(error.value(), "remove", path.string());
     return OkStatus();
+  }
+
+  Result<std::unique_ptr<DirectoryLock>> Lock(const Path& directory) override {
+    while (true) {
+      Descriptor fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+      if (fd.get() < 0 && (errno == ENOTDIR || errno == ELOOP)) {
+        return Error(ErrorKind::kAlreadyExists, "a link or a file is in the directory's place")
+            .File(directory.string())
+            .Hint("remove it yourself if it is not needed");
+      }
+      if (fd.get() < 0) return ErrnoError(errno, "open directory", directory.string());
+      int code = 0;
+      do {
+        code = ::flock(fd.get(), LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
+      } while (code == EINTR);
+      if (code == EWOULDBLOCK) {
+        return Error(ErrorKind::kAlreadyExists, "another run is writing this target")
+            .File(directory.string())
+            .Hint("wait for its end, or choose another name");
+      }
+      if (code != 0 && !CannotLock(code)) return ErrnoError(code, "lock", directory.string());
+      struct stat locked {};
+      if (::fstat(fd.get(), &locked) != 0) return ErrnoError(errno, "stat", directory.string());
+      // Its last holder may have renamed or removed it between the two calls.
+      struct stat named {};
+      if (::lstat(directory.c_str(), &named) != 0 || !IsSameFile(locked, named)) continue;
+      return std::unique_ptr<DirectoryLock>(std::make_unique<PosixDirectoryLock>(std::move(fd)));
+    }
   }
 
   Status SyncDirectory(const Path& directory) override {

@@ -6,7 +6,8 @@
 
 namespace ckpt {
 
-// The process's file system. Stateless; one instance serves all.
+// The process's file system. Stateless; one instance serves all. Its first use raises the process's
+// limit of open files as far as the system lets it.
 Storage& PosixStorage();
 
 }  // namespace ckpt

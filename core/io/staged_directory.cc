@@ -9,53 +9,79 @@ namespace {
 Status SyncTree(Storage& storage, const Path& directory) {
   CKPT_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries, storage.List(directory));
   for (const DirectoryEntry& entry : entries) {
-    if (entry.type == FileType::kDirectory) {
+    if (entry.type == FileType::kDirectory && !entry.is_link) {
       CKPT_RETURN_IF_ERROR(SyncTree(storage, directory / entry.name));
     }
   }
   return storage.SyncDirectory(directory);
 }
 
+// "out/" and "out" are the same target; a trailing slash would put the staging directory inside it.
+Result<Path> WithoutTrailingSlash(const Path& target) {
+  Path clean = target.lexically_normal();
+  if (clean.filename() == "." || clean.filename().empty()) clean = clean.parent_path();
+  const Path name = clean.filename();
+  if (name.empty() || name == "." || name == ".." || name == "/") {
+    return Error(ErrorKind::kUsage, "the target is no name of a directory").Actual(target.string());
+  }
+  return clean;
+}
+
 }  // namespace
 
 Result<StagedDirectory> StagedDirectory::Open(Storage& storage, const Path& target,
                                               Options options) {
-  // "out/" and "out" are the same target; a trailing slash would put the staging directory inside
-  // it.
-  Path clean = target.lexically_normal();
-  if (clean.filename() == "." || clean.filename().empty()) clean = clean.parent_path();
-  CKPT_ASSIGN_OR_RETURN(const FileStat existing, storage.Stat(clean));
-  if (existing.type != FileType::kMissing && options.if_target_exists == IfTargetExists::kFail) {
+  CKPT_ASSIGN_OR_RETURN(const Path clean, WithoutTrailingSlash(target));
+  StagedDirectory staged(storage, clean, Path(clean.string() + ".partial"), std::move(options));
+  CKPT_RETURN_IF_ERROR(staged.LockTarget().status());
+  CKPT_RETURN_IF_ERROR(staged.LockStaging());
+  return staged;
+}
+
+Result<std::unique_ptr<DirectoryLock>> StagedDirectory::LockTarget() {
+  Result<std::unique_ptr<DirectoryLock>> lock = storage_->Lock(target_);
+  if (!lock.ok()) {
+    if (lock.status().kind() == ErrorKind::kNotFound) return std::unique_ptr<DirectoryLock>();
+    return lock;
+  }
+  if (options_.if_target_exists == IfTargetExists::kFail) {
     return Error(ErrorKind::kAlreadyExists, "the target exists")
-        .File(clean.string())
+        .File(target_.string())
         .Hint("choose another name, or pass --overwrite to replace it");
   }
-  StagedDirectory staged(storage, clean, Path(clean.string() + ".partial"), options);
-  CKPT_ASSIGN_OR_RETURN(const FileStat leftover, storage.Stat(staged.staging_));
-  if (leftover.type != FileType::kMissing) {
-    if (options.if_staging_exists == IfStagingExists::kDiscard) {
-      CKPT_RETURN_IF_ERROR(storage.RemoveAll(staged.staging_));
-    } else {
-      staged.resumed_ = true;
-    }
+  if (options_.may_replace) CKPT_RETURN_IF_ERROR(options_.may_replace(*storage_, target_));
+  return lock;
+}
+
+Status StagedDirectory::LockStaging() {
+  Result<std::unique_ptr<DirectoryLock>> lock = storage_->Lock(staging_);
+  const bool is_new = !lock.ok() && lock.status().kind() == ErrorKind::kNotFound;
+  if (is_new) {
+    CKPT_RETURN_IF_ERROR(storage_->MakeDirectories(staging_));
+    lock = storage_->Lock(staging_);
   }
-  CKPT_RETURN_IF_ERROR(storage.MakeDirectories(staged.staging_));
-  return staged;
+  CKPT_ASSIGN_OR_RETURN(lock_, std::move(lock));
+  resumed_ = !is_new && options_.if_staging_exists == IfStagingExists::kKeep;
+  if (is_new || resumed_) return OkStatus();
+  // Emptied in place: the lock is on this very directory.
+  CKPT_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> leftovers, storage_->List(staging_));
+  for (const DirectoryEntry& entry : leftovers) {
+    CKPT_RETURN_IF_ERROR(storage_->RemoveAll(staging_ / entry.name));
+  }
+  return OkStatus();
 }
 
 Status StagedDirectory::Publish() {
   CKPT_RETURN_IF_ERROR(SyncTree(*storage_, staging_));
-  CKPT_ASSIGN_OR_RETURN(const FileStat existing, storage_->Stat(target_));
-  const bool replace =
-      existing.type != FileType::kMissing && options_.if_target_exists == IfTargetExists::kReplace;
-  if (replace) {
+  CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<DirectoryLock> replaced, LockTarget());
+  if (replaced != nullptr) {
     CKPT_RETURN_IF_ERROR(storage_->Exchange(staging_, target_));
   } else {
     CKPT_RETURN_IF_ERROR(storage_->Rename(staging_, target_));
   }
   CKPT_RETURN_IF_ERROR(storage_->SyncDirectory(target_.parent_path()));
   // The old checkpoint now lies under the staging name; it goes only after the new one is durable.
-  return replace ? storage_->RemoveAll(staging_) : OkStatus();
+  return replaced != nullptr ? storage_->RemoveAll(staging_) : OkStatus();
 }
 
 }  // namespace ckpt

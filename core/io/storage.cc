@@ -53,6 +53,7 @@ Status ListInto(Storage& storage, const Path& directory, const std::string& pref
   CKPT_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries, storage.List(directory));
   for (const DirectoryEntry& entry : entries) {
     if (entry.type == FileType::kDirectory) {
+      if (entry.is_link) continue;
       CKPT_RETURN_IF_ERROR(
           ListInto(storage, directory / entry.name, prefix + entry.name + "/", max_files, out));
       continue;

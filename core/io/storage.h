@@ -73,7 +73,14 @@ struct FileStat {
 
 struct DirectoryEntry {
   std::string name;
-  FileType type = FileType::kMissing;
+  FileType type = FileType::kMissing;  // links are followed
+  bool is_link = false;
+};
+
+// Keeps a directory to its holder until it is destroyed or the process ends.
+class DirectoryLock {
+ public:
+  virtual ~DirectoryLock() = default;
 };
 
 // Thread-safety: all methods may run concurrently on distinct paths.
@@ -102,6 +109,11 @@ class Storage {
   virtual Status Exchange(const Path& a, const Path& b) = 0;
   // Removes a file or a whole directory; a missing path is fine.
   virtual Status RemoveAll(const Path& path) = 0;
+  // Takes an existing directory for the caller alone, among callers of this. The lock stays with the
+  // directory when that is renamed. File systems that have no locks grant it to everyone.
+  // Errors: kAlreadyExists (another one has it, or the path is a link or no directory), kNotFound,
+  // kIo.
+  [[nodiscard]] virtual Result<std::unique_ptr<DirectoryLock>> Lock(const Path& directory) = 0;
   // Makes the directory's entries durable.
   virtual Status SyncDirectory(const Path& directory) = 0;
 };

@@ -55,6 +55,10 @@ class FaultStorage final : public Storage {
     CKPT_RETURN_IF_ERROR(fault_.Check("remove"));
     return behind_.RemoveAll(path);
   }
+  // Changes nothing, so it is not counted.
+  Result<std::unique_ptr<DirectoryLock>> Lock(const Path& directory) override {
+    return behind_.Lock(directory);
+  }
   Status SyncDirectory(const Path& directory) override {
     CKPT_RETURN_IF_ERROR(fault_.Check("sync directory"));
     return behind_.SyncDirectory(directory);

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 
+#include <boost/filesystem/operations.hpp>
 #include <gmock/gmock.h>
 
 #include "core/io/memory_storage.h"
@@ -165,15 +166,107 @@ TEST_P(StagedDirectoryTest, ReplacesTheWholeTarget) {
 TEST_P(StagedDirectoryTest, DiscardsOrKeepsTheLeftoverOfAnEarlierRun) {
   ASSERT_THAT(storage().MakeDirectories(dir() / "out.partial"), IsOk());
   Write(dir() / "out.partial/f", "half");
-  auto kept = StagedDirectory::Open(storage(), dir() / "out",
-                                    {.if_staging_exists = StagedDirectory::IfStagingExists::kKeep});
-  ASSERT_THAT(kept, IsOk());
-  EXPECT_TRUE(kept->resumed());
-  EXPECT_THAT(Read(kept->path() / "f"), IsOkAndHolds("half"));
+  {
+    const auto kept = StagedDirectory::Open(
+        storage(), dir() / "out", {.if_staging_exists = StagedDirectory::IfStagingExists::kKeep});
+    ASSERT_THAT(kept, IsOk());
+    EXPECT_TRUE(kept->resumed());
+    EXPECT_THAT(Read(kept->path() / "f"), IsOkAndHolds("half"));
+  }
   auto fresh = StagedDirectory::Open(storage(), dir() / "out", {});
   ASSERT_THAT(fresh, IsOk());
   EXPECT_FALSE(fresh->resumed());
   EXPECT_EQ(TypeOf(fresh->path() / "f"), FileType::kMissing);
+}
+
+TEST_P(StagedDirectoryTest, KeepsOtherRunsOut) {
+  const StagedDirectory::Options replace = {.if_target_exists =
+                                                StagedDirectory::IfTargetExists::kReplace};
+  {
+    auto first = StagedDirectory::Open(storage(), dir() / "out", {});
+    ASSERT_THAT(first, IsOk());
+    Write(first->path() / "f", "first");
+    EXPECT_THAT(StagedDirectory::Open(storage(), dir() / "out", {}),
+                FailsWith(ErrorKind::kAlreadyExists));
+    EXPECT_THAT(Read(first->path() / "f"), IsOkAndHolds("first"));
+    ASSERT_THAT(first->Publish(), IsOk());
+  }
+  EXPECT_THAT(Read(dir() / "out/f"), IsOkAndHolds("first"));
+  EXPECT_THAT(StagedDirectory::Open(storage(), dir() / "out", replace), IsOk());
+}
+
+TEST_P(StagedDirectoryTest, ReplacesOnlyWhatMayGo) {
+  ASSERT_THAT(storage().MakeDirectories(dir() / "out"), IsOk());
+  Write(dir() / "out/precious", "1");
+  const auto refuse_precious = [](Storage& at, const Path& target) -> Status {
+    CKPT_ASSIGN_OR_RETURN(const FileStat stat, at.Stat(target / "precious"));
+    if (stat.type == FileType::kMissing) return OkStatus();
+    return Error(ErrorKind::kAlreadyExists, "precious");
+  };
+  const StagedDirectory::Options replace = {
+      .if_target_exists = StagedDirectory::IfTargetExists::kReplace,
+      .may_replace = refuse_precious};
+  EXPECT_THAT(StagedDirectory::Open(storage(), dir() / "out", replace),
+              FailsWith(ErrorKind::kAlreadyExists));
+  ASSERT_THAT(storage().RemoveAll(dir() / "out/precious"), IsOk());
+  auto staged = StagedDirectory::Open(storage(), dir() / "out", replace);
+  ASSERT_THAT(staged, IsOk());
+  Write(dir() / "out/precious", "came while the new one was written");
+  EXPECT_THAT(staged->Publish(), FailsWith(ErrorKind::kAlreadyExists));
+  EXPECT_EQ(TypeOf(dir() / "out/precious"), FileType::kRegular);
+}
+
+TEST_P(StagedDirectoryTest, RefusesTargetsThatNameNoDirectory) {
+  for (const std::string bad : {"", ".", "..", "/", "a/..", "../..", "./"}) {
+    EXPECT_THAT(StagedDirectory::Open(storage(), bad, {}), FailsWith(ErrorKind::kUsage)) << bad;
+  }
+}
+
+TEST_P(StagedDirectoryTest, NeverTouchesAFileInItsPlace) {
+  const StagedDirectory::Options replace = {.if_target_exists =
+                                                StagedDirectory::IfTargetExists::kReplace};
+  Write(dir() / "out.partial", "a file");
+  EXPECT_THAT(StagedDirectory::Open(storage(), dir() / "out", {}),
+              FailsWith(ErrorKind::kAlreadyExists));
+  EXPECT_THAT(Read(dir() / "out.partial"), IsOkAndHolds("a file"));
+  Write(dir() / "other", "a file");
+  EXPECT_THAT(StagedDirectory::Open(storage(), dir() / "other", replace),
+              FailsWith(ErrorKind::kAlreadyExists));
+  EXPECT_THAT(Read(dir() / "other"), IsOkAndHolds("a file"));
+}
+
+class PosixLinksTest : public ::testing::Test {
+ protected:
+  PosixLinksTest() {
+    boost::filesystem::create_directories(dir() / "elsewhere/sub");
+    EXPECT_THAT(WriteSmallFile(PosixStorage(), dir() / "elsewhere/f", AsBytes("x")), IsOk());
+  }
+  const Path& dir() const { return temp_.path(); }
+
+ private:
+  TempDir temp_;
+};
+
+TEST_F(PosixLinksTest, AreRefusedAsStagingOrTarget) {
+  boost::filesystem::create_directory_symlink(dir() / "elsewhere", dir() / "out.partial");
+  boost::filesystem::create_directory_symlink(dir() / "absent", dir() / "dangling");
+  for (const std::string name : {"out", "dangling"}) {
+    EXPECT_THAT(
+        StagedDirectory::Open(PosixStorage(), dir() / name,
+                              {.if_target_exists = StagedDirectory::IfTargetExists::kReplace}),
+        FailsWith(ErrorKind::kAlreadyExists));
+  }
+  EXPECT_TRUE(boost::filesystem::exists(dir() / "elsewhere/f"));
+  EXPECT_FALSE(boost::filesystem::exists(dir() / "dangling.partial"));
+}
+
+TEST_F(PosixLinksTest, ToDirectoriesAreNotEnteredAndToFilesAreListed) {
+  boost::filesystem::create_directories(dir() / "list");
+  boost::filesystem::create_directory_symlink(dir() / "elsewhere", dir() / "list/directory");
+  boost::filesystem::create_directory_symlink("..", dir() / "list/loop");
+  boost::filesystem::create_symlink(dir() / "elsewhere/f", dir() / "list/file");
+  EXPECT_THAT(ListRecursively(PosixStorage(), dir() / "list"),
+              IsOkAndHolds(::testing::ElementsAre("file")));
 }
 
 TEST(JoinInside, KeepsNamesInsideTheirDirectory) {
