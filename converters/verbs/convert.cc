@@ -13,6 +13,7 @@
 #include "converters/verbs/side_files.h"
 #include "core/base/quote.h"
 #include "core/base/units.h"
+#include "core/checkpoint/replaceable.h"
 #include "core/checkpoint/verify_manifest.h"
 #include "core/exec/executor.h"
 #include "core/exec/task_pool.h"
@@ -337,7 +338,8 @@ Result<ConvertReport> RunConversion(Storage& storage, const PreparedConversion& 
           {.if_target_exists = options.overwrite ? StagedDirectory::IfTargetExists::kReplace
                                                  : StagedDirectory::IfTargetExists::kFail,
            .if_staging_exists = options.resume ? StagedDirectory::IfStagingExists::kKeep
-                                               : StagedDirectory::IfStagingExists::kDiscard}));
+                                               : StagedDirectory::IfStagingExists::kDiscard,
+           .may_replace = &CheckReplaceable}));
   CKPT_RETURN_IF_ERROR(CheckSourceSidecar(storage, prepared, options));
   CKPT_RETURN_IF_ERROR(CheckCopies(prepared.model, options.memory_budget_bytes));
   CKPT_ASSIGN_OR_RETURN(const ExecuteResult executed,

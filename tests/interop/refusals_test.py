@@ -75,7 +75,7 @@ def test_a_plan_touches_nothing(tmp_path):
 
 def test_overwrite_replaces_the_whole_target(tmp_path):
     target = tmp_path / "out"
-    target.mkdir()
+    tools.convert("hf-to-fsdp", CASE / "ckpt", target)
     (target / "old").write_text("old")
     tools.convert("hf-to-fsdp", CASE / "ckpt", target, "--overwrite")
     assert not (target / "old").exists()
