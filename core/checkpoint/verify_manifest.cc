@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <optional>
+#include <string_view>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -14,6 +17,7 @@ namespace ckpt {
 namespace {
 
 constexpr std::uint64_t kBlocksPerTask = 64;
+constexpr std::uint64_t kMaxTrackerBytes = 4096;
 
 // A run of blocks of one file, and what reading it showed.
 struct Task {
@@ -61,6 +65,35 @@ Status CheckSize(const FileStat& stat, const ManifestFile& file) {
       .Actual(fmt::format("{} bytes", stat.size_bytes));
 }
 
+// "release" or an iteration, as Megatron reads it.
+bool IsTrackerText(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  const std::size_t begin = text.find_first_not_of(kSpace);
+  if (begin == std::string_view::npos) return false;
+  text = text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
+  return text == "release" || text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+// The tracker lies outside the checkpoint: training that goes on rewrites it, a copy of the
+// checkpoint alone lacks it. Neither touches what the manifest proves.
+Result<std::optional<Problem>> CheckForeignTracker(Storage& storage, const Path& directory,
+                                                   const ManifestFile& file) {
+  const Path path = directory / file.name;
+  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(path));
+  if (stat.type == FileType::kMissing) {
+    return std::optional(
+        Warning(ErrorKind::kValueMismatch, "no tracker beside the checkpoint names it", file.name));
+  }
+  if (stat.type != FileType::kRegular || stat.size_bytes > kMaxTrackerBytes)
+    return std::optional<Problem>();
+  CKPT_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(storage, path, kMaxTrackerBytes));
+  const bool as_written = text.size() == file.size_bytes &&
+                          (text.empty() || Crc32c(AsBytes(text)) == file.block_crc32c.front());
+  if (as_written || !IsTrackerText(text)) return std::optional<Problem>();
+  return std::optional(
+      Warning(ErrorKind::kValueMismatch, "the tracker was rewritten since", file.name));
+}
+
 void RunTasks(Storage& storage, const Path& directory, const VerifyOptions& options,
               std::vector<Task>& tasks) {
   // Tasks are claimed in order, and each is touched by the one thread that claimed it; joining orders the rest.
@@ -73,7 +106,11 @@ void RunTasks(Storage& storage, const Path& directory, const VerifyOptions& opti
     }
   };
   std::vector<std::jthread> threads;
-  for (int i = 1; i < options.threads; ++i) threads.emplace_back(work);
+  try {
+    for (int i = 1; i < options.threads; ++i) threads.emplace_back(work);
+  } catch (const std::system_error&) {
+    // No more threads are to be had: those there are do the work.
+  }
   work();
 }
 
@@ -100,6 +137,14 @@ Result<std::vector<Problem>> VerifyManifest(Storage& storage, const Path& direct
   std::vector<Problem> problems;
   std::vector<Task> tasks;
   for (const ManifestFile& file : manifest.files) {
+    if (file.name == kMegatronTracker) {
+      CKPT_ASSIGN_OR_RETURN(std::optional<Problem> tracker,
+                            CheckForeignTracker(storage, directory, file));
+      if (tracker) {
+        problems.push_back(*std::move(tracker));
+        continue;
+      }
+    }
     CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(directory / file.name));
     if (const Status status = CheckSize(stat, file); !status.ok()) {
       problems.push_back(status.first());

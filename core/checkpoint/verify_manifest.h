@@ -25,6 +25,8 @@ struct VerifyOptions {
 //   kTruncated     it is shorter; what is left of it is not looked at
 //   kSizeMismatch  it is longer
 //   kChecksum      a block differs; `file` gives its extent
+//   kValueMismatch (warning) Megatron's tracker beside the checkpoint is absent, or was rewritten
+//                  and is a tracker still
 //   kLeftover      (warning) a file that the manifest does not know
 //
 // Errors: kIo and others of reading, which say nothing about the bytes.

@@ -151,6 +151,20 @@ TEST_F(VerifyManifestTest, ReportsMissingAndUnknownFiles) {
   EXPECT_EQ(problems[1].severity, Severity::kWarning);
 }
 
+TEST_F(VerifyManifestTest, OnlyWarnsOfATrackerThatTrainingRewrote) {
+  const std::string tracker = "../latest_checkpointed_iteration.txt";
+  for (const std::string text : {"1200", " 7\n", "release\n"}) {
+    Write("/root/latest_checkpointed_iteration.txt", AsBytes(text));
+    const std::vector<Problem> problems = Verify();
+    ASSERT_THAT(problems, ::testing::ElementsAre(IsProblem(ErrorKind::kValueMismatch, tracker)));
+    EXPECT_EQ(problems[0].severity, Severity::kWarning);
+  }
+  EXPECT_THAT(storage_->RemoveAll("/root/latest_checkpointed_iteration.txt"), IsOk());
+  const std::vector<Problem> problems = Verify();
+  ASSERT_THAT(problems, ::testing::ElementsAre(IsProblem(ErrorKind::kValueMismatch, tracker)));
+  EXPECT_EQ(problems[0].severity, Severity::kWarning);
+}
+
 TEST_F(VerifyManifestTest, CoversTheTracker) {
   Write("/root/latest_checkpointed_iteration.txt", AsBytes("releasf"));
   EXPECT_THAT(Verify(), ::testing::ElementsAre(IsProblem(
