@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
+#include <new>
+#include <stdexcept>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -36,6 +40,20 @@ class FirstFailure {
   Status status_ CKPT_GUARDED_BY(mutex_);
 };
 
+// Third-party code below may throw: memory that ran out must end the task, not the process.
+Status RunOne(const std::function<Status(std::size_t task, std::size_t worker)>& run,
+              std::size_t task, std::size_t worker) {
+  try {
+    return run(task, worker);
+  } catch (const std::bad_alloc&) {
+    return Error(ErrorKind::kResource, "out of memory").Hint("lower --memory or --threads");
+  } catch (const std::length_error& error) {
+    return Error(ErrorKind::kResource, error.what());
+  } catch (const std::exception& error) {
+    return Error(ErrorKind::kInternal, error.what());
+  }
+}
+
 }  // namespace
 
 int DefaultThreads() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
@@ -53,7 +71,9 @@ Status RunTasks(std::size_t num_tasks, int threads, std::stop_token stop,
         failure.Report(task, Error(ErrorKind::kCancelled, "stopped on request"));
         return;
       }
-      if (Status status = run(task, worker); !status.ok()) failure.Report(task, std::move(status));
+      if (Status status = RunOne(run, task, worker); !status.ok()) {
+        failure.Report(task, std::move(status));
+      }
     }
   };
   const std::size_t workers = std::clamp<std::size_t>(
@@ -61,7 +81,11 @@ Status RunTasks(std::size_t num_tasks, int threads, std::stop_token stop,
   {
     std::vector<std::jthread> helpers;
     helpers.reserve(workers - 1);
-    for (std::size_t worker = 1; worker < workers; ++worker) helpers.emplace_back(work, worker);
+    try {
+      for (std::size_t worker = 1; worker < workers; ++worker) helpers.emplace_back(work, worker);
+    } catch (const std::system_error&) {
+      // No more threads are to be had: those there are do the work.
+    }
     work(0);
   }
   return failure.Take();

@@ -17,7 +17,9 @@ namespace ckpt {
 // `threads` workers numbered from 0 (the calling thread is worker 0). Returns when all have ended.
 //
 // After a failure no new task starts; the result is the failure of the lowest-numbered task, so
-// that it does not depend on timing more than it must. `stop` ends the work early with kCancelled.
+// that it does not depend on timing more than it must. What a task throws is its failure:
+// kResource for memory that ran out, else kInternal. Where the system refuses threads, fewer do the
+// work. `stop` ends the work early with kCancelled.
 Status RunTasks(std::size_t num_tasks, int threads, std::stop_token stop,
                 const std::function<Status(std::size_t task, std::size_t worker)>& run);
 

@@ -1,5 +1,6 @@
 // ckpt-convert: from one checkpoint format and naming to another. Parses and dispatches.
 
+#include <exception>
 #include <map>
 #include <optional>
 #include <string>
@@ -168,4 +169,13 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace ckpt::cli
 
-int main(int argc, char** argv) { return ckpt::cli::Main(argc, argv); }
+int main(int argc, char** argv) {
+  try {
+    return ckpt::cli::Main(argc, argv);
+  } catch (const std::exception& error) {
+    // Our code throws nothing: what arrives here is a bug, or memory that ran out.
+    ckpt::cli::Streams streams = ckpt::cli::ProcessStreams();
+    const ckpt::Status status = ckpt::Error(ckpt::ErrorKind::kInternal, error.what());
+    return static_cast<int>(ckpt::cli::Conclude(status, false, streams));
+  }
+}

@@ -1,6 +1,8 @@
 #include "core/exec/task_pool.h"
 
 #include <atomic>
+#include <new>
+#include <stdexcept>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -39,6 +41,18 @@ TEST(TaskPool, ReportsTheFailureAndStartsNothingAfterIt) {
 
 TEST(TaskPool, NoTasksIsFine) {
   EXPECT_THAT(RunTasks(0, 4, {}, [](std::size_t, std::size_t) { return OkStatus(); }), IsOk());
+}
+
+TEST(TaskPool, TurnsWhatATaskThrowsIntoItsFailure) {
+  for (const int threads : {1, 4}) {
+    EXPECT_THAT(RunTasks(50, threads, {},
+                         [](std::size_t, std::size_t) -> Status { throw std::bad_alloc(); }),
+                FailsWith(ErrorKind::kResource));
+    EXPECT_THAT(
+        RunTasks(50, threads, {},
+                 [](std::size_t, std::size_t) -> Status { throw std::runtime_error("bug"); }),
+        FailsWith(ErrorKind::kInternal));
+  }
 }
 
 TEST(TaskPool, StopsOnRequest) {
