@@ -36,14 +36,7 @@ Result<CreatePlan> CreateHf(CreateRequest request) {
                               .tensors = std::move(shard.tensors)});
   }
   if (request.max_file_bytes != 0) options.max_shard_bytes = request.max_file_bytes;
-  if (request.files != 0) {
-    std::uint64_t total = 0;
-    for (const TargetTensor& tensor : request.tensors) {
-      CKPT_ASSIGN_OR_RETURN(const std::uint64_t bytes, CountBytes(tensor.shape, tensor.dtype));
-      total += bytes;
-    }
-    options.max_shard_bytes = total / static_cast<std::uint64_t>(request.files) + 1;
-  }
+  options.files = request.files;
   CreatePlan created;
   CKPT_ASSIGN_OR_RETURN(created.plan, safetensors::PlanSafetensors(request.tensors, options));
   CKPT_ASSIGN_OR_RETURN(const bool index_holds, IndexHolds(request, created.plan));

@@ -47,6 +47,45 @@ Result<TensorEntry> EntryOf(const TargetTensor& tensor) {
 
 std::uint64_t BytesOf(const TensorEntry& entry) { return entry.end - entry.begin; }
 
+using TensorGroups = std::vector<std::vector<std::uint32_t>>;
+
+// Starts another file where a tensor would make one larger than `max_bytes`.
+TensorGroups GroupBySize(std::span<const TensorEntry> entries, std::span<const std::uint32_t> order,
+                         std::uint64_t max_bytes) {
+  TensorGroups groups(1);
+  std::uint64_t filled = 0;
+  for (const std::uint32_t tensor : order) {
+    const std::uint64_t bytes = BytesOf(entries[tensor]);
+    if (!RangeFits(filled, bytes, max_bytes) && !groups.back().empty()) {
+      groups.emplace_back();
+      filled = 0;
+    }
+    groups.back().push_back(tensor);
+    filled += bytes;
+  }
+  return groups;
+}
+
+// `count` files: number i ends where i + 1 parts of `count` of all bytes are reached, and leaves
+// every later one at least a tensor. REQUIRES: 1 <= count <= order.size(); the bytes have a sum.
+TensorGroups GroupByCount(std::span<const TensorEntry> entries,
+                          std::span<const std::uint32_t> order, std::size_t count) {
+  std::uint64_t total = 0;
+  for (const TensorEntry& entry : entries) total += BytesOf(entry);
+  TensorGroups groups(1);
+  std::uint64_t filled = 0;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    groups.back().push_back(order[i]);
+    filled += BytesOf(entries[order[i]]);
+    const std::uint64_t part = groups.size();
+    const std::uint64_t end = total / count * part + total % count * part / count;
+    const std::size_t tensors_left = order.size() - i - 1;
+    const std::size_t files_left = count - groups.size();
+    if (files_left != 0 && (filled >= end || tensors_left == files_left)) groups.emplace_back();
+  }
+  return groups;
+}
+
 // Fills files in key order; inside a file, the reference library's order.
 std::vector<FileContent> PackFiles(std::span<const TensorEntry> entries,
                                    const WriterOptions& options) {
@@ -55,23 +94,17 @@ std::vector<FileContent> PackFiles(std::span<const TensorEntry> entries,
   std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
     return NaturallyLess(entries[a].name, entries[b].name);
   });
-  std::vector<FileContent> files(1);
-  std::uint64_t filled = 0;
-  for (const std::uint32_t tensor : order) {
-    const std::uint64_t bytes = BytesOf(entries[tensor]);
-    const bool fits = RangeFits(filled, bytes, options.max_shard_bytes);
-    if (!fits && !files.back().tensors.empty()) {
-      files.emplace_back();
-      filled = 0;
-    }
-    files.back().tensors.push_back(tensor);
-    filled += bytes;
-  }
+  const std::size_t count =
+      std::min(order.size(), static_cast<std::size_t>(std::max(options.files, 0)));
+  TensorGroups groups = count != 0 ? GroupByCount(entries, order, count)
+                                   : GroupBySize(entries, order, options.max_shard_bytes);
+  std::vector<FileContent> files(groups.size());
   for (std::size_t i = 0; i < files.size(); ++i) {
     files[i].name = files.size() == 1
                         ? "model.safetensors"
                         : fmt::format("model-{:05d}-of-{:05d}.safetensors", i + 1, files.size());
     files[i].metadata = options.metadata;
+    files[i].tensors = std::move(groups[i]);
     std::sort(
         files[i].tensors.begin(), files[i].tensors.end(),
         [&](std::uint32_t a, std::uint32_t b) { return PrecedesInFile(entries[a], entries[b]); });

@@ -19,6 +19,9 @@ struct WriterOptions {
   // in the canonical form. Empty: tensors are packed in key order, and named as transformers does.
   std::vector<ShardLayout> shards = {};
 
+  // Packing only. So many files of about the same size, or one a tensor if there are fewer; 0: as
+  // `max_shard_bytes` says.
+  int files = 0;
   // Packing only. A tensor is never split; a larger one gets a file of its own. Default: the hub's
   // 5 GB.
   std::uint64_t max_shard_bytes = 5'000'000'000;

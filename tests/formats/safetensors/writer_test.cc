@@ -74,6 +74,25 @@ TEST(PlanSafetensors, PacksLayersInTheirNaturalOrder) {
                                       "layers.2.w", "model-00003-of-00003.safetensors")));
 }
 
+TEST(PlanSafetensors, MakesAsManyFilesAsAskedForOrOneATensor) {
+  const std::vector<TargetTensor> tensors = {
+      {"a", DType::kUint8, {100}}, {"b", DType::kUint8, {3}}, {"c", DType::kUint8, {0}},
+      {"d", DType::kUint8, {60}},  {"e", DType::kUint8, {7}}, {"f", DType::kUint8, {55}}};
+  for (const int files : {1, 2, 3, 4, 5, 6, 7, 100}) {
+    const auto plan = PlanSafetensors(tensors, {.files = files});
+    ASSERT_THAT(plan, IsOk());
+    const std::size_t data_files = plan->files.size() - (files > 1 ? 1 : 0);
+    EXPECT_EQ(data_files, std::min<std::size_t>(static_cast<std::size_t>(files), tensors.size()));
+    for (std::uint32_t file = 0; file < data_files; ++file) {
+      EXPECT_FALSE(KeysIn(*plan, file).empty());
+    }
+    ExpectTiles(*plan);
+  }
+  const auto halves = PlanSafetensors(tensors, {.files = 2});
+  ASSERT_THAT(halves, IsOk());
+  EXPECT_THAT(KeysIn(*halves, 0), ::testing::UnorderedElementsAre("a", "b", "c", "d"));
+}
+
 TEST(PlanSafetensors, ListsEveryDtypeThatTheFormatLacks) {
   const auto plan = PlanSafetensors({{"ok", DType::kComplex64, {1}},
                                      {"c128", DType::kComplex128, {1}},
