@@ -94,10 +94,10 @@ class VerifyManifestTest : public ::testing::Test {
   VerifyManifestTest() : storage_(MakeMemoryStorage()), content_(2 * kManifestBlockBytes + 5) {
     for (std::size_t i = 0; i < content_.size(); ++i)
       content_[i] = static_cast<std::byte>(i * 7 >> 3);
-    EXPECT_THAT(storage_->MakeDirectories("/root/release"), IsOk());
-    Write("/root/latest_checkpointed_iteration.txt", AsBytes("release"));
-    Write("/root/release/data", content_);
-    Write("/root/release/ckptkit.json", AsBytes("{}"));
+    EXPECT_THAT(storage_->MakeDirectories("/base/release"), IsOk());
+    Write("/base/latest_checkpointed_iteration.txt", AsBytes("release"));
+    Write("/base/release/data", content_);
+    Write("/base/release/ckptkit.json", AsBytes("{}"));
     manifest_.files = {Describe("../latest_checkpointed_iteration.txt", AsBytes("release")),
                        Describe("data", content_)};
   }
@@ -108,7 +108,7 @@ class VerifyManifestTest : public ::testing::Test {
   }
 
   std::vector<Problem> Verify(int threads = 1) {
-    Result<std::vector<Problem>> problems = VerifyManifest(*storage_, "/root/release", manifest_,
+    Result<std::vector<Problem>> problems = VerifyManifest(*storage_, "/base/release", manifest_,
                                                            {.threads = threads, .on_progress = {}});
     EXPECT_THAT(problems, IsOk());
     return problems.ok() ? *problems : std::vector<Problem>();
@@ -128,23 +128,23 @@ TEST_F(VerifyManifestTest, FindsNothingWrongWithIntactFiles) {
 TEST_F(VerifyManifestTest, NamesTheBlockOfAFlippedBit) {
   content_[kManifestBlockBytes + 3] ^= std::byte{1};
   content_.back() ^= std::byte{0x80};
-  Write("/root/release/data", content_);
+  Write("/base/release/data", content_);
   EXPECT_THAT(Verify(3),
               ::testing::ElementsAre(IsProblem(ErrorKind::kChecksum, "data [1048576, +1048576)"),
                                      IsProblem(ErrorKind::kChecksum, "data [2097152, +5)")));
 }
 
 TEST_F(VerifyManifestTest, TellsTruncatedFromGrown) {
-  Write("/root/release/data", ByteSpan(content_).first(content_.size() - 1));
+  Write("/base/release/data", ByteSpan(content_).first(content_.size() - 1));
   EXPECT_THAT(Verify(), ::testing::ElementsAre(IsProblem(ErrorKind::kTruncated, "data")));
   content_.push_back(std::byte{0});
-  Write("/root/release/data", content_);
+  Write("/base/release/data", content_);
   EXPECT_THAT(Verify(), ::testing::ElementsAre(IsProblem(ErrorKind::kSizeMismatch, "data")));
 }
 
 TEST_F(VerifyManifestTest, ReportsMissingAndUnknownFiles) {
-  EXPECT_THAT(storage_->RemoveAll("/root/release/data"), IsOk());
-  Write("/root/release/other", AsBytes("x"));
+  EXPECT_THAT(storage_->RemoveAll("/base/release/data"), IsOk());
+  Write("/base/release/other", AsBytes("x"));
   const std::vector<Problem> problems = Verify();
   ASSERT_THAT(problems, ::testing::ElementsAre(IsProblem(ErrorKind::kMissingFile, "data"),
                                                IsProblem(ErrorKind::kLeftover, "other")));
@@ -154,19 +154,19 @@ TEST_F(VerifyManifestTest, ReportsMissingAndUnknownFiles) {
 TEST_F(VerifyManifestTest, OnlyWarnsOfATrackerThatTrainingRewrote) {
   const std::string tracker = "../latest_checkpointed_iteration.txt";
   for (const std::string text : {"1200", " 7\n", "release\n"}) {
-    Write("/root/latest_checkpointed_iteration.txt", AsBytes(text));
+    Write("/base/latest_checkpointed_iteration.txt", AsBytes(text));
     const std::vector<Problem> problems = Verify();
     ASSERT_THAT(problems, ::testing::ElementsAre(IsProblem(ErrorKind::kValueMismatch, tracker)));
     EXPECT_EQ(problems[0].severity, Severity::kWarning);
   }
-  EXPECT_THAT(storage_->RemoveAll("/root/latest_checkpointed_iteration.txt"), IsOk());
+  EXPECT_THAT(storage_->RemoveAll("/base/latest_checkpointed_iteration.txt"), IsOk());
   const std::vector<Problem> problems = Verify();
   ASSERT_THAT(problems, ::testing::ElementsAre(IsProblem(ErrorKind::kValueMismatch, tracker)));
   EXPECT_EQ(problems[0].severity, Severity::kWarning);
 }
 
 TEST_F(VerifyManifestTest, CoversTheTracker) {
-  Write("/root/latest_checkpointed_iteration.txt", AsBytes("releasf"));
+  Write("/base/latest_checkpointed_iteration.txt", AsBytes("releasf"));
   EXPECT_THAT(Verify(), ::testing::ElementsAre(IsProblem(
                             ErrorKind::kChecksum, "../latest_checkpointed_iteration.txt [0, +7)")));
 }
