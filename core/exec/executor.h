@@ -41,10 +41,8 @@ struct ExecuteResult {
   std::size_t resumed_tensors = 0;   // taken over from the journal
 };
 
-// Name of the journal in the directory; the caller removes it before publishing.
-inline constexpr char kJournalName[] = ".ckptkit-journal";
-
-// Writes every file of `plan` below `directory`, which exists, and syncs each.
+// Writes every file of `plan` below `directory`, which exists, and syncs each. Leaves `kJournalName`
+// there: the caller removes it before publishing.
 //
 // A tensor is the unit of work: one thread produces its items front to back in windows, which gives
 // its digest and its zip checksum in the same pass; tensors run in parallel. Finished ones are

@@ -11,6 +11,9 @@
 
 namespace ckpt {
 
+// The executor's journal in the target's directory; no file of a plan may have the name.
+inline constexpr char kJournalName[] = ".ckptkit-journal";
+
 // What fills one target tensor. `layout::Nest::source` is a position in the source's
 // `index().tensors()`.
 struct TensorRecipe {

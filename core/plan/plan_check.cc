@@ -1,6 +1,8 @@
 #include "core/plan/plan_check.h"
 
 #include <algorithm>
+#include <set>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -8,6 +10,7 @@
 
 #include "core/base/endian.h"
 #include "core/base/hash.h"
+#include "core/checkpoint/manifest.h"
 #include "core/layout/cover.h"
 #include "core/tensor/cast.h"
 
@@ -51,6 +54,23 @@ Status CheckTiling(const WritePlan& plan) {
     }
   }
   return OkStatus();
+}
+
+// Each file has a name of its own, which is none of those that the tools themselves write.
+Status CheckNames(const WritePlan& plan) {
+  std::set<std::string> names;
+  Status status;
+  const auto add = [&](const std::string& name) {
+    const Path path = Path(name).lexically_normal();
+    const bool is_reserved = path == kJournalName || path.filename() == Path(kManifestName.data());
+    if (is_reserved || !names.insert(path.string()).second) {
+      status.Add(
+          Error(ErrorKind::kAlreadyExists, "two files of the target have one name").File(name));
+    }
+  };
+  for (const WriteFile& file : plan.files) add(file.name);
+  for (const WriteCopy& copy : plan.copies) add(copy.name);
+  return status;
 }
 
 // The items of one tensor, in order.
@@ -130,7 +150,8 @@ class PlanHasher {
 }  // namespace
 
 Status CheckWritePlan(const WritePlan& plan) {
-  Status status = CheckTiling(plan);
+  Status status = CheckNames(plan);
+  status.Add(CheckTiling(plan));
   std::size_t begin = 0;
   for (std::size_t t = 0; t < plan.tensors.size(); ++t) {
     std::size_t end = begin;

@@ -11,7 +11,9 @@
 namespace ckpt {
 
 // Literals and items tile their files without overlap; the items of each tensor are consecutive row
-// blocks that cover it exactly once. Errors: kInternal, all of them: a writer made a wrong plan.
+// blocks that cover it exactly once. Errors: kInternal, all of them: a writer made a wrong plan;
+// kAlreadyExists (two files, or a file and the journal or a sidecar, have one name: side files and
+// shards are named by the source).
 Status CheckWritePlan(const WritePlan& plan);
 
 // CheckWritePlan, and: every element of every target tensor is filled exactly once, from inside a
