@@ -1,6 +1,7 @@
 #include "core/exec/executor.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -14,6 +15,7 @@
 #include "core/exec/block_checksums.h"
 #include "core/exec/journal.h"
 #include "core/exec/nest_reader.h"
+#include "core/exec/output_file.h"
 #include "core/exec/task_pool.h"
 #include "core/plan/plan_check.h"
 #include "core/tensor/blocks.h"
@@ -26,40 +28,11 @@ constexpr std::uint64_t kMinWindowBytes = 64 * kKiB;
 // Larger windows no longer pay: the page cache and the disk are saturated.
 constexpr std::uint64_t kMaxWindowBytes = 8 * kMiB;
 
-// A file of the plan while it is written. Thread-safe.
-class OutputFile {
- public:
-  OutputFile(std::unique_ptr<WritableFile> file, std::uint64_t size_bytes)
-      : file_(std::move(file)), size_bytes_(size_bytes) {}
-
-  WritableFile& file() { return *file_; }
-  std::uint64_t size_bytes() const { return size_bytes_; }
-
-  void AddPieces(const std::vector<ChecksumPiece>& pieces) CKPT_EXCLUDES(mutex_) {
-    const MutexLock lock(mutex_);
-    pieces_.insert(pieces_.end(), pieces.begin(), pieces.end());
-  }
-
-  // Durable and closed; the checksums of its blocks.
-  Result<std::vector<std::uint32_t>> Finish() CKPT_EXCLUDES(mutex_) {
-    const MutexLock lock(mutex_);
-    CKPT_RETURN_IF_ERROR(file_->Sync());
-    CKPT_RETURN_IF_ERROR(file_->Close());
-    return CombineChecksums(std::move(pieces_), size_bytes_);
-  }
-
- private:
-  std::unique_ptr<WritableFile> file_;
-  std::uint64_t size_bytes_;
-  Mutex mutex_;
-  std::vector<ChecksumPiece> pieces_ CKPT_GUARDED_BY(mutex_);
-};
-
 // Writes one item front to back: small parts gathered, large ones passed through, checksums on the
 // way. One thread.
 class ItemWriter {
  public:
-  ItemWriter(OutputFile& out, std::uint64_t offset_bytes, Bytes& pending, std::uint64_t window)
+  ItemWriter(WritableFile& out, std::uint64_t offset_bytes, Bytes& pending, std::uint64_t window)
       : out_(out), at_(offset_bytes), sums_(offset_bytes), pending_(pending), window_(window) {
     pending_.clear();
   }
@@ -85,13 +58,13 @@ class ItemWriter {
  private:
   Status WriteNow(ByteSpan bytes) {
     if (bytes.empty()) return OkStatus();
-    CKPT_RETURN_IF_ERROR(out_.file().WriteAt(at_, bytes));
-    out_.file().StartWriteback(at_, bytes.size());
+    CKPT_RETURN_IF_ERROR(out_.WriteAt(at_, bytes));
+    out_.StartWriteback(at_, bytes.size());
     at_ += bytes.size();
     return OkStatus();
   }
 
-  OutputFile& out_;
+  WritableFile& out_;
   std::uint64_t at_;
   ChecksumStream sums_;
   Bytes& pending_;
@@ -121,11 +94,11 @@ class Execution {
   Result<ExecuteResult> Run();
 
  private:
-  Status OpenFiles();
+  void IndexItems();
+  Status PrepareFiles();
   Result<std::vector<JournalRecord>> OpenJournal();
   Status RemoveStrangers();
   Status TakeOver(const JournalRecord& record);
-  Status WriteLiterals();
   Status WriteTensors();
   Status WriteTensor(std::size_t tensor, Worker& worker);
   Status CopySideFiles();
@@ -150,7 +123,14 @@ class Execution {
   ExecuteResult result_ CKPT_GUARDED_BY(mutex_);
 };
 
-Status Execution::OpenFiles() {
+void Execution::IndexItems() {
+  const std::size_t count = plan_.write.tensors.size();
+  first_item_.assign(count + 1, 0);
+  for (const WriteItem& item : plan_.write.items) ++first_item_[item.tensor + 1];
+  for (std::size_t t = 0; t < count; ++t) first_item_[t + 1] += first_item_[t];
+}
+
+Status Execution::PrepareFiles() {
   for (const WriteFile& file : plan_.write.files) {
     const Path path = directory_ / file.name;
     CKPT_RETURN_IF_ERROR(storage_.MakeDirectories(path.parent_path()));
@@ -160,7 +140,14 @@ Status Execution::OpenFiles() {
                                                                  : storage_.OpenForUpdate(path));
     // The whole size at once: a full disk shows before hours of work.
     if (stat.size_bytes != file.size_bytes) CKPT_RETURN_IF_ERROR(out->Resize(file.size_bytes));
-    files_.push_back(std::make_unique<OutputFile>(std::move(out), file.size_bytes));
+    CKPT_RETURN_IF_ERROR(out->Close());
+    files_.push_back(std::make_unique<OutputFile>(storage_, path, file.size_bytes));
+  }
+  for (const WriteItem& item : plan_.write.items) files_[item.file]->AddPart();
+  const MutexLock lock(mutex_);
+  for (const WriteLiteral& literal : plan_.write.literals) {
+    files_[literal.file]->AddLiteral(literal);
+    result_.bytes_written += literal.bytes.size();
   }
   return OkStatus();
 }
@@ -206,7 +193,7 @@ Status Execution::RemoveStrangers() {
 // journal may have survived and the data not.
 Status Execution::TakeOver(const JournalRecord& record) {
   if (record.tensor >= done_.size() || done_[record.tensor]) return OkStatus();
-  std::vector<std::vector<ChecksumPiece>> pieces(files_.size());
+  std::map<std::uint32_t, std::vector<ChecksumPiece>> pieces;
   Bytes block;
   std::optional<std::uint32_t> opened;
   std::shared_ptr<const ReadableFile> file;
@@ -221,25 +208,15 @@ Status Execution::TakeOver(const JournalRecord& record) {
     if (Crc32c(block) != piece.crc32c) return OkStatus();
     pieces[file_id].push_back(piece);
   }
-  for (std::size_t f = 0; f < files_.size(); ++f) files_[f]->AddPieces(pieces[f]);
+  for (const auto& [file_id, of_file] : pieces) files_[file_id]->AddPieces(of_file);
+  for (std::size_t i = first_item_[record.tensor]; i < first_item_[record.tensor + 1]; ++i) {
+    CKPT_RETURN_IF_ERROR(files_[plan_.write.items[i].file]->PartDone());
+  }
   done_[record.tensor] = true;
   const MutexLock lock(mutex_);
   result_.tensor_xxh3[record.tensor] = record.digest;
   result_.cast_overflows += record.cast_overflows;
   ++result_.resumed_tensors;
-  return OkStatus();
-}
-
-Status Execution::WriteLiterals() {
-  for (const WriteLiteral& literal : plan_.write.literals) {
-    OutputFile& out = *files_[literal.file];
-    ChecksumStream sums(literal.offset_bytes);
-    sums.Update(literal.bytes);
-    CKPT_RETURN_IF_ERROR(out.file().WriteAt(literal.offset_bytes, literal.bytes));
-    out.AddPieces(sums.pieces());
-    const MutexLock lock(mutex_);
-    result_.bytes_written += literal.bytes.size();
-  }
   return OkStatus();
 }
 
@@ -259,7 +236,9 @@ Status Execution::WriteTensor(std::size_t tensor, Worker& worker) {
   worker.reader.Reset();
   for (std::size_t i = first_item_[tensor]; i < first_item_[tensor + 1]; ++i) {
     const WriteItem& item = plan_.write.items[i];
-    ItemWriter writer(*files_[item.file], item.offset_bytes, worker.pending, worker.window_bytes);
+    OutputFile& file = *files_[item.file];
+    CKPT_ASSIGN_OR_RETURN(WritableFile* const out, file.Open());
+    ItemWriter writer(*out, item.offset_bytes, worker.pending, worker.window_bytes);
     CKPT_RETURN_IF_ERROR(writer.Write(framing.Head(target, item)));
     std::uint32_t crc32 = 0;
     const auto write_block = [&](const Box& block) -> Status {
@@ -288,7 +267,8 @@ Status Execution::WriteTensor(std::size_t tensor, Worker& worker) {
     for (const ChecksumPiece& piece : writer.pieces()) {
       record.pieces.emplace_back(item.file, piece);
     }
-    files_[item.file]->AddPieces(writer.pieces());
+    file.AddPieces(writer.pieces());
+    CKPT_RETURN_IF_ERROR(file.PartDone());
     written += item.size_bytes;
   }
   record.digest = hasher.Finish();
@@ -302,10 +282,6 @@ Status Execution::WriteTensor(std::size_t tensor, Worker& worker) {
 
 Status Execution::WriteTensors() {
   const std::size_t count = plan_.write.tensors.size();
-  first_item_.assign(count + 1, 0);
-  for (const WriteItem& item : plan_.write.items) ++first_item_[item.tensor + 1];
-  for (std::size_t t = 0; t < count; ++t) first_item_[t + 1] += first_item_[t];
-
   const auto threads = static_cast<std::size_t>(std::max(options_.threads, 1));
   std::vector<std::unique_ptr<Worker>> workers;
   for (std::size_t w = 0; w < threads; ++w) {
@@ -358,7 +334,7 @@ Status Execution::FinishFiles() {
   const auto finish_file = [&](std::size_t f, std::size_t /*worker*/) -> Status {
     CKPT_ASSIGN_OR_RETURN(finished[f].block_crc32c, files_[f]->Finish());
     finished[f].name = plan_.write.files[f].name;
-    finished[f].size_bytes = files_[f]->size_bytes();
+    finished[f].size_bytes = plan_.write.files[f].size_bytes;
     return OkStatus();
   };
   CKPT_RETURN_IF_ERROR(RunTasks(files_.size(), options_.threads, options_.stop, finish_file));
@@ -379,9 +355,9 @@ Result<ExecuteResult> Execution::Run() {
   }
   done_.assign(plan_.write.tensors.size(), false);
   CKPT_ASSIGN_OR_RETURN(const std::vector<JournalRecord> records, OpenJournal());
-  CKPT_RETURN_IF_ERROR(OpenFiles());
+  IndexItems();
+  CKPT_RETURN_IF_ERROR(PrepareFiles());
   for (const JournalRecord& record : records) CKPT_RETURN_IF_ERROR(TakeOver(record));
-  CKPT_RETURN_IF_ERROR(WriteLiterals());
   CKPT_RETURN_IF_ERROR(WriteTensors());
   CKPT_RETURN_IF_ERROR(FinishFiles());
   CKPT_RETURN_IF_ERROR(CopySideFiles());

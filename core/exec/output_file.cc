@@ -1,0 +1,58 @@
+#include "core/exec/output_file.h"
+
+namespace ckpt {
+
+void OutputFile::AddLiteral(const WriteLiteral& literal) {
+  const MutexLock lock(mutex_);
+  literals_.push_back(&literal);
+}
+
+void OutputFile::AddPart() {
+  const MutexLock lock(mutex_);
+  ++parts_left_;
+}
+
+Result<WritableFile*> OutputFile::Open() {
+  const MutexLock lock(mutex_);
+  CKPT_RETURN_IF_ERROR(EnsureOpen());
+  return file_.get();
+}
+
+void OutputFile::AddPieces(const std::vector<ChecksumPiece>& pieces) {
+  const MutexLock lock(mutex_);
+  pieces_.insert(pieces_.end(), pieces.begin(), pieces.end());
+}
+
+Status OutputFile::PartDone() {
+  const MutexLock lock(mutex_);
+  return --parts_left_ == 0 ? SyncAndClose() : OkStatus();
+}
+
+Result<std::vector<std::uint32_t>> OutputFile::Finish() {
+  const MutexLock lock(mutex_);
+  if (!is_durable_) CKPT_RETURN_IF_ERROR(SyncAndClose());  // a file of literals alone
+  return CombineChecksums(std::move(pieces_), size_bytes_);
+}
+
+Status OutputFile::EnsureOpen() {
+  if (file_ != nullptr) return OkStatus();
+  CKPT_ASSIGN_OR_RETURN(file_, storage_.OpenForUpdate(path_));
+  for (const WriteLiteral* literal : literals_) {
+    ChecksumStream sums(literal->offset_bytes);
+    sums.Update(literal->bytes);
+    CKPT_RETURN_IF_ERROR(file_->WriteAt(literal->offset_bytes, literal->bytes));
+    pieces_.insert(pieces_.end(), sums.pieces().begin(), sums.pieces().end());
+  }
+  return OkStatus();
+}
+
+Status OutputFile::SyncAndClose() {
+  CKPT_RETURN_IF_ERROR(EnsureOpen());
+  CKPT_RETURN_IF_ERROR(file_->Sync());
+  CKPT_RETURN_IF_ERROR(file_->Close());
+  file_ = nullptr;
+  is_durable_ = true;
+  return OkStatus();
+}
+
+}  // namespace ckpt

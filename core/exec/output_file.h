@@ -1,0 +1,59 @@
+// A file of the plan while its parts are written in any order.
+#ifndef CKPT_CORE_EXEC_OUTPUT_FILE_H_
+#define CKPT_CORE_EXEC_OUTPUT_FILE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "core/base/mutex.h"
+#include "core/base/result.h"
+#include "core/checkpoint/write_plan.h"
+#include "core/exec/block_checksums.h"
+#include "core/io/storage.h"
+
+namespace ckpt {
+
+// Open from its first part to its last one, so that a plan may have more files than can be open at
+// once. Thread-safe.
+class OutputFile {
+ public:
+  // `path` exists and has its size.
+  OutputFile(Storage& storage, Path path, std::uint64_t size_bytes)
+      : storage_(storage), path_(std::move(path)), size_bytes_(size_bytes) {}
+
+  // What the plan puts into the file, both told before anything is written. A literal is written
+  // when the file is opened, and must outlive this.
+  void AddLiteral(const WriteLiteral& literal) CKPT_EXCLUDES(mutex_);
+  void AddPart() CKPT_EXCLUDES(mutex_);
+
+  // Valid until the caller's part is done.
+  Result<WritableFile*> Open() CKPT_EXCLUDES(mutex_);
+  // Checksums of what a part put into the file.
+  void AddPieces(const std::vector<ChecksumPiece>& pieces) CKPT_EXCLUDES(mutex_);
+  // A part is complete. The last one makes the file durable and closes it.
+  Status PartDone() CKPT_EXCLUDES(mutex_);
+
+  // The checksums of its blocks; the file is durable. REQUIRES: all parts are done.
+  Result<std::vector<std::uint32_t>> Finish() CKPT_EXCLUDES(mutex_);
+
+ private:
+  Status EnsureOpen() CKPT_REQUIRES(mutex_);
+  Status SyncAndClose() CKPT_REQUIRES(mutex_);
+
+  Storage& storage_;
+  const Path path_;
+  const std::uint64_t size_bytes_;
+  Mutex mutex_;
+  std::unique_ptr<WritableFile> file_ CKPT_GUARDED_BY(mutex_);
+  std::vector<const WriteLiteral*> literals_ CKPT_GUARDED_BY(mutex_);
+  std::vector<ChecksumPiece> pieces_ CKPT_GUARDED_BY(mutex_);
+  std::size_t parts_left_ CKPT_GUARDED_BY(mutex_) = 0;
+  bool is_durable_ CKPT_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace ckpt
+
+#endif  // CKPT_CORE_EXEC_OUTPUT_FILE_H_
