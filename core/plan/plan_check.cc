@@ -61,7 +61,7 @@ Status CheckNames(const WritePlan& plan) {
   std::set<std::string> names;
   Status status;
   const auto add = [&](const std::string& name) {
-    const Path path = Path(name).lexically_normal();
+    const Path path = (Path("/") / name).lexically_normal().lexically_relative("/");
     const bool is_reserved = path == kJournalName || path.filename() == Path(kManifestName.data());
     if (is_reserved || !names.insert(path.string()).second) {
       status.Add(
