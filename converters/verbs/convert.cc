@@ -120,7 +120,9 @@ ManifestOrigin DescribeOrigin(const ModelSource& model) {
 Status CheckPaths(const ConvertOptions& options, const ModelSource& model) {
   const Path target = CanonicalPath(options.target);
   const auto refuse = [&](std::string_view rule) {
-    return Error(ErrorKind::kUsage, rule).File(target.string()).Hint("choose another target");
+    return Error(ErrorKind::kUsage, rule)
+        .File(options.target.string())
+        .Hint("choose another target");
   };
   if (IsWithin(CanonicalPath(options.source), target) ||
       IsWithin(CanonicalPath(model.checkpoint->path), target)) {
