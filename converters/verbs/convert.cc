@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -67,11 +68,23 @@ Result<layout::Choices> TargetChoices(const ModelSource& model, const ConvertOpt
   return choices;
 }
 
+// The origin's shards without the keys that were left out on the way here: constants that every reader computes.
+std::vector<ManifestShard> RemainingShards(const ModelSource& model,
+                                           std::vector<ManifestShard> shards) {
+  if (!model.manifest || !model.manifest->origin) return shards;
+  const std::vector<std::string>& dropped = model.manifest->origin->dropped;
+  const std::set<std::string_view> left_out(dropped.begin(), dropped.end());
+  for (ManifestShard& shard : shards) {
+    std::erase_if(shard.tensors, [&](const std::string& key) { return left_out.contains(key); });
+  }
+  return shards;
+}
+
 // Whether the shards the origin had hold exactly these tensors: then they are written again as they were.
-bool ShardsFit(const std::vector<ManifestShard>& shards, const ModelView& view) {
-  std::vector<std::string> wanted;
-  for (const TargetTensor& tensor : view.tensors) wanted.push_back(tensor.key);
-  std::vector<std::string> had;
+bool ShardsFit(const std::vector<ManifestShard>& shards, const std::vector<TargetTensor>& tensors) {
+  std::vector<std::string_view> wanted;
+  for (const TargetTensor& tensor : tensors) wanted.push_back(tensor.key);
+  std::vector<std::string_view> had;
   for (const ManifestShard& shard : shards) {
     had.insert(had.end(), shard.tensors.begin(), shard.tensors.end());
   }
@@ -306,9 +319,8 @@ Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOpti
   request.max_file_bytes = options.max_shard_bytes;
   const bool packs_anew = options.max_shard_bytes != 0 || options.files != 0;
   view.tensors = request.tensors;
-  if (!packs_anew && ShardsFit(prepared.origin.shards, view)) {
-    request.shards = prepared.origin.shards;
-  }
+  std::vector<ManifestShard> shards = RemainingShards(model, prepared.origin.shards);
+  if (!packs_anew && ShardsFit(shards, request.tensors)) request.shards = std::move(shards);
   CKPT_RETURN_IF_ERROR(AddSideFiles(storage, prepared, options, request));
   request.is_cast = prepared.changes_dtype;
   request.run_args = [&model, &view] {

@@ -9,6 +9,7 @@ filled in the order of the module tree, as `save_pretrained` fills them.
 """
 import argparse
 import json
+import math
 import pathlib
 import struct
 
@@ -41,7 +42,7 @@ def layer(i, experts):
 
 
 def plan(total_bytes):
-    """Tensors in file order, experts, layers, vocabulary: as near to `total_bytes` as whole layers allow."""
+    """Tensors in file order, experts, layers, vocabulary: `total_bytes` rounded up to whole layers."""
     vocabulary, experts = 151936, 128
     while BF16_BYTES * 2 * vocabulary * HIDDEN > total_bytes / 4 and vocabulary > 256:
         vocabulary //= 2
@@ -49,7 +50,7 @@ def plan(total_bytes):
     layer_bytes = lambda: sum(BF16_BYTES * elements(shape) for _, shape in layer(0, experts))
     while layer_bytes() > (total_bytes - ends) / 2 and experts > 4:
         experts //= 2
-    layers = max(1, round((total_bytes - ends) / layer_bytes()))
+    layers = max(1, math.ceil((total_bytes - ends) / layer_bytes()))
     tensors = [("model.embed_tokens.weight", (vocabulary, HIDDEN))]
     for i in range(layers):
         tensors += layer(i, experts)

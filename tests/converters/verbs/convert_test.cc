@@ -9,6 +9,7 @@
 #include "converters/verbs/model_digest.h"
 #include "core/checkpoint/verify_manifest.h"
 #include "core/io/posix_storage.h"
+#include "formats/safetensors/header.h"
 #include "tests/testing/fault_storage.h"
 #include "tests/testing/golden.h"
 #include "tests/testing/matchers.h"
@@ -294,6 +295,38 @@ TEST_F(ConvertTest, PackingAnewWritesAnIndexThatTellsTheTruth) {
   const std::string index = Content(back.target / "model.safetensors.index.json");
   EXPECT_FALSE(index.empty());
   EXPECT_NE(index, original);
+}
+
+// Old repositories store rotary frequencies, which every reader computes: they are left out, and the way back still gives
+// the origin's files, less these.
+TEST_F(ConvertTest, LeavesOutConstantsAndKeepsTheOrderOfTheRest) {
+  const Path source = dir_.path() / "source";
+  boost::filesystem::create_directories(source);
+  boost::filesystem::copy_file(Golden("llama-tied-fp32") / "config.json", source / "config.json");
+  const auto file = PosixStorage().Open(Golden("llama-tied-fp32") / "model.safetensors");
+  ASSERT_THAT(file, IsOk());
+  const auto header = safetensors::ReadHeader(**file);
+  ASSERT_THAT(header, IsOk());
+  Bytes payload((*file)->size_bytes() - header->payload_offset);
+  ASSERT_THAT((*file)->ReadAt(header->payload_offset, payload), IsOk());
+  std::vector<safetensors::TensorEntry> tensors = header->tensors;
+  tensors.push_back({.name = "model.layers.0.self_attn.rotary_emb.inv_freq",
+                     .dtype = safetensors::StoredDType::kF32,
+                     .shape = {4},
+                     .begin = payload.size(),
+                     .end = payload.size() + 16});
+  payload.resize(payload.size() + 16);
+  Bytes content = safetensors::SerializeHeader(header->metadata, tensors);
+  Append(payload, content);
+  ASSERT_THAT(WriteSmallFile(PosixStorage(), source / "model.safetensors", content), IsOk());
+
+  const auto there = Convert(ToFsdp(source));
+  ASSERT_THAT(there, IsOk());
+  ASSERT_EQ(there->dropped.size(), 1U);
+  EXPECT_EQ(there->dropped[0].key, tensors.back().name);
+  ASSERT_THAT(Convert(ToHf(dir_.path() / "fsdp")), IsOk());
+  EXPECT_EQ(Content(dir_.path() / "hf" / "model.safetensors"),
+            Content(Golden("llama-tied-fp32") / "model.safetensors"));
 }
 
 }  // namespace
