@@ -20,6 +20,7 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 import hashing
+from ranks import leave_together
 
 
 def read_metadata(folder):
@@ -81,8 +82,7 @@ def dtensor_rank(rank, ranks, folder, dim, store, out):
             described[key] = hashing.describe(torch.cat(parts, dim) if sharded else parts[0])
             described[key]["rows"] = [p.shape[dim] for p in parts] if sharded else []
         pathlib.Path(out).write_text(json.dumps({"tensors": described}))
-    dist.barrier()
-    dist.destroy_process_group()
+    leave_together(ranks)
 
 
 def dtensor(folder, ranks, dim):

@@ -20,6 +20,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 
 import hashing
+from ranks import leave_together
 
 try:
     from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
@@ -183,8 +184,7 @@ def sharded_rank(rank, ranks, out, seed, store):
     dcp.save(state, checkpoint_id=str(out / "sharded" / "ckpt"))
     if rank == 0:
         account(out / "sharded", whole)
-    dist.barrier()
-    dist.destroy_process_group()
+    leave_together(ranks)
 
 
 def sharded(out, seed):
