@@ -100,15 +100,15 @@ TEST_F(InspectTest, VersionNamesTheLibraries) {
 
 // What the tracker and the folders of a Megatron root say.
 TEST_F(InspectTest, TrackerDecidesUnlessAnIterationIsGiven) {
-  WriteFile("/root/iter_0000002/model.safetensors");
-  WriteFile("/root/iter_0000005/model.safetensors");
+  WriteFile("/base/iter_0000002/model.safetensors");
+  WriteFile("/base/iter_0000005/model.safetensors");
   ASSERT_TRUE(
-      WriteSmallFile(*storage_, "/root/latest_checkpointed_iteration.txt", AsBytes("5\n")).ok());
-  EXPECT_EQ(Run({"/root", "--json"}), ExitCode::kDone);
+      WriteSmallFile(*storage_, "/base/latest_checkpointed_iteration.txt", AsBytes("5\n")).ok());
+  EXPECT_EQ(Run({"/base", "--json"}), ExitCode::kDone);
   EXPECT_THAT(out_.text(), HasSubstr("\"iteration\": 5"));
-  EXPECT_EQ(Run({"/root", "--json", "--iteration", "2"}), ExitCode::kDone);
+  EXPECT_EQ(Run({"/base", "--json", "--iteration", "2"}), ExitCode::kDone);
   EXPECT_THAT(out_.text(), HasSubstr("\"iteration\": 2"));
-  EXPECT_EQ(Run({"/root", "--iteration", "3"}), ExitCode::kFailed);
+  EXPECT_EQ(Run({"/base", "--iteration", "3"}), ExitCode::kFailed);
 }
 
 TEST_F(InspectTest, NewestCompleteStepIsOpened) {
