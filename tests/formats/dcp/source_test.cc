@@ -7,6 +7,7 @@
 #include "core/checkpoint/validate.h"
 #include "core/io/posix_storage.h"
 #include "tests/testing/golden.h"
+#include "tests/testing/golden_tensors.h"
 #include "tests/testing/json_text.h"
 #include "tests/testing/matchers.h"
 
@@ -41,17 +42,7 @@ TEST_P(DcpGoldenTest, HoldsTheTensorsThatWereSaved) {
   const GoldenCase golden = testing::LoadGolden("dcp", GetParam());
   const auto source = DcpSource::Open(PosixStorage(), golden.path);
   ASSERT_THAT(source, IsOk());
-  const CheckpointIndex& index = (*source)->index();
-  EXPECT_EQ(index.tensors().size(), golden.tensors.size());
-  for (const auto& [key, expected] : golden.tensors) {
-    SCOPED_TRACE(key);
-    const GlobalTensor* tensor = index.FindTensor(key);
-    ASSERT_NE(tensor, nullptr);
-    EXPECT_EQ(DTypeName(tensor->dtype), expected.dtype);
-    EXPECT_EQ(tensor->shape, expected.shape);
-    EXPECT_THAT(DigestTensor(**source, *tensor, HashAlgorithm::kSha256, kBudget),
-                IsOkAndHolds(expected.sha256));
-  }
+  testing::ExpectGoldenTensors(**source, golden);
   for (const Problem& problem : ValidateIndex(**source)) {
     EXPECT_EQ(problem.severity, Severity::kWarning) << Describe(problem);
   }

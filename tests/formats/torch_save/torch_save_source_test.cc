@@ -6,6 +6,7 @@
 #include "core/checkpoint/digest.h"
 #include "core/io/posix_storage.h"
 #include "tests/testing/golden.h"
+#include "tests/testing/golden_tensors.h"
 #include "tests/testing/json_text.h"
 #include "tests/testing/matchers.h"
 
@@ -42,17 +43,8 @@ TEST_P(TorchSaveGoldenTest, HoldsWhatTorchSaved) {
   const GoldenCase golden = testing::LoadGolden("dcp", GetParam());
   const auto source = TorchSaveSource::Open(PosixStorage(), golden.path);
   ASSERT_THAT(source, IsOk());
+  testing::ExpectGoldenTensors(**source, golden);
   const CheckpointIndex& index = (*source)->index();
-  EXPECT_EQ(index.tensors().size(), golden.tensors.size());
-  for (const auto& [key, expected] : golden.tensors) {
-    SCOPED_TRACE(key);
-    const GlobalTensor* tensor = index.FindTensor(key);
-    ASSERT_NE(tensor, nullptr);
-    EXPECT_EQ(DTypeName(tensor->dtype), expected.dtype);
-    EXPECT_EQ(tensor->shape, expected.shape);
-    EXPECT_THAT(DigestTensor(**source, *tensor, HashAlgorithm::kSha256, kBudget),
-                testing::IsOkAndHolds(expected.sha256));
-  }
   for (const ObjectEntry& object : index.objects()) {
     EXPECT_THAT((*source)->ReadObject(object), IsOk()) << object.key;
   }
