@@ -2,12 +2,17 @@
 #ifndef CKPT_CONVERTERS_CONFIG_HF_CONFIG_H_
 #define CKPT_CONVERTERS_CONFIG_HF_CONFIG_H_
 
+#include <cstdint>
 #include <string_view>
 
 #include "core/base/result.h"
 #include "core/layout/value.h"
 
 namespace ckpt {
+
+inline constexpr std::string_view kHfConfigName = "config.json";
+// Larger than any real one.
+inline constexpr std::uint64_t kMaxHfConfigBytes = std::uint64_t{64} << 20;
 
 // Members of nested objects get dotted names (`rope_parameters.rope_theta`); arrays become lists, objects within them
 // null. Integers past 63 bits become floats. `name` (a path) appears in errors.

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "converters/config/config_patch.h"
+#include "converters/config/hf_config.h"
 #include "converters/config/megatron_args.h"
 #include "converters/verbs/dtype_policy.h"
 #include "converters/verbs/model_digest.h"
@@ -27,8 +28,6 @@ namespace {
 
 constexpr std::string_view kIndexName = "model.safetensors.index.json";
 constexpr std::uint64_t kMaxIndexBytes = kGiB;
-constexpr std::string_view kConfigName = "config.json";
-constexpr std::uint64_t kMaxConfigBytes = 64 * kMiB;
 
 // Names, sizes and modification times of everything the result depends on.
 Result<std::string> IdentifySource(Storage& storage, const ModelSource& model) {
@@ -158,9 +157,9 @@ Status WriteSidecar(Storage& storage, const PreparedConversion& prepared,
   Manifest manifest;
   manifest.tool = "ckptkit " CKPT_VERSION;
   manifest.origin = prepared.origin;
-  for (const WrittenFile& file : executed.files) {
-    manifest.files.push_back({SidecarName(file.name, prepared.checkpoint_directory),
-                              file.size_bytes, file.block_crc32c});
+  manifest.files = executed.files;
+  for (ManifestFile& file : manifest.files) {
+    file.name = SidecarName(file.name, prepared.checkpoint_directory);
   }
   for (std::size_t t = 0; t < prepared.plan.write.tensors.size(); ++t) {
     manifest.tensors.push_back({prepared.plan.write.tensors[t].key, executed.tensor_xxh3[t]});
@@ -270,9 +269,9 @@ Status AddSideFiles(Storage& storage, const PreparedConversion& prepared,
                             ReadSmallFile(storage, model.assets / name, kMaxIndexBytes));
       continue;
     }
-    if (options.to == "hf" && name == kConfigName && !is_same_model) {
+    if (options.to == "hf" && name == kHfConfigName && !is_same_model) {
       CKPT_ASSIGN_OR_RETURN(const std::string config,
-                            ReadSmallFile(storage, model.assets / name, kMaxConfigBytes));
+                            ReadSmallFile(storage, model.assets / name, kMaxHfConfigBytes));
       std::string described = DescribeDtype(config, MainDtype(request.tensors));
       if (described != config) {
         request.side_texts.push_back({.name = name, .content = std::move(described)});

@@ -17,9 +17,7 @@
 namespace ckpt {
 namespace {
 
-constexpr std::uint64_t kMaxConfigBytes = 64 * kMiB;
 constexpr std::uint64_t kMaxMappingBytes = 16 * kMiB;
-constexpr std::string_view kConfigName = "config.json";
 constexpr std::string_view kAssetsName = "hf_assets";
 
 bool MatchesAny(const std::vector<std::string>& patterns, std::string_view key) {
@@ -36,7 +34,7 @@ Result<bool> Exists(Storage& storage, const Path& path) {
 // The first directory that has a config.json: the user's, the one inside the checkpoint, the checkpoint's own.
 Result<Path> FindAssets(Storage& storage, const OpenedCheckpoint& checkpoint, const Path& given) {
   if (!given.empty()) {
-    CKPT_ASSIGN_OR_RETURN(const bool exists, Exists(storage, given / kConfigName.data()));
+    CKPT_ASSIGN_OR_RETURN(const bool exists, Exists(storage, given / kHfConfigName.data()));
     if (!exists) {
       return Error(ErrorKind::kNotFound, "the assets have no config.json").File(given.string());
     }
@@ -49,7 +47,7 @@ Result<Path> FindAssets(Storage& storage, const OpenedCheckpoint& checkpoint, co
   const bool is_repository = checkpoint.format == "hf" || checkpoint.format == "safetensors";
   const Path inside = is_repository ? directory : directory / kAssetsName.data();
   for (const Path& candidate : {inside, directory}) {
-    CKPT_ASSIGN_OR_RETURN(const bool exists, Exists(storage, candidate / kConfigName.data()));
+    CKPT_ASSIGN_OR_RETURN(const bool exists, Exists(storage, candidate / kHfConfigName.data()));
     if (exists) return candidate;
   }
   return Path();
@@ -118,8 +116,8 @@ Status ReadConfiguration(Storage& storage, const OpenModelOptions& options, Mode
   CKPT_ASSIGN_OR_RETURN(model.assets, FindAssets(storage, *model.checkpoint, options.assets));
   CKPT_ASSIGN_OR_RETURN(const layout::Configuration args, ReadMegatronArgs(model.source()));
   if (!model.assets.empty()) {
-    const Path path = model.assets / kConfigName.data();
-    CKPT_ASSIGN_OR_RETURN(const std::string json, ReadSmallFile(storage, path, kMaxConfigBytes));
+    const Path path = model.assets / kHfConfigName.data();
+    CKPT_ASSIGN_OR_RETURN(const std::string json, ReadSmallFile(storage, path, kMaxHfConfigBytes));
     CKPT_ASSIGN_OR_RETURN(model.config, ParseHfConfig(json, path.string()));
     if (!args.empty()) CKPT_RETURN_IF_ERROR(CheckAgainstArgs(model.config, args, path.string()));
     // How far the run padded the vocabulary is no matter of the published configuration.
@@ -258,7 +256,7 @@ Status ReadSidecar(Storage& storage, ModelSource& model) {
   const Path path = model.checkpoint->path / std::string(kManifestName);
   CKPT_ASSIGN_OR_RETURN(const bool exists, Exists(storage, path));
   if (!exists) return OkStatus();
-  CKPT_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(storage, path, kGiB));
+  CKPT_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(storage, path, kMaxManifestBytes));
   CKPT_ASSIGN_OR_RETURN(model.manifest, ParseManifest(text, path.string()));
   return OkStatus();
 }

@@ -10,7 +10,7 @@ namespace {
 
 // CRC-32C of `count` zero bytes, count < one block.
 std::uint32_t Crc32cOfZeros(std::uint64_t count) {
-  static const Bytes zeros(kChecksumBlockBytes);
+  static const Bytes zeros(kManifestBlockBytes);
   return Crc32c(ByteSpan(zeros).first(count));
 }
 
@@ -18,9 +18,9 @@ std::uint32_t Crc32cOfZeros(std::uint64_t count) {
 
 void ChecksumStream::Update(ByteSpan bytes) {
   while (!bytes.empty()) {
-    const std::uint64_t in_block = at_ % kChecksumBlockBytes;
+    const std::uint64_t in_block = at_ % kManifestBlockBytes;
     const ByteSpan part =
-        bytes.first(std::min<std::uint64_t>(bytes.size(), kChecksumBlockBytes - in_block));
+        bytes.first(std::min<std::uint64_t>(bytes.size(), kManifestBlockBytes - in_block));
     if (pieces_.empty() || in_block == 0) {
       pieces_.push_back({.offset_bytes = at_, .length_bytes = 0, .crc32c = 0});
     }
@@ -38,10 +38,10 @@ Result<std::vector<std::uint32_t>> CombineChecksums(std::vector<ChecksumPiece> p
     return a.offset_bytes < b.offset_bytes;
   });
   std::vector<std::uint32_t> blocks;
-  blocks.reserve(CeilDiv(size_bytes, kChecksumBlockBytes));
+  blocks.reserve(CeilDiv(size_bytes, kManifestBlockBytes));
   auto piece = pieces.begin();
-  for (std::uint64_t begin = 0; begin < size_bytes; begin += kChecksumBlockBytes) {
-    const std::uint64_t end = std::min(begin + kChecksumBlockBytes, size_bytes);
+  for (std::uint64_t begin = 0; begin < size_bytes; begin += kManifestBlockBytes) {
+    const std::uint64_t end = std::min(begin + kManifestBlockBytes, size_bytes);
     std::uint64_t at = begin;
     std::uint32_t crc = 0;
     const auto append_zeros = [&](std::uint64_t until) {

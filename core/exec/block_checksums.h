@@ -7,13 +7,11 @@
 
 #include "core/base/bytes.h"
 #include "core/base/result.h"
+#include "core/checkpoint/manifest.h"
 
 namespace ckpt {
 
-// The block size of the sidecar manifest.
-inline constexpr std::uint64_t kChecksumBlockBytes = 1 << 20;
-
-// A checksummed piece that lies within one block.
+// A checksummed piece that lies within one block of kManifestBlockBytes.
 struct ChecksumPiece {
   std::uint64_t offset_bytes = 0;
   std::uint32_t length_bytes = 0;

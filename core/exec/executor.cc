@@ -311,9 +311,9 @@ Status Execution::CopySideFiles() {
     CKPT_RETURN_IF_ERROR(storage_.RemoveAll(path));  // of an interrupted run
     CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> in, storage_.Open(copy.from));
     CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> out, storage_.Create(path));
-    WrittenFile written{.name = copy.name, .size_bytes = in->size_bytes(), .block_crc32c = {}};
-    for (std::uint64_t at = 0; at < in->size_bytes(); at += kChecksumBlockBytes) {
-      buffer.resize(std::min(kChecksumBlockBytes, in->size_bytes() - at));
+    ManifestFile written{.name = copy.name, .size_bytes = in->size_bytes(), .block_crc32c = {}};
+    for (std::uint64_t at = 0; at < in->size_bytes(); at += kManifestBlockBytes) {
+      buffer.resize(std::min(kManifestBlockBytes, in->size_bytes() - at));
       CKPT_RETURN_IF_ERROR(in->ReadAt(at, buffer));
       CKPT_RETURN_IF_ERROR(out->WriteAt(at, buffer));
       written.block_crc32c.push_back(Crc32c(buffer));
@@ -330,7 +330,7 @@ Status Execution::CopySideFiles() {
 }
 
 Status Execution::FinishFiles() {
-  std::vector<WrittenFile> finished(files_.size());
+  std::vector<ManifestFile> finished(files_.size());
   const auto finish_file = [&](std::size_t f, std::size_t /*worker*/) -> Status {
     CKPT_ASSIGN_OR_RETURN(finished[f].block_crc32c, files_[f]->Finish());
     finished[f].name = plan_.write.files[f].name;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/result.h"
+#include "core/checkpoint/manifest.h"
 #include "core/checkpoint/source.h"
 #include "core/exec/progress.h"
 #include "core/io/storage.h"
@@ -25,15 +26,8 @@ struct ExecuteOptions {
   std::stop_token stop = {};
 };
 
-// One written file, as the sidecar manifest records it.
-struct WrittenFile {
-  std::string name;
-  std::uint64_t size_bytes = 0;
-  std::vector<std::uint32_t> block_crc32c;  // of each 1 MiB block
-};
-
 struct ExecuteResult {
-  std::vector<WrittenFile> files;        // in plan order, side files behind
+  std::vector<ManifestFile> files;       // in plan order, side files behind
   std::vector<std::string> tensor_xxh3;  // hex, parallel to the plan's tensors
   std::uint64_t bytes_read = 0;
   std::uint64_t bytes_written = 0;

@@ -23,15 +23,15 @@ Bytes RandomBytes(std::size_t size, std::uint64_t seed) {
 
 std::vector<std::uint32_t> DirectBlocks(const Bytes& file) {
   std::vector<std::uint32_t> blocks;
-  for (std::size_t at = 0; at < file.size(); at += kChecksumBlockBytes) {
+  for (std::size_t at = 0; at < file.size(); at += kManifestBlockBytes) {
     blocks.push_back(Crc32c(
-        ByteSpan(file).subspan(at, std::min<std::size_t>(kChecksumBlockBytes, file.size() - at))));
+        ByteSpan(file).subspan(at, std::min<std::size_t>(kManifestBlockBytes, file.size() - at))));
   }
   return blocks;
 }
 
 TEST(BlockChecksums, PartsInAnyOrderGiveTheChecksumsOfTheWhole) {
-  const Bytes file = RandomBytes(3 * kChecksumBlockBytes + 12345, 1);
+  const Bytes file = RandomBytes(3 * kManifestBlockBytes + 12345, 1);
   std::mt19937_64 rng(2);
   std::vector<std::size_t> cuts = {0, file.size()};
   for (int i = 0; i < 20; ++i) cuts.push_back(rng() % file.size());
@@ -51,9 +51,9 @@ TEST(BlockChecksums, PartsInAnyOrderGiveTheChecksumsOfTheWhole) {
 }
 
 TEST(BlockChecksums, GapsCountAsZeros) {
-  Bytes file(2 * kChecksumBlockBytes + 100);
+  Bytes file(2 * kManifestBlockBytes + 100);
   const Bytes part = RandomBytes(500, 3);
-  const std::size_t at = kChecksumBlockBytes - 200;
+  const std::size_t at = kManifestBlockBytes - 200;
   std::copy(part.begin(), part.end(), file.begin() + static_cast<std::ptrdiff_t>(at));
   ChecksumStream stream(at);
   stream.Update(part);
