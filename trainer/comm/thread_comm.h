@@ -1,0 +1,23 @@
+// Ranks as threads of one process.
+#ifndef CKPT_TRAINER_COMM_THREAD_COMM_H_
+#define CKPT_TRAINER_COMM_THREAD_COMM_H_
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "core/base/status.h"
+#include "trainer/comm/communicator.h"
+
+namespace ckpt::trainer {
+
+// One world communicator per rank; each is then used by its rank's thread and queues.
+std::vector<std::unique_ptr<Communicator>> MakeThreadWorld(int num_ranks);
+
+// Runs `body(world)` on `num_ranks` threads and waits for all. A rank that fails aborts the world, so that none hangs.
+// Errors: the first real failure (in order of rank; kCancelled only if there is no other).
+Status RunRanks(int num_ranks, const std::function<Status(Communicator& world)>& body);
+
+}  // namespace ckpt::trainer
+
+#endif  // CKPT_TRAINER_COMM_THREAD_COMM_H_

@@ -1,0 +1,83 @@
+// Device: memory, queues and copies of one rank's processor.
+#ifndef CKPT_TRAINER_DEVICE_DEVICE_H_
+#define CKPT_TRAINER_DEVICE_DEVICE_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "core/base/result.h"
+#include "trainer/device/queue.h"
+#include "trainer/device/tensor.h"
+
+namespace ckpt::trainer {
+
+// What memory is for; `explain` predicts the peak of each and a test compares.
+enum class MemoryUse : std::uint8_t { kWeights, kMainWeights, kGradients, kOptimizer, kSlots, kActivations, kOther };
+inline constexpr int kNumMemoryUses = static_cast<int>(MemoryUse::kOther) + 1;
+[[nodiscard]] std::string_view MemoryUseName(MemoryUse use);
+
+struct MemoryUsage {
+  std::uint64_t current_bytes = 0;
+  std::uint64_t peak_bytes = 0;
+};
+
+class Device;
+
+// Owned device memory, zeroed when made, aligned to 256 bytes. Returned to its device on destruction; the caller has
+// synchronised the queues that use it.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(Device* device, void* data, std::uint64_t size_bytes, MemoryUse use)
+      : device_(device), data_(data), size_bytes_(size_bytes), use_(use) {}
+  Buffer(Buffer&& other) noexcept;
+  Buffer& operator=(Buffer&& other) noexcept;
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer();
+
+  [[nodiscard]] std::byte* data() const { return static_cast<std::byte*>(data_); }
+  [[nodiscard]] std::uint64_t size_bytes() const { return size_bytes_; }
+
+ private:
+  Device* device_ = nullptr;
+  void* data_ = nullptr;
+  std::uint64_t size_bytes_ = 0;
+  MemoryUse use_ = MemoryUse::kOther;
+};
+
+// Thread-safety: one thread, the rank's.
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  // Errors: kResource (out of memory).
+  virtual Result<Buffer> Allocate(std::uint64_t size_bytes, MemoryUse use) = 0;
+  // A queue of its own; `name` appears in traces ("compute", "all-gather").
+  virtual std::unique_ptr<Queue> MakeQueue(std::string_view name) = 0;
+
+  // Enqueued copies between this device's memory and the host's. `host` stays valid until the queue got there.
+  virtual void CopyToHost(Queue& queue, const Tensor& from, void* host) = 0;
+  virtual void CopyFromHost(Queue& queue, const void* host, const Tensor& to) = 0;
+
+  [[nodiscard]] const MemoryUsage& usage(MemoryUse use) const { return usage_[static_cast<std::size_t>(use)]; }
+  // Starts new peaks from what is allocated now.
+  void ResetPeaks();
+
+ protected:
+  void Count(MemoryUse use, std::uint64_t size_bytes);
+
+ private:
+  friend class Buffer;
+  virtual void Free(void* data) = 0;
+  void Uncount(MemoryUse use, std::uint64_t size_bytes);
+
+  std::array<MemoryUsage, kNumMemoryUses> usage_{};
+};
+
+}  // namespace ckpt::trainer
+
+#endif  // CKPT_TRAINER_DEVICE_DEVICE_H_
