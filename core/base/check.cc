@@ -6,7 +6,7 @@
 namespace ckpt {
 
 void CheckFailed(const char* condition, const char* file, int line) {
-  std::fprintf(stderr, "%s:%d: check failed: %s\n", file, line, condition);
+  (void)std::fprintf(stderr, "%s:%d: check failed: %s\n", file, line, condition);
   std::abort();
 }
 

@@ -38,7 +38,7 @@ void StoreLe(T value, std::byte* at) {
 
 template <typename T>
 void AppendLe(T value, Bytes& out) {
-  std::array<std::byte, sizeof(T)> raw;
+  std::array<std::byte, sizeof(T)> raw = {};
   StoreLe(value, raw.data());
   out.insert(out.end(), raw.begin(), raw.end());
 }

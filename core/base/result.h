@@ -14,10 +14,10 @@ template <typename T>
 class [[nodiscard]] Result {
  public:
   // Implicit on purpose, so that `return value;` and `return Error(…);` both read naturally.
-  Result(T value) : value_(std::move(value)) {}         // NOLINT(google-explicit-constructor)
-  Result(Status status) : status_(std::move(status)) {  // NOLINT(google-explicit-constructor)
-    CKPT_CHECK(!status_.ok());
-  }
+  // NOLINTBEGIN(google-explicit-constructor)
+  Result(T value) : value_(std::move(value)) {}
+  Result(Status status) : status_(std::move(status)) { CKPT_CHECK(!status_.ok()); }
+  // NOLINTEND(google-explicit-constructor)
 
   [[nodiscard]] bool ok() const { return value_.has_value(); }
   [[nodiscard]] const Status& status() const& { return status_; }

@@ -83,8 +83,9 @@ std::string Describe(const Problem& problem) {
   return text;
 }
 
-Status::Status(Problem problem)
-    : problems_(std::make_unique<std::vector<Problem>>(1, std::move(problem))) {}
+Status::Status(Problem problem) : problems_(std::make_unique<std::vector<Problem>>()) {
+  problems_->push_back(std::move(problem));
+}
 
 Status::Status(std::vector<Problem> problems) {
   if (!problems.empty()) {

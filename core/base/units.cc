@@ -28,7 +28,7 @@ Result<std::uint64_t> ParseByteSize(std::string_view text) {
     const std::size_t power = kPrefixes.find(unit[0]);
     if (power == std::string_view::npos) return bad;
     const std::string_view tail = std::string_view(unit).substr(1);
-    if (tail != "" && tail != "ib" && tail != "b") return bad;
+    if (!tail.empty() && tail != "ib" && tail != "b") return bad;
     scale = std::pow(tail == "b" ? 1000.0 : 1024.0, static_cast<double>(power + 1));
   }
   const double bytes = number * scale;

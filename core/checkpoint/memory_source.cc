@@ -12,7 +12,7 @@ class MemorySource final : public CheckpointSource {
   MemorySource(CheckpointIndex index, std::vector<std::shared_ptr<const ReadableFile>> files)
       : index_(std::move(index)), files_(std::move(files)) {}
 
-  const CheckpointIndex& index() const override { return index_; }
+  [[nodiscard]] const CheckpointIndex& index() const override { return index_; }
 
   Result<StoredArray> Locate(const GlobalTensor& tensor, const Chunk& chunk) const override {
     StoredArray array;
@@ -28,7 +28,7 @@ class MemorySource final : public CheckpointSource {
 
   Result<std::uint64_t> FileSize(FileId file) const override { return files_[file]->size_bytes(); }
 
-  Protection protection() const override { return Protection::kNone; }
+  [[nodiscard]] Protection protection() const override { return Protection::kNone; }
 
  private:
   CheckpointIndex index_;

@@ -62,7 +62,7 @@ class TensorReader {
 
  private:
   struct Located {
-    const Chunk* chunk;
+    const Chunk* chunk = nullptr;
     StoredArray array;
   };
 

@@ -69,12 +69,14 @@ class ItemFraming {
 // Nothing around the payload.
 class NoFraming final : public ItemFraming {
  public:
-  Bytes Head(const TargetTensor& /*t*/, const WriteItem& /*i*/) const override { return {}; }
-  Bytes Tail(const TargetTensor& /*t*/, const WriteItem& /*i*/,
-             std::uint32_t /*c*/) const override {
+  [[nodiscard]] Bytes Head(const TargetTensor& /*t*/, const WriteItem& /*i*/) const override {
     return {};
   }
-  bool needs_crc32() const override { return false; }
+  [[nodiscard]] Bytes Tail(const TargetTensor& /*t*/, const WriteItem& /*i*/,
+                           std::uint32_t /*c*/) const override {
+    return {};
+  }
+  [[nodiscard]] bool needs_crc32() const override { return false; }
 };
 
 // A pure value: the same plan gives the same bytes, whatever the number of threads.

@@ -53,7 +53,7 @@ class ItemWriter {
     return OkStatus();
   }
 
-  const std::vector<ChecksumPiece>& pieces() const { return sums_.pieces(); }
+  [[nodiscard]] const std::vector<ChecksumPiece>& pieces() const { return sums_.pieces(); }
 
  private:
   Status WriteNow(ByteSpan bytes) {

@@ -27,7 +27,7 @@ class FirstFailure {
     }
   }
   // Only a hint to stop early, so no ordering is needed.
-  bool failed() const { return failed_.load(std::memory_order_relaxed); }
+  [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_relaxed); }
   Status Take() CKPT_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
     return std::move(status_);

@@ -29,8 +29,8 @@ class OpenedMemoryFile final : public ReadableFile {
     size_ = content_->bytes.size();
   }
 
-  std::uint64_t size_bytes() const override { return size_; }
-  const std::string& name() const override { return name_; }
+  [[nodiscard]] std::uint64_t size_bytes() const override { return size_; }
+  [[nodiscard]] const std::string& name() const override { return name_; }
 
   Status ReadAt(std::uint64_t offset, MutableByteSpan out) const override {
     const MutexLock lock(content_->mutex);
@@ -60,7 +60,7 @@ class WritableMemoryFile final : public WritableFile {
   WritableMemoryFile(std::string name, std::shared_ptr<Content> content)
       : name_(std::move(name)), content_(std::move(content)) {}
 
-  const std::string& name() const override { return name_; }
+  [[nodiscard]] const std::string& name() const override { return name_; }
   Status WriteAt(std::uint64_t offset, ByteSpan bytes) override {
     if (bytes.empty()) return OkStatus();
     const MutexLock lock(content_->mutex);
@@ -204,7 +204,7 @@ class MemoryStorage final : public Storage {
     const std::size_t slash = key.rfind('/');
     return slash == 0 ? "/" : key.substr(0, slash);
   }
-  bool IsDirectory(const std::string& key) const CKPT_REQUIRES(mutex_) {
+  [[nodiscard]] bool IsDirectory(const std::string& key) const CKPT_REQUIRES(mutex_) {
     const auto it = nodes_.find(key);
     return it != nodes_.end() && it->second == nullptr;
   }

@@ -35,7 +35,7 @@ class Descriptor {
   ~Descriptor() {
     if (fd_ >= 0) ::close(fd_);
   }
-  int get() const { return fd_; }
+  [[nodiscard]] int get() const { return fd_; }
   int Close() { return ::close(std::exchange(fd_, -1)); }
 
  private:
@@ -53,7 +53,9 @@ class PosixView final : public FileView {
   ~PosixView() override {
     if (size_ != 0) ::munmap(base_, size_);
   }
-  ByteSpan bytes() const override { return {static_cast<const std::byte*>(base_), size_}; }
+  [[nodiscard]] ByteSpan bytes() const override {
+    return {static_cast<const std::byte*>(base_), size_};
+  }
   void DropBefore(std::uint64_t offset) const override {
     const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
     const std::uint64_t length = std::min<std::uint64_t>(offset, size_) / page * page;
@@ -71,8 +73,8 @@ class PosixReadableFile final : public ReadableFile {
   PosixReadableFile(Descriptor fd, std::uint64_t size, std::string name)
       : fd_(std::move(fd)), size_(size), name_(std::move(name)) {}
 
-  std::uint64_t size_bytes() const override { return size_; }
-  const std::string& name() const override { return name_; }
+  [[nodiscard]] std::uint64_t size_bytes() const override { return size_; }
+  [[nodiscard]] const std::string& name() const override { return name_; }
 
   Status ReadAt(std::uint64_t offset, MutableByteSpan out) const override {
     if (!RangeFits(offset, out.size(), size_)) {
@@ -113,7 +115,7 @@ class PosixWritableFile final : public WritableFile {
  public:
   PosixWritableFile(Descriptor fd, std::string name) : fd_(std::move(fd)), name_(std::move(name)) {}
 
-  const std::string& name() const override { return name_; }
+  [[nodiscard]] const std::string& name() const override { return name_; }
 
   Status WriteAt(std::uint64_t offset, ByteSpan bytes) override {
     while (!bytes.empty()) {

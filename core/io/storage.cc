@@ -17,8 +17,8 @@ class MemoryFile final : public ReadableFile {
   MemoryFile(std::string name, Bytes content)
       : name_(std::move(name)), content_(std::make_shared<const Bytes>(std::move(content))) {}
 
-  std::uint64_t size_bytes() const override { return content_->size(); }
-  const std::string& name() const override { return name_; }
+  [[nodiscard]] std::uint64_t size_bytes() const override { return content_->size(); }
+  [[nodiscard]] const std::string& name() const override { return name_; }
 
   Status ReadAt(std::uint64_t offset, MutableByteSpan out) const override {
     if (!RangeFits(offset, out.size(), content_->size())) {
@@ -34,7 +34,7 @@ class MemoryFile final : public ReadableFile {
     class SharedView final : public FileView {
      public:
       explicit SharedView(std::shared_ptr<const Bytes> content) : content_(std::move(content)) {}
-      ByteSpan bytes() const override { return *content_; }
+      [[nodiscard]] ByteSpan bytes() const override { return *content_; }
       void DropBefore(std::uint64_t /*offset*/) const override {}
 
      private:

@@ -80,7 +80,7 @@ class DimClipper {
 
  private:
   // How far past the origin the loops from `level` on reach.
-  std::int64_t Reach(const Nest& nest, std::size_t level) const {
+  [[nodiscard]] std::int64_t Reach(const Nest& nest, std::size_t level) const {
     std::int64_t reach = 0;
     for (std::size_t k = level; k < loops_.size(); ++k) {
       const Loop& loop = nest.loops[loops_[k]];
@@ -89,7 +89,8 @@ class DimClipper {
     return reach;
   }
   // Iterations [begin, end) of one loop. Loops of extent 1 stay until Normalize, so that positions stay valid.
-  Nest Narrow(const Nest& nest, std::size_t level, std::int64_t begin, std::int64_t end) const {
+  [[nodiscard]] Nest Narrow(const Nest& nest, std::size_t level, std::int64_t begin,
+                            std::int64_t end) const {
     Nest part = nest;
     Loop& loop = part.loops[loops_[level]];
     Advance(part, loop, begin);

@@ -21,6 +21,7 @@ constexpr std::size_t kMaxPairwise = 2048;
 struct Stride {
   std::int64_t extent;
   std::int64_t step;
+  // NOLINTNEXTLINE(modernize-use-nullptr): the check takes the 0 inside a defaulted <=> for a pointer
   friend auto operator<=>(const Stride&, const Stride&) = default;
 };
 
@@ -28,6 +29,7 @@ struct Stride {
 struct StrideSet {
   std::int64_t origin = 0;
   std::vector<Stride> strides;  // coarsest first
+  // NOLINTNEXTLINE(modernize-use-nullptr)
   friend auto operator<=>(const StrideSet&, const StrideSet&) = default;
 
   [[nodiscard]] std::int64_t size() const {
@@ -161,6 +163,7 @@ class CoverProver {
     std::map<StrideSet, std::vector<const Nest*>> groups;
     for (const Nest* nest : nests) groups[SetAlong(*nest, static_cast<int>(dim))].push_back(nest);
     std::vector<StrideSet> sets;
+    sets.reserve(groups.size());
     for (const auto& [set, group] : groups) sets.push_back(set);
     CKPT_ASSIGN_OR_RETURN(const Arrangement arrangement, Arrange(std::move(sets), shape_[dim]));
     if (arrangement == Arrangement::kStaggered) return ProvePairwise(nests, dim);

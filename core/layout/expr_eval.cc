@@ -113,7 +113,7 @@ class Evaluator {
   }
 
  private:
-  std::string Where(const Node& node) const {
+  [[nodiscard]] std::string Where(const Node& node) const {
     return fmt::format("evaluating {}, column {}", Quote(tree_.text), node.position + 1);
   }
   Status Fail(const Node& node, ErrorKind kind, std::string_view message) const {

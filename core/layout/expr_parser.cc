@@ -92,7 +92,7 @@ class ExprParser {
     return OkStatus();
   }
   // Names are dotted: "rope_parameters.rope_theta".
-  std::size_t NameEnd() const {
+  [[nodiscard]] std::size_t NameEnd() const {
     std::size_t end = at_;
     while (end < text_.size() &&
            (IsNameByte(text_[end]) ||
@@ -101,7 +101,7 @@ class ExprParser {
     }
     return end;
   }
-  std::size_t NumberEnd() const {
+  [[nodiscard]] std::size_t NumberEnd() const {
     std::size_t end = at_;
     while (end < text_.size()) {
       const bool exponent_sign = (text_[end] == '-' || text_[end] == '+') &&
@@ -112,7 +112,7 @@ class ExprParser {
     return end;
   }
 
-  bool Is(std::string_view text) const {
+  [[nodiscard]] bool Is(std::string_view text) const {
     return (token_.kind == TokenKind::kSymbol || token_.kind == TokenKind::kName) &&
            token_.text == text;
   }

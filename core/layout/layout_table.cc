@@ -407,7 +407,7 @@ class TableParser {
     if (table_.axes.contains(axis)) return OkStatus();
     return TableError("axis has no dim", axis);
   }
-  std::optional<LogicalId> FindLogical(std::string_view name) const {
+  [[nodiscard]] std::optional<LogicalId> FindLogical(std::string_view name) const {
     for (LogicalId id = 0; id < table_.logicals.size(); ++id) {
       if (table_.logicals[id].name == name) return id;
     }

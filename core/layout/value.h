@@ -18,16 +18,17 @@ class Value {
  public:
   using List = std::vector<Value>;
 
-  // Implicit on purpose, so that configurations read like the files they stand for.
   Value() = default;
-  Value(bool value) : value_(value) {}  // NOLINT(google-explicit-constructor)
+  // Implicit on purpose, so that configurations read like the files they stand for.
+  // NOLINTBEGIN(google-explicit-constructor)
+  Value(bool value) : value_(value) {}
   template <std::integral T>
-  requires(!std::same_as<T, bool>) Value(T value)
-      : value_(static_cast<std::int64_t>(value)) {}         // NOLINT(google-explicit-constructor)
-  Value(double value) : value_(value) {}                    // NOLINT(google-explicit-constructor)
-  Value(std::string value) : value_(std::move(value)) {}    // NOLINT(google-explicit-constructor)
-  Value(const char* value) : value_(std::string(value)) {}  // NOLINT(google-explicit-constructor)
-  Value(List value) : value_(std::move(value)) {}           // NOLINT(google-explicit-constructor)
+  requires(!std::same_as<T, bool>) Value(T value) : value_(static_cast<std::int64_t>(value)) {}
+  Value(double value) : value_(value) {}
+  Value(std::string value) : value_(std::move(value)) {}
+  Value(const char* value) : value_(std::string(value)) {}
+  Value(List value) : value_(std::move(value)) {}
+  // NOLINTEND(google-explicit-constructor)
 
   [[nodiscard]] bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
   // nullptr if the value is of another kind.

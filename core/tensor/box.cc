@@ -53,11 +53,11 @@ class CoverSearch {
     std::int64_t hi;
   };
 
-  Range RegionRange(std::size_t dim) const {
+  [[nodiscard]] Range RegionRange(std::size_t dim) const {
     return {region_.offsets[dim], region_.offsets[dim] + region_.sizes[dim]};
   }
   // The part of a box's range that lies in the region.
-  Range RangeOf(const BoxView& box, std::size_t dim) const {
+  [[nodiscard]] Range RangeOf(const BoxView& box, std::size_t dim) const {
     const Range region = RegionRange(dim);
     return {std::max(box.offsets[dim], region.lo),
             std::min(box.offsets[dim] + box.sizes[dim], region.hi)};
@@ -127,7 +127,8 @@ class CoverSearch {
   }
 
   // Every bound of the boxes' ranges, the region's own included.
-  std::vector<std::int64_t> BoundsAlong(std::span<const BoxView> boxes, std::size_t dim) const {
+  [[nodiscard]] std::vector<std::int64_t> BoundsAlong(std::span<const BoxView> boxes,
+                                                      std::size_t dim) const {
     std::vector<std::int64_t> bounds;
     bounds.reserve(boxes.size() * 2);
     for (const BoxView& box : boxes) {

@@ -23,8 +23,8 @@ struct BoxView {
   DimsView sizes;
 
   BoxView(DimsView o, DimsView s) : offsets(o), sizes(s) {}
-  BoxView(const Box& box)
-      : offsets(box.offsets), sizes(box.sizes) {}  // NOLINT(google-explicit-constructor)
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  BoxView(const Box& box) : offsets(box.offsets), sizes(box.sizes) {}
 };
 
 // The whole of a tensor.
