@@ -15,7 +15,15 @@
 namespace ckpt::trainer {
 
 // What memory is for; `explain` predicts the peak of each and a test compares.
-enum class MemoryUse : std::uint8_t { kWeights, kMainWeights, kGradients, kOptimizer, kSlots, kActivations, kOther };
+enum class MemoryUse : std::uint8_t {
+  kWeights,
+  kMainWeights,
+  kGradients,
+  kOptimizer,
+  kSlots,
+  kActivations,
+  kOther
+};
 inline constexpr int kNumMemoryUses = static_cast<int>(MemoryUse::kOther) + 1;
 [[nodiscard]] std::string_view MemoryUseName(MemoryUse use);
 
@@ -63,7 +71,9 @@ class Device {
   virtual void CopyToHost(Queue& queue, const Tensor& from, void* host) = 0;
   virtual void CopyFromHost(Queue& queue, const void* host, const Tensor& to) = 0;
 
-  [[nodiscard]] const MemoryUsage& usage(MemoryUse use) const { return usage_[static_cast<std::size_t>(use)]; }
+  [[nodiscard]] const MemoryUsage& usage(MemoryUse use) const {
+    return usage_[static_cast<std::size_t>(use)];
+  }
   // Starts new peaks from what is allocated now.
   void ResetPeaks();
 

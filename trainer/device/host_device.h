@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
 
 #include "trainer/device/device.h"
 
@@ -19,14 +20,20 @@ enum class QueueMode : std::uint8_t {
 class HostQueue : public Queue {
  public:
   [[nodiscard]] bool is_inline() const { return is_inline_; }
+  // Whether work may run on the caller's thread instead of being enqueued: an inline queue that has not failed.
+  [[nodiscard]] bool runs_at_once() const { return is_inline_ && !has_failed_; }
   // Runs `work` behind what was enqueued before. What it returns as an error fails the queue.
   virtual void Enqueue(std::function<Status()> work) = 0;
 
  protected:
   explicit HostQueue(bool is_inline) : is_inline_(is_inline) {}
 
+  // For inline queues, whose caller's thread is the only one that sees it.
+  void set_has_failed() { has_failed_ = true; }
+
  private:
   const bool is_inline_;
+  bool has_failed_ = false;
 };
 
 struct HostDeviceOptions {
@@ -41,7 +48,7 @@ std::unique_ptr<Device> MakeHostDevice(const HostDeviceOptions& options);
 template <typename Work>
 void RunOn(Queue& queue, Work&& work) {
   auto& host = static_cast<HostQueue&>(queue);
-  if (host.is_inline()) {
+  if (host.runs_at_once()) {
     work();
     return;
   }

@@ -3,17 +3,20 @@
 #define CKPT_TRAINER_DEVICE_QUEUE_H_
 
 #include <memory>
+#include <utility>
 
 #include "core/base/status.h"
 
 namespace ckpt::trainer {
 
-class Queue;
-
 // A point in one queue's work. Copies share it; a default one has always been reached.
 class Event {
  public:
-  class State;
+  // What a device keeps of the point; each kind of device derives its own.
+  class State {
+   public:
+    virtual ~State() = default;
+  };
 
   Event() = default;
   explicit Event(std::shared_ptr<State> state) : state_(std::move(state)) {}
@@ -26,6 +29,8 @@ class Event {
 // Work runs in the order it was enqueued, at some time after. What enqueued work reads and writes must stay valid until
 // it has run; ordering against other queues is only what events give.
 //
+// A queue that is destroyed finishes its work first.
+//
 // Thread-safety: one thread enqueues.
 class Queue {
  public:
@@ -33,12 +38,12 @@ class Queue {
 
   // The point behind everything enqueued so far.
   [[nodiscard]] virtual Event Record() = 0;
-  // Work enqueued from now on starts after `event`.
+  // Work enqueued from now on starts after `event`, and is skipped if the work before `event` failed.
   virtual void Wait(const Event& event) = 0;
   // Blocks the caller until everything enqueued so far has run.
   //
-  // Errors: the first failure of enqueued work (a collective whose peer is gone: kCancelled). Once failed, a queue skips
-  // its work and repeats the error.
+  // Errors: the first failure of enqueued work, or of work that it waited for (a collective whose peer is gone:
+  // kCancelled). Once failed, a queue skips its work and repeats the error; its events are reached all the same.
   virtual Status Synchronize() = 0;
 };
 

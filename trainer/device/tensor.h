@@ -51,7 +51,8 @@ struct Tensor {
   [[nodiscard]] Tensor Rows(std::int64_t begin, std::int64_t count) const {
     CKPT_CHECK(ndim > 0 && begin >= 0 && count >= 0 && begin + count <= dims[0]);
     Tensor view = *this;
-    const std::uint64_t row_bytes = dims[0] == 0 ? 0 : size_bytes() / static_cast<std::uint64_t>(dims[0]);
+    const std::uint64_t row_bytes =
+        dims[0] == 0 ? 0 : size_bytes() / static_cast<std::uint64_t>(dims[0]);
     view.data = bytes() + static_cast<std::uint64_t>(begin) * row_bytes;
     view.dims[0] = count;
     return view;

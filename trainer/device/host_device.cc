@@ -1,0 +1,62 @@
+#include "trainer/device/host_device.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <string>
+
+#include "trainer/device/internal/host_queues.h"
+
+namespace ckpt::trainer {
+namespace {
+
+constexpr std::uint64_t kAlignmentBytes = 256;
+
+class HostDevice final : public Device {
+ public:
+  explicit HostDevice(const HostDeviceOptions& options) : options_(options) {}
+
+  Result<Buffer> Allocate(std::uint64_t size_bytes, MemoryUse use) override {
+    void* data = nullptr;
+    if (size_bytes <= std::numeric_limits<std::ptrdiff_t>::max() - kAlignmentBytes) {
+      // At least one byte, since a null tensor means an absent one.
+      const std::uint64_t blocks = size_bytes / kAlignmentBytes + 1;
+      data = std::aligned_alloc(kAlignmentBytes, blocks * kAlignmentBytes);
+    }
+    if (data == nullptr) {
+      return Error(ErrorKind::kResource, "out of memory")
+          .Expected(std::to_string(size_bytes) + " bytes for " + std::string(MemoryUseName(use)));
+    }
+    std::memset(data, 0, size_bytes);
+    Count(use, size_bytes);
+    return Buffer(this, data, size_bytes, use);
+  }
+
+  std::unique_ptr<Queue> MakeQueue(std::string_view name) override {
+    if (options_.queues == QueueMode::kInline) return MakeInlineQueue();
+    // Queues of one device are delayed differently, and every run alike.
+    const std::uint64_t seed = options_.delay_seed == 0 ? 0 : options_.delay_seed + num_queues_++;
+    return MakeThreadQueue(name, seed);
+  }
+
+  void CopyToHost(Queue& queue, const Tensor& from, void* host) override {
+    RunOn(queue, [from, host] { std::memcpy(host, from.data, from.size_bytes()); });
+  }
+  void CopyFromHost(Queue& queue, const void* host, const Tensor& to) override {
+    RunOn(queue, [host, to] { std::memcpy(to.data, host, to.size_bytes()); });
+  }
+
+ private:
+  void Free(void* data) override { std::free(data); }
+
+  const HostDeviceOptions options_;
+  std::uint64_t num_queues_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> MakeHostDevice(const HostDeviceOptions& options) {
+  return std::make_unique<HostDevice>(options);
+}
+
+}  // namespace ckpt::trainer

@@ -1,0 +1,20 @@
+// The two kinds of host queue.
+#ifndef CKPT_TRAINER_DEVICE_INTERNAL_HOST_QUEUES_H_
+#define CKPT_TRAINER_DEVICE_INTERNAL_HOST_QUEUES_H_
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "trainer/device/host_device.h"
+
+namespace ckpt::trainer {
+
+std::unique_ptr<HostQueue> MakeInlineQueue();
+
+// `delay_seed`: of the random delays before work; 0: none.
+std::unique_ptr<HostQueue> MakeThreadQueue(std::string_view name, std::uint64_t delay_seed);
+
+}  // namespace ckpt::trainer
+
+#endif  // CKPT_TRAINER_DEVICE_INTERNAL_HOST_QUEUES_H_
