@@ -1,0 +1,25 @@
+// Matrix products of the BLAS.
+#ifndef CKPT_TRAINER_OPS_CPU_BLAS_H_
+#define CKPT_TRAINER_OPS_CPU_BLAS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "trainer/ops/cpu/matrix.h"
+
+namespace ckpt::trainer {
+
+// c [m, n] = (or +=) a [m, k] · b [k, n], on the calling thread. Rows of c are `c_stride` apart.
+//
+// REQUIRES: one stride of `a` and of `b` is 1.
+void BlasGemm(const ProductSize& size, const Matrix<float>& a, const Matrix<float>& b,
+              bool accumulate, float* c, std::int64_t c_stride);
+void BlasGemm(const ProductSize& size, const Matrix<double>& a, const Matrix<double>& b,
+              bool accumulate, double* c, std::int64_t c_stride);
+
+// The processor family whose kernels the BLAS runs, for reports of speed.
+[[nodiscard]] std::string BlasCoreName();
+
+}  // namespace ckpt::trainer
+
+#endif  // CKPT_TRAINER_OPS_CPU_BLAS_H_

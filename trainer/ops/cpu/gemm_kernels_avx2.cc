@@ -1,0 +1,50 @@
+#include "trainer/ops/cpu/gemm_kernels.h"
+
+// Compiled for AVX2 and FMA (CMakeLists.txt); elsewhere it has nothing to offer.
+#if defined(__AVX2__) && defined(__FMA__)
+
+#include <immintrin.h>
+
+#include "trainer/ops/cpu/gemm_kernels_body.h"
+
+namespace ckpt::trainer {
+namespace {
+
+struct Floats256 {
+  using Real = float;
+  using Reg = __m256;
+  static constexpr int kLanes = 8;
+  static Reg Load(const float* from) { return _mm256_loadu_ps(from); }
+  static void Store(Reg x, float* to) { _mm256_storeu_ps(to, x); }
+  static Reg Broadcast(float x) { return _mm256_set1_ps(x); }
+  static Reg MultiplyAdd(Reg a, Reg b, Reg c) { return _mm256_fmadd_ps(a, b, c); }
+};
+
+struct Doubles256 {
+  using Real = double;
+  using Reg = __m256d;
+  static constexpr int kLanes = 4;
+  static Reg Load(const double* from) { return _mm256_loadu_pd(from); }
+  static void Store(Reg x, double* to) { _mm256_storeu_pd(to, x); }
+  static Reg Broadcast(double x) { return _mm256_set1_pd(x); }
+  static Reg MultiplyAdd(Reg a, Reg b, Reg c) { return _mm256_fmadd_pd(a, b, c); }
+};
+
+// 12 of 16 registers hold sums.
+constexpr GemmKernels kKernels = MakeGemmKernels<Floats256, 6, Doubles256, 6>("avx2");
+
+}  // namespace
+
+const GemmKernels* Avx2GemmKernels() { return &kKernels; }
+
+}  // namespace ckpt::trainer
+
+#else
+
+namespace ckpt::trainer {
+
+const GemmKernels* Avx2GemmKernels() { return nullptr; }
+
+}  // namespace ckpt::trainer
+
+#endif
