@@ -1,0 +1,18 @@
+// Who belongs to which part of a split.
+#ifndef CKPT_TRAINER_COMM_INTERNAL_SPLIT_MEMBERS_H_
+#define CKPT_TRAINER_COMM_INTERNAL_SPLIT_MEMBERS_H_
+
+#include <vector>
+
+#include "core/base/result.h"
+#include "trainer/comm/communicator.h"
+
+namespace ckpt::trainer {
+
+// The ranks of `parent` that gave the caller's `color`, ordered by (`key`, rank). Every rank calls it.
+// Errors: as Communicator::Exchange.
+Result<std::vector<int>> SplitMembers(Communicator& parent, int color, int key);
+
+}  // namespace ckpt::trainer
+
+#endif  // CKPT_TRAINER_COMM_INTERNAL_SPLIT_MEMBERS_H_

@@ -1,0 +1,80 @@
+#include "trainer/comm/internal/thread_group.h"
+
+#include <string>
+
+namespace ckpt::trainer {
+namespace {
+
+bool IsSameCall(const Operands& a, const Operands& b) {
+  return a.call == b.call && a.dtype == b.dtype && a.size_bytes == b.size_bytes;
+}
+
+std::string Describe(int rank, const Operands& operands) {
+  return "rank " + std::to_string(rank) + " in " + std::string(operands.call) + " of " +
+         std::to_string(operands.size_bytes) + " bytes of " +
+         std::string(DTypeName(operands.dtype));
+}
+
+inline void PauseOnce() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+}  // namespace
+
+Status ThreadGroup::Meet(int rank, const Operands& mine) {
+  shown_[static_cast<std::size_t>(rank)] = mine;
+  CKPT_RETURN_IF_ERROR(Arrive(/*can_cancel=*/true));
+  // A difference is seen by every rank, so all of them part here.
+  Status status = CheckSameCall(rank);
+  if (!status.ok()) Part();
+  return status;
+}
+
+void ThreadGroup::Cancel(const Status& why) {
+  {
+    const MutexLock lock(mutex_);
+    if (cancelled_.ok()) cancelled_ = why;
+  }
+  changed_.notify_all();
+}
+
+// A rank that leaves cancelled stays counted as arrived. That is harmless: the cancellation is seen under the mutex, so no
+// later arrival can complete this meeting.
+Status ThreadGroup::Arrive(bool can_cancel) {
+  std::uint64_t meeting = 0;
+  {
+    const MutexLock lock(mutex_);
+    if (can_cancel && !cancelled_.ok()) return cancelled_;
+    meeting = num_meetings_.load(std::memory_order_relaxed);
+    if (++num_arrived_ == size()) {
+      num_arrived_ = 0;
+      num_meetings_.store(meeting + 1, std::memory_order_release);
+      changed_.notify_all();
+      return OkStatus();
+    }
+  }
+  for (int i = 0; i < spins_; ++i) {
+    if (num_meetings_.load(std::memory_order_acquire) != meeting) return OkStatus();
+    PauseOnce();
+  }
+  MutexLock lock(mutex_);
+  while (num_meetings_.load(std::memory_order_relaxed) == meeting) {
+    if (can_cancel && !cancelled_.ok()) return cancelled_;
+    lock.Wait(changed_);
+  }
+  return OkStatus();
+}
+
+Status ThreadGroup::CheckSameCall(int rank) const {
+  for (int peer = 0; peer < size(); ++peer) {
+    if (IsSameCall(shown(rank), shown(peer))) continue;
+    return Error(ErrorKind::kInternal, "ranks of one group make different calls")
+        .Expected(Describe(rank, shown(rank)))
+        .Actual(Describe(peer, shown(peer)));
+  }
+  return OkStatus();
+}
+
+}  // namespace ckpt::trainer

@@ -1,0 +1,23 @@
+// Ranks as MPI processes.
+#ifndef CKPT_TRAINER_COMM_MPI_COMM_H_
+#define CKPT_TRAINER_COMM_MPI_COMM_H_
+
+#include <functional>
+
+#include "core/base/status.h"
+#include "trainer/comm/communicator.h"
+#include "trainer/device/host_device.h"
+
+namespace ckpt::trainer {
+
+// Starts MPI, runs `body(world)` as this process's rank of all that were started together, and ends MPI: once in the life
+// of a process. `queues` says from which threads the ranks communicate. A rank that fails says why on stderr and ends every
+// process, its own too: MPI gives up in no other way, and so does `Communicator::Abort`. Every communicator is gone when
+// `body` returns.
+//
+// Errors: kUnsupported (built without CKPT_WITH_MPI, or MPI lacks the thread support), kUsage (second call), kIo (MPI).
+Status RunMpiRank(QueueMode queues, const std::function<Status(Communicator& world)>& body);
+
+}  // namespace ckpt::trainer
+
+#endif  // CKPT_TRAINER_COMM_MPI_COMM_H_

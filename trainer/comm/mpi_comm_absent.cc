@@ -1,0 +1,11 @@
+// In place of mpi_comm.cc in builds without MPI.
+#include "trainer/comm/mpi_comm.h"
+
+namespace ckpt::trainer {
+
+Status RunMpiRank(QueueMode, const std::function<Status(Communicator& world)>&) {
+  return Error(ErrorKind::kUnsupported, "this build has no MPI")
+      .Hint("configure with -DCKPT_WITH_MPI=ON, or start one process");
+}
+
+}  // namespace ckpt::trainer
