@@ -1,0 +1,35 @@
+// What the blocks of a model have in common.
+#ifndef CKPT_TRAINER_MODEL_BLOCK_H_
+#define CKPT_TRAINER_MODEL_BLOCK_H_
+
+#include <cstdint>
+
+#include "trainer/device/arena.h"
+#include "trainer/device/device.h"
+#include "trainer/ops/ops.h"
+
+namespace ckpt::trainer {
+
+// Everything runs on one queue. Forward keeps what its backward needs in the arena; the layer loop rewinds it.
+//
+// A block's Forward takes x [T, H] and writes y [T, H]; its Backward takes dy and writes or adds dx, and adds to the
+// gradients of its parameters (null: frozen). Weights come in the order in which the block lists its ParamSpecs.
+struct BlockContext {
+  Ops& ops;
+  Device& device;
+  Queue& queue;
+  Arena& arena;
+  DType compute = DType::kFloat32;
+  std::int64_t batch = 0;
+  std::int64_t seq = 0;
+
+  [[nodiscard]] std::int64_t tokens() const { return batch * seq; }
+  // Scores, norms' statistics and losses.
+  [[nodiscard]] DType statistics() const {
+    return compute == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+  }
+};
+
+}  // namespace ckpt::trainer
+
+#endif  // CKPT_TRAINER_MODEL_BLOCK_H_

@@ -1,0 +1,92 @@
+#include "trainer/optim/optimizer.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace ckpt::trainer {
+
+Status ValidateOptimizer(const OptimizerConfig& config) {
+  Status status;
+  const auto require = [&](bool holds, std::string_view rule, double actual) {
+    if (!holds) status.Add(Error(ErrorKind::kUsage, rule).Actual(fmt::format("{}", actual)));
+  };
+  require(config.adam_beta1 >= 0 && config.adam_beta1 < 1, "adam_beta1 must be in [0, 1)",
+          config.adam_beta1);
+  require(config.adam_beta2 >= 0 && config.adam_beta2 < 1, "adam_beta2 must be in [0, 1)",
+          config.adam_beta2);
+  require(config.adam_eps > 0, "adam_eps must be positive", config.adam_eps);
+  require(config.sgd_momentum >= 0 && config.sgd_momentum < 1, "sgd_momentum must be in [0, 1)",
+          config.sgd_momentum);
+  require(config.weight_decay >= 0, "weight_decay must not be negative", config.weight_decay);
+  return status;
+}
+
+int NumMoments(const OptimizerConfig& config) {
+  return config.kind == OptimizerKind::kAdam ? 2 : 1;
+}
+
+Result<Optimizer> Optimizer::Create(const OptimizerConfig& config, ParamStore& store, Ops& ops,
+                                    Device& device) {
+  Optimizer optimizer(config, store, ops);
+  for (std::size_t i = 0; i < store.mains().size(); ++i) {
+    const MainArrays& main = store.mains()[i];
+    if (!main.gradient) continue;
+    State state = {.group = i, .moments = {}};
+    for (int m = 0; m < NumMoments(config); ++m) {
+      CKPT_ASSIGN_OR_RETURN(Buffer buffer,
+                            device.Allocate(main.weights.size_bytes(), MemoryUse::kOptimizer));
+      state.moments.emplace_back(buffer.data(), main.weights.dtype,
+                                 std::initializer_list<std::int64_t>{main.weights.num_elems()});
+      optimizer.memory_.push_back(std::move(buffer));
+    }
+    optimizer.AddRuns(optimizer.states_.size(), main);
+    optimizer.states_.push_back(std::move(state));
+  }
+  return optimizer;
+}
+
+void Optimizer::AddRuns(std::size_t state, const MainArrays& main) {
+  for (const ParamPiece& piece : main.pieces) {
+    const bool decays = config_.decay_all || piece.spec->weight_decay;
+    const std::int64_t end = piece.main_offset + piece.rows * piece.row_elems;
+    // Padding in between is zero and stays zero.
+    if (!runs_.empty() && runs_.back().state == state && runs_.back().decays == decays) {
+      runs_.back().elems = end - runs_.back().begin;
+      continue;
+    }
+    runs_.push_back({.state = state,
+                     .begin = piece.main_offset,
+                     .elems = end - piece.main_offset,
+                     .decays = decays});
+  }
+}
+
+void Optimizer::Step(Queue& queue, double lr) {
+  ++steps_;
+  for (const Run& run : runs_) {
+    const State& state = states_[run.state];
+    const MainArrays& main = store_->mains()[state.group];
+    const auto part = [&](const Tensor& array) {
+      return array ? array.Rows(run.begin, run.elems) : Tensor();
+    };
+    const double weight_decay = run.decays ? config_.weight_decay : 0;
+    if (config_.kind == OptimizerKind::kSgd) {
+      ops_->Sgd(queue, {.lr = lr, .momentum = config_.sgd_momentum, .weight_decay = weight_decay},
+                part(main.gradient), part(main.weights), part(state.moments[0]),
+                part(main.compute));
+      continue;
+    }
+    const AdamWStep step = {.lr = lr,
+                            .beta1 = config_.adam_beta1,
+                            .beta2 = config_.adam_beta2,
+                            .eps = config_.adam_eps,
+                            .weight_decay = weight_decay,
+                            .decoupled = config_.decoupled_weight_decay,
+                            .step = steps_};
+    ops_->AdamW(queue, step, part(main.gradient), part(main.weights), part(state.moments[0]),
+                part(state.moments[1]), part(main.compute));
+  }
+}
+
+}  // namespace ckpt::trainer

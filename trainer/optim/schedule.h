@@ -1,0 +1,40 @@
+// Learning rate as a function of the step, as Megatron's OptimizerParamScheduler computes it.
+#ifndef CKPT_TRAINER_OPTIM_SCHEDULE_H_
+#define CKPT_TRAINER_OPTIM_SCHEDULE_H_
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "core/base/status.h"
+
+namespace ckpt::trainer {
+
+enum class DecayStyle : std::uint8_t { kConstant, kLinear, kCosine, kWsd };
+enum class WsdDecayStyle : std::uint8_t { kExponential, kLinear, kCosine, kMinusSqrt };
+
+[[nodiscard]] std::optional<DecayStyle> ParseDecayStyle(
+    std::string_view name);  // "cosine", "WSD", …
+[[nodiscard]] std::optional<WsdDecayStyle> ParseWsdDecayStyle(std::string_view name);
+
+// Steps are optimizer steps (Megatron counts samples; the ratio is the global batch).
+struct ScheduleConfig {
+  DecayStyle style = DecayStyle::kConstant;
+  double max_lr = 1e-3;
+  double min_lr = 0;
+  double init_lr = 0;  // where warm-up starts
+  std::int64_t warmup_steps = 0;
+  std::int64_t decay_steps = 0;  // from the start of training, warm-up included
+  WsdDecayStyle wsd_style = WsdDecayStyle::kExponential;
+  std::int64_t wsd_decay_steps = 0;  // length of the final decay
+};
+
+// Errors: kUsage, all violations at once.
+Status ValidateSchedule(const ScheduleConfig& schedule);
+
+// The rate of update number `step`, counted from 1.
+[[nodiscard]] double LearningRate(const ScheduleConfig& schedule, std::int64_t step);
+
+}  // namespace ckpt::trainer
+
+#endif  // CKPT_TRAINER_OPTIM_SCHEDULE_H_

@@ -1,0 +1,21 @@
+#include "trainer/params/mesh_comms.h"
+
+namespace ckpt::trainer {
+
+Result<MeshComms> SplitWorld(Communicator& world, const Topology& topology) {
+  const auto split = [&](Group group) {
+    return world.Split(topology.Color(group), topology.rank());
+  };
+  MeshComms comms;
+  CKPT_ASSIGN_OR_RETURN(comms.gather_shard, split(Group::kShard));
+  CKPT_ASSIGN_OR_RETURN(comms.gather_expert_shard, split(Group::kExpertShard));
+  CKPT_ASSIGN_OR_RETURN(comms.gather_outer, split(Group::kOuter));
+  CKPT_ASSIGN_OR_RETURN(comms.reduce_shard, split(Group::kShard));
+  CKPT_ASSIGN_OR_RETURN(comms.reduce_expert_shard, split(Group::kExpertShard));
+  CKPT_ASSIGN_OR_RETURN(comms.reduce_outer, split(Group::kOuter));
+  CKPT_ASSIGN_OR_RETURN(comms.expert, split(Group::kExpert));
+  CKPT_ASSIGN_OR_RETURN(comms.world, split(Group::kHybrid));
+  return comms;
+}
+
+}  // namespace ckpt::trainer

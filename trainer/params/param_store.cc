@@ -1,0 +1,498 @@
+#include "trainer/params/param_store.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "trainer/params/slot_pool.h"
+
+namespace ckpt::trainer {
+namespace {
+
+Tensor View(const Tensor& array, std::int64_t begin, std::int64_t elems) {
+  return array.Rows(begin, elems);
+}
+
+// A parameter's place in an array that holds its group's flat elements.
+Tensor ParamView(const Tensor& flat, const FlatLayout& layout, std::size_t index,
+                 const ParamSpec& spec) {
+  Tensor view = flat.Rows(layout.offsets[index], layout.num_elems[index]);
+  view.ndim = static_cast<int>(spec.shape.size());
+  std::ranges::copy(spec.shape, view.dims.begin());
+  return view;
+}
+
+}  // namespace
+
+class ParamStore::Impl {
+ public:
+  Impl(const std::vector<UnitSpec>& units, ShardPlan plan, MeshComms& comms, Ops& ops,
+       Device& device, Queue& compute, const ParamStoreOptions& options)
+      : units_(units),
+        plan_(std::move(plan)),
+        comms_(comms),
+        ops_(ops),
+        device_(device),
+        compute_(compute),
+        options_(options),
+        gather_(device.MakeQueue("gather")),
+        reduce_(device.MakeQueue("reduce")) {}
+
+  Status Allocate();
+  Status SetWeights(const FillRows& fill);
+
+  void BeginStep(int num_micro_batches);
+  void BeginMicroBatch() { ++micro_batch_; }
+  void FinishGradients(double scale);
+  void WeightsChanged();
+  Status Synchronize();
+
+  void Prefetch(int unit);
+  std::span<const Tensor> Acquire(int unit);
+  void Release(int unit);
+  std::span<const Tensor> AcquireGradients(int unit);
+  void ReduceGradients(int unit);
+
+  [[nodiscard]] std::span<const MainArrays> mains() const { return mains_; }
+  [[nodiscard]] const ShardPlan& plan() const { return plan_; }
+  [[nodiscard]] const ParamStoreCounters& counters() const { return counters_; }
+
+ private:
+  // One group's persistent arrays; each holds the range that the plan names.
+  struct GroupArrays {
+    std::vector<Buffer> memory;
+    Tensor weights;
+    Tensor main;
+    Tensor gradients;
+    Tensor main_gradient;
+    bool sums_are_stale = false;  // the next reduction overwrites them
+  };
+  struct UnitState {
+    int users = 0;
+    std::vector<Tensor> weights;
+    std::vector<Tensor> gradients;
+    Event refreshed;  // compute weights that are held whole are up to date
+  };
+
+  Result<Tensor> AllocateArray(GroupArrays& arrays, std::int64_t elems, DType dtype, MemoryUse use);
+  Status AllocateGroup(const GroupPlan& group);
+  void ListMain(std::size_t index);
+  Status FillPiece(const ParamPiece& piece, const Tensor& to, const FillRows& fill);
+
+  [[nodiscard]] const ParamSpec& Spec(const GroupPlan& group, std::size_t index) const {
+    return units_[static_cast<std::size_t>(group.unit)].params[group.params[index]];
+  }
+  [[nodiscard]] std::span<const std::size_t> Groups(int unit) const {
+    return plan_.units[static_cast<std::size_t>(unit)];
+  }
+  [[nodiscard]] UnitState& State(int unit) { return states_[static_cast<std::size_t>(unit)]; }
+  [[nodiscard]] bool IsLastMicroBatch() const { return micro_batch_ == num_micro_batches_; }
+
+  template <typename Predicate>
+  [[nodiscard]] bool AnyGroup(int unit, Predicate predicate) const {
+    return std::ranges::any_of(Groups(unit),
+                               [&](std::size_t g) { return predicate(plan_.groups[g]); });
+  }
+  // Calls `use(group, array)` for each group of `unit` that lies in a slot: its whole array there.
+  template <typename Predicate, typename Use>
+  void ForEachInSlot(int unit, const Buffer& memory, DType dtype, Predicate lies_there,
+                     const Use& use);
+
+  SlotPool::Slot* Gather(int unit);
+  void SetParamViews(const GroupPlan& group, const Tensor& flat, std::vector<Tensor>& views) const;
+  void Poison(Queue& queue, const SlotPool::Slot& slot, DType dtype);
+  // Reductions of a group's sums behind the last micro-batch, on the reduce queue.
+  void ReduceLate(const GroupPlan& group, GroupArrays& arrays);
+  // Sums `region` over `comm`; afterwards `own`, a part of it or all of it, is valid.
+  void ReduceSums(Communicator& comm, const Tensor& region, const Tensor& own);
+
+  [[nodiscard]] Communicator& GatherComm(const GroupPlan& group) {
+    return group.param_class == ParamClass::kExpert ? *comms_.gather_expert_shard
+                                                    : *comms_.gather_shard;
+  }
+  [[nodiscard]] Communicator& ReduceComm(const GroupPlan& group) {
+    return group.param_class == ParamClass::kExpert ? *comms_.reduce_expert_shard
+                                                    : *comms_.reduce_shard;
+  }
+
+  const std::vector<UnitSpec>& units_;
+  const ShardPlan plan_;
+  MeshComms& comms_;
+  Ops& ops_;
+  Device& device_;
+  Queue& compute_;
+  const ParamStoreOptions options_;
+
+  std::vector<GroupArrays> arrays_;  // parallel to plan_.groups
+  std::vector<MainArrays> mains_;
+  std::vector<UnitState> states_;
+  SlotPool weight_slots_;
+  SlotPool gradient_slots_;
+  Buffer wire_memory_;
+  int num_micro_batches_ = 0;
+  int micro_batch_ = 0;  // counted from 1
+  ParamStoreCounters counters_;
+  // Last, so that their work ends before the memory goes.
+  std::unique_ptr<Queue> gather_;
+  std::unique_ptr<Queue> reduce_;
+};
+
+Result<Tensor> ParamStore::Impl::AllocateArray(GroupArrays& arrays, std::int64_t elems, DType dtype,
+                                               MemoryUse use) {
+  CKPT_ASSIGN_OR_RETURN(
+      Buffer buffer,
+      device_.Allocate(static_cast<std::uint64_t>(elems) * ElementBytes(dtype), use));
+  const Tensor array(buffer.data(), dtype, {elems});
+  arrays.memory.push_back(std::move(buffer));
+  return array;
+}
+
+Status ParamStore::Impl::AllocateGroup(const GroupPlan& group) {
+  const Precision& precision = plan_.precision;
+  GroupArrays& arrays = arrays_.emplace_back();
+  CKPT_ASSIGN_OR_RETURN(arrays.weights, AllocateArray(arrays, group.weights.elems,
+                                                      precision.compute, MemoryUse::kWeights));
+  arrays.main = View(arrays.weights, group.main.begin - group.weights.begin, group.main.elems);
+  if (!group.trainable) return OkStatus();
+  if (!group.main_is_weights) {
+    CKPT_ASSIGN_OR_RETURN(
+        arrays.main,
+        AllocateArray(arrays, group.main.elems, precision.main_params, MemoryUse::kMainWeights));
+  }
+  CKPT_ASSIGN_OR_RETURN(
+      arrays.gradients,
+      AllocateArray(arrays, group.gradients.elems, precision.main_grads, MemoryUse::kGradients));
+  arrays.main_gradient =
+      View(arrays.gradients, group.main.begin - group.gradients.begin, group.main.elems);
+  if (group.converts_gradients) {
+    CKPT_ASSIGN_OR_RETURN(
+        arrays.main_gradient,
+        AllocateArray(arrays, group.main.elems, precision.main_params, MemoryUse::kGradients));
+  }
+  return OkStatus();
+}
+
+void ParamStore::Impl::ListMain(std::size_t index) {
+  const GroupPlan& group = plan_.groups[index];
+  const GroupArrays& arrays = arrays_[index];
+  MainArrays& main = mains_.emplace_back();
+  main.group = index;
+  main.weights = arrays.main;
+  main.gradient = arrays.main_gradient;
+  if (group.trainable && !group.main_is_weights) {
+    main.compute = View(arrays.weights, group.main.begin - group.weights.begin, group.main.elems);
+  }
+  main.counts = group.counts_main;
+  for (const RowRange& rows : RowsWithin(group.layout, group.main.begin, group.main.end())) {
+    const auto tensor = static_cast<std::size_t>(rows.tensor);
+    main.pieces.push_back({.spec = &Spec(group, tensor),
+                           .row_begin = rows.row_begin,
+                           .rows = rows.rows,
+                           .row_elems = group.layout.row_elems[tensor],
+                           .main_offset = rows.flat_begin - group.main.begin});
+  }
+}
+
+Status ParamStore::Impl::Allocate() {
+  arrays_.reserve(plan_.groups.size());
+  for (const GroupPlan& group : plan_.groups) CKPT_RETURN_IF_ERROR(AllocateGroup(group));
+  for (std::size_t g = 0; g < plan_.groups.size(); ++g) ListMain(g);
+  states_.resize(units_.size());
+  for (std::size_t u = 0; u < units_.size(); ++u) {
+    states_[u].weights.resize(units_[u].params.size());
+    states_[u].gradients.resize(units_[u].params.size());
+  }
+  CKPT_ASSIGN_OR_RETURN(weight_slots_,
+                        SlotPool::Create(device_, plan_.slots.weight_slots, plan_.weight_slot_bytes,
+                                         plan_.root_weight_bytes));
+  CKPT_ASSIGN_OR_RETURN(gradient_slots_,
+                        SlotPool::Create(device_, plan_.slots.gradient_slots,
+                                         plan_.gradient_slot_bytes, plan_.root_gradient_bytes));
+  if (plan_.wire_bytes > 0) {
+    CKPT_ASSIGN_OR_RETURN(wire_memory_, device_.Allocate(plan_.wire_bytes, MemoryUse::kSlots));
+  }
+  return OkStatus();
+}
+
+Status ParamStore::Impl::FillPiece(const ParamPiece& piece, const Tensor& to,
+                                   const FillRows& fill) {
+  std::vector<float> values(static_cast<std::size_t>(to.num_elems()));
+  CKPT_RETURN_IF_ERROR(fill(*piece.spec, piece.row_begin, piece.rows, values));
+  CKPT_ASSIGN_OR_RETURN(const Buffer staging,
+                        device_.Allocate(values.size() * sizeof(float), MemoryUse::kOther));
+  const Tensor staged(staging.data(), DType::kFloat32, {to.num_elems()});
+  device_.CopyFromHost(compute_, values.data(), staged);
+  ops_.Cast(compute_, staged, to);
+  return compute_.Synchronize();
+}
+
+Status ParamStore::Impl::SetWeights(const FillRows& fill) {
+  for (const MainArrays& main : mains_) {
+    for (const ParamPiece& piece : main.pieces) {
+      const Tensor to = View(main.weights, piece.main_offset, piece.rows * piece.row_elems);
+      CKPT_RETURN_IF_ERROR(FillPiece(piece, to, fill));
+    }
+    if (main.compute) ops_.Cast(compute_, main.weights, main.compute);
+  }
+  WeightsChanged();
+  return Synchronize();
+}
+
+void ParamStore::Impl::WeightsChanged() {
+  weight_slots_.ForgetAll();
+  gather_->Wait(compute_.Record());
+  for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) {
+    for (const std::size_t g : Groups(unit)) {
+      const GroupPlan& group = plan_.groups[g];
+      const Tensor& weights = arrays_[g].weights;
+      // Slices of a part come from the replicas, then parts from the shard group: whatever is held
+      // wider than it is updated.
+      const FlatRange& part = group.part;
+      if (group.main.elems < part.elems) {
+        comms_.gather_outer->AllGather(
+            *gather_, View(weights, group.main.begin - group.weights.begin, group.main.elems),
+            View(weights, part.begin - group.weights.begin, part.elems));
+        ++counters_.refreshes;
+      }
+      if (part.elems < group.weights.elems) {
+        GatherComm(group).AllGather(
+            *gather_, View(weights, part.begin - group.weights.begin, part.elems), weights);
+        ++counters_.refreshes;
+      }
+    }
+    State(unit).refreshed = gather_->Record();
+  }
+}
+
+void ParamStore::Impl::BeginStep(int num_micro_batches) {
+  num_micro_batches_ = num_micro_batches;
+  micro_batch_ = 0;
+  for (std::size_t g = 0; g < plan_.groups.size(); ++g) {
+    if (!plan_.groups[g].trainable) continue;
+    arrays_[g].sums_are_stale = true;
+    if (!plan_.groups[g].uses_bucket()) ops_.Fill(compute_, arrays_[g].gradients, 0);
+  }
+}
+
+template <typename Predicate, typename Use>
+void ParamStore::Impl::ForEachInSlot(int unit, const Buffer& memory, DType dtype,
+                                     Predicate lies_there, const Use& use) {
+  std::uint64_t offset_bytes = 0;
+  for (const std::size_t g : Groups(unit)) {
+    const GroupPlan& group = plan_.groups[g];
+    if (!lies_there(group)) continue;
+    use(g, Tensor(memory.data() + offset_bytes, dtype, {group.layout.total_elems}));
+    offset_bytes += SlotBytes(group, dtype);
+  }
+}
+
+void ParamStore::Impl::SetParamViews(const GroupPlan& group, const Tensor& flat,
+                                     std::vector<Tensor>& views) const {
+  for (std::size_t i = 0; i < group.params.size(); ++i) {
+    views[group.params[i]] = ParamView(flat, group.layout, i, Spec(group, i));
+  }
+}
+
+SlotPool::Slot* ParamStore::Impl::Gather(int unit) {
+  if (SlotPool::Slot* held = weight_slots_.Find(unit); held != nullptr) {
+    held->taken = true;
+    return held;
+  }
+  SlotPool::Slot* slot = weight_slots_.Take(unit);
+  if (slot == nullptr) return nullptr;
+  gather_->Wait(slot->free);
+  ForEachInSlot(
+      unit, slot->memory, plan_.precision.compute,
+      [](const GroupPlan& group) { return group.gathers(); },
+      [&](std::size_t g, const Tensor& whole) {
+        GatherComm(plan_.groups[g]).AllGather(*gather_, arrays_[g].weights, whole);
+      });
+  slot->ready = gather_->Record();
+  ++counters_.gathers;
+  counters_.most_gathered_units =
+      std::max(counters_.most_gathered_units, weight_slots_.num_taken());
+  return slot;
+}
+
+void ParamStore::Impl::Prefetch(int unit) {
+  if (!options_.prefetches) return;
+  if (AnyGroup(unit, [](const GroupPlan& group) { return group.gathers(); })) Gather(unit);
+}
+
+std::span<const Tensor> ParamStore::Impl::Acquire(int unit) {
+  UnitState& state = State(unit);
+  if (state.users++ > 0) return state.weights;
+  compute_.Wait(state.refreshed);
+  for (const std::size_t g : Groups(unit)) {
+    if (!plan_.groups[g].gathers())
+      SetParamViews(plan_.groups[g], arrays_[g].weights, state.weights);
+  }
+  const auto gathers = [](const GroupPlan& group) { return group.gathers(); };
+  if (AnyGroup(unit, gathers)) {
+    const SlotPool::Slot* slot = Gather(unit);
+    CKPT_CHECK(slot != nullptr);  // a schedule holds no more units than there are slots
+    compute_.Wait(slot->ready);
+    ForEachInSlot(unit, slot->memory, plan_.precision.compute, gathers,
+                  [&](std::size_t g, const Tensor& whole) {
+                    SetParamViews(plan_.groups[g], whole, state.weights);
+                  });
+  }
+  return state.weights;
+}
+
+void ParamStore::Impl::Poison(Queue& queue, const SlotPool::Slot& slot, DType dtype) {
+  const auto elems = static_cast<std::int64_t>(slot.memory.size_bytes() / ElementBytes(dtype));
+  ops_.Fill(queue, Tensor(slot.memory.data(), dtype, {elems}),
+            std::numeric_limits<double>::quiet_NaN());
+}
+
+void ParamStore::Impl::Release(int unit) {
+  UnitState& state = State(unit);
+  CKPT_CHECK(state.users > 0);
+  if (--state.users > 0) return;
+  SlotPool::Slot* slot = weight_slots_.Find(unit);
+  if (slot == nullptr) return;
+  if (options_.poison_released) Poison(compute_, *slot, plan_.precision.compute);
+  weight_slots_.GiveBack(*slot, compute_.Record(), !options_.poison_released);
+}
+
+std::span<const Tensor> ParamStore::Impl::AcquireGradients(int unit) {
+  UnitState& state = State(unit);
+  const auto in_bucket = [](const GroupPlan& group) { return group.uses_bucket(); };
+  if (AnyGroup(unit, in_bucket)) {
+    SlotPool::Slot* slot = gradient_slots_.Take(unit);
+    CKPT_CHECK(slot != nullptr);
+    compute_.Wait(slot->free);
+    ForEachInSlot(unit, slot->memory, plan_.precision.grad_comm, in_bucket,
+                  [&](std::size_t g, const Tensor& whole) {
+                    ops_.Fill(compute_, whole, 0);
+                    SetParamViews(plan_.groups[g], whole, state.gradients);
+                  });
+  }
+  for (const std::size_t g : Groups(unit)) {
+    const GroupPlan& group = plan_.groups[g];
+    if (group.trainable && !group.uses_bucket())
+      SetParamViews(group, arrays_[g].gradients, state.gradients);
+  }
+  return state.gradients;
+}
+
+void ParamStore::Impl::ReduceSums(Communicator& comm, const Tensor& region, const Tensor& own) {
+  const auto reduce = [&](const Tensor& data, const Tensor& result) {
+    if (result.num_elems() == data.num_elems()) {
+      comm.AllReduce(*reduce_, data, ReduceOp::kSum);
+    } else {
+      comm.ReduceScatter(*reduce_, data, result);
+    }
+  };
+  ++counters_.late_reduces;
+  if (plan_.precision.grad_comm == plan_.precision.main_grads) {
+    reduce(region, own);
+    return;
+  }
+  const Tensor wire(wire_memory_.data(), plan_.precision.grad_comm, {region.num_elems()});
+  const auto begin = static_cast<std::int64_t>(
+      static_cast<std::uint64_t>(own.bytes() - region.bytes()) / ElementBytes(region.dtype));
+  const Tensor wire_own = View(wire, begin, own.num_elems());
+  ops_.Cast(*reduce_, region, wire);
+  reduce(wire, wire_own);
+  ops_.Cast(*reduce_, wire_own, own);
+}
+
+void ParamStore::Impl::ReduceLate(const GroupPlan& group, GroupArrays& arrays) {
+  const auto in_sums = [&](const FlatRange& range) {
+    return View(arrays.gradients, range.begin - group.gradients.begin, range.elems);
+  };
+  const Tensor part = in_sums(group.part);
+  if (!group.uses_bucket() && group.inner > 1)
+    ReduceSums(ReduceComm(group), arrays.gradients, part);
+  if (group.outer > 1) ReduceSums(*comms_.reduce_outer, part, in_sums(group.main));
+}
+
+void ParamStore::Impl::ReduceGradients(int unit) {
+  reduce_->Wait(compute_.Record());
+  const auto in_bucket = [](const GroupPlan& group) { return group.uses_bucket(); };
+  if (AnyGroup(unit, in_bucket)) {
+    SlotPool::Slot* slot = gradient_slots_.Find(unit);
+    CKPT_CHECK(slot != nullptr && slot->taken);
+    const DType wire = plan_.precision.grad_comm;
+    ForEachInSlot(unit, slot->memory, wire, in_bucket, [&](std::size_t g, const Tensor& whole) {
+      const GroupPlan& group = plan_.groups[g];
+      GroupArrays& arrays = arrays_[g];
+      const Tensor own = View(whole, group.gradients.begin, group.gradients.elems);
+      ReduceComm(group).ReduceScatter(*reduce_, whole, own);
+      if (arrays.sums_are_stale) {
+        ops_.Cast(*reduce_, own, arrays.gradients);
+      } else {
+        ops_.Accumulate(*reduce_, own, arrays.gradients);
+      }
+      arrays.sums_are_stale = false;
+    });
+    ++counters_.reduces;
+    if (options_.poison_released && wire != DType::kInt64) Poison(*reduce_, *slot, wire);
+    gradient_slots_.GiveBack(*slot, reduce_->Record(), false);
+  }
+  if (IsLastMicroBatch()) {
+    for (const std::size_t g : Groups(unit)) {
+      if (plan_.groups[g].trainable) ReduceLate(plan_.groups[g], arrays_[g]);
+    }
+  }
+  if (!options_.overlaps_reduces) compute_.Wait(reduce_->Record());
+}
+
+void ParamStore::Impl::FinishGradients(double scale) {
+  CKPT_CHECK(IsLastMicroBatch());
+  compute_.Wait(reduce_->Record());
+  compute_.Wait(gather_->Record());  // nothing reads the weights any more
+  for (std::size_t g = 0; g < plan_.groups.size(); ++g) {
+    const GroupPlan& group = plan_.groups[g];
+    if (!group.trainable) continue;
+    const GroupArrays& arrays = arrays_[g];
+    if (group.converts_gradients) {
+      ops_.Cast(compute_,
+                View(arrays.gradients, group.main.begin - group.gradients.begin, group.main.elems),
+                arrays.main_gradient);
+    }
+    if (scale != 1) ops_.Scale(compute_, arrays.main_gradient, scale);
+  }
+}
+
+Status ParamStore::Impl::Synchronize() {
+  Status status = compute_.Synchronize();
+  for (Queue* queue : {gather_.get(), reduce_.get()}) {
+    Status queue_status = queue->Synchronize();
+    if (status.ok()) status = std::move(queue_status);
+  }
+  return status;
+}
+
+ParamStore::ParamStore(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ParamStore::~ParamStore() = default;
+
+Result<std::unique_ptr<ParamStore>> ParamStore::Create(const std::vector<UnitSpec>& units,
+                                                       ShardPlan plan, MeshComms& comms, Ops& ops,
+                                                       Device& device, Queue& compute,
+                                                       const ParamStoreOptions& options) {
+  auto impl = std::make_unique<Impl>(units, std::move(plan), comms, ops, device, compute, options);
+  CKPT_RETURN_IF_ERROR(impl->Allocate());
+  return std::unique_ptr<ParamStore>(new ParamStore(std::move(impl)));
+}
+
+Status ParamStore::SetWeights(const FillRows& fill) { return impl_->SetWeights(fill); }
+void ParamStore::BeginStep(int num_micro_batches) { impl_->BeginStep(num_micro_batches); }
+void ParamStore::BeginMicroBatch() { impl_->BeginMicroBatch(); }
+void ParamStore::FinishGradients(double scale) { impl_->FinishGradients(scale); }
+void ParamStore::WeightsChanged() { impl_->WeightsChanged(); }
+std::span<const MainArrays> ParamStore::mains() const { return impl_->mains(); }
+const ShardPlan& ParamStore::plan() const { return impl_->plan(); }
+const ParamStoreCounters& ParamStore::counters() const { return impl_->counters(); }
+Status ParamStore::Synchronize() { return impl_->Synchronize(); }
+void ParamStore::Prefetch(int unit) { impl_->Prefetch(unit); }
+std::span<const Tensor> ParamStore::Acquire(int unit) { return impl_->Acquire(unit); }
+void ParamStore::Release(int unit) { impl_->Release(unit); }
+std::span<const Tensor> ParamStore::AcquireGradients(int unit) {
+  return impl_->AcquireGradients(unit);
+}
+void ParamStore::ReduceGradients(int unit) { impl_->ReduceGradients(unit); }
+
+}  // namespace ckpt::trainer

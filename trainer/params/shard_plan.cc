@@ -1,0 +1,174 @@
+#include "trainer/params/shard_plan.h"
+
+#include <algorithm>
+#include <array>
+
+namespace ckpt::trainer {
+namespace {
+
+constexpr std::uint64_t kSlotAlignmentBytes = 256;
+
+std::uint64_t BytesOf(std::int64_t elems, DType dtype) {
+  return static_cast<std::uint64_t>(elems) * ElementBytes(dtype);
+}
+
+// Part `index` of `count` equal parts of `range`.
+FlatRange Part(const FlatRange& range, int index, int count) {
+  const std::int64_t elems = range.elems / count;
+  return {.begin = range.begin + index * elems, .elems = elems};
+}
+
+// Which arrays the mesh divides over the inner ranks, and whether slices of main weights divide over the replicas.
+struct Divided {
+  bool weights = false;
+  bool gradients = false;
+  bool main = false;
+  bool main_over_replicas = false;
+};
+
+Divided DividedBy(const MeshConfig& mesh) {
+  return {.weights = mesh.sharding == Sharding::kOptimGradsParams,
+          .gradients = mesh.sharding >= Sharding::kOptimGrads,
+          .main = mesh.sharding >= Sharding::kOptim,
+          .main_over_replicas = mesh.outer == OuterSharding::kOptim};
+}
+
+Group ShardGroup(ParamClass param_class) {
+  return param_class == ParamClass::kExpert ? Group::kExpertShard : Group::kShard;
+}
+
+// The finest division that any array of such a group has. A frozen group has weights only.
+int NumShards(ParamClass param_class, bool trainable, const Topology& topology) {
+  const Divided divided = DividedBy(topology.mesh());
+  const bool divides_inner = divided.weights || (trainable && divided.main);
+  const bool divides_outer = trainable && divided.main_over_replicas;
+  return (divides_inner ? topology.Size(ShardGroup(param_class)) : 1) *
+         (divides_outer ? topology.mesh().num_instances : 1);
+}
+
+GroupPlan PlanGroup(const UnitSpec& unit, int unit_index, std::vector<std::size_t> params,
+                    const Topology& topology, const Precision& precision) {
+  const ParamSpec& first = unit.params[params.front()];
+  const Group shard_group = ShardGroup(first.param_class);
+  const int inner_index = topology.Index(shard_group);
+  const int outer_index = topology.outer();
+  const Divided divided = DividedBy(topology.mesh());
+
+  GroupPlan group;
+  group.unit = unit_index;
+  group.param_class = first.param_class;
+  group.trainable = first.trainable;
+  group.inner = topology.Size(shard_group);
+  group.outer = topology.mesh().num_instances;
+
+  std::vector<Dims> shapes;
+  shapes.reserve(params.size());
+  for (const std::size_t param : params) shapes.push_back(unit.params[param].shape);
+  group.layout =
+      LayOut(shapes, {.num_shards = NumShards(group.param_class, group.trainable, topology)});
+  group.params = std::move(params);
+
+  const FlatRange whole = {.begin = 0, .elems = group.layout.total_elems};
+  const bool divides_inner = divided.weights || (group.trainable && divided.main);
+  const bool divides_outer = group.trainable && divided.main_over_replicas;
+  group.part = divides_inner ? Part(whole, inner_index, group.inner) : whole;
+  group.weights = divided.weights ? group.part : whole;
+  if (!group.trainable) {
+    group.main = group.weights;
+    group.counts_main = false;
+    return group;
+  }
+  group.gradients = divided.gradients ? group.part : whole;
+  group.main = divided.main ? group.part : whole;
+  if (divides_outer) group.main = Part(group.main, outer_index, group.outer);
+  group.main_is_weights = precision.compute == precision.main_params;
+  group.converts_gradients = precision.main_grads != precision.main_params;
+  group.counts_main = (divided.main || inner_index == 0) && (divides_outer || outer_index == 0);
+  return group;
+}
+
+// Indices of the unit's parameters that may share a flat array: one class, trained or not.
+std::vector<std::vector<std::size_t>> SplitUnit(const UnitSpec& unit, const Topology& topology) {
+  std::vector<std::vector<std::size_t>> groups;
+  constexpr std::array kClasses = {ParamClass::kDense, ParamClass::kExpert};
+  for (const ParamClass param_class : kClasses) {
+    for (const bool trainable : {true, false}) {
+      std::vector<std::size_t> members;
+      std::vector<Dims> shapes;
+      for (std::size_t i = 0; i < unit.params.size(); ++i) {
+        const ParamSpec& param = unit.params[i];
+        if (param.param_class != param_class || param.trainable != trainable) continue;
+        members.push_back(i);
+        shapes.push_back(param.shape);
+      }
+      const FlatLayoutOptions options = {.num_shards = NumShards(param_class, trainable, topology)};
+      for (const std::vector<std::size_t>& together : GroupTensors(shapes, options)) {
+        std::vector<std::size_t> params;
+        params.reserve(together.size());
+        for (const std::size_t index : together) params.push_back(members[index]);
+        groups.push_back(std::move(params));
+      }
+    }
+  }
+  return groups;
+}
+
+// Bytes that reductions behind the last micro-batch send in another dtype than the sums have.
+std::uint64_t WireBytes(const GroupPlan& group, const Precision& precision) {
+  if (!group.trainable || precision.grad_comm == precision.main_grads) return 0;
+  const bool reduces_late = group.outer > 1 || (!group.uses_bucket() && group.inner > 1);
+  return reduces_late ? BytesOf(group.gradients.elems, precision.grad_comm) : 0;
+}
+
+}  // namespace
+
+std::uint64_t SlotBytes(const GroupPlan& group, DType dtype) {
+  const std::uint64_t bytes = BytesOf(group.layout.total_elems, dtype);
+  return (bytes + kSlotAlignmentBytes - 1) / kSlotAlignmentBytes * kSlotAlignmentBytes;
+}
+
+ShardPlan PlanShards(std::span<const UnitSpec> units, const Topology& topology,
+                     const Precision& precision, const SlotOptions& slots) {
+  ShardPlan plan = {.precision = precision, .slots = slots};
+  for (std::size_t u = 0; u < units.size(); ++u) {
+    std::vector<std::size_t>& unit_groups = plan.units.emplace_back();
+    std::uint64_t weight_bytes = 0;
+    std::uint64_t gradient_bytes = 0;
+    for (std::vector<std::size_t>& params : SplitUnit(units[u], topology)) {
+      GroupPlan group =
+          PlanGroup(units[u], static_cast<int>(u), std::move(params), topology, precision);
+      if (group.gathers()) weight_bytes += SlotBytes(group, precision.compute);
+      if (group.uses_bucket()) gradient_bytes += SlotBytes(group, precision.grad_comm);
+      plan.wire_bytes = std::max(plan.wire_bytes, WireBytes(group, precision));
+      unit_groups.push_back(plan.groups.size());
+      plan.groups.push_back(std::move(group));
+    }
+    std::uint64_t& weight_slot = u == 0 ? plan.root_weight_bytes : plan.weight_slot_bytes;
+    std::uint64_t& gradient_slot = u == 0 ? plan.root_gradient_bytes : plan.gradient_slot_bytes;
+    weight_slot = std::max(weight_slot, weight_bytes);
+    gradient_slot = std::max(gradient_slot, gradient_bytes);
+  }
+  return plan;
+}
+
+PlannedBytes PlanBytes(const ShardPlan& plan, int moments) {
+  const Precision& precision = plan.precision;
+  PlannedBytes bytes;
+  for (const GroupPlan& group : plan.groups) {
+    bytes.weights += BytesOf(group.weights.elems, precision.compute);
+    if (!group.trainable) continue;
+    if (!group.main_is_weights)
+      bytes.main_weights += BytesOf(group.main.elems, precision.main_params);
+    bytes.gradients += BytesOf(group.gradients.elems, precision.main_grads);
+    if (group.converts_gradients)
+      bytes.gradients += BytesOf(group.main.elems, precision.main_params);
+    bytes.optimizer +=
+        static_cast<std::uint64_t>(moments) * BytesOf(group.main.elems, precision.main_params);
+  }
+  bytes.slots = static_cast<std::uint64_t>(plan.slots.weight_slots) * plan.weight_slot_bytes +
+                static_cast<std::uint64_t>(plan.slots.gradient_slots) * plan.gradient_slot_bytes +
+                plan.root_weight_bytes + plan.root_gradient_bytes + plan.wire_bytes;
+  return bytes;
+}
+
+}  // namespace ckpt::trainer

@@ -1,0 +1,106 @@
+// ShardPlan: what of every parameter a rank holds, gathers and reduces, as a pure function of the mesh.
+#ifndef CKPT_TRAINER_PARAMS_SHARD_PLAN_H_
+#define CKPT_TRAINER_PARAMS_SHARD_PLAN_H_
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/tensor/dtype.h"
+#include "trainer/device/device.h"
+#include "trainer/mesh/topology.h"
+#include "trainer/params/flat_layout.h"
+#include "trainer/params/param_spec.h"
+
+namespace ckpt::trainer {
+
+struct Precision {
+  DType compute = DType::kFloat32;      // weights as the model reads them
+  DType main_params = DType::kFloat32;  // weights as the optimizer writes them
+  DType main_grads = DType::kFloat32;   // sums over micro-batches; int64: fixed point
+  DType grad_comm = DType::kFloat32;    // on the wire; int64 iff main_grads is
+};
+
+// Half-open range of a group's flat array, in elements.
+struct FlatRange {
+  std::int64_t begin = 0;
+  std::int64_t elems = 0;
+
+  [[nodiscard]] std::int64_t end() const { return begin + elems; }
+  friend bool operator==(const FlatRange&, const FlatRange&) = default;
+};
+
+// Parameters of one unit and class that share a flat array. `inner` ranks divide it, `outer` replicas may divide each
+// part again: slice (i, o) is part i·outer + o of inner·outer equal ones.
+struct GroupPlan {
+  int unit = 0;
+  ParamClass param_class = ParamClass::kDense;
+  bool trainable = true;
+  std::vector<std::size_t> params;  // indices into the unit's list, in the layout's order
+  FlatLayout layout;
+  int inner = 1;
+  int outer = 1;
+  // What this rank holds. main ⊆ weights and main ⊆ gradients, always.
+  FlatRange weights;    // compute weights
+  FlatRange main;       // main weights and optimizer state
+  FlatRange gradients;  // sums over micro-batches
+  // Main weights are a view of the compute weights: nothing was asked to differ.
+  bool main_is_weights = true;
+  // The optimizer's float32 gradient of `main` is an array of its own, since the sums have another dtype.
+  bool converts_gradients = false;
+
+  // Whole weights exist only in a slot, between Acquire and Release.
+  [[nodiscard]] bool gathers() const { return weights.elems < layout.total_elems; }
+  // Gradients of a micro-batch lie in a slot and are reduced at its end; else they are added up in place.
+  [[nodiscard]] bool uses_bucket() const {
+    return trainable && gradients.elems < layout.total_elems;
+  }
+  // This rank's inner part.
+  FlatRange part;
+  // Exactly one rank counts each element of a gradient: whether this one counts its `main`.
+  bool counts_main = true;
+};
+
+struct SlotOptions {
+  int weight_slots = 2;  // units whose whole weights may exist at once, besides the root
+  int gradient_slots = 2;
+};
+
+// The memory a plan needs, by use. `explain` prints it; the store allocates exactly this.
+struct PlannedBytes {
+  std::uint64_t weights = 0;
+  std::uint64_t main_weights = 0;
+  std::uint64_t gradients = 0;
+  std::uint64_t optimizer = 0;
+  std::uint64_t slots = 0;
+
+  [[nodiscard]] std::uint64_t total() const {
+    return weights + main_weights + gradients + optimizer + slots;
+  }
+};
+
+struct ShardPlan {
+  Precision precision;
+  SlotOptions slots;
+  std::vector<GroupPlan> groups = {};                // by unit, dense before expert
+  std::vector<std::vector<std::size_t>> units = {};  // groups of each unit
+  // A slot holds the gathered groups of any unit but the root (unit 0), which has a place of its own.
+  std::uint64_t weight_slot_bytes = 0;
+  std::uint64_t root_weight_bytes = 0;
+  std::uint64_t gradient_slot_bytes = 0;
+  std::uint64_t root_gradient_bytes = 0;
+  std::uint64_t wire_bytes =
+      0;  // a copy in the wire's dtype of what the largest late reduction sends; 0 if none is needed
+};
+
+// `moments` per element are the optimizer's state: 2 for AdamW, 1 for SGD with momentum.
+ShardPlan PlanShards(std::span<const UnitSpec> units, const Topology& topology,
+                     const Precision& precision, const SlotOptions& slots);
+PlannedBytes PlanBytes(const ShardPlan& plan, int moments);
+
+// Bytes of a group's whole array in a slot, aligned so that groups follow one another.
+[[nodiscard]] std::uint64_t SlotBytes(const GroupPlan& group, DType dtype);
+
+}  // namespace ckpt::trainer
+
+#endif  // CKPT_TRAINER_PARAMS_SHARD_PLAN_H_

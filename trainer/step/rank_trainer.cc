@@ -1,0 +1,339 @@
+#include "trainer/step/rank_trainer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "trainer/params/mesh_comms.h"
+#include "trainer/random/philox.h"
+#include "trainer/step/grad_norm.h"
+#include "trainer/step/world_sum.h"
+
+namespace ckpt::trainer {
+namespace {
+
+std::int64_t CountLabels(const HostMicroBatch& batch) {
+  return std::ranges::count_if(batch.labels, [](std::int32_t label) { return label >= 0; });
+}
+
+// One micro-batch's losses, summed in order of token: a number that no mesh changes.
+double SumLosses(std::span<const double> losses) {
+  return std::accumulate(losses.begin(), losses.end(), 0.0);
+}
+
+class RankTrainerImpl final : public RankTrainer {
+ public:
+  RankTrainerImpl(const TrainConfig& config, Communicator& world, const Backend& backend)
+      : config_(config),
+        world_(world),
+        device_(*backend.device),
+        ops_(*backend.ops),
+        topology_(config.mesh, world.rank()),
+        compute_(device_.MakeQueue("compute")) {}
+
+  Status Build();
+
+  Status InitializeWeights() override;
+  Status SetWeights(const ParamStore::FillRows& fill) override { return store_->SetWeights(fill); }
+  Result<StepReport> Step(std::span<const HostMicroBatch> batches) override;
+  Result<StepReport> ComputeGradients(std::span<const HostMicroBatch> batches) override;
+  Result<Evaluation> Evaluate(std::span<const HostMicroBatch> batches) override;
+  Result<std::vector<float>> Logits(const HostMicroBatch& batch) override;
+
+  ParamStore& params() override { return *store_; }
+  Optimizer& optimizer() override { return *optimizer_; }
+  Model& model() override { return *model_; }
+  [[nodiscard]] const TrainConfig& config() const override { return config_; }
+
+ private:
+  [[nodiscard]] DType statistics() const {
+    return config_.precision.compute == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+  }
+  // Device memory for `num_batches` micro-batches of `tokens` tokens, kept from step to step.
+  Status ReserveInputs(std::size_t num_batches, std::int64_t tokens);
+  // This micro-batch's tokens and labels, on their way to the device.
+  MicroBatch Upload(const HostMicroBatch& batch);
+  [[nodiscard]] Tensor LossesOf(std::size_t micro_batch, std::int64_t tokens) const;
+  // Losses of every micro-batch, as doubles. Blocks.
+  Result<std::vector<std::vector<double>>> ReadLosses(std::span<const HostMicroBatch> batches);
+  Result<double> ReadScalar(const Tensor& scalar);
+  // Fills in loss, aux_loss and tokens over all ranks.
+  Status SumLossesOverRanks(std::span<const HostMicroBatch> batches, StepReport& report);
+  void ClearExpertCounts();
+  void UpdateExpertBias();
+  void Clip(double norm);
+
+  const TrainConfig config_;
+  Communicator& world_;
+  Device& device_;
+  Ops& ops_;
+  const Topology topology_;
+  MeshComms comms_;
+  std::unique_ptr<Queue> compute_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<ParamStore> store_;
+  std::optional<Optimizer> optimizer_;
+  std::optional<GradNorm> grad_norm_;
+  Buffer inputs_;  // tokens, labels
+  Buffer losses_;  // of every micro-batch
+  Buffer aux_loss_;
+  std::int64_t reserved_tokens_ = 0;
+};
+
+Status RankTrainerImpl::Build() {
+  CKPT_ASSIGN_OR_RETURN(comms_, SplitWorld(world_, topology_));
+  const bool is_canonical = config_.reduction == Reduction::kCanonical;
+  const ModelRuntime runtime = {.ops = &ops_,
+                                .device = &device_,
+                                .queue = compute_.get(),
+                                .compute = config_.precision.compute,
+                                .recompute = config_.recompute,
+                                .moe = {.expert_group = comms_.expert.get(),
+                                        .dispatcher = config_.dispatcher,
+                                        .separate_sources = is_canonical}};
+  CKPT_ASSIGN_OR_RETURN(model_, Model::Create(config_.model, runtime));
+  ShardPlan plan = PlanShards(model_->units(), topology_, config_.precision, config_.slots);
+  CKPT_ASSIGN_OR_RETURN(
+      store_, ParamStore::Create(model_->units(), std::move(plan), comms_, ops_, device_, *compute_,
+                                 {.poison_released = config_.poison_released,
+                                  .prefetches = config_.overlap_param_gather,
+                                  .overlaps_reduces = config_.overlap_grad_reduce}));
+  CKPT_ASSIGN_OR_RETURN(optimizer_, Optimizer::Create(config_.optimizer, *store_, ops_, device_));
+  CKPT_ASSIGN_OR_RETURN(grad_norm_, GradNorm::Create(*store_, world_, ops_, device_));
+  CKPT_ASSIGN_OR_RETURN(aux_loss_, device_.Allocate(ElementBytes(statistics()), MemoryUse::kOther));
+  return OkStatus();
+}
+
+Status RankTrainerImpl::InitializeWeights() {
+  return store_->SetWeights([&](const ParamSpec& spec, std::int64_t row_begin, std::int64_t rows,
+                                std::span<float> values) {
+    const auto constant = static_cast<float>(spec.init.constant);
+    if (spec.init.std == 0) {
+      std::ranges::fill(values, constant);
+      return OkStatus();
+    }
+    const auto row_elems = static_cast<std::int64_t>(values.size()) / rows;
+    FillNormal(StreamKey(config_.seed, spec.name),
+               static_cast<std::uint64_t>(row_begin * row_elems), values);
+    for (float& value : values) value = constant + static_cast<float>(spec.init.std) * value;
+    return OkStatus();
+  });
+}
+
+Status RankTrainerImpl::ReserveInputs(std::size_t num_batches, std::int64_t tokens) {
+  const auto input_bytes = static_cast<std::uint64_t>(2 * tokens) * sizeof(std::int32_t);
+  if (inputs_.size_bytes() < input_bytes) {
+    inputs_ = Buffer();
+    CKPT_ASSIGN_OR_RETURN(inputs_, device_.Allocate(input_bytes, MemoryUse::kOther));
+  }
+  const std::uint64_t loss_bytes =
+      num_batches * static_cast<std::uint64_t>(tokens) * ElementBytes(statistics());
+  if (losses_.size_bytes() < loss_bytes) {
+    losses_ = Buffer();
+    CKPT_ASSIGN_OR_RETURN(losses_, device_.Allocate(loss_bytes, MemoryUse::kOther));
+  }
+  reserved_tokens_ = tokens;
+  return OkStatus();
+}
+
+MicroBatch RankTrainerImpl::Upload(const HostMicroBatch& batch) {
+  const std::int64_t tokens = batch.batch * batch.seq;
+  MicroBatch uploaded = {.tokens = Tensor(inputs_.data(), DType::kInt32, {tokens}),
+                         .labels = {},
+                         .batch = batch.batch,
+                         .seq = batch.seq};
+  uploaded.labels = Tensor(inputs_.data() + uploaded.tokens.size_bytes(), DType::kInt32, {tokens});
+  device_.CopyFromHost(*compute_, batch.tokens.data(), uploaded.tokens);
+  device_.CopyFromHost(*compute_, batch.labels.data(), uploaded.labels);
+  return uploaded;
+}
+
+Tensor RankTrainerImpl::LossesOf(std::size_t micro_batch, std::int64_t tokens) const {
+  const std::uint64_t offset_bytes =
+      micro_batch * static_cast<std::uint64_t>(reserved_tokens_) * ElementBytes(statistics());
+  return {losses_.data() + offset_bytes, statistics(), {tokens}};
+}
+
+Result<std::vector<std::vector<double>>> RankTrainerImpl::ReadLosses(
+    std::span<const HostMicroBatch> batches) {
+  std::vector<std::vector<double>> losses;
+  for (std::size_t m = 0; m < batches.size(); ++m) {
+    const std::int64_t tokens = batches[m].batch * batches[m].seq;
+    const auto count = static_cast<std::size_t>(tokens);
+    if (statistics() == DType::kFloat64) {
+      std::vector<double> values(count);
+      device_.CopyToHost(*compute_, LossesOf(m, tokens), values.data());
+      CKPT_RETURN_IF_ERROR(compute_->Synchronize());
+      losses.push_back(std::move(values));
+      continue;
+    }
+    std::vector<float> values(count);
+    device_.CopyToHost(*compute_, LossesOf(m, tokens), values.data());
+    CKPT_RETURN_IF_ERROR(compute_->Synchronize());
+    losses.emplace_back(values.begin(), values.end());
+  }
+  return losses;
+}
+
+Result<double> RankTrainerImpl::ReadScalar(const Tensor& scalar) {
+  double as_double = 0;
+  float as_float = 0;
+  void* host = scalar.dtype == DType::kFloat64 ? static_cast<void*>(&as_double) : &as_float;
+  device_.CopyToHost(*compute_, scalar, host);
+  CKPT_RETURN_IF_ERROR(compute_->Synchronize());
+  return scalar.dtype == DType::kFloat64 ? as_double : static_cast<double>(as_float);
+}
+
+Status RankTrainerImpl::SumLossesOverRanks(std::span<const HostMicroBatch> batches,
+                                           StepReport& report) {
+  CKPT_ASSIGN_OR_RETURN(const std::vector<std::vector<double>> losses, ReadLosses(batches));
+  CKPT_ASSIGN_OR_RETURN(const double aux_loss,
+                        ReadScalar(Tensor(aux_loss_.data(), statistics(), {1})));
+  std::array<ExactSum, 3> sums;  // loss, tokens, auxiliary losses
+  std::string bad;
+  for (std::size_t m = 0; m < batches.size(); ++m) {
+    const std::int64_t tokens = CountLabels(batches[m]);
+    const double sum = SumLosses(losses[m]);
+    if (!std::isfinite(sum) && bad.empty())
+      bad = fmt::format("rank {}, micro-batch {}", world_.rank(), m);
+    if (tokens > 0) sums[0].Add(config_.per_token_loss ? sum : sum / static_cast<double>(tokens));
+    sums[1].Add(static_cast<double>(tokens));
+  }
+  sums[2].Add(aux_loss);
+  CKPT_RETURN_IF_ERROR(SumOverRanks(world_, sums));
+  const double num_batches = static_cast<double>(batches.size()) * world_.size();
+  report.tokens = static_cast<std::int64_t>(sums[1].Value());
+  const double divisor = config_.per_token_loss ? sums[1].Value() : num_batches;
+  report.loss = divisor > 0 ? sums[0].Value() / divisor : 0;
+  report.aux_loss = sums[2].Value() / num_batches;
+  if (std::isfinite(report.loss) && std::isfinite(report.aux_loss)) return OkStatus();
+  Status status = Error(ErrorKind::kValueMismatch, "the loss is not finite")
+                      .Actual(bad.empty() ? fmt::format("{}", report.loss) : bad);
+  return bad.empty() ? std::move(status).Hint("another rank names the micro-batch")
+                     : std::move(status);
+}
+
+void RankTrainerImpl::ClearExpertCounts() {
+  for (const Tensor& counts : model_->expert_counts()) ops_.Fill(*compute_, counts, 0);
+}
+
+void RankTrainerImpl::UpdateExpertBias() {
+  std::vector<Tensor>& counts = model_->expert_counts();
+  for (std::size_t layer = 0; layer < counts.size(); ++layer) {
+    comms_.world->AllReduce(*compute_, counts[layer], ReduceOp::kSum);
+    ops_.UpdateExpertBias(*compute_, counts[layer], config_.model.moe->bias_update_rate,
+                          model_->buffers()[layer].values);
+  }
+}
+
+void RankTrainerImpl::Clip(double norm) {
+  if (config_.clip_grad == 0) return;
+  const double factor = config_.clip_grad / (norm + 1e-6);
+  if (factor >= 1) return;
+  for (const MainArrays& main : store_->mains()) {
+    if (main.gradient) ops_.Scale(*compute_, main.gradient, factor);
+  }
+}
+
+Result<StepReport> RankTrainerImpl::ComputeGradients(std::span<const HostMicroBatch> batches) {
+  CKPT_CHECK(!batches.empty());
+  std::int64_t most_tokens = 0;
+  for (const HostMicroBatch& batch : batches)
+    most_tokens = std::max(most_tokens, batch.batch * batch.seq);
+  CKPT_RETURN_IF_ERROR(ReserveInputs(batches.size(), most_tokens));
+
+  const Tensor aux_loss(aux_loss_.data(), statistics(), {1});
+  ops_.Fill(*compute_, aux_loss, 0);
+  ClearExpertCounts();
+  store_->BeginStep(static_cast<int>(batches.size()));
+  for (std::size_t m = 0; m < batches.size(); ++m) {
+    const std::int64_t tokens = batches[m].batch * batches[m].seq;
+    const auto counted = static_cast<double>(CountLabels(batches[m]));
+    // A micro-batch's gradient is that of its mean loss, or of its sum: a number that no mesh changes. The rest of the
+    // average is one factor at the end.
+    const LossScales scales = {
+        .token = config_.per_token_loss ? 1 : (counted > 0 ? 1 / counted : 0),
+        .aux = config_.per_token_loss ? counted : 1};
+    store_->BeginMicroBatch();
+    CKPT_RETURN_IF_ERROR(model_->ForwardBackward(*store_, Upload(batches[m]), scales,
+                                                 LossesOf(m, tokens), aux_loss));
+  }
+  StepReport report;
+  report.step = optimizer_->steps() + 1;
+  CKPT_RETURN_IF_ERROR(SumLossesOverRanks(batches, report));
+  const double num_batches = static_cast<double>(batches.size()) * world_.size();
+  const double divisor =
+      config_.per_token_loss ? std::max(1.0, static_cast<double>(report.tokens)) : num_batches;
+  store_->FinishGradients(1 / divisor);
+  CKPT_ASSIGN_OR_RETURN(report.grad_norm, grad_norm_->Compute(*compute_));
+  return report;
+}
+
+Result<StepReport> RankTrainerImpl::Step(std::span<const HostMicroBatch> batches) {
+  CKPT_ASSIGN_OR_RETURN(StepReport report, ComputeGradients(batches));
+  report.lr = LearningRate(config_.schedule, report.step);
+  Clip(report.grad_norm);
+  UpdateExpertBias();
+  optimizer_->Step(*compute_, report.lr);
+  store_->WeightsChanged();
+  CKPT_RETURN_IF_ERROR(compute_->Synchronize());
+  return report;
+}
+
+Result<Evaluation> RankTrainerImpl::Evaluate(std::span<const HostMicroBatch> batches) {
+  std::int64_t most_tokens = 0;
+  for (const HostMicroBatch& batch : batches)
+    most_tokens = std::max(most_tokens, batch.batch * batch.seq);
+  CKPT_RETURN_IF_ERROR(ReserveInputs(batches.size(), most_tokens));
+  for (std::size_t m = 0; m < batches.size(); ++m) {
+    const std::int64_t tokens = batches[m].batch * batches[m].seq;
+    CKPT_RETURN_IF_ERROR(model_->Forward(*store_, Upload(batches[m]), LossesOf(m, tokens), {}));
+  }
+  CKPT_ASSIGN_OR_RETURN(const std::vector<std::vector<double>> losses, ReadLosses(batches));
+  std::array<ExactSum, 2> sums;
+  for (std::size_t m = 0; m < batches.size(); ++m) {
+    sums[0].Add(SumLosses(losses[m]));
+    sums[1].Add(static_cast<double>(CountLabels(batches[m])));
+  }
+  CKPT_RETURN_IF_ERROR(SumOverRanks(world_, sums));
+  const double tokens = sums[1].Value();
+  return Evaluation{.loss = tokens > 0 ? sums[0].Value() / tokens : 0,
+                    .tokens = static_cast<std::int64_t>(tokens)};
+}
+
+Result<std::vector<float>> RankTrainerImpl::Logits(const HostMicroBatch& batch) {
+  const std::int64_t tokens = batch.batch * batch.seq;
+  const std::int64_t vocab = config_.model.padded_vocab_size;
+  CKPT_RETURN_IF_ERROR(ReserveInputs(1, tokens));
+  const auto elems = static_cast<std::uint64_t>(tokens * vocab);
+  CKPT_ASSIGN_OR_RETURN(
+      const Buffer logits_memory,
+      device_.Allocate(elems * ElementBytes(config_.precision.compute), MemoryUse::kOther));
+  CKPT_ASSIGN_OR_RETURN(const Buffer float_memory,
+                        device_.Allocate(elems * sizeof(float), MemoryUse::kOther));
+  const Tensor logits(logits_memory.data(), config_.precision.compute, {tokens, vocab});
+  const Tensor as_float(float_memory.data(), DType::kFloat32, {tokens, vocab});
+  CKPT_RETURN_IF_ERROR(model_->Forward(*store_, Upload(batch), LossesOf(0, tokens), logits));
+  ops_.Cast(*compute_, logits, as_float);
+  std::vector<float> values(elems);
+  device_.CopyToHost(*compute_, as_float, values.data());
+  CKPT_RETURN_IF_ERROR(compute_->Synchronize());
+  return values;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RankTrainer>> RankTrainer::Create(const TrainConfig& config,
+                                                         Communicator& world,
+                                                         const Backend& backend) {
+  auto trainer = std::make_unique<RankTrainerImpl>(config, world, backend);
+  CKPT_RETURN_IF_ERROR(trainer->Build());
+  return std::unique_ptr<RankTrainer>(std::move(trainer));
+}
+
+}  // namespace ckpt::trainer

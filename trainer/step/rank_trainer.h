@@ -1,0 +1,81 @@
+// RankTrainer: one rank of a training run: model, sharded parameters, optimizer, and the step that joins them.
+#ifndef CKPT_TRAINER_STEP_RANK_TRAINER_H_
+#define CKPT_TRAINER_STEP_RANK_TRAINER_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/base/result.h"
+#include "trainer/comm/communicator.h"
+#include "trainer/device/device.h"
+#include "trainer/model/model.h"
+#include "trainer/ops/ops.h"
+#include "trainer/optim/optimizer.h"
+#include "trainer/params/param_store.h"
+#include "trainer/step/train_config.h"
+
+namespace ckpt::trainer {
+
+// What a rank computes with. All outlive the trainer.
+struct Backend {
+  Device* device = nullptr;
+  Ops* ops = nullptr;
+};
+
+// Sequences of equal length, one behind another. Labels are shifted already; negative ones do not count.
+struct HostMicroBatch {
+  std::vector<std::int32_t> tokens;
+  std::vector<std::int32_t> labels;
+  std::int64_t batch = 0;
+  std::int64_t seq = 0;
+};
+
+// The same on every rank.
+struct StepReport {
+  std::int64_t step = 0;  // counted from 1
+  double loss = 0;        // of the whole batch, without auxiliary losses
+  double aux_loss = 0;    // mean over the micro-batches
+  double grad_norm = 0;   // before clipping
+  double lr = 0;
+  std::int64_t tokens = 0;  // counted ones, of all ranks
+};
+
+struct Evaluation {
+  double loss = 0;  // mean over the counted tokens
+  std::int64_t tokens = 0;
+};
+
+// Thread-safety: the rank's thread. Every rank makes the same calls.
+class RankTrainer {
+ public:
+  // REQUIRES: the configuration is valid, `world` has its world_size ranks. Errors: kResource, kCancelled.
+  static Result<std::unique_ptr<RankTrainer>> Create(const TrainConfig& config, Communicator& world,
+                                                     const Backend& backend);
+  virtual ~RankTrainer() = default;
+
+  // Weights drawn from (seed, name, row): the same on every mesh.
+  virtual Status InitializeWeights() = 0;
+  virtual Status SetWeights(const ParamStore::FillRows& fill) = 0;
+
+  // One update from this rank's micro-batches, `config.num_micro_batches()` of them.
+  //
+  // Errors: kValueMismatch (a loss or gradient that is not finite: names micro-batch or parameter; nothing is updated),
+  //         kCancelled (a rank is gone).
+  virtual Result<StepReport> Step(std::span<const HostMicroBatch> batches) = 0;
+  // The gradients of a step, scaled, left in `params().mains()`, nothing updated. Report without lr.
+  virtual Result<StepReport> ComputeGradients(std::span<const HostMicroBatch> batches) = 0;
+  virtual Result<Evaluation> Evaluate(std::span<const HostMicroBatch> batches) = 0;
+  // Logits [batch · seq, padded vocabulary] of one batch, float32, C order. Every rank computes its own.
+  virtual Result<std::vector<float>> Logits(const HostMicroBatch& batch) = 0;
+
+  [[nodiscard]] virtual ParamStore& params() = 0;
+  [[nodiscard]] virtual Optimizer& optimizer() = 0;
+  [[nodiscard]] virtual Model& model() = 0;
+  [[nodiscard]] virtual const TrainConfig& config() const = 0;
+};
+
+}  // namespace ckpt::trainer
+
+#endif  // CKPT_TRAINER_STEP_RANK_TRAINER_H_

@@ -1,0 +1,61 @@
+// TrainConfig: everything that decides a training run, checked as a whole before anything starts.
+#ifndef CKPT_TRAINER_STEP_TRAIN_CONFIG_H_
+#define CKPT_TRAINER_STEP_TRAIN_CONFIG_H_
+
+#include <cstdint>
+
+#include "core/base/status.h"
+#include "trainer/device/host_device.h"
+#include "trainer/mesh/topology.h"
+#include "trainer/model/model.h"
+#include "trainer/model/model_config.h"
+#include "trainer/optim/optimizer.h"
+#include "trainer/optim/schedule.h"
+#include "trainer/params/shard_plan.h"
+
+namespace ckpt::trainer {
+
+enum class Reduction : std::uint8_t {
+  kTree,       // floating point, in a fixed tree over the ranks
+  kCanonical,  // fixed point: the same bits on every mesh; products in one fixed order
+};
+
+struct TrainConfig {
+  ModelConfig model;
+  MeshConfig mesh;
+  Precision precision;
+  Dispatcher dispatcher = Dispatcher::kAllToAll;
+  Reduction reduction = Reduction::kTree;
+  bool recompute = false;
+  // A step's loss is the mean over all its counted tokens; else the mean over its micro-batches of their means.
+  bool per_token_loss = false;
+
+  std::int64_t micro_batch_size = 1;   // sequences a rank computes at once
+  std::int64_t global_batch_size = 1;  // sequences of a step, over all ranks
+  std::int64_t seq_length = 0;
+
+  OptimizerConfig optimizer;
+  ScheduleConfig schedule;
+  double clip_grad = 1;  // largest norm of the gradients; 0: not clipped
+  std::uint64_t seed = 1234;
+
+  SlotOptions slots;
+  std::uint64_t max_unsharded_bytes = 0;  // cap on slots and root; 0: none
+  bool overlap_grad_reduce = false;
+  bool overlap_param_gather = false;
+  bool poison_released = false;
+
+  [[nodiscard]] std::int64_t num_micro_batches() const {
+    return global_batch_size / (micro_batch_size * mesh.world_size);
+  }
+};
+
+// `canonical` sets what it needs (fixed-point sums) in `config.precision`.
+void ApplyReduction(TrainConfig& config);
+
+// Errors: kUsage: every violation at once, each with a hint how to mend it.
+Status ValidateTrainConfig(const TrainConfig& config);
+
+}  // namespace ckpt::trainer
+
+#endif  // CKPT_TRAINER_STEP_TRAIN_CONFIG_H_
