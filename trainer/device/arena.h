@@ -6,7 +6,6 @@
 #include <initializer_list>
 #include <vector>
 
-#include "core/base/status.h"
 #include "trainer/device/device.h"
 
 namespace ckpt::trainer {
@@ -14,7 +13,7 @@ namespace ckpt::trainer {
 // Memory is handed out in order and taken back in reverse. All of it is used by one queue, so that rewinding needs no
 // wait: later work on the queue overwrites what earlier work has done with.
 //
-// Contents of a new tensor are undefined (NaN in debug builds of the engine, see `poison`).
+// Contents of a new tensor are undefined.
 class Arena {
  public:
   struct Mark {
@@ -35,6 +34,8 @@ class Arena {
   [[nodiscard]] std::uint64_t peak_bytes() const { return peak_bytes_; }
 
  private:
+  void AddChunk(std::uint64_t size_bytes);
+
   Device& device_;
   const std::uint64_t chunk_bytes_;
   std::vector<Buffer> chunks_;
