@@ -70,7 +70,11 @@ class ThreadCommunicator final : public HostCommunicator {
                           std::int64_t count) override;
   Status AllReduceNow(ReduceOp op, DType dtype, std::byte* data, std::int64_t count) override;
   Status AllToAllNow(const RowExchange& rows) override;
-  Status BarrierNow() override { return group_->Meet(rank_, {.call = "Barrier"}); }
+  Status BarrierNow() override {
+    CKPT_RETURN_IF_ERROR(group_->Meet(rank_, {.call = "Barrier"}));
+    group_->Part();
+    return OkStatus();
+  }
 
  private:
   // What every rank showed, `offset_bytes` in.

@@ -28,7 +28,7 @@ struct Operands {
   const std::shared_ptr<ThreadGroup>* made = nullptr;  // Split: the new group, by its first rank
 };
 
-// A collective is Meet, any number of `Sync`, and Part. Between Meet and Part every rank may read what the others showed.
+// A collective is Meet, any number of `Sync`, and Part; Part is due whenever Meet was OK. Between Meet and Part every rank may read what the others showed.
 // Meet alone can be cancelled: once all have met, nothing that follows waits for a rank that could give up, so nobody's
 // operands go away under a reader.
 class ThreadGroup {

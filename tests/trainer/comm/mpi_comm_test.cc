@@ -1,0 +1,111 @@
+// Processes as ranks. Started under mpirun:
+//
+//   test_trainer_comm_mpi suite inline|threads RANKS   the conformance suite, every process one rank
+//   test_trainer_comm_mpi abort RANKS                  rank 1 fails while the others wait for it
+#include "trainer/comm/mpi_comm.h"
+
+#include <charconv>
+#include <cstdio>
+#include <string_view>
+
+#include <gmock/gmock.h>
+
+#include "tests/conformance/communicator_suite.h"
+#include "tests/testing/matchers.h"
+#include "trainer/comm/world.h"
+
+namespace ckpt::trainer {
+namespace {
+
+// MPI starts once in a process, so the tests share this rank.
+Communicator* mpi_world = nullptr;
+
+WorldCase OnMpi(std::string name, QueueMode queues) {
+  return {.name = std::move(name), .queues = queues, .run = [](const auto& body) {
+            return body(*mpi_world);
+          }};
+}
+
+INSTANTIATE_TEST_SUITE_P(Mpi, CommunicatorSuite,
+                         ::testing::Values(OnMpi("Inline", QueueMode::kInline),
+                                           OnMpi("Threads", QueueMode::kThreads)),
+                         WorldCaseName);
+
+// More than fits one round of an MPI call, and not a multiple of it.
+TEST(MpiCommTest, LargeOperandsGoInRounds) {
+  constexpr std::int64_t kCount = 2'345'679;
+  const auto device = MakeHostDevice({});
+  const auto queue = device->MakeQueue("comm");
+  const int rank = mpi_world->rank();
+  const int size = mpi_world->size();
+
+  std::vector<float> shard = ValuesOf<float>(rank, kCount);
+  std::vector<float> full(shard.size() * static_cast<std::size_t>(size));
+  mpi_world->AllGather(*queue, ViewOf(shard), ViewOf(full));
+  ASSERT_THAT(queue->Synchronize(), testing::IsOk());
+  std::vector<float> expected;
+  for (int peer = 0; peer < size; ++peer) {
+    for (const float value : ValuesOf<float>(peer, kCount)) expected.push_back(value);
+  }
+  ExpectSameBits(full, expected, "AllGather");
+
+  full = ValuesOf<float>(rank, kCount * size);
+  const std::int64_t begin = rank * kCount;
+  mpi_world->ReduceScatter(*queue, ViewOf(full), ViewOf(full).Rows(begin, kCount));
+  ASSERT_THAT(queue->Synchronize(), testing::IsOk());
+  expected.clear();
+  for (std::int64_t i = 0; i < kCount; ++i) expected.push_back(SumAt<float>(size, begin + i));
+  ExpectSameBits(std::vector<float>(full.begin() + begin, full.begin() + begin + kCount), expected,
+                 "ReduceScatter");
+
+  mpi_world->AllReduce(*queue, ViewOf(shard), ReduceOp::kSum);
+  ASSERT_THAT(queue->Synchronize(), testing::IsOk());
+  expected.clear();
+  for (std::int64_t i = 0; i < kCount; ++i) expected.push_back(SumAt<float>(size, i));
+  ExpectSameBits(shard, expected, "AllReduce");
+}
+
+TEST(MpiCommTest, StartsOnce) {
+  EXPECT_THAT(RunMpiRank(QueueMode::kInline, [](Communicator&) { return OkStatus(); }),
+              testing::FailsWith(ErrorKind::kUsage));
+}
+
+int RunSuite(bool with_threads, int num_ranks) {
+  if (!with_threads) ::testing::GTEST_FLAG(filter) = "-*/Threads";
+  int failures = 1;
+  const QueueMode queues = with_threads ? QueueMode::kThreads : QueueMode::kInline;
+  const Status status = RunMpiRank(queues, [&](Communicator& world) {
+    EXPECT_EQ(world.size(), num_ranks);
+    mpi_world = &world;
+    failures = RUN_ALL_TESTS();
+    return OkStatus();
+  });
+  std::fputs(status.ToString().c_str(), stderr);
+  return status.ok() ? failures : 1;
+}
+
+int RunAbort(int num_ranks) {
+  const Status status = RunWorld({.num_ranks = num_ranks}, [](Communicator& world) -> Status {
+    if (world.rank() == 1) return Error(ErrorKind::kNoSpace, "the disk is full");
+    return world.Barrier();
+  });
+  return status.ok() ? 0 : 1;
+}
+
+int Main(int argc, char** argv) {
+  ::testing::InitGoogleMock(&argc, argv);
+  const std::vector<std::string_view> words(argv + 1, argv + argc);
+  int num_ranks = 0;
+  if (!words.empty()) {
+    std::from_chars(words.back().data(), words.back().data() + words.back().size(), num_ranks);
+  }
+  if (words.size() == 3 && words[0] == "suite") return RunSuite(words[1] == "threads", num_ranks);
+  if (words.size() == 2 && words[0] == "abort") return RunAbort(num_ranks);
+  std::fputs("usage: suite inline|threads RANKS, or abort RANKS\n", stderr);
+  return 2;
+}
+
+}  // namespace
+}  // namespace ckpt::trainer
+
+int main(int argc, char** argv) { return ckpt::trainer::Main(argc, argv); }

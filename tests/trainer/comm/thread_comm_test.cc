@@ -1,0 +1,160 @@
+// Threads as ranks: the conformance suite, and what happens when a rank fails.
+#include "trainer/comm/thread_comm.h"
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "tests/conformance/communicator_suite.h"
+#include "tests/testing/matchers.h"
+#include "trainer/device/host_device.h"
+
+namespace ckpt::trainer {
+namespace {
+
+using testing::FailsWith;
+using ::testing::HasSubstr;
+using testing::IsOk;
+
+std::vector<WorldCase> ThreadWorlds() {
+  std::vector<WorldCase> cases;
+  for (const QueueMode queues : {QueueMode::kInline, QueueMode::kThreads}) {
+    for (const int ranks : {1, 2, 3, 4, 8}) {
+      const std::string mode = queues == QueueMode::kInline ? "Inline" : "Threads";
+      cases.push_back({.name = mode + std::to_string(ranks),
+                       .queues = queues,
+                       .run = [ranks](const auto& body) { return RunRanks(ranks, body); }});
+    }
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, CommunicatorSuite, ::testing::ValuesIn(ThreadWorlds()),
+                         WorldCaseName);
+
+const QueueMode kModes[] = {QueueMode::kInline, QueueMode::kThreads};
+
+TEST(RunRanksTest, RunsEveryRankOnce) {
+  std::vector<std::atomic<int>> runs(5);
+  EXPECT_THAT(RunRanks(5,
+                       [&](Communicator& world) {
+                         EXPECT_EQ(world.size(), 5);
+                         ++runs[static_cast<std::size_t>(world.rank())];
+                         return OkStatus();
+                       }),
+              IsOk());
+  for (const auto& run : runs) EXPECT_EQ(run, 1);
+}
+
+TEST(RunRanksTest, ReportsTheCauseAndNotWhatItCancelled) {
+  const Status status = RunRanks(4, [](Communicator& world) -> Status {
+    if (world.rank() == 2) return Error(ErrorKind::kNoSpace, "the disk is full");
+    return world.Barrier();
+  });
+  EXPECT_THAT(status, FailsWith(ErrorKind::kNoSpace));
+}
+
+TEST(RunRanksTest, ReportsACancellationIfThereIsNothingElse) {
+  EXPECT_THAT(RunRanks(2,
+                       [](Communicator& world) -> Status {
+                         if (world.rank() == 0) return OkStatus();  // leaves the other waiting
+                         return world.Barrier();
+                       }),
+              FailsWith(ErrorKind::kCancelled));
+}
+
+TEST(ThreadCommAbort, WakesEveryWaitingRankInEveryGroupWithTheReason) {
+  for (const QueueMode queues : kModes) {
+    std::atomic<int> cancelled = 0;
+    const Status status = RunRanks(8, [&](Communicator& world) -> Status {
+      const auto device = MakeHostDevice({.queues = queues, .delay_seed = 7});
+      const auto queue = device->MakeQueue("comm");
+      CKPT_ASSIGN_OR_RETURN(const auto pair, world.Split(world.rank() / 2, world.rank()));
+      if (world.rank() == 5) {
+        world.Abort(Error(ErrorKind::kIo, "cable cut").File("eth0"));
+        return OkStatus();
+      }
+      // Rank 4 waits for rank 5 in their pair, the others in the world, half of them on the host.
+      std::vector<float> data(1000, 1.0F);
+      Status answer;
+      if (world.rank() % 2 == 0) {
+        Communicator& waits_in = world.rank() == 4 ? *pair : world;
+        waits_in.AllReduce(*queue, ViewOf(data), ReduceOp::kSum);
+        answer = queue->Synchronize();
+      } else {
+        answer = world.Barrier();
+      }
+      EXPECT_THAT(answer, FailsWith(ErrorKind::kCancelled));
+      EXPECT_THAT(answer.ToString(), HasSubstr("cable cut"));
+      EXPECT_THAT(world.Barrier(), FailsWith(ErrorKind::kCancelled)) << "a later call";
+      EXPECT_THAT(world.Split(0, 0), FailsWith(ErrorKind::kCancelled));
+      ++cancelled;
+      return OkStatus();
+    });
+    EXPECT_THAT(status, IsOk());
+    EXPECT_EQ(cancelled, 7);
+  }
+}
+
+// Aborts at random moments of a stream of collectives: nobody hangs, and nobody reads what another already freed (which
+// AddressSanitizer and ThreadSanitizer would see).
+TEST(ThreadCommAbort, MayHappenInTheMiddleOfACollective) {
+  for (int trial = 0; trial < 40; ++trial) {
+    const Status status = RunRanks(4, [&](Communicator& world) -> Status {
+      const auto device = MakeHostDevice(
+          {.queues = kModes[trial % 2], .delay_seed = static_cast<std::uint64_t>(trial) + 1});
+      const auto queue = device->MakeQueue("comm");
+      for (int round = 0;; ++round) {
+        std::vector<float> data(20'000, 1.0F), all(80'000);
+        world.AllGather(*queue, ViewOf(data), ViewOf(all));
+        world.AllReduce(*queue, ViewOf(data), ReduceOp::kSum);
+        if (world.rank() == trial % 4 && round == trial / 8) {
+          world.Abort(Error(ErrorKind::kIo, "planned"));
+        }
+        CKPT_RETURN_IF_ERROR(queue->Synchronize());
+      }
+    });
+    EXPECT_THAT(status, FailsWith(ErrorKind::kCancelled));
+  }
+}
+
+TEST(ThreadCommTest, ARankThatLeavesCancelsThoseThatWaitForIt) {
+  std::vector<std::unique_ptr<Communicator>> worlds = MakeThreadWorld(2);
+  worlds[1].reset();
+  const Status status = worlds[0]->Barrier();
+  EXPECT_THAT(status, FailsWith(ErrorKind::kCancelled));
+  EXPECT_THAT(status.ToString(), HasSubstr("rank 1 is gone"));
+}
+
+TEST(ThreadCommTest, RefusesDifferentCallsInsteadOfMixingThem) {
+  const Status status = RunRanks(3, [](Communicator& world) -> Status {
+    const auto device = MakeHostDevice({});
+    const auto queue = device->MakeQueue("comm");
+    std::vector<float> full(30), shard(10);
+    if (world.rank() == 1) {
+      world.ReduceScatter(*queue, ViewOf(full), ViewOf(shard));
+    } else {
+      world.AllGather(*queue, ViewOf(shard), ViewOf(full));
+    }
+    EXPECT_THAT(queue->Synchronize(), FailsWith(ErrorKind::kInternal));
+    return OkStatus();
+  });
+  EXPECT_THAT(status, IsOk());
+}
+
+TEST(ThreadCommTest, RefusesRowsThatAreNotExpected) {
+  const Status status = RunRanks(2, [](Communicator& world) -> Status {
+    const auto device = MakeHostDevice({});
+    const auto queue = device->MakeQueue("comm");
+    std::vector<float> send(4), receive(4);
+    const std::vector<std::int64_t> send_rows = {1, 2}, receive_rows = {1, 1};
+    world.AllToAll(*queue, ViewOf(send), send_rows, ViewOf(receive), receive_rows);
+    return queue->Synchronize();
+  });
+  EXPECT_THAT(status, FailsWith(ErrorKind::kInternal));
+}
+
+}  // namespace
+}  // namespace ckpt::trainer

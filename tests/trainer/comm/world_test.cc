@@ -1,0 +1,70 @@
+#include "trainer/comm/world.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <string>
+
+#include <gmock/gmock.h>
+
+#include "tests/testing/matchers.h"
+
+namespace ckpt::trainer {
+namespace {
+
+using testing::FailsWith;
+using testing::IsOk;
+
+constexpr const char* kLauncherSizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
+                                          "SLURM_STEP_NUM_TASKS"};
+
+// As if nothing, or one launcher, had started the process.
+class WorldTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (const char* name : kLauncherSizes) unsetenv(name);
+  }
+  void TearDown() override { SetUp(); }
+};
+
+TEST_F(WorldTest, WithoutALauncherRanksAreThreads) {
+  EXPECT_EQ(NumLaunchedProcesses(), 1);
+  for (const int asked : {0, 3}) {
+    std::atomic<int> ranks = 0;
+    EXPECT_THAT(RunWorld({.num_ranks = asked},
+                         [&](Communicator& world) {
+                           EXPECT_EQ(world.size(), asked == 0 ? 1 : asked);
+                           ++ranks;
+                           return world.Barrier();
+                         }),
+                IsOk());
+    EXPECT_EQ(ranks, asked == 0 ? 1 : asked);
+  }
+}
+
+TEST_F(WorldTest, RefusesAnotherNumberOfRanksThanTheLauncherStarted) {
+  for (const char* name : kLauncherSizes) {
+    setenv(name, "4", 1);
+    EXPECT_EQ(NumLaunchedProcesses(), 4) << name;
+    bool ran = false;
+    const Status status = RunWorld({.num_ranks = 2}, [&](Communicator&) {
+      ran = true;
+      return OkStatus();
+    });
+    EXPECT_THAT(status, FailsWith(ErrorKind::kUsage));
+    EXPECT_FALSE(ran);
+    unsetenv(name);
+  }
+}
+
+TEST_F(WorldTest, OneLaunchedProcessHasThreadsForRanks) {
+  setenv("OMPI_COMM_WORLD_SIZE", "1", 1);
+  EXPECT_THAT(RunWorld({.num_ranks = 2},
+                       [](Communicator& world) {
+                         EXPECT_EQ(world.size(), 2);
+                         return OkStatus();
+                       }),
+              IsOk());
+}
+
+}  // namespace
+}  // namespace ckpt::trainer
