@@ -1,0 +1,185 @@
+// Feed-forward activations, optionally times a routing weight per row.
+#include <cmath>
+#include <cstdint>
+#include <numbers>
+
+#include "core/base/check.h"
+#include "trainer/device/host_device.h"
+#include "trainer/ops/cpu/exp.h"
+#include "trainer/ops/cpu/host_ops_impl.h"
+#include "trainer/ops/cpu/numeric.h"
+#include "trainer/ops/cpu/row_blocks.h"
+#include "trainer/ops/cpu/vector_loop.h"
+
+namespace ckpt::trainer {
+namespace {
+
+// A forward's x [rows, inner] and y [rows, outer].
+struct ActivationShape {
+  std::int64_t rows = 0;
+  std::int64_t inner = 0;
+  std::int64_t outer = 0;
+};
+
+ActivationShape ShapeOf(const Tensor& x, const Tensor& y, const Tensor& row_weights,
+                        std::int64_t inner_per_outer) {
+  CKPT_CHECK(x.dtype == y.dtype && y.ndim > 0 && x.num_elems() == y.num_elems() * inner_per_outer);
+  const std::int64_t outer = y.dim(y.ndim - 1);
+  const std::int64_t rows = outer == 0 ? 0 : y.num_elems() / outer;
+  if (row_weights) {
+    CKPT_CHECK(row_weights.num_elems() == rows);
+    CKPT_CHECK(row_weights.dtype == StatisticsDType(x.dtype));
+  }
+  return {rows, outer * inner_per_outer, outer};
+}
+
+void CheckBackward(const Tensor& x, const Tensor& row_weights, const Tensor& dx,
+                   const Tensor& drow_weights) {
+  CKPT_CHECK(dx.dtype == x.dtype && dx.num_elems() == x.num_elems());
+  CKPT_CHECK(static_cast<bool>(drow_weights) == static_cast<bool>(row_weights));
+  if (!drow_weights) return;
+  CKPT_CHECK(drow_weights.dtype == row_weights.dtype);
+  CKPT_CHECK(drow_weights.num_elems() == row_weights.num_elems());
+}
+
+template <typename S>
+S WeightOf(const Tensor& row_weights, std::int64_t row) {
+  return row_weights ? row_weights.as<const S>()[row] : S{1};
+}
+
+template <typename S>
+S Sigmoid(S x) {
+  return S{1} / (S{1} + Exp(-x));
+}
+
+// Φ(x), the normal distribution's cumulative and density functions.
+template <typename S>
+S NormalCdf(S x) {
+  return S{0.5} * (S{1} + std::erf(x * static_cast<S>(std::numbers::sqrt2 / 2)));
+}
+template <typename S>
+S NormalDensity(S x) {
+  constexpr S kPeak = static_cast<S>(std::numbers::inv_sqrtpi * std::numbers::sqrt2 / 2);
+  return kPeak * Exp(S{-0.5} * x * x);
+}
+
+}  // namespace
+
+void HostOps::SwiGlu(Queue& queue, const Tensor& x, const Tensor& row_weights, const Tensor& y) {
+  const ActivationShape shape = ShapeOf(x, y, row_weights, 2);
+  RunOn(queue, [this, x, row_weights, y, shape] {
+    DispatchCompute(x.dtype, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      using S = Real<T>;
+      parallel_.For(shape.rows, GrainRows(shape.inner), [&](std::int64_t begin, std::int64_t end) {
+        WithWidestVectors([&] {
+          for (std::int64_t row = begin; row < end; ++row) {
+            const auto* gate = x.as<const T>() + row * shape.inner;
+            const auto* up = gate + shape.outer;
+            auto* out = y.as<T>() + row * shape.outer;
+            const S weight = WeightOf<S>(row_weights, row);
+            ForEach(0, shape.outer, [=](std::int64_t i) {
+              const S g = Load(gate[i]);
+              out[i] = Store<T>(g * Sigmoid(g) * Load(up[i]) * weight);
+            });
+          }
+        });
+      });
+    });
+  });
+}
+
+void HostOps::SwiGluBackward(Queue& queue, const Tensor& dy, const Tensor& x,
+                             const Tensor& row_weights, const Tensor& dx,
+                             const Tensor& drow_weights) {
+  const ActivationShape shape = ShapeOf(x, dy, row_weights, 2);
+  CheckBackward(x, row_weights, dx, drow_weights);
+  RunOn(queue, [this, dy, x, row_weights, dx, drow_weights, shape] {
+    DispatchCompute(x.dtype, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      using S = Real<T>;
+      parallel_.For(shape.rows, GrainRows(shape.inner), [&](std::int64_t begin, std::int64_t end) {
+        WithWidestVectors([&] {
+          for (std::int64_t row = begin; row < end; ++row) {
+            const auto* gate = x.as<const T>() + row * shape.inner;
+            const auto* up = gate + shape.outer;
+            const auto* dout = dy.as<const T>() + row * shape.outer;
+            auto* dgate = dx.as<T>() + row * shape.inner;
+            auto* dup = dgate + shape.outer;
+            const S weight = WeightOf<S>(row_weights, row);
+            // Before dx, which may replace x.
+            if (drow_weights) {
+              drow_weights.as<S>()[row] = LaneSum<S>(shape.outer, [=](std::int64_t i) {
+                const S g = Load(gate[i]);
+                return Load(dout[i]) * (g * Sigmoid(g) * Load(up[i]));
+              });
+            }
+            ForEach(0, shape.outer, [=](std::int64_t i) {
+              const S g = Load(gate[i]);
+              const S u = Load(up[i]);
+              const S d = Load(dout[i]) * weight;
+              const S sigmoid = Sigmoid(g);
+              dgate[i] = Store<T>(d * u * (sigmoid * (S{1} + g * (S{1} - sigmoid))));
+              dup[i] = Store<T>(d * (g * sigmoid));
+            });
+          }
+        });
+      });
+    });
+  });
+}
+
+void HostOps::Gelu(Queue& queue, const Tensor& x, const Tensor& row_weights, const Tensor& y) {
+  const ActivationShape shape = ShapeOf(x, y, row_weights, 1);
+  RunOn(queue, [this, x, row_weights, y, shape] {
+    DispatchCompute(x.dtype, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      using S = Real<T>;
+      parallel_.For(shape.rows, GrainRows(shape.inner), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row) {
+          const auto* in = x.as<const T>() + row * shape.inner;
+          auto* out = y.as<T>() + row * shape.outer;
+          const S weight = WeightOf<S>(row_weights, row);
+          ForEach(0, shape.outer, [=](std::int64_t i) {
+            const S value = Load(in[i]);
+            out[i] = Store<T>(value * NormalCdf(value) * weight);
+          });
+        }
+      });
+    });
+  });
+}
+
+void HostOps::GeluBackward(Queue& queue, const Tensor& dy, const Tensor& x,
+                           const Tensor& row_weights, const Tensor& dx,
+                           const Tensor& drow_weights) {
+  const ActivationShape shape = ShapeOf(x, dy, row_weights, 1);
+  CheckBackward(x, row_weights, dx, drow_weights);
+  RunOn(queue, [this, dy, x, row_weights, dx, drow_weights, shape] {
+    DispatchCompute(x.dtype, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      using S = Real<T>;
+      parallel_.For(shape.rows, GrainRows(shape.inner), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row) {
+          const auto* in = x.as<const T>() + row * shape.inner;
+          const auto* dout = dy.as<const T>() + row * shape.outer;
+          auto* din = dx.as<T>() + row * shape.inner;
+          const S weight = WeightOf<S>(row_weights, row);
+          if (drow_weights) {
+            drow_weights.as<S>()[row] = LaneSum<S>(shape.outer, [=](std::int64_t i) {
+              const S value = Load(in[i]);
+              return Load(dout[i]) * (value * NormalCdf(value));
+            });
+          }
+          ForEach(0, shape.outer, [=](std::int64_t i) {
+            const S value = Load(in[i]);
+            const S slope = NormalCdf(value) + value * NormalDensity(value);
+            din[i] = Store<T>(Load(dout[i]) * weight * slope);
+          });
+        }
+      });
+    });
+  });
+}
+
+}  // namespace ckpt::trainer

@@ -1,0 +1,84 @@
+// Sums over rows that do not depend on the number of threads.
+#ifndef CKPT_TRAINER_OPS_CPU_ROW_BLOCKS_H_
+#define CKPT_TRAINER_OPS_CPU_ROW_BLOCKS_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/base/check.h"
+#include "trainer/device/tensor.h"
+#include "trainer/ops/cpu/numeric.h"
+#include "trainer/ops/cpu/parallel.h"
+#include "trainer/ops/cpu/vector_loop.h"
+
+namespace ckpt::trainer {
+
+// Elements worth a thread's while.
+inline constexpr std::int64_t kGrainElems = std::int64_t{1} << 14;
+
+// The same in rows of `row_elems`.
+[[nodiscard]] inline std::int64_t GrainRows(std::int64_t row_elems) {
+  return std::max<std::int64_t>(1, kGrainElems / std::max<std::int64_t>(1, row_elems));
+}
+
+// Per-column sums over rows: every block of kRows rows is summed in order of its rows, by whichever thread, then the
+// blocks in their order.
+template <typename S>
+class RowBlockSums {
+ public:
+  static constexpr std::int64_t kRows = 64;
+
+  // `columns` may be 0: a frozen parameter's, nothing is summed.
+  RowBlockSums(std::int64_t rows, std::int64_t columns)
+      : rows_(rows),
+        columns_(columns),
+        partials_(static_cast<std::size_t>(num_blocks() * columns)) {}
+
+  [[nodiscard]] std::int64_t num_blocks() const { return (rows_ + kRows - 1) / kRows; }
+  // The sums of a block, zero at first: `columns` of them.
+  [[nodiscard]] S* block(std::int64_t index) { return partials_.data() + index * columns_; }
+
+  // Calls `body(row, sums of its block)` for every row, blocks in parallel.
+  template <typename Body>
+  void ForRows(Parallel& parallel, std::int64_t row_elems, const Body& body) {
+    const std::int64_t grain = (GrainRows(row_elems) + kRows - 1) / kRows;
+    parallel.For(num_blocks(), grain, [&](std::int64_t begin, std::int64_t end) {
+      WithWidestVectors([&] {
+        for (std::int64_t index = begin; index < end; ++index) {
+          const std::int64_t row_end = std::min(rows_, (index + 1) * kRows);
+          for (std::int64_t row = index * kRows; row < row_end; ++row) body(row, block(index));
+        }
+      });
+    });
+  }
+
+  // gradient [columns] += the sums, each rounded once.
+  void AddTo(Parallel& parallel, const Tensor& gradient) {
+    CKPT_CHECK(gradient.num_elems() == columns_);
+    DispatchGradient(gradient.dtype, [&](auto tag) {
+      auto* to = gradient.as<typename decltype(tag)::type>();
+      parallel.For(columns_, GrainRows(num_blocks()), [&](std::int64_t begin, std::int64_t end) {
+        std::vector<double> totals(static_cast<std::size_t>(end - begin));
+        for (std::int64_t index = 0; index < num_blocks(); ++index) {
+          const S* from = block(index) + begin;
+          ForEach(0, end - begin,
+                  [&, sums = totals.data()](std::int64_t i) { sums[i] += from[i]; });
+        }
+        for (std::int64_t i = begin; i < end; ++i) {
+          AccumulateInto(to[i], totals[static_cast<std::size_t>(i - begin)]);
+        }
+      });
+    });
+  }
+
+ private:
+  const std::int64_t rows_;
+  const std::int64_t columns_;
+  std::vector<S> partials_;
+};
+
+}  // namespace ckpt::trainer
+
+#endif  // CKPT_TRAINER_OPS_CPU_ROW_BLOCKS_H_

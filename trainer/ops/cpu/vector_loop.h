@@ -1,0 +1,97 @@
+// Loops that the compiler turns into vector instructions, the widest that the machine has.
+#ifndef CKPT_TRAINER_OPS_CPU_VECTOR_LOOP_H_
+#define CKPT_TRAINER_OPS_CPU_VECTOR_LOOP_H_
+
+#include <cstdint>
+#include <limits>
+
+// For GCC, which would not vectorise a loop whose result replaces an operand: it asks at run time whether they overlap.
+#if defined(__GNUC__) && !defined(__clang__)
+#define CKPT_INDEPENDENT_ITERATIONS _Pragma("GCC ivdep")
+#else
+#define CKPT_INDEPENDENT_ITERATIONS
+#endif
+
+namespace ckpt::trainer {
+
+#if defined(__x86_64__) && defined(__GNUC__)
+// The project is built for every x86-64. `flatten` inlines all of `body` here, so that it is compiled once more for the
+// wider instructions. Fused multiply-add is not among them and contraction is off (CMakeLists.txt): the bits of a result
+// do not depend on the machine.
+template <typename Body>
+[[gnu::flatten, gnu::target("avx512f,avx512vl,avx512bw,avx512dq")]] void CallWithAvx512(
+    const Body& body) {
+  body();
+}
+template <typename Body>
+[[gnu::flatten, gnu::target("avx2")]] void CallWithAvx2(const Body& body) {
+  body();
+}
+#endif
+
+// Calls `body()`, compiled for the widest vectors at hand.
+template <typename Body>
+void WithWidestVectors(const Body& body) {
+#if defined(__x86_64__) && defined(__GNUC__)
+  static const bool has_avx512 =
+      __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
+  static const bool has_avx2 = __builtin_cpu_supports("avx2");
+  if (has_avx512) return CallWithAvx512(body);
+  if (has_avx2) return CallWithAvx2(body);
+#endif
+  body();
+}
+
+// Calls `body(i)` for i in [begin, end). Iterations are independent: what one writes, no other reads or writes; an operand
+// may be replaced by the result in place.
+template <typename Body>
+inline void ForEach(std::int64_t begin, std::int64_t end, const Body& body) {
+  CKPT_INDEPENDENT_ITERATIONS
+  for (std::int64_t i = begin; i < end; ++i) body(i);
+}
+
+// Σ term(i) for i in [0, count), in an order that depends on `count` alone: sixteen lanes, then pairwise.
+template <typename Sum, typename Term>
+inline Sum LaneSum(std::int64_t count, const Term& term) {
+  constexpr int kLanes = 16;
+  Sum running[kLanes] = {};
+  const std::int64_t whole = count - count % kLanes;
+  for (std::int64_t i = 0; i < whole; i += kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) running[lane] += static_cast<Sum>(term(i + lane));
+  }
+  // A copy takes the rest: the lanes above stay in registers as long as no index into them is a variable.
+  Sum lanes[kLanes];
+  for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = running[lane];
+  for (std::int64_t i = whole; i < count; ++i) lanes[i - whole] += static_cast<Sum>(term(i));
+  for (int width = kLanes / 2; width > 0; width /= 2) {
+    for (int lane = 0; lane < width; ++lane) lanes[lane] += lanes[lane + width];
+  }
+  return lanes[0];
+}
+
+// The largest term(i) for i in [0, count); -infinity of none. Terms that are NaN do not count.
+template <typename Real, typename Term>
+inline Real LaneMax(std::int64_t count, const Term& term) {
+  constexpr int kLanes = 16;
+  Real lanes[kLanes];
+  for (Real& lane : lanes) lane = -std::numeric_limits<Real>::infinity();
+  const std::int64_t whole = count - count % kLanes;
+  for (std::int64_t i = 0; i < whole; i += kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const Real value = term(i + lane);
+      lanes[lane] = lanes[lane] < value ? value : lanes[lane];
+    }
+  }
+  Real largest = lanes[0];
+  for (const Real lane : lanes) largest = largest < lane ? lane : largest;
+  for (std::int64_t i = whole; i < count; ++i) {
+    const Real value = term(i);
+    largest = largest < value ? value : largest;
+  }
+  return largest;
+}
+
+}  // namespace ckpt::trainer
+
+#endif  // CKPT_TRAINER_OPS_CPU_VECTOR_LOOP_H_
