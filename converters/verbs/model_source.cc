@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -90,7 +91,8 @@ Status CheckAgainstArgs(const layout::Configuration& config, const layout::Confi
   };
   Status status;
   for (const char* name : {"num_hidden_layers", "hidden_size", "num_attention_heads",
-                           "num_key_value_heads", "head_dim", "vocab_size"}) {
+                           "num_key_value_heads", "head_dim", "vocab_size", "kv_lora_rank",
+                           "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"}) {
     std::optional<std::int64_t> said = number(config, name);
     const std::optional<std::int64_t> stored = number(*run, name);
     const std::string_view key = name;
@@ -209,8 +211,26 @@ Result<layout::SourceMatch> MatchBest(const ModelSource& model, const std::strin
   return std::move(*best);
 }
 
+// Layouts place elements of plain types; blocks that share a scale are no elements. A checkpoint made of the decoded weights
+// may still carry the published configuration.
+Status RefuseQuantised(const ModelSource& model, std::span<const GlobalTensor> tensors) {
+  const auto method = model.config.find("quantization_config.quant_method");
+  if (method == model.config.end()) return OkStatus();
+  const auto packed = std::find_if(tensors.begin(), tensors.end(), [](const GlobalTensor& tensor) {
+    return layout::MatchesPattern("*_packed", tensor.key) || ElementBytes(tensor.dtype) == 1;
+  });
+  if (packed == tensors.end()) return OkStatus();
+  return Error(ErrorKind::kUnsupported, "the weights are quantised, and nothing here decodes them")
+      .File(model.checkpoint->path.string())
+      .Tensor(packed->key)
+      .Actual("quant_method " + FormatValue(method->second) + ", " +
+              std::string(DTypeName(packed->dtype)))
+      .Hint("convert a repository of the same model in bfloat16");
+}
+
 Status MatchWeights(const OpenModelOptions& options, ModelSource& model) {
   CKPT_ASSIGN_OR_RETURN(const Offered offered, OfferTensors(options, model));
+  CKPT_RETURN_IF_ERROR(RefuseQuantised(model, offered.tensors));
   CKPT_ASSIGN_OR_RETURN(layout::SourceMatch match,
                         MatchBest(model, options.naming, offered.tensors));
   const bool may_be_partial =

@@ -75,7 +75,8 @@ struct Choice {
   std::vector<std::string> values;
 };
 
-// `ignore optimizer.* "why"`: keys that a source may have besides. `*` stands for any text.
+// `ignore optimizer.* "why"`: keys that a source may have besides. `*` stands for any text, `<name>` for the value of a
+// definition.
 struct IgnoreRule {
   std::string pattern;
   std::string reason;

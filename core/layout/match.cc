@@ -110,7 +110,7 @@ Result<SourceMatch> MatchSource(const LayoutTable& table, std::string_view forma
   std::size_t num_ignorable = 0;
   for (std::uint32_t i = 0; i < tensors.size(); ++i) {
     keys.emplace(tensors[i].key, i);
-    if (FindIgnoreRule(format.ignores, tensors[i].key) != nullptr) ++num_ignorable;
+    if (FindIgnoreRule(first->ignores, tensors[i].key) != nullptr) ++num_ignorable;
   }
   std::string prefix = format.prefixes.front();
   std::size_t best_hits = 0;

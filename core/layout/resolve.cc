@@ -8,6 +8,7 @@
 
 #include "core/base/checked_math.h"
 #include "core/base/quote.h"
+#include "core/layout/ignore_rules.h"
 #include "core/tensor/box.h"
 
 namespace ckpt::layout {
@@ -41,10 +42,10 @@ class Resolver {
     layout_.format = format.id;
     layout_.prefix = format.prefixes.front();
     layout_.choices = choices;
-    layout_.ignores = format.ignores;
   }
 
   Result<ResolvedLayout> Run() {
+    CKPT_ASSIGN_OR_RETURN(layout_.ignores, ResolveIgnoreRules(format_.ignores, names_));
     for (const LogicalTensor& logical : table_.logicals) {
       CKPT_ASSIGN_OR_RETURN(ResolvedLogical resolved, ResolveLogical(logical));
       layout_.logicals.push_back(std::move(resolved));

@@ -23,13 +23,27 @@ def account(case):
     return json.loads((case / "expected.json").read_text())
 
 
+def config(case):
+    return json.loads((case / "ckpt" / "config.json").read_text())
+
+
 # The families whose layout tables exist; the tree holds more.
-FAMILIES = {"llama", "mistral", "qwen2", "qwen3", "qwen3_moe"}
+FAMILIES = {"llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "deepseek_v2", "deepseek_v3"}
 
 
 def models():
-    """Hugging Face repositories of those families."""
-    return [c for c in cases("hf") if json.loads((c / "ckpt" / "config.json").read_text())["model_type"] in FAMILIES]
+    """Hugging Face repositories of those families, of plain weights alone."""
+    return [c for c in cases("hf") if config(c)["model_type"] in FAMILIES and "quantization_config" not in config(c)]
+
+
+def quantised():
+    """Those that have to be decoded first."""
+    return [c for c in cases("hf") if config(c)["model_type"] in FAMILIES and "quantization_config" in config(c)]
+
+
+def predicts_further(case):
+    """Whether it has layers for multi-token prediction, which a conversion leaves out."""
+    return bool(config(case).get("num_nextn_predict_layers"))
 
 
 def megatron_dense_swiglu():

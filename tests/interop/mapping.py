@@ -29,7 +29,12 @@ def _unfused_experts(tensors):
     """One tensor per expert, whatever the repository has."""
     out = {}
     for key, value in tensors.items():
-        if m := re.fullmatch(r"(.*\.mlp\.experts)\.gate_up_proj", key):
+        # Mixtral's published names; w1 is the gate, w3 the up projection.
+        if m := re.fullmatch(r"(.*)\.block_sparse_moe\.experts\.(\d+)\.w([123])\.weight", key):
+            out[f"{m[1]}.mlp.experts.{m[2]}.{dict(zip('123', ('gate', 'down', 'up')))[m[3]]}_proj.weight"] = value
+        elif m := re.fullmatch(r"(.*)\.block_sparse_moe\.gate\.weight", key):
+            out[f"{m[1]}.mlp.gate.weight"] = value
+        elif m := re.fullmatch(r"(.*\.mlp\.experts)\.gate_up_proj", key):
             for e, both in enumerate(value):
                 gate, up = both.chunk(2)
                 out[f"{m[1]}.{e}.gate_proj.weight"], out[f"{m[1]}.{e}.up_proj.weight"] = gate, up
@@ -41,10 +46,14 @@ def _unfused_experts(tensors):
 
 
 def megatron_tensors(tensors, config):
-    """Key on disk -> tensor, for a model of a dense or mixture-of-experts family with grouped-query attention."""
+    """Key on disk -> tensor, for a dense or mixture-of-experts model with grouped-query or latent attention."""
     tensors = _unfused_experts(tensors)
     groups = config.get("num_key_value_heads") or config["num_attention_heads"]
     moe_layers = {int(m[1]) for k in tensors if (m := re.match(r"model\.layers\.(\d+)\.mlp\.gate\.", k))}
+    is_mla = config.get("kv_lora_rank") is not None
+    latent = {"q_proj": "linear_q_proj.weight", "q_a_proj": "linear_q_down_proj.weight", "q_b_proj": "linear_q_up_proj.weight",
+              "q_a_layernorm": "linear_q_up_proj.layer_norm_weight", "kv_a_proj_with_mqa": "linear_kv_down_proj.weight",
+              "kv_a_layernorm": "linear_kv_up_proj.layer_norm_weight", "kv_b_proj": "linear_kv_up_proj.weight"}
     out = {}
 
     def put(name, value):
@@ -59,11 +68,15 @@ def megatron_tensors(tensors, config):
             put(ends[key], value)
             continue
         layer, rest = re.fullmatch(r"model\.layers\.(\d+)\.(.*)", key).groups()
+        if int(layer) >= config["num_hidden_layers"]:
+            continue  # multi-token prediction
         at = f"decoder.layers.{layer}."
         if rest == "input_layernorm.weight":
-            put(at + "self_attention.linear_qkv.layer_norm_weight", value)
+            put(at + ("input_layernorm.weight" if is_mla else "self_attention.linear_qkv.layer_norm_weight"), value)
         elif rest == "post_attention_layernorm.weight":
             put(at + ("pre_mlp_layernorm.weight" if int(layer) in moe_layers else "mlp.linear_fc1.layer_norm_weight"), value)
+        elif is_mla and (m := re.fullmatch(r"self_attn\.(\w+)\.weight", rest)) and m[1] in latent:
+            put(at + "self_attention." + latent[m[1]], value)
         elif m := re.fullmatch(r"self_attn\.q_proj\.(weight|bias)", rest):
             k, v = (tensors[f"model.layers.{layer}.self_attn.{p}_proj.{m[1]}"] for p in "kv")
             put(at + f"self_attention.linear_qkv.{m[1]}", _interleave(value, k, v, groups))
@@ -75,11 +88,15 @@ def megatron_tensors(tensors, config):
             put(at + f"self_attention.{m[1]}_layernorm.weight", value)
         elif rest == "mlp.gate.weight":
             put(at + "mlp.router.weight", value)
+        elif rest == "mlp.gate.e_score_correction_bias":
+            put(at + "mlp.router.expert_bias", value)
         elif m := re.fullmatch(r"mlp\.(gate|up|down)_proj\.(weight|bias)", rest):
             put(at + {"gate": f"mlp.linear_fc1.{m[2]}_w", "up": f"mlp.linear_fc1.{m[2]}_v", "down": f"mlp.linear_fc2.{m[2]}"}[m[1]], value)
         elif m := re.fullmatch(r"mlp\.experts\.(\d+)\.(gate|up|down)_proj\.weight", rest):
             put(at + {"gate": f"mlp.experts.linear_fc1.weight{m[1]}_w", "up": f"mlp.experts.linear_fc1.weight{m[1]}_v",
                       "down": f"mlp.experts.linear_fc2.weight{m[1]}"}[m[2]], value)
+        elif m := re.fullmatch(r"mlp\.shared_experts\.(gate|up|down)_proj\.weight", rest):
+            put(at + "mlp.shared_experts." + {"gate": "linear_fc1.weight_w", "up": "linear_fc1.weight_v", "down": "linear_fc2.weight"}[m[1]], value)
         else:
             raise ValueError(f"no Megatron name for {key}")
     return out

@@ -81,3 +81,12 @@ def test_overwrite_replaces_the_whole_target(tmp_path):
     assert not (target / "old").exists()
     assert tools.inspect("verify", target)["ok"]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out"]
+
+
+@pytest.mark.parametrize("case", golden.quantised(), ids=golden.name)
+def test_quantised_weights_are_refused_before_a_name_is_looked_at(case, tmp_path):
+    code, document, stderr = tools.run("ckpt-convert", "hf-to-fsdp", case / "ckpt", tmp_path / "out", "--json")
+    assert code == 3, (code, stderr)
+    assert [e["kind"] for e in document["errors"]] == ["unsupported"], document["errors"]
+    assert "fp8" in str(document["errors"])
+    assert list(tmp_path.iterdir()) == []

@@ -1,7 +1,10 @@
 #include "converters/families/family_registry.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
+#include "core/layout/match.h"
 #include "core/layout/resolve.h"
 #include "tests/testing/matchers.h"
 
@@ -52,8 +55,25 @@ TEST(FamilyRegistry, LoadsATableOfTheUsersThatIncludesABuiltInFile) {
   EXPECT_FALSE(table->formats[0].ignores.empty());
 }
 
+TEST(DecoderTable, IgnoresOnlyTheLayersThatPredictFurtherTokens) {
+  Configuration config = TinyLlama();
+  config["num_nextn_predict_layers"] = 2;
+  const auto layout = layout::Resolve(*FindFamily(config).value(), "hf", config);
+  ASSERT_THAT(layout, IsOk());
+  const auto is_ignored = [&](std::string_view key) {
+    return std::any_of(
+        layout->ignores.begin(), layout->ignores.end(),
+        [&](const layout::IgnoreRule& rule) { return layout::MatchesPattern(rule.pattern, key); });
+  };
+  EXPECT_FALSE(is_ignored("model.layers.1.eh_proj.weight"));
+  EXPECT_TRUE(is_ignored("model.layers.2.eh_proj.weight"));
+  EXPECT_TRUE(is_ignored("model.layers.3.mlp.gate.weight"));
+  EXPECT_FALSE(is_ignored("model.layers.4.eh_proj.weight"));
+  EXPECT_FALSE(is_ignored("model.layers.22.eh_proj.weight"));
+}
+
 // Traps of the published configurations.
-TEST(GqaDecoder, TakesTheHeadSizeFromTheConfigurationBeforeDividing) {
+TEST(DecoderTable, TakesTheHeadSizeFromTheConfigurationBeforeDividing) {
   Configuration config = TinyLlama();
   const auto family = FindFamily(config);
   ASSERT_THAT(family, IsOk());
@@ -66,7 +86,7 @@ TEST(GqaDecoder, TakesTheHeadSizeFromTheConfigurationBeforeDividing) {
   EXPECT_EQ(Find(*layout, "model.layers.0.self_attn.q_proj.weight")->shape, (Dims{20, 12}));
 }
 
-TEST(GqaDecoder, GivesQwen2ABiasThatNoKeyAnnounces) {
+TEST(DecoderTable, GivesQwen2ABiasThatNoKeyAnnounces) {
   Configuration config = TinyLlama();
   config["model_type"] = "qwen2";
   const auto layout = layout::Resolve(*FindFamily(config).value(), "hf", config);
@@ -75,7 +95,7 @@ TEST(GqaDecoder, GivesQwen2ABiasThatNoKeyAnnounces) {
   EXPECT_EQ(Find(*layout, "model.layers.1.self_attn.o_proj.bias"), nullptr);
 }
 
-TEST(GqaDecoder, CallsTheHeadOfATiedModelDerived) {
+TEST(DecoderTable, CallsTheHeadOfATiedModelDerived) {
   Configuration config = TinyLlama();
   config["tie_word_embeddings"] = true;
   const auto layout = layout::Resolve(*FindFamily(config).value(), "hf", config);
@@ -87,7 +107,7 @@ TEST(GqaDecoder, CallsTheHeadOfATiedModelDerived) {
   EXPECT_EQ(Find(*megatron, "output_layer.weight"), nullptr);
 }
 
-TEST(GqaDecoder, DropsTheRowsThatMegatronPadsTheVocabularyWith) {
+TEST(DecoderTable, DropsTheRowsThatMegatronPadsTheVocabularyWith) {
   Configuration config = TinyLlama();
   config["padded_vocab_size"] = 16;
   const auto layout = layout::Resolve(*FindFamily(config).value(), "fsdp_dtensor", config);

@@ -74,7 +74,7 @@ std::map<std::string, Bytes> ReadRepository(const Path& directory) {
   return tensors;
 }
 
-// A golden Hugging Face model of one of the built-in families.
+// A golden Hugging Face model of one of the built-in families. Quantised ones need decoding before any layout.
 struct HfModel {
   std::string name;
   GoldenCase golden;
@@ -90,6 +90,7 @@ std::vector<HfModel> HfModels() {
     model.golden = testing::LoadGolden("hf", name);
     const auto config = ParseHfConfig(ReadText(model.golden.path / "config.json"), "config.json");
     EXPECT_THAT(config, IsOk()) << name;
+    if (config->contains("quantization_config.quant_method")) continue;
     const auto family = FindFamily(*config);
     if (!family.ok()) {
       EXPECT_EQ(family.status().kind(), ErrorKind::kUnsupported) << name;
@@ -124,7 +125,11 @@ TEST(GoldenHfModels, MatchTheHfLayoutWithoutAProblem) {
         layout::MatchSource(*model.family, "hf", model.config, TensorsOf(model.golden.tensors));
     ASSERT_THAT(match, IsOk());
     EXPECT_TRUE(match->problems.empty()) << Describe(match->problems);
-    EXPECT_TRUE(match->ignored.empty());
+    // Keys that are ignored on purpose: the layers that predict further tokens.
+    for (const layout::IgnoredKey& key : match->ignored) {
+      EXPECT_NE(key.reason.find("multi-token"), std::string::npos);
+    }
+    EXPECT_EQ(match->ignored.empty(), model.name.find("mtp") == std::string::npos);
     EXPECT_EQ(match->layout.choices.at("expert_layout"),
               model.name.find("fused") == std::string::npos ? "published" : "fused");
   }
@@ -135,10 +140,14 @@ TEST(GoldenHfModels, BecomeTheTensorsOfMegatronBridge) {
   int num_compared = 0;
   for (const HfModel& model : HfModels()) {
     SCOPED_TRACE(model.name);
-    const std::string text = ReadText(model.golden.directory / "megatron.json");
+    const Path account = model.golden.directory / "megatron.json";
+    if (PosixStorage().Stat(account)->type == FileType::kMissing)
+      continue;  // Bridge has no such family
+    const std::string text = ReadText(account);
     const auto json = JsonDocument::Parse(text, "megatron.json");
     ASSERT_THAT(json, IsOk());
     const bool is_complete = json->root().At("complete").value().Bool().value();
+    const std::size_t num_unmapped = json->root().At("unmapped").value().Items().value().size();
 
     const auto tensors = TensorsOf(model.golden.tensors);
     const auto match = layout::MatchSource(*model.family, "hf", model.config, tensors);
@@ -147,7 +156,9 @@ TEST(GoldenHfModels, BecomeTheTensorsOfMegatronBridge) {
     ASSERT_THAT(target, IsOk());
     const auto composition = layout::Compose(match->layout, *target);
     ASSERT_THAT(composition, IsOk());
-    EXPECT_TRUE(layout::InheritDtypes(*composition, *target, *match, tensors).problems.empty());
+    const layout::TargetDtypes dtypes =
+        layout::InheritDtypes(*composition, *target, *match, tensors);
+    EXPECT_TRUE(dtypes.problems.empty());
     const std::map<std::string, Bytes> files = ReadRepository(model.golden.path);
 
     std::map<std::string, GoldenTensor> ours;
@@ -158,9 +169,8 @@ TEST(GoldenHfModels, BecomeTheTensorsOfMegatronBridge) {
         const bool is_split = name.ends_with("_w") || name.ends_with("_v");
         if (half.empty() ? is_split : !name.ends_with(half)) continue;
         if (is_split) name.resize(name.size() - 2);
-        const std::size_t element_bytes = ElementBytes(tensors.front().dtype);
         Append(MakeTensor(composition->nests[t], match->layout, target->tensors[t], files,
-                          element_bytes),
+                          ElementBytes(dtypes.dtypes[t])),
                values[name]);
         GoldenTensor& tensor = ours[name];
         if (tensor.shape.empty()) {
@@ -179,7 +189,8 @@ TEST(GoldenHfModels, BecomeTheTensorsOfMegatronBridge) {
                 tensor.At("sha256").value().Text().value());
       ++num_compared;
     }
-    if (is_complete) {
+    // What Bridge leaves out, we leave out too (further token predictions), or have besides.
+    if (is_complete || num_unmapped == match->ignored.size()) {
       EXPECT_EQ(ours.size(), theirs->size());
     } else {
       EXPECT_GT(ours.size(), theirs->size());
@@ -193,13 +204,14 @@ TEST(GoldenHfModels, ComeBackFromEveryMegatronLayoutBitForBit) {
       {"fsdp_dtensor", {}},
       {"fsdp_dtensor", {{"transformer_impl", "local"}, {"expert_names", "sequential"}}},
       {"torch_dist", {}},
-      {"torch_dist", {{"layer_keys", "per_layer"}}}};
+      {"torch_dist", {{"layer_keys", "per_layer"}}},
+      {"torch_dist", {{"layer_keys", "per_layer"}, {"transformer_impl", "local"}}},
+      {"trainer", {}}};
   for (const HfModel& model : HfModels()) {
     const auto tensors = TensorsOf(model.golden.tensors);
     const auto match = layout::MatchSource(*model.family, "hf", model.config, tensors);
     ASSERT_THAT(match, IsOk());
     const std::map<std::string, Bytes> files = ReadRepository(model.golden.path);
-    const std::size_t element_bytes = ElementBytes(tensors.front().dtype);
     for (const auto& [format, choices] : targets) {
       SCOPED_TRACE(model.name + " " + format);
       const auto middle = layout::Resolve(*model.family, format, model.config, choices);
@@ -208,14 +220,17 @@ TEST(GoldenHfModels, ComeBackFromEveryMegatronLayoutBitForBit) {
       const auto back = layout::Compose(*middle, match->layout);
       ASSERT_THAT(there, IsOk());
       ASSERT_THAT(back, IsOk());
+      const layout::TargetDtypes dtypes = layout::InheritDtypes(*there, *middle, *match, tensors);
       std::map<std::string, Bytes> middle_files;
       for (std::size_t t = 0; t < middle->tensors.size(); ++t) {
         middle_files[middle->Key(middle->tensors[t])] =
-            MakeTensor(there->nests[t], match->layout, middle->tensors[t], files, element_bytes);
+            MakeTensor(there->nests[t], match->layout, middle->tensors[t], files,
+                       ElementBytes(dtypes.dtypes[t]));
       }
       for (std::size_t t = 0; t < match->layout.tensors.size(); ++t) {
         const layout::ResolvedTensor& tensor = match->layout.tensors[t];
         if (tensor.derived) continue;
+        const std::size_t element_bytes = ElementBytes(tensors[match->positions[t]].dtype);
         EXPECT_EQ(MakeTensor(back->nests[t], *middle, tensor, middle_files, element_bytes),
                   files.at(match->layout.Key(tensor)))
             << tensor.name;
