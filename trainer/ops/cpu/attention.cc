@@ -1,0 +1,387 @@
+// Attention by blocks of query rows: the scores of one block against every key it may see are two or three matrix
+// products and a pass over rows; no more of the score matrix ever exists, and the backward makes it again from `lse`.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "core/base/check.h"
+#include "trainer/device/host_device.h"
+#include "trainer/ops/cpu/exp.h"
+#include "trainer/ops/cpu/host_ops_impl.h"
+#include "trainer/ops/cpu/matrix.h"
+#include "trainer/ops/cpu/numeric.h"
+#include "trainer/ops/cpu/product.h"
+#include "trainer/ops/cpu/scratch.h"
+#include "trainer/ops/cpu/vector_loop.h"
+
+namespace ckpt::trainer {
+namespace {
+
+// Query rows of a block: fewer leave the matrix products short, more compute scores of keys behind the diagonal.
+constexpr std::int64_t kBlockRows = 128;
+
+// A head of one sequence: [seq, dim] with rows `stride` apart.
+template <typename T>
+struct Head {
+  T* data = nullptr;
+  std::int64_t stride = 0;
+  std::int64_t dim = 0;
+
+  [[nodiscard]] T* row(std::int64_t i) const { return data + i * stride; }
+};
+
+// The heads of x [T, num_heads, dim].
+template <typename T>
+class Heads {
+ public:
+  Heads(const Tensor& x, std::int64_t seq, std::int64_t num_heads, std::int64_t dim)
+      : data_(x.as<T>()), seq_(seq), num_heads_(num_heads), dim_(dim) {}
+
+  [[nodiscard]] Head<T> at(std::int64_t sequence, std::int64_t head) const {
+    return {data_ + (sequence * seq_ * num_heads_ + head) * dim_, num_heads_ * dim_, dim_};
+  }
+
+ private:
+  T* data_;
+  std::int64_t seq_;
+  std::int64_t num_heads_;
+  std::int64_t dim_;
+};
+
+// The head as the products read it: in place, or widened.
+template <typename T>
+Matrix<Real<T>> Read(const Head<T>& head, std::int64_t seq, Scratch& scratch) {
+  if constexpr (std::is_same_v<T, Real<T>>) {
+    return {head.data, head.stride, 1};
+  } else {
+    Real<T>* const wide = scratch.Get<Real<T>>(seq * head.dim);
+    WithWidestVectors([&] {
+      for (std::int64_t i = 0; i < seq; ++i) {
+        const T* const from = head.row(i);
+        Real<T>* const to = wide + i * head.dim;
+        ForEach(0, head.dim, [&](std::int64_t j) { to[j] = Load(from[j]); });
+      }
+    });
+    return {wide, head.dim, 1};
+  }
+}
+
+// Where products that add up to a head are summed: in place, or wide until `Finish` rounds them once.
+template <typename T>
+class HeadSum {
+ public:
+  HeadSum(const Head<T>& head, std::int64_t seq, Scratch& scratch) : head_(head), seq_(seq) {
+    if constexpr (std::is_same_v<T, Real<T>>) {
+      sum_ = head.data;
+      stride_ = head.stride;
+    } else {
+      sum_ = scratch.Get<Real<T>>(seq * head.dim);
+      stride_ = head.dim;
+    }
+    for (std::int64_t i = 0; i < seq; ++i) std::fill_n(row(i), head.dim, Real<T>{0});
+  }
+
+  [[nodiscard]] Real<T>* row(std::int64_t i) const { return sum_ + i * stride_; }
+  [[nodiscard]] std::int64_t stride() const { return stride_; }
+
+  void Finish() const {
+    if constexpr (!std::is_same_v<T, Real<T>>) {
+      WithWidestVectors([&] {
+        for (std::int64_t i = 0; i < seq_; ++i) {
+          const Real<T>* const from = row(i);
+          T* const to = head_.row(i);
+          ForEach(0, head_.dim, [&](std::int64_t j) { to[j] = Store<T>(from[j]); });
+        }
+      });
+    }
+  }
+
+ private:
+  Head<T> head_;
+  std::int64_t seq_;
+  Real<T>* sum_ = nullptr;
+  std::int64_t stride_ = 0;
+};
+
+// Queries [begin, end) of a sequence and the keys [first_key, end) that some of them see.
+struct Block {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::int64_t first_key = 0;
+
+  [[nodiscard]] std::int64_t rows() const { return end - begin; }
+  [[nodiscard]] std::int64_t keys() const { return end - first_key; }
+};
+
+std::int64_t FirstKey(const AttentionShape& shape, std::int64_t query) {
+  return shape.window > 0 ? std::max<std::int64_t>(0, query - shape.window + 1) : 0;
+}
+
+template <typename Body>
+void ForBlocks(const AttentionShape& shape, const Body& body) {
+  for (std::int64_t begin = 0; begin < shape.seq; begin += kBlockRows) {
+    body(Block{begin, std::min(begin + kBlockRows, shape.seq), FirstKey(shape, begin)});
+  }
+}
+
+// The keys that one query of a block sees, as columns of the block's scores.
+struct Seen {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+
+  [[nodiscard]] std::int64_t count() const { return end - begin; }
+};
+
+Seen SeenBy(const AttentionShape& shape, const Block& block, std::int64_t row) {
+  const std::int64_t query = block.begin + row;
+  return {FirstKey(shape, query) - block.first_key, query + 1 - block.first_key};
+}
+
+// Zeroes what a row does not see.
+template <typename R>
+void ClearUnseen(const Seen& seen, std::int64_t keys, R* row) {
+  std::fill(row, row + seen.begin, R{0});
+  std::fill(row + seen.end, row + keys, R{0});
+}
+
+template <typename R>
+R LargestOf(const R* x, std::int64_t count) {
+  constexpr std::int64_t kLanes = 16;
+  R lanes[kLanes];
+  for (std::int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] = x[0];
+  const std::int64_t whole = count - count % kLanes;
+  for (std::int64_t i = 0; i < whole; i += kLanes) {
+    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+      lanes[lane] = x[i + lane] > lanes[lane] ? x[i + lane] : lanes[lane];
+    }
+  }
+  R largest = x[0];
+  for (const R lane : lanes) largest = std::max(largest, lane);
+  for (std::int64_t i = whole; i < count; ++i) largest = std::max(largest, x[i]);
+  return largest;
+}
+
+// scores → softmax(scale · scores) of a block, in place, and the logarithms of what it divided by.
+template <typename R>
+void Softmax(const AttentionShape& shape, const Block& block, R* scores, R* lse) {
+  const auto scale = static_cast<R>(shape.scale);
+  WithWidestVectors([&] {
+    for (std::int64_t i = 0; i < block.rows(); ++i) {
+      R* const row = scores + i * block.keys();
+      const Seen seen = SeenBy(shape, block, i);
+      R* const x = row + seen.begin;
+      const R shift = LargestOf(x, seen.count()) * scale;
+      ForEach(0, seen.count(), [&](std::int64_t j) { x[j] = Exp(x[j] * scale - shift); });
+      const R sum = LaneSum<R>(seen.count(), [&](std::int64_t j) { return x[j]; });
+      const R inverse = 1 / sum;
+      ForEach(0, seen.count(), [&](std::int64_t j) { x[j] *= inverse; });
+      lse[i] = shift + std::log(sum);
+      ClearUnseen(seen, block.keys(), row);
+    }
+  });
+}
+
+// scores → softmax, as above from its lse, and dp → dscores = scale · p · (dp - delta), both in place.
+template <typename R>
+void SoftmaxBackward(const AttentionShape& shape, const Block& block, const R* lse, const R* delta,
+                     R* scores, R* dp) {
+  const auto scale = static_cast<R>(shape.scale);
+  WithWidestVectors([&] {
+    for (std::int64_t i = 0; i < block.rows(); ++i) {
+      const std::int64_t at = i * block.keys();
+      const Seen seen = SeenBy(shape, block, i);
+      R* const x = scores + at + seen.begin;
+      R* const dx = dp + at + seen.begin;
+      ForEach(0, seen.count(), [&](std::int64_t j) {
+        const R p = Exp(x[j] * scale - lse[i]);
+        x[j] = p;
+        dx[j] = p * (dx[j] - delta[i]) * scale;
+      });
+      ClearUnseen(seen, block.keys(), scores + at);
+      ClearUnseen(seen, block.keys(), dp + at);
+    }
+  });
+}
+
+// delta[i] = Σ do·o over row `begin + i`: what the softmax's backward subtracts.
+template <typename T>
+void Deltas(const Block& block, const Head<T>& d_o, const Head<T>& o, Real<T>* delta) {
+  WithWidestVectors([&] {
+    for (std::int64_t i = 0; i < block.rows(); ++i) {
+      const T* const a = d_o.row(block.begin + i);
+      const T* const b = o.row(block.begin + i);
+      delta[i] = LaneSum<Real<T>>(o.dim, [&](std::int64_t j) { return Load(a[j]) * Load(b[j]); });
+    }
+  });
+}
+
+// The result of one query head, and its lse [seq].
+template <typename T>
+void Forward(SumOrder order, const AttentionShape& shape, const Head<T>& query, const Head<T>& key,
+             const Head<T>& value, const Head<T>& o, Real<T>* lse) {
+  using R = Real<T>;
+  thread_local Scratch q_scratch;
+  thread_local Scratch k_scratch;
+  thread_local Scratch v_scratch;
+  thread_local Scratch score_scratch;
+  const Matrix<R> q = Read(query, shape.seq, q_scratch);
+  const Matrix<R> k = Read(key, shape.seq, k_scratch);
+  const Matrix<R> v = Read(value, shape.seq, v_scratch);
+  ForBlocks(shape, [&](const Block& block) {
+    const std::int64_t rows = block.rows();
+    const std::int64_t keys = block.keys();
+    R* const p = score_scratch.Get<R>(rows * keys);
+    Multiply(order, {rows, keys, shape.qk_dim}, q.From(block.begin, 0),
+             k.From(block.first_key, 0).Transposed(),
+             /*accumulate=*/false, p, keys);
+    Softmax(shape, block, p, lse + block.begin);
+    MultiplyInto(order, {rows, shape.v_dim, keys}, Matrix<R>{p, keys, 1},
+                 v.From(block.first_key, 0),
+                 /*accumulate=*/false, o.row(block.begin), o.stride);
+  });
+}
+
+// The operands of a backward pass over the heads of one sequence.
+template <typename T>
+struct QueryHead {
+  Head<T> d_o;
+  Head<T> q;
+  Head<T> o;
+  const Real<T>* lse = nullptr;  // [seq]
+  Head<T> dq;
+};
+
+// dq of one query head; what it contributes to dk and dv is added to them.
+template <typename T>
+void Backward(SumOrder order, const AttentionShape& shape, const QueryHead<T>& head,
+              const Matrix<Real<T>>& k, const Matrix<Real<T>>& v, const HeadSum<T>& dk,
+              const HeadSum<T>& dv) {
+  using R = Real<T>;
+  thread_local Scratch q_scratch;
+  thread_local Scratch do_scratch;
+  thread_local Scratch score_scratch;
+  const Matrix<R> q = Read(head.q, shape.seq, q_scratch);
+  const Matrix<R> d_o = Read(head.d_o, shape.seq, do_scratch);
+  ForBlocks(shape, [&](const Block& block) {
+    const std::int64_t rows = block.rows();
+    const std::int64_t keys = block.keys();
+    R* const p = score_scratch.Get<R>(2 * rows * keys);
+    R* const ds = p + rows * keys;
+    const Matrix<R> block_q = q.From(block.begin, 0);
+    const Matrix<R> block_do = d_o.From(block.begin, 0);
+    const Matrix<R> block_k = k.From(block.first_key, 0);
+    const Matrix<R> block_v = v.From(block.first_key, 0);
+    Multiply(order, {rows, keys, shape.qk_dim}, block_q, block_k.Transposed(), /*accumulate=*/false,
+             p, keys);
+    Multiply(order, {rows, keys, shape.v_dim}, block_do, block_v.Transposed(), /*accumulate=*/false,
+             ds, keys);
+    R delta[kBlockRows];
+    Deltas(block, head.d_o, head.o, delta);
+    SoftmaxBackward(shape, block, head.lse + block.begin, delta, p, ds);
+    const Matrix<R> probabilities{p, keys, 1};
+    const Matrix<R> dscores{ds, keys, 1};
+    MultiplyInto(order, {rows, shape.qk_dim, keys}, dscores, block_k, /*accumulate=*/false,
+                 head.dq.row(block.begin), head.dq.stride);
+    Multiply(order, {keys, shape.qk_dim, rows}, dscores.Transposed(), block_q, /*accumulate=*/true,
+             dk.row(block.first_key), dk.stride());
+    Multiply(order, {keys, shape.v_dim, rows}, probabilities.Transposed(), block_do,
+             /*accumulate=*/true, dv.row(block.first_key), dv.stride());
+  });
+}
+
+void CheckShape(const AttentionShape& shape, const Tensor& q, const Tensor& k, const Tensor& v,
+                const Tensor& o, const Tensor& lse) {
+  CKPT_CHECK(shape.num_kv_heads > 0 && shape.num_heads % shape.num_kv_heads == 0);
+  CKPT_CHECK(shape.window >= 0 && shape.scale > 0);
+  const std::int64_t tokens = shape.batch * shape.seq;
+  CKPT_CHECK(q.num_elems() == tokens * shape.num_heads * shape.qk_dim);
+  CKPT_CHECK(k.num_elems() == tokens * shape.num_kv_heads * shape.qk_dim);
+  CKPT_CHECK(v.num_elems() == tokens * shape.num_kv_heads * shape.v_dim);
+  CKPT_CHECK(o.num_elems() == tokens * shape.num_heads * shape.v_dim);
+  CKPT_CHECK(lse.num_elems() == tokens * shape.num_heads && lse.dtype == StatisticsDType(q.dtype));
+  CKPT_CHECK(q.dtype == k.dtype && q.dtype == v.dtype && q.dtype == o.dtype);
+}
+
+}  // namespace
+
+void HostOps::Attention(Queue& queue, const AttentionShape& shape, const Tensor& q, const Tensor& k,
+                        const Tensor& v, const Tensor& o, const Tensor& lse) {
+  CheckShape(shape, q, k, v, o, lse);
+  const SumOrder order = fixed_order_ ? SumOrder::kFixed : SumOrder::kAny;
+  RunOn(queue, [=, this] {
+    DispatchCompute(q.dtype, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      const Heads<T> queries(q, shape.seq, shape.num_heads, shape.qk_dim);
+      const Heads<T> keys(k, shape.seq, shape.num_kv_heads, shape.qk_dim);
+      const Heads<T> values(v, shape.seq, shape.num_kv_heads, shape.v_dim);
+      const Heads<T> results(o, shape.seq, shape.num_heads, shape.v_dim);
+      const std::int64_t group = shape.num_heads / shape.num_kv_heads;
+      parallel_.For(shape.batch * shape.num_heads, 1, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) {
+          const std::int64_t sequence = i / shape.num_heads;
+          const std::int64_t head = i % shape.num_heads;
+          Forward(order, shape, queries.at(sequence, head), keys.at(sequence, head / group),
+                  values.at(sequence, head / group), results.at(sequence, head),
+                  lse.as<Real<T>>() + i * shape.seq);
+        }
+      });
+    });
+  });
+}
+
+void HostOps::AttentionBackward(Queue& queue, const AttentionShape& shape, const Tensor& d_o,
+                                const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
+                                const Tensor& lse, const Tensor& dq, const Tensor& dk,
+                                const Tensor& dv) {
+  CheckShape(shape, q, k, v, o, lse);
+  CheckShape(shape, dq, dk, dv, d_o, lse);
+  CKPT_CHECK(q.dtype == dq.dtype);
+  const SumOrder order = fixed_order_ ? SumOrder::kFixed : SumOrder::kAny;
+  RunOn(queue, [=, this] {
+    DispatchCompute(q.dtype, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      const auto of_queries = [&](const Tensor& x, std::int64_t dim) {
+        return Heads<T>(x, shape.seq, shape.num_heads, dim);
+      };
+      const auto of_keys = [&](const Tensor& x, std::int64_t dim) {
+        return Heads<T>(x, shape.seq, shape.num_kv_heads, dim);
+      };
+      const std::int64_t group = shape.num_heads / shape.num_kv_heads;
+      // A task is a key/value head with its query heads, in ascending order: their contributions add up.
+      parallel_.For(shape.batch * shape.num_kv_heads, 1, [&](std::int64_t begin, std::int64_t end) {
+        thread_local Scratch k_scratch;
+        thread_local Scratch v_scratch;
+        thread_local Scratch dk_scratch;
+        thread_local Scratch dv_scratch;
+        for (std::int64_t i = begin; i < end; ++i) {
+          const std::int64_t sequence = i / shape.num_kv_heads;
+          const std::int64_t kv_head = i % shape.num_kv_heads;
+          const Matrix<Real<T>> keys =
+              Read(of_keys(k, shape.qk_dim).at(sequence, kv_head), shape.seq, k_scratch);
+          const Matrix<Real<T>> values =
+              Read(of_keys(v, shape.v_dim).at(sequence, kv_head), shape.seq, v_scratch);
+          const HeadSum<T> dkeys(of_keys(dk, shape.qk_dim).at(sequence, kv_head), shape.seq,
+                                 dk_scratch);
+          const HeadSum<T> dvalues(of_keys(dv, shape.v_dim).at(sequence, kv_head), shape.seq,
+                                   dv_scratch);
+          for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+            Backward<T>(
+                order, shape,
+                {.d_o = of_queries(d_o, shape.v_dim).at(sequence, head),
+                 .q = of_queries(q, shape.qk_dim).at(sequence, head),
+                 .o = of_queries(o, shape.v_dim).at(sequence, head),
+                 .lse = lse.as<const Real<T>>() + (sequence * shape.num_heads + head) * shape.seq,
+                 .dq = of_queries(dq, shape.qk_dim).at(sequence, head)},
+                keys, values, dkeys, dvalues);
+          }
+          dkeys.Finish();
+          dvalues.Finish();
+        }
+      });
+    });
+  });
+}
+
+}  // namespace ckpt::trainer

@@ -1,0 +1,167 @@
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "core/base/check.h"
+#include "trainer/device/host_device.h"
+#include "trainer/ops/cpu/host_ops_impl.h"
+#include "trainer/ops/cpu/matrix.h"
+#include "trainer/ops/cpu/numeric.h"
+#include "trainer/ops/cpu/product.h"
+
+namespace ckpt::trainer {
+namespace {
+
+// Rows of a range, or of a weight's gradient, that one thread takes.
+constexpr std::int64_t kTaskRows = 256;
+
+struct RowRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+// Where the rows of each weight lie. Read when the queue gets there: offsets are made on the device.
+class RowRanges {
+ public:
+  RowRanges(const Tensor& offsets, std::int64_t segments)
+      : at_(offsets.as<const std::int32_t>()), segments_(segments) {}
+
+  [[nodiscard]] RowRange Segment(std::int64_t weight, std::int64_t segment) const {
+    const std::int32_t* const at = at_ + weight * segments_ + segment;
+    return {at[0], at[1]};
+  }
+  // Its segments lie one behind the other.
+  [[nodiscard]] RowRange OfWeight(std::int64_t weight) const {
+    return {at_[weight * segments_], at_[(weight + 1) * segments_]};
+  }
+
+ private:
+  const std::int32_t* at_;
+  std::int64_t segments_;
+};
+
+struct Task {
+  std::int64_t weight = 0;
+  RowRange rows;
+};
+
+// The rows of every weight, cut into tasks.
+std::vector<Task> RowTasks(const RowRanges& ranges, std::int64_t num_weights) {
+  std::vector<Task> tasks;
+  for (std::int64_t weight = 0; weight < num_weights; ++weight) {
+    const RowRange rows = ranges.OfWeight(weight);
+    for (std::int64_t begin = rows.begin; begin < rows.end; begin += kTaskRows) {
+      tasks.push_back({weight, {begin, std::min(begin + kTaskRows, rows.end)}});
+    }
+  }
+  return tasks;
+}
+
+template <typename Body>
+void ForTasks(Parallel& parallel, const std::vector<Task>& tasks, const Body& body) {
+  parallel.For(static_cast<std::int64_t>(tasks.size()), 1,
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t i = begin; i < end; ++i)
+                   body(tasks[static_cast<std::size_t>(i)]);
+               });
+}
+
+void CheckOperands(const Tensor& wide, const Tensor& narrow, std::span<const Tensor> weights,
+                   const Tensor& offsets, std::int64_t segments) {
+  CKPT_CHECK(wide.ndim == 2 && narrow.ndim == 2 && wide.dim(0) == narrow.dim(0) &&
+             wide.dtype == narrow.dtype);
+  CKPT_CHECK(offsets.dtype == DType::kInt32 && segments >= 1);
+  CKPT_CHECK(offsets.num_elems() == static_cast<std::int64_t>(weights.size()) * segments + 1);
+  for (const Tensor& weight : weights) {
+    if (weight)
+      CKPT_CHECK(weight.ndim == 2 && weight.dim(0) == wide.dim(1) &&
+                 weight.dim(1) == narrow.dim(1));
+  }
+}
+
+// to [R, …] = from · op(weight), rows by rows.
+void ProductsOfRows(Parallel& parallel, SumOrder order, const Tensor& from,
+                    const std::vector<Tensor>& weights, bool transpose_weights,
+                    const RowRanges& ranges, const Tensor& to) {
+  const std::vector<Task> tasks = RowTasks(ranges, static_cast<std::int64_t>(weights.size()));
+  DispatchCompute(from.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const Matrix<T> left{from.as<const T>(), from.dim(1), 1};
+    ForTasks(parallel, tasks, [&](const Task& task) {
+      const Tensor& weight = weights[static_cast<std::size_t>(task.weight)];
+      const Matrix<T> stored{weight.as<const T>(), weight.dim(1), 1};
+      const ProductSize size{task.rows.end - task.rows.begin, to.dim(1), from.dim(1)};
+      MultiplyInto(order, size, left.From(task.rows.begin, 0),
+                   transpose_weights ? stored.Transposed() : stored,
+                   /*accumulate=*/false, to.as<T>() + task.rows.begin * to.dim(1), to.dim(1));
+    });
+  });
+}
+
+}  // namespace
+
+void HostOps::GroupedForward(Queue& queue, const Tensor& x, std::span<const Tensor> weights,
+                             const Tensor& offsets, std::int64_t segments, const Tensor& y) {
+  CheckOperands(y, x, weights, offsets, segments);
+  for (const Tensor& weight : weights) CKPT_CHECK(weight && weight.dtype == x.dtype);
+  const SumOrder order = fixed_order_ ? SumOrder::kFixed : SumOrder::kAny;
+  RunOn(queue, [this, order, x, y, offsets, segments,
+                held = std::vector<Tensor>(weights.begin(), weights.end())] {
+    ProductsOfRows(parallel_, order, x, held, /*transpose_weights=*/true,
+                   RowRanges(offsets, segments), y);
+  });
+}
+
+void HostOps::GroupedBackwardData(Queue& queue, const Tensor& dy, std::span<const Tensor> weights,
+                                  const Tensor& offsets, std::int64_t segments, const Tensor& dx) {
+  CheckOperands(dy, dx, weights, offsets, segments);
+  for (const Tensor& weight : weights) CKPT_CHECK(weight && weight.dtype == dy.dtype);
+  const SumOrder order = fixed_order_ ? SumOrder::kFixed : SumOrder::kAny;
+  RunOn(queue, [this, order, dy, dx, offsets, segments,
+                held = std::vector<Tensor>(weights.begin(), weights.end())] {
+    ProductsOfRows(parallel_, order, dy, held, /*transpose_weights=*/false,
+                   RowRanges(offsets, segments), dx);
+  });
+}
+
+void HostOps::GroupedBackwardWeights(Queue& queue, const Tensor& dy, const Tensor& x,
+                                     const Tensor& offsets, std::int64_t segments,
+                                     std::span<const Tensor> dweights) {
+  CheckOperands(dy, x, dweights, offsets, segments);
+  const SumOrder order = fixed_order_ ? SumOrder::kFixed : SumOrder::kAny;
+  RunOn(queue, [this, order, dy, x, offsets, segments,
+                held = std::vector<Tensor>(dweights.begin(), dweights.end())] {
+    const RowRanges ranges(offsets, segments);
+    std::vector<Task> tasks;  // rows of a weight's gradient
+    for (std::size_t weight = 0; weight < held.size(); ++weight) {
+      if (!held[weight]) continue;
+      for (std::int64_t begin = 0; begin < dy.dim(1); begin += kTaskRows) {
+        tasks.push_back(
+            {static_cast<std::int64_t>(weight), {begin, std::min(begin + kTaskRows, dy.dim(1))}});
+      }
+    }
+    DispatchCompute(x.dtype, [&](auto compute) {
+      using T = typename decltype(compute)::type;
+      const Matrix<T> gradients{dy.as<const T>(), dy.dim(1), 1};
+      const Matrix<T> inputs{x.as<const T>(), x.dim(1), 1};
+      ForTasks(parallel_, tasks, [&](const Task& task) {
+        const Tensor& dweight = held[static_cast<std::size_t>(task.weight)];
+        DispatchGradient(dweight.dtype, [&](auto gradient) {
+          using G = typename decltype(gradient)::type;
+          // In the order of the segments: each is a contribution of its own, rounded by itself.
+          for (std::int64_t segment = 0; segment < segments; ++segment) {
+            const RowRange rows = ranges.Segment(task.weight, segment);
+            if (rows.begin == rows.end) continue;
+            const ProductSize size{task.rows.end - task.rows.begin, x.dim(1),
+                                   rows.end - rows.begin};
+            MultiplyInto(order, size, gradients.From(rows.begin, task.rows.begin).Transposed(),
+                         inputs.From(rows.begin, 0), /*accumulate=*/true,
+                         dweight.as<G>() + task.rows.begin * x.dim(1), x.dim(1));
+          }
+        });
+      });
+    });
+  });
+}
+
+}  // namespace ckpt::trainer
