@@ -17,22 +17,26 @@ enum class WsdDecayStyle : std::uint8_t { kExponential, kLinear, kCosine, kMinus
     std::string_view name);  // "cosine", "WSD", …
 [[nodiscard]] std::optional<WsdDecayStyle> ParseWsdDecayStyle(std::string_view name);
 
-// Steps are optimizer steps (Megatron counts samples; the ratio is the global batch).
+// Steps are updates of the optimizer (Megatron counts samples; the ratio is the global batch).
 struct ScheduleConfig {
   DecayStyle style = DecayStyle::kConstant;
   double max_lr = 1e-3;
-  double min_lr = 0;
+  double min_lr = 0;   // from the end of decay on
   double init_lr = 0;  // where warm-up starts
   std::int64_t warmup_steps = 0;
-  std::int64_t decay_steps = 0;  // from the start of training, warm-up included
+  std::int64_t decay_steps = 0;  // from the start of training, warm-up included; unused if constant
   WsdDecayStyle wsd_style = WsdDecayStyle::kExponential;
-  std::int64_t wsd_decay_steps = 0;  // length of the final decay
+  std::int64_t wsd_decay_steps = 0;  // length of the final decay, the last part of decay_steps
 };
 
 // Errors: kUsage, all violations at once.
 Status ValidateSchedule(const ScheduleConfig& schedule);
 
-// The rate of update number `step`, counted from 1.
+// The rate of update number `step`, counted from 1. As in Megatron, a rate depends on the updates done
+// before: the first of a warm-up uses init_lr, and update warmup_steps + 1 is the first with max_lr.
+// (Megatron logs the next update's rate.)
+//
+// REQUIRES: ValidateSchedule accepts the schedule; step >= 1.
 [[nodiscard]] double LearningRate(const ScheduleConfig& schedule, std::int64_t step);
 
 }  // namespace ckpt::trainer

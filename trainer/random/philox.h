@@ -22,8 +22,8 @@ namespace ckpt::trainer {
 [[nodiscard]] std::array<std::uint32_t, 2> StreamKey(std::uint64_t seed, std::string_view name);
 
 // Standard normal numbers at positions [begin, begin + out.size()) of a stream (Box-Muller on Philox).
-// The number at a position has the same bits however the range is cut. It lies within ±8.58, the limit of
-// a radius from 53 random bits.
+// The number at a position has the same bits however the range is cut. It lies within ±6.77: the radius
+// has 32 random bits.
 void FillNormal(std::array<std::uint32_t, 2> key, std::uint64_t begin, std::span<float> out);
 
 // A number in [0, bound) at a position of a stream, every one equally likely. REQUIRES: bound > 0.
