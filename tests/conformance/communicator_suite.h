@@ -1,6 +1,5 @@
-// What every Communicator promises, on any number of ranks. Instantiate CommunicatorSuite with worlds:
-//
-//   INSTANTIATE_TEST_SUITE_P(Threads, CommunicatorSuite, ::testing::Values(WorldCase{…}), WorldCaseName);
+// What every Communicator promises, on any number of ranks. A backend instantiates
+// CommunicatorSuite with its worlds.
 #ifndef CKPT_TESTS_CONFORMANCE_COMMUNICATOR_SUITE_H_
 #define CKPT_TESTS_CONFORMANCE_COMMUNICATOR_SUITE_H_
 
@@ -284,7 +283,8 @@ TEST_P(CommunicatorSuite, AGroupOfOneRankCopies) {
   });
 }
 
-// What lets one mesh continue another's run bit for bit: the sum over all is the sum of the halves' sums.
+// What lets one mesh continue another's run bit for bit: the sum over all is the sum of the halves'
+// sums.
 TEST_P(CommunicatorSuite, SumsOfHalvesAddUpToTheWholeBitForBit) {
   OnEveryRank([](TestRank& self) {
     const int size = self.size();
@@ -304,8 +304,8 @@ TEST_P(CommunicatorSuite, SumsOfHalvesAddUpToTheWholeBitForBit) {
   });
 }
 
-// Ranks enqueue on two communicators in different order; each has its own queue, so nothing waits in a circle. Inline
-// queues have no other order than the program's.
+// Ranks enqueue on two communicators in different order; each has its own queue, so nothing waits
+// in a circle. Inline queues have no other order than the program's.
 TEST_P(CommunicatorSuite, TwoCommunicatorsOnTwoQueuesDoNotDisturbEachOther) {
   const bool may_swap = GetParam().queues == QueueMode::kThreads;
   OnEveryRank([&](TestRank& self) {

@@ -34,7 +34,8 @@ inline constexpr DType kDTypeOf<std::int32_t> = DType::kInt32;
 template <>
 inline constexpr DType kDTypeOf<std::int64_t> = DType::kInt64;
 
-// Element `i` of rank `rank`: floats of many magnitudes and both signs, whose sums depend on the order.
+// Element `i` of rank `rank`: floats of many magnitudes and both signs, whose sums depend on the
+// order.
 template <typename T>
 T ValueAt(int rank, std::int64_t i) {
   std::uint64_t hash = (static_cast<std::uint64_t>(rank) << 40) + static_cast<std::uint64_t>(i) + 1;

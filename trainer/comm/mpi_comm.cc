@@ -20,7 +20,8 @@
 namespace ckpt::trainer {
 namespace {
 
-// Of one rank in one MPI call. Large operands go in rounds: that bounds staging memory, and MPI's `int` counts.
+// Of one rank in one MPI call. Large operands go in rounds: that bounds staging memory, and MPI's
+// `int` counts.
 constexpr std::uint64_t kRoundBytes = std::uint64_t{4} << 20;
 // Reductions below this are gathered whole, in one call instead of two.
 constexpr std::uint64_t kSmallReduceBytes = 4096;
@@ -33,7 +34,8 @@ Status MpiStatus(int code, const char* call) {
   return Error(ErrorKind::kIo, std::string(call) + ": " + text.data());
 }
 
-// One element of `size_bytes` whose neighbour in an array lies `stride_bytes` on: piece k of every rank's part at once.
+// One element of `size_bytes` whose neighbour in an array lies `stride_bytes` on: piece k of every
+// rank's part at once.
 class PieceType {
  public:
   PieceType(std::uint64_t size_bytes, std::uint64_t stride_bytes) {

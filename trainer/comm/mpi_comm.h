@@ -10,12 +10,13 @@
 
 namespace ckpt::trainer {
 
-// Starts MPI, runs `body(world)` as this process's rank of all that were started together, and ends MPI: once in the life
-// of a process. `queues` says from which threads the ranks communicate. A rank that fails says why on stderr and ends every
-// process, its own too: MPI gives up in no other way, and so does `Communicator::Abort`. Every communicator is gone when
-// `body` returns.
+// Starts MPI, runs `body(world)` as this process's rank of all that were started together, and ends
+// MPI: once in the life of a process. `queues` says from which threads the ranks communicate. A
+// rank that fails says why on stderr and ends every process, its own too: MPI gives up in no other
+// way, and so does `Communicator::Abort`. Every communicator is gone when `body` returns.
 //
-// Errors: kUnsupported (built without CKPT_WITH_MPI, or MPI lacks the thread support), kUsage (second call), kIo (MPI).
+// Errors: kUnsupported (built without CKPT_WITH_MPI, or MPI lacks the thread support), kUsage
+// (second call), kIo (MPI).
 Status RunMpiRank(QueueMode queues, const std::function<Status(Communicator& world)>& body);
 
 }  // namespace ckpt::trainer

@@ -85,7 +85,8 @@ class ThreadCommunicator final : public HostCommunicator {
     }
     return data;
   }
-  // The other ranks, each rank starting behind itself, so that not all read the same memory at once.
+  // The other ranks, each rank starting behind itself, so that not all read the same memory at
+  // once.
   int Peer(int i) const { return (rank_ + i) % size(); }
 
   const std::shared_ptr<ThreadWorld> world_;

@@ -14,7 +14,8 @@ namespace ckpt::trainer {
 // One world communicator per rank; each is then used by its rank's thread and queues.
 std::vector<std::unique_ptr<Communicator>> MakeThreadWorld(int num_ranks);
 
-// Runs `body(world)` on `num_ranks` threads and waits for all. A rank that fails aborts the world, so that none hangs.
+// Runs `body(world)` on `num_ranks` threads and waits for all. A rank that fails aborts the world,
+// so that none hangs.
 // Errors: the first real failure (in order of rank; kCancelled only if there is no other).
 Status RunRanks(int num_ranks, const std::function<Status(Communicator& world)>& body);
 

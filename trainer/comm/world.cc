@@ -12,7 +12,8 @@
 namespace ckpt::trainer {
 
 int NumLaunchedProcesses() {
-  // Open MPI; Hydra, MPICH and srun's PMI-2; srun with PMIx. SLURM_NTASKS would not do: a batch script has it too.
+  // Open MPI; Hydra, MPICH and srun's PMI-2; srun with PMIx. SLURM_NTASKS would not do: a batch
+  // script has it too.
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}) {
     const char* text = std::getenv(name);
     if (text == nullptr) continue;

@@ -17,14 +17,16 @@ struct WorldOptions {
   QueueMode queues = QueueMode::kInline;
 };
 
-// Processes that mpirun or srun started together with this one, itself included; 1 if there was no launcher. Read from
-// what the launcher leaves in the environment, since MPI itself must not start in a run of threads.
+// Processes that mpirun or srun started together with this one, itself included; 1 if there was no
+// launcher. Read from what the launcher leaves in the environment, since MPI itself must not start
+// in a run of threads.
 [[nodiscard]] int NumLaunchedProcesses();
 
-// Runs `body(world)` once per rank and waits for the ranks of this process: `num_ranks` threads (RunRanks), or one rank
-// of MPI (RunMpiRank) if there are several processes.
+// Runs `body(world)` once per rank and waits for the ranks of this process: `num_ranks` threads
+// (RunRanks), or one rank of MPI (RunMpiRank) if there are several processes.
 //
-// Errors: kUsage (`num_ranks` is neither 0 nor the number of processes), those of RunRanks and RunMpiRank.
+// Errors: kUsage (`num_ranks` is neither 0 nor the number of processes), those of RunRanks and
+// RunMpiRank.
 Status RunWorld(const WorldOptions& options,
                 const std::function<Status(Communicator& world)>& body);
 

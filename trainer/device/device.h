@@ -34,8 +34,8 @@ struct MemoryUsage {
 
 class Device;
 
-// Owned device memory, zeroed when made, aligned to 256 bytes. Returned to its device on destruction; the caller has
-// synchronised the queues that use it.
+// Owned device memory, zeroed when made, aligned to 256 bytes. Returned to its device on
+// destruction; the caller has synchronised the queues that use it.
 class Buffer {
  public:
   Buffer() = default;
@@ -67,7 +67,8 @@ class Device {
   // A queue of its own; `name` appears in traces ("compute", "all-gather").
   virtual std::unique_ptr<Queue> MakeQueue(std::string_view name) = 0;
 
-  // Enqueued copies between this device's memory and the host's. `host` stays valid until the queue got there.
+  // Enqueued copies between this device's memory and the host's. `host` stays valid until the queue
+  // got there.
   virtual void CopyToHost(Queue& queue, const Tensor& from, void* host) = 0;
   virtual void CopyFromHost(Queue& queue, const void* host, const Tensor& to) = 0;
 

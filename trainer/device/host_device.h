@@ -20,7 +20,8 @@ enum class QueueMode : std::uint8_t {
 class HostQueue : public Queue {
  public:
   [[nodiscard]] bool is_inline() const { return is_inline_; }
-  // Whether work may run on the caller's thread instead of being enqueued: an inline queue that has not failed.
+  // Whether work may run on the caller's thread instead of being enqueued: an inline queue that has
+  // not failed.
   [[nodiscard]] bool runs_at_once() const { return is_inline_ && !has_failed_; }
   // Runs `work` behind what was enqueued before. What it returns as an error fails the queue.
   virtual void Enqueue(std::function<Status()> work) = 0;

@@ -26,8 +26,8 @@ class Event {
   std::shared_ptr<State> state_;
 };
 
-// Work runs in the order it was enqueued, at some time after. What enqueued work reads and writes must stay valid until
-// it has run; ordering against other queues is only what events give.
+// Work runs in the order it was enqueued, at some time after. What enqueued work reads and writes
+// must stay valid until it has run; ordering against other queues is only what events give.
 //
 // A queue that is destroyed finishes its work first.
 //
@@ -38,12 +38,14 @@ class Queue {
 
   // The point behind everything enqueued so far.
   [[nodiscard]] virtual Event Record() = 0;
-  // Work enqueued from now on starts after `event`, and is skipped if the work before `event` failed.
+  // Work enqueued from now on starts after `event`, and is skipped if the work before `event`
+  // failed.
   virtual void Wait(const Event& event) = 0;
   // Blocks the caller until everything enqueued so far has run.
   //
-  // Errors: the first failure of enqueued work, or of work that it waited for (a collective whose peer is gone:
-  // kCancelled). Once failed, a queue skips its work and repeats the error; its events are reached all the same.
+  // Errors: the first failure of enqueued work, or of work that it waited for (a collective whose
+  // peer is gone: kCancelled). Once failed, a queue skips its work and repeats the error; its
+  // events are reached all the same.
   virtual Status Synchronize() = 0;
 };
 

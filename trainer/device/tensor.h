@@ -12,8 +12,8 @@
 
 namespace ckpt::trainer {
 
-// Views only, never owners; a default one is null and means "absent". Sizes are bounded by the memory they view, so
-// products cannot wrap.
+// Views only, never owners; a default one is null and means "absent". Sizes are bounded by the
+// memory they view, so products cannot wrap.
 struct Tensor {
   static constexpr int kMaxDims = 4;
 

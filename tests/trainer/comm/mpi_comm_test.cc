@@ -1,7 +1,8 @@
 // Processes as ranks. Started under mpirun:
 //
-//   test_trainer_comm_mpi suite inline|threads RANKS   the conformance suite, every process one rank
-//   test_trainer_comm_mpi abort RANKS                  rank 1 fails while the others wait for it
+//   test_trainer_comm_mpi suite inline|threads RANKS   the conformance suite, every process one
+//   rank test_trainer_comm_mpi abort RANKS                  rank 1 fails while the others wait for
+//   it
 #include "trainer/comm/mpi_comm.h"
 
 #include <charconv>

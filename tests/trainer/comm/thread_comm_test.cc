@@ -98,8 +98,8 @@ TEST(ThreadCommAbort, WakesEveryWaitingRankInEveryGroupWithTheReason) {
   }
 }
 
-// Aborts at random moments of a stream of collectives: nobody hangs, and nobody reads what another already freed (which
-// AddressSanitizer and ThreadSanitizer would see).
+// Aborts at random moments of a stream of collectives: nobody hangs, and nobody reads what another
+// already freed (which AddressSanitizer and ThreadSanitizer would see).
 TEST(ThreadCommAbort, MayHappenInTheMiddleOfACollective) {
   for (int trial = 0; trial < 40; ++trial) {
     const Status status = RunRanks(4, [&](Communicator& world) -> Status {

@@ -19,8 +19,8 @@ struct RowExchange {
   std::vector<std::int64_t> receive_rows;
 };
 
-// A backend implements the blocking calls; they run on the queue's thread, and only in groups of several ranks. A group of
-// one rank copies and waits for nobody.
+// A backend implements the blocking calls; they run on the queue's thread, and only in groups of
+// several ranks. A group of one rank copies and waits for nobody.
 class HostCommunicator : public Communicator {
  public:
   void AllGather(Queue& queue, const Tensor& shard, const Tensor& full) final;

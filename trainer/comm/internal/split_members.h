@@ -9,7 +9,8 @@
 
 namespace ckpt::trainer {
 
-// The ranks of `parent` that gave the caller's `color`, ordered by (`key`, rank). Every rank calls it.
+// The ranks of `parent` that gave the caller's `color`, ordered by (`key`, rank). Every rank calls
+// it.
 // Errors: as Communicator::Exchange.
 Result<std::vector<int>> SplitMembers(Communicator& parent, int color, int key);
 

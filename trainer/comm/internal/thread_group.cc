@@ -40,8 +40,8 @@ void ThreadGroup::Cancel(const Status& why) {
   changed_.notify_all();
 }
 
-// A rank that leaves cancelled stays counted as arrived. That is harmless: the cancellation is seen under the mutex, so no
-// later arrival can complete this meeting.
+// A rank that leaves cancelled stays counted as arrived. That is harmless: the cancellation is seen
+// under the mutex, so no later arrival can complete this meeting.
 Status ThreadGroup::Arrive(bool can_cancel) {
   std::uint64_t meeting = 0;
   {

@@ -18,7 +18,8 @@ namespace ckpt::trainer {
 
 class ThreadGroup;
 
-// What a rank shows its group while a collective runs. `call`, `dtype` and `size_bytes` must be the same on all ranks.
+// What a rank shows its group while a collective runs. `call`, `dtype` and `size_bytes` must be the
+// same on all ranks.
 struct Operands {
   std::string_view call;  // a literal
   DType dtype = DType::kUint8;
@@ -28,9 +29,10 @@ struct Operands {
   const std::shared_ptr<ThreadGroup>* made = nullptr;  // Split: the new group, by its first rank
 };
 
-// A collective is Meet, any number of `Sync`, and Part; Part is due whenever Meet was OK. Between Meet and Part every rank may read what the others showed.
-// Meet alone can be cancelled: once all have met, nothing that follows waits for a rank that could give up, so nobody's
-// operands go away under a reader.
+// A collective is Meet, any number of `Sync`, and Part; Part is due whenever Meet was OK. Between
+// Meet and Part every rank may read what the others showed. Meet alone can be cancelled: once all
+// have met, nothing that follows waits for a rank that could give up, so nobody's operands go away
+// under a reader.
 class ThreadGroup {
  public:
   // `should_spin`: every rank has a core, so that a short busy wait saves two switches.
@@ -61,15 +63,16 @@ class ThreadGroup {
   Status CheckSameCall(int rank) const;
 
   const int spins_;
-  // Each rank writes its own before it arrives; the meeting orders that before the others' reads, and the parting orders
-  // these before the next write.
+  // Each rank writes its own before it arrives; the meeting orders that before the others' reads,
+  // and the parting orders these before the next write.
   std::vector<Operands> shown_;
 
   Mutex mutex_;
   std::condition_variable changed_;
   int num_arrived_ CKPT_GUARDED_BY(mutex_) = 0;
   Status cancelled_ CKPT_GUARDED_BY(mutex_);
-  // How often all have arrived. Written under the mutex; release and acquire let a spinning rank do without it.
+  // How often all have arrived. Written under the mutex; release and acquire let a spinning rank do
+  // without it.
   std::atomic<std::uint64_t> num_meetings_ = 0;
 };
 

@@ -1,0 +1,398 @@
+// What every Ops promises of attention and of what surrounds it. Instantiate AttentionOpsTest with backends.
+#ifndef CKPT_TESTS_CONFORMANCE_ATTENTION_OPS_SUITE_H_
+#define CKPT_TESTS_CONFORMANCE_ATTENTION_OPS_SUITE_H_
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/conformance/ops_fixture.h"
+#include "tests/trainer/ops/finite_difference.h"
+#include "trainer/ops/ops.h"
+
+namespace ckpt::trainer {
+
+// Attention by its definition, one query at a time.
+struct ReferenceAttention {
+  AttentionShape shape;
+  std::vector<double> q, k, v;
+  std::vector<double> o, lse;
+
+  [[nodiscard]] std::int64_t FirstKey(std::int64_t query) const {
+    return shape.window > 0 ? std::max<std::int64_t>(0, query - shape.window + 1) : 0;
+  }
+  [[nodiscard]] std::size_t QueryAt(std::int64_t b, std::int64_t s, std::int64_t n,
+                                    std::int64_t dim) const {
+    return static_cast<std::size_t>(((b * shape.seq + s) * shape.num_heads + n) * dim);
+  }
+  [[nodiscard]] std::size_t KeyAt(std::int64_t b, std::int64_t s, std::int64_t n,
+                                  std::int64_t dim) const {
+    const std::int64_t g = n / (shape.num_heads / shape.num_kv_heads);
+    return static_cast<std::size_t>(((b * shape.seq + s) * shape.num_kv_heads + g) * dim);
+  }
+
+  // Calls `body(b, n, query, probabilities of the keys from FirstKey on, lse)`.
+  template <typename Body>
+  void ForQueries(const Body& body) const {
+    for (std::int64_t b = 0; b < shape.batch; ++b) {
+      for (std::int64_t n = 0; n < shape.num_heads; ++n) {
+        for (std::int64_t i = 0; i < shape.seq; ++i) {
+          std::vector<double> p;
+          double sum = 0;
+          for (std::int64_t j = FirstKey(i); j <= i; ++j) {
+            double score = 0;
+            for (std::size_t d = 0; d < static_cast<std::size_t>(shape.qk_dim); ++d) {
+              score += q[QueryAt(b, i, n, shape.qk_dim) + d] * k[KeyAt(b, j, n, shape.qk_dim) + d];
+            }
+            p.push_back(std::exp(score * shape.scale));
+            sum += p.back();
+          }
+          for (double& x : p) x /= sum;
+          body(b, n, i, p, std::log(sum));
+        }
+      }
+    }
+  }
+
+  void Run() {
+    o.assign(static_cast<std::size_t>(shape.batch * shape.seq * shape.num_heads * shape.v_dim), 0);
+    lse.clear();
+    ForQueries([&](std::int64_t b, std::int64_t n, std::int64_t i, const std::vector<double>& p,
+                   double log_sum) {
+      lse.push_back(log_sum);
+      for (std::size_t at = 0; at < p.size(); ++at) {
+        const std::size_t value =
+            KeyAt(b, FirstKey(i) + static_cast<std::int64_t>(at), n, shape.v_dim);
+        for (std::size_t d = 0; d < static_cast<std::size_t>(shape.v_dim); ++d) {
+          o[QueryAt(b, i, n, shape.v_dim) + d] += p[at] * v[value + d];
+        }
+      }
+    });
+  }
+
+  // REQUIRES: Run() before.
+  void RunBackward(const std::vector<double>& d_o, std::vector<double>& dq, std::vector<double>& dk,
+                   std::vector<double>& dv) const {
+    dq.assign(q.size(), 0);
+    dk.assign(k.size(), 0);
+    dv.assign(v.size(), 0);
+    ForQueries(
+        [&](std::int64_t b, std::int64_t n, std::int64_t i, const std::vector<double>& p, double) {
+          const std::size_t result = QueryAt(b, i, n, shape.v_dim);
+          const std::size_t query = QueryAt(b, i, n, shape.qk_dim);
+          double delta = 0;
+          for (std::size_t d = 0; d < static_cast<std::size_t>(shape.v_dim); ++d)
+            delta += d_o[result + d] * o[result + d];
+          for (std::size_t at = 0; at < p.size(); ++at) {
+            const std::int64_t j = FirstKey(i) + static_cast<std::int64_t>(at);
+            const std::size_t value = KeyAt(b, j, n, shape.v_dim);
+            const std::size_t key = KeyAt(b, j, n, shape.qk_dim);
+            double dp = 0;
+            for (std::size_t d = 0; d < static_cast<std::size_t>(shape.v_dim); ++d) {
+              dp += d_o[result + d] * v[value + d];
+              dv[value + d] += p[at] * d_o[result + d];
+            }
+            const double ds = p[at] * (dp - delta) * shape.scale;
+            for (std::size_t d = 0; d < static_cast<std::size_t>(shape.qk_dim); ++d) {
+              dq[query + d] += ds * k[key + d];
+              dk[key + d] += ds * q[query + d];
+            }
+          }
+        });
+  }
+};
+
+class AttentionOpsTest : public OpsTest {
+ protected:
+  static constexpr DType kComputeDTypes[] = {DType::kFloat32, DType::kFloat64, DType::kBfloat16};
+
+  static DType StatisticsOf(DType dtype) {
+    return dtype == DType::kFloat64 ? dtype : DType::kFloat32;
+  }
+
+  struct Operands {
+    Array q, k, v, o, lse, d_o, dq, dk, dv;
+  };
+  Operands MakeOperands(DType dtype, const AttentionShape& s) {
+    const std::int64_t tokens = s.batch * s.seq;
+    return {Random(dtype, {tokens, s.num_heads, s.qk_dim}),
+            Random(dtype, {tokens, s.num_kv_heads, s.qk_dim}),
+            Random(dtype, {tokens, s.num_kv_heads, s.v_dim}),
+            Make(dtype, {tokens, s.num_heads, s.v_dim}),
+            Make(StatisticsOf(dtype), {s.batch, s.num_heads, s.seq}),
+            Random(dtype, {tokens, s.num_heads, s.v_dim}),
+            Make(dtype, {tokens, s.num_heads, s.qk_dim}),
+            Make(dtype, {tokens, s.num_kv_heads, s.qk_dim}),
+            Make(dtype, {tokens, s.num_kv_heads, s.v_dim})};
+  }
+  void Run(const AttentionShape& shape, const Operands& x) {
+    ops().Attention(queue(), shape, x.q, x.k, x.v, x.o, x.lse);
+    ops().AttentionBackward(queue(), shape, x.d_o, x.q, x.k, x.v, x.o, x.lse, x.dq, x.dk, x.dv);
+  }
+
+  static AttentionShape Shape(std::int64_t batch, std::int64_t seq, std::int64_t heads,
+                              std::int64_t kv_heads, std::int64_t qk_dim, std::int64_t v_dim,
+                              std::int64_t window) {
+    return {.batch = batch,
+            .seq = seq,
+            .num_heads = heads,
+            .num_kv_heads = kv_heads,
+            .qk_dim = qk_dim,
+            .v_dim = v_dim,
+            .scale = 1 / std::sqrt(static_cast<double>(qk_dim)),
+            .window = window};
+  }
+};
+
+TEST_P(AttentionOpsTest, AttentionAndItsBackwardAreTheDefinition) {
+  for (const AttentionShape& shape :
+       {Shape(1, 1, 1, 1, 4, 4, 0), Shape(2, 37, 4, 2, 16, 16, 0), Shape(1, 300, 2, 2, 24, 24, 0),
+        Shape(2, 141, 3, 1, 12, 12, 50), Shape(1, 270, 2, 1, 20, 12, 131),
+        Shape(1, 65, 6, 3, 8, 8, 1)}) {
+    for (const DType dtype : kComputeDTypes) {
+      SCOPED_TRACE(::testing::Message()
+                   << "seq " << shape.seq << " window " << shape.window << " " << DTypeName(dtype));
+      const Operands x = MakeOperands(dtype, shape);
+      Run(shape, x);
+      ReferenceAttention want{shape, x.q.Get(), x.k.Get(), x.v.Get(), {}, {}};
+      want.Run();
+      const double tolerance = ToleranceOf(dtype);
+      EXPECT_TRUE(AllNear(x.o.Get(), want.o, tolerance));
+      EXPECT_TRUE(AllNear(x.lse.Get(), want.lse, ToleranceOf(StatisticsOf(dtype))));
+      std::vector<double> dq;
+      std::vector<double> dk;
+      std::vector<double> dv;
+      want.RunBackward(x.d_o.Get(), dq, dk, dv);
+      // In bfloat16 the backward reads results that were rounded before.
+      const double backward_tolerance = dtype == DType::kBfloat16 ? 4 * tolerance : 2 * tolerance;
+      EXPECT_TRUE(AllNear(x.dq.Get(), dq, shape.seq == 1 ? 1 : backward_tolerance));
+      EXPECT_TRUE(AllNear(x.dk.Get(), dk, shape.seq == 1 ? 1 : backward_tolerance));
+      EXPECT_TRUE(AllNear(x.dv.Get(), dv, backward_tolerance));
+    }
+  }
+}
+
+TEST_P(AttentionOpsTest, AttentionBackwardIsTheDerivative) {
+  for (const AttentionShape& shape :
+       {Shape(2, 6, 2, 2, 4, 4, 0), Shape(1, 7, 4, 2, 3, 3, 3), Shape(1, 5, 2, 2, 6, 4, 0)}) {
+    const Operands x = MakeOperands(DType::kFloat64, shape);
+    Run(shape, x);
+    std::vector<double> q = x.q.Get();
+    std::vector<double> k = x.k.Get();
+    std::vector<double> v = x.v.Get();
+    const std::vector<double> d_o = x.d_o.Get();
+    const std::vector<double> dq = x.dq.Get();
+    const std::vector<double> dk = x.dk.Get();
+    const std::vector<double> dv = x.dv.Get();
+    Operands at = MakeOperands(DType::kFloat64, shape);
+    const auto loss = [&] {
+      at.q.Set(q);
+      at.k.Set(k);
+      at.v.Set(v);
+      ops().Attention(queue(), shape, at.q, at.k, at.v, at.o, at.lse);
+      return SumOfProducts(at.o.Get(), d_o);
+    };
+    EXPECT_TRUE(IsGradientOf(dq, q, loss));
+    EXPECT_TRUE(IsGradientOf(dk, k, loss));
+    EXPECT_TRUE(IsGradientOf(dv, v, loss));
+  }
+}
+
+TEST_P(AttentionOpsTest, AttentionTakesScoresThatOverflowTheExponential) {
+  const AttentionShape shape = Shape(1, 40, 1, 1, 2, 2, 0);
+  Operands x = MakeOperands(DType::kFloat32, shape);
+  std::vector<double> q = x.q.Get();
+  for (double& value : q) value *= 1000;
+  x.q.Set(q);
+  Run(shape, x);
+  for (const Array* array : {&x.o, &x.lse, &x.dq, &x.dk, &x.dv}) {
+    EXPECT_THAT(
+        array->Get(),
+        ::testing::Each(::testing::Truly([](double value) { return std::isfinite(value); })));
+  }
+}
+
+TEST_P(AttentionOpsTest, AttentionSeesNoLaterTokenAndPassesNaNOn) {
+  const AttentionShape shape = Shape(1, 30, 1, 1, 4, 4, 0);
+  Operands x = MakeOperands(DType::kFloat32, shape);
+  std::vector<double> q = x.q.Get();
+  q[20 * 4] = std::nan("");
+  x.q.Set(q);
+  ops().Attention(queue(), shape, x.q, x.k, x.v, x.o, x.lse);
+  const std::vector<double> o = x.o.Get();
+  for (std::size_t i = 0; i < o.size(); ++i) EXPECT_EQ(std::isnan(o[i]), i / 4 == 20) << i;
+}
+
+TEST_P(AttentionOpsTest, RopeRotatesPairsByThePositionOfTheirToken) {
+  constexpr std::int64_t kSeq = 5;
+  constexpr std::int64_t kHeads = 3;
+  constexpr std::int64_t kHeadDim = 10;
+  constexpr std::int64_t kDim = 6;
+  for (const DType dtype : kComputeDTypes) {
+    for (const int bits : {0, 1, 2, 3, 4, 5, 6, 7}) {
+      const RopeForm form{.seq = kSeq,
+                          .dim = kDim,
+                          .at_front = (bits & 1) != 0,
+                          .interleaved = (bits & 2) != 0,
+                          .inverse = (bits & 4) != 0};
+      const Array x = Random(dtype, {2 * kSeq, kHeads, kHeadDim});
+      std::vector<double> angles = RandomValues(kSeq * kDim / 2);
+      std::vector<double> cosines;
+      std::vector<double> sines;
+      for (const double angle : angles) {
+        cosines.push_back(std::cos(angle));
+        sines.push_back(std::sin(angle));
+      }
+      const Array cosine = Make(StatisticsOf(dtype), {kSeq, kDim / 2}, cosines);
+      const Array sine = Make(StatisticsOf(dtype), {kSeq, kDim / 2}, sines);
+      std::vector<double> want = x.Get();
+      for (std::int64_t t = 0; t < 2 * kSeq; ++t) {
+        for (std::int64_t head = 0; head < kHeads; ++head) {
+          for (std::int64_t i = 0; i < kDim / 2; ++i) {
+            const std::int64_t first =
+                (t * kHeads + head) * kHeadDim + (form.at_front ? 0 : kHeadDim - kDim);
+            double& a = want[static_cast<std::size_t>(first + (form.interleaved ? 2 * i : i))];
+            double& b = want[static_cast<std::size_t>(
+                first + (form.interleaved ? 2 * i + 1 : i + kDim / 2))];
+            const double angle =
+                (form.inverse ? -1 : 1) * angles[static_cast<std::size_t>(t % kSeq * kDim / 2 + i)];
+            const double rotated = a * std::cos(angle) - b * std::sin(angle);
+            b = b * std::cos(angle) + a * std::sin(angle);
+            a = rotated;
+          }
+        }
+      }
+      ops().Rope(queue(), form, cosine, sine, x);
+      const std::vector<double> got = x.Get();
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        // bfloat16 rounds once, to half a unit in the last place.
+        const double tolerance = dtype == DType::kBfloat16 ? 1e-5 + std::abs(want[i]) * 0x1.01p-9
+                                                           : 10 * ToleranceOf(dtype);
+        ASSERT_NEAR(got[i], want[i], tolerance)
+            << DTypeName(dtype) << " form " << bits << " element " << i;
+      }
+    }
+  }
+}
+
+TEST_P(AttentionOpsTest, TheInverseRotationIsTheBackwardOfRope) {
+  for (const bool interleaved : {false, true}) {
+    const RopeForm form{.seq = 4, .dim = 6, .at_front = false, .interleaved = interleaved};
+    RopeForm inverse = form;
+    inverse.inverse = true;
+    std::vector<double> cosines;
+    std::vector<double> sines;
+    for (const double angle : RandomValues(12)) {
+      cosines.push_back(std::cos(angle));
+      sines.push_back(std::sin(angle));
+    }
+    const Array cosine = Make(DType::kFloat64, {4, 3}, cosines);
+    const Array sine = Make(DType::kFloat64, {4, 3}, sines);
+    std::vector<double> x = RandomValues(8 * 2 * 8);
+    const std::vector<double> dy = RandomValues(8 * 2 * 8);
+    const Array dx = Make(DType::kFloat64, {8, 2, 8}, dy);
+    ops().Rope(queue(), inverse, cosine, sine, dx);
+    const auto loss = [&] {
+      const Array y = Make(DType::kFloat64, {8, 2, 8}, x);
+      ops().Rope(queue(), form, cosine, sine, y);
+      return SumOfProducts(y.Get(), dy);
+    };
+    EXPECT_TRUE(IsGradientOf(dx.Get(), x, loss));
+  }
+}
+
+TEST_P(AttentionOpsTest, SplitQkvPutsEveryPartInItsPlaceAndMergeBack) {
+  const QkvShape shape{.num_heads = 6, .num_kv_heads = 2, .head_dim = 5};
+  for (const DType dtype : kComputeDTypes) {
+    const Array qkv = Random(dtype, {7, 50});
+    const Array q = Make(dtype, {7, 6, 5});
+    const Array k = Make(dtype, {7, 2, 5});
+    const Array v = Make(dtype, {7, 2, 5});
+    ops().SplitQkv(queue(), shape, qkv, q, k, v);
+    const std::vector<double> all = qkv.Get();
+    std::vector<double> want_q;
+    std::vector<double> want_k;
+    std::vector<double> want_v;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const std::size_t part = i % 25 / 5;  // of a group: three queries, a key, a value
+      (part < 3 ? want_q : part == 3 ? want_k : want_v).push_back(all[i]);
+    }
+    EXPECT_EQ(q.Get(), want_q);
+    EXPECT_EQ(k.Get(), want_k);
+    EXPECT_EQ(v.Get(), want_v);
+    const Array merged = Make(dtype, {7, 50});
+    ops().MergeQkv(queue(), shape, q, k, v, merged);
+    EXPECT_EQ(merged.Bytes(), qkv.Bytes());
+  }
+}
+
+TEST_P(AttentionOpsTest, SplitMlaKvSharesTheRotatedKeyAndItsBackwardSumsOverHeads) {
+  const MlaShape shape{.num_heads = 3, .nope_dim = 4, .rope_dim = 2, .v_dim = 5};
+  for (const DType dtype : kComputeDTypes) {
+    const Array kv = Random(dtype, {6, 3, 9});
+    const Array k_rope = Random(dtype, {6, 2});
+    const Array k = Make(dtype, {6, 3, 6});
+    const Array v = Make(dtype, {6, 3, 5});
+    ops().SplitMlaKv(queue(), shape, kv, k_rope, k, v);
+    const std::vector<double> latent = kv.Get();
+    const std::vector<double> rope = k_rope.Get();
+    std::vector<double> want_k;
+    std::vector<double> want_v;
+    for (std::size_t head = 0; head < 18; ++head) {
+      for (std::size_t i = 0; i < 4; ++i) want_k.push_back(latent[head * 9 + i]);
+      for (std::size_t i = 0; i < 2; ++i) want_k.push_back(rope[head / 3 * 2 + i]);
+      for (std::size_t i = 4; i < 9; ++i) want_v.push_back(latent[head * 9 + i]);
+    }
+    EXPECT_EQ(k.Get(), want_k);
+    EXPECT_EQ(v.Get(), want_v);
+
+    const Array dk = Random(dtype, {6, 3, 6});
+    const Array dv = Random(dtype, {6, 3, 5});
+    const Array dkv = Make(dtype, {6, 3, 9});
+    const Array dk_rope = Make(dtype, {6, 2});
+    ops().SplitMlaKvBackward(queue(), shape, dk, dv, dkv, dk_rope);
+    const std::vector<double> dk_values = dk.Get();
+    const std::vector<double> dv_values = dv.Get();
+    std::vector<double> want_dkv;
+    std::vector<double> want_dk_rope(12);
+    for (std::size_t head = 0; head < 18; ++head) {
+      for (std::size_t i = 0; i < 4; ++i) want_dkv.push_back(dk_values[head * 6 + i]);
+      for (std::size_t i = 0; i < 5; ++i) want_dkv.push_back(dv_values[head * 5 + i]);
+      for (std::size_t i = 0; i < 2; ++i)
+        want_dk_rope[head / 3 * 2 + i] += dk_values[head * 6 + 4 + i];
+    }
+    EXPECT_EQ(dkv.Get(), want_dkv);
+    EXPECT_TRUE(AllNear(dk_rope.Get(), want_dk_rope, ToleranceOf(dtype)));
+    // The backward of a linear map is its adjoint.
+    if (dtype == DType::kFloat64) {
+      EXPECT_NEAR(SumOfProducts(want_k, dk_values) + SumOfProducts(want_v, dv_values),
+                  SumOfProducts(latent, dkv.Get()) + SumOfProducts(rope, dk_rope.Get()), 1e-12);
+    }
+  }
+}
+
+TEST_P(AttentionOpsTest, SplitColumnsCutsEveryRowAndMergeJoinsIt) {
+  for (const DType dtype : kComputeDTypes) {
+    const Array from = Random(dtype, {9, 11});
+    const Array a = Make(dtype, {9, 4});
+    const Array b = Make(dtype, {9, 7});
+    ops().SplitColumns(queue(), from, a, b);
+    const std::vector<double> all = from.Get();
+    std::vector<double> want_a;
+    std::vector<double> want_b;
+    for (std::size_t i = 0; i < all.size(); ++i) (i % 11 < 4 ? want_a : want_b).push_back(all[i]);
+    EXPECT_EQ(a.Get(), want_a);
+    EXPECT_EQ(b.Get(), want_b);
+    const Array merged = Make(dtype, {9, 11});
+    ops().MergeColumns(queue(), a, b, merged);
+    EXPECT_EQ(merged.Bytes(), from.Bytes());
+  }
+}
+
+}  // namespace ckpt::trainer
+
+#endif  // CKPT_TESTS_CONFORMANCE_ATTENTION_OPS_SUITE_H_
