@@ -43,11 +43,11 @@ struct RowRange {
   friend bool operator==(const RowRange&, const RowRange&) = default;
 };
 
-// Which tensors may share a flat array: each group lists tensors by index, in ascending order. A tensor
-// goes to the first group whose common multiple of rows stays sensible (64 Ki elements, or the longest
-// row) and whose padding stays within 3 %, or within what arrays of their own would need and one aligned
-// element range per shard. Short tensors cannot always keep to 3 %: 40 elements alone over 8 shards of 32
-// become 256.
+// Which tensors may share a flat array: each group lists tensors by index, in ascending order. A
+// tensor goes to the first group whose common multiple of rows stays sensible (64 Ki elements, or the
+// longest row) and whose padding stays within 3 %, or within what arrays of their own would need plus
+// one alignment per shard. Short tensors cannot keep to 3 %: 40 elements alone over 8 shards, aligned
+// to 32, become 256.
 //
 // REQUIRES: as LayOut, for each tensor by itself.
 std::vector<std::vector<std::size_t>> GroupTensors(std::span<const Dims> shapes,

@@ -32,8 +32,8 @@ Block BlockAt(Key key, std::uint64_t position, std::uint32_t attempt, Use use) {
   return Philox({Low(position), High(position), attempt, static_cast<std::uint32_t>(use)}, key);
 }
 
-// Box-Muller: two normal numbers of two words. In double, so that what libraries of mathematics differ in
-// is rounded away.
+// Box-Muller: two normal numbers of two words. In double, so that what mathematical libraries differ
+// in is rounded away.
 void NormalPair(std::uint32_t radius_bits, std::uint32_t angle_bits, float* out) {
   constexpr double kUnit = 0x1p-32;
   const double uniform = (radius_bits + 0.5) * kUnit;  // in (0, 1): the logarithm is finite
