@@ -26,21 +26,21 @@ class Names {
  public:
   explicit Names(const std::vector<DirectoryEntry>& entries) : entries_(entries) {}
 
-  bool Has(std::string_view name) const {
+  [[nodiscard]] bool Has(std::string_view name) const {
     return Any([&](std::string_view other) { return other == name; });
   }
-  bool HasSuffix(std::string_view suffix) const {
+  [[nodiscard]] bool HasSuffix(std::string_view suffix) const {
     return Any([&](std::string_view name) { return name.ends_with(suffix); });
   }
-  bool HasPrefix(std::string_view prefix) const {
+  [[nodiscard]] bool HasPrefix(std::string_view prefix) const {
     return Any([&](std::string_view name) { return name.starts_with(prefix); });
   }
-  bool HasAffixes(std::string_view prefix, std::string_view suffix) const {
+  [[nodiscard]] bool HasAffixes(std::string_view prefix, std::string_view suffix) const {
     return Any(
         [&](std::string_view name) { return name.starts_with(prefix) && name.ends_with(suffix); });
   }
   // Regular files that torch.save usually makes.
-  std::vector<std::string> TorchFiles() const {
+  [[nodiscard]] std::vector<std::string> TorchFiles() const {
     std::vector<std::string> names;
     for (const DirectoryEntry& entry : entries_) {
       const std::string extension = Path(entry.name).extension().string();
@@ -52,7 +52,7 @@ class Names {
 
  private:
   template <typename Predicate>
-  bool Any(Predicate matches) const {
+  [[nodiscard]] bool Any(Predicate matches) const {
     return std::any_of(entries_.begin(), entries_.end(),
                        [&](const DirectoryEntry& entry) { return matches(entry.name); });
   }

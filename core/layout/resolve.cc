@@ -146,7 +146,7 @@ class Resolver {
         .While("counting layers and experts, with " + ExplainAxis(axis));
   }
 
-  std::string ExplainAxis(std::string_view axis) const {
+  [[nodiscard]] std::string ExplainAxis(std::string_view axis) const {
     const int position = table_.definitions.Find(axis);
     if (position < 0) return "axis " + std::string(axis);
     return names_.Explain(table_.definitions.all()[static_cast<std::size_t>(position)].body);
@@ -181,7 +181,7 @@ class Resolver {
     return OkStatus();
   }
 
-  std::vector<LogicalId> LogicalsOf(const TensorRule& rule) const {
+  [[nodiscard]] std::vector<LogicalId> LogicalsOf(const TensorRule& rule) const {
     if (rule.logical) return {*rule.logical};
     std::vector<LogicalId> ids;
     for (const DimRule& dim : rule.dims) {
@@ -193,7 +193,7 @@ class Resolver {
     }
     return ids;
   }
-  bool IsAnyPresent(std::size_t begin, std::size_t end) const {
+  [[nodiscard]] bool IsAnyPresent(std::size_t begin, std::size_t end) const {
     for (std::size_t i = begin; i < end; ++i) {
       for (const LogicalId id : LogicalsOf(format_.rules[i])) {
         if (PresenceOf(id) != Presence::kAbsent) return true;
@@ -202,7 +202,7 @@ class Resolver {
     return false;
   }
   // Under the numbers bound so far.
-  Presence PresenceOf(LogicalId id) const {
+  [[nodiscard]] Presence PresenceOf(LogicalId id) const {
     const ResolvedLogical& logical = layout_.logicals[id];
     const std::optional<std::string>& axis = table_.logicals[id].when_axis;
     if (axis) {
@@ -268,7 +268,7 @@ class Resolver {
     return EvaluateBound(when, LocalName(names, bound_[next].first, bound_[next].second), next + 1);
   }
 
-  std::string NameOf(const TensorRule& rule) const {
+  [[nodiscard]] std::string NameOf(const TensorRule& rule) const {
     std::string name;
     for (const NamePart& part : rule.name) {
       name += part.text;

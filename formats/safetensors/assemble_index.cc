@@ -19,8 +19,10 @@ struct Piece {
   const LoadedShard* shard;
   FileId file;
 
-  const std::string& name() const { return entry->name; }
-  bool is_whole() const { return !shard->info || !shard->info->contains(entry->name); }
+  [[nodiscard]] const std::string& name() const { return entry->name; }
+  [[nodiscard]] bool is_whole() const {
+    return !shard->info || !shard->info->contains(entry->name);
+  }
 };
 
 class Assembler {

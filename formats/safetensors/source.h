@@ -37,11 +37,11 @@ class SafetensorsSource final : public CheckpointSource {
   //         not fit).
   static Result<std::unique_ptr<SafetensorsSource>> Open(Storage& storage, const Path& path);
 
-  const CheckpointIndex& index() const override { return index_; }
+  [[nodiscard]] const CheckpointIndex& index() const override { return index_; }
   Result<StoredArray> Locate(const GlobalTensor& tensor, const Chunk& chunk) const override;
   Result<RenderedObject> ReadObject(const ObjectEntry& object) const override;
   Result<std::uint64_t> FileSize(FileId file) const override;
-  Protection protection() const override { return Protection::kNone; }
+  [[nodiscard]] Protection protection() const override { return Protection::kNone; }
 
   // In byte order of the file name.
   [[nodiscard]] const std::vector<ShardLayout>& shards() const { return shards_; }

@@ -27,11 +27,11 @@ class TorchDistSource final : public CheckpointSource {
   //         backend). What concerns single keys goes to index().problems().
   static Result<std::unique_ptr<TorchDistSource>> Open(Storage& storage, const Path& directory);
 
-  const CheckpointIndex& index() const override { return index_; }
+  [[nodiscard]] const CheckpointIndex& index() const override { return index_; }
   Result<StoredArray> Locate(const GlobalTensor& tensor, const Chunk& chunk) const override;
   Result<RenderedObject> ReadObject(const ObjectEntry& object) const override;
   Result<std::uint64_t> FileSize(FileId file) const override;
-  Protection protection() const override { return dcp_->protection(); }
+  [[nodiscard]] Protection protection() const override { return dcp_->protection(); }
 
  private:
   // Where a chunk of a flattened tensor lies: elements from `first_elem` of the item of an inner chunk.

@@ -22,7 +22,7 @@ class ArraySource final : public CheckpointSource {
     return ArraySource(array, std::move(index));
   }
 
-  const CheckpointIndex& index() const override { return index_; }
+  [[nodiscard]] const CheckpointIndex& index() const override { return index_; }
   Result<StoredArray> Locate(const GlobalTensor& /*t*/, const Chunk& /*c*/) const override {
     return *array_;
   }
@@ -32,7 +32,7 @@ class ArraySource final : public CheckpointSource {
   Result<std::uint64_t> FileSize(FileId /*file*/) const override {
     return array_->file->size_bytes();
   }
-  Protection protection() const override { return Protection::kNone; }
+  [[nodiscard]] Protection protection() const override { return Protection::kNone; }
 
  private:
   ArraySource(const StoredArray& array, CheckpointIndex index)

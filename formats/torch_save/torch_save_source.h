@@ -25,12 +25,12 @@ class TorchSaveSource final : public CheckpointSource {
   //         index().problems().
   static Result<std::unique_ptr<TorchSaveSource>> Open(Storage& storage, const Path& path);
 
-  const CheckpointIndex& index() const override { return index_; }
+  [[nodiscard]] const CheckpointIndex& index() const override { return index_; }
   Result<StoredArray> Locate(const GlobalTensor& tensor, const Chunk& chunk) const override;
   // An entry of index().objects(); or the whole pickled object, its tensors by SHA-256, for an entry with the empty key.
   Result<RenderedObject> ReadObject(const ObjectEntry& object) const override;
   Result<std::uint64_t> FileSize(FileId file) const override;
-  Protection protection() const override { return protection_; }
+  [[nodiscard]] Protection protection() const override { return protection_; }
 
  private:
   explicit TorchSaveSource(torch_save::TorchContainer container)

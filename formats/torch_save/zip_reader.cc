@@ -28,8 +28,10 @@ class Range {
   Range(const ReadableFile& file, std::uint64_t offset, std::uint64_t length)
       : file_(file), offset_(offset), length_(length) {}
 
-  std::uint64_t length() const { return length_; }
-  std::string Describe() const { return DescribeRange(file_.name(), offset_, length_); }
+  [[nodiscard]] std::uint64_t length() const { return length_; }
+  [[nodiscard]] std::string Describe() const {
+    return DescribeRange(file_.name(), offset_, length_);
+  }
   Status Bad(std::string_view rule) const {
     return Error(ErrorKind::kBadItem, rule).File(Describe());
   }
