@@ -29,6 +29,10 @@ Result<bool> IndexHolds(const CreateRequest& request, const WritePlan& plan) {
 }
 
 Result<CreatePlan> CreateHf(CreateRequest request) {
+  if (request.zstd_level) {
+    return Error(ErrorKind::kUsage, "a Hugging Face repository cannot be compressed")
+        .Hint("safetensors files hold plain bytes, which readers map; leave --compress out");
+  }
   safetensors::WriterOptions options;
   for (ManifestShard& shard : request.shards) {
     options.shards.push_back({.file = std::move(shard.file),
@@ -70,7 +74,8 @@ Result<CreatePlan> CreateFsdpDtensor(CreateRequest request) {
                                                   {.args = std::move(args),
                                                    .side_files = std::move(request.side_files),
                                                    .files = request.files,
-                                                   .max_file_bytes = request.max_file_bytes}));
+                                                   .max_file_bytes = request.max_file_bytes,
+                                                   .zstd_level = request.zstd_level}));
   created.checkpoint_directory = fsdp_dtensor::kReleaseDirectory;
   return created;
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -29,8 +30,9 @@ struct CreateRequest {
   std::vector<SideText> side_texts;   // side files of new content
   // Files to write again as they once were (safetensors); empty: packed anew.
   std::vector<ManifestShard> shards;
-  std::uint64_t max_file_bytes = 0;  // 0: the format's default
-  int files = 0;                     // data files; 0: by size
+  std::uint64_t max_file_bytes = 0;    // 0: the format's default
+  int files = 0;                       // data files; 0: by size
+  std::optional<int> zstd_level = {};  // compress tensors; nothing: store them as they are
   // The index of the files above as it once was: written again if it still tells the truth.
   std::string original_index;
   bool is_cast = false;  // some tensor has another dtype than it had there
@@ -44,7 +46,8 @@ struct CreatePlan {
   std::string checkpoint_directory;
 };
 
-// Errors: kUnsupported (a format that this build cannot write), and those of the format's planner.
+// Errors: kUnsupported (a format that this build cannot write), kUsage (compression in a format that has none), and those
+//         of the format's planner.
 Result<CreatePlan> PlanCheckpoint(std::string_view format, CreateRequest request);
 
 // How the files of a checkpoint are laid out, so that they can be written again as they are; empty for formats whose

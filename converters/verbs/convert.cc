@@ -315,6 +315,7 @@ Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOpti
   CreateRequest request;
   request.tensors = std::move(view.tensors);
   request.files = options.files;
+  request.zstd_level = options.zstd_level;
   request.max_file_bytes = options.max_shard_bytes;
   const bool packs_anew = options.max_shard_bytes != 0 || options.files != 0;
   view.tensors = request.tensors;

@@ -38,6 +38,7 @@ struct ConvertOptions {
   std::uint64_t max_shard_bytes =
       0;          // of one file; 0: the source's own shards, else the format's default
   int files = 0;  // data files; 0: by size
+  std::optional<int> zstd_level;  // compress tensors, 1 to 19; nothing: store them as they are
 
   // How it is done.
   bool overwrite = false;

@@ -4,7 +4,10 @@
 #define CKPT_CORE_CHECKPOINT_WRITE_PLAN_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -53,6 +56,14 @@ struct WriteCopy {
   std::string name;
 };
 
+// Where an item lies in its file.
+struct ItemExtent {
+  std::uint64_t offset_bytes = 0;
+  std::uint64_t size_bytes = 0;
+
+  friend bool operator==(const ItemExtent&, const ItemExtent&) = default;
+};
+
 // What surrounds payloads in a format. Stateless apart from the plan it belongs to; thread-safe.
 class ItemFraming {
  public:
@@ -79,11 +90,28 @@ class NoFraming final : public ItemFraming {
   [[nodiscard]] bool needs_crc32() const override { return false; }
 };
 
+struct WritePlan;
+
+// Every item is stored as one zstd frame around head, payload and tail. How long a frame is shows
+// only when it has been written: the items of a file follow each other in plan order, without gaps,
+// behind its literals; and the file that says where they lie is made last.
+struct ItemCompression {
+  int zstd_level = 0;
+  // The encoder and its version, which also decide the bytes.
+  std::string encoder;
+  // Position in `files`: the one made last, which has no other content.
+  std::uint32_t index_file = 0;
+  // Its bytes. `extents` is parallel to the plan's items. A pure function.
+  std::function<Bytes(const WritePlan& plan, std::span<const ItemExtent> extents)> encode_index;
+};
+
 // A pure value: the same plan gives the same bytes, whatever the number of threads.
 //
-// Invariants, checked by ValidateWritePlan: in every file, literals and items tile [0, size)
+// Invariants, checked by CheckWritePlan: in every file, literals and items tile [0, size)
 // without overlap, gaps being allowed where the format ignores them (they read as zero); the items
-// of a tensor are consecutive in `items`, in order of their rows, and cover it exactly once.
+// of a tensor are consecutive in `items`, in order of their rows, and cover it exactly once. With
+// `compression`, offsets of items count from their own start, their sizes are those before
+// compression, and sizes of files are those of the literals.
 struct WritePlan {
   std::vector<WriteFile> files;
   std::vector<TargetTensor> tensors;
@@ -91,6 +119,7 @@ struct WritePlan {
   std::vector<WriteLiteral> literals;
   std::vector<WriteCopy> copies;
   std::shared_ptr<const ItemFraming> framing = std::make_shared<NoFraming>();
+  std::optional<ItemCompression> compression = {};
 };
 
 }  // namespace ckpt

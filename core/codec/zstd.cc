@@ -13,6 +13,9 @@
 namespace ckpt {
 namespace {
 
+// What one worker encodes at a time. Part of the format of our frames: it decides where blocks end.
+constexpr int kJobBytes = 1 << 20;
+
 struct FreeDCtx {
   void operator()(ZSTD_DCtx* context) const { ZSTD_freeDCtx(context); }
 };
@@ -32,6 +35,12 @@ Status DecodeError(std::size_t code) {
     default:
       return Error(ErrorKind::kBadItem, "damaged zstd frame: " + reason);
   }
+}
+
+Status EncodeError(std::size_t code) {
+  const bool is_memory = ZSTD_getErrorCode(code) == ZSTD_error_memory_allocation;
+  return Error(is_memory ? ErrorKind::kResource : ErrorKind::kInternal,
+               std::string("zstd cannot encode: ") + ZSTD_getErrorName(code));
 }
 
 }  // namespace
@@ -90,6 +99,56 @@ Result<Bytes> ZstdDecompress(ByteSpan input, const ZstdLimits& limits) {
   CKPT_RETURN_IF_ERROR(decoder.Finish());
   return out;
 }
+
+struct ZstdEncoder::Impl {
+  explicit Impl(const Options& options) : context(ZSTD_createCCtx()) {
+    CKPT_CHECK(context != nullptr);
+    Set(ZSTD_c_compressionLevel, options.level);
+    Set(ZSTD_c_checksumFlag, 1);
+    // One worker at least: without any, frames are cut into blocks in another way.
+    Set(ZSTD_c_nbWorkers, options.threads);
+    Set(ZSTD_c_jobSize, kJobBytes);
+  }
+
+  void Set(ZSTD_cParameter parameter, int value) {
+    CKPT_CHECK(!ZSTD_isError(ZSTD_CCtx_setParameter(context.get(), parameter, value)));
+  }
+
+  // Runs one directive to its end. The end of a frame is always asked for without input: with some,
+  // a short way around the block buffer would make the bytes depend on the pieces.
+  Status Run(ByteSpan input, ZSTD_EndDirective directive, Bytes& out) {
+    ZSTD_inBuffer in{input.data(), input.size(), 0};
+    while (true) {
+      ZSTD_outBuffer part{block.data(), block.size(), 0};
+      const std::size_t left = ZSTD_compressStream2(context.get(), &part, &in, directive);
+      if (ZSTD_isError(left) != 0) return EncodeError(left);
+      Append(ByteSpan(block).first(part.pos), out);
+      if (directive == ZSTD_e_continue ? in.pos == in.size : left == 0) return OkStatus();
+    }
+  }
+
+  std::unique_ptr<ZSTD_CCtx, FreeCCtx> context;
+  Bytes block = Bytes(ZSTD_CStreamOutSize());
+};
+
+ZstdEncoder::ZstdEncoder(const Options& options) : impl_(std::make_unique<Impl>(options)) {}
+ZstdEncoder::ZstdEncoder(ZstdEncoder&&) noexcept = default;
+ZstdEncoder& ZstdEncoder::operator=(ZstdEncoder&&) noexcept = default;
+ZstdEncoder::~ZstdEncoder() = default;
+
+void ZstdEncoder::Begin(std::uint64_t content_bytes) {
+  ZSTD_CCtx* const context = impl_->context.get();
+  CKPT_CHECK(!ZSTD_isError(ZSTD_CCtx_reset(context, ZSTD_reset_session_only)));
+  CKPT_CHECK(!ZSTD_isError(ZSTD_CCtx_setPledgedSrcSize(context, content_bytes)));
+}
+
+Status ZstdEncoder::Encode(ByteSpan input, Bytes& out) {
+  return impl_->Run(input, ZSTD_e_continue, out);
+}
+
+Status ZstdEncoder::Finish(Bytes& out) { return impl_->Run({}, ZSTD_e_end, out); }
+
+std::string ZstdEncoderName() { return std::string("zstd ") + ZSTD_versionString(); }
 
 Bytes ZstdCompress(ByteSpan input, int level) {
   const std::unique_ptr<ZSTD_CCtx, FreeCCtx> context(ZSTD_createCCtx());

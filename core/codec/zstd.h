@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "core/base/bytes.h"
 #include "core/base/result.h"
@@ -47,6 +48,46 @@ class ZstdDecoder {
 
 // All frames of `input` at once. Errors: as ZstdDecoder.
 Result<Bytes> ZstdDecompress(ByteSpan input, const ZstdLimits& limits);
+
+inline constexpr int kDefaultZstdLevel = 3;
+// Higher ones ask every reader for windows of 128 MiB.
+inline constexpr int kMaxZstdLevel = 19;
+
+// Encodes one frame after the other, each from input that arrives in pieces of any size. One thread
+// calls; `threads` more do the work. The bytes depend on content, level and version of the library,
+// never on the pieces nor on the threads.
+//
+//   ZstdEncoder encoder({.level = 3, .threads = 4});
+//   encoder.Begin(content_bytes);
+//   CKPT_RETURN_IF_ERROR(encoder.Encode(piece, out));  // any number of times
+//   CKPT_RETURN_IF_ERROR(encoder.Finish(out));
+class ZstdEncoder {
+ public:
+  struct Options {
+    int level = kDefaultZstdLevel;  // 1 to kMaxZstdLevel
+    int threads = 1;                // at least 1
+  };
+  explicit ZstdEncoder(const Options& options);
+  ZstdEncoder(ZstdEncoder&&) noexcept;
+  ZstdEncoder& operator=(ZstdEncoder&&) noexcept;
+  ~ZstdEncoder();
+
+  // Starts a frame of exactly `content_bytes`, which its header states; what an unfinished one held
+  // is forgotten.
+  void Begin(std::uint64_t content_bytes);
+  // Takes all of `input` and appends what is ready to `out`.
+  // Errors: kResource (memory ran out), kInternal (more bytes than Begin announced).
+  Status Encode(ByteSpan input, Bytes& out);
+  // Appends the rest of the frame. Errors: kResource, kInternal (fewer bytes than announced).
+  Status Finish(Bytes& out);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// "zstd 1.5.4": what else decides the bytes of a frame.
+[[nodiscard]] std::string ZstdEncoderName();
 
 // One frame, with its content size and a checksum. REQUIRES: 1 <= level <= 22.
 [[nodiscard]] Bytes ZstdCompress(ByteSpan input, int level);

@@ -12,7 +12,10 @@
 #include "core/base/hash.h"
 #include "core/base/mutex.h"
 #include "core/base/units.h"
+#include "core/codec/zstd.h"
 #include "core/exec/block_checksums.h"
+#include "core/exec/item_placement.h"
+#include "core/exec/item_writer.h"
 #include "core/exec/journal.h"
 #include "core/exec/nest_reader.h"
 #include "core/exec/output_file.h"
@@ -28,61 +31,19 @@ constexpr std::uint64_t kMinWindowBytes = 64 * kKiB;
 // Larger windows no longer pay: the page cache and the disk are saturated.
 constexpr std::uint64_t kMaxWindowBytes = 8 * kMiB;
 
-// Writes one item front to back: small parts gathered, large ones passed through, checksums on the
-// way. One thread.
-class ItemWriter {
- public:
-  ItemWriter(WritableFile& out, std::uint64_t offset_bytes, Bytes& pending, std::uint64_t window)
-      : out_(out), at_(offset_bytes), sums_(offset_bytes), pending_(pending), window_(window) {
-    pending_.clear();
-  }
-
-  Status Write(ByteSpan bytes) {
-    sums_.Update(bytes);
-    if (pending_.size() + bytes.size() <= window_) {
-      Append(bytes, pending_);
-      return OkStatus();
-    }
-    CKPT_RETURN_IF_ERROR(Flush());
-    return WriteNow(bytes);
-  }
-
-  Status Flush() {
-    CKPT_RETURN_IF_ERROR(WriteNow(pending_));
-    pending_.clear();
-    return OkStatus();
-  }
-
-  [[nodiscard]] const std::vector<ChecksumPiece>& pieces() const { return sums_.pieces(); }
-
- private:
-  Status WriteNow(ByteSpan bytes) {
-    if (bytes.empty()) return OkStatus();
-    CKPT_RETURN_IF_ERROR(out_.WriteAt(at_, bytes));
-    out_.StartWriteback(at_, bytes.size());
-    at_ += bytes.size();
-    return OkStatus();
-  }
-
-  WritableFile& out_;
-  std::uint64_t at_;
-  ChecksumStream sums_;
-  Bytes& pending_;
-  std::uint64_t window_;
-};
-
-// One thread's memory, allocated once and reused for every tensor: fresh pages cost more than
-// copying into old ones.
+// One thread's memory, allocated once and reused for every tensor.
 struct Worker {
   Worker(const CheckpointSource& source, std::uint64_t budget_bytes)
       : window_bytes(std::clamp(budget_bytes / 8, kMinWindowBytes, kMaxWindowBytes)),
-        reader(source, budget_bytes / 2) {}
+        reader(source, budget_bytes / 2),
+        buffers{.window_bytes = window_bytes} {}
 
   std::uint64_t window_bytes;
   NestReader reader;
   Bytes gathered;  // a window in the source's dtype
   Bytes cast;      // the same in the target's
-  Bytes pending;   // see ItemWriter
+  ItemBuffers buffers;
+  std::unique_ptr<ZstdEncoder> encoder;  // null: items are stored as they are
 };
 
 class Execution {
@@ -99,8 +60,10 @@ class Execution {
   Result<std::vector<JournalRecord>> OpenJournal();
   Status RemoveStrangers();
   Status TakeOver(const JournalRecord& record);
+  void Place(std::uint64_t size_bytes);
   Status WriteTensors();
   Status WriteTensor(std::size_t tensor, Worker& worker);
+  Status WriteIndex();
   Status CopySideFiles();
   Status FinishFiles();
   void Report(std::string_view item, std::uint64_t bytes) const {
@@ -118,6 +81,8 @@ class Execution {
   // First item of each tensor, and one past the last tensor's.
   std::vector<std::size_t> first_item_;
   std::vector<bool> done_;
+  std::optional<ItemPlacement> placement_;  // of compressed items
+  WriteLiteral index_;                      // of the same
 
   Mutex mutex_;
   ExecuteResult result_ CKPT_GUARDED_BY(mutex_);
@@ -138,11 +103,15 @@ Status Execution::PrepareFiles() {
     CKPT_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> out, stat.type == FileType::kMissing
                                                                  ? storage_.Create(path)
                                                                  : storage_.OpenForUpdate(path));
-    // The whole size at once: a full disk shows before hours of work.
-    if (stat.size_bytes != file.size_bytes) CKPT_RETURN_IF_ERROR(out->Resize(file.size_bytes));
+    // The whole size at once: a full disk shows before hours of work. Compressed files grow, and keep
+    // what an interrupted run put into them.
+    const bool keeps_its_size = plan_.write.compression ? stat.size_bytes > file.size_bytes
+                                                        : stat.size_bytes == file.size_bytes;
+    if (!keeps_its_size) CKPT_RETURN_IF_ERROR(out->Resize(file.size_bytes));
     CKPT_RETURN_IF_ERROR(out->Close());
     files_.push_back(std::make_unique<OutputFile>(storage_, path, file.size_bytes));
   }
+  if (plan_.write.compression) placement_.emplace(plan_.write);
   for (const WriteItem& item : plan_.write.items) files_[item.file]->AddPart();
   const MutexLock lock(mutex_);
   for (const WriteLiteral& literal : plan_.write.literals) {
@@ -193,6 +162,15 @@ Status Execution::RemoveStrangers() {
 // journal may have survived and the data not.
 Status Execution::TakeOver(const JournalRecord& record) {
   if (record.tensor >= done_.size() || done_[record.tensor]) return OkStatus();
+  const std::size_t first = first_item_[record.tensor];
+  const std::size_t end = first_item_[record.tensor + 1];
+  if (placement_) {
+    // Only right behind those before it are its bytes where this run would put them.
+    const bool is_next = first == placement_->extents().size() &&
+                         record.extents.size() == end - first &&
+                         placement_->Continues(record.extents);
+    if (!is_next) return OkStatus();
+  }
   std::map<std::uint32_t, std::vector<ChecksumPiece>> pieces;
   Bytes block;
   std::optional<std::uint32_t> opened;
@@ -209,7 +187,8 @@ Status Execution::TakeOver(const JournalRecord& record) {
     pieces[file_id].push_back(piece);
   }
   for (const auto& [file_id, of_file] : pieces) files_[file_id]->AddPieces(of_file);
-  for (std::size_t i = first_item_[record.tensor]; i < first_item_[record.tensor + 1]; ++i) {
+  for (std::size_t i = first; i < end; ++i) {
+    if (placement_) Place(record.extents[i - first].size_bytes);
     CKPT_RETURN_IF_ERROR(files_[plan_.write.items[i].file]->PartDone());
   }
   done_[record.tensor] = true;
@@ -218,6 +197,13 @@ Status Execution::TakeOver(const JournalRecord& record) {
   result_.cast_overflows += record.cast_overflows;
   ++result_.resumed_tensors;
   return OkStatus();
+}
+
+// The next compressed item is this long.
+void Execution::Place(std::uint64_t size_bytes) {
+  const std::uint32_t file = plan_.write.items[placement_->extents().size()].file;
+  placement_->Append(size_bytes);
+  files_[file]->SetSize(placement_->end_of_file(file));
 }
 
 Status Execution::WriteTensor(std::size_t tensor, Worker& worker) {
@@ -238,7 +224,9 @@ Status Execution::WriteTensor(std::size_t tensor, Worker& worker) {
     const WriteItem& item = plan_.write.items[i];
     OutputFile& file = *files_[item.file];
     CKPT_ASSIGN_OR_RETURN(WritableFile* const out, file.Open());
-    ItemWriter writer(*out, item.offset_bytes, worker.pending, worker.window_bytes);
+    if (worker.encoder != nullptr) worker.encoder->Begin(item.size_bytes);
+    ItemWriter writer(*out, placement_ ? placement_->end_of_file(item.file) : item.offset_bytes,
+                      worker.buffers, worker.encoder.get());
     CKPT_RETURN_IF_ERROR(writer.Write(framing.Head(target, item)));
     std::uint32_t crc32 = 0;
     const auto write_block = [&](const Box& block) -> Status {
@@ -263,13 +251,17 @@ Status Execution::WriteTensor(std::size_t tensor, Worker& worker) {
     };
     CKPT_RETURN_IF_ERROR(ForEachBlock(item.box, window_elements, write_block));
     CKPT_RETURN_IF_ERROR(writer.Write(framing.Tail(target, item, crc32)));
-    CKPT_RETURN_IF_ERROR(writer.Flush());
+    CKPT_RETURN_IF_ERROR(writer.Finish());
+    if (placement_) {
+      Place(writer.size_bytes());
+      record.extents.push_back(placement_->extents().back());
+    }
     for (const ChecksumPiece& piece : writer.pieces()) {
       record.pieces.emplace_back(item.file, piece);
     }
     file.AddPieces(writer.pieces());
     CKPT_RETURN_IF_ERROR(file.PartDone());
-    written += item.size_bytes;
+    written += writer.size_bytes();
   }
   record.digest = hasher.Finish();
   CKPT_RETURN_IF_ERROR(journal_->Append(record));
@@ -282,10 +274,18 @@ Status Execution::WriteTensor(std::size_t tensor, Worker& worker) {
 
 Status Execution::WriteTensors() {
   const std::size_t count = plan_.write.tensors.size();
-  const auto threads = static_cast<std::size_t>(std::max(options_.threads, 1));
+  const auto& compression = plan_.write.compression;
+  // Where a compressed item starts shows when the one before it has ended: one tensor after the
+  // other then, and the threads encode.
+  const auto threads =
+      compression ? std::size_t{1} : static_cast<std::size_t>(std::max(options_.threads, 1));
   std::vector<std::unique_ptr<Worker>> workers;
   for (std::size_t w = 0; w < threads; ++w) {
     workers.push_back(std::make_unique<Worker>(source_, options_.memory_budget_bytes / threads));
+  }
+  if (compression) {
+    workers.front()->encoder = std::make_unique<ZstdEncoder>(ZstdEncoder::Options{
+        .level = compression->zstd_level, .threads = std::max(options_.threads, 1)});
   }
   const auto write_tensor = [&](std::size_t tensor, std::size_t worker) -> Status {
     if (!done_[tensor]) {
@@ -297,9 +297,23 @@ Status Execution::WriteTensors() {
     }
     return OkStatus();
   };
-  CKPT_RETURN_IF_ERROR(RunTasks(count, options_.threads, options_.stop, write_tensor));
+  CKPT_RETURN_IF_ERROR(RunTasks(count, static_cast<int>(threads), options_.stop, write_tensor));
   const MutexLock lock(mutex_);
   for (const auto& worker : workers) result_.bytes_read += worker->reader.bytes_read();
+  return OkStatus();
+}
+
+// The file that says where compressed items came to lie; written with the other literals.
+Status Execution::WriteIndex() {
+  if (!plan_.write.compression) return OkStatus();
+  const ItemCompression& compression = *plan_.write.compression;
+  index_ = {.file = compression.index_file,
+            .offset_bytes = 0,
+            .bytes = compression.encode_index(plan_.write, placement_->extents())};
+  files_[index_.file]->SetSize(index_.bytes.size());
+  files_[index_.file]->AddLiteral(index_);
+  const MutexLock lock(mutex_);
+  result_.bytes_written += index_.bytes.size();
   return OkStatus();
 }
 
@@ -334,7 +348,7 @@ Status Execution::FinishFiles() {
   const auto finish_file = [&](std::size_t f, std::size_t /*worker*/) -> Status {
     CKPT_ASSIGN_OR_RETURN(finished[f].block_crc32c, files_[f]->Finish());
     finished[f].name = plan_.write.files[f].name;
-    finished[f].size_bytes = plan_.write.files[f].size_bytes;
+    finished[f].size_bytes = files_[f]->size_bytes();
     return OkStatus();
   };
   CKPT_RETURN_IF_ERROR(RunTasks(files_.size(), options_.threads, options_.stop, finish_file));
@@ -359,6 +373,7 @@ Result<ExecuteResult> Execution::Run() {
   CKPT_RETURN_IF_ERROR(PrepareFiles());
   for (const JournalRecord& record : records) CKPT_RETURN_IF_ERROR(TakeOver(record));
   CKPT_RETURN_IF_ERROR(WriteTensors());
+  CKPT_RETURN_IF_ERROR(WriteIndex());
   CKPT_RETURN_IF_ERROR(FinishFiles());
   CKPT_RETURN_IF_ERROR(CopySideFiles());
   const MutexLock lock(mutex_);

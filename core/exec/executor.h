@@ -39,8 +39,8 @@ struct ExecuteResult {
 // there: the caller removes it before publishing.
 //
 // A tensor is the unit of work: one thread produces its items front to back in windows, which gives
-// its digest and its zip checksum in the same pass; tensors run in parallel. Finished ones are
-// journaled. On resume a journaled tensor is taken over if the bytes on disk still have the
+// its digest and its zip checksum in the same pass; tensors run in parallel. Compressed ones follow
+// each other, and the threads encode blocks of them. Finished ones are journaled. On resume a journaled tensor is taken over if the bytes on disk still have the
 // recorded checksums.
 //
 // REQUIRES: CheckPlan(plan, source.index()) was OK.

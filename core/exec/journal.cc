@@ -12,11 +12,12 @@
 namespace ckpt {
 namespace {
 
-constexpr std::string_view kMagic = "CKPTJNL1";
+constexpr std::string_view kMagic = "CKPTJNL2";
 constexpr std::size_t kHashDigits = 32;
 constexpr std::size_t kHeaderBytes = kMagic.size() + kHashDigits;
-constexpr std::size_t kFixedBodyBytes = 4 + 8 + kHashDigits + 4;
+constexpr std::size_t kFixedBodyBytes = 4 + 8 + kHashDigits + 4 + 4;
 constexpr std::size_t kPieceBytes = 4 + 8 + 4 + 4;
+constexpr std::size_t kExtentBytes = 8 + 8;
 constexpr std::uint64_t kMaxJournalBytes = 4 * kGiB;
 
 Bytes Header(const std::string& plan_hash) {
@@ -30,16 +31,22 @@ Bytes Header(const std::string& plan_hash) {
 Bytes EncodeBody(const JournalRecord& record) {
   CKPT_CHECK(record.digest.size() == kHashDigits);
   Bytes body;
-  body.reserve(kFixedBodyBytes + kPieceBytes * record.pieces.size());
+  body.reserve(kFixedBodyBytes + kPieceBytes * record.pieces.size() +
+               kExtentBytes * record.extents.size());
   AppendLe(record.tensor, body);
   AppendLe(record.cast_overflows, body);
   Append(record.digest, body);
   AppendLe(static_cast<std::uint32_t>(record.pieces.size()), body);
+  AppendLe(static_cast<std::uint32_t>(record.extents.size()), body);
   for (const auto& [file, piece] : record.pieces) {
     AppendLe(file, body);
     AppendLe(piece.offset_bytes, body);
     AppendLe(piece.length_bytes, body);
     AppendLe(piece.crc32c, body);
+  }
+  for (const ItemExtent& extent : record.extents) {
+    AppendLe(extent.offset_bytes, body);
+    AppendLe(extent.size_bytes, body);
   }
   return body;
 }
@@ -51,14 +58,22 @@ std::optional<JournalRecord> DecodeBody(ByteSpan body) {
   record.tensor = LoadLe<std::uint32_t>(at);
   record.cast_overflows = LoadLe<std::uint64_t>(at + 4);
   record.digest = AsText(body.subspan(12, kHashDigits));
-  const auto count = LoadLe<std::uint32_t>(at + 12 + kHashDigits);
-  if (body.size() != kFixedBodyBytes + kPieceBytes * std::size_t{count}) return std::nullopt;
+  const auto pieces = LoadLe<std::uint32_t>(at + 12 + kHashDigits);
+  const auto extents = LoadLe<std::uint32_t>(at + 16 + kHashDigits);
+  if (body.size() !=
+      kFixedBodyBytes + kPieceBytes * std::size_t{pieces} + kExtentBytes * std::size_t{extents}) {
+    return std::nullopt;
+  }
   at += kFixedBodyBytes;
-  for (std::uint32_t i = 0; i < count; ++i, at += kPieceBytes) {
+  for (std::uint32_t i = 0; i < pieces; ++i, at += kPieceBytes) {
     record.pieces.emplace_back(LoadLe<std::uint32_t>(at),
                                ChecksumPiece{.offset_bytes = LoadLe<std::uint64_t>(at + 4),
                                              .length_bytes = LoadLe<std::uint32_t>(at + 12),
                                              .crc32c = LoadLe<std::uint32_t>(at + 16)});
+  }
+  for (std::uint32_t i = 0; i < extents; ++i, at += kExtentBytes) {
+    record.extents.push_back(
+        {.offset_bytes = LoadLe<std::uint64_t>(at), .size_bytes = LoadLe<std::uint64_t>(at + 8)});
   }
   return record;
 }

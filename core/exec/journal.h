@@ -10,6 +10,7 @@
 
 #include "core/base/mutex.h"
 #include "core/base/result.h"
+#include "core/checkpoint/write_plan.h"
 #include "core/exec/block_checksums.h"
 #include "core/io/storage.h"
 
@@ -22,13 +23,15 @@ struct JournalRecord {
   std::uint64_t cast_overflows = 0;
   // Pieces of the files that hold it, by position of the file in the plan.
   std::vector<std::pair<std::uint32_t, ChecksumPiece>> pieces;
+  // Where its items came to lie, if the plan did not know.
+  std::vector<ItemExtent> extents;
 };
 
 // An append-only file. Layout, little endian:
-//   header   "CKPTJNL1", 32 hex digits of the plan's hash
+//   header   "CKPTJNL2", 32 hex digits of the plan's hash
 //   record   u32 body length, u32 CRC-32C of the body, body
-//   body     u32 tensor, u64 overflows, 32 hex digits, u32 count, count × (u32 file, u64 offset,
-//   u32 length, u32 crc)
+//   body     u32 tensor, u64 overflows, 32 hex digits, u32 pieces, u32 extents,
+//            pieces × (u32 file, u64 offset, u32 length, u32 crc), extents × (u64 offset, u64 size)
 // A record that was cut off or damaged, and everything behind it, is as if it were never written.
 // Thread-safety: Append may run concurrently.
 class Journal {

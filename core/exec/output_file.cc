@@ -12,6 +12,17 @@ void OutputFile::AddPart() {
   ++parts_left_;
 }
 
+void OutputFile::SetSize(std::uint64_t size_bytes) {
+  const MutexLock lock(mutex_);
+  size_bytes_ = size_bytes;
+  has_late_size_ = true;
+}
+
+std::uint64_t OutputFile::size_bytes() {
+  const MutexLock lock(mutex_);
+  return size_bytes_;
+}
+
 Result<WritableFile*> OutputFile::Open() {
   const MutexLock lock(mutex_);
   CKPT_RETURN_IF_ERROR(EnsureOpen());
@@ -48,6 +59,7 @@ Status OutputFile::EnsureOpen() {
 
 Status OutputFile::SyncAndClose() {
   CKPT_RETURN_IF_ERROR(EnsureOpen());
+  if (has_late_size_) CKPT_RETURN_IF_ERROR(file_->Resize(size_bytes_));
   CKPT_RETURN_IF_ERROR(file_->Sync());
   CKPT_RETURN_IF_ERROR(file_->Close());
   file_ = nullptr;

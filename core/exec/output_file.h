@@ -20,7 +20,7 @@ namespace ckpt {
 // once. Thread-safe.
 class OutputFile {
  public:
-  // `path` exists and has its size.
+  // `path` exists and has `size_bytes`, unless SetSize says otherwise later.
   OutputFile(Storage& storage, Path path, std::uint64_t size_bytes)
       : storage_(storage), path_(std::move(path)), size_bytes_(size_bytes) {}
 
@@ -28,6 +28,10 @@ class OutputFile {
   // when the file is opened, and must outlive this.
   void AddLiteral(const WriteLiteral& literal) CKPT_EXCLUDES(mutex_);
   void AddPart() CKPT_EXCLUDES(mutex_);
+
+  // The size, where only writing the parts shows it; told before the last one is done. Any further
+  // bytes are of an interrupted run and are cut off.
+  void SetSize(std::uint64_t size_bytes) CKPT_EXCLUDES(mutex_);
 
   // Valid until the caller's part is done.
   Result<WritableFile*> Open() CKPT_EXCLUDES(mutex_);
@@ -38,6 +42,7 @@ class OutputFile {
 
   // The checksums of its blocks; the file is durable. REQUIRES: all parts are done.
   Result<std::vector<std::uint32_t>> Finish() CKPT_EXCLUDES(mutex_);
+  [[nodiscard]] std::uint64_t size_bytes() CKPT_EXCLUDES(mutex_);
 
  private:
   Status EnsureOpen() CKPT_REQUIRES(mutex_);
@@ -45,8 +50,9 @@ class OutputFile {
 
   Storage& storage_;
   const Path path_;
-  const std::uint64_t size_bytes_;
   Mutex mutex_;
+  std::uint64_t size_bytes_ CKPT_GUARDED_BY(mutex_);
+  bool has_late_size_ CKPT_GUARDED_BY(mutex_) = false;
   std::unique_ptr<WritableFile> file_ CKPT_GUARDED_BY(mutex_);
   std::vector<const WriteLiteral*> literals_ CKPT_GUARDED_BY(mutex_);
   std::vector<ChecksumPiece> pieces_ CKPT_GUARDED_BY(mutex_);

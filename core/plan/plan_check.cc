@@ -31,7 +31,9 @@ Status CheckTiling(const WritePlan& plan) {
   std::vector<Extent> extents;
   extents.reserve(plan.items.size() + plan.literals.size());
   for (const WriteItem& item : plan.items) {
-    extents.push_back({item.file, item.offset_bytes, item.size_bytes});
+    if (item.file >= plan.files.size()) return PlanBug("a part has no file", "");
+    // Compressed ones get their places one behind the other.
+    if (!plan.compression) extents.push_back({item.file, item.offset_bytes, item.size_bytes});
   }
   for (const WriteLiteral& literal : plan.literals) {
     extents.push_back({literal.file, literal.offset_bytes, literal.bytes.size()});
@@ -54,6 +56,21 @@ Status CheckTiling(const WritePlan& plan) {
     }
   }
   return OkStatus();
+}
+
+// The index of compressed items has a file of its own, empty until they lie.
+Status CheckCompression(const WritePlan& plan) {
+  if (!plan.compression) return OkStatus();
+  const std::uint32_t index = plan.compression->index_file;
+  const bool is_empty = index < plan.files.size() && plan.files[index].size_bytes == 0 &&
+                        std::none_of(plan.items.begin(), plan.items.end(),
+                                     [&](const WriteItem& item) { return item.file == index; });
+  if (!is_empty || !plan.compression->encode_index) {
+    return PlanBug("compressed items need an index of their own", "");
+  }
+  const bool from_start = std::all_of(plan.items.begin(), plan.items.end(),
+                                      [](const WriteItem& item) { return item.offset_bytes == 0; });
+  return from_start ? OkStatus() : PlanBug("a compressed item has a place in advance", "");
 }
 
 // Each file has a name of its own, which is none of those that the tools themselves write.
@@ -152,6 +169,7 @@ class PlanHasher {
 Status CheckWritePlan(const WritePlan& plan) {
   Status status = CheckNames(plan);
   status.Add(CheckTiling(plan));
+  status.Add(CheckCompression(plan));
   std::size_t begin = 0;
   for (std::size_t t = 0; t < plan.tensors.size(); ++t) {
     std::size_t end = begin;
@@ -191,6 +209,11 @@ std::string HashPlan(const ConversionPlan& plan) {
     hash.Number(item.offset_bytes);
     hash.Number(item.payload_offset);
     hash.Number(item.size_bytes);
+  }
+  if (const auto& compression = plan.write.compression) {
+    hash.Text(compression->encoder);
+    hash.Number(static_cast<std::uint64_t>(compression->zstd_level));
+    hash.Number(compression->index_file);
   }
   for (const WriteLiteral& literal : plan.write.literals) {
     hash.Number(literal.file);

@@ -32,8 +32,15 @@ std::string PrintPlan(const ConversionPlan& plan, const CheckpointIndex& source)
   std::string out =
       fmt::format("{} in {} tensors and {} files\n", FormatByteSize(PayloadBytes(plan.write)),
                   plan.write.tensors.size(), plan.write.files.size());
+  const bool is_compressed = plan.write.compression.has_value();
+  if (is_compressed) {
+    out += fmt::format("items are compressed: zstd level {}; their sizes below are before it\n",
+                       plan.write.compression->zstd_level);
+  }
   for (const WriteFile& file : plan.write.files) {
-    out += fmt::format("file    {}  {}\n", file.name, FormatByteSize(file.size_bytes));
+    out += is_compressed
+               ? fmt::format("file    {}\n", file.name)
+               : fmt::format("file    {}  {}\n", file.name, FormatByteSize(file.size_bytes));
   }
   for (const WriteCopy& copy : plan.write.copies) out += fmt::format("copy    {}\n", copy.name);
   std::size_t item = 0;
@@ -51,8 +58,12 @@ std::string PrintPlan(const ConversionPlan& plan, const CheckpointIndex& source)
     }
     for (; item < plan.write.items.size() && plan.write.items[item].tensor == t; ++item) {
       const WriteItem& chunk = plan.write.items[item];
-      out += fmt::format("          -> {} [{}, +{})  {}\n", plan.write.files[chunk.file].name,
-                         chunk.offset_bytes, chunk.size_bytes, FormatBox(chunk.box));
+      const std::string& file = plan.write.files[chunk.file].name;
+      out += is_compressed
+                 ? fmt::format("          -> {} {}  {}\n", file, chunk.size_bytes,
+                               FormatBox(chunk.box))
+                 : fmt::format("          -> {} [{}, +{})  {}\n", file, chunk.offset_bytes,
+                               chunk.size_bytes, FormatBox(chunk.box));
     }
   }
   return out;
@@ -60,9 +71,15 @@ std::string PrintPlan(const ConversionPlan& plan, const CheckpointIndex& source)
 
 void WritePlanJson(const ConversionPlan& plan, const CheckpointIndex& source, JsonWriter& json) {
   json.Key("bytes").Int(PayloadBytes(plan.write));
+  if (const auto& compression = plan.write.compression) {
+    json.Key("compression").Text(fmt::format("zstd:{}", compression->zstd_level));
+  }
   json.Key("files").BeginArray();
   for (const WriteFile& file : plan.write.files) {
-    json.BeginObject().Key("name").Text(file.name).Key("bytes").Int(file.size_bytes).End();
+    json.BeginObject().Key("name").Text(file.name);
+    // Of compressed files only the names are known.
+    if (!plan.write.compression) json.Key("bytes").Int(file.size_bytes);
+    json.End();
   }
   json.End();
   json.Key("copies").BeginArray();
@@ -84,7 +101,8 @@ void WritePlanJson(const ConversionPlan& plan, const CheckpointIndex& source, Js
     for (; item < plan.write.items.size() && plan.write.items[item].tensor == t; ++item) {
       const WriteItem& chunk = plan.write.items[item];
       json.BeginObject().Key("file").Text(plan.write.files[chunk.file].name);
-      json.Key("offset").Int(chunk.offset_bytes).Key("length").Int(chunk.size_bytes);
+      if (!plan.write.compression) json.Key("offset").Int(chunk.offset_bytes);
+      json.Key("length").Int(chunk.size_bytes);
       json.Key("offsets").Ints(chunk.box.offsets).Key("sizes").Ints(chunk.box.sizes).End();
     }
     json.End().End();

@@ -36,7 +36,7 @@ class MetadataEncoder {
   void StorageData();
   // A MetadataIndex; an object's has no offset.
   void Index(std::uint32_t key_slot, std::optional<std::int64_t> position, const Dims* offset);
-  void StorageInfo(std::uint32_t file, std::uint64_t offset_bytes, std::uint64_t size_bytes);
+  void StorageInfo(std::uint32_t file, const ItemExtent& extent, std::string_view transform);
   void PlannerData();
   void StorageMeta();
 
@@ -129,8 +129,8 @@ void MetadataEncoder::Index(std::uint32_t key_slot, std::optional<std::int64_t> 
   out_.EndDict().Build();
 }
 
-void MetadataEncoder::StorageInfo(std::uint32_t file, std::uint64_t offset_bytes,
-                                  std::uint64_t size_bytes) {
+void MetadataEncoder::StorageInfo(std::uint32_t file, const ItemExtent& extent,
+                                  std::string_view transform) {
   Class(kFileSystem, "_StorageInfo");
   out_.BeginDict().SharedText("relative_path");
   if (path_slots_[file] == kNone) {
@@ -139,8 +139,11 @@ void MetadataEncoder::StorageInfo(std::uint32_t file, std::uint64_t offset_bytes
   } else {
     out_.Recall(path_slots_[file]);
   }
-  out_.SharedText("offset").Int(static_cast<std::int64_t>(offset_bytes));
-  out_.SharedText("length").Int(static_cast<std::int64_t>(size_bytes));
+  out_.SharedText("offset").Int(static_cast<std::int64_t>(extent.offset_bytes));
+  out_.SharedText("length").Int(static_cast<std::int64_t>(extent.size_bytes));
+  if (!transform.empty()) {
+    out_.SharedText("transform_descriptors").BeginList().SharedText(transform).EndList();
+  }
   out_.EndDict().Build();
 }
 
@@ -151,12 +154,14 @@ void MetadataEncoder::StorageData() {
     const WriteItem& item = content_.items[i];
     position = i > 0 && content_.items[i - 1].tensor == item.tensor ? position + 1 : 0;
     Index(tensor_slots_[item.tensor], position, &item.box.offsets);
-    StorageInfo(item.file, item.offset_bytes, item.size_bytes);
+    StorageInfo(item.file, {.offset_bytes = item.offset_bytes, .size_bytes = item.size_bytes},
+                content_.item_transform);
   }
   for (std::size_t i = 0; i < content_.objects.size(); ++i) {
     const StoredObject& object = content_.objects[i];
     Index(object_slots_[i], std::nullopt, nullptr);
-    StorageInfo(object.file, object.offset_bytes, object.size_bytes);
+    StorageInfo(object.file, {.offset_bytes = object.offset_bytes, .size_bytes = object.size_bytes},
+                {});
   }
   out_.EndDict();
 }

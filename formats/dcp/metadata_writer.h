@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/bytes.h"
@@ -29,6 +30,8 @@ struct MetadataContent {
   std::span<const TargetTensor> tensors;
   std::span<const WriteItem> items;
   std::span<const StoredObject> objects;
+  // Around every tensor's item: "stream.zstd/1"; empty: nothing.
+  std::string_view item_transform = {};
   // Flat key → path in the nested state dict; nothing says that the state dict was not flattened.
   std::optional<std::vector<PlannerEntry>> planner_data;
   std::string checkpoint_id;  // informational: the folder's name

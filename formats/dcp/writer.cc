@@ -9,6 +9,7 @@
 
 #include "core/base/checked_math.h"
 #include "core/base/hash.h"
+#include "core/codec/zstd.h"
 #include "formats/dcp/item_framing.h"
 #include "formats/dcp/metadata_writer.h"
 #include "formats/torch_save/torch_item.h"
@@ -18,6 +19,8 @@ namespace {
 
 constexpr std::uint64_t kItemAlignment = 64;
 constexpr std::uint64_t kDefaultFileBytes = std::uint64_t{4} << 30;
+constexpr std::uint64_t kMaxCompressedChunkBytes = std::uint64_t{64} << 20;
+constexpr std::string_view kZstdTransform = "stream.zstd/1";
 
 // Row blocks of a tensor of at most `max_bytes` each; one row at least.
 std::vector<Box> CutIntoRows(const TargetTensor& tensor, std::uint64_t max_bytes) {
@@ -63,6 +66,51 @@ class FileLayout {
   WritePlan& plan_;
 };
 
+// What `.metadata` says besides the items.
+struct MetadataRest {
+  std::vector<WriteFile> files;  // under their names in there
+  std::vector<StoredObject> objects;
+  std::vector<PlannerEntry> planner_data;
+  std::string save_id;
+
+  Bytes Encode(const WritePlan& plan, std::span<const WriteItem> items,
+               std::string_view transform) const {
+    return EncodeMetadata({.files = files,
+                           .tensors = plan.tensors,
+                           .items = items,
+                           .objects = objects,
+                           .item_transform = transform,
+                           .planner_data = planner_data,
+                           .checkpoint_id = "ckptkit",
+                           .save_id = save_id});
+  }
+};
+
+// Leaves the places of items, so far those of uncompressed ones, to the executor, and `.metadata`, the last file, too.
+void Compress(int level, MetadataRest rest, WritePlan& plan) {
+  for (WriteItem& item : plan.items) {
+    item.payload_offset -= item.offset_bytes;
+    item.offset_bytes = 0;
+  }
+  for (WriteFile& file : plan.files) file.size_bytes = 0;
+  for (const WriteLiteral& literal : plan.literals) {
+    plan.files[literal.file].size_bytes = literal.offset_bytes + literal.bytes.size();
+  }
+  const auto encode_index = [rest = std::move(rest)](const WritePlan& placed,
+                                                     std::span<const ItemExtent> extents) {
+    std::vector<WriteItem> items = placed.items;
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      items[i].offset_bytes = extents[i].offset_bytes;
+      items[i].size_bytes = extents[i].size_bytes;
+    }
+    return rest.Encode(placed, items, kZstdTransform);
+  };
+  plan.compression = {.zstd_level = level,
+                      .encoder = ZstdEncoderName(),
+                      .index_file = static_cast<std::uint32_t>(plan.files.size() - 1),
+                      .encode_index = encode_index};
+}
+
 // Loaders only show it. The same content gives the same id, so that bytes repeat.
 std::string SaveId(std::string_view keys) {
   const std::string hex = HashHex(HashAlgorithm::kXxh3, AsBytes(keys));
@@ -96,20 +144,23 @@ Result<WritePlan> PlanDcp(std::vector<TargetTensor> tensors, const WriterOptions
 
   std::uint64_t file_bytes =
       options.max_file_bytes == 0 ? kDefaultFileBytes : options.max_file_bytes;
-  std::uint64_t chunk_bytes = std::min(options.max_chunk_bytes, file_bytes);
+  const std::uint64_t max_chunk_bytes =
+      options.zstd_level ? std::min(options.max_chunk_bytes, kMaxCompressedChunkBytes)
+                         : options.max_chunk_bytes;
+  std::uint64_t chunk_bytes = std::min(max_chunk_bytes, file_bytes);
   auto max_files = static_cast<std::uint32_t>(-1);
   if (options.files > 0) {
     max_files = static_cast<std::uint32_t>(options.files);
     file_bytes = CeilDiv(total, max_files);
-    chunk_bytes = std::max<std::uint64_t>(std::min(options.max_chunk_bytes, file_bytes), 1);
+    chunk_bytes = std::max<std::uint64_t>(std::min(max_chunk_bytes, file_bytes), 1);
   }
 
   FileLayout layout(file_bytes, max_files, plan);
-  std::vector<StoredObject> objects;
+  MetadataRest rest;
   for (const WriterObject& object : options.objects) {
     Bytes item = torch_save::ObjectItem(object.pickle);
     const auto [file, offset] = layout.Place(item.size());
-    objects.push_back(
+    rest.objects.push_back(
         {.key = object.key, .file = file, .offset_bytes = offset, .size_bytes = item.size()});
     plan.literals.push_back({.file = file, .offset_bytes = offset, .bytes = std::move(item)});
   }
@@ -127,26 +178,26 @@ Result<WritePlan> PlanDcp(std::vector<TargetTensor> tensors, const WriterOptions
     }
   }
 
-  std::vector<PlannerEntry> planner_data;
   std::string all_keys;
   for (const std::string_view key : keys) {
     const std::string text(key);
-    planner_data.push_back(
+    rest.planner_data.push_back(
         {.key = text,
          .path = options.path_of ? options.path_of(text) : std::vector<PathStep>{text}});
     all_keys += text + '\n';
   }
-  Bytes metadata = EncodeMetadata({.files = plan.files,
-                                   .tensors = plan.tensors,
-                                   .items = plan.items,
-                                   .objects = objects,
-                                   .planner_data = std::move(planner_data),
-                                   .checkpoint_id = "ckptkit",
-                                   .save_id = SaveId(all_keys)});
-  plan.files.push_back({.name = ".metadata", .size_bytes = metadata.size()});
-  plan.literals.push_back({.file = static_cast<std::uint32_t>(plan.files.size() - 1),
-                           .offset_bytes = 0,
-                           .bytes = std::move(metadata)});
+  rest.save_id = SaveId(all_keys);
+  rest.files = plan.files;
+  plan.files.push_back({.name = ".metadata"});
+  if (options.zstd_level) {
+    Compress(*options.zstd_level, std::move(rest), plan);
+  } else {
+    Bytes metadata = rest.Encode(plan, plan.items, {});
+    plan.files.back().size_bytes = metadata.size();
+    plan.literals.push_back({.file = static_cast<std::uint32_t>(plan.files.size() - 1),
+                             .offset_bytes = 0,
+                             .bytes = std::move(metadata)});
+  }
   for (WriteFile& file : plan.files) file.name = options.directory + file.name;
   return plan;
 }

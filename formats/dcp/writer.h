@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,12 +30,16 @@ struct WriterOptions {
   std::uint64_t max_file_bytes = 0;  // 0: 4 GiB
   // Larger tensors are cut into row blocks, so that readers of a part need not read the whole.
   std::uint64_t max_chunk_bytes = std::uint64_t{512} << 20;
+  // Tensors are stored in zstd frames of this level, which torch reads from 2.7 on. Chunks are 64 MiB
+  // at most then: readers decode whole ones.
+  std::optional<int> zstd_level = {};
   // Prepended to every name: "release/". Not part of the names inside `.metadata`.
   std::string directory = {};
 };
 
 // One file `__0_<n>.distcp` after the other, objects first, and `.metadata`. Items start at multiples of 64 bytes, which
-// makes every payload aligned; the gaps belong to no item.
+// makes every payload aligned; the gaps belong to no item. Compressed ones follow each other without gaps, and
+// `.metadata` is made when their places are known.
 //
 // Errors: kAlreadyExists (a key twice), kResource.
 Result<WritePlan> PlanDcp(std::vector<TargetTensor> tensors, const WriterOptions& options);

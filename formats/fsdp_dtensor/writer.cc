@@ -65,6 +65,7 @@ Result<WritePlan> PlanRelease(std::vector<TargetTensor> tensors, WriterOptions o
   dcp_options.path_of = &MegatronPath;
   dcp_options.files = options.files;
   dcp_options.max_file_bytes = options.max_file_bytes;
+  dcp_options.zstd_level = options.zstd_level;
   dcp_options.directory = directory;
   CKPT_ASSIGN_OR_RETURN(WritePlan plan, dcp::PlanDcp(std::move(tensors), dcp_options));
   for (WriteCopy& copy : options.side_files) {

@@ -3,6 +3,7 @@
 #define CKPT_FORMATS_FSDP_DTENSOR_WRITER_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,6 +24,7 @@ struct WriterOptions {
   std::vector<WriteCopy> side_files;  // go to release/hf_assets under their names
   int files = 0;                      // as in dcp::WriterOptions
   std::uint64_t max_file_bytes = 0;
+  std::optional<int> zstd_level = {};
 };
 
 //   latest_checkpointed_iteration.txt   "release"

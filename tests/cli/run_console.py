@@ -67,7 +67,7 @@ def replay(path, bin_dir, update):
             if command.startswith("tools/dev/"):
                 continue
             actual = run(re.sub(r"\s+# .*", "", command) if path.suffix == ".md" else command, folder, bin_dir)
-            written += ["$ " + command, *actual, ""]
+            written += ["$ " + command, *(expected if matches(expected, actual) else actual), ""]
             failed = actual and actual[-1].startswith("[exit ")
             if path.suffix == ".md" and not expected:
                 if failed:

@@ -3,6 +3,7 @@ import pytest
 
 import golden
 import mapping
+import tools
 from tools import PYTHONS, peer
 
 MODELS = golden.models()
@@ -67,6 +68,18 @@ def test_whatever_the_number_of_files(files, torch_version, conversions):
     folder = conversions.fsdp(case, "--files", str(files)) / "release"
     assert len(list(folder.glob("*.distcp"))) == files
     assert peer(torch_version, "dcp_load.py", "plain", folder)["tensors"] == expected(case)
+
+
+# Stream extensions are younger than torch 2.4.
+@pytest.mark.parametrize("level", ["zstd", "zstd:19"])
+def test_compressed(level, conversions):
+    folders = {case: str(conversions.fsdp(case, "--compress", level) / "release") for case in ONE_PER_FAMILY}
+    loaded = peer("2.15.0", "dcp_load.py", "plain_each", *folders.values())
+    for case, folder in folders.items():
+        assert loaded[folder]["tensors"] == expected(case), case.name
+        assert loaded[folder]["objects"]["iteration"] == 0
+        chunks = tools.inspect("shards", folder)["chunks"]
+        assert chunks and all(c["encoding"] == "torch_save+stream.zstd/1" for c in chunks), case.name
 
 
 @pytest.mark.parametrize("torch_version", TORCH)

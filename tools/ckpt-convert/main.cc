@@ -1,13 +1,19 @@
 // ckpt-convert: from one checkpoint format and naming to another. Parses and dispatches.
 
+#include <algorithm>
+#include <charconv>
 #include <exception>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <vector>
 
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 
+#include "core/codec/zstd.h"
 #include "tools/ckpt-convert/cmd_convert.h"
 #include "tools/ckpt-convert/verbs.h"
 #include "tools/cli/command_line.h"
@@ -26,6 +32,7 @@ struct Words {
   std::string model_type;
   std::string mapping;
   std::string hf_assets;
+  std::string compress;
   std::vector<std::string> rename;
   std::map<std::string, std::string> choices;
   bool no_verify = false;
@@ -43,6 +50,8 @@ void AddTargetOptions(CLI::App& app, const ConvertVerb& verb, ConvertCommand& co
       ->check(CLI::Range(1, 100000))
       ->option_text("N")
       ->excludes("--max-shard-size");
+  app.add_option("--compress", words.compress, "Compress tensors; level 1 to 19 [none, level 3]")
+      ->option_text("zstd[:LEVEL]");
   if (verb.to == "hf") {
     app.add_option("--expert-layout", words.choices["expert_layout"],
                    "How experts are stored [original: as the source's origin had them]")
@@ -91,6 +100,23 @@ void AddRunOptions(CLI::App& app, ConvertCommand& command, Words& words) {
   AddOutputOptions(app, command.common);
 }
 
+// "zstd" or "zstd:7". Errors: kUsage.
+Result<int> ParseCompression(std::string_view word) {
+  constexpr std::string_view kName = "zstd";
+  int level = kDefaultZstdLevel;
+  bool is_good = word.starts_with(kName);
+  if (is_good && word != kName) {
+    const std::string_view digits = word.substr(std::min(kName.size() + 1, word.size()));
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), level);
+    is_good = word[kName.size()] == ':' && error == std::errc() &&
+              end == digits.data() + digits.size() && level >= 1 && level <= kMaxZstdLevel;
+  }
+  if (is_good) return level;
+  return Error(ErrorKind::kUsage, "--compress takes zstd or zstd:LEVEL")
+      .Expected(fmt::format("a level from 1 to {}", kMaxZstdLevel))
+      .Actual(word);
+}
+
 // Errors: kUsage.
 Status Complete(const ConvertVerb& verb, const Words& words, ConvertCommand& command) {
   ConvertOptions& options = command.options;
@@ -115,6 +141,9 @@ Status Complete(const ConvertVerb& verb, const Words& words, ConvertCommand& com
           .Actual(words.dtype)
           .Expected("float16, bfloat16, float32 or float64");
     }
+  }
+  if (!words.compress.empty()) {
+    CKPT_ASSIGN_OR_RETURN(options.zstd_level, ParseCompression(words.compress));
   }
   for (const std::string& pair : words.rename) {
     const std::size_t equals = pair.find('=');

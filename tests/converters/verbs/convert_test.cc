@@ -129,10 +129,55 @@ TEST_F(ConvertTest, TheSidecarProvesEveryFileOfTheResult) {
   EXPECT_TRUE(problems->empty());
 }
 
+TEST_F(ConvertTest, CompressedBytesDependOnNeitherThreadsNorBudget) {
+  const Path source = Golden("qwen3moe-norm-bf16");
+  ConvertOptions options = ToFsdp(source);
+  options.zstd_level = 3;
+  options.files = 2;
+  const auto report = Convert(options);
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(report->source_digest, report->target_digest);
+  const Path expected = options.target;
+  ConvertOptions plain = options;
+  plain.zstd_level.reset();
+  plain.target = dir_.path() / "plain";
+  const auto uncompressed = Convert(plain);
+  ASSERT_THAT(uncompressed, IsOk());
+  EXPECT_LT(report->bytes_written, uncompressed->bytes_written);
+  for (const int threads : {1, 4}) {
+    for (const std::uint64_t budget : {std::uint64_t{1}, std::uint64_t{1} << 30}) {
+      options.target = dir_.path() / "again";
+      options.threads = threads;
+      options.memory_budget_bytes = budget;
+      ASSERT_THAT(Convert(options), IsOk());
+      ExpectSameFiles(expected, options.target);
+      ASSERT_THAT(PosixStorage().RemoveAll(options.target), IsOk());
+    }
+  }
+  ConvertOptions back = ToHf(expected);
+  ASSERT_THAT(Convert(back), IsOk());
+  ExpectSameFiles(source, back.target);
+}
+
+TEST_F(ConvertTest, RefusesToCompressARepository) {
+  ASSERT_THAT(Convert(ToFsdp(Golden("llama-tied-fp32"))), IsOk());
+  ConvertOptions options = ToHf(dir_.path() / "fsdp");
+  options.zstd_level = 3;
+  EXPECT_THAT(Convert(options), FailsWith(ErrorKind::kUsage));
+}
+
+// How the tensors of the result are stored.
+class InterruptedConvertTest : public ConvertTest,
+                               public ::testing::WithParamInterface<std::optional<int>> {};
+INSTANTIATE_TEST_SUITE_P(Stored, InterruptedConvertTest,
+                         ::testing::Values(std::optional<int>(), std::optional<int>(3)),
+                         [](const auto& level) { return level.param ? "Compressed" : "Plain"; });
+
 // Every mutating call fails in turn, for good: nothing appears under the target's name, and a resumed run finishes with
 // the bytes an undisturbed one gives.
-TEST_F(ConvertTest, AFaultAnywhereLeavesNothingThatLooksComplete) {
+TEST_P(InterruptedConvertTest, AFaultAnywhereLeavesNothingThatLooksComplete) {
   ConvertOptions options = ToFsdp(Golden("llama-tied-fp32"));
+  options.zstd_level = GetParam();
   options.files = 2;
   options.verify = false;
   const Path undisturbed = dir_.path() / "undisturbed";
@@ -158,8 +203,9 @@ TEST_F(ConvertTest, AFaultAnywhereLeavesNothingThatLooksComplete) {
   }
 }
 
-TEST_F(ConvertTest, ResumingTakesOverFinishedTensorsOnlyIfTheirBytesAreIntact) {
+TEST_P(InterruptedConvertTest, ResumingTakesOverFinishedTensorsOnlyIfTheirBytesAreIntact) {
   ConvertOptions options = ToFsdp(Golden("llama-tied-fp32"));
+  options.zstd_level = GetParam();
   options.verify = false;
   FaultStorage counter(PosixStorage(), -1);
   ASSERT_THAT(Convert(counter, options), IsOk());
@@ -169,9 +215,10 @@ TEST_F(ConvertTest, ResumingTakesOverFinishedTensorsOnlyIfTheirBytesAreIntact) {
   FaultStorage late(PosixStorage(), counter.calls() * 2 / 3);
   ASSERT_FALSE(Convert(late, options).ok());
   const Path data = Path(options.target.string() + ".partial") / "release" / "__0_0.distcp";
+  ASSERT_GT(boost::filesystem::file_size(data), 30'000U);
   {
     std::fstream file(data.string(), std::ios::in | std::ios::out | std::ios::binary);
-    file.seekp(6000);
+    file.seekp(20'000);
     file.write("damage", 6);
   }
   const auto report = Convert(options);

@@ -1,5 +1,7 @@
 #include "core/codec/zstd.h"
 
+#include <algorithm>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -90,6 +92,64 @@ TEST(ZstdTest, RefusesAWindowPastTheLimit) {
   EXPECT_THAT(ZstdDecompress(ZstdCompress(Bytes(8 << 20), 19),
                              {.max_output_bytes = 8 << 20, .max_window_log = 20}),
               FailsWith(ErrorKind::kResource));
+}
+
+// Bytes that compress a little, so that blocks, jobs and literals all occur.
+Bytes Weights(std::size_t size) {
+  Bytes bytes(size);
+  std::uint32_t state = 1;
+  for (std::size_t i = 0; i < size; ++i) {
+    state = state * 1664525 + 1013904223;
+    bytes[i] = static_cast<std::byte>(i % 2 == 0 ? state >> 24 : (state >> 28) + 0x38);
+  }
+  return bytes;
+}
+
+Bytes Encode(ZstdEncoder& encoder, ByteSpan content, std::size_t piece_bytes) {
+  Bytes out;
+  encoder.Begin(content.size());
+  for (std::size_t at = 0; at < content.size(); at += piece_bytes) {
+    const std::size_t size = std::min(piece_bytes, content.size() - at);
+    EXPECT_THAT(encoder.Encode(content.subspan(at, size), out), IsOk());
+  }
+  EXPECT_THAT(encoder.Finish(out), IsOk());
+  return out;
+}
+
+TEST(ZstdEncoderTest, GivesTheSameFrameWhateverThePiecesAndThreads) {
+  for (const std::size_t size : {0U, 1U, 1000U, 131'072U, 524'288U, 3'000'001U}) {
+    const Bytes content = Weights(size);
+    ZstdEncoder first({.level = 3, .threads = 1});
+    const Bytes expected = Encode(first, content, content.size() + 1);
+    const auto decoded = ZstdDecompress(expected, {.max_output_bytes = size});
+    ASSERT_THAT(decoded, IsOk());
+    EXPECT_EQ(*decoded, content);
+    for (const int threads : {1, 2, 5}) {
+      ZstdEncoder encoder({.level = 3, .threads = threads});
+      for (const std::size_t piece : {777U, 65'536U, 131'072U, 1'500'000U}) {
+        EXPECT_TRUE(Encode(encoder, content, piece) == expected)
+            << size << " bytes in pieces of " << piece << " on " << threads << " threads";
+      }
+    }
+  }
+}
+
+TEST(ZstdEncoderTest, StartsAnewAfterAnUnfinishedFrame) {
+  const Bytes content = Weights(300'000);
+  ZstdEncoder encoder({.level = 1, .threads = 2});
+  const Bytes expected = Encode(encoder, content, 100'000);
+  Bytes abandoned;
+  encoder.Begin(5'000'000);
+  ASSERT_THAT(encoder.Encode(Weights(2'000'000), abandoned), IsOk());
+  EXPECT_TRUE(Encode(encoder, content, 100'000) == expected);
+}
+
+TEST(ZstdEncoderTest, HoldsTheCallerToTheAnnouncedSize) {
+  Bytes out;
+  ZstdEncoder encoder({.level = 3, .threads = 1});
+  encoder.Begin(10);
+  ASSERT_THAT(encoder.Encode(Weights(9), out), IsOk());
+  EXPECT_THAT(encoder.Finish(out), FailsWith(ErrorKind::kInternal));
 }
 
 }  // namespace

@@ -20,6 +20,7 @@ JournalRecord Record(std::uint32_t tensor) {
   record.cast_overflows = tensor * 10;
   record.pieces = {{0, {.offset_bytes = 64, .length_bytes = 100, .crc32c = tensor + 7}},
                    {1, {.offset_bytes = std::uint64_t{1} << 40, .length_bytes = 1, .crc32c = 9}}};
+  record.extents = {{.offset_bytes = 64, .size_bytes = std::uint64_t{1} << 33}};
   return record;
 }
 
@@ -47,6 +48,7 @@ TEST_F(JournalTest, ReturnsWhatWasAppended) {
   EXPECT_EQ(records[2].digest, Record(2).digest);
   EXPECT_EQ(records[2].cast_overflows, 20U);
   EXPECT_EQ(records[2].pieces, Record(2).pieces);
+  EXPECT_EQ(records[2].extents, Record(2).extents);
 }
 
 TEST_F(JournalTest, CutAnywhereKeepsTheRecordsBeforeTheCut) {

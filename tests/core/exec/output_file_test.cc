@@ -47,6 +47,19 @@ TEST_F(OutputFileTest, IsOpenFromItsFirstPartToItsLast) {
   EXPECT_EQ(Content(), "Lxx.");
 }
 
+TEST_F(OutputFileTest, ASizeThatShowsLateCutsOffWhatAnInterruptedRunLeft) {
+  OutputFile file(storage_, "/f", 0);
+  file.AddPart();
+  const auto out = file.Open();
+  ASSERT_THAT(out, IsOk());
+  ASSERT_THAT((*out)->WriteAt(0, AsBytes("xy")), IsOk());
+  file.AddPieces({{.offset_bytes = 0, .length_bytes = 2, .crc32c = Crc32c(AsBytes("xy"))}});
+  file.SetSize(2);
+  ASSERT_THAT(file.PartDone(), IsOk());
+  EXPECT_THAT(file.Finish(), IsOkAndHolds(::testing::ElementsAre(Crc32c(AsBytes("xy")))));
+  EXPECT_EQ(Content(), "xy");
+}
+
 TEST_F(OutputFileTest, WithoutPartsIsWrittenAtTheEnd) {
   const WriteLiteral literal = {.file = 0, .offset_bytes = 0, .bytes = Bytes(4, std::byte{'L'})};
   OutputFile file(storage_, "/f", 4);
