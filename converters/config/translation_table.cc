@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "converters/config/embedded_translations.h"
+#include "converters/families/family_registry.h"
 #include "core/base/quote.h"
 #include "core/layout/words.h"
 
@@ -88,6 +90,23 @@ Result<NamedValues> TranslationTable::Translate(const layout::Configuration& con
     values.emplace_back(line.name, std::move(value).value());
   }
   return values;
+}
+
+Result<layout::Configuration> TranslationTable::TranslatePresent(
+    const layout::Configuration& config) const {
+  CKPT_ASSIGN_OR_RETURN(NamedValues values, Translate(config));
+  layout::Configuration present;
+  for (auto& [name, value] : values) {
+    if (!value.is_null()) present.emplace(name, std::move(value));
+  }
+  return present;
+}
+
+Result<TranslationTable> LoadBuiltInTranslation(std::string_view name) {
+  for (const auto& [file, text] : EmbeddedTranslations()) {
+    if (file == name) return TranslationTable::Parse(text, file, ReadBuiltInTable);
+  }
+  return Error(ErrorKind::kInternal, "no such built-in table").Actual(Quote(name));
 }
 
 }  // namespace ckpt

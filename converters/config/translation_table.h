@@ -29,6 +29,9 @@ class TranslationTable {
   // Errors: kUnsupported (a requirement does not hold; all of them), and those of Expr::Evaluate, naming the line's
   //         name.
   [[nodiscard]] Result<NamedValues> Translate(const layout::Configuration& config) const;
+  // The same as a configuration, without what is null.
+  [[nodiscard]] Result<layout::Configuration> TranslatePresent(
+      const layout::Configuration& config) const;
 
  private:
   struct Requirement {
@@ -47,6 +50,9 @@ class TranslationTable {
   std::vector<Requirement> requirements_;
   std::vector<Line> lines_;
 };
+
+// A table of this folder by its file name. Errors: kInternal (there is none), and those of TranslationTable::Parse.
+Result<TranslationTable> LoadBuiltInTranslation(std::string_view name);
 
 }  // namespace ckpt
 

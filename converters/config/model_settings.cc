@@ -1,0 +1,18 @@
+#include "converters/config/model_settings.h"
+
+#include <utility>
+
+#include "converters/config/translation_table.h"
+
+namespace ckpt {
+
+Result<layout::Configuration> ModelSettings(const layout::Configuration& hf_config) {
+  CKPT_ASSIGN_OR_RETURN(const TranslationTable table, LoadBuiltInTranslation("hf_to_model.table"));
+  Result<layout::Configuration> settings = table.TranslatePresent(hf_config);
+  if (!settings.ok()) {
+    return std::move(settings).status().While("translating config.json into model settings");
+  }
+  return settings;
+}
+
+}  // namespace ckpt

@@ -1,0 +1,240 @@
+#include "converters/config/model_settings.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "converters/config/hf_config.h"
+#include "converters/families/family_registry.h"
+#include "tests/testing/golden.h"
+#include "tests/testing/matchers.h"
+
+namespace ckpt {
+namespace {
+
+using layout::Configuration;
+using layout::Value;
+using testing::FailsWith;
+using testing::IsOk;
+
+Configuration GoldenConfig(const std::string& name) {
+  const testing::GoldenCase golden = testing::LoadGolden("hf", name);
+  const auto text = ReadSmallFile(PosixStorage(), golden.path / "config.json", 1 << 20);
+  EXPECT_THAT(text, IsOk()) << name;
+  return ParseHfConfig(*text, name).value();
+}
+
+// What every golden's settings have in common is taken from the published keys by hand here; the rest is listed per case.
+Configuration Common(const Configuration& hf) {
+  const auto key = [&](const char* name, Value otherwise = {}) {
+    const auto found = hf.find(name);
+    return found == hf.end() || found->second.is_null() ? otherwise : found->second;
+  };
+  return {{"num_layers", key("num_hidden_layers")},
+          {"hidden_size", key("hidden_size")},
+          {"ffn_hidden_size", key("intermediate_size")},
+          {"num_attention_heads", key("num_attention_heads")},
+          {"num_query_groups", key("num_key_value_heads")},
+          {"vocab_size", key("vocab_size")},
+          {"untie_embeddings_and_output_weights", !*key("tie_word_embeddings", false).AsBool()},
+          {"normalization", "RMSNorm"},
+          {"norm_epsilon", key("rms_norm_eps")},
+          {"swiglu", true},
+          {"add_bias_linear", false},
+          {"add_qkv_bias", false},
+          {"add_attention_output_bias", false},
+          {"qk_layernorm", false},
+          {"init_method_std", key("initializer_range")},
+          {"position_embedding_type", "rope"},
+          {"rotary_base", key("rope_parameters.rope_theta", key("rope_theta"))},
+          {"rotary_percent", 1.0},
+          {"rotary_interleaved", false},
+          {"multi_latent_attention", false}};
+}
+
+Value List(std::initializer_list<int> numbers) {
+  Value::List list;
+  for (const int number : numbers) list.emplace_back(number);
+  return list;
+}
+
+const Configuration kLlama3 = {{"rope_scaling_type", "llama3"},
+                               {"rotary_scaling_factor", 8.0},
+                               {"low_freq_factor", 1.0},
+                               {"high_freq_factor", 4.0},
+                               {"original_max_position_embeddings", 64}};
+
+const Configuration kLatent = {{"multi_latent_attention", true},
+                               {"rotary_interleaved", true},
+                               {"kv_channels", 20},
+                               {"kv_lora_rank", 20},
+                               {"qk_head_dim", 12},
+                               {"qk_pos_emb_head_dim", 8},
+                               {"v_head_dim", 14},
+                               {"latent_norm_epsilon", 1e-6}};
+
+const Configuration kYarn = {{"rope_scaling_type", "yarn"},
+                             {"rotary_scaling_factor", 4.0},
+                             {"beta_fast", 32.0},
+                             {"beta_slow", 1.0},
+                             {"mscale", 1.0},
+                             {"mscale_all_dim", 0.7},
+                             {"original_max_position_embeddings", 16}};
+
+Configuration Experts(int count, int topk, int size, Value layers, bool normalizes) {
+  return {{"num_experts", count},
+          {"moe_router_topk", topk},
+          {"moe_ffn_hidden_size", size},
+          {"moe_layer_freq", std::move(layers)},
+          {"moe_router_score_function", "softmax"},
+          {"moe_router_pre_softmax", true},
+          {"moe_router_normalize_topk", normalizes},
+          {"moe_router_enable_expert_bias", false}};
+}
+
+Configuration DeepSeekV3(Value layers, bool normalizes, double scaling) {
+  Configuration settings = Experts(8, 3, 24, std::move(layers), normalizes);
+  settings.erase("moe_router_pre_softmax");
+  settings["moe_router_score_function"] = "sigmoid";
+  settings["moe_router_enable_expert_bias"] = true;
+  settings["moe_router_topk_scaling_factor"] = scaling;
+  settings["moe_shared_expert_intermediate_size"] = 48;
+  return settings;
+}
+
+Configuration Groups(int count, int topk, const char* score) {
+  return {{"moe_router_num_groups", count},
+          {"moe_router_group_topk", topk},
+          {"moe_router_group_score", score}};
+}
+
+struct SettingsCase {
+  const char* golden;
+  std::vector<Configuration> parts;  // over Common(); later ones win
+};
+void PrintTo(const SettingsCase& c, std::ostream* os) { *os << c.golden; }
+class GoldenSettingsTest : public ::testing::TestWithParam<SettingsCase> {};
+
+TEST_P(GoldenSettingsTest, AreWhatTransformersComputes) {
+  const Configuration hf = GoldenConfig(GetParam().golden);
+  Configuration want = Common(hf);
+  for (const Configuration& part : GetParam().parts) {
+    for (const auto& [name, value] : part) want[name] = value;
+  }
+  const auto settings = ModelSettings(hf);
+  ASSERT_THAT(settings, IsOk());
+  for (const auto& [name, value] : want) {
+    ASSERT_TRUE(settings->contains(name)) << name;
+    EXPECT_EQ(FormatValue(settings->at(name)), FormatValue(value)) << name;
+  }
+  for (const auto& [name, value] : *settings) EXPECT_TRUE(want.contains(name)) << name;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, GoldenSettingsTest,
+    ::testing::Values(
+        SettingsCase{"llama-bias-fp16",
+                     {{{"kv_channels", 16},
+                       {"add_qkv_bias", true},
+                       {"add_attention_output_bias", true},
+                       {"add_bias_linear", true}}}},
+        SettingsCase{"llama-tied-fp32", {{{"kv_channels", 8}}}},
+        SettingsCase{"llama-untied-bf16", {{{"kv_channels", 8}}, kLlama3}},
+        SettingsCase{"llama-v4config-bf16", {{{"kv_channels", 8}}, kLlama3}},
+        SettingsCase{"mistral-window-bf16", {{{"kv_channels", 16}, {"window_size", List({7, 0})}}}},
+        SettingsCase{"qwen2-bf16", {{{"kv_channels", 8}, {"add_qkv_bias", true}}}},
+        SettingsCase{"qwen2-window-fp32",
+                     {{{"kv_channels", 8},
+                       {"add_qkv_bias", true},
+                       {"window_size", List({7, 0})},
+                       {"window_attn_skip_freq", List({0, 1, 1})}}}},
+        SettingsCase{"qwen3-tied-bf16", {{{"kv_channels", 16}, {"qk_layernorm", true}}}},
+        SettingsCase{
+            "qwen3moe-norm-bf16",
+            {{{"kv_channels", 16}, {"qk_layernorm", true}}, Experts(8, 3, 24, List({1, 1}), true)}},
+        SettingsCase{"mixtral-bf16",
+                     {{{"kv_channels", 16}}, Experts(6, 2, 24, List({1, 1}), true)}},
+        SettingsCase{"mixtral-fused-fp32",
+                     {{{"kv_channels", 16}}, Experts(4, 2, 24, List({1, 1}), true)}},
+        SettingsCase{"deepseekv2-lite-bf16",
+                     {kLatent,
+                      Experts(8, 3, 24, List({0, 1, 1}), false),
+                      {{"moe_router_topk_scaling_factor", 1.0},
+                       {"moe_shared_expert_intermediate_size", 48}}}},
+        SettingsCase{"deepseekv2-group-bf16",
+                     {kLatent,
+                      kYarn,
+                      Experts(8, 3, 24, List({0, 1, 1}), false),
+                      Groups(4, 2, "max"),
+                      {{"q_lora_rank", 28},
+                       {"moe_router_topk_scaling_factor", 16.0},
+                       {"moe_shared_expert_intermediate_size", 48}}}},
+        SettingsCase{"deepseekv3-yarn-bf16",
+                     {kLatent,
+                      kYarn,
+                      DeepSeekV3(List({0, 1, 1}), true, 2.5),
+                      Groups(4, 2, "top_two_sum"),
+                      {{"q_lora_rank", 28}}}},
+        SettingsCase{"deepseekv3-noqlora-bf16",
+                     {kLatent, DeepSeekV3(List({0, 1, 1}), true, 2.446)}},
+        SettingsCase{"deepseekv3-mtp-bf16",
+                     {kLatent,
+                      DeepSeekV3(List({0, 1}), true, 2.5),
+                      Groups(2, 1, "top_two_sum"),
+                      {{"q_lora_rank", 28}}}},
+        SettingsCase{"deepseekv3-nonorm-fused-fp32",
+                     {kLatent,
+                      DeepSeekV3(List({0, 1, 1}), false, 1.5),
+                      Groups(2, 1, "top_two_sum"),
+                      {{"q_lora_rank", 28}}}}),
+    [](const auto& test) {
+      std::string name = test.param.golden;
+      std::replace(name.begin(), name.end(), '-', '_');
+      return name;
+    });
+
+Configuration TinyQwen2() {
+  return {{"model_type", "qwen2"},    {"num_hidden_layers", 3}, {"hidden_size", 12},
+          {"num_attention_heads", 4}, {"vocab_size", 10},       {"intermediate_size", 20},
+          {"sliding_window", 5},      {"max_window_layers", 2}, {"rms_norm_eps", 1e-6}};
+}
+
+TEST(ModelSettings, SlideInQwenOnlyWhereItIsSwitchedOn) {
+  Configuration config = TinyQwen2();
+  auto settings = ModelSettings(config);
+  ASSERT_THAT(settings, IsOk());
+  EXPECT_FALSE(settings->contains("window_size"));
+  config["use_sliding_window"] = true;
+  settings = ModelSettings(config);
+  ASSERT_THAT(settings, IsOk());
+  EXPECT_EQ(settings->at("window_size"), List({4, 0}));
+  EXPECT_EQ(settings->at("window_attn_skip_freq"), List({0, 0, 1}));
+  // Llama has no such attention, whatever a left-over key says.
+  config["model_type"] = "llama";
+  settings = ModelSettings(config);
+  ASSERT_THAT(settings, IsOk());
+  EXPECT_FALSE(settings->contains("window_size"));
+}
+
+TEST(ModelSettings, ListEverythingThatTheTrainerWouldComputeDifferently) {
+  Configuration config = TinyQwen2();
+  config["hidden_act"] = "gelu";
+  config["rope_scaling.type"] = "dynamic";
+  config["scoring_func"] = "tanh";
+  const auto settings = ModelSettings(config);
+  ASSERT_THAT(settings, FailsWith(ErrorKind::kUnsupported));
+  EXPECT_EQ(settings.status().problems().size(), 3U);
+}
+
+TEST(ModelSettings, RefuseQuantisedWeights) {
+  Configuration config = TinyQwen2();
+  config["quantization_config.quant_method"] = "fp8";
+  EXPECT_THAT(ModelSettings(config), FailsWith(ErrorKind::kUnsupported));
+}
+
+}  // namespace
+}  // namespace ckpt
