@@ -33,6 +33,8 @@ struct OpsBackend {
   std::string name;
   std::function<std::unique_ptr<Device>()> make_device;
   std::function<std::unique_ptr<Ops>()> make_ops;
+  // The same with another number of threads, which results do not depend on; null where there are none.
+  std::function<std::unique_ptr<Ops>(int threads)> with_threads = {};
 };
 inline void PrintTo(const OpsBackend& backend, std::ostream* os) { *os << backend.name; }
 
@@ -51,9 +53,15 @@ class OpsTest : public ::testing::TestWithParam<OpsBackend> {
       Poison();
     }
 
-    operator const Tensor&() const {
-      return tensor_;
-    }  // NOLINT(google-explicit-constructor): stands for its tensor
+    Array(Array&&) = default;
+    Array& operator=(Array&&) = default;
+    ~Array() {
+      // A queue with a thread may still use it.
+      if (buffer_.data() != nullptr) (void)test_->queue().Synchronize();
+    }
+
+    // NOLINTNEXTLINE(google-explicit-constructor): an array stands for its tensor
+    operator const Tensor&() const { return tensor_; }
     [[nodiscard]] const Tensor& tensor() const { return tensor_; }
 
     // NaN in every floating-point dtype: what an op does not overwrite shows.
@@ -157,13 +165,13 @@ class OpsTest : public ::testing::TestWithParam<OpsBackend> {
 };
 
 // Whether every element is within `tolerance` of what is wanted, relative to the largest that is
-// wanted.
+// wanted, or to 1 where all are smaller.
 inline ::testing::AssertionResult AllNear(const std::vector<double>& got,
                                           const std::vector<double>& want, double tolerance) {
   if (got.size() != want.size()) {
     return ::testing::AssertionFailure() << got.size() << " elements, not " << want.size();
   }
-  double largest = 0;
+  double largest = 1;
   for (const double x : want) largest = std::max(largest, std::abs(x));
   for (std::size_t i = 0; i < got.size(); ++i) {
     if (!(std::abs(got[i] - want[i]) <= tolerance * largest)) {
