@@ -1,0 +1,217 @@
+#include "trainer/model/model_config.h"
+
+#include <cmath>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "converters/config/hf_config.h"
+#include "converters/config/model_settings.h"
+#include "converters/families/family_registry.h"
+#include "core/tensor/shape.h"
+#include "tests/testing/golden.h"
+#include "tests/testing/matchers.h"
+
+namespace ckpt::trainer {
+namespace {
+
+using layout::Configuration;
+using layout::Value;
+using testing::FailsWith;
+using testing::IsOk;
+
+Configuration Tiny() {
+  return {{"num_layers", 2},          {"hidden_size", 16}, {"ffn_hidden_size", 20},
+          {"num_attention_heads", 4}, {"vocab_size", 10},  {"num_query_groups", 2}};
+}
+
+Configuration Latent() {
+  Configuration settings = Tiny();
+  settings.erase("num_query_groups");
+  for (const auto& [name, value] : Configuration{{"multi_latent_attention", true},
+                                                 {"kv_lora_rank", 5},
+                                                 {"qk_head_dim", 12},
+                                                 {"qk_pos_emb_head_dim", 8},
+                                                 {"v_head_dim", 3}}) {
+    settings[name] = value;
+  }
+  return settings;
+}
+
+Configuration Experts() {
+  Configuration settings = Tiny();
+  settings["num_experts"] = 8;
+  settings["moe_router_topk"] = 3;
+  settings["moe_ffn_hidden_size"] = 6;
+  settings["moe_router_pre_softmax"] = true;
+  return settings;
+}
+
+TEST(ParseModelConfig, FillsInWhatALlamaHas) {
+  const auto config = ParseModelConfig(Tiny());
+  ASSERT_THAT(config, IsOk());
+  EXPECT_EQ(config->kv_channels, 4);
+  EXPECT_EQ(config->padded_vocab_size, 10);
+  EXPECT_FALSE(config->tied_embeddings);
+  EXPECT_FALSE(config->moe);
+  EXPECT_FALSE(config->mla);
+  EXPECT_EQ(config->window_size, (std::vector<std::int64_t>{0, 0}));
+  EXPECT_EQ(config->is_moe_layer, (std::vector<bool>{false, false}));
+}
+
+TEST(ParseModelConfig, ReportsEverythingAtOnceAndTheNearestName) {
+  const auto config = ParseModelConfig({{"num_layers", 2},
+                                        {"hidden_sise", 12},
+                                        {"ffn_hidden_size", "many"},
+                                        {"num_attention_heads", 4},
+                                        {"vocab_size", 10},
+                                        {"swiglu", 1},
+                                        {"moe_router_topk", 0},
+                                        {"rope_scaling_type", "ntk"}});
+  ASSERT_THAT(config, FailsWith(ErrorKind::kUsage));
+  const std::string all = config.status().ToString();
+  for (const char* want : {"hidden_size is missing", "no setting hidden_sise",
+                           "did you mean hidden_size", "setting ffn_hidden_size", "setting swiglu",
+                           "setting moe_router_topk", "setting rope_scaling_type"}) {
+    EXPECT_NE(all.find(want), std::string::npos) << want << " in\n" << all;
+  }
+}
+
+struct BadSetting {
+  const char* name;
+  Configuration settings;
+  const char* key;
+  Value value;
+  const char* says = nullptr;  // what the message names, if not the key
+};
+void PrintTo(const BadSetting& c, std::ostream* os) { *os << c.name; }
+class BadSettingTest : public ::testing::TestWithParam<BadSetting> {};
+
+TEST_P(BadSettingTest, IsRefusedNamingIt) {
+  Configuration settings = GetParam().settings;
+  ASSERT_THAT(ParseModelConfig(settings), IsOk());
+  settings[GetParam().key] = GetParam().value;
+  const auto config = ParseModelConfig(settings);
+  ASSERT_THAT(config, FailsWith(ErrorKind::kUsage));
+  ASSERT_EQ(config.status().problems().size(), 1U) << config.status().ToString();
+  const char* const named = GetParam().says == nullptr ? GetParam().key : GetParam().says;
+  EXPECT_NE(config.status().ToString().find(named), std::string::npos);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, BadSettingTest,
+    ::testing::Values(BadSetting{"GroupsDoNotDivideHeads", Tiny(), "num_query_groups", 3},
+                      BadSetting{"NoHeadSize", Tiny(), "num_attention_heads", 6, "kv_channels"},
+                      BadSetting{"OddHead", Tiny(), "rotary_percent", 0.4, "kv_channels"},
+                      BadSetting{"NoLayers", Tiny(), "num_layers", 0},
+                      BadSetting{"TooManyLayers", Tiny(), "num_layers", 1 << 30},
+                      BadSetting{"PaddedBelow", Tiny(), "padded_vocab_size", 9},
+                      BadSetting{"TwoSidedWindow", Tiny(), "window_size", Value::List{3, 3}},
+                      BadSetting{"ShortPattern", Tiny(), "window_attn_skip_freq", Value::List{1}},
+                      BadSetting{"NanEpsilon", Tiny(), "norm_epsilon", std::nan("")},
+                      BadSetting{"NoPositions", Tiny(), "position_embedding_type",
+                                 "learned_absolute", "max_position_embeddings"},
+                      BadSetting{"YarnWithoutOrigin", Tiny(), "rope_scaling_type", "yarn",
+                                 "original_max_position_embeddings"},
+                      BadSetting{"LatentWithGroups", Latent(), "num_query_groups", 2},
+                      BadSetting{"LatentWithAnotherHead", Latent(), "kv_channels", 3},
+                      BadSetting{"LatentWithBias", Latent(), "add_qkv_bias", true},
+                      BadSetting{"LatentWithoutRank", Latent(), "kv_lora_rank", 0},
+                      BadSetting{"TooFewExperts", Experts(), "moe_router_topk", 9},
+                      BadSetting{"UnevenGroups", Experts(), "moe_router_num_groups", 3},
+                      BadSetting{"BiasOfSoftmax", Experts(), "moe_router_enable_expert_bias", true},
+                      BadSetting{"PadWithoutCapacity", Experts(),
+                                 "moe_pad_expert_input_to_capacity", true},
+                      BadSetting{"ShortMoePattern", Experts(), "moe_layer_freq", Value::List{1}}),
+    [](const auto& test) { return std::string(test.param.name); });
+
+TEST(ParseModelConfig, CountsLayersAsMegatronDoes) {
+  Configuration settings = Experts();
+  settings["num_layers"] = 4;
+  settings["moe_layer_freq"] = 2;
+  settings["window_size"] = Value::List{7, 0};
+  settings["window_attn_skip_freq"] = 2;
+  const auto config = ParseModelConfig(settings);
+  ASSERT_THAT(config, IsOk());
+  EXPECT_EQ(config->is_moe_layer, (std::vector<bool>{true, false, true, false}));
+  EXPECT_EQ(config->window_size, (std::vector<std::int64_t>{8, 0, 8, 0}));
+}
+
+// The numbers of transformers.modeling_rope_utils for the same keys.
+TEST(ParseModelConfig, SharpensYarnAsTransformersDoes) {
+  Configuration settings = Latent();
+  settings["rope_scaling_type"] = "yarn";
+  settings["rotary_scaling_factor"] = 4.0;
+  settings["original_max_position_embeddings"] = 16;
+  auto config = ParseModelConfig(settings);
+  ASSERT_THAT(config, IsOk());
+  EXPECT_DOUBLE_EQ(config->rope.attention_factor, 1.138629436111989);
+  EXPECT_EQ(config->softmax_scale, 0);
+  settings["mscale"] = 1.0;
+  settings["mscale_all_dim"] = 0.7;
+  config = ParseModelConfig(settings);
+  ASSERT_THAT(config, IsOk());
+  EXPECT_DOUBLE_EQ(config->rope.attention_factor, 1.138629436111989 / 1.0970406052783923);
+  EXPECT_DOUBLE_EQ(config->softmax_scale, std::pow(20, -0.5) * std::pow(1.0970406052783923, 2));
+  settings["rope_attention_factor"] = 1.5;
+  config = ParseModelConfig(settings);
+  ASSERT_THAT(config, IsOk());
+  EXPECT_EQ(config->rope.attention_factor, 1.5);
+}
+
+TEST(ParseModelConfig, RoutesAsTheScoresAsk) {
+  Configuration settings = Experts();
+  settings["moe_router_pre_softmax"] = false;
+  auto config = ParseModelConfig(settings);
+  ASSERT_THAT(config, IsOk());
+  EXPECT_EQ(config->moe->router.score, ScoreFunction::kSoftmaxTopK);
+  settings["moe_router_pre_softmax"] = true;
+  config = ParseModelConfig(settings);
+  ASSERT_THAT(config, IsOk());
+  EXPECT_EQ(config->moe->router.score, ScoreFunction::kSoftmax);
+  EXPECT_FALSE(config->moe->router.normalize);
+  settings["moe_router_score_function"] = "sigmoid";
+  config = ParseModelConfig(settings);
+  ASSERT_THAT(config, IsOk());
+  EXPECT_EQ(config->moe->router.score, ScoreFunction::kSigmoid);
+  EXPECT_TRUE(config->moe->router.normalize);
+}
+
+TEST(CountParameters, OfAMixtureMeetsOnlyTheChosen) {
+  const auto config = ParseModelConfig(Experts());
+  ASSERT_THAT(config, IsOk());
+  const std::int64_t expert = 3 * 16 * 6;
+  EXPECT_EQ(CountParameters(*config) - CountActiveParameters(*config), 2 * 5 * expert);
+}
+
+// Every golden of the families: settings, sizes, and the number of weights in the files.
+TEST(GoldenModels, HaveAsManyWeightsAsTheirFiles) {
+  int num_models = 0;
+  for (const std::string& name : testing::GoldenCases("hf")) {
+    SCOPED_TRACE(name);
+    const testing::GoldenCase golden = testing::LoadGolden("hf", name);
+    const auto text = ReadSmallFile(PosixStorage(), golden.path / "config.json", 1 << 20);
+    ASSERT_THAT(text, IsOk());
+    const auto hf = ParseHfConfig(*text, name);
+    ASSERT_THAT(hf, IsOk());
+    if (!FindFamily(*hf).ok() || hf->contains("quantization_config.quant_method")) continue;
+    const auto settings = ModelSettings(*hf);
+    ASSERT_THAT(settings, IsOk());
+    const auto config = ParseModelConfig(*settings);
+    ASSERT_THAT(config, IsOk());
+    std::int64_t stored = 0;
+    const std::string further =
+        "model.layers." + std::to_string(config->num_layers) + ".";  // multi-token prediction
+    for (const auto& [key, tensor] : golden.tensors) {
+      const bool is_weight = !key.starts_with(further) && !key.ends_with("e_score_correction_bias");
+      const bool is_copy = config->tied_embeddings && key == "lm_head.weight";
+      if (is_weight && !is_copy) stored += NumElements(tensor.shape);
+    }
+    EXPECT_EQ(CountParameters(*config), stored);
+    ++num_models;
+  }
+  EXPECT_GE(num_models, 8);
+}
+
+}  // namespace
+}  // namespace ckpt::trainer

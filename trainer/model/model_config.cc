@@ -1,0 +1,338 @@
+#include "trainer/model/model_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "trainer/model/settings_reader.h"
+
+namespace ckpt::trainer {
+namespace {
+
+constexpr std::int64_t kMaxLayers = 100'000;
+
+// By how much yarn sharpens attention that sees `factor` times more positions.
+double YarnMagnitude(double factor, double mscale) {
+  return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
+}
+
+void ReadRope(SettingsReader& settings, ModelConfig& config) {
+  RopeConfig& rope = config.rope;
+  rope.base = settings.Number("rotary_base", rope.base, 1);
+  rope.percent = settings.Number("rotary_percent", rope.percent);
+  if (rope.percent <= 0 || rope.percent > 1) {
+    settings.Refuse("rotary_percent", "is no share of a head", "above 0, at most 1");
+  }
+  rope.interleaved = settings.Flag("rotary_interleaved", rope.interleaved);
+  rope.scaling = settings.Word<RopeScaling>("rope_scaling_type", {{"none", RopeScaling::kNone},
+                                                                  {"linear", RopeScaling::kLinear},
+                                                                  {"llama3", RopeScaling::kLlama3},
+                                                                  {"yarn", RopeScaling::kYarn}});
+  rope.factor = settings.Number("rotary_scaling_factor", rope.factor, 1e-6);
+  rope.original_max_positions =
+      settings.Number("original_max_position_embeddings", rope.original_max_positions);
+  rope.low_freq_factor = settings.Number("low_freq_factor", rope.low_freq_factor, 1e-6);
+  rope.high_freq_factor = settings.Number("high_freq_factor", rope.high_freq_factor, 1e-6);
+  rope.beta_fast = settings.Number("beta_fast", rope.beta_fast, 1e-6);
+  rope.beta_slow = settings.Number("beta_slow", rope.beta_slow, 1e-6);
+  rope.truncate = settings.Flag("yarn_correction_range_round_to_int", rope.truncate);
+
+  const bool needs_origin =
+      rope.scaling == RopeScaling::kLlama3 || rope.scaling == RopeScaling::kYarn;
+  if (needs_origin && rope.original_max_positions <= 0) {
+    settings.Refuse("original_max_position_embeddings", "is needed to scale positions", "above 0");
+  }
+  if (rope.scaling == RopeScaling::kLlama3 && rope.low_freq_factor >= rope.high_freq_factor) {
+    settings.Refuse("low_freq_factor", "is not below high_freq_factor");
+  }
+
+  const std::optional<double> mscale = settings.OptionalNumber("mscale");
+  const std::optional<double> mscale_all_dim = settings.OptionalNumber("mscale_all_dim");
+  const std::optional<double> attention_factor = settings.OptionalNumber("rope_attention_factor");
+  const bool has_both = mscale.value_or(0) != 0 && mscale_all_dim.value_or(0) != 0;
+  if (rope.scaling == RopeScaling::kYarn) {
+    rope.attention_factor = attention_factor ? *attention_factor
+                            : has_both       ? YarnMagnitude(rope.factor, *mscale) /
+                                             YarnMagnitude(rope.factor, *mscale_all_dim)
+                                       : YarnMagnitude(rope.factor, 1);
+  }
+  const bool sharpens = config.mla && rope.scaling != RopeScaling::kNone && mscale_all_dim;
+  const double head = static_cast<double>(config.kv_channels);
+  if (sharpens && *mscale_all_dim != 0) {
+    const double magnitude = YarnMagnitude(rope.factor, *mscale_all_dim);
+    config.softmax_scale = magnitude * magnitude / std::sqrt(head);
+  }
+  config.softmax_scale = settings.Number("softmax_scale", config.softmax_scale);
+}
+
+void ReadAttention(SettingsReader& settings, ModelConfig& config) {
+  config.num_attention_heads = settings.RequiredInt("num_attention_heads");
+  config.num_query_groups = settings.Int("num_query_groups", config.num_attention_heads, 1);
+  config.qkv_bias = settings.Flag("add_qkv_bias", config.mlp_bias) || config.mlp_bias;
+  config.attention_output_bias = settings.Flag("add_attention_output_bias", config.mlp_bias);
+  config.qk_layernorm = settings.Flag("qk_layernorm", false);
+
+  const bool is_latent = settings.Flag("multi_latent_attention", false);
+  MlaConfig mla;
+  mla.q_lora_rank = settings.Int("q_lora_rank", 0);
+  for (const auto& [name, field] :
+       {std::pair("kv_lora_rank", &mla.kv_lora_rank), std::pair("qk_head_dim", &mla.qk_head_dim),
+        std::pair("qk_pos_emb_head_dim", &mla.qk_pos_emb_head_dim),
+        std::pair("v_head_dim", &mla.v_head_dim)}) {
+    *field = is_latent ? settings.RequiredInt(name) : settings.Int(name, 0);
+  }
+  mla.norm_epsilon = settings.Number("latent_norm_epsilon", config.norm_epsilon);
+  if (is_latent) config.mla = mla;
+
+  if (is_latent) {
+    config.kv_channels = mla.qk_head_dim + mla.qk_pos_emb_head_dim;
+    if (settings.Int("kv_channels", config.kv_channels) != config.kv_channels) {
+      settings.Refuse("kv_channels", "is not qk_head_dim + qk_pos_emb_head_dim",
+                      std::to_string(config.kv_channels));
+    }
+    if (config.num_query_groups != config.num_attention_heads) {
+      settings.Refuse("num_query_groups", "is not num_attention_heads in latent attention",
+                      std::to_string(config.num_attention_heads));
+    }
+    for (const auto& [name, is_set] :
+         {std::pair("add_qkv_bias", config.qkv_bias),
+          std::pair("add_attention_output_bias", config.attention_output_bias)}) {
+      if (is_set) settings.Refuse(name, "has no place in latent attention", "false");
+    }
+  } else {
+    if (!settings.Has("kv_channels") && config.hidden_size % config.num_attention_heads != 0) {
+      settings.Refuse("kv_channels", "is missing, and hidden_size is no multiple of the heads");
+    }
+    config.kv_channels =
+        settings.Int("kv_channels",
+                     std::max<std::int64_t>(config.hidden_size / config.num_attention_heads, 1), 1);
+    if (config.num_attention_heads % config.num_query_groups != 0) {
+      settings.Refuse("num_query_groups", "does not divide num_attention_heads",
+                      fmt::format("a divisor of {}", config.num_attention_heads));
+    }
+  }
+}
+
+// Which layers see a window only: all, all but every n-th, or as listed.
+void ReadWindow(SettingsReader& settings, ModelConfig& config) {
+  const auto layers = static_cast<std::size_t>(config.num_layers);
+  config.window_size.assign(layers, 0);
+  const auto window = settings.IntList("window_size");
+  const bool has_list = settings.HasList("window_attn_skip_freq");
+  const auto pattern = has_list ? settings.IntList("window_attn_skip_freq")
+                                : std::optional<std::vector<std::int64_t>>();
+  const std::int64_t every = has_list ? 0 : settings.Int("window_attn_skip_freq", 0, 1);
+  if (pattern && pattern->size() != layers) {
+    settings.Refuse("window_attn_skip_freq", "is not as long as there are layers",
+                    fmt::format("{} numbers", layers));
+    return;
+  }
+  if (!window) return;
+  if (window->size() != 2 || (*window)[1] != 0) {
+    settings.Refuse("window_size", "is no causal window", "[keys before the query, 0]");
+    return;
+  }
+  for (std::size_t layer = 0; layer < layers; ++layer) {
+    const bool is_windowed = pattern     ? (*pattern)[layer] != 0
+                             : every > 0 ? (static_cast<std::int64_t>(layer) + 1) % every != 0
+                                         : true;
+    if (is_windowed) config.window_size[layer] = (*window)[0] + 1;
+  }
+}
+
+void ReadRouter(SettingsReader& settings, MoeConfig& moe) {
+  RouterForm& router = moe.router;
+  router.topk = settings.Int("moe_router_topk", 2, 1);
+  const bool is_sigmoid =
+      settings.Word<bool>("moe_router_score_function", {{"softmax", false}, {"sigmoid", true}});
+  const bool before = settings.Flag("moe_router_pre_softmax", false);
+  router.score = is_sigmoid ? ScoreFunction::kSigmoid
+                 : before   ? ScoreFunction::kSoftmax
+                            : ScoreFunction::kSoftmaxTopK;
+  // Weights of the chosen that sum to one: Megatron always has them for sigmoid scores.
+  router.normalize = settings.Flag("moe_router_normalize_topk", is_sigmoid && router.topk > 1);
+  router.scaling = settings.Number("moe_router_topk_scaling_factor", 1);
+  router.num_groups = settings.Int("moe_router_num_groups", 1, 1);
+  router.group_topk = settings.Int("moe_router_group_topk", router.num_groups, 1);
+  router.group_score = settings.Word<GroupScore>(
+      "moe_router_group_score",
+      {{"top_two_sum", GroupScore::kTopTwoSum}, {"max", GroupScore::kMax}});
+  if (moe.num_experts % router.num_groups != 0) {
+    settings.Refuse("moe_router_num_groups", "does not divide num_experts",
+                    fmt::format("a divisor of {}", moe.num_experts));
+  } else if (router.group_topk > router.num_groups) {
+    settings.Refuse("moe_router_group_topk", "is more than there are groups",
+                    fmt::format("at most {}", router.num_groups));
+  } else if (router.num_groups > 1 && router.group_score == GroupScore::kTopTwoSum &&
+             moe.num_experts / router.num_groups < 2) {
+    settings.Refuse("moe_router_num_groups", "leaves groups of one, which have no two best");
+  } else if (router.topk > moe.num_experts / router.num_groups * router.group_topk) {
+    settings.Refuse(
+        "moe_router_topk", "is more than the experts to choose from",
+        fmt::format("at most {}", moe.num_experts / router.num_groups * router.group_topk));
+  }
+  if (router.num_groups > 1 && router.score == ScoreFunction::kSoftmaxTopK) {
+    settings.Refuse("moe_router_pre_softmax", "is needed to compare groups", "true");
+  }
+}
+
+void ReadMoe(SettingsReader& settings, ModelConfig& config) {
+  const auto layers = static_cast<std::size_t>(config.num_layers);
+  MoeConfig moe;
+  moe.num_experts = settings.Int("num_experts", 0);
+  moe.ffn_hidden_size = settings.Int("moe_ffn_hidden_size", config.ffn_hidden_size, 1);
+  moe.shared_expert_ffn_hidden_size = settings.Int("moe_shared_expert_intermediate_size", 0);
+  if (moe.num_experts > 0 || settings.Has("moe_router_topk")) ReadRouter(settings, moe);
+  moe.expert_bias = settings.Flag("moe_router_enable_expert_bias", false);
+  if (moe.expert_bias && moe.router.score != ScoreFunction::kSigmoid) {
+    settings.Refuse("moe_router_enable_expert_bias", "corrects sigmoid scores only", "false");
+  }
+  moe.bias_update_rate = settings.Number("moe_router_bias_update_rate", 0);
+  moe.aux.kind = settings.Word<AuxLoss>("moe_router_load_balancing_type",
+                                        {{"none", AuxLoss::kNone},
+                                         {"aux_loss", AuxLoss::kBatch},
+                                         {"seq_aux_loss", AuxLoss::kSequence}});
+  moe.aux.coefficient = settings.Number("moe_aux_loss_coeff", 0);
+  moe.aux.z_coefficient = settings.Number("moe_z_loss_coeff", 0);
+  moe.capacity_factor = settings.OptionalNumber("moe_expert_capacity_factor", 1e-6);
+  moe.drop_policy = settings.Word<DropPolicy>(
+      "moe_token_drop_policy",
+      {{"probs", DropPolicy::kProbability}, {"position", DropPolicy::kPosition}});
+  moe.pad_to_capacity = settings.Flag("moe_pad_expert_input_to_capacity", false);
+  if (moe.pad_to_capacity && !moe.capacity_factor) {
+    settings.Refuse("moe_pad_expert_input_to_capacity", "needs moe_expert_capacity_factor");
+  }
+
+  // Megatron counts every n-th layer from the first.
+  const bool has_list = settings.HasList("moe_layer_freq");
+  const auto pattern =
+      has_list ? settings.IntList("moe_layer_freq") : std::optional<std::vector<std::int64_t>>();
+  const std::int64_t every = has_list ? 1 : settings.Int("moe_layer_freq", 1, 1);
+  config.is_moe_layer.assign(layers, false);
+  if (pattern && pattern->size() != layers) {
+    settings.Refuse("moe_layer_freq", "is not as long as there are layers",
+                    fmt::format("{} numbers", layers));
+    return;
+  }
+  if (moe.num_experts == 0) return;
+  for (std::size_t layer = 0; layer < layers; ++layer) {
+    config.is_moe_layer[layer] =
+        pattern ? (*pattern)[layer] != 0 : static_cast<std::int64_t>(layer) % every == 0;
+  }
+  config.moe = moe;
+}
+
+// Rows and columns of what maps `from` elements to `to`.
+std::int64_t CountLinear(std::int64_t from, std::int64_t to, bool has_bias) {
+  return from * to + (has_bias ? to : 0);
+}
+
+std::int64_t CountAttention(const ModelConfig& c) {
+  const std::int64_t heads = c.num_attention_heads;
+  if (c.mla) {
+    const MlaConfig& m = *c.mla;
+    const std::int64_t queries = heads * c.kv_channels;
+    const std::int64_t from_queries = m.q_lora_rank == 0
+                                          ? c.hidden_size * queries
+                                          : (c.hidden_size + 1 + queries) * m.q_lora_rank;
+    return from_queries + c.hidden_size * (m.kv_lora_rank + m.qk_pos_emb_head_dim) +
+           m.kv_lora_rank * (1 + heads * (m.qk_head_dim + m.v_head_dim)) +
+           heads * m.v_head_dim * c.hidden_size;
+  }
+  const std::int64_t rows = (heads + 2 * c.num_query_groups) * c.kv_channels;
+  return CountLinear(c.hidden_size, rows, c.qkv_bias) +
+         CountLinear(heads * c.kv_channels, c.hidden_size, c.attention_output_bias) +
+         (c.qk_layernorm ? 2 * c.kv_channels : 0);
+}
+
+std::int64_t CountMlp(const ModelConfig& c, std::int64_t ffn, bool has_bias) {
+  const std::int64_t halves = c.activation == Activation::kSwiGlu ? 2 : 1;
+  return CountLinear(c.hidden_size, halves * ffn, has_bias) +
+         CountLinear(ffn, c.hidden_size, has_bias);
+}
+
+// With `experts` of every mixture counted.
+std::int64_t Count(const ModelConfig& c, std::int64_t experts) {
+  const std::int64_t norm = (c.normalization == Normalization::kLayerNorm ? 2 : 1) * c.hidden_size;
+  std::int64_t total = c.vocab_size * c.hidden_size * (c.tied_embeddings ? 1 : 2) +
+                       c.learned_positions * c.hidden_size + norm;
+  for (const bool is_moe : c.is_moe_layer) {
+    total += 2 * norm + CountAttention(c);
+    if (!is_moe) {
+      total += CountMlp(c, c.ffn_hidden_size, c.mlp_bias);
+      continue;
+    }
+    total += c.moe->num_experts * c.hidden_size +
+             experts * CountMlp(c, c.moe->ffn_hidden_size, false) +
+             CountMlp(c, c.moe->shared_expert_ffn_hidden_size, false);
+  }
+  return total;
+}
+
+}  // namespace
+
+Result<ModelConfig> ParseModelConfig(const layout::Configuration& given) {
+  SettingsReader settings(given);
+  ModelConfig config;
+  config.num_layers = settings.RequiredInt("num_layers");
+  if (config.num_layers > kMaxLayers) {
+    settings.Refuse("num_layers", "is past any model", fmt::format("at most {}", kMaxLayers));
+    config.num_layers = 1;
+  }
+  config.hidden_size = settings.RequiredInt("hidden_size");
+  config.ffn_hidden_size = settings.RequiredInt("ffn_hidden_size");
+  config.vocab_size = settings.RequiredInt("vocab_size");
+  config.padded_vocab_size = settings.Int("padded_vocab_size", config.vocab_size);
+  if (config.padded_vocab_size < config.vocab_size) {
+    settings.Refuse("padded_vocab_size", "is below vocab_size",
+                    fmt::format("at least {}", config.vocab_size));
+  }
+  config.tied_embeddings = !settings.Flag("untie_embeddings_and_output_weights", true);
+  config.normalization = settings.Word<Normalization>(
+      "normalization",
+      {{"RMSNorm", Normalization::kRmsNorm}, {"LayerNorm", Normalization::kLayerNorm}});
+  config.norm_epsilon = settings.Number("norm_epsilon", config.norm_epsilon);
+  config.activation = settings.Flag("swiglu", true) ? Activation::kSwiGlu : Activation::kGelu;
+  config.mlp_bias = settings.Flag("add_bias_linear", false);
+  config.init_method_std = settings.Number("init_method_std", config.init_method_std);
+
+  ReadAttention(settings, config);
+  ReadRope(settings, config);
+  ReadWindow(settings, config);
+  ReadMoe(settings, config);
+
+  const bool is_learned =
+      settings.Word<bool>("position_embedding_type", {{"rope", false}, {"learned_absolute", true}});
+  const std::int64_t positions = settings.Int("max_position_embeddings", 0);
+  if (is_learned) {
+    config.learned_positions = positions;
+    if (positions == 0) {
+      settings.Refuse("max_position_embeddings", "is needed by learned positions", "above 0");
+    }
+    if (config.mla) {
+      settings.Refuse("position_embedding_type", "is not rotary in latent attention", "rope");
+    }
+  } else {
+    const std::int64_t head = config.mla ? config.mla->qk_pos_emb_head_dim : config.kv_channels;
+    const auto rotated = static_cast<std::int64_t>(static_cast<double>(head) * config.rope.percent);
+    if (rotated % 2 != 0) {
+      settings.Refuse(config.mla ? "qk_pos_emb_head_dim" : "kv_channels",
+                      "leaves a rotated element without a partner", "an even number to rotate");
+    }
+  }
+  CKPT_RETURN_IF_ERROR(settings.Finish());
+  return config;
+}
+
+std::int64_t CountParameters(const ModelConfig& config) {
+  return Count(config, config.moe ? config.moe->num_experts : 0);
+}
+
+std::int64_t CountActiveParameters(const ModelConfig& config) {
+  return Count(config, config.moe ? config.moe->router.topk : 0);
+}
+
+}  // namespace ckpt::trainer

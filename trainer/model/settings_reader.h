@@ -1,0 +1,75 @@
+// SettingsReader: typed settings by name; everything wrong with them, at once.
+#ifndef CKPT_TRAINER_MODEL_SETTINGS_READER_H_
+#define CKPT_TRAINER_MODEL_SETTINGS_READER_H_
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/base/status.h"
+#include "core/layout/value.h"
+
+namespace ckpt::trainer {
+
+// Every getter notes its name as known, and answers what stands in for an absent setting; a setting of the wrong kind or
+// out of range becomes a problem and is answered alike, so that reading goes on. `settings` must outlive the reader.
+class SettingsReader {
+ public:
+  explicit SettingsReader(const layout::Configuration& settings) : settings_(settings) {}
+
+  [[nodiscard]] bool Has(std::string_view name) const { return Find(name) != nullptr; }
+
+  [[nodiscard]] bool HasList(std::string_view name) const {
+    return Has(name) && Find(name)->AsList() != nullptr;
+  }
+
+  std::int64_t Int(std::string_view name, std::int64_t otherwise, std::int64_t min = 0);
+  std::int64_t RequiredInt(std::string_view name, std::int64_t min = 1);
+  // Integers count as numbers.
+  double Number(std::string_view name, double otherwise, double min = 0);
+  std::optional<double> OptionalNumber(std::string_view name, double min = 0);
+  bool Flag(std::string_view name, bool otherwise);
+  // A list of integers, each at least 0; nothing if the setting is absent.
+  std::optional<std::vector<std::int64_t>> IntList(std::string_view name);
+
+  // One of the words; the first stands for absence.
+  template <typename Enum>
+  Enum Word(std::string_view name, const std::vector<std::pair<std::string_view, Enum>>& words);
+
+  // Notes that the setting makes no sense: "setting <name> <why>".
+  void Refuse(std::string_view name, std::string_view why, std::string expected = {});
+
+  // Everything that was wrong, settings that nobody read included. Errors: kUsage.
+  Status Finish();
+
+ private:
+  // nullptr if absent or null.
+  [[nodiscard]] const layout::Value* Find(std::string_view name) const;
+  const layout::Value* Take(std::string_view name);
+
+  const layout::Configuration& settings_;
+  std::set<std::string, std::less<>> known_;
+  Status problems_;
+};
+
+template <typename Enum>
+Enum SettingsReader::Word(std::string_view name,
+                          const std::vector<std::pair<std::string_view, Enum>>& words) {
+  const layout::Value* const value = Take(name);
+  if (value == nullptr) return words.front().second;
+  std::string expected;
+  for (const auto& [word, meaning] : words) {
+    if (value->AsText() != nullptr && *value->AsText() == word) return meaning;
+    expected += (expected.empty() ? "" : ", ") + std::string(word);
+  }
+  Refuse(name, "is none of its words", expected);
+  return words.front().second;
+}
+
+}  // namespace ckpt::trainer
+
+#endif  // CKPT_TRAINER_MODEL_SETTINGS_READER_H_
