@@ -10,6 +10,11 @@
 
 namespace ckpt::trainer {
 
+// The dtype of scores, norms' statistics and losses.
+inline DType StatisticsDtype(DType compute) {
+  return compute == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+}
+
 // Everything runs on one queue. Forward keeps what its backward needs in the arena; the layer loop rewinds it.
 //
 // A block's Forward takes x [T, H] and writes y [T, H]; its Backward takes dy and writes or adds dx, and adds to the
@@ -24,10 +29,7 @@ struct BlockContext {
   std::int64_t seq = 0;
 
   [[nodiscard]] std::int64_t tokens() const { return batch * seq; }
-  // Scores, norms' statistics and losses.
-  [[nodiscard]] DType statistics() const {
-    return compute == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
-  }
+  [[nodiscard]] DType statistics() const { return StatisticsDtype(compute); }
 };
 
 }  // namespace ckpt::trainer

@@ -29,7 +29,7 @@ struct ModelRuntime {
 // One rank's share of a step, in device memory.
 struct MicroBatch {
   Tensor tokens;  // int32 [batch · seq]
-  Tensor labels;  // int32 [batch · seq], already shifted: the token that should follow; negative: not counted
+  Tensor labels;  // int32 [batch · seq]: the token that should follow; negative: not counted
   std::int64_t batch = 0;
   std::int64_t seq = 0;
 };
@@ -42,7 +42,7 @@ struct LossScales {
 // State that no gradient trains, the same on every rank.
 struct ReplicatedBuffer {
   ReplicatedBufferSpec spec;
-  Tensor values;  // float32
+  Tensor values;  // of the statistics' dtype: float32, or float64 beside float64
 };
 
 // Unit 0 is the root (embedding, final norm, output layer); unit 1 + l is layer l.
@@ -50,8 +50,9 @@ struct ReplicatedBuffer {
 // Thread-safety: the rank's thread.
 class Model {
  public:
-  // Errors: kUsage (the experts do not divide over the group), kResource.
-  static Result<std::unique_ptr<Model>> Create(const ModelConfig& config, const ModelRuntime& runtime);
+  // Errors: kUsage (the experts do not divide over the group, learned positions), kResource.
+  static Result<std::unique_ptr<Model>> Create(const ModelConfig& config,
+                                               const ModelRuntime& runtime);
   virtual ~Model() = default;
 
   [[nodiscard]] virtual const ModelConfig& config() const = 0;
@@ -66,10 +67,12 @@ class Model {
   // dtype, and adds every gradient. All enqueued on the compute queue, but for waits on routing.
   //
   // Errors: those of the queue.
-  virtual Status ForwardBackward(ParamAccess& params, const MicroBatch& batch, const LossScales& scales,
-                                 const Tensor& losses, const Tensor& aux_loss) = 0;
+  virtual Status ForwardBackward(ParamAccess& params, const MicroBatch& batch,
+                                 const LossScales& scales, const Tensor& losses,
+                                 const Tensor& aux_loss) = 0;
   // Forward alone. `logits` [tokens, padded vocabulary]: null if not wanted.
-  virtual Status Forward(ParamAccess& params, const MicroBatch& batch, const Tensor& losses, const Tensor& logits) = 0;
+  virtual Status Forward(ParamAccess& params, const MicroBatch& batch, const Tensor& losses,
+                         const Tensor& logits) = 0;
 
   // Most activation memory used so far.
   [[nodiscard]] virtual std::uint64_t activation_peak_bytes() const = 0;

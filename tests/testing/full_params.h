@@ -1,0 +1,155 @@
+// FullParams: a ParamAccess without sharding: every weight and gradient of the model is resident.
+#ifndef CKPT_TESTS_TESTING_FULL_PARAMS_H_
+#define CKPT_TESTS_TESTING_FULL_PARAMS_H_
+
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <random>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/check.h"
+#include "tests/testing/device_values.h"
+#include "trainer/device/device.h"
+#include "trainer/params/param_access.h"
+#include "trainer/params/param_spec.h"
+
+namespace ckpt::testing {
+
+struct FullParamsOptions {
+  DType weights = DType::kFloat32;
+  DType gradients = DType::kFloat32;
+  std::set<std::string> frozen = {};  // parameters without a gradient
+};
+
+// Checks the protocol of ParamAccess, too: weights are only used while they are acquired, and each unit's gradients are
+// acquired and reduced once per micro-batch.
+class FullParams final : public trainer::ParamAccess {
+ public:
+  using Tensor = trainer::Tensor;
+
+  FullParams(trainer::Device& device, trainer::Queue& queue,
+             const std::vector<trainer::UnitSpec>& units, const FullParamsOptions& options = {})
+      : device_(device), queue_(queue) {
+    for (const trainer::UnitSpec& spec : units) {
+      Unit& unit = units_.emplace_back();
+      for (const trainer::ParamSpec& param : spec.params) {
+        unit.weights.push_back(Allocate(options.weights, param.shape));
+        weights_[param.name] = unit.weights.back();
+        specs_[param.name] = param;
+        unit.gradients.emplace_back();
+        if (options.frozen.contains(param.name)) continue;
+        unit.gradients.back() = Allocate(options.gradients, param.shape);
+        gradients_[param.name] = unit.gradients.back();
+      }
+    }
+  }
+
+  void Prefetch(int unit) override { calls_.push_back("prefetch " + std::to_string(unit)); }
+  std::span<const Tensor> Acquire(int unit) override {
+    calls_.push_back("acquire " + std::to_string(unit));
+    ++At(unit).num_users;
+    return At(unit).weights;
+  }
+  void Release(int unit) override {
+    calls_.push_back("release " + std::to_string(unit));
+    CKPT_CHECK(At(unit).num_users-- > 0);
+  }
+  std::span<const Tensor> AcquireGradients(int unit) override {
+    CKPT_CHECK(!At(unit).has_gradients_out);
+    At(unit).has_gradients_out = true;
+    return At(unit).gradients;
+  }
+  void ReduceGradients(int unit) override {
+    calls_.push_back("reduce " + std::to_string(unit));
+    CKPT_CHECK(At(unit).has_gradients_out);
+    At(unit).has_gradients_out = false;
+  }
+
+  // By name; `specs` and `gradients` list what there is.
+  [[nodiscard]] const std::map<std::string, trainer::ParamSpec>& specs() const { return specs_; }
+  [[nodiscard]] const std::map<std::string, Tensor>& gradients() const { return gradients_; }
+  [[nodiscard]] const Tensor& weight(const std::string& name) const { return weights_.at(name); }
+  // Every call since the last ClearCalls, "acquire 0".
+  [[nodiscard]] const std::vector<std::string>& calls() const { return calls_; }
+  void ClearCalls() { calls_.clear(); }
+  [[nodiscard]] bool is_at_rest() const {
+    for (const Unit& unit : units_) {
+      if (unit.num_users != 0 || unit.has_gradients_out) return false;
+    }
+    return true;
+  }
+
+  [[nodiscard]] std::vector<double> ReadWeight(const std::string& name) const {
+    return ReadValues(device_, queue_, weights_.at(name));
+  }
+  void WriteWeight(const std::string& name, const std::vector<double>& values) {
+    WriteValues(device_, queue_, values, weights_.at(name));
+  }
+  [[nodiscard]] std::map<std::string, std::vector<double>> ReadGradients() const {
+    std::map<std::string, std::vector<double>> values;
+    for (const auto& [name, gradient] : gradients_) {
+      values[name] = ReadValues(device_, queue_, gradient);
+    }
+    return values;
+  }
+  void ClearGradients() {
+    for (const auto& [name, gradient] : gradients_) {
+      WriteValues(device_, queue_,
+                  std::vector<double>(static_cast<std::size_t>(gradient.num_elems())), gradient);
+    }
+  }
+
+ private:
+  struct Unit {
+    std::vector<Tensor> weights;
+    std::vector<Tensor> gradients;
+    int num_users = 0;
+    bool has_gradients_out = false;
+  };
+
+  Unit& At(int unit) { return units_.at(static_cast<std::size_t>(unit)); }
+
+  Tensor Allocate(DType dtype, const Dims& shape) {
+    Tensor tensor(nullptr, dtype, {1});
+    tensor.ndim = static_cast<int>(shape.size());
+    for (std::size_t dim = 0; dim < shape.size(); ++dim) tensor.dims[dim] = shape[dim];
+    Result<trainer::Buffer> buffer =
+        device_.Allocate(tensor.size_bytes(), trainer::MemoryUse::kWeights);
+    CKPT_CHECK(buffer.ok());
+    buffers_.push_back(std::move(*buffer));
+    tensor.data = buffers_.back().data();
+    return tensor;
+  }
+
+  trainer::Device& device_;
+  trainer::Queue& queue_;
+  std::vector<trainer::Buffer> buffers_;
+  std::vector<Unit> units_;
+  std::map<std::string, trainer::ParamSpec> specs_;
+  std::map<std::string, Tensor> weights_;
+  std::map<std::string, Tensor> gradients_;
+  std::vector<std::string> calls_;
+};
+
+// Weights large enough that every part of the model matters: matrices of standard deviation 1/√columns, norms around 1,
+// biases around 0. The same for every dtype but for rounding.
+inline void FillFromSeed(std::uint64_t seed, FullParams& params) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<double> normal;
+  for (const auto& [name, spec] : params.specs()) {
+    const bool is_matrix = spec.shape.size() > 1;
+    const double spread = is_matrix ? 1 / std::sqrt(static_cast<double>(spec.shape.back())) : 0.2;
+    std::vector<double> values(static_cast<std::size_t>(NumElements(spec.shape)));
+    for (double& value : values) value = spec.init.constant + spread * normal(random);
+    params.WriteWeight(name, values);
+  }
+}
+
+}  // namespace ckpt::testing
+
+#endif  // CKPT_TESTS_TESTING_FULL_PARAMS_H_

@@ -1,0 +1,131 @@
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "tests/testing/forwarding_ops.h"
+#include "tests/trainer/model/gradient_check.h"
+#include "tests/trainer/model/tiny_models.h"
+
+namespace ckpt::testing {
+namespace {
+
+constexpr std::uint64_t kDefaultSeed = 7;
+constexpr double kTolerance = 1e-6;
+
+std::uint64_t TestSeed() {
+  const char* seed = std::getenv("CKPT_TEST_SEED");
+  return seed == nullptr ? kDefaultSeed : std::strtoull(seed, nullptr, 10);
+}
+
+GradientError ErrorOf(const trainer::ModelConfig& config, RunnerOptions options = {}) {
+  const std::uint64_t seed = TestSeed();
+  options.compute = DType::kFloat64;
+  options.scales = {.token = 0.3, .aux = 0.7};
+  ModelRunner runner(config, RandomBatch(seed, config.vocab_size), options);
+  FillFromSeed(seed, runner.params());
+  return WorstGradientError(runner, seed);
+}
+
+class GradientTest : public ::testing::TestWithParam<TinyModel> {};
+
+TEST_P(GradientTest, EqualsFiniteDifferences) {
+  SCOPED_TRACE(::testing::Message() << "replay: CKPT_TEST_SEED=" << TestSeed());
+  const GradientError worst = ErrorOf(GetParam().config);
+  RecordProperty("worst", std::to_string(worst.relative * 1e9) + "e-9 " + worst.parameter);
+  EXPECT_LT(worst.relative, kTolerance) << worst.parameter;
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, GradientTest, ::testing::ValuesIn(AllModels()),
+                         [](const auto& test) { return test.param.name; });
+
+// One backward operation is off by 1e-4.
+enum class Planted {
+  kAttention,
+  kBias,
+  kCrossEntropy,
+  kEmbedding,
+  kNorm,
+  kRotation,
+  kSwiGlu,
+  kWeightProduct,
+};
+
+class PlantedErrorOps final : public ForwardingOps {
+ public:
+  PlantedErrorOps(trainer::Ops& target, Planted planted)
+      : ForwardingOps(target), planted_(planted) {}
+
+  void AttentionBackward(Queue& queue, const AttentionShape& shape, const Tensor& d_o,
+                         const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
+                         const Tensor& lse, const Tensor& dq, const Tensor& dk,
+                         const Tensor& dv) override {
+    ForwardingOps::AttentionBackward(queue, shape, d_o, q, k, v, o, lse, dq, dk, dv);
+    Spoil(Planted::kAttention, queue, dk);
+  }
+  void BiasBackward(Queue& queue, const Tensor& dy, const Tensor& dbias) override {
+    ForwardingOps::BiasBackward(queue, dy, dbias);
+    Spoil(Planted::kBias, queue, dbias);
+  }
+  void CrossEntropyBackward(Queue& queue, const Tensor& logits, const Tensor& labels,
+                            std::int64_t vocab, const Tensor& lse, const Tensor& token_weights,
+                            const Tensor& dlogits) override {
+    ForwardingOps::CrossEntropyBackward(queue, logits, labels, vocab, lse, token_weights, dlogits);
+    Spoil(Planted::kCrossEntropy, queue, dlogits);
+  }
+  void EmbeddingBackward(Queue& queue, const Tensor& tokens, const Tensor& dy,
+                         const Tensor& dtable) override {
+    ForwardingOps::EmbeddingBackward(queue, tokens, dy, dtable);
+    Spoil(Planted::kEmbedding, queue, dtable);
+  }
+  void RmsNormBackward(Queue& queue, const Tensor& dy, const Tensor& x, const Tensor& weight,
+                       const Tensor& rstd, bool accumulate, const Tensor& dx,
+                       const Tensor& dweight) override {
+    ForwardingOps::RmsNormBackward(queue, dy, x, weight, rstd, accumulate, dx, dweight);
+    Spoil(Planted::kNorm, queue, dx);
+  }
+  void Rope(Queue& queue, const RopeForm& form, const Tensor& cosine, const Tensor& sine,
+            const Tensor& x) override {
+    ForwardingOps::Rope(queue, form, cosine, sine, x);
+    if (form.inverse) Spoil(Planted::kRotation, queue, x);
+  }
+  void SwiGluBackward(Queue& queue, const Tensor& dy, const Tensor& x, const Tensor& row_weights,
+                      const Tensor& dx, const Tensor& drow_weights) override {
+    ForwardingOps::SwiGluBackward(queue, dy, x, row_weights, dx, drow_weights);
+    Spoil(Planted::kSwiGlu, queue, dx);
+  }
+  void Gemm(Queue& queue, const GemmForm& form, const Tensor& a, const Tensor& b,
+            const Tensor& d) override {
+    ForwardingOps::Gemm(queue, form, a, b, d);
+    if (form.transpose_a) Spoil(Planted::kWeightProduct, queue, d);
+  }
+
+ private:
+  void Spoil(Planted planted, Queue& queue, const Tensor& values) {
+    if (planted == planted_) ForwardingOps::Scale(queue, values, 1 + 1e-4);
+  }
+
+  const Planted planted_;
+};
+
+class PlantedErrorTest : public ::testing::TestWithParam<Planted> {};
+
+TEST_P(PlantedErrorTest, IsFound) {
+  trainer::ModelConfig config = TinyDense();
+  config.qkv_bias = true;
+  const GradientError worst =
+      ErrorOf(config, {.wrap = [](trainer::Ops& ops) -> std::unique_ptr<trainer::Ops> {
+                return std::make_unique<PlantedErrorOps>(ops, GetParam());
+              }});
+  EXPECT_GT(worst.relative, kTolerance);
+}
+
+INSTANTIATE_TEST_SUITE_P(Backward, PlantedErrorTest,
+                         ::testing::Values(Planted::kAttention, Planted::kBias,
+                                           Planted::kCrossEntropy, Planted::kEmbedding,
+                                           Planted::kNorm, Planted::kRotation, Planted::kSwiGlu,
+                                           Planted::kWeightProduct));
+
+}  // namespace
+}  // namespace ckpt::testing

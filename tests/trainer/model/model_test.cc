@@ -1,0 +1,253 @@
+#include "trainer/model/model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/testing/matchers.h"
+#include "tests/trainer/model/model_runner.h"
+#include "tests/trainer/model/tiny_models.h"
+
+namespace ckpt::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using trainer::ModelConfig;
+
+constexpr std::uint64_t kSeed = 7;
+
+std::unique_ptr<ModelRunner> MakeRunner(const ModelConfig& config,
+                                        const RunnerOptions& options = {}) {
+  auto runner =
+      std::make_unique<ModelRunner>(config, RandomBatch(kSeed, config.vocab_size), options);
+  FillFromSeed(kSeed, runner->params());
+  return runner;
+}
+
+double MaxAbs(const std::vector<double>& values) {
+  double max = 0;
+  for (const double value : values) max = std::max(max, std::abs(value));
+  return max;
+}
+
+double MaxDifference(const std::vector<double>& a, const std::vector<double>& b) {
+  EXPECT_EQ(a.size(), b.size());
+  double max = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) max = std::max(max, std::abs(a[i] - b[i]));
+  return max;
+}
+
+class EveryModelTest : public ::testing::TestWithParam<TinyModel> {};
+
+TEST_P(EveryModelTest, RecomputingChangesNoBit) {
+  const auto kept = MakeRunner(GetParam().config, {.compute = DType::kFloat32});
+  const auto recomputed =
+      MakeRunner(GetParam().config, {.compute = DType::kFloat32, .recompute = true});
+  EXPECT_EQ(kept->Step(), recomputed->Step());
+  EXPECT_LT(recomputed->model().activation_peak_bytes(), kept->model().activation_peak_bytes());
+}
+
+TEST_P(EveryModelTest, QueuesOnThreadsChangeNoBit) {
+  const auto at_once = MakeRunner(GetParam().config, {.compute = DType::kFloat32});
+  const auto later = MakeRunner(
+      GetParam().config, {.compute = DType::kFloat32,
+                          .device = {.queues = trainer::QueueMode::kThreads, .delay_seed = kSeed}});
+  EXPECT_EQ(at_once->Step(), later->Step());
+}
+
+TEST_P(EveryModelTest, StepsRepeatBitForBit) {
+  const auto runner = MakeRunner(GetParam().config, {.compute = DType::kFloat32});
+  const StepValues first = runner->Step();
+  EXPECT_EQ(first, runner->Step());
+  EXPECT_EQ(first.losses, runner->Evaluate());
+}
+
+TEST_P(EveryModelTest, Bfloat16IsCloseToFloat32) {
+  const auto exact = MakeRunner(GetParam().config, {.compute = DType::kFloat32});
+  const auto rounded = MakeRunner(GetParam().config, {.compute = DType::kBfloat16});
+  const StepValues want = exact->Step();
+  const StepValues have = rounded->Step();
+  EXPECT_LE(MaxDifference(have.losses, want.losses), 0.1 * MaxAbs(want.losses));
+  for (const auto& [name, gradient] : want.gradients) {
+    EXPECT_LE(MaxDifference(have.gradients.at(name), gradient), 0.3 * MaxAbs(gradient)) << name;
+  }
+}
+
+TEST_P(EveryModelTest, MicroBatchesAddUp) {
+  const auto runner = MakeRunner(GetParam().config);
+  const StepValues once = runner->Step();
+  runner->ForwardBackward();
+  for (const auto& [name, twice] : runner->params().ReadGradients()) {
+    std::vector<double> doubled = once.gradients.at(name);
+    for (double& value : doubled) value *= 2;
+    EXPECT_LE(MaxDifference(twice, doubled), 1e-12 * MaxAbs(doubled)) << name;
+  }
+}
+
+TEST_P(EveryModelTest, FrozenParametersLeaveTheOtherGradientsAsTheyAre) {
+  const auto all = MakeRunner(GetParam().config);
+  const StepValues want = all->Step();
+  RunnerOptions options;
+  for (const auto& [name, gradient] : want.gradients) {
+    if (options.frozen.size() < want.gradients.size() / 2) options.frozen.insert(name);
+  }
+  const StepValues have = MakeRunner(GetParam().config, options)->Step();
+  EXPECT_EQ(have.gradients.size() + options.frozen.size(), want.gradients.size());
+  for (const auto& [name, gradient] : have.gradients) {
+    EXPECT_EQ(gradient, want.gradients.at(name)) << name;
+  }
+}
+
+TEST_P(EveryModelTest, NoParameterIsWithoutGradient) {
+  const ModelConfig& config = GetParam().config;
+  // Tokens enough for every expert.
+  ModelRunner many(config, RandomBatch(kSeed, config.vocab_size, 4, 32));
+  FillFromSeed(kSeed, many.params());
+  for (const auto& [name, gradient] : many.Step().gradients) {
+    EXPECT_GT(MaxAbs(gradient), 0) << name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, EveryModelTest, ::testing::ValuesIn(AllModels()),
+                         [](const auto& test) { return test.param.name; });
+
+TEST(ModelTest, GathersALayerTwiceAndReducesAUnitOnce) {
+  const auto runner = MakeRunner(TinyDense());
+  runner->params().ClearCalls();
+  runner->ForwardBackward();
+  EXPECT_THAT(runner->params().calls(),
+              ElementsAre("acquire 0", "prefetch 1",                           //
+                          "acquire 1", "prefetch 2", "release 1",              //
+                          "acquire 2", "release 2",                            //
+                          "acquire 2", "prefetch 1", "reduce 2", "release 2",  //
+                          "acquire 1", "reduce 1", "release 1",                //
+                          "reduce 0", "release 0"));
+  EXPECT_TRUE(runner->params().is_at_rest());
+}
+
+TEST(ModelTest, NoTokenSeesALaterOne) {
+  const ModelConfig config = TinyDense();
+  const auto runner = MakeRunner(config);
+  std::vector<double> logits;
+  runner->Evaluate(&logits);
+  TokenBatch changed = RandomBatch(kSeed, config.vocab_size);
+  constexpr std::int64_t kChanged = 3;  // of the first sequence
+  changed.tokens[kChanged] = changed.tokens[kChanged] == 0 ? 1 : 0;
+  runner->SetBatch(changed);
+  std::vector<double> after;
+  runner->Evaluate(&after);
+  for (std::int64_t t = 0; t < changed.batch * changed.seq; ++t) {
+    const auto row = [&](const std::vector<double>& all) {
+      const auto begin = all.begin() + t * config.padded_vocab_size;
+      return std::vector<double>(begin, begin + config.padded_vocab_size);
+    };
+    const bool sees_it = t >= kChanged && t < changed.seq;
+    EXPECT_EQ(row(logits) != row(after), sees_it) << "token " << t;
+  }
+}
+
+TEST(ModelTest, AWindowHidesWhatLiesBehindIt) {
+  ModelConfig config = TinyDense();
+  config.num_layers = 1;
+  config.window_size = {2};
+  config.is_moe_layer = {false};
+  const auto runner = MakeRunner(config);
+  std::vector<double> logits;
+  runner->Evaluate(&logits);
+  TokenBatch changed = RandomBatch(kSeed, config.vocab_size);
+  changed.tokens[0] = changed.tokens[0] == 0 ? 1 : 0;
+  runner->SetBatch(changed);
+  std::vector<double> after;
+  runner->Evaluate(&after);
+  std::vector<bool> differs;
+  for (std::int64_t t = 0; t < changed.seq; ++t) {
+    differs.push_back(logits[static_cast<std::size_t>(t * config.padded_vocab_size)] !=
+                      after[static_cast<std::size_t>(t * config.padded_vocab_size)]);
+  }
+  EXPECT_THAT(differs, ElementsAre(true, true, false, false, false, false, false, false));
+}
+
+TEST(ModelTest, ALongerSequenceLeavesShorterOnesAlone) {
+  const ModelConfig config = TinyDense();
+  const auto runner = MakeRunner(config);
+  const std::vector<double> before = runner->Evaluate();
+  runner->SetBatch(RandomBatch(kSeed, config.vocab_size, 1, 17));
+  runner->Evaluate();
+  runner->SetBatch(RandomBatch(kSeed, config.vocab_size));
+  EXPECT_EQ(runner->Evaluate(), before);
+}
+
+TEST(ModelTest, ScalesTheGradientOfTheLossAlone) {
+  const auto plain = MakeRunner(TinyDense());
+  const auto scaled = MakeRunner(TinyDense(), {.scales = {.token = 0.125}});
+  const StepValues one = plain->Step();
+  const StepValues eighth = scaled->Step();
+  EXPECT_EQ(one.losses, eighth.losses);
+  for (const auto& [name, gradient] : one.gradients) {
+    std::vector<double> want = gradient;
+    for (double& value : want) value *= 0.125;  // exact
+    EXPECT_EQ(eighth.gradients.at(name), want) << name;
+  }
+}
+
+TEST(ModelTest, NamesParametersAsMegatronDoes) {
+  ModelConfig config = TinyDense();
+  config.qkv_bias = true;
+  config.qk_layernorm = true;
+  config.num_layers = 1;
+  config.window_size = {0};
+  config.is_moe_layer = {false};
+  const auto runner = MakeRunner(config);
+  std::vector<std::string> listed;
+  for (const trainer::UnitSpec& unit : runner->model().units()) {
+    for (const trainer::ParamSpec& param : unit.params) {
+      listed.push_back(unit.name + ": " + param.name + " " + FormatDims(param.shape) +
+                       (param.weight_decay ? " decays" : ""));
+    }
+  }
+  EXPECT_THAT(
+      listed,
+      ElementsAre("root: embedding.word_embeddings.weight [25, 12] decays",
+                  "root: decoder.final_layernorm.weight [12]",
+                  "root: output_layer.weight [25, 12] decays",
+                  "decoder.layers.0: decoder.layers.0.input_layernorm.weight [12]",
+                  "decoder.layers.0: decoder.layers.0.self_attention.linear_qkv.weight [48, 12] "
+                  "decays",
+                  "decoder.layers.0: decoder.layers.0.self_attention.linear_qkv.bias [48]",
+                  "decoder.layers.0: decoder.layers.0.self_attention.q_layernorm.weight [6]",
+                  "decoder.layers.0: decoder.layers.0.self_attention.k_layernorm.weight [6]",
+                  "decoder.layers.0: decoder.layers.0.self_attention.linear_proj.weight [12, 24] "
+                  "decays",
+                  "decoder.layers.0: decoder.layers.0.pre_mlp_layernorm.weight [12]",
+                  "decoder.layers.0: decoder.layers.0.mlp.linear_fc1.weight [40, 12] decays",
+                  "decoder.layers.0: decoder.layers.0.mlp.linear_fc2.weight [12, 20] decays"));
+}
+
+TEST(ModelTest, InitialisesResidualOutputsSmaller) {
+  const auto runner = MakeRunner(TinyDense());
+  const auto std_of = [&](const std::string& name) {
+    return runner->params().specs().at(name).init.std;
+  };
+  EXPECT_DOUBLE_EQ(std_of("decoder.layers.0.self_attention.linear_qkv.weight"), 0.02);
+  EXPECT_DOUBLE_EQ(std_of("decoder.layers.0.self_attention.linear_proj.weight"), 0.01);
+  EXPECT_DOUBLE_EQ(std_of("decoder.layers.0.mlp.linear_fc1.weight"), 0.02);
+  EXPECT_DOUBLE_EQ(std_of("decoder.layers.0.mlp.linear_fc2.weight"), 0.01);
+  EXPECT_DOUBLE_EQ(std_of("output_layer.weight"), 0.02);
+}
+
+TEST(ModelTest, RefusesLearnedPositions) {
+  ModelConfig config = TinyDense();
+  config.learned_positions = 16;
+  const auto device = trainer::MakeHostDevice({});
+  trainer::ModelRuntime runtime;
+  runtime.device = device.get();
+  EXPECT_THAT(trainer::Model::Create(config, runtime), FailsWith(ErrorKind::kUsage));
+}
+
+}  // namespace
+}  // namespace ckpt::testing

@@ -1,0 +1,208 @@
+// The model against numbers that Transformers computed: loss, logits and every gradient of the golden repositories.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "converters/config/model_settings.h"
+#include "converters/verbs/model_source.h"
+#include "core/checkpoint/read.h"
+#include "core/exec/nest_reader.h"
+#include "core/io/posix_storage.h"
+#include "core/tensor/cast.h"
+#include "formats/registry.h"
+#include "tests/testing/golden.h"
+#include "tests/testing/matchers.h"
+#include "tests/trainer/model/model_runner.h"
+
+namespace ckpt::testing {
+namespace {
+
+using Values = std::vector<double>;
+
+constexpr std::uint64_t kBudget = 64 << 20;
+// Relative to the largest value of each tensor.
+constexpr double kTolerance = 1e-5;
+
+Values Decode(DType dtype, ByteSpan bytes) {
+  Values values(bytes.size() / ElementBytes(dtype));
+  if (dtype == DType::kInt64) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      std::int64_t value = 0;
+      std::memcpy(&value, bytes.data() + i * sizeof value, sizeof value);
+      values[i] = static_cast<double>(value);
+    }
+    return values;
+  }
+  CastElements(
+      dtype, bytes, DType::kFloat64,
+      MutableByteSpan(reinterpret_cast<std::byte*>(values.data()), values.size() * sizeof(double)));
+  return values;
+}
+
+Values ReadTensor(const CheckpointSource& source, const std::string& key) {
+  const GlobalTensor* tensor = source.index().FindTensor(key);
+  if (tensor == nullptr) {
+    ADD_FAILURE() << "no tensor " << key;
+    return {};
+  }
+  Bytes bytes(static_cast<std::size_t>(NumElements(tensor->shape)) * ElementBytes(tensor->dtype));
+  EXPECT_THAT(ReadBox(source, *tensor, WholeBox(tensor->shape), bytes, kBudget), IsOk());
+  return Decode(tensor->dtype, bytes);
+}
+
+// Every tensor of a model under the trainer's names.
+std::map<std::string, Values> ReadAsTrainer(const ModelSource& model) {
+  std::map<std::string, Values> values;
+  const auto view = ViewModel(model, "trainer", {});
+  EXPECT_THAT(view, IsOk());
+  if (!view.ok()) return values;
+  NestReader reader(model.source(), kBudget);
+  for (std::size_t t = 0; t < view->tensors.size(); ++t) {
+    const TargetTensor& tensor = view->tensors[t];
+    const DType dtype = view->recipes[t].source_dtype;
+    Bytes bytes(static_cast<std::size_t>(NumElements(tensor.shape)) * ElementBytes(dtype));
+    reader.Reset();
+    EXPECT_THAT(reader.Read(view->recipes[t], WholeBox(tensor.shape), bytes), IsOk());
+    values[tensor.key] = Decode(dtype, bytes);
+  }
+  return values;
+}
+
+// What the reference calls `grad.<parameter>`, as a model of the same configuration.
+std::map<std::string, Values> ReadReferenceGradients(
+    const Path& assets, const std::shared_ptr<const OpenedCheckpoint>& reference) {
+  const std::string kPrefix = "grad.";
+  OpenModelOptions options;
+  options.assets = assets;
+  options.naming = "hf";
+  options.allow_missing = true;  // what has no gradient
+  options.only = {kPrefix + "*"};
+  for (const GlobalTensor& tensor : reference->source->index().tensors()) {
+    if (tensor.key.starts_with(kPrefix)) {
+      options.rename[tensor.key] = tensor.key.substr(kPrefix.size());
+    }
+  }
+  if (options.rename.empty()) return {};
+  const auto model = UnderstandModel(PosixStorage(), reference, options);
+  EXPECT_THAT(model, IsOk());
+  return model.ok() ? ReadAsTrainer(*model) : std::map<std::string, Values>();
+}
+
+double MaxAbs(const Values& values) {
+  double max = 0;
+  for (const double value : values) max = std::max(max, std::abs(value));
+  return max;
+}
+
+double RelativeError(const Values& have, const Values& want) {
+  EXPECT_EQ(have.size(), want.size());
+  double max = 0;
+  for (std::size_t i = 0; i < std::min(have.size(), want.size()); ++i) {
+    max = std::max(max, std::abs(have[i] - want[i]));
+  }
+  return max / std::max(MaxAbs(want), 1e-30);
+}
+
+// Transformers shifts labels inside the model: token t is asked for label t + 1 of its sequence.
+TokenBatch ReadBatch(const CheckpointSource& reference) {
+  const Dims shape = reference.index().FindTensor("input_ids")->shape;
+  TokenBatch batch{.batch = shape[0],
+                   .seq = shape[1],
+                   .tokens = ReadTensor(reference, "input_ids"),
+                   .labels = ReadTensor(reference, "labels")};
+  for (std::int64_t sequence = 0; sequence < batch.batch; ++sequence) {
+    const auto begin = batch.labels.begin() + sequence * batch.seq;
+    std::rotate(begin, begin + 1, begin + batch.seq);
+    *(begin + batch.seq - 1) = -100;
+  }
+  return batch;
+}
+
+// The trainer's model of a repository; the error says why there is none.
+Result<trainer::ModelConfig> ReadModelConfig(const layout::Configuration& hf_config) {
+  CKPT_ASSIGN_OR_RETURN(const layout::Configuration settings, ModelSettings(hf_config));
+  return trainer::ParseModelConfig(settings);
+}
+
+// Families that the model does not compute; those of quantised weights have a twin in bfloat16.
+bool IsCovered(const std::string& name) {
+  for (const char* prefix :
+       {"deepseekv3-fp8", "deepseekv3-mtp", "glm4moe", "gptoss", "olmo2", "olmoe", "qwen2moe"}) {
+    if (name.starts_with(prefix)) return false;
+  }
+  return true;
+}
+
+class TransformersTest : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(TransformersTest, LossLogitsAndGradientsAreEqual) {
+  const Path directory = GoldenDir() / "hf" / GetParam();
+  const auto model = OpenModel(PosixStorage(), directory / "ckpt", {});
+  const auto config =
+      model.ok() ? ReadModelConfig(model->config) : Result<trainer::ModelConfig>(model.status());
+  if (!IsCovered(GetParam())) {
+    EXPECT_THAT(config, FailsWith(ErrorKind::kUnsupported));
+    GTEST_SKIP() << "a family that the model does not compute";
+  }
+  ASSERT_THAT(config, IsOk());
+  auto opened = OpenCheckpoint(PosixStorage(), directory / "reference.safetensors");
+  ASSERT_THAT(opened, IsOk());
+  const auto reference = std::make_shared<const OpenedCheckpoint>(std::move(*opened));
+
+  const TokenBatch batch = ReadBatch(*reference->source);
+  const auto num_counted =
+      std::count_if(batch.labels.begin(), batch.labels.end(), [](double l) { return l >= 0; });
+  ModelRunner runner(*config, batch,
+                     {.compute = DType::kFloat32,
+                      .scales = {.token = 1.0 / static_cast<double>(num_counted), .aux = 0}});
+  std::map<std::string, Values> weights = ReadAsTrainer(*model);
+  for (trainer::ReplicatedBuffer& buffer : runner.model().buffers()) {
+    ASSERT_TRUE(weights.contains(buffer.spec.name)) << buffer.spec.name;
+    runner.Write(weights.extract(buffer.spec.name).mapped(), buffer.values);
+  }
+  ASSERT_EQ(weights.size(), runner.params().specs().size());
+  for (const auto& [name, values] : weights) {
+    ASSERT_TRUE(runner.params().specs().contains(name)) << name;
+    runner.params().WriteWeight(name, values);
+  }
+
+  const StepValues step = runner.Step();
+  const double loss = std::accumulate(step.losses.begin(), step.losses.end(), 0.0) /
+                      static_cast<double>(num_counted);
+  const double loss_error = RelativeError({loss}, ReadTensor(*reference->source, "loss"));
+  EXPECT_LE(loss_error, kTolerance);
+  Values logits;
+  runner.Evaluate(&logits);
+  const double logits_error = RelativeError(logits, ReadTensor(*reference->source, "logits"));
+  EXPECT_LE(logits_error, kTolerance);
+
+  const auto gradients = ReadReferenceGradients(directory / "ckpt", reference);
+  EXPECT_TRUE(gradients.empty() || gradients.size() == step.gradients.size());
+  double worst = 0;
+  for (const auto& [name, want] : gradients) {
+    ASSERT_TRUE(step.gradients.contains(name)) << name;
+    const double error = RelativeError(step.gradients.at(name), want);
+    EXPECT_LE(error, kTolerance) << name;
+    worst = std::max(worst, error);
+  }
+  std::cout << GetParam() << ": loss " << loss_error << ", logits " << logits_error << ", "
+            << gradients.size() << " gradients, worst " << worst << "\n";
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, TransformersTest, ::testing::ValuesIn(GoldenCases("hf")),
+                         [](const auto& test) {
+                           std::string name = test.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace ckpt::testing

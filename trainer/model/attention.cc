@@ -1,0 +1,171 @@
+#include "trainer/model/attention.h"
+
+#include <cmath>
+#include <utility>
+
+#include "trainer/model/block_params.h"
+#include "trainer/model/linear.h"
+
+namespace ckpt::trainer {
+
+GroupedAttention::GroupedAttention(const ModelConfig& config, int layer, std::string prefix,
+                                   const RopeTable* rope)
+    : heads_{.num_heads = config.num_attention_heads,
+             .num_kv_heads = config.num_query_groups,
+             .head_dim = config.kv_channels},
+      hidden_size_(config.hidden_size),
+      qkv_size_((heads_.num_heads + 2 * heads_.num_kv_heads) * heads_.head_dim),
+      window_(config.window_size.at(static_cast<std::size_t>(layer))),
+      scale_(config.softmax_scale != 0 ? config.softmax_scale
+                                       : 1 / std::sqrt(static_cast<double>(heads_.head_dim))),
+      has_qkv_bias_(config.qkv_bias),
+      has_output_bias_(config.attention_output_bias),
+      has_qk_norm_(config.qk_layernorm),
+      norm_epsilon_(config.norm_epsilon),
+      std_(config.init_method_std),
+      residual_std_(ResidualInitStd(config)),
+      prefix_(std::move(prefix)),
+      rope_(rope) {}
+
+std::vector<ParamSpec> GroupedAttention::Params() const {
+  const std::int64_t output_size = heads_.num_heads * heads_.head_dim;
+  std::vector<ParamSpec> params;
+  params.push_back(MatrixSpec(prefix_ + "linear_qkv.weight", qkv_size_, hidden_size_, std_));
+  if (has_qkv_bias_) params.push_back(BiasSpec(prefix_ + "linear_qkv.bias", qkv_size_));
+  if (has_qk_norm_) {
+    params.push_back(NormWeightSpec(prefix_ + "q_layernorm.weight", heads_.head_dim));
+    params.push_back(NormWeightSpec(prefix_ + "k_layernorm.weight", heads_.head_dim));
+  }
+  params.push_back(
+      MatrixSpec(prefix_ + "linear_proj.weight", hidden_size_, output_size, residual_std_));
+  if (has_output_bias_) params.push_back(BiasSpec(prefix_ + "linear_proj.bias", hidden_size_));
+  return params;
+}
+
+GroupedAttention::Tensors GroupedAttention::Unpack(std::span<const Tensor> tensors) const {
+  TensorCursor cursor(tensors);
+  Tensors unpacked;
+  unpacked.qkv = cursor.Next();
+  unpacked.qkv_bias = cursor.NextIf(has_qkv_bias_);
+  unpacked.q_norm = cursor.NextIf(has_qk_norm_);
+  unpacked.k_norm = cursor.NextIf(has_qk_norm_);
+  unpacked.proj = cursor.Next();
+  unpacked.proj_bias = cursor.NextIf(has_output_bias_);
+  return unpacked;
+}
+
+AttentionShape GroupedAttention::Shape(const BlockContext& context) const {
+  return {.batch = context.batch,
+          .seq = context.seq,
+          .num_heads = heads_.num_heads,
+          .num_kv_heads = heads_.num_kv_heads,
+          .qk_dim = heads_.head_dim,
+          .v_dim = heads_.head_dim,
+          .scale = scale_,
+          .window = window_};
+}
+
+Tensor GroupedAttention::AllocateHeads(BlockContext& context, std::int64_t num_heads) const {
+  return context.arena.Allocate(context.compute, {context.tokens(), num_heads, heads_.head_dim});
+}
+
+void GroupedAttention::Rotate(BlockContext& context, bool inverse, const Tensor& q,
+                              const Tensor& k) const {
+  if (rope_ == nullptr) return;
+  const RopeForm form{.seq = context.seq,
+                      .dim = rope_->dim(),
+                      .at_front = true,
+                      .interleaved = rope_->interleaved(),
+                      .inverse = inverse};
+  context.ops.Rope(context.queue, form, rope_->cosine(), rope_->sine(), q);
+  context.ops.Rope(context.queue, form, rope_->cosine(), rope_->sine(), k);
+}
+
+void GroupedAttention::Forward(BlockContext& context, std::span<const Tensor> weights,
+                               const Tensor& x, const Tensor& y) {
+  const std::int64_t heads = heads_.num_heads;
+  const std::int64_t group_heads = heads_.num_kv_heads;
+  const std::int64_t head_dim = heads_.head_dim;
+  const std::int64_t tokens = context.tokens();
+  Ops& ops = context.ops;
+  Queue& queue = context.queue;
+  Arena& arena = context.arena;
+  const Tensors w = Unpack(weights);
+
+  saved_ = {};
+  saved_.x = x;
+  saved_.q = AllocateHeads(context, heads);
+  saved_.k = AllocateHeads(context, group_heads);
+  saved_.v = AllocateHeads(context, group_heads);
+  saved_.o = AllocateHeads(context, heads);
+  saved_.lse = arena.Allocate(context.statistics(), {context.batch, heads, context.seq});
+  if (has_qk_norm_) {
+    saved_.projected_q = AllocateHeads(context, heads);
+    saved_.projected_k = AllocateHeads(context, group_heads);
+    saved_.q_rstd = arena.Allocate(context.statistics(), {tokens * heads});
+    saved_.k_rstd = arena.Allocate(context.statistics(), {tokens * group_heads});
+  }
+
+  {
+    const ArenaScope scope(arena);
+    const Tensor qkv = arena.Allocate(context.compute, {tokens, qkv_size_});
+    Linear(context, x, w.qkv, w.qkv_bias, qkv);
+    ops.SplitQkv(queue, heads_, qkv, has_qk_norm_ ? saved_.projected_q : saved_.q,
+                 has_qk_norm_ ? saved_.projected_k : saved_.k, saved_.v);
+  }
+  if (has_qk_norm_) {
+    const auto normalize = [&](const Tensor& from, const Tensor& weight, const Tensor& to,
+                               const Tensor& rstd) {
+      const std::int64_t rows = rstd.dim(0);
+      ops.RmsNorm(queue, from.Reshape({rows, head_dim}), weight, norm_epsilon_,
+                  to.Reshape({rows, head_dim}), rstd);
+    };
+    normalize(saved_.projected_q, w.q_norm, saved_.q, saved_.q_rstd);
+    normalize(saved_.projected_k, w.k_norm, saved_.k, saved_.k_rstd);
+  }
+  Rotate(context, /*inverse=*/false, saved_.q, saved_.k);
+  ops.Attention(queue, Shape(context), saved_.q, saved_.k, saved_.v, saved_.o, saved_.lse);
+  Linear(context, saved_.o.Reshape({tokens, heads * head_dim}), w.proj, w.proj_bias, y);
+}
+
+void GroupedAttention::Backward(BlockContext& context, std::span<const Tensor> weights,
+                                std::span<const Tensor> gradients, const Tensor& dy,
+                                const Tensor& dx) {
+  const std::int64_t heads = heads_.num_heads;
+  const std::int64_t group_heads = heads_.num_kv_heads;
+  const std::int64_t head_dim = heads_.head_dim;
+  const std::int64_t tokens = context.tokens();
+  Ops& ops = context.ops;
+  Queue& queue = context.queue;
+  const Tensors w = Unpack(weights);
+  const Tensors g = Unpack(gradients);
+
+  const ArenaScope scope(context.arena);
+  const Tensor dq = AllocateHeads(context, heads);
+  const Tensor dk = AllocateHeads(context, group_heads);
+  const Tensor dv = AllocateHeads(context, group_heads);
+  {
+    const ArenaScope output_scope(context.arena);
+    const Tensor d_o = AllocateHeads(context, heads);
+    LinearBackward(context, dy, saved_.o.Reshape({tokens, heads * head_dim}), w.proj,
+                   d_o.Reshape({tokens, heads * head_dim}), g.proj, g.proj_bias);
+    ops.AttentionBackward(queue, Shape(context), d_o, saved_.q, saved_.k, saved_.v, saved_.o,
+                          saved_.lse, dq, dk, dv);
+  }
+  Rotate(context, /*inverse=*/true, dq, dk);
+  if (has_qk_norm_) {
+    const auto undo_norm = [&](const Tensor& d, const Tensor& from, const Tensor& weight,
+                               const Tensor& rstd, const Tensor& dweight) {
+      const Tensor rows = d.Reshape({rstd.dim(0), head_dim});
+      ops.RmsNormBackward(queue, rows, from.Reshape({rstd.dim(0), head_dim}), weight, rstd,
+                          /*accumulate=*/false, rows, dweight);
+    };
+    undo_norm(dq, saved_.projected_q, w.q_norm, saved_.q_rstd, g.q_norm);
+    undo_norm(dk, saved_.projected_k, w.k_norm, saved_.k_rstd, g.k_norm);
+  }
+  const Tensor dqkv = context.arena.Allocate(context.compute, {tokens, qkv_size_});
+  ops.MergeQkv(queue, heads_, dq, dk, dv, dqkv);
+  LinearBackward(context, dqkv, saved_.x, w.qkv, dx, g.qkv, g.qkv_bias);
+}
+
+}  // namespace ckpt::trainer

@@ -1,0 +1,81 @@
+// Attention: the block's interface, and grouped-query attention.
+#ifndef CKPT_TRAINER_MODEL_ATTENTION_H_
+#define CKPT_TRAINER_MODEL_ATTENTION_H_
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trainer/model/block.h"
+#include "trainer/model/model_config.h"
+#include "trainer/model/rope_table.h"
+#include "trainer/params/param_spec.h"
+
+namespace ckpt::trainer {
+
+// Causal self-attention of one layer, its projections included.
+//
+// Forward keeps what its Backward needs, until the next Forward.
+class Attention {
+ public:
+  virtual ~Attention() = default;
+
+  [[nodiscard]] virtual std::vector<ParamSpec> Params() const = 0;
+  // y = attention(x), both [T, H]. `x` stays as it is until Backward.
+  virtual void Forward(BlockContext& context, std::span<const Tensor> weights, const Tensor& x,
+                       const Tensor& y) = 0;
+  // dx is overwritten.
+  virtual void Backward(BlockContext& context, std::span<const Tensor> weights,
+                        std::span<const Tensor> gradients, const Tensor& dy, const Tensor& dx) = 0;
+};
+
+// N query heads share G key and value heads. One fused projection, in Megatron's interleaving (QkvShape).
+class GroupedAttention final : public Attention {
+ public:
+  // `prefix`: "decoder.layers.3.self_attention."; `rope` is null for models without rotary positions.
+  GroupedAttention(const ModelConfig& config, int layer, std::string prefix, const RopeTable* rope);
+
+  [[nodiscard]] std::vector<ParamSpec> Params() const override;
+  void Forward(BlockContext& context, std::span<const Tensor> weights, const Tensor& x,
+               const Tensor& y) override;
+  void Backward(BlockContext& context, std::span<const Tensor> weights,
+                std::span<const Tensor> gradients, const Tensor& dy, const Tensor& dx) override;
+
+ private:
+  struct Tensors {
+    Tensor qkv, qkv_bias, q_norm, k_norm, proj, proj_bias;
+  };
+  [[nodiscard]] Tensors Unpack(std::span<const Tensor> tensors) const;
+  [[nodiscard]] AttentionShape Shape(const BlockContext& context) const;
+  [[nodiscard]] Tensor AllocateHeads(BlockContext& context, std::int64_t num_heads) const;
+  // Rotates queries and keys in place; `inverse` turns gradients back.
+  void Rotate(BlockContext& context, bool inverse, const Tensor& q, const Tensor& k) const;
+
+  const QkvShape heads_;
+  const std::int64_t hidden_size_;
+  const std::int64_t qkv_size_;  // (N + 2G)·D
+  const std::int64_t window_;
+  const double scale_;
+  const bool has_qkv_bias_;
+  const bool has_output_bias_;
+  const bool has_qk_norm_;
+  const double norm_epsilon_;
+  const double std_;
+  const double residual_std_;
+  const std::string prefix_;
+  const RopeTable* const rope_;
+
+  struct Saved {
+    Tensor x;
+    Tensor q, k, v;                   // as attention sees them
+    Tensor projected_q, projected_k;  // before their norm
+    Tensor q_rstd, k_rstd;
+    Tensor o, lse;
+  };
+  Saved saved_;
+};
+
+}  // namespace ckpt::trainer
+
+#endif  // CKPT_TRAINER_MODEL_ATTENTION_H_

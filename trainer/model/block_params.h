@@ -1,0 +1,55 @@
+// How a block lists its parameters, and finds them again among a unit's tensors.
+#ifndef CKPT_TRAINER_MODEL_BLOCK_PARAMS_H_
+#define CKPT_TRAINER_MODEL_BLOCK_PARAMS_H_
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "core/base/check.h"
+#include "trainer/device/tensor.h"
+#include "trainer/model/model_config.h"
+#include "trainer/params/param_spec.h"
+
+namespace ckpt::trainer {
+
+inline ParamSpec MatrixSpec(std::string name, std::int64_t rows, std::int64_t columns, double std) {
+  return {.name = std::move(name), .shape = {rows, columns}, .init = {.std = std}};
+}
+// Biases start at 0 and the weights of norms at 1. Neither decays.
+inline ParamSpec BiasSpec(std::string name, std::int64_t size) {
+  return {.name = std::move(name), .shape = {size}, .init = {}, .weight_decay = false};
+}
+inline ParamSpec NormWeightSpec(std::string name, std::int64_t size) {
+  return {.name = std::move(name), .shape = {size}, .init = {.constant = 1}, .weight_decay = false};
+}
+
+// Megatron's scaled initialisation of the matrices that write to the residual stream, of which there are two a layer.
+inline double ResidualInitStd(const ModelConfig& config) {
+  return config.init_method_std / std::sqrt(2.0 * static_cast<double>(config.num_layers));
+}
+
+// Hands out a block's tensors (its weights or their gradients) in the order in which it lists its ParamSpecs.
+class TensorCursor {
+ public:
+  explicit TensorCursor(std::span<const Tensor> tensors) : rest_(tensors) {}
+
+  Tensor Next() {
+    CKPT_CHECK(!rest_.empty());
+    const Tensor next = rest_.front();
+    rest_ = rest_.subspan(1);
+    return next;
+  }
+  // Null for a tensor that the model does not have.
+  Tensor NextIf(bool is_present) { return is_present ? Next() : Tensor(); }
+
+ private:
+  std::span<const Tensor> rest_;
+};
+
+}  // namespace ckpt::trainer
+
+#endif  // CKPT_TRAINER_MODEL_BLOCK_PARAMS_H_

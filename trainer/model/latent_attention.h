@@ -1,0 +1,77 @@
+// LatentAttention: multi-head latent attention (DeepSeek-V2 and V3).
+#ifndef CKPT_TRAINER_MODEL_LATENT_ATTENTION_H_
+#define CKPT_TRAINER_MODEL_LATENT_ATTENTION_H_
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trainer/model/attention.h"
+
+namespace ckpt::trainer {
+
+// Keys and values of all heads come from one latent per token, which has a norm of its own; so do queries if
+// q_lora_rank > 0. A head's query and key are [without position (dn) | rotated (dr)]; the rotated part of the key comes
+// straight from the hidden state and is the same for all heads.
+//
+// DeepSeek-AI: "DeepSeek-V2: A Strong, Economical, and Efficient Mixture-of-Experts Language Model", section 2.1.
+class LatentAttention final : public Attention {
+ public:
+  // `prefix`: "decoder.layers.3.self_attention." REQUIRES: config.mla; `rope` rotates dr elements.
+  LatentAttention(const ModelConfig& config, int layer, std::string prefix, const RopeTable& rope);
+
+  [[nodiscard]] std::vector<ParamSpec> Params() const override;
+  void Forward(BlockContext& context, std::span<const Tensor> weights, const Tensor& x,
+               const Tensor& y) override;
+  void Backward(BlockContext& context, std::span<const Tensor> weights,
+                std::span<const Tensor> gradients, const Tensor& dy, const Tensor& dx) override;
+
+ private:
+  struct Tensors {
+    Tensor q, q_down, q_norm, q_up, kv_down, kv_norm, kv_up, proj;
+  };
+  [[nodiscard]] Tensors Unpack(std::span<const Tensor> tensors) const;
+  [[nodiscard]] bool has_query_latent() const { return mla_.q_lora_rank > 0; }
+  [[nodiscard]] AttentionShape Shape(const BlockContext& context) const;
+  // [tokens, columns] of the compute dtype.
+  [[nodiscard]] static Tensor Allocate(BlockContext& context, std::int64_t columns);
+
+  // Each fills its part of `saved_` from saved_.x, which has room for it.
+  void ForwardQueries(BlockContext& context, const Tensors& w);
+  void ForwardKeysAndValues(BlockContext& context, const Tensors& w);
+  // dx is overwritten by the queries' part; that of keys and values is added. dq is used up.
+  void BackwardQueries(BlockContext& context, const Tensors& w, const Tensors& g, const Tensor& dq,
+                       const Tensor& dx);
+  void BackwardKeysAndValues(BlockContext& context, const Tensors& w, const Tensors& g,
+                             const Tensor& dk, const Tensor& dv, const Tensor& dx);
+  // Rotates the last dr elements of every head of x [T, heads, D] in place.
+  void Rotate(BlockContext& context, bool inverse, const Tensor& x) const;
+
+  const MlaConfig mla_;
+  const MlaShape heads_;
+  const std::int64_t hidden_size_;
+  const std::int64_t qk_dim_;   // dn + dr
+  const std::int64_t q_size_;   // N·(dn + dr)
+  const std::int64_t kv_size_;  // N·(dn + dv)
+  const std::int64_t o_size_;   // N·dv
+  const std::int64_t window_;
+  const double scale_;
+  const double std_;
+  const double residual_std_;
+  const std::string prefix_;
+  const RopeTable& rope_;
+
+  struct Saved {
+    Tensor x;
+    Tensor q_latent, q_rstd, q_normed;
+    Tensor kv_latent, kv_rstd, kv_normed;
+    Tensor q, k, v;  // as attention sees them
+    Tensor o, lse;
+  };
+  Saved saved_;
+};
+
+}  // namespace ckpt::trainer
+
+#endif  // CKPT_TRAINER_MODEL_LATENT_ATTENTION_H_

@@ -1,0 +1,103 @@
+#include "trainer/model/layer.h"
+
+#include <utility>
+
+#include "trainer/model/latent_attention.h"
+
+namespace ckpt::trainer {
+namespace {
+
+std::unique_ptr<Attention> MakeAttention(const ModelConfig& config, int index,
+                                         const std::string& prefix, const RopeTable* rope) {
+  if (config.mla) return std::make_unique<LatentAttention>(config, index, prefix, *rope);
+  return std::make_unique<GroupedAttention>(config, index, prefix, rope);
+}
+
+std::variant<Mlp, MoeBlock> MakeMlp(const ModelConfig& config, int index, const std::string& prefix,
+                                    const LayerSurroundings& surroundings) {
+  if (!config.is_moe_layer.at(static_cast<std::size_t>(index))) return Mlp(config, prefix);
+  return MoeBlock(config, prefix, surroundings.moe, surroundings.expert_bias,
+                  surroundings.expert_counts);
+}
+
+void Append(std::vector<ParamSpec> more, std::vector<ParamSpec>& params) {
+  for (ParamSpec& param : more) params.push_back(std::move(param));
+}
+
+}  // namespace
+
+Layer::Layer(const ModelConfig& config, int index, const LayerSurroundings& surroundings)
+    : prefix_("decoder.layers." + std::to_string(index) + "."),
+      input_norm_(config, prefix_ + "input_layernorm."),
+      attention_(MakeAttention(config, index, prefix_ + "self_attention.", surroundings.rope)),
+      mlp_norm_(config, prefix_ + "pre_mlp_layernorm."),
+      mlp_(MakeMlp(config, index, prefix_ + "mlp.", surroundings)),
+      num_norm_params_(input_norm_.Params().size()),
+      num_attention_params_(attention_->Params().size()) {}
+
+std::vector<ParamSpec> Layer::Params() const {
+  std::vector<ParamSpec> params = input_norm_.Params();
+  Append(attention_->Params(), params);
+  Append(mlp_norm_.Params(), params);
+  Append(std::visit([](const auto& mlp) { return mlp.Params(); }, mlp_), params);
+  return params;
+}
+
+Layer::Parts Layer::Divide(std::span<const Tensor> tensors) const {
+  const auto take = [&](std::size_t count) {
+    const std::span<const Tensor> part = tensors.first(count);
+    tensors = tensors.subspan(count);
+    return part;
+  };
+  Parts parts;
+  parts.input_norm = take(num_norm_params_);
+  parts.attention = take(num_attention_params_);
+  parts.mlp_norm = take(num_norm_params_);
+  parts.mlp = tensors;
+  return parts;
+}
+
+Status Layer::Forward(BlockContext& context, std::span<const Tensor> weights, const Tensor& x,
+                      const Tensor& y, const Tensor& aux_loss) {
+  const Parts w = Divide(weights);
+  const std::int64_t hidden_size = x.dim(1);
+  const auto allocate = [&] {
+    return context.arena.Allocate(context.compute, {context.tokens(), hidden_size});
+  };
+
+  const Tensor h = allocate();
+  const Tensor attention_input = allocate();
+  input_norm_.Forward(context, w.input_norm, x, attention_input);
+  attention_->Forward(context, w.attention, attention_input, h);
+  context.ops.Add(context.queue, x, h, h);
+
+  const Tensor mlp_input = allocate();
+  mlp_norm_.Forward(context, w.mlp_norm, h, mlp_input);
+  if (auto* moe = std::get_if<MoeBlock>(&mlp_)) {
+    CKPT_RETURN_IF_ERROR(moe->Forward(context, w.mlp, mlp_input, y, aux_loss));
+  } else {
+    std::get<Mlp>(mlp_).Forward(context, w.mlp, mlp_input, y);
+  }
+  context.ops.Add(context.queue, h, y, y);
+  return OkStatus();
+}
+
+void Layer::Backward(BlockContext& context, std::span<const Tensor> weights,
+                     std::span<const Tensor> gradients, double aux_scale, const Tensor& residual) {
+  const Parts w = Divide(weights);
+  const Parts g = Divide(gradients);
+  const ArenaScope scope(context.arena);
+  const Tensor dinput = context.arena.Allocate(context.compute, {residual.dim(0), residual.dim(1)});
+
+  if (auto* moe = std::get_if<MoeBlock>(&mlp_)) {
+    moe->Backward(context, w.mlp, g.mlp, residual, aux_scale, dinput);
+  } else {
+    std::get<Mlp>(mlp_).Backward(context, w.mlp, g.mlp, residual, dinput);
+  }
+  mlp_norm_.Backward(context, w.mlp_norm, g.mlp_norm, dinput, residual);
+
+  attention_->Backward(context, w.attention, g.attention, residual, dinput);
+  input_norm_.Backward(context, w.input_norm, g.input_norm, dinput, residual);
+}
+
+}  // namespace ckpt::trainer

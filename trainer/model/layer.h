@@ -1,0 +1,70 @@
+// Layer: one decoder layer.
+#ifndef CKPT_TRAINER_MODEL_LAYER_H_
+#define CKPT_TRAINER_MODEL_LAYER_H_
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/base/status.h"
+#include "trainer/model/attention.h"
+#include "trainer/model/block.h"
+#include "trainer/model/mlp.h"
+#include "trainer/model/model_config.h"
+#include "trainer/model/moe.h"
+#include "trainer/model/norm.h"
+#include "trainer/model/rope_table.h"
+#include "trainer/params/param_spec.h"
+
+namespace ckpt::trainer {
+
+// What a layer shares with its model. Outlives the layer.
+struct LayerSurroundings {
+  const RopeTable* rope = nullptr;  // null: no rotary positions
+  MoeRuntime moe = {};
+  Tensor expert_bias = {};    // of the statistics' dtype [E], null without expert bias
+  Tensor expert_counts = {};  // int64 [E]
+};
+
+// h = x + attention(norm(x)); y = h + feed_forward(norm(h)).
+//
+// Forward keeps what its Backward needs, until the next Forward.
+class Layer {
+ public:
+  Layer(const ModelConfig& config, int index, const LayerSurroundings& surroundings);
+
+  // Of the layer's unit, "decoder.layers.<index>".
+  [[nodiscard]] std::vector<ParamSpec> Params() const;
+
+  // y = layer(x), both [T, H]; both stay as they are until Backward. aux_loss [1] += the auxiliary losses, and experts'
+  // tokens are counted; null: neither, as in an evaluation or a recomputation.
+  //
+  // Errors: those of MoeBlock.
+  Status Forward(BlockContext& context, std::span<const Tensor> weights, const Tensor& x,
+                 const Tensor& y, const Tensor& aux_loss);
+  // `residual` [T, H] holds dy, and then dx. `aux_scale` multiplies the gradient of the auxiliary losses.
+  void Backward(BlockContext& context, std::span<const Tensor> weights,
+                std::span<const Tensor> gradients, double aux_scale, const Tensor& residual);
+
+ private:
+  // The parts of a list of the layer's tensors that belong to its blocks.
+  struct Parts {
+    std::span<const Tensor> input_norm, attention, mlp_norm, mlp;
+  };
+  [[nodiscard]] Parts Divide(std::span<const Tensor> tensors) const;
+
+  const std::string prefix_;
+  Norm input_norm_;
+  std::unique_ptr<Attention> attention_;
+  Norm mlp_norm_;
+  std::variant<Mlp, MoeBlock> mlp_;
+  std::size_t num_norm_params_ = 0;
+  std::size_t num_attention_params_ = 0;
+};
+
+}  // namespace ckpt::trainer
+
+#endif  // CKPT_TRAINER_MODEL_LAYER_H_

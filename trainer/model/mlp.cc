@@ -1,0 +1,79 @@
+#include "trainer/model/mlp.h"
+
+#include <utility>
+
+#include "trainer/model/block_params.h"
+#include "trainer/model/linear.h"
+
+namespace ckpt::trainer {
+
+Mlp::Mlp(const ModelConfig& config, std::string prefix)
+    : activation_(config.activation),
+      has_bias_(config.mlp_bias),
+      hidden_size_(config.hidden_size),
+      ffn_size_(config.ffn_hidden_size),
+      fc1_rows_(config.activation == Activation::kSwiGlu ? 2 * ffn_size_ : ffn_size_),
+      std_(config.init_method_std),
+      residual_std_(ResidualInitStd(config)),
+      prefix_(std::move(prefix)) {}
+
+std::vector<ParamSpec> Mlp::Params() const {
+  std::vector<ParamSpec> params;
+  params.push_back(MatrixSpec(prefix_ + "linear_fc1.weight", fc1_rows_, hidden_size_, std_));
+  if (has_bias_) params.push_back(BiasSpec(prefix_ + "linear_fc1.bias", fc1_rows_));
+  params.push_back(
+      MatrixSpec(prefix_ + "linear_fc2.weight", hidden_size_, ffn_size_, residual_std_));
+  if (has_bias_) params.push_back(BiasSpec(prefix_ + "linear_fc2.bias", hidden_size_));
+  return params;
+}
+
+Mlp::Tensors Mlp::Unpack(std::span<const Tensor> tensors) const {
+  TensorCursor cursor(tensors);
+  Tensors unpacked;
+  unpacked.fc1 = cursor.Next();
+  unpacked.fc1_bias = cursor.NextIf(has_bias_);
+  unpacked.fc2 = cursor.Next();
+  unpacked.fc2_bias = cursor.NextIf(has_bias_);
+  return unpacked;
+}
+
+void Mlp::Forward(BlockContext& context, std::span<const Tensor> weights, const Tensor& x,
+                  const Tensor& y) {
+  const Tensors w = Unpack(weights);
+  saved_.x = x;
+  saved_.projected = context.arena.Allocate(context.compute, {context.tokens(), fc1_rows_});
+  saved_.activated = context.arena.Allocate(context.compute, {context.tokens(), ffn_size_});
+
+  Linear(context, x, w.fc1, w.fc1_bias, saved_.projected);
+  switch (activation_) {
+    case Activation::kSwiGlu:
+      context.ops.SwiGlu(context.queue, saved_.projected, {}, saved_.activated);
+      break;
+    case Activation::kGelu:
+      context.ops.Gelu(context.queue, saved_.projected, {}, saved_.activated);
+      break;
+  }
+  Linear(context, saved_.activated, w.fc2, w.fc2_bias, y);
+}
+
+void Mlp::Backward(BlockContext& context, std::span<const Tensor> weights,
+                   std::span<const Tensor> gradients, const Tensor& dy, const Tensor& dx) {
+  const Tensors w = Unpack(weights);
+  const Tensors g = Unpack(gradients);
+  const ArenaScope scope(context.arena);
+  const Tensor dactivated = context.arena.Allocate(context.compute, {context.tokens(), ffn_size_});
+  const Tensor dprojected = saved_.projected;  // in its place
+
+  LinearBackward(context, dy, saved_.activated, w.fc2, dactivated, g.fc2, g.fc2_bias);
+  switch (activation_) {
+    case Activation::kSwiGlu:
+      context.ops.SwiGluBackward(context.queue, dactivated, saved_.projected, {}, dprojected, {});
+      break;
+    case Activation::kGelu:
+      context.ops.GeluBackward(context.queue, dactivated, saved_.projected, {}, dprojected, {});
+      break;
+  }
+  LinearBackward(context, dprojected, saved_.x, w.fc1, dx, g.fc1, g.fc1_bias);
+}
+
+}  // namespace ckpt::trainer

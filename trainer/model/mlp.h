@@ -1,0 +1,57 @@
+// Mlp: the dense feed-forward block.
+#ifndef CKPT_TRAINER_MODEL_MLP_H_
+#define CKPT_TRAINER_MODEL_MLP_H_
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trainer/model/block.h"
+#include "trainer/model/model_config.h"
+#include "trainer/params/param_spec.h"
+
+namespace ckpt::trainer {
+
+// y = W₂·act(W₁·x): linear_fc1 [2F, H], gate then up, with SwiGLU, [F, H] with GELU; linear_fc2 [H, F].
+//
+// Forward keeps what its Backward needs, until the next Forward.
+class Mlp {
+ public:
+  // `prefix`: "decoder.layers.3.mlp."
+  Mlp(const ModelConfig& config, std::string prefix);
+
+  [[nodiscard]] std::vector<ParamSpec> Params() const;
+  // y = mlp(x), both [T, H]. `x` stays as it is until Backward.
+  void Forward(BlockContext& context, std::span<const Tensor> weights, const Tensor& x,
+               const Tensor& y);
+  // dx is overwritten.
+  void Backward(BlockContext& context, std::span<const Tensor> weights,
+                std::span<const Tensor> gradients, const Tensor& dy, const Tensor& dx);
+
+ private:
+  struct Tensors {
+    Tensor fc1, fc1_bias, fc2, fc2_bias;
+  };
+  [[nodiscard]] Tensors Unpack(std::span<const Tensor> tensors) const;
+
+  const Activation activation_;
+  const bool has_bias_;
+  const std::int64_t hidden_size_;
+  const std::int64_t ffn_size_;
+  const std::int64_t fc1_rows_;
+  const double std_;
+  const double residual_std_;
+  const std::string prefix_;
+
+  struct Saved {
+    Tensor x;
+    Tensor projected;  // W₁·x
+    Tensor activated;  // act(W₁·x)
+  };
+  Saved saved_;
+};
+
+}  // namespace ckpt::trainer
+
+#endif  // CKPT_TRAINER_MODEL_MLP_H_

@@ -1,0 +1,342 @@
+#include "trainer/model/model.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "trainer/comm/thread_comm.h"
+#include "trainer/model/block_params.h"
+#include "trainer/model/layer.h"
+#include "trainer/model/linear.h"
+#include "trainer/model/norm.h"
+#include "trainer/model/rope_table.h"
+
+namespace ckpt::trainer {
+namespace {
+
+// Larger activations get a chunk of their own.
+constexpr std::uint64_t kArenaChunkBytes = std::uint64_t{8} << 20;
+
+constexpr int kRootUnit = 0;
+constexpr int UnitOfLayer(std::size_t layer) { return static_cast<int>(layer) + 1; }
+
+// A unit's weights, for a scope.
+class UnitLease {
+ public:
+  UnitLease(ParamAccess& params, int unit)
+      : params_(params), unit_(unit), weights_(params.Acquire(unit)) {}
+  ~UnitLease() { params_.Release(unit_); }
+  UnitLease(const UnitLease&) = delete;
+  UnitLease& operator=(const UnitLease&) = delete;
+
+  [[nodiscard]] std::span<const Tensor> weights() const { return weights_; }
+
+ private:
+  ParamAccess& params_;
+  const int unit_;
+  const std::span<const Tensor> weights_;
+};
+
+std::int64_t NumRotated(const ModelConfig& config) {
+  if (config.mla) return config.mla->qk_pos_emb_head_dim;
+  return static_cast<std::int64_t>(static_cast<double>(config.kv_channels) * config.rope.percent);
+}
+
+Status CheckSupported(const ModelConfig& config, const ModelRuntime& runtime) {
+  Status status;
+  if (config.learned_positions > 0) {
+    status.Add(Error(ErrorKind::kUsage, "learned position embeddings are not implemented")
+                   .Expected("rotary positions"));
+  }
+  if (config.moe && runtime.moe.expert_group != nullptr &&
+      config.moe->num_experts % runtime.moe.expert_group->size() != 0) {
+    status.Add(Error(ErrorKind::kUsage, "the experts do not divide over their group")
+                   .Expected("a multiple of " + std::to_string(runtime.moe.expert_group->size()))
+                   .Actual(std::to_string(config.moe->num_experts) + " experts"));
+  }
+  return status;
+}
+
+class Decoder final : public Model {
+ public:
+  Decoder(const ModelConfig& config, const ModelRuntime& runtime)
+      : config_(config),
+        runtime_(runtime),
+        arena_(*runtime.device, kArenaChunkBytes),
+        rope_(config.rope, NumRotated(config)),
+        final_norm_(config, "decoder.final_layernorm.") {}
+
+  // The part of construction that can fail. Errors: kResource.
+  Status Build();
+
+  [[nodiscard]] const ModelConfig& config() const override { return config_; }
+  [[nodiscard]] const std::vector<UnitSpec>& units() const override { return units_; }
+  [[nodiscard]] std::vector<ReplicatedBuffer>& buffers() override { return expert_biases_; }
+  [[nodiscard]] std::vector<Tensor>& expert_counts() override { return expert_counts_; }
+  [[nodiscard]] std::uint64_t activation_peak_bytes() const override { return arena_.peak_bytes(); }
+
+  Status ForwardBackward(ParamAccess& params, const MicroBatch& batch, const LossScales& scales,
+                         const Tensor& losses, const Tensor& aux_loss) override;
+  Status Forward(ParamAccess& params, const MicroBatch& batch, const Tensor& losses,
+                 const Tensor& logits) override;
+
+ private:
+  // The root unit's tensors: its weights or their gradients.
+  struct RootTensors {
+    Tensor embedding;
+    std::span<const Tensor> final_norm;
+    Tensor output;  // the embedding again, if they are tied
+  };
+  // What a layer was given, and where its own memory starts.
+  struct LayerRun {
+    Tensor x;
+    Tensor y;
+    Arena::Mark start;
+  };
+
+  [[nodiscard]] UnitSpec RootUnit() const;
+  [[nodiscard]] RootTensors DivideRoot(std::span<const Tensor> tensors) const;
+  Status AllocateExpertState();
+
+  Result<BlockContext> Begin(const MicroBatch& batch);
+  [[nodiscard]] Tensor AllocateHidden(BlockContext& context) const;
+  Result<std::vector<LayerRun>> ForwardLayers(BlockContext& context, ParamAccess& params, Tensor x,
+                                              const Tensor& aux_loss);
+  Status BackwardLayers(BlockContext& context, ParamAccess& params, std::span<const LayerRun> runs,
+                        double aux_scale, const Tensor& residual);
+  void ComputeLosses(BlockContext& context, const RootTensors& root, const MicroBatch& batch,
+                     const Tensor& x, const Tensor& normed, const Tensor& logits,
+                     const Tensor& losses, const Tensor& lse);
+  // Writes the gradient of the last layer's output.
+  void RunHead(BlockContext& context, const RootTensors& root, const RootTensors& gradients,
+               const MicroBatch& batch, double token_scale, const Tensor& x, const Tensor& losses,
+               const Tensor& residual);
+
+  const ModelConfig config_;
+  ModelRuntime runtime_;
+  std::unique_ptr<Communicator> alone_;  // the expert group, if there is none
+  Arena arena_;
+  RopeTable rope_;
+  Norm final_norm_;
+  std::vector<std::unique_ptr<Layer>> layers_;
+  std::vector<UnitSpec> units_;
+  Buffer expert_state_;
+  std::vector<ReplicatedBuffer> expert_biases_;
+  std::vector<Tensor> expert_counts_;
+};
+
+Status Decoder::Build() {
+  if (config_.moe && runtime_.moe.expert_group == nullptr) {
+    alone_ = std::move(MakeThreadWorld(1).front());
+    runtime_.moe.expert_group = alone_.get();
+  }
+  CKPT_RETURN_IF_ERROR(AllocateExpertState());
+  units_.push_back(RootUnit());
+  std::size_t num_moe_layers = 0;
+  for (int index = 0; index < config_.num_layers; ++index) {
+    LayerSurroundings surroundings{.rope = &rope_, .moe = runtime_.moe};
+    if (config_.is_moe_layer[static_cast<std::size_t>(index)] && !expert_biases_.empty()) {
+      surroundings.expert_bias = expert_biases_[num_moe_layers].values;
+      surroundings.expert_counts = expert_counts_[num_moe_layers];
+      ++num_moe_layers;
+    }
+    layers_.push_back(std::make_unique<Layer>(config_, index, surroundings));
+    units_.push_back(
+        {.name = "decoder.layers." + std::to_string(index), .params = layers_.back()->Params()});
+  }
+  return OkStatus();
+}
+
+UnitSpec Decoder::RootUnit() const {
+  UnitSpec root{.name = "root", .params = {}};
+  root.params.push_back(MatrixSpec("embedding.word_embeddings.weight", config_.padded_vocab_size,
+                                   config_.hidden_size, config_.init_method_std));
+  for (ParamSpec& param : final_norm_.Params()) root.params.push_back(std::move(param));
+  if (!config_.tied_embeddings) {
+    root.params.push_back(MatrixSpec("output_layer.weight", config_.padded_vocab_size,
+                                     config_.hidden_size, config_.init_method_std));
+  }
+  return root;
+}
+
+Decoder::RootTensors Decoder::DivideRoot(std::span<const Tensor> tensors) const {
+  const std::size_t num_norm_params = tensors.size() - (config_.tied_embeddings ? 1 : 2);
+  return {.embedding = tensors.front(),
+          .final_norm = tensors.subspan(1, num_norm_params),
+          .output = config_.tied_embeddings ? tensors.front() : tensors.back()};
+}
+
+// One buffer: the counts of all layers, then the biases.
+Status Decoder::AllocateExpertState() {
+  if (!config_.moe || !config_.moe->expert_bias) return OkStatus();
+  const std::int64_t num_experts = config_.moe->num_experts;
+  const auto num_layers = static_cast<std::int64_t>(
+      std::count(config_.is_moe_layer.begin(), config_.is_moe_layer.end(), true));
+  const DType bias_dtype = StatisticsDtype(runtime_.compute);
+  const std::uint64_t num_elems = static_cast<std::uint64_t>(num_layers * num_experts);
+  const std::uint64_t counts_bytes = num_elems * ElementBytes(DType::kInt64);
+  CKPT_ASSIGN_OR_RETURN(
+      expert_state_, runtime_.device->Allocate(counts_bytes + num_elems * ElementBytes(bias_dtype),
+                                               MemoryUse::kOther));
+  const Tensor counts(expert_state_.data(), DType::kInt64, {num_layers, num_experts});
+  const Tensor biases(expert_state_.data() + counts_bytes, bias_dtype, {num_layers, num_experts});
+
+  for (std::size_t layer = 0; layer < config_.is_moe_layer.size(); ++layer) {
+    if (!config_.is_moe_layer[layer]) continue;
+    const auto row = static_cast<std::int64_t>(expert_counts_.size());
+    const std::string name = "decoder.layers." + std::to_string(layer) + ".mlp.router.expert_bias";
+    expert_counts_.push_back(counts.Rows(row, 1).Reshape({num_experts}));
+    expert_biases_.push_back({.spec = {.name = name, .shape = {num_experts}},
+                              .values = biases.Rows(row, 1).Reshape({num_experts})});
+  }
+  return OkStatus();
+}
+
+Result<BlockContext> Decoder::Begin(const MicroBatch& batch) {
+  BlockContext context{.ops = *runtime_.ops,
+                       .device = *runtime_.device,
+                       .queue = *runtime_.queue,
+                       .arena = arena_,
+                       .compute = runtime_.compute,
+                       .batch = batch.batch,
+                       .seq = batch.seq};
+  CKPT_RETURN_IF_ERROR(
+      rope_.Prepare(context.device, context.queue, context.statistics(), batch.seq));
+  return context;
+}
+
+Tensor Decoder::AllocateHidden(BlockContext& context) const {
+  return context.arena.Allocate(context.compute, {context.tokens(), config_.hidden_size});
+}
+
+Status Decoder::ForwardBackward(ParamAccess& params, const MicroBatch& batch,
+                                const LossScales& scales, const Tensor& losses,
+                                const Tensor& aux_loss) {
+  CKPT_ASSIGN_OR_RETURN(BlockContext context, Begin(batch));
+  const ArenaScope scope(arena_);
+  const Tensor residual = AllocateHidden(context);  // the gradient, on its way down the layers
+  const Tensor embedded = AllocateHidden(context);
+
+  const UnitLease root(params, kRootUnit);
+  params.Prefetch(UnitOfLayer(0));
+  const RootTensors weights = DivideRoot(root.weights());
+  context.ops.Embedding(context.queue, batch.tokens, weights.embedding, embedded);
+  CKPT_ASSIGN_OR_RETURN(const std::vector<LayerRun> runs,
+                        ForwardLayers(context, params, embedded, aux_loss));
+
+  const RootTensors gradients = DivideRoot(params.AcquireGradients(kRootUnit));
+  RunHead(context, weights, gradients, batch, scales.token, runs.back().y, losses, residual);
+  CKPT_RETURN_IF_ERROR(BackwardLayers(context, params, runs, scales.aux, residual));
+  if (gradients.embedding) {
+    context.ops.EmbeddingBackward(context.queue, batch.tokens, residual, gradients.embedding);
+  }
+  params.ReduceGradients(kRootUnit);
+  return OkStatus();
+}
+
+Result<std::vector<Decoder::LayerRun>> Decoder::ForwardLayers(BlockContext& context,
+                                                              ParamAccess& params, Tensor x,
+                                                              const Tensor& aux_loss) {
+  std::vector<LayerRun> runs;
+  for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
+    const Tensor y = AllocateHidden(context);
+    runs.push_back({.x = x, .y = y, .start = arena_.Position()});
+    const UnitLease unit(params, UnitOfLayer(layer));
+    if (layer + 1 < layers_.size()) params.Prefetch(UnitOfLayer(layer + 1));
+    CKPT_RETURN_IF_ERROR(layers_[layer]->Forward(context, unit.weights(), x, y, aux_loss));
+    if (runtime_.recompute) arena_.Rewind(runs.back().start);
+    x = y;
+  }
+  return runs;
+}
+
+Status Decoder::BackwardLayers(BlockContext& context, ParamAccess& params,
+                               std::span<const LayerRun> runs, double aux_scale,
+                               const Tensor& residual) {
+  for (std::size_t layer = layers_.size(); layer-- > 0;) {
+    const LayerRun& run = runs[layer];
+    const UnitLease unit(params, UnitOfLayer(layer));
+    if (layer > 0) params.Prefetch(UnitOfLayer(layer - 1));
+    if (runtime_.recompute) {
+      // The auxiliary losses were counted the first time.
+      const Tensor ignored = arena_.Allocate(context.statistics(), {1});
+      CKPT_RETURN_IF_ERROR(layers_[layer]->Forward(context, unit.weights(), run.x, run.y, ignored));
+    }
+    const std::span<const Tensor> gradients = params.AcquireGradients(UnitOfLayer(layer));
+    layers_[layer]->Backward(context, unit.weights(), gradients, aux_scale, residual);
+    params.ReduceGradients(UnitOfLayer(layer));
+    arena_.Rewind(run.start);
+  }
+  return OkStatus();
+}
+
+void Decoder::ComputeLosses(BlockContext& context, const RootTensors& root, const MicroBatch& batch,
+                            const Tensor& x, const Tensor& normed, const Tensor& logits,
+                            const Tensor& losses, const Tensor& lse) {
+  final_norm_.Forward(context, root.final_norm, x, normed);
+  Linear(context, normed, root.output, {}, logits);
+  context.ops.CrossEntropy(context.queue, logits, batch.labels, config_.vocab_size, losses, lse);
+}
+
+void Decoder::RunHead(BlockContext& context, const RootTensors& root, const RootTensors& gradients,
+                      const MicroBatch& batch, double token_scale, const Tensor& x,
+                      const Tensor& losses, const Tensor& residual) {
+  const std::int64_t tokens = context.tokens();
+  const ArenaScope scope(arena_);
+  const Tensor normed = AllocateHidden(context);
+  const Tensor logits = arena_.Allocate(context.compute, {tokens, config_.padded_vocab_size});
+  const Tensor lse = arena_.Allocate(context.statistics(), {tokens});
+  ComputeLosses(context, root, batch, x, normed, logits, losses, lse);
+
+  const Tensor token_weights = arena_.Allocate(context.statistics(), {tokens});
+  const Tensor dlogits = logits;  // in their place: they are the largest activation
+  const Tensor dnormed = AllocateHidden(context);
+  context.ops.Fill(context.queue, token_weights, token_scale);
+  context.ops.CrossEntropyBackward(context.queue, logits, batch.labels, config_.vocab_size, lse,
+                                   token_weights, dlogits);
+  LinearBackward(context, dlogits, normed, root.output, dnormed, gradients.output, {});
+  context.ops.Fill(context.queue, residual, 0);
+  final_norm_.Backward(context, root.final_norm, gradients.final_norm, dnormed, residual);
+}
+
+Status Decoder::Forward(ParamAccess& params, const MicroBatch& batch, const Tensor& losses,
+                        const Tensor& logits) {
+  CKPT_ASSIGN_OR_RETURN(BlockContext context, Begin(batch));
+  const ArenaScope scope(arena_);
+  Tensor x = AllocateHidden(context);
+  Tensor y = AllocateHidden(context);
+
+  const UnitLease root(params, kRootUnit);
+  params.Prefetch(UnitOfLayer(0));
+  const RootTensors weights = DivideRoot(root.weights());
+  context.ops.Embedding(context.queue, batch.tokens, weights.embedding, x);
+  for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
+    const ArenaScope layer_scope(arena_);
+    const UnitLease unit(params, UnitOfLayer(layer));
+    if (layer + 1 < layers_.size()) params.Prefetch(UnitOfLayer(layer + 1));
+    CKPT_RETURN_IF_ERROR(layers_[layer]->Forward(context, unit.weights(), x, y, {}));
+    std::swap(x, y);
+  }
+
+  const Tensor lse = arena_.Allocate(context.statistics(), {context.tokens()});
+  ComputeLosses(
+      context, weights, batch, x, /*normed=*/y,
+      logits ? logits
+             : arena_.Allocate(context.compute, {context.tokens(), config_.padded_vocab_size}),
+      losses, lse);
+  return OkStatus();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> Model::Create(const ModelConfig& config,
+                                             const ModelRuntime& runtime) {
+  CKPT_RETURN_IF_ERROR(CheckSupported(config, runtime));
+  auto decoder = std::make_unique<Decoder>(config, runtime);
+  CKPT_RETURN_IF_ERROR(decoder->Build());
+  return std::unique_ptr<Model>(std::move(decoder));
+}
+
+}  // namespace ckpt::trainer
