@@ -18,7 +18,6 @@
 #include <gtest/gtest.h>
 
 #include "tests/conformance/ops_fixture.h"
-#include "tests/testing/device_values.h"
 #include "tests/trainer/ops/finite_difference.h"
 #include "trainer/ops/ops.h"
 

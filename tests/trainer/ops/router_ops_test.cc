@@ -1,0 +1,282 @@
+#include <set>
+
+#include "tests/conformance/ops_suite.h"
+
+namespace ckpt::trainer {
+namespace {
+
+constexpr std::size_t kTokens = 6;
+constexpr std::size_t kExperts = 8;
+
+// The router by its definition, token by token.
+struct Routed {
+  Values scores;
+  Values experts;
+  Values weights;
+};
+
+Values SoftmaxOf(const Values& logits) {
+  Values p;
+  double sum = 0;
+  for (const double logit : logits) sum += std::exp(logit);
+  for (const double logit : logits) p.push_back(std::exp(logit) / sum);
+  return p;
+}
+
+// The `k` largest of values among `eligible`, ties to the lowest.
+std::vector<std::size_t> Largest(const Values& values, std::set<std::size_t> eligible,
+                                 std::int64_t k) {
+  std::vector<std::size_t> order(eligible.begin(), eligible.end());
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return values[a] > values[b]; });
+  order.resize(static_cast<std::size_t>(k));
+  return order;
+}
+
+void RouteToken(const RouterForm& form, const Values& logits, const Values& bias, Routed& routed) {
+  Values scores = SoftmaxOf(logits);
+  if (form.score == ScoreFunction::kSigmoid) {
+    for (std::size_t e = 0; e < logits.size(); ++e) scores[e] = 1 / (1 + std::exp(-logits[e]));
+  }
+  Values values = form.score == ScoreFunction::kSoftmaxTopK ? logits : scores;
+  for (std::size_t e = 0; e < values.size(); ++e) values[e] += bias[e];
+  const auto groups = static_cast<std::size_t>(form.num_groups);
+  const std::size_t size = values.size() / groups;
+  Values group_scores;
+  std::set<std::size_t> all_groups;
+  for (std::size_t group = 0; group < groups; ++group) {
+    Values members(values.begin() + static_cast<std::ptrdiff_t>(group * size),
+                   values.begin() + static_cast<std::ptrdiff_t>((group + 1) * size));
+    std::sort(members.rbegin(), members.rend());
+    group_scores.push_back(
+        members[0] + (form.group_score == GroupScore::kTopTwoSum && size > 1 ? members[1] : 0));
+    all_groups.insert(group);
+  }
+  std::set<std::size_t> eligible;
+  for (const std::size_t group : Largest(group_scores, all_groups, form.group_topk)) {
+    for (std::size_t i = 0; i < size; ++i) eligible.insert(group * size + i);
+  }
+  const std::vector<std::size_t> chosen = Largest(values, eligible, form.topk);
+  Values weights;
+  for (const std::size_t e : chosen) weights.push_back(scores[e]);
+  if (form.score == ScoreFunction::kSoftmaxTopK) {
+    for (std::size_t k = 0; k < chosen.size(); ++k) weights[k] = logits[chosen[k]];
+    weights = SoftmaxOf(weights);
+  } else if (form.normalize) {
+    double sum = form.score == ScoreFunction::kSigmoid ? 1e-20 : 0;
+    for (const double weight : weights) sum += weight;
+    for (double& weight : weights) weight /= sum;
+  }
+  routed.scores.insert(routed.scores.end(), scores.begin(), scores.end());
+  for (const std::size_t e : chosen) routed.experts.push_back(static_cast<double>(e));
+  for (const double weight : weights) routed.weights.push_back(weight * form.scaling);
+}
+
+Routed Route(const RouterForm& form, const Values& logits, const Values& bias) {
+  Routed routed;
+  for (std::size_t at = 0; at < logits.size(); at += kExperts) {
+    const auto first = logits.begin() + static_cast<std::ptrdiff_t>(at);
+    RouteToken(form, Values(first, first + kExperts), bias, routed);
+  }
+  return routed;
+}
+
+std::vector<RouterForm> Forms() {
+  using enum ScoreFunction;
+  return {
+      {.score = kSoftmax, .topk = 2},
+      {.score = kSoftmax, .topk = 3, .normalize = true},
+      {.score = kSoftmax,
+       .topk = 3,
+       .num_groups = 4,
+       .group_topk = 2,
+       .group_score = GroupScore::kMax,
+       .scaling = 16},
+      {.score = kSoftmaxTopK, .topk = 2, .scaling = 0.5},
+      {.score = kSoftmaxTopK, .topk = 1},
+      {.score = kSigmoid, .topk = 1},
+      {.score = kSigmoid,
+       .topk = 4,
+       .num_groups = 4,
+       .group_topk = 2,
+       .normalize = true,
+       .scaling = 2.5},
+      {.score = kSigmoid, .topk = 8, .normalize = true},
+  };
+}
+
+// A draw whose logits are well apart, so that no small step changes a choice.
+Values LogitsApart(std::mt19937_64& random) {
+  Values logits;
+  for (std::size_t t = 0; t < kTokens; ++t) {
+    Values row;
+    for (std::size_t e = 0; e < kExperts; ++e) row.push_back(0.43 * static_cast<double>(e) - 1.6);
+    std::shuffle(row.begin(), row.end(), random);
+    for (double& logit : row) logit += 0.01 * static_cast<double>(t);
+    logits.insert(logits.end(), row.begin(), row.end());
+  }
+  return logits;
+}
+
+TEST_P(OpsSuite, RouterIsItsDefinitionForEveryForm) {
+  for (const RouterForm& form : Forms()) {
+    for (const DType dtype : {DType::kFloat32, DType::kFloat64}) {
+      SCOPED_TRACE(::testing::Message() << "score " << static_cast<int>(form.score) << " topk "
+                                        << form.topk << " " << DTypeName(dtype));
+      const Values bias_values = Uniform(kExperts, -0.3, 0.3);
+      const auto logits = Make(dtype, {kTokens, kExperts}, Uniform(kTokens * kExperts));
+      const auto bias = Make(dtype, {kExperts}, bias_values);
+      const auto scores = Poisoned(dtype, {kTokens, kExperts});
+      const auto experts = Poisoned(DType::kInt32, {kTokens, form.topk});
+      const auto weights = Poisoned(dtype, {kTokens, form.topk});
+      ops().Router(queue(), form, logits, bias, scores, experts, weights);
+      const Routed want = Route(form, Read(logits), Read(bias));
+      const double tolerance = dtype == DType::kFloat64 ? 1e-14 : 1e-6;
+      EXPECT_THAT(Read(scores), NearValues(want.scores, tolerance));
+      EXPECT_EQ(Read(experts), want.experts);
+      EXPECT_THAT(Read(weights), NearValues(want.weights, tolerance));
+    }
+  }
+}
+
+TEST_P(OpsSuite, RouterGivesTiesToTheLowestIndexAndChoosesOnEvenIfNothingIsANumber) {
+  const RouterForm form{.topk = 3, .num_groups = 4, .group_topk = 2};
+  for (const double value : {0.0, std::nan("")}) {
+    const auto logits = Make(DType::kFloat32, {1, 8}, Values(8, value));
+    const auto scores = Poisoned(DType::kFloat32, {1, 8});
+    const auto experts = Poisoned(DType::kInt32, {1, 3});
+    const auto weights = Poisoned(DType::kFloat32, {1, 3});
+    ops().Router(queue(), form, logits, Tensor(), scores, experts, weights);
+    EXPECT_THAT(Read(experts), ::testing::ElementsAre(0, 1, 2));
+  }
+}
+
+TEST_P(OpsSuite, RouterBackwardIsTheSlopeOfTheForward) {
+  for (const RouterForm& form : Forms()) {
+    SCOPED_TRACE(::testing::Message()
+                 << "score " << static_cast<int>(form.score) << " topk " << form.topk);
+    const Values logits = LogitsApart(random());
+    const Routed routed = Route(form, logits, Values(kExperts, 0.0));
+    const Values dweights = Uniform(static_cast<std::int64_t>(routed.weights.size()));
+    const auto dlogits = Poisoned(DType::kFloat64, {kTokens, kExperts});
+    const auto scores = Make(DType::kFloat64, {kTokens, kExperts}, routed.scores);
+    const auto experts = Make(DType::kInt32, {kTokens, form.topk}, routed.experts);
+    const auto dweights_t = Make(DType::kFloat64, {kTokens, form.topk}, dweights);
+    ops().RouterBackward(queue(), form, scores, experts, dweights_t, dlogits);
+    const Values want = NumericGradient(logits, [&](const Values& moved) {
+      return Dot(Route(form, moved, Values(kExperts, 0.0)).weights, dweights);
+    });
+    // One expert of a softmax over one has weight 1, whatever its logit.
+    const bool is_flat = form.score == ScoreFunction::kSoftmaxTopK && form.topk == 1;
+    if (is_flat) {
+      EXPECT_EQ(Read(dlogits), Values(want.size(), 0.0));
+    } else {
+      EXPECT_THAT(Read(dlogits), NearValues(want, 1e-8));
+    }
+  }
+}
+
+double AuxLossOf(const RouterForm& form, const AuxLossForm& aux, const Values& logits,
+                 const Values& experts) {
+  const double topk = static_cast<double>(form.topk);
+  const std::size_t seq =
+      aux.kind == AuxLoss::kSequence ? static_cast<std::size_t>(aux.seq) : kTokens;
+  double loss = 0;
+  for (std::size_t begin = 0; aux.kind != AuxLoss::kNone && begin < kTokens; begin += seq) {
+    Values counts(kExperts, 0.0);
+    Values sums(kExperts, 0.0);
+    for (std::size_t t = begin; t < begin + seq; ++t) {
+      for (std::size_t k = 0; k < static_cast<std::size_t>(form.topk); ++k) {
+        ++counts[static_cast<std::size_t>(experts[t * static_cast<std::size_t>(form.topk) + k])];
+      }
+      Routed routed;
+      const auto first = logits.begin() + static_cast<std::ptrdiff_t>(t * kExperts);
+      RouteToken(form, Values(first, first + kExperts), Values(kExperts, 0.0), routed);
+      double total = 0;
+      for (const double score : routed.scores) total += score;
+      for (std::size_t e = 0; e < kExperts; ++e) sums[e] += routed.scores[e] / total;
+    }
+    const double tokens = static_cast<double>(seq);
+    loss += aux.coefficient * kExperts / (topk * tokens * tokens) * Dot(counts, sums) * tokens /
+            static_cast<double>(kTokens);
+  }
+  for (std::size_t t = 0; t < kTokens; ++t) {
+    double sum = 0;
+    for (std::size_t e = 0; e < kExperts; ++e) sum += std::exp(logits[t * kExperts + e]);
+    loss += aux.z_coefficient * std::log(sum) * std::log(sum) / static_cast<double>(kTokens);
+  }
+  return loss;
+}
+
+TEST_P(OpsSuite, AuxLossesAreTheirFormulasAndTheirGradientsTheSlopes) {
+  const AuxLossForm losses[] = {
+      {.kind = AuxLoss::kBatch, .coefficient = 0.7},
+      {.kind = AuxLoss::kSequence, .coefficient = 0.7, .seq = 3},
+      {.kind = AuxLoss::kNone, .z_coefficient = 0.3},
+      {.kind = AuxLoss::kBatch, .coefficient = 0.7, .z_coefficient = 0.3},
+  };
+  for (const RouterForm& form : Forms()) {
+    for (const AuxLossForm& aux : losses) {
+      SCOPED_TRACE(::testing::Message()
+                   << "score " << static_cast<int>(form.score) << " topk " << form.topk << " aux "
+                   << static_cast<int>(aux.kind) << " z " << aux.z_coefficient);
+      const Values logits = LogitsApart(random());
+      const Routed routed = Route(form, logits, Values(kExperts, 0.0));
+      const auto logits_t = Make(DType::kFloat64, {kTokens, kExperts}, logits);
+      const auto scores = Make(DType::kFloat64, {kTokens, kExperts}, routed.scores);
+      const auto experts = Make(DType::kInt32, {kTokens, form.topk}, routed.experts);
+      const auto loss = Make(DType::kFloat64, {1}, {10.0});
+      const auto dlogits =
+          Make(DType::kFloat64, {kTokens, kExperts}, Values(kTokens * kExperts, 5));
+      ops().RouterAuxLoss(queue(), form, aux, logits_t, scores, experts, 4, loss, dlogits);
+      EXPECT_NEAR(Read(loss)[0] - 10, AuxLossOf(form, aux, logits, routed.experts), 1e-12);
+      Values want = NumericGradient(
+          logits, [&](const Values& moved) { return AuxLossOf(form, aux, moved, routed.experts); });
+      Values gradient = Read(dlogits);
+      double largest = 0;
+      for (std::size_t i = 0; i < want.size(); ++i) {
+        gradient[i] = (gradient[i] - 5) / 4;
+        largest = std::max(largest, std::abs(want[i]));
+      }
+      for (std::size_t i = 0; i < want.size(); ++i) {
+        EXPECT_NEAR(gradient[i], want[i], 1e-8 * largest + 1e-11) << i;
+      }
+      ops().RouterAuxLoss(queue(), form, aux, logits_t, scores, experts, 4, loss, Tensor());
+      EXPECT_NEAR(Read(loss)[0] - 10, 2 * AuxLossOf(form, aux, logits, routed.experts), 1e-12);
+    }
+  }
+}
+
+TEST_P(OpsSuite, ExpertBiasMovesTowardsTheIdle) {
+  const auto experts = Make(DType::kInt32, {3, 2}, {0, 1, 0, 2, 0, 1});
+  // Counts are integers; the array reads int64 as fixed point.
+  const auto counts = Make(DType::kInt64, {3}, {0, 0, 0});
+  ops().CountExperts(queue(), experts, counts);
+  EXPECT_EQ(Read(counts), (Values{3 * 0x1p-40, 2 * 0x1p-40, 1 * 0x1p-40}));
+  const auto bias = Make(DType::kFloat32, {3}, {0.5, 0.5, 0.5});
+  ops().UpdateExpertBias(queue(), counts, 0.25, bias);
+  EXPECT_EQ(Read(bias), (Values{0.25, 0.5, 0.75}));
+}
+
+TEST_P(OpsSuite, RoutingIsTheSameWithAnyNumberOfThreads) {
+  constexpr std::int64_t kMany = 3001;
+  const RouterForm form{.score = ScoreFunction::kSigmoid, .topk = 2, .normalize = true};
+  const AuxLossForm aux{.kind = AuxLoss::kBatch, .coefficient = 1, .z_coefficient = 1};
+  const auto logits = Make(DType::kFloat32, {kMany, 16}, Uniform(kMany * 16));
+  const auto dweights = Make(DType::kFloat32, {kMany, 2}, Uniform(kMany * 2));
+  ExpectSameWithAnyThreads([&] {
+    const auto scores = Poisoned(DType::kFloat32, {kMany, 16});
+    const auto experts = Poisoned(DType::kInt32, {kMany, 2});
+    const auto weights = Poisoned(DType::kFloat32, {kMany, 2});
+    const auto dlogits = Poisoned(DType::kFloat32, {kMany, 16});
+    const auto loss = Make(DType::kFloat32, {1}, {0.0});
+    ops().Router(queue(), form, logits, Tensor(), scores, experts, weights);
+    ops().RouterBackward(queue(), form, scores, experts, dweights, dlogits);
+    ops().RouterAuxLoss(queue(), form, aux, logits, scores, experts, 1, loss, dlogits);
+    return std::vector<Values>{Read(scores), Read(experts), Read(weights), Read(dlogits),
+                               Read(loss)};
+  });
+}
+
+}  // namespace
+}  // namespace ckpt::trainer
