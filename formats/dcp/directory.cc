@@ -53,6 +53,7 @@ Result<std::vector<std::string>> FindMetadataFiles(Storage& storage, const Path&
   }
   std::sort(by_rank.begin(), by_rank.end());
   std::vector<std::string> names;
+  names.reserve(by_rank.size());
   for (auto& [rank, name] : by_rank) names.push_back(std::move(name));
   return names;
 }
