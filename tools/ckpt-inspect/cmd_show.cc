@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/nearest_match.h"
 #include "core/base/quote.h"
 #include "core/checkpoint/read.h"
 #include "core/json/json_writer.h"
@@ -15,7 +16,6 @@
 #include "tools/ckpt-inspect/slice.h"
 #include "tools/ckpt-inspect/statistics.h"
 #include "tools/cli/error_report.h"
-#include "tools/cli/nearest_match.h"
 
 namespace ckpt::inspect {
 namespace {
@@ -133,7 +133,7 @@ Status NoSuchKey(const CheckpointIndex& index, const std::string& key) {
   std::vector<std::string> keys;
   for (const GlobalTensor& tensor : index.tensors()) keys.push_back(tensor.key);
   for (const ObjectEntry& object : index.objects()) keys.push_back(object.key);
-  const std::string nearest = cli::NearestMatch(key, keys);
+  const std::string nearest = NearestMatch(key, keys);
   return Error(ErrorKind::kNotFound, "no tensor or object of this name")
       .Tensor(key)
       .Hint(nearest.empty() ? "" : "did you mean " + Quote(nearest) + "?");

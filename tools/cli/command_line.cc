@@ -7,9 +7,9 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "core/base/nearest_match.h"
 #include "core/base/quote.h"
 #include "tools/cli/error_report.h"
-#include "tools/cli/nearest_match.h"
 
 namespace ckpt::cli {
 namespace {

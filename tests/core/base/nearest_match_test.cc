@@ -1,10 +1,10 @@
-#include "tools/cli/nearest_match.h"
+#include "core/base/nearest_match.h"
 
 #include <vector>
 
 #include <gtest/gtest.h>
 
-namespace ckpt::cli {
+namespace ckpt {
 namespace {
 
 const std::vector<std::string> kVerbs = {"summary", "tensors", "show", "verify", "digest"};
@@ -22,4 +22,4 @@ TEST(NearestMatchTest, TakesTheEarlierOfTwo) {
 }
 
 }  // namespace
-}  // namespace ckpt::cli
+}  // namespace ckpt
