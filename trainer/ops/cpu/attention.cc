@@ -61,7 +61,7 @@ Matrix<Real<T>> Read(const Head<T>& head, std::int64_t seq, Scratch& scratch) {
       for (std::int64_t i = 0; i < seq; ++i) {
         const T* const from = head.row(i);
         Real<T>* const to = wide + i * head.dim;
-        ForEach(0, head.dim, [&](std::int64_t j) { to[j] = Load(from[j]); });
+        ForEach(0, head.dim, [=](std::int64_t j) { to[j] = Load(from[j]); });
       }
     });
     return {wide, head.dim, 1};
@@ -92,7 +92,7 @@ class HeadSum {
         for (std::int64_t i = 0; i < seq_; ++i) {
           const Real<T>* const from = row(i);
           T* const to = head_.row(i);
-          ForEach(0, head_.dim, [&](std::int64_t j) { to[j] = Store<T>(from[j]); });
+          ForEach(0, head_.dim, [=](std::int64_t j) { to[j] = Store<T>(from[j]); });
         }
       });
     }
@@ -163,21 +163,25 @@ R LargestOf(const R* x, std::int64_t count) {
   return largest;
 }
 
-// scores → softmax(scale · scores) of a block, in place, and the logarithms of what it divided by.
+// One row of scores → softmax(scale · row), in place; returns the logarithm of what it divided by.
+template <typename R>
+[[gnu::always_inline]] inline R SoftmaxRow(R scale, std::int64_t count, R* x) {
+  const R shift = LargestOf(x, count) * scale;
+  ForEach(0, count, [=](std::int64_t j) { x[j] = Exp(x[j] * scale - shift); });
+  const R sum = LaneSum<R>(count, [=](std::int64_t j) { return x[j]; });
+  const R inverse = 1 / sum;
+  ForEach(0, count, [=](std::int64_t j) { x[j] *= inverse; });
+  return shift + std::log(sum);
+}
+
+// The same of every row of a block.
 template <typename R>
 void Softmax(const AttentionShape& shape, const Block& block, R* scores, R* lse) {
-  const auto scale = static_cast<R>(shape.scale);
   WithWidestVectors([&] {
     for (std::int64_t i = 0; i < block.rows(); ++i) {
       R* const row = scores + i * block.keys();
       const Seen seen = SeenBy(shape, block, i);
-      R* const x = row + seen.begin;
-      const R shift = LargestOf(x, seen.count()) * scale;
-      ForEach(0, seen.count(), [&](std::int64_t j) { x[j] = Exp(x[j] * scale - shift); });
-      const R sum = LaneSum<R>(seen.count(), [&](std::int64_t j) { return x[j]; });
-      const R inverse = 1 / sum;
-      ForEach(0, seen.count(), [&](std::int64_t j) { x[j] *= inverse; });
-      lse[i] = shift + std::log(sum);
+      lse[i] = SoftmaxRow(static_cast<R>(shape.scale), seen.count(), row + seen.begin);
       ClearUnseen(seen, block.keys(), row);
     }
   });
@@ -243,7 +247,7 @@ void Forward(SumOrder order, const AttentionShape& shape, const Head<T>& query, 
   });
 }
 
-// The operands of a backward pass over the heads of one sequence.
+// What the backward of one query head reads and writes besides its keys and values.
 template <typename T>
 struct QueryHead {
   Head<T> d_o;
