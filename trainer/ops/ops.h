@@ -214,9 +214,9 @@ class Ops {
                      const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& compute) = 0;
   virtual void Sgd(Queue& queue, const SgdStep& step, const Tensor& gradient, const Tensor& main,
                    const Tensor& momentum, const Tensor& compute) = 0;
-  // sums [rows] (float64) = Σ x² of every row of x [rows, D], each in one fixed order, whatever the rows beside it.
-  // not_finite int32 [1] += rows that hold an infinity or a NaN.
-  virtual void SumSquares(Queue& queue, const Tensor& x, const Tensor& sums, const Tensor& not_finite) = 0;
+  // sums [rows] (float64) = Σ x² of every row of x [rows, D], each in one fixed order, whatever the rows beside it;
+  // not finite where the row is not.
+  virtual void SumSquares(Queue& queue, const Tensor& x, const Tensor& sums) = 0;
 };
 
 }  // namespace ckpt::trainer

@@ -81,6 +81,8 @@ class HostOps final : public Ops {
               const Tensor& scores, const Tensor& experts, const Tensor& weights) override;
   void RouterBackward(Queue& queue, const RouterForm& form, const Tensor& scores, const Tensor& experts,
                       const Tensor& dweights, const Tensor& dlogits) override;
+
+  // expert_balance.cc
   void RouterAuxLoss(Queue& queue, const RouterForm& form, const AuxLossForm& aux, const Tensor& logits,
                      const Tensor& scores, const Tensor& experts, double gradient_scale, const Tensor& loss,
                      const Tensor& dlogits) override;
@@ -102,7 +104,7 @@ class HostOps final : public Ops {
              const Tensor& exp_avg_sq, const Tensor& compute) override;
   void Sgd(Queue& queue, const SgdStep& step, const Tensor& gradient, const Tensor& main, const Tensor& momentum,
            const Tensor& compute) override;
-  void SumSquares(Queue& queue, const Tensor& x, const Tensor& sums, const Tensor& not_finite) override;
+  void SumSquares(Queue& queue, const Tensor& x, const Tensor& sums) override;
 
  private:
   const bool fixed_order_;

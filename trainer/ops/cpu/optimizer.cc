@@ -95,12 +95,11 @@ void HostOps::Sgd(Queue& queue, const SgdStep& step, const Tensor& gradient, con
   });
 }
 
-void HostOps::SumSquares(Queue& queue, const Tensor& x, const Tensor& sums,
-                         const Tensor& not_finite) {
+void HostOps::SumSquares(Queue& queue, const Tensor& x, const Tensor& sums) {
   const std::int64_t rows = sums.num_elems();
-  CKPT_CHECK(sums.dtype == DType::kFloat64 && not_finite.dtype == DType::kInt32);
+  CKPT_CHECK(sums.dtype == DType::kFloat64);
   CKPT_CHECK(rows == 0 || (x.ndim > 0 && x.dim(0) == rows));
-  RunOn(queue, [this, x, sums, not_finite, rows] {
+  RunOn(queue, [this, x, sums, rows] {
     const std::int64_t columns = rows == 0 ? 0 : x.num_elems() / rows;
     auto* sum = sums.as<double>();
     DispatchCompute(x.dtype, [&](auto tag) {
@@ -117,10 +116,6 @@ void HostOps::SumSquares(Queue& queue, const Tensor& x, const Tensor& sums,
         });
       });
     });
-    // Squares of finite floats fit a double, with room for the sum.
-    for (std::int64_t row = 0; row < rows; ++row) {
-      if (!std::isfinite(sum[row])) ++*not_finite.as<std::int32_t>();
-    }
   });
 }
 

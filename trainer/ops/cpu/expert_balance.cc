@@ -1,0 +1,178 @@
+// What keeps experts evenly used: auxiliary losses, and the bias that counts move.
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/base/check.h"
+#include "trainer/device/host_device.h"
+#include "trainer/ops/cpu/exp.h"
+#include "trainer/ops/cpu/host_ops_impl.h"
+#include "trainer/ops/cpu/numeric.h"
+#include "trainer/ops/cpu/routing.h"
+#include "trainer/ops/cpu/row_blocks.h"
+#include "trainer/ops/cpu/vector_loop.h"
+
+namespace ckpt::trainer {
+namespace {
+
+template <typename S>
+S LogSumExp(const S* logits, std::int64_t count) {
+  const S largest = *std::max_element(logits, logits + count);
+  return largest +
+         std::log(LaneSum<S>(count, [=](std::int64_t e) { return Exp(logits[e] - largest); }));
+}
+
+// How often each expert occurs in experts [rows, K], a row of counts [E] per segment of `segment_rows` rows.
+std::vector<std::int64_t> CountsBySegment(const Tensor& experts, const RouterShape& shape,
+                                          std::int64_t segment_rows) {
+  std::vector<std::int64_t> counts(
+      static_cast<std::size_t>(shape.tokens / segment_rows * shape.experts));
+  const auto* chosen = experts.as<const std::int32_t>();
+  for (std::int64_t slot = 0; slot < shape.tokens * shape.topk; ++slot) {
+    CKPT_CHECK(chosen[slot] >= 0 && chosen[slot] < shape.experts);
+    const std::int64_t segment = slot / shape.topk / segment_rows;
+    ++counts[static_cast<std::size_t>(segment * shape.experts + chosen[slot])];
+  }
+  return counts;
+}
+
+// The auxiliary losses of one token: its share of their value, and its gradient. With n_e the uses of expert e among the
+// tokens that it is balanced with, the balance loss is a sum over tokens of Σ_e p_e·g_e, g_e = factor·n_e, and so
+// dp_e = g_e; counts have no gradient.
+template <typename S>
+class TokenAuxLoss {
+ public:
+  TokenAuxLoss(const RouterForm& form, const AuxLossForm& aux, const RouterShape& shape,
+               double gradient_scale)
+      : is_sigmoid_(form.score == ScoreFunction::kSigmoid),
+        num_experts_(shape.experts),
+        z_factor_(aux.z_coefficient / static_cast<double>(shape.tokens)),
+        gradient_scale_(static_cast<S>(gradient_scale)),
+        p_(static_cast<std::size_t>(shape.experts)),
+        dp_(static_cast<std::size_t>(shape.experts)),
+        dscores_(static_cast<std::size_t>(shape.experts)) {}
+
+  double AddBalance(const S* scores, const std::int64_t* counts, double factor, S* dlogits) {
+    const S sum = is_sigmoid_
+                      ? LaneSum<S>(num_experts_, [=](std::int64_t e) { return scores[e]; }) +
+                            static_cast<S>(kTinySum)
+                      : S{1};
+    double value = 0;
+    for (std::int64_t e = 0; e < num_experts_; ++e) {
+      const auto at = static_cast<std::size_t>(e);
+      const double count_factor = factor * static_cast<double>(counts[e]);
+      p_[at] = scores[e] / sum;
+      dp_[at] = static_cast<S>(count_factor) * gradient_scale_;
+      value += static_cast<double>(p_[at]) * count_factor;
+    }
+    if (dlogits == nullptr) return value;
+    if (is_sigmoid_) {
+      const S mean = LaneSum<S>(
+          num_experts_, [p = p_.data(), dp = dp_.data()](std::int64_t e) { return p[e] * dp[e]; });
+      for (std::size_t e = 0; e < dp_.size(); ++e) dscores_[e] = (dp_[e] - mean) / sum;
+      AddSigmoidBackward(scores, dscores_.data(), num_experts_, dlogits);
+    } else {
+      AddSoftmaxBackward(p_.data(), dp_.data(), num_experts_, dlogits);
+    }
+    return value;
+  }
+
+  double AddZ(const S* logits, S* dlogits) {
+    const S lse = LogSumExp(logits, num_experts_);
+    if (dlogits != nullptr) {
+      const S slope = static_cast<S>(2 * z_factor_) * lse * gradient_scale_;
+      ForEach(0, num_experts_, [=](std::int64_t e) { dlogits[e] += slope * Exp(logits[e] - lse); });
+    }
+    return z_factor_ * static_cast<double>(lse) * static_cast<double>(lse);
+  }
+
+ private:
+  const bool is_sigmoid_;
+  const std::int64_t num_experts_;
+  const double z_factor_;
+  const S gradient_scale_;
+  std::vector<S> p_;
+  std::vector<S> dp_;
+  std::vector<S> dscores_;
+};
+
+}  // namespace
+
+void HostOps::RouterAuxLoss(Queue& queue, const RouterForm& form, const AuxLossForm& aux,
+                            const Tensor& logits, const Tensor& scores, const Tensor& experts,
+                            double gradient_scale, const Tensor& loss, const Tensor& dlogits) {
+  const RouterShape shape = RouterShapeOf(form, scores, experts);
+  CheckSameLogits(logits, scores);
+  if (dlogits) CheckSameLogits(logits, dlogits);
+  CKPT_CHECK(loss.dtype == logits.dtype && loss.num_elems() == 1);
+  // Tokens are balanced with those of their segment: the whole micro-batch, or their sequence.
+  const std::int64_t segment_rows = aux.kind == AuxLoss::kSequence ? aux.seq : shape.tokens;
+  if (shape.tokens == 0) return;
+  CKPT_CHECK(segment_rows > 0 && shape.tokens % segment_rows == 0);
+  RunOn(queue, [this, form, aux, logits, scores, experts, gradient_scale, loss, dlogits, shape,
+                segment_rows] {
+    const auto tokens = static_cast<double>(segment_rows);
+    const auto num_segments = static_cast<double>(shape.tokens / segment_rows);
+    const double factor = aux.coefficient * static_cast<double>(shape.experts) /
+                          (static_cast<double>(shape.topk) * tokens * tokens * num_segments);
+    const std::vector<std::int64_t> counts = CountsBySegment(experts, shape, segment_rows);
+    std::vector<double> values(static_cast<std::size_t>(shape.tokens));
+    DispatchStatistics(logits.dtype, [&](auto tag) {
+      using S = typename decltype(tag)::type;
+      parallel_.For(
+          shape.tokens, GrainRows(shape.experts), [&](std::int64_t begin, std::int64_t end) {
+            TokenAuxLoss<S> token_loss(form, aux, shape, gradient_scale);
+            for (std::int64_t t = begin; t < end; ++t) {
+              const std::int64_t at = t * shape.experts;
+              S* dlogit = dlogits ? dlogits.as<S>() + at : nullptr;
+              double& value = values[static_cast<std::size_t>(t)];
+              if (aux.kind != AuxLoss::kNone) {
+                value += token_loss.AddBalance(scores.as<const S>() + at,
+                                               counts.data() + t / segment_rows * shape.experts,
+                                               factor, dlogit);
+              }
+              if (aux.z_coefficient != 0)
+                value += token_loss.AddZ(logits.as<const S>() + at, dlogit);
+            }
+          });
+      double total = 0;
+      for (const double value : values) total += value;
+      *loss.as<S>() += static_cast<S>(total);
+    });
+  });
+}
+
+void HostOps::CountExperts(Queue& queue, const Tensor& experts, const Tensor& counts) {
+  CKPT_CHECK(experts.dtype == DType::kInt32 && counts.dtype == DType::kInt64);
+  RunOn(queue, [experts, counts] {
+    const auto* chosen = experts.as<const std::int32_t>();
+    auto* count = counts.as<std::int64_t>();
+    for (std::int64_t slot = 0; slot < experts.num_elems(); ++slot) {
+      CKPT_CHECK(chosen[slot] >= 0 && chosen[slot] < counts.num_elems());
+      ++count[chosen[slot]];
+    }
+  });
+}
+
+void HostOps::UpdateExpertBias(Queue& queue, const Tensor& counts, double rate,
+                               const Tensor& bias) {
+  CKPT_CHECK(counts.dtype == DType::kInt64 && counts.num_elems() == bias.num_elems());
+  RunOn(queue, [counts, rate, bias] {
+    DispatchStatistics(bias.dtype, [&](auto tag) {
+      using S = typename decltype(tag)::type;
+      const auto* count = counts.as<const std::int64_t>();
+      const std::int64_t num_experts = counts.num_elems();
+      std::int64_t total = 0;
+      for (std::int64_t e = 0; e < num_experts; ++e) total += count[e];
+      for (std::int64_t e = 0; e < num_experts; ++e) {
+        // sign(total/E - count) in integers.
+        const std::int64_t lack = total - count[e] * num_experts;
+        if (lack != 0) bias.as<S>()[e] += static_cast<S>(lack > 0 ? rate : -rate);
+      }
+    });
+  });
+}
+
+}  // namespace ckpt::trainer
