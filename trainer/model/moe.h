@@ -3,53 +3,92 @@
 #define CKPT_TRAINER_MODEL_MOE_H_
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "core/base/result.h"
+#include "core/base/status.h"
 #include "trainer/comm/communicator.h"
 #include "trainer/model/block.h"
+#include "trainer/model/dispatch.h"
+#include "trainer/model/mlp.h"
 #include "trainer/model/model_config.h"
 #include "trainer/params/param_spec.h"
 
 namespace ckpt::trainer {
 
-enum class Dispatcher : std::uint8_t {
-  kAllGather,  // every rank sees every token of the group and computes its own experts' part; partial results are summed
-  kAllToAll,   // a token travels to the ranks of its experts and back
-};
-
 struct MoeRuntime {
-  Communicator* expert_group = nullptr;  // the ranks that share out the experts; rank e holds experts [e·E/P, (e+1)·E/P)
+  // The ranks that share out the experts; rank e of P holds experts [e·E/P, (e+1)·E/P).
+  Communicator* expert_group = nullptr;
   Dispatcher dispatcher = Dispatcher::kAllToAll;
   // Gradients of expert weights are added up one source rank at a time, so that with fixed-point gradients their sum does
   // not depend on the mesh. Needs kAllToAll.
   bool separate_sources = false;
 };
 
-// What one Forward keeps for its Backward.
-struct MoeSaved;
-
-// One layer's block. Thread-safety: the rank's thread.
+// y = Σ over the chosen experts of weight · expert(x), plus the shared experts. The weight is applied before an expert's
+// second product, so that nothing has to be kept of its result.
+//
+// Forward keeps what its Backward needs, until the next Forward. Thread-safety: the rank's thread.
 class MoeBlock {
  public:
-  // `prefix`: "decoder.layers.3.mlp.". `expert_bias` [E] and `expert_counts` int64 [E] are device memory of the caller;
-  // null without expert bias.
-  MoeBlock(const ModelConfig& config, std::string prefix, const MoeRuntime& runtime, Tensor expert_bias,
-           Tensor expert_counts);
+  // `prefix`: "decoder.layers.3.mlp.". `expert_bias` [E] of the statistics' dtype and `expert_counts` int64 [E] are device
+  // memory of the caller; null without expert bias.
+  MoeBlock(const ModelConfig& config, std::string prefix, const MoeRuntime& runtime,
+           Tensor expert_bias, Tensor expert_counts);
 
   // router.weight, the shared experts' weights, then linear_fc1 and linear_fc2 of every expert held here (all fc1 first).
   [[nodiscard]] std::vector<ParamSpec> Params() const;
 
-  // y = Σ over the chosen experts (+ shared experts). aux_loss [1] += the auxiliary losses' value, times nothing.
-  // The host waits for the routing: row counts decide what follows.
+  // y = moe(x), both [T, H]. `x` stays as it is until Backward. aux_loss [1] += the auxiliary losses, and the choices are
+  // counted; null: neither, as in an evaluation or a recomputation. Blocks until the routing is known.
+  //
   // Errors: those of the queue and of the expert group.
-  Result<MoeSaved*> Forward(BlockContext& context, std::span<const Tensor> weights, const Tensor& x, const Tensor& y,
-                            const Tensor& aux_loss);
+  Status Forward(BlockContext& context, std::span<const Tensor> weights, const Tensor& x,
+                 const Tensor& y, const Tensor& aux_loss);
   // dx [T, H] is overwritten. `aux_scale` multiplies the gradient of the auxiliary losses.
-  Status Backward(BlockContext& context, std::span<const Tensor> weights, std::span<const Tensor> gradients,
-                  const MoeSaved& saved, const Tensor& dy, double aux_scale, const Tensor& dx);
+  void Backward(BlockContext& context, std::span<const Tensor> weights,
+                std::span<const Tensor> gradients, const Tensor& dy, double aux_scale,
+                const Tensor& dx);
+
+ private:
+  struct Tensors {
+    Tensor router;
+    std::span<const Tensor> shared, fc1, fc2;
+  };
+  [[nodiscard]] Tensors Unpack(std::span<const Tensor> tensors) const;
+  [[nodiscard]] bool has_aux_loss() const;
+  [[nodiscard]] AuxLossForm Aux(const BlockContext& context) const;
+  [[nodiscard]] DropForm Drop(std::int64_t tokens) const;
+  void RouteForward(BlockContext& context, const Tensor& router, const Tensor& x,
+                    const Tensor& aux_loss);
+  // dx += the router's part.
+  void RouteBackward(BlockContext& context, const Tensor& router, const Tensor& drouter,
+                     const Tensor& dweights, double aux_scale, const Tensor& dx);
+
+  const ModelConfig config_;
+  const MoeConfig moe_;
+  const std::string prefix_;
+  const MoeRuntime runtime_;
+  const Tensor expert_bias_;
+  const Tensor expert_counts_;
+  const std::int64_t num_held_;  // experts
+  const std::int64_t fc1_rows_;  // of one expert
+  std::optional<Mlp> shared_;
+  std::size_t num_shared_params_ = 0;
+
+  struct Saved {
+    Tensor x;
+    Tensor logits, scores, experts, weights;
+    Tensor rows;         // x of the experts' rows [R, H]
+    Tensor row_weights;  // [R]
+    Tensor projected;    // [R, 2F] or [R, F]
+    Tensor activated;    // [R, F]
+  };
+  Saved saved_;
+  std::unique_ptr<Dispatch> dispatch_;
 };
 
 }  // namespace ckpt::trainer

@@ -21,9 +21,18 @@ std::int64_t CountLabels(const HostMicroBatch& batch) {
   return std::ranges::count_if(batch.labels, [](std::int32_t label) { return label >= 0; });
 }
 
-// One micro-batch's losses, summed in order of token: a number that no mesh changes.
-double SumLosses(std::span<const double> losses) {
-  return std::accumulate(losses.begin(), losses.end(), 0.0);
+struct HostLosses {
+  std::vector<double> tokens;
+  double aux = 0;
+
+  // In order of token: a number that no mesh changes.
+  [[nodiscard]] double Sum() const { return std::accumulate(tokens.begin(), tokens.end(), 0.0); }
+};
+
+std::int64_t MostTokens(std::span<const HostMicroBatch> batches) {
+  std::int64_t most = 0;
+  for (const HostMicroBatch& batch : batches) most = std::max(most, batch.batch * batch.seq);
+  return most;
 }
 
 class RankTrainerImpl final : public RankTrainer {
@@ -54,14 +63,14 @@ class RankTrainerImpl final : public RankTrainer {
   [[nodiscard]] DType statistics() const {
     return config_.precision.compute == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
   }
-  // Device memory for `num_batches` micro-batches of `tokens` tokens, kept from step to step.
-  Status ReserveInputs(std::size_t num_batches, std::int64_t tokens);
+  // Device memory for these micro-batches, kept from step to step.
+  Status Reserve(std::span<const HostMicroBatch> batches);
   // This micro-batch's tokens and labels, on their way to the device.
   MicroBatch Upload(const HostMicroBatch& batch);
+  // A micro-batch's results on the device: a loss per token, then its auxiliary losses.
   [[nodiscard]] Tensor LossesOf(std::size_t micro_batch, std::int64_t tokens) const;
-  // Losses of every micro-batch, as doubles. Blocks.
-  Result<std::vector<std::vector<double>>> ReadLosses(std::span<const HostMicroBatch> batches);
-  Result<double> ReadScalar(const Tensor& scalar);
+  [[nodiscard]] Tensor AuxLossOf(std::size_t micro_batch) const;
+  Result<std::vector<HostLosses>> ReadLosses(std::span<const HostMicroBatch> batches);
   // Fills in loss, aux_loss and tokens over all ranks.
   Status SumLossesOverRanks(std::span<const HostMicroBatch> batches, StepReport& report);
   void ClearExpertCounts();
@@ -80,9 +89,8 @@ class RankTrainerImpl final : public RankTrainer {
   std::optional<Optimizer> optimizer_;
   std::optional<GradNorm> grad_norm_;
   Buffer inputs_;  // tokens, labels
-  Buffer losses_;  // of every micro-batch
-  Buffer aux_loss_;
-  std::int64_t reserved_tokens_ = 0;
+  Buffer losses_;  // of every micro-batch, `losses_stride_` elements each
+  std::int64_t losses_stride_ = 0;
 };
 
 Status RankTrainerImpl::Build() {
@@ -105,7 +113,6 @@ Status RankTrainerImpl::Build() {
                                   .overlaps_reduces = config_.overlap_grad_reduce}));
   CKPT_ASSIGN_OR_RETURN(optimizer_, Optimizer::Create(config_.optimizer, *store_, ops_, device_));
   CKPT_ASSIGN_OR_RETURN(grad_norm_, GradNorm::Create(*store_, world_, ops_, device_));
-  CKPT_ASSIGN_OR_RETURN(aux_loss_, device_.Allocate(ElementBytes(statistics()), MemoryUse::kOther));
   return OkStatus();
 }
 
@@ -125,20 +132,19 @@ Status RankTrainerImpl::InitializeWeights() {
   });
 }
 
-Status RankTrainerImpl::ReserveInputs(std::size_t num_batches, std::int64_t tokens) {
-  const auto input_bytes = static_cast<std::uint64_t>(2 * tokens) * sizeof(std::int32_t);
-  if (inputs_.size_bytes() < input_bytes) {
-    inputs_ = Buffer();
-    CKPT_ASSIGN_OR_RETURN(inputs_, device_.Allocate(input_bytes, MemoryUse::kOther));
-  }
-  const std::uint64_t loss_bytes =
-      num_batches * static_cast<std::uint64_t>(tokens) * ElementBytes(statistics());
-  if (losses_.size_bytes() < loss_bytes) {
-    losses_ = Buffer();
-    CKPT_ASSIGN_OR_RETURN(losses_, device_.Allocate(loss_bytes, MemoryUse::kOther));
-  }
-  reserved_tokens_ = tokens;
-  return OkStatus();
+Status RankTrainerImpl::Reserve(std::span<const HostMicroBatch> batches) {
+  const std::int64_t tokens = MostTokens(batches);
+  losses_stride_ = tokens + 1;
+  const auto grow = [&](Buffer& buffer, std::uint64_t size_bytes) -> Status {
+    if (buffer.size_bytes() >= size_bytes) return OkStatus();
+    buffer = Buffer();
+    CKPT_ASSIGN_OR_RETURN(buffer, device_.Allocate(size_bytes, MemoryUse::kOther));
+    return OkStatus();
+  };
+  CKPT_RETURN_IF_ERROR(
+      grow(inputs_, static_cast<std::uint64_t>(2 * tokens) * sizeof(std::int32_t)));
+  return grow(losses_, batches.size() * static_cast<std::uint64_t>(losses_stride_) *
+                           ElementBytes(statistics()));
 }
 
 MicroBatch RankTrainerImpl::Upload(const HostMicroBatch& batch) {
@@ -155,56 +161,52 @@ MicroBatch RankTrainerImpl::Upload(const HostMicroBatch& batch) {
 
 Tensor RankTrainerImpl::LossesOf(std::size_t micro_batch, std::int64_t tokens) const {
   const std::uint64_t offset_bytes =
-      micro_batch * static_cast<std::uint64_t>(reserved_tokens_) * ElementBytes(statistics());
+      micro_batch * static_cast<std::uint64_t>(losses_stride_) * ElementBytes(statistics());
   return {losses_.data() + offset_bytes, statistics(), {tokens}};
 }
 
-Result<std::vector<std::vector<double>>> RankTrainerImpl::ReadLosses(
+Tensor RankTrainerImpl::AuxLossOf(std::size_t micro_batch) const {
+  return LossesOf(micro_batch, losses_stride_).Rows(losses_stride_ - 1, 1);
+}
+
+Result<std::vector<HostLosses>> RankTrainerImpl::ReadLosses(
     std::span<const HostMicroBatch> batches) {
-  std::vector<std::vector<double>> losses;
-  for (std::size_t m = 0; m < batches.size(); ++m) {
-    const std::int64_t tokens = batches[m].batch * batches[m].seq;
-    const auto count = static_cast<std::size_t>(tokens);
-    if (statistics() == DType::kFloat64) {
-      std::vector<double> values(count);
-      device_.CopyToHost(*compute_, LossesOf(m, tokens), values.data());
-      CKPT_RETURN_IF_ERROR(compute_->Synchronize());
-      losses.push_back(std::move(values));
-      continue;
-    }
-    std::vector<float> values(count);
-    device_.CopyToHost(*compute_, LossesOf(m, tokens), values.data());
+  const auto stride = static_cast<std::size_t>(losses_stride_);
+  const Tensor all(losses_.data(), statistics(),
+                   {static_cast<std::int64_t>(batches.size() * stride)});
+  std::vector<double> values(batches.size() * stride);
+  if (statistics() == DType::kFloat64) {
+    device_.CopyToHost(*compute_, all, values.data());
     CKPT_RETURN_IF_ERROR(compute_->Synchronize());
-    losses.emplace_back(values.begin(), values.end());
+  } else {
+    std::vector<float> floats(values.size());
+    device_.CopyToHost(*compute_, all, floats.data());
+    CKPT_RETURN_IF_ERROR(compute_->Synchronize());
+    std::ranges::copy(floats, values.begin());
+  }
+  std::vector<HostLosses> losses;
+  for (std::size_t m = 0; m < batches.size(); ++m) {
+    const auto first = values.begin() + static_cast<std::ptrdiff_t>(m * stride);
+    losses.push_back({.tokens = {first, first + batches[m].batch * batches[m].seq},
+                      .aux = *(first + losses_stride_ - 1)});
   }
   return losses;
 }
 
-Result<double> RankTrainerImpl::ReadScalar(const Tensor& scalar) {
-  double as_double = 0;
-  float as_float = 0;
-  void* host = scalar.dtype == DType::kFloat64 ? static_cast<void*>(&as_double) : &as_float;
-  device_.CopyToHost(*compute_, scalar, host);
-  CKPT_RETURN_IF_ERROR(compute_->Synchronize());
-  return scalar.dtype == DType::kFloat64 ? as_double : static_cast<double>(as_float);
-}
-
 Status RankTrainerImpl::SumLossesOverRanks(std::span<const HostMicroBatch> batches,
                                            StepReport& report) {
-  CKPT_ASSIGN_OR_RETURN(const std::vector<std::vector<double>> losses, ReadLosses(batches));
-  CKPT_ASSIGN_OR_RETURN(const double aux_loss,
-                        ReadScalar(Tensor(aux_loss_.data(), statistics(), {1})));
+  CKPT_ASSIGN_OR_RETURN(const std::vector<HostLosses> losses, ReadLosses(batches));
   std::array<ExactSum, 3> sums;  // loss, tokens, auxiliary losses
   std::string bad;
   for (std::size_t m = 0; m < batches.size(); ++m) {
     const std::int64_t tokens = CountLabels(batches[m]);
-    const double sum = SumLosses(losses[m]);
+    const double sum = losses[m].Sum();
     if (!std::isfinite(sum) && bad.empty())
       bad = fmt::format("rank {}, micro-batch {}", world_.rank(), m);
     if (tokens > 0) sums[0].Add(config_.per_token_loss ? sum : sum / static_cast<double>(tokens));
     sums[1].Add(static_cast<double>(tokens));
+    sums[2].Add(losses[m].aux);
   }
-  sums[2].Add(aux_loss);
   CKPT_RETURN_IF_ERROR(SumOverRanks(world_, sums));
   const double num_batches = static_cast<double>(batches.size()) * world_.size();
   report.tokens = static_cast<std::int64_t>(sums[1].Value());
@@ -242,13 +244,8 @@ void RankTrainerImpl::Clip(double norm) {
 
 Result<StepReport> RankTrainerImpl::ComputeGradients(std::span<const HostMicroBatch> batches) {
   CKPT_CHECK(!batches.empty());
-  std::int64_t most_tokens = 0;
-  for (const HostMicroBatch& batch : batches)
-    most_tokens = std::max(most_tokens, batch.batch * batch.seq);
-  CKPT_RETURN_IF_ERROR(ReserveInputs(batches.size(), most_tokens));
+  CKPT_RETURN_IF_ERROR(Reserve(batches));
 
-  const Tensor aux_loss(aux_loss_.data(), statistics(), {1});
-  ops_.Fill(*compute_, aux_loss, 0);
   ClearExpertCounts();
   store_->BeginStep(static_cast<int>(batches.size()));
   for (std::size_t m = 0; m < batches.size(); ++m) {
@@ -259,9 +256,10 @@ Result<StepReport> RankTrainerImpl::ComputeGradients(std::span<const HostMicroBa
     const LossScales scales = {
         .token = config_.per_token_loss ? 1 : (counted > 0 ? 1 / counted : 0),
         .aux = config_.per_token_loss ? counted : 1};
+    ops_.Fill(*compute_, AuxLossOf(m), 0);
     store_->BeginMicroBatch();
     CKPT_RETURN_IF_ERROR(model_->ForwardBackward(*store_, Upload(batches[m]), scales,
-                                                 LossesOf(m, tokens), aux_loss));
+                                                 LossesOf(m, tokens), AuxLossOf(m)));
   }
   StepReport report;
   report.step = optimizer_->steps() + 1;
@@ -286,18 +284,15 @@ Result<StepReport> RankTrainerImpl::Step(std::span<const HostMicroBatch> batches
 }
 
 Result<Evaluation> RankTrainerImpl::Evaluate(std::span<const HostMicroBatch> batches) {
-  std::int64_t most_tokens = 0;
-  for (const HostMicroBatch& batch : batches)
-    most_tokens = std::max(most_tokens, batch.batch * batch.seq);
-  CKPT_RETURN_IF_ERROR(ReserveInputs(batches.size(), most_tokens));
+  CKPT_RETURN_IF_ERROR(Reserve(batches));
   for (std::size_t m = 0; m < batches.size(); ++m) {
     const std::int64_t tokens = batches[m].batch * batches[m].seq;
     CKPT_RETURN_IF_ERROR(model_->Forward(*store_, Upload(batches[m]), LossesOf(m, tokens), {}));
   }
-  CKPT_ASSIGN_OR_RETURN(const std::vector<std::vector<double>> losses, ReadLosses(batches));
+  CKPT_ASSIGN_OR_RETURN(const std::vector<HostLosses> losses, ReadLosses(batches));
   std::array<ExactSum, 2> sums;
   for (std::size_t m = 0; m < batches.size(); ++m) {
-    sums[0].Add(SumLosses(losses[m]));
+    sums[0].Add(losses[m].Sum());
     sums[1].Add(static_cast<double>(CountLabels(batches[m])));
   }
   CKPT_RETURN_IF_ERROR(SumOverRanks(world_, sums));
@@ -309,7 +304,7 @@ Result<Evaluation> RankTrainerImpl::Evaluate(std::span<const HostMicroBatch> bat
 Result<std::vector<float>> RankTrainerImpl::Logits(const HostMicroBatch& batch) {
   const std::int64_t tokens = batch.batch * batch.seq;
   const std::int64_t vocab = config_.model.padded_vocab_size;
-  CKPT_RETURN_IF_ERROR(ReserveInputs(1, tokens));
+  CKPT_RETURN_IF_ERROR(Reserve({&batch, 1}));
   const auto elems = static_cast<std::uint64_t>(tokens * vocab);
   CKPT_ASSIGN_OR_RETURN(
       const Buffer logits_memory,

@@ -1,0 +1,224 @@
+// Every mesh is the same training: whatever is sharded, replicated or dispatched, a run equals that of one rank.
+#include <cmath>
+#include <map>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/testing/matchers.h"
+#include "tests/trainer/step/training_run.h"
+
+namespace ckpt {
+namespace {
+
+using testing::IsOk;
+using testing::RelativeDifference;
+using testing::RunOptions;
+using testing::SmallDeepSeek;
+using testing::SmallMoe;
+using testing::SmallRun;
+using testing::Train;
+using testing::TrainingRun;
+using namespace trainer;  // NOLINT(google-build-using-namespace)
+
+// A kind of mesh; expert parallelism, micro-batches and dispatcher are tried within.
+struct MeshCase {
+  int ranks = 1;
+  Sharding sharding = Sharding::kOptimGradsParams;
+  OuterSharding outer = OuterSharding::kNoShard;
+  int instances = 1;
+};
+
+std::string NameOf(const MeshCase& c) {
+  return std::string(ShardingName(c.sharding)) + "_outer_" +
+         std::string(OuterShardingName(c.outer)) + "_" + std::to_string(c.instances) + "x" +
+         std::to_string(c.ranks / c.instances);
+}
+void PrintTo(const MeshCase& c, std::ostream* os) { *os << NameOf(c); }
+
+std::vector<MeshCase> AllMeshes() {
+  std::vector<MeshCase> cases;
+  for (const int ranks : {1, 2, 4, 8}) {
+    for (const int instances : {1, 2, 4}) {
+      for (const Sharding sharding : {Sharding::kNoShard, Sharding::kOptim, Sharding::kOptimGrads,
+                                      Sharding::kOptimGradsParams}) {
+        for (const OuterSharding outer : {OuterSharding::kNoShard, OuterSharding::kOptim}) {
+          const MeshConfig mesh = {.world_size = ranks,
+                                   .num_instances = instances,
+                                   .sharding = sharding,
+                                   .outer = outer};
+          if (ValidateMesh(mesh, 8).ok()) cases.push_back({ranks, sharding, outer, instances});
+        }
+      }
+    }
+  }
+  return cases;
+}
+
+TrainConfig OnMesh(TrainConfig config, const MeshCase& c, int expert_parallel) {
+  config.mesh = {.world_size = c.ranks,
+                 .num_instances = c.instances,
+                 .expert_parallel = expert_parallel,
+                 .sharding = c.sharding,
+                 .outer = c.outer};
+  return config;
+}
+
+// Relative to the largest magnitude of a tensor, in float32.
+constexpr double kTolerance = 1e-6;
+
+void ExpectSameTraining(const TrainingRun& run, const TrainingRun& one) {
+  ASSERT_EQ(run.reports.size(), one.reports.size());
+  for (std::size_t i = 0; i < run.reports.size(); ++i) {
+    EXPECT_NEAR(run.reports[i].loss, one.reports[i].loss,
+                kTolerance * std::abs(one.reports[i].loss));
+    EXPECT_NEAR(run.reports[i].aux_loss, one.reports[i].aux_loss,
+                kTolerance * std::abs(one.reports[i].aux_loss));
+    EXPECT_NEAR(run.reports[i].grad_norm, one.reports[i].grad_norm,
+                kTolerance * one.reports[i].grad_norm);
+    EXPECT_EQ(run.reports[i].tokens, one.reports[i].tokens);
+  }
+  EXPECT_LE(RelativeDifference(run.first_gradients, one.first_gradients), kTolerance);
+  EXPECT_LE(RelativeDifference(run.weights, one.weights), kTolerance);
+  EXPECT_EQ(run.buffers, one.buffers);
+}
+
+class MeshEqualityTest : public ::testing::TestWithParam<MeshCase> {
+ protected:
+  // What one rank makes of as many sequences.
+  const TrainingRun& OneRank(const TrainConfig& config) {
+    const auto [found, is_new] =
+        one_rank_.try_emplace({config.global_batch_size, config.per_token_loss});
+    if (is_new) {
+      TrainConfig alone = config;
+      alone.mesh = {};
+      Result<TrainingRun> run = Train(alone, {});
+      EXPECT_THAT(run, IsOk());
+      if (run.ok()) found->second = std::move(run).value();
+    }
+    return found->second;
+  }
+
+  void TryAll(const ModelConfig& model, bool per_token_loss) {
+    int tried = 0;
+    for (const int expert_parallel : {1, 2, 4}) {
+      for (const int micro_batches : {1, 2, 4}) {
+        for (const Dispatcher dispatcher : {Dispatcher::kAllToAll, Dispatcher::kAllGather}) {
+          TrainConfig config = OnMesh(SmallRun(model, micro_batches * GetParam().ranks), GetParam(),
+                                      expert_parallel);
+          config.dispatcher = dispatcher;
+          config.per_token_loss = per_token_loss;
+          if (!ValidateMesh(config.mesh, model.moe->num_experts).ok()) continue;
+          SCOPED_TRACE(::testing::Message()
+                       << "expert parallel " << expert_parallel << ", " << micro_batches
+                       << " micro-batches, "
+                       << (dispatcher == Dispatcher::kAllToAll ? "all-to-all" : "all-gather")
+                       << (per_token_loss ? ", per-token loss" : ""));
+          const Result<TrainingRun> run = Train(config, {});
+          ASSERT_THAT(run, IsOk());
+          ExpectSameTraining(*run, OneRank(config));
+          ++tried;
+        }
+      }
+    }
+    EXPECT_GE(tried, 6);
+  }
+
+ private:
+  std::map<std::pair<std::int64_t, bool>, TrainingRun> one_rank_;
+};
+
+TEST_P(MeshEqualityTest, MixtureOfExpertsTrainsAsOnOneRank) { TryAll(SmallMoe(), false); }
+TEST_P(MeshEqualityTest, LatentAttentionAndExpertBiasTrainAsOnOneRank) {
+  TryAll(SmallDeepSeek(), true);
+}
+
+INSTANTIATE_TEST_SUITE_P(Meshes, MeshEqualityTest, ::testing::ValuesIn(AllMeshes()),
+                         [](const auto& test) { return NameOf(test.param); });
+
+// --- bit for bit ----------------------------------------------------------------------------------
+
+void ExpectSameBits(const TrainingRun& a, const TrainingRun& b) {
+  ASSERT_EQ(a.reports.size(), b.reports.size());
+  for (std::size_t i = 0; i < a.reports.size(); ++i) {
+    EXPECT_EQ(a.reports[i].loss, b.reports[i].loss) << "step " << i;
+    EXPECT_EQ(a.reports[i].grad_norm, b.reports[i].grad_norm) << "step " << i;
+    EXPECT_EQ(a.reports[i].aux_loss, b.reports[i].aux_loss) << "step " << i;
+  }
+  EXPECT_TRUE(a.weights == b.weights);
+  EXPECT_TRUE(a.first_gradients == b.first_gradients);
+  EXPECT_TRUE(a.buffers == b.buffers);
+}
+
+// With one micro-batch a step, the sum over all ranks is the same tree, whoever makes which part of it.
+TEST(MeshBitsTest, ShardingAndReplicasDoNotChangeASumOfOneMicroBatch) {
+  const TrainConfig config = SmallRun(SmallMoe(), 8);
+  const Result<TrainingRun> fsdp = Train(OnMesh(config, {.ranks = 8}, 1), {});
+  ASSERT_THAT(fsdp, IsOk());
+  for (const MeshCase& c : AllMeshes()) {
+    if (c.ranks != 8) continue;
+    SCOPED_TRACE(NameOf(c));
+    const Result<TrainingRun> run = Train(OnMesh(config, c, 1), {});
+    ASSERT_THAT(run, IsOk());
+    ExpectSameBits(*run, *fsdp);
+  }
+}
+
+TEST(MeshBitsTest, QueuesThatAreThreadsChangeNothing) {
+  TrainConfig config = OnMesh(SmallRun(SmallDeepSeek(), 8),
+                              {.ranks = 4, .outer = OuterSharding::kOptim, .instances = 2}, 2);
+  const Result<TrainingRun> at_once = Train(config, {});
+  ASSERT_THAT(at_once, IsOk());
+  for (const bool overlaps : {true, false}) {
+    config.overlap_grad_reduce = config.overlap_param_gather = overlaps;
+    for (const std::uint64_t delay_seed : {0U, 1U, 2U}) {
+      const RunOptions options = {
+          .device = {.queues = QueueMode::kThreads, .delay_seed = delay_seed}};
+      const Result<TrainingRun> run = Train(config, options);
+      ASSERT_THAT(run, IsOk());
+      ExpectSameBits(*run, *at_once);
+    }
+  }
+}
+
+TEST(MeshBitsTest, RecomputationChangesNothing) {
+  TrainConfig config = OnMesh(SmallRun(SmallDeepSeek(), 8), {.ranks = 4, .instances = 2}, 2);
+  const Result<TrainingRun> kept = Train(config, {});
+  config.recompute = true;
+  const Result<TrainingRun> recomputed = Train(config, {});
+  ASSERT_THAT(kept, IsOk());
+  ASSERT_THAT(recomputed, IsOk());
+  ExpectSameBits(*recomputed, *kept);
+}
+
+// --- canonical mode -------------------------------------------------------------------------------
+
+TEST(CanonicalTest, TwentyStepsHaveTheSameBitsOnEveryMesh) {
+  TrainConfig config = SmallRun(SmallDeepSeek(), 8);
+  config.reduction = Reduction::kCanonical;
+  config.optimizer.adam_eps = 1e-8;  // noise of tiny gradients would show: there must be none
+  const RunOptions options = {.steps = 20};
+  const Result<TrainingRun> one = Train(config, options);
+  ASSERT_THAT(one, IsOk());
+  EXPECT_LT(one->reports.back().loss, one->reports.front().loss);
+  int tried = 0;
+  for (const MeshCase& c : AllMeshes()) {
+    if (c.sharding != Sharding::kOptimGradsParams && c.ranks != 4) continue;
+    for (const int expert_parallel : {1, 2, 4}) {
+      const TrainConfig on_mesh = OnMesh(config, c, expert_parallel);
+      if (!ValidateMesh(on_mesh.mesh, 8).ok()) continue;
+      SCOPED_TRACE(::testing::Message() << NameOf(c) << ", expert parallel " << expert_parallel);
+      const Result<TrainingRun> run = Train(on_mesh, options);
+      ASSERT_THAT(run, IsOk());
+      ExpectSameBits(*run, *one);
+      ++tried;
+    }
+  }
+  EXPECT_GE(tried, 25);
+}
+
+}  // namespace
+}  // namespace ckpt

@@ -1,0 +1,59 @@
+// Small training runs on any mesh, and what is left of them: reports, weights and gradients as whole tensors.
+#ifndef CKPT_TESTS_TRAINER_STEP_TRAINING_RUN_H_
+#define CKPT_TESTS_TRAINER_STEP_TRAINING_RUN_H_
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/result.h"
+#include "trainer/comm/communicator.h"
+#include "trainer/device/host_device.h"
+#include "trainer/step/rank_trainer.h"
+#include "trainer/step/train_config.h"
+
+namespace ckpt::testing {
+
+// A mixture of experts with a dense first layer, sequence auxiliary loss and grouped queries; every size but the number of
+// experts is odd, so that shards are uneven.
+trainer::ModelConfig SmallMoe();
+// The same with latent attention, sigmoid scores in groups, an expert bias and a shared expert.
+trainer::ModelConfig SmallDeepSeek();
+
+// Of `model` on one rank: a global batch of `sequences`, one sequence a micro-batch.
+trainer::TrainConfig SmallRun(const trainer::ModelConfig& model, std::int64_t sequences);
+
+struct RunOptions {
+  int steps = 2;
+  trainer::HostDeviceOptions device = {};
+  // Puts something around a rank's device.
+  std::function<std::unique_ptr<trainer::Device>(std::unique_ptr<trainer::Device>)> wrap_device =
+      {};
+};
+
+// Tensors by name, under their global names and sizes.
+using WholeTensors = std::map<std::string, std::vector<double>>;
+
+struct TrainingRun {
+  std::vector<trainer::StepReport> reports;  // of rank 0
+  WholeTensors first_gradients;              // of the first step, after clipping
+  WholeTensors weights;                      // main weights after the last step
+  WholeTensors buffers;                      // expert biases
+};
+
+// One rank's part, from any launcher: trains on `world`'s ranks, gathers the pieces of all ranks into whole tensors and
+// checks that pieces held by several ranks agree bit for bit (kValueMismatch names the tensor).
+Result<TrainingRun> TrainOnRank(const trainer::TrainConfig& config, trainer::Communicator& world,
+                                const RunOptions& options);
+// On threads.
+Result<TrainingRun> Train(const trainer::TrainConfig& config, const RunOptions& options);
+
+// Largest |a - b| of any element over the largest magnitude of its tensor, over all tensors; infinite if names or sizes
+// differ.
+double RelativeDifference(const WholeTensors& a, const WholeTensors& b);
+
+}  // namespace ckpt::testing
+
+#endif  // CKPT_TESTS_TRAINER_STEP_TRAINING_RUN_H_

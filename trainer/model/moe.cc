@@ -1,0 +1,250 @@
+#include "trainer/model/moe.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "core/base/check.h"
+#include "trainer/model/block_params.h"
+
+namespace ckpt::trainer {
+namespace {
+
+ModelConfig SharedExpertsConfig(ModelConfig config) {
+  config.ffn_hidden_size = config.moe->shared_expert_ffn_hidden_size;
+  config.mlp_bias = false;
+  return config;
+}
+
+// `x` in the statistics' dtype: scores are computed in it, as Transformers and Megatron do.
+Tensor AsStatistics(BlockContext& context, const Tensor& x) {
+  if (x.dtype == context.statistics()) return x;
+  const Tensor cast = context.arena.Allocate(context.statistics(), {x.dim(0), x.dim(1)});
+  context.ops.Cast(context.queue, x, cast);
+  return cast;
+}
+
+bool AnyTrained(std::span<const Tensor> gradients) {
+  return std::any_of(gradients.begin(), gradients.end(),
+                     [](const Tensor& gradient) { return static_cast<bool>(gradient); });
+}
+
+}  // namespace
+
+MoeBlock::MoeBlock(const ModelConfig& config, std::string prefix, const MoeRuntime& runtime,
+                   Tensor expert_bias, Tensor expert_counts)
+    : config_(config),
+      moe_(config.moe.value()),
+      prefix_(std::move(prefix)),
+      runtime_(runtime),
+      expert_bias_(expert_bias),
+      expert_counts_(expert_counts),
+      num_held_(moe_.num_experts / runtime.expert_group->size()),
+      fc1_rows_(config.activation == Activation::kSwiGlu ? 2 * moe_.ffn_hidden_size
+                                                         : moe_.ffn_hidden_size) {
+  if (moe_.shared_expert_ffn_hidden_size > 0) {
+    shared_.emplace(SharedExpertsConfig(config), prefix_ + "shared_experts.");
+    num_shared_params_ = shared_->Params().size();
+  }
+}
+
+std::vector<ParamSpec> MoeBlock::Params() const {
+  const std::int64_t hidden_size = config_.hidden_size;
+  std::vector<ParamSpec> params;
+  params.push_back(MatrixSpec(prefix_ + "router.weight", moe_.num_experts, hidden_size,
+                              config_.init_method_std));
+  if (shared_) {
+    for (ParamSpec& param : shared_->Params()) params.push_back(std::move(param));
+  }
+  const std::int64_t first = runtime_.expert_group->rank() * num_held_;
+  const auto add_experts = [&](const std::string& name, std::int64_t rows, std::int64_t columns,
+                               double std) {
+    for (std::int64_t expert = first; expert < first + num_held_; ++expert) {
+      ParamSpec param = MatrixSpec(prefix_ + "experts." + name + ".weight" + std::to_string(expert),
+                                   rows, columns, std);
+      param.param_class = ParamClass::kExpert;
+      params.push_back(std::move(param));
+    }
+  };
+  add_experts("linear_fc1", fc1_rows_, hidden_size, config_.init_method_std);
+  add_experts("linear_fc2", hidden_size, moe_.ffn_hidden_size, ResidualInitStd(config_));
+  return params;
+}
+
+MoeBlock::Tensors MoeBlock::Unpack(std::span<const Tensor> tensors) const {
+  const auto held = static_cast<std::size_t>(num_held_);
+  CKPT_CHECK(tensors.size() == 1 + num_shared_params_ + 2 * held);
+  return {.router = tensors.front(),
+          .shared = tensors.subspan(1, num_shared_params_),
+          .fc1 = tensors.subspan(1 + num_shared_params_, held),
+          .fc2 = tensors.subspan(1 + num_shared_params_ + held, held)};
+}
+
+bool MoeBlock::has_aux_loss() const {
+  return moe_.aux.kind != AuxLoss::kNone || moe_.aux.z_coefficient != 0;
+}
+
+AuxLossForm MoeBlock::Aux(const BlockContext& context) const {
+  AuxLossForm aux = moe_.aux;
+  aux.seq = context.seq;
+  return aux;
+}
+
+DropForm MoeBlock::Drop(std::int64_t tokens) const {
+  DropForm drop = {
+      .num_experts = moe_.num_experts, .policy = moe_.drop_policy, .pad = moe_.pad_to_capacity};
+  if (moe_.capacity_factor) {
+    const double mean_load =
+        static_cast<double>(tokens * moe_.router.topk) / static_cast<double>(moe_.num_experts);
+    drop.capacity = static_cast<std::int64_t>(std::ceil(mean_load * *moe_.capacity_factor));
+  }
+  return drop;
+}
+
+void MoeBlock::RouteForward(BlockContext& context, const Tensor& router, const Tensor& x,
+                            const Tensor& aux_loss) {
+  const std::int64_t tokens = context.tokens();
+  const DType statistics = context.statistics();
+  saved_.logits = context.arena.Allocate(statistics, {tokens, moe_.num_experts});
+  saved_.scores = context.arena.Allocate(statistics, {tokens, moe_.num_experts});
+  saved_.experts = context.arena.Allocate(DType::kInt32, {tokens, moe_.router.topk});
+  saved_.weights = context.arena.Allocate(statistics, {tokens, moe_.router.topk});
+  {
+    const ArenaScope scope(context.arena);
+    context.ops.Gemm(context.queue, {.transpose_b = true}, AsStatistics(context, x),
+                     AsStatistics(context, router), saved_.logits);
+  }
+  context.ops.Router(context.queue, moe_.router, saved_.logits, expert_bias_, saved_.scores,
+                     saved_.experts, saved_.weights);
+  if (!aux_loss) return;
+  if (has_aux_loss()) {
+    context.ops.RouterAuxLoss(context.queue, moe_.router, Aux(context), saved_.logits,
+                              saved_.scores, saved_.experts, 1, aux_loss, {});
+  }
+  if (expert_counts_) context.ops.CountExperts(context.queue, saved_.experts, expert_counts_);
+}
+
+Status MoeBlock::Forward(BlockContext& context, std::span<const Tensor> weights, const Tensor& x,
+                         const Tensor& y, const Tensor& aux_loss) {
+  const Tensors w = Unpack(weights);
+  saved_ = {};
+  saved_.x = x;
+  RouteForward(context, w.router, x, aux_loss);
+  // How many rows an expert takes depends on the number of tokens, so the dispatch is made anew. The last one's memory may
+  // be in use until the queue has been waited for.
+  std::unique_ptr<Dispatch> dispatch =
+      MakeDispatch(runtime_.dispatcher,
+                   {.num_experts = moe_.num_experts,
+                    .drop = Drop(context.tokens()),
+                    .separates_sources = runtime_.separate_sources},
+                   *runtime_.expert_group);
+  CKPT_RETURN_IF_ERROR(dispatch->Route(context, saved_.experts, saved_.weights));
+  dispatch_ = std::move(dispatch);
+
+  const std::int64_t num_rows = dispatch_->num_rows();
+  saved_.rows = context.arena.Allocate(context.compute, {num_rows, config_.hidden_size});
+  saved_.row_weights = context.arena.Allocate(context.statistics(), {num_rows});
+  saved_.projected = context.arena.Allocate(context.compute, {num_rows, fc1_rows_});
+  saved_.activated = context.arena.Allocate(context.compute, {num_rows, moe_.ffn_hidden_size});
+  dispatch_->ToExperts(context, x, saved_.rows);
+  dispatch_->WeightsToExperts(context, saved_.weights, saved_.row_weights);
+  context.ops.GroupedForward(context.queue, saved_.rows, w.fc1, dispatch_->offsets(),
+                             dispatch_->segments(), saved_.projected);
+  switch (config_.activation) {
+    case Activation::kSwiGlu:
+      context.ops.SwiGlu(context.queue, saved_.projected, saved_.row_weights, saved_.activated);
+      break;
+    case Activation::kGelu:
+      context.ops.Gelu(context.queue, saved_.projected, saved_.row_weights, saved_.activated);
+      break;
+  }
+  {
+    const ArenaScope scope(context.arena);
+    const Tensor results = context.arena.Allocate(context.compute, {num_rows, config_.hidden_size});
+    context.ops.GroupedForward(context.queue, saved_.activated, w.fc2, dispatch_->offsets(),
+                               dispatch_->segments(), results);
+    dispatch_->FromExperts(context, results, y);
+  }
+  if (shared_) {
+    const Tensor shared =
+        context.arena.Allocate(context.compute, {context.tokens(), config_.hidden_size});
+    shared_->Forward(context, w.shared, x, shared);
+    context.ops.Add(context.queue, y, shared, y);
+  }
+  return OkStatus();
+}
+
+void MoeBlock::RouteBackward(BlockContext& context, const Tensor& router, const Tensor& drouter,
+                             const Tensor& dweights, double aux_scale, const Tensor& dx) {
+  const ArenaScope scope(context.arena);
+  const DType statistics = context.statistics();
+  const Tensor dlogits = context.arena.Allocate(statistics, {context.tokens(), moe_.num_experts});
+  context.ops.RouterBackward(context.queue, moe_.router, saved_.scores, saved_.experts, dweights,
+                             dlogits);
+  if (has_aux_loss()) {
+    const Tensor value = context.arena.Allocate(statistics, {1});  // known since Forward
+    context.ops.Fill(context.queue, value, 0);
+    context.ops.RouterAuxLoss(context.queue, moe_.router, Aux(context), saved_.logits,
+                              saved_.scores, saved_.experts, aux_scale, value, dlogits);
+  }
+  const Tensor part = context.arena.Allocate(statistics, {context.tokens(), config_.hidden_size});
+  context.ops.Gemm(context.queue, {}, dlogits, AsStatistics(context, router), part);
+  context.ops.Accumulate(context.queue, part, dx);
+  if (drouter) {
+    context.ops.Gemm(context.queue, {.transpose_a = true, .accumulate = true}, dlogits,
+                     AsStatistics(context, saved_.x), drouter);
+  }
+}
+
+void MoeBlock::Backward(BlockContext& context, std::span<const Tensor> weights,
+                        std::span<const Tensor> gradients, const Tensor& dy, double aux_scale,
+                        const Tensor& dx) {
+  const Tensors w = Unpack(weights);
+  const Tensors g = Unpack(gradients);
+  const ArenaScope scope(context.arena);
+  const std::int64_t num_rows = dispatch_->num_rows();
+  const Tensor& offsets = dispatch_->offsets();
+  const std::int64_t segments = dispatch_->segments();
+
+  const Tensor dresults = context.arena.Allocate(context.compute, {num_rows, config_.hidden_size});
+  const Tensor dactivated =
+      context.arena.Allocate(context.compute, {num_rows, moe_.ffn_hidden_size});
+  const Tensor drow_weights = context.arena.Allocate(context.statistics(), {num_rows});
+  dispatch_->ToExperts(context, dy, dresults);
+  context.ops.GroupedBackwardData(context.queue, dresults, w.fc2, offsets, segments, dactivated);
+  if (AnyTrained(g.fc2)) {
+    context.ops.GroupedBackwardWeights(context.queue, dresults, saved_.activated, offsets, segments,
+                                       g.fc2);
+  }
+  const Tensor dprojected = saved_.projected;  // in its place
+  switch (config_.activation) {
+    case Activation::kSwiGlu:
+      context.ops.SwiGluBackward(context.queue, dactivated, saved_.projected, saved_.row_weights,
+                                 dprojected, drow_weights);
+      break;
+    case Activation::kGelu:
+      context.ops.GeluBackward(context.queue, dactivated, saved_.projected, saved_.row_weights,
+                               dprojected, drow_weights);
+      break;
+  }
+  if (AnyTrained(g.fc1)) {
+    context.ops.GroupedBackwardWeights(context.queue, dprojected, saved_.rows, offsets, segments,
+                                       g.fc1);
+  }
+  const Tensor drows = dresults;  // used up
+  context.ops.GroupedBackwardData(context.queue, dprojected, w.fc1, offsets, segments, drows);
+  dispatch_->FromExperts(context, drows, dx);
+
+  const Tensor dweights =
+      context.arena.Allocate(context.statistics(), {context.tokens(), moe_.router.topk});
+  dispatch_->WeightsFromExperts(context, drow_weights, dweights);
+  RouteBackward(context, w.router, g.router, dweights, aux_scale, dx);
+  if (shared_) {
+    const Tensor dshared =
+        context.arena.Allocate(context.compute, {context.tokens(), config_.hidden_size});
+    shared_->Backward(context, w.shared, g.shared, dy, dshared);
+    context.ops.Add(context.queue, dx, dshared, dx);
+  }
+}
+
+}  // namespace ckpt::trainer
