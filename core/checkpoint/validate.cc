@@ -9,19 +9,12 @@
 #include <fmt/format.h>
 
 #include "core/base/checked_math.h"
+#include "core/checkpoint/entry_map.h"
 #include "core/io/storage.h"
 #include "core/tensor/box.h"
 
 namespace ckpt {
 namespace {
-
-// Bytes of a file that an entry claims.
-struct Extent {
-  std::uint64_t offset_bytes;
-  std::uint64_t size_bytes;
-
-  friend bool operator==(const Extent&, const Extent&) = default;
-};
 
 class Validator {
  public:
@@ -37,7 +30,7 @@ class Validator {
     for (const GlobalTensor& tensor : index_.tensors()) CheckTensor(tensor);
     for (const ObjectEntry& object : index_.objects()) {
       if (FileIsThere(object.file, object.key)) {
-        CheckExtent(object.file, {object.offset_bytes, object.size_bytes}, object.key);
+        CheckExtent(object.file, object.offset_bytes, object.size_bytes, object.key);
       }
     }
     return std::move(problems_);
@@ -79,7 +72,7 @@ class Validator {
       if (std::find(reported_.begin(), reported_.end(), chunk.file) != reported_.end()) continue;
       reported_.push_back(chunk.file);
       if (FileIsThere(chunk.file, tensor.key)) {
-        CheckExtent(chunk.file, {chunk.offset_bytes, chunk.size_bytes}, tensor.key);
+        CheckExtent(chunk.file, chunk.offset_bytes, chunk.size_bytes, tensor.key);
       }
     }
   }
@@ -92,13 +85,14 @@ class Validator {
   }
 
   // REQUIRES: the file is there.
-  void CheckExtent(FileId file, const Extent& extent, const std::string& key) {
+  void CheckExtent(FileId file, std::uint64_t offset, std::uint64_t size_bytes,
+                   const std::string& key) {
     const std::uint64_t size = *sizes_[file];
-    if (RangeFits(extent.offset_bytes, extent.size_bytes, size)) return;
-    const std::string where =
-        DescribeRange(index_.files()[file], extent.offset_bytes, extent.size_bytes);
+    if (RangeFits(offset, size_bytes, size)) return;
+    const std::string where = DescribeRange(index_.files()[file], offset, size_bytes);
     const std::string actual = fmt::format("a file of {} bytes", size);
-    if (LaidEndToEnd(file)) {
+    if (!entries_) entries_.emplace(index_);
+    if (entries_->LooksCutOff(file, offset, size_bytes)) {
       Report(Error(ErrorKind::kTruncated, "the file is shorter than its entries")
                  .File(where)
                  .Actual(actual)
@@ -109,37 +103,6 @@ class Validator {
                  .File(where)
                  .Actual(actual),
              key);
-    }
-  }
-
-  // Whether the file's entries follow each other without gap or overlap, as writers lay them. Then
-  // it is the file that is wrong, not the entry that reaches past its end.
-  bool LaidEndToEnd(FileId file) {
-    if (extents_.empty()) CollectExtents();
-    if (laid_end_to_end_[file]) return *laid_end_to_end_[file];
-    std::vector<Extent>& extents = extents_[file];
-    std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) {
-      return std::tie(a.offset_bytes, a.size_bytes) < std::tie(b.offset_bytes, b.size_bytes);
-    });
-    extents.erase(std::unique(extents.begin(), extents.end()), extents.end());
-    bool laid = true;
-    for (std::size_t i = 1; i < extents.size() && laid; ++i) {
-      std::uint64_t end = 0;
-      laid = CheckedAdd(extents[i - 1].offset_bytes, extents[i - 1].size_bytes, &end) &&
-             extents[i].offset_bytes == end;
-    }
-    laid_end_to_end_[file] = laid;
-    return laid;
-  }
-
-  void CollectExtents() {
-    extents_.resize(sizes_.size());
-    laid_end_to_end_.resize(sizes_.size());
-    for (const Chunk& chunk : index_.chunks()) {
-      extents_[chunk.file].push_back({chunk.offset_bytes, chunk.size_bytes});
-    }
-    for (const ObjectEntry& object : index_.objects()) {
-      extents_[object.file].push_back({object.offset_bytes, object.size_bytes});
     }
   }
 
@@ -187,9 +150,7 @@ class Validator {
   const CheckpointIndex& index_;
   std::vector<Problem> problems_;
   std::vector<Result<std::uint64_t>> sizes_;  // by FileId
-  // By FileId; filled when the first wrong extent is found.
-  std::vector<std::vector<Extent>> extents_;
-  std::vector<std::optional<bool>> laid_end_to_end_;
+  std::optional<EntryMap> entries_;           // made when the first wrong extent is found
   // Scratch of one tensor.
   std::vector<BoxView> boxes_;
   std::vector<FileId> reported_;

@@ -18,7 +18,7 @@ namespace ckpt {
 //   kOverlap       two chunks that share elements; as a warning: the same chunk listed twice in one file
 //   kCoverage      elements that no chunk holds
 //   kMissingFile   a file that is not there: a problem for each tensor or object that needs it
-//   kTruncated     a file that ends before the bytes of an item, with all items otherwise laid end to end: it was longer
+//   kTruncated     a file that ends before the bytes of an item that follows the others (EntryMap): it was longer
 //
 // Cost: one FileSize a file; about 0.1 s for a million chunks.
 [[nodiscard]] std::vector<Problem> ValidateIndex(const CheckpointSource& source);

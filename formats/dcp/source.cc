@@ -1,6 +1,5 @@
 #include "formats/dcp/source.h"
 
-#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -31,21 +30,6 @@ constexpr std::uint64_t kMaxObjectBytes = 256 * kMiB;
 // A chunk this much larger than its item is a lie, not a tensor that repeats its elements (strides of zero).
 bool IsFarTooSmall(std::uint64_t item_bytes, std::uint64_t chunk_bytes) {
   return chunk_bytes > kGiB && chunk_bytes / 64 > item_bytes;
-}
-
-// Whether a data file that ends before [offset, offset + size) was cut off, rather than the range being wrong: writers
-// put items end to end, so an honest range starts where another ends and holds the start of none.
-bool LooksCutOff(const CheckpointIndex& index, FileId file, std::uint64_t offset,
-                 std::uint64_t size_bytes) {
-  bool follows_another = offset == 0;
-  const auto conflicts = [&](const auto& other) {
-    if (other.file != file) return false;
-    if (other.offset_bytes + other.size_bytes == offset) follows_another = true;
-    return other.offset_bytes > offset && other.offset_bytes - offset < size_bytes;
-  };
-  if (std::any_of(index.chunks().begin(), index.chunks().end(), conflicts)) return false;
-  if (std::any_of(index.objects().begin(), index.objects().end(), conflicts)) return false;
-  return follows_another;
 }
 
 // The archive's one tensor, checked against what the metadata say about its chunk.
@@ -111,7 +95,8 @@ Result<std::shared_ptr<const ReadableFile>> DcpSource::OpenFor(FileId file, std:
   CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> opened,
                         files_->Open(index_.files()[file]));
   if (RangeFits(offset, size_bytes, opened->size_bytes())) return opened;
-  const bool is_cut_off = LooksCutOff(index_, file, offset, size_bytes);
+  std::call_once(entries_once_, [this] { entries_.emplace(index_); });
+  const bool is_cut_off = entries_->LooksCutOff(file, offset, size_bytes);
   return Error(is_cut_off ? ErrorKind::kTruncated : ErrorKind::kOutOfRange,
                is_cut_off ? "the data file is shorter than its entries"
                           : "the byte range lies outside its file")

@@ -3,9 +3,12 @@
 #define CKPT_FORMATS_DCP_SOURCE_H_
 
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_set>
 
+#include "core/checkpoint/entry_map.h"
 #include "core/checkpoint/source.h"
 #include "core/io/storage.h"
 #include "formats/dcp/file_cache.h"
@@ -51,6 +54,9 @@ class DcpSource final : public CheckpointSource {
   CheckpointIndex index_;
   dcp::MetadataExtras extras_;
   std::unordered_set<std::string> refused_;  // keys that index().problems() has errors about
+  // Made for the first range that lies outside its file.
+  mutable std::once_flag entries_once_;
+  mutable std::optional<EntryMap> entries_;
 };
 
 // The same as an interface.
