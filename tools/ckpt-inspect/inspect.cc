@@ -83,9 +83,8 @@ CLI::App& CommandLine::AddVerb(const std::string& name, const std::string& purpo
                   "a Hugging Face repository, or one file")
       ->required()
       ->option_text(" ");
-  verb.add_option("--format", format_,
-                  fmt::format("Open as this format: {}", fmt::join(FormatNames(), ", ")))
-      ->option_text("NAME");
+  verb.add_option("--format", format_, "Open as this format [detected]")
+      ->option_text(fmt::format("{}", fmt::join(FormatNames(), "|")));
   verb.add_option("--iteration", iteration_, "Which checkpoint under a root")->option_text("N");
   cli::AddOutputOptions(verb, common_);
   cli::AddExamples(verb, examples);
@@ -167,14 +166,14 @@ void CommandLine::AddDigest() {
                            });
   const std::map<std::string, HashAlgorithm> algorithms = {{"xxh3", HashAlgorithm::kXxh3},
                                                            {"sha256", HashAlgorithm::kSha256}};
-  verb.add_option("--algorithm", digest_.algorithm, "xxh3 (128 bits) or sha256 [xxh3]")
+  verb.add_option("--algorithm", digest_.algorithm, "Hash; xxh3 has 128 bits [xxh3]")
       ->transform(CLI::Transformer(algorithms))
-      ->option_text("NAME");
+      ->option_text("xxh3|sha256");
   verb.add_option("--match", digest_.match, "Only keys that match this pattern")
       ->option_text("GLOB");
-  verb.add_option("--as", digest_.as, "The model under another naming: hf, fsdp or torch-dist")
+  verb.add_option("--as", digest_.as, "The model under another naming")
       ->check(CLI::IsMember({"hf", "fsdp", "torch-dist"}))
-      ->option_text("LAYOUT");
+      ->option_text("hf|fsdp|torch-dist");
   cli::AddReadingOptions(verb, common_);
 }
 

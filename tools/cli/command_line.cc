@@ -9,7 +9,10 @@
 
 #include "core/base/nearest_match.h"
 #include "core/base/quote.h"
+#include "tools/cli/completion.h"
 #include "tools/cli/error_report.h"
+#include "tools/cli/man_page.h"
+#include "tools/cli/tool_description.h"
 
 namespace ckpt::cli {
 namespace {
@@ -106,6 +109,18 @@ Status UsageError(const CLI::App& app, const std::vector<std::string>& args, boo
   return Error(ErrorKind::kUsage, "one argument too many: " + Quote(extras.front()));
 }
 
+// What the build asks for; nothing if `args` are something else.
+std::optional<std::string> InstalledText(const CLI::App& app, const std::vector<std::string>& args,
+                                         const std::string& default_verb) {
+  if (args.size() == 1 && args[0] == "--print-man-page") {
+    return ManPage(DescribeTool(app, default_verb));
+  }
+  if (args.size() == 2 && args[0] == "--print-completion") {
+    return CompletionScript(DescribeTool(app, default_verb), args[1]);
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 void AddOutputOptions(CLI::App& app, CommonOptions& options) {
@@ -152,6 +167,10 @@ void AddExamples(CLI::App& app, std::span<const std::string> commands) {
 
 std::optional<ExitCode> ParseArguments(CLI::App& app, std::vector<std::string> args,
                                        const std::string& default_verb, Streams& streams) {
+  if (const auto text = InstalledText(app, args, default_verb)) {
+    streams.out.Write(*text);
+    return Conclude(ExitCode::kDone, false, streams);
+  }
   const std::vector<std::string> original = args;
   const bool verb_was_given = MoveVerbToFront(args, VerbsOf(app));
   if (!verb_was_given && !default_verb.empty() && !args.empty() && !AsksForHelpOrVersion(args)) {

@@ -42,6 +42,9 @@ void AddExamples(CLI::App& app, std::span<const std::string> commands);
 // version were printed, or a usage error: one line that names the nearest valid word, and the usage
 // line.
 //
+// Every tool also prints what is installed beside it, for the build: `--print-completion SHELL` (bash,
+// zsh, fish) and `--print-man-page`.
+//
 // `default_verb`, if any, is put in front when no argument is a verb.
 std::optional<ExitCode> ParseArguments(CLI::App& app, std::vector<std::string> args,
                                        const std::string& default_verb, Streams& streams);

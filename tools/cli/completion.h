@@ -1,0 +1,20 @@
+// Completion scripts for shells.
+#ifndef CKPT_TOOLS_CLI_COMPLETION_H_
+#define CKPT_TOOLS_CLI_COMPLETION_H_
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "tools/cli/tool_description.h"
+
+namespace ckpt::cli {
+
+// "bash", "zsh" or "fish"; nothing for another shell. The script completes verbs, the options of
+// each, the words they choose from, and paths; it runs nothing but the shell's own functions.
+[[nodiscard]] std::optional<std::string> CompletionScript(const ToolDescription& tool,
+                                                          std::string_view shell);
+
+}  // namespace ckpt::cli
+
+#endif  // CKPT_TOOLS_CLI_COMPLETION_H_

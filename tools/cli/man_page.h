@@ -1,0 +1,16 @@
+// The manual page of a tool.
+#ifndef CKPT_TOOLS_CLI_MAN_PAGE_H_
+#define CKPT_TOOLS_CLI_MAN_PAGE_H_
+
+#include <string>
+
+#include "tools/cli/tool_description.h"
+
+namespace ckpt::cli {
+
+// For section 1, in the man macros of roff. No date in it: the same definitions give the same bytes.
+[[nodiscard]] std::string ManPage(const ToolDescription& tool);
+
+}  // namespace ckpt::cli
+
+#endif  // CKPT_TOOLS_CLI_MAN_PAGE_H_

@@ -1,0 +1,48 @@
+// What a tool understands, as plain values: what its completions and its man page are made of.
+#ifndef CKPT_TOOLS_CLI_TOOL_DESCRIPTION_H_
+#define CKPT_TOOLS_CLI_TOOL_DESCRIPTION_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace ckpt::cli {
+
+enum class Takes : std::uint8_t { kNothing, kWord, kChoice, kFile, kDirectory };
+
+struct OptionDescription {
+  std::vector<std::string> names;  // "-q", "--quiet"
+  std::string purpose;
+  std::string value;  // as help shows it: "SIZE"; empty if it takes none
+  Takes takes = Takes::kNothing;
+  std::vector<std::string> choices;  // of kChoice
+};
+
+struct VerbDescription {
+  std::string name;
+  std::string purpose;
+  std::vector<std::string> positionals;  // "SRC"
+  std::vector<OptionDescription> options;
+  std::vector<std::string> examples;
+};
+
+struct ToolDescription {
+  std::string name;
+  std::string purpose;
+  std::string version;
+  std::string default_verb;                // empty: one must be named
+  std::vector<OptionDescription> options;  // without a verb
+  std::vector<VerbDescription> verbs;
+};
+
+// Read off the definitions that the command line is parsed by. A value spelled "a|b" is a choice,
+// FILE and DIR are paths.
+[[nodiscard]] ToolDescription DescribeTool(const CLI::App& app, const std::string& default_verb);
+
+}  // namespace ckpt::cli
+
+#endif  // CKPT_TOOLS_CLI_TOOL_DESCRIPTION_H_
