@@ -407,7 +407,7 @@ class Resolver {
           boxes[id].push_back(std::move(absent));
         }
       }
-      const CoverProof proof = ProveCover(logical.shape, std::move(boxes[id]));
+      const CoverProof proof = ProveCover(logical.shape, boxes[id]);
       const std::string axes = fmt::format("[{}]", fmt::join(logical.axes, " "));
       if (proof.missing) {
         problems.Add(
