@@ -13,7 +13,7 @@
 #include "core/json/json_writer.h"
 #include "core/plan/plan_print.h"
 #include "tools/cli/error_report.h"
-#include "tools/cli/progress_bar.h"
+#include "tools/cli/reporting.h"
 
 namespace ckpt::cli {
 namespace {
@@ -38,6 +38,36 @@ ExitCode PrintPlanOnly(const PreparedConversion& prepared, const ConvertCommand&
   json.End();
   streams.out.Write(json.Take() + "\n");
   return ExitCode::kDone;
+}
+
+void TellDecisions(const PreparedConversion& prepared, const ConvertCommand& command,
+                   Streams& streams) {
+  const ModelSource& model = prepared.model;
+  const CheckpointIndex& index = model.source().index();
+  const WritePlan& write = prepared.plan.write;
+  const CommonOptions& common = command.common;
+  Tell(common, "source",
+       fmt::format("{} at {}: {} tensors in {} chunks, {} files", model.checkpoint->format,
+                   model.checkpoint->path.string(), index.tensors().size(), index.chunks().size(),
+                   index.files().size()),
+       streams);
+  std::string naming = model.match.layout.format;
+  for (const auto& [name, value] : model.match.layout.choices) {
+    naming += fmt::format(", {} {}", name, value);
+  }
+  Tell(common, "model", fmt::format("family {}, named as {}", model.family->name, naming), streams);
+  Tell(common, "side files", model.assets.empty() ? "none" : model.assets.string(), streams);
+  Tell(common, "target",
+       fmt::format("{}: {} tensors in {} chunks, {} files and {} side files", command.options.to,
+                   write.tensors.size(), write.items.size(), write.files.size(),
+                   write.copies.size()),
+       streams);
+  if (write.compression) {
+    Tell(common, "compression",
+         fmt::format("{}, level {}", write.compression->encoder, write.compression->zstd_level),
+         streams);
+  }
+  TellResources(common, streams);
 }
 
 std::string ReportJson(const ConvertReport& report, const ConvertCommand& command, double seconds) {
@@ -104,17 +134,13 @@ Result<ExitCode> RunConvert(const ConvertCommand& command, Streams& streams) {
   options.threads = command.common.threads == 0 ? DefaultThreads() : command.common.threads;
   Storage& storage = PosixStorage();
   CKPT_ASSIGN_OR_RETURN(const PreparedConversion prepared, PrepareConversion(storage, options));
+  TellDecisions(prepared, command, streams);
   if (command.plan_only) return PrintPlanOnly(prepared, command, streams);
 
-  const bool shows_progress =
-      command.common.progress.value_or(streams.err_is_terminal && !command.common.quiet);
-  std::unique_ptr<ProgressBar> bar;
-  if (shows_progress) {
-    bar = std::make_unique<ProgressBar>("convert", streams.err);
-    options.progress = bar.get();
-  }
+  std::unique_ptr<ProgressSink> progress = MakeProgress(command.common, "convert", streams);
+  options.progress = progress.get();
   Result<ConvertReport> report = RunConversion(storage, prepared, options);
-  bar.reset();  // clears its line before anything else is printed
+  progress.reset();  // a bar clears its line before anything else is printed
   if (!report.ok()) return std::move(report).status();
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
   if (command.common.json) {

@@ -13,7 +13,7 @@
 #include "tools/ckpt-inspect/digest_as.h"
 #include "tools/ckpt-inspect/health.h"
 #include "tools/ckpt-inspect/selection.h"
-#include "tools/cli/progress_bar.h"
+#include "tools/cli/reporting.h"
 
 namespace ckpt::inspect {
 namespace {
@@ -82,7 +82,7 @@ Result<ExitCode> RunDigest(const OpenedCheckpoint& checkpoint, const DigestOptio
   std::vector<TensorDigest> digests;
   std::optional<std::uint64_t> left_out;
   {
-    const auto progress = cli::MakeProgress(options.common.progress, "digest", streams);
+    const auto progress = cli::MakeProgress(options.common, "digest", streams);
     if (options.as.empty()) {
       CKPT_ASSIGN_OR_RETURN(digests, DigestStored(*checkpoint.source, options, *progress));
     } else {

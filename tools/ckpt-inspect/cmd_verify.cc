@@ -15,7 +15,7 @@
 #include "tools/ckpt-inspect/manifest_check.h"
 #include "tools/ckpt-inspect/payload_check.h"
 #include "tools/ckpt-inspect/problem_list.h"
-#include "tools/cli/progress_bar.h"
+#include "tools/cli/reporting.h"
 
 namespace ckpt::inspect {
 namespace {
@@ -51,7 +51,7 @@ Findings Verify(Storage& storage, const OpenedCheckpoint& checkpoint, const Veri
   if (options.quick) return findings;
   const CommonOptions& common = options.common;
   const int threads = common.threads > 0 ? common.threads : DefaultThreads();
-  const auto progress = cli::MakeProgress(common.progress, "verify", streams);
+  const auto progress = cli::MakeProgress(common, "verify", streams);
   findings.Add(source.protection(), CheckPayload(source, threads, *progress));
   const Result<FileStat> stat = storage.Stat(checkpoint.path);
   const bool is_directory = stat.ok() && stat->type == FileType::kDirectory;

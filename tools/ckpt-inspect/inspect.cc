@@ -15,6 +15,7 @@
 #include "tools/ckpt-inspect/commands.h"
 #include "tools/cli/command_line.h"
 #include "tools/cli/error_report.h"
+#include "tools/cli/reporting.h"
 #include "tools/cli/version.h"
 
 namespace ckpt::inspect {
@@ -203,18 +204,25 @@ Result<ExitCode> CommandLine::OpenAndRun(Streams& streams) {
   CKPT_ASSIGN_OR_RETURN(
       const OpenedCheckpoint checkpoint,
       OpenCheckpoint(storage_, Path(path_), {.format = format_, .iteration = iteration_}));
-  const std::string verb = app_.get_subcommands().front()->get_name();
+  const CLI::App& chosen = *app_.get_subcommands().front();
+  const std::string verb = chosen.get_name();
+  const CheckpointIndex& index = checkpoint.source->index();
+  cli::Tell(common_, "format",
+            fmt::format("{} at {}: {} tensors in {} chunks, {} objects, {} files",
+                        checkpoint.format, checkpoint.path.string(), index.tensors().size(),
+                        index.chunks().size(), index.objects().size(), index.files().size()),
+            streams);
+  if (chosen.get_option_no_throw("--threads") != nullptr) cli::TellResources(common_, streams);
   const bool lists_problems = verb == "summary" || verb == "verify";
   const bool refuses = verb == "digest" || verb == "show";
   if (!lists_problems && !common_.quiet) {
-    TellProblems(checkpoint.source->index(), !refuses, streams);
+    TellProblems(index, !refuses, streams);
   }
   return verbs_.at(verb)(checkpoint, streams);
 }
 
 cli::ExitCode CommandLine::Run(const std::vector<std::string>& args, Streams& streams) {
   if (const auto done = cli::ParseArguments(app_, args, "summary", streams)) return *done;
-  if (common_.quiet && !common_.progress) common_.progress = false;
   return cli::Conclude(OpenAndRun(streams), common_.json, streams);
 }
 

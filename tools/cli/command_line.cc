@@ -126,7 +126,8 @@ std::optional<std::string> InstalledText(const CLI::App& app, const std::vector<
 void AddOutputOptions(CLI::App& app, CommonOptions& options) {
   app.add_flag("--json", options.json, "Print one JSON document instead of text");
   app.add_flag("-q,--quiet", options.quiet, "Print errors only");
-  app.add_flag("-v,--verbose", options.verbosity, "Say more; twice for every chunk");
+  app.add_flag("-v,--verbose", options.verbosity,
+               "Say what was detected and decided; twice: name every tensor");
 }
 
 void AddReadingOptions(CLI::App& app, CommonOptions& options) {

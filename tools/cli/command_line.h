@@ -22,8 +22,8 @@ namespace ckpt::cli {
 struct CommonOptions {
   bool json = false;                   // standard output holds exactly one JSON document
   bool quiet = false;                  // errors only
-  int verbosity = 0;                   // 1: decisions, 2: every chunk
-  std::optional<bool> progress;        // nothing: only if standard error is a terminal
+  int verbosity = 0;                   // 1: what was found out and decided; 2: every tensor, too
+  std::optional<bool> progress = {};   // nothing: only if standard error is a terminal
   std::uint64_t memory_budget = kGiB;  // bytes of tensor data in memory at a time
   int threads = 0;                     // 0: one a core
 };

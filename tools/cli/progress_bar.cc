@@ -15,12 +15,6 @@ namespace {
 constexpr std::size_t kColumns = 79;
 constexpr auto kRedrawInterval = std::chrono::milliseconds(167);  // six a second
 
-class NoProgress final : public ProgressSink {
- public:
-  void OnTotal(std::uint64_t /*bytes*/, std::uint64_t /*items*/) override {}
-  void OnDone(std::string_view /*item*/, std::uint64_t /*bytes*/) override {}
-};
-
 }  // namespace
 
 std::string FormatProgress(std::string_view verb, const ProgressState& state, std::size_t columns) {
@@ -72,12 +66,6 @@ void ProgressBar::OnDone(std::string_view item, std::uint64_t bytes) {
   err_.Write("\r\x1b[K" + FormatProgress(verb_, state_, kColumns));
   (void)err_.Flush().ok();
   is_drawn_ = true;
-}
-
-std::unique_ptr<ProgressSink> MakeProgress(std::optional<bool> is_asked_for, std::string verb,
-                                           Streams& streams) {
-  if (!is_asked_for.value_or(streams.err_is_terminal)) return std::make_unique<NoProgress>();
-  return std::make_unique<ProgressBar>(std::move(verb), streams.err);
 }
 
 }  // namespace ckpt::cli

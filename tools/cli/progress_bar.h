@@ -4,14 +4,11 @@
 
 #include <chrono>
 #include <cstdint>
-#include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 
 #include "core/base/mutex.h"
 #include "core/exec/progress.h"
-#include "tools/cli/streams.h"
 #include "tools/cli/text_output.h"
 
 namespace ckpt::cli {
@@ -51,11 +48,6 @@ class ProgressBar final : public ProgressSink {
   Clock::time_point next_draw_ CKPT_GUARDED_BY(mutex_) = start_;
   bool is_drawn_ CKPT_GUARDED_BY(mutex_) = false;
 };
-
-// A bar on standard error if `is_asked_for`, or if nobody said and standard error is a terminal;
-// else a sink that swallows everything. REQUIRES: `streams` outlives it.
-std::unique_ptr<ProgressSink> MakeProgress(std::optional<bool> is_asked_for, std::string verb,
-                                           Streams& streams);
 
 }  // namespace ckpt::cli
 

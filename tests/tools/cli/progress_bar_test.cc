@@ -42,13 +42,5 @@ TEST(ProgressBarTest, DrawsOnceForManySmallSteps) {
   EXPECT_LT(err.text().size(), 1000U);
 }
 
-TEST(MakeProgressTest, IsSilentWithoutATerminal) {
-  StringOutput out;
-  StringOutput err;
-  Streams streams{.out = out, .err = err};
-  MakeProgress(std::nullopt, "digest", streams)->OnDone("w", 5);
-  EXPECT_THAT(err.text(), IsEmpty());
-}
-
 }  // namespace
 }  // namespace ckpt::cli

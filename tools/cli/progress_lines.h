@@ -1,0 +1,35 @@
+// What -vv shows: a line for everything that is worked on.
+#ifndef CKPT_TOOLS_CLI_PROGRESS_LINES_H_
+#define CKPT_TOOLS_CLI_PROGRESS_LINES_H_
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "core/base/mutex.h"
+#include "core/exec/progress.h"
+#include "tools/cli/text_output.h"
+
+namespace ckpt::cli {
+
+// "convert: decoder.layers.12.mlp.w2" when the first bytes of a tensor or file are done, once a stage;
+// in the order of the work, which several threads share. Thread-safe.
+class ProgressLines final : public ProgressSink {
+ public:
+  // REQUIRES: `err` outlives this.
+  ProgressLines(std::string verb, TextOutput& err);
+
+  void OnTotal(std::uint64_t bytes, std::uint64_t items) override CKPT_EXCLUDES(mutex_);
+  void OnDone(std::string_view item, std::uint64_t bytes) override CKPT_EXCLUDES(mutex_);
+
+ private:
+  const std::string verb_;
+  Mutex mutex_;
+  TextOutput& err_ CKPT_GUARDED_BY(mutex_);
+  std::set<std::string, std::less<>> told_ CKPT_GUARDED_BY(mutex_);
+};
+
+}  // namespace ckpt::cli
+
+#endif  // CKPT_TOOLS_CLI_PROGRESS_LINES_H_

@@ -1,0 +1,49 @@
+#include "tools/cli/reporting.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/base/quote.h"
+#include "core/base/units.h"
+#include "core/exec/task_pool.h"
+#include "tools/cli/progress_bar.h"
+#include "tools/cli/progress_lines.h"
+
+namespace ckpt::cli {
+namespace {
+
+class NoProgress final : public ProgressSink {
+ public:
+  void OnTotal(std::uint64_t /*bytes*/, std::uint64_t /*items*/) override {}
+  void OnDone(std::string_view /*item*/, std::uint64_t /*bytes*/) override {}
+};
+
+}  // namespace
+
+void Tell(const CommonOptions& options, std::string_view what, std::string_view text,
+          Streams& streams) {
+  if (options.verbosity < 1 || options.quiet) return;
+  streams.err.Write(fmt::format("info: {}: {}\n", what, EscapeControls(text)));
+}
+
+void TellResources(const CommonOptions& options, Streams& streams) {
+  const int threads = options.threads > 0 ? options.threads : DefaultThreads();
+  Tell(options, "resources",
+       fmt::format("{} threads, {} of tensor data in memory at most", threads,
+                   FormatByteSize(options.memory_budget)),
+       streams);
+}
+
+std::unique_ptr<ProgressSink> MakeProgress(const CommonOptions& options, std::string verb,
+                                           Streams& streams) {
+  if (options.verbosity > 1 && !options.quiet) {
+    return std::make_unique<ProgressLines>(std::move(verb), streams.err);
+  }
+  if (!options.progress.value_or(streams.err_is_terminal && !options.quiet)) {
+    return std::make_unique<NoProgress>();
+  }
+  return std::make_unique<ProgressBar>(std::move(verb), streams.err);
+}
+
+}  // namespace ckpt::cli
