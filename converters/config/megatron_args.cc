@@ -11,6 +11,12 @@ Result<NamedValues> MegatronArgs(const layout::Configuration& hf_config) {
   return args;
 }
 
+Result<std::vector<Problem>> LostInMegatronArgs(const layout::Configuration& hf_config) {
+  CKPT_ASSIGN_OR_RETURN(const TranslationTable table,
+                        LoadBuiltInTranslation("hf_to_megatron.table"));
+  return table.FindLosses(hf_config);
+}
+
 Result<layout::Configuration> ConfigFromMegatronArgs(const layout::Configuration& args) {
   CKPT_ASSIGN_OR_RETURN(const TranslationTable table,
                         LoadBuiltInTranslation("megatron_to_hf.table"));

@@ -2,6 +2,8 @@
 #ifndef CKPT_CONVERTERS_CONFIG_MEGATRON_ARGS_H_
 #define CKPT_CONVERTERS_CONFIG_MEGATRON_ARGS_H_
 
+#include <vector>
+
 #include "converters/config/translation_table.h"
 #include "core/base/result.h"
 #include "core/layout/value.h"
@@ -14,6 +16,9 @@ namespace ckpt {
 //
 // Errors: kUnsupported (Megatron has no such model), kBadMetadata (a key is missing or of the wrong kind).
 Result<NamedValues> MegatronArgs(const layout::Configuration& hf_config);
+
+// What the configuration says and `args` cannot, a warning each: the run has to be told in another way, or cannot.
+Result<std::vector<Problem>> LostInMegatronArgs(const layout::Configuration& hf_config);
 
 // The configuration that describes a Megatron checkpoint's model, from its `args`. Includes `padded_vocab_size`.
 //

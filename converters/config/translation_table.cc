@@ -46,7 +46,7 @@ Status TranslationTable::ParseLine(std::string_view line, const layout::IncludeR
     CKPT_ASSIGN_OR_RETURN(const std::string text, includes(rest));
     return ParseInto(text, rest, includes, depth + 1);
   }
-  if (word == "require") {
+  if (word == "require" || word == "expect") {
     // The message is the last quoted text; the condition may hold others.
     const std::size_t open =
         rest.size() < 2 ? std::string_view::npos : rest.rfind('"', rest.size() - 2);
@@ -55,13 +55,13 @@ Status TranslationTable::ParseLine(std::string_view line, const layout::IncludeR
     }
     CKPT_ASSIGN_OR_RETURN(layout::Expr condition,
                           layout::Expr::Parse(layout::Trim(rest.substr(0, open))));
-    requirements_.push_back(
+    (word == "require" ? requirements_ : expectations_).push_back(
         {std::move(condition), std::string(rest.substr(open + 1, rest.size() - open - 2))});
     return OkStatus();
   }
   if (!layout::IsDottedName(word) || !rest.starts_with('=')) {
     return Error(ErrorKind::kBadMetadata, "line is no statement")
-        .Expected("let, require, include, or NAME = EXPR")
+        .Expected("let, require, expect, include, or NAME = EXPR")
         .Actual(Quote(line));
   }
   if (std::any_of(lines_.begin(), lines_.end(), [&](const Line& l) { return l.name == word; })) {
@@ -70,6 +70,21 @@ Status TranslationTable::ParseLine(std::string_view line, const layout::IncludeR
   CKPT_ASSIGN_OR_RETURN(layout::Expr value, layout::Expr::Parse(layout::Trim(rest.substr(1))));
   lines_.push_back({std::string(word), std::move(value)});
   return OkStatus();
+}
+
+Result<std::vector<Problem>> TranslationTable::FindLosses(
+    const layout::Configuration& config) const {
+  const layout::DefinedNames names(definitions_, config);
+  std::vector<Problem> losses;
+  for (const Requirement& expectation : expectations_) {
+    CKPT_ASSIGN_OR_RETURN(const bool holds, expectation.condition.EvaluateBool(names));
+    if (holds) continue;
+    Problem& loss = losses.emplace_back();
+    loss.severity = Severity::kWarning;
+    loss.kind = ErrorKind::kUnsupported;
+    loss.message = expectation.otherwise;
+  }
+  return losses;
 }
 
 Result<NamedValues> TranslationTable::Translate(const layout::Configuration& config) const {

@@ -18,8 +18,8 @@ namespace ckpt {
 // Names and values in a fixed order.
 using NamedValues = std::vector<std::pair<std::string, layout::Value>>;
 
-// One table: `let NAME = EXPR` definitions, `require EXPR "what is wrong otherwise"` and `include FILE` lines, and
-// `NAME = EXPR` lines, which make the output in their order.
+// One table: `let NAME = EXPR` definitions, `require EXPR "what is wrong otherwise"`, `expect EXPR "what is lost otherwise"`
+// and `include FILE` lines, and `NAME = EXPR` lines, which make the output in their order.
 class TranslationTable {
  public:
   // Errors: kBadMetadata (syntax, a name twice; with file and line), and those of `includes`.
@@ -29,6 +29,8 @@ class TranslationTable {
   // Errors: kUnsupported (a requirement does not hold; all of them), and those of Expr::Evaluate, naming the line's
   //         name.
   [[nodiscard]] Result<NamedValues> Translate(const layout::Configuration& config) const;
+  // A warning for every expectation that does not hold: the output lacks something. Errors: those of Expr::Evaluate.
+  [[nodiscard]] Result<std::vector<Problem>> FindLosses(const layout::Configuration& config) const;
   // The same as a configuration, without what is null.
   [[nodiscard]] Result<layout::Configuration> TranslatePresent(
       const layout::Configuration& config) const;
@@ -48,6 +50,7 @@ class TranslationTable {
 
   layout::Definitions definitions_;
   std::vector<Requirement> requirements_;
+  std::vector<Requirement> expectations_;
   std::vector<Line> lines_;
 };
 

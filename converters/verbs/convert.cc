@@ -13,6 +13,7 @@
 #include "converters/verbs/dtype_policy.h"
 #include "converters/verbs/model_digest.h"
 #include "converters/verbs/side_files.h"
+#include "converters/verbs/vocabulary_padding.h"
 #include "core/base/quote.h"
 #include "core/base/units.h"
 #include "core/checkpoint/replaceable.h"
@@ -323,10 +324,13 @@ Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOpti
   if (!packs_anew && ShardsFit(shards, request.tensors)) request.shards = std::move(shards);
   CKPT_RETURN_IF_ERROR(AddSideFiles(storage, prepared, options, request));
   request.is_cast = prepared.changes_dtype;
-  request.run_args = [&model, &view] {
+  request.run_args = [&model, &view, &prepared]() -> Result<NamedValues> {
     layout::Configuration described = model.config;
     for (const auto& [name, value] : view.layout.choices) described[name] = value;
-    return MegatronArgs(described);
+    CKPT_ASSIGN_OR_RETURN(NamedValues args, MegatronArgs(described));
+    CKPT_ASSIGN_OR_RETURN(prepared.warnings, LostInMegatronArgs(described));
+    for (Problem& warning : prepared.warnings) warning.file = kHfConfigName;
+    return args;
   };
   CKPT_ASSIGN_OR_RETURN(CreatePlan created, PlanCheckpoint(options.to, std::move(request)));
 
@@ -378,6 +382,15 @@ Result<ConvertReport> RunConversion(Storage& storage, const PreparedConversion& 
   report.cast_overflows = executed.cast_overflows;
   report.resumed_tensors = executed.resumed_tensors;
   report.dropped = prepared.model.left_out;
+  report.warnings = prepared.warnings;
+  CKPT_ASSIGN_OR_RETURN(const std::vector<LeftOutEntry> used_padding,
+                        FindUsedPadding(prepared.model, options.memory_budget_bytes));
+  for (const LeftOutEntry& entry : used_padding) {
+    report.dropped.push_back(entry);
+    report.warnings.push_back(Warning(ErrorKind::kValueMismatch,
+                                      "rows that pad the vocabulary are not zero and were left out",
+                                      prepared.model.checkpoint->path.string(), entry.key));
+  }
 
   CKPT_RETURN_IF_ERROR(WriteSidecar(storage, prepared, executed, staged.path()));
   if (options.verify) {

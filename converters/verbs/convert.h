@@ -57,6 +57,7 @@ struct PreparedConversion {
   std::string checkpoint_directory;  // inside the target: "release", or empty
   ManifestOrigin origin;             // the sidecar's account of the source
   bool changes_dtype = false;        // some tensor is cast
+  std::vector<Problem> warnings;     // what the result cannot say that the source does
 };
 
 struct ConvertReport {
@@ -74,6 +75,7 @@ struct ConvertReport {
   std::string source_digest;
   std::string target_digest;
   std::vector<LeftOutEntry> dropped;
+  std::vector<Problem> warnings;
 };
 
 // Reads metadata only. All problems are reported at once.

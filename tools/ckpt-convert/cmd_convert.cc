@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <memory>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -38,6 +39,12 @@ ExitCode PrintPlanOnly(const PreparedConversion& prepared, const ConvertCommand&
   json.End();
   streams.out.Write(json.Take() + "\n");
   return ExitCode::kDone;
+}
+
+void TellWarnings(const std::vector<Problem>& warnings, const CommonOptions& common,
+                  Streams& streams) {
+  if (common.quiet) return;
+  for (const Problem& warning : warnings) PrintProblem(warning, streams);
 }
 
 void TellDecisions(const PreparedConversion& prepared, const ConvertCommand& command,
@@ -99,7 +106,9 @@ std::string ReportJson(const ConvertReport& report, const ConvertCommand& comman
     json.BeginObject().Key("key").Text(entry.key).Key("bytes").Int(entry.bytes);
     json.Key("why").Text(entry.why).End();
   }
-  json.End().End();
+  json.End();
+  AppendProblemList(report.warnings, json);
+  json.End();
   return json.Take() + "\n";
 }
 
@@ -135,7 +144,10 @@ Result<ExitCode> RunConvert(const ConvertCommand& command, Streams& streams) {
   Storage& storage = PosixStorage();
   CKPT_ASSIGN_OR_RETURN(const PreparedConversion prepared, PrepareConversion(storage, options));
   TellDecisions(prepared, command, streams);
-  if (command.plan_only) return PrintPlanOnly(prepared, command, streams);
+  if (command.plan_only) {
+    TellWarnings(prepared.warnings, command.common, streams);
+    return PrintPlanOnly(prepared, command, streams);
+  }
 
   std::unique_ptr<ProgressSink> progress = MakeProgress(command.common, "convert", streams);
   options.progress = progress.get();
@@ -143,6 +155,7 @@ Result<ExitCode> RunConvert(const ConvertCommand& command, Streams& streams) {
   progress.reset();  // a bar clears its line before anything else is printed
   if (!report.ok()) return std::move(report).status();
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+  TellWarnings(report->warnings, command.common, streams);
   if (command.common.json) {
     streams.out.Write(ReportJson(*report, command, elapsed.count()));
   } else if (!command.common.quiet) {

@@ -11,17 +11,6 @@ bool HasErrors(const std::vector<Problem>& problems) {
                      [](const Problem& problem) { return problem.severity == Severity::kError; });
 }
 
-void AppendProblemList(const std::vector<Problem>& problems, JsonWriter& json) {
-  json.Key("problems").BeginArray();
-  for (const Problem& problem : problems) {
-    json.BeginObject();
-    json.Key("severity").Text(problem.severity == Severity::kError ? "error" : "warning");
-    cli::AppendProblemMembers(problem, json);
-    json.End();
-  }
-  json.End();
-}
-
 void PrintProblemList(const std::vector<Problem>& problems, cli::Streams& streams) {
   for (const Problem& problem : problems) {
     streams.out.Write(problem.severity == Severity::kError ? "error: " : "warning: ");

@@ -5,15 +5,14 @@
 #include <vector>
 
 #include "core/base/status.h"
-#include "core/json/json_writer.h"
+#include "tools/cli/error_report.h"
 #include "tools/cli/streams.h"
 
 namespace ckpt::inspect {
 
 [[nodiscard]] bool HasErrors(const std::vector<Problem>& problems);
 
-// "problems": [{"severity", "kind", "message", "file", "tensor", "expected", "actual", "hint"}].
-void AppendProblemList(const std::vector<Problem>& problems, JsonWriter& json);
+using cli::AppendProblemList;
 
 // On standard output: here the findings are the answer.
 void PrintProblemList(const std::vector<Problem>& problems, cli::Streams& streams);

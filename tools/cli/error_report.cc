@@ -40,6 +40,17 @@ void AppendProblemMembers(const Problem& problem, JsonWriter& json) {
   AppendTextOrNull("hint", problem.hint, json);
 }
 
+void AppendProblemList(const std::vector<Problem>& problems, JsonWriter& json) {
+  json.Key("problems").BeginArray();
+  for (const Problem& problem : problems) {
+    json.BeginObject();
+    json.Key("severity").Text(problem.severity == Severity::kError ? "error" : "warning");
+    AppendProblemMembers(problem, json);
+    json.End();
+  }
+  json.End();
+}
+
 std::string ErrorDocument(const Status& status) {
   JsonWriter json(2);
   json.BeginObject().Key("ok").Bool(false).Key("errors").BeginArray();

@@ -3,6 +3,7 @@
 #define CKPT_TOOLS_CLI_ERROR_REPORT_H_
 
 #include <string>
+#include <vector>
 
 #include "core/base/result.h"
 #include "core/json/json_writer.h"
@@ -20,6 +21,8 @@ void PrintStatus(const Status& status, Streams& streams);
 // The members "kind", "message", "file", "tensor", "expected", "actual", "hint"; null where
 // unknown.
 void AppendProblemMembers(const Problem& problem, JsonWriter& json);
+// "problems": [{"severity", and the members above}].
+void AppendProblemList(const std::vector<Problem>& problems, JsonWriter& json);
 // {"ok": false, "errors": […]} and a line end.
 [[nodiscard]] std::string ErrorDocument(const Status& status);
 

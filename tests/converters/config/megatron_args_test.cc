@@ -1,6 +1,6 @@
 #include "converters/config/megatron_args.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include "tests/testing/matchers.h"
 
@@ -9,7 +9,10 @@ namespace {
 
 using layout::Configuration;
 using layout::Value;
+using ::testing::ElementsAre;
 using testing::FailsWith;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using testing::IsOk;
 
 Configuration MixedQwen3Moe() {
@@ -54,6 +57,103 @@ TEST(MegatronArgs, RefusesModelsThatMegatronWouldComputeDifferently) {
   Configuration config = MixedQwen3Moe();
   config["hidden_act"] = "gelu";
   EXPECT_THAT(MegatronArgs(config), FailsWith(ErrorKind::kUnsupported));
+}
+
+// What `args` and the warnings say of a model whose positions are scaled.
+struct ScaledPositions {
+  Configuration args;
+  std::vector<std::string> lost;
+};
+
+ScaledPositions Scaled(Configuration config, const Configuration& scaling) {
+  for (const auto& [name, value] : scaling) config["rope_scaling." + name] = value;
+  const auto args = MegatronArgs(config);
+  EXPECT_THAT(args, IsOk());
+  const auto lost = LostInMegatronArgs(config);
+  EXPECT_THAT(lost, IsOk());
+  ScaledPositions scaled;
+  if (args.ok()) scaled.args.insert(args->begin(), args->end());
+  for (const Problem& problem : *lost) {
+    EXPECT_EQ(problem.severity, Severity::kWarning);
+    scaled.lost.push_back(problem.message);
+  }
+  return scaled;
+}
+
+Configuration LatentAttention() {
+  Configuration config = MixedQwen3Moe();
+  config.erase("decoder_sparse_step");
+  config["model_type"] = "deepseek_v3";
+  for (const char* name : {"q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim",
+                           "v_head_dim", "n_routed_experts", "n_group", "topk_group"}) {
+    config[name] = 4;
+  }
+  return config;
+}
+
+TEST(MegatronArgs, CarryYarnUnderTheNamesOfTheAttentionThatReadsThem) {
+  const Configuration yarn = {
+      {"rope_type", "yarn"},  {"factor", 40.0}, {"original_max_position_embeddings", 4096},
+      {"beta_fast", 32},      {"beta_slow", 1}, {"mscale", 1.0},
+      {"mscale_all_dim", 0.5}};
+  ScaledPositions gpt = Scaled(MixedQwen3Moe(), yarn);
+  EXPECT_THAT(gpt.lost, IsEmpty());
+  EXPECT_EQ(gpt.args.at("position_embedding_type"), Value("yarn"));
+  EXPECT_EQ(gpt.args.at("yarn_rotary_scaling_factor"), Value(40.0));
+  EXPECT_EQ(gpt.args.at("yarn_original_max_position_embeddings"), Value(4096));
+  EXPECT_EQ(gpt.args.at("yarn_mscale_all_dim"), Value(0.5));
+  EXPECT_EQ(gpt.args.at("yarn_correction_range_round_to_int"), Value(true));
+  EXPECT_EQ(gpt.args.at("mscale"), Value());
+
+  ScaledPositions latent = Scaled(LatentAttention(), yarn);
+  EXPECT_THAT(latent.lost, IsEmpty());
+  EXPECT_EQ(latent.args.at("position_embedding_type"), Value("rope"));
+  EXPECT_EQ(latent.args.at("rope_type"), Value("yarn"));
+  EXPECT_EQ(latent.args.at("rotary_scaling_factor"), Value(40.0));
+  EXPECT_EQ(latent.args.at("mscale_all_dim"), Value(0.5));
+  EXPECT_EQ(latent.args.at("yarn_mscale_all_dim"), Value());
+}
+
+// Megatron's own defaults are those of a model that scales.
+TEST(MegatronArgs, SayThatLatentAttentionDoesNotScale) {
+  const ScaledPositions plain = Scaled(LatentAttention(), {});
+  EXPECT_THAT(plain.lost, IsEmpty());
+  EXPECT_EQ(plain.args.at("rotary_scaling_factor"), Value(1.0));
+  EXPECT_EQ(plain.args.at("mscale"), Value(1.0));
+  EXPECT_EQ(plain.args.at("mscale_all_dim"), Value(1.0));
+}
+
+TEST(MegatronArgs, CarryLinearScaling) {
+  const ScaledPositions linear = Scaled(MixedQwen3Moe(), {{"type", "linear"}, {"factor", 2.0}});
+  EXPECT_THAT(linear.lost, IsEmpty());
+  EXPECT_EQ(linear.args.at("rotary_seq_len_interpolation_factor"), Value(2.0));
+}
+
+TEST(MegatronArgs, WarnOfEveryScalingTheyCannotCarry) {
+  const auto lost = [](const Configuration& config, const Configuration& scaling) {
+    return Scaled(config, scaling).lost;
+  };
+  EXPECT_THAT(lost(MixedQwen3Moe(), {{"rope_type", "dynamic"}, {"factor", 2.0}}),
+              ElementsAre(HasSubstr("cannot scale positions in this way")));
+  EXPECT_THAT(lost(LatentAttention(), {{"rope_type", "linear"}, {"factor", 2.0}}),
+              ElementsAre(HasSubstr("by yarn only")));
+  const Configuration llama3 = {{"rope_type", "llama3"},
+                                {"factor", 8.0},
+                                {"low_freq_factor", 1.0},
+                                {"high_freq_factor", 4.0},
+                                {"original_max_position_embeddings", 8192}};
+  EXPECT_THAT(lost(MixedQwen3Moe(), llama3), IsEmpty());
+  Configuration other = llama3;
+  other["high_freq_factor"] = 2.0;
+  EXPECT_THAT(lost(MixedQwen3Moe(), other), ElementsAre(HasSubstr("llama3")));
+  const Configuration yarn = {{"rope_type", "yarn"},
+                              {"factor", 4.0},
+                              {"attention_factor", 1.5},
+                              {"mscale", 1.0},
+                              {"truncate", false}};
+  EXPECT_THAT(
+      lost(LatentAttention(), yarn),
+      ElementsAre(HasSubstr("attention factor"), HasSubstr("one of mscale"), HasSubstr("rounds")));
 }
 
 TEST(ConfigFromMegatronArgs, ReadsLayerFrequenciesAsMegatronDoes) {

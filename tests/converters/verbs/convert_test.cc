@@ -1,5 +1,6 @@
 #include "converters/verbs/convert.h"
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 
@@ -7,6 +8,8 @@
 #include <gmock/gmock.h>
 
 #include "converters/verbs/model_digest.h"
+#include "core/base/endian.h"
+#include "core/base/hash.h"
 #include "core/checkpoint/verify_manifest.h"
 #include "core/io/posix_storage.h"
 #include "formats/safetensors/header.h"
@@ -215,10 +218,10 @@ TEST_P(InterruptedConvertTest, ResumingTakesOverFinishedTensorsOnlyIfTheirBytesA
   FaultStorage late(PosixStorage(), counter.calls() * 2 / 3);
   ASSERT_FALSE(Convert(late, options).ok());
   const Path data = Path(options.target.string() + ".partial") / "release" / "__0_0.distcp";
-  ASSERT_GT(boost::filesystem::file_size(data), 30'000U);
+  ASSERT_GT(boost::filesystem::file_size(data), 70'000U);
   {
     std::fstream file(data.string(), std::ios::in | std::ios::out | std::ios::binary);
-    file.seekp(20'000);
+    file.seekp(60'000);
     file.write("damage", 6);
   }
   const auto report = Convert(options);
@@ -296,6 +299,61 @@ TEST_F(ConvertTest, RefusesAConfigurationThatContradictsTheRun) {
   ConvertOptions back = ToHf(dir_.path() / "fsdp");
   back.model.assets = assets;
   EXPECT_THAT(PrepareConversion(PosixStorage(), back), FailsWith(ErrorKind::kValueMismatch));
+}
+
+// Rows behind the vocabulary are zeros where a conversion added them. Training may have used them.
+TEST_F(ConvertTest, SaysWhichPaddingOfTheVocabularyIsNotZero) {
+  const Path source = dir_.path() / "source";
+  boost::filesystem::create_directories(source);
+  for (const std::string name : {"config.json", "model.safetensors"}) {
+    boost::filesystem::copy_file(Golden("llama-tied-fp32") / name, source / name);
+  }
+  std::string config = Content(source / "config.json");
+  config.insert(config.find("\"vocab_size\""), "\"padded_vocab_size\": 160, ");
+  std::ofstream((source / "config.json").string()) << config;
+  ASSERT_THAT(Convert(ToFsdp(source)), IsOk());
+
+  const Path release = dir_.path() / "fsdp" / "release";
+  boost::filesystem::remove(release / "ckptkit.json");
+  const auto clean = Convert(ToHf(dir_.path() / "fsdp"));
+  ASSERT_THAT(clean, IsOk());
+  EXPECT_THAT(clean->warnings, ::testing::IsEmpty());
+
+  const auto model = OpenModel(PosixStorage(), release, {});
+  ASSERT_THAT(model, IsOk());
+  const CheckpointIndex& index = model->source().index();
+  const std::string key = "model.module.embedding.word_embeddings.weight";
+  const GlobalTensor* embedding = index.FindTensor(key);
+  ASSERT_NE(embedding, nullptr);
+  ASSERT_EQ(embedding->shape[0], 160);
+  const auto array = model->source().Locate(*embedding, index.chunks(*embedding)[0]);
+  ASSERT_THAT(array, IsOk());
+  const auto row_bytes = static_cast<std::uint64_t>(embedding->shape[1]) * sizeof(float);
+  // The last element becomes 1, and the checksum of its record that of the new bytes.
+  std::string data = Content(release / "__0_0.distcp");
+  const auto checksum = [&] {
+    Bytes crc;
+    AppendLe(Crc32(AsBytes(data).subspan(array->offset_bytes, 160 * row_bytes)), crc);
+    return std::string(AsText(crc));
+  };
+  const std::string before = checksum();
+  data.replace(array->offset_bytes + 160 * row_bytes - 4, 4, std::string("\0\0\x80\x3f", 4));
+  const std::string after = checksum();
+  for (std::size_t at = 0; (at = data.find(before, at)) != std::string::npos; at += 4) {
+    data.replace(at, 4, after);
+  }
+  std::ofstream((release / "__0_0.distcp").string(), std::ios::binary) << data;
+  ConvertOptions back = ToHf(dir_.path() / "fsdp");
+  back.target = dir_.path() / "again";
+  const auto used = Convert(back);
+  ASSERT_THAT(used, IsOk());
+  ASSERT_EQ(used->warnings.size(), 1U);
+  EXPECT_EQ(used->warnings[0].tensor, key);
+  const auto entry = std::find_if(used->dropped.begin(), used->dropped.end(),
+                                  [&](const LeftOutEntry& dropped) { return dropped.key == key; });
+  ASSERT_NE(entry, used->dropped.end());
+  EXPECT_EQ(entry->bytes, 16 * row_bytes);
+  ExpectSameFiles(dir_.path() / "hf", back.target);
 }
 
 TEST_F(ConvertTest, RefusesASourceThatItsOwnSidecarProvesDamaged) {
