@@ -26,7 +26,9 @@ inline GradientError WorstGradientError(ModelRunner& runner, std::uint64_t seed,
   std::normal_distribution<double> normal;
   const auto gradients = runner.Step().gradients;
   GradientError worst;
-  for (const auto& [name, gradient] : gradients) {
+  for (const auto& named : gradients) {
+    const std::string& name = named.first;
+    const std::vector<double>& gradient = named.second;
     const std::vector<double> weight = runner.params().ReadWeight(name);
     for (int i = 0; i < num_directions; ++i) {
       std::vector<double> direction(weight.size());
