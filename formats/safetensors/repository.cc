@@ -103,7 +103,7 @@ Result<RepositoryFiles> FindIn(Storage& storage, const Path& directory, const st
     files.index_name = prefix + name;
     for (auto& [tensor, file] : files.index->weight_map) {
       wanted.insert(file);
-      file = prefix + file;
+      file.insert(0, prefix);
     }
   } else if (std::binary_search(weights.begin(), weights.end(), "model.safetensors")) {
     wanted.insert("model.safetensors");
