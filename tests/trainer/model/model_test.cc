@@ -12,6 +12,7 @@
 #include "tests/testing/matchers.h"
 #include "tests/trainer/model/model_runner.h"
 #include "tests/trainer/model/tiny_models.h"
+#include "trainer/comm/thread_comm.h"
 
 namespace ckpt::testing {
 namespace {
@@ -238,6 +239,47 @@ TEST(ModelTest, InitialisesResidualOutputsSmaller) {
   EXPECT_DOUBLE_EQ(std_of("decoder.layers.0.mlp.linear_fc1.weight"), 0.02);
   EXPECT_DOUBLE_EQ(std_of("decoder.layers.0.mlp.linear_fc2.weight"), 0.01);
   EXPECT_DOUBLE_EQ(std_of("output_layer.weight"), 0.02);
+}
+
+TEST(ModelTest, CountsTheExpertsOfTrainedTokensOnce) {
+  ModelConfig config = TinyMoe();
+  config.moe->router.score = trainer::ScoreFunction::kSigmoid;
+  config.moe->expert_bias = true;
+  const auto runner = MakeRunner(config, {.recompute = true});
+  ASSERT_EQ(runner->model().expert_counts().size(), 1U);
+  ASSERT_EQ(runner->model().buffers().size(), 1U);
+  EXPECT_EQ(runner->model().buffers()[0].spec.name, "decoder.layers.1.mlp.router.expert_bias");
+  runner->Evaluate();
+  runner->ForwardBackward();
+  double total = 0;
+  for (const double count : runner->Read(runner->model().expert_counts()[0])) total += count;
+  const TokenBatch batch = RandomBatch(kSeed, config.vocab_size);
+  EXPECT_EQ(total, static_cast<double>(batch.batch * batch.seq * config.moe->router.topk));
+}
+
+TEST(ModelTest, TheExpertBiasChangesWhoIsChosenAndNothingElse) {
+  ModelConfig config = TinyMoe();
+  config.moe->router.score = trainer::ScoreFunction::kSigmoid;
+  config.moe->expert_bias = true;
+  const auto runner = MakeRunner(config);
+  const std::vector<double> before = runner->Evaluate();
+  const trainer::Tensor& bias = runner->model().buffers()[0].values;
+  runner->Write({5, 5, 5, 5, 5, 5}, bias);
+  EXPECT_EQ(runner->Evaluate(), before);
+  runner->Write({5, 5, 0, 0, 0, 0}, bias);
+  runner->ForwardBackward();
+  const double tokens = 24;
+  EXPECT_THAT(runner->Read(runner->model().expert_counts()[0]),
+              ElementsAre(tokens, tokens, 0, 0, 0, 0));
+}
+
+TEST(ModelTest, RefusesExpertsThatDoNotDivideOverTheirGroup) {
+  const auto device = trainer::MakeHostDevice({});
+  const auto world = trainer::MakeThreadWorld(4);
+  trainer::ModelRuntime runtime;
+  runtime.device = device.get();
+  runtime.moe.expert_group = world[0].get();
+  EXPECT_THAT(trainer::Model::Create(TinyMoe(), runtime), FailsWith(ErrorKind::kUsage));
 }
 
 TEST(ModelTest, RefusesLearnedPositions) {
