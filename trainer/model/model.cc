@@ -260,9 +260,8 @@ Status Decoder::BackwardLayers(BlockContext& context, ParamAccess& params,
     const UnitLease unit(params, UnitOfLayer(layer));
     if (layer > 0) params.Prefetch(UnitOfLayer(layer - 1));
     if (runtime_.recompute) {
-      // The auxiliary losses were counted the first time.
-      const Tensor ignored = arena_.Allocate(context.statistics(), {1});
-      CKPT_RETURN_IF_ERROR(layers_[layer]->Forward(context, unit.weights(), run.x, run.y, ignored));
+      // The auxiliary losses, and who chose which expert, were counted the first time.
+      CKPT_RETURN_IF_ERROR(layers_[layer]->Forward(context, unit.weights(), run.x, run.y, {}));
     }
     const std::span<const Tensor> gradients = params.AcquireGradients(UnitOfLayer(layer));
     layers_[layer]->Backward(context, unit.weights(), gradients, aux_scale, residual);
