@@ -101,6 +101,8 @@ class ParamStore::Impl {
   SlotPool::Slot* Gather(int unit);
   void SetParamViews(const GroupPlan& group, const Tensor& flat, std::vector<Tensor>& views) const;
   void Poison(Queue& queue, const SlotPool::Slot& slot, DType dtype);
+  // Every slot: nobody has written any.
+  void PoisonAll();
   // Reductions of a group's sums behind the last micro-batch, on the reduce queue.
   void ReduceLate(const GroupPlan& group, GroupArrays& arrays);
   // Sums `region` over `comm`; afterwards `own`, a part of it or all of it, is valid.
@@ -208,6 +210,7 @@ Status ParamStore::Impl::Allocate() {
   CKPT_ASSIGN_OR_RETURN(gradient_slots_,
                         SlotPool::Create(device_, plan_.slots.gradient_slots,
                                          plan_.gradient_slot_bytes, plan_.root_gradient_bytes));
+  if (options_.poison_released) PoisonAll();
   if (plan_.wire_bytes > 0) {
     CKPT_ASSIGN_OR_RETURN(wire_memory_, device_.Allocate(plan_.wire_bytes, MemoryUse::kSlots));
   }
@@ -344,6 +347,14 @@ void ParamStore::Impl::Poison(Queue& queue, const SlotPool::Slot& slot, DType dt
   const auto elems = static_cast<std::int64_t>(slot.memory.size_bytes() / ElementBytes(dtype));
   ops_.Fill(queue, Tensor(slot.memory.data(), dtype, {elems}),
             std::numeric_limits<double>::quiet_NaN());
+}
+
+void ParamStore::Impl::PoisonAll() {
+  weight_slots_.ForEach(
+      [&](const SlotPool::Slot& slot) { Poison(compute_, slot, plan_.precision.compute); });
+  if (plan_.precision.grad_comm == DType::kInt64) return;
+  gradient_slots_.ForEach(
+      [&](const SlotPool::Slot& slot) { Poison(compute_, slot, plan_.precision.grad_comm); });
 }
 
 void ParamStore::Impl::Release(int unit) {

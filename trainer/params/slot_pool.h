@@ -39,6 +39,12 @@ class SlotPool {
   void ForgetAll();
   [[nodiscard]] int num_taken() const;  // the root's aside
 
+  template <typename Use>
+  void ForEach(const Use& use) const {
+    if (root_.memory.size_bytes() > 0) use(root_);
+    for (const Slot& slot : slots_) use(slot);
+  }
+
  private:
   Slot root_;
   std::vector<Slot> slots_;

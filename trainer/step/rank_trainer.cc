@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fnmatch.h>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -33,6 +34,20 @@ std::int64_t MostTokens(std::span<const HostMicroBatch> batches) {
   std::int64_t most = 0;
   for (const HostMicroBatch& batch : batches) most = std::max(most, batch.batch * batch.seq);
   return most;
+}
+
+// The model's units, less training of what `frozen` names.
+std::vector<UnitSpec> TrainedUnits(std::vector<UnitSpec> units,
+                                   const std::vector<std::string>& frozen) {
+  for (UnitSpec& unit : units) {
+    for (ParamSpec& param : unit.params) {
+      const auto names_it = [&](const std::string& glob) {
+        return ::fnmatch(glob.c_str(), param.name.c_str(), 0) == 0;
+      };
+      if (std::ranges::any_of(frozen, names_it)) param.trainable = false;
+    }
+  }
+  return units;
 }
 
 class RankTrainerImpl final : public RankTrainer {
@@ -85,6 +100,7 @@ class RankTrainerImpl final : public RankTrainer {
   MeshComms comms_;
   std::unique_ptr<Queue> compute_;
   std::unique_ptr<Model> model_;
+  std::vector<UnitSpec> units_;
   std::unique_ptr<ParamStore> store_;
   std::optional<Optimizer> optimizer_;
   std::optional<GradNorm> grad_norm_;
@@ -105,9 +121,10 @@ Status RankTrainerImpl::Build() {
                                         .dispatcher = config_.dispatcher,
                                         .separate_sources = is_canonical}};
   CKPT_ASSIGN_OR_RETURN(model_, Model::Create(config_.model, runtime));
-  ShardPlan plan = PlanShards(model_->units(), topology_, config_.precision, config_.slots);
+  units_ = TrainedUnits(model_->units(), config_.frozen);
+  ShardPlan plan = PlanShards(units_, topology_, config_.precision, config_.slots);
   CKPT_ASSIGN_OR_RETURN(
-      store_, ParamStore::Create(model_->units(), std::move(plan), comms_, ops_, device_, *compute_,
+      store_, ParamStore::Create(units_, std::move(plan), comms_, ops_, device_, *compute_,
                                  {.poison_released = config_.poison_released,
                                   .prefetches = config_.overlap_param_gather,
                                   .overlaps_reduces = config_.overlap_grad_reduce}));

@@ -3,6 +3,8 @@
 #define CKPT_TRAINER_STEP_TRAIN_CONFIG_H_
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "core/base/status.h"
 #include "trainer/device/host_device.h"
@@ -38,6 +40,8 @@ struct TrainConfig {
   ScheduleConfig schedule;
   double clip_grad = 1;  // largest norm of the gradients; 0: not clipped
   std::uint64_t seed = 1234;
+  // Shell patterns of names (`*` matches dots too) of parameters that are not trained.
+  std::vector<std::string> frozen;
 
   SlotOptions slots;
   std::uint64_t max_unsharded_bytes = 0;  // cap on slots and root; 0: none

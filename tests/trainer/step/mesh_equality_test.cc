@@ -203,7 +203,9 @@ TEST(CanonicalTest, TwentyStepsHaveTheSameBitsOnEveryMesh) {
   const RunOptions options = {.steps = 20};
   const Result<TrainingRun> one = Train(config, options);
   ASSERT_THAT(one, IsOk());
-  EXPECT_LT(one->reports.back().loss, one->reports.front().loss);
+  const Result<TrainingRun> first_step = Train(config, {.steps = 1});
+  ASSERT_THAT(first_step, IsOk());
+  EXPECT_GT(RelativeDifference(one->weights, first_step->weights), 0.1);  // it does train
   int tried = 0;
   for (const MeshCase& c : AllMeshes()) {
     if (c.sharding != Sharding::kOptimGradsParams && c.ranks != 4) continue;

@@ -248,6 +248,7 @@ Result<TrainingRun> TrainOnRank(const TrainConfig& config, Communicator& world,
     CKPT_ASSIGN_OR_RETURN(run.first_gradients, Assemble(world, PiecesOf(*trainer, *device, *queue,
                                                                         &MainArrays::gradient)));
   }
+  if (options.inspect) options.inspect(*trainer, *device);
   CKPT_ASSIGN_OR_RETURN(run.weights,
                         Assemble(world, PiecesOf(*trainer, *device, *queue, &MainArrays::weights)));
   CKPT_ASSIGN_OR_RETURN(run.buffers, Assemble(world, BufferPieces(*trainer, *device, *queue)));

@@ -31,6 +31,8 @@ struct RunOptions {
   // Puts something around a rank's device.
   std::function<std::unique_ptr<trainer::Device>(std::unique_ptr<trainer::Device>)> wrap_device =
       {};
+  // Looks at every rank behind the last step; calls come from the ranks' threads.
+  std::function<void(trainer::RankTrainer&, trainer::Device&)> inspect = {};
 };
 
 // Tensors by name, under their global names and sizes.

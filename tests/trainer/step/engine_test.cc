@@ -1,0 +1,311 @@
+// What the engine promises beside the numbers: memory, counts of collectives, waits, frozen parameters, number types, errors.
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/testing/matchers.h"
+#include "tests/trainer/step/training_run.h"
+
+namespace ckpt {
+namespace {
+
+using testing::FailsWith;
+using ::testing::HasSubstr;
+using testing::IsOk;
+using testing::RelativeDifference;
+using testing::RunOptions;
+using testing::SmallDeepSeek;
+using testing::SmallMoe;
+using testing::SmallRun;
+using testing::Train;
+using testing::TrainingRun;
+using namespace trainer;  // NOLINT(google-build-using-namespace)
+
+constexpr MeshConfig kHybrid = {.world_size = 8, .num_instances = 2, .expert_parallel = 2};
+constexpr MeshConfig kHybridOuter = {
+    .world_size = 8, .num_instances = 2, .expert_parallel = 2, .outer = OuterSharding::kOptim};
+
+TrainConfig OnMesh(TrainConfig config, const MeshConfig& mesh) {
+  config.mesh = mesh;
+  return config;
+}
+
+// --- memory ---------------------------------------------------------------------------------------
+
+void ExpectMemoryAsPlanned(const TrainConfig& config) {
+  std::mutex mutex;
+  const RunOptions options = {.inspect = [&](RankTrainer& trainer, Device& device) {
+    const PlannedBytes planned = PlanBytes(trainer.params().plan(), NumMoments(config.optimizer));
+    const std::lock_guard lock(mutex);
+    EXPECT_EQ(device.usage(MemoryUse::kWeights).peak_bytes, planned.weights);
+    EXPECT_EQ(device.usage(MemoryUse::kMainWeights).peak_bytes, planned.main_weights);
+    EXPECT_EQ(device.usage(MemoryUse::kGradients).peak_bytes, planned.gradients);
+    EXPECT_EQ(device.usage(MemoryUse::kOptimizer).peak_bytes, planned.optimizer);
+    EXPECT_EQ(device.usage(MemoryUse::kSlots).peak_bytes, planned.slots);
+  }};
+  EXPECT_THAT(Train(config, options), IsOk());
+}
+
+TEST(EngineMemoryTest, PeakOfEveryRankIsWhatThePlanSays) {
+  for (const Sharding sharding :
+       {Sharding::kNoShard, Sharding::kOptim, Sharding::kOptimGrads, Sharding::kOptimGradsParams}) {
+    SCOPED_TRACE(ShardingName(sharding));
+    TrainConfig config = OnMesh(SmallRun(SmallDeepSeek(), 16), kHybrid);
+    config.mesh.sharding = sharding;
+    ExpectMemoryAsPlanned(config);
+  }
+  ExpectMemoryAsPlanned(OnMesh(SmallRun(SmallDeepSeek(), 16), kHybridOuter));
+}
+
+TEST(EngineMemoryTest, MixedPrecisionIsPlannedToo) {
+  TrainConfig config = OnMesh(SmallRun(SmallMoe(), 16), kHybridOuter);
+  config.precision.compute = DType::kBfloat16;
+  config.precision.grad_comm = DType::kBfloat16;
+  ExpectMemoryAsPlanned(config);
+}
+
+// Bytes of the plan against the formulas of sharding.md C.3: compute weights, gradients, main weights and two moments.
+TEST(EngineMemoryTest, ShardingDividesWhatItNames) {
+  ModelConfig model = SmallMoe();
+  model.hidden_size = 64;  // large enough that padding does not matter
+  model.ffn_hidden_size = 256;
+  std::vector<PlannedBytes> planned;
+  for (const Sharding sharding :
+       {Sharding::kNoShard, Sharding::kOptim, Sharding::kOptimGrads, Sharding::kOptimGradsParams}) {
+    TrainConfig config = OnMesh(SmallRun(model, 4), {.world_size = 4, .sharding = sharding});
+    std::mutex mutex;
+    const RunOptions options = {.steps = 1, .inspect = [&](RankTrainer& trainer, Device&) {
+                                  const std::lock_guard lock(mutex);
+                                  planned.push_back(PlanBytes(trainer.params().plan(), 2));
+                                }};
+    ASSERT_THAT(Train(config, options), IsOk());
+  }
+  const PlannedBytes& whole = planned[0];
+  const PlannedBytes& optim = planned[4];
+  const PlannedBytes& optim_grads = planned[8];
+  const PlannedBytes& all = planned[12];
+  constexpr double kPadding = 1.05;
+  const auto is_quarter = [&](std::uint64_t part, std::uint64_t of) {
+    return static_cast<double>(part) <= kPadding * static_cast<double>(of) / 4 && 4 * part >= of;
+  };
+  EXPECT_TRUE(is_quarter(optim.optimizer, whole.optimizer));
+  EXPECT_TRUE(is_quarter(optim_grads.gradients, whole.gradients));
+  EXPECT_TRUE(is_quarter(all.weights, whole.weights));
+  EXPECT_GE(optim.gradients, whole.gradients);
+  EXPECT_GE(optim_grads.weights, whole.weights);
+}
+
+// --- collectives ----------------------------------------------------------------------------------
+
+// Five layers and two slots, so that slots are fought over.
+TrainConfig DeepRun() {
+  ModelConfig model = SmallMoe();
+  model.num_layers = 5;
+  model.window_size.assign(5, 0);
+  model.is_moe_layer = {false, true, true, true, true};
+  return OnMesh(SmallRun(model, 12), {.world_size = 4});
+}
+constexpr std::int64_t kDeepLayers = 5;
+constexpr std::int64_t kDeepMicroBatches = 3;
+
+TEST(EngineScheduleTest, EveryUnitIsGatheredTwiceAndReducedOnceAMicroBatch) {
+  TrainConfig config = DeepRun();
+  config.poison_released = true;  // nothing is found again in a slot
+  const RunOptions options = {.steps = 1, .inspect = [&](RankTrainer& trainer, Device&) {
+                                const ParamStoreCounters& counters = trainer.params().counters();
+                                // Layers forward and backward, the root once for both.
+                                EXPECT_EQ(counters.gathers,
+                                          kDeepMicroBatches * (2 * kDeepLayers + 1));
+                                EXPECT_EQ(counters.reduces, kDeepMicroBatches * (kDeepLayers + 1));
+                                EXPECT_EQ(counters.late_reduces, 0);
+                                EXPECT_EQ(counters.most_gathered_units, config.slots.weight_slots);
+                              }};
+  EXPECT_THAT(Train(config, options), IsOk());
+}
+
+TEST(EngineScheduleTest, WhatIsStillInASlotIsNotGatheredAgain) {
+  const RunOptions options = {.steps = 1, .inspect = [&](RankTrainer& trainer, Device&) {
+                                // Two units wait where the layers turn round, at the last and, between micro-batches, at the first; and the root.
+                                const std::int64_t turns = 2 * kDeepMicroBatches - 1;
+                                EXPECT_EQ(trainer.params().counters().gathers,
+                                          2 * kDeepMicroBatches * kDeepLayers - 2 * turns + 1);
+                              }};
+  EXPECT_THAT(Train(DeepRun(), options), IsOk());
+}
+
+TEST(EngineScheduleTest, ReplicasAreReducedOnceAStep) {
+  const TrainConfig config = OnMesh(SmallRun(SmallMoe(), 24), kHybrid);
+  const RunOptions options = {
+      .steps = 1, .inspect = [&](RankTrainer& trainer, Device&) {
+        const auto groups = static_cast<std::int64_t>(trainer.params().plan().groups.size());
+        EXPECT_EQ(trainer.params().counters().late_reduces, groups);
+      }};
+  EXPECT_THAT(Train(config, options), IsOk());
+}
+
+// --- waits ----------------------------------------------------------------------------------------
+
+// Queues as they are, but that gathering is slow and that one queue may forget to wait.
+class SlowGatherDevice final : public Device {
+ public:
+  SlowGatherDevice(std::unique_ptr<Device> device, bool forgets)
+      : device_(std::move(device)), forgets_(forgets) {}
+
+  Result<Buffer> Allocate(std::uint64_t size_bytes, MemoryUse use) override {
+    return device_->Allocate(size_bytes, use);
+  }
+  std::unique_ptr<Queue> MakeQueue(std::string_view name) override {
+    return std::make_unique<WrappedQueue>(device_->MakeQueue(name), name == "gather",
+                                          name == "compute" && forgets_);
+  }
+  void CopyToHost(Queue& queue, const Tensor& from, void* host) override {
+    device_->CopyToHost(queue, from, host);
+  }
+  void CopyFromHost(Queue& queue, const void* host, const Tensor& to) override {
+    device_->CopyFromHost(queue, host, to);
+  }
+
+ private:
+  class WrappedQueue final : public HostQueue {
+   public:
+    WrappedQueue(std::unique_ptr<Queue> queue, bool is_slow, bool forgets)
+        : HostQueue(false), queue_(std::move(queue)), is_slow_(is_slow), forgets_(forgets) {}
+
+    void Enqueue(std::function<Status()> work) override {
+      static_cast<HostQueue&>(*queue_).Enqueue([work = std::move(work), is_slow = is_slow_] {
+        if (is_slow) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        return work();
+      });
+    }
+    Event Record() override { return queue_->Record(); }
+    void Wait(const Event& event) override {
+      if (!forgets_) queue_->Wait(event);
+    }
+    Status Synchronize() override { return queue_->Synchronize(); }
+
+   private:
+    const std::unique_ptr<Queue> queue_;
+    const bool is_slow_;
+    const bool forgets_;
+  };
+
+  void Free(void* /*data*/) override { CKPT_CHECK(false); }  // buffers belong to the wrapped device
+
+  const std::unique_ptr<Device> device_;
+  const bool forgets_;
+};
+
+RunOptions SlowGathers(bool forgets) {
+  return {.device = {.queues = QueueMode::kThreads},
+          .wrap_device = [forgets](std::unique_ptr<Device> device) {
+            return std::make_unique<SlowGatherDevice>(std::move(device), forgets);
+          }};
+}
+
+TEST(EngineWaitTest, PoisonedSlotsChangeNothingAsLongAsEverybodyWaits) {
+  TrainConfig config = OnMesh(SmallRun(SmallMoe(), 8), {.world_size = 2});
+  const Result<TrainingRun> plain = Train(config, {});
+  config.poison_released = true;
+  const Result<TrainingRun> poisoned = Train(config, SlowGathers(false));
+  ASSERT_THAT(plain, IsOk());
+  ASSERT_THAT(poisoned, IsOk());
+  EXPECT_TRUE(plain->weights == poisoned->weights);
+}
+
+TEST(EngineWaitTest, AMissingWaitShowsAsALossThatIsNotFinite) {
+  TrainConfig config = OnMesh(SmallRun(SmallMoe(), 8), {.world_size = 2});
+  config.poison_released = true;
+  EXPECT_THAT(Train(config, SlowGathers(true)), FailsWith(ErrorKind::kValueMismatch));
+}
+
+// --- frozen parameters and number types -----------------------------------------------------------
+
+TEST(EngineTest, FrozenParametersStayAndOthersTrainAsBefore) {
+  for (const MeshConfig& mesh :
+       {MeshConfig{}, MeshConfig{.world_size = 4, .expert_parallel = 2}, kHybridOuter}) {
+    TrainConfig config = OnMesh(SmallRun(SmallDeepSeek(), 8), mesh);
+    config.clip_grad = 0;
+    const Result<TrainingRun> start = Train(config, {.steps = 0});
+    const Result<TrainingRun> all = Train(config, {.steps = 1});
+    config.frozen = {"*.self_attention.*", "*.experts.linear_fc1.weight3", "embedding.*"};
+    const Result<TrainingRun> some = Train(config, {.steps = 1});
+    ASSERT_THAT(start, IsOk());
+    ASSERT_THAT(all, IsOk());
+    ASSERT_THAT(some, IsOk());
+    for (const auto& [name, values] : some->weights) {
+      const bool is_frozen = name.find("self_attention") != std::string::npos ||
+                             name.ends_with("linear_fc1.weight3") || name.starts_with("embedding");
+      EXPECT_TRUE(values == (is_frozen ? start : all)->weights.at(name)) << name;
+    }
+  }
+}
+
+TEST(EngineTest, BfloatTrainsTheSameOnEveryMeshWithinItsRounding) {
+  TrainConfig config = SmallRun(SmallMoe(), 8);
+  const Result<TrainingRun> exact = Train(config, {});
+  config.precision.compute = DType::kBfloat16;
+  const Result<TrainingRun> one = Train(config, {});
+  const Result<TrainingRun> hybrid = Train(OnMesh(config, kHybridOuter), {});
+  ASSERT_THAT(exact, IsOk());
+  ASSERT_THAT(one, IsOk());
+  ASSERT_THAT(hybrid, IsOk());
+  EXPECT_NEAR(one->reports[1].loss, exact->reports[1].loss, 0.02 * exact->reports[1].loss);
+  EXPECT_NEAR(hybrid->reports[1].loss, one->reports[1].loss, 0.005 * one->reports[1].loss);
+  // Main weights keep what bfloat16 would lose.
+  EXPECT_LT(RelativeDifference(hybrid->weights, one->weights), 0.02);
+  EXPECT_GT(RelativeDifference(exact->weights, one->weights), 0);
+}
+
+TEST(EngineTest, NarrowWireAndSumsStayClose) {
+  TrainConfig config = SmallRun(SmallMoe(), 16);
+  const Result<TrainingRun> exact = Train(config, {});
+  ASSERT_THAT(exact, IsOk());
+  config.precision.grad_comm = DType::kBfloat16;
+  for (const MeshConfig& mesh : {kHybrid, kHybridOuter}) {
+    for (const Sharding sharding : {Sharding::kOptim, Sharding::kOptimGradsParams}) {
+      TrainConfig narrow = OnMesh(config, mesh);
+      if (mesh.outer == OuterSharding::kNoShard) narrow.mesh.sharding = sharding;
+      const Result<TrainingRun> run = Train(narrow, {});
+      ASSERT_THAT(run, IsOk());
+      EXPECT_LT(RelativeDifference(run->first_gradients, exact->first_gradients), 0.02);
+      EXPECT_GT(RelativeDifference(run->first_gradients, exact->first_gradients), 0);
+    }
+  }
+}
+
+// --- errors ---------------------------------------------------------------------------------------
+
+TEST(EngineTest, ALossThatIsNotFiniteStopsEveryRankAndUpdatesNothing) {
+  TrainConfig config = OnMesh(SmallRun(SmallMoe(), 4), {.world_size = 4});
+  config.schedule.max_lr = 1e30;  // the second step cannot end well
+  const Result<TrainingRun> run = Train(config, {.steps = 3});
+  ASSERT_THAT(run, FailsWith(ErrorKind::kValueMismatch));
+  EXPECT_THAT(run.status().ToString(), HasSubstr("not finite"));
+}
+
+TEST(TrainConfigTest, AllViolationsComeAtOnceWithWhatToDo) {
+  TrainConfig config = SmallRun(SmallMoe(), 7);
+  config.mesh = {
+      .world_size = 6, .num_instances = 4, .expert_parallel = 3, .outer = OuterSharding::kOptim};
+  config.overlap_grad_reduce = false;
+  config.model.moe->pad_to_capacity = true;
+  config.model.moe->router.num_groups = 3;
+  config.optimizer.adam_beta1 = 1.5;
+  const Status status = ValidateTrainConfig(config);
+  ASSERT_THAT(status, FailsWith(ErrorKind::kUsage));
+  EXPECT_GE(status.problems().size(), 7U);
+  for (const Problem& problem : status.problems()) {
+    EXPECT_TRUE(!problem.hint.empty() || problem.message.starts_with("adam")) << problem.message;
+  }
+}
+
+}  // namespace
+}  // namespace ckpt
