@@ -28,11 +28,11 @@ class DcpSource final : public CheckpointSource {
   //         folder, goes to index().problems().
   static Result<std::unique_ptr<DcpSource>> Open(Storage& storage, const Path& directory);
 
-  const CheckpointIndex& index() const override { return index_; }
+  [[nodiscard]] const CheckpointIndex& index() const override { return index_; }
   Result<StoredArray> Locate(const GlobalTensor& tensor, const Chunk& chunk) const override;
   Result<RenderedObject> ReadObject(const ObjectEntry& object) const override;
   Result<std::uint64_t> FileSize(FileId file) const override;
-  Protection protection() const override { return Protection::kCrc32; }
+  [[nodiscard]] Protection protection() const override { return Protection::kCrc32; }
 
   // The container of an object's item, for formats that take it apart themselves. Errors: as ReadObject.
   Result<torch_save::TorchContainer> OpenObject(const ObjectEntry& object) const;

@@ -73,8 +73,8 @@ struct MetadataRest {
   std::vector<PlannerEntry> planner_data;
   std::string save_id;
 
-  Bytes Encode(const WritePlan& plan, std::span<const WriteItem> items,
-               std::string_view transform) const {
+  [[nodiscard]] Bytes Encode(const WritePlan& plan, std::span<const WriteItem> items,
+                             std::string_view transform) const {
     return EncodeMetadata({.files = files,
                            .tensors = plan.tensors,
                            .items = items,
