@@ -7,8 +7,11 @@
 namespace ckpt::trainer {
 namespace {
 
+std::string LayerPrefix(int index) { return "decoder.layers." + std::to_string(index) + "."; }
+
 std::unique_ptr<Attention> MakeAttention(const ModelConfig& config, int index,
-                                         const std::string& prefix, const RopeTable* rope) {
+                                         const std::string& layer_prefix, const RopeTable* rope) {
+  const std::string prefix = layer_prefix + "self_attention.";
   if (config.mla) return std::make_unique<LatentAttention>(config, index, prefix, *rope);
   return std::make_unique<GroupedAttention>(config, index, prefix, rope);
 }
@@ -26,22 +29,26 @@ void Append(std::vector<ParamSpec> more, std::vector<ParamSpec>& params) {
 
 }  // namespace
 
-Layer::Layer(const ModelConfig& config, int index, const LayerSurroundings& surroundings)
-    : prefix_("decoder.layers." + std::to_string(index) + "."),
-      input_norm_(config, prefix_ + "input_layernorm."),
-      attention_(MakeAttention(config, index, prefix_ + "self_attention.", surroundings.rope)),
-      mlp_norm_(config, prefix_ + "pre_mlp_layernorm."),
-      mlp_(MakeMlp(config, index, prefix_ + "mlp.", surroundings)),
-      num_norm_params_(input_norm_.Params().size()),
-      num_attention_params_(attention_->Params().size()) {}
-
-std::vector<ParamSpec> Layer::Params() const {
-  std::vector<ParamSpec> params = input_norm_.Params();
-  Append(attention_->Params(), params);
-  Append(mlp_norm_.Params(), params);
-  Append(std::visit([](const auto& mlp) { return mlp.Params(); }, mlp_), params);
+std::vector<ParamSpec> LayerParams(const ModelConfig& config, int index, ExpertPlace place) {
+  const std::string prefix = LayerPrefix(index);
+  const RopeTable no_rope(config.rope, 0);  // parameters have no positions
+  std::vector<ParamSpec> params = Norm(config, prefix + "input_layernorm.").Params();
+  Append(MakeAttention(config, index, prefix, &no_rope)->Params(), params);
+  Append(Norm(config, prefix + "pre_mlp_layernorm.").Params(), params);
+  Append(config.is_moe_layer.at(static_cast<std::size_t>(index))
+             ? MoeParams(config, prefix + "mlp.", place)
+             : Mlp(config, prefix + "mlp.").Params(),
+         params);
   return params;
 }
+
+Layer::Layer(const ModelConfig& config, int index, const LayerSurroundings& surroundings)
+    : input_norm_(config, LayerPrefix(index) + "input_layernorm."),
+      attention_(MakeAttention(config, index, LayerPrefix(index), surroundings.rope)),
+      mlp_norm_(config, LayerPrefix(index) + "pre_mlp_layernorm."),
+      mlp_(MakeMlp(config, index, LayerPrefix(index) + "mlp.", surroundings)),
+      num_norm_params_(input_norm_.Params().size()),
+      num_attention_params_(attention_->Params().size()) {}
 
 Layer::Parts Layer::Divide(std::span<const Tensor> tensors) const {
   const auto take = [&](std::size_t count) {

@@ -29,15 +29,17 @@ struct LayerSurroundings {
   Tensor expert_counts = {};  // int64 [E]
 };
 
+// The parameters of layer `index`, "decoder.layers.<index>", where `place` holds its part of the experts: in the order of
+// the tensors that the layer is given.
+[[nodiscard]] std::vector<ParamSpec> LayerParams(const ModelConfig& config, int index,
+                                                 ExpertPlace place);
+
 // h = x + attention(norm(x)); y = h + feed_forward(norm(h)).
 //
 // Forward keeps what its Backward needs, until the next Forward.
 class Layer {
  public:
   Layer(const ModelConfig& config, int index, const LayerSurroundings& surroundings);
-
-  // Of the layer's unit, "decoder.layers.<index>".
-  [[nodiscard]] std::vector<ParamSpec> Params() const;
 
   // y = layer(x), both [T, H]; both stay as they are until Backward. aux_loss [1] += the auxiliary losses, and experts'
   // tokens are counted; null: neither, as in an evaluation or a recomputation.
@@ -56,7 +58,6 @@ class Layer {
   };
   [[nodiscard]] Parts Divide(std::span<const Tensor> tensors) const;
 
-  const std::string prefix_;
   Norm input_norm_;
   std::unique_ptr<Attention> attention_;
   Norm mlp_norm_;

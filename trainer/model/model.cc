@@ -19,6 +19,8 @@ namespace {
 // Larger activations get a chunk of their own.
 constexpr std::uint64_t kArenaChunkBytes = std::uint64_t{8} << 20;
 
+constexpr const char* kFinalNorm = "decoder.final_layernorm.";
+
 constexpr int kRootUnit = 0;
 constexpr int UnitOfLayer(std::size_t layer) { return static_cast<int>(layer) + 1; }
 
@@ -59,6 +61,19 @@ Status CheckSupported(const ModelConfig& config, const ModelRuntime& runtime) {
   return status;
 }
 
+UnitSpec RootUnit(const ModelConfig& config) {
+  UnitSpec root{.name = "root", .params = {}};
+  root.params.push_back(MatrixSpec("embedding.word_embeddings.weight", config.padded_vocab_size,
+                                   config.hidden_size, config.init_method_std));
+  for (ParamSpec& param : Norm(config, kFinalNorm).Params())
+    root.params.push_back(std::move(param));
+  if (!config.tied_embeddings) {
+    root.params.push_back(MatrixSpec("output_layer.weight", config.padded_vocab_size,
+                                     config.hidden_size, config.init_method_std));
+  }
+  return root;
+}
+
 class Decoder final : public Model {
  public:
   Decoder(const ModelConfig& config, const ModelRuntime& runtime)
@@ -66,7 +81,7 @@ class Decoder final : public Model {
         runtime_(runtime),
         arena_(*runtime.device, kArenaChunkBytes),
         rope_(config.rope, NumRotated(config)),
-        final_norm_(config, "decoder.final_layernorm.") {}
+        final_norm_(config, kFinalNorm) {}
 
   // The part of construction that can fail. Errors: kResource.
   Status Build();
@@ -96,7 +111,6 @@ class Decoder final : public Model {
     Arena::Mark start;
   };
 
-  [[nodiscard]] UnitSpec RootUnit() const;
   [[nodiscard]] RootTensors DivideRoot(std::span<const Tensor> tensors) const;
   Status AllocateExpertState();
 
@@ -133,7 +147,9 @@ Status Decoder::Build() {
     runtime_.moe.expert_group = alone_.get();
   }
   CKPT_RETURN_IF_ERROR(AllocateExpertState());
-  units_.push_back(RootUnit());
+  const Communicator* const experts = runtime_.moe.expert_group;
+  units_ = ListUnits(config_, experts == nullptr ? 0 : experts->rank(),
+                     experts == nullptr ? 1 : experts->size());
   std::size_t num_moe_layers = 0;
   for (int index = 0; index < config_.num_layers; ++index) {
     LayerSurroundings surroundings{.rope = &rope_, .moe = runtime_.moe};
@@ -143,22 +159,8 @@ Status Decoder::Build() {
       ++num_moe_layers;
     }
     layers_.push_back(std::make_unique<Layer>(config_, index, surroundings));
-    units_.push_back(
-        {.name = "decoder.layers." + std::to_string(index), .params = layers_.back()->Params()});
   }
   return OkStatus();
-}
-
-UnitSpec Decoder::RootUnit() const {
-  UnitSpec root{.name = "root", .params = {}};
-  root.params.push_back(MatrixSpec("embedding.word_embeddings.weight", config_.padded_vocab_size,
-                                   config_.hidden_size, config_.init_method_std));
-  for (ParamSpec& param : final_norm_.Params()) root.params.push_back(std::move(param));
-  if (!config_.tied_embeddings) {
-    root.params.push_back(MatrixSpec("output_layer.weight", config_.padded_vocab_size,
-                                     config_.hidden_size, config_.init_method_std));
-  }
-  return root;
 }
 
 Decoder::RootTensors Decoder::DivideRoot(std::span<const Tensor> tensors) const {
@@ -329,6 +331,15 @@ Status Decoder::Forward(ParamAccess& params, const MicroBatch& batch, const Tens
 }
 
 }  // namespace
+
+std::vector<UnitSpec> ListUnits(const ModelConfig& config, int expert_rank, int expert_ranks) {
+  std::vector<UnitSpec> units = {RootUnit(config)};
+  for (int index = 0; index < config.num_layers; ++index) {
+    units.push_back({.name = "decoder.layers." + std::to_string(index),
+                     .params = LayerParams(config, index, {expert_rank, expert_ranks})});
+  }
+  return units;
+}
 
 Result<std::unique_ptr<Model>> Model::Create(const ModelConfig& config,
                                              const ModelRuntime& runtime) {

@@ -45,6 +45,12 @@ struct ReplicatedBuffer {
   Tensor values;  // of the statistics' dtype: float32, or float64 beside float64
 };
 
+// The units of a model, without a device: the parameters that rank `expert_rank` of the `expert_ranks` which share out the
+// experts needs. What `Model::units` lists.
+//
+// REQUIRES: the experts divide over the ranks.
+std::vector<UnitSpec> ListUnits(const ModelConfig& config, int expert_rank, int expert_ranks);
+
 // Unit 0 is the root (embedding, final norm, output layer); unit 1 + l is layer l.
 //
 // Thread-safety: the rank's thread.

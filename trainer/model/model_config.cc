@@ -276,6 +276,12 @@ std::int64_t Count(const ModelConfig& c, std::int64_t experts) {
 
 Result<ModelConfig> ParseModelConfig(const layout::Configuration& given) {
   SettingsReader settings(given);
+  ModelConfig config = ReadModelConfig(settings);
+  CKPT_RETURN_IF_ERROR(settings.Finish());
+  return config;
+}
+
+ModelConfig ReadModelConfig(SettingsReader& settings) {
   ModelConfig config;
   config.num_layers = settings.RequiredInt("num_layers");
   if (config.num_layers > kMaxLayers) {
@@ -323,7 +329,6 @@ Result<ModelConfig> ParseModelConfig(const layout::Configuration& given) {
                       "leaves a rotated element without a partner", "an even number to rotate");
     }
   }
-  CKPT_RETURN_IF_ERROR(settings.Finish());
   return config;
 }
 

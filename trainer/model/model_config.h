@@ -40,16 +40,16 @@ struct MlaConfig {
   std::int64_t qk_head_dim = 0;          // without position
   std::int64_t qk_pos_emb_head_dim = 0;  // rotated
   std::int64_t v_head_dim = 0;
-  double norm_epsilon = 1e-6;            // of the latent norms
+  double norm_epsilon = 1e-6;  // of the latent norms
 };
 
 struct MoeConfig {
   std::int64_t num_experts = 0;
   std::int64_t ffn_hidden_size = 0;
   RouterForm router;
-  bool expert_bias = false;       // a bias for selection only, updated from counts
+  bool expert_bias = false;  // a bias for selection only, updated from counts
   double bias_update_rate = 0;
-  AuxLossForm aux;                // `seq` is filled in at run time
+  AuxLossForm aux;                                 // `seq` is filled in at run time
   std::int64_t shared_expert_ffn_hidden_size = 0;  // 0: none
   std::optional<double> capacity_factor;           // of the mean load; none: no token is dropped
   DropPolicy drop_policy = DropPolicy::kProbability;
@@ -62,7 +62,7 @@ struct ModelConfig {
   std::int64_t ffn_hidden_size = 0;
   std::int64_t num_attention_heads = 0;
   std::int64_t num_query_groups = 0;
-  std::int64_t kv_channels = 0;      // elements of a head
+  std::int64_t kv_channels = 0;  // elements of a head
   std::int64_t vocab_size = 0;
   std::int64_t padded_vocab_size = 0;  // rows of the embedding and of the output layer
   bool tied_embeddings = false;
@@ -72,22 +72,27 @@ struct ModelConfig {
   bool mlp_bias = false;
   bool qkv_bias = false;
   bool attention_output_bias = false;
-  bool qk_layernorm = false;         // RMS norm of every query and key head, before the rotation
+  bool qk_layernorm = false;           // RMS norm of every query and key head, before the rotation
   std::int64_t learned_positions = 0;  // rows of a learned position embedding; 0: rotary positions
   RopeConfig rope;
-  double softmax_scale = 0;          // 0: 1/√head
-  std::vector<std::int64_t> window_size;  // per layer: keys that a query sees, itself included; 0: all before it
+  double softmax_scale = 0;  // 0: 1/√head
+  // Per layer: keys that a query sees, itself included; 0: all before it.
+  std::vector<std::int64_t> window_size;
   std::optional<MlaConfig> mla;
   std::optional<MoeConfig> moe;
-  std::vector<bool> is_moe_layer;    // per layer
+  std::vector<bool> is_moe_layer;  // per layer
   double init_method_std = 0.02;
 };
+
+class SettingsReader;
 
 // Reads settings under Megatron's option names (`num_layers`, `moe_router_topk`, …; the list with defaults is
 // docs/guides/model-settings.md). A setting that no field reads is an error with the nearest name.
 //
 // Errors: kUsage, all violations at once: a missing, unknown or ill-typed setting, sizes that do not fit one another.
 Result<ModelConfig> ParseModelConfig(const layout::Configuration& settings);
+// The same of a reader from which the caller reads other settings, too. What is wrong stays in the reader.
+ModelConfig ReadModelConfig(SettingsReader& settings);
 
 // Number of weights: of all experts, and of those that one token meets.
 [[nodiscard]] std::int64_t CountParameters(const ModelConfig& config);

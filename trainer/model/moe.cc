@@ -16,6 +16,11 @@ ModelConfig SharedExpertsConfig(ModelConfig config) {
   return config;
 }
 
+// Of one expert.
+std::int64_t Fc1Rows(const ModelConfig& config) {
+  return (config.activation == Activation::kSwiGlu ? 2 : 1) * config.moe->ffn_hidden_size;
+}
+
 // `x` in the statistics' dtype: scores are computed in it, as Transformers and Megatron do.
 Tensor AsStatistics(BlockContext& context, const Tensor& x) {
   if (x.dtype == context.statistics()) return x;
@@ -31,6 +36,33 @@ bool AnyTrained(std::span<const Tensor> gradients) {
 
 }  // namespace
 
+std::vector<ParamSpec> MoeParams(const ModelConfig& config, const std::string& prefix,
+                                 ExpertPlace place) {
+  const MoeConfig& moe = config.moe.value();
+  const std::int64_t hidden_size = config.hidden_size;
+  std::vector<ParamSpec> params;
+  params.push_back(
+      MatrixSpec(prefix + "router.weight", moe.num_experts, hidden_size, config.init_method_std));
+  if (moe.shared_expert_ffn_hidden_size > 0) {
+    const Mlp shared(SharedExpertsConfig(config), prefix + "shared_experts.");
+    for (ParamSpec& param : shared.Params()) params.push_back(std::move(param));
+  }
+  const std::int64_t num_held = moe.num_experts / place.ranks;
+  const std::int64_t first = place.rank * num_held;
+  const auto add_experts = [&](const std::string& name, std::int64_t rows, std::int64_t columns,
+                               double std) {
+    for (std::int64_t expert = first; expert < first + num_held; ++expert) {
+      ParamSpec param = MatrixSpec(prefix + "experts." + name + ".weight" + std::to_string(expert),
+                                   rows, columns, std);
+      param.param_class = ParamClass::kExpert;
+      params.push_back(std::move(param));
+    }
+  };
+  add_experts("linear_fc1", Fc1Rows(config), hidden_size, config.init_method_std);
+  add_experts("linear_fc2", hidden_size, moe.ffn_hidden_size, ResidualInitStd(config));
+  return params;
+}
+
 MoeBlock::MoeBlock(const ModelConfig& config, std::string prefix, const MoeRuntime& runtime,
                    Tensor expert_bias, Tensor expert_counts)
     : config_(config),
@@ -40,35 +72,11 @@ MoeBlock::MoeBlock(const ModelConfig& config, std::string prefix, const MoeRunti
       expert_bias_(expert_bias),
       expert_counts_(expert_counts),
       num_held_(moe_.num_experts / runtime.expert_group->size()),
-      fc1_rows_(config.activation == Activation::kSwiGlu ? 2 * moe_.ffn_hidden_size
-                                                         : moe_.ffn_hidden_size) {
+      fc1_rows_(Fc1Rows(config)) {
   if (moe_.shared_expert_ffn_hidden_size > 0) {
     shared_.emplace(SharedExpertsConfig(config), prefix_ + "shared_experts.");
     num_shared_params_ = shared_->Params().size();
   }
-}
-
-std::vector<ParamSpec> MoeBlock::Params() const {
-  const std::int64_t hidden_size = config_.hidden_size;
-  std::vector<ParamSpec> params;
-  params.push_back(MatrixSpec(prefix_ + "router.weight", moe_.num_experts, hidden_size,
-                              config_.init_method_std));
-  if (shared_) {
-    for (ParamSpec& param : shared_->Params()) params.push_back(std::move(param));
-  }
-  const std::int64_t first = runtime_.expert_group->rank() * num_held_;
-  const auto add_experts = [&](const std::string& name, std::int64_t rows, std::int64_t columns,
-                               double std) {
-    for (std::int64_t expert = first; expert < first + num_held_; ++expert) {
-      ParamSpec param = MatrixSpec(prefix_ + "experts." + name + ".weight" + std::to_string(expert),
-                                   rows, columns, std);
-      param.param_class = ParamClass::kExpert;
-      params.push_back(std::move(param));
-    }
-  };
-  add_experts("linear_fc1", fc1_rows_, hidden_size, config_.init_method_std);
-  add_experts("linear_fc2", hidden_size, moe_.ffn_hidden_size, ResidualInitStd(config_));
-  return params;
 }
 
 MoeBlock::Tensors MoeBlock::Unpack(std::span<const Tensor> tensors) const {
@@ -96,7 +104,11 @@ DropForm MoeBlock::Drop(std::int64_t tokens) const {
   if (moe_.capacity_factor) {
     const double mean_load =
         static_cast<double>(tokens * moe_.router.topk) / static_cast<double>(moe_.num_experts);
-    drop.capacity = static_cast<std::int64_t>(std::ceil(mean_load * *moe_.capacity_factor));
+    // A token chooses an expert at most once, so more rows than tokens would stay empty.
+    const double capacity =
+        std::min(std::ceil(mean_load * *moe_.capacity_factor), static_cast<double>(tokens));
+    // Without tokens there is nothing to drop, but 0 would mean no limit.
+    drop.capacity = std::max<std::int64_t>(static_cast<std::int64_t>(capacity), 1);
   }
   return drop;
 }

@@ -28,6 +28,17 @@ struct MoeRuntime {
   bool separate_sources = false;
 };
 
+// Rank `rank` of the `ranks` that share out the experts.
+struct ExpertPlace {
+  int rank = 0;
+  int ranks = 1;
+};
+
+// What a MoeBlock at this place holds: router.weight, the shared experts' weights, then linear_fc1 and linear_fc2 of every
+// expert held there (all fc1 first).
+[[nodiscard]] std::vector<ParamSpec> MoeParams(const ModelConfig& config, const std::string& prefix,
+                                               ExpertPlace place);
+
 // y = Σ over the chosen experts of weight · expert(x), plus the shared experts. The weight is applied before an expert's
 // second product, so that nothing has to be kept of its result.
 //
@@ -39,8 +50,10 @@ class MoeBlock {
   MoeBlock(const ModelConfig& config, std::string prefix, const MoeRuntime& runtime,
            Tensor expert_bias, Tensor expert_counts);
 
-  // router.weight, the shared experts' weights, then linear_fc1 and linear_fc2 of every expert held here (all fc1 first).
-  [[nodiscard]] std::vector<ParamSpec> Params() const;
+  [[nodiscard]] std::vector<ParamSpec> Params() const {
+    return MoeParams(config_, prefix_,
+                     {runtime_.expert_group->rank(), runtime_.expert_group->size()});
+  }
 
   // y = moe(x), both [T, H]. `x` stays as it is until Backward. aux_loss [1] += the auxiliary losses, and the choices are
   // counted; null: neither, as in an evaluation or a recomputation. Blocks until the routing is known.

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "core/base/nearest_match.h"
+#include "core/base/units.h"
 
 namespace ckpt::trainer {
 
@@ -17,13 +18,15 @@ const Value* SettingsReader::Find(std::string_view name) const {
 }
 
 const Value* SettingsReader::Take(std::string_view name) {
-  known_.emplace(name);
-  return Find(name);
+  const Value* const value = Find(name);
+  effective_.insert_or_assign(std::string(name), value == nullptr ? Value() : *value);
+  return value;
 }
 
 std::int64_t SettingsReader::Int(std::string_view name, std::int64_t otherwise, std::int64_t min) {
   const Value* const value = Take(name);
-  if (value == nullptr) return otherwise;
+  // A default that could not be given stands for absence itself.
+  if (value == nullptr) return otherwise < min ? otherwise : Otherwise(name, otherwise);
   const std::int64_t* const number = value->AsInt();
   if (number != nullptr && *number >= min) return *number;
   Refuse(name, "is no such number", fmt::format("an integer >= {}", min));
@@ -48,12 +51,14 @@ std::optional<double> SettingsReader::OptionalNumber(std::string_view name, doub
 }
 
 double SettingsReader::Number(std::string_view name, double otherwise, double min) {
-  return OptionalNumber(name, min).value_or(otherwise);
+  const std::optional<double> number = OptionalNumber(name, min);
+  if (number) return *number;
+  return Has(name) ? otherwise : Otherwise(name, otherwise);
 }
 
 bool SettingsReader::Flag(std::string_view name, bool otherwise) {
   const Value* const value = Take(name);
-  if (value == nullptr) return otherwise;
+  if (value == nullptr) return Otherwise(name, otherwise);
   if (value->AsBool() != nullptr) return *value->AsBool();
   Refuse(name, "is no truth value", "true or false");
   return otherwise;
@@ -76,20 +81,43 @@ std::optional<std::vector<std::int64_t>> SettingsReader::IntList(std::string_vie
   return std::nullopt;
 }
 
+std::string SettingsReader::Text(std::string_view name, std::string_view otherwise) {
+  const Value* const value = Take(name);
+  if (value == nullptr) return Otherwise(name, std::string(otherwise));
+  if (value->AsText() != nullptr) return *value->AsText();
+  Refuse(name, "is no text");
+  return std::string(otherwise);
+}
+
+std::uint64_t SettingsReader::ByteSize(std::string_view name, std::uint64_t otherwise) {
+  const Value* const value = Take(name);
+  if (value == nullptr) return Otherwise(name, otherwise);
+  if (value->AsInt() != nullptr && *value->AsInt() >= 0) {
+    return static_cast<std::uint64_t>(*value->AsInt());
+  }
+  if (value->AsText() != nullptr) {
+    const Result<std::uint64_t> bytes = ParseByteSize(*value->AsText());
+    if (bytes.ok()) return *bytes;
+  }
+  Refuse(name, "is no size", "bytes, or a size such as 64MiB");
+  return otherwise;
+}
+
 void SettingsReader::Refuse(std::string_view name, std::string_view why, std::string expected) {
-  known_.emplace(name);
-  const Value* const value = Find(name);
+  const Value* const value = Take(name);
   problems_.Add(Error(ErrorKind::kUsage, fmt::format("setting {} {}", name, why))
                     .Expected(std::move(expected))
                     .Actual(value == nullptr ? "" : FormatValue(*value)));
 }
 
 Status SettingsReader::Finish() {
-  const std::vector<std::string> names(known_.begin(), known_.end());
+  std::vector<std::string> names;
+  names.reserve(effective_.size());
+  for (const auto& [name, value] : effective_) names.push_back(name);
   for (const auto& [name, value] : settings_) {
-    if (known_.contains(name)) continue;
+    if (effective_.contains(name)) continue;
     const std::string nearest = NearestMatch(name, names);
-    problems_.Add(Error(ErrorKind::kUsage, fmt::format("the model has no setting {}", name))
+    problems_.Add(Error(ErrorKind::kUsage, fmt::format("there is no setting {}", name))
                       .Hint(nearest.empty() ? "" : "did you mean " + nearest + "?"));
   }
   return problems_;

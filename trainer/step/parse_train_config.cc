@@ -1,0 +1,158 @@
+#include "trainer/step/parse_train_config.h"
+
+#include <limits>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+namespace ckpt::trainer {
+namespace {
+
+template <typename Enum>
+using Words = std::vector<std::pair<std::string_view, Enum>>;
+
+// Long and short names, as Megatron's options take either.
+const Words<DType>& FloatWords() {
+  static const Words<DType> words = {{"fp32", DType::kFloat32},
+                                     {"float32", DType::kFloat32},
+                                     {"bf16", DType::kBfloat16},
+                                     {"bfloat16", DType::kBfloat16}};
+  return words;
+}
+
+int SmallInt(SettingsReader& settings, std::string_view name, int otherwise) {
+  const std::int64_t value = settings.Int(name, otherwise, 1);
+  if (value <= std::numeric_limits<int>::max()) return static_cast<int>(value);
+  settings.Refuse(name, "is no such number",
+                  fmt::format("at most {}", std::numeric_limits<int>::max()));
+  return otherwise;
+}
+
+void ReadMesh(SettingsReader& settings, TrainConfig& config) {
+  MeshConfig& mesh = config.mesh;
+  mesh.num_instances = SmallInt(settings, "num_distributed_optimizer_instances", 1);
+  mesh.expert_parallel = SmallInt(settings, "expert_model_parallel_size", 1);
+  mesh.sharding = settings.Word<Sharding>("data_parallel_sharding_strategy",
+                                          {{"optim_grads_params", Sharding::kOptimGradsParams},
+                                           {"optim_grads", Sharding::kOptimGrads},
+                                           {"optim", Sharding::kOptim},
+                                           {"no_shard", Sharding::kNoShard}});
+  mesh.outer = settings.Word<OuterSharding>(
+      "outer_dp_sharding_strategy",
+      {{"no_shard", OuterSharding::kNoShard}, {"optim", OuterSharding::kOptim}});
+  config.dispatcher = settings.Word<Dispatcher>(
+      "moe_token_dispatcher_type",
+      {{"alltoall", Dispatcher::kAllToAll}, {"allgather", Dispatcher::kAllGather}});
+}
+
+void ReadBatch(SettingsReader& settings, TrainConfig& config) {
+  config.micro_batch_size = settings.Int("micro_batch_size", 1, 1);
+  // One micro-batch a rank, unless said otherwise.
+  const bool fits =
+      config.micro_batch_size <= std::numeric_limits<std::int64_t>::max() / config.mesh.world_size;
+  if (!fits) {
+    settings.Refuse("micro_batch_size", "is past any batch");
+    config.micro_batch_size = 1;
+  }
+  config.global_batch_size =
+      settings.Int("global_batch_size", config.micro_batch_size * config.mesh.world_size, 1);
+  config.seq_length = settings.RequiredInt("seq_length");
+  config.per_token_loss = settings.Flag("calculate_per_token_loss", config.per_token_loss);
+  config.recompute =
+      settings.Word<bool>("recompute_granularity", {{"none", false}, {"full", true}});
+}
+
+void ReadPrecision(SettingsReader& settings, TrainConfig& config) {
+  Precision& precision = config.precision;
+  const bool is_bf16 = settings.Flag("bf16", false);
+  const auto compute = settings.OptionalWord("params_dtype", FloatWords());
+  if (is_bf16 && compute && *compute != DType::kBfloat16) {
+    settings.Refuse("params_dtype", "contradicts bf16", "bf16");
+  }
+  precision.compute = is_bf16 ? DType::kBfloat16 : compute.value_or(DType::kFloat32);
+  precision.main_params = settings.Word("main_params_dtype", FloatWords());
+  config.reduction = settings.Word<Reduction>(
+      "reduction", {{"tree", Reduction::kTree}, {"canonical", Reduction::kCanonical}});
+  const auto main_grads = settings.OptionalWord("main_grads_dtype", FloatWords());
+  const auto grad_comm = settings.OptionalWord("grad_comm_dtype", FloatWords());
+  precision.main_grads = main_grads.value_or(DType::kFloat32);
+  precision.grad_comm = grad_comm.value_or(precision.main_grads);
+  if (config.reduction == Reduction::kTree) return;
+  for (const auto& [name, is_set] : {std::pair("main_grads_dtype", main_grads.has_value()),
+                                     std::pair("grad_comm_dtype", grad_comm.has_value())}) {
+    if (is_set) settings.Refuse(name, "has no say under reduction=canonical: sums are fixed-point");
+  }
+  ApplyReduction(config);
+}
+
+void ReadOptimizer(SettingsReader& settings, TrainConfig& config) {
+  OptimizerConfig& optimizer = config.optimizer;
+  optimizer.kind = settings.Word<OptimizerKind>(
+      "optimizer", {{"adam", OptimizerKind::kAdam}, {"sgd", OptimizerKind::kSgd}});
+  optimizer.adam_beta1 = settings.Number("adam_beta1", optimizer.adam_beta1);
+  optimizer.adam_beta2 = settings.Number("adam_beta2", optimizer.adam_beta2);
+  optimizer.adam_eps = settings.Number("adam_eps", optimizer.adam_eps);
+  optimizer.decoupled_weight_decay =
+      settings.Flag("decoupled_weight_decay", optimizer.decoupled_weight_decay);
+  optimizer.sgd_momentum = settings.Number("sgd_momentum", optimizer.sgd_momentum);
+  optimizer.weight_decay = settings.Number("weight_decay", optimizer.weight_decay);
+  config.clip_grad = settings.Number("clip_grad", config.clip_grad);
+  config.seed =
+      static_cast<std::uint64_t>(settings.Int("seed", static_cast<std::int64_t>(config.seed)));
+}
+
+void ReadSchedule(SettingsReader& settings, TrainConfig& config) {
+  ScheduleConfig& schedule = config.schedule;
+  schedule.style = settings.Word<DecayStyle>("lr_decay_style", {{"constant", DecayStyle::kConstant},
+                                                                {"linear", DecayStyle::kLinear},
+                                                                {"cosine", DecayStyle::kCosine},
+                                                                {"WSD", DecayStyle::kWsd}});
+  schedule.max_lr = settings.Number("lr", schedule.max_lr);
+  schedule.min_lr = settings.Number("min_lr", schedule.min_lr);
+  schedule.init_lr = settings.Number("lr_warmup_init", schedule.init_lr);
+  schedule.warmup_steps = settings.Int("lr_warmup_iters", schedule.warmup_steps);
+  schedule.decay_steps = settings.Int("lr_decay_iters", schedule.decay_steps);
+  schedule.wsd_style = settings.Word<WsdDecayStyle>("lr_wsd_decay_style",
+                                                    {{"exponential", WsdDecayStyle::kExponential},
+                                                     {"linear", WsdDecayStyle::kLinear},
+                                                     {"cosine", WsdDecayStyle::kCosine},
+                                                     {"minus_sqrt", WsdDecayStyle::kMinusSqrt}});
+  schedule.wsd_decay_steps = settings.Int("lr_wsd_decay_iters", schedule.wsd_decay_steps);
+}
+
+void ReadEngine(SettingsReader& settings, TrainConfig& config) {
+  config.overlap_grad_reduce = settings.Flag("overlap_grad_reduce", config.overlap_grad_reduce);
+  config.overlap_param_gather = settings.Flag("overlap_param_gather", config.overlap_param_gather);
+  config.slots.weight_slots = SmallInt(settings, "weight_slots", config.slots.weight_slots);
+  config.slots.gradient_slots = SmallInt(settings, "gradient_slots", config.slots.gradient_slots);
+  config.max_unsharded_bytes = settings.ByteSize("max_unsharded_bytes", config.max_unsharded_bytes);
+}
+
+}  // namespace
+
+Result<TrainConfig> ParseTrainConfig(SettingsReader& settings, int num_ranks) {
+  TrainConfig config;
+  config.mesh.world_size = num_ranks;
+  config.model = ReadModelConfig(settings);
+  // What was wrong with the model is not to be found a second time below.
+  if (!settings.ok() && config.model.moe) {
+    config.model.moe->router = {};
+    config.model.moe->pad_to_capacity = false;
+  }
+  ReadMesh(settings, config);
+  ReadBatch(settings, config);
+  ReadPrecision(settings, config);
+  ReadOptimizer(settings, config);
+  ReadSchedule(settings, config);
+  ReadEngine(settings, config);
+
+  Status violations = settings.Finish();
+  violations.Add(ValidateTrainConfig(config));
+  if (!violations.ok()) return violations;
+  return config;
+}
+
+}  // namespace ckpt::trainer
