@@ -54,7 +54,7 @@ Result<layout::Choices> TargetChoices(const ModelSource& model, const ConvertOpt
   for (const auto& [name, value] : options.choices) {
     const auto declared =
         std::find_if(format->choices.begin(), format->choices.end(),
-                     [&](const layout::Choice& choice) { return choice.name == name; });
+                     [&name = name](const layout::Choice& choice) { return choice.name == name; });
     // A form that this family does not distinguish cannot be wrong.
     if (declared == format->choices.end()) continue;
     if (value != kOriginalChoice) {
