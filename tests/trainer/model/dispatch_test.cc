@@ -1,0 +1,363 @@
+#include "trainer/model/dispatch.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <ostream>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/testing/matchers.h"
+#include "tests/trainer/model/rank_device.h"
+#include "trainer/comm/thread_comm.h"
+
+namespace ckpt::testing {
+namespace {
+
+using ::testing::Each;
+using ::testing::IsEmpty;
+using trainer::Communicator;
+using trainer::Dispatcher;
+using trainer::DispatchSpec;
+using trainer::DropPolicy;
+using trainer::QueueMode;
+using trainer::Tensor;
+
+constexpr std::int64_t kNumExperts = 8;
+constexpr std::int64_t kTopK = 3;
+constexpr std::int64_t kHidden = 2;
+constexpr DType kType = DType::kFloat32;
+
+// The experts of one rank's tokens, K numbers a token.
+using Choices = std::vector<double>;
+
+Choices RandomChoices(std::uint64_t seed, std::int64_t tokens) {
+  std::mt19937_64 random(seed);
+  Choices choices;
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    std::vector<double> experts(kNumExperts);
+    std::iota(experts.begin(), experts.end(), 0);
+    std::shuffle(experts.begin(), experts.end(), random);
+    choices.insert(choices.end(), experts.begin(), experts.begin() + kTopK);
+  }
+  return choices;
+}
+
+// One rank with a routing. Values say where they come from: token t of rank r is 100·r + t.
+class RoutedRank {
+ public:
+  RoutedRank(Dispatcher kind, const DispatchSpec& spec, Communicator& group,
+             const trainer::HostDeviceOptions& device = {})
+      : rank_(device),
+        context_(rank_.Context(kType, 1, 0)),
+        dispatch_(trainer::MakeDispatch(kind, spec, group)) {}
+  RoutedRank(const RoutedRank&) = delete;
+  RoutedRank& operator=(const RoutedRank&) = delete;
+  ~RoutedRank() { (void)rank_.queue().Synchronize(); }
+
+  // Weights are 0 unless they are given.
+  Status Route(const Choices& choices, std::vector<double> weights = {}) {
+    tokens_ = static_cast<std::int64_t>(choices.size()) / kTopK;
+    weights.resize(choices.size());
+    experts_ = rank_.Put(choices, DType::kInt32, {tokens_, kTopK});
+    weights_ = rank_.Put(weights, kType, {tokens_, kTopK});
+    return dispatch_->Route(context_, experts_, weights_);
+  }
+
+  [[nodiscard]] const trainer::Dispatch& dispatch() const { return *dispatch_; }
+  [[nodiscard]] std::vector<double> offsets() { return rank_.Read(dispatch_->offsets()); }
+
+  std::vector<double> ToExperts(const std::vector<double>& x) {
+    const Tensor rows = rank_.Nans(kType, {dispatch_->num_rows(), kHidden});
+    dispatch_->ToExperts(context_, rank_.Put(x, kType, {tokens_, kHidden}), rows);
+    return rank_.Read(rows);
+  }
+  std::vector<double> FromExperts(const std::vector<double>& rows) {
+    const Tensor y = rank_.Nans(kType, {tokens_, kHidden});
+    dispatch_->FromExperts(context_, rank_.Put(rows, kType, {dispatch_->num_rows(), kHidden}), y);
+    return rank_.Read(y);
+  }
+  std::vector<double> WeightsToExperts(const std::vector<double>& weights) {
+    const Tensor rows = rank_.Nans(kType, {dispatch_->num_rows()});
+    dispatch_->WeightsToExperts(context_, rank_.Put(weights, kType, {tokens_, kTopK}), rows);
+    return rank_.Read(rows);
+  }
+  std::vector<double> WeightsFromExperts(const std::vector<double>& rows) {
+    const Tensor weights = rank_.Nans(kType, {tokens_, kTopK});
+    dispatch_->WeightsFromExperts(context_, rank_.Put(rows, kType, {dispatch_->num_rows()}),
+                                  weights);
+    return rank_.Read(weights);
+  }
+
+ private:
+  RankDevice rank_;
+  trainer::BlockContext context_;
+  std::int64_t tokens_ = 0;
+  Tensor experts_;
+  Tensor weights_;
+  std::unique_ptr<trainer::Dispatch> dispatch_;
+};
+
+std::vector<double> TokenNames(int rank, std::int64_t tokens) {
+  std::vector<double> names;
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    for (std::int64_t i = 0; i < kHidden; ++i)
+      names.push_back(100.0 * rank + static_cast<double>(t));
+  }
+  return names;
+}
+
+// The rows that `rank` of `choices.size()` should get, one number each, and where each (expert,
+// source) of them begins.
+struct Expected {
+  std::vector<double> rows;
+  std::vector<double> offsets = {0};
+};
+Expected ExpectedRows(const std::vector<Choices>& choices, int rank, bool separates_sources) {
+  Expected expected;
+  const std::int64_t held = kNumExperts / static_cast<std::int64_t>(choices.size());
+  for (std::int64_t expert = rank * held; expert < (rank + 1) * held; ++expert) {
+    for (std::size_t source = 0; source < choices.size(); ++source) {
+      for (std::size_t slot = 0; slot < choices[source].size(); ++slot) {
+        if (choices[source][slot] != static_cast<double>(expert)) continue;
+        expected.rows.push_back(100.0 * static_cast<double>(source) +
+                                static_cast<double>(slot / kTopK));
+      }
+      if (separates_sources || source + 1 == choices.size()) {
+        expected.offsets.push_back(static_cast<double>(expected.rows.size()));
+      }
+    }
+  }
+  return expected;
+}
+
+struct DispatchCase {
+  std::string name;
+  Dispatcher kind = Dispatcher::kAllToAll;
+  int ranks = 1;
+  bool separates_sources = false;
+  trainer::HostDeviceOptions device = {};
+};
+void PrintTo(const DispatchCase& dispatch, std::ostream* os) { *os << dispatch.name; }
+
+std::vector<DispatchCase> DispatchCases() {
+  std::vector<DispatchCase> cases;
+  for (const int ranks : {1, 2, 4, 8}) {
+    for (const bool on_threads : {false, true}) {
+      const std::string suffix = std::to_string(ranks) + (on_threads ? "OnThreads" : "");
+      const trainer::HostDeviceOptions device{
+          .queues = on_threads ? QueueMode::kThreads : QueueMode::kInline,
+          .delay_seed = on_threads ? 3U : 0U};
+      cases.push_back({"AllToAll" + suffix, Dispatcher::kAllToAll, ranks, false, device});
+      cases.push_back({"AllToAllBySource" + suffix, Dispatcher::kAllToAll, ranks, true, device});
+      cases.push_back({"AllGather" + suffix, Dispatcher::kAllGather, ranks, false, device});
+    }
+  }
+  return cases;
+}
+
+class DispatchTest : public ::testing::TestWithParam<DispatchCase> {
+ protected:
+  // Runs `body(rank, rank number)` after routing `choices`.
+  template <typename Body>
+  void OnRanks(const std::vector<Choices>& choices, const Body& body) {
+    ASSERT_EQ(choices.size(), static_cast<std::size_t>(GetParam().ranks));
+    EXPECT_THAT(
+        trainer::RunRanks(GetParam().ranks,
+                          [&](Communicator& group) -> Status {
+                            RoutedRank rank(GetParam().kind,
+                                            {.num_experts = kNumExperts,
+                                             .drop = {.num_experts = kNumExperts},
+                                             .separates_sources = GetParam().separates_sources},
+                                            group, GetParam().device);
+                            CKPT_RETURN_IF_ERROR(
+                                rank.Route(choices[static_cast<std::size_t>(group.rank())]));
+                            body(rank, group.rank());
+                            return OkStatus();
+                          }),
+        IsOk());
+  }
+  [[nodiscard]] static std::vector<Choices> SomeChoices(std::int64_t tokens) {
+    std::vector<Choices> choices;
+    for (int rank = 0; rank < GetParam().ranks; ++rank) {
+      choices.push_back(RandomChoices(static_cast<std::uint64_t>(rank), tokens));
+    }
+    return choices;
+  }
+  static void ExpectRows(RoutedRank& rank, int number, const std::vector<Choices>& choices) {
+    const Expected want = ExpectedRows(choices, number, GetParam().separates_sources);
+    const auto tokens =
+        static_cast<std::int64_t>(choices[static_cast<std::size_t>(number)].size()) / kTopK;
+    EXPECT_EQ(rank.offsets(), want.offsets);
+    EXPECT_EQ(rank.dispatch().num_rows(), static_cast<std::int64_t>(want.rows.size()));
+    std::vector<double> firsts;
+    const std::vector<double> rows = rank.ToExperts(TokenNames(number, tokens));
+    for (std::size_t i = 0; i < rows.size(); i += kHidden) firsts.push_back(rows[i]);
+    EXPECT_EQ(firsts, want.rows);
+  }
+};
+
+TEST_P(DispatchTest, RowsComeByExpertThenSourceThenToken) {
+  const std::vector<Choices> choices = SomeChoices(7);
+  OnRanks(choices, [&](RoutedRank& rank, int number) { ExpectRows(rank, number, choices); });
+}
+
+TEST_P(DispatchTest, WhatComesBackIsTheSumOfATokensRows) {
+  const std::vector<Choices> choices = SomeChoices(5);
+  OnRanks(choices, [&](RoutedRank& rank, int number) {
+    const std::vector<double> x = TokenNames(number, 5);
+    std::vector<double> want = x;
+    for (double& value : want) value *= kTopK;
+    EXPECT_EQ(rank.FromExperts(rank.ToExperts(x)), want);
+  });
+}
+
+TEST_P(DispatchTest, WeightsGoWithTheirRowsAndBack) {
+  const std::vector<Choices> choices = SomeChoices(5);
+  OnRanks(choices, [&](RoutedRank& rank, int number) {
+    // Every slot's weight names its expert.
+    const Choices& mine = choices[static_cast<std::size_t>(number)];
+    const std::vector<double> rows = rank.WeightsToExperts(mine);
+    EXPECT_TRUE(std::is_sorted(rows.begin(), rows.end()));
+    std::vector<double> slots(mine.size());
+    std::iota(slots.begin(), slots.end(), 1 + 100 * number);
+    EXPECT_EQ(rank.WeightsFromExperts(rank.WeightsToExperts(slots)), slots);
+  });
+}
+
+TEST_P(DispatchTest, EveryTokenToTheLastExperts) {
+  Choices choice;
+  for (int t = 0; t < 6; ++t) choice.insert(choice.end(), {7, 5, 6});
+  const std::vector<Choices> choices(static_cast<std::size_t>(GetParam().ranks), choice);
+  OnRanks(choices, [&](RoutedRank& rank, int number) {
+    ExpectRows(rank, number, choices);
+    const std::int64_t held = kNumExperts / GetParam().ranks;
+    EXPECT_EQ(rank.dispatch().num_rows() == 0, (number + 1) * held <= 5);
+    // Whoever got nothing still takes part.
+    EXPECT_EQ(rank.FromExperts(rank.ToExperts(TokenNames(number, 6)))[0], 100.0 * number * kTopK);
+    EXPECT_EQ(rank.WeightsFromExperts(rank.WeightsToExperts(choice)), choice);
+  });
+}
+
+TEST_P(DispatchTest, NoTokensAtAll) {
+  const std::vector<Choices> choices(static_cast<std::size_t>(GetParam().ranks));
+  OnRanks(choices, [&](RoutedRank& rank, int) {
+    EXPECT_EQ(rank.dispatch().num_rows(), 0);
+    EXPECT_THAT(rank.offsets(), Each(0));
+    EXPECT_THAT(rank.FromExperts(rank.ToExperts({})), IsEmpty());
+    EXPECT_THAT(rank.WeightsFromExperts(rank.WeightsToExperts({})), IsEmpty());
+  });
+}
+
+TEST_P(DispatchTest, ARoutingReplacesTheOneBefore) {
+  const std::vector<Choices> choices = SomeChoices(9);
+  const std::vector<Choices> later = SomeChoices(4);
+  OnRanks(choices, [&](RoutedRank& rank, int number) {
+    ASSERT_THAT(rank.Route(later[static_cast<std::size_t>(number)]), IsOk());
+    ExpectRows(rank, number, later);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Groups, DispatchTest, ::testing::ValuesIn(DispatchCases()),
+                         [](const auto& test) { return test.param.name; });
+
+TEST(AllToAllDispatchTest, TakesDifferentNumbersOfTokensFromEachRank) {
+  const std::vector<Choices> choices = {
+      RandomChoices(1, 3), {}, RandomChoices(2, 8), RandomChoices(3, 1)};
+  EXPECT_THAT(trainer::RunRanks(
+                  4,
+                  [&](Communicator& group) -> Status {
+                    const int number = group.rank();
+                    const auto& mine = choices[static_cast<std::size_t>(number)];
+                    RoutedRank rank(
+                        Dispatcher::kAllToAll,
+                        {.num_experts = kNumExperts, .drop = {.num_experts = kNumExperts}}, group);
+                    CKPT_RETURN_IF_ERROR(rank.Route(mine));
+                    const Expected want = ExpectedRows(choices, number, false);
+                    EXPECT_EQ(rank.offsets(), want.offsets);
+                    EXPECT_EQ(rank.WeightsFromExperts(rank.WeightsToExperts(mine)), mine);
+                    return OkStatus();
+                  }),
+              IsOk());
+}
+
+struct DropCase {
+  std::string name;
+  DropPolicy policy = DropPolicy::kProbability;
+  bool pad = false;
+  std::vector<double> rows;      // names of the tokens of expert 0, then 1
+  std::vector<double> returned;  // of weights 1 … 9
+};
+void PrintTo(const DropCase& drop, std::ostream* os) { *os << drop.name; }
+
+class DropTest : public ::testing::TestWithParam<DropCase> {};
+
+// Three tokens choose experts 0, 1 and another one; experts take two.
+TEST_P(DropTest, KeepsTheCapacity) {
+  const Choices choices = {0, 1, 2, 0, 1, 3, 1, 0, 4};
+  const std::vector<double> weights = {0.1, 0.9, 0, 0.2, 0.1, 0, 0.8, 0.3, 0};
+  EXPECT_THAT(trainer::RunRanks(2,
+                                [&](Communicator& group) -> Status {
+                                  RoutedRank rank(Dispatcher::kAllToAll,
+                                                  {.num_experts = kNumExperts,
+                                                   .drop = {.num_experts = kNumExperts,
+                                                            .capacity = 2,
+                                                            .policy = GetParam().policy,
+                                                            .pad = GetParam().pad}},
+                                                  group);
+                                  CKPT_RETURN_IF_ERROR(rank.Route(choices, weights));
+                                  const std::vector<double> rows = rank.ToExperts(TokenNames(0, 3));
+                                  if (group.rank() == 0) {
+                                    // Both ranks send the same.
+                                    std::vector<double> firsts;
+                                    for (std::size_t i = 0; i < 8 * kHidden; i += kHidden)
+                                      firsts.push_back(rows[i]);
+                                    EXPECT_EQ(firsts, GetParam().rows);
+                                  }
+                                  if (GetParam().pad) {
+                                    EXPECT_EQ(rank.dispatch().num_rows(),
+                                              4 * 2 * 2);  // experts, ranks, capacity
+                                  }
+                                  std::vector<double> slots(9);
+                                  std::iota(slots.begin(), slots.end(), 1);
+                                  EXPECT_EQ(rank.WeightsFromExperts(rank.WeightsToExperts(slots)),
+                                            GetParam().returned);
+                                  return OkStatus();
+                                }),
+              IsOk());
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, DropTest,
+                         ::testing::Values(DropCase{"Probability",
+                                                    DropPolicy::kProbability,
+                                                    false,
+                                                    {1, 2, 1, 2, 0, 2, 0, 2},
+                                                    {0, 2, 3, 4, 0, 6, 7, 8, 9}},
+                                           DropCase{"Position",
+                                                    DropPolicy::kPosition,
+                                                    false,
+                                                    {0, 1, 0, 1, 0, 1, 0, 1},
+                                                    {1, 2, 3, 4, 5, 6, 0, 0, 9}},
+                                           DropCase{"ProbabilityPadded",
+                                                    DropPolicy::kProbability,
+                                                    true,
+                                                    {1, 2, 1, 2, 0, 2, 0, 2},
+                                                    {0, 2, 3, 4, 0, 6, 7, 8, 9}}),
+                         [](const auto& test) { return test.param.name; });
+
+TEST(AllGatherDispatchTest, SeesRanksWithDifferentNumbersOfTokens) {
+  const Status status = trainer::RunRanks(2, [&](Communicator& group) {
+    RoutedRank rank(Dispatcher::kAllGather,
+                    {.num_experts = kNumExperts, .drop = {.num_experts = kNumExperts}}, group);
+    return rank.Route(RandomChoices(1, 2 + group.rank()));
+  });
+  EXPECT_THAT(status, FailsWith(ErrorKind::kInternal));
+}
+
+}  // namespace
+}  // namespace ckpt::testing

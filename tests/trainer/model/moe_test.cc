@@ -1,0 +1,539 @@
+#include "trainer/model/moe.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <limits>
+#include <map>
+#include <ostream>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/testing/matchers.h"
+#include "tests/trainer/model/moe_runner.h"
+#include "tests/trainer/model/naive_moe.h"
+
+namespace ckpt::testing {
+namespace {
+
+using trainer::Activation;
+using trainer::AuxLoss;
+using trainer::Dispatcher;
+using trainer::DropPolicy;
+using trainer::GroupScore;
+using trainer::ModelConfig;
+using trainer::QueueMode;
+using trainer::RouterForm;
+using trainer::ScoreFunction;
+
+constexpr std::uint64_t kDefaultSeed = 11;
+constexpr std::int64_t kNumExperts = 8;
+
+std::uint64_t TestSeed() {
+  const char* seed = std::getenv("CKPT_TEST_SEED");
+  return seed == nullptr ? kDefaultSeed : std::strtoull(seed, nullptr, 10);
+}
+
+ModelConfig SmallMoe(const RouterForm& router = {.topk = 3, .normalize = true}) {
+  ModelConfig config;
+  config.num_layers = 2;
+  config.hidden_size = 10;
+  trainer::MoeConfig moe;
+  moe.num_experts = kNumExperts;
+  moe.ffn_hidden_size = 6;
+  moe.router = router;
+  config.moe = moe;
+  return config;
+}
+
+struct MoeCase {
+  std::string name;
+  ModelConfig config;
+  std::vector<double> expert_bias = {};
+};
+void PrintTo(const MoeCase& moe, std::ostream* os) { *os << moe.name; }
+
+std::vector<double> BiasTowards(std::size_t expert) {
+  std::vector<double> bias(static_cast<std::size_t>(kNumExperts));
+  bias[expert] = 100;
+  return bias;
+}
+
+std::vector<MoeCase> MoeCases() {
+  std::vector<MoeCase> cases;
+  cases.push_back({"Softmax", SmallMoe({.topk = 2})});
+  cases.push_back(
+      {"SoftmaxNormalizedScaled", SmallMoe({.topk = 3, .normalize = true, .scaling = 1.7})});
+  cases.push_back({"SoftmaxOverTheChosen",
+                   SmallMoe({.score = ScoreFunction::kSoftmaxTopK, .topk = 3, .scaling = 0.8})});
+  cases.push_back({"SoftmaxBestOfGroups", SmallMoe({.topk = 2,
+                                                    .num_groups = 4,
+                                                    .group_topk = 2,
+                                                    .group_score = GroupScore::kMax,
+                                                    .scaling = 1.3})});
+  cases.push_back({"Sigmoid", SmallMoe({.score = ScoreFunction::kSigmoid, .topk = 2})});
+  cases.push_back({"SigmoidGroupsNormalizedScaledBiased",
+                   SmallMoe({.score = ScoreFunction::kSigmoid,
+                             .topk = 3,
+                             .num_groups = 2,
+                             .group_topk = 1,
+                             .normalize = true,
+                             .scaling = 2.5}),
+                   {0.3, -0.2, 0.1, 0, -0.4, 0.2, 0, 0.1}});
+  cases.push_back({"OneExpertAToken", SmallMoe({.topk = 1})});
+  cases.push_back({"EveryExpert", SmallMoe({.topk = kNumExperts, .normalize = true})});
+  cases.push_back({"EveryTokenToOneExpert", SmallMoe({.topk = 1}), BiasTowards(5)});
+  cases.push_back({"ExpertsThatNobodyChose", SmallMoe({.topk = 2}), BiasTowards(0)});
+  {
+    ModelConfig config = SmallMoe();
+    config.activation = Activation::kGelu;
+    config.moe->shared_expert_ffn_hidden_size = 7;
+    cases.push_back({"GeluSharedExpert", config});
+  }
+  for (const auto& [name, score] :
+       std::map<std::string, ScoreFunction>{{"Softmax", ScoreFunction::kSoftmax},
+                                            {"SoftmaxOverTheChosen", ScoreFunction::kSoftmaxTopK},
+                                            {"Sigmoid", ScoreFunction::kSigmoid}}) {
+    ModelConfig config = SmallMoe({.score = score, .topk = 2, .normalize = true});
+    config.moe->aux = {.kind = AuxLoss::kBatch, .coefficient = 0.4};
+    cases.push_back({name + "BatchBalanced", config});
+    config.moe->aux = {.kind = AuxLoss::kSequence, .coefficient = 0.4, .z_coefficient = 0.2};
+    config.moe->shared_expert_ffn_hidden_size = 5;
+    cases.push_back({name + "SequenceBalancedZLossSharedExpert", config});
+  }
+  {
+    ModelConfig config = SmallMoe();
+    config.moe->aux = {.z_coefficient = 0.3};
+    cases.push_back({"ZLossAlone", config});
+  }
+  for (const bool pad : {false, true}) {
+    for (const auto& [name, policy] : std::map<std::string, DropPolicy>{
+             {"Probability", DropPolicy::kProbability}, {"Position", DropPolicy::kPosition}}) {
+      ModelConfig config = SmallMoe();
+      config.moe->aux = {.kind = AuxLoss::kBatch, .coefficient = 0.1};
+      config.moe->capacity_factor = 0.6;
+      config.moe->drop_policy = policy;
+      config.moe->pad_to_capacity = pad;
+      cases.push_back({"DropBy" + name + (pad ? "Padded" : ""), config});
+    }
+  }
+  {
+    ModelConfig config = SmallMoe();
+    config.moe->capacity_factor = 100;
+    config.moe->pad_to_capacity = true;
+    cases.push_back({"PaddedFarBeyondTheTokens", config});
+  }
+  return cases;
+}
+
+struct Mesh {
+  int ranks = 1;
+  Dispatcher dispatcher = Dispatcher::kAllToAll;
+  bool separate_sources = false;
+};
+
+std::string NameOf(const Mesh& mesh) {
+  return std::to_string(mesh.ranks) +
+         (mesh.dispatcher == Dispatcher::kAllToAll ? " all-to-all" : " all-gather") +
+         (mesh.separate_sources ? ", separate sources" : "");
+}
+
+// Those that can run the model. The last has one expert a rank.
+std::vector<Mesh> MeshesOf(const ModelConfig& config) {
+  std::vector<Mesh> meshes{
+      {.ranks = 1}, {.ranks = 2}, {.ranks = 4}, {.ranks = 2, .separate_sources = true}};
+  if (!config.moe->capacity_factor) {
+    for (const int ranks : {1, 2, 4, static_cast<int>(kNumExperts)}) {
+      meshes.push_back({.ranks = ranks, .dispatcher = Dispatcher::kAllGather});
+    }
+  }
+  meshes.push_back({.ranks = static_cast<int>(kNumExperts)});
+  return meshes;
+}
+
+MoeOptions OptionsFor(const Mesh& mesh, const MoeOptions& base = {}) {
+  MoeOptions options = base;
+  options.ranks = mesh.ranks;
+  options.dispatcher = mesh.dispatcher;
+  options.separate_sources = mesh.separate_sources;
+  return options;
+}
+
+MoeValues RunOk(const ModelConfig& config, const std::vector<MoeBatch>& batches,
+                const MoeOptions& options) {
+  Result<MoeValues> values = RunMoe(config, batches, TestSeed(), options);
+  EXPECT_THAT(values, IsOk());
+  return values.ok() ? std::move(*values) : MoeValues();
+}
+
+double MaxAbs(const std::vector<double>& values) {
+  double max = 0;
+  for (const double value : values) max = std::max(max, std::abs(value));
+  return max;
+}
+
+// Largest difference over the largest magnitude; infinite if anything is NaN or sizes differ.
+double Difference(const std::vector<double>& have, const std::vector<double>& want) {
+  if (have.size() != want.size()) return std::numeric_limits<double>::infinity();
+  double max = 0;
+  for (std::size_t i = 0; i < have.size(); ++i) {
+    const double difference = std::abs(have[i] - want[i]);
+    if (!(difference <= max)) max = difference;
+    if (std::isnan(difference)) return std::numeric_limits<double>::infinity();
+  }
+  return max == 0 ? 0 : max / std::max(MaxAbs(want), 1e-9);
+}
+
+double Difference(const MoeValues& have, const MoeValues& want) {
+  double worst = have.gradients.size() == want.gradients.size()
+                     ? Difference(have.aux_losses, want.aux_losses)
+                     : std::numeric_limits<double>::infinity();
+  for (std::size_t i = 0; i < want.y.size(); ++i) {
+    worst = std::max({worst, Difference(have.y[i], want.y[i]), Difference(have.dx[i], want.dx[i])});
+  }
+  for (const auto& [name, gradient] : want.gradients) {
+    worst = std::max(worst, Difference(have.gradients.at(name), gradient));
+  }
+  return worst;
+}
+
+class MoeTest : public ::testing::TestWithParam<MoeCase> {};
+
+TEST_P(MoeTest, ForwardIsTheDefinition) {
+  const ModelConfig& config = GetParam().config;
+  const std::uint64_t seed = TestSeed();
+  SCOPED_TRACE(::testing::Message() << "replay: CKPT_TEST_SEED=" << seed);
+  std::map<std::string, std::vector<double>> weights;
+  (void)RunOk(config, RandomMoeBatches(config, seed, 1),
+              {.change = [&](const std::string& name, std::vector<double>& values) {
+                weights[name] = values;
+              }});
+  const NaiveMoe naive(
+      config, [&](const std::string& name) { return weights.at(name); }, GetParam().expert_bias);
+  const std::vector<MoeBatch> batches =
+      RandomMoeBatches(config, seed, static_cast<int>(kNumExperts));
+  std::vector<NaiveMoeValues> want;
+  std::vector<double> counts(static_cast<std::size_t>(kNumExperts));
+  for (const MoeBatch& batch : batches) {
+    want.push_back(naive.Forward(batch));
+    for (std::size_t e = 0; e < counts.size(); ++e) counts[e] += want.back().counts[e];
+  }
+  for (const Mesh& mesh : MeshesOf(config)) {
+    SCOPED_TRACE(NameOf(mesh));
+    const MoeValues have =
+        RunOk(config, batches, OptionsFor(mesh, {.expert_bias = GetParam().expert_bias}));
+    ASSERT_EQ(have.y.size(), want.size());
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      EXPECT_LT(Difference(have.y[i], want[i].y), 1e-13);
+      EXPECT_NEAR(have.aux_losses[i], want[i].aux_loss, 1e-13);
+    }
+    EXPECT_EQ(have.counts, counts);
+  }
+}
+
+// Largest error of a gradient along a random direction, over the gradient's typical component.
+double WorstSlopeError(const ModelConfig& config, const std::vector<MoeBatch>& batches,
+                       const MoeOptions& options) {
+  const MoeValues base = RunOk(config, batches, options);
+  std::map<std::string, std::vector<double>> gradients = base.gradients;
+  for (std::size_t i = 0; i < batches.size(); ++i) {
+    gradients["x" + std::to_string(i)] = base.dx[i];
+  }
+  double worst = 0;
+  for (const auto& [changed, gradient] : gradients) {
+    std::vector<double> direction = NormalValues("direction of " + changed, TestSeed(),
+                                                 static_cast<std::int64_t>(gradient.size()), 1);
+    const auto objective = [&, &name = changed](double distance) {
+      MoeOptions moved = options;
+      moved.change = [&](const std::string& candidate, std::vector<double>& values) {
+        for (std::size_t i = 0; candidate == name && i < values.size(); ++i) {
+          values[i] += distance * direction[i];
+        }
+      };
+      const MoeValues values = RunOk(config, batches, moved);
+      EXPECT_EQ(values.counts, base.counts) << "a tie of the routing: take another seed";
+      double sum = 0;
+      for (std::size_t i = 0; i < batches.size(); ++i) {
+        sum += options.aux_scale * values.aux_losses[i];
+        for (std::size_t e = 0; e < batches[i].dy.size(); ++e) {
+          sum += batches[i].dy[e] * values.y[i][e];
+        }
+      }
+      return sum;
+    };
+    // Five points: the error is of fourth order in the distance.
+    constexpr double kStep = 2e-4;
+    const double slope = (8 * (objective(kStep) - objective(-kStep)) -
+                          (objective(2 * kStep) - objective(-2 * kStep))) /
+                         (12 * kStep);
+    double want = 0;
+    double square = 0;
+    for (std::size_t i = 0; i < gradient.size(); ++i) {
+      want += gradient[i] * direction[i];
+      square += gradient[i] * gradient[i];
+    }
+    const double error = std::abs(slope - want) / std::max(std::sqrt(square), 1e-3);
+    worst = error <= worst ? worst : error;
+  }
+  return worst;
+}
+
+TEST_P(MoeTest, GradientsEqualFiniteDifferences) {
+  const ModelConfig& config = GetParam().config;
+  const std::uint64_t seed = TestSeed();
+  SCOPED_TRACE(::testing::Message() << "replay: CKPT_TEST_SEED=" << seed);
+  double worst = 0;
+  for (const Mesh& mesh : MeshesOf(config)) {
+    if (mesh.ranks > 2) continue;  // equal to these, by the tests below
+    SCOPED_TRACE(NameOf(mesh));
+    const double error = WorstSlopeError(
+        config, RandomMoeBatches(config, seed, 2),
+        OptionsFor(mesh, {.expert_bias = GetParam().expert_bias, .aux_scale = 0.7}));
+    EXPECT_LT(error, 1e-9);
+    worst = std::max(worst, error);
+  }
+  RecordProperty("worst_e12", std::to_string(worst * 1e12));
+}
+
+TEST_P(MoeTest, EveryGroupAndDispatcherAgrees) {
+  const ModelConfig& config = GetParam().config;
+  const std::vector<MoeBatch> batches =
+      RandomMoeBatches(config, TestSeed(), static_cast<int>(kNumExperts));
+  const MoeOptions base{.compute = DType::kFloat32, .expert_bias = GetParam().expert_bias};
+  const MoeValues want = RunOk(config, batches, base);
+  double worst = 0;
+  for (const Mesh& mesh : MeshesOf(config)) {
+    SCOPED_TRACE(NameOf(mesh));
+    const MoeValues have = RunOk(config, batches, OptionsFor(mesh, base));
+    EXPECT_EQ(have.counts, want.counts);
+    const double difference = Difference(have, want);
+    EXPECT_LT(difference, 1e-6);
+    worst = std::max(worst, difference);
+  }
+  RecordProperty("worst_e9", std::to_string(worst * 1e9));
+}
+
+// The canonical mode: what a token gets and the sums of the gradients do not depend on how many
+// ranks share the work.
+TEST_P(MoeTest, CanonicalBitsDoNotDependOnTheGroup) {
+  const ModelConfig& config = GetParam().config;
+  const std::vector<MoeBatch> batches = RandomMoeBatches(config, TestSeed(), 4, 3, 7);
+  for (const DType compute : {DType::kFloat32, DType::kBfloat16}) {
+    const MoeOptions base{.separate_sources = true,
+                          .fixed_order = true,
+                          .compute = compute,
+                          .gradients = DType::kInt64,
+                          .expert_bias = GetParam().expert_bias};
+    const MoeValues want = RunOk(config, batches, base);
+    EXPECT_GT(MaxAbs(want.gradients.at("mlp.router.weight")), 0);
+    for (const int ranks : {2, 4}) {
+      SCOPED_TRACE(ranks);
+      MoeOptions options = base;
+      options.ranks = ranks;
+      EXPECT_EQ(RunOk(config, batches, options), want);
+    }
+  }
+}
+
+TEST_P(MoeTest, QueuesOnThreadsChangeNoBit) {
+  const ModelConfig& config = GetParam().config;
+  const std::vector<MoeBatch> batches = RandomMoeBatches(config, TestSeed(), 4);
+  for (const Mesh& mesh : MeshesOf(config)) {
+    if (mesh.ranks > 4) continue;
+    SCOPED_TRACE(NameOf(mesh));
+    MoeOptions options =
+        OptionsFor(mesh, {.compute = DType::kFloat32, .expert_bias = GetParam().expert_bias});
+    const MoeValues at_once = RunOk(config, batches, options);
+    options.device = {.queues = QueueMode::kThreads, .delay_seed = TestSeed()};
+    EXPECT_EQ(RunOk(config, batches, options), at_once);
+  }
+}
+
+TEST_P(MoeTest, RecomputingChangesNoBitAndCountsNothing) {
+  const ModelConfig& config = GetParam().config;
+  const std::vector<MoeBatch> batches = RandomMoeBatches(config, TestSeed(), 2);
+  for (const Mesh& mesh : MeshesOf(config)) {
+    if (mesh.ranks > 2) continue;
+    SCOPED_TRACE(NameOf(mesh));
+    MoeOptions options =
+        OptionsFor(mesh, {.compute = DType::kFloat32, .expert_bias = GetParam().expert_bias});
+    const MoeValues once = RunOk(config, batches, options);
+    options.recompute = true;
+    EXPECT_EQ(RunOk(config, batches, options), once);
+  }
+}
+
+TEST_P(MoeTest, FrozenPartsLeaveTheOtherGradientsAsTheyAre) {
+  const ModelConfig& config = GetParam().config;
+  const std::vector<MoeBatch> batches = RandomMoeBatches(config, TestSeed(), 2);
+  const MoeOptions base{.compute = DType::kFloat32, .expert_bias = GetParam().expert_bias};
+  const MoeValues all = RunOk(config, batches, base);
+  std::vector<std::set<std::string>> choices(4);
+  for (const auto& [name, gradient] : all.gradients) {
+    const bool is_expert = name.find(".experts.") != std::string::npos;
+    choices[0].insert(name);
+    if (is_expert) choices[1].insert(name);
+    if (!is_expert) choices[2].insert(name);
+    // The first matrix of some experts, the second of the others.
+    const bool is_even = (name.back() - '0') % 2 == 0;
+    if (is_expert && is_even == (name.find("linear_fc1") != std::string::npos)) {
+      choices[3].insert(name);
+    }
+  }
+  for (const int ranks : {1, 2}) {
+    for (const std::set<std::string>& frozen : choices) {
+      SCOPED_TRACE(::testing::Message() << ranks << " ranks, " << frozen.size() << " frozen");
+      MoeOptions options = base;
+      options.ranks = ranks;
+      const MoeValues trained = RunOk(config, batches, options);
+      options.frozen = frozen;
+      const MoeValues have = RunOk(config, batches, options);
+      EXPECT_EQ(have.dx, trained.dx);
+      EXPECT_EQ(have.gradients.size() + frozen.size(), all.gradients.size());
+      for (const auto& [name, gradient] : have.gradients) {
+        EXPECT_EQ(gradient, trained.gradients.at(name)) << name;
+      }
+    }
+  }
+}
+
+TEST_P(MoeTest, Bfloat16IsCloseToFloat32) {
+  const ModelConfig& config = GetParam().config;
+  // Values that bfloat16 holds, and no expert chosen by a hair.
+  MoeOptions options{.compute = DType::kFloat32,
+                     .expert_bias = GetParam().expert_bias,
+                     .change = [](const std::string&, std::vector<double>& values) {
+                       for (double& value : values) {
+                         value = FromBf16Bits(ToBf16Bits(static_cast<float>(value)));
+                       }
+                     }};
+  std::vector<MoeBatch> batches = RandomMoeBatches(config, TestSeed(), 2);
+  for (MoeBatch& batch : batches) options.change("dy", batch.dy);
+  const MoeValues want = RunOk(config, batches, options);
+  options.compute = DType::kBfloat16;
+  for (const Mesh& mesh : MeshesOf(config)) {
+    if (mesh.ranks > 2) continue;
+    SCOPED_TRACE(NameOf(mesh));
+    const MoeValues have = RunOk(config, batches, OptionsFor(mesh, options));
+    EXPECT_EQ(have.counts, want.counts);  // the router computes in float32
+    EXPECT_LT(Difference(have, want), 0.03);
+  }
+}
+
+TEST_P(MoeTest, ARankThatFailsEndsTheOthers) {
+  const ModelConfig& config = GetParam().config;
+  const MoeBatch batch = RandomMoeBatches(config, TestSeed(), 1)[0];
+  for (const Dispatcher dispatcher : {Dispatcher::kAllToAll, Dispatcher::kAllGather}) {
+    if (dispatcher == Dispatcher::kAllGather && config.moe->capacity_factor) continue;
+    for (const QueueMode queues : {QueueMode::kInline, QueueMode::kThreads}) {
+      const MoeOptions options{.dispatcher = dispatcher,
+                               .device = {.queues = queues, .delay_seed = 1},
+                               .expert_bias = GetParam().expert_bias};
+      for (const bool takes_part_at_first : {false, true}) {
+        std::vector<Status> ends(4);
+        const Status status = trainer::RunRanks(4, [&](trainer::Communicator& group) -> Status {
+          MoeRank rank(config, TestSeed(), options, group);
+          rank.Prepare(batch, 0);
+          const bool fails = group.rank() == 2;
+          for (int step = 0; step < 2; ++step) {
+            if (fails && takes_part_at_first == (step == 1)) {
+              return Error(ErrorKind::kResource, "rank 2 is out of memory");
+            }
+            Status& end = ends[static_cast<std::size_t>(group.rank())];
+            end = rank.Run(0);
+            CKPT_RETURN_IF_ERROR(end);
+          }
+          return OkStatus();
+        });
+        EXPECT_THAT(status, FailsWith(ErrorKind::kResource));
+        for (const std::size_t other : {0U, 1U, 3U}) {
+          EXPECT_THAT(ends[other], FailsWith(ErrorKind::kCancelled));
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Forms, MoeTest, ::testing::ValuesIn(MoeCases()),
+                         [](const auto& test) { return test.param.name; });
+
+TEST(MoeBlockTest, ScalesTheGradientOfTheAuxiliaryLosses) {
+  ModelConfig config = SmallMoe();
+  config.moe->aux = {.kind = AuxLoss::kBatch, .coefficient = 0.5, .z_coefficient = 0.1};
+  std::vector<MoeBatch> batches = RandomMoeBatches(config, TestSeed(), 1);
+  const auto gradient_at = [&](double scale) {
+    return RunOk(config, batches, {.aux_scale = scale}).gradients.at("mlp.router.weight");
+  };
+  const std::vector<double> none = gradient_at(0);
+  const std::vector<double> one = gradient_at(1);
+  std::vector<double> extrapolated;
+  for (std::size_t i = 0; i < one.size(); ++i) extrapolated.push_back(4 * one[i] - 3 * none[i]);
+  EXPECT_LT(Difference(gradient_at(4), extrapolated), 1e-13);
+  EXPECT_GT(Difference(one, none), 1e-3);
+}
+
+TEST(MoeBlockTest, RanksMayHaveDifferentNumbersOfTokensOrNone) {
+  for (const bool pad : {false, true}) {
+    ModelConfig config = SmallMoe();
+    config.moe->aux = {.kind = AuxLoss::kSequence, .coefficient = 0.5, .z_coefficient = 0.1};
+    config.moe->shared_expert_ffn_hidden_size = 3;
+    if (pad) config.moe->capacity_factor = 1;
+    config.moe->pad_to_capacity = pad;
+    const std::vector<MoeBatch> batches = {RandomMoeBatches(config, TestSeed(), 1, 3, 5)[0],
+                                           MoeBatch{.batch = 0, .seq = 5, .x = {}, .dy = {}},
+                                           RandomMoeBatches(config, TestSeed(), 2, 1, 4)[1],
+                                           MoeBatch{.batch = 2, .seq = 0, .x = {}, .dy = {}}};
+    const MoeValues want = RunOk(config, batches, {});
+    for (const int ranks : {2, 4}) {
+      EXPECT_LT(Difference(RunOk(config, batches, {.ranks = ranks}), want), 1e-12) << ranks;
+    }
+  }
+}
+
+TEST(MoeBlockTest, PassesNoGradientToExpertsThatNobodyChose) {
+  const ModelConfig config = SmallMoe({.topk = 1});
+  const MoeValues values = RunOk(config, RandomMoeBatches(config, TestSeed(), 2),
+                                 {.ranks = 2, .expert_bias = BiasTowards(5)});
+  for (const auto& [name, gradient] : values.gradients) {
+    if (name == "mlp.router.weight") continue;
+    EXPECT_EQ(MaxAbs(gradient) > 0, name.back() == '5') << name;
+  }
+}
+
+TEST(MoeBlockTest, ListsTheExpertsOfItsRank) {
+  ModelConfig config = SmallMoe();
+  config.moe->shared_expert_ffn_hidden_size = 4;
+  EXPECT_THAT(
+      trainer::RunRanks(
+          4,
+          [&](trainer::Communicator& group) {
+            const trainer::MoeBlock block(config, "mlp.", {.expert_group = &group}, {}, {});
+            std::vector<std::string> names;
+            for (const trainer::ParamSpec& param : block.Params()) {
+              names.push_back(param.name + " " + FormatDims(param.shape) +
+                              (param.param_class == trainer::ParamClass::kExpert ? " expert" : ""));
+            }
+            const std::string first = std::to_string(2 * group.rank());
+            const std::string second = std::to_string(2 * group.rank() + 1);
+            EXPECT_THAT(names, ::testing::ElementsAre(
+                                   "mlp.router.weight [8, 10]",
+                                   "mlp.shared_experts.linear_fc1.weight [8, 10]",
+                                   "mlp.shared_experts.linear_fc2.weight [10, 4]",
+                                   "mlp.experts.linear_fc1.weight" + first + " [12, 10] expert",
+                                   "mlp.experts.linear_fc1.weight" + second + " [12, 10] expert",
+                                   "mlp.experts.linear_fc2.weight" + first + " [10, 6] expert",
+                                   "mlp.experts.linear_fc2.weight" + second + " [10, 6] expert"));
+            return OkStatus();
+          }),
+      IsOk());
+}
+
+}  // namespace
+}  // namespace ckpt::testing
