@@ -12,6 +12,11 @@ namespace {
 
 constexpr std::uint64_t kAlignmentBytes = 256;
 
+// An empty vector of the host may have no address, which memcpy must not be given.
+void CopyBytes(const void* from, void* to, std::uint64_t size_bytes) {
+  if (size_bytes != 0) std::memcpy(to, from, size_bytes);
+}
+
 class HostDevice final : public Device {
  public:
   explicit HostDevice(const HostDeviceOptions& options) : options_(options) {}
@@ -40,10 +45,10 @@ class HostDevice final : public Device {
   }
 
   void CopyToHost(Queue& queue, const Tensor& from, void* host) override {
-    RunOn(queue, [from, host] { std::memcpy(host, from.data, from.size_bytes()); });
+    RunOn(queue, [from, host] { CopyBytes(from.data, host, from.size_bytes()); });
   }
   void CopyFromHost(Queue& queue, const void* host, const Tensor& to) override {
-    RunOn(queue, [host, to] { std::memcpy(to.data, host, to.size_bytes()); });
+    RunOn(queue, [host, to] { CopyBytes(host, to.data, to.size_bytes()); });
   }
 
  private:
