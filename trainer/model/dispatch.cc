@@ -100,8 +100,7 @@ Status AllToAllDispatch::Route(BlockContext& context, const Tensor& experts,
   num_sent_ = sent.back();
 
   std::vector<std::int32_t> mine(static_cast<std::size_t>(spec_.num_experts));
-  std::adjacent_difference(sent.begin() + 1, sent.end(), mine.begin());
-  mine.front() = sent[1] - sent[0];
+  std::adjacent_difference(sent.begin() + 1, sent.end(), mine.begin());  // from offset 0
   std::vector<std::int32_t> counts(mine.size() * static_cast<std::size_t>(group_.size()));
   CKPT_RETURN_IF_ERROR(
       group_.Exchange(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(counts))));

@@ -33,9 +33,11 @@ class Dispatch {
  public:
   virtual ~Dispatch() = default;
 
-  // Starts from the choice `experts` int32 [T, K] with its `weights` [T, K], which decide who is dropped. Host memory and
-  // arena memory of the last routing are reused. Blocks until the choice is known.
-  // Errors: those of the queue and of the group.
+  // Starts from the choice `experts` int32 [T, K] with its `weights` [T, K], which decide who is
+  // dropped. With kAllToAll ranks may differ in T, or have none; with kAllGather all have as many.
+  // What it allocates in the arena is needed as long as the routing is. Blocks until the choice is
+  // known.
+  // Errors: those of the queue and of the group (kInternal: ranks that differ in T, kAllGather).
   virtual Status Route(BlockContext& context, const Tensor& experts, const Tensor& weights) = 0;
 
   [[nodiscard]] std::int64_t num_rows() const { return num_rows_; }  // R
