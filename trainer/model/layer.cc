@@ -31,9 +31,9 @@ void Append(std::vector<ParamSpec> more, std::vector<ParamSpec>& params) {
 
 std::vector<ParamSpec> LayerParams(const ModelConfig& config, int index, ExpertPlace place) {
   const std::string prefix = LayerPrefix(index);
-  const RopeTable no_rope(config.rope, 0);  // parameters have no positions
+  const RopeTable rope(config.rope, RotatedElements(config));
   std::vector<ParamSpec> params = Norm(config, prefix + "input_layernorm.").Params();
-  Append(MakeAttention(config, index, prefix, &no_rope)->Params(), params);
+  Append(MakeAttention(config, index, prefix, &rope)->Params(), params);
   Append(Norm(config, prefix + "pre_mlp_layernorm.").Params(), params);
   Append(config.is_moe_layer.at(static_cast<std::size_t>(index))
              ? MoeParams(config, prefix + "mlp.", place)

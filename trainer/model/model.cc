@@ -41,11 +41,6 @@ class UnitLease {
   const std::span<const Tensor> weights_;
 };
 
-std::int64_t NumRotated(const ModelConfig& config) {
-  if (config.mla) return config.mla->qk_pos_emb_head_dim;
-  return static_cast<std::int64_t>(static_cast<double>(config.kv_channels) * config.rope.percent);
-}
-
 Status CheckSupported(const ModelConfig& config, const ModelRuntime& runtime) {
   Status status;
   if (config.learned_positions > 0) {
@@ -80,7 +75,7 @@ class Decoder final : public Model {
       : config_(config),
         runtime_(runtime),
         arena_(*runtime.device, kArenaChunkBytes),
-        rope_(config.rope, NumRotated(config)),
+        rope_(config.rope, RotatedElements(config)),
         final_norm_(config, kFinalNorm) {}
 
   // The part of construction that can fail. Errors: kResource.

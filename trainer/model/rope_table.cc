@@ -112,6 +112,12 @@ std::vector<std::byte> RopeTable::Compute(std::int64_t num_positions) const {
   return bytes;
 }
 
+std::int64_t RotatedElements(const ModelConfig& config) {
+  if (config.mla) return config.mla->qk_pos_emb_head_dim;
+  if (config.learned_positions > 0) return 0;
+  return static_cast<std::int64_t>(static_cast<double>(config.kv_channels) * config.rope.percent);
+}
+
 Status RopeTable::Prepare(Device& device, Queue& queue, DType dtype, std::int64_t seq) {
   if (seq > num_positions_ || dtype != cosine_.dtype) {
     const std::vector<std::byte> values =

@@ -17,6 +17,9 @@ namespace ckpt::trainer {
 template <typename Real>
 std::vector<Real> RopeFrequencies(const RopeConfig& rope, std::int64_t dim);
 
+// Rotated elements of a head of the model; 0 if its positions are not rotary.
+[[nodiscard]] std::int64_t RotatedElements(const ModelConfig& config);
+
 // The table of one model. It grows with the longest sequence seen.
 //
 // Thread-safety: the rank's thread.

@@ -63,7 +63,7 @@ class RankTrainerImpl final : public RankTrainer {
   Status Build();
 
   Status InitializeWeights() override;
-  Status SetWeights(const ParamStore::FillRows& fill) override { return store_->SetWeights(fill); }
+  Status SetWeights(const ParamStore::FillRows& fill) override;
   Result<StepReport> Step(std::span<const HostMicroBatch> batches) override;
   Result<StepReport> ComputeGradients(std::span<const HostMicroBatch> batches) override;
   Result<Evaluation> Evaluate(std::span<const HostMicroBatch> batches) override;
@@ -134,8 +134,8 @@ Status RankTrainerImpl::Build() {
 }
 
 Status RankTrainerImpl::InitializeWeights() {
-  return store_->SetWeights([&](const ParamSpec& spec, std::int64_t row_begin, std::int64_t rows,
-                                std::span<float> values) {
+  return SetWeights([&](const ParamSpec& spec, std::int64_t row_begin, std::int64_t rows,
+                        std::span<float> values) {
     const auto constant = static_cast<float>(spec.init.constant);
     if (spec.init.std == 0) {
       std::ranges::fill(values, constant);
@@ -147,6 +147,22 @@ Status RankTrainerImpl::InitializeWeights() {
     for (float& value : values) value = constant + static_cast<float>(spec.init.std) * value;
     return OkStatus();
   });
+}
+
+Status RankTrainerImpl::SetWeights(const ParamStore::FillRows& fill) {
+  CKPT_RETURN_IF_ERROR(store_->SetWeights(fill));
+  for (const ReplicatedBuffer& buffer : model_->buffers()) {
+    const ParamSpec spec = {.name = buffer.spec.name, .shape = buffer.spec.shape, .init = {}};
+    std::vector<float> values(static_cast<std::size_t>(buffer.values.num_elems()));
+    CKPT_RETURN_IF_ERROR(fill(spec, 0, spec.shape.front(), values));
+    CKPT_ASSIGN_OR_RETURN(const Buffer staging,
+                          device_.Allocate(values.size() * sizeof(float), MemoryUse::kOther));
+    const Tensor staged(staging.data(), DType::kFloat32, {buffer.values.num_elems()});
+    device_.CopyFromHost(*compute_, values.data(), staged);
+    ops_.Cast(*compute_, staged, buffer.values);
+    CKPT_RETURN_IF_ERROR(compute_->Synchronize());
+  }
+  return OkStatus();
 }
 
 Status RankTrainerImpl::Reserve(std::span<const HostMicroBatch> batches) {

@@ -57,6 +57,7 @@ class RankTrainer {
 
   // Weights drawn from (seed, name, row): the same on every mesh.
   virtual Status InitializeWeights() = 0;
+  // Sets every parameter, and every replicated buffer as if it were one. Errors: as ParamStore::SetWeights.
   virtual Status SetWeights(const ParamStore::FillRows& fill) = 0;
 
   // One update from this rank's micro-batches, `config.num_micro_batches()` of them.
