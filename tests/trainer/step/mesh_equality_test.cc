@@ -10,6 +10,7 @@
 
 #include "tests/testing/matchers.h"
 #include "tests/trainer/step/training_run.h"
+#include "trainer/comm/world.h"
 
 namespace ckpt {
 namespace {
@@ -39,9 +40,12 @@ std::string NameOf(const MeshCase& c) {
 }
 void PrintTo(const MeshCase& c, std::ostream* os) { *os << NameOf(c); }
 
+// Under a launcher, those of as many ranks as it started.
 std::vector<MeshCase> AllMeshes() {
   std::vector<MeshCase> cases;
+  const int launched = NumLaunchedProcesses();
   for (const int ranks : {1, 2, 4, 8}) {
+    if (launched > 1 && ranks != launched) continue;
     for (const int instances : {1, 2, 4}) {
       for (const Sharding sharding : {Sharding::kNoShard, Sharding::kOptim, Sharding::kOptimGrads,
                                       Sharding::kOptimGradsParams}) {

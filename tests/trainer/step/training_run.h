@@ -49,8 +49,11 @@ struct TrainingRun {
 // checks that pieces held by several ranks agree bit for bit (kValueMismatch names the tensor).
 Result<TrainingRun> TrainOnRank(const trainer::TrainConfig& config, trainer::Communicator& world,
                                 const RunOptions& options);
-// On threads.
+// On threads, or on the world given to TrainOn if that has as many ranks.
 Result<TrainingRun> Train(const trainer::TrainConfig& config, const RunOptions& options);
+
+// Ranks that runs take from now on, where their number fits. Null: threads.
+void TrainOn(trainer::Communicator* world);
 
 // Largest |a - b| of any element over the largest magnitude of its tensor, over all tensors; infinite if names or sizes
 // differ.
