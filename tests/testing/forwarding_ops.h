@@ -1,7 +1,8 @@
-// ForwardingOps: an Ops that hands every call on, to be derived from by tests that change one.
+// ForwardingOps: an Ops that hands every call on, to be derived from by tests that change one, or do something around all.
 #ifndef CKPT_TESTS_TESTING_FORWARDING_OPS_H_
 #define CKPT_TESTS_TESTING_FORWARDING_OPS_H_
 
+#include <functional>
 #include <span>
 
 #include "trainer/ops/ops.h"
@@ -27,181 +28,209 @@ class ForwardingOps : public trainer::Ops {
 
   void Gemm(Queue& queue, const GemmForm& form, const Tensor& a, const Tensor& b,
             const Tensor& d) override {
-    target_.Gemm(queue, form, a, b, d);
+    Around("Gemm", [&] { target_.Gemm(queue, form, a, b, d); });
   }
   void GroupedForward(Queue& queue, const Tensor& x, std::span<const Tensor> weights,
                       const Tensor& offsets, std::int64_t segments, const Tensor& y) override {
-    target_.GroupedForward(queue, x, weights, offsets, segments, y);
+    Around("GroupedForward",
+           [&] { target_.GroupedForward(queue, x, weights, offsets, segments, y); });
   }
   void GroupedBackwardData(Queue& queue, const Tensor& dy, std::span<const Tensor> weights,
                            const Tensor& offsets, std::int64_t segments,
                            const Tensor& dx) override {
-    target_.GroupedBackwardData(queue, dy, weights, offsets, segments, dx);
+    Around("GroupedBackwardData",
+           [&] { target_.GroupedBackwardData(queue, dy, weights, offsets, segments, dx); });
   }
   void GroupedBackwardWeights(Queue& queue, const Tensor& dy, const Tensor& x,
                               const Tensor& offsets, std::int64_t segments,
                               std::span<const Tensor> dweights) override {
-    target_.GroupedBackwardWeights(queue, dy, x, offsets, segments, dweights);
+    Around("GroupedBackwardWeights",
+           [&] { target_.GroupedBackwardWeights(queue, dy, x, offsets, segments, dweights); });
   }
-  void Fill(Queue& queue, const Tensor& x, double value) override { target_.Fill(queue, x, value); }
+  void Fill(Queue& queue, const Tensor& x, double value) override {
+    Around("Fill", [&] { target_.Fill(queue, x, value); });
+  }
   void Cast(Queue& queue, const Tensor& from, const Tensor& to) override {
-    target_.Cast(queue, from, to);
+    Around("Cast", [&] { target_.Cast(queue, from, to); });
   }
   void Accumulate(Queue& queue, const Tensor& from, const Tensor& to) override {
-    target_.Accumulate(queue, from, to);
+    Around("Accumulate", [&] { target_.Accumulate(queue, from, to); });
   }
   void Add(Queue& queue, const Tensor& a, const Tensor& b, const Tensor& out) override {
-    target_.Add(queue, a, b, out);
+    Around("Add", [&] { target_.Add(queue, a, b, out); });
   }
   void Scale(Queue& queue, const Tensor& x, double factor) override {
-    target_.Scale(queue, x, factor);
+    Around("Scale", [&] { target_.Scale(queue, x, factor); });
   }
   void AddBias(Queue& queue, const Tensor& x, const Tensor& bias) override {
-    target_.AddBias(queue, x, bias);
+    Around("AddBias", [&] { target_.AddBias(queue, x, bias); });
   }
   void BiasBackward(Queue& queue, const Tensor& dy, const Tensor& dbias) override {
-    target_.BiasBackward(queue, dy, dbias);
+    Around("BiasBackward", [&] { target_.BiasBackward(queue, dy, dbias); });
   }
   void RmsNorm(Queue& queue, const Tensor& x, const Tensor& weight, double eps, const Tensor& y,
                const Tensor& rstd) override {
-    target_.RmsNorm(queue, x, weight, eps, y, rstd);
+    Around("RmsNorm", [&] { target_.RmsNorm(queue, x, weight, eps, y, rstd); });
   }
   void RmsNormBackward(Queue& queue, const Tensor& dy, const Tensor& x, const Tensor& weight,
                        const Tensor& rstd, bool accumulate, const Tensor& dx,
                        const Tensor& dweight) override {
-    target_.RmsNormBackward(queue, dy, x, weight, rstd, accumulate, dx, dweight);
+    Around("RmsNormBackward",
+           [&] { target_.RmsNormBackward(queue, dy, x, weight, rstd, accumulate, dx, dweight); });
   }
   void LayerNorm(Queue& queue, const Tensor& x, const Tensor& weight, const Tensor& bias,
                  double eps, const Tensor& y, const Tensor& statistics) override {
-    target_.LayerNorm(queue, x, weight, bias, eps, y, statistics);
+    Around("LayerNorm", [&] { target_.LayerNorm(queue, x, weight, bias, eps, y, statistics); });
   }
   void LayerNormBackward(Queue& queue, const Tensor& dy, const Tensor& x, const Tensor& weight,
                          const Tensor& statistics, bool accumulate, const Tensor& dx,
                          const Tensor& dweight, const Tensor& dbias) override {
-    target_.LayerNormBackward(queue, dy, x, weight, statistics, accumulate, dx, dweight, dbias);
+    Around("LayerNormBackward", [&] {
+      target_.LayerNormBackward(queue, dy, x, weight, statistics, accumulate, dx, dweight, dbias);
+    });
   }
   void SwiGlu(Queue& queue, const Tensor& x, const Tensor& row_weights, const Tensor& y) override {
-    target_.SwiGlu(queue, x, row_weights, y);
+    Around("SwiGlu", [&] { target_.SwiGlu(queue, x, row_weights, y); });
   }
   void SwiGluBackward(Queue& queue, const Tensor& dy, const Tensor& x, const Tensor& row_weights,
                       const Tensor& dx, const Tensor& drow_weights) override {
-    target_.SwiGluBackward(queue, dy, x, row_weights, dx, drow_weights);
+    Around("SwiGluBackward",
+           [&] { target_.SwiGluBackward(queue, dy, x, row_weights, dx, drow_weights); });
   }
   void Gelu(Queue& queue, const Tensor& x, const Tensor& row_weights, const Tensor& y) override {
-    target_.Gelu(queue, x, row_weights, y);
+    Around("Gelu", [&] { target_.Gelu(queue, x, row_weights, y); });
   }
   void GeluBackward(Queue& queue, const Tensor& dy, const Tensor& x, const Tensor& row_weights,
                     const Tensor& dx, const Tensor& drow_weights) override {
-    target_.GeluBackward(queue, dy, x, row_weights, dx, drow_weights);
+    Around("GeluBackward",
+           [&] { target_.GeluBackward(queue, dy, x, row_weights, dx, drow_weights); });
   }
   void SplitQkv(Queue& queue, const QkvShape& shape, const Tensor& qkv, const Tensor& q,
                 const Tensor& k, const Tensor& v) override {
-    target_.SplitQkv(queue, shape, qkv, q, k, v);
+    Around("SplitQkv", [&] { target_.SplitQkv(queue, shape, qkv, q, k, v); });
   }
   void MergeQkv(Queue& queue, const QkvShape& shape, const Tensor& q, const Tensor& k,
                 const Tensor& v, const Tensor& qkv) override {
-    target_.MergeQkv(queue, shape, q, k, v, qkv);
+    Around("MergeQkv", [&] { target_.MergeQkv(queue, shape, q, k, v, qkv); });
   }
   void SplitMlaKv(Queue& queue, const MlaShape& shape, const Tensor& kv, const Tensor& k_rope,
                   const Tensor& k, const Tensor& v) override {
-    target_.SplitMlaKv(queue, shape, kv, k_rope, k, v);
+    Around("SplitMlaKv", [&] { target_.SplitMlaKv(queue, shape, kv, k_rope, k, v); });
   }
   void SplitMlaKvBackward(Queue& queue, const MlaShape& shape, const Tensor& dk, const Tensor& dv,
                           const Tensor& dkv, const Tensor& dk_rope) override {
-    target_.SplitMlaKvBackward(queue, shape, dk, dv, dkv, dk_rope);
+    Around("SplitMlaKvBackward",
+           [&] { target_.SplitMlaKvBackward(queue, shape, dk, dv, dkv, dk_rope); });
   }
   void SplitColumns(Queue& queue, const Tensor& from, const Tensor& a, const Tensor& b) override {
-    target_.SplitColumns(queue, from, a, b);
+    Around("SplitColumns", [&] { target_.SplitColumns(queue, from, a, b); });
   }
   void MergeColumns(Queue& queue, const Tensor& a, const Tensor& b, const Tensor& to) override {
-    target_.MergeColumns(queue, a, b, to);
+    Around("MergeColumns", [&] { target_.MergeColumns(queue, a, b, to); });
   }
   void Rope(Queue& queue, const RopeForm& form, const Tensor& cosine, const Tensor& sine,
             const Tensor& x) override {
-    target_.Rope(queue, form, cosine, sine, x);
+    Around("Rope", [&] { target_.Rope(queue, form, cosine, sine, x); });
   }
   void Attention(Queue& queue, const AttentionShape& shape, const Tensor& q, const Tensor& k,
                  const Tensor& v, const Tensor& o, const Tensor& lse) override {
-    target_.Attention(queue, shape, q, k, v, o, lse);
+    Around("Attention", [&] { target_.Attention(queue, shape, q, k, v, o, lse); });
   }
   void AttentionBackward(Queue& queue, const AttentionShape& shape, const Tensor& d_o,
                          const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
                          const Tensor& lse, const Tensor& dq, const Tensor& dk,
                          const Tensor& dv) override {
-    target_.AttentionBackward(queue, shape, d_o, q, k, v, o, lse, dq, dk, dv);
+    Around("AttentionBackward",
+           [&] { target_.AttentionBackward(queue, shape, d_o, q, k, v, o, lse, dq, dk, dv); });
   }
   void Embedding(Queue& queue, const Tensor& tokens, const Tensor& table,
                  const Tensor& y) override {
-    target_.Embedding(queue, tokens, table, y);
+    Around("Embedding", [&] { target_.Embedding(queue, tokens, table, y); });
   }
   void EmbeddingBackward(Queue& queue, const Tensor& tokens, const Tensor& dy,
                          const Tensor& dtable) override {
-    target_.EmbeddingBackward(queue, tokens, dy, dtable);
+    Around("EmbeddingBackward", [&] { target_.EmbeddingBackward(queue, tokens, dy, dtable); });
   }
   void CrossEntropy(Queue& queue, const Tensor& logits, const Tensor& labels, std::int64_t vocab,
                     const Tensor& losses, const Tensor& lse) override {
-    target_.CrossEntropy(queue, logits, labels, vocab, losses, lse);
+    Around("CrossEntropy",
+           [&] { target_.CrossEntropy(queue, logits, labels, vocab, losses, lse); });
   }
   void CrossEntropyBackward(Queue& queue, const Tensor& logits, const Tensor& labels,
                             std::int64_t vocab, const Tensor& lse, const Tensor& token_weights,
                             const Tensor& dlogits) override {
-    target_.CrossEntropyBackward(queue, logits, labels, vocab, lse, token_weights, dlogits);
+    Around("CrossEntropyBackward", [&] {
+      target_.CrossEntropyBackward(queue, logits, labels, vocab, lse, token_weights, dlogits);
+    });
   }
   void Router(Queue& queue, const RouterForm& form, const Tensor& logits, const Tensor& expert_bias,
               const Tensor& scores, const Tensor& experts, const Tensor& weights) override {
-    target_.Router(queue, form, logits, expert_bias, scores, experts, weights);
+    Around("Router",
+           [&] { target_.Router(queue, form, logits, expert_bias, scores, experts, weights); });
   }
   void RouterBackward(Queue& queue, const RouterForm& form, const Tensor& scores,
                       const Tensor& experts, const Tensor& dweights,
                       const Tensor& dlogits) override {
-    target_.RouterBackward(queue, form, scores, experts, dweights, dlogits);
+    Around("RouterBackward",
+           [&] { target_.RouterBackward(queue, form, scores, experts, dweights, dlogits); });
   }
   void RouterAuxLoss(Queue& queue, const RouterForm& form, const AuxLossForm& aux,
                      const Tensor& logits, const Tensor& scores, const Tensor& experts,
                      double gradient_scale, const Tensor& loss, const Tensor& dlogits) override {
-    target_.RouterAuxLoss(queue, form, aux, logits, scores, experts, gradient_scale, loss, dlogits);
+    Around("RouterAuxLoss", [&] {
+      target_.RouterAuxLoss(queue, form, aux, logits, scores, experts, gradient_scale, loss,
+                            dlogits);
+    });
   }
   void SortByExpert(Queue& queue, const DropForm& form, const Tensor& experts,
                     const Tensor& weights, const Tensor& rows, const Tensor& offsets) override {
-    target_.SortByExpert(queue, form, experts, weights, rows, offsets);
+    Around("SortByExpert",
+           [&] { target_.SortByExpert(queue, form, experts, weights, rows, offsets); });
   }
   void Permute(Queue& queue, const Tensor& x, const Tensor& rows, const Tensor& y) override {
-    target_.Permute(queue, x, rows, y);
+    Around("Permute", [&] { target_.Permute(queue, x, rows, y); });
   }
   void Unpermute(Queue& queue, const Tensor& x, const Tensor& rows, bool accumulate,
                  const Tensor& y) override {
-    target_.Unpermute(queue, x, rows, accumulate, y);
+    Around("Unpermute", [&] { target_.Unpermute(queue, x, rows, accumulate, y); });
   }
   void PermuteWeights(Queue& queue, const Tensor& x, const Tensor& rows, const Tensor& y) override {
-    target_.PermuteWeights(queue, x, rows, y);
+    Around("PermuteWeights", [&] { target_.PermuteWeights(queue, x, rows, y); });
   }
   void UnpermuteWeights(Queue& queue, const Tensor& x, const Tensor& rows,
                         const Tensor& y) override {
-    target_.UnpermuteWeights(queue, x, rows, y);
+    Around("UnpermuteWeights", [&] { target_.UnpermuteWeights(queue, x, rows, y); });
   }
   void GatherRows(Queue& queue, const Tensor& x, const Tensor& index, const Tensor& y) override {
-    target_.GatherRows(queue, x, index, y);
+    Around("GatherRows", [&] { target_.GatherRows(queue, x, index, y); });
   }
   void ScatterRows(Queue& queue, const Tensor& x, const Tensor& index, const Tensor& y) override {
-    target_.ScatterRows(queue, x, index, y);
+    Around("ScatterRows", [&] { target_.ScatterRows(queue, x, index, y); });
   }
   void CountExperts(Queue& queue, const Tensor& experts, const Tensor& counts) override {
-    target_.CountExperts(queue, experts, counts);
+    Around("CountExperts", [&] { target_.CountExperts(queue, experts, counts); });
   }
   void UpdateExpertBias(Queue& queue, const Tensor& counts, double rate,
                         const Tensor& bias) override {
-    target_.UpdateExpertBias(queue, counts, rate, bias);
+    Around("UpdateExpertBias", [&] { target_.UpdateExpertBias(queue, counts, rate, bias); });
   }
   void AdamW(Queue& queue, const AdamWStep& step, const Tensor& gradient, const Tensor& main,
              const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& compute) override {
-    target_.AdamW(queue, step, gradient, main, exp_avg, exp_avg_sq, compute);
+    Around("AdamW",
+           [&] { target_.AdamW(queue, step, gradient, main, exp_avg, exp_avg_sq, compute); });
   }
   void Sgd(Queue& queue, const SgdStep& step, const Tensor& gradient, const Tensor& main,
            const Tensor& momentum, const Tensor& compute) override {
-    target_.Sgd(queue, step, gradient, main, momentum, compute);
+    Around("Sgd", [&] { target_.Sgd(queue, step, gradient, main, momentum, compute); });
   }
   void SumSquares(Queue& queue, const Tensor& x, const Tensor& sums) override {
-    target_.SumSquares(queue, x, sums);
+    Around("SumSquares", [&] { target_.SumSquares(queue, x, sums); });
+  }
+
+ protected:
+  // Runs `call`, of the method called `name`.
+  virtual void Around([[maybe_unused]] const char* name, const std::function<void()>& call) {
+    call();
   }
 
  private:

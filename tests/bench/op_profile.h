@@ -1,0 +1,73 @@
+// OpProfile: an Ops that notes how long each kind of call takes, and how many multiplications products do.
+#ifndef CKPT_TESTS_BENCH_OP_PROFILE_H_
+#define CKPT_TESTS_BENCH_OP_PROFILE_H_
+
+#include <chrono>
+#include <map>
+#include <string>
+
+#include "tests/testing/forwarding_ops.h"
+
+namespace ckpt::testing {
+
+// Only on inline queues, where a call is done when it returns.
+class OpProfile final : public ForwardingOps {
+ public:
+  struct Entry {
+    std::int64_t calls = 0;
+    double seconds = 0;
+    double flops = 0;  // of matrix products: two per multiplication
+  };
+
+  using ForwardingOps::ForwardingOps;
+
+  [[nodiscard]] const std::map<std::string, Entry>& entries() const { return entries_; }
+  void Clear() { entries_.clear(); }
+
+  void Gemm(Queue& queue, const GemmForm& form, const Tensor& a, const Tensor& b,
+            const Tensor& d) override {
+    const std::int64_t depth = a.dim(form.transpose_a ? 0 : 1);
+    name_ =
+        form.transpose_a ? "Gemm, weights" : (form.transpose_b ? "Gemm, forward" : "Gemm, data");
+    flops_ = 2.0 * static_cast<double>(d.num_elems() * depth);
+    ForwardingOps::Gemm(queue, form, a, b, d);
+  }
+  void GroupedForward(Queue& queue, const Tensor& x, std::span<const Tensor> weights,
+                      const Tensor& offsets, std::int64_t segments, const Tensor& y) override {
+    flops_ = 2.0 * static_cast<double>(x.num_elems() * y.dim(1));
+    ForwardingOps::GroupedForward(queue, x, weights, offsets, segments, y);
+  }
+  void GroupedBackwardData(Queue& queue, const Tensor& dy, std::span<const Tensor> weights,
+                           const Tensor& offsets, std::int64_t segments,
+                           const Tensor& dx) override {
+    flops_ = 2.0 * static_cast<double>(dy.num_elems() * dx.dim(1));
+    ForwardingOps::GroupedBackwardData(queue, dy, weights, offsets, segments, dx);
+  }
+  void GroupedBackwardWeights(Queue& queue, const Tensor& dy, const Tensor& x,
+                              const Tensor& offsets, std::int64_t segments,
+                              std::span<const Tensor> dweights) override {
+    flops_ = 2.0 * static_cast<double>(dy.num_elems() * x.dim(1));
+    ForwardingOps::GroupedBackwardWeights(queue, dy, x, offsets, segments, dweights);
+  }
+
+ private:
+  void Around(const char* name, const std::function<void()>& call) override {
+    Entry& entry = entries_[name_ != nullptr ? name_ : name];
+    const auto start = std::chrono::steady_clock::now();
+    call();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    ++entry.calls;
+    entry.seconds += took.count();
+    entry.flops += flops_;
+    name_ = nullptr;
+    flops_ = 0;
+  }
+
+  std::map<std::string, Entry> entries_;
+  const char* name_ = nullptr;  // of the call at hand, in place of its method's
+  double flops_ = 0;            // of the call at hand
+};
+
+}  // namespace ckpt::testing
+
+#endif  // CKPT_TESTS_BENCH_OP_PROFILE_H_
