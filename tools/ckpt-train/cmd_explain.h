@@ -1,0 +1,27 @@
+// ckpt-train explain: what a run would be; starts nothing.
+#ifndef CKPT_TOOLS_CKPT_TRAIN_CMD_EXPLAIN_H_
+#define CKPT_TOOLS_CKPT_TRAIN_CMD_EXPLAIN_H_
+
+#include "core/base/result.h"
+#include "core/io/storage.h"
+#include "tools/ckpt-train/run_config.h"
+#include "tools/cli/command_line.h"
+#include "tools/cli/exit_code.h"
+#include "tools/cli/streams.h"
+
+namespace ckpt::train {
+
+struct ExplainOptions {
+  cli::CommonOptions common;
+  RunOptions run;
+  int rank = 0;  // the one to describe
+  bool print_config = false;
+};
+
+// Errors: those of GivenSettings, ResolveRun and Explain.
+Result<cli::ExitCode> RunExplain(const ExplainOptions& options, Storage& storage,
+                                 cli::Streams& streams);
+
+}  // namespace ckpt::train
+
+#endif  // CKPT_TOOLS_CKPT_TRAIN_CMD_EXPLAIN_H_

@@ -1,0 +1,57 @@
+// How far the trainer's numbers are from a reference's.
+#ifndef CKPT_TOOLS_CKPT_TRAIN_COMPARISON_H_
+#define CKPT_TOOLS_CKPT_TRAIN_COMPARISON_H_
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "converters/verbs/model_source.h"
+#include "core/base/result.h"
+#include "core/checkpoint/memory_source.h"
+#include "core/io/storage.h"
+#include "tools/ckpt-train/reference.h"
+
+namespace ckpt::train {
+
+// What the ranks computed.
+struct Computed {
+  double loss = 0;
+  std::int64_t vocab_size = 0;
+  std::int64_t row_elems = 0;           // of a token in `logits`: the vocabulary with its padding
+  std::vector<float> logits;            // [batch · seq, row_elems]; empty if nobody asked
+  std::vector<MemoryTensor> gradients;  // under the trainer's names; empty if nobody asked
+};
+
+struct Comparison {
+  struct Loss {
+    double expected = 0;
+    double actual = 0;
+    double error = 0;  // relative to `expected`
+  };
+  std::optional<Loss> loss;
+  std::optional<double> logits;  // error
+  // Error by name, in the order of the reference.
+  std::vector<std::pair<std::string, double>> gradients;
+
+  // Everything that was compared, worst first.
+  [[nodiscard]] std::vector<std::pair<std::string, double>> ByError() const;
+};
+
+// Largest difference over the largest magnitude in `expected`; infinite if anything is not finite.
+// REQUIRES: equal sizes.
+[[nodiscard]] double RelativeError(std::span<const double> expected,
+                                   std::span<const double> actual);
+
+// Gradients are renamed and reshaped as Transformers holds the parameters of `model` at run time.
+//
+// Errors: kMissing (the model has no such gradient), kShapeMismatch, those of reading.
+Result<Comparison> Compare(Storage& storage, const ModelSource& model, const Reference& reference,
+                           Computed computed, std::uint64_t budget_bytes);
+
+}  // namespace ckpt::train
+
+#endif  // CKPT_TOOLS_CKPT_TRAIN_COMPARISON_H_

@@ -1,0 +1,124 @@
+#include "tools/ckpt-train/explanation.h"
+
+#include <numeric>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/base/units.h"
+#include "trainer/model/model.h"
+#include "trainer/optim/optimizer.h"
+
+namespace ckpt::train {
+namespace {
+
+using trainer::GroupPlan;
+using trainer::ShardPlan;
+using trainer::SlotOptions;
+using trainer::Topology;
+using trainer::TrainConfig;
+using trainer::UnitSpec;
+
+// The fewest that ValidateTrainConfig accepts.
+constexpr SlotOptions kFewestSlots = {.weight_slots = 2, .gradient_slots = 1};
+
+FlatArrays DescribeGroup(const GroupPlan& group) {
+  const std::vector<std::int64_t>& sizes = group.layout.num_elems;
+  const auto used = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+  return {.units = {},
+          .num_units = 1,
+          .param_class = group.param_class,
+          .trainable = group.trainable,
+          .num_params = static_cast<std::int64_t>(group.params.size()),
+          .elems = group.layout.total_elems,
+          .padding_elems = group.layout.total_elems - used,
+          .num_shards = group.layout.num_shards,
+          .weight_elems = group.weights.elems,
+          .gradient_elems = group.gradients.elems,
+          .main_elems = group.main.elems};
+}
+
+bool AreAlike(const FlatArrays& a, const FlatArrays& b) {
+  return a.param_class == b.param_class && a.trainable == b.trainable &&
+         a.num_params == b.num_params && a.elems == b.elems && a.padding_elems == b.padding_elems;
+}
+
+// The arrays of neighbouring units that are alike, told once.
+std::vector<FlatArrays> DescribeArrays(const std::vector<UnitSpec>& units, const ShardPlan& plan) {
+  std::vector<FlatArrays> all;
+  std::vector<FlatArrays> last;  // of the units that end with the one before
+  std::size_t first = 0;         // of those units
+  const auto finish = [&](std::size_t end) {
+    for (FlatArrays& arrays : last) {
+      const std::string& from = units[first].name;
+      const std::string& to = units[end - 1].name;
+      arrays.num_units = static_cast<std::int64_t>(end - first);
+      arrays.units = first + 1 == end ? from : from + " to " + to.substr(to.rfind('.'));
+      all.push_back(std::move(arrays));
+    }
+  };
+  for (std::size_t u = 0; u < units.size(); ++u) {
+    std::vector<FlatArrays> arrays;
+    for (const std::size_t g : plan.units[u]) arrays.push_back(DescribeGroup(plan.groups[g]));
+    // The root stands alone.
+    const bool continues =
+        u > 1 && std::equal(arrays.begin(), arrays.end(), last.begin(), last.end(), AreAlike);
+    if (continues) continue;
+    finish(u);
+    last = std::move(arrays);
+    first = u;
+  }
+  finish(units.size());
+  return all;
+}
+
+std::string BothUnits(std::uint64_t bytes) {
+  return fmt::format("{} ({})", bytes, FormatByteSize(bytes));
+}
+
+Status CheckCap(const TrainConfig& config, const ShardPlan& plan, std::uint64_t slots_bytes) {
+  if (config.max_unsharded_bytes == 0 || slots_bytes <= config.max_unsharded_bytes) {
+    return OkStatus();
+  }
+  std::string hint = fmt::format("set max_unsharded_bytes={}", slots_bytes);
+  ShardPlan fewest = plan;
+  fewest.slots = kFewestSlots;
+  const std::uint64_t fewest_bytes =
+      trainer::PlanBytes(fewest, trainer::NumMoments(config.optimizer)).slots;
+  if (fewest_bytes <= config.max_unsharded_bytes) {
+    hint += fmt::format(", or weight_slots={} and gradient_slots={}, which need {}",
+                        kFewestSlots.weight_slots, kFewestSlots.gradient_slots,
+                        BothUnits(fewest_bytes));
+  }
+  return Error(ErrorKind::kUsage, "whole units need more memory than max_unsharded_bytes allows")
+      .Expected(fmt::format("at least {} bytes", BothUnits(slots_bytes)))
+      .Actual(BothUnits(config.max_unsharded_bytes))
+      .Hint(hint);
+}
+
+}  // namespace
+
+Result<Explanation> Explain(const TrainConfig& config, int rank) {
+  if (rank < 0 || rank >= config.mesh.world_size) {
+    return Error(ErrorKind::kUsage, "the mesh has no such rank")
+        .Expected(fmt::format("0 to {}", config.mesh.world_size - 1))
+        .Actual(fmt::format("{}", rank));
+  }
+  const Topology topology(config.mesh, rank);
+  const std::vector<UnitSpec> units =
+      trainer::ListUnits(config.model, topology.expert(), config.mesh.expert_parallel);
+  ShardPlan plan = trainer::PlanShards(units, topology, config.precision, config.slots);
+  const trainer::PlannedBytes bytes =
+      trainer::PlanBytes(plan, trainer::NumMoments(config.optimizer));
+  CKPT_RETURN_IF_ERROR(CheckCap(config, plan, bytes.slots));
+  std::vector<FlatArrays> arrays = DescribeArrays(units, plan);
+  const CommSchedule schedule = PlanCommunication(config, plan);
+  return Explanation{.config = config,
+                     .rank = topology,
+                     .plan = std::move(plan),
+                     .bytes = bytes,
+                     .arrays = std::move(arrays),
+                     .schedule = schedule};
+}
+
+}  // namespace ckpt::train

@@ -1,0 +1,56 @@
+// What a run would be: places, memory and communication, computed without starting anything.
+#ifndef CKPT_TOOLS_CKPT_TRAIN_EXPLANATION_H_
+#define CKPT_TOOLS_CKPT_TRAIN_EXPLANATION_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/result.h"
+#include "tools/ckpt-train/comm_schedule.h"
+#include "trainer/mesh/topology.h"
+#include "trainer/params/param_spec.h"
+#include "trainer/params/shard_plan.h"
+#include "trainer/step/train_config.h"
+
+namespace ckpt::train {
+
+// A flat array that neighbouring units have alike.
+struct FlatArrays {
+  std::string units;  // "root", "decoder.layers.3 to .60"
+  std::int64_t num_units = 0;
+  trainer::ParamClass param_class = trainer::ParamClass::kDense;
+  bool trainable = true;
+  std::int64_t num_params = 0;  // of one unit
+  std::int64_t elems = 0;       // with padding
+  std::int64_t padding_elems = 0;
+  std::int64_t num_shards = 0;    // that the layout can be cut into
+  std::int64_t weight_elems = 0;  // that a rank holds
+  std::int64_t gradient_elems = 0;
+  std::int64_t main_elems = 0;
+
+  [[nodiscard]] double padding_percent() const {
+    return 100.0 * static_cast<double>(padding_elems) / static_cast<double>(elems);
+  }
+};
+
+// Every rank holds as many bytes: shards are equal, and every rank has as many experts.
+struct Explanation {
+  trainer::TrainConfig config;
+  trainer::Topology rank;  // the one that serves as an example
+  trainer::ShardPlan plan;
+  trainer::PlannedBytes bytes;
+  std::vector<FlatArrays> arrays;
+  CommSchedule schedule;
+};
+
+// REQUIRES: ValidateTrainConfig accepts `config`. Errors: kUsage (the mesh has no such rank; slots and root need more than
+// max_unsharded_bytes: names the bytes and what would fit).
+Result<Explanation> Explain(const trainer::TrainConfig& config, int rank);
+
+[[nodiscard]] std::string ExplanationText(const Explanation& explanation);
+[[nodiscard]] std::string ExplanationJson(const Explanation& explanation);
+
+}  // namespace ckpt::train
+
+#endif  // CKPT_TOOLS_CKPT_TRAIN_EXPLANATION_H_

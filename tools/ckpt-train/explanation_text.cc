@@ -1,0 +1,159 @@
+#include <array>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "core/base/units.h"
+#include "tools/ckpt-train/explanation.h"
+#include "tools/cli/table.h"
+
+namespace ckpt::train {
+namespace {
+
+using cli::Align;
+using cli::Table;
+using trainer::Group;
+using trainer::MeshConfig;
+using trainer::ModelConfig;
+using trainer::ParamClass;
+
+// "671.0 B"
+std::string FormatCount(std::int64_t count) {
+  constexpr std::array<std::pair<double, const char*>, 3> kUnits = {
+      {{1e9, " B"}, {1e6, " M"}, {1e3, " k"}}};
+  for (const auto& [size, unit] : kUnits) {
+    if (static_cast<double>(count) >= size) {
+      return fmt::format("{:.1f}{}", static_cast<double>(count) / size, unit);
+    }
+  }
+  return std::to_string(count);
+}
+
+// "0 to 6 by 2": members of a group are evenly spaced.
+std::string FormatMembers(const std::vector<int>& members) {
+  if (members.size() == 1) return std::to_string(members.front());
+  const int stride = members[1] - members[0];
+  return fmt::format("{} to {}{}", members.front(), members.back(),
+                     stride == 1 ? "" : fmt::format(" by {}", stride));
+}
+
+std::string Percent(double percent) { return fmt::format("{:.2f}%", percent); }
+
+std::string ModelLines(const ModelConfig& model) {
+  std::int64_t moe_layers = 0;
+  for (const bool is_moe : model.is_moe_layer) moe_layers += is_moe ? 1 : 0;
+  std::string text = fmt::format("model       {} layers", model.num_layers);
+  if (model.moe) text += fmt::format(" ({} with {} experts)", moe_layers, model.moe->num_experts);
+  text += fmt::format(", hidden {}, {} parameters", model.hidden_size,
+                      FormatCount(trainer::CountParameters(model)));
+  if (model.moe) {
+    text += fmt::format(", {} active", FormatCount(trainer::CountActiveParameters(model)));
+  }
+  return text + "\n";
+}
+
+std::string MeshLines(const trainer::TrainConfig& config) {
+  const MeshConfig& mesh = config.mesh;
+  return fmt::format(
+      "mesh        {} ranks = {} instances x {}, experts over {}\n"
+      "sharding    {}, outer {}\n"
+      "batch       {} sequences of {} tokens = {} micro-batches of {} on {} ranks\n",
+      mesh.world_size, mesh.num_instances, mesh.world_size / mesh.num_instances,
+      mesh.expert_parallel, trainer::ShardingName(mesh.sharding),
+      trainer::OuterShardingName(mesh.outer), config.global_batch_size, config.seq_length,
+      config.num_micro_batches(), config.micro_batch_size, mesh.world_size);
+}
+
+std::string GroupTable(const trainer::Topology& rank) {
+  Table table({{"GROUP"}, {"RANKS", Align::kRight}, {"MEMBERS"}});
+  for (int g = 0; g < trainer::kNumGroups; ++g) {
+    const auto group = static_cast<Group>(g);
+    table.AddRow({std::string(trainer::GroupName(group)), std::to_string(rank.Size(group)),
+                  FormatMembers(rank.Members(group))});
+  }
+  return fmt::format("groups of rank {}\n", rank.rank()) + table.Format();
+}
+
+std::string ByteTable(const Explanation& e) {
+  const trainer::PlannedBytes& bytes = e.bytes;
+  const auto ranks = static_cast<std::uint64_t>(e.config.mesh.world_size);
+  Table table({{"MEMORY"}, {"EVERY RANK", Align::kRight}, {"ALL RANKS", Align::kRight}});
+  for (const auto& [use, size] :
+       {std::pair("weights", bytes.weights), std::pair("main weights", bytes.main_weights),
+        std::pair("gradients", bytes.gradients), std::pair("optimizer", bytes.optimizer),
+        std::pair("slots", bytes.slots), std::pair("total", bytes.total())}) {
+    table.AddRow({use, FormatByteSize(size), FormatByteSize(size * ranks)});
+  }
+  const trainer::ShardPlan& plan = e.plan;
+  std::string text = table.Format();
+  text += fmt::format(
+      "slots hold whole units: {} x {} and root {} of weights, {} x {} and root {} of gradients",
+      plan.slots.weight_slots, FormatByteSize(plan.weight_slot_bytes),
+      FormatByteSize(plan.root_weight_bytes), plan.slots.gradient_slots,
+      FormatByteSize(plan.gradient_slot_bytes), FormatByteSize(plan.root_gradient_bytes));
+  if (plan.wire_bytes > 0) text += fmt::format(", {} on the wire", FormatByteSize(plan.wire_bytes));
+  if (e.config.max_unsharded_bytes > 0) {
+    text += fmt::format("; {} allowed", FormatByteSize(e.config.max_unsharded_bytes));
+  }
+  return text + "\n";
+}
+
+std::string ArrayTable(const std::vector<FlatArrays>& all) {
+  Table table({{"FLAT ARRAY OF A UNIT"},
+               {"CLASS"},
+               {"PARAMS", Align::kRight},
+               {"ELEMENTS", Align::kRight},
+               {"PADDING", Align::kRight},
+               {"HERE: WEIGHTS", Align::kRight},
+               {"GRADIENTS", Align::kRight},
+               {"OPTIMIZED", Align::kRight}});
+  for (const FlatArrays& arrays : all) {
+    table.AddRow(
+        {arrays.units,
+         fmt::format("{}{}", arrays.param_class == ParamClass::kExpert ? "expert" : "dense",
+                     arrays.trainable ? "" : ", frozen"),
+         std::to_string(arrays.num_params), std::to_string(arrays.elems),
+         Percent(arrays.padding_percent()), std::to_string(arrays.weight_elems),
+         std::to_string(arrays.gradient_elems),
+         std::to_string(arrays.trainable ? arrays.main_elems : 0)});
+  }
+  return table.Format();
+}
+
+void AddCollectives(Table& table, std::string_view what, const Collectives& collectives) {
+  if (collectives.calls == 0) return;
+  table.AddRow(
+      {std::string(what), std::to_string(collectives.calls), FormatByteSize(collectives.bytes)});
+}
+
+void AddMicroBatch(Table& table, std::string_view which, const MicroBatchSchedule& schedule) {
+  const std::string prefix(which);
+  AddCollectives(table, prefix + ": forward, gather weights of a unit", schedule.forward_gathers);
+  AddCollectives(table, prefix + ": backward, gather weights of a unit", schedule.backward_gathers);
+  AddCollectives(table, prefix + ": exchange tokens with experts", schedule.token_exchanges);
+  AddCollectives(table, prefix + ": reduce gradients of a unit", schedule.reduces);
+}
+
+std::string ScheduleTable(const Explanation& e) {
+  const std::int64_t micro_batches = e.config.num_micro_batches();
+  Table table({{"A STEP OF A RANK"}, {"CALLS", Align::kRight}, {"BYTES", Align::kRight}});
+  AddMicroBatch(table, "first micro-batch", e.schedule.first);
+  if (micro_batches > 1) {
+    AddMicroBatch(table, fmt::format("each of {} more", micro_batches - 1), e.schedule.later);
+  }
+  AddCollectives(table, "end: reduce sums of a flat array", e.schedule.late_reduces);
+  AddCollectives(table, "update: gather weights of a flat array", e.schedule.refreshes);
+  return table.Format();
+}
+
+}  // namespace
+
+std::string ExplanationText(const Explanation& e) {
+  return ModelLines(e.config.model) + MeshLines(e.config) + "\n" + GroupTable(e.rank) + "\n" +
+         ByteTable(e) + "\n" + ArrayTable(e.arrays) + "\n" + ScheduleTable(e);
+}
+
+}  // namespace ckpt::train

@@ -1,0 +1,85 @@
+#include "tools/ckpt-train/run_config.h"
+
+#include <string_view>
+#include <utility>
+
+#include "converters/config/hf_config.h"
+#include "converters/config/model_settings.h"
+#include "core/base/units.h"
+#include "tools/ckpt-train/yaml_settings.h"
+#include "trainer/comm/world.h"
+#include "trainer/model/settings_reader.h"
+#include "trainer/step/parse_train_config.h"
+
+namespace ckpt::train {
+namespace {
+
+constexpr std::uint64_t kMaxConfigBytes = kMiB;
+constexpr std::string_view kHfPrefix = "hf:";
+constexpr std::string_view kRandom = "random";
+
+// Where weights come from; nothing: they are drawn. Errors: kUsage.
+Result<std::optional<Path>> ParseInit(const layout::Configuration& settings) {
+  const auto found = settings.find("init");
+  if (found == settings.end() || found->second.is_null()) return std::optional<Path>();
+  const std::string* const text = found->second.AsText();
+  if (text != nullptr && *text == kRandom) return std::optional<Path>();
+  if (text != nullptr && text->starts_with(kHfPrefix) && text->size() > kHfPrefix.size()) {
+    return std::optional<Path>(text->substr(kHfPrefix.size()));
+  }
+  return Error(ErrorKind::kUsage, "setting init is no source of weights")
+      .Expected("random or hf:DIR")
+      .Actual(layout::FormatValue(found->second));
+}
+
+Result<layout::Configuration> ReadModelSettings(Storage& storage, const Path& directory) {
+  const Path path = directory / std::string(kHfConfigName);
+  CKPT_ASSIGN_OR_RETURN(const std::string json, ReadSmallFile(storage, path, kMaxHfConfigBytes));
+  CKPT_ASSIGN_OR_RETURN(const layout::Configuration config, ParseHfConfig(json, path.string()));
+  return ModelSettings(config);
+}
+
+}  // namespace
+
+Result<layout::Configuration> GivenSettings(Storage& storage, const RunOptions& options) {
+  layout::Configuration settings;
+  if (!options.config.empty()) {
+    CKPT_ASSIGN_OR_RETURN(const std::string text,
+                          ReadSmallFile(storage, options.config, kMaxConfigBytes));
+    CKPT_ASSIGN_OR_RETURN(settings, ParseYamlSettings(text, options.config));
+  }
+  Status problems;
+  layout::Configuration assigned;
+  if (!options.init.empty()) assigned["init"] = options.init;
+  for (const std::string& text : options.set) {
+    auto assignment = ParseAssignment(text);
+    if (!assignment.ok()) {
+      problems.Add(std::move(assignment).status());
+    } else if (!assigned.insert(std::move(*assignment)).second) {
+      problems.Add(Error(ErrorKind::kUsage, "the command line sets a setting twice").Actual(text));
+    }
+  }
+  if (!problems.ok()) return problems;
+  for (auto& [name, value] : assigned) settings.insert_or_assign(name, std::move(value));
+  return settings;
+}
+
+Result<RunConfig> ResolveRun(Storage& storage, layout::Configuration given, int num_ranks) {
+  RunConfig run;
+  CKPT_ASSIGN_OR_RETURN(run.init_from, ParseInit(given));
+  if (run.init_from) {
+    CKPT_ASSIGN_OR_RETURN(layout::Configuration model, ReadModelSettings(storage, *run.init_from));
+    given.merge(model);  // what was given stays
+  }
+  trainer::SettingsReader settings(given);
+  settings.Text("init", kRandom);
+  CKPT_ASSIGN_OR_RETURN(run.train, trainer::ParseTrainConfig(settings, num_ranks));
+  run.effective = settings.effective();
+  return run;
+}
+
+int NumRanks(const RunOptions& options) {
+  return options.ranks > 0 ? options.ranks : trainer::NumLaunchedProcesses();
+}
+
+}  // namespace ckpt::train

@@ -1,0 +1,48 @@
+// The configuration of a run, from everything that may say something about it.
+#ifndef CKPT_TOOLS_CKPT_TRAIN_RUN_CONFIG_H_
+#define CKPT_TOOLS_CKPT_TRAIN_RUN_CONFIG_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/io/path.h"
+#include "core/io/storage.h"
+#include "core/layout/value.h"
+#include "trainer/step/train_config.h"
+
+namespace ckpt::train {
+
+// As the command line says it.
+struct RunOptions {
+  std::string config;            // a YAML file; empty: none
+  std::vector<std::string> set;  // "KEY=VALUE"
+  std::string init;              // short for --set init=…
+  int ranks = 0;                 // 0: as many as were launched
+};
+
+struct RunConfig {
+  trainer::TrainConfig train;
+  // Every setting with its value, given or not: read again, it makes the same run.
+  layout::Configuration effective;
+  std::optional<Path> init_from;  // a Hugging Face repository; none: weights are drawn
+};
+
+// The settings that were given: those of the file, and over them those of the command line.
+//
+// Errors: kUsage (a name twice in the file or twice on the command line, no YAML, no KEY=VALUE), those of reading the file.
+Result<layout::Configuration> GivenSettings(Storage& storage, const RunOptions& options);
+
+// A run of `num_ranks` ranks. The model's settings come from `init: hf:DIR`, where not given otherwise.
+//
+// Errors: those of ParseTrainConfig; of `init`: kUsage (neither random nor hf:DIR), those of reading DIR's config.json and of
+//         ModelSettings.
+Result<RunConfig> ResolveRun(Storage& storage, layout::Configuration given, int num_ranks);
+
+// How many ranks the options ask for, or were launched.
+[[nodiscard]] int NumRanks(const RunOptions& options);
+
+}  // namespace ckpt::train
+
+#endif  // CKPT_TOOLS_CKPT_TRAIN_RUN_CONFIG_H_
