@@ -19,12 +19,12 @@ namespace ckpt::trainer {
 inline ParamSpec MatrixSpec(std::string name, std::int64_t rows, std::int64_t columns, double std) {
   return {.name = std::move(name), .shape = {rows, columns}, .init = {.std = std}};
 }
-// Biases start at 0 and the weights of norms at 1. Neither decays.
+// Biases start at 0 and the weights of norms at 1.
 inline ParamSpec BiasSpec(std::string name, std::int64_t size) {
-  return {.name = std::move(name), .shape = {size}, .init = {}, .weight_decay = false};
+  return {.name = std::move(name), .shape = {size}, .init = {}};
 }
 inline ParamSpec NormWeightSpec(std::string name, std::int64_t size) {
-  return {.name = std::move(name), .shape = {size}, .init = {.constant = 1}, .weight_decay = false};
+  return {.name = std::move(name), .shape = {size}, .init = {.constant = 1}};
 }
 
 // Megatron's scaled initialisation of the matrices that write to the residual stream, of which there are two a layer.

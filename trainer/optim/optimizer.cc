@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "trainer/optim/param_groups.h"
+
 namespace ckpt::trainer {
 
 Status ValidateOptimizer(const OptimizerConfig& config) {
@@ -48,7 +50,7 @@ Result<Optimizer> Optimizer::Create(const OptimizerConfig& config, ParamStore& s
 
 void Optimizer::AddRuns(std::size_t state, const MainArrays& main) {
   for (const ParamPiece& piece : main.pieces) {
-    const bool decays = config_.decay_all || piece.spec->weight_decay;
+    const bool decays = config_.decay_all || Decays(*piece.spec);
     const std::int64_t end = piece.main_offset + piece.rows * piece.row_elems;
     // Padding in between is zero and stays zero.
     if (!runs_.empty() && runs_.back().state == state && runs_.back().decays == decays) {

@@ -6,7 +6,7 @@ namespace ckpt::trainer {
 
 bool Decays(const ParamSpec& param) {
   const bool is_bias = std::string_view(param.name).ends_with(".bias");
-  return param.weight_decay && param.shape.size() >= 2 && !is_bias;
+  return param.shape.size() >= 2 && !is_bias;
 }
 
 std::vector<ParamGroup> GroupParams(std::span<const ParamSpec> params) {

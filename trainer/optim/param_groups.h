@@ -17,7 +17,7 @@ struct ParamGroup {
   std::vector<std::size_t> indices;  // of its parameters, ascending
 };
 
-// Whether weight decay applies: the parameter asks for it, has at least two dims and is no bias.
+// Whether weight decay applies: the parameter has at least two dims and is no bias.
 [[nodiscard]] bool Decays(const ParamSpec& param);
 
 // The groups of the trainable parameters, empty ones left out, in the order of Megatron's chained

@@ -28,7 +28,6 @@ struct ParamSpec {
   ParamClass param_class = ParamClass::kDense;
   ParamInit init = {};
   bool trainable = true;
-  bool weight_decay = true;
 };
 
 // What is gathered, used and released together: a layer, or the root (embedding, final norm, head).

@@ -207,26 +207,22 @@ TEST(ModelTest, NamesParametersAsMegatronDoes) {
   std::vector<std::string> listed;
   for (const trainer::UnitSpec& unit : runner->model().units()) {
     for (const trainer::ParamSpec& param : unit.params) {
-      listed.push_back(unit.name + ": " + param.name + " " + FormatDims(param.shape) +
-                       (param.weight_decay ? " decays" : ""));
+      listed.push_back(unit.name + ": " + param.name + " " + FormatDims(param.shape));
     }
   }
   EXPECT_THAT(
       listed,
-      ElementsAre("root: embedding.word_embeddings.weight [25, 12] decays",
-                  "root: decoder.final_layernorm.weight [12]",
-                  "root: output_layer.weight [25, 12] decays",
+      ElementsAre("root: embedding.word_embeddings.weight [25, 12]",
+                  "root: decoder.final_layernorm.weight [12]", "root: output_layer.weight [25, 12]",
                   "decoder.layers.0: decoder.layers.0.input_layernorm.weight [12]",
-                  "decoder.layers.0: decoder.layers.0.self_attention.linear_qkv.weight [48, 12] "
-                  "decays",
+                  "decoder.layers.0: decoder.layers.0.self_attention.linear_qkv.weight [48, 12]",
                   "decoder.layers.0: decoder.layers.0.self_attention.linear_qkv.bias [48]",
                   "decoder.layers.0: decoder.layers.0.self_attention.q_layernorm.weight [6]",
                   "decoder.layers.0: decoder.layers.0.self_attention.k_layernorm.weight [6]",
-                  "decoder.layers.0: decoder.layers.0.self_attention.linear_proj.weight [12, 24] "
-                  "decays",
+                  "decoder.layers.0: decoder.layers.0.self_attention.linear_proj.weight [12, 24]",
                   "decoder.layers.0: decoder.layers.0.pre_mlp_layernorm.weight [12]",
-                  "decoder.layers.0: decoder.layers.0.mlp.linear_fc1.weight [40, 12] decays",
-                  "decoder.layers.0: decoder.layers.0.mlp.linear_fc2.weight [12, 20] decays"));
+                  "decoder.layers.0: decoder.layers.0.mlp.linear_fc1.weight [40, 12]",
+                  "decoder.layers.0: decoder.layers.0.mlp.linear_fc2.weight [12, 20]"));
 }
 
 TEST(ModelTest, InitialisesResidualOutputsSmaller) {

@@ -21,9 +21,6 @@ TEST(ParamGroupsTest, DecayIsForMatricesThatAreNoBiases) {
   EXPECT_FALSE(Decays(Param("input_layernorm.weight", {4})));
   EXPECT_FALSE(Decays(Param("mlp.linear_fc1.bias", {8, 1})));
   EXPECT_FALSE(Decays(Param("scale", {})));
-  ParamSpec exempt = Param("mlp.linear_fc1.weight", {8, 4});
-  exempt.weight_decay = false;
-  EXPECT_FALSE(Decays(exempt));
 }
 
 TEST(ParamGroupsTest, DenseBeforeExpertAndDecayBeforeNone) {
