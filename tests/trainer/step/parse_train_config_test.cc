@@ -1,0 +1,185 @@
+#include "trainer/step/parse_train_config.h"
+
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/testing/matchers.h"
+
+namespace ckpt::trainer {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::IsOk;
+
+layout::Configuration Small() {
+  return {{"num_layers", 2},          {"hidden_size", 16}, {"ffn_hidden_size", 32},
+          {"num_attention_heads", 4}, {"vocab_size", 50},  {"seq_length", 8}};
+}
+
+layout::Configuration SmallMoe() {
+  layout::Configuration settings = Small();
+  settings["num_experts"] = 8;
+  return settings;
+}
+
+layout::Configuration With(layout::Configuration settings, const layout::Configuration& more) {
+  for (const auto& [name, value] : more) settings[name] = value;
+  return settings;
+}
+
+Result<TrainConfig> Parse(const layout::Configuration& given, int ranks) {
+  SettingsReader settings(given);
+  return ParseTrainConfig(settings, ranks);
+}
+
+std::string Problems(const layout::Configuration& given, int ranks) {
+  const auto config = Parse(given, ranks);
+  return config.ok() ? "" : config.status().ToString();
+}
+
+TEST(ParseTrainConfigTest, DefaultsAreFullShardingInFloat32) {
+  const auto config = Parse(Small(), 4);
+  ASSERT_THAT(config, IsOk());
+  EXPECT_EQ(config->mesh.world_size, 4);
+  EXPECT_EQ(config->mesh.sharding, Sharding::kOptimGradsParams);
+  EXPECT_EQ(config->precision.compute, DType::kFloat32);
+  EXPECT_EQ(config->precision.grad_comm, DType::kFloat32);
+  EXPECT_EQ(config->global_batch_size, 4);  // one micro-batch a rank
+  EXPECT_EQ(config->num_micro_batches(), 1);
+}
+
+TEST(ParseTrainConfigTest, EverySettingReachesItsField) {
+  const auto config =
+      Parse(With(SmallMoe(), {{"micro_batch_size", 2},
+                              {"global_batch_size", 32},
+                              {"data_parallel_sharding_strategy", "optim_grads_params"},
+                              {"outer_dp_sharding_strategy", "optim"},
+                              {"num_distributed_optimizer_instances", 2},
+                              {"expert_model_parallel_size", 2},
+                              {"moe_token_dispatcher_type", "allgather"},
+                              {"params_dtype", "bfloat16"},
+                              {"main_params_dtype", "fp32"},
+                              {"main_grads_dtype", "float32"},
+                              {"grad_comm_dtype", "bf16"},
+                              {"recompute_granularity", "full"},
+                              {"calculate_per_token_loss", true},
+                              {"optimizer", "sgd"},
+                              {"sgd_momentum", 0.8},
+                              {"weight_decay", 0.1},
+                              {"lr", 3e-4},
+                              {"min_lr", 3e-5},
+                              {"lr_decay_style", "WSD"},
+                              {"lr_warmup_iters", 10},
+                              {"lr_decay_iters", 100},
+                              {"lr_wsd_decay_style", "minus_sqrt"},
+                              {"lr_wsd_decay_iters", 20},
+                              {"clip_grad", 0.5},
+                              {"seed", 7},
+                              {"overlap_grad_reduce", true},
+                              {"overlap_param_gather", true},
+                              {"weight_slots", 3},
+                              {"gradient_slots", 1},
+                              {"max_unsharded_bytes", "64MiB"}}),
+            8);
+  ASSERT_THAT(config, IsOk());
+  EXPECT_EQ(config->micro_batch_size, 2);
+  EXPECT_EQ(config->global_batch_size, 32);
+  EXPECT_EQ(config->seq_length, 8);
+  EXPECT_EQ(config->mesh.outer, OuterSharding::kOptim);
+  EXPECT_EQ(config->mesh.num_instances, 2);
+  EXPECT_EQ(config->mesh.expert_parallel, 2);
+  EXPECT_EQ(config->dispatcher, Dispatcher::kAllGather);
+  EXPECT_EQ(config->precision.compute, DType::kBfloat16);
+  EXPECT_EQ(config->precision.main_params, DType::kFloat32);
+  EXPECT_EQ(config->precision.main_grads, DType::kFloat32);
+  EXPECT_EQ(config->precision.grad_comm, DType::kBfloat16);
+  EXPECT_TRUE(config->recompute);
+  EXPECT_TRUE(config->per_token_loss);
+  EXPECT_EQ(config->optimizer.kind, OptimizerKind::kSgd);
+  EXPECT_EQ(config->optimizer.sgd_momentum, 0.8);
+  EXPECT_EQ(config->optimizer.weight_decay, 0.1);
+  EXPECT_EQ(config->schedule.max_lr, 3e-4);
+  EXPECT_EQ(config->schedule.min_lr, 3e-5);
+  EXPECT_EQ(config->schedule.style, DecayStyle::kWsd);
+  EXPECT_EQ(config->schedule.warmup_steps, 10);
+  EXPECT_EQ(config->schedule.decay_steps, 100);
+  EXPECT_EQ(config->schedule.wsd_style, WsdDecayStyle::kMinusSqrt);
+  EXPECT_EQ(config->schedule.wsd_decay_steps, 20);
+  EXPECT_EQ(config->clip_grad, 0.5);
+  EXPECT_EQ(config->seed, 7U);
+  EXPECT_TRUE(config->overlap_grad_reduce);
+  EXPECT_TRUE(config->overlap_param_gather);
+  EXPECT_EQ(config->slots.weight_slots, 3);
+  EXPECT_EQ(config->slots.gradient_slots, 1);
+  EXPECT_EQ(config->max_unsharded_bytes, std::uint64_t{64} << 20);
+  EXPECT_EQ(config->model.moe->num_experts, 8);
+}
+
+TEST(ParseTrainConfigTest, CanonicalSumsAreFixedPoint) {
+  const auto config = Parse(With(Small(), {{"reduction", "canonical"}}), 2);
+  ASSERT_THAT(config, IsOk());
+  EXPECT_EQ(config->precision.main_grads, DType::kInt64);
+  EXPECT_EQ(config->precision.grad_comm, DType::kInt64);
+  EXPECT_THAT(
+      Problems(With(Small(), {{"reduction", "canonical"}, {"main_grads_dtype", "fp32"}}), 2),
+      HasSubstr("main_grads_dtype has no say under reduction=canonical"));
+}
+
+TEST(ParseTrainConfigTest, ReportsWhatIsWrongWithModelRunAndMeshAtOnce) {
+  const std::string problems = Problems(With(Small(), {{"hidden_size", "wide"},
+                                                       {"lr_decai_style", "cosine"},
+                                                       {"optimizer", "lion"},
+                                                       {"micro_batch_size", 0},
+                                                       {"expert_model_parallel_size", 2},
+                                                       {"max_unsharded_bytes", "many"},
+                                                       {"overlap_param_gather", true}}),
+                                        4);
+  for (const char* want :
+       {"hidden_size is no such number", "no setting lr_decai_style", "did you mean lr_decay_style",
+        "optimizer is none of its words: expected adam, sgd", "micro_batch_size is no such number",
+        "expert_model_parallel_size without experts", "max_unsharded_bytes is no size",
+        "overlap_param_gather needs overlap_grad_reduce"}) {
+    EXPECT_THAT(problems, HasSubstr(want));
+  }
+}
+
+TEST(ParseTrainConfigTest, SaysOnceWhatIsWrongWithTheRouter) {
+  const std::string problems = Problems(With(SmallMoe(), {{"moe_router_num_groups", 3}}), 1);
+  EXPECT_THAT(problems, HasSubstr("moe_router_num_groups"));
+  EXPECT_EQ(problems.find("moe_router_num_groups"), problems.rfind("moe_router_num_groups"));
+}
+
+TEST(ParseTrainConfigTest, RefusesContradictions) {
+  EXPECT_THAT(Problems(With(Small(), {{"bf16", true}, {"params_dtype", "fp32"}}), 1),
+              HasSubstr("params_dtype contradicts bf16"));
+  EXPECT_EQ(Problems(With(Small(), {{"bf16", true}, {"params_dtype", "bf16"}}), 1), "");
+  EXPECT_THAT(Problems(With(Small(), {{"global_batch_size", 3}}), 2),
+              HasSubstr("global_batch_size must be a multiple"));
+}
+
+TEST(ParseTrainConfigTest, RefusesNumbersPastAnyMachine) {
+  constexpr std::int64_t kHuge = std::int64_t{1} << 62;
+  EXPECT_THAT(Problems(With(Small(), {{"num_distributed_optimizer_instances", kHuge}}), 2),
+              HasSubstr("num_distributed_optimizer_instances is no such number"));
+  EXPECT_THAT(Problems(With(Small(), {{"micro_batch_size", kHuge}}), 4),
+              HasSubstr("micro_batch_size is past any batch"));
+}
+
+TEST(ParseTrainConfigTest, WhatWasReadMakesTheSameRun) {
+  const layout::Configuration given =
+      With(SmallMoe(), {{"expert_model_parallel_size", 2}, {"lr", 1}});
+  SettingsReader first(given);
+  ASSERT_THAT(ParseTrainConfig(first, 4), IsOk());
+  EXPECT_EQ(first.effective().at("clip_grad"), layout::Value(1.0));  // a default
+  EXPECT_EQ(first.effective().at("data_parallel_sharding_strategy"),
+            layout::Value("optim_grads_params"));
+
+  SettingsReader second(first.effective());
+  ASSERT_THAT(ParseTrainConfig(second, 4), IsOk());
+  EXPECT_EQ(second.effective(), first.effective());
+}
+
+}  // namespace
+}  // namespace ckpt::trainer
