@@ -60,7 +60,13 @@ Status OutputFile::EnsureOpen() {
 Status OutputFile::SyncAndClose() {
   CKPT_RETURN_IF_ERROR(EnsureOpen());
   if (has_late_size_) CKPT_RETURN_IF_ERROR(file_->Resize(size_bytes_));
-  CKPT_RETURN_IF_ERROR(file_->Sync());
+  if (Status synced = file_->Sync(); !synced.ok()) {
+    // The system says once that bytes were lost, and then reads them back from memory as if they
+    // were not: a resumed run must not find them.
+    file_ = nullptr;
+    synced.Add(storage_.RemoveAll(path_));
+    return synced;
+  }
   CKPT_RETURN_IF_ERROR(file_->Close());
   file_ = nullptr;
   is_durable_ = true;

@@ -37,7 +37,8 @@ class OutputFile {
   Result<WritableFile*> Open() CKPT_EXCLUDES(mutex_);
   // Checksums of what a part put into the file.
   void AddPieces(const std::vector<ChecksumPiece>& pieces) CKPT_EXCLUDES(mutex_);
-  // A part is complete. The last one makes the file durable and closes it.
+  // A part is complete. The last one makes the file durable and closes it; where that fails, the
+  // file is removed.
   Status PartDone() CKPT_EXCLUDES(mutex_);
 
   // The checksums of its blocks; the file is durable. REQUIRES: all parts are done.

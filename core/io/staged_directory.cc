@@ -16,6 +16,22 @@ Status SyncTree(Storage& storage, const Path& directory) {
   return storage.SyncDirectory(directory);
 }
 
+// Creates the directory and its parents, the name of each durable before the next one is made: a
+// power failure after `Publish` must not take the checkpoint away with a directory above it.
+Status MakeDurableDirectories(Storage& storage, const Path& directory) {
+  if (directory.empty() || directory == directory.root_path()) return OkStatus();
+  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(directory));
+  if (stat.type == FileType::kDirectory) {
+    CKPT_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries, storage.List(directory));
+    if (!entries.empty()) return OkStatus();
+    // A run that was killed may have got as far as making it.
+  } else {
+    CKPT_RETURN_IF_ERROR(MakeDurableDirectories(storage, directory.parent_path()));
+    CKPT_RETURN_IF_ERROR(storage.MakeDirectories(directory));
+  }
+  return storage.SyncDirectory(directory.parent_path());
+}
+
 // "out/" and "out" are the same target; a trailing slash would put the staging directory inside it.
 Result<Path> WithoutTrailingSlash(const Path& target) {
   Path clean = target.lexically_normal();
@@ -57,6 +73,7 @@ Status StagedDirectory::LockStaging() {
   Result<std::unique_ptr<DirectoryLock>> lock = storage_->Lock(staging_);
   const bool is_new = !lock.ok() && lock.status().kind() == ErrorKind::kNotFound;
   if (is_new) {
+    CKPT_RETURN_IF_ERROR(MakeDurableDirectories(*storage_, staging_.parent_path()));
     CKPT_RETURN_IF_ERROR(storage_->MakeDirectories(staging_));
     lock = storage_->Lock(staging_);
   }

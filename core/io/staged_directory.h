@@ -14,8 +14,9 @@
 namespace ckpt {
 
 // Commit protocol:
-//   1. everything is written below `<target>.partial`, each file synced;
-//   2. `Publish` syncs every directory below it, then renames it to `<target>` (with kReplace:
+//   1. missing directories above the target are created, each made durable before the next;
+//   2. everything is written below `<target>.partial`, each file synced;
+//   3. `Publish` syncs every directory below it, then renames it to `<target>` (with kReplace:
 //      exchanges the two and removes the old one afterwards), then syncs the parent.
 // Killed before the rename, a reader of `<target>` sees what was there before; after it, the new
 // whole. `<target>.partial` is locked from `Open` to the end of this object, so that two runs never
