@@ -1,0 +1,41 @@
+// A model of one layer and a few pages: small enough to convert ten thousand times.
+#ifndef CKPT_TESTS_RELIABILITY_SMALL_MODEL_H_
+#define CKPT_TESTS_RELIABILITY_SMALL_MODEL_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "converters/verbs/convert.h"
+#include "core/io/storage.h"
+
+namespace ckpt::testing {
+
+struct SmallModelOptions {
+  std::uint64_t seed = 1;  // of the values
+  int files = 2;           // with an index if several
+  int hidden = 32;         // 35 KiB; matrices of 16 have 9 KiB
+};
+
+// A Hugging Face repository in `directory`, which need not exist: shards, their index and a
+// config.json.
+Status WriteSmallModel(Storage& storage, const Path& directory, const SmallModelOptions& options);
+
+// Both ways of converting it, on one thread.
+ConvertOptions HfToFsdp(const Path& source, const Path& target);
+ConvertOptions FsdpToHf(const Path& source, const Path& target);
+
+// Prepare and run.
+Result<ConvertReport> Convert(Storage& storage, const ConvertOptions& options);
+
+// Name below `directory` → content, of every file.
+using Tree = std::map<std::string, std::string>;
+Result<Tree> ReadTree(Storage& storage, const Path& directory);
+
+// What a reader of `path` makes of it: opens it, validates the index, compares every byte with the
+// manifest, which must be there, and digests every tensor as it is stored.
+Result<std::string> ReadCheckpoint(Storage& storage, const Path& path);
+
+}  // namespace ckpt::testing
+
+#endif  // CKPT_TESTS_RELIABILITY_SMALL_MODEL_H_

@@ -1,0 +1,48 @@
+// One line a suite, for the report: what was tried, how often, how often it failed.
+#ifndef CKPT_TESTS_RELIABILITY_SUITE_H_
+#define CKPT_TESTS_RELIABILITY_SUITE_H_
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace ckpt::testing {
+
+// Whether the long set was asked for: CKPT_RELIABILITY=long.
+bool IsLongRun();
+
+// $CKPT_TEST_SEED, else a fixed number.
+std::uint64_t TestSeed();
+
+// Counts cases and failures of one suite. When it ends, it prints
+//
+//   reliability <name>: <count> cases, <n> failures, <seconds> s[; <note>]
+//
+// and fails the running test if there were failures. Thread-safety: one thread.
+class Suite {
+ public:
+  explicit Suite(std::string name);
+  Suite(const Suite&) = delete;
+  Suite& operator=(const Suite&) = delete;
+  ~Suite();
+
+  void Count(std::uint64_t cases = 1) { cases_ += cases; }
+  // The first few are shown.
+  void Fail(const std::string& what);
+  // A figure that the line carries besides, such as how many cases were distinct.
+  void Note(const std::string& note);
+
+  [[nodiscard]] std::uint64_t cases() const { return cases_; }
+  [[nodiscard]] std::uint64_t failures() const { return failures_; }
+
+ private:
+  std::string name_;
+  std::string notes_;
+  std::uint64_t cases_ = 0;
+  std::uint64_t failures_ = 0;
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace ckpt::testing
+
+#endif  // CKPT_TESTS_RELIABILITY_SUITE_H_
