@@ -11,7 +11,7 @@ def pytest_report_header(config):
 
 @pytest.fixture(scope="session", autouse=True)
 def tools_are_built():
-    for tool in ("ckpt-inspect", "ckpt-convert"):
+    for tool in ("ckpt-inspect", "ckpt-convert", "ckpt-train"):
         assert (tools.BIN / tool).exists(), f"{tools.BIN / tool} is not built"
 
 
