@@ -10,8 +10,8 @@
 
 namespace ckpt::trainer {
 
-// Memory is handed out in order and taken back in reverse. All of it is used by one queue, so that rewinding needs no
-// wait: later work on the queue overwrites what earlier work has done with.
+// Memory is handed out in order and taken back in reverse. All of it is used by one queue, so that
+// rewinding needs no wait: later work on the queue overwrites what earlier work has done with.
 //
 // Contents of a new tensor are undefined.
 class Arena {

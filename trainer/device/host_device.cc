@@ -1,5 +1,7 @@
 #include "trainer/device/host_device.h"
 
+#include <sys/mman.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <limits>
@@ -11,6 +13,23 @@ namespace ckpt::trainer {
 namespace {
 
 constexpr std::uint64_t kAlignmentBytes = 256;
+// Arrays this large start on a page of this size and ask for more of them: matrix products walk
+// columns, and would look up a small page for nearly every element.
+constexpr std::uint64_t kHugePageBytes = std::uint64_t{2} << 20;
+
+// Memory of at least `size_bytes`; null if there is none.
+void* AllocateAligned(std::uint64_t size_bytes) {
+  const std::uint64_t alignment = size_bytes < kHugePageBytes ? kAlignmentBytes : kHugePageBytes;
+  if (size_bytes > std::numeric_limits<std::ptrdiff_t>::max() - alignment) return nullptr;
+  // At least one byte, since a null tensor means an absent one.
+  const std::uint64_t whole_bytes = (size_bytes / alignment + 1) * alignment;
+  void* const data = std::aligned_alloc(alignment, whole_bytes);
+  // A wish: without huge pages it works as well.
+  if (data != nullptr && alignment == kHugePageBytes) {
+    (void)::madvise(data, whole_bytes, MADV_HUGEPAGE);
+  }
+  return data;
+}
 
 // An empty vector of the host may have no address, which memcpy must not be given.
 void CopyBytes(const void* from, void* to, std::uint64_t size_bytes) {
@@ -22,12 +41,7 @@ class HostDevice final : public Device {
   explicit HostDevice(const HostDeviceOptions& options) : options_(options) {}
 
   Result<Buffer> Allocate(std::uint64_t size_bytes, MemoryUse use) override {
-    void* data = nullptr;
-    if (size_bytes <= std::numeric_limits<std::ptrdiff_t>::max() - kAlignmentBytes) {
-      // At least one byte, since a null tensor means an absent one.
-      const std::uint64_t blocks = size_bytes / kAlignmentBytes + 1;
-      data = std::aligned_alloc(kAlignmentBytes, blocks * kAlignmentBytes);
-    }
+    void* const data = AllocateAligned(size_bytes);
     if (data == nullptr) {
       return Error(ErrorKind::kResource, "out of memory")
           .Expected(std::to_string(size_bytes) + " bytes for " + std::string(MemoryUseName(use)));

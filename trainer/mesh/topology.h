@@ -44,9 +44,9 @@ struct MeshConfig {
   OuterSharding outer = OuterSharding::kNoShard;
 };
 
-// Whether the mesh can be built: N divides D, P divides I (no expert group crosses instances) and the
-// experts, and outer sharding has several instances of fully sharded ranks. `num_experts` is 0 for a
-// dense model.
+// Whether the mesh can be built: N divides D, P divides I (no expert group crosses instances) and
+// the experts, and outer sharding has several instances of fully sharded ranks. `num_experts` is 0
+// for a dense model.
 //
 // Errors: kUsage, one problem for every violation, each with a fix as its hint.
 Status ValidateMesh(const MeshConfig& mesh, std::int64_t num_experts);
@@ -77,8 +77,8 @@ class Topology {
   [[nodiscard]] int expert() const { return rank_ % mesh_.expert_parallel; }          // e
   [[nodiscard]] int expert_inner() const { return inner() / mesh_.expert_parallel; }  // j
 
-  // Members in ascending order, this rank among them; `Index` is its place. Two ranks are in the same
-  // group iff they list the same members.
+  // Members in ascending order, this rank among them; `Index` is its place. Two ranks are in the
+  // same group iff they list the same members.
   [[nodiscard]] std::vector<int> Members(Group group) const;
   [[nodiscard]] int Size(Group group) const { return RanksOf(group).size; }
   [[nodiscard]] int Index(Group group) const;
@@ -86,8 +86,8 @@ class Topology {
   [[nodiscard]] int Color(Group group) const { return RanksOf(group).first; }
 
   // Which of the D dense (D/P expert) slices this rank owns where shards are divided again over the
-  // instances. A slice is a part of the inner shard, so the inner index is the slow one: this is not
-  // the rank's place in kHybrid (kExpertHybrid).
+  // instances. A slice is a part of the inner shard, so the inner index is the slow one: this is
+  // not the rank's place in kHybrid (kExpertHybrid).
   [[nodiscard]] int DenseSlice() const { return inner() * mesh_.num_instances + outer(); }
   [[nodiscard]] int ExpertSlice() const { return expert_inner() * mesh_.num_instances + outer(); }
 

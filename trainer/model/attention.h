@@ -30,10 +30,12 @@ class Attention {
                         std::span<const Tensor> gradients, const Tensor& dy, const Tensor& dx) = 0;
 };
 
-// N query heads share G key and value heads. One fused projection, in Megatron's interleaving (QkvShape).
+// N query heads share G key and value heads. One fused projection, in Megatron's interleaving
+// (QkvShape).
 class GroupedAttention final : public Attention {
  public:
-  // `prefix`: "decoder.layers.3.self_attention."; `rope` is null for models without rotary positions.
+  // `prefix`: "decoder.layers.3.self_attention."; `rope` is null for models without rotary
+  // positions.
   GroupedAttention(const ModelConfig& config, int layer, std::string prefix, const RopeTable* rope);
 
   [[nodiscard]] std::vector<ParamSpec> Params() const override;

@@ -15,10 +15,12 @@ inline DType StatisticsDtype(DType compute) {
   return compute == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
 }
 
-// Everything runs on one queue. Forward keeps what its backward needs in the arena; the layer loop rewinds it.
+// Everything runs on one queue. Forward keeps what its backward needs in the arena; the layer loop
+// rewinds it.
 //
-// A block's Forward takes x [T, H] and writes y [T, H]; its Backward takes dy and writes or adds dx, and adds to the
-// gradients of its parameters (null: frozen). Weights come in the order in which the block lists its ParamSpecs.
+// A block's Forward takes x [T, H] and writes y [T, H]; its Backward takes dy and writes or adds
+// dx, and adds to the gradients of its parameters (null: frozen). Weights come in the order in
+// which the block lists its ParamSpecs.
 struct BlockContext {
   Ops& ops;
   Device& device;

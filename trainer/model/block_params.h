@@ -27,12 +27,14 @@ inline ParamSpec NormWeightSpec(std::string name, std::int64_t size) {
   return {.name = std::move(name), .shape = {size}, .init = {.constant = 1}};
 }
 
-// Megatron's scaled initialisation of the matrices that write to the residual stream, of which there are two a layer.
+// Megatron's scaled initialisation of the matrices that write to the residual stream, of which
+// there are two a layer.
 inline double ResidualInitStd(const ModelConfig& config) {
   return config.init_method_std / std::sqrt(2.0 * static_cast<double>(config.num_layers));
 }
 
-// Hands out a block's tensors (its weights or their gradients) in the order in which it lists its ParamSpecs.
+// Hands out a block's tensors (its weights or their gradients) in the order in which it lists its
+// ParamSpecs.
 class TensorCursor {
  public:
   explicit TensorCursor(std::span<const Tensor> tensors) : rest_(tensors) {}

@@ -17,8 +17,9 @@ Tensor Upload(BlockContext& context, const std::vector<std::int32_t>& values) {
 
 // Tokens travel to the ranks of their experts and back.
 //
-// A rank sorts its choices by expert, which also sorts them by destination, and sends each rank its share. What arrives is
-// sorted by source, then expert; one permutation makes it sorted by expert, then source.
+// A rank sorts its choices by expert, which also sorts them by destination, and sends each rank its
+// share. What arrives is sorted by source, then expert; one permutation makes it sorted by expert,
+// then source.
 class AllToAllDispatch final : public Dispatch {
  public:
   AllToAllDispatch(const DispatchSpec& spec, Communicator& group)

@@ -24,9 +24,9 @@ struct DispatchSpec {
   bool separates_sources = false;
 };
 
-// One routing of T tokens to K experts each. The rows of this rank's experts are R, by expert, then by source rank, then
-// by token; they are carried to and fro by two linear maps that are each other's transpose, so that forward and backward
-// use the same calls.
+// One routing of T tokens to K experts each. The rows of this rank's experts are R, by expert, then
+// by source rank, then by token; they are carried to and fro by two linear maps that are each
+// other's transpose, so that forward and backward use the same calls.
 //
 // Thread-safety: the rank's thread; every rank of the group makes the same calls.
 class Dispatch {

@@ -11,11 +11,12 @@
 
 namespace ckpt::trainer {
 
-// Keys and values of all heads come from one latent per token, which has a norm of its own; so do queries if
-// q_lora_rank > 0. A head's query and key are [without position (dn) | rotated (dr)]; the rotated part of the key comes
-// straight from the hidden state and is the same for all heads.
+// Keys and values of all heads come from one latent per token, which has a norm of its own; so do
+// queries if q_lora_rank > 0. A head's query and key are [without position (dn) | rotated (dr)];
+// the rotated part of the key comes straight from the hidden state and is the same for all heads.
 //
-// DeepSeek-AI: "DeepSeek-V2: A Strong, Economical, and Efficient Mixture-of-Experts Language Model", section 2.1.
+// DeepSeek-AI: "DeepSeek-V2: A Strong, Economical, and Efficient Mixture-of-Experts Language
+// Model", section 2.1.
 class LatentAttention final : public Attention {
  public:
   // `prefix`: "decoder.layers.3.self_attention." REQUIRES: config.mla; `rope` rotates dr elements.

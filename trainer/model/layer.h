@@ -29,8 +29,8 @@ struct LayerSurroundings {
   Tensor expert_counts = {};  // int64 [E]
 };
 
-// The parameters of layer `index`, "decoder.layers.<index>", where `place` holds its part of the experts: in the order of
-// the tensors that the layer is given.
+// The parameters of layer `index`, "decoder.layers.<index>", where `place` holds its part of the
+// experts: in the order of the tensors that the layer is given.
 [[nodiscard]] std::vector<ParamSpec> LayerParams(const ModelConfig& config, int index,
                                                  ExpertPlace place);
 
@@ -41,13 +41,14 @@ class Layer {
  public:
   Layer(const ModelConfig& config, int index, const LayerSurroundings& surroundings);
 
-  // y = layer(x), both [T, H]; both stay as they are until Backward. aux_loss [1] += the auxiliary losses, and experts'
-  // tokens are counted; null: neither, as in an evaluation or a recomputation.
+  // y = layer(x), both [T, H]; both stay as they are until Backward. aux_loss [1] += the auxiliary
+  // losses, and experts' tokens are counted; null: neither, as in an evaluation or a recomputation.
   //
   // Errors: those of MoeBlock.
   Status Forward(BlockContext& context, std::span<const Tensor> weights, const Tensor& x,
                  const Tensor& y, const Tensor& aux_loss);
-  // `residual` [T, H] holds dy, and then dx. `aux_scale` multiplies the gradient of the auxiliary losses.
+  // `residual` [T, H] holds dy, and then dx. `aux_scale` multiplies the gradient of the auxiliary
+  // losses.
   void Backward(BlockContext& context, std::span<const Tensor> weights,
                 std::span<const Tensor> gradients, double aux_scale, const Tensor& residual);
 

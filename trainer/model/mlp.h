@@ -13,7 +13,8 @@
 
 namespace ckpt::trainer {
 
-// y = W₂·act(W₁·x): linear_fc1 [2F, H], gate then up, with SwiGLU, [F, H] with GELU; linear_fc2 [H, F].
+// y = W₂·act(W₁·x): linear_fc1 [2F, H], gate then up, with SwiGLU, [F, H] with GELU; linear_fc2 [H,
+// F].
 //
 // Forward keeps what its Backward needs, until the next Forward.
 class Mlp {

@@ -45,8 +45,8 @@ struct ReplicatedBuffer {
   Tensor values;  // of the statistics' dtype: float32, or float64 beside float64
 };
 
-// The units of a model, without a device: the parameters that rank `expert_rank` of the `expert_ranks` which share out the
-// experts needs. What `Model::units` lists.
+// The units of a model, without a device: the parameters that rank `expert_rank` of the
+// `expert_ranks` which share out the experts needs. What `Model::units` lists.
 //
 // REQUIRES: the experts divide over the ranks.
 std::vector<UnitSpec> ListUnits(const ModelConfig& config, int expert_rank, int expert_ranks);
@@ -65,12 +65,13 @@ class Model {
   // The parameters this rank's expert-parallel place needs: all dense ones, and its experts.
   [[nodiscard]] virtual const std::vector<UnitSpec>& units() const = 0;
   [[nodiscard]] virtual std::vector<ReplicatedBuffer>& buffers() = 0;
-  // Tokens that chose each expert since the counts were cleared, one int64 [E] per layer with expert bias; same order as
-  // the expert biases among `buffers`.
+  // Tokens that chose each expert since the counts were cleared, one int64 [E] per layer with
+  // expert bias; same order as the expert biases among `buffers`.
   [[nodiscard]] virtual std::vector<Tensor>& expert_counts() = 0;
 
-  // Writes losses [tokens] (0 where not counted) and adds the auxiliary losses to aux_loss [1], both of the statistics'
-  // dtype, and adds every gradient. All enqueued on the compute queue, but for waits on routing.
+  // Writes losses [tokens] (0 where not counted) and adds the auxiliary losses to aux_loss [1],
+  // both of the statistics' dtype, and adds every gradient. All enqueued on the compute queue, but
+  // for waits on routing.
   //
   // Errors: those of the queue.
   virtual Status ForwardBackward(ParamAccess& params, const MicroBatch& batch,

@@ -324,7 +324,8 @@ ModelConfig ReadModelConfig(SettingsReader& settings) {
   } else {
     const std::int64_t head = config.mla ? config.mla->qk_pos_emb_head_dim : config.kv_channels;
     const auto rotated = static_cast<std::int64_t>(static_cast<double>(head) * config.rope.percent);
-    if (rotated % 2 != 0) {
+    // What stands in for a missing size is no cause for complaint.
+    if (rotated % 2 != 0 && settings.ok()) {
       settings.Refuse(config.mla ? "qk_pos_emb_head_dim" : "kv_channels",
                       "leaves a rotated element without a partner", "an even number to rotate");
     }

@@ -29,7 +29,8 @@ struct RopeConfig {
   double beta_fast = 32;        // yarn
   double beta_slow = 1;         // yarn
   bool truncate = true;         // yarn: whole dims at the ends of the ramp
-  // yarn: cosine and sine are multiplied by this; the softmax scale of latent attention by the square of `mscale_all_dim`'s.
+  // yarn: cosine and sine are multiplied by this; the softmax scale of latent attention by the
+  // square of `mscale_all_dim`'s.
   double attention_factor = 1;
 };
 
@@ -86,12 +87,15 @@ struct ModelConfig {
 
 class SettingsReader;
 
-// Reads settings under Megatron's option names (`num_layers`, `moe_router_topk`, …; the list with defaults is
-// docs/guides/model-settings.md). A setting that no field reads is an error with the nearest name.
+// Reads settings under Megatron's option names (`num_layers`, `moe_router_topk`, …; the list with
+// defaults is docs/guides/model-settings.md). A setting that no field reads is an error with the
+// nearest name.
 //
-// Errors: kUsage, all violations at once: a missing, unknown or ill-typed setting, sizes that do not fit one another.
+// Errors: kUsage, all violations at once: a missing, unknown or ill-typed setting, sizes that do
+// not fit one another.
 Result<ModelConfig> ParseModelConfig(const layout::Configuration& settings);
-// The same of a reader from which the caller reads other settings, too. What is wrong stays in the reader.
+// The same of a reader from which the caller reads other settings, too. What is wrong stays in the
+// reader.
 ModelConfig ReadModelConfig(SettingsReader& settings);
 
 // Number of weights: of all experts, and of those that one token meets.

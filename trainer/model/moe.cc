@@ -142,8 +142,8 @@ Status MoeBlock::Forward(BlockContext& context, std::span<const Tensor> weights,
   saved_ = {};
   saved_.x = x;
   RouteForward(context, w.router, x, aux_loss);
-  // How many rows an expert takes depends on the number of tokens, so the dispatch is made anew. The last one's memory may
-  // be in use until the queue has been waited for.
+  // How many rows an expert takes depends on the number of tokens, so the dispatch is made anew.
+  // The last one's memory may be in use until the queue has been waited for.
   std::unique_ptr<Dispatch> dispatch =
       MakeDispatch(runtime_.dispatcher,
                    {.num_experts = moe_.num_experts,

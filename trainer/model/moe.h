@@ -1,4 +1,5 @@
-// Mixture of experts: router, dispatch to the ranks that hold the experts, experts, combine, shared experts.
+// Mixture of experts: router, dispatch to the ranks that hold the experts, experts, combine, shared
+// experts.
 #ifndef CKPT_TRAINER_MODEL_MOE_H_
 #define CKPT_TRAINER_MODEL_MOE_H_
 
@@ -23,8 +24,8 @@ struct MoeRuntime {
   // The ranks that share out the experts; rank e of P holds experts [e·E/P, (e+1)·E/P).
   Communicator* expert_group = nullptr;
   Dispatcher dispatcher = Dispatcher::kAllToAll;
-  // Gradients of expert weights are added up one source rank at a time, so that with fixed-point gradients their sum does
-  // not depend on the mesh. Needs kAllToAll.
+  // Gradients of expert weights are added up one source rank at a time, so that with fixed-point
+  // gradients their sum does not depend on the mesh. Needs kAllToAll.
   bool separate_sources = false;
 };
 
@@ -34,19 +35,19 @@ struct ExpertPlace {
   int ranks = 1;
 };
 
-// What a MoeBlock at this place holds: router.weight, the shared experts' weights, then linear_fc1 and linear_fc2 of every
-// expert held there (all fc1 first).
+// What a MoeBlock at this place holds: router.weight, the shared experts' weights, then linear_fc1
+// and linear_fc2 of every expert held there (all fc1 first).
 [[nodiscard]] std::vector<ParamSpec> MoeParams(const ModelConfig& config, const std::string& prefix,
                                                ExpertPlace place);
 
-// y = Σ over the chosen experts of weight · expert(x), plus the shared experts. The weight is applied before an expert's
-// second product, so that nothing has to be kept of its result.
+// y = Σ over the chosen experts of weight · expert(x), plus the shared experts. The weight is
+// applied before an expert's second product, so that nothing has to be kept of its result.
 //
 // Forward keeps what its Backward needs, until the next Forward. Thread-safety: the rank's thread.
 class MoeBlock {
  public:
-  // `prefix`: "decoder.layers.3.mlp.". `expert_bias` [E] of the statistics' dtype and `expert_counts` int64 [E] are device
-  // memory of the caller; null without expert bias.
+  // `prefix`: "decoder.layers.3.mlp.". `expert_bias` [E] of the statistics' dtype and
+  // `expert_counts` int64 [E] are device memory of the caller; null without expert bias.
   MoeBlock(const ModelConfig& config, std::string prefix, const MoeRuntime& runtime,
            Tensor expert_bias, Tensor expert_counts);
 
@@ -55,8 +56,9 @@ class MoeBlock {
                      {runtime_.expert_group->rank(), runtime_.expert_group->size()});
   }
 
-  // y = moe(x), both [T, H]. `x` stays as it is until Backward. aux_loss [1] += the auxiliary losses, and the choices are
-  // counted; null: neither, as in an evaluation or a recomputation. Blocks until the routing is known.
+  // y = moe(x), both [T, H]. `x` stays as it is until Backward. aux_loss [1] += the auxiliary
+  // losses, and the choices are counted; null: neither, as in an evaluation or a recomputation.
+  // Blocks until the routing is known.
   //
   // Errors: those of the queue and of the expert group.
   Status Forward(BlockContext& context, std::span<const Tensor> weights, const Tensor& x,

@@ -11,8 +11,8 @@
 namespace ckpt::trainer {
 namespace {
 
-// Long waves, which turn less than low_freq_factor times over the original context, are slowed down by the factor, short
-// ones not at all, those between in between.
+// Long waves, which turn less than low_freq_factor times over the original context, are slowed down
+// by the factor, short ones not at all, those between in between.
 template <typename Real>
 Real Llama3Frequency(const RopeConfig& rope, Real frequency) {
   const auto factor = static_cast<Real>(rope.factor);
@@ -26,7 +26,8 @@ Real Llama3Frequency(const RopeConfig& rope, Real frequency) {
   return (1 - smooth) * frequency / factor + smooth * frequency;
 }
 
-// Peng, Quesnelle, Fan, Shippole: "YaRN: Efficient Context Window Extension of Large Language Models", section 3.2.
+// Peng, Quesnelle, Fan, Shippole: "YaRN: Efficient Context Window Extension of Large Language
+// Models", section 3.2.
 class YarnRamp {
  public:
   YarnRamp(const RopeConfig& rope, std::int64_t dim) {

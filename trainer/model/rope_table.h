@@ -12,8 +12,9 @@
 
 namespace ckpt::trainer {
 
-// Radians per position of each of the dim/2 rotated pairs, slowed down as `rope.scaling` says. The formulas and their
-// precision are those of Transformers (modeling_rope_utils.py); Real is float or double.
+// Radians per position of each of the dim/2 rotated pairs, slowed down as `rope.scaling` says. The
+// formulas and their precision are those of Transformers (modeling_rope_utils.py); Real is float or
+// double.
 template <typename Real>
 std::vector<Real> RopeFrequencies(const RopeConfig& rope, std::int64_t dim);
 
@@ -28,7 +29,8 @@ class RopeTable {
   // `dim`: rotated elements of a head, an even number.
   RopeTable(const RopeConfig& rope, std::int64_t dim) : rope_(rope), dim_(dim) {}
 
-  // Makes `cosine` and `sine` hold `seq` positions, of `dtype` (float32 or float64). Waits for the queue when it grows.
+  // Makes `cosine` and `sine` hold `seq` positions, of `dtype` (float32 or float64). Waits for the
+  // queue when it grows.
   // Errors: kResource, and those of the queue.
   Status Prepare(Device& device, Queue& queue, DType dtype, std::int64_t seq);
 

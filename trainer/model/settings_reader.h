@@ -14,8 +14,9 @@
 
 namespace ckpt::trainer {
 
-// Every getter notes its name as known, and answers what stands in for an absent setting; a setting of the wrong kind or
-// out of range becomes a problem and is answered alike, so that reading goes on. `settings` must outlive the reader.
+// Every getter notes its name as known, and answers what stands in for an absent setting; a setting
+// of the wrong kind or out of range becomes a problem and is answered alike, so that reading goes
+// on. `settings` must outlive the reader.
 class SettingsReader {
  public:
   explicit SettingsReader(const layout::Configuration& settings) : settings_(settings) {}
@@ -53,7 +54,8 @@ class SettingsReader {
   // Everything that was wrong, settings that nobody read included. Errors: kUsage.
   Status Finish();
 
-  // Every setting that was read, as it was given or with what stood in for it; null where nothing did.
+  // Every setting that was read, as it was given or with what stood in for it; null where nothing
+  // did.
   [[nodiscard]] const layout::Configuration& effective() const { return effective_; }
 
  private:

@@ -7,10 +7,11 @@
 
 namespace ckpt::trainer {
 
-// A contribution (one micro-batch's gradient of one element) is rounded once to a multiple of 2⁻⁴⁰ and from then on
-// added as an integer, so that every mesh gets the same bits. The range is ±2¹⁵. A contribution beyond it, or one that is
-// not finite, counts as the limit, whatever its sign, and a sum past the limit reads as NaN: the finiteness check of a
-// step reports it, as long as fewer than 256 contributions to one element are bad at once.
+// A contribution (one micro-batch's gradient of one element) is rounded once to a multiple of 2⁻⁴⁰
+// and from then on added as an integer, so that every mesh gets the same bits. The range is ±2¹⁵. A
+// contribution beyond it, or one that is not finite, counts as the limit, whatever its sign, and a
+// sum past the limit reads as NaN: the finiteness check of a step reports it, as long as fewer than
+// 256 contributions to one element are bad at once.
 inline constexpr int kFixedPointBits = 40;
 inline constexpr std::int64_t kFixedPointLimit = std::int64_t{1} << 55;
 

@@ -11,8 +11,9 @@ namespace ckpt::trainer {
 struct HostOpsOptions {
   // Threads that share one call; results do not depend on it.
   int threads = 1;
-  // Matrix products and attention whose every result is summed in one order that depends on nothing but its own row and
-  // column (never on how many rows there are), so that a token's numbers are the same in every batch.
+  // Matrix products and attention whose every result is summed in one order that depends on nothing
+  // but its own row and column (never on how many rows there are), so that a token's numbers are
+  // the same in every batch.
   bool fixed_order = false;
 };
 

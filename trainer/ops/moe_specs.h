@@ -13,14 +13,15 @@ enum class ScoreFunction : std::uint8_t {
 };
 
 enum class GroupScore : std::uint8_t {
-  kMax,       // a group's best score (DeepSeek-V2)
+  kMax,        // a group's best score (DeepSeek-V2)
   kTopTwoSum,  // the sum of its two best (DeepSeek-V3)
 };
 
 struct RouterForm {
   ScoreFunction score = ScoreFunction::kSoftmax;
   std::int64_t topk = 1;
-  // Only experts of the `group_topk` best of `num_groups` equal groups are eligible; 1 group: no limit.
+  // Only experts of the `group_topk` best of `num_groups` equal groups are eligible; 1 group: no
+  // limit.
   std::int64_t num_groups = 1;
   std::int64_t group_topk = 1;
   GroupScore group_score = GroupScore::kTopTwoSum;
@@ -34,7 +35,8 @@ enum class AuxLoss : std::uint8_t {
   kSequence,  // the same of every sequence (T = S), averaged over the sequences
 };
 
-// Probabilities p are the softmax of the logits, for sigmoid scores the scores divided by their sum over the experts.
+// Probabilities p are the softmax of the logits, for sigmoid scores the scores divided by their sum
+// over the experts.
 struct AuxLossForm {
   AuxLoss kind = AuxLoss::kNone;
   double coefficient = 0;
@@ -51,7 +53,7 @@ struct DropForm {
   std::int64_t num_experts = 1;
   std::int64_t capacity = 0;  // rows per expert; 0: as many as come
   DropPolicy policy = DropPolicy::kProbability;
-  bool pad = false;           // every expert has exactly `capacity` rows
+  bool pad = false;  // every expert has exactly `capacity` rows
 };
 
 }  // namespace ckpt::trainer

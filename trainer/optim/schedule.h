@@ -32,9 +32,9 @@ struct ScheduleConfig {
 // Errors: kUsage, all violations at once.
 Status ValidateSchedule(const ScheduleConfig& schedule);
 
-// The rate of update number `step`, counted from 1. As in Megatron, a rate depends on the updates done
-// before: the first of a warm-up uses init_lr, and update warmup_steps + 1 is the first with max_lr.
-// (Megatron logs the next update's rate.)
+// The rate of update number `step`, counted from 1. As in Megatron, a rate depends on the updates
+// done before: the first of a warm-up uses init_lr, and update warmup_steps + 1 is the first with
+// max_lr. (Megatron logs the next update's rate.)
 //
 // REQUIRES: ValidateSchedule accepts the schedule; step >= 1.
 [[nodiscard]] double LearningRate(const ScheduleConfig& schedule, std::int64_t step);

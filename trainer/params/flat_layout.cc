@@ -29,7 +29,8 @@ std::int64_t RowElems(const Dims& shape) {
   return shape.empty() ? 1 : NumElements(DimsView(shape).subspan(1));
 }
 
-// Where the array of `num_elems` elements ends once it is divided into aligned shards of whole rows.
+// Where the array of `num_elems` elements ends once it is divided into aligned shards of whole
+// rows.
 std::int64_t PaddedElems(std::int64_t num_elems, std::int64_t row_multiple,
                          const FlatLayoutOptions& options) {
   std::int64_t step = CommonMultiple(row_multiple, options.alignment_elems);
@@ -143,7 +144,8 @@ FlatLayout LayOut(std::span<const Dims> shapes, const FlatLayoutOptions& options
     row_multiple = CommonMultiple(row_multiple, layout.row_elems.back());
   }
 
-  // Long rows first: what follows a multiple of a long row is often aligned for a short one already.
+  // Long rows first: what follows a multiple of a long row is often aligned for a short one
+  // already.
   std::vector<std::size_t> order(shapes.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(), [&layout](std::size_t a, std::size_t b) {

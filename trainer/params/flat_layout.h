@@ -1,8 +1,9 @@
 // FlatLayout: tensors laid out one behind another so that equal shards cut them only between rows.
 //
-// A row is what one index of a tensor's first dim selects. Every tensor starts at a multiple of its row
-// and every shard is a multiple of all rows, so a boundary is a whole number of rows into the tensor it
-// cuts, and what a shard holds of a tensor is a range of rows: a chunk that a checkpoint can name.
+// A row is what one index of a tensor's first dim selects. Every tensor starts at a multiple of its
+// row and every shard is a multiple of all rows, so a boundary is a whole number of rows into the
+// tensor it cuts, and what a shard holds of a tensor is a range of rows: a chunk that a checkpoint
+// can name.
 #ifndef CKPT_TRAINER_PARAMS_FLAT_LAYOUT_H_
 #define CKPT_TRAINER_PARAMS_FLAT_LAYOUT_H_
 
@@ -44,18 +45,18 @@ struct RowRange {
 };
 
 // Which tensors may share a flat array: each group lists tensors by index, in ascending order. A
-// tensor goes to the first group whose common multiple of rows stays sensible (64 Ki elements, or the
-// longest row) and whose padding stays within 3 %, or within what arrays of their own would need plus
-// one alignment per shard. Short tensors cannot keep to 3 %: 40 elements alone over 8 shards, aligned
-// to 32, become 256.
+// tensor goes to the first group whose common multiple of rows stays sensible (64 Ki elements, or
+// the longest row) and whose padding stays within 3 %, or within what arrays of their own would
+// need plus one alignment per shard. Short tensors cannot keep to 3 %: 40 elements alone over 8
+// shards, aligned to 32, become 256.
 //
 // REQUIRES: as LayOut, for each tensor by itself.
 std::vector<std::vector<std::size_t>> GroupTensors(std::span<const Dims> shapes,
                                                    const FlatLayoutOptions& options);
 
-// Places tensors by falling row size, shorter ones in the gaps that alignment leaves. With L the least
-// common multiple of all rows and the alignment, the padding is less than num_shards · L plus the sum of
-// the distinct row sizes.
+// Places tensors by falling row size, shorter ones in the gaps that alignment leaves. With L the
+// least common multiple of all rows and the alignment, the padding is less than num_shards · L plus
+// the sum of the distinct row sizes.
 //
 // REQUIRES: shapes are of non-empty tensors (a scalar is one row of one element), num_shards and
 // alignment_elems are positive, num_shards · L and all elements fit 63 bits.
@@ -63,7 +64,8 @@ FlatLayout LayOut(std::span<const Dims> shapes, const FlatLayoutOptions& options
 
 // The non-empty pieces of all tensors within [begin, end), by position.
 //
-// REQUIRES: 0 <= begin <= end <= total_elems, both multiples of shard_elems(): the bounds of a shard of
+// REQUIRES: 0 <= begin <= end <= total_elems, both multiples of shard_elems(): the bounds of a
+// shard of
 // this division, or of a coarser one.
 std::vector<RowRange> RowsWithin(const FlatLayout& layout, std::int64_t begin, std::int64_t end);
 

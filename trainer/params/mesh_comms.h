@@ -11,8 +11,9 @@
 
 namespace ckpt::trainer {
 
-// A communicator serves one queue at a time, so gathering, reducing and computing have communicators of their own: an
-// all-gather can proceed while a reduce-scatter of the same ranks is in flight.
+// A communicator serves one queue at a time, so gathering, reducing and computing have
+// communicators of their own: an all-gather can proceed while a reduce-scatter of the same ranks is
+// in flight.
 struct MeshComms {
   // Weights: shard groups and replicas.
   std::unique_ptr<Communicator> gather_shard;

@@ -8,21 +8,22 @@
 
 namespace ckpt::trainer {
 
-// Units are numbered as the model lists them, a unit's parameters as its UnitSpec does. Tensors are whole parameters, in
-// the compute dtype, for use by work on the compute queue.
+// Units are numbered as the model lists them, a unit's parameters as its UnitSpec does. Tensors are
+// whole parameters, in the compute dtype, for use by work on the compute queue.
 class ParamAccess {
  public:
   virtual ~ParamAccess() = default;
 
   // Starts to make a unit's weights available; a hint.
   virtual void Prefetch(int unit) = 0;
-  // The unit's weights; work enqueued on the compute queue from now on may read them, until Release. Calls nest: the
-  // root may be acquired by several users.
+  // The unit's weights; work enqueued on the compute queue from now on may read them, until
+  // Release. Calls nest: the root may be acquired by several users.
   virtual std::span<const Tensor> Acquire(int unit) = 0;
   virtual void Release(int unit) = 0;
 
-  // Where this micro-batch's gradients of a unit are added up; null tensors for frozen parameters. Valid until
-  // ReduceGradients, which says that they are complete for this micro-batch. Each once per micro-batch and unit.
+  // Where this micro-batch's gradients of a unit are added up; null tensors for frozen parameters.
+  // Valid until ReduceGradients, which says that they are complete for this micro-batch. Each once
+  // per micro-batch and unit.
   virtual std::span<const Tensor> AcquireGradients(int unit) = 0;
   virtual void ReduceGradients(int unit) = 0;
 };

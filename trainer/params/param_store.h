@@ -1,4 +1,5 @@
-// ParamStore: the sharded parameters of one rank: gathers weights, reduces gradients, owns what the optimizer updates.
+// ParamStore: the sharded parameters of one rank: gathers weights, reduces gradients, owns what the
+// optimizer updates.
 #ifndef CKPT_TRAINER_PARAMS_PARAM_STORE_H_
 #define CKPT_TRAINER_PARAMS_PARAM_STORE_H_
 
@@ -19,7 +20,8 @@
 namespace ckpt::trainer {
 
 struct ParamStoreOptions {
-  // Fill slots with NaN when they are released, so that work which reads them without having acquired or waited shows.
+  // Fill slots with NaN when they are released, so that work which reads them without having
+  // acquired or waited shows.
   bool poison_released = false;
   // Gather a unit's weights before they are asked for, beside the computation.
   bool prefetches = true;
@@ -37,7 +39,8 @@ struct ParamStoreCounters {
   int most_gathered_units = 0;  // whole units at once, the root aside
 };
 
-// One rank's rows of one parameter: what the optimizer updates, a checkpoint stores and a norm counts.
+// One rank's rows of one parameter: what the optimizer updates, a checkpoint stores and a norm
+// counts.
 struct ParamPiece {
   const ParamSpec* spec = nullptr;
   std::int64_t row_begin = 0;
@@ -47,7 +50,8 @@ struct ParamPiece {
   std::int64_t main_offset = 0;
 };
 
-// What the optimizer sees of a group: arrays of equal length, this rank's part. Padding between parameters is zero.
+// What the optimizer sees of a group: arrays of equal length, this rank's part. Padding between
+// parameters is zero.
 struct MainArrays {
   std::size_t group = 0;  // index into the plan
   Tensor weights;         // main weights
@@ -59,7 +63,8 @@ struct MainArrays {
 
 // A step:
 //
-//   BeginStep(M); per micro-batch: BeginMicroBatch(), then the model through ParamAccess; FinishGradients(scale);
+//   BeginStep(M); per micro-batch: BeginMicroBatch(), then the model through ParamAccess;
+//   FinishGradients(scale);
 //   read `mains()`, update them; WeightsChanged().
 //
 // Weights are gathered on one queue, gradients reduced on another, beside the compute queue.
@@ -75,8 +80,8 @@ class ParamStore final : public ParamAccess {
                                                     const ParamStoreOptions& options);
   ~ParamStore() override;
 
-  // Sets every weight this rank owns: `fill(spec, row_begin, rows, values)` writes rows of one parameter, in float32;
-  // afterwards the compute weights follow on all ranks. Every rank calls it.
+  // Sets every weight this rank owns: `fill(spec, row_begin, rows, values)` writes rows of one
+  // parameter, in float32; afterwards the compute weights follow on all ranks. Every rank calls it.
   // Errors: those of `fill` and of the queues.
   using FillRows = std::function<Status(const ParamSpec& spec, std::int64_t row_begin,
                                         std::int64_t rows, std::span<float> values)>;
@@ -84,9 +89,11 @@ class ParamStore final : public ParamAccess {
 
   void BeginStep(int num_micro_batches);
   void BeginMicroBatch();
-  // Waits (on the compute queue) for every reduction and multiplies the sums of `mains()` by `scale`.
+  // Waits (on the compute queue) for every reduction and multiplies the sums of `mains()` by
+  // `scale`.
   void FinishGradients(double scale);
-  // The main weights have new values, and so have the compute weights of the same range: brings the others up to date.
+  // The main weights have new values, and so have the compute weights of the same range: brings the
+  // others up to date.
   void WeightsChanged();
 
   [[nodiscard]] std::span<const MainArrays> mains() const;

@@ -18,7 +18,8 @@ FlatRange Part(const FlatRange& range, int index, int count) {
   return {.begin = range.begin + index * elems, .elems = elems};
 }
 
-// Which arrays the mesh divides over the inner ranks, and whether slices of main weights divide over the replicas.
+// Which arrays the mesh divides over the inner ranks, and whether slices of main weights divide
+// over the replicas.
 struct Divided {
   bool weights = false;
   bool gradients = false;

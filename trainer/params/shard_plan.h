@@ -1,4 +1,5 @@
-// ShardPlan: what of every parameter a rank holds, gathers and reduces, as a pure function of the mesh.
+// ShardPlan: what of every parameter a rank holds, gathers and reduces, as a pure function of the
+// mesh.
 #ifndef CKPT_TRAINER_PARAMS_SHARD_PLAN_H_
 #define CKPT_TRAINER_PARAMS_SHARD_PLAN_H_
 
@@ -30,8 +31,8 @@ struct FlatRange {
   friend bool operator==(const FlatRange&, const FlatRange&) = default;
 };
 
-// Parameters of one unit and class that share a flat array. `inner` ranks divide it, `outer` replicas may divide each
-// part again: slice (i, o) is part i·outer + o of inner·outer equal ones.
+// Parameters of one unit and class that share a flat array. `inner` ranks divide it, `outer`
+// replicas may divide each part again: slice (i, o) is part i·outer + o of inner·outer equal ones.
 struct GroupPlan {
   int unit = 0;
   ParamClass param_class = ParamClass::kDense;
@@ -46,12 +47,14 @@ struct GroupPlan {
   FlatRange gradients;  // sums over micro-batches
   // Main weights are a view of the compute weights: nothing was asked to differ.
   bool main_is_weights = true;
-  // The optimizer's float32 gradient of `main` is an array of its own, since the sums have another dtype.
+  // The optimizer's float32 gradient of `main` is an array of its own, since the sums have another
+  // dtype.
   bool converts_gradients = false;
 
   // Whole weights exist only in a slot, between Acquire and Release.
   [[nodiscard]] bool gathers() const { return weights.elems < layout.total_elems; }
-  // Gradients of a micro-batch lie in a slot and are reduced at its end; else they are added up in place.
+  // Gradients of a micro-batch lie in a slot and are reduced at its end; else they are added up in
+  // place.
   [[nodiscard]] bool uses_bucket() const {
     return trainable && gradients.elems < layout.total_elems;
   }
@@ -84,7 +87,8 @@ struct ShardPlan {
   SlotOptions slots;
   std::vector<GroupPlan> groups = {};                // by unit, dense before expert
   std::vector<std::vector<std::size_t>> units = {};  // groups of each unit
-  // A slot holds the gathered groups of any unit but the root (unit 0), which has a place of its own.
+  // A slot holds the gathered groups of any unit but the root (unit 0), which has a place of its
+  // own.
   std::uint64_t weight_slot_bytes = 0;
   std::uint64_t root_weight_bytes = 0;
   std::uint64_t gradient_slot_bytes = 0;

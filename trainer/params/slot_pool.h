@@ -10,8 +10,9 @@
 
 namespace ckpt::trainer {
 
-// A slot is taken for a unit, used, and given back with the event behind which its memory is free; whoever takes it next
-// waits for that event on its own queue. Unit 0, the root, has a slot to itself.
+// A slot is taken for a unit, used, and given back with the event behind which its memory is free;
+// whoever takes it next waits for that event on its own queue. Unit 0, the root, has a slot to
+// itself.
 //
 // Thread-safety: the rank's thread.
 class SlotPool {
@@ -31,7 +32,8 @@ class SlotPool {
 
   // The slot that holds `unit`, taken or not; null if none does.
   [[nodiscard]] Slot* Find(int unit);
-  // Takes a slot for `unit`, the one given back longest ago; its old contents are forgotten. Null if all are taken.
+  // Takes a slot for `unit`, the one given back longest ago; its old contents are forgotten. Null
+  // if all are taken.
   Slot* Take(int unit);
   // `keep`: the contents may be found again until the slot is taken for another unit.
   void GiveBack(Slot& slot, Event free, bool keep);

@@ -84,8 +84,8 @@ void ExactSum::Add(double term) {
     Carry(limbs_);
     num_waiting_ = 1;
   }
-  // The term is significand · 2^(shift - 1074); subnormals lack the leading bit and share exponent 1's
-  // weight.
+  // The term is significand · 2^(shift - 1074); subnormals lack the leading bit and share exponent
+  // 1's weight.
   const std::uint64_t fraction = bits & kFractionMask;
   const std::uint64_t significand = exponent == 0 ? fraction : fraction | (kFractionMask + 1);
   const std::uint64_t shift = exponent == 0 ? 0 : exponent - 1;

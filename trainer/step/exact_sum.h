@@ -10,8 +10,9 @@
 
 namespace ckpt::trainer {
 
-// A fixed-point number over the whole range of double, in limbs of 32 bits held in 64, so that carries
-// wait. Sums of several ranks are added limb by limb as integers (an int64 all-reduce of `limbs()`).
+// A fixed-point number over the whole range of double, in limbs of 32 bits held in 64, so that
+// carries wait. Sums of several ranks are added limb by limb as integers (an int64 all-reduce of
+// `limbs()`).
 //
 // One thread.
 class ExactSum {

@@ -13,8 +13,9 @@
 
 namespace ckpt::trainer {
 
-// Squares are summed row by row, each row in one order, and the rows exactly: shards hold whole rows, so neither the mesh
-// nor who counts a row shows in the result. Every element is counted by exactly one rank (sharding.md C.5).
+// Squares are summed row by row, each row in one order, and the rows exactly: shards hold whole
+// rows, so neither the mesh nor who counts a row shows in the result. Every element is counted by
+// exactly one rank (sharding.md C.5).
 //
 // Thread-safety: the rank's thread.
 class GradNorm {
@@ -23,10 +24,11 @@ class GradNorm {
   static Result<GradNorm> Create(const ParamStore& store, Communicator& world, Ops& ops,
                                  Device& device);
 
-  // √Σ g² over every element of every gradient. Blocks until `queue` got there. Every rank calls it.
+  // √Σ g² over every element of every gradient. Blocks until `queue` got there. Every rank calls
+  // it.
   //
-  // Errors: kValueMismatch on every rank if a gradient is not finite (names the parameter where this rank holds it), those
-  //         of the queue.
+  // Errors: kValueMismatch on every rank if a gradient is not finite (names the parameter where
+  //         this rank holds it), those of the queue.
   Result<double> Compute(Queue& queue);
 
  private:

@@ -29,7 +29,8 @@ struct TrainConfig {
   Dispatcher dispatcher = Dispatcher::kAllToAll;
   Reduction reduction = Reduction::kTree;
   bool recompute = false;
-  // A step's loss is the mean over all its counted tokens; else the mean over its micro-batches of their means.
+  // A step's loss is the mean over all its counted tokens; else the mean over its micro-batches of
+  // their means.
   bool per_token_loss = false;
 
   std::int64_t micro_batch_size = 1;   // sequences a rank computes at once

@@ -12,13 +12,15 @@ class HostOps final : public Ops {
   explicit HostOps(const HostOpsOptions& options);
 
   // gemm.cc, grouped_gemm.cc
-  void Gemm(Queue& queue, const GemmForm& form, const Tensor& a, const Tensor& b, const Tensor& d) override;
-  void GroupedForward(Queue& queue, const Tensor& x, std::span<const Tensor> weights, const Tensor& offsets,
-                      std::int64_t segments, const Tensor& y) override;
-  void GroupedBackwardData(Queue& queue, const Tensor& dy, std::span<const Tensor> weights, const Tensor& offsets,
-                           std::int64_t segments, const Tensor& dx) override;
-  void GroupedBackwardWeights(Queue& queue, const Tensor& dy, const Tensor& x, const Tensor& offsets,
-                              std::int64_t segments, std::span<const Tensor> dweights) override;
+  void Gemm(Queue& queue, const GemmForm& form, const Tensor& a, const Tensor& b,
+            const Tensor& d) override;
+  void GroupedForward(Queue& queue, const Tensor& x, std::span<const Tensor> weights,
+                      const Tensor& offsets, std::int64_t segments, const Tensor& y) override;
+  void GroupedBackwardData(Queue& queue, const Tensor& dy, std::span<const Tensor> weights,
+                           const Tensor& offsets, std::int64_t segments, const Tensor& dx) override;
+  void GroupedBackwardWeights(Queue& queue, const Tensor& dy, const Tensor& x,
+                              const Tensor& offsets, std::int64_t segments,
+                              std::span<const Tensor> dweights) override;
 
   // elementwise.cc
   void Fill(Queue& queue, const Tensor& x, double value) override;
@@ -32,78 +34,87 @@ class HostOps final : public Ops {
   // norm.cc
   void RmsNorm(Queue& queue, const Tensor& x, const Tensor& weight, double eps, const Tensor& y,
                const Tensor& rstd) override;
-  void RmsNormBackward(Queue& queue, const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& rstd,
-                       bool accumulate, const Tensor& dx, const Tensor& dweight) override;
-  void LayerNorm(Queue& queue, const Tensor& x, const Tensor& weight, const Tensor& bias, double eps, const Tensor& y,
-                 const Tensor& statistics) override;
+  void RmsNormBackward(Queue& queue, const Tensor& dy, const Tensor& x, const Tensor& weight,
+                       const Tensor& rstd, bool accumulate, const Tensor& dx,
+                       const Tensor& dweight) override;
+  void LayerNorm(Queue& queue, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                 double eps, const Tensor& y, const Tensor& statistics) override;
   void LayerNormBackward(Queue& queue, const Tensor& dy, const Tensor& x, const Tensor& weight,
-                         const Tensor& statistics, bool accumulate, const Tensor& dx, const Tensor& dweight,
-                         const Tensor& dbias) override;
+                         const Tensor& statistics, bool accumulate, const Tensor& dx,
+                         const Tensor& dweight, const Tensor& dbias) override;
 
   // activation.cc
   void SwiGlu(Queue& queue, const Tensor& x, const Tensor& row_weights, const Tensor& y) override;
-  void SwiGluBackward(Queue& queue, const Tensor& dy, const Tensor& x, const Tensor& row_weights, const Tensor& dx,
-                      const Tensor& drow_weights) override;
+  void SwiGluBackward(Queue& queue, const Tensor& dy, const Tensor& x, const Tensor& row_weights,
+                      const Tensor& dx, const Tensor& drow_weights) override;
   void Gelu(Queue& queue, const Tensor& x, const Tensor& row_weights, const Tensor& y) override;
-  void GeluBackward(Queue& queue, const Tensor& dy, const Tensor& x, const Tensor& row_weights, const Tensor& dx,
-                    const Tensor& drow_weights) override;
+  void GeluBackward(Queue& queue, const Tensor& dy, const Tensor& x, const Tensor& row_weights,
+                    const Tensor& dx, const Tensor& drow_weights) override;
 
   // attention_parts.cc
-  void SplitQkv(Queue& queue, const QkvShape& shape, const Tensor& qkv, const Tensor& q, const Tensor& k,
-                const Tensor& v) override;
-  void MergeQkv(Queue& queue, const QkvShape& shape, const Tensor& q, const Tensor& k, const Tensor& v,
-                const Tensor& qkv) override;
-  void SplitMlaKv(Queue& queue, const MlaShape& shape, const Tensor& kv, const Tensor& k_rope, const Tensor& k,
-                  const Tensor& v) override;
-  void SplitMlaKvBackward(Queue& queue, const MlaShape& shape, const Tensor& dk, const Tensor& dv, const Tensor& dkv,
-                          const Tensor& dk_rope) override;
+  void SplitQkv(Queue& queue, const QkvShape& shape, const Tensor& qkv, const Tensor& q,
+                const Tensor& k, const Tensor& v) override;
+  void MergeQkv(Queue& queue, const QkvShape& shape, const Tensor& q, const Tensor& k,
+                const Tensor& v, const Tensor& qkv) override;
+  void SplitMlaKv(Queue& queue, const MlaShape& shape, const Tensor& kv, const Tensor& k_rope,
+                  const Tensor& k, const Tensor& v) override;
+  void SplitMlaKvBackward(Queue& queue, const MlaShape& shape, const Tensor& dk, const Tensor& dv,
+                          const Tensor& dkv, const Tensor& dk_rope) override;
   void SplitColumns(Queue& queue, const Tensor& from, const Tensor& a, const Tensor& b) override;
   void MergeColumns(Queue& queue, const Tensor& a, const Tensor& b, const Tensor& to) override;
-  void Rope(Queue& queue, const RopeForm& form, const Tensor& cosine, const Tensor& sine, const Tensor& x) override;
+  void Rope(Queue& queue, const RopeForm& form, const Tensor& cosine, const Tensor& sine,
+            const Tensor& x) override;
 
   // attention.cc
-  void Attention(Queue& queue, const AttentionShape& shape, const Tensor& q, const Tensor& k, const Tensor& v,
-                 const Tensor& o, const Tensor& lse) override;
-  void AttentionBackward(Queue& queue, const AttentionShape& shape, const Tensor& d_o, const Tensor& q, const Tensor& k,
-                         const Tensor& v, const Tensor& o, const Tensor& lse, const Tensor& dq, const Tensor& dk,
+  void Attention(Queue& queue, const AttentionShape& shape, const Tensor& q, const Tensor& k,
+                 const Tensor& v, const Tensor& o, const Tensor& lse) override;
+  void AttentionBackward(Queue& queue, const AttentionShape& shape, const Tensor& d_o,
+                         const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
+                         const Tensor& lse, const Tensor& dq, const Tensor& dk,
                          const Tensor& dv) override;
 
   // ends.cc
   void Embedding(Queue& queue, const Tensor& tokens, const Tensor& table, const Tensor& y) override;
-  void EmbeddingBackward(Queue& queue, const Tensor& tokens, const Tensor& dy, const Tensor& dtable) override;
-  void CrossEntropy(Queue& queue, const Tensor& logits, const Tensor& labels, std::int64_t vocab, const Tensor& losses,
-                    const Tensor& lse) override;
-  void CrossEntropyBackward(Queue& queue, const Tensor& logits, const Tensor& labels, std::int64_t vocab,
-                            const Tensor& lse, const Tensor& token_weights, const Tensor& dlogits) override;
+  void EmbeddingBackward(Queue& queue, const Tensor& tokens, const Tensor& dy,
+                         const Tensor& dtable) override;
+  void CrossEntropy(Queue& queue, const Tensor& logits, const Tensor& labels, std::int64_t vocab,
+                    const Tensor& losses, const Tensor& lse) override;
+  void CrossEntropyBackward(Queue& queue, const Tensor& logits, const Tensor& labels,
+                            std::int64_t vocab, const Tensor& lse, const Tensor& token_weights,
+                            const Tensor& dlogits) override;
 
   // router.cc
   void Router(Queue& queue, const RouterForm& form, const Tensor& logits, const Tensor& expert_bias,
               const Tensor& scores, const Tensor& experts, const Tensor& weights) override;
-  void RouterBackward(Queue& queue, const RouterForm& form, const Tensor& scores, const Tensor& experts,
-                      const Tensor& dweights, const Tensor& dlogits) override;
+  void RouterBackward(Queue& queue, const RouterForm& form, const Tensor& scores,
+                      const Tensor& experts, const Tensor& dweights,
+                      const Tensor& dlogits) override;
 
   // expert_balance.cc
-  void RouterAuxLoss(Queue& queue, const RouterForm& form, const AuxLossForm& aux, const Tensor& logits,
-                     const Tensor& scores, const Tensor& experts, double gradient_scale, const Tensor& loss,
-                     const Tensor& dlogits) override;
+  void RouterAuxLoss(Queue& queue, const RouterForm& form, const AuxLossForm& aux,
+                     const Tensor& logits, const Tensor& scores, const Tensor& experts,
+                     double gradient_scale, const Tensor& loss, const Tensor& dlogits) override;
   void CountExperts(Queue& queue, const Tensor& experts, const Tensor& counts) override;
-  void UpdateExpertBias(Queue& queue, const Tensor& counts, double rate, const Tensor& bias) override;
+  void UpdateExpertBias(Queue& queue, const Tensor& counts, double rate,
+                        const Tensor& bias) override;
 
   // permute.cc
-  void SortByExpert(Queue& queue, const DropForm& form, const Tensor& experts, const Tensor& weights,
-                    const Tensor& rows, const Tensor& offsets) override;
+  void SortByExpert(Queue& queue, const DropForm& form, const Tensor& experts,
+                    const Tensor& weights, const Tensor& rows, const Tensor& offsets) override;
   void Permute(Queue& queue, const Tensor& x, const Tensor& rows, const Tensor& y) override;
-  void Unpermute(Queue& queue, const Tensor& x, const Tensor& rows, bool accumulate, const Tensor& y) override;
+  void Unpermute(Queue& queue, const Tensor& x, const Tensor& rows, bool accumulate,
+                 const Tensor& y) override;
   void PermuteWeights(Queue& queue, const Tensor& x, const Tensor& rows, const Tensor& y) override;
-  void UnpermuteWeights(Queue& queue, const Tensor& x, const Tensor& rows, const Tensor& y) override;
+  void UnpermuteWeights(Queue& queue, const Tensor& x, const Tensor& rows,
+                        const Tensor& y) override;
   void GatherRows(Queue& queue, const Tensor& x, const Tensor& index, const Tensor& y) override;
   void ScatterRows(Queue& queue, const Tensor& x, const Tensor& index, const Tensor& y) override;
 
   // optimizer.cc
-  void AdamW(Queue& queue, const AdamWStep& step, const Tensor& gradient, const Tensor& main, const Tensor& exp_avg,
-             const Tensor& exp_avg_sq, const Tensor& compute) override;
-  void Sgd(Queue& queue, const SgdStep& step, const Tensor& gradient, const Tensor& main, const Tensor& momentum,
-           const Tensor& compute) override;
+  void AdamW(Queue& queue, const AdamWStep& step, const Tensor& gradient, const Tensor& main,
+             const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& compute) override;
+  void Sgd(Queue& queue, const SgdStep& step, const Tensor& gradient, const Tensor& main,
+           const Tensor& momentum, const Tensor& compute) override;
   void SumSquares(Queue& queue, const Tensor& x, const Tensor& sums) override;
 
  private:
