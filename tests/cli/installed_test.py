@@ -12,7 +12,7 @@ import sys
 import tempfile
 import unittest
 
-TOOLS = {"ckpt-convert": "hf-to-fsdp", "ckpt-inspect": "digest"}
+TOOLS = {"ckpt-convert": "hf-to-fsdp", "ckpt-inspect": "digest", "ckpt-train": "check"}
 BIN = None
 
 COMPLETE = r"""

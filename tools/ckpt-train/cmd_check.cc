@@ -114,19 +114,21 @@ std::string ReportText(const Comparison& comparison, double tolerance, bool ok) 
 Result<ExitCode> RunCheck(const CheckOptions& options, Storage& storage, Streams& streams) {
   const int num_ranks = NumRanks(options.run);
   CKPT_ASSIGN_OR_RETURN(const layout::Configuration given, GivenSettings(storage, options.run));
+  CKPT_ASSIGN_OR_RETURN(const std::optional<Path> weights, InitSource(given));
+  if (!weights) {
+    return Error(ErrorKind::kUsage, "check needs the weights of a model")
+        .Hint("give --init hf:DIR");
+  }
   CKPT_ASSIGN_OR_RETURN(const Reference reference, Reference::Open(storage, options.reference));
   CKPT_RETURN_IF_ERROR(CheckRanks(reference, num_ranks));
   CKPT_ASSIGN_OR_RETURN(const RunConfig run,
                         ResolveRun(storage, SettingsOf(reference, num_ranks, given), num_ranks));
-  if (!run.init_from) {
-    return Error(ErrorKind::kUsage, "check needs the weights of a model").Hint("--init hf:DIR");
-  }
   if (options.print_config) {
     streams.out.Write(FormatYamlSettings(run.effective));
     return ExitCode::kDone;
   }
   CKPT_RETURN_IF_ERROR(reference.CheckVocabulary(run.train.model.vocab_size));
-  CKPT_ASSIGN_OR_RETURN(const ModelSource model, OpenModel(storage, *run.init_from, {}));
+  CKPT_ASSIGN_OR_RETURN(const ModelSource model, OpenModel(storage, *weights, {}));
 
   const int threads = options.common.threads == 0 ? DefaultThreads() : options.common.threads;
   std::unique_ptr<ProgressSink> progress = cli::MakeProgress(options.common, "check", streams);

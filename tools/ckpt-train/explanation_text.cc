@@ -58,13 +58,13 @@ std::string ModelLines(const ModelConfig& model) {
 std::string MeshLines(const trainer::TrainConfig& config) {
   const MeshConfig& mesh = config.mesh;
   return fmt::format(
-      "mesh        {} ranks = {} instances x {}, experts over {}\n"
+      "mesh        ranks {} = instances {} x {}, experts over {}\n"
       "sharding    {}, outer {}\n"
-      "batch       {} sequences of {} tokens = {} micro-batches of {} on {} ranks\n",
+      "batch       sequences {} = micro-batches {} x {} x ranks {}, of {} tokens\n",
       mesh.world_size, mesh.num_instances, mesh.world_size / mesh.num_instances,
       mesh.expert_parallel, trainer::ShardingName(mesh.sharding),
-      trainer::OuterShardingName(mesh.outer), config.global_batch_size, config.seq_length,
-      config.num_micro_batches(), config.micro_batch_size, mesh.world_size);
+      trainer::OuterShardingName(mesh.outer), config.global_batch_size, config.num_micro_batches(),
+      config.micro_batch_size, mesh.world_size, config.seq_length);
 }
 
 std::string GroupTable(const trainer::Topology& rank) {
@@ -146,6 +146,7 @@ std::string ScheduleTable(const Explanation& e) {
   }
   AddCollectives(table, "end: reduce sums of a flat array", e.schedule.late_reduces);
   AddCollectives(table, "update: gather weights of a flat array", e.schedule.refreshes);
+  if (table.empty()) return "a step gathers and reduces nothing\n";
   return table.Format();
 }
 

@@ -18,20 +18,6 @@ constexpr std::uint64_t kMaxConfigBytes = kMiB;
 constexpr std::string_view kHfPrefix = "hf:";
 constexpr std::string_view kRandom = "random";
 
-// Where weights come from; nothing: they are drawn. Errors: kUsage.
-Result<std::optional<Path>> ParseInit(const layout::Configuration& settings) {
-  const auto found = settings.find("init");
-  if (found == settings.end() || found->second.is_null()) return std::optional<Path>();
-  const std::string* const text = found->second.AsText();
-  if (text != nullptr && *text == kRandom) return std::optional<Path>();
-  if (text != nullptr && text->starts_with(kHfPrefix) && text->size() > kHfPrefix.size()) {
-    return std::optional<Path>(text->substr(kHfPrefix.size()));
-  }
-  return Error(ErrorKind::kUsage, "setting init is no source of weights")
-      .Expected("random or hf:DIR")
-      .Actual(layout::FormatValue(found->second));
-}
-
 Result<layout::Configuration> ReadModelSettings(Storage& storage, const Path& directory) {
   const Path path = directory / std::string(kHfConfigName);
   CKPT_ASSIGN_OR_RETURN(const std::string json, ReadSmallFile(storage, path, kMaxHfConfigBytes));
@@ -64,9 +50,22 @@ Result<layout::Configuration> GivenSettings(Storage& storage, const RunOptions& 
   return settings;
 }
 
+Result<std::optional<Path>> InitSource(const layout::Configuration& settings) {
+  const auto found = settings.find("init");
+  if (found == settings.end() || found->second.is_null()) return std::optional<Path>();
+  const std::string* const text = found->second.AsText();
+  if (text != nullptr && *text == kRandom) return std::optional<Path>();
+  if (text != nullptr && text->starts_with(kHfPrefix) && text->size() > kHfPrefix.size()) {
+    return std::optional<Path>(text->substr(kHfPrefix.size()));
+  }
+  return Error(ErrorKind::kUsage, "setting init is no source of weights")
+      .Expected("random or hf:DIR")
+      .Actual(layout::FormatValue(found->second));
+}
+
 Result<RunConfig> ResolveRun(Storage& storage, layout::Configuration given, int num_ranks) {
   RunConfig run;
-  CKPT_ASSIGN_OR_RETURN(run.init_from, ParseInit(given));
+  CKPT_ASSIGN_OR_RETURN(run.init_from, InitSource(given));
   if (run.init_from) {
     CKPT_ASSIGN_OR_RETURN(layout::Configuration model, ReadModelSettings(storage, *run.init_from));
     given.merge(model);  // what was given stays

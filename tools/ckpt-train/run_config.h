@@ -34,10 +34,12 @@ struct RunConfig {
 // Errors: kUsage (a name twice in the file or twice on the command line, no YAML, no KEY=VALUE), those of reading the file.
 Result<layout::Configuration> GivenSettings(Storage& storage, const RunOptions& options);
 
+// What the setting `init` names; nothing: weights are drawn. Errors: kUsage (neither random nor hf:DIR).
+Result<std::optional<Path>> InitSource(const layout::Configuration& settings);
+
 // A run of `num_ranks` ranks. The model's settings come from `init: hf:DIR`, where not given otherwise.
 //
-// Errors: those of ParseTrainConfig; of `init`: kUsage (neither random nor hf:DIR), those of reading DIR's config.json and of
-//         ModelSettings.
+// Errors: those of InitSource, of reading its config.json, of ModelSettings and of ParseTrainConfig.
 Result<RunConfig> ResolveRun(Storage& storage, layout::Configuration given, int num_ranks);
 
 // How many ranks the options ask for, or were launched.

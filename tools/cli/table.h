@@ -23,6 +23,7 @@ class Table {
 
   // REQUIRES: one cell a column.
   void AddRow(std::vector<std::string> cells);
+  [[nodiscard]] bool empty() const { return rows_.empty(); }
   // Title line and rows, two spaces between columns, no trailing spaces.
   [[nodiscard]] std::string Format() const;
 

@@ -1,0 +1,163 @@
+// `check` on the golden repositories of the families that the trainer covers.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/json/json_reader.h"
+#include "tests/testing/golden.h"
+#include "tests/testing/matchers.h"
+#include "tools/ckpt-train/cmd_check.h"
+#include "tools/ckpt-train/comparison.h"
+
+namespace ckpt::train {
+namespace {
+
+using testing::FailsWith;
+using ::testing::HasSubstr;
+using testing::IsOk;
+
+// Repositories of weights that are not quantised.
+std::vector<std::string> CoveredCases() {
+  std::vector<std::string> cases = testing::GoldenCases("hf");
+  std::erase_if(cases, [](const std::string& name) {
+    for (const char* prefix :
+         {"deepseekv3-fp8", "glm4moe", "gptoss", "olmo2", "olmoe", "qwen2moe"}) {
+      if (name.starts_with(prefix)) return true;
+    }
+    return false;
+  });
+  return cases;
+}
+
+CheckOptions OptionsOf(const std::string& name) {
+  const Path directory = testing::GoldenDir() / "hf" / name;
+  CheckOptions options;
+  options.common.json = true;
+  options.common.threads = 1;
+  options.common.progress = false;
+  options.run.init = "hf:" + (directory / "ckpt").string();
+  options.run.ranks = 1;
+  options.reference = (directory / "reference.safetensors").string();
+  return options;
+}
+
+struct Outcome {
+  Result<cli::ExitCode> code;
+  std::string out;
+};
+
+Outcome Check(const CheckOptions& options) {
+  cli::StringOutput out;
+  cli::StringOutput err;
+  cli::Streams streams = {.out = out, .err = err};
+  Result<cli::ExitCode> code = RunCheck(options, PosixStorage(), streams);
+  return {std::move(code), out.text()};
+}
+
+void ExpectEqual(const CheckOptions& options) {
+  const Outcome outcome = Check(options);
+  ASSERT_THAT(outcome.code, IsOk());
+  EXPECT_EQ(*outcome.code, cli::ExitCode::kDone) << outcome.out;
+  const auto json = JsonDocument::Parse(outcome.out, "check");
+  ASSERT_THAT(json, IsOk());
+  EXPECT_TRUE(json->root().At("ok").value().Bool().value());
+  EXPECT_LE(json->root().At("logits").value().Double().value(), 1e-5);
+}
+
+class CheckGoldenTest : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(CheckGoldenTest, EqualsTransformers) { ExpectEqual(OptionsOf(GetParam())); }
+
+std::string TestName(const ::testing::TestParamInfo<std::string>& test) {
+  std::string name = test.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+INSTANTIATE_TEST_SUITE_P(Golden, CheckGoldenTest, ::testing::ValuesIn(CoveredCases()), TestName);
+
+// One case that is in the selection inside the source tree, with experts.
+constexpr const char* kExperts = "qwen3moe-norm-bf16";
+
+class CheckMeshTest : public ::testing::TestWithParam<std::vector<std::string>> {};
+
+TEST_P(CheckMeshTest, EqualsTransformersOnTwoRanks) {
+  CheckOptions options = OptionsOf(kExperts);
+  options.run.ranks = 2;
+  options.run.set = GetParam();
+  ExpectEqual(options);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Meshes, CheckMeshTest,
+    ::testing::Values(std::vector<std::string>{},
+                      std::vector<std::string>{"expert_model_parallel_size=2"},
+                      std::vector<std::string>{"expert_model_parallel_size=2",
+                                               "moe_token_dispatcher_type=allgather",
+                                               "data_parallel_sharding_strategy=optim"},
+                      std::vector<std::string>{"expert_model_parallel_size=2",
+                                               "reduction=canonical"},
+                      std::vector<std::string>{"num_distributed_optimizer_instances=2",
+                                               "outer_dp_sharding_strategy=optim"}));
+
+// What a run trains with is not what a reference was computed with.
+TEST(CheckTest, TakesBatchAndPrecisionFromTheReference) {
+  CheckOptions options = OptionsOf(kExperts);
+  options.run.set = {"bf16=true",          "global_batch_size=64",     "seq_length=9",
+                     "moe_z_loss_coeff=1", "overlap_grad_reduce=true", "overlap_param_gather=true"};
+  ExpectEqual(options);
+}
+
+TEST(CheckTest, FindsAModelThatComputesSomethingElse) {
+  CheckOptions options = OptionsOf(kExperts);
+  options.common.json = false;
+  options.run.set = {"rotary_base=10001"};
+  const Outcome outcome = Check(options);
+  ASSERT_THAT(outcome.code, IsOk());
+  EXPECT_EQ(*outcome.code, cli::ExitCode::kDifferent);
+  EXPECT_THAT(outcome.out, HasSubstr("PAST 1e-05"));
+}
+
+TEST(CheckTest, ToleranceDecides) {
+  CheckOptions options = OptionsOf(kExperts);
+  options.tolerance = 0;
+  const Outcome outcome = Check(options);
+  ASSERT_THAT(outcome.code, IsOk());
+  EXPECT_EQ(*outcome.code, cli::ExitCode::kDifferent);
+}
+
+TEST(CheckTest, RefusesAMeshThatDoesNotFit) {
+  CheckOptions options = OptionsOf(kExperts);
+  options.run.ranks = 3;
+  EXPECT_THAT(Check(options).code.status().ToString(),
+              HasSubstr("ranks do not divide the sequences"));
+  options.run.ranks = 2;
+  options.run.set = {"num_distributed_optimizer_instances=2", "expert_model_parallel_size=2"};
+  EXPECT_THAT(Check(options).code.status(), FailsWith(ErrorKind::kUsage));
+}
+
+TEST(CheckTest, RefusesWeightsOutOfNowhere) {
+  CheckOptions options = OptionsOf(kExperts);
+  options.run.init = "gguf:somewhere";
+  EXPECT_THAT(Check(options).code.status(), FailsWith(ErrorKind::kUsage));
+}
+
+TEST(RelativeErrorTest, IsOfTheLargestMagnitude) {
+  const std::vector<double> expected = {4, -8, 0};
+  const std::vector<double> actual = {4, -7, 0.5};
+  EXPECT_DOUBLE_EQ(RelativeError(expected, actual), 0.125);
+  EXPECT_EQ(RelativeError(expected, expected), 0);
+  const std::vector<double> zeros = {0, 0, 0};
+  EXPECT_EQ(RelativeError(zeros, zeros), 0);
+  EXPECT_EQ(RelativeError(zeros, actual), std::numeric_limits<double>::infinity());
+  const std::vector<double> broken = {4, std::nan(""), 0};
+  EXPECT_EQ(RelativeError(expected, broken), std::numeric_limits<double>::infinity());
+}
+
+}  // namespace
+}  // namespace ckpt::train

@@ -1,0 +1,179 @@
+// What explain says, against what a run does.
+#include "tools/ckpt-train/explanation.h"
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/testing/matchers.h"
+#include "tests/tools/ckpt-train/small_run.h"
+#include "trainer/comm/thread_comm.h"
+#include "trainer/device/host_device.h"
+#include "trainer/model/model.h"
+#include "trainer/ops/host_ops.h"
+#include "trainer/step/rank_trainer.h"
+
+namespace ckpt::train {
+namespace {
+
+using testing::FailsWith;
+using ::testing::HasSubstr;
+using testing::IsOk;
+using testing::SmallMoeRun;
+
+struct MeshCase {
+  int ranks = 1;
+  layout::Configuration settings = {};
+};
+void PrintTo(const MeshCase& mesh, std::ostream* out) {
+  *out << mesh.ranks << " ranks";
+  for (const auto& [name, value] : mesh.settings) {
+    *out << ", " << name << " " << layout::FormatValue(value);
+  }
+}
+
+struct Measured {
+  trainer::ParamStoreCounters counters;
+  std::vector<std::string> param_names;
+  std::uint64_t weights = 0, main_weights = 0, gradients = 0, optimizer = 0, slots = 0;
+};
+
+trainer::HostMicroBatch AnyBatch(const trainer::TrainConfig& config) {
+  const auto tokens = static_cast<std::size_t>(config.micro_batch_size * config.seq_length);
+  return {.tokens = std::vector<std::int32_t>(tokens, 3),
+          .labels = std::vector<std::int32_t>(tokens, 5),
+          .batch = config.micro_batch_size,
+          .seq = config.seq_length};
+}
+
+// Rank `config.mesh.world_size - 1` after one step.
+Result<Measured> RunOneStep(const trainer::TrainConfig& config) {
+  Measured measured;
+  CKPT_RETURN_IF_ERROR(
+      trainer::RunRanks(config.mesh.world_size, [&](trainer::Communicator& world) -> Status {
+        const auto device = trainer::MakeHostDevice({});
+        const auto ops = trainer::MakeHostOps({});
+        CKPT_ASSIGN_OR_RETURN(const auto trainer,
+                              trainer::RankTrainer::Create(
+                                  config, world, {.device = device.get(), .ops = ops.get()}));
+        CKPT_RETURN_IF_ERROR(trainer->InitializeWeights());
+        const std::vector<trainer::HostMicroBatch> batches(
+            static_cast<std::size_t>(config.num_micro_batches()), AnyBatch(config));
+        CKPT_RETURN_IF_ERROR(trainer->Step(batches).status());
+        CKPT_RETURN_IF_ERROR(trainer->params().Synchronize());
+        if (world.rank() + 1 < world.size()) return OkStatus();
+        measured.counters = trainer->params().counters();
+        const auto peak = [&](trainer::MemoryUse use) { return device->usage(use).peak_bytes; };
+        measured.weights = peak(trainer::MemoryUse::kWeights);
+        measured.main_weights = peak(trainer::MemoryUse::kMainWeights);
+        measured.gradients = peak(trainer::MemoryUse::kGradients);
+        measured.optimizer = peak(trainer::MemoryUse::kOptimizer);
+        measured.slots = peak(trainer::MemoryUse::kSlots);
+        for (const trainer::UnitSpec& unit : trainer->model().units()) {
+          for (const trainer::ParamSpec& param : unit.params) {
+            measured.param_names.push_back(param.name);
+          }
+        }
+        return OkStatus();
+      }));
+  return measured;
+}
+
+class ExplanationTest : public ::testing::TestWithParam<MeshCase> {};
+
+TEST_P(ExplanationTest, SaysWhatARunDoes) {
+  const auto config = SmallMoeRun(GetParam().ranks, GetParam().settings);
+  ASSERT_THAT(config, IsOk());
+  const int rank = GetParam().ranks - 1;
+  const auto explanation = Explain(*config, rank);
+  ASSERT_THAT(explanation, IsOk());
+  const auto measured = RunOneStep(*config);
+  ASSERT_THAT(measured, IsOk());
+
+  const CommSchedule& schedule = explanation->schedule;
+  const std::int64_t later = config->num_micro_batches() - 1;
+  EXPECT_EQ(
+      measured->counters.gathers,
+      schedule.first.forward_gathers.calls + schedule.first.backward_gathers.calls +
+          later * (schedule.later.forward_gathers.calls + schedule.later.backward_gathers.calls));
+  EXPECT_EQ(measured->counters.reduces,
+            schedule.first.reduces.calls + later * schedule.later.reduces.calls);
+  EXPECT_EQ(measured->counters.late_reduces, schedule.late_reduces.calls);
+  EXPECT_EQ(measured->counters.refreshes, 2 * schedule.refreshes.calls);  // drawn, then updated
+
+  EXPECT_EQ(measured->weights, explanation->bytes.weights);
+  EXPECT_EQ(measured->main_weights, explanation->bytes.main_weights);
+  EXPECT_EQ(measured->gradients, explanation->bytes.gradients);
+  EXPECT_EQ(measured->optimizer, explanation->bytes.optimizer);
+  EXPECT_EQ(measured->slots, explanation->bytes.slots);
+
+  std::vector<std::string> listed;
+  const trainer::Topology place(config->mesh, rank);
+  for (const trainer::UnitSpec& unit :
+       trainer::ListUnits(config->model, place.expert(), config->mesh.expert_parallel)) {
+    for (const trainer::ParamSpec& param : unit.params) listed.push_back(param.name);
+  }
+  EXPECT_EQ(measured->param_names, listed);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Meshes, ExplanationTest,
+    ::testing::Values(
+        MeshCase{}, MeshCase{4, {{"global_batch_size", 12}}},
+        MeshCase{4,
+                 {{"overlap_grad_reduce", true},
+                  {"overlap_param_gather", true},
+                  {"global_batch_size", 8}}},
+        MeshCase{2, {{"weight_slots", 3}, {"global_batch_size", 6}}},
+        MeshCase{2,
+                 {{"weight_slots", 4},
+                  {"overlap_grad_reduce", true},
+                  {"overlap_param_gather", true},
+                  {"global_batch_size", 6}}},
+        MeshCase{4, {{"data_parallel_sharding_strategy", "no_shard"}}},
+        MeshCase{4, {{"data_parallel_sharding_strategy", "optim"}, {"global_batch_size", 8}}},
+        MeshCase{4, {{"data_parallel_sharding_strategy", "optim_grads"}, {"bf16", true}}},
+        MeshCase{4,
+                 {{"num_distributed_optimizer_instances", 2},
+                  {"expert_model_parallel_size", 2},
+                  {"global_batch_size", 8}}},
+        MeshCase{4,
+                 {{"num_distributed_optimizer_instances", 2},
+                  {"outer_dp_sharding_strategy", "optim"},
+                  {"bf16", true},
+                  {"grad_comm_dtype", "bf16"},
+                  {"global_batch_size", 8}}},
+        MeshCase{2,
+                 {{"expert_model_parallel_size", 2},
+                  {"recompute_granularity", "full"},
+                  {"reduction", "canonical"},
+                  {"optimizer", "sgd"}}}));
+
+TEST(ExplainTest, RefusesSlotsPastTheCapAndSaysWhatFits) {
+  auto config = SmallMoeRun(2, {{"weight_slots", 6}});
+  ASSERT_THAT(config, IsOk());
+  const auto without_cap = Explain(*config, 0);
+  ASSERT_THAT(without_cap, IsOk());
+  config->max_unsharded_bytes = without_cap->bytes.slots;
+  EXPECT_THAT(Explain(*config, 0), IsOk());
+
+  config->max_unsharded_bytes -= 1;
+  const auto capped = Explain(*config, 0);
+  ASSERT_THAT(capped.status(), FailsWith(ErrorKind::kUsage));
+  EXPECT_THAT(capped.status().ToString(), HasSubstr(std::to_string(without_cap->bytes.slots)));
+  EXPECT_THAT(capped.status().ToString(), HasSubstr("or weight_slots=2 and gradient_slots=1"));
+  config->slots = {.weight_slots = 2, .gradient_slots = 1};
+  EXPECT_THAT(Explain(*config, 0), IsOk());
+}
+
+TEST(ExplainTest, RefusesARankThatTheMeshDoesNotHave) {
+  const auto config = SmallMoeRun(2);
+  ASSERT_THAT(config, IsOk());
+  EXPECT_THAT(Explain(*config, 2).status(), FailsWith(ErrorKind::kUsage));
+}
+
+}  // namespace
+}  // namespace ckpt::train
