@@ -284,6 +284,50 @@ Status AddSideFiles(Storage& storage, const PreparedConversion& prepared,
   return OkStatus();
 }
 
+// The source's model under the target's names, copies and dtypes. Fills in `origin` and `changes_dtype`.
+Result<ModelView> ViewTarget(const ConvertOptions& options, PreparedConversion& prepared) {
+  const ModelSource& model = prepared.model;
+  CKPT_ASSIGN_OR_RETURN(const layout::Choices choices, TargetChoices(model, options));
+  CKPT_ASSIGN_OR_RETURN(ModelView view, ViewModel(model, options.to, choices));
+  prepared.origin = DescribeOrigin(model);
+  DropCopies(prepared.origin.shards, view);
+  CKPT_ASSIGN_OR_RETURN(const DtypePolicy dtypes,
+                        DtypePolicy::Make(options.dtype, options.keep_fp32));
+  for (TargetTensor& tensor : view.tensors) {
+    const DType target = dtypes.For(tensor.key, tensor.dtype);
+    prepared.changes_dtype = prepared.changes_dtype || target != tensor.dtype;
+    tensor.dtype = target;
+  }
+  // The sidecar remembers it, so that the way back describes the weights as they are now.
+  if (prepared.changes_dtype) prepared.origin.choices["cast"] = "true";
+  return view;
+}
+
+// Every file of the target. Fills in `warnings`.
+Result<CreatePlan> PlanTarget(Storage& storage, const ConvertOptions& options,
+                              const ModelView& view, PreparedConversion& prepared) {
+  const ModelSource& model = prepared.model;
+  CreateRequest request;
+  request.tensors = view.tensors;
+  request.files = options.files;
+  request.zstd_level = options.zstd_level;
+  request.max_file_bytes = options.max_shard_bytes;
+  const bool packs_anew = options.max_shard_bytes != 0 || options.files != 0;
+  std::vector<ManifestShard> shards = RemainingShards(model, prepared.origin.shards);
+  if (!packs_anew && ShardsFit(shards, request.tensors)) request.shards = std::move(shards);
+  CKPT_RETURN_IF_ERROR(AddSideFiles(storage, prepared, options, request));
+  request.is_cast = prepared.changes_dtype;
+  request.run_args = [&]() -> Result<NamedValues> {
+    layout::Configuration described = model.config;
+    for (const auto& [name, value] : view.layout.choices) described[name] = value;
+    CKPT_ASSIGN_OR_RETURN(NamedValues args, MegatronArgs(described));
+    CKPT_ASSIGN_OR_RETURN(prepared.warnings, LostInMegatronArgs(described));
+    for (Problem& warning : prepared.warnings) warning.file = kHfConfigName;
+    return args;
+  };
+  return PlanCheckpoint(options.to, std::move(request));
+}
+
 }  // namespace
 
 Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOptions& options) {
@@ -298,41 +342,8 @@ Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOpti
         .File(model.checkpoint->path.string())
         .Hint("pass --hf-assets DIR, a directory with the model's config.json and tokenizer");
   }
-  CKPT_ASSIGN_OR_RETURN(const layout::Choices choices, TargetChoices(model, options));
-  CKPT_ASSIGN_OR_RETURN(ModelView view, ViewModel(model, options.to, choices));
-  prepared.origin = DescribeOrigin(model);
-  DropCopies(prepared.origin.shards, view);
-
-  CKPT_ASSIGN_OR_RETURN(const DtypePolicy dtypes,
-                        DtypePolicy::Make(options.dtype, options.keep_fp32));
-  for (TargetTensor& tensor : view.tensors) {
-    const DType target = dtypes.For(tensor.key, tensor.dtype);
-    prepared.changes_dtype = prepared.changes_dtype || target != tensor.dtype;
-    tensor.dtype = target;
-  }
-  // The sidecar remembers it, so that the way back describes the weights as they are now.
-  if (prepared.changes_dtype) prepared.origin.choices["cast"] = "true";
-
-  CreateRequest request;
-  request.tensors = std::move(view.tensors);
-  request.files = options.files;
-  request.zstd_level = options.zstd_level;
-  request.max_file_bytes = options.max_shard_bytes;
-  const bool packs_anew = options.max_shard_bytes != 0 || options.files != 0;
-  view.tensors = request.tensors;
-  std::vector<ManifestShard> shards = RemainingShards(model, prepared.origin.shards);
-  if (!packs_anew && ShardsFit(shards, request.tensors)) request.shards = std::move(shards);
-  CKPT_RETURN_IF_ERROR(AddSideFiles(storage, prepared, options, request));
-  request.is_cast = prepared.changes_dtype;
-  request.run_args = [&model, &view, &prepared]() -> Result<NamedValues> {
-    layout::Configuration described = model.config;
-    for (const auto& [name, value] : view.layout.choices) described[name] = value;
-    CKPT_ASSIGN_OR_RETURN(NamedValues args, MegatronArgs(described));
-    CKPT_ASSIGN_OR_RETURN(prepared.warnings, LostInMegatronArgs(described));
-    for (Problem& warning : prepared.warnings) warning.file = kHfConfigName;
-    return args;
-  };
-  CKPT_ASSIGN_OR_RETURN(CreatePlan created, PlanCheckpoint(options.to, std::move(request)));
+  CKPT_ASSIGN_OR_RETURN(ModelView view, ViewTarget(options, prepared));
+  CKPT_ASSIGN_OR_RETURN(CreatePlan created, PlanTarget(storage, options, view, prepared));
 
   // The writer may have put tensors into another order.
   std::map<std::string, std::size_t> recipe_of;

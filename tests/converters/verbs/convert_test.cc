@@ -185,11 +185,13 @@ TEST_P(InterruptedConvertTest, AFaultAnywhereLeavesNothingThatLooksComplete) {
   options.verify = false;
   const Path undisturbed = dir_.path() / "undisturbed";
   options.target = undisturbed;
+  ASSERT_THAT(Convert(options), IsOk());
+
+  options.target = dir_.path() / "target";
   FaultStorage counter(PosixStorage(), -1);
   ASSERT_THAT(Convert(counter, options), IsOk());
   ASSERT_GT(counter.calls(), 50);
-
-  options.target = dir_.path() / "target";
+  ASSERT_THAT(PosixStorage().RemoveAll(options.target), IsOk());
   options.resume = true;
   for (int fail_at = 0; fail_at < counter.calls(); ++fail_at) {
     SCOPED_TRACE(::testing::Message() << "call " << fail_at << " of " << counter.calls());
