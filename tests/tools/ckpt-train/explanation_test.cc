@@ -3,6 +3,7 @@
 
 #include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -49,36 +50,42 @@ trainer::HostMicroBatch AnyBatch(const trainer::TrainConfig& config) {
           .seq = config.seq_length};
 }
 
-// Rank `config.mesh.world_size - 1` after one step.
-Result<Measured> RunOneStep(const trainer::TrainConfig& config) {
+// What a rank has done and held after one step.
+Result<Measured> MeasureStep(const trainer::TrainConfig& config, trainer::Communicator& world) {
+  const auto device = trainer::MakeHostDevice({});
+  const auto ops = trainer::MakeHostOps({});
+  CKPT_ASSIGN_OR_RETURN(
+      const auto trainer,
+      trainer::RankTrainer::Create(config, world, {.device = device.get(), .ops = ops.get()}));
+  CKPT_RETURN_IF_ERROR(trainer->InitializeWeights());
+  const std::vector<trainer::HostMicroBatch> batches(
+      static_cast<std::size_t>(config.num_micro_batches()), AnyBatch(config));
+  CKPT_RETURN_IF_ERROR(trainer->Step(batches).status());
+  CKPT_RETURN_IF_ERROR(trainer->params().Synchronize());
+
+  const auto peak = [&](trainer::MemoryUse use) { return device->usage(use).peak_bytes; };
+  Measured measured = {.counters = trainer->params().counters(),
+                       .param_names = {},
+                       .weights = peak(trainer::MemoryUse::kWeights),
+                       .main_weights = peak(trainer::MemoryUse::kMainWeights),
+                       .gradients = peak(trainer::MemoryUse::kGradients),
+                       .optimizer = peak(trainer::MemoryUse::kOptimizer),
+                       .slots = peak(trainer::MemoryUse::kSlots)};
+  for (const trainer::UnitSpec& unit : trainer->model().units()) {
+    for (const trainer::ParamSpec& param : unit.params) measured.param_names.push_back(param.name);
+  }
+  return measured;
+}
+
+// Of the last rank.
+Result<Measured> MeasureRun(const trainer::TrainConfig& config) {
   Measured measured;
-  CKPT_RETURN_IF_ERROR(
-      trainer::RunRanks(config.mesh.world_size, [&](trainer::Communicator& world) -> Status {
-        const auto device = trainer::MakeHostDevice({});
-        const auto ops = trainer::MakeHostOps({});
-        CKPT_ASSIGN_OR_RETURN(const auto trainer,
-                              trainer::RankTrainer::Create(
-                                  config, world, {.device = device.get(), .ops = ops.get()}));
-        CKPT_RETURN_IF_ERROR(trainer->InitializeWeights());
-        const std::vector<trainer::HostMicroBatch> batches(
-            static_cast<std::size_t>(config.num_micro_batches()), AnyBatch(config));
-        CKPT_RETURN_IF_ERROR(trainer->Step(batches).status());
-        CKPT_RETURN_IF_ERROR(trainer->params().Synchronize());
-        if (world.rank() + 1 < world.size()) return OkStatus();
-        measured.counters = trainer->params().counters();
-        const auto peak = [&](trainer::MemoryUse use) { return device->usage(use).peak_bytes; };
-        measured.weights = peak(trainer::MemoryUse::kWeights);
-        measured.main_weights = peak(trainer::MemoryUse::kMainWeights);
-        measured.gradients = peak(trainer::MemoryUse::kGradients);
-        measured.optimizer = peak(trainer::MemoryUse::kOptimizer);
-        measured.slots = peak(trainer::MemoryUse::kSlots);
-        for (const trainer::UnitSpec& unit : trainer->model().units()) {
-          for (const trainer::ParamSpec& param : unit.params) {
-            measured.param_names.push_back(param.name);
-          }
-        }
-        return OkStatus();
-      }));
+  const auto body = [&](trainer::Communicator& world) -> Status {
+    CKPT_ASSIGN_OR_RETURN(Measured mine, MeasureStep(config, world));
+    if (world.rank() + 1 == world.size()) measured = std::move(mine);
+    return OkStatus();
+  };
+  CKPT_RETURN_IF_ERROR(trainer::RunRanks(config.mesh.world_size, body));
   return measured;
 }
 
@@ -90,7 +97,7 @@ TEST_P(ExplanationTest, SaysWhatARunDoes) {
   const int rank = GetParam().ranks - 1;
   const auto explanation = Explain(*config, rank);
   ASSERT_THAT(explanation, IsOk());
-  const auto measured = RunOneStep(*config);
+  const auto measured = MeasureRun(*config);
   ASSERT_THAT(measured, IsOk());
 
   const CommSchedule& schedule = explanation->schedule;
