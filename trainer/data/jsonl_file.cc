@@ -1,0 +1,71 @@
+#include "trainer/data/jsonl_file.h"
+
+#include <algorithm>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "trainer/data/byte_tokenizer.h"
+
+namespace ckpt::trainer {
+namespace {
+
+std::string PlaceOf(const std::string& file, const Line& line) {
+  return fmt::format("{}:{}", file, line.number);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<JsonlFile>> JsonlFile::Open(Storage& storage, const Path& path,
+                                                   const ExampleFormat& format) {
+  if (format.kind != ExampleKind::kTokens && format.vocab_size < kByteVocabSize) {
+    return Error(ErrorKind::kUsage, "the vocabulary is too small for the byte tokenizer")
+        .File(path.string())
+        .Expected(fmt::format("at least {}", kByteVocabSize))
+        .Actual(fmt::format("{}", format.vocab_size))
+        .Hint("set vocab_size, or give tokens (input_ids)");
+  }
+  CKPT_ASSIGN_OR_RETURN(const auto file, storage.Open(path));
+  std::vector<std::uint32_t> lengths;
+  const auto measure = [&](const Line& line) -> Status {
+    const std::string where = PlaceOf(file->name(), line);
+    CKPT_ASSIGN_OR_RETURN(const Example example, ParseExample(line.text, where, format));
+    if (lengths.size() == std::numeric_limits<std::uint32_t>::max()) {
+      return Error(ErrorKind::kResource, "2^32 lines or more").File(where);
+    }
+    // A token takes a byte of its line at least, and lines are bounded.
+    lengths.push_back(static_cast<std::uint32_t>(example.tokens.size()));
+    return OkStatus();
+  };
+  CKPT_ASSIGN_OR_RETURN(LineIndex lines, LineIndex::Build(file, measure));
+  return std::unique_ptr<JsonlFile>(new JsonlFile(std::move(lines), std::move(lengths), format));
+}
+
+Result<Example> JsonlFile::ReadExample(std::int64_t index) const {
+  CKPT_ASSIGN_OR_RETURN(const Line line, lines_.Read(index));
+  const std::string where = PlaceOf(lines_.file_name(), line);
+  CKPT_ASSIGN_OR_RETURN(Example example, ParseExample(line.text, where, format_));
+  const std::uint32_t length = lengths_[static_cast<std::size_t>(index)];
+  if (example.tokens.size() != length) {
+    return Error(ErrorKind::kValueMismatch, "the line is not what it was when the file was opened")
+        .File(where)
+        .Expected(fmt::format("{} tokens", length))
+        .Actual(fmt::format("{} tokens", example.tokens.size()))
+        .Hint("leave data alone while it is trained on");
+  }
+  return example;
+}
+
+std::string JsonlFile::Where(std::int64_t index) const {
+  const Result<Line> line = lines_.Read(index);
+  return line.ok() ? PlaceOf(lines_.file_name(), *line) : lines_.file_name();
+}
+
+Status JsonlFile::ReadTokens(std::int64_t document, std::int64_t begin,
+                             std::span<std::int32_t> out) const {
+  CKPT_ASSIGN_OR_RETURN(const Example example, ReadExample(document));
+  std::copy_n(example.tokens.begin() + begin, out.size(), out.begin());
+  return OkStatus();
+}
+
+}  // namespace ckpt::trainer

@@ -1,0 +1,58 @@
+// JsonlFile: the lines of a file as examples, and as documents.
+#ifndef CKPT_TRAINER_DATA_JSONL_FILE_H_
+#define CKPT_TRAINER_DATA_JSONL_FILE_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/io/path.h"
+#include "core/io/storage.h"
+#include "trainer/data/document_set.h"
+#include "trainer/data/example.h"
+#include "trainer/data/line_index.h"
+
+namespace ckpt::trainer {
+
+// Every line is read and checked when the file is opened, so that a bad one is found before training starts; tokens are
+// not kept, but made again where they are asked for. Keeps four bytes an example and what LineIndex keeps.
+//
+// Thread-safety: const methods may run concurrently.
+class JsonlFile final : public DocumentSet {
+ public:
+  // Errors: kNotFound, kIo, kUsage (a vocabulary too small for bytes), kResource (2³² lines), those of ParseExample.
+  static Result<std::unique_ptr<JsonlFile>> Open(Storage& storage, const Path& path,
+                                                 const ExampleFormat& format);
+
+  [[nodiscard]] std::int64_t num_examples() const { return lines_.num_lines(); }
+  [[nodiscard]] const std::string& file_name() const { return lines_.file_name(); }
+  // Tokens of every example.
+  [[nodiscard]] std::span<const std::uint32_t> lengths() const { return lengths_; }
+  // REQUIRES: 0 <= index < num_examples(). Errors: kIo; kValueMismatch (the file was changed after it was opened).
+  [[nodiscard]] Result<Example> ReadExample(std::int64_t index) const;
+  // "data.jsonl:17", for messages. REQUIRES as ReadExample.
+  [[nodiscard]] std::string Where(std::int64_t index) const;
+
+  [[nodiscard]] std::int64_t num_documents() const override { return num_examples(); }
+  [[nodiscard]] std::int64_t DocumentLength(std::int64_t document) const override {
+    return lengths_[static_cast<std::size_t>(document)];
+  }
+  Status ReadTokens(std::int64_t document, std::int64_t begin,
+                    std::span<std::int32_t> out) const override;
+
+ private:
+  JsonlFile(LineIndex lines, std::vector<std::uint32_t> lengths, const ExampleFormat& format)
+      : lines_(std::move(lines)), lengths_(std::move(lengths)), format_(format) {}
+
+  LineIndex lines_;
+  std::vector<std::uint32_t> lengths_;
+  ExampleFormat format_;
+};
+
+}  // namespace ckpt::trainer
+
+#endif  // CKPT_TRAINER_DATA_JSONL_FILE_H_
