@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "core/base/check.h"
 #include "trainer/ops/cpu/scratch.h"
 
 namespace ckpt::trainer {
@@ -24,30 +25,39 @@ const GemmKernel<R>& KernelFor(const GemmKernels& kernels) {
 }
 
 // Packs `depth` × `count` elements into panels of `width`: panel after panel, each [depth, width], the last filled up
-// with zeros. Element (p, i) of the source is from.at(p, i).
+// with anything. Element (p, i) of the source is from.at(p, i).
 template <typename T>
-void Pack(const Matrix<T>& from, std::int64_t depth, std::int64_t count, std::int64_t width,
-          Real<T>* to) {
+void Pack(const GemmKernel<Real<T>>& kernel, const Matrix<T>& from, std::int64_t depth,
+          std::int64_t count, std::int64_t width, Real<T>* to) {
   for (std::int64_t first = 0; first < count; first += width, to += depth * width) {
     const std::int64_t used = std::min(width, count - first);
-    if (used < width) std::fill_n(to, depth * width, Real<T>{0});
     if (from.column_stride == 1) {
       for (std::int64_t p = 0; p < depth; ++p) {
         const T* const row = from.at(p, first);
         for (std::int64_t i = 0; i < used; ++i) to[p * width + i] = Load(row[i]);
       }
-      continue;
-    }
-    // Runs along p, in strips that leave the lines they are scattered to in the cache.
-    constexpr std::int64_t kStrip = 16;
-    for (std::int64_t p = 0; p < depth; p += kStrip) {
-      const std::int64_t end = std::min(p + kStrip, depth);
-      for (std::int64_t i = 0; i < used; ++i) {
-        const T* at = from.at(p, first + i);
-        for (std::int64_t q = p; q < end; ++q, at += from.row_stride) to[q * width + i] = Load(*at);
+    } else if constexpr (std::is_same_v<T, Real<T>>) {
+      CKPT_CHECK(from.row_stride == 1);
+      kernel.pack_lines(depth, from.at(0, first), from.column_stride, used, width, to);
+    } else {
+      // Runs along p, in strips that leave the lines they are scattered to in the cache.
+      constexpr std::int64_t kStrip = 16;
+      for (std::int64_t p = 0; p < depth; p += kStrip) {
+        const std::int64_t end = std::min(p + kStrip, depth);
+        for (std::int64_t i = 0; i < used; ++i) {
+          const T* at = from.at(p, first + i);
+          for (std::int64_t q = p; q < end; ++q, at += from.row_stride)
+            to[q * width + i] = Load(*at);
+        }
       }
     }
   }
+}
+
+// The first part of `whole`, cut into as few equal parts as are at most `largest` long.
+std::int64_t FairPart(std::int64_t whole, std::int64_t largest) {
+  const std::int64_t parts = (whole + largest - 1) / largest;
+  return (whole + parts - 1) / parts;
 }
 
 std::int64_t RoundUp(std::int64_t value, std::int64_t unit) {
@@ -90,15 +100,17 @@ void FixedOrderGemm(const ProductSize& size, const Matrix<T>& a, const Matrix<T>
   for (std::int64_t column = 0; column < n; column += kColumns) {
     const std::int64_t columns = std::min(kColumns, n - column);
     // Ascending and outside: the chains of a block resume where the last depth block left them.
-    for (std::int64_t p = 0; p < k; p += kDepth) {
-      const std::int64_t depth = std::min(kDepth, k - p);
+    for (std::int64_t p = 0, depth = 0; p < k; p += depth) {
+      depth = FairPart(k - p, kDepth);
       const bool resume = accumulate || p > 0;
-      R* const packed_b = b_scratch.Get<R>(depth * RoundUp(columns, kernel.columns));
-      Pack(b.From(p, column), depth, columns, kernel.columns, packed_b);
+      R* const packed_b =
+          b_scratch.Get<R>(depth * RoundUp(columns, kernel.columns) + kernel.kPastPanel);
+      Pack(kernel, b.From(p, column), depth, columns, kernel.columns, packed_b);
       for (std::int64_t row = 0; row < m; row += kRows) {
         const std::int64_t rows = std::min(kRows, m - row);
-        R* const packed_a = a_scratch.Get<R>(depth * RoundUp(rows, kernel.rows));
-        Pack(a.From(row, p).Transposed(), depth, rows, kernel.rows, packed_a);
+        R* const packed_a =
+            a_scratch.Get<R>(depth * RoundUp(rows, kernel.rows) + kernel.kPastPanel);
+        Pack(kernel, a.From(row, p).Transposed(), depth, rows, kernel.rows, packed_a);
         for (std::int64_t j = 0; j < columns; j += kernel.columns) {
           for (std::int64_t i = 0; i < rows; i += kernel.rows) {
             RunBlock(kernel, depth, packed_a + i * depth, packed_b + j * depth, resume,

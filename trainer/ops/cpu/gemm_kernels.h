@@ -1,4 +1,4 @@
-// The innermost loop of the fixed-order product, once per instruction set.
+// The innermost loops of the fixed-order product, once per instruction set.
 #ifndef CKPT_TRAINER_OPS_CPU_GEMM_KERNELS_H_
 #define CKPT_TRAINER_OPS_CPU_GEMM_KERNELS_H_
 
@@ -18,6 +18,12 @@ struct GemmKernel {
   std::int64_t columns = 0;
   void (*run)(std::int64_t depth, const Real* a, const Real* b, bool resume, Real* c,
               std::int64_t c_stride) = nullptr;
+
+  // A panel from `count` lines of the source that run along p: to[p · width + i] = from[i · stride + p] for i < count.
+  // Columns from `count` to `width` become something; so do kPastPanel elements behind the panel.
+  void (*pack_lines)(std::int64_t depth, const Real* from, std::int64_t stride, std::int64_t count,
+                     std::int64_t width, Real* to) = nullptr;
+  static constexpr std::int64_t kPastPanel = 16;
 };
 
 // Every instruction set gives the same bits.

@@ -18,6 +18,13 @@ struct Floats256 {
   static void Store(Reg x, float* to) { _mm256_storeu_ps(to, x); }
   static Reg Broadcast(float x) { return _mm256_set1_ps(x); }
   static Reg MultiplyAdd(Reg a, Reg b, Reg c) { return _mm256_fmadd_ps(a, b, c); }
+  // Unpacking works in halves of 128 bits, which are then put together.
+  static Reg InterleaveLow(Reg a, Reg b) {
+    return _mm256_permute2f128_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b), 0x20);
+  }
+  static Reg InterleaveHigh(Reg a, Reg b) {
+    return _mm256_permute2f128_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b), 0x31);
+  }
 };
 
 struct Doubles256 {
@@ -28,6 +35,12 @@ struct Doubles256 {
   static void Store(Reg x, double* to) { _mm256_storeu_pd(to, x); }
   static Reg Broadcast(double x) { return _mm256_set1_pd(x); }
   static Reg MultiplyAdd(Reg a, Reg b, Reg c) { return _mm256_fmadd_pd(a, b, c); }
+  static Reg InterleaveLow(Reg a, Reg b) {
+    return _mm256_permute2f128_pd(_mm256_unpacklo_pd(a, b), _mm256_unpackhi_pd(a, b), 0x20);
+  }
+  static Reg InterleaveHigh(Reg a, Reg b) {
+    return _mm256_permute2f128_pd(_mm256_unpacklo_pd(a, b), _mm256_unpackhi_pd(a, b), 0x31);
+  }
 };
 
 // 12 of 16 registers hold sums.

@@ -16,6 +16,8 @@ struct Plain {
   static void Store(Reg x, T* to) { *to = x; }
   static Reg Broadcast(T x) { return x; }
   static Reg MultiplyAdd(Reg a, Reg b, Reg c) { return std::fma(a, b, c); }
+  static Reg InterleaveLow(Reg a, Reg) { return a; }
+  static Reg InterleaveHigh(Reg, Reg b) { return b; }
 };
 
 constexpr GemmKernels kKernels = MakeGemmKernels<Plain<float>, 4, Plain<double>, 4>("plain");
