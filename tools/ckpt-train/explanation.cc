@@ -19,9 +19,6 @@ using trainer::Topology;
 using trainer::TrainConfig;
 using trainer::UnitSpec;
 
-// The fewest that ValidateTrainConfig accepts.
-constexpr SlotOptions kFewestSlots = {.weight_slots = 2, .gradient_slots = 1};
-
 FlatArrays DescribeGroup(const GroupPlan& group) {
   const std::vector<std::int64_t>& sizes = group.layout.num_elems;
   const auto used = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
@@ -72,30 +69,6 @@ std::vector<FlatArrays> DescribeArrays(const std::vector<UnitSpec>& units, const
   return all;
 }
 
-std::string BothUnits(std::uint64_t bytes) {
-  return fmt::format("{} ({})", bytes, FormatByteSize(bytes));
-}
-
-Status CheckCap(const TrainConfig& config, const ShardPlan& plan, std::uint64_t slots_bytes) {
-  if (config.max_unsharded_bytes == 0 || slots_bytes <= config.max_unsharded_bytes) {
-    return OkStatus();
-  }
-  std::string hint = fmt::format("set max_unsharded_bytes={}", slots_bytes);
-  ShardPlan fewest = plan;
-  fewest.slots = kFewestSlots;
-  const std::uint64_t fewest_bytes =
-      trainer::PlanBytes(fewest, trainer::NumMoments(config.optimizer)).slots;
-  if (fewest_bytes <= config.max_unsharded_bytes) {
-    hint += fmt::format(", or weight_slots={} and gradient_slots={}, which need {}",
-                        kFewestSlots.weight_slots, kFewestSlots.gradient_slots,
-                        BothUnits(fewest_bytes));
-  }
-  return Error(ErrorKind::kUsage, "whole units need more memory than max_unsharded_bytes allows")
-      .Expected(fmt::format("at least {} bytes", BothUnits(slots_bytes)))
-      .Actual(BothUnits(config.max_unsharded_bytes))
-      .Hint(hint);
-}
-
 }  // namespace
 
 Result<Explanation> Explain(const TrainConfig& config, int rank) {
@@ -110,7 +83,7 @@ Result<Explanation> Explain(const TrainConfig& config, int rank) {
   ShardPlan plan = trainer::PlanShards(units, topology, config.precision, config.slots);
   const trainer::PlannedBytes bytes =
       trainer::PlanBytes(plan, trainer::NumMoments(config.optimizer));
-  CKPT_RETURN_IF_ERROR(CheckCap(config, plan, bytes.slots));
+  CKPT_RETURN_IF_ERROR(trainer::CheckUnshardedBytes(config, plan));
   std::vector<FlatArrays> arrays = DescribeArrays(units, plan);
   const CommSchedule schedule = PlanCommunication(config, plan);
   return Explanation{.config = config,

@@ -5,8 +5,13 @@
 
 #include <fmt/format.h>
 
+#include "core/base/units.h"
+
 namespace ckpt::trainer {
 namespace {
+
+// The unit in use and the one that is gathered next; one whose gradients are complete.
+constexpr SlotOptions kFewestSlots = {.weight_slots = 2, .gradient_slots = 1};
 
 // Collects violations.
 class Rules {
@@ -86,12 +91,17 @@ void CheckEngine(const TrainConfig& config, Rules& rules) {
   rules.Require(!config.overlap_param_gather || config.overlap_grad_reduce,
                 "overlap_param_gather needs overlap_grad_reduce", "overlap_grad_reduce off",
                 "set overlap_grad_reduce=true");
-  rules.Require(config.slots.weight_slots >= 2 && config.slots.gradient_slots >= 1,
+  rules.Require(config.slots.weight_slots >= kFewestSlots.weight_slots &&
+                    config.slots.gradient_slots >= kFewestSlots.gradient_slots,
                 "at least two weight slots and one gradient slot are needed",
                 fmt::format("{} and {}", config.slots.weight_slots, config.slots.gradient_slots),
                 "raise weight_slots and gradient_slots");
   rules.Require(config.clip_grad >= 0, "clip_grad must not be negative",
                 fmt::format("{}", config.clip_grad), "set clip_grad=0 to switch clipping off");
+}
+
+std::string BothUnits(std::uint64_t bytes) {
+  return fmt::format("{} ({})", bytes, FormatByteSize(bytes));
 }
 
 }  // namespace
@@ -113,6 +123,27 @@ Status ValidateTrainConfig(const TrainConfig& config) {
   rules.Add(ValidateOptimizer(config.optimizer));
   rules.Add(ValidateSchedule(config.schedule));
   return rules.Take();
+}
+
+Status CheckUnshardedBytes(const TrainConfig& config, const ShardPlan& plan) {
+  const int moments = NumMoments(config.optimizer);
+  const std::uint64_t slots_bytes = PlanBytes(plan, moments).slots;
+  if (config.max_unsharded_bytes == 0 || slots_bytes <= config.max_unsharded_bytes) {
+    return OkStatus();
+  }
+  std::string hint = fmt::format("set max_unsharded_bytes={}", slots_bytes);
+  ShardPlan fewest = plan;
+  fewest.slots = kFewestSlots;
+  const std::uint64_t fewest_bytes = PlanBytes(fewest, moments).slots;
+  if (fewest_bytes <= config.max_unsharded_bytes) {
+    hint += fmt::format(", or weight_slots={} and gradient_slots={}, which need {}",
+                        kFewestSlots.weight_slots, kFewestSlots.gradient_slots,
+                        BothUnits(fewest_bytes));
+  }
+  return Error(ErrorKind::kUsage, "whole units need more memory than max_unsharded_bytes allows")
+      .Expected(fmt::format("at least {} bytes", BothUnits(slots_bytes)))
+      .Actual(BothUnits(config.max_unsharded_bytes))
+      .Hint(hint);
 }
 
 }  // namespace ckpt::trainer

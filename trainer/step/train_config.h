@@ -66,6 +66,10 @@ void ApplyReduction(TrainConfig& config);
 // Errors: kUsage: every violation at once, each with a hint how to mend it.
 Status ValidateTrainConfig(const TrainConfig& config);
 
+// Errors: kUsage (slots and root of `plan` need more than max_unsharded_bytes: names the bytes and
+// what would fit).
+Status CheckUnshardedBytes(const TrainConfig& config, const ShardPlan& plan);
+
 }  // namespace ckpt::trainer
 
 #endif  // CKPT_TRAINER_STEP_TRAIN_CONFIG_H_

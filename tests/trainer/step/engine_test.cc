@@ -103,6 +103,14 @@ TEST(EngineMemoryTest, ShardingDividesWhatItNames) {
   EXPECT_GE(optim_grads.weights, whole.weights);
 }
 
+TEST(EngineMemoryTest, ACapOnWholeUnitsIsKept) {
+  TrainConfig config = OnMesh(SmallRun(SmallMoe(), 8), {.world_size = 2});
+  config.max_unsharded_bytes = 1000;
+  const Result<TrainingRun> run = Train(config, {});
+  ASSERT_THAT(run, FailsWith(ErrorKind::kUsage));
+  EXPECT_THAT(run.status().first().hint, HasSubstr("max_unsharded_bytes="));
+}
+
 // --- collectives ----------------------------------------------------------------------------------
 
 // Five layers and two slots, so that slots are fought over.
