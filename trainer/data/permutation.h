@@ -20,7 +20,7 @@ class Permutation {
 
   [[nodiscard]] std::uint64_t size() const { return size_; }
 
-  // REQUIRES: position < size(). Cost: about 0.2 µs.
+  // REQUIRES: position < size(). Cost: eight blocks of Philox a pass, under 1 µs.
   [[nodiscard]] std::uint64_t operator[](std::uint64_t position) const;
 
  private:
