@@ -2,7 +2,9 @@
 #ifndef CKPT_TESTS_BENCH_OP_PROFILE_H_
 #define CKPT_TESTS_BENCH_OP_PROFILE_H_
 
+#include <array>
 #include <chrono>
+#include <cstdint>
 #include <map>
 #include <string>
 
@@ -22,31 +24,41 @@ class OpProfile final : public ForwardingOps {
   using ForwardingOps::ForwardingOps;
 
   [[nodiscard]] const std::map<std::string, Entry>& entries() const { return entries_; }
-  void Clear() { entries_.clear(); }
+  void Clear() {
+    entries_.clear();
+    products_.clear();
+  }
+
+  // How often a product of m, n and k was asked for. Those of experts count as if each had as many rows.
+  [[nodiscard]] const std::map<std::array<std::int64_t, 3>, std::int64_t>& products() const {
+    return products_;
+  }
 
   void Gemm(Queue& queue, const GemmForm& form, const Tensor& a, const Tensor& b,
             const Tensor& d) override {
-    const std::int64_t depth = a.dim(form.transpose_a ? 0 : 1);
     name_ =
         form.transpose_a ? "Gemm, weights" : (form.transpose_b ? "Gemm, forward" : "Gemm, data");
-    flops_ = 2.0 * static_cast<double>(d.num_elems() * depth);
+    Note(d.dim(0), d.dim(1), a.dim(form.transpose_a ? 0 : 1), 1);
     ForwardingOps::Gemm(queue, form, a, b, d);
   }
   void GroupedForward(Queue& queue, const Tensor& x, std::span<const Tensor> weights,
                       const Tensor& offsets, std::int64_t segments, const Tensor& y) override {
-    flops_ = 2.0 * static_cast<double>(x.num_elems() * y.dim(1));
+    const auto experts = static_cast<std::int64_t>(weights.size());
+    Note(x.dim(0) / experts, y.dim(1), x.dim(1), experts);
     ForwardingOps::GroupedForward(queue, x, weights, offsets, segments, y);
   }
   void GroupedBackwardData(Queue& queue, const Tensor& dy, std::span<const Tensor> weights,
                            const Tensor& offsets, std::int64_t segments,
                            const Tensor& dx) override {
-    flops_ = 2.0 * static_cast<double>(dy.num_elems() * dx.dim(1));
+    const auto experts = static_cast<std::int64_t>(weights.size());
+    Note(dy.dim(0) / experts, dx.dim(1), dy.dim(1), experts);
     ForwardingOps::GroupedBackwardData(queue, dy, weights, offsets, segments, dx);
   }
   void GroupedBackwardWeights(Queue& queue, const Tensor& dy, const Tensor& x,
                               const Tensor& offsets, std::int64_t segments,
                               std::span<const Tensor> dweights) override {
-    flops_ = 2.0 * static_cast<double>(dy.num_elems() * x.dim(1));
+    const auto experts = static_cast<std::int64_t>(dweights.size());
+    Note(dy.dim(1), x.dim(1), x.dim(0) / experts, experts);
     ForwardingOps::GroupedBackwardWeights(queue, dy, x, offsets, segments, dweights);
   }
 
@@ -63,7 +75,13 @@ class OpProfile final : public ForwardingOps {
     flops_ = 0;
   }
 
+  void Note(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count) {
+    products_[{m, n, k}] += count;
+    flops_ = 2.0 * static_cast<double>(m * n * k * count);
+  }
+
   std::map<std::string, Entry> entries_;
+  std::map<std::array<std::int64_t, 3>, std::int64_t> products_;
   const char* name_ = nullptr;  // of the call at hand, in place of its method's
   double flops_ = 0;            // of the call at hand
 };

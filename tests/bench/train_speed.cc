@@ -121,6 +121,10 @@ void WriteProfile(const Settings& settings, const OpProfile& profile, JsonWriter
     if (entry.flops > 0) json.Key("gflops").Double(entry.flops / entry.seconds / 1e9);
     json.End();
   }
+  json.End().Key("products").BeginArray();
+  for (const auto& [size, count] : profile.products()) {
+    json.Ints(std::vector<std::int64_t>{size[0], size[1], size[2], count / settings.steps});
+  }
   json.End();
 }
 

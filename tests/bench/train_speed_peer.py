@@ -3,7 +3,7 @@
 
     train_speed_peer.py make OUT --model dense|moe|deepseek
     train_speed_peer.py run REPOSITORY [--batch 4] [--seq 256] [--steps 8] [--warmup 2] [--threads 2] [--fused]
-    train_speed_peer.py ceiling [--threads 2] MxNxK ...
+    train_speed_peer.py ceiling [--threads 2] PRODUCTS
 
 `run` prints one JSON document with the same fields as build/…/bin/train_speed. Needs torch and transformers.
 """
@@ -79,20 +79,20 @@ def run(args):
 
 
 def ceiling(args):
-    """GFLOP/s of float32 products m·n·k, the best of many."""
+    """GFLOP/s of the float32 products [m, n, k, count] of a step alone: the best time of each."""
     torch.set_num_threads(args.threads)
-    rates = {}
-    for shape in args.shapes:
-        m, n, k = map(int, shape.split("x"))
+    flops = seconds = 0
+    for m, n, k, count in json.loads(args.products):
         a, b, c = torch.randn(m, k), torch.randn(k, n), torch.empty(m, n)
         best = float("inf")
-        ends = time.perf_counter() + 0.5
+        ends = time.perf_counter() + 0.3
         while time.perf_counter() < ends:
             started = time.perf_counter()
             torch.mm(a, b, out=c)
             best = min(best, time.perf_counter() - started)
-        rates[shape] = 2e-9 * m * n * k / best
-    print(json.dumps(rates))
+        flops += 2 * m * n * k * count
+        seconds += best * count
+    print(json.dumps({"flops": flops, "gflops": flops / seconds / 1e9}))
 
 
 def main():
@@ -111,7 +111,7 @@ def main():
     verb.add_argument("--experts", help="Transformers' experts_implementation, in place of its default")
     verb.set_defaults(do=run)
     verb = verbs.add_parser("ceiling")
-    verb.add_argument("shapes", nargs="+")
+    verb.add_argument("products", help="JSON, as train_speed --profile lists them")
     verb.add_argument("--threads", type=int, default=2)
     verb.set_defaults(do=ceiling)
     args = parser.parse_args()
