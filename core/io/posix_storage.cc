@@ -23,6 +23,38 @@ namespace {
 
 namespace fs = boost::filesystem;
 
+// What a call may be repeated for. A signal may interrupt any of them. Regular files transfer without
+// waiting, but file systems in user space pass on what their servers say.
+bool IsInterruption(int code) { return code == EINTR; }
+bool IsPause(int code) { return code == EINTR || code == EAGAIN; }
+
+// Attempts in a row without progress. Then something is wrong that trying again does not cure, and
+// the error is reported.
+constexpr int kMaxAttempts = 100;
+
+// The result of `call`, which is negative and sets errno if it fails, repeated while it is
+// interrupted. A failed fsync was not: an interrupted one has reported nothing yet.
+template <typename Call>
+auto Uninterrupted(const Call& call) {
+  auto result = call();
+  for (int attempt = 1; result < 0 && IsInterruption(errno) && attempt < kMaxAttempts; ++attempt) {
+    result = call();
+  }
+  return result;
+}
+
+// The same for functions of Boost's, which may be called again from the start.
+template <typename Call>
+boost::system::error_code UninterruptedByCode(const Call& call) {
+  boost::system::error_code error;
+  call(error);
+  for (int attempt = 1; IsInterruption(error.value()) && attempt < kMaxAttempts; ++attempt) {
+    error.clear();
+    call(error);
+  }
+  return error;
+}
+
 // A file descriptor that closes itself; `Close` reports, the destructor does not.
 class Descriptor {
  public:
@@ -36,11 +68,28 @@ class Descriptor {
     if (fd_ >= 0) ::close(fd_);
   }
   [[nodiscard]] int get() const { return fd_; }
-  int Close() { return ::close(std::exchange(fd_, -1)); }
+  // An interrupted close has closed: Linux gives the number back first.
+  int Close() {
+    const int result = ::close(std::exchange(fd_, -1));
+    return result != 0 && IsInterruption(errno) ? 0 : result;
+  }
 
  private:
   int fd_;
 };
+
+Descriptor OpenDescriptor(const Path& path, int flags) {
+  return Descriptor(Uninterrupted([&] { return ::open(path.c_str(), flags | O_CLOEXEC, 0666); }));
+}
+
+bool StatDescriptor(const Descriptor& fd, struct stat& info) {
+  return Uninterrupted([&] { return ::fstat(fd.get(), &info); }) == 0;
+}
+
+int RenameAt(const Path& from, const Path& to, unsigned flags) {
+  return Uninterrupted(
+      [&] { return ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), flags); });
+}
 
 // The kernel moves at most 0x7ffff000 bytes a call.
 constexpr std::size_t kMaxTransfer = std::size_t{1} << 30;
@@ -82,15 +131,16 @@ class PosixReadableFile final : public ReadableFile {
           .File(DescribeRange(name_, offset, out.size()))
           .Actual(fmt::format("{} bytes", size_));
     }
-    while (!out.empty()) {
+    for (int attempts = 0; !out.empty();) {
       const ssize_t n = ::pread(fd_.get(), out.data(), std::min(out.size(), kMaxTransfer),
                                 static_cast<off_t>(offset));
-      if (n < 0 && errno == EINTR) continue;
+      if (n < 0 && IsPause(errno) && ++attempts < kMaxAttempts) continue;
       if (n < 0) return ErrnoError(errno, "read", name_);
       if (n == 0) {
         return Error(ErrorKind::kTruncated, "the file became shorter while it was read")
             .File(DescribeRange(name_, offset, out.size()));
       }
+      attempts = 0;
       out = out.subspan(static_cast<std::size_t>(n));
       offset += static_cast<std::uint64_t>(n);
     }
@@ -99,8 +149,12 @@ class PosixReadableFile final : public ReadableFile {
 
   Result<std::unique_ptr<FileView>> View() const override {
     if (size_ == 0) return std::unique_ptr<FileView>(std::make_unique<PosixView>(nullptr, 0));
-    void* base = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd_.get(), 0);
-    if (base == MAP_FAILED) return ErrnoError(errno, "mmap", name_);
+    void* base = nullptr;
+    const auto map = [&] {
+      base = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd_.get(), 0);
+      return base == MAP_FAILED ? -1 : 0;
+    };
+    if (Uninterrupted(map) != 0) return ErrnoError(errno, "mmap", name_);
     ::madvise(base, size_, MADV_SEQUENTIAL);
     return std::unique_ptr<FileView>(std::make_unique<PosixView>(base, size_));
   }
@@ -118,11 +172,12 @@ class PosixWritableFile final : public WritableFile {
   [[nodiscard]] const std::string& name() const override { return name_; }
 
   Status WriteAt(std::uint64_t offset, ByteSpan bytes) override {
-    while (!bytes.empty()) {
+    for (int attempts = 0; !bytes.empty();) {
       const ssize_t n = ::pwrite(fd_.get(), bytes.data(), std::min(bytes.size(), kMaxTransfer),
                                  static_cast<off_t>(offset));
-      if (n < 0 && errno == EINTR) continue;
+      if (n < 0 && IsPause(errno) && ++attempts < kMaxAttempts) continue;
       if (n < 0) return ErrnoError(errno, "write", name_);
+      attempts = 0;
       bytes = bytes.subspan(static_cast<std::size_t>(n));
       offset += static_cast<std::uint64_t>(n);
     }
@@ -130,16 +185,15 @@ class PosixWritableFile final : public WritableFile {
   }
 
   Status Resize(std::uint64_t size_bytes) override {
-    if (::ftruncate(fd_.get(), static_cast<off_t>(size_bytes)) != 0) {
+    const auto size = static_cast<off_t>(size_bytes);
+    if (Uninterrupted([&] { return ::ftruncate(fd_.get(), size); }) != 0) {
       return ErrnoError(errno, "resize", name_);
     }
     // Reserving finds a full disk before hours of work; file systems that cannot reserve say so.
     // Not posix_fallocate: its emulation reads the file, which is open for writing only.
     if (size_bytes == 0) return OkStatus();
-    int code = 0;
-    do {
-      code = ::fallocate(fd_.get(), 0, 0, static_cast<off_t>(size_bytes)) == 0 ? 0 : errno;
-    } while (code == EINTR);
+    const int result = Uninterrupted([&] { return ::fallocate(fd_.get(), 0, 0, size); });
+    const int code = result == 0 ? 0 : errno;
     const bool cannot_reserve = code == EOPNOTSUPP || code == ENOSYS || code == EINVAL;
     if (code != 0 && !cannot_reserve) return ErrnoError(code, "reserve space", name_);
     return OkStatus();
@@ -151,7 +205,9 @@ class PosixWritableFile final : public WritableFile {
   }
 
   Status Sync() override {
-    if (::fsync(fd_.get()) != 0) return ErrnoError(errno, "fsync", name_);
+    if (Uninterrupted([&] { return ::fsync(fd_.get()); }) != 0) {
+      return ErrnoError(errno, "fsync", name_);
+    }
     return OkStatus();
   }
 
@@ -201,10 +257,10 @@ class PosixStorageImpl final : public Storage {
 
   Result<std::shared_ptr<const ReadableFile>> Open(const Path& path) override {
     // O_NONBLOCK: opening a FIFO must fail below, not wait for its other end.
-    Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    Descriptor fd = OpenDescriptor(path, O_RDONLY | O_NONBLOCK);
     if (fd.get() < 0) return ErrnoError(errno, "open", path.string());
     struct stat info {};
-    if (::fstat(fd.get(), &info) != 0) return ErrnoError(errno, "stat", path.string());
+    if (!StatDescriptor(fd, info)) return ErrnoError(errno, "stat", path.string());
     if (!S_ISREG(info.st_mode)) {
       return Error(ErrorKind::kIo, "not a regular file").File(path.string());
     }
@@ -222,7 +278,7 @@ class PosixStorageImpl final : public Storage {
 
   Result<FileStat> Stat(const Path& path) override {
     struct stat info {};
-    if (::stat(path.c_str(), &info) != 0) {
+    if (Uninterrupted([&] { return ::stat(path.c_str(), &info); }) != 0) {
       if (errno == ENOENT || errno == ENOTDIR) return FileStat{};
       return ErrnoError(errno, "stat", path.string());
     }
@@ -235,32 +291,36 @@ class PosixStorageImpl final : public Storage {
 
   Result<std::vector<DirectoryEntry>> List(const Path& directory) override {
     std::vector<DirectoryEntry> entries;
-    boost::system::error_code error;
-    fs::directory_iterator it(directory, error);
-    for (; !error && it != fs::directory_iterator(); it.increment(error)) {
-      CKPT_ASSIGN_OR_RETURN(const FileStat stat, Stat(it->path()));
-      boost::system::error_code ignored;  // an entry that vanished is no link
-      entries.push_back({.name = it->path().filename().string(),
-                         .type = stat.type,
-                         .is_link = fs::is_symlink(it->symlink_status(ignored))});
+    const auto list = [&](boost::system::error_code& error) {
+      entries.clear();
+      fs::directory_iterator it(directory, error);
+      for (; !error && it != fs::directory_iterator(); it.increment(error)) {
+        boost::system::error_code ignored;  // an entry that vanished is no link
+        entries.push_back({.name = it->path().filename().string(),
+                           .is_link = fs::is_symlink(it->symlink_status(ignored))});
+      }
+    };
+    if (const auto error = UninterruptedByCode(list)) {
+      return ErrnoError(error.value(), "list", directory.string());
     }
-    if (error) return ErrnoError(error.value(), "list", directory.string());
+    for (DirectoryEntry& entry : entries) {
+      CKPT_ASSIGN_OR_RETURN(const FileStat stat, Stat(directory / entry.name));
+      entry.type = stat.type;
+    }
     std::sort(entries.begin(), entries.end(),
               [](const auto& a, const auto& b) { return a.name < b.name; });
     return entries;
   }
 
   Status MakeDirectories(const Path& directory) override {
-    boost::system::error_code error;
-    fs::create_directories(directory, error);
-    if (error) return ErrnoError(error.value(), "create directory", directory.string());
+    const auto create = [&](auto& code) { fs::create_directories(directory, code); };
+    if (const auto error = UninterruptedByCode(create))
+      return ErrnoError(error.value(), "create directory", directory.string());
     return OkStatus();
   }
 
   Status Rename(const Path& from, const Path& to) override {
-    if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) {
-      return OkStatus();
-    }
+    if (RenameAt(from, to, RENAME_NOREPLACE) == 0) return OkStatus();
     // Network file systems lack the flag. Then look first; a directory still never replaces a file
     // or a directory with something in it.
     const int code = errno;
@@ -277,25 +337,23 @@ class PosixStorageImpl final : public Storage {
   }
 
   Status RemoveAll(const Path& path) override {
-    boost::system::error_code error;
-    fs::remove_all(path, error);
-    if (error) return ErrnoError(error.value(), "remove", path.string());
+    const auto remove = [&](auto& code) { fs::remove_all(path, code); };
+    if (const auto error = UninterruptedByCode(remove))
+      return ErrnoError(error.value(), "remove", path.string());
     return OkStatus();
   }
 
   Result<std::unique_ptr<DirectoryLock>> Lock(const Path& directory) override {
     while (true) {
-      Descriptor fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+      Descriptor fd = OpenDescriptor(directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
       if (fd.get() < 0 && (errno == ENOTDIR || errno == ELOOP)) {
         return Error(ErrorKind::kAlreadyExists, "a link or a file is in the directory's place")
             .File(directory.string())
             .Hint("remove it yourself if it is not needed");
       }
       if (fd.get() < 0) return ErrnoError(errno, "open directory", directory.string());
-      int code = 0;
-      do {
-        code = ::flock(fd.get(), LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
-      } while (code == EINTR);
+      const int result = Uninterrupted([&] { return ::flock(fd.get(), LOCK_EX | LOCK_NB); });
+      const int code = result == 0 ? 0 : errno;
       if (code == EWOULDBLOCK) {
         return Error(ErrorKind::kAlreadyExists, "another run is writing this target")
             .File(directory.string())
@@ -303,19 +361,23 @@ class PosixStorageImpl final : public Storage {
       }
       if (code != 0 && !CannotLock(code)) return ErrnoError(code, "lock", directory.string());
       struct stat locked {};
-      if (::fstat(fd.get(), &locked) != 0) return ErrnoError(errno, "stat", directory.string());
+      if (!StatDescriptor(fd, locked)) return ErrnoError(errno, "stat", directory.string());
       // Its last holder may have renamed or removed it between the two calls.
       struct stat named {};
-      if (::lstat(directory.c_str(), &named) != 0 || !IsSameFile(locked, named)) continue;
+      const int found = Uninterrupted([&] { return ::lstat(directory.c_str(), &named); });
+      if (found != 0 && errno != ENOENT) return ErrnoError(errno, "stat", directory.string());
+      if (found != 0 || !IsSameFile(locked, named)) continue;
       return std::unique_ptr<DirectoryLock>(std::make_unique<PosixDirectoryLock>(std::move(fd)));
     }
   }
 
   Status SyncDirectory(const Path& directory) override {
     const Path& target = directory.empty() ? Path(".") : directory;
-    Descriptor fd(::open(target.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    const Descriptor fd = OpenDescriptor(target, O_RDONLY | O_DIRECTORY);
     if (fd.get() < 0) return ErrnoError(errno, "open directory", target.string());
-    if (::fsync(fd.get()) != 0) return ErrnoError(errno, "fsync directory", target.string());
+    if (Uninterrupted([&] { return ::fsync(fd.get()); }) != 0) {
+      return ErrnoError(errno, "fsync directory", target.string());
+    }
     return OkStatus();
   }
 
@@ -323,10 +385,10 @@ class PosixStorageImpl final : public Storage {
   static Result<std::unique_ptr<WritableFile>> OpenWritable(const Path& path, int flags,
                                                             std::string_view verb) {
     // O_NONBLOCK: a FIFO in the file's place must fail, not wait for a reader.
-    Descriptor fd(::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666));
+    Descriptor fd = OpenDescriptor(path, flags | O_NOFOLLOW | O_NONBLOCK);
     if (fd.get() < 0) return ErrnoError(errno, verb, path.string());
     struct stat info {};
-    if (::fstat(fd.get(), &info) != 0) return ErrnoError(errno, "stat", path.string());
+    if (!StatDescriptor(fd, info)) return ErrnoError(errno, "stat", path.string());
     if (!S_ISREG(info.st_mode)) {
       return Error(ErrorKind::kIo, "not a regular file").File(path.string());
     }
@@ -336,7 +398,7 @@ class PosixStorageImpl final : public Storage {
 
   static Status RenameWith(const Path& from, const Path& to, unsigned flags,
                            std::string_view verb) {
-    if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), flags) != 0) {
+    if (RenameAt(from, to, flags) != 0) {
       return ErrnoError(errno, std::string(verb) + " " + to.string(), from.string());
     }
     return OkStatus();
