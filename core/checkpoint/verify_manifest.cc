@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <optional>
 #include <string_view>
 #include <system_error>
@@ -98,20 +99,31 @@ void RunTasks(Storage& storage, const Path& directory, const VerifyOptions& opti
               std::vector<Task>& tasks) {
   // Tasks are claimed in order, and each is touched by the one thread that claimed it; joining orders the rest.
   std::atomic<std::size_t> next = 0;
-  const auto work = [&] {
-    Bytes buffer(kManifestBlockBytes);
-    for (std::size_t i = next++; i < tasks.size(); i = next++) {
-      tasks[i].failure =
-          VerifyBlocks(storage, directory / tasks[i].file->name, buffer, options, tasks[i]);
+  // What a thread threw, for the caller's: memory may run out, and a thread has nobody to tell.
+  std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(std::max(options.threads, 1)));
+  const auto work = [&](std::size_t worker) {
+    try {
+      Bytes buffer(kManifestBlockBytes);
+      for (std::size_t i = next++; i < tasks.size(); i = next++) {
+        tasks[i].failure =
+            VerifyBlocks(storage, directory / tasks[i].file->name, buffer, options, tasks[i]);
+      }
+    } catch (const std::exception&) {
+      thrown[worker] = std::current_exception();
     }
   };
-  std::vector<std::jthread> threads;
-  try {
-    for (int i = 1; i < options.threads; ++i) threads.emplace_back(work);
-  } catch (const std::system_error&) {
-    // No more threads are to be had: those there are do the work.
+  {
+    std::vector<std::jthread> threads;
+    try {
+      for (std::size_t i = 1; i < thrown.size(); ++i) threads.emplace_back(work, i);
+    } catch (const std::system_error&) {
+      // No more threads are to be had: those there are do the work.
+    }
+    work(0);
   }
-  work();
+  for (const std::exception_ptr& one : thrown) {
+    if (one != nullptr) std::rethrow_exception(one);
+  }
 }
 
 Result<std::vector<Problem>> FindLeftovers(Storage& storage, const Path& directory,

@@ -15,36 +15,11 @@
 namespace ckpt {
 namespace {
 
-// The failure of the lowest-numbered task.
-class FirstFailure {
- public:
-  void Report(std::size_t task, Status status) CKPT_EXCLUDES(mutex_) {
-    const MutexLock lock(mutex_);
-    failed_.store(true, std::memory_order_relaxed);
-    if (status_.ok() || task < task_) {
-      task_ = task;
-      status_ = std::move(status);
-    }
-  }
-  // Only a hint to stop early, so no ordering is needed.
-  [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_relaxed); }
-  Status Take() CKPT_EXCLUDES(mutex_) {
-    const MutexLock lock(mutex_);
-    return std::move(status_);
-  }
-
- private:
-  Mutex mutex_;
-  std::atomic<bool> failed_ = false;
-  std::size_t task_ CKPT_GUARDED_BY(mutex_) = 0;
-  Status status_ CKPT_GUARDED_BY(mutex_);
-};
-
-// Third-party code below may throw: memory that ran out must end the task, not the process.
-Status RunOne(const std::function<Status(std::size_t task, std::size_t worker)>& run,
-              std::size_t task, std::size_t worker) {
+// What a task threw, as its failure. Third-party code below may throw: memory that ran out must end
+// the task, not the process.
+Status AsStatus(const std::exception_ptr& thrown) {
   try {
-    return run(task, worker);
+    std::rethrow_exception(thrown);
   } catch (const std::bad_alloc&) {
     return Error(ErrorKind::kResource, "out of memory").Hint("lower --memory or --threads");
   } catch (const std::length_error& error) {
@@ -53,6 +28,42 @@ Status RunOne(const std::function<Status(std::size_t task, std::size_t worker)>&
     return Error(ErrorKind::kInternal, error.what());
   }
 }
+
+// The failure of the lowest-numbered task.
+class FirstFailure {
+ public:
+  void Report(std::size_t task, Status status) CKPT_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    if (!IsFirst(task)) return;
+    status_ = std::move(status);
+    thrown_ = nullptr;
+  }
+  // Allocates nothing: there may be no memory left, and a thread has nobody to tell.
+  void Report(std::size_t task, std::exception_ptr thrown) CKPT_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    if (!IsFirst(task)) return;
+    thrown_ = std::move(thrown);
+  }
+  // Only a hint to stop early, so no ordering is needed.
+  [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_relaxed); }
+  Status Take() CKPT_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    return thrown_ != nullptr ? AsStatus(thrown_) : std::move(status_);
+  }
+
+ private:
+  bool IsFirst(std::size_t task) CKPT_REQUIRES(mutex_) {
+    if (failed_.exchange(true, std::memory_order_relaxed) && task >= task_) return false;
+    task_ = task;
+    return true;
+  }
+
+  Mutex mutex_;
+  std::atomic<bool> failed_ = false;
+  std::size_t task_ CKPT_GUARDED_BY(mutex_) = 0;
+  Status status_ CKPT_GUARDED_BY(mutex_);
+  std::exception_ptr thrown_ CKPT_GUARDED_BY(mutex_);  // in place of the status
+};
 
 }  // namespace
 
@@ -67,12 +78,12 @@ Status RunTasks(std::size_t num_tasks, int threads, std::stop_token stop,
     while (!failure.failed()) {
       const std::size_t task = next.fetch_add(1, std::memory_order_relaxed);
       if (task >= num_tasks) return;
-      if (stop.stop_requested()) {
-        failure.Report(task, Error(ErrorKind::kCancelled, "stopped on request"));
-        return;
-      }
-      if (Status status = RunOne(run, task, worker); !status.ok()) {
-        failure.Report(task, std::move(status));
+      try {
+        Status status = stop.stop_requested() ? Error(ErrorKind::kCancelled, "stopped on request")
+                                              : run(task, worker);
+        if (!status.ok()) failure.Report(task, std::move(status));
+      } catch (const std::exception&) {
+        failure.Report(task, std::current_exception());
       }
     }
   };
@@ -80,11 +91,13 @@ Status RunTasks(std::size_t num_tasks, int threads, std::stop_token stop,
       static_cast<std::size_t>(std::max(threads, 1)), 1, std::max<std::size_t>(num_tasks, 1));
   {
     std::vector<std::jthread> helpers;
-    helpers.reserve(workers - 1);
     try {
+      helpers.reserve(workers - 1);
       for (std::size_t worker = 1; worker < workers; ++worker) helpers.emplace_back(work, worker);
     } catch (const std::system_error&) {
       // No more threads are to be had: those there are do the work.
+    } catch (const std::bad_alloc&) {
+      // The same.
     }
     work(0);
   }
