@@ -54,8 +54,12 @@ Findings Verify(Storage& storage, const OpenedCheckpoint& checkpoint, const Veri
   const auto progress = cli::MakeProgress(common, "verify", streams);
   findings.Add(source.protection(), CheckPayload(source, threads, *progress));
   const Result<FileStat> stat = storage.Stat(checkpoint.path);
-  const bool is_directory = stat.ok() && stat->type == FileType::kDirectory;
-  if (is_directory) AddFileChecks(storage, checkpoint.path, threads, *progress, findings);
+  if (!stat.ok()) {
+    // Without it nobody knows what else there is to check.
+    for (const Problem& problem : stat.status().problems()) findings.problems.push_back(problem);
+  } else if (stat->type == FileType::kDirectory) {
+    AddFileChecks(storage, checkpoint.path, threads, *progress, findings);
+  }
   RemoveRepeated(findings.problems);
   return findings;
 }
