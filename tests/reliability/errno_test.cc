@@ -1,0 +1,282 @@
+// Every system call of the file system fails in turn, in every way it can.
+#include <algorithm>
+#include <cerrno>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <boost/filesystem/operations.hpp>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include "core/io/posix_storage.h"
+#include "tests/reliability/small_model.h"
+#include "tests/reliability/suite.h"
+#include "tests/reliability/syscall_faults.h"
+#include "tests/testing/matchers.h"
+#include "tools/ckpt-inspect/inspect.h"
+#include "tools/cli/streams.h"
+
+namespace ckpt::testing {
+namespace {
+
+namespace fs = boost::filesystem;
+
+struct FaultCase {
+  const char* name;
+  int code;                        // as SyscallFault::code
+  CallKind of = CallKind::kOther;  // kOther: any call
+  bool passes_once = false;        // trying again is right
+};
+
+const std::vector<FaultCase> kFaults = {
+    {.name = "ENOSPC", .code = ENOSPC},
+    {.name = "EIO", .code = EIO},
+    {.name = "EDQUOT", .code = EDQUOT},
+    {.name = "EMFILE", .code = EMFILE},
+    {.name = "EINTR", .code = EINTR, .passes_once = true},
+    {.name = "EAGAIN", .code = EAGAIN},
+    {.name = "short write", .code = 0, .of = CallKind::kWrite, .passes_once = true},
+    {.name = "short read", .code = 0, .of = CallKind::kRead, .passes_once = true},
+};
+
+// EAGAIN is an answer of transfers; elsewhere it is an error like others.
+bool MustPass(const FaultCase& fault, CallKind call, bool is_sticky) {
+  const bool is_short = fault.code == 0;
+  if (is_sticky) return is_short;
+  return fault.passes_once || (fault.code == EAGAIN && call != CallKind::kOther);
+}
+
+// What came of a run: an error, or all that it gave.
+struct Outcome {
+  Status status = {};
+  std::string result = {};  // compared with the undisturbed one's
+};
+
+// In memory where the system has such a directory: a disk would only make it slower.
+class FastDir {
+ public:
+  FastDir()
+      : path_((fs::exists("/dev/shm") ? Path("/dev/shm") : fs::temp_directory_path()) /
+              fs::unique_path("ckptkit-test-%%%%-%%%%-%%%%")) {
+    fs::create_directories(path_);
+  }
+  FastDir(const FastDir&) = delete;
+  FastDir& operator=(const FastDir&) = delete;
+  ~FastDir() {
+    boost::system::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  [[nodiscard]] const Path& path() const { return path_; }
+
+ private:
+  Path path_;
+};
+
+class ErrnoTest : public ::testing::Test {
+ protected:
+  ErrnoTest() {
+    EXPECT_THAT(WriteSmallModel(storage_, dir() / "hf", {.hidden = 16}), IsOk());
+    EXPECT_THAT(Convert(storage_, HfToFsdp(dir() / "hf", dir() / "fsdp")), IsOk());
+    EXPECT_THAT(Convert(storage_, FsdpToHf(dir() / "fsdp", dir() / "repository")), IsOk());
+  }
+
+  [[nodiscard]] const Path& dir() const { return dir_.path(); }
+  [[nodiscard]] Path target() const { return dir() / "target"; }
+  [[nodiscard]] Path staging() const { return dir() / "target.partial"; }
+
+  using Check = std::function<void(const std::string& where, Suite&)>;
+
+  // For flows that share most of their calls with others: every third in the short set.
+  void FailFewerCalls() { stride_ = IsLongRun() ? 1 : 3; }
+
+  // Runs `flow` with every fault at every call it makes. `prepare` comes before each run.
+  void FailEveryCall(const std::string& name, const std::function<void()>& prepare,
+                     const std::function<Outcome()>& flow, const Check& check_success,
+                     const Check& check_failure) {
+    Suite suite("errno, " + name);
+    prepare();
+    std::vector<CallKind> calls;
+    Outcome expected;
+    {
+      SyscallFaults counter({});
+      expected = flow();
+      calls = counter.calls();
+    }
+    ASSERT_THAT(expected.status, IsOk());
+    for (const FaultCase& fault : kFaults) {
+      for (const bool is_sticky : {false, true}) {
+        for (std::size_t call = 0; call < calls.size(); call += stride_) {
+          if (fault.of != CallKind::kOther && fault.of != calls[call]) continue;
+          const std::string where =
+              fmt::format("{}{} at call {} of {}", fault.name, is_sticky ? " from then on" : "",
+                          call, calls.size());
+          prepare();
+          const Outcome outcome = RunWith(
+              {.code = fault.code, .at = static_cast<int>(call), .is_sticky = is_sticky}, flow);
+          suite.Count();
+          if (outcome.status.ok()) {
+            if (outcome.result != expected.result) suite.Fail(where + ": OK, but another result");
+            check_success(where, suite);
+          } else {
+            CheckError(outcome.status, where, suite);
+            if (MustPass(fault, calls[call], is_sticky)) {
+              suite.Fail(where + ": fails: " + outcome.status.ToString());
+            }
+            check_failure(where, suite);
+          }
+        }
+      }
+    }
+    suite.Note(fmt::format("{} calls", calls.size()));
+  }
+
+  static Outcome RunWith(const SyscallFault& fault, const std::function<Outcome()>& flow) {
+    const SyscallFaults faults(fault);
+    return flow();
+  }
+
+  static void CheckError(const Status& status, const std::string& where, Suite& suite) {
+    for (const Problem& problem : status.problems()) {
+      if (problem.severity == Severity::kError && problem.file.empty()) {
+        suite.Fail(where + ": names no file: " + Describe(problem));
+      }
+      if (problem.kind == ErrorKind::kInternal) suite.Fail(where + ": " + Describe(problem));
+    }
+  }
+
+  // A conversion to `target`, whose result is compared byte for byte.
+  void FailConversions(const std::string& name, const ConvertOptions& options,
+                       const std::function<void()>& prepare) {
+    ASSERT_THAT(Convert(storage_, options), IsOk());
+    const Result<Tree> expected = ReadTree(storage_, target());
+    ASSERT_THAT(expected, IsOk());
+    const auto clean = [&] {
+      EXPECT_THAT(storage_.RemoveAll(target()), IsOk());
+      EXPECT_THAT(storage_.RemoveAll(staging()), IsOk());
+      prepare();
+    };
+    const auto flow = [&] { return Outcome{.status = Convert(storage_, options).status()}; };
+    const auto check_success = [&](const std::string& where, Suite& suite) {
+      if (!fs::exists(target())) suite.Fail(where + ": OK, but nothing is there");
+      CheckTarget(*expected, where, suite);
+    };
+    int failure = 0;
+    const auto check_failure = [&](const std::string& where, Suite& suite) {
+      CheckTarget(*expected, where, suite);
+      // Every so often the next run goes on from there.
+      if (++failure % 16 != 0) return;
+      ConvertOptions again = options;
+      again.resume = true;
+      again.overwrite = true;
+      const Status status = Convert(storage_, again).status();
+      if (!status.ok()) suite.Fail(where + ": the next run fails: " + status.ToString());
+      CheckTarget(*expected, where + ", next run", suite);
+    };
+    FailEveryCall(name, clean, flow, check_success, check_failure);
+  }
+
+  // What was there before is there, or all that is new.
+  void CheckTarget(const Tree& expected, const std::string& where, Suite& suite) {
+    if (!fs::exists(target())) {
+      if (!old_tree_.empty()) suite.Fail(where + ": the old checkpoint is gone");
+      return;
+    }
+    const Result<Tree> tree = ReadTree(storage_, target());
+    const bool is_old = tree.ok() && !old_tree_.empty() && *tree == old_tree_;
+    if (!tree.ok() || (*tree != expected && !is_old)) suite.Fail(where + ": a mixture is there");
+  }
+
+  void WriteTree(const Tree& tree, const Path& directory) {
+    for (const auto& [name, content] : tree) {
+      EXPECT_THAT(storage_.MakeDirectories((directory / name).parent_path()), IsOk());
+      EXPECT_THAT(WriteSmallFile(storage_, directory / name, AsBytes(content)), IsOk());
+    }
+  }
+
+  // A verb of ckpt-inspect on both formats. An error of the system must never read as a verdict.
+  void FailInspect(const std::string& verb) {
+    for (const std::string format : {"repository", "fsdp"}) {
+      const Path path = dir() / format;
+      const auto flow = [&] { return Inspect({verb, path.string(), "--threads", "1"}); };
+      const auto nothing = [](const std::string&, Suite&) {};
+      FailEveryCall(
+          fmt::format("{} of {}", verb, format), [] {}, flow, nothing, nothing);
+    }
+  }
+
+  Outcome Inspect(const std::vector<std::string>& args) {
+    cli::StringOutput out;
+    cli::StringOutput err;
+    cli::Streams streams{.out = out, .err = err};
+    const cli::ExitCode code = inspect::RunInspect(args, storage_, streams);
+    if (code == cli::ExitCode::kDone) return {.result = out.text()};
+    const std::string said = out.text() + err.text();
+    // What the error names is part of its text here.
+    const bool names_file = said.find(dir().string()) != std::string::npos ||
+                            said.find(".safetensors") != std::string::npos ||
+                            said.find(".distcp") != std::string::npos;
+    return {.status = Error(ErrorKind::kIo, said).File(names_file ? "named" : "")};
+  }
+
+  std::size_t stride_ = 1;  // of the calls that fail
+  Tree old_tree_;           // at the target before each run; empty: nothing
+
+  Storage& storage_ = PosixStorage();
+
+ private:
+  FastDir dir_;
+};
+
+TEST_F(ErrnoTest, HfToFsdpGivesAClearErrorOrTheSameFiles) {
+  FailConversions("hf to fsdp_dtensor", HfToFsdp(dir() / "hf", target()), [] {});
+}
+
+TEST_F(ErrnoTest, FsdpToHfGivesAClearErrorOrTheSameFiles) {
+  FailConversions("fsdp_dtensor to hf", FsdpToHf(dir() / "fsdp", target()), [] {});
+}
+
+// The first run ends two thirds of the way.
+TEST_F(ErrnoTest, ResumingGivesAClearErrorOrTheSameFiles) {
+  FailFewerCalls();
+  ConvertOptions options = HfToFsdp(dir() / "hf", target());
+  options.zstd_level = 3;
+  options.verify = false;
+  int stop_at = 0;
+  {
+    const SyscallFaults counter({});
+    ASSERT_THAT(Convert(storage_, options), IsOk());
+    stop_at = static_cast<int>(counter.calls().size()) * 2 / 3;
+  }
+  ASSERT_THAT(storage_.RemoveAll(target()), IsOk());
+  ConvertOptions resume = options;
+  resume.resume = true;
+  FailConversions("resume", resume, [&] {
+    const SyscallFaults kill({.code = EIO, .at = stop_at, .is_sticky = true});
+    EXPECT_FALSE(Convert(storage_, options).ok());
+  });
+}
+
+// The old checkpoint stays until the new one is whole.
+TEST_F(ErrnoTest, OverwritingGivesAClearErrorOrTheSameFiles) {
+  FailFewerCalls();
+  ASSERT_THAT(WriteSmallModel(storage_, dir() / "other", {.seed = 2, .hidden = 16}), IsOk());
+  ConvertOptions old = HfToFsdp(dir() / "other", target());
+  ConvertOptions options = HfToFsdp(dir() / "hf", target());
+  options.overwrite = true;
+  ASSERT_THAT(Convert(storage_, old), IsOk());
+  const Result<Tree> old_tree = ReadTree(storage_, target());
+  ASSERT_THAT(old_tree, IsOk());
+  old_tree_ = *old_tree;
+  FailConversions("overwrite", options, [&] { WriteTree(*old_tree, target()); });
+}
+
+TEST_F(ErrnoTest, VerifyGivesAClearErrorOrTheSameAnswer) { FailInspect("verify"); }
+
+TEST_F(ErrnoTest, DigestGivesAClearErrorOrTheSameAnswer) { FailInspect("digest"); }
+
+}  // namespace
+}  // namespace ckpt::testing
