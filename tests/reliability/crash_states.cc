@@ -144,8 +144,7 @@ std::vector<Outcome> OutcomesOfNames(std::span<const StorageOp> ops,
   return outcomes;
 }
 
-// One outcome of each dimension, by position. Position 0 is nothing, the last but the extras of
-// OutcomesOfFile is everything; which one that is does not matter for the combinations.
+// One outcome of each dimension, by position: files first, names last. Position 0 is nothing.
 using Combination = std::vector<std::size_t>;
 
 std::vector<Combination> Combine(const std::vector<std::vector<Outcome>>& dimensions,
@@ -181,6 +180,8 @@ std::vector<Combination> Combine(const std::vector<std::vector<Outcome>>& dimens
   while (combinations.size() < max_states) {
     Combination random;
     for (const auto& outcomes : dimensions) random.push_back(rng() % outcomes.size());
+    // What a file without a name holds makes no difference: every other one has all names.
+    if (combinations.size() % 2 == 0) random.back() = everything.back();
     combinations.push_back(std::move(random));
   }
   return combinations;

@@ -10,6 +10,7 @@
 #include "core/io/memory_storage.h"
 #include "core/io/posix_storage.h"
 #include "core/io/staged_directory.h"
+#include "tests/reliability/crash_storage.h"
 #include "tests/testing/matchers.h"
 #include "tests/testing/temp_dir.h"
 
@@ -21,12 +22,16 @@ using testing::IsOk;
 using testing::IsOkAndHolds;
 using testing::TempDir;
 
-enum class Kind : std::uint8_t { kPosix, kMemory };
-void PrintTo(Kind kind, std::ostream* os) { *os << (kind == Kind::kPosix ? "posix" : "memory"); }
+enum class Kind : std::uint8_t { kPosix, kMemory, kCrash };
+void PrintTo(Kind kind, std::ostream* os) {
+  *os << (kind == Kind::kPosix ? "posix" : kind == Kind::kMemory ? "memory" : "crash");
+}
 
 class StorageTest : public ::testing::TestWithParam<Kind> {
  protected:
-  StorageTest() : memory_(MakeMemoryStorage()) {
+  StorageTest() {
+    if (GetParam() == Kind::kMemory) memory_ = MakeMemoryStorage();
+    if (GetParam() == Kind::kCrash) memory_ = std::make_unique<testing::CrashStorage>();
     EXPECT_THAT(storage().MakeDirectories(dir()), IsOk());
   }
   Storage& storage() { return GetParam() == Kind::kPosix ? PosixStorage() : *memory_; }
@@ -40,10 +45,11 @@ class StorageTest : public ::testing::TestWithParam<Kind> {
 
  private:
   TempDir temp_;
-  std::unique_ptr<Storage> memory_;
+  std::unique_ptr<Storage> memory_;  // null: the real one
 };
 
-INSTANTIATE_TEST_SUITE_P(All, StorageTest, ::testing::Values(Kind::kPosix, Kind::kMemory),
+INSTANTIATE_TEST_SUITE_P(All, StorageTest,
+                         ::testing::Values(Kind::kPosix, Kind::kMemory, Kind::kCrash),
                          ::testing::PrintToStringParamName());
 
 TEST_P(StorageTest, ReadsWhatWasWritten) {
@@ -132,7 +138,8 @@ TEST_P(StorageTest, SmallFilesHaveALimit) {
 }
 
 using StagedDirectoryTest = StorageTest;
-INSTANTIATE_TEST_SUITE_P(All, StagedDirectoryTest, ::testing::Values(Kind::kPosix, Kind::kMemory),
+INSTANTIATE_TEST_SUITE_P(All, StagedDirectoryTest,
+                         ::testing::Values(Kind::kPosix, Kind::kMemory, Kind::kCrash),
                          ::testing::PrintToStringParamName());
 
 TEST_P(StagedDirectoryTest, AppearsOnlyWhenPublished) {
