@@ -173,7 +173,8 @@ TEST(ConfigFromMegatronArgs, ReadsLayerFrequenciesAsMegatronDoes) {
 }
 
 TEST(ConfigFromMegatronArgs, ListsEverythingItCannotDescribe) {
-  const auto config = ConfigFromMegatronArgs({{"swiglu", false}, {"multi_latent_attention", true}});
+  const auto config =
+      ConfigFromMegatronArgs({{"quick_geglu", true}, {"multi_latent_attention", true}});
   ASSERT_THAT(config, FailsWith(ErrorKind::kUnsupported));
   EXPECT_EQ(config.status().problems().size(), 3U);
 }

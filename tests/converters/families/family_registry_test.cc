@@ -55,6 +55,28 @@ TEST(FamilyRegistry, LoadsATableOfTheUsersThatIncludesABuiltInFile) {
   EXPECT_FALSE(table->formats[0].ignores.empty());
 }
 
+TEST(DecoderTable, HasOneProjectionWhereTheMlpHasNoGate) {
+  Configuration config = TinyLlama();
+  config["model_type"] = "megatron";
+  config["gated_linear_unit"] = false;
+  const auto family = FindFamily(config);
+  ASSERT_THAT(family, IsOk());
+  for (const char* format : {"fsdp_dtensor", "torch_dist", "trainer"}) {
+    SCOPED_TRACE(format);
+    const auto layout = layout::Resolve(**family, format, config,
+                                        std::string_view(format) == "torch_dist"
+                                            ? layout::Choices{{"layer_keys", "per_layer"}}
+                                            : layout::Choices{});
+    ASSERT_THAT(layout, IsOk());
+    const layout::ResolvedTensor* fc1 = Find(*layout, "decoder.layers.0.mlp.linear_fc1.weight");
+    ASSERT_NE(fc1, nullptr);
+    EXPECT_EQ(fc1->shape, (Dims{20, 12}));
+    EXPECT_EQ(Find(*layout, "decoder.layers.0.mlp.linear_fc1.weight_w"), nullptr);
+  }
+  // The hub has no such model.
+  EXPECT_FALSE(layout::Resolve(**family, "hf", config).ok());
+}
+
 TEST(DecoderTable, IgnoresOnlyTheLayersThatPredictFurtherTokens) {
   Configuration config = TinyLlama();
   config["num_nextn_predict_layers"] = 2;

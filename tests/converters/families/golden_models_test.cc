@@ -296,10 +296,6 @@ TEST(GoldenFsdpDtensor, CheckpointsOfMegatronMatchTheirArguments) {
     const auto items = flags_json->Items();
     for (const JsonCursor& item : *items) flags.push_back(item.Text().value());
     const auto config = ConfigFromMegatronArgs(ArgsFromFlags(flags));
-    if (name.find("gelu") != std::string::npos) {
-      EXPECT_THAT(config, testing::FailsWith(ErrorKind::kUnsupported));
-      continue;
-    }
     ASSERT_THAT(config, IsOk());
     const auto family = FindFamily(*config);
     ASSERT_THAT(family, IsOk());
