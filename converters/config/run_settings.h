@@ -1,0 +1,20 @@
+// Settings of a training run that goes on where Megatron stopped.
+#ifndef CKPT_CONVERTERS_CONFIG_RUN_SETTINGS_H_
+#define CKPT_CONVERTERS_CONFIG_RUN_SETTINGS_H_
+
+#include "core/base/result.h"
+#include "core/layout/value.h"
+
+namespace ckpt {
+
+// What decides the numbers of the run that stored `args`: model, batch, precision, optimizer and schedule, under the names
+// that the trainer reads. How ranks share the work is left to the run that goes on. The differences between the two programs
+// are explained in megatron_to_model.table.
+//
+// Errors: kUnsupported (the run computes something that the trainer does not; all of it), kBadMetadata (an argument is
+//         missing or of the wrong kind).
+Result<layout::Configuration> RunSettings(const layout::Configuration& args);
+
+}  // namespace ckpt
+
+#endif  // CKPT_CONVERTERS_CONFIG_RUN_SETTINGS_H_
