@@ -10,6 +10,7 @@
 #include "converters/config/hf_config.h"
 #include "converters/config/megatron_args.h"
 #include "converters/families/family_registry.h"
+#include "converters/verbs/stored_objects.h"
 #include "core/base/quote.h"
 #include "core/base/units.h"
 #include "core/checkpoint/validate.h"
@@ -52,29 +53,6 @@ Result<Path> FindAssets(Storage& storage, const OpenedCheckpoint& checkpoint, co
     if (exists) return candidate;
   }
   return Path();
-}
-
-// The members of the `args` that Megatron stores: an object of their own (fsdp_dtensor), or in the common state
-// (torch_dist). Nothing if the checkpoint has none.
-Result<layout::Configuration> ReadMegatronArgs(const CheckpointSource& source) {
-  struct Place {
-    std::string_view object;
-    std::string_view prefix;  // of the members' flattened names in the rendered object
-  };
-  layout::Configuration args;
-  for (const Place& place :
-       {Place{"args", "$object.state."}, Place{"common_state", "args.$object.state."}}) {
-    const ObjectEntry* entry = source.index().FindObject(place.object);
-    if (entry == nullptr) continue;
-    CKPT_ASSIGN_OR_RETURN(const RenderedObject object, source.ReadObject(*entry));
-    CKPT_ASSIGN_OR_RETURN(const layout::Configuration members,
-                          ParseHfConfig(object.json, place.object));
-    for (const auto& [name, value] : members) {
-      if (name.starts_with(place.prefix)) args[name.substr(place.prefix.size())] = value;
-    }
-    break;
-  }
-  return args;
 }
 
 // The run that wrote the checkpoint knows its own shape. Another grouping of the heads can have the same tensor shapes and
