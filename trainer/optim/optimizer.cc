@@ -4,7 +4,9 @@
 
 #include <fmt/format.h>
 
+#include "core/base/check.h"
 #include "trainer/optim/param_groups.h"
+#include "trainer/params/piece_rows.h"
 
 namespace ckpt::trainer {
 
@@ -30,7 +32,7 @@ int NumMoments(const OptimizerConfig& config) {
 
 Result<Optimizer> Optimizer::Create(const OptimizerConfig& config, ParamStore& store, Ops& ops,
                                     Device& device) {
-  Optimizer optimizer(config, store, ops);
+  Optimizer optimizer(config, store, ops, device);
   for (std::size_t i = 0; i < store.mains().size(); ++i) {
     const MainArrays& main = store.mains()[i];
     if (!main.gradient) continue;
@@ -89,6 +91,26 @@ void Optimizer::Step(Queue& queue, double lr) {
     ops_->AdamW(queue, step, part(main.gradient), part(main.weights), part(state.moments[0]),
                 part(state.moments[1]), part(main.compute));
   }
+}
+
+Status Optimizer::SetMoment(int moment, const ParamStore::FillRows& fill, Queue& queue) {
+  CKPT_CHECK(moment >= 0 && moment < NumMoments(config_));
+  for (const State& state : states_) {
+    CKPT_RETURN_IF_ERROR(FillPieces(store_->mains()[state.group],
+                                    state.moments[static_cast<std::size_t>(moment)], fill, *ops_,
+                                    *device_, queue));
+  }
+  return OkStatus();
+}
+
+Status Optimizer::ReadMoment(int moment, const ParamStore::TakeRows& take, Queue& queue) {
+  CKPT_CHECK(moment >= 0 && moment < NumMoments(config_));
+  for (const State& state : states_) {
+    CKPT_RETURN_IF_ERROR(TakePieces(store_->mains()[state.group],
+                                    state.moments[static_cast<std::size_t>(moment)], take, *ops_,
+                                    *device_, queue));
+  }
+  return OkStatus();
 }
 
 }  // namespace ckpt::trainer

@@ -51,6 +51,12 @@ class Optimizer {
   // Update number `steps() + 1` of every trainable weight, enqueued on `queue`.
   void Step(Queue& queue, double lr);
 
+  // Sets moment number `moment` of every weight this rank updates, or hands it out, in float32. Blocks.
+  //
+  // REQUIRES: 0 <= moment < NumMoments. Errors: those of `fill` or `take` and of the queue, kResource.
+  Status SetMoment(int moment, const ParamStore::FillRows& fill, Queue& queue);
+  Status ReadMoment(int moment, const ParamStore::TakeRows& take, Queue& queue);
+
   [[nodiscard]] std::int64_t steps() const { return steps_; }
   void set_steps(std::int64_t steps) { steps_ = steps; }
   [[nodiscard]] const std::vector<State>& states() const { return states_; }
@@ -64,13 +70,14 @@ class Optimizer {
     bool decays = false;
   };
 
-  Optimizer(const OptimizerConfig& config, ParamStore& store, Ops& ops)
-      : config_(config), store_(&store), ops_(&ops) {}
+  Optimizer(const OptimizerConfig& config, ParamStore& store, Ops& ops, Device& device)
+      : config_(config), store_(&store), ops_(&ops), device_(&device) {}
   void AddRuns(std::size_t state, const MainArrays& main);
 
   OptimizerConfig config_;
   ParamStore* store_;
   Ops* ops_;
+  Device* device_;
   std::vector<Buffer> memory_;
   std::vector<State> states_;
   std::vector<Run> runs_;

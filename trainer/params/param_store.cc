@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "trainer/params/piece_rows.h"
 #include "trainer/params/slot_pool.h"
 
 namespace ckpt::trainer {
@@ -40,6 +41,7 @@ class ParamStore::Impl {
 
   Status Allocate();
   Status SetWeights(const FillRows& fill);
+  Status ReadWeights(const TakeRows& take);
 
   void BeginStep(int num_micro_batches);
   void BeginMicroBatch() { ++micro_batch_; }
@@ -77,7 +79,6 @@ class ParamStore::Impl {
   Result<Tensor> AllocateArray(GroupArrays& arrays, std::int64_t elems, DType dtype, MemoryUse use);
   Status AllocateGroup(const GroupPlan& group);
   void ListMain(std::size_t index);
-  Status FillPiece(const ParamPiece& piece, const Tensor& to, const FillRows& fill);
 
   [[nodiscard]] const ParamSpec& Spec(const GroupPlan& group, std::size_t index) const {
     return units_[static_cast<std::size_t>(group.unit)].params[group.params[index]];
@@ -217,28 +218,20 @@ Status ParamStore::Impl::Allocate() {
   return OkStatus();
 }
 
-Status ParamStore::Impl::FillPiece(const ParamPiece& piece, const Tensor& to,
-                                   const FillRows& fill) {
-  std::vector<float> values(static_cast<std::size_t>(to.num_elems()));
-  CKPT_RETURN_IF_ERROR(fill(*piece.spec, piece.row_begin, piece.rows, values));
-  CKPT_ASSIGN_OR_RETURN(const Buffer staging,
-                        device_.Allocate(values.size() * sizeof(float), MemoryUse::kOther));
-  const Tensor staged(staging.data(), DType::kFloat32, {to.num_elems()});
-  device_.CopyFromHost(compute_, values.data(), staged);
-  ops_.Cast(compute_, staged, to);
-  return compute_.Synchronize();
-}
-
 Status ParamStore::Impl::SetWeights(const FillRows& fill) {
   for (const MainArrays& main : mains_) {
-    for (const ParamPiece& piece : main.pieces) {
-      const Tensor to = View(main.weights, piece.main_offset, piece.rows * piece.row_elems);
-      CKPT_RETURN_IF_ERROR(FillPiece(piece, to, fill));
-    }
+    CKPT_RETURN_IF_ERROR(FillPieces(main, main.weights, fill, ops_, device_, compute_));
     if (main.compute) ops_.Cast(compute_, main.weights, main.compute);
   }
   WeightsChanged();
   return Synchronize();
+}
+
+Status ParamStore::Impl::ReadWeights(const TakeRows& take) {
+  for (const MainArrays& main : mains_) {
+    CKPT_RETURN_IF_ERROR(TakePieces(main, main.weights, take, ops_, device_, compute_));
+  }
+  return OkStatus();
 }
 
 void ParamStore::Impl::WeightsChanged() {
@@ -490,6 +483,7 @@ Result<std::unique_ptr<ParamStore>> ParamStore::Create(const std::vector<UnitSpe
 }
 
 Status ParamStore::SetWeights(const FillRows& fill) { return impl_->SetWeights(fill); }
+Status ParamStore::ReadWeights(const TakeRows& take) { return impl_->ReadWeights(take); }
 void ParamStore::BeginStep(int num_micro_batches) { impl_->BeginStep(num_micro_batches); }
 void ParamStore::BeginMicroBatch() { impl_->BeginMicroBatch(); }
 void ParamStore::FinishGradients(double scale) { impl_->FinishGradients(scale); }

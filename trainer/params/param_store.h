@@ -86,6 +86,11 @@ class ParamStore final : public ParamAccess {
   using FillRows = std::function<Status(const ParamSpec& spec, std::int64_t row_begin,
                                         std::int64_t rows, std::span<float> values)>;
   Status SetWeights(const FillRows& fill);
+  // Hands every weight this rank owns to `take`, piece by piece, in float32.
+  // Errors: those of `take` and of the queue.
+  using TakeRows = std::function<Status(const ParamSpec& spec, std::int64_t row_begin,
+                                        std::int64_t rows, std::span<const float> values)>;
+  Status ReadWeights(const TakeRows& take);
 
   void BeginStep(int num_micro_batches);
   void BeginMicroBatch();

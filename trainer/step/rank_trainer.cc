@@ -64,6 +64,13 @@ class RankTrainerImpl final : public RankTrainer {
 
   Status InitializeWeights() override;
   Status SetWeights(const ParamStore::FillRows& fill) override;
+  Status SetMoment(int moment, const ParamStore::FillRows& fill) override {
+    return optimizer_->SetMoment(moment, fill, *compute_);
+  }
+  Status ReadWeights(const ParamStore::TakeRows& take) override;
+  Status ReadMoment(int moment, const ParamStore::TakeRows& take) override {
+    return optimizer_->ReadMoment(moment, take, *compute_);
+  }
   Result<StepReport> Step(std::span<const HostMicroBatch> batches) override;
   Result<StepReport> ComputeGradients(std::span<const HostMicroBatch> batches) override;
   Result<Evaluation> Evaluate(std::span<const HostMicroBatch> batches) override;
@@ -123,6 +130,7 @@ Status RankTrainerImpl::Build() {
   CKPT_ASSIGN_OR_RETURN(model_, Model::Create(config_.model, runtime));
   units_ = TrainedUnits(model_->units(), config_.frozen);
   ShardPlan plan = PlanShards(units_, topology_, config_.precision, config_.slots);
+  CKPT_RETURN_IF_ERROR(CheckUnshardedBytes(config_, plan));
   CKPT_ASSIGN_OR_RETURN(
       store_, ParamStore::Create(units_, std::move(plan), comms_, ops_, device_, *compute_,
                                  {.poison_released = config_.poison_released,
@@ -161,6 +169,22 @@ Status RankTrainerImpl::SetWeights(const ParamStore::FillRows& fill) {
     device_.CopyFromHost(*compute_, values.data(), staged);
     ops_.Cast(*compute_, staged, buffer.values);
     CKPT_RETURN_IF_ERROR(compute_->Synchronize());
+  }
+  return OkStatus();
+}
+
+Status RankTrainerImpl::ReadWeights(const ParamStore::TakeRows& take) {
+  CKPT_RETURN_IF_ERROR(store_->ReadWeights(take));
+  for (const ReplicatedBuffer& buffer : model_->buffers()) {
+    const ParamSpec spec = {.name = buffer.spec.name, .shape = buffer.spec.shape, .init = {}};
+    std::vector<float> values(static_cast<std::size_t>(buffer.values.num_elems()));
+    CKPT_ASSIGN_OR_RETURN(const Buffer staging,
+                          device_.Allocate(values.size() * sizeof(float), MemoryUse::kOther));
+    const Tensor staged(staging.data(), DType::kFloat32, {buffer.values.num_elems()});
+    ops_.Cast(*compute_, buffer.values, staged);
+    device_.CopyToHost(*compute_, staged, values.data());
+    CKPT_RETURN_IF_ERROR(compute_->Synchronize());
+    CKPT_RETURN_IF_ERROR(take(spec, 0, spec.shape.front(), values));
   }
   return OkStatus();
 }

@@ -50,7 +50,8 @@ struct Evaluation {
 // Thread-safety: the rank's thread. Every rank makes the same calls.
 class RankTrainer {
  public:
-  // REQUIRES: the configuration is valid, `world` has its world_size ranks. Errors: kResource, kCancelled.
+  // REQUIRES: the configuration is valid, `world` has its world_size ranks. Errors: kResource, kCancelled, those of
+  // CheckUnshardedBytes.
   static Result<std::unique_ptr<RankTrainer>> Create(const TrainConfig& config, Communicator& world,
                                                      const Backend& backend);
   virtual ~RankTrainer() = default;
@@ -59,6 +60,13 @@ class RankTrainer {
   virtual Status InitializeWeights() = 0;
   // Sets every parameter, and every replicated buffer as if it were one. Errors: as ParamStore::SetWeights.
   virtual Status SetWeights(const ParamStore::FillRows& fill) = 0;
+  // Sets what the optimizer keeps of every weight it updates: of AdamW, moment 0 is exp_avg and 1 exp_avg_sq; of SGD, 0 is
+  // the momentum. How often it did is `optimizer().set_steps`, which decides the learning rate too. Errors: as SetWeights.
+  virtual Status SetMoment(int moment, const ParamStore::FillRows& fill) = 0;
+  // The same rows handed out: every rank's own, and every replicated buffer on every rank. Errors: as
+  // ParamStore::ReadWeights.
+  virtual Status ReadWeights(const ParamStore::TakeRows& take) = 0;
+  virtual Status ReadMoment(int moment, const ParamStore::TakeRows& take) = 0;
 
   // One update from this rank's micro-batches, `config.num_micro_batches()` of them.
   //

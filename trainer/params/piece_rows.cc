@@ -1,0 +1,57 @@
+#include "trainer/params/piece_rows.h"
+
+#include <vector>
+
+#include "core/base/result.h"
+
+namespace ckpt::trainer {
+namespace {
+
+// A piece's elements of `array`, and room for them in float32 on either side.
+struct Staging {
+  Buffer memory;
+  Tensor on_device;
+  std::vector<float> on_host;
+};
+
+Result<Staging> StageFor(const ParamPiece& piece, Device& device) {
+  Staging staging;
+  const std::int64_t elems = piece.rows * piece.row_elems;
+  staging.on_host.resize(static_cast<std::size_t>(elems));
+  CKPT_ASSIGN_OR_RETURN(staging.memory,
+                        device.Allocate(staging.on_host.size() * sizeof(float), MemoryUse::kOther));
+  staging.on_device = Tensor(staging.memory.data(), DType::kFloat32, {elems});
+  return staging;
+}
+
+Tensor ElementsOf(const ParamPiece& piece, const Tensor& array) {
+  return array.Rows(piece.main_offset, piece.rows * piece.row_elems);
+}
+
+}  // namespace
+
+Status FillPieces(const MainArrays& main, const Tensor& array, const ParamStore::FillRows& fill,
+                  Ops& ops, Device& device, Queue& queue) {
+  for (const ParamPiece& piece : main.pieces) {
+    CKPT_ASSIGN_OR_RETURN(Staging staging, StageFor(piece, device));
+    CKPT_RETURN_IF_ERROR(fill(*piece.spec, piece.row_begin, piece.rows, staging.on_host));
+    device.CopyFromHost(queue, staging.on_host.data(), staging.on_device);
+    ops.Cast(queue, staging.on_device, ElementsOf(piece, array));
+    CKPT_RETURN_IF_ERROR(queue.Synchronize());
+  }
+  return OkStatus();
+}
+
+Status TakePieces(const MainArrays& main, const Tensor& array, const ParamStore::TakeRows& take,
+                  Ops& ops, Device& device, Queue& queue) {
+  for (const ParamPiece& piece : main.pieces) {
+    CKPT_ASSIGN_OR_RETURN(Staging staging, StageFor(piece, device));
+    ops.Cast(queue, ElementsOf(piece, array), staging.on_device);
+    device.CopyToHost(queue, staging.on_device, staging.on_host.data());
+    CKPT_RETURN_IF_ERROR(queue.Synchronize());
+    CKPT_RETURN_IF_ERROR(take(*piece.spec, piece.row_begin, piece.rows, staging.on_host));
+  }
+  return OkStatus();
+}
+
+}  // namespace ckpt::trainer
