@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""Writes the malicious corpus: make_corpus.py FOLDER [PATTERN].
+
+Every case is declared once, in one of the modules below, with what it attacks and exactly what the tools must say.
+FOLDER/<class>/<name>/ gets the files; run_corpus.py does the same in a temporary folder and checks the promises.
+"""
+import collections
+import fnmatch
+import pathlib
+import sys
+
+import dcp_cases
+import legacy_cases
+import path_cases
+import pickle_cases
+import safetensors_cases
+import shape_cases
+import side_file_cases
+import zip_cases
+import zstd_cases
+
+MODULES = (pickle_cases, zip_cases, safetensors_cases, shape_cases, path_cases, zstd_cases, legacy_cases, dcp_cases,
+           side_file_cases)
+
+# How many cases each class must have at least.
+LEAST = {"pickle": 80, "zip": 60, "safetensors": 60, "shapes": 40, "paths": 30, "zstd": 20}
+LEAST_IN_ALL = 330
+
+
+def cases(pattern="*"):
+    """Every case whose name matches, in order of declaration."""
+    found = [case for module in MODULES for case in module.CASES if fnmatch.fnmatch(case.name, pattern)]
+    names = collections.Counter(case.name for case in found)
+    twice = [name for name, count in names.items() if count > 1]
+    if twice:
+        raise ValueError(f"declared twice: {twice}")
+    return found
+
+
+def counts(selected):
+    return collections.Counter(case.group for case in selected)
+
+
+def write(case, folder):
+    """Makes the case's files below `folder`; the path to inspect."""
+    place = pathlib.Path(folder) / case.name
+    place.mkdir(parents=True)
+    return case.write(place)
+
+
+def main():
+    if len(sys.argv) not in (2, 3):
+        sys.exit(__doc__)
+    selected = cases(*sys.argv[2:])
+    for case in selected:
+        write(case, sys.argv[1])
+    for group, count in sorted(counts(selected).items()):
+        print(f"{group:12} {count:4}")
+    print(f"{'all':12} {len(selected):4}")
+
+
+if __name__ == "__main__":
+    main()

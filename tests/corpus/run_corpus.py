@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+"""Runs ckpt-inspect on every case of the malicious corpus: run_corpus.py [--bin FOLDER] [--only PATTERN] [--jobs N].
+
+Each verb runs in an empty folder, with an address space of one GiB over what the tool itself takes, a few seconds of
+CPU time and no core file. It must end by itself with the declared exit code and findings, and leave no file behind.
+"""
+import argparse
+import concurrent.futures
+import json
+import os
+import pathlib
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+
+sys.dont_write_bytecode = True
+
+import make_corpus  # noqa: E402
+
+VERBS = ("verify", "tensors", "digest")
+GIB = 1 << 30
+BASELINE_BYTES = 256 << 20  # code, libraries and the stacks of two threads
+MARKER = "ckptkit-was-executed"
+
+
+def limits(seconds, address_bytes):
+    def apply():
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+        if address_bytes:
+            resource.setrlimit(resource.RLIMIT_AS, (address_bytes, address_bytes))
+    return apply
+
+
+def sanitized(tool):
+    """Sanitizers reserve terabytes of addresses: there is nothing to limit then."""
+    done = subprocess.run([tool, "--version"], capture_output=True, preexec_fn=limits(5, GIB + BASELINE_BYTES))
+    return done.returncode != 0
+
+
+class Runner:
+    def __init__(self, bin_folder, scratch):
+        self.bin = pathlib.Path(bin_folder)
+        self.scratch = pathlib.Path(scratch)
+        self.slow = sanitized(self.bin / "ckpt-inspect")
+        self.address_bytes = 0 if self.slow else GIB + BASELINE_BYTES
+
+    def run(self, command, seconds, cwd):
+        seconds *= 8 if self.slow else 1
+        cwd.mkdir()
+        try:
+            done = subprocess.run([str(c) for c in command], cwd=cwd, capture_output=True, timeout=12 * seconds,
+                                  env=os.environ | {"MALLOC_ARENA_MAX": "2"},
+                                  preexec_fn=limits(seconds, self.address_bytes))
+        except subprocess.TimeoutExpired:
+            return None, None, "hangs"
+        if done.returncode < 0:
+            return None, None, f"killed by {signal.Signals(-done.returncode).name}: {done.stderr[-300:]!r}"
+        left = [p.name for p in cwd.iterdir()]
+        if left:
+            return None, None, f"something was executed: {left}"
+        try:
+            document = json.loads(done.stdout)
+        except ValueError:
+            return None, None, f"no JSON document: {done.stdout[:200]!r} {done.stderr[-300:]!r}"
+        return done.returncode, document, None
+
+    def check(self, case):
+        """What is wrong with the case, one line each."""
+        try:
+            path = make_corpus.write(case, self.scratch / "files")
+        except OSError as e:
+            return [f"cannot be written: {e}"]
+        cwd = self.scratch / "cwd" / case.name
+        cwd.mkdir(parents=True)
+        wrong = []
+        if case.command:
+            places = {"@": path, "@folder": path.parent}
+            command = [self.bin / case.command[0], *(places.get(a, a) for a in case.command[1:]), "--json"]
+            code, document, failure = self.run(command, case.seconds, cwd / "command")
+            if failure:
+                return [failure]
+            return compare("command", case.outcome.verify, case.outcome.findings, code, document)
+        for verb in VERBS:
+            threads = [] if verb == "tensors" else ["--threads", "2"]
+            code, document, failure = self.run([self.bin / "ckpt-inspect", verb, path, "--json", *threads], case.seconds,
+                                               cwd / verb)
+            if failure:
+                wrong.append(f"{verb}: {failure}")
+                continue
+            expected = getattr(case.outcome, verb)
+            # `verify` lists everything; the others say why they refuse.
+            findings = case.outcome.findings if verb == "verify" or case.outcome.tensors == 3 else None
+            wrong += compare(verb, expected, findings, code, document)
+            if findings is None and code != 0 and code == expected:
+                kinds = {e["kind"] for e in document["errors"]}
+                if not kinds <= {f.kind for f in case.outcome.findings}:
+                    wrong.append(f"{verb}: refuses with {kinds}")
+        return wrong
+
+
+def reported(document):
+    return document.get("errors", document.get("problems", []))
+
+
+def fits(finding, problem):
+    return (problem["kind"] == finding.kind and finding.message in problem["message"]
+            and problem.get("severity", "error") == finding.severity
+            and (finding.tensor is None or problem["tensor"] == finding.tensor)
+            and (finding.file is None or finding.file in (problem["file"] or "")))
+
+
+def compare(what, expected_code, findings, code, document):
+    wrong = [] if code == expected_code else [f"{what}: exit {code}, not {expected_code}"]
+    if findings is None:
+        return wrong
+    problems = list(reported(document))
+    for finding in findings:
+        match = next((p for p in problems if fits(finding, p)), None)
+        if match is None:
+            wrong.append(f"{what}: does not say {finding}")
+        else:
+            problems.remove(match)
+    brief = ("severity", "kind", "message", "file", "tensor", "actual")
+    return wrong + [f"{what}: says {({k: p.get(k) for k in brief})}" for p in problems]
+
+
+def print_counts(counts):
+    print("  ".join(f"{group} {count}" for group, count in sorted(counts.items())), f"all {sum(counts.values())}", sep="  ")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bin", default="build/release/bin")
+    parser.add_argument("--counts", action="store_true", help="only check that every class has the cases it promises")
+    parser.add_argument("--only", default="*")
+    parser.add_argument("--jobs", type=int, default=2)
+    arguments = parser.parse_args()
+    selected = make_corpus.cases(arguments.only)
+    counts = make_corpus.counts(selected)
+    if arguments.only == "*":
+        missing = {g: n for g, n in make_corpus.LEAST.items() if counts[g] < n}
+        if missing or len(selected) < make_corpus.LEAST_IN_ALL:
+            sys.exit(f"fewer cases than promised: {missing or len(selected)}")
+    if arguments.counts:
+        print_counts(counts)
+        return
+    failed = 0
+    with tempfile.TemporaryDirectory(prefix="ckpt-corpus-") as scratch:
+        runner = Runner(pathlib.Path(arguments.bin).resolve(), scratch)
+        with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
+            for case, wrong in zip(selected, pool.map(runner.check, selected)):
+                if wrong:
+                    failed += 1
+                    print(f"{case.name}: {case.attack}", *wrong, sep="\n    ")
+    markers = [p for p in (pathlib.Path(tempfile.gettempdir()) / MARKER, pathlib.Path.home() / MARKER) if p.exists()]
+    print_counts(counts)
+    print(f"{len(selected)} cases, {failed} failed" + (f"; executed: {markers}" if markers else ""))
+    sys.exit(1 if failed or markers else 0)
+
+
+if __name__ == "__main__":
+    main()
