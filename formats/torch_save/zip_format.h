@@ -20,7 +20,8 @@ inline constexpr std::size_t kZip64EndBytes = 56;
 inline constexpr std::size_t kZip64LocatorBytes = 20;
 inline constexpr std::size_t kEndBytes = 22;  // without comment
 
-inline constexpr std::uint16_t kFlagEncrypted = 0x0001;
+// Encrypted, a patch, strongly encrypted, encrypted headers: bytes that are not the record's own.
+inline constexpr std::uint16_t kFlagsEncrypted = 0x0001 | 0x0020 | 0x0040 | 0x2000;
 inline constexpr std::uint16_t kFlagDataDescriptor = 0x0008;
 inline constexpr std::uint16_t kFlagUtf8 = 0x0800;
 

@@ -92,17 +92,27 @@ struct Entry {
   std::uint64_t payload_at = 0;  // known from the local header only
 };
 
-// The end record is the last thing in an archive, but for its own comment.
+// The end record is the last thing in an archive, but for its own comment. One inside the comment of another is an
+// error: readers that search from the end take it.
 Result<std::optional<std::uint64_t>> FindEnd(const Range& range) {
   constexpr std::uint64_t kMaxComment = 0xFFFF;
   if (range.length() < kEndBytes) return std::optional<std::uint64_t>();
   for (const std::uint64_t window : {std::uint64_t{kEndBytes}, kEndBytes + kMaxComment}) {
     const std::uint64_t size = std::min(window, range.length());
     CKPT_ASSIGN_OR_RETURN(const Bytes tail, range.Read(range.length() - size, size));
-    for (std::uint64_t at = size - kEndBytes + 1; at-- > 0;) {
+    bool has_signature_behind = false;
+    // Also where only a comment can be; but a record that ends the file is the one, whatever its numbers look like.
+    const std::uint64_t last = size - (size == kEndBytes ? kEndBytes : sizeof(kEndSignature));
+    for (std::uint64_t at = last + 1; at-- > 0;) {
       if (LoadLe<std::uint32_t>(&tail[at]) != kEndSignature) continue;
-      const auto comment = LoadLe<std::uint16_t>(&tail[at + 20]);
-      if (at + kEndBytes + comment == size) return std::optional(range.length() - size + at);
+      const bool ends_here =
+          at + kEndBytes <= size && at + kEndBytes + LoadLe<std::uint16_t>(&tail[at + 20]) == size;
+      if (!ends_here) {
+        has_signature_behind = true;
+        continue;
+      }
+      if (has_signature_behind) return range.Bad("two end records in the zip");
+      return std::optional(range.length() - size + at);
     }
   }
   return std::optional<std::uint64_t>();
@@ -117,6 +127,10 @@ Status ReadZip64End(const Range& range, std::uint64_t end_at, Directory* directo
   const auto at = LoadLe<std::uint64_t>(&locator[8]);
   if (!RangeFits(at, kZip64EndBytes, locator_at)) {
     return range.Bad("the zip64 end record lies outside the archive");
+  }
+  // Some readers follow the locator, others look right before it.
+  if (at + kZip64EndBytes != locator_at) {
+    return range.Bad("the zip64 end record does not end where its locator begins");
   }
   CKPT_ASSIGN_OR_RETURN(const Bytes end, range.Read(at, kZip64EndBytes));
   if (LoadLe<std::uint32_t>(end.data()) != kZip64EndSignature) {
@@ -145,8 +159,11 @@ Result<Directory> LocateDirectory(const Range& range, bool is_whole_file) {
         .Hint("a short file is a cut-off copy or an interrupted save");
   }
   CKPT_ASSIGN_OR_RETURN(const Bytes end, range.Read(*end_at, kEndBytes));
-  if (LoadLe<std::uint16_t>(&end[4]) != LoadLe<std::uint16_t>(&end[6])) {
+  if (LoadLe<std::uint16_t>(&end[4]) != 0 || LoadLe<std::uint16_t>(&end[6]) != 0) {
     return Error(ErrorKind::kUnsupported, "a zip split over several files").File(range.Describe());
+  }
+  if (LoadLe<std::uint16_t>(&end[8]) != LoadLe<std::uint16_t>(&end[10])) {
+    return range.Bad("the two entry counts of the zip differ");
   }
   Directory directory = {.offset = LoadLe<std::uint32_t>(&end[16]),
                          .size = LoadLe<std::uint32_t>(&end[12]),
@@ -155,6 +172,10 @@ Result<Directory> LocateDirectory(const Range& range, bool is_whole_file) {
   CKPT_RETURN_IF_ERROR(ReadZip64End(range, *end_at, &directory));
   if (!RangeFits(directory.offset, directory.size, directory.limit)) {
     return range.Bad("the central directory lies outside the archive");
+  }
+  // Readers that find the directory from its end would take another one.
+  if (directory.offset + directory.size != directory.limit) {
+    return range.Bad("the central directory does not end where the end record begins");
   }
   if (directory.size > kMaxDirectoryBytes) {
     return Error(ErrorKind::kResource, "a zip directory of absurd size")
@@ -215,7 +236,7 @@ Result<Entry> ParseEntry(const Range& range, ByteSpan directory, std::size_t* at
   std::uint64_t stored_size = LoadLe<std::uint32_t>(p + 20);
   CKPT_RETURN_IF_ERROR(ApplyZip64Extra(range, {p + kCentralEntryBytes + name_size, extra_size},
                                        &stored_size, &entry));
-  const bool encrypted = (LoadLe<std::uint16_t>(p + 8) & kFlagEncrypted) != 0;
+  const bool encrypted = (LoadLe<std::uint16_t>(p + 8) & kFlagsEncrypted) != 0;
   if (encrypted || entry.method != 0) {
     return Error(ErrorKind::kUnsupported,
                  fmt::format("record {} is {}", entry.name, encrypted ? "encrypted" : "compressed"))
@@ -229,6 +250,17 @@ Result<Entry> ParseEntry(const Range& range, ByteSpan directory, std::size_t* at
   return entry;
 }
 
+// Whether checksum and sizes of a local header are those of the directory. Writers that learn them too late leave them to
+// a descriptor behind the payload, and large sizes to an extra field.
+bool LocalSizesAgree(ByteSpan head, const Entry& entry) {
+  if ((LoadLe<std::uint16_t>(&head[6]) & kFlagDataDescriptor) != 0) return true;
+  const auto agrees = [&](std::size_t at) {
+    const auto size = LoadLe<std::uint32_t>(&head[at]);
+    return size == kSeeZip64 || size == entry.size;
+  };
+  return LoadLe<std::uint32_t>(&head[14]) == entry.crc32 && agrees(18) && agrees(22);
+}
+
 // Finds the payload behind the local header, which must agree with the directory.
 Status ReadLocalHeader(const Range& range, std::uint64_t limit, Entry* entry) {
   const std::uint64_t head_size = kLocalHeaderBytes + entry->name.size();
@@ -239,18 +271,22 @@ Status ReadLocalHeader(const Range& range, std::uint64_t limit, Entry* entry) {
   if (LoadLe<std::uint32_t>(head.data()) != kLocalHeaderSignature) {
     return range.Bad(fmt::format("record {} has no local header", entry->name));
   }
-  if (LoadLe<std::uint16_t>(&head[26]) != entry->name.size() ||
-      AsText(ByteSpan(head).subspan(kLocalHeaderBytes)) != entry->name ||
-      LoadLe<std::uint16_t>(&head[8]) != entry->method) {
+  const auto disagree = [&] {
     return range.Bad(
         fmt::format("local header and central directory disagree about record {}", entry->name));
+  };
+  if (LoadLe<std::uint16_t>(&head[26]) != entry->name.size() ||
+      AsText(ByteSpan(head).subspan(kLocalHeaderBytes)) != entry->name ||
+      LoadLe<std::uint16_t>(&head[8]) != entry->method ||
+      (LoadLe<std::uint16_t>(&head[6]) & kFlagsEncrypted) != 0) {
+    return disagree();
   }
   entry->payload_at = entry->header_at + head_size + LoadLe<std::uint16_t>(&head[28]);
   if (!RangeFits(entry->payload_at, entry->size, limit)) {
     return range.Bad(fmt::format("record {} lies outside the archive", entry->name))
         .Actual(fmt::format("{} bytes at {}", entry->size, entry->payload_at));
   }
-  return OkStatus();
+  return LocalSizesAgree(head, *entry) ? OkStatus() : disagree();
 }
 
 Status CheckNoOverlap(const Range& range, std::span<const Entry> entries) {
@@ -300,6 +336,7 @@ Result<ZipArchive> ZipArchive::Open(std::shared_ptr<const ReadableFile> file, st
     CKPT_RETURN_IF_ERROR(ReadLocalHeader(range, directory.offset, &entry));
     entries.push_back(std::move(entry));
   }
+  if (at != bytes.size()) return range.Bad("the central directory holds more than its entries");
 
   ZipArchive archive(std::move(file));
   for (const Entry& entry : entries) {
