@@ -220,13 +220,14 @@ Status ObjectRenderer::RenderDict(NodeId node, int depth) {
 }
 
 Status ObjectRenderer::RenderSet(SetItems set, int depth) {
-  // Rendered first: a set that fits the limits has a representation that does.
-  const std::size_t start = out_.size();
-  CKPT_RETURN_IF_ERROR(RenderList("", set.items, "", depth));
-  out_.resize(start);
+  std::uint64_t repr_bytes = 0;
   std::vector<std::pair<std::string, NodeId>> sorted;
   sorted.reserve(set.items.size());
-  for (const NodeId item : set.items) sorted.emplace_back(PythonRepr(graph_, item), item);
+  for (const NodeId item : set.items) {
+    sorted.emplace_back(PythonRepr(graph_, item), item);
+    repr_bytes += sorted.back().first.size();
+    if (repr_bytes > options_.max_bytes) return Put(std::string(options_.max_bytes + 1, ' '));
+  }
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   for (std::size_t i = 0; i < sorted.size(); ++i) set.items[i] = sorted[i].second;

@@ -40,11 +40,13 @@ std::optional<PersistentStorage> ParsePersistentStorage(const Graph& graph, Node
   const std::span<const NodeId> parts = graph.items(id);
   if (parts.size() < 5 || graph.kind(parts[0]) != NodeKind::kText ||
       graph.text(parts[0]) != "storage" || graph.kind(parts[1]) != NodeKind::kGlobal ||
-      graph.kind(parts[2]) != NodeKind::kText) {
+      graph.kind(parts[2]) != NodeKind::kText || graph.kind(parts[4]) != NodeKind::kInt ||
+      graph.integer(parts[4]) < 0) {
     return std::nullopt;
   }
   PersistentStorage storage;
   storage.key = graph.text(parts[2]);
+  storage.num_elems = static_cast<std::uint64_t>(graph.integer(parts[4]));
   const std::string_view module = graph.module(parts[1]);
   const std::string_view name = graph.name(parts[1]);
   if (module == "torch.storage" && name == "UntypedStorage") {

@@ -163,9 +163,10 @@ class Machine {
 
   Memo memo_;
   LiteralReader literals_;
-  std::uint64_t memo_size_ = 0;
-  NodeId memo_high_ = 0;  // the newest node in a slot that something reads
-  NodeId floor_ = 0;      // no rollback to before this
+  std::uint64_t memo_size_ = 0;  // one past the highest slot
+  bool memo_has_gap_ = false;    // some slot below may not be set
+  NodeId memo_high_ = 0;         // the newest node in a slot that something reads
+  NodeId floor_ = 0;             // no rollback to before this
   Status error_;
 };
 
@@ -439,6 +440,7 @@ bool Machine::Pop() {
 
 bool Machine::Remember(std::uint64_t slot) {
   if (!Need(1)) return false;
+  memo_has_gap_ = memo_has_gap_ || slot > memo_size_;
   memo_size_ = std::max(memo_size_, slot + 1);
   if (memo_.IsRead(slot)) {
     memo_.Set(slot, stack_.back().node);
@@ -471,7 +473,7 @@ bool Machine::Recall(std::uint64_t slot) {
 // place of the instance, and none of its parts. Nothing in between can matter, since no slot that
 // the instance sets is read and nothing older changes.
 bool Machine::TakeLiteral(NodeId cls) {
-  if (!literals_.Read(cls, bytes_.subspan(at_), memo_size_)) return false;
+  if (memo_has_gap_ || !literals_.Read(cls, bytes_.subspan(at_), memo_size_)) return false;
   const InstanceLiteral instance = literals_.instance();
   const auto record = options_.reducer->OnLiteral(builder_.graph(), instance);
   if (!record) return false;
@@ -658,6 +660,8 @@ bool Machine::Step(Op op) {
     }
     // Memo and stack.
     case Op::kMemoize:
+      // Python numbers by how many slots are set: readers would disagree about what a GET means.
+      if (memo_has_gap_) return Malformed("MEMOIZE behind a gap in the memo");
       return Remember(memo_size_);
     case Op::kBinPut: {
       std::uint8_t slot = 0;
@@ -692,8 +696,9 @@ bool Machine::Step(Op op) {
              Fail(ErrorKind::kUnsupported, fmt::format("pickle protocol {}", protocol));
     }
     case Op::kFrame: {
-      const std::byte* ignored = nullptr;
-      return Take(8, &ignored);
+      // Python reads a frame whole before its opcodes.
+      std::uint64_t length = 0;
+      return TakeNumber(&length) && (length <= bytes_.size() - at_ || EndsEarly());
     }
     case Op::kGlobal:
     case Op::kInt:

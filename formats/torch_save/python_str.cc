@@ -3,6 +3,8 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -13,6 +15,10 @@ namespace ckpt::pickle {
 namespace {
 
 constexpr int kMaxDepth = 8;
+// Tuples that share tuples have few nodes and endless text.
+constexpr std::uint64_t kMaxTupleCost = 1ULL << 16;
+// 154 digits. The time to print an integer grows with the square of its length.
+constexpr std::size_t kMaxBigIntBytes = 64;
 
 // The shortest digits that read back, with an exponent outside 1e-4 … 1e16 as Python has it.
 std::string FloatRepr(double value) {
@@ -54,7 +60,9 @@ std::string Quoted(std::string_view text, bool is_bytes) {
   return out + quote;
 }
 
-std::string Repr(const Graph& graph, NodeId node, int depth) {
+// `cost` counts the nodes and texts of tuples.
+std::string Repr(const Graph& graph, NodeId node, int depth, std::uint64_t& cost) {
+  ++cost;
   switch (graph.kind(node)) {
     case NodeKind::kNone:
       return "None";
@@ -63,19 +71,21 @@ std::string Repr(const Graph& graph, NodeId node, int depth) {
     case NodeKind::kInt:
       return std::to_string(graph.integer(node));
     case NodeKind::kBigInt:
+      if (graph.text(node).size() > kMaxBigIntBytes) break;
       return FormatBigInt(graph.text(node));
     case NodeKind::kFloat:
       return FloatRepr(graph.number(node));
     case NodeKind::kText:
-      return Quoted(graph.text(node), false);
     case NodeKind::kBytes:
-      return Quoted(graph.text(node), true);
+      cost += graph.text(node).size();
+      return Quoted(graph.text(node), graph.kind(node) == NodeKind::kBytes);
     case NodeKind::kTuple: {
       if (depth == kMaxDepth) break;
       std::string out = "(";
       for (const NodeId item : graph.items(node)) {
+        if (cost > kMaxTupleCost) return "<tuple>";
         if (out.size() > 1) out += ", ";
-        out += Repr(graph, item, depth + 1);
+        out += Repr(graph, item, depth + 1, cost);
       }
       return out + (graph.items(node).size() == 1 ? ",)" : ")");
     }
@@ -101,9 +111,12 @@ std::string Repr(const Graph& graph, NodeId node, int depth) {
 
 std::string PythonStr(const Graph& graph, NodeId node) {
   if (graph.kind(node) == NodeKind::kText) return std::string(graph.text(node));
-  return Repr(graph, node, 0);
+  return PythonRepr(graph, node);
 }
 
-std::string PythonRepr(const Graph& graph, NodeId node) { return Repr(graph, node, 0); }
+std::string PythonRepr(const Graph& graph, NodeId node) {
+  std::uint64_t cost = 0;
+  return Repr(graph, node, 0, cost);
+}
 
 }  // namespace ckpt::pickle

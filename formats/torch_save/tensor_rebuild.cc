@@ -12,6 +12,7 @@
 #include "core/base/check.h"
 #include "core/base/checked_math.h"
 #include "core/base/quote.h"
+#include "core/base/units.h"
 #include "formats/torch_save/persistent_storage.h"
 
 namespace ckpt::torch_save {
@@ -156,6 +157,11 @@ Result<std::uint64_t> ReachBytes(const Dims& shape, const Dims& strides, std::ui
   return bytes;
 }
 
+// A tensor this much larger than its storage is a lie, not one that repeats its elements (strides of zero).
+bool IsFarTooSmall(std::uint64_t storage_bytes, std::uint64_t tensor_bytes) {
+  return tensor_bytes > kGiB && tensor_bytes / 64 > storage_bytes;
+}
+
 // The part of its storage that a tensor may use.
 struct Window {
   std::uint64_t offset_bytes = 0;  // from the start of the storage
@@ -163,6 +169,15 @@ struct Window {
 };
 
 Result<Window> WindowOf(const PersistentStorage& reference, const StorageExtent& storage) {
+  // Torch trusts the reference and reads past the end of a record that is shorter.
+  std::uint64_t announced = 0;
+  if (!CheckedMul(reference.num_elems, reference.element_bytes, &announced) ||
+      announced != storage.size_bytes) {
+    return Error(ErrorKind::kSizeMismatch, "the storage has another size than its reference says")
+        .Expected(
+            fmt::format("{} elements of {} bytes", reference.num_elems, reference.element_bytes))
+        .Actual(fmt::format("{} bytes", storage.size_bytes));
+  }
   if (!reference.view) return Window{0, storage.size_bytes};
   Window window;
   if (!CheckedMul(reference.view->offset, reference.element_bytes, &window.offset_bytes) ||
@@ -219,7 +234,12 @@ Result<RebuiltTensor> RebuildTensor(const TorchContainer& container, NodeId node
   tensor.storage = &storage;
   CKPT_ASSIGN_OR_RETURN(const Window window, WindowOf(*reference, storage));
   CKPT_ASSIGN_OR_RETURN(const std::int64_t num_elems, CountElements(tensor.shape));
-  CKPT_RETURN_IF_ERROR(CountBytes(tensor.shape, *dtype).status());
+  CKPT_ASSIGN_OR_RETURN(const std::uint64_t size_bytes, CountBytes(tensor.shape, *dtype));
+  if (IsFarTooSmall(storage.size_bytes, size_bytes)) {
+    return Error(ErrorKind::kResource, "the storage is far too small for its tensor")
+        .Expected(FormatByteSize(size_bytes))
+        .Actual(FormatByteSize(storage.size_bytes));
+  }
 
   const std::uint64_t element_bytes = ElementBytes(*dtype);
   const auto first_elem = static_cast<std::uint64_t>(graph.integer(args[1]));

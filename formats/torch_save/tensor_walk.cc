@@ -1,10 +1,17 @@
 #include "formats/torch_save/tensor_walk.h"
 
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <span>
+#include <string>
 #include <string_view>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "formats/torch_save/pickle_globals.h"
 #include "formats/torch_save/python_str.h"
@@ -19,9 +26,13 @@ using pickle::NodeKind;
 
 constexpr std::size_t kMaxTensors = std::size_t{1} << 22;
 constexpr std::size_t kMaxKeyBytes = std::size_t{1} << 28;
+// Containers that hold tensors are entered once for each of their paths.
+constexpr std::size_t kMaxPlacesAgain = std::size_t{1} << 24;
 
+// Named only once a tensor is found below: keys can be long, and shared.
 struct Child {
-  std::string name;
+  NodeId key = kNoNode;  // kNoNode: an item of a list
+  std::uint32_t position = 0;
   NodeId node = kNoNode;
 };
 
@@ -35,22 +46,34 @@ NodeId AsDict(const Graph& graph, NodeId node) {
   return kNoNode;
 }
 
-// The state of a pickled nn.Module; kNoNode if it is none.
-NodeId ModuleState(const Graph& graph, NodeId node) {
-  if (graph.kind(node) != NodeKind::kInstance) return kNoNode;
-  const NodeId state = graph.state(node);
-  if (state == kNoNode || graph.kind(state) != NodeKind::kDict) return kNoNode;
-  const bool is_module = graph.Find(state, "_parameters") != kNoNode &&
-                         graph.Find(state, "_buffers") != kNoNode &&
-                         graph.Find(state, "_modules") != kNoNode;
-  return is_module ? state : kNoNode;
+// Whether it is the state of a pickled nn.Module.
+bool IsModuleState(const Graph& graph, NodeId state) {
+  return graph.kind(state) == NodeKind::kDict && graph.Find(state, "_parameters") != kNoNode &&
+         graph.Find(state, "_buffers") != kNoNode && graph.Find(state, "_modules") != kNoNode;
 }
 
-void AddEntries(const Graph& graph, NodeId dict, std::vector<Child>& children) {
+bool IsContainer(NodeKind kind) {
+  return kind == NodeKind::kList || kind == NodeKind::kTuple || kind == NodeKind::kDict ||
+         kind == NodeKind::kCall || kind == NodeKind::kInstance;
+}
+
+// What a container holds, and how many places were looked at to find out.
+struct Children {
+  std::vector<Child> list;
+  std::size_t places = 0;
+};
+
+// Only containers can be tensors or hold some.
+void AddChild(const Graph& graph, Child child, Children& children) {
+  ++children.places;
+  if (IsContainer(graph.kind(child.node))) children.list.push_back(child);
+}
+
+void AddEntries(const Graph& graph, NodeId dict, Children& children) {
   if (dict == kNoNode) return;
   const std::span<const NodeId> items = graph.items(dict);
   for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
-    children.push_back({pickle::PythonStr(graph, items[i]), items[i + 1]});
+    AddChild(graph, {.key = items[i], .position = 0, .node = items[i + 1]}, children);
   }
 }
 
@@ -69,25 +92,24 @@ std::set<std::string_view> TextsOf(const Graph& graph, NodeId node) {
   return texts;
 }
 
-std::vector<Child> ModuleChildren(const Graph& graph, NodeId state) {
-  std::vector<Child> children;
+Children ModuleChildren(const Graph& graph, NodeId state) {
+  Children children;
   AddEntries(graph, AsDict(graph, graph.Find(state, "_parameters")), children);
-  std::vector<Child> buffers;
+  Children buffers;
   AddEntries(graph, AsDict(graph, graph.Find(state, "_buffers")), buffers);
   const std::set<std::string_view> transient =
       TextsOf(graph, graph.Find(state, "_non_persistent_buffers_set"));
-  for (Child& buffer : buffers) {
-    if (!transient.contains(buffer.name)) children.push_back(std::move(buffer));
+  for (const Child& buffer : buffers.list) {
+    const bool is_text = graph.kind(buffer.key) == NodeKind::kText;
+    if (!is_text || !transient.contains(graph.text(buffer.key))) children.list.push_back(buffer);
   }
+  children.places += graph.items(state).size() + buffers.places + transient.size();
   AddEntries(graph, AsDict(graph, graph.Find(state, "_modules")), children);
   return children;
 }
 
-std::vector<Child> ChildrenOf(const Graph& graph, NodeId node) {
-  if (const NodeId state = ModuleState(graph, node); state != kNoNode) {
-    return ModuleChildren(graph, state);
-  }
-  std::vector<Child> children;
+Children ChildrenOf(const Graph& graph, NodeId node) {
+  Children children;
   NodeId list = kNoNode;
   if (graph.kind(node) == NodeKind::kList || graph.kind(node) == NodeKind::kTuple) {
     list = node;
@@ -97,8 +119,9 @@ std::vector<Child> ChildrenOf(const Graph& graph, NodeId node) {
     list = graph.appended(node);  // of a subclass of list
   }
   if (list != kNoNode) {
+    std::uint32_t position = 0;
     for (const NodeId item : graph.items(list)) {
-      children.push_back({std::to_string(children.size()), item});
+      AddChild(graph, {.key = kNoNode, .position = position++, .node = item}, children);
     }
   }
   return children;
@@ -111,71 +134,166 @@ bool IsSuspiciousCall(const Graph& graph, NodeId node) {
          !pickle::IsHarmlessCall(graph.module(function), graph.name(function));
 }
 
-bool IsContainer(NodeKind kind) {
-  return kind == NodeKind::kList || kind == NodeKind::kTuple || kind == NodeKind::kDict ||
-         kind == NodeKind::kCall || kind == NodeKind::kInstance;
+// A number as Python compares keys: equal ones of any type are one key. Empty where that is not cheap to say.
+std::string NumberIdentity(const Graph& graph, NodeId key) {
+  switch (graph.kind(key)) {
+    case NodeKind::kBool:
+      return graph.boolean(key) ? "1" : "0";
+    case NodeKind::kInt:
+      return std::to_string(graph.integer(key));
+    case NodeKind::kFloat: {
+      const double value = graph.number(key);
+      const bool is_integer = std::fabs(value) < 0x1p53 && std::trunc(value) == value;
+      return is_integer ? std::to_string(static_cast<std::int64_t>(value)) : std::string();
+    }
+    default:
+      return {};
+  }
 }
+
+// Finds keys that are the same to Python. Each key is compared once, however many dicts share it.
+class RepeatedKeys {
+ public:
+  explicit RepeatedKeys(const Graph& graph) : graph_(graph), numbers_(graph.size(), 0) {}
+
+  // A key that the dict has twice: Python keeps one of the values, and picklers write it once.
+  std::optional<NodeId> FindIn(NodeId dict) {
+    const std::span<const NodeId> items = graph_.items(dict);
+    if (items.size() < 4) return std::nullopt;
+    std::unordered_set<std::uint32_t> seen;
+    for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
+      const std::uint32_t number = NumberOf(items[i]);
+      if (number != kIncomparable && !seen.insert(number).second) return items[i];
+    }
+    return std::nullopt;
+  }
+
+ private:
+  static constexpr std::uint32_t kIncomparable = 0xFFFFFFFF;
+
+  // Equal for equal keys.
+  std::uint32_t NumberOf(NodeId key) {
+    std::uint32_t& number = numbers_[key];
+    if (number != 0) return number;
+    const auto next = static_cast<std::uint32_t>(texts_.size() + values_.size() + 1);
+    if (graph_.kind(key) == NodeKind::kText) {
+      number = texts_.try_emplace(graph_.text(key), next).first->second;
+    } else {
+      std::string identity = NumberIdentity(graph_, key);
+      number = identity.empty() ? kIncomparable
+                                : values_.try_emplace(std::move(identity), next).first->second;
+    }
+    return number;
+  }
+
+  const Graph& graph_;
+  std::vector<std::uint32_t> numbers_;  // by node; 0: not compared yet
+  std::unordered_map<std::string_view, std::uint32_t> texts_;
+  std::unordered_map<std::string, std::uint32_t> values_;
+};
 
 // A depth-first walk with a stack of its own: pickles nest as deep as their writer likes.
 class Walk {
  public:
-  explicit Walk(const Graph& graph) : graph_(graph), marks_(graph.size(), Mark::kNew) {}
+  explicit Walk(const Graph& graph)
+      : graph_(graph),
+        marks_(graph.size(), Mark::kNew),
+        is_module_state_(graph.size(), Known::kNot),
+        repeated_keys_(graph),
+        places_left_(kMaxPlacesAgain) {}
 
   Result<std::vector<NamedNode>> Run(NodeId root) && {
-    CKPT_RETURN_IF_ERROR(Visit(root));
+    if (IsContainer(graph_.kind(root))) CKPT_RETURN_IF_ERROR(Visit(root));
     while (!stack_.empty()) {
       Frame& frame = stack_.back();
-      path_.resize(frame.path_bytes);
       if (frame.next == frame.children.size()) {
         // What holds no tensor is not entered again, so sharing multiplies nothing but names of tensors.
-        marks_[frame.node] = found_.size() == frame.found_before ? Mark::kBarren : Mark::kNew;
+        marks_[frame.node] = found_.size() == frame.found_before ? Mark::kBarren : Mark::kAgain;
         stack_.pop_back();
         continue;
       }
-      const Child& child = frame.children[frame.next++];
-      if (stack_.size() > 1) path_ += '.';
-      path_ += child.name;
-      CKPT_RETURN_IF_ERROR(Visit(child.node));
+      CKPT_RETURN_IF_ERROR(Visit(frame.children[frame.next++].node));
     }
     return std::move(found_);
   }
 
  private:
-  enum class Mark : std::uint8_t { kNew, kOpen, kBarren };
+  enum class Mark : std::uint8_t { kNew, kOpen, kBarren, kAgain };
+  enum class Known : std::uint8_t { kNot, kYes, kNo };
   struct Frame {
     NodeId node;
-    std::size_t path_bytes;
     std::size_t found_before;
     std::vector<Child> children;
     std::size_t next;
   };
 
+  // REQUIRES: a container.
   Status Visit(NodeId node) {
-    if (!IsContainer(graph_.kind(node)) || marks_[node] != Mark::kNew) return OkStatus();
+    if (marks_[node] == Mark::kOpen || marks_[node] == Mark::kBarren) return OkStatus();
     const TensorForm form = TensorFormOf(graph_, node);
-    if (form == TensorForm::kNone && !IsSuspiciousCall(graph_, node)) {
-      marks_[node] = Mark::kOpen;
-      stack_.push_back({.node = node,
-                        .path_bytes = path_.size(),
-                        .found_before = found_.size(),
-                        .children = ChildrenOf(graph_, node),
-                        .next = 0});
-      return OkStatus();
+    if (form != TensorForm::kNone || IsSuspiciousCall(graph_, node)) return AddFound(node, form);
+    CKPT_ASSIGN_OR_RETURN(std::vector<Child> children, EnterChildren(node));
+    marks_[node] = Mark::kOpen;
+    stack_.push_back(
+        {.node = node, .found_before = found_.size(), .children = std::move(children), .next = 0});
+    return OkStatus();
+  }
+
+  Result<std::vector<Child>> EnterChildren(NodeId node) {
+    const NodeId state = ModuleStateOf(node);
+    const NodeId dict = state == kNoNode ? AsDict(graph_, node) : state;
+    if (dict != kNoNode) {
+      if (const std::optional<NodeId> key = repeated_keys_.FindIn(dict)) {
+        return Error(ErrorKind::kBadMetadata, "a dict has the same key twice")
+            .Actual(pickle::PythonRepr(graph_, *key));
+      }
     }
-    key_bytes_ += path_.size();
+    Children children = state == kNoNode ? ChildrenOf(graph_, node) : ModuleChildren(graph_, state);
+    // The first visits of all containers together are bounded by the pickle's size, but modules may share their parts.
+    if (marks_[node] == Mark::kAgain || state != kNoNode) {
+      if (children.places >= places_left_) {
+        return Error(ErrorKind::kResource, "the object has more places than can be looked at")
+            .Hint("shared containers that hold tensors multiply");
+      }
+      places_left_ -= children.places + 1;
+    }
+    return std::move(children.list);
+  }
+
+  // The state of a pickled nn.Module, kNoNode if it is none. Objects may share one large state.
+  NodeId ModuleStateOf(NodeId node) {
+    if (graph_.kind(node) != NodeKind::kInstance) return kNoNode;
+    const NodeId state = graph_.state(node);
+    if (state == kNoNode) return kNoNode;
+    Known& known = is_module_state_[state];
+    if (known == Known::kNot) known = IsModuleState(graph_, state) ? Known::kYes : Known::kNo;
+    return known == Known::kYes ? state : kNoNode;
+  }
+
+  Status AddFound(NodeId node, TensorForm form) {
+    std::string path;
+    for (const Frame& frame : stack_) {
+      const Child& child = frame.children[frame.next - 1];
+      if (&frame != &stack_.front()) path += '.';
+      path += child.key == kNoNode ? std::to_string(child.position)
+                                   : pickle::PythonStr(graph_, child.key);
+    }
+    key_bytes_ += path.size();
     if (found_.size() == kMaxTensors || key_bytes_ > kMaxKeyBytes) {
       return Error(ErrorKind::kResource, "the object names more tensors than can be listed");
     }
-    found_.push_back({path_, node, form});
+    found_.push_back({std::move(path), node, form});
     return OkStatus();
   }
 
   const Graph& graph_;
   std::vector<Mark> marks_;
+  std::vector<Known> is_module_state_;
+  RepeatedKeys repeated_keys_;
   std::vector<Frame> stack_;
   std::vector<NamedNode> found_;
-  std::string path_;
   std::size_t key_bytes_ = 0;
+  std::size_t places_left_;
 };
 
 }  // namespace

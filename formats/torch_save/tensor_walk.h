@@ -22,7 +22,8 @@ struct NamedNode {
 // the same tensor under two paths is named twice; a container that contains itself is not entered again. Calls that
 // pickle::IsHarmlessCall does not know are named too.
 //
-// Errors: kResource (more names than a checkpoint can have: shared containers that multiply).
+// Errors: kResource (more names, or more ways to them, than a checkpoint can have: shared containers that multiply),
+//         kBadMetadata (a dict with the same key twice).
 Result<std::vector<NamedNode>> FindTensors(const pickle::Graph& graph, pickle::NodeId root);
 
 }  // namespace ckpt::torch_save

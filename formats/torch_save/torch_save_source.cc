@@ -20,6 +20,7 @@ namespace {
 
 Problem WarnOfCall(const torch_save::TorchContainer& container, const NamedNode& call) {
   std::string name = container.pickle.graph.QualifiedName(call.node);
+  if (name.empty()) name = "what another call returned";
   Problem warning =
       Warning(ErrorKind::kUnsafePickle, "the pickle calls " + name + "; it was not run",
               container.file->name(), call.key);
