@@ -109,6 +109,11 @@ Status MetadataPart::Read(const MetadataFile& file) {
   options.consumed = file.consumed;
   CKPT_ASSIGN_OR_RETURN(pickle_, pickle::ParsePickle(file.bytes, file.name, options));
   const Graph& g = graph();
+  if (reducer_.has_too_many_chunks()) {
+    return Error(ErrorKind::kResource, "tensors list more chunks than the file can hold")
+        .File(name_)
+        .Hint("chunks that tensors share multiply");
+  }
   const NodeId root = pickle_.root;
   if (g.kind(root) != NodeKind::kInstance ||
       reducer_.ClassOf(g, root) != MetadataClass::kMetadata || g.state(root) == kNoNode ||

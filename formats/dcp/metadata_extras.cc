@@ -18,6 +18,10 @@ namespace {
 // More than this of something that is no planner_data is a bomb.
 constexpr std::uint64_t kMaxPlannerBytes = 16ULL << 20;
 
+// Keys may share one path, or one dict, of a million entries.
+constexpr std::size_t kMaxPathSteps = 256;
+constexpr std::size_t kMaxOriginalFields = 64;
+
 std::optional<std::string> TextOf(const Graph& graph, NodeId node) {
   if (node == kNoNode || graph.kind(node) != NodeKind::kText) return std::nullopt;
   return std::string(graph.text(node));
@@ -28,6 +32,7 @@ std::optional<PlannerEntry> PlannerEntryOf(const Graph& graph, NodeId key, NodeI
   if (graph.kind(key) != NodeKind::kText || (kind != NodeKind::kTuple && kind != NodeKind::kList)) {
     return std::nullopt;
   }
+  if (graph.items(path).size() > kMaxPathSteps) return std::nullopt;
   PlannerEntry entry;
   entry.key = graph.text(key);
   for (const NodeId step : graph.items(path)) {
@@ -92,6 +97,7 @@ void ReadOriginalShapes(const Graph& graph, NodeId mcore_data, MetadataReducer& 
     if (graph.kind(pairs[i]) != NodeKind::kText || graph.kind(pairs[i + 1]) != NodeKind::kDict) {
       continue;
     }
+    if (graph.items(pairs[i + 1]).size() > kMaxOriginalFields) continue;
     const NodeId shape = graph.Find(pairs[i + 1], "nd_reformulated_orig_global_shape");
     if (const std::optional<DimsId> id = reducer.DimsOf(graph, shape)) {
       const DimsView view = dims.Get(*id);

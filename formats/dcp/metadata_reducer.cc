@@ -23,9 +23,19 @@ namespace {
 constexpr std::string_view kPlainEncoding = "torch_save";
 constexpr std::uint32_t kPlainEncodingId = 0;
 
+// What an honest pickle has a few of. Objects may share one list of a million: looking at it for each takes for ever.
+constexpr std::size_t kMaxFields = 32;
+constexpr std::size_t kMaxDims = 64;  // torch's own limit
+constexpr std::size_t kMaxTransforms = 16;
+// A chunk takes more than this with its index and its stored item, but small pickles need not be looked at closely.
+constexpr std::uint64_t kLeastBytesPerChunk = 32;
+constexpr std::uint64_t kFreeChunks = 4096;
+
 // The value of a state's field: a dataclass pickles its fields as a dict.
 NodeId Field(const Graph& graph, NodeId state, std::string_view name) {
-  return graph.kind(state) == NodeKind::kDict ? graph.Find(state, name) : kNoNode;
+  const bool is_fields =
+      graph.kind(state) == NodeKind::kDict && graph.items(state).size() <= 2 * kMaxFields;
+  return is_fields ? graph.Find(state, name) : kNoNode;
 }
 
 bool IsRecord(const Graph& graph, NodeId node, std::uint32_t type) {
@@ -94,7 +104,7 @@ MetadataClass ClassifyMetadata(std::string_view module, std::string_view name) {
   return MetadataClass::kOther;
 }
 
-MetadataReducer::MetadataReducer(DimsPool& dims) : dims_(&dims) {
+MetadataReducer::MetadataReducer(DimsPool& dims) : dims_(&dims), max_chunks_(kFreeChunks) {
   encodings_.Intern(kPlainEncoding);
 }
 
@@ -102,6 +112,7 @@ void MetadataReducer::ReserveFor(std::uint64_t pickle_bytes) {
   // The least that a writer spends on a chunk with its index and its item.
   constexpr std::uint64_t kBytesPerChunk = 96;
   constexpr std::uint64_t kMaxReserved = 1ULL << 22;
+  max_chunks_ = std::max(kFreeChunks, pickle_bytes / kLeastBytesPerChunk);
   const std::uint64_t expected = std::min(pickle_bytes / kBytesPerChunk, kMaxReserved);
   stored_.reserve(expected);
   chunks_.reserve(expected);
@@ -131,6 +142,7 @@ std::optional<DimsId> MetadataReducer::DimsOf(const Graph& graph, NodeId node) {
     return static_cast<DimsId>(graph.record(node).value);
   }
   if (kind != NodeKind::kTuple && kind != NodeKind::kList) return std::nullopt;
+  if (graph.items(node).size() > kMaxDims) return std::nullopt;
   scratch_.clear();
   for (const NodeId item : graph.items(node)) {
     if (graph.kind(item) != NodeKind::kInt) return std::nullopt;
@@ -140,7 +152,10 @@ std::optional<DimsId> MetadataReducer::DimsOf(const Graph& graph, NodeId node) {
 }
 
 std::optional<Record> MetadataReducer::OnCall(const Graph& graph, NodeId callable, NodeId args) {
-  if (ClassOf(graph, callable) != MetadataClass::kSize) return std::nullopt;
+  if (graph.kind(callable) != NodeKind::kGlobal ||
+      ClassOf(graph, callable) != MetadataClass::kSize) {
+    return std::nullopt;
+  }
   const std::span<const NodeId> values = graph.items(args);
   const std::optional<DimsId> dims = values.size() == 1 ? DimsOf(graph, values[0]) : std::nullopt;
   if (!dims) return std::nullopt;
@@ -200,7 +215,7 @@ MetadataReducer::Built MetadataReducer::BuildStored(const Graph& graph, NodeId s
   const std::optional<std::uint32_t> encoding =
       EncodingOf(graph, Field(graph, state, "transform_descriptors"));
   if (!encoding) {
-    flaw.Add(Error(ErrorKind::kBadMetadata, "transform_descriptors is not a list of texts"));
+    flaw.Add(Error(ErrorKind::kBadMetadata, "transform_descriptors is not a short list of texts"));
   }
   item.encoding = encoding.value_or(0);
   if (!flaw.ok()) {
@@ -218,6 +233,7 @@ std::optional<std::uint32_t> MetadataReducer::EncodingOf(const Graph& graph, Nod
   }
   const NodeKind kind = graph.kind(descriptors);
   if (kind != NodeKind::kList && kind != NodeKind::kTuple) return std::nullopt;
+  if (graph.items(descriptors).size() > kMaxTransforms) return std::nullopt;
   std::string encoding(kPlainEncoding);
   for (const NodeId descriptor : graph.items(descriptors)) {
     if (!IsText(graph, descriptor)) return std::nullopt;
@@ -249,6 +265,8 @@ MetadataReducer::Built MetadataReducer::BuildTensor(const Graph& graph, NodeId s
     return std::nullopt;
   }
   const std::span<const NodeId> items = graph.items(chunks);
+  has_too_many_chunks_ = has_too_many_chunks_ || items.size() > max_chunks_ - chunks_.size();
+  if (has_too_many_chunks_) return std::nullopt;
   for (const NodeId chunk : items) {
     if (!IsRecord(graph, chunk, kChunk)) return std::nullopt;
   }

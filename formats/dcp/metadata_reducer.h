@@ -80,7 +80,8 @@ class MetadataReducer final : public pickle::Reducer {
   // `dims` is shared by the files of one checkpoint and must outlive this.
   explicit MetadataReducer(DimsPool& dims);
 
-  // Makes room for what a pickle of this size may hold. Room that stays unused is never touched.
+  // Makes room for what a pickle of this size may hold, and sets the limit of that. Room that stays unused is never
+  // touched.
   void ReserveFor(std::uint64_t pickle_bytes);
 
   std::optional<pickle::Record> OnCall(const pickle::Graph& graph, pickle::NodeId callable,
@@ -98,6 +99,8 @@ class MetadataReducer final : public pickle::Reducer {
   [[nodiscard]] const std::vector<StoredItem>& stored() const { return stored_; }
   [[nodiscard]] const std::vector<TensorRecord>& tensors() const { return tensors_; }
   [[nodiscard]] const std::vector<ChunkRecord>& chunks() const { return chunks_; }
+  // Whether tensors share chunks so much that they could not all be listed.
+  [[nodiscard]] bool has_too_many_chunks() const { return has_too_many_chunks_; }
   // Why a _StorageInfo cannot be used.
   [[nodiscard]] const std::vector<Status>& flaws() const { return flaws_; }
 
@@ -136,6 +139,8 @@ class MetadataReducer final : public pickle::Reducer {
   std::vector<TensorRecord> tensors_;
   std::vector<ChunkRecord> chunks_;
   std::vector<Status> flaws_;
+  std::uint64_t max_chunks_;
+  bool has_too_many_chunks_ = false;
 };
 
 }  // namespace ckpt::dcp
