@@ -35,6 +35,7 @@ Dims ScanShape(JsonScanner& scan) {
   Dims shape;
   for (scan.BeginArray(); scan.NextItem();) {
     if (shape.size() == kMaxDims) scan.Fail(ErrorKind::kResource, "shape has more than 64 dims");
+    if (scan.Peek() == JsonKind::kInt) scan.Fail(ErrorKind::kBadMetadata, "negative size");
     shape.push_back(scan.Int());
   }
   return shape;
@@ -89,6 +90,14 @@ Status CheckExtent(const TensorEntry& entry) {
         .Actual(fmt::format("[{}, {})", entry.begin, entry.end));
   }
   CKPT_ASSIGN_OR_RETURN(const std::int64_t count, CountElements(entry.shape));
+  // The safetensors library multiplies in this order, so that not even a zero makes up for an overflow before it.
+  std::uint64_t product = 1;
+  for (const std::int64_t dim : entry.shape) {
+    if (!CheckedMul(product, static_cast<std::uint64_t>(dim), &product)) {
+      return Error(ErrorKind::kResource, "the number of elements overflows 64 bits")
+          .Actual(FormatDims(entry.shape));
+    }
+  }
   std::uint64_t bits = 0;
   if (!CheckedMul(static_cast<std::uint64_t>(count), StoredBits(entry.dtype), &bits)) {
     return Error(ErrorKind::kResource, "the bit size overflows").Actual(FormatDims(entry.shape));
