@@ -23,6 +23,7 @@ Result<std::vector<TensorDigest>> DigestStored(const CheckpointSource& source,
                                                const DigestOptions& options,
                                                ProgressSink& progress) {
   const std::vector<const GlobalTensor*> tensors = SelectTensors(source.index(), options.match);
+  if (options.match.empty()) CKPT_RETURN_IF_ERROR(CheckNothingUnlisted(source));
   CKPT_RETURN_IF_ERROR(CheckHealthy(source, tensors));
   std::uint64_t total_bytes = 0;
   for (const GlobalTensor* tensor : tensors) total_bytes += LogicalBytes(*tensor);

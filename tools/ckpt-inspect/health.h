@@ -15,6 +15,10 @@ namespace ckpt::inspect {
 Status CheckHealthy(const CheckpointSource& source,
                     const std::vector<const GlobalTensor*>& tensors);
 
+// All errors about keys that are neither tensors nor objects of the index: what is so wrong that it could not be listed
+// is missing from anything that claims to cover the whole checkpoint.
+Status CheckNothingUnlisted(const CheckpointSource& source);
+
 // Drops findings that say the same about the same thing again; order is kept.
 void RemoveRepeated(std::vector<Problem>& problems);
 
