@@ -286,6 +286,27 @@ TEST(PickleReducerTest, KeepsWhatAnOlderContainerTookMeanwhile) {
   EXPECT_EQ(graph.text(graph.items(inner)[0]), "inside");
 }
 
+TEST(PickleReaderTest, RefusesAMemoizeWhoseSlotReadersDisagreeAbout) {
+  // Slot 5 is set, slots 0 to 4 are not: Python's MEMOIZE takes slot 1.
+  const auto parsed = Parse(
+      "\x80\x04K\x01q\x05"
+      "0K\x02\x94"
+      "0h\x06."s);
+  EXPECT_THAT(parsed, FailsWith(ErrorKind::kBadMetadata));
+  EXPECT_THAT(MessageOf(parsed), HasSubstr("MEMOIZE behind a gap"));
+  // Without a gap both count the same.
+  EXPECT_THAT(Parse("\x80\x04K\x01q\x00"
+                    "0K\x02\x94"
+                    "0h\x01."s),
+              IsOk());
+}
+
+TEST(PickleReaderTest, RefusesAFrameThatIsLongerThanTheRest) {
+  EXPECT_THAT(Parse("\x80\x04\x95\x02\x00\x00\x00\x00\x00\x00\x00N."s), IsOk());
+  EXPECT_THAT(Parse("\x80\x04\x95\x03\x00\x00\x00\x00\x00\x00\x00N."s),
+              FailsWith(ErrorKind::kBadMetadata));
+}
+
 TEST(PickleReducerTest, CallsBecomeRecordsToo) {
   const std::string bytes = "\x80\x02(cm\nPoint\nM\x10\x01\x85RNt."s;
   PointReducer reducer;
