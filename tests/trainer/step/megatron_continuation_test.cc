@@ -2,11 +2,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <iostream>
 #include <map>
-#include <mutex>
+#include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +22,7 @@
 #include "core/json/json_reader.h"
 #include "tests/testing/golden.h"
 #include "tests/testing/matchers.h"
+#include "tests/trainer/step/whole_state.h"
 #include "trainer/comm/thread_comm.h"
 #include "trainer/device/host_device.h"
 #include "trainer/ops/host_ops.h"
@@ -36,6 +37,7 @@ using testing::GoldenCases;
 using testing::GoldenDir;
 using testing::GoldenTensor;
 using testing::IsOk;
+using testing::WholeState;
 using namespace trainer;  // NOLINT(google-build-using-namespace)
 
 constexpr std::string_view kGroup = "fsdp_dtensor";
@@ -134,50 +136,6 @@ Result<TrainConfig> ConfigFor(const MeshCase& mesh, const TrainingState& state) 
   return ParseTrainConfig(reader, mesh.ranks);
 }
 
-// Whole tensors, put together from the rows of all ranks, by what they are of and their name.
-class WholeState {
- public:
-  // Errors: kValueMismatch (two ranks hold different rows).
-  Status Add(const std::string& kind, const ParamSpec& spec, std::int64_t row_begin,
-             std::span<const float> rows) {
-    const std::lock_guard lock(mutex_);
-    Whole& whole = tensors_[kind + spec.name];
-    whole.values.resize(static_cast<std::size_t>(NumElements(spec.shape)));
-    whole.is_known.resize(whole.values.size());
-    const std::int64_t row_elems = NumElements(spec.shape) / spec.shape.front();
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      const std::size_t at = static_cast<std::size_t>(row_begin * row_elems) + i;
-      if (whole.is_known[at] && std::memcmp(&whole.values[at], &rows[i], sizeof(float)) != 0) {
-        return Error(ErrorKind::kValueMismatch, "two ranks hold different values")
-            .Tensor(spec.name);
-      }
-      whole.values[at] = rows[i];
-      whole.is_known[at] = true;
-    }
-    return OkStatus();
-  }
-
-  [[nodiscard]] std::set<std::string> Names() const {
-    std::set<std::string> names;
-    for (const auto& [name, whole] : tensors_) names.insert(name);
-    return names;
-  }
-  // Empty if some rank's rows are missing.
-  [[nodiscard]] std::span<const float> Find(const std::string& name) const {
-    const auto found = tensors_.find(name);
-    if (found == tensors_.end() || std::ranges::count(found->second.is_known, false) > 0) return {};
-    return found->second.values;
-  }
-
- private:
-  struct Whole {
-    std::vector<float> values;
-    std::vector<bool> is_known;
-  };
-  std::mutex mutex_;
-  std::map<std::string, Whole> tensors_;
-};
-
 constexpr const char* kMomentKinds[] = {"exp_avg ", "exp_avg_sq "};
 
 Status Load(const TrainingState& state, RankTrainer& trainer) {
@@ -259,13 +217,14 @@ struct OurTensor {
 OurTensor OurTensorOf(std::string key) {
   OurTensor ours;
   std::string kind;
-  if (key.starts_with("optimizer.state.")) {
+  if (key.starts_with("optimizer.")) {
     const std::size_t dot = key.rfind('.');
     kind = key.substr(dot + 1) + " ";
     key.resize(dot);
   }
-  key = key.substr(
-      std::min(key.find("embedding."), std::min(key.find("decoder."), key.find("output_layer."))));
+  for (const std::string_view wrapper : {"optimizer.state.", "model.", "module."}) {
+    while (key.starts_with(wrapper)) key.erase(0, wrapper.size());
+  }
   if (key.ends_with("_w") || key.ends_with("_v")) {
     ours.half = key.ends_with("_w") ? 0 : 1;
     key.resize(key.size() - 2);
@@ -311,6 +270,7 @@ double WorstDifference(const std::vector<StepReport>& reports, double StepReport
 template <typename T>
 std::vector<double> Column(const std::vector<T>& rows, double T::*field) {
   std::vector<double> column;
+  column.reserve(rows.size());
   for (const T& row : rows) column.push_back(row.*field);
   return column;
 }
