@@ -12,17 +12,22 @@ namespace ckpt::trainer {
 
 Status ValidateOptimizer(const OptimizerConfig& config) {
   Status status;
-  const auto require = [&](bool holds, std::string_view rule, double actual) {
-    if (!holds) status.Add(Error(ErrorKind::kUsage, rule).Actual(fmt::format("{}", actual)));
+  const auto require = [&](bool holds, std::string_view rule, double actual,
+                           std::string_view usual) {
+    if (holds) return;
+    status.Add(Error(ErrorKind::kUsage, rule)
+                   .Actual(fmt::format("{}", actual))
+                   .Hint(fmt::format("the usual value is {}", usual)));
   };
-  require(config.adam_beta1 >= 0 && config.adam_beta1 < 1, "adam_beta1 must be in [0, 1)",
-          config.adam_beta1);
-  require(config.adam_beta2 >= 0 && config.adam_beta2 < 1, "adam_beta2 must be in [0, 1)",
-          config.adam_beta2);
-  require(config.adam_eps > 0, "adam_eps must be positive", config.adam_eps);
-  require(config.sgd_momentum >= 0 && config.sgd_momentum < 1, "sgd_momentum must be in [0, 1)",
-          config.sgd_momentum);
-  require(config.weight_decay >= 0, "weight_decay must not be negative", config.weight_decay);
+  const auto is_rate = [](double value) { return value >= 0 && value < 1; };
+  require(is_rate(config.adam_beta1), "adam_beta1 must be in [0, 1)", config.adam_beta1, "0.9");
+  require(is_rate(config.adam_beta2), "adam_beta2 must be in [0, 1)", config.adam_beta2,
+          "0.95 or 0.999");
+  require(config.adam_eps > 0, "adam_eps must be positive", config.adam_eps, "1e-8");
+  require(is_rate(config.sgd_momentum), "sgd_momentum must be in [0, 1)", config.sgd_momentum,
+          "0.9");
+  require(config.weight_decay >= 0, "weight_decay must not be negative", config.weight_decay,
+          "0.1; 0 switches it off");
   return status;
 }
 

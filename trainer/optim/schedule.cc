@@ -71,6 +71,7 @@ std::optional<WsdDecayStyle> ParseWsdDecayStyle(std::string_view name) {
   return std::nullopt;
 }
 
+// Messages speak of the settings of a run, as its user does.
 Status ValidateSchedule(const ScheduleConfig& schedule) {
   Status violations;
   const auto require = [&violations](bool holds, std::string_view rule, const std::string& expected,
@@ -80,23 +81,24 @@ Status ValidateSchedule(const ScheduleConfig& schedule) {
   const double min_lr = schedule.min_lr;
   const double max_lr = schedule.max_lr;
   const double init_lr = schedule.init_lr;
-  require(std::isfinite(max_lr), "max_lr is not a finite number", "a finite rate",
+  require(std::isfinite(max_lr), "lr is not a finite number", "a finite rate",
           fmt::format("{}", max_lr));
   require(min_lr >= 0, "min_lr is negative", "0 or more", fmt::format("{}", min_lr));
-  require(max_lr >= min_lr, "max_lr lies below min_lr", fmt::format("at least {}", min_lr),
+  require(max_lr >= min_lr, "lr lies below min_lr", fmt::format("at least {}", min_lr),
           fmt::format("{}", max_lr));
-  require(init_lr >= 0, "init_lr is negative", "0 or more", fmt::format("{}", init_lr));
-  require(init_lr <= max_lr, "init_lr lies above max_lr", fmt::format("at most {}", max_lr),
+  require(init_lr >= 0, "lr_warmup_init is negative", "0 or more", fmt::format("{}", init_lr));
+  require(init_lr <= max_lr, "lr_warmup_init lies above lr", fmt::format("at most {}", max_lr),
           fmt::format("{}", init_lr));
-  require(schedule.warmup_steps >= 0, "warmup_steps is negative", "0 or more",
+  require(schedule.warmup_steps >= 0, "lr_warmup_iters is negative", "0 or more",
           fmt::format("{}", schedule.warmup_steps));
   if (schedule.style == DecayStyle::kConstant) return violations;
   require(schedule.decay_steps > std::max<std::int64_t>(schedule.warmup_steps, 0),
-          "decay ends before warm-up", fmt::format("decay_steps above {}", schedule.warmup_steps),
+          "decay ends before warm-up",
+          fmt::format("lr_decay_iters above {}", schedule.warmup_steps),
           fmt::format("{}", schedule.decay_steps));
   if (schedule.style == DecayStyle::kWsd) {
     require(1 <= schedule.wsd_decay_steps && schedule.wsd_decay_steps <= schedule.decay_steps,
-            "wsd_decay_steps is no part of decay_steps",
+            "lr_wsd_decay_iters is no part of lr_decay_iters",
             fmt::format("1 to {}", schedule.decay_steps),
             fmt::format("{}", schedule.wsd_decay_steps));
   }

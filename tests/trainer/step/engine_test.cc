@@ -314,7 +314,7 @@ TEST(TrainConfigTest, AllViolationsComeAtOnceWithWhatToDo) {
   ASSERT_THAT(status, FailsWith(ErrorKind::kUsage));
   EXPECT_GE(status.problems().size(), 7U);
   for (const Problem& problem : status.problems()) {
-    EXPECT_TRUE(!problem.hint.empty() || problem.message.starts_with("adam")) << problem.message;
+    EXPECT_NE(problem.hint, "") << problem.message;
   }
 }
 
