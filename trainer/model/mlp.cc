@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "trainer/model/activate.h"
 #include "trainer/model/block_params.h"
 #include "trainer/model/linear.h"
 
@@ -12,7 +13,7 @@ Mlp::Mlp(const ModelConfig& config, std::string prefix)
       has_bias_(config.mlp_bias),
       hidden_size_(config.hidden_size),
       ffn_size_(config.ffn_hidden_size),
-      fc1_rows_(config.activation == Activation::kSwiGlu ? 2 * ffn_size_ : ffn_size_),
+      fc1_rows_(Fc1Rows(activation_, ffn_size_)),
       std_(config.init_method_std),
       residual_std_(ResidualInitStd(config)),
       prefix_(std::move(prefix)) {}
@@ -45,14 +46,7 @@ void Mlp::Forward(BlockContext& context, std::span<const Tensor> weights, const 
   saved_.activated = context.arena.Allocate(context.compute, {context.tokens(), ffn_size_});
 
   Linear(context, x, w.fc1, w.fc1_bias, saved_.projected);
-  switch (activation_) {
-    case Activation::kSwiGlu:
-      context.ops.SwiGlu(context.queue, saved_.projected, {}, saved_.activated);
-      break;
-    case Activation::kGelu:
-      context.ops.Gelu(context.queue, saved_.projected, {}, saved_.activated);
-      break;
-  }
+  Activate(context, activation_, saved_.projected, {}, saved_.activated);
   Linear(context, saved_.activated, w.fc2, w.fc2_bias, y);
 }
 
@@ -65,14 +59,7 @@ void Mlp::Backward(BlockContext& context, std::span<const Tensor> weights,
   const Tensor dprojected = saved_.projected;  // in its place
 
   LinearBackward(context, dy, saved_.activated, w.fc2, dactivated, g.fc2, g.fc2_bias);
-  switch (activation_) {
-    case Activation::kSwiGlu:
-      context.ops.SwiGluBackward(context.queue, dactivated, saved_.projected, {}, dprojected, {});
-      break;
-    case Activation::kGelu:
-      context.ops.GeluBackward(context.queue, dactivated, saved_.projected, {}, dprojected, {});
-      break;
-  }
+  ActivateBackward(context, activation_, dactivated, saved_.projected, {}, dprojected, {});
   LinearBackward(context, dprojected, saved_.x, w.fc1, dx, g.fc1, g.fc1_bias);
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "trainer/model/activate.h"
 #include "trainer/model/block_params.h"
 
 namespace ckpt::trainer {
@@ -14,11 +15,6 @@ ModelConfig SharedExpertsConfig(ModelConfig config) {
   config.ffn_hidden_size = config.moe->shared_expert_ffn_hidden_size;
   config.mlp_bias = false;
   return config;
-}
-
-// Of one expert.
-std::int64_t Fc1Rows(const ModelConfig& config) {
-  return (config.activation == Activation::kSwiGlu ? 2 : 1) * config.moe->ffn_hidden_size;
 }
 
 // `x` in the statistics' dtype: scores are computed in it, as Transformers and Megatron do.
@@ -58,7 +54,8 @@ std::vector<ParamSpec> MoeParams(const ModelConfig& config, const std::string& p
       params.push_back(std::move(param));
     }
   };
-  add_experts("linear_fc1", Fc1Rows(config), hidden_size, config.init_method_std);
+  add_experts("linear_fc1", Fc1Rows(config.activation, config.moe->ffn_hidden_size), hidden_size,
+              config.init_method_std);
   add_experts("linear_fc2", hidden_size, moe.ffn_hidden_size, ResidualInitStd(config));
   return params;
 }
@@ -72,7 +69,7 @@ MoeBlock::MoeBlock(const ModelConfig& config, std::string prefix, const MoeRunti
       expert_bias_(expert_bias),
       expert_counts_(expert_counts),
       num_held_(moe_.num_experts / runtime.expert_group->size()),
-      fc1_rows_(Fc1Rows(config)) {
+      fc1_rows_(Fc1Rows(config.activation, config.moe->ffn_hidden_size)) {
   if (moe_.shared_expert_ffn_hidden_size > 0) {
     shared_.emplace(SharedExpertsConfig(config), prefix_ + "shared_experts.");
     num_shared_params_ = shared_->Params().size();
@@ -162,14 +159,7 @@ Status MoeBlock::Forward(BlockContext& context, std::span<const Tensor> weights,
   dispatch_->WeightsToExperts(context, saved_.weights, saved_.row_weights);
   context.ops.GroupedForward(context.queue, saved_.rows, w.fc1, dispatch_->offsets(),
                              dispatch_->segments(), saved_.projected);
-  switch (config_.activation) {
-    case Activation::kSwiGlu:
-      context.ops.SwiGlu(context.queue, saved_.projected, saved_.row_weights, saved_.activated);
-      break;
-    case Activation::kGelu:
-      context.ops.Gelu(context.queue, saved_.projected, saved_.row_weights, saved_.activated);
-      break;
-  }
+  Activate(context, config_.activation, saved_.projected, saved_.row_weights, saved_.activated);
   {
     const ArenaScope scope(context.arena);
     const Tensor results = context.arena.Allocate(context.compute, {num_rows, config_.hidden_size});
@@ -229,16 +219,8 @@ void MoeBlock::Backward(BlockContext& context, std::span<const Tensor> weights,
                                        g.fc2);
   }
   const Tensor dprojected = saved_.projected;  // in its place
-  switch (config_.activation) {
-    case Activation::kSwiGlu:
-      context.ops.SwiGluBackward(context.queue, dactivated, saved_.projected, saved_.row_weights,
-                                 dprojected, drow_weights);
-      break;
-    case Activation::kGelu:
-      context.ops.GeluBackward(context.queue, dactivated, saved_.projected, saved_.row_weights,
-                               dprojected, drow_weights);
-      break;
-  }
+  ActivateBackward(context, config_.activation, dactivated, saved_.projected, saved_.row_weights,
+                   dprojected, drow_weights);
   if (AnyTrained(g.fc1)) {
     context.ops.GroupedBackwardWeights(context.queue, dprojected, saved_.rows, offsets, segments,
                                        g.fc1);

@@ -101,7 +101,7 @@ void Optimizer::Step(Queue& queue, double lr) {
 Status Optimizer::SetMoment(int moment, const ParamStore::FillRows& fill, Queue& queue) {
   CKPT_CHECK(moment >= 0 && moment < NumMoments(config_));
   for (const State& state : states_) {
-    CKPT_RETURN_IF_ERROR(FillPieces(store_->mains()[state.group],
+    CKPT_RETURN_IF_ERROR(FillPieces(store_->mains()[state.group].pieces,
                                     state.moments[static_cast<std::size_t>(moment)], fill, *ops_,
                                     *device_, queue));
   }
@@ -111,7 +111,7 @@ Status Optimizer::SetMoment(int moment, const ParamStore::FillRows& fill, Queue&
 Status Optimizer::ReadMoment(int moment, const ParamStore::TakeRows& take, Queue& queue) {
   CKPT_CHECK(moment >= 0 && moment < NumMoments(config_));
   for (const State& state : states_) {
-    CKPT_RETURN_IF_ERROR(TakePieces(store_->mains()[state.group],
+    CKPT_RETURN_IF_ERROR(TakePieces(store_->mains()[state.group].pieces,
                                     state.moments[static_cast<std::size_t>(moment)], take, *ops_,
                                     *device_, queue));
   }

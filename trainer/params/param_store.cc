@@ -10,8 +10,9 @@
 namespace ckpt::trainer {
 namespace {
 
-Tensor View(const Tensor& array, std::int64_t begin, std::int64_t elems) {
-  return array.Rows(begin, elems);
+// The part `range` of an array that holds the part `held` of its group.
+Tensor PartOf(const Tensor& array, const FlatRange& held, const FlatRange& range) {
+  return array.Rows(range.begin - held.begin, range.elems);
 }
 
 // A parameter's place in an array that holds its group's flat elements.
@@ -155,7 +156,7 @@ Status ParamStore::Impl::AllocateGroup(const GroupPlan& group) {
   GroupArrays& arrays = arrays_.emplace_back();
   CKPT_ASSIGN_OR_RETURN(arrays.weights, AllocateArray(arrays, group.weights.elems,
                                                       precision.compute, MemoryUse::kWeights));
-  arrays.main = View(arrays.weights, group.main.begin - group.weights.begin, group.main.elems);
+  arrays.main = PartOf(arrays.weights, group.weights, group.main);
   if (!group.trainable) return OkStatus();
   if (!group.main_is_weights) {
     CKPT_ASSIGN_OR_RETURN(
@@ -165,8 +166,7 @@ Status ParamStore::Impl::AllocateGroup(const GroupPlan& group) {
   CKPT_ASSIGN_OR_RETURN(
       arrays.gradients,
       AllocateArray(arrays, group.gradients.elems, precision.main_grads, MemoryUse::kGradients));
-  arrays.main_gradient =
-      View(arrays.gradients, group.main.begin - group.gradients.begin, group.main.elems);
+  arrays.main_gradient = PartOf(arrays.gradients, group.gradients, group.main);
   if (group.converts_gradients) {
     CKPT_ASSIGN_OR_RETURN(
         arrays.main_gradient,
@@ -183,7 +183,7 @@ void ParamStore::Impl::ListMain(std::size_t index) {
   main.weights = arrays.main;
   main.gradient = arrays.main_gradient;
   if (group.trainable && !group.main_is_weights) {
-    main.compute = View(arrays.weights, group.main.begin - group.weights.begin, group.main.elems);
+    main.compute = PartOf(arrays.weights, group.weights, group.main);
   }
   main.counts = group.counts_main;
   for (const RowRange& rows : RowsWithin(group.layout, group.main.begin, group.main.end())) {
@@ -220,7 +220,7 @@ Status ParamStore::Impl::Allocate() {
 
 Status ParamStore::Impl::SetWeights(const FillRows& fill) {
   for (const MainArrays& main : mains_) {
-    CKPT_RETURN_IF_ERROR(FillPieces(main, main.weights, fill, ops_, device_, compute_));
+    CKPT_RETURN_IF_ERROR(FillPieces(main.pieces, main.weights, fill, ops_, device_, compute_));
     if (main.compute) ops_.Cast(compute_, main.weights, main.compute);
   }
   WeightsChanged();
@@ -229,7 +229,7 @@ Status ParamStore::Impl::SetWeights(const FillRows& fill) {
 
 Status ParamStore::Impl::ReadWeights(const TakeRows& take) {
   for (const MainArrays& main : mains_) {
-    CKPT_RETURN_IF_ERROR(TakePieces(main, main.weights, take, ops_, device_, compute_));
+    CKPT_RETURN_IF_ERROR(TakePieces(main.pieces, main.weights, take, ops_, device_, compute_));
   }
   return OkStatus();
 }
@@ -245,14 +245,12 @@ void ParamStore::Impl::WeightsChanged() {
       // wider than it is updated.
       const FlatRange& part = group.part;
       if (group.main.elems < part.elems) {
-        comms_.gather_outer->AllGather(
-            *gather_, View(weights, group.main.begin - group.weights.begin, group.main.elems),
-            View(weights, part.begin - group.weights.begin, part.elems));
+        comms_.gather_outer->AllGather(*gather_, PartOf(weights, group.weights, group.main),
+                                       PartOf(weights, group.weights, part));
         ++counters_.refreshes;
       }
       if (part.elems < group.weights.elems) {
-        GatherComm(group).AllGather(
-            *gather_, View(weights, part.begin - group.weights.begin, part.elems), weights);
+        GatherComm(group).AllGather(*gather_, PartOf(weights, group.weights, part), weights);
         ++counters_.refreshes;
       }
     }
@@ -397,7 +395,7 @@ void ParamStore::Impl::ReduceSums(Communicator& comm, const Tensor& region, cons
   const Tensor wire(wire_memory_.data(), plan_.precision.grad_comm, {region.num_elems()});
   const auto begin = static_cast<std::int64_t>(
       static_cast<std::uint64_t>(own.bytes() - region.bytes()) / ElementBytes(region.dtype));
-  const Tensor wire_own = View(wire, begin, own.num_elems());
+  const Tensor wire_own = wire.Rows(begin, own.num_elems());
   ops_.Cast(*reduce_, region, wire);
   reduce(wire, wire_own);
   ops_.Cast(*reduce_, wire_own, own);
@@ -405,7 +403,7 @@ void ParamStore::Impl::ReduceSums(Communicator& comm, const Tensor& region, cons
 
 void ParamStore::Impl::ReduceLate(const GroupPlan& group, GroupArrays& arrays) {
   const auto in_sums = [&](const FlatRange& range) {
-    return View(arrays.gradients, range.begin - group.gradients.begin, range.elems);
+    return PartOf(arrays.gradients, group.gradients, range);
   };
   const Tensor part = in_sums(group.part);
   if (!group.uses_bucket() && group.inner > 1)
@@ -423,7 +421,7 @@ void ParamStore::Impl::ReduceGradients(int unit) {
     ForEachInSlot(unit, slot->memory, wire, in_bucket, [&](std::size_t g, const Tensor& whole) {
       const GroupPlan& group = plan_.groups[g];
       GroupArrays& arrays = arrays_[g];
-      const Tensor own = View(whole, group.gradients.begin, group.gradients.elems);
+      const Tensor own = whole.Rows(group.gradients.begin, group.gradients.elems);
       ReduceComm(group).ReduceScatter(*reduce_, whole, own);
       if (arrays.sums_are_stale) {
         ops_.Cast(*reduce_, own, arrays.gradients);
@@ -453,8 +451,7 @@ void ParamStore::Impl::FinishGradients(double scale) {
     if (!group.trainable) continue;
     const GroupArrays& arrays = arrays_[g];
     if (group.converts_gradients) {
-      ops_.Cast(compute_,
-                View(arrays.gradients, group.main.begin - group.gradients.begin, group.main.elems),
+      ops_.Cast(compute_, PartOf(arrays.gradients, group.gradients, group.main),
                 arrays.main_gradient);
     }
     if (scale != 1) ops_.Scale(compute_, arrays.main_gradient, scale);

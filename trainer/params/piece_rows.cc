@@ -30,9 +30,9 @@ Tensor ElementsOf(const ParamPiece& piece, const Tensor& array) {
 
 }  // namespace
 
-Status FillPieces(const MainArrays& main, const Tensor& array, const ParamStore::FillRows& fill,
-                  Ops& ops, Device& device, Queue& queue) {
-  for (const ParamPiece& piece : main.pieces) {
+Status FillPieces(std::span<const ParamPiece> pieces, const Tensor& array,
+                  const ParamStore::FillRows& fill, Ops& ops, Device& device, Queue& queue) {
+  for (const ParamPiece& piece : pieces) {
     CKPT_ASSIGN_OR_RETURN(Staging staging, StageFor(piece, device));
     CKPT_RETURN_IF_ERROR(fill(*piece.spec, piece.row_begin, piece.rows, staging.on_host));
     device.CopyFromHost(queue, staging.on_host.data(), staging.on_device);
@@ -42,9 +42,9 @@ Status FillPieces(const MainArrays& main, const Tensor& array, const ParamStore:
   return OkStatus();
 }
 
-Status TakePieces(const MainArrays& main, const Tensor& array, const ParamStore::TakeRows& take,
-                  Ops& ops, Device& device, Queue& queue) {
-  for (const ParamPiece& piece : main.pieces) {
+Status TakePieces(std::span<const ParamPiece> pieces, const Tensor& array,
+                  const ParamStore::TakeRows& take, Ops& ops, Device& device, Queue& queue) {
+  for (const ParamPiece& piece : pieces) {
     CKPT_ASSIGN_OR_RETURN(Staging staging, StageFor(piece, device));
     ops.Cast(queue, ElementsOf(piece, array), staging.on_device);
     device.CopyToHost(queue, staging.on_device, staging.on_host.data());

@@ -2,6 +2,8 @@
 #ifndef CKPT_TRAINER_PARAMS_PIECE_ROWS_H_
 #define CKPT_TRAINER_PARAMS_PIECE_ROWS_H_
 
+#include <span>
+
 #include "core/base/status.h"
 #include "trainer/device/device.h"
 #include "trainer/ops/ops.h"
@@ -9,14 +11,14 @@
 
 namespace ckpt::trainer {
 
-// Sets every piece of `array`, which lies parallel to the main weights of `main`. Blocks.
+// Sets the pieces of `array`; `main_offset` is where one starts. Blocks.
 // Errors: those of `fill` and of the queue, kResource.
-Status FillPieces(const MainArrays& main, const Tensor& array, const ParamStore::FillRows& fill,
-                  Ops& ops, Device& device, Queue& queue);
+Status FillPieces(std::span<const ParamPiece> pieces, const Tensor& array,
+                  const ParamStore::FillRows& fill, Ops& ops, Device& device, Queue& queue);
 
-// Hands every piece of `array` to `take`. Blocks. Errors: those of `take` and of the queue, kResource.
-Status TakePieces(const MainArrays& main, const Tensor& array, const ParamStore::TakeRows& take,
-                  Ops& ops, Device& device, Queue& queue);
+// Hands the pieces of `array` to `take`. Blocks. Errors: those of `take` and of the queue, kResource.
+Status TakePieces(std::span<const ParamPiece> pieces, const Tensor& array,
+                  const ParamStore::TakeRows& take, Ops& ops, Device& device, Queue& queue);
 
 }  // namespace ckpt::trainer
 

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "trainer/params/mesh_comms.h"
+#include "trainer/params/piece_rows.h"
 #include "trainer/random/philox.h"
 #include "trainer/step/grad_norm.h"
 #include "trainer/step/world_sum.h"
@@ -48,6 +49,17 @@ std::vector<UnitSpec> TrainedUnits(std::vector<UnitSpec> units,
     }
   }
   return units;
+}
+
+// A replicated buffer, as if it were a parameter.
+ParamSpec SpecOf(const ReplicatedBuffer& buffer) {
+  return {.name = buffer.spec.name, .shape = buffer.spec.shape, .init = {}};
+}
+
+// `spec` outlives it.
+ParamPiece WholePiece(const ParamSpec& spec) {
+  const std::int64_t rows = spec.shape.front();
+  return {.spec = &spec, .rows = rows, .row_elems = NumElements(spec.shape) / rows};
 }
 
 class RankTrainerImpl final : public RankTrainer {
@@ -160,15 +172,9 @@ Status RankTrainerImpl::InitializeWeights() {
 Status RankTrainerImpl::SetWeights(const ParamStore::FillRows& fill) {
   CKPT_RETURN_IF_ERROR(store_->SetWeights(fill));
   for (const ReplicatedBuffer& buffer : model_->buffers()) {
-    const ParamSpec spec = {.name = buffer.spec.name, .shape = buffer.spec.shape, .init = {}};
-    std::vector<float> values(static_cast<std::size_t>(buffer.values.num_elems()));
-    CKPT_RETURN_IF_ERROR(fill(spec, 0, spec.shape.front(), values));
-    CKPT_ASSIGN_OR_RETURN(const Buffer staging,
-                          device_.Allocate(values.size() * sizeof(float), MemoryUse::kOther));
-    const Tensor staged(staging.data(), DType::kFloat32, {buffer.values.num_elems()});
-    device_.CopyFromHost(*compute_, values.data(), staged);
-    ops_.Cast(*compute_, staged, buffer.values);
-    CKPT_RETURN_IF_ERROR(compute_->Synchronize());
+    const ParamSpec spec = SpecOf(buffer);
+    const ParamPiece whole = WholePiece(spec);
+    CKPT_RETURN_IF_ERROR(FillPieces({&whole, 1}, buffer.values, fill, ops_, device_, *compute_));
   }
   return OkStatus();
 }
@@ -176,15 +182,9 @@ Status RankTrainerImpl::SetWeights(const ParamStore::FillRows& fill) {
 Status RankTrainerImpl::ReadWeights(const ParamStore::TakeRows& take) {
   CKPT_RETURN_IF_ERROR(store_->ReadWeights(take));
   for (const ReplicatedBuffer& buffer : model_->buffers()) {
-    const ParamSpec spec = {.name = buffer.spec.name, .shape = buffer.spec.shape, .init = {}};
-    std::vector<float> values(static_cast<std::size_t>(buffer.values.num_elems()));
-    CKPT_ASSIGN_OR_RETURN(const Buffer staging,
-                          device_.Allocate(values.size() * sizeof(float), MemoryUse::kOther));
-    const Tensor staged(staging.data(), DType::kFloat32, {buffer.values.num_elems()});
-    ops_.Cast(*compute_, buffer.values, staged);
-    device_.CopyToHost(*compute_, staged, values.data());
-    CKPT_RETURN_IF_ERROR(compute_->Synchronize());
-    CKPT_RETURN_IF_ERROR(take(spec, 0, spec.shape.front(), values));
+    const ParamSpec spec = SpecOf(buffer);
+    const ParamPiece whole = WholePiece(spec);
+    CKPT_RETURN_IF_ERROR(TakePieces({&whole, 1}, buffer.values, take, ops_, device_, *compute_));
   }
   return OkStatus();
 }

@@ -1,0 +1,30 @@
+#include "trainer/model/activate.h"
+
+namespace ckpt::trainer {
+
+std::int64_t Fc1Rows(Activation activation, std::int64_t ffn_size) {
+  return activation == Activation::kSwiGlu ? 2 * ffn_size : ffn_size;
+}
+
+void Activate(BlockContext& context, Activation activation, const Tensor& x,
+              const Tensor& row_weights, const Tensor& y) {
+  switch (activation) {
+    case Activation::kSwiGlu:
+      return context.ops.SwiGlu(context.queue, x, row_weights, y);
+    case Activation::kGelu:
+      return context.ops.Gelu(context.queue, x, row_weights, y);
+  }
+}
+
+void ActivateBackward(BlockContext& context, Activation activation, const Tensor& dy,
+                      const Tensor& x, const Tensor& row_weights, const Tensor& dx,
+                      const Tensor& drow_weights) {
+  switch (activation) {
+    case Activation::kSwiGlu:
+      return context.ops.SwiGluBackward(context.queue, dy, x, row_weights, dx, drow_weights);
+    case Activation::kGelu:
+      return context.ops.GeluBackward(context.queue, dy, x, row_weights, dx, drow_weights);
+  }
+}
+
+}  // namespace ckpt::trainer

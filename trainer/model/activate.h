@@ -1,0 +1,25 @@
+// The feed-forward activation of a model, for dense blocks and experts alike.
+#ifndef CKPT_TRAINER_MODEL_ACTIVATE_H_
+#define CKPT_TRAINER_MODEL_ACTIVATE_H_
+
+#include <cstdint>
+
+#include "trainer/model/block.h"
+#include "trainer/model/model_config.h"
+
+namespace ckpt::trainer {
+
+// Rows of linear_fc1 for `ffn_size` activated elements: gate and up with SwiGLU.
+[[nodiscard]] std::int64_t Fc1Rows(Activation activation, std::int64_t ffn_size);
+
+// x [rows, Fc1Rows] → y [rows, F], times row_weights [rows] where those are not null.
+void Activate(BlockContext& context, Activation activation, const Tensor& x,
+              const Tensor& row_weights, const Tensor& y);
+// dx may be x. drow_weights [rows] is overwritten; null where row_weights is.
+void ActivateBackward(BlockContext& context, Activation activation, const Tensor& dy,
+                      const Tensor& x, const Tensor& row_weights, const Tensor& dx,
+                      const Tensor& drow_weights);
+
+}  // namespace ckpt::trainer
+
+#endif  // CKPT_TRAINER_MODEL_ACTIVATE_H_
