@@ -25,7 +25,7 @@ struct ParamGroup {
   double lr_mult = 1;
   double max_lr = 0;
   double min_lr = 0;
-  double lr = 0;  // of the last update
+  double lr = 0;  // of the next update
   std::array<double, 2> betas = {0.9, 0.999};
   double eps = 1e-8;
   double weight_decay = 0;  // wd_mult applied
@@ -56,6 +56,7 @@ struct RunState {
   // ("decoder.layers.0.mlp.linear_fc1.weight"), and its position in `groups`.
   std::vector<std::pair<std::string, std::size_t>> group_of;
   std::uint64_t seed = 0;  // of the random states, which Megatron asks for
+  int tensor_ranks = 1;    // each of which asks for states of its own
 };
 
 // Keys of a weight and of what the optimizer keeps for it; `name` is the tensor's in this format

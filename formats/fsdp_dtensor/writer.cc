@@ -4,57 +4,10 @@
 
 #include "core/base/bytes.h"
 #include "formats/dcp/writer.h"
-#include "formats/torch_save/pickle_writer.h"
+#include "formats/fsdp_dtensor/plain_pickle.h"
+#include "formats/fsdp_dtensor/run_state.h"
 
 namespace ckpt::fsdp_dtensor {
-namespace {
-
-using pickle::Dialect;
-using pickle::PickleWriter;
-
-void WriteValue(const layout::Value& value, PickleWriter& pickle) {
-  if (const bool* boolean = value.AsBool()) {
-    pickle.Bool(*boolean);
-  } else if (const std::int64_t* integer = value.AsInt()) {
-    pickle.Int(*integer);
-  } else if (const double* number = value.AsFloat()) {
-    pickle.Float(*number);
-  } else if (const std::string* text = value.AsText()) {
-    pickle.Text(*text);
-  } else if (const layout::Value::List* list = value.AsList()) {
-    pickle.BeginList();
-    for (const layout::Value& element : *list) WriteValue(element, pickle);
-    pickle.EndList();
-  } else {
-    pickle.None();
-  }
-}
-
-Bytes PickleNamespace(const std::vector<std::pair<std::string, layout::Value>>& members) {
-  PickleWriter pickle(Dialect::kWeightsOnly);
-  pickle.Global("argparse", "Namespace").EmptyTuple().NewObject().BeginDict();
-  for (const auto& [name, value] : members) {
-    pickle.Text(name);
-    WriteValue(value, pickle);
-  }
-  pickle.EndDict().Build();
-  return pickle.Take();
-}
-
-Bytes PickleValue(const layout::Value& value) {
-  PickleWriter pickle(Dialect::kWeightsOnly);
-  WriteValue(value, pickle);
-  return pickle.Take();
-}
-
-// Megatron's state dict is {'model': {flat name: tensor}, 'args': …}.
-std::vector<dcp::PathStep> MegatronPath(const std::string& key) {
-  constexpr std::string_view kModel = "model.";
-  if (!key.starts_with(kModel)) return {key};
-  return {std::string("model"), key.substr(kModel.size())};
-}
-
-}  // namespace
 
 Result<WritePlan> PlanRelease(std::vector<TargetTensor> tensors, WriterOptions options) {
   const std::string directory = std::string(kReleaseDirectory) + "/";
@@ -62,7 +15,7 @@ Result<WritePlan> PlanRelease(std::vector<TargetTensor> tensors, WriterOptions o
   dcp_options.objects = {{"args", PickleNamespace(options.args)},
                          {"iteration", PickleValue(0)},
                          {"checkpoint_version", PickleValue(3.0)}};
-  dcp_options.path_of = &MegatronPath;
+  dcp_options.path_of = &RunPath;
   dcp_options.files = options.files;
   dcp_options.max_file_bytes = options.max_file_bytes;
   dcp_options.zstd_level = options.zstd_level;
