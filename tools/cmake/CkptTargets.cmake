@@ -22,6 +22,11 @@ if(CKPT_SANITIZE)
                          -fno-sanitize-recover=all)
   target_link_options(ckpt_sanitizers INTERFACE -fsanitize=${CKPT_SANITIZE})
 endif()
+if(CKPT_BUILD_FUZZERS)
+  # libFuzzer sees only the branches of code that reports them.
+  target_compile_options(ckpt_sanitizers INTERFACE -fsanitize=fuzzer-no-link)
+  target_link_options(ckpt_sanitizers INTERFACE -fsanitize=fuzzer-no-link)
+endif()
 
 set_property(GLOBAL PROPERTY CKPT_EDGES "")
 
