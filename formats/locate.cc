@@ -1,7 +1,6 @@
 #include "formats/locate.h"
 
 #include <algorithm>
-#include <charconv>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -10,25 +9,13 @@
 #include <fmt/format.h>
 
 #include "core/base/quote.h"
+#include "formats/megatron_root.h"
 
 namespace ckpt {
 namespace {
 
-constexpr std::string_view kTracker = "latest_checkpointed_iteration.txt";
 constexpr std::string_view kRelease = "release";
 constexpr std::uint64_t kMaxTrackerBytes = 4096;
-
-// The number in "<prefix>123", if that is what the name is.
-std::optional<std::int64_t> NumberAfter(std::string_view prefix, std::string_view name) {
-  if (!name.starts_with(prefix)) return std::nullopt;
-  const std::string_view digits = name.substr(prefix.size());
-  std::int64_t value = 0;
-  const auto [end, code] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  const bool is_number = code == std::errc() && end == digits.data() + digits.size();
-  return is_number && value >= 0 ? std::optional(value) : std::nullopt;
-}
-
-std::string IterationName(std::int64_t iteration) { return fmt::format("iter_{:07d}", iteration); }
 
 bool Contains(const std::vector<DirectoryEntry>& entries, std::string_view name) {
   return std::any_of(entries.begin(), entries.end(),
@@ -68,14 +55,14 @@ Result<CheckpointLocation> InNamedDirectory(Storage& storage, const Path& root,
 
 Result<CheckpointLocation> FollowTracker(Storage& storage, const Path& root) {
   CKPT_ASSIGN_OR_RETURN(const std::string text,
-                        ReadSmallFile(storage, root / std::string(kTracker), kMaxTrackerBytes));
+                        ReadSmallFile(storage, root / std::string(kTrackerFile), kMaxTrackerBytes));
   const std::string_view word = Trimmed(text);
-  if (word == kRelease) return InNamedDirectory(storage, root, std::string(kRelease), kTracker);
+  if (word == kRelease) return InNamedDirectory(storage, root, std::string(kRelease), kTrackerFile);
   if (const std::optional<std::int64_t> number = NumberAfter("", word)) {
-    return InNamedDirectory(storage, root, IterationName(*number), kTracker);
+    return InNamedDirectory(storage, root, IterationName(*number), kTrackerFile);
   }
   return Error(ErrorKind::kBadMetadata, "the tracker does not name an iteration")
-      .File((root / std::string(kTracker)).string())
+      .File((root / std::string(kTrackerFile)).string())
       .Expected("a number or \"release\"")
       .Actual(Quote(word))
       .Hint("--iteration N opens a checkpoint without it");
@@ -113,7 +100,7 @@ Result<CheckpointLocation> LocateInDirectory(Storage& storage, const Path& direc
     if (const auto step = NumberAfter("step-", entry.name)) steps.push_back(*step);
     has_iterations = has_iterations || NumberAfter("iter_", entry.name);
   }
-  const bool has_tracker = Contains(entries, kTracker);
+  const bool has_tracker = Contains(entries, kTrackerFile);
   if (iteration) {
     if (has_tracker || has_iterations) {
       return InNamedDirectory(storage, directory, IterationName(*iteration), "--iteration");
@@ -133,7 +120,7 @@ Result<CheckpointLocation> LocateInDirectory(Storage& storage, const Path& direc
   if (has_tracker) return FollowTracker(storage, directory);
   if (!steps.empty()) return NewestStep(storage, directory, std::move(steps));
   if (has_iterations) {
-    return Error(ErrorKind::kIncomplete, fmt::format("iter_* folders without {}", kTracker))
+    return Error(ErrorKind::kIncomplete, fmt::format("iter_* folders without {}", kTrackerFile))
         .File(directory.string())
         .Hint("--iteration N opens one of them");
   }

@@ -24,7 +24,7 @@ struct OpenOptions {
 struct OpenedCheckpoint {
   std::string format;
   Path path;  // the directory or file that holds it, behind any tracker
-  std::unique_ptr<CheckpointSource> source;
+  std::shared_ptr<const CheckpointSource> source;
   std::optional<std::int64_t> iteration = std::nullopt;  // where the directory's name says it
   bool is_release = false;  // Megatron's `release`: weights outside any run
 };

@@ -111,14 +111,20 @@ Status ReadConfiguration(Storage& storage, const OpenModelOptions& options, Mode
         .Hint("pass --hf-assets DIR, a directory with the model's config.json");
   }
   if (!options.model_type.empty()) model.config["model_type"] = options.model_type;
+  if (options.with_vocabulary_padding) CountVocabularyPadding(model.config);
   return OkStatus();
+}
+
+Result<std::shared_ptr<const layout::LayoutTable>> BuiltInTable(
+    const layout::Configuration& config) {
+  CKPT_ASSIGN_OR_RETURN(const layout::LayoutTable* table, FindFamily(config));
+  // Built-in tables live as long as the program.
+  return std::shared_ptr<const layout::LayoutTable>(std::shared_ptr<void>(), table);
 }
 
 Status FindTable(Storage& storage, const OpenModelOptions& options, ModelSource& model) {
   if (options.mapping.empty()) {
-    CKPT_ASSIGN_OR_RETURN(const layout::LayoutTable* table, FindFamily(model.config));
-    // Built-in tables live as long as the program.
-    model.family = std::shared_ptr<const layout::LayoutTable>(std::shared_ptr<void>(), table);
+    CKPT_ASSIGN_OR_RETURN(model.family, BuiltInTable(model.config));
     return OkStatus();
   }
   CKPT_ASSIGN_OR_RETURN(const std::string text,
@@ -278,6 +284,21 @@ Result<ModelSource> UnderstandModel(Storage& storage,
   CKPT_RETURN_IF_ERROR(FindTable(storage, options, model));
   CKPT_RETURN_IF_ERROR(MatchWeights(options, model));
   return model;
+}
+
+Result<ModelSource> MatchModel(std::shared_ptr<const OpenedCheckpoint> checkpoint,
+                               layout::Configuration config, const OpenModelOptions& options) {
+  ModelSource model;
+  model.checkpoint = std::move(checkpoint);
+  model.config = std::move(config);
+  CKPT_ASSIGN_OR_RETURN(model.family, BuiltInTable(model.config));
+  CKPT_RETURN_IF_ERROR(MatchWeights(options, model));
+  return model;
+}
+
+void CountVocabularyPadding(layout::Configuration& config) {
+  const auto padded = config.find("padded_vocab_size");
+  if (padded != config.end() && !padded->second.is_null()) config["vocab_size"] = padded->second;
 }
 
 Result<ModelView> ViewModel(const ModelSource& model, const std::string& format,

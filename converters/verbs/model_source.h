@@ -28,6 +28,7 @@ struct OpenModelOptions {
   std::string naming;      // the layout the keys must follow; empty: whichever fits best
   std::string model_type;  // in place of the configuration's own
   Path mapping;            // a layout table to use instead of the built-in ones
+  bool with_vocabulary_padding = false;  // see CountVocabularyPadding
   bool allow_missing =
       false;  // tensors that the family needs and the checkpoint lacks are left out
   std::vector<std::string> only;              // globs over source keys: take nothing else
@@ -68,6 +69,16 @@ Result<ModelSource> OpenModel(Storage& storage, const Path& path, const OpenMode
 Result<ModelSource> UnderstandModel(Storage& storage,
                                     std::shared_ptr<const OpenedCheckpoint> checkpoint,
                                     const OpenModelOptions& options);
+
+// The model whose configuration is known, in a checkpoint that may be in memory and that nobody checked: matches names and
+// shapes. Of `options`, what decides naming and the choice of tensors is looked at.
+//
+// Errors: kUnsupported (no table for the family), kUnmapped, kMissing, kShapeMismatch; all at once.
+Result<ModelSource> MatchModel(std::shared_ptr<const OpenedCheckpoint> checkpoint,
+                               layout::Configuration config, const OpenModelOptions& options);
+
+// Makes rows that pad the vocabulary part of it: of a training run they are state like all others.
+void CountVocabularyPadding(layout::Configuration& config);
 
 // What a model's tensors are made of under another naming.
 struct ModelView {

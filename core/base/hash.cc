@@ -87,6 +87,16 @@ std::string Hasher::Finish() {
   return HexOf(ByteSpan(digest).first(size));
 }
 
+Hash128 HashXxh3(ByteSpan bytes, std::uint64_t seed) {
+  const XXH128_hash_t hash = XXH3_128bits_withSeed(bytes.data(), bytes.size(), seed);
+  return {.high = hash.high64, .low = hash.low64};
+}
+
+Hash128 operator+(const Hash128& a, const Hash128& b) {
+  const std::uint64_t low = a.low + b.low;
+  return {.high = a.high + b.high + (low < a.low ? 1U : 0U), .low = low};
+}
+
 std::string HashHex(HashAlgorithm algorithm, ByteSpan bytes) {
   Hasher hasher(algorithm);
   hasher.Update(bytes);

@@ -35,6 +35,17 @@ class Hasher {
   std::unique_ptr<Impl> impl_;
 };
 
+// XXH3-128 of bytes as a number, which sums and orders.
+struct Hash128 {
+  std::uint64_t high = 0;
+  std::uint64_t low = 0;
+
+  friend bool operator==(const Hash128&, const Hash128&) = default;
+};
+[[nodiscard]] Hash128 HashXxh3(ByteSpan bytes, std::uint64_t seed = 0);
+// Modulo 2¹²⁸.
+[[nodiscard]] Hash128 operator+(const Hash128& a, const Hash128& b);
+
 [[nodiscard]] std::string HashHex(HashAlgorithm algorithm, ByteSpan bytes);
 
 // CRC-32 as in zip (polynomial 0x04C11DB7, reflected). `crc` continues an earlier value; 0 starts.

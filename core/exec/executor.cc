@@ -55,6 +55,10 @@ class Execution {
   Result<ExecuteResult> Run();
 
  private:
+  [[nodiscard]] bool IsShared() const { return !options_.own_files.empty(); }
+  [[nodiscard]] bool Owns(std::uint32_t file) const {
+    return !IsShared() || options_.own_files[file];
+  }
   void IndexItems();
   Status PrepareFiles();
   Result<std::vector<JournalRecord>> OpenJournal();
@@ -96,8 +100,13 @@ void Execution::IndexItems() {
 }
 
 Status Execution::PrepareFiles() {
-  for (const WriteFile& file : plan_.write.files) {
+  for (std::uint32_t f = 0; f < plan_.write.files.size(); ++f) {
+    const WriteFile& file = plan_.write.files[f];
     const Path path = directory_ / file.name;
+    if (!Owns(f)) {
+      files_.push_back(nullptr);
+      continue;
+    }
     CKPT_RETURN_IF_ERROR(storage_.MakeDirectories(path.parent_path()));
     CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage_.Stat(path));
     CKPT_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> out, stat.type == FileType::kMissing
@@ -112,9 +121,12 @@ Status Execution::PrepareFiles() {
     files_.push_back(std::make_unique<OutputFile>(storage_, path, file.size_bytes));
   }
   if (plan_.write.compression) placement_.emplace(plan_.write);
-  for (const WriteItem& item : plan_.write.items) files_[item.file]->AddPart();
+  for (const WriteItem& item : plan_.write.items) {
+    if (Owns(item.file)) files_[item.file]->AddPart();
+  }
   const MutexLock lock(mutex_);
   for (const WriteLiteral& literal : plan_.write.literals) {
+    if (!Owns(literal.file)) continue;
     files_[literal.file]->AddLiteral(literal);
     result_.bytes_written += literal.bytes.size();
   }
@@ -219,9 +231,14 @@ Status Execution::WriteTensor(std::size_t tensor, Worker& worker) {
   record.tensor = static_cast<std::uint32_t>(tensor);
   Hasher hasher(HashAlgorithm::kXxh3);
   std::uint64_t written = 0;
+  bool is_whole = true;
   worker.reader.Reset();
   for (std::size_t i = first_item_[tensor]; i < first_item_[tensor + 1]; ++i) {
     const WriteItem& item = plan_.write.items[i];
+    if (!Owns(item.file)) {
+      is_whole = false;
+      continue;
+    }
     OutputFile& file = *files_[item.file];
     CKPT_ASSIGN_OR_RETURN(WritableFile* const out, file.Open());
     if (worker.encoder != nullptr) worker.encoder->Begin(item.size_bytes);
@@ -263,8 +280,8 @@ Status Execution::WriteTensor(std::size_t tensor, Worker& worker) {
     CKPT_RETURN_IF_ERROR(file.PartDone());
     written += writer.size_bytes();
   }
-  record.digest = hasher.Finish();
-  CKPT_RETURN_IF_ERROR(journal_->Append(record));
+  if (is_whole) record.digest = hasher.Finish();
+  if (journal_ != nullptr) CKPT_RETURN_IF_ERROR(journal_->Append(record));
   const MutexLock lock(mutex_);
   result_.tensor_xxh3[tensor] = record.digest;
   result_.cast_overflows += record.cast_overflows;
@@ -346,12 +363,14 @@ Status Execution::CopySideFiles() {
 Status Execution::FinishFiles() {
   std::vector<ManifestFile> finished(files_.size());
   const auto finish_file = [&](std::size_t f, std::size_t /*worker*/) -> Status {
+    if (files_[f] == nullptr) return OkStatus();
     CKPT_ASSIGN_OR_RETURN(finished[f].block_crc32c, files_[f]->Finish());
     finished[f].name = plan_.write.files[f].name;
     finished[f].size_bytes = files_[f]->size_bytes();
     return OkStatus();
   };
   CKPT_RETURN_IF_ERROR(RunTasks(files_.size(), options_.threads, options_.stop, finish_file));
+  std::erase_if(finished, [](const ManifestFile& file) { return file.name.empty(); });
   const MutexLock lock(mutex_);
   result_.files = std::move(finished);
   return OkStatus();
@@ -364,18 +383,23 @@ Result<ExecuteResult> Execution::Run() {
   }
   if (options_.progress != nullptr) {
     std::uint64_t bytes = 0;
-    for (const WriteItem& item : plan_.write.items) bytes += item.payload_bytes;
+    for (const WriteItem& item : plan_.write.items) {
+      if (Owns(item.file)) bytes += item.payload_bytes;
+    }
     options_.progress->OnTotal(bytes, plan_.write.tensors.size());
   }
   done_.assign(plan_.write.tensors.size(), false);
-  CKPT_ASSIGN_OR_RETURN(const std::vector<JournalRecord> records, OpenJournal());
+  std::vector<JournalRecord> records;
+  if (!IsShared()) {
+    CKPT_ASSIGN_OR_RETURN(records, OpenJournal());
+  }
   IndexItems();
   CKPT_RETURN_IF_ERROR(PrepareFiles());
   for (const JournalRecord& record : records) CKPT_RETURN_IF_ERROR(TakeOver(record));
   CKPT_RETURN_IF_ERROR(WriteTensors());
   CKPT_RETURN_IF_ERROR(WriteIndex());
   CKPT_RETURN_IF_ERROR(FinishFiles());
-  CKPT_RETURN_IF_ERROR(CopySideFiles());
+  if (Owns(0)) CKPT_RETURN_IF_ERROR(CopySideFiles());
   const MutexLock lock(mutex_);
   return std::move(result_);
 }

@@ -22,13 +22,18 @@ struct ExecuteOptions {
   int threads = 1;
   // Go on from the journal that an interrupted run of the same plan left in the directory.
   bool resume = false;
+  // Parallel to the plan's files: those that this process writes, while others write the rest; empty:
+  // all. Then nothing is journaled, side files go with the first file, and a tensor that is only partly
+  // written here has no digest. Not for compressed plans.
+  std::vector<bool> own_files = {};
   ProgressSink* progress = nullptr;  // may be null
   std::stop_token stop = {};
 };
 
 struct ExecuteResult {
-  std::vector<ManifestFile> files;       // in plan order, side files behind
-  std::vector<std::string> tensor_xxh3;  // hex, parallel to the plan's tensors
+  std::vector<ManifestFile> files;  // in plan order, side files behind
+  std::vector<std::string>
+      tensor_xxh3;  // hex, parallel to the plan's tensors; empty: see own_files
   std::uint64_t bytes_read = 0;
   std::uint64_t bytes_written = 0;
   std::uint64_t cast_overflows = 0;  // finite values that a narrowing cast made infinite

@@ -14,8 +14,8 @@ namespace {
 
 class MemoryFile final : public ReadableFile {
  public:
-  MemoryFile(std::string name, Bytes content)
-      : name_(std::move(name)), content_(std::make_shared<const Bytes>(std::move(content))) {}
+  MemoryFile(std::string name, std::shared_ptr<const Bytes> content)
+      : name_(std::move(name)), content_(std::move(content)) {}
 
   [[nodiscard]] std::uint64_t size_bytes() const override { return content_->size(); }
   [[nodiscard]] const std::string& name() const override { return name_; }
@@ -91,6 +91,17 @@ Status WriteSmallFile(Storage& storage, const Path& path, ByteSpan content) {
   return file->Close();
 }
 
+Status ReplaceSmallFile(Storage& storage, const Path& path, ByteSpan content) {
+  const Path fresh(path.string() + ".partial");
+  CKPT_RETURN_IF_ERROR(storage.RemoveAll(fresh));  // of an interrupted call
+  CKPT_RETURN_IF_ERROR(WriteSmallFile(storage, fresh, content));
+  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(path));
+  const bool replaces = stat.type != FileType::kMissing;
+  CKPT_RETURN_IF_ERROR(replaces ? storage.Exchange(fresh, path) : storage.Rename(fresh, path));
+  CKPT_RETURN_IF_ERROR(storage.SyncDirectory(path.parent_path()));
+  return replaces ? storage.RemoveAll(fresh) : OkStatus();
+}
+
 Result<std::vector<std::string>> ListRecursively(Storage& storage, const Path& directory,
                                                  std::size_t max_files) {
   std::vector<std::string> names;
@@ -104,6 +115,11 @@ std::string DescribeRange(std::string_view name, std::uint64_t offset, std::uint
 }
 
 std::shared_ptr<const ReadableFile> MakeMemoryFile(std::string name, Bytes content) {
+  return MakeMemoryFile(std::move(name), std::make_shared<const Bytes>(std::move(content)));
+}
+
+std::shared_ptr<const ReadableFile> MakeMemoryFile(std::string name,
+                                                   std::shared_ptr<const Bytes> content) {
   return std::make_shared<MemoryFile>(std::move(name), std::move(content));
 }
 

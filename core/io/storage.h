@@ -124,6 +124,10 @@ Result<std::string> ReadSmallFile(Storage& storage, const Path& path, std::uint6
 // Creates `path` with this content and syncs it.
 Status WriteSmallFile(Storage& storage, const Path& path, ByteSpan content);
 
+// Gives `path` this content, whether or not it exists; readers see the old one or the new, and the
+// new one is durable.
+Status ReplaceSmallFile(Storage& storage, const Path& path, ByteSpan content);
+
 // Regular files below `directory`, as relative names with '/' in byte order. Links to directories
 // are not entered. Errors: kResource past `max_files`.
 Result<std::vector<std::string>> ListRecursively(Storage& storage, const Path& directory,
@@ -134,6 +138,9 @@ std::string DescribeRange(std::string_view name, std::uint64_t offset, std::uint
 
 // A file held in memory, for decoded items and tests.
 std::shared_ptr<const ReadableFile> MakeMemoryFile(std::string name, Bytes content);
+// The same over memory that is filled again and again, never while anybody reads; its size stays.
+std::shared_ptr<const ReadableFile> MakeMemoryFile(std::string name,
+                                                   std::shared_ptr<const Bytes> content);
 
 }  // namespace ckpt
 

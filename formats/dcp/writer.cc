@@ -1,6 +1,7 @@
 #include "formats/dcp/writer.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <set>
 #include <utility>
@@ -23,47 +24,58 @@ constexpr std::uint64_t kMaxCompressedChunkBytes = std::uint64_t{64} << 20;
 constexpr std::string_view kZstdTransform = "stream.zstd/1";
 
 // Row blocks of a tensor of at most `max_bytes` each; one row at least.
-std::vector<Box> CutIntoRows(const TargetTensor& tensor, std::uint64_t max_bytes) {
+std::vector<PlacedRows> CutIntoRows(const TargetTensor& tensor, std::uint64_t max_bytes) {
   const Box whole = WholeBox(tensor.shape);
-  if (tensor.shape.empty() || IsEmpty(whole)) return {whole};
+  if (tensor.shape.empty() || IsEmpty(whole)) return {{.box = whole}};
   const std::int64_t rows = tensor.shape[0];
   const std::uint64_t row_bytes =
       static_cast<std::uint64_t>(NumElements(tensor.shape) / rows) * ElementBytes(tensor.dtype);
   const auto step = static_cast<std::int64_t>(
       std::clamp<std::uint64_t>(max_bytes / row_bytes, 1, static_cast<std::uint64_t>(rows)));
-  std::vector<Box> boxes;
+  std::vector<PlacedRows> blocks;
   for (std::int64_t row = 0; row < rows; row += step) {
     Box box = whole;
     box.offsets[0] = row;
     box.sizes[0] = std::min(step, rows - row);
-    boxes.push_back(std::move(box));
+    blocks.push_back({.box = std::move(box)});
   }
-  return boxes;
+  return blocks;
 }
 
-// Appends items to data files, opening the next one when the last is full.
+// Appends items to data files; a writer opens its next one when the last is full.
 class FileLayout {
  public:
   FileLayout(std::uint64_t file_bytes, std::uint32_t max_files, WritePlan& plan)
       : file_bytes_(file_bytes), max_files_(max_files), plan_(plan) {}
 
-  // Reserves `size_bytes` at an aligned place; returns (file, offset).
-  std::pair<std::uint32_t, std::uint64_t> Place(std::uint64_t size_bytes) {
-    const bool is_full = !plan_.files.empty() && plan_.files.back().size_bytes != 0 &&
-                         plan_.files.back().size_bytes + size_bytes / 2 > file_bytes_;
-    if (plan_.files.empty() || (is_full && plan_.files.size() < max_files_)) {
-      plan_.files.push_back({.name = fmt::format("__0_{}.distcp", plan_.files.size())});
+  // Reserves `size_bytes` at an aligned place of one of the writer's files; returns (file, offset).
+  std::pair<std::uint32_t, std::uint64_t> Place(std::uint32_t writer, std::uint64_t size_bytes) {
+    Writer& own = writers_[writer];
+    if (own.num_files == 0 || (IsFull(own, size_bytes) && own.num_files < max_files_)) {
+      own.file = static_cast<std::uint32_t>(plan_.files.size());
+      plan_.files.push_back({.name = fmt::format("__{}_{}.distcp", writer, own.num_files++)});
     }
-    WriteFile& file = plan_.files.back();
+    WriteFile& file = plan_.files[own.file];
     const std::uint64_t at = CeilDiv(file.size_bytes, kItemAlignment) * kItemAlignment;
     file.size_bytes = at + size_bytes;
-    return {static_cast<std::uint32_t>(plan_.files.size() - 1), at};
+    return {own.file, at};
   }
 
  private:
+  struct Writer {
+    std::uint32_t num_files = 0;
+    std::uint32_t file = 0;  // the last one
+  };
+
+  [[nodiscard]] bool IsFull(const Writer& writer, std::uint64_t size_bytes) const {
+    const std::uint64_t so_far = plan_.files[writer.file].size_bytes;
+    return so_far != 0 && so_far + size_bytes / 2 > file_bytes_;
+  }
+
   std::uint64_t file_bytes_;
   std::uint32_t max_files_;
   WritePlan& plan_;
+  std::map<std::uint32_t, Writer> writers_;
 };
 
 // What `.metadata` says besides the items.
@@ -159,18 +171,20 @@ Result<WritePlan> PlanDcp(std::vector<TargetTensor> tensors, const WriterOptions
   MetadataRest rest;
   for (const WriterObject& object : options.objects) {
     Bytes item = torch_save::ObjectItem(object.pickle);
-    const auto [file, offset] = layout.Place(item.size());
+    const auto [file, offset] = layout.Place(0, item.size());
     rest.objects.push_back(
         {.key = object.key, .file = file, .offset_bytes = offset, .size_bytes = item.size()});
     plan.literals.push_back({.file = file, .offset_bytes = offset, .bytes = std::move(item)});
   }
   for (std::uint32_t t = 0; t < plan.tensors.size(); ++t) {
-    for (Box& box : CutIntoRows(plan.tensors[t], chunk_bytes)) {
+    const std::vector<PlacedRows> blocks =
+        options.placed.empty() ? CutIntoRows(plan.tensors[t], chunk_bytes) : options.placed[t];
+    for (const auto& [box, writer] : blocks) {
       const ItemSize size = MeasureItem(plan.tensors[t].dtype, box.sizes);
-      const auto [file, offset] = layout.Place(size.size_bytes);
+      const auto [file, offset] = layout.Place(writer, size.size_bytes);
       plan.items.push_back({.tensor = t,
                             .file = file,
-                            .box = std::move(box),
+                            .box = box,
                             .offset_bytes = offset,
                             .payload_offset = offset + size.payload_offset,
                             .payload_bytes = size.payload_bytes,

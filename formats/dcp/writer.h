@@ -11,6 +11,7 @@
 #include "core/base/bytes.h"
 #include "core/base/result.h"
 #include "core/checkpoint/write_plan.h"
+#include "core/tensor/box.h"
 #include "formats/dcp/metadata.h"
 
 namespace ckpt::dcp {
@@ -19,6 +20,12 @@ namespace ckpt::dcp {
 struct WriterObject {
   std::string key;
   Bytes pickle;
+};
+
+// Rows of a tensor, and the writer that stores them.
+struct PlacedRows {
+  Box box;
+  std::uint32_t writer = 0;
 };
 
 struct WriterOptions {
@@ -33,6 +40,9 @@ struct WriterOptions {
   // Tensors are stored in zstd frames of this level, which torch reads from 2.7 on. Chunks are 64 MiB
   // at most then: readers decode whole ones.
   std::optional<int> zstd_level = {};
+  // Several writers, each with files of its own, `__<writer>_0.distcp`; one that stores nothing has none. Parallel to the
+  // tensors: the row blocks of each, which tile it. Objects go to writer 0. Empty: one writer, who cuts as above.
+  std::vector<std::vector<PlacedRows>> placed = {};
   // Prepended to every name: "release/". Not part of the names inside `.metadata`.
   std::string directory = {};
 };

@@ -180,13 +180,11 @@ Status Decoder::AllocateExpertState() {
   const Tensor counts(expert_state_.data(), DType::kInt64, {num_layers, num_experts});
   const Tensor biases(expert_state_.data() + counts_bytes, bias_dtype, {num_layers, num_experts});
 
-  for (std::size_t layer = 0; layer < config_.is_moe_layer.size(); ++layer) {
-    if (!config_.is_moe_layer[layer]) continue;
+  for (ReplicatedBufferSpec& spec : ListBuffers(config_)) {
     const auto row = static_cast<std::int64_t>(expert_counts_.size());
-    const std::string name = "decoder.layers." + std::to_string(layer) + ".mlp.router.expert_bias";
     expert_counts_.push_back(counts.Rows(row, 1).Reshape({num_experts}));
-    expert_biases_.push_back({.spec = {.name = name, .shape = {num_experts}},
-                              .values = biases.Rows(row, 1).Reshape({num_experts})});
+    expert_biases_.push_back(
+        {.spec = std::move(spec), .values = biases.Rows(row, 1).Reshape({num_experts})});
   }
   return OkStatus();
 }
@@ -334,6 +332,18 @@ std::vector<UnitSpec> ListUnits(const ModelConfig& config, int expert_rank, int 
                      .params = LayerParams(config, index, {expert_rank, expert_ranks})});
   }
   return units;
+}
+
+std::vector<ReplicatedBufferSpec> ListBuffers(const ModelConfig& config) {
+  std::vector<ReplicatedBufferSpec> buffers;
+  if (!config.moe || !config.moe->expert_bias) return buffers;
+  for (std::size_t layer = 0; layer < config.is_moe_layer.size(); ++layer) {
+    if (!config.is_moe_layer[layer]) continue;
+    buffers.push_back(
+        {.name = "decoder.layers." + std::to_string(layer) + ".mlp.router.expert_bias",
+         .shape = {config.moe->num_experts}});
+  }
+  return buffers;
 }
 
 Result<std::unique_ptr<Model>> Model::Create(const ModelConfig& config,

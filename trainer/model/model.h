@@ -51,6 +51,9 @@ struct ReplicatedBuffer {
 // REQUIRES: the experts divide over the ranks.
 std::vector<UnitSpec> ListUnits(const ModelConfig& config, int expert_rank, int expert_ranks);
 
+// The buffers of a model, without a device: what `Model::buffers` has, in that order.
+std::vector<ReplicatedBufferSpec> ListBuffers(const ModelConfig& config);
+
 // Unit 0 is the root (embedding, final norm, output layer); unit 1 + l is layer l.
 //
 // Thread-safety: the rank's thread.

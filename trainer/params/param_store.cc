@@ -186,14 +186,7 @@ void ParamStore::Impl::ListMain(std::size_t index) {
     main.compute = PartOf(arrays.weights, group.weights, group.main);
   }
   main.counts = group.counts_main;
-  for (const RowRange& rows : RowsWithin(group.layout, group.main.begin, group.main.end())) {
-    const auto tensor = static_cast<std::size_t>(rows.tensor);
-    main.pieces.push_back({.spec = &Spec(group, tensor),
-                           .row_begin = rows.row_begin,
-                           .rows = rows.rows,
-                           .row_elems = group.layout.row_elems[tensor],
-                           .main_offset = rows.flat_begin - group.main.begin});
-  }
+  main.pieces = ListPieces(units_[static_cast<std::size_t>(group.unit)], group);
 }
 
 Status ParamStore::Impl::Allocate() {

@@ -15,6 +15,7 @@
 #include "trainer/ops/ops.h"
 #include "trainer/params/mesh_comms.h"
 #include "trainer/params/param_access.h"
+#include "trainer/params/param_piece.h"
 #include "trainer/params/shard_plan.h"
 
 namespace ckpt::trainer {
@@ -37,17 +38,6 @@ struct ParamStoreCounters {
       0;  // of sums, behind the last micro-batch, over a shard group or replicas
   std::int64_t refreshes = 0;   // of compute weights after an update
   int most_gathered_units = 0;  // whole units at once, the root aside
-};
-
-// One rank's rows of one parameter: what the optimizer updates, a checkpoint stores and a norm
-// counts.
-struct ParamPiece {
-  const ParamSpec* spec = nullptr;
-  std::int64_t row_begin = 0;
-  std::int64_t rows = 0;
-  std::int64_t row_elems = 0;
-  // Of the group's main arrays (main weights, moments, gradient): element where the piece starts.
-  std::int64_t main_offset = 0;
 };
 
 // What the optimizer sees of a group: arrays of equal length, this rank's part. Padding between

@@ -1,0 +1,69 @@
+#include "formats/megatron_root.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace ckpt {
+namespace {
+
+constexpr std::string_view kIterationPrefix = "iter_";
+constexpr std::string_view kRemovedSuffix = ".removed";
+
+}  // namespace
+
+std::string IterationName(std::int64_t iteration) {
+  return fmt::format("{}{:07d}", kIterationPrefix, iteration);
+}
+
+std::optional<std::int64_t> NumberAfter(std::string_view prefix, std::string_view name) {
+  if (!name.starts_with(prefix)) return std::nullopt;
+  const std::string_view digits = name.substr(prefix.size());
+  std::int64_t value = 0;
+  const auto [end, code] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  const bool is_number = code == std::errc() && end == digits.data() + digits.size();
+  return is_number && value >= 0 ? std::optional(value) : std::nullopt;
+}
+
+Result<std::vector<std::int64_t>> ListIterations(Storage& storage, const Path& root) {
+  std::vector<std::int64_t> iterations;
+  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(root));
+  if (stat.type == FileType::kMissing) return iterations;
+  CKPT_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries, storage.List(root));
+  for (const DirectoryEntry& entry : entries) {
+    if (entry.type != FileType::kDirectory) continue;
+    if (const auto iteration = NumberAfter(kIterationPrefix, entry.name)) {
+      iterations.push_back(*iteration);
+    }
+  }
+  std::ranges::sort(iterations);
+  return iterations;
+}
+
+Status PointTrackerTo(Storage& storage, const Path& root, std::int64_t iteration) {
+  return ReplaceSmallFile(storage, root / std::string(kTrackerFile),
+                          AsBytes(std::to_string(iteration)));
+}
+
+Status RemoveOldIterations(Storage& storage, const Path& root, std::int64_t keep) {
+  CKPT_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries, storage.List(root));
+  for (const DirectoryEntry& entry : entries) {
+    const bool is_leftover =
+        entry.name.starts_with(kIterationPrefix) && entry.name.ends_with(kRemovedSuffix);
+    if (is_leftover) CKPT_RETURN_IF_ERROR(storage.RemoveAll(root / entry.name));
+  }
+  CKPT_ASSIGN_OR_RETURN(std::vector<std::int64_t> iterations, ListIterations(storage, root));
+  const auto surplus = static_cast<std::int64_t>(iterations.size()) - keep;
+  for (std::int64_t i = 0; i < surplus; ++i) {
+    const Path old = root / IterationName(iterations[static_cast<std::size_t>(i)]);
+    const Path removed(old.string() + std::string(kRemovedSuffix));
+    CKPT_RETURN_IF_ERROR(storage.Rename(old, removed));
+    CKPT_RETURN_IF_ERROR(storage.SyncDirectory(root));
+    CKPT_RETURN_IF_ERROR(storage.RemoveAll(removed));
+  }
+  return OkStatus();
+}
+
+}  // namespace ckpt

@@ -1,0 +1,92 @@
+#include "trainer/checkpoint/staging.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "trainer/optim/optimizer.h"
+
+namespace ckpt::trainer {
+Result<Staging> Staging::Create(const StateMap& map, int rank,
+                                std::span<const MemoryTensor> run_tensors) {
+  Staging staging;
+  staging.memory_ = std::make_shared<Bytes>();
+  try {
+    staging.memory_->resize(map.staged_bytes[static_cast<std::size_t>(rank)]);
+  } catch (const std::bad_alloc&) {
+    return Error(ErrorKind::kResource, "no memory to stage this rank's part of a checkpoint")
+        .Expected(fmt::format("{} bytes", map.staged_bytes[static_cast<std::size_t>(rank)]));
+  }
+  for (const GlobalTensor& tensor : map.index.tensors()) {
+    for (const Chunk& chunk : map.index.chunks(tensor)) {
+      if (chunk.file != static_cast<FileId>(rank)) continue;
+      if (tensor.key.starts_with(kRunPart)) {
+        const auto key = std::string_view(tensor.key).substr(kRunPart.size());
+        const auto given = std::ranges::find(run_tensors, key, &MemoryTensor::key);
+        std::ranges::copy(given->values, staging.memory_->begin() +
+                                             static_cast<std::ptrdiff_t>(chunk.offset_bytes));
+        continue;
+      }
+      staging.slots_[tensor.key].push_back(
+          {.row_begin = map.index.offsets(chunk).front(),
+           .rows = map.index.sizes(chunk).front(),
+           .row_bytes =
+               chunk.size_bytes / static_cast<std::uint64_t>(map.index.sizes(chunk).front()),
+           .offset_bytes = chunk.offset_bytes});
+      staging.state_bytes_ += chunk.size_bytes;
+    }
+  }
+  std::vector<std::shared_ptr<const ReadableFile>> files(map.staged_bytes.size());
+  files[static_cast<std::size_t>(rank)] =
+      MakeMemoryFile(map.index.files()[static_cast<std::size_t>(rank)], staging.memory_);
+  CKPT_ASSIGN_OR_RETURN(staging.source_, MakePartialSource(map.index, std::move(files)));
+  return staging;
+}
+
+ParamStore::TakeRows Staging::Take(std::string_view part, std::uint64_t& copied) {
+  return [this, part, &copied](const ParamSpec& spec, std::int64_t row_begin, std::int64_t rows,
+                               std::span<const float> values) {
+    const auto found = slots_.find(std::string(part) + spec.name);
+    if (found == slots_.end()) return OkStatus();  // another replica writes it
+    const auto slot = std::ranges::find_if(
+        found->second, [&](const Slot& s) { return s.row_begin == row_begin && s.rows == rows; });
+    if (slot == found->second.end()) return OkStatus();
+    const ByteSpan bytes = std::as_bytes(values);
+    std::memcpy(memory_->data() + slot->offset_bytes, bytes.data(), bytes.size());
+    copied += bytes.size();
+    return OkStatus();
+  };
+}
+
+Status Staging::Fill(RankTrainer& trainer) {
+  std::uint64_t copied = 0;
+  CKPT_RETURN_IF_ERROR(trainer.ReadWeights(Take(kWeightsPart, copied)));
+  for (int moment = 0; moment < NumMoments(trainer.config().optimizer); ++moment) {
+    const std::string part = MomentPart(moment);
+    CKPT_RETURN_IF_ERROR(trainer.ReadMoment(moment, Take(part, copied)));
+  }
+  if (copied == state_bytes_) return OkStatus();
+  return Error(ErrorKind::kInternal, "a rank does not own what it should write")
+      .Expected(fmt::format("{} bytes", state_bytes_))
+      .Actual(fmt::format("{} bytes", copied));
+}
+
+Hash128 Staging::SumRows() const {
+  Hash128 sum;
+  for (const auto& [key, slots] : slots_) {
+    const std::uint64_t name = HashXxh3(AsBytes(key)).low;
+    for (const Slot& slot : slots) {
+      for (std::int64_t row = 0; row < slot.rows; ++row) {
+        const ByteSpan bytes = ByteSpan(*memory_).subspan(
+            slot.offset_bytes + static_cast<std::uint64_t>(row) * slot.row_bytes, slot.row_bytes);
+        sum = sum + HashXxh3(bytes, name + static_cast<std::uint64_t>(slot.row_begin + row));
+      }
+    }
+  }
+  return sum;
+}
+
+}  // namespace ckpt::trainer

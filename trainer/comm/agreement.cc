@@ -1,0 +1,59 @@
+#include "trainer/comm/agreement.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <fmt/format.h>
+
+#include "core/base/bytes.h"
+
+namespace ckpt::trainer {
+namespace {
+
+template <typename T>
+Result<std::vector<T>> ExchangeValues(Communicator& world, const T& mine) {
+  std::vector<T> all(static_cast<std::size_t>(world.size()));
+  CKPT_RETURN_IF_ERROR(
+      world.Exchange(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all))));
+  return all;
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> ExchangeTexts(Communicator& world, std::string_view mine) {
+  CKPT_ASSIGN_OR_RETURN(const std::vector<std::uint64_t> sizes,
+                        ExchangeValues(world, std::uint64_t{mine.size()}));
+  const std::uint64_t longest = *std::ranges::max_element(sizes);
+  std::vector<std::string> texts(sizes.size());
+  if (longest == 0) return texts;
+  // Equal messages, as the communicator wants them.
+  std::string padded(mine);
+  padded.resize(longest);
+  std::string all(longest * sizes.size(), '\0');
+  CKPT_RETURN_IF_ERROR(world.Exchange(AsBytes(padded), std::as_writable_bytes(std::span(all))));
+  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+    texts[rank] = all.substr(rank * longest, sizes[rank]);
+  }
+  return texts;
+}
+
+Status AgreeOn(Communicator& world, const Status& mine) {
+  CKPT_ASSIGN_OR_RETURN(const std::vector<std::string> failures,
+                        ExchangeTexts(world, mine.ok() ? std::string() : mine.ToString()));
+  if (!mine.ok()) return mine;
+  for (std::size_t rank = 0; rank < failures.size(); ++rank) {
+    if (failures[rank].empty()) continue;
+    return Error(ErrorKind::kCancelled, fmt::format("rank {} failed", rank)).Actual(failures[rank]);
+  }
+  return OkStatus();
+}
+
+Result<bool> HoldsEverywhere(Communicator& world, bool mine) {
+  CKPT_ASSIGN_OR_RETURN(const std::vector<std::uint8_t> all,
+                        ExchangeValues(world, static_cast<std::uint8_t>(mine ? 1 : 0)));
+  return std::ranges::all_of(all, [](std::uint8_t holds) { return holds != 0; });
+}
+
+}  // namespace ckpt::trainer

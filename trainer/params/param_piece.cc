@@ -1,0 +1,22 @@
+#include "trainer/params/param_piece.h"
+
+#include <cstddef>
+
+#include "trainer/params/flat_layout.h"
+
+namespace ckpt::trainer {
+
+std::vector<ParamPiece> ListPieces(const UnitSpec& unit, const GroupPlan& group) {
+  std::vector<ParamPiece> pieces;
+  for (const RowRange& rows : RowsWithin(group.layout, group.main.begin, group.main.end())) {
+    const auto tensor = static_cast<std::size_t>(rows.tensor);
+    pieces.push_back({.spec = &unit.params[group.params[tensor]],
+                      .row_begin = rows.row_begin,
+                      .rows = rows.rows,
+                      .row_elems = group.layout.row_elems[tensor],
+                      .main_offset = rows.flat_begin - group.main.begin});
+  }
+  return pieces;
+}
+
+}  // namespace ckpt::trainer

@@ -1,0 +1,29 @@
+// ParamPiece: the rows of a parameter that one rank owns.
+#ifndef CKPT_TRAINER_PARAMS_PARAM_PIECE_H_
+#define CKPT_TRAINER_PARAMS_PARAM_PIECE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "trainer/params/param_spec.h"
+#include "trainer/params/shard_plan.h"
+
+namespace ckpt::trainer {
+
+// One rank's rows of one parameter: what the optimizer updates, a checkpoint stores and a norm
+// counts.
+struct ParamPiece {
+  const ParamSpec* spec = nullptr;
+  std::int64_t row_begin = 0;
+  std::int64_t rows = 0;
+  std::int64_t row_elems = 0;
+  // Of the group's main arrays (main weights, moments, gradient): element where the piece starts.
+  std::int64_t main_offset = 0;
+};
+
+// The pieces of a group's main arrays, by position. They refer to the specs of `unit`, the group's.
+[[nodiscard]] std::vector<ParamPiece> ListPieces(const UnitSpec& unit, const GroupPlan& group);
+
+}  // namespace ckpt::trainer
+
+#endif  // CKPT_TRAINER_PARAMS_PARAM_PIECE_H_
