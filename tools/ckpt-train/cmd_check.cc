@@ -12,6 +12,7 @@
 #include "core/exec/task_pool.h"
 #include "core/json/json_writer.h"
 #include "tools/ckpt-train/comparison.h"
+#include "tools/ckpt-train/initial_weights.h"
 #include "tools/ckpt-train/rank_check.h"
 #include "tools/ckpt-train/reference.h"
 #include "tools/ckpt-train/yaml_settings.h"
@@ -33,7 +34,7 @@ layout::Configuration SettingsOf(const Reference& reference, int num_ranks,
   for (const char* decided :
        {"bf16", "params_dtype", "main_params_dtype", "main_grads_dtype", "grad_comm_dtype",
         "padded_vocab_size", "overlap_grad_reduce", "overlap_param_gather",
-        "moe_router_load_balancing_type", "moe_aux_loss_coeff", "moe_z_loss_coeff"}) {
+        "moe_router_load_balancing_type", "moe_aux_loss_coeff", "moe_z_loss_coeff", "load"}) {
     settings.insert_or_assign(decided, layout::Value());
   }
   settings.insert_or_assign("seq_length", reference.seq());
@@ -49,10 +50,6 @@ Status CheckRanks(const Reference& reference, int num_ranks) {
       .File(reference.path().string())
       .Expected(fmt::format("a divisor of {} as --ranks", reference.batch()))
       .Actual(fmt::format("{}", num_ranks));
-}
-
-std::uint64_t WeightBytes(const trainer::ModelConfig& model) {
-  return static_cast<std::uint64_t>(trainer::CountParameters(model)) * sizeof(float);
 }
 
 // Null for an error that is not finite, which JSON cannot say.
@@ -132,7 +129,7 @@ Result<ExitCode> RunCheck(const CheckOptions& options, Storage& storage, Streams
 
   const int threads = options.common.threads == 0 ? DefaultThreads() : options.common.threads;
   std::unique_ptr<ProgressSink> progress = cli::MakeProgress(options.common, "check", streams);
-  progress->OnTotal(WeightBytes(run.train.model), 0);
+  progress->OnTotal(InitialWeightBytes(run.train.model), 0);
   const CheckInput input = {
       .config = run.train,
       .model = model,

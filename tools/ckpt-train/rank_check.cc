@@ -2,11 +2,10 @@
 
 #include <memory>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
-#include "converters/verbs/weight_reader.h"
+#include "tools/ckpt-train/initial_weights.h"
 #include "tools/ckpt-train/whole_gradients.h"
 #include "trainer/ops/host_ops.h"
 #include "trainer/step/rank_trainer.h"
@@ -15,7 +14,6 @@ namespace ckpt::train {
 namespace {
 
 using trainer::HostMicroBatch;
-using trainer::ParamSpec;
 using trainer::RankTrainer;
 
 // Rank r computes sequences [r·n, (r+1)·n).
@@ -28,17 +26,6 @@ std::vector<HostMicroBatch> BatchesOf(const trainer::TrainConfig& config,
         reference.Sequences(first + m * config.micro_batch_size, config.micro_batch_size));
   }
   return batches;
-}
-
-Status ReadWeights(const CheckInput& input, RankTrainer& trainer) {
-  CKPT_ASSIGN_OR_RETURN(WeightReader weights,
-                        WeightReader::Open(input.model, "trainer", {}, input.budget_bytes));
-  return trainer.SetWeights([&](const ParamSpec& spec, std::int64_t row_begin, std::int64_t rows,
-                                std::span<float> values) -> Status {
-    CKPT_RETURN_IF_ERROR(weights.ReadRows(spec.name, row_begin, rows, values));
-    input.progress.OnDone(spec.name, values.size_bytes());
-    return OkStatus();
-  });
 }
 
 // Logits of all ranks' sequences, in their order.
@@ -65,7 +52,8 @@ Result<Computed> ComputeOnRank(const CheckInput& input, trainer::Communicator& w
   CKPT_ASSIGN_OR_RETURN(
       const std::unique_ptr<RankTrainer> trainer,
       RankTrainer::Create(input.config, world, {.device = device.get(), .ops = ops.get()}));
-  CKPT_RETURN_IF_ERROR(ReadWeights(input, *trainer));
+  CKPT_RETURN_IF_ERROR(
+      ReadInitialWeights(input.model, input.budget_bytes, *trainer, input.progress));
 
   Computed computed;
   computed.vocab_size = input.config.model.vocab_size;

@@ -13,7 +13,6 @@ namespace ckpt::cli {
 namespace {
 
 constexpr std::size_t kColumns = 79;
-constexpr auto kRedrawInterval = std::chrono::milliseconds(167);  // six a second
 
 }  // namespace
 
@@ -39,14 +38,7 @@ std::string FormatProgress(std::string_view verb, const ProgressState& state, st
   return line;
 }
 
-ProgressBar::ProgressBar(std::string verb, TextOutput& err) : verb_(std::move(verb)), err_(err) {}
-
-ProgressBar::~ProgressBar() {
-  const MutexLock lock(mutex_);
-  if (!is_drawn_) return;
-  err_.Write("\r\x1b[K");
-  (void)err_.Flush().ok();
-}
+ProgressBar::ProgressBar(std::string verb, TextOutput& err) : verb_(std::move(verb)), line_(err) {}
 
 void ProgressBar::OnTotal(std::uint64_t bytes, std::uint64_t /*items*/) {
   const MutexLock lock(mutex_);
@@ -58,14 +50,10 @@ void ProgressBar::OnTotal(std::uint64_t bytes, std::uint64_t /*items*/) {
 void ProgressBar::OnDone(std::string_view item, std::uint64_t bytes) {
   const MutexLock lock(mutex_);
   state_.done_bytes += bytes;
-  const Clock::time_point now = Clock::now();
-  if (now < next_draw_) return;
-  next_draw_ = now + kRedrawInterval;
+  if (!line_.IsDue()) return;
   state_.item = item;
-  state_.seconds = std::chrono::duration<double>(now - start_).count();
-  err_.Write("\r\x1b[K" + FormatProgress(verb_, state_, kColumns));
-  (void)err_.Flush().ok();
-  is_drawn_ = true;
+  state_.seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+  line_.Show(FormatProgress(verb_, state_, kColumns));
 }
 
 }  // namespace ckpt::cli

@@ -9,6 +9,7 @@
 
 #include "core/base/mutex.h"
 #include "core/exec/progress.h"
+#include "tools/cli/status_line.h"
 #include "tools/cli/text_output.h"
 
 namespace ckpt::cli {
@@ -32,7 +33,7 @@ class ProgressBar final : public ProgressSink {
   ProgressBar(std::string verb, TextOutput& err);
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
-  ~ProgressBar() override;
+  ~ProgressBar() override = default;
 
   void OnTotal(std::uint64_t bytes, std::uint64_t items) override CKPT_EXCLUDES(mutex_);
   void OnDone(std::string_view item, std::uint64_t bytes) override CKPT_EXCLUDES(mutex_);
@@ -43,10 +44,8 @@ class ProgressBar final : public ProgressSink {
   const std::string verb_;
   Clock::time_point start_ = Clock::now();
   Mutex mutex_;
-  TextOutput& err_ CKPT_GUARDED_BY(mutex_);
+  StatusLine line_ CKPT_GUARDED_BY(mutex_);
   ProgressState state_ CKPT_GUARDED_BY(mutex_);
-  Clock::time_point next_draw_ CKPT_GUARDED_BY(mutex_) = start_;
-  bool is_drawn_ CKPT_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace ckpt::cli

@@ -89,6 +89,21 @@ std::string SettingsReader::Text(std::string_view name, std::string_view otherwi
   return std::string(otherwise);
 }
 
+std::vector<std::string> SettingsReader::TextList(std::string_view name) {
+  const Value* const value = Take(name);
+  if (value == nullptr) return {};
+  const Value::List items = value->AsList() != nullptr ? *value->AsList() : Value::List{*value};
+  std::vector<std::string> texts;
+  for (const Value& item : items) {
+    if (item.AsText() == nullptr) {
+      Refuse(name, "is no such list", "texts");
+      return {};
+    }
+    texts.push_back(*item.AsText());
+  }
+  return texts;
+}
+
 std::uint64_t SettingsReader::ByteSize(std::string_view name, std::uint64_t otherwise) {
   const Value* const value = Take(name);
   if (value == nullptr) return Otherwise(name, otherwise);

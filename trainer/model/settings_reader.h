@@ -36,6 +36,8 @@ class SettingsReader {
   // A list of integers, each at least 0; nothing if the setting is absent.
   std::optional<std::vector<std::int64_t>> IntList(std::string_view name);
   std::string Text(std::string_view name, std::string_view otherwise);
+  // A list of texts, or one; empty if the setting is absent.
+  std::vector<std::string> TextList(std::string_view name);
   // Bytes, or text as "64MiB".
   std::uint64_t ByteSize(std::string_view name, std::uint64_t otherwise);
 

@@ -100,6 +100,7 @@ void ReadOptimizer(SettingsReader& settings, TrainConfig& config) {
   optimizer.sgd_momentum = settings.Number("sgd_momentum", optimizer.sgd_momentum);
   optimizer.weight_decay = settings.Number("weight_decay", optimizer.weight_decay);
   config.clip_grad = settings.Number("clip_grad", config.clip_grad);
+  config.frozen = settings.TextList("frozen");
   config.seed =
       static_cast<std::uint64_t>(settings.Int("seed", static_cast<std::int64_t>(config.seed)));
 }

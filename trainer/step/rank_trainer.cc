@@ -88,6 +88,9 @@ class RankTrainerImpl final : public RankTrainer {
   Result<Evaluation> Evaluate(std::span<const HostMicroBatch> batches) override;
   Result<std::vector<float>> Logits(const HostMicroBatch& batch) override;
 
+  [[nodiscard]] std::span<const double> micro_batch_losses() const override {
+    return micro_batch_losses_;
+  }
   ParamStore& params() override { return *store_; }
   Optimizer& optimizer() override { return *optimizer_; }
   Model& model() override { return *model_; }
@@ -126,6 +129,7 @@ class RankTrainerImpl final : public RankTrainer {
   Buffer inputs_;  // tokens, labels
   Buffer losses_;  // of every micro-batch, `losses_stride_` elements each
   std::int64_t losses_stride_ = 0;
+  std::vector<double> micro_batch_losses_;
 };
 
 Status RankTrainerImpl::Build() {
@@ -255,12 +259,15 @@ Status RankTrainerImpl::SumLossesOverRanks(std::span<const HostMicroBatch> batch
   CKPT_ASSIGN_OR_RETURN(const std::vector<HostLosses> losses, ReadLosses(batches));
   std::array<ExactSum, 3> sums;  // loss, tokens, auxiliary losses
   std::string bad;
+  micro_batch_losses_.clear();
   for (std::size_t m = 0; m < batches.size(); ++m) {
     const std::int64_t tokens = CountLabels(batches[m]);
     const double sum = losses[m].Sum();
+    const double mean = tokens > 0 ? sum / static_cast<double>(tokens) : 0;
+    micro_batch_losses_.push_back(mean);
     if (!std::isfinite(sum) && bad.empty())
       bad = fmt::format("rank {}, micro-batch {}", world_.rank(), m);
-    if (tokens > 0) sums[0].Add(config_.per_token_loss ? sum : sum / static_cast<double>(tokens));
+    if (tokens > 0) sums[0].Add(config_.per_token_loss ? sum : mean);
     sums[1].Add(static_cast<double>(tokens));
     sums[2].Add(losses[m].aux);
   }
@@ -341,21 +348,16 @@ Result<StepReport> RankTrainerImpl::Step(std::span<const HostMicroBatch> batches
 }
 
 Result<Evaluation> RankTrainerImpl::Evaluate(std::span<const HostMicroBatch> batches) {
+  CKPT_CHECK(!batches.empty());
   CKPT_RETURN_IF_ERROR(Reserve(batches));
   for (std::size_t m = 0; m < batches.size(); ++m) {
     const std::int64_t tokens = batches[m].batch * batches[m].seq;
+    ops_.Fill(*compute_, AuxLossOf(m), 0);
     CKPT_RETURN_IF_ERROR(model_->Forward(*store_, Upload(batches[m]), LossesOf(m, tokens), {}));
   }
-  CKPT_ASSIGN_OR_RETURN(const std::vector<HostLosses> losses, ReadLosses(batches));
-  std::array<ExactSum, 2> sums;
-  for (std::size_t m = 0; m < batches.size(); ++m) {
-    sums[0].Add(losses[m].Sum());
-    sums[1].Add(static_cast<double>(CountLabels(batches[m])));
-  }
-  CKPT_RETURN_IF_ERROR(SumOverRanks(world_, sums));
-  const double tokens = sums[1].Value();
-  return Evaluation{.loss = tokens > 0 ? sums[0].Value() / tokens : 0,
-                    .tokens = static_cast<std::int64_t>(tokens)};
+  StepReport report;
+  CKPT_RETURN_IF_ERROR(SumLossesOverRanks(batches, report));
+  return Evaluation{.loss = report.loss, .tokens = report.tokens};
 }
 
 Result<std::vector<float>> RankTrainerImpl::Logits(const HostMicroBatch& batch) {

@@ -43,7 +43,7 @@ struct StepReport {
 };
 
 struct Evaluation {
-  double loss = 0;  // mean over the counted tokens
+  double loss = 0;  // as a step on the same micro-batches would report it
   std::int64_t tokens = 0;
 };
 
@@ -75,9 +75,13 @@ class RankTrainer {
   virtual Result<StepReport> Step(std::span<const HostMicroBatch> batches) = 0;
   // The gradients of a step, scaled, left in `params().mains()`, nothing updated. Report without lr.
   virtual Result<StepReport> ComputeGradients(std::span<const HostMicroBatch> batches) = 0;
+  // Changes nothing that a step reads. Errors: as Step, of the loss.
   virtual Result<Evaluation> Evaluate(std::span<const HostMicroBatch> batches) = 0;
   // Logits [batch · seq, padded vocabulary] of one batch, float32, C order. Every rank computes its own.
   virtual Result<std::vector<float>> Logits(const HostMicroBatch& batch) = 0;
+
+  // Mean losses of this rank's micro-batches in the last step or evaluation, one that failed too.
+  [[nodiscard]] virtual std::span<const double> micro_batch_losses() const = 0;
 
   [[nodiscard]] virtual ParamStore& params() = 0;
   [[nodiscard]] virtual Optimizer& optimizer() = 0;

@@ -77,6 +77,7 @@ TEST(ParseTrainConfigTest, EverySettingReachesItsField) {
                               {"lr_wsd_decay_iters", 20},
                               {"clip_grad", 0.5},
                               {"seed", 7},
+                              {"frozen", layout::Value::List{"*.router.*", "embedding.*"}},
                               {"overlap_grad_reduce", true},
                               {"overlap_param_gather", true},
                               {"weight_slots", 3},
@@ -109,12 +110,21 @@ TEST(ParseTrainConfigTest, EverySettingReachesItsField) {
   EXPECT_EQ(config->schedule.wsd_decay_steps, 20);
   EXPECT_EQ(config->clip_grad, 0.5);
   EXPECT_EQ(config->seed, 7U);
+  EXPECT_EQ(config->frozen, (std::vector<std::string>{"*.router.*", "embedding.*"}));
   EXPECT_TRUE(config->overlap_grad_reduce);
   EXPECT_TRUE(config->overlap_param_gather);
   EXPECT_EQ(config->slots.weight_slots, 3);
   EXPECT_EQ(config->slots.gradient_slots, 1);
   EXPECT_EQ(config->max_unsharded_bytes, std::uint64_t{64} << 20);
   EXPECT_EQ(config->model.moe->num_experts, 8);
+}
+
+TEST(ParseTrainConfigTest, OnePatternOfFrozenParametersNeedsNoList) {
+  const auto config = Parse(With(Small(), {{"frozen", "embedding.*"}}), 1);
+  ASSERT_THAT(config, IsOk());
+  EXPECT_EQ(config->frozen, std::vector<std::string>{"embedding.*"});
+  EXPECT_THAT(Problems(With(Small(), {{"frozen", layout::Value::List{1}}}), 1),
+              HasSubstr("setting frozen is no such list"));
 }
 
 TEST(ParseTrainConfigTest, CanonicalSumsAreFixedPoint) {

@@ -1,0 +1,43 @@
+// The data of a run, as its settings name it.
+#ifndef CKPT_TOOLS_CKPT_TRAIN_DATA_SETTINGS_H_
+#define CKPT_TOOLS_CKPT_TRAIN_DATA_SETTINGS_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "core/base/result.h"
+#include "core/io/path.h"
+#include "core/io/storage.h"
+#include "trainer/data/open_source.h"
+#include "trainer/data/sequence_source.h"
+#include "trainer/model/settings_reader.h"
+#include "trainer/step/train_config.h"
+
+namespace ckpt::train {
+
+// Settings of the same names where nothing else is said.
+struct DataSettings {
+  Path data_path;                              // empty: none
+  Path valid_data_path;                        // what is evaluated on; empty: none
+  std::optional<trainer::DataKind> data_kind;  // of both; none: what their first lines tell
+  bool shuffle = true;
+  bool packing = true;  // examples share sequences
+  trainer::LongExamples long_examples = trainer::LongExamples::kRefuse;
+  std::int32_t pad_token = 0;             // of examples that are tokens
+  bool eod_mask_loss = false;             // no loss where a document has ended
+  std::optional<std::int32_t> eod_token;  // of documents that are tokens
+};
+
+// Errors: kUsage, all at once, by way of `reader`.
+DataSettings ReadDataSettings(trainer::SettingsReader& reader);
+
+// The sequences of `path`, as a run of this configuration reads them.
+// Errors: kUsage (eod_mask_loss without eod_token), those of DetectKind and OpenSource.
+Result<std::shared_ptr<const trainer::SequenceSource>> OpenData(Storage& storage, const Path& path,
+                                                                const DataSettings& settings,
+                                                                const trainer::TrainConfig& config);
+
+}  // namespace ckpt::train
+
+#endif  // CKPT_TOOLS_CKPT_TRAIN_DATA_SETTINGS_H_

@@ -1,0 +1,26 @@
+#include "tools/ckpt-train/evaluation.h"
+
+#include <vector>
+
+namespace ckpt::train {
+
+Result<trainer::Evaluation> EvaluateBatches(trainer::RankTrainer& trainer,
+                                            const trainer::BatchReader& batches,
+                                            std::int64_t num_batches) {
+  const bool per_token = trainer.config().per_token_loss;
+  trainer::Evaluation total;
+  double weights = 0;
+  for (std::int64_t i = 0; i < num_batches; ++i) {
+    CKPT_ASSIGN_OR_RETURN(const std::vector<trainer::HostMicroBatch> batch,
+                          batches.ReadStep(batches.SamplesOf(i)));
+    CKPT_ASSIGN_OR_RETURN(const trainer::Evaluation one, trainer.Evaluate(batch));
+    const double weight = per_token ? static_cast<double>(one.tokens) : 1;
+    total.loss += weight * one.loss;
+    total.tokens += one.tokens;
+    weights += weight;
+  }
+  if (weights > 0) total.loss /= weights;
+  return total;
+}
+
+}  // namespace ckpt::train

@@ -1,0 +1,23 @@
+// The loss over some batches of data that is not trained on.
+#ifndef CKPT_TOOLS_CKPT_TRAIN_EVALUATION_H_
+#define CKPT_TOOLS_CKPT_TRAIN_EVALUATION_H_
+
+#include <cstdint>
+
+#include "core/base/result.h"
+#include "trainer/data/batch_reader.h"
+#include "trainer/step/rank_trainer.h"
+
+namespace ckpt::train {
+
+// Over the first `num_batches` of `batches`, each of the run's global batch size: always the same ones. The mean of their
+// losses; over all their tokens where a step's loss is (`calculate_per_token_loss`). Every rank calls it.
+//
+// REQUIRES: num_batches > 0. Errors: those of BatchReader and RankTrainer::Evaluate.
+Result<trainer::Evaluation> EvaluateBatches(trainer::RankTrainer& trainer,
+                                            const trainer::BatchReader& batches,
+                                            std::int64_t num_batches);
+
+}  // namespace ckpt::train
+
+#endif  // CKPT_TOOLS_CKPT_TRAIN_EVALUATION_H_

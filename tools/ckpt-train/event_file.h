@@ -1,0 +1,41 @@
+// EventFile: the course of a run for TensorBoard.
+#ifndef CKPT_TOOLS_CKPT_TRAIN_EVENT_FILE_H_
+#define CKPT_TOOLS_CKPT_TRAIN_EVENT_FILE_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "core/base/result.h"
+#include "core/io/path.h"
+#include "core/io/storage.h"
+#include "tools/ckpt-train/event_record.h"
+
+namespace ckpt::train {
+
+// One thread.
+class EventFile {
+ public:
+  // A new file in `directory`, which is made if it is not there. Readers drop the steps from `first_step` on of the files that
+  // are there: this run writes them again.
+  //
+  // Errors: those of the storage.
+  static Result<EventFile> Create(Storage& storage, const Path& directory, std::int64_t first_step);
+
+  // Readers see them at once. Errors: kNoSpace, kIo.
+  Status Add(std::int64_t step, std::span<const Scalar> scalars);
+  // Returns when all of it is durable.
+  Status Sync();
+
+ private:
+  explicit EventFile(std::unique_ptr<WritableFile> file) : file_(std::move(file)) {}
+  Status AppendEvent(ByteSpan event);
+
+  std::unique_ptr<WritableFile> file_;
+  std::uint64_t size_bytes_ = 0;
+};
+
+}  // namespace ckpt::train
+
+#endif  // CKPT_TOOLS_CKPT_TRAIN_EVENT_FILE_H_

@@ -1,0 +1,25 @@
+#include "tools/ckpt-train/initial_weights.h"
+
+#include <span>
+
+#include "converters/verbs/weight_reader.h"
+
+namespace ckpt::train {
+
+Status ReadInitialWeights(const ModelSource& model, std::uint64_t budget_bytes,
+                          trainer::RankTrainer& trainer, ProgressSink& progress) {
+  CKPT_ASSIGN_OR_RETURN(WeightReader weights,
+                        WeightReader::Open(model, "trainer", {}, budget_bytes));
+  return trainer.SetWeights([&](const trainer::ParamSpec& spec, std::int64_t row_begin,
+                                std::int64_t rows, std::span<float> values) -> Status {
+    CKPT_RETURN_IF_ERROR(weights.ReadRows(spec.name, row_begin, rows, values));
+    progress.OnDone(spec.name, values.size_bytes());
+    return OkStatus();
+  });
+}
+
+std::uint64_t InitialWeightBytes(const trainer::ModelConfig& model) {
+  return static_cast<std::uint64_t>(trainer::CountParameters(model)) * sizeof(float);
+}
+
+}  // namespace ckpt::train

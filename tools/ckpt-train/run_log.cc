@@ -1,0 +1,97 @@
+#include "tools/ckpt-train/run_log.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "core/base/quote.h"
+
+namespace ckpt::train {
+namespace {
+
+std::vector<Scalar> ScalarsOf(const StepMetrics& metrics) {
+  std::vector<Scalar> scalars = {{"loss", metrics.loss},
+                                 {"grad_norm", metrics.grad_norm},
+                                 {"lr", metrics.lr},
+                                 {"tokens_per_s", metrics.tokens_per_s()}};
+  if (metrics.eval_loss) scalars.push_back({"eval_loss", *metrics.eval_loss});
+  return scalars;
+}
+
+std::string FormatSeconds(double seconds) {
+  const auto whole = static_cast<std::int64_t>(std::ceil(seconds));
+  if (whole < 120) return fmt::format("{} s", whole);
+  if (whole < 7200) return fmt::format("{} min", whole / 60);
+  return fmt::format("{} h {} min", whole / 3600, whole % 3600 / 60);
+}
+
+}  // namespace
+
+RunLog::RunLog(const LoopSettings& settings, const cli::CommonOptions& options,
+               cli::Streams& streams)
+    : settings_(settings), options_(options), streams_(streams) {
+  if (options.progress.value_or(streams.err_is_terminal && !options.quiet)) {
+    status_.emplace(streams.err);
+  }
+}
+
+Status RunLog::OpenFiles(Storage& storage, std::int64_t last_step) {
+  last_step_ = last_step;
+  start_ = Clock::now();
+  if (!settings_.metrics.empty()) {
+    CKPT_ASSIGN_OR_RETURN(metrics_, MetricsLog::Open(storage, settings_.metrics, last_step));
+  }
+  if (!settings_.tensorboard_dir.empty()) {
+    CKPT_ASSIGN_OR_RETURN(events_,
+                          EventFile::Create(storage, settings_.tensorboard_dir, last_step + 1));
+  }
+  return OkStatus();
+}
+
+Status RunLog::OnStep(const StepMetrics& metrics) {
+  const std::string json = MetricsJson(metrics);
+  if (metrics_) CKPT_RETURN_IF_ERROR(metrics_->Append(json));
+  if (events_) CKPT_RETURN_IF_ERROR(events_->Add(metrics.step, ScalarsOf(metrics)));
+  const bool is_text = !options_.json && !options_.quiet && IsShown(metrics);
+  if (options_.json || is_text) {
+    if (status_) status_->Clear();
+    streams_.out.Write(is_text ? MetricsText(metrics, settings_.train_iters) : json);
+    CKPT_RETURN_IF_ERROR(streams_.out.Flush());
+  }
+  ShowProgress(metrics);
+  return OkStatus();
+}
+
+void RunLog::Say(std::string_view text) {
+  if (options_.quiet) return;
+  if (status_) status_->Clear();
+  streams_.err.Write(EscapeControls(text) + "\n");
+  // Nowhere is left to tell that standard error cannot be written.
+  (void)streams_.err.Flush().ok();
+}
+
+Status RunLog::Sync() {
+  if (metrics_) CKPT_RETURN_IF_ERROR(metrics_->Sync());
+  return events_ ? events_->Sync() : OkStatus();
+}
+
+bool RunLog::IsShown(const StepMetrics& metrics) const {
+  if (settings_.log_interval == 0) return false;
+  return metrics.step % settings_.log_interval == 0 || metrics.step == last_step_ + 1 ||
+         metrics.step == settings_.train_iters || metrics.eval_loss.has_value();
+}
+
+void RunLog::ShowProgress(const StepMetrics& metrics) {
+  if (!status_ || !status_->IsDue()) return;
+  const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+  const double rate = static_cast<double>(metrics.step - last_step_) / std::max(seconds, 1e-9);
+  const auto left = static_cast<double>(settings_.train_iters - metrics.step);
+  status_->Show(fmt::format("train  {:3}%  step {} of {}  {:.3g} steps/s  eta {}  loss {:.4f}",
+                            100 * metrics.step / settings_.train_iters, metrics.step,
+                            settings_.train_iters, rate, FormatSeconds(left / rate), metrics.loss));
+}
+
+}  // namespace ckpt::train

@@ -1,0 +1,57 @@
+// RunLog: what a run tells while it trains: lines for people or for programs, the metrics file, event files.
+#ifndef CKPT_TOOLS_CKPT_TRAIN_RUN_LOG_H_
+#define CKPT_TOOLS_CKPT_TRAIN_RUN_LOG_H_
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "core/base/result.h"
+#include "core/io/storage.h"
+#include "tools/ckpt-train/event_file.h"
+#include "tools/ckpt-train/loop_settings.h"
+#include "tools/ckpt-train/metrics_log.h"
+#include "tools/ckpt-train/step_metrics.h"
+#include "tools/cli/command_line.h"
+#include "tools/cli/status_line.h"
+#include "tools/cli/streams.h"
+
+namespace ckpt::train {
+
+// Of rank 0. One thread.
+class RunLog {
+ public:
+  // `streams` outlives it.
+  RunLog(const LoopSettings& settings, const cli::CommonOptions& options, cli::Streams& streams);
+
+  // Opens the files, for a run that goes on behind `last_step`. Errors: those of MetricsLog and EventFile.
+  Status OpenFiles(Storage& storage, std::int64_t last_step);
+
+  // Errors: kNoSpace, kIo.
+  Status OnStep(const StepMetrics& metrics);
+  // A line of talk, on standard error.
+  void Say(std::string_view text);
+  // Returns when everything in the files is durable.
+  Status Sync();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  [[nodiscard]] bool IsShown(const StepMetrics& metrics) const;
+  void ShowProgress(const StepMetrics& metrics);
+
+  const LoopSettings settings_;
+  const cli::CommonOptions options_;
+  cli::Streams& streams_;
+  std::optional<MetricsLog> metrics_;
+  std::optional<EventFile> events_;
+  std::optional<cli::StatusLine> status_;
+  std::int64_t last_step_ = 0;  // before this run
+  Clock::time_point start_ = Clock::now();
+};
+
+}  // namespace ckpt::train
+
+#endif  // CKPT_TOOLS_CKPT_TRAIN_RUN_LOG_H_

@@ -1,0 +1,33 @@
+// What a step is told by.
+#ifndef CKPT_TOOLS_CKPT_TRAIN_STEP_METRICS_H_
+#define CKPT_TOOLS_CKPT_TRAIN_STEP_METRICS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace ckpt::train {
+
+struct StepMetrics {
+  std::int64_t step = 0;  // counted from 1, over all parts of a resumed run
+  double loss = 0;        // of the batch, before the update
+  double grad_norm = 0;   // before clipping
+  double lr = 0;
+  std::int64_t tokens = 0;               // with a label, of all ranks
+  double step_ms = 0;                    // reading the batch included
+  std::optional<double> eval_loss = {};  // where the step was followed by an evaluation
+
+  [[nodiscard]] double tokens_per_s() const {
+    return step_ms > 0 ? static_cast<double>(tokens) * 1e3 / step_ms : 0;
+  }
+};
+
+// One JSON object and a line end; numbers read back as they were. REQUIRES: all are finite.
+[[nodiscard]] std::string MetricsJson(const StepMetrics& metrics);
+
+// For people: "step 20/100  loss 3.2101  grad_norm 1.93  lr 0.001  81.2 ms  1261 tokens/s", a second line for an evaluation.
+[[nodiscard]] std::string MetricsText(const StepMetrics& metrics, std::int64_t train_iters);
+
+}  // namespace ckpt::train
+
+#endif  // CKPT_TOOLS_CKPT_TRAIN_STEP_METRICS_H_
