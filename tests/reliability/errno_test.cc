@@ -13,6 +13,7 @@
 #include <gmock/gmock.h>
 
 #include "core/io/posix_storage.h"
+#include "tests/reliability/fast_dir.h"
 #include "tests/reliability/small_model.h"
 #include "tests/reliability/suite.h"
 #include "tests/reliability/syscall_faults.h"
@@ -54,26 +55,6 @@ bool MustPass(const FaultCase& fault, CallKind call, bool is_sticky) {
 struct Outcome {
   Status status = {};
   std::string result = {};  // compared with the undisturbed one's
-};
-
-// In memory where the system has such a directory: a disk would only make it slower.
-class FastDir {
- public:
-  FastDir()
-      : path_((fs::exists("/dev/shm") ? Path("/dev/shm") : fs::temp_directory_path()) /
-              fs::unique_path("ckptkit-test-%%%%-%%%%-%%%%")) {
-    fs::create_directories(path_);
-  }
-  FastDir(const FastDir&) = delete;
-  FastDir& operator=(const FastDir&) = delete;
-  ~FastDir() {
-    boost::system::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  [[nodiscard]] const Path& path() const { return path_; }
-
- private:
-  Path path_;
 };
 
 class ErrnoTest : public ::testing::Test {
