@@ -9,10 +9,10 @@ namespace ckpt {
 
 // What decides the numbers of the run that stored `args`: model, batch, precision, optimizer and schedule, under the names
 // that the trainer reads. How ranks share the work is left to the run that goes on. The differences between the two programs
-// are explained in megatron_to_model.table.
+// are explained in megatron_to_model.table. Of a run of ours (run_args.h), every setting that decides a number, as it was.
 //
-// Errors: kUnsupported (the run computes something that the trainer does not; all of it), kBadMetadata (an argument is
-//         missing or of the wrong kind).
+// Errors: kUnsupported (the run computes something that the trainer does not; all of it; or a newer ckptkit wrote the
+//         arguments), kBadMetadata (an argument is missing or of the wrong kind).
 Result<layout::Configuration> RunSettings(const layout::Configuration& args);
 
 }  // namespace ckpt

@@ -14,6 +14,30 @@ namespace {
 
 constexpr int kMaxIncludeDepth = 8;
 
+template <typename Line>
+bool Has(const std::vector<Line>& lines, std::string_view name) {
+  return std::any_of(lines.begin(), lines.end(), [&](const Line& l) { return l.name == name; });
+}
+
+template <typename Line>
+Result<NamedValues> EvaluateAll(const std::vector<Line>& lines, const layout::DefinedNames& names) {
+  NamedValues values;
+  for (const Line& line : lines) {
+    Result<layout::Value> value = line.value.Evaluate(names);
+    if (!value.ok()) return std::move(value).status().While("translating " + line.name);
+    values.emplace_back(line.name, std::move(value).value());
+  }
+  return values;
+}
+
+layout::Configuration PresentOf(NamedValues values) {
+  layout::Configuration present;
+  for (auto& [name, value] : values) {
+    if (!value.is_null()) present.emplace(name, std::move(value));
+  }
+  return present;
+}
+
 }  // namespace
 
 Result<TranslationTable> TranslationTable::Parse(std::string_view text, std::string_view name,
@@ -55,20 +79,28 @@ Status TranslationTable::ParseLine(std::string_view line, const layout::IncludeR
     }
     CKPT_ASSIGN_OR_RETURN(layout::Expr condition,
                           layout::Expr::Parse(layout::Trim(rest.substr(0, open))));
-    (word == "require" ? requirements_ : expectations_).push_back(
-        {std::move(condition), std::string(rest.substr(open + 1, rest.size() - open - 2))});
+    (word == "require" ? requirements_ : expectations_)
+        .push_back(
+            {std::move(condition), std::string(rest.substr(open + 1, rest.size() - open - 2))});
     return OkStatus();
   }
-  if (!layout::IsDottedName(word) || !rest.starts_with('=')) {
+  if (word == "anew") {
+    while (!rest.empty()) anew_.emplace(layout::TakeWord(rest));
+    return OkStatus();
+  }
+  const bool stores = word == "store";
+  const std::string_view name = stores ? layout::TakeWord(rest) : word;
+  if (!layout::IsDottedName(name) || !rest.starts_with('=')) {
     return Error(ErrorKind::kBadMetadata, "line is no statement")
-        .Expected("let, require, expect, include, or NAME = EXPR")
+        .Expected("let, require, expect, include, anew, or [store] NAME = EXPR")
         .Actual(Quote(line));
   }
-  if (std::any_of(lines_.begin(), lines_.end(), [&](const Line& l) { return l.name == word; })) {
-    return Error(ErrorKind::kBadMetadata, "name is written twice").Actual(Quote(word));
+  std::vector<Line>& lines = stores ? stores_ : lines_;
+  if (Has(lines, name)) {
+    return Error(ErrorKind::kBadMetadata, "name is written twice").Actual(Quote(name));
   }
   CKPT_ASSIGN_OR_RETURN(layout::Expr value, layout::Expr::Parse(layout::Trim(rest.substr(1))));
-  lines_.push_back({std::string(word), std::move(value)});
+  lines.push_back({std::string(name), std::move(value)});
   return OkStatus();
 }
 
@@ -87,8 +119,7 @@ Result<std::vector<Problem>> TranslationTable::FindLosses(
   return losses;
 }
 
-Result<NamedValues> TranslationTable::Translate(const layout::Configuration& config) const {
-  const layout::DefinedNames names(definitions_, config);
+Status TranslationTable::CheckRequirements(const layout::DefinedNames& names) const {
   Status unmet;
   for (const Requirement& requirement : requirements_) {
     CKPT_ASSIGN_OR_RETURN(const bool holds, requirement.condition.EvaluateBool(names));
@@ -97,24 +128,36 @@ Result<NamedValues> TranslationTable::Translate(const layout::Configuration& con
                     .Expected(requirement.condition.text()));
     }
   }
-  CKPT_RETURN_IF_ERROR(unmet);
-  NamedValues values;
-  for (const Line& line : lines_) {
-    Result<layout::Value> value = line.value.Evaluate(names);
-    if (!value.ok()) return std::move(value).status().While("translating " + line.name);
-    values.emplace_back(line.name, std::move(value).value());
-  }
-  return values;
+  return unmet;
+}
+
+Result<NamedValues> TranslationTable::Translate(const layout::Configuration& config) const {
+  const layout::DefinedNames names(definitions_, config);
+  CKPT_RETURN_IF_ERROR(CheckRequirements(names));
+  return EvaluateAll(lines_, names);
 }
 
 Result<layout::Configuration> TranslationTable::TranslatePresent(
     const layout::Configuration& config) const {
   CKPT_ASSIGN_OR_RETURN(NamedValues values, Translate(config));
-  layout::Configuration present;
-  for (auto& [name, value] : values) {
-    if (!value.is_null()) present.emplace(name, std::move(value));
+  return PresentOf(std::move(values));
+}
+
+Result<layout::Configuration> TranslationTable::TranslateUnchecked(
+    const layout::Configuration& config) const {
+  CKPT_ASSIGN_OR_RETURN(NamedValues values,
+                        EvaluateAll(lines_, layout::DefinedNames(definitions_, config)));
+  return PresentOf(std::move(values));
+}
+
+Result<NamedValues> TranslationTable::Invert(const layout::Configuration& output) const {
+  CKPT_ASSIGN_OR_RETURN(NamedValues input,
+                        EvaluateAll(stores_, layout::DefinedNames(definitions_, output)));
+  for (const Line& line : lines_) {
+    const auto found = output.find(line.name);
+    if (found != output.end() && !Has(stores_, line.name)) input.push_back(*found);
   }
-  return present;
+  return input;
 }
 
 Result<TranslationTable> LoadBuiltInTranslation(std::string_view name) {

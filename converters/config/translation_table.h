@@ -2,6 +2,8 @@
 #ifndef CKPT_CONVERTERS_CONFIG_TRANSLATION_TABLE_H_
 #define CKPT_CONVERTERS_CONFIG_TRANSLATION_TABLE_H_
 
+#include <functional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,7 +21,9 @@ namespace ckpt {
 using NamedValues = std::vector<std::pair<std::string, layout::Value>>;
 
 // One table: `let NAME = EXPR` definitions, `require EXPR "what is wrong otherwise"`, `expect EXPR "what is lost otherwise"`
-// and `include FILE` lines, and `NAME = EXPR` lines, which make the output in their order.
+// and `include FILE` lines, and `NAME = EXPR` lines, which make the output in their order. `store NAME = EXPR` lines make
+// it a table of two directions: they say an input by the output. An output that no such line is about is an input of the
+// same name. `anew NAME …` lines list what only the other direction knows, and does not give back.
 class TranslationTable {
  public:
   // Errors: kBadMetadata (syntax, a name twice; with file and line), and those of `includes`.
@@ -34,6 +38,15 @@ class TranslationTable {
   // The same as a configuration, without what is null.
   [[nodiscard]] Result<layout::Configuration> TranslatePresent(
       const layout::Configuration& config) const;
+  // The same, whatever is required.
+  [[nodiscard]] Result<layout::Configuration> TranslateUnchecked(
+      const layout::Configuration& config) const;
+
+  // The other direction: an input that gives `output` back, as far as the lines can say it. Errors: those of
+  // Expr::Evaluate, naming the line's name.
+  [[nodiscard]] Result<NamedValues> Invert(const layout::Configuration& output) const;
+  // Whether an `anew` line lists the name.
+  [[nodiscard]] bool IsAnew(std::string_view name) const { return anew_.contains(name); }
 
  private:
   struct Requirement {
@@ -47,11 +60,14 @@ class TranslationTable {
   Status ParseInto(std::string_view text, std::string_view name,
                    const layout::IncludeResolver& includes, int depth);
   Status ParseLine(std::string_view line, const layout::IncludeResolver& includes, int depth);
+  [[nodiscard]] Status CheckRequirements(const layout::DefinedNames& names) const;
 
   layout::Definitions definitions_;
   std::vector<Requirement> requirements_;
   std::vector<Requirement> expectations_;
   std::vector<Line> lines_;
+  std::vector<Line> stores_;
+  std::set<std::string, std::less<>> anew_;
 };
 
 // A table of this folder by its file name. Errors: kInternal (there is none), and those of TranslationTable::Parse.

@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "converters/config/run_args.h"
 #include "converters/verbs/stored_objects.h"
 
 namespace ckpt {
@@ -100,6 +101,18 @@ Result<std::int64_t> IntegerArgument(const layout::Configuration& args, std::str
   return Error(ErrorKind::kMissing, fmt::format("args have no integer {}", name)).Tensor("args");
 }
 
+// Nothing if the argument is absent or None.
+template <typename T>
+Result<std::optional<T>> OptionalArgument(const layout::Configuration& args, std::string_view name,
+                                          const T* (layout::Value::*as)() const) {
+  const auto found = args.find(name);
+  if (found == args.end() || found->second.is_null()) return std::optional<T>();
+  if (const T* value = (found->second.*as)()) return std::optional<T>(*value);
+  return Error(ErrorKind::kBadMetadata, fmt::format("argument {} is of the wrong kind", name))
+      .Tensor("args")
+      .Actual(layout::FormatValue(found->second));
+}
+
 // The scheduler counts samples, in whole batches.
 Status CheckSchedule(const CheckpointSource& source, const TrainingState& state) {
   CKPT_ASSIGN_OR_RETURN(const std::int64_t samples, ReadStoredInteger(source, kSchedulePosition));
@@ -118,6 +131,11 @@ Status ReadProgress(const CheckpointSource& source, TrainingState& state) {
   CKPT_ASSIGN_OR_RETURN(state.iteration, ReadStoredInteger(source, "iteration"));
   CKPT_ASSIGN_OR_RETURN(state.consumed_samples,
                         IntegerArgument(state.args, "consumed_train_samples"));
+  CKPT_ASSIGN_OR_RETURN(state.seed, OptionalArgument(state.args, "seed", &layout::Value::AsInt));
+  CKPT_ASSIGN_OR_RETURN(state.state_digest,
+                        OptionalArgument(state.args, kStateDigest, &layout::Value::AsText));
+  CKPT_ASSIGN_OR_RETURN(state.next_loss,
+                        OptionalArgument(state.args, kNextLoss, &layout::Value::AsFloat));
   return CheckSchedule(source, state);
 }
 

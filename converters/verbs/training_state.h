@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "converters/verbs/model_source.h"
@@ -22,6 +24,11 @@ struct TrainingState {
   std::int64_t iteration = 0;         // finished ones
   std::int64_t finished_updates = 0;  // of the optimizer, and of the learning rate
   std::int64_t consumed_samples = 0;  // of the training data
+  std::optional<std::int64_t> seed = {};
+  // What a run of ours noted when it saved (run_args.h): a digest of all of the state, and the loss of the batch
+  // that comes next.
+  std::optional<std::string> state_digest = {};
+  std::optional<double> next_loss = {};
 };
 
 // Opens what Megatron-FSDP saved. Rows of weights and moments come from a WeightReader over each model.

@@ -2,11 +2,14 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 
 #include <gmock/gmock.h>
 
+#include "converters/config/run_args.h"
+#include "converters/config/run_settings.h"
 #include "core/io/posix_storage.h"
 #include "tests/testing/golden.h"
 #include "tests/testing/matchers.h"
@@ -78,6 +81,38 @@ Result<TrainingState> OpenChanged(const std::map<std::string, std::string>& chan
                                  std::make_shared<const OpenedCheckpoint>(std::move(opened)), {});
 }
 
+// The run's arguments and more of them.
+Result<TrainingState> OpenWithArgs(const std::string& more) {
+  CKPT_ASSIGN_OR_RETURN(const OpenedCheckpoint opened,
+                        OpenCheckpoint(PosixStorage(), DenseCheckpoint()));
+  CKPT_ASSIGN_OR_RETURN(RenderedObject args,
+                        opened.source->ReadObject(*opened.source->index().FindObject("args")));
+  args.json.insert(args.json.find("\"iteration\""), more + ", ");
+  return OpenChanged({{"args", args.json}});
+}
+
+// Where both have an argument, they say the same, but of what a run decides anew.
+void ExpectMegatronsWords(const layout::Configuration& ours, const layout::Configuration& theirs) {
+  const std::set<std::string> anew = {
+      "data_parallel_sharding_strategy",
+      "expert_model_parallel_size",
+      "main_grads_dtype",  // a torch.dtype
+      "moe_token_dispatcher_type",
+      "num_distributed_optimizer_instances",
+      "outer_dp_sharding_strategy",
+      "overlap_grad_reduce",
+      "overlap_param_gather",
+      "tensor_model_parallel_size",
+      "train_iters",
+      "use_rotary_position_embeddings",  // the older word for a position_embedding_type
+  };
+  for (const auto& [name, value] : ours) {
+    const auto found = theirs.find(name);
+    if (found == theirs.end() || anew.contains(name)) continue;
+    EXPECT_EQ(layout::FormatValue(value), layout::FormatValue(found->second)) << name;
+  }
+}
+
 TEST(TrainingState, KnowsHowFarTheRunHadCome) {
   const auto state = OpenTrainingState(PosixStorage(), DenseCheckpoint(), {});
   ASSERT_THAT(state, IsOk());
@@ -87,6 +122,42 @@ TEST(TrainingState, KnowsHowFarTheRunHadCome) {
   EXPECT_EQ(state->moments.size(), 2U);
   EXPECT_EQ(state->args.at("global_batch_size"), layout::Value(8));
   EXPECT_EQ(state->args.at("params_dtype"), layout::Value("bfloat16"));
+}
+
+TEST(TrainingState, KnowsWhatARunOfOursNoted) {
+  const auto theirs = OpenTrainingState(PosixStorage(), DenseCheckpoint(), {});
+  ASSERT_THAT(theirs, IsOk());
+  EXPECT_EQ(theirs->seed, 1234);
+  EXPECT_EQ(theirs->state_digest, std::nullopt);
+  EXPECT_EQ(theirs->next_loss, std::nullopt);
+
+  const auto ours = OpenWithArgs(R"("ckptkit_state_digest": "abc", "ckptkit_next_loss": 2.5)");
+  ASSERT_THAT(ours, IsOk());
+  EXPECT_EQ(ours->state_digest, "abc");
+  EXPECT_EQ(ours->next_loss, 2.5);
+
+  EXPECT_THAT(OpenWithArgs(R"("ckptkit_next_loss": "low")"), FailsWith(ErrorKind::kBadMetadata));
+}
+
+// What Megatron stored becomes settings, and those become what a run of ours stores.
+TEST(TrainingState, HasSettingsThatSurviveARunOfOurs) {
+  std::size_t cases = 0;
+  for (const std::string& name : testing::GoldenCases("fsdp_dtensor")) {
+    if (name.starts_with("fully_shard")) continue;
+    SCOPED_TRACE(name);
+    const auto state =
+        OpenTrainingState(PosixStorage(), GoldenDir() / "fsdp_dtensor" / name / "ckpt", {});
+    ASSERT_THAT(state, IsOk());
+    const auto settings = RunSettings(state->args);
+    ASSERT_THAT(settings, IsOk());
+    const auto args = RunArgs(*settings, {.iteration = 3, .consumed_train_samples = 24});
+    ASSERT_THAT(args, IsOk());
+    const layout::Configuration stored(args->begin(), args->end());
+    EXPECT_EQ(RunSettings(stored).value(), *settings);
+    ExpectMegatronsWords(stored, state->args);
+    ++cases;
+  }
+  EXPECT_GT(cases, 0U);
 }
 
 TEST(TrainingState, NeedsAnOptimizer) {
