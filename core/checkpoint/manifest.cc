@@ -66,6 +66,17 @@ void WriteFiles(JsonWriter& json, const std::vector<ManifestFile>& files) {
   json.End();
 }
 
+void WriteParity(JsonWriter& json, const std::vector<ParityGroup>& groups) {
+  json.Key("parity").BeginObject();
+  WriteColumn(json, "files", groups, [&](const ParityGroup& g) { json.Text(g.parity_file); });
+  WriteColumn(json, "members", groups, [&](const ParityGroup& g) {
+    json.BeginArray();
+    for (const std::string& member : g.members) json.Text(member);
+    json.End();
+  });
+  json.End();
+}
+
 void WriteOrigin(JsonWriter& json, const ManifestOrigin& origin) {
   json.Key("origin").BeginObject().Key("format").Text(origin.format);
   json.Key("shards").BeginArray();
@@ -143,6 +154,30 @@ std::vector<ManifestFile> ScanFiles(JsonScanner& scan) {
     }
   }
   return files;
+}
+
+std::vector<ParityGroup> ScanParity(JsonScanner& scan) {
+  std::vector<std::string> files;
+  std::vector<std::vector<std::string>> members;
+  std::string column;
+  for (scan.BeginObject(); scan.NextMember(column);) {
+    if (column == "files") {
+      files = ScanTexts(scan);
+    } else if (column == "members") {
+      for (scan.BeginArray(); scan.NextItem();) members.push_back(ScanTexts(scan));
+    } else {
+      scan.Skip();
+    }
+  }
+  if (files.size() != members.size()) {
+    scan.Fail(ErrorKind::kBadMetadata, "columns of parity groups have different lengths");
+    return {};
+  }
+  std::vector<ParityGroup> groups(files.size());
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    groups[i] = {std::move(files[i]), std::move(members[i])};
+  }
+  return groups;
 }
 
 std::vector<ManifestTensor> ScanTensors(JsonScanner& scan) {
@@ -235,7 +270,45 @@ Status CheckNames(const Manifest& manifest) {
   return OkStatus();
 }
 
+// Every file in one group at most, in one role, and every parity file as long as its group needs.
+Status CheckParity(const Manifest& manifest) {
+  std::vector<bool> has_role(manifest.files.size(), false);
+  const auto take = [&](const std::string& name) -> Result<std::uint64_t> {
+    const std::optional<std::size_t> file = manifest.FindFile(name);
+    if (!file || name == kMegatronTracker) {
+      return Error(ErrorKind::kBadMetadata, "a parity group names a file that cannot be in one")
+          .Actual(Quote(name));
+    }
+    if (has_role[*file]) {
+      return Error(ErrorKind::kBadMetadata, "a file is in two parity groups").Actual(Quote(name));
+    }
+    has_role[*file] = true;
+    return manifest.files[*file].size_bytes;
+  };
+  for (const ParityGroup& group : manifest.parity) {
+    CKPT_ASSIGN_OR_RETURN(const std::uint64_t size_bytes, take(group.parity_file));
+    std::uint64_t longest = 0;
+    for (const std::string& member : group.members) {
+      CKPT_ASSIGN_OR_RETURN(const std::uint64_t member_bytes, take(member));
+      longest = std::max(longest, member_bytes);
+    }
+    if (longest == size_bytes) continue;
+    return Error(ErrorKind::kBadMetadata, "a parity file is not as long as its longest member")
+        .Expected(fmt::format("{} bytes", longest))
+        .Actual(fmt::format("{}: {} bytes", Quote(group.parity_file), size_bytes));
+  }
+  return OkStatus();
+}
+
 }  // namespace
+
+std::optional<std::size_t> Manifest::FindFile(std::string_view name) const {
+  const auto it = std::lower_bound(
+      files.begin(), files.end(), name,
+      [](const ManifestFile& file, std::string_view wanted) { return file.name < wanted; });
+  if (it == files.end() || it->name != name) return std::nullopt;
+  return static_cast<std::size_t>(it - files.begin());
+}
 
 std::string FileRoot(const ManifestFile& file) {
   Bytes bytes;
@@ -253,6 +326,7 @@ std::string SerializeManifest(Manifest manifest) {
     CKPT_CHECK(file.block_crc32c.size() == NumBlocks(file.size_bytes));
   }
   CKPT_CHECK(CheckNames(manifest).ok());
+  CKPT_CHECK(CheckParity(manifest).ok());
 
   JsonWriter json;
   json.BeginObject().Key("ckptkit").Int(1);
@@ -260,6 +334,7 @@ std::string SerializeManifest(Manifest manifest) {
   json.Key("tool").Text(manifest.tool);
   json.Key("block_bytes").Int(kManifestBlockBytes);
   WriteFiles(json, manifest.files);
+  if (!manifest.parity.empty()) WriteParity(json, manifest.parity);
   json.Key("tensors").BeginObject();
   WriteColumn(json, "keys", manifest.tensors, [&](const auto& t) { json.Text(t.key); });
   WriteColumn(json, "xxh3", manifest.tensors, [&](const auto& t) { json.Text(t.xxh3); });
@@ -305,6 +380,8 @@ Result<Manifest> ParseManifest(std::string_view text, std::string_view name) {
       block_bytes = scan.Uint();
     } else if (field == "files") {
       manifest.files = ScanFiles(scan);
+    } else if (field == "parity") {
+      manifest.parity = ScanParity(scan);
     } else if (field == "tensors") {
       manifest.tensors = ScanTensors(scan);
     } else if (field == "origin") {
@@ -321,6 +398,7 @@ Result<Manifest> ParseManifest(std::string_view text, std::string_view name) {
         .Actual(std::to_string(block_bytes));
   }
   CKPT_RETURN_IF_ERROR(CheckNames(manifest).File(name));
+  CKPT_RETURN_IF_ERROR(CheckParity(manifest).File(name));
   return manifest;
 }
 

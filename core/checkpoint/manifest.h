@@ -20,6 +20,9 @@ namespace ckpt {
 inline constexpr std::string_view kManifestName = "ckptkit.json";
 // The one file outside the checkpoint's directory that a manifest may cover.
 inline constexpr std::string_view kMegatronTracker = "../latest_checkpointed_iteration.txt";
+// What parity files are called: this, a number, kParitySuffix.
+inline constexpr std::string_view kParityPrefix = "ckptkit-parity-";
+inline constexpr std::string_view kParitySuffix = ".xor";
 inline constexpr std::uint64_t kManifestBlockBytes = std::uint64_t{1} << 20;
 inline constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{1} << 30;
 
@@ -30,6 +33,15 @@ struct ManifestFile {
       block_crc32c;  // of each block of kManifestBlockBytes; the last may be shorter
 
   friend bool operator==(const ManifestFile&, const ManifestFile&) = default;
+};
+
+// Files of which any one can be rebuilt from the rest: `parity_file` is the exclusive or of them all,
+// each continued with zeros to the length of the longest.
+struct ParityGroup {
+  std::string parity_file;
+  std::vector<std::string> members;
+
+  friend bool operator==(const ParityGroup&, const ParityGroup&) = default;
 };
 
 struct ManifestTensor {
@@ -58,10 +70,14 @@ struct ManifestOrigin {
 };
 
 struct Manifest {
-  std::string tool;                     // "ckptkit 0.1.0"
-  std::vector<ManifestFile> files;      // in byte order of the name
-  std::vector<ManifestTensor> tensors;  // in byte order of the key
+  std::string tool;                      // "ckptkit 0.1.0"
+  std::vector<ManifestFile> files;       // in byte order of the name
+  std::vector<ParityGroup> parity = {};  // disjoint; all their files are among `files`
+  std::vector<ManifestTensor> tensors;   // in byte order of the key
   std::optional<ManifestOrigin> origin;
+
+  // Position in `files`, which must be in order; nothing if there is none of this name.
+  [[nodiscard]] std::optional<std::size_t> FindFile(std::string_view name) const;
 
   friend bool operator==(const Manifest&, const Manifest&) = default;
 };
@@ -69,8 +85,8 @@ struct Manifest {
 // One value for a whole file: XXH3-128 over its size and the checksums of its blocks.
 [[nodiscard]] std::string FileRoot(const ManifestFile& file);
 
-// The file's content. Files and tensors are put into order. REQUIRES: names are unique, and every file has as many
-// checksums as blocks.
+// The file's content. Files and tensors are put into order. REQUIRES: names are unique, every file has as many
+// checksums as blocks, and parity groups are as ParityGroup says.
 [[nodiscard]] std::string SerializeManifest(Manifest manifest);
 
 // `name` (a path) appears in errors.

@@ -2,29 +2,23 @@
 #ifndef CKPT_CORE_CHECKPOINT_VERIFY_MANIFEST_H_
 #define CKPT_CORE_CHECKPOINT_VERIFY_MANIFEST_H_
 
-#include <cstdint>
-#include <functional>
+#include <optional>
 #include <vector>
 
 #include "core/base/result.h"
+#include "core/checkpoint/find_damage.h"
 #include "core/checkpoint/manifest.h"
 #include "core/io/storage.h"
 
 namespace ckpt {
 
-struct VerifyOptions {
-  int threads = 1;
-  // Called with the bytes read since the last call; from any thread.
-  std::function<void(std::uint64_t bytes)> on_progress;
-};
-
 // Everything that differs: first what sizes show, then blocks, then left-over files, each in order of the file and the
 // offset, whatever the number of threads:
 //
 //   kMissingFile   a file of the manifest is not there
-//   kTruncated     it is shorter; what is left of it is not looked at
+//   kTruncated     it is shorter
 //   kSizeMismatch  it is longer
-//   kChecksum      a block differs; `file` gives its extent
+//   kChecksum      a block differs; `file` gives its extent, and the message the one bit that explains it, if any
 //   kValueMismatch (warning) Megatron's tracker beside the checkpoint is absent, or was rewritten
 //                  and is a tracker still
 //   kLeftover      (warning) a file that the manifest does not know
@@ -34,6 +28,12 @@ struct VerifyOptions {
 Result<std::vector<Problem>> VerifyManifest(Storage& storage, const Path& directory,
                                             const Manifest& manifest,
                                             const VerifyOptions& options = {});
+
+// One kind of finding as a problem. REQUIRES: `found` is of `manifest`; a block that lies there.
+[[nodiscard]] Problem DescribeFile(const Manifest& manifest, const DamagedFile& found);
+[[nodiscard]] Problem DescribeBlock(const Manifest& manifest, const DamagedBlock& found);
+[[nodiscard]] std::optional<Problem> DescribeTracker(TrackerState state);
+[[nodiscard]] Problem DescribeLeftover(const std::string& name);
 
 }  // namespace ckpt
 

@@ -27,7 +27,9 @@ Manifest Example() {
   Manifest manifest;
   manifest.tool = "ckptkit 0.1.0";
   manifest.files = {Describe("../latest_checkpointed_iteration.txt", AsBytes("release")),
-                    Describe("a/b.bin", AsBytes("hello")), Describe("empty", {})};
+                    Describe("a/b.bin", AsBytes("hello")), Describe("empty", {}),
+                    Describe("p", AsBytes("hello"))};
+  manifest.parity = {{.parity_file = "p", .members = {"a/b.bin", "empty"}}};
   manifest.tensors = {{"w", HashHex(HashAlgorithm::kXxh3, AsBytes("x"))}};
   manifest.origin = ManifestOrigin{
       .format = "hf",
@@ -78,6 +80,25 @@ TEST(Manifest, RefusesALaterVersion) {
   std::string text = SerializeManifest(Example());
   text.replace(text.find(":1,"), 3, ":2,");
   EXPECT_THAT(ParseManifest(text, "m"), FailsWith(ErrorKind::kUnsupported));
+}
+
+// A reader that trusted such groups would rebuild a file of other bytes, or of another length.
+TEST(Manifest, RefusesParityGroupsThatCannotBe) {
+  const std::string text = SerializeManifest(Example());
+  const std::string good = R"("members":[["a/b.bin","empty"]])";
+  ASSERT_NE(text.find(good), std::string::npos);
+  for (const std::string bad :
+       {R"("members":[["a/b.bin","nobody"]])", R"("members":[["a/b.bin","a/b.bin"]])",
+        R"("members":[["a/b.bin","p"]])", R"("members":[["empty"]])", R"("members":[])",
+        R"("members":[["a/b.bin","../latest_checkpointed_iteration.txt"]])"}) {
+    std::string damaged = text;
+    damaged.replace(damaged.find(good), good.size(), bad);
+    // Signed anew: this is about what the text says.
+    const std::size_t digest = damaged.find(R"("self":")") + 8;
+    damaged.replace(digest, 32, std::string(32, '0'));
+    damaged.replace(digest, 32, HashHex(HashAlgorithm::kXxh3, AsBytes(damaged)));
+    EXPECT_THAT(ParseManifest(damaged, "m"), FailsWith(ErrorKind::kBadMetadata)) << bad;
+  }
 }
 
 // The hex strings of blocks are one per file: 8 digits a MiB, so a terabyte needs 8 MB.
@@ -132,6 +153,34 @@ TEST_F(VerifyManifestTest, NamesTheBlockOfAFlippedBit) {
   EXPECT_THAT(Verify(3),
               ::testing::ElementsAre(IsProblem(ErrorKind::kChecksum, "data [1048576, +1048576)"),
                                      IsProblem(ErrorKind::kChecksum, "data [2097152, +5)")));
+}
+
+TEST_F(VerifyManifestTest, FindsTheFlippedBit) {
+  content_[kManifestBlockBytes + 3] ^= std::byte{0x20};
+  Write("/base/release/data", content_);
+  const Result<Damage> damage = FindDamage(*storage_, "/base/release", manifest_);
+  ASSERT_THAT(damage, IsOk());
+  ASSERT_EQ(damage->blocks.size(), 1U);
+  EXPECT_EQ(damage->blocks[0].block, 1U);
+  EXPECT_EQ(damage->blocks[0].flip,
+            (FlippedBit{.offset_bytes = kManifestBlockBytes + 3, .bit = 5}));
+  EXPECT_EQ(Verify()[0].message, "bit 5 of byte 1048579 is flipped");
+}
+
+TEST_F(VerifyManifestTest, LooksAtWhatIsLeftOfATruncatedFile) {
+  content_[0] ^= std::byte{1};
+  Write("/base/release/data", ByteSpan(content_).first(kManifestBlockBytes + 7));
+  const Result<Damage> damage = FindDamage(*storage_, "/base/release", manifest_);
+  ASSERT_THAT(damage, IsOk());
+  EXPECT_THAT(damage->files, ::testing::ElementsAre(
+                                 DamagedFile{.file = 1, .size_bytes = kManifestBlockBytes + 7}));
+  ASSERT_EQ(damage->blocks.size(), 3U);
+  EXPECT_TRUE(damage->blocks[0].flip.has_value());
+  EXPECT_EQ(damage->blocks[1], (DamagedBlock{.file = 1, .block = 1}));
+  EXPECT_EQ(damage->blocks[2], (DamagedBlock{.file = 1, .block = 2}));
+  EXPECT_THAT(Verify(),
+              ::testing::ElementsAre(IsProblem(ErrorKind::kTruncated, "data"),
+                                     IsProblem(ErrorKind::kChecksum, "data [0, +1048576)")));
 }
 
 TEST_F(VerifyManifestTest, TellsTruncatedFromGrown) {

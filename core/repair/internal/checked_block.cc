@@ -1,0 +1,32 @@
+#include "core/repair/internal/checked_block.h"
+
+#include "core/base/check.h"
+#include "core/base/hash.h"
+#include "core/checkpoint/find_damage.h"
+
+namespace ckpt::internal {
+
+Status CheckBlock(const ManifestFile& file, std::uint64_t block, ByteSpan bytes) {
+  const std::uint32_t expected = file.block_crc32c[block];
+  const std::uint32_t actual = Crc32c(bytes);
+  if (actual == expected) return OkStatus();
+  return Error(ErrorKind::kChecksum, "block differs from what was written")
+      .File(DescribeRange(file.name, block * kManifestBlockBytes, bytes.size()))
+      .Expected("crc32c " + Hex32(expected))
+      .Actual("crc32c " + Hex32(actual));
+}
+
+Status ReadCheckedBlock(const ReadableFile& stored, const ManifestFile& file, std::uint64_t block,
+                        Bytes& buffer) {
+  const BlockExtent extent = ExtentOfBlock(block, file.size_bytes);
+  buffer.resize(extent.size_bytes);
+  CKPT_RETURN_IF_ERROR(stored.ReadAt(extent.offset_bytes, buffer));
+  return CheckBlock(file, block, buffer);
+}
+
+void XorInto(ByteSpan bytes, MutableByteSpan sum) {
+  CKPT_CHECK(bytes.size() <= sum.size());
+  for (std::size_t i = 0; i < bytes.size(); ++i) sum[i] ^= bytes[i];
+}
+
+}  // namespace ckpt::internal

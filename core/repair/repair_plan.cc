@@ -1,0 +1,107 @@
+#include "core/repair/repair_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/checkpoint/verify_manifest.h"
+
+namespace ckpt {
+namespace {
+
+// The group of each file, by position; nothing if it is in none.
+std::vector<std::optional<std::size_t>> GroupsOfFiles(const Manifest& manifest) {
+  std::vector<std::optional<std::size_t>> groups(manifest.files.size());
+  for (std::size_t g = 0; g < manifest.parity.size(); ++g) {
+    groups[*manifest.FindFile(manifest.parity[g].parity_file)] = g;
+    for (const std::string& member : manifest.parity[g].members) {
+      groups[*manifest.FindFile(member)] = g;
+    }
+  }
+  return groups;
+}
+
+// The blocks of one group at one place in its files.
+using Stripe = std::pair<std::size_t, std::uint64_t>;  // group, block
+using FilesOfStripe = std::map<Stripe, std::vector<std::size_t>>;
+
+// The other damaged file, or files, that a block would be needed of.
+std::string OtherNames(const Manifest& manifest, const std::vector<std::size_t>& lost,
+                       std::size_t file) {
+  std::string names;
+  for (const std::size_t other : lost) {
+    if (other != file) names += (names.empty() ? "" : ", ") + manifest.files[other].name;
+  }
+  return names;
+}
+
+Problem BeyondRepair(const Manifest& manifest, const DamagedBlock& block,
+                     const std::optional<std::size_t>& group,
+                     const std::vector<std::size_t>& lost) {
+  const ManifestFile& file = manifest.files[block.file];
+  const BlockExtent extent = ExtentOfBlock(block.block, file.size_bytes);
+  Problem problem;
+  problem.kind = block.crc32c ? ErrorKind::kChecksum : ErrorKind::kTruncated;
+  problem.file = DescribeRange(file.name, extent.offset_bytes, extent.size_bytes);
+  if (!group) {
+    problem.message = "no single bit explains the damage, and the checkpoint has no parity";
+    problem.hint = "write checkpoints with ckpt-convert --parity N to be able to mend such damage";
+  } else {
+    problem.message =
+        "parity mends one file of a group, and another one is damaged at the same place";
+    problem.actual = OtherNames(manifest, lost, block.file) + " damaged, too";
+  }
+  return problem;
+}
+
+}  // namespace
+
+RepairPlan PlanRepair(const Manifest& manifest, const Damage& damage) {
+  const std::vector<std::optional<std::size_t>> group_of = GroupsOfFiles(manifest);
+  // Damaged files of each stripe, and those among them that no single bit mends.
+  FilesOfStripe damaged;
+  FilesOfStripe lost;
+  for (const DamagedBlock& block : damage.blocks) {
+    if (!group_of[block.file]) continue;
+    const Stripe stripe(*group_of[block.file], block.block);
+    damaged[stripe].push_back(block.file);
+    if (!block.flip) lost[stripe].push_back(block.file);
+  }
+  RepairPlan plan;
+  std::optional<std::size_t> last_hopeless;
+  for (const DamagedBlock& block : damage.blocks) {
+    if (manifest.files[block.file].name == kMegatronTracker) continue;
+    const std::optional<std::size_t> group = group_of[block.file];
+    BlockMend mend{.file = block.file, .block = block.block, .flip = block.flip};
+    if (block.flip) {
+      if (group && damaged.at({*group, block.block}).size() == 1) mend.group = group;
+    } else if (group && lost.at({*group, block.block}).size() == 1) {
+      mend.group = group;
+    } else {
+      static const std::vector<std::size_t> none;
+      const auto& others = group ? lost.at({*group, block.block}) : none;
+      if (last_hopeless != block.file) {
+        plan.beyond_repair.push_back(BeyondRepair(manifest, block, group, others));
+      }
+      last_hopeless = block.file;
+      continue;
+    }
+    plan.blocks.push_back(mend);
+  }
+  const auto has_damaged_block = [&](std::size_t file) {
+    return std::any_of(damage.blocks.begin(), damage.blocks.end(),
+                       [&](const DamagedBlock& block) { return block.file == file; });
+  };
+  for (const DamagedFile& file : damage.files) {
+    if (manifest.files[file.file].name == kMegatronTracker) continue;
+    if (file.size_bytes > manifest.files[file.file].size_bytes || !has_damaged_block(file.file)) {
+      plan.sizes.push_back(file);
+    }
+  }
+  return plan;
+}
+
+}  // namespace ckpt

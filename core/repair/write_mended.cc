@@ -1,0 +1,225 @@
+#include "core/repair/write_mended.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "core/base/checked_math.h"
+#include "core/base/hash.h"
+#include "core/exec/task_pool.h"
+#include "core/repair/internal/checked_block.h"
+
+namespace ckpt {
+namespace {
+
+constexpr std::uint64_t kBlocksPerTask = 16;
+
+// One thread's memory.
+struct Buffers {
+  Bytes block;    // what is written
+  Bytes sibling;  // of another file of the group
+  Bytes sum;      // of the others
+};
+
+class Mender {
+ public:
+  Mender(Storage& storage, const Path& from, const Manifest& manifest, const RepairPlan& plan,
+         const Path& to, const WriteMendedOptions& options)
+      : storage_(storage),
+        from_(from),
+        manifest_(manifest),
+        plan_(plan),
+        to_(to),
+        options_(options),
+        buffers_(static_cast<std::size_t>(std::max(options.threads, 1))) {}
+
+  Result<std::vector<MendedPlace>> Run();
+
+ private:
+  // A run of blocks of the file that is being copied, and what was mended in it.
+  struct Task {
+    std::uint64_t first_block = 0;
+    std::uint64_t end_block = 0;
+    std::vector<MendedPlace> mended;
+  };
+
+  Status CopyFile(std::size_t file);
+  Status CopyBlocks(std::size_t file, WritableFile& out, Task& task, Buffers& buffers) const;
+  // Fill `buffers.block` with the right bytes.
+  Result<MendedPlace> Mend(const BlockMend& mend, Buffers& buffers) const;
+  Status FlipBack(const BlockMend& mend, Bytes& block) const;
+  // Fills `buffers.sum` with what the others of the group say of the block.
+  Status AddUpOthers(const BlockMend& mend, Buffers& buffers) const;
+  Status ReadBlock(std::size_t file, std::uint64_t block, Bytes& bytes) const;
+  [[nodiscard]] const BlockMend* FindMend(std::size_t file, std::uint64_t block) const;
+  void Tell(MendedPlace place);
+
+  Storage& storage_;
+  const Path& from_;
+  const Manifest& manifest_;
+  const RepairPlan& plan_;
+  const Path& to_;
+  const WriteMendedOptions& options_;
+  std::vector<Buffers> buffers_;
+  std::vector<MendedPlace> mended_;
+};
+
+const BlockMend* Mender::FindMend(std::size_t file, std::uint64_t block) const {
+  const auto at = std::pair(file, block);
+  const auto it = std::lower_bound(plan_.blocks.begin(), plan_.blocks.end(), at,
+                                   [](const BlockMend& mend, const auto& wanted) {
+                                     return std::pair(mend.file, mend.block) < wanted;
+                                   });
+  const bool is_there = it != plan_.blocks.end() && it->file == file && it->block == block;
+  return is_there ? &*it : nullptr;
+}
+
+// A block of another file of a group: whole, or mended by a bit.
+Status Mender::ReadBlock(std::size_t file, std::uint64_t block, Bytes& bytes) const {
+  const BlockMend* const mend = FindMend(file, block);
+  if (mend != nullptr && mend->flip) return FlipBack(*mend, bytes);
+  CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> stored,
+                        storage_.Open(from_ / manifest_.files[file].name));
+  return internal::ReadCheckedBlock(*stored, manifest_.files[file], block, bytes);
+}
+
+Status Mender::FlipBack(const BlockMend& mend, Bytes& block) const {
+  const ManifestFile& file = manifest_.files[mend.file];
+  const BlockExtent extent = ExtentOfBlock(mend.block, file.size_bytes);
+  CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> stored,
+                        storage_.Open(from_ / file.name));
+  block.resize(extent.size_bytes);
+  CKPT_RETURN_IF_ERROR(stored->ReadAt(extent.offset_bytes, block));
+  block[mend.flip->offset_bytes - extent.offset_bytes] ^= std::byte{1} << mend.flip->bit;
+  return internal::CheckBlock(file, mend.block, block);
+}
+
+Status Mender::AddUpOthers(const BlockMend& mend, Buffers& buffers) const {
+  const ParityGroup& group = manifest_.parity[*mend.group];
+  buffers.sum.assign(kManifestBlockBytes, std::byte{0});
+  const auto add = [&](const std::string& name) -> Status {
+    const std::size_t file = *manifest_.FindFile(name);
+    const bool has_block = mend.block < manifest_.files[file].block_crc32c.size();
+    if (file == mend.file || !has_block) return OkStatus();
+    CKPT_RETURN_IF_ERROR(ReadBlock(file, mend.block, buffers.sibling));
+    internal::XorInto(buffers.sibling, buffers.sum);
+    return OkStatus();
+  };
+  CKPT_RETURN_IF_ERROR(add(group.parity_file));
+  for (const std::string& member : group.members) CKPT_RETURN_IF_ERROR(add(member));
+  const ManifestFile& file = manifest_.files[mend.file];
+  buffers.sum.resize(ExtentOfBlock(mend.block, file.size_bytes).size_bytes);
+  return internal::CheckBlock(file, mend.block, buffers.sum).While("rebuilding it from parity");
+}
+
+Result<MendedPlace> Mender::Mend(const BlockMend& mend, Buffers& buffers) const {
+  const ManifestFile& file = manifest_.files[mend.file];
+  if (mend.group) CKPT_RETURN_IF_ERROR(AddUpOthers(mend, buffers));
+  if (mend.flip) {
+    CKPT_RETURN_IF_ERROR(FlipBack(mend, buffers.block));
+    if (!mend.group || buffers.block == buffers.sum) {
+      return MendedPlace{.file = file.name,
+                         .offset_bytes = mend.flip->offset_bytes,
+                         .size_bytes = 1,
+                         .source = MendSource::kBit,
+                         .bit = mend.flip->bit,
+                         .is_proven = mend.group.has_value()};
+    }
+  }
+  buffers.block.swap(buffers.sum);
+  return MendedPlace{.file = file.name,
+                     .offset_bytes = mend.block * kManifestBlockBytes,
+                     .size_bytes = buffers.block.size(),
+                     .source = MendSource::kParity,
+                     .is_proven = true};
+}
+
+Status Mender::CopyBlocks(std::size_t file, WritableFile& out, Task& task, Buffers& buffers) const {
+  const ManifestFile& written = manifest_.files[file];
+  // Opened when first needed: of a lost file there is nothing to open.
+  std::shared_ptr<const ReadableFile> stored;
+  for (std::uint64_t block = task.first_block; block < task.end_block; ++block) {
+    if (const BlockMend* const mend = FindMend(file, block)) {
+      CKPT_ASSIGN_OR_RETURN(MendedPlace place, Mend(*mend, buffers));
+      task.mended.push_back(std::move(place));
+    } else {
+      if (stored == nullptr) {
+        CKPT_ASSIGN_OR_RETURN(stored, storage_.Open(from_ / written.name));
+      }
+      CKPT_RETURN_IF_ERROR(internal::ReadCheckedBlock(*stored, written, block, buffers.block));
+    }
+    const std::uint64_t offset = block * kManifestBlockBytes;
+    CKPT_RETURN_IF_ERROR(out.WriteAt(offset, buffers.block));
+    out.StartWriteback(offset, buffers.block.size());
+    if (options_.progress != nullptr) options_.progress->OnDone(written.name, buffers.block.size());
+  }
+  return OkStatus();
+}
+
+// Joins a block that parity gave to the one before it.
+void Mender::Tell(MendedPlace place) {
+  if (place.source == MendSource::kParity && !mended_.empty()) {
+    MendedPlace& last = mended_.back();
+    const bool continues = last.source == MendSource::kParity && last.file == place.file &&
+                           last.offset_bytes + last.size_bytes == place.offset_bytes;
+    if (continues) {
+      last.size_bytes += place.size_bytes;
+      return;
+    }
+  }
+  mended_.push_back(std::move(place));
+}
+
+Status Mender::CopyFile(std::size_t file) {
+  const ManifestFile& written = manifest_.files[file];
+  const Path path = to_ / written.name;
+  CKPT_RETURN_IF_ERROR(storage_.MakeDirectories(path.parent_path()));
+  CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> out, storage_.Create(path));
+  CKPT_RETURN_IF_ERROR(out->Resize(written.size_bytes));
+  const std::uint64_t num_blocks = written.block_crc32c.size();
+  std::vector<Task> tasks(CeilDiv(num_blocks, kBlocksPerTask));
+  const auto copy = [&](std::size_t t, std::size_t worker) {
+    tasks[t].first_block = t * kBlocksPerTask;
+    tasks[t].end_block = std::min((t + 1) * kBlocksPerTask, num_blocks);
+    return CopyBlocks(file, *out, tasks[t], buffers_[worker]);
+  };
+  CKPT_RETURN_IF_ERROR(
+      RunTasks(tasks.size(), static_cast<int>(buffers_.size()), options_.stop, copy));
+  CKPT_RETURN_IF_ERROR(out->Sync());
+  CKPT_RETURN_IF_ERROR(out->Close());
+  for (Task& task : tasks) {
+    for (MendedPlace& place : task.mended) Tell(std::move(place));
+  }
+  const bool has_other_size =
+      std::any_of(plan_.sizes.begin(), plan_.sizes.end(),
+                  [&](const DamagedFile& damaged) { return damaged.file == file; });
+  if (has_other_size) {
+    Tell({.file = written.name,
+          .offset_bytes = written.size_bytes,
+          .source = MendSource::kManifest,
+          .is_proven = true});
+  }
+  return OkStatus();
+}
+
+Result<std::vector<MendedPlace>> Mender::Run() {
+  if (options_.progress != nullptr) {
+    std::uint64_t bytes = 0;
+    for (const ManifestFile& file : manifest_.files) bytes += file.size_bytes;
+    options_.progress->OnTotal(bytes, manifest_.files.size());
+  }
+  for (std::size_t file = 0; file < manifest_.files.size(); ++file) {
+    if (manifest_.files[file].name != kMegatronTracker) CKPT_RETURN_IF_ERROR(CopyFile(file));
+  }
+  return std::move(mended_);
+}
+
+}  // namespace
+
+Result<std::vector<MendedPlace>> WriteMended(Storage& storage, const Path& from,
+                                             const Manifest& manifest, const RepairPlan& plan,
+                                             const Path& to, const WriteMendedOptions& options) {
+  return Mender(storage, from, manifest, plan, to, options).Run();
+}
+
+}  // namespace ckpt

@@ -1,0 +1,61 @@
+// Writes the mended copy that a RepairPlan promises.
+#ifndef CKPT_CORE_REPAIR_WRITE_MENDED_H_
+#define CKPT_CORE_REPAIR_WRITE_MENDED_H_
+
+#include <cstdint>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/checkpoint/manifest.h"
+#include "core/exec/progress.h"
+#include "core/io/storage.h"
+#include "core/repair/repair_plan.h"
+
+namespace ckpt {
+
+// Where the right bytes came from.
+enum class MendSource : std::uint8_t {
+  kBit,       // one bit was flipped back
+  kParity,    // from the other files of the group
+  kManifest,  // it says how long the file was
+};
+
+struct MendedPlace {
+  std::string file;
+  std::uint64_t offset_bytes = 0;
+  std::uint64_t size_bytes = 0;  // 1 for a bit; 0 for what was too much
+  MendSource source = MendSource::kBit;
+  int bit = 0;             // of kBit
+  bool is_proven = false;  // a bit: parity gives the same bytes, so nothing else can be meant
+
+  friend bool operator==(const MendedPlace&, const MendedPlace&) = default;
+};
+
+struct WriteMendedOptions {
+  int threads = 1;
+  ProgressSink* progress = nullptr;  // may be null
+  std::stop_token stop = {};
+};
+
+// Copies every file of `manifest` but Megatron's tracker from `from` to `to`, mended as `plan` says, and
+// makes the files durable. `to` exists and has none of them. Returns what was mended, in order of file
+// and place; neighbouring blocks that parity gave are one place.
+//
+// Every block, mended or not, is compared with its checksum before it is written. Where a bit explains a
+// block and parity gives other bytes, that were not a flipped bit: parity's are taken.
+//
+// Errors: kChecksum, kTruncated (what was read is not what the plan was made for, or the parity does not
+// fit), kNoSpace, kIo, kCancelled.
+// Cost: reads everything once, and of the groups of damaged blocks these blocks once more. Memory is
+// three blocks a thread.
+Result<std::vector<MendedPlace>> WriteMended(Storage& storage, const Path& from,
+                                             const Manifest& manifest, const RepairPlan& plan,
+                                             const Path& to,
+                                             const WriteMendedOptions& options = {});
+
+}  // namespace ckpt
+
+#endif  // CKPT_CORE_REPAIR_WRITE_MENDED_H_
