@@ -1,6 +1,9 @@
 #include "converters/verbs/save_training_state.h"
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -45,14 +48,14 @@ Result<ModelSource> TakeForModel(const std::shared_ptr<const OpenedCheckpoint>& 
   return MatchModel(checkpoint, config, options);
 }
 
-// Adds the model's tensors under the format's names; `key_of` makes a key of such a name.
+// Adds the model's tensors under the format's names; `key_of(tensor, name)` makes a key of such a name.
 template <typename KeyOf>
 Status AddModel(const ModelSource& model, const layout::Choices& choices, const KeyOf& key_of,
                 Target& target) {
   CKPT_ASSIGN_OR_RETURN(ModelView view, ViewModel(model, std::string(kFormat), choices));
   for (std::size_t t = 0; t < view.tensors.size(); ++t) {
     TargetTensor& tensor = view.tensors[t];
-    tensor.key = key_of(std::string_view(tensor.key).substr(view.layout.prefix.size()));
+    tensor.key = key_of(tensor, tensor.key.substr(view.layout.prefix.size()));
     target.Add(std::move(tensor), std::move(view.recipes[t]));
   }
   return OkStatus();
@@ -62,8 +65,9 @@ void AddRunTensors(const CheckpointIndex& index, const std::string& prefix, Targ
   for (std::uint32_t i = 0; i < index.tensors().size(); ++i) {
     const GlobalTensor& tensor = index.tensors()[i];
     if (!tensor.key.starts_with(prefix)) continue;
-    target.Add({.key = tensor.key.substr(prefix.size()), .dtype = tensor.dtype, .shape = tensor.shape},
-               {.nests = {layout::IdentityNest(i, tensor.shape)}, .source_dtype = tensor.dtype});
+    target.Add(
+        {.key = tensor.key.substr(prefix.size()), .dtype = tensor.dtype, .shape = tensor.shape},
+        {.nests = {layout::IdentityNest(i, tensor.shape)}, .source_dtype = tensor.dtype});
   }
 }
 
@@ -73,6 +77,31 @@ Result<layout::Configuration> ConfigOfRun(const fsdp_dtensor::RunState& run) {
   CKPT_ASSIGN_OR_RETURN(layout::Configuration config, ConfigFromMegatronArgs(args));
   CountVocabularyPadding(config);
   return config;
+}
+
+// The live name of an optimized tensor: the halves of a SwiGLU fc1 are one parameter.
+std::string LiveName(const std::string& name, const std::set<std::string>& names) {
+  constexpr std::string_view kGate = "_w";
+  constexpr std::string_view kUp = "_v";
+  if (!name.ends_with(kGate) && !name.ends_with(kUp)) return name;
+  std::string whole = name.substr(0, name.size() - kGate.size());
+  const bool is_half =
+      names.contains(whole + std::string(kGate)) && names.contains(whole + std::string(kUp));
+  return is_half ? whole : name;
+}
+
+// `dims` are those of every optimized tensor, by its name.
+void AssignGroups(const std::map<std::string, std::size_t>& dims, fsdp_dtensor::RunState& run) {
+  if (run.groups.empty()) return;
+  std::set<std::string> names;
+  for (const auto& [name, ndim] : dims) names.insert(name);
+  std::map<std::string, std::size_t> group_of;
+  for (const auto& [name, ndim] : dims) {
+    const std::string live = LiveName(name, names);
+    const bool decays = ndim >= 2 && !live.ends_with(".bias");
+    group_of[live] = decays ? 0 : run.groups.size() - 1;
+  }
+  run.group_of.assign(group_of.begin(), group_of.end());
 }
 
 // For each block in the order of the plan's items, its file takes the block's writer.
@@ -90,8 +119,7 @@ std::vector<int> WritersOf(const WritePlan& plan,
 
 }  // namespace
 
-Result<TrainingSave> PlanTrainingSave(const RunningState& state,
-                                      const fsdp_dtensor::RunState& run,
+Result<TrainingSave> PlanTrainingSave(const RunningState& state, fsdp_dtensor::RunState run,
                                       const layout::Choices& choices,
                                       const std::vector<WriteCopy>& side_files) {
   CKPT_ASSIGN_OR_RETURN(const layout::Configuration config, ConfigOfRun(run));
@@ -103,15 +131,21 @@ Result<TrainingSave> PlanTrainingSave(const RunningState& state,
   Target target;
   CKPT_ASSIGN_OR_RETURN(const ModelSource weights,
                         TakeForModel(checkpoint, config, state.weights, true));
-  CKPT_RETURN_IF_ERROR(AddModel(weights, choices, fsdp_dtensor::WeightKey, target));
+  const auto weight_key = [](const TargetTensor& /*tensor*/, std::string_view name) {
+    return fsdp_dtensor::WeightKey(name);
+  };
+  CKPT_RETURN_IF_ERROR(AddModel(weights, choices, weight_key, target));
+  std::map<std::string, std::size_t> optimized;
   for (std::size_t m = 0; m < state.moments.size(); ++m) {
     CKPT_ASSIGN_OR_RETURN(const ModelSource moment,
                           TakeForModel(checkpoint, config, state.moments[m], false));
-    const auto key_of = [&](std::string_view name) {
+    const auto key_of = [&](const TargetTensor& tensor, std::string_view name) {
+      optimized[std::string(name)] = tensor.shape.size();
       return fsdp_dtensor::MomentKey(name, state.moment_names[m]);
     };
     CKPT_RETURN_IF_ERROR(AddModel(moment, choices, key_of, target));
   }
+  AssignGroups(optimized, run);
   AddRunTensors(index, state.run, target);
 
   dcp::WriterOptions options;
@@ -130,8 +164,7 @@ Result<TrainingSave> PlanTrainingSave(const RunningState& state,
   save.writers = WritersOf(save.plan.write, options.placed);
   for (const WriteCopy& copy : side_files) {
     save.plan.write.copies.push_back(
-        {.from = copy.from,
-         .name = std::string(fsdp_dtensor::kAssetsDirectory) + "/" + copy.name});
+        {.from = copy.from, .name = std::string(fsdp_dtensor::kAssetsDirectory) + "/" + copy.name});
   }
   save.plan.recipes = std::move(target.recipes);
   CKPT_RETURN_IF_ERROR(CheckPlan(save.plan, index));

@@ -24,23 +24,26 @@ struct RunningState {
   std::string weights;               // prefix of the weights
   std::vector<std::string> moments;  // of what the optimizer keeps, in the order of `moment_names`
   std::vector<std::string> moment_names;  // "exp_avg", …
-  std::string run;                   // of fsdp_dtensor::RunTensors
+  std::string run;                        // of fsdp_dtensor::RunTensors
 };
 
 struct TrainingSave {
   ConversionPlan plan;
-  std::vector<int> writers;  // parallel to plan.write.files: the file of the source that each is made from
+  std::vector<int>
+      writers;  // parallel to plan.write.files: the file of the source that each is made from
 };
 
 // A checkpoint directory (no root around it) with the whole of `run`. Every part of a tensor goes to the file of the writer
 // whose source file holds it; objects and side files go to writer 0. A pure function: every rank plans the same.
 //
+// `run.group_of` is filled in: weights of two dims or more that are no bias go to the first group, others to the last, as
+// Megatron groups them.
+//
 // `choices` are those of the format: "transformer_impl", "expert_names".
 //
 // Errors: kUnsupported (a family without tables, or rows of the target that come from several source files), kMissing,
 //         kShapeMismatch (the state is not that of the model that run.args describe), those of PlanDcp and CheckPlan.
-Result<TrainingSave> PlanTrainingSave(const RunningState& state,
-                                      const fsdp_dtensor::RunState& run,
+Result<TrainingSave> PlanTrainingSave(const RunningState& state, fsdp_dtensor::RunState run,
                                       const layout::Choices& choices,
                                       const std::vector<WriteCopy>& side_files);
 

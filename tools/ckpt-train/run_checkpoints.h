@@ -11,6 +11,7 @@
 
 #include "core/base/result.h"
 #include "core/io/storage.h"
+#include "core/layout/resolve.h"
 #include "core/layout/value.h"
 #include "tools/ckpt-train/run_config.h"
 #include "trainer/comm/communicator.h"
@@ -27,7 +28,10 @@ struct CheckpointSettings {
   std::int64_t save_interval = 0;            // iterations; 0: at the end only
   bool async_save = false;
   std::int64_t keep_checkpoints = 0;  // the newest ones of `save` that stay; 0: all
-  bool finetune = false;              // take the weights of `load`, and nothing else
+  // How parameters are named: transformer_impl (transformer_engine or local), expert_names (grouped or sequential). Where
+  // nothing is asked for, as in the checkpoint that the run goes on from.
+  layout::Choices naming;
+  bool finetune = false;  // take the weights of `load`, and nothing else
   // Compute the loss of the next batch at every save and store it, for `prove`.
   bool save_proof = true;
   bool prove = false;  // after loading, recompute the stored digest and loss

@@ -55,11 +55,25 @@ double Remaining(const ScheduleConfig& schedule, std::int64_t done) {
 
 }  // namespace
 
+std::string_view DecayStyleName(DecayStyle style) {
+  switch (style) {
+    case DecayStyle::kConstant:
+      return "constant";
+    case DecayStyle::kLinear:
+      return "linear";
+    case DecayStyle::kCosine:
+      return "cosine";
+    case DecayStyle::kWsd:
+      return "WSD";
+  }
+  return {};
+}
+
 std::optional<DecayStyle> ParseDecayStyle(std::string_view name) {
-  if (name == "constant") return DecayStyle::kConstant;
-  if (name == "linear") return DecayStyle::kLinear;
-  if (name == "cosine") return DecayStyle::kCosine;
-  if (name == "WSD") return DecayStyle::kWsd;
+  for (const DecayStyle style :
+       {DecayStyle::kConstant, DecayStyle::kLinear, DecayStyle::kCosine, DecayStyle::kWsd}) {
+    if (name == DecayStyleName(style)) return style;
+  }
   return std::nullopt;
 }
 

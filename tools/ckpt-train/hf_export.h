@@ -1,0 +1,20 @@
+// A save as a Hugging Face repository: the weights a run wrote, converted.
+#ifndef CKPT_TOOLS_CKPT_TRAIN_HF_EXPORT_H_
+#define CKPT_TOOLS_CKPT_TRAIN_HF_EXPORT_H_
+
+#include "core/base/status.h"
+#include "core/io/storage.h"
+
+namespace ckpt::train {
+
+// Where a run writes what will become the repository `target`.
+[[nodiscard]] Path WeightsToExport(const Path& target);
+
+// Makes the repository of what lies there, in bounded memory, and removes that.
+// Errors: those of PrepareConversion and RunConversion: the repository needs a config.json, which a run has that began from
+//         one.
+Status ExportToHf(Storage& storage, const Path& target);
+
+}  // namespace ckpt::train
+
+#endif  // CKPT_TOOLS_CKPT_TRAIN_HF_EXPORT_H_

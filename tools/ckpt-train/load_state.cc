@@ -1,0 +1,50 @@
+#include "tools/ckpt-train/load_state.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <fmt/format.h>
+
+#include "converters/verbs/weight_reader.h"
+#include "core/base/units.h"
+#include "trainer/optim/optimizer.h"
+
+namespace ckpt::train {
+namespace {
+
+constexpr std::uint64_t kBudgetBytes = 64 * kMiB;
+constexpr const char* kNaming = "trainer";
+
+trainer::ParamStore::FillRows RowsOf(WeightReader& reader) {
+  return [&reader](const trainer::ParamSpec& spec, std::int64_t begin, std::int64_t rows,
+                   std::span<float> values) {
+    return reader.ReadRows(spec.name, begin, rows, values);
+  };
+}
+
+}  // namespace
+
+Status LoadState(const TrainingState& state, trainer::RankTrainer& trainer) {
+  CKPT_ASSIGN_OR_RETURN(WeightReader weights,
+                        WeightReader::Open(state.weights, kNaming, {}, kBudgetBytes));
+  CKPT_RETURN_IF_ERROR(trainer.SetWeights(RowsOf(weights)));
+  if (state.moments.empty()) return OkStatus();
+  const auto expected = static_cast<std::size_t>(NumMoments(trainer.config().optimizer));
+  if (state.moments.size() != expected) {
+    return Error(ErrorKind::kUnsupported, "the checkpoint was saved by another optimizer")
+        .File(state.weights.checkpoint->path.string())
+        .Expected(fmt::format("{} values a weight", expected))
+        .Actual(fmt::format("{}", state.moments.size()))
+        .Hint("--set finetune=true takes the weights alone");
+  }
+  for (std::size_t m = 0; m < expected; ++m) {
+    CKPT_ASSIGN_OR_RETURN(WeightReader moment,
+                          WeightReader::Open(state.moments[m], kNaming, {}, kBudgetBytes));
+    CKPT_RETURN_IF_ERROR(trainer.SetMoment(static_cast<int>(m), RowsOf(moment)));
+  }
+  trainer.optimizer().set_steps(state.finished_updates);
+  return OkStatus();
+}
+
+}  // namespace ckpt::train

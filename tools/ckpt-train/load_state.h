@@ -1,0 +1,18 @@
+// A stored training state, put into one rank of a run.
+#ifndef CKPT_TOOLS_CKPT_TRAIN_LOAD_STATE_H_
+#define CKPT_TOOLS_CKPT_TRAIN_LOAD_STATE_H_
+
+#include "converters/verbs/training_state.h"
+#include "core/base/status.h"
+#include "trainer/step/rank_trainer.h"
+
+namespace ckpt::train {
+
+// Reads the rows that this rank owns of weights, buffers and, where the state has them, moments and the number of updates.
+//
+// Errors: those of WeightReader; kUnsupported (the state is of another optimizer).
+Status LoadState(const TrainingState& state, trainer::RankTrainer& trainer);
+
+}  // namespace ckpt::train
+
+#endif  // CKPT_TOOLS_CKPT_TRAIN_LOAD_STATE_H_

@@ -1,0 +1,30 @@
+// What a running training stores beside its tensors.
+#ifndef CKPT_TOOLS_CKPT_TRAIN_RUNNING_STATE_H_
+#define CKPT_TOOLS_CKPT_TRAIN_RUNNING_STATE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/layout/resolve.h"
+#include "formats/fsdp_dtensor/run_state.h"
+#include "tools/ckpt-train/run_checkpoints.h"
+#include "tools/ckpt-train/run_config.h"
+
+namespace ckpt::train {
+
+// Arguments, progress, parameter groups and schedule of `run` as Megatron stores them; the parameters of each group are
+// left to who knows their names. `naming` are the choices that the parameters' names follow.
+//
+// Errors: those of RunArgs.
+Result<fsdp_dtensor::RunState> DescribeRun(const RunConfig& run, const RunProgress& progress,
+                                           std::int64_t updates, const std::string& state_digest,
+                                           const layout::Choices& naming);
+
+// Names of the optimizer's state: "exp_avg", "exp_avg_sq".
+[[nodiscard]] std::vector<std::string> MomentNames(const trainer::OptimizerConfig& optimizer);
+
+}  // namespace ckpt::train
+
+#endif  // CKPT_TOOLS_CKPT_TRAIN_RUNNING_STATE_H_

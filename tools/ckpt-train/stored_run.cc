@@ -1,0 +1,62 @@
+#include "tools/ckpt-train/stored_run.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "converters/verbs/stored_objects.h"
+#include "core/checkpoint/manifest.h"
+#include "core/checkpoint/verify_manifest.h"
+#include "formats/locate.h"
+#include "formats/megatron_root.h"
+
+namespace ckpt::train {
+
+Result<std::vector<Path>> ListCandidates(Storage& storage, const Path& root) {
+  CKPT_ASSIGN_OR_RETURN(std::vector<std::int64_t> iterations, ListIterations(storage, root));
+  std::vector<Path> candidates;
+  for (auto it = iterations.rbegin(); it != iterations.rend(); ++it) {
+    candidates.push_back(root / IterationName(*it));
+  }
+  if (!candidates.empty()) return candidates;
+  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(root));
+  if (stat.type == FileType::kMissing) return candidates;
+  if (stat.type == FileType::kDirectory) {
+    CKPT_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries, storage.List(root));
+    if (entries.empty()) return candidates;
+  }
+  CKPT_ASSIGN_OR_RETURN(const CheckpointLocation location,
+                        LocateCheckpoint(storage, root, std::nullopt));
+  candidates.push_back(location.path);
+  return candidates;
+}
+
+Status CheckStoredBytes(Storage& storage, const Path& checkpoint, int part, int parts) {
+  const Path path = checkpoint / std::string(kManifestName);
+  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(path));
+  if (stat.type == FileType::kMissing) return OkStatus();
+  CKPT_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(storage, path, kMaxManifestBytes));
+  CKPT_ASSIGN_OR_RETURN(Manifest manifest, ParseManifest(text, path.string()));
+  Manifest share;
+  for (auto f = static_cast<std::size_t>(part); f < manifest.files.size();
+       f += static_cast<std::size_t>(parts)) {
+    share.files.push_back(std::move(manifest.files[f]));
+  }
+  CKPT_ASSIGN_OR_RETURN(std::vector<Problem> problems, VerifyManifest(storage, checkpoint, share));
+  std::erase_if(problems,
+                [](const Problem& problem) { return problem.severity != Severity::kError; });
+  return Status(std::move(problems));
+}
+
+Result<TrainingState> OpenStoredRun(Storage& storage, const Path& checkpoint, bool weights_only) {
+  OpenModelOptions options;
+  options.with_vocabulary_padding = true;
+  if (!weights_only) return OpenTrainingState(storage, checkpoint, options);
+  TrainingState state;
+  CKPT_ASSIGN_OR_RETURN(state.weights, OpenModel(storage, checkpoint, options));
+  CKPT_ASSIGN_OR_RETURN(state.args, ReadMegatronArgs(state.weights.source()));
+  return state;
+}
+
+}  // namespace ckpt::train
