@@ -22,6 +22,7 @@
 #include "core/exec/task_pool.h"
 #include "core/io/staged_directory.h"
 #include "core/plan/plan_check.h"
+#include "core/repair/parity.h"
 #include "formats/create.h"
 
 namespace ckpt {
@@ -141,6 +142,9 @@ Status CheckPaths(const ConvertOptions& options, const ModelSource& model) {
       IsWithin(CanonicalPath(model.checkpoint->path), target)) {
     return refuse("the target is the source, or contains it");
   }
+  if (IsWithin(CanonicalPath(options.source), Path(target.string() + ".partial"))) {
+    return refuse("the source lies where the target is prepared");
+  }
   if (!model.assets.empty() && IsWithin(target, CanonicalPath(model.assets))) {
     return refuse("the target lies inside the directory that side files are taken from");
   }
@@ -153,8 +157,20 @@ std::string SidecarName(const std::string& name, const std::string& directory) {
   return name.starts_with(directory + "/") ? name.substr(directory.size() + 1) : "../" + name;
 }
 
+// How many of the plan's files lie in parity groups: all but the tracker beside the checkpoint.
+std::size_t CountProtectedFiles(const WritePlan& plan, const std::string& directory) {
+  const auto is_protected = [&](const auto& file) {
+    return SidecarName(file.name, directory) != kMegatronTracker;
+  };
+  return static_cast<std::size_t>(
+      std::count_if(plan.files.begin(), plan.files.end(), is_protected) +
+      std::count_if(plan.copies.begin(), plan.copies.end(), is_protected));
+}
+
+// Parity of all that was written, then the sidecar that covers both.
 Status WriteSidecar(Storage& storage, const PreparedConversion& prepared,
-                    const ExecuteResult& executed, const Path& staging) {
+                    const ConvertOptions& options, const ExecuteResult& executed,
+                    const Path& staging, ConvertReport& report) {
   Manifest manifest;
   manifest.tool = "ckptkit " CKPT_VERSION;
   manifest.origin = prepared.origin;
@@ -162,10 +178,27 @@ Status WriteSidecar(Storage& storage, const PreparedConversion& prepared,
   for (ManifestFile& file : manifest.files) {
     file.name = SidecarName(file.name, prepared.checkpoint_directory);
   }
+  const Path directory = staging / prepared.checkpoint_directory;
+  if (options.parity_group != 0) {
+    CKPT_ASSIGN_OR_RETURN(WrittenParity parity,
+                          WriteParity(storage, directory, manifest.files,
+                                      {.group_size = options.parity_group,
+                                       .memory_budget_bytes = options.memory_budget_bytes,
+                                       .threads = options.threads,
+                                       .progress = options.progress,
+                                       .stop = options.stop}));
+    for (ManifestFile& file : parity.files) {
+      ++report.parity_files;
+      report.parity_bytes += file.size_bytes;
+      manifest.files.push_back(std::move(file));
+    }
+    report.bytes_written += report.parity_bytes;
+    manifest.parity = std::move(parity.groups);
+  }
   for (std::size_t t = 0; t < prepared.plan.write.tensors.size(); ++t) {
     manifest.tensors.push_back({prepared.plan.write.tensors[t].key, executed.tensor_xxh3[t]});
   }
-  const Path path = staging / prepared.checkpoint_directory / std::string(kManifestName);
+  const Path path = directory / std::string(kManifestName);
   CKPT_RETURN_IF_ERROR(storage.RemoveAll(path));
   return WriteSmallFile(storage, path, AsBytes(SerializeManifest(std::move(manifest))));
 }
@@ -355,6 +388,11 @@ Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOpti
   prepared.checkpoint_directory = std::move(created.checkpoint_directory);
   CKPT_ASSIGN_OR_RETURN(prepared.plan.source_identity, IdentifySource(storage, model));
   CKPT_RETURN_IF_ERROR(CheckPlan(prepared.plan, model.source().index()));
+  if (options.parity_group != 0) {
+    prepared.parity_files =
+        CountParityFiles(CountProtectedFiles(prepared.plan.write, prepared.checkpoint_directory),
+                         options.parity_group);
+  }
   return prepared;
 }
 
@@ -403,7 +441,7 @@ Result<ConvertReport> RunConversion(Storage& storage, const PreparedConversion& 
                                       prepared.model.checkpoint->path.string(), entry.key));
   }
 
-  CKPT_RETURN_IF_ERROR(WriteSidecar(storage, prepared, executed, staged.path()));
+  CKPT_RETURN_IF_ERROR(WriteSidecar(storage, prepared, options, executed, staged.path(), report));
   if (options.verify) {
     CKPT_RETURN_IF_ERROR(Verify(storage, prepared, options, executed, staged.path(), report)
                              .While("verifying the result"));

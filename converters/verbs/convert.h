@@ -39,6 +39,8 @@ struct ConvertOptions {
       0;          // of one file; 0: the source's own shards, else the format's default
   int files = 0;  // data files; 0: by size
   std::optional<int> zstd_level;  // compress tensors, 1 to 19; nothing: store them as they are
+  // A parity file for every group of this many files, so that one of them can be rebuilt; 0: none.
+  std::size_t parity_group = 0;
 
   // How it is done.
   bool overwrite = false;
@@ -57,6 +59,7 @@ struct PreparedConversion {
   std::string checkpoint_directory;  // inside the target: "release", or empty
   ManifestOrigin origin;             // the sidecar's account of the source
   bool changes_dtype = false;        // some tensor is cast
+  std::size_t parity_files = 0;      // how many are written besides those of the plan
   std::vector<Problem> warnings;     // what the result cannot say that the source does
 };
 
@@ -68,7 +71,9 @@ struct ConvertReport {
   std::size_t target_tensors = 0;
   std::uint64_t target_bytes = 0;
   std::uint64_t bytes_read = 0;
-  std::uint64_t bytes_written = 0;
+  std::uint64_t bytes_written = 0;  // parity included
+  std::size_t parity_files = 0;
+  std::uint64_t parity_bytes = 0;
   std::uint64_t cast_overflows = 0;
   std::size_t resumed_tensors = 0;
   // XXH3 of the model as `digest --as hf` gives it; empty without verification.
@@ -84,7 +89,7 @@ struct ConvertReport {
 Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOptions& options);
 
 // Carries it out: writes beside the target, verifies, publishes by one rename.
-// Errors: those of Execute; kValueMismatch (the result read back is not the source: nothing is
+// Errors: those of Execute and WriteParity; kValueMismatch (the result read back is not the source: nothing is
 // published).
 Result<ConvertReport> RunConversion(Storage& storage, const PreparedConversion& prepared,
                                     const ConvertOptions& options);

@@ -35,6 +35,12 @@ bool IsSkippedDirectory(std::string_view name) {
   return name.starts_with(".git/") || name.starts_with(".cache/");
 }
 
+// What these tools put beside a checkpoint's own files: it is about those, and is made anew.
+bool IsOfSidecar(std::string_view name) {
+  return name == kManifestName ||
+         (name.starts_with(kParityPrefix) && name.ends_with(kParitySuffix));
+}
+
 }  // namespace
 
 bool IsWeightFile(std::string_view name) {
@@ -48,7 +54,7 @@ bool IsWeightFile(std::string_view name) {
 Result<std::vector<std::string>> ListSideFiles(Storage& storage, const Path& repository) {
   CKPT_ASSIGN_OR_RETURN(std::vector<std::string> names, ListRecursively(storage, repository));
   std::erase_if(names, [](const std::string& name) {
-    return IsWeightFile(name) || IsSkippedDirectory(name) || name == kManifestName;
+    return IsWeightFile(name) || IsSkippedDirectory(name) || IsOfSidecar(name);
   });
   return names;
 }

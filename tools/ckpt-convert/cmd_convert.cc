@@ -31,11 +31,19 @@ ExitCode PrintPlanOnly(const PreparedConversion& prepared, const ConvertCommand&
   const CheckpointIndex& index = prepared.model.source().index();
   if (!command.common.json) {
     streams.out.Write(PrintPlan(prepared.plan, index));
+    if (prepared.parity_files != 0) {
+      streams.out.Write(fmt::format("parity  {} files, one for every {} of those above\n",
+                                    prepared.parity_files, command.options.parity_group));
+    }
     return ExitCode::kDone;
   }
   JsonWriter json(1);
   json.BeginObject().Key("ok").Bool(true);
   WritePlanJson(prepared.plan, index, json);
+  if (prepared.parity_files != 0) {
+    json.Key("parity").BeginObject().Key("group").Int(command.options.parity_group);
+    json.Key("files").Int(prepared.parity_files).End();
+  }
   json.End();
   streams.out.Write(json.Take() + "\n");
   return ExitCode::kDone;
@@ -93,6 +101,10 @@ std::string ReportJson(const ConvertReport& report, const ConvertCommand& comman
   json.Key("tensors").Int(report.target_tensors).Key("bytes").Int(report.target_bytes).End();
   json.Key("seconds").Double(seconds);
   json.Key("bytes_read").Int(report.bytes_read).Key("bytes_written").Int(report.bytes_written);
+  if (report.parity_files != 0) {
+    json.Key("parity").BeginObject().Key("group").Int(command.options.parity_group);
+    json.Key("files").Int(report.parity_files).Key("bytes").Int(report.parity_bytes).End();
+  }
   json.Key("peak_rss").Int(PeakRssBytes());
   json.Key("resumed_tensors").Int(report.resumed_tensors);
   json.Key("cast_overflows").Int(report.cast_overflows);
@@ -123,6 +135,11 @@ void PrintSummary(const ConvertReport& report, double seconds, Streams& streams)
   if (!report.source_digest.empty() && report.source_digest == report.target_digest) {
     streams.out.Write(
         fmt::format("verified: the model's digest is {} on both sides\n", report.target_digest));
+  }
+  if (report.parity_files != 0) {
+    streams.out.Write(fmt::format("parity: {} {}, {}\n", report.parity_files,
+                                  report.parity_files == 1 ? "file" : "files",
+                                  FormatByteSize(report.parity_bytes)));
   }
   if (!report.dropped.empty()) {
     streams.out.Write(fmt::format("left out {} entries, {}, that have no place in the target\n",

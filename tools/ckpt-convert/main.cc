@@ -52,6 +52,11 @@ void AddTargetOptions(CLI::App& app, const ConvertVerb& verb, ConvertCommand& co
       ->excludes("--max-shard-size");
   app.add_option("--compress", words.compress, "Compress tensors; level 1 to 19 [none, level 3]")
       ->option_text("zstd[:LEVEL]");
+  app.add_option(
+         "--parity", command.options.parity_group,
+         "One more file for every N, from which ckpt-inspect repair rebuilds one of them [none]")
+      ->check(CLI::Range(1, 1000))
+      ->option_text("N");
   if (verb.to == "hf") {
     app.add_option("--expert-layout", words.choices["expert_layout"],
                    "How experts are stored [original: as the source's origin had them]")

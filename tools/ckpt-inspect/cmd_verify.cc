@@ -1,6 +1,7 @@
 #include <algorithm>
-#include <optional>
+#include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -10,11 +11,11 @@
 #include "core/exec/task_pool.h"
 #include "core/json/json_writer.h"
 #include "tools/ckpt-inspect/commands.h"
+#include "tools/ckpt-inspect/finding.h"
 #include "tools/ckpt-inspect/health.h"
 #include "tools/ckpt-inspect/integrity_check.h"
 #include "tools/ckpt-inspect/manifest_check.h"
 #include "tools/ckpt-inspect/payload_check.h"
-#include "tools/ckpt-inspect/problem_list.h"
 #include "tools/cli/reporting.h"
 
 namespace ckpt::inspect {
@@ -23,74 +24,118 @@ namespace {
 struct Findings {
   std::uint64_t checked_bytes = 0;
   Protection protection = Protection::kNone;
-  std::vector<Problem> problems;
+  std::vector<Finding> list;
+  bool is_repairable = false;
 
+  void AddProblems(const std::vector<Problem>& problems) {
+    for (const Problem& problem : problems) list.push_back({problem});
+  }
   // Several proofs may cover the same bytes; the strongest one is named, and its bytes are counted.
-  void Add(Protection proof, CheckedBytes checked) {
-    for (Problem& problem : checked.problems) problems.push_back(std::move(problem));
+  void AddProof(Protection proof, std::uint64_t bytes) {
     if (proof < protection) return;
     protection = proof;
-    checked_bytes = std::max(checked_bytes, checked.checked_bytes);
+    checked_bytes = std::max(checked_bytes, bytes);
   }
 };
 
-// Side files that prove the bytes of whole files.
-void AddFileChecks(Storage& storage, const Path& directory, int threads, ProgressSink& progress,
-                   Findings& findings) {
-  auto integrity = CheckIntegrityFile(storage, directory, threads, progress);
-  if (integrity) findings.Add(Protection::kIntegrityJson, *std::move(integrity));
-  auto manifest = CheckManifest(storage, directory, threads, progress);
-  if (manifest) findings.Add(Protection::kManifest, *std::move(manifest));
+// Side files that prove the bytes of whole files. `index` is null where it could not be read.
+void AddFileChecks(Storage& storage, const Path& directory, const CheckpointIndex* index,
+                   int threads, ProgressSink& progress, Findings& findings) {
+  if (auto integrity = CheckIntegrityFile(storage, directory, threads, progress)) {
+    findings.AddProblems(integrity->problems);
+    findings.AddProof(Protection::kIntegrityJson, integrity->checked_bytes);
+  }
+  if (auto manifest = CheckManifest(storage, directory, index, threads, progress)) {
+    findings.AddProof(Protection::kManifest, manifest->checked_bytes);
+    findings.is_repairable = manifest->is_repairable;
+    for (Finding& finding : manifest->findings) findings.list.push_back(std::move(finding));
+  }
+}
+
+// The same finding may come of several checks; one with a place is never the same as another.
+void RemoveRepeatedFindings(std::vector<Finding>& findings) {
+  std::set<std::tuple<ErrorKind, std::string, std::string, std::string>> seen;
+  std::erase_if(findings, [&](const Finding& finding) {
+    const Problem& problem = finding.problem;
+    return !finding.place &&
+           !seen.emplace(problem.kind, problem.message, problem.file, problem.tensor).second;
+  });
+}
+
+int Threads(const CommonOptions& common) {
+  return common.threads > 0 ? common.threads : DefaultThreads();
 }
 
 Findings Verify(Storage& storage, const OpenedCheckpoint& checkpoint, const VerifyOptions& options,
                 Streams& streams) {
   const CheckpointSource& source = *checkpoint.source;
   Findings findings;
-  findings.problems = MetadataProblems(source);
+  findings.AddProblems(MetadataProblems(source));
   if (options.quick) return findings;
-  const CommonOptions& common = options.common;
-  const int threads = common.threads > 0 ? common.threads : DefaultThreads();
-  const auto progress = cli::MakeProgress(common, "verify", streams);
-  findings.Add(source.protection(), CheckPayload(source, threads, *progress));
+  const int threads = Threads(options.common);
+  const auto progress = cli::MakeProgress(options.common, "verify", streams);
+  const CheckedBytes payload = CheckPayload(source, threads, *progress);
+  findings.AddProblems(payload.problems);
+  findings.AddProof(source.protection(), payload.checked_bytes);
   const Result<FileStat> stat = storage.Stat(checkpoint.path);
   if (!stat.ok()) {
     // Without it nobody knows what else there is to check.
-    for (const Problem& problem : stat.status().problems()) findings.problems.push_back(problem);
+    findings.AddProblems(stat.status().problems());
   } else if (stat->type == FileType::kDirectory) {
-    AddFileChecks(storage, checkpoint.path, threads, *progress, findings);
+    AddFileChecks(storage, checkpoint.path, &source.index(), threads, *progress, findings);
   }
-  RemoveRepeated(findings.problems);
+  RemoveRepeatedFindings(findings.list);
   return findings;
 }
 
 void PrintJson(const Findings& findings, Streams& streams) {
   JsonWriter json(2);
   json.BeginObject();
-  json.Key("ok").Bool(!HasErrors(findings.problems));
+  json.Key("ok").Bool(!HasErrors(findings.list));
   json.Key("checked_bytes").Int(findings.checked_bytes);
   json.Key("protection").Text(ProtectionName(findings.protection));
-  AppendProblemList(findings.problems, json);
+  json.Key("repairable").Bool(findings.is_repairable);
+  AppendFindings(findings.list, json);
   json.End();
   streams.out.Write(json.Take() + "\n");
 }
 
 void PrintText(const Findings& findings, bool quick, Streams& streams) {
-  PrintProblemList(findings.problems, streams);
+  PrintFindings(findings.list, streams);
   const std::string what =
       quick ? "metadata checked"
             : fmt::format("{} checked, protected by {}", FormatByteSize(findings.checked_bytes),
                           ProtectionName(findings.protection));
-  streams.out.Write(fmt::format("{}: {}\n", HasErrors(findings.problems) ? "damaged" : "ok", what));
+  streams.out.Write(fmt::format("{}: {}\n", HasErrors(findings.list) ? "damaged" : "ok", what));
+  if (findings.is_repairable) {
+    streams.out.Write(
+        "hint: all of it can be mended into a copy: ckpt-inspect repair PATH -o DST\n");
+  }
+}
+
+ExitCode Report(const Findings& findings, const VerifyOptions& options, Streams& streams) {
+  options.common.json ? PrintJson(findings, streams) : PrintText(findings, options.quick, streams);
+  return HasErrors(findings.list) ? ExitCode::kDifferent : ExitCode::kDone;
 }
 
 }  // namespace
 
 Result<ExitCode> RunVerify(Storage& storage, const OpenedCheckpoint& checkpoint,
                            const VerifyOptions& options, Streams& streams) {
-  const Findings findings = Verify(storage, checkpoint, options, streams);
-  options.common.json ? PrintJson(findings, streams) : PrintText(findings, options.quick, streams);
-  return HasErrors(findings.problems) ? ExitCode::kDifferent : ExitCode::kDone;
+  return Report(Verify(storage, checkpoint, options, streams), options, streams);
+}
+
+Result<ExitCode> RunVerifyUnopened(Storage& storage, const Path& directory, const Status& why,
+                                   const VerifyOptions& options, Streams& streams) {
+  Findings findings;
+  findings.AddProblems(why.problems());
+  const auto progress = cli::MakeProgress(options.common, "verify", streams);
+  // Only what leads to it may be damaged.
+  const Result<OpenedCheckpoint> opened = OpenCheckpoint(storage, directory);
+  AddFileChecks(storage, directory, opened.ok() ? &opened->source->index() : nullptr,
+                Threads(options.common), *progress, findings);
+  RemoveRepeatedFindings(findings.list);
+  return Report(findings, options, streams);
 }
 
 }  // namespace ckpt::inspect

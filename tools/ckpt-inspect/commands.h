@@ -3,6 +3,8 @@
 #ifndef CKPT_TOOLS_CKPT_INSPECT_COMMANDS_H_
 #define CKPT_TOOLS_CKPT_INSPECT_COMMANDS_H_
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "core/base/hash.h"
@@ -44,6 +46,13 @@ struct VerifyOptions {
   bool quick = false;  // metadata only
 };
 
+struct RepairOptions {
+  CommonOptions common;
+  Path path;
+  std::optional<std::int64_t> iteration;  // which checkpoint under a root
+  Path target;                            // where the mended copy goes
+};
+
 struct DigestOptions {
   CommonOptions common;
   HashAlgorithm algorithm = HashAlgorithm::kXxh3;
@@ -70,6 +79,19 @@ Result<ExitCode> RunShow(const OpenedCheckpoint& checkpoint, const ShowOptions& 
 // kDifferent if anything is wrong. `storage` is the one the checkpoint was opened from.
 Result<ExitCode> RunVerify(Storage& storage, const OpenedCheckpoint& checkpoint,
                            const VerifyOptions& options, Streams& streams);
+
+// The same of a checkpoint that could not be opened by its path, for the reason `why`, and whose sidecar lies
+// in `directory`. Always kDifferent.
+Result<ExitCode> RunVerifyUnopened(Storage& storage, const Path& directory, const Status& why,
+                                   const VerifyOptions& options, Streams& streams);
+
+// Writes a mended copy of the checkpoint, complete and verified or not at all; the checkpoint itself is
+// only read. Of a Megatron root the copy is a root that holds this one checkpoint. kDifferent if some
+// damage is beyond repair.
+//
+// Errors: those of FindCoveredDirectory; kChecksum and others of the manifest itself; kAlreadyExists (the
+// target), kUsage (the target lies inside the checkpoint), kNoSpace, kIo.
+Result<ExitCode> RunRepair(Storage& storage, const RepairOptions& options, Streams& streams);
 
 // Errors: all of those that the selected tensors have; a digest of part of them would mislead.
 Result<ExitCode> RunDigest(const OpenedCheckpoint& checkpoint, const DigestOptions& options,

@@ -13,6 +13,7 @@
 
 #include "formats/registry.h"
 #include "tools/ckpt-inspect/commands.h"
+#include "tools/ckpt-inspect/covered_directory.h"
 #include "tools/cli/command_line.h"
 #include "tools/cli/error_report.h"
 #include "tools/cli/reporting.h"
@@ -40,9 +41,11 @@ class CommandLine {
   void AddShow();
   void AddShards();
   void AddVerify();
+  void AddRepair();
   void AddDigest();
   void AddMeta();
 
+  Result<ExitCode> Repair(Streams& streams);
   Result<ExitCode> OpenAndRun(Streams& streams);
 
   Storage& storage_;
@@ -57,6 +60,8 @@ class CommandLine {
   ShowOptions show_;
   ShardsOptions shards_;
   VerifyOptions verify_;
+  RepairOptions repair_;
+  std::string repair_target_;
   DigestOptions digest_;
 };
 
@@ -69,6 +74,7 @@ CommandLine::CommandLine(Storage& storage) : storage_(storage) {
   AddShow();
   AddShards();
   AddVerify();
+  AddRepair();
   AddDigest();
   AddMeta();
   const std::array<std::string, 2> examples = {"ckpt-inspect run7/checkpoints",
@@ -157,6 +163,26 @@ void CommandLine::AddVerify() {
   cli::AddReadingOptions(verb, common_);
 }
 
+// It opens nothing: what the checkpoint's own format cannot read any more is what it mends.
+void CommandLine::AddRepair() {
+  const std::array<std::string, 2> examples = {
+      "ckpt-inspect repair run7 -o run7-mended",
+      "ckpt-inspect repair --json out/qwen3 -o out/qwen3-mended"};
+  CLI::App& verb = *app_.add_subcommand(
+      "repair",
+      "Write a mended copy: flipped bits by checksum, the rest by parity; exit 1 if it cannot");
+  verb.add_option("PATH", path_, "A checkpoint with a ckptkit.json: its directory, or a root")
+      ->required()
+      ->option_text(" ");
+  verb.add_option("-o,--output", repair_target_, "Where the mended copy goes")
+      ->required()
+      ->option_text("DIR");
+  verb.add_option("--iteration", iteration_, "Which checkpoint under a root")->option_text("N");
+  cli::AddReadingOptions(verb, common_);
+  cli::AddOutputOptions(verb, common_);
+  cli::AddExamples(verb, examples);
+}
+
 void CommandLine::AddDigest() {
   const std::array<std::string, 2> examples = {"ckpt-inspect digest --algorithm sha256 --json run7",
                                                "ckpt-inspect digest --as hf run7/release"};
@@ -200,12 +226,35 @@ void TellProblems(const CheckpointIndex& index, bool with_errors, Streams& strea
   }
 }
 
+// Whether bytes may be why a checkpoint could not be opened.
+bool MayBeDamage(const Status& status) {
+  return status.kind() != ErrorKind::kUsage && status.kind() != ErrorKind::kIo;
+}
+
+Result<ExitCode> CommandLine::Repair(Streams& streams) {
+  repair_.common = common_;
+  repair_.path = path_;
+  repair_.iteration = iteration_;
+  repair_.target = repair_target_;
+  cli::TellResources(common_, streams);
+  return RunRepair(storage_, repair_, streams);
+}
+
 Result<ExitCode> CommandLine::OpenAndRun(Streams& streams) {
-  CKPT_ASSIGN_OR_RETURN(
-      const OpenedCheckpoint checkpoint,
-      OpenCheckpoint(storage_, Path(path_), {.format = format_, .iteration = iteration_}));
   const CLI::App& chosen = *app_.get_subcommands().front();
   const std::string verb = chosen.get_name();
+  if (verb == "repair") return Repair(streams);
+  Result<OpenedCheckpoint> opened =
+      OpenCheckpoint(storage_, Path(path_), {.format = format_, .iteration = iteration_});
+  if (!opened.ok() && verb == "verify" && !verify_.quick && MayBeDamage(opened.status())) {
+    // The sidecar can tell what is damaged where the format's own metadata cannot be read.
+    const Result<Path> covered = FindCoveredDirectory(storage_, Path(path_), iteration_);
+    verify_.common = common_;
+    if (covered.ok()) {
+      return RunVerifyUnopened(storage_, *covered, opened.status(), verify_, streams);
+    }
+  }
+  CKPT_ASSIGN_OR_RETURN(const OpenedCheckpoint checkpoint, std::move(opened));
   const CheckpointIndex& index = checkpoint.source->index();
   cli::Tell(common_, "format",
             fmt::format("{} at {}: {} tensors in {} chunks, {} objects, {} files",

@@ -1,39 +1,105 @@
 #include "tools/ckpt-inspect/manifest_check.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
-#include <vector>
 
+#include "core/checkpoint/byte_owners.h"
 #include "core/checkpoint/manifest.h"
 #include "core/checkpoint/verify_manifest.h"
+#include "core/repair/repair_plan.h"
 
 namespace ckpt::inspect {
 namespace {
 
-Result<CheckedBytes> Compare(Storage& storage, const Path& directory, const Path& path, int threads,
-                             ProgressSink& progress) {
+std::string RegionName(UnownedRegion region) {
+  switch (region) {
+    case UnownedRegion::kHeader:
+      return "header";
+    case UnownedRegion::kBetween:
+      return "between items";
+    case UnownedRegion::kTrailer:
+      return "trailer";
+    case UnownedRegion::kFile:
+      return "";  // the file's name says it
+  }
+  return "";
+}
+
+Finding DescribeDamagedBlock(const Manifest& manifest, const DamagedBlock& block,
+                             const CheckpointIndex* index, const ByteOwners* owners) {
+  const ManifestFile& file = manifest.files[block.file];
+  const BlockExtent extent = ExtentOfBlock(block.block, file.size_bytes);
+  DamagePlace place{.offset_bytes = extent.offset_bytes, .size_bytes = extent.size_bytes};
+  if (block.flip) {
+    place.offset_bytes = block.flip->offset_bytes;
+    place.size_bytes = 1;
+    place.bit = block.flip->bit;
+  }
+  Problem problem = DescribeBlock(manifest, block);
+  if (owners != nullptr) {
+    const std::vector<ByteOwner> there =
+        owners->Of(file.name, place.offset_bytes, place.size_bytes);
+    for (const ByteOwner& owner : there) {
+      const bool is_known = !place.keys.empty() && place.keys.back() == owner.key;
+      if (!is_known) place.keys.emplace_back(owner.key);
+    }
+    if (place.keys.size() == 1) problem.tensor = place.keys.front();
+    if (there.size() == 1 && there.front().chunk != nullptr) {
+      place.chunk = index->box(*there.front().chunk);
+    }
+    if (there.empty()) place.region = RegionName(owners->RegionOf(file.name, place.offset_bytes));
+  }
+  return {.problem = std::move(problem), .place = std::move(place)};
+}
+
+std::vector<Finding> Describe(const Manifest& manifest, const Damage& damage,
+                              const CheckpointIndex* index) {
+  std::vector<Finding> findings;
+  if (auto tracker = DescribeTracker(damage.tracker)) findings.push_back({*std::move(tracker)});
+  for (const DamagedFile& file : damage.files) findings.push_back({DescribeFile(manifest, file)});
+  std::optional<ByteOwners> owners;
+  if (index != nullptr && !damage.blocks.empty()) owners.emplace(*index);
+  for (const DamagedBlock& block : damage.blocks) {
+    // What is not there was said of the file.
+    if (!block.crc32c) continue;
+    findings.push_back(DescribeDamagedBlock(manifest, block, index, owners ? &*owners : nullptr));
+  }
+  for (const std::string& name : damage.leftovers) findings.push_back({DescribeLeftover(name)});
+  return findings;
+}
+
+Result<ManifestCheck> Compare(Storage& storage, const Path& directory, const Path& path,
+                              const CheckpointIndex* index, int threads, ProgressSink& progress) {
   CKPT_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(storage, path, kMaxManifestBytes));
   CKPT_ASSIGN_OR_RETURN(const Manifest manifest, ParseManifest(text, path.string()));
-  CheckedBytes all;
-  for (const ManifestFile& file : manifest.files) all.checked_bytes += file.size_bytes;
-  progress.OnTotal(all.checked_bytes, manifest.files.size());
-  const ckpt::VerifyOptions options{.threads = threads, .on_progress = [&](std::uint64_t bytes) {
+  ManifestCheck check;
+  for (const ManifestFile& file : manifest.files) check.checked_bytes += file.size_bytes;
+  progress.OnTotal(check.checked_bytes, manifest.files.size());
+  CKPT_ASSIGN_OR_RETURN(const Damage damage,
+                        FindDamage(storage, directory, manifest,
+                                   {.threads = threads, .on_progress = [&](std::uint64_t bytes) {
                                       progress.OnDone(kManifestName, bytes);
-                                    }};
-  CKPT_ASSIGN_OR_RETURN(all.problems, VerifyManifest(storage, directory, manifest, options));
-  return all;
+                                    }}));
+  check.findings = Describe(manifest, damage, index);
+  check.is_repairable =
+      HasErrors(check.findings) && PlanRepair(manifest, damage).beyond_repair.empty();
+  return check;
 }
 
 }  // namespace
 
-std::optional<CheckedBytes> CheckManifest(Storage& storage, const Path& directory, int threads,
-                                          ProgressSink& progress) {
+std::optional<ManifestCheck> CheckManifest(Storage& storage, const Path& directory,
+                                           const CheckpointIndex* index, int threads,
+                                           ProgressSink& progress) {
   const Path path = directory / std::string(kManifestName);
   const Result<FileStat> stat = storage.Stat(path);
   if (stat.ok() && stat->type == FileType::kMissing) return std::nullopt;
-  Result<CheckedBytes> compared = Compare(storage, directory, path, threads, progress);
+  Result<ManifestCheck> compared = Compare(storage, directory, path, index, threads, progress);
   if (compared.ok()) return *std::move(compared);
-  return CheckedBytes{.problems = compared.status().problems()};
+  ManifestCheck failed;
+  for (const Problem& problem : compared.status().problems()) failed.findings.push_back({problem});
+  return failed;
 }
 
 }  // namespace ckpt::inspect

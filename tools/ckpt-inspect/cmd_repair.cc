@@ -1,0 +1,290 @@
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "core/base/hash.h"
+#include "core/base/quote.h"
+#include "core/checkpoint/digest.h"
+#include "core/checkpoint/find_damage.h"
+#include "core/checkpoint/manifest.h"
+#include "core/checkpoint/verify_manifest.h"
+#include "core/exec/task_pool.h"
+#include "core/io/staged_directory.h"
+#include "core/json/json_writer.h"
+#include "core/repair/repair_plan.h"
+#include "core/repair/write_mended.h"
+#include "tools/ckpt-inspect/commands.h"
+#include "tools/ckpt-inspect/covered_directory.h"
+#include "tools/ckpt-inspect/health.h"
+#include "tools/ckpt-inspect/problem_list.h"
+#include "tools/cli/reporting.h"
+
+namespace ckpt::inspect {
+namespace {
+
+constexpr std::uint64_t kMaxTrackerBytes = 4096;
+
+struct Outcome {
+  std::vector<MendedPlace> repaired;
+  std::vector<Problem> problems;  // with an error among them nothing was published
+};
+
+// What is repaired, and to where.
+struct Job {
+  Path directory;       // that the sidecar covers
+  std::string sidecar;  // its text
+  Manifest manifest;
+  std::string subdirectory;  // of the copy; "release" under a Megatron root, else empty
+  int threads = 1;
+  std::uint64_t memory_budget_bytes = 0;
+};
+
+// Nothing of the source may be in the way of the copy, or be emptied for it.
+Status CheckTarget(Storage& storage, const Path& path, const Path& target) {
+  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(target));
+  if (stat.type != FileType::kMissing) {
+    return Error(ErrorKind::kAlreadyExists, "the copy's name is taken")
+        .File(target.string())
+        .Hint("repair never changes what is there: choose a new name");
+  }
+  const Path source = CanonicalPath(path);
+  const Path clean = CanonicalPath(target);
+  if (IsWithin(clean, source) || IsWithin(source, Path(clean.string() + ".partial"))) {
+    return Error(ErrorKind::kUsage,
+                 "the copy would lie inside the checkpoint, or the other way round")
+        .File(target.string())
+        .Hint("choose a name beside the checkpoint");
+  }
+  return OkStatus();
+}
+
+Result<Job> Open(Storage& storage, const RepairOptions& options) {
+  Job job;
+  CKPT_ASSIGN_OR_RETURN(job.directory,
+                        FindCoveredDirectory(storage, options.path, options.iteration));
+  const Path sidecar = job.directory / std::string(kManifestName);
+  CKPT_ASSIGN_OR_RETURN(job.sidecar, ReadSmallFile(storage, sidecar, kMaxManifestBytes));
+  Result<Manifest> manifest = ParseManifest(job.sidecar, sidecar.string());
+  if (!manifest.ok()) {
+    return std::move(manifest).status().While("reading the checksums that repair needs");
+  }
+  job.manifest = *std::move(manifest);
+  const bool is_root = CanonicalPath(options.path) != CanonicalPath(job.directory);
+  if (is_root && job.manifest.FindFile(kMegatronTracker)) {
+    job.subdirectory = CanonicalPath(job.directory).filename().string();
+  }
+  job.threads = options.common.threads > 0 ? options.common.threads : DefaultThreads();
+  job.memory_budget_bytes = options.common.memory_budget;
+  return job;
+}
+
+// The text of the tracker that names the checkpoint's directory: "release", or 100 for iter_0000100.
+std::string TrackerText(const std::string& directory) {
+  constexpr std::string_view kIteration = "iter_";
+  if (!directory.starts_with(kIteration)) return directory;
+  const std::size_t digits = directory.find_first_not_of('0', kIteration.size());
+  return digits == std::string::npos ? "0" : directory.substr(digits);
+}
+
+bool IsAsWritten(const ManifestFile& file, std::string_view text) {
+  return text.size() == file.size_bytes && file.block_crc32c.size() == 1 &&
+         Crc32c(AsBytes(text)) == file.block_crc32c.front();
+}
+
+// The copy holds one checkpoint, so its tracker names that one, whatever the root's came to say.
+Status WriteTracker(Storage& storage, const Job& job, const Path& root, const Damage& damage,
+                    Outcome& outcome) {
+  const std::size_t number = *job.manifest.FindFile(kMegatronTracker);
+  const ManifestFile& file = job.manifest.files[number];
+  const auto is_it = [number](const auto& damaged) { return damaged.file == number; };
+  const bool is_damaged = std::any_of(damage.files.begin(), damage.files.end(), is_it) ||
+                          std::any_of(damage.blocks.begin(), damage.blocks.end(), is_it);
+  std::string text = TrackerText(job.subdirectory);
+  if (!IsAsWritten(file, text)) {
+    // Written by hand, perhaps with a line end.
+    CKPT_ASSIGN_OR_RETURN(text,
+                          ReadSmallFile(storage, job.directory / file.name, kMaxTrackerBytes));
+    if (!IsAsWritten(file, text)) {
+      outcome.problems.push_back(
+          Error(ErrorKind::kChecksum, "nothing says what the tracker was").File(file.name).first());
+      return OkStatus();
+    }
+  }
+  if (is_damaged) {
+    outcome.repaired.insert(outcome.repaired.begin(), {.file = file.name,
+                                                       .size_bytes = file.size_bytes,
+                                                       .source = MendSource::kManifest,
+                                                       .is_proven = true});
+  }
+  return WriteSmallFile(storage, root / Path(file.name).filename(), AsBytes(text));
+}
+
+// Every tensor of the copy against its digest: a bit that a checksum alone names may be a wrong guess
+// (FindFlippedBit), of which 128 bits over the values leave nothing.
+Status CompareDigests(Storage& storage, const Job& job, const Path& copy) {
+  CKPT_ASSIGN_OR_RETURN(const OpenedCheckpoint opened, OpenCheckpoint(storage, copy));
+  const CheckpointSource& source = *opened.source;
+  std::vector<Problem> wrong = MetadataProblems(source);
+  std::erase_if(wrong, [](const Problem& problem) { return problem.severity != Severity::kError; });
+  CKPT_RETURN_IF_ERROR(Status(std::move(wrong)));
+  const std::vector<ManifestTensor>& tensors = job.manifest.tensors;
+  const std::uint64_t budget = job.memory_budget_bytes / static_cast<std::uint64_t>(job.threads);
+  const auto compare = [&](std::size_t t, std::size_t /*worker*/) -> Status {
+    const GlobalTensor* const stored = source.index().FindTensor(tensors[t].key);
+    if (stored == nullptr) {
+      return Error(ErrorKind::kMissing, "the mended copy lacks a tensor").Tensor(tensors[t].key);
+    }
+    CKPT_ASSIGN_OR_RETURN(const std::string digest,
+                          DigestTensor(source, *stored, HashAlgorithm::kXxh3, budget));
+    if (digest == tensors[t].xxh3) return OkStatus();
+    return Error(ErrorKind::kValueMismatch,
+                 "the damage looks like one flipped bit, and mending it does not give the tensor")
+        .Tensor(tensors[t].key)
+        .Expected(tensors[t].xxh3)
+        .Actual(digest);
+  };
+  return RunTasks(tensors.size(), job.threads, std::stop_token(), compare);
+}
+
+// The finished copy against the manifest.
+Status VerifyCopy(Storage& storage, const Job& job, const Path& copy, const Outcome& outcome,
+                  ProgressSink& progress) {
+  CKPT_ASSIGN_OR_RETURN(
+      std::vector<Problem> problems,
+      VerifyManifest(storage, copy, job.manifest,
+                     {.threads = job.threads, .on_progress = [&](std::uint64_t bytes) {
+                        progress.OnDone(kManifestName, bytes);
+                      }}));
+  std::erase_if(problems, [&](const Problem& problem) {
+    const bool is_outside = job.subdirectory.empty() && problem.file.starts_with(kMegatronTracker);
+    return is_outside || problem.severity != Severity::kError;
+  });
+  CKPT_RETURN_IF_ERROR(Status(std::move(problems)));
+  const bool is_proven = std::all_of(outcome.repaired.begin(), outcome.repaired.end(),
+                                     [](const MendedPlace& place) { return place.is_proven; });
+  return is_proven ? OkStatus() : CompareDigests(storage, job, copy);
+}
+
+bool IsAboutBytes(const Status& status) {
+  return status.kind() != ErrorKind::kIo && status.kind() != ErrorKind::kNoSpace &&
+         status.kind() != ErrorKind::kCancelled && status.kind() != ErrorKind::kInternal;
+}
+
+// Fails where the world is in the way; what cannot be mended is in the outcome.
+Result<Outcome> Repair(Storage& storage, const Job& job, const Path& target,
+                       ProgressSink& progress) {
+  CKPT_ASSIGN_OR_RETURN(
+      const Damage damage,
+      FindDamage(storage, job.directory, job.manifest,
+                 {.threads = job.threads, .on_progress = {}, .unreadable_is_damage = true}));
+  const RepairPlan plan = PlanRepair(job.manifest, damage);
+  Outcome outcome{.repaired = {}, .problems = plan.beyond_repair};
+  for (const std::string& name : damage.leftovers) {
+    outcome.problems.push_back(DescribeLeftover(name));
+  }
+  if (HasErrors(outcome.problems)) return outcome;
+
+  CKPT_ASSIGN_OR_RETURN(StagedDirectory staged, StagedDirectory::Open(storage, target, {}));
+  const Path copy = job.subdirectory.empty() ? staged.path() : staged.path() / job.subdirectory;
+  CKPT_RETURN_IF_ERROR(storage.MakeDirectories(copy));
+  const auto mend = [&]() -> Status {
+    CKPT_ASSIGN_OR_RETURN(outcome.repaired,
+                          WriteMended(storage, job.directory, job.manifest, plan, copy,
+                                      {.threads = job.threads, .progress = &progress}));
+    CKPT_RETURN_IF_ERROR(
+        WriteSmallFile(storage, copy / std::string(kManifestName), AsBytes(job.sidecar)));
+    if (!job.subdirectory.empty()) {
+      CKPT_RETURN_IF_ERROR(WriteTracker(storage, job, staged.path(), damage, outcome));
+      if (HasErrors(outcome.problems)) return OkStatus();
+    }
+    return VerifyCopy(storage, job, copy, outcome, progress).While("verifying the mended copy");
+  };
+  if (const Status mended = mend(); !mended.ok()) {
+    CKPT_RETURN_IF_ERROR(storage.RemoveAll(staged.path()));
+    if (!IsAboutBytes(mended)) return mended;
+    const std::vector<Problem>& wrong = mended.problems();
+    outcome.problems.insert(outcome.problems.begin(), wrong.begin(), wrong.end());
+    return outcome;
+  }
+  if (HasErrors(outcome.problems)) {
+    CKPT_RETURN_IF_ERROR(storage.RemoveAll(staged.path()));
+    return outcome;
+  }
+  CKPT_RETURN_IF_ERROR(staged.Publish());
+  return outcome;
+}
+
+void PrintJson(const Outcome& outcome, Streams& streams) {
+  const bool is_ok = !HasErrors(outcome.problems);
+  JsonWriter json(2);
+  json.BeginObject().Key("ok").Bool(is_ok);
+  json.Key("repaired").BeginArray();
+  for (const MendedPlace& place : outcome.repaired) {
+    if (!is_ok) break;  // the copy is gone
+    json.BeginObject().Key("file").Text(place.file).Key("offset").Int(place.offset_bytes);
+    switch (place.source) {
+      case MendSource::kBit:
+        json.Key("bit").Int(place.bit);
+        break;
+      case MendSource::kParity:
+        json.Key("length").Int(place.size_bytes).Key("from").Text("parity");
+        break;
+      case MendSource::kManifest:
+        json.Key("length").Int(place.size_bytes).Key("from").Text("manifest");
+        break;
+    }
+    json.End();
+  }
+  json.End();
+  AppendProblemList(outcome.problems, json);
+  json.End();
+  streams.out.Write(json.Take() + "\n");
+}
+
+std::string DescribePlace(const MendedPlace& place) {
+  switch (place.source) {
+    case MendSource::kBit:
+      return fmt::format("{}: bit {} of byte {} flipped back", place.file, place.bit,
+                         place.offset_bytes);
+    case MendSource::kParity:
+      return fmt::format("{}: rebuilt from parity",
+                         DescribeRange(place.file, place.offset_bytes, place.size_bytes));
+    case MendSource::kManifest:
+      return fmt::format("{}: length and content as the manifest says", place.file);
+  }
+  return {};
+}
+
+void PrintText(const Outcome& outcome, const Path& target, Streams& streams) {
+  PrintProblemList(outcome.problems, streams);
+  if (HasErrors(outcome.problems)) {
+    streams.out.Write("damaged: not all of it can be mended; nothing was written\n");
+    return;
+  }
+  for (const MendedPlace& place : outcome.repaired) {
+    streams.out.Write(fmt::format("mended: {}\n", EscapeControls(DescribePlace(place))));
+  }
+  streams.out.Write(fmt::format(
+      "ok: {} {} mended, the copy at {} is verified\n", outcome.repaired.size(),
+      outcome.repaired.size() == 1 ? "place" : "places", EscapeControls(target.string())));
+}
+
+}  // namespace
+
+Result<ExitCode> RunRepair(Storage& storage, const RepairOptions& options, Streams& streams) {
+  CKPT_ASSIGN_OR_RETURN(const Job job, Open(storage, options));
+  CKPT_RETURN_IF_ERROR(CheckTarget(storage, options.path, options.target));
+  CKPT_RETURN_IF_ERROR(CheckTarget(storage, job.directory, options.target));
+  auto progress = cli::MakeProgress(options.common, "repair", streams);
+  const Result<Outcome> outcome = Repair(storage, job, options.target, *progress);
+  progress.reset();  // a bar clears its line before anything else is printed
+  CKPT_RETURN_IF_ERROR(outcome.status());
+  options.common.json ? PrintJson(*outcome, streams) : PrintText(*outcome, options.target, streams);
+  return HasErrors(outcome->problems) ? ExitCode::kDifferent : ExitCode::kDone;
+}
+
+}  // namespace ckpt::inspect

@@ -1,0 +1,54 @@
+#include "tools/ckpt-inspect/covered_directory.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/checkpoint/manifest.h"
+#include "formats/locate.h"
+
+namespace ckpt::inspect {
+namespace {
+
+Result<bool> HasSidecar(Storage& storage, const Path& directory) {
+  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(directory / std::string(kManifestName)));
+  return stat.type != FileType::kMissing;
+}
+
+Result<std::vector<Path>> CoveredChildren(Storage& storage, const Path& directory) {
+  std::vector<Path> covered;
+  CKPT_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries, storage.List(directory));
+  for (const DirectoryEntry& entry : entries) {
+    if (entry.type != FileType::kDirectory) continue;
+    CKPT_ASSIGN_OR_RETURN(const bool is_covered, HasSidecar(storage, directory / entry.name));
+    if (is_covered) covered.push_back(directory / entry.name);
+  }
+  return covered;
+}
+
+}  // namespace
+
+Result<Path> FindCoveredDirectory(Storage& storage, const Path& path,
+                                  std::optional<std::int64_t> iteration) {
+  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(path));
+  const bool is_directory = stat.type == FileType::kDirectory;
+  if (is_directory && !iteration) {
+    CKPT_ASSIGN_OR_RETURN(const bool is_covered, HasSidecar(storage, path));
+    if (is_covered) return path;
+  }
+  const Result<CheckpointLocation> located = LocateCheckpoint(storage, path, iteration);
+  if (located.ok() && located->is_directory) {
+    CKPT_ASSIGN_OR_RETURN(const bool is_covered, HasSidecar(storage, located->path));
+    if (is_covered) return located->path;
+  }
+  if (is_directory && !iteration) {
+    CKPT_ASSIGN_OR_RETURN(std::vector<Path> covered, CoveredChildren(storage, path));
+    if (covered.size() == 1) return std::move(covered.front());
+  }
+  CKPT_RETURN_IF_ERROR(located.status());
+  return Error(ErrorKind::kNotFound, "the checkpoint has no ckptkit.json")
+      .File(located->path.string())
+      .Hint("only what these tools wrote carries the checksums that prove and mend its bytes");
+}
+
+}  // namespace ckpt::inspect

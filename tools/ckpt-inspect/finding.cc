@@ -1,0 +1,69 @@
+#include "tools/ckpt-inspect/finding.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "core/base/quote.h"
+#include "tools/cli/error_report.h"
+
+namespace ckpt::inspect {
+namespace {
+
+constexpr std::size_t kMaxNamed = 3;
+
+// "chunk [0:16, 0:32) of embed.weight", "a, b, c and 4 more", "header".
+std::string DescribePlace(const DamagePlace& place) {
+  if (place.keys.empty()) return place.region;
+  if (place.chunk)
+    return fmt::format("chunk {} of {}", FormatBox(*place.chunk), place.keys.front());
+  const std::size_t named = std::min(place.keys.size(), kMaxNamed);
+  std::string text =
+      fmt::format("{}", fmt::join(place.keys.data(), place.keys.data() + named, ", "));
+  if (named < place.keys.size()) text += fmt::format(" and {} more", place.keys.size() - named);
+  return text;
+}
+
+void AppendPlace(const DamagePlace& place, JsonWriter& json) {
+  json.Key("offset").Int(place.offset_bytes).Key("length").Int(place.size_bytes);
+  if (place.bit) json.Key("bit").Int(*place.bit);
+  json.Key("keys").BeginArray();
+  for (const std::string& key : place.keys) json.Text(key);
+  json.End();
+  if (place.chunk) {
+    json.Key("chunk").BeginObject();
+    json.Key("offsets").Ints(place.chunk->offsets).Key("sizes").Ints(place.chunk->sizes).End();
+  }
+  if (!place.region.empty()) json.Key("region").Text(place.region);
+}
+
+}  // namespace
+
+bool HasErrors(const std::vector<Finding>& findings) {
+  return std::any_of(findings.begin(), findings.end(), [](const Finding& finding) {
+    return finding.problem.severity == Severity::kError;
+  });
+}
+
+void PrintFindings(const std::vector<Finding>& findings, cli::Streams& streams) {
+  for (const Finding& finding : findings) {
+    streams.out.Write(finding.problem.severity == Severity::kError ? "error: " : "warning: ");
+    streams.out.Write(Describe(finding.problem) + "\n");
+    const std::string place = finding.place ? DescribePlace(*finding.place) : "";
+    if (!place.empty()) streams.out.Write(fmt::format("  in: {}\n", EscapeControls(place)));
+  }
+}
+
+void AppendFindings(const std::vector<Finding>& findings, JsonWriter& json) {
+  json.Key("problems").BeginArray();
+  for (const Finding& finding : findings) {
+    json.BeginObject();
+    json.Key("severity").Text(finding.problem.severity == Severity::kError ? "error" : "warning");
+    cli::AppendProblemMembers(finding.problem, json);
+    if (finding.place) AppendPlace(*finding.place, json);
+    json.End();
+  }
+  json.End();
+}
+
+}  // namespace ckpt::inspect

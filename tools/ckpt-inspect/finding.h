@@ -1,0 +1,42 @@
+// What `verify` found, with the place of damaged bytes as fields.
+#ifndef CKPT_TOOLS_CKPT_INSPECT_FINDING_H_
+#define CKPT_TOOLS_CKPT_INSPECT_FINDING_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/status.h"
+#include "core/json/json_writer.h"
+#include "core/tensor/box.h"
+#include "tools/cli/streams.h"
+
+namespace ckpt::inspect {
+
+struct DamagePlace {
+  std::uint64_t offset_bytes = 0;  // of the flipped bit's byte, or of the block
+  std::uint64_t size_bytes = 0;    // 1, or of the block
+  std::optional<int> bit = {};
+  std::vector<std::string> keys = {};  // of the tensors and objects that have bytes there
+  std::optional<Box> chunk = {};       // where it is one chunk of one tensor
+  std::string region = {};             // where no key has the bytes: "header", …
+};
+
+struct Finding {
+  Problem problem;
+  std::optional<DamagePlace> place = {};
+};
+
+[[nodiscard]] bool HasErrors(const std::vector<Finding>& findings);
+
+// On standard output: here the findings are the answer.
+void PrintFindings(const std::vector<Finding>& findings, cli::Streams& streams);
+
+// "problems": [{the members of cli::AppendProblemList, and of a place "offset", "length", "bit", "keys",
+// "chunk", "region" as far as known}].
+void AppendFindings(const std::vector<Finding>& findings, JsonWriter& json);
+
+}  // namespace ckpt::inspect
+
+#endif  // CKPT_TOOLS_CKPT_INSPECT_FINDING_H_
