@@ -9,7 +9,10 @@
 
 #include "core/io/posix_storage.h"
 #include "tools/ckpt-train/cmd_check.h"
+#include "tools/ckpt-train/cmd_evaluate.h"
 #include "tools/ckpt-train/cmd_explain.h"
+#include "tools/ckpt-train/cmd_generate.h"
+#include "tools/ckpt-train/cmd_train.h"
 #include "tools/cli/command_line.h"
 #include "tools/cli/error_report.h"
 #include "tools/cli/streams.h"
@@ -19,6 +22,7 @@ namespace ckpt::train {
 namespace {
 
 constexpr int kMaxRanks = 1 << 20;
+constexpr int kMaxTokens = 1 << 20;
 
 void AddRunOptions(CLI::App& app, RunOptions& run, bool& print_config) {
   app.add_option("--config", run.config, "Settings of the run, as YAML")->option_text("FILE");
@@ -34,56 +38,138 @@ void AddRunOptions(CLI::App& app, RunOptions& run, bool& print_config) {
   app.add_flag("--print-config", print_config, "Print every setting as YAML and do nothing else");
 }
 
+void AddLoadOption(CLI::App& app, RunOptions& run) {
+  app.add_option("--load", run.load,
+                 "Checkpoints of a run: settings and state come from the newest")
+      ->option_text("DIR");
+}
+
+CLI::App* AddTrain(CLI::App& app, TrainOptions& options) {
+  CLI::App* const verb = app.add_subcommand("train", "Train (the default verb)");
+  AddRunOptions(*verb, options.run, options.print_config);
+  AddLoadOption(*verb, options.run);
+  verb->add_option("--save", options.run.save, "Where checkpoints go")->option_text("DIR");
+  verb->add_option("--metrics", options.run.metrics, "A JSON object a step goes there")
+      ->option_text("FILE");
+  verb->add_flag(
+      "--prove", options.prove,
+      "After loading, check the state's digest and the stored loss; exit 1 if they differ");
+  verb->add_flag("--print-state-digest", options.print_state_digest,
+                 "End with a digest of the whole state, the same on every mesh");
+  cli::AddReadingOptions(*verb, options.common);
+  cli::AddOutputOptions(*verb, options.common);
+  cli::AddExamples(
+      *verb, std::vector<std::string>{
+                 "ckpt-train --config run.yaml --ranks 4 --save out",
+                 "ckpt-train --load out --ranks 4 --set num_distributed_optimizer_instances=2"});
+  return verb;
+}
+
+CLI::App* AddEvaluate(CLI::App& app, EvaluateOptions& options) {
+  CLI::App* const verb = app.add_subcommand("evaluate", "The loss of a model on data");
+  AddRunOptions(*verb, options.run, options.print_config);
+  AddLoadOption(*verb, options.run);
+  cli::AddReadingOptions(*verb, options.common);
+  cli::AddOutputOptions(*verb, options.common);
+  cli::AddExamples(*verb, std::vector<std::string>{
+                              "ckpt-train evaluate --load out --set valid_data_path=valid.jsonl",
+                              "ckpt-train evaluate --init hf:Qwen3-0.6B --set seq_length=512 "
+                              "--set data_path=tokens"});
+  return verb;
+}
+
+CLI::App* AddGenerate(CLI::App& app, GenerateOptions& options) {
+  CLI::App* const verb =
+      app.add_subcommand("generate", "The most likely continuation of a prompt; for a smoke look");
+  AddRunOptions(*verb, options.run, options.print_config);
+  AddLoadOption(*verb, options.run);
+  verb->add_option("--prompt", options.prompt, "Text, for models of bytes")->option_text("TEXT");
+  verb->add_option("--prompt-ids", options.prompt_ids, "Tokens: 1,2,3")
+      ->delimiter(',')
+      ->option_text("IDS");
+  verb->add_option("--tokens", options.tokens, "Tokens to add at most [32]")
+      ->check(CLI::Range(1, kMaxTokens))
+      ->option_text("N");
+  cli::AddReadingOptions(*verb, options.common);
+  cli::AddOutputOptions(*verb, options.common);
+  cli::AddExamples(*verb,
+                   std::vector<std::string>{
+                       "ckpt-train generate --load out --prompt 'Once upon a time'",
+                       "ckpt-train generate --init hf:Qwen3-0.6B --prompt-ids 785,6722,315"});
+  return verb;
+}
+
+CLI::App* AddExplain(CLI::App& app, ExplainOptions& options) {
+  CLI::App* const verb = app.add_subcommand(
+      "explain", "Mesh, bytes of every rank and schedule of a run; starts nothing");
+  AddRunOptions(*verb, options.run, options.print_config);
+  AddLoadOption(*verb, options.run);
+  verb->add_option("--rank", options.rank, "The rank whose groups are shown [0]")
+      ->check(CLI::Range(0, kMaxRanks))
+      ->option_text("R");
+  cli::AddOutputOptions(*verb, options.common);
+  cli::AddExamples(*verb,
+                   std::vector<std::string>{
+                       "ckpt-train explain --config run.yaml --ranks 64",
+                       "ckpt-train explain --init hf:Qwen3-0.6B --ranks 8 --set seq_length=4096"});
+  return verb;
+}
+
+CLI::App* AddCheck(CLI::App& app, CheckOptions& options) {
+  CLI::App* const verb = app.add_subcommand(
+      "check", "Loss, logits and gradients of a batch against a reference; exit 1 if they differ");
+  AddRunOptions(*verb, options.run, options.print_config);
+  verb->add_option("--reference", options.reference,
+                   "input_ids and labels, and any of loss, logits, grad.<parameter>")
+      ->required()
+      ->option_text("FILE");
+  verb->add_option("--tolerance", options.tolerance,
+                   "Largest error, relative to a tensor's largest magnitude [1e-5]")
+      ->check(CLI::NonNegativeNumber)
+      ->option_text("X");
+  cli::AddReadingOptions(*verb, options.common);
+  cli::AddOutputOptions(*verb, options.common);
+  cli::AddExamples(*verb, std::vector<std::string>{
+                              "ckpt-train check --init hf:Qwen3-0.6B --reference qwen3.safetensors",
+                              "ckpt-train check --init hf:Mixtral --reference ref.safetensors "
+                              "--ranks 2 --set expert_model_parallel_size=2"});
+  return verb;
+}
+
+template <typename Options>
+using RunVerb = Result<cli::ExitCode> (*)(const Options&, Storage&, cli::Streams&);
+
+template <typename Options>
+int Conclude(RunVerb<Options> run, const Options& options, cli::Streams& streams) {
+  return static_cast<int>(
+      cli::Conclude(run(options, PosixStorage(), streams), options.common.json, streams));
+}
+
 int Main(int argc, char** argv) {
   cli::Streams streams = cli::ProcessStreams();
   CLI::App app("Trains language models, sharded over ranks.", "ckpt-train");
   app.set_version_flag("--version", cli::VersionText("ckpt-train"));
   app.require_subcommand(1);
 
+  TrainOptions train;
+  AddTrain(app, train);
+  EvaluateOptions evaluate;
+  const CLI::App* const evaluate_app = AddEvaluate(app, evaluate);
+  GenerateOptions generate;
+  const CLI::App* const generate_app = AddGenerate(app, generate);
   ExplainOptions explain;
-  CLI::App* const explain_app = app.add_subcommand(
-      "explain", "Mesh, bytes of every rank and schedule of a run; starts nothing");
-  AddRunOptions(*explain_app, explain.run, explain.print_config);
-  explain_app->add_option("--rank", explain.rank, "The rank whose groups are shown [0]")
-      ->check(CLI::Range(0, kMaxRanks))
-      ->option_text("R");
-  cli::AddOutputOptions(*explain_app, explain.common);
-  cli::AddExamples(*explain_app,
-                   std::vector<std::string>{
-                       "ckpt-train explain --config run.yaml --ranks 64",
-                       "ckpt-train explain --init hf:Qwen3-0.6B --ranks 8 --set seq_length=4096"});
-
+  const CLI::App* const explain_app = AddExplain(app, explain);
   CheckOptions check;
-  CLI::App* const check_app = app.add_subcommand(
-      "check", "Loss, logits and gradients of a batch against a reference; exit 1 if they differ");
-  AddRunOptions(*check_app, check.run, check.print_config);
-  check_app
-      ->add_option("--reference", check.reference,
-                   "input_ids and labels, and any of loss, logits, grad.<parameter>")
-      ->required()
-      ->option_text("FILE");
-  check_app
-      ->add_option("--tolerance", check.tolerance,
-                   "Largest error, relative to a tensor's largest magnitude [1e-5]")
-      ->check(CLI::NonNegativeNumber)
-      ->option_text("X");
-  cli::AddReadingOptions(*check_app, check.common);
-  cli::AddOutputOptions(*check_app, check.common);
-  cli::AddExamples(*check_app,
-                   std::vector<std::string>{
-                       "ckpt-train check --init hf:Qwen3-0.6B --reference qwen3.safetensors",
-                       "ckpt-train check --init hf:Mixtral --reference ref.safetensors --ranks 2 "
-                       "--set expert_model_parallel_size=2"});
+  const CLI::App* const check_app = AddCheck(app, check);
 
   const std::optional<cli::ExitCode> ended =
-      cli::ParseArguments(app, std::vector<std::string>(argv + 1, argv + argc), "", streams);
+      cli::ParseArguments(app, std::vector<std::string>(argv + 1, argv + argc), "train", streams);
   if (ended) return static_cast<int>(*ended);
-  if (explain_app->parsed()) {
-    return static_cast<int>(
-        cli::Conclude(RunExplain(explain, PosixStorage(), streams), explain.common.json, streams));
-  }
-  return static_cast<int>(
-      cli::Conclude(RunCheck(check, PosixStorage(), streams), check.common.json, streams));
+  if (evaluate_app->parsed()) return Conclude(RunEvaluate, evaluate, streams);
+  if (generate_app->parsed()) return Conclude(RunGenerate, generate, streams);
+  if (explain_app->parsed()) return Conclude(RunExplain, explain, streams);
+  if (check_app->parsed()) return Conclude(RunCheck, check, streams);
+  return Conclude(RunTrain, train, streams);
 }
 
 }  // namespace

@@ -23,6 +23,7 @@
 #include "trainer/checkpoint/staging.h"
 #include "trainer/checkpoint/state_map.h"
 #include "trainer/comm/agreement.h"
+#include "trainer/model/model_config.h"
 
 namespace ckpt::train {
 namespace {
@@ -36,6 +37,17 @@ constexpr std::string_view kIndexName = "model.safetensors.index.json";
 // Settings that say what one invocation does, and nothing about the run it goes on with.
 constexpr std::array<std::string_view, 7> kOfOneInvocation = {
     "save", "load", "init", "finetune", "prove", "metrics", "tensorboard_dir"};
+
+// Those of the settings that describe the model.
+layout::Configuration OfTheModel(const layout::Configuration& settings) {
+  trainer::SettingsReader reader(settings);
+  trainer::ReadModelConfig(reader);
+  layout::Configuration model;
+  for (const auto& [name, value] : reader.effective()) {
+    if (const auto given = settings.find(name); given != settings.end()) model.insert(*given);
+  }
+  return model;
+}
 
 class RunCheckpointsImpl final : public RunCheckpoints {
  public:
@@ -295,6 +307,7 @@ Result<std::optional<layout::Configuration>> StoredSettings(Storage& storage,
       continue;
     }
     CKPT_ASSIGN_OR_RETURN(layout::Configuration stored, RunSettings(state->args));
+    if (settings.finetune) return std::optional<layout::Configuration>(OfTheModel(stored));
     for (const std::string_view name : kOfOneInvocation) stored.erase(std::string(name));
     return std::optional<layout::Configuration>(std::move(stored));
   }

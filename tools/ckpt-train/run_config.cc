@@ -6,6 +6,7 @@
 #include "converters/config/hf_config.h"
 #include "converters/config/model_settings.h"
 #include "core/base/units.h"
+#include "tools/ckpt-train/run_checkpoints.h"
 #include "tools/ckpt-train/yaml_settings.h"
 #include "trainer/comm/world.h"
 #include "trainer/model/settings_reader.h"
@@ -25,6 +26,30 @@ Result<layout::Configuration> ReadModelSettings(Storage& storage, const Path& di
   return ModelSettings(config);
 }
 
+// Settings of the newest checkpoint of `load`, less those that say how that run itself began.
+Result<std::optional<layout::Configuration>> SettingsToGoOnWith(
+    Storage& storage, const layout::Configuration& given) {
+  trainer::SettingsReader reader(given);
+  const CheckpointSettings checkpoints = ReadCheckpointSettings(reader);
+  // What is wrong with them is told with everything else.
+  if (!reader.ok() || checkpoints.load.empty()) return std::optional<layout::Configuration>();
+  CKPT_ASSIGN_OR_RETURN(std::optional<layout::Configuration> stored,
+                        StoredSettings(storage, checkpoints));
+  if (stored) {
+    for (const char* name : {"init", "load", "finetune", "prove"}) stored->erase(name);
+  }
+  return stored;
+}
+
+void CheckNeeds(const RunConfig& run, const RunNeeds& needs, trainer::SettingsReader& settings) {
+  const bool has_data = !run.data.data_path.empty();
+  if (needs.training && run.loop.train_iters == 0) settings.Refuse("train_iters", "is missing");
+  if (needs.training && !has_data) settings.Refuse("data_path", "is missing");
+  if (needs.evaluation && !has_data && run.data.valid_data_path.empty()) {
+    settings.Refuse("valid_data_path", "is missing");
+  }
+}
+
 }  // namespace
 
 Result<layout::Configuration> GivenSettings(Storage& storage, const RunOptions& options) {
@@ -36,7 +61,11 @@ Result<layout::Configuration> GivenSettings(Storage& storage, const RunOptions& 
   }
   Status problems;
   layout::Configuration assigned;
-  if (!options.init.empty()) assigned["init"] = options.init;
+  for (const auto& [name, value] :
+       {std::pair("init", options.init), std::pair("load", options.load),
+        std::pair("save", options.save), std::pair("metrics", options.metrics)}) {
+    if (!value.empty()) assigned[name] = value;
+  }
   for (const std::string& text : options.set) {
     auto assignment = ParseAssignment(text);
     if (!assignment.ok()) {
@@ -63,15 +92,27 @@ Result<std::optional<Path>> InitSource(const layout::Configuration& settings) {
       .Actual(layout::FormatValue(found->second));
 }
 
-Result<RunConfig> ResolveRun(Storage& storage, layout::Configuration given, int num_ranks) {
+Result<RunConfig> ResolveRun(Storage& storage, layout::Configuration given, int num_ranks,
+                             const RunNeeds& needs) {
   RunConfig run;
-  CKPT_ASSIGN_OR_RETURN(run.init_from, InitSource(given));
+  CKPT_ASSIGN_OR_RETURN(std::optional<layout::Configuration> stored,
+                        SettingsToGoOnWith(storage, given));
+  run.goes_on = stored.has_value();
+  if (stored) {
+    given.merge(*stored);  // what was given stays
+  } else {
+    CKPT_ASSIGN_OR_RETURN(run.init_from, InitSource(given));
+  }
   if (run.init_from) {
     CKPT_ASSIGN_OR_RETURN(layout::Configuration model, ReadModelSettings(storage, *run.init_from));
-    given.merge(model);  // what was given stays
+    given.merge(model);
   }
   trainer::SettingsReader settings(given);
   settings.Text("init", kRandom);
+  ReadCheckpointSettings(settings);
+  run.loop = ReadLoopSettings(settings);
+  run.data = ReadDataSettings(settings);
+  CheckNeeds(run, needs, settings);
   CKPT_ASSIGN_OR_RETURN(run.train, trainer::ParseTrainConfig(settings, num_ranks));
   run.effective = settings.effective();
   return run;

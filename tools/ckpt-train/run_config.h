@@ -10,6 +10,8 @@
 #include "core/io/path.h"
 #include "core/io/storage.h"
 #include "core/layout/value.h"
+#include "tools/ckpt-train/data_settings.h"
+#include "tools/ckpt-train/loop_settings.h"
 #include "trainer/step/train_config.h"
 
 namespace ckpt::train {
@@ -18,15 +20,29 @@ namespace ckpt::train {
 struct RunOptions {
   std::string config;            // a YAML file; empty: none
   std::vector<std::string> set;  // "KEY=VALUE"
-  std::string init;              // short for --set init=…
-  int ranks = 0;                 // 0: as many as were launched
+  // Short for --set of the same names; empty: not given.
+  std::string init;
+  std::string load;
+  std::string save;
+  std::string metrics;
+  int ranks = 0;  // 0: as many as were launched
 };
 
 struct RunConfig {
   trainer::TrainConfig train;
+  LoopSettings loop;
+  DataSettings data;
   // Every setting with its value, given or not: read again, it makes the same run.
   layout::Configuration effective;
-  std::optional<Path> init_from;  // a Hugging Face repository; none: weights are drawn
+  // Where the state comes from: the checkpoint in `load`, else a Hugging Face repository, else weights are drawn.
+  bool goes_on = false;
+  std::optional<Path> init_from;
+};
+
+// Settings that a verb cannot do without, beside those of model and batch.
+struct RunNeeds {
+  bool training = false;    // data_path, train_iters
+  bool evaluation = false;  // valid_data_path or data_path
 };
 
 // The settings that were given: those of the file, and over them those of the command line.
@@ -37,10 +53,13 @@ Result<layout::Configuration> GivenSettings(Storage& storage, const RunOptions& 
 // What the setting `init` names; nothing: weights are drawn. Errors: kUsage (neither random nor hf:DIR).
 Result<std::optional<Path>> InitSource(const layout::Configuration& settings);
 
-// A run of `num_ranks` ranks. The model's settings come from `init: hf:DIR`, where not given otherwise.
+// A run of `num_ranks` ranks. Where `load` holds a checkpoint, the settings it was made with go under the given ones; else the
+// model's settings come from `init: hf:DIR`, where not given otherwise.
 //
-// Errors: those of InitSource, of reading its config.json, of ModelSettings and of ParseTrainConfig.
-Result<RunConfig> ResolveRun(Storage& storage, layout::Configuration given, int num_ranks);
+// Errors: those of InitSource, of reading its config.json, of ModelSettings, of StoredSettings, and all at once what `needs`
+//         names and is missing and those of ParseTrainConfig.
+Result<RunConfig> ResolveRun(Storage& storage, layout::Configuration given, int num_ranks,
+                             const RunNeeds& needs = {});
 
 // How many ranks the options ask for, or were launched.
 [[nodiscard]] int NumRanks(const RunOptions& options);

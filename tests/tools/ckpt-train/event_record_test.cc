@@ -28,7 +28,7 @@ TEST(EventRecordTest, ScalarsAreNestedMessages) {
   EXPECT_EQ(HexOf(ScalarEvent(2.0, 300, scalars)),
             "090000000000000040"
             "10ac02"
-            "2a1a"
+            "2a18"
             "0a0b0a046c6f7373150000c03f"
             "0a090a026c7215000000c0");
 }

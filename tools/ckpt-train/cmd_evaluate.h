@@ -1,0 +1,29 @@
+// ckpt-train evaluate: the loss of a model on data.
+#ifndef CKPT_TOOLS_CKPT_TRAIN_CMD_EVALUATE_H_
+#define CKPT_TOOLS_CKPT_TRAIN_CMD_EVALUATE_H_
+
+#include "core/base/result.h"
+#include "core/io/storage.h"
+#include "tools/ckpt-train/run_config.h"
+#include "tools/cli/command_line.h"
+#include "tools/cli/exit_code.h"
+#include "tools/cli/streams.h"
+
+namespace ckpt::train {
+
+struct EvaluateOptions {
+  cli::CommonOptions common;
+  RunOptions run;
+  bool print_config = false;
+};
+
+// The loss over `eval_iters` batches of `valid_data_path`, else of `data_path`, of the newest checkpoint in `load`, else of
+// the model that `init` names.
+//
+// Errors: kUsage (neither of them), those of ResolveRun, of opening data and weights, and of the ranks.
+Result<cli::ExitCode> RunEvaluate(const EvaluateOptions& options, Storage& storage,
+                                  cli::Streams& streams);
+
+}  // namespace ckpt::train
+
+#endif  // CKPT_TOOLS_CKPT_TRAIN_CMD_EVALUATE_H_

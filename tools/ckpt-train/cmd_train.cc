@@ -1,0 +1,109 @@
+#include "tools/ckpt-train/cmd_train.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/json/json_writer.h"
+#include "tools/ckpt-train/data_settings.h"
+#include "tools/ckpt-train/rank_train.h"
+#include "tools/ckpt-train/run_log.h"
+#include "tools/ckpt-train/run_setup.h"
+#include "tools/ckpt-train/stop_signal.h"
+#include "tools/ckpt-train/yaml_settings.h"
+#include "tools/cli/error_report.h"
+
+namespace ckpt::train {
+namespace {
+
+using cli::ExitCode;
+
+std::string StartText(const RunConfig& run, const CheckpointSettings& checkpoints) {
+  if (run.goes_on || checkpoints.load.empty()) return "";
+  return fmt::format("no checkpoint in {}: starting from {}", checkpoints.load.string(),
+                     run.init_from ? run.init_from->string() : "random weights");
+}
+
+std::string EndText(const LoopEnd& end, const CheckpointSettings& checkpoints) {
+  const std::int64_t step = end.progress.iteration;
+  const std::string saved = checkpoints.save.empty()
+                                ? "nothing saved: there is no setting save"
+                                : fmt::format("saved in {}", checkpoints.save.string());
+  switch (end.reason) {
+    case EndReason::kFinished:
+      return checkpoints.save.empty() ? "" : fmt::format("done after step {}: {}", step, saved);
+    case EndReason::kNothingToDo:
+      return fmt::format("nothing to do: step {} is done, and train_iters asks for no more", step);
+    case EndReason::kExitInterval:
+      return fmt::format("ended after step {}, as exit_interval says: {}", step, saved);
+    case EndReason::kStopped:
+      return fmt::format("stopped after step {}, as a signal asked: {}", step, saved);
+  }
+  CKPT_CHECK(false);
+}
+
+std::string DigestText(const std::string& digest, bool is_json) {
+  if (!is_json) return fmt::format("state-digest {}\n", digest);
+  JsonWriter json;
+  json.BeginObject().Key("state_digest").Text(digest).End();
+  return json.Take() + "\n";
+}
+
+}  // namespace
+
+Result<ExitCode> RunTrain(const TrainOptions& options, Storage& storage, cli::Streams& streams) {
+  const int num_ranks = NumRanks(options.run);
+  CKPT_ASSIGN_OR_RETURN(layout::Configuration given, GivenSettings(storage, options.run));
+  if (options.prove) given["prove"] = true;
+  CKPT_ASSIGN_OR_RETURN(const RunConfig run, ResolveRun(storage, std::move(given), num_ranks,
+                                                        {.training = !options.print_config}));
+  if (options.print_config) {
+    streams.out.Write(FormatYamlSettings(run.effective));
+    return ExitCode::kDone;
+  }
+  CKPT_ASSIGN_OR_RETURN(const auto data,
+                        OpenData(storage, run.data.data_path, run.data, run.train));
+  std::shared_ptr<const trainer::SequenceSource> valid;
+  if (!run.data.valid_data_path.empty()) {
+    CKPT_ASSIGN_OR_RETURN(valid, OpenData(storage, run.data.valid_data_path, run.data, run.train));
+  }
+  CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<RunSetup> setup,
+                        RunSetup::Create(run, num_ranks, options.common, storage, streams));
+  RunLog log(run.loop, options.common, streams);
+  const StopSignal stop;
+  const TrainInput input = {.session = setup->session_input(),
+                            .data = data,
+                            .valid = valid,
+                            .log = log,
+                            .on_started =
+                                [&] {
+                                  setup->EndProgress();
+                                  const std::string text = StartText(run, setup->checkpoints());
+                                  if (!text.empty()) log.Say(text);
+                                },
+                            .is_stop_asked = StopSignal::HasArrived,
+                            .wants_digest = options.print_state_digest};
+  std::optional<TrainedRank> trained;  // of rank 0, where it is one of this process
+  CKPT_RETURN_IF_ERROR(setup->RunRanks([&](trainer::Communicator& world) -> Status {
+    CKPT_ASSIGN_OR_RETURN(TrainedRank mine, TrainOnRank(input, world));
+    if (world.rank() == 0) trained = std::move(mine);
+    return OkStatus();
+  }));
+  if (!trained) return ExitCode::kDone;
+
+  if (!trained->difference.ok()) {
+    cli::PrintStatus(trained->difference, streams);
+    return ExitCode::kDifferent;
+  }
+  const std::string end = EndText(trained->end, setup->checkpoints());
+  if (!end.empty()) log.Say(end);
+  if (trained->state_digest) {
+    streams.out.Write(DigestText(*trained->state_digest, options.common.json));
+  }
+  return ExitCode::kDone;
+}
+
+}  // namespace ckpt::train

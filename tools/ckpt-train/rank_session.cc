@@ -1,0 +1,51 @@
+#include "tools/ckpt-train/rank_session.h"
+
+#include <optional>
+#include <utility>
+
+#include "tools/ckpt-train/initial_weights.h"
+#include "trainer/ops/host_ops.h"
+
+namespace ckpt::train {
+
+trainer::QueueMode QueuesOf(const trainer::TrainConfig& config) {
+  return config.overlap_grad_reduce || config.overlap_param_gather ? trainer::QueueMode::kThreads
+                                                                   : trainer::QueueMode::kInline;
+}
+
+Result<std::unique_ptr<RankSession>> RankSession::Create(const SessionInput& input,
+                                                         trainer::Communicator& world,
+                                                         RunCheckpoints::Notice notice) {
+  std::unique_ptr<RankSession> session(new RankSession(input));
+  const trainer::TrainConfig& config = input.run.train;
+  session->device_ = trainer::MakeHostDevice({.queues = QueuesOf(config)});
+  session->ops_ =
+      trainer::MakeHostOps({.threads = input.threads,
+                            .fixed_order = config.reduction == trainer::Reduction::kCanonical});
+  CKPT_ASSIGN_OR_RETURN(
+      session->trainer_,
+      trainer::RankTrainer::Create(config, world,
+                                   {.device = session->device_.get(), .ops = session->ops_.get()}));
+  CKPT_ASSIGN_OR_RETURN(session->checkpoints_,
+                        RunCheckpoints::Create(input.storage, input.checkpoints, input.run,
+                                               *session->trainer_, world, std::move(notice)));
+  return session;
+}
+
+Result<RunProgress> RankSession::Start() {
+  if (input_.run.goes_on) {
+    CKPT_ASSIGN_OR_RETURN(const std::optional<RunProgress> loaded, checkpoints_->Load());
+    if (loaded) return *loaded;
+    return Error(ErrorKind::kNotFound, "there is no valid checkpoint any more")
+        .File(input_.checkpoints.load.string());
+  }
+  if (input_.init != nullptr) {
+    CKPT_RETURN_IF_ERROR(
+        ReadInitialWeights(*input_.init, input_.budget_bytes, *trainer_, input_.progress));
+  } else {
+    CKPT_RETURN_IF_ERROR(trainer_->InitializeWeights());
+  }
+  return RunProgress();
+}
+
+}  // namespace ckpt::train

@@ -1,0 +1,43 @@
+// One rank's part of training: start, steps, end.
+#ifndef CKPT_TOOLS_CKPT_TRAIN_RANK_TRAIN_H_
+#define CKPT_TOOLS_CKPT_TRAIN_RANK_TRAIN_H_
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/base/result.h"
+#include "core/exec/progress.h"
+#include "tools/ckpt-train/rank_session.h"
+#include "tools/ckpt-train/run_log.h"
+#include "tools/ckpt-train/train_loop.h"
+#include "trainer/comm/communicator.h"
+#include "trainer/data/sequence_source.h"
+
+namespace ckpt::train {
+
+// What every rank of a process is given. Everything outlives the ranks.
+struct TrainInput {
+  SessionInput session;
+  std::shared_ptr<const trainer::SequenceSource> data;
+  std::shared_ptr<const trainer::SequenceSource> valid;  // null: nothing is evaluated
+  RunLog& log;                                           // used by rank 0 alone
+  std::function<void()> on_started;                      // by rank 0, before its first step
+  std::function<bool()> is_stop_asked;
+  bool wants_digest = false;
+};
+
+struct TrainedRank {
+  LoopEnd end;
+  std::optional<std::string> state_digest;
+  // What `prove` found to differ, on every rank the same; then nothing was trained.
+  Status difference;
+};
+
+// Every rank of `world` calls it. Errors: those of RankSession, RunLog::OpenFiles and TrainLoop.
+Result<TrainedRank> TrainOnRank(const TrainInput& input, trainer::Communicator& world);
+
+}  // namespace ckpt::train
+
+#endif  // CKPT_TOOLS_CKPT_TRAIN_RANK_TRAIN_H_

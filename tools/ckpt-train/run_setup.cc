@@ -1,0 +1,62 @@
+#include "tools/ckpt-train/run_setup.h"
+
+#include <algorithm>
+#include <string>
+
+#include "core/exec/task_pool.h"
+#include "tools/ckpt-train/initial_weights.h"
+#include "tools/cli/reporting.h"
+#include "trainer/comm/world.h"
+#include "trainer/model/settings_reader.h"
+
+namespace ckpt::train {
+
+Status CheckHasWeights(const RunConfig& run) {
+  if (run.goes_on || run.init_from) return OkStatus();
+  return Error(ErrorKind::kUsage, "there are no weights but random ones")
+      .Hint("give --load DIR, a folder with a checkpoint, or --init hf:DIR");
+}
+
+Result<std::unique_ptr<RunSetup>> RunSetup::Create(const RunConfig& run, int num_ranks,
+                                                   const cli::CommonOptions& options,
+                                                   Storage& storage, cli::Streams& streams) {
+  std::unique_ptr<RunSetup> setup(new RunSetup(run, options, storage, streams));
+  trainer::SettingsReader reader(run.effective);
+  setup->checkpoints_ = ReadCheckpointSettings(reader);
+  if (run.init_from) {
+    CKPT_ASSIGN_OR_RETURN(setup->init_, OpenModel(storage, *run.init_from, {}));
+  }
+  const int threads = options.threads == 0 ? DefaultThreads() : options.threads;
+  setup->num_ranks_ = num_ranks;
+  setup->threads_ = std::max(1, threads / num_ranks);
+  setup->budget_bytes_ = options.memory_budget / static_cast<std::uint64_t>(num_ranks);
+  setup->progress_ = cli::MakeProgress(options, "read", streams);
+  if (setup->init_) setup->progress_->OnTotal(InitialWeightBytes(run.train.model), 0);
+  return setup;
+}
+
+SessionInput RunSetup::session_input() {
+  return {.run = run_,
+          .checkpoints = checkpoints_,
+          .storage = storage_,
+          .init = init_ ? &*init_ : nullptr,
+          .budget_bytes = budget_bytes_,
+          .threads = threads_,
+          .progress = *progress_};
+}
+
+Result<std::unique_ptr<RankSession>> RunSetup::StartRank(trainer::Communicator& world) {
+  const auto notice = [&](const std::string& text) { cli::Tell(options_, "load", text, streams_); };
+  CKPT_ASSIGN_OR_RETURN(std::unique_ptr<RankSession> session,
+                        RankSession::Create(session_input(), world, notice));
+  CKPT_ASSIGN_OR_RETURN([[maybe_unused]] const RunProgress progress, session->Start());
+  CKPT_RETURN_IF_ERROR(world.Barrier());
+  if (world.rank() == 0) EndProgress();
+  return session;
+}
+
+Status RunSetup::RunRanks(const std::function<Status(trainer::Communicator& world)>& body) const {
+  return trainer::RunWorld({.num_ranks = num_ranks_, .queues = QueuesOf(run_.train)}, body);
+}
+
+}  // namespace ckpt::train

@@ -1,0 +1,67 @@
+// What the verbs that run ranks have in common before the ranks start.
+#ifndef CKPT_TOOLS_CKPT_TRAIN_RUN_SETUP_H_
+#define CKPT_TOOLS_CKPT_TRAIN_RUN_SETUP_H_
+
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "converters/verbs/model_source.h"
+#include "core/base/result.h"
+#include "core/exec/progress.h"
+#include "core/io/storage.h"
+#include "tools/ckpt-train/rank_session.h"
+#include "tools/ckpt-train/run_checkpoints.h"
+#include "tools/ckpt-train/run_config.h"
+#include "tools/cli/command_line.h"
+#include "tools/cli/streams.h"
+#include "trainer/comm/communicator.h"
+
+namespace ckpt::train {
+
+// Errors: kUsage (the run would begin with random weights, which mean nothing).
+Status CheckHasWeights(const RunConfig& run);
+
+// Resources of the ranks of this process.
+class RunSetup {
+ public:
+  // Opens the files that weights are read from, if there are any. `run`, `storage` and `streams` outlive it.
+  // Errors: those of OpenModel.
+  static Result<std::unique_ptr<RunSetup>> Create(const RunConfig& run, int num_ranks,
+                                                  const cli::CommonOptions& options,
+                                                  Storage& storage, cli::Streams& streams);
+
+  // For the ranks, as long as this.
+  [[nodiscard]] SessionInput session_input();
+  // Takes the progress of reading weights off the screen. By one rank, when all have read.
+  void EndProgress() { progress_.reset(); }
+
+  // Runs `body` once a rank, as RunWorld does.
+  Status RunRanks(const std::function<Status(trainer::Communicator& world)>& body) const;
+
+  // A rank with its weights, for verbs that only use them. Every rank calls it, in RunRanks.
+  // Errors: those of RankSession.
+  Result<std::unique_ptr<RankSession>> StartRank(trainer::Communicator& world);
+
+  [[nodiscard]] CheckpointSettings& checkpoints() { return checkpoints_; }
+
+ private:
+  RunSetup(const RunConfig& run, const cli::CommonOptions& options, Storage& storage,
+           cli::Streams& streams)
+      : run_(run), options_(options), storage_(storage), streams_(streams) {}
+
+  const RunConfig& run_;
+  const cli::CommonOptions options_;
+  Storage& storage_;
+  cli::Streams& streams_;
+  CheckpointSettings checkpoints_;
+  std::optional<ModelSource> init_;
+  int num_ranks_ = 1;
+  int threads_ = 1;                 // of a rank
+  std::uint64_t budget_bytes_ = 0;  // of a rank
+  std::unique_ptr<ProgressSink> progress_;
+};
+
+}  // namespace ckpt::train
+
+#endif  // CKPT_TOOLS_CKPT_TRAIN_RUN_SETUP_H_

@@ -1,0 +1,71 @@
+// TrainLoop: the steps of a run, from where its state is to where it ends.
+#ifndef CKPT_TOOLS_CKPT_TRAIN_TRAIN_LOOP_H_
+#define CKPT_TOOLS_CKPT_TRAIN_TRAIN_LOOP_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include "core/base/result.h"
+#include "tools/ckpt-train/loop_settings.h"
+#include "tools/ckpt-train/run_checkpoints.h"
+#include "tools/ckpt-train/run_log.h"
+#include "tools/ckpt-train/step_metrics.h"
+#include "trainer/comm/communicator.h"
+#include "trainer/data/batch_reader.h"
+#include "trainer/step/rank_trainer.h"
+
+namespace ckpt::train {
+
+// What a rank trains with. Everything outlives the loop.
+struct LoopInput {
+  const LoopSettings& settings;
+  const CheckpointSettings& checkpoint_settings;
+  trainer::RankTrainer& trainer;
+  RunCheckpoints& checkpoints;
+  trainer::Communicator& world;
+  const trainer::BatchReader& batches;
+  const trainer::BatchReader* valid = nullptr;  // null: nothing is evaluated
+  RunLog* log = nullptr;                        // of rank 0
+  // Asked between steps: whether this rank was told to end the run.
+  std::function<bool()> is_stop_asked;
+};
+
+enum class EndReason : std::uint8_t {
+  kFinished,      // train_iters steps are done
+  kNothingToDo,   // they were done before
+  kExitInterval,  // as exit_interval says
+  kStopped,       // a rank was told to
+};
+
+struct LoopEnd {
+  RunProgress progress;
+  EndReason reason = EndReason::kFinished;
+};
+
+// Thread-safety: the rank's thread. Every rank makes the same calls, and all end at the same step.
+class TrainLoop {
+ public:
+  // From where `start` is.
+  TrainLoop(const LoopInput& input, const RunProgress& start) : in_(input), progress_(start) {}
+
+  // Trains, tells, evaluates and saves until one of the reasons to end; what was trained is saved then, and durable.
+  //
+  // Errors: kValueMismatch (a loss or a gradient is not finite: names step and samples; nothing of that step is saved),
+  //         those of the data, of the checkpoints and of the log, kCancelled (another rank failed).
+  Result<LoopEnd> Run();
+
+ private:
+  Result<StepMetrics> Step();
+  [[nodiscard]] bool IsEvaluationDue() const;
+  // Nothing to end for yet.
+  Result<std::optional<EndReason>> ReasonToEnd();
+  Status Save();
+
+  const LoopInput in_;
+  RunProgress progress_;
+};
+
+}  // namespace ckpt::train
+
+#endif  // CKPT_TOOLS_CKPT_TRAIN_TRAIN_LOOP_H_
