@@ -15,6 +15,8 @@
 #include "converters/families/family_registry.h"
 #include "tests/testing/golden.h"
 #include "tests/testing/matchers.h"
+#include "trainer/model/settings_reader.h"
+#include "trainer/step/parse_train_config.h"
 
 namespace ckpt {
 namespace {
@@ -182,6 +184,13 @@ std::vector<std::string> TrainedModels() {
   return names;
 }
 
+// Every setting of a run on 4 ranks.
+Configuration Effective(const Configuration& given) {
+  trainer::SettingsReader reader(given);
+  EXPECT_THAT(trainer::ParseTrainConfig(reader, 4), IsOk());
+  return reader.effective();
+}
+
 // Every published model keeps its settings, and is recognised without its config.json.
 class ModelArgsTest : public ::testing::TestWithParam<std::string> {};
 
@@ -200,6 +209,25 @@ TEST_P(ModelArgsTest, DescribeTheModel) {
         "num_attention_heads", "tie_word_embeddings", "kv_lora_rank"}) {
     if (!config.contains(name)) continue;
     EXPECT_EQ(known->contains(name) ? known->at(name) : Value(), config.at(name)) << name;
+  }
+}
+
+// A run whose settings have been through a checkpoint is the same run.
+TEST_P(ModelArgsTest, MakeTheSameRunAgain) {
+  Configuration given = ModelSettings(GoldenConfig(GetParam())).value();
+  given.insert({{"seq_length", 16},
+                {"micro_batch_size", 1},
+                {"global_batch_size", 8},
+                {"bf16", true},
+                {"lr_warmup_iters", 2},
+                {"lr_decay_iters", 12},
+                {"lr_decay_style", "cosine"}});
+  const Configuration before = Effective(given);
+  const auto settings = RunSettings(Stored(before));
+  ASSERT_THAT(settings, IsOk());
+  const Configuration after = Effective(*settings);
+  for (const auto& [name, value] : before) {
+    EXPECT_EQ(layout::FormatValue(after.at(name)), layout::FormatValue(value)) << name;
   }
 }
 

@@ -44,7 +44,7 @@ CheckpointIndex Without(const CheckpointIndex& index, const std::string& key) {
 // A checkpoint that lacks a tensor, or has other values for some of its objects.
 class ChangedSource final : public CheckpointSource {
  public:
-  ChangedSource(std::unique_ptr<CheckpointSource> source,
+  ChangedSource(std::shared_ptr<const CheckpointSource> source,
                 std::map<std::string, std::string> changed, const std::string& absent)
       : source_(std::move(source)),
         changed_(std::move(changed)),
@@ -66,7 +66,7 @@ class ChangedSource final : public CheckpointSource {
   [[nodiscard]] Protection protection() const override { return source_->protection(); }
 
  private:
-  std::unique_ptr<CheckpointSource> source_;
+  std::shared_ptr<const CheckpointSource> source_;
   std::map<std::string, std::string> changed_;
   CheckpointIndex index_;
 };
