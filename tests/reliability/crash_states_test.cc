@@ -32,6 +32,7 @@ struct Flow {
   Direction direction = Direction::kToFsdp;
   bool overwrites = false;
   std::optional<int> zstd_level = {};
+  std::size_t parity_group = 0;
 };
 void PrintTo(const Flow& flow, std::ostream* os) { *os << flow.name; }
 
@@ -71,6 +72,7 @@ class CrashStatesTest : public ::testing::TestWithParam<Flow> {
     ConvertOptions options = GetParam().direction == Direction::kToFsdp ? HfToFsdp(source, kTarget)
                                                                         : FsdpToHf(source, kTarget);
     options.zstd_level = GetParam().zstd_level;
+    options.parity_group = GetParam().parity_group;
     options.overwrite = GetParam().overwrites;
     return options;
   }
@@ -172,6 +174,7 @@ class CrashStatesTest : public ::testing::TestWithParam<Flow> {
 INSTANTIATE_TEST_SUITE_P(Flows, CrashStatesTest,
                          ::testing::Values(Flow{"ToFsdp"}, Flow{"ToHf", Direction::kToHf},
                                            Flow{"ToFsdpCompressed", Direction::kToFsdp, false, 3},
+                                           Flow{"ToFsdpParity", Direction::kToFsdp, false, {}, 2},
                                            Flow{"ToFsdpOverwriting", Direction::kToFsdp, true},
                                            Flow{"ToHfOverwriting", Direction::kToHf, true}),
                          [](const auto& test) { return std::string(test.param.name); });
