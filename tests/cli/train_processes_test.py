@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""A training as processes: a signal saves and ends it in order, and ranks are MPI processes as well as threads.
+
+    train_processes_test.py --bin DIR [--mpiexec COMMAND]
+"""
+import argparse
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BIN = None
+MPIEXEC = None
+RANKS = 2
+
+SETTINGS = """
+model: {num_layers: 1, hidden_size: 24, ffn_hidden_size: 32, num_attention_heads: 2, vocab_size: 258, num_experts: 4}
+mesh: {expert_model_parallel_size: 2}
+batch: {seq_length: 16, global_batch_size: 8}
+data_path: data.jsonl
+lr: 1e-2
+log_interval: 1
+"""
+
+
+class Training(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="ckptkit-train-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        (self.folder / "run.yaml").write_text(SETTINGS)
+        (self.folder / "data.jsonl").write_text("".join(json.dumps({"text": "one two three " * 6}) + "\n" for _ in range(24)))
+
+    def start(self, *options, launcher=()):
+        return subprocess.Popen([*launcher, BIN / "ckpt-train", "train", "--threads", "1", *options], cwd=self.folder,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def finish(self, process):
+        out, err = process.communicate(timeout=100)
+        self.assertEqual(process.returncode, 0, err)
+        return out, err
+
+    def threads(self, *options):
+        return self.finish(self.start("--ranks", str(RANKS), *options))
+
+    def read_steps(self, process, steps):
+        for _ in range(steps):
+            self.assertTrue(process.stdout.readline().startswith("step "))
+
+    def digest(self, out):
+        self.assertTrue(out.splitlines()[-1].startswith("state-digest "), out)
+        return out.splitlines()[-1]
+
+    def steps_saved(self):
+        return int((self.folder / "out" / "latest_checkpointed_iteration.txt").read_text())
+
+
+class Signals(Training):
+    def test_a_signal_saves_and_the_run_goes_on_as_if_nothing_had_happened(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with self.subTest(number.name):
+                process = self.start("--config", "run.yaml", "--ranks", "2", "--load", "out", "--save", "out", "--set",
+                                     "train_iters=1000000")
+                self.read_steps(process, 3)
+                process.send_signal(number)
+                _, err = self.finish(process)
+                self.assertIn("as a signal asked: saved in out", err)
+        stopped = self.steps_saved()
+        out, _ = self.threads("--config", "run.yaml", "--load", "out", "--set", f"train_iters={stopped + 2}",
+                              "--print-state-digest")
+        whole, _ = self.threads("--config", "run.yaml", "--set", f"train_iters={stopped + 2}", "--print-state-digest")
+        self.assertEqual(self.digest(out), self.digest(whole))
+
+    def test_a_killed_run_goes_on_from_its_last_checkpoint(self):
+        options = ("--config", "run.yaml", "--load", "out", "--save", "out", "--metrics", "metrics.jsonl")
+        process = self.start(*options, "--ranks", "2", "--set", "train_iters=1000000", "--set", "save_interval=2")
+        self.read_steps(process, 7)
+        process.kill()
+        process.communicate()
+        out, _ = self.threads(*options, "--set", f"train_iters={self.steps_saved() + 3}", "--print-state-digest")
+        steps = self.steps_saved()
+        whole, _ = self.threads("--config", "run.yaml", "--set", f"train_iters={steps}", "--print-state-digest")
+        self.assertEqual(self.digest(out), self.digest(whole))
+        lines = (self.folder / "metrics.jsonl").read_text().splitlines()
+        self.assertEqual([json.loads(line)["step"] for line in lines], list(range(1, steps + 1)))
+
+
+class Mpi(Training):
+    def setUp(self):
+        super().setUp()
+        if not MPIEXEC:
+            self.skipTest("no MPI launcher")
+        self.launcher = (MPIEXEC, "-n", str(RANKS))
+
+    def test_processes_end_with_the_bits_of_threads(self):
+        options = ("--config", "run.yaml", "--set", "train_iters=6", "--print-state-digest")
+        threads, _ = self.threads(*options)
+        first, _ = self.finish(self.start(*options, "--save", "out", "--set", "exit_interval=3", launcher=self.launcher))
+        processes, _ = self.finish(self.start(*options, "--load", "out", "--prove", launcher=self.launcher))
+        self.assertEqual(first.count("step 3/6"), 1)
+        self.assertEqual(self.digest(processes), self.digest(threads))
+
+    def test_a_signal_to_one_process_ends_all(self):
+        tell_pid = ("bash", "-c", 'echo $$ > pid.$OMPI_COMM_WORLD_RANK && exec "$0" "$@"')
+        process = self.start("--config", "run.yaml", "--save", "out", "--set", "train_iters=1000000",
+                             launcher=(*self.launcher, *tell_pid))
+        self.read_steps(process, 3)
+        os.kill(int((self.folder / "pid.1").read_text()), signal.SIGTERM)
+        self.finish(process)
+        self.assertGreaterEqual(self.steps_saved(), 3)
+
+    def test_numbers_that_run_away_end_all(self):
+        process = self.start("--config", "run.yaml", "--set", "train_iters=9", "--set", "lr=1e30", "--set", "clip_grad=0",
+                             launcher=self.launcher)
+        _, err = process.communicate(timeout=100)
+        self.assertEqual(process.returncode, 3, err)
+        self.assertIn("not finite in step", err)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--bin", type=pathlib.Path, required=True)
+    parser.add_argument("--mpiexec", default="")
+    args = parser.parse_args()
+    BIN, MPIEXEC = args.bin.resolve(), args.mpiexec
+    os.environ |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,156 @@
+// `train`: it learns, tells what it does, and ends in order whatever happens.
+#include <csignal>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/json/json_reader.h"
+#include "tests/testing/matchers.h"
+#include "tests/tools/ckpt-train/small_training.h"
+#include "tools/ckpt-train/cmd_evaluate.h"
+#include "tools/ckpt-train/cmd_generate.h"
+#include "tools/ckpt-train/cmd_train.h"
+
+namespace ckpt::train {
+namespace {
+
+using testing::Call;
+using testing::FailsWith;
+using ::testing::HasSubstr;
+using testing::IsOk;
+using ::testing::Not;
+using testing::Said;
+
+using TrainTest = testing::SmallTraining;
+
+GenerateOptions GenerateFrom(const Path& load, int ranks, std::string prompt) {
+  GenerateOptions options;
+  options.common.threads = 1;
+  options.run.ranks = ranks;
+  options.run.load = load.string();
+  options.prompt = std::move(prompt);
+  return options;
+}
+
+double Number(const std::string& json, const char* key) {
+  const auto document = JsonDocument::Parse(json, "answer");
+  EXPECT_THAT(document, IsOk()) << json;
+  return document->root().At(key).value().Double().value();
+}
+
+TEST_F(TrainTest, LearnsToContinueAPattern) {
+  TrainOptions options =
+      Options(2, {"train_iters=200", "expert_model_parallel_size=2", "eval_iters=2",
+                  "valid_data_path=" + In("data.jsonl").string()});
+  options.run.save = In("out").string();
+  options.common.json = true;
+  const Said said = Call(RunTrain, options);
+  ASSERT_TRUE(said.IsDone()) << said.code.status().ToString();
+  const std::string last_step = said.out.substr(said.out.find("{\"step\":200,"));
+  const double eval_loss = Number(last_step.substr(0, last_step.find('\n')), "eval_loss");
+  EXPECT_LT(eval_loss, 0.5) << "at random it would be 5.5";
+
+  EvaluateOptions evaluate;
+  evaluate.common = options.common;
+  evaluate.run.ranks = 1;
+  evaluate.run.load = options.run.save;
+  evaluate.run.set = {"eval_iters=2"};
+  const Said evaluated = Call(RunEvaluate, evaluate);
+  ASSERT_TRUE(evaluated.IsDone()) << evaluated.code.status().ToString();
+  EXPECT_NEAR(Number(evaluated.out, "loss"), eval_loss, 1e-5 * eval_loss);
+
+  for (const int ranks : {1, 2}) {
+    GenerateOptions generate = GenerateFrom(In("out"), ranks, "one two three four one ");
+    generate.tokens = 14;
+    const Said generated = Call(RunGenerate, generate);
+    ASSERT_TRUE(generated.IsDone()) << generated.code.status().ToString();
+    EXPECT_EQ(generated.out, "one two three four one two three four\n") << ranks << " ranks";
+  }
+}
+
+TEST_F(TrainTest, ReportsEverythingThatIsWrongAtOnce) {
+  const Said said = Call(RunTrain, Options(2, {"data_path=\"\"", "train_iters=0", "lerning_rate=1",
+                                               "data_kind=parquet", "save_interval=-1"}));
+  ASSERT_THAT(said.code.status(), FailsWith(ErrorKind::kUsage));
+  const std::string problems = said.code.status().ToString();
+  for (const char* problem :
+       {"setting train_iters is missing", "setting data_path is missing",
+        "there is no setting lerning_rate", "setting data_kind is none of its words",
+        "setting save_interval is no such number"}) {
+    EXPECT_THAT(problems, HasSubstr(problem));
+  }
+}
+
+TEST_F(TrainTest, SaysThatThereIsTooLittleData) {
+  const Said said = Call(RunTrain, Options(1, {"seq_length=100000"}));
+  EXPECT_THAT(said.code.status(), FailsWith(ErrorKind::kUsage));
+  EXPECT_THAT(said.code.status().ToString(), HasSubstr("data.jsonl"));
+  EXPECT_THAT(said.code.status().ToString(), HasSubstr("do not fill one sequence"));
+}
+
+TEST_F(TrainTest, KeepsTheLastGoodCheckpointWhenNumbersRunAway) {
+  TrainOptions options = Options(
+      2, {"lr=1e30", "clip_grad=0", "save_interval=1", "save_proof=false", "optimizer=sgd"});
+  options.run.save = In("out").string();
+  const Said said = Call(RunTrain, options);
+  ASSERT_THAT(said.code.status(), FailsWith(ErrorKind::kValueMismatch));
+  EXPECT_EQ(cli::ExitCodeOf(said.code.status()), cli::ExitCode::kFailed);
+  EXPECT_THAT(said.code.status().ToString(), HasSubstr("not finite in step 2"));
+  EXPECT_THAT(said.code.status().ToString(), HasSubstr("global samples 8 to 15"));
+  const auto tracker =
+      ReadSmallFile(PosixStorage(), In("out") / "latest_checkpointed_iteration.txt", 100);
+  ASSERT_THAT(tracker, IsOk());
+  EXPECT_EQ(std::stoi(*tracker), 1);
+}
+
+// Sends SIGTERM when the line of step 3 is written.
+class SignallingOutput final : public cli::TextOutput {
+ public:
+  void Write(std::string_view text) override {
+    if (text.starts_with("step 3/")) std::raise(SIGTERM);
+  }
+  Status Flush() override { return OkStatus(); }
+};
+
+TEST_F(TrainTest, ASignalSavesAndEndsTheRun) {
+  TrainOptions options = Options(2, {"log_interval=1", "train_iters=100000"});
+  options.run.save = In("out").string();
+  SignallingOutput out;
+  cli::StringOutput err;
+  cli::Streams streams = {.out = out, .err = err};
+  const Result<cli::ExitCode> code = RunTrain(options, PosixStorage(), streams);
+  ASSERT_THAT(code, IsOk());
+  EXPECT_EQ(*code, cli::ExitCode::kDone);
+  EXPECT_THAT(err.text(), HasSubstr("saved iteration 3 "));
+  EXPECT_THAT(err.text(), HasSubstr("stopped after step 3"));
+}
+
+TEST_F(TrainTest, AnErrorOfOneRankEndsAll) {
+  TrainOptions options = Options(4);
+  options.run.metrics = folder_.path().string();  // rank 0 cannot write into a folder
+  EXPECT_FALSE(Call(RunTrain, options).code.ok());
+}
+
+TEST_F(TrainTest, AsksForWeightsWhereRandomOnesMeanNothing) {
+  const TrainOptions options = Options(1);
+  EvaluateOptions evaluate = {.common = options.common, .run = options.run};
+  EXPECT_THAT(Call(RunEvaluate, evaluate).code.status(), FailsWith(ErrorKind::kUsage));
+  GenerateOptions generate;
+  generate.run = options.run;
+  generate.prompt = "a";
+  EXPECT_THAT(Call(RunGenerate, generate).code.status(), FailsWith(ErrorKind::kUsage));
+}
+
+TEST_F(TrainTest, GenerateTakesOnePrompt) {
+  GenerateOptions options = GenerateFrom(In("out"), 1, "");
+  EXPECT_THAT(Call(RunGenerate, options).code.status().ToString(), HasSubstr("takes a prompt"));
+  options = GenerateFrom(In("out"), 1, "a");
+  options.prompt_ids = {1};
+  EXPECT_THAT(Call(RunGenerate, options).code.status().ToString(), HasSubstr("takes a prompt"));
+}
+
+}  // namespace
+}  // namespace ckpt::train
