@@ -127,6 +127,15 @@ TEST(RunArgs, GiveBackWhatMegatronHasNoWordsFor) {
   EXPECT_EQ(RunSettings(args).value(), Present(settings));
 }
 
+TEST(RunArgs, GiveMegatronALengthOfDecay) {
+  Configuration settings = SomeSettings();
+  settings["lr_decay_iters"] = 0;
+  settings["train_iters"] = 50;
+  const Configuration args = Stored(settings);
+  EXPECT_EQ(args.at("lr_decay_iters"), Value(50));
+  EXPECT_EQ(RunSettings(args).value(), Present(settings));
+}
+
 TEST(RunArgs, RecordHowTheWorkWasSharedAndLeaveItOut) {
   Configuration settings = SomeSettings();
   settings["expert_model_parallel_size"] = 2;
