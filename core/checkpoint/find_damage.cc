@@ -116,6 +116,7 @@ void Scan::ReadTask(Bytes& buffer, Task& task) const {
   }
   for (std::uint64_t block = task.first_block; block < task.end_block; ++block) {
     const BlockExtent extent = ExtentOfBlock(block, written.size_bytes);
+    buffer.resize(std::max<std::size_t>(buffer.size(), extent.size_bytes));
     const MutableByteSpan bytes = MutableByteSpan(buffer).first(extent.size_bytes);
     Status read = file.ok() ? (*file)->ReadAt(extent.offset_bytes, bytes) : file.status();
     if (!read.ok() && !is_damage(read)) {
@@ -145,7 +146,7 @@ void Scan::RunTasks() {
   std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(std::max(options_.threads, 1)));
   const auto work = [&](std::size_t worker) {
     try {
-      Bytes buffer(kManifestBlockBytes);
+      Bytes buffer;  // of a block
       for (std::size_t i = next++; i < tasks_.size(); i = next++) ReadTask(buffer, tasks_[i]);
     } catch (const std::exception&) {
       thrown[worker] = std::current_exception();

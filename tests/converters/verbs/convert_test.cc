@@ -162,6 +162,62 @@ TEST_F(ConvertTest, CompressedBytesDependOnNeitherThreadsNorBudget) {
   ExpectSameFiles(source, back.target);
 }
 
+TEST_F(ConvertTest, ParityCoversEveryFileAndDependsOnNeitherThreadsNorBudget) {
+  const Path source = Golden("qwen3moe-norm-bf16");
+  ConvertOptions options = ToFsdp(source);
+  options.files = 3;
+  options.parity_group = 2;
+  const auto prepared = PrepareConversion(PosixStorage(), options);
+  ASSERT_THAT(prepared, IsOk());
+  const auto report = Convert(options);
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(report->parity_files, prepared->parity_files);
+  EXPECT_GT(report->parity_bytes, 0U);
+  const Path expected = options.target;
+  const Path sidecar = expected / "release" / "ckptkit.json";
+  const auto manifest = ParseManifest(Content(sidecar), "ckptkit.json");
+  ASSERT_THAT(manifest, IsOk());
+  std::size_t covered = 0;
+  for (const ParityGroup& group : manifest->parity) covered += 1 + group.members.size();
+  EXPECT_EQ(covered + 1, manifest->files.size());  // all but the tracker
+  const auto problems = VerifyManifest(PosixStorage(), expected / "release", *manifest);
+  ASSERT_THAT(problems, IsOk());
+  EXPECT_TRUE(problems->empty());
+  for (const int threads : {1, 4}) {
+    for (const std::uint64_t budget : {std::uint64_t{1}, std::uint64_t{1} << 30}) {
+      options.target = dir_.path() / "again";
+      options.threads = threads;
+      options.memory_budget_bytes = budget;
+      ASSERT_THAT(Convert(options), IsOk());
+      ExpectSameFiles(expected, options.target);
+      ASSERT_THAT(PosixStorage().RemoveAll(options.target), IsOk());
+    }
+  }
+  // Parity is of these files: a conversion does not take it along as a side file.
+  ConvertOptions back = ToHf(expected);
+  back.parity_group = 1;
+  ASSERT_THAT(Convert(back), IsOk());
+  ConvertOptions again = ToFsdp(back.target);
+  again.target = dir_.path() / "third";
+  ASSERT_THAT(Convert(again), IsOk());
+  const auto names = ListRecursively(PosixStorage(), again.target);
+  ASSERT_THAT(names, IsOk());
+  for (const std::string& name : *names) {
+    EXPECT_EQ(name.find(kParityPrefix), std::string::npos) << name;
+  }
+}
+
+// The staging directory is emptied when it is opened.
+TEST_F(ConvertTest, NeverPreparesTheTargetInItsSource) {
+  ConvertOptions options = ToFsdp(Golden("llama-tied-fp32"));
+  options.target = dir_.path() / "model.partial";
+  ASSERT_THAT(Convert(options), IsOk());
+  ConvertOptions back = ToHf(options.target);
+  back.target = dir_.path() / "model";
+  EXPECT_THAT(Convert(back), FailsWith(ErrorKind::kUsage));
+  EXPECT_TRUE(boost::filesystem::exists(options.target / "release" / "ckptkit.json"));
+}
+
 TEST_F(ConvertTest, RefusesToCompressARepository) {
   ASSERT_THAT(Convert(ToFsdp(Golden("llama-tied-fp32"))), IsOk());
   ConvertOptions options = ToHf(dir_.path() / "fsdp");
@@ -181,6 +237,7 @@ INSTANTIATE_TEST_SUITE_P(Stored, InterruptedConvertTest,
 TEST_P(InterruptedConvertTest, AFaultAnywhereLeavesNothingThatLooksComplete) {
   ConvertOptions options = ToFsdp(Golden("llama-tied-fp32"));
   options.zstd_level = GetParam();
+  options.parity_group = 3;
   options.files = 2;
   options.verify = false;
   const Path undisturbed = dir_.path() / "undisturbed";

@@ -1,0 +1,214 @@
+// Damage to checkpoints of ours, one place after the other: found, named to the bit, and mended.
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include "core/checkpoint/find_damage.h"
+#include "core/io/memory_storage.h"
+#include "core/repair/repair_plan.h"
+#include "core/repair/write_mended.h"
+#include "formats/registry.h"
+#include "tests/reliability/small_model.h"
+#include "tests/reliability/suite.h"
+#include "tests/testing/matchers.h"
+
+namespace ckpt::testing {
+namespace {
+
+constexpr std::uint64_t kMaxFileBytes = 1 << 24;
+constexpr std::size_t kGroup = 3;
+const Path kCopy = "/copy";
+
+struct RepairCase {
+  const char* name;
+  bool is_repository = false;
+  std::optional<int> zstd_level = {};
+};
+void PrintTo(const RepairCase& test, std::ostream* os) { *os << test.name; }
+
+class RepairTest : public ::testing::TestWithParam<RepairCase> {
+ protected:
+  // The tracker beside a Megatron checkpoint is not among the files: it is mended by its name.
+  void SetUp() override {
+    ASSERT_THAT(WriteSmallModel(*storage_, "/source", {.hidden = 16}), IsOk());
+    ConvertOptions options = HfToFsdp("/source", "/fsdp");
+    options.zstd_level = GetParam().zstd_level;
+    options.parity_group = kGroup;
+    ASSERT_THAT(Convert(*storage_, options), IsOk());
+    directory_ = "/fsdp/release";
+    if (GetParam().is_repository) {
+      ConvertOptions back = FsdpToHf("/fsdp", "/repository");
+      back.parity_group = kGroup;
+      ASSERT_THAT(Convert(*storage_, back), IsOk());
+      directory_ = "/repository";
+    }
+    const auto text =
+        ReadSmallFile(*storage_, directory_ / std::string(kManifestName), kMaxFileBytes);
+    ASSERT_THAT(text, IsOk());
+    const auto manifest = ParseManifest(*text, "manifest");
+    ASSERT_THAT(manifest, IsOk());
+    manifest_ = *manifest;
+    const auto tree = ReadTree(*storage_, directory_);
+    ASSERT_THAT(tree, IsOk());
+    files_ = *tree;
+    files_.erase(std::string(kManifestName));
+  }
+
+  void Put(const std::string& name, const std::string& content) {
+    ASSERT_THAT(storage_->RemoveAll(directory_ / name), IsOk());
+    ASSERT_THAT(WriteSmallFile(*storage_, directory_ / name, AsBytes(content)), IsOk());
+  }
+  void PutByte(const std::string& name, std::uint64_t offset, std::byte value) {
+    auto file = storage_->OpenForUpdate(directory_ / name);
+    ASSERT_THAT(file, IsOk());
+    ASSERT_THAT((*file)->WriteAt(offset, ByteSpan(&value, 1)), IsOk());
+  }
+
+  Result<RepairPlan> Plan() {
+    CKPT_ASSIGN_OR_RETURN(damage_, FindDamage(*storage_, directory_, manifest_));
+    return PlanRepair(manifest_, damage_);
+  }
+
+  // The mended copy must be the checkpoint as it was written.
+  void CheckMended(const RepairPlan& plan, const std::string& where, Suite& suite) {
+    ASSERT_THAT(storage_->RemoveAll(kCopy), IsOk());
+    ASSERT_THAT(storage_->MakeDirectories(kCopy), IsOk());
+    const auto mended = WriteMended(*storage_, directory_, manifest_, plan, kCopy);
+    if (!mended.ok()) {
+      suite.Fail(where + ": " + mended.status().ToString());
+    } else if (const auto copy = ReadTree(*storage_, kCopy); !copy.ok() || *copy != files_) {
+      suite.Fail(where + ": mended to something else");
+    }
+  }
+
+  std::unique_ptr<Storage> storage_ = MakeMemoryStorage();
+  Path directory_;
+  Manifest manifest_;
+  Tree files_;
+  Damage damage_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Formats, RepairTest,
+                         ::testing::Values(RepairCase{"OurRepository", true},
+                                           RepairCase{"OurFsdpDtensor"},
+                                           RepairCase{"OurCompressed", false, 3}),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+TEST_P(RepairTest, EveryFlippedBitIsNamedAndASampleMended) {
+  Suite suite(fmt::format("flipped bits named and mended, {}", GetParam().name));
+  std::mt19937_64 rng(TestSeed());
+  const std::uint64_t mend_stride = IsLongRun() ? 1 : 40;
+  std::uint64_t mended = 0;
+  for (std::size_t f = 0; f < manifest_.files.size(); ++f) {
+    const std::string& name = manifest_.files[f].name;
+    if (name == kMegatronTracker) continue;
+    const std::string& content = files_.at(name);
+    // Metadata whole; of what is large a sample.
+    const std::uint64_t stride = IsLongRun() || content.size() < 2'000 ? 1 : 11;
+    for (std::uint64_t offset = rng() % stride; offset < content.size(); offset += stride) {
+      for (int bit = 0; bit < 8; ++bit) {
+        const std::string where = fmt::format("{} byte {} bit {}", name, offset, bit);
+        const std::byte whole{static_cast<unsigned char>(content[offset])};
+        PutByte(name, offset, whole ^ (std::byte{1} << bit));
+        suite.Count();
+        const auto plan = Plan();
+        ASSERT_THAT(plan, IsOk());
+        const bool is_named =
+            damage_.blocks.size() == 1 && damage_.blocks[0].file == f &&
+            damage_.blocks[0].flip == FlippedBit{.offset_bytes = offset, .bit = bit};
+        if (!is_named) suite.Fail(where + ": not named");
+        if (rng() % mend_stride == 0) {
+          ++mended;
+          CheckMended(*plan, where, suite);
+        }
+        PutByte(name, offset, whole);
+      }
+    }
+  }
+  suite.Note(fmt::format("{} mended", mended));
+}
+
+// Every file lost; every two of them: mended if they are of different groups, else both named.
+TEST_P(RepairTest, LostFilesAreRebuiltOrNamed) {
+  Suite suite(fmt::format("lost files, {}", GetParam().name));
+  const auto group_of = [&](const std::string& name) {
+    const auto it = std::find_if(
+        manifest_.parity.begin(), manifest_.parity.end(), [&](const ParityGroup& group) {
+          return group.parity_file == name ||
+                 std::find(group.members.begin(), group.members.end(), name) != group.members.end();
+        });
+    return it - manifest_.parity.begin();
+  };
+  for (const auto& [first, first_content] : files_) {
+    for (const auto& [second, second_content] : files_) {
+      if (second < first) continue;
+      const std::string where = fmt::format("{} and {}", first, second);
+      ASSERT_THAT(storage_->RemoveAll(directory_ / first), IsOk());
+      ASSERT_THAT(storage_->RemoveAll(directory_ / second), IsOk());
+      suite.Count();
+      const auto plan = Plan();
+      ASSERT_THAT(plan, IsOk());
+      const bool can_be_done = first == second || group_of(first) != group_of(second);
+      if (can_be_done) {
+        CheckMended(*plan, where, suite);
+      } else if (plan->beyond_repair.size() != 2 ||
+                 !plan->beyond_repair[0].file.starts_with(first + " ") ||
+                 !plan->beyond_repair[1].file.starts_with(second + " ")) {
+        suite.Fail(where + ": not both named");
+      }
+      Put(first, first_content);
+      if (first != second) Put(second, second_content);
+    }
+  }
+}
+
+// Bits, overwritten ranges, cut-off ends and lost files at random.
+TEST_P(RepairTest, RandomDamageIsMendedOrRefused) {
+  Suite suite(fmt::format("random damage, {}", GetParam().name));
+  std::mt19937_64 rng(TestSeed());
+  std::vector<std::string> names;
+  for (const auto& [name, content] : files_) names.push_back(name);
+  std::uint64_t mended = 0;
+  for (int i = 0; i < (IsLongRun() ? 10'000 : 500); ++i) {
+    Tree damaged;
+    for (std::uint64_t hits = 1 + rng() % 3; hits > 0; --hits) {
+      const std::string& name = names[rng() % names.size()];
+      if (!damaged.contains(name)) damaged[name] = files_.at(name);
+      std::string& content = damaged.at(name);
+      if (content.empty()) continue;
+      const std::size_t at = rng() % content.size();
+      switch (rng() % 3) {
+        case 0:
+          content[at] = static_cast<char>(content[at] ^ (1 << (rng() % 8)));
+          break;
+        case 1:
+          std::fill(content.begin() + static_cast<std::ptrdiff_t>(at),
+                    std::min(content.end(), content.begin() + static_cast<std::ptrdiff_t>(at) + 64),
+                    '\0');
+          break;
+        default:
+          content.resize(at);
+      }
+    }
+    for (const auto& [name, content] : damaged) Put(name, content);
+    suite.Count();
+    const auto plan = Plan();
+    ASSERT_THAT(plan, IsOk());
+    if (plan->beyond_repair.empty()) {
+      ++mended;
+      CheckMended(*plan, fmt::format("case {}", i), suite);
+    }
+    for (const auto& [name, content] : damaged) Put(name, files_.at(name));
+  }
+  suite.Note(fmt::format("{} mended, the others refused", mended));
+}
+
+}  // namespace
+}  // namespace ckpt::testing
