@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include "core/base/units.h"
-#include "trainer/model/model.h"
 #include "trainer/optim/optimizer.h"
+#include "trainer/step/trained_units.h"
 
 namespace ckpt::train {
 namespace {
@@ -78,8 +78,7 @@ Result<Explanation> Explain(const TrainConfig& config, int rank) {
         .Actual(fmt::format("{}", rank));
   }
   const Topology topology(config.mesh, rank);
-  const std::vector<UnitSpec> units =
-      trainer::ListUnits(config.model, topology.expert(), config.mesh.expert_parallel);
+  const std::vector<UnitSpec> units = trainer::ListTrainedUnits(config, topology.expert());
   ShardPlan plan = trainer::PlanShards(units, topology, config.precision, config.slots);
   const trainer::PlannedBytes bytes =
       trainer::PlanBytes(plan, trainer::NumMoments(config.optimizer));

@@ -11,8 +11,8 @@
 
 #include "core/base/check.h"
 #include "trainer/mesh/topology.h"
-#include "trainer/model/model.h"
 #include "trainer/params/shard_plan.h"
+#include "trainer/step/trained_units.h"
 
 namespace ckpt::train {
 namespace {
@@ -32,7 +32,7 @@ struct Holdings {
 Holdings HoldingsOf(const TrainConfig& config, int rank) {
   const trainer::Topology topology(config.mesh, rank);
   Holdings holdings;
-  holdings.units = trainer::ListUnits(config.model, topology.expert(), config.mesh.expert_parallel);
+  holdings.units = trainer::ListTrainedUnits(config, topology.expert());
   holdings.plan = trainer::PlanShards(holdings.units, topology, config.precision, config.slots);
   return holdings;
 }

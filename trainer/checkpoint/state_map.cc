@@ -13,6 +13,7 @@
 #include "trainer/optim/optimizer.h"
 #include "trainer/params/param_piece.h"
 #include "trainer/params/shard_plan.h"
+#include "trainer/step/trained_units.h"
 
 namespace ckpt::trainer {
 namespace {
@@ -36,8 +37,7 @@ HoldersByName FindHolders(const TrainConfig& config) {
   HoldersByName holders;
   for (int rank = 0; rank < config.mesh.world_size; ++rank) {
     const Topology topology(config.mesh, rank);
-    const std::vector<UnitSpec> units =
-        ListUnits(config.model, topology.expert(), config.mesh.expert_parallel);
+    const std::vector<UnitSpec> units = ListTrainedUnits(config, topology.expert());
     const ShardPlan plan = PlanShards(units, topology, config.precision, config.slots);
     for (const GroupPlan& group : plan.groups) {
       for (const ParamPiece& piece :

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fnmatch.h>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -14,6 +13,7 @@
 #include "trainer/params/piece_rows.h"
 #include "trainer/random/philox.h"
 #include "trainer/step/grad_norm.h"
+#include "trainer/step/trained_units.h"
 #include "trainer/step/world_sum.h"
 
 namespace ckpt::trainer {
@@ -35,20 +35,6 @@ std::int64_t MostTokens(std::span<const HostMicroBatch> batches) {
   std::int64_t most = 0;
   for (const HostMicroBatch& batch : batches) most = std::max(most, batch.batch * batch.seq);
   return most;
-}
-
-// The model's units, less training of what `frozen` names.
-std::vector<UnitSpec> TrainedUnits(std::vector<UnitSpec> units,
-                                   const std::vector<std::string>& frozen) {
-  for (UnitSpec& unit : units) {
-    for (ParamSpec& param : unit.params) {
-      const auto names_it = [&](const std::string& glob) {
-        return ::fnmatch(glob.c_str(), param.name.c_str(), 0) == 0;
-      };
-      if (std::ranges::any_of(frozen, names_it)) param.trainable = false;
-    }
-  }
-  return units;
 }
 
 // A replicated buffer, as if it were a parameter.
@@ -144,7 +130,7 @@ Status RankTrainerImpl::Build() {
                                         .dispatcher = config_.dispatcher,
                                         .separate_sources = is_canonical}};
   CKPT_ASSIGN_OR_RETURN(model_, Model::Create(config_.model, runtime));
-  units_ = TrainedUnits(model_->units(), config_.frozen);
+  units_ = ListTrainedUnits(config_, topology_.expert());
   ShardPlan plan = PlanShards(units_, topology_, config_.precision, config_.slots);
   CKPT_RETURN_IF_ERROR(CheckUnshardedBytes(config_, plan));
   CKPT_ASSIGN_OR_RETURN(

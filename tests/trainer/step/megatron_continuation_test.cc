@@ -131,6 +131,7 @@ std::vector<MeshCase> Meshes() {
 
 Result<TrainConfig> ConfigFor(const MeshCase& mesh, const TrainingState& state) {
   CKPT_ASSIGN_OR_RETURN(layout::Configuration settings, RunSettings(state.args));
+  settings.erase("train_iters");  // how long the run would have been
   settings.insert(mesh.settings.begin(), mesh.settings.end());
   SettingsReader reader(settings);
   return ParseTrainConfig(reader, mesh.ranks);

@@ -1,21 +1,22 @@
 // Every mesh is the same training: whatever is sharded, replicated or dispatched, a run equals that of one rank.
 #include <cmath>
 #include <map>
-#include <ostream>
-#include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/testing/matchers.h"
+#include "tests/trainer/step/mesh_cases.h"
 #include "tests/trainer/step/training_run.h"
-#include "trainer/comm/world.h"
 
 namespace ckpt {
 namespace {
 
+using testing::AllMeshes;
 using testing::IsOk;
+using testing::MeshCase;
+using testing::OnMesh;
 using testing::RelativeDifference;
 using testing::RunOptions;
 using testing::SmallDeepSeek;
@@ -24,52 +25,6 @@ using testing::SmallRun;
 using testing::Train;
 using testing::TrainingRun;
 using namespace trainer;  // NOLINT(google-build-using-namespace)
-
-// A kind of mesh; expert parallelism, micro-batches and dispatcher are tried within.
-struct MeshCase {
-  int ranks = 1;
-  Sharding sharding = Sharding::kOptimGradsParams;
-  OuterSharding outer = OuterSharding::kNoShard;
-  int instances = 1;
-};
-
-std::string NameOf(const MeshCase& c) {
-  return std::string(ShardingName(c.sharding)) + "_outer_" +
-         std::string(OuterShardingName(c.outer)) + "_" + std::to_string(c.instances) + "x" +
-         std::to_string(c.ranks / c.instances);
-}
-void PrintTo(const MeshCase& c, std::ostream* os) { *os << NameOf(c); }
-
-// Under a launcher, those of as many ranks as it started.
-std::vector<MeshCase> AllMeshes() {
-  std::vector<MeshCase> cases;
-  const int launched = NumLaunchedProcesses();
-  for (const int ranks : {1, 2, 4, 8}) {
-    if (launched > 1 && ranks != launched) continue;
-    for (const int instances : {1, 2, 4}) {
-      for (const Sharding sharding : {Sharding::kNoShard, Sharding::kOptim, Sharding::kOptimGrads,
-                                      Sharding::kOptimGradsParams}) {
-        for (const OuterSharding outer : {OuterSharding::kNoShard, OuterSharding::kOptim}) {
-          const MeshConfig mesh = {.world_size = ranks,
-                                   .num_instances = instances,
-                                   .sharding = sharding,
-                                   .outer = outer};
-          if (ValidateMesh(mesh, 8).ok()) cases.push_back({ranks, sharding, outer, instances});
-        }
-      }
-    }
-  }
-  return cases;
-}
-
-TrainConfig OnMesh(TrainConfig config, const MeshCase& c, int expert_parallel) {
-  config.mesh = {.world_size = c.ranks,
-                 .num_instances = c.instances,
-                 .expert_parallel = expert_parallel,
-                 .sharding = c.sharding,
-                 .outer = c.outer};
-  return config;
-}
 
 // Relative to the largest magnitude of a tensor, in float32.
 constexpr double kTolerance = 1e-6;
