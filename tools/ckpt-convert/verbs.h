@@ -20,7 +20,7 @@ inline constexpr std::array kConvertVerbs = {
                 "hf",
                 "fsdp_dtensor",
                 "Convert a Hugging Face repository to a Megatron-FSDP checkpoint",
-                {"ckpt-convert hf-to-fsdp Qwen3-30B-A3B out/qwen3",
+                {"ckpt-convert hf-to-fsdp Qwen3-30B-A3B out/qwen3 --parity 8",
                  "ckpt-convert hf-to-fsdp Llama-3.1-8B out/llama --transformer-impl local --dtype "
                  "float32"}},
     ConvertVerb{
