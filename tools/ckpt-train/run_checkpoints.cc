@@ -1,5 +1,6 @@
 #include "tools/ckpt-train/run_checkpoints.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -37,6 +38,13 @@ constexpr std::string_view kIndexName = "model.safetensors.index.json";
 // Settings that say what one invocation does, and nothing about the run it goes on with.
 constexpr std::array<std::string_view, 7> kOfOneInvocation = {
     "save", "load", "init", "finetune", "prove", "metrics", "tensorboard_dir"};
+
+int TensorRanks(const layout::Configuration& args) {
+  const auto found = args.find("tensor_model_parallel_size");
+  const std::int64_t* const size = found == args.end() ? nullptr : found->second.AsInt();
+  constexpr std::int64_t kMost = 1024;  // of any machine
+  return size == nullptr ? 1 : static_cast<int>(std::clamp<std::int64_t>(*size, 1, kMost));
+}
 
 // Those of the settings that describe the model.
 layout::Configuration OfTheModel(const layout::Configuration& settings) {
@@ -98,6 +106,7 @@ class RunCheckpointsImpl final : public RunCheckpoints {
   // Of the parameters: as asked for, else as in the checkpoint that was loaded.
   layout::Choices naming_ = {{"transformer_impl", "transformer_engine"},
                              {"expert_names", "grouped"}};
+  int tensor_ranks_ = 1;  // of Megatron, if it goes on with the run as before
   std::optional<trainer::Staging> staging_;
   std::optional<UnderWay> under_way_;
   trainer::CheckpointWriter writer_;  // last: what it writes is above
@@ -113,12 +122,13 @@ Result<std::optional<TrainingState>> RunCheckpointsImpl::OpenNewest() {
     Result<TrainingState> state = checked.ok()
                                       ? OpenStoredRun(storage_, candidate, settings_.finetune)
                                       : Result<TrainingState>(std::move(checked));
-    const Status agreed = AgreeOn(world_, state.ok() ? OkStatus() : state.status());
-    if (agreed.ok()) {
+    // A rank that is gone says nothing about the checkpoint.
+    CKPT_ASSIGN_OR_RETURN(const bool is_intact, trainer::HoldsEverywhere(world_, state.ok()));
+    if (is_intact) {
       if (!refused.ok()) Tell(fmt::format("takes {} instead", candidate.string()));
       return std::optional<TrainingState>(std::move(state).value());
     }
-    if (agreed.kind() == ErrorKind::kCancelled && state.ok() && world_.size() == 1) return agreed;
+    const Status agreed = AgreeOn(world_, state.ok() ? OkStatus() : state.status());
     Tell(fmt::format("cannot go on from {}: {}", candidate.string(), agreed.ToString()));
     refused.Add(agreed);
   }
@@ -137,6 +147,7 @@ Result<std::optional<RunProgress>> RunCheckpointsImpl::Load() {
         stored != state->weights.match.layout.choices.end() && !settings_.naming.contains(choice);
     if (keeps) value = stored->second;
   }
+  tensor_ranks_ = TensorRanks(state->args);
   CKPT_RETURN_IF_ERROR(AgreeOn(world_, LoadState(*state, trainer_)));
   RunProgress progress;
   if (!settings_.finetune) {
@@ -171,7 +182,7 @@ Status RunCheckpointsImpl::Prove(const TrainingState& state, const RunProgress& 
 Status RunCheckpointsImpl::Stage() {
   if (!staging_) {
     const std::vector<MemoryTensor> run_tensors =
-        fsdp_dtensor::RunTensors({.seed = run_.train.seed});
+        fsdp_dtensor::RunTensors({.seed = run_.train.seed, .tensor_ranks = tensor_ranks_});
     CKPT_ASSIGN_OR_RETURN(const trainer::StateMap map, trainer::MapState(run_.train, run_tensors));
     CKPT_ASSIGN_OR_RETURN(staging_, trainer::Staging::Create(map, world_.rank(), run_tensors));
   }
@@ -221,6 +232,7 @@ Status RunCheckpointsImpl::Save(const RunProgress& progress) {
   CKPT_ASSIGN_OR_RETURN(const std::string digest, DigestStaged(progress));
   CKPT_ASSIGN_OR_RETURN(const fsdp_dtensor::RunState run,
                         DescribeRun(run_, progress, trainer_.optimizer().steps(), digest, naming_));
+  run.tensor_ranks = tensor_ranks_;
   CKPT_ASSIGN_OR_RETURN(const std::vector<WriteCopy> side_files, SideFiles());
   CKPT_ASSIGN_OR_RETURN(TrainingSave save, PlanTrainingSave(Staged(), run, naming_, side_files));
 
@@ -239,7 +251,8 @@ Status RunCheckpointsImpl::Save(const RunProgress& progress) {
         if (to_hf) CKPT_RETURN_IF_ERROR(ExportToHf(storage_, target));
         CKPT_RETURN_IF_ERROR(PointTrackerTo(storage_, settings_.save, iteration));
         if (settings_.keep_checkpoints == 0) return OkStatus();
-        return RemoveOldIterations(storage_, settings_.save, settings_.keep_checkpoints);
+        return RemoveOldIterations(storage_, settings_.save, iteration,
+                                   settings_.keep_checkpoints);
       }};
   CKPT_RETURN_IF_ERROR(writer_.Start(std::move(job)));
   under_way_ = {.iteration = iteration, .start = start};
