@@ -5,7 +5,8 @@
 
 Three come from `ckpt-convert hf-to-fsdp` and are loaded with `--finetune`; three are Megatron's own saves, which show that
 the way of comparing is right; every `--load` adds what `ckpt-train` saved at ROOT, loaded with its optimizer. A case is a
-folder: `ckpt/`, and `case.json` with `flags`, `meshes`, `iteration` and `steps`, each with its `tokens` and our numbers.
+folder: `ckpt/`, and `case.json` with `iteration`, `meshes`, and for each number of `ranks` the `flags` and the `steps` with their
+`tokens` and our numbers.
 """
 
 import argparse
@@ -17,22 +18,19 @@ import shutil
 import subprocess
 import sys
 
-from megatron_flags import flags_of
+from megatron_flags import MESHES, flags_of
 
 HERE = pathlib.Path(__file__).resolve().parent
 STEPS = 4
-DENSE_MESHES = ["fsdp2", "fsdp4", "hsdp2x2"]
-EXPERT_MESHES = [*DENSE_MESHES, "fsdp4_ep2", "hsdp2x2_ep2"]
+DENSE_MESHES = ["fsdp2", "hsdp2x1", "fsdp4", "hsdp2x2"]
+EXPERT_MESHES = [*DENSE_MESHES, "fsdp2_ep2", "fsdp4_ep2", "hsdp2x2_ep2"]
 
 # What a fine-tuning run adds to the model.
 FINETUNE = """
   bf16=true seq_length=64 global_batch_size=32 lr=1e-3 min_lr=1e-4 lr_decay_style=cosine lr_warmup_iters=1 lr_decay_iters=10
   weight_decay=0.1
 """.split()
-# One micro-batch a rank on four ranks: where an expert's shard group is a single rank, Megatron-FSDP of core_v0.19.0 keeps
-# the gradients of the last micro-batch only.
-ONE_MICRO_BATCH = ["micro_batch_size=2"]
-EXPERTS = ["micro_batch_size=8", "moe_router_load_balancing_type=aux_loss", "moe_aux_loss_coeff=1e-2"]
+EXPERTS = ["moe_router_load_balancing_type=aux_loss", "moe_aux_loss_coeff=1e-2"]
 
 # Megatron would rank groups by as many experts as it takes from each, three here: by none of the scores that ours has.
 LATENT = ["moe_router_bias_update_rate=1e-3", "moe_router_num_groups=1", "moe_router_group_topk=1"]
@@ -43,9 +41,9 @@ FROM_HF = {
     "hf_deepseek_v3": ("deepseekv3-mtp-bf16", [*EXPERTS, *LATENT]),
 }
 FROM_MEGATRON = {
-    "megatron_dense_fsdp2": ("dense_fsdp2", []),
-    "megatron_dense_hsdp2x2": ("dense_hsdp2x2", []),
-    "megatron_moe_ep2_fsdp4": ("moe_ep2_fsdp4", ONE_MICRO_BATCH),
+    "megatron_dense_fsdp2": "dense_fsdp2",
+    "megatron_dense_hsdp2x2": "dense_hsdp2x2",
+    "megatron_moe_ep2_fsdp4": "moe_ep2_fsdp4",
 }
 
 
@@ -80,12 +78,12 @@ class Maker:
         self.run("ckpt-convert", "hf-to-fsdp", repository, checkpoint, "--transformer-impl", "local", "--quiet")
         self.write(name, ["--init", f"hf:{repository}"], FINETUNE + settings, ["--finetune"])
 
-    def from_save(self, name, root, settings=()):
-        shutil.copytree(root, self.folder(name) / "ckpt")
-        for folder, _, files in os.walk(self.out / name):
-            for path in [folder, *(os.path.join(folder, file) for file in files)]:
-                os.chmod(path, 0o755 if path == folder else 0o644)  # the goldens are read-only
-        self.write(name, ["--load", root], list(settings), [])
+    def from_save(self, name, root):
+        checkpoint = self.folder(name) / "ckpt"
+        shutil.copytree(root, checkpoint, copy_function=shutil.copyfile)
+        for folder in [checkpoint, *(path for path in checkpoint.rglob("*") if path.is_dir())]:
+            folder.chmod(0o755)  # the goldens are read-only
+        self.write(name, ["--load", root], [], [])
 
     def folder(self, name):
         path = self.out / name
@@ -94,25 +92,28 @@ class Maker:
         return path
 
     def write(self, name, source, settings, more_flags):
-        arguments = [*source, *(argument for setting in settings for argument in ("--set", setting))]
-        known = self.next_losses(name, arguments, [])["settings"]
-        tokens = draw_tokens(known)
-        ours = self.next_losses(name, arguments, tokens)
-        for step, sequences in zip(ours["steps"], tokens):
-            step["tokens"] = sequences
-        case = {
-            "flags": flags_of(ours["settings"], train_iters=max(known["lr_decay_iters"], 1)) + more_flags,
-            "meshes": EXPERT_MESHES if known.get("num_experts") else DENSE_MESHES,
-            "iteration": ours["iteration"],
-            "steps": ours["steps"],
-        }
+        plain = self.next_losses(name, source, settings, [])
+        known, tokens = plain["settings"], draw_tokens(plain["settings"])
+        train_iters = max(known["lr_decay_iters"], 1)
+        meshes = EXPERT_MESHES if known.get("num_experts") else DENSE_MESHES
+        case = {"iteration": plain["iteration"], "meshes": meshes, "ranks": {}}
+        for ranks in sorted({MESHES[mesh][0] for mesh in meshes}):
+            # One micro-batch a rank: where a shard group is a single rank, Megatron-FSDP of core_v0.19.0 keeps the
+            # gradients of one micro-batch only.
+            micro_batch_size = f"micro_batch_size={known['global_batch_size'] // ranks}"
+            ours = self.next_losses(name, source, [*settings, micro_batch_size], tokens)
+            case["ranks"][ranks] = {
+                "flags": flags_of(ours["settings"], train_iters) + more_flags,
+                "steps": [{"tokens": sequences, **step} for step, sequences in zip(ours["steps"], tokens)],
+            }
         (self.out / name / "case.json").write_text(json.dumps(case))
         print(f"{name}: losses " + " ".join(f"{step['loss']:.5f}" for step in ours["steps"]))
 
-    def next_losses(self, name, arguments, tokens):
+    def next_losses(self, name, source, settings, tokens):
         path = self.out / name / "tokens.json"
         path.write_text(json.dumps(tokens))
-        text = self.run("next_losses", *arguments, "--tokens", path)
+        assignments = [argument for setting in settings for argument in ("--set", setting)]
+        text = self.run("next_losses", *source, *assignments, "--tokens", path)
         path.unlink()
         return json.loads(text)
 
@@ -124,6 +125,14 @@ def golden_root(root):
     return next(path for path in candidates if (path / "hf").is_dir())
 
 
+def present(path):
+    """`path`, unless only a selection of the goldens is here."""
+    if path.is_dir():
+        return path
+    print(f"left out: no {path}")
+    return None
+
+
 def main():
     root = HERE.parents[1]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -132,13 +141,13 @@ def main():
     parser.add_argument("--bin", type=pathlib.Path, default=root / "build" / "release" / "bin")
     options = parser.parse_args()
     maker = Maker(options.out, options.bin)
-    for group, cases, make in [("hf", FROM_HF, maker.from_hf), ("fsdp_dtensor", FROM_MEGATRON, maker.from_save)]:
-        for name, (golden, settings) in cases.items():
-            path = golden_root(root) / group / golden / "ckpt"
-            if path.is_dir():
-                make(name, path, settings)
-            else:
-                print(f"{name}: left out, no {path}")
+    golden = golden_root(root)
+    for name, (repository, settings) in FROM_HF.items():
+        if path := present(golden / "hf" / repository / "ckpt"):
+            maker.from_hf(name, path, settings)
+    for name, case in FROM_MEGATRON.items():
+        if path := present(golden / "fsdp_dtensor" / case / "ckpt"):
+            maker.from_save(name, path)
     for name, _, saved in (text.partition("=") for text in options.load):
         maker.from_save(name, pathlib.Path(saved))
 

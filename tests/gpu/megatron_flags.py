@@ -18,6 +18,8 @@ SHARDED = "--data-parallel-sharding-strategy optim_grads_params --overlap-grad-r
 # Ranks, and the flags that make them a mesh.
 MESHES = {
     "fsdp2": (2, []),
+    "hsdp2x1": (2, ["--num-distributed-optimizer-instances", "2"]),
+    "fsdp2_ep2": (2, ["--expert-model-parallel-size", "2"]),
     "fsdp4": (4, []),
     "hsdp2x2": (4, ["--num-distributed-optimizer-instances", "2"]),
     "fsdp4_ep2": (4, ["--expert-model-parallel-size", "2"]),

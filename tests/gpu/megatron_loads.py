@@ -47,21 +47,23 @@ class Job:
     """One case under one mesh."""
 
     def __init__(self, folder, mesh, number, logs):
-        self.case = json.loads((folder / "case.json").read_text())
         self.name, self.mesh = folder.name, mesh
         self.ranks, mesh_flags = MESHES[mesh]
+        case = json.loads((folder / "case.json").read_text())
+        ours = case["ranks"][str(self.ranks)]
+        self.iteration, self.steps = case["iteration"], ours["steps"]
         self.log = logs / f"{self.name}.{mesh}.log"
         self.job_path = logs / f"{self.name}.{mesh}.job.json"
         self.result_path = logs / f"{self.name}.{mesh}.result.json"
         self.port = FIRST_PORT + number
-        flags = [*self.case["flags"], *mesh_flags, "--load", str((folder / "ckpt").resolve())]
-        self.job_path.write_text(json.dumps({"flags": flags, "steps": self.case["steps"]}))
+        flags = [*ours["flags"], *mesh_flags, "--load", str((folder / "ckpt").resolve())]
+        self.job_path.write_text(json.dumps({"flags": flags, "steps": self.steps}))
 
     def run(self, timeout):
         """The result, or why there is none."""
         environment = dict(
             os.environ, CUDA_VISIBLE_DEVICES=",".join(map(str, range(self.ranks))), OMP_NUM_THREADS="2",
-            CUDA_DEVICE_MAX_CONNECTIONS="1", TORCHDYNAMO_DISABLE="1", NCCL_NVLS_ENABLE="0")
+            TORCHDYNAMO_DISABLE="1", NCCL_NVLS_ENABLE="0", TORCH_SYMM_MEM_DISABLE_MULTICAST="1")
         command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(self.ranks), "--master-port",
                    str(self.port), str(HERE / "megatron_rank.py"), str(self.job_path), str(self.result_path)]
         with open(self.log, "w") as log:
@@ -81,21 +83,21 @@ def relative(theirs, ours):
     return abs(theirs - ours) / abs(ours) if ours else abs(theirs)
 
 
-def worst(case, result, field):
-    return max(relative(theirs[field], ours[field]) for theirs, ours in zip(result["steps"], case["steps"]))
+def worst(job, result, field):
+    return max(relative(theirs[field], ours[field]) for theirs, ours in zip(result["steps"], job.steps))
 
 
-def verdict(case, result):
+def verdict(job, result):
     """What is wrong, or nothing."""
     if isinstance(result, str):
         return result
-    if len(result["steps"]) != len(case["steps"]):
-        return f"{len(result['steps'])} steps of {len(case['steps'])}"
-    if result["iteration"] != case["iteration"]:
-        return f"loaded iteration {result['iteration']}, not {case['iteration']}"
-    if worst(case, result, "lr") > LR_TOLERANCE:
+    if len(result["steps"]) != len(job.steps):
+        return f"{len(result['steps'])} steps of {len(job.steps)}"
+    if result["iteration"] != job.iteration:
+        return f"loaded iteration {result['iteration']}, not {job.iteration}"
+    if worst(job, result, "lr") > LR_TOLERANCE:
         return "another learning rate"
-    if not worst(case, result, "loss") <= LOSS_TOLERANCE:
+    if not worst(job, result, "loss") <= LOSS_TOLERANCE:
         return f"losses differ by more than {LOSS_TOLERANCE}"
     return None
 
@@ -104,16 +106,16 @@ def report(outcomes):
     """Markdown: a line a job, then the losses side by side."""
     lines = ["| case | mesh | iteration | worst loss | worst gradient norm | |", "|---|---|---|---|---|---|"]
     for job, result in outcomes:
-        wrong = verdict(job.case, result)
+        wrong = verdict(job, result)
         numbers = ["–", "–", "–"]
         if not isinstance(result, str):
-            numbers = [str(result["iteration"]), *(f"{worst(job.case, result, field):.1e}" for field in ("loss", "grad_norm"))]
+            numbers = [str(result["iteration"]), *(f"{worst(job, result, field):.1e}" for field in ("loss", "grad_norm"))]
         lines.append(f"| {job.name} | {job.mesh} | {' | '.join(numbers)} | {'**' + wrong + '**' if wrong else 'equal'} |")
     lines += ["", "```", f"{'':35} {'step':>4} {'our loss':>10} {'Megatron':>10} {'differs':>8} {'our norm':>9} {'Megatron':>9}"]
     for job, result in outcomes:
         if isinstance(result, str):
             continue
-        for ours, theirs in zip(job.case["steps"], result["steps"]):
+        for ours, theirs in zip(job.steps, result["steps"]):
             lines.append(
                 f"{job.name + ' ' + job.mesh:35} {theirs['step']:4} {ours['loss']:10.6f} {theirs['loss']:10.6f} "
                 f"{relative(theirs['loss'], ours['loss']):8.1e} {ours['grad_norm']:9.5f} {theirs['grad_norm']:9.5f}")
@@ -151,7 +153,7 @@ def main():
 
     outcomes = list(zip(jobs, results))
     text = report(outcomes)
-    failed = sum(verdict(job.case, result) is not None for job, result in outcomes)
+    failed = sum(verdict(job, result) is not None for job, result in outcomes)
     software = next((result["software"] for result in results if not isinstance(result, str)), {})
     text += f"\n\n{len(jobs) - failed} passed, {failed} failed, {left_out} skipped for want of GPUs. " + ", ".join(
         f"{name} {version}" for name, version in software.items())
