@@ -150,9 +150,17 @@ Status CompareDigests(Storage& storage, const Job& job, const Path& copy) {
   return RunTasks(tensors.size(), job.threads, std::stop_token(), compare);
 }
 
+// A stage that reads every covered byte begins.
+void AnnounceReading(const Job& job, ProgressSink& progress) {
+  std::uint64_t bytes = 0;
+  for (const ManifestFile& file : job.manifest.files) bytes += file.size_bytes;
+  progress.OnTotal(bytes, job.manifest.files.size());
+}
+
 // The finished copy against the manifest.
 Status VerifyCopy(Storage& storage, const Job& job, const Path& copy, const Outcome& outcome,
                   ProgressSink& progress) {
+  AnnounceReading(job, progress);
   CKPT_ASSIGN_OR_RETURN(
       std::vector<Problem> problems,
       VerifyManifest(storage, copy, job.manifest,
@@ -177,10 +185,12 @@ bool IsAboutBytes(const Status& status) {
 // Fails where the world is in the way; what cannot be mended is in the outcome.
 Result<Outcome> Repair(Storage& storage, const Job& job, const Path& target,
                        ProgressSink& progress) {
+  const auto read = [&](std::uint64_t bytes) { progress.OnDone(kManifestName, bytes); };
+  AnnounceReading(job, progress);
   CKPT_ASSIGN_OR_RETURN(
       const Damage damage,
       FindDamage(storage, job.directory, job.manifest,
-                 {.threads = job.threads, .on_progress = {}, .unreadable_is_damage = true}));
+                 {.threads = job.threads, .on_progress = read, .unreadable_is_damage = true}));
   const RepairPlan plan = PlanRepair(job.manifest, damage);
   Outcome outcome{.repaired = {}, .problems = plan.beyond_repair};
   for (const std::string& name : damage.leftovers) {
