@@ -28,8 +28,8 @@ std::string ReportJson(const Evaluation& evaluation, std::int64_t batches) {
 }
 
 std::string ReportText(const Evaluation& evaluation, std::int64_t batches) {
-  return fmt::format("loss {:.6f} over {} tokens of {} batches\n", evaluation.loss,
-                     evaluation.tokens, batches);
+  return fmt::format("loss {:.6f}  tokens {}  batches {}\n", evaluation.loss, evaluation.tokens,
+                     batches);
 }
 
 }  // namespace
@@ -50,7 +50,7 @@ Result<ExitCode> RunEvaluate(const EvaluateOptions& options, Storage& storage,
   CKPT_ASSIGN_OR_RETURN(const auto data, OpenData(storage, path, run.data, run.train));
   CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<RunSetup> setup,
                         RunSetup::Create(run, num_ranks, options.common, storage, streams));
-  setup->checkpoints().finetune = true;  // weights are all that it takes
+  setup->LoadWeightsOnly();
 
   std::optional<Evaluation> evaluation;  // by rank 0, where it is one of this process
   CKPT_RETURN_IF_ERROR(setup->RunRanks([&](trainer::Communicator& world) -> Status {

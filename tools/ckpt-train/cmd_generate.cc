@@ -42,17 +42,13 @@ layout::Configuration SettingsFor(std::int64_t num_tokens, layout::Configuration
 Status CheckTokens(const std::vector<std::int32_t>& prompt, bool is_text,
                    const trainer::TrainConfig& config) {
   const trainer::ModelConfig& model = config.model;
-  if (is_text && model.vocab_size < trainer::kByteVocabSize) {
-    return Error(ErrorKind::kUsage, "the vocabulary is too small for the byte tokenizer")
-        .Expected(fmt::format("at least {}", trainer::kByteVocabSize))
-        .Actual(fmt::format("{}", model.vocab_size))
-        .Hint("give tokens: --prompt-ids");
-  }
   const auto [least, most] = std::ranges::minmax(prompt);
   if (least < 0 || most >= model.vocab_size) {
     return Error(ErrorKind::kUsage, "a token of the prompt lies outside the vocabulary")
         .Expected(fmt::format("[0, {})", model.vocab_size))
-        .Actual(fmt::format("{}", least < 0 ? least : most));
+        .Actual(fmt::format("{}", least < 0 ? least : most))
+        .Hint(is_text ? "a text is its bytes, and not all are tokens of this model: --prompt-ids"
+                      : "");
   }
   if (model.learned_positions > 0 && config.seq_length > model.learned_positions) {
     return Error(ErrorKind::kUsage, "prompt and continuation need more positions than there are")
@@ -85,6 +81,7 @@ Result<ExitCode> RunGenerate(const GenerateOptions& options, Storage& storage,
   const bool is_text = !options.prompt.empty();
   CKPT_ASSIGN_OR_RETURN(const std::vector<std::int32_t> prompt, PromptOf(options));
   CKPT_ASSIGN_OR_RETURN(layout::Configuration given, GivenSettings(storage, options.run));
+  given["finetune"] = true;  // weights are all that it takes
   const auto num_tokens = static_cast<std::int64_t>(prompt.size()) + options.tokens;
   CKPT_ASSIGN_OR_RETURN(const RunConfig run,
                         ResolveRun(storage, SettingsFor(num_tokens, std::move(given)), num_ranks));
@@ -96,7 +93,6 @@ Result<ExitCode> RunGenerate(const GenerateOptions& options, Storage& storage,
   CKPT_RETURN_IF_ERROR(CheckTokens(prompt, is_text, run.train));
   CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<RunSetup> setup,
                         RunSetup::Create(run, num_ranks, options.common, storage, streams));
-  setup->checkpoints().finetune = true;  // weights are all that it takes
 
   GreedyOptions greedy = {.num_tokens = options.tokens};
   if (is_text) greedy.end_token = trainer::kByteEos;

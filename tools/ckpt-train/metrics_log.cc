@@ -1,32 +1,45 @@
 #include "tools/ckpt-train/metrics_log.h"
 
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "core/base/bytes.h"
+#include "core/base/quote.h"
 #include "core/json/json_reader.h"
 
 namespace ckpt::train {
 namespace {
 
-Result<std::int64_t> StepOf(std::string_view line, const std::string& name) {
-  CKPT_ASSIGN_OR_RETURN(const JsonDocument json, JsonDocument::Parse(line, name));
-  CKPT_ASSIGN_OR_RETURN(const JsonCursor step, json.root().At("step"));
-  return step.Int64();
+// Nothing if the line is none of ours.
+std::optional<std::int64_t> StepOf(std::string_view line) {
+  const Result<JsonDocument> json = JsonDocument::Parse(line, "line");
+  if (!json.ok()) return std::nullopt;
+  const std::optional<JsonCursor> step = json->root().Find("step");
+  if (!step) return std::nullopt;
+  const Result<std::int64_t> number = step->Int64();
+  if (!number.ok()) return std::nullopt;
+  return *number;
+}
+
+Status NoMetrics(std::string_view line, const std::string& name) {
+  return Error(ErrorKind::kBadMetadata, "a line of the file is no step's metrics")
+      .File(name)
+      .Actual(Quote(line, 60))
+      .Hint("name a new file: this one stays as it is");
 }
 
 // Bytes of the lines up to step `last_step`. Steps ascend, so it reads from the end as many lines as go.
 Result<std::size_t> KeptBytes(std::string_view text, std::int64_t last_step,
                               const std::string& name) {
   std::size_t end = text.rfind('\n') + 1;  // npos wraps to nothing
-  if (end < text.size() && text[end] != '{') {
-    return Error(ErrorKind::kBadMetadata, "the last line is no JSON object").File(name);
-  }
+  if (end < text.size() && text[end] != '{') return NoMetrics(text.substr(end), name);
   while (end > 0) {
     const std::size_t begin = end >= 2 ? text.rfind('\n', end - 2) + 1 : 0;
-    CKPT_ASSIGN_OR_RETURN(const std::int64_t step,
-                          StepOf(text.substr(begin, end - 1 - begin), name));
-    if (step <= last_step) break;
+    const std::string_view line = text.substr(begin, end - 1 - begin);
+    const std::optional<std::int64_t> step = StepOf(line);
+    if (!step) return NoMetrics(line, name);
+    if (*step <= last_step) break;
     end = begin;
   }
   return end;
@@ -35,10 +48,7 @@ Result<std::size_t> KeptBytes(std::string_view text, std::int64_t last_step,
 Result<std::size_t> KeptBytesOf(Storage& storage, const Path& path, std::int64_t last_step) {
   CKPT_ASSIGN_OR_RETURN(const auto file, storage.Open(path));
   CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<FileView> view, file->View());
-  Result<std::size_t> kept = KeptBytes(AsText(view->bytes()), last_step, path.string());
-  if (kept.ok()) return kept;
-  return std::move(kept).status().Hint(
-      "the metrics of another run, or no metrics: name a new file");
+  return KeptBytes(AsText(view->bytes()), last_step, path.string());
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ Result<layout::Configuration> ReadModelSettings(Storage& storage, const Path& di
   return ModelSettings(config);
 }
 
-// Settings of the newest checkpoint of `load`, less those that say how that run itself began.
+// Settings of the newest checkpoint of `load`.
 Result<std::optional<layout::Configuration>> SettingsToGoOnWith(
     Storage& storage, const layout::Configuration& given) {
   trainer::SettingsReader reader(given);
@@ -35,9 +35,8 @@ Result<std::optional<layout::Configuration>> SettingsToGoOnWith(
   if (!reader.ok() || checkpoints.load.empty()) return std::optional<layout::Configuration>();
   CKPT_ASSIGN_OR_RETURN(std::optional<layout::Configuration> stored,
                         StoredSettings(storage, checkpoints));
-  if (stored) {
-    for (const char* name : {"init", "load", "finetune", "prove"}) stored->erase(name);
-  }
+  // Where that run was to pause, not this one.
+  if (stored) stored->erase("exit_interval");
   return stored;
 }
 

@@ -43,7 +43,9 @@ class RunSetup {
   // Errors: those of RankSession.
   Result<std::unique_ptr<RankSession>> StartRank(trainer::Communicator& world);
 
-  [[nodiscard]] CheckpointSettings& checkpoints() { return checkpoints_; }
+  [[nodiscard]] const CheckpointSettings& checkpoints() const { return checkpoints_; }
+  // Ranks take nothing else from a checkpoint, whatever `finetune` says.
+  void LoadWeightsOnly() { checkpoints_.finetune = true; }
 
  private:
   RunSetup(const RunConfig& run, const cli::CommonOptions& options, Storage& storage,
