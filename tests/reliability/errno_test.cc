@@ -257,6 +257,40 @@ TEST_F(ErrnoTest, OverwritingGivesAClearErrorOrTheSameFiles) {
 
 TEST_F(ErrnoTest, VerifyGivesAClearErrorOrTheSameAnswer) { FailInspect("verify"); }
 
+// A block that cannot be read is rebuilt from parity where that can be done, so what was mended may differ.
+TEST_F(ErrnoTest, RepairGivesAClearErrorOrTheSameCopy) {
+  FailFewerCalls();
+  ConvertOptions options = HfToFsdp(dir() / "hf", dir() / "damaged");
+  options.parity_group = 2;
+  ASSERT_THAT(Convert(storage_, options), IsOk());
+  const Result<Tree> expected = ReadTree(storage_, dir() / "damaged");
+  ASSERT_THAT(expected, IsOk());
+  const Path release = dir() / "damaged" / "release";
+  ASSERT_THAT(storage_.RemoveAll(release / "hf_assets" / "config.json"), IsOk());
+  std::string data = expected->at("release/__0_0.distcp");
+  data[data.size() / 2] ^= 0x08;
+  ASSERT_THAT(storage_.RemoveAll(release / "__0_0.distcp"), IsOk());
+  ASSERT_THAT(WriteSmallFile(storage_, release / "__0_0.distcp", AsBytes(data)), IsOk());
+  const auto clean = [&] {
+    EXPECT_THAT(storage_.RemoveAll(target()), IsOk());
+    EXPECT_THAT(storage_.RemoveAll(staging()), IsOk());
+  };
+  const auto flow = [&] {
+    Outcome outcome = Inspect(
+        {"repair", (dir() / "damaged").string(), "-o", target().string(), "--threads", "1"});
+    outcome.result.clear();
+    return outcome;
+  };
+  const auto check_success = [&](const std::string& where, Suite& suite) {
+    if (!fs::exists(target())) suite.Fail(where + ": OK, but nothing is there");
+    CheckTarget(*expected, where, suite);
+  };
+  const auto check_failure = [&](const std::string& where, Suite& suite) {
+    CheckTarget(*expected, where, suite);
+  };
+  FailEveryCall("repair", clean, flow, check_success, check_failure);
+}
+
 TEST_F(ErrnoTest, DigestGivesAClearErrorOrTheSameAnswer) { FailInspect("digest"); }
 
 }  // namespace

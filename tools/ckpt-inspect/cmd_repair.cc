@@ -179,19 +179,40 @@ Status VerifyCopy(Storage& storage, const Job& job, const Path& copy, const Outc
 
 bool IsAboutBytes(const Status& status) {
   return status.kind() != ErrorKind::kIo && status.kind() != ErrorKind::kNoSpace &&
-         status.kind() != ErrorKind::kCancelled && status.kind() != ErrorKind::kInternal;
+         status.kind() != ErrorKind::kResource && status.kind() != ErrorKind::kInternal;
+}
+
+struct Diagnosis {
+  Damage damage;
+  RepairPlan plan;
+};
+
+// Blocks that the disk no longer gives are as good as lost, if all of them can be mended; else that it does
+// not give them is the answer.
+Result<Diagnosis> Diagnose(Storage& storage, const Job& job, ProgressSink& progress) {
+  ckpt::VerifyOptions options{.threads = job.threads, .on_progress = [&](std::uint64_t bytes) {
+                                progress.OnDone(kManifestName, bytes);
+                              }};
+  AnnounceReading(job, progress);
+  Result<Damage> damage = FindDamage(storage, job.directory, job.manifest, options);
+  if (damage.ok()) {
+    RepairPlan plan = PlanRepair(job.manifest, *damage);
+    return Diagnosis{*std::move(damage), std::move(plan)};
+  }
+  if (damage.status().kind() != ErrorKind::kIo) return std::move(damage).status();
+  options.unreadable_is_damage = true;
+  AnnounceReading(job, progress);
+  CKPT_ASSIGN_OR_RETURN(Damage readable, FindDamage(storage, job.directory, job.manifest, options));
+  RepairPlan plan = PlanRepair(job.manifest, readable);
+  if (!plan.beyond_repair.empty()) return std::move(damage).status();
+  return Diagnosis{std::move(readable), std::move(plan)};
 }
 
 // Fails where the world is in the way; what cannot be mended is in the outcome.
 Result<Outcome> Repair(Storage& storage, const Job& job, const Path& target,
                        ProgressSink& progress) {
-  const auto read = [&](std::uint64_t bytes) { progress.OnDone(kManifestName, bytes); };
-  AnnounceReading(job, progress);
-  CKPT_ASSIGN_OR_RETURN(
-      const Damage damage,
-      FindDamage(storage, job.directory, job.manifest,
-                 {.threads = job.threads, .on_progress = read, .unreadable_is_damage = true}));
-  const RepairPlan plan = PlanRepair(job.manifest, damage);
+  CKPT_ASSIGN_OR_RETURN(const Diagnosis diagnosis, Diagnose(storage, job, progress));
+  const auto& [damage, plan] = diagnosis;
   Outcome outcome{.repaired = {}, .problems = plan.beyond_repair};
   for (const std::string& name : damage.leftovers) {
     outcome.problems.push_back(DescribeLeftover(name));

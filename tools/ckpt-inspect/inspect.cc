@@ -226,9 +226,11 @@ void TellProblems(const CheckpointIndex& index, bool with_errors, Streams& strea
   }
 }
 
-// Whether bytes may be why a checkpoint could not be opened.
+// Whether bytes may be why a checkpoint could not be opened, rather than the call or the system.
 bool MayBeDamage(const Status& status) {
-  return status.kind() != ErrorKind::kUsage && status.kind() != ErrorKind::kIo;
+  const ErrorKind kind = status.kind();
+  return kind != ErrorKind::kUsage && kind != ErrorKind::kIo && kind != ErrorKind::kNoSpace &&
+         kind != ErrorKind::kResource && kind != ErrorKind::kInternal;
 }
 
 Result<ExitCode> CommandLine::Repair(Streams& streams) {
