@@ -10,6 +10,7 @@
 #include "core/io/posix_storage.h"
 #include "tools/ckpt-train/cmd_check.h"
 #include "tools/ckpt-train/cmd_evaluate.h"
+#include "tools/ckpt-train/cmd_experiment.h"
 #include "tools/ckpt-train/cmd_explain.h"
 #include "tools/ckpt-train/cmd_generate.h"
 #include "tools/ckpt-train/cmd_train.h"
@@ -23,6 +24,7 @@ namespace {
 
 constexpr int kMaxRanks = 1 << 20;
 constexpr int kMaxTokens = 1 << 20;
+constexpr int kMaxExperimentSteps = 1 << 20;
 
 void AddRunOptions(CLI::App& app, RunOptions& run, bool& print_config) {
   app.add_option("--config", run.config, "Settings of the run, as YAML")->option_text("FILE");
@@ -99,6 +101,37 @@ CLI::App* AddGenerate(CLI::App& app, GenerateOptions& options) {
   return verb;
 }
 
+CLI::App* AddExperiment(CLI::App& app, ExperimentOptions& options, std::string& which) {
+  CLI::App* const verb = app.add_subcommand(
+      "experiment", "Save a run, resume it under every mesh, compare; exit 1 if a check fails");
+  verb->add_option("EXPERIMENT", which, "reshard")
+      ->required()
+      ->check(CLI::IsMember({"reshard"}))
+      ->option_text(" ");
+  verb->add_option("-o,--output", options.output,
+                   "Data, metrics, report and picture go there [ckptkit-reshard]")
+      ->option_text("DIR");
+  verb->add_option("--topologies", options.topologies, "Only these: a to k, back")
+      ->delimiter(',')
+      ->option_text("NAMES");
+  verb->add_option("--steps", options.steps, "Of the source run, until it is saved [100]")
+      ->check(CLI::Range(1, kMaxExperimentSteps))
+      ->option_text("N");
+  verb->add_option("--resume-steps", options.resume_steps, "Of every resumed run [50]")
+      ->check(CLI::Range(1, kMaxExperimentSteps))
+      ->option_text("N");
+  verb->add_flag("--canonical", options.canonical,
+                 "Sum in fixed point: every topology must be bit-equal");
+  verb->add_flag("--keep", options.keep, "Keep the checkpoints");
+  cli::AddReadingOptions(*verb, options.common);
+  cli::AddOutputOptions(*verb, options.common);
+  cli::AddExamples(*verb, std::vector<std::string>{
+                              "ckpt-train experiment reshard",
+                              "ckpt-train experiment reshard --topologies c,e,back --steps 20 "
+                              "--resume-steps 10 --canonical"});
+  return verb;
+}
+
 CLI::App* AddExplain(CLI::App& app, ExplainOptions& options) {
   CLI::App* const verb = app.add_subcommand(
       "explain", "Mesh, bytes of every rank and schedule of a run; starts nothing");
@@ -155,6 +188,9 @@ int Main(int argc, char** argv) {
   AddTrain(app, train);
   EvaluateOptions evaluate;
   const CLI::App* const evaluate_app = AddEvaluate(app, evaluate);
+  ExperimentOptions experiment;
+  std::string which_experiment;
+  const CLI::App* const experiment_app = AddExperiment(app, experiment, which_experiment);
   GenerateOptions generate;
   const CLI::App* const generate_app = AddGenerate(app, generate);
   ExplainOptions explain;
@@ -166,6 +202,7 @@ int Main(int argc, char** argv) {
       cli::ParseArguments(app, std::vector<std::string>(argv + 1, argv + argc), "train", streams);
   if (ended) return static_cast<int>(*ended);
   if (evaluate_app->parsed()) return Conclude(RunEvaluate, evaluate, streams);
+  if (experiment_app->parsed()) return Conclude(RunReshard, experiment, streams);
   if (generate_app->parsed()) return Conclude(RunGenerate, generate, streams);
   if (explain_app->parsed()) return Conclude(RunExplain, explain, streams);
   if (check_app->parsed()) return Conclude(RunCheck, check, streams);

@@ -34,6 +34,7 @@ Result<LoopEnd> TrainLoop::Run() {
       }
       metrics.eval_loss = evaluation->loss;
     }
+    if (in_.on_step) in_.on_step(metrics);
     if (in_.log != nullptr) CKPT_RETURN_IF_ERROR(in_.log->OnStep(metrics));
     CKPT_RETURN_IF_ERROR(in_.checkpoints.Poll());
     CKPT_ASSIGN_OR_RETURN(reason, ReasonToEnd());

@@ -29,6 +29,8 @@ struct LoopInput {
   RunLog* log = nullptr;                        // of rank 0
   // Asked between steps: whether this rank was told to end the run.
   std::function<bool()> is_stop_asked;
+  // Told every step, on every rank.
+  std::function<void(const StepMetrics& metrics)> on_step = {};
 };
 
 enum class EndReason : std::uint8_t {

@@ -1,0 +1,50 @@
+#include "tools/ckpt-train/cmd_experiment.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "tools/ckpt-train/experiment_folder.h"
+#include "tools/ckpt-train/experiment_report.h"
+#include "tools/ckpt-train/experiment_reshard.h"
+#include "tools/ckpt-train/experiment_topologies.h"
+#include "tools/ckpt-train/line_chart.h"
+#include "tools/cli/error_report.h"
+
+namespace ckpt::train {
+
+using cli::ExitCode;
+
+Result<ExitCode> RunReshard(const ExperimentOptions& options, Storage& storage,
+                            cli::Streams& streams) {
+  CKPT_ASSIGN_OR_RETURN(std::vector<ReshardCase> cases,
+                        SelectCases(ReshardCases(options.canonical), options.topologies));
+  CKPT_ASSIGN_OR_RETURN(ExperimentFolder folder, ExperimentFolder::Open(storage, options.output));
+  const ReshardRuns runs = {.cases = std::move(cases),
+                            .steps = options.steps,
+                            .resume_steps = options.resume_steps,
+                            .canonical = options.canonical};
+  CKPT_ASSIGN_OR_RETURN(const ReshardFindings findings,
+                        RunReshardRuns(runs, folder, options.common, storage, streams));
+
+  const ReportFiles files = {.report = folder.report(), .figure = folder.figure()};
+  const std::string json = FindingsJson(findings, files);
+  CKPT_RETURN_IF_ERROR(folder.Write(files.figure, ChartSvg(FindingsChart(findings))));
+  CKPT_RETURN_IF_ERROR(
+      folder.Write(files.report, FindingsMarkdown(findings, files.figure.filename().string())));
+  CKPT_RETURN_IF_ERROR(folder.Write(folder.document(), json));
+  if (!options.keep) CKPT_RETURN_IF_ERROR(folder.RemoveCheckpoints());
+
+  const Status failures = findings.failures();
+  if (options.common.json) {
+    streams.out.Write(json);
+  } else {
+    streams.out.Write(FindingsText(findings));
+    streams.out.Write(
+        fmt::format("report  {}\ncurves  {}\n", files.report.string(), files.figure.string()));
+  }
+  cli::PrintStatus(failures, streams);
+  return failures.ok() ? ExitCode::kDone : ExitCode::kDifferent;
+}
+
+}  // namespace ckpt::train
