@@ -1,0 +1,196 @@
+// Every rule that a statement of a layout table can break, with what the message says.
+#include <ostream>
+#include <string>
+
+#include <gmock/gmock.h>
+
+#include "core/layout/expr.h"
+#include "core/layout/layout_table.h"
+#include "tests/testing/matchers.h"
+
+namespace ckpt::layout {
+namespace {
+
+using testing::FailsWith;
+using testing::IsOk;
+
+constexpr const char* kHead =
+    "family f\n"
+    "let n = 4\n"
+    "dim l = n\ndim a = n\ndim b = n\ndim b0 = 2\ndim b1 = 2\n"
+    "split b = b0 b1\n"
+    "logical x [l a b]\nlogical y [l b]\n";
+constexpr const char* kFormat = "format one\nt.<l> : a b = x\n";
+
+struct Refused {
+  const char* name;
+  const char* statement;
+  const char* says;
+  bool is_in_format = false;
+};
+void PrintTo(const Refused& c, std::ostream* os) { *os << c.name; }
+
+class RefusedStatementTest : public ::testing::TestWithParam<Refused> {};
+
+TEST_P(RefusedStatementTest, SaysWhy) {
+  const std::string statement = std::string(GetParam().statement) + "\n";
+  const std::string text = GetParam().is_in_format ? std::string(kHead) + kFormat + statement
+                                                   : std::string(kHead) + statement + kFormat;
+  const auto table = ParseLayoutTable(text, "t");
+  ASSERT_THAT(table, FailsWith(ErrorKind::kBadMetadata));
+  EXPECT_THAT(table.status().ToString(), ::testing::HasSubstr(GetParam().says));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Definitions, RefusedStatementTest,
+    ::testing::Values(Refused{"SecondFamily", "family g", "one family name"},
+                      Refused{"NoEquals", "let q", "no '='"},
+                      Refused{"OpenParameters", "let q(a = 1", "no ')'"},
+                      Refused{"BadParameter", "let q(1) = 1", "not a parameter name"},
+                      Refused{"BadName", "let 1q = 1", "can be defined"},
+                      Refused{"BuiltIn", "let min(a, b) = 1", "can be defined"},
+                      Refused{"Twice", "let n = 5", "defined twice"},
+                      Refused{"BadBody", "let q = (", ""}, Refused{"BadMatch", "match (", ""},
+                      Refused{"DimWithParameters", "dim q(x) = x", "no parameters"},
+                      Refused{"DimWithoutValue", "dim q", "no '='"},
+                      Refused{"DimWithWordAfterMin", "dim q = 1 min one", ""}),
+    [](const auto& test) { return std::string(test.param.name); });
+
+INSTANTIATE_TEST_SUITE_P(
+    Axes, RefusedStatementTest,
+    ::testing::Values(Refused{"SplitOfTwoSides", "split a = b0 = b1", "AXIS = PARTS"},
+                      Refused{"SplitOfNothing", "split", "AXIS = PARTS"},
+                      Refused{"SplitOfUnknown", "split q = b0 b1", "no dim"},
+                      Refused{"SplitIntoUnknown", "split a = b0 q", "no dim"},
+                      Refused{"SplitOfAPart", "split b0 = a l", "not split again"},
+                      Refused{"SplitIntoItself", "split a = a b0", "unsplit axes"},
+                      Refused{"SplitIntoSplit", "split a = b l", "unsplit axes"},
+                      Refused{"SplitIntoOne", "split a = b0", "two parts or more"},
+                      Refused{"SplitTwice", "split b = b0 b1", "split once"}),
+    [](const auto& test) { return std::string(test.param.name); });
+
+INSTANTIATE_TEST_SUITE_P(
+    Logicals, RefusedStatementTest,
+    ::testing::Values(Refused{"Twice", "logical x [a]", "new logical tensor"},
+                      Refused{"Zero", "logical zero [a]", "new logical tensor"},
+                      Refused{"BadName", "logical x-y [a]", "new logical tensor"},
+                      Refused{"NoBrackets", "logical z a", "in brackets"},
+                      Refused{"OpenBracket", "logical z [a", "in brackets"},
+                      Refused{"UnknownAxis", "logical z [q]", "no dim"},
+                      Refused{"AxisTwice", "logical z [a a]", "listed twice"},
+                      Refused{"BadCondition", "logical z [a] when (", ""},
+                      Refused{"ConditionOnTwoAxes", "logical z [a l] when a > l", "one axis only"}),
+    [](const auto& test) { return std::string(test.param.name); });
+
+INSTANTIATE_TEST_SUITE_P(
+    OutsideFormats, RefusedStatementTest,
+    ::testing::Values(Refused{"Rule", "t.<l> : a b = x", "belongs to a format"},
+                      Refused{"If", "if true", "belongs to a format"},
+                      Refused{"Prefix", "prefix \"\"", "belongs to a format"},
+                      Refused{"Choice", "choice q a | b", "belongs to a format"}),
+    [](const auto& test) { return std::string(test.param.name); });
+
+INSTANTIATE_TEST_SUITE_P(
+    InsideFormats, RefusedStatementTest,
+    ::testing::Values(
+        Refused{"BadFormat", "format 1", "new format", true},
+        Refused{"FormatInsideIf", "if true\nformat two", "no `end`", true},
+        Refused{"IfInsideIf", "if true\nif true", "inside another", true},
+        Refused{"BadIf", "if (", "", true},
+        Refused{"EndWithMore", "if true\nend if", "closes no", true},
+        Refused{"ChoiceOfNothing", "choice q", "NAME a | b", true},
+        Refused{"ChoiceOfBadName", "choice 1 a | b", "NAME a | b", true},
+        Refused{"ChoiceOfBadValue", "choice q a | 1", "NAME a | b", true},
+        Refused{"ChoiceOfNineValues", "choice q a|b|c|d|e|f|g|h|i", "NAME a | b", true},
+        Refused{"FiveChoices", "choice c1 a\nchoice c2 a\nchoice c3 a\nchoice c4 a\nchoice c5 a",
+                "four choices", true},
+        Refused{"IgnoreOpensText", "ignore a \"why", "quoted reason", true},
+        Refused{"IgnoreClosesText", "ignore a why\"", "quoted reason", true},
+        Refused{"AxisBoundTwice", "u.<l>.<l> : a b = x", "bound twice", true},
+        Refused{"OffsetTooLarge", "u.<l+1000001> : a b = x", "not an offset", true},
+        Refused{"OffsetOverflows", "u.<l+99999999999999999999> : a b = x", "not an offset", true},
+        Refused{"OffsetWithMore", "u.<l+1x> : a b = x", "not an offset", true},
+        Refused{"EmptyProduct", "u.<l> : () a b = x", "no factors", true},
+        Refused{"UnknownFactor", "u.<l> : q a b = x", "no dim", true},
+        Refused{"SumEndsEarly", "u.<l> : {", "no '}'", true},
+        Refused{"SumEndsAfterSlot", "u.<l> : {x: a", "no '}'", true},
+        Refused{"SumWithWordsBetween", "u.<l> : ({x: a | y )", "", true},
+        Refused{"NoDims", "u.<l> : = x", "at least one axis", true}),
+    [](const auto& test) { return std::string(test.param.name); });
+
+TEST(RefusedStatements, AFileWithoutFamily) {
+  EXPECT_THAT(ParseLayoutTable("let a = 1\n", "t"), FailsWith(ErrorKind::kBadMetadata));
+  EXPECT_THAT(ParseLayoutTable("", "t"), FailsWith(ErrorKind::kBadMetadata));
+}
+
+TEST(RefusedStatements, AnIncludeThatIsNotThere) {
+  const auto nothing = [](std::string_view) -> Result<std::string> {
+    return Error(ErrorKind::kNotFound, "no such table");
+  };
+  EXPECT_THAT(ParseLayoutTable("include other\n", "t", nothing), FailsWith(ErrorKind::kNotFound));
+}
+
+// Anything that is cut short or misplaced within an expression.
+TEST(RefusedExpressions, EveryCutOfALongOne) {
+  const std::string text =
+      "not (a ? -b : [x + 1 for x in c if x != 2][0]) in [min(1, 2.5e-3), \"t\"] and d not in e ?? "
+      "f";
+  ASSERT_THAT(Expr::Parse(text), IsOk());
+  int refused = 0;
+  for (std::size_t size = 0; size < text.size(); ++size) {
+    refused += Expr::Parse(text.substr(0, size)).ok() ? 0 : 1;
+    // A character that starts no token, in the middle.
+    EXPECT_FALSE(Expr::Parse(text.substr(0, size) + " $ " + text.substr(size)).ok() &&
+                 text.find('"') > size)
+        << size;
+  }
+  EXPECT_GT(refused, 60);
+}
+
+TEST(RefusedExpressions, WordsInTheWrongPlace) {
+  for (const char* text : {"a ? b",
+                           "a ? b :",
+                           "a ? : b",
+                           "a not b",
+                           "a in",
+                           "a ??",
+                           "a[",
+                           "a[1",
+                           "a[1 2]",
+                           "f(1",
+                           "f(1,",
+                           "f(1 2)",
+                           "[1 2]",
+                           "[1,",
+                           "[x for",
+                           "[x for 1 in a]",
+                           "[x for x of a]",
+                           "[x for x in",
+                           "[x for x in a if",
+                           "[x for x in a if b",
+                           "not",
+                           "-",
+                           "1 + *",
+                           "for",
+                           "99999999999999999999x",
+                           "1e",
+                           "1e+",
+                           "1.2.3",
+                           "\"a",
+                           "a.",
+                           "a..b",
+                           ".a"}) {
+    EXPECT_FALSE(Expr::Parse(text).ok()) << text;
+  }
+}
+
+TEST(RefusedExpressions, NestedTooDeeply) {
+  for (const std::string piece : {"not ", "-", "(", "[", "a ? b : "}) {
+    std::string text;
+    for (int i = 0; i < 300; ++i) text += piece;
+    EXPECT_FALSE(Expr::Parse(text + "1").ok()) << piece;
+  }
+}
+
+}  // namespace
+}  // namespace ckpt::layout
