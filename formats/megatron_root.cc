@@ -10,6 +10,7 @@ namespace ckpt {
 namespace {
 
 constexpr std::string_view kIterationPrefix = "iter_";
+constexpr std::string_view kPartialSuffix = ".partial";
 constexpr std::string_view kRemovedSuffix = ".removed";
 
 }  // namespace
@@ -47,7 +48,12 @@ Status PointTrackerTo(Storage& storage, const Path& root, std::int64_t iteration
                           AsBytes(std::to_string(iteration)));
 }
 
-Status RemoveOldIterations(Storage& storage, const Path& root, std::int64_t keep) {
+bool IsLeftover(std::string_view name) {
+  return name.ends_with(kPartialSuffix) || name.ends_with(kRemovedSuffix);
+}
+
+Status RemoveOldIterations(Storage& storage, const Path& root, std::int64_t newest,
+                           std::int64_t keep) {
   CKPT_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries, storage.List(root));
   for (const DirectoryEntry& entry : entries) {
     const bool is_leftover =
@@ -55,6 +61,7 @@ Status RemoveOldIterations(Storage& storage, const Path& root, std::int64_t keep
     if (is_leftover) CKPT_RETURN_IF_ERROR(storage.RemoveAll(root / entry.name));
   }
   CKPT_ASSIGN_OR_RETURN(std::vector<std::int64_t> iterations, ListIterations(storage, root));
+  std::erase_if(iterations, [newest](std::int64_t iteration) { return iteration > newest; });
   const auto surplus = static_cast<std::int64_t>(iterations.size()) - keep;
   for (std::int64_t i = 0; i < surplus; ++i) {
     const Path old = root / IterationName(iterations[static_cast<std::size_t>(i)]);

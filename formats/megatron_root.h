@@ -28,9 +28,14 @@ Result<std::vector<std::int64_t>> ListIterations(Storage& storage, const Path& r
 // Makes the tracker name `iteration`; a reader sees the old one or the new.
 Status PointTrackerTo(Storage& storage, const Path& root, std::int64_t iteration);
 
-// Removes the oldest iterations but `keep`. Each is first renamed: no reader takes half of one for a
-// checkpoint, and what an interrupted removal left goes with the next.
-Status RemoveOldIterations(Storage& storage, const Path& root, std::int64_t keep);
+// Whether the name is that of something a save or a removal was interrupted at: no checkpoint.
+[[nodiscard]] bool IsLeftover(std::string_view name);
+
+// Of the iterations up to `newest`, removes all but the last `keep`. Later ones stay: a run that went
+// back behind a damaged one must not lose what it saves for it. Each is first renamed: no reader takes
+// half of one for a checkpoint, and what an interrupted removal left goes with the next.
+Status RemoveOldIterations(Storage& storage, const Path& root, std::int64_t newest,
+                           std::int64_t keep);
 
 }  // namespace ckpt
 

@@ -1,9 +1,11 @@
 #include "converters/verbs/training_state.h"
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -20,7 +22,8 @@ constexpr std::string_view kFormat = "fsdp_dtensor";
 constexpr std::string_view kStatePrefix = "optimizer.state.";
 constexpr std::string_view kGroupPrefix = "optimizer.param_to_group_meta.";
 constexpr std::string_view kStepSuffix = ".step";
-constexpr std::array<std::string_view, 2> kMoments = {"exp_avg", "exp_avg_sq"};
+constexpr std::array<std::string_view, 2> kMomentsOfAdam = {"exp_avg", "exp_avg_sq"};
+constexpr std::array<std::string_view, 1> kMomentsOfSgd = {"momentum_buffer"};
 constexpr std::string_view kSchedulePosition = "opt_param_scheduler.num_steps";
 
 // The parameter between `prefix` and `suffix`, without the wrappers that the live module stood in.
@@ -62,6 +65,16 @@ Result<UpdatedParameters> ReadUpdates(const CheckpointSource& source) {
         .Hint("the checkpoint may have been saved without its optimizer");
   }
   return updated;
+}
+
+// What the optimizer keeps for every weight it updates.
+std::span<const std::string_view> MomentsIn(const CheckpointIndex& index) {
+  const auto is_of_sgd =
+      [suffix = fmt::format(".{}", kMomentsOfSgd.front())](const GlobalTensor& tensor) {
+        return ParameterIn(tensor.key, kStatePrefix, suffix).has_value();
+      };
+  if (std::ranges::any_of(index.tensors(), is_of_sgd)) return kMomentsOfSgd;
+  return kMomentsOfAdam;
 }
 
 // The moment's tensors, taken for the weights they belong to.
@@ -159,7 +172,7 @@ Result<TrainingState> UnderstandTrainingState(Storage& storage,
   Result<UpdatedParameters> updated = ReadUpdates(source);
   if (!updated.ok()) return std::move(updated).status().File(file);
   state.finished_updates = updated->updates;
-  for (const std::string_view moment : kMoments) {
+  for (const std::string_view moment : MomentsIn(source.index())) {
     CKPT_ASSIGN_OR_RETURN(
         state.moments.emplace_back(),
         UnderstandMoment(storage, state.weights, moment, updated->names, options));

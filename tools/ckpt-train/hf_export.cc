@@ -4,7 +4,7 @@
 
 namespace ckpt::train {
 
-Path WeightsToExport(const Path& target) { return {target.string() + ".weights"}; }
+Path WeightsToExport(const Path& target) { return {target.string() + ".weights.partial"}; }
 
 Status ExportToHf(Storage& storage, const Path& target) {
   const Path weights = WeightsToExport(target);

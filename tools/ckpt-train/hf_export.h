@@ -7,12 +7,12 @@
 
 namespace ckpt::train {
 
-// Where a run writes what will become the repository `target`.
+// Where a run writes what will become the repository `target`: by its name no checkpoint yet.
 [[nodiscard]] Path WeightsToExport(const Path& target);
 
 // Makes the repository of what lies there, in bounded memory, and removes that.
-// Errors: those of PrepareConversion and RunConversion: the repository needs a config.json, which a run has that began from
-//         one.
+// Errors: those of PrepareConversion and RunConversion: the repository needs a config.json, which a
+//         run has that began from one.
 Status ExportToHf(Storage& storage, const Path& target);
 
 }  // namespace ckpt::train

@@ -8,7 +8,8 @@
 
 namespace ckpt::train {
 
-// Reads the rows that this rank owns of weights, buffers and, where the state has them, moments and the number of updates.
+// Reads the rows that this rank owns of weights, buffers and, where the state has them, moments and
+// the number of updates.
 //
 // Errors: those of WeightReader; kUnsupported (the state is of another optimizer).
 Status LoadState(const TrainingState& state, trainer::RankTrainer& trainer);

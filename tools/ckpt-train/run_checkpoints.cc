@@ -36,8 +36,8 @@ constexpr std::string_view kHfFormat = "hf";
 constexpr std::string_view kIndexName = "model.safetensors.index.json";
 
 // Settings that say what one invocation does, and nothing about the run it goes on with.
-constexpr std::array<std::string_view, 7> kOfOneInvocation = {
-    "save", "load", "init", "finetune", "prove", "metrics", "tensorboard_dir"};
+constexpr std::array<std::string_view, 8> kOfOneInvocation = {
+    "save", "load", "exit_interval", "init", "finetune", "prove", "metrics", "tensorboard_dir"};
 
 int TensorRanks(const layout::Configuration& args) {
   const auto found = args.find("tensor_model_parallel_size");
@@ -56,6 +56,8 @@ layout::Configuration OfTheModel(const layout::Configuration& settings) {
   }
   return model;
 }
+
+std::string GoingOnFrom(const Path& checkpoint) { return "going on from " + checkpoint.string(); }
 
 class RunCheckpointsImpl final : public RunCheckpoints {
  public:
@@ -82,6 +84,7 @@ class RunCheckpointsImpl final : public RunCheckpoints {
   struct UnderWay {
     std::int64_t iteration = 0;
     Clock::time_point start;
+    Clock::time_point started;  // from here on, training may go on
   };
 
   void Tell(const std::string& text) const {
@@ -118,19 +121,22 @@ Result<std::optional<TrainingState>> RunCheckpointsImpl::OpenNewest() {
                         ListCandidates(storage_, settings_.load));
   Status refused;
   for (const Path& candidate : candidates) {
-    Status checked = CheckStoredBytes(storage_, candidate, world_.rank(), world_.size());
-    Result<TrainingState> state = checked.ok()
-                                      ? OpenStoredRun(storage_, candidate, settings_.finetune)
-                                      : Result<TrainingState>(std::move(checked));
-    // A rank that is gone says nothing about the checkpoint.
-    CKPT_ASSIGN_OR_RETURN(const bool is_intact, trainer::HoldsEverywhere(world_, state.ok()));
-    if (is_intact) {
-      if (!refused.ok()) Tell(fmt::format("takes {} instead", candidate.string()));
-      return std::optional<TrainingState>(std::move(state).value());
+    // Bytes first: what is wrong with them explains whatever else is. A rank that is gone says nothing
+    // about the checkpoint.
+    Status found = CheckStoredBytes(storage_, candidate, world_.rank(), world_.size());
+    CKPT_ASSIGN_OR_RETURN(const bool is_whole, trainer::HoldsEverywhere(world_, found.ok()));
+    if (is_whole) {
+      Result<TrainingState> state = OpenStoredRun(storage_, candidate, settings_.finetune);
+      CKPT_ASSIGN_OR_RETURN(const bool is_read, trainer::HoldsEverywhere(world_, state.ok()));
+      if (is_read) {
+        if (!refused.ok()) Tell(fmt::format("takes {} instead", candidate.string()));
+        return std::optional<TrainingState>(std::move(state).value());
+      }
+      if (!state.ok()) found = std::move(state).status();
     }
-    const Status agreed = AgreeOn(world_, state.ok() ? OkStatus() : state.status());
+    Status agreed = AgreeOn(world_, found);
     Tell(fmt::format("cannot go on from {}: {}", candidate.string(), agreed.ToString()));
-    refused.Add(agreed);
+    refused.Add(std::move(agreed).While(GoingOnFrom(candidate)));
   }
   if (!refused.ok()) return refused;
   return std::optional<TrainingState>();
@@ -230,7 +236,7 @@ Status RunCheckpointsImpl::Save(const RunProgress& progress) {
   const Clock::time_point start = Clock::now();
   CKPT_RETURN_IF_ERROR(AgreeOn(world_, Stage()));
   CKPT_ASSIGN_OR_RETURN(const std::string digest, DigestStaged(progress));
-  CKPT_ASSIGN_OR_RETURN(const fsdp_dtensor::RunState run,
+  CKPT_ASSIGN_OR_RETURN(fsdp_dtensor::RunState run,
                         DescribeRun(run_, progress, trainer_.optimizer().steps(), digest, naming_));
   run.tensor_ranks = tensor_ranks_;
   CKPT_ASSIGN_OR_RETURN(const std::vector<WriteCopy> side_files, SideFiles());
@@ -251,18 +257,20 @@ Status RunCheckpointsImpl::Save(const RunProgress& progress) {
         if (to_hf) CKPT_RETURN_IF_ERROR(ExportToHf(storage_, target));
         CKPT_RETURN_IF_ERROR(PointTrackerTo(storage_, settings_.save, iteration));
         if (settings_.keep_checkpoints == 0) return OkStatus();
-        return RemoveOldIterations(storage_, settings_.save, iteration,
-                                   settings_.keep_checkpoints);
+        return RemoveOldIterations(storage_, settings_.save, iteration, settings_.keep_checkpoints);
       }};
   CKPT_RETURN_IF_ERROR(writer_.Start(std::move(job)));
-  under_way_ = {.iteration = iteration, .start = start};
+  under_way_ = {.iteration = iteration, .start = start, .started = Clock::now()};
   return settings_.async_save ? OkStatus() : Finish();
 }
 
 Status RunCheckpointsImpl::ReportEnd() {
   if (writer_.busy() || !under_way_) return OkStatus();
-  const std::chrono::duration<double> seconds = Clock::now() - under_way_->start;
-  Tell(fmt::format("saved iteration {} in {:.1f} s", under_way_->iteration, seconds.count()));
+  const std::chrono::duration<double> whole = Clock::now() - under_way_->start;
+  const std::chrono::duration<double> copying = under_way_->started - under_way_->start;
+  Tell(fmt::format("saved iteration {} in {:.1f} s", under_way_->iteration, whole.count()) +
+       (settings_.async_save ? fmt::format(", of which training waited {:.3f} s", copying.count())
+                             : std::string()));
   under_way_.reset();
   return OkStatus();
 }
@@ -314,9 +322,9 @@ Result<std::optional<layout::Configuration>> StoredSettings(Storage& storage,
   CKPT_ASSIGN_OR_RETURN(const std::vector<Path> candidates, ListCandidates(storage, settings.load));
   Status refused;
   for (const Path& candidate : candidates) {
-    const Result<TrainingState> state = OpenStoredRun(storage, candidate, settings.finetune);
+    Result<TrainingState> state = OpenStoredRun(storage, candidate, settings.finetune);
     if (!state.ok()) {
-      refused.Add(state.status());
+      refused.Add(std::move(state).status().While(GoingOnFrom(candidate)));
       continue;
     }
     CKPT_ASSIGN_OR_RETURN(layout::Configuration stored, RunSettings(state->args));

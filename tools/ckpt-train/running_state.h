@@ -14,8 +14,9 @@
 
 namespace ckpt::train {
 
-// Arguments, progress, parameter groups and schedule of `run` as Megatron stores them; the parameters of each group are
-// left to who knows their names. `naming` are the choices that the parameters' names follow.
+// Arguments, progress, parameter groups and schedule of `run` as Megatron stores them; the parameters
+// of each group are left to who knows their names. `naming` are the choices that the parameters' names
+// follow.
 //
 // Errors: those of RunArgs.
 Result<fsdp_dtensor::RunState> DescribeRun(const RunConfig& run, const RunProgress& progress,

@@ -24,7 +24,8 @@ Result<std::vector<Path>> ListCandidates(Storage& storage, const Path& root) {
   if (stat.type == FileType::kMissing) return candidates;
   if (stat.type == FileType::kDirectory) {
     CKPT_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries, storage.List(root));
-    if (entries.empty()) return candidates;
+    const auto is_leftover = [](const DirectoryEntry& entry) { return IsLeftover(entry.name); };
+    if (std::ranges::all_of(entries, is_leftover)) return candidates;
   }
   CKPT_ASSIGN_OR_RETURN(const CheckpointLocation location,
                         LocateCheckpoint(storage, root, std::nullopt));

@@ -11,16 +11,18 @@
 
 namespace ckpt::train {
 
-// Directories below `root` in the order to try them: iterations, newest first; else what a tracker names, or the root
-// itself. None if `root` does not exist or is empty.
+// Directories below `root` in the order to try them: iterations, newest first; else what a tracker
+// names, or the root itself. None if `root` does not exist or holds nothing but what a first save left
+// that was interrupted.
 Result<std::vector<Path>> ListCandidates(Storage& storage, const Path& root);
 
-// Compares files with the checkpoint's sidecar: those at positions part, part + parts, …. OK without a sidecar.
+// Compares files with the checkpoint's sidecar: those at positions part, part + parts, …. OK without
+// a sidecar.
 // Errors: kChecksum and the others of VerifyManifest, those of ParseManifest.
 Status CheckStoredBytes(Storage& storage, const Path& checkpoint, int part, int parts);
 
-// The training state in a checkpoint of ours or of Megatron-FSDP, with all the rows it has. `weights_only`: of the state,
-// what else there is is not looked at.
+// The training state in a checkpoint of ours or of Megatron-FSDP, with all the rows it has.
+// `weights_only`: what else there is of the state is not looked at.
 Result<TrainingState> OpenStoredRun(Storage& storage, const Path& checkpoint, bool weights_only);
 
 }  // namespace ckpt::train

@@ -46,7 +46,7 @@ class CheckpointWriter {
   CheckpointWriter(Storage& storage, Communicator& world) : storage_(storage), world_(world) {}
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
-  // Stops what is under way; nothing is published then.
+  // Stops the writing, and nothing is published then; what all ranks have written already is.
   ~CheckpointWriter();
 
   // Begins to write; `job.source` must not change until it is done. REQUIRES: !busy().

@@ -10,6 +10,7 @@
 #include "trainer/optim/optimizer.h"
 
 namespace ckpt::trainer {
+
 Result<Staging> Staging::Create(const StateMap& map, int rank,
                                 std::span<const MemoryTensor> run_tensors) {
   Staging staging;

@@ -26,15 +26,17 @@ class Staging {
   static Result<Staging> Create(const StateMap& map, int rank,
                                 std::span<const MemoryTensor> run_tensors);
 
-  // Copies what `rank` writes. Errors: those of RankTrainer::ReadWeights and ReadMoment; kInternal (the trainer does not
-  // own what the map says).
+  // Copies what `rank` writes. Errors: those of RankTrainer::ReadWeights and ReadMoment; kInternal
+  // (the trainer does not own what the map says).
   Status Fill(RankTrainer& trainer);
 
-  // Sum of a hash of every staged row of parameters, buffers and moments; a row's depends on its key, its number and its
-  // bits. Every row is staged once in the world: the sum over all ranks is the same on every mesh.
+  // Sum of a hash of every staged row of parameters, buffers and moments; a row's depends on its
+  // key, its number and its bits. Every row is staged once in the world: the sum over all ranks is
+  // the same on every mesh.
   [[nodiscard]] Hash128 SumRows() const;
 
-  // The state as a checkpoint of which this rank's file is here. Uses this object's memory until the next Fill.
+  // The state as a checkpoint of which this rank's file is here. Uses this object's memory until the
+  // next Fill.
   [[nodiscard]] const std::shared_ptr<const CheckpointSource>& source() const { return source_; }
 
  private:
