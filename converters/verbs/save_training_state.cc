@@ -12,7 +12,6 @@
 #include "core/layout/affine.h"
 #include "core/plan/follow_chunks.h"
 #include "core/plan/plan_check.h"
-#include "formats/dcp/writer.h"
 #include "formats/fsdp_dtensor/writer.h"
 
 namespace ckpt {
@@ -148,24 +147,19 @@ Result<TrainingSave> PlanTrainingSave(const RunningState& state, fsdp_dtensor::R
   AssignGroups(optimized, run);
   AddRunTensors(index, state.run, target);
 
-  dcp::WriterOptions options;
-  options.objects = fsdp_dtensor::RunObjects(run);
-  options.path_of = &fsdp_dtensor::RunPath;
+  std::vector<std::vector<dcp::PlacedRows>> placed;
   for (std::size_t t = 0; t < target.tensors.size(); ++t) {
     CKPT_ASSIGN_OR_RETURN(const std::vector<RowsFromFile> rows,
                           FollowChunks(target.tensors[t], target.recipes[t], index));
-    std::vector<dcp::PlacedRows>& blocks = options.placed.emplace_back();
+    std::vector<dcp::PlacedRows>& blocks = placed.emplace_back();
     for (const RowsFromFile& block : rows) {
       blocks.push_back({.box = block.box, .writer = block.file});
     }
   }
   TrainingSave save;
-  CKPT_ASSIGN_OR_RETURN(save.plan.write, dcp::PlanDcp(std::move(target.tensors), options));
-  save.writers = WritersOf(save.plan.write, options.placed);
-  for (const WriteCopy& copy : side_files) {
-    save.plan.write.copies.push_back(
-        {.from = copy.from, .name = std::string(fsdp_dtensor::kAssetsDirectory) + "/" + copy.name});
-  }
+  CKPT_ASSIGN_OR_RETURN(save.plan.write,
+                        fsdp_dtensor::PlanRun(std::move(target.tensors), placed, run, side_files));
+  save.writers = WritersOf(save.plan.write, placed);
   save.plan.recipes = std::move(target.recipes);
   CKPT_RETURN_IF_ERROR(CheckPlan(save.plan, index));
   return save;

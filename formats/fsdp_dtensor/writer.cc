@@ -1,13 +1,24 @@
 #include "formats/fsdp_dtensor/writer.h"
 
 #include <string_view>
+#include <utility>
 
 #include "core/base/bytes.h"
-#include "formats/dcp/writer.h"
 #include "formats/fsdp_dtensor/plain_pickle.h"
-#include "formats/fsdp_dtensor/run_state.h"
 
 namespace ckpt::fsdp_dtensor {
+
+namespace {
+
+void AddSideFiles(const std::vector<WriteCopy>& side_files, const std::string& directory,
+                  WritePlan& plan) {
+  for (const WriteCopy& copy : side_files) {
+    plan.copies.push_back(
+        {.from = copy.from, .name = directory + kAssetsDirectory + "/" + copy.name});
+  }
+}
+
+}  // namespace
 
 Result<WritePlan> PlanRelease(std::vector<TargetTensor> tensors, WriterOptions options) {
   const std::string directory = std::string(kReleaseDirectory) + "/";
@@ -21,16 +32,25 @@ Result<WritePlan> PlanRelease(std::vector<TargetTensor> tensors, WriterOptions o
   dcp_options.zstd_level = options.zstd_level;
   dcp_options.directory = directory;
   CKPT_ASSIGN_OR_RETURN(WritePlan plan, dcp::PlanDcp(std::move(tensors), dcp_options));
-  for (WriteCopy& copy : options.side_files) {
-    plan.copies.push_back(
-        {.from = std::move(copy.from), .name = directory + kAssetsDirectory + "/" + copy.name});
-  }
+  AddSideFiles(options.side_files, directory, plan);
   Bytes tracker;
   Append(std::string_view(kReleaseDirectory), tracker);
   plan.files.push_back({.name = kTrackerName, .size_bytes = tracker.size()});
   plan.literals.push_back({.file = static_cast<std::uint32_t>(plan.files.size() - 1),
                            .offset_bytes = 0,
                            .bytes = std::move(tracker)});
+  return plan;
+}
+
+Result<WritePlan> PlanRun(std::vector<TargetTensor> tensors,
+                          std::vector<std::vector<dcp::PlacedRows>> placed, const RunState& run,
+                          const std::vector<WriteCopy>& side_files) {
+  dcp::WriterOptions options;
+  options.objects = RunObjects(run);
+  options.path_of = &RunPath;
+  options.placed = std::move(placed);
+  CKPT_ASSIGN_OR_RETURN(WritePlan plan, dcp::PlanDcp(std::move(tensors), options));
+  AddSideFiles(side_files, "", plan);
   return plan;
 }
 

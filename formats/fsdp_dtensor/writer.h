@@ -1,4 +1,4 @@
-// Plans a Megatron root that `--load` takes: weights for Megatron-FSDP, outside any run.
+// Plans what Megatron-FSDP's `--load` takes: weights outside any run, or the whole state of one.
 #ifndef CKPT_FORMATS_FSDP_DTENSOR_WRITER_H_
 #define CKPT_FORMATS_FSDP_DTENSOR_WRITER_H_
 
@@ -11,6 +11,8 @@
 #include "core/base/result.h"
 #include "core/checkpoint/write_plan.h"
 #include "core/layout/value.h"
+#include "formats/dcp/writer.h"
+#include "formats/fsdp_dtensor/run_state.h"
 
 namespace ckpt::fsdp_dtensor {
 
@@ -34,6 +36,14 @@ struct WriterOptions {
 //
 // Errors: those of dcp::PlanDcp.
 Result<WritePlan> PlanRelease(std::vector<TargetTensor> tensors, WriterOptions options);
+
+// A checkpoint directory of a run, without the root around it: `.metadata` and `__<writer>_0.distcp` with the tensors and
+// RunObjects(run), hf_assets/ with the side files. `placed` is parallel to `tensors`: which writer stores which rows.
+//
+// Errors: those of dcp::PlanDcp.
+Result<WritePlan> PlanRun(std::vector<TargetTensor> tensors,
+                          std::vector<std::vector<dcp::PlacedRows>> placed, const RunState& run,
+                          const std::vector<WriteCopy>& side_files);
 
 }  // namespace ckpt::fsdp_dtensor
 

@@ -33,11 +33,7 @@ Result<std::optional<layout::Configuration>> SettingsToGoOnWith(
   const CheckpointSettings checkpoints = ReadCheckpointSettings(reader);
   // What is wrong with them is told with everything else.
   if (!reader.ok() || checkpoints.load.empty()) return std::optional<layout::Configuration>();
-  CKPT_ASSIGN_OR_RETURN(std::optional<layout::Configuration> stored,
-                        StoredSettings(storage, checkpoints));
-  // Where that run was to pause, not this one.
-  if (stored) stored->erase("exit_interval");
-  return stored;
+  return StoredSettings(storage, checkpoints);
 }
 
 void CheckNeeds(const RunConfig& run, const RunNeeds& needs, trainer::SettingsReader& settings) {
