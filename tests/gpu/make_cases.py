@@ -94,7 +94,7 @@ class Maker:
     def write(self, name, source, settings, more_flags):
         plain = self.next_losses(name, source, settings, [])
         known, tokens = plain["settings"], draw_tokens(plain["settings"])
-        train_iters = max(known["lr_decay_iters"], 1)
+        train_iters = known["train_iters"] or max(known["lr_decay_iters"], 1)
         meshes = EXPERT_MESHES if known.get("num_experts") else DENSE_MESHES
         case = {"iteration": plain["iteration"], "meshes": meshes, "ranks": {}}
         for ranks in sorted({MESHES[mesh][0] for mesh in meshes}):

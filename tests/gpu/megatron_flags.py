@@ -26,11 +26,18 @@ MESHES = {
     "hsdp2x2_ep2": (4, ["--num-distributed-optimizer-instances", "2", "--expert-model-parallel-size", "2"]),
 }
 
+# Data, and what a run does beside its steps.
+_OF_THE_LOOP = set("""
+  async_save data_kind data_path eod_mask_loss eod_token eval_interval eval_iters exit_interval expert_names finetune init
+  keep_checkpoints load log_interval long_examples metrics packing pad_token prove save save_format save_interval save_proof shuffle
+  tensorboard_dir train_iters transformer_impl valid_data_path
+""".split())
+
 # How ranks share the work, and what ours alone has a say in.
-_OF_THE_JOB = set("""
+_OF_THE_JOB = _OF_THE_LOOP | set("""
   data_parallel_sharding_strategy num_distributed_optimizer_instances outer_dp_sharding_strategy expert_model_parallel_size
   moe_token_dispatcher_type overlap_grad_reduce overlap_param_gather recompute_granularity reduction weight_slots gradient_slots
-  max_unsharded_bytes init sgd_momentum
+  max_unsharded_bytes sgd_momentum
 """.split())
 
 _SWITCHES = set("""
@@ -59,6 +66,7 @@ _OF_LATENT_ATTENTION = {"kv_lora_rank", "q_lora_rank", "qk_head_dim", "qk_pos_em
 # Megatron's command line has nothing for these; it computes what the value here says.
 _FIXED = {
     "decoupled_weight_decay": True,
+    "frozen": None,
     "grad_comm_dtype": None,
     "main_grads_dtype": None,
     "main_params_dtype": "fp32",

@@ -63,7 +63,8 @@ class Job:
         """The result, or why there is none."""
         environment = dict(
             os.environ, CUDA_VISIBLE_DEVICES=",".join(map(str, range(self.ranks))), OMP_NUM_THREADS="2",
-            TORCHDYNAMO_DISABLE="1", NCCL_NVLS_ENABLE="0", TORCH_SYMM_MEM_DISABLE_MULTICAST="1")
+            TORCHDYNAMO_DISABLE="1", NCCL_NVLS_ENABLE="0", TORCH_SYMM_MEM_DISABLE_MULTICAST="1",
+            NO_VCS_VERSION="1")  # or Megatron reports the commit of the repository around it
         command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(self.ranks), "--master-port",
                    str(self.port), str(HERE / "megatron_rank.py"), str(self.job_path), str(self.result_path)]
         with open(self.log, "w") as log:

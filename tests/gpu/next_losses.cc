@@ -10,7 +10,6 @@
 
 #include <CLI/CLI.hpp>
 
-#include "converters/config/run_settings.h"
 #include "converters/verbs/training_state.h"
 #include "converters/verbs/weight_reader.h"
 #include "core/io/posix_storage.h"
@@ -19,9 +18,7 @@
 #include "tools/ckpt-train/run_config.h"
 #include "trainer/comm/thread_comm.h"
 #include "trainer/device/host_device.h"
-#include "trainer/model/settings_reader.h"
 #include "trainer/ops/host_ops.h"
-#include "trainer/step/parse_train_config.h"
 #include "trainer/step/rank_trainer.h"
 
 namespace ckpt {
@@ -41,30 +38,24 @@ struct Options {
 
 // Where the run starts. Of `--init` there are weights only.
 struct Start {
-  TrainingState state;
-  TrainConfig config;
-  layout::Configuration settings;
+  TrainingState state = {};
+  TrainConfig config = {};
+  layout::Configuration settings = {};
 };
 
 Result<Start> StartFrom(const Options& options) {
   CKPT_ASSIGN_OR_RETURN(layout::Configuration given,
                         train::GivenSettings(PosixStorage(), options.run));
-  Start start;
-  if (options.load.empty()) {
-    CKPT_ASSIGN_OR_RETURN(train::RunConfig run,
-                          train::ResolveRun(PosixStorage(), std::move(given), options.run.ranks));
-    if (!run.init_from) return Error(ErrorKind::kUsage, "give --load or --init");
+  CKPT_ASSIGN_OR_RETURN(train::RunConfig run,
+                        train::ResolveRun(PosixStorage(), std::move(given), options.run.ranks));
+  Start start = {.state = {}, .config = run.train, .settings = run.effective};
+  if (run.goes_on) {
+    CKPT_ASSIGN_OR_RETURN(start.state, OpenTrainingState(PosixStorage(), options.run.load, {}));
+  } else if (run.init_from) {
     CKPT_ASSIGN_OR_RETURN(start.state.weights, OpenModel(PosixStorage(), *run.init_from, {}));
-    start.config = std::move(run.train);
-    start.settings = std::move(run.effective);
-    return start;
+  } else {
+    return Error(ErrorKind::kUsage, "give --load or --init");
   }
-  CKPT_ASSIGN_OR_RETURN(start.state, OpenTrainingState(PosixStorage(), options.load, {}));
-  CKPT_ASSIGN_OR_RETURN(const layout::Configuration stored, RunSettings(start.state.args));
-  given.insert(stored.begin(), stored.end());  // what was given stays
-  SettingsReader reader(given);
-  CKPT_ASSIGN_OR_RETURN(start.config, ParseTrainConfig(reader, options.run.ranks));
-  start.settings = reader.effective();
   return start;
 }
 
@@ -190,7 +181,7 @@ int main(int argc, char** argv) {
   ckpt::Options options;
   options.run.ranks = 1;
   CLI::App app("Trains from a checkpoint on given tokens and prints what it computed");
-  app.add_option("--load", options.load, "weights, optimizer, schedule and settings of a run");
+  app.add_option("--load", options.run.load, "weights, optimizer, schedule and settings of a run");
   app.add_option("--init", options.run.init, "weights and model: hf:DIR");
   app.add_option("--config", options.run.config, "settings, as YAML");
   app.add_option("--set", options.run.set, "KEY=VALUE, over all others")->take_all()->expected(1);
