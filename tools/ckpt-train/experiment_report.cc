@@ -26,39 +26,55 @@ std::string VerdictText(const ResumedCase& resumed) {
   return resumed.verdict.is_bit_equal() ? "bit-equal" : "within limits";
 }
 
-// The table's columns: of the terminal and of the report alike.
+enum class Shown : std::uint8_t { kAlways, kInReport };
+
+// A column of the table: on a terminal, which is narrow, and in the report.
 struct Column {
   cli::Column head;
-  std::string (*cell)(const ResumedCase& resumed);
+  Shown shown = Shown::kAlways;
+  std::string (*cell)(const ResumedCase& resumed) = nullptr;
 };
 
 const auto& Columns() {
+  using enum Shown;
   using R = const ResumedCase&;
+  constexpr Align kRight = Align::kRight;
   static const std::array columns = {
-      Column{{""}, [](R r) { return Name(r.resumed); }},
-      Column{{"topology"}, [](R r) { return r.resumed.title; }},
-      Column{{"mesh"}, [](R r) { return MeshText(r.resumed.mesh); }},
+      Column{{""}, kAlways, [](R r) { return Name(r.resumed); }},
+      Column{{"topology"}, kAlways, [](R r) { return r.resumed.title; }},
+      Column{{"mesh"}, kAlways, [](R r) { return MeshText(r.resumed.mesh); }},
       Column{{"state"},
+             kAlways,
              [](R r) -> std::string { return r.verdict.is_loaded_equal ? "equal" : "DIFFERS"; }},
-      Column{{"first loss", Align::kRight},
+      Column{{"first loss", kRight},
+             kAlways,
              [](R r) { return fmt::format("{:.6f}", r.leg.steps.front().loss); }},
-      Column{{"last loss", Align::kRight},
+      Column{{"last loss", kRight},
+             kInReport,
              [](R r) { return fmt::format("{:.6f}", r.leg.steps.back().loss); }},
-      Column{{"first Δ", Align::kRight},
+      Column{{"first Δ", kRight},
+             kAlways,
              [](R r) { return DeviationText(r.verdict.deviations.front().loss); }},
-      Column{{"largest Δ", Align::kRight},
+      Column{{"largest Δ", kRight},
+             kAlways,
              [](R r) { return DeviationText(r.verdict.largest_loss); }},
-      Column{{"norm: first Δ", Align::kRight},
+      Column{{"norm: first Δ", kRight},
+             kInReport,
              [](R r) { return DeviationText(r.verdict.deviations.front().grad_norm); }},
-      Column{{"largest Δ", Align::kRight},
+      Column{{"norm: largest Δ", kRight},
+             kAlways,
              [](R r) { return DeviationText(r.verdict.largest_norm); }},
-      Column{{"equal steps", Align::kRight},
+      Column{{"biases moved", kRight},
+             kInReport,
+             [](R r) { return fmt::format("{}", r.verdict.moved_biases); }},
+      Column{{"equal steps", kRight},
+             kAlways,
              [](R r) {
                return fmt::format("{} of {}", r.verdict.equal_steps, r.verdict.deviations.size());
              }},
-      Column{{"biases moved", Align::kRight},
-             [](R r) { return fmt::format("{}", r.verdict.moved_biases); }},
-      Column{{"verdict"}, VerdictText},
+      Column{{"verdict"}, kAlways, VerdictText},
+      Column{
+          {"seconds", kRight}, kInReport, [](R r) { return fmt::format("{:.1f}", r.leg.seconds); }},
   };
   return columns;
 }
@@ -79,9 +95,9 @@ std::string Conclusion(const ReshardFindings& findings) {
     bit_equal += each.verdict.is_bit_equal() ? 1 : 0;
   }
   const std::size_t total = findings.cases.size();
-  if (failed > 0) return fmt::format("{} of {} topologies fail their checks", failed, total);
+  if (failed > 0) return fmt::format("{} of {} resumed runs fail their checks", failed, total);
   return fmt::format(
-      "the state arrives bit for bit under all {} topologies; {} go on bit for bit as if never "
+      "the state arrives bit for bit in all {} resumed runs; {} go on bit for bit as if never "
       "interrupted",
       total, bit_equal);
 }
@@ -154,11 +170,15 @@ Status ReshardFindings::failures() const {
 
 std::string FindingsText(const ReshardFindings& findings) {
   std::vector<cli::Column> heads;
-  for (const Column& column : Columns()) heads.push_back(column.head);
+  for (const Column& column : Columns()) {
+    if (column.shown == Shown::kAlways) heads.push_back(column.head);
+  }
   cli::Table table(std::move(heads));
   for (const ResumedCase& each : findings.cases) {
     std::vector<std::string> row;
-    for (const Column& column : Columns()) row.push_back(column.cell(each));
+    for (const Column& column : Columns()) {
+      if (column.shown == Shown::kAlways) row.push_back(column.cell(each));
+    }
     table.AddRow(std::move(row));
   }
   return fmt::format("{}\n\n{}\n{}\n", SourceLine(findings), table.Format(), Conclusion(findings));

@@ -101,9 +101,9 @@ class Experiment {
         Leg leg, RunNamed(resumed.name, title, std::move(settings), resumed.mesh.world_size,
                           {{.until = end, .saves = saves}}));
     ResumeVerdict verdict = JudgeResume(resumed, leg, saved, findings_.whole);
-    progress_.Say(fmt::format("{}: {} of {} steps bit-equal, loss within {:.1e}, in {:.1f} s{}",
-                              title, verdict.equal_steps, leg.steps.size(), verdict.largest_loss,
-                              leg.seconds, verdict.failures.ok() ? "" : ", FAILED"));
+    progress_.Say(fmt::format("{}: {} of {} steps bit-equal, in {:.1f} s{}", title,
+                              verdict.equal_steps, leg.steps.size(), leg.seconds,
+                              verdict.failures.ok() ? "" : ", FAILED"));
     findings_.cases.push_back(
         {.resumed = resumed, .leg = std::move(leg), .verdict = std::move(verdict)});
     return OkStatus();

@@ -20,8 +20,9 @@ using trainer::Sharding;
 // ranks contains the trees over the ranks of an instance and over the instances.
 constexpr Tolerance kBitEqual = {.bit_equal = true};
 // Other batches meet at the experts, or ranks take several micro-batches: float32 rounds differently, and training carries
-// that on. Where it turns a choice of experts, the loss jumps by the share of a token.
-constexpr Tolerance kRounding = {.first_loss = 1e-6, .first_norm = 1e-5, .tail_loss = 1e-3};
+// that on.
+constexpr Tolerance kRounding = {
+    .first_loss = 1e-6, .first_norm = 1e-5, .tail_loss = 1e-3, .turned_loss = 2e-2};
 
 }  // namespace
 
@@ -47,7 +48,7 @@ std::vector<ReshardCase> ReshardCases(bool canonical) {
       {"f", "FSDP", {.world_size = 8}, kRounding, ""},
       {"g", "HFSDP", hybrid(4, 2, 2), kRounding, ""},
       {"h", "FSDP", {.world_size = 2, .expert_parallel = 2}, kRounding, ""},
-      {"i", "one rank", {.world_size = 1}, kRounding, ""},
+      {"i", "FSDP", {.world_size = 1}, kRounding, ""},
       {"j", "ZeRO-1", sharded(Sharding::kOptim), kBitEqual, ""},
       {"k", "DDP", sharded(Sharding::kNoShard), kBitEqual, ""},
       {"back", "FSDP, after (c)", source, kBitEqual, "c"},

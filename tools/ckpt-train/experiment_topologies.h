@@ -20,6 +20,8 @@ struct Tolerance {
   double first_loss = 0;  // of the first step after resuming
   double first_norm = 0;
   double tail_loss = 0;  // of any step
+  // Of any step where router biases moved: rounding turned a token's choice of experts, which is a jump.
+  double turned_loss = 0;
 };
 
 struct ReshardCase {
