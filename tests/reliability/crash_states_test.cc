@@ -223,7 +223,7 @@ TEST(CrashStateModel, KeepsWhatWasSyncedAndNothingElse) {
     std::set<std::string> seen;
     ForEachCrashState({}, disk.ops(), {}, [&](const DiskImage& image) {
       const auto id = image.Find("/a");
-      seen.insert(id ? fmt::format("{}", image.node(*id).bytes.size()) : "absent");
+      seen.insert(id ? fmt::format("{}", image.node(*id).bytes().size()) : "absent");
     });
     return seen;
   };
@@ -245,7 +245,7 @@ TEST(CrashStateModel, LosesForeverWhatAFailedSyncDidNotWrite) {
   ASSERT_THAT(disk.SyncDirectory("/"), IsOk());
   bool lost = false;
   ForEachCrashState({}, disk.ops(), {}, [&](const DiskImage& image) {
-    lost = lost || image.node(*image.Find("/a")).bytes.empty();
+    lost = lost || image.node(*image.Find("/a")).bytes().empty();
   });
   EXPECT_TRUE(lost);
 }

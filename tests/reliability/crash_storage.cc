@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <span>
 #include <utility>
 
 #include "core/base/check.h"
@@ -23,9 +24,10 @@ Path Normal(const Path& path) {
 
 void HashNode(const DiskImage& image, NodeId id, const std::string& prefix, Hasher& hasher) {
   const DiskImage::Node& node = image.node(id);
-  const std::string head = prefix + (node.is_directory ? "/\n" : "\n");
-  hasher.Update(AsBytes(head + std::to_string(node.bytes.size()) + "\n"));
-  hasher.Update(node.bytes);
+  std::optional<Hash128>& hash = node.content->hash;
+  if (!hash) hash = HashXxh3(node.bytes());
+  hasher.Update(AsBytes(prefix + (node.is_directory ? "/\n" : "\n")));
+  hasher.Update(std::as_bytes(std::span(&*hash, 1)));
   for (const auto& [name, child] : node.entries)
     HashNode(image, child, prefix + "/" + name, hasher);
 }
@@ -38,6 +40,13 @@ DiskImage::Node& DiskImage::Make(NodeId id, bool is_directory) {
   return nodes_[id];
 }
 
+Bytes& DiskImage::BytesOf(NodeId file) {
+  std::shared_ptr<Content>& content = Make(file, false).content;
+  if (content.use_count() > 1) content = std::make_shared<Content>(*content);
+  content->hash.reset();
+  return content->bytes;
+}
+
 bool DiskImage::Apply(const StorageOp& op) {
   const auto holds = [this](NodeId directory, const std::string& name, NodeId child) {
     const auto& entries = nodes_[directory].entries;
@@ -46,7 +55,7 @@ bool DiskImage::Apply(const StorageOp& op) {
   };
   switch (op.kind) {
     case Kind::kWrite: {
-      Bytes& bytes = Make(op.node, false).bytes;
+      Bytes& bytes = BytesOf(op.node);
       const std::uint64_t end = op.offset + op.bytes.size();
       if (bytes.size() < end) bytes.resize(end);
       std::copy(op.bytes.begin(), op.bytes.end(),
@@ -54,7 +63,7 @@ bool DiskImage::Apply(const StorageOp& op) {
       return true;
     }
     case Kind::kResize:
-      Make(op.node, false).bytes.resize(op.offset);
+      BytesOf(op.node).resize(op.offset);
       return true;
     case Kind::kLink:
       Make(op.child, op.child_is_directory);
@@ -118,6 +127,7 @@ class CrashStorage::File final : public WritableFile {
   }
   void StartWriteback(std::uint64_t /*offset*/, std::uint64_t /*length*/) override {}
   Status Sync() override {
+    const std::lock_guard lock(storage_.mutex_);
     const bool fails = storage_.fail_sync_ == storage_.syncs_++;
     CKPT_RETURN_IF_ERROR(
         storage_.Do({.kind = fails ? Kind::kFailedSync : Kind::kSync, .node = node_}));
@@ -132,6 +142,7 @@ class CrashStorage::File final : public WritableFile {
 };
 
 Status CrashStorage::Do(StorageOp op) {
+  const std::lock_guard lock(mutex_);
   if (stop_at_ && ops_.size() >= *stop_at_) {
     return Error(ErrorKind::kIo, "the process has ended").File("/");
   }
@@ -155,11 +166,14 @@ Result<NodeId> CrashStorage::FindDirectory(const Path& path, std::string_view ve
 }
 
 Result<std::shared_ptr<const ReadableFile>> CrashStorage::Open(const Path& path) {
+  const std::lock_guard lock(mutex_);
   CKPT_ASSIGN_OR_RETURN(const NodeId id, FindFile(path, "open"));
-  return MakeMemoryFile(path.string(), image_.node(id).bytes);
+  const std::shared_ptr<DiskImage::Content>& content = image_.node(id).content;
+  return MakeMemoryFile(path.string(), std::shared_ptr<const Bytes>(content, &content->bytes));
 }
 
 Result<std::unique_ptr<WritableFile>> CrashStorage::Create(const Path& path) {
+  const std::lock_guard lock(mutex_);
   const Path normal = Normal(path);
   if (image_.Find(normal)) return ErrnoError(EEXIST, "create", path.string());
   CKPT_ASSIGN_OR_RETURN(const NodeId parent, FindDirectory(normal.parent_path(), "create"));
@@ -173,19 +187,22 @@ Result<std::unique_ptr<WritableFile>> CrashStorage::Create(const Path& path) {
 }
 
 Result<std::unique_ptr<WritableFile>> CrashStorage::OpenForUpdate(const Path& path) {
+  const std::lock_guard lock(mutex_);
   CKPT_ASSIGN_OR_RETURN(const NodeId id, FindFile(path, "open for writing"));
   return std::unique_ptr<WritableFile>(std::make_unique<File>(*this, id, path.string()));
 }
 
 Result<FileStat> CrashStorage::Stat(const Path& path) {
+  const std::lock_guard lock(mutex_);
   const std::optional<NodeId> id = image_.Find(path);
   if (!id) return FileStat{};
   const DiskImage::Node& node = image_.node(*id);
   return FileStat{.type = node.is_directory ? FileType::kDirectory : FileType::kRegular,
-                  .size_bytes = node.bytes.size()};
+                  .size_bytes = node.bytes().size()};
 }
 
 Result<std::vector<DirectoryEntry>> CrashStorage::List(const Path& directory) {
+  const std::lock_guard lock(mutex_);
   CKPT_ASSIGN_OR_RETURN(const NodeId id, FindDirectory(directory, "list"));
   std::vector<DirectoryEntry> entries;
   for (const auto& [name, child] : image_.node(id).entries) {
@@ -197,6 +214,7 @@ Result<std::vector<DirectoryEntry>> CrashStorage::List(const Path& directory) {
 }
 
 Status CrashStorage::MakeDirectories(const Path& directory) {
+  const std::lock_guard lock(mutex_);
   const Path normal = Normal(directory);
   if (image_.Find(normal)) return FindDirectory(normal, "create directory").status();
   CKPT_RETURN_IF_ERROR(MakeDirectories(normal.parent_path()));
@@ -210,6 +228,7 @@ Status CrashStorage::MakeDirectories(const Path& directory) {
 }
 
 Status CrashStorage::Rename(const Path& from, const Path& to) {
+  const std::lock_guard lock(mutex_);
   const Path source = Normal(from);
   const Path target = Normal(to);
   if (image_.Find(target)) return ErrnoError(EEXIST, "rename to " + to.string(), from.string());
@@ -226,6 +245,7 @@ Status CrashStorage::Rename(const Path& from, const Path& to) {
 }
 
 Status CrashStorage::Exchange(const Path& a, const Path& b) {
+  const std::lock_guard lock(mutex_);
   const Path here = Normal(a);
   const Path there = Normal(b);
   const std::optional<NodeId> child = image_.Find(here);
@@ -243,6 +263,7 @@ Status CrashStorage::Exchange(const Path& a, const Path& b) {
 }
 
 Status CrashStorage::RemoveAll(const Path& path) {
+  const std::lock_guard lock(mutex_);
   const Path normal = Normal(path);
   const std::optional<NodeId> id = image_.Find(normal);
   if (!id) return OkStatus();
@@ -267,6 +288,7 @@ Result<std::unique_ptr<DirectoryLock>> CrashStorage::Lock(const Path& directory)
    private:
     std::shared_ptr<const void> token_;
   };
+  const std::lock_guard lock(mutex_);
   const std::optional<NodeId> id = image_.Find(directory);
   if (!id) return ErrnoError(ENOENT, "lock", directory.string());
   if (!image_.node(*id).is_directory || !locks_[*id].expired()) {
@@ -279,6 +301,7 @@ Result<std::unique_ptr<DirectoryLock>> CrashStorage::Lock(const Path& directory)
 }
 
 Status CrashStorage::SyncDirectory(const Path& directory) {
+  const std::lock_guard lock(mutex_);
   CKPT_ASSIGN_OR_RETURN(const NodeId id, FindDirectory(directory, "fsync directory"));
   return Do({.kind = Kind::kSyncDirectory, .node = id});
 }

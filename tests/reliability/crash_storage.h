@@ -6,12 +6,14 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "core/base/bytes.h"
+#include "core/base/hash.h"
 #include "core/io/storage.h"
 
 namespace ckpt::testing {
@@ -45,13 +47,20 @@ struct StorageOp {
   Bytes bytes = {};
 };
 
-// Files and directories at one moment. A value.
+// Files and directories at one moment. A value; copies share the contents that neither changes.
 class DiskImage {
  public:
+  // What a file holds.
+  struct Content {
+    Bytes bytes = {};
+    std::optional<Hash128> hash = {};  // once somebody asked
+  };
   struct Node {
     bool is_directory = false;
     std::map<std::string, NodeId> entries = {};
-    Bytes bytes = {};
+    std::shared_ptr<Content> content = std::make_shared<Content>();
+
+    [[nodiscard]] const Bytes& bytes() const { return content->bytes; }
   };
 
   DiskImage() { nodes_.push_back({.is_directory = true}); }
@@ -68,11 +77,14 @@ class DiskImage {
 
  private:
   Node& Make(NodeId id, bool is_directory);
+  // To be changed, with effect on no other image.
+  Bytes& BytesOf(NodeId file);
 
   std::vector<Node> nodes_;
 };
 
-// Thread-safety: one thread at a time.
+// Thread-safety: calls come one after the other, from any thread; image() and ops() belong to one
+// thread, while no other is in a call.
 class CrashStorage final : public Storage {
  public:
   explicit CrashStorage(DiskImage image = {}) : image_(std::move(image)) {}
@@ -109,6 +121,7 @@ class CrashStorage final : public Storage {
   Result<NodeId> FindDirectory(const Path& path, std::string_view verb) const;
   Status Remove(NodeId parent, const std::string& name, NodeId child);
 
+  std::recursive_mutex mutex_;  // some calls are made of others
   DiskImage image_;
   std::vector<StorageOp> ops_;
   std::optional<std::size_t> stop_at_;

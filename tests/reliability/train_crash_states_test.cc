@@ -1,0 +1,211 @@
+// Power failures behind every operation of a trainer's saves, with every outcome of what was not synced.
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/reliability/crash_states.h"
+#include "tests/reliability/crash_storage.h"
+#include "tests/reliability/suite.h"
+#include "tests/testing/matchers.h"
+#include "tests/tools/ckpt-train/checkpoints/small_session.h"
+#include "tests/trainer/checkpoint/state_pattern.h"
+
+namespace ckpt::testing {
+namespace {
+
+using train::RankSession;
+using train::RunProgress;
+using trainer::Communicator;
+
+// The parent does not exist before: its own name must become durable too.
+const Path kRoot = "/runs/today/model";
+
+// One save: a state under an iteration.
+struct SavedState {
+  std::uint64_t state = 0;
+  std::int64_t iteration = 0;
+};
+
+struct Flow {
+  const char* name;
+  std::vector<SavedState> before = {};
+  std::vector<SavedState> saves = {};
+  std::int64_t keep = 0;
+};
+
+std::vector<Flow> Flows() {
+  return {{"Fresh", {}, {{1, 1}}},
+          {"Overwriting", {{1, 1}, {2, 2}}, {{12, 2}}},
+          {"Retention", {{1, 1}, {2, 2}}, {{3, 3}, {4, 4}}, 2}};
+}
+
+struct Case {
+  Flow flow;
+  int ranks = 1;
+  bool is_async = false;
+};
+std::string NameOf(const Case& c) {
+  return fmt::format("{}{}On{}", c.flow.name, c.is_async ? "Async" : "", c.ranks);
+}
+void PrintTo(const Case& c, std::ostream* os) { *os << NameOf(c); }
+
+std::vector<Case> Cases() {
+  std::vector<Case> cases;
+  for (const Flow& flow : Flows()) {
+    for (const int ranks : {1, 2, 4}) {
+      for (const bool is_async : {false, true}) cases.push_back({flow, ranks, is_async});
+    }
+  }
+  return cases;
+}
+
+layout::Configuration SettingsOf(const Flow& flow) {
+  return With(TinySettings(), {{"save", kRoot.string()}, {"keep_checkpoints", flow.keep}});
+}
+
+class TrainCrashStatesTest : public ::testing::TestWithParam<Case> {
+ protected:
+  // The saves of a run, and how many operations were done when each had ended.
+  struct Run {
+    std::vector<StorageOp> ops;
+    std::vector<std::size_t> durable_at;
+    DiskImage image;
+  };
+
+  static Run Save(const DiskImage& start, const std::vector<SavedState>& saves, const Case& c) {
+    CrashStorage disk(start);
+    Run run;
+    auto sessions = SmallSessions::Create(disk, SettingsOf(c.flow), c.ranks);
+    EXPECT_THAT(sessions.status(), IsOk());
+    sessions->set_async_save(c.is_async);
+    EXPECT_THAT(sessions->Run([&](RankSession& session, Communicator& world) -> Status {
+      for (const auto& [state, iteration] : saves) {
+        CKPT_RETURN_IF_ERROR(SaveState(session, state, iteration));
+        // Training changes what was saved while it is written.
+        CKPT_RETURN_IF_ERROR(SetState(session.trainer(), state + 1000));
+        CKPT_RETURN_IF_ERROR(session.checkpoints().Poll());
+        CKPT_RETURN_IF_ERROR(session.checkpoints().Finish());
+        if (world.rank() == 0) run.durable_at.push_back(disk.ops().size());
+        CKPT_RETURN_IF_ERROR(world.Barrier());
+      }
+      return OkStatus();
+    }),
+                IsOk());
+    run.ops = disk.ops();
+    run.image = disk.image();
+    return run;
+  }
+
+  // What a run that goes on from the disk starts with: "state 3", "nothing", or what is wrong.
+  static std::string GoOn(const DiskImage& image) {
+    CrashStorage disk(image);
+    auto sessions =
+        SmallSessions::Create(disk, With(TinySettings(), {{"load", kRoot.string()}}), 1);
+    if (!sessions.ok()) return sessions.status().ToString();
+    if (!sessions->run().goes_on) return "nothing";
+    std::string seen;
+    const Status status = sessions->Run([&](RankSession& session, Communicator&) -> Status {
+      CKPT_ASSIGN_OR_RETURN(const RunProgress progress, session.Start());
+      const auto state = static_cast<std::uint64_t>(session.trainer().optimizer().steps());
+      CKPT_RETURN_IF_ERROR(CheckState(session.trainer(), state));
+      seen = Seen({state, progress.iteration});
+      return OkStatus();
+    });
+    return status.ok() ? seen : status.ToString();
+  }
+  static std::string Seen(const SavedState& saved) {
+    return fmt::format("state {} at {}", saved.state, saved.iteration);
+  }
+
+  // Of all that a run can go on from, and the names of what it must pass over.
+  static std::string HashVisible(const DiskImage& image) {
+    const std::optional<NodeId> root = image.Find(kRoot);
+    if (!root) return "no root";
+    std::string hash;
+    for (const auto& [name, child] : image.node(*root).entries) {
+      hash += name + "\n";
+      const bool is_leftover = name.ends_with(".partial") || name.ends_with(".removed");
+      if (!is_leftover) hash += image.HashTree(kRoot / name) + "\n";
+    }
+    return hash;
+  }
+
+  // What may be seen behind `length` operations: the last durable save, or the one under way.
+  std::vector<std::string> Allowed(const Run& run, std::size_t length) const {
+    const Flow& flow = GetParam().flow;
+    std::size_t done = 0;
+    while (done < run.durable_at.size() && run.durable_at[done] <= length) ++done;
+    std::vector<std::string> allowed;
+    if (done > 0) {
+      allowed.push_back(Seen(flow.saves[done - 1]));
+    } else {
+      allowed.push_back(flow.before.empty() ? "nothing" : Seen(flow.before.back()));
+    }
+    if (done < flow.saves.size()) allowed.push_back(Seen(flow.saves[done]));
+    return allowed;
+  }
+
+  // A run goes on from the disk that the failure left, saves, and keeps it.
+  static void Recover(const DiskImage& image, const std::string& where, Suite& suite) {
+    suite.Count();
+    const SavedState next = {77, 9};
+    Case again = GetParam();
+    again.is_async = false;
+    const Run run = Save(image, {next}, again);
+    ForEachCrashState(image, run.ops, {.max_states = 1}, [&](const DiskImage& durable) {
+      const std::string seen = GoOn(durable);
+      if (seen != Seen(next)) suite.Fail(where + ": recovery gives " + seen);
+    });
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Saves, TrainCrashStatesTest, ::testing::ValuesIn(Cases()),
+                         [](const auto& test) { return NameOf(test.param); });
+
+TEST_P(TrainCrashStatesTest, LeaveACheckpointThatIsWholeAndTheNewest) {
+  Suite suite("trainer crash states, " + NameOf(GetParam()));
+  const DiskImage start =
+      GetParam().flow.before.empty()
+          ? DiskImage()
+          : Save({}, GetParam().flow.before, {.flow = GetParam().flow, .ranks = 2}).image;
+  const Run run = Save(start, GetParam().flow.saves, GetParam());
+  std::map<std::string, std::string> verdicts;  // by what is visible
+  std::unordered_set<std::string> distinct;
+  const std::size_t recovery_stride = IsLongRun() ? 50 : 400;
+  for (std::size_t length = 0; length <= run.ops.size(); ++length) {
+    const std::string where = fmt::format("behind operation {} of {}", length, run.ops.size());
+    const std::vector<std::string> allowed = Allowed(run, length);
+    const CrashStateOptions options = {.max_states = IsLongRun() ? std::size_t{2'000} : 40,
+                                       .seed = TestSeed()};
+    ForEachCrashState(start, std::span(run.ops).first(length), options,
+                      [&](const DiskImage& image) {
+                        suite.Count();
+                        const std::string visible = HashVisible(image);
+                        auto seen = verdicts.find(visible);
+                        if (seen == verdicts.end()) {
+                          seen = verdicts.emplace(visible, GoOn(image)).first;
+                        }
+                        if (std::ranges::find(allowed, seen->second) == allowed.end()) {
+                          suite.Fail(where + ": a run goes on from " + seen->second);
+                        }
+                        if (!distinct.insert(image.HashTree("/runs")).second) return;
+                        if (distinct.size() % recovery_stride == 0) Recover(image, where, suite);
+                      });
+  }
+  suite.Note(fmt::format("{} distinct disks, {} distinct roots, {} operations", distinct.size(),
+                         verdicts.size(), run.ops.size()));
+}
+
+}  // namespace
+}  // namespace ckpt::testing
