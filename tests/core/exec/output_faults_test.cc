@@ -43,7 +43,7 @@ Status ResumeJournal(Storage& storage, std::vector<JournalRecord>& records) {
 TEST(OutputFaultsTest, AJournalHoldsWhatWasAppendedBefore) {
   for (int call = 0; call < 4; ++call) {  // create, header, two records
     const std::unique_ptr<Storage> memory = MakeMemoryStorage();
-    FaultStorage storage(*memory, call);
+    FaultStorage storage(*memory, call, ErrorKind::kIo, FaultStorage::Mode::kOnce);
     EXPECT_FALSE(WriteJournal(storage, 2).ok()) << call;
     if (call < 2) continue;
     std::vector<JournalRecord> records;
@@ -56,7 +56,7 @@ TEST(OutputFaultsTest, AResumedJournalHoldsWhatWasThere) {
   for (int call = 0; call < 3; ++call) {  // open, cut, the record
     const std::unique_ptr<Storage> memory = MakeMemoryStorage();
     ASSERT_THAT(WriteJournal(*memory, 2), IsOk());
-    FaultStorage storage(*memory, call);
+    FaultStorage storage(*memory, call, ErrorKind::kIo, FaultStorage::Mode::kOnce);
     std::vector<JournalRecord> records;
     EXPECT_FALSE(ResumeJournal(storage, records).ok()) << call;
     records.clear();
