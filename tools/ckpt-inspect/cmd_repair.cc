@@ -212,7 +212,8 @@ Result<Diagnosis> Diagnose(Storage& storage, const Job& job, ProgressSink& progr
 Result<Outcome> Repair(Storage& storage, const Job& job, const Path& target,
                        ProgressSink& progress) {
   CKPT_ASSIGN_OR_RETURN(const Diagnosis diagnosis, Diagnose(storage, job, progress));
-  const auto& [damage, plan] = diagnosis;
+  const Damage& damage = diagnosis.damage;
+  const RepairPlan& plan = diagnosis.plan;
   Outcome outcome{.repaired = {}, .problems = plan.beyond_repair};
   for (const std::string& name : damage.leftovers) {
     outcome.problems.push_back(DescribeLeftover(name));
