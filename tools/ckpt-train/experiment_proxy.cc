@@ -14,7 +14,7 @@ namespace ckpt::train {
 namespace {
 
 constexpr std::uint64_t kTextSeed = 2025;
-constexpr int kDocuments = 160;
+constexpr int kDocuments = 400;
 constexpr int kSentencesPerDocument = 6;
 
 constexpr std::array<std::string_view, 8> kNouns = {"fox",    "miller", "river", "lantern",
@@ -63,8 +63,8 @@ std::string Sum(Draws& draws) {
 layout::Configuration ProxySettings(std::int64_t train_iters) {
   return {
       {"num_layers", 8},
-      {"hidden_size", 96},
-      {"ffn_hidden_size", 256},
+      {"hidden_size", 64},
+      {"ffn_hidden_size", 192},
       {"num_attention_heads", 4},
       {"vocab_size", trainer::kByteVocabSize},
       {"multi_latent_attention", true},
@@ -75,8 +75,8 @@ layout::Configuration ProxySettings(std::int64_t train_iters) {
       {"v_head_dim", 16},
       {"num_experts", 8},
       {"moe_layer_freq", layout::Value::List{0, 0, 0, 1, 1, 1, 1, 1}},
-      {"moe_ffn_hidden_size", 64},
-      {"moe_shared_expert_intermediate_size", 64},
+      {"moe_ffn_hidden_size", 48},
+      {"moe_shared_expert_intermediate_size", 48},
       {"moe_router_topk", 4},
       {"moe_router_score_function", "sigmoid"},
       {"moe_router_num_groups", 4},
@@ -86,11 +86,11 @@ layout::Configuration ProxySettings(std::int64_t train_iters) {
       {"moe_router_bias_update_rate", 1e-3},
       {"moe_router_load_balancing_type", "seq_aux_loss"},
       {"moe_aux_loss_coeff", 1e-4},
-      {"seq_length", 128},
+      {"seq_length", 256},
       {"micro_batch_size", 1},
       {"global_batch_size", 8},
-      {"lr", 6e-4},
-      {"min_lr", 6e-5},
+      {"lr", 5e-4},
+      {"min_lr", 5e-5},
       {"lr_decay_style", "cosine"},
       {"lr_warmup_iters", std::min<std::int64_t>(10, train_iters / 2)},
       {"lr_decay_iters", train_iters},

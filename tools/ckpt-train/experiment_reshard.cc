@@ -95,8 +95,7 @@ class Experiment {
         folder_.checkpoints(resumed.from.empty() ? kSourceName : resumed.from).string();
     settings["save"] = saves ? folder_.checkpoints(resumed.name).string() : std::string();
     settings["train_iters"] = end;
-    const std::string title =
-        fmt::format("({}) {}, {}", resumed.name, resumed.title, MeshText(resumed.mesh));
+    const std::string title = fmt::format("({}) {}", resumed.name, resumed.title);
     CKPT_ASSIGN_OR_RETURN(
         Leg leg, RunNamed(resumed.name, title, std::move(settings), resumed.mesh.world_size,
                           {{.until = end, .saves = saves}}));

@@ -26,7 +26,7 @@ struct Tolerance {
 
 struct ReshardCase {
   std::string name;   // "a"
-  std::string title;  // "HSDP": how things are divided; with the mesh it says all
+  std::string title;  // "HFSDP, EP 4": what tells it from the others
   trainer::MeshConfig mesh;
   Tolerance tolerance;
   // The case whose end this one resumes from; empty: the source run.
