@@ -140,13 +140,14 @@ Status Trace(pid_t program, int kill_at, ProcessEnd& end) {
   }
 }
 
-void WaitAndKill(pid_t program, std::optional<std::chrono::microseconds> after, ProcessEnd& end) {
+void WaitAndKill(pid_t program, const KillPoint& point, ProcessEnd& end) {
   std::jthread killer;
-  if (after) {
-    killer = std::jthread([program, begin = Clock::now(), after](const std::stop_token& stop) {
+  if (point.after) {
+    killer = std::jthread([program, begin = Clock::now(), point](const std::stop_token& stop) {
       // Sleeping is coarse at this scale, and the program is on another core.
-      while (!stop.stop_requested() && Clock::now() - begin < *after) std::this_thread::yield();
-      if (!stop.stop_requested()) ::kill(-program, SIGKILL);
+      while (!stop.stop_requested() && Clock::now() - begin < *point.after)
+        std::this_thread::yield();
+      if (!stop.stop_requested()) ::kill(-program, point.signal);
     });
   }
   // Leaves it a zombie, so that its number is nobody else's while the killer may still use it.
@@ -177,7 +178,7 @@ Result<ProcessEnd> RunAndKill(const Command& command, const KillPoint& point) {
   if (point.at_step) {
     CKPT_RETURN_IF_ERROR(Trace(program, *point.at_step, end));
   } else {
-    WaitAndKill(program, point.after, end);
+    WaitAndKill(program, point, end);
   }
   end.time = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin);
   end.output = ContentOf(output.get());

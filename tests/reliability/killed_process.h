@@ -3,6 +3,7 @@
 #define CKPT_TESTS_RELIABILITY_KILLED_PROCESS_H_
 
 #include <chrono>
+#include <csignal>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,6 +21,7 @@ struct KillPoint {
   // A step is the begin or the end of a system call that changes files (a creating open, a write, a sync, a rename, …), of
   // any thread. Counted from 0 while the program runs under ptrace.
   std::optional<int> at_step = {};
+  int signal = SIGKILL;  // sent after the time
 };
 
 struct ProcessEnd {

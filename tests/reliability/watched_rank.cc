@@ -9,7 +9,7 @@ using Kind = RankCall::Kind;
 template <typename Call>
 auto WatchedRank::Make(Kind kind, const Path& path, const Call& call) -> decltype(call()) {
   RankCall announced = {.kind = kind, .file = path.filename().string()};
-  if (kind == Kind::kWrite) announced.number = ++writes_;
+  if (kind == Kind::kWrite && is_watched_) announced.number = ++writes_;
   CKPT_RETURN_IF_ERROR(Announce(announced));
   auto result = call();
   announced.is_over = true;

@@ -20,7 +20,7 @@ struct RankCall {
   enum class Kind : std::uint8_t { kExchange, kLock, kCreate, kWrite, kRename };
   Kind kind = Kind::kExchange;
   bool is_over = false;
-  int number = 0;         // of the calls of its kind, from 1
+  int number = 0;         // of exchanges and writes, from 1 when the watch began
   std::string file = {};  // of a call of the storage
 
   friend bool operator==(const RankCall&, const RankCall&) = default;
@@ -62,8 +62,8 @@ class WatchedRank {
   std::atomic<bool> is_dead_ = false;
   std::atomic<int> exchanges_ = 0;
   std::atomic<int> writes_ = 0;
-  std::unique_ptr<WatchedStorage> storage_;
-  std::unique_ptr<WatchedWorld> world_;
+  const std::unique_ptr<Storage> storage_;
+  const std::unique_ptr<trainer::Communicator> world_;
 };
 
 }  // namespace ckpt::testing
