@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -45,6 +46,41 @@ TEST(JsonReader, RefusesDuplicatesDepthAndGarbage) {
   EXPECT_THAT(JsonDocument::Parse(std::string(100, '['), "f"), FailsWith(ErrorKind::kResource));
   EXPECT_THAT(JsonDocument::Parse("[1,2,3]", "f", {.max_bytes = 3}),
               FailsWith(ErrorKind::kResource));
+}
+
+// Every way of asking, of every kind of value.
+TEST(JsonReader, NamesTheKindThatItFound) {
+  const auto json =
+      JsonDocument::Parse(R"([null,true,-1,9223372036854775808,1.5,"t",[1],{"k":1}])", "f");
+  ASSERT_THAT(json, IsOk());
+  const std::vector<JsonCursor> items = json->root().Items().value();
+  const std::vector<std::string> kinds = {
+      "null",       "boolean",      "integer -1", "integer 9223372036854775808",
+      "number 1.5", "string \"t\"", "array",      "object"};
+  ASSERT_EQ(items.size(), kinds.size());
+  const auto actual = [](const Status& status) {
+    return status.ok() ? std::string("OK") : status.first().actual;
+  };
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    SCOPED_TRACE(kinds[i]);
+    const JsonCursor& item = items[i];
+    const auto ok_for = [&](std::vector<std::size_t> which) {
+      const bool is_ok = std::find(which.begin(), which.end(), i) != which.end();
+      return is_ok ? std::string("OK") : kinds[i];
+    };
+    EXPECT_EQ(actual(item.Bool().status()), ok_for({1}));
+    EXPECT_EQ(actual(item.Int64().status()), ok_for({2}));
+    EXPECT_EQ(actual(item.Uint64().status()), ok_for({3}));
+    EXPECT_EQ(actual(item.Double().status()), ok_for({2, 3, 4}));
+    EXPECT_EQ(actual(item.Text().status()), ok_for({5}));
+    EXPECT_EQ(actual(item.Int64Array().status()), ok_for({6}));
+    EXPECT_EQ(actual(item.Items().status()), ok_for({6}));
+    EXPECT_EQ(actual(item.Members().status()), ok_for({7}));
+    EXPECT_EQ(actual(item.At("k").status()), ok_for({7}));
+    EXPECT_EQ(item.Find("k").has_value(), i == 7);
+  }
+  EXPECT_THAT(items[7].At("absent"), FailsWith(ErrorKind::kBadMetadata));
+  EXPECT_THAT(json->root().Int64Array(), FailsWith(ErrorKind::kBadMetadata));
 }
 
 TEST(JsonWriter, WritesCompactAndIndented) {
