@@ -149,6 +149,7 @@ TEST(RefusedExpressions, EveryCutOfALongOne) {
 
 TEST(RefusedExpressions, WordsInTheWrongPlace) {
   for (const char* text : {"a ? b",
+                           "a ? b c",
                            "a ? b :",
                            "a ? : b",
                            "a not b",
