@@ -52,11 +52,13 @@ ParamStore::TakeRows Staging::Take(std::string_view part, std::uint64_t& copied)
                                std::span<const float> values) {
     const auto found = slots_.find(std::string(part) + spec.name);
     if (found == slots_.end()) return OkStatus();  // another replica writes it
-    const auto slot = std::ranges::find_if(
-        found->second, [&](const Slot& s) { return s.row_begin == row_begin && s.rows == rows; });
+    const auto slot = std::ranges::find_if(found->second, [&](const Slot& s) {
+      return s.row_begin <= row_begin && row_begin + rows <= s.row_begin + s.rows;
+    });
     if (slot == found->second.end()) return OkStatus();
     const ByteSpan bytes = std::as_bytes(values);
-    std::memcpy(memory_->data() + slot->offset_bytes, bytes.data(), bytes.size());
+    const auto skipped = static_cast<std::uint64_t>(row_begin - slot->row_begin) * slot->row_bytes;
+    std::memcpy(memory_->data() + slot->offset_bytes + skipped, bytes.data(), bytes.size());
     copied += bytes.size();
     return OkStatus();
   };

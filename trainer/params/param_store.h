@@ -76,7 +76,7 @@ class ParamStore final : public ParamAccess {
   using FillRows = std::function<Status(const ParamSpec& spec, std::int64_t row_begin,
                                         std::int64_t rows, std::span<float> values)>;
   Status SetWeights(const FillRows& fill);
-  // Hands every weight this rank owns to `take`, piece by piece, in float32.
+  // Hands every weight this rank owns to `take`, some rows after the other, in float32.
   // Errors: those of `take` and of the queue.
   using TakeRows = std::function<Status(const ParamSpec& spec, std::int64_t row_begin,
                                         std::int64_t rows, std::span<const float> values)>;

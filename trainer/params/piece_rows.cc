@@ -1,11 +1,15 @@
 #include "trainer/params/piece_rows.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <vector>
 
 #include "core/base/result.h"
 
 namespace ckpt::trainer {
 namespace {
+
+constexpr std::int64_t kBlockElems = 64 << 10;
 
 // A piece's elements of `array`, and room for them in float32 on either side.
 struct Staging {
@@ -44,12 +48,32 @@ Status FillPieces(std::span<const ParamPiece> pieces, const Tensor& array,
 
 Status TakePieces(std::span<const ParamPiece> pieces, const Tensor& array,
                   const ParamStore::TakeRows& take, Ops& ops, Device& device, Queue& queue) {
+  // Few rows at a time stay in the cache until `take` has them.
+  std::int64_t block_elems = kBlockElems;
+  for (const ParamPiece& piece : pieces) block_elems = std::max(block_elems, piece.row_elems);
+  std::vector<float> on_host(static_cast<std::size_t>(block_elems));
+  Buffer cast_memory;
+  const bool casts = array.dtype != DType::kFloat32;
+  if (casts) {
+    CKPT_ASSIGN_OR_RETURN(cast_memory,
+                          device.Allocate(on_host.size() * sizeof(float), MemoryUse::kOther));
+  }
   for (const ParamPiece& piece : pieces) {
-    CKPT_ASSIGN_OR_RETURN(Staging staging, StageFor(piece, device));
-    ops.Cast(queue, ElementsOf(piece, array), staging.on_device);
-    device.CopyToHost(queue, staging.on_device, staging.on_host.data());
-    CKPT_RETURN_IF_ERROR(queue.Synchronize());
-    CKPT_RETURN_IF_ERROR(take(*piece.spec, piece.row_begin, piece.rows, staging.on_host));
+    const std::int64_t block_rows = block_elems / piece.row_elems;
+    for (std::int64_t row = 0; row < piece.rows; row += block_rows) {
+      const std::int64_t rows = std::min(block_rows, piece.rows - row);
+      const std::int64_t elems = rows * piece.row_elems;
+      Tensor block = array.Rows(piece.main_offset + row * piece.row_elems, elems);
+      if (casts) {
+        const Tensor as_float(cast_memory.data(), DType::kFloat32, {elems});
+        ops.Cast(queue, block, as_float);
+        block = as_float;
+      }
+      device.CopyToHost(queue, block, on_host.data());
+      CKPT_RETURN_IF_ERROR(queue.Synchronize());
+      CKPT_RETURN_IF_ERROR(take(*piece.spec, piece.row_begin + row, rows,
+                                std::span(on_host).first(static_cast<std::size_t>(elems))));
+    }
   }
   return OkStatus();
 }

@@ -16,7 +16,7 @@ namespace ckpt::trainer {
 Status FillPieces(std::span<const ParamPiece> pieces, const Tensor& array,
                   const ParamStore::FillRows& fill, Ops& ops, Device& device, Queue& queue);
 
-// Hands the pieces of `array` to `take`. Blocks. Errors: those of `take` and of the queue, kResource.
+// Hands the pieces of `array` to `take`, each in one call or several, in order of its rows. Blocks. Errors: those of `take` and of the queue, kResource.
 Status TakePieces(std::span<const ParamPiece> pieces, const Tensor& array,
                   const ParamStore::TakeRows& take, Ops& ops, Device& device, Queue& queue);
 
