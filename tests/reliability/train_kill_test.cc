@@ -28,7 +28,7 @@ class TrainKillTest : public ::testing::TestWithParam<bool> {
     std::string lines;
     for (int i = 0; i < 24; ++i) {
       std::string ids;
-      for (int t = 0; t < 10; ++t) ids += fmt::format("{}{}", t == 0 ? "" : ", ", (i * 7 + t) % 11);
+      for (int t = 0; t < 9; ++t) ids += fmt::format("{}{}", t == 0 ? "" : ", ", (i * 7 + t) % 11);
       lines += fmt::format("{{\"input_ids\": [{}], \"labels\": [{}]}}\n", ids, ids);
     }
     EXPECT_THAT(WriteSmallFile(storage_, dir() / "data.jsonl", AsBytes(lines)), IsOk());
