@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "tools/ckpt-train/step_metrics.h"
 #include "tools/cli/command_line.h"

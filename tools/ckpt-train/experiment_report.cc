@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -197,8 +198,9 @@ std::string FindingsMarkdown(const ReshardFindings& findings, const std::string&
     for (const Column& column : Columns()) rows += fmt::format(" {} |", column.cell(each));
     rows += "\n";
   }
+  const Status failed = findings.failures();
   std::string failures;
-  for (const Problem& problem : findings.failures().problems()) {
+  for (const Problem& problem : failed.problems()) {
     failures += fmt::format("- {}: expected {}, found {}\n", problem.message, problem.expected,
                             problem.actual);
   }
@@ -214,7 +216,7 @@ std::string FindingsMarkdown(const ReshardFindings& findings, const std::string&
       "the same; of the first step, and the largest. *Biases moved*: experts whose routing bias "
       "differs after the last step. The samples that were read are the same in every row, or it "
       "fails.\n\n"
-      "{}\n{}\n{}\n{}.\n{}\n![Loss, gradient norm and deviations]({})\n\n"
+      "{}\n{}\n{}\nResult: {}.\n{}\n![Loss, gradient norm and deviations]({})\n\n"
       "All of it took {:.0f} seconds.\n",
       SourceLine(findings), findings.canonical ? "canonical" : "a fixed tree",
       findings.resume_steps, heads, rule, rows, Conclusion(findings), failures, figure,
