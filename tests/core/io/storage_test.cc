@@ -11,6 +11,7 @@
 #include "core/io/posix_storage.h"
 #include "core/io/staged_directory.h"
 #include "tests/reliability/crash_storage.h"
+#include "tests/testing/fault_storage.h"
 #include "tests/testing/matchers.h"
 #include "tests/testing/temp_dir.h"
 
@@ -283,6 +284,40 @@ TEST(JoinInside, KeepsNamesInsideTheirDirectory) {
        {std::string(), std::string("/a"), std::string(".."), std::string("a/../../b"),
         std::string("."), std::string("./"), std::string("a\0b", 3)}) {
     EXPECT_THAT(JoinInside("/d", bad), FailsWith(ErrorKind::kUnsafePath)) << bad;
+  }
+}
+
+TEST_P(StorageTest, ReplacesASmallFileOrMakesIt) {
+  for (const char* content : {"first", "second, and longer", ""}) {
+    ASSERT_THAT(ReplaceSmallFile(storage(), dir() / "f", AsBytes(content)), IsOk());
+    EXPECT_THAT(Read(dir() / "f"), IsOkAndHolds(content));
+  }
+  EXPECT_THAT(storage().List(dir())->size(), 1U);
+}
+
+TEST_P(StorageTest, ReplacesASmallFileAfterAnInterruptedCall) {
+  Write(dir() / "f", "old");
+  Write(dir() / "f.partial", "left behind");
+  ASSERT_THAT(ReplaceSmallFile(storage(), dir() / "f", AsBytes("new")), IsOk());
+  EXPECT_THAT(Read(dir() / "f"), IsOkAndHolds("new"));
+  EXPECT_EQ(TypeOf(dir() / "f.partial"), FileType::kMissing);
+}
+
+TEST_P(StorageTest, KeepsASmallFileOrReplacesItWhateverFails) {
+  for (int call = 0;; ++call) {
+    ASSERT_THAT(ReplaceSmallFile(storage(), dir() / "f", AsBytes("old")), IsOk());
+    testing::FaultStorage broken(storage(), call);
+    const Status status = ReplaceSmallFile(broken, dir() / "f", AsBytes("new"));
+    const auto content = Read(dir() / "f");
+    ASSERT_THAT(content, IsOk());
+    if (broken.calls() <= call) {
+      EXPECT_THAT(status, IsOk());
+      EXPECT_EQ(*content, "new");
+      EXPECT_GE(call, 5);
+      break;
+    }
+    EXPECT_THAT(status, FailsWith(ErrorKind::kIo));
+    EXPECT_TRUE(*content == "old" || *content == "new") << *content;
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include <gmock/gmock.h>
 
+#include "tests/conformance/agreement_suite.h"
 #include "tests/conformance/communicator_suite.h"
 #include "tests/testing/matchers.h"
 #include "trainer/comm/world.h"
@@ -28,6 +29,10 @@ WorldCase OnMpi(std::string name, QueueMode queues) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Mpi, CommunicatorSuite,
+                         ::testing::Values(OnMpi("Inline", QueueMode::kInline),
+                                           OnMpi("Threads", QueueMode::kThreads)),
+                         WorldCaseName);
+INSTANTIATE_TEST_SUITE_P(Mpi, AgreementSuite,
                          ::testing::Values(OnMpi("Inline", QueueMode::kInline),
                                            OnMpi("Threads", QueueMode::kThreads)),
                          WorldCaseName);

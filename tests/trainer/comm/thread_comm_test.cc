@@ -7,6 +7,7 @@
 
 #include <gmock/gmock.h>
 
+#include "tests/conformance/agreement_suite.h"
 #include "tests/conformance/communicator_suite.h"
 #include "tests/testing/matchers.h"
 #include "trainer/device/host_device.h"
@@ -33,6 +34,22 @@ std::vector<WorldCase> ThreadWorlds() {
 
 INSTANTIATE_TEST_SUITE_P(Threads, CommunicatorSuite, ::testing::ValuesIn(ThreadWorlds()),
                          WorldCaseName);
+INSTANTIATE_TEST_SUITE_P(Threads, AgreementSuite, ::testing::ValuesIn(ThreadWorlds()),
+                         WorldCaseName);
+
+// Nobody waits for a rank that is gone.
+TEST(AgreementTest, FailsWhenARankIsGone) {
+  EXPECT_THAT(RunRanks(3,
+                       [](Communicator& world) -> Status {
+                         if (world.rank() == 2) return OkStatus();  // leaves
+                         EXPECT_THAT(ExchangeTexts(world, "x"), FailsWith(ErrorKind::kCancelled));
+                         EXPECT_THAT(AgreeOn(world, OkStatus()), FailsWith(ErrorKind::kCancelled));
+                         EXPECT_THAT(HoldsEverywhere(world, true),
+                                     FailsWith(ErrorKind::kCancelled));
+                         return OkStatus();
+                       }),
+              IsOk());
+}
 
 const QueueMode kModes[] = {QueueMode::kInline, QueueMode::kThreads};
 
