@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <dirent.h>
@@ -18,19 +19,32 @@
 namespace ckpt::testing {
 namespace {
 
-thread_local SyscallFaults* current = nullptr;
+thread_local SyscallFaults* of_this_thread = nullptr;
+std::atomic<SyscallFaults*> of_all_threads = nullptr;
+
+SyscallFaults* Current() {
+  return of_this_thread != nullptr ? of_this_thread : of_all_threads.load();
+}
 
 }  // namespace
 
 SyscallFaults::SyscallFaults(const SyscallFault& fault) : fault_(fault) {
-  CKPT_CHECK(current == nullptr);
+  CKPT_CHECK(Current() == nullptr);
   calls_.reserve(1 << 12);
-  current = this;
+  if (fault.of_all_threads) {
+    of_all_threads = this;
+  } else {
+    of_this_thread = this;
+  }
 }
 
-SyscallFaults::~SyscallFaults() { current = nullptr; }
+SyscallFaults::~SyscallFaults() {
+  of_all_threads = nullptr;
+  of_this_thread = nullptr;
+}
 
 bool SyscallFaults::Next(CallKind kind) {
+  const std::lock_guard lock(mutex_);
   const int call = static_cast<int>(calls_.size());
   calls_.push_back(kind);
   if (fault_.at < 0) return false;
@@ -47,16 +61,18 @@ Function* Real(const char* name) {
 
 // Whether the call being made shall fail; errno is set then.
 bool Fails(CallKind kind = CallKind::kOther) {
-  if (current == nullptr || !current->Next(kind) || current->code() == 0) return false;
-  errno = current->code();
+  SyscallFaults* const faults = Current();
+  if (faults == nullptr || !faults->Next(kind) || faults->code() == 0) return false;
+  errno = faults->code();
   return true;
 }
 
 // How much of a transfer happens; -1: it fails.
 ssize_t Allowed(CallKind kind, size_t count) {
-  if (current == nullptr || !current->Next(kind)) return static_cast<ssize_t>(count);
-  if (current->code() == 0) return static_cast<ssize_t>(std::max<size_t>(count / 2, 1));
-  errno = current->code();
+  SyscallFaults* const faults = Current();
+  if (faults == nullptr || !faults->Next(kind)) return static_cast<ssize_t>(count);
+  if (faults->code() == 0) return static_cast<ssize_t>(std::max<size_t>(count / 2, 1));
+  errno = faults->code();
   return -1;
 }
 

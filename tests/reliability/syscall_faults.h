@@ -6,6 +6,7 @@
 #define CKPT_TESTS_RELIABILITY_SYSCALL_FAULTS_H_
 
 #include <cstdint>
+#include <mutex>
 #include <vector>
 
 namespace ckpt::testing {
@@ -16,11 +17,12 @@ enum class CallKind : std::uint8_t { kOther, kRead, kWrite };
 struct SyscallFault {
   // errno that the call fails with; 0: it moves half of its bytes, at least one.
   int code = 0;
-  int at = -1;             // number of the call, from 0; negative: none fails
-  bool is_sticky = false;  // all later ones too
+  int at = -1;                  // number of the call, from 0; negative: none fails
+  bool is_sticky = false;       // all later ones too
+  bool of_all_threads = false;  // calls of every thread count, in the order they come
 };
 
-// Counts the calls of this thread while it lives, and fails one. One at a time. Hints to the kernel
+// Counts the calls of this thread, or of all, while it lives, and fails one. One at a time. Hints to the kernel
 // (madvise, sync_file_range) are not counted. A failing close closes all the same, as Linux does.
 class SyscallFaults {
  public:
@@ -38,6 +40,7 @@ class SyscallFaults {
 
  private:
   const SyscallFault fault_;
+  std::mutex mutex_;
   std::vector<CallKind> calls_;
 };
 

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <random>
 #include <string>
@@ -80,7 +81,10 @@ TEST_P(TrainKillTest, EndsInTheStateOfTheRunThatNobodyKilled) {
   const std::string expected = DigestIn(*whole);
   ASSERT_NE(expected, "") << whole->output;
 
-  const std::uint64_t kills = IsLongRun() ? 250 : 30;
+  // At random steps of what it does to files, and after random times.
+  const auto traced =
+      RunAndKill(Train(dir() / "traced"), {.at_step = std::numeric_limits<int>::max()});
+  const std::uint64_t kills = IsLongRun() ? 500 : 60;
   int runs = 0;
   const Path root = dir() / "killed";
   while (suite.cases() < kills) {
@@ -108,6 +112,8 @@ TEST_P(TrainKillTest, EndsInTheStateOfTheRunThatNobodyKilled) {
     suite.Fail("the last run: " + last->output);
   }
   suite.Note(fmt::format("{} runs got to their end", runs + 1));
+  suite.Note(traced.ok() ? fmt::format("{} steps", traced->steps)
+                         : "no steps: " + traced.status().ToString());
 }
 
 // SIGTERM is no loss at all: the run saves and ends in order, and goes on from the very step.

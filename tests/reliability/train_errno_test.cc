@@ -1,0 +1,139 @@
+// Every system call of a save on two ranks fails in turn, in every way it can.
+#include <cerrno>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/io/posix_storage.h"
+#include "tests/reliability/fast_dir.h"
+#include "tests/reliability/suite.h"
+#include "tests/reliability/syscall_faults.h"
+#include "tests/testing/matchers.h"
+#include "tests/tools/ckpt-train/checkpoints/small_session.h"
+#include "tests/trainer/checkpoint/state_pattern.h"
+
+namespace ckpt::testing {
+namespace {
+
+using train::RankSession;
+using train::RunProgress;
+using trainer::Communicator;
+
+constexpr int kRanks = 2;
+
+struct FaultCase {
+  const char* name;
+  int code;                  // as SyscallFault::code
+  bool passes_once = false;  // trying again is right
+};
+
+const std::vector<FaultCase> kFaults = {{.name = "ENOSPC", .code = ENOSPC},
+                                        {.name = "EIO", .code = EIO},
+                                        {.name = "EDQUOT", .code = EDQUOT},
+                                        {.name = "EMFILE", .code = EMFILE},
+                                        {.name = "EAGAIN", .code = EAGAIN},
+                                        {.name = "EINTR", .code = EINTR, .passes_once = true},
+                                        {.name = "short transfer", .code = 0, .passes_once = true}};
+
+// A root with state 1 at iteration 1, to which state 2 is added as iteration 2.
+class TrainErrnoTest : public ::testing::TestWithParam<bool> {
+ protected:
+  Status Save(std::uint64_t state, const SyscallFault* fault, std::size_t* calls) {
+    CKPT_ASSIGN_OR_RETURN(
+        SmallSessions sessions,
+        SmallSessions::Create(storage_, With(TinySettings(), {{"save", root().string()}}), kRanks));
+    sessions.set_async_save(GetParam());
+    std::optional<SyscallFaults> faults;
+    const Status status = sessions.Run([&](RankSession& session, Communicator& world) -> Status {
+      CKPT_RETURN_IF_ERROR(SetState(session.trainer(), state));
+      CKPT_RETURN_IF_ERROR(world.Barrier());
+      if (fault != nullptr && world.rank() == 0) faults.emplace(*fault);
+      CKPT_RETURN_IF_ERROR(world.Barrier());
+      const auto iteration = static_cast<std::int64_t>(state);
+      CKPT_RETURN_IF_ERROR(session.checkpoints().Save(
+          {.iteration = iteration, .consumed_samples = iteration, .next_loss = {}}));
+      return session.checkpoints().Finish();
+    });
+    if (calls != nullptr && faults) *calls = faults->calls().size();
+    return status;
+  }
+
+  // The iteration that a run goes on from, whose state is whole.
+  Result<std::int64_t> GoOn() {
+    CKPT_ASSIGN_OR_RETURN(
+        SmallSessions sessions,
+        SmallSessions::Create(storage_, With(TinySettings(), {{"load", root().string()}}), 1));
+    std::int64_t iteration = 0;
+    CKPT_RETURN_IF_ERROR(sessions.Run([&](RankSession& session, Communicator&) -> Status {
+      CKPT_ASSIGN_OR_RETURN(const RunProgress progress, session.Start());
+      iteration = progress.iteration;
+      return CheckState(session.trainer(), static_cast<std::uint64_t>(iteration));
+    }));
+    return iteration;
+  }
+
+  [[nodiscard]] Path root() const { return dir_.path() / "run"; }
+
+  Storage& storage_ = PosixStorage();
+
+ private:
+  FastDir dir_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Saves, TrainErrnoTest, ::testing::Bool(), [](const auto& test) {
+  return std::string(test.param ? "InTheBackground" : "AtOnce");
+});
+
+TEST_P(TrainErrnoTest, GivesAClearErrorOrTheCheckpointAndKeepsTheOldOne) {
+  Suite suite(fmt::format("errno, save on 2 ranks{}", GetParam() ? " in the background" : ""));
+  ASSERT_THAT(Save(1, nullptr, nullptr), IsOk());
+  std::size_t calls = 0;
+  const SyscallFault none = {.of_all_threads = true};
+  ASSERT_THAT(Save(2, &none, &calls), IsOk());
+  ASSERT_THAT(GoOn(), IsOkAndHolds(2));
+  const std::size_t stride = IsLongRun() ? 1 : 13;
+  int errors = 0;
+  for (std::size_t f = 0; f < kFaults.size(); ++f) {
+    const FaultCase& fault = kFaults[f];
+    for (const bool is_sticky : {false, true}) {
+      for (std::size_t call = f % stride; call < calls; call += stride) {
+        const std::string where = fmt::format("{}{} at call {} of {}", fault.name,
+                                              is_sticky ? " from then on" : "", call, calls);
+        ASSERT_THAT(storage_.RemoveAll(root() / "iter_0000002"), IsOk());
+        const SyscallFault injected = {.code = fault.code,
+                                       .at = static_cast<int>(call),
+                                       .is_sticky = is_sticky,
+                                       .of_all_threads = true};
+        const Status status = Save(2, &injected, nullptr);
+        suite.Count();
+        const Result<std::int64_t> iteration = GoOn();
+        if (!iteration.ok()) {
+          suite.Fail(where + ": nothing loads: " + iteration.status().ToString());
+          continue;
+        }
+        if (status.ok()) {
+          if (*iteration != 2) suite.Fail(where + ": OK, but nothing was saved");
+          continue;
+        }
+        ++errors;
+        const bool must_pass = fault.passes_once && (!is_sticky || fault.code == 0);
+        if (must_pass) suite.Fail(where + ": fails: " + status.ToString());
+        const Problem& problem = status.problems().front();
+        const bool is_clear = !problem.file.empty() && problem.kind != ErrorKind::kInternal &&
+                              problem.kind != ErrorKind::kCancelled;
+        if (!is_clear) suite.Fail(where + ": says only " + status.ToString());
+      }
+    }
+  }
+  EXPECT_GT(errors, 0);
+  suite.Note(fmt::format("{} calls, {} errors", calls, errors));
+}
+
+}  // namespace
+}  // namespace ckpt::testing
