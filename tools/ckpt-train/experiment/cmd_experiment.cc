@@ -1,14 +1,14 @@
-#include "tools/ckpt-train/cmd_experiment.h"
+#include "tools/ckpt-train/experiment/cmd_experiment.h"
 
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "tools/ckpt-train/experiment_folder.h"
-#include "tools/ckpt-train/experiment_report.h"
-#include "tools/ckpt-train/experiment_reshard.h"
-#include "tools/ckpt-train/experiment_topologies.h"
-#include "tools/ckpt-train/line_chart.h"
+#include "tools/ckpt-train/experiment/folder.h"
+#include "tools/ckpt-train/experiment/line_chart.h"
+#include "tools/ckpt-train/experiment/report.h"
+#include "tools/ckpt-train/experiment/reshard.h"
+#include "tools/ckpt-train/experiment/topologies.h"
 #include "tools/cli/error_report.h"
 
 namespace ckpt::train {

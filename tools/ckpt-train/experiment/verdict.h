@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "core/base/status.h"
-#include "tools/ckpt-train/experiment_leg.h"
-#include "tools/ckpt-train/experiment_topologies.h"
+#include "tools/ckpt-train/experiment/leg.h"
+#include "tools/ckpt-train/experiment/topologies.h"
 
 namespace ckpt::train {
 

@@ -1,4 +1,4 @@
-#include "tools/ckpt-train/chart_axis.h"
+#include "tools/ckpt-train/experiment/chart_axis.h"
 
 #include <algorithm>
 #include <cmath>

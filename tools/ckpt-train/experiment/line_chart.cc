@@ -1,4 +1,4 @@
-#include "tools/ckpt-train/line_chart.h"
+#include "tools/ckpt-train/experiment/line_chart.h"
 
 #include <array>
 #include <string_view>

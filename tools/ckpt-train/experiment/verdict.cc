@@ -1,4 +1,4 @@
-#include "tools/ckpt-train/experiment_verdict.h"
+#include "tools/ckpt-train/experiment/verdict.h"
 
 #include <algorithm>
 #include <cmath>

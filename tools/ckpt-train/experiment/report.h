@@ -8,10 +8,10 @@
 
 #include "core/base/status.h"
 #include "core/io/path.h"
-#include "tools/ckpt-train/experiment_leg.h"
-#include "tools/ckpt-train/experiment_topologies.h"
-#include "tools/ckpt-train/experiment_verdict.h"
-#include "tools/ckpt-train/line_chart.h"
+#include "tools/ckpt-train/experiment/leg.h"
+#include "tools/ckpt-train/experiment/line_chart.h"
+#include "tools/ckpt-train/experiment/topologies.h"
+#include "tools/ckpt-train/experiment/verdict.h"
 
 namespace ckpt::train {
 

@@ -1,12 +1,12 @@
 // LineChart: curves over one x axis as a picture, in SVG that needs neither fonts nor scripts.
-#ifndef CKPT_TOOLS_CKPT_TRAIN_LINE_CHART_H_
-#define CKPT_TOOLS_CKPT_TRAIN_LINE_CHART_H_
+#ifndef CKPT_TOOLS_CKPT_TRAIN_EXPERIMENT_LINE_CHART_H_
+#define CKPT_TOOLS_CKPT_TRAIN_EXPERIMENT_LINE_CHART_H_
 
 #include <cstddef>
 #include <string>
 #include <vector>
 
-#include "tools/ckpt-train/chart_axis.h"
+#include "tools/ckpt-train/experiment/chart_axis.h"
 
 namespace ckpt::train {
 
@@ -48,4 +48,4 @@ struct LineChart {
 
 }  // namespace ckpt::train
 
-#endif  // CKPT_TOOLS_CKPT_TRAIN_LINE_CHART_H_
+#endif  // CKPT_TOOLS_CKPT_TRAIN_EXPERIMENT_LINE_CHART_H_

@@ -8,9 +8,9 @@
 
 #include "core/base/result.h"
 #include "core/io/storage.h"
-#include "tools/ckpt-train/experiment_folder.h"
-#include "tools/ckpt-train/experiment_report.h"
-#include "tools/ckpt-train/experiment_topologies.h"
+#include "tools/ckpt-train/experiment/folder.h"
+#include "tools/ckpt-train/experiment/report.h"
+#include "tools/ckpt-train/experiment/topologies.h"
 #include "tools/cli/command_line.h"
 #include "tools/cli/streams.h"
 

@@ -1,4 +1,4 @@
-#include "tools/ckpt-train/experiment_topologies.h"
+#include "tools/ckpt-train/experiment/topologies.h"
 
 #include <algorithm>
 #include <set>

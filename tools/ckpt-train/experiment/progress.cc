@@ -1,4 +1,4 @@
-#include "tools/ckpt-train/experiment_progress.h"
+#include "tools/ckpt-train/experiment/progress.h"
 
 #include <cmath>
 

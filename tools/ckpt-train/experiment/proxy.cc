@@ -1,4 +1,4 @@
-#include "tools/ckpt-train/experiment_proxy.h"
+#include "tools/ckpt-train/experiment/proxy.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "tools/ckpt-train/experiment_leg.h"
+#include "tools/ckpt-train/experiment/leg.h"
 
 #include <chrono>
 #include <memory>

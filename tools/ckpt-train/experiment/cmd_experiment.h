@@ -1,6 +1,6 @@
 // ckpt-train experiment: what this project exists for, as one command.
-#ifndef CKPT_TOOLS_CKPT_TRAIN_CMD_EXPERIMENT_H_
-#define CKPT_TOOLS_CKPT_TRAIN_CMD_EXPERIMENT_H_
+#ifndef CKPT_TOOLS_CKPT_TRAIN_EXPERIMENT_CMD_EXPERIMENT_H_
+#define CKPT_TOOLS_CKPT_TRAIN_EXPERIMENT_CMD_EXPERIMENT_H_
 
 #include <cstdint>
 #include <string>
@@ -34,4 +34,4 @@ Result<cli::ExitCode> RunReshard(const ExperimentOptions& options, Storage& stor
 
 }  // namespace ckpt::train
 
-#endif  // CKPT_TOOLS_CKPT_TRAIN_CMD_EXPERIMENT_H_
+#endif  // CKPT_TOOLS_CKPT_TRAIN_EXPERIMENT_CMD_EXPERIMENT_H_

@@ -1,4 +1,4 @@
-#include "tools/ckpt-train/experiment_reshard.h"
+#include "tools/ckpt-train/experiment/reshard.h"
 
 #include <algorithm>
 #include <chrono>
@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "core/base/check.h"
-#include "tools/ckpt-train/experiment_progress.h"
-#include "tools/ckpt-train/experiment_proxy.h"
+#include "tools/ckpt-train/experiment/progress.h"
+#include "tools/ckpt-train/experiment/proxy.h"
 
 namespace ckpt::train {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/ckpt-train/experiment_report.h"
+#include "tools/ckpt-train/experiment/report.h"
 
 #include <algorithm>
 #include <array>

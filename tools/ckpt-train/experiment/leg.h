@@ -9,7 +9,7 @@
 
 #include "core/base/result.h"
 #include "core/io/storage.h"
-#include "tools/ckpt-train/experiment_samples.h"
+#include "tools/ckpt-train/experiment/samples.h"
 #include "tools/ckpt-train/run_checkpoints.h"
 #include "tools/ckpt-train/run_config.h"
 #include "tools/ckpt-train/step_metrics.h"

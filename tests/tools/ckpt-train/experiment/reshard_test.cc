@@ -9,8 +9,8 @@
 #include "core/io/posix_storage.h"
 #include "tests/testing/matchers.h"
 #include "tests/testing/temp_dir.h"
-#include "tools/ckpt-train/cmd_experiment.h"
-#include "tools/ckpt-train/experiment_folder.h"
+#include "tools/ckpt-train/experiment/cmd_experiment.h"
+#include "tools/ckpt-train/experiment/folder.h"
 
 namespace ckpt::train {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/ckpt-train/experiment_folder.h"
+#include "tools/ckpt-train/experiment/folder.h"
 
 #include <algorithm>
 #include <array>

@@ -1,6 +1,6 @@
 // ChartAxis: where values lie along an axis of a chart, and which of them are written beside it.
-#ifndef CKPT_TOOLS_CKPT_TRAIN_CHART_AXIS_H_
-#define CKPT_TOOLS_CKPT_TRAIN_CHART_AXIS_H_
+#ifndef CKPT_TOOLS_CKPT_TRAIN_EXPERIMENT_CHART_AXIS_H_
+#define CKPT_TOOLS_CKPT_TRAIN_EXPERIMENT_CHART_AXIS_H_
 
 #include <cstdint>
 #include <span>
@@ -44,4 +44,4 @@ class ChartAxis {
 
 }  // namespace ckpt::train
 
-#endif  // CKPT_TOOLS_CKPT_TRAIN_CHART_AXIS_H_
+#endif  // CKPT_TOOLS_CKPT_TRAIN_EXPERIMENT_CHART_AXIS_H_

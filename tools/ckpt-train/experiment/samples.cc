@@ -1,4 +1,4 @@
-#include "tools/ckpt-train/experiment_samples.h"
+#include "tools/ckpt-train/experiment/samples.h"
 
 #include <algorithm>
 #include <span>
