@@ -207,5 +207,23 @@ TEST_P(TrainCrashStatesTest, LeaveACheckpointThatIsWholeAndTheNewest) {
                          verdicts.size(), run.ops.size()));
 }
 
+// That none is found above means something only if a save that syncs less would fail.
+class MissingSyncTest : public TrainCrashStatesTest {};
+INSTANTIATE_TEST_SUITE_P(Saves, MissingSyncTest, ::testing::Values(Case{Flows().front(), 2, false}),
+                         [](const auto& test) { return NameOf(test.param); });
+
+TEST_P(MissingSyncTest, IsFound) {
+  const Run run = Save({}, GetParam().flow.saves, GetParam());
+  for (const StorageOp::Kind kind : {StorageOp::Kind::kSync, StorageOp::Kind::kSyncDirectory}) {
+    std::vector<StorageOp> ops = run.ops;
+    std::erase_if(ops, [kind](const StorageOp& op) { return op.kind == kind; });
+    int lost = 0;
+    ForEachCrashState({}, ops, {.max_states = 40, .seed = TestSeed()}, [&](const DiskImage& image) {
+      lost += GoOn(image) != Seen(GetParam().flow.saves.back()) ? 1 : 0;
+    });
+    EXPECT_GT(lost, 0);
+  }
+}
+
 }  // namespace
 }  // namespace ckpt::testing
