@@ -49,6 +49,7 @@ Bytes& DiskImage::BytesOf(NodeId file) {
 
 bool DiskImage::Apply(const StorageOp& op) {
   const auto holds = [this](NodeId directory, const std::string& name, NodeId child) {
+    if (directory >= nodes_.size()) return false;  // what made it did not happen
     const auto& entries = nodes_[directory].entries;
     const auto it = entries.find(name);
     return it != entries.end() && it->second == child;
@@ -74,7 +75,7 @@ bool DiskImage::Apply(const StorageOp& op) {
       nodes_[op.node].entries.erase(op.name);
       return true;
     case Kind::kMove:
-      if (!holds(op.node, op.name, op.child)) return false;
+      if (!holds(op.node, op.name, op.child) || op.other_node >= nodes_.size()) return false;
       if (!nodes_[op.other_node].entries.emplace(op.other_name, op.child).second) return false;
       nodes_[op.node].entries.erase(op.name);
       return true;
