@@ -226,11 +226,12 @@ void TellProblems(const CheckpointIndex& index, bool with_errors, Streams& strea
   }
 }
 
-// Whether bytes may be why a checkpoint could not be opened, rather than the call or the system.
+// Whether bytes may be why a checkpoint could not be opened, rather than the call or the system. A length that a flipped
+// bit made absurd is refused as kResource.
 bool MayBeDamage(const Status& status) {
   const ErrorKind kind = status.kind();
   return kind != ErrorKind::kUsage && kind != ErrorKind::kIo && kind != ErrorKind::kNoSpace &&
-         kind != ErrorKind::kResource && kind != ErrorKind::kInternal;
+         kind != ErrorKind::kInternal;
 }
 
 Result<ExitCode> CommandLine::Repair(Streams& streams) {
