@@ -15,6 +15,7 @@
 #include "converters/verbs/training_state.h"
 #include "core/base/hash.h"
 #include "core/checkpoint/replaceable.h"
+#include "formats/fsdp_dtensor/writer.h"
 #include "formats/megatron_root.h"
 #include "tools/ckpt-train/hf_export.h"
 #include "tools/ckpt-train/load_state.h"
@@ -85,6 +86,7 @@ class RunCheckpointsImpl final : public RunCheckpoints {
     std::int64_t iteration = 0;
     Clock::time_point start;
     Clock::time_point started;  // from here on, training may go on
+    Path assets;                // where it will have the model's side files
   };
 
   void Tell(const std::string& text) const {
@@ -97,7 +99,8 @@ class RunCheckpointsImpl final : public RunCheckpoints {
   Result<std::string> DigestStaged(const RunProgress& progress);
   [[nodiscard]] RunningState Staged() const;
   Result<std::vector<WriteCopy>> SideFiles() const;
-  Status ReportEnd();
+  // What follows a call of the writer that gave `status`.
+  Status Conclude(Status status);
 
   Storage& storage_;
   const CheckpointSettings settings_;
@@ -260,30 +263,31 @@ Status RunCheckpointsImpl::Save(const RunProgress& progress) {
         return RemoveOldIterations(storage_, settings_.save, iteration, settings_.keep_checkpoints);
       }};
   CKPT_RETURN_IF_ERROR(writer_.Start(std::move(job)));
-  under_way_ = {.iteration = iteration, .start = start, .started = Clock::now()};
+  under_way_ = {.iteration = iteration,
+                .start = start,
+                .started = Clock::now(),
+                .assets = to_hf ? target : target / fsdp_dtensor::kAssetsDirectory};
   return settings_.async_save ? OkStatus() : Finish();
 }
 
-Status RunCheckpointsImpl::ReportEnd() {
-  if (writer_.busy() || !under_way_) return OkStatus();
-  const std::chrono::duration<double> whole = Clock::now() - under_way_->start;
-  const std::chrono::duration<double> copying = under_way_->started - under_way_->start;
-  Tell(fmt::format("saved iteration {} in {:.1f} s", under_way_->iteration, whole.count()) +
-       (settings_.async_save ? fmt::format(", of which training waited {:.3f} s", copying.count())
-                             : std::string()));
+Status RunCheckpointsImpl::Conclude(Status status) {
+  if (writer_.busy() || !under_way_) return status;
+  if (status.ok()) {
+    const std::chrono::duration<double> whole = Clock::now() - under_way_->start;
+    const std::chrono::duration<double> copying = under_way_->started - under_way_->start;
+    Tell(fmt::format("saved iteration {} in {:.1f} s", under_way_->iteration, whole.count()) +
+         (settings_.async_save ? fmt::format(", of which training waited {:.3f} s", copying.count())
+                               : std::string()));
+    // Those of the checkpoint that was loaded may have gone with it.
+    if (!assets_.empty()) assets_ = under_way_->assets;
+  }
   under_way_.reset();
-  return OkStatus();
+  return status;
 }
 
-Status RunCheckpointsImpl::Poll() {
-  CKPT_RETURN_IF_ERROR(writer_.Poll());
-  return ReportEnd();
-}
+Status RunCheckpointsImpl::Poll() { return Conclude(writer_.Poll()); }
 
-Status RunCheckpointsImpl::Finish() {
-  CKPT_RETURN_IF_ERROR(writer_.Finish());
-  return ReportEnd();
-}
+Status RunCheckpointsImpl::Finish() { return Conclude(writer_.Finish()); }
 
 Result<std::string> RunCheckpointsImpl::StateDigest(const RunProgress& progress) {
   CKPT_RETURN_IF_ERROR(Finish());  // the staging memory is in use until then

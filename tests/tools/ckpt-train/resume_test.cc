@@ -134,6 +134,36 @@ TEST_F(ResumeTest, StartsWhereThereIsNoCheckpointYet) {
   EXPECT_EQ(DigestOf(again), DigestOf(said));
 }
 
+// Each save takes them from the one before, which is gone by the time of the next.
+TEST_F(ResumeTest, KeepsTheModelsSideFilesWhenOldCheckpointsGo) {
+  std::string tokens;
+  for (int i = 0; i < 24; ++i) tokens += "{\"input_ids\": [1, 2, 3, 4, 5, 6, 7, 8, 9]}\n";
+  ASSERT_THAT(WriteSmallFile(PosixStorage(), In("tokens.jsonl"), AsBytes(tokens)), IsOk());
+  TrainOptions options;
+  options.common.threads = 1;
+  options.run.ranks = 2;
+  options.run.save = In("out").string();
+  options.run.init =
+      std::string("hf:") + CKPT_SOURCE_DIR + "/tests/golden/hf/qwen3moe-norm-bf16/ckpt";
+  options.run.set = {"seq_length=8", "train_iters=1", "data_path=" + In("tokens.jsonl").string()};
+  ASSERT_TRUE(Call(RunTrain, options).IsDone());
+  options.run.init.clear();
+  options.run.load = In("out").string();
+  for (const char* mode : {"async_save=false", "async_save=true"}) {
+    SCOPED_TRACE(mode);
+    options.run.set = {mode, "keep_checkpoints=1", "save_interval=1",
+                       std::string(mode).ends_with("true") ? "train_iters=7" : "train_iters=4"};
+    const Said said = Call(RunTrain, options);
+    ASSERT_TRUE(said.IsDone()) << said.code.status().ToString() << said.err;
+  }
+  const auto left = PosixStorage().List(In("out"));
+  ASSERT_THAT(left, IsOk());
+  EXPECT_EQ(left->size(), 2U);  // and the tracker
+  const auto config = PosixStorage().Stat(In("out") / "iter_0000007" / "hf_assets" / "config.json");
+  ASSERT_THAT(config, IsOk());
+  EXPECT_EQ(config->type, FileType::kRegular);
+}
+
 TEST_F(ResumeTest, GivenSettingsGoBeforeStoredOnes) {
   TrainOptions first = Options(1, {"train_iters=2"});
   first.run.save = In("out").string();
