@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "core/base/quote.h"
+#include "formats/fsdp_dtensor/writer.h"
 #include "formats/megatron_root.h"
 
 namespace ckpt {
@@ -54,15 +55,17 @@ Result<CheckpointLocation> InNamedDirectory(Storage& storage, const Path& root,
 }
 
 Result<CheckpointLocation> FollowTracker(Storage& storage, const Path& root) {
-  CKPT_ASSIGN_OR_RETURN(const std::string text,
-                        ReadSmallFile(storage, root / std::string(kTrackerFile), kMaxTrackerBytes));
+  CKPT_ASSIGN_OR_RETURN(
+      const std::string text,
+      ReadSmallFile(storage, root / fsdp_dtensor::kTrackerName, kMaxTrackerBytes));
   const std::string_view word = Trimmed(text);
-  if (word == kRelease) return InNamedDirectory(storage, root, std::string(kRelease), kTrackerFile);
+  if (word == kRelease)
+    return InNamedDirectory(storage, root, std::string(kRelease), fsdp_dtensor::kTrackerName);
   if (const std::optional<std::int64_t> number = NumberAfter("", word)) {
-    return InNamedDirectory(storage, root, IterationName(*number), kTrackerFile);
+    return InNamedDirectory(storage, root, IterationName(*number), fsdp_dtensor::kTrackerName);
   }
   return Error(ErrorKind::kBadMetadata, "the tracker does not name an iteration")
-      .File((root / std::string(kTrackerFile)).string())
+      .File((root / fsdp_dtensor::kTrackerName).string())
       .Expected("a number or \"release\"")
       .Actual(Quote(word))
       .Hint("--iteration N opens a checkpoint without it");
@@ -100,7 +103,7 @@ Result<CheckpointLocation> LocateInDirectory(Storage& storage, const Path& direc
     if (const auto step = NumberAfter("step-", entry.name)) steps.push_back(*step);
     has_iterations = has_iterations || NumberAfter("iter_", entry.name);
   }
-  const bool has_tracker = Contains(entries, kTrackerFile);
+  const bool has_tracker = Contains(entries, fsdp_dtensor::kTrackerName);
   if (iteration) {
     if (has_tracker || has_iterations) {
       return InNamedDirectory(storage, directory, IterationName(*iteration), "--iteration");
@@ -120,7 +123,8 @@ Result<CheckpointLocation> LocateInDirectory(Storage& storage, const Path& direc
   if (has_tracker) return FollowTracker(storage, directory);
   if (!steps.empty()) return NewestStep(storage, directory, std::move(steps));
   if (has_iterations) {
-    return Error(ErrorKind::kIncomplete, fmt::format("iter_* folders without {}", kTrackerFile))
+    return Error(ErrorKind::kIncomplete,
+                 fmt::format("iter_* folders without {}", fsdp_dtensor::kTrackerName))
         .File(directory.string())
         .Hint("--iteration N opens one of them");
   }

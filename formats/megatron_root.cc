@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "formats/fsdp_dtensor/writer.h"
+
 namespace ckpt {
 namespace {
 
@@ -44,7 +46,7 @@ Result<std::vector<std::int64_t>> ListIterations(Storage& storage, const Path& r
 }
 
 Status PointTrackerTo(Storage& storage, const Path& root, std::int64_t iteration) {
-  return ReplaceSmallFile(storage, root / std::string(kTrackerFile),
+  return ReplaceSmallFile(storage, root / fsdp_dtensor::kTrackerName,
                           AsBytes(std::to_string(iteration)));
 }
 

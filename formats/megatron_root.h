@@ -13,9 +13,6 @@
 
 namespace ckpt {
 
-// Holds the number of the newest iteration, or "release".
-inline constexpr std::string_view kTrackerFile = "latest_checkpointed_iteration.txt";
-
 // "iter_0000100".
 [[nodiscard]] std::string IterationName(std::int64_t iteration);
 // The number in "<prefix>123", if that is what the name is.

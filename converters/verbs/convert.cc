@@ -24,11 +24,11 @@
 #include "core/plan/plan_check.h"
 #include "core/repair/parity.h"
 #include "formats/create.h"
+#include "formats/safetensors/sharded_index.h"
 
 namespace ckpt {
 namespace {
 
-constexpr std::string_view kIndexName = "model.safetensors.index.json";
 constexpr std::uint64_t kMaxIndexBytes = kGiB;
 
 // Names, sizes and modification times of everything the result depends on.
@@ -298,7 +298,7 @@ Status AddSideFiles(Storage& storage, const PreparedConversion& prepared,
   const bool was_cast = prepared.origin.choices.contains("cast");
   const bool is_same_model = model.manifest && model.manifest->origin && !was_cast;
   for (const std::string& name : names) {
-    if (options.to == "hf" && name == kIndexName) {
+    if (options.to == "hf" && name == safetensors::kIndexFileName) {
       CKPT_ASSIGN_OR_RETURN(request.original_index,
                             ReadSmallFile(storage, model.assets / name, kMaxIndexBytes));
       continue;

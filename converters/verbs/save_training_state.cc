@@ -9,6 +9,7 @@
 
 #include "converters/config/megatron_args.h"
 #include "converters/verbs/model_source.h"
+#include "converters/verbs/weight_reader.h"
 #include "core/layout/affine.h"
 #include "core/plan/follow_chunks.h"
 #include "core/plan/plan_check.h"
@@ -17,7 +18,6 @@
 namespace ckpt {
 namespace {
 
-constexpr std::string_view kTrainerNaming = "trainer";
 constexpr std::string_view kFormat = "fsdp_dtensor";
 
 // Tensors of the target, as they are collected.

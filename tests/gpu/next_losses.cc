@@ -11,10 +11,10 @@
 #include <CLI/CLI.hpp>
 
 #include "converters/verbs/training_state.h"
-#include "converters/verbs/weight_reader.h"
 #include "core/io/posix_storage.h"
 #include "core/json/json_reader.h"
 #include "core/json/json_writer.h"
+#include "tools/ckpt-train/load_state.h"
 #include "tools/ckpt-train/run_config.h"
 #include "trainer/comm/thread_comm.h"
 #include "trainer/device/host_device.h"
@@ -26,7 +26,6 @@ namespace {
 
 using namespace trainer;  // NOLINT(google-build-using-namespace): this file is about nothing else
 
-constexpr std::uint64_t kBudgetBytes = 64 << 20;
 constexpr std::uint64_t kMaxTokensBytes = 64 << 20;
 
 struct Options {
@@ -115,25 +114,6 @@ Status CheckTokens(const std::vector<std::vector<Sequence>>& steps, const TrainC
   return OkStatus();
 }
 
-Status Load(const TrainingState& state, RankTrainer& trainer) {
-  const auto rows_of = [](WeightReader& reader) {
-    return [&reader](const ParamSpec& spec, std::int64_t begin, std::int64_t rows,
-                     std::span<float> values) {
-      return reader.ReadRows(spec.name, begin, rows, values);
-    };
-  };
-  CKPT_ASSIGN_OR_RETURN(WeightReader weights,
-                        WeightReader::Open(state.weights, "trainer", {}, kBudgetBytes));
-  CKPT_RETURN_IF_ERROR(trainer.SetWeights(rows_of(weights)));
-  for (std::size_t m = 0; m < state.moments.size(); ++m) {
-    CKPT_ASSIGN_OR_RETURN(WeightReader moment,
-                          WeightReader::Open(state.moments[m], "trainer", {}, kBudgetBytes));
-    CKPT_RETURN_IF_ERROR(trainer.SetMoment(static_cast<int>(m), rows_of(moment)));
-  }
-  trainer.optimizer().set_steps(state.finished_updates);
-  return OkStatus();
-}
-
 Result<std::vector<StepReport>> Train(const Start& start,
                                       const std::vector<std::vector<Sequence>>& steps) {
   std::vector<StepReport> reports;
@@ -143,7 +123,7 @@ Result<std::vector<StepReport>> Train(const Start& start,
     CKPT_ASSIGN_OR_RETURN(
         const auto trainer,
         RankTrainer::Create(start.config, world, {.device = device.get(), .ops = ops.get()}));
-    CKPT_RETURN_IF_ERROR(Load(start.state, *trainer));
+    CKPT_RETURN_IF_ERROR(train::LoadState(start.state, *trainer));
     for (const std::vector<Sequence>& step : steps) {
       CKPT_ASSIGN_OR_RETURN(const StepReport report,
                             trainer->Step(BatchesOf(step, start.config, world.rank())));

@@ -148,9 +148,8 @@ Result<ExitCode> RunCheck(const CheckOptions& options, Storage& storage, Streams
   progress.reset();  // a bar clears its line before anything else is printed
   if (!computed) return ExitCode::kDone;
 
-  CKPT_ASSIGN_OR_RETURN(
-      const Comparison comparison,
-      Compare(storage, model, reference, std::move(*computed), options.common.memory_budget));
+  CKPT_ASSIGN_OR_RETURN(const Comparison comparison, Compare(model, reference, std::move(*computed),
+                                                             options.common.memory_budget));
   const auto by_error = comparison.ByError();
   const bool ok = by_error.front().second <= options.tolerance;
   if (options.common.json) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 
+#include "converters/verbs/weight_reader.h"
 #include "core/exec/nest_reader.h"
 #include "core/tensor/cast.h"
 
@@ -16,17 +17,16 @@ namespace {
 class RuntimeGradients {
  public:
   // Errors: kInternal and the like: the model's own names always match.
-  static Result<RuntimeGradients> View(Storage& storage, const ModelSource& model,
+  static Result<RuntimeGradients> View(const ModelSource& model,
                                        std::vector<MemoryTensor> gradients) {
     auto opened = std::make_shared<OpenedCheckpoint>();
-    opened->format = "trainer";
+    opened->format = "memory";
     CKPT_ASSIGN_OR_RETURN(opened->source, MakeMemorySource(std::move(gradients)));
     OpenModelOptions options;
-    options.assets = model.assets;
-    options.naming = "trainer";
+    options.naming = kTrainerNaming;
     options.allow_missing = true;  // what has no gradient
     RuntimeGradients view;
-    CKPT_ASSIGN_OR_RETURN(view.model_, UnderstandModel(storage, opened, options));
+    CKPT_ASSIGN_OR_RETURN(view.model_, MatchModel(opened, model.config, options));
     CKPT_ASSIGN_OR_RETURN(view.view_, ViewModel(view.model_, "hf", {{"expert_layout", "fused"}}));
     for (std::size_t t = 0; t < view.view_.tensors.size(); ++t) {
       view.positions_[view.view_.tensors[t].key] = t;
@@ -126,8 +126,8 @@ std::vector<std::pair<std::string, double>> Comparison::ByError() const {
   return all;
 }
 
-Result<Comparison> Compare(Storage& storage, const ModelSource& model, const Reference& reference,
-                           Computed computed, std::uint64_t budget_bytes) {
+Result<Comparison> Compare(const ModelSource& model, const Reference& reference, Computed computed,
+                           std::uint64_t budget_bytes) {
   Comparison comparison;
   if (reference.Has("loss")) {
     CKPT_ASSIGN_OR_RETURN(const std::vector<double> expected, reference.Read("loss", budget_bytes));
@@ -142,7 +142,7 @@ Result<Comparison> Compare(Storage& storage, const ModelSource& model, const Ref
   }
   if (reference.gradients().empty()) return comparison;
   CKPT_ASSIGN_OR_RETURN(const RuntimeGradients gradients,
-                        RuntimeGradients::View(storage, model, std::move(computed.gradients)));
+                        RuntimeGradients::View(model, std::move(computed.gradients)));
   CKPT_RETURN_IF_ERROR(CheckNames(reference, gradients));
   for (const std::string& name : reference.gradients()) {
     CKPT_ASSIGN_OR_RETURN(const std::vector<double> expected,

@@ -12,7 +12,6 @@
 #include "converters/verbs/model_source.h"
 #include "core/base/result.h"
 #include "core/checkpoint/memory_source.h"
-#include "core/io/storage.h"
 #include "tools/ckpt-train/reference.h"
 
 namespace ckpt::train {
@@ -49,8 +48,8 @@ struct Comparison {
 // Gradients are renamed and reshaped as Transformers holds the parameters of `model` at run time.
 //
 // Errors: kMissing (the model has no such gradient), kShapeMismatch, those of reading.
-Result<Comparison> Compare(Storage& storage, const ModelSource& model, const Reference& reference,
-                           Computed computed, std::uint64_t budget_bytes);
+Result<Comparison> Compare(const ModelSource& model, const Reference& reference, Computed computed,
+                           std::uint64_t budget_bytes);
 
 }  // namespace ckpt::train
 

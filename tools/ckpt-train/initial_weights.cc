@@ -9,7 +9,7 @@ namespace ckpt::train {
 Status ReadInitialWeights(const ModelSource& model, std::uint64_t budget_bytes,
                           trainer::RankTrainer& trainer, ProgressSink& progress) {
   CKPT_ASSIGN_OR_RETURN(WeightReader weights,
-                        WeightReader::Open(model, "trainer", {}, budget_bytes));
+                        WeightReader::Open(model, kTrainerNaming, {}, budget_bytes));
   return trainer.SetWeights([&](const trainer::ParamSpec& spec, std::int64_t row_begin,
                                 std::int64_t rows, std::span<float> values) -> Status {
     CKPT_RETURN_IF_ERROR(weights.ReadRows(spec.name, row_begin, rows, values));

@@ -14,7 +14,6 @@ namespace ckpt::train {
 namespace {
 
 constexpr std::uint64_t kBudgetBytes = 64 * kMiB;
-constexpr const char* kNaming = "trainer";
 
 trainer::ParamStore::FillRows RowsOf(WeightReader& reader) {
   return [&reader](const trainer::ParamSpec& spec, std::int64_t begin, std::int64_t rows,
@@ -27,7 +26,7 @@ trainer::ParamStore::FillRows RowsOf(WeightReader& reader) {
 
 Status LoadState(const TrainingState& state, trainer::RankTrainer& trainer) {
   CKPT_ASSIGN_OR_RETURN(WeightReader weights,
-                        WeightReader::Open(state.weights, kNaming, {}, kBudgetBytes));
+                        WeightReader::Open(state.weights, kTrainerNaming, {}, kBudgetBytes));
   CKPT_RETURN_IF_ERROR(trainer.SetWeights(RowsOf(weights)));
   if (state.moments.empty()) return OkStatus();
   const auto expected = static_cast<std::size_t>(NumMoments(trainer.config().optimizer));
@@ -40,7 +39,7 @@ Status LoadState(const TrainingState& state, trainer::RankTrainer& trainer) {
   }
   for (std::size_t m = 0; m < expected; ++m) {
     CKPT_ASSIGN_OR_RETURN(WeightReader moment,
-                          WeightReader::Open(state.moments[m], kNaming, {}, kBudgetBytes));
+                          WeightReader::Open(state.moments[m], kTrainerNaming, {}, kBudgetBytes));
     CKPT_RETURN_IF_ERROR(trainer.SetMoment(static_cast<int>(m), RowsOf(moment)));
   }
   trainer.optimizer().set_steps(state.finished_updates);

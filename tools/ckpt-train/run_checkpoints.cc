@@ -17,6 +17,7 @@
 #include "core/checkpoint/replaceable.h"
 #include "formats/fsdp_dtensor/writer.h"
 #include "formats/megatron_root.h"
+#include "formats/safetensors/sharded_index.h"
 #include "tools/ckpt-train/hf_export.h"
 #include "tools/ckpt-train/load_state.h"
 #include "tools/ckpt-train/running_state.h"
@@ -33,8 +34,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::string_view kFsdpFormat = "fsdp_dtensor";
 constexpr std::string_view kHfFormat = "hf";
-// Describes the files of a repository's weights, which a run does not keep.
-constexpr std::string_view kIndexName = "model.safetensors.index.json";
 
 // Settings that say what one invocation does, and nothing about the run it goes on with.
 constexpr std::array<std::string_view, 8> kOfOneInvocation = {
@@ -229,7 +228,8 @@ Result<std::vector<WriteCopy>> RunCheckpointsImpl::SideFiles() const {
   if (assets_.empty()) return copies;
   CKPT_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListSideFiles(storage_, assets_));
   for (const std::string& name : names) {
-    if (name != kIndexName) copies.push_back({.from = assets_ / name, .name = name});
+    if (name != safetensors::kIndexFileName)
+      copies.push_back({.from = assets_ / name, .name = name});
   }
   return copies;
 }

@@ -11,6 +11,7 @@
 
 #include "core/base/check.h"
 #include "trainer/mesh/topology.h"
+#include "trainer/params/param_piece.h"
 #include "trainer/params/shard_plan.h"
 #include "trainer/step/trained_units.h"
 
@@ -20,7 +21,6 @@ namespace {
 using trainer::GroupPlan;
 using trainer::MainArrays;
 using trainer::ParamSpec;
-using trainer::RowRange;
 using trainer::TrainConfig;
 
 // What one rank holds: a pure function of the mesh, so nobody has to send it.
@@ -70,17 +70,14 @@ Assembly::Whole& Assembly::Find(const ParamSpec& spec) {
 
 void Assembly::Add(const Holdings& holdings, const GroupPlan& group, std::span<const float> main) {
   const trainer::UnitSpec& unit = holdings.units[static_cast<std::size_t>(group.unit)];
-  for (const RowRange& rows :
-       trainer::RowsWithin(group.layout, group.main.begin, group.main.end())) {
-    const auto tensor = static_cast<std::size_t>(rows.tensor);
-    Whole& whole = Find(unit.params[group.params[tensor]]);
-    const std::int64_t row_elems = group.layout.row_elems[tensor];
-    const auto values = main.subspan(static_cast<std::size_t>(rows.flat_begin - group.main.begin),
-                                     static_cast<std::size_t>(rows.elems));
+  for (const trainer::ParamPiece& piece : trainer::ListPieces(unit, group)) {
+    Whole& whole = Find(*piece.spec);
+    const auto values = main.subspan(static_cast<std::size_t>(piece.main_offset),
+                                     static_cast<std::size_t>(piece.rows * piece.row_elems));
     std::memcpy(whole.tensor.values.data() +
-                    static_cast<std::size_t>(rows.row_begin * row_elems) * sizeof(float),
+                    static_cast<std::size_t>(piece.row_begin * piece.row_elems) * sizeof(float),
                 values.data(), values.size_bytes());
-    for (std::int64_t row = rows.row_begin; row < rows.row_begin + rows.rows; ++row) {
+    for (std::int64_t row = piece.row_begin; row < piece.row_begin + piece.rows; ++row) {
       whole.has_row[static_cast<std::size_t>(row)] = true;
     }
   }

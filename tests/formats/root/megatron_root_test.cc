@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 
 #include "core/io/memory_storage.h"
+#include "formats/fsdp_dtensor/writer.h"
 #include "formats/locate.h"
 #include "tests/testing/fault_storage.h"
 #include "tests/testing/matchers.h"
@@ -39,7 +40,7 @@ class MegatronRootTest : public ::testing::Test {
     return names;
   }
   Result<std::string> Tracker() {
-    return ReadSmallFile(*storage_, kRoot / std::string(kTrackerFile), 100);
+    return ReadSmallFile(*storage_, kRoot / std::string(fsdp_dtensor::kTrackerName), 100);
   }
 
   std::unique_ptr<Storage> storage_ = MakeMemoryStorage();
@@ -73,7 +74,8 @@ TEST_F(MegatronRootTest, PointsTheTrackerToAnIterationThatReadersFind) {
     ASSERT_THAT(located, IsOk());
     EXPECT_EQ(located->path, kRoot / IterationName(iteration));
   }
-  EXPECT_THAT(Names(), ElementsAre("iter_0000003", "iter_0000020", std::string(kTrackerFile)));
+  EXPECT_THAT(Names(),
+              ElementsAre("iter_0000003", "iter_0000020", std::string(fsdp_dtensor::kTrackerName)));
 }
 
 TEST_F(MegatronRootTest, KeepsTheTrackerWhateverFails) {

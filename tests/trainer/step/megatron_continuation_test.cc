@@ -16,13 +16,13 @@
 
 #include "converters/config/run_settings.h"
 #include "converters/verbs/training_state.h"
-#include "converters/verbs/weight_reader.h"
 #include "core/base/hash.h"
 #include "core/io/posix_storage.h"
 #include "core/json/json_reader.h"
 #include "tests/testing/golden.h"
 #include "tests/testing/matchers.h"
 #include "tests/trainer/step/whole_state.h"
+#include "tools/ckpt-train/load_state.h"
 #include "trainer/comm/thread_comm.h"
 #include "trainer/device/host_device.h"
 #include "trainer/ops/host_ops.h"
@@ -139,26 +139,6 @@ Result<TrainConfig> ConfigFor(const MeshCase& mesh, const TrainingState& state) 
 
 constexpr const char* kMomentKinds[] = {"exp_avg ", "exp_avg_sq "};
 
-Status Load(const TrainingState& state, RankTrainer& trainer) {
-  const auto rows_of = [](WeightReader& reader) {
-    return [&reader](const ParamSpec& spec, std::int64_t begin, std::int64_t rows,
-                     std::span<float> values) {
-      return reader.ReadRows(spec.name, begin, rows, values);
-    };
-  };
-  CKPT_ASSIGN_OR_RETURN(WeightReader weights,
-                        WeightReader::Open(state.weights, "trainer", {}, kBudgetBytes));
-  CKPT_RETURN_IF_ERROR(trainer.SetWeights(rows_of(weights)));
-  for (int m = 0; m < static_cast<int>(state.moments.size()); ++m) {
-    CKPT_ASSIGN_OR_RETURN(WeightReader moment,
-                          WeightReader::Open(state.moments[static_cast<std::size_t>(m)], "trainer",
-                                             {}, kBudgetBytes));
-    CKPT_RETURN_IF_ERROR(trainer.SetMoment(m, rows_of(moment)));
-  }
-  trainer.optimizer().set_steps(state.finished_updates);
-  return OkStatus();
-}
-
 Status Collect(RankTrainer& trainer, WholeState& whole) {
   const auto add = [&whole](const char* kind) {
     return [&whole, kind](const ParamSpec& spec, std::int64_t begin, std::int64_t,
@@ -197,7 +177,7 @@ Status GoOn(const TrainConfig& config, const TrainingState& state, const Recorde
     CKPT_ASSIGN_OR_RETURN(
         const auto trainer,
         RankTrainer::Create(config, world, {.device = device.get(), .ops = ops.get()}));
-    CKPT_RETURN_IF_ERROR(Load(state, *trainer));
+    CKPT_RETURN_IF_ERROR(train::LoadState(state, *trainer));
     CKPT_RETURN_IF_ERROR(Collect(*trainer, whole));
     for (const RecordedStep& step : recorded.steps) {
       CKPT_ASSIGN_OR_RETURN(const StepReport report, trainer->Step(BatchesOf(step, world)));

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "core/io/memory_storage.h"
+#include "formats/fsdp_dtensor/writer.h"
 #include "formats/megatron_root.h"
 #include "tests/reliability/small_model.h"
 #include "tests/testing/matchers.h"
@@ -155,10 +156,10 @@ TEST_F(DamagedCheckpointTest, GoesBackAsFarAsItMust) {
 
 TEST_F(DamagedCheckpointTest, LooksAtTheIterationsThatAreThereWhateverTheTrackerSays) {
   for (const char* tracker : {"1", "77", "", "junk"}) {
-    Put(kRoot / std::string(kTrackerFile), tracker);
+    Put(kRoot / std::string(fsdp_dtensor::kTrackerName), tracker);
     EXPECT_THAT(GoOn(), testing::IsOkAndHolds(3)) << tracker;
   }
-  ASSERT_THAT(storage_->RemoveAll(kRoot / std::string(kTrackerFile)), IsOk());
+  ASSERT_THAT(storage_->RemoveAll(kRoot / std::string(fsdp_dtensor::kTrackerName)), IsOk());
   EXPECT_THAT(GoOn(), testing::IsOkAndHolds(3));
 }
 
