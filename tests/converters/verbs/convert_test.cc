@@ -77,6 +77,19 @@ class ConvertTest : public ::testing::Test {
       EXPECT_EQ(Content(expected / name), Content(actual / name)) << name;
     }
   }
+  // The same conversion again, whatever it may use.
+  void ExpectSameForAnyThreadsAndBudget(const Path& expected, ConvertOptions options) const {
+    options.target = dir_.path() / "again";
+    for (const int threads : {1, 4}) {
+      for (const std::uint64_t budget : {std::uint64_t{1}, std::uint64_t{1} << 30}) {
+        options.threads = threads;
+        options.memory_budget_bytes = budget;
+        ASSERT_THAT(Convert(options), IsOk());
+        ExpectSameFiles(expected, options.target);
+        ASSERT_THAT(PosixStorage().RemoveAll(options.target), IsOk());
+      }
+    }
+  }
 
   testing::TempDir dir_;
 };
@@ -147,16 +160,7 @@ TEST_F(ConvertTest, CompressedBytesDependOnNeitherThreadsNorBudget) {
   const auto uncompressed = Convert(plain);
   ASSERT_THAT(uncompressed, IsOk());
   EXPECT_LT(report->bytes_written, uncompressed->bytes_written);
-  for (const int threads : {1, 4}) {
-    for (const std::uint64_t budget : {std::uint64_t{1}, std::uint64_t{1} << 30}) {
-      options.target = dir_.path() / "again";
-      options.threads = threads;
-      options.memory_budget_bytes = budget;
-      ASSERT_THAT(Convert(options), IsOk());
-      ExpectSameFiles(expected, options.target);
-      ASSERT_THAT(PosixStorage().RemoveAll(options.target), IsOk());
-    }
-  }
+  ASSERT_NO_FATAL_FAILURE(ExpectSameForAnyThreadsAndBudget(expected, options));
   ConvertOptions back = ToHf(expected);
   ASSERT_THAT(Convert(back), IsOk());
   ExpectSameFiles(source, back.target);
@@ -183,16 +187,7 @@ TEST_F(ConvertTest, ParityCoversEveryFileAndDependsOnNeitherThreadsNorBudget) {
   const auto problems = VerifyManifest(PosixStorage(), expected / "release", *manifest);
   ASSERT_THAT(problems, IsOk());
   EXPECT_TRUE(problems->empty());
-  for (const int threads : {1, 4}) {
-    for (const std::uint64_t budget : {std::uint64_t{1}, std::uint64_t{1} << 30}) {
-      options.target = dir_.path() / "again";
-      options.threads = threads;
-      options.memory_budget_bytes = budget;
-      ASSERT_THAT(Convert(options), IsOk());
-      ExpectSameFiles(expected, options.target);
-      ASSERT_THAT(PosixStorage().RemoveAll(options.target), IsOk());
-    }
-  }
+  ASSERT_NO_FATAL_FAILURE(ExpectSameForAnyThreadsAndBudget(expected, options));
   // Parity is of these files: a conversion does not take it along as a side file.
   ConvertOptions back = ToHf(expected);
   back.parity_group = 1;
