@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/base/endian.h"
 #include "formats/torch_save/pickle_reader.h"
 #include "formats/torch_save/pickle_writer.h"
 #include "tests/testing/matchers.h"
@@ -83,6 +84,8 @@ TEST(ObjectJsonTest, KeepsLoneSurrogates) {
   EXPECT_THAT(Render("\x80\x02X\x04\x00\x00\x00"
                      "a\xED\xA0\x80."s),
               IsOkAndHolds(R"("a\ud800")"));
+  // Beside characters of every length.
+  EXPECT_THAT(Render("Va\\ud800\xE9\\u20ac\\U0001f600\n."), IsOkAndHolds("\"a\\ud800é€😀\""));
 }
 
 TEST(ObjectJsonTest, RefusesWhatOnlyLooksSmall) {
@@ -102,6 +105,42 @@ TEST(ObjectJsonTest, RefusesWhatOnlyLooksSmall) {
       << "a list that contains itself";
   EXPECT_THAT(Render("\x80\x02)" + std::string(50000, '\x85') + "."),
               FailsWith(ErrorKind::kResource));
+}
+
+TEST(ObjectJsonTest, KeepsToItsLimitWhereverThatFalls) {
+  // Everything that writes in several steps, in one list.
+  const auto parsed = ParsePickle(AsBytes("\x80\x04](K\x01)}(Va\nNVb\nNu}(K\x01NK\x02Nu"
+                                          "\x8F(Va\nVb\n\x90"
+                                          "C\x02zz"
+                                          "cargparse\nNamespace\n)\x81}Va\nNsb"
+                                          "cargparse\nNamespace\n)\x81"
+                                          "csignal\nSignals\n(K\x0FtRe."),
+                                  "o");
+  ASSERT_THAT(parsed, IsOk());
+  const auto whole = RenderJson(parsed->graph, parsed->root);
+  ASSERT_THAT(whole, IsOk());
+  for (std::uint64_t limit = 0; limit < whole->size(); ++limit) {
+    ASSERT_THAT(RenderJson(parsed->graph, parsed->root, {.max_bytes = limit}),
+                FailsWith(ErrorKind::kResource))
+        << limit;
+  }
+  EXPECT_THAT(RenderJson(parsed->graph, parsed->root, {.max_bytes = whole->size()}),
+              IsOkAndHolds(*whole));
+}
+
+TEST(ObjectJsonTest, BoundsIntegersAndDepth) {
+  const auto integer = [](unsigned length) {
+    std::string pickle = "\x80\x02\x8B" + std::string(4, '\0') + std::string(length, '\1') + ".";
+    StoreLe<std::uint32_t>(length, reinterpret_cast<std::byte*>(&pickle[3]));
+    return pickle;
+  };
+  EXPECT_THAT(Render(integer(4096)), IsOk());
+  EXPECT_THAT(Render(integer(4097)), FailsWith(ErrorKind::kResource));
+  const auto nested = [](int depth) {
+    return Render("\x80\x02)" + std::string(static_cast<std::size_t>(depth), '\x85') + ".");
+  };
+  EXPECT_THAT(nested(200), IsOk());
+  EXPECT_THAT(nested(201), FailsWith(ErrorKind::kResource));
 }
 
 }  // namespace
