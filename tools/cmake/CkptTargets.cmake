@@ -7,6 +7,7 @@
 # follows none of them: every include is written from the root, so the include path cannot catch a wrong edge by itself.
 
 include_guard(GLOBAL)
+include(CkptPrecompiled)
 
 add_library(ckpt_warnings INTERFACE)
 target_compile_options(ckpt_warnings INTERFACE
@@ -42,6 +43,7 @@ function(ckpt_library folder)
     add_library(${target} STATIC ${ARG_SRCS})
     set(scope PUBLIC)
     target_link_libraries(${target} PRIVATE ckpt_warnings ${ARG_PRIVATE_DEPS})
+    ckpt_precompile(${target} library)
   else()
     add_library(${target} INTERFACE)
     set(scope INTERFACE)
