@@ -19,10 +19,15 @@ struct DecodedItem {
   std::uint64_t resident_bytes = 0;  // what `file` holds in memory
 };
 
-// Undoes the transforms that `encoding` ("torch_save+stream.zstd/1") names, in its order. Without any, nothing is read.
+// Whether DecodeItem can undo the transforms that `encoding` ("torch_save+stream.zstd/1") names.
 //
-// Errors: kUnsupported (another transform, or another version of it), kResource (more than `max_bytes` come out), kBadItem,
-//         kChecksum, kTruncated, kIo.
+// Errors: kUnsupported (another transform, or another version of it).
+Status CheckTransforms(std::string_view encoding);
+
+// Undoes the transforms that `encoding` names, in its order. Without any, nothing is read.
+//
+// REQUIRES: CheckTransforms(encoding) is OK.
+// Errors: kResource (more than `max_bytes` come out), kBadItem, kChecksum, kTruncated, kIo.
 Result<DecodedItem> DecodeItem(std::shared_ptr<const ReadableFile> file, std::uint64_t offset,
                                std::uint64_t size_bytes, std::string_view encoding,
                                std::uint64_t max_bytes);

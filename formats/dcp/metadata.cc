@@ -10,6 +10,7 @@
 #include "core/base/quote.h"
 #include "core/io/path.h"
 #include "core/tensor/box.h"
+#include "formats/dcp/item.h"
 #include "formats/dcp/metadata_extras.h"
 #include "formats/dcp/metadata_reducer.h"
 #include "formats/dcp/stored_items.h"
@@ -24,22 +25,6 @@ using pickle::NodeId;
 using pickle::NodeKind;
 
 namespace {
-
-// The transforms that a reader can undo.
-bool IsKnownTransform(std::string_view descriptor) {
-  return descriptor == "stream.zstd/1" || descriptor.starts_with("stream.zstd/1.");
-}
-
-// The first transform of an encoding that nobody here knows; empty if there is none.
-std::string_view UnknownTransform(std::string_view encoding) {
-  for (std::size_t plus = encoding.find('+'); plus != std::string_view::npos;) {
-    const std::size_t next = encoding.find('+', plus + 1);
-    const std::string_view descriptor = encoding.substr(plus + 1, next - plus - 1);
-    if (!IsKnownTransform(descriptor)) return descriptor;
-    plus = next;
-  }
-  return {};
-}
 
 Status CheckChunk(DimsView offsets, DimsView sizes, DimsView shape) {
   if (offsets.size() != shape.size() || sizes.size() != shape.size()) {
@@ -188,11 +173,9 @@ Status MetadataMerger::AddPart(MetadataPart& part) {
   }
   for (std::uint32_t i = 0; i < part.reducer().encodings().size(); ++i) {
     const std::string& encoding = part.reducer().encodings().Get(i);
-    const std::string_view unknown = UnknownTransform(encoding);
-    map.encodings.push_back(unknown.empty() ? Result<EncodingId>(index_.AddEncoding(encoding))
-                                            : Result<EncodingId>(Error(
-                                                  ErrorKind::kUnsupported,
-                                                  "unknown transform " + EscapeControls(unknown))));
+    const Status known = CheckTransforms(encoding);
+    map.encodings.push_back(known.ok() ? Result<EncodingId>(index_.AddEncoding(encoding))
+                                       : Result<EncodingId>(known));
   }
   const auto number = static_cast<std::uint32_t>(maps_.size());
   maps_.push_back(std::move(map));
@@ -272,7 +255,10 @@ Status MetadataMerger::Diagnose(const Entry& entry) {
     return bad("size is not a list of integers");
   }
   const NodeId chunks = graph.Find(state, "chunks");
-  if (chunks == kNoNode || graph.kind(chunks) != NodeKind::kList) return bad("chunks is no list");
+  if (chunks == kNoNode ||
+      (graph.kind(chunks) != NodeKind::kList && graph.kind(chunks) != NodeKind::kTuple)) {
+    return bad("chunks is no list");
+  }
   const NodeId properties = graph.Find(state, "properties");
   if (properties == kNoNode || graph.kind(properties) != NodeKind::kRecord) {
     return bad("properties holds no dtype");

@@ -118,7 +118,7 @@ Result<StoredArray> LocateInSafetensorsBlob(std::shared_ptr<const ReadableFile> 
         .Expected(DTypeName(dtype))
         .Actual(stored_dtype);
   }
-  CKPT_ASSIGN_OR_RETURN(const std::uint64_t size, CountBytes(shape, dtype));
+  const std::uint64_t size = static_cast<std::uint64_t>(NumElements(sizes)) * ElementBytes(dtype);
   const std::uint64_t payload_at = offset + kLengthBytes + *header_bytes;
   if (extent.size() != 2 || extent[0] < 0 || extent[1] < extent[0] ||
       static_cast<std::uint64_t>(extent[1] - extent[0]) != size ||

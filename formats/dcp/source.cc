@@ -106,7 +106,8 @@ Result<std::shared_ptr<const ReadableFile>> DcpSource::OpenFor(FileId file, std:
 
 Result<StoredArray> DcpSource::LocateItem(const GlobalTensor& tensor, const Chunk& chunk) const {
   const DimsView sizes = index_.sizes(chunk);
-  CKPT_ASSIGN_OR_RETURN(const std::uint64_t chunk_bytes, CountBytes(sizes, tensor.dtype));
+  const std::uint64_t chunk_bytes =
+      static_cast<std::uint64_t>(NumElements(sizes)) * ElementBytes(tensor.dtype);
   CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> file,
                         OpenFor(chunk.file, chunk.offset_bytes, chunk.size_bytes));
   CKPT_ASSIGN_OR_RETURN(const DecodedItem item,
@@ -136,7 +137,6 @@ Result<StoredArray> DcpSource::Locate(const GlobalTensor& tensor, const Chunk& c
 }
 
 Result<TorchContainer> DcpSource::OpenObject(const ObjectEntry& object) const {
-  if (refused_.contains(object.key)) return index_.CheckDeliverable(object.key);
   const auto open = [&]() -> Result<TorchContainer> {
     CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> file,
                           OpenFor(object.file, object.offset_bytes, object.size_bytes));

@@ -53,7 +53,7 @@ class DcpSource final : public CheckpointSource {
   const std::unique_ptr<dcp::FileCache> files_;
   CheckpointIndex index_;
   dcp::MetadataExtras extras_;
-  std::unordered_set<std::string> refused_;  // keys that index().problems() has errors about
+  std::unordered_set<std::string> refused_;  // tensors that index().problems() has errors about
   // Made for the first range that lies outside its file.
   mutable std::once_flag entries_once_;
   mutable std::optional<EntryMap> entries_;

@@ -68,8 +68,7 @@ class FileLayout {
   };
 
   [[nodiscard]] bool IsFull(const Writer& writer, std::uint64_t size_bytes) const {
-    const std::uint64_t so_far = plan_.files[writer.file].size_bytes;
-    return so_far != 0 && so_far + size_bytes / 2 > file_bytes_;
+    return plan_.files[writer.file].size_bytes + size_bytes / 2 > file_bytes_;
   }
 
   std::uint64_t file_bytes_;

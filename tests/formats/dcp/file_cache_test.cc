@@ -1,0 +1,126 @@
+#include "formats/dcp/file_cache.h"
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/io/memory_storage.h"
+#include "tests/testing/matchers.h"
+
+namespace ckpt::dcp {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::FailsWith;
+using testing::IsOk;
+
+// Tells who opens which file. Nobody does anything else with it.
+class WatchedStorage final : public Storage {
+ public:
+  explicit WatchedStorage(std::function<void(const std::string&)> on_open)
+      : on_open_(std::move(on_open)) {}
+
+  Result<std::shared_ptr<const ReadableFile>> Open(const Path& path) override {
+    on_open_(path.filename().string());
+    return behind_->Open(path);
+  }
+  Result<std::unique_ptr<WritableFile>> Create(const Path& path) override {
+    return behind_->Create(path);
+  }
+  Result<std::unique_ptr<WritableFile>> OpenForUpdate(const Path& path) override {
+    return behind_->OpenForUpdate(path);
+  }
+  Result<FileStat> Stat(const Path& path) override { return behind_->Stat(path); }
+  Result<std::vector<DirectoryEntry>> List(const Path& directory) override {
+    return behind_->List(directory);
+  }
+  Status MakeDirectories(const Path& directory) override {
+    return behind_->MakeDirectories(directory);
+  }
+  Status Rename(const Path& from, const Path& to) override { return behind_->Rename(from, to); }
+  Status Exchange(const Path& a, const Path& b) override { return behind_->Exchange(a, b); }
+  Status RemoveAll(const Path& path) override { return behind_->RemoveAll(path); }
+  Result<std::unique_ptr<DirectoryLock>> Lock(const Path& directory) override {
+    return behind_->Lock(directory);
+  }
+  Status SyncDirectory(const Path& directory) override { return behind_->SyncDirectory(directory); }
+
+ private:
+  std::function<void(const std::string&)> on_open_;
+  std::unique_ptr<Storage> behind_ = MakeMemoryStorage();
+};
+
+class FileCacheTest : public ::testing::Test {
+ protected:
+  FileCacheTest() {
+    EXPECT_THAT(storage_.MakeDirectories("/ck"), IsOk());
+    for (const char* name : {"a", "b", "c"}) {
+      EXPECT_THAT(WriteSmallFile(storage_, Path("/ck") / name, AsBytes(std::string_view(name))),
+                  IsOk());
+    }
+  }
+
+  std::shared_ptr<const ReadableFile> Get(const std::string& name) {
+    auto file = cache_.Open(name);
+    EXPECT_THAT(file, IsOk());
+    return *file;
+  }
+
+  std::vector<std::string> opened_;
+  std::function<void()> meanwhile_;
+  WatchedStorage storage_{[this](const std::string& name) {
+    opened_.push_back(name);
+    if (const auto meanwhile = std::exchange(meanwhile_, nullptr)) meanwhile();
+  }};
+  FileCache cache_{storage_, "/ck", 2};
+};
+
+TEST_F(FileCacheTest, OpensAFileOnce) {
+  EXPECT_EQ(Get("a"), Get("a"));
+  EXPECT_THAT(opened_, ElementsAre("a"));
+}
+
+TEST_F(FileCacheTest, ForgetsTheFileThatWasUsedLeastRecently) {
+  for (const char* name : {"a", "b", "a", "c", "a", "b"}) Get(name);
+  EXPECT_THAT(opened_, ElementsAre("a", "b", "c", "b"));
+}
+
+TEST_F(FileCacheTest, AForgottenFileStaysOpenForItsHolder) {
+  const auto held = Get("a");
+  Get("b");
+  Get("c");
+  std::byte byte{};
+  EXPECT_THAT(held->ReadAt(0, {&byte, 1}), IsOk());
+  EXPECT_EQ(byte, std::byte{'a'});
+}
+
+TEST_F(FileCacheTest, WhoOpensTheSameFileMeanwhileSharesTheFirstOne) {
+  std::shared_ptr<const ReadableFile> first;
+  meanwhile_ = [&] { first = Get("a"); };
+  EXPECT_EQ(Get("a"), first);
+  EXPECT_EQ(Get("a"), first);
+  EXPECT_THAT(opened_, ElementsAre("a", "a"));
+}
+
+TEST_F(FileCacheTest, NamesOutsideTheFolderAreNotOpened) {
+  EXPECT_THAT(cache_.Open("../ck/a"), FailsWith(ErrorKind::kUnsafePath));
+  EXPECT_THAT(opened_, ElementsAre());
+}
+
+TEST_F(FileCacheTest, AMissingFileIsNamed) {
+  const auto file = cache_.Open("d");
+  ASSERT_THAT(file, FailsWith(ErrorKind::kMissingFile));
+  EXPECT_EQ(file.status().first().file, "/ck/d");
+}
+
+TEST_F(FileCacheTest, OtherErrorsStayWhatTheyAre) {
+  ASSERT_THAT(storage_.MakeDirectories("/ck/folder"), IsOk());
+  EXPECT_THAT(cache_.Open("folder"), FailsWith(ErrorKind::kIo));
+}
+
+}  // namespace
+}  // namespace ckpt::dcp

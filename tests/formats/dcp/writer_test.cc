@@ -1,0 +1,89 @@
+#include "formats/dcp/writer.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "formats/dcp/item_framing.h"
+#include "tests/testing/matchers.h"
+
+namespace ckpt::dcp {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::FailsWith;
+using testing::IsOk;
+
+// None, pickled.
+WriterObject Object(std::string key) {
+  const ByteSpan none = AsBytes("\x80\x02N.");
+  return {.key = std::move(key), .pickle = Bytes(none.begin(), none.end())};
+}
+
+TEST(PlanDcpTest, RefusesAKeyTwice) {
+  const TargetTensor tensor = {.key = "a", .dtype = DType::kFloat32, .shape = {1}};
+  const auto both_tensors = PlanDcp({tensor, tensor}, {});
+  ASSERT_THAT(both_tensors, FailsWith(ErrorKind::kAlreadyExists));
+  EXPECT_EQ(both_tensors.status().first().tensor, "a");
+  EXPECT_THAT(PlanDcp({tensor}, {.objects = {Object("a")}}), FailsWith(ErrorKind::kAlreadyExists));
+  EXPECT_THAT(PlanDcp({}, {.objects = {Object("b"), Object("b")}}),
+              FailsWith(ErrorKind::kAlreadyExists));
+  EXPECT_THAT(PlanDcp({tensor}, {.objects = {Object("b")}}), IsOk());
+}
+
+TEST(PlanDcpTest, RefusesSizesThatCannotBeCounted) {
+  const std::int64_t huge = std::int64_t{1} << 62;
+  EXPECT_THAT(PlanDcp({{"a", DType::kFloat32, {huge}}}, {}), FailsWith(ErrorKind::kResource));
+  EXPECT_THAT(PlanDcp({{"a", DType::kInt8, {huge}},
+                       {"b", DType::kInt8, {huge}},
+                       {"c", DType::kInt8, {huge}},
+                       {"d", DType::kInt8, {huge}}},
+                      {}),
+              FailsWith(ErrorKind::kResource));
+}
+
+std::vector<std::int64_t> RowsOf(const WritePlan& plan) {
+  std::vector<std::int64_t> rows;
+  for (const WriteItem& item : plan.items) rows.push_back(item.box.sizes[0]);
+  return rows;
+}
+
+TEST(PlanDcpTest, CutsATensorIntoRowsThatFit) {
+  const std::vector<TargetTensor> tensors = {{"a", DType::kInt8, {7, 4}}};
+  for (const auto& [max_bytes, rows] :
+       std::vector<std::pair<std::uint64_t, std::vector<int>>>{{28, {7}},
+                                                               {27, {6, 1}},
+                                                               {8, {2, 2, 2, 1}},
+                                                               {7, {1, 1, 1, 1, 1, 1, 1}},
+                                                               {3, {1, 1, 1, 1, 1, 1, 1}}}) {
+    const auto plan = PlanDcp(tensors, {.max_chunk_bytes = max_bytes});
+    ASSERT_THAT(plan, IsOk());
+    EXPECT_THAT(RowsOf(*plan), ::testing::ElementsAreArray(rows)) << max_bytes;
+  }
+}
+
+TEST(PlanDcpTest, OpensAFileWhenMoreThanHalfOfAnItemIsTooMuch) {
+  const std::vector<TargetTensor> tensors = {{"a", DType::kInt8, {8}}, {"b", DType::kInt8, {8}}};
+  const std::uint64_t item_bytes = MeasureItem(DType::kInt8, Dims{8}).size_bytes;
+  const auto num_data_files = [&](std::uint64_t max_file_bytes) {
+    return PlanDcp(tensors, {.max_file_bytes = max_file_bytes})->files.size() - 1;
+  };
+  EXPECT_EQ(num_data_files(item_bytes + item_bytes / 2), 1U);
+  EXPECT_EQ(num_data_files(item_bytes + item_bytes / 2 - 1), 2U);
+}
+
+TEST(PlanDcpTest, MakesNoMoreFilesThanAskedFor) {
+  std::vector<TargetTensor> tensors;
+  for (const char* key : {"a", "b", "c", "d", "e"}) tensors.push_back({key, DType::kInt8, {900}});
+  for (const int files : {1, 2, 3}) {
+    const auto plan = PlanDcp(tensors, {.files = files});
+    ASSERT_THAT(plan, IsOk());
+    EXPECT_EQ(plan->files.size() - 1, static_cast<std::size_t>(files));
+  }
+}
+
+}  // namespace
+}  // namespace ckpt::dcp
