@@ -141,6 +141,13 @@ TEST(ObjectJsonTest, BoundsIntegersAndDepth) {
   };
   EXPECT_THAT(nested(200), IsOk());
   EXPECT_THAT(nested(201), FailsWith(ErrorKind::kResource));
+  // Before anything is written.
+  for (const char* large : {"\x80\4\x43\2zz.", "\x80\4\x8F(Vzz\n\x90."}) {
+    const auto parsed = ParsePickle(AsBytes(large), "o");
+    ASSERT_THAT(parsed, IsOk());
+    EXPECT_THAT(RenderJson(parsed->graph, parsed->root, {.max_bytes = 3}),
+                FailsWith(ErrorKind::kResource));
+  }
 }
 
 }  // namespace

@@ -1,0 +1,131 @@
+// Streams of torch before 1.6: five pickles in a row, then the storages.
+#include "formats/torch_save/legacy_stream.h"
+
+#include <ostream>
+#include <string>
+
+#include <gmock/gmock.h>
+
+#include "core/base/endian.h"
+#include "formats/torch_save/torch_container.h"
+#include "tests/testing/matchers.h"
+
+namespace ckpt::torch_save {
+namespace {
+
+using testing::FailsWith;
+using ::testing::HasSubstr;
+using testing::IsOk;
+using namespace std::string_literals;
+
+// A stream's parts; a test changes some.
+struct Stream {
+  std::string protocol = "M\xE9\3.";
+  std::string system = "}Vlittle_endian\nI01\ns.";
+  std::string object = "(Vstorage\nctorch\nFloatStorage\nVk\nVcpu\nK\2tQ.";
+  std::string keys = "(Vk\nl.";
+  std::string storages = "\2\0\0\0\0\0\0\0abcdefgh"s;
+};
+
+Result<TorchContainer> Open(const Stream& stream) {
+  Bytes bytes;
+  for (const std::string_view part :
+       {kLegacyMagic, std::string_view(stream.protocol), std::string_view(stream.system),
+        std::string_view(stream.object), std::string_view(stream.keys),
+        std::string_view(stream.storages)}) {
+    Append(part, bytes);
+  }
+  return OpenTorchFile(MakeMemoryFile("old.pt", std::move(bytes)));
+}
+
+TEST(LegacyStreamTest, FindsTheStorages) {
+  const Result<TorchContainer> container = Open({});
+  ASSERT_THAT(container, IsOk());
+  ASSERT_EQ(container->storages.size(), 1U);
+  const StorageExtent& storage = container->storages.at("k");
+  EXPECT_EQ(storage.size_bytes, 8U);
+  EXPECT_EQ(storage.offset_bytes + 8, container->file->size_bytes());
+  EXPECT_FALSE(container->is_big_endian);
+  EXPECT_THAT(VerifyStorage(*container, storage), IsOk()) << "there is no checksum";
+}
+
+TEST(LegacyStreamTest, OnlyAFalseLittleEndianMeansBigEndian) {
+  const auto is_big = [](const std::string& system) {
+    const Result<TorchContainer> container = Open({.system = system});
+    EXPECT_THAT(container, IsOk());
+    return container->is_big_endian;
+  };
+  EXPECT_TRUE(is_big("}Vlittle_endian\nI00\ns."));
+  EXPECT_FALSE(is_big("}."));
+  EXPECT_FALSE(is_big("}Vlittle_endian\nNs."));
+  EXPECT_FALSE(is_big("}Vlittle_endian\nK\0s."s));
+}
+
+struct Damage {
+  const char* name;
+  Stream stream;
+  ErrorKind kind;
+  const char* says;
+};
+void PrintTo(const Damage& damage, std::ostream* os) { *os << damage.name; }
+class LegacyDamageTest : public ::testing::TestWithParam<Damage> {};
+
+TEST_P(LegacyDamageTest, IsReportedByItsKind) {
+  const Result<TorchContainer> container = Open(GetParam().stream);
+  EXPECT_THAT(container, FailsWith(GetParam().kind));
+  EXPECT_THAT(container.status().ToString(), HasSubstr(GetParam().says));
+  EXPECT_THAT(container.status().ToString(), HasSubstr("old.pt"));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, LegacyDamageTest,
+    ::testing::Values(
+        Damage{"AnotherProtocol", {.protocol = "M\xEA\3."}, ErrorKind::kUnsupported, "1001"},
+        Damage{"ProtocolOfText", {.protocol = "V1001\n."}, ErrorKind::kUnsupported, "1001"},
+        Damage{"NoProtocol", {.protocol = "a"}, ErrorKind::kBadMetadata, "not a pickle"},
+        Damage{"SystemOfAList", {.system = "]."}, ErrorKind::kBadItem, "system is no dict"},
+        Damage{"NoSystem", {.system = "a"}, ErrorKind::kBadMetadata, "not a pickle"},
+        Damage{"NoObject", {.object = "a"}, ErrorKind::kBadMetadata, "not a pickle"},
+        Damage{"KeysInATuple", {.keys = ")."}, ErrorKind::kBadItem, "keys is no list"},
+        Damage{"NoKeys", {.keys = "a"}, ErrorKind::kBadMetadata, "not a pickle"},
+        Damage{"KeyOfANumber", {.keys = "(K\1l."}, ErrorKind::kBadItem, "key is no text"},
+        Damage{"KeyOfNothing",
+               {.keys = "(Vx\nl."},
+               ErrorKind::kBadItem,
+               "no tensor says what storage \"x\" holds"},
+        Damage{"KeyTwice",
+               {.keys = "(Vk\nVk\nl.", .storages = "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"s},
+               ErrorKind::kBadItem,
+               "storage \"k\" occurs twice"},
+        Damage{"CountCut",
+               {.storages = "\2\0\0\0\0\0\0"s},
+               ErrorKind::kTruncated,
+               "ends before storage"},
+        Damage{"DataCut",
+               {.storages = "\2\0\0\0\0\0\0\0abcdefg"s},
+               ErrorKind::kTruncated,
+               "data of storage \"k\" end early"},
+        Damage{"CountOverflows",
+               {.storages = "\1\0\0\0\0\0\0\x40"s},
+               ErrorKind::kResource,
+               "more than the whole file"},
+        Damage{
+            "CountPastTheFile", {.storages = "\xFF\0\0\0\0\0\0\0"s}, ErrorKind::kResource, "255 elements of 4 bytes"}),
+    [](const auto& test) { return std::string(test.param.name); });
+
+TEST(LegacyStreamTest, AStorageOfTheSizeOfTheFileIsCutNotAbsurd) {
+  // As many elements as make exactly the file's bytes, and one more.
+  Stream stream = {.storages = std::string(8 + 16, '\0')};
+  stream.storages.append((4 - Open(stream)->file->size_bytes() % 4) % 4, '\0');
+  const std::uint64_t file_bytes = Open(stream)->file->size_bytes();
+  ASSERT_EQ(file_bytes % 4, 0U);
+  const auto with_count = [&](std::uint64_t count) {
+    StoreLe(count, reinterpret_cast<std::byte*>(stream.storages.data()));
+    return Open(stream);
+  };
+  EXPECT_THAT(with_count(file_bytes / 4), FailsWith(ErrorKind::kTruncated));
+  EXPECT_THAT(with_count(file_bytes / 4 + 1), FailsWith(ErrorKind::kResource));
+}
+
+}  // namespace
+}  // namespace ckpt::torch_save

@@ -1,0 +1,144 @@
+// Where tensors are found, what they are called, and which objects are refused; each object is the text of a pickle.
+#include "formats/torch_save/tensor_walk.h"
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "formats/torch_save/pickle_reader.h"
+#include "tests/testing/matchers.h"
+
+namespace ckpt::torch_save {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::FailsWith;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::IsOk;
+using testing::IsOkAndHolds;
+
+// A tensor, as far as a walk looks at one.
+const std::string kTensor = "ctorch._utils\n_rebuild_tensor_v2\n)R";
+
+Result<std::vector<std::string>> Keys(std::string_view pickle) {
+  CKPT_ASSIGN_OR_RETURN(const pickle::ParsedPickle parsed,
+                        pickle::ParsePickle(AsBytes(pickle), "p"));
+  CKPT_ASSIGN_OR_RETURN(const std::vector<NamedNode> found, FindTensors(parsed.graph, parsed.root));
+  std::vector<std::string> keys;
+  for (const NamedNode& named : found) keys.push_back(named.key);
+  return keys;
+}
+
+TEST(TensorWalkTest, NamesTensorsByTheirPlace) {
+  EXPECT_THAT(Keys("K\1."), IsOkAndHolds(IsEmpty()));
+  EXPECT_THAT(Keys(kTensor + "."), IsOkAndHolds(ElementsAre("")));
+  EXPECT_THAT(Keys("](N" + kTensor + kTensor + "e."), IsOkAndHolds(ElementsAre("1", "2")));
+  EXPECT_THAT(Keys("}(Va\n" + kTensor + "K\3(" + kTensor + "tu."),
+              IsOkAndHolds(ElementsAre("a", "3.0")));
+  EXPECT_THAT(Keys("ccollections\nOrderedDict\n)RVa\n" + kTensor + "s."),
+              IsOkAndHolds(ElementsAre("a")));
+  EXPECT_THAT(Keys("cm\nDictClass\n)\x81Va\n" + kTensor + "s."), IsOkAndHolds(ElementsAre("a")));
+  EXPECT_THAT(Keys("cm\nListClass\n)\x81" + kTensor + "a."), IsOkAndHolds(ElementsAre("0")));
+  EXPECT_THAT(Keys("cm\nPoint\n)\x81."), IsOkAndHolds(IsEmpty()));
+}
+
+TEST(TensorWalkTest, EntersSharedContainersForEachOfTheirPathsButNoCycle) {
+  EXPECT_THAT(Keys("](]q\1" + kTensor + "ah\1e."), IsOkAndHolds(ElementsAre("0.0", "1.0")));
+  EXPECT_THAT(Keys("]q\1h\1a" + kTensor + "a."), IsOkAndHolds(ElementsAre("1")));
+  EXPECT_THAT(Keys("](]q\1Nah\1e."), IsOkAndHolds(IsEmpty()));
+}
+
+// The state of an nn.Module with these entries beside an empty `_modules`.
+std::string Module(const std::string& parameters, const std::string& buffers,
+                   const std::string& more = "") {
+  return "cm\nModule\n)\x81}(V_parameters\n" + parameters + "V_buffers\n" + buffers + more +
+         "V_modules\n}ub";
+}
+
+TEST(TensorWalkTest, NamesWhatAModulesStateDictHas) {
+  const std::string buffers = "}(Va\n" + kTensor + "Vb\n" + kTensor + "K\7" + kTensor + "u";
+  const std::string key = "V_non_persistent_buffers_set\n";
+  EXPECT_THAT(Keys(Module("}", buffers) + "."), IsOkAndHolds(ElementsAre("a", "b", "7")));
+  // The set as picklers of every protocol write it.
+  for (const std::string& set : {"\x8F(Vb\nK\1\x90", "cbuiltins\nset\n((Vb\nltR", "(Vb\nl"}) {
+    EXPECT_THAT(Keys(Module("}", buffers, key + set) + "."), IsOkAndHolds(ElementsAre("a", "7")))
+        << set;
+  }
+  // What is no set of names names nothing.
+  for (const std::string& set : {"N", "cbuiltins\nset\n)R", "cbuiltins\nset\n(NNtR", "}"}) {
+    EXPECT_THAT(Keys(Module("}", buffers, key + set) + "."),
+                IsOkAndHolds(ElementsAre("a", "b", "7")))
+        << set;
+  }
+  const std::string inner = Module("}Vw\n" + kTensor + "s", "}");
+  EXPECT_THAT(Keys("cm\nModule\n)\x81}(V_parameters\nNV_buffers\n]V_modules\n"
+                   "ccollections\nOrderedDict\n)RVlayer\n" +
+                   inner + "sub."),
+              IsOkAndHolds(ElementsAre("layer.w")));
+}
+
+TEST(TensorWalkTest, OtherStatesAreNoModules) {
+  const std::string parameters = "V_parameters\n}Va\n" + kTensor + "s";
+  const std::vector<std::string> states = {"}(" + parameters + "u",
+                                           "}(" + parameters + "V_buffers\n}u", "]", "}"};
+  for (const std::string& state : states) {
+    EXPECT_THAT(Keys("cm\nC\n)\x81" + state + "b."), IsOkAndHolds(IsEmpty())) << state;
+  }
+}
+
+TEST(TensorWalkTest, NamesCallsThatNoCheckpointNeeds) {
+  EXPECT_THAT(Keys("}Va\ncposix\nsystem\n)Rs."), IsOkAndHolds(ElementsAre("a")));
+  EXPECT_THAT(Keys("}Va\ncm\nf\n)R)Rs."), IsOkAndHolds(ElementsAre("a"))) << "of a call's result";
+  EXPECT_THAT(Keys("}Va\nccollections\nCounter\n)Rs."), IsOkAndHolds(IsEmpty()));
+}
+
+TEST(TensorWalkTest, RefusesAKeyTwiceAsPythonComparesKeys) {
+  const std::vector<std::pair<std::string, std::string>> repeated = {{"Va\n", "Va\n"},
+                                                                     {"K\1", "I01\n"},
+                                                                     {"K\1", "F1\n"},
+                                                                     {"I00\n", "F-0.0\n"},
+                                                                     {"I-70000\n", "F-70000\n"}};
+  for (const auto& [a, b] : repeated) {
+    const Result<std::vector<std::string>> keys = Keys("}(" + a + "N" + b + "Nu.");
+    EXPECT_THAT(keys, FailsWith(ErrorKind::kBadMetadata)) << a << b;
+    EXPECT_THAT(keys.status().ToString(), HasSubstr("same key twice"));
+  }
+  const std::vector<std::pair<std::string, std::string>> distinct = {
+      {"Va\n", "Vb\n"},         {"K\1", "V1\n"},
+      {"K\1", "I00\n"},         {"F1.5\n", "F1.5\n"},
+      {"F1e300\n", "F1e300\n"}, {"N", "N"},
+      {"F1\n", "K\2"},          {"L9007199254740993L\n", "F9007199254740992\n"}};
+  for (const auto& [a, b] : distinct) {
+    EXPECT_THAT(Keys("}(" + a + "N" + b + "Nu."), IsOk()) << a << b;
+  }
+}
+
+TEST(TensorWalkTest, RefusesMoreNamesThanFitInMemory) {
+  // One key of 16 MiB before each of n tensors.
+  const auto tensors = [](int n) {
+    std::string pickle =
+        "}\x8D" + std::string("\0\0\0\1\0\0\0\0", 8) + std::string(1 << 24, 'k') + "](";
+    for (int i = 0; i < n; ++i) pickle += i == 0 ? kTensor + "q\1" : std::string("h\1");
+    return Keys(pickle + "es.");
+  };
+  EXPECT_THAT(tensors(2), IsOk());
+  EXPECT_THAT(tensors(17), FailsWith(ErrorKind::kResource));
+}
+
+TEST(TensorWalkTest, RefusesSharingThatMultiplies) {
+  // Each level holds the one below twice: 2^40 paths to one tensor.
+  std::string pickle = "](" + kTensor + "eq\1";
+  for (int level = 1; level < 40; ++level) {
+    pickle += "](h" + std::string(1, static_cast<char>(level)) + "h" +
+              std::string(1, static_cast<char>(level)) + "eq" +
+              std::string(1, static_cast<char>(level + 1));
+  }
+  EXPECT_THAT(Keys("\x80\2(" + pickle + "t."), FailsWith(ErrorKind::kResource));
+}
+
+}  // namespace
+}  // namespace ckpt::torch_save
