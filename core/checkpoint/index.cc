@@ -129,10 +129,17 @@ Result<CheckpointIndex> IndexBuilder::Build() {
   const auto by_key = [](const auto& a, const auto& b) { return a.key < b.key; };
   std::sort(index_.tensors_.begin(), index_.tensors_.end(), by_key);
   std::sort(index_.objects_.begin(), index_.objects_.end(), by_key);
+  const auto twice = [](const std::string& key) {
+    return Error(ErrorKind::kBadMetadata, "the same key twice").Tensor(key);
+  };
   for (std::size_t i = 1; i < index_.tensors_.size(); ++i) {
-    if (index_.tensors_[i].key == index_.tensors_[i - 1].key) {
-      return Error(ErrorKind::kBadMetadata, "the same key twice").Tensor(index_.tensors_[i].key);
-    }
+    const std::string& key = index_.tensors_[i].key;
+    if (key == index_.tensors_[i - 1].key) return twice(key);
+  }
+  for (std::size_t i = 0; i < index_.objects_.size(); ++i) {
+    const std::string& key = index_.objects_[i].key;
+    if (i > 0 && key == index_.objects_[i - 1].key) return twice(key);
+    if (index_.FindTensor(key) != nullptr) return twice(key);
   }
   return std::move(index_);
 }

@@ -51,6 +51,7 @@ class CheckpointSource {
   // Opens a chunk's stored item and finds its elements. A checksum that the item carries is
   // verified first, which reads the item once.
   //
+  // REQUIRES: `tensor` is one of the index, and `chunk` one of its chunks there, no copy.
   // Errors: kMissingFile, kTruncated, kOutOfRange, kBadItem, kShapeMismatch or kDtypeMismatch (the item is not what
   //         the index says), kSizeMismatch, kChecksum, kUnsupported (encoding), kResource.
   // Cost: a few small reads, plus the item once if it carries a checksum or is compressed.

@@ -1,10 +1,10 @@
 #include "formats/torch_dist/source.h"
 
-#include <functional>
 #include <span>
 #include <string_view>
 #include <utility>
 
+#include "core/base/check.h"
 #include "core/base/quote.h"
 #include "core/base/units.h"
 #include "core/json/json_reader.h"
@@ -34,23 +34,6 @@ Status CheckBackend(Storage& storage, const Path& directory) {
       .File(path.string())
       .Expected("torch_dist")
       .Actual(Quote(backend));
-}
-
-// Position of a chunk among its tensor's. Callers may pass a copy of it.
-std::size_t PositionOf(const CheckpointIndex& index, const GlobalTensor& tensor,
-                       const Chunk& chunk) {
-  const std::span<const Chunk> chunks = index.chunks(tensor);
-  const std::less<const Chunk*> before;
-  if (!before(&chunk, chunks.data()) && before(&chunk, chunks.data() + chunks.size())) {
-    return static_cast<std::size_t>(&chunk - chunks.data());
-  }
-  std::size_t i = 0;
-  while (i + 1 < chunks.size() &&
-         (chunks[i].offsets != chunk.offsets || chunks[i].sizes != chunk.sizes ||
-          chunks[i].file != chunk.file || chunks[i].offset_bytes != chunk.offset_bytes)) {
-    ++i;
-  }
-  return i;
 }
 
 // The one element of the list that Megatron-Core stores objects in.
@@ -131,9 +114,8 @@ Status TorchDistSource::AddFlattened(const GlobalTensor& stored, const Dims& ori
   CKPT_RETURN_IF_ERROR(CountBytes(original, stored.dtype).status());
   CKPT_ASSIGN_OR_RETURN(const Dims block, torch_dist::BlockShape(original, stored.shape));
   const std::size_t ndim = original.size();
-  // Checked before anything is added: the tensor is there whole or not at all.
+  // Checked before anything is added: the tensor is there whole or not at all. Inside it every chunk of an index lies.
   for (const Chunk& chunk : inner.chunks(stored)) {
-    CKPT_RETURN_IF_ERROR(CheckInside(inner.box(chunk), stored.shape));
     for (std::size_t d = 0; d < ndim; ++d) {
       if (inner.sizes(chunk)[d] != 1) {
         return Error(ErrorKind::kBadMetadata, "a flattened chunk spans several blocks")
@@ -161,11 +143,9 @@ Status TorchDistSource::AddFlattened(const GlobalTensor& stored, const Dims& ori
 
 Result<StoredArray> TorchDistSource::Locate(const GlobalTensor& tensor, const Chunk& chunk) const {
   const CheckpointIndex& inner = dcp_->index();
-  const GlobalTensor* stored = inner.FindTensor(tensor.key);
-  if (stored == nullptr) {
-    return Error(ErrorKind::kNotFound, "no such tensor").Tensor(tensor.key);
-  }
-  const std::size_t position = PositionOf(index_, tensor, chunk);
+  const GlobalTensor* const stored = inner.FindTensor(tensor.key);
+  const auto position = static_cast<std::size_t>(&chunk - index_.chunks(tensor).data());
+  CKPT_CHECK(stored != nullptr && position < tensor.num_chunks);
   const auto flat = flattened_.find(tensor.key);
   if (flat == flattened_.end()) return dcp_->Locate(*stored, inner.chunks(*stored)[position]);
 

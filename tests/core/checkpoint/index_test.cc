@@ -51,10 +51,20 @@ TEST(IndexBuilder, SortsTensorsAndKeepsTheirChunks) {
 }
 
 TEST(IndexBuilder, RefusesAKeyTwice) {
-  IndexBuilder builder;
-  builder.AddTensor("a", DType::kInt8, {1});
-  builder.AddTensor("a", DType::kInt8, {1});
-  EXPECT_THAT(builder.Build(), FailsWith(ErrorKind::kBadMetadata));
+  for (const int num_objects : {0, 1, 2}) {
+    IndexBuilder builder;
+    builder.AddTensor("b", DType::kInt8, {1});
+    for (int i = 0; i < 2; ++i) {
+      if (i < num_objects) {
+        builder.AddObject({.key = "a"});
+      } else {
+        builder.AddTensor("a", DType::kInt8, {1});
+      }
+    }
+    const Result<CheckpointIndex> index = builder.Build();
+    ASSERT_THAT(index, FailsWith(ErrorKind::kBadMetadata)) << num_objects;
+    EXPECT_EQ(index.status().first().tensor, "a");
+  }
 }
 
 TEST(CheckpointIndex, DeliversOnlyWhatHasNoError) {

@@ -51,6 +51,8 @@ TEST(FlatRangeTest, RefusesShapesThatDoNotBelongTogether) {
   for (const Dims& stored : {Dims{2, 30}, Dims{5, 1, 12}, Dims{2, 1, 31}, Dims{0, 1, 30}}) {
     EXPECT_THAT(BlockShape(Dims{12, 5}, stored), FailsWith(ErrorKind::kBadMetadata));
   }
+  const std::int64_t huge = std::int64_t{1} << 62;
+  EXPECT_THAT(BlockShape(Dims{huge, huge}, Dims{1, 1, 1}), FailsWith(ErrorKind::kResource));
 }
 
 }  // namespace
