@@ -109,8 +109,10 @@ INSTANTIATE_TEST_SUITE_P(
                {.storages = "\1\0\0\0\0\0\0\x40"s},
                ErrorKind::kResource,
                "more than the whole file"},
-        Damage{
-            "CountPastTheFile", {.storages = "\xFF\0\0\0\0\0\0\0"s}, ErrorKind::kResource, "255 elements of 4 bytes"}),
+        Damage{"CountPastTheFile",
+               {.storages = "\xFF\0\0\0\0\0\0\0"s},
+               ErrorKind::kResource,
+               "255 elements of 4 bytes"}),
     [](const auto& test) { return std::string(test.param.name); });
 
 TEST(LegacyStreamTest, AStorageOfTheSizeOfTheFileIsCutNotAbsurd) {

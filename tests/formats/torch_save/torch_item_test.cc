@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/hash.h"
+#include "formats/torch_save/pickle_reader.h"
 #include "formats/torch_save/zip_reader.h"
 #include "tests/testing/matchers.h"
 
@@ -43,6 +44,23 @@ TEST(TorchItemTest, HeadPayloadAndTailAreAnArchive) {
     ASSERT_THAT(archive, IsOk());
     for (const ZipRecord& record : archive->records()) EXPECT_THAT(archive->Verify(record), IsOk());
     EXPECT_EQ(archive->Find("data/0")->offset_bytes, item.payload_offset());
+  }
+}
+
+TEST(TorchItemTest, PicklesSizesOfEveryWidth) {
+  // Nobody has such tensors in memory: only the pickle is looked at.
+  for (const std::int64_t size :
+       {std::int64_t{1}, std::int64_t{255}, std::int64_t{256}, std::int64_t{65535},
+        std::int64_t{65536}, (std::int64_t{1} << 31) - 1, std::int64_t{1} << 31,
+        (std::int64_t{1} << 39) - 1, std::int64_t{1} << 39, std::int64_t{1} << 55,
+        std::int64_t{1} << 61}) {
+    const TensorItem item(DType::kUint8, Dims{size});
+    const auto parsed = pickle::ParsePickle(ByteSpan(item.head()).subspan(64), "data.pkl");
+    ASSERT_THAT(parsed, IsOk());
+    const pickle::Graph& graph = parsed->graph;
+    const auto args = graph.items(graph.args(parsed->root));
+    EXPECT_EQ(graph.integer(graph.items(args[2])[0]), size);
+    EXPECT_EQ(graph.integer(graph.items(graph.persistent_id(args[0]))[4]), size);
   }
 }
 

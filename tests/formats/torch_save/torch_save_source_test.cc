@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "core/checkpoint/digest.h"
+#include "core/io/memory_storage.h"
 #include "core/io/posix_storage.h"
+#include "formats/torch_save/zip_writer.h"
 #include "tests/testing/golden.h"
 #include "tests/testing/golden_tensors.h"
 #include "tests/testing/json_text.h"
@@ -14,6 +16,7 @@ namespace ckpt {
 namespace {
 
 using ::testing::Contains;
+using testing::FailsWith;
 using ::testing::Field;
 using testing::GoldenCase;
 using ::testing::IsEmpty;
@@ -122,6 +125,40 @@ TEST_P(TorchSaveDamageTest, IsReportedByItsKind) {
     EXPECT_THAT(golden.affected, Contains(problem.tensor)) << Describe(problem);
   }
   EXPECT_FALSE(boost::filesystem::exists("ckptkit-was-executed"));
+}
+
+// A source over one archive in memory.
+std::unique_ptr<TorchSaveSource> SourceOf(std::string_view pickle) {
+  const std::unique_ptr<Storage> storage = MakeMemoryStorage();
+  torch_save::ZipWriter zip;
+  zip.Add("data.pkl", AsBytes(pickle));
+  zip.Add("data/0", Bytes(8));
+  EXPECT_THAT(WriteSmallFile(*storage, "/a.pt", std::move(zip).Finish().head), IsOk());
+  auto source = TorchSaveSource::Open(*storage, "/a.pt");
+  EXPECT_THAT(source, IsOk());
+  return std::move(source).value();
+}
+
+// A tensor of this many floats over the two that the storage has.
+std::string Floats(int count) {
+  return "ctorch._utils\n_rebuild_tensor_v2\n((Vstorage\nctorch\nFloatStorage\nV0\nVcpu\nI2\ntQ"
+         "I0\n(I" +
+         std::to_string(count) + "\nt(I1\nttR";
+}
+
+TEST(TorchSaveSourceTest, DeliversNothingThatItDoesNotKnow) {
+  const auto source = SourceOf("}(Va\n" + Floats(2) + "Vlarge\n" + Floats(3) + "u.");
+  const CheckpointIndex& index = source->index();
+  ASSERT_EQ(index.tensors().size(), 1U);
+  const GlobalTensor a = index.tensors()[0];
+  const Chunk& chunk = index.chunks(a)[0];
+  EXPECT_THAT(source->Locate(a, chunk), IsOk());
+  GlobalTensor other = a;
+  other.key = "b";
+  EXPECT_THAT(source->Locate(other, chunk), FailsWith(ErrorKind::kNotFound));
+  other.key = "large";
+  EXPECT_THAT(source->Locate(other, chunk), FailsWith(ErrorKind::kSizeMismatch));
+  EXPECT_THAT(source->ReadObject({.key = "b"}), FailsWith(ErrorKind::kNotFound));
 }
 
 }  // namespace

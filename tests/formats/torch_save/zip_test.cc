@@ -3,6 +3,7 @@
 
 #include "core/base/endian.h"
 #include "core/base/hash.h"
+#include "formats/torch_save/zip_format.h"
 #include "formats/torch_save/zip_reader.h"
 #include "formats/torch_save/zip_writer.h"
 #include "tests/testing/matchers.h"
@@ -16,6 +17,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::IsOk;
 using ::testing::SizeIs;
+using namespace std::string_literals;
 
 struct NamedPayload {
   std::string name;
@@ -79,49 +81,6 @@ TEST(ZipTest, ForeignPayloadGivesTheSameArchive) {
   Append(payload, joined);
   Append(ByteSpan(framing.tail), joined);
   EXPECT_EQ(joined, whole);
-}
-
-TEST(ZipTest, ReadsRecordsPastFourGigabytes) {
-  // Sparse in memory: only the framing is kept.
-  class FramedFile final : public ReadableFile {
-   public:
-    FramedFile(ZipFraming framing, std::uint64_t hole)
-        : framing_(std::move(framing)), hole_(hole) {}
-    std::uint64_t size_bytes() const override {
-      return framing_.head.size() + hole_ + framing_.tail.size();
-    }
-    const std::string& name() const override { return name_; }
-    Status ReadAt(std::uint64_t offset, MutableByteSpan out) const override {
-      for (std::size_t i = 0; i < out.size(); ++i) {
-        const std::uint64_t at = offset + i;
-        const std::uint64_t tail_at = framing_.head.size() + hole_;
-        out[i] = at < framing_.head.size() ? framing_.head[at]
-                 : at < tail_at            ? std::byte{0}
-                                           : framing_.tail[at - tail_at];
-      }
-      return OkStatus();
-    }
-    Result<std::unique_ptr<FileView>> View() const override {
-      return Error(ErrorKind::kIo, "no view");
-    }
-
-   private:
-    ZipFraming framing_;
-    std::uint64_t hole_;
-    std::string name_ = "sparse";
-  };
-  constexpr std::uint64_t kHole = 5ULL << 30;
-  ZipWriter zip;
-  zip.Add("data.pkl", AsBytes("p"));
-  zip.AddForeign("data/0", kHole, 0);
-  zip.Add("version", AsBytes("3\n"));
-  const auto file = std::make_shared<FramedFile>(std::move(zip).Finish(), kHole);
-  const Result<ZipArchive> archive = ZipArchive::Open(file, 0, file->size_bytes());
-  ASSERT_THAT(archive, IsOk());
-  EXPECT_EQ(archive->Find("data/0")->size_bytes, kHole);
-  EXPECT_EQ(archive->Find("data/0")->offset_bytes % 64, 0u);
-  EXPECT_GT(archive->Find("version")->offset_bytes, kHole);
-  EXPECT_THAT(archive->Read(*archive->Find("version"), 10), IsOk());
 }
 
 TEST(ZipTest, ReportsAFlippedPayloadBit) {
@@ -199,16 +158,93 @@ TEST(ZipTest, RefusesCompressedRecords) {
 }
 
 TEST(ZipTest, IgnoresNamesThatLeaveTheFolderWithAWarning) {
-  Bytes bytes = Archive({{"data.pkl", "p"}, {"aa/bb/cc", "evil"}});
-  for (std::size_t at = 0; (at = FindText(bytes, "archive/aa/bb/cc", at)) != std::string::npos;) {
-    std::copy_n(AsBytes("archive/../../cc").begin(), 16,
-                bytes.begin() + static_cast<std::ptrdiff_t>(at));
+  for (const std::string& name : {"archive/../../cc"s, "archive/aa/bb/.."s, "/rchive/aa/bb/cc"s,
+                                  "archive/aa\0bb/cc"s, "brchive/aa/bb/cc"s}) {
+    Bytes bytes = Archive({{"data.pkl", "p"}, {"aa/bb/cc", "evil"}});
+    for (std::size_t at = 0; (at = FindText(bytes, "archive/aa/bb/cc", at)) != std::string::npos;) {
+      std::copy_n(AsBytes(name).begin(), 16, bytes.begin() + static_cast<std::ptrdiff_t>(at));
+    }
+    const Result<ZipArchive> archive = OpenInside(bytes);
+    ASSERT_THAT(archive, IsOk());
+    EXPECT_THAT(archive->records(), SizeIs(1));
+    ASSERT_THAT(archive->warnings(), SizeIs(1));
+    EXPECT_EQ(archive->warnings()[0].kind, ErrorKind::kUnsafePath);
+    EXPECT_EQ(archive->warnings()[0].actual, name);
   }
+}
+
+TEST(ZipTest, AnEmptyRecordMayLeaveItsSizesToAnExtraField) {
+  const auto with_sizes = [](std::uint32_t stored, std::uint32_t size) {
+    Bytes bytes = SmallArchive();
+    const std::size_t name_at = FindText(bytes, "archive/empty");
+    StoreLe(stored, &bytes[name_at - kLocalHeaderBytes + 18]);
+    StoreLe(size, &bytes[name_at - kLocalHeaderBytes + 22]);
+    return OpenInside(bytes);
+  };
+  EXPECT_THAT(with_sizes(kSeeZip64, kSeeZip64), IsOk());
+  EXPECT_THAT(with_sizes(kSeeZip64, 0), IsOk());
+  EXPECT_THAT(with_sizes(1, 0), FailsWith(ErrorKind::kBadItem));
+  EXPECT_THAT(with_sizes(0, 1), FailsWith(ErrorKind::kBadItem));
+}
+
+// An archive of one record of 8 bytes whose directory entry says "see zip64" of both sizes and has this extra field.
+Result<ZipArchive> OpenWithExtra(std::string_view extra) {
+  Bytes bytes = Archive({{"data.pkl", "12345678"}});
+  const std::size_t name_at = AsText(bytes).rfind("archive/data.pkl");
+  StoreLe<std::uint32_t>(kSeeZip64, &bytes[name_at - kCentralEntryBytes + 20]);
+  StoreLe<std::uint32_t>(kSeeZip64, &bytes[name_at - kCentralEntryBytes + 24]);
+  StoreLe(static_cast<std::uint16_t>(extra.size()), &bytes[name_at - kCentralEntryBytes + 30]);
+  bytes.insert(bytes.begin() + static_cast<std::ptrdiff_t>(name_at + 16), AsBytes(extra).begin(),
+               AsBytes(extra).end());
+  const std::size_t end_at = bytes.size() - kEndBytes;
+  const std::size_t locator_at = end_at - kZip64LocatorBytes;
+  const std::size_t wide_end_at = locator_at - kZip64EndBytes;
+  const auto size = static_cast<std::uint32_t>(kCentralEntryBytes + 16 + extra.size());
+  StoreLe<std::uint64_t>(size, &bytes[wide_end_at + 40]);
+  StoreLe<std::uint64_t>(wide_end_at, &bytes[locator_at + 8]);
+  StoreLe<std::uint32_t>(size, &bytes[end_at + 12]);
+  return OpenInside(bytes);
+}
+
+TEST(ZipTest, FindsLargeSizesInTheZip64Field) {
+  const std::string sizes = "\x08\0\0\0\0\0\0\0\x08\0\0\0\0\0\0\0"s;
+  const std::string time = "UT\1\0t"s;
+  EXPECT_THAT(OpenWithExtra("\1\0\x10\0"s + sizes), IsOk());
+  EXPECT_THAT(OpenWithExtra(time + "\1\0\x10\0"s + sizes), IsOk());
+  EXPECT_THAT(OpenWithExtra("\1\0\x10\0"s + sizes + time), IsOk());
+  EXPECT_THAT(OpenWithExtra("\1\0\x08\0"s + sizes.substr(8)), FailsWith(ErrorKind::kBadItem));
+  EXPECT_THAT(OpenWithExtra("\1\0\x11\0"s + sizes), FailsWith(ErrorKind::kBadItem));
+  EXPECT_THAT(OpenWithExtra(time), FailsWith(ErrorKind::kBadItem)) << "no zip64 field";
+  EXPECT_THAT(OpenWithExtra("UT\0"s), FailsWith(ErrorKind::kBadItem)) << "no whole field";
+}
+
+TEST(ZipTest, WithoutChecksumsNothingIsCompared) {
+  ZipWriter zip;
+  zip.AddForeign("data/0", 8, 0);
+  zip.Add("empty", {});
+  const ZipFraming framing = std::move(zip).Finish();
+  Bytes bytes = framing.head;
+  Append("elements", bytes);
+  Append(ByteSpan(framing.tail), bytes);
   const Result<ZipArchive> archive = OpenInside(bytes);
   ASSERT_THAT(archive, IsOk());
-  EXPECT_THAT(archive->records(), SizeIs(1));
-  ASSERT_THAT(archive->warnings(), SizeIs(1));
-  EXPECT_EQ(archive->warnings()[0].kind, ErrorKind::kUnsafePath);
+  EXPECT_FALSE(archive->has_checksums());
+  EXPECT_THAT(archive->Verify(*archive->Find("data/0")), IsOk());
+  const Result<Bytes> payload = archive->Read(*archive->Find("data/0"), 8);
+  ASSERT_THAT(payload, IsOk());
+  EXPECT_EQ(AsText(*payload), "elements");
+}
+
+TEST(ZipTest, RefusesARangeThatIsNotInTheFile) {
+  const Bytes bytes = SmallArchive();
+  const auto open = [&](std::uint64_t offset, std::uint64_t length) {
+    return ZipArchive::Open(MakeMemoryFile("f", bytes), offset, length);
+  };
+  EXPECT_THAT(open(0, bytes.size()), IsOk());
+  EXPECT_THAT(open(0, bytes.size() + 1), FailsWith(ErrorKind::kTruncated));
+  EXPECT_THAT(open(1, bytes.size()), FailsWith(ErrorKind::kTruncated));
+  EXPECT_THAT(open(~std::uint64_t{0}, 2), FailsWith(ErrorKind::kTruncated));
+  EXPECT_THAT(open(0, 0), FailsWith(ErrorKind::kBadItem));
 }
 
 TEST(ZipTest, LaysRecordsOutAsTorchDoes) {

@@ -1,0 +1,112 @@
+// What of an archive makes it a torch.save file, and what else a file can be.
+#include "formats/torch_save/torch_container.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "formats/torch_save/object_item.h"
+#include "formats/torch_save/zip_writer.h"
+#include "tests/testing/matchers.h"
+
+namespace ckpt::torch_save {
+namespace {
+
+using testing::FailsWith;
+using ::testing::HasSubstr;
+using testing::IsOk;
+using namespace std::string_literals;
+
+Result<TorchContainer> OpenBytes(std::string_view bytes) {
+  return OpenTorchFile(MakeMemoryFile("a.pt", Bytes(AsBytes(bytes).begin(), AsBytes(bytes).end())));
+}
+
+Result<TorchContainer> OpenRecords(
+    const std::vector<std::pair<std::string, std::string>>& records) {
+  ZipWriter zip;
+  for (const auto& [name, payload] : records) zip.Add(name, AsBytes(payload));
+  return OpenTorchFile(MakeMemoryFile("a.pt", std::move(zip).Finish().head));
+}
+
+TEST(TorchContainerTest, TheByteOrderIsLittleUnlessTheFileSaysOtherwise) {
+  EXPECT_FALSE(OpenRecords({{"data.pkl", "N."}})->is_big_endian);
+  EXPECT_FALSE(OpenRecords({{"data.pkl", "N."}, {"byteorder", "little"}})->is_big_endian);
+  EXPECT_TRUE(OpenRecords({{"data.pkl", "N."}, {"byteorder", "big"}})->is_big_endian);
+  for (const std::string& order : {""s, "middle"s, "little\n"s}) {
+    const auto container = OpenRecords({{"data.pkl", "N."}, {"byteorder", order}});
+    EXPECT_THAT(container, FailsWith(ErrorKind::kBadItem));
+    EXPECT_EQ(container.status().first().actual, order);
+    EXPECT_THAT(container.status().first().file, HasSubstr("a.pt"));
+  }
+  EXPECT_THAT(OpenRecords({{"data.pkl", "N."}, {"byteorder", std::string(65, 'x')}}),
+              FailsWith(ErrorKind::kResource));
+}
+
+TEST(TorchContainerTest, StoragesAreTheRecordsBelowData) {
+  const auto container = OpenRecords({{"data.pkl", "N."}, {"data/7", "abc"}, {"other/1", "x"}});
+  ASSERT_THAT(container, IsOk());
+  ASSERT_EQ(container->storages.size(), 1U);
+  EXPECT_EQ(container->storages.begin()->first, "7");
+  EXPECT_EQ(container->storages.begin()->second.size_bytes, 3U);
+  EXPECT_EQ(container->storages.begin()->second.name, "archive/data/7");
+}
+
+TEST(TorchContainerTest, SaysWhatElseAFileIs) {
+  const auto refusal = [](const Result<TorchContainer>& container) {
+    EXPECT_FALSE(container.ok());
+    return std::pair(container.status().kind(), container.status().first().message);
+  };
+  using ::testing::Pair;
+  EXPECT_THAT(refusal(OpenBytes("")), Pair(ErrorKind::kTruncated, HasSubstr("empty")));
+  EXPECT_THAT(refusal(OpenBytes("x")), Pair(ErrorKind::kUnsupported, "not a torch.save file"));
+  EXPECT_THAT(refusal(OpenBytes("\x80\2N.")),
+              Pair(ErrorKind::kUnsupported, HasSubstr("plain pickle")));
+  EXPECT_THAT(refusal(OpenBytes(std::string(257, ' ') + "ustar")),
+              Pair(ErrorKind::kUnsupported, HasSubstr("tar archive")));
+  EXPECT_THAT(refusal(OpenBytes(std::string(257, ' ') + "usta")),
+              Pair(ErrorKind::kUnsupported, "not a torch.save file"));
+  EXPECT_THAT(refusal(OpenRecords({{"data.pkl", "N."}, {"constants.pkl", "N."}})),
+              Pair(ErrorKind::kUnsupported, HasSubstr("TorchScript")));
+  EXPECT_THAT(refusal(OpenRecords({{"version", "3"}})),
+              Pair(ErrorKind::kIncomplete, HasSubstr("no data.pkl")));
+  EXPECT_THAT(refusal(OpenRecords({{"data.pkl", "a"}})),
+              Pair(ErrorKind::kBadMetadata, "not a pickle"));
+}
+
+// A file whose bytes nobody can read.
+class DeafFile final : public ReadableFile {
+ public:
+  std::uint64_t size_bytes() const override { return 100; }
+  const std::string& name() const override { return name_; }
+  Status ReadAt(std::uint64_t /*offset*/, MutableByteSpan /*out*/) const override {
+    return Error(ErrorKind::kIo, "injected fault");
+  }
+  Result<std::unique_ptr<FileView>> View() const override {
+    return Error(ErrorKind::kIo, "injected fault");
+  }
+
+ private:
+  std::string name_ = "deaf";
+};
+
+TEST(TorchContainerTest, AFileThatCannotBeReadIsNoOtherFormat) {
+  EXPECT_THAT(OpenTorchFile(std::make_shared<DeafFile>()), FailsWith(ErrorKind::kIo));
+}
+
+TEST(TorchContainerTest, ObjectsCarryTheWarningsOfTheirArchive) {
+  ZipWriter zip;
+  zip.Add("data.pkl", AsBytes("}Vlr\nF0.5\ns."));
+  zip.Add("../../evil", AsBytes("x"));
+  const auto container = OpenTorchFile(MakeMemoryFile("a.pt", std::move(zip).Finish().head));
+  ASSERT_THAT(container, IsOk());
+  const auto object = RenderObject(*container, container->pickle.root, "");
+  ASSERT_THAT(object, IsOk());
+  EXPECT_EQ(object->json, R"({"lr":0.5})");
+  ASSERT_EQ(object->warnings.size(), 1U);
+  EXPECT_EQ(object->warnings[0].kind, ErrorKind::kUnsafePath);
+}
+
+}  // namespace
+}  // namespace ckpt::torch_save
