@@ -36,7 +36,7 @@ Problem DescribeBlock(const Manifest& manifest, const DamagedBlock& found) {
                                          : "block differs from what was written")
       .File(DescribeRange(file.name, extent.offset_bytes, extent.size_bytes))
       .Expected("crc32c " + Hex32(file.block_crc32c[found.block]))
-      .Actual(found.crc32c ? "crc32c " + Hex32(*found.crc32c) : "no bytes")
+      .Actual("crc32c " + Hex32(*found.crc32c))
       .first();
 }
 

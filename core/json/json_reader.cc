@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "core/base/check.h"
 #include "core/base/quote.h"
 #include "core/base/units.h"
 
@@ -103,7 +104,7 @@ class TreeBuilder final : public nlohmann::json_sax<nlohmann::json> {
   // `open_` holds pointers into `children` vectors; only the innermost one grows, so they stay
   // valid.
   bool Place(Node node) {
-    if (open_.size() == 1 && !root_placed_) {
+    if (!root_placed_) {
       *open_.back() = std::move(node);
       root_placed_ = true;
       return true;
@@ -270,7 +271,7 @@ Result<JsonDocument> JsonDocument::Parse(std::string_view text, std::string_view
   TreeBuilder<JsonCursor::Node> builder(*root, limits.max_depth);
   // A byte order mark, comments and trailing text are refused by the parser.
   if (!nlohmann::json::sax_parse(text, &builder)) {
-    if (builder.status.ok()) builder.status = Error(ErrorKind::kBadMetadata, "not valid JSON");
+    CKPT_CHECK(!builder.status.ok());
     return std::move(builder.status).File(name);
   }
   return JsonDocument(std::move(root));

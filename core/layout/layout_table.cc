@@ -339,8 +339,8 @@ class TableParser {
       }
       factor.slots.push_back(std::move(slot));
     } while (at_ < tokens_.size() && tokens_[at_] == "|");
-    if (at_ == tokens_.size() || tokens_[at_] != "}") return TableError("direct sum has no '}'");
-    ++at_;
+    if (at_ == tokens_.size()) return TableError("direct sum has no '}'");
+    ++at_;  // "}"
     return factor;
   }
 

@@ -92,6 +92,8 @@ INSTANTIATE_TEST_SUITE_P(
         Contradiction{"ShortDigest", "\"" + kAs + "\"", "\"aa\"", "32 hex digits"},
         Contradiction{"DigestOfOtherDigits", "\"" + kAs + "\"", "\"g" + kAs.substr(1) + "\"",
                       "32 hex digits"},
+        Contradiction{"DigestWithASign", "\"" + kAs + "\"", "\"-" + kAs.substr(1) + "\"",
+                      "32 hex digits"},
         Contradiction{"MetadataOfThree", R"(["format","pt"])", R"(["format","pt","x"])", "no pair"},
         Contradiction{"MetadataOfOne", R"(["format","pt"])", R"(["format"])", "no pair"},
         Contradiction{"BlocksOfAnotherSize", R"("block_bytes":1048576)", R"("block_bytes":4096)",
@@ -108,6 +110,33 @@ TEST_P(ManifestTextTest, IsRefused) {
   ASSERT_THAT(manifest, FailsWith(GetParam().kind));
   EXPECT_THAT(manifest.status().ToString(), ::testing::HasSubstr(GetParam().says));
   EXPECT_EQ(manifest.status().problems()[0].file, "m");
+}
+
+TEST(ManifestText, RefusesParityOfWhatCannotHaveIt) {
+  const std::string tracker = R"("../latest_checkpointed_iteration.txt")";
+  struct Case {
+    std::string files;
+    std::string members;
+    std::string says;
+  };
+  for (const Case& c : {Case{R"(["a"])", "[]", "different lengths"},
+                        Case{R"(["q"])", R"([["a"]])", "a file that cannot be in one"},
+                        Case{R"(["a"])", R"([["q"]])", "a file that cannot be in one"},
+                        Case{"[" + tracker + "]", R"([["b"]])", "a file that cannot be in one"},
+                        Case{R"(["b"])", "[[" + tracker + "]]", "a file that cannot be in one"},
+                        Case{R"(["a"])", R"([["a"]])", "a file is in two parity groups"},
+                        Case{R"(["a"])", R"([["b"]])", "not as long as its longest member"},
+                        Case{R"(["b"])", R"([["a"]])", "not as long as its longest member"}}) {
+    const std::string parity =
+        "\"parity\":{\"files\":" + c.files + ",\"members\":" + c.members + "},";
+    std::string text = With(R"("tensors":)", parity + R"("tensors":)");
+    if ((c.files + c.members).find(tracker) != std::string::npos) {
+      text.replace(text.find(R"(["a","b"])"), 9, "[" + tracker + R"(,"b"])");
+    }
+    const auto manifest = ParseManifest(Signed(text), "m");
+    ASSERT_THAT(manifest, FailsWith(ErrorKind::kBadMetadata)) << parity;
+    EXPECT_THAT(manifest.status().first().message, ::testing::HasSubstr(c.says)) << parity;
+  }
 }
 
 // Later versions may say more, wherever they like.

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/base/endian.h"
 #include "tests/testing/matchers.h"
 
 namespace ckpt {
@@ -48,6 +49,26 @@ TEST(ZstdTest, DecodesInputOfOneByteAtATime) {
   }
   EXPECT_THAT(decoder.Finish(), IsOk());
   EXPECT_EQ(out, plain);
+}
+
+// Frames without a checksum: the decoder has seen all input long before all output is out.
+TEST(ZstdTest, DecodesAllThatTheLastBytesYield) {
+  for (const std::size_t num_blocks : {1U, 2U, 9U}) {
+    Bytes frame;
+    AppendLe(std::uint32_t{0xFD2FB528}, frame);
+    AppendLe(std::uint16_t{0x4000}, frame);  // a window of 256 KiB, nothing else
+    for (std::size_t block = 1; block <= num_blocks; ++block) {
+      // One byte, repeated 128 KiB times.
+      const std::uint32_t header = (128U << 10 << 3) | (1U << 1) | (block == num_blocks ? 1U : 0U);
+      for (const int shift : {0, 8, 16})
+        AppendLe(static_cast<std::uint8_t>(header >> shift), frame);
+      frame.push_back(std::byte{'x'});
+    }
+    const std::size_t size = num_blocks << 17;
+    const Result<Bytes> decoded = ZstdDecompress(frame, {.max_output_bytes = size});
+    ASSERT_THAT(decoded, IsOk());
+    EXPECT_TRUE(*decoded == Bytes(size, std::byte{'x'})) << num_blocks;
+  }
 }
 
 TEST(ZstdTest, RefusesOutputPastTheLimit) {

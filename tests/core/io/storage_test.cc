@@ -277,12 +277,34 @@ TEST_F(PosixLinksTest, ToDirectoriesAreNotEnteredAndToFilesAreListed) {
               IsOkAndHolds(::testing::ElementsAre("file")));
 }
 
+TEST_F(PosixLinksTest, AreNotFollowedByPublishing) {
+  auto staged = StagedDirectory::Open(PosixStorage(), dir() / "out", {});
+  ASSERT_THAT(staged, IsOk());
+  boost::filesystem::create_directory_symlink(".", staged->path() / "loop");
+  EXPECT_THAT(staged->Publish(), IsOk());
+  EXPECT_TRUE(boost::filesystem::exists(dir() / "out/loop"));
+}
+
+TEST_F(PosixLinksTest, HaveTheCanonicalPathOfTheirTarget) {
+  boost::filesystem::create_directory_symlink(dir() / "elsewhere", dir() / "link");
+  const Path canonical = CanonicalPath(dir() / "elsewhere");
+  for (const char* name : {"elsewhere/", "elsewhere/.", "elsewhere/./", "link", "link/",
+                           "elsewhere/sub/..", "link/sub/../."}) {
+    EXPECT_EQ(CanonicalPath(dir() / name), canonical) << name;
+  }
+  for (const char* name : {"absent", "absent/", "absent/.", "link/../absent/"}) {
+    EXPECT_EQ(CanonicalPath(dir() / name), canonical.parent_path() / "absent") << name;
+  }
+  EXPECT_EQ(CanonicalPath("/"), Path("/"));
+}
+
 TEST(JoinInside, KeepsNamesInsideTheirDirectory) {
   EXPECT_THAT(JoinInside("/d", "a/b.bin"), IsOkAndHolds(Path("/d/a/b.bin")));
   EXPECT_THAT(JoinInside("/d", "..a"), IsOk());
+  EXPECT_THAT(JoinInside("/d", ".//a"), IsOk());
   for (const std::string& bad :
        {std::string(), std::string("/a"), std::string(".."), std::string("a/../../b"),
-        std::string("."), std::string("./"), std::string("a\0b", 3)}) {
+        std::string("."), std::string("./"), std::string(".//"), std::string("a\0b", 3)}) {
     EXPECT_THAT(JoinInside("/d", bad), FailsWith(ErrorKind::kUnsafePath)) << bad;
   }
 }

@@ -36,6 +36,11 @@ TEST(JsonReader, RefusesNumbersThatAreNoIntegers) {
   for (const JsonCursor& item : items) EXPECT_FALSE(item.Int64().ok()) << item.where();
   EXPECT_THAT(items[3].Uint64(), IsOkAndHolds(9223372036854775808ULL));
   EXPECT_FALSE(items[2].Uint64().ok());
+  const auto array = JsonDocument::Parse("[9223372036854775807,9223372036854775808]", "f");
+  ASSERT_THAT(array, IsOk());
+  const auto values = array->root().Int64Array();
+  ASSERT_THAT(values, FailsWith(ErrorKind::kBadMetadata));
+  EXPECT_THAT(values.status().first().message, ::testing::HasSubstr("/1"));
 }
 
 TEST(JsonReader, RefusesDuplicatesDepthAndGarbage) {
@@ -120,15 +125,39 @@ TEST(JsonScanner, WalksADocument) {
 }
 
 TEST(JsonScanner, RefusesWhatIsNoJson) {
-  for (const std::string& bad :
-       {std::string("["), std::string("[1 2]"), std::string("[1,]"), std::string("[01]"),
-        std::string("[+1]"), std::string("[\"\n\"]"), std::string("[\"\\x\"]"),
-        std::string("[\"\\ud800\"]"), std::string("[1.]"), std::string("[nul]"),
-        std::string("[1]]"), std::string("{\"a\" 1}"), std::string("{a:1}"), std::string(100, '['),
-        std::string("[\"\xFF\"]"), std::string("")}) {
+  for (const std::string& bad : {std::string("["),
+                                 std::string("[1 2]"),
+                                 std::string("[1,]"),
+                                 std::string("[01]"),
+                                 std::string("[+1]"),
+                                 std::string("[\"\n\"]"),
+                                 std::string("[\"\\x\"]"),
+                                 std::string("[\"\\ud800\"]"),
+                                 std::string("[\"\\ud800\\u0041\"]"),
+                                 std::string("[\"\\ud800\\ue000\"]"),
+                                 std::string("[\"\\ude00\"]"),
+                                 std::string("-"),
+                                 std::string("1."),
+                                 std::string("1e"),
+                                 std::string("[1.]"),
+                                 std::string("[nul]"),
+                                 std::string("[1]]"),
+                                 std::string("{\"a\" 1}"),
+                                 std::string("{a:1}"),
+                                 std::string(100, '['),
+                                 std::string("[\"\xFF\"]"),
+                                 std::string("")}) {
     JsonScanner scan(bad, "f");
     scan.Skip();
     EXPECT_FALSE(scan.Finish().ok()) << bad;
+  }
+}
+
+TEST(JsonScanner, ReadsANumberThatEndsTheDocument) {
+  for (const char* number : {"0", "12", "-3", "1.5", "2e1", "2E+10"}) {
+    JsonScanner scan(number, "f");
+    scan.Skip();
+    EXPECT_THAT(scan.Finish(), IsOk()) << number;
   }
 }
 

@@ -44,26 +44,25 @@ TEST_P(ExprTest, Evaluates) {
 
 INSTANTIATE_TEST_SUITE_P(
     Values, ExprTest,
-    ::testing::Values(ExprCase{"1 + 2 * 3", 7}, ExprCase{"(1 + 2) * 3", 9},
-                      ExprCase{"7 - 2 - 1", 4}, ExprCase{"-2 * -3", 6}, ExprCase{"7 % 4", 3},
-                      ExprCase{"head_dim ?? hidden_size / num_attention_heads", 16},
-                      ExprCase{"a ?? b ?? 3", 3}, ExprCase{"absent", Value()},
-                      ExprCase{"absent == null", true},
-                      ExprCase{"(absent ?? 1) == 1 and tied", true},
-                      ExprCase{"absent ?? 1 == 1", true},  // ?? binds tighter than ==
-                      ExprCase{"not tied or 1 < 2", true}, ExprCase{"1 == 1.0", true},
-                      ExprCase{"\"a\" == \"a\"", true}, ExprCase{"1 == \"1\"", false},
-                      ExprCase{"model_type in [\"llama\", \"x\"]", true},
-                      ExprCase{"2 not in freq", true}, ExprCase{"freq[1]", 1},
-                      ExprCase{"tied ? 1 : 2 / 0", 1}, ExprCase{"false and 1 / 0 == 1", false},
-                      ExprCase{"[i * i for i in 4 if i != 2]", Value::List{0, 1, 9}},
-                      ExprCase{"[x + 1 for x in freq]", Value::List{1, 2, 2}},
-                      ExprCase{"ceildiv(10, 4)", 3}, ExprCase{"min(2, 3) + max(2, 3)", 5},
-                      ExprCase{"len(freq)", 3}, ExprCase{"all([true, false])", false},
-                      ExprCase{"any([true, false])", true}, ExprCase{"all([])", true},
-                      ExprCase{"is_list(freq) and not is_int(freq)", true},
-                      ExprCase{"int(rope_parameters.rope_theta)", 500000},
-                      ExprCase{"int(0.5)", 0.5}, ExprCase{"1e-6", 1e-6}, ExprCase{"1 / 2.0", 0.5}));
+    ::testing::Values(
+        ExprCase{"1 + 2 * 3", 7}, ExprCase{"(1 + 2) * 3", 9}, ExprCase{"7 - 2 - 1", 4},
+        ExprCase{"-2 * -3", 6}, ExprCase{"7 % 4", 3},
+        ExprCase{"head_dim ?? hidden_size / num_attention_heads", 16}, ExprCase{"a ?? b ?? 3", 3},
+        ExprCase{"absent", Value()}, ExprCase{"absent == null", true},
+        ExprCase{"(absent ?? 1) == 1 and tied", true},
+        ExprCase{"absent ?? 1 == 1", true},  // ?? binds tighter than ==
+        ExprCase{"not tied or 1 < 2", true}, ExprCase{"1 == 1.0", true},
+        ExprCase{"\"a\" == \"a\"", true}, ExprCase{"1 == \"1\"", false},
+        ExprCase{"model_type in [\"llama\", \"x\"]", true}, ExprCase{"2 not in freq", true},
+        ExprCase{"freq[1]", 1}, ExprCase{"tied ? 1 : 2 / 0", 1},
+        ExprCase{"false and 1 / 0 == 1", false},
+        ExprCase{"[i * i for i in 4 if i != 2]", Value::List{0, 1, 9}},
+        ExprCase{"[x + 1 for x in freq]", Value::List{1, 2, 2}}, ExprCase{"ceildiv(10, 4)", 3},
+        ExprCase{"min(2, 3) + max(2, 3)", 5}, ExprCase{"len(freq)", 3},
+        ExprCase{"all([true, false])", false}, ExprCase{"any([true, false])", true},
+        ExprCase{"all([])", true}, ExprCase{"is_list(freq) and not is_int(freq)", true},
+        ExprCase{"int(rope_parameters.rope_theta)", 500000}, ExprCase{"int(0.5)", 0.5},
+        ExprCase{"1e-6", 1e-6}, ExprCase{"2E+3", 2000.0}, ExprCase{"1 / 2.0", 0.5}));
 
 struct BadExpr {
   const char* text;
@@ -117,8 +116,12 @@ TEST(DefinitionsTest, SeeWhatStandsBeforeThemAndThenTheConfiguration) {
   EXPECT_THAT(definitions.Add("len(x) = 1"), FailsWith(ErrorKind::kBadMetadata));
   const DefinedNames names(definitions, Config());
   EXPECT_THAT(names.Get("result"), IsOkAndHolds(Value(130)));
-  EXPECT_THAT(Expr::Parse("twice(1, 2)")->Evaluate(names), FailsWith(ErrorKind::kBadMetadata));
+  for (const char* text : {"twice(1, 2)", "twice", "nosuch(1)"}) {
+    EXPECT_THAT(Expr::Parse(text)->Evaluate(names), FailsWith(ErrorKind::kBadMetadata)) << text;
+  }
   EXPECT_EQ(names.Explain(*Expr::Parse("result")), "hidden_size = 64");
+  EXPECT_EQ(names.Explain(*Expr::Parse("max(result, tied) + result + absent")),
+            "absent absent, hidden_size = 64, tied = true");
 }
 
 TEST(DefinitionsTest, CannotBeRecursive) {

@@ -16,8 +16,8 @@ using testing::IsOk;
 // What the patterns become where `n` is 3, `list` is [0, 2], `none` is null and `text` a text.
 Result<std::vector<std::string>> Resolve(const std::string& pattern) {
   Definitions definitions;
-  for (const char* line :
-       {"n = 3", "list = [0, 2]", "none = null", "text = \"t\"", "mixed = [1, \"t\"]"}) {
+  for (const char* line : {"n = 3", "list = [0, 2]", "none = null", "text = \"t\"",
+                           "mixed = [1, \"t\"]", "bad = 1 / 0"}) {
     CKPT_RETURN_IF_ERROR(definitions.Add(line));
   }
   const Configuration config;
@@ -37,7 +37,8 @@ TEST(IgnoreRulesTest, PutNumbersInTheirPlaces) {
 }
 
 TEST(IgnoreRulesTest, RefuseWhatIsNoNumber) {
-  for (const char* pattern : {"a.<n", "a.<text>", "a.<none>", "a.<mixed>", "a.<n>.<text>"}) {
+  for (const char* pattern :
+       {"a.<n", "a.<text>", "a.<none>", "a.<mixed>", "a.<n>.<text>", "a.<bad>"}) {
     EXPECT_THAT(Resolve(pattern), FailsWith(ErrorKind::kBadMetadata)) << pattern;
   }
 }

@@ -55,6 +55,17 @@ TEST(LayoutTable, ReadsEveryStatement) {
   EXPECT_EQ(table->Atoms("b"), (std::vector<std::string>{"b0", "b1"}));
 }
 
+// A tab is a blank, the last line may go on without another, and a condition may ask for its axis twice.
+TEST(LayoutTable, ReadsWhatIsWrittenUnusually) {
+  const auto table = ParseLayoutTable(
+      "family f\ndim a = 4\ndim b = 4\n"
+      "logical x [a b] when a > 0 and a < 3\n"
+      "format one\nt\t:\ta\tb\t=\tx \\",
+      "test");
+  ASSERT_THAT(table, IsOk());
+  EXPECT_EQ(table->FindFormat("one")->rules[0].dims.size(), 2U);
+}
+
 struct BadTable {
   const char* name;
   const char* rest;  // after kHead

@@ -368,6 +368,15 @@ TEST_P(VariantTest, IsRead) {
   EXPECT_NE(outcome.index.FindObject("o"), nullptr);
 }
 
+TEST(MetadataLimitsTest, ATensorMayHaveAsManyDimsAsTorchAllows) {
+  const Dims ones(64, 1);
+  const Outcome outcome = Read({.shape = ones, .chunks = {{{Dims(64, 0), ones}, 0, 700}}});
+  ASSERT_THAT(outcome.extras, IsOk());
+  EXPECT_THAT(outcome.index.problems(), IsEmpty());
+  ASSERT_NE(outcome.index.FindTensor("w"), nullptr);
+  EXPECT_EQ(outcome.index.FindTensor("w")->shape, ones);
+}
+
 // Ranks that saved alone, each with a file of its own.
 class RanksTest : public ::testing::Test {
  protected:
@@ -441,18 +450,31 @@ TEST_P(UselessPathsTest, AreIgnoredWithAWarning) {
                                 Field(&Problem::message, HasSubstr("is ignored")))));
 }
 
+TEST(MetadataExtrasTest, TakePathsOfAsManyStepsAsMayBe) {
+  const WriteValue path = ListOf(std::vector<WriteValue>(256, Int(7)));
+  const Outcome outcome = Read({.instead = {{"planner_data", Dict({{Text("w"), path}})}}});
+  ASSERT_THAT(outcome.extras, IsOk());
+  EXPECT_THAT(outcome.extras->planner_data,
+              ::testing::Optional(
+                  ElementsAre(PlannerEntry{"w", std::vector<PathStep>(256, std::int64_t{7})})));
+}
+
 TEST(MetadataExtrasTest, TakeOnlyShapesFromWhatMegatronAdds) {
   const std::string shape_field = "nd_reformulated_orig_global_shape";
   const WriteValue shape = Dict({{Text(shape_field), TupleOf({Int(4), Int(6)})}});
-  testing::WrittenPairs too_many = {{Text(shape_field), Size({1})}};
-  for (int i = 0; i < 32; ++i) too_many.emplace_back(Text(fmt::format("field {}", i)), None);
+  testing::WrittenPairs many = {{Text(shape_field), Size({1})}};
+  for (int i = 0; i < 31; ++i) many.emplace_back(Text(fmt::format("field {}", i)), None);
+  testing::WrittenPairs too_many = many;
+  too_many.emplace_back(Text("one more"), None);
   const Outcome outcome = Read({.instead = {{"mcore_data", Dict({{Text("w"), shape},
                                                                  {Int(1), shape},
                                                                  {Text("x"), Size({1})},
                                                                  {Text("y"), Dict({})},
+                                                                 {Text("v"), Dict(many)},
                                                                  {Text("z"), Dict(too_many)}})}}});
   ASSERT_THAT(outcome.extras, IsOk());
-  EXPECT_THAT(outcome.extras->original_shapes, ElementsAre(::testing::Pair("w", Dims{4, 6})));
+  EXPECT_THAT(outcome.extras->original_shapes,
+              ElementsAre(::testing::Pair("v", Dims{1}), ::testing::Pair("w", Dims{4, 6})));
   EXPECT_THAT(Read({.instead = {{"mcore_data", Int(1)}}}).extras->original_shapes, IsEmpty());
 }
 
