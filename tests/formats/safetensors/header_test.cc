@@ -96,6 +96,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadHeader{"ProductOverflows",
                   R"({"a":{"dtype":"U8","shape":[4294967296,4294967296],"data_offsets":[0,8]}})",
                   ErrorKind::kResource},
+        BadHeader{"ProductOverflowsBeforeAZero",
+                  R"({"a":{"dtype":"U8","shape":[4294967296,4294967296,0],"data_offsets":[0,0]},)"
+                  R"("b":{"dtype":"U8","shape":[8],"data_offsets":[0,8]}})",
+                  ErrorKind::kResource},
         BadHeader{"BitsOverflow",
                   R"({"a":{"dtype":"U64","shape":[4611686018427387904],"data_offsets":[0,8]}})",
                   ErrorKind::kResource},
@@ -110,6 +114,26 @@ INSTANTIATE_TEST_SUITE_P(
                   ErrorKind::kBadMetadata},
         BadHeader{"NotUtf8", "{\"\xFF\":{}}", ErrorKind::kBadMetadata}),
     [](const auto& test) { return std::string(test.param.name); });
+
+TEST(ParseHeader, AllowsTensorsInAnyOrderOfTheirBytes) {
+  const Result<Header> header =
+      ParseHeader(R"({"a":{"dtype":"U8","shape":[3],"data_offsets":[5,8]},)"
+                  R"("b":{"dtype":"U8","shape":[5],"data_offsets":[0,5]}})",
+                  8, "f");
+  ASSERT_THAT(header, IsOk());
+  EXPECT_EQ(header->tensors[0].name, "a");
+}
+
+TEST(ParseHeader, BoundsTheDims) {
+  const auto with_dims = [](int count) {
+    std::string shape = "8";
+    for (int i = 1; i < count; ++i) shape += ",1";
+    return ParseHeader(R"({"a":{"dtype":"U8","shape":[)" + shape + R"(],"data_offsets":[0,8]}})", 8,
+                       "f");
+  };
+  EXPECT_THAT(with_dims(64), IsOk());
+  EXPECT_THAT(with_dims(65), FailsWith(ErrorKind::kResource));
+}
 
 TEST(ParseHeader, NamesTheTensor) {
   const Result<Header> header =
@@ -126,6 +150,10 @@ TEST(ParseHeaderLength, BoundsTheHeader) {
   EXPECT_THAT(ParseHeaderLength(bytes, 107, "f"), FailsWith(ErrorKind::kTruncated));
   EXPECT_THAT(ParseHeaderLength(ByteSpan(bytes).first(7), 7, "f"),
               FailsWith(ErrorKind::kTruncated));
+  EXPECT_THAT(ParseHeaderLength(ByteSpan(bytes).first(7), 108, "f"),
+              FailsWith(ErrorKind::kTruncated));
+  StoreLe<std::uint64_t>(kMaxHeaderBytes, bytes.data());
+  EXPECT_THAT(ParseHeaderLength(bytes, UINT64_MAX, "f"), IsOk());
   StoreLe<std::uint64_t>(kMaxHeaderBytes + 1, bytes.data());
   EXPECT_THAT(ParseHeaderLength(bytes, UINT64_MAX, "f"), FailsWith(ErrorKind::kResource));
   StoreLe<std::uint64_t>(UINT64_MAX, bytes.data());
@@ -135,7 +163,8 @@ TEST(ParseHeaderLength, BoundsTheHeader) {
 TEST(SerializeHeader, EscapesAsTheReferenceLibraryDoes) {
   const Bytes bytes = SerializeHeader(TextPairs{{"k\x7F", "\b\f\n\r\t\x01\"\\/é"}}, {});
   EXPECT_THAT(std::string(AsText(bytes).substr(8)),
-              ::testing::StartsWith("{\"__metadata__\":{\"k\x7F\":\"\\b\\f\\n\\r\\t\\u0001\\\"\\\\/é\"}} "));
+              ::testing::StartsWith(
+                  "{\"__metadata__\":{\"k\x7F\":\"\\b\\f\\n\\r\\t\\u0001\\\"\\\\/é\"}} "));
 }
 
 TEST(SerializeHeader, PadsTheFileOffsetToEightBytes) {
@@ -205,6 +234,9 @@ TEST(StoredDType, F4CountsHalfBytes) {
   EXPECT_EQ(*ToStoredShape(StoredDType::kF4, {3, 4}), (Dims{3, 8}));
   EXPECT_THAT(ToTorchShape(StoredDType::kF4, {2, 3}), FailsWith(ErrorKind::kUnsupported));
   EXPECT_THAT(ToTorchShape(StoredDType::kF4, {}), FailsWith(ErrorKind::kUnsupported));
+  EXPECT_THAT(ToStoredShape(StoredDType::kF4, {}), FailsWith(ErrorKind::kUnsupported));
+  EXPECT_THAT(ToStoredShape(StoredDType::kF4, {1, std::int64_t{1} << 62}),
+              FailsWith(ErrorKind::kResource));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <set>
 
 #include <boost/filesystem/operations.hpp>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "core/base/hash.h"
@@ -225,6 +226,58 @@ TEST_F(SafetensorsSourceTest, RefusesImpossiblePieces) {
                                               IsProblem(ErrorKind::kBadMetadata, "dims", file)));
 }
 
+TEST_F(SafetensorsSourceTest, RefusesPiecesOfDifferentTensors) {
+  const auto write_piece = [this](int number, std::vector<Tensor> tensors, const char* info) {
+    Write("shard-0000" + std::to_string(number) + "-model-00001-of-00001.safetensors", tensors,
+          {{"DCP_SHARDING_INFO", info}});
+  };
+  const Tensor bytes = {"dtype", StoredDType::kU8, {1}, 1};
+  const Tensor dims = {"dims", StoredDType::kU8, {1}, 1};
+  const Tensor whole = {"whole", StoredDType::kU8, {1}, 1};
+  const Tensor joined = {"joined", StoredDType::kU8, {1}, 1};
+  const char* all = R"({"dtype":{"saved_offsets":[0]},"dims":{"saved_offsets":[0]},
+                        "whole":{"saved_offsets":[0]}})";
+  write_piece(1, {bytes, dims, whole, joined}, all);
+  write_piece(
+      2,
+      {{"dtype", StoredDType::kI8, {1}, 1}, {"dims", StoredDType::kU8, {1, 1}, 1}, whole, joined},
+      R"({"dtype":{"saved_offsets":[1]},"dims":{"saved_offsets":[1,0]},
+                     "joined":{"saved_offsets":[1]}})");
+  const auto source = Open();
+  ASSERT_THAT(source, IsOk());
+  const std::string file = "shard-00002-model-00001-of-00001.safetensors";
+  EXPECT_THAT((*source)->index().problems(),
+              ::testing::UnorderedElementsAre(IsProblem(ErrorKind::kDtypeMismatch, "dtype", file),
+                                              IsProblem(ErrorKind::kShapeMismatch, "dims", file),
+                                              IsProblem(ErrorKind::kOverlap, "whole", file),
+                                              IsProblem(ErrorKind::kOverlap, "joined", file)));
+}
+
+TEST_F(SafetensorsSourceTest, OpensFilesPastTheFirst256ForEachRead) {
+  const auto name_of = [](int i) { return fmt::format("model-{:05d}-of-00260.safetensors", i); };
+  for (int i = 1; i <= 260; ++i) Write(name_of(i), {Byte(fmt::format("w{:03d}", i))});
+  const auto source = Open();
+  ASSERT_THAT(source, IsOk());
+  const auto locate = [&](int i) {
+    const GlobalTensor& tensor = (*source)->index().tensors()[static_cast<std::size_t>(i - 1)];
+    return (*source)->Locate(tensor, (*source)->index().chunks(tensor)[0]);
+  };
+  EXPECT_THAT(locate(260), IsOk());
+  // The first ones are held open; of the others the source says what became of them.
+  for (const int i : {256, 257, 258, 260})
+    EXPECT_THAT(storage_->RemoveAll("/ckpt/" + name_of(i)), IsOk());
+  EXPECT_THAT(locate(256), IsOk());
+  EXPECT_THAT(locate(257), FailsWith(ErrorKind::kMissingFile));
+  EXPECT_THAT((*source)->FileSize(256), FailsWith(ErrorKind::kMissingFile));
+  EXPECT_THAT((*source)->FileSize(258), IsOk());
+  WriteText(name_of(258), "short");
+  const auto cut = locate(258);
+  EXPECT_THAT(cut, FailsWith(ErrorKind::kTruncated));
+  EXPECT_EQ(cut.status().first().tensor, "w258");
+  EXPECT_THAT(storage_->MakeDirectories("/ckpt/" + name_of(260)), IsOk());
+  EXPECT_THAT(locate(260), FailsWith(ErrorKind::kIo));
+}
+
 TEST_F(SafetensorsSourceTest, RefusesATensorThatIsInTwoFiles) {
   Write("a.safetensors", {Byte("w")});
   Write("b.safetensors", {Byte("w")});
@@ -314,6 +367,8 @@ TEST(ShardedIndex, ToleratesOddMetadataButNoDoubleTensor) {
   EXPECT_THAT(ParseShardedIndex(R"({"weight_map":{"a":"f","a":"g"}})", "i"),
               FailsWith(ErrorKind::kBadMetadata));
   EXPECT_THAT(ParseShardedIndex("{}", "i"), FailsWith(ErrorKind::kBadMetadata));
+  EXPECT_THAT(ParseShardedIndex(R"({"weight_map":{"a":"f"},"weight_map":{"b":"f"}})", "i"),
+              FailsWith(ErrorKind::kBadMetadata));
 }
 
 }  // namespace

@@ -1,5 +1,11 @@
 #include "formats/safetensors/writer.h"
 
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+
 #include <gmock/gmock.h>
 
 #include "formats/safetensors/sharded_index.h"
@@ -121,6 +127,53 @@ TEST(PlanSafetensors, ListsEverythingThatAShardMapLeavesOpen) {
                                                      ErrorKind::kUnsafePath, ErrorKind::kUnmapped));
 }
 
+TEST(PlanSafetensors, RefusesTwoShardsOfOneName) {
+  const WriterOptions options = {
+      .shards = {{.file = "s", .metadata = std::nullopt, .tensors = {"a"}},
+                 {.file = "s", .metadata = std::nullopt, .tensors = {}}}};
+  const auto plan = PlanSafetensors({{"a", DType::kInt8, {1}}}, options);
+  ASSERT_THAT(plan, FailsWith(ErrorKind::kAlreadyExists));
+  EXPECT_EQ(plan.status().first().file, "s");
+}
+
+TEST(PlanSafetensors, NamesTheTensorWhoseSizeNoHeaderCanSay) {
+  constexpr std::int64_t kHuge = std::int64_t{1} << 62;
+  const auto plan = PlanSafetensors({{"packed", DType::kFloat4E2m1fnX2, {}},
+                                     {"rows", DType::kFloat4E2m1fnX2, {kHuge}},
+                                     {"bytes", DType::kFloat64, {kHuge}}},
+                                    {});
+  ASSERT_THAT(plan, FailsWith(ErrorKind::kUnsupported));
+  ASSERT_EQ(plan.status().problems().size(), 3U);
+  EXPECT_EQ(plan.status().problems()[0].tensor, "packed");
+  for (const std::size_t i : {std::size_t{1}, std::size_t{2}}) {
+    EXPECT_EQ(plan.status().problems()[i].kind, ErrorKind::kResource);
+    EXPECT_EQ(plan.status().problems()[i].tensor, i == 1 ? "rows" : "bytes");
+  }
+}
+
+TEST(PlanSafetensors, RefusesAFileWhoseSizeOverflows) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  const WriterOptions options = {
+      .shards = {{.file = "s", .metadata = std::nullopt, .tensors = {"a", "b", "c"}}}};
+  const auto plan = PlanSafetensors(
+      {{"a", DType::kInt8, {kMost}}, {"b", DType::kInt8, {kMost}}, {"c", DType::kInt8, {kMost}}},
+      options);
+  ASSERT_THAT(plan, FailsWith(ErrorKind::kResource));
+  EXPECT_EQ(plan.status().first().file, "s");
+}
+
+TEST(PlanSafetensors, RefusesAHeaderThatNoReaderAccepts) {
+  const auto with_metadata = [](std::size_t bytes) {
+    return PlanSafetensors({{"a", DType::kInt8, {1}}},
+                           {.metadata = {{"k", std::string(bytes, 'x')}}});
+  };
+  const auto empty = with_metadata(0);
+  ASSERT_THAT(empty, IsOk());
+  const std::size_t frame = empty->literals[0].bytes.size() - kLengthBytes;
+  EXPECT_THAT(with_metadata(kMaxHeaderBytes - frame), IsOk());
+  EXPECT_THAT(with_metadata(kMaxHeaderBytes - frame + 8), FailsWith(ErrorKind::kResource));
+}
+
 TEST(PlanSafetensors, RefusesAKeyTwice) {
   EXPECT_THAT(PlanSafetensors({{"a", DType::kInt8, {1}}, {"a", DType::kInt8, {1}}}, {}),
               FailsWith(ErrorKind::kAlreadyExists));
@@ -158,6 +211,11 @@ TEST(NaturallyLess, ComparesNumbersAsNumbers) {
   EXPECT_TRUE(NaturallyLess("l.2.w", "l.10.w"));
   EXPECT_FALSE(NaturallyLess("l.10.w", "l.2.w"));
   EXPECT_TRUE(NaturallyLess("a", "a.b"));
+  EXPECT_FALSE(NaturallyLess("a.b", "a"));
+  EXPECT_TRUE(NaturallyLess("l.9", "l.9.w"));
+  EXPECT_FALSE(NaturallyLess("l.9.w", "l.9"));
+  EXPECT_TRUE(NaturallyLess("l.1", "l.a"));
+  EXPECT_TRUE(NaturallyLess("l.12", "l.13"));
   EXPECT_TRUE(NaturallyLess("l.01", "l.1") != NaturallyLess("l.1", "l.01"));
   EXPECT_FALSE(NaturallyLess("x", "x"));
 }

@@ -64,12 +64,12 @@ TEST(TensorWalkTest, NamesWhatAModulesStateDictHas) {
   const std::string key = "V_non_persistent_buffers_set\n";
   EXPECT_THAT(Keys(Module("}", buffers) + "."), IsOkAndHolds(ElementsAre("a", "b", "7")));
   // The set as picklers of every protocol write it.
-  for (const std::string& set : {"\x8F(Vb\nK\1\x90", "cbuiltins\nset\n((Vb\nltR", "(Vb\nl"}) {
+  for (const char* set : {"\x8F(Vb\nK\1\x90", "cbuiltins\nset\n((Vb\nltR", "(Vb\nl"}) {
     EXPECT_THAT(Keys(Module("}", buffers, key + set) + "."), IsOkAndHolds(ElementsAre("a", "7")))
         << set;
   }
   // What is no set of names names nothing.
-  for (const std::string& set : {"N", "cbuiltins\nset\n)R", "cbuiltins\nset\n(NNtR", "}"}) {
+  for (const char* set : {"N", "cbuiltins\nset\n)R", "cbuiltins\nset\n(NNtR", "}"}) {
     EXPECT_THAT(Keys(Module("}", buffers, key + set) + "."),
                 IsOkAndHolds(ElementsAre("a", "b", "7")))
         << set;

@@ -1,0 +1,109 @@
+// Which files of a directory are the checkpoint, by their names alone.
+#include "formats/safetensors/repository.h"
+
+#include <memory>
+#include <string>
+
+#include <gmock/gmock.h>
+
+#include "core/io/memory_storage.h"
+#include "formats/safetensors/sharding_info.h"
+#include "tests/testing/matchers.h"
+
+namespace ckpt::safetensors {
+namespace {
+
+using ::ckpt::testing::FailsWith;
+using ::ckpt::testing::IsOk;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+class RepositoryTest : public ::testing::Test {
+ protected:
+  RepositoryTest() : storage_(MakeMemoryStorage()) {
+    EXPECT_THAT(storage_->MakeDirectories("/r"), IsOk());
+  }
+
+  void Add(const std::string& name, std::string_view text = "") {
+    EXPECT_THAT(WriteSmallFile(*storage_, Path("/r") / name, AsBytes(text)), IsOk());
+  }
+  Result<RepositoryFiles> Find() { return FindRepositoryFiles(*storage_, "/r"); }
+
+  std::unique_ptr<Storage> storage_;
+};
+
+TEST_F(RepositoryTest, TakesEveryFileWhoseNamesAnnounceNothing) {
+  // Each lacks something of "-00001-of-00002": none makes the others missing.
+  for (const char* name :
+       {"a-0000x-of-00002.safetensors", "a-00001-of-x0002.safetensors",
+        "a-00001-of-0002x.safetensors", "a-00001_of_00002.safetensors",
+        "a_00001-of-00002.safetensors", "-00001-of-00002.safetensors",
+        "shard-00001-model-00001-of-00002.safetensors", "a--0001-of-00002.safetensors"}) {
+    Add(name);
+  }
+  const auto files = Find();
+  ASSERT_THAT(files, IsOk());
+  EXPECT_EQ(files->shards.size(), 8U);
+  EXPECT_THAT(files->missing, IsEmpty());
+}
+
+TEST_F(RepositoryTest, PrefersNumberedFilesCalledModelElseTheFirstStem) {
+  Add("b-00001-of-00001.safetensors");
+  Add("c-00001-of-00001.safetensors");
+  EXPECT_THAT(Find()->shards, ElementsAre("b-00001-of-00001.safetensors"));
+  Add("model-00001-of-00001.safetensors");
+  EXPECT_THAT(Find()->shards, ElementsAre("model-00001-of-00001.safetensors"));
+  EXPECT_THAT(Find()->leftover,
+              ElementsAre("b-00001-of-00001.safetensors", "c-00001-of-00001.safetensors"));
+}
+
+TEST_F(RepositoryTest, FollowsAnIndexOfAnotherNameIfThereIsOnlyOne) {
+  Add("a.safetensors");
+  Add("b.safetensors");
+  Add("adapter.safetensors.index.json", R"({"weight_map":{"w":"a.safetensors"}})");
+  EXPECT_THAT(Find()->shards, ElementsAre("a.safetensors"));
+  EXPECT_EQ(Find()->index_name, "adapter.safetensors.index.json");
+  Add("zdapter.safetensors.index.json", R"({"weight_map":{"w":"b.safetensors"}})");
+  EXPECT_THAT(Find()->shards, ElementsAre("a.safetensors", "b.safetensors"));
+  EXPECT_EQ(Find()->index_name, "");
+  Add("model.safetensors.index.json", R"({"weight_map":{"w":"b.safetensors"}})");
+  EXPECT_THAT(Find()->shards, ElementsAre("b.safetensors"));
+}
+
+TEST_F(RepositoryTest, AnIndexOfNothingIsACheckpointOfNothing) {
+  Add("model.safetensors.index.json", R"({"weight_map":{}})");
+  const auto files = Find();
+  ASSERT_THAT(files, IsOk());
+  EXPECT_THAT(files->shards, IsEmpty());
+}
+
+TEST_F(RepositoryTest, LooksBelowShardedLast) {
+  EXPECT_THAT(Find(), FailsWith(ErrorKind::kNotFound)) << "there is no such directory";
+  Add("sharded");
+  EXPECT_THAT(Find(), FailsWith(ErrorKind::kNotFound)) << "it is a file";
+  EXPECT_THAT(storage_->RemoveAll("/r/sharded"), IsOk());
+  EXPECT_THAT(storage_->MakeDirectories("/r/sharded"), IsOk());
+  EXPECT_THAT(Find(), FailsWith(ErrorKind::kNotFound)) << "it is empty";
+  Add("sharded/a.safetensors");
+  EXPECT_THAT(Find()->shards, ElementsAre("sharded/a.safetensors"));
+  Add("sharded/model.safetensors.index.json", "{");
+  EXPECT_THAT(Find(), FailsWith(ErrorKind::kBadMetadata));
+}
+
+TEST(ShardingInfo, IsRefusedWhereItSaysAnythingTwiceOrNotAtAll) {
+  EXPECT_THAT(ParseShardingInfo(R"({"w":{"other":[1],"saved_offsets":[2,3]}})", "f"), IsOk());
+  const auto message = [](std::string_view json) {
+    const Result<ShardingInfo> info = ParseShardingInfo(json, "f");
+    EXPECT_THAT(info, FailsWith(ErrorKind::kBadMetadata)) << json;
+    EXPECT_EQ(info.status().first().file, "f");
+    return info.status().first().message;
+  };
+  EXPECT_EQ(message(R"({"w":{"saved_offsets":[0],"saved_offsets":[1]}})"), "saved_offsets twice");
+  EXPECT_EQ(message(R"({"w":{"saved_offsets":[0]},"w":{"saved_offsets":[1]}})"),
+            "tensor is listed twice");
+  EXPECT_EQ(message(R"({"w":{}})"), "no saved_offsets");
+  EXPECT_NE(message("{"), "");
+}
+
+}  // namespace
+}  // namespace ckpt::safetensors
