@@ -23,7 +23,8 @@ struct FlatBox {
                                                 std::int64_t end);
 
 // The shape of one block of a tensor that was reformulated: `stored` is (blocks per dim …, elements per block).
-// Errors: kBadMetadata (the two shapes do not belong together).
+// If there is one, `original` has as many elements as `stored`.
+// Errors: kBadMetadata (the two shapes do not belong together), kResource (a block of too many elements).
 Result<Dims> BlockShape(DimsView original, DimsView stored);
 
 }  // namespace ckpt::torch_dist

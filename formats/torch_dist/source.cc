@@ -111,7 +111,6 @@ Status TorchDistSource::BuildIndex() {
 Status TorchDistSource::AddFlattened(const GlobalTensor& stored, const Dims& original,
                                      IndexBuilder& builder) {
   const CheckpointIndex& inner = dcp_->index();
-  CKPT_RETURN_IF_ERROR(CountBytes(original, stored.dtype).status());
   CKPT_ASSIGN_OR_RETURN(const Dims block, torch_dist::BlockShape(original, stored.shape));
   const std::size_t ndim = original.size();
   // Checked before anything is added: the tensor is there whole or not at all. Inside it every chunk of an index lies.
