@@ -1,7 +1,6 @@
 #include "trainer/checkpoint/staging.h"
 
 #include <algorithm>
-#include <cstring>
 #include <new>
 #include <utility>
 
@@ -47,34 +46,31 @@ Result<Staging> Staging::Create(const StateMap& map, int rank,
   return staging;
 }
 
-ParamStore::TakeRows Staging::Take(std::string_view part, std::uint64_t& copied) {
-  return [this, part, &copied](const ParamSpec& spec, std::int64_t row_begin, std::int64_t rows,
-                               std::span<const float> values) {
-    const auto found = slots_.find(std::string(part) + spec.name);
-    if (found == slots_.end()) return OkStatus();  // another replica writes it
+ParamStore::PlaceRows Staging::PlacesOf(std::string_view part, std::uint64_t& staged) {
+  return [this, part, &staged](const ParamPiece& piece) {
+    const auto found = slots_.find(std::string(part) + piece.spec->name);
+    if (found == slots_.end()) return MutableByteSpan();
     const auto slot = std::ranges::find_if(found->second, [&](const Slot& s) {
-      return s.row_begin <= row_begin && row_begin + rows <= s.row_begin + s.rows;
+      return s.row_begin == piece.row_begin && s.rows == piece.rows;
     });
-    if (slot == found->second.end()) return OkStatus();
-    const ByteSpan bytes = std::as_bytes(values);
-    const auto skipped = static_cast<std::uint64_t>(row_begin - slot->row_begin) * slot->row_bytes;
-    std::memcpy(memory_->data() + slot->offset_bytes + skipped, bytes.data(), bytes.size());
-    copied += bytes.size();
-    return OkStatus();
+    if (slot == found->second.end()) return MutableByteSpan();
+    const std::uint64_t bytes = static_cast<std::uint64_t>(slot->rows) * slot->row_bytes;
+    staged += bytes;
+    return MutableByteSpan(*memory_).subspan(slot->offset_bytes, bytes);
   };
 }
 
 Status Staging::Fill(RankTrainer& trainer) {
-  std::uint64_t copied = 0;
-  CKPT_RETURN_IF_ERROR(trainer.ReadWeights(Take(kWeightsPart, copied)));
+  std::uint64_t staged = 0;
+  CKPT_RETURN_IF_ERROR(trainer.ReadWeights(PlacesOf(kWeightsPart, staged)));
   for (int moment = 0; moment < NumMoments(trainer.config().optimizer); ++moment) {
     const std::string part = MomentPart(moment);
-    CKPT_RETURN_IF_ERROR(trainer.ReadMoment(moment, Take(part, copied)));
+    CKPT_RETURN_IF_ERROR(trainer.ReadMoment(moment, PlacesOf(part, staged)));
   }
-  if (copied == state_bytes_) return OkStatus();
+  if (staged == state_bytes_) return OkStatus();
   return Error(ErrorKind::kInternal, "a rank does not own what it should write")
       .Expected(fmt::format("{} bytes", state_bytes_))
-      .Actual(fmt::format("{} bytes", copied));
+      .Actual(fmt::format("{} bytes", staged));
 }
 
 Hash128 Staging::SumRows() const {

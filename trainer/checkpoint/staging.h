@@ -26,8 +26,9 @@ class Staging {
   static Result<Staging> Create(const StateMap& map, int rank,
                                 std::span<const MemoryTensor> run_tensors);
 
-  // Copies what `rank` writes. Errors: those of RankTrainer::ReadWeights and ReadMoment; kInternal
-  // (the trainer does not own what the map says).
+  // Copies what `rank` writes, and nothing else that it holds. Errors: those of
+  // RankTrainer::ReadWeights and ReadMoment; kInternal (the trainer does not own what the map
+  // says).
   Status Fill(RankTrainer& trainer);
 
   // Sum of a hash of every staged row of parameters, buffers and moments; a row's depends on its
@@ -48,8 +49,9 @@ class Staging {
     std::uint64_t offset_bytes = 0;
   };
 
-  // Copies rows of a part as they are handed out, and counts the bytes.
-  ParamStore::TakeRows Take(std::string_view part, std::uint64_t& copied);
+  // Where rows of a part are staged, and counts their bytes; nowhere if another replica writes
+  // them.
+  ParamStore::PlaceRows PlacesOf(std::string_view part, std::uint64_t& staged);
 
   std::shared_ptr<Bytes> memory_;
   std::map<std::string, std::vector<Slot>, std::less<>> slots_;  // by key

@@ -108,11 +108,11 @@ Status Optimizer::SetMoment(int moment, const ParamStore::FillRows& fill, Queue&
   return OkStatus();
 }
 
-Status Optimizer::ReadMoment(int moment, const ParamStore::TakeRows& take, Queue& queue) {
+Status Optimizer::ReadMoment(int moment, const ParamStore::PlaceRows& place, Queue& queue) {
   CKPT_CHECK(moment >= 0 && moment < NumMoments(config_));
   for (const State& state : states_) {
-    CKPT_RETURN_IF_ERROR(TakePieces(store_->mains()[state.group].pieces,
-                                    state.moments[static_cast<std::size_t>(moment)], take, *ops_,
+    CKPT_RETURN_IF_ERROR(ReadPieces(store_->mains()[state.group].pieces,
+                                    state.moments[static_cast<std::size_t>(moment)], place, *ops_,
                                     *device_, queue));
   }
   return OkStatus();

@@ -51,11 +51,12 @@ class Optimizer {
   // Update number `steps() + 1` of every trainable weight, enqueued on `queue`.
   void Step(Queue& queue, double lr);
 
-  // Sets moment number `moment` of every weight this rank updates, or hands it out, in float32. Blocks.
+  // Sets moment number `moment` of every weight this rank updates, in float32, or copies it to the
+  // host as ParamStore::ReadWeights does. Blocks.
   //
-  // REQUIRES: 0 <= moment < NumMoments. Errors: those of `fill` or `take` and of the queue, kResource.
+  // REQUIRES: 0 <= moment < NumMoments. Errors: those of `fill` and of the queue, kResource.
   Status SetMoment(int moment, const ParamStore::FillRows& fill, Queue& queue);
-  Status ReadMoment(int moment, const ParamStore::TakeRows& take, Queue& queue);
+  Status ReadMoment(int moment, const ParamStore::PlaceRows& place, Queue& queue);
 
   [[nodiscard]] std::int64_t steps() const { return steps_; }
   void set_steps(std::int64_t steps) { steps_ = steps; }

@@ -42,7 +42,7 @@ class ParamStore::Impl {
 
   Status Allocate();
   Status SetWeights(const FillRows& fill);
-  Status ReadWeights(const TakeRows& take);
+  Status ReadWeights(const PlaceRows& place);
 
   void BeginStep(int num_micro_batches);
   void BeginMicroBatch() { ++micro_batch_; }
@@ -220,9 +220,9 @@ Status ParamStore::Impl::SetWeights(const FillRows& fill) {
   return Synchronize();
 }
 
-Status ParamStore::Impl::ReadWeights(const TakeRows& take) {
+Status ParamStore::Impl::ReadWeights(const PlaceRows& place) {
   for (const MainArrays& main : mains_) {
-    CKPT_RETURN_IF_ERROR(TakePieces(main.pieces, main.weights, take, ops_, device_, compute_));
+    CKPT_RETURN_IF_ERROR(ReadPieces(main.pieces, main.weights, place, ops_, device_, compute_));
   }
   return OkStatus();
 }
@@ -473,7 +473,7 @@ Result<std::unique_ptr<ParamStore>> ParamStore::Create(const std::vector<UnitSpe
 }
 
 Status ParamStore::SetWeights(const FillRows& fill) { return impl_->SetWeights(fill); }
-Status ParamStore::ReadWeights(const TakeRows& take) { return impl_->ReadWeights(take); }
+Status ParamStore::ReadWeights(const PlaceRows& place) { return impl_->ReadWeights(place); }
 void ParamStore::BeginStep(int num_micro_batches) { impl_->BeginStep(num_micro_batches); }
 void ParamStore::BeginMicroBatch() { impl_->BeginMicroBatch(); }
 void ParamStore::FinishGradients(double scale) { impl_->FinishGradients(scale); }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/bytes.h"
 #include "core/base/result.h"
 #include "trainer/device/device.h"
 #include "trainer/ops/ops.h"
@@ -76,11 +77,13 @@ class ParamStore final : public ParamAccess {
   using FillRows = std::function<Status(const ParamSpec& spec, std::int64_t row_begin,
                                         std::int64_t rows, std::span<float> values)>;
   Status SetWeights(const FillRows& fill);
-  // Hands every weight this rank owns to `take`, some rows after the other, in float32.
-  // Errors: those of `take` and of the queue.
-  using TakeRows = std::function<Status(const ParamSpec& spec, std::int64_t row_begin,
-                                        std::int64_t rows, std::span<const float> values)>;
-  Status ReadWeights(const TakeRows& take);
+  // Copies weights this rank owns to the host, in float32: the rows of a piece, in C order, to
+  // where `place(piece)` says, which must be there until the call returns. A piece without a place
+  // (an empty span) is not wanted, and stays on the device. Blocks.
+  //
+  // REQUIRES: a place is as large as its piece. Errors: those of the queue, kResource.
+  using PlaceRows = std::function<MutableByteSpan(const ParamPiece& piece)>;
+  Status ReadWeights(const PlaceRows& place);
 
   void BeginStep(int num_micro_batches);
   void BeginMicroBatch();

@@ -4,12 +4,13 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/base/check.h"
 #include "core/base/result.h"
 
 namespace ckpt::trainer {
 namespace {
 
-constexpr std::int64_t kBlockElems = 64 << 10;
+constexpr std::int64_t kBlockElems = 64 << 10;  // that are cast at a time
 
 // A piece's elements of `array`, and room for them in float32 on either side.
 struct Staging {
@@ -46,36 +47,32 @@ Status FillPieces(std::span<const ParamPiece> pieces, const Tensor& array,
   return OkStatus();
 }
 
-Status TakePieces(std::span<const ParamPiece> pieces, const Tensor& array,
-                  const ParamStore::TakeRows& take, Ops& ops, Device& device, Queue& queue) {
-  // Few rows at a time stay in the cache until `take` has them.
-  std::int64_t block_elems = kBlockElems;
-  for (const ParamPiece& piece : pieces) block_elems = std::max(block_elems, piece.row_elems);
-  std::vector<float> on_host(static_cast<std::size_t>(block_elems));
-  Buffer cast_memory;
+Status ReadPieces(std::span<const ParamPiece> pieces, const Tensor& array,
+                  const ParamStore::PlaceRows& place, Ops& ops, Device& device, Queue& queue) {
   const bool casts = array.dtype != DType::kFloat32;
+  Buffer cast_memory;
   if (casts) {
     CKPT_ASSIGN_OR_RETURN(cast_memory,
-                          device.Allocate(on_host.size() * sizeof(float), MemoryUse::kOther));
+                          device.Allocate(kBlockElems * sizeof(float), MemoryUse::kOther));
   }
   for (const ParamPiece& piece : pieces) {
-    const std::int64_t block_rows = block_elems / piece.row_elems;
-    for (std::int64_t row = 0; row < piece.rows; row += block_rows) {
-      const std::int64_t rows = std::min(block_rows, piece.rows - row);
-      const std::int64_t elems = rows * piece.row_elems;
-      Tensor block = array.Rows(piece.main_offset + row * piece.row_elems, elems);
-      if (casts) {
-        const Tensor as_float(cast_memory.data(), DType::kFloat32, {elems});
-        ops.Cast(queue, block, as_float);
-        block = as_float;
-      }
-      device.CopyToHost(queue, block, on_host.data());
-      CKPT_RETURN_IF_ERROR(queue.Synchronize());
-      CKPT_RETURN_IF_ERROR(take(*piece.spec, piece.row_begin + row, rows,
-                                std::span(on_host).first(static_cast<std::size_t>(elems))));
+    const MutableByteSpan host = place(piece);
+    if (host.empty()) continue;
+    const Tensor elements = ElementsOf(piece, array);
+    const std::int64_t num_elems = elements.num_elems();
+    CKPT_CHECK(host.size() == static_cast<std::size_t>(num_elems) * sizeof(float));
+    if (!casts) {
+      device.CopyToHost(queue, elements, host.data());
+      continue;
+    }
+    for (std::int64_t first = 0; first < num_elems; first += kBlockElems) {
+      const std::int64_t elems = std::min(kBlockElems, num_elems - first);
+      const Tensor block(cast_memory.data(), DType::kFloat32, {elems});
+      ops.Cast(queue, elements.Rows(first, elems), block);
+      device.CopyToHost(queue, block, &host[static_cast<std::size_t>(first) * sizeof(float)]);
     }
   }
-  return OkStatus();
+  return queue.Synchronize();
 }
 
 }  // namespace ckpt::trainer

@@ -16,9 +16,10 @@ namespace ckpt::trainer {
 Status FillPieces(std::span<const ParamPiece> pieces, const Tensor& array,
                   const ParamStore::FillRows& fill, Ops& ops, Device& device, Queue& queue);
 
-// Hands the pieces of `array` to `take`, each in one call or several, in order of its rows. Blocks. Errors: those of `take` and of the queue, kResource.
-Status TakePieces(std::span<const ParamPiece> pieces, const Tensor& array,
-                  const ParamStore::TakeRows& take, Ops& ops, Device& device, Queue& queue);
+// Copies the pieces of `array` that are wanted to their places, as ParamStore::ReadWeights does.
+// Errors: those of the queue, kResource.
+Status ReadPieces(std::span<const ParamPiece> pieces, const Tensor& array,
+                  const ParamStore::PlaceRows& place, Ops& ops, Device& device, Queue& queue);
 
 }  // namespace ckpt::trainer
 

@@ -65,9 +65,9 @@ class RankTrainerImpl final : public RankTrainer {
   Status SetMoment(int moment, const ParamStore::FillRows& fill) override {
     return optimizer_->SetMoment(moment, fill, *compute_);
   }
-  Status ReadWeights(const ParamStore::TakeRows& take) override;
-  Status ReadMoment(int moment, const ParamStore::TakeRows& take) override {
-    return optimizer_->ReadMoment(moment, take, *compute_);
+  Status ReadWeights(const ParamStore::PlaceRows& place) override;
+  Status ReadMoment(int moment, const ParamStore::PlaceRows& place) override {
+    return optimizer_->ReadMoment(moment, place, *compute_);
   }
   Result<StepReport> Step(std::span<const HostMicroBatch> batches) override;
   Result<StepReport> ComputeGradients(std::span<const HostMicroBatch> batches) override;
@@ -169,12 +169,12 @@ Status RankTrainerImpl::SetWeights(const ParamStore::FillRows& fill) {
   return OkStatus();
 }
 
-Status RankTrainerImpl::ReadWeights(const ParamStore::TakeRows& take) {
-  CKPT_RETURN_IF_ERROR(store_->ReadWeights(take));
+Status RankTrainerImpl::ReadWeights(const ParamStore::PlaceRows& place) {
+  CKPT_RETURN_IF_ERROR(store_->ReadWeights(place));
   for (const ReplicatedBuffer& buffer : model_->buffers()) {
     const ParamSpec spec = SpecOf(buffer);
     const ParamPiece whole = WholePiece(spec);
-    CKPT_RETURN_IF_ERROR(TakePieces({&whole, 1}, buffer.values, take, ops_, device_, *compute_));
+    CKPT_RETURN_IF_ERROR(ReadPieces({&whole, 1}, buffer.values, place, ops_, device_, *compute_));
   }
   return OkStatus();
 }

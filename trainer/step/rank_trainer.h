@@ -63,10 +63,10 @@ class RankTrainer {
   // Sets what the optimizer keeps of every weight it updates: of AdamW, moment 0 is exp_avg and 1 exp_avg_sq; of SGD, 0 is
   // the momentum. How often it did is `optimizer().set_steps`, which decides the learning rate too. Errors: as SetWeights.
   virtual Status SetMoment(int moment, const ParamStore::FillRows& fill) = 0;
-  // The same rows handed out: every rank's own, and every replicated buffer on every rank. Errors: as
-  // ParamStore::ReadWeights.
-  virtual Status ReadWeights(const ParamStore::TakeRows& take) = 0;
-  virtual Status ReadMoment(int moment, const ParamStore::TakeRows& take) = 0;
+  // The same rows, those that are wanted, copied to the host: every rank has its own, and every
+  // replicated buffer. As ParamStore::ReadWeights.
+  virtual Status ReadWeights(const ParamStore::PlaceRows& place) = 0;
+  virtual Status ReadMoment(int moment, const ParamStore::PlaceRows& place) = 0;
 
   // One update from this rank's micro-batches, `config.num_micro_batches()` of them.
   //

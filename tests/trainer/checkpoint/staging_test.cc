@@ -8,8 +8,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <random>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -23,6 +25,7 @@
 #include "trainer/comm/thread_comm.h"
 #include "trainer/device/host_device.h"
 #include "trainer/ops/host_ops.h"
+#include "trainer/step/trained_units.h"
 
 namespace ckpt::trainer {
 namespace {
@@ -33,6 +36,33 @@ using testing::IsOk;
 using testing::Pattern;
 using testing::SetState;
 using testing::StateCase;
+
+// Counts what is copied to the host.
+class CountingDevice final : public Device {
+ public:
+  Result<Buffer> Allocate(std::uint64_t size_bytes, MemoryUse use) override {
+    return device_->Allocate(size_bytes, use);
+  }
+  std::unique_ptr<Queue> MakeQueue(std::string_view name) override {
+    return device_->MakeQueue(name);
+  }
+  void CopyToHost(Queue& queue, const Tensor& from, void* host) override {
+    copied_bytes_ += from.size_bytes();
+    device_->CopyToHost(queue, from, host);
+  }
+  void CopyFromHost(Queue& queue, const void* host, const Tensor& to) override {
+    device_->CopyFromHost(queue, host, to);
+  }
+
+  // Since the last call.
+  std::uint64_t TakeCopiedBytes() { return std::exchange(copied_bytes_, 0); }
+
+ private:
+  void Free(void* /*data*/) override {}  // buffers are the other device's
+
+  const std::unique_ptr<Device> device_ = MakeHostDevice({});
+  std::uint64_t copied_bytes_ = 0;
+};
 
 // Runs `body` on every rank with its trainer, which has no weights yet.
 Status RunTrainers(const TrainConfig& config,
@@ -106,6 +136,60 @@ TEST(StagingTest, HoldsTheRowsOfItsRankAndTheirSumIsTheSameOnEveryMesh) {
   }
   ASSERT_EQ(sums.size(), 2U);
   EXPECT_NE(sums[false], sums[true]);
+}
+
+// Of each rank, the bytes that one Fill copied from its device.
+std::vector<std::uint64_t> CopiedBytes(const TrainConfig& config, const StateMap& map) {
+  std::vector<std::uint64_t> copied(static_cast<std::size_t>(config.mesh.world_size));
+  const Status status = RunRanks(config.mesh.world_size, [&](Communicator& world) -> Status {
+    CountingDevice device;
+    const std::unique_ptr<Ops> ops = MakeHostOps({.threads = 1});
+    CKPT_ASSIGN_OR_RETURN(
+        const std::unique_ptr<RankTrainer> trainer,
+        RankTrainer::Create(config, world, {.device = &device, .ops = ops.get()}));
+    CKPT_RETURN_IF_ERROR(SetState(*trainer, 1));
+    device.TakeCopiedBytes();
+    CKPT_RETURN_IF_ERROR(Stage(*trainer, map, world.rank()).status());
+    copied[static_cast<std::size_t>(world.rank())] = device.TakeCopiedBytes();
+    return OkStatus();
+  });
+  EXPECT_THAT(status, IsOk());
+  return copied;
+}
+
+TEST(StagingTest, CopiesWhatItsRankWritesAndNothingElse) {
+  for (const StateCase& c : AllStateCases()) {
+    SCOPED_TRACE(c.name);
+    const Result<StateMap> map = MapState(c.config, {});
+    ASSERT_THAT(map, IsOk());
+    EXPECT_EQ(CopiedBytes(c.config, *map), map->staged_bytes);
+  }
+}
+
+// Every rank of DDP holds the whole state, and every instance of HSDP.
+TEST(StagingTest, CopiesOneStateHoweverManyReplicasThereAre) {
+  TrainConfig config = testing::SmallRun(testing::SmallDense(), 8);
+  constexpr std::uint64_t kArrays = 3;  // weights, exp_avg, exp_avg_sq
+  std::uint64_t state_bytes = 0;
+  for (const UnitSpec& unit : ListTrainedUnits(config, 0)) {
+    for (const ParamSpec& param : unit.params) {
+      state_bytes += static_cast<std::uint64_t>(NumElements(param.shape)) * kArrays * sizeof(float);
+    }
+  }
+  for (const int ranks : {1, 2, 4, 8}) {
+    for (const int instances : {1, 2}) {
+      for (const Sharding sharding : {Sharding::kNoShard, Sharding::kOptimGradsParams}) {
+        config.mesh = {.world_size = ranks, .num_instances = instances, .sharding = sharding};
+        if (!ValidateMesh(config.mesh, 0).ok()) continue;
+        SCOPED_TRACE(::testing::Message()
+                     << ShardingName(sharding) << ", " << instances << " of " << ranks);
+        const Result<StateMap> map = MapState(config, {});
+        ASSERT_THAT(map, IsOk());
+        const std::vector<std::uint64_t> copied = CopiedBytes(config, *map);
+        EXPECT_EQ(std::accumulate(copied.begin(), copied.end(), std::uint64_t{0}), state_bytes);
+      }
+    }
+  }
 }
 
 TEST(StagingTest, FollowsTheStateFromFillToFill) {

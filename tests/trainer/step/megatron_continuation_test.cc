@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdint>
 #include <iostream>
+#include <list>
 #include <map>
 #include <memory>
 #include <set>
@@ -21,6 +22,7 @@
 #include "core/json/json_reader.h"
 #include "tests/testing/golden.h"
 #include "tests/testing/matchers.h"
+#include "tests/trainer/step/held_rows.h"
 #include "tests/trainer/step/whole_state.h"
 #include "tools/ckpt-train/load_state.h"
 #include "trainer/comm/thread_comm.h"
@@ -36,6 +38,7 @@ namespace {
 using testing::GoldenCases;
 using testing::GoldenDir;
 using testing::GoldenTensor;
+using testing::HeldRows;
 using testing::IsOk;
 using testing::WholeState;
 using namespace trainer;  // NOLINT(google-build-using-namespace)
@@ -140,14 +143,19 @@ Result<TrainConfig> ConfigFor(const MeshCase& mesh, const TrainingState& state) 
 constexpr const char* kMomentKinds[] = {"exp_avg ", "exp_avg_sq "};
 
 Status Collect(RankTrainer& trainer, WholeState& whole) {
-  const auto add = [&whole](const char* kind) {
-    return [&whole, kind](const ParamSpec& spec, std::int64_t begin, std::int64_t,
-                          std::span<const float> values) {
-      return whole.Add(kind, spec, begin, values);
-    };
+  const auto add = [&](const char* kind, const auto& read) -> Status {
+    CKPT_ASSIGN_OR_RETURN(const std::list<HeldRows> held, testing::ReadHeldRows(read));
+    for (const HeldRows& rows : held) {
+      CKPT_RETURN_IF_ERROR(whole.Add(kind, rows.spec, rows.row_begin, rows.values));
+    }
+    return OkStatus();
   };
-  CKPT_RETURN_IF_ERROR(trainer.ReadWeights(add("")));
-  for (int m = 0; m < 2; ++m) CKPT_RETURN_IF_ERROR(trainer.ReadMoment(m, add(kMomentKinds[m])));
+  const auto weights = [&](const auto& place) { return trainer.ReadWeights(place); };
+  CKPT_RETURN_IF_ERROR(add("", weights));
+  for (int m = 0; m < 2; ++m) {
+    const auto moment = [&](const auto& place) { return trainer.ReadMoment(m, place); };
+    CKPT_RETURN_IF_ERROR(add(kMomentKinds[m], moment));
+  }
   return OkStatus();
 }
 

@@ -1,11 +1,14 @@
 #include "tools/ckpt-train/experiment/leg.h"
 
 #include <chrono>
+#include <cstddef>
+#include <map>
 #include <memory>
-#include <set>
 #include <span>
 #include <utility>
 
+#include "core/base/bytes.h"
+#include "core/tensor/shape.h"
 #include "tools/ckpt-train/data_settings.h"
 #include "tools/ckpt-train/rank_session.h"
 #include "tools/ckpt-train/run_setup.h"
@@ -13,22 +16,26 @@
 #include "tools/cli/reporting.h"
 #include "trainer/comm/world.h"
 #include "trainer/data/batch_reader.h"
+#include "trainer/params/param_piece.h"
 
 namespace ckpt::train {
 namespace {
 
 Result<std::vector<float>> ExpertBiases(trainer::RankTrainer& trainer) {
-  std::set<std::string> names;
+  std::map<std::string, std::size_t> first_of;  // element, by name
+  std::size_t num_elems = 0;
   for (const trainer::ReplicatedBuffer& buffer : trainer.model().buffers()) {
-    names.insert(buffer.spec.name);
+    first_of[buffer.spec.name] = num_elems;
+    num_elems += static_cast<std::size_t>(NumElements(buffer.spec.shape));
   }
-  std::vector<float> biases;
-  const auto take = [&](const trainer::ParamSpec& spec, std::int64_t, std::int64_t,
-                        std::span<const float> values) -> Status {
-    if (names.contains(spec.name)) biases.insert(biases.end(), values.begin(), values.end());
-    return OkStatus();
+  std::vector<float> biases(num_elems);
+  const auto place = [&](const trainer::ParamPiece& piece) {
+    const auto first = first_of.find(piece.spec->name);
+    if (first == first_of.end()) return MutableByteSpan();
+    const auto elems = static_cast<std::size_t>(piece.rows * piece.row_elems);
+    return std::as_writable_bytes(std::span(biases).subspan(first->second, elems));
   };
-  CKPT_RETURN_IF_ERROR(trainer.ReadWeights(take));
+  CKPT_RETURN_IF_ERROR(trainer.ReadWeights(place));
   return biases;
 }
 

@@ -2,12 +2,13 @@
 
 #include <bit>
 #include <cstddef>
-#include <span>
+#include <list>
 #include <string_view>
 #include <utility>
 
 #include "core/base/units.h"
 #include "tests/trainer/checkpoint/state_pattern.h"
+#include "tests/trainer/step/held_rows.h"
 #include "trainer/comm/thread_comm.h"
 
 namespace ckpt::testing {
@@ -19,23 +20,27 @@ class Silence final : public ProgressSink {
   void OnDone(std::string_view /*item*/, std::uint64_t /*bytes*/) override {}
 };
 
-trainer::ParamStore::TakeRows CompareRows(std::uint64_t state, std::string part) {
-  return [state, part = std::move(part)](const trainer::ParamSpec& spec, std::int64_t row_begin,
-                                         std::int64_t /*rows*/, std::span<const float> values) {
-    const Pattern pattern(state, part, spec.name);
-    const std::int64_t first = row_begin * RowElems(spec);
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      const float expected = pattern.At(first + static_cast<std::int64_t>(i));
-      if (std::bit_cast<std::uint32_t>(expected) == std::bit_cast<std::uint32_t>(values[i])) {
-        continue;
-      }
-      return Status(Error(ErrorKind::kValueMismatch, "not the state that was saved")
-                        .Tensor(part + spec.name)
-                        .Expected(std::to_string(expected))
-                        .Actual(std::to_string(values[i])));
-    }
-    return OkStatus();
-  };
+Status CompareRows(const HeldRows& held, std::uint64_t state, const std::string& part) {
+  const Pattern pattern(state, part, held.spec.name);
+  const std::int64_t first = held.row_begin * RowElems(held.spec);
+  for (std::size_t i = 0; i < held.values.size(); ++i) {
+    const float expected = pattern.At(first + static_cast<std::int64_t>(i));
+    const float actual = held.values[i];
+    if (std::bit_cast<std::uint32_t>(expected) == std::bit_cast<std::uint32_t>(actual)) continue;
+    return Error(ErrorKind::kValueMismatch, "not the state that was saved")
+        .Tensor(part + held.spec.name)
+        .Expected(std::to_string(expected))
+        .Actual(std::to_string(actual));
+  }
+  return OkStatus();
+}
+
+// What `read` reads (ReadHeldRows), compared with `part` of state number `state`.
+template <typename Read>
+Status ComparePart(const Read& read, std::uint64_t state, const std::string& part) {
+  CKPT_ASSIGN_OR_RETURN(const std::list<HeldRows> held, ReadHeldRows(read));
+  for (const HeldRows& rows : held) CKPT_RETURN_IF_ERROR(CompareRows(rows, state, part));
+  return OkStatus();
 }
 
 }  // namespace
@@ -94,10 +99,11 @@ Status SaveState(train::RankSession& session, std::uint64_t state, std::int64_t 
 }
 
 Status CheckState(trainer::RankTrainer& trainer, std::uint64_t state) {
-  CKPT_RETURN_IF_ERROR(trainer.ReadWeights(CompareRows(state, std::string(trainer::kWeightsPart))));
-  for (int moment = 0; moment < NumMoments(trainer.config().optimizer); ++moment) {
-    CKPT_RETURN_IF_ERROR(
-        trainer.ReadMoment(moment, CompareRows(state, trainer::MomentPart(moment))));
+  const auto weights = [&](const auto& place) { return trainer.ReadWeights(place); };
+  CKPT_RETURN_IF_ERROR(ComparePart(weights, state, std::string(trainer::kWeightsPart)));
+  for (int m = 0; m < NumMoments(trainer.config().optimizer); ++m) {
+    const auto moment = [&](const auto& place) { return trainer.ReadMoment(m, place); };
+    CKPT_RETURN_IF_ERROR(ComparePart(moment, state, trainer::MomentPart(m)));
   }
   if (trainer.optimizer().steps() == static_cast<std::int64_t>(state)) return OkStatus();
   return Error(ErrorKind::kValueMismatch, "the optimizer made another number of updates")
