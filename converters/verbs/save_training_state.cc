@@ -20,16 +20,10 @@ namespace {
 
 constexpr std::string_view kFormat = "fsdp_dtensor";
 
-// Tensors of the target, as they are collected.
-struct Target {
-  std::vector<TargetTensor> tensors;
-  std::vector<TensorRecipe> recipes;
-
-  void Add(TargetTensor tensor, TensorRecipe recipe) {
-    tensors.push_back(std::move(tensor));
-    recipes.push_back(std::move(recipe));
-  }
-};
+void AddTensor(TargetTensor tensor, TensorRecipe recipe, SavedTensors& saved) {
+  saved.tensors.push_back(std::move(tensor));
+  saved.recipes.push_back(std::move(recipe));
+}
 
 // The tensors behind `prefix`, taken for the weights they belong to.
 Result<ModelSource> TakeForModel(const std::shared_ptr<const OpenedCheckpoint>& checkpoint,
@@ -50,29 +44,28 @@ Result<ModelSource> TakeForModel(const std::shared_ptr<const OpenedCheckpoint>& 
 // Adds the model's tensors under the format's names; `key_of(tensor, name)` makes a key of such a name.
 template <typename KeyOf>
 Status AddModel(const ModelSource& model, const layout::Choices& choices, const KeyOf& key_of,
-                Target& target) {
+                SavedTensors& saved) {
   CKPT_ASSIGN_OR_RETURN(ModelView view, ViewModel(model, std::string(kFormat), choices));
   for (std::size_t t = 0; t < view.tensors.size(); ++t) {
     TargetTensor& tensor = view.tensors[t];
     tensor.key = key_of(tensor, tensor.key.substr(view.layout.prefix.size()));
-    target.Add(std::move(tensor), std::move(view.recipes[t]));
+    AddTensor(std::move(tensor), std::move(view.recipes[t]), saved);
   }
   return OkStatus();
 }
 
-void AddRunTensors(const CheckpointIndex& index, const std::string& prefix, Target& target) {
+void AddRunTensors(const CheckpointIndex& index, const std::string& prefix, SavedTensors& saved) {
   for (std::uint32_t i = 0; i < index.tensors().size(); ++i) {
     const GlobalTensor& tensor = index.tensors()[i];
     if (!tensor.key.starts_with(prefix)) continue;
-    target.Add(
+    AddTensor(
         {.key = tensor.key.substr(prefix.size()), .dtype = tensor.dtype, .shape = tensor.shape},
-        {.nests = {layout::IdentityNest(i, tensor.shape)}, .source_dtype = tensor.dtype});
+        {.nests = {layout::IdentityNest(i, tensor.shape)}, .source_dtype = tensor.dtype}, saved);
   }
 }
 
 // The vocabulary with its padding: rows that a run has are state, whatever they stand for.
-Result<layout::Configuration> ConfigOfRun(const fsdp_dtensor::RunState& run) {
-  const layout::Configuration args(run.args.begin(), run.args.end());
+Result<layout::Configuration> ConfigOfRun(const layout::Configuration& args) {
   CKPT_ASSIGN_OR_RETURN(layout::Configuration config, ConfigFromMegatronArgs(args));
   CountVocabularyPadding(config);
   return config;
@@ -90,17 +83,28 @@ std::string LiveName(const std::string& name, const std::set<std::string>& names
 }
 
 // `dims` are those of every optimized tensor, by its name.
-void AssignGroups(const std::map<std::string, std::size_t>& dims, fsdp_dtensor::RunState& run) {
-  if (run.groups.empty()) return;
+std::map<std::string, bool> WhatDecays(const std::map<std::string, std::size_t>& dims) {
   std::set<std::string> names;
   for (const auto& [name, ndim] : dims) names.insert(name);
-  std::map<std::string, std::size_t> group_of;
+  std::map<std::string, bool> decays;
   for (const auto& [name, ndim] : dims) {
     const std::string live = LiveName(name, names);
-    const bool decays = ndim >= 2 && !live.ends_with(".bias");
-    group_of[live] = decays ? 0 : run.groups.size() - 1;
+    decays[live] = ndim >= 2 && !live.ends_with(".bias");
   }
-  run.group_of.assign(group_of.begin(), group_of.end());
+  return decays;
+}
+
+// The rows of every tensor, each block with the file of the source that has it.
+Status PlaceTensors(const CheckpointIndex& index, SavedTensors& saved) {
+  for (std::size_t t = 0; t < saved.tensors.size(); ++t) {
+    CKPT_ASSIGN_OR_RETURN(const std::vector<RowsFromFile> rows,
+                          FollowChunks(saved.tensors[t], saved.recipes[t], index));
+    std::vector<dcp::PlacedRows>& blocks = saved.placed.emplace_back();
+    for (const RowsFromFile& block : rows) {
+      blocks.push_back({.box = block.box, .writer = block.file});
+    }
+  }
+  return OkStatus();
 }
 
 // For each block in the order of the plan's items, its file takes the block's writer.
@@ -118,22 +122,21 @@ std::vector<int> WritersOf(const WritePlan& plan,
 
 }  // namespace
 
-Result<TrainingSave> PlanTrainingSave(const RunningState& state, fsdp_dtensor::RunState run,
-                                      const layout::Choices& choices,
-                                      const std::vector<WriteCopy>& side_files) {
-  CKPT_ASSIGN_OR_RETURN(const layout::Configuration config, ConfigOfRun(run));
+Result<SavedTensors> PlanSavedTensors(const RunningState& state, const layout::Configuration& args,
+                                      const layout::Choices& choices) {
+  CKPT_ASSIGN_OR_RETURN(const layout::Configuration config, ConfigOfRun(args));
   const auto checkpoint = std::make_shared<OpenedCheckpoint>();
   checkpoint->format = "memory";
   checkpoint->source = state.source;
   const CheckpointIndex& index = state.source->index();
 
-  Target target;
+  SavedTensors saved;
   CKPT_ASSIGN_OR_RETURN(const ModelSource weights,
                         TakeForModel(checkpoint, config, state.weights, true));
   const auto weight_key = [](const TargetTensor& /*tensor*/, std::string_view name) {
     return fsdp_dtensor::WeightKey(name);
   };
-  CKPT_RETURN_IF_ERROR(AddModel(weights, choices, weight_key, target));
+  CKPT_RETURN_IF_ERROR(AddModel(weights, choices, weight_key, saved));
   std::map<std::string, std::size_t> optimized;
   for (std::size_t m = 0; m < state.moments.size(); ++m) {
     CKPT_ASSIGN_OR_RETURN(const ModelSource moment,
@@ -142,26 +145,28 @@ Result<TrainingSave> PlanTrainingSave(const RunningState& state, fsdp_dtensor::R
       optimized[std::string(name)] = tensor.shape.size();
       return fsdp_dtensor::MomentKey(name, state.moment_names[m]);
     };
-    CKPT_RETURN_IF_ERROR(AddModel(moment, choices, key_of, target));
+    CKPT_RETURN_IF_ERROR(AddModel(moment, choices, key_of, saved));
   }
-  AssignGroups(optimized, run);
-  AddRunTensors(index, state.run, target);
+  saved.decays = WhatDecays(optimized);
+  AddRunTensors(index, state.run, saved);
+  CKPT_RETURN_IF_ERROR(CheckRecipes(saved.tensors, saved.recipes, index));
+  CKPT_RETURN_IF_ERROR(PlaceTensors(index, saved));
+  return saved;
+}
 
-  std::vector<std::vector<dcp::PlacedRows>> placed;
-  for (std::size_t t = 0; t < target.tensors.size(); ++t) {
-    CKPT_ASSIGN_OR_RETURN(const std::vector<RowsFromFile> rows,
-                          FollowChunks(target.tensors[t], target.recipes[t], index));
-    std::vector<dcp::PlacedRows>& blocks = placed.emplace_back();
-    for (const RowsFromFile& block : rows) {
-      blocks.push_back({.box = block.box, .writer = block.file});
+Result<TrainingSave> PlanTrainingSave(const SavedTensors& saved, fsdp_dtensor::RunState run,
+                                      const std::vector<WriteCopy>& side_files) {
+  if (!run.groups.empty()) {
+    for (const auto& [name, decays] : saved.decays) {
+      run.group_of.emplace_back(name, decays ? 0 : run.groups.size() - 1);
     }
   }
   TrainingSave save;
   CKPT_ASSIGN_OR_RETURN(save.plan.write,
-                        fsdp_dtensor::PlanRun(std::move(target.tensors), placed, run, side_files));
-  save.writers = WritersOf(save.plan.write, placed);
-  save.plan.recipes = std::move(target.recipes);
-  CKPT_RETURN_IF_ERROR(CheckPlan(save.plan, index));
+                        fsdp_dtensor::PlanRun(saved.tensors, saved.placed, run, side_files));
+  save.writers = WritersOf(save.plan.write, saved.placed);
+  save.plan.recipes = saved.recipes;
+  CKPT_RETURN_IF_ERROR(CheckWritePlan(save.plan.write));
   return save;
 }
 

@@ -3,6 +3,7 @@
 #ifndef CKPT_CONVERTERS_VERBS_SAVE_TRAINING_STATE_H_
 #define CKPT_CONVERTERS_VERBS_SAVE_TRAINING_STATE_H_
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "core/layout/resolve.h"
 #include "core/layout/value.h"
 #include "core/plan/conversion_plan.h"
+#include "formats/dcp/writer.h"
 #include "formats/fsdp_dtensor/run_state.h"
 
 namespace ckpt {
@@ -27,24 +29,42 @@ struct RunningState {
   std::string run;                        // of fsdp_dtensor::RunTensors
 };
 
+// What the checkpoints of one run have in common: their tensors, what fills them, and who writes
+// which rows.
+struct SavedTensors {
+  std::vector<TargetTensor> tensors;
+  // Parallel to `tensors`. A writer is a file of the state's source.
+  std::vector<TensorRecipe> recipes;
+  std::vector<std::vector<dcp::PlacedRows>> placed;
+  // Parameters that the optimizer updates, by their live names, and whether they decay: those of
+  // two dims or more that are no bias do, as in Megatron.
+  std::map<std::string, bool> decays;
+};
+
+// Planned once a run: only values of the state change from save to save. `args` are Megatron's and
+// say what model it is; `choices` are those of the format: "transformer_impl", "expert_names". A
+// pure function: every rank plans the same.
+//
+// Errors: kUnsupported (a family without tables, or rows of the target that come from several
+//         source files), kMissing, kShapeMismatch (the state is not that of the model that `args`
+//         describe), those of CheckRecipes.
+Result<SavedTensors> PlanSavedTensors(const RunningState& state, const layout::Configuration& args,
+                                      const layout::Choices& choices);
+
 struct TrainingSave {
   ConversionPlan plan;
   std::vector<int>
       writers;  // parallel to plan.write.files: the file of the source that each is made from
 };
 
-// A checkpoint directory (no root around it) with the whole of `run`. Every part of a tensor goes to the file of the writer
-// whose source file holds it; objects and side files go to writer 0. A pure function: every rank plans the same.
+// A checkpoint directory (no root around it) with the whole of `run`. Tensors go to the files of
+// their writers; objects and side files go to writer 0. A pure function: every rank plans the same.
 //
-// `run.group_of` is filled in: weights of two dims or more that are no bias go to the first group, others to the last, as
-// Megatron groups them.
+// `run.group_of` is filled in: what decays goes to the first group, the rest to the last.
 //
-// `choices` are those of the format: "transformer_impl", "expert_names".
-//
-// Errors: kUnsupported (a family without tables, or rows of the target that come from several source files), kMissing,
-//         kShapeMismatch (the state is not that of the model that run.args describe), those of PlanDcp and CheckPlan.
-Result<TrainingSave> PlanTrainingSave(const RunningState& state, fsdp_dtensor::RunState run,
-                                      const layout::Choices& choices,
+// REQUIRES: `run.args` describe the model that `saved` is of. Errors: those of PlanDcp and
+// CheckWritePlan.
+Result<TrainingSave> PlanTrainingSave(const SavedTensors& saved, fsdp_dtensor::RunState run,
                                       const std::vector<WriteCopy>& side_files);
 
 }  // namespace ckpt

@@ -181,15 +181,21 @@ Status CheckWritePlan(const WritePlan& plan) {
   return status;
 }
 
+Status CheckRecipes(std::span<const TargetTensor> tensors, std::span<const TensorRecipe> recipes,
+                    const CheckpointIndex& source) {
+  if (recipes.size() != tensors.size()) {
+    return PlanBug("every target tensor needs one recipe", "");
+  }
+  Status status;
+  for (std::size_t t = 0; t < recipes.size(); ++t) {
+    status.Add(CheckRecipe(tensors[t], recipes[t], source));
+  }
+  return status;
+}
+
 Status CheckPlan(const ConversionPlan& plan, const CheckpointIndex& source) {
   Status status = CheckWritePlan(plan.write);
-  if (plan.recipes.size() != plan.write.tensors.size()) {
-    status.Add(PlanBug("every target tensor needs one recipe", ""));
-    return status;
-  }
-  for (std::size_t t = 0; t < plan.recipes.size(); ++t) {
-    status.Add(CheckRecipe(plan.write.tensors[t], plan.recipes[t], source));
-  }
+  status.Add(CheckRecipes(plan.write.tensors, plan.recipes, source));
   return status;
 }
 

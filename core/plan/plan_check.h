@@ -2,6 +2,7 @@
 #ifndef CKPT_CORE_PLAN_PLAN_CHECK_H_
 #define CKPT_CORE_PLAN_PLAN_CHECK_H_
 
+#include <span>
 #include <string>
 
 #include "core/base/status.h"
@@ -16,9 +17,13 @@ namespace ckpt {
 // shards are named by the source).
 Status CheckWritePlan(const WritePlan& plan);
 
-// CheckWritePlan, and: every element of every target tensor is filled exactly once, from inside a
-// tensor of `source`, by a cast that exists. Reports every tensor that fails. Errors: kCoverage,
-// kOverlap, kOutOfRange, kDtypeMismatch, kInternal.
+// Every element of every target tensor is filled exactly once, from inside a tensor of `source`, by
+// a cast that exists. `recipes` is parallel to `tensors`. Reports every tensor that fails. Errors:
+// kCoverage, kOverlap, kOutOfRange, kDtypeMismatch, kInternal.
+Status CheckRecipes(std::span<const TargetTensor> tensors, std::span<const TensorRecipe> recipes,
+                    const CheckpointIndex& source);
+
+// CheckWritePlan and CheckRecipes.
 Status CheckPlan(const ConversionPlan& plan, const CheckpointIndex& source);
 
 // XXH3-128, hex, of everything that decides the bytes of the result: equal hashes may resume one

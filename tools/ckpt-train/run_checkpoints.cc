@@ -113,6 +113,7 @@ class RunCheckpointsImpl final : public RunCheckpoints {
                              {"expert_names", "grouped"}};
   int tensor_ranks_ = 1;  // of Megatron, if it goes on with the run as before
   std::optional<trainer::Staging> staging_;
+  std::optional<SavedTensors> tensors_;  // from the first save on
   std::optional<UnderWay> under_way_;
   trainer::CheckpointWriter writer_;  // last: what it writes is above
 };
@@ -243,7 +244,11 @@ Status RunCheckpointsImpl::Save(const RunProgress& progress) {
                         DescribeRun(run_, progress, trainer_.optimizer().steps(), digest, naming_));
   run.tensor_ranks = tensor_ranks_;
   CKPT_ASSIGN_OR_RETURN(const std::vector<WriteCopy> side_files, SideFiles());
-  CKPT_ASSIGN_OR_RETURN(TrainingSave save, PlanTrainingSave(Staged(), run, naming_, side_files));
+  if (!tensors_) {
+    const layout::Configuration args(run.args.begin(), run.args.end());
+    CKPT_ASSIGN_OR_RETURN(tensors_, PlanSavedTensors(Staged(), args, naming_));
+  }
+  CKPT_ASSIGN_OR_RETURN(TrainingSave save, PlanTrainingSave(*tensors_, run, side_files));
 
   const std::int64_t iteration = progress.iteration;
   const Path target = settings_.save / IterationName(iteration);

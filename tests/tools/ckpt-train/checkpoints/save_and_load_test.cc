@@ -173,6 +173,33 @@ TEST_F(SaveAndLoadTest, InTheBackgroundGivesTheSameBytes) {
   }
 }
 
+TEST_F(SaveAndLoadTest, WritesTheSameBytesWhateverTheRunSavedBefore) {
+  const layout::Configuration settings =
+      With(With(TinySettings(), kExperts), {{"save", kRoot.string()}});
+  for (const Mesh& mesh : Meshes()) {
+    SCOPED_TRACE(mesh.name);
+    std::vector<testing::Tree> newest;
+    for (const std::vector<std::int64_t>& iterations :
+         {std::vector<std::int64_t>{12}, std::vector<std::int64_t>{3, 7, 12}}) {
+      auto sessions = SmallSessions::Create(*storage_, With(settings, mesh.settings), mesh.ranks);
+      ASSERT_THAT(sessions, IsOk());
+      ASSERT_THAT(sessions->Run([&](RankSession& session, Communicator&) -> Status {
+        for (const std::int64_t iteration : iterations) {
+          CKPT_RETURN_IF_ERROR(
+              SaveState(session, static_cast<std::uint64_t>(iteration), iteration));
+        }
+        return OkStatus();
+      }),
+                  IsOk());
+      const auto tree = testing::ReadTree(*storage_, kRoot / "iter_0000012");
+      ASSERT_THAT(tree, IsOk());
+      newest.push_back(*tree);
+      ASSERT_THAT(storage_->RemoveAll(kRoot), IsOk());
+    }
+    EXPECT_TRUE(newest[0] == newest[1]);
+  }
+}
+
 TEST_F(SaveAndLoadTest, IsDoneOnlyWhenAllIsDurableUnderItsName) {
   const auto exists = [&](const std::string& name) {
     return storage_->Stat(kRoot / name).value().type != FileType::kMissing;
