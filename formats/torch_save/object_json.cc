@@ -66,11 +66,10 @@ bool IsDTypeName(std::string_view name) {
 }
 
 // What the classes of pickled enums look like: a call of a class with one plain value. Those of the standard library that
-// look the same are no enums.
+// look the same are no enums. REQUIRES: a kCall.
 bool IsEnumCall(const Graph& graph, NodeId node) {
-  if (graph.kind(node) != NodeKind::kCall || graph.state(node) != kNoNode ||
-      graph.appended(node) != kNoNode || graph.entries(node) != kNoNode ||
-      graph.kind(graph.callable(node)) != NodeKind::kGlobal) {
+  if (graph.state(node) != kNoNode || graph.appended(node) != kNoNode ||
+      graph.entries(node) != kNoNode || graph.kind(graph.callable(node)) != NodeKind::kGlobal) {
     return false;
   }
   const std::string_view module = graph.module(graph.callable(node));

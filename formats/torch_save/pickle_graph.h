@@ -89,7 +89,7 @@ class Graph {
   [[nodiscard]] NodeId callable(NodeId node) const {
     return static_cast<NodeId>(nodes_[node].payload);
   }
-  // A tuple; of a call whatever the pickle put there.
+  // A tuple.
   [[nodiscard]] NodeId args(NodeId node) const {
     return static_cast<NodeId>(nodes_[node].payload >> 32);
   }

@@ -33,8 +33,7 @@ struct Call {
 };
 
 std::optional<Call> MakeCall(const Graph& graph, NodeId function, NodeId args) {
-  if (function == kNoNode || args == kNoNode || graph.kind(function) != NodeKind::kGlobal ||
-      graph.kind(args) != NodeKind::kTuple) {
+  if (graph.kind(function) != NodeKind::kGlobal || graph.kind(args) != NodeKind::kTuple) {
     return std::nullopt;
   }
   return Call{function, graph.items(args)};

@@ -1,6 +1,5 @@
 #include "formats/torch_save/tensor_walk.h"
 
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -8,13 +7,12 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "formats/torch_save/pickle_globals.h"
 #include "formats/torch_save/python_str.h"
+#include "formats/torch_save/repeated_keys.h"
 
 namespace ckpt::torch_save {
 namespace {
@@ -38,7 +36,6 @@ struct Child {
 
 // The dict that stands for a mapping: itself, or the entries of an OrderedDict and the like.
 NodeId AsDict(const Graph& graph, NodeId node) {
-  if (node == kNoNode) return kNoNode;
   if (graph.kind(node) == NodeKind::kDict) return node;
   if (graph.kind(node) == NodeKind::kCall || graph.kind(node) == NodeKind::kInstance) {
     return graph.entries(node);
@@ -81,8 +78,7 @@ void AddEntries(const Graph& graph, NodeId dict, Children& children) {
 std::set<std::string_view> TextsOf(const Graph& graph, NodeId node) {
   std::set<std::string_view> texts;
   if (node == kNoNode) return texts;
-  if (graph.kind(node) == NodeKind::kCall && graph.kind(graph.args(node)) == NodeKind::kTuple &&
-      graph.items(graph.args(node)).size() == 1) {
+  if (graph.kind(node) == NodeKind::kCall && graph.items(graph.args(node)).size() == 1) {
     node = graph.items(graph.args(node))[0];
   }
   if (graph.kind(node) != NodeKind::kSet && graph.kind(node) != NodeKind::kList) return texts;
@@ -108,6 +104,7 @@ Children ModuleChildren(const Graph& graph, NodeId state) {
   return children;
 }
 
+// REQUIRES: a container.
 Children ChildrenOf(const Graph& graph, NodeId node) {
   Children children;
   NodeId list = kNoNode;
@@ -115,7 +112,7 @@ Children ChildrenOf(const Graph& graph, NodeId node) {
     list = node;
   } else if (const NodeId dict = AsDict(graph, node); dict != kNoNode) {
     AddEntries(graph, dict, children);
-  } else if (graph.kind(node) == NodeKind::kCall || graph.kind(node) == NodeKind::kInstance) {
+  } else {
     list = graph.appended(node);  // of a subclass of list
   }
   if (list != kNoNode) {
@@ -133,64 +130,6 @@ bool IsSuspiciousCall(const Graph& graph, NodeId node) {
   return graph.kind(function) != NodeKind::kGlobal ||
          !pickle::IsHarmlessCall(graph.module(function), graph.name(function));
 }
-
-// A number as Python compares keys: equal ones of any type are one key. Empty where that is not cheap to say.
-std::string NumberIdentity(const Graph& graph, NodeId key) {
-  switch (graph.kind(key)) {
-    case NodeKind::kBool:
-      return graph.boolean(key) ? "1" : "0";
-    case NodeKind::kInt:
-      return std::to_string(graph.integer(key));
-    case NodeKind::kFloat: {
-      const double value = graph.number(key);
-      const bool is_integer = std::fabs(value) < 0x1p53 && std::trunc(value) == value;
-      return is_integer ? std::to_string(static_cast<std::int64_t>(value)) : std::string();
-    }
-    default:
-      return {};
-  }
-}
-
-// Finds keys that are the same to Python. Each key is compared once, however many dicts share it.
-class RepeatedKeys {
- public:
-  explicit RepeatedKeys(const Graph& graph) : graph_(graph), numbers_(graph.size(), 0) {}
-
-  // A key that the dict has twice: Python keeps one of the values, and picklers write it once.
-  std::optional<NodeId> FindIn(NodeId dict) {
-    const std::span<const NodeId> items = graph_.items(dict);
-    if (items.size() < 4) return std::nullopt;
-    std::unordered_set<std::uint32_t> seen;
-    for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
-      const std::uint32_t number = NumberOf(items[i]);
-      if (number != kIncomparable && !seen.insert(number).second) return items[i];
-    }
-    return std::nullopt;
-  }
-
- private:
-  static constexpr std::uint32_t kIncomparable = 0xFFFFFFFF;
-
-  // Equal for equal keys.
-  std::uint32_t NumberOf(NodeId key) {
-    std::uint32_t& number = numbers_[key];
-    if (number != 0) return number;
-    const auto next = static_cast<std::uint32_t>(texts_.size() + values_.size() + 1);
-    if (graph_.kind(key) == NodeKind::kText) {
-      number = texts_.try_emplace(graph_.text(key), next).first->second;
-    } else {
-      std::string identity = NumberIdentity(graph_, key);
-      number = identity.empty() ? kIncomparable
-                                : values_.try_emplace(std::move(identity), next).first->second;
-    }
-    return number;
-  }
-
-  const Graph& graph_;
-  std::vector<std::uint32_t> numbers_;  // by node; 0: not compared yet
-  std::unordered_map<std::string_view, std::uint32_t> texts_;
-  std::unordered_map<std::string, std::uint32_t> values_;
-};
 
 // A depth-first walk with a stack of its own: pickles nest as deep as their writer likes.
 class Walk {
@@ -289,7 +228,7 @@ class Walk {
   const Graph& graph_;
   std::vector<Mark> marks_;
   std::vector<Known> is_module_state_;
-  RepeatedKeys repeated_keys_;
+  pickle::RepeatedKeys repeated_keys_;
   std::vector<Frame> stack_;
   std::vector<NamedNode> found_;
   std::size_t key_bytes_ = 0;

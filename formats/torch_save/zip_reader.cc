@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/check.h"
 #include "core/base/checked_math.h"
 #include "core/base/endian.h"
 #include "core/base/hash.h"
@@ -47,12 +48,13 @@ class Range {
 
   // REQUIRES: the bytes lie inside the range.
   Status ReadAt(std::uint64_t at, MutableByteSpan out) const {
+    CKPT_CHECK(RangeFits(at, out.size(), length_));
     if (RangeFits(at, out.size(), head_.size())) {
       std::copy_n(head_.begin() + static_cast<std::ptrdiff_t>(at), out.size(), out.begin());
       return OkStatus();
     }
     const std::uint64_t tail_at = length_ - tail_.size();
-    if (at >= tail_at && RangeFits(at - tail_at, out.size(), tail_.size())) {
+    if (at >= tail_at) {
       std::copy_n(tail_.begin() + static_cast<std::ptrdiff_t>(at - tail_at), out.size(),
                   out.begin());
       return OkStatus();
