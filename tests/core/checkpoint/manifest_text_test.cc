@@ -153,6 +153,10 @@ TEST(ManifestText, EndsBeforeItsDigestDoes) {
   EXPECT_THAT(ParseManifest(R"({"ckptkit":1,"self":"00"})", "m"),
               FailsWith(ErrorKind::kBadMetadata));
   EXPECT_THAT(ParseManifest("", "m"), FailsWith(ErrorKind::kBadMetadata));
+  EXPECT_THAT(ParseManifest(R"({"ckptkit":1,"self":")" + std::string(31, '0'), "m"),
+              FailsWith(ErrorKind::kBadMetadata));
+  EXPECT_THAT(ParseManifest(R"({"ckptkit":1,"self":")" + std::string(32, '0'), "m"),
+              FailsWith(ErrorKind::kChecksum));
 }
 
 TEST(ManifestText, OfTheExampleIsGood) {

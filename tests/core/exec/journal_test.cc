@@ -51,6 +51,17 @@ TEST_F(JournalTest, ReturnsWhatWasAppended) {
   EXPECT_EQ(records[2].extents, Record(2).extents);
 }
 
+TEST_F(JournalTest, ReturnsARecordOfNothingStored) {
+  std::vector<JournalRecord> records;
+  auto journal = Journal::Resume(*storage_, "/j", kHash, records);
+  ASSERT_THAT(journal, IsOk());
+  JournalRecord record = Record(5);
+  record.pieces.clear();
+  record.extents.clear();
+  ASSERT_THAT((*journal)->Append(record), IsOk());
+  EXPECT_THAT(Resumed(), ::testing::ElementsAre(0U, 1U, 2U, 5U));
+}
+
 TEST_F(JournalTest, CutAnywhereKeepsTheRecordsBeforeTheCut) {
   const auto whole = ReadSmallFile(*storage_, "/j", 1 << 20);
   ASSERT_THAT(whole, IsOk());

@@ -1,6 +1,9 @@
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -53,6 +56,16 @@ TEST(JsonReader, RefusesDuplicatesDepthAndGarbage) {
               FailsWith(ErrorKind::kResource));
 }
 
+TEST(JsonReader, TakesWhatIsJustWithinItsLimits) {
+  EXPECT_THAT(JsonDocument::Parse("[1,2,3]", "f", {.max_bytes = 7}), IsOk());
+  EXPECT_THAT(JsonDocument::Parse("[[[]]]", "f", {.max_depth = 3}), IsOk());
+  EXPECT_THAT(JsonDocument::Parse("[[[[]]]]", "f", {.max_depth = 3}),
+              FailsWith(ErrorKind::kResource));
+  const auto largest = JsonDocument::Parse("9223372036854775807", "f");
+  ASSERT_THAT(largest, IsOk());
+  EXPECT_THAT(largest->root().Int64(), IsOkAndHolds(INT64_MAX));
+}
+
 // Every way of asking, of every kind of value.
 TEST(JsonReader, NamesTheKindThatItFound) {
   const auto json =
@@ -101,6 +114,12 @@ TEST(JsonWriter, WritesCompactAndIndented) {
             "  \"i\": [1, 2]\n}");
 }
 
+TEST(JsonWriter, EscapesControlsAndReplacesWhatIsNoText) {
+  EXPECT_EQ(JsonQuote("\x1f ~\x7f\t\\"), R"("\u001f ~\u007f\t\\")");
+  EXPECT_EQ(JsonQuote("\xC2\x80"), "\"\xC2\x80\"");
+  EXPECT_EQ(JsonQuote("a\x80z"), "\"a\xEF\xBF\xBDz\"");
+}
+
 TEST(JsonWriter, NumbersReadBackAsTheSameDouble) {
   for (const double value : {0.1, 1e300, -0.0, 5e-324, 1.0 / 3}) {
     EXPECT_EQ(std::strtod(JsonNumber(value).c_str(), nullptr), value);
@@ -135,6 +154,7 @@ TEST(JsonScanner, RefusesWhatIsNoJson) {
                                  std::string("[\"\\ud800\"]"),
                                  std::string("[\"\\ud800\\u0041\"]"),
                                  std::string("[\"\\ud800\\ue000\"]"),
+                                 std::string("[\"\\udc00\\udc00\"]"),
                                  std::string("[\"\\ude00\"]"),
                                  std::string("-"),
                                  std::string("1."),
@@ -151,6 +171,58 @@ TEST(JsonScanner, RefusesWhatIsNoJson) {
     scan.Skip();
     EXPECT_FALSE(scan.Finish().ok()) << bad;
   }
+}
+
+TEST(JsonScanner, DecodesEscapesOfEveryLength) {
+  for (const auto& [escaped, text] :
+       std::vector<std::pair<std::string, std::string>>{{R"(\u007f)", "\x7f"},
+                                                        {R"(\u0080)", "\xC2\x80"},
+                                                        {R"(\u07ff)", "\xDF\xBF"},
+                                                        {R"(\u0800)", "\xE0\xA0\x80"},
+                                                        {R"(\ud7ff)", "\xED\x9F\xBF"},
+                                                        {R"(\ue000)", "\xEE\x80\x80"},
+                                                        {R"(\uffff)", "\xEF\xBF\xBF"},
+                                                        {R"(\uFAaf)", "\xEF\xAA\xAF"},
+                                                        {R"(\ud800\udc00)", "\xF0\x90\x80\x80"},
+                                                        {R"(\uDBFF\uDFFF)", "\xF4\x8F\xBF\xBF"}}) {
+    const std::string quoted = "\"" + escaped + "\"";
+    JsonScanner scan(quoted, "f");
+    EXPECT_EQ(scan.Text(), text) << escaped;
+    EXPECT_THAT(scan.Finish(), IsOk());
+    EXPECT_THAT(JsonDocument::Parse(quoted, "f")->root().Text(), IsOkAndHolds(text)) << escaped;
+  }
+}
+
+// What lies behind the text in memory is not looked at.
+TEST(JsonScanner, EndsWhereItsTextDoes) {
+  const std::string whole = R"({"a":["b\n",12,true,null,{}]})";
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    JsonScanner scan(std::string_view(whole).substr(0, size), "f");
+    scan.Skip();
+    EXPECT_FALSE(scan.Finish().ok()) << size;
+  }
+  EXPECT_EQ(JsonScanner(std::string_view(whole).substr(0, 0), "f").Peek(), JsonKind::kNull);
+}
+
+TEST(JsonScanner, BoundsDepthAndNumbers) {
+  const auto nested = [](std::size_t depth) {
+    return std::string(depth, '[') + std::string(depth, ']');
+  };
+  const std::string deepest = nested(64);
+  JsonScanner within(deepest, "f");
+  within.Skip();
+  EXPECT_THAT(within.Finish(), IsOk());
+  const std::string deeper = nested(65);
+  JsonScanner beyond(deeper, "f");
+  beyond.Skip();
+  EXPECT_THAT(beyond.Finish(), FailsWith(ErrorKind::kResource));
+
+  JsonScanner largest("9223372036854775807", "f");
+  EXPECT_EQ(largest.Int(), INT64_MAX);
+  EXPECT_THAT(largest.Finish(), IsOk());
+  JsonScanner larger("9223372036854775808", "f");
+  EXPECT_EQ(larger.Int(), 0);
+  EXPECT_THAT(larger.Finish(), FailsWith(ErrorKind::kBadMetadata));
 }
 
 TEST(JsonScanner, ReadsANumberThatEndsTheDocument) {

@@ -2,6 +2,7 @@
 
 #include <ostream>
 #include <string>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -96,6 +97,18 @@ INSTANTIATE_TEST_SUITE_P(
         BadExpr{"[i for i in big]", ErrorKind::kResource}));
 
 TEST(ExprParse, BoundsLengthAndDepth) {
+  EXPECT_THAT(Expr::Parse("1" + std::string(4095, ' ')), IsOk());
+  EXPECT_THAT(Expr::Parse("1" + std::string(4096, ' ')), FailsWith(ErrorKind::kResource));
+  const auto nested = [](int depth, const std::string& before, const std::string& behind) {
+    std::string text = "1";
+    for (int i = 0; i < depth; ++i) text = before + text + behind;
+    return Expr::Parse(text).ok();
+  };
+  for (const auto& [before, behind] :
+       {std::pair("(", ")"), std::pair("not ", ""), std::pair("-", "")}) {
+    EXPECT_TRUE(nested(63, before, behind)) << before;
+    EXPECT_FALSE(nested(64, before, behind)) << before;
+  }
   EXPECT_THAT(Expr::Parse(std::string(5000, '1')), FailsWith(ErrorKind::kResource));
   EXPECT_THAT(Expr::Parse(std::string(1000, '(')), FailsWith(ErrorKind::kResource));
   EXPECT_THAT(Expr::Parse(std::string(1000, '-') + "1"), FailsWith(ErrorKind::kBadMetadata));
@@ -122,6 +135,17 @@ TEST(DefinitionsTest, SeeWhatStandsBeforeThemAndThenTheConfiguration) {
   EXPECT_EQ(names.Explain(*Expr::Parse("result")), "hidden_size = 64");
   EXPECT_EQ(names.Explain(*Expr::Parse("max(result, tied) + result + absent")),
             "absent absent, hidden_size = 64, tied = true");
+}
+
+TEST(DefinitionsTest, TheFirstOneIsLikeTheOthers) {
+  Definitions definitions;
+  ASSERT_THAT(definitions.Add("half(x) = x / 2"), IsOk());
+  EXPECT_THAT(definitions.Add("half(x) = x / 3"), FailsWith(ErrorKind::kBadMetadata));
+  const DefinedNames names(definitions, Config());
+  EXPECT_THAT(Expr::Parse("half(4)")->Evaluate(names), IsOkAndHolds(Value(2)));
+  Definitions of_a_key;
+  ASSERT_THAT(of_a_key.Add("width = hidden_size"), IsOk());
+  EXPECT_EQ(DefinedNames(of_a_key, Config()).Explain(*Expr::Parse("width")), "hidden_size = 64");
 }
 
 TEST(DefinitionsTest, CannotBeRecursive) {

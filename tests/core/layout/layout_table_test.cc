@@ -103,6 +103,27 @@ INSTANTIATE_TEST_SUITE_P(Lines, BadTableTest,
                                            BadTable{"IgnoreWithoutReason", "ignore a.*\n"}),
                          [](const auto& test) { return std::string(test.param.name); });
 
+TEST(LayoutTable, TakesWhatIsJustWithinItsLimits) {
+  const auto table = ParseLayoutTable(
+      std::string(kHead) + "choice q a|b|c|d|e|f|g|h\nignore a \"\"\nt.<l+1000000> : a b = x\n",
+      "test");
+  ASSERT_THAT(table, IsOk());
+  EXPECT_EQ(table->FindFormat("one")->choices[0].values.size(), 8U);
+  EXPECT_EQ(table->FindFormat("one")->ignores[0].reason, "");
+  EXPECT_EQ(table->FindFormat("one")->rules[0].name[0].plus, 1'000'000);
+}
+
+TEST(LayoutTable, IncludesAreEightDeepAtMost) {
+  const auto parse = [](int depth) {
+    return ParseLayoutTable("include 1\n", "0", [=](std::string_view name) -> Result<std::string> {
+      const int level = std::stoi(std::string(name));
+      return level == depth ? std::string(kHead) : "include " + std::to_string(level + 1) + "\n";
+    });
+  };
+  EXPECT_THAT(parse(8), IsOk());
+  EXPECT_THAT(parse(9), FailsWith(ErrorKind::kResource));
+}
+
 TEST(LayoutTable, StopsIncludesThatGoInCircles) {
   EXPECT_THAT(ParseLayoutTable("include self\n", "self",
                                [](std::string_view) -> Result<std::string> {

@@ -106,6 +106,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"ChoiceOfNineValues", "choice q a|b|c|d|e|f|g|h|i", "NAME a | b", true},
         Refused{"FiveChoices", "choice c1 a\nchoice c2 a\nchoice c3 a\nchoice c4 a\nchoice c5 a",
                 "four choices", true},
+        Refused{"IgnoreForAQuote", "ignore a \"", "quoted reason", true},
         Refused{"IgnoreOpensText", "ignore a \"why", "quoted reason", true},
         Refused{"IgnoreClosesText", "ignore a why\"", "quoted reason", true},
         Refused{"AxisBoundTwice", "u.<l>.<l> : a b = x", "bound twice", true},
@@ -114,6 +115,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"OffsetWithMore", "u.<l+1x> : a b = x", "not an offset", true},
         Refused{"EmptyProduct", "u.<l> : () a b = x", "no factors", true},
         Refused{"UnknownFactor", "u.<l> : q a b = x", "no dim", true},
+        Refused{"UnknownAxisInASum", "u.<l> : {x: q | y} a b", "no dim", true},
         Refused{"SumEndsEarly", "u.<l> : {", "no '}'", true},
         Refused{"SumEndsAfterName", "u.<l> : {x", "no '}'", true},
         Refused{"SumEndsAfterSlot", "u.<l> : {x: a", "no '}'", true},
@@ -142,10 +144,10 @@ TEST(RefusedExpressions, EveryCutOfALongOne) {
   int refused = 0;
   for (std::size_t size = 0; size < text.size(); ++size) {
     refused += Expr::Parse(text.substr(0, size)).ok() ? 0 : 1;
+    if (size > 0 && text[size - 1] == '"' && text[size] == 't') continue;  // inside the quotes
+    if (size > 1 && text[size - 1] == 't' && text[size] == '"') continue;
     // A character that starts no token, in the middle.
-    EXPECT_FALSE(Expr::Parse(text.substr(0, size) + " $ " + text.substr(size)).ok() &&
-                 text.find('"') > size)
-        << size;
+    EXPECT_FALSE(Expr::Parse(text.substr(0, size) + " $ " + text.substr(size)).ok()) << size;
   }
   EXPECT_GT(refused, 60);
 }
