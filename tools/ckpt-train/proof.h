@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/base/result.h"
-#include "tools/ckpt-train/run_checkpoints.h"
+#include "tools/ckpt-train/run_progress.h"
 #include "trainer/data/batch_reader.h"
 #include "trainer/step/rank_trainer.h"
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tools/ckpt-train/initial_weights.h"
+#include "tools/ckpt-train/load_run.h"
 #include "trainer/ops/host_ops.h"
 
 namespace ckpt::train {
@@ -15,8 +16,8 @@ trainer::QueueMode QueuesOf(const trainer::TrainConfig& config) {
 
 Result<std::unique_ptr<RankSession>> RankSession::Create(const SessionInput& input,
                                                          trainer::Communicator& world,
-                                                         RunCheckpoints::Notice notice) {
-  std::unique_ptr<RankSession> session(new RankSession(input));
+                                                         Notice notice) {
+  std::unique_ptr<RankSession> session(new RankSession(input, world, std::move(notice)));
   const trainer::TrainConfig& config = input.run.train;
   session->device_ = trainer::MakeHostDevice({.queues = QueuesOf(config)});
   session->ops_ =
@@ -26,19 +27,13 @@ Result<std::unique_ptr<RankSession>> RankSession::Create(const SessionInput& inp
       session->trainer_,
       trainer::RankTrainer::Create(config, world,
                                    {.device = session->device_.get(), .ops = session->ops_.get()}));
-  CKPT_ASSIGN_OR_RETURN(session->checkpoints_,
-                        RunCheckpoints::Create(input.storage, input.checkpoints, input.run,
-                                               *session->trainer_, world, std::move(notice)));
+  session->checkpoints_.emplace(input.storage, input.checkpoints, input.run, *session->trainer_,
+                                world, session->notice_);
   return session;
 }
 
 Result<RunProgress> RankSession::Start() {
-  if (input_.run.goes_on) {
-    CKPT_ASSIGN_OR_RETURN(const std::optional<RunProgress> loaded, checkpoints_->Load());
-    if (loaded) return *loaded;
-    return Error(ErrorKind::kNotFound, "there is no valid checkpoint any more")
-        .File(input_.checkpoints.load.string());
-  }
+  if (input_.run.goes_on) return GoOn();
   if (input_.init != nullptr) {
     CKPT_RETURN_IF_ERROR(
         ReadInitialWeights(*input_.init, input_.budget_bytes, *trainer_, input_.progress));
@@ -46,6 +41,18 @@ Result<RunProgress> RankSession::Start() {
     CKPT_RETURN_IF_ERROR(trainer_->InitializeWeights());
   }
   return RunProgress();
+}
+
+Result<RunProgress> RankSession::GoOn() {
+  CKPT_ASSIGN_OR_RETURN(const std::optional<LoadedRun> loaded,
+                        LoadRun(input_.storage, input_.checkpoints, *trainer_, world_, notice_));
+  if (!loaded) {
+    return Error(ErrorKind::kNotFound, "there is no valid checkpoint any more")
+        .File(input_.checkpoints.load.string());
+  }
+  checkpoints_->GoOnFrom(*loaded);
+  if (input_.checkpoints.prove) CKPT_RETURN_IF_ERROR(checkpoints_->Prove(*loaded));
+  return loaded->progress;
 }
 
 }  // namespace ckpt::train

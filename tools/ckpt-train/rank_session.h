@@ -4,13 +4,17 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "converters/verbs/model_source.h"
 #include "core/base/result.h"
 #include "core/exec/progress.h"
 #include "core/io/storage.h"
+#include "tools/ckpt-train/checkpoint_settings.h"
 #include "tools/ckpt-train/run_checkpoints.h"
 #include "tools/ckpt-train/run_config.h"
+#include "tools/ckpt-train/run_progress.h"
 #include "trainer/comm/communicator.h"
 #include "trainer/device/device.h"
 #include "trainer/device/host_device.h"
@@ -36,28 +40,31 @@ struct SessionInput {
 // Thread-safety: the rank's thread. Every rank makes the same calls.
 class RankSession {
  public:
-  // Without weights yet. `notice` as RunCheckpoints takes it. Errors: those of RankTrainer and RunCheckpoints.
+  // Without weights yet. Errors: those of RankTrainer.
   static Result<std::unique_ptr<RankSession>> Create(const SessionInput& input,
-                                                     trainer::Communicator& world,
-                                                     RunCheckpoints::Notice notice);
+                                                     trainer::Communicator& world, Notice notice);
 
   // Fills in the state: of the checkpoint that the run goes on from, else weights that are read or drawn.
   //
-  // Errors: kNotFound (the checkpoint that the settings came from is gone), those of RunCheckpoints::Load,
-  //         ReadInitialWeights and RankTrainer.
+  // Errors: kNotFound (the checkpoint that the settings came from is gone), those of LoadRun,
+  //         RunCheckpoints::Prove, ReadInitialWeights and RankTrainer.
   Result<RunProgress> Start();
 
   [[nodiscard]] trainer::RankTrainer& trainer() { return *trainer_; }
   [[nodiscard]] RunCheckpoints& checkpoints() { return *checkpoints_; }
 
  private:
-  explicit RankSession(const SessionInput& input) : input_(input) {}
+  RankSession(const SessionInput& input, trainer::Communicator& world, Notice notice)
+      : input_(input), world_(world), notice_(std::move(notice)) {}
+  Result<RunProgress> GoOn();
 
   const SessionInput input_;
+  trainer::Communicator& world_;
+  const Notice notice_;
   std::unique_ptr<trainer::Device> device_;
   std::unique_ptr<trainer::Ops> ops_;
   std::unique_ptr<trainer::RankTrainer> trainer_;
-  std::unique_ptr<RunCheckpoints> checkpoints_;
+  std::optional<RunCheckpoints> checkpoints_;
 };
 
 }  // namespace ckpt::train

@@ -19,8 +19,8 @@ struct Start {
   Status difference;
 };
 
-Result<Start> ProvedStart(RankSession& session, const BatchReader& batches,
-                          const RunCheckpoints::Notice& notice, trainer::Communicator& world) {
+Result<Start> ProvedStart(RankSession& session, const BatchReader& batches, const Notice& notice,
+                          trainer::Communicator& world) {
   Start start;
   Result<RunProgress> loaded = session.Start();
   const bool differs = !loaded.ok() && loaded.status().kind() == ErrorKind::kValueMismatch;
@@ -55,7 +55,7 @@ Result<TrainedRank> TrainOnRank(const TrainInput& input, trainer::Communicator& 
   const RunConfig& run = input.session.run;
   const CheckpointSettings& checkpoints = input.session.checkpoints;
   const bool is_first = world.rank() == 0;
-  const RunCheckpoints::Notice notice = [&](const std::string& text) {
+  const Notice notice = [&](const std::string& text) {
     if (is_first) input.log.Say(text);
   };
   CKPT_ASSIGN_OR_RETURN(const BatchReader batches,

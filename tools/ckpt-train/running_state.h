@@ -9,8 +9,8 @@
 #include "core/base/result.h"
 #include "core/layout/resolve.h"
 #include "formats/fsdp_dtensor/run_state.h"
-#include "tools/ckpt-train/run_checkpoints.h"
 #include "tools/ckpt-train/run_config.h"
+#include "tools/ckpt-train/run_progress.h"
 
 namespace ckpt::train {
 

@@ -50,6 +50,8 @@ Status CheckStoredBytes(Storage& storage, const Path& checkpoint, int part, int 
   return Status(std::move(problems));
 }
 
+std::string GoingOnFrom(const Path& checkpoint) { return "going on from " + checkpoint.string(); }
+
 Result<TrainingState> OpenStoredRun(Storage& storage, const Path& checkpoint, bool weights_only) {
   OpenModelOptions options;
   options.with_vocabulary_padding = true;

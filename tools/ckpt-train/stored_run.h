@@ -21,6 +21,9 @@ Result<std::vector<Path>> ListCandidates(Storage& storage, const Path& root);
 // Errors: kChecksum and the others of VerifyManifest, those of ParseManifest.
 Status CheckStoredBytes(Storage& storage, const Path& checkpoint, int part, int parts);
 
+// What errors of such a checkpoint say was being done.
+[[nodiscard]] std::string GoingOnFrom(const Path& checkpoint);
+
 // The training state in a checkpoint of ours or of Megatron-FSDP, with all the rows it has.
 // `weights_only`: what else there is of the state is not looked at.
 Result<TrainingState> OpenStoredRun(Storage& storage, const Path& checkpoint, bool weights_only);

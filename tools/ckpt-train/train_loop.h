@@ -7,9 +7,11 @@
 #include <optional>
 
 #include "core/base/result.h"
+#include "tools/ckpt-train/checkpoint_settings.h"
 #include "tools/ckpt-train/loop_settings.h"
 #include "tools/ckpt-train/run_checkpoints.h"
 #include "tools/ckpt-train/run_log.h"
+#include "tools/ckpt-train/run_progress.h"
 #include "tools/ckpt-train/step_metrics.h"
 #include "trainer/comm/communicator.h"
 #include "trainer/data/batch_reader.h"

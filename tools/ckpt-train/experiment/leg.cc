@@ -54,7 +54,7 @@ class LegOnRank {
             std::shared_ptr<const RecordingSource> samples, trainer::Communicator& world)
       : input_(input), options_(options), samples_(std::move(samples)), world_(world) {}
 
-  Result<Leg> Run(const RunCheckpoints::Notice& notice) {
+  Result<Leg> Run(const Notice& notice) {
     CKPT_ASSIGN_OR_RETURN(const trainer::BatchReader batches,
                           trainer::BatchReader::Create(samples_, input_.run.train, world_.rank()));
     CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<RankSession> session,
@@ -119,7 +119,7 @@ Result<Leg> RunLeg(const RunConfig& run, const LegOptions& leg, const cli::Commo
   Leg watched;
   const auto on_rank = [&](trainer::Communicator& world) -> Status {
     const bool is_first = world.rank() == 0;
-    const RunCheckpoints::Notice notice = [&](const std::string& text) {
+    const Notice notice = [&](const std::string& text) {
       if (is_first) cli::Tell(options, "checkpoints", text, streams);
     };
     LegOnRank rank(setup->session_input(), leg, samples, world);

@@ -1,0 +1,39 @@
+// Going on with a stored run: all ranks load the newest checkpoint that is whole.
+#ifndef CKPT_TOOLS_CKPT_TRAIN_LOAD_RUN_H_
+#define CKPT_TOOLS_CKPT_TRAIN_LOAD_RUN_H_
+
+#include <optional>
+#include <string>
+
+#include "core/base/result.h"
+#include "core/io/storage.h"
+#include "core/layout/resolve.h"
+#include "tools/ckpt-train/checkpoint_settings.h"
+#include "tools/ckpt-train/run_progress.h"
+#include "trainer/comm/communicator.h"
+#include "trainer/step/rank_trainer.h"
+
+namespace ckpt::train {
+
+// What a run learns from the checkpoint that it goes on from, beside the state.
+struct LoadedRun {
+  Path checkpoint;
+  RunProgress progress;                     // a new run's, where only weights were taken
+  std::optional<std::string> state_digest;  // that was stored
+  Path assets;                              // config.json and tokenizer; empty: there are none
+  layout::Choices naming;                   // how its parameters are named
+  int tensor_ranks = 1;                     // of Megatron
+};
+
+// Loads the newest valid checkpoint of `settings.load`: weights, optimizer and schedule
+// (`finetune`: weights). Nothing if there is none. Says why it is not a newer one. Every rank calls
+// it.
+//
+// Errors: those of OpenStoredRun and LoadState; of every candidate, if none is valid.
+Result<std::optional<LoadedRun>> LoadRun(Storage& storage, const CheckpointSettings& settings,
+                                         trainer::RankTrainer& trainer,
+                                         trainer::Communicator& world, const Notice& notice);
+
+}  // namespace ckpt::train
+
+#endif  // CKPT_TOOLS_CKPT_TRAIN_LOAD_RUN_H_
