@@ -161,10 +161,10 @@ TEST(ParseHeaderLength, BoundsTheHeader) {
 }
 
 TEST(SerializeHeader, EscapesAsTheReferenceLibraryDoes) {
-  const Bytes bytes = SerializeHeader(TextPairs{{"k\x7F", "\b\f\n\r\t\x01\"\\/é"}}, {});
+  const Bytes bytes = SerializeHeader(TextPairs{{"k\x7F", "\b\f\n\r\t\x01\x1F \"\\/é"}}, {});
   EXPECT_THAT(std::string(AsText(bytes).substr(8)),
               ::testing::StartsWith(
-                  "{\"__metadata__\":{\"k\x7F\":\"\\b\\f\\n\\r\\t\\u0001\\\"\\\\/é\"}} "));
+                  "{\"__metadata__\":{\"k\x7F\":\"\\b\\f\\n\\r\\t\\u0001\\u001f \\\"\\\\/é\"}}"));
 }
 
 TEST(SerializeHeader, PadsTheFileOffsetToEightBytes) {

@@ -97,8 +97,11 @@ TEST(PythonStrTest, SpellsNumbersAsPythonDoes) {
   EXPECT_EQ(Of(PythonStr, Int(-70000)), "-70000");
   EXPECT_EQ(Of(PythonStr, [](PickleWriter& w) { w.BigInt("\0\0\0\0\0\0\0\0\1"s); }),
             "18446744073709551616");
-  EXPECT_THAT(Of(PythonStr, [](PickleWriter& w) { w.BigInt(std::string(100, '\1')); }),
-              ::testing::StartsWith("<"));
+  const auto big = [](std::size_t bytes) {
+    return Of(PythonStr, [=](PickleWriter& w) { w.BigInt(std::string(bytes, '\1')); });
+  };
+  EXPECT_EQ(big(64).size(), 152U);
+  EXPECT_EQ(big(65), "<int>");
 }
 
 TEST(PythonStrTest, SpellsOtherKeysAsPythonDoes) {
@@ -115,6 +118,17 @@ TEST(PythonStrTest, SpellsOtherKeysAsPythonDoes) {
             "<collections.OrderedDict>");
   EXPECT_THAT(Of(PythonStr, List({})), ::testing::StartsWith("<"));
   EXPECT_EQ(Of(PythonStr, Call("uuid", "UUID", kNothing)), "<uuid.UUID>");
+  const auto of_pickle = [](std::string_view pickle) {
+    const auto parsed = ParsePickle(AsBytes(pickle), "p");
+    EXPECT_THAT(parsed, ckpt::testing::IsOk());
+    return PythonStr(parsed->graph, parsed->root);
+  };
+  EXPECT_EQ(of_pickle("}."), "<dict>");
+  EXPECT_EQ(of_pickle("NQ."), "<persistent id>");
+  EXPECT_EQ(of_pickle("cm\nC\n)\x81."), "<m.C>");
+  EXPECT_EQ(of_pickle("\x80\5\x96\1\0\0\0\0\0\0\0a."s), "<bytearray>");
+  EXPECT_EQ(of_pickle("\x80\4\x8F."), "<set>");
+  EXPECT_EQ(of_pickle("\x80\4(\x91."), "<frozenset>");
 }
 
 TEST(PythonStrTest, QuotesTextAsPythonDoes) {
@@ -131,6 +145,12 @@ TEST(PythonStrTest, IsBounded) {
   EXPECT_THAT(Of(PythonStr, deep), ::testing::HasSubstr("<tuple>"));
   const Write large = Text(std::string(70000, 'x'));
   EXPECT_TRUE(Of(PythonStr, Tuple({large, large, large})) == "<tuple>");
+  // One item more than the text of the others allows.
+  const auto with_text = [](std::size_t bytes) {
+    return Of(PythonStr, Tuple({Text(std::string(bytes, 'x')), Int(1)}));
+  };
+  EXPECT_EQ(with_text((1 << 16) - 2).size(), (1U << 16) - 2 + 7);
+  EXPECT_EQ(with_text((1 << 16) - 1), "<tuple>");
 }
 
 TEST(PythonValuesTest, BytesOfEveryProtocol) {
@@ -356,6 +376,9 @@ TEST(NumpyValuesTest, ArraysComeOutInCOrder) {
   EXPECT_EQ(bytes(BufferOf(Call("builtins", "bytearray", Raw("abcdef")), shape, Text("C"))),
             "abcdef");
   EXPECT_EQ(bytes(ArrayOf(StateOf(shape, kFalse, Raw("abcdef")))), "abcdef");
+  EXPECT_EQ(bytes(Call("numpy.core.numeric", "_frombuffer",
+                       Then({Raw("ab"), DTypeOf("u1", "|"), Tuple({Int(2)}), Text("C")}))),
+            "ab");
   EXPECT_EQ(bytes(ArrayOf(StateOf(shape, kTrue, Raw("adbecf")))), "abcdef");
   EXPECT_EQ(bytes(ArrayOf(StateOf(Tuple({Int(3)}), kTrue, Raw("abc")))), "abc");
   EXPECT_EQ(bytes(ArrayOf(StateOf(Tuple({Int(0), Int(2)}), kTrue, Raw("")))), "");
@@ -374,6 +397,14 @@ TEST(NumpyValuesTest, WhatIsNoArray) {
   EXPECT_FALSE(is_array(BufferOf(Raw("ab"), shape, Int(1))));
   const Write huge = Int(std::int64_t{1} << 62);
   EXPECT_FALSE(is_array(BufferOf(Raw("ab"), Tuple({huge, huge}), Text("C"))));
+  EXPECT_FALSE(is_array(Call("numpy._core.numeric", "_frombuffer",
+                             Then({Raw(""), DTypeOf("f8", "<"), Tuple({huge}), Text("C")}))))
+      << "the bytes overflow to none";
+  const auto state_of_no_arguments = [](PickleWriter& w) {
+    w.Global("numpy._core.multiarray", "_reconstruct").EmptyTuple().Reduce();
+    w.BeginTuple().EndTuple().Build();
+  };
+  EXPECT_FALSE(is_array(state_of_no_arguments));
   EXPECT_FALSE(is_array(Call("numpy._core.numeric", "_frombuffer", Raw("ab"))));
   EXPECT_FALSE(is_array(ArrayOf(Int(1))));
   EXPECT_FALSE(is_array(ArrayOf(Tuple({Int(1)}))));

@@ -71,7 +71,7 @@ struct Rebuilt {
   StoredArray array = {};
 };
 
-Rebuilt Rebuild(const Write& write) {
+Rebuilt Rebuild(const Write& write, std::uint64_t storage_bytes = kStorageBytes) {
   PickleWriter writer(pickle::Dialect::kProtocol4);
   write(writer);
   auto parsed = pickle::ParsePickle(writer.Take(), "p");
@@ -80,7 +80,7 @@ Rebuilt Rebuild(const Write& write) {
   container.file = MakeMemoryFile("f", Bytes(kStorageBytes));
   container.pickle = std::move(parsed).value();
   container.storages["0"] = {
-      .name = "data/0", .offset_bytes = 0, .size_bytes = kStorageBytes, .crc32 = {}};
+      .name = "data/0", .offset_bytes = 0, .size_bytes = storage_bytes, .crc32 = {}};
   Rebuilt rebuilt;
   rebuilt.form = TensorFormOf(container.pickle.graph, container.pickle.root);
   if (rebuilt.form != TensorForm::kDense) return rebuilt;
@@ -178,7 +178,17 @@ TEST(TensorRebuildTest, NamesOtherFormsOfTensors) {
                            "QUInt2x4Storage", "Bits8Storage"}) {
     EXPECT_EQ(of_class(name), TensorForm::kOther) << name;
   }
+  EXPECT_EQ(of_class(""), TensorForm::kOther);
   EXPECT_EQ(of_class("FloatStorage"), TensorForm::kDense);
+  const auto of_module = [](const char* module) {
+    return Rebuild(V2({Persistent({Text("storage"), Global(module, "FloatStorage"), Text("0"),
+                                   Text("cpu"), Int(16)}),
+                       Int(0), Dims2(4, 4), Dims2(4, 1)}))
+        .form;
+  };
+  EXPECT_EQ(of_module("torch.cuda"), TensorForm::kDense);
+  EXPECT_EQ(of_module("torch.storage"), TensorForm::kOther);
+  EXPECT_EQ(of_module("m"), TensorForm::kOther);
   // A dtype that is none of torch's, or no name at all.
   for (const Write& dtype : {Global("torch", "bits8"), Global("numpy", "float32"), Int(1)}) {
     EXPECT_EQ(Rebuild(Call("torch._utils", "_rebuild_tensor_v3",
@@ -218,6 +228,22 @@ TEST(TensorRebuildTest, AViewNarrowsItsStorage) {
   }
 }
 
+TEST(TensorRebuildTest, RepeatsElementsUpToAnAbsurdSize) {
+  // One element again and again: a GiB and a bit from a storage of 16 MiB, and of 4 bytes less.
+  const auto repeated = [](std::int64_t num_stored) {
+    const Write storage = Persistent({Text("storage"), Global("torch", "FloatStorage"), Text("0"),
+                                      Text("cpu"), Int(num_stored)});
+    return Rebuild(V2({storage, Int(0), Tuple({Int((1 << 28) + 1)}), Tuple({Int(0)})}),
+                   static_cast<std::uint64_t>(num_stored) * 4)
+        .status;
+  };
+  EXPECT_THAT(repeated(1 << 22), IsOk());
+  EXPECT_THAT(repeated((1 << 22) - 1), FailsWith(ErrorKind::kResource));
+  // Up to a GiB any storage does.
+  EXPECT_THAT(Rebuild(V2({kFloats, Int(0), Tuple({Int(1 << 28)}), Tuple({Int(0)})})).status,
+              IsOk());
+}
+
 struct Refused {
   const char* name;
   Write tensor;
@@ -244,6 +270,11 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"OffsetOfText", V2({kFloats, Text("0"), Dims2(4, 4), Dims2(4, 1)})},
         Refused{"NegativeOffset", V2({kFloats, Int(-1), Dims2(4, 4), Dims2(4, 1)})},
         Refused{"SizeOfText", V2({kFloats, Int(0), Text("4"), Dims2(4, 1)})},
+        Refused{"SizeOfAnotherClass",
+                V2({kFloats, Int(0), Call("m", "Size", {Dims2(4, 4)}), Dims2(4, 1)})},
+        Refused{
+            "SizeOfTwoTuples",
+            V2({kFloats, Int(0), Call("torch", "Size", {Dims2(4, 4), Dims2(4, 4)}), Dims2(4, 1)})},
         Refused{"SizeOfTexts", V2({kFloats, Int(0), Tuple({Text("4")}), Tuple({Int(1)})})},
         Refused{"NegativeSize", V2({kFloats, Int(0), Dims2(-4, 4), Dims2(4, 1)})},
         Refused{"NegativeStride", V2({kFloats, Int(0), Dims2(4, 4), Dims2(-4, 1)})},
