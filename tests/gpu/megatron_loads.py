@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Proves that real Megatron-FSDP loads what ckptkit writes, and computes next what ours does.
 
-    tests/gpu/megatron_loads.py CASES [--only NAME ...] [--jobs N] [--report FILE.md] [--logs DIR]
+    tests/gpu/megatron_loads.py CASES [--only NAME ...] [--jobs N] [--share-gpus] [--report FILE.md] [--logs DIR]
 
 CASES is what make_cases.py wrote. Every case is loaded by Megatron-LM under every mesh it names, each time as a torchrun job of
 its own, and trained on the case's tokens. Fails unless the iteration is that of the checkpoint, every learning rate is ours
@@ -46,7 +46,7 @@ def missing():
 class Job:
     """One case under one mesh."""
 
-    def __init__(self, folder, mesh, number, logs):
+    def __init__(self, folder, mesh, number, logs, gpus):
         self.name, self.mesh = folder.name, mesh
         self.ranks, mesh_flags = MESHES[mesh]
         case = json.loads((folder / "case.json").read_text())
@@ -57,12 +57,13 @@ class Job:
         self.result_path = logs / f"{self.name}.{mesh}.result.json"
         self.port = FIRST_PORT + number
         flags = [*ours["flags"], *mesh_flags, "--load", str((folder / "ckpt").resolve())]
-        self.job_path.write_text(json.dumps({"flags": flags, "steps": self.steps}))
+        self.job_path.write_text(json.dumps({"flags": flags, "steps": self.steps, "gpus": gpus}))
+        self.gpus = min(self.ranks, gpus)
 
     def run(self, timeout):
         """The result, or why there is none."""
         environment = dict(
-            os.environ, CUDA_VISIBLE_DEVICES=",".join(map(str, range(self.ranks))), OMP_NUM_THREADS="2",
+            os.environ, CUDA_VISIBLE_DEVICES=",".join(map(str, range(self.gpus))), OMP_NUM_THREADS="2",
             TORCHDYNAMO_DISABLE="1", NCCL_NVLS_ENABLE="0", TORCH_SYMM_MEM_DISABLE_MULTICAST="1",
             NO_VCS_VERSION="1")  # or Megatron reports the commit of the repository around it
         command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(self.ranks), "--master-port",
@@ -128,6 +129,7 @@ def main():
     parser.add_argument("cases", type=pathlib.Path)
     parser.add_argument("--only", nargs="+", metavar="NAME")
     parser.add_argument("--jobs", type=int, default=1, help="at a time, on the same GPUs")
+    parser.add_argument("--share-gpus", action="store_true", help="meshes of more ranks than GPUs, too: several ranks on a GPU")
     parser.add_argument("--timeout", type=float, default=300, help="seconds of a job")
     parser.add_argument("--report", type=pathlib.Path)
     parser.add_argument("--logs", type=pathlib.Path)
@@ -140,15 +142,16 @@ def main():
 
     logs = options.logs or pathlib.Path(tempfile.mkdtemp(prefix="megatron_loads."))
     logs.mkdir(parents=True, exist_ok=True)
+    gpus = torch.cuda.device_count()
     jobs, left_out = [], 0
     for path in sorted(options.cases.glob("*/case.json")):
         if options.only and path.parent.name not in options.only:
             continue
         for mesh in json.loads(path.read_text())["meshes"]:
-            if MESHES[mesh][0] > torch.cuda.device_count():
+            if MESHES[mesh][0] > gpus and not options.share_gpus:
                 left_out += 1
             else:
-                jobs.append(Job(path.parent, mesh, len(jobs), logs))
+                jobs.append(Job(path.parent, mesh, len(jobs), logs, gpus))
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         results = list(pool.map(lambda job: job.run(options.timeout), jobs))
 
@@ -156,7 +159,8 @@ def main():
     text = report(outcomes)
     failed = sum(verdict(job, result) is not None for job, result in outcomes)
     software = next((result["software"] for result in results if not isinstance(result, str)), {})
-    text += f"\n\n{len(jobs) - failed} passed, {failed} failed, {left_out} skipped for want of GPUs. " + ", ".join(
+    sharing = sum(job.ranks > gpus for job in jobs)
+    text += f"\n\n{len(jobs) - failed} passed, {failed} failed, {left_out} skipped for want of GPUs, {sharing} shared {gpus} GPUs. " + ", ".join(
         f"{name} {version}" for name, version in software.items())
     print(text)
     if options.report:

@@ -2,11 +2,12 @@
 
     torchrun --nproc-per-node N megatron_rank.py JOB.json RESULT.json
 
-JOB.json: `flags` (Megatron's command line) and `steps`, each with its `tokens`. Arguments, process groups, model, Megatron-FSDP,
+JOB.json: `flags` (Megatron's command line), `steps`, each with its `tokens`, and `gpus`, how many there are. Arguments, process groups, model, Megatron-FSDP,
 optimizer, scheduler, load_checkpoint and train_step are Megatron's own; `megatron_stand_ins` says what is not.
 """
 
 import json
+import os
 import sys
 
 import megatron_stand_ins
@@ -84,11 +85,23 @@ def train(steps, model, optimizer, scheduler, config, args):
     return reports
 
 
+def take_gpu(gpus):
+    """This rank's GPU; more ranks than GPUs share them.
+
+    NCCL refuses two ranks of one host on one GPU, so ranks that share are hosts of their own to it and talk over sockets.
+    """
+    rank = int(os.environ["LOCAL_RANK"])
+    if int(os.environ["LOCAL_WORLD_SIZE"]) > gpus:
+        os.environ.update(CUDA_VISIBLE_DEVICES=str(rank % gpus), LOCAL_RANK="0", NCCL_HOSTID=f"rank{rank}",
+                          NCCL_SOCKET_IFNAME="lo", NCCL_IB_DISABLE="1")
+
+
 def main():
     job_path, result_path = sys.argv[1:]
     with open(job_path) as file:
         job = json.load(file)
     sys.argv = ["megatron_rank.py", *job["flags"]]
+    take_gpu(job["gpus"])
 
     megatron_stand_ins.install()
     initialize._compile_dependencies = lambda: None  # the C++ index of Megatron's data sets, which are not used
