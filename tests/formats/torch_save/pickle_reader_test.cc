@@ -34,6 +34,10 @@ TEST(PickleReaderTest, ReadsIntegersOfEveryWidth) {
       {"\x8A\x05\x00\x00\x00\x80\x00."s, 2147483648},
       {"\x8A\x08\x00\x00\x00\x00\x00\x00\x00\x80."s, std::numeric_limits<std::int64_t>::min()},
       {"\x8B\x01\x00\x00\x00\xFF."s, -1},
+      {"\x8A\x09\1\0\0\0\0\0\0\0\0."s, 1},
+      {"\x8A\x02\xFE\xFF."s, -2},
+      {"\x8A\x02\xFF\0."s, 255},
+      {"\x8A\x02\x7F\xFF."s, -129},
       {"I-12\n.", -12},
       {"L9223372036854775807L\n.", std::numeric_limits<std::int64_t>::max()},
   };

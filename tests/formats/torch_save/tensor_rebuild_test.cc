@@ -142,6 +142,10 @@ TEST(TensorRebuildTest, LooksThroughParametersAndSubclasses) {
             TensorForm::kNone);
   EXPECT_EQ(Rebuild(Call("torch._tensor", "_rebuild_from_type_v2", {kNone, kNone, kNone})).form,
             TensorForm::kNone);
+  EXPECT_EQ(Rebuild(Call("torch._tensor", "_rebuild_from_type_v2",
+                         {Global("torch._utils", "_rebuild_tensor_v2"), kNone, kNone}))
+                .form,
+            TensorForm::kNone);
 }
 
 TEST(TensorRebuildTest, ReadsTheLazyBits) {

@@ -158,15 +158,27 @@ TEST(ZipTest, RefusesCompressedRecords) {
 }
 
 TEST(ZipTest, IgnoresNamesThatLeaveTheFolderWithAWarning) {
-  for (const std::string& name : {"archive/../../cc"s, "archive/aa/bb/.."s, "/rchive/aa/bb/cc"s,
-                                  "archive/aa\0bb/cc"s, "brchive/aa/bb/cc"s}) {
-    Bytes bytes = Archive({{"data.pkl", "p"}, {"aa/bb/cc", "evil"}});
+  const NamedPayload good = {"data.pkl", "p"};
+  const NamedPayload evil = {"aa/bb/cc", "evil"};
+  const std::vector<std::pair<std::string, std::vector<NamedPayload>>> cases = {
+      {"archive/../../cc", {good, evil}},
+      {"archive/aa/bb/..", {good, evil}},
+      {"/rchive/aa/bb/cc", {good, evil}},
+      {"archive/aa\0bb/cc"s, {good, evil}},
+      {"brchive/aa/bb/cc", {good, evil}},
+      // The first record names the folder, unless it leaves every one.
+      {"/rchive/aa/bb/cc", {evil, good}},
+      {"../hive/aa/bb/cc", {evil, good}}};
+  for (const auto& [name, records] : cases) {
+    Bytes bytes = Archive(records);
     for (std::size_t at = 0; (at = FindText(bytes, "archive/aa/bb/cc", at)) != std::string::npos;) {
       std::copy_n(AsBytes(name).begin(), 16, bytes.begin() + static_cast<std::ptrdiff_t>(at));
     }
     const Result<ZipArchive> archive = OpenInside(bytes);
     ASSERT_THAT(archive, IsOk());
-    EXPECT_THAT(archive->records(), SizeIs(1));
+    EXPECT_EQ(archive->prefix(), "archive/");
+    ASSERT_THAT(archive->records(), SizeIs(1));
+    EXPECT_EQ(archive->records()[0].name, "data.pkl");
     ASSERT_THAT(archive->warnings(), SizeIs(1));
     EXPECT_EQ(archive->warnings()[0].kind, ErrorKind::kUnsafePath);
     EXPECT_EQ(archive->warnings()[0].actual, name);
