@@ -48,7 +48,7 @@ Result<Start> StartFrom(const Options& options) {
   CKPT_ASSIGN_OR_RETURN(train::RunConfig run,
                         train::ResolveRun(PosixStorage(), std::move(given), options.run.ranks));
   Start start = {.state = {}, .config = run.train, .settings = run.effective};
-  if (run.goes_on) {
+  if (run.goes_on()) {
     CKPT_ASSIGN_OR_RETURN(start.state, OpenTrainingState(PosixStorage(), options.run.load, {}));
   } else if (run.init_from) {
     CKPT_ASSIGN_OR_RETURN(start.state.weights, OpenModel(PosixStorage(), *run.init_from, {}));

@@ -113,7 +113,7 @@ class TrainCrashStatesTest : public ::testing::TestWithParam<Case> {
     auto sessions =
         SmallSessions::Create(disk, With(TinySettings(), {{"load", kRoot.string()}}), 1);
     if (!sessions.ok()) return sessions.status().ToString();
-    if (!sessions->run().goes_on) return "nothing";
+    if (!sessions->run().goes_on()) return "nothing";
     std::string seen;
     const Status status = sessions->Run([&](RankSession& session, Communicator&) -> Status {
       CKPT_ASSIGN_OR_RETURN(const RunProgress progress, session.Start());

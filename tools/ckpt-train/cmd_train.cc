@@ -22,7 +22,7 @@ namespace {
 using cli::ExitCode;
 
 std::string StartText(const RunConfig& run, const CheckpointSettings& checkpoints) {
-  if (run.goes_on || checkpoints.load.empty()) return "";
+  if (run.goes_on() || checkpoints.load.empty()) return "";
   return fmt::format("no checkpoint in {}: starting from {}", checkpoints.load.string(),
                      run.init_from ? run.init_from->string() : "random weights");
 }

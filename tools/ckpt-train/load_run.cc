@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "converters/verbs/training_state.h"
+#include "core/checkpoint/manifest.h"
 #include "tools/ckpt-train/load_state.h"
 #include "tools/ckpt-train/stored_run.h"
 #include "trainer/comm/agreement.h"
@@ -22,23 +22,40 @@ int TensorRanks(const layout::Configuration& args) {
   return size == nullptr ? 1 : static_cast<int>(std::clamp<std::int64_t>(*size, 1, kMost));
 }
 
-// The newest candidate that every rank finds intact.
-Result<std::optional<TrainingState>> OpenNewest(Storage& storage,
-                                                const CheckpointSettings& settings,
-                                                trainer::Communicator& world, const Notice& tell) {
+// This rank's share of the files: whether they are what the sidecar says, the one that was read
+// with the state where that is open already. OK without a sidecar.
+Status CheckShare(Storage& storage, const Path& candidate, const SharedState& opened,
+                  const trainer::Communicator& world) {
+  std::optional<Manifest> sidecar;
+  if (opened) {
+    sidecar = opened->weights.manifest;
+  } else {
+    CKPT_ASSIGN_OR_RETURN(sidecar, ReadSidecar(storage, candidate));
+  }
+  if (!sidecar) return OkStatus();
+  return CheckStoredBytes(storage, candidate, *sidecar, world.rank(), world.size());
+}
+
+// The newest candidate that every rank finds intact; null if there is none. `opened` is a
+// candidate's, in every process.
+Result<SharedState> OpenIntact(Storage& storage, const CheckpointSettings& settings,
+                               const SharedState& opened, trainer::Communicator& world,
+                               const Notice& tell) {
   CKPT_ASSIGN_OR_RETURN(const std::vector<Path> candidates, ListCandidates(storage, settings.load));
   Status refused;
   for (const Path& candidate : candidates) {
+    const bool is_open = opened && opened->weights.checkpoint->path == candidate;
+    Result<SharedState> state = is_open ? opened : nullptr;
     // Bytes first: what is wrong with them explains whatever else is. A rank that is gone says
     // nothing about the checkpoint.
-    Status found = CheckStoredBytes(storage, candidate, world.rank(), world.size());
+    Status found = CheckShare(storage, candidate, *state, world);
     CKPT_ASSIGN_OR_RETURN(const bool is_whole, trainer::HoldsEverywhere(world, found.ok()));
     if (is_whole) {
-      Result<TrainingState> state = OpenStoredRun(storage, candidate, settings.finetune);
+      if (!is_open) state = OpenStoredRun(storage, candidate, settings.finetune);
       CKPT_ASSIGN_OR_RETURN(const bool is_read, trainer::HoldsEverywhere(world, state.ok()));
       if (is_read) {
         if (!refused.ok()) tell(fmt::format("takes {} instead", candidate.string()));
-        return std::optional<TrainingState>(std::move(state).value());
+        return state;
       }
       if (!state.ok()) found = std::move(state).status();
     }
@@ -47,22 +64,23 @@ Result<std::optional<TrainingState>> OpenNewest(Storage& storage,
     refused.Add(std::move(agreed).While(GoingOnFrom(candidate)));
   }
   if (!refused.ok()) return refused;
-  return std::optional<TrainingState>();
+  return SharedState();
 }
 
 }  // namespace
 
 Result<std::optional<LoadedRun>> LoadRun(Storage& storage, const CheckpointSettings& settings,
-                                         trainer::RankTrainer& trainer,
+                                         SharedRun& opened, trainer::RankTrainer& trainer,
                                          trainer::Communicator& world, const Notice& notice) {
-  if (settings.load.empty()) return std::optional<LoadedRun>();
   const Notice tell = [&](const std::string& text) {
     if (world.rank() == 0 && notice) notice(text);
   };
-  CKPT_ASSIGN_OR_RETURN(const std::optional<TrainingState> state,
-                        OpenNewest(storage, settings, world, tell));
+  CKPT_ASSIGN_OR_RETURN(const SharedState state,
+                        OpenIntact(storage, settings, opened.state(), world, tell));
   if (!state) return std::optional<LoadedRun>();
-  CKPT_RETURN_IF_ERROR(AgreeOn(world, LoadState(*state, trainer)));
+  opened.Close();  // every rank has it
+  CKPT_RETURN_IF_ERROR(AgreeOn(world, settings.finetune ? LoadWeights(state->weights, trainer)
+                                                        : LoadState(*state, trainer)));
 
   LoadedRun run = {.checkpoint = state->weights.checkpoint->path,
                    .progress = {},

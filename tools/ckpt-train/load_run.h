@@ -10,6 +10,7 @@
 #include "core/layout/resolve.h"
 #include "tools/ckpt-train/checkpoint_settings.h"
 #include "tools/ckpt-train/run_progress.h"
+#include "tools/ckpt-train/shared_run.h"
 #include "trainer/comm/communicator.h"
 #include "trainer/step/rank_trainer.h"
 
@@ -29,9 +30,12 @@ struct LoadedRun {
 // (`finetune`: weights). Nothing if there is none. Says why it is not a newer one. Every rank calls
 // it.
 //
+// Where that is the checkpoint that the ranks of this process have `opened`, its metadata are not
+// read again. Closes it.
+//
 // Errors: those of OpenStoredRun and LoadState; of every candidate, if none is valid.
 Result<std::optional<LoadedRun>> LoadRun(Storage& storage, const CheckpointSettings& settings,
-                                         trainer::RankTrainer& trainer,
+                                         SharedRun& opened, trainer::RankTrainer& trainer,
                                          trainer::Communicator& world, const Notice& notice);
 
 }  // namespace ckpt::train

@@ -24,10 +24,14 @@ trainer::ParamStore::FillRows RowsOf(WeightReader& reader) {
 
 }  // namespace
 
-Status LoadState(const TrainingState& state, trainer::RankTrainer& trainer) {
+Status LoadWeights(const ModelSource& model, trainer::RankTrainer& trainer) {
   CKPT_ASSIGN_OR_RETURN(WeightReader weights,
-                        WeightReader::Open(state.weights, kTrainerNaming, {}, kBudgetBytes));
-  CKPT_RETURN_IF_ERROR(trainer.SetWeights(RowsOf(weights)));
+                        WeightReader::Open(model, kTrainerNaming, {}, kBudgetBytes));
+  return trainer.SetWeights(RowsOf(weights));
+}
+
+Status LoadState(const TrainingState& state, trainer::RankTrainer& trainer) {
+  CKPT_RETURN_IF_ERROR(LoadWeights(state.weights, trainer));
   if (state.moments.empty()) return OkStatus();
   const auto expected = static_cast<std::size_t>(NumMoments(trainer.config().optimizer));
   if (state.moments.size() != expected) {

@@ -8,6 +8,9 @@
 
 namespace ckpt::train {
 
+// Reads the rows that this rank owns of weights and buffers. Errors: those of WeightReader.
+Status LoadWeights(const ModelSource& model, trainer::RankTrainer& trainer);
+
 // Reads the rows that this rank owns of weights, buffers and, where the state has them, moments and
 // the number of updates.
 //

@@ -33,7 +33,7 @@ Result<std::unique_ptr<RankSession>> RankSession::Create(const SessionInput& inp
 }
 
 Result<RunProgress> RankSession::Start() {
-  if (input_.run.goes_on) return GoOn();
+  if (input_.run.goes_on()) return GoOn();
   if (input_.init != nullptr) {
     CKPT_RETURN_IF_ERROR(
         ReadInitialWeights(*input_.init, input_.budget_bytes, *trainer_, input_.progress));
@@ -44,8 +44,9 @@ Result<RunProgress> RankSession::Start() {
 }
 
 Result<RunProgress> RankSession::GoOn() {
-  CKPT_ASSIGN_OR_RETURN(const std::optional<LoadedRun> loaded,
-                        LoadRun(input_.storage, input_.checkpoints, *trainer_, world_, notice_));
+  CKPT_ASSIGN_OR_RETURN(
+      const std::optional<LoadedRun> loaded,
+      LoadRun(input_.storage, input_.checkpoints, *input_.run.stored, *trainer_, world_, notice_));
   if (!loaded) {
     return Error(ErrorKind::kNotFound, "there is no valid checkpoint any more")
         .File(input_.checkpoints.load.string());

@@ -69,7 +69,7 @@ Result<TrainedRank> TrainOnRank(const TrainInput& input, trainer::Communicator& 
 
   TrainedRank trained;
   RunProgress start;
-  if (run.goes_on && checkpoints.prove) {
+  if (run.goes_on() && checkpoints.prove) {
     CKPT_ASSIGN_OR_RETURN(Start proved, ProvedStart(*session, batches, notice, world));
     trained.difference = std::move(proved.difference);
     start = proved.progress;

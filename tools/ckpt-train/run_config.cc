@@ -7,6 +7,7 @@
 #include "converters/config/model_settings.h"
 #include "core/base/units.h"
 #include "tools/ckpt-train/checkpoint_settings.h"
+#include "tools/ckpt-train/stored_run.h"
 #include "tools/ckpt-train/stored_settings.h"
 #include "tools/ckpt-train/yaml_settings.h"
 #include "trainer/comm/world.h"
@@ -27,14 +28,19 @@ Result<layout::Configuration> ReadModelSettings(Storage& storage, const Path& di
   return ModelSettings(config);
 }
 
-// Settings of the newest checkpoint of `load`.
-Result<std::optional<layout::Configuration>> SettingsToGoOnWith(
-    Storage& storage, const layout::Configuration& given) {
+// Where `load` holds a checkpoint: opens it for `run`, and puts its settings under the given ones.
+Status GoOnFromStored(Storage& storage, layout::Configuration& given, RunConfig& run) {
   trainer::SettingsReader reader(given);
   const CheckpointSettings checkpoints = ReadCheckpointSettings(reader);
   // What is wrong with them is told with everything else.
-  if (!reader.ok() || checkpoints.load.empty()) return std::optional<layout::Configuration>();
-  return StoredSettings(storage, checkpoints);
+  if (!reader.ok() || checkpoints.load.empty()) return OkStatus();
+  CKPT_ASSIGN_OR_RETURN(SharedState state,
+                        OpenNewestRun(storage, checkpoints.load, checkpoints.finetune));
+  if (!state) return OkStatus();
+  CKPT_ASSIGN_OR_RETURN(layout::Configuration stored, StoredSettings(*state, checkpoints.finetune));
+  given.merge(stored);  // what was given stays
+  run.stored = std::make_shared<SharedRun>(std::move(state));
+  return OkStatus();
 }
 
 void CheckNeeds(const RunConfig& run, const RunNeeds& needs, trainer::SettingsReader& settings) {
@@ -91,12 +97,8 @@ Result<std::optional<Path>> InitSource(const layout::Configuration& settings) {
 Result<RunConfig> ResolveRun(Storage& storage, layout::Configuration given, int num_ranks,
                              const RunNeeds& needs) {
   RunConfig run;
-  CKPT_ASSIGN_OR_RETURN(std::optional<layout::Configuration> stored,
-                        SettingsToGoOnWith(storage, given));
-  run.goes_on = stored.has_value();
-  if (stored) {
-    given.merge(*stored);  // what was given stays
-  } else {
+  CKPT_RETURN_IF_ERROR(GoOnFromStored(storage, given, run));
+  if (!run.goes_on()) {
     CKPT_ASSIGN_OR_RETURN(run.init_from, InitSource(given));
   }
   if (run.init_from) {

@@ -2,6 +2,7 @@
 #ifndef CKPT_TOOLS_CKPT_TRAIN_RUN_CONFIG_H_
 #define CKPT_TOOLS_CKPT_TRAIN_RUN_CONFIG_H_
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "core/layout/value.h"
 #include "tools/ckpt-train/data_settings.h"
 #include "tools/ckpt-train/loop_settings.h"
+#include "tools/ckpt-train/shared_run.h"
 #include "trainer/step/train_config.h"
 
 namespace ckpt::train {
@@ -34,9 +36,12 @@ struct RunConfig {
   DataSettings data;
   // Every setting with its value, given or not: read again, it makes the same run.
   layout::Configuration effective;
-  // Where the state comes from: the checkpoint in `load`, else a Hugging Face repository, else weights are drawn.
-  bool goes_on = false;
+  // Where the state comes from: a checkpoint in `load`, else a Hugging Face repository, else
+  // weights are drawn.
+  std::shared_ptr<SharedRun> stored;
   std::optional<Path> init_from;
+
+  [[nodiscard]] bool goes_on() const { return stored != nullptr; }
 };
 
 // Settings that a verb cannot do without, beside those of model and batch.
@@ -53,11 +58,13 @@ Result<layout::Configuration> GivenSettings(Storage& storage, const RunOptions& 
 // What the setting `init` names; nothing: weights are drawn. Errors: kUsage (neither random nor hf:DIR).
 Result<std::optional<Path>> InitSource(const layout::Configuration& settings);
 
-// A run of `num_ranks` ranks. Where `load` holds a checkpoint, the settings it was made with go under the given ones; else the
-// model's settings come from `init: hf:DIR`, where not given otherwise.
+// A run of `num_ranks` ranks. Where `load` holds a checkpoint, the settings it was made with go
+// under the given ones; else the model's settings come from `init: hf:DIR`, where not given
+// otherwise.
 //
-// Errors: those of InitSource, of reading its config.json, of ModelSettings, of StoredSettings, and all at once what `needs`
-//         names and is missing and those of ParseTrainConfig.
+// Errors: those of InitSource, of reading its config.json, of ModelSettings, of OpenNewestRun and
+//         StoredSettings, and all at once what `needs` names and is missing and those of
+//         ParseTrainConfig.
 Result<RunConfig> ResolveRun(Storage& storage, layout::Configuration given, int num_ranks,
                              const RunNeeds& needs = {});
 

@@ -12,7 +12,7 @@
 namespace ckpt::train {
 
 Status CheckHasWeights(const RunConfig& run) {
-  if (run.goes_on || run.init_from) return OkStatus();
+  if (run.goes_on() || run.init_from) return OkStatus();
   return Error(ErrorKind::kUsage, "there are no weights but random ones")
       .Hint("give --load DIR, a folder with a checkpoint, or --init hf:DIR");
 }

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "converters/verbs/stored_objects.h"
-#include "core/checkpoint/manifest.h"
+#include "converters/verbs/training_state.h"
 #include "core/checkpoint/verify_manifest.h"
 #include "formats/locate.h"
 #include "formats/megatron_root.h"
@@ -33,16 +33,21 @@ Result<std::vector<Path>> ListCandidates(Storage& storage, const Path& root) {
   return candidates;
 }
 
-Status CheckStoredBytes(Storage& storage, const Path& checkpoint, int part, int parts) {
+Result<std::optional<Manifest>> ReadSidecar(Storage& storage, const Path& checkpoint) {
   const Path path = checkpoint / std::string(kManifestName);
   CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(path));
-  if (stat.type == FileType::kMissing) return OkStatus();
+  if (stat.type == FileType::kMissing) return std::optional<Manifest>();
   CKPT_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(storage, path, kMaxManifestBytes));
-  CKPT_ASSIGN_OR_RETURN(Manifest manifest, ParseManifest(text, path.string()));
+  CKPT_ASSIGN_OR_RETURN(Manifest sidecar, ParseManifest(text, path.string()));
+  return std::optional<Manifest>(std::move(sidecar));
+}
+
+Status CheckStoredBytes(Storage& storage, const Path& checkpoint, const Manifest& sidecar, int part,
+                        int parts) {
   Manifest share;
-  for (auto f = static_cast<std::size_t>(part); f < manifest.files.size();
+  for (auto f = static_cast<std::size_t>(part); f < sidecar.files.size();
        f += static_cast<std::size_t>(parts)) {
-    share.files.push_back(std::move(manifest.files[f]));
+    share.files.push_back(sidecar.files[f]);
   }
   CKPT_ASSIGN_OR_RETURN(std::vector<Problem> problems, VerifyManifest(storage, checkpoint, share));
   std::erase_if(problems,
@@ -50,16 +55,31 @@ Status CheckStoredBytes(Storage& storage, const Path& checkpoint, int part, int 
   return Status(std::move(problems));
 }
 
-std::string GoingOnFrom(const Path& checkpoint) { return "going on from " + checkpoint.string(); }
-
-Result<TrainingState> OpenStoredRun(Storage& storage, const Path& checkpoint, bool weights_only) {
+Result<SharedState> OpenStoredRun(Storage& storage, const Path& checkpoint, bool weights_only) {
   OpenModelOptions options;
   options.with_vocabulary_padding = true;
-  if (!weights_only) return OpenTrainingState(storage, checkpoint, options);
   TrainingState state;
-  CKPT_ASSIGN_OR_RETURN(state.weights, OpenModel(storage, checkpoint, options));
-  CKPT_ASSIGN_OR_RETURN(state.args, ReadMegatronArgs(state.weights.source()));
-  return state;
+  if (weights_only) {
+    CKPT_ASSIGN_OR_RETURN(state.weights, OpenModel(storage, checkpoint, options));
+    CKPT_ASSIGN_OR_RETURN(state.args, ReadMegatronArgs(state.weights.source()));
+  } else {
+    CKPT_ASSIGN_OR_RETURN(state, OpenTrainingState(storage, checkpoint, options));
+  }
+  return std::make_shared<const TrainingState>(std::move(state));
 }
+
+Result<SharedState> OpenNewestRun(Storage& storage, const Path& root, bool weights_only) {
+  CKPT_ASSIGN_OR_RETURN(const std::vector<Path> candidates, ListCandidates(storage, root));
+  Status refused;
+  for (const Path& candidate : candidates) {
+    Result<SharedState> state = OpenStoredRun(storage, candidate, weights_only);
+    if (state.ok()) return state;
+    refused.Add(std::move(state).status().While(GoingOnFrom(candidate)));
+  }
+  if (!refused.ok()) return refused;
+  return SharedState();
+}
+
+std::string GoingOnFrom(const Path& checkpoint) { return "going on from " + checkpoint.string(); }
 
 }  // namespace ckpt::train

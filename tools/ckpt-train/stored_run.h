@@ -2,12 +2,14 @@
 #ifndef CKPT_TOOLS_CKPT_TRAIN_STORED_RUN_H_
 #define CKPT_TOOLS_CKPT_TRAIN_STORED_RUN_H_
 
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "converters/verbs/training_state.h"
 #include "core/base/result.h"
+#include "core/checkpoint/manifest.h"
 #include "core/io/storage.h"
+#include "tools/ckpt-train/shared_run.h"
 
 namespace ckpt::train {
 
@@ -16,17 +18,24 @@ namespace ckpt::train {
 // that was interrupted.
 Result<std::vector<Path>> ListCandidates(Storage& storage, const Path& root);
 
-// Compares files with the checkpoint's sidecar: those at positions part, part + parts, …. OK without
-// a sidecar.
-// Errors: kChecksum and the others of VerifyManifest, those of ParseManifest.
-Status CheckStoredBytes(Storage& storage, const Path& checkpoint, int part, int parts);
+// The checkpoint's sidecar, if it has one. Errors: those of ParseManifest.
+Result<std::optional<Manifest>> ReadSidecar(Storage& storage, const Path& checkpoint);
 
-// What errors of such a checkpoint say was being done.
-[[nodiscard]] std::string GoingOnFrom(const Path& checkpoint);
+// Compares files with the checkpoint's sidecar: those at positions part, part + parts, ….
+// Errors: kChecksum and the others of VerifyManifest.
+Status CheckStoredBytes(Storage& storage, const Path& checkpoint, const Manifest& sidecar, int part,
+                        int parts);
 
 // The training state in a checkpoint of ours or of Megatron-FSDP, with all the rows it has.
 // `weights_only`: what else there is of the state is not looked at.
-Result<TrainingState> OpenStoredRun(Storage& storage, const Path& checkpoint, bool weights_only);
+Result<SharedState> OpenStoredRun(Storage& storage, const Path& checkpoint, bool weights_only);
+
+// The state in the newest candidate below `root` that can be opened, whatever its bytes are worth;
+// null if there is no candidate. Errors: those of OpenStoredRun, of every candidate.
+Result<SharedState> OpenNewestRun(Storage& storage, const Path& root, bool weights_only);
+
+// What errors of a candidate say was being done.
+[[nodiscard]] std::string GoingOnFrom(const Path& checkpoint);
 
 }  // namespace ckpt::train
 

@@ -3,12 +3,8 @@
 #include <array>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "converters/config/run_settings.h"
-#include "converters/verbs/training_state.h"
-#include "tools/ckpt-train/stored_run.h"
 #include "trainer/model/model_config.h"
 #include "trainer/model/settings_reader.h"
 
@@ -32,24 +28,11 @@ layout::Configuration OfTheModel(const layout::Configuration& settings) {
 
 }  // namespace
 
-Result<std::optional<layout::Configuration>> StoredSettings(Storage& storage,
-                                                            const CheckpointSettings& settings) {
-  if (settings.load.empty()) return std::optional<layout::Configuration>();
-  CKPT_ASSIGN_OR_RETURN(const std::vector<Path> candidates, ListCandidates(storage, settings.load));
-  Status refused;
-  for (const Path& candidate : candidates) {
-    Result<TrainingState> state = OpenStoredRun(storage, candidate, settings.finetune);
-    if (!state.ok()) {
-      refused.Add(std::move(state).status().While(GoingOnFrom(candidate)));
-      continue;
-    }
-    CKPT_ASSIGN_OR_RETURN(layout::Configuration stored, RunSettings(state->args));
-    if (settings.finetune) return std::optional<layout::Configuration>(OfTheModel(stored));
-    for (const std::string_view name : kOfOneInvocation) stored.erase(std::string(name));
-    return std::optional<layout::Configuration>(std::move(stored));
-  }
-  if (!refused.ok()) return refused;
-  return std::optional<layout::Configuration>();
+Result<layout::Configuration> StoredSettings(const TrainingState& state, bool finetune) {
+  CKPT_ASSIGN_OR_RETURN(layout::Configuration stored, RunSettings(state.args));
+  if (finetune) return OfTheModel(stored);
+  for (const std::string_view name : kOfOneInvocation) stored.erase(std::string(name));
+  return stored;
 }
 
 }  // namespace ckpt::train

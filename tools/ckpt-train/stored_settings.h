@@ -2,19 +2,15 @@
 #ifndef CKPT_TOOLS_CKPT_TRAIN_STORED_SETTINGS_H_
 #define CKPT_TOOLS_CKPT_TRAIN_STORED_SETTINGS_H_
 
-#include <optional>
-
+#include "converters/verbs/training_state.h"
 #include "core/base/result.h"
-#include "core/io/storage.h"
 #include "core/layout/value.h"
-#include "tools/ckpt-train/checkpoint_settings.h"
 
 namespace ckpt::train {
 
-// Settings that the newest valid checkpoint below `load` was made with; nothing if there is none.
-// Those that are given go before them. Errors: kUsage, those of OpenTrainingState.
-Result<std::optional<layout::Configuration>> StoredSettings(Storage& storage,
-                                                            const CheckpointSettings& settings);
+// Those that `state` was made with, less what concerns one invocation only. `finetune`: those of
+// the model alone. Settings that are given go before them. Errors: those of RunSettings.
+Result<layout::Configuration> StoredSettings(const TrainingState& state, bool finetune);
 
 }  // namespace ckpt::train
 

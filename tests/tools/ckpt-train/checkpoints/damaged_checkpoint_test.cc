@@ -199,7 +199,7 @@ TEST_F(DamagedCheckpointTest, StartsAnewOnlyWhereNoCheckpointEverWas) {
     settings["load"] = root.string();
     CKPT_ASSIGN_OR_RETURN(const SmallSessions sessions,
                           SmallSessions::Create(*storage_, settings, 1));
-    return sessions.run().goes_on;
+    return sessions.run().goes_on();
   };
   EXPECT_THAT(goes_on("/runs/none"), testing::IsOkAndHolds(false));
   ASSERT_THAT(storage_->MakeDirectories("/runs/empty"), IsOk());

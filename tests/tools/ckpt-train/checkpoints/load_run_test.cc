@@ -1,0 +1,177 @@
+// What a run goes on from is opened once, whoever reads it, and let go of when all have.
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/base/mutex.h"
+#include "core/io/memory_storage.h"
+#include "formats/megatron_root.h"
+#include "tests/testing/matchers.h"
+#include "tests/tools/ckpt-train/checkpoints/small_session.h"
+
+namespace ckpt::train {
+namespace {
+
+using testing::CheckState;
+using testing::IsOk;
+using testing::SaveState;
+using testing::SmallSessions;
+using testing::TinySettings;
+using testing::With;
+using trainer::Communicator;
+
+const Path kRoot = "/runs/a";
+
+// Counts what is opened to be read, and knows what still is.
+class WatchedStorage final : public Storage {
+ public:
+  explicit WatchedStorage(Storage& behind) : behind_(behind) {}
+
+  Result<std::shared_ptr<const ReadableFile>> Open(const Path& path) override {
+    CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> file, behind_.Open(path));
+    // Its own use count, whoever else has the file behind it.
+    file = std::shared_ptr<const ReadableFile>(
+        file.get(), [file](const ReadableFile* /*itself*/) mutable { file.reset(); });
+    const MutexLock lock(mutex_);
+    opened_[path.filename().string()].push_back(file);
+    return file;
+  }
+  Result<std::unique_ptr<WritableFile>> Create(const Path& path) override {
+    return behind_.Create(path);
+  }
+  Result<std::unique_ptr<WritableFile>> OpenForUpdate(const Path& path) override {
+    return behind_.OpenForUpdate(path);
+  }
+  Result<FileStat> Stat(const Path& path) override { return behind_.Stat(path); }
+  Result<std::vector<DirectoryEntry>> List(const Path& path) override { return behind_.List(path); }
+  Status MakeDirectories(const Path& path) override { return behind_.MakeDirectories(path); }
+  Status Rename(const Path& from, const Path& to) override { return behind_.Rename(from, to); }
+  Status Exchange(const Path& a, const Path& b) override { return behind_.Exchange(a, b); }
+  Status RemoveAll(const Path& path) override { return behind_.RemoveAll(path); }
+  Result<std::unique_ptr<DirectoryLock>> Lock(const Path& path) override {
+    return behind_.Lock(path);
+  }
+  Status SyncDirectory(const Path& path) override { return behind_.SyncDirectory(path); }
+
+  // How often files of this name were opened.
+  std::size_t NumOpened(const std::string& name) {
+    const MutexLock lock(mutex_);
+    return opened_[name].size();
+  }
+  // Names of files that somebody has open.
+  std::vector<std::string> StillOpen() {
+    const MutexLock lock(mutex_);
+    std::vector<std::string> names;
+    for (const auto& [name, files] : opened_) {
+      if (!std::ranges::all_of(files, [](const auto& file) { return file.expired(); })) {
+        names.push_back(name);
+      }
+    }
+    return names;
+  }
+
+ private:
+  Storage& behind_;
+  Mutex mutex_;
+  std::map<std::string, std::vector<std::weak_ptr<const ReadableFile>>> opened_
+      CKPT_GUARDED_BY(mutex_);
+};
+
+class LoadRunTest : public ::testing::Test {
+ protected:
+  LoadRunTest() {
+    auto sessions =
+        SmallSessions::Create(*disk_, With(TinySettings(), {{"save", kRoot.string()}}), 2);
+    EXPECT_THAT(sessions, IsOk());
+    EXPECT_THAT(sessions->Run([&](RankSession& session, Communicator&) -> Status {
+      for (const std::int64_t iteration : {1, 2}) {
+        CKPT_RETURN_IF_ERROR(SaveState(session, static_cast<std::uint64_t>(iteration), iteration));
+      }
+      return OkStatus();
+    }),
+                IsOk());
+  }
+
+  static layout::Configuration GoOn(int ranks) {
+    return {{"load", kRoot.string()}, {"global_batch_size", ranks}};
+  }
+
+  std::unique_ptr<Storage> disk_ = MakeMemoryStorage();
+};
+
+// Of what was read for the settings, loading reads the bytes of `.metadata` again, for its checksum.
+TEST_F(LoadRunTest, ReadsMetadataOnceForSettingsAndAllRanks) {
+  for (const int ranks : {1, 2, 4}) {
+    WatchedStorage storage(*disk_);
+    auto sessions = SmallSessions::Create(storage, GoOn(ranks), ranks);
+    ASSERT_THAT(sessions, IsOk());
+    EXPECT_EQ(storage.NumOpened(".metadata"), 1U) << ranks;
+    const std::size_t sidecars = storage.NumOpened("ckptkit.json");
+    EXPECT_GE(sidecars, 1U);
+    EXPECT_THAT(sessions->Run([](RankSession& session, Communicator&) -> Status {
+      CKPT_RETURN_IF_ERROR(session.Start().status());
+      return CheckState(session.trainer(), 2);
+    }),
+                IsOk());
+    EXPECT_EQ(storage.NumOpened(".metadata"), 2U) << ranks;
+    EXPECT_EQ(storage.NumOpened("ckptkit.json"), sidecars) << ranks;
+  }
+}
+
+TEST_F(LoadRunTest, HasNoFileOpenOnceAllRanksHaveLoaded) {
+  WatchedStorage storage(*disk_);
+  auto sessions = SmallSessions::Create(storage, GoOn(4), 4);
+  ASSERT_THAT(sessions, IsOk());
+  EXPECT_FALSE(storage.StillOpen().empty());
+  EXPECT_THAT(sessions->Run([&](RankSession& session, Communicator& world) -> Status {
+    CKPT_RETURN_IF_ERROR(session.Start().status());
+    CKPT_RETURN_IF_ERROR(world.Barrier());
+    EXPECT_THAT(storage.StillOpen(), ::testing::IsEmpty());
+    return world.Barrier();
+  }),
+              IsOk());
+}
+
+// What was read with the metadata is what the files are compared with: the checkpoint that the
+// settings are from.
+TEST_F(LoadRunTest, RefusesACheckpointThatWasReplacedSinceItsSettingsWereRead) {
+  auto sessions = SmallSessions::Create(*disk_, GoOn(2), 2);
+  ASSERT_THAT(sessions, IsOk());
+  const Path newest = kRoot / IterationName(2);
+  ASSERT_THAT(disk_->RemoveAll(newest), IsOk());
+  auto other = SmallSessions::Create(*disk_, With(TinySettings(), {{"save", kRoot.string()}}), 2);
+  ASSERT_THAT(other, IsOk());
+  ASSERT_THAT(
+      other->Run([](RankSession& session, Communicator&) { return SaveState(session, 7, 2); }),
+      IsOk());
+  EXPECT_THAT(sessions->Run([](RankSession& session, Communicator&) -> Status {
+    CKPT_ASSIGN_OR_RETURN(const RunProgress progress, session.Start());
+    EXPECT_EQ(progress.iteration, 1);
+    return CheckState(session.trainer(), 1);
+  }),
+              IsOk());
+  EXPECT_THAT(sessions->notices(),
+              ::testing::Contains(::testing::HasSubstr("cannot go on from " + newest.string())));
+}
+
+TEST_F(LoadRunTest, LoadsAgainInTheSameProcess) {
+  auto sessions = SmallSessions::Create(*disk_, GoOn(2), 2);
+  ASSERT_THAT(sessions, IsOk());
+  for (int time = 0; time < 2; ++time) {
+    EXPECT_THAT(sessions->Run([](RankSession& session, Communicator&) -> Status {
+      CKPT_RETURN_IF_ERROR(session.Start().status());
+      return CheckState(session.trainer(), 2);
+    }),
+                IsOk());
+  }
+}
+
+}  // namespace
+}  // namespace ckpt::train
