@@ -81,7 +81,7 @@ std::optional<JournalRecord> DecodeBody(ByteSpan body) {
 // Length of the framed record at `at` whose checksum holds, and the record; nothing at the first
 // bad one.
 std::optional<std::pair<std::size_t, JournalRecord>> DecodeRecord(ByteSpan rest) {
-  if (rest.size() < 8) return std::nullopt;
+  if (rest.size() < 8 + kFixedBodyBytes) return std::nullopt;
   const auto length = LoadLe<std::uint32_t>(rest.data());
   if (!RangeFits(8, length, rest.size())) return std::nullopt;
   const ByteSpan body = rest.subspan(8, length);

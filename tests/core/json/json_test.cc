@@ -195,13 +195,14 @@ TEST(JsonScanner, DecodesEscapesOfEveryLength) {
 
 // What lies behind the text in memory is not looked at.
 TEST(JsonScanner, EndsWhereItsTextDoes) {
-  const std::string whole = R"({"a":["b\n",12,true,null,{}]})";
-  for (std::size_t size = 0; size < whole.size(); ++size) {
-    JsonScanner scan(std::string_view(whole).substr(0, size), "f");
-    scan.Skip();
-    EXPECT_FALSE(scan.Finish().ok()) << size;
+  for (const std::string_view whole : {R"({"a":["b\n",12,true,null,{}]})", R"("text")"}) {
+    for (std::size_t size = 0; size < whole.size(); ++size) {
+      JsonScanner scan(whole.substr(0, size), "f");
+      scan.Skip();
+      EXPECT_FALSE(scan.Finish().ok()) << size << " of " << whole;
+    }
+    EXPECT_EQ(JsonScanner(whole.substr(0, 0), "f").Peek(), JsonKind::kNull);
   }
-  EXPECT_EQ(JsonScanner(std::string_view(whole).substr(0, 0), "f").Peek(), JsonKind::kNull);
 }
 
 TEST(JsonScanner, BoundsDepthAndNumbers) {
