@@ -84,6 +84,18 @@ TEST_F(JournalTest, AFlippedByteEndsTheJournalThere) {
   EXPECT_THAT(Resumed(), ::testing::ElementsAre(0U));
 }
 
+// A power failure may leave the length of a file and not its bytes.
+TEST_F(JournalTest, ZerosEndTheJournalThere) {
+  const auto whole = ReadSmallFile(*storage_, "/j", 1 << 20);
+  ASSERT_THAT(whole, IsOk());
+  const std::size_t record = (whole->size() - 40) / 3;
+  const std::string zeros(8, '\0');  // an empty record, whose checksum is 0
+  const std::string changed = whole->substr(0, 40 + record) + zeros + whole->substr(40 + record);
+  ASSERT_THAT(storage_->RemoveAll("/j"), IsOk());
+  ASSERT_THAT(WriteSmallFile(*storage_, "/j", AsBytes(changed)), IsOk());
+  EXPECT_THAT(Resumed(), ::testing::ElementsAre(0U));
+}
+
 TEST_F(JournalTest, GoesOnBehindTheLastGoodRecord) {
   auto file = storage_->OpenForUpdate("/j");
   const auto whole = ReadSmallFile(*storage_, "/j", 1 << 20);

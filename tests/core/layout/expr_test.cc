@@ -46,10 +46,10 @@ TEST_P(ExprTest, Evaluates) {
 INSTANTIATE_TEST_SUITE_P(
     Values, ExprTest,
     ::testing::Values(
-        ExprCase{"1 + 2 * 3", 7}, ExprCase{"(1 + 2) * 3", 9}, ExprCase{"7 - 2 - 1", 4},
-        ExprCase{"-2 * -3", 6}, ExprCase{"7 % 4", 3},
-        ExprCase{"head_dim ?? hidden_size / num_attention_heads", 16}, ExprCase{"a ?? b ?? 3", 3},
-        ExprCase{"absent", Value()}, ExprCase{"absent == null", true},
+        ExprCase{"1 + 2 * 3", 7}, ExprCase{"1+2\t+4", 7}, ExprCase{"[7]", Value::List{7}},
+        ExprCase{"(1 + 2) * 3", 9}, ExprCase{"7 - 2 - 1", 4}, ExprCase{"-2 * -3", 6},
+        ExprCase{"7 % 4", 3}, ExprCase{"head_dim ?? hidden_size / num_attention_heads", 16},
+        ExprCase{"a ?? b ?? 3", 3}, ExprCase{"absent", Value()}, ExprCase{"absent == null", true},
         ExprCase{"(absent ?? 1) == 1 and tied", true},
         ExprCase{"absent ?? 1 == 1", true},  // ?? binds tighter than ==
         ExprCase{"not tied or 1 < 2", true}, ExprCase{"1 == 1.0", true},
