@@ -19,8 +19,8 @@ namespace ckpt::dcp {
 // The elements of `key` in the blob that starts at `offset` and ends with the file.
 //
 // REQUIRES: CountBytes(sizes, dtype) is OK.
-// Errors: kBadItem (no header, no such key), kBadMetadata (malformed header), kDtypeMismatch, kShapeMismatch, kOutOfRange,
-//         kResource, kTruncated, kIo.
+// Errors: kBadItem (no header, no such key), kBadMetadata (malformed header), kDtypeMismatch,
+//         kShapeMismatch, kOutOfRange, kResource, kTruncated, kIo.
 Result<StoredArray> LocateInSafetensorsBlob(std::shared_ptr<const ReadableFile> file,
                                             std::uint64_t offset, std::string_view key, DType dtype,
                                             DimsView sizes);

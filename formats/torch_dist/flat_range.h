@@ -24,7 +24,8 @@ struct FlatBox {
 
 // The shape of one block of a tensor that was reformulated: `stored` is (blocks per dim …, elements per block).
 // If there is one, `original` has as many elements as `stored`.
-// Errors: kBadMetadata (the two shapes do not belong together), kResource (a block of too many elements).
+// Errors: kBadMetadata (the two shapes do not belong together), kResource (a block of too many
+//         elements).
 Result<Dims> BlockShape(DimsView original, DimsView stored);
 
 }  // namespace ckpt::torch_dist

@@ -113,7 +113,8 @@ Status TorchDistSource::AddFlattened(const GlobalTensor& stored, const Dims& ori
   const CheckpointIndex& inner = dcp_->index();
   CKPT_ASSIGN_OR_RETURN(const Dims block, torch_dist::BlockShape(original, stored.shape));
   const std::size_t ndim = original.size();
-  // Checked before anything is added: the tensor is there whole or not at all. Inside it every chunk of an index lies.
+  // Checked before anything is added: the tensor is there whole or not at all. That chunks lie
+  // inside the stored shape was checked when they came in.
   for (const Chunk& chunk : inner.chunks(stored)) {
     for (std::size_t d = 0; d < ndim; ++d) {
       if (inner.sizes(chunk)[d] != 1) {

@@ -55,7 +55,8 @@ TEST(LayoutTable, ReadsEveryStatement) {
   EXPECT_EQ(table->Atoms("b"), (std::vector<std::string>{"b0", "b1"}));
 }
 
-// A tab is a blank, the last line may go on without another, and a condition may ask for its axis twice.
+// A tab is a blank, the last line may go on without another, and a condition may ask for its axis
+// twice.
 TEST(LayoutTable, ReadsWhatIsWrittenUnusually) {
   const auto table = ParseLayoutTable(
       "family f\ndim a = 4\ndim b = 4\n"

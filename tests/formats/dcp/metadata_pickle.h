@@ -1,4 +1,5 @@
-// A `.metadata` pickle of one tensor and one object, each part of which a test can replace by what torch never writes.
+// A `.metadata` pickle of one tensor and one object, each part of which a test can replace by what
+// torch never writes.
 #ifndef CKPT_TESTS_FORMATS_DCP_METADATA_PICKLE_H_
 #define CKPT_TESTS_FORMATS_DCP_METADATA_PICKLE_H_
 
@@ -81,7 +82,8 @@ struct MetadataPickle {
   std::vector<PickledChunk> chunks = {{{{0}, {2}}, 0, 700}};
   std::string object_key = "o";
   PickledChunk object = {{}, 700, 400};
-  // By the name of the part: "planner_data" is the value of that field, "tensor" the description of "w".
+  // By the name of the part: "planner_data" is the value of that field, "tensor" the description
+  // of "w".
   std::map<std::string, WriteValue> instead = {};
 
   [[nodiscard]] Bytes Write() const {

@@ -76,7 +76,8 @@ TEST_F(RefusedItemsTest, ARangeOverAnotherIsWrongByItself) {
   EXPECT_THAT(Locate(), FailsWith(ErrorKind::kOutOfRange));
 }
 
-// An item may be smaller than its chunk, since a tensor may repeat its elements; from 1 GiB on it must not be much smaller.
+// An item may be smaller than its chunk, since a tensor may repeat its elements; from 1 GiB on it
+// must not be much smaller.
 TEST_F(RefusedItemsTest, AHugeChunkNeedsMoreThanNothing) {
   const std::int64_t least_elems = (std::int64_t{1} << 28) + 16;
   // What passes is read: zeros are no archive.
