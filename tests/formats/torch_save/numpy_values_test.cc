@@ -36,6 +36,12 @@ TEST(NumpyValuesTest, Scalars) {
   EXPECT_EQ(dtype(ScalarOf(DTypeOf("i4", ""), Raw("1234"))), "<i4");
   EXPECT_EQ(dtype(ScalarOf(DTypeOf("u1", ""), Raw("1"))), "|u1");
   EXPECT_EQ(dtype(ScalarOf(DTypeOf("U2", "<"), Raw("12345678"))), "<U2");
+  EXPECT_EQ(dtype(ScalarOf(DTypeOf("S1048576", "|"), Raw(std::string(1 << 20, 'x')))), "|S1048576");
+  const Write with_short_state = [](PickleWriter& w) {
+    w.Global("numpy", "dtype").BeginTuple().Text("i2").EndTuple().Reduce();
+    w.BeginTuple().Int(3).Text(">").EndTuple().Build();
+  };
+  EXPECT_EQ(dtype(ScalarOf(with_short_state, Raw("12"))), ">i2");
   EXPECT_EQ(dtype(Call("numpy.core.multiarray", "scalar", Then({DTypeOf("u1", ""), Raw("1")}))),
             "|u1");
 }
@@ -102,6 +108,11 @@ TEST(NumpyValuesTest, ArraysComeOutInCOrder) {
             "ab");
   EXPECT_EQ(bytes(ArrayOf(StateOf(shape, kTrue, Raw("adbecf")))), "abcdef");
   EXPECT_EQ(bytes(ArrayOf(StateOf(Tuple({Int(3)}), kTrue, Raw("abc")))), "abc");
+  EXPECT_EQ(bytes(BufferOf(Raw("a"), Tuple(std::vector<Write>(64, Int(1))), Text("C"))), "a");
+  EXPECT_EQ(bytes(Call("numpy._core.numeric", "_frombuffer",
+                       Then({Raw(""), DTypeOf("S0", "|"), shape, Text("F")}))),
+            "")
+      << "elements of no bytes";
   EXPECT_EQ(bytes(ArrayOf(StateOf(Tuple({Int(0), Int(2)}), kTrue, Raw("")))), "");
 }
 

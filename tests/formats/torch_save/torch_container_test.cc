@@ -108,5 +108,25 @@ TEST(TorchContainerTest, ObjectsCarryTheWarningsOfTheirArchive) {
   EXPECT_EQ(object->warnings[0].kind, ErrorKind::kUnsafePath);
 }
 
+TEST(TorchContainerTest, AFlippedTensorIsNoPartOfAnObject) {
+  const std::string tensor =
+      "ctorch._utils\n_rebuild_tensor_v2\n((Vstorage\nctorch\nByteStorage\nV0\nVcpu\nI8\ntQ"
+      "I0\n(I8\nt(I1\nttR.";
+  ZipWriter zip;
+  zip.Add("data.pkl", AsBytes(tensor));
+  zip.Add("data/0", AsBytes("elements"));
+  Bytes bytes = std::move(zip).Finish().head;
+  const auto render = [&] {
+    const auto container = OpenTorchFile(MakeMemoryFile("a.pt", bytes));
+    EXPECT_THAT(container, IsOk());
+    return RenderObject(*container, container->pickle.root, "");
+  };
+  const auto object = render();
+  ASSERT_THAT(object, IsOk());
+  EXPECT_THAT(object->json, HasSubstr(R"({"$tensor":{"shape":[8],"dtype":"uint8")"));
+  bytes[AsText(bytes).find("elements")] ^= std::byte{1};
+  EXPECT_THAT(render(), FailsWith(ErrorKind::kChecksum));
+}
+
 }  // namespace
 }  // namespace ckpt::torch_save
