@@ -65,6 +65,14 @@ TEST(PlanDcpTest, CutsATensorIntoRowsThatFit) {
   }
 }
 
+TEST(PlanDcpTest, StoresATensorWithoutElementsAsOneItem) {
+  const auto plan = PlanDcp({{"a", DType::kInt8, {3, 0}}}, {.max_chunk_bytes = 1});
+  ASSERT_THAT(plan, IsOk());
+  ASSERT_EQ(plan->items.size(), 1U);
+  EXPECT_EQ(plan->items[0].box, (Box{{0, 0}, {3, 0}}));
+  EXPECT_EQ(plan->items[0].payload_bytes, 0U);
+}
+
 TEST(PlanDcpTest, OpensAFileWhenMoreThanHalfOfAnItemIsTooMuch) {
   const std::vector<TargetTensor> tensors = {{"a", DType::kInt8, {8}}, {"b", DType::kInt8, {8}}};
   const std::uint64_t item_bytes = MeasureItem(DType::kInt8, Dims{8}).size_bytes;

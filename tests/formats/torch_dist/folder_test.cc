@@ -258,6 +258,13 @@ TEST_F(TorchDistFolderTest, ShapesThatDoNotBelongTogetherBarTheTensor) {
   }
 }
 
+TEST_F(TorchDistFolderTest, WhatIsWrongWithATensorIsPassedOn) {
+  PutPlainTensor();
+  PutObject("o", EmptyDict);
+  metadata_.instead["stored_offset"] = Int(-1);
+  EXPECT_THAT(Opened()->index().CheckDeliverable("w"), FailsWith(ErrorKind::kOutOfRange));
+}
+
 TEST_F(TorchDistFolderTest, TheCommonStateIsWhatTheListHolds) {
   PutPlainTensor();
   PutObject("common_state/shard_0_1", ListOfOne);
