@@ -71,6 +71,10 @@ INSTANTIATE_TEST_SUITE_P(
                 "\x80\x04\x8D\x00\x00\x00\x00\x00\x00\x00\x10"
                 "ab"s,
                 ErrorKind::kResource, "1152921504606846976 bytes is announced"},
+        BadCase{"LengthOfTheWholeFile", "\x80\4\x8D\x0B\0\0\0\0\0\0\0"s, ErrorKind::kBadMetadata,
+                "ends early"},
+        BadCase{"LengthPastTheWholeFile", "\x80\4\x8D\x0C\0\0\0\0\0\0\0"s, ErrorKind::kResource,
+                "12 bytes is announced"},
         BadCase{"Inst", "(S'ls'\niposix\nsystem\n."s, ErrorKind::kUnsafePickle, "posix.system"},
         BadCase{"Obj", "\x80\x02(cposix\nsystem\no."s, ErrorKind::kUnsafePickle, "OBJ"},
         BadCase{"Ext", "\x80\x02\x82\x01."s, ErrorKind::kUnsupported, "EXT"},
@@ -195,6 +199,10 @@ TEST(PickleReaderTest, StopsAtItsLimits) {
   // One list on top of the nodes that always exist.
   EXPECT_THAT(limited("].", {.max_nodes = kFirstFreeNode + 1}), IsOk());
   EXPECT_THAT(limited("\x80\2].", {.max_nodes = kFirstFreeNode}), FailsWith(ErrorKind::kResource));
+  EXPECT_THAT(MessageOf(limited("\x80\2].", {.max_nodes = kFirstFreeNode})),
+              HasSubstr("more than 260 objects"));
+  // A slot is at most as large as the file.
+  EXPECT_THAT(limited("\x80\2Np7\n.", {}), IsOk());
   // Values and marks.
   EXPECT_THAT(limited("NNN00.", {.max_stack = 3}), IsOk());
   EXPECT_THAT(limited("((((1111N.", {.max_stack = 4}), IsOk());

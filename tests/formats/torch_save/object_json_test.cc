@@ -128,6 +128,24 @@ TEST(ObjectJsonTest, KeepsToItsLimitWhereverThatFalls) {
               IsOkAndHolds(*whole));
 }
 
+TEST(ObjectJsonTest, KeepsToItsLimitInSmallValuesToo) {
+  // What follows a beginning that does not fit may fit: it must not be the whole answer.
+  for (const char* pickle :
+       {")", "]", "}", "\x80\4\x8F", "(K\1K\2t", "}K\1K\2s", "}(Va\nK\1Vb\nK\2u",
+        "ccollections\nOrderedDict\n)R", "cargparse\nNamespace\n)\x81",
+        "cargparse\nNamespace\n)\x81}b", "csignal\nSignals\n(K\1tR"}) {
+    const auto parsed = ParsePickle(AsBytes(std::string(pickle) + "."), "o");
+    ASSERT_THAT(parsed, IsOk());
+    const auto whole = RenderJson(parsed->graph, parsed->root);
+    ASSERT_THAT(whole, IsOk());
+    for (std::uint64_t limit = 0; limit < whole->size(); ++limit) {
+      EXPECT_THAT(RenderJson(parsed->graph, parsed->root, {.max_bytes = limit}),
+                  FailsWith(ErrorKind::kResource))
+          << *whole << " within " << limit;
+    }
+  }
+}
+
 TEST(ObjectJsonTest, BoundsIntegersAndDepth) {
   const auto integer = [](unsigned length) {
     std::string pickle = "\x80\x02\x8B" + std::string(4, '\0') + std::string(length, '\1') + ".";

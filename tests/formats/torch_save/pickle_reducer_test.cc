@@ -143,6 +143,23 @@ TEST(PickleReducerTest, AnObjectThatCameBackKeepsItsNumber) {
   EXPECT_EQ(parsed->graph.kind(items[1]), NodeKind::kRecord);
 }
 
+TEST(PickleReducerTest, KeepsTheClassAndTheStateThatTheMemoStillNeeds) {
+  PointReducer reducer;
+  const auto called =
+      ParsePickle(AsBytes("\x80\2(cm\nPoint\nq\0M\x10\1\x85Rh\0t."s), "p", {.reducer = &reducer});
+  ASSERT_THAT(called, IsOk());
+  const NodeId cls = called->graph.items(called->root)[1];
+  ASSERT_LT(cls, called->graph.size());
+  EXPECT_EQ(called->graph.QualifiedName(cls), "m.Point");
+  const auto built =
+      ParsePickle(AsBytes("\x80\4\x8C\1m\x8C\5Point\x93)\x81}\x94\x8C\1xNsbh\0\x86."s), "p",
+                  {.reducer = &reducer});
+  ASSERT_THAT(built, IsOk());
+  const NodeId state = built->graph.items(built->root)[1];
+  ASSERT_EQ(built->graph.kind(state), NodeKind::kDict);
+  EXPECT_EQ(built->graph.items(state).size(), 2U);
+}
+
 TEST(PickleReducerTest, KeepsArgumentsThatTheMemoStillNeeds) {
   const std::string bytes = "\x80\4\x8C\1m\x8C\5Point\x93M\x10\1\x94\x85Rh\0\x86."s;
   PointReducer reducer;

@@ -2,6 +2,7 @@
 #include "formats/torch_save/pickle_writer.h"
 
 #include <limits>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -70,6 +71,25 @@ TEST(PickleWriterTest, NumbersMoreThan256ThingsInEveryDialect) {
       EXPECT_EQ(items[i], items[300 + i]) << "written once, recalled afterwards";
       EXPECT_EQ(parsed->graph.text(items[i]), "text " + std::to_string(i));
     }
+  }
+}
+
+TEST(PickleWriterTest, SlotsAndTuplesAreAsShortAsTheyGet) {
+  PickleWriter writer(Dialect::kWeightsOnly);
+  const auto grows_by = [&](const auto& write) {
+    const std::size_t before = writer.size_bytes();
+    write();
+    return writer.size_bytes() - before;
+  };
+  writer.None();
+  for (int i = 0; i < 256; ++i) EXPECT_EQ(grows_by([&] { writer.Memoize(); }), 2U);
+  EXPECT_EQ(grows_by([&] { writer.Memoize(); }), 5U);
+  EXPECT_EQ(grows_by([&] { writer.Recall(255); }), 2U);
+  EXPECT_EQ(grows_by([&] { writer.Recall(256); }), 5U);
+  const std::vector<std::int64_t> ones(4, 1);
+  for (std::size_t n = 0; n <= 4; ++n) {
+    EXPECT_EQ(grows_by([&] { writer.IntTuple(std::span(ones).first(n)); }),
+              2 * n + (n == 4 ? 2 : 1));
   }
 }
 

@@ -43,6 +43,7 @@ TEST(PythonStrTest, SpellsOtherKeysAsPythonDoes) {
   EXPECT_EQ(Of(PythonStr, [](PickleWriter& w) { w.Bool(false); }), "False");
   EXPECT_EQ(Of(PythonStr, Text("a'b")), "a'b");
   EXPECT_EQ(Of(PythonStr, Raw("\xFF\n\x01z'"s)), R"(b"\xff\n\x01z'")");
+  EXPECT_EQ(Of(PythonStr, Raw("\x7F\x80")), R"(b'\x7f\x80')");
   EXPECT_EQ(Of(PythonStr, Tuple({})), "()");
   EXPECT_EQ(Of(PythonStr, Tuple({Int(1)})), "(1,)");
   EXPECT_EQ(Of(PythonStr, Tuple({Int(1), Text("a"), Tuple({Float(2)})})), "(1, 'a', (2.0,))");

@@ -148,6 +148,24 @@ TEST(TensorRebuildTest, LooksThroughParametersAndSubclasses) {
             TensorForm::kNone);
 }
 
+TEST(TensorRebuildTest, TakesAsFewArgumentsAsThereMayBe) {
+  EXPECT_EQ(Rebuild(Call("torch._tensor", "_rebuild_from_type_v2",
+                         {Global("torch._utils", "_rebuild_tensor_v2"), Global("torch", "Tensor"),
+                          Tuple({kFloats, Int(0), Dims2(4, 4), Dims2(4, 1)})}))
+                .shape,
+            (Dims{4, 4}));
+  EXPECT_EQ(Rebuild(Call("torch._utils", "_rebuild_tensor_v3",
+                         {kUntyped, Int(0), Dims2(4, 4), Dims2(4, 1), kFalse, kNone}))
+                .form,
+            TensorForm::kOther)
+      << "its dtype would be the seventh";
+  const Rebuilt three = Rebuild(V2({kFloats, Int(0), Dims2(4, 4)}));
+  EXPECT_EQ(three.status.first().message, "a tensor is rebuilt from fewer than four arguments");
+  const Write nothing = Persistent(
+      {Text("storage"), Global("torch", "FloatStorage"), Text("0"), Text("cpu"), Int(0)});
+  EXPECT_THAT(Rebuild(V2({nothing, Int(0), Tuple({Int(0)}), Tuple({Int(1)})}), 0).status, IsOk());
+}
+
 TEST(TensorRebuildTest, ReadsTheLazyBits) {
   const auto with = [](const char* key, bool value) {
     return Rebuild(V2({kFloats, Int(0), Dims2(4, 4), Dims2(4, 1), kFalse, kNone,

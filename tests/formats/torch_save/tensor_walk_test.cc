@@ -108,6 +108,7 @@ TEST(TensorWalkTest, RefusesAKeyTwiceAsPythonComparesKeys) {
     EXPECT_THAT(keys, FailsWith(ErrorKind::kBadMetadata)) << a << b;
     EXPECT_THAT(keys.status().ToString(), HasSubstr("same key twice"));
   }
+  EXPECT_THAT(Keys("](N}(Va\nNVa\nNue."), FailsWith(ErrorKind::kBadMetadata)) << "further down";
   const std::vector<std::pair<std::string, std::string>> distinct = {
       {"Va\n", "Vb\n"},         {"K\1", "V1\n"},
       {"K\1", "I00\n"},         {"F1.5\n", "F1.5\n"},

@@ -111,6 +111,13 @@ TEST(LargeZipTest, ReportsEveryReadThatFails) {
   }
   // Both ends, the comment, end record, locator, zip64 end record, directory, and a local header.
   EXPECT_EQ(reads, 8);
+  file->FailAt(reads);
+  const Result<ZipArchive> archive = ZipArchive::Open(file, 0, file->size_bytes());
+  ASSERT_THAT(archive, IsOk());
+  file->FailAt(0);
+  EXPECT_THAT(archive->Read(*archive->Find("version"), 10), FailsWith(ErrorKind::kIo));
+  file->FailAt(0);
+  EXPECT_THAT(archive->Verify(*archive->Find("version")), FailsWith(ErrorKind::kIo));
 }
 
 }  // namespace
