@@ -135,6 +135,21 @@ TEST(ParseHeader, BoundsTheDims) {
   EXPECT_THAT(with_dims(65), FailsWith(ErrorKind::kResource));
 }
 
+TEST(ParseHeader, NamesTheRuleThatIsBroken) {
+  // Nothing else is wrong with these.
+  const auto message = [](std::string_view json, std::uint64_t payload_bytes) {
+    const Result<Header> header = ParseHeader(json, payload_bytes, "f");
+    EXPECT_FALSE(header.ok()) << json;
+    return header.ok() ? "" : header.status().first().message;
+  };
+  EXPECT_EQ(message(R"({"__metadata__":{"n":"1","n":"1"}})", 0), "metadata key twice");
+  EXPECT_EQ(message(R"({"__metadata__":{},"__metadata__":{}})", 0), "__metadata__ twice");
+  EXPECT_EQ(message(R"({"a":{"dtype":"U8","shape":[-8],"data_offsets":[0,8]}})", 8),
+            "negative size");
+  EXPECT_EQ(message(R"({"a":{"dtype":"F4","shape":[3],"data_offsets":[0,1]}})", 1),
+            "tensor ends inside a byte");
+}
+
 TEST(ParseHeader, NamesTheTensor) {
   const Result<Header> header =
       ParseHeader(R"({"layer.w":{"dtype":"F7","shape":[8],"data_offsets":[0,8]}})", 8, "f");

@@ -49,11 +49,16 @@ TEST(TorchItemTest, HeadPayloadAndTailAreAnArchive) {
 
 TEST(TorchItemTest, PicklesSizesOfEveryWidth) {
   // Nobody has such tensors in memory: only the pickle is looked at.
-  for (const std::int64_t size :
-       {std::int64_t{1}, std::int64_t{255}, std::int64_t{256}, std::int64_t{65535},
-        std::int64_t{65536}, (std::int64_t{1} << 31) - 1, std::int64_t{1} << 31,
-        (std::int64_t{1} << 39) - 1, std::int64_t{1} << 39, std::int64_t{1} << 55,
-        std::int64_t{1} << 61}) {
+  constexpr std::int64_t kOne = 1;
+  const std::vector<std::pair<std::int64_t, std::uint64_t>> cases = {
+      {1, 2},          {255, 2},
+      {256, 3},        {65535, 3},
+      {65536, 5},      {(kOne << 31) - 1, 5},
+      {kOne << 31, 7}, {(kOne << 39) - 1, 7},
+      {kOne << 39, 8}, {kOne << 55, 10},
+      {kOne << 61, 10}};
+  std::uint64_t frame = 0;  // of the pickle around its two sizes
+  for (const auto& [size, bytes] : cases) {
     const TensorItem item(DType::kUint8, Dims{size});
     const auto parsed = pickle::ParsePickle(ByteSpan(item.head()).subspan(64), "data.pkl");
     ASSERT_THAT(parsed, IsOk());
@@ -61,6 +66,8 @@ TEST(TorchItemTest, PicklesSizesOfEveryWidth) {
     const auto args = graph.items(graph.args(parsed->root));
     EXPECT_EQ(graph.integer(graph.items(args[2])[0]), size);
     EXPECT_EQ(graph.integer(graph.items(graph.persistent_id(args[0]))[4]), size);
+    if (frame == 0) frame = parsed->end - 2 * bytes;
+    EXPECT_EQ(parsed->end, frame + 2 * bytes) << size;
   }
 }
 

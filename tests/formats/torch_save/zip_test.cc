@@ -226,8 +226,24 @@ TEST(ZipTest, FindsLargeSizesInTheZip64Field) {
   EXPECT_THAT(OpenWithExtra("\1\0\x10\0"s + sizes + time), IsOk());
   EXPECT_THAT(OpenWithExtra("\1\0\x08\0"s + sizes.substr(8)), FailsWith(ErrorKind::kBadItem));
   EXPECT_THAT(OpenWithExtra("\1\0\x11\0"s + sizes), FailsWith(ErrorKind::kBadItem));
+  EXPECT_THAT(OpenWithExtra("\1\0\x08\0"s + sizes.substr(8)).status().first().message,
+              HasSubstr("zip64 field of a record is too short"));
   EXPECT_THAT(OpenWithExtra(time), FailsWith(ErrorKind::kBadItem)) << "no zip64 field";
   EXPECT_THAT(OpenWithExtra("UT\0"s), FailsWith(ErrorKind::kBadItem)) << "no whole field";
+}
+
+TEST(ZipTest, ReadsAnArchiveOfNothingButNoPartOfASplitOne) {
+  const auto end_record = [](std::uint16_t disk, std::uint16_t first_disk) {
+    Bytes bytes(kEndBytes);
+    StoreLe<std::uint32_t>(kEndSignature, bytes.data());
+    StoreLe(disk, &bytes[4]);
+    StoreLe(first_disk, &bytes[6]);
+    return OpenInside(bytes);
+  };
+  ASSERT_THAT(end_record(0, 0), IsOk());
+  EXPECT_THAT(end_record(0, 0)->records(), IsEmpty());
+  EXPECT_THAT(end_record(1, 0), FailsWith(ErrorKind::kUnsupported));
+  EXPECT_THAT(end_record(0, 1), FailsWith(ErrorKind::kUnsupported));
 }
 
 TEST(ZipTest, WithoutChecksumsNothingIsCompared) {
@@ -257,6 +273,7 @@ TEST(ZipTest, RefusesARangeThatIsNotInTheFile) {
   EXPECT_THAT(open(1, bytes.size()), FailsWith(ErrorKind::kTruncated));
   EXPECT_THAT(open(~std::uint64_t{0}, 2), FailsWith(ErrorKind::kTruncated));
   EXPECT_THAT(open(0, 0), FailsWith(ErrorKind::kBadItem));
+  EXPECT_THAT(open(0, bytes.size() + 1).status().first().message, "the file ends before its item");
 }
 
 TEST(ZipTest, LaysRecordsOutAsTorchDoes) {
