@@ -13,6 +13,7 @@
 #include "converters/verbs/stored_objects.h"
 #include "core/base/quote.h"
 #include "core/base/units.h"
+#include "core/checkpoint/read_manifest.h"
 #include "core/checkpoint/validate.h"
 #include "core/checkpoint/write_plan.h"
 
@@ -256,15 +257,6 @@ Status CheckIntact(const ModelSource& model) {
   return Status(std::move(errors));
 }
 
-Status ReadSidecar(Storage& storage, ModelSource& model) {
-  const Path path = model.checkpoint->path / std::string(kManifestName);
-  CKPT_ASSIGN_OR_RETURN(const bool exists, Exists(storage, path));
-  if (!exists) return OkStatus();
-  CKPT_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(storage, path, kMaxManifestBytes));
-  CKPT_ASSIGN_OR_RETURN(model.manifest, ParseManifest(text, path.string()));
-  return OkStatus();
-}
-
 }  // namespace
 
 Result<ModelSource> OpenModel(Storage& storage, const Path& path, const OpenModelOptions& options) {
@@ -279,7 +271,7 @@ Result<ModelSource> UnderstandModel(Storage& storage,
   ModelSource model;
   model.checkpoint = std::move(checkpoint);
   CKPT_RETURN_IF_ERROR(CheckIntact(model));
-  CKPT_RETURN_IF_ERROR(ReadSidecar(storage, model));
+  CKPT_ASSIGN_OR_RETURN(model.manifest, ReadManifest(storage, model.checkpoint->path));
   CKPT_RETURN_IF_ERROR(ReadConfiguration(storage, options, model));
   CKPT_RETURN_IF_ERROR(FindTable(storage, options, model));
   CKPT_RETURN_IF_ERROR(MatchWeights(options, model));

@@ -156,6 +156,7 @@ Result<SavedTensors> PlanSavedTensors(const RunningState& state, const layout::C
 
 Result<TrainingSave> PlanTrainingSave(const SavedTensors& saved, fsdp_dtensor::RunState run,
                                       const std::vector<WriteCopy>& side_files) {
+  run.group_of.clear();
   if (!run.groups.empty()) {
     for (const auto& [name, decays] : saved.decays) {
       run.group_of.emplace_back(name, decays ? 0 : run.groups.size() - 1);

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/check.h"
 #include "core/base/hash.h"
 #include "core/checkpoint/index.h"
 
@@ -61,6 +62,7 @@ Problem DescribeLeftover(const std::string& name) {
 Result<std::vector<Problem>> VerifyManifest(Storage& storage, const Path& directory,
                                             const Manifest& manifest,
                                             const VerifyOptions& options) {
+  CKPT_CHECK(!options.unreadable_is_damage);
   CKPT_ASSIGN_OR_RETURN(const Damage damage, FindDamage(storage, directory, manifest, options));
   std::vector<Problem> problems;
   if (auto tracker = DescribeTracker(damage.tracker)) problems.push_back(*std::move(tracker));

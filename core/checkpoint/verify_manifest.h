@@ -23,6 +23,7 @@ namespace ckpt {
 //                  and is a tracker still
 //   kLeftover      (warning) a file that the manifest does not know
 //
+// REQUIRES: not `options.unreadable_is_damage`: only bytes that were read are judged.
 // Errors: kIo and others of reading, which say nothing about the bytes.
 // Cost: reads everything once; memory is one block a thread.
 Result<std::vector<Problem>> VerifyManifest(Storage& storage, const Path& directory,

@@ -15,6 +15,7 @@ namespace {
 constexpr std::string_view kMagic = "CKPTJNL2";
 constexpr std::size_t kHashDigits = 32;
 constexpr std::size_t kHeaderBytes = kMagic.size() + kHashDigits;
+constexpr std::size_t kFrameBytes = 4 + 4;  // length, CRC-32C of the body
 constexpr std::size_t kFixedBodyBytes = 4 + 8 + kHashDigits + 4 + 4;
 constexpr std::size_t kPieceBytes = 4 + 8 + 4 + 4;
 constexpr std::size_t kExtentBytes = 8 + 8;
@@ -78,17 +79,16 @@ std::optional<JournalRecord> DecodeBody(ByteSpan body) {
   return record;
 }
 
-// Length of the framed record at `at` whose checksum holds, and the record; nothing at the first
-// bad one.
+// Length of the framed record that `rest` starts with, if its checksum holds, and the record.
 std::optional<std::pair<std::size_t, JournalRecord>> DecodeRecord(ByteSpan rest) {
-  if (rest.size() < 8 + kFixedBodyBytes) return std::nullopt;
+  if (rest.size() < kFrameBytes + kFixedBodyBytes) return std::nullopt;
   const auto length = LoadLe<std::uint32_t>(rest.data());
-  if (!RangeFits(8, length, rest.size())) return std::nullopt;
-  const ByteSpan body = rest.subspan(8, length);
+  if (!RangeFits(kFrameBytes, length, rest.size())) return std::nullopt;
+  const ByteSpan body = rest.subspan(kFrameBytes, length);
   if (Crc32c(body) != LoadLe<std::uint32_t>(rest.data() + 4)) return std::nullopt;
   std::optional<JournalRecord> record = DecodeBody(body);
   if (!record) return std::nullopt;
-  return std::pair(8 + std::size_t{length}, std::move(*record));
+  return std::pair(kFrameBytes + std::size_t{length}, std::move(*record));
 }
 
 }  // namespace

@@ -190,8 +190,13 @@ Box WholeBox(DimsView shape) { return {Dims(shape.size(), 0), Dims(shape.begin()
 std::string FormatBox(const BoxView& box) {
   std::string text = "[";
   for (std::size_t d = 0; d < box.offsets.size(); ++d) {
+    // Boxes are also printed because they are wrong: their ends may be past 63 bits.
+    const std::uint64_t end =
+        static_cast<std::uint64_t>(box.offsets[d]) + static_cast<std::uint64_t>(box.sizes[d]);
+    const bool is_negative = box.offsets[d] < 0 || box.sizes[d] < 0;
+    text += fmt::format("{}{}:", d == 0 ? "" : ", ", box.offsets[d]);
     text +=
-        fmt::format("{}{}:{}", d == 0 ? "" : ", ", box.offsets[d], box.offsets[d] + box.sizes[d]);
+        is_negative ? fmt::format("{}", static_cast<std::int64_t>(end)) : fmt::format("{}", end);
   }
   return text + "]";
 }

@@ -156,8 +156,12 @@ Result<StoredArray> TorchDistSource::Locate(const GlobalTensor& tensor, const Ch
   const std::int64_t step = array.strides.back();
   array.offset_bytes +=
       static_cast<std::uint64_t>(slice.first_elem * step) * ElementBytes(array.dtype);
-  array.strides = flat->second.block_strides;
-  for (std::int64_t& stride : array.strides) stride *= step;
+  // A dim of one element needs no stride, and an item of one element may announce any.
+  const DimsView sizes = index_.sizes(chunk);
+  array.strides.assign(sizes.size(), 0);
+  for (std::size_t d = 0; d < sizes.size(); ++d) {
+    if (sizes[d] > 1) array.strides[d] = flat->second.block_strides[d] * step;
+  }
   return array;
 }
 

@@ -131,21 +131,21 @@ bool Machine::PushTuple(std::size_t count) {
   return true;
 }
 
-bool Machine::Append() { return Need(2) && AppendTo(PopNodes(1)); }
+bool Machine::Append() { return Need(2) && Extend(NodeKind::kList, "appended", PopNodes(1)); }
 
 bool Machine::AppendAll() {
   std::span<const NodeId> items;
-  return PopToMark(&items) && AppendTo(items);
+  return PopToMark(&items) && Extend(NodeKind::kList, "appended", items);
 }
 
-bool Machine::AppendTo(std::span<const NodeId> items) {
+bool Machine::Extend(NodeKind container, std::string_view done, std::span<const NodeId> items) {
   if (!Need(1)) return false;
   NodeId target = stack_.back().node;
   const NodeKind target_kind = kind(target);
   if (IsObject(target_kind)) {
     target = builder_.AppendedOf(target);
-  } else if (target_kind != NodeKind::kList) {
-    return Malformed(fmt::format("items appended to a {}", NodeKindName(target_kind)));
+  } else if (target_kind != container) {
+    return Malformed(fmt::format("items {} to a {}", done, NodeKindName(target_kind)));
   }
   builder_.Append(target, items);
   return true;
@@ -174,20 +174,7 @@ bool Machine::SetItemsOf(std::span<const NodeId> items) {
 
 bool Machine::AddAllItems() {
   std::span<const NodeId> items;
-  return PopToMark(&items) && AddItemsTo(items);
-}
-
-bool Machine::AddItemsTo(std::span<const NodeId> items) {
-  if (!Need(1)) return false;
-  NodeId target = stack_.back().node;
-  const NodeKind target_kind = kind(target);
-  if (IsObject(target_kind)) {
-    target = builder_.AppendedOf(target);
-  } else if (target_kind != NodeKind::kSet) {
-    return Malformed(fmt::format("items added to a {}", NodeKindName(target_kind)));
-  }
-  builder_.Append(target, items);
-  return true;
+  return PopToMark(&items) && Extend(NodeKind::kSet, "added", items);
 }
 
 bool Machine::StackGlobal() {

@@ -1,4 +1,5 @@
-// The stack, memo and graph of the pickle virtual machine: what opcodes do, however they are written.
+// The stack, memo and graph of the pickle virtual machine: what opcodes do, however they are
+// written.
 #ifndef CKPT_FORMATS_TORCH_SAVE_PICKLE_MACHINE_H_
 #define CKPT_FORMATS_TORCH_SAVE_PICKLE_MACHINE_H_
 
@@ -16,7 +17,7 @@
 #include "formats/torch_save/pickle_builder.h"
 #include "formats/torch_save/pickle_literal_reader.h"
 #include "formats/torch_save/pickle_memo.h"
-#include "formats/torch_save/pickle_reader.h"
+#include "formats/torch_save/pickle_options.h"
 
 namespace ckpt::pickle {
 
@@ -127,9 +128,9 @@ class Machine {
   // Those above the last mark; takes the mark away.
   bool PopToMark(std::span<const NodeId>* items, NodeId* base = nullptr);
 
-  bool AppendTo(std::span<const NodeId> items);
+  // `items` into the list or set on the stack, or into the parts of an object that is one.
+  bool Extend(NodeKind container, std::string_view done, std::span<const NodeId> items);
   bool SetItemsOf(std::span<const NodeId> items);
-  bool AddItemsTo(std::span<const NodeId> items);
   bool TakeLiteral(NodeId cls, ByteSpan rest, std::size_t* used);
   void ForbidRollback() { floor_ = builder_.next(); }
   [[nodiscard]] NodeKind kind(NodeId node) const { return builder_.graph().kind(node); }

@@ -10,7 +10,8 @@ namespace {
 
 constexpr std::uint32_t kIncomparable = 0xFFFFFFFF;
 
-// A number as Python compares keys: equal ones of any type are one key. Empty where that is not cheap to say.
+// A number as Python compares keys: equal ones of any type are one key. Empty where that is not
+// cheap to say.
 std::string NumberIdentity(const Graph& graph, NodeId key) {
   switch (graph.kind(key)) {
     case NodeKind::kBool:

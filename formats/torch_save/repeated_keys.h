@@ -13,10 +13,11 @@
 
 namespace ckpt::pickle {
 
-// Python keeps one of the values of such a key, and picklers write it once: who has it twice wants readers to disagree.
+// Python keeps one of the values of such a key, and picklers write it once: who has it twice wants
+// readers to disagree.
 //
-// Compares texts, and numbers by value whatever their type (True, 1 and 1.0 are one key); other keys are taken for
-// distinct. Each key is compared once, however many dicts share it.
+// Compares texts, and numbers by value whatever their type (True, 1 and 1.0 are one key); other
+// keys are taken for distinct. Each key is compared once, however many dicts share it.
 class RepeatedKeys {
  public:
   // `graph` must outlive this, unchanged.

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "core/checkpoint/manifest.h"
+#include "core/checkpoint/read_manifest.h"
 #include "tools/ckpt-train/load_state.h"
 #include "tools/ckpt-train/stored_run.h"
 #include "trainer/comm/agreement.h"
@@ -24,13 +25,13 @@ int TensorRanks(const layout::Configuration& args) {
 
 // This rank's share of the files: whether they are what the sidecar says, the one that was read
 // with the state where that is open already. OK without a sidecar.
-Status CheckShare(Storage& storage, const Path& candidate, const SharedState& opened,
+Status CheckShare(Storage& storage, const Path& candidate, const StatePtr& opened,
                   const trainer::Communicator& world) {
   std::optional<Manifest> sidecar;
   if (opened) {
     sidecar = opened->weights.manifest;
   } else {
-    CKPT_ASSIGN_OR_RETURN(sidecar, ReadSidecar(storage, candidate));
+    CKPT_ASSIGN_OR_RETURN(sidecar, ReadManifest(storage, candidate));
   }
   if (!sidecar) return OkStatus();
   return CheckStoredBytes(storage, candidate, *sidecar, world.rank(), world.size());
@@ -38,14 +39,14 @@ Status CheckShare(Storage& storage, const Path& candidate, const SharedState& op
 
 // The newest candidate that every rank finds intact; null if there is none. `opened` is a
 // candidate's, in every process.
-Result<SharedState> OpenIntact(Storage& storage, const CheckpointSettings& settings,
-                               const SharedState& opened, trainer::Communicator& world,
-                               const Notice& tell) {
+Result<StatePtr> OpenIntact(Storage& storage, const CheckpointSettings& settings,
+                            const StatePtr& opened, trainer::Communicator& world,
+                            const Notice& tell) {
   CKPT_ASSIGN_OR_RETURN(const std::vector<Path> candidates, ListCandidates(storage, settings.load));
   Status refused;
   for (const Path& candidate : candidates) {
     const bool is_open = opened && opened->weights.checkpoint->path == candidate;
-    Result<SharedState> state = is_open ? opened : nullptr;
+    Result<StatePtr> state = is_open ? opened : nullptr;
     // Bytes first: what is wrong with them explains whatever else is. A rank that is gone says
     // nothing about the checkpoint.
     Status found = CheckShare(storage, candidate, *state, world);
@@ -64,18 +65,18 @@ Result<SharedState> OpenIntact(Storage& storage, const CheckpointSettings& setti
     refused.Add(std::move(agreed).While(GoingOnFrom(candidate)));
   }
   if (!refused.ok()) return refused;
-  return SharedState();
+  return StatePtr();
 }
 
 }  // namespace
 
 Result<std::optional<LoadedRun>> LoadRun(Storage& storage, const CheckpointSettings& settings,
-                                         SharedRun& opened, trainer::RankTrainer& trainer,
+                                         OpenedState& opened, trainer::RankTrainer& trainer,
                                          trainer::Communicator& world, const Notice& notice) {
   const Notice tell = [&](const std::string& text) {
     if (world.rank() == 0 && notice) notice(text);
   };
-  CKPT_ASSIGN_OR_RETURN(const SharedState state,
+  CKPT_ASSIGN_OR_RETURN(const StatePtr state,
                         OpenIntact(storage, settings, opened.state(), world, tell));
   if (!state) return std::optional<LoadedRun>();
   opened.Close();  // every rank has it

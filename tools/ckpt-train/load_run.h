@@ -9,8 +9,8 @@
 #include "core/io/storage.h"
 #include "core/layout/resolve.h"
 #include "tools/ckpt-train/checkpoint_settings.h"
+#include "tools/ckpt-train/opened_state.h"
 #include "tools/ckpt-train/run_progress.h"
-#include "tools/ckpt-train/shared_run.h"
 #include "trainer/comm/communicator.h"
 #include "trainer/step/rank_trainer.h"
 
@@ -33,9 +33,10 @@ struct LoadedRun {
 // Where that is the checkpoint that the ranks of this process have `opened`, its metadata are not
 // read again. Closes it.
 //
+// REQUIRES: nobody replaces a checkpoint meanwhile; one that is replaced is taken for damaged.
 // Errors: those of OpenStoredRun and LoadState; of every candidate, if none is valid.
 Result<std::optional<LoadedRun>> LoadRun(Storage& storage, const CheckpointSettings& settings,
-                                         SharedRun& opened, trainer::RankTrainer& trainer,
+                                         OpenedState& opened, trainer::RankTrainer& trainer,
                                          trainer::Communicator& world, const Notice& notice);
 
 }  // namespace ckpt::train

@@ -31,6 +31,8 @@ class RunCheckpoints {
   // `run`, `trainer`, `world` and `storage` outlive it.
   RunCheckpoints(Storage& storage, CheckpointSettings settings, const RunConfig& run,
                  trainer::RankTrainer& trainer, trainer::Communicator& world, Notice notice);
+  RunCheckpoints(const RunCheckpoints&) = delete;  // a background save points at it
+  RunCheckpoints& operator=(const RunCheckpoints&) = delete;
 
   // What is not asked for otherwise will be as in `loaded`: names of parameters, the model's side
   // files. REQUIRES: nothing was saved yet.

@@ -34,12 +34,12 @@ Status GoOnFromStored(Storage& storage, layout::Configuration& given, RunConfig&
   const CheckpointSettings checkpoints = ReadCheckpointSettings(reader);
   // What is wrong with them is told with everything else.
   if (!reader.ok() || checkpoints.load.empty()) return OkStatus();
-  CKPT_ASSIGN_OR_RETURN(SharedState state,
+  CKPT_ASSIGN_OR_RETURN(StatePtr state,
                         OpenNewestRun(storage, checkpoints.load, checkpoints.finetune));
   if (!state) return OkStatus();
   CKPT_ASSIGN_OR_RETURN(layout::Configuration stored, StoredSettings(*state, checkpoints.finetune));
   given.merge(stored);  // what was given stays
-  run.stored = std::make_shared<SharedRun>(std::move(state));
+  run.stored = std::make_shared<OpenedState>(std::move(state));
   return OkStatus();
 }
 

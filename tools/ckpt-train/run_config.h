@@ -13,7 +13,7 @@
 #include "core/layout/value.h"
 #include "tools/ckpt-train/data_settings.h"
 #include "tools/ckpt-train/loop_settings.h"
-#include "tools/ckpt-train/shared_run.h"
+#include "tools/ckpt-train/opened_state.h"
 #include "trainer/step/train_config.h"
 
 namespace ckpt::train {
@@ -38,7 +38,7 @@ struct RunConfig {
   layout::Configuration effective;
   // Where the state comes from: a checkpoint in `load`, else a Hugging Face repository, else
   // weights are drawn.
-  std::shared_ptr<SharedRun> stored;
+  std::shared_ptr<OpenedState> stored;
   std::optional<Path> init_from;
 
   [[nodiscard]] bool goes_on() const { return stored != nullptr; }

@@ -33,15 +33,6 @@ Result<std::vector<Path>> ListCandidates(Storage& storage, const Path& root) {
   return candidates;
 }
 
-Result<std::optional<Manifest>> ReadSidecar(Storage& storage, const Path& checkpoint) {
-  const Path path = checkpoint / std::string(kManifestName);
-  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(path));
-  if (stat.type == FileType::kMissing) return std::optional<Manifest>();
-  CKPT_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(storage, path, kMaxManifestBytes));
-  CKPT_ASSIGN_OR_RETURN(Manifest sidecar, ParseManifest(text, path.string()));
-  return std::optional<Manifest>(std::move(sidecar));
-}
-
 Status CheckStoredBytes(Storage& storage, const Path& checkpoint, const Manifest& sidecar, int part,
                         int parts) {
   Manifest share;
@@ -55,7 +46,7 @@ Status CheckStoredBytes(Storage& storage, const Path& checkpoint, const Manifest
   return Status(std::move(problems));
 }
 
-Result<SharedState> OpenStoredRun(Storage& storage, const Path& checkpoint, bool weights_only) {
+Result<StatePtr> OpenStoredRun(Storage& storage, const Path& checkpoint, bool weights_only) {
   OpenModelOptions options;
   options.with_vocabulary_padding = true;
   TrainingState state;
@@ -68,16 +59,16 @@ Result<SharedState> OpenStoredRun(Storage& storage, const Path& checkpoint, bool
   return std::make_shared<const TrainingState>(std::move(state));
 }
 
-Result<SharedState> OpenNewestRun(Storage& storage, const Path& root, bool weights_only) {
+Result<StatePtr> OpenNewestRun(Storage& storage, const Path& root, bool weights_only) {
   CKPT_ASSIGN_OR_RETURN(const std::vector<Path> candidates, ListCandidates(storage, root));
   Status refused;
   for (const Path& candidate : candidates) {
-    Result<SharedState> state = OpenStoredRun(storage, candidate, weights_only);
+    Result<StatePtr> state = OpenStoredRun(storage, candidate, weights_only);
     if (state.ok()) return state;
     refused.Add(std::move(state).status().While(GoingOnFrom(candidate)));
   }
   if (!refused.ok()) return refused;
-  return SharedState();
+  return StatePtr();
 }
 
 std::string GoingOnFrom(const Path& checkpoint) { return "going on from " + checkpoint.string(); }

@@ -9,7 +9,7 @@
 #include "core/base/result.h"
 #include "core/checkpoint/manifest.h"
 #include "core/io/storage.h"
-#include "tools/ckpt-train/shared_run.h"
+#include "tools/ckpt-train/opened_state.h"
 
 namespace ckpt::train {
 
@@ -18,9 +18,6 @@ namespace ckpt::train {
 // that was interrupted.
 Result<std::vector<Path>> ListCandidates(Storage& storage, const Path& root);
 
-// The checkpoint's sidecar, if it has one. Errors: those of ParseManifest.
-Result<std::optional<Manifest>> ReadSidecar(Storage& storage, const Path& checkpoint);
-
 // Compares files with the checkpoint's sidecar: those at positions part, part + parts, ….
 // Errors: kChecksum and the others of VerifyManifest.
 Status CheckStoredBytes(Storage& storage, const Path& checkpoint, const Manifest& sidecar, int part,
@@ -28,11 +25,11 @@ Status CheckStoredBytes(Storage& storage, const Path& checkpoint, const Manifest
 
 // The training state in a checkpoint of ours or of Megatron-FSDP, with all the rows it has.
 // `weights_only`: what else there is of the state is not looked at.
-Result<SharedState> OpenStoredRun(Storage& storage, const Path& checkpoint, bool weights_only);
+Result<StatePtr> OpenStoredRun(Storage& storage, const Path& checkpoint, bool weights_only);
 
 // The state in the newest candidate below `root` that can be opened, whatever its bytes are worth;
 // null if there is no candidate. Errors: those of OpenStoredRun, of every candidate.
-Result<SharedState> OpenNewestRun(Storage& storage, const Path& root, bool weights_only);
+Result<StatePtr> OpenNewestRun(Storage& storage, const Path& root, bool weights_only);
 
 // What errors of a candidate say was being done.
 [[nodiscard]] std::string GoingOnFrom(const Path& checkpoint);

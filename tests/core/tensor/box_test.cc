@@ -204,5 +204,10 @@ TEST(FormatBox, PrintsRangesAsPythonSlices) {
   EXPECT_EQ(FormatBox(Box{{0, 3}, {2, 2}}), "[0:2, 3:5]");
 }
 
+TEST(FormatBox, PrintsBoxesThatAreWrong) {
+  EXPECT_EQ(FormatBox(Box{{INT64_MAX}, {2}}), "[9223372036854775807:9223372036854775809]");
+  EXPECT_EQ(FormatBox(Box{{-3, 0}, {1, -2}}), "[-3:-2, 0:-2]");
+}
+
 }  // namespace
 }  // namespace ckpt

@@ -1,7 +1,7 @@
-// SharedRun: the checkpoint that a run goes on from, opened once for everybody in the process who
+// OpenedState: the checkpoint that a run goes on from, opened once for everybody in the process who
 // reads it.
-#ifndef CKPT_TOOLS_CKPT_TRAIN_SHARED_RUN_H_
-#define CKPT_TOOLS_CKPT_TRAIN_SHARED_RUN_H_
+#ifndef CKPT_TOOLS_CKPT_TRAIN_OPENED_STATE_H_
+#define CKPT_TOOLS_CKPT_TRAIN_OPENED_STATE_H_
 
 #include <memory>
 #include <utility>
@@ -11,18 +11,18 @@
 
 namespace ckpt::train {
 
-using SharedState = std::shared_ptr<const TrainingState>;
+using StatePtr = std::shared_ptr<const TrainingState>;
 
 // First the settings of the run are taken from it, then every rank loads its part. A run that held
 // on to it would keep files open which it removes one day.
 //
 // Thread-safety: thread-safe.
-class SharedRun {
+class OpenedState {
  public:
-  explicit SharedRun(SharedState state) : state_(std::move(state)) {}
+  explicit OpenedState(StatePtr state) : state_(std::move(state)) {}
 
   // Null once it is closed.
-  [[nodiscard]] SharedState state() const CKPT_EXCLUDES(mutex_) {
+  [[nodiscard]] StatePtr state() const CKPT_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
     return state_;
   }
@@ -34,9 +34,9 @@ class SharedRun {
 
  private:
   mutable Mutex mutex_;
-  SharedState state_ CKPT_GUARDED_BY(mutex_);
+  StatePtr state_ CKPT_GUARDED_BY(mutex_);
 };
 
 }  // namespace ckpt::train
 
-#endif  // CKPT_TOOLS_CKPT_TRAIN_SHARED_RUN_H_
+#endif  // CKPT_TOOLS_CKPT_TRAIN_OPENED_STATE_H_
