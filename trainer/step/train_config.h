@@ -48,12 +48,7 @@ struct TrainConfig {
   std::uint64_t max_unsharded_bytes = 0;  // cap on slots and root; 0: none
   bool overlap_grad_reduce = false;
   bool overlap_param_gather = false;
-  // See ParamStoreOptions. In debug builds the default is on.
-#ifdef NDEBUG
-  bool poison_released = false;
-#else
-  bool poison_released = true;
-#endif
+  bool poison_released = false;  // see ParamStoreOptions
 
   [[nodiscard]] std::int64_t num_micro_batches() const {
     return global_batch_size / (micro_batch_size * mesh.world_size);
