@@ -6,6 +6,7 @@
 
 #include "core/checkpoint/byte_owners.h"
 #include "core/checkpoint/manifest.h"
+#include "core/checkpoint/read_manifest.h"
 #include "core/checkpoint/verify_manifest.h"
 #include "core/repair/repair_plan.h"
 
@@ -69,22 +70,24 @@ std::vector<Finding> Describe(const Manifest& manifest, const Damage& damage,
   return findings;
 }
 
-Result<ManifestCheck> Compare(Storage& storage, const Path& directory, const Path& path,
-                              const CheckpointIndex* index, int threads, ProgressSink& progress) {
-  CKPT_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(storage, path, kMaxManifestBytes));
-  CKPT_ASSIGN_OR_RETURN(const Manifest manifest, ParseManifest(text, path.string()));
+// Nothing if there is no manifest.
+Result<std::optional<ManifestCheck>> Compare(Storage& storage, const Path& directory,
+                                             const CheckpointIndex* index, int threads,
+                                             ProgressSink& progress) {
+  CKPT_ASSIGN_OR_RETURN(const std::optional<Manifest> manifest, ReadManifest(storage, directory));
+  if (!manifest) return std::optional<ManifestCheck>();
   ManifestCheck check;
-  for (const ManifestFile& file : manifest.files) check.checked_bytes += file.size_bytes;
-  progress.OnTotal(check.checked_bytes, manifest.files.size());
+  for (const ManifestFile& file : manifest->files) check.checked_bytes += file.size_bytes;
+  progress.OnTotal(check.checked_bytes, manifest->files.size());
   CKPT_ASSIGN_OR_RETURN(const Damage damage,
-                        FindDamage(storage, directory, manifest,
+                        FindDamage(storage, directory, *manifest,
                                    {.threads = threads, .on_progress = [&](std::uint64_t bytes) {
                                       progress.OnDone(kManifestName, bytes);
                                     }}));
-  check.findings = Describe(manifest, damage, index);
+  check.findings = Describe(*manifest, damage, index);
   check.is_repairable =
-      HasErrors(check.findings) && PlanRepair(manifest, damage).beyond_repair.empty();
-  return check;
+      HasErrors(check.findings) && PlanRepair(*manifest, damage).beyond_repair.empty();
+  return std::optional<ManifestCheck>(std::move(check));
 }
 
 }  // namespace
@@ -92,10 +95,8 @@ Result<ManifestCheck> Compare(Storage& storage, const Path& directory, const Pat
 std::optional<ManifestCheck> CheckManifest(Storage& storage, const Path& directory,
                                            const CheckpointIndex* index, int threads,
                                            ProgressSink& progress) {
-  const Path path = directory / std::string(kManifestName);
-  const Result<FileStat> stat = storage.Stat(path);
-  if (stat.ok() && stat->type == FileType::kMissing) return std::nullopt;
-  Result<ManifestCheck> compared = Compare(storage, directory, path, index, threads, progress);
+  Result<std::optional<ManifestCheck>> compared =
+      Compare(storage, directory, index, threads, progress);
   if (compared.ok()) return *std::move(compared);
   ManifestCheck failed;
   for (const Problem& problem : compared.status().problems()) failed.findings.push_back({problem});
