@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 
 #include "core/base/quote.h"
+#include "core/checkpoint/checked_storage.h"
+#include "core/checkpoint/read_manifest.h"
 #include "formats/dcp/source.h"
 #include "formats/detect.h"
 #include "formats/locate.h"
@@ -51,6 +53,22 @@ Result<const Format*> FindFormat(std::string_view name) {
   return &*it;
 }
 
+// A source, and the storage that it reads through if that is its own.
+struct OwnedSource {
+  std::shared_ptr<Storage> storage;
+  std::unique_ptr<CheckpointSource> source;
+};
+
+// `manifest`: what is read is compared with it; null: with nothing.
+Result<std::shared_ptr<const CheckpointSource>> OpenSource(
+    const Format& format, Storage& storage, const Path& path,
+    const std::shared_ptr<const Manifest>& manifest) {
+  const auto owned = std::make_shared<OwnedSource>();
+  if (manifest) owned->storage = MakeCheckedStorage(storage, path, manifest);
+  CKPT_ASSIGN_OR_RETURN(owned->source, format.open(manifest ? *owned->storage : storage, path));
+  return std::shared_ptr<const CheckpointSource>(owned, owned->source.get());
+}
+
 }  // namespace
 
 std::span<const std::string_view> FormatNames() { return kNames; }
@@ -71,8 +89,12 @@ Result<OpenedCheckpoint> OpenCheckpoint(Storage& storage, const Path& path,
                  fmt::format("{} checkpoints cannot be read by this build", format->name))
         .File(detected.path.string());
   }
-  CKPT_ASSIGN_OR_RETURN(std::unique_ptr<CheckpointSource> source,
-                        format->open(storage, detected.path));
+  std::shared_ptr<const Manifest> manifest;
+  if (options.verify) {
+    CKPT_ASSIGN_OR_RETURN(manifest, ReadManifest(storage, detected.path));
+  }
+  CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const CheckpointSource> source,
+                        OpenSource(*format, storage, detected.path, manifest));
   // Only its keys tell Megatron-FSDP's checkpoints from other DCP ones.
   if (!is_forced && detected.format == "dcp" && HasFsdpDtensorKeys(source->index())) {
     detected.format = "fsdp_dtensor";
@@ -81,7 +103,8 @@ Result<OpenedCheckpoint> OpenCheckpoint(Storage& storage, const Path& path,
                           .path = std::move(detected.path),
                           .source = std::move(source),
                           .iteration = location.iteration,
-                          .is_release = location.is_release};
+                          .is_release = location.is_release,
+                          .manifest = std::move(manifest)};
 }
 
 }  // namespace ckpt

@@ -225,13 +225,14 @@ Status CompareWithWritten(const PreparedConversion& prepared, const ExecuteResul
   return RunTasks(tensors.size(), options.threads, options.stop, compare);
 }
 
-// A source with a sidecar of ours must be what the sidecar says.
+// A source with a sidecar of ours must be what the sidecar says. Tensors' bytes are compared while they are copied.
 Status CheckSourceSidecar(Storage& storage, const PreparedConversion& prepared,
                           const ConvertOptions& options) {
   const ModelSource& model = prepared.model;
   if (!model.manifest || !options.verify) return OkStatus();
   VerifyOptions verify;
   verify.threads = options.threads;
+  verify.leaves_blocks = HeldBy(model.source().index());
   CKPT_ASSIGN_OR_RETURN(std::vector<Problem> problems,
                         VerifyManifest(storage, model.checkpoint->path, *model.manifest, verify));
   std::erase_if(problems,
@@ -248,6 +249,7 @@ Status Verify(Storage& storage, const PreparedConversion& prepared, const Conver
                                           .threads = options.threads,
                                           .progress = options.progress};
   OpenModelOptions reopen;
+  reopen.open.verify = false;  // everything is compared below
   reopen.model_type = options.model.model_type;
   reopen.mapping = options.model.mapping;
   reopen.naming = options.to;

@@ -271,7 +271,10 @@ Result<ModelSource> UnderstandModel(Storage& storage,
   ModelSource model;
   model.checkpoint = std::move(checkpoint);
   CKPT_RETURN_IF_ERROR(CheckIntact(model));
-  CKPT_ASSIGN_OR_RETURN(model.manifest, ReadManifest(storage, model.checkpoint->path));
+  model.manifest = model.checkpoint->manifest;
+  if (!model.manifest) {
+    CKPT_ASSIGN_OR_RETURN(model.manifest, ReadManifest(storage, model.checkpoint->path));
+  }
   CKPT_RETURN_IF_ERROR(ReadConfiguration(storage, options, model));
   CKPT_RETURN_IF_ERROR(FindTable(storage, options, model));
   CKPT_RETURN_IF_ERROR(MatchWeights(options, model));

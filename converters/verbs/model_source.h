@@ -51,7 +51,7 @@ struct ModelSource {
   // Where the family's tensors are: `positions` count in the checkpoint's index.
   layout::SourceMatch match;
   std::vector<LeftOutEntry> left_out;
-  std::optional<Manifest> manifest;  // our sidecar, if the checkpoint has one
+  std::shared_ptr<const Manifest> manifest;  // our sidecar; null if the checkpoint has none
 
   [[nodiscard]] const CheckpointSource& source() const { return *checkpoint->source; }
 };

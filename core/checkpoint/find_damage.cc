@@ -91,7 +91,8 @@ Status Scan::CheckFile(std::size_t file) {
   const std::uint64_t num_blocks = written.block_crc32c.size();
   const std::uint64_t whole_blocks =
       size_bytes >= written.size_bytes ? num_blocks : size_bytes / kManifestBlockBytes;
-  for (std::uint64_t begin = 0; begin < whole_blocks; begin += kBlocksPerTask) {
+  const bool leaves_blocks = options_.leaves_blocks && options_.leaves_blocks(written.name);
+  for (std::uint64_t begin = 0; begin < whole_blocks && !leaves_blocks; begin += kBlocksPerTask) {
     Task task;
     task.file = file;
     task.first_block = begin;
@@ -123,18 +124,9 @@ void Scan::ReadTask(Bytes& buffer, Task& task) const {
       task.failure = std::move(read);
       return;
     }
-    DamagedBlock found{.file = task.file, .block = block};
-    if (read.ok()) {
-      const std::uint32_t expected = written.block_crc32c[block];
-      found.crc32c = Crc32c(bytes);
-      if (*found.crc32c != expected) {
-        found.flip = FindFlippedBit(expected, *found.crc32c, extent.size_bytes);
-        if (found.flip) found.flip->offset_bytes += extent.offset_bytes;
-        task.damaged.push_back(found);
-      }
-    } else {
-      task.damaged.push_back(found);
-    }
+    std::optional<DamagedBlock> found = DamagedBlock{.file = task.file, .block = block};
+    if (read.ok()) found = CompareBlock(manifest_, task.file, block, bytes);
+    if (found) task.damaged.push_back(*found);
     if (options_.on_progress) options_.on_progress(extent.size_bytes);
   }
 }
@@ -194,6 +186,16 @@ Result<Damage> Scan::Run() {
 }
 
 }  // namespace
+
+std::optional<DamagedBlock> CompareBlock(const Manifest& manifest, std::size_t file,
+                                         std::uint64_t block, ByteSpan bytes) {
+  const std::uint32_t expected = manifest.files[file].block_crc32c[block];
+  DamagedBlock found{.file = file, .block = block, .crc32c = Crc32c(bytes)};
+  if (*found.crc32c == expected) return std::nullopt;
+  found.flip = FindFlippedBit(expected, *found.crc32c, bytes.size());
+  if (found.flip) found.flip->offset_bytes += block * kManifestBlockBytes;
+  return found;
+}
 
 Result<Damage> FindDamage(Storage& storage, const Path& directory, const Manifest& manifest,
                           const VerifyOptions& options) {

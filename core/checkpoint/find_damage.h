@@ -7,8 +7,10 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "core/base/bytes.h"
 #include "core/base/crc32c_flip.h"
 #include "core/base/result.h"
 #include "core/checkpoint/manifest.h"
@@ -20,6 +22,9 @@ struct VerifyOptions {
   int threads = 1;
   // Called with the bytes read since the last call; from any thread.
   std::function<void(std::uint64_t bytes)> on_progress = {};
+  // Files of which only the size is compared, as whoever reads them checks their blocks
+  // (checked_storage.h).
+  std::function<bool(std::string_view file)> leaves_blocks = {};
   // A block that the storage cannot read is as if it were not there, rather than an error.
   bool unreadable_is_damage = false;
 };
@@ -57,6 +62,10 @@ struct Damage {
   TrackerState tracker = TrackerState::kAsWritten;
   std::vector<std::string> leftovers = {};  // files that the manifest does not know, in order
 };
+
+// Compares the bytes of one whole block; nothing if they are as they were written.
+[[nodiscard]] std::optional<DamagedBlock> CompareBlock(const Manifest& manifest, std::size_t file,
+                                                       std::uint64_t block, ByteSpan bytes);
 
 // Errors: kIo and others of reading, which say nothing about the bytes.
 // Cost: reads everything once; memory is one block a thread.

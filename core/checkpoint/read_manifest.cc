@@ -5,13 +5,13 @@
 
 namespace ckpt {
 
-Result<std::optional<Manifest>> ReadManifest(Storage& storage, const Path& directory) {
+Result<std::shared_ptr<const Manifest>> ReadManifest(Storage& storage, const Path& directory) {
   const Path path = directory / std::string(kManifestName);
   CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(path));
-  if (stat.type == FileType::kMissing) return std::optional<Manifest>();
+  if (stat.type == FileType::kMissing) return std::shared_ptr<const Manifest>();
   CKPT_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(storage, path, kMaxManifestBytes));
   CKPT_ASSIGN_OR_RETURN(Manifest manifest, ParseManifest(text, path.string()));
-  return std::optional<Manifest>(std::move(manifest));
+  return std::make_shared<const Manifest>(std::move(manifest));
 }
 
 }  // namespace ckpt

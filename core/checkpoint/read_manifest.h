@@ -2,7 +2,7 @@
 #ifndef CKPT_CORE_CHECKPOINT_READ_MANIFEST_H_
 #define CKPT_CORE_CHECKPOINT_READ_MANIFEST_H_
 
-#include <optional>
+#include <memory>
 
 #include "core/base/result.h"
 #include "core/checkpoint/manifest.h"
@@ -10,9 +10,9 @@
 
 namespace ckpt {
 
-// Nothing if `directory` has none: then another program wrote the checkpoint.
+// Null if `directory` has none: then another program wrote the checkpoint.
 // Errors: those of ParseManifest, of reading; kResource (larger than kMaxManifestBytes).
-Result<std::optional<Manifest>> ReadManifest(Storage& storage, const Path& directory);
+Result<std::shared_ptr<const Manifest>> ReadManifest(Storage& storage, const Path& directory);
 
 }  // namespace ckpt
 

@@ -1,13 +1,13 @@
 #include "core/checkpoint/verify_manifest.h"
 
-#include <string>
+#include <set>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "core/base/check.h"
 #include "core/base/hash.h"
-#include "core/checkpoint/index.h"
 
 namespace ckpt {
 
@@ -57,6 +57,13 @@ std::optional<Problem> DescribeTracker(TrackerState state) {
 
 Problem DescribeLeftover(const std::string& name) {
   return Warning(ErrorKind::kLeftover, "the manifest does not know the file", name);
+}
+
+std::function<bool(std::string_view)> HeldBy(const CheckpointIndex& index) {
+  const std::span<const std::string> files = index.files();
+  return [names = std::set<std::string_view>(files.begin(), files.end())](std::string_view file) {
+    return names.contains(file);
+  };
 }
 
 Result<std::vector<Problem>> VerifyManifest(Storage& storage, const Path& directory,

@@ -2,11 +2,15 @@
 #ifndef CKPT_CORE_CHECKPOINT_VERIFY_MANIFEST_H_
 #define CKPT_CORE_CHECKPOINT_VERIFY_MANIFEST_H_
 
+#include <functional>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/result.h"
 #include "core/checkpoint/find_damage.h"
+#include "core/checkpoint/index.h"
 #include "core/checkpoint/manifest.h"
 #include "core/io/storage.h"
 
@@ -29,6 +33,9 @@ namespace ckpt {
 Result<std::vector<Problem>> VerifyManifest(Storage& storage, const Path& directory,
                                             const Manifest& manifest,
                                             const VerifyOptions& options = {});
+
+// For VerifyOptions::leaves_blocks: whether tensors or objects of `index` lie in a file. The function refers to the index.
+[[nodiscard]] std::function<bool(std::string_view file)> HeldBy(const CheckpointIndex& index);
 
 // One kind of finding as a problem. REQUIRES: `found` is of `manifest`; a block that lies there.
 [[nodiscard]] Problem DescribeFile(const Manifest& manifest, const DamagedFile& found);

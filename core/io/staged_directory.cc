@@ -78,8 +78,12 @@ Status StagedDirectory::LockStaging() {
     lock = storage_->Lock(staging_);
   }
   CKPT_ASSIGN_OR_RETURN(lock_, std::move(lock));
-  resumed_ = !is_new && options_.if_staging_exists == IfStagingExists::kKeep;
-  if (is_new || resumed_) return OkStatus();
+  if (is_new) return OkStatus();
+  // What lies there may be the old checkpoint, of a run that exchanged the two and was killed before
+  // that was durable: none of it may go as long as a power failure could bring its name back.
+  CKPT_RETURN_IF_ERROR(storage_->SyncDirectory(staging_.parent_path()));
+  resumed_ = options_.if_staging_exists == IfStagingExists::kKeep;
+  if (resumed_) return OkStatus();
   // Emptied in place: the lock is on this very directory.
   CKPT_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> leftovers, storage_->List(staging_));
   for (const DirectoryEntry& entry : leftovers) {

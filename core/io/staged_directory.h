@@ -19,7 +19,9 @@ namespace ckpt {
 //   3. `Publish` syncs every directory below it, then renames it to `<target>` (with kReplace:
 //      exchanges the two and removes the old one afterwards), then syncs the parent.
 // Killed before the rename, a reader of `<target>` sees what was there before; after it, the new
-// whole. `<target>.partial` is locked from `Open` to the end of this object, so that two runs never
+// whole. Killed between the exchange and the last sync, `<target>.partial` is the old checkpoint, and
+// a power failure may yet bring its name back: whoever opens it next syncs the parent first.
+// `<target>.partial` is locked from `Open` to the end of this object, so that two runs never
 // write the same target.
 class StagedDirectory {
  public:

@@ -62,11 +62,18 @@ MANIFESTS = {
                   "the manifest's own digest differs"),
     "nul": ("\0" * 4096, "bad_metadata", "not a ckptkit manifest"),
 }
+
+
+def unproven(kind, message, *, file=None):
+    """Nobody may believe the bytes."""
+    return Outcome(1, 3, 3, (error(kind, message, file=file),))
+
+
 for name, (text, kind, message) in MANIFESTS.items():
     group.add(f"manifest-{name}", f"a damaged manifest: {name}", repository(files={"ckptkit.json": text}),
-              damaged(kind, message, file="ckptkit.json", digest=0))
+              unproven(kind, message, file="ckptkit.json"))
 group.add("manifest-folder", "a manifest that is a folder", lambda f: (repository(files={})(f), (f / "ckptkit.json").mkdir(), f)[2],
-          damaged("io", "not a regular file", digest=0))
+          unproven("io", "not a regular file"))
 
 # --- integrity.json of Megatron.
 

@@ -131,7 +131,7 @@ Result<ExitCode> RunVerifyUnopened(Storage& storage, const Path& directory, cons
   findings.AddProblems(why.problems());
   const auto progress = cli::MakeProgress(options.common, "verify", streams);
   // Only what leads to it may be damaged.
-  const Result<OpenedCheckpoint> opened = OpenCheckpoint(storage, directory);
+  const Result<OpenedCheckpoint> opened = OpenCheckpoint(storage, directory, {.verify = false});
   AddFileChecks(storage, directory, opened.ok() ? &opened->source->index() : nullptr,
                 Threads(options.common), *progress, findings);
   RemoveRepeatedFindings(findings.list);

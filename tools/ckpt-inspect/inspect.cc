@@ -247,8 +247,10 @@ Result<ExitCode> CommandLine::OpenAndRun(Streams& streams) {
   const CLI::App& chosen = *app_.get_subcommands().front();
   const std::string verb = chosen.get_name();
   if (verb == "repair") return Repair(streams);
-  Result<OpenedCheckpoint> opened =
-      OpenCheckpoint(storage_, Path(path_), {.format = format_, .iteration = iteration_});
+  // `verify` compares everything by itself, and names all the damage rather than the first.
+  Result<OpenedCheckpoint> opened = OpenCheckpoint(
+      storage_, Path(path_),
+      {.format = format_, .iteration = iteration_, .verify = verb != "verify"});
   if (!opened.ok() && verb == "verify" && !verify_.quick && MayBeDamage(opened.status())) {
     // The sidecar can tell what is damaged where the format's own metadata cannot be read.
     const Result<Path> covered = FindCoveredDirectory(storage_, Path(path_), iteration_);

@@ -74,7 +74,7 @@ std::vector<Finding> Describe(const Manifest& manifest, const Damage& damage,
 Result<std::optional<ManifestCheck>> Compare(Storage& storage, const Path& directory,
                                              const CheckpointIndex* index, int threads,
                                              ProgressSink& progress) {
-  CKPT_ASSIGN_OR_RETURN(const std::optional<Manifest> manifest, ReadManifest(storage, directory));
+  CKPT_ASSIGN_OR_RETURN(const auto manifest, ReadManifest(storage, directory));
   if (!manifest) return std::optional<ManifestCheck>();
   ManifestCheck check;
   for (const ManifestFile& file : manifest->files) check.checked_bytes += file.size_bytes;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -23,42 +25,69 @@ int TensorRanks(const layout::Configuration& args) {
   return size == nullptr ? 1 : static_cast<int>(std::clamp<std::int64_t>(*size, 1, kMost));
 }
 
-// This rank's share of the files: whether they are what the sidecar says, the one that was read
-// with the state where that is open already. OK without a sidecar.
-Status CheckShare(Storage& storage, const Path& candidate, const StatePtr& opened,
+// This rank's share of the files: whether they are what the sidecar says. OK without a sidecar.
+// Tensors' bytes are left to the load, where the candidate could be `opened`.
+Status CheckShare(Storage& storage, const Path& candidate, const Result<StatePtr>& opened,
                   const trainer::Communicator& world) {
-  std::optional<Manifest> sidecar;
-  if (opened) {
-    sidecar = opened->weights.manifest;
+  std::shared_ptr<const Manifest> sidecar;
+  const CheckpointIndex* index = nullptr;
+  if (opened.ok()) {
+    sidecar = (*opened)->weights.manifest;
+    index = &(*opened)->weights.source().index();
   } else {
     CKPT_ASSIGN_OR_RETURN(sidecar, ReadManifest(storage, candidate));
   }
   if (!sidecar) return OkStatus();
-  return CheckStoredBytes(storage, candidate, *sidecar, world.rank(), world.size());
+  return CheckStoredBytes(storage, candidate, *sidecar, index, world.rank(), world.size());
 }
 
-// The newest candidate that every rank finds intact; null if there is none. `opened` is a
+// Whether another candidate may do better: this one's bytes are not what was written, or cannot be
+// read.
+bool IsAboutBytes(const Status& status) {
+  switch (status.kind()) {
+    case ErrorKind::kTruncated:
+    case ErrorKind::kMissingFile:
+    case ErrorKind::kChecksum:
+    case ErrorKind::kSizeMismatch:
+    case ErrorKind::kIo:
+      return true;
+    default:
+      return false;
+  }
+}
+
+using Load = std::function<Status(const TrainingState&)>;
+
+// Loads the newest candidate that every rank finds intact, before it reads the tensors and while it
+// does; what a damaged one left in the trainer is overwritten. Null if there is none. `opened` is a
 // candidate's, in every process.
-Result<StatePtr> OpenIntact(Storage& storage, const CheckpointSettings& settings,
-                            const StatePtr& opened, trainer::Communicator& world,
+Result<StatePtr> LoadIntact(Storage& storage, const CheckpointSettings& settings,
+                            const StatePtr& opened, const Load& load, trainer::Communicator& world,
                             const Notice& tell) {
   CKPT_ASSIGN_OR_RETURN(const std::vector<Path> candidates, ListCandidates(storage, settings.load));
   Status refused;
   for (const Path& candidate : candidates) {
     const bool is_open = opened && opened->weights.checkpoint->path == candidate;
-    Result<StatePtr> state = is_open ? opened : nullptr;
+    const Result<StatePtr> state =
+        is_open ? opened : OpenStoredRun(storage, candidate, settings.finetune);
     // Bytes first: what is wrong with them explains whatever else is. A rank that is gone says
     // nothing about the checkpoint.
-    Status found = CheckShare(storage, candidate, *state, world);
-    CKPT_ASSIGN_OR_RETURN(const bool is_whole, trainer::HoldsEverywhere(world, found.ok()));
-    if (is_whole) {
-      if (!is_open) state = OpenStoredRun(storage, candidate, settings.finetune);
-      CKPT_ASSIGN_OR_RETURN(const bool is_read, trainer::HoldsEverywhere(world, state.ok()));
-      if (is_read) {
+    Status found = CheckShare(storage, candidate, state, world);
+    CKPT_ASSIGN_OR_RETURN(bool holds, trainer::HoldsEverywhere(world, found.ok()));
+    if (holds) {
+      if (!state.ok()) found = state.status();
+      CKPT_ASSIGN_OR_RETURN(holds, trainer::HoldsEverywhere(world, found.ok()));
+    }
+    if (holds) {
+      found = load(**state);
+      CKPT_ASSIGN_OR_RETURN(holds, trainer::HoldsEverywhere(world, found.ok()));
+      if (holds) {
         if (!refused.ok()) tell(fmt::format("takes {} instead", candidate.string()));
         return state;
       }
-      if (!state.ok()) found = std::move(state).status();
+      CKPT_ASSIGN_OR_RETURN(const bool is_damaged,
+                            trainer::HoldsEverywhere(world, found.ok() || IsAboutBytes(found)));
+      if (!is_damaged) return AgreeOn(world, found);
     }
     Status agreed = AgreeOn(world, found);
     tell(fmt::format("cannot go on from {}: {}", candidate.string(), agreed.ToString()));
@@ -76,12 +105,13 @@ Result<std::optional<LoadedRun>> LoadRun(Storage& storage, const CheckpointSetti
   const Notice tell = [&](const std::string& text) {
     if (world.rank() == 0 && notice) notice(text);
   };
+  const Load load = [&](const TrainingState& state) {
+    return settings.finetune ? LoadWeights(state.weights, trainer) : LoadState(state, trainer);
+  };
   CKPT_ASSIGN_OR_RETURN(const StatePtr state,
-                        OpenIntact(storage, settings, opened.state(), world, tell));
+                        LoadIntact(storage, settings, opened.state(), load, world, tell));
   if (!state) return std::optional<LoadedRun>();
   opened.Close();  // every rank has it
-  CKPT_RETURN_IF_ERROR(AgreeOn(world, settings.finetune ? LoadWeights(state->weights, trainer)
-                                                        : LoadState(*state, trainer)));
 
   LoadedRun run = {.checkpoint = state->weights.checkpoint->path,
                    .progress = {},

@@ -33,7 +33,8 @@ struct LoadedRun {
 // Where that is the checkpoint that the ranks of this process have `opened`, its metadata are not
 // read again. Closes it.
 //
-// REQUIRES: nobody replaces a checkpoint meanwhile; one that is replaced is taken for damaged.
+// REQUIRES: nobody replaces a checkpoint meanwhile. Of one that is replaced what was opened is loaded,
+// or it is taken for damaged; never a mixture.
 // Errors: those of OpenStoredRun and LoadState; of every candidate, if none is valid.
 Result<std::optional<LoadedRun>> LoadRun(Storage& storage, const CheckpointSettings& settings,
                                          OpenedState& opened, trainer::RankTrainer& trainer,

@@ -33,14 +33,17 @@ Result<std::vector<Path>> ListCandidates(Storage& storage, const Path& root) {
   return candidates;
 }
 
-Status CheckStoredBytes(Storage& storage, const Path& checkpoint, const Manifest& sidecar, int part,
-                        int parts) {
+Status CheckStoredBytes(Storage& storage, const Path& checkpoint, const Manifest& sidecar,
+                        const CheckpointIndex* index, int part, int parts) {
   Manifest share;
   for (auto f = static_cast<std::size_t>(part); f < sidecar.files.size();
        f += static_cast<std::size_t>(parts)) {
     share.files.push_back(sidecar.files[f]);
   }
-  CKPT_ASSIGN_OR_RETURN(std::vector<Problem> problems, VerifyManifest(storage, checkpoint, share));
+  VerifyOptions options;
+  if (index != nullptr) options.leaves_blocks = HeldBy(*index);
+  CKPT_ASSIGN_OR_RETURN(std::vector<Problem> problems,
+                        VerifyManifest(storage, checkpoint, share, options));
   std::erase_if(problems,
                 [](const Problem& problem) { return problem.severity != Severity::kError; });
   return Status(std::move(problems));

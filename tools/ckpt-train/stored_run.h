@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/result.h"
+#include "core/checkpoint/index.h"
 #include "core/checkpoint/manifest.h"
 #include "core/io/storage.h"
 #include "tools/ckpt-train/opened_state.h"
@@ -18,10 +19,11 @@ namespace ckpt::train {
 // that was interrupted.
 Result<std::vector<Path>> ListCandidates(Storage& storage, const Path& root);
 
-// Compares files with the checkpoint's sidecar: those at positions part, part + parts, ….
+// Compares files with the checkpoint's sidecar: those at positions part, part + parts, …. Where the checkpoint could be
+// opened, `index` is its own, and bytes of tensors are left to whoever reads them.
 // Errors: kChecksum and the others of VerifyManifest.
-Status CheckStoredBytes(Storage& storage, const Path& checkpoint, const Manifest& sidecar, int part,
-                        int parts);
+Status CheckStoredBytes(Storage& storage, const Path& checkpoint, const Manifest& sidecar,
+                        const CheckpointIndex* index, int part, int parts);
 
 // The training state in a checkpoint of ours or of Megatron-FSDP, with all the rows it has.
 // `weights_only`: what else there is of the state is not looked at.

@@ -5,30 +5,23 @@
 #include "core/base/hash.h"
 #include "core/checkpoint/verify_manifest.h"
 #include "core/io/memory_storage.h"
+#include "tests/testing/manifest_file.h"
 #include "tests/testing/matchers.h"
 
 namespace ckpt {
 namespace {
 
+using testing::DescribeContent;
 using testing::FailsWith;
 using testing::IsOk;
 using testing::IsOkAndHolds;
 
-ManifestFile Describe(std::string name, ByteSpan content) {
-  ManifestFile file{.name = std::move(name), .size_bytes = content.size(), .block_crc32c = {}};
-  for (std::uint64_t at = 0; at < content.size(); at += kManifestBlockBytes) {
-    file.block_crc32c.push_back(Crc32c(
-        content.subspan(at, std::min<std::uint64_t>(kManifestBlockBytes, content.size() - at))));
-  }
-  return file;
-}
-
 Manifest Example() {
   Manifest manifest;
   manifest.tool = "ckptkit 0.1.0";
-  manifest.files = {Describe("../latest_checkpointed_iteration.txt", AsBytes("release")),
-                    Describe("a/b.bin", AsBytes("hello")), Describe("empty", {}),
-                    Describe("p", AsBytes("hello"))};
+  manifest.files = {DescribeContent("../latest_checkpointed_iteration.txt", AsBytes("release")),
+                    DescribeContent("a/b.bin", AsBytes("hello")), DescribeContent("empty", {}),
+                    DescribeContent("p", AsBytes("hello"))};
   manifest.parity = {{.parity_file = "p", .members = {"a/b.bin", "empty"}}};
   manifest.tensors = {{"w", HashHex(HashAlgorithm::kXxh3, AsBytes("x"))}};
   manifest.origin = ManifestOrigin{
@@ -119,8 +112,8 @@ class VerifyManifestTest : public ::testing::Test {
     Write("/base/latest_checkpointed_iteration.txt", AsBytes("release"));
     Write("/base/release/data", content_);
     Write("/base/release/ckptkit.json", AsBytes("{}"));
-    manifest_.files = {Describe("../latest_checkpointed_iteration.txt", AsBytes("release")),
-                       Describe("data", content_)};
+    manifest_.files = {DescribeContent("../latest_checkpointed_iteration.txt", AsBytes("release")),
+                       DescribeContent("data", content_)};
   }
 
   void Write(const Path& path, ByteSpan bytes) {

@@ -14,10 +14,10 @@
 
 #include <gmock/gmock.h>
 
-#include "core/base/hash.h"
 #include "core/checkpoint/manifest.h"
 #include "core/io/memory_storage.h"
 #include "core/repair/parity.h"
+#include "tests/testing/manifest_file.h"
 #include "tests/testing/matchers.h"
 
 namespace ckpt::testing {
@@ -34,17 +34,6 @@ inline Bytes RandomBytes(std::size_t size, std::mt19937_64& rng) {
     std::memcpy(bytes.data() + at, &word, std::min(sizeof(word), size - at));
   }
   return bytes;
-}
-
-inline ManifestFile DescribeContent(std::string name, ByteSpan content) {
-  ManifestFile file{.name = std::move(name), .size_bytes = content.size(), .block_crc32c = {}};
-  while (!content.empty()) {
-    const ByteSpan block =
-        content.first(std::min<std::size_t>(kManifestBlockBytes, content.size()));
-    file.block_crc32c.push_back(Crc32c(block));
-    content = content.subspan(block.size());
-  }
-  return file;
 }
 
 using Contents = std::map<std::string, Bytes>;

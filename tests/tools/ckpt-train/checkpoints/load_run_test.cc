@@ -141,7 +141,8 @@ TEST_F(LoadRunTest, HasNoFileOpenOnceAllRanksHaveLoaded) {
 
 // What was read with the metadata is what the files are compared with: the checkpoint that the
 // settings are from.
-TEST_F(LoadRunTest, RefusesACheckpointThatWasReplacedSinceItsSettingsWereRead) {
+// What was opened is the state of 2; what lies there by now is that of 7.
+TEST_F(LoadRunTest, LoadsNoMixtureWithACheckpointThatReplacedIt) {
   auto sessions = SmallSessions::Create(*disk_, GoOn(2), 2);
   ASSERT_THAT(sessions, IsOk());
   const Path newest = kRoot / IterationName(2);
@@ -151,6 +152,20 @@ TEST_F(LoadRunTest, RefusesACheckpointThatWasReplacedSinceItsSettingsWereRead) {
   ASSERT_THAT(
       other->Run([](RankSession& session, Communicator&) { return SaveState(session, 7, 2); }),
       IsOk());
+  EXPECT_THAT(sessions->Run([](RankSession& session, Communicator&) -> Status {
+    CKPT_ASSIGN_OR_RETURN(const RunProgress progress, session.Start());
+    EXPECT_THAT(progress.iteration, ::testing::AnyOf(1, 2));
+    return CheckState(session.trainer(), static_cast<std::uint64_t>(progress.iteration));
+  }),
+              IsOk());
+}
+
+// The files that were opened are gone with their directory; what is left to read is not theirs.
+TEST_F(LoadRunTest, RefusesACheckpointWhoseOtherFilesWereReplacedSinceItWasOpened) {
+  auto sessions = SmallSessions::Create(*disk_, GoOn(2), 2);
+  ASSERT_THAT(sessions, IsOk());
+  const Path newest = kRoot / IterationName(2);
+  ASSERT_THAT(ReplaceSmallFile(*disk_, newest / ".metadata", AsBytes("no pickle")), IsOk());
   EXPECT_THAT(sessions->Run([](RankSession& session, Communicator&) -> Status {
     CKPT_ASSIGN_OR_RETURN(const RunProgress progress, session.Start());
     EXPECT_EQ(progress.iteration, 1);

@@ -1,0 +1,144 @@
+#include "core/checkpoint/checked_storage.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/base/bytes.h"
+#include "core/base/checked_math.h"
+#include "core/checkpoint/find_damage.h"
+#include "core/checkpoint/verify_manifest.h"
+#include "core/io/forwarding_storage.h"
+
+namespace ckpt {
+namespace {
+
+// An open file, and which of its blocks were checked.
+class CheckedFile final : public ReadableFile {
+ public:
+  // `number`: position in the manifest's files. `directory`: with '/' at its end.
+  CheckedFile(std::shared_ptr<const ReadableFile> file, std::string directory,
+              std::shared_ptr<const Manifest> manifest, std::size_t number)
+      : file_(std::move(file)),
+        directory_(std::move(directory)),
+        manifest_(std::move(manifest)),
+        number_(number),
+        checked_(manifest_->files[number].block_crc32c.size() / 64 + 1) {}
+
+  [[nodiscard]] std::uint64_t size_bytes() const override { return file_->size_bytes(); }
+  [[nodiscard]] const std::string& name() const override { return file_->name(); }
+  Status ReadAt(std::uint64_t offset, MutableByteSpan out) const override;
+  Result<std::unique_ptr<FileView>> View() const override;
+
+  // Errors: kTruncated, kSizeMismatch.
+  [[nodiscard]] Status CheckSize() const;
+
+ private:
+  [[nodiscard]] bool IsChecked(std::uint64_t block) const {
+    // The bit orders nothing: bytes are read by whoever uses them.
+    return (checked_[block / 64].load(std::memory_order_relaxed) >> block % 64 & 1) != 0;
+  }
+  // Compares a whole block.
+  Status Check(std::uint64_t block, ByteSpan bytes) const;
+  // Manifests name files within the directory.
+  [[nodiscard]] Status InDirectory(Problem problem) const {
+    problem.file = directory_ + problem.file;
+    return Status(std::move(problem));
+  }
+
+  const std::shared_ptr<const ReadableFile> file_;
+  const std::string directory_;
+  const std::shared_ptr<const Manifest> manifest_;
+  const std::size_t number_;
+  mutable std::vector<std::atomic<std::uint64_t>> checked_;  // a bit a block
+};
+
+Status CheckedFile::Check(std::uint64_t block, ByteSpan bytes) const {
+  if (const auto damaged = CompareBlock(*manifest_, number_, block, bytes)) {
+    return InDirectory(DescribeBlock(*manifest_, *damaged));
+  }
+  checked_[block / 64].fetch_or(std::uint64_t{1} << block % 64, std::memory_order_relaxed);
+  return OkStatus();
+}
+
+Status CheckedFile::CheckSize() const {
+  if (size_bytes() == manifest_->files[number_].size_bytes) return OkStatus();
+  return InDirectory(DescribeFile(*manifest_, {.file = number_, .size_bytes = size_bytes()}));
+}
+
+Status CheckedFile::ReadAt(std::uint64_t offset, MutableByteSpan out) const {
+  if (!RangeFits(offset, out.size(), size_bytes())) return file_->ReadAt(offset, out);
+  Bytes whole;  // a block of which `out` wants a part
+  while (!out.empty()) {
+    const std::uint64_t block = offset / kManifestBlockBytes;
+    const BlockExtent extent = ExtentOfBlock(block, size_bytes());
+    const std::uint64_t skipped = offset - extent.offset_bytes;
+    const MutableByteSpan part =
+        out.first(std::min<std::uint64_t>(out.size(), extent.size_bytes - skipped));
+    if (IsChecked(block)) {
+      CKPT_RETURN_IF_ERROR(file_->ReadAt(offset, part));
+    } else if (part.size() == extent.size_bytes) {
+      CKPT_RETURN_IF_ERROR(file_->ReadAt(offset, part));
+      CKPT_RETURN_IF_ERROR(Check(block, part));
+    } else {
+      whole.resize(extent.size_bytes);
+      CKPT_RETURN_IF_ERROR(file_->ReadAt(extent.offset_bytes, whole));
+      CKPT_RETURN_IF_ERROR(Check(block, whole));
+      std::memcpy(part.data(), whole.data() + skipped, part.size());
+    }
+    out = out.subspan(part.size());
+    offset += part.size();
+  }
+  return OkStatus();
+}
+
+Result<std::unique_ptr<FileView>> CheckedFile::View() const {
+  Bytes whole;
+  for (std::uint64_t at = 0; at < size_bytes(); at += kManifestBlockBytes) {
+    whole.resize(std::min(kManifestBlockBytes, size_bytes() - at));
+    CKPT_RETURN_IF_ERROR(ReadAt(at, whole));
+  }
+  return file_->View();
+}
+
+// What the paths of files in a directory begin with.
+std::string WithSlash(std::string directory) {
+  if (!directory.empty() && !directory.ends_with('/')) directory += '/';
+  return directory;
+}
+
+class CheckedStorage final : public ForwardingStorage {
+ public:
+  CheckedStorage(Storage& storage, const Path& directory, std::shared_ptr<const Manifest> manifest)
+      : ForwardingStorage(storage),
+        prefix_(WithSlash(directory.string())),
+        manifest_(std::move(manifest)) {}
+
+  Result<std::shared_ptr<const ReadableFile>> Open(const Path& path) override {
+    CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> file, behind().Open(path));
+    const std::string& name = path.string();
+    if (!name.starts_with(prefix_)) return file;
+    const auto number = manifest_->FindFile(std::string_view(name).substr(prefix_.size()));
+    if (!number) return file;
+    auto checked = std::make_shared<CheckedFile>(std::move(file), prefix_, manifest_, *number);
+    CKPT_RETURN_IF_ERROR(checked->CheckSize());
+    return std::shared_ptr<const ReadableFile>(std::move(checked));
+  }
+
+ private:
+  const std::string prefix_;
+  const std::shared_ptr<const Manifest> manifest_;
+};
+
+}  // namespace
+
+std::shared_ptr<Storage> MakeCheckedStorage(Storage& storage, const Path& directory,
+                                            std::shared_ptr<const Manifest> manifest) {
+  return std::make_shared<CheckedStorage>(storage, directory, std::move(manifest));
+}
+
+}  // namespace ckpt

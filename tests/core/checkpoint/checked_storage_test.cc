@@ -1,0 +1,230 @@
+#include "core/checkpoint/checked_storage.h"
+
+#include <atomic>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "core/io/forwarding_storage.h"
+#include "core/io/memory_storage.h"
+#include "tests/testing/manifest_file.h"
+#include "tests/testing/matchers.h"
+
+namespace ckpt {
+namespace {
+
+using testing::DescribeContent;
+using testing::FailsWith;
+using ::testing::HasSubstr;
+using testing::IsOk;
+
+constexpr std::uint64_t kBlock = kManifestBlockBytes;
+constexpr std::uint64_t kSize = 3 * kBlock + 100;  // of the file: three blocks and a bit
+
+// Counts the bytes that are read.
+class CountingStorage final : public ForwardingStorage {
+ public:
+  using ForwardingStorage::ForwardingStorage;
+  Result<std::shared_ptr<const ReadableFile>> Open(const Path& path) override {
+    CKPT_ASSIGN_OR_RETURN(auto file, behind().Open(path));
+    return std::shared_ptr<const ReadableFile>(std::make_shared<File>(std::move(file), *this));
+  }
+  std::uint64_t bytes_read() const { return bytes_read_; }
+
+ private:
+  class File final : public ReadableFile {
+   public:
+    File(std::shared_ptr<const ReadableFile> behind, CountingStorage& storage)
+        : behind_(std::move(behind)), storage_(storage) {}
+    std::uint64_t size_bytes() const override { return behind_->size_bytes(); }
+    const std::string& name() const override { return behind_->name(); }
+    Status ReadAt(std::uint64_t offset, MutableByteSpan out) const override {
+      storage_.bytes_read_ += out.size();
+      return behind_->ReadAt(offset, out);
+    }
+    Result<std::unique_ptr<FileView>> View() const override { return behind_->View(); }
+
+   private:
+    std::shared_ptr<const ReadableFile> behind_;
+    CountingStorage& storage_;
+  };
+
+  std::atomic<std::uint64_t> bytes_read_ = 0;
+};
+
+class CheckedStorageTest : public ::testing::Test {
+ protected:
+  CheckedStorageTest() : content_(kSize) {
+    std::mt19937 rng(1);
+    for (std::byte& byte : content_) byte = static_cast<std::byte>(rng());
+    EXPECT_THAT(disk_->MakeDirectories("/ck/sub"), IsOk());
+    EXPECT_THAT(WriteSmallFile(*disk_, "/ck/sub/data", content_), IsOk());
+    Manifest manifest;
+    manifest.files = {DescribeContent("sub/data", content_)};
+    manifest_ = std::make_shared<const Manifest>(std::move(manifest));
+  }
+
+  void Flip(std::uint64_t offset, int bit) {
+    const std::byte value = content_[offset] ^ (std::byte{1} << bit);
+    auto file = disk_->OpenForUpdate("/ck/sub/data");
+    ASSERT_THAT(file, IsOk());
+    ASSERT_THAT((*file)->WriteAt(offset, ByteSpan(&value, 1)), IsOk());
+  }
+
+  std::shared_ptr<const ReadableFile> Open() {
+    auto file = MakeCheckedStorage(counting_, "/ck", manifest_)->Open("/ck/sub/data");
+    EXPECT_THAT(file, IsOk());
+    return *file;
+  }
+
+  // Whether a range is what was written.
+  void ExpectReads(const ReadableFile& file, std::uint64_t offset, std::uint64_t length) {
+    Bytes out(length);
+    ASSERT_THAT(file.ReadAt(offset, out), IsOk()) << offset << " +" << length;
+    EXPECT_TRUE(std::ranges::equal(out, ByteSpan(content_).subspan(offset, length)))
+        << offset << " +" << length;
+  }
+
+  Bytes content_;
+  std::unique_ptr<Storage> disk_ = MakeMemoryStorage();
+  CountingStorage counting_{*disk_};
+  std::shared_ptr<const Manifest> manifest_;
+};
+
+TEST_F(CheckedStorageTest, ReadsWhatWasWritten) {
+  std::mt19937_64 rng(2);
+  for (int round = 0; round < 20; ++round) {
+    const auto file = Open();
+    for (int read = 0; read < 10; ++read) {
+      const std::uint64_t offset = rng() % (kSize + 1);
+      ExpectReads(*file, offset, rng() % (kSize - offset + 1));
+    }
+  }
+  const auto view = Open()->View();
+  ASSERT_THAT(view, IsOk());
+  EXPECT_TRUE(std::ranges::equal((*view)->bytes(), content_));
+}
+
+TEST_F(CheckedStorageTest, GivesNoByteOfADamagedBlock) {
+  Flip(kBlock + 7, 3);
+  const auto file = Open();
+  ExpectReads(*file, 0, kBlock);
+  ExpectReads(*file, 2 * kBlock, kBlock + 100);
+  for (const auto& [offset, length] :
+       {std::pair(kBlock, kBlock), {kBlock + 100, 1ULL}, {2 * kBlock - 1, 2ULL}, {0ULL, kSize}}) {
+    Bytes out(length);
+    const Status status = file->ReadAt(offset, out);
+    ASSERT_THAT(status, FailsWith(ErrorKind::kChecksum)) << offset << " +" << length;
+    EXPECT_EQ(status.first().message, "bit 3 of byte 1048583 is flipped");
+    EXPECT_EQ(status.first().file, "/ck/sub/data [1048576, +1048576)");
+  }
+  EXPECT_THAT(file->View(), FailsWith(ErrorKind::kChecksum));
+}
+
+TEST_F(CheckedStorageTest, NoticesEveryByteOfTheLastBlock) {
+  for (std::uint64_t offset = 3 * kBlock; offset < kSize; ++offset) {
+    Flip(offset, 0);
+    Bytes out(1);
+    EXPECT_THAT(Open()->ReadAt(3 * kBlock, out), FailsWith(ErrorKind::kChecksum)) << offset;
+    Flip(offset, 1);
+    EXPECT_THAT(Open()->ReadAt(kSize - 1, out), FailsWith(ErrorKind::kChecksum)) << offset;
+    auto mended = disk_->OpenForUpdate("/ck/sub/data");
+    ASSERT_THAT((*mended)->WriteAt(offset, ByteSpan(content_).subspan(offset, 1)), IsOk());
+  }
+}
+
+TEST_F(CheckedStorageTest, ReadsNothingTwiceToCheckIt) {
+  const auto file = Open();
+  ExpectReads(*file, 0, kSize);
+  EXPECT_EQ(counting_.bytes_read(), kSize);
+  // Checked by then.
+  ExpectReads(*file, 10, 20);
+  EXPECT_EQ(counting_.bytes_read(), kSize + 20);
+}
+
+TEST_F(CheckedStorageTest, ReadsABlockOnceForAnyNumberOfParts) {
+  const auto file = Open();
+  for (std::uint64_t offset = 0; offset < kBlock; offset += 4096) ExpectReads(*file, offset, 64);
+  EXPECT_EQ(counting_.bytes_read(), kBlock + (kBlock / 4096 - 1) * 64);
+}
+
+// What was checked was another file.
+TEST_F(CheckedStorageTest, ChecksAFileAgainThatWasReplaced) {
+  const auto storage = MakeCheckedStorage(*disk_, "/ck/", manifest_);
+  const auto before = storage->Open("/ck/sub/data");
+  ASSERT_THAT(before, IsOk());
+  ExpectReads(**before, 0, kSize);
+  ASSERT_THAT(disk_->RemoveAll("/ck/sub/data"), IsOk());
+  ASSERT_THAT(WriteSmallFile(*disk_, "/ck/sub/data", Bytes(kSize)), IsOk());
+  const auto after = storage->Open("/ck/sub/data");
+  ASSERT_THAT(after, IsOk());
+  Bytes out(1);
+  EXPECT_THAT((*after)->ReadAt(0, out), FailsWith(ErrorKind::kChecksum));
+  ExpectReads(**before, 0, kSize);
+}
+
+TEST_F(CheckedStorageTest, RefusesAFileOfAnotherSize) {
+  const auto resize = [&](std::uint64_t size_bytes) {
+    auto file = disk_->OpenForUpdate("/ck/sub/data");
+    ASSERT_THAT(file, IsOk());
+    ASSERT_THAT((*file)->Resize(size_bytes), IsOk());
+  };
+  const auto storage = MakeCheckedStorage(*disk_, "/ck", manifest_);
+  resize(kSize - 1);
+  EXPECT_THAT(storage->Open("/ck/sub/data"), FailsWith(ErrorKind::kTruncated));
+  resize(kSize + 1);
+  const auto longer = storage->Open("/ck/sub/data");
+  ASSERT_THAT(longer, FailsWith(ErrorKind::kSizeMismatch));
+  EXPECT_THAT(longer.status().ToString(), HasSubstr("/ck/sub/data"));
+}
+
+TEST_F(CheckedStorageTest, RefusesToReadPastTheEnd) {
+  Bytes out(2);
+  EXPECT_THAT(Open()->ReadAt(kSize - 1, out), FailsWith(ErrorKind::kTruncated));
+  EXPECT_THAT(Open()->ReadAt(~std::uint64_t{0}, out), FailsWith(ErrorKind::kTruncated));
+}
+
+TEST_F(CheckedStorageTest, LeavesOtherFilesAlone) {
+  ASSERT_THAT(WriteSmallFile(*disk_, "/ck/other", AsBytes("abc")), IsOk());
+  ASSERT_THAT(disk_->MakeDirectories("/elsewhere/sub"), IsOk());
+  ASSERT_THAT(WriteSmallFile(*disk_, "/elsewhere/sub/data", AsBytes("abc")), IsOk());
+  const auto storage = MakeCheckedStorage(*disk_, "/ck", manifest_);
+  for (const char* path : {"/ck/other", "/elsewhere/sub/data"}) {
+    const auto text = ReadSmallFile(*storage, path, 10);
+    ASSERT_THAT(text, IsOk());
+    EXPECT_EQ(*text, "abc");
+  }
+  // Whoever writes does so as before.
+  ASSERT_THAT(WriteSmallFile(*storage, "/ck/new", AsBytes("d")), IsOk());
+  EXPECT_THAT(storage->Open("/ck/new"), IsOk());
+}
+
+TEST_F(CheckedStorageTest, OutlivesItsStorage) {
+  Flip(5, 5);
+  const auto file = Open();  // whose storage is gone
+  ExpectReads(*file, kBlock, kBlock);
+  Bytes out(1);
+  EXPECT_THAT(file->ReadAt(0, out), FailsWith(ErrorKind::kChecksum));
+}
+
+TEST_F(CheckedStorageTest, MayBeReadByManyAtOnce) {
+  const auto file = Open();
+  std::vector<std::jthread> readers;
+  for (unsigned seed = 0; seed < 4; ++seed) {
+    readers.emplace_back([&, seed] {
+      std::mt19937_64 rng(seed);
+      for (int read = 0; read < 50; ++read) {
+        const std::uint64_t offset = rng() % kSize;
+        ExpectReads(*file, offset, std::min<std::uint64_t>(rng() % 5000, kSize - offset));
+      }
+    });
+  }
+}
+
+}  // namespace
+}  // namespace ckpt
