@@ -369,6 +369,7 @@ Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOpti
   PreparedConversion prepared;
   OpenModelOptions open = options.model;
   open.naming = options.from;
+  open.open.verify = options.verify;
   CKPT_ASSIGN_OR_RETURN(prepared.model, OpenModel(storage, options.source, open));
   const ModelSource& model = prepared.model;
   CKPT_RETURN_IF_ERROR(CheckPaths(options, model));

@@ -45,7 +45,8 @@ struct ConvertOptions {
   // How it is done.
   bool overwrite = false;
   bool resume = false;
-  bool verify = true;  // read the result back and compare the model's digest with the source's
+  // Compare the source with its sidecar, if it has one, and the model's digest in the result, read back, with the source's.
+  bool verify = true;
   std::uint64_t memory_budget_bytes = std::uint64_t{1} << 30;
   int threads = 1;
   ProgressSink* progress = nullptr;

@@ -17,6 +17,18 @@
 namespace ckpt {
 namespace {
 
+// The block that a thread checked last: who reads the end of a block wants the begin of the rest next.
+struct LastBlock {
+  std::uint64_t file = 0;  // CheckedFile::id_; 0: nothing is here
+  std::uint64_t block = 0;
+  std::unique_ptr<std::byte[]> bytes = {};
+};
+
+LastBlock& LastOfThisThread() {
+  thread_local LastBlock last;
+  return last;
+}
+
 // An open file, and which of its blocks were checked.
 class CheckedFile final : public ReadableFile {
  public:
@@ -31,6 +43,7 @@ class CheckedFile final : public ReadableFile {
 
   [[nodiscard]] std::uint64_t size_bytes() const override { return file_->size_bytes(); }
   [[nodiscard]] const std::string& name() const override { return file_->name(); }
+  [[nodiscard]] bool is_checked() const override { return true; }
   Status ReadAt(std::uint64_t offset, MutableByteSpan out) const override;
   Result<std::unique_ptr<FileView>> View() const override;
 
@@ -44,6 +57,8 @@ class CheckedFile final : public ReadableFile {
   }
   // Compares a whole block.
   Status Check(std::uint64_t block, ByteSpan bytes) const;
+  // Gives a part of one block.
+  Status ReadPart(std::uint64_t block, std::uint64_t skipped_bytes, MutableByteSpan out) const;
   // Manifests name files within the directory.
   [[nodiscard]] Status InDirectory(Problem problem) const {
     problem.file = directory_ + problem.file;
@@ -55,6 +70,9 @@ class CheckedFile final : public ReadableFile {
   const std::shared_ptr<const Manifest> manifest_;
   const std::size_t number_;
   mutable std::vector<std::atomic<std::uint64_t>> checked_;  // a bit a block
+  const std::uint64_t id_ = ++last_id_;  // of no other file of this process, ever
+
+  static inline std::atomic<std::uint64_t> last_id_ = 0;
 };
 
 Status CheckedFile::Check(std::uint64_t block, ByteSpan bytes) const {
@@ -70,25 +88,40 @@ Status CheckedFile::CheckSize() const {
   return InDirectory(DescribeFile(*manifest_, {.file = number_, .size_bytes = size_bytes()}));
 }
 
+Status CheckedFile::ReadPart(std::uint64_t block, std::uint64_t skipped_bytes,
+                             MutableByteSpan out) const {
+  LastBlock& last = LastOfThisThread();
+  const bool is_here = last.file == id_ && last.block == block;
+  if (!is_here && IsChecked(block)) {
+    return file_->ReadAt(block * kManifestBlockBytes + skipped_bytes, out);
+  }
+  if (!is_here) {
+    last.file = 0;
+    if (!last.bytes) last.bytes = std::make_unique_for_overwrite<std::byte[]>(kManifestBlockBytes);
+    const BlockExtent extent = ExtentOfBlock(block, size_bytes());
+    const MutableByteSpan whole(last.bytes.get(), extent.size_bytes);
+    CKPT_RETURN_IF_ERROR(file_->ReadAt(extent.offset_bytes, whole));
+    CKPT_RETURN_IF_ERROR(Check(block, whole));
+    last.file = id_;
+    last.block = block;
+  }
+  std::memcpy(out.data(), last.bytes.get() + skipped_bytes, out.size());
+  return OkStatus();
+}
+
 Status CheckedFile::ReadAt(std::uint64_t offset, MutableByteSpan out) const {
   if (!RangeFits(offset, out.size(), size_bytes())) return file_->ReadAt(offset, out);
-  Bytes whole;  // a block of which `out` wants a part
   while (!out.empty()) {
     const std::uint64_t block = offset / kManifestBlockBytes;
     const BlockExtent extent = ExtentOfBlock(block, size_bytes());
     const std::uint64_t skipped = offset - extent.offset_bytes;
     const MutableByteSpan part =
         out.first(std::min<std::uint64_t>(out.size(), extent.size_bytes - skipped));
-    if (IsChecked(block)) {
-      CKPT_RETURN_IF_ERROR(file_->ReadAt(offset, part));
-    } else if (part.size() == extent.size_bytes) {
-      CKPT_RETURN_IF_ERROR(file_->ReadAt(offset, part));
-      CKPT_RETURN_IF_ERROR(Check(block, part));
+    if (part.size() < extent.size_bytes) {
+      CKPT_RETURN_IF_ERROR(ReadPart(block, skipped, part));
     } else {
-      whole.resize(extent.size_bytes);
-      CKPT_RETURN_IF_ERROR(file_->ReadAt(extent.offset_bytes, whole));
-      CKPT_RETURN_IF_ERROR(Check(block, whole));
-      std::memcpy(part.data(), whole.data() + skipped, part.size());
+      CKPT_RETURN_IF_ERROR(file_->ReadAt(offset, part));
+      if (!IsChecked(block)) CKPT_RETURN_IF_ERROR(Check(block, part));
     }
     out = out.subspan(part.size());
     offset += part.size();

@@ -17,8 +17,7 @@ namespace ckpt {
 //
 // Errors, beside those of `storage`: kTruncated, kSizeMismatch (of Open), kChecksum; each as VerifyManifest
 //         describes it.
-// Cost: one checksum of what is read, rounded to blocks; a block of memory for each read that begins or
-//       ends within an unchecked one.
+// Cost: one checksum of what is read, rounded to blocks; a block of memory for each thread that reads.
 [[nodiscard]] std::shared_ptr<Storage> MakeCheckedStorage(Storage& storage, const Path& directory,
                                                           std::shared_ptr<const Manifest> manifest);
 

@@ -35,6 +35,9 @@ class ReadableFile {
   [[nodiscard]] virtual std::uint64_t size_bytes() const = 0;
   // For messages.
   [[nodiscard]] virtual const std::string& name() const = 0;
+  // Whether all that is read was compared with a checksum before: a second one over the same bytes
+  // proves nothing more.
+  [[nodiscard]] virtual bool is_checked() const { return false; }
 
   // Fills `out` from `offset`.
   // Errors: kTruncated (the file ends before), kIo.

@@ -26,6 +26,12 @@ def test_metadata(tmp_path):
     assert result["ratio"] > 1
 
 
+def test_load(tmp_path):
+    result = bench("load", "--gb", "0.05", "--runs", "1", "--work", tmp_path)
+    for name in ("fsdp_dtensor", "hf"):
+        assert set(result[name]["warm"]["gb_per_second"]) == {"verified", "unverified", result[name]["peer"], "read"}
+
+
 def test_startup():
     result = bench("startup", tools.ROOT / "tests" / "golden" / "dcp" / "nested" / "ckpt", "--runs", "9")
     assert result["process_ms"] <= 10

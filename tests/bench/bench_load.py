@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""Reading checkpoints of ours with and without the comparison with their manifest, beside the peers' loads.
+
+    bench_load.py --bin build/release/bin [--gb 8] [--runs 5] [--work DIR]
+
+Run with a Python that has torch and safetensors. Every tensor of an fsdp_dtensor checkpoint and of a Hugging Face repository is
+read once, by whole processes in turn; the peers (dcp.load, safetensors' load_file) are timed alone, without imports and without
+making dcp.load's tensors. `warm`: all of it lies in the page cache; `cold`: none of it does. The ceiling beside them: reading the
+files' bytes. Prints one JSON document; `cost` is the verified read's time over that of the unverified one (medians).
+"""
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import make_model
+import measure
+
+PEERS = {
+    "fsdp_dtensor": ("dcp.load", """
+import sys, time
+import torch
+import torch.distributed.checkpoint as dcp
+reader = dcp.FileSystemReader(sys.argv[1])
+state = {key: torch.zeros(entry.size, dtype=entry.properties.dtype)
+         for key, entry in reader.read_metadata().state_dict_metadata.items() if hasattr(entry, "size")}
+started = time.perf_counter()
+dcp.load(state, storage_reader=reader, no_dist=True)
+print(time.perf_counter() - started)
+"""),
+    "hf": ("load_file", """
+import pathlib, sys, time
+import torch
+from safetensors.torch import load_file
+started = time.perf_counter()
+for path in sorted(pathlib.Path(sys.argv[1]).glob("*.safetensors")):
+    for tensor in load_file(path).values():
+        tensor.clone()  # of pages that are mapped, as the others copy them
+print(time.perf_counter() - started)
+"""),
+}
+
+
+def files_below(folder):
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def forget(folder):
+    """Nothing of it stays in the page cache."""
+    for path in files_below(folder):
+        descriptor = os.open(path, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(descriptor)
+
+
+def load(program, checkpoint):
+    command = [sys.executable, "-W", "ignore", "-c", program, checkpoint]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return measure.Run(float(done.stdout), 0.0, 0)
+
+
+def compare(checkpoint, peer, bin_dir, runs):
+    """Every side warm, then every side cold."""
+    name, program = peer
+    size = sum(path.stat().st_size for path in files_below(checkpoint))
+    sides = {
+        "verified": lambda: measure.run([bin_dir / "load_speed", checkpoint]),
+        "unverified": lambda: measure.run([bin_dir / "load_speed", checkpoint, "--no-verify"]),
+        name: lambda: load(program, checkpoint),
+        "read": lambda: measure.run(["cat", *sorted(files_below(checkpoint))]),
+    }
+    result = {"bytes": size, "peer": name}
+    for cache in ("warm", "cold"):
+        seconds = {side: [] for side in sides}
+        for i in range(runs + 1):  # the first round warms up and is not counted
+            for side, measured in sides.items():
+                if cache == "cold":
+                    forget(checkpoint)
+                run = measured()
+                if i > 0:
+                    seconds[side].append(run.seconds)
+                print(f"{cache} {side}: {size / run.seconds / 1e9:.2f} GB/s", file=sys.stderr)
+        median = {side: measure.median(some) for side, some in seconds.items()}
+        result[cache] = {
+            "seconds": seconds,
+            "gb_per_second": {side: size / some / 1e9 for side, some in median.items()},
+            "cost": median["verified"] / median["unverified"],
+        }
+    return result
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--bin", type=pathlib.Path, required=True)
+    parser.add_argument("--gb", type=float, default=8.0)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--work", type=pathlib.Path, help="where the files go (default: the temporary directory)")
+    args = parser.parse_args()
+
+    with tempfile.TemporaryDirectory(dir=args.work, prefix="ckptkit-bench-") as scratch:
+        scratch = pathlib.Path(scratch)
+        make_model.make(scratch / "hf", args.gb * 1e9, max(args.gb / 4, 0.01) * 1e9)
+        convert = [args.bin / "ckpt-convert"]
+        options = ["--no-verify", "--quiet"]
+        subprocess.run([*convert, "hf-to-fsdp", scratch / "hf", scratch / "fsdp", *options], check=True)
+        shutil.rmtree(scratch / "hf")  # without a manifest
+        subprocess.run([*convert, "fsdp-to-hf", scratch / "fsdp", scratch / "hf", *options], check=True)
+        checkpoints = {"fsdp_dtensor": next((scratch / "fsdp").rglob(".metadata")).parent, "hf": scratch / "hf"}
+        print(json.dumps({"runs": args.runs} | {name: compare(checkpoint, PEERS[name], args.bin, args.runs)
+                                                for name, checkpoint in checkpoints.items()}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
