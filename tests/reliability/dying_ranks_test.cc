@@ -106,6 +106,7 @@ bool IsPoint(Phase phase, const RankCall& call, int rank) {
       return call.kind == Kind::kRename && call.is_over && call.file == kNewest;
   }
   CKPT_CHECK(false);
+  return false;
 }
 
 // What came of a save in which some ranks died.
