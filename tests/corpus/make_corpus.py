@@ -4,10 +4,10 @@
 Every case is declared once, in one of the modules below, with what it attacks and exactly what the tools must say.
 FOLDER/<class>/<name>/ gets the files; run_corpus.py does the same in a temporary folder and checks the promises.
 """
+import argparse
 import collections
 import fnmatch
 import pathlib
-import sys
 
 import dcp_cases
 import legacy_cases
@@ -49,11 +49,13 @@ def write(case, folder):
 
 
 def main():
-    if len(sys.argv) not in (2, 3):
-        sys.exit(__doc__)
-    selected = cases(*sys.argv[2:])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("folder")
+    parser.add_argument("pattern", nargs="?", default="*", help="of names of cases")
+    args = parser.parse_args()
+    selected = cases(args.pattern)
     for case in selected:
-        write(case, sys.argv[1])
+        write(case, args.folder)
     for group, count in sorted(counts(selected).items()):
         print(f"{group:12} {count:4}")
     print(f"{'all':12} {len(selected):4}")

@@ -12,6 +12,7 @@
 #include <gmock/gmock.h>
 
 #include "core/checkpoint/digest.h"
+#include "core/io/forwarding_storage.h"
 #include "core/io/memory_storage.h"
 #include "core/io/posix_storage.h"
 #include "formats/registry.h"
@@ -61,42 +62,25 @@ class FaultyFile final : public ReadableFile {
 };
 
 // Nobody writes through it.
-class FaultyReads final : public Storage {
+class FaultyReads final : public ForwardingStorage {
  public:
-  FaultyReads(Storage& behind, ReadFaults& faults) : behind_(behind), faults_(faults) {}
+  FaultyReads(Storage& behind, ReadFaults& faults) : ForwardingStorage(behind), faults_(faults) {}
   Result<std::shared_ptr<const ReadableFile>> Open(const Path& path) override {
     CKPT_RETURN_IF_ERROR(faults_.Next(path.string()));
-    CKPT_ASSIGN_OR_RETURN(auto file, behind_.Open(path));
+    CKPT_ASSIGN_OR_RETURN(auto file, behind().Open(path));
     return std::shared_ptr<const ReadableFile>(
         std::make_shared<FaultyFile>(std::move(file), faults_));
   }
   Result<FileStat> Stat(const Path& path) override {
     CKPT_RETURN_IF_ERROR(faults_.Next(path.string()));
-    return behind_.Stat(path);
+    return behind().Stat(path);
   }
   Result<std::vector<DirectoryEntry>> List(const Path& directory) override {
     CKPT_RETURN_IF_ERROR(faults_.Next(directory.string()));
-    return behind_.List(directory);
+    return behind().List(directory);
   }
-  Result<std::unique_ptr<WritableFile>> Create(const Path& path) override {
-    return behind_.Create(path);
-  }
-  Result<std::unique_ptr<WritableFile>> OpenForUpdate(const Path& path) override {
-    return behind_.OpenForUpdate(path);
-  }
-  Status MakeDirectories(const Path& directory) override {
-    return behind_.MakeDirectories(directory);
-  }
-  Status Rename(const Path& from, const Path& to) override { return behind_.Rename(from, to); }
-  Status Exchange(const Path& a, const Path& b) override { return behind_.Exchange(a, b); }
-  Status RemoveAll(const Path& path) override { return behind_.RemoveAll(path); }
-  Result<std::unique_ptr<DirectoryLock>> Lock(const Path& directory) override {
-    return behind_.Lock(directory);
-  }
-  Status SyncDirectory(const Path& directory) override { return behind_.SyncDirectory(directory); }
 
  private:
-  Storage& behind_;
   ReadFaults& faults_;
 };
 

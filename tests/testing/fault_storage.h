@@ -7,61 +7,51 @@
 #include <utility>
 #include <vector>
 
+#include "core/io/forwarding_storage.h"
 #include "core/io/storage.h"
 
 namespace ckpt::testing {
 
 // Thread-safe if the storage behind it is.
-class FaultStorage final : public Storage {
+class FaultStorage final : public ForwardingStorage {
  public:
   enum class Mode { kOnce, kFromThenOn };
 
   // Fails mutating call number `fail_at` (from 0) with `kind`; a negative number fails nothing and only counts.
   FaultStorage(Storage& behind, int fail_at, ErrorKind kind = ErrorKind::kIo,
                Mode mode = Mode::kFromThenOn)
-      : behind_(behind), fault_{fail_at, kind, mode, 0} {}
+      : ForwardingStorage(behind), fault_{fail_at, kind, mode, 0} {}
 
   // Mutating calls so far.
   int calls() const { return fault_.calls; }
 
-  Result<std::shared_ptr<const ReadableFile>> Open(const Path& path) override {
-    return behind_.Open(path);
-  }
   Result<std::unique_ptr<WritableFile>> Create(const Path& path) override {
     CKPT_RETURN_IF_ERROR(fault_.Check("create"));
-    return Wrap(behind_.Create(path));
+    return Wrap(behind().Create(path));
   }
   Result<std::unique_ptr<WritableFile>> OpenForUpdate(const Path& path) override {
     CKPT_RETURN_IF_ERROR(fault_.Check("open for update"));
-    return Wrap(behind_.OpenForUpdate(path));
-  }
-  Result<FileStat> Stat(const Path& path) override { return behind_.Stat(path); }
-  Result<std::vector<DirectoryEntry>> List(const Path& directory) override {
-    return behind_.List(directory);
+    return Wrap(behind().OpenForUpdate(path));
   }
   Status MakeDirectories(const Path& directory) override {
     CKPT_RETURN_IF_ERROR(fault_.Check("make directories"));
-    return behind_.MakeDirectories(directory);
+    return behind().MakeDirectories(directory);
   }
   Status Rename(const Path& from, const Path& to) override {
     CKPT_RETURN_IF_ERROR(fault_.Check("rename"));
-    return behind_.Rename(from, to);
+    return behind().Rename(from, to);
   }
   Status Exchange(const Path& a, const Path& b) override {
     CKPT_RETURN_IF_ERROR(fault_.Check("exchange"));
-    return behind_.Exchange(a, b);
+    return behind().Exchange(a, b);
   }
   Status RemoveAll(const Path& path) override {
     CKPT_RETURN_IF_ERROR(fault_.Check("remove"));
-    return behind_.RemoveAll(path);
-  }
-  // Changes nothing, so it is not counted.
-  Result<std::unique_ptr<DirectoryLock>> Lock(const Path& directory) override {
-    return behind_.Lock(directory);
+    return behind().RemoveAll(path);
   }
   Status SyncDirectory(const Path& directory) override {
     CKPT_RETURN_IF_ERROR(fault_.Check("sync directory"));
-    return behind_.SyncDirectory(directory);
+    return behind().SyncDirectory(directory);
   }
 
  private:
@@ -114,7 +104,6 @@ class FaultStorage final : public Storage {
         std::make_unique<FaultFile>(std::move(file).value(), fault_));
   }
 
-  Storage& behind_;
   Fault fault_;
 };
 

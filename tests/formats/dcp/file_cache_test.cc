@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/io/forwarding_storage.h"
 #include "core/io/memory_storage.h"
 #include "tests/testing/matchers.h"
 
@@ -19,39 +20,18 @@ using testing::FailsWith;
 using testing::IsOk;
 
 // Tells who opens which file. Nobody does anything else with it.
-class WatchedStorage final : public Storage {
+class WatchedStorage final : public ForwardingStorage {
  public:
-  explicit WatchedStorage(std::function<void(const std::string&)> on_open)
-      : on_open_(std::move(on_open)) {}
+  WatchedStorage(Storage& behind, std::function<void(const std::string&)> on_open)
+      : ForwardingStorage(behind), on_open_(std::move(on_open)) {}
 
   Result<std::shared_ptr<const ReadableFile>> Open(const Path& path) override {
     on_open_(path.filename().string());
-    return behind_->Open(path);
+    return behind().Open(path);
   }
-  Result<std::unique_ptr<WritableFile>> Create(const Path& path) override {
-    return behind_->Create(path);
-  }
-  Result<std::unique_ptr<WritableFile>> OpenForUpdate(const Path& path) override {
-    return behind_->OpenForUpdate(path);
-  }
-  Result<FileStat> Stat(const Path& path) override { return behind_->Stat(path); }
-  Result<std::vector<DirectoryEntry>> List(const Path& directory) override {
-    return behind_->List(directory);
-  }
-  Status MakeDirectories(const Path& directory) override {
-    return behind_->MakeDirectories(directory);
-  }
-  Status Rename(const Path& from, const Path& to) override { return behind_->Rename(from, to); }
-  Status Exchange(const Path& a, const Path& b) override { return behind_->Exchange(a, b); }
-  Status RemoveAll(const Path& path) override { return behind_->RemoveAll(path); }
-  Result<std::unique_ptr<DirectoryLock>> Lock(const Path& directory) override {
-    return behind_->Lock(directory);
-  }
-  Status SyncDirectory(const Path& directory) override { return behind_->SyncDirectory(directory); }
 
  private:
   std::function<void(const std::string&)> on_open_;
-  std::unique_ptr<Storage> behind_ = MakeMemoryStorage();
 };
 
 class FileCacheTest : public ::testing::Test {
@@ -72,10 +52,12 @@ class FileCacheTest : public ::testing::Test {
 
   std::vector<std::string> opened_;
   std::function<void()> meanwhile_;
-  WatchedStorage storage_{[this](const std::string& name) {
-    opened_.push_back(name);
-    if (const auto meanwhile = std::exchange(meanwhile_, nullptr)) meanwhile();
-  }};
+  std::unique_ptr<Storage> disk_ = MakeMemoryStorage();
+  WatchedStorage storage_{*disk_, [this](const std::string& name) {
+                            opened_.push_back(name);
+                            if (const auto meanwhile = std::exchange(meanwhile_, nullptr))
+                              meanwhile();
+                          }};
   FileCache cache_{storage_, "/ck", 2};
 };
 

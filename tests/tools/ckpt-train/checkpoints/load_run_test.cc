@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/mutex.h"
+#include "core/io/forwarding_storage.h"
 #include "core/io/memory_storage.h"
 #include "formats/megatron_root.h"
 #include "tests/testing/matchers.h"
@@ -30,12 +31,12 @@ using trainer::Communicator;
 const Path kRoot = "/runs/a";
 
 // Counts what is opened to be read, and knows what still is.
-class WatchedStorage final : public Storage {
+class WatchedStorage final : public ForwardingStorage {
  public:
-  explicit WatchedStorage(Storage& behind) : behind_(behind) {}
+  using ForwardingStorage::ForwardingStorage;
 
   Result<std::shared_ptr<const ReadableFile>> Open(const Path& path) override {
-    CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> file, behind_.Open(path));
+    CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> file, behind().Open(path));
     // Its own use count, whoever else has the file behind it.
     file = std::shared_ptr<const ReadableFile>(
         file.get(), [file](const ReadableFile* /*itself*/) mutable { file.reset(); });
@@ -43,22 +44,6 @@ class WatchedStorage final : public Storage {
     opened_[path.filename().string()].push_back(file);
     return file;
   }
-  Result<std::unique_ptr<WritableFile>> Create(const Path& path) override {
-    return behind_.Create(path);
-  }
-  Result<std::unique_ptr<WritableFile>> OpenForUpdate(const Path& path) override {
-    return behind_.OpenForUpdate(path);
-  }
-  Result<FileStat> Stat(const Path& path) override { return behind_.Stat(path); }
-  Result<std::vector<DirectoryEntry>> List(const Path& path) override { return behind_.List(path); }
-  Status MakeDirectories(const Path& path) override { return behind_.MakeDirectories(path); }
-  Status Rename(const Path& from, const Path& to) override { return behind_.Rename(from, to); }
-  Status Exchange(const Path& a, const Path& b) override { return behind_.Exchange(a, b); }
-  Status RemoveAll(const Path& path) override { return behind_.RemoveAll(path); }
-  Result<std::unique_ptr<DirectoryLock>> Lock(const Path& path) override {
-    return behind_.Lock(path);
-  }
-  Status SyncDirectory(const Path& path) override { return behind_.SyncDirectory(path); }
 
   // How often files of this name were opened.
   std::size_t NumOpened(const std::string& name) {
@@ -78,7 +63,6 @@ class WatchedStorage final : public Storage {
   }
 
  private:
-  Storage& behind_;
   Mutex mutex_;
   std::map<std::string, std::vector<std::weak_ptr<const ReadableFile>>> opened_
       CKPT_GUARDED_BY(mutex_);
