@@ -26,7 +26,7 @@ using testing::IsOk;
 constexpr std::uint64_t kBlock = kManifestBlockBytes;
 constexpr std::uint64_t kSize = 3 * kBlock + 100;  // of the file: three blocks and a bit
 
-// Counts the bytes that are read.
+// Counts the bytes that are read; reads may fail.
 class CountingStorage final : public ForwardingStorage {
  public:
   using ForwardingStorage::ForwardingStorage;
@@ -35,6 +35,7 @@ class CountingStorage final : public ForwardingStorage {
     return std::shared_ptr<const ReadableFile>(std::make_shared<File>(std::move(file), *this));
   }
   std::uint64_t bytes_read() const { return bytes_read_; }
+  void FailReads() { fails_ = true; }
 
  private:
   class File final : public ReadableFile {
@@ -44,6 +45,7 @@ class CountingStorage final : public ForwardingStorage {
     std::uint64_t size_bytes() const override { return behind_->size_bytes(); }
     const std::string& name() const override { return behind_->name(); }
     Status ReadAt(std::uint64_t offset, MutableByteSpan out) const override {
+      if (storage_.fails_) return Error(ErrorKind::kIo, "unreadable");
       storage_.bytes_read_ += out.size();
       return behind_->ReadAt(offset, out);
     }
@@ -55,6 +57,7 @@ class CountingStorage final : public ForwardingStorage {
   };
 
   std::atomic<std::uint64_t> bytes_read_ = 0;
+  std::atomic<bool> fails_ = false;
 };
 
 class CheckedStorageTest : public ::testing::Test {
@@ -208,6 +211,19 @@ TEST_F(CheckedStorageTest, RefusesAFileOfAnotherSize) {
   const auto longer = storage->Open("/ck/sub/data");
   ASSERT_THAT(longer, FailsWith(ErrorKind::kSizeMismatch));
   EXPECT_THAT(longer.status().ToString(), HasSubstr("/ck/sub/data"));
+}
+
+// What cannot be read is no damage.
+TEST_F(CheckedStorageTest, HandsErrorsOfReadingOn) {
+  const auto file = Open();
+  ExpectReads(*file, 0, kBlock);
+  counting_.FailReads();
+  for (const auto& [offset, length] :
+       {std::pair(kBlock, kBlock), {kBlock + 1, 1ULL}, {0ULL, kBlock}, {0ULL, 1ULL}}) {
+    Bytes out(length);
+    EXPECT_THAT(file->ReadAt(offset, out), FailsWith(ErrorKind::kIo)) << offset << " +" << length;
+  }
+  EXPECT_THAT(file->View(), FailsWith(ErrorKind::kIo));
 }
 
 TEST_F(CheckedStorageTest, RefusesToReadPastTheEnd) {

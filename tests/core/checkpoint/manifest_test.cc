@@ -4,6 +4,7 @@
 
 #include "core/base/hash.h"
 #include "core/checkpoint/verify_manifest.h"
+#include "core/io/forwarding_storage.h"
 #include "core/io/memory_storage.h"
 #include "tests/testing/manifest_file.h"
 #include "tests/testing/matchers.h"
@@ -205,6 +206,56 @@ TEST_F(VerifyManifestTest, OnlyWarnsOfATrackerThatTrainingRewrote) {
   const std::vector<Problem> problems = Verify();
   ASSERT_THAT(problems, ::testing::ElementsAre(IsProblem(ErrorKind::kValueMismatch, tracker)));
   EXPECT_EQ(problems[0].severity, Severity::kWarning);
+}
+
+// The k-th call that looks at the disk fails.
+class FailingStorage final : public ForwardingStorage {
+ public:
+  FailingStorage(Storage& behind, int fail_at) : ForwardingStorage(behind), left_(fail_at) {}
+  Result<std::shared_ptr<const ReadableFile>> Open(const Path& path) override {
+    CKPT_RETURN_IF_ERROR(Next());
+    return behind().Open(path);
+  }
+  Result<FileStat> Stat(const Path& path) override {
+    CKPT_RETURN_IF_ERROR(Next());
+    return behind().Stat(path);
+  }
+  Result<std::vector<DirectoryEntry>> List(const Path& directory) override {
+    CKPT_RETURN_IF_ERROR(Next());
+    return behind().List(directory);
+  }
+  bool has_failed() const { return left_ < 0; }
+
+ private:
+  Status Next() { return left_-- == 0 ? Error(ErrorKind::kIo, "injected") : OkStatus(); }
+  int left_;
+};
+
+TEST_F(VerifyManifestTest, JudgesNothingThatItCannotRead) {
+  int calls = 0;
+  for (bool has_failed = true; has_failed; ++calls) {
+    FailingStorage failing(*storage_, calls);
+    const auto problems = VerifyManifest(failing, "/base/release", manifest_);
+    has_failed = failing.has_failed();
+    if (has_failed) {
+      EXPECT_THAT(problems, FailsWith(ErrorKind::kIo)) << "call " << calls;
+    } else {
+      EXPECT_THAT(problems, IsOkAndHolds(::testing::IsEmpty()));
+    }
+  }
+  EXPECT_GT(calls, 4);
+}
+
+TEST_F(VerifyManifestTest, LeavesBlocksToWhoeverReadsThem) {
+  const VerifyOptions options = {
+      .leaves_blocks = [](std::string_view file) { return file == "data"; }};
+  content_[5] ^= std::byte{1};
+  Write("/base/release/data", content_);
+  EXPECT_THAT(VerifyManifest(*storage_, "/base/release", manifest_, options),
+              IsOkAndHolds(::testing::IsEmpty()));
+  Write("/base/release/data", ByteSpan(content_).first(content_.size() - 1));
+  EXPECT_THAT(VerifyManifest(*storage_, "/base/release", manifest_, options),
+              IsOkAndHolds(::testing::ElementsAre(IsProblem(ErrorKind::kTruncated, "data"))));
 }
 
 TEST_F(VerifyManifestTest, CoversTheTracker) {
