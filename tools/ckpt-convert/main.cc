@@ -100,7 +100,8 @@ void AddRunOptions(CLI::App& app, ConvertCommand& command, Words& words) {
   app.add_flag("--plan", command.plan_only, "Print the plan and touch nothing");
   app.add_flag("--overwrite", command.options.overwrite, "Replace an existing target");
   app.add_flag("--resume", command.options.resume, "Go on where an interrupted run stopped");
-  app.add_flag("--no-verify", words.no_verify, "Do not compare the source with its sidecar, nor read the result back");
+  app.add_flag("--no-verify", words.no_verify,
+               "Do not compare the source with its sidecar, nor read the result back");
   AddReadingOptions(app, command.common);
   AddOutputOptions(app, command.common);
 }
