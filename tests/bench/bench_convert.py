@@ -27,10 +27,6 @@ def drop_caches():
     pathlib.Path("/proc/sys/vm/drop_caches").write_text("3\n")
 
 
-def files_below(folder):
-    return [p for p in folder.rglob("*") if p.is_file()]
-
-
 def copy(source, target):
     """cp, then fsync of every file and of the directory: what makes it as durable as ours."""
     script = 'cp -r "$1" "$2" && find "$2" -print0 | xargs -0 sync'
@@ -40,7 +36,7 @@ def copy(source, target):
 def write_only(source, target):
     """The ceiling: as many bytes from memory."""
     target.mkdir()
-    size = sum(p.stat().st_size for p in files_below(source))
+    size = measure.size_below(source)
     megabytes = max(1, size >> 20)
     # /dev/zero costs a fill of the buffer; the file system still writes every block.
     return measure.run(["dd", "if=/dev/zero", f"of={target / 'zeros'}", "bs=1M", f"count={megabytes}", "conv=fsync", "status=none"])
@@ -60,7 +56,7 @@ def main():
         scratch = pathlib.Path(scratch)
         source = scratch / "hf"
         model = make_model.make(source, args.gb * 1e9, max(args.gb / 4, 0.01) * 1e9)
-        size = sum(p.stat().st_size for p in files_below(source))
+        size = measure.size_below(source)
         options = ["--no-verify", "--memory-budget", args.budget]
         sides = {
             "ours": lambda target: measure.run([args.bin / "ckpt-convert", "hf-to-fsdp", source, target, *options]),
@@ -69,7 +65,7 @@ def main():
         }
         runs = {name: [] for name in sides}
         if not args.cold:
-            for path in files_below(source):
+            for path in measure.files_below(source):
                 with open(path, "rb") as file:
                     while file.read(64 << 20):
                         pass

@@ -45,13 +45,9 @@ print(time.perf_counter() - started)
 }
 
 
-def files_below(folder):
-    return [path for path in folder.rglob("*") if path.is_file()]
-
-
 def forget(folder):
     """Nothing of it stays in the page cache."""
-    for path in files_below(folder):
+    for path in measure.files_below(folder):
         descriptor = os.open(path, os.O_RDONLY)
         os.fsync(descriptor)
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -67,12 +63,12 @@ def load(program, checkpoint):
 def compare(checkpoint, peer, bin_dir, runs):
     """Every side warm, then every side cold."""
     name, program = peer
-    size = sum(path.stat().st_size for path in files_below(checkpoint))
+    size = measure.size_below(checkpoint)
     sides = {
         "verified": lambda: measure.run([bin_dir / "load_speed", checkpoint]),
         "unverified": lambda: measure.run([bin_dir / "load_speed", checkpoint, "--no-verify"]),
         name: lambda: load(program, checkpoint),
-        "read": lambda: measure.run(["cat", *sorted(files_below(checkpoint))]),
+        "read": lambda: measure.run(["cat", *sorted(measure.files_below(checkpoint))]),
     }
     result = {"bytes": size, "peer": name}
     for cache in ("warm", "cold"):

@@ -33,6 +33,15 @@ def run(command, stdout=subprocess.DEVNULL):
         return Run(seconds, usage.ru_utime + usage.ru_stime, int(peak.read().split()[-1]) * 1024)
 
 
+def files_below(folder):
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def size_below(folder):
+    """Bytes in its files."""
+    return sum(path.stat().st_size for path in files_below(folder))
+
+
 def median(values):
     return statistics.median(values)
 
