@@ -12,6 +12,7 @@
 #include "core/base/checked_math.h"
 #include "core/checkpoint/find_damage.h"
 #include "core/checkpoint/verify_manifest.h"
+#include "core/io/checksummed_read.h"
 #include "core/io/forwarding_storage.h"
 
 namespace ckpt {
@@ -55,8 +56,8 @@ class CheckedFile final : public ReadableFile {
     // The bit orders nothing: bytes are read by whoever uses them.
     return (checked_[block / 64].load(std::memory_order_relaxed) >> block % 64 & 1) != 0;
   }
-  // Compares a whole block.
-  Status Check(std::uint64_t block, ByteSpan bytes) const;
+  // Reads a whole block and compares it.
+  Status ReadBlock(std::uint64_t block, MutableByteSpan out) const;
   // Gives a part of one block.
   Status ReadPart(std::uint64_t block, std::uint64_t skipped_bytes, MutableByteSpan out) const;
   // Manifests name files within the directory.
@@ -75,8 +76,10 @@ class CheckedFile final : public ReadableFile {
   static inline std::atomic<std::uint64_t> last_id_ = 0;
 };
 
-Status CheckedFile::Check(std::uint64_t block, ByteSpan bytes) const {
-  if (const auto damaged = CompareBlock(*manifest_, number_, block, bytes)) {
+Status CheckedFile::ReadBlock(std::uint64_t block, MutableByteSpan out) const {
+  CKPT_ASSIGN_OR_RETURN(const std::uint32_t crc32c,
+                        ReadAtWithCrc32c(*file_, block * kManifestBlockBytes, out));
+  if (const auto damaged = CompareBlock(*manifest_, number_, block, crc32c)) {
     return InDirectory(DescribeBlock(*manifest_, *damaged));
   }
   checked_[block / 64].fetch_or(std::uint64_t{1} << block % 64, std::memory_order_relaxed);
@@ -99,9 +102,7 @@ Status CheckedFile::ReadPart(std::uint64_t block, std::uint64_t skipped_bytes,
     last.file = 0;
     if (!last.bytes) last.bytes = std::make_unique_for_overwrite<std::byte[]>(kManifestBlockBytes);
     const BlockExtent extent = ExtentOfBlock(block, size_bytes());
-    const MutableByteSpan whole(last.bytes.get(), extent.size_bytes);
-    CKPT_RETURN_IF_ERROR(file_->ReadAt(extent.offset_bytes, whole));
-    CKPT_RETURN_IF_ERROR(Check(block, whole));
+    CKPT_RETURN_IF_ERROR(ReadBlock(block, {last.bytes.get(), extent.size_bytes}));
     last.file = id_;
     last.block = block;
   }
@@ -119,9 +120,10 @@ Status CheckedFile::ReadAt(std::uint64_t offset, MutableByteSpan out) const {
         out.first(std::min<std::uint64_t>(out.size(), extent.size_bytes - skipped));
     if (part.size() < extent.size_bytes) {
       CKPT_RETURN_IF_ERROR(ReadPart(block, skipped, part));
-    } else {
+    } else if (IsChecked(block)) {
       CKPT_RETURN_IF_ERROR(file_->ReadAt(offset, part));
-      if (!IsChecked(block)) CKPT_RETURN_IF_ERROR(Check(block, part));
+    } else {
+      CKPT_RETURN_IF_ERROR(ReadBlock(block, part));
     }
     out = out.subspan(part.size());
     offset += part.size();

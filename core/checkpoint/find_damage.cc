@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/base/hash.h"
+#include "core/io/checksummed_read.h"
 
 namespace ckpt {
 namespace {
@@ -119,13 +120,14 @@ void Scan::ReadTask(Bytes& buffer, Task& task) const {
     const BlockExtent extent = ExtentOfBlock(block, written.size_bytes);
     buffer.resize(std::max<std::size_t>(buffer.size(), extent.size_bytes));
     const MutableByteSpan bytes = MutableByteSpan(buffer).first(extent.size_bytes);
-    Status read = file.ok() ? (*file)->ReadAt(extent.offset_bytes, bytes) : file.status();
-    if (!read.ok() && !is_damage(read)) {
-      task.failure = std::move(read);
+    const Result<std::uint32_t> crc32c =
+        file.ok() ? ReadAtWithCrc32c(**file, extent.offset_bytes, bytes) : file.status();
+    if (!crc32c.ok() && !is_damage(crc32c.status())) {
+      task.failure = crc32c.status();
       return;
     }
     std::optional<DamagedBlock> found = DamagedBlock{.file = task.file, .block = block};
-    if (read.ok()) found = CompareBlock(manifest_, task.file, block, bytes);
+    if (crc32c.ok()) found = CompareBlock(manifest_, task.file, block, *crc32c);
     if (found) task.damaged.push_back(*found);
     if (options_.on_progress) options_.on_progress(extent.size_bytes);
   }
@@ -188,12 +190,14 @@ Result<Damage> Scan::Run() {
 }  // namespace
 
 std::optional<DamagedBlock> CompareBlock(const Manifest& manifest, std::size_t file,
-                                         std::uint64_t block, ByteSpan bytes) {
-  const std::uint32_t expected = manifest.files[file].block_crc32c[block];
-  DamagedBlock found{.file = file, .block = block, .crc32c = Crc32c(bytes)};
-  if (*found.crc32c == expected) return std::nullopt;
-  found.flip = FindFlippedBit(expected, *found.crc32c, bytes.size());
-  if (found.flip) found.flip->offset_bytes += block * kManifestBlockBytes;
+                                         std::uint64_t block, std::uint32_t crc32c) {
+  const ManifestFile& written = manifest.files[file];
+  const std::uint32_t expected = written.block_crc32c[block];
+  if (crc32c == expected) return std::nullopt;
+  DamagedBlock found{.file = file, .block = block, .crc32c = crc32c};
+  const BlockExtent extent = ExtentOfBlock(block, written.size_bytes);
+  found.flip = FindFlippedBit(expected, crc32c, extent.size_bytes);
+  if (found.flip) found.flip->offset_bytes += extent.offset_bytes;
   return found;
 }
 

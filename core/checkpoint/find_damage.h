@@ -63,9 +63,9 @@ struct Damage {
   std::vector<std::string> leftovers = {};  // files that the manifest does not know, in order
 };
 
-// Compares the bytes of one whole block; nothing if they are as they were written.
+// Compares one whole block by its checksum; nothing if the bytes are as they were written.
 [[nodiscard]] std::optional<DamagedBlock> CompareBlock(const Manifest& manifest, std::size_t file,
-                                                       std::uint64_t block, ByteSpan bytes);
+                                                       std::uint64_t block, std::uint32_t crc32c);
 
 // Errors: kIo and others of reading, which say nothing about the bytes.
 // Cost: reads everything once; memory is one block a thread.

@@ -20,6 +20,7 @@
 #include "core/exec/nest_reader.h"
 #include "core/exec/output_file.h"
 #include "core/exec/task_pool.h"
+#include "core/io/checksummed_read.h"
 #include "core/plan/plan_check.h"
 #include "core/tensor/blocks.h"
 #include "core/tensor/cast.h"
@@ -194,8 +195,8 @@ Status Execution::TakeOver(const JournalRecord& record) {
       opened = file_id;
     }
     block.resize(piece.length_bytes);
-    if (!file->ReadAt(piece.offset_bytes, block).ok()) return OkStatus();
-    if (Crc32c(block) != piece.crc32c) return OkStatus();
+    const Result<std::uint32_t> crc32c = ReadAtWithCrc32c(*file, piece.offset_bytes, block);
+    if (!crc32c.ok() || *crc32c != piece.crc32c) return OkStatus();
     pieces[file_id].push_back(piece);
   }
   for (const auto& [file_id, of_file] : pieces) files_[file_id]->AddPieces(of_file);
@@ -345,9 +346,9 @@ Status Execution::CopySideFiles() {
     ManifestFile written{.name = copy.name, .size_bytes = in->size_bytes(), .block_crc32c = {}};
     for (std::uint64_t at = 0; at < in->size_bytes(); at += kManifestBlockBytes) {
       buffer.resize(std::min(kManifestBlockBytes, in->size_bytes() - at));
-      CKPT_RETURN_IF_ERROR(in->ReadAt(at, buffer));
+      CKPT_ASSIGN_OR_RETURN(const std::uint32_t crc32c, ReadAtWithCrc32c(*in, at, buffer));
       CKPT_RETURN_IF_ERROR(out->WriteAt(at, buffer));
-      written.block_crc32c.push_back(Crc32c(buffer));
+      written.block_crc32c.push_back(crc32c);
     }
     CKPT_RETURN_IF_ERROR(out->Sync());
     CKPT_RETURN_IF_ERROR(out->Close());

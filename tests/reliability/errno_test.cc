@@ -71,9 +71,6 @@ class ErrnoTest : public ::testing::Test {
 
   using Check = std::function<void(const std::string& where, Suite&)>;
 
-  // For flows that share most of their calls with others: every third in the short set.
-  void FailFewerCalls() { stride_ = IsLongRun() ? 1 : 3; }
-
   // Runs `flow` with every fault at every call it makes. `prepare` comes before each run.
   void FailEveryCall(const std::string& name, const std::function<void()>& prepare,
                      const std::function<Outcome()>& flow, const Check& check_success,
@@ -90,7 +87,7 @@ class ErrnoTest : public ::testing::Test {
     ASSERT_THAT(expected.status, IsOk());
     for (const FaultCase& fault : kFaults) {
       for (const bool is_sticky : {false, true}) {
-        for (std::size_t call = 0; call < calls.size(); call += stride_) {
+        for (std::size_t call = 0; call < calls.size(); ++call) {
           if (fault.of != CallKind::kOther && fault.of != calls[call]) continue;
           const std::string where =
               fmt::format("{}{} at call {} of {}", fault.name, is_sticky ? " from then on" : "",
@@ -203,8 +200,7 @@ class ErrnoTest : public ::testing::Test {
     return {.status = Error(ErrorKind::kIo, said).File(names_file ? "named" : "")};
   }
 
-  std::size_t stride_ = 1;  // of the calls that fail
-  Tree old_tree_;           // at the target before each run; empty: nothing
+  Tree old_tree_;  // at the target before each run; empty: nothing
 
   Storage& storage_ = PosixStorage();
 
@@ -222,7 +218,6 @@ TEST_F(ErrnoTest, FsdpToHfGivesAClearErrorOrTheSameFiles) {
 
 // The first run ends two thirds of the way.
 TEST_F(ErrnoTest, ResumingGivesAClearErrorOrTheSameFiles) {
-  FailFewerCalls();
   ConvertOptions options = HfToFsdp(dir() / "hf", target());
   options.zstd_level = 3;
   options.verify = false;
@@ -243,7 +238,6 @@ TEST_F(ErrnoTest, ResumingGivesAClearErrorOrTheSameFiles) {
 
 // The old checkpoint stays until the new one is whole.
 TEST_F(ErrnoTest, OverwritingGivesAClearErrorOrTheSameFiles) {
-  FailFewerCalls();
   ASSERT_THAT(WriteSmallModel(storage_, dir() / "other", {.seed = 2, .hidden = 16}), IsOk());
   ConvertOptions old = HfToFsdp(dir() / "other", target());
   ConvertOptions options = HfToFsdp(dir() / "hf", target());
@@ -259,7 +253,6 @@ TEST_F(ErrnoTest, VerifyGivesAClearErrorOrTheSameAnswer) { FailInspect("verify")
 
 // A block that cannot be read is rebuilt from parity where that can be done, so what was mended may differ.
 TEST_F(ErrnoTest, RepairGivesAClearErrorOrTheSameCopy) {
-  FailFewerCalls();
   ConvertOptions options = HfToFsdp(dir() / "hf", dir() / "damaged");
   options.parity_group = 2;
   ASSERT_THAT(Convert(storage_, options), IsOk());

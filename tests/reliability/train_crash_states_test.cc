@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <ostream>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -86,10 +87,19 @@ class TrainCrashStatesTest : public ::testing::TestWithParam<Case> {
   static Run Save(const DiskImage& start, const std::vector<SavedState>& saves, const Case& c) {
     CrashStorage disk(start);
     Run run;
-    auto sessions = SmallSessions::Create(disk, SettingsOf(c.flow), c.ranks);
-    EXPECT_THAT(sessions.status(), IsOk());
-    sessions->set_async_save(c.is_async);
-    EXPECT_THAT(sessions->Run([&](RankSession& session, Communicator& world) -> Status {
+    EXPECT_THAT(SaveOn(disk, saves, c, run), IsOk());
+    run.ops = disk.ops();
+    run.image = disk.image();
+    return run;
+  }
+
+  // Adds each save that ended to `run.durable_at`.
+  static Status SaveOn(CrashStorage& disk, std::span<const SavedState> saves, const Case& c,
+                       Run& run) {
+    CKPT_ASSIGN_OR_RETURN(SmallSessions sessions,
+                          SmallSessions::Create(disk, SettingsOf(c.flow), c.ranks));
+    sessions.set_async_save(c.is_async);
+    return sessions.Run([&](RankSession& session, Communicator& world) -> Status {
       for (const auto& [state, iteration] : saves) {
         CKPT_RETURN_IF_ERROR(SaveState(session, state, iteration));
         // Training changes what was saved while it is written.
@@ -100,10 +110,20 @@ class TrainCrashStatesTest : public ::testing::TestWithParam<Case> {
         CKPT_RETURN_IF_ERROR(world.Barrier());
       }
       return OkStatus();
-    }),
-                IsOk());
+    });
+  }
+
+  // The first run is killed before operation number `killed`, without a power failure: what it wrote is in memory, not
+  // on the disk. The second one makes the saves that had not ended.
+  static Run SaveKilled(const DiskImage& start, const Case& c, std::size_t killed) {
+    CrashStorage disk(start);
+    Run run;
+    disk.StopAt(killed);
+    EXPECT_FALSE(SaveOn(disk, c.flow.saves, c, run).ok());
+    disk.StopAt(std::nullopt);
+    const auto left = std::span(c.flow.saves).subspan(run.durable_at.size());
+    EXPECT_THAT(SaveOn(disk, left, c, run), IsOk());
     run.ops = disk.ops();
-    run.image = disk.image();
     return run;
   }
 
@@ -168,6 +188,45 @@ class TrainCrashStatesTest : public ::testing::TestWithParam<Case> {
       if (seen != Seen(next)) suite.Fail(where + ": recovery gives " + seen);
     });
   }
+
+  [[nodiscard]] static DiskImage Start() {
+    const Flow& flow = GetParam().flow;
+    if (flow.before.empty()) return {};
+    return Save({}, flow.before, {.flow = flow, .ranks = 2}).image;
+  }
+
+  // Every state behind each of the operations of `run` from number `first` on.
+  void Enumerate(const DiskImage& start, const Run& run, std::size_t first, std::size_t max_states,
+                 const std::string& what, Suite& suite) {
+    const std::size_t recovery_stride = IsLongRun() ? 50 : 400;
+    for (std::size_t length = first; length <= run.ops.size(); ++length) {
+      const std::string where =
+          fmt::format("{}, behind operation {} of {}", what, length, run.ops.size());
+      const std::vector<std::string> allowed = Allowed(run, length);
+      const CrashStateOptions options = {.max_states = max_states, .seed = TestSeed()};
+      const auto visit = [&](const DiskImage& image) {
+        suite.Count();
+        const std::string visible = HashVisible(image);
+        auto seen = verdicts_.find(visible);
+        if (seen == verdicts_.end()) seen = verdicts_.emplace(visible, GoOn(image)).first;
+        if (std::ranges::find(allowed, seen->second) == allowed.end()) {
+          suite.Fail(where + ": a run goes on from " + seen->second);
+        }
+        if (!distinct_.insert(image.HashTree("/runs")).second) return;
+        if (distinct_.size() % recovery_stride == 0) Recover(image, where, suite);
+      };
+      ForEachCrashState(start, std::span(run.ops).first(length), options, visit);
+    }
+  }
+
+  void NoteDistinct(const Run& run, Suite& suite) const {
+    suite.Note(fmt::format("{} distinct disks, {} distinct roots, {} operations", distinct_.size(),
+                           verdicts_.size(), run.ops.size()));
+  }
+
+ private:
+  std::map<std::string, std::string> verdicts_;  // by what is visible
+  std::unordered_set<std::string> distinct_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Saves, TrainCrashStatesTest, ::testing::ValuesIn(Cases()),
@@ -175,36 +234,26 @@ INSTANTIATE_TEST_SUITE_P(Saves, TrainCrashStatesTest, ::testing::ValuesIn(Cases(
 
 TEST_P(TrainCrashStatesTest, LeaveACheckpointThatIsWholeAndTheNewest) {
   Suite suite("trainer crash states, " + NameOf(GetParam()));
-  const DiskImage start =
-      GetParam().flow.before.empty()
-          ? DiskImage()
-          : Save({}, GetParam().flow.before, {.flow = GetParam().flow, .ranks = 2}).image;
+  const DiskImage start = Start();
   const Run run = Save(start, GetParam().flow.saves, GetParam());
-  std::map<std::string, std::string> verdicts;  // by what is visible
-  std::unordered_set<std::string> distinct;
-  const std::size_t recovery_stride = IsLongRun() ? 50 : 400;
-  for (std::size_t length = 0; length <= run.ops.size(); ++length) {
-    const std::string where = fmt::format("behind operation {} of {}", length, run.ops.size());
-    const std::vector<std::string> allowed = Allowed(run, length);
-    const CrashStateOptions options = {.max_states = IsLongRun() ? std::size_t{2'000} : 40,
-                                       .seed = TestSeed()};
-    ForEachCrashState(start, std::span(run.ops).first(length), options,
-                      [&](const DiskImage& image) {
-                        suite.Count();
-                        const std::string visible = HashVisible(image);
-                        auto seen = verdicts.find(visible);
-                        if (seen == verdicts.end()) {
-                          seen = verdicts.emplace(visible, GoOn(image)).first;
-                        }
-                        if (std::ranges::find(allowed, seen->second) == allowed.end()) {
-                          suite.Fail(where + ": a run goes on from " + seen->second);
-                        }
-                        if (!distinct.insert(image.HashTree("/runs")).second) return;
-                        if (distinct.size() % recovery_stride == 0) Recover(image, where, suite);
-                      });
+  Enumerate(start, run, 0, IsLongRun() ? 2'000 : 40, "first run", suite);
+  NoteDistinct(run, suite);
+}
+
+TEST_P(TrainCrashStatesTest, OfARunThatGoesOnAfterAKillAreTheSame) {
+  Suite suite("trainer crash states after a kill, " + NameOf(GetParam()));
+  const DiskImage start = Start();
+  const Run whole = Save(start, GetParam().flow.saves, GetParam());
+  const std::size_t step = std::max<std::size_t>(whole.ops.size() / (IsLongRun() ? 20 : 4), 1);
+  for (std::size_t killed = 1; killed < whole.ops.size(); ++killed) {
+    // Behind a step that changes names the most is at stake.
+    const StorageOp::Kind kind = whole.ops[killed - 1].kind;
+    const bool moves = kind == StorageOp::Kind::kMove || kind == StorageOp::Kind::kExchange;
+    if (killed % step != 0 && !moves) continue;
+    Enumerate(start, SaveKilled(start, GetParam(), killed), killed, IsLongRun() ? 200 : 8,
+              fmt::format("killed behind operation {}", killed), suite);
   }
-  suite.Note(fmt::format("{} distinct disks, {} distinct roots, {} operations", distinct.size(),
-                         verdicts.size(), run.ops.size()));
+  NoteDistinct(whole, suite);
 }
 
 // That none is found above means something only if a save that syncs less would fail.

@@ -1,12 +1,15 @@
 // One suite of promises, run by every Storage.
 #include "core/io/storage.h"
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 
 #include <boost/filesystem/operations.hpp>
 #include <gmock/gmock.h>
 
+#include "core/base/hash.h"
+#include "core/io/checksummed_read.h"
 #include "core/io/memory_storage.h"
 #include "core/io/posix_storage.h"
 #include "core/io/staged_directory.h"
@@ -52,6 +55,23 @@ class StorageTest : public ::testing::TestWithParam<Kind> {
 INSTANTIATE_TEST_SUITE_P(All, StorageTest,
                          ::testing::Values(Kind::kPosix, Kind::kMemory, Kind::kCrash),
                          ::testing::PrintToStringParamName());
+
+// Longer than the pieces that it is read in, and at no round number.
+TEST_P(StorageTest, ReadsWithTheChecksumOfWhatWasRead) {
+  Bytes written(300'001);
+  for (std::size_t i = 0; i < written.size(); ++i) written[i] = static_cast<std::byte>(i * i >> 7);
+  ASSERT_THAT(WriteSmallFile(storage(), dir() / "f", written), IsOk());
+  const auto file = storage().Open(dir() / "f");
+  ASSERT_THAT(file, IsOk());
+  for (const std::size_t offset : {0U, 1U, 131'072U, 300'000U, 300'001U}) {
+    Bytes read(written.size() - offset);
+    EXPECT_THAT(ReadAtWithCrc32c(**file, offset, read),
+                IsOkAndHolds(Crc32c(ByteSpan(written).subspan(offset))));
+    EXPECT_TRUE(std::ranges::equal(read, ByteSpan(written).subspan(offset)));
+  }
+  Bytes too_long(written.size() + 1);
+  EXPECT_THAT(ReadAtWithCrc32c(**file, 0, too_long), FailsWith(ErrorKind::kTruncated));
+}
 
 TEST_P(StorageTest, ReadsWhatWasWritten) {
   Write(dir() / "f", "hello");

@@ -1,0 +1,28 @@
+#include "core/io/checksummed_read.h"
+
+#include <algorithm>
+
+#include "core/base/hash.h"
+
+namespace ckpt {
+namespace {
+
+// Shorter ones cost more in calls, longer ones more in cache misses: both by a percent or two from 64 KiB to 512 KiB.
+constexpr std::size_t kPieceBytes = 128 << 10;
+
+}  // namespace
+
+Result<std::uint32_t> ReadAtWithCrc32c(const ReadableFile& file, std::uint64_t offset,
+                                       MutableByteSpan out) {
+  std::uint32_t crc = 0;
+  while (!out.empty()) {
+    const MutableByteSpan piece = out.first(std::min(out.size(), kPieceBytes));
+    CKPT_RETURN_IF_ERROR(file.ReadAt(offset, piece));
+    crc = Crc32c(piece, crc);
+    offset += piece.size();
+    out = out.subspan(piece.size());
+  }
+  return crc;
+}
+
+}  // namespace ckpt
