@@ -59,6 +59,8 @@ std::string_view KindName(ErrorKind kind) {
       return "leftover";
     case ErrorKind::kIo:
       return "io";
+    case ErrorKind::kSystem:
+      return "system";
     case ErrorKind::kNoSpace:
       return "no_space";
     case ErrorKind::kCancelled:
@@ -67,6 +69,45 @@ std::string_view KindName(ErrorKind kind) {
       return "internal";
   }
   return "internal";
+}
+
+namespace {
+
+ErrorKind KindOfErrno(int error) {
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+      return ErrorKind::kNoSpace;
+    case ENOENT:
+      return ErrorKind::kNotFound;
+    case EEXIST:
+      return ErrorKind::kAlreadyExists;
+    case EACCES:
+    case EAGAIN:
+    case EINTR:
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+    case EPERM:
+    case EROFS:
+      return ErrorKind::kSystem;
+    default:
+      return ErrorKind::kIo;
+  }
+}
+
+}  // namespace
+
+bool IsOfSystem(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::kSystem:
+    case ErrorKind::kNoSpace:
+    case ErrorKind::kCancelled:
+    case ErrorKind::kInternal:
+      return true;
+    default:
+      return false;
+  }
 }
 
 std::string Describe(const Problem& problem) {
@@ -161,11 +202,7 @@ Status Error(ErrorKind kind, std::string_view message) {
 }
 
 Status ErrnoError(int error, std::string_view operation, std::string_view file) {
-  const ErrorKind kind = error == ENOSPC || error == EDQUOT ? ErrorKind::kNoSpace
-                         : error == ENOENT                  ? ErrorKind::kNotFound
-                         : error == EEXIST                  ? ErrorKind::kAlreadyExists
-                                                            : ErrorKind::kIo;
-  return Error(kind, std::string(operation) + ": " + std::strerror(error)).File(file);
+  return Error(KindOfErrno(error), std::string(operation) + ": " + std::strerror(error)).File(file);
 }
 
 }  // namespace ckpt

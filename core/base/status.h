@@ -40,7 +40,8 @@ enum class ErrorKind : std::uint8_t {
   kResource,       // announced sizes past any sensible limit
   kLeftover,       // a file that nothing refers to
   // The world is in the way.
-  kIo,         // the operating system said no
+  kIo,         // a file or a device does not give or take its bytes
+  kSystem,     // the system refuses, whatever the file: no memory, no handles, no permission
   kNoSpace,    // the disk is full
   kCancelled,  // asked to stop
   kInternal,   // a bug of ours
@@ -48,6 +49,9 @@ enum class ErrorKind : std::uint8_t {
 
 // "coverage", "unsafe_path", …: the spelling used in JSON and messages.
 std::string_view KindName(ErrorKind kind);
+
+// Whether such an error says nothing about the file that it names: another one would fail the same.
+[[nodiscard]] bool IsOfSystem(ErrorKind kind);
 
 enum class Severity : std::uint8_t { kError, kWarning };
 
@@ -116,7 +120,7 @@ class [[nodiscard]] Status {
 inline Status OkStatus() { return {}; }
 Status Error(ErrorKind kind, std::string_view message);
 // The operating system's answer to `operation` on `file`: ENOSPC and EDQUOT are kNoSpace, ENOENT is
-// kNotFound.
+// kNotFound, EEXIST kAlreadyExists; kSystem where it would be the same for any file, else kIo.
 Status ErrnoError(int error, std::string_view operation, std::string_view file);
 
 }  // namespace ckpt

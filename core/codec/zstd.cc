@@ -39,7 +39,7 @@ Status DecodeError(std::size_t code) {
 
 Status EncodeError(std::size_t code) {
   const bool is_memory = ZSTD_getErrorCode(code) == ZSTD_error_memory_allocation;
-  return Error(is_memory ? ErrorKind::kResource : ErrorKind::kInternal,
+  return Error(is_memory ? ErrorKind::kSystem : ErrorKind::kInternal,
                std::string("zstd cannot encode: ") + ZSTD_getErrorName(code));
 }
 

@@ -76,9 +76,9 @@ class ZstdEncoder {
   // is forgotten.
   void Begin(std::uint64_t content_bytes);
   // Takes all of `input` and appends what is ready to `out`.
-  // Errors: kResource (memory ran out), kInternal (more bytes than Begin announced).
+  // Errors: kSystem (memory ran out), kInternal (more bytes than Begin announced).
   Status Encode(ByteSpan input, Bytes& out);
-  // Appends the rest of the frame. Errors: kResource, kInternal (fewer bytes than announced).
+  // Appends the rest of the frame. Errors: kSystem, kInternal (fewer bytes than announced).
   Status Finish(Bytes& out);
 
  private:

@@ -18,7 +18,7 @@ namespace ckpt {
 //
 // After a failure no new task starts; the result is the failure of the lowest-numbered task, so
 // that it does not depend on timing more than it must. What a task throws is its failure:
-// kResource for memory that ran out, else kInternal. Where the system refuses threads, fewer do the
+// kSystem for memory that ran out, else kInternal. Where the system refuses threads, fewer do the
 // work. `stop` ends the work early with kCancelled.
 Status RunTasks(std::size_t num_tasks, int threads, std::stop_token stop,
                 const std::function<Status(std::size_t task, std::size_t worker)>& run);

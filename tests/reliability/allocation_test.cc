@@ -188,7 +188,7 @@ TEST_P(AllocationTest, FailingAnywhereIsAnErrorAndLeaksNothing) {
             differs = !gave_up && (outcome.value != expected.value ||
                                    outcome.status.ok() != expected.status.ok());
             is_wrong_kind =
-                gave_up && !outcome.threw && outcome.status.kind() != ErrorKind::kResource;
+                gave_up && !outcome.threw && outcome.status.kind() != ErrorKind::kSystem;
           }
           leaked = AllocationFaults::live();
         }
@@ -224,7 +224,7 @@ TEST(TaskPoolAllocationTest, TurnsMemoryThatRanOutIntoAnError) {
           }
         }
         suite.Count();
-        if (!threw && !status.ok() && status.kind() != ErrorKind::kResource) {
+        if (!threw && !status.ok() && status.kind() != ErrorKind::kSystem) {
           suite.Fail(status.ToString());
         }
       }

@@ -53,10 +53,10 @@ std::string NameOf(const Case& c) {
 }
 void PrintTo(const Case& c, std::ostream* os) { *os << NameOf(c); }
 
-std::vector<Case> Cases() {
+std::vector<Case> Cases(const std::vector<bool>& is_async) {
   std::vector<Case> cases;
   for (const FaultCase& fault : kFaults) {
-    for (const bool is_async : {false, true}) cases.push_back({fault, is_async});
+    for (const bool async : is_async) cases.push_back({fault, async});
   }
   return cases;
 }
@@ -84,18 +84,31 @@ class TrainErrnoTest : public ::testing::TestWithParam<Case> {
     return status;
   }
 
-  // The iteration that a run goes on from, whose state is whole.
-  Result<std::int64_t> GoOn() {
+  // The iteration that a run goes on from, whose state is whole. 0: from none.
+  Result<std::int64_t> GoOn(int ranks = 1) {
     CKPT_ASSIGN_OR_RETURN(
         SmallSessions sessions,
-        SmallSessions::Create(storage_, With(TinySettings(), {{"load", root().string()}}), 1));
+        SmallSessions::Create(storage_, With(TinySettings(), {{"load", root().string()}}), ranks));
+    if (!sessions.run().goes_on()) return 0;
     std::int64_t iteration = 0;
-    CKPT_RETURN_IF_ERROR(sessions.Run([&](RankSession& session, Communicator&) -> Status {
+    CKPT_RETURN_IF_ERROR(sessions.Run([&](RankSession& session, Communicator& world) -> Status {
       CKPT_ASSIGN_OR_RETURN(const RunProgress progress, session.Start());
-      iteration = progress.iteration;
-      return CheckState(session.trainer(), static_cast<std::uint64_t>(iteration));
+      if (world.rank() == 0) iteration = progress.iteration;
+      return CheckState(session.trainer(), static_cast<std::uint64_t>(progress.iteration));
     }));
     return iteration;
+  }
+
+  // What an error must be. An interrupted call and a part of a transfer are none.
+  static void CheckError(const Status& status, bool is_sticky, const std::string& where,
+                         Suite& suite) {
+    const FaultCase& fault = GetParam().fault;
+    const bool must_pass = fault.passes_once && (!is_sticky || fault.code == 0);
+    if (must_pass) suite.Fail(where + ": fails: " + status.ToString());
+    const Problem& problem = status.problems().front();
+    const bool is_clear = !problem.file.empty() && problem.kind != ErrorKind::kInternal &&
+                          problem.kind != ErrorKind::kCancelled;
+    if (!is_clear) suite.Fail(where + ": says only " + status.ToString());
   }
 
   [[nodiscard]] Path root() const { return dir_.path() / "run"; }
@@ -106,7 +119,7 @@ class TrainErrnoTest : public ::testing::TestWithParam<Case> {
   FastDir dir_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Saves, TrainErrnoTest, ::testing::ValuesIn(Cases()),
+INSTANTIATE_TEST_SUITE_P(Saves, TrainErrnoTest, ::testing::ValuesIn(Cases({false, true})),
                          [](const auto& test) { return NameOf(test.param); });
 
 TEST_P(TrainErrnoTest, GivesAClearErrorOrTheCheckpointAndKeepsTheOldOne) {
@@ -140,12 +153,50 @@ TEST_P(TrainErrnoTest, GivesAClearErrorOrTheCheckpointAndKeepsTheOldOne) {
         continue;
       }
       ++errors;
-      const bool must_pass = fault.passes_once && (!is_sticky || fault.code == 0);
-      if (must_pass) suite.Fail(where + ": fails: " + status.ToString());
-      const Problem& problem = status.problems().front();
-      const bool is_clear = !problem.file.empty() && problem.kind != ErrorKind::kInternal &&
-                            problem.kind != ErrorKind::kCancelled;
-      if (!is_clear) suite.Fail(where + ": says only " + status.ToString());
+      CheckError(status, is_sticky, where, suite);
+    }
+  }
+  EXPECT_EQ(errors == 0, fault.code == 0);
+  suite.Note(fmt::format("{} calls, {} errors", calls, errors));
+}
+
+// Between two checkpoints.
+class TrainLoadErrnoTest : public TrainErrnoTest {};
+INSTANTIATE_TEST_SUITE_P(Loads, TrainLoadErrnoTest, ::testing::ValuesIn(Cases({false})),
+                         [](const auto& test) { return NameOf(test.param); });
+
+TEST_P(TrainLoadErrnoTest, GivesAClearErrorOrTheNewestCheckpoint) {
+  const FaultCase& fault = GetParam().fault;
+  Suite suite(fmt::format("errno, load on 2 ranks, {}", fault.name));
+  ASSERT_THAT(Save(1, nullptr, nullptr), IsOk());
+  ASSERT_THAT(Save(2, nullptr, nullptr), IsOk());
+  std::size_t calls = 0;
+  {
+    const SyscallFaults counter({.of_all_threads = true});
+    ASSERT_THAT(GoOn(kRanks), IsOkAndHolds(2));
+    calls = counter.calls().size();
+  }
+  int errors = 0;
+  for (const bool is_sticky : {false, true}) {
+    for (std::size_t call = 0; call < calls; ++call) {
+      const std::string where =
+          fmt::format("{} at call {} of {}", is_sticky ? "from then on" : "once", call, calls);
+      const SyscallFaults faults({.code = fault.code,
+                                  .at = static_cast<int>(call),
+                                  .is_sticky = is_sticky,
+                                  .of_all_threads = true});
+      const Result<std::int64_t> iteration = GoOn(kRanks);
+      suite.Count();
+      if (iteration.ok()) {
+        // What a disk does not give is as good as damaged; nothing else lets a run go back.
+        const bool may_go_back = fault.code == EIO;
+        if (*iteration != 2 && !may_go_back) {
+          suite.Fail(fmt::format("{}: goes on from {}", where, *iteration));
+        }
+        continue;
+      }
+      ++errors;
+      CheckError(iteration.status(), is_sticky, where, suite);
     }
   }
   EXPECT_EQ(errors == 0, fault.code == 0);

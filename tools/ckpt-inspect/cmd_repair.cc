@@ -126,7 +126,8 @@ Status WriteTracker(Storage& storage, const Job& job, const Path& root, const Da
 // Every tensor of the copy against its digest: a bit that a checksum alone names may be a wrong guess
 // (FindFlippedBit), of which 128 bits over the values leave nothing.
 Status CompareDigests(Storage& storage, const Job& job, const Path& copy) {
-  CKPT_ASSIGN_OR_RETURN(const OpenedCheckpoint opened, OpenCheckpoint(storage, copy, {.verify = false}));
+  CKPT_ASSIGN_OR_RETURN(const OpenedCheckpoint opened,
+                        OpenCheckpoint(storage, copy, {.verify = false}));
   const CheckpointSource& source = *opened.source;
   std::vector<Problem> wrong = MetadataProblems(source);
   std::erase_if(wrong, [](const Problem& problem) { return problem.severity != Severity::kError; });
@@ -178,8 +179,7 @@ Status VerifyCopy(Storage& storage, const Job& job, const Path& copy, const Outc
 }
 
 bool IsAboutBytes(const Status& status) {
-  return status.kind() != ErrorKind::kIo && status.kind() != ErrorKind::kNoSpace &&
-         status.kind() != ErrorKind::kResource && status.kind() != ErrorKind::kInternal;
+  return status.kind() != ErrorKind::kIo && !IsOfSystem(status.kind());
 }
 
 struct Diagnosis {

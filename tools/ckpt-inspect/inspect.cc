@@ -230,8 +230,7 @@ void TellProblems(const CheckpointIndex& index, bool with_errors, Streams& strea
 // bit made absurd is refused as kResource.
 bool MayBeDamage(const Status& status) {
   const ErrorKind kind = status.kind();
-  return kind != ErrorKind::kUsage && kind != ErrorKind::kIo && kind != ErrorKind::kNoSpace &&
-         kind != ErrorKind::kInternal;
+  return kind != ErrorKind::kUsage && kind != ErrorKind::kIo && !IsOfSystem(kind);
 }
 
 Result<ExitCode> CommandLine::Repair(Streams& streams) {
@@ -248,9 +247,9 @@ Result<ExitCode> CommandLine::OpenAndRun(Streams& streams) {
   const std::string verb = chosen.get_name();
   if (verb == "repair") return Repair(streams);
   // `verify` compares everything by itself, and names all the damage rather than the first.
-  Result<OpenedCheckpoint> opened = OpenCheckpoint(
-      storage_, Path(path_),
-      {.format = format_, .iteration = iteration_, .verify = verb != "verify"});
+  Result<OpenedCheckpoint> opened =
+      OpenCheckpoint(storage_, Path(path_),
+                     {.format = format_, .iteration = iteration_, .verify = verb != "verify"});
   if (!opened.ok() && verb == "verify" && !verify_.quick && MayBeDamage(opened.status())) {
     // The sidecar can tell what is damaged where the format's own metadata cannot be read.
     const Result<Path> covered = FindCoveredDirectory(storage_, Path(path_), iteration_);

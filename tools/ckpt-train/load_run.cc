@@ -59,7 +59,8 @@ bool IsAboutBytes(const Status& status) {
 using Load = std::function<Status(const TrainingState&)>;
 
 // Loads the newest candidate that every rank finds intact, before it reads the tensors and while it
-// does; what a damaged one left in the trainer is overwritten. Null if there is none. `opened` is a
+// does; what a damaged one left in the trainer is overwritten. An error that any candidate would give
+// ends it: a run must not go back because there were no handles left. Null if there is none. `opened` is a
 // candidate's, in every process.
 Result<StatePtr> LoadIntact(Storage& storage, const CheckpointSettings& settings,
                             const StatePtr& opened, const Load& load, trainer::Communicator& world,
@@ -78,6 +79,7 @@ Result<StatePtr> LoadIntact(Storage& storage, const CheckpointSettings& settings
       if (!state.ok()) found = state.status();
       CKPT_ASSIGN_OR_RETURN(holds, trainer::HoldsEverywhere(world, found.ok()));
     }
+    bool is_its_own = found.ok() || !IsOfSystem(found.kind());
     if (holds) {
       found = load(**state);
       CKPT_ASSIGN_OR_RETURN(holds, trainer::HoldsEverywhere(world, found.ok()));
@@ -85,11 +87,11 @@ Result<StatePtr> LoadIntact(Storage& storage, const CheckpointSettings& settings
         if (!refused.ok()) tell(fmt::format("takes {} instead", candidate.string()));
         return state;
       }
-      CKPT_ASSIGN_OR_RETURN(const bool is_damaged,
-                            trainer::HoldsEverywhere(world, found.ok() || IsAboutBytes(found)));
-      if (!is_damaged) return AgreeOn(world, found);
+      is_its_own = found.ok() || IsAboutBytes(found);
     }
+    CKPT_ASSIGN_OR_RETURN(const bool may_pass, trainer::HoldsEverywhere(world, is_its_own));
     Status agreed = AgreeOn(world, found);
+    if (!may_pass) return agreed;
     tell(fmt::format("cannot go on from {}: {}", candidate.string(), agreed.ToString()));
     refused.Add(std::move(agreed).While(GoingOnFrom(candidate)));
   }

@@ -67,7 +67,7 @@ Result<StatePtr> OpenNewestRun(Storage& storage, const Path& root, bool weights_
   Status refused;
   for (const Path& candidate : candidates) {
     Result<StatePtr> state = OpenStoredRun(storage, candidate, weights_only);
-    if (state.ok()) return state;
+    if (state.ok() || IsOfSystem(state.status().kind())) return state;
     refused.Add(std::move(state).status().While(GoingOnFrom(candidate)));
   }
   if (!refused.ok()) return refused;

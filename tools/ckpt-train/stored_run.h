@@ -30,7 +30,8 @@ Status CheckStoredBytes(Storage& storage, const Path& checkpoint, const Manifest
 Result<StatePtr> OpenStoredRun(Storage& storage, const Path& checkpoint, bool weights_only);
 
 // The state in the newest candidate below `root` that can be opened, whatever its bytes are worth;
-// null if there is no candidate. Errors: those of OpenStoredRun, of every candidate.
+// null if there is no candidate. Errors: those of OpenStoredRun, of every candidate or of one that any
+// other would give, too (IsOfSystem).
 Result<StatePtr> OpenNewestRun(Storage& storage, const Path& root, bool weights_only);
 
 // What errors of a candidate say was being done.

@@ -17,7 +17,7 @@ Result<Staging> Staging::Create(const StateMap& map, int rank,
   try {
     staging.memory_->resize(map.staged_bytes[static_cast<std::size_t>(rank)]);
   } catch (const std::bad_alloc&) {
-    return Error(ErrorKind::kResource, "no memory to stage this rank's part of a checkpoint")
+    return Error(ErrorKind::kSystem, "no memory to stage this rank's part of a checkpoint")
         .Expected(fmt::format("{} bytes", map.staged_bytes[static_cast<std::size_t>(rank)]));
   }
   for (const GlobalTensor& tensor : map.index.tensors()) {

@@ -22,7 +22,7 @@ namespace ckpt::trainer {
 // The memory is kept from save to save. One thread.
 class Staging {
  public:
-  // Errors: kResource.
+  // Errors: kSystem.
   static Result<Staging> Create(const StateMap& map, int rank,
                                 std::span<const MemoryTensor> run_tensors);
 

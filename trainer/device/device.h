@@ -62,7 +62,7 @@ class Device {
  public:
   virtual ~Device() = default;
 
-  // Errors: kResource (out of memory).
+  // Errors: kSystem (out of memory).
   virtual Result<Buffer> Allocate(std::uint64_t size_bytes, MemoryUse use) = 0;
   // A queue of its own; `name` appears in traces ("compute", "all-gather").
   virtual std::unique_ptr<Queue> MakeQueue(std::string_view name) = 0;

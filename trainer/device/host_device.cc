@@ -43,7 +43,7 @@ class HostDevice final : public Device {
   Result<Buffer> Allocate(std::uint64_t size_bytes, MemoryUse use) override {
     void* const data = AllocateAligned(size_bytes);
     if (data == nullptr) {
-      return Error(ErrorKind::kResource, "out of memory")
+      return Error(ErrorKind::kSystem, "out of memory")
           .Expected(std::to_string(size_bytes) + " bytes for " + std::string(MemoryUseName(use)));
     }
     std::memset(data, 0, size_bytes);

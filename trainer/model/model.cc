@@ -78,7 +78,7 @@ class Decoder final : public Model {
         rope_(config.rope, RotatedElements(config)),
         final_norm_(config, kFinalNorm) {}
 
-  // The part of construction that can fail. Errors: kResource.
+  // The part of construction that can fail. Errors: kSystem.
   Status Build();
 
   [[nodiscard]] const ModelConfig& config() const override { return config_; }

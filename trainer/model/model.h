@@ -59,7 +59,7 @@ std::vector<ReplicatedBufferSpec> ListBuffers(const ModelConfig& config);
 // Thread-safety: the rank's thread.
 class Model {
  public:
-  // Errors: kUsage (the experts do not divide over the group, learned positions), kResource.
+  // Errors: kUsage (the experts do not divide over the group, learned positions), kSystem.
   static Result<std::unique_ptr<Model>> Create(const ModelConfig& config,
                                                const ModelRuntime& runtime);
   virtual ~Model() = default;

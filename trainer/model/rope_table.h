@@ -31,7 +31,7 @@ class RopeTable {
 
   // Makes `cosine` and `sine` hold `seq` positions, of `dtype` (float32 or float64). Waits for the
   // queue when it grows.
-  // Errors: kResource, and those of the queue.
+  // Errors: kSystem, and those of the queue.
   Status Prepare(Device& device, Queue& queue, DType dtype, std::int64_t seq);
 
   // [seq, dim/2], of what was prepared last.

@@ -44,7 +44,7 @@ class Optimizer {
     std::vector<Tensor> moments;
   };
 
-  // `store`, `ops` and `device` outlive it. Errors: kResource.
+  // `store`, `ops` and `device` outlive it. Errors: kSystem.
   static Result<Optimizer> Create(const OptimizerConfig& config, ParamStore& store, Ops& ops,
                                   Device& device);
 
@@ -54,7 +54,7 @@ class Optimizer {
   // Sets moment number `moment` of every weight this rank updates, in float32, or copies it to the
   // host as ParamStore::ReadWeights does. Blocks.
   //
-  // REQUIRES: 0 <= moment < NumMoments. Errors: those of `fill` and of the queue, kResource.
+  // REQUIRES: 0 <= moment < NumMoments. Errors: those of `fill` and of the queue, kSystem.
   Status SetMoment(int moment, const ParamStore::FillRows& fill, Queue& queue);
   Status ReadMoment(int moment, const ParamStore::PlaceRows& place, Queue& queue);
 

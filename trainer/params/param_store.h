@@ -64,7 +64,7 @@ struct MainArrays {
 class ParamStore final : public ParamAccess {
  public:
   // `units`, `topology`, `comms` and everything in it outlive the store.
-  // Errors: kResource (out of memory).
+  // Errors: kSystem (out of memory).
   static Result<std::unique_ptr<ParamStore>> Create(const std::vector<UnitSpec>& units,
                                                     ShardPlan plan, MeshComms& comms, Ops& ops,
                                                     Device& device, Queue& compute,
@@ -81,7 +81,7 @@ class ParamStore final : public ParamAccess {
   // where `place(piece)` says, which must be there until the call returns. A piece without a place
   // (an empty span) is not wanted, and stays on the device. Blocks.
   //
-  // REQUIRES: a place is as large as its piece. Errors: those of the queue, kResource.
+  // REQUIRES: a place is as large as its piece. Errors: those of the queue, kSystem.
   using PlaceRows = std::function<MutableByteSpan(const ParamPiece& piece)>;
   Status ReadWeights(const PlaceRows& place);
 

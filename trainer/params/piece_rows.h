@@ -12,12 +12,12 @@
 namespace ckpt::trainer {
 
 // Sets the pieces of `array`; `main_offset` is where one starts. Blocks.
-// Errors: those of `fill` and of the queue, kResource.
+// Errors: those of `fill` and of the queue, kSystem.
 Status FillPieces(std::span<const ParamPiece> pieces, const Tensor& array,
                   const ParamStore::FillRows& fill, Ops& ops, Device& device, Queue& queue);
 
 // Copies the pieces of `array` that are wanted to their places, as ParamStore::ReadWeights does.
-// Errors: those of the queue, kResource.
+// Errors: those of the queue, kSystem.
 Status ReadPieces(std::span<const ParamPiece> pieces, const Tensor& array,
                   const ParamStore::PlaceRows& place, Ops& ops, Device& device, Queue& queue);
 

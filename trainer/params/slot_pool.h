@@ -26,7 +26,7 @@ class SlotPool {
   };
 
   SlotPool() = default;
-  // Errors: kResource.
+  // Errors: kSystem.
   static Result<SlotPool> Create(Device& device, int num_slots, std::uint64_t slot_bytes,
                                  std::uint64_t root_bytes);
 

@@ -20,7 +20,7 @@ namespace ckpt::trainer {
 // Thread-safety: the rank's thread.
 class GradNorm {
  public:
-  // `world`: all ranks that train. All outlive it. Errors: kResource.
+  // `world`: all ranks that train. All outlive it. Errors: kSystem.
   static Result<GradNorm> Create(const ParamStore& store, Communicator& world, Ops& ops,
                                  Device& device);
 

@@ -50,7 +50,7 @@ struct Evaluation {
 // Thread-safety: the rank's thread. Every rank makes the same calls.
 class RankTrainer {
  public:
-  // REQUIRES: the configuration is valid, `world` has its world_size ranks. Errors: kResource, kCancelled, those of
+  // REQUIRES: the configuration is valid, `world` has its world_size ranks. Errors: kSystem, kCancelled, those of
   // CheckUnshardedBytes.
   static Result<std::unique_ptr<RankTrainer>> Create(const TrainConfig& config, Communicator& world,
                                                      const Backend& backend);

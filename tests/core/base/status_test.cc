@@ -54,11 +54,15 @@ TEST(Status, EveryKindHasItsOwnName) {
   }
 }
 
-TEST(ErrnoError, TellsAFullDiskFromOtherErrors) {
+TEST(ErrnoError, TellsTheSystemFromTheFile) {
   EXPECT_THAT(ErrnoError(ENOSPC, "write", "f"), FailsWith(ErrorKind::kNoSpace));
   EXPECT_THAT(ErrnoError(EDQUOT, "write", "f"), FailsWith(ErrorKind::kNoSpace));
   EXPECT_THAT(ErrnoError(ENOENT, "open", "f"), FailsWith(ErrorKind::kNotFound));
   EXPECT_THAT(ErrnoError(EIO, "read", "f"), FailsWith(ErrorKind::kIo));
+  EXPECT_THAT(ErrnoError(ELOOP, "open", "f"), FailsWith(ErrorKind::kIo));
+  for (const int refusal : {EACCES, EAGAIN, EINTR, EMFILE, ENFILE, ENOMEM, EPERM, EROFS}) {
+    EXPECT_THAT(ErrnoError(refusal, "open", "f"), FailsWith(ErrorKind::kSystem)) << refusal;
+  }
 }
 
 Result<int> Half(int value) {

@@ -75,7 +75,7 @@ TEST(HostDeviceTest, MoreThanThereCanBeIsARefusal) {
   const auto device = MakeHostDevice({});
   for (const std::uint64_t size :
        {std::numeric_limits<std::uint64_t>::max(), std::numeric_limits<std::uint64_t>::max() / 2}) {
-    EXPECT_THAT(device->Allocate(size, MemoryUse::kWeights), FailsWith(ErrorKind::kResource));
+    EXPECT_THAT(device->Allocate(size, MemoryUse::kWeights), FailsWith(ErrorKind::kSystem));
   }
   EXPECT_EQ(device->usage(MemoryUse::kWeights).peak_bytes, 0U);
 }

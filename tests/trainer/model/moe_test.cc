@@ -444,7 +444,7 @@ TEST_P(MoeTest, ARankThatFailsEndsTheOthers) {
           const bool fails = group.rank() == 2;
           for (int step = 0; step < 2; ++step) {
             if (fails && takes_part_at_first == (step == 1)) {
-              return Error(ErrorKind::kResource, "rank 2 is out of memory");
+              return Error(ErrorKind::kSystem, "rank 2 is out of memory");
             }
             Status& end = ends[static_cast<std::size_t>(group.rank())];
             end = rank.Run(0);
@@ -452,7 +452,7 @@ TEST_P(MoeTest, ARankThatFailsEndsTheOthers) {
           }
           return OkStatus();
         });
-        EXPECT_THAT(status, FailsWith(ErrorKind::kResource));
+        EXPECT_THAT(status, FailsWith(ErrorKind::kSystem));
         for (const std::size_t other : {0U, 1U, 3U}) {
           EXPECT_THAT(ends[other], FailsWith(ErrorKind::kCancelled));
         }
