@@ -36,7 +36,7 @@ add("bomb-8-gib", "256 KiB that expand to 8 GiB", lambda: zs.bomb(8 << 30, singl
 add("bomb-many-frames", "four thousand frames of 128 KiB each", lambda: zs.bomb(131072) * 4096, bad("resource", BOMB))
 add("bomb-in-bomb", "two stages, the inner one a bomb", lambda: zs.frame(zs.bomb(1 << 30, single_segment=False)), bad("resource", BOMB), transforms=ZSTD * 2)
 add("bomb-outer", "two stages, the outer one a bomb", lambda: zs.bomb(1 << 30, single_segment=False), bad("resource", BOMB), transforms=ZSTD * 2)
-add("bomb-large-tensor", "a bomb behind a tensor that claims 8 GiB", lambda: zs.bomb(8 << 30, single_segment=False), damaged("resource", "out of memory"),
+add("bomb-large-tensor", "a bomb behind a tensor that claims 8 GiB", lambda: zs.bomb(8 << 30, single_segment=False), damaged("system", "out of memory"),
     description=d.described((1 << 31,)))
 add("bomb-claimed-tera", "a small frame behind a tensor that claims a tera", FRAME, bad("resource", "the item is far too small for its chunk"),
     description=d.described((1 << 40,)))

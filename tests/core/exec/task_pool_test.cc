@@ -47,7 +47,7 @@ TEST(TaskPool, TurnsWhatATaskThrowsIntoItsFailure) {
   for (const int threads : {1, 4}) {
     EXPECT_THAT(RunTasks(50, threads, {},
                          [](std::size_t, std::size_t) -> Status { throw std::bad_alloc(); }),
-                FailsWith(ErrorKind::kResource));
+                FailsWith(ErrorKind::kSystem));
     EXPECT_THAT(
         RunTasks(50, threads, {},
                  [](std::size_t, std::size_t) -> Status { throw std::runtime_error("bug"); }),
