@@ -40,6 +40,9 @@ const std::vector<FaultCase> kFaults = {
     {.name = "EMFILE", .code = EMFILE},
     {.name = "EINTR", .code = EINTR, .passes_once = true},
     {.name = "EAGAIN", .code = EAGAIN},
+    // What file systems say that cannot reserve, lock, or exchange.
+    {.name = "ENOSYS", .code = ENOSYS},
+    {.name = "EINVAL", .code = EINVAL},
     {.name = "short write", .code = 0, .of = CallKind::kWrite, .passes_once = true},
     {.name = "short read", .code = 0, .of = CallKind::kRead, .passes_once = true},
 };
