@@ -3,9 +3,9 @@
 
     tests/gpu/make_cases.py OUT [--load NAME=ROOT ...] [--bin build/release/bin]
 
-Three come from `ckpt-convert hf-to-fsdp` and are loaded with `--finetune`; three are Megatron's own saves, which show that
-the way of comparing is right; every `--load` adds what `ckpt-train` saved at ROOT, loaded with its optimizer. A case is a
-folder: `ckpt/`, and `case.json` with `iteration`, `meshes`, and for each number of `ranks` the `flags` and the `steps` with their
+Three come from `ckpt-convert hf-to-fsdp` and are loaded with `--finetune`; two `ckpt-train` saved after five steps on four
+ranks, loaded with their optimizers, as is whatever else it saved at a ROOT; three are Megatron's own saves, which show that the
+way of comparing is right. A case is a folder: `ckpt/`, and `case.json` with `iteration`, `meshes`, and for each number of `ranks` the `flags` and the `steps` with their
 `tokens` and our numbers.
 """
 
@@ -40,6 +40,16 @@ FROM_HF = {
     "hf_qwen3_moe": ("qwen3moe-norm-bf16", EXPERTS),
     "hf_deepseek_v3": ("deepseekv3-mtp-bf16", [*EXPERTS, *LATENT]),
 }
+# What `ckpt-train` trains from Hugging Face files with four ranks: HFSDP, and HSDP with experts over two.
+FROM_TRAINING = {
+    "ours_dense": ("llama-tied-fp32", ["outer_dp_sharding_strategy=optim"]),
+    "ours_moe": ("qwen3moe-norm-bf16", ["expert_model_parallel_size=2"]),
+}
+TRAIN = """
+  num_distributed_optimizer_instances=2 bf16=true transformer_impl=local seq_length=32 global_batch_size=8 lr=2e-3
+  lr_decay_style=cosine lr_decay_iters=20 lr_warmup_iters=2 train_iters=20 exit_interval=5 weight_decay=0.1
+""".split()
+
 FROM_MEGATRON = {
     "megatron_dense_fsdp2": "dense_fsdp2",
     "megatron_dense_hsdp2x2": "dense_hsdp2x2",
@@ -47,23 +57,25 @@ FROM_MEGATRON = {
 }
 
 
+def draw_sequence(draw, vocab, length):
+    """[token]; every second token follows from the one before it, so that there is something to learn."""
+    tokens = []
+    while len(tokens) < length:
+        token = draw.randrange(vocab)
+        tokens += [token, (7 * token + 3) % vocab]
+    return tokens[:length]
+
+
 def draw_tokens(settings):
-    """[step][sequence][token]; every second token follows from the one before it, so that there is something to learn."""
+    """[step][sequence][token] to compute losses on."""
     draw = random.Random(20261121)
     vocab, length = settings["vocab_size"], settings["seq_length"] + 1
-
-    def sequence():
-        tokens = []
-        while len(tokens) < length:
-            token = draw.randrange(vocab)
-            tokens += [token, (7 * token + 3) % vocab]
-        return tokens[:length]
-
-    return [[sequence() for _ in range(settings["global_batch_size"])] for _ in range(STEPS)]
+    return [[draw_sequence(draw, vocab, length) for _ in range(settings["global_batch_size"])] for _ in range(STEPS)]
 
 
 class Maker:
     def __init__(self, out, binaries):
+        out.mkdir(parents=True, exist_ok=True)
         self.out = out
         self.binaries = binaries
 
@@ -77,6 +89,18 @@ class Maker:
         checkpoint = self.folder(name) / "ckpt"
         self.run("ckpt-convert", "hf-to-fsdp", repository, checkpoint, "--transformer-impl", "local", "--quiet")
         self.write(name, ["--init", f"hf:{repository}"], FINETUNE + settings, ["--finetune"])
+
+    def from_training(self, name, repository, settings):
+        root, tokens = self.out / f"{name}.save", self.out / f"{name}.jsonl"
+        shutil.rmtree(root, ignore_errors=True)
+        draw, vocab = random.Random(7), json.loads((repository / "config.json").read_text())["vocab_size"]
+        tokens.write_text("".join(json.dumps({"input_ids": draw_sequence(draw, vocab, 33)}) + "\n" for _ in range(64)))
+        assignments = [argument for setting in TRAIN + settings for argument in ("--set", setting)]
+        self.run("ckpt-train", "train", "--init", f"hf:{repository}", "--ranks", "4", *assignments, "--set", f"data_path={tokens}",
+                 "--save", root)
+        self.from_save(name, root)
+        shutil.rmtree(root)
+        tokens.unlink()
 
     def from_save(self, name, root):
         checkpoint = self.folder(name) / "ckpt"
@@ -145,6 +169,9 @@ def main():
     for name, (repository, settings) in FROM_HF.items():
         if path := present(golden / "hf" / repository / "ckpt"):
             maker.from_hf(name, path, settings)
+    for name, (repository, settings) in FROM_TRAINING.items():
+        if path := present(golden / "hf" / repository / "ckpt"):
+            maker.from_training(name, path, settings)
     for name, case in FROM_MEGATRON.items():
         if path := present(golden / "fsdp_dtensor" / case / "ckpt"):
             maker.from_save(name, path)
