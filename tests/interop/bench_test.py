@@ -3,6 +3,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 import tools
 
 BENCH = tools.ROOT / "tests" / "bench"
@@ -32,6 +34,7 @@ def test_load(tmp_path):
         assert set(result[name]["warm"]["gb_per_second"]) == {"verified", "unverified", result[name]["peer"], "read"}
 
 
+@pytest.mark.skipif(tools.sanitized(), reason="the sanitizer's start takes longer than ours")
 def test_startup():
     result = bench("startup", tools.ROOT / "tests" / "golden" / "dcp" / "nested" / "ckpt", "--runs", "9")
     assert result["process_ms"] <= 10
