@@ -82,17 +82,18 @@ ErrorKind KindOfErrno(int error) {
       return ErrorKind::kNotFound;
     case EEXIST:
       return ErrorKind::kAlreadyExists;
-    case EACCES:
-    case EAGAIN:
-    case EINTR:
-    case EMFILE:
-    case ENFILE:
-    case ENOMEM:
-    case EPERM:
-    case EROFS:
-      return ErrorKind::kSystem;
-    default:
+    // The disk gives other bytes than it took, or none.
+    case EBADMSG:
+    case EIO:
+    case EUCLEAN:
+    // What lies under the name is not what was written there.
+    case EISDIR:
+    case ELOOP:
+    case ENAMETOOLONG:
+    case ENOTDIR:
       return ErrorKind::kIo;
+    default:
+      return ErrorKind::kSystem;
   }
 }
 

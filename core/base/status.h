@@ -41,7 +41,7 @@ enum class ErrorKind : std::uint8_t {
   kLeftover,       // a file that nothing refers to
   // The world is in the way.
   kIo,         // a file or a device does not give or take its bytes
-  kSystem,     // the system refuses, whatever the file: no memory, no handles, no permission
+  kSystem,     // the system refuses, whatever the file: no memory, handles, permission, network
   kNoSpace,    // the disk is full
   kCancelled,  // asked to stop
   kInternal,   // a bug of ours

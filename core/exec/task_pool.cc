@@ -4,32 +4,19 @@
 #include <atomic>
 #include <exception>
 #include <new>
-#include <stdexcept>
 #include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "core/base/mutex.h"
+#include "core/base/thrown.h"
 
 namespace ckpt {
 namespace {
 
-// What a task threw, as its failure. Third-party code below may throw: memory that ran out must end
-// the task, not the process.
-Status AsStatus(const std::exception_ptr& thrown) {
-  try {
-    std::rethrow_exception(thrown);
-  } catch (const std::bad_alloc&) {
-    return Error(ErrorKind::kSystem, "out of memory").Hint("lower --memory or --threads");
-  } catch (const std::length_error& error) {
-    return Error(ErrorKind::kResource, error.what());
-  } catch (const std::exception& error) {
-    return Error(ErrorKind::kInternal, error.what());
-  }
-}
-
-// The failure of the lowest-numbered task.
+// The failure of the lowest-numbered task. Third-party code below one may throw: memory that ran out
+// must end the task, not the process.
 class FirstFailure {
  public:
   void Report(std::size_t task, Status status) CKPT_EXCLUDES(mutex_) {
@@ -48,7 +35,7 @@ class FirstFailure {
   [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_relaxed); }
   Status Take() CKPT_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
-    return thrown_ != nullptr ? AsStatus(thrown_) : std::move(status_);
+    return thrown_ != nullptr ? ThrownError(thrown_) : std::move(status_);
   }
 
  private:

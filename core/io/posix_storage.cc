@@ -333,7 +333,12 @@ class PosixStorageImpl final : public Storage {
   }
 
   Status Exchange(const Path& a, const Path& b) override {
-    return RenameWith(a, b, RENAME_EXCHANGE, "exchange with");
+    if (RenameAt(a, b, RENAME_EXCHANGE) == 0) return OkStatus();
+    // Network file systems lack the flag. One file takes another's place all the same.
+    const int code = errno;
+    const bool lacks_flag = code == EINVAL || code == ENOSYS;
+    if (lacks_flag && IsFile(a) && IsFile(b)) return RenameWith(a, b, 0, "rename to");
+    return ErrnoError(code, "exchange with " + b.string(), a.string());
   }
 
   Status RemoveAll(const Path& path) override {
@@ -394,6 +399,11 @@ class PosixStorageImpl final : public Storage {
     }
     return std::unique_ptr<WritableFile>(
         std::make_unique<PosixWritableFile>(std::move(fd), path.string()));
+  }
+
+  static bool IsFile(const Path& path) {
+    struct stat info {};
+    return ::lstat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
   }
 
   static Status RenameWith(const Path& from, const Path& to, unsigned flags,

@@ -33,9 +33,12 @@ Status MakeDurableDirectories(Storage& storage, const Path& directory) {
 }
 
 // "out/" and "out" are the same target; a trailing slash would put the staging directory inside it.
+// Nothing else is folded: "link/../out" lies where the system finds it, not beside the link.
 Result<Path> WithoutTrailingSlash(const Path& target) {
-  Path clean = target.lexically_normal();
-  if (clean.filename() == "." || clean.filename().empty()) clean = clean.parent_path();
+  Path clean = target;
+  while (clean.has_parent_path() && (clean.filename().empty() || clean.filename() == ".")) {
+    clean = clean.parent_path();
+  }
   const Path name = clean.filename();
   if (name.empty() || name == "." || name == ".." || name == "/") {
     return Error(ErrorKind::kUsage, "the target is no name of a directory").Actual(target.string());

@@ -108,7 +108,8 @@ class Storage {
   virtual Status MakeDirectories(const Path& directory) = 0;
   // Moves atomically. Errors: kAlreadyExists if `to` exists.
   virtual Status Rename(const Path& from, const Path& to) = 0;
-  // Swaps two existing paths atomically.
+  // Swaps two existing paths atomically. Where the file system cannot, one file replaces the other
+  // (`a` is gone then), and directories are an error.
   virtual Status Exchange(const Path& a, const Path& b) = 0;
   // Removes a file or a whole directory; a missing path is fine.
   virtual Status RemoveAll(const Path& path) = 0;

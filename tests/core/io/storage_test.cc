@@ -275,6 +275,20 @@ class PosixLinksTest : public ::testing::Test {
   TempDir temp_;
 };
 
+// ".." behind a link leads to where the link points, not to where it lies.
+TEST_F(PosixLinksTest, StagedDirectoriesLieWhereTheSystemFindsThem) {
+  boost::filesystem::create_directory_symlink(dir() / "elsewhere/sub", dir() / "link");
+  boost::filesystem::create_directory(dir() / "out");
+  EXPECT_THAT(WriteSmallFile(PosixStorage(), dir() / "out/precious", AsBytes("x")), IsOk());
+  auto staged =
+      StagedDirectory::Open(PosixStorage(), dir() / "link/../out",
+                            {.if_target_exists = StagedDirectory::IfTargetExists::kReplace});
+  ASSERT_THAT(staged, IsOk());
+  ASSERT_THAT(staged->Publish(), IsOk());
+  EXPECT_TRUE(boost::filesystem::exists(dir() / "out/precious"));
+  EXPECT_TRUE(boost::filesystem::is_directory(dir() / "elsewhere/out"));
+}
+
 TEST_F(PosixLinksTest, AreRefusedAsStagingOrTarget) {
   boost::filesystem::create_directory_symlink(dir() / "elsewhere", dir() / "out.partial");
   boost::filesystem::create_directory_symlink(dir() / "absent", dir() / "dangling");
