@@ -35,7 +35,7 @@ CheckpointLocation InDirectory(const Path& directory) {
   // "run/step-4/" has an empty last component.
   const Path named = directory.filename() == "." ? directory.parent_path() : directory;
   const std::string name = named.filename().string();
-  location.iteration = NumberAfter("iter_", name);
+  location.iteration = IterationOf(name);
   if (!location.iteration) location.iteration = NumberAfter("step-", name);
   location.is_release = name == kRelease;
   return location;
@@ -101,7 +101,7 @@ Result<CheckpointLocation> LocateInDirectory(Storage& storage, const Path& direc
   for (const DirectoryEntry& entry : entries) {
     if (entry.type != FileType::kDirectory) continue;
     if (const auto step = NumberAfter("step-", entry.name)) steps.push_back(*step);
-    has_iterations = has_iterations || NumberAfter("iter_", entry.name);
+    has_iterations = has_iterations || IterationOf(entry.name);
   }
   const bool has_tracker = Contains(entries, fsdp_dtensor::kTrackerName);
   if (iteration) {

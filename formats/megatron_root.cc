@@ -30,6 +30,10 @@ std::optional<std::int64_t> NumberAfter(std::string_view prefix, std::string_vie
   return is_number && value >= 0 ? std::optional(value) : std::nullopt;
 }
 
+std::optional<std::int64_t> IterationOf(std::string_view name) {
+  return NumberAfter(kIterationPrefix, name);
+}
+
 Result<std::vector<std::int64_t>> ListIterations(Storage& storage, const Path& root) {
   std::vector<std::int64_t> iterations;
   CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(root));
@@ -37,7 +41,7 @@ Result<std::vector<std::int64_t>> ListIterations(Storage& storage, const Path& r
   CKPT_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries, storage.List(root));
   for (const DirectoryEntry& entry : entries) {
     if (entry.type != FileType::kDirectory) continue;
-    if (const auto iteration = NumberAfter(kIterationPrefix, entry.name)) {
+    if (const auto iteration = IterationOf(entry.name)) {
       iterations.push_back(*iteration);
     }
   }
@@ -54,8 +58,7 @@ bool IsLeftover(std::string_view name) {
   return name.ends_with(kPartialSuffix) || name.ends_with(kRemovedSuffix);
 }
 
-Status RemoveOldIterations(Storage& storage, const Path& root, std::int64_t newest,
-                           std::int64_t keep) {
+Status RemoveOldIterations(Storage& storage, const Path& root, const Retention& retention) {
   CKPT_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries, storage.List(root));
   for (const DirectoryEntry& entry : entries) {
     const bool is_leftover =
@@ -63,8 +66,10 @@ Status RemoveOldIterations(Storage& storage, const Path& root, std::int64_t newe
     if (is_leftover) CKPT_RETURN_IF_ERROR(storage.RemoveAll(root / entry.name));
   }
   CKPT_ASSIGN_OR_RETURN(std::vector<std::int64_t> iterations, ListIterations(storage, root));
-  std::erase_if(iterations, [newest](std::int64_t iteration) { return iteration > newest; });
-  const auto surplus = static_cast<std::int64_t>(iterations.size()) - keep;
+  std::erase_if(iterations, [&](std::int64_t iteration) {
+    return iteration > retention.newest || retention.not_counted.contains(iteration);
+  });
+  const auto surplus = static_cast<std::int64_t>(iterations.size()) - retention.keep;
   for (std::int64_t i = 0; i < surplus; ++i) {
     const Path old = root / IterationName(iterations[static_cast<std::size_t>(i)]);
     const Path removed(old.string() + std::string(kRemovedSuffix));

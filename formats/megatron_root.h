@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,8 @@ namespace ckpt {
 
 // "iter_0000100".
 [[nodiscard]] std::string IterationName(std::int64_t iteration);
+// 100 of "iter_0000100", nothing of another name.
+[[nodiscard]] std::optional<std::int64_t> IterationOf(std::string_view name);
 // The number in "<prefix>123", if that is what the name is.
 [[nodiscard]] std::optional<std::int64_t> NumberAfter(std::string_view prefix,
                                                       std::string_view name);
@@ -28,11 +31,17 @@ Status PointTrackerTo(Storage& storage, const Path& root, std::int64_t iteration
 // Whether the name is that of something a save or a removal was interrupted at: no checkpoint.
 [[nodiscard]] bool IsLeftover(std::string_view name);
 
-// Of the iterations up to `newest`, removes all but the last `keep`. Later ones stay: a run that went
-// back behind a damaged one must not lose what it saves for it. Each is first renamed: no reader takes
-// half of one for a checkpoint, and what an interrupted removal left goes with the next.
-Status RemoveOldIterations(Storage& storage, const Path& root, std::int64_t newest,
-                           std::int64_t keep);
+struct Retention {
+  // Later iterations stay: a run that went back behind a damaged one must not lose what it saves for it.
+  std::int64_t newest = 0;
+  std::int64_t keep = 1;
+  // Iterations that nobody can go on from. They stay, too: whoever wants them mended finds them.
+  std::set<std::int64_t> not_counted = {};
+};
+
+// Of the iterations up to `newest` that count, removes all but the last `keep`. Each is first renamed: no
+// reader takes half of one for a checkpoint, and what an interrupted removal left goes with the next.
+Status RemoveOldIterations(Storage& storage, const Path& root, const Retention& retention);
 
 }  // namespace ckpt
 

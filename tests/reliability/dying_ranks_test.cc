@@ -63,9 +63,9 @@ constexpr int kNumPhases = static_cast<int>(kPhaseNames.size());
 constexpr int kExchangeOfStaging = 1;  // whether all have staged
 constexpr int kExchangeOfDigests = 2;
 constexpr int kExchangeOfOpening = 3;   // whether rank 0 has opened the directory
-constexpr int kExchangeOfWriting = 4;   // whether all have written
-constexpr int kExchangeOfAccounts = 7;  // behind the outcomes and the sizes of accounts
-constexpr int kExchangeOfCommit = 8;    // whether rank 0 has committed
+constexpr int kExchangeOfWriting = 6;   // whether all have written; before it, which directory that is
+constexpr int kExchangeOfAccounts = 9;  // behind the outcomes and the sizes of accounts
+constexpr int kExchangeOfCommit = 10;   // whether rank 0 has committed
 
 // Whether a rank that is to die in `phase` dies at this call.
 bool IsPoint(Phase phase, const RankCall& call, int rank) {

@@ -4,11 +4,15 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <sstream>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "core/base/bytes.h"
+#include "core/base/hash.h"
 #include "core/checkpoint/manifest.h"
 #include "core/checkpoint/read_manifest.h"
 #include "tools/ckpt-train/load_state.h"
@@ -56,16 +60,48 @@ bool IsAboutBytes(const Status& status) {
   }
 }
 
+// Those that rank 0 sees, on every rank: what each sees may change meanwhile.
+Result<std::vector<Path>> ListForAll(Storage& storage, const Path& root,
+                                     trainer::Communicator& world) {
+  constexpr char kEnd = '\0';  // in no path
+  Result<std::vector<Path>> listed = std::vector<Path>();
+  if (world.rank() == 0) listed = ListCandidates(storage, root);
+  CKPT_RETURN_IF_ERROR(AgreeOn(world, listed.ok() ? OkStatus() : listed.status()));
+  std::string names;
+  for (const Path& candidate : *listed) names += candidate.string() + kEnd;
+  CKPT_ASSIGN_OR_RETURN(const std::vector<std::string> all_names, ExchangeTexts(world, names));
+  std::vector<Path> candidates;
+  std::istringstream of_rank_0(all_names.front());
+  for (std::string name; std::getline(of_rank_0, name, kEnd);) candidates.emplace_back(name);
+  return candidates;
+}
+
+// What tells one stored state from another.
+std::string IdentityOf(const TrainingState& state) {
+  const std::shared_ptr<const Manifest>& sidecar = state.weights.manifest;
+  return fmt::format(
+      "iteration {}, {} samples, state digest {}, sidecar {}", state.iteration,
+      state.consumed_samples, state.state_digest.value_or("none"),
+      sidecar ? HashHex(HashAlgorithm::kXxh3, AsBytes(SerializeManifest(*sidecar))) : "none");
+}
+
+struct Found {
+  StatePtr state;             // null: there is no checkpoint
+  std::vector<Path> refused;  // newer ones
+};
+
 using Load = std::function<Status(const TrainingState&)>;
 
 // Loads the newest candidate that every rank finds intact, before it reads the tensors and while it
 // does; what a damaged one left in the trainer is overwritten. An error that any candidate would give
-// ends it: a run must not go back because there were no handles left. Null if there is none. `opened` is a
-// candidate's, in every process.
-Result<StatePtr> LoadIntact(Storage& storage, const CheckpointSettings& settings,
-                            const StatePtr& opened, const Load& load, trainer::Communicator& world,
-                            const Notice& tell) {
-  CKPT_ASSIGN_OR_RETURN(const std::vector<Path> candidates, ListCandidates(storage, settings.load));
+// ends it: a run must not go back because there were no handles left. `opened` is a candidate's, in
+// every process.
+Result<Found> LoadIntact(Storage& storage, const CheckpointSettings& settings,
+                         const StatePtr& opened, const Load& load, trainer::Communicator& world,
+                         const Notice& tell) {
+  CKPT_ASSIGN_OR_RETURN(const std::vector<Path> candidates,
+                        ListForAll(storage, settings.load, world));
+  Found result;
   Status refused;
   for (const Path& candidate : candidates) {
     const bool is_open = opened && opened->weights.checkpoint->path == candidate;
@@ -81,11 +117,15 @@ Result<StatePtr> LoadIntact(Storage& storage, const CheckpointSettings& settings
     }
     bool is_its_own = found.ok() || !IsOfSystem(found.kind());
     if (holds) {
+      // No rank may train on another state than the rest.
+      CKPT_RETURN_IF_ERROR(
+          AgreeOnText(world, IdentityOf(**state), "checkpoint under " + candidate.string()));
       found = load(**state);
       CKPT_ASSIGN_OR_RETURN(holds, trainer::HoldsEverywhere(world, found.ok()));
       if (holds) {
         if (!refused.ok()) tell(fmt::format("takes {} instead", candidate.string()));
-        return state;
+        result.state = *state;
+        return result;
       }
       is_its_own = found.ok() || IsAboutBytes(found);
     }
@@ -94,9 +134,10 @@ Result<StatePtr> LoadIntact(Storage& storage, const CheckpointSettings& settings
     if (!may_pass) return agreed;
     tell(fmt::format("cannot go on from {}: {}", candidate.string(), agreed.ToString()));
     refused.Add(std::move(agreed).While(GoingOnFrom(candidate)));
+    result.refused.push_back(candidate);
   }
   if (!refused.ok()) return refused;
-  return StatePtr();
+  return result;
 }
 
 }  // namespace
@@ -110,12 +151,14 @@ Result<std::optional<LoadedRun>> LoadRun(Storage& storage, const CheckpointSetti
   const Load load = [&](const TrainingState& state) {
     return settings.finetune ? LoadWeights(state.weights, trainer) : LoadState(state, trainer);
   };
-  CKPT_ASSIGN_OR_RETURN(const StatePtr state,
+  CKPT_ASSIGN_OR_RETURN(const Found found,
                         LoadIntact(storage, settings, opened.state(), load, world, tell));
+  const StatePtr& state = found.state;
   if (!state) return std::optional<LoadedRun>();
   opened.Close();  // every rank has it
 
   LoadedRun run = {.checkpoint = state->weights.checkpoint->path,
+                   .refused = found.refused,
                    .progress = {},
                    .state_digest = state->state_digest,
                    .assets = state->weights.assets,
@@ -125,6 +168,10 @@ Result<std::optional<LoadedRun>> LoadRun(Storage& storage, const CheckpointSetti
     run.progress = {.iteration = state->iteration,
                     .consumed_samples = state->consumed_samples,
                     .next_loss = state->next_loss};
+  }
+  if (run.state_digest && !state->weights.manifest) {
+    tell(fmt::format("{} has lost its {}: its bytes were not compared, --prove does it",
+                     run.checkpoint.string(), kManifestName));
   }
   tell(fmt::format("loaded {} at iteration {}", run.checkpoint.string(), run.progress.iteration));
   return std::optional<LoadedRun>(std::move(run));

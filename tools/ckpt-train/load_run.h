@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/base/result.h"
 #include "core/io/storage.h"
@@ -19,6 +20,7 @@ namespace ckpt::train {
 // What a run learns from the checkpoint that it goes on from, beside the state.
 struct LoadedRun {
   Path checkpoint;
+  std::vector<Path> refused;                // newer ones, that could not be gone on from
   RunProgress progress;                     // a new run's, where only weights were taken
   std::optional<std::string> state_digest;  // that was stored
   Path assets;                              // config.json and tokenizer; empty: there are none

@@ -43,6 +43,10 @@ void RunCheckpoints::GoOnFrom(const LoadedRun& loaded) {
     if (keeps) value = stored->second;
   }
   tensor_ranks_ = loaded.tensor_ranks;
+  for (const Path& refused : loaded.refused) {
+    if (const auto iteration = IterationOf(refused.filename().string()))
+      damaged_.insert(*iteration);
+  }
 }
 
 Status RunCheckpoints::Prove(const LoadedRun& loaded) {
@@ -135,6 +139,7 @@ Status RunCheckpoints::Save(const RunProgress& progress) {
 
   const std::int64_t iteration = progress.iteration;
   const Path target = settings_.save / IterationName(iteration);
+  damaged_.erase(iteration);  // this one takes its place
   const bool to_hf = settings_.save_format == SaveFormat::kHf;
   trainer::WriteJob job = {
       .plan = std::move(save.plan),
@@ -144,11 +149,13 @@ Status RunCheckpoints::Save(const RunProgress& progress) {
       .staging = {.if_target_exists = StagedDirectory::IfTargetExists::kReplace,
                   .may_replace = &CheckReplaceable},
       .tool = "ckptkit " CKPT_VERSION,
-      .published = [this, target, iteration, to_hf]() -> Status {
+      .published = [this, target, iteration, to_hf, damaged = damaged_]() -> Status {
         if (to_hf) CKPT_RETURN_IF_ERROR(ExportToHf(storage_, target));
         CKPT_RETURN_IF_ERROR(PointTrackerTo(storage_, settings_.save, iteration));
         if (settings_.keep_checkpoints == 0) return OkStatus();
-        return RemoveOldIterations(storage_, settings_.save, iteration, settings_.keep_checkpoints);
+        return RemoveOldIterations(
+            storage_, settings_.save,
+            {.newest = iteration, .keep = settings_.keep_checkpoints, .not_counted = damaged});
       }};
   CKPT_RETURN_IF_ERROR(writer_.Start(std::move(job)));
   under_way_ = {.iteration = iteration,

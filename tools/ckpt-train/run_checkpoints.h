@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -79,7 +80,8 @@ class RunCheckpoints {
   const Notice notice_;
   Path assets_;  // of the model: its config.json and tokenizer; empty: none
   layout::Choices naming_;
-  int tensor_ranks_ = 1;  // of Megatron, if it goes on with the run as before
+  std::set<std::int64_t> damaged_;  // iterations that this run went back behind
+  int tensor_ranks_ = 1;            // of Megatron, if it goes on with the run as before
   std::optional<trainer::Staging> staging_;
   std::optional<SavedTensors> tensors_;  // from the first save on
   std::optional<UnderWay> under_way_;

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "converters/verbs/stored_objects.h"
 #include "converters/verbs/training_state.h"
 #include "core/checkpoint/verify_manifest.h"
@@ -72,6 +74,21 @@ Result<StatePtr> OpenNewestRun(Storage& storage, const Path& root, bool weights_
   }
   if (!refused.ok()) return refused;
   return StatePtr();
+}
+
+Status CheckSavesNoneAway(Storage& storage, const CheckpointSettings& settings, bool goes_on) {
+  if (settings.save.empty()) return OkStatus();
+  CKPT_ASSIGN_OR_RETURN(const std::vector<std::int64_t> there,
+                        ListIterations(storage, settings.save));
+  if (there.empty()) return OkStatus();
+  const Path save = CanonicalPath(settings.save);
+  const Path load = goes_on ? CanonicalPath(settings.load) : Path();
+  if (load == save || load == save / IterationName(there.back())) return OkStatus();
+  return Error(ErrorKind::kAlreadyExists, "the folder to save in holds the checkpoints of a run")
+      .File(settings.save.string())
+      .Actual(fmt::format("{} iterations up to {}", there.size(), there.back()))
+      .Hint(
+          fmt::format("go on from them with --load {}, or save elsewhere", settings.save.string()));
 }
 
 std::string GoingOnFrom(const Path& checkpoint) { return "going on from " + checkpoint.string(); }

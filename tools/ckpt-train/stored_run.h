@@ -10,6 +10,7 @@
 #include "core/checkpoint/index.h"
 #include "core/checkpoint/manifest.h"
 #include "core/io/storage.h"
+#include "tools/ckpt-train/checkpoint_settings.h"
 #include "tools/ckpt-train/opened_state.h"
 
 namespace ckpt::train {
@@ -33,6 +34,12 @@ Result<StatePtr> OpenStoredRun(Storage& storage, const Path& checkpoint, bool we
 // null if there is no candidate. Errors: those of OpenStoredRun, of every candidate or of one that any
 // other would give, too (IsOfSystem).
 Result<StatePtr> OpenNewestRun(Storage& storage, const Path& root, bool weights_only);
+
+// A run may save where nothing is, or where it goes on from the newest iteration: it would replace
+// another run's iterations one by one, and retention remove the rest. `goes_on`: with its whole state.
+//
+// Errors: kAlreadyExists.
+Status CheckSavesNoneAway(Storage& storage, const CheckpointSettings& settings, bool goes_on);
 
 // What errors of a candidate say was being done.
 [[nodiscard]] std::string GoingOnFrom(const Path& checkpoint);

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <utility>
 
+#include "core/base/units.h"
 #include "trainer/comm/agreement.h"
 
 namespace ckpt::trainer {
@@ -45,6 +46,21 @@ Result<Manifest> JoinAccounts(const std::vector<std::string>& accounts) {
   return joined;
 }
 
+// Every rank said what it wrote; only what lies in this directory becomes part of the checkpoint.
+Status CheckGathered(Storage& storage, const Path& directory, const Manifest& manifest) {
+  for (const ManifestFile& file : manifest.files) {
+    const Path path = directory / file.name;
+    CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(path));
+    if (stat.type == FileType::kRegular && stat.size_bytes == file.size_bytes) continue;
+    return Error(ErrorKind::kMissingFile, "a rank wrote its file, but not here")
+        .File(path.string())
+        .Expected(FormatByteSize(file.size_bytes))
+        .Actual(stat.type == FileType::kMissing ? "nothing" : FormatByteSize(stat.size_bytes))
+        .Hint("every rank must see the same folder to save in");
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 CheckpointWriter::~CheckpointWriter() {
@@ -64,8 +80,9 @@ Status CheckpointWriter::Start(WriteJob job) {
       opened = std::move(staged).status();
     }
   }
-  // Nobody writes before the directory is there.
+  // Nobody writes before the directory is there, or into another one.
   CKPT_RETURN_IF_ERROR(AgreeOn(world_, opened));
+  CKPT_RETURN_IF_ERROR(AgreeOnText(world_, job_.target.string(), "folder to save in"));
   phase_ = Phase::kWriting;
   writing_ = std::async(std::launch::async, [this] {
     return Execute(job_.plan, *job_.source, storage_, Path(job_.target.string() + ".partial"),
@@ -124,6 +141,7 @@ Status CheckpointWriter::EndCommitting() {
 }
 
 Status CheckpointWriter::Commit(Manifest manifest) {
+  CKPT_RETURN_IF_ERROR(CheckGathered(storage_, staged_->path(), manifest));
   CKPT_RETURN_IF_ERROR(WriteSmallFile(storage_, staged_->path() / std::string(kManifestName),
                                       AsBytes(SerializeManifest(std::move(manifest)))));
   const Status published = staged_->Publish();

@@ -50,6 +50,19 @@ Status AgreeOn(Communicator& world, const Status& mine) {
   return OkStatus();
 }
 
+Status AgreeOnText(Communicator& world, std::string_view mine, std::string_view what) {
+  CKPT_ASSIGN_OR_RETURN(const std::vector<std::string> texts, ExchangeTexts(world, mine));
+  for (std::size_t rank = 1; rank < texts.size(); ++rank) {
+    if (texts[rank] == texts[0]) continue;
+    return Error(ErrorKind::kValueMismatch,
+                 fmt::format("rank {} sees another {} than rank 0", rank, what))
+        .Expected(texts[0])
+        .Actual(texts[rank])
+        .Hint("every rank must see the same file system");
+  }
+  return OkStatus();
+}
+
 Result<bool> HoldsEverywhere(Communicator& world, bool mine) {
   CKPT_ASSIGN_OR_RETURN(const std::vector<std::uint8_t> all,
                         ExchangeValues(world, static_cast<std::uint8_t>(mine ? 1 : 0)));

@@ -18,6 +18,10 @@ Result<std::vector<std::string>> ExchangeTexts(Communicator& world, std::string_
 // kCancelled that says which rank failed and how. Every rank calls it.
 Status AgreeOn(Communicator& world, const Status& mine);
 
+// OK where every rank has the same text, and the same error on all of them where one has another than
+// rank 0. `what` the text says, in messages. Every rank calls it. Errors: kValueMismatch, kCancelled.
+Status AgreeOnText(Communicator& world, std::string_view mine, std::string_view what);
+
 // Whether it holds on every rank. Every rank calls it. Errors: kCancelled (a rank is gone).
 Result<bool> HoldsEverywhere(Communicator& world, bool mine);
 

@@ -13,6 +13,7 @@
 #include <climits>
 
 #include "core/base/check.h"
+#include "core/base/thrown.h"
 #include "trainer/comm/internal/host_communicator.h"
 #include "trainer/comm/internal/split_members.h"
 #include "trainer/comm/reduce_tree.h"
@@ -238,7 +239,8 @@ Status RunMpiRank(QueueMode queues, const std::function<Status(Communicator& wor
   MPI_Comm comm = MPI_COMM_NULL;
   CKPT_RETURN_IF_ERROR(MpiStatus(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup"));
   MpiCommunicator world(comm);
-  Status status = body(world);
+  // An exception must not unwind to MPI_Finalize, where it would wait for ranks that wait for it.
+  Status status = StatusOfCall([&] { return body(world); });
   if (!status.ok()) world.Abort(status);
   return status;
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "core/base/thrown.h"
 #include "trainer/comm/internal/split_members.h"
 #include "trainer/comm/internal/thread_group.h"
 #include "trainer/comm/reduce_tree.h"
@@ -202,7 +203,7 @@ Status RunRanks(int num_ranks, const std::function<Status(Communicator& world)>&
   std::vector<std::unique_ptr<Communicator>> worlds = MakeThreadWorld(num_ranks);
   std::vector<Status> statuses(worlds.size());
   const auto run = [&](std::size_t rank) {
-    statuses[rank] = body(*worlds[rank]);
+    statuses[rank] = StatusOfCall([&] { return body(*worlds[rank]); });
     if (!statuses[rank].ok()) worlds[rank]->Abort(statuses[rank]);
     worlds[rank].reset();  // a rank that still waits for this one learns that it is gone
   };

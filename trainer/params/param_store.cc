@@ -212,12 +212,16 @@ Status ParamStore::Impl::Allocate() {
 }
 
 Status ParamStore::Impl::SetWeights(const FillRows& fill) {
+  Status filled;
   for (const MainArrays& main : mains_) {
-    CKPT_RETURN_IF_ERROR(FillPieces(main.pieces, main.weights, fill, ops_, device_, compute_));
+    filled = FillPieces(main.pieces, main.weights, fill, ops_, device_, compute_);
+    if (!filled.ok()) break;
     if (main.compute) ops_.Cast(compute_, main.weights, main.compute);
   }
+  // The other ranks wait for this one's part, whatever it is worth.
   WeightsChanged();
-  return Synchronize();
+  Status refreshed = Synchronize();
+  return filled.ok() ? refreshed : filled;
 }
 
 Status ParamStore::Impl::ReadWeights(const PlaceRows& place) {

@@ -99,24 +99,33 @@ TEST_F(MegatronRootTest, KeepsTheTrackerWhateverFails) {
 
 TEST_F(MegatronRootTest, RemovesTheOldestIterations) {
   MakeIterations({1, 2, 3, 10});
-  ASSERT_THAT(RemoveOldIterations(*storage_, kRoot, 10, 2), IsOk());
+  ASSERT_THAT(RemoveOldIterations(*storage_, kRoot, {.newest = 10, .keep = 2}), IsOk());
   EXPECT_THAT(Names(), ElementsAre("iter_0000003", "iter_0000010"));
-  ASSERT_THAT(RemoveOldIterations(*storage_, kRoot, 10, 5), IsOk());
+  ASSERT_THAT(RemoveOldIterations(*storage_, kRoot, {.newest = 10, .keep = 5}), IsOk());
   EXPECT_THAT(Names(), ElementsAre("iter_0000003", "iter_0000010"));
 }
 
 // A run that went back to 2 and saved 4 must not lose it to a 9 that is damaged.
 TEST_F(MegatronRootTest, CountsNoLaterIterationAmongThoseItKeeps) {
   MakeIterations({1, 2, 4, 9});
-  ASSERT_THAT(RemoveOldIterations(*storage_, kRoot, 4, 1), IsOk());
+  ASSERT_THAT(RemoveOldIterations(*storage_, kRoot, {.newest = 4, .keep = 1}), IsOk());
   EXPECT_THAT(Names(), ElementsAre("iter_0000004", "iter_0000009"));
+}
+
+// A damaged 6 is nobody's second checkpoint.
+TEST_F(MegatronRootTest, NeitherCountsNorRemovesWhatNobodyCanGoOnFrom) {
+  MakeIterations({2, 4, 5, 6, 7});
+  ASSERT_THAT(
+      RemoveOldIterations(*storage_, kRoot, {.newest = 7, .keep = 2, .not_counted = {2, 6}}),
+      IsOk());
+  EXPECT_THAT(Names(), ElementsAre("iter_0000002", "iter_0000005", "iter_0000006", "iter_0000007"));
 }
 
 TEST_F(MegatronRootTest, RemovesWhatAnInterruptedRemovalLeft) {
   MakeIterations({1, 2, 3});
   ASSERT_THAT(storage_->Rename(kRoot / IterationName(1), kRoot / "iter_0000001.removed"), IsOk());
   ASSERT_THAT(storage_->MakeDirectories(kRoot / "mine.removed"), IsOk());
-  ASSERT_THAT(RemoveOldIterations(*storage_, kRoot, 3, 2), IsOk());
+  ASSERT_THAT(RemoveOldIterations(*storage_, kRoot, {.newest = 3, .keep = 2}), IsOk());
   EXPECT_THAT(Names(), ElementsAre("iter_0000002", "iter_0000003", "mine.removed"));
 }
 
@@ -126,14 +135,14 @@ TEST_F(MegatronRootTest, LeavesNoPartOfAnIterationWhateverFails) {
     storage_ = MakeMemoryStorage();
     MakeIterations({1, 2, 3});
     testing::FaultStorage broken(*storage_, call);
-    const Status status = RemoveOldIterations(broken, kRoot, 3, 1);
+    const Status status = RemoveOldIterations(broken, kRoot, {.newest = 3, .keep = 1});
     const std::vector<std::int64_t> left = ListIterations(*storage_, kRoot).value();
     for (const std::int64_t iteration : left) {
       EXPECT_EQ(storage_->Stat(kRoot / IterationName(iteration) / "inner" / "f")->type,
                 FileType::kRegular);
     }
     EXPECT_EQ(left.back(), 3);
-    ASSERT_THAT(RemoveOldIterations(*storage_, kRoot, 3, 1), IsOk());
+    ASSERT_THAT(RemoveOldIterations(*storage_, kRoot, {.newest = 3, .keep = 1}), IsOk());
     EXPECT_THAT(Names(), ElementsAre("iter_0000003"));
     if (broken.calls() > call) {
       EXPECT_THAT(status, FailsWith(ErrorKind::kIo));

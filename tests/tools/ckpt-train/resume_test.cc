@@ -134,6 +134,20 @@ TEST_F(ResumeTest, StartsWhereThereIsNoCheckpointYet) {
   EXPECT_EQ(DigestOf(again), DigestOf(said));
 }
 
+TEST_F(ResumeTest, StartsNoSecondRunInTheFolderOfAnother) {
+  TrainOptions options = Options(1);
+  options.run.save = In("out").string();
+  options.run.metrics = In("metrics.jsonl").string();
+  ASSERT_TRUE(Call(RunTrain, options).IsDone());
+  const auto metrics = Metrics(In("metrics.jsonl"));
+  ASSERT_THAT(metrics, IsOk());
+  options.run.load = In("mistyped").string();
+  const Said said = Call(RunTrain, options);
+  EXPECT_THAT(said.code, testing::FailsWith(ErrorKind::kAlreadyExists));
+  EXPECT_THAT(said.code.status().ToString(), HasSubstr("go on from them with --load"));
+  EXPECT_EQ(*Metrics(In("metrics.jsonl")), *metrics);
+}
+
 // Each save takes them from the one before, which is gone by the time of the next.
 TEST_F(ResumeTest, KeepsTheModelsSideFilesWhenOldCheckpointsGo) {
   std::string tokens;

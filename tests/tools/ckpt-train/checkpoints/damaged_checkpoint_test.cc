@@ -84,12 +84,13 @@ class DamagedCheckpointTest : public ::testing::Test {
   }
 
   // What a run goes on with: the iteration; and it is whole.
-  Result<std::int64_t> GoOn() {
+  Result<std::int64_t> GoOn(int ranks = kRanks, const layout::Configuration& more = {}) {
     notices_.clear();
     CKPT_ASSIGN_OR_RETURN(
         SmallSessions sessions,
-        SmallSessions::Create(*storage_, {{"load", kRoot.string()}, {"global_batch_size", kRanks}},
-                              kRanks));
+        SmallSessions::Create(
+            *storage_,
+            testing::With({{"load", kRoot.string()}, {"global_batch_size", ranks}}, more), ranks));
     std::int64_t iteration = -1;
     const Status status = sessions.Run([&](RankSession& session, Communicator& world) -> Status {
       CKPT_ASSIGN_OR_RETURN(const RunProgress progress, session.Start());
@@ -134,6 +135,37 @@ TEST_F(DamagedCheckpointTest, TakesTheOneBeforeAndSaysWhyWhateverFileIsDamaged) 
   EXPECT_THAT(GoOn(), testing::IsOkAndHolds(3));
 }
 
+// One rank finds the damage while it reads; the others are in a collective by then, or wait for it in one.
+TEST_F(DamagedCheckpointTest, LeavesNoRankWaitingWhateverTheStrategy) {
+  struct Mesh {
+    const char* name;
+    int ranks;
+    layout::Configuration settings;
+  };
+  std::vector<Mesh> meshes;
+  for (const char* strategy : {"no_shard", "optim", "optim_grads", "optim_grads_params"}) {
+    meshes.push_back({strategy, 2, {{"data_parallel_sharding_strategy", strategy}}});
+  }
+  for (const char* outer : {"no_shard", "optim"}) {
+    meshes.push_back(
+        {outer,
+         4,
+         {{"num_distributed_optimizer_instances", 2}, {"outer_dp_sharding_strategy", outer}}});
+  }
+  for (const Mesh& mesh : meshes) {
+    EXPECT_THAT(GoOn(mesh.ranks, mesh.settings), testing::IsOkAndHolds(3)) << mesh.name;
+    for (const auto& [name, content] : files_) {
+      if (!name.ends_with(".distcp")) continue;
+      SCOPED_TRACE(std::string(mesh.name) + ", " + name);
+      std::string damaged = content;
+      damaged[damaged.size() / 2] = static_cast<char>(damaged[damaged.size() / 2] ^ 1);
+      Put(Iteration(3) / name, damaged);
+      EXPECT_THAT(GoOn(mesh.ranks, mesh.settings), testing::IsOkAndHolds(2));
+      Put(Iteration(3) / name, content);
+    }
+  }
+}
+
 TEST_F(DamagedCheckpointTest, TakesTheOneBeforeWhenAFileIsGone) {
   for (const auto& [name, content] : files_) {
     if (name == "ckptkit.json") continue;  // without it, it is like one of another program's
@@ -152,6 +184,24 @@ TEST_F(DamagedCheckpointTest, GoesBackAsFarAsItMust) {
   EXPECT_THAT(GoOn(), testing::IsOkAndHolds(1));
   EXPECT_THAT(notices_, Contains(HasSubstr("cannot go on from " + Iteration(3).string())));
   EXPECT_THAT(notices_, Contains(HasSubstr("cannot go on from " + Iteration(2).string())));
+}
+
+TEST_F(DamagedCheckpointTest, DoesNotCountAmongThoseThatARunKeeps) {
+  Put(Iteration(3) / "__0_0.distcp", "no archive");
+  auto sessions = SmallSessions::Create(*storage_,
+                                        {{"load", kRoot.string()},
+                                         {"save", kRoot.string()},
+                                         {"keep_checkpoints", 2},
+                                         {"global_batch_size", kRanks}},
+                                        kRanks);
+  ASSERT_THAT(sessions, IsOk());
+  ASSERT_THAT(sessions->Run([&](RankSession& session, Communicator&) -> Status {
+    CKPT_RETURN_IF_ERROR(session.Start().status());
+    return SaveState(session, 4, 4);
+  }),
+              IsOk());
+  EXPECT_THAT(ListIterations(*storage_, kRoot),
+              testing::IsOkAndHolds(::testing::ElementsAre(2, 3, 4)));
 }
 
 TEST_F(DamagedCheckpointTest, LooksAtTheIterationsThatAreThereWhateverTheTrackerSays) {

@@ -16,11 +16,13 @@
 #include "formats/megatron_root.h"
 #include "tests/testing/matchers.h"
 #include "tests/tools/ckpt-train/checkpoints/small_session.h"
+#include "tools/ckpt-train/stored_run.h"
 
 namespace ckpt::train {
 namespace {
 
 using testing::CheckState;
+using testing::FailsWith;
 using testing::IsOk;
 using testing::SaveState;
 using testing::SmallSessions;
@@ -170,6 +172,78 @@ TEST_F(LoadRunTest, LoadsAgainInTheSameProcess) {
     }),
                 IsOk());
   }
+}
+
+// Does not list what was published a moment ago, as another node may.
+class LateStorage final : public ForwardingStorage {
+ public:
+  LateStorage(Storage& behind, std::string unseen)
+      : ForwardingStorage(behind), unseen_(std::move(unseen)) {}
+
+  Result<std::vector<DirectoryEntry>> List(const Path& directory) override {
+    CKPT_ASSIGN_OR_RETURN(std::vector<DirectoryEntry> entries, behind().List(directory));
+    std::erase_if(entries, [&](const DirectoryEntry& entry) { return entry.name == unseen_; });
+    return entries;
+  }
+
+ private:
+  std::string unseen_;
+};
+
+TEST_F(LoadRunTest, EveryRankLoadsWhatRank0Chooses) {
+  for (const int late_rank : {0, 1}) {
+    LateStorage late(*disk_, IterationName(2));
+    auto sessions = SmallSessions::Create(*disk_, GoOn(2), 2);
+    ASSERT_THAT(sessions, IsOk());
+    sessions->storage_of = [&](int rank) -> Storage& {
+      return rank == late_rank ? static_cast<Storage&>(late) : *disk_;
+    };
+    const std::int64_t expected = late_rank == 0 ? 1 : 2;
+    EXPECT_THAT(sessions->Run([&](RankSession& session, Communicator&) -> Status {
+      CKPT_ASSIGN_OR_RETURN(const RunProgress progress, session.Start());
+      EXPECT_EQ(progress.iteration, expected);
+      return CheckState(session.trainer(), static_cast<std::uint64_t>(expected));
+    }),
+                IsOk());
+  }
+}
+
+// Folders of one name on disks of their own.
+TEST_F(LoadRunTest, RefusesWhenRanksSeeDifferentCheckpoints) {
+  const std::unique_ptr<Storage> other_disk = MakeMemoryStorage();
+  auto other =
+      SmallSessions::Create(*other_disk, With(TinySettings(), {{"save", kRoot.string()}}), 2);
+  ASSERT_THAT(other, IsOk());
+  ASSERT_THAT(
+      other->Run([](RankSession& session, Communicator&) { return SaveState(session, 5, 1); }),
+      IsOk());
+  ASSERT_THAT(disk_->RemoveAll(kRoot / IterationName(2)), IsOk());
+  auto sessions = SmallSessions::Create(*disk_, GoOn(2), 2);
+  ASSERT_THAT(sessions, IsOk());
+  sessions->storage_of = [&](int rank) -> Storage& { return rank == 0 ? *disk_ : *other_disk; };
+  sessions->run().stored->Close();  // processes have one each
+  EXPECT_THAT(sessions->Run([](RankSession& session, Communicator&) -> Status {
+    return session.Start().status();
+  }),
+              FailsWith(ErrorKind::kValueMismatch));
+}
+
+TEST_F(LoadRunTest, SavesOverNoOtherRunsCheckpoints) {
+  const auto check = [&](const Path& load, const Path& save, bool goes_on) {
+    CheckpointSettings settings;
+    settings.load = load;
+    settings.save = save;
+    return CheckSavesNoneAway(*disk_, settings, goes_on);
+  };
+  const Path newest = kRoot / IterationName(2);
+  EXPECT_THAT(check("", "", false), IsOk());
+  EXPECT_THAT(check(kRoot, "/runs/new", true), IsOk());
+  EXPECT_THAT(check(kRoot, kRoot, true), IsOk());
+  EXPECT_THAT(check(newest, kRoot, true), IsOk());
+  EXPECT_THAT(check("/runs/b", kRoot, false), FailsWith(ErrorKind::kAlreadyExists));
+  EXPECT_THAT(check("/runs/b", kRoot, true), FailsWith(ErrorKind::kAlreadyExists));
+  EXPECT_THAT(check(kRoot, kRoot, false), FailsWith(ErrorKind::kAlreadyExists));
+  EXPECT_THAT(check(kRoot / IterationName(1), kRoot, true), FailsWith(ErrorKind::kAlreadyExists));
 }
 
 }  // namespace

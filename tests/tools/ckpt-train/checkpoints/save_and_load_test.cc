@@ -14,6 +14,7 @@
 #include "converters/verbs/weight_reader.h"
 #include "core/base/units.h"
 #include "core/io/memory_storage.h"
+#include "formats/megatron_root.h"
 #include "formats/registry.h"
 #include "tests/reliability/small_model.h"
 #include "tests/testing/matchers.h"
@@ -209,6 +210,20 @@ TEST_F(SaveAndLoadTest, IsDoneOnlyWhenAllIsDurableUnderItsName) {
   EXPECT_TRUE(exists("iter_0000007/.metadata"));
   EXPECT_TRUE(exists("latest_checkpointed_iteration.txt"));
   EXPECT_FALSE(exists("iter_0000007.partial"));
+}
+
+// A disk of its own on each node, and `save` names a folder on each.
+TEST_F(SaveAndLoadTest, PublishesNothingWhoseFilesLieElsewhere) {
+  const std::unique_ptr<Storage> here = MakeMemoryStorage();
+  const std::unique_ptr<Storage> elsewhere = MakeMemoryStorage();
+  auto sessions = SmallSessions::Create(*here, With(TinySettings(), {{"save", "/runs/split"}}), 2);
+  ASSERT_THAT(sessions, IsOk());
+  sessions->storage_of = [&](int rank) -> Storage& { return rank == 0 ? *here : *elsewhere; };
+  const Status saved =
+      sessions->Run([](RankSession& session, Communicator&) { return SaveState(session, 1, 1); });
+  EXPECT_THAT(saved, FailsWith(ErrorKind::kMissingFile));
+  EXPECT_THAT(saved.ToString(), HasSubstr("__1_0.distcp"));
+  EXPECT_THAT(ListIterations(*here, "/runs/split"), testing::IsOkAndHolds(::testing::IsEmpty()));
 }
 
 TEST_F(SaveAndLoadTest, KeepsTheNewestAndNoMore) {
