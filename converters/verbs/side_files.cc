@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/base/quote.h"
 #include "core/checkpoint/manifest.h"
 
 namespace ckpt {
@@ -56,6 +57,13 @@ Result<std::vector<std::string>> ListSideFiles(Storage& storage, const Path& rep
   std::erase_if(names, [](const std::string& name) {
     return IsWeightFile(name) || IsSkippedDirectory(name) || IsOfSidecar(name);
   });
+  for (const std::string& name : names) {
+    if (IsUtf8(name)) continue;
+    return Error(ErrorKind::kUnsupported,
+                 "the name of a side file is no UTF-8, as the sidecar's must be")
+        .File((repository / name).string())
+        .Hint("rename or remove it");
+  }
   return names;
 }
 

@@ -19,6 +19,15 @@ constexpr std::uint64_t kCoalesceGapBytes = 64 * kKiB;
 constexpr std::uint64_t kMinScratchBytes = 256 * kKiB;
 constexpr std::size_t kMaxLocated = 256;
 
+// Two's complement, least significant byte first.
+void NegateInteger(MutableByteSpan element) {
+  for (std::byte& byte : element) byte = ~byte;
+  for (std::byte& byte : element) {
+    byte = static_cast<std::byte>(std::to_integer<unsigned>(byte) + 1);
+    if (byte != std::byte{0}) break;
+  }
+}
+
 // Turns stored elements into logical ones, in place: byte order, then torch's lazy conjugate and
 // negative.
 void ResolveElements(const StoredArray& array, MutableByteSpan elements) {
@@ -30,6 +39,12 @@ void ResolveElements(const StoredArray& array, MutableByteSpan elements) {
     }
   }
   if (!array.negated && !array.conjugated) return;
+  if (IsInteger(array.dtype)) {
+    for (std::size_t at = 0; array.negated && at < elements.size(); at += unit) {
+      NegateInteger(elements.subspan(at, unit));
+    }
+    return;
+  }
   // Both only flip sign bits of floating-point components; a conjugate those of the odd (imaginary)
   // ones.
   const bool is_complex = unit != ElementBytes(array.dtype);

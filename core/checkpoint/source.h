@@ -61,6 +61,10 @@ class CheckpointSource {
   // Errors: kBadItem and the file errors of Locate.
   [[nodiscard]] virtual Result<RenderedObject> ReadObject(const ObjectEntry& object) const = 0;
 
+  // Compares what no tensor of the index uses, as numbers inside of objects, with the checksums it has.
+  // Errors: kChecksum and the file errors of Locate.
+  [[nodiscard]] virtual Status VerifyRest() const { return OkStatus(); }
+
   // Full size of a file that chunks name. Errors: kMissingFile, kUnsafePath.
   [[nodiscard]] virtual Result<std::uint64_t> FileSize(FileId file) const = 0;
 

@@ -54,6 +54,8 @@ std::uint64_t ElementBytes(DType dtype) { return InfoOf(dtype).element_bytes; }
 
 std::uint64_t SwapUnitBytes(DType dtype) { return InfoOf(dtype).swap_unit_bytes; }
 
+bool IsInteger(DType dtype) { return dtype >= DType::kUint8 && dtype <= DType::kInt64; }
+
 bool IsCastable(DType dtype) {
   return dtype == DType::kFloat16 || dtype == DType::kBfloat16 || dtype == DType::kFloat32 ||
          dtype == DType::kFloat64;

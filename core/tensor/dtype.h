@@ -47,6 +47,9 @@ inline constexpr int kNumDTypes = static_cast<int>(DType::kComplex128) + 1;
 // element.
 [[nodiscard]] std::uint64_t SwapUnitBytes(DType dtype);
 
+// Signed and unsigned integers; bool is none.
+[[nodiscard]] bool IsInteger(DType dtype);
+
 // float16, bfloat16, float32, float64: the types that `--dtype` converts between.
 [[nodiscard]] bool IsCastable(DType dtype);
 

@@ -9,7 +9,6 @@
 #include "core/base/checked_math.h"
 #include "core/base/endian.h"
 #include "core/base/units.h"
-#include "core/json/json_reader.h"
 
 namespace ckpt::dcp {
 namespace {
@@ -85,20 +84,26 @@ bool StartsSafetensorsBlob(const ReadableFile& file, std::uint64_t offset) {
   return HeaderBytes(file, offset).has_value();
 }
 
-Result<StoredArray> LocateInSafetensorsBlob(std::shared_ptr<const ReadableFile> file,
-                                            std::uint64_t offset, std::string_view key, DType dtype,
-                                            DimsView sizes) {
-  const std::optional<std::uint64_t> header_bytes = HeaderBytes(*file, offset);
+Result<SafetensorsBlob> SafetensorsBlob::Open(const ReadableFile& file, std::uint64_t offset) {
+  const std::optional<std::uint64_t> header_bytes = HeaderBytes(file, offset);
   if (!header_bytes) {
-    return Error(ErrorKind::kBadItem, "not a safetensors blob").File(file->name());
+    return Error(ErrorKind::kBadItem, "not a safetensors blob").File(file.name());
   }
   Bytes header(*header_bytes);
-  CKPT_RETURN_IF_ERROR(file->ReadAt(offset + kLengthBytes, header));
-  const std::string where = DescribeRange(file->name(), offset, kLengthBytes + *header_bytes);
-  CKPT_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::Parse(AsText(header), where));
-  const std::optional<JsonCursor> entry = document.root().Find(key);
+  CKPT_RETURN_IF_ERROR(file.ReadAt(offset + kLengthBytes, header));
+  std::string where = DescribeRange(file.name(), offset, kLengthBytes + *header_bytes);
+  CKPT_ASSIGN_OR_RETURN(JsonDocument document, JsonDocument::Parse(AsText(header), where));
+  return SafetensorsBlob(std::move(document), std::move(where), *header_bytes,
+                         offset + kLengthBytes + *header_bytes);
+}
+
+Result<StoredArray> SafetensorsBlob::Locate(std::shared_ptr<const ReadableFile> file,
+                                            std::string_view key, DType dtype,
+                                            DimsView sizes) const {
+  const std::optional<JsonCursor> entry = header_.root().Find(key);
   if (!entry) {
-    return Error(ErrorKind::kBadItem, "the data file's safetensors blob lacks the key").File(where);
+    return Error(ErrorKind::kBadItem, "the data file's safetensors blob lacks the key")
+        .File(where_);
   }
   CKPT_ASSIGN_OR_RETURN(const JsonCursor dtype_field, entry->At("dtype"));
   CKPT_ASSIGN_OR_RETURN(const std::string stored_dtype, dtype_field.Text());
@@ -108,28 +113,28 @@ Result<StoredArray> LocateInSafetensorsBlob(std::shared_ptr<const ReadableFile> 
   CKPT_ASSIGN_OR_RETURN(const Dims extent, extent_field.Int64Array());
   if (!SameDims(shape, sizes)) {
     return Error(ErrorKind::kShapeMismatch, "the stored tensor's shape is not that of its chunk")
-        .File(where)
+        .File(where_)
         .Expected(FormatDims(sizes))
         .Actual(FormatDims(shape));
   }
   if (stored_dtype != SafetensorsName(dtype)) {
     return Error(ErrorKind::kDtypeMismatch, "the stored tensor's dtype is not that of the metadata")
-        .File(where)
+        .File(where_)
         .Expected(DTypeName(dtype))
         .Actual(stored_dtype);
   }
   const std::uint64_t size = static_cast<std::uint64_t>(NumElements(sizes)) * ElementBytes(dtype);
-  const std::uint64_t payload_at = offset + kLengthBytes + *header_bytes;
   if (extent.size() != 2 || extent[0] < 0 || extent[1] < extent[0] ||
       static_cast<std::uint64_t>(extent[1] - extent[0]) != size ||
-      !RangeFits(static_cast<std::uint64_t>(extent[0]), size, file->size_bytes() - payload_at)) {
+      !RangeFits(static_cast<std::uint64_t>(extent[0]), size,
+                 file->size_bytes() - payload_offset_)) {
     return Error(ErrorKind::kOutOfRange, "a tensor lies outside its safetensors blob")
-        .File(where)
+        .File(where_)
         .Actual(FormatDims(extent));
   }
   StoredArray array;
   array.file = std::move(file);
-  array.offset_bytes = payload_at + static_cast<std::uint64_t>(extent[0]);
+  array.offset_bytes = payload_offset_ + static_cast<std::uint64_t>(extent[0]);
   array.dtype = dtype;
   array.strides = ContiguousStrides(sizes);
   return array;

@@ -8,8 +8,6 @@
 #include "core/base/checked_math.h"
 #include "core/base/units.h"
 #include "formats/dcp/directory.h"
-#include "formats/dcp/item.h"
-#include "formats/dcp/safetensors_blob.h"
 #include "formats/torch_save/object_item.h"
 #include "formats/torch_save/tensor_rebuild.h"
 #include "formats/torch_save/torch_container.h"
@@ -18,6 +16,7 @@ namespace ckpt {
 namespace {
 
 using dcp::DecodedItem;
+using dcp::SafetensorsBlob;
 using torch_save::RebuiltTensor;
 using torch_save::TensorForm;
 using torch_save::TorchContainer;
@@ -26,6 +25,9 @@ using torch_save::TorchContainer;
 constexpr std::uint64_t kItemSlackBytes = kMiB;
 // Compressed objects are small; a bomb is not.
 constexpr std::uint64_t kMaxObjectBytes = 256 * kMiB;
+
+// Headers of blobs that are kept parsed, in all.
+constexpr std::uint64_t kMaxBlobHeaderBytes = 16 * kMiB;
 
 // A chunk this much larger than its item is a lie, not a tensor that repeats its elements (strides of zero).
 bool IsFarTooSmall(std::uint64_t item_bytes, std::uint64_t chunk_bytes) {
@@ -104,6 +106,25 @@ Result<std::shared_ptr<const ReadableFile>> DcpSource::OpenFor(FileId file, std:
       .Actual(fmt::format("{} bytes in the file", opened->size_bytes()));
 }
 
+Result<std::shared_ptr<const SafetensorsBlob>> DcpSource::OpenBlob(const Chunk& chunk,
+                                                                   const DecodedItem& item) const {
+  const BlobPlace place(chunk.file, chunk.offset_bytes);
+  {
+    const MutexLock lock(blobs_mutex_);
+    if (const auto found = blobs_.find(place); found != blobs_.end()) return found->second;
+  }
+  CKPT_ASSIGN_OR_RETURN(SafetensorsBlob opened,
+                        SafetensorsBlob::Open(*item.file, item.offset_bytes));
+  const auto blob = std::make_shared<const SafetensorsBlob>(std::move(opened));
+  const MutexLock lock(blobs_mutex_);
+  if (blob_header_bytes_ + blob->header_bytes() > kMaxBlobHeaderBytes) {
+    blobs_.clear();
+    blob_header_bytes_ = 0;
+  }
+  if (blobs_.emplace(place, blob).second) blob_header_bytes_ += blob->header_bytes();
+  return blob;
+}
+
 Result<StoredArray> DcpSource::LocateItem(const GlobalTensor& tensor, const Chunk& chunk) const {
   const DimsView sizes = index_.sizes(chunk);
   const std::uint64_t chunk_bytes =
@@ -123,8 +144,8 @@ Result<StoredArray> DcpSource::LocateItem(const GlobalTensor& tensor, const Chun
   // Looked at only when there is no archive, since next to nobody writes this variant.
   if (!array.ok() && array.status().kind() == ErrorKind::kBadItem &&
       dcp::StartsSafetensorsBlob(*item.file, item.offset_bytes)) {
-    return dcp::LocateInSafetensorsBlob(item.file, item.offset_bytes, tensor.key, tensor.dtype,
-                                        sizes);
+    CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const SafetensorsBlob> blob, OpenBlob(chunk, item));
+    return blob->Locate(item.file, tensor.key, tensor.dtype, sizes);
   }
   return array;
 }
@@ -153,7 +174,7 @@ Result<TorchContainer> DcpSource::OpenObject(const ObjectEntry& object) const {
 Result<RenderedObject> DcpSource::ReadObject(const ObjectEntry& object) const {
   CKPT_ASSIGN_OR_RETURN(const TorchContainer container, OpenObject(object));
   Result<RenderedObject> rendered =
-      torch_save::RenderObject(container, container.pickle.root, object.key);
+      torch_save::RenderItem(container, container.pickle.root, object.key);
   if (!rendered.ok()) return std::move(rendered).status().Tensor(object.key);
   return rendered;
 }

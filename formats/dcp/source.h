@@ -2,17 +2,23 @@
 #ifndef CKPT_FORMATS_DCP_SOURCE_H_
 #define CKPT_FORMATS_DCP_SOURCE_H_
 
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <unordered_set>
+#include <utility>
 
+#include "core/base/mutex.h"
 #include "core/checkpoint/entry_map.h"
 #include "core/checkpoint/source.h"
 #include "core/io/storage.h"
 #include "formats/dcp/file_cache.h"
+#include "formats/dcp/item.h"
 #include "formats/dcp/metadata.h"
+#include "formats/dcp/safetensors_blob.h"
 #include "formats/torch_save/torch_container.h"
 
 namespace ckpt {
@@ -50,6 +56,11 @@ class DcpSource final : public CheckpointSource {
   // The same as `Locate`; its errors do not name the tensor yet.
   Result<StoredArray> LocateItem(const GlobalTensor& tensor, const Chunk& chunk) const;
 
+  // The blob of safetensors that a chunk names. All tensors of a data file share it, so it is read once.
+  Result<std::shared_ptr<const dcp::SafetensorsBlob>> OpenBlob(const Chunk& chunk,
+                                                               const dcp::DecodedItem& item) const
+      CKPT_EXCLUDES(blobs_mutex_);
+
   const std::unique_ptr<dcp::FileCache> files_;
   CheckpointIndex index_;
   dcp::MetadataExtras extras_;
@@ -57,6 +68,12 @@ class DcpSource final : public CheckpointSource {
   // Made for the first range that lies outside its file.
   mutable std::once_flag entries_once_;
   mutable std::optional<EntryMap> entries_;
+
+  using BlobPlace = std::pair<FileId, std::uint64_t>;
+  mutable Mutex blobs_mutex_;
+  mutable std::map<BlobPlace, std::shared_ptr<const dcp::SafetensorsBlob>> blobs_
+      CKPT_GUARDED_BY(blobs_mutex_);
+  mutable std::uint64_t blob_header_bytes_ CKPT_GUARDED_BY(blobs_mutex_) = 0;
 };
 
 // The same as an interface.

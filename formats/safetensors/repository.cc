@@ -97,7 +97,9 @@ Result<RepositoryFiles> FindIn(Storage& storage, const Path& directory, const st
 
   RepositoryFiles files;
   std::set<std::string> wanted;
-  if (const std::string name = ChooseIndex(names); !name.empty()) {
+  if (std::binary_search(weights.begin(), weights.end(), kSingleFileName)) {
+    wanted.emplace(kSingleFileName);
+  } else if (const std::string name = ChooseIndex(names); !name.empty()) {
     const Path path = directory / (prefix + name);
     CKPT_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(storage, path, kMaxIndexBytes));
     CKPT_ASSIGN_OR_RETURN(files.index, ParseShardedIndex(text, path.string()));
@@ -106,8 +108,6 @@ Result<RepositoryFiles> FindIn(Storage& storage, const Path& directory, const st
       wanted.insert(file);
       file.insert(0, prefix);
     }
-  } else if (std::binary_search(weights.begin(), weights.end(), "model.safetensors")) {
-    wanted.insert("model.safetensors");
   } else {
     CKPT_ASSIGN_OR_RETURN(std::vector<std::string> numbered, ChooseNumbered(weights));
     if (numbered.empty()) numbered = weights;

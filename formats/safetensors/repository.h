@@ -24,9 +24,9 @@ struct RepositoryFiles {
 };
 
 // The first of these that applies:
-//   1. an index (`model.safetensors.index.json`, else the only `*.safetensors.index.json`): the
+//   1. `model.safetensors`, as Transformers has it: an index beside it is of an earlier save;
+//   2. an index (`model.safetensors.index.json`, else the only `*.safetensors.index.json`): the
 //   files it names;
-//   2. `model.safetensors`;
 //   3. `<stem>-00001-of-0000N.safetensors`: all N, with the stem "model" if there are several;
 //   4. every other `*.safetensors`, among them the shards of torch's distributed writer;
 //   5. the same inside `sharded/`, where that writer leaves its shards when consolidating them

@@ -14,6 +14,7 @@
 
 namespace ckpt::safetensors {
 
+inline constexpr std::string_view kSingleFileName = "model.safetensors";
 inline constexpr std::string_view kIndexFileName = "model.safetensors.index.json";
 
 struct ShardedIndex {

@@ -167,13 +167,13 @@ Result<StoredArray> TorchDistSource::Locate(const GlobalTensor& tensor, const Ch
 
 Result<RenderedObject> TorchDistSource::ReadObject(const ObjectEntry& object) const {
   if (object.key != kCommonKey) return dcp_->ReadObject(object);
-  if (common_) return torch_save::RenderObject(*common_, common_->pickle.root, object.key);
+  if (common_) return torch_save::RenderItem(*common_, common_->pickle.root, object.key);
   const ObjectEntry* item = dcp_->index().FindObject(kCommonItem);
   if (item == nullptr) {
     return Error(ErrorKind::kNotFound, "no such object").Tensor(object.key);
   }
   CKPT_ASSIGN_OR_RETURN(const TorchContainer container, dcp_->OpenObject(*item));
-  return torch_save::RenderObject(
+  return torch_save::RenderItem(
       container, OnlyElement(container.pickle.graph, container.pickle.root), object.key);
 }
 

@@ -37,4 +37,10 @@ Result<RenderedObject> RenderObject(const TorchContainer& container, pickle::Nod
   return rendered;
 }
 
+Result<RenderedObject> RenderItem(const TorchContainer& container, pickle::NodeId node,
+                                  const std::string& key) {
+  CKPT_RETURN_IF_ERROR(VerifyStorages(container));
+  return RenderObject(container, node, key);
+}
+
 }  // namespace ckpt::torch_save

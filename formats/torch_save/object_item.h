@@ -18,6 +18,11 @@ namespace ckpt::torch_save {
 Result<RenderedObject> RenderObject(const TorchContainer& container, pickle::NodeId node,
                                     const std::string& key);
 
+// The same for a container that holds nothing else: its storages are compared with their checksums, those too
+// that belong to values of which only the class is rendered.
+Result<RenderedObject> RenderItem(const TorchContainer& container, pickle::NodeId node,
+                                  const std::string& key);
+
 }  // namespace ckpt::torch_save
 
 #endif  // CKPT_FORMATS_TORCH_SAVE_OBJECT_ITEM_H_

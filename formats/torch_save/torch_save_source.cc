@@ -1,10 +1,15 @@
 #include "formats/torch_save/torch_save_source.h"
 
+#include <set>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
+#include "core/base/units.h"
 #include "formats/torch_save/object_item.h"
+#include "formats/torch_save/persistent_storage.h"
 #include "formats/torch_save/pickle_globals.h"
 #include "formats/torch_save/tensor_walk.h"
 
@@ -52,6 +57,7 @@ Status TorchSaveSource::BuildIndex(const std::string& file_name) {
     if (storage.crc32) protection_ = Protection::kCrc32;
   }
 
+  bool all_are_listed = true;
   std::unordered_set<std::string> seen;
   std::unordered_set<std::string> warned_of;  // calls whose place is known
   for (const NamedNode& named : found) {
@@ -73,6 +79,7 @@ Status TorchSaveSource::BuildIndex(const std::string& file_name) {
     }
     Result<RebuiltTensor> tensor = torch_save::RebuildTensor(container_, named.node);
     if (!tensor.ok()) {
+      all_are_listed = false;
       builder.AddProblems(
           std::move(tensor).status().File(container_.file->name()).Tensor(named.key));
       continue;
@@ -81,14 +88,37 @@ Status TorchSaveSource::BuildIndex(const std::string& file_name) {
     builder.AddTensor(named.key, tensor->array.dtype, tensor->shape);
     builder.AddChunk(WholeBox(tensor->shape), file, encoding, storage.offset_bytes,
                      storage.size_bytes);
+    listed_.insert(&storage);
     tensors_.emplace(named.key, *std::move(tensor));
   }
+  if (all_are_listed) WarnOfHidden(builder);  // else there is an error for it
   for (Problem& warning :
        pickle::WarnAboutCalls(container_.pickle.graph, container_.file->name())) {
     if (!warned_of.contains(warning.actual)) builder.AddProblem(std::move(warning));
   }
   CKPT_ASSIGN_OR_RETURN(index_, builder.Build());
   return OkStatus();
+}
+
+void TorchSaveSource::WarnOfHidden(IndexBuilder& builder) const {
+  const pickle::Graph& graph = container_.pickle.graph;
+  std::set<std::string> hidden;
+  std::uint64_t hidden_bytes = 0;
+  for (pickle::NodeId node = 0; node < graph.size(); ++node) {
+    if (graph.kind(node) != pickle::NodeKind::kPersistent) continue;
+    const auto reference = torch_save::ParsePersistentStorage(graph, node);
+    if (!reference) continue;
+    const auto found = container_.storages.find(reference->key);
+    if (found == container_.storages.end() || listed_.contains(&found->second)) continue;
+    if (hidden.insert(found->first).second) hidden_bytes += found->second.size_bytes;
+  }
+  if (hidden.empty()) return;
+  Problem warning =
+      Warning(ErrorKind::kUnsupported, "some storages belong to no tensor that is listed",
+              container_.file->name(), "");
+  warning.actual = fmt::format("{} of {} storages, {}", hidden.size(), container_.storages.size(),
+                               FormatByteSize(hidden_bytes));
+  builder.AddProblem(std::move(warning));
 }
 
 Status TorchSaveSource::VerifyOnce(const StorageExtent& storage) const {
@@ -125,6 +155,13 @@ Result<RenderedObject> TorchSaveSource::ReadObject(const ObjectEntry& object) co
     node = found->second;
   }
   return torch_save::RenderObject(container_, node, object.key);
+}
+
+Status TorchSaveSource::VerifyRest() const {
+  for (const auto& [key, storage] : container_.storages) {
+    if (!listed_.contains(&storage)) CKPT_RETURN_IF_ERROR(VerifyOnce(storage));
+  }
+  return OkStatus();
 }
 
 Result<std::uint64_t> TorchSaveSource::FileSize(FileId /*file*/) const {

@@ -29,6 +29,7 @@ class TorchSaveSource final : public CheckpointSource {
   Result<StoredArray> Locate(const GlobalTensor& tensor, const Chunk& chunk) const override;
   // An entry of index().objects(); or the whole pickled object, its tensors by SHA-256, for an entry with the empty key.
   Result<RenderedObject> ReadObject(const ObjectEntry& object) const override;
+  Status VerifyRest() const override;
   Result<std::uint64_t> FileSize(FileId file) const override;
   [[nodiscard]] Protection protection() const override { return protection_; }
 
@@ -37,12 +38,15 @@ class TorchSaveSource final : public CheckpointSource {
       : container_(std::move(container)) {}
 
   Status BuildIndex(const std::string& file_name);
+  // Numbers that the pickle uses, but no tensor of the index.
+  void WarnOfHidden(IndexBuilder& builder) const;
   // Verifies a storage the first time: views share it.
   Status VerifyOnce(const torch_save::StorageExtent& storage) const CKPT_EXCLUDES(mutex_);
 
   const torch_save::TorchContainer container_;
   CheckpointIndex index_;
   std::unordered_map<std::string, torch_save::RebuiltTensor> tensors_;
+  std::unordered_set<const torch_save::StorageExtent*> listed_;  // storages of `tensors_`
   std::unordered_map<std::string, pickle::NodeId> objects_;
   Protection protection_ = Protection::kNone;
   mutable Mutex mutex_;

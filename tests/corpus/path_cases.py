@@ -54,7 +54,7 @@ group.add("metadata-path-too-long", "a path of 8000 characters", d.one_tensor(No
 
 def repository(file, *, also=None, index=None):
     def make(folder):
-        (folder / "model.safetensors").write_bytes(GOOD)
+        (folder / "weights.safetensors").write_bytes(GOOD)
         text = json.dumps({"metadata": {}, "weight_map": {"w": file}}) if index is None else index
         (folder / INDEX).write_text(text)
         if also:
@@ -114,13 +114,13 @@ group.add("file-link-loop", "a link to itself", lambda f: ((f / "model.pt").syml
 group.add("file-missing", "a path that is not there", lambda f: f / "model.pt", refused("not_found", "no such file or directory"))
 group.add("empty-folder", "a folder without files", lambda f: f, refused("unsupported", ""))
 group.add("shard-is-folder", "the shard of an index is a folder", repository("model-1.safetensors", also=lambda f: (f / "model-1.safetensors").mkdir()),
-          damaged("missing_file", "the file that holds the tensor is missing", tensor="w", also=(warning("leftover", "", file="model.safetensors"),)))
+          damaged("missing_file", "the file that holds the tensor is missing", tensor="w", also=(warning("leftover", "", file="weights.safetensors"),)))
 group.add("shard-is-fifo", "the shard of an index is a FIFO", repository("model-1.safetensors", also=lambda f: os.mkfifo(f / "model-1.safetensors")),
-          damaged("missing_file", "the file that holds the tensor is missing", tensor="w", also=(warning("leftover", "", file="model.safetensors"),)))
+          damaged("missing_file", "the file that holds the tensor is missing", tensor="w", also=(warning("leftover", "", file="weights.safetensors"),)))
 group.add("shard-missing", "the shard of an index is not there", repository("model-1.safetensors"),
-          damaged("missing_file", "the file that holds the tensor is missing", tensor="w", also=(warning("leftover", "", file="model.safetensors"),)))
+          damaged("missing_file", "the file that holds the tensor is missing", tensor="w", also=(warning("leftover", "", file="weights.safetensors"),)))
 group.add("shard-case", "a shard whose name differs in case", repository("MODEL.safetensors"),
-          damaged("missing_file", "the file that holds the tensor is missing", tensor="w", also=(warning("leftover", "", file="model.safetensors"),)))
+          damaged("missing_file", "the file that holds the tensor is missing", tensor="w", also=(warning("leftover", "", file="weights.safetensors"),)))
 group.add("shard-is-index", "the index names itself as a shard", repository(INDEX), refused("resource", "header is larger than the format allows"))
 
 # --- Megatron's tracker.

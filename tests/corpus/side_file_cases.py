@@ -12,9 +12,9 @@ GOOD = s.file({"w": s.entry()}, b"\0" * 16)
 
 
 def repository(**files):
-    """A repository of one tensor and these files."""
+    """A repository of one tensor and these files. Nobody looks at an index beside model.safetensors."""
     def make(folder):
-        (folder / "model.safetensors").write_bytes(GOOD)
+        (folder / ("weights.safetensors" if INDEX in files["files"] else "model.safetensors")).write_bytes(GOOD)
         for name, data in files["files"].items():
             data = data() if callable(data) else data
             (folder / name).write_bytes(data if isinstance(data, bytes) else data.encode("utf-8", "surrogatepass"))
@@ -32,19 +32,21 @@ INDEXES = {
     "weight-map-twice": ('{"weight_map":{},"weight_map":{}}', "bad_metadata", "weight_map twice"),
     "file-number": ('{"weight_map":{"w":1}}', "bad_metadata", "expected a string"),
     "file-null": ('{"weight_map":{"w":null}}', "bad_metadata", "expected a string"),
-    "tensor-twice": ('{"weight_map":{"w":"model.safetensors","w":"model.safetensors"}}', "bad_metadata", "tensor is listed twice"),
-    "not-utf8": (b'{"weight_map":{"\xff":"model.safetensors"}}', "bad_metadata", "JSON is not UTF-8"),
+    "tensor-twice": ('{"weight_map":{"w":"weights.safetensors","w":"weights.safetensors"}}', "bad_metadata", "tensor is listed twice"),
+    "not-utf8": (b'{"weight_map":{"\xff":"weights.safetensors"}}', "bad_metadata", "JSON is not UTF-8"),
     "deep": ('{"x":' + "[" * 100000 + "]" * 100000 + "}", "resource", "JSON is nested more than 64 levels deep"),
     "nan": ('{"metadata":{"total_size":NaN},"weight_map":{}}', "bad_metadata", "not valid JSON here"),
-    "cut": ('{"weight_map":{"w":"model.safe', "bad_metadata", "not valid JSON here"),
-    "trailing": ('{"weight_map":{"w":"model.safetensors"}} x', "bad_metadata", "expected the end of the document"),
+    "cut": ('{"weight_map":{"w":"weights.safe', "bad_metadata", "not valid JSON here"),
+    "trailing": ('{"weight_map":{"w":"weights.safetensors"}} x', "bad_metadata", "expected the end of the document"),
 }
 for name, (text, kind, message) in INDEXES.items():
     group.add(f"index-{name}", f"an index that lies: {name}", repository(files={INDEX: text}), refused(kind, message, file=INDEX))
-group.add("index-total-size-float", "a total_size of 1e999", repository(files={INDEX: '{"metadata":{"total_size":1e999},"weight_map":{"w":"model.safetensors"}}'}), HARMLESS)
-group.add("index-total-size-negative", "a negative total_size", repository(files={INDEX: '{"metadata":{"total_size":-1},"weight_map":{"w":"model.safetensors"}}'}), HARMLESS)
-group.add("index-tensor-missing", "a tensor that its file lacks", repository(files={INDEX: '{"weight_map":{"w":"model.safetensors","x":"model.safetensors"}}'}),
+group.add("index-total-size-float", "a total_size of 1e999", repository(files={INDEX: '{"metadata":{"total_size":1e999},"weight_map":{"w":"weights.safetensors"}}'}), HARMLESS)
+group.add("index-total-size-negative", "a negative total_size", repository(files={INDEX: '{"metadata":{"total_size":-1},"weight_map":{"w":"weights.safetensors"}}'}), HARMLESS)
+group.add("index-tensor-missing", "a tensor that its file lacks", repository(files={INDEX: '{"weight_map":{"w":"weights.safetensors","x":"weights.safetensors"}}'}),
           damaged("missing", "the index names a tensor that its file lacks", tensor="x"))
+group.add("index-beside-single-file", "an index of an earlier save, whose shards are gone",
+          lambda f: repository(files={})(f) and ((f / INDEX).write_text('{"weight_map":{"x":"gone.safetensors"}}'), f)[1], HARMLESS)
 
 # --- Our manifest. A damaged one is an error, never a reason to take the folder for a foreign one.
 

@@ -246,10 +246,16 @@ group.add("record-is-prefix", "a record named like the folder", archive(entries(
 
 # --- Contents.
 
+UNLISTED = warning("unsupported", "some storages belong to no tensor that is listed")
+
 group.add("pickle-crc", "the pickle does not match its checksum", archive(changed(0, crc=1)),
           refused("checksum", "CRC-32 of record archive/data.pkl differs"))
 group.add("storage-crc", "a storage does not match its checksum", archive(changed(2, crc=1)),
           damaged("checksum", "CRC-32 of record archive/data/0 differs", tensor="w"))
+group.add("storage-crc-hidden", "a storage that only an object of an unknown class uses does not match its checksum",
+          archive([*z.torch_entries(p.dumps({"p": p.Inst(p.G("shop", "Pair"), args=(p.tensor(), 1))}), {"0": PAYLOAD})[:2],
+                   z.Entry(b"archive/data/0", PAYLOAD, crc=1), z.Entry(b"archive/version", b"3\n")]),
+          damaged("checksum", "CRC-32 of record archive/data/0 differs", digest=0, also=(UNLISTED,)))
 group.add("byteorder-unknown", "a byte order nobody has", archive(changed(1, data=b"middle")), refused("bad_item", "unknown byte order"))
 group.add("byteorder-large", "a byte order of a megabyte", archive(changed(1, data=b"little" * 200000)),
           refused("resource", "record byteorder is too large"))

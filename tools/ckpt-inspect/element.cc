@@ -105,8 +105,6 @@ long double DecodeReal(DType dtype, const std::byte* at) {
   return kNan;
 }
 
-bool IsInteger(DType dtype) { return dtype > DType::kBool && dtype <= DType::kInt64; }
-
 }  // namespace
 
 bool IsReal(DType dtype) {

@@ -87,6 +87,7 @@ CheckedBytes CheckPayload(const CheckpointSource& source, int threads, ProgressS
     all.checked_bytes += result.checked_bytes;
     for (Problem& problem : result.problems) all.problems.push_back(std::move(problem));
   }
+  AddProblems(source.VerifyRest(), "", all.problems);
   if (source.protection() == Protection::kNone) all.checked_bytes = 0;
   return all;
 }

@@ -156,6 +156,45 @@ TEST(Read, ResolvesByteOrderNegativeAndConjugate) {
   EXPECT_EQ(HexOf(out), "00bc0140");
 }
 
+// torch._neg_view of integers: their two's complement, in whichever byte order they are stored.
+TEST(ReadBoxTest, NegatesIntegers) {
+  struct Case {
+    DType dtype;
+    bool swapped;
+    Bytes stored;
+    std::string negated;
+  };
+  const auto bytes = [](std::initializer_list<int> values) {
+    Bytes all;
+    for (const int value : values) all.push_back(static_cast<std::byte>(value));
+    return all;
+  };
+  for (const Case& test :
+       {Case{DType::kInt8, false, bytes({1, 0, 0x80, 0xFF}), "ff008001"},
+        Case{DType::kUint8, false, bytes({1, 2}), "fffe"},
+        Case{DType::kInt16, false, bytes({0x00, 0x01, 0, 0}), "00ff0000"},
+        Case{DType::kInt32, true, bytes({0, 0, 0, 3}), "fdffffff"},
+        Case{DType::kInt64, false, bytes({2, 0, 0, 0, 0, 0, 0, 0}), "feffffffffffffff"}}) {
+    MemorySource source;
+    IndexBuilder builder;
+    const auto elems = static_cast<std::int64_t>(test.stored.size() / ElementBytes(test.dtype));
+    builder.AddTensor("n", test.dtype, Dims{elems});
+    StoredArray array;
+    array.dtype = test.dtype;
+    array.strides = {1};
+    array.byte_swapped = test.swapped;
+    array.negated = true;
+    array.file = MakeMemoryFile("f", test.stored);
+    builder.AddChunk(Box{{0}, {elems}}, builder.AddFile("f"), builder.AddEncoding("raw"),
+                     source.Add(array), test.stored.size());
+    source.Build(std::move(builder));
+    Bytes out(test.stored.size());
+    ASSERT_THAT(ReadBox(source, source.index().tensors()[0], WholeBox(Dims{elems}), out, 100),
+                IsOk());
+    EXPECT_EQ(HexOf(out), test.negated) << DTypeName(test.dtype);
+  }
+}
+
 TEST(Digest, OfTheCheckpointFollowsTheDocumentedLines) {
   std::vector<TensorDigest> digests = {{"b", DType::kFloat32, {2, 3}, "22"},
                                        {"a", DType::kBfloat16, {}, "11"}};

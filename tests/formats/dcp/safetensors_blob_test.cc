@@ -32,8 +32,14 @@ Bytes Blob(std::string_view header, std::size_t payload_bytes) {
   return bytes;
 }
 
+Result<StoredArray> LocateIn(const std::shared_ptr<const ReadableFile>& file, DType dtype,
+                             const Dims& sizes) {
+  CKPT_ASSIGN_OR_RETURN(const SafetensorsBlob blob, SafetensorsBlob::Open(*file, kOffset));
+  return blob.Locate(file, "w", dtype, sizes);
+}
+
 Result<StoredArray> Locate(Bytes blob, DType dtype, const Dims& sizes) {
-  return LocateInSafetensorsBlob(MakeMemoryFile("f", std::move(blob)), kOffset, "w", dtype, sizes);
+  return LocateIn(MakeMemoryFile("f", std::move(blob)), dtype, sizes);
 }
 
 TEST(SafetensorsBlobTest, FindsTheElementsBehindTheHeader) {
@@ -213,8 +219,7 @@ class FailingFile final : public ReadableFile {
 TEST(SafetensorsBlobTest, AReadThatFailsIsAnError) {
   const auto file = MakeMemoryFile("f", Blob(Fields(R"("F32")", "[2]", "[0,8]"), 8));
   const auto locate = [&](int good_reads) {
-    return LocateInSafetensorsBlob(std::make_shared<FailingFile>(file, good_reads), kOffset, "w",
-                                   DType::kFloat32, Dims{2});
+    return LocateIn(std::make_shared<FailingFile>(file, good_reads), DType::kFloat32, Dims{2});
   };
   const Result<StoredArray> unread = locate(0);
   ASSERT_THAT(unread, FailsWith(ErrorKind::kBadItem));

@@ -57,6 +57,20 @@ TEST_F(RepositoryTest, PrefersNumberedFilesCalledModelElseTheFirstStem) {
               ElementsAre("b-00001-of-00001.safetensors", "c-00001-of-00001.safetensors"));
 }
 
+// As Transformers does: whoever saved shards once and one file later has the index of the first save left.
+TEST_F(RepositoryTest, TakesTheSingleFileBeforeAnIndex) {
+  Add("model.safetensors");
+  Add("model-00001-of-00001.safetensors");
+  Add("model.safetensors.index.json",
+      R"({"weight_map": {"a": "model-00001-of-00001.safetensors", "b": "gone.safetensors"}})");
+  const auto files = Find();
+  ASSERT_THAT(files, IsOk());
+  EXPECT_THAT(files->shards, ElementsAre("model.safetensors"));
+  EXPECT_THAT(files->missing, IsEmpty());
+  EXPECT_THAT(files->leftover, ElementsAre("model-00001-of-00001.safetensors"));
+  EXPECT_FALSE(files->index.has_value());
+}
+
 TEST_F(RepositoryTest, FollowsAnIndexOfAnotherNameIfThereIsOnlyOne) {
   Add("a.safetensors");
   Add("b.safetensors");
