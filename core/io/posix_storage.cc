@@ -91,6 +91,9 @@ int RenameAt(const Path& from, const Path& to, unsigned flags) {
       [&] { return ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), flags); });
 }
 
+// Whether the file system knows no such flag of a rename.
+bool LacksFlag(int code) { return code == EINVAL || code == ENOSYS; }
+
 // The kernel moves at most 0x7ffff000 bytes a call.
 constexpr std::size_t kMaxTransfer = std::size_t{1} << 30;
 
@@ -325,19 +328,17 @@ class PosixStorageImpl final : public Storage {
     // or a directory with something in it.
     const int code = errno;
     struct stat info {};
-    const bool lacks_flag = code == EINVAL || code == ENOSYS;
-    if (lacks_flag && ::lstat(to.c_str(), &info) != 0 && errno == ENOENT) {
+    if (LacksFlag(code) && ::lstat(to.c_str(), &info) != 0 && errno == ENOENT) {
       return RenameWith(from, to, 0, "rename to");
     }
-    return ErrnoError(lacks_flag ? EEXIST : code, "rename to " + to.string(), from.string());
+    return ErrnoError(LacksFlag(code) ? EEXIST : code, "rename to " + to.string(), from.string());
   }
 
   Status Exchange(const Path& a, const Path& b) override {
     if (RenameAt(a, b, RENAME_EXCHANGE) == 0) return OkStatus();
     // Network file systems lack the flag. One file takes another's place all the same.
     const int code = errno;
-    const bool lacks_flag = code == EINVAL || code == ENOSYS;
-    if (lacks_flag && IsFile(a) && IsFile(b)) return RenameWith(a, b, 0, "rename to");
+    if (LacksFlag(code) && IsFile(a) && IsFile(b)) return RenameWith(a, b, 0, "rename to");
     return ErrnoError(code, "exchange with " + b.string(), a.string());
   }
 

@@ -101,7 +101,7 @@ std::vector<FileContent> PackFiles(std::span<const TensorEntry> entries,
   std::vector<FileContent> files(groups.size());
   for (std::size_t i = 0; i < files.size(); ++i) {
     files[i].name = files.size() == 1
-                        ? "model.safetensors"
+                        ? std::string(kSingleFileName)
                         : fmt::format("model-{:05d}-of-{:05d}.safetensors", i + 1, files.size());
     files[i].metadata = options.metadata;
     files[i].tensors = std::move(groups[i]);

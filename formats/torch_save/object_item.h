@@ -2,6 +2,7 @@
 #ifndef CKPT_FORMATS_TORCH_SAVE_OBJECT_ITEM_H_
 #define CKPT_FORMATS_TORCH_SAVE_OBJECT_ITEM_H_
 
+#include <functional>
 #include <string>
 
 #include "core/base/result.h"
@@ -10,15 +11,19 @@
 
 namespace ckpt::torch_save {
 
+// Compares a storage of the container with its checksum.
+using VerifyFunction = std::function<Status(const StorageExtent& storage)>;
+
 // The value at `node` by the rule of docs/formats/objects.md, its tensors by SHA-256. `key` names it in warnings and
 // errors.
 //
-// Errors: kResource (too large to print), and those of reading the tensors: kBadItem, kSizeMismatch, kChecksum, kIo.
-// Cost: reads every tensor inside the value.
+// Errors: kResource (too large to print), and those of reading the tensors: kBadItem, kSizeMismatch, kChecksum, kIo;
+//         those of `verify`.
+// Cost: reads every tensor inside the value, and `verify` its storage.
 Result<RenderedObject> RenderObject(const TorchContainer& container, pickle::NodeId node,
-                                    const std::string& key);
+                                    const std::string& key, const VerifyFunction& verify);
 
-// The same for a container that holds nothing else: its storages are compared with their checksums, those too
+// RenderObject for a container that holds nothing else: its storages are compared with their checksums, those too
 // that belong to values of which only the class is rendered.
 Result<RenderedObject> RenderItem(const TorchContainer& container, pickle::NodeId node,
                                   const std::string& key);

@@ -99,11 +99,4 @@ Status VerifyStorage(const TorchContainer& container, const StorageExtent& stora
                          *storage.crc32);
 }
 
-Status VerifyStorages(const TorchContainer& container) {
-  for (const auto& [key, storage] : container.storages) {
-    CKPT_RETURN_IF_ERROR(VerifyStorage(container, storage));
-  }
-  return OkStatus();
-}
-
 }  // namespace ckpt::torch_save

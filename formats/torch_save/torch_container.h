@@ -50,8 +50,6 @@ Result<TorchContainer> OpenTorchFile(std::shared_ptr<const ReadableFile> file);
 // Reads a storage once and compares its checksum, if it has one. Errors: kChecksum, kTruncated,
 // kIo.
 Status VerifyStorage(const TorchContainer& container, const StorageExtent& storage);
-// The same of all there are, whoever uses them.
-Status VerifyStorages(const TorchContainer& container);
 
 }  // namespace ckpt::torch_save
 

@@ -1,6 +1,5 @@
 #include "formats/torch_save/torch_save_source.h"
 
-#include <set>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -88,7 +87,6 @@ Status TorchSaveSource::BuildIndex(const std::string& file_name) {
     builder.AddTensor(named.key, tensor->array.dtype, tensor->shape);
     builder.AddChunk(WholeBox(tensor->shape), file, encoding, storage.offset_bytes,
                      storage.size_bytes);
-    listed_.insert(&storage);
     tensors_.emplace(named.key, *std::move(tensor));
   }
   if (all_are_listed) WarnOfHidden(builder);  // else there is an error for it
@@ -100,17 +98,24 @@ Status TorchSaveSource::BuildIndex(const std::string& file_name) {
   return OkStatus();
 }
 
+TorchSaveSource::Storages TorchSaveSource::ListedStorages() const {
+  Storages listed;
+  for (const auto& [key, tensor] : tensors_) listed.insert(tensor.storage);
+  return listed;
+}
+
 void TorchSaveSource::WarnOfHidden(IndexBuilder& builder) const {
   const pickle::Graph& graph = container_.pickle.graph;
-  std::set<std::string> hidden;
+  const Storages listed = ListedStorages();
+  Storages hidden;
   std::uint64_t hidden_bytes = 0;
   for (pickle::NodeId node = 0; node < graph.size(); ++node) {
     if (graph.kind(node) != pickle::NodeKind::kPersistent) continue;
     const auto reference = torch_save::ParsePersistentStorage(graph, node);
     if (!reference) continue;
     const auto found = container_.storages.find(reference->key);
-    if (found == container_.storages.end() || listed_.contains(&found->second)) continue;
-    if (hidden.insert(found->first).second) hidden_bytes += found->second.size_bytes;
+    if (found == container_.storages.end() || listed.contains(&found->second)) continue;
+    if (hidden.insert(&found->second).second) hidden_bytes += found->second.size_bytes;
   }
   if (hidden.empty()) return;
   Problem warning =
@@ -154,12 +159,14 @@ Result<RenderedObject> TorchSaveSource::ReadObject(const ObjectEntry& object) co
     }
     node = found->second;
   }
-  return torch_save::RenderObject(container_, node, object.key);
+  const auto verify = [this](const StorageExtent& storage) { return VerifyOnce(storage); };
+  return torch_save::RenderObject(container_, node, object.key, verify);
 }
 
 Status TorchSaveSource::VerifyRest() const {
+  const Storages listed = ListedStorages();
   for (const auto& [key, storage] : container_.storages) {
-    if (!listed_.contains(&storage)) CKPT_RETURN_IF_ERROR(VerifyOnce(storage));
+    if (!listed.contains(&storage)) CKPT_RETURN_IF_ERROR(VerifyOnce(storage));
   }
   return OkStatus();
 }

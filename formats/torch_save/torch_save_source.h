@@ -34,10 +34,14 @@ class TorchSaveSource final : public CheckpointSource {
   [[nodiscard]] Protection protection() const override { return protection_; }
 
  private:
+  using Storages = std::unordered_set<const torch_save::StorageExtent*>;
+
   explicit TorchSaveSource(torch_save::TorchContainer container)
       : container_(std::move(container)) {}
 
   Status BuildIndex(const std::string& file_name);
+  // Those of the tensors of the index.
+  [[nodiscard]] Storages ListedStorages() const;
   // Numbers that the pickle uses, but no tensor of the index.
   void WarnOfHidden(IndexBuilder& builder) const;
   // Verifies a storage the first time: views share it.
@@ -46,11 +50,10 @@ class TorchSaveSource final : public CheckpointSource {
   const torch_save::TorchContainer container_;
   CheckpointIndex index_;
   std::unordered_map<std::string, torch_save::RebuiltTensor> tensors_;
-  std::unordered_set<const torch_save::StorageExtent*> listed_;  // storages of `tensors_`
   std::unordered_map<std::string, pickle::NodeId> objects_;
   Protection protection_ = Protection::kNone;
   mutable Mutex mutex_;
-  mutable std::unordered_set<const torch_save::StorageExtent*> verified_ CKPT_GUARDED_BY(mutex_);
+  mutable Storages verified_ CKPT_GUARDED_BY(mutex_);
 };
 
 // The same as an interface.

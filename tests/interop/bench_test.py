@@ -7,6 +7,9 @@ import pytest
 
 import tools
 
+sys.path.insert(0, str(tools.ROOT / "tests" / "corpus"))
+from run_corpus import sanitized  # noqa: E402
+
 BENCH = tools.ROOT / "tests" / "bench"
 
 
@@ -34,7 +37,7 @@ def test_load(tmp_path):
         assert set(result[name]["warm"]["gb_per_second"]) == {"verified", "unverified", result[name]["peer"], "read"}
 
 
-@pytest.mark.skipif(tools.sanitized(), reason="the sanitizer's start takes longer than ours")
+@pytest.mark.skipif(sanitized(tools.BIN / "ckpt-inspect"), reason="the sanitizer's start takes longer than ours")
 def test_startup():
     result = bench("startup", tools.ROOT / "tests" / "golden" / "dcp" / "nested" / "ckpt", "--runs", "9")
     assert result["process_ms"] <= 10

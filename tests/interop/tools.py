@@ -16,12 +16,6 @@ PYTHONS = {
 }
 
 
-def sanitized():
-    """Whether the tools watch themselves, so that their time is not that of the program."""
-    program = BIN / "ckpt-inspect"
-    return program.exists() and any(runtime in program.read_bytes() for runtime in (b"__asan_init", b"__tsan_init"))
-
-
 def run(tool, *arguments, timeout=300):
     """(exit code, the JSON document on standard output or None, standard error)."""
     command = [str(BIN / tool), *map(str, arguments)]

@@ -62,9 +62,8 @@ constexpr int kNumPhases = static_cast<int>(kPhaseNames.size());
 // The exchanges of a save that waits for itself, by number.
 constexpr int kExchangeOfStaging = 1;  // whether all have staged
 constexpr int kExchangeOfDigests = 2;
-constexpr int kExchangeOfOpening = 3;  // whether rank 0 has opened the directory
-constexpr int kExchangeOfWriting =
-    6;  // whether all have written; before it, which directory that is
+constexpr int kExchangeOfOpening = 3;   // whether rank 0 has opened the directory
+constexpr int kExchangeOfWriting = 6;   // whether all have written, behind where to: size and text
 constexpr int kExchangeOfAccounts = 9;  // behind the outcomes and the sizes of accounts
 constexpr int kExchangeOfCommit = 10;   // whether rank 0 has committed
 

@@ -44,8 +44,8 @@ void RunCheckpoints::GoOnFrom(const LoadedRun& loaded) {
   }
   tensor_ranks_ = loaded.tensor_ranks;
   for (const Path& refused : loaded.refused) {
-    if (const auto iteration = IterationOf(refused.filename().string()))
-      damaged_.insert(*iteration);
+    const std::optional<std::int64_t> iteration = IterationOf(refused.filename().string());
+    if (iteration) damaged_.insert(*iteration);
   }
 }
 

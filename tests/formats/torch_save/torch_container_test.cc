@@ -101,7 +101,7 @@ TEST(TorchContainerTest, ObjectsCarryTheWarningsOfTheirArchive) {
   zip.Add("../../evil", AsBytes("x"));
   const auto container = OpenTorchFile(MakeMemoryFile("a.pt", std::move(zip).Finish().head));
   ASSERT_THAT(container, IsOk());
-  const auto object = RenderObject(*container, container->pickle.root, "");
+  const auto object = RenderItem(*container, container->pickle.root, "");
   ASSERT_THAT(object, IsOk());
   EXPECT_EQ(object->json, R"({"lr":0.5})");
   ASSERT_EQ(object->warnings.size(), 1U);
@@ -119,7 +119,7 @@ TEST(TorchContainerTest, AFlippedTensorIsNoPartOfAnObject) {
   const auto render = [&] {
     const auto container = OpenTorchFile(MakeMemoryFile("a.pt", bytes));
     EXPECT_THAT(container, IsOk());
-    return RenderObject(*container, container->pickle.root, "");
+    return RenderItem(*container, container->pickle.root, "");
   };
   const auto object = render();
   ASSERT_THAT(object, IsOk());
