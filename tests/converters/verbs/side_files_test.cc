@@ -27,5 +27,13 @@ TEST(SideFiles, EverythingButWeightsOurSidecarAndCaches) {
                           "original/params.json", "modeling.py"));
 }
 
+// The sidecar is JSON: it could not name such a file, and would call the copy damaged.
+TEST(SideFiles, OfNamesThatAreNoUtf8AreRefused) {
+  const auto storage = MakeMemoryStorage();
+  ASSERT_THAT(storage->MakeDirectories("/repo"), testing::IsOk());
+  ASSERT_THAT(WriteSmallFile(*storage, "/repo/a\xff.txt", AsBytes("x")), testing::IsOk());
+  EXPECT_THAT(ListSideFiles(*storage, "/repo"), testing::FailsWith(ErrorKind::kUnsupported));
+}
+
 }  // namespace
 }  // namespace ckpt

@@ -59,8 +59,11 @@ TEST(ErrnoError, TellsTheSystemFromTheFile) {
   EXPECT_THAT(ErrnoError(EDQUOT, "write", "f"), FailsWith(ErrorKind::kNoSpace));
   EXPECT_THAT(ErrnoError(ENOENT, "open", "f"), FailsWith(ErrorKind::kNotFound));
   EXPECT_THAT(ErrnoError(EIO, "read", "f"), FailsWith(ErrorKind::kIo));
-  EXPECT_THAT(ErrnoError(ELOOP, "open", "f"), FailsWith(ErrorKind::kIo));
-  for (const int refusal : {EACCES, EAGAIN, EINTR, EMFILE, ENFILE, ENOMEM, EPERM, EROFS}) {
+  for (const int damage : {EBADMSG, EUCLEAN, ELOOP, ENOTDIR, EISDIR, ENAMETOOLONG}) {
+    EXPECT_THAT(ErrnoError(damage, "open", "f"), FailsWith(ErrorKind::kIo)) << damage;
+  }
+  for (const int refusal : {EACCES, EAGAIN, EINTR, EMFILE, ENFILE, ENOMEM, EPERM, EROFS, ESTALE,
+                            ETIMEDOUT, ENOTCONN, EHOSTDOWN, EBUSY}) {
     EXPECT_THAT(ErrnoError(refusal, "open", "f"), FailsWith(ErrorKind::kSystem)) << refusal;
   }
 }

@@ -2,6 +2,8 @@
 #include "trainer/comm/thread_comm.h"
 
 #include <atomic>
+#include <new>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -71,6 +73,19 @@ TEST(RunRanksTest, ReportsTheCauseAndNotWhatItCancelled) {
     return world.Barrier();
   });
   EXPECT_THAT(status, FailsWith(ErrorKind::kNoSpace));
+}
+
+// Memory that runs out on one rank ends the others, which wait for it, and not the process.
+TEST(RunRanksTest, AnExceptionOnOneRankIsItsError) {
+  const auto run = [](const auto& thrown) {
+    return RunRanks(3, [&](Communicator& world) -> Status {
+      if (world.rank() == 1) throw thrown;
+      return world.Barrier();
+    });
+  };
+  EXPECT_THAT(run(std::bad_alloc()), FailsWith(ErrorKind::kSystem));
+  EXPECT_THAT(run(std::length_error("far too long")), FailsWith(ErrorKind::kResource));
+  EXPECT_THAT(run(std::runtime_error("unforeseen")), FailsWith(ErrorKind::kInternal));
 }
 
 TEST(RunRanksTest, ReportsACancellationIfThereIsNothingElse) {
