@@ -6,14 +6,14 @@
 
 #include <fmt/format.h>
 
+#include "core/io/staging_name.h"
 #include "formats/fsdp_dtensor/writer.h"
 
 namespace ckpt {
 namespace {
 
 constexpr std::string_view kIterationPrefix = "iter_";
-constexpr std::string_view kPartialSuffix = ".partial";
-constexpr std::string_view kRemovedSuffix = ".removed";
+constexpr std::string_view kRemovedSuffix = ".ckptkit-removed";
 
 }  // namespace
 
@@ -55,7 +55,7 @@ Status PointTrackerTo(Storage& storage, const Path& root, std::int64_t iteration
 }
 
 bool IsLeftover(std::string_view name) {
-  return name.ends_with(kPartialSuffix) || name.ends_with(kRemovedSuffix);
+  return name.ends_with(kStagingSuffix) || name.ends_with(kRemovedSuffix);
 }
 
 Status RemoveOldIterations(Storage& storage, const Path& root, const Retention& retention) {

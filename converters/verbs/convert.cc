@@ -16,11 +16,13 @@
 #include "converters/verbs/vocabulary_padding.h"
 #include "core/base/quote.h"
 #include "core/base/units.h"
+#include "core/checkpoint/read_manifest.h"
 #include "core/checkpoint/replaceable.h"
 #include "core/checkpoint/verify_manifest.h"
 #include "core/exec/executor.h"
 #include "core/exec/task_pool.h"
 #include "core/io/staged_directory.h"
+#include "core/io/staging_name.h"
 #include "core/plan/plan_check.h"
 #include "core/repair/parity.h"
 #include "formats/create.h"
@@ -142,7 +144,7 @@ Status CheckPaths(const ConvertOptions& options, const ModelSource& model) {
       IsWithin(CanonicalPath(model.checkpoint->path), target)) {
     return refuse("the target is the source, or contains it");
   }
-  if (IsWithin(CanonicalPath(options.source), Path(target.string() + ".partial"))) {
+  if (IsWithin(CanonicalPath(options.source), StagingOf(target))) {
     return refuse("the source lies where the target is prepared");
   }
   if (!model.assets.empty() && IsWithin(target, CanonicalPath(model.assets))) {
@@ -233,8 +235,9 @@ Status CheckSourceSidecar(Storage& storage, const PreparedConversion& prepared,
   VerifyOptions verify;
   verify.threads = options.threads;
   verify.leaves_blocks = HeldBy(model.source().index());
+  CKPT_ASSIGN_OR_RETURN(const Path directory, ManifestDirectory(storage, model.checkpoint->path));
   CKPT_ASSIGN_OR_RETURN(std::vector<Problem> problems,
-                        VerifyManifest(storage, model.checkpoint->path, *model.manifest, verify));
+                        VerifyManifest(storage, directory, *model.manifest, verify));
   std::erase_if(problems,
                 [](const Problem& problem) { return problem.severity != Severity::kError; });
   return Status(std::move(problems)).While("checking the source against its sidecar");
@@ -319,7 +322,7 @@ Status AddSideFiles(Storage& storage, const PreparedConversion& prepared,
   return OkStatus();
 }
 
-// The source's model under the target's names, copies and dtypes. Fills in `origin` and `changes_dtype`.
+// The source's model under the target's names, copies and dtypes. Fills in `origin` and `changes_dtype`, adds to `warnings`.
 Result<ModelView> ViewTarget(const ConvertOptions& options, PreparedConversion& prepared) {
   const ModelSource& model = prepared.model;
   CKPT_ASSIGN_OR_RETURN(const layout::Choices choices, TargetChoices(model, options));
@@ -328,17 +331,26 @@ Result<ModelView> ViewTarget(const ConvertOptions& options, PreparedConversion& 
   DropCopies(prepared.origin.shards, view);
   CKPT_ASSIGN_OR_RETURN(const DtypePolicy dtypes,
                         DtypePolicy::Make(options.dtype, options.keep_fp32));
+  std::vector<const TargetTensor*> kept;
   for (TargetTensor& tensor : view.tensors) {
+    if (dtypes.CannotCast(tensor.dtype)) kept.push_back(&tensor);
     const DType target = dtypes.For(tensor.key, tensor.dtype);
     prepared.changes_dtype = prepared.changes_dtype || target != tensor.dtype;
     tensor.dtype = target;
+  }
+  if (!kept.empty()) {
+    prepared.warnings.push_back(
+        Warning(ErrorKind::kUnsupported,
+                fmt::format("--dtype does not convert {}; {} of {} tensors keep what they have",
+                            DTypeName(kept.front()->dtype), kept.size(), view.tensors.size()),
+                model.checkpoint->path.string(), kept.front()->key));
   }
   // The sidecar remembers it, so that the way back describes the weights as they are now.
   if (prepared.changes_dtype) prepared.origin.choices["cast"] = "true";
   return view;
 }
 
-// Every file of the target. Fills in `warnings`.
+// Every file of the target. Adds to `warnings`.
 Result<CreatePlan> PlanTarget(Storage& storage, const ConvertOptions& options,
                               const ModelView& view, PreparedConversion& prepared) {
   const ModelSource& model = prepared.model;
@@ -356,8 +368,11 @@ Result<CreatePlan> PlanTarget(Storage& storage, const ConvertOptions& options,
     layout::Configuration described = model.config;
     for (const auto& [name, value] : view.layout.choices) described[name] = value;
     CKPT_ASSIGN_OR_RETURN(NamedValues args, MegatronArgs(described));
-    CKPT_ASSIGN_OR_RETURN(prepared.warnings, LostInMegatronArgs(described));
-    for (Problem& warning : prepared.warnings) warning.file = kHfConfigName;
+    CKPT_ASSIGN_OR_RETURN(const std::vector<Problem> lost, LostInMegatronArgs(described));
+    for (const Problem& warning : lost) {
+      prepared.warnings.push_back(warning);
+      prepared.warnings.back().file = kHfConfigName;
+    }
     return args;
   };
   return PlanCheckpoint(options.to, std::move(request));
@@ -372,6 +387,7 @@ Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOpti
   open.open.verify = options.verify;
   CKPT_ASSIGN_OR_RETURN(prepared.model, OpenModel(storage, options.source, open));
   const ModelSource& model = prepared.model;
+  prepared.warnings = model.warnings;
   CKPT_RETURN_IF_ERROR(CheckPaths(options, model));
   if (options.to == "hf" && model.assets.empty()) {
     return Error(ErrorKind::kNotFound, "a Hugging Face repository needs a config.json")

@@ -61,7 +61,7 @@ struct PreparedConversion {
   ManifestOrigin origin;             // the sidecar's account of the source
   bool changes_dtype = false;        // some tensor is cast
   std::size_t parity_files = 0;      // how many are written besides those of the plan
-  std::vector<Problem> warnings;     // what the result cannot say that the source does
+  std::vector<Problem> warnings;     // what the user should know of source and result
 };
 
 struct ConvertReport {

@@ -43,9 +43,7 @@ Result<Path> FindAssets(Storage& storage, const OpenedCheckpoint& checkpoint, co
     }
     return given;
   }
-  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(checkpoint.path));
-  const Path directory =
-      stat.type == FileType::kDirectory ? checkpoint.path : checkpoint.path.parent_path();
+  CKPT_ASSIGN_OR_RETURN(const Path directory, ManifestDirectory(storage, checkpoint.path));
   // In a Hugging Face repository, a folder of this name would be one of its side files.
   const bool is_repository = checkpoint.format == "hf" || checkpoint.format == "safetensors";
   const Path inside = is_repository ? directory : directory / kAssetsName.data();
@@ -249,10 +247,12 @@ Status MatchWeights(const OpenModelOptions& options, ModelSource& model) {
   return OkStatus();
 }
 
-Status CheckIntact(const ModelSource& model) {
+// Fills in `warnings`.
+Status CheckIntact(ModelSource& model) {
   std::vector<Problem> errors;
   for (Problem& problem : ValidateIndex(model.source())) {
-    if (problem.severity == Severity::kError) errors.push_back(std::move(problem));
+    const bool is_error = problem.severity == Severity::kError;
+    (is_error ? errors : model.warnings).push_back(std::move(problem));
   }
   return Status(std::move(errors));
 }

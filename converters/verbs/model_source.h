@@ -52,6 +52,7 @@ struct ModelSource {
   layout::SourceMatch match;
   std::vector<LeftOutEntry> left_out;
   std::shared_ptr<const Manifest> manifest;  // our sidecar; null if the checkpoint has none
+  std::vector<Problem> warnings;             // of ValidateIndex: what a reader should know of
 
   [[nodiscard]] const CheckpointSource& source() const { return *checkpoint->source; }
 };

@@ -10,9 +10,13 @@
 
 namespace ckpt {
 
-// Null if `directory` has none: then another program wrote the checkpoint.
+// Where the manifest of a checkpoint lies: `checkpoint` itself; beside it, if it is a file. Errors: kIo.
+Result<Path> ManifestDirectory(Storage& storage, const Path& checkpoint);
+
+// Null if there is none: then another program wrote the checkpoint. Of a checkpoint that is one file, the manifest says
+// only what concerns this file; null if it does not name it.
 // Errors: those of ParseManifest, of reading; kResource (larger than kMaxManifestBytes).
-Result<std::shared_ptr<const Manifest>> ReadManifest(Storage& storage, const Path& directory);
+Result<std::shared_ptr<const Manifest>> ReadManifest(Storage& storage, const Path& checkpoint);
 
 }  // namespace ckpt
 

@@ -109,6 +109,15 @@ Status Execution::PrepareFiles() {
       continue;
     }
     CKPT_RETURN_IF_ERROR(storage_.MakeDirectories(path.parent_path()));
+    // A shared directory is new. A process of a job that died may linger, and would go on to fill files of these names: it
+    // must not find those of this job, nor this one take its files for its own.
+    if (IsShared()) {
+      CKPT_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> out, storage_.Create(path));
+      CKPT_RETURN_IF_ERROR(out->Resize(file.size_bytes));
+      files_.push_back(
+          std::make_unique<OutputFile>(storage_, path, file.size_bytes, std::move(out)));
+      continue;
+    }
     CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage_.Stat(path));
     CKPT_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> out, stat.type == FileType::kMissing
                                                                  ? storage_.Create(path)

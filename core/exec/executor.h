@@ -23,8 +23,8 @@ struct ExecuteOptions {
   // Go on from the journal that an interrupted run of the same plan left in the directory.
   bool resume = false;
   // Parallel to the plan's files: those that this process writes, while others write the rest; empty:
-  // all. Then nothing is journaled, side files go with the first file, and a tensor that is only partly
-  // written here has no digest. Not for compressed plans.
+  // all. Then no file may exist yet, nothing is journaled, side files go with the first file, and a
+  // tensor that is only partly written here has no digest. Not for compressed plans.
   std::vector<bool> own_files = {};
   ProgressSink* progress = nullptr;  // may be null
   std::stop_token stop = {};

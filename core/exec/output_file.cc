@@ -46,14 +46,17 @@ Result<std::vector<std::uint32_t>> OutputFile::Finish() {
 }
 
 Status OutputFile::EnsureOpen() {
-  if (file_ != nullptr) return OkStatus();
-  CKPT_ASSIGN_OR_RETURN(file_, storage_.OpenForUpdate(path_));
+  if (file_ == nullptr) {
+    CKPT_ASSIGN_OR_RETURN(file_, storage_.OpenForUpdate(path_));
+  }
+  if (has_literals_) return OkStatus();
   for (const WriteLiteral* literal : literals_) {
     ChecksumStream sums(literal->offset_bytes);
     sums.Update(literal->bytes);
     CKPT_RETURN_IF_ERROR(file_->WriteAt(literal->offset_bytes, literal->bytes));
     pieces_.insert(pieces_.end(), sums.pieces().begin(), sums.pieces().end());
   }
+  has_literals_ = true;
   return OkStatus();
 }
 

@@ -20,9 +20,14 @@ namespace ckpt {
 // once. Thread-safe.
 class OutputFile {
  public:
-  // `path` exists and has `size_bytes`, unless SetSize says otherwise later.
-  OutputFile(Storage& storage, Path path, std::uint64_t size_bytes)
-      : storage_(storage), path_(std::move(path)), size_bytes_(size_bytes) {}
+  // `path` exists and has `size_bytes`, unless SetSize says otherwise later. `file`: where it is open already; null: it is
+  // opened for the first part.
+  OutputFile(Storage& storage, Path path, std::uint64_t size_bytes,
+             std::unique_ptr<WritableFile> file = nullptr)
+      : storage_(storage),
+        path_(std::move(path)),
+        size_bytes_(size_bytes),
+        file_(std::move(file)) {}
 
   // What the plan puts into the file, both told before anything is written. A literal is written
   // when the file is opened, and must outlive this.
@@ -46,6 +51,7 @@ class OutputFile {
   [[nodiscard]] std::uint64_t size_bytes() CKPT_EXCLUDES(mutex_);
 
  private:
+  // Also writes the literals, the first time.
   Status EnsureOpen() CKPT_REQUIRES(mutex_);
   Status SyncAndClose() CKPT_REQUIRES(mutex_);
 
@@ -55,6 +61,7 @@ class OutputFile {
   std::uint64_t size_bytes_ CKPT_GUARDED_BY(mutex_);
   bool has_late_size_ CKPT_GUARDED_BY(mutex_) = false;
   std::unique_ptr<WritableFile> file_ CKPT_GUARDED_BY(mutex_);
+  bool has_literals_ CKPT_GUARDED_BY(mutex_) = false;  // they are written
   std::vector<const WriteLiteral*> literals_ CKPT_GUARDED_BY(mutex_);
   std::vector<ChecksumPiece> pieces_ CKPT_GUARDED_BY(mutex_);
   std::size_t parts_left_ CKPT_GUARDED_BY(mutex_) = 0;

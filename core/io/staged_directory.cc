@@ -3,6 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/io/staging_name.h"
+
 namespace ckpt {
 namespace {
 
@@ -51,7 +53,7 @@ Result<Path> WithoutTrailingSlash(const Path& target) {
 Result<StagedDirectory> StagedDirectory::Open(Storage& storage, const Path& target,
                                               Options options) {
   CKPT_ASSIGN_OR_RETURN(const Path clean, WithoutTrailingSlash(target));
-  StagedDirectory staged(storage, clean, Path(clean.string() + ".partial"), std::move(options));
+  StagedDirectory staged(storage, clean, StagingOf(clean), std::move(options));
   CKPT_RETURN_IF_ERROR(staged.LockTarget().status());
   CKPT_RETURN_IF_ERROR(staged.LockStaging());
   return staged;

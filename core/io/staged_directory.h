@@ -15,13 +15,13 @@ namespace ckpt {
 
 // Commit protocol:
 //   1. missing directories above the target are created, each made durable before the next;
-//   2. everything is written below `<target>.partial`, each file synced;
+//   2. everything is written below `<target>.ckptkit-partial`, each file synced;
 //   3. `Publish` syncs every directory below it, then renames it to `<target>` (with kReplace:
 //      exchanges the two and removes the old one afterwards), then syncs the parent.
 // Killed before the rename, a reader of `<target>` sees what was there before; after it, the new
-// whole. Killed between the exchange and the last sync, `<target>.partial` is the old checkpoint, and
+// whole. Killed between the exchange and the last sync, `<target>.ckptkit-partial` is the old checkpoint, and
 // a power failure may yet bring its name back: whoever opens it next syncs the parent first.
-// `<target>.partial` is locked from `Open` to the end of this object, so that two runs never
+// `<target>.ckptkit-partial` is locked from `Open` to the end of this object, so that two runs never
 // write the same target.
 class StagedDirectory {
  public:

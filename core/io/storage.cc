@@ -8,6 +8,7 @@
 
 #include "core/base/checked_math.h"
 #include "core/base/units.h"
+#include "core/io/staging_name.h"
 
 namespace ckpt {
 namespace {
@@ -92,7 +93,7 @@ Status WriteSmallFile(Storage& storage, const Path& path, ByteSpan content) {
 }
 
 Status ReplaceSmallFile(Storage& storage, const Path& path, ByteSpan content) {
-  const Path fresh(path.string() + ".partial");
+  const Path fresh = StagingOf(path);
   CKPT_RETURN_IF_ERROR(storage.RemoveAll(fresh));  // of an interrupted call
   CKPT_RETURN_IF_ERROR(WriteSmallFile(storage, fresh, content));
   CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(path));

@@ -96,7 +96,17 @@ Result<std::shared_ptr<const ReadableFile>> DcpSource::OpenFor(FileId file, std:
                                                                std::uint64_t size_bytes) const {
   CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> opened,
                         files_->Open(index_.files()[file]));
-  if (RangeFits(offset, size_bytes, opened->size_bytes())) return opened;
+  if (RangeFits(offset, size_bytes, opened->size_bytes())) {
+    std::call_once(demand_once_, [this] { demand_.emplace(index_); });
+    // All tensors of a blob name the whole of it; it is parsed once, and each reads what is its own.
+    if (!demand_->IsExcessive(file, opened->size_bytes()) ||
+        dcp::StartsSafetensorsBlob(*opened, offset)) {
+      return opened;
+    }
+    return Error(ErrorKind::kResource, "too many entries share the bytes of this file")
+        .File(DescribeRange(opened->name(), offset, size_bytes))
+        .Expected("entries of their own bytes, or a few that share them");
+  }
   std::call_once(entries_once_, [this] { entries_.emplace(index_); });
   const bool is_cut_off = entries_->LooksCutOff(file, offset, size_bytes);
   return Error(is_cut_off ? ErrorKind::kTruncated : ErrorKind::kOutOfRange,

@@ -17,6 +17,7 @@
 #include "core/io/storage.h"
 #include "formats/dcp/file_cache.h"
 #include "formats/dcp/item.h"
+#include "formats/dcp/item_demand.h"
 #include "formats/dcp/metadata.h"
 #include "formats/dcp/safetensors_blob.h"
 #include "formats/torch_save/torch_container.h"
@@ -65,6 +66,9 @@ class DcpSource final : public CheckpointSource {
   CheckpointIndex index_;
   dcp::MetadataExtras extras_;
   std::unordered_set<std::string> refused_;  // tensors that index().problems() has errors about
+  // Made for the first range that is read.
+  mutable std::once_flag demand_once_;
+  mutable std::optional<dcp::ItemDemand> demand_;
   // Made for the first range that lies outside its file.
   mutable std::once_flag entries_once_;
   mutable std::optional<EntryMap> entries_;

@@ -241,10 +241,17 @@ Result<Header> ParseHeader(std::string_view json, std::uint64_t payload_bytes,
   header.payload_offset = kLengthBytes + json.size();
   JsonScanner scan(json, file);
   std::string key;
+  bool has_metadata = false;
   for (scan.BeginObject(); scan.NextMember(key);) {
     if (key == kMetadataKey) {
-      if (header.metadata) scan.Fail(ErrorKind::kBadMetadata, "__metadata__ twice");
-      header.metadata = ScanMetadata(scan);
+      if (has_metadata) scan.Fail(ErrorKind::kBadMetadata, "__metadata__ twice");
+      has_metadata = true;
+      // The original reader takes null for none.
+      if (scan.Peek() == JsonKind::kNull) {
+        scan.Skip();
+      } else {
+        header.metadata = ScanMetadata(scan);
+      }
     } else {
       header.tensors.push_back(ScanTensor(scan, key));
     }

@@ -118,6 +118,22 @@ dcp("item-offset-big", "an offset past 64 bits", uncovered("out_of_range", "offs
 dcp("item-offset-float", "an offset that is not a number", uncovered("bad_metadata", "offset is not an integer"), None, d.stored(float("nan"), ITEM))
 dcp("item-length-zero", "an item of no bytes", damaged("bad_item", "the item is empty", tensor="w"), None, d.stored(0, 0))
 dcp("item-too-small", "a tera of floats in an item of one kilobyte", damaged("resource", "the item is far too small for its chunk", tensor="w"), described((2**40,)))
+
+
+def sharing(count, floats):
+    """`count` tensors that are all the same item."""
+    def make(folder):
+        item = d.item((floats,), data=bytes(4 * floats))
+        keys = [f"w{i}" for i in range(count)]
+        entries = [(key, described((floats,))) for key in keys]
+        return d.write(d.root(entries, [(d.index(key, (0,)), d.stored(0, len(item))) for key in keys]), {d.FILE: item})(folder)
+    return make
+
+
+SHARED = "too many entries share the bytes of this file"
+group.add("dcp-items-shared", "a few tensors that are one item", sharing(60, 4), HARMLESS)
+group.add("dcp-items-shared-by-thousand", "a thousand tensors that are one item of 16 MiB: 100 KB ask for 16 GiB of work", sharing(1000, 2**22),
+          damaged("resource", SHARED, tensor="w0", also=tuple(error("resource", SHARED, tensor=f"w{i}") for i in range(1, 1000))))
 dcp("item-shape-differs", "the item holds another shape", damaged("shape_mismatch", "the stored tensor's shape is not that of its chunk", tensor="w"), described((2, 2)), offset=(0, 0))
 dcp("item-dtype-differs", "the item holds another dtype", damaged("dtype_mismatch", "the stored tensor's dtype is not that of the metadata", tensor="w"), described((4,), dtype="int32"))
 dcp("dtype-unknown", "a dtype that torch has not", damaged("unsupported", "unknown dtype", tensor="w"), described((4,), dtype="float7"))

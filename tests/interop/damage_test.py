@@ -146,3 +146,21 @@ def test_one_flipped_bit_is_found_in_any_file(name, tmp_path):
     assert code in (1, 3), stderr
     said = json.dumps(document)
     assert document["ok"] is False and pathlib.PurePath(name).name.split("_checkpointed")[0] in said, said
+
+
+@pytest.mark.parametrize("named", ["model.safetensors", "./model.safetensors"])
+def test_a_single_file_is_proved_by_the_sidecar_beside_it(named, tmp_path, monkeypatch):
+    """Also where the file is in the working directory, and nothing in its name says where the sidecar is."""
+    source = next(c for c in golden.models() if c.name == "llama-tied-fp32")
+    tools.convert("hf-to-fsdp", source / "ckpt", tmp_path / "fsdp")
+    tools.convert("fsdp-to-hf", tmp_path / "fsdp", tmp_path / "hf")
+    monkeypatch.chdir(tmp_path / "hf")
+    weights = pathlib.Path(named)
+    document = tools.run_ok("ckpt-inspect", "verify", named)
+    assert document["checked_bytes"] == weights.stat().st_size and document["protection"] == "manifest", document
+    assert document["problems"] == []
+    flip_one_bit(weights, weights.stat().st_size - 100)
+    code, document, stderr = tools.run("ckpt-inspect", "verify", named, "--json")
+    assert code == 1 and [p["kind"] for p in document["problems"]] == ["checksum"], stderr
+    code, document, stderr = tools.run("ckpt-inspect", "digest", named, "--json")
+    assert code == 3 and document["errors"][0]["kind"] == "checksum", stderr

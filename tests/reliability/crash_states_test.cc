@@ -100,7 +100,7 @@ class CrashStatesTest : public ::testing::TestWithParam<Flow> {
 
   // What lies beside the target may look whole only if it is.
   void CheckStaging(const DiskImage& image, const std::string& where, Suite& suite) {
-    const Path staging = kTarget.string() + ".partial";
+    const Path staging = kTarget.string() + ".ckptkit-partial";
     if (!distinct_staging_.insert(image.HashTree(staging)).second) return;
     CrashStorage disk(image);
     const Result<std::string> digest = ReadCheckpoint(disk, staging);

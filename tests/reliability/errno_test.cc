@@ -70,7 +70,7 @@ class ErrnoTest : public ::testing::Test {
 
   [[nodiscard]] const Path& dir() const { return dir_.path(); }
   [[nodiscard]] Path target() const { return dir() / "target"; }
-  [[nodiscard]] Path staging() const { return dir() / "target.partial"; }
+  [[nodiscard]] Path staging() const { return dir() / "target.ckptkit-partial"; }
 
   using Check = std::function<void(const std::string& where, Suite&)>;
 

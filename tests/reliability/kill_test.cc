@@ -67,7 +67,7 @@ class KillTest : public ::testing::Test {
 
   void Clean() {
     EXPECT_THAT(storage_.RemoveAll(target()), IsOk());
-    EXPECT_THAT(storage_.RemoveAll(dir() / "target.partial"), IsOk());
+    EXPECT_THAT(storage_.RemoveAll(dir() / "target.ckptkit-partial"), IsOk());
   }
 
   // The target is one of the trees, or nothing if that is allowed.

@@ -155,7 +155,8 @@ class TrainCrashStatesTest : public ::testing::TestWithParam<Case> {
     std::string hash;
     for (const auto& [name, child] : image.node(*root).entries) {
       hash += name + "\n";
-      const bool is_leftover = name.ends_with(".partial") || name.ends_with(".removed");
+      const bool is_leftover =
+          name.ends_with(".ckptkit-partial") || name.ends_with(".ckptkit-removed");
       if (!is_leftover) hash += image.HashTree(kRoot / name) + "\n";
     }
     return hash;

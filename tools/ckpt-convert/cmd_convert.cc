@@ -1,9 +1,9 @@
 #include "tools/ckpt-convert/cmd_convert.h"
 
-#include <sys/resource.h>
-
 #include <chrono>
+#include <fstream>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <fmt/format.h>
@@ -19,11 +19,17 @@
 namespace ckpt::cli {
 namespace {
 
-// Linux counts in KiB.
+// Of this program, in bytes; 0 if the system does not tell. Not getrusage's: that one counts what the caller held before
+// it became this program.
 std::uint64_t PeakRssBytes() {
-  struct rusage usage {};
-  if (::getrusage(RUSAGE_SELF, &usage) != 0) return 0;
-  return static_cast<std::uint64_t>(usage.ru_maxrss) * kKiB;
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    if (word != "VmHWM:") continue;
+    std::uint64_t kib = 0;
+    status >> kib;
+    return kib * kKiB;
+  }
+  return 0;
 }
 
 ExitCode PrintPlanOnly(const PreparedConversion& prepared, const ConvertCommand& command,

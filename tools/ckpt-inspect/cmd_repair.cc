@@ -14,6 +14,7 @@
 #include "core/checkpoint/verify_manifest.h"
 #include "core/exec/task_pool.h"
 #include "core/io/staged_directory.h"
+#include "core/io/staging_name.h"
 #include "core/json/json_writer.h"
 #include "core/repair/repair_plan.h"
 #include "core/repair/write_mended.h"
@@ -53,7 +54,7 @@ Status CheckTarget(Storage& storage, const Path& path, const Path& target) {
   }
   const Path source = CanonicalPath(path);
   const Path clean = CanonicalPath(target);
-  if (IsWithin(clean, source) || IsWithin(source, Path(clean.string() + ".partial"))) {
+  if (IsWithin(clean, source) || IsWithin(source, StagingOf(clean))) {
     return Error(ErrorKind::kUsage,
                  "the copy would lie inside the checkpoint, or the other way round")
         .File(target.string())

@@ -77,13 +77,7 @@ Findings Verify(Storage& storage, const OpenedCheckpoint& checkpoint, const Veri
   const CheckedBytes payload = CheckPayload(source, threads, *progress);
   findings.AddProblems(payload.problems);
   findings.AddProof(source.protection(), payload.checked_bytes);
-  const Result<FileStat> stat = storage.Stat(checkpoint.path);
-  if (!stat.ok()) {
-    // Without it nobody knows what else there is to check.
-    findings.AddProblems(stat.status().problems());
-  } else if (stat->type == FileType::kDirectory) {
-    AddFileChecks(storage, checkpoint.path, &source.index(), threads, *progress, findings);
-  }
+  AddFileChecks(storage, checkpoint.path, &source.index(), threads, *progress, findings);
   RemoveRepeatedFindings(findings.list);
   return findings;
 }

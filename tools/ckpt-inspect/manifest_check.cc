@@ -71,32 +71,35 @@ std::vector<Finding> Describe(const Manifest& manifest, const Damage& damage,
 }
 
 // Nothing if there is no manifest.
-Result<std::optional<ManifestCheck>> Compare(Storage& storage, const Path& directory,
+Result<std::optional<ManifestCheck>> Compare(Storage& storage, const Path& checkpoint,
                                              const CheckpointIndex* index, int threads,
                                              ProgressSink& progress) {
-  CKPT_ASSIGN_OR_RETURN(const auto manifest, ReadManifest(storage, directory));
+  CKPT_ASSIGN_OR_RETURN(const Path directory, ManifestDirectory(storage, checkpoint));
+  CKPT_ASSIGN_OR_RETURN(const auto manifest, ReadManifest(storage, checkpoint));
   if (!manifest) return std::optional<ManifestCheck>();
   ManifestCheck check;
   for (const ManifestFile& file : manifest->files) check.checked_bytes += file.size_bytes;
   progress.OnTotal(check.checked_bytes, manifest->files.size());
-  CKPT_ASSIGN_OR_RETURN(const Damage damage,
+  CKPT_ASSIGN_OR_RETURN(Damage damage,
                         FindDamage(storage, directory, *manifest,
                                    {.threads = threads, .on_progress = [&](std::uint64_t bytes) {
                                       progress.OnDone(kManifestName, bytes);
                                     }}));
+  const bool is_whole = directory == checkpoint;
+  if (!is_whole) damage.leftovers.clear();  // the other files of the directory
   check.findings = Describe(*manifest, damage, index);
   check.is_repairable =
-      HasErrors(check.findings) && PlanRepair(*manifest, damage).beyond_repair.empty();
+      is_whole && HasErrors(check.findings) && PlanRepair(*manifest, damage).beyond_repair.empty();
   return std::optional<ManifestCheck>(std::move(check));
 }
 
 }  // namespace
 
-std::optional<ManifestCheck> CheckManifest(Storage& storage, const Path& directory,
+std::optional<ManifestCheck> CheckManifest(Storage& storage, const Path& checkpoint,
                                            const CheckpointIndex* index, int threads,
                                            ProgressSink& progress) {
   Result<std::optional<ManifestCheck>> compared =
-      Compare(storage, directory, index, threads, progress);
+      Compare(storage, checkpoint, index, threads, progress);
   if (compared.ok()) return *std::move(compared);
   ManifestCheck failed;
   for (const Problem& problem : compared.status().problems()) failed.findings.push_back({problem});

@@ -19,10 +19,10 @@ struct ManifestCheck {
   bool is_repairable = false;  // there is damage, and `repair` mends it
 };
 
-// Compares every file that `directory`/ckptkit.json lists; nothing if there is no such file. A sidecar that is itself
-// damaged is a finding, for then nothing proves the rest. `index` tells whose bytes are damaged; null: it could not be
+// Compares every file that the sidecar of `checkpoint` (see ReadManifest) lists; nothing if it has none. A sidecar that is
+// itself damaged is a finding, for then nothing proves the rest. `index` tells whose bytes are damaged; null: it could not be
 // read.
-std::optional<ManifestCheck> CheckManifest(Storage& storage, const Path& directory,
+std::optional<ManifestCheck> CheckManifest(Storage& storage, const Path& checkpoint,
                                            const CheckpointIndex* index, int threads,
                                            ProgressSink& progress);
 

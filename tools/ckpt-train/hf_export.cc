@@ -1,10 +1,11 @@
 #include "tools/ckpt-train/hf_export.h"
 
 #include "converters/verbs/convert.h"
+#include "core/io/staging_name.h"
 
 namespace ckpt::train {
 
-Path WeightsToExport(const Path& target) { return {target.string() + ".weights.partial"}; }
+Path WeightsToExport(const Path& target) { return StagingOf(target.string() + ".weights"); }
 
 Status ExportToHf(Storage& storage, const Path& target) {
   const Path weights = WeightsToExport(target);

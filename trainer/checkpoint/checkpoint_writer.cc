@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/units.h"
+#include "core/io/staging_name.h"
 #include "trainer/comm/agreement.h"
 
 namespace ckpt::trainer {
@@ -85,7 +86,7 @@ Status CheckpointWriter::Start(WriteJob job) {
   CKPT_RETURN_IF_ERROR(AgreeOnText(world_, job_.target.string(), "folder to save in"));
   phase_ = Phase::kWriting;
   writing_ = std::async(std::launch::async, [this] {
-    return Execute(job_.plan, *job_.source, storage_, Path(job_.target.string() + ".partial"),
+    return Execute(job_.plan, *job_.source, storage_, StagingOf(job_.target),
                    {.own_files = FilesOf(job_.writers, world_.rank()), .stop = stop_.get_token()});
   });
   return OkStatus();

@@ -1,6 +1,6 @@
 // CheckpointWriter: ranks write one checkpoint together, beside the training, in two phases.
 //
-//   1. every rank writes its own files below `<target>.partial` and makes them durable;
+//   1. every rank writes its own files below `<target>.ckptkit-partial` and makes them durable;
 //   2. when all have, rank 0 adds the sidecar and publishes the directory by one rename.
 //
 // A rank that fails or dies before the rename leaves nothing under the target's name.

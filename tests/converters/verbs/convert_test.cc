@@ -32,6 +32,27 @@ std::string Content(const Path& path) {
   return out.str();
 }
 
+// The same repository file, with one bfloat16 tensor turned into a float8 one of as many elements.
+void WriteWithFloat8(const std::string& file, const std::string& name, const Path& path) {
+  const auto header_bytes = LoadLe<std::uint64_t>(AsBytes(file).data());
+  auto header = safetensors::ParseHeader(std::string_view(file).substr(8, header_bytes),
+                                         file.size() - 8 - header_bytes, "f");
+  ASSERT_THAT(header, IsOk());
+  std::ranges::sort(header->tensors, {}, &safetensors::TensorEntry::begin);
+  std::string payload;
+  for (safetensors::TensorEntry& entry : header->tensors) {
+    const bool is_it = entry.name == name;
+    const std::uint64_t size = (entry.end - entry.begin) / (is_it ? 2 : 1);
+    if (is_it) entry.dtype = safetensors::StoredDType::kF8E4M3;
+    const std::uint64_t begin = payload.size();
+    payload += file.substr(8 + header_bytes + entry.begin, size);
+    entry.begin = begin;
+    entry.end = begin + size;
+  }
+  const Bytes fresh = safetensors::SerializeHeader(header->metadata, header->tensors);
+  std::ofstream(path.string(), std::ios::binary) << AsText(fresh) << payload;
+}
+
 class ConvertTest : public ::testing::Test {
  protected:
   static Path Golden(const std::string& name) {
@@ -205,7 +226,7 @@ TEST_F(ConvertTest, ParityCoversEveryFileAndDependsOnNeitherThreadsNorBudget) {
 // The staging directory is emptied when it is opened.
 TEST_F(ConvertTest, NeverPreparesTheTargetInItsSource) {
   ConvertOptions options = ToFsdp(Golden("llama-tied-fp32"));
-  options.target = dir_.path() / "model.partial";
+  options.target = dir_.path() / "model.ckptkit-partial";
   ASSERT_THAT(Convert(options), IsOk());
   ConvertOptions back = ToHf(options.target);
   back.target = dir_.path() / "model";
@@ -271,7 +292,7 @@ TEST_P(InterruptedConvertTest, ResumingTakesOverFinishedTensorsOnlyIfTheirBytesA
   options.resume = true;
   FaultStorage late(PosixStorage(), counter.calls() * 2 / 3);
   ASSERT_FALSE(Convert(late, options).ok());
-  const Path data = Path(options.target.string() + ".partial") / "release" / "__0_0.distcp";
+  const Path data = Path(options.target.string() + ".ckptkit-partial") / "release" / "__0_0.distcp";
   ASSERT_GT(boost::filesystem::file_size(data), 70'000U);
   {
     std::fstream file(data.string(), std::ios::in | std::ios::out | std::ios::binary);
@@ -423,6 +444,54 @@ TEST_F(ConvertTest, RefusesASourceThatItsOwnSidecarProvesDamaged) {
   again.target = dir_.path() / "again";
   EXPECT_THAT(Convert(again), FailsWith(ErrorKind::kChecksum));
   EXPECT_FALSE(boost::filesystem::exists(again.target));
+}
+
+TEST_F(ConvertTest, RefusesASingleFileThatTheSidecarBesideItProvesDamaged) {
+  ASSERT_THAT(Convert(ToFsdp(Golden("llama-tied-fp32"))), IsOk());
+  ASSERT_THAT(Convert(ToHf(dir_.path() / "fsdp")), IsOk());
+  const Path weights = dir_.path() / "hf" / "model.safetensors";
+  ConvertOptions again = ToFsdp(weights);
+  again.target = dir_.path() / "again";
+  again.overwrite = true;
+  EXPECT_THAT(Convert(again), IsOk());
+  {
+    std::fstream file(weights.string(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-8, std::ios::end);
+    file.write("damage", 6);
+  }
+  EXPECT_THAT(Convert(again), FailsWith(ErrorKind::kChecksum));
+}
+
+TEST_F(ConvertTest, TellsWhatAReaderOfTheSourceIsWarnedOf) {
+  ASSERT_THAT(Convert(ToFsdp(Golden("llama-tied-fp32"))), IsOk());
+  const Path stranger = dir_.path() / "fsdp" / "release" / "__7_0.distcp";
+  std::ofstream(stranger.string()) << "of an earlier save";
+  const auto report = Convert(ToHf(dir_.path() / "fsdp"));
+  ASSERT_THAT(report, IsOk());
+  ASSERT_EQ(report->warnings.size(), 1U);
+  EXPECT_EQ(report->warnings[0].kind, ErrorKind::kLeftover);
+  EXPECT_EQ(report->warnings[0].file, stranger.string());
+}
+
+TEST_F(ConvertTest, TellsWhichTypeIsNotConverted) {
+  const Path source = dir_.path() / "source";
+  boost::filesystem::create_directories(source);
+  boost::filesystem::copy_file(Golden("qwen2-bf16") / "config.json", source / "config.json");
+  const std::string name = "model.norm.weight";
+  WriteWithFloat8(Content(Golden("qwen2-bf16") / "model.safetensors"), name,
+                  source / "model.safetensors");
+  ConvertOptions options = ToFsdp(source);
+  options.dtype = DType::kFloat32;
+  const auto report = Convert(options);
+  ASSERT_THAT(report, IsOk());
+  ASSERT_EQ(report->warnings.size(), 1U);
+  EXPECT_EQ(report->warnings[0].kind, ErrorKind::kUnsupported);
+  EXPECT_THAT(report->warnings[0].tensor, ::testing::HasSubstr("norm"));
+  options.dtype = std::nullopt;
+  options.overwrite = true;
+  const auto as_stored = Convert(options);
+  ASSERT_THAT(as_stored, IsOk());
+  EXPECT_THAT(as_stored->warnings, ::testing::IsEmpty());
 }
 
 TEST_F(ConvertTest, RefusesATiedHeadWithOtherValues) {

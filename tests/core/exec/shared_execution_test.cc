@@ -10,6 +10,7 @@
 
 #include "core/checkpoint/memory_source.h"
 #include "core/exec/executor.h"
+#include "core/io/forwarding_storage.h"
 #include "core/io/memory_storage.h"
 #include "core/layout/affine.h"
 #include "tests/testing/fault_storage.h"
@@ -21,6 +22,7 @@ namespace {
 using testing::FailsWith;
 using ::testing::IsEmpty;
 using testing::IsOk;
+using testing::IsOkAndHolds;
 
 constexpr int kWriters = 3;
 constexpr std::int64_t kCols = 5;
@@ -148,6 +150,33 @@ TEST_F(SharedExecutionTest, TakesSideFilesWithTheFirstFile) {
     ASSERT_THAT(Write(*storage_, directory, FilesOf(writer)), IsOk());
     EXPECT_EQ(ReadAll(directory).contains("assets/side"), writer == 0);
   }
+}
+
+// A job that started while a process of the one before was still about to write.
+class RestartedJob final : public ForwardingStorage {
+ public:
+  using ForwardingStorage::ForwardingStorage;
+
+  Result<std::unique_ptr<WritableFile>> Create(const Path& path) override {
+    CKPT_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, ForwardingStorage::Create(path));
+    CKPT_RETURN_IF_ERROR(RemoveAll(path.parent_path()));
+    CKPT_RETURN_IF_ERROR(MakeDirectories(path.parent_path()));
+    CKPT_RETURN_IF_ERROR(WriteSmallFile(behind(), path, AsBytes("the new job's")));
+    return file;
+  }
+};
+
+TEST_F(SharedExecutionTest, WritesIntoNoFileOfALaterJob) {
+  RestartedJob restarted(*storage_);
+  (void)Write(restarted, "/run", FilesOf(1));
+  EXPECT_THAT(ReadSmallFile(*storage_, "/run/data-1", 100), IsOkAndHolds("the new job's"));
+}
+
+TEST_F(SharedExecutionTest, TakesNoFileOfAnotherJobForItsOwn) {
+  ASSERT_THAT(storage_->MakeDirectories("/run"), IsOk());
+  ASSERT_THAT(WriteSmallFile(*storage_, "/run/data-1", AsBytes("the old job's")), IsOk());
+  EXPECT_THAT(Write(*storage_, "/run", FilesOf(1)), FailsWith(ErrorKind::kAlreadyExists));
+  EXPECT_THAT(ReadSmallFile(*storage_, "/run/data-1", 100), IsOkAndHolds("the old job's"));
 }
 
 TEST_F(SharedExecutionTest, ReportsTheFaultOfAnyCall) {

@@ -84,13 +84,15 @@ TEST(StagedDirectoryFaultsTest, OfAReplacedTargetLeaveTheOldOneOrTheNewOne) {
 
 TEST(StagedDirectoryFaultsTest, OfLeftoversThatAreDiscardedLeaveNothingOrAll) {
   FailEveryCall(
-      {}, [](Storage& storage) { WriteOld(storage, kTarget.string() + ".partial"); }, "nothing");
+      {}, [](Storage& storage) { WriteOld(storage, kTarget.string() + ".ckptkit-partial"); },
+      "nothing");
 }
 
 TEST(StagedDirectoryFaultsTest, OfLeftoversThatAreKeptLeaveNothingOrAll) {
   FailEveryCall(
       {.if_staging_exists = StagedDirectory::IfStagingExists::kKeep},
-      [](Storage& storage) { WriteOld(storage, kTarget.string() + ".partial"); }, "nothing");
+      [](Storage& storage) { WriteOld(storage, kTarget.string() + ".ckptkit-partial"); },
+      "nothing");
 }
 
 // What a killed run may have made: an empty directory whose own name is not durable.

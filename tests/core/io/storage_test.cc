@@ -192,8 +192,8 @@ TEST_P(StagedDirectoryTest, ReplacesTheWholeTarget) {
 }
 
 TEST_P(StagedDirectoryTest, DiscardsOrKeepsTheLeftoverOfAnEarlierRun) {
-  ASSERT_THAT(storage().MakeDirectories(dir() / "out.partial"), IsOk());
-  Write(dir() / "out.partial/f", "half");
+  ASSERT_THAT(storage().MakeDirectories(dir() / "out.ckptkit-partial"), IsOk());
+  Write(dir() / "out.ckptkit-partial/f", "half");
   {
     const auto kept = StagedDirectory::Open(
         storage(), dir() / "out", {.if_staging_exists = StagedDirectory::IfStagingExists::kKeep});
@@ -205,6 +205,19 @@ TEST_P(StagedDirectoryTest, DiscardsOrKeepsTheLeftoverOfAnEarlierRun) {
   ASSERT_THAT(fresh, IsOk());
   EXPECT_FALSE(fresh->resumed());
   EXPECT_EQ(TypeOf(fresh->path() / "f"), FileType::kMissing);
+}
+
+TEST_P(StagedDirectoryTest, EmptiesNoFolderOfTheUsers) {
+  for (const char* name : {"out.partial", "out.bak", "out.tmp", ".out"}) {
+    ASSERT_THAT(storage().MakeDirectories(dir() / name), IsOk());
+    Write(dir() / name / "f", "mine");
+  }
+  auto staged = StagedDirectory::Open(storage(), dir() / "out", {});
+  ASSERT_THAT(staged, IsOk());
+  ASSERT_THAT(staged->Publish(), IsOk());
+  for (const char* name : {"out.partial", "out.bak", "out.tmp", ".out"}) {
+    EXPECT_THAT(Read(dir() / name / "f"), IsOkAndHolds("mine")) << name;
+  }
 }
 
 TEST_P(StagedDirectoryTest, KeepsOtherRunsOut) {
@@ -253,10 +266,10 @@ TEST_P(StagedDirectoryTest, RefusesTargetsThatNameNoDirectory) {
 TEST_P(StagedDirectoryTest, NeverTouchesAFileInItsPlace) {
   const StagedDirectory::Options replace = {.if_target_exists =
                                                 StagedDirectory::IfTargetExists::kReplace};
-  Write(dir() / "out.partial", "a file");
+  Write(dir() / "out.ckptkit-partial", "a file");
   EXPECT_THAT(StagedDirectory::Open(storage(), dir() / "out", {}),
               FailsWith(ErrorKind::kAlreadyExists));
-  EXPECT_THAT(Read(dir() / "out.partial"), IsOkAndHolds("a file"));
+  EXPECT_THAT(Read(dir() / "out.ckptkit-partial"), IsOkAndHolds("a file"));
   Write(dir() / "other", "a file");
   EXPECT_THAT(StagedDirectory::Open(storage(), dir() / "other", replace),
               FailsWith(ErrorKind::kAlreadyExists));
@@ -290,7 +303,7 @@ TEST_F(PosixLinksTest, StagedDirectoriesLieWhereTheSystemFindsThem) {
 }
 
 TEST_F(PosixLinksTest, AreRefusedAsStagingOrTarget) {
-  boost::filesystem::create_directory_symlink(dir() / "elsewhere", dir() / "out.partial");
+  boost::filesystem::create_directory_symlink(dir() / "elsewhere", dir() / "out.ckptkit-partial");
   boost::filesystem::create_directory_symlink(dir() / "absent", dir() / "dangling");
   for (const std::string name : {"out", "dangling"}) {
     EXPECT_THAT(
@@ -299,7 +312,7 @@ TEST_F(PosixLinksTest, AreRefusedAsStagingOrTarget) {
         FailsWith(ErrorKind::kAlreadyExists));
   }
   EXPECT_TRUE(boost::filesystem::exists(dir() / "elsewhere/f"));
-  EXPECT_FALSE(boost::filesystem::exists(dir() / "dangling.partial"));
+  EXPECT_FALSE(boost::filesystem::exists(dir() / "dangling.ckptkit-partial"));
 }
 
 TEST_F(PosixLinksTest, ToDirectoriesAreNotEnteredAndToFilesAreListed) {
@@ -353,10 +366,10 @@ TEST_P(StorageTest, ReplacesASmallFileOrMakesIt) {
 
 TEST_P(StorageTest, ReplacesASmallFileAfterAnInterruptedCall) {
   Write(dir() / "f", "old");
-  Write(dir() / "f.partial", "left behind");
+  Write(dir() / "f.ckptkit-partial", "left behind");
   ASSERT_THAT(ReplaceSmallFile(storage(), dir() / "f", AsBytes("new")), IsOk());
   EXPECT_THAT(Read(dir() / "f"), IsOkAndHolds("new"));
-  EXPECT_EQ(TypeOf(dir() / "f.partial"), FileType::kMissing);
+  EXPECT_EQ(TypeOf(dir() / "f.ckptkit-partial"), FileType::kMissing);
 }
 
 TEST_P(StorageTest, KeepsASmallFileOrReplacesItWhateverFails) {

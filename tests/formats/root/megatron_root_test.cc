@@ -50,7 +50,7 @@ TEST_F(MegatronRootTest, NamesIterationsAsMegatronDoes) {
   EXPECT_EQ(IterationName(100), "iter_0000100");
   EXPECT_EQ(IterationName(12'345'678), "iter_12345678");
   EXPECT_EQ(NumberAfter("iter_", "iter_0000100"), 100);
-  for (const char* name : {"iter_", "iter_1x", "iter_-1", "iter_1.partial", "it_1", "1",
+  for (const char* name : {"iter_", "iter_1x", "iter_-1", "iter_1.ckptkit-partial", "it_1", "1",
                            "iter_99999999999999999999"}) {
     EXPECT_EQ(NumberAfter("iter_", name), std::nullopt) << name;
   }
@@ -59,7 +59,7 @@ TEST_F(MegatronRootTest, NamesIterationsAsMegatronDoes) {
 TEST_F(MegatronRootTest, ListsIterationsInOrderAndNothingElse) {
   EXPECT_THAT(ListIterations(*storage_, kRoot), IsOkAndHolds(IsEmpty()));
   MakeIterations({10'000'000, 20, 3});
-  ASSERT_THAT(storage_->MakeDirectories(kRoot / "iter_0000004.partial"), IsOk());
+  ASSERT_THAT(storage_->MakeDirectories(kRoot / "iter_0000004.ckptkit-partial"), IsOk());
   ASSERT_THAT(storage_->MakeDirectories(kRoot / "release"), IsOk());
   ASSERT_THAT(WriteSmallFile(*storage_, kRoot / "iter_0000005", {}), IsOk());  // no directory
   EXPECT_THAT(ListIterations(*storage_, kRoot), IsOkAndHolds(ElementsAre(3, 20, 10'000'000)));
@@ -123,10 +123,11 @@ TEST_F(MegatronRootTest, NeitherCountsNorRemovesWhatNobodyCanGoOnFrom) {
 
 TEST_F(MegatronRootTest, RemovesWhatAnInterruptedRemovalLeft) {
   MakeIterations({1, 2, 3});
-  ASSERT_THAT(storage_->Rename(kRoot / IterationName(1), kRoot / "iter_0000001.removed"), IsOk());
-  ASSERT_THAT(storage_->MakeDirectories(kRoot / "mine.removed"), IsOk());
+  ASSERT_THAT(storage_->Rename(kRoot / IterationName(1), kRoot / "iter_0000001.ckptkit-removed"),
+              IsOk());
+  ASSERT_THAT(storage_->MakeDirectories(kRoot / "mine.ckptkit-removed"), IsOk());
   ASSERT_THAT(RemoveOldIterations(*storage_, kRoot, {.newest = 3, .keep = 2}), IsOk());
-  EXPECT_THAT(Names(), ElementsAre("iter_0000002", "iter_0000003", "mine.removed"));
+  EXPECT_THAT(Names(), ElementsAre("iter_0000002", "iter_0000003", "mine.ckptkit-removed"));
 }
 
 // Interrupted anywhere, no iteration is there in part; and the next removal makes up for it.
@@ -155,9 +156,9 @@ TEST_F(MegatronRootTest, LeavesNoPartOfAnIterationWhateverFails) {
 }
 
 TEST(IsLeftoverTest, KnowsTheNamesOfInterruptedWork) {
-  EXPECT_TRUE(IsLeftover("iter_0000001.partial"));
-  EXPECT_TRUE(IsLeftover("iter_0000001.removed"));
-  EXPECT_TRUE(IsLeftover("latest_checkpointed_iteration.txt.partial"));
+  EXPECT_TRUE(IsLeftover("iter_0000001.ckptkit-partial"));
+  EXPECT_TRUE(IsLeftover("iter_0000001.ckptkit-removed"));
+  EXPECT_TRUE(IsLeftover("latest_checkpointed_iteration.txt.ckptkit-partial"));
   EXPECT_FALSE(IsLeftover("iter_0000001"));
   EXPECT_FALSE(IsLeftover("latest_checkpointed_iteration.txt"));
 }

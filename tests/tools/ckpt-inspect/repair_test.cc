@@ -102,7 +102,7 @@ class RepairCommandTest : public ::testing::Test {
   bool Exists(const Path& path) { return storage_->Stat(path)->type != FileType::kMissing; }
   void ExpectNothingWritten() {
     EXPECT_FALSE(Exists("/d"));
-    EXPECT_FALSE(Exists("/d.partial"));
+    EXPECT_FALSE(Exists("/d.ckptkit-partial"));
   }
 
   std::unique_ptr<Storage> storage_ = MakeMemoryStorage();
@@ -254,9 +254,9 @@ TEST_F(RepairCommandTest, RefusesAForeignCheckpointAndBadTargets) {
 // The staging directory is emptied when it is opened.
 TEST_F(RepairCommandTest, NeverPreparesTheCopyInItsSource) {
   Make(0);
-  for (const auto& [name, content] : contents_) Put("/d.partial/" + name, content);
-  EXPECT_EQ(Repair("/d.partial"), ExitCode::kUsage);
-  EXPECT_EQ(ReadAll("/d.partial"), contents_);
+  for (const auto& [name, content] : contents_) Put("/d.ckptkit-partial/" + name, content);
+  EXPECT_EQ(Repair("/d.ckptkit-partial"), ExitCode::kUsage);
+  EXPECT_EQ(ReadAll("/d.ckptkit-partial"), contents_);
 }
 
 }  // namespace

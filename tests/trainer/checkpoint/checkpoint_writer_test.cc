@@ -136,7 +136,7 @@ TEST_F(CheckpointWriterTest, PublishesWhatAllRanksWroteWithASidecarThatProvesIt)
   const auto whole = ReadWhole(*storage_, kTarget);
   ASSERT_THAT(whole, IsOk());
   EXPECT_EQ(whole->size(), kRanks + 2U);  // data files, .metadata, sidecar
-  EXPECT_FALSE(Exists(kTarget.string() + ".partial"));
+  EXPECT_FALSE(Exists(kTarget.string() + ".ckptkit-partial"));
 }
 
 TEST_F(CheckpointWriterTest, GivesTheSameBytesWhenItIsPolled) {

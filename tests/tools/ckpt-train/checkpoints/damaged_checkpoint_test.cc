@@ -255,9 +255,10 @@ TEST_F(DamagedCheckpointTest, StartsAnewOnlyWhereNoCheckpointEverWas) {
   ASSERT_THAT(storage_->MakeDirectories("/runs/empty"), IsOk());
   EXPECT_THAT(goes_on("/runs/empty"), testing::IsOkAndHolds(false));
   // The first save was interrupted.
-  ASSERT_THAT(storage_->MakeDirectories("/runs/first/iter_0000001.partial"), IsOk());
-  ASSERT_THAT(WriteSmallFile(*storage_, "/runs/first/iter_0000001.partial/__0_0.distcp", {}),
-              IsOk());
+  ASSERT_THAT(storage_->MakeDirectories("/runs/first/iter_0000001.ckptkit-partial"), IsOk());
+  ASSERT_THAT(
+      WriteSmallFile(*storage_, "/runs/first/iter_0000001.ckptkit-partial/__0_0.distcp", {}),
+      IsOk());
   EXPECT_THAT(goes_on("/runs/first"), testing::IsOkAndHolds(false));
   // Something else is there.
   ASSERT_THAT(WriteSmallFile(*storage_, "/runs/first/model.bin", AsBytes("?")), IsOk());

@@ -209,7 +209,7 @@ TEST_F(SaveAndLoadTest, IsDoneOnlyWhenAllIsDurableUnderItsName) {
   EXPECT_TRUE(exists("iter_0000007/ckptkit.json"));
   EXPECT_TRUE(exists("iter_0000007/.metadata"));
   EXPECT_TRUE(exists("latest_checkpointed_iteration.txt"));
-  EXPECT_FALSE(exists("iter_0000007.partial"));
+  EXPECT_FALSE(exists("iter_0000007.ckptkit-partial"));
 }
 
 // A disk of its own on each node, and `save` names a folder on each.
