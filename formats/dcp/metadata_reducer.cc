@@ -27,6 +27,7 @@ constexpr std::uint32_t kPlainEncodingId = 0;
 constexpr std::size_t kMaxFields = 32;
 constexpr std::size_t kMaxDims = 64;  // torch's own limit
 constexpr std::size_t kMaxTransforms = 16;
+constexpr std::size_t kMaxTransformBytes = 256;
 // A chunk takes more than this with its index and its stored item, but small pickles need not be looked at closely.
 constexpr std::uint64_t kLeastBytesPerChunk = 32;
 constexpr std::uint64_t kFreeChunks = 4096;
@@ -237,6 +238,7 @@ std::optional<std::uint32_t> MetadataReducer::EncodingOf(const Graph& graph, Nod
   std::string encoding(kPlainEncoding);
   for (const NodeId descriptor : graph.items(descriptors)) {
     if (!IsText(graph, descriptor)) return std::nullopt;
+    if (graph.text(descriptor).size() > kMaxTransformBytes) return std::nullopt;
     encoding += '+';
     encoding += graph.text(descriptor);
   }

@@ -26,14 +26,18 @@ Status Bad(const ReadableFile& file, std::string_view rule) {
   return Error(ErrorKind::kBadItem, rule).File(file.name());
 }
 
+// Real ones are numbers. Many references may share a long one.
+constexpr std::size_t kMaxKeyBytes = 256;
+
 // Element size by storage key: that of the class which the key was first seen with.
 std::map<std::string, std::uint64_t, std::less<>> ElementBytesByKey(const Graph& graph) {
   std::map<std::string, std::uint64_t, std::less<>> sizes;
   for (NodeId node = 0; node < graph.size(); ++node) {
     if (graph.kind(node) != NodeKind::kPersistent) continue;
     const std::optional<PersistentStorage> storage = ParsePersistentStorage(graph, node);
-    if (storage && storage->element_bytes != 0)
-      sizes.try_emplace(std::string(storage->key), storage->element_bytes);
+    const bool is_usable =
+        storage && storage->element_bytes != 0 && storage->key.size() <= kMaxKeyBytes;
+    if (is_usable) sizes.try_emplace(std::string(storage->key), storage->element_bytes);
   }
   return sizes;
 }
@@ -90,10 +94,9 @@ Result<TorchContainer> OpenLegacyStream(std::shared_ptr<const ReadableFile> file
   if (system.graph.kind(system.root) != NodeKind::kDict) {
     return Bad(*file, "the description of the writing system is no dict");
   }
+  // Whatever it says of the writer's byte order: torch turns elements into little endian before it writes them, and does
+  // not look at this when it reads.
   TorchContainer container;
-  const NodeId little = system.graph.Find(system.root, "little_endian");
-  container.is_big_endian = little != kNoNode && system.graph.kind(little) == NodeKind::kBool &&
-                            !system.graph.boolean(little);
   CKPT_ASSIGN_OR_RETURN(container.pickle, next_pickle());
   CKPT_ASSIGN_OR_RETURN(const ParsedPickle keys, next_pickle());
   if (keys.graph.kind(keys.root) != NodeKind::kList) {

@@ -14,6 +14,7 @@ constexpr std::uint64_t kMaxIntBytes = 1ULL << 20;
 // Names of globals are copied out of shared text; files with few bytes may still have this much of
 // them.
 constexpr std::uint64_t kFreeGlobalBytes = 1ULL << 20;
+constexpr std::size_t kMaxNameBytes = 4096;  // of a class, or of its module
 
 // The names that Python 2 had for what protocols 0 to 2 still call so.
 std::string_view ModernModule(std::string_view module) {
@@ -103,6 +104,11 @@ bool Machine::PushPython2Text(std::string_view text) {
 }
 
 bool Machine::PushGlobal(std::string_view module, std::string_view name) {
+  // Looked at whenever it is named, and by everybody who asks what a node is.
+  if (module.size() > kMaxNameBytes || name.size() > kMaxNameBytes) {
+    return Fail(ErrorKind::kResource,
+                fmt::format("a class's name of more than {} bytes", kMaxNameBytes));
+  }
   if (!IsPickledUtf8(module) || !IsPickledUtf8(name)) return Malformed("a name that is no UTF-8");
   const NodeId global = builder_.AddGlobal(ModernModule(module), ModernName(module, name));
   if (builder_.global_bytes() > std::max(pickle_bytes_, kFreeGlobalBytes)) {
@@ -185,8 +191,8 @@ bool Machine::StackGlobal() {
     return Malformed("a class whose name is no text");
   }
   // Copies: the graph's text moves when it grows.
-  const std::string module_text(builder_.graph().text(module.node));
-  const std::string name_text(builder_.graph().text(name.node));
+  const std::string module_text(builder_.graph().text(module.node).substr(0, kMaxNameBytes + 1));
+  const std::string name_text(builder_.graph().text(name.node).substr(0, kMaxNameBytes + 1));
   stack_.resize(stack_.size() - 2);
   if (!PushGlobal(module_text, name_text)) return false;
   stack_.back().base = module.base;

@@ -25,11 +25,18 @@ using pickle::NodeKind;
 
 // Parameters around subclasses around tensors: torch nests two deep.
 constexpr int kMaxWrappers = 8;
+constexpr std::size_t kMaxDims = 64;           // torch's own limit
+constexpr std::size_t kMaxMetadataItems = 16;  // "conj", "neg", and what devices add
+constexpr std::size_t kStateArg = 3;           // of the wrappers that have one
+// Attributes whose assignment changes the elements of a tensor.
+constexpr std::array<std::string_view, 3> kElementAttributes = {"data", "real", "imag"};
 
 // function(*args); what `_rebuild_from_type_v2` wraps is no node of its own.
 struct Call {
   NodeId function = kNoNode;
   std::span<const NodeId> args;
+  // Something is done to what it returned, that may change the elements: none of torch's writers does.
+  bool is_changed = false;
 };
 
 std::optional<Call> MakeCall(const Graph& graph, NodeId function, NodeId args) {
@@ -41,7 +48,32 @@ std::optional<Call> MakeCall(const Graph& graph, NodeId function, NodeId args) {
 
 std::optional<Call> CallOf(const Graph& graph, NodeId node) {
   if (graph.kind(node) != NodeKind::kCall) return std::nullopt;
-  return MakeCall(graph, graph.callable(node), graph.args(node));
+  std::optional<Call> call = MakeCall(graph, graph.callable(node), graph.args(node));
+  if (call) {
+    call->is_changed = graph.state(node) != kNoNode || graph.appended(node) != kNoNode ||
+                       graph.entries(node) != kNoNode;
+  }
+  return call;
+}
+
+// Whether `state`, whose attributes the wrapper gives to the tensor, has one that replaces elements: a dict, or a tuple
+// of the dict and another for slots.
+bool SetsElements(const Graph& graph, NodeId state) {
+  if (graph.kind(state) == NodeKind::kTuple) {
+    return std::ranges::any_of(graph.items(state), [&](NodeId part) {
+      return graph.kind(part) == NodeKind::kTuple || SetsElements(graph, part);
+    });
+  }
+  if (graph.kind(state) == NodeKind::kNone) return false;
+  if (graph.kind(state) != NodeKind::kDict) return true;
+  const std::span<const NodeId> items = graph.items(state);
+  for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
+    if (graph.kind(items[i]) != NodeKind::kText) continue;
+    if (std::ranges::find(kElementAttributes, graph.text(items[i])) != kElementAttributes.end()) {
+      return true;
+    }
+  }
+  return false;
 }
 
 // The innermost call: without parameters and subclasses around it.
@@ -49,16 +81,21 @@ std::optional<Call> Unwrap(const Graph& graph, NodeId node) {
   std::optional<Call> call = CallOf(graph, node);
   for (int i = 0; call && i < kMaxWrappers; ++i) {
     const NodeId function = call->function;
-    if (graph.IsGlobal(function, "torch._utils", "_rebuild_parameter") ||
-        graph.IsGlobal(function, "torch._utils", "_rebuild_parameter_with_state")) {
-      if (call->args.empty()) return std::nullopt;
-      call = CallOf(graph, call->args[0]);
+    const std::span<const NodeId> args = call->args;
+    const bool is_plain = graph.IsGlobal(function, "torch._utils", "_rebuild_parameter");
+    bool is_changed = call->is_changed;
+    if (is_plain || graph.IsGlobal(function, "torch._utils", "_rebuild_parameter_with_state")) {
+      if (args.empty()) return std::nullopt;
+      is_changed = is_changed || (args.size() > kStateArg && SetsElements(graph, args[kStateArg]));
+      call = CallOf(graph, args[0]);
     } else if (graph.IsGlobal(function, "torch._tensor", "_rebuild_from_type_v2")) {
-      if (call->args.size() < 3) return std::nullopt;
-      call = MakeCall(graph, call->args[0], call->args[2]);
+      if (args.size() < 3) return std::nullopt;
+      is_changed = is_changed || (args.size() > kStateArg && SetsElements(graph, args[kStateArg]));
+      call = MakeCall(graph, args[0], args[2]);
     } else {
       return call;
     }
+    if (call) call->is_changed = call->is_changed || is_changed;
   }
   return std::nullopt;
 }
@@ -119,6 +156,9 @@ Result<Dims> ReadDims(const Graph& graph, NodeId node, std::string_view what) {
   if (graph.kind(node) != NodeKind::kTuple && graph.kind(node) != NodeKind::kList) {
     return Bad(fmt::format("the {} of a tensor is no tuple", what));
   }
+  if (graph.items(node).size() > kMaxDims) {
+    return Bad(fmt::format("the {} of a tensor has more than {} dims", what, kMaxDims));
+  }
   Dims dims;
   for (const NodeId item : graph.items(node)) {
     if (graph.kind(item) != NodeKind::kInt || graph.integer(item) < 0) {
@@ -129,10 +169,16 @@ Result<Dims> ReadDims(const Graph& graph, NodeId node, std::string_view what) {
   return dims;
 }
 
-bool HasFlag(const Graph& graph, NodeId metadata, std::string_view key) {
-  if (graph.kind(metadata) != NodeKind::kDict) return false;
-  const NodeId value = graph.Find(metadata, key);
-  return value != kNoNode && graph.kind(value) == NodeKind::kBool && graph.boolean(value);
+// What torch keeps of a tensor beside its elements. As there, "conj" and "neg" count by being there, whatever their value.
+Status ReadMetadata(const Graph& graph, NodeId metadata, StoredArray& array) {
+  if (graph.kind(metadata) == NodeKind::kNone) return OkStatus();
+  if (graph.kind(metadata) != NodeKind::kDict) return Bad("the metadata of a tensor are no dict");
+  if (graph.items(metadata).size() > 2 * kMaxMetadataItems) {
+    return Bad("the metadata of a tensor are more than torch writes");
+  }
+  array.conjugated = graph.Find(metadata, "conj") != kNoNode;
+  array.negated = graph.Find(metadata, "neg") != kNoNode;
+  return OkStatus();
 }
 
 // Bytes from the start of the storage to the end of the last element. Errors: kSizeMismatch if it
@@ -206,6 +252,9 @@ Result<RebuiltTensor> RebuildTensor(const TorchContainer& container, NodeId node
   const Graph& graph = container.pickle.graph;
   const std::optional<Call> call = Unwrap(graph, node);
   CKPT_CHECK(call.has_value());
+  if (call->is_changed) {
+    return Error(ErrorKind::kUnsupported, "the pickle changes the tensor after it was rebuilt");
+  }
   const Rebuild rebuild = RebuildOf(graph, call->function);
   const std::span<const NodeId> args = call->args;
   if (args.size() < 4) return Bad("a tensor is rebuilt from fewer than four arguments");
@@ -262,8 +311,7 @@ Result<RebuiltTensor> RebuildTensor(const TorchContainer& container, NodeId node
   array.byte_swapped = container.is_big_endian;
   const std::size_t metadata = rebuild == Rebuild::kV3 ? kV3DTypeArg + 1 : 6;
   if (rebuild != Rebuild::kV1 && args.size() > metadata) {
-    array.conjugated = HasFlag(graph, args[metadata], "conj");
-    array.negated = HasFlag(graph, args[metadata], "neg");
+    CKPT_RETURN_IF_ERROR(ReadMetadata(graph, args[metadata], array));
   }
   return tensor;
 }

@@ -30,7 +30,7 @@ struct RebuiltTensor {
 // Resolves a tensor down to the bytes of its storage. No byte of the storage is read.
 //
 // REQUIRES: TensorFormOf(node) == kDense. The result refers to `container`.
-// Errors: kBadItem (malformed arguments, a storage that is not there), kSizeMismatch (reaches outside its storage),
+// Errors: kBadItem (malformed arguments, a storage that is not there), kSizeMismatch (reaches outside its storage), kUnsupported (changed after that),
 //         kResource (its size overflows).
 Result<RebuiltTensor> RebuildTensor(const TorchContainer& container, pickle::NodeId node);
 

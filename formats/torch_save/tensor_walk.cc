@@ -66,7 +66,32 @@ void AddChild(const Graph& graph, Child child, Children& children) {
   if (IsContainer(graph.kind(child.node))) children.list.push_back(child);
 }
 
-void AddEntries(const Graph& graph, NodeId dict, Children& children) {
+// The list of pairs that a Python 2 pickle makes an OrderedDict from.
+NodeId PairsOf(const Graph& graph, NodeId node) {
+  if (graph.kind(node) != NodeKind::kCall ||
+      !graph.IsGlobal(graph.callable(node), "collections", "OrderedDict")) {
+    return kNoNode;
+  }
+  const std::span<const NodeId> args = graph.items(graph.args(node));
+  return args.size() == 1 && graph.kind(args[0]) == NodeKind::kList ? args[0] : kNoNode;
+}
+
+bool IsMapping(const Graph& graph, NodeId node) {
+  return AsDict(graph, node) != kNoNode || PairsOf(graph, node) != kNoNode;
+}
+
+void AddEntries(const Graph& graph, NodeId mapping, Children& children) {
+  if (mapping == kNoNode) return;
+  if (const NodeId pairs = PairsOf(graph, mapping); pairs != kNoNode) {
+    for (const NodeId pair : graph.items(pairs)) {
+      const NodeKind kind = graph.kind(pair);
+      if (kind != NodeKind::kList && kind != NodeKind::kTuple) continue;
+      const std::span<const NodeId> parts = graph.items(pair);
+      if (parts.size() == 2)
+        AddChild(graph, {.key = parts[0], .position = 0, .node = parts[1]}, children);
+    }
+  }
+  const NodeId dict = AsDict(graph, mapping);
   if (dict == kNoNode) return;
   const std::span<const NodeId> items = graph.items(dict);
   for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
@@ -90,9 +115,9 @@ std::set<std::string_view> TextsOf(const Graph& graph, NodeId node) {
 
 Children ModuleChildren(const Graph& graph, NodeId state) {
   Children children;
-  AddEntries(graph, AsDict(graph, graph.Find(state, "_parameters")), children);
+  AddEntries(graph, graph.Find(state, "_parameters"), children);
   Children buffers;
-  AddEntries(graph, AsDict(graph, graph.Find(state, "_buffers")), buffers);
+  AddEntries(graph, graph.Find(state, "_buffers"), buffers);
   const std::set<std::string_view> transient =
       TextsOf(graph, graph.Find(state, "_non_persistent_buffers_set"));
   for (const Child& buffer : buffers.list) {
@@ -100,7 +125,7 @@ Children ModuleChildren(const Graph& graph, NodeId state) {
     if (!is_text || !transient.contains(graph.text(buffer.key))) children.list.push_back(buffer);
   }
   children.places += graph.items(state).size() + buffers.places + transient.size();
-  AddEntries(graph, AsDict(graph, graph.Find(state, "_modules")), children);
+  AddEntries(graph, graph.Find(state, "_modules"), children);
   return children;
 }
 
@@ -110,8 +135,8 @@ Children ChildrenOf(const Graph& graph, NodeId node) {
   NodeId list = kNoNode;
   if (graph.kind(node) == NodeKind::kList || graph.kind(node) == NodeKind::kTuple) {
     list = node;
-  } else if (const NodeId dict = AsDict(graph, node); dict != kNoNode) {
-    AddEntries(graph, dict, children);
+  } else if (IsMapping(graph, node)) {
+    AddEntries(graph, node, children);
   } else {
     list = graph.appended(node);  // of a subclass of list
   }

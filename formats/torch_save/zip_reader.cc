@@ -315,6 +315,15 @@ bool LeavesFolder(std::string_view name) {
   return false;
 }
 
+// torch's reader does not tell cases of ASCII apart: to it, two such names are one, and the first one counts.
+std::string FoldCase(std::string_view name) {
+  std::string folded(name);
+  for (char& c : folded) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return folded;
+}
+
 }  // namespace
 
 Result<ZipArchive> ZipArchive::Open(std::shared_ptr<const ReadableFile> file, std::uint64_t offset,
@@ -359,7 +368,7 @@ Result<ZipArchive> ZipArchive::Open(std::shared_ptr<const ReadableFile> file, st
                         .offset_bytes = offset + entry.payload_at,
                         .size_bytes = entry.size,
                         .crc32 = entry.crc32};
-    if (!archive.by_name_.emplace(record.name, archive.records_.size()).second) {
+    if (!archive.by_name_.emplace(FoldCase(record.name), archive.records_.size()).second) {
       return range.Bad(fmt::format("record name occurs twice: {}", entry.name));
     }
     if (record.crc32 != 0) archive.has_checksums_ = true;
@@ -370,7 +379,7 @@ Result<ZipArchive> ZipArchive::Open(std::shared_ptr<const ReadableFile> file, st
 }
 
 const ZipRecord* ZipArchive::Find(std::string_view name) const {
-  const auto it = by_name_.find(std::string(name));
+  const auto it = by_name_.find(FoldCase(name));
   return it == by_name_.end() ? nullptr : &records_[it->second];
 }
 

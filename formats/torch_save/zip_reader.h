@@ -62,7 +62,7 @@ class ZipArchive {
   std::shared_ptr<const ReadableFile> file_;
   std::string prefix_;
   std::vector<ZipRecord> records_;
-  std::unordered_map<std::string, std::size_t> by_name_;
+  std::unordered_map<std::string, std::size_t> by_name_;  // in lower case
   bool has_checksums_ = false;
   std::vector<Problem> warnings_;
 };

@@ -234,8 +234,15 @@ group.add("big-int-as-key", "a LONG4 of a megabyte as the name of a tensor: quad
           pt(b"\x80\x02}(" + b"\x8b" + struct.pack("<I", 1 << 20) + b"\x7f" * (1 << 20) + p.enc(p.tensor()) + b"u."),
           HARMLESS)
 group.add("global-names", "a long class name, put together anew thousands of times",
-          beside(p.Raw(p.enc("m" * 60000) + b"q\0" + b"0](" + b"".join(b"h\0" + p.enc(f"n{i}") + b"\x93" for i in range(2000)) + b"e")),
+          beside(p.Raw(p.enc("m" * 4000) + b"q\0" + b"0](" + b"".join(b"h\0" + p.enc(f"n{i}") + b"\x93" for i in range(2000)) + b"e")),
           refused("resource", "names of classes take more room than the pickle"))
+group.add("global-name-long", "a class name of a megabyte, named thousands of times",
+          beside(p.Raw(p.enc("m" * 1000000) + b"q\0" + p.enc("n") + b"q\x01" + b"00](" + b"h\0h\x01\x93" * 100000 + b"e")),
+          refused("resource", "a class's name of more than 4096 bytes"))
+group.add("tensor-built", "a state for a tensor that is there already: torch takes another storage for it",
+          beside(p.Raw(p.enc(p.tensor()) + p.enc((1, 2)) + b"b")), damaged("unsupported", "the pickle changes the tensor after it was rebuilt", tensor="x"))
+group.add("tensor-set-item", "elements set in a tensor",
+          beside(p.Raw(p.enc(p.tensor()) + b"K\0K\1s")), damaged("unsupported", "the pickle changes the tensor after it was rebuilt", tensor="x"))
 group.add("nested-frozensets", "48 sets, one in the other: exponential if each level is looked at twice",
           beside(p.Raw(b"(" * 48 + b"N" + b"\x91" * 48)), HARMLESS)
 group.add("tuple-of-tuples-key", "eight levels of a thousand references each as a key: 10^24 texts",

@@ -146,6 +146,10 @@ group.add("duplicate-pickle", "data.pkl twice: scanners read the first, loaders 
           archive([z.Entry(b"archive/data.pkl", p.dumps({}))] + entries()), bad("record name occurs twice: archive/data.pkl"))
 group.add("duplicate-storage", "a storage twice", archive(entries() + [z.Entry(b"archive/data/0", b"\1" * 16)]),
           bad("record name occurs twice: archive/data/0"))
+group.add("duplicate-other-case", "data.pkl and Data.pkl: torch's reader takes them for one name",
+          archive([z.Entry(b"archive/Data.pkl", p.dumps({}))] + entries()), bad("record name occurs twice: archive/data.pkl"))
+group.add("byteorder-other-case", "a ByteOrder of big: torch's reader finds it and swaps, so it is found here",
+          archive([e for e in entries() if e.name != b"archive/byteorder"] + [z.Entry(b"archive/ByteOrder", b"middle")]), bad("unknown byte order"))
 group.add("duplicate-60000", "one record sixty thousand times", pt(same_records(60000)), bad("record name occurs twice: archive/data.pkl"))
 
 # --- Extra fields.

@@ -49,16 +49,13 @@ TEST(LegacyStreamTest, FindsTheStorages) {
   EXPECT_THAT(VerifyStorage(*container, storage), IsOk()) << "there is no checksum";
 }
 
-TEST(LegacyStreamTest, OnlyAFalseLittleEndianMeansBigEndian) {
-  const auto is_big = [](const std::string& system) {
+// torch writes little endian on every machine, and does not look when it reads.
+TEST(LegacyStreamTest, ElementsAreLittleEndianWhateverTheWriterSaysOfItself) {
+  for (const std::string& system : {"}Vlittle_endian\nI00\ns."s, "}."s, "}Vlittle_endian\nNs."s}) {
     const Result<TorchContainer> container = Open({.system = system});
-    EXPECT_THAT(container, IsOk());
-    return container->is_big_endian;
-  };
-  EXPECT_TRUE(is_big("}Vlittle_endian\nI00\ns."));
-  EXPECT_FALSE(is_big("}."));
-  EXPECT_FALSE(is_big("}Vlittle_endian\nNs."));
-  EXPECT_FALSE(is_big("}Vlittle_endian\nK\0s."s));
+    ASSERT_THAT(container, IsOk());
+    EXPECT_FALSE(container->is_big_endian) << system;
+  }
 }
 
 struct Damage {

@@ -166,20 +166,71 @@ TEST(TensorRebuildTest, TakesAsFewArgumentsAsThereMayBe) {
   EXPECT_THAT(Rebuild(V2({nothing, Int(0), Tuple({Int(0)}), Tuple({Int(1)})}), 0).status, IsOk());
 }
 
-TEST(TensorRebuildTest, ReadsTheLazyBits) {
-  const auto with = [](const char* key, bool value) {
-    return Rebuild(V2({kFloats, Int(0), Dims2(4, 4), Dims2(4, 1), kFalse, kNone,
-                       [=](PickleWriter& w) { w.BeginDict().Text(key).Bool(value).EndDict(); }}));
+Write V2WithMetadata(const Write& metadata) {
+  return V2({kFloats, Int(0), Dims2(4, 4), Dims2(4, 1), kFalse, kNone, metadata});
+}
+Write Dict(const std::string& key, const Write& value) {
+  return [=](PickleWriter& w) {
+    w.BeginDict().Text(key);
+    value(w);
+    w.EndDict();
   };
-  EXPECT_TRUE(with("conj", true).array.conjugated);
-  EXPECT_FALSE(with("conj", false).array.conjugated);
-  EXPECT_TRUE(with("neg", true).array.negated);
-  EXPECT_FALSE(with("other", true).array.negated);
-  EXPECT_FALSE(Rebuild(V2({kFloats, Int(0), Dims2(4, 4), Dims2(4, 1), kFalse, kNone, Int(1)}))
-                   .array.negated);
-  EXPECT_FALSE(Rebuild(V2({kFloats, Int(0), Dims2(4, 4), Dims2(4, 1), kFalse, kNone,
-                           [](PickleWriter& w) { w.BeginDict().Text("neg").Int(1).EndDict(); }}))
-                   .array.negated);
+}
+
+// torch asks whether the key is there, not what it says.
+TEST(TensorRebuildTest, ReadsTheLazyBits) {
+  for (const Write& value : {kFalse, Int(1), kNone}) {
+    const Rebuilt conjugated = Rebuild(V2WithMetadata(Dict("conj", value)));
+    EXPECT_TRUE(conjugated.array.conjugated);
+    EXPECT_FALSE(conjugated.array.negated);
+    EXPECT_TRUE(Rebuild(V2WithMetadata(Dict("neg", value))).array.negated);
+    EXPECT_FALSE(Rebuild(V2WithMetadata(Dict("other", value))).array.negated);
+  }
+  EXPECT_THAT(Rebuild(V2WithMetadata(kNone)).status, IsOk());
+}
+
+TEST(TensorRebuildTest, RefusesMetadataThatItCannotRead) {
+  const Write ordered = [](PickleWriter& w) {
+    Call("collections", "OrderedDict", {})(w);
+    w.BeginDict().Text("neg").Bool(true).EndDict().Build();
+  };
+  const Write large = [](PickleWriter& w) {
+    w.BeginDict();
+    for (int i = 0; i < 100; ++i) w.Text("k" + std::to_string(i)).Int(i);
+    w.EndDict();
+  };
+  for (const Write& metadata : {Int(1), ordered, large}) {
+    EXPECT_THAT(Rebuild(V2WithMetadata(metadata)).status, FailsWith(ErrorKind::kBadItem));
+  }
+}
+
+// BUILD calls __setstate__, which takes another storage; "data" and its like are assigned.
+TEST(TensorRebuildTest, RefusesATensorThatIsChangedOnceItIsThere) {
+  const Write inner = V2({kFloats, Int(0), Dims2(4, 4), Dims2(4, 1)});
+  const auto built = [](const Write& tensor) {
+    return [=](PickleWriter& w) {
+      tensor(w);
+      Tuple({kFloats, Int(4), Dims2(1, 1), Dims2(1, 1)})(w);
+      w.Build();
+    };
+  };
+  const auto parameter = [](const Write& tensor, const Write& state) {
+    return Call("torch._utils", "_rebuild_parameter_with_state", {tensor, kFalse, kNone, state});
+  };
+  const auto subclass = [](const Write& state) {
+    return Call("torch._tensor", "_rebuild_from_type_v2",
+                {Global("torch._utils", "_rebuild_tensor_v2"), Global("torch", "Tensor"),
+                 Tuple({kFloats, Int(0), Dims2(4, 4), Dims2(4, 1)}), state});
+  };
+  for (const Write& changed :
+       {Write(built(inner)), Write(built(parameter(inner, kNone))),
+        parameter(Write(built(inner)), kNone), parameter(inner, Dict("data", inner)),
+        parameter(inner, Tuple({kNone, Dict("real", inner)})), subclass(Dict("imag", inner)),
+        subclass(Int(1)), subclass(Tuple({Tuple({kNone})}))}) {
+    EXPECT_THAT(Rebuild(changed).status, FailsWith(ErrorKind::kUnsupported));
+  }
+  EXPECT_THAT(Rebuild(parameter(inner, Dict("tag", Int(1)))).status, IsOk());
+  EXPECT_THAT(Rebuild(subclass(Tuple({Dict("tag", Int(1)), kNone}))).status, IsOk());
 }
 
 TEST(TensorRebuildTest, NamesOtherFormsOfTensors) {
@@ -298,6 +349,8 @@ INSTANTIATE_TEST_SUITE_P(
             "SizeOfTwoTuples",
             V2({kFloats, Int(0), Call("torch", "Size", {Dims2(4, 4), Dims2(4, 4)}), Dims2(4, 1)})},
         Refused{"SizeOfTexts", V2({kFloats, Int(0), Tuple({Text("4")}), Tuple({Int(1)})})},
+        Refused{"SixtyFiveDims", V2({kFloats, Int(0), Tuple(std::vector<Write>(65, Int(1))),
+                                     Tuple(std::vector<Write>(65, Int(1)))})},
         Refused{"NegativeSize", V2({kFloats, Int(0), Dims2(-4, 4), Dims2(4, 1)})},
         Refused{"NegativeStride", V2({kFloats, Int(0), Dims2(4, 4), Dims2(-4, 1)})},
         Refused{"StrideLess", V2({kFloats, Int(0), Dims2(4, 4), Tuple({Int(1)})})},

@@ -41,6 +41,10 @@ TEST(TensorWalkTest, NamesTensorsByTheirPlace) {
               IsOkAndHolds(ElementsAre("a", "3.0")));
   EXPECT_THAT(Keys("ccollections\nOrderedDict\n)RVa\n" + kTensor + "s."),
               IsOkAndHolds(ElementsAre("a")));
+  // Python 2 gives it a list of pairs.
+  EXPECT_THAT(Keys("ccollections\nOrderedDict\n(](](Va\n" + kTensor + "e](Vb\n" + kTensor +
+                   "e](Vc\nNeNetRVd\n" + kTensor + "s."),
+              IsOkAndHolds(ElementsAre("a", "b", "d")));
   EXPECT_THAT(Keys("cm\nDictClass\n)\x81Va\n" + kTensor + "s."), IsOkAndHolds(ElementsAre("a")));
   EXPECT_THAT(Keys("cm\nListClass\n)\x81" + kTensor + "a."), IsOkAndHolds(ElementsAre("0")));
   EXPECT_THAT(Keys("cm\nPoint\n)\x81."), IsOkAndHolds(IsEmpty()));

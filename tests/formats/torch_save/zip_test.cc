@@ -46,6 +46,19 @@ std::size_t FindText(const Bytes& bytes, std::string_view text, std::size_t from
   return AsText(bytes).find(text, from);
 }
 
+// As torch's own reader, to which such names are the same.
+TEST(ZipTest, DoesNotTellCasesApart) {
+  const Result<ZipArchive> archive =
+      OpenInside(Archive({{"data.pkl", "N."}, {"ByteOrder", "big"}}));
+  ASSERT_THAT(archive, IsOk());
+  const ZipRecord* const record = archive->Find("byteorder");
+  ASSERT_NE(record, nullptr);
+  EXPECT_EQ(record->name, "ByteOrder");
+  const Result<ZipArchive> twice = OpenInside(Archive({{"data/a", "1"}, {"data/A", "2"}}));
+  ASSERT_THAT(twice, FailsWith(ErrorKind::kBadItem));
+  EXPECT_THAT(twice.status().first().message, HasSubstr("occurs twice"));
+}
+
 TEST(ZipTest, ReadsWhatItWrote) {
   const Result<ZipArchive> archive = OpenInside(SmallArchive());
   ASSERT_THAT(archive, IsOk());
