@@ -14,17 +14,21 @@
 #include "converters/verbs/model_digest.h"
 #include "converters/verbs/side_files.h"
 #include "converters/verbs/vocabulary_padding.h"
+#include "core/base/endian.h"
+#include "core/base/hash.h"
 #include "core/base/quote.h"
 #include "core/base/units.h"
 #include "core/checkpoint/read_manifest.h"
 #include "core/checkpoint/replaceable.h"
 #include "core/checkpoint/verify_manifest.h"
 #include "core/exec/executor.h"
+#include "core/exec/nest_reader.h"
 #include "core/exec/task_pool.h"
 #include "core/io/staged_directory.h"
 #include "core/io/staging_name.h"
 #include "core/plan/plan_check.h"
 #include "core/repair/parity.h"
+#include "core/tensor/cast.h"
 #include "formats/create.h"
 #include "formats/safetensors/sharded_index.h"
 
@@ -33,7 +37,7 @@ namespace {
 
 constexpr std::uint64_t kMaxIndexBytes = kGiB;
 
-// Names, sizes and modification times of everything the result depends on.
+// Names, sizes and modification times of everything the result depends on, and where the tensors lie in it.
 Result<std::string> IdentifySource(Storage& storage, const ModelSource& model) {
   CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(model.checkpoint->path));
   const Path directory = stat.type == FileType::kDirectory ? model.checkpoint->path
@@ -43,6 +47,13 @@ Result<std::string> IdentifySource(Storage& storage, const ModelSource& model) {
     CKPT_ASSIGN_OR_RETURN(const FileStat info, storage.Stat(directory / file));
     identity += fmt::format("\n{} {} {}", file, info.size_bytes, info.modified_ns);
   }
+  Bytes places;
+  for (const Chunk& chunk : model.source().index().chunks()) {
+    AppendLe(chunk.file, places);
+    AppendLe(chunk.offset_bytes, places);
+    AppendLe(chunk.size_bytes, places);
+  }
+  identity += "\n" + HashHex(HashAlgorithm::kXxh3, places);
   return identity;
 }
 
@@ -205,7 +216,26 @@ Status WriteSidecar(Storage& storage, const PreparedConversion& prepared,
   return WriteSmallFile(storage, path, AsBytes(SerializeManifest(std::move(manifest))));
 }
 
-// Every stored tensor must have the digest that was computed while it was written.
+// Of the values that the cast makes of the source's.
+Result<std::string> DigestOfCast(const CheckpointSource& source, const TensorRecipe& recipe,
+                                 const TargetTensor& target, std::uint64_t budget_bytes) {
+  Hasher hasher(HashAlgorithm::kXxh3);
+  Bytes cast;
+  const auto add = [&](ByteSpan block) {
+    if (recipe.source_dtype != target.dtype) {
+      cast.resize(block.size() / ElementBytes(recipe.source_dtype) * ElementBytes(target.dtype));
+      CastElements(recipe.source_dtype, block, target.dtype, cast);
+      block = cast;
+    }
+    hasher.Update(block);
+    return OkStatus();
+  };
+  CKPT_RETURN_IF_ERROR(StreamRecipe(source, recipe, target.shape, budget_bytes, add));
+  return hasher.Finish();
+}
+
+// Every stored tensor must have the digest that was computed while it was written; after an interrupted run, which may
+// have read another source under the same name, that of what the source gives now.
 Status CompareWithWritten(const PreparedConversion& prepared, const ExecuteResult& executed,
                           const CheckpointSource& written, const ConvertOptions& options) {
   const std::vector<TargetTensor>& tensors = prepared.plan.write.tensors;
@@ -218,10 +248,15 @@ Status CompareWithWritten(const PreparedConversion& prepared, const ExecuteResul
     }
     CKPT_ASSIGN_OR_RETURN(const std::string digest,
                           DigestTensor(written, *stored, HashAlgorithm::kXxh3, budget));
-    if (digest == executed.tensor_xxh3[t]) return OkStatus();
+    std::string expected = executed.tensor_xxh3[t];
+    if (executed.resumed_tensors != 0) {
+      CKPT_ASSIGN_OR_RETURN(expected, DigestOfCast(prepared.model.source(),
+                                                   prepared.plan.recipes[t], tensors[t], budget));
+    }
+    if (digest == expected) return OkStatus();
     return Error(ErrorKind::kValueMismatch, "the result read back is not what was written")
         .Tensor(tensors[t].key)
-        .Expected(executed.tensor_xxh3[t])
+        .Expected(expected)
         .Actual(digest);
   };
   return RunTasks(tensors.size(), options.threads, options.stop, compare);
@@ -462,8 +497,13 @@ Result<ConvertReport> RunConversion(Storage& storage, const PreparedConversion& 
 
   CKPT_RETURN_IF_ERROR(WriteSidecar(storage, prepared, options, executed, staged.path(), report));
   if (options.verify) {
-    CKPT_RETURN_IF_ERROR(Verify(storage, prepared, options, executed, staged.path(), report)
-                             .While("verifying the result"));
+    if (Status verified = Verify(storage, prepared, options, executed, staged.path(), report);
+        !verified.ok()) {
+      // Nobody goes on with tensors that are wrong.
+      if (!IsOfSystem(verified.kind()))
+        verified.Add(storage.RemoveAll(staged.path() / kJournalName));
+      return std::move(verified).While("verifying the result");
+    }
   }
   CKPT_RETURN_IF_ERROR(storage.RemoveAll(staged.path() / kJournalName));
   CKPT_RETURN_IF_ERROR(staged.Publish());

@@ -17,7 +17,7 @@ struct FlippedBit {
 // The bit of `size_bytes` bytes whose flip turns a CRC-32C of `expected` into one of `actual`; nothing
 // if there is none. There is never more than one below 2^28 bytes, and a burst of an even number of
 // flips never looks like one bit. Bytes that are wrong altogether do with a chance of
-// 8 * size_bytes / 2^32: one in 512 for a MiB. What is mended on this ground needs a second proof.
+// 8 * size_bytes / 2^32: one in 512 for a MiB. Whoever mends on this ground needs a second proof.
 //
 // REQUIRES: size_bytes < 2^28. Cost: 0.1 ms for a MiB, whether there is one or not.
 [[nodiscard]] std::optional<FlippedBit> FindFlippedBit(std::uint32_t expected, std::uint32_t actual,

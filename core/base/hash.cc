@@ -15,17 +15,30 @@ namespace {
 // ISA-L takes lengths as int (CRC-32C) or uint64_t; pieces of 1 GiB suit both.
 constexpr std::size_t kMaxCrcPiece = std::size_t{1} << 30;
 
-// The reflected Castagnoli polynomial.
+// Reflected.
+constexpr std::uint32_t kCrc32Polynomial = 0xEDB88320;
 constexpr std::uint32_t kCrc32cPolynomial = 0x82F63B78;
 
-// a·b modulo the polynomial, both reflected (bit 31 is x⁰). Horner over the bits of a.
-std::uint32_t MultiplyModulo(std::uint32_t a, std::uint32_t b) {
+// a·b modulo the polynomial, all reflected (bit 31 is x⁰). Horner over the bits of a.
+std::uint32_t MultiplyModulo(std::uint32_t a, std::uint32_t b, std::uint32_t polynomial) {
   std::uint32_t product = 0;
   for (std::uint32_t bit = 0x80000000U; bit != 0; bit >>= 1) {
     if ((a & bit) != 0) product ^= b;
-    b = (b & 1U) != 0 ? (b >> 1) ^ kCrc32cPolynomial : b >> 1;
+    b = (b & 1U) != 0 ? (b >> 1) ^ polynomial : b >> 1;
   }
   return product;
+}
+
+std::uint32_t Concat(std::uint32_t crc_a, std::uint32_t crc_b, std::uint64_t length_b,
+                     std::uint32_t polynomial) {
+  // Appending n zero bytes multiplies a CRC by x^(8n): square-and-multiply, 64 steps at most.
+  std::uint32_t power = 0x00800000U;  // x⁸ in reflected order
+  std::uint32_t shift = 0x80000000U;  // x⁰
+  for (std::uint64_t n = length_b; n != 0; n >>= 1) {
+    if ((n & 1) != 0) shift = MultiplyModulo(shift, power, polynomial);
+    power = MultiplyModulo(power, power, polynomial);
+  }
+  return MultiplyModulo(crc_a, shift, polynomial) ^ crc_b;
 }
 
 }  // namespace
@@ -125,15 +138,12 @@ std::uint32_t Crc32c(ByteSpan bytes, std::uint32_t crc) {
   return ~crc;
 }
 
+std::uint32_t Crc32Concat(std::uint32_t crc_a, std::uint32_t crc_b, std::uint64_t length_b) {
+  return Concat(crc_a, crc_b, length_b, kCrc32Polynomial);
+}
+
 std::uint32_t Crc32cConcat(std::uint32_t crc_a, std::uint32_t crc_b, std::uint64_t length_b) {
-  // Appending n zero bytes multiplies a CRC by x^(8n): square-and-multiply, 64 steps at most.
-  std::uint32_t power = 0x00800000U;  // x⁸ in reflected order
-  std::uint32_t shift = 0x80000000U;  // x⁰
-  for (std::uint64_t n = length_b; n != 0; n >>= 1) {
-    if ((n & 1) != 0) shift = MultiplyModulo(shift, power);
-    power = MultiplyModulo(power, power);
-  }
-  return MultiplyModulo(crc_a, shift) ^ crc_b;
+  return Concat(crc_a, crc_b, length_b, kCrc32cPolynomial);
 }
 
 std::string Hex32(std::uint32_t value) {

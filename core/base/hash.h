@@ -52,7 +52,9 @@ struct Hash128 {
 [[nodiscard]] std::uint32_t Crc32(ByteSpan bytes, std::uint32_t crc = 0);
 // CRC-32C (Castagnoli, reflected), with the same convention.
 [[nodiscard]] std::uint32_t Crc32c(ByteSpan bytes, std::uint32_t crc = 0);
-// CRC-32C of A‖B from those of A and B and B's length, without the bytes.
+// The CRC of A‖B from those of A and B and B's length, without the bytes.
+[[nodiscard]] std::uint32_t Crc32Concat(std::uint32_t crc_a, std::uint32_t crc_b,
+                                        std::uint64_t length_b);
 [[nodiscard]] std::uint32_t Crc32cConcat(std::uint32_t crc_a, std::uint32_t crc_b,
                                          std::uint64_t length_b);
 

@@ -79,7 +79,7 @@ class CheckedFile final : public ReadableFile {
 Status CheckedFile::ReadBlock(std::uint64_t block, MutableByteSpan out) const {
   CKPT_ASSIGN_OR_RETURN(const std::uint32_t crc32c,
                         ReadAtWithCrc32c(*file_, block * kManifestBlockBytes, out));
-  if (const auto damaged = CompareBlock(*manifest_, number_, block, crc32c)) {
+  if (const auto damaged = CompareBlock(*manifest_, number_, block, crc32c, out)) {
     return InDirectory(DescribeBlock(*manifest_, *damaged));
   }
   checked_[block / 64].fetch_or(std::uint64_t{1} << block % 64, std::memory_order_relaxed);

@@ -127,7 +127,7 @@ void Scan::ReadTask(Bytes& buffer, Task& task) const {
       return;
     }
     std::optional<DamagedBlock> found = DamagedBlock{.file = task.file, .block = block};
-    if (crc32c.ok()) found = CompareBlock(manifest_, task.file, block, *crc32c);
+    if (crc32c.ok()) found = CompareBlock(manifest_, task.file, block, *crc32c, bytes);
     if (found) task.damaged.push_back(*found);
     if (options_.on_progress) options_.on_progress(extent.size_bytes);
   }
@@ -187,17 +187,28 @@ Result<Damage> Scan::Run() {
   return std::move(damage_);
 }
 
+// CRC-32 of the bytes as they were before a bit of them flipped.
+std::uint32_t Crc32WithFlip(ByteSpan bytes, const FlippedBit& flip) {
+  const std::byte whole = bytes[flip.offset_bytes] ^ (std::byte{1} << flip.bit);
+  const std::uint32_t before = Crc32(bytes.first(flip.offset_bytes));
+  return Crc32(bytes.subspan(flip.offset_bytes + 1), Crc32(ByteSpan(&whole, 1), before));
+}
+
 }  // namespace
 
 std::optional<DamagedBlock> CompareBlock(const Manifest& manifest, std::size_t file,
-                                         std::uint64_t block, std::uint32_t crc32c) {
+                                         std::uint64_t block, std::uint32_t crc32c,
+                                         ByteSpan bytes) {
   const ManifestFile& written = manifest.files[file];
   const std::uint32_t expected = written.block_crc32c[block];
   if (crc32c == expected) return std::nullopt;
   DamagedBlock found{.file = file, .block = block, .crc32c = crc32c};
   const BlockExtent extent = ExtentOfBlock(block, written.size_bytes);
-  found.flip = FindFlippedBit(expected, crc32c, extent.size_bytes);
-  if (found.flip) found.flip->offset_bytes += extent.offset_bytes;
+  if (written.block_crc32.empty()) return found;
+  const std::optional<FlippedBit> likely = FindFlippedBit(expected, crc32c, extent.size_bytes);
+  if (likely && Crc32WithFlip(bytes, *likely) == written.block_crc32[block]) {
+    found.flip = {.offset_bytes = extent.offset_bytes + likely->offset_bytes, .bit = likely->bit};
+  }
   return found;
 }
 

@@ -35,8 +35,8 @@ struct DamagedBlock {
   std::uint64_t block = 0;
   // Of what lies there; nothing if nothing does: the file ends before the block does, or is missing.
   std::optional<std::uint32_t> crc32c = {};
-  // The one bit whose flip explains the checksum, counted from the start of the file. It is likely,
-  // not proven: see FindFlippedBit.
+  // The one bit whose flip explains both checksums, counted from the start of the file. Bytes that are
+  // wrong altogether look like one with a chance of 2^-41.
   std::optional<FlippedBit> flip = {};
 
   friend bool operator==(const DamagedBlock&, const DamagedBlock&) = default;
@@ -63,9 +63,11 @@ struct Damage {
   std::vector<std::string> leftovers = {};  // files that the manifest does not know, in order
 };
 
-// Compares one whole block by its checksum; nothing if the bytes are as they were written.
+// Compares one whole block, `bytes` of CRC-32C `crc32c`; nothing if it is as it was written. Where the
+// manifest has no CRC-32, no bit is named.
 [[nodiscard]] std::optional<DamagedBlock> CompareBlock(const Manifest& manifest, std::size_t file,
-                                                       std::uint64_t block, std::uint32_t crc32c);
+                                                       std::uint64_t block, std::uint32_t crc32c,
+                                                       ByteSpan bytes);
 
 // Errors: kIo and others of reading, which say nothing about the bytes.
 // Cost: reads everything once; memory is one block a thread.

@@ -52,17 +52,22 @@ void WriteTexts(JsonWriter& json, std::string_view name, const std::vector<std::
   WriteColumn(json, name, texts, [&](const std::string& text) { json.Text(text); });
 }
 
+std::string FormatCrcs(const std::vector<std::uint32_t>& crcs) {
+  std::string digits;
+  digits.reserve(crcs.size() * kCrcDigits);
+  for (const std::uint32_t crc : crcs) digits += Hex32(crc);
+  return digits;
+}
+
 void WriteFiles(JsonWriter& json, const std::vector<ManifestFile>& files) {
   json.Key("files").BeginObject();
   WriteColumn(json, "names", files, [&](const ManifestFile& f) { json.Text(f.name); });
   WriteColumn(json, "sizes", files, [&](const ManifestFile& f) { json.Int(f.size_bytes); });
   WriteColumn(json, "roots", files, [&](const ManifestFile& f) { json.Text(FileRoot(f)); });
-  WriteColumn(json, "crc32c", files, [&](const ManifestFile& f) {
-    std::string digits;
-    digits.reserve(f.block_crc32c.size() * kCrcDigits);
-    for (const std::uint32_t crc : f.block_crc32c) digits += Hex32(crc);
-    json.Text(digits);
-  });
+  WriteColumn(json, "crc32c", files,
+              [&](const ManifestFile& f) { json.Text(FormatCrcs(f.block_crc32c)); });
+  WriteColumn(json, "crc32", files,
+              [&](const ManifestFile& f) { json.Text(FormatCrcs(f.block_crc32)); });
   json.End();
 }
 
@@ -107,7 +112,7 @@ std::vector<std::string> ScanTexts(JsonScanner& scan) {
 
 std::vector<std::uint32_t> ParseCrcs(JsonScanner& scan, std::string_view digits) {
   if (digits.size() % kCrcDigits != 0 || !IsHex(digits)) {
-    scan.Fail(ErrorKind::kBadMetadata, "crc32c is no sequence of 8 hex digits");
+    scan.Fail(ErrorKind::kBadMetadata, "checksums are no sequence of 8 hex digits each");
     return {};
   }
   std::vector<std::uint32_t> crcs(digits.size() / kCrcDigits);
@@ -118,12 +123,19 @@ std::vector<std::uint32_t> ParseCrcs(JsonScanner& scan, std::string_view digits)
   return crcs;
 }
 
+bool HasAllChecksums(const ManifestFile& file) {
+  const std::uint64_t num_blocks = NumBlocks(file.size_bytes);
+  return file.block_crc32c.size() == num_blocks &&
+         (file.block_crc32.empty() || file.block_crc32.size() == num_blocks);
+}
+
 // Members may come in any order and unknown ones are skipped: later versions add some.
 std::vector<ManifestFile> ScanFiles(JsonScanner& scan) {
   std::vector<std::string> names;
   std::vector<std::uint64_t> sizes;
   std::vector<std::string> roots;
-  std::vector<std::vector<std::uint32_t>> crcs;
+  std::vector<std::vector<std::uint32_t>> crc32c;
+  std::vector<std::vector<std::uint32_t>> crc32;
   std::string column;
   for (scan.BeginObject(); scan.NextMember(column);) {
     if (column == "names") {
@@ -133,19 +145,23 @@ std::vector<ManifestFile> ScanFiles(JsonScanner& scan) {
     } else if (column == "roots") {
       roots = ScanTexts(scan);
     } else if (column == "crc32c") {
-      for (scan.BeginArray(); scan.NextItem();) crcs.push_back(ParseCrcs(scan, scan.Text()));
+      for (scan.BeginArray(); scan.NextItem();) crc32c.push_back(ParseCrcs(scan, scan.Text()));
+    } else if (column == "crc32") {
+      for (scan.BeginArray(); scan.NextItem();) crc32.push_back(ParseCrcs(scan, scan.Text()));
     } else {
       scan.Skip();
     }
   }
-  if (sizes.size() != names.size() || roots.size() != names.size() || crcs.size() != names.size()) {
+  crc32.resize(crc32.empty() ? names.size() : crc32.size());
+  if (sizes.size() != names.size() || roots.size() != names.size() ||
+      crc32c.size() != names.size() || crc32.size() != names.size()) {
     scan.Fail(ErrorKind::kBadMetadata, "columns of files have different lengths");
     return {};
   }
   std::vector<ManifestFile> files(names.size());
   for (std::size_t i = 0; i < files.size(); ++i) {
-    files[i] = {std::move(names[i]), sizes[i], std::move(crcs[i])};
-    if (files[i].block_crc32c.size() != NumBlocks(sizes[i])) {
+    files[i] = {std::move(names[i]), sizes[i], std::move(crc32c[i]), std::move(crc32[i])};
+    if (!HasAllChecksums(files[i])) {
       scan.Fail(ErrorKind::kBadMetadata, "file has another number of blocks than checksums",
                 Quote(files[i].name));
     } else if (FileRoot(files[i]) != roots[i]) {
@@ -323,7 +339,7 @@ std::string SerializeManifest(Manifest manifest) {
   std::sort(manifest.tensors.begin(), manifest.tensors.end(),
             [](const auto& a, const auto& b) { return a.key < b.key; });
   for (const ManifestFile& file : manifest.files) {
-    CKPT_CHECK(file.block_crc32c.size() == NumBlocks(file.size_bytes));
+    CKPT_CHECK(HasAllChecksums(file));
   }
   CKPT_CHECK(CheckNames(manifest).ok());
   CKPT_CHECK(CheckParity(manifest).ok());

@@ -31,6 +31,9 @@ struct ManifestFile {
   std::uint64_t size_bytes = 0;
   std::vector<std::uint32_t>
       block_crc32c;  // of each block of kManifestBlockBytes; the last may be shorter
+  // CRC-32 of the same blocks: what one checksum makes likely, two prove (see CompareBlock). Empty where
+  // the writer did not say it.
+  std::vector<std::uint32_t> block_crc32 = {};
 
   friend bool operator==(const ManifestFile&, const ManifestFile&) = default;
 };

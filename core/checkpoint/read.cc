@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -17,7 +18,7 @@ namespace {
 // further).
 constexpr std::uint64_t kCoalesceGapBytes = 64 * kKiB;
 constexpr std::uint64_t kMinScratchBytes = 256 * kKiB;
-constexpr std::size_t kMaxLocated = 256;
+constexpr std::size_t kMaxLocated = 1024;
 
 // Two's complement, least significant byte first.
 void NegateInteger(MutableByteSpan element) {
@@ -106,29 +107,27 @@ Status Gatherer::Gather(const ReadableFile& file, const StridedCopy& copy, Mutab
   return OkStatus();
 }
 
-TensorReader::TensorReader(const CheckpointSource& source, const GlobalTensor& tensor,
-                           Gatherer& gatherer, std::uint64_t budget_bytes)
-    : source_(&source), tensor_(&tensor), gatherer_(&gatherer), budget_bytes_(budget_bytes) {}
+Result<const StoredArray*> LocatedChunks::Locate(const GlobalTensor& tensor, const Chunk& chunk) {
+  if (const auto found = by_chunk_.find(&chunk); found != by_chunk_.end()) {
+    recent_.splice(recent_.begin(), recent_, found->second);
+    return &recent_.front().array;
+  }
+  CKPT_ASSIGN_OR_RETURN(StoredArray array, source_->Locate(tensor, chunk));
+  resident_bytes_ += array.resident_bytes;
+  recent_.push_front({&chunk, std::move(array)});
+  by_chunk_[&chunk] = recent_.begin();
+  while (recent_.size() > 1 && (resident_bytes_ > budget_bytes_ || recent_.size() > kMaxLocated)) {
+    resident_bytes_ -= recent_.back().array.resident_bytes;
+    by_chunk_.erase(recent_.back().chunk);
+    recent_.pop_back();
+  }
+  return &recent_.front().array;
+}
 
-Result<const StoredArray*> TensorReader::Locate(const Chunk& chunk) {
-  const auto it = std::find_if(located_.begin(), located_.end(),
-                               [&](const Located& l) { return l.chunk == &chunk; });
-  if (it != located_.end()) {
-    located_.splice(located_.begin(), located_, it);
-    return &located_.front().array;
-  }
-  CKPT_ASSIGN_OR_RETURN(StoredArray array, source_->Locate(*tensor_, chunk));
-  located_.push_front({&chunk, std::move(array)});
-  std::uint64_t resident = 0;
-  std::size_t kept = 0;
-  for (auto l = located_.begin(); l != located_.end(); ++l, ++kept) {
-    resident += l->array.resident_bytes;
-    if (kept > 0 && (resident > budget_bytes_ || kept == kMaxLocated)) {
-      located_.erase(l, located_.end());
-      break;
-    }
-  }
-  return &located_.front().array;
+void LocatedChunks::Clear() {
+  recent_.clear();
+  by_chunk_.clear();
+  resident_bytes_ = 0;
 }
 
 Status TensorReader::GatherStored(const StoredArray& array, const StridedCopy& copy,
@@ -160,19 +159,17 @@ Status TensorReader::Read(const Box& box, MutableByteSpan out) {
 
 Status TensorReader::ReadInto(const Box& box, MutableByteSpan out, std::uint64_t dst_offset,
                               DimsView dst_strides) {
-  const CheckpointIndex& index = source_->index();
+  const CheckpointIndex& index = chunks_->source().index();
   const std::uint64_t element_bytes = ElementBytes(tensor_->dtype);
   std::int64_t missing = NumElements(box.sizes);
-  std::vector<std::pair<DimsId, DimsId>>
-      read;  // boxes taken: a replica of one must not count twice
+  std::set<std::pair<DimsId, DimsId>> read;  // boxes taken: a replica of one must not count twice
   for (const Chunk& chunk : index.chunks(*tensor_)) {
     if (missing <= 0) break;
     const Box stored = index.box(chunk);
     const std::optional<Box> common = Intersect(stored, box);
     const std::pair<DimsId, DimsId> identity(chunk.offsets, chunk.sizes);
-    if (!common || std::find(read.begin(), read.end(), identity) != read.end()) continue;
-    read.push_back(identity);
-    CKPT_ASSIGN_OR_RETURN(const StoredArray* array, Locate(chunk));
+    if (!common || !read.insert(identity).second) continue;
+    CKPT_ASSIGN_OR_RETURN(const StoredArray* array, chunks_->Locate(*tensor_, chunk));
     std::uint64_t src_at = 0;
     std::uint64_t dst_at = dst_offset;
     for (std::size_t d = 0; d < box.sizes.size(); ++d) {
@@ -201,7 +198,8 @@ Status TensorReader::ReadInto(const Box& box, MutableByteSpan out, std::uint64_t
 Status ReadBox(const CheckpointSource& source, const GlobalTensor& tensor, const Box& box,
                MutableByteSpan out, std::uint64_t budget_bytes) {
   Gatherer gatherer(budget_bytes / 4);
-  return TensorReader(source, tensor, gatherer, budget_bytes).Read(box, out);
+  LocatedChunks chunks(source, budget_bytes);
+  return TensorReader(tensor, gatherer, chunks).Read(box, out);
 }
 
 Status StreamTensor(const CheckpointSource& source, const GlobalTensor& tensor,
@@ -209,7 +207,8 @@ Status StreamTensor(const CheckpointSource& source, const GlobalTensor& tensor,
   const std::uint64_t block_bytes = std::max(budget_bytes / 4, kMinScratchBytes);
   const std::uint64_t element_bytes = ElementBytes(tensor.dtype);
   Gatherer gatherer(block_bytes);
-  TensorReader reader(source, tensor, gatherer, budget_bytes / 2);
+  LocatedChunks chunks(source, budget_bytes / 2);
+  TensorReader reader(tensor, gatherer, chunks);
   Bytes buffer;
   return ForEachBlock(
       WholeBox(tensor.shape), static_cast<std::int64_t>(block_bytes / element_bytes),

@@ -7,6 +7,7 @@
 #include <functional>
 #include <list>
 #include <string>
+#include <unordered_map>
 
 #include "core/base/bytes.h"
 #include "core/base/result.h"
@@ -34,12 +35,38 @@ class Gatherer {
   std::uint64_t bytes_read_ = 0;
 };
 
-// Reads boxes of one tensor, remembering where its chunks lie. One thread.
+// Where the chunks of a source lie that were looked at last. One thread.
+class LocatedChunks {
+ public:
+  // Decoded items stay within `budget_bytes`, all tensors' together (one item at least).
+  LocatedChunks(const CheckpointSource& source, std::uint64_t budget_bytes)
+      : source_(&source), budget_bytes_(budget_bytes) {}
+
+  [[nodiscard]] const CheckpointSource& source() const { return *source_; }
+
+  // Valid until the next call. `chunk` is one of `tensor`'s. Errors: those of CheckpointSource::Locate.
+  Result<const StoredArray*> Locate(const GlobalTensor& tensor, const Chunk& chunk);
+  void Clear();
+
+ private:
+  struct Located {
+    const Chunk* chunk = nullptr;
+    StoredArray array;
+  };
+
+  const CheckpointSource* source_;
+  std::uint64_t budget_bytes_;
+  std::list<Located> recent_;  // most recent first
+  std::unordered_map<const Chunk*, std::list<Located>::iterator> by_chunk_;
+  std::uint64_t resident_bytes_ = 0;  // of all in `recent_`
+};
+
+// Reads boxes of one tensor. One thread.
 class TensorReader {
  public:
-  // REQUIRES: `source`, `tensor` (one of its index) and `gatherer` outlive this.
-  TensorReader(const CheckpointSource& source, const GlobalTensor& tensor, Gatherer& gatherer,
-               std::uint64_t budget_bytes);
+  // REQUIRES: `tensor` (one of the index of `chunks`' source), `gatherer` and `chunks` outlive this.
+  TensorReader(const GlobalTensor& tensor, Gatherer& gatherer, LocatedChunks& chunks)
+      : tensor_(&tensor), gatherer_(&gatherer), chunks_(&chunks) {}
 
   [[nodiscard]] const GlobalTensor& tensor() const { return *tensor_; }
 
@@ -52,25 +79,14 @@ class TensorReader {
   Status ReadInto(const Box& box, MutableByteSpan out, std::uint64_t dst_offset,
                   DimsView dst_strides);
 
-  // Where the elements of a chunk lie. Keeps the most recent ones; decoded items stay within the
-  // budget (one at least).
-  Result<const StoredArray*> Locate(const Chunk& chunk);
-
   // Copies a part of one chunk. `copy`'s source side counts from the chunk's first element, in
   // bytes.
   Status GatherStored(const StoredArray& array, const StridedCopy& copy, MutableByteSpan out);
 
  private:
-  struct Located {
-    const Chunk* chunk = nullptr;
-    StoredArray array;
-  };
-
-  const CheckpointSource* source_;
   const GlobalTensor* tensor_;
   Gatherer* gatherer_;
-  std::uint64_t budget_bytes_;
-  std::list<Located> located_;  // most recent first
+  LocatedChunks* chunks_;
 };
 
 // One-shot form of TensorReader::Read.

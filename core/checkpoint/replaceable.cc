@@ -1,22 +1,51 @@
 #include "core/checkpoint/replaceable.h"
 
+#include <algorithm>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/checkpoint/manifest.h"
+#include "core/checkpoint/read_manifest.h"
 
 namespace ckpt {
 namespace {
 
 constexpr std::size_t kMaxNamed = 5;
+// Beside the directory that its sidecar covers.
+constexpr std::string_view kTrackerInRoot = kMegatronTracker.substr(3);
 
-Result<bool> HasSidecar(Storage& storage, const Path& directory) {
-  const std::string name(kManifestName);
-  for (const Path& path : {directory / name, directory / "release" / name}) {
-    CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(path));
-    if (stat.type == FileType::kRegular) return true;
+// A place below a directory where a sidecar of ours may lie.
+struct Covered {
+  std::string prefix;                        // of the names that it gives
+  std::shared_ptr<const Manifest> manifest;  // null: it is damaged, and says nothing
+};
+
+Result<std::vector<Covered>> FindCovered(Storage& storage, const Path& directory) {
+  std::vector<Covered> found;
+  for (const std::string prefix : {"", "release/"}) {
+    Result<std::shared_ptr<const Manifest>> manifest = ReadManifest(storage, directory / prefix);
+    if (!manifest.ok()) {
+      if (IsOfSystem(manifest.status().kind())) return std::move(manifest).status();
+      found.push_back({prefix, nullptr});
+    } else if (*manifest) {
+      found.push_back({prefix, *std::move(manifest)});
+    }
   }
-  return false;
+  return found;
+}
+
+// Whether a file of the directory is one that the sidecars name, or is such a sidecar.
+bool IsCovered(const std::vector<Covered>& covered, const std::string& name) {
+  return std::ranges::any_of(covered, [&](const Covered& place) {
+    if (!place.prefix.empty() && name == kTrackerInRoot) return true;
+    if (!name.starts_with(place.prefix)) return false;
+    const std::string inside = name.substr(place.prefix.size());
+    if (inside == kManifestName) return true;
+    return place.manifest ? place.manifest->FindFile(inside).has_value()
+                          : !name.starts_with("iter_");
+  });
 }
 
 std::string ListNames(const std::vector<std::string>& names) {
@@ -30,12 +59,9 @@ std::string ListNames(const std::vector<std::string>& names) {
 }  // namespace
 
 Status CheckReplaceable(Storage& storage, const Path& directory) {
-  CKPT_ASSIGN_OR_RETURN(const bool is_ours, HasSidecar(storage, directory));
-  CKPT_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries, storage.List(directory));
-  std::vector<std::string> foreign;
-  for (const DirectoryEntry& entry : entries) {
-    if (!is_ours || entry.name.starts_with("iter_")) foreign.push_back(entry.name);
-  }
+  CKPT_ASSIGN_OR_RETURN(const std::vector<Covered> covered, FindCovered(storage, directory));
+  CKPT_ASSIGN_OR_RETURN(std::vector<std::string> foreign, ListRecursively(storage, directory));
+  std::erase_if(foreign, [&](const std::string& name) { return IsCovered(covered, name); });
   if (foreign.empty()) return OkStatus();
   return Error(ErrorKind::kAlreadyExists, "the target holds what these tools did not write")
       .File(directory.string())

@@ -7,10 +7,11 @@
 
 namespace ckpt {
 
-// OK for an empty directory, and for a checkpoint that these tools made: its sidecar lies in the
-// directory or in its `release/`, and no training run has saved an `iter_*` beside it.
+// OK for a directory without files, and for a checkpoint that these tools made: a sidecar in the directory
+// or in its `release/` names every file there is, and nothing else would be lost. Of a sidecar that is
+// damaged only the place is known: all beside it is taken for its own, save what training wrote (`iter_*`).
 //
-// Errors: kAlreadyExists (names entries that would be lost), kIo.
+// Errors: kAlreadyExists (names files that would be lost), kIo.
 Status CheckReplaceable(Storage& storage, const Path& directory);
 
 }  // namespace ckpt

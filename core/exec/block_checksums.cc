@@ -8,10 +8,10 @@
 namespace ckpt {
 namespace {
 
-// CRC-32C of `count` zero bytes, count < one block.
-std::uint32_t Crc32cOfZeros(std::uint64_t count) {
+// `count` zero bytes, at most a block.
+ByteSpan Zeros(std::uint64_t count) {
   static const Bytes zeros(kManifestBlockBytes);
-  return Crc32c(ByteSpan(zeros).first(count));
+  return ByteSpan(zeros).first(count);
 }
 
 }  // namespace
@@ -22,30 +22,35 @@ void ChecksumStream::Update(ByteSpan bytes) {
     const ByteSpan part =
         bytes.first(std::min<std::uint64_t>(bytes.size(), kManifestBlockBytes - in_block));
     if (pieces_.empty() || in_block == 0) {
-      pieces_.push_back({.offset_bytes = at_, .length_bytes = 0, .crc32c = 0});
+      pieces_.push_back({.offset_bytes = at_, .length_bytes = 0});
     }
     ChecksumPiece& piece = pieces_.back();
     piece.crc32c = Crc32c(part, piece.crc32c);
+    piece.crc32 = Crc32(part, piece.crc32);
     piece.length_bytes += static_cast<std::uint32_t>(part.size());
     at_ += part.size();
     bytes = bytes.subspan(part.size());
   }
 }
 
-Result<std::vector<std::uint32_t>> CombineChecksums(std::vector<ChecksumPiece> pieces,
-                                                    std::uint64_t size_bytes) {
+Result<BlockChecksums> CombineChecksums(std::vector<ChecksumPiece> pieces,
+                                        std::uint64_t size_bytes) {
   std::sort(pieces.begin(), pieces.end(), [](const ChecksumPiece& a, const ChecksumPiece& b) {
     return a.offset_bytes < b.offset_bytes;
   });
-  std::vector<std::uint32_t> blocks;
-  blocks.reserve(CeilDiv(size_bytes, kManifestBlockBytes));
+  BlockChecksums blocks;
+  blocks.crc32c.reserve(CeilDiv(size_bytes, kManifestBlockBytes));
+  blocks.crc32.reserve(CeilDiv(size_bytes, kManifestBlockBytes));
   auto piece = pieces.begin();
   for (std::uint64_t begin = 0; begin < size_bytes; begin += kManifestBlockBytes) {
     const std::uint64_t end = std::min(begin + kManifestBlockBytes, size_bytes);
     std::uint64_t at = begin;
-    std::uint32_t crc = 0;
+    std::uint32_t crc32c = 0;
+    std::uint32_t crc32 = 0;
     const auto append_zeros = [&](std::uint64_t until) {
-      crc = Crc32cConcat(crc, Crc32cOfZeros(until - at), until - at);
+      const ByteSpan zeros = Zeros(until - at);
+      crc32c = Crc32c(zeros, crc32c);
+      crc32 = Crc32(zeros, crc32);
       at = until;
     };
     for (; piece != pieces.end() && piece->offset_bytes < end; ++piece) {
@@ -53,11 +58,13 @@ Result<std::vector<std::uint32_t>> CombineChecksums(std::vector<ChecksumPiece> p
         return Error(ErrorKind::kInternal, "checksummed pieces overlap or leave their block");
       }
       if (piece->offset_bytes > at) append_zeros(piece->offset_bytes);
-      crc = Crc32cConcat(crc, piece->crc32c, piece->length_bytes);
+      crc32c = Crc32cConcat(crc32c, piece->crc32c, piece->length_bytes);
+      crc32 = Crc32Concat(crc32, piece->crc32, piece->length_bytes);
       at += piece->length_bytes;
     }
     if (at < end) append_zeros(end);
-    blocks.push_back(crc);
+    blocks.crc32c.push_back(crc32c);
+    blocks.crc32.push_back(crc32);
   }
   if (piece != pieces.end()) {
     return Error(ErrorKind::kInternal, "a checksummed piece lies outside its file");

@@ -1,4 +1,4 @@
-// CRC-32C of every block of a file whose parts are written in any order.
+// Checksums of every block of a file whose parts are written in any order.
 #ifndef CKPT_CORE_EXEC_BLOCK_CHECKSUMS_H_
 #define CKPT_CORE_EXEC_BLOCK_CHECKSUMS_H_
 
@@ -16,6 +16,7 @@ struct ChecksumPiece {
   std::uint64_t offset_bytes = 0;
   std::uint32_t length_bytes = 0;
   std::uint32_t crc32c = 0;
+  std::uint32_t crc32 = 0;
 
   friend bool operator==(const ChecksumPiece&, const ChecksumPiece&) = default;
 };
@@ -34,10 +35,18 @@ class ChecksumStream {
   std::vector<ChecksumPiece> pieces_;
 };
 
-// CRC-32C of each block of a file of `size_bytes`; bytes that no piece covers are zeros.
+// As ManifestFile has them.
+struct BlockChecksums {
+  std::vector<std::uint32_t> crc32c;
+  std::vector<std::uint32_t> crc32;
+
+  friend bool operator==(const BlockChecksums&, const BlockChecksums&) = default;
+};
+
+// Those of each block of a file of `size_bytes`; bytes that no piece covers are zeros.
 // Errors: kInternal if pieces overlap, reach outside the file or straddle blocks.
-Result<std::vector<std::uint32_t>> CombineChecksums(std::vector<ChecksumPiece> pieces,
-                                                    std::uint64_t size_bytes);
+Result<BlockChecksums> CombineChecksums(std::vector<ChecksumPiece> pieces,
+                                        std::uint64_t size_bytes);
 
 }  // namespace ckpt
 

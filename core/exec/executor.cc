@@ -358,6 +358,7 @@ Status Execution::CopySideFiles() {
       CKPT_ASSIGN_OR_RETURN(const std::uint32_t crc32c, ReadAtWithCrc32c(*in, at, buffer));
       CKPT_RETURN_IF_ERROR(out->WriteAt(at, buffer));
       written.block_crc32c.push_back(crc32c);
+      written.block_crc32.push_back(Crc32(buffer));
     }
     CKPT_RETURN_IF_ERROR(out->Sync());
     CKPT_RETURN_IF_ERROR(out->Close());
@@ -374,7 +375,9 @@ Status Execution::FinishFiles() {
   std::vector<ManifestFile> finished(files_.size());
   const auto finish_file = [&](std::size_t f, std::size_t /*worker*/) -> Status {
     if (files_[f] == nullptr) return OkStatus();
-    CKPT_ASSIGN_OR_RETURN(finished[f].block_crc32c, files_[f]->Finish());
+    CKPT_ASSIGN_OR_RETURN(BlockChecksums blocks, files_[f]->Finish());
+    finished[f].block_crc32c = std::move(blocks.crc32c);
+    finished[f].block_crc32 = std::move(blocks.crc32);
     finished[f].name = plan_.write.files[f].name;
     finished[f].size_bytes = files_[f]->size_bytes();
     return OkStatus();

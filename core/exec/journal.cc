@@ -12,12 +12,12 @@
 namespace ckpt {
 namespace {
 
-constexpr std::string_view kMagic = "CKPTJNL2";
+constexpr std::string_view kMagic = "CKPTJNL3";
 constexpr std::size_t kHashDigits = 32;
 constexpr std::size_t kHeaderBytes = kMagic.size() + kHashDigits;
 constexpr std::size_t kFrameBytes = 4 + 4;  // length, CRC-32C of the body
 constexpr std::size_t kFixedBodyBytes = 4 + 8 + kHashDigits + 4 + 4;
-constexpr std::size_t kPieceBytes = 4 + 8 + 4 + 4;
+constexpr std::size_t kPieceBytes = 4 + 8 + 4 + 4 + 4;
 constexpr std::size_t kExtentBytes = 8 + 8;
 constexpr std::uint64_t kMaxJournalBytes = 4 * kGiB;
 
@@ -44,6 +44,7 @@ Bytes EncodeBody(const JournalRecord& record) {
     AppendLe(piece.offset_bytes, body);
     AppendLe(piece.length_bytes, body);
     AppendLe(piece.crc32c, body);
+    AppendLe(piece.crc32, body);
   }
   for (const ItemExtent& extent : record.extents) {
     AppendLe(extent.offset_bytes, body);
@@ -70,7 +71,8 @@ std::optional<JournalRecord> DecodeBody(ByteSpan body) {
     record.pieces.emplace_back(LoadLe<std::uint32_t>(at),
                                ChecksumPiece{.offset_bytes = LoadLe<std::uint64_t>(at + 4),
                                              .length_bytes = LoadLe<std::uint32_t>(at + 12),
-                                             .crc32c = LoadLe<std::uint32_t>(at + 16)});
+                                             .crc32c = LoadLe<std::uint32_t>(at + 16),
+                                             .crc32 = LoadLe<std::uint32_t>(at + 20)});
   }
   for (std::uint32_t i = 0; i < extents; ++i, at += kExtentBytes) {
     record.extents.push_back(

@@ -28,10 +28,10 @@ struct JournalRecord {
 };
 
 // An append-only file. Layout, little endian:
-//   header   "CKPTJNL2", 32 hex digits of the plan's hash
+//   header   "CKPTJNL3", 32 hex digits of the plan's hash
 //   record   u32 body length, u32 CRC-32C of the body, body
 //   body     u32 tensor, u64 overflows, 32 hex digits, u32 pieces, u32 extents,
-//            pieces × (u32 file, u64 offset, u32 length, u32 crc), extents × (u64 offset, u64 size)
+//            pieces × (u32 file, u64 offset, u32 length, u32 CRC-32C, u32 CRC-32), extents × (u64 offset, u64 size)
 // A record that was cut off or damaged, and everything behind it, is as if it were never written.
 // Thread-safety: Append may run concurrently.
 class Journal {

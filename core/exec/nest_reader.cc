@@ -1,6 +1,8 @@
 #include "core/exec/nest_reader.h"
 
 #include <algorithm>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "core/base/check.h"
@@ -40,30 +42,22 @@ StridedCopy MakeNestCopy(const layout::Nest& nest, const Box& stored, const Stor
 }  // namespace
 
 NestReader::NestReader(const CheckpointSource& source, std::uint64_t budget_bytes)
-    : source_(&source), budget_bytes_(budget_bytes), gatherer_(budget_bytes / 2) {}
-
-TensorReader& NestReader::ReaderOf(std::uint32_t source_tensor) {
-  return readers_
-      .try_emplace(source_tensor, *source_, source_->index().tensors()[source_tensor], gatherer_,
-                   budget_bytes_ / 2)
-      .first->second;
-}
+    : gatherer_(budget_bytes / 2), chunks_(source, budget_bytes / 2) {}
 
 Status NestReader::ReadNest(const layout::Nest& nest, const Box& box, MutableByteSpan out) {
-  const CheckpointIndex& index = source_->index();
-  TensorReader& reader = ReaderOf(nest.source);
+  const CheckpointIndex& index = chunks_.source().index();
+  TensorReader reader(index.tensors()[nest.source], gatherer_, chunks_);
   std::int64_t missing = layout::Volume(nest);
-  std::vector<std::pair<DimsId, DimsId>>
-      read;  // boxes taken: a replica of one must not count twice
+  std::set<std::pair<DimsId, DimsId>> read;  // boxes taken: a replica of one must not count twice
   for (const Chunk& chunk : index.chunks(reader.tensor())) {
     if (missing <= 0) break;
     const std::pair<DimsId, DimsId> identity(chunk.offsets, chunk.sizes);
-    if (std::find(read.begin(), read.end(), identity) != read.end()) continue;
+    if (read.contains(identity)) continue;
     const Box stored = index.box(chunk);
     const std::vector<layout::Nest> parts = layout::ClipToSource(nest, stored);
     if (parts.empty()) continue;
-    read.push_back(identity);
-    CKPT_ASSIGN_OR_RETURN(const StoredArray* array, reader.Locate(chunk));
+    read.insert(identity);
+    CKPT_ASSIGN_OR_RETURN(const StoredArray* array, chunks_.Locate(reader.tensor(), chunk));
     for (const layout::Nest& part : parts) {
       CKPT_RETURN_IF_ERROR(
           reader.GatherStored(*array, MakeNestCopy(part, stored, *array, box), out));

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 
 #include "core/base/result.h"
 #include "core/checkpoint/read.h"
@@ -13,15 +12,14 @@
 
 namespace ckpt {
 
-// Fills boxes of target tensors. One thread; keeps readers of the source tensors of the current
-// target.
+// Fills boxes of target tensors. One thread; remembers where the chunks of the current target's sources lie.
 class NestReader {
  public:
   // Half of `budget_bytes` bounds scratch memory, half decoded items.
   NestReader(const CheckpointSource& source, std::uint64_t budget_bytes);
 
   // Starts another target tensor: forgets where the chunks of earlier sources lie.
-  void Reset() { readers_.clear(); }
+  void Reset() { chunks_.Clear(); }
 
   // Writes the elements of `box` of the target, in C order and in the source's dtype, into `out`.
   // Errors: those of TensorReader; kInternal if the recipe does not fill the box.
@@ -31,12 +29,9 @@ class NestReader {
 
  private:
   Status ReadNest(const layout::Nest& nest, const Box& box, MutableByteSpan out);
-  TensorReader& ReaderOf(std::uint32_t source_tensor);
 
-  const CheckpointSource* source_;
-  std::uint64_t budget_bytes_;
   Gatherer gatherer_;
-  std::map<std::uint32_t, TensorReader> readers_;
+  LocatedChunks chunks_;
 };
 
 // The bytes of a tensor as the recipe makes it from `source`, in C order and the source's dtype, in

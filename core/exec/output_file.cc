@@ -39,7 +39,7 @@ Status OutputFile::PartDone() {
   return --parts_left_ == 0 ? SyncAndClose() : OkStatus();
 }
 
-Result<std::vector<std::uint32_t>> OutputFile::Finish() {
+Result<BlockChecksums> OutputFile::Finish() {
   const MutexLock lock(mutex_);
   if (!is_durable_) CKPT_RETURN_IF_ERROR(SyncAndClose());  // a file of literals alone
   return CombineChecksums(std::move(pieces_), size_bytes_);
@@ -67,7 +67,7 @@ Status OutputFile::SyncAndClose() {
     // The system says once that bytes were lost, and then reads them back from memory as if they
     // were not: a resumed run must not find them.
     file_ = nullptr;
-    synced.Add(storage_.RemoveAll(path_));
+    if (!is_open_elsewhere_) synced.Add(storage_.RemoveAll(path_));
     return synced;
   }
   CKPT_RETURN_IF_ERROR(file_->Close());

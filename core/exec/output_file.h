@@ -26,6 +26,7 @@ class OutputFile {
              std::unique_ptr<WritableFile> file = nullptr)
       : storage_(storage),
         path_(std::move(path)),
+        is_open_elsewhere_(file != nullptr),
         size_bytes_(size_bytes),
         file_(std::move(file)) {}
 
@@ -43,11 +44,11 @@ class OutputFile {
   // Checksums of what a part put into the file.
   void AddPieces(const std::vector<ChecksumPiece>& pieces) CKPT_EXCLUDES(mutex_);
   // A part is complete. The last one makes the file durable and closes it; where that fails, the
-  // file is removed.
+  // file is removed, if it was opened here: a later job may have given its name to a file of its own.
   Status PartDone() CKPT_EXCLUDES(mutex_);
 
   // The checksums of its blocks; the file is durable. REQUIRES: all parts are done.
-  Result<std::vector<std::uint32_t>> Finish() CKPT_EXCLUDES(mutex_);
+  Result<BlockChecksums> Finish() CKPT_EXCLUDES(mutex_);
   [[nodiscard]] std::uint64_t size_bytes() CKPT_EXCLUDES(mutex_);
 
  private:
@@ -57,6 +58,7 @@ class OutputFile {
 
   Storage& storage_;
   const Path path_;
+  const bool is_open_elsewhere_;
   Mutex mutex_;
   std::uint64_t size_bytes_ CKPT_GUARDED_BY(mutex_);
   bool has_late_size_ CKPT_GUARDED_BY(mutex_) = false;

@@ -45,6 +45,7 @@ class ParityFile {
       written_.size_bytes = std::max(written_.size_bytes, member->size_bytes);
     }
     written_.block_crc32c.resize(NumBlocks(written_.size_bytes));
+    written_.block_crc32.resize(NumBlocks(written_.size_bytes));
     const std::uint64_t budget_blocks =
         options.memory_budget_bytes / buffers.size() / kManifestBlockBytes;
     window_blocks_ = std::clamp(budget_blocks, std::uint64_t{2}, kMaxWindowBlocks + 1) - 1;
@@ -93,6 +94,7 @@ Status ParityFile::WriteWindow(std::uint64_t first_block, Buffers& buffers) {
   for (ByteSpan rest = buffers.sum; !rest.empty(); ++block) {
     const std::size_t length = std::min<std::size_t>(kManifestBlockBytes, rest.size());
     written_.block_crc32c[block] = Crc32c(rest.first(length));
+    written_.block_crc32[block] = Crc32(rest.first(length));
     rest = rest.subspan(length);
   }
   CKPT_RETURN_IF_ERROR(out_->WriteAt(offset, buffers.sum));

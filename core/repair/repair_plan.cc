@@ -1,6 +1,5 @@
 #include "core/repair/repair_plan.h"
 
-#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
@@ -61,14 +60,13 @@ Problem BeyondRepair(const Manifest& manifest, const DamagedBlock& block,
 
 RepairPlan PlanRepair(const Manifest& manifest, const Damage& damage) {
   const std::vector<std::optional<std::size_t>> group_of = GroupsOfFiles(manifest);
-  // Damaged files of each stripe, and those among them that no single bit mends.
-  FilesOfStripe damaged;
+  // Damaged files of each stripe that no single bit mends.
   FilesOfStripe lost;
+  std::vector<bool> has_damaged_block(manifest.files.size());
   for (const DamagedBlock& block : damage.blocks) {
-    if (!group_of[block.file]) continue;
-    const Stripe stripe(*group_of[block.file], block.block);
-    damaged[stripe].push_back(block.file);
-    if (!block.flip) lost[stripe].push_back(block.file);
+    has_damaged_block[block.file] = true;
+    const std::optional<std::size_t> group = group_of[block.file];
+    if (group && !block.flip) lost[{*group, block.block}].push_back(block.file);
   }
   RepairPlan plan;
   std::optional<std::size_t> last_hopeless;
@@ -76,28 +74,23 @@ RepairPlan PlanRepair(const Manifest& manifest, const Damage& damage) {
     if (manifest.files[block.file].name == kMegatronTracker) continue;
     const std::optional<std::size_t> group = group_of[block.file];
     BlockMend mend{.file = block.file, .block = block.block, .flip = block.flip};
-    if (block.flip) {
-      if (group && damaged.at({*group, block.block}).size() == 1) mend.group = group;
-    } else if (group && lost.at({*group, block.block}).size() == 1) {
-      mend.group = group;
-    } else {
+    if (!block.flip) {
       static const std::vector<std::size_t> none;
-      const auto& others = group ? lost.at({*group, block.block}) : none;
-      if (last_hopeless != block.file) {
-        plan.beyond_repair.push_back(BeyondRepair(manifest, block, group, others));
+      const std::vector<std::size_t>& others = group ? lost.at({*group, block.block}) : none;
+      if (others.size() != 1) {
+        if (last_hopeless != block.file) {
+          plan.beyond_repair.push_back(BeyondRepair(manifest, block, group, others));
+        }
+        last_hopeless = block.file;
+        continue;
       }
-      last_hopeless = block.file;
-      continue;
+      mend.group = group;
     }
     plan.blocks.push_back(mend);
   }
-  const auto has_damaged_block = [&](std::size_t file) {
-    return std::any_of(damage.blocks.begin(), damage.blocks.end(),
-                       [&](const DamagedBlock& block) { return block.file == file; });
-  };
   for (const DamagedFile& file : damage.files) {
     if (manifest.files[file.file].name == kMegatronTracker) continue;
-    if (file.size_bytes > manifest.files[file.file].size_bytes || !has_damaged_block(file.file)) {
+    if (file.size_bytes > manifest.files[file.file].size_bytes || !has_damaged_block[file.file]) {
       plan.sizes.push_back(file);
     }
   }

@@ -19,8 +19,7 @@ struct BlockMend {
   std::uint64_t block = 0;
   // Flipping this bit back, counted from the start of the file.
   std::optional<FlippedBit> flip = {};
-  // The group whose other files give the block, or prove that the bit is the right one; a position in
-  // Manifest::parity.
+  // Else the group whose other files give the block; a position in Manifest::parity.
   std::optional<std::size_t> group = {};
 
   friend bool operator==(const BlockMend&, const BlockMend&) = default;
@@ -32,7 +31,7 @@ struct RepairPlan {
   std::vector<Problem> beyond_repair;  // damage that nothing mends, each file once
 };
 
-// A block is mended by one flipped bit if that explains its checksum, else from its group if no other
+// A block is mended by one flipped bit if that explains its checksums, else from its group if no other
 // file of it lacks the same block. Megatron's tracker is left out: it is no file of the directory.
 [[nodiscard]] RepairPlan PlanRepair(const Manifest& manifest, const Damage& damage);
 

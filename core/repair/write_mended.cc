@@ -31,7 +31,10 @@ class Mender {
         plan_(plan),
         to_(to),
         options_(options),
-        buffers_(static_cast<std::size_t>(std::max(options.threads, 1))) {}
+        has_other_size_(manifest.files.size()),
+        buffers_(static_cast<std::size_t>(std::max(options.threads, 1))) {
+    for (const DamagedFile& damaged : plan.sizes) has_other_size_[damaged.file] = true;
+  }
 
   Result<std::vector<MendedPlace>> Run();
 
@@ -60,6 +63,7 @@ class Mender {
   const RepairPlan& plan_;
   const Path& to_;
   const WriteMendedOptions& options_;
+  std::vector<bool> has_other_size_;  // by file
   std::vector<Buffers> buffers_;
   std::vector<MendedPlace> mended_;
 };
@@ -114,24 +118,20 @@ Status Mender::AddUpOthers(const BlockMend& mend, Buffers& buffers) const {
 
 Result<MendedPlace> Mender::Mend(const BlockMend& mend, Buffers& buffers) const {
   const ManifestFile& file = manifest_.files[mend.file];
-  if (mend.group) CKPT_RETURN_IF_ERROR(AddUpOthers(mend, buffers));
   if (mend.flip) {
     CKPT_RETURN_IF_ERROR(FlipBack(mend, buffers.block));
-    if (!mend.group || buffers.block == buffers.sum) {
-      return MendedPlace{.file = file.name,
-                         .offset_bytes = mend.flip->offset_bytes,
-                         .size_bytes = 1,
-                         .source = MendSource::kBit,
-                         .bit = mend.flip->bit,
-                         .is_proven = mend.group.has_value()};
-    }
+    return MendedPlace{.file = file.name,
+                       .offset_bytes = mend.flip->offset_bytes,
+                       .size_bytes = 1,
+                       .source = MendSource::kBit,
+                       .bit = mend.flip->bit};
   }
+  CKPT_RETURN_IF_ERROR(AddUpOthers(mend, buffers));
   buffers.block.swap(buffers.sum);
   return MendedPlace{.file = file.name,
                      .offset_bytes = mend.block * kManifestBlockBytes,
                      .size_bytes = buffers.block.size(),
-                     .source = MendSource::kParity,
-                     .is_proven = true};
+                     .source = MendSource::kParity};
 }
 
 Status Mender::CopyBlocks(std::size_t file, WritableFile& out, Task& task, Buffers& buffers) const {
@@ -190,14 +190,10 @@ Status Mender::CopyFile(std::size_t file) {
   for (Task& task : tasks) {
     for (MendedPlace& place : task.mended) Tell(std::move(place));
   }
-  const bool has_other_size =
-      std::any_of(plan_.sizes.begin(), plan_.sizes.end(),
-                  [&](const DamagedFile& damaged) { return damaged.file == file; });
-  if (has_other_size) {
+  if (has_other_size_[file]) {
     Tell({.file = written.name,
           .offset_bytes = written.size_bytes,
-          .source = MendSource::kManifest,
-          .is_proven = true});
+          .source = MendSource::kManifest});
   }
   return OkStatus();
 }

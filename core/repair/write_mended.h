@@ -28,8 +28,7 @@ struct MendedPlace {
   std::uint64_t offset_bytes = 0;
   std::uint64_t size_bytes = 0;  // 1 for a bit; 0 for what was too much
   MendSource source = MendSource::kBit;
-  int bit = 0;             // of kBit
-  bool is_proven = false;  // a bit: parity gives the same bytes, so nothing else can be meant
+  int bit = 0;  // of kBit
 
   friend bool operator==(const MendedPlace&, const MendedPlace&) = default;
 };
@@ -44,8 +43,7 @@ struct WriteMendedOptions {
 // makes the files durable. `to` exists and has none of them. Returns what was mended, in order of file
 // and place; neighbouring blocks that parity gave are one place.
 //
-// Every block, mended or not, is compared with its checksum before it is written. Where a bit explains a
-// block and parity gives other bytes, that were not a flipped bit: parity's are taken.
+// Every block, mended or not, is compared with its checksums before it is written.
 //
 // Errors: kChecksum, kTruncated (what was read is not what the plan was made for, or the parity does not
 // fit), kNoSpace, kIo, kCancelled.

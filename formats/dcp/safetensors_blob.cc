@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -78,6 +79,25 @@ std::optional<std::uint64_t> HeaderBytes(const ReadableFile& file, std::uint64_t
   return size;
 }
 
+// As the format demands: bytes that many keys share would be read for each of them.
+Status CheckDisjoint(const JsonDocument& header, const std::string& where) {
+  using Members = std::vector<std::pair<std::string, JsonCursor>>;
+  CKPT_ASSIGN_OR_RETURN(const Members members, header.root().Members());
+  std::vector<std::pair<std::int64_t, std::int64_t>> extents;
+  for (const auto& [key, entry] : members) {
+    const std::optional<JsonCursor> field = entry.Find("data_offsets");
+    if (!field) continue;  // __metadata__
+    CKPT_ASSIGN_OR_RETURN(const Dims extent, field->Int64Array());
+    if (extent.size() == 2 && extent[0] < extent[1]) extents.emplace_back(extent[0], extent[1]);
+  }
+  std::ranges::sort(extents);
+  for (std::size_t i = 1; i < extents.size(); ++i) {
+    if (extents[i].first >= extents[i - 1].second) continue;
+    return Error(ErrorKind::kOverlap, "tensors of a safetensors blob share bytes").File(where);
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 bool StartsSafetensorsBlob(const ReadableFile& file, std::uint64_t offset) {
@@ -93,6 +113,7 @@ Result<SafetensorsBlob> SafetensorsBlob::Open(const ReadableFile& file, std::uin
   CKPT_RETURN_IF_ERROR(file.ReadAt(offset + kLengthBytes, header));
   std::string where = DescribeRange(file.name(), offset, kLengthBytes + *header_bytes);
   CKPT_ASSIGN_OR_RETURN(JsonDocument document, JsonDocument::Parse(AsText(header), where));
+  CKPT_RETURN_IF_ERROR(CheckDisjoint(document, where));
   return SafetensorsBlob(std::move(document), std::move(where), *header_bytes,
                          offset + kLengthBytes + *header_bytes);
 }

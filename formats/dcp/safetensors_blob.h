@@ -25,7 +25,7 @@ namespace ckpt::dcp {
 class SafetensorsBlob {
  public:
   // The blob that starts at `offset` and ends with the file.
-  // Errors: kBadItem (no header), kBadMetadata (malformed header), kResource, kTruncated, kIo.
+  // Errors: kBadItem (no header), kBadMetadata (malformed header), kOverlap, kResource, kTruncated, kIo.
   static Result<SafetensorsBlob> Open(const ReadableFile& file, std::uint64_t offset);
 
   [[nodiscard]] std::uint64_t header_bytes() const { return header_bytes_; }

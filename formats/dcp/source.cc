@@ -34,8 +34,10 @@ bool IsFarTooSmall(std::uint64_t item_bytes, std::uint64_t chunk_bytes) {
   return chunk_bytes > kGiB && chunk_bytes / 64 > item_bytes;
 }
 
-// The archive's one tensor, checked against what the metadata say about its chunk.
-Result<StoredArray> TensorOfItem(const DecodedItem& item, DType dtype, DimsView sizes) {
+// The archive's one tensor, checked against what the metadata say about its chunk. `has_crc`: whether its bytes were
+// compared with a checksum.
+Result<StoredArray> TensorOfItem(const DecodedItem& item, DType dtype, DimsView sizes,
+                                 bool& has_crc) {
   CKPT_ASSIGN_OR_RETURN(
       const TorchContainer container,
       torch_save::OpenZipContainer(item.file, item.offset_bytes, item.size_bytes));
@@ -59,6 +61,7 @@ Result<StoredArray> TensorOfItem(const DecodedItem& item, DType dtype, DimsView 
         .Actual(DTypeName(rebuilt->array.dtype));
   }
   CKPT_RETURN_IF_ERROR(torch_save::VerifyStorage(container, *rebuilt->storage));
+  has_crc = rebuilt->storage->crc32.has_value();
   rebuilt->array.resident_bytes = item.resident_bytes;
   return std::move(rebuilt->array);
 }
@@ -150,11 +153,14 @@ Result<StoredArray> DcpSource::LocateItem(const GlobalTensor& tensor, const Chun
         .Expected(FormatByteSize(chunk_bytes))
         .Actual(FormatByteSize(item.size_bytes));
   }
-  Result<StoredArray> array = TensorOfItem(item, tensor.dtype, sizes);
+  bool has_crc = false;
+  Result<StoredArray> array = TensorOfItem(item, tensor.dtype, sizes, has_crc);
+  if (array.ok() && !has_crc) lacks_crc_ = true;
   // Looked at only when there is no archive, since next to nobody writes this variant.
   if (!array.ok() && array.status().kind() == ErrorKind::kBadItem &&
       dcp::StartsSafetensorsBlob(*item.file, item.offset_bytes)) {
     CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const SafetensorsBlob> blob, OpenBlob(chunk, item));
+    lacks_crc_ = true;
     return blob->Locate(item.file, tensor.key, tensor.dtype, sizes);
   }
   return array;

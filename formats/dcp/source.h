@@ -2,6 +2,7 @@
 #ifndef CKPT_FORMATS_DCP_SOURCE_H_
 #define CKPT_FORMATS_DCP_SOURCE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -39,7 +40,10 @@ class DcpSource final : public CheckpointSource {
   Result<StoredArray> Locate(const GlobalTensor& tensor, const Chunk& chunk) const override;
   Result<RenderedObject> ReadObject(const ObjectEntry& object) const override;
   Result<std::uint64_t> FileSize(FileId file) const override;
-  [[nodiscard]] Protection protection() const override { return Protection::kCrc32; }
+  // kCrc32 as long as every item that was located has one of its own.
+  [[nodiscard]] Protection protection() const override {
+    return lacks_crc_ ? Protection::kNone : Protection::kCrc32;
+  }
 
   // The container of an object's item, for formats that take it apart themselves. Errors: as ReadObject.
   Result<torch_save::TorchContainer> OpenObject(const ObjectEntry& object) const;
@@ -66,6 +70,8 @@ class DcpSource final : public CheckpointSource {
   CheckpointIndex index_;
   dcp::MetadataExtras extras_;
   std::unordered_set<std::string> refused_;  // tensors that index().problems() has errors about
+  // Of some item that was located: torch writes none on request, nor are there any in a blob.
+  mutable std::atomic<bool> lacks_crc_ = false;
   // Made for the first range that is read.
   mutable std::once_flag demand_once_;
   mutable std::optional<dcp::ItemDemand> demand_;

@@ -15,8 +15,10 @@ namespace ckpt::testing {
 inline ManifestFile DescribeContent(std::string name, ByteSpan content) {
   ManifestFile file{.name = std::move(name), .size_bytes = content.size(), .block_crc32c = {}};
   for (std::size_t at = 0; at < content.size(); at += kManifestBlockBytes) {
-    file.block_crc32c.push_back(Crc32c(
-        content.subspan(at, std::min<std::size_t>(kManifestBlockBytes, content.size() - at))));
+    const ByteSpan block =
+        content.subspan(at, std::min<std::size_t>(kManifestBlockBytes, content.size() - at));
+    file.block_crc32c.push_back(Crc32c(block));
+    file.block_crc32.push_back(Crc32(block));
   }
   return file;
 }

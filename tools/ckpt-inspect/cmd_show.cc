@@ -60,7 +60,8 @@ Status StreamBox(const CheckpointSource& source, const GlobalTensor& tensor, con
   const std::uint64_t element_bytes = ElementBytes(tensor.dtype);
   const std::uint64_t block_bytes = std::max(element_bytes, budget_bytes / 4);
   Gatherer gatherer(block_bytes);
-  TensorReader reader(source, tensor, gatherer, budget_bytes / 4);
+  LocatedChunks chunks(source, budget_bytes / 4);
+  TensorReader reader(tensor, gatherer, chunks);
   Bytes buffer;
   Status status;
   ForEachBlock(box, static_cast<std::int64_t>(block_bytes / element_bytes), [&](const Box& block) {

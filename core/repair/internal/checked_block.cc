@@ -1,5 +1,9 @@
 #include "core/repair/internal/checked_block.h"
 
+#include <string_view>
+
+#include <fmt/format.h>
+
 #include "core/base/check.h"
 #include "core/base/hash.h"
 #include "core/checkpoint/find_damage.h"
@@ -7,13 +11,16 @@
 namespace ckpt::internal {
 
 Status CheckBlock(const ManifestFile& file, std::uint64_t block, ByteSpan bytes) {
-  const std::uint32_t expected = file.block_crc32c[block];
-  const std::uint32_t actual = Crc32c(bytes);
-  if (actual == expected) return OkStatus();
-  return Error(ErrorKind::kChecksum, "block differs from what was written")
-      .File(DescribeRange(file.name, block * kManifestBlockBytes, bytes.size()))
-      .Expected("crc32c " + Hex32(expected))
-      .Actual("crc32c " + Hex32(actual));
+  const auto compare = [&](std::string_view name, std::uint32_t expected, std::uint32_t actual) {
+    if (actual == expected) return OkStatus();
+    return Status(Error(ErrorKind::kChecksum, "block differs from what was written")
+                      .File(DescribeRange(file.name, block * kManifestBlockBytes, bytes.size()))
+                      .Expected(fmt::format("{} {}", name, Hex32(expected)))
+                      .Actual(fmt::format("{} {}", name, Hex32(actual))));
+  };
+  CKPT_RETURN_IF_ERROR(compare("crc32c", file.block_crc32c[block], Crc32c(bytes)));
+  if (file.block_crc32.empty()) return OkStatus();
+  return compare("crc32", file.block_crc32[block], Crc32(bytes));
 }
 
 Status ReadCheckedBlock(const ReadableFile& stored, const ManifestFile& file, std::uint64_t block,

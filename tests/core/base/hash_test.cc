@@ -32,7 +32,7 @@ TEST(Hash, OfPiecesEqualsHashOfTheWhole) {
             Crc32c(AsBytes(all)));
 }
 
-TEST(Crc32cConcat, EqualsTheChecksumOfTheConcatenation) {
+TEST(CrcConcat, EqualsTheChecksumOfTheConcatenation) {
   std::string text;
   for (int i = 0; i < 3000; ++i) text += static_cast<char>(i * i);
   const std::string_view all = text;
@@ -40,6 +40,8 @@ TEST(Crc32cConcat, EqualsTheChecksumOfTheConcatenation) {
     const std::string_view a = all.substr(0, cut);
     const std::string_view b = all.substr(cut);
     EXPECT_EQ(Crc32cConcat(Crc32c(AsBytes(a)), Crc32c(AsBytes(b)), b.size()), Crc32c(AsBytes(all)))
+        << cut;
+    EXPECT_EQ(Crc32Concat(Crc32(AsBytes(a)), Crc32(AsBytes(b)), b.size()), Crc32(AsBytes(all)))
         << cut;
   }
 }

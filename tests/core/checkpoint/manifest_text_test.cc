@@ -20,8 +20,9 @@ using testing::IsOkAndHolds;
 Manifest Example() {
   Manifest manifest;
   manifest.tool = "t";
-  manifest.files = {{.name = "a", .size_bytes = 1, .block_crc32c = {0x1234abcd}},
-                    {.name = "b", .size_bytes = 0, .block_crc32c = {}}};
+  manifest.files = {
+      {.name = "a", .size_bytes = 1, .block_crc32c = {0x1234abcd}, .block_crc32 = {0x5678ef01}},
+      {.name = "b", .size_bytes = 0, .block_crc32c = {}}};
   manifest.tensors = {{"v", std::string(32, 'a')}, {"w", std::string(32, '0')}};
   manifest.origin =
       ManifestOrigin{.format = "hf",
@@ -70,6 +71,11 @@ INSTANTIATE_TEST_SUITE_P(
         Contradiction{"NoRoots", R"("roots":)", R"("stems":)", "different lengths"},
         Contradiction{"OneChecksumTextLess", R"("crc32c":["1234abcd",""])",
                       R"("crc32c":["1234abcd"])", "different lengths"},
+        Contradiction{"OneOtherChecksumTextLess", R"("crc32":["5678ef01",""])",
+                      R"("crc32":["5678ef01"])", "different lengths"},
+        Contradiction{"OtherChecksumTwice", R"("5678ef01")", R"("5678ef015678ef01")",
+                      "number of blocks"},
+        Contradiction{"HalfAnotherChecksum", R"("5678ef01")", R"("5678ef")", "8 hex digits"},
         Contradiction{"HalfAChecksum", R"("1234abcd")", R"("1234ab")", "8 hex digits"},
         Contradiction{"UpperCaseDigits", R"("1234abcd")", R"("1234ABCD")", "8 hex digits"},
         Contradiction{"AnotherChecksum", R"("1234abcd")", R"("1234abce")", "root does not follow"},
@@ -110,6 +116,16 @@ TEST_P(ManifestTextTest, IsRefused) {
   ASSERT_THAT(manifest, FailsWith(GetParam().kind));
   EXPECT_THAT(manifest.status().ToString(), ::testing::HasSubstr(GetParam().says));
   EXPECT_EQ(manifest.status().problems()[0].file, "m");
+}
+
+TEST(ManifestText, MayLackTheOtherChecksum) {
+  for (const auto& [piece, by] : {std::pair(R"(,"crc32":["5678ef01",""])", ""),
+                                  std::pair(R"("crc32":["5678ef01",""])", R"("crc32":["",""])")}) {
+    const auto manifest = ParseManifest(With(piece, by), "m");
+    ASSERT_THAT(manifest, IsOk());
+    EXPECT_TRUE(manifest->files[0].block_crc32.empty());
+    EXPECT_EQ(manifest->files[0].block_crc32c, Example().files[0].block_crc32c);
+  }
 }
 
 TEST(ManifestText, RefusesParityOfWhatCannotHaveIt) {

@@ -1,7 +1,11 @@
 #include "core/checkpoint/read.h"
 
+#include <algorithm>
 #include <map>
+#include <memory>
 #include <random>
+#include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 
@@ -42,6 +46,81 @@ class MemorySource final : public CheckpointSource {
   CheckpointIndex index_;
   std::vector<StoredArray> arrays_;
 };
+
+// Every chunk is decoded into 100 bytes of memory, whose life is watched.
+class DecodingSource final : public CheckpointSource {
+ public:
+  DecodingSource(int tensors, int chunks) {
+    IndexBuilder builder;
+    const FileId file = builder.AddFile("f");
+    const EncodingId encoding = builder.AddEncoding("zstd");
+    for (int t = 0; t < tensors; ++t) {
+      builder.AddTensor("t" + std::to_string(t), DType::kUint8, {chunks});
+      for (int c = 0; c < chunks; ++c) {
+        builder.AddChunk({.offsets = {c}, .sizes = {1}}, file, encoding, 0, 1);
+      }
+    }
+    auto index = builder.Build();
+    EXPECT_THAT(index, IsOk());
+    index_ = *std::move(index);
+  }
+  const CheckpointIndex& index() const override { return index_; }
+  Result<StoredArray> Locate(const GlobalTensor&, const Chunk&) const override {
+    StoredArray array;
+    array.file = MakeMemoryFile("decoded", Bytes(100));
+    array.strides = {1};
+    array.resident_bytes = 100;
+    decoded_.push_back(array.file);
+    return array;
+  }
+  Result<RenderedObject> ReadObject(const ObjectEntry&) const override {
+    return Error(ErrorKind::kNotFound, "no objects");
+  }
+  Result<std::uint64_t> FileSize(FileId) const override { return std::uint64_t{0}; }
+  Protection protection() const override { return Protection::kNone; }
+
+  std::size_t num_decoded() const { return decoded_.size(); }
+  std::size_t num_alive() const {
+    return static_cast<std::size_t>(
+        std::ranges::count_if(decoded_, [](const auto& file) { return !file.expired(); }));
+  }
+
+ private:
+  CheckpointIndex index_;
+  mutable std::vector<std::weak_ptr<const ReadableFile>> decoded_;
+};
+
+// A tensor that is made of many others keeps no more of them than one.
+TEST(LocatedChunksTest, KeepsItsBudgetOverAllTensors) {
+  const DecodingSource source(10, 5);
+  const CheckpointIndex& index = source.index();
+  LocatedChunks chunks(source, 350);
+  for (const GlobalTensor& tensor : index.tensors()) {
+    for (const Chunk& chunk : index.chunks(tensor)) {
+      ASSERT_THAT(chunks.Locate(tensor, chunk), IsOk());
+      EXPECT_LE(source.num_alive(), 3U);
+    }
+  }
+  EXPECT_EQ(source.num_decoded(), 50U);
+  const GlobalTensor& last = index.tensors().back();
+  for (const Chunk& chunk : index.chunks(last).last(3)) {
+    ASSERT_THAT(chunks.Locate(last, chunk), IsOk());
+  }
+  EXPECT_EQ(source.num_decoded(), 50U) << "the most recent ones are there";
+  chunks.Clear();
+  EXPECT_EQ(source.num_alive(), 0U);
+}
+
+TEST(LocatedChunksTest, KeepsOneItemHoweverLarge) {
+  const DecodingSource source(1, 2);
+  const GlobalTensor& tensor = source.index().tensors()[0];
+  LocatedChunks chunks(source, 10);
+  const auto array = chunks.Locate(tensor, source.index().chunks(tensor)[0]);
+  ASSERT_THAT(array, IsOk());
+  EXPECT_EQ((*array)->file->size_bytes(), 100U);
+  ASSERT_THAT(chunks.Locate(tensor, source.index().chunks(tensor)[0]), IsOk());
+  EXPECT_EQ(source.num_decoded(), 1U);
+}
 
 // Element `i` of the logical tensor holds the 16-bit number i.
 Bytes Logical(std::int64_t count) {

@@ -21,11 +21,13 @@ Bytes RandomBytes(std::size_t size, std::uint64_t seed) {
   return bytes;
 }
 
-std::vector<std::uint32_t> DirectBlocks(const Bytes& file) {
-  std::vector<std::uint32_t> blocks;
+BlockChecksums DirectBlocks(const Bytes& file) {
+  BlockChecksums blocks;
   for (std::size_t at = 0; at < file.size(); at += kManifestBlockBytes) {
-    blocks.push_back(Crc32c(
-        ByteSpan(file).subspan(at, std::min<std::size_t>(kManifestBlockBytes, file.size() - at))));
+    const ByteSpan block =
+        ByteSpan(file).subspan(at, std::min<std::size_t>(kManifestBlockBytes, file.size() - at));
+    blocks.crc32c.push_back(Crc32c(block));
+    blocks.crc32.push_back(Crc32(block));
   }
   return blocks;
 }
@@ -76,7 +78,7 @@ TEST(BlockChecksums, RefusesOverlapAndPiecesOutside) {
 TEST(BlockChecksums, EmptyFileHasNoBlocks) {
   const auto blocks = CombineChecksums({}, 0);
   ASSERT_THAT(blocks, IsOk());
-  EXPECT_TRUE(blocks->empty());
+  EXPECT_EQ(*blocks, BlockChecksums());
 }
 
 }  // namespace

@@ -18,8 +18,9 @@ JournalRecord Record(std::uint32_t tensor) {
   record.tensor = tensor;
   record.digest = std::string(32, static_cast<char>('0' + tensor));
   record.cast_overflows = tensor * 10;
-  record.pieces = {{0, {.offset_bytes = 64, .length_bytes = 100, .crc32c = tensor + 7}},
-                   {1, {.offset_bytes = std::uint64_t{1} << 40, .length_bytes = 1, .crc32c = 9}}};
+  record.pieces = {
+      {0, {.offset_bytes = 64, .length_bytes = 100, .crc32c = tensor + 7, .crc32 = tensor + 8}},
+      {1, {.offset_bytes = std::uint64_t{1} << 40, .length_bytes = 1, .crc32c = 9, .crc32 = 10}}};
   record.extents = {{.offset_bytes = 64, .size_bytes = std::uint64_t{1} << 33}};
   return record;
 }

@@ -139,5 +139,19 @@ TEST(OutputFaultsTest, AnOutputFileWhoseSyncFailedIsGone) {
   EXPECT_EQ(memory->Stat("/f")->type, FileType::kMissing);
 }
 
+// It was opened before, and by now the name may be that of a later job's file.
+TEST(OutputFaultsTest, AFileOpenedElsewhereIsNotRemovedByItsName) {
+  const WriteLiteral literal = {.file = 0, .offset_bytes = 0, .bytes = {std::byte{'L'}}};
+  const std::unique_ptr<Storage> memory = MakeMemoryStorage();
+  FaultStorage storage(*memory, 2, ErrorKind::kIo,
+                       FaultStorage::Mode::kOnce);  // create, write, sync
+  auto created = storage.Create("/f");
+  ASSERT_THAT(created, IsOk());
+  OutputFile file(storage, "/f", 1, *std::move(created));
+  file.AddLiteral(literal);
+  EXPECT_FALSE(file.Finish().ok());
+  EXPECT_EQ(memory->Stat("/f")->type, FileType::kRegular);
+}
+
 }  // namespace
 }  // namespace ckpt

@@ -14,6 +14,11 @@ using testing::FaultStorage;
 using testing::IsOk;
 using testing::IsOkAndHolds;
 
+// Of a file of one block.
+BlockChecksums ChecksumsOf(std::string_view content) {
+  return {.crc32c = {Crc32c(AsBytes(content))}, .crc32 = {Crc32(AsBytes(content))}};
+}
+
 class OutputFileTest : public ::testing::Test {
  protected:
   OutputFileTest() : memory_(MakeMemoryStorage()), storage_(*memory_, -1) {
@@ -36,13 +41,16 @@ TEST_F(OutputFileTest, IsOpenFromItsFirstPartToItsLast) {
     const auto out = file.Open();
     ASSERT_THAT(out, IsOk());
     ASSERT_THAT((*out)->WriteAt(offset, AsBytes("x")), IsOk());
-    file.AddPieces({{.offset_bytes = offset, .length_bytes = 1, .crc32c = Crc32c(AsBytes("x"))}});
+    file.AddPieces({{.offset_bytes = offset,
+                     .length_bytes = 1,
+                     .crc32c = Crc32c(AsBytes("x")),
+                     .crc32 = Crc32(AsBytes("x"))}});
     ASSERT_THAT(file.PartDone(), IsOk());
   }
   const int calls = storage_.calls();
   EXPECT_EQ(calls, 6);                     // open, the literal, two parts, sync, close
   const std::string expected("Lxx\0", 4);  // a gap counts as zero
-  EXPECT_THAT(file.Finish(), IsOkAndHolds(::testing::ElementsAre(Crc32c(AsBytes(expected)))));
+  EXPECT_THAT(file.Finish(), IsOkAndHolds(ChecksumsOf(expected)));
   EXPECT_EQ(storage_.calls(), calls);
   EXPECT_EQ(Content(), "Lxx.");
 }
@@ -53,10 +61,13 @@ TEST_F(OutputFileTest, ASizeThatShowsLateCutsOffWhatAnInterruptedRunLeft) {
   const auto out = file.Open();
   ASSERT_THAT(out, IsOk());
   ASSERT_THAT((*out)->WriteAt(0, AsBytes("xy")), IsOk());
-  file.AddPieces({{.offset_bytes = 0, .length_bytes = 2, .crc32c = Crc32c(AsBytes("xy"))}});
+  file.AddPieces({{.offset_bytes = 0,
+                   .length_bytes = 2,
+                   .crc32c = Crc32c(AsBytes("xy")),
+                   .crc32 = Crc32(AsBytes("xy"))}});
   file.SetSize(2);
   ASSERT_THAT(file.PartDone(), IsOk());
-  EXPECT_THAT(file.Finish(), IsOkAndHolds(::testing::ElementsAre(Crc32c(AsBytes("xy")))));
+  EXPECT_THAT(file.Finish(), IsOkAndHolds(ChecksumsOf("xy")));
   EXPECT_EQ(Content(), "xy");
 }
 
@@ -64,7 +75,7 @@ TEST_F(OutputFileTest, WithoutPartsIsWrittenAtTheEnd) {
   const WriteLiteral literal = {.file = 0, .offset_bytes = 0, .bytes = Bytes(4, std::byte{'L'})};
   OutputFile file(storage_, "/f", 4);
   file.AddLiteral(literal);
-  EXPECT_THAT(file.Finish(), IsOkAndHolds(::testing::ElementsAre(Crc32c(AsBytes("LLLL")))));
+  EXPECT_THAT(file.Finish(), IsOkAndHolds(ChecksumsOf("LLLL")));
   EXPECT_EQ(Content(), "LLLL");
   EXPECT_EQ(storage_.calls(), 4);  // open, write, sync, close
 }

@@ -15,8 +15,10 @@ using ::testing::IsEmpty;
 Manifest ThreeInAGroup() {
   Manifest manifest;
   for (const char* name : {"a", "b", "c", "d", "p"}) {
-    manifest.files.push_back(
-        {.name = name, .size_bytes = 2 * kManifestBlockBytes, .block_crc32c = {1, 2}});
+    manifest.files.push_back({.name = name,
+                              .size_bytes = 2 * kManifestBlockBytes,
+                              .block_crc32c = {1, 2},
+                              .block_crc32 = {3, 4}});
   }
   manifest.parity = {{.parity_file = "p", .members = {"c", "a", "b"}}};
   return manifest;
@@ -42,11 +44,10 @@ TEST(PlanRepair, HasNothingToDoForWholeFiles) {
   EXPECT_THAT(plan.beyond_repair, IsEmpty());
 }
 
-TEST(PlanRepair, FlipsBitsBackAndLetsParityProveThem) {
+TEST(PlanRepair, FlipsBitsBack) {
   const RepairPlan plan = Plan({Flipped(0, 0), Flipped(3, 0)});
-  EXPECT_THAT(plan.blocks,
-              ElementsAre(BlockMend{.file = 0, .block = 0, .flip = kSomeBit, .group = 0},
-                          BlockMend{.file = 3, .block = 0, .flip = kSomeBit}));
+  EXPECT_THAT(plan.blocks, ElementsAre(BlockMend{.file = 0, .block = 0, .flip = kSomeBit},
+                                       BlockMend{.file = 3, .block = 0, .flip = kSomeBit}));
   EXPECT_THAT(plan.beyond_repair, IsEmpty());
 }
 

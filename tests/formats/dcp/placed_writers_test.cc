@@ -81,7 +81,8 @@ class PlacedWritersTest : public ::testing::Test {
       const GlobalTensor* const read = (*stored)->index().FindTensor(tensor.key);
       ASSERT_NE(read, nullptr);
       Gatherer gatherer(1 << 20);
-      TensorReader reader(**stored, *read, gatherer, 1 << 20);
+      LocatedChunks chunks(**stored, 1 << 20);
+      TensorReader reader(*read, gatherer, chunks);
       Bytes values(tensor.values.size());
       ASSERT_THAT(reader.Read(WholeBox(tensor.shape), values), IsOk());
       EXPECT_TRUE(values == tensor.values) << tensor.key;

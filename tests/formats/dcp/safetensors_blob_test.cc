@@ -52,6 +52,21 @@ TEST(SafetensorsBlobTest, FindsTheElementsBehindTheHeader) {
   EXPECT_THAT(array->strides, ElementsAre(3, 1));
 }
 
+// Each of a thousand keys would read the same bytes anew.
+TEST(SafetensorsBlobTest, RefusesTensorsThatShareBytes) {
+  const auto locate = [](int begin) {
+    const std::string header = fmt::format(
+        R"({{"__metadata__":{{}},"v":{{"dtype":"U8","shape":[4],"data_offsets":[{},{}]}},)"
+        R"("e":{{"dtype":"U8","shape":[0],"data_offsets":[2,2]}},)"
+        R"("w":{{"dtype":"U8","shape":[4],"data_offsets":[0,4]}}}})",
+        begin, begin + 4);
+    return Locate(Blob(header, 8), DType::kUint8, {4});
+  };
+  EXPECT_THAT(locate(4), IsOk());
+  EXPECT_THAT(locate(3), FailsWith(ErrorKind::kOverlap));
+  EXPECT_THAT(locate(0), FailsWith(ErrorKind::kOverlap));
+}
+
 // What safetensors' own Python package calls torch's dtypes.
 TEST(SafetensorsBlobTest, KnowsTheNameOfEveryDType) {
   const std::vector<std::pair<DType, std::string>> names = {

@@ -34,6 +34,22 @@ std::vector<std::string> DcpCases(const std::string& group) {
 
 std::string Name(const ::testing::TestParamInfo<std::string>& info) { return info.param; }
 
+// What no checksum was compared with must not be said to be protected by one.
+TEST(DcpSourceTest, ClaimsAChecksumOnlyWhereThereIsOne) {
+  for (const auto& [name, protection] : {std::pair("nested", Protection::kCrc32),
+                                         std::pair("safetensors_format", Protection::kNone)}) {
+    const Path directory = testing::GoldenDir() / "dcp" / name / "ckpt";
+    const auto source = DcpSource::Open(PosixStorage(), directory);
+    ASSERT_THAT(source, IsOk()) << name;
+    const CheckpointIndex& index = (*source)->index();
+    ASSERT_FALSE(index.tensors().empty());
+    for (const GlobalTensor& tensor : index.tensors()) {
+      ASSERT_THAT((*source)->Locate(tensor, index.chunks(tensor)[0]), IsOk());
+    }
+    EXPECT_EQ((*source)->protection(), protection) << name;
+  }
+}
+
 class DcpGoldenTest : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Cases, DcpGoldenTest, ::testing::ValuesIn(DcpCases("dcp")), Name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DcpGoldenTest);

@@ -126,7 +126,8 @@ class TorchDistFolderTest : public ::testing::Test {
     if (tensor == nullptr) return {};
     std::vector<float> values(static_cast<std::size_t>(NumElements(tensor->shape)));
     Gatherer gatherer(1 << 10);
-    TensorReader reader(source, *tensor, gatherer, 1 << 10);
+    LocatedChunks chunks(source, 1 << 10);
+    TensorReader reader(*tensor, gatherer, chunks);
     EXPECT_THAT(reader.Read(WholeBox(tensor->shape), std::as_writable_bytes(std::span(values))),
                 IsOk());
     return values;

@@ -10,6 +10,7 @@
 #include "core/io/memory_storage.h"
 #include "core/json/json_reader.h"
 #include "core/repair/parity.h"
+#include "tests/testing/manifest_file.h"
 #include "tests/testing/matchers.h"
 #include "tools/ckpt-inspect/inspect.h"
 
@@ -17,6 +18,7 @@ namespace ckpt::inspect {
 namespace {
 
 using cli::ExitCode;
+using testing::DescribeContent;
 using testing::IsOk;
 
 using ::testing::HasSubstr;
@@ -48,8 +50,7 @@ class RepairCommandTest : public ::testing::Test {
     manifest.tool = "test";
     for (const auto& [name, content] : contents_) {
       Put("/c/" + name, content);
-      manifest.files.push_back(
-          {.name = name, .size_bytes = content.size(), .block_crc32c = {Crc32c(AsBytes(content))}});
+      manifest.files.push_back(DescribeContent(name, AsBytes(content)));
     }
     for (const auto& [key, file] : {std::pair("v", "a.safetensors"), {"w", "b.safetensors"}}) {
       const std::string_view content = contents_[file];
@@ -219,22 +220,22 @@ TEST_F(RepairCommandTest, MendsSeveralDamagesAtOnce) {
   EXPECT_TRUE(Exists("/c/left-over"));
 }
 
-// Of wrong blocks of this length one in 4096 has a checksum that one flipped bit would explain. Without
-// parity, the digest of the tensor is what tells.
+// Of wrong blocks of this length one in 4096 has a checksum that one flipped bit would explain. The other one tells.
 TEST_F(RepairCommandTest, DoesNotMendByAWrongGuess) {
+  const std::string name = "b.safetensors";
   Make(0, 1 << 17);
-  std::string content = contents_["b.safetensors"];
+  std::string content = contents_[name];
   const std::uint32_t expected = Crc32c(AsBytes(content));
   std::mt19937_64 rng(20);
   do {
     content[100 + rng() % 100'000] ^= static_cast<char>(1 + rng() % 255);
     content[100 + rng() % 100'000] ^= static_cast<char>(1 + rng() % 255);
   } while (!FindFlippedBit(expected, Crc32c(AsBytes(content)), content.size()));
-  Put("/c/b.safetensors", content);
+  Put("/c/" + name, content);
   EXPECT_EQ(Verify(), ExitCode::kDifferent);
-  ASSERT_THAT(out_.text(), HasSubstr("is flipped"));
+  EXPECT_THAT(out_.text(), HasSubstr("block differs from what was written"));
   EXPECT_EQ(Repair(), ExitCode::kDifferent);
-  EXPECT_THAT(out_.text(), HasSubstr("mending it does not give the tensor"));
+  EXPECT_THAT(out_.text(), HasSubstr("no single bit explains the damage"));
   ExpectNothingWritten();
 }
 
