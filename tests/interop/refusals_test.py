@@ -75,12 +75,24 @@ def test_a_plan_touches_nothing(tmp_path):
 
 def test_overwrite_replaces_the_whole_target(tmp_path):
     target = tmp_path / "out"
-    tools.convert("hf-to-fsdp", CASE / "ckpt", target)
-    (target / "old").write_text("old")
+    tools.convert("hf-to-fsdp", CASE / "ckpt", target, "--files", "3")
+    assert (target / "release" / "__0_2.distcp").exists()
     tools.convert("hf-to-fsdp", CASE / "ckpt", target, "--overwrite")
-    assert not (target / "old").exists()
+    assert not (target / "release" / "__0_2.distcp").exists()
     assert tools.inspect("verify", target)["ok"]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out"]
+
+
+def test_overwrite_spares_what_somebody_added(tmp_path):
+    target = tmp_path / "out"
+    tools.convert("hf-to-fsdp", CASE / "ckpt", target)
+    before = tools.digests(target)
+    (target / "logs").mkdir()
+    (target / "logs" / "events").write_text("mine")
+    code, document, stderr = tools.run("ckpt-convert", "hf-to-fsdp", CASE / "ckpt", target, "--overwrite", "--json")
+    assert code == 3 and document["errors"][0]["actual"] == "logs/events", (code, document, stderr)
+    assert (target / "logs" / "events").read_text() == "mine"
+    assert tools.digests(target) == before
 
 
 @pytest.mark.parametrize("case", golden.quantised(), ids=golden.name)

@@ -8,7 +8,6 @@
 
 #include "core/base/hash.h"
 #include "core/base/quote.h"
-#include "core/checkpoint/digest.h"
 #include "core/checkpoint/find_damage.h"
 #include "core/checkpoint/manifest.h"
 #include "core/checkpoint/verify_manifest.h"

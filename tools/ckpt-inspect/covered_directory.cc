@@ -46,6 +46,11 @@ Result<Path> FindCoveredDirectory(Storage& storage, const Path& path,
     if (covered.size() == 1) return std::move(covered.front());
   }
   CKPT_RETURN_IF_ERROR(located.status());
+  if (!located->is_directory) {
+    return Error(ErrorKind::kUsage, "one file of a checkpoint cannot be mended alone")
+        .File(located->path.string())
+        .Hint("name the directory that it lies in");
+  }
   return Error(ErrorKind::kNotFound, "the checkpoint has no ckptkit.json")
       .File(located->path.string())
       .Hint("only what these tools wrote carries the checksums that prove and mend its bytes");

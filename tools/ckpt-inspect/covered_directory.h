@@ -14,7 +14,7 @@ namespace ckpt::inspect {
 // The directory with the ckptkit.json of the checkpoint at `path`: that itself, the one a root leads to,
 // or, where the root's tracker is damaged, its only one.
 //
-// Errors: those of LocateCheckpoint; kNotFound (no ckptkit.json there).
+// Errors: those of LocateCheckpoint; kUsage (a single file), kNotFound (no ckptkit.json there).
 Result<Path> FindCoveredDirectory(Storage& storage, const Path& path,
                                   std::optional<std::int64_t> iteration);
 
