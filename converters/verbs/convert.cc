@@ -39,9 +39,7 @@ constexpr std::uint64_t kMaxIndexBytes = kGiB;
 
 // Names, sizes and modification times of everything the result depends on, and where the tensors lie in it.
 Result<std::string> IdentifySource(Storage& storage, const ModelSource& model) {
-  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(model.checkpoint->path));
-  const Path directory = stat.type == FileType::kDirectory ? model.checkpoint->path
-                                                           : model.checkpoint->path.parent_path();
+  CKPT_ASSIGN_OR_RETURN(const Path directory, ManifestDirectory(storage, model.checkpoint->path));
   std::string identity = CanonicalPath(model.checkpoint->path).string();
   for (const std::string& file : model.source().index().files()) {
     CKPT_ASSIGN_OR_RETURN(const FileStat info, storage.Stat(directory / file));
@@ -500,8 +498,9 @@ Result<ConvertReport> RunConversion(Storage& storage, const PreparedConversion& 
     if (Status verified = Verify(storage, prepared, options, executed, staged.path(), report);
         !verified.ok()) {
       // Nobody goes on with tensors that are wrong.
-      if (!IsOfSystem(verified.kind()))
+      if (!IsOfSystem(verified.kind())) {
         verified.Add(storage.RemoveAll(staged.path() / kJournalName));
+      }
       return std::move(verified).While("verifying the result");
     }
   }

@@ -72,10 +72,10 @@ const ObjectEntry* CheckpointIndex::FindObject(std::string_view key) const {
 }
 
 Status CheckpointIndex::CheckDeliverable(std::string_view key) const {
+  const auto found = errors_.find(key);
+  if (found == errors_.end()) return OkStatus();
   std::vector<Problem> errors;
-  for (const Problem& problem : problems_) {
-    if (problem.severity == Severity::kError && problem.tensor == key) errors.push_back(problem);
-  }
+  for (const std::size_t i : found->second) errors.push_back(problems_[i]);
   return Status(std::move(errors));
 }
 
@@ -140,6 +140,10 @@ Result<CheckpointIndex> IndexBuilder::Build() {
     const std::string& key = index_.objects_[i].key;
     if (i > 0 && key == index_.objects_[i - 1].key) return twice(key);
     if (index_.FindTensor(key) != nullptr) return twice(key);
+  }
+  for (std::size_t i = 0; i < index_.problems_.size(); ++i) {
+    const Problem& problem = index_.problems_[i];
+    if (problem.severity == Severity::kError) index_.errors_[problem.tensor].push_back(i);
   }
   return std::move(index_);
 }

@@ -2,7 +2,10 @@
 #ifndef CKPT_CORE_CHECKPOINT_INDEX_H_
 #define CKPT_CORE_CHECKPOINT_INDEX_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -98,7 +101,7 @@ class CheckpointIndex {
   // What reading the metadata found: warnings, and errors that concern single tensors (their
   // `tensor` is set). Such a tensor must not be delivered.
   [[nodiscard]] const std::vector<Problem>& problems() const { return problems_; }
-  // The errors about one key.
+  // The errors about one key. Readers ask before they deliver a chunk of it.
   [[nodiscard]] Status CheckDeliverable(std::string_view key) const;
 
  private:
@@ -110,6 +113,7 @@ class CheckpointIndex {
   std::vector<std::string> encodings_;
   DimsPool dims_;
   std::vector<Problem> problems_;
+  std::map<std::string, std::vector<std::size_t>, std::less<>> errors_;  // in `problems_`, by key
 };
 
 // Collects tensors, chunks and objects in any order.

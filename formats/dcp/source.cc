@@ -89,9 +89,6 @@ Result<std::unique_ptr<DcpSource>> DcpSource::Open(Storage& storage, const Path&
                         dcp::FindLeftovers(storage, directory, builder.files()));
   for (const Problem& problem : leftovers) builder.AddProblem(problem);
   CKPT_ASSIGN_OR_RETURN(source->index_, builder.Build());
-  for (const Problem& problem : source->index_.problems()) {
-    if (problem.severity == Severity::kError) source->refused_.insert(problem.tensor);
-  }
   return source;
 }
 
@@ -167,7 +164,7 @@ Result<StoredArray> DcpSource::LocateItem(const GlobalTensor& tensor, const Chun
 }
 
 Result<StoredArray> DcpSource::Locate(const GlobalTensor& tensor, const Chunk& chunk) const {
-  if (refused_.contains(tensor.key)) return index_.CheckDeliverable(tensor.key);
+  CKPT_RETURN_IF_ERROR(index_.CheckDeliverable(tensor.key));
   Result<StoredArray> array = LocateItem(tensor, chunk);
   if (!array.ok()) return std::move(array).status().Tensor(tensor.key);
   return array;

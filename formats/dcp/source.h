@@ -9,7 +9,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <unordered_set>
 #include <utility>
 
 #include "core/base/mutex.h"
@@ -69,7 +68,6 @@ class DcpSource final : public CheckpointSource {
   const std::unique_ptr<dcp::FileCache> files_;
   CheckpointIndex index_;
   dcp::MetadataExtras extras_;
-  std::unordered_set<std::string> refused_;  // tensors that index().problems() has errors about
   // Of some item that was located: torch writes none on request, nor are there any in a blob.
   mutable std::atomic<bool> lacks_crc_ = false;
   // Made for the first range that is read.

@@ -62,9 +62,6 @@ Result<std::unique_ptr<SafetensorsSource>> SafetensorsSource::Open(Storage& stor
   }
   if (!failures.ok()) return failures;
   CKPT_ASSIGN_OR_RETURN(source->index_, AssembleIndex(shards, files));
-  for (const Problem& problem : source->index_.problems()) {
-    if (problem.severity == Severity::kError) source->refused_.insert(problem.tensor);
-  }
   return source;
 }
 
@@ -80,7 +77,7 @@ Result<std::shared_ptr<const ReadableFile>> SafetensorsSource::OpenFile(FileId f
 
 Result<StoredArray> SafetensorsSource::Locate(const GlobalTensor& tensor,
                                               const Chunk& chunk) const {
-  if (refused_.contains(tensor.key)) return index_.CheckDeliverable(tensor.key);
+  CKPT_RETURN_IF_ERROR(index_.CheckDeliverable(tensor.key));
   StoredArray array;
   CKPT_ASSIGN_OR_RETURN(array.file, OpenFile(chunk.file));
   if (!RangeFits(chunk.offset_bytes, chunk.size_bytes, array.file->size_bytes())) {

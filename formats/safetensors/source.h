@@ -5,7 +5,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_set>
 #include <vector>
 
 #include "core/checkpoint/source.h"
@@ -59,7 +58,6 @@ class SafetensorsSource final : public CheckpointSource {
   CheckpointIndex index_;
   std::vector<ShardLayout> shards_;
   std::string index_name_;
-  std::unordered_set<std::string> refused_;  // tensors that index().problems() has errors about
   // By FileId; nullptr past the number of files that are kept open.
   std::vector<std::shared_ptr<const ReadableFile>> open_files_;
 };

@@ -95,9 +95,6 @@ Status TorchSaveSource::BuildIndex(const std::string& file_name) {
     if (!warned_of.contains(warning.actual)) builder.AddProblem(std::move(warning));
   }
   CKPT_ASSIGN_OR_RETURN(index_, builder.Build());
-  for (const Problem& problem : index_.problems()) {
-    if (problem.severity == Severity::kError) refused_.insert(problem.tensor);
-  }
   return OkStatus();
 }
 
@@ -142,7 +139,7 @@ Status TorchSaveSource::VerifyOnce(const StorageExtent& storage) const {
 
 Result<StoredArray> TorchSaveSource::Locate(const GlobalTensor& tensor,
                                             const Chunk& /*chunk*/) const {
-  if (refused_.contains(tensor.key)) return index_.CheckDeliverable(tensor.key);
+  CKPT_RETURN_IF_ERROR(index_.CheckDeliverable(tensor.key));
   const auto found = tensors_.find(tensor.key);
   if (found == tensors_.end()) {
     return Error(ErrorKind::kNotFound, "no such tensor").Tensor(tensor.key);

@@ -49,7 +49,6 @@ class TorchSaveSource final : public CheckpointSource {
 
   const torch_save::TorchContainer container_;
   CheckpointIndex index_;
-  std::unordered_set<std::string> refused_;  // tensors that index().problems() has errors about
   std::unordered_map<std::string, torch_save::RebuiltTensor> tensors_;
   std::unordered_map<std::string, pickle::NodeId> objects_;
   Protection protection_ = Protection::kNone;

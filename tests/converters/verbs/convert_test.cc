@@ -1,39 +1,24 @@
 #include "converters/verbs/convert.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <fstream>
-#include <sstream>
 
 #include <boost/filesystem/operations.hpp>
 #include <gmock/gmock.h>
 
-#include "converters/verbs/model_digest.h"
 #include "core/base/endian.h"
 #include "core/base/hash.h"
 #include "core/checkpoint/verify_manifest.h"
-#include "core/io/posix_storage.h"
 #include "formats/safetensors/header.h"
-#include "tests/testing/fault_storage.h"
-#include "tests/testing/golden.h"
-#include "tests/testing/matchers.h"
-#include "tests/testing/temp_dir.h"
+#include "tests/converters/verbs/convert_fixture.h"
 
 namespace ckpt {
 namespace {
 
+using testing::Content;
+using testing::ConvertTest;
 using testing::FailsWith;
-using testing::FaultStorage;
 using testing::IsOk;
-
-std::string Content(const Path& path) {
-  std::ifstream in(path.string(), std::ios::binary);
-  std::ostringstream out;
-  out << in.rdbuf();
-  return out.str();
-}
 
 // The same repository file, with one bfloat16 tensor turned into a float8 one of as many elements.
 void WriteWithFloat8(const std::string& file, const std::string& name, const Path& path) {
@@ -55,75 +40,6 @@ void WriteWithFloat8(const std::string& file, const std::string& name, const Pat
   const Bytes fresh = safetensors::SerializeHeader(header->metadata, header->tensors);
   std::ofstream(path.string(), std::ios::binary) << AsText(fresh) << payload;
 }
-
-void SetModified(const Path& path, std::int64_t nanoseconds) {
-  const timespec when = {.tv_sec = nanoseconds / 1'000'000'000,
-                         .tv_nsec = nanoseconds % 1'000'000'000};
-  const timespec times[] = {when, when};
-  ASSERT_EQ(::utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
-}
-
-class ConvertTest : public ::testing::Test {
- protected:
-  static Path Golden(const std::string& name) {
-    return testing::GoldenDir() / "hf" / name / "ckpt";
-  }
-
-  ConvertOptions ToFsdp(const Path& source) const {
-    ConvertOptions options;
-    options.source = source;
-    options.target = dir_.path() / "fsdp";
-    options.from = "hf";
-    options.to = "fsdp_dtensor";
-    return options;
-  }
-  ConvertOptions ToHf(const Path& source) const {
-    ConvertOptions options;
-    options.source = source;
-    options.target = dir_.path() / "hf";
-    options.from = "fsdp_dtensor";
-    options.to = "hf";
-    options.choices["expert_layout"] = kOriginalChoice;
-    return options;
-  }
-  static Result<ConvertReport> Convert(Storage& storage, const ConvertOptions& options) {
-    CKPT_ASSIGN_OR_RETURN(const PreparedConversion prepared, PrepareConversion(storage, options));
-    return RunConversion(storage, prepared, options);
-  }
-  static Result<ConvertReport> Convert(const ConvertOptions& options) {
-    return Convert(PosixStorage(), options);
-  }
-  static std::string DigestAsHf(const Path& path) {
-    const auto model = OpenModel(PosixStorage(), path, {});
-    EXPECT_THAT(model, IsOk());
-    if (!model.ok()) return {};
-    const auto digest = DigestModel(*model, {});
-    EXPECT_THAT(digest, IsOk());
-    return digest.ok() ? digest->checkpoint : std::string();
-  }
-  static void ExpectSameFiles(const Path& expected, const Path& actual) {
-    const auto names = ListRecursively(PosixStorage(), expected);
-    ASSERT_THAT(names, IsOk());
-    for (const std::string& name : *names) {
-      EXPECT_EQ(Content(expected / name), Content(actual / name)) << name;
-    }
-  }
-  // The same conversion again, whatever it may use.
-  void ExpectSameForAnyThreadsAndBudget(const Path& expected, ConvertOptions options) const {
-    options.target = dir_.path() / "again";
-    for (const int threads : {1, 4}) {
-      for (const std::uint64_t budget : {std::uint64_t{1}, std::uint64_t{1} << 30}) {
-        options.threads = threads;
-        options.memory_budget_bytes = budget;
-        ASSERT_THAT(Convert(options), IsOk());
-        ExpectSameFiles(expected, options.target);
-        ASSERT_THAT(PosixStorage().RemoveAll(options.target), IsOk());
-      }
-    }
-  }
-
-  testing::TempDir dir_;
-};
 
 TEST_F(ConvertTest, ThereAndBackGivesTheSameFiles) {
   for (const std::string name :
@@ -249,110 +165,6 @@ TEST_F(ConvertTest, RefusesToCompressARepository) {
   ConvertOptions options = ToHf(dir_.path() / "fsdp");
   options.zstd_level = 3;
   EXPECT_THAT(Convert(options), FailsWith(ErrorKind::kUsage));
-}
-
-// How the tensors of the result are stored.
-class InterruptedConvertTest : public ConvertTest,
-                               public ::testing::WithParamInterface<std::optional<int>> {};
-INSTANTIATE_TEST_SUITE_P(Stored, InterruptedConvertTest,
-                         ::testing::Values(std::optional<int>(), std::optional<int>(3)),
-                         [](const auto& level) { return level.param ? "Compressed" : "Plain"; });
-
-// Every mutating call fails in turn, for good: nothing appears under the target's name, and a resumed run finishes with
-// the bytes an undisturbed one gives.
-TEST_P(InterruptedConvertTest, AFaultAnywhereLeavesNothingThatLooksComplete) {
-  ConvertOptions options = ToFsdp(Golden("llama-tied-fp32"));
-  options.zstd_level = GetParam();
-  options.parity_group = 3;
-  options.files = 2;
-  options.verify = false;
-  const Path undisturbed = dir_.path() / "undisturbed";
-  options.target = undisturbed;
-  ASSERT_THAT(Convert(options), IsOk());
-
-  options.target = dir_.path() / "target";
-  FaultStorage counter(PosixStorage(), -1);
-  ASSERT_THAT(Convert(counter, options), IsOk());
-  ASSERT_GT(counter.calls(), 50);
-  ASSERT_THAT(PosixStorage().RemoveAll(options.target), IsOk());
-  options.resume = true;
-  for (int fail_at = 0; fail_at < counter.calls(); ++fail_at) {
-    SCOPED_TRACE(::testing::Message() << "call " << fail_at << " of " << counter.calls());
-    FaultStorage faulty(PosixStorage(), fail_at);
-    const auto report = Convert(faulty, options);
-    const bool exists = boost::filesystem::exists(options.target);
-    // Only the very last call, syncing the parent directory, comes after the rename.
-    EXPECT_EQ(exists, fail_at == counter.calls() - 1);
-    EXPECT_FALSE(report.ok());
-    if (exists) break;
-    ASSERT_THAT(Convert(options), IsOk());
-    ExpectSameFiles(undisturbed, options.target);
-    ASSERT_THAT(PosixStorage().RemoveAll(options.target), IsOk());
-  }
-}
-
-TEST_P(InterruptedConvertTest, ResumingTakesOverFinishedTensorsOnlyIfTheirBytesAreIntact) {
-  ConvertOptions options = ToFsdp(Golden("llama-tied-fp32"));
-  options.zstd_level = GetParam();
-  options.verify = false;
-  FaultStorage counter(PosixStorage(), -1);
-  ASSERT_THAT(Convert(counter, options), IsOk());
-  const Path undisturbed = options.target;
-  options.target = dir_.path() / "again";
-  options.resume = true;
-  FaultStorage late(PosixStorage(), counter.calls() * 2 / 3);
-  ASSERT_FALSE(Convert(late, options).ok());
-  const Path data = Path(options.target.string() + ".ckptkit-partial") / "release" / "__0_0.distcp";
-  ASSERT_GT(boost::filesystem::file_size(data), 70'000U);
-  {
-    std::fstream file(data.string(), std::ios::in | std::ios::out | std::ios::binary);
-    file.seekp(60'000);
-    file.write("damage", 6);
-  }
-  const auto report = Convert(options);
-  ASSERT_THAT(report, IsOk());
-  EXPECT_GT(report->resumed_tensors, 0U);
-  ExpectSameFiles(undisturbed, options.target);
-}
-
-// Another file under the same name, as large and as old, where a run was interrupted: after a cast nothing in the result shows
-// which of them a tensor comes from.
-TEST_F(ConvertTest, NeverMixesTwoSources) {
-  const Path source = dir_.path() / "source";
-  boost::filesystem::create_directories(source);
-  for (const std::string name : {"config.json", "model.safetensors"}) {
-    boost::filesystem::copy_file(Golden("llama-tied-fp32") / name, source / name);
-  }
-  const Path weights = source / "model.safetensors";
-  ConvertOptions options = ToFsdp(source);
-  options.dtype = DType::kBfloat16;
-  FaultStorage counter(PosixStorage(), -1);
-  ASSERT_THAT(Convert(counter, options), IsOk());
-  options.target = dir_.path() / "target";
-  options.resume = true;
-  FaultStorage late(PosixStorage(), counter.calls() * 2 / 3);
-  ASSERT_FALSE(Convert(late, options).ok());
-
-  std::string content = Content(weights);
-  const std::size_t header_bytes = 8 + LoadLe<std::uint64_t>(AsBytes(content).data());
-  for (std::size_t at = header_bytes + 2; at < content.size(); at += 4) content[at] ^= 0x40;
-  const auto stat = PosixStorage().Stat(weights);
-  ASSERT_THAT(stat, IsOk());
-  std::ofstream(weights.string(), std::ios::binary) << content;
-  SetModified(weights, stat->modified_ns);
-  ASSERT_EQ(PosixStorage().Stat(weights)->modified_ns, stat->modified_ns);
-
-  const auto mixed = Convert(options);
-  ASSERT_THAT(mixed, FailsWith(ErrorKind::kValueMismatch));
-  EXPECT_FALSE(boost::filesystem::exists(options.target));
-  // What was taken over is not taken over again.
-  const auto anew = Convert(options);
-  ASSERT_THAT(anew, IsOk());
-  EXPECT_EQ(anew->resumed_tensors, 0U);
-  ConvertOptions undisturbed = options;
-  undisturbed.target = dir_.path() / "undisturbed";
-  ASSERT_THAT(Convert(undisturbed), IsOk());
-  ExpectSameFiles(undisturbed.target, options.target);
 }
 
 TEST_F(ConvertTest, RefusesAnExistingTarget) {
