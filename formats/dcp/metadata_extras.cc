@@ -18,8 +18,9 @@ namespace {
 // More than this of something that is no planner_data is a bomb.
 constexpr std::uint64_t kMaxPlannerBytes = 16ULL << 20;
 
-// Keys may share one path, or one dict, of a million entries.
+// Keys may share one path, or one dict, of a million entries, and steps one text of a megabyte.
 constexpr std::size_t kMaxPathSteps = 256;
+constexpr std::uint64_t kMaxTimesCopied = 64;
 constexpr std::size_t kMaxOriginalFields = 64;
 
 std::optional<std::string> TextOf(const Graph& graph, NodeId node) {
@@ -27,17 +28,40 @@ std::optional<std::string> TextOf(const Graph& graph, NodeId node) {
   return std::string(graph.text(node));
 }
 
-std::optional<PlannerEntry> PlannerEntryOf(const Graph& graph, NodeId key, NodeId path) {
+// Texts that are copied from a graph, no more than a multiple of what is there.
+class TextCopies {
+ public:
+  explicit TextCopies(const Graph& graph)
+      : graph_(graph), left_bytes_(kMaxTimesCopied * graph.text_bytes()) {}
+
+  std::optional<std::string> Copy(NodeId text) {
+    const std::string_view view = graph_.text(text);
+    if (view.size() > left_bytes_) return std::nullopt;
+    left_bytes_ -= view.size();
+    return std::string(view);
+  }
+
+ private:
+  const Graph& graph_;
+  std::uint64_t left_bytes_;
+};
+
+std::optional<PlannerEntry> PlannerEntryOf(const Graph& graph, NodeId key, NodeId path,
+                                           TextCopies& copies) {
   const NodeKind kind = graph.kind(path);
   if (graph.kind(key) != NodeKind::kText || (kind != NodeKind::kTuple && kind != NodeKind::kList)) {
     return std::nullopt;
   }
   if (graph.items(path).size() > kMaxPathSteps) return std::nullopt;
+  std::optional<std::string> name = copies.Copy(key);
+  if (!name) return std::nullopt;
   PlannerEntry entry;
-  entry.key = graph.text(key);
+  entry.key = *std::move(name);
   for (const NodeId step : graph.items(path)) {
     if (graph.kind(step) == NodeKind::kText) {
-      entry.path.emplace_back(std::string(graph.text(step)));
+      std::optional<std::string> text = copies.Copy(step);
+      if (!text) return std::nullopt;
+      entry.path.emplace_back(*std::move(text));
     } else if (graph.kind(step) == NodeKind::kInt) {
       entry.path.emplace_back(graph.integer(step));
     } else {
@@ -68,8 +92,9 @@ void ReadPlannerData(const Graph& graph, NodeId planner, const std::string& file
   std::vector<PlannerEntry> entries;
   const std::span<const NodeId> pairs = graph.items(planner);
   entries.reserve(pairs.size() / 2);
+  TextCopies copies(graph);
   for (std::size_t i = 0; i < pairs.size(); i += 2) {
-    std::optional<PlannerEntry> entry = PlannerEntryOf(graph, pairs[i], pairs[i + 1]);
+    std::optional<PlannerEntry> entry = PlannerEntryOf(graph, pairs[i], pairs[i + 1], copies);
     if (!entry) {
       warnings.push_back(PlannerWarning(
           graph, planner, file, "planner_data holds something that is no path and is ignored"));
@@ -93,7 +118,9 @@ void ReadOriginalShapes(const Graph& graph, NodeId mcore_data, MetadataReducer& 
                         const DimsPool& dims, std::map<std::string, Dims>& shapes) {
   if (mcore_data == kNoNode || graph.kind(mcore_data) != NodeKind::kDict) return;
   const std::span<const NodeId> pairs = graph.items(mcore_data);
+  std::unordered_set<NodeId> known;
   for (std::size_t i = 0; i < pairs.size(); i += 2) {
+    if (!known.insert(pairs[i]).second) continue;
     if (graph.kind(pairs[i]) != NodeKind::kText || graph.kind(pairs[i + 1]) != NodeKind::kDict) {
       continue;
     }

@@ -27,7 +27,7 @@ constexpr std::uint64_t kItemSlackBytes = kMiB;
 constexpr std::uint64_t kMaxObjectBytes = 256 * kMiB;
 
 // Headers of blobs that are kept parsed, in all.
-constexpr std::uint64_t kMaxBlobHeaderBytes = 16 * kMiB;
+constexpr std::uint64_t kMaxBlobHeaderBytes = 64 * kMiB;
 
 // A chunk this much larger than its item is a lie, not a tensor that repeats its elements (strides of zero).
 bool IsFarTooSmall(std::uint64_t item_bytes, std::uint64_t chunk_bytes) {
@@ -123,16 +123,21 @@ Result<std::shared_ptr<const SafetensorsBlob>> DcpSource::OpenBlob(const Chunk& 
     const MutexLock lock(blobs_mutex_);
     if (const auto found = blobs_.find(place); found != blobs_.end()) return found->second;
   }
-  CKPT_ASSIGN_OR_RETURN(SafetensorsBlob opened,
-                        SafetensorsBlob::Open(*item.file, item.offset_bytes));
-  const auto blob = std::make_shared<const SafetensorsBlob>(std::move(opened));
+  Result<SafetensorsBlob> opened = SafetensorsBlob::Open(*item.file, item.offset_bytes);
   const MutexLock lock(blobs_mutex_);
-  if (blob_header_bytes_ + blob->header_bytes() > kMaxBlobHeaderBytes) {
+  if (!opened.ok()) {
+    // A header of megabytes that cannot be read is not read again for each of its tensors.
+    if (opened.status().kind() == ErrorKind::kIo) return std::move(opened).status();
+    return blobs_.try_emplace(place, std::move(opened).status()).first->second;
+  }
+  if (blob_header_bytes_ + opened->header_bytes() > kMaxBlobHeaderBytes) {
     blobs_.clear();
     blob_header_bytes_ = 0;
   }
-  if (blobs_.emplace(place, blob).second) blob_header_bytes_ += blob->header_bytes();
-  return blob;
+  const auto [kept, is_new] =
+      blobs_.try_emplace(place, std::make_shared<const SafetensorsBlob>(*std::move(opened)));
+  if (is_new && kept->second.ok()) blob_header_bytes_ += (*kept->second)->header_bytes();
+  return kept->second;
 }
 
 Result<StoredArray> DcpSource::LocateItem(const GlobalTensor& tensor, const Chunk& chunk) const {

@@ -79,7 +79,7 @@ class DcpSource final : public CheckpointSource {
 
   using BlobPlace = std::pair<FileId, std::uint64_t>;
   mutable Mutex blobs_mutex_;
-  mutable std::map<BlobPlace, std::shared_ptr<const dcp::SafetensorsBlob>> blobs_
+  mutable std::map<BlobPlace, Result<std::shared_ptr<const dcp::SafetensorsBlob>>> blobs_
       CKPT_GUARDED_BY(blobs_mutex_);
   mutable std::uint64_t blob_header_bytes_ CKPT_GUARDED_BY(blobs_mutex_) = 0;
 };

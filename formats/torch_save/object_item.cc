@@ -1,8 +1,12 @@
 #include "formats/torch_save/object_item.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "core/base/units.h"
 #include "formats/torch_save/array_digest.h"
 #include "formats/torch_save/object_json.h"
 #include "formats/torch_save/tensor_rebuild.h"
@@ -10,15 +14,41 @@
 namespace ckpt::torch_save {
 namespace {
 
-// What a damaged tensor inside an object costs is the object, not a wrong number.
-Result<std::optional<pickle::TensorDigest>> DigestNode(const TorchContainer& container,
-                                                       pickle::NodeId node,
-                                                       const VerifyFunction& verify) {
-  if (TensorFormOf(container.pickle.graph, node) != TensorForm::kDense) {
+// Digests the tensors of one object.
+class TensorDigester {
+ public:
+  TensorDigester(const TorchContainer& container, const VerifyFunction& verify)
+      : container_(container), verify_(verify) {}
+
+  // What a damaged tensor inside an object costs is the object, not a wrong number.
+  Result<std::optional<pickle::TensorDigest>> Digest(pickle::NodeId node);
+
+ private:
+  // Each tensor may repeat the elements of its storage (strides of zero), and many may share one.
+  Status Count(const RebuiltTensor& tensor);
+
+  const TorchContainer& container_;
+  const VerifyFunction& verify_;
+  std::uint64_t digested_bytes_ = 0;
+};
+
+Status TensorDigester::Count(const RebuiltTensor& tensor) {
+  const std::uint64_t limit = std::max(kGiB, 64 * container_.file->size_bytes());
+  digested_bytes_ +=
+      static_cast<std::uint64_t>(NumElements(tensor.shape)) * ElementBytes(tensor.array.dtype);
+  if (digested_bytes_ <= limit) return OkStatus();
+  return Error(ErrorKind::kResource, "the object's tensors are far larger than their file")
+      .Expected(fmt::format("at most {}", FormatByteSize(limit)))
+      .Actual(fmt::format("{} or more", FormatByteSize(digested_bytes_)));
+}
+
+Result<std::optional<pickle::TensorDigest>> TensorDigester::Digest(pickle::NodeId node) {
+  if (TensorFormOf(container_.pickle.graph, node) != TensorForm::kDense) {
     return std::optional<pickle::TensorDigest>();
   }
-  CKPT_ASSIGN_OR_RETURN(RebuiltTensor tensor, RebuildTensor(container, node));
-  CKPT_RETURN_IF_ERROR(verify(*tensor.storage));
+  CKPT_ASSIGN_OR_RETURN(RebuiltTensor tensor, RebuildTensor(container_, node));
+  CKPT_RETURN_IF_ERROR(Count(tensor));
+  CKPT_RETURN_IF_ERROR(verify_(*tensor.storage));
   CKPT_ASSIGN_OR_RETURN(std::string sha256,
                         DigestArray(tensor.array, tensor.shape, HashAlgorithm::kSha256));
   return std::optional(pickle::TensorDigest{
@@ -30,7 +60,8 @@ Result<std::optional<pickle::TensorDigest>> DigestNode(const TorchContainer& con
 Result<RenderedObject> RenderObject(const TorchContainer& container, pickle::NodeId node,
                                     const std::string& key, const VerifyFunction& verify) {
   pickle::RenderOptions options;
-  options.tensor = [&](pickle::NodeId tensor) { return DigestNode(container, tensor, verify); };
+  TensorDigester digester(container, verify);
+  options.tensor = [&](pickle::NodeId tensor) { return digester.Digest(tensor); };
   Result<RenderedObject> rendered =
       pickle::RenderObject(container.pickle.graph, node, container.file->name(), key, options);
   if (!rendered.ok()) return std::move(rendered).status().File(container.file->name());

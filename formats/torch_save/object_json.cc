@@ -5,6 +5,7 @@
 #include <cmath>
 #include <span>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -157,6 +158,8 @@ class ObjectRenderer {
   const Graph& graph_;
   const RenderOptions& options_;
   std::string out_;
+  // Tensors and arrays that were shown: a list may refer to one of them a million times.
+  std::unordered_map<NodeId, std::string> digested_;
 };
 
 Status ObjectRenderer::Put(std::string_view text) {
@@ -264,10 +267,11 @@ Status ObjectRenderer::RenderTensor(NodeId node, bool* done) {
   json.Key("dtype").Text(DTypeName(digest->dtype));
   json.Key("sha256").Text(digest->sha256);
   if (is_parameter) json.Key("requires_grad").Bool(graph_.boolean(args[1]));
-  return Put(json.End().End().Take());
+  return Put(digested_[node] = json.End().End().Take());
 }
 
 Status ObjectRenderer::RenderCall(NodeId node, int depth) {
+  if (const auto known = digested_.find(node); known != digested_.end()) return Put(known->second);
   const std::span<const NodeId> args = CallArgs(graph_, node);
   if (IsCallOf(graph_, node, "collections", "OrderedDict") && args.empty()) {
     return RenderPairs(R"({"$ordered_dict":[)", graph_.entries(node), depth);
@@ -310,7 +314,7 @@ Status ObjectRenderer::RenderCall(NodeId node, int depth) {
     json.BeginObject().Key("$numpy_array").BeginObject();
     json.Key("dtype").Text(array->dtype).Key("shape").Ints(array->shape);
     json.Key("sha256").Text(HashHex(HashAlgorithm::kSha256, AsBytes(array->bytes)));
-    return Put(json.End().End().Take());
+    return Put(digested_[node] = json.End().End().Take());
   }
   const NodeId state = graph_.state(node);
   const bool has_dict_state = state == kNoNode || graph_.kind(state) == NodeKind::kDict;

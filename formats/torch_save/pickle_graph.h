@@ -71,6 +71,8 @@ class Graph {
     return {nodes_[node].count, nodes_[node].payload};
   }
   // kText, kBytes, kByteArray, kBigInt. Valid until the graph changes.
+  // Of all texts and bytes together.
+  [[nodiscard]] std::uint64_t text_bytes() const { return text_.size(); }
   [[nodiscard]] std::string_view text(NodeId node) const {
     return std::string_view(text_).substr(nodes_[node].payload, nodes_[node].count);
   }

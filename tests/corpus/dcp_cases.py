@@ -117,6 +117,28 @@ def shared_paths(keys, steps):
 
 add("shared-planner-path", "60000 keys that share a path of 200000 steps", lambda: shared_paths(60000, 200000),
     warned("resource", "planner_data holds something that is no path and is ignored", also=(warning("leftover", "a data file"),)))
+
+
+def shared_step(keys, steps, text_bytes):
+    """Keys of planner_data that share a path of many references to one long text."""
+    planner = b"}(" + b"".join(p.text(f"k{i}") + b"h\0" for i in range(keys)) + b"u"
+    return (b"\x80\x02" + p.text("k" * text_bytes) + b"q\x010(" + b"h\1" * steps + b"tq\x000" + p.enc(p.G(d.METADATA, "Metadata"))
+            + b")\x81}(" + p.text("state_dict_metadata") + b"}" + p.text("storage_data") + b"}" + p.text("planner_data") + planner + b"ub.")
+
+
+add("shared-planner-step", "2000 keys that share a path of 200 references to a text of 1 MiB: 400 GB to copy", lambda: shared_step(2000, 200, 2**20),
+    warned("resource", "planner_data holds something that is no path and is ignored", also=(warning("leftover", "a data file"),)))
+
+
+def shared_mcore_key(uses, text_bytes):
+    """Megatron's data whose every key is the same long text."""
+    return (b"\x80\x02" + p.text("k" * text_bytes) + b"q\x000}(" + p.text("nd_reformulated_orig_global_shape") + p.enc(d.size((4,)))
+            + b"uq\x010" + p.enc(p.G(d.METADATA, "Metadata")) + b")\x81}(" + p.text("state_dict_metadata") + b"}" + p.text("storage_data")
+            + b"}" + p.text("mcore_data") + b"}(" + b"h\0h\1" * uses + b"uub.")
+
+
+add("shared-mcore-key", "300000 entries of one key of 1 MiB: 300 GB to copy", lambda: shared_mcore_key(300000, 2**20),
+    warned("leftover", "a data file that no entry refers to"))
 add("planner-call", "planner_data that calls", d.root({"w": W}, [(d.index("w", (0,)), GOOD)], planner_data=p.Call(p.G("os", "system"), TOUCH)),
     warned("bad_metadata", "planner_data is no dict of paths and is ignored", also=(warning("unsafe_pickle", "calls os.system"),)))
 add("memo-gap", "MEMOIZE where readers disagree about its number", b"\x80\x04K\1q\x050K\2\x940h\x06.", bad("bad_metadata", "MEMOIZE behind a gap in the memo"))
@@ -146,5 +168,46 @@ OBJECTS = {
     "datetime-garbage": (p.Call(p.G("datetime", "datetime"), (b"\xff" * 10,)), HARMLESS),
     "tensor-outside": ({"t": p.tensor((99,))}, damaged("bad_item", "", tensor="x", digest=0)),
 }
+
+
+def repeated(value, times):
+    """A list of many references to one value."""
+    return p.Raw(p.enc(value) + b"q\x000](" + b"h\0" * times + b"e")
+
+
+def array_of(data):
+    return p.Call(p.G("numpy._core.multiarray", "_reconstruct"), (p.G("numpy", "ndarray"), (0,), b"b"),
+                  (1, (len(data),), p.Call(p.G("numpy", "dtype"), ("u1", False, True), (3, "|", None)), False, data))
+
+
+group.add("object-tensor-repeated", "a list of 50000 references to a tensor of 1 MiB: 50 GB to digest",
+          one_object(repeated(p.tensor((2**18,), elements=2**18), 50000), {"0": bytes(2**20)}), HARMLESS)
+group.add("object-array-repeated", "a list of 50000 references to an array of 1 MiB: 50 GB to digest",
+          one_object(p.dumps(repeated(array_of(bytes(2**20)), 50000), protocol=3)), HARMLESS)
+group.add("object-tensors-expanded", "100 tensors of 768 MiB each over one element: 75 GB to digest",
+          one_object([p.tensor((3 * 2**26,), stride=(0,)) for _ in range(100)], {"0": bytes(16)}),
+          damaged("resource", "the object's tensors are far larger than their file", tensor="x", digest=0))
+
+# --- Blobs of safetensors: many tensors, one header.
+
+
+def blobs(headers, keys, folder):
+    """One-element tensors, the i-th in the blob of file i % len(headers); a header gets the entries of its tensors."""
+    names = [f"k{i:05d}" for i in range(keys)]
+    files = {}
+    for i, header in enumerate(headers):
+        entries = "".join(f',"{key}":{{"dtype":"F32","shape":[1],"data_offsets":[{4 * at},{4 * at + 4}]}}'
+                          for at, key in enumerate(names[i::len(headers)]))
+        text = (header + entries + "}").encode()
+        files[f"{i}.distcp"] = b"objects " + struct.pack("<Q", len(text)) + text + bytes(4 * len(names[i::len(headers)]))
+    stored = [d.stored(8, len(files[f"{i % len(headers)}.distcp"]) - 8, f"{i % len(headers)}.distcp") for i in range(keys)]
+    return d.write(d.root([(key, d.described((1,))) for key in names], [(d.index(key, (0,)), at) for key, at in zip(names, stored)]), files)(folder)
+
+
+LONG = '{"__metadata__":{"x":"' + "a" * 2**23 + '"}'
+group.add("blobs-in-turn", "2000 tensors, by turns of two blobs whose headers take 8 MiB each", lambda folder: blobs((LONG, LONG), 2000, folder), HARMLESS)
+BROKEN = "not valid JSON at byte"
+group.add("blob-unreadable", "1000 tensors of a blob whose header of 8 MiB is no JSON", lambda folder: blobs((LONG + ",}",), 1000, folder),
+          damaged("bad_metadata", BROKEN, tensor="k00000", also=tuple(error("bad_metadata", BROKEN, tensor=f"k{i:05d}") for i in range(1, 1000))))
 for name, (value, outcome) in OBJECTS.items():
     group.add(f"object-{name}", f"an object beside the tensors: {name}", one_object(value), outcome)

@@ -174,6 +174,19 @@ TEST(ObjectJsonTest, ShowsTensorsByTheirDigest) {
               IsOkAndHolds(Opaque("torch.Tensor")));
 }
 
+TEST(ObjectJsonTest, DigestsATensorOnceHoweverOftenItIsReferredTo) {
+  int digested = 0;
+  RenderOptions options;
+  options.tensor = [&](NodeId) -> Result<std::optional<TensorDigest>> {
+    ++digested;
+    return std::optional(TensorDigest{.shape = {}, .dtype = DType::kInt8, .sha256 = "ab"});
+  };
+  const std::string shown = R"({"$tensor":{"shape":[],"dtype":"int8","sha256":"ab"}})";
+  EXPECT_THAT(Render("ctorch._utils\n_rebuild_tensor_v2\n)Rq\0000](h\0h\0h\0e."s, options),
+              IsOkAndHolds("[" + shown + "," + shown + "," + shown + "]"));
+  EXPECT_EQ(digested, 1);
+}
+
 TEST(ObjectJsonTest, ADamagedTensorIsAnErrorOfTheWholeObject) {
   RenderOptions options;
   options.tensor = [](NodeId) -> Result<std::optional<TensorDigest>> {
