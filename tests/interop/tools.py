@@ -16,6 +16,12 @@ PYTHONS = {
 }
 
 
+def are_sanitized():
+    """Whether the tools were built with a sanitizer, which holds a lot of memory of its own."""
+    program = (BIN / "ckpt-convert").read_bytes()
+    return b"__asan_init" in program or b"__tsan_init" in program
+
+
 def run(tool, *arguments, timeout=300):
     """(exit code, the JSON document on standard output or None, standard error)."""
     command = [str(BIN / tool), *map(str, arguments)]
