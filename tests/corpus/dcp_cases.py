@@ -109,35 +109,35 @@ def shared_state(objects, fields):
 add("shared-state", "60000 chunks that share a state of 200000 fields", lambda: shared_state(60000, 200000), bad("bad_metadata", "does not hold a torch.distributed.checkpoint Metadata"))
 
 
-def shared_paths(keys, steps):
+def sharing_root(shared, **fields):
+    """A root without tensors. `fields`: opcodes of more of its state, which refer to what those of `shared` put into the memo."""
+    more = b"".join(p.text(name) + value for name, value in fields.items())
+    return (b"\x80\x02" + b"0".join(shared) + b"0" + p.enc(p.G(d.METADATA, "Metadata")) + b")\x81}(" + p.text("state_dict_metadata") + b"}"
+            + p.text("storage_data") + b"}" + more + b"ub.")
+
+
+LONG_TEXT = p.text("k" * 2**20)
+
+
+def shared_paths(keys, steps, step=b"K\1", *before):
+    """Keys of planner_data that share a path of many equal steps; `before`: opcodes that the step needs."""
     planner = b"}(" + b"".join(p.text(f"k{i}") + b"h\0" for i in range(keys)) + b"u"
-    return (b"\x80\x02(" + b"K\1" * steps + b"tq\x000" + p.enc(p.G(d.METADATA, "Metadata")) + b")\x81}(" + p.text("state_dict_metadata") + b"}"
-            + p.text("storage_data") + b"}" + p.text("planner_data") + planner + b"ub.")
+    return sharing_root([*before, b"(" + step * steps + b"tq\x00"], planner_data=planner)
 
 
 add("shared-planner-path", "60000 keys that share a path of 200000 steps", lambda: shared_paths(60000, 200000),
     warned("resource", "planner_data holds something that is no path and is ignored", also=(warning("leftover", "a data file"),)))
-
-
-def shared_step(keys, steps, text_bytes):
-    """Keys of planner_data that share a path of many references to one long text."""
-    planner = b"}(" + b"".join(p.text(f"k{i}") + b"h\0" for i in range(keys)) + b"u"
-    return (b"\x80\x02" + p.text("k" * text_bytes) + b"q\x010(" + b"h\1" * steps + b"tq\x000" + p.enc(p.G(d.METADATA, "Metadata"))
-            + b")\x81}(" + p.text("state_dict_metadata") + b"}" + p.text("storage_data") + b"}" + p.text("planner_data") + planner + b"ub.")
-
-
-add("shared-planner-step", "2000 keys that share a path of 200 references to a text of 1 MiB: 400 GB to copy", lambda: shared_step(2000, 200, 2**20),
+add("shared-planner-step", "2000 keys that share a path of 200 references to a text of 1 MiB: 400 GB to copy", lambda: shared_paths(2000, 200, b"h\1", LONG_TEXT + b"q\x01"),
     warned("resource", "planner_data holds something that is no path and is ignored", also=(warning("leftover", "a data file"),)))
 
 
-def shared_mcore_key(uses, text_bytes):
+def shared_mcore_key(uses):
     """Megatron's data whose every key is the same long text."""
-    return (b"\x80\x02" + p.text("k" * text_bytes) + b"q\x000}(" + p.text("nd_reformulated_orig_global_shape") + p.enc(d.size((4,)))
-            + b"uq\x010" + p.enc(p.G(d.METADATA, "Metadata")) + b")\x81}(" + p.text("state_dict_metadata") + b"}" + p.text("storage_data")
-            + b"}" + p.text("mcore_data") + b"}(" + b"h\0h\1" * uses + b"uub.")
+    shape = b"}(" + p.text("nd_reformulated_orig_global_shape") + p.enc(d.size((4,))) + b"uq\x01"
+    return sharing_root([LONG_TEXT + b"q\x00", shape], mcore_data=b"}(" + b"h\0h\1" * uses + b"u")
 
 
-add("shared-mcore-key", "300000 entries of one key of 1 MiB: 300 GB to copy", lambda: shared_mcore_key(300000, 2**20),
+add("shared-mcore-key", "300000 entries of one key of 1 MiB: 300 GB to copy", lambda: shared_mcore_key(300000),
     warned("leftover", "a data file that no entry refers to"))
 add("planner-call", "planner_data that calls", d.root({"w": W}, [(d.index("w", (0,)), GOOD)], planner_data=p.Call(p.G("os", "system"), TOUCH)),
     warned("bad_metadata", "planner_data is no dict of paths and is ignored", also=(warning("unsafe_pickle", "calls os.system"),)))
@@ -151,6 +151,12 @@ def one_object(value, storages=None, **fields):
     return d.write(d.root({"x": p.Inst(p.G(d.METADATA, "BytesStorageMetadata"), {})}, [(d.index("x"), d.stored(0, len(data)))]), {d.FILE: data})
 
 
+def array_of(data, shape, dtype, order, is_fortran=False):
+    """A numpy array as pickle writes it."""
+    return p.Call(p.G("numpy._core.multiarray", "_reconstruct"), (p.G("numpy", "ndarray"), (0,), b"b"),
+                  (1, shape, p.Call(p.G("numpy", "dtype"), (dtype, False, True), (3, order, None)), is_fortran, data))
+
+
 OBJECTS = {
     "system": (p.Call(p.G("os", "system"), TOUCH), warned("unsafe_pickle", "calls os.system", tensor="x")),
     "nested-frozensets": (p.Raw(b"(" * 40 + b"N" + b"\x91" * 40), HARMLESS),
@@ -160,14 +166,14 @@ OBJECTS = {
     "deep": (p.Raw(b"]" * 100000 + b"a" * 99999), damaged("resource", "", tensor="x", digest=0)),
     "big-int": (p.Raw(b"\x8b" + struct.pack("<I", 1 << 20) + b"\x7f" * (1 << 20)), damaged("resource", "an integer of more than 4096 bytes", tensor="x", digest=0)),
     "inst": (p.Raw(b"(ios\nsystem\n"), damaged("unsafe_pickle", "opcode INST", tensor="x", digest=0)),
-    "numpy-shape-lies": (p.Call(p.G("numpy._core.multiarray", "_reconstruct"), (p.G("numpy", "ndarray"), (0,), b"b"),
-                                (1, (2**40,), p.Call(p.G("numpy", "dtype"), ("f8", False, True), (3, "<", None)), False, b"12345678")), HARMLESS),
+    "numpy-shape-lies": (array_of(b"12345678", (2**40,), "f8", "<"), HARMLESS),
     "numpy-dtype-huge": (p.Call(p.G("numpy._core.multiarray", "scalar"), (p.Call(p.G("numpy", "dtype"), ("S9999999", False, True)), b"x")), HARMLESS),
-    "numpy-dtype-zero": (p.Call(p.G("numpy._core.multiarray", "_reconstruct"), (p.G("numpy", "ndarray"), (0,), b"b"),
-                                (1, (2**31, 2**31), p.Call(p.G("numpy", "dtype"), ("S0", False, True), (3, "|", None)), True, b"")), HARMLESS),
+    "numpy-dtype-zero": (array_of(b"", (2**31, 2**31), "S0", "|", is_fortran=True), HARMLESS),
     "datetime-garbage": (p.Call(p.G("datetime", "datetime"), (b"\xff" * 10,)), HARMLESS),
     "tensor-outside": ({"t": p.tensor((99,))}, damaged("bad_item", "", tensor="x", digest=0)),
 }
+for name, (value, outcome) in OBJECTS.items():
+    group.add(f"object-{name}", f"an object beside the tensors: {name}", one_object(value), outcome)
 
 
 def repeated(value, times):
@@ -175,15 +181,10 @@ def repeated(value, times):
     return p.Raw(p.enc(value) + b"q\x000](" + b"h\0" * times + b"e")
 
 
-def array_of(data):
-    return p.Call(p.G("numpy._core.multiarray", "_reconstruct"), (p.G("numpy", "ndarray"), (0,), b"b"),
-                  (1, (len(data),), p.Call(p.G("numpy", "dtype"), ("u1", False, True), (3, "|", None)), False, data))
-
-
 group.add("object-tensor-repeated", "a list of 50000 references to a tensor of 1 MiB: 50 GB to digest",
           one_object(repeated(p.tensor((2**18,), elements=2**18), 50000), {"0": bytes(2**20)}), HARMLESS)
 group.add("object-array-repeated", "a list of 50000 references to an array of 1 MiB: 50 GB to digest",
-          one_object(p.dumps(repeated(array_of(bytes(2**20)), 50000), protocol=3)), HARMLESS)
+          one_object(p.dumps(repeated(array_of(bytes(2**20), (2**20,), "u1", "|"), 50000), protocol=3)), HARMLESS)
 group.add("object-tensors-expanded", "100 tensors of 768 MiB each over one element: 75 GB to digest",
           one_object([p.tensor((3 * 2**26,), stride=(0,)) for _ in range(100)], {"0": bytes(16)}),
           damaged("resource", "the object's tensors are far larger than their file", tensor="x", digest=0))
@@ -204,10 +205,8 @@ def blobs(headers, keys, folder):
     return d.write(d.root([(key, d.described((1,))) for key in names], [(d.index(key, (0,)), at) for key, at in zip(names, stored)]), files)(folder)
 
 
-LONG = '{"__metadata__":{"x":"' + "a" * 2**23 + '"}'
-group.add("blobs-in-turn", "2000 tensors, by turns of two blobs whose headers take 8 MiB each", lambda folder: blobs((LONG, LONG), 2000, folder), HARMLESS)
+LONG_HEADER = '{"__metadata__":{"x":"' + "a" * 2**23 + '"}'
+group.add("blobs-in-turn", "2000 tensors, by turns of two blobs whose headers take 8 MiB each", lambda folder: blobs((LONG_HEADER, LONG_HEADER), 2000, folder), HARMLESS)
 BROKEN = "not valid JSON at byte"
-group.add("blob-unreadable", "1000 tensors of a blob whose header of 8 MiB is no JSON", lambda folder: blobs((LONG + ",}",), 1000, folder),
+group.add("blob-unreadable", "1000 tensors of a blob whose header of 8 MiB is no JSON", lambda folder: blobs((LONG_HEADER + ",}",), 1000, folder),
           damaged("bad_metadata", BROKEN, tensor="k00000", also=tuple(error("bad_metadata", BROKEN, tensor=f"k{i:05d}") for i in range(1, 1000))))
-for name, (value, outcome) in OBJECTS.items():
-    group.add(f"object-{name}", f"an object beside the tensors: {name}", one_object(value), outcome)

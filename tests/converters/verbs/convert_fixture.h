@@ -29,20 +29,20 @@ class ConvertTest : public ::testing::Test {
  protected:
   static Path Golden(const std::string& name) { return GoldenDir() / "hf" / name / "ckpt"; }
 
-  ConvertOptions ToFsdp(const Path& source) const {
+  ConvertOptions Between(const std::string& from, const std::string& to, const Path& source,
+                         const std::string& target) const {
     ConvertOptions options;
     options.source = source;
-    options.target = dir_.path() / "fsdp";
-    options.from = "hf";
-    options.to = "fsdp_dtensor";
+    options.target = dir_.path() / target;
+    options.from = from;
+    options.to = to;
     return options;
   }
+  ConvertOptions ToFsdp(const Path& source) const {
+    return Between("hf", "fsdp_dtensor", source, "fsdp");
+  }
   ConvertOptions ToHf(const Path& source) const {
-    ConvertOptions options;
-    options.source = source;
-    options.target = dir_.path() / "hf";
-    options.from = "fsdp_dtensor";
-    options.to = "hf";
+    ConvertOptions options = Between("fsdp_dtensor", "hf", source, "hf");
     options.choices["expert_layout"] = kOriginalChoice;
     return options;
   }
