@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <set>
 #include <utility>
 
@@ -209,14 +210,19 @@ Status StreamTensor(const CheckpointSource& source, const GlobalTensor& tensor,
   Gatherer gatherer(block_bytes);
   LocatedChunks chunks(source, budget_bytes / 2);
   TensorReader reader(tensor, gatherer, chunks);
-  Bytes buffer;
-  return ForEachBlock(
-      WholeBox(tensor.shape), static_cast<std::int64_t>(block_bytes / element_bytes),
-      [&](const Box& block) {
-        buffer.resize(static_cast<std::uint64_t>(NumElements(block.sizes)) * element_bytes);
-        CKPT_RETURN_IF_ERROR(reader.Read(block, buffer));
-        return sink(buffer);
-      });
+  const auto bytes_of = [&](DimsView sizes) {
+    return static_cast<std::uint64_t>(NumElements(sizes)) * element_bytes;
+  };
+  // Not filled with zeros: a tensor that cannot be read costs next to nothing.
+  const auto buffer =
+      std::make_unique_for_overwrite<std::byte[]>(std::min(block_bytes, bytes_of(tensor.shape)));
+  return ForEachBlock(WholeBox(tensor.shape),
+                      static_cast<std::int64_t>(block_bytes / element_bytes),
+                      [&](const Box& block) {
+                        const MutableByteSpan bytes(buffer.get(), bytes_of(block.sizes));
+                        CKPT_RETURN_IF_ERROR(reader.Read(block, bytes));
+                        return sink(bytes);
+                      });
 }
 
 }  // namespace ckpt

@@ -29,10 +29,9 @@ constexpr std::uint64_t kMaxObjectBytes = 256 * kMiB;
 // Headers of blobs that are kept parsed, in all.
 constexpr std::uint64_t kMaxBlobHeaderBytes = 64 * kMiB;
 
-// A chunk this much larger than its item is a lie, not a tensor that repeats its elements (strides of zero).
-bool IsFarTooSmall(std::uint64_t item_bytes, std::uint64_t chunk_bytes) {
-  return chunk_bytes > kGiB && chunk_bytes / 64 > item_bytes;
-}
+// Torch makes a tensor that repeats its elements (strides of zero) contiguous before it writes it; thousands of others
+// might each ask for a gigabyte.
+constexpr std::uint64_t kMaxTimesRepeated = 64;
 
 // The archive's one tensor, checked against what the metadata say about its chunk. `has_crc`: whether its bytes were
 // compared with a checksum.
@@ -136,7 +135,7 @@ Result<std::shared_ptr<const SafetensorsBlob>> DcpSource::OpenBlob(const Chunk& 
   }
   const auto [kept, is_new] =
       blobs_.try_emplace(place, std::make_shared<const SafetensorsBlob>(*std::move(opened)));
-  if (is_new && kept->second.ok()) blob_header_bytes_ += (*kept->second)->header_bytes();
+  if (is_new) blob_header_bytes_ += (*kept->second)->header_bytes();
   return kept->second;
 }
 
@@ -149,14 +148,16 @@ Result<StoredArray> DcpSource::LocateItem(const GlobalTensor& tensor, const Chun
   CKPT_ASSIGN_OR_RETURN(const DecodedItem item,
                         dcp::DecodeItem(file, chunk.offset_bytes, chunk.size_bytes,
                                         index_.encoding(chunk), chunk_bytes + kItemSlackBytes));
-  if (IsFarTooSmall(item.size_bytes, chunk_bytes)) {
+  const auto too_small = [&]() -> Status {
     return Error(ErrorKind::kResource, "the item is far too small for its chunk")
         .File(DescribeRange(file->name(), chunk.offset_bytes, chunk.size_bytes))
         .Expected(FormatByteSize(chunk_bytes))
         .Actual(FormatByteSize(item.size_bytes));
-  }
+  };
+  if (torch_save::IsFarTooSmall(item.size_bytes, chunk_bytes)) return too_small();
   bool has_crc = false;
   Result<StoredArray> array = TensorOfItem(item, tensor.dtype, sizes, has_crc);
+  if (array.ok() && chunk_bytes / kMaxTimesRepeated > item.size_bytes) return too_small();
   if (array.ok() && !has_crc) lacks_crc_ = true;
   // Looked at only when there is no archive, since next to nobody writes this variant.
   if (!array.ok() && array.status().kind() == ErrorKind::kBadItem &&

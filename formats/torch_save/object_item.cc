@@ -1,6 +1,5 @@
 #include "formats/torch_save/object_item.h"
 
-#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -33,13 +32,12 @@ class TensorDigester {
 };
 
 Status TensorDigester::Count(const RebuiltTensor& tensor) {
-  const std::uint64_t limit = std::max(kGiB, 64 * container_.file->size_bytes());
-  digested_bytes_ +=
-      static_cast<std::uint64_t>(NumElements(tensor.shape)) * ElementBytes(tensor.array.dtype);
-  if (digested_bytes_ <= limit) return OkStatus();
-  return Error(ErrorKind::kResource, "the object's tensors are far larger than their file")
-      .Expected(fmt::format("at most {}", FormatByteSize(limit)))
-      .Actual(fmt::format("{} or more", FormatByteSize(digested_bytes_)));
+  const std::uint64_t file_bytes = container_.file->size_bytes();
+  digested_bytes_ += tensor.SizeBytes();
+  if (!IsFarTooSmall(file_bytes, digested_bytes_)) return OkStatus();
+  return Error(ErrorKind::kResource, "the file is far too small for the object's tensors")
+      .Expected(fmt::format("{} or more", FormatByteSize(digested_bytes_)))
+      .Actual(FormatByteSize(file_bytes));
 }
 
 Result<std::optional<pickle::TensorDigest>> TensorDigester::Digest(pickle::NodeId node) {

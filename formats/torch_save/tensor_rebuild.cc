@@ -202,11 +202,6 @@ Result<std::uint64_t> ReachBytes(const Dims& shape, const Dims& strides, std::ui
   return bytes;
 }
 
-// A tensor this much larger than its storage is a lie, not one that repeats its elements (strides of zero).
-bool IsFarTooSmall(std::uint64_t storage_bytes, std::uint64_t tensor_bytes) {
-  return tensor_bytes > kGiB && tensor_bytes / 64 > storage_bytes;
-}
-
 // The part of its storage that a tensor may use.
 struct Window {
   std::uint64_t offset_bytes = 0;  // from the start of the storage
@@ -234,6 +229,10 @@ Result<Window> WindowOf(const PersistentStorage& reference, const StorageExtent&
 }
 
 }  // namespace
+
+bool IsFarTooSmall(std::uint64_t stored_bytes, std::uint64_t asked_bytes) {
+  return asked_bytes > kGiB && asked_bytes / 64 > stored_bytes;
+}
 
 TensorForm TensorFormOf(const Graph& graph, NodeId node) {
   const std::optional<Call> call = Unwrap(graph, node);

@@ -25,13 +25,23 @@ struct RebuiltTensor {
   Dims shape;
   StoredArray array;
   const StorageExtent* storage = nullptr;  // of the container
+
+  // Of its elements, which may be more than are stored.
+  [[nodiscard]] std::uint64_t SizeBytes() const {
+    return static_cast<std::uint64_t>(NumElements(shape)) * ElementBytes(array.dtype);
+  }
 };
+
+// Tensors may repeat their elements (strides of zero) and share a storage, so a few bytes can ask for any number of
+// them. Whether `asked_bytes` of tensors are more than anybody makes of `stored_bytes`: over 1 GiB, and over 64 times as
+// many.
+[[nodiscard]] bool IsFarTooSmall(std::uint64_t stored_bytes, std::uint64_t asked_bytes);
 
 // Resolves a tensor down to the bytes of its storage. No byte of the storage is read.
 //
 // REQUIRES: TensorFormOf(node) == kDense. The result refers to `container`.
-// Errors: kBadItem (malformed arguments, a storage that is not there), kSizeMismatch (reaches outside its storage), kUnsupported (changed after that),
-//         kResource (its size overflows).
+// Errors: kBadItem (malformed arguments, a storage that is not there), kSizeMismatch (reaches outside its storage),
+//         kUnsupported (changed after that), kResource (its size overflows, or is far larger than its storage).
 Result<RebuiltTensor> RebuildTensor(const TorchContainer& container, pickle::NodeId node);
 
 }  // namespace ckpt::torch_save

@@ -59,6 +59,7 @@ Status TorchSaveSource::BuildIndex(const std::string& file_name) {
   bool all_are_listed = true;
   std::unordered_set<std::string> seen;
   std::unordered_set<std::string> warned_of;  // calls whose place is known
+  std::uint64_t listed_bytes = 0;
   for (const NamedNode& named : found) {
     if (!seen.insert(named.key).second) {
       builder.AddProblems(Error(ErrorKind::kBadMetadata, "two tensors have the same path")
@@ -82,6 +83,12 @@ Status TorchSaveSource::BuildIndex(const std::string& file_name) {
       builder.AddProblems(
           std::move(tensor).status().File(container_.file->name()).Tensor(named.key));
       continue;
+    }
+    listed_bytes += tensor->SizeBytes();
+    if (torch_save::IsFarTooSmall(container_.file->size_bytes(), listed_bytes)) {
+      return Error(ErrorKind::kResource, "the file is far too small for its tensors")
+          .Expected(fmt::format("{} or more", FormatByteSize(listed_bytes)))
+          .Actual(FormatByteSize(container_.file->size_bytes()));
     }
     const StorageExtent& storage = *tensor->storage;
     builder.AddTensor(named.key, tensor->array.dtype, tensor->shape);

@@ -187,7 +187,7 @@ group.add("object-array-repeated", "a list of 50000 references to an array of 1 
           one_object(p.dumps(repeated(array_of(bytes(2**20), (2**20,), "u1", "|"), 50000), protocol=3)), HARMLESS)
 group.add("object-tensors-expanded", "100 tensors of 768 MiB each over one element: 75 GB to digest",
           one_object([p.tensor((3 * 2**26,), stride=(0,)) for _ in range(100)], {"0": bytes(16)}),
-          damaged("resource", "the object's tensors are far larger than their file", tensor="x", digest=0))
+          damaged("resource", "the file is far too small for the object's tensors", tensor="x", digest=0))
 
 # --- Blobs of safetensors: many tensors, one header.
 

@@ -68,6 +68,9 @@ pt("size-product-wraps", "2^32 times 2^32 with strides of zero", p.tensor((2**32
 pt("size-bytes-wrap", "2^62 floats with strides of zero", p.tensor((2**62,), stride=(0,)), damaged("resource", "the byte size overflows 63 bits", tensor="w"))
 pt("repeat-tera", "four bytes that claim to be a tera of elements", p.tensor((2**40,), stride=(0,)),
    damaged("resource", "the storage is far too small for its tensor", tensor="w"))
+group.add("torch-repeat-giga-by-thousand", "a thousand tensors that repeat one float to a GiB: 100 KB ask for a tera of work",
+          one_file("model.pt", z.torch_file(p.dumps({f"w{i}": p.tensor((2**28,), stride=(0,)) for i in range(1000)}), {"0": ZEROS})),
+          refused("resource", "the file is far too small for its tensors", file="model.pt"))
 pt("empty-at-2^62", "no elements at a far offset", p.tensor((0,), offset=2**62), HARMLESS)
 pt("numel-lies-high", "the storage says it has more elements than its record", p.tensor((4,), elements=1000),
    damaged("size_mismatch", "the storage has another size than its reference says", tensor="w"))
@@ -120,20 +123,27 @@ dcp("item-length-zero", "an item of no bytes", damaged("bad_item", "the item is 
 dcp("item-too-small", "a tera of floats in an item of one kilobyte", damaged("resource", "the item is far too small for its chunk", tensor="w"), described((2**40,)))
 
 
-def sharing(count, floats):
-    """`count` tensors that are all the same item."""
+def many(count, shape, item, is_copied=False):
+    """`count` tensors that are all the same item, or each a copy of it."""
     def make(folder):
-        item = d.item((floats,), data=bytes(4 * floats))
+        content = item()
         keys = [f"w{i}" for i in range(count)]
-        entries = [(key, described((floats,))) for key in keys]
-        return d.write(d.root(entries, [(d.index(key, (0,)), d.stored(0, len(item))) for key in keys]), {d.FILE: item})(folder)
+        step = len(content) if is_copied else 0
+        storage = [(d.index(key, (0,)), d.stored(i * step, len(content))) for i, key in enumerate(keys)]
+        return d.write(d.root([(key, described(shape)) for key in keys], storage), {d.FILE: content * (count if is_copied else 1)})(folder)
     return make
 
 
+def all_damaged(message, count=1000):
+    return damaged("resource", message, tensor="w0", also=tuple(error("resource", message, tensor=f"w{i}") for i in range(1, count)))
+
+
 SHARED = "too many entries share the bytes of this file"
-group.add("dcp-items-shared", "a few tensors that are one item", sharing(60, 4), HARMLESS)
-group.add("dcp-items-shared-by-thousand", "a thousand tensors that are one item of 16 MiB: 100 KB ask for 16 GiB of work", sharing(1000, 2**22),
-          damaged("resource", SHARED, tensor="w0", also=tuple(error("resource", SHARED, tensor=f"w{i}") for i in range(1, 1000))))
+group.add("dcp-items-shared", "a few tensors that are one item", many(60, (4,), d.item), HARMLESS)
+group.add("dcp-items-shared-by-thousand", "a thousand tensors that are one item of 16 MiB: 100 KB ask for 16 GiB of work", many(1000, (2**22,), lambda: d.item((2**22,), data=bytes(2**24))),
+          all_damaged(SHARED))
+group.add("dcp-items-repeat-giga", "a thousand items that repeat one float to a GiB: 1 MB asks for a tera of work",
+          many(1000, (2**28,), lambda: d.item((2**28,), stride=(0,)), is_copied=True), all_damaged("the item is far too small for its chunk"))
 dcp("item-shape-differs", "the item holds another shape", damaged("shape_mismatch", "the stored tensor's shape is not that of its chunk", tensor="w"), described((2, 2)), offset=(0, 0))
 dcp("item-dtype-differs", "the item holds another dtype", damaged("dtype_mismatch", "the stored tensor's dtype is not that of the metadata", tensor="w"), described((4,), dtype="int32"))
 dcp("dtype-unknown", "a dtype that torch has not", damaged("unsupported", "unknown dtype", tensor="w"), described((4,), dtype="float7"))
