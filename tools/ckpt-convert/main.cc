@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
-#include <exception>
 #include <map>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -18,6 +16,7 @@
 #include "tools/ckpt-convert/verbs.h"
 #include "tools/cli/command_line.h"
 #include "tools/cli/error_report.h"
+#include "tools/cli/run_tool.h"
 #include "tools/cli/streams.h"
 #include "tools/cli/version.h"
 
@@ -161,8 +160,7 @@ Status Complete(const ConvertVerb& verb, const Words& words, ConvertCommand& com
   return OkStatus();
 }
 
-int Main(int argc, char** argv) {
-  Streams streams = ProcessStreams();
+ExitCode Main(const std::vector<std::string>& args, Streams& streams) {
   CLI::App app("Convert checkpoints of large models between formats, without a GPU.",
                "ckpt-convert");
   app.set_version_flag("--version", VersionText("ckpt-convert"));
@@ -186,31 +184,22 @@ int Main(int argc, char** argv) {
     const std::vector<std::string> examples(verb.examples.begin(), verb.examples.end());
     AddExamples(*p.app, examples);
   }
-  const std::optional<ExitCode> ended =
-      ParseArguments(app, std::vector<std::string>(argv + 1, argv + argc), "", streams);
-  if (ended) return static_cast<int>(*ended);
+  if (const auto ended = ParseArguments(app, args, "", streams)) return *ended;
   for (std::size_t v = 0; v < kConvertVerbs.size(); ++v) {
     Parsed& p = parsed[v];
     if (!p.app->parsed()) continue;
     if (const Status status = Complete(kConvertVerbs[v], p.words, p.command); !status.ok()) {
-      return static_cast<int>(Conclude(status, p.command.common.json, streams));
+      return Conclude(status, p.command.common.json, streams);
     }
-    return static_cast<int>(
-        Conclude(RunConvert(p.command, streams), p.command.common.json, streams));
+    return Conclude(RunConvert(p.command, streams), p.command.common.json, streams);
   }
-  return static_cast<int>(ExitCode::kUsage);
+  return ExitCode::kUsage;
 }
 
 }  // namespace
 }  // namespace ckpt::cli
 
 int main(int argc, char** argv) {
-  try {
-    return ckpt::cli::Main(argc, argv);
-  } catch (const std::exception& error) {
-    // Our code throws nothing: what arrives here is a bug, or memory that ran out.
-    ckpt::cli::Streams streams = ckpt::cli::ProcessStreams();
-    const ckpt::Status status = ckpt::Error(ckpt::ErrorKind::kInternal, error.what());
-    return static_cast<int>(ckpt::cli::Conclude(status, false, streams));
-  }
+  ckpt::cli::Streams streams = ckpt::cli::ProcessStreams();
+  return static_cast<int>(ckpt::cli::RunTool(ckpt::cli::Main, {argv + 1, argv + argc}, streams));
 }

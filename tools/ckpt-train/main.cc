@@ -1,7 +1,5 @@
 // ckpt-train: the sharded trainer. Parses and dispatches.
 
-#include <exception>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +14,7 @@
 #include "tools/ckpt-train/experiment/cmd_experiment.h"
 #include "tools/cli/command_line.h"
 #include "tools/cli/error_report.h"
+#include "tools/cli/run_tool.h"
 #include "tools/cli/streams.h"
 #include "tools/cli/version.h"
 
@@ -173,13 +172,11 @@ template <typename Options>
 using RunVerb = Result<cli::ExitCode> (*)(const Options&, Storage&, cli::Streams&);
 
 template <typename Options>
-int Conclude(RunVerb<Options> run, const Options& options, cli::Streams& streams) {
-  return static_cast<int>(
-      cli::Conclude(run(options, PosixStorage(), streams), options.common.json, streams));
+cli::ExitCode Conclude(RunVerb<Options> run, const Options& options, cli::Streams& streams) {
+  return cli::Conclude(run(options, PosixStorage(), streams), options.common.json, streams);
 }
 
-int Main(int argc, char** argv) {
-  cli::Streams streams = cli::ProcessStreams();
+cli::ExitCode Main(const std::vector<std::string>& args, cli::Streams& streams) {
   CLI::App app("Trains language models, sharded over ranks.", "ckpt-train");
   app.set_version_flag("--version", cli::VersionText("ckpt-train"));
   app.require_subcommand(1);
@@ -198,9 +195,7 @@ int Main(int argc, char** argv) {
   CheckOptions check;
   const CLI::App* const check_app = AddCheck(app, check);
 
-  const std::optional<cli::ExitCode> ended =
-      cli::ParseArguments(app, std::vector<std::string>(argv + 1, argv + argc), "train", streams);
-  if (ended) return static_cast<int>(*ended);
+  if (const auto ended = cli::ParseArguments(app, args, "train", streams)) return *ended;
   if (evaluate_app->parsed()) return Conclude(RunEvaluate, evaluate, streams);
   if (experiment_app->parsed()) return Conclude(RunReshard, experiment, streams);
   if (generate_app->parsed()) return Conclude(RunGenerate, generate, streams);
@@ -213,12 +208,6 @@ int Main(int argc, char** argv) {
 }  // namespace ckpt::train
 
 int main(int argc, char** argv) {
-  try {
-    return ckpt::train::Main(argc, argv);
-  } catch (const std::exception& error) {
-    // Our code throws nothing: what arrives here is a bug, or memory that ran out.
-    ckpt::cli::Streams streams = ckpt::cli::ProcessStreams();
-    const ckpt::Status status = ckpt::Error(ckpt::ErrorKind::kInternal, error.what());
-    return static_cast<int>(ckpt::cli::Conclude(status, false, streams));
-  }
+  ckpt::cli::Streams streams = ckpt::cli::ProcessStreams();
+  return static_cast<int>(ckpt::cli::RunTool(ckpt::train::Main, {argv + 1, argv + argc}, streams));
 }
