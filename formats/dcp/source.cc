@@ -29,10 +29,6 @@ constexpr std::uint64_t kMaxObjectBytes = 256 * kMiB;
 // Headers of blobs that are kept parsed, in all.
 constexpr std::uint64_t kMaxBlobHeaderBytes = 64 * kMiB;
 
-// Torch makes a tensor that repeats its elements (strides of zero) contiguous before it writes it; thousands of others
-// might each ask for a gigabyte.
-constexpr std::uint64_t kMaxTimesRepeated = 64;
-
 // The archive's one tensor, checked against what the metadata say about its chunk. `has_crc`: whether its bytes were
 // compared with a checksum.
 Result<StoredArray> TensorOfItem(const DecodedItem& item, DType dtype, DimsView sizes,
@@ -157,7 +153,11 @@ Result<StoredArray> DcpSource::LocateItem(const GlobalTensor& tensor, const Chun
   if (torch_save::IsFarTooSmall(item.size_bytes, chunk_bytes)) return too_small();
   bool has_crc = false;
   Result<StoredArray> array = TensorOfItem(item, tensor.dtype, sizes, has_crc);
-  if (array.ok() && chunk_bytes / kMaxTimesRepeated > item.size_bytes) return too_small();
+  // Torch makes a tensor that repeats its elements contiguous before it writes it; thousands of others might each ask for
+  // a gigabyte.
+  if (array.ok() && chunk_bytes / torch_save::kMaxTimesRepeated > item.size_bytes) {
+    return too_small();
+  }
   if (array.ok() && !has_crc) lacks_crc_ = true;
   // Looked at only when there is no archive, since next to nobody writes this variant.
   if (!array.ok() && array.status().kind() == ErrorKind::kBadItem &&

@@ -3,9 +3,6 @@
 #include <optional>
 #include <utility>
 
-#include <fmt/format.h>
-
-#include "core/base/units.h"
 #include "formats/torch_save/array_digest.h"
 #include "formats/torch_save/object_json.h"
 #include "formats/torch_save/tensor_rebuild.h"
@@ -17,35 +14,25 @@ namespace {
 class TensorDigester {
  public:
   TensorDigester(const TorchContainer& container, const VerifyFunction& verify)
-      : container_(container), verify_(verify) {}
+      : container_(container),
+        verify_(verify),
+        digested_(*container.file, "the file is far too small for the object's tensors") {}
 
   // What a damaged tensor inside an object costs is the object, not a wrong number.
   Result<std::optional<pickle::TensorDigest>> Digest(pickle::NodeId node);
 
  private:
-  // Each tensor may repeat the elements of its storage (strides of zero), and many may share one.
-  Status Count(const RebuiltTensor& tensor);
-
   const TorchContainer& container_;
   const VerifyFunction& verify_;
-  std::uint64_t digested_bytes_ = 0;
+  TensorSum digested_;
 };
-
-Status TensorDigester::Count(const RebuiltTensor& tensor) {
-  const std::uint64_t file_bytes = container_.file->size_bytes();
-  digested_bytes_ += tensor.SizeBytes();
-  if (!IsFarTooSmall(file_bytes, digested_bytes_)) return OkStatus();
-  return Error(ErrorKind::kResource, "the file is far too small for the object's tensors")
-      .Expected(fmt::format("{} or more", FormatByteSize(digested_bytes_)))
-      .Actual(FormatByteSize(file_bytes));
-}
 
 Result<std::optional<pickle::TensorDigest>> TensorDigester::Digest(pickle::NodeId node) {
   if (TensorFormOf(container_.pickle.graph, node) != TensorForm::kDense) {
     return std::optional<pickle::TensorDigest>();
   }
   CKPT_ASSIGN_OR_RETURN(RebuiltTensor tensor, RebuildTensor(container_, node));
-  CKPT_RETURN_IF_ERROR(Count(tensor));
+  CKPT_RETURN_IF_ERROR(digested_.Add(tensor));
   CKPT_RETURN_IF_ERROR(verify_(*tensor.storage));
   CKPT_ASSIGN_OR_RETURN(std::string sha256,
                         DigestArray(tensor.array, tensor.shape, HashAlgorithm::kSha256));

@@ -231,7 +231,15 @@ Result<Window> WindowOf(const PersistentStorage& reference, const StorageExtent&
 }  // namespace
 
 bool IsFarTooSmall(std::uint64_t stored_bytes, std::uint64_t asked_bytes) {
-  return asked_bytes > kGiB && asked_bytes / 64 > stored_bytes;
+  return asked_bytes > kGiB && asked_bytes / kMaxTimesRepeated > stored_bytes;
+}
+
+Status TensorSum::Add(const RebuiltTensor& tensor) {
+  sum_bytes_ += tensor.SizeBytes();
+  if (!IsFarTooSmall(file_bytes_, sum_bytes_)) return OkStatus();
+  return Error(ErrorKind::kResource, message_)
+      .Expected(fmt::format("{} or more", FormatByteSize(sum_bytes_)))
+      .Actual(FormatByteSize(file_bytes_));
 }
 
 TensorForm TensorFormOf(const Graph& graph, NodeId node) {

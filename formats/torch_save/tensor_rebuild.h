@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "core/base/result.h"
 #include "core/checkpoint/source.h"
+#include "core/io/storage.h"
 #include "core/tensor/shape.h"
 #include "formats/torch_save/torch_container.h"
 
@@ -33,9 +35,27 @@ struct RebuiltTensor {
 };
 
 // Tensors may repeat their elements (strides of zero) and share a storage, so a few bytes can ask for any number of
-// them. Whether `asked_bytes` of tensors are more than anybody makes of `stored_bytes`: over 1 GiB, and over 64 times as
-// many.
+// them. Nobody makes this many times of what is stored.
+inline constexpr std::uint64_t kMaxTimesRepeated = 64;
+
+// Whether `asked_bytes` of tensors are over 1 GiB, and over kMaxTimesRepeated times as many as are stored.
 [[nodiscard]] bool IsFarTooSmall(std::uint64_t stored_bytes, std::uint64_t asked_bytes);
+
+// Tensors of one file, in sum.
+class TensorSum {
+ public:
+  // `message`: of the error.
+  TensorSum(const ReadableFile& file, std::string message)
+      : file_bytes_(file.size_bytes()), message_(std::move(message)) {}
+
+  // Errors: kResource (the file is far too small for this tensor and those before).
+  Status Add(const RebuiltTensor& tensor);
+
+ private:
+  std::uint64_t file_bytes_;
+  std::string message_;
+  std::uint64_t sum_bytes_ = 0;
+};
 
 // Resolves a tensor down to the bytes of its storage. No byte of the storage is read.
 //

@@ -59,7 +59,7 @@ Status TorchSaveSource::BuildIndex(const std::string& file_name) {
   bool all_are_listed = true;
   std::unordered_set<std::string> seen;
   std::unordered_set<std::string> warned_of;  // calls whose place is known
-  std::uint64_t listed_bytes = 0;
+  torch_save::TensorSum listed(*container_.file, "the file is far too small for its tensors");
   for (const NamedNode& named : found) {
     if (!seen.insert(named.key).second) {
       builder.AddProblems(Error(ErrorKind::kBadMetadata, "two tensors have the same path")
@@ -84,12 +84,7 @@ Status TorchSaveSource::BuildIndex(const std::string& file_name) {
           std::move(tensor).status().File(container_.file->name()).Tensor(named.key));
       continue;
     }
-    listed_bytes += tensor->SizeBytes();
-    if (torch_save::IsFarTooSmall(container_.file->size_bytes(), listed_bytes)) {
-      return Error(ErrorKind::kResource, "the file is far too small for its tensors")
-          .Expected(fmt::format("{} or more", FormatByteSize(listed_bytes)))
-          .Actual(FormatByteSize(container_.file->size_bytes()));
-    }
+    CKPT_RETURN_IF_ERROR(listed.Add(*tensor));
     const StorageExtent& storage = *tensor->storage;
     builder.AddTensor(named.key, tensor->array.dtype, tensor->shape);
     builder.AddChunk(WholeBox(tensor->shape), file, encoding, storage.offset_bytes,
