@@ -13,6 +13,7 @@
 #include "converters/verbs/dtype_policy.h"
 #include "converters/verbs/model_digest.h"
 #include "converters/verbs/side_files.h"
+#include "converters/verbs/verify_conversion.h"
 #include "converters/verbs/vocabulary_padding.h"
 #include "core/base/endian.h"
 #include "core/base/hash.h"
@@ -20,15 +21,11 @@
 #include "core/base/units.h"
 #include "core/checkpoint/read_manifest.h"
 #include "core/checkpoint/replaceable.h"
-#include "core/checkpoint/verify_manifest.h"
 #include "core/exec/executor.h"
-#include "core/exec/nest_reader.h"
-#include "core/exec/task_pool.h"
 #include "core/io/staged_directory.h"
 #include "core/io/staging_name.h"
 #include "core/plan/plan_check.h"
 #include "core/repair/parity.h"
-#include "core/tensor/cast.h"
 #include "formats/create.h"
 #include "formats/safetensors/sharded_index.h"
 
@@ -214,108 +211,6 @@ Status WriteSidecar(Storage& storage, const PreparedConversion& prepared,
   return WriteSmallFile(storage, path, AsBytes(SerializeManifest(std::move(manifest))));
 }
 
-// Of the values that the cast makes of the source's.
-Result<std::string> DigestOfCast(const CheckpointSource& source, const TensorRecipe& recipe,
-                                 const TargetTensor& target, std::uint64_t budget_bytes) {
-  Hasher hasher(HashAlgorithm::kXxh3);
-  Bytes cast;
-  const auto add = [&](ByteSpan block) {
-    if (recipe.source_dtype != target.dtype) {
-      cast.resize(block.size() / ElementBytes(recipe.source_dtype) * ElementBytes(target.dtype));
-      CastElements(recipe.source_dtype, block, target.dtype, cast);
-      block = cast;
-    }
-    hasher.Update(block);
-    return OkStatus();
-  };
-  CKPT_RETURN_IF_ERROR(StreamRecipe(source, recipe, target.shape, budget_bytes, add));
-  return hasher.Finish();
-}
-
-// Every stored tensor must have the digest that was computed while it was written; after an interrupted run, which may
-// have read another source under the same name, that of what the source gives now.
-Status CompareWithWritten(const PreparedConversion& prepared, const ExecuteResult& executed,
-                          const CheckpointSource& written, const ConvertOptions& options) {
-  const std::vector<TargetTensor>& tensors = prepared.plan.write.tensors;
-  const std::uint64_t budget =
-      options.memory_budget_bytes / static_cast<std::uint64_t>(std::max(options.threads, 1));
-  const auto compare = [&](std::size_t t, std::size_t /*worker*/) -> Status {
-    const GlobalTensor* stored = written.index().FindTensor(tensors[t].key);
-    if (stored == nullptr) {
-      return Error(ErrorKind::kMissing, "the result lacks a tensor").Tensor(tensors[t].key);
-    }
-    CKPT_ASSIGN_OR_RETURN(const std::string digest,
-                          DigestTensor(written, *stored, HashAlgorithm::kXxh3, budget));
-    std::string expected = executed.tensor_xxh3[t];
-    if (executed.resumed_tensors != 0) {
-      CKPT_ASSIGN_OR_RETURN(expected, DigestOfCast(prepared.model.source(),
-                                                   prepared.plan.recipes[t], tensors[t], budget));
-    }
-    if (digest == expected) return OkStatus();
-    return Error(ErrorKind::kValueMismatch, "the result read back is not what was written")
-        .Tensor(tensors[t].key)
-        .Expected(expected)
-        .Actual(digest);
-  };
-  return RunTasks(tensors.size(), options.threads, options.stop, compare);
-}
-
-// A source with a sidecar of ours must be what the sidecar says. Tensors' bytes are compared while they are copied.
-Status CheckSourceSidecar(Storage& storage, const PreparedConversion& prepared,
-                          const ConvertOptions& options) {
-  const ModelSource& model = prepared.model;
-  if (!model.manifest || !options.verify) return OkStatus();
-  VerifyOptions verify;
-  verify.threads = options.threads;
-  verify.leaves_blocks = HeldBy(model.source().index());
-  CKPT_ASSIGN_OR_RETURN(const Path directory, ManifestDirectory(storage, model.checkpoint->path));
-  CKPT_ASSIGN_OR_RETURN(std::vector<Problem> problems,
-                        VerifyManifest(storage, directory, *model.manifest, verify));
-  std::erase_if(problems,
-                [](const Problem& problem) { return problem.severity != Severity::kError; });
-  return Status(std::move(problems)).While("checking the source against its sidecar");
-}
-
-// Reads the finished result through its own reader and compares the model in it with the source's.
-//
-// Values that were cast on request differ from the source's; they are compared with what the cast gave instead.
-Status Verify(Storage& storage, const PreparedConversion& prepared, const ConvertOptions& options,
-              const ExecuteResult& executed, const Path& staging, ConvertReport& report) {
-  const ModelDigestOptions digest_options{.memory_budget_bytes = options.memory_budget_bytes,
-                                          .threads = options.threads,
-                                          .progress = options.progress};
-  OpenModelOptions reopen;
-  reopen.open.verify = false;  // everything is compared below
-  reopen.model_type = options.model.model_type;
-  reopen.mapping = options.model.mapping;
-  reopen.naming = options.to;
-  reopen.allow_missing = true;
-  reopen.assets = prepared.model.assets;
-  CKPT_ASSIGN_OR_RETURN(const ModelSource written,
-                        OpenModel(storage, staging / prepared.checkpoint_directory, reopen));
-  CKPT_ASSIGN_OR_RETURN(const ModelDigest target, DigestModel(written, digest_options));
-  CKPT_ASSIGN_OR_RETURN(const ModelDigest source, DigestModel(prepared.model, digest_options));
-  report.source_digest = source.checkpoint;
-  report.target_digest = target.checkpoint;
-  if (source.checkpoint == target.checkpoint) return OkStatus();
-  if (prepared.changes_dtype) {
-    return CompareWithWritten(prepared, executed, written.source(), options);
-  }
-  Status status;
-  std::size_t t = 0;
-  for (const TensorDigest& tensor : source.tensors) {
-    while (t < target.tensors.size() && target.tensors[t].key < tensor.key) ++t;
-    const bool there = t < target.tensors.size() && target.tensors[t].key == tensor.key;
-    if (there && target.tensors[t].hex == tensor.hex) continue;
-    status.Add(Error(ErrorKind::kValueMismatch, "the result read back differs from the source")
-                   .File(staging.string())
-                   .Tensor(tensor.key)
-                   .Expected(tensor.hex)
-                   .Actual(there ? target.tensors[t].hex : "no such tensor"));
-  }
-  return status;
-}
-
 // The type that most of the weights have.
 DType MainDtype(const std::vector<TargetTensor>& tensors) {
   std::map<DType, std::int64_t> elements;
@@ -495,14 +390,16 @@ Result<ConvertReport> RunConversion(Storage& storage, const PreparedConversion& 
 
   CKPT_RETURN_IF_ERROR(WriteSidecar(storage, prepared, options, executed, staged.path(), report));
   if (options.verify) {
-    if (Status verified = Verify(storage, prepared, options, executed, staged.path(), report);
-        !verified.ok()) {
+    Result<VerifiedDigests> verified =
+        VerifyConversion(storage, prepared, options, executed, staged.path());
+    if (!verified.ok()) {
+      Status failed = std::move(verified).status();
       // Nobody goes on with tensors that are wrong.
-      if (!IsOfSystem(verified.kind())) {
-        verified.Add(storage.RemoveAll(staged.path() / kJournalName));
-      }
-      return std::move(verified).While("verifying the result");
+      if (!IsOfSystem(failed.kind())) failed.Add(storage.RemoveAll(staged.path() / kJournalName));
+      return std::move(failed).While("verifying the result");
     }
+    report.source_digest = std::move(verified->source);
+    report.target_digest = std::move(verified->target);
   }
   CKPT_RETURN_IF_ERROR(storage.RemoveAll(staged.path() / kJournalName));
   CKPT_RETURN_IF_ERROR(staged.Publish());
