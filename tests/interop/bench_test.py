@@ -39,3 +39,10 @@ def test_startup():
     result = bench("startup", tools.ROOT / "tests" / "golden" / "dcp" / "nested" / "ckpt", "--runs", "3")
     for side in (result, result["floor"]):
         assert {"process_ms", "wall_ms"} <= set(side)
+
+
+def test_cast():
+    result = bench("cast", "--elements", "100000", "--runs", "1")
+    assert len(result["pairs"]) == 12
+    for pair in result["pairs"].values():
+        assert set(pair["gb_per_second"]) == {"ours", "torch", "copy"}

@@ -1,13 +1,16 @@
 #include "core/tensor/cast.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <ostream>
+#include <random>
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 namespace ckpt {
@@ -120,6 +123,144 @@ TEST(CastElements, NarrowsFloat64WithOneRounding) {
                                   DType::kFloat16, overflows),
               ::testing::ElementsAre(0x3C01));
 }
+
+// One element after the other, by the definition: the value as a double, rounded once by scaling and rint.
+class OneByOne {
+ public:
+  static double Value(DType dtype, std::uint64_t bits) {
+    if (dtype == DType::kFloat64) return std::bit_cast<double>(bits);
+    if (dtype == DType::kFloat32) return std::bit_cast<float>(static_cast<std::uint32_t>(bits));
+    return dtype == DType::kBfloat16 ? Decode<8, 7>(bits) : Decode<5, 10>(bits);
+  }
+  static std::uint64_t Bits(DType dtype, double value) {
+    if (dtype == DType::kFloat64) return std::bit_cast<std::uint64_t>(value);
+    if (dtype == DType::kFloat32) return Encode<8, 23>(value);
+    return dtype == DType::kBfloat16 ? Encode<8, 7>(value) : Encode<5, 10>(value);
+  }
+
+ private:
+  template <int kExponent, int kMantissa>
+  static double Decode(std::uint64_t bits) {
+    constexpr int kBias = (1 << (kExponent - 1)) - 1;
+    const bool is_negative = (bits >> (kExponent + kMantissa)) & 1U;
+    const auto exponent = static_cast<int>((bits >> kMantissa) & ((1U << kExponent) - 1));
+    const std::uint64_t mantissa = bits & ((1ULL << kMantissa) - 1);
+    if (exponent == (1 << kExponent) - 1) {
+      const std::uint64_t sign = is_negative ? 1ULL << 63 : 0;
+      const std::uint64_t quiet = mantissa != 0 ? 1ULL << 51 : 0;
+      return std::bit_cast<double>(sign | 0x7FF0000000000000ULL | mantissa << (52 - kMantissa) |
+                                   quiet);
+    }
+    const std::uint64_t implied = exponent == 0 ? 0 : 1ULL << kMantissa;
+    const double magnitude = std::ldexp(static_cast<double>(mantissa | implied),
+                                        std::max(exponent, 1) - kBias - kMantissa);
+    return is_negative ? -magnitude : magnitude;
+  }
+
+  template <int kExponent, int kMantissa>
+  static std::uint64_t Encode(double value) {
+    constexpr int kBias = (1 << (kExponent - 1)) - 1;
+    constexpr std::uint64_t kInfinity = ((1ULL << kExponent) - 1) << kMantissa;
+    const auto bits = std::bit_cast<std::uint64_t>(value);
+    const std::uint64_t sign = (bits >> 63) << (kExponent + kMantissa);
+    if (std::isnan(value)) {
+      const std::uint64_t payload = (bits & ((1ULL << 52) - 1)) >> (52 - kMantissa);
+      return sign | kInfinity | payload | 1ULL << (kMantissa - 1);
+    }
+    if (std::isinf(value)) return sign | kInfinity;
+    if (value == 0) return sign;
+    const double magnitude = std::fabs(value);
+    const int exponent = std::max(std::ilogb(magnitude), 1 - kBias);
+    const auto mantissa =
+        static_cast<std::uint64_t>(std::rint(std::ldexp(magnitude, kMantissa - exponent)));
+    const std::uint64_t encoded =
+        mantissa + (static_cast<std::uint64_t>(exponent + kBias - 1) << kMantissa);
+    return sign | std::min(encoded, kInfinity);
+  }
+};
+
+struct Pair {
+  DType from;
+  DType to;
+};
+void PrintTo(const Pair& pair, std::ostream* os) {
+  *os << DTypeName(pair.from) << " to " << DTypeName(pair.to);
+}
+
+// Bits of `dtype`: all that 16 of them can be; of more the edges of the narrower types, what lies around them, and noise.
+std::vector<std::uint64_t> Inputs(DType dtype) {
+  std::vector<std::uint64_t> inputs;
+  const std::uint64_t width = 8 * ElementBytes(dtype);
+  if (width == 16) {
+    for (std::uint64_t bits = 0; bits < 0x10000; ++bits) inputs.push_back(bits);
+    return inputs;
+  }
+  std::mt19937_64 rng(20261123);
+  for (int i = 0; i < 100'000; ++i) inputs.push_back(rng() >> (64 - width));
+  // Every value of a narrower type and the ties between them, one step of the last place up and down.
+  for (const DType narrow : {DType::kFloat16, DType::kBfloat16}) {
+    for (std::uint64_t bits = 0; bits < 0x10000; bits += 3) {
+      const double value = OneByOne::Value(narrow, bits);
+      const double next = OneByOne::Value(narrow, bits + 1);
+      for (const double near : {value, value / 2 + next / 2}) {
+        const std::uint64_t exact = OneByOne::Bits(dtype, near);
+        for (const std::uint64_t step : {0ULL, 1ULL, ~0ULL}) {
+          inputs.push_back((exact + step) & (~0ULL >> (64 - width)));
+        }
+      }
+    }
+  }
+  const std::uint64_t infinity = OneByOne::Bits(dtype, std::numeric_limits<double>::infinity());
+  for (std::uint64_t step = 0; step < 64; ++step) {
+    inputs.push_back(infinity + (1ULL << step >> (64 - width)));  // NaNs that signal, too
+    inputs.push_back(infinity - step);
+  }
+  return inputs;
+}
+
+class EveryCastTest : public ::testing::TestWithParam<Pair> {};
+
+TEST_P(EveryCastTest, GivesTheBitsOfTheDefinition) {
+  const auto [from, to] = GetParam();
+  const std::vector<std::uint64_t> inputs = Inputs(from);
+  Bytes in(inputs.size() * ElementBytes(from));
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    std::memcpy(in.data() + i * ElementBytes(from), &inputs[i], ElementBytes(from));
+  }
+  Bytes out(inputs.size() * ElementBytes(to));
+  const std::uint64_t overflows = CastElements(from, in, to, out);
+  std::uint64_t expected_overflows = 0;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    double value = OneByOne::Value(from, inputs[i]);
+    std::uint64_t expected = OneByOne::Bits(to, value);
+    // The bits of a bfloat16 are the upper half of a float32: a NaN that signals goes on doing so.
+    if (from == DType::kBfloat16 && to == DType::kFloat32) expected = inputs[i] << 16;
+    expected_overflows +=
+        std::isfinite(value) && std::isinf(OneByOne::Value(to, expected)) ? 1U : 0U;
+    std::uint64_t actual = 0;
+    std::memcpy(&actual, out.data() + i * ElementBytes(to), ElementBytes(to));
+    ASSERT_EQ(actual, expected) << std::hex << inputs[i];
+  }
+  EXPECT_EQ(overflows, expected_overflows);
+}
+
+std::vector<Pair> AllPairs() {
+  std::vector<Pair> pairs;
+  const std::vector<DType> types = {DType::kFloat16, DType::kBfloat16, DType::kFloat32,
+                                    DType::kFloat64};
+  for (const DType from : types) {
+    for (const DType to : types) {
+      if (from != to) pairs.push_back({from, to});
+    }
+  }
+  return pairs;
+}
+
+INSTANTIATE_TEST_SUITE_P(Pairs, EveryCastTest, ::testing::ValuesIn(AllPairs()),
+                         [](const auto& test) {
+                           return fmt::format("{}_to_{}", DTypeName(test.param.from),
+                                              DTypeName(test.param.to));
+                         });
 
 }  // namespace
 }  // namespace ckpt

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "core/base/widest_vectors.h"
+
 // For GCC, which would not vectorise a loop whose result replaces an operand: it asks at run time whether they overlap.
 #if defined(__GNUC__) && !defined(__clang__)
 #define CKPT_INDEPENDENT_ITERATIONS _Pragma("GCC ivdep")
@@ -13,35 +15,6 @@
 #endif
 
 namespace ckpt::trainer {
-
-#if defined(__x86_64__) && defined(__GNUC__)
-// The project is built for every x86-64. `flatten` inlines all of `body` here, so that it is compiled once more for the
-// wider instructions. Fused multiply-add is not among them and contraction is off (CMakeLists.txt): the bits of a result
-// do not depend on the machine.
-template <typename Body>
-[[gnu::flatten, gnu::target("avx512f,avx512vl,avx512bw,avx512dq")]] void CallWithAvx512(
-    const Body& body) {
-  body();
-}
-template <typename Body>
-[[gnu::flatten, gnu::target("avx2")]] void CallWithAvx2(const Body& body) {
-  body();
-}
-#endif
-
-// Calls `body()`, compiled for the widest vectors at hand.
-template <typename Body>
-void WithWidestVectors(const Body& body) {
-#if defined(__x86_64__) && defined(__GNUC__)
-  static const bool has_avx512 =
-      __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
-  static const bool has_avx2 = __builtin_cpu_supports("avx2");
-  if (has_avx512) return CallWithAvx512(body);
-  if (has_avx2) return CallWithAvx2(body);
-#endif
-  body();
-}
 
 // Calls `body(i)` for i in [begin, end). Iterations are independent: what one writes, no other reads or writes; an operand
 // may be replaced by the result in place.
