@@ -250,6 +250,17 @@ Status AddSideFiles(Storage& storage, const PreparedConversion& prepared,
   return OkStatus();
 }
 
+// A regular expression that keeps nothing is no wish to keep nothing.
+Status CheckKeepsSome(const std::string& keep_fp32, const DtypePolicy& dtypes,
+                      const std::vector<TargetTensor>& tensors) {
+  const bool keeps_some = std::ranges::any_of(
+      tensors, [&](const TargetTensor& tensor) { return dtypes.Keeps(tensor.key, tensor.dtype); });
+  if (keep_fp32.empty() || keeps_some) return OkStatus();
+  return Error(ErrorKind::kUsage, "--keep-fp32 matches no float32 tensor of the target")
+      .Actual(Quote(keep_fp32))
+      .Hint("it is a regular expression, searched in the names that --plan prints");
+}
+
 // The source's model under the target's names, copies and dtypes. Fills in `origin` and `changes_dtype`, adds to `warnings`.
 Result<ModelView> ViewTarget(const ConvertOptions& options, PreparedConversion& prepared) {
   const ModelSource& model = prepared.model;
@@ -259,6 +270,7 @@ Result<ModelView> ViewTarget(const ConvertOptions& options, PreparedConversion& 
   DropCopies(prepared.origin.shards, view);
   CKPT_ASSIGN_OR_RETURN(const DtypePolicy dtypes,
                         DtypePolicy::Make(options.dtype, options.keep_fp32));
+  CKPT_RETURN_IF_ERROR(CheckKeepsSome(options.keep_fp32, dtypes, view.tensors));
   std::vector<const TargetTensor*> kept;
   for (TargetTensor& tensor : view.tensors) {
     if (dtypes.CannotCast(tensor.dtype)) kept.push_back(&tensor);

@@ -18,6 +18,10 @@ Result<DtypePolicy> DtypePolicy::Make(std::optional<DType> dtype, const std::str
   }
 }
 
+bool DtypePolicy::Keeps(const std::string& key, DType stored) const {
+  return stored == DType::kFloat32 && std::regex_search(key, keep_fp32_);
+}
+
 bool DtypePolicy::CannotCast(DType stored) const {
   const bool is_number = stored != DType::kBool && !IsInteger(stored);
   return dtype_ && is_number && !IsCastable(stored);
@@ -25,8 +29,7 @@ bool DtypePolicy::CannotCast(DType stored) const {
 
 DType DtypePolicy::For(const std::string& key, DType stored) const {
   if (!dtype_ || !IsCastable(stored)) return stored;
-  if (stored == DType::kFloat32 && std::regex_search(key, keep_fp32_)) return stored;
-  return *dtype_;
+  return Keeps(key, stored) ? stored : *dtype_;
 }
 
 }  // namespace ckpt

@@ -23,6 +23,8 @@ class DtypePolicy {
   // Errors: kUsage (not a regular expression, not a type that casts exist for).
   static Result<DtypePolicy> Make(std::optional<DType> dtype, const std::string& keep_fp32);
 
+  // Whether the regular expression keeps a tensor as it is.
+  [[nodiscard]] bool Keeps(const std::string& key, DType stored) const;
   // Whether a dtype was asked for and this one stays, although it is no integer's.
   [[nodiscard]] bool CannotCast(DType stored) const;
   [[nodiscard]] DType For(const std::string& key, DType stored) const;

@@ -13,6 +13,7 @@
 #include "converters/verbs/stored_objects.h"
 #include "core/base/quote.h"
 #include "core/base/units.h"
+#include "core/checkpoint/no_match.h"
 #include "core/checkpoint/read_manifest.h"
 #include "core/checkpoint/validate.h"
 #include "core/checkpoint/write_plan.h"
@@ -139,7 +140,22 @@ struct Offered {
   std::vector<std::uint32_t> positions;  // in the index
 };
 
+// A mistyped pattern is no wish to do nothing.
+Status CheckMatchesSome(std::string_view option, const std::vector<std::string>& patterns,
+                        const CheckpointIndex& index) {
+  Status status;
+  for (const std::string& pattern : patterns) {
+    const bool is_used = std::ranges::any_of(index.tensors(), [&](const GlobalTensor& tensor) {
+      return layout::MatchesPattern(pattern, tensor.key);
+    });
+    if (!is_used) status.Add(NoTensorMatches(option, pattern, index));
+  }
+  return status;
+}
+
 Result<Offered> OfferTensors(const OpenModelOptions& options, ModelSource& model) {
+  CKPT_RETURN_IF_ERROR(CheckMatchesSome("--only", options.only, model.source().index()));
+  CKPT_RETURN_IF_ERROR(CheckMatchesSome("--drop", options.drop, model.source().index()));
   Offered offered;
   std::set<std::string> unused;
   for (const auto& [from, to] : options.rename) unused.insert(from);

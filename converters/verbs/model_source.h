@@ -31,8 +31,9 @@ struct OpenModelOptions {
   bool with_vocabulary_padding = false;  // see CountVocabularyPadding
   bool allow_missing =
       false;  // tensors that the family needs and the checkpoint lacks are left out
-  std::vector<std::string> only;              // globs over source keys: take nothing else
-  std::vector<std::string> drop;              // globs over source keys: leave these out
+  // Globs over source keys, each of which must match one.
+  std::vector<std::string> only;              // take nothing else
+  std::vector<std::string> drop;              // leave these out
   std::map<std::string, std::string> rename;  // source key → the key it is taken for
 };
 
@@ -63,7 +64,8 @@ struct ModelSource {
 // is derived from the `args` that Megatron stores.
 //
 // Errors: those of OpenCheckpoint; every error that ValidateIndex finds; kNotFound (no configuration), kUnsupported (no
-//         table for the family), kUnmapped, kMissing, kShapeMismatch; all at once.
+//         table for the family), kUnmapped, kMissing, kShapeMismatch; all at once. kUsage (a glob matches
+//         nothing, --rename names no key).
 Result<ModelSource> OpenModel(Storage& storage, const Path& path, const OpenModelOptions& options);
 
 // The same for a checkpoint that is open already; `options.open` is not looked at.

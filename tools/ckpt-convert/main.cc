@@ -43,6 +43,8 @@ void AddTargetOptions(CLI::App& app, const ConvertVerb& verb, ConvertCommand& co
       ->option_text("float16|bfloat16|float32|float64");
   app.add_option("--keep-fp32", command.options.keep_fp32,
                  "Float32 tensors that --dtype leaves alone [routing and decay parameters]")
+      ->check(RefuseEmpty)
+      ->needs("--dtype")
       ->option_text("REGEX");
   AddByteSize(app, "--max-shard-size", command.options.max_shard_bytes, "Largest data file");
   app.add_option("--files", command.options.files, "Number of data files [by size]")
@@ -86,8 +88,10 @@ void AddSourceOptions(CLI::App& app, ConvertCommand& command, Words& words) {
                  "Which iteration of a Megatron root [its tracker decides]")
       ->option_text("N");
   app.add_option("--only", command.options.model.only, "Convert only these source keys")
+      ->check(RefuseEmpty)
       ->option_text("GLOB ...");
   app.add_option("--drop", command.options.model.drop, "Leave these source keys out")
+      ->check(RefuseEmpty)
       ->option_text("GLOB ...");
   app.add_option("--rename", words.rename, "Take a source key for another one")
       ->option_text("OLD=NEW ...");

@@ -7,6 +7,7 @@
 
 #include "core/base/quote.h"
 #include "core/checkpoint/digest.h"
+#include "core/checkpoint/no_match.h"
 #include "core/exec/task_pool.h"
 #include "core/json/json_writer.h"
 #include "tools/ckpt-inspect/commands.h"
@@ -22,6 +23,7 @@ namespace {
 Result<std::vector<TensorDigest>> DigestStored(const CheckpointSource& source,
                                                const DigestOptions& options,
                                                ProgressSink& progress) {
+  CKPT_RETURN_IF_ERROR(CheckMatchesSome(source.index(), options.match, Among::kTensors));
   const std::vector<const GlobalTensor*> tensors = SelectTensors(source.index(), options.match);
   if (options.match.empty()) CKPT_RETURN_IF_ERROR(CheckNothingUnlisted(source));
   CKPT_RETURN_IF_ERROR(CheckHealthy(source, tensors));
@@ -90,9 +92,14 @@ Result<ExitCode> RunDigest(const OpenedCheckpoint& checkpoint, const DigestOptio
       CKPT_ASSIGN_OR_RETURN(
           ModelDigests model,
           DigestModelAs(checkpoint, options.as, options.algorithm, options.common, *progress));
+      std::vector<std::string> keys;
+      for (const TensorDigest& digest : model.tensors) keys.push_back(digest.key);
       std::erase_if(model.tensors, [&](const TensorDigest& digest) {
         return !MatchesGlob(digest.key, options.match);
       });
+      if (model.tensors.empty() && !options.match.empty()) {
+        return NoKeyMatches("--match", options.match, keys);
+      }
       digests = std::move(model.tensors);
       left_out = model.left_out;
     }

@@ -103,6 +103,7 @@ void PrintTables(const CheckpointSource& source, const std::vector<const GlobalT
 Result<ExitCode> RunShards(const OpenedCheckpoint& checkpoint, const ShardsOptions& options,
                            Streams& streams) {
   const CheckpointSource& source = *checkpoint.source;
+  CKPT_RETURN_IF_ERROR(CheckMatchesSome(source.index(), options.match, Among::kTensors));
   const auto tensors = SelectTensors(source.index(), options.match);
   options.common.json ? PrintJson(source, tensors, streams) : PrintTables(source, tensors, streams);
   return ExitCode::kDone;

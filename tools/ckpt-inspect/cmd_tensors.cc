@@ -99,6 +99,7 @@ void PrintTables(const CheckpointIndex& index, const TensorsOptions& options, St
 Result<ExitCode> RunTensors(const OpenedCheckpoint& checkpoint, const TensorsOptions& options,
                             Streams& streams) {
   const CheckpointIndex& index = checkpoint.source->index();
+  CKPT_RETURN_IF_ERROR(CheckMatchesSome(index, options.match, Among::kTensorsAndObjects));
   options.common.json ? PrintJson(index, options, streams) : PrintTables(index, options, streams);
   return ExitCode::kDone;
 }

@@ -120,6 +120,7 @@ void CommandLine::AddTensors() {
             return RunTensors(checkpoint, tensors_, streams);
           })
       .add_option("--match", tensors_.match, "Only keys that match this pattern")
+      ->check(cli::RefuseEmpty)
       ->option_text("GLOB");
 }
 
@@ -147,6 +148,7 @@ void CommandLine::AddShards() {
             return RunShards(checkpoint, shards_, streams);
           })
       .add_option("--match", shards_.match, "Only keys that match this pattern")
+      ->check(cli::RefuseEmpty)
       ->option_text("GLOB");
 }
 
@@ -197,6 +199,7 @@ void CommandLine::AddDigest() {
       ->transform(CLI::Transformer(algorithms))
       ->option_text("xxh3|sha256");
   verb.add_option("--match", digest_.match, "Only keys that match this pattern")
+      ->check(cli::RefuseEmpty)
       ->option_text("GLOB");
   verb.add_option("--as", digest_.as, "The model under another naming")
       ->check(CLI::IsMember({"hf", "fsdp", "torch-dist"}))

@@ -3,6 +3,8 @@
 #include <fnmatch.h>
 #include <limits>
 
+#include "core/checkpoint/no_match.h"
+
 namespace ckpt::inspect {
 namespace {
 
@@ -29,6 +31,16 @@ std::vector<const GlobalTensor*> SelectTensors(const CheckpointIndex& index,
 std::vector<const ObjectEntry*> SelectObjects(const CheckpointIndex& index,
                                               const std::string& glob) {
   return Select(index.objects(), glob);
+}
+
+Status CheckMatchesSome(const CheckpointIndex& index, const std::string& glob, Among among) {
+  if (glob.empty() || !SelectTensors(index, glob).empty()) return OkStatus();
+  if (among == Among::kTensors) return NoTensorMatches("--match", glob, index);
+  if (!SelectObjects(index, glob).empty()) return OkStatus();
+  std::vector<std::string> keys;
+  for (const GlobalTensor& tensor : index.tensors()) keys.push_back(tensor.key);
+  for (const ObjectEntry& object : index.objects()) keys.push_back(object.key);
+  return NoKeyMatches("--match", glob, keys);
 }
 
 std::uint64_t LogicalBytes(const GlobalTensor& tensor) {

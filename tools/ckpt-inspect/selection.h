@@ -2,9 +2,11 @@
 #ifndef CKPT_TOOLS_CKPT_INSPECT_SELECTION_H_
 #define CKPT_TOOLS_CKPT_INSPECT_SELECTION_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
+#include "core/base/status.h"
 #include "core/checkpoint/index.h"
 
 namespace ckpt::inspect {
@@ -18,6 +20,11 @@ namespace ckpt::inspect {
                                                              const std::string& glob);
 [[nodiscard]] std::vector<const ObjectEntry*> SelectObjects(const CheckpointIndex& index,
                                                             const std::string& glob);
+
+enum class Among : std::uint8_t { kTensors, kTensorsAndObjects };
+
+// Errors: kUsage (`glob` matches no key).
+Status CheckMatchesSome(const CheckpointIndex& index, const std::string& glob, Among among);
 
 // Bytes of the dense tensor; saturates where a damaged shape overflows.
 [[nodiscard]] std::uint64_t LogicalBytes(const GlobalTensor& tensor);

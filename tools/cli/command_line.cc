@@ -148,6 +148,10 @@ void AddReadingOptions(CLI::App& app, CommonOptions& options) {
   off->option_text(" ");
 }
 
+std::string RefuseEmpty(const std::string& word) {
+  return word.empty() ? "a pattern must not be empty" : "";
+}
+
 void AddByteSize(CLI::App& app, const std::string& names, std::uint64_t& value,
                  const std::string& help) {
   const auto parse = [&value](const CLI::results_t& words) {

@@ -32,6 +32,8 @@ struct CommonOptions {
 void AddOutputOptions(CLI::App& app, CommonOptions& options);
 // --memory-budget, --threads, --progress and --no-progress, for verbs that read tensors.
 void AddReadingOptions(CLI::App& app, CommonOptions& options);
+// For CLI::Option::check: "" is no pattern, and no way to say "all".
+std::string RefuseEmpty(const std::string& word);
 // An option that takes "64MiB", "1GB" or plain bytes.
 void AddByteSize(CLI::App& app, const std::string& names, std::uint64_t& value,
                  const std::string& help);

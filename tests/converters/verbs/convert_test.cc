@@ -221,6 +221,33 @@ TEST_F(ConvertTest, CastsOnRequestAndSaysSoInTheConfiguration) {
 }
 
 // Another grouping of the heads has the same tensor shapes: only the run's arguments tell it apart.
+// A pattern that is mistyped would be obeyed by doing nothing.
+TEST_F(ConvertTest, RefusesPatternsThatMatchNothing) {
+  const auto fails = [&](const auto& set) {
+    ConvertOptions options = ToFsdp(Golden("llama-tied-fp32"));
+    set(options);
+    const auto prepared = PrepareConversion(PosixStorage(), options);
+    EXPECT_THAT(prepared, FailsWith(ErrorKind::kUsage));
+    return prepared.ok() ? Problem() : prepared.status().first();
+  };
+  const std::string mistyped = "model.norm.wieght";
+  const Problem drop = fails([&](ConvertOptions& o) { o.model.drop = {"*layers.1*", mistyped}; });
+  EXPECT_EQ(drop.message, "--drop matches no key");
+  EXPECT_EQ(drop.actual, "\"model.norm.wieght\"");
+  EXPECT_EQ(drop.hint, "did you mean \"model.norm.weight\"?");
+  EXPECT_EQ(fails([&](ConvertOptions& o) {
+              o.model.only = {"*", mistyped};
+            }).message,
+            "--only matches no key");
+  EXPECT_EQ(fails([&](ConvertOptions& o) { o.model.only = {""}; }).actual, "\"\"");
+  const Problem keep = fails([&](ConvertOptions& o) {
+    o.dtype = DType::kBfloat16;
+    o.keep_fp32 = "ruoter";
+  });
+  EXPECT_EQ(keep.message, "--keep-fp32 matches no float32 tensor of the target");
+  EXPECT_EQ(keep.actual, "\"ruoter\"");
+}
+
 TEST_F(ConvertTest, RefusesAConfigurationThatContradictsTheRun) {
   ASSERT_THAT(Convert(ToFsdp(Golden("llama-untied-bf16"))), IsOk());
   const Path release = dir_.path() / "fsdp" / "release";

@@ -1,0 +1,24 @@
+// The error of a pattern over keys that matches none of them: obeyed in silence, it would do nothing.
+#ifndef CKPT_CORE_CHECKPOINT_NO_MATCH_H_
+#define CKPT_CORE_CHECKPOINT_NO_MATCH_H_
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/base/status.h"
+#include "core/checkpoint/index.h"
+
+namespace ckpt {
+
+// kUsage: `option` names the pattern as the user gave it ("--drop"); the hint names the nearest of `keys`.
+[[nodiscard]] Status NoKeyMatches(std::string_view option, std::string_view pattern,
+                                  std::span<const std::string> keys);
+
+// The same of the keys of the index's tensors.
+[[nodiscard]] Status NoTensorMatches(std::string_view option, std::string_view pattern,
+                                     const CheckpointIndex& index);
+
+}  // namespace ckpt
+
+#endif  // CKPT_CORE_CHECKPOINT_NO_MATCH_H_
