@@ -1,26 +1,139 @@
 #include "converters/config/megatron_args.h"
 
+#include <algorithm>
+#include <string>
+#include <string_view>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "converters/config/model_settings.h"
+#include "converters/config/own_args.h"
+
 namespace ckpt {
-Result<NamedValues> MegatronArgs(const layout::Configuration& hf_config) {
+namespace {
+
+using layout::Configuration;
+using layout::Value;
+
+Problem Warning(std::string message) {
+  Problem warning;
+  warning.severity = Severity::kWarning;
+  warning.kind = ErrorKind::kUnsupported;
+  warning.message = std::move(message);
+  return warning;
+}
+
+// What the settings mean, in one spelling (model_meaning.table).
+Result<NamedValues> MeaningOf(const Configuration& settings) {
   CKPT_ASSIGN_OR_RETURN(const TranslationTable table,
+                        LoadBuiltInTranslation("model_meaning.table"));
+  return table.Translate(settings);
+}
+
+const Value* Find(const NamedValues& values, std::string_view name) {
+  const auto found = std::find_if(values.begin(), values.end(),
+                                  [&](const auto& value) { return value.first == name; });
+  return found == values.end() ? nullptr : &found->second;
+}
+
+// Two meanings have the same names in the same order.
+std::vector<Problem> Differences(const NamedValues& model, const NamedValues& megatron) {
+  std::vector<Problem> differences;
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    if (model[i].second == megatron[i].second) continue;
+    Problem& warning = differences.emplace_back(
+        Warning(fmt::format("Megatron's args mean another {} than the model's", model[i].first)));
+    warning.expected = layout::FormatValue(model[i].second);
+    warning.actual = layout::FormatValue(megatron[i].second);
+  }
+  return differences;
+}
+
+// What Megatron computes with `args`: the trainer's settings for it, whether or not the trainer computes the same.
+struct MegatronModel {
+  Configuration settings;
+  NamedValues meaning;
+  std::vector<Problem> unlike;  // where no settings tell the difference
+};
+
+Result<MegatronModel> ReadAsMegatron(const NamedValues& args) {
+  CKPT_ASSIGN_OR_RETURN(const TranslationTable table,
+                        LoadBuiltInTranslation("megatron_to_model.table"));
+  const Configuration said(args.begin(), args.end());
+  MegatronModel model;
+  CKPT_ASSIGN_OR_RETURN(model.settings, table.TranslateUnchecked(said));
+  CKPT_ASSIGN_OR_RETURN(model.meaning, MeaningOf(model.settings));
+  if (const auto checked = table.Translate(said); !checked.ok()) {
+    for (const Problem& problem : checked.status().problems()) {
+      model.unlike.push_back(
+          Warning(fmt::format("Megatron computes another model: {}", problem.message)));
+    }
+  }
+  return model;
+}
+
+// Every reason of `refusal`.
+void AddRefusal(const Status& refusal, ModelArgs& args) {
+  Value::List reasons;
+  for (const Problem& problem : refusal.problems()) {
+    reasons.emplace_back(problem.message);
+    args.warnings.push_back(
+        Warning(fmt::format("ckpt-train does not compute this model: {}", problem.message)));
+  }
+  args.values.emplace_back(kRefused, std::move(reasons));
+}
+
+// Settings that mean nothing else need no words, unless the model gives them: `settings` shall come back bit by bit.
+void AddOwnSettings(const Configuration& settings, const NamedValues& meaning,
+                    const MegatronModel& megatron, NamedValues& args) {
+  const auto is_said = [&](const std::string& name, bool comes_back) {
+    if (comes_back) return true;
+    if (settings.contains(name)) return false;
+    const Value* const here = Find(meaning, name);
+    const Value* const there = Find(megatron.meaning, name);
+    return here != nullptr && there != nullptr && *here == *there;
+  };
+  AddOwn(settings, megatron.settings, is_said, args);
+}
+
+}  // namespace
+
+Result<ModelArgs> MegatronArgs(const Configuration& hf_config) {
+  CKPT_ASSIGN_OR_RETURN(const TranslationTable besides,
                         LoadBuiltInTranslation("hf_to_megatron.table"));
-  Result<NamedValues> args = table.Translate(hf_config);
-  if (!args.ok()) return std::move(args).status().While("translating config.json into args");
+  CKPT_ASSIGN_OR_RETURN(const TranslationTable to_model,
+                        LoadBuiltInTranslation("hf_to_model.table"));
+  CKPT_ASSIGN_OR_RETURN(const TranslationTable of_model,
+                        LoadBuiltInTranslation("megatron_to_model.table"));
+  constexpr std::string_view kDoing = "translating config.json into args";
+  Result<NamedValues> values = besides.Translate(hf_config);
+  if (!values.ok()) return std::move(values).status().While(kDoing);
+  const Result<Configuration> settings = to_model.TranslateUnchecked(hf_config);
+  if (!settings.ok()) return Status(settings.status()).While(kDoing);
+  CKPT_ASSIGN_OR_RETURN(NamedValues said, of_model.Invert(*settings));
+  ModelArgs args = {.values = std::move(*values), .warnings = {}};
+  AddMissing(std::move(said), args.values);
+
+  CKPT_ASSIGN_OR_RETURN(const MegatronModel megatron, ReadAsMegatron(args.values));
+  CKPT_ASSIGN_OR_RETURN(const NamedValues meaning, MeaningOf(*settings));
+  args.values.emplace_back(kArgsVersion, kArgsVersionNow);
+  if (const auto computed = ModelSettings(hf_config); computed.ok()) {
+    AddOwnSettings(*settings, meaning, megatron, args.values);
+    args.warnings = megatron.unlike;
+  } else {
+    AddRefusal(computed.status(), args);
+  }
+  for (Problem& difference : Differences(meaning, megatron.meaning)) {
+    args.warnings.push_back(std::move(difference));
+  }
   return args;
 }
 
-Result<std::vector<Problem>> LostInMegatronArgs(const layout::Configuration& hf_config) {
-  CKPT_ASSIGN_OR_RETURN(const TranslationTable table,
-                        LoadBuiltInTranslation("hf_to_megatron.table"));
-  return table.FindLosses(hf_config);
-}
-
-Result<layout::Configuration> ConfigFromMegatronArgs(const layout::Configuration& args) {
+Result<Configuration> ConfigFromMegatronArgs(const Configuration& args) {
   CKPT_ASSIGN_OR_RETURN(const TranslationTable table,
                         LoadBuiltInTranslation("megatron_to_hf.table"));
-  Result<layout::Configuration> config = table.TranslatePresent(args);
+  Result<Configuration> config = table.TranslatePresent(args);
   if (!config.ok()) return std::move(config).status().While("translating args");
   return config;
 }

@@ -10,15 +10,19 @@
 
 namespace ckpt {
 
-// The `args` of a Megatron checkpoint of this model: plain values under Megatron's names, in the order they are
-// written; null stands for None. Options that decide names may be in the configuration under their own names:
-// `transformer_impl`, `expert_names`.
+// A model as the `args` of a Megatron checkpoint.
+struct ModelArgs {
+  // Plain values under Megatron's names, null for None; then what these do not say, or say otherwise, in our own words
+  // (own_args.h), so that StoredModelSettings gives what ModelSettings does, or refuses where that does.
+  NamedValues values;
+  // A warning for each thing that Megatron would compute otherwise than the model, and that the trainer does not compute.
+  std::vector<Problem> warnings;
+};
+
+// Options that decide names may be in the configuration under their own names: `transformer_impl`, `expert_names`.
 //
 // Errors: kUnsupported (Megatron has no such model), kBadMetadata (a key is missing or of the wrong kind).
-Result<NamedValues> MegatronArgs(const layout::Configuration& hf_config);
-
-// What the configuration says and `args` cannot, a warning each: the run has to be told in another way, or cannot.
-Result<std::vector<Problem>> LostInMegatronArgs(const layout::Configuration& hf_config);
+Result<ModelArgs> MegatronArgs(const layout::Configuration& hf_config);
 
 // The configuration that describes a Megatron checkpoint's model, from its `args`. Includes `padded_vocab_size`.
 //

@@ -30,6 +30,14 @@ Result<NamedValues> EvaluateAll(const std::vector<Line>& lines, const layout::De
   return values;
 }
 
+// A table of this folder, or one of the families'.
+Result<std::string> ReadBuiltIn(std::string_view name) {
+  for (const auto& [file, text] : EmbeddedTranslations()) {
+    if (file == name) return std::string(text);
+  }
+  return ReadBuiltInTable(name);
+}
+
 layout::Configuration PresentOf(NamedValues values) {
   layout::Configuration present;
   for (auto& [name, value] : values) {
@@ -70,7 +78,7 @@ Status TranslationTable::ParseLine(std::string_view line, const layout::IncludeR
     CKPT_ASSIGN_OR_RETURN(const std::string text, includes(rest));
     return ParseInto(text, rest, includes, depth + 1);
   }
-  if (word == "require" || word == "expect") {
+  if (word == "require") {
     // The message is the last quoted text; the condition may hold others.
     const std::size_t open =
         rest.size() < 2 ? std::string_view::npos : rest.rfind('"', rest.size() - 2);
@@ -79,9 +87,8 @@ Status TranslationTable::ParseLine(std::string_view line, const layout::IncludeR
     }
     CKPT_ASSIGN_OR_RETURN(layout::Expr condition,
                           layout::Expr::Parse(layout::Trim(rest.substr(0, open))));
-    (word == "require" ? requirements_ : expectations_)
-        .push_back(
-            {std::move(condition), std::string(rest.substr(open + 1, rest.size() - open - 2))});
+    requirements_.push_back(
+        {std::move(condition), std::string(rest.substr(open + 1, rest.size() - open - 2))});
     return OkStatus();
   }
   if (word == "anew") {
@@ -92,7 +99,7 @@ Status TranslationTable::ParseLine(std::string_view line, const layout::IncludeR
   const std::string_view name = stores ? layout::TakeWord(rest) : word;
   if (!layout::IsDottedName(name) || !rest.starts_with('=')) {
     return Error(ErrorKind::kBadMetadata, "line is no statement")
-        .Expected("let, require, expect, include, anew, or [store] NAME = EXPR")
+        .Expected("let, require, include, anew, or [store] NAME = EXPR")
         .Actual(Quote(line));
   }
   std::vector<Line>& lines = stores ? stores_ : lines_;
@@ -102,21 +109,6 @@ Status TranslationTable::ParseLine(std::string_view line, const layout::IncludeR
   CKPT_ASSIGN_OR_RETURN(layout::Expr value, layout::Expr::Parse(layout::Trim(rest.substr(1))));
   lines.push_back({std::string(name), std::move(value)});
   return OkStatus();
-}
-
-Result<std::vector<Problem>> TranslationTable::FindLosses(
-    const layout::Configuration& config) const {
-  const layout::DefinedNames names(definitions_, config);
-  std::vector<Problem> losses;
-  for (const Requirement& expectation : expectations_) {
-    CKPT_ASSIGN_OR_RETURN(const bool holds, expectation.condition.EvaluateBool(names));
-    if (holds) continue;
-    Problem& loss = losses.emplace_back();
-    loss.severity = Severity::kWarning;
-    loss.kind = ErrorKind::kUnsupported;
-    loss.message = expectation.otherwise;
-  }
-  return losses;
 }
 
 Status TranslationTable::CheckRequirements(const layout::DefinedNames& names) const {
@@ -162,7 +154,7 @@ Result<NamedValues> TranslationTable::Invert(const layout::Configuration& output
 
 Result<TranslationTable> LoadBuiltInTranslation(std::string_view name) {
   for (const auto& [file, text] : EmbeddedTranslations()) {
-    if (file == name) return TranslationTable::Parse(text, file, ReadBuiltInTable);
+    if (file == name) return TranslationTable::Parse(text, file, ReadBuiltIn);
   }
   return Error(ErrorKind::kInternal, "no such built-in table").Actual(Quote(name));
 }

@@ -20,7 +20,7 @@ namespace ckpt {
 // Names and values in a fixed order.
 using NamedValues = std::vector<std::pair<std::string, layout::Value>>;
 
-// One table: `let NAME = EXPR` definitions, `require EXPR "what is wrong otherwise"`, `expect EXPR "what is lost otherwise"`
+// One table: `let NAME = EXPR` definitions, `require EXPR "what is wrong otherwise"`
 // and `include FILE` lines, and `NAME = EXPR` lines, which make the output in their order. `store NAME = EXPR` lines make
 // it a table of two directions: they say an input by the output. An output that no such line is about is an input of the
 // same name. `anew NAME …` lines list what only the other direction knows, and does not give back.
@@ -33,8 +33,6 @@ class TranslationTable {
   // Errors: kUnsupported (a requirement does not hold; all of them), and those of Expr::Evaluate, naming the line's
   //         name.
   [[nodiscard]] Result<NamedValues> Translate(const layout::Configuration& config) const;
-  // A warning for every expectation that does not hold: the output lacks something. Errors: those of Expr::Evaluate.
-  [[nodiscard]] Result<std::vector<Problem>> FindLosses(const layout::Configuration& config) const;
   // The same as a configuration, without what is null.
   [[nodiscard]] Result<layout::Configuration> TranslatePresent(
       const layout::Configuration& config) const;
@@ -64,7 +62,6 @@ class TranslationTable {
 
   layout::Definitions definitions_;
   std::vector<Requirement> requirements_;
-  std::vector<Requirement> expectations_;
   std::vector<Line> lines_;
   std::vector<Line> stores_;
   std::set<std::string, std::less<>> anew_;

@@ -307,13 +307,13 @@ Result<CreatePlan> PlanTarget(Storage& storage, const ConvertOptions& options,
   request.run_args = [&]() -> Result<NamedValues> {
     layout::Configuration described = model.config;
     for (const auto& [name, value] : view.layout.choices) described[name] = value;
-    CKPT_ASSIGN_OR_RETURN(NamedValues args, MegatronArgs(described));
-    CKPT_ASSIGN_OR_RETURN(const std::vector<Problem> lost, LostInMegatronArgs(described));
-    for (const Problem& warning : lost) {
-      prepared.warnings.push_back(warning);
-      prepared.warnings.back().file = kHfConfigName;
+    described["dtype"] = std::string(DTypeName(MainDtype(view.tensors)));
+    CKPT_ASSIGN_OR_RETURN(ModelArgs args, MegatronArgs(described));
+    for (Problem& warning : args.warnings) {
+      warning.file = kHfConfigName;
+      prepared.warnings.push_back(std::move(warning));
     }
-    return args;
+    return std::move(args.values);
   };
   return PlanCheckpoint(options.to, std::move(request));
 }

@@ -37,8 +37,11 @@ Status GoOnFromStored(Storage& storage, layout::Configuration& given, RunConfig&
   CKPT_ASSIGN_OR_RETURN(StatePtr state,
                         OpenNewestRun(storage, checkpoints.load, checkpoints.finetune));
   if (!state) return OkStatus();
-  CKPT_ASSIGN_OR_RETURN(layout::Configuration stored, StoredSettings(*state, checkpoints.finetune));
-  given.merge(stored);  // what was given stays
+  Result<layout::Configuration> stored = StoredSettings(*state, checkpoints.finetune);
+  if (!stored.ok()) {
+    return std::move(stored).status().While(GoingOnFrom(state->weights.checkpoint->path));
+  }
+  given.merge(*stored);  // what was given stays
   run.stored = std::make_shared<OpenedState>(std::move(state));
   return OkStatus();
 }

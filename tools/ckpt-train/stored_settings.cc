@@ -29,8 +29,11 @@ layout::Configuration OfTheModel(const layout::Configuration& settings) {
 }  // namespace
 
 Result<layout::Configuration> StoredSettings(const TrainingState& state, bool finetune) {
+  if (finetune) {
+    CKPT_ASSIGN_OR_RETURN(const layout::Configuration model, StoredModelSettings(state.args));
+    return OfTheModel(model);
+  }
   CKPT_ASSIGN_OR_RETURN(layout::Configuration stored, RunSettings(state.args));
-  if (finetune) return OfTheModel(stored);
   for (const std::string_view name : kOfOneInvocation) stored.erase(std::string(name));
   return stored;
 }

@@ -26,7 +26,7 @@ Configuration MixedQwen3Moe() {
 TEST(MegatronArgs, SaysWhatMegatronChecksBeforeItLoads) {
   const auto args = MegatronArgs(MixedQwen3Moe());
   ASSERT_THAT(args, IsOk());
-  const Configuration named(args->begin(), args->end());
+  const Configuration named(args->values.begin(), args->values.end());
   EXPECT_EQ(named.at("num_layers"), Value(4));
   EXPECT_EQ(named.at("hidden_size"), Value(12));
   EXPECT_EQ(named.at("num_attention_heads"), Value(4));
@@ -48,7 +48,7 @@ TEST(MegatronArgs, AreNoneWhereADenseModelHasNothingToSay) {
   config.erase("num_local_experts");
   const auto args = MegatronArgs(config);
   ASSERT_THAT(args, IsOk());
-  const Configuration named(args->begin(), args->end());
+  const Configuration named(args->values.begin(), args->values.end());
   EXPECT_EQ(named.at("num_experts"), Value());
   EXPECT_EQ(named.at("moe_layer_freq"), Value(1));
 }
@@ -69,11 +69,10 @@ ScaledPositions Scaled(Configuration config, const Configuration& scaling) {
   for (const auto& [name, value] : scaling) config["rope_scaling." + name] = value;
   const auto args = MegatronArgs(config);
   EXPECT_THAT(args, IsOk());
-  const auto lost = LostInMegatronArgs(config);
-  EXPECT_THAT(lost, IsOk());
   ScaledPositions scaled;
-  if (args.ok()) scaled.args.insert(args->begin(), args->end());
-  for (const Problem& problem : *lost) {
+  if (!args.ok()) return scaled;
+  scaled.args.insert(args->values.begin(), args->values.end());
+  for (const Problem& problem : args->warnings) {
     EXPECT_EQ(problem.severity, Severity::kWarning);
     scaled.lost.push_back(problem.message);
   }
@@ -84,6 +83,7 @@ Configuration LatentAttention() {
   Configuration config = MixedQwen3Moe();
   config.erase("decoder_sparse_step");
   config["model_type"] = "deepseek_v3";
+  config["norm_topk_prob"] = true;
   for (const char* name : {"q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim",
                            "v_head_dim", "n_routed_experts", "n_group", "topk_group"}) {
     config[name] = 4;
@@ -103,7 +103,7 @@ TEST(MegatronArgs, CarryYarnUnderTheNamesOfTheAttentionThatReadsThem) {
   EXPECT_EQ(gpt.args.at("yarn_original_max_position_embeddings"), Value(4096));
   EXPECT_EQ(gpt.args.at("yarn_mscale_all_dim"), Value(0.5));
   EXPECT_EQ(gpt.args.at("yarn_correction_range_round_to_int"), Value(true));
-  EXPECT_EQ(gpt.args.at("mscale"), Value());
+  EXPECT_EQ(gpt.args.at("mscale"), Value(1.0));  // of latent attention: Megatron's default
 
   ScaledPositions latent = Scaled(LatentAttention(), yarn);
   EXPECT_THAT(latent.lost, IsEmpty());
@@ -120,7 +120,7 @@ TEST(MegatronArgs, SayThatLatentAttentionDoesNotScale) {
   EXPECT_THAT(plain.lost, IsEmpty());
   EXPECT_EQ(plain.args.at("rotary_scaling_factor"), Value(1.0));
   EXPECT_EQ(plain.args.at("mscale"), Value(1.0));
-  EXPECT_EQ(plain.args.at("mscale_all_dim"), Value(1.0));
+  EXPECT_EQ(plain.args.at("mscale_all_dim"), Value(0.0));
 }
 
 TEST(MegatronArgs, CarryLinearScaling) {
@@ -134,9 +134,10 @@ TEST(MegatronArgs, WarnOfEveryScalingTheyCannotCarry) {
     return Scaled(config, scaling).lost;
   };
   EXPECT_THAT(lost(MixedQwen3Moe(), {{"rope_type", "dynamic"}, {"factor", 2.0}}),
-              ElementsAre(HasSubstr("cannot scale positions in this way")));
+              ElementsAre(HasSubstr("positions are scaled in a way"),
+                          HasSubstr("rope_scaling_type"), HasSubstr("rotary_scaling_factor")));
   EXPECT_THAT(lost(LatentAttention(), {{"rope_type", "linear"}, {"factor", 2.0}}),
-              ElementsAre(HasSubstr("by yarn only")));
+              ElementsAre(HasSubstr("rope_scaling_type"), HasSubstr("rotary_scaling_factor")));
   const Configuration llama3 = {{"rope_type", "llama3"},
                                 {"factor", 8.0},
                                 {"low_freq_factor", 1.0},
@@ -145,15 +146,27 @@ TEST(MegatronArgs, WarnOfEveryScalingTheyCannotCarry) {
   EXPECT_THAT(lost(MixedQwen3Moe(), llama3), IsEmpty());
   Configuration other = llama3;
   other["high_freq_factor"] = 2.0;
-  EXPECT_THAT(lost(MixedQwen3Moe(), other), ElementsAre(HasSubstr("llama3")));
-  const Configuration yarn = {{"rope_type", "yarn"},
-                              {"factor", 4.0},
-                              {"attention_factor", 1.5},
-                              {"mscale", 1.0},
-                              {"truncate", false}};
-  EXPECT_THAT(
-      lost(LatentAttention(), yarn),
-      ElementsAre(HasSubstr("attention factor"), HasSubstr("one of mscale"), HasSubstr("rounds")));
+  EXPECT_THAT(lost(MixedQwen3Moe(), other), ElementsAre(HasSubstr("high_freq_factor")));
+  const Configuration yarn = {
+      {"rope_type", "yarn"}, {"factor", 4.0}, {"attention_factor", 1.5}, {"truncate", false}};
+  EXPECT_THAT(lost(LatentAttention(), yarn),
+              ElementsAre(HasSubstr("yarn_correction_range_round_to_int"),
+                          HasSubstr("rope_attention_factor")));
+}
+
+// Both factors of yarn or none decide; with one of them, Megatron takes the other from its defaults.
+TEST(MegatronArgs, WarnOfHalfAYarnOnlyWhereItMeansSomethingElse) {
+  const Configuration yarn = {{"rope_type", "yarn"}, {"factor", 4.0}};
+  Configuration first = yarn;
+  first["mscale"] = 1.0;
+  EXPECT_THAT(Scaled(LatentAttention(), first).lost, IsEmpty());
+  first["mscale"] = 0.7;
+  EXPECT_THAT(Scaled(LatentAttention(), first).lost,
+              ElementsAre(HasSubstr("yarn has an mscale without one for all dims")));
+  EXPECT_THAT(Scaled(MixedQwen3Moe(), first).lost, IsEmpty());
+  Configuration second = yarn;
+  second["mscale_all_dim"] = 0.7;
+  EXPECT_THAT(Scaled(LatentAttention(), second).lost, ElementsAre(HasSubstr("mscale")));
 }
 
 TEST(ConfigFromMegatronArgs, ReadsLayerFrequenciesAsMegatronDoes) {

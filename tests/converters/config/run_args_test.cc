@@ -251,7 +251,7 @@ TEST_P(ModelArgsTest, SayWhatAConvertedCheckpointOfTheModelSays) {
   ASSERT_THAT(settings, IsOk());
   ASSERT_THAT(converted, IsOk());
   const Configuration args = Stored(*settings);
-  for (const auto& [name, value] : *converted) {
+  for (const auto& [name, value] : converted->values) {
     if (value.is_null() || !args.contains(name) || differs.contains(name)) continue;
     EXPECT_EQ(layout::FormatValue(args.at(name)), layout::FormatValue(value)) << name;
   }

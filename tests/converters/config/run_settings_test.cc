@@ -92,7 +92,11 @@ TEST(RunSettings, SaysHowGroupsOfExpertsCompete) {
   EXPECT_EQ(Setting(args, "moe_router_group_score"), Value("top_two_sum"));
   args["moe_router_topk"] = 2;
   EXPECT_EQ(Setting(args, "moe_router_group_score"), Value("max"));
+  args["moe_router_topk"] = 3;  // Megatron rounds down
+  EXPECT_EQ(Setting(args, "moe_router_group_score"), Value("max"));
   args["moe_router_topk"] = 6;
+  EXPECT_THAT(RunSettings(args), FailsWith(ErrorKind::kUnsupported));
+  args["moe_router_topk"] = 1;
   EXPECT_THAT(RunSettings(args), FailsWith(ErrorKind::kUnsupported));
 }
 
@@ -121,6 +125,20 @@ TEST(RunSettings, RefusesWhatTheTrainerDoesNotCompute) {
   EXPECT_EQ(Refusal("rampup_batch_size", Value::List{8, 8, 100}), "the batch grows on the way");
   EXPECT_EQ(Refusal("layernorm_zero_centered_gamma", true), "norms store their weights less one");
   EXPECT_EQ(Refusal("mtp_num_layers", 1), "the model predicts several tokens");
+}
+
+// Its weights may be trained further whatever the run did to them.
+TEST(StoredModelSettings, LookAtTheModelAlone) {
+  Configuration args = FewArgs();
+  args["fp16"] = true;
+  args["optimizer"] = "muon";
+  args["lr_warmup_fraction"] = 0.333;
+  const auto settings = StoredModelSettings(args);
+  ASSERT_THAT(settings, IsOk());
+  EXPECT_EQ(settings->at("num_layers"), Value(2));
+  EXPECT_FALSE(settings->contains("lr"));
+  args["hidden_dropout"] = 0.1;
+  EXPECT_THAT(StoredModelSettings(args), FailsWith(ErrorKind::kUnsupported));
 }
 
 }  // namespace

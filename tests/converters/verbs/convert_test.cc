@@ -6,6 +6,9 @@
 #include <boost/filesystem/operations.hpp>
 #include <gmock/gmock.h>
 
+#include "converters/config/model_settings.h"
+#include "converters/config/run_settings.h"
+#include "converters/verbs/stored_objects.h"
 #include "core/base/endian.h"
 #include "core/base/hash.h"
 #include "core/checkpoint/verify_manifest.h"
@@ -220,7 +223,6 @@ TEST_F(ConvertTest, CastsOnRequestAndSaysSoInTheConfiguration) {
               ::testing::HasSubstr("\"dtype\": \"bfloat16\""));
 }
 
-// Another grouping of the heads has the same tensor shapes: only the run's arguments tell it apart.
 // A pattern that is mistyped would be obeyed by doing nothing.
 TEST_F(ConvertTest, RefusesPatternsThatMatchNothing) {
   const auto fails = [&](const auto& set) {
@@ -248,6 +250,54 @@ TEST_F(ConvertTest, RefusesPatternsThatMatchNothing) {
   EXPECT_EQ(keep.actual, "\"ruoter\"");
 }
 
+TEST_F(ConvertTest, ArgsTellTheTargetsDtype) {
+  struct Case {
+    std::optional<DType> dtype;
+    bool fp16;
+    bool bf16;
+  };
+  for (const Case& c : {Case{std::nullopt, true, false}, Case{DType::kBfloat16, false, true},
+                        Case{DType::kFloat32, false, false}}) {
+    const testing::TempDir dir;
+    ConvertOptions options = ToFsdp(Golden("llama-bias-fp16"));
+    options.target = dir.path() / "fsdp";
+    options.dtype = c.dtype;
+    ASSERT_THAT(Convert(options), IsOk());
+    const auto model = OpenModel(PosixStorage(), options.target, {});
+    ASSERT_THAT(model, IsOk());
+    const auto args = ReadMegatronArgs(model->source());
+    ASSERT_THAT(args, IsOk());
+    EXPECT_EQ(args->at("fp16"), layout::Value(c.fp16));
+    EXPECT_EQ(args->at("bf16"), layout::Value(c.bf16));
+  }
+}
+
+// Through the file and back: the trainer finds the model that config.json describes.
+TEST_F(ConvertTest, ArgsDescribeTheModelOfTheSource) {
+  for (const std::string& name : testing::GoldenCases("hf")) {
+    SCOPED_TRACE(name);
+    const auto source = OpenModel(PosixStorage(), Golden(name), {});
+    if (!source.ok()) continue;  // of no family here
+    const auto settings = ModelSettings(source->config);
+    if (!settings.ok()) continue;
+    const testing::TempDir dir;
+    ConvertOptions options = ToFsdp(Golden(name));
+    options.target = dir.path() / "fsdp";
+    ASSERT_THAT(Convert(options), IsOk());
+    const auto model = OpenModel(PosixStorage(), options.target, {});
+    ASSERT_THAT(model, IsOk());
+    const auto args = ReadMegatronArgs(model->source());
+    ASSERT_THAT(args, IsOk());
+    const auto stored = StoredModelSettings(*args);
+    ASSERT_THAT(stored, IsOk());
+    for (const auto& [setting, value] : *settings) {
+      ASSERT_TRUE(stored->contains(setting)) << setting;
+      EXPECT_EQ(stored->at(setting), value) << setting;
+    }
+  }
+}
+
+// Another grouping of the heads has the same tensor shapes: only the run's arguments tell it apart.
 TEST_F(ConvertTest, RefusesAConfigurationThatContradictsTheRun) {
   ASSERT_THAT(Convert(ToFsdp(Golden("llama-untied-bf16"))), IsOk());
   const Path release = dir_.path() / "fsdp" / "release";

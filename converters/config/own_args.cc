@@ -1,0 +1,83 @@
+#include "converters/config/own_args.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace ckpt {
+namespace {
+
+using layout::Configuration;
+using layout::Value;
+
+constexpr std::array kFacts = {kArgsVersion, kStateDigest, kNextLoss, kRefused};
+
+// Nothing for an absent setting and for null alike.
+Value ValueOf(const Configuration& settings, const std::string& name) {
+  const auto found = settings.find(name);
+  return found == settings.end() ? Value() : found->second;
+}
+
+Status CheckComputes(const Configuration& args) {
+  const auto refused = args.find(kRefused);
+  if (refused == args.end() || refused->second.AsList() == nullptr) return OkStatus();
+  Status status;
+  for (const Value& reason : *refused->second.AsList()) {
+    const std::string* const text = reason.AsText();
+    status.Add(Error(ErrorKind::kUnsupported,
+                     text != nullptr ? *text : "the trainer does not compute this model"));
+  }
+  return status;
+}
+
+}  // namespace
+
+bool HasArg(const NamedValues& args, std::string_view name) {
+  return std::any_of(args.begin(), args.end(), [&](const auto& arg) { return arg.first == name; });
+}
+
+void AddMissing(NamedValues values, NamedValues& args) {
+  for (auto& value : values) {
+    if (!HasArg(args, value.first)) args.push_back(std::move(value));
+  }
+}
+
+void AddOwn(const Configuration& settings, const Configuration& back,
+            const std::function<bool(const std::string& name, bool comes_back)>& is_said,
+            NamedValues& args) {
+  Configuration names = settings;
+  names.insert(back.begin(), back.end());
+  for (const auto& [name, unused] : names) {
+    const Value value = ValueOf(settings, name);
+    if (is_said(name, value == ValueOf(back, name))) continue;
+    args.emplace_back(std::string(kOwnPrefix) + name, value);
+  }
+}
+
+void TakeOwn(const Configuration& args, const TranslationTable& table, Configuration& settings) {
+  for (const auto& [name, value] : args) {
+    if (!name.starts_with(kOwnPrefix)) continue;
+    if (std::find(kFacts.begin(), kFacts.end(), name) != kFacts.end()) continue;
+    const std::string setting = name.substr(kOwnPrefix.size());
+    if (table.IsAnew(setting)) continue;
+    settings.erase(setting);
+    if (!value.is_null()) settings.emplace(setting, value);
+  }
+}
+
+Result<bool> AreOurs(const Configuration& args) {
+  const auto version = args.find(kArgsVersion);
+  if (version == args.end()) return false;
+  if (version->second != Value(kArgsVersionNow)) {
+    return Error(ErrorKind::kUnsupported, "a newer ckptkit stored these arguments")
+        .Expected(fmt::format("{} {}", kArgsVersion, kArgsVersionNow))
+        .Actual(layout::FormatValue(version->second));
+  }
+  CKPT_RETURN_IF_ERROR(CheckComputes(args));
+  return true;
+}
+
+}  // namespace ckpt

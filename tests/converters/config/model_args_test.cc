@@ -1,0 +1,261 @@
+// A model's settings on their way through the `args` of its conversion.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "converters/config/hf_config.h"
+#include "converters/config/megatron_args.h"
+#include "converters/config/model_settings.h"
+#include "converters/config/own_args.h"
+#include "converters/config/run_settings.h"
+#include "tests/testing/golden.h"
+#include "tests/testing/matchers.h"
+#include "trainer/model/model_config.h"
+#include "trainer/model/settings_reader.h"
+
+namespace ckpt {
+namespace {
+
+using layout::Configuration;
+using layout::Value;
+using ::testing::ElementsAre;
+using testing::FailsWith;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::IsOk;
+
+Configuration With(Configuration config, const Configuration& more) {
+  for (const auto& [name, value] : more) config[name] = value;
+  return config;
+}
+
+Configuration Dense(const std::string& model_type) {
+  return {{"model_type", model_type}, {"num_hidden_layers", 4},         {"hidden_size", 16},
+          {"num_attention_heads", 4}, {"num_key_value_heads", 2},       {"vocab_size", 160},
+          {"intermediate_size", 20},  {"max_position_embeddings", 128}, {"rms_norm_eps", 1e-6}};
+}
+
+Configuration Latent(const std::string& model_type) {
+  return With(Dense(model_type), {{"num_key_value_heads", 4},
+                                  {"q_lora_rank", 6},
+                                  {"kv_lora_rank", 8},
+                                  {"qk_nope_head_dim", 4},
+                                  {"qk_rope_head_dim", 2},
+                                  {"v_head_dim", 5},
+                                  {"n_routed_experts", 16},
+                                  {"num_experts_per_tok", 4},
+                                  {"moe_intermediate_size", 8},
+                                  {"n_shared_experts", 1},
+                                  {"n_group", 4},
+                                  {"topk_group", 2},
+                                  {"first_k_dense_replace", 1}});
+}
+
+Configuration ArgsOf(const Configuration& config) {
+  const auto args = MegatronArgs(config);
+  EXPECT_THAT(args, IsOk());
+  Configuration stored;
+  if (!args.ok()) return stored;
+  for (const auto& [name, value] : args->values) {
+    EXPECT_TRUE(stored.emplace(name, value).second) << name << " is there twice";
+  }
+  return stored;
+}
+
+std::vector<std::string> WarningsOf(const Configuration& config) {
+  const auto args = MegatronArgs(config);
+  EXPECT_THAT(args, IsOk());
+  std::vector<std::string> warnings;
+  if (!args.ok()) return warnings;
+  for (const Problem& problem : args->warnings) {
+    EXPECT_EQ(problem.severity, Severity::kWarning);
+    warnings.push_back(Describe(problem));
+  }
+  return warnings;
+}
+
+// What the trainer makes of settings, defaults included.
+Configuration AsTheTrainerReads(const Configuration& settings) {
+  trainer::SettingsReader reader(settings);
+  trainer::ReadModelConfig(reader);
+  EXPECT_TRUE(reader.ok()) << reader.Finish().ToString();
+  return reader.effective();
+}
+
+// Each as "name value"; the bound of learned positions, which no model here has, is left out.
+std::vector<std::string> TrainedWith(const Configuration& settings) {
+  std::vector<std::string> lines;
+  for (const auto& [name, value] : AsTheTrainerReads(settings)) {
+    if (name != "max_position_embeddings") lines.push_back(name + " " + FormatValue(value));
+  }
+  return lines;
+}
+
+struct Case {
+  std::string name;
+  Configuration config;
+  std::vector<std::string> warnings;  // what each of them names
+};
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+const Value::List kHalfSliding = {"full_attention", "sliding_attention", "full_attention",
+                                  "sliding_attention"};
+
+class DescribedModelTest : public ::testing::TestWithParam<Case> {};
+
+TEST_P(DescribedModelTest, IsTheModelForUsAndWarnsOfWhatItIsNotForMegatron) {
+  const auto settings = ModelSettings(GetParam().config);
+  ASSERT_THAT(settings, IsOk());
+  const auto stored = StoredModelSettings(ArgsOf(GetParam().config));
+  ASSERT_THAT(stored, IsOk());
+  EXPECT_EQ(TrainedWith(*stored), TrainedWith(*settings));
+  const std::vector<std::string> warnings = WarningsOf(GetParam().config);
+  ASSERT_EQ(warnings.size(), GetParam().warnings.size()) << ::testing::PrintToString(warnings);
+  for (std::size_t i = 0; i < warnings.size(); ++i) {
+    EXPECT_THAT(warnings[i], HasSubstr(GetParam().warnings[i]));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Options, DescribedModelTest,
+    ::testing::Values(
+        // What Megatron has options for.
+        Case{"Plain", Dense("llama"), {}},
+        Case{"Windows", With(Dense("mistral"), {{"sliding_window", 8}}), {}},
+        Case{"WindowsOfLaterLayers",
+             With(Dense("qwen2"),
+                  {{"use_sliding_window", true}, {"sliding_window", 8}, {"max_window_layers", 2}}),
+             {}},
+        Case{"ListedWindows",
+             With(Dense("qwen3"), {{"use_sliding_window", true},
+                                   {"sliding_window", 8},
+                                   {"layer_types", kHalfSliding}}),
+             {}},
+        Case{"EveryBias", With(Dense("llama"), {{"attention_bias", true}, {"mlp_bias", true}}), {}},
+        Case{"NormalisedSoftmax",
+             With(Dense("mixtral"), {{"num_local_experts", 4}, {"num_experts_per_tok", 2}}),
+             {}},
+        Case{"Latent", Latent("deepseek_v3"), {}},
+        Case{"GroupsByTheirBest",
+             With(Latent("deepseek_v2"),
+                  {{"topk_method", "group_limited_greedy"}, {"num_experts_per_tok", 3}}),
+             {}},
+        Case{"EveryGroup", With(Latent("deepseek_v3"), {{"topk_group", 4}}), {}},
+        // What it has none for.
+        Case{"BiasOfAttention",
+             With(Dense("llama"), {{"attention_bias", true}}),
+             {"another add_attention_output_bias than the model's: expected true, found false"}},
+        Case{"GroupsOfDeepSeekV2",
+             With(Latent("deepseek_v2"), {{"topk_method", "group_limited_greedy"},
+                                          {"n_group", 8},
+                                          {"topk_group", 3},
+                                          {"num_experts_per_tok", 6}}),
+             {"another moe_router_group_score than the model's: expected \"max\", found "
+              "\"top_two_sum\""}},
+        Case{"GroupsByThreeExperts",
+             With(Latent("deepseek_v3"), {{"num_experts_per_tok", 6}}),
+             {"groups of experts compete with more than their two best"}},
+        Case{"NeighboursAreNoPairs",
+             With(Latent("deepseek_v3"), {{"rope_interleave", false}}),
+             {"another rotary_interleaved than the model's: expected false, found true"}},
+        Case{"WeightsAsTheyAre",
+             With(Latent("deepseek_v3"), {{"norm_topk_prob", false}}),
+             {"another moe_router_normalize_topk than the model's: expected false, found true"}},
+        Case{"NormsOfLatents",
+             With(Latent("deepseek_v3"), {{"rms_norm_eps", 1e-5}}),
+             {"another latent_norm_epsilon than the model's: expected 1e-06, found 1e-05"}}),
+    [](const auto& test) { return test.param.name; });
+
+TEST(ModelArgs, SayWhichLayersHaveWindows) {
+  const Configuration args = ArgsOf(
+      With(Dense("qwen2"),
+           {{"use_sliding_window", true}, {"sliding_window", 8}, {"layer_types", kHalfSliding}}));
+  EXPECT_EQ(args.at("window_size"), Value(Value::List{7, 0}));
+  EXPECT_EQ(args.at("window_attn_skip_freq"), Value(Value::List{0, 1, 0, 1}));
+  // Without the switch there is none, whatever the size.
+  EXPECT_FALSE(ArgsOf(With(Dense("qwen2"), {{"sliding_window", 8}})).contains("window_size"));
+}
+
+// The reason travels, and everything that loads the conversion gives it.
+TEST(ModelArgs, OfAModelThatTheTrainerDoesNotComputeAreRefused) {
+  const Configuration config =
+      With(Dense("mixtral"),
+           {{"num_local_experts", 4}, {"router_jitter_noise", 0.1}, {"attention_dropout", 0.5}});
+  EXPECT_THAT(ModelSettings(config), FailsWith(ErrorKind::kUnsupported));
+  EXPECT_THAT(
+      WarningsOf(config),
+      ElementsAre(HasSubstr("ckpt-train does not compute this model: attention has dropout"),
+                  HasSubstr("ckpt-train does not compute this model: the router adds noise")));
+  for (const auto& stored : {StoredModelSettings(ArgsOf(config)), RunSettings(ArgsOf(config))}) {
+    ASSERT_THAT(stored, FailsWith(ErrorKind::kUnsupported));
+    EXPECT_THAT(stored.status().ToString(), HasSubstr("attention has dropout"));
+    EXPECT_THAT(stored.status().ToString(), HasSubstr("the router adds noise"));
+  }
+}
+
+TEST(ModelArgs, LeaveHowExpertsAreBalancedToTheRun) {
+  const Configuration config =
+      With(Dense("mixtral"), {{"num_local_experts", 4}, {"router_aux_loss_coef", 0.01}});
+  EXPECT_EQ(ArgsOf(config).at("moe_aux_loss_coeff"), Value(0.01));
+  EXPECT_FALSE(StoredModelSettings(ArgsOf(config))->contains("moe_aux_loss_coeff"));
+}
+
+TEST(ModelArgs, CountTheRowsThatPadTheVocabulary) {
+  const Configuration args = ArgsOf(With(Dense("llama"), {{"padded_vocab_size", 256}}));
+  EXPECT_EQ(args.at("vocab_size"), Value(160));
+  EXPECT_EQ(args.at("padded_vocab_size"), Value(256));
+  EXPECT_EQ(args.at("make_vocab_size_divisible_by"), Value(128));
+}
+
+Configuration GoldenConfig(const std::string& name) {
+  const testing::GoldenCase golden = testing::LoadGolden("hf", name);
+  const auto text = ReadSmallFile(PosixStorage(), golden.path / "config.json", 1 << 20);
+  EXPECT_THAT(text, IsOk());
+  return ParseHfConfig(*text, name).value();
+}
+
+std::vector<std::string> TrainedModels() {
+  std::vector<std::string> names = testing::GoldenCases("hf");
+  std::erase_if(names,
+                [](const std::string& name) { return !ModelSettings(GoldenConfig(name)).ok(); });
+  return names;
+}
+
+class PublishedModelTest : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(PublishedModelTest, KeepsItsSettings) {
+  const Configuration config = GoldenConfig(GetParam());
+  const auto stored = StoredModelSettings(ArgsOf(config));
+  ASSERT_THAT(stored, IsOk());
+  EXPECT_EQ(TrainedWith(*stored), TrainedWith(ModelSettings(config).value()));
+}
+
+// model_meaning.table knows the trainer's defaults: what it leaves out or says anew, the trainer reads as before.
+TEST_P(PublishedModelTest, MeansTheSameInEverySpelling) {
+  const Configuration settings = ModelSettings(GoldenConfig(GetParam())).value();
+  Configuration complete = AsTheTrainerReads(settings);
+  complete.erase("softmax_scale");  // computed from others, no default
+  const TranslationTable table = LoadBuiltInTranslation("model_meaning.table").value();
+  const auto meaning = table.TranslatePresent(settings);
+  ASSERT_THAT(meaning, IsOk());
+  const auto meaning_of_complete = table.TranslatePresent(complete);
+  ASSERT_THAT(meaning_of_complete, IsOk());
+  for (const auto& [name, value] : *meaning) {
+    ASSERT_TRUE(meaning_of_complete->contains(name)) << name;
+    EXPECT_EQ(FormatValue(meaning_of_complete->at(name)), FormatValue(value)) << name;
+  }
+  EXPECT_EQ(meaning_of_complete->size(), meaning->size());
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, PublishedModelTest, ::testing::ValuesIn(TrainedModels()),
+                         [](const auto& test) {
+                           std::string name = test.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace ckpt
