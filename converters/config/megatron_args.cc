@@ -24,11 +24,18 @@ Problem Warning(std::string message) {
   return warning;
 }
 
-// What the settings mean, in one spelling (model_meaning.table).
-Result<NamedValues> MeaningOf(const Configuration& settings) {
+// What `settings` mean, in one spelling (model_meaning.table). Settings of `model` that the table does not know mean what
+// they say.
+Result<NamedValues> MeaningOf(const Configuration& settings, const Configuration& model) {
   CKPT_ASSIGN_OR_RETURN(const TranslationTable table,
                         LoadBuiltInTranslation("model_meaning.table"));
-  return table.Translate(settings);
+  CKPT_ASSIGN_OR_RETURN(NamedValues meaning, table.Translate(settings));
+  for (const auto& [name, unused] : model) {
+    if (HasArg(meaning, name)) continue;
+    const auto found = settings.find(name);
+    meaning.emplace_back(name, found == settings.end() ? Value() : found->second);
+  }
+  return meaning;
 }
 
 const Value* Find(const NamedValues& values, std::string_view name) {
@@ -57,13 +64,13 @@ struct MegatronModel {
   std::vector<Problem> unlike;  // where no settings tell the difference
 };
 
-Result<MegatronModel> ReadAsMegatron(const NamedValues& args) {
+Result<MegatronModel> ReadAsMegatron(const NamedValues& args, const Configuration& settings) {
   CKPT_ASSIGN_OR_RETURN(const TranslationTable table,
                         LoadBuiltInTranslation("megatron_to_model.table"));
   const Configuration said(args.begin(), args.end());
   MegatronModel model;
   CKPT_ASSIGN_OR_RETURN(model.settings, table.TranslateUnchecked(said));
-  CKPT_ASSIGN_OR_RETURN(model.meaning, MeaningOf(model.settings));
+  CKPT_ASSIGN_OR_RETURN(model.meaning, MeaningOf(model.settings, settings));
   if (const auto checked = table.Translate(said); !checked.ok()) {
     for (const Problem& problem : checked.status().problems()) {
       model.unlike.push_back(
@@ -115,8 +122,8 @@ Result<ModelArgs> MegatronArgs(const Configuration& hf_config) {
   ModelArgs args = {.values = std::move(*values), .warnings = {}};
   AddMissing(std::move(said), args.values);
 
-  CKPT_ASSIGN_OR_RETURN(const MegatronModel megatron, ReadAsMegatron(args.values));
-  CKPT_ASSIGN_OR_RETURN(const NamedValues meaning, MeaningOf(*settings));
+  CKPT_ASSIGN_OR_RETURN(const MegatronModel megatron, ReadAsMegatron(args.values, *settings));
+  CKPT_ASSIGN_OR_RETURN(const NamedValues meaning, MeaningOf(*settings, *settings));
   args.values.emplace_back(kArgsVersion, kArgsVersionNow);
   if (const auto computed = ModelSettings(hf_config); computed.ok()) {
     AddOwnSettings(*settings, meaning, megatron, args.values);

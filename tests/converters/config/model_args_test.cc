@@ -196,6 +196,20 @@ TEST(ModelArgs, OfAModelThatTheTrainerDoesNotComputeAreRefused) {
   }
 }
 
+// A run of such a model saves it, and knows it again.
+TEST(ModelArgs, KeepTheBiasesOfAttentionAlone) {
+  for (const char* model_type : {"llama", "qwen3", "qwen2"}) {
+    const bool is_qwen2 = model_type == std::string("qwen2");
+    const auto config =
+        ConfigFromMegatronArgs(ArgsOf(With(Dense(model_type), {{"attention_bias", true}})));
+    ASSERT_THAT(config, IsOk());
+    EXPECT_EQ(config->at("model_type"), Value(model_type));
+    EXPECT_EQ(config->at("attention_bias"), Value(true));
+    EXPECT_EQ(config->at("attention_output_bias"), Value(!is_qwen2));
+    EXPECT_EQ(config->at("mlp_bias"), Value(false));
+  }
+}
+
 TEST(ModelArgs, LeaveHowExpertsAreBalancedToTheRun) {
   const Configuration config =
       With(Dense("mixtral"), {{"num_local_experts", 4}, {"router_aux_loss_coef", 0.01}});
