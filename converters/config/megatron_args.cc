@@ -44,6 +44,12 @@ const Value* Find(const NamedValues& values, std::string_view name) {
   return found == values.end() ? nullptr : &found->second;
 }
 
+// As docs/guides/model-settings.md says it.
+std::string InTheGuidesWords(const Value& value) {
+  if (value.is_null()) return "none";
+  return value.AsText() != nullptr ? *value.AsText() : layout::FormatValue(value);
+}
+
 // Two meanings have the same names in the same order.
 std::vector<Problem> Differences(const NamedValues& model, const NamedValues& megatron) {
   std::vector<Problem> differences;
@@ -51,8 +57,8 @@ std::vector<Problem> Differences(const NamedValues& model, const NamedValues& me
     if (model[i].second == megatron[i].second) continue;
     Problem& warning = differences.emplace_back(
         Warning(fmt::format("Megatron's args mean another {} than the model's", model[i].first)));
-    warning.expected = layout::FormatValue(model[i].second);
-    warning.actual = layout::FormatValue(megatron[i].second);
+    warning.expected = InTheGuidesWords(model[i].second);
+    warning.actual = InTheGuidesWords(megatron[i].second);
   }
   return differences;
 }

@@ -153,8 +153,8 @@ INSTANTIATE_TEST_SUITE_P(
                                           {"n_group", 8},
                                           {"topk_group", 3},
                                           {"num_experts_per_tok", 6}}),
-             {"another moe_router_group_score than the model's: expected \"max\", found "
-              "\"top_two_sum\""}},
+             {"another moe_router_group_score than the model's: expected max, found "
+              "top_two_sum"}},
         Case{"GroupsByThreeExperts",
              With(Latent("deepseek_v3"), {{"num_experts_per_tok", 6}}),
              {"groups of experts compete with more than their two best"}},
