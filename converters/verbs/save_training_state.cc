@@ -154,6 +154,15 @@ Result<SavedTensors> PlanSavedTensors(const RunningState& state, const layout::C
   return saved;
 }
 
+Status CheckSavesAsModel(const RunningState& state, layout::Configuration hf_config) {
+  const auto checkpoint = std::make_shared<OpenedCheckpoint>();
+  checkpoint->format = "memory";
+  checkpoint->source = state.source;
+  CKPT_ASSIGN_OR_RETURN(const ModelSource model,
+                        TakeForModel(checkpoint, hf_config, state.weights, true));
+  return ViewModel(model, "hf", {}).status();
+}
+
 Result<TrainingSave> PlanTrainingSave(const SavedTensors& saved, fsdp_dtensor::RunState run,
                                       const std::vector<WriteCopy>& side_files) {
   run.group_of.clear();

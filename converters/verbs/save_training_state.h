@@ -51,6 +51,11 @@ struct SavedTensors {
 Result<SavedTensors> PlanSavedTensors(const RunningState& state, const layout::Configuration& args,
                                       const layout::Choices& choices);
 
+// Whether the weights of `state` are those of the published model that `hf_config` describes, so that a repository can be
+// made of them. Rows that pad the vocabulary are left behind.
+// Errors: those of MatchModel and ViewModel.
+Status CheckSavesAsModel(const RunningState& state, layout::Configuration hf_config);
+
 struct TrainingSave {
   ConversionPlan plan;
   std::vector<int>

@@ -61,7 +61,7 @@ class Training(unittest.TestCase):
 
 class Signals(Training):
     def test_a_signal_saves_and_the_run_goes_on_as_if_nothing_had_happened(self):
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
             with self.subTest(number.name):
                 process = self.start("--config", "run.yaml", "--ranks", "2", "--load", "out", "--save", "out", "--set",
                                      "train_iters=1000000")
@@ -74,6 +74,30 @@ class Signals(Training):
                               "--print-state-digest")
         whole, _ = self.threads("--config", "run.yaml", "--set", f"train_iters={stopped + 2}", "--print-state-digest")
         self.assertEqual(self.digest(out), self.digest(whole))
+
+    def test_a_signal_ends_an_evaluation(self):
+        process = self.start("--config", "run.yaml", "--ranks", "2", "--load", "out", "--save", "out", "--set", "train_iters=9",
+                             "--set", "valid_data_path=data.jsonl", "--set", "eval_interval=1", "--set", "eval_iters=1000000000")
+        self.assertIn("starting from random weights", process.stderr.readline())
+        process.send_signal(signal.SIGTERM)
+        out, err = self.finish(process)
+        self.assertIn("stopped after step 1, as a signal asked: saved in out", err)
+        self.assertNotIn("eval loss", out)
+        self.assertEqual(self.steps_saved(), 1)
+
+    def test_a_second_run_into_the_folder_is_refused_at_once(self):
+        options = ("--config", "run.yaml", "--load", "out", "--save", "out", "--set", "train_iters=1000000")
+        first = self.start("--ranks", "2", *options)
+        self.read_steps(first, 1)
+        for launcher in ((),) + (((MPIEXEC, "-n", str(RANKS)),) if MPIEXEC else ()):
+            with self.subTest(launcher=launcher):
+                second = self.start(*(() if launcher else ("--ranks", "2")), *options, launcher=launcher)
+                out, err = second.communicate(timeout=100)
+                self.assertEqual(second.returncode, 3, err)
+                self.assertIn("another run is writing this target", err)
+                self.assertEqual(out, "")
+        first.send_signal(signal.SIGTERM)
+        self.finish(first)
 
     def test_a_killed_run_goes_on_from_its_last_checkpoint(self):
         options = ("--config", "run.yaml", "--load", "out", "--save", "out", "--metrics", "metrics.jsonl")
@@ -111,6 +135,14 @@ class Mpi(Training):
         self.read_steps(process, 3)
         os.kill(int((self.folder / "pid.1").read_text()), signal.SIGTERM)
         self.finish(process)
+        self.assertGreaterEqual(self.steps_saved(), 3)
+
+    def test_a_signal_that_the_launcher_hands_on_ends_all(self):
+        process = self.start("--config", "run.yaml", "--save", "out", "--set", "train_iters=1000000", launcher=self.launcher)
+        self.read_steps(process, 3)
+        process.send_signal(signal.SIGUSR1)
+        _, err = self.finish(process)
+        self.assertIn("as a signal asked: saved in out", err)
         self.assertGreaterEqual(self.steps_saved(), 3)
 
     def test_numbers_that_run_away_end_all(self):

@@ -27,7 +27,7 @@ struct CheckpointSettings {
   // or sequential). Where nothing is asked for, as in the checkpoint that the run goes on from.
   layout::Choices naming;
   bool finetune = false;  // take the weights of `load`, and nothing else
-  // Compute the loss of the next batch at every save and store it, for `prove`.
+  // Store the loss of the next batch with every checkpoint, for `prove`: the checkpoint waits for the next step.
   bool save_proof = true;
   bool prove = false;  // after loading, recompute the stored digest and loss
 };

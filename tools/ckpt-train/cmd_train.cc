@@ -13,7 +13,6 @@
 #include "tools/ckpt-train/run_log.h"
 #include "tools/ckpt-train/run_setup.h"
 #include "tools/ckpt-train/stop_signal.h"
-#include "tools/ckpt-train/stored_run.h"
 #include "tools/ckpt-train/yaml_settings.h"
 #include "tools/cli/error_report.h"
 
@@ -73,8 +72,6 @@ Result<ExitCode> RunTrain(const TrainOptions& options, Storage& storage, cli::St
   }
   CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<RunSetup> setup,
                         RunSetup::Create(run, num_ranks, options.common, storage, streams));
-  const bool goes_on = run.goes_on() && !setup->checkpoints().finetune;
-  CKPT_RETURN_IF_ERROR(CheckSavesNoneAway(storage, setup->checkpoints(), goes_on));
   RunLog log(run.loop, options.common, streams);
   const StopSignal stop;
   const TrainInput input = {.session = setup->session_input(),

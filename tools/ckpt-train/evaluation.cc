@@ -4,13 +4,15 @@
 
 namespace ckpt::train {
 
-Result<trainer::Evaluation> EvaluateBatches(trainer::RankTrainer& trainer,
-                                            const trainer::BatchReader& batches,
-                                            std::int64_t num_batches) {
+Result<std::optional<trainer::Evaluation>> EvaluateBatches(
+    trainer::RankTrainer& trainer, const trainer::BatchReader& batches, std::int64_t num_batches,
+    const std::function<Result<bool>()>& goes_on) {
   const bool per_token = trainer.config().per_token_loss;
   trainer::Evaluation total;
   double weights = 0;
   for (std::int64_t i = 0; i < num_batches; ++i) {
+    CKPT_ASSIGN_OR_RETURN(const bool is_wanted, goes_on());
+    if (!is_wanted) return std::optional<trainer::Evaluation>();
     CKPT_ASSIGN_OR_RETURN(const std::vector<trainer::HostMicroBatch> batch,
                           batches.ReadStep(batches.SamplesOf(i)));
     CKPT_ASSIGN_OR_RETURN(const trainer::Evaluation one, trainer.Evaluate(batch));
@@ -20,7 +22,7 @@ Result<trainer::Evaluation> EvaluateBatches(trainer::RankTrainer& trainer,
     weights += weight;
   }
   if (weights > 0) total.loss /= weights;
-  return total;
+  return std::optional(total);
 }
 
 }  // namespace ckpt::train

@@ -2,6 +2,9 @@
 #ifndef CKPT_TOOLS_CKPT_TRAIN_HF_EXPORT_H_
 #define CKPT_TOOLS_CKPT_TRAIN_HF_EXPORT_H_
 
+#include <cstdint>
+
+#include "converters/verbs/save_training_state.h"
 #include "core/base/status.h"
 #include "core/io/storage.h"
 
@@ -9,6 +12,11 @@ namespace ckpt::train {
 
 // Where a run writes what will become the repository `target`: by its name no checkpoint yet.
 [[nodiscard]] Path WeightsToExport(const Path& target);
+
+// Whether the weights of `state` can become a repository with the side files in `assets`, before there is any to save.
+// Errors: kNotFound (no config.json), those of CheckSavesAsModel.
+Status CheckExport(Storage& storage, const Path& assets, const RunningState& state,
+                   std::int64_t padded_vocab_size);
 
 // Makes the repository of what lies there, in bounded memory, and removes that.
 // Errors: those of PrepareConversion and RunConversion: the repository needs a config.json, which a

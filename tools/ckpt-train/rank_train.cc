@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "tools/ckpt-train/proof.h"
+#include "tools/ckpt-train/save_folder.h"
 #include "trainer/comm/agreement.h"
 #include "trainer/data/batch_reader.h"
 
@@ -58,6 +59,9 @@ Result<TrainedRank> TrainOnRank(const TrainInput& input, trainer::Communicator& 
   const Notice notice = [&](const std::string& text) {
     if (is_first) input.log.Say(text);
   };
+  const bool goes_on = run.goes_on() && !checkpoints.finetune;
+  CKPT_ASSIGN_OR_RETURN(const SaveFolder folder,
+                        SaveFolder::Take(input.session.storage, checkpoints, goes_on, world));
   CKPT_ASSIGN_OR_RETURN(const BatchReader batches,
                         BatchReader::Create(input.data, run.train, world.rank()));
   std::optional<BatchReader> valid;

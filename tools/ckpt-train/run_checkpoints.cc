@@ -71,14 +71,31 @@ void RunCheckpoints::Tell(const std::string& text) const {
   if (world_.rank() == 0 && notice_) notice_(text);
 }
 
+Status RunCheckpoints::AllocateStaging() {
+  if (staging_) return OkStatus();
+  const std::vector<MemoryTensor> run_tensors =
+      fsdp_dtensor::RunTensors({.seed = run_.train.seed, .tensor_ranks = tensor_ranks_});
+  CKPT_ASSIGN_OR_RETURN(const trainer::StateMap map, trainer::MapState(run_.train, run_tensors));
+  CKPT_ASSIGN_OR_RETURN(staging_, trainer::Staging::Create(map, world_.rank(), run_tensors));
+  return OkStatus();
+}
+
 Status RunCheckpoints::Stage() {
-  if (!staging_) {
-    const std::vector<MemoryTensor> run_tensors =
-        fsdp_dtensor::RunTensors({.seed = run_.train.seed, .tensor_ranks = tensor_ranks_});
-    CKPT_ASSIGN_OR_RETURN(const trainer::StateMap map, trainer::MapState(run_.train, run_tensors));
-    CKPT_ASSIGN_OR_RETURN(staging_, trainer::Staging::Create(map, world_.rank(), run_tensors));
-  }
+  CKPT_RETURN_IF_ERROR(AllocateStaging());
   return staging_->Fill(trainer_);
+}
+
+Status RunCheckpoints::PlanFirstSave() {
+  CKPT_RETURN_IF_ERROR(AllocateStaging());
+  CKPT_RETURN_IF_ERROR(Plan(Taken()).status());
+  if (settings_.save_format != SaveFormat::kHf) return OkStatus();
+  return CheckExport(storage_, assets_, Staged(), run_.train.model.padded_vocab_size);
+}
+
+Status RunCheckpoints::Prepare() {
+  Status planned = AgreeOn(world_, PlanFirstSave());
+  return planned.ok() ? std::move(planned)
+                      : std::move(planned).While("planning the first checkpoint");
 }
 
 Result<std::string> RunCheckpoints::DigestStaged(const RunProgress& progress) {
@@ -118,9 +135,9 @@ Result<std::vector<WriteCopy>> RunCheckpoints::SideFiles() const {
   return copies;
 }
 
-Result<TrainingSave> RunCheckpoints::Plan(const RunProgress& progress, const std::string& digest) {
+Result<TrainingSave> RunCheckpoints::Plan(const Taken& taken) {
   CKPT_ASSIGN_OR_RETURN(fsdp_dtensor::RunState run,
-                        DescribeRun(run_, progress, trainer_.optimizer().steps(), digest, naming_));
+                        DescribeRun(run_, taken.progress, taken.updates, taken.digest, naming_));
   run.tensor_ranks = tensor_ranks_;
   if (!tensors_) {
     const layout::Configuration args(run.args.begin(), run.args.end());
@@ -130,14 +147,35 @@ Result<TrainingSave> RunCheckpoints::Plan(const RunProgress& progress, const std
   return PlanTrainingSave(*tensors_, std::move(run), side_files);
 }
 
-Status RunCheckpoints::Save(const RunProgress& progress) {
+Status RunCheckpoints::Take(const RunProgress& progress) {
   CKPT_RETURN_IF_ERROR(Finish());
   const Clock::time_point start = Clock::now();
   CKPT_RETURN_IF_ERROR(AgreeOn(world_, Stage()));
-  CKPT_ASSIGN_OR_RETURN(const std::string digest, DigestStaged(progress));
-  CKPT_ASSIGN_OR_RETURN(TrainingSave save, Plan(progress, digest));
+  CKPT_ASSIGN_OR_RETURN(std::string digest, DigestStaged(progress));
+  taken_ = {.progress = progress,
+            .updates = trainer_.optimizer().steps(),
+            .digest = std::move(digest),
+            .copying = Clock::now() - start};
+  return OkStatus();
+}
 
-  const std::int64_t iteration = progress.iteration;
+Status RunCheckpoints::Write(std::optional<double> next_loss) {
+  Taken taken = std::exchange(taken_, std::nullopt).value();
+  taken.progress.next_loss = next_loss;
+  CKPT_RETURN_IF_ERROR(Start(taken));
+  return settings_.async_save ? OkStatus() : Finish();
+}
+
+Status RunCheckpoints::Save(const RunProgress& progress) {
+  CKPT_RETURN_IF_ERROR(Take(progress));
+  return Write(progress.next_loss);
+}
+
+Status RunCheckpoints::Start(const Taken& taken) {
+  const Clock::time_point start = Clock::now();
+  CKPT_ASSIGN_OR_RETURN(TrainingSave save, Plan(taken));
+
+  const std::int64_t iteration = taken.progress.iteration;
   const Path target = settings_.save / IterationName(iteration);
   damaged_.erase(iteration);  // this one takes its place
   const bool to_hf = settings_.save_format == SaveFormat::kHf;
@@ -159,20 +197,22 @@ Status RunCheckpoints::Save(const RunProgress& progress) {
       }};
   CKPT_RETURN_IF_ERROR(writer_.Start(std::move(job)));
   under_way_ = {.iteration = iteration,
+                .copying = taken.copying,
                 .start = start,
-                .started = Clock::now(),
+                .waited = taken.copying + (Clock::now() - start),
                 .assets = to_hf ? target : target / fsdp_dtensor::kAssetsDirectory};
-  return settings_.async_save ? OkStatus() : Finish();
+  return OkStatus();
 }
 
 Status RunCheckpoints::Conclude(Status status) {
   if (writer_.busy() || !under_way_) return status;
   if (status.ok()) {
-    const std::chrono::duration<double> whole = Clock::now() - under_way_->start;
-    const std::chrono::duration<double> copying = under_way_->started - under_way_->start;
+    const std::chrono::duration<double> whole =
+        under_way_->copying + (Clock::now() - under_way_->start);
     Tell(fmt::format("saved iteration {} in {:.1f} s", under_way_->iteration, whole.count()) +
-         (settings_.async_save ? fmt::format(", of which training waited {:.3f} s", copying.count())
-                               : std::string()));
+         (settings_.async_save
+              ? fmt::format(", of which training waited {:.3f} s", under_way_->waited.count())
+              : std::string()));
     // Those of the checkpoint that was loaded may have gone with it.
     if (!assets_.empty()) assets_ = under_way_->assets;
   }

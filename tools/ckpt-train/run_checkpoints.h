@@ -42,8 +42,20 @@ class RunCheckpoints {
   // Errors: kValueMismatch, kMissing (none was stored).
   Status Prove(const LoadedRun& loaded);
 
-  // Makes a checkpoint durable; with `async_save` returns when the state has been copied. One that
-  // is still under way is waited for first. Errors: those of either.
+  // Everything that a save will need beside the disk: memory for a copy of the state, and a plan of the whole checkpoint.
+  // After it a save fails for nothing but its storage. REQUIRES: the state is loaded.
+  //
+  // Errors: kNotFound (save_format hf without a config.json), those of PlanSavedTensors and PlanTrainingSave.
+  Status Prepare();
+
+  // A save in two parts, since the loss that proves it may be known a step later only. `Take` copies the state; one that
+  // is still under way is waited for first. `Write` makes a checkpoint of the copy durable; with `async_save` it returns
+  // when the writing has begun. Errors: those of either.
+  Status Take(const RunProgress& progress);
+  // REQUIRES: is_taken().
+  Status Write(std::optional<double> next_loss);
+  [[nodiscard]] bool is_taken() const { return taken_.has_value(); }
+  // Both, of a progress that is complete.
   Status Save(const RunProgress& progress);
   // Between steps: brings a background save on, and returns what went wrong with it.
   Status Poll();
@@ -54,21 +66,32 @@ class RunCheckpoints {
 
  private:
   using Clock = std::chrono::steady_clock;
+  // A copy of the state, of which nothing is written yet.
+  struct Taken {
+    RunProgress progress;
+    std::int64_t updates = 0;  // of the optimizer
+    std::string digest;
+    std::chrono::duration<double> copying{};
+  };
   struct UnderWay {
     std::int64_t iteration = 0;
-    Clock::time_point start;
-    Clock::time_point started;  // from here on, training may go on
-    Path assets;                // where it will have the model's side files
+    std::chrono::duration<double> copying{};
+    Clock::time_point start;                 // of the writing
+    std::chrono::duration<double> waited{};  // by training, the copying included
+    Path assets;                             // where it will have the model's side files
   };
 
   void Tell(const std::string& text) const;
+  Status AllocateStaging();
   // This rank's part of the state, copied.
   Status Stage();
+  Status PlanFirstSave();
+  Status Start(const Taken& taken);
   Result<std::string> DigestStaged(const RunProgress& progress);
   [[nodiscard]] RunningState Staged() const;
   Result<std::vector<WriteCopy>> SideFiles() const;
-  // Every file of a checkpoint of what is staged. `digest` is of that.
-  Result<TrainingSave> Plan(const RunProgress& progress, const std::string& digest);
+  // Every file of a checkpoint of what is staged.
+  Result<TrainingSave> Plan(const Taken& taken);
   // What follows a call of the writer that gave `status`.
   Status Conclude(Status status);
 
@@ -83,7 +106,8 @@ class RunCheckpoints {
   std::set<std::int64_t> damaged_;  // iterations that this run went back behind
   int tensor_ranks_ = 1;            // of Megatron, if it goes on with the run as before
   std::optional<trainer::Staging> staging_;
-  std::optional<SavedTensors> tensors_;  // from the first save on
+  std::optional<SavedTensors> tensors_;  // from the first plan on
+  std::optional<Taken> taken_;
   std::optional<UnderWay> under_way_;
   trainer::CheckpointWriter writer_;  // last: what it writes is above
 };

@@ -12,7 +12,10 @@ std::string MetricsJson(const StepMetrics& metrics) {
   json.Key("grad_norm").Double(metrics.grad_norm).Key("lr").Double(metrics.lr);
   json.Key("tokens").Int(metrics.tokens).Key("step_ms").Double(metrics.step_ms);
   json.Key("tokens_per_s").Double(metrics.tokens_per_s());
-  if (metrics.eval_loss) json.Key("eval_loss").Double(*metrics.eval_loss);
+  if (metrics.save_ms > 0) json.Key("save_ms").Double(metrics.save_ms);
+  if (metrics.eval_loss) {
+    json.Key("eval_loss").Double(*metrics.eval_loss).Key("eval_ms").Double(metrics.eval_ms);
+  }
   json.End();
   return json.Take() + "\n";
 }

@@ -13,9 +13,11 @@ struct StepMetrics {
   double loss = 0;        // of the batch, before the update
   double grad_norm = 0;   // before clipping
   double lr = 0;
-  std::int64_t tokens = 0;               // with a label, of all ranks
-  double step_ms = 0;                    // reading the batch included
+  std::int64_t tokens = 0;  // with a label, of all ranks
+  double step_ms = 0;       // reading the batch included
+  double save_ms = 0;       // that training waited for checkpoints since the step before
   std::optional<double> eval_loss = {};  // where the step was followed by an evaluation
+  double eval_ms = 0;                    // of that
 
   [[nodiscard]] double tokens_per_s() const {
     return step_ms > 0 ? static_cast<double>(tokens) * 1e3 / step_ms : 0;

@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -13,6 +12,17 @@
 namespace ckpt::train {
 namespace {
 
+class Stopwatch {
+ public:
+  [[nodiscard]] double Milliseconds() const {
+    return std::chrono::duration<double, std::milli>(Clock::now() - start_).count();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point start_ = Clock::now();
+};
+
 bool IsMultiple(std::int64_t step, std::int64_t interval) {
   return interval > 0 && step % interval == 0;
 }
@@ -22,25 +32,17 @@ bool IsMultiple(std::int64_t step, std::int64_t interval) {
 Result<LoopEnd> TrainLoop::Run() {
   std::optional<EndReason> reason;
   if (progress_.iteration >= in_.settings.train_iters) reason = EndReason::kNothingToDo;
+  if (!reason && saves()) CKPT_RETURN_IF_ERROR(in_.checkpoints.Prepare());
   while (!reason) {
     CKPT_ASSIGN_OR_RETURN(StepMetrics metrics, Step());
-    if (IsEvaluationDue()) {
-      Result<trainer::Evaluation> evaluation =
-          EvaluateBatches(in_.trainer, *in_.valid, in_.settings.eval_iters);
-      if (!evaluation.ok()) {
-        return std::move(evaluation)
-            .status()
-            .While(fmt::format("evaluating after step {}", progress_.iteration));
-      }
-      metrics.eval_loss = evaluation->loss;
-    }
+    if (IsEvaluationDue()) CKPT_RETURN_IF_ERROR(Evaluate(metrics));
+    metrics.save_ms = std::exchange(save_ms_, 0);
     if (in_.on_step) in_.on_step(metrics);
     if (in_.log != nullptr) CKPT_RETURN_IF_ERROR(in_.log->OnStep(metrics));
     CKPT_RETURN_IF_ERROR(in_.checkpoints.Poll());
     CKPT_ASSIGN_OR_RETURN(reason, ReasonToEnd());
-    if (reason || IsMultiple(progress_.iteration, in_.checkpoint_settings.save_interval)) {
-      CKPT_RETURN_IF_ERROR(Save());
-    }
+    const bool is_due = IsMultiple(progress_.iteration, in_.checkpoint_settings.save_interval);
+    if (saves() && (reason || is_due)) CKPT_RETURN_IF_ERROR(Save(reason.has_value()));
   }
   CKPT_RETURN_IF_ERROR(in_.checkpoints.Finish());
   if (in_.log != nullptr) CKPT_RETURN_IF_ERROR(in_.log->Sync());
@@ -48,12 +50,15 @@ Result<LoopEnd> TrainLoop::Run() {
   return LoopEnd{.progress = progress_, .reason = *reason};
 }
 
+Result<Batch> TrainLoop::ReadNext() {
+  if (next_) return *std::exchange(next_, std::nullopt);
+  return in_.batches.ReadStep(progress_.consumed_samples);
+}
+
 Result<StepMetrics> TrainLoop::Step() {
-  using Clock = std::chrono::steady_clock;
-  const Clock::time_point start = Clock::now();
+  const Stopwatch watch;
   const std::int64_t step = progress_.iteration + 1;
-  CKPT_ASSIGN_OR_RETURN(const std::vector<trainer::HostMicroBatch> batch,
-                        in_.batches.ReadStep(progress_.consumed_samples));
+  CKPT_ASSIGN_OR_RETURN(const Batch batch, ReadNext());
   const Result<trainer::StepReport> report = in_.trainer.Step(batch);
   if (!report.ok()) {
     if (report.status().kind() != ErrorKind::kValueMismatch) return report.status();
@@ -61,18 +66,43 @@ Result<StepMetrics> TrainLoop::Step() {
                               {.step = step, .consumed_samples = progress_.consumed_samples},
                               in_.batches, in_.trainer, in_.world);
     // What is being saved is of earlier steps, and good.
+    if (in_.checkpoints.is_taken()) bad.Add(in_.checkpoints.Write(std::nullopt));
     bad.Add(in_.checkpoints.Finish());
     return bad;
   }
   progress_.iteration = step;
   progress_.consumed_samples += in_.batches.SamplesOf(1);
-  return StepMetrics{
-      .step = step,
-      .loss = report->loss,
-      .grad_norm = report->grad_norm,
-      .lr = report->lr,
-      .tokens = report->tokens,
-      .step_ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count()};
+  StepMetrics metrics = {.step = step,
+                         .loss = report->loss,
+                         .grad_norm = report->grad_norm,
+                         .lr = report->lr,
+                         .tokens = report->tokens,
+                         .step_ms = watch.Milliseconds()};
+  // This step began with the weights that wait to be written: its loss is their proof.
+  if (in_.checkpoints.is_taken()) CKPT_RETURN_IF_ERROR(WriteTaken(report->loss));
+  return metrics;
+}
+
+Status TrainLoop::WriteTaken(std::optional<double> next_loss) {
+  const Stopwatch watch;
+  CKPT_RETURN_IF_ERROR(in_.checkpoints.Write(next_loss));
+  save_ms_ += watch.Milliseconds();
+  return OkStatus();
+}
+
+Status TrainLoop::Evaluate(StepMetrics& metrics) {
+  const Stopwatch watch;
+  Result<std::optional<trainer::Evaluation>> evaluation = EvaluateBatches(
+      in_.trainer, *in_.valid, in_.settings.eval_iters, [this] { return IsToldToGoOn(); });
+  if (!evaluation.ok()) {
+    return std::move(evaluation)
+        .status()
+        .While(fmt::format("evaluating after step {}", progress_.iteration));
+  }
+  if (!*evaluation) return OkStatus();  // told to stop: a loss over less would be another figure
+  metrics.eval_loss = (*evaluation)->loss;
+  metrics.eval_ms = watch.Milliseconds();
+  return OkStatus();
 }
 
 bool TrainLoop::IsEvaluationDue() const {
@@ -81,10 +111,13 @@ bool TrainLoop::IsEvaluationDue() const {
          progress_.iteration == in_.settings.train_iters;
 }
 
+Result<bool> TrainLoop::IsToldToGoOn() {
+  return trainer::HoldsEverywhere(in_.world, !in_.is_stop_asked());
+}
+
 Result<std::optional<EndReason>> TrainLoop::ReasonToEnd() {
   // Asked first, since every rank has to.
-  CKPT_ASSIGN_OR_RETURN(const bool goes_on,
-                        trainer::HoldsEverywhere(in_.world, !in_.is_stop_asked()));
+  CKPT_ASSIGN_OR_RETURN(const bool goes_on, IsToldToGoOn());
   std::optional<EndReason> reason;
   if (progress_.iteration >= in_.settings.train_iters) {
     reason = EndReason::kFinished;
@@ -96,18 +129,23 @@ Result<std::optional<EndReason>> TrainLoop::ReasonToEnd() {
   return reason;
 }
 
-Status TrainLoop::Save() {
-  if (in_.checkpoint_settings.save.empty()) return OkStatus();
-  progress_.next_loss.reset();
-  if (in_.checkpoint_settings.save_proof) {
-    CKPT_ASSIGN_OR_RETURN(const std::vector<trainer::HostMicroBatch> next,
-                          in_.batches.ReadStep(progress_.consumed_samples));
-    CKPT_ASSIGN_OR_RETURN(const trainer::Evaluation evaluation, in_.trainer.Evaluate(next));
-    progress_.next_loss = evaluation.loss;
-  }
+Status TrainLoop::Save(bool is_last) {
+  const Stopwatch watch;
   // A checkpoint never knows of steps that the metrics lack.
   if (in_.log != nullptr) CKPT_RETURN_IF_ERROR(in_.log->Sync());
-  return in_.checkpoints.Save(progress_);
+  CKPT_RETURN_IF_ERROR(in_.checkpoints.Take(progress_));
+  save_ms_ += watch.Milliseconds();
+  if (!in_.checkpoint_settings.save_proof) return WriteTaken(std::nullopt);
+  // The next step tells the loss; but one that cannot begin must not take the checkpoint along.
+  Result<Batch> next = in_.batches.ReadStep(progress_.consumed_samples);
+  CKPT_ASSIGN_OR_RETURN(const bool is_read, trainer::HoldsEverywhere(in_.world, next.ok()));
+  if (!is_read) return WriteTaken(std::nullopt);
+  if (!is_last) {
+    next_ = *std::move(next);
+    return OkStatus();
+  }
+  CKPT_ASSIGN_OR_RETURN(const trainer::Evaluation evaluation, in_.trainer.Evaluate(*next));
+  return WriteTaken(evaluation.loss);
 }
 
 }  // namespace ckpt::train

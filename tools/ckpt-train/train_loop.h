@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include "core/base/result.h"
 #include "tools/ckpt-train/checkpoint_settings.h"
@@ -47,27 +48,42 @@ struct LoopEnd {
   EndReason reason = EndReason::kFinished;
 };
 
+// A rank's micro-batches of a step.
+using Batch = std::vector<trainer::HostMicroBatch>;
+
 // Thread-safety: the rank's thread. Every rank makes the same calls, and all end at the same step.
 class TrainLoop {
  public:
   // From where `start` is.
   TrainLoop(const LoopInput& input, const RunProgress& start) : in_(input), progress_(start) {}
 
-  // Trains, tells, evaluates and saves until one of the reasons to end; what was trained is saved then, and durable.
+  // Trains, tells, evaluates and saves until one of the reasons to end; what was trained is saved then, and durable. What a
+  // save needs is found out before the first step. A wish to stop ends an evaluation between two batches.
+  //
+  // With `save_proof` a checkpoint is copied where it is due, and written when the step that follows has told its loss.
   //
   // Errors: kValueMismatch (a loss or a gradient is not finite: names step and samples; nothing of that step is saved),
   //         those of the data, of the checkpoints and of the log, kCancelled (another rank failed).
   Result<LoopEnd> Run();
 
  private:
+  [[nodiscard]] bool saves() const { return !in_.checkpoint_settings.save.empty(); }
+  // The batch that follows, which a save may have read already.
+  Result<Batch> ReadNext();
   Result<StepMetrics> Step();
   [[nodiscard]] bool IsEvaluationDue() const;
+  Status Evaluate(StepMetrics& metrics);
+  // Whether no rank was told to end the run.
+  Result<bool> IsToldToGoOn();
   // Nothing to end for yet.
   Result<std::optional<EndReason>> ReasonToEnd();
-  Status Save();
+  Status Save(bool is_last);
+  Status WriteTaken(std::optional<double> next_loss);
 
   const LoopInput in_;
   RunProgress progress_;
+  std::optional<Batch> next_;
+  double save_ms_ = 0;  // that training waited for checkpoints since the last step was told
 };
 
 }  // namespace ckpt::train

@@ -52,7 +52,7 @@ void AppendProblemList(const std::vector<Problem>& problems, JsonWriter& json) {
 }
 
 std::string ErrorDocument(const Status& status) {
-  JsonWriter json(2);
+  JsonWriter json;
   json.BeginObject().Key("ok").Bool(false).Key("errors").BeginArray();
   for (const Problem& problem : status.problems()) {
     json.BeginObject();

@@ -23,7 +23,7 @@ void PrintStatus(const Status& status, Streams& streams);
 void AppendProblemMembers(const Problem& problem, JsonWriter& json);
 // "problems": [{"severity", and the members above}].
 void AppendProblemList(const std::vector<Problem>& problems, JsonWriter& json);
-// {"ok": false, "errors": […]} and a line end.
+// {"ok": false, "errors": […]} on one line, which may end a stream of lines, and a line end.
 [[nodiscard]] std::string ErrorDocument(const Status& status);
 
 // The end of every command: prints the error of one that failed, also as the document under

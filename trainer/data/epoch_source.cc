@@ -1,5 +1,6 @@
 #include "trainer/data/epoch_source.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -17,6 +18,7 @@ class EpochSource final : public SequenceSource {
       : samples_(std::move(samples)), options_(options) {}
 
   std::int64_t seq_length() const override { return samples_->seq_length(); }
+  std::int64_t num_samples() const override { return samples_->num_samples(); }
 
   Result<Sequence> Read(std::int64_t global_sample) const override {
     const EpochPlace place = PlaceOf(global_sample, samples_->num_samples(), options_);
@@ -30,6 +32,25 @@ class EpochSource final : public SequenceSource {
  private:
   const std::shared_ptr<const SampleSet> samples_;
   const EpochOptions options_;
+};
+
+class OneEpoch final : public SequenceSource {
+ public:
+  explicit OneEpoch(std::shared_ptr<const SequenceSource> source) : source_(std::move(source)) {}
+
+  std::int64_t seq_length() const override { return source_->seq_length(); }
+  std::int64_t num_samples() const override { return source_->num_samples(); }
+
+  Result<Sequence> Read(std::int64_t global_sample) const override {
+    Result<Sequence> sequence = source_->Read(global_sample);
+    if (sequence.ok() && global_sample >= num_samples()) {
+      std::ranges::fill(sequence->labels, kNoLabel);
+    }
+    return sequence;
+  }
+
+ private:
+  const std::shared_ptr<const SequenceSource> source_;
 };
 
 }  // namespace
@@ -50,6 +71,10 @@ EpochPlace PlaceOf(std::int64_t global_sample, std::int64_t num_samples,
 std::unique_ptr<SequenceSource> MakeEpochSource(std::shared_ptr<const SampleSet> samples,
                                                 const EpochOptions& options) {
   return std::make_unique<EpochSource>(std::move(samples), options);
+}
+
+std::shared_ptr<const SequenceSource> OneEpochOf(std::shared_ptr<const SequenceSource> source) {
+  return std::make_shared<OneEpoch>(std::move(source));
 }
 
 }  // namespace ckpt::trainer

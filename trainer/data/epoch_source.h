@@ -30,6 +30,11 @@ struct EpochPlace {
 [[nodiscard]] std::unique_ptr<SequenceSource> MakeEpochSource(
     std::shared_ptr<const SampleSet> samples, const EpochOptions& options);
 
+// The first epoch of `source`; behind it nothing is learned, so that a batch which does not divide the epoch counts no
+// sample twice.
+[[nodiscard]] std::shared_ptr<const SequenceSource> OneEpochOf(
+    std::shared_ptr<const SequenceSource> source);
+
 }  // namespace ckpt::trainer
 
 #endif  // CKPT_TRAINER_DATA_EPOCH_SOURCE_H_

@@ -33,6 +33,8 @@ class SequenceSource {
 
   // Tokens of every sequence.
   [[nodiscard]] virtual std::int64_t seq_length() const = 0;
+  // Sequences of an epoch: what global samples 0 to num_samples() - 1 go over once. At least 1.
+  [[nodiscard]] virtual std::int64_t num_samples() const = 0;
 
   // REQUIRES: global_sample >= 0.
   // Errors: those of the files behind it.

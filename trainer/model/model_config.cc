@@ -71,7 +71,7 @@ void ReadRope(SettingsReader& settings, ModelConfig& config) {
 void ReadAttention(SettingsReader& settings, ModelConfig& config) {
   config.num_attention_heads = settings.RequiredInt("num_attention_heads");
   config.num_query_groups = settings.Int("num_query_groups", config.num_attention_heads, 1);
-  config.qkv_bias = settings.Flag("add_qkv_bias", config.mlp_bias) || config.mlp_bias;
+  config.qkv_bias = settings.Flag("add_qkv_bias", config.mlp_bias);
   config.attention_output_bias = settings.Flag("add_attention_output_bias", config.mlp_bias);
   config.qk_layernorm = settings.Flag("qk_layernorm", false);
 

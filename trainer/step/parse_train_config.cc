@@ -115,7 +115,10 @@ void ReadSchedule(SettingsReader& settings, TrainConfig& config) {
   schedule.min_lr = settings.Number("min_lr", schedule.min_lr);
   schedule.init_lr = settings.Number("lr_warmup_init", schedule.init_lr);
   schedule.warmup_steps = settings.Int("lr_warmup_iters", schedule.warmup_steps);
-  schedule.decay_steps = settings.Int("lr_decay_iters", schedule.decay_steps);
+  // A curve without a length of its own is as long as the run; a constant rate needs none.
+  const std::int64_t train_iters = settings.Int("train_iters", 0);
+  schedule.decay_steps =
+      settings.Int("lr_decay_iters", schedule.style == DecayStyle::kConstant ? 0 : train_iters);
   schedule.wsd_style = settings.Word<WsdDecayStyle>("lr_wsd_decay_style",
                                                     {{"exponential", WsdDecayStyle::kExponential},
                                                      {"linear", WsdDecayStyle::kLinear},

@@ -33,6 +33,7 @@ class OnePoisonedSample final : public trainer::SequenceSource {
  public:
   explicit OnePoisonedSample(std::int64_t sample) : sample_(sample) {}
   std::int64_t seq_length() const override { return 4; }
+  std::int64_t num_samples() const override { return 1 << 20; }
   Result<trainer::Sequence> Read(std::int64_t global_sample) const override {
     return trainer::Sequence{
         .tokens = std::vector<std::int32_t>(4, global_sample == sample_ ? kPoison : 1),

@@ -1,13 +1,16 @@
 // `train`: it learns, tells what it does, and ends in order whatever happens.
+#include <cmath>
 #include <csignal>
 #include <cstddef>
 #include <string>
 #include <vector>
 
+#include <boost/filesystem/operations.hpp>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "core/json/json_reader.h"
+#include "tests/testing/fault_storage.h"
 #include "tests/testing/matchers.h"
 #include "tests/tools/ckpt-train/small_training.h"
 #include "tools/ckpt-train/cmd_evaluate.h"
@@ -126,6 +129,78 @@ TEST_F(TrainTest, ASignalSavesAndEndsTheRun) {
   EXPECT_EQ(*code, cli::ExitCode::kDone);
   EXPECT_THAT(err.text(), HasSubstr("saved iteration 3 "));
   EXPECT_THAT(err.text(), HasSubstr("stopped after step 3"));
+}
+
+TEST_F(TrainTest, AFolderThatCannotBeWrittenEndsTheRunBeforeItsFirstStep) {
+  TrainOptions options = Options(2, {"log_interval=1"});
+  options.run.save = (In("data.jsonl") / "out").string();  // below a file
+  options.run.metrics = In("metrics.jsonl").string();
+  const Said said = Call(RunTrain, options);
+  ASSERT_FALSE(said.code.ok());
+  EXPECT_THAT(said.code.status().ToString(), HasSubstr("data.jsonl/out"));
+  EXPECT_EQ(said.out, "");
+}
+
+TEST_F(TrainTest, ADiskThatTakesNothingEndsTheRunBeforeItsFirstStep) {
+  TrainOptions options = Options(2, {"log_interval=1"});
+  options.run.save = In("out").string();
+  testing::FaultStorage full(PosixStorage(), /*fail_at=*/1, ErrorKind::kNoSpace);
+  cli::StringOutput out;
+  cli::StringOutput err;
+  cli::Streams streams = {.out = out, .err = err};
+  EXPECT_THAT(RunTrain(options, full, streams).status(), FailsWith(ErrorKind::kNoSpace));
+  EXPECT_EQ(out.text(), "");
+}
+
+TEST_F(TrainTest, WhatNoSaveCanHoldEndsTheRunBeforeItsFirstStep) {
+  TrainOptions options = Options(2, {"log_interval=1", "save_format=hf"});  // of no config.json
+  options.run.save = In("out").string();
+  const Said said = Call(RunTrain, options);
+  EXPECT_THAT(said.code.status(), FailsWith(ErrorKind::kNotFound));
+  EXPECT_THAT(said.code.status().ToString(), HasSubstr("while planning the first checkpoint"));
+  EXPECT_EQ(said.out, "");
+}
+
+TEST_F(TrainTest, RefusesAFolderThatAnotherRunSavesIn) {
+  TrainOptions options = Options(2, {"log_interval=1"});
+  options.run.save = In("link").string();
+  options.run.metrics = In("metrics.jsonl").string();
+  ASSERT_THAT(PosixStorage().MakeDirectories(In("out")), IsOk());
+  boost::filesystem::create_directory_symlink("out", In("link"));
+  {
+    const auto other_run = PosixStorage().Lock(In("out"));
+    ASSERT_THAT(other_run, IsOk());
+    const Said said = Call(RunTrain, options);
+    EXPECT_THAT(said.code.status(), FailsWith(ErrorKind::kAlreadyExists));
+    EXPECT_THAT(said.code.status().ToString(), HasSubstr("another run is writing"));
+    EXPECT_EQ(said.out, "");
+    EXPECT_EQ(PosixStorage().Stat(In("metrics.jsonl"))->type, FileType::kMissing);
+  }
+  EXPECT_TRUE(Call(RunTrain, options).IsDone());
+}
+
+TEST_F(TrainTest, EvaluatesAllOfTheDataOnce) {
+  // 24 documents of 115 tokens make 172 sequences, which no batch divides.
+  TrainOptions options = Options(1, {"train_iters=1"});
+  options.run.save = In("out").string();
+  ASSERT_TRUE(Call(RunTrain, options).IsDone());
+  EvaluateOptions evaluate;
+  evaluate.common.threads = 1;
+  evaluate.common.json = true;
+  evaluate.run.load = options.run.save;
+  evaluate.run.ranks = 1;
+  std::vector<double> losses;
+  for (const char* batch : {"global_batch_size=8", "global_batch_size=5"}) {
+    evaluate.run.set = {batch};
+    const Said said = Call(RunEvaluate, evaluate);
+    ASSERT_TRUE(said.IsDone()) << said.code.status().ToString();
+    losses.push_back(Number(said.out, "loss"));
+    EXPECT_NEAR(Number(said.out, "perplexity"), std::exp(losses.back()), 1e-9);
+    EXPECT_EQ(JsonDocument::Parse(said.out, "answer")->root().At("samples")->Int64().value(), 172);
+    EXPECT_EQ(JsonDocument::Parse(said.out, "answer")->root().At("tokens")->Int64().value(),
+              172 * 16);
+  }
+  EXPECT_NEAR(losses[0], losses[1], 1e-6);
 }
 
 TEST_F(TrainTest, AnErrorOfOneRankEndsAll) {

@@ -20,6 +20,7 @@ using ::testing::ElementsAre;
 class Numbers final : public SequenceSource {
  public:
   std::int64_t seq_length() const override { return 2; }
+  std::int64_t num_samples() const override { return 1 << 20; }
   Result<Sequence> Read(std::int64_t g) const override {
     const auto number = static_cast<std::int32_t>(g);
     return Sequence{.tokens = {number, -number}, .labels = {number + 1, kNoLabel}};

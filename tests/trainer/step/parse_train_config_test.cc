@@ -119,6 +119,19 @@ TEST(ParseTrainConfigTest, EverySettingReachesItsField) {
   EXPECT_EQ(config->model.moe->num_experts, 8);
 }
 
+TEST(ParseTrainConfigTest, ACurveIsAsLongAsTheRunUnlessSaidOtherwise) {
+  const layout::Configuration cosine =
+      With(Small(), {{"lr_decay_style", "cosine"}, {"train_iters", 50}});
+  SettingsReader settings(cosine);
+  const auto config = ParseTrainConfig(settings, 1);
+  ASSERT_THAT(config, IsOk());
+  EXPECT_EQ(config->schedule.decay_steps, 50);
+  EXPECT_EQ(settings.effective().at("lr_decay_iters"), layout::Value(50))
+      << "a run that goes on for longer keeps its curve";
+  EXPECT_EQ(Parse(With(cosine, {{"lr_decay_iters", 30}}), 1)->schedule.decay_steps, 30);
+  EXPECT_EQ(Parse(With(Small(), {{"train_iters", 50}}), 1)->schedule.decay_steps, 0);
+}
+
 TEST(ParseTrainConfigTest, OnePatternOfFrozenParametersNeedsNoList) {
   const auto config = Parse(With(Small(), {{"frozen", "embedding.*"}}), 1);
   ASSERT_THAT(config, IsOk());

@@ -28,6 +28,7 @@ class RecordingSource final : public trainer::SequenceSource {
       : source_(std::move(source)) {}
 
   [[nodiscard]] std::int64_t seq_length() const override { return source_->seq_length(); }
+  [[nodiscard]] std::int64_t num_samples() const override { return source_->num_samples(); }
   [[nodiscard]] Result<trainer::Sequence> Read(std::int64_t global_sample) const override
       CKPT_EXCLUDES(mutex_);
 

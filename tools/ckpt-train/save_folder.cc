@@ -1,0 +1,74 @@
+#include "tools/ckpt-train/save_folder.h"
+
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/io/staging_name.h"
+#include "tools/ckpt-train/stored_run.h"
+#include "trainer/comm/agreement.h"
+
+namespace ckpt::train {
+namespace {
+
+// By its name a leftover, should the run be killed while it is there.
+Path ProbeOf(const Path& folder, int rank) {
+  return StagingOf(folder / fmt::format("write-test-{}", rank));
+}
+
+// What a rank writes before it knows whether rank 0 sees the same folder is only this.
+Status WriteProbe(Storage& storage, const Path& folder, int rank) {
+  const Path probe = ProbeOf(folder, rank);
+  CKPT_RETURN_IF_ERROR(storage.RemoveAll(probe));
+  return WriteSmallFile(storage, probe,
+                        AsBytes(std::string_view("written to see whether it can be\n")));
+}
+
+Status FindProbes(Storage& storage, const Path& folder, int num_ranks) {
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    const Path probe = ProbeOf(folder, rank);
+    CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(probe));
+    if (stat.type == FileType::kRegular) continue;
+    return Error(ErrorKind::kMissingFile, "a rank wrote its file, but not here")
+        .File(probe.string())
+        .Hint("every rank must see the same folder to save in");
+  }
+  return OkStatus();
+}
+
+Result<std::unique_ptr<DirectoryLock>> LockFolder(Storage& storage,
+                                                  const CheckpointSettings& settings,
+                                                  bool goes_on) {
+  CKPT_RETURN_IF_ERROR(storage.MakeDirectories(settings.save));
+  // A link to the folder is as good as the folder.
+  CKPT_ASSIGN_OR_RETURN(std::unique_ptr<DirectoryLock> lock,
+                        storage.Lock(CanonicalPath(settings.save)));
+  // Asked under the lock: another run may have saved and ended a moment ago.
+  CKPT_RETURN_IF_ERROR(CheckSavesNoneAway(storage, settings, goes_on));
+  return lock;
+}
+
+Status CheckWritable(Storage& storage, const Path& folder, trainer::Communicator& world) {
+  CKPT_RETURN_IF_ERROR(AgreeOn(world, WriteProbe(storage, folder, world.rank())));
+  // None goes before rank 0 has looked.
+  Status fit =
+      AgreeOn(world, world.rank() == 0 ? FindProbes(storage, folder, world.size()) : OkStatus());
+  fit.Add(storage.RemoveAll(ProbeOf(folder, world.rank())));
+  return fit;
+}
+
+}  // namespace
+
+Result<SaveFolder> SaveFolder::Take(Storage& storage, const CheckpointSettings& settings,
+                                    bool goes_on, trainer::Communicator& world) {
+  if (settings.save.empty()) return SaveFolder(nullptr);
+  Result<std::unique_ptr<DirectoryLock>> lock = std::unique_ptr<DirectoryLock>();
+  if (world.rank() == 0) lock = LockFolder(storage, settings, goes_on);
+  Status fit = AgreeOn(world, lock.ok() ? OkStatus() : lock.status());
+  if (fit.ok()) fit = CheckWritable(storage, settings.save, world);
+  if (!fit.ok()) return std::move(fit).While("preparing to save in " + settings.save.string());
+  return SaveFolder(std::move(lock).value());
+}
+
+}  // namespace ckpt::train

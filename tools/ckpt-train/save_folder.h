@@ -1,0 +1,34 @@
+// SaveFolder: the folder that a run saves in, found fit before the first step and kept to this run.
+#ifndef CKPT_TOOLS_CKPT_TRAIN_SAVE_FOLDER_H_
+#define CKPT_TOOLS_CKPT_TRAIN_SAVE_FOLDER_H_
+
+#include <memory>
+#include <utility>
+
+#include "core/base/result.h"
+#include "core/io/storage.h"
+#include "tools/ckpt-train/checkpoint_settings.h"
+#include "trainer/comm/communicator.h"
+
+namespace ckpt::train {
+
+// As long as rank 0 has it, no other run and no conversion writes into the folder.
+class SaveFolder {
+ public:
+  // Makes the folder if it is not there. Every rank then writes a file into it, which rank 0 must see, and removes it
+  // again. `goes_on`: with the whole state of a stored run. Without a setting `save` it does nothing. Every rank calls it.
+  //
+  // Errors: kAlreadyExists (another run is saving there; those of CheckSavesNoneAway), kMissingFile (a rank writes into
+  // another folder of that name), kNoSpace, kIo.
+  static Result<SaveFolder> Take(Storage& storage, const CheckpointSettings& settings, bool goes_on,
+                                 trainer::Communicator& world);
+
+ private:
+  explicit SaveFolder(std::unique_ptr<DirectoryLock> lock) : lock_(std::move(lock)) {}
+
+  std::unique_ptr<DirectoryLock> lock_;  // on rank 0
+};
+
+}  // namespace ckpt::train
+
+#endif  // CKPT_TOOLS_CKPT_TRAIN_SAVE_FOLDER_H_
