@@ -9,26 +9,32 @@ namespace ckpt::trainer {
 namespace {
 
 constexpr std::uint64_t kAlignmentBytes = 256;
+// A new slab is larger than the largest step by this part of it, so that steps whose sizes vary by a
+// few percent do not outgrow it one after another.
+constexpr std::uint64_t kHeadroomDivisor = 16;
+
+constexpr std::uint64_t AlignUp(std::uint64_t size_bytes) {
+  return (size_bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
+}
 
 }  // namespace
+
+Arena::Arena(Device& device, Queue& queue, std::uint64_t chunk_bytes)
+    : device_(device), queue_(queue), chunk_bytes_(AlignUp(chunk_bytes)) {}
 
 Tensor Arena::Allocate(DType dtype, std::initializer_list<std::int64_t> dims) {
   Tensor tensor(nullptr, dtype, dims);
   // A tensor without elements still has an address: null means "absent".
-  const std::uint64_t size_bytes = std::max<std::uint64_t>(tensor.size_bytes(), 1);
-  while (position_.chunk < chunks_.size() &&
-         chunks_[position_.chunk].size_bytes() - position_.offset_bytes < size_bytes) {
-    position_ = {.chunk = position_.chunk + 1, .offset_bytes = 0};
+  const std::uint64_t size_bytes = AlignUp(std::max<std::uint64_t>(tensor.size_bytes(), 1));
+  if (Status status = FindRoom(size_bytes); !status.ok()) {
+    queue_.Fail(std::move(status));
+    tensor.data = reinterpret_cast<void*>(kAlignmentBytes);
+    return tensor;
   }
-  if (position_.chunk == chunks_.size()) AddChunk(size_bytes);
-
-  const Buffer& chunk = chunks_[position_.chunk];
-  tensor.data = chunk.data() + position_.offset_bytes;
-  const std::uint64_t end_bytes = position_.offset_bytes + size_bytes;
-  const std::uint64_t aligned_bytes =
-      (end_bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
-  position_.offset_bytes = std::min(aligned_bytes, chunk.size_bytes());
-  peak_bytes_ = std::max(peak_bytes_, chunk_starts_[position_.chunk] + position_.offset_bytes);
+  tensor.data = chunks_[position_.chunk].data() + position_.offset_bytes;
+  position_.offset_bytes += size_bytes;
+  position_.handed_out_bytes += size_bytes;
+  peak_bytes_ = std::max(peak_bytes_, position_.handed_out_bytes);
   return tensor;
 }
 
@@ -38,14 +44,53 @@ void Arena::Rewind(const Mark& mark) {
   position_ = mark;
 }
 
-void Arena::AddChunk(std::uint64_t size_bytes) {
-  const std::uint64_t start_bytes =
-      chunks_.empty() ? 0 : chunk_starts_.back() + chunks_.back().size_bytes();
-  Result<Buffer> chunk =
-      device_.Allocate(std::max(size_bytes, chunk_bytes_), MemoryUse::kActivations);
-  CKPT_CHECK(chunk.ok());
+Status Arena::Consolidate() {
+  CKPT_CHECK(position_.handed_out_bytes == 0);
+  if (chunks_.empty()) return OkStatus();
+  const std::uint64_t slab_bytes = AlignUp(peak_bytes_ + peak_bytes_ / kHeadroomDivisor);
+  const bool is_slab =
+      chunks_.size() == 1 && chunks_.front().size_bytes() <= std::max(slab_bytes, chunk_bytes_);
+  if (is_slab) return OkStatus();
+  CKPT_RETURN_IF_ERROR(queue_.Synchronize());
+  chunks_.clear();
+  position_ = {};
+  return AddChunk(slab_bytes);
+}
+
+Status Arena::FindRoom(std::uint64_t size_bytes) {
+  const auto has_room = [&](std::size_t chunk, std::uint64_t offset_bytes) {
+    return chunk < chunks_.size() && chunks_[chunk].size_bytes() - offset_bytes >= size_bytes;
+  };
+  if (has_room(position_.chunk, position_.offset_bytes)) return OkStatus();
+  // Chunks are used one behind another and none is skipped. So what is lost at the end of a chunk is
+  // less than the tensor that begins the next, and all of it less than what is handed out: hence the
+  // factor 2 of the header.
+  const std::size_t next = position_.chunk + (position_.offset_bytes > 0 ? 1 : 0);
+  if (!has_room(next, 0)) CKPT_RETURN_IF_ERROR(ReplaceUnused(next, size_bytes));
+  position_.chunk = next;
+  position_.offset_bytes = 0;
+  return OkStatus();
+}
+
+Status Arena::ReplaceUnused(std::size_t first, std::uint64_t size_bytes) {
+  std::uint64_t unused_bytes = 0;
+  for (std::size_t i = first; i < chunks_.size(); ++i) unused_bytes += chunks_[i].size_bytes();
+  if (unused_bytes > 0) {
+    // Work that was enqueued before may use them. Its failure stays with the queue.
+    (void)queue_.Synchronize();
+    chunks_.erase(chunks_.begin() + static_cast<std::ptrdiff_t>(first), chunks_.end());
+  }
+  // As much as they were together: what did not fit them one by one may fit the whole.
+  return AddChunk(std::max({size_bytes, chunk_bytes_, unused_bytes}));
+}
+
+Status Arena::AddChunk(std::uint64_t size_bytes) {
+  Result<Buffer> chunk = device_.Allocate(size_bytes, MemoryUse::kActivations);
+  if (!chunk.ok()) {
+    return Status(chunk.status()).Hint("smaller micro-batches or recomputation need less");
+  }
   chunks_.push_back(std::move(*chunk));
-  chunk_starts_.push_back(start_bytes);
+  return OkStatus();
 }
 
 }  // namespace ckpt::trainer

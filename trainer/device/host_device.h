@@ -25,6 +25,9 @@ class HostQueue : public Queue {
   [[nodiscard]] bool runs_at_once() const { return is_inline_ && !has_failed_; }
   // Runs `work` behind what was enqueued before. What it returns as an error fails the queue.
   virtual void Enqueue(std::function<Status()> work) = 0;
+  void Fail(Status error) final {
+    Enqueue([error = std::move(error)] { return error; });
+  }
 
  protected:
   explicit HostQueue(bool is_inline) : is_inline_(is_inline) {}

@@ -47,6 +47,9 @@ class Queue {
   // peer is gone: kCancelled). Once failed, a queue skips its work and repeats the error; its
   // events are reached all the same.
   virtual Status Synchronize() = 0;
+  // Behind what was enqueued so far the queue fails with `error`, as if work had returned it: for
+  // the caller's thread, where it cannot give later work what that would need.
+  virtual void Fail(Status error) = 0;
 };
 
 }  // namespace ckpt::trainer

@@ -16,7 +16,7 @@
 namespace ckpt::trainer {
 namespace {
 
-// Larger activations get a chunk of their own.
+// What the first step's activations are gathered in, before anybody knows how much they need.
 constexpr std::uint64_t kArenaChunkBytes = std::uint64_t{8} << 20;
 
 constexpr const char* kFinalNorm = "decoder.final_layernorm.";
@@ -74,7 +74,7 @@ class Decoder final : public Model {
   Decoder(const ModelConfig& config, const ModelRuntime& runtime)
       : config_(config),
         runtime_(runtime),
-        arena_(*runtime.device, kArenaChunkBytes),
+        arena_(*runtime.device, *runtime.queue, kArenaChunkBytes),
         rope_(config.rope, RotatedElements(config)),
         final_norm_(config, kFinalNorm) {}
 
@@ -190,6 +190,7 @@ Status Decoder::AllocateExpertState() {
 }
 
 Result<BlockContext> Decoder::Begin(const MicroBatch& batch) {
+  CKPT_RETURN_IF_ERROR(arena_.Consolidate());
   BlockContext context{.ops = *runtime_.ops,
                        .device = *runtime_.device,
                        .queue = *runtime_.queue,

@@ -1,21 +1,33 @@
 #include "trainer/device/arena.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <memory>
+#include <random>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "tests/testing/matchers.h"
 #include "trainer/device/host_device.h"
 
 namespace ckpt::trainer {
 namespace {
 
+using testing::FailsWith;
+using testing::IsOk;
+
 constexpr std::uint64_t kChunkBytes = 4096;
 
 class ArenaTest : public ::testing::Test {
  protected:
+  [[nodiscard]] std::uint64_t held_bytes() const {
+    return device_->usage(MemoryUse::kActivations).current_bytes;
+  }
+
   const std::unique_ptr<Device> device_ = MakeHostDevice({});
-  Arena arena_{*device_, kChunkBytes};
+  const std::unique_ptr<Queue> queue_ = device_->MakeQueue("compute");
+  Arena arena_{*device_, *queue_, kChunkBytes};
 };
 
 TEST_F(ArenaTest, TensorsAreAlignedAndApart) {
@@ -56,7 +68,7 @@ TEST_F(ArenaTest, LargeTensorsGetAChunkOfTheirOwn) {
   arena_.Allocate(DType::kFloat32, {1});
   const Tensor large = arena_.Allocate(DType::kUint8, {3 * kChunkBytes});
   large.bytes()[3 * kChunkBytes - 1] = std::byte{1};
-  EXPECT_EQ(device_->usage(MemoryUse::kActivations).current_bytes, 4 * kChunkBytes);
+  EXPECT_EQ(held_bytes(), 4 * kChunkBytes);
 }
 
 TEST_F(ArenaTest, KeepsItsMemoryForTheNextStep) {
@@ -76,6 +88,151 @@ TEST_F(ArenaTest, MeasuresTheMostThatWasHandedOut) {
   }
   arena_.Allocate(DType::kUint8, {1000});
   EXPECT_EQ(arena_.peak_bytes(), 2048U);
+}
+
+TEST_F(ArenaTest, WhatIsLostAtTheEndOfAChunkWasNotHandedOut) {
+  arena_.Allocate(DType::kUint8, {256});
+  arena_.Allocate(DType::kUint8, {kChunkBytes});  // in a second chunk
+  EXPECT_EQ(arena_.peak_bytes(), 256 + kChunkBytes);
+}
+
+TEST_F(ArenaTest, UnusedChunksAreMergedForATensorThatFitsNone) {
+  const Tensor kept = arena_.Allocate(DType::kUint8, {kChunkBytes});
+  {
+    const ArenaScope scope(arena_);
+    for (int i = 0; i < 3; ++i) arena_.Allocate(DType::kUint8, {kChunkBytes});
+  }
+  const Tensor larger = arena_.Allocate(DType::kUint8, {2 * kChunkBytes});
+  const Tensor behind = arena_.Allocate(DType::kUint8, {kChunkBytes});
+  EXPECT_EQ(behind.bytes(), larger.bytes() + 2 * kChunkBytes);
+  EXPECT_EQ(held_bytes(), 4 * kChunkBytes);
+  kept.bytes()[kChunkBytes - 1] = std::byte{1};  // still there
+}
+
+TEST_F(ArenaTest, ConsolidatingMakesOneSlabOfTheMostThatWasHandedOut) {
+  {
+    const ArenaScope scope(arena_);
+    for (int i = 0; i < 16; ++i) arena_.Allocate(DType::kUint8, {3 * kChunkBytes / 4});
+  }
+  ASSERT_THAT(arena_.Consolidate(), IsOk());
+  const std::uint64_t peak_bytes = 16 * 3 * kChunkBytes / 4;
+  EXPECT_EQ(arena_.peak_bytes(), peak_bytes);
+  EXPECT_EQ(held_bytes(), peak_bytes * 17 / 16);
+  const ArenaScope scope(arena_);
+  const Tensor first = arena_.Allocate(DType::kUint8, {1});
+  Tensor last;
+  for (int i = 1; i < 16; ++i) last = arena_.Allocate(DType::kUint8, {3 * kChunkBytes / 4});
+  EXPECT_EQ(last.bytes(), first.bytes() + 256 + 14 * 3 * kChunkBytes / 4);
+}
+
+TEST_F(ArenaTest, OneChunkThatSufficesStays) {
+  void* const before = arena_.Allocate(DType::kUint8, {100}).data;
+  arena_.Rewind({});
+  ASSERT_THAT(arena_.Consolidate(), IsOk());
+  EXPECT_EQ(arena_.Allocate(DType::kUint8, {100}).data, before);
+}
+
+// A step of a mixture of experts: every layer keeps tensors whose rows vary from step to step, and backward takes
+// temporaries of as many rows, layer by layer. All are larger than a chunk, and none has the size of another.
+void RunStep(std::mt19937_64& random, double jitter, Arena& arena) {
+  constexpr int kLayers = 6;
+  std::uniform_real_distribution<double> vary(1 - jitter, 1 + jitter);
+  const auto allocate = [&](double rows, std::int64_t columns) {
+    arena.Allocate(DType::kFloat32, {static_cast<std::int64_t>(rows), columns});
+  };
+  const ArenaScope scope(arena);
+  std::vector<Arena::Mark> starts;
+  std::vector<double> rows;
+  for (int layer = 0; layer < kLayers; ++layer) {
+    allocate(128, 33);
+    starts.push_back(arena.Position());
+    rows.push_back(256 * vary(random));
+    for (const std::int64_t columns : {33, 1, 64, 32}) allocate(rows.back(), columns);
+    const ArenaScope results(arena);
+    allocate(rows.back(), 35);
+  }
+  for (int layer = kLayers; layer-- > 0;) {
+    {
+      const ArenaScope backward(arena);
+      for (const std::int64_t columns : {37, 31, 1}) {
+        allocate(rows[static_cast<std::size_t>(layer)], columns);
+      }
+    }
+    arena.Rewind(starts[static_cast<std::size_t>(layer)]);
+  }
+}
+
+TEST_F(ArenaTest, HeldMemoryIsBoundedByTheLargestDemandHoweverSizesVary) {
+  for (const double jitter : {0.02, 0.5, 0.98}) {
+    std::mt19937_64 random(7);
+    Arena arena(*device_, *queue_, kChunkBytes);
+    for (int step = 0; step < 300; ++step) {
+      ASSERT_THAT(arena.Consolidate(), IsOk());
+      ASSERT_LE(held_bytes(), std::max(arena.peak_bytes() * 17 / 16 + 256, kChunkBytes))
+          << "step " << step << ", jitter " << jitter;
+      device_->ResetPeaks();
+      RunStep(random, jitter, arena);
+      ASSERT_LE(device_->usage(MemoryUse::kActivations).peak_bytes,
+                2 * arena.peak_bytes() + kChunkBytes)
+          << "step " << step << ", jitter " << jitter;
+    }
+  }
+}
+
+TEST_F(ArenaTest, StepsThatVaryLittleAllocateNothingOnceTheFirstHasRun) {
+  std::mt19937_64 random(7);
+  RunStep(random, 0.02, arena_);
+  ASSERT_THAT(arena_.Consolidate(), IsOk());
+  const std::uint64_t slab_bytes = held_bytes();
+  device_->ResetPeaks();
+  for (int step = 0; step < 300; ++step) {
+    RunStep(random, 0.02, arena_);
+    ASSERT_THAT(arena_.Consolidate(), IsOk());
+  }
+  EXPECT_EQ(held_bytes(), slab_bytes);
+  EXPECT_EQ(device_->usage(MemoryUse::kActivations).peak_bytes, slab_bytes);
+}
+
+// Has only so much memory.
+class SmallDevice final : public Device {
+ public:
+  explicit SmallDevice(std::uint64_t limit_bytes) : limit_bytes_(limit_bytes) {}
+
+  Result<Buffer> Allocate(std::uint64_t size_bytes, MemoryUse use) override {
+    if (size_bytes > limit_bytes_) return Error(ErrorKind::kSystem, "out of memory");
+    return device_->Allocate(size_bytes, use);
+  }
+  std::unique_ptr<Queue> MakeQueue(std::string_view name) override {
+    return device_->MakeQueue(name);
+  }
+  void CopyToHost(Queue& queue, const Tensor& from, void* host) override {
+    device_->CopyToHost(queue, from, host);
+  }
+  void CopyFromHost(Queue& queue, const void* host, const Tensor& to) override {
+    device_->CopyFromHost(queue, host, to);
+  }
+
+ private:
+  void Free(void* /*data*/) override {}  // buffers are the other device's
+
+  const std::unique_ptr<Device> device_ = MakeHostDevice({.queues = QueueMode::kThreads});
+  const std::uint64_t limit_bytes_;
+};
+
+TEST(ArenaMemoryTest, RunningOutOfMemoryFailsTheQueueWhichSkipsTheWork) {
+  SmallDevice device(kChunkBytes);
+  const std::unique_ptr<Queue> queue = device.MakeQueue("compute");
+  Arena arena(device, *queue, kChunkBytes);
+  arena.Allocate(DType::kUint8, {100});
+  EXPECT_THAT(queue->Synchronize(), IsOk());
+
+  const Tensor none = arena.Allocate(DType::kUint8, {2 * kChunkBytes});
+  EXPECT_TRUE(none);  // not absent: the caller goes on as always
+  const std::byte value{1};
+  device.CopyFromHost(*queue, &value, none);
+  const Status status = queue->Synchronize();
+  ASSERT_THAT(status, FailsWith(ErrorKind::kSystem));
+  EXPECT_EQ(status.first().hint, "smaller micro-batches or recomputation need less");
 }
 
 }  // namespace

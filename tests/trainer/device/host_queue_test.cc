@@ -93,6 +93,15 @@ TEST_P(HostQueueTest, AFailureSkipsWhatFollowsAndStays) {
   EXPECT_EQ(ran, 1);
 }
 
+TEST_P(HostQueueTest, TheCallerCanFailIt) {
+  int ran = 0;
+  RunOn(*queue_, [&] { ++ran; });
+  queue_->Fail(DiskIsFull());
+  RunOn(*queue_, [&] { ++ran; });
+  EXPECT_THAT(queue_->Synchronize(), FailsWith(ErrorKind::kNoSpace));
+  EXPECT_EQ(ran, 1) << "what came before runs, what comes behind does not";
+}
+
 TEST_P(HostQueueTest, AFailureReachesTheQueuesThatWaitForIt) {
   const auto waiting = device_->MakeQueue("waiting");
   const auto before = device_->MakeQueue("before");

@@ -24,12 +24,17 @@ class RankDevice {
                       const trainer::HostOpsOptions& ops = {})
       : device_(trainer::MakeHostDevice(device)),
         ops_(trainer::MakeHostOps(ops)),
-        arena_(*device_, kArenaBytes),
-        queue_(device_->MakeQueue("compute")) {
+        queue_(device_->MakeQueue("compute")),
+        arena_(*device_, *queue_, kArenaBytes) {
     // Whoever reads what nobody wrote reads NaN.
     const trainer::ArenaScope scope(arena_);
     Poison(arena_.Allocate(DType::kFloat32, {kArenaBytes / 4}));
   }
+
+  // What was enqueued uses the memory that goes now.
+  ~RankDevice() { (void)queue_->Synchronize(); }
+  RankDevice(const RankDevice&) = delete;
+  RankDevice& operator=(const RankDevice&) = delete;
 
   [[nodiscard]] trainer::Device& device() { return *device_; }
   [[nodiscard]] trainer::Queue& queue() { return *queue_; }
@@ -77,9 +82,9 @@ class RankDevice {
 
   const std::unique_ptr<trainer::Device> device_;
   const std::unique_ptr<trainer::Ops> ops_;
+  const std::unique_ptr<trainer::Queue> queue_;
   trainer::Arena arena_;
   std::vector<trainer::Buffer> buffers_;
-  const std::unique_ptr<trainer::Queue> queue_;  // last: it finishes before what it uses goes
 };
 
 }  // namespace ckpt::testing

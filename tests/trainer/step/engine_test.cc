@@ -111,6 +111,70 @@ TEST(EngineMemoryTest, ACapOnWholeUnitsIsKept) {
   EXPECT_THAT(run.status().first().hint, HasSubstr("max_unsharded_bytes="));
 }
 
+// Rows per rank vary from step to step, and one layer's are larger than what the arena grows by at least.
+TEST(EngineMemoryTest, ActivationsOfRowsThatVaryHoldLittleMoreThanTheLargestStepNeeds) {
+  ModelConfig model = SmallMoe();
+  model.moe->ffn_hidden_size = 2048;
+  TrainConfig config = OnMesh(SmallRun(model, 2), {.world_size = 2, .expert_parallel = 2});
+  config.seq_length = 768;
+  std::mutex mutex;
+  const RunOptions options = {.steps = 6, .inspect = [&](RankTrainer& trainer, Device& device) {
+                                const std::lock_guard lock(mutex);
+                                const std::uint64_t peak = trainer.model().activation_peak_bytes();
+                                EXPECT_GT(peak, std::uint64_t{32} << 20);
+                                EXPECT_LE(device.usage(MemoryUse::kActivations).current_bytes,
+                                          peak + peak / 4);
+                              }};
+  EXPECT_THAT(Train(config, options), IsOk());
+}
+
+// Has no memory for activations larger than `limit_bytes`.
+class FewActivationsDevice final : public Device {
+ public:
+  FewActivationsDevice(std::unique_ptr<Device> device, std::uint64_t limit_bytes)
+      : device_(std::move(device)), limit_bytes_(limit_bytes) {}
+
+  Result<Buffer> Allocate(std::uint64_t size_bytes, MemoryUse use) override {
+    if (use == MemoryUse::kActivations && size_bytes > limit_bytes_) {
+      return Error(ErrorKind::kSystem, "out of memory");
+    }
+    return device_->Allocate(size_bytes, use);
+  }
+  std::unique_ptr<Queue> MakeQueue(std::string_view name) override {
+    return device_->MakeQueue(name);
+  }
+  void CopyToHost(Queue& queue, const Tensor& from, void* host) override {
+    device_->CopyToHost(queue, from, host);
+  }
+  void CopyFromHost(Queue& queue, const void* host, const Tensor& to) override {
+    device_->CopyFromHost(queue, host, to);
+  }
+
+ private:
+  void Free(void* /*data*/) override {}  // buffers are the other device's
+
+  const std::unique_ptr<Device> device_;
+  const std::uint64_t limit_bytes_;
+};
+
+TEST(EngineMemoryTest, ActivationsThatDoNotFitAreAnErrorWithAHint) {
+  ModelConfig model = SmallMoe();
+  model.moe->ffn_hidden_size = 8192;
+  for (const QueueMode queues : {QueueMode::kInline, QueueMode::kThreads}) {
+    TrainConfig config = OnMesh(SmallRun(model, 2), {.world_size = 2, .expert_parallel = 2});
+    config.seq_length = 256;
+    const RunOptions options = {.steps = 1,
+                                .device = {.queues = queues},
+                                .wrap_device = [](std::unique_ptr<Device> device) {
+                                  return std::make_unique<FewActivationsDevice>(
+                                      std::move(device), std::uint64_t{8} << 20);
+                                }};
+    const Result<TrainingRun> run = Train(config, options);
+    ASSERT_THAT(run, FailsWith(ErrorKind::kSystem));
+    EXPECT_THAT(run.status().first().hint, HasSubstr("smaller micro-batches"));
+  }
+}
+
 // --- collectives ----------------------------------------------------------------------------------
 
 // Five layers and two slots, so that slots are fought over.

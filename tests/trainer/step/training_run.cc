@@ -20,11 +20,12 @@ constexpr std::int64_t kSeq = 7;
 
 Communicator* given_world = nullptr;
 
-// Sequence number `index` of a run: a function of nothing else, so that every mesh trains on the same.
-HostMicroBatch Sequence(std::int64_t index, std::int64_t vocab) {
+// Sequence number `index` of a run: the same on every mesh.
+HostMicroBatch Sequence(std::int64_t index, const TrainConfig& config) {
   const auto key = StreamKey(7, "sequence " + std::to_string(index));
-  HostMicroBatch batch = {.tokens = {}, .labels = {}, .batch = 1, .seq = kSeq};
-  for (std::uint64_t t = 0; t < static_cast<std::uint64_t>(kSeq); ++t) {
+  const std::int64_t vocab = config.model.vocab_size;
+  HostMicroBatch batch = {.tokens = {}, .labels = {}, .batch = 1, .seq = config.seq_length};
+  for (std::uint64_t t = 0; t < static_cast<std::uint64_t>(config.seq_length); ++t) {
     const auto bound = static_cast<std::uint64_t>(vocab);
     batch.tokens.push_back(static_cast<std::int32_t>(UniformBelow(key, 2 * t, bound)));
     const auto label = static_cast<std::int32_t>(UniformBelow(key, 2 * t + 1, bound + 3));
@@ -39,7 +40,7 @@ std::vector<HostMicroBatch> BatchesOf(const TrainConfig& config, int rank, std::
   std::vector<HostMicroBatch> batches;
   for (std::int64_t m = 0; m < config.num_micro_batches(); ++m) {
     const std::int64_t index = step * config.global_batch_size + m * config.mesh.world_size + rank;
-    batches.push_back(Sequence(index, config.model.vocab_size));
+    batches.push_back(Sequence(index, config));
   }
   return batches;
 }
