@@ -227,6 +227,125 @@ TEST_P(AttentionOpsTest, AttentionSeesNoLaterTokenAndPassesNaNOn) {
   for (std::size_t i = 0; i < o.size(); ++i) EXPECT_EQ(std::isnan(o[i]), i / 4 == 20) << i;
 }
 
+// Examples in sequences of 300 tokens, and the padding behind each.
+struct PackedExample {
+  std::int64_t length = 0;
+  std::int64_t padding = 0;
+};
+
+// Rows [begin, begin + count) of x [T, columns].
+inline std::vector<double> RowsOf(const std::vector<double>& x, std::int64_t columns,
+                                  std::int64_t begin, std::int64_t count) {
+  const auto first = x.begin() + begin * columns;
+  return {first, first + count * columns};
+}
+
+TEST_P(AttentionOpsTest, PackedExamplesHaveTheNumbersThatTheyHaveAlone) {
+  constexpr std::int64_t kSeq = 300;
+  const std::vector<PackedExample> kPacked[] = {
+      // Odd lengths, one token, no token, and no padding.
+      {{1}, {37}, {0}, {1}, {261}, {299}, {1}},
+      // Ends at multiples of what a backend may take at once, and one beside them.
+      {{128}, {128}, {0, 44}, {64}, {63}, {1}, {129, 43}},
+      // A sequence that is padding alone, and one example that fills its sequence.
+      {{0, 300}, {300}},
+      {{300}, {7, 293}},
+  };
+  for (const auto& examples : kPacked) {
+    for (const AttentionShape& unpacked :
+         {Shape(2, kSeq, 4, 2, 16, 16, 0), Shape(2, kSeq, 3, 1, 12, 12, 50),
+          Shape(2, kSeq, 2, 2, 20, 12, 131)}) {
+      for (const DType dtype : kComputeDTypes) {
+        SCOPED_TRACE(::testing::Message() << examples.size() << " examples, window "
+                                          << unpacked.window << " " << DTypeName(dtype));
+        std::vector<double> begins = {0};
+        std::vector<double> lengths;
+        for (const PackedExample& example : examples) {
+          begins.push_back(begins.back() + static_cast<double>(example.length + example.padding));
+          lengths.push_back(static_cast<double>(example.length));
+        }
+        const auto count = static_cast<std::int64_t>(examples.size());
+        const Array cu_seqlens = Make(DType::kInt32, {count + 1}, begins);
+        const Array of_each = Make(DType::kInt32, {count}, lengths);
+        AttentionShape shape = unpacked;
+        shape.examples = {.cu_seqlens = cu_seqlens, .lengths = of_each};
+        const Operands x = MakeOperands(dtype, shape);
+        Run(shape, x);
+
+        for (std::size_t e = 0; e < examples.size(); ++e) {
+          const auto begin = static_cast<std::int64_t>(begins[e]);
+          const std::int64_t length = examples[e].length;
+          AttentionShape alone = unpacked;
+          alone.batch = 1;
+          alone.seq = length;
+          Operands own = MakeOperands(dtype, alone);
+          const auto take = [&](const Array& from, std::int64_t columns, Array& to) {
+            to.Set(RowsOf(from.Get(), columns, begin, length));
+          };
+          take(x.q, alone.num_heads * alone.qk_dim, own.q);
+          take(x.k, alone.num_kv_heads * alone.qk_dim, own.k);
+          take(x.v, alone.num_kv_heads * alone.v_dim, own.v);
+          take(x.d_o, alone.num_heads * alone.v_dim, own.d_o);
+          if (length > 0) Run(alone, own);
+          // The example's rows, and those of its padding, which are 0.
+          const auto expect_equal = [&](const Array& have, std::int64_t columns,
+                                        const Array& want) {
+            EXPECT_EQ(RowsOf(have.Get(), columns, begin, length), want.Get()) << "example " << e;
+            EXPECT_THAT(RowsOf(have.Get(), columns, begin + length, examples[e].padding),
+                        ::testing::Each(0.0))
+                << "padding of example " << e;
+          };
+          expect_equal(x.o, alone.num_heads * alone.v_dim, own.o);
+          expect_equal(x.dq, alone.num_heads * alone.qk_dim, own.dq);
+          expect_equal(x.dk, alone.num_kv_heads * alone.qk_dim, own.dk);
+          expect_equal(x.dv, alone.num_kv_heads * alone.v_dim, own.dv);
+          const std::vector<double> lse = x.lse.Get();
+          const std::vector<double> own_lse = own.lse.Get();
+          for (std::int64_t head = 0; head < alone.num_heads; ++head) {
+            const std::int64_t at = (begin / kSeq * alone.num_heads + head) * kSeq + begin % kSeq;
+            EXPECT_EQ(RowsOf(lse, 1, at, length), RowsOf(own_lse, 1, head * length, length));
+            EXPECT_THAT(RowsOf(lse, 1, at + length, examples[e].padding), ::testing::Each(0.0));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(AttentionOpsTest, RopeTakesPositionsAndLeavesPaddingAsItIs) {
+  constexpr std::int64_t kPositions = 5;
+  constexpr std::int64_t kElems = 2 * 6;  // of a token
+  const std::vector<double> position_of = {0, 1, 0, 4, 3, -1, -1, 2};
+  const auto tokens = static_cast<std::int64_t>(position_of.size());
+  for (const DType dtype : kComputeDTypes) {
+    for (const bool inverse : {false, true}) {
+      const RopeForm by_place{.seq = kPositions, .dim = 4, .inverse = inverse};
+      const Array cosine = Random(StatisticsOf(dtype), {kPositions, 2});
+      const Array sine = Random(StatisticsOf(dtype), {kPositions, 2});
+      const Array x = Random(dtype, {tokens, 2, 6});
+      const std::vector<double> before = x.Get();
+      const Array positions = Make(DType::kInt32, {tokens}, position_of);
+      RopeForm by_position = by_place;
+      by_position.positions = positions;
+      ops().Rope(queue(), by_position, cosine, sine, x);
+      const std::vector<double> after = x.Get();
+      for (std::int64_t t = 0; t < tokens; ++t) {
+        // The same token where a sequence has that position.
+        const auto position = static_cast<std::int64_t>(position_of[static_cast<std::size_t>(t)]);
+        std::vector<double> want = RowsOf(before, kElems, t, 1);
+        if (position >= 0) {
+          std::vector<double> sequence(static_cast<std::size_t>(kPositions * kElems));
+          std::ranges::copy(want, sequence.begin() + position * kElems);
+          const Array alone = Make(dtype, {kPositions, 2, 6}, sequence);
+          ops().Rope(queue(), by_place, cosine, sine, alone);
+          want = RowsOf(alone.Get(), kElems, position, 1);
+        }
+        EXPECT_EQ(RowsOf(after, kElems, t, 1), want) << "token " << t;
+      }
+    }
+  }
+}
+
 TEST_P(AttentionOpsTest, RopeRotatesPairsByThePositionOfTheirToken) {
   constexpr std::int64_t kSeq = 5;
   constexpr std::int64_t kHeads = 3;

@@ -34,6 +34,16 @@ struct GemmForm {
   bool accumulate = false;  // d += …
 };
 
+// Where examples lie that share sequences, on the device. Without tensors every sequence is one
+// example. An example and the padding behind it lie in one sequence.
+struct ExampleBounds {
+  // int32 [n + 1], ascending from 0 to T: example e begins at token cu_seqlens[e]. Examples without
+  // a token may stand anywhere, so that n need not vary.
+  Tensor cu_seqlens = {};
+  // int32 [n]: the tokens of each; those from there to the next example are padding.
+  Tensor lengths = {};
+};
+
 struct AttentionShape {
   std::int64_t batch = 0;
   std::int64_t seq = 0;
@@ -42,14 +52,16 @@ struct AttentionShape {
   std::int64_t qk_dim = 0;        // D of queries and keys
   std::int64_t v_dim = 0;         // D of values and of the result
   double scale = 1;
-  std::int64_t window = 0;  // keys k with q - window < k <= q; 0: every k <= q
+  std::int64_t window = 0;      // keys k with q - window < k <= q; 0: every k <= q
+  ExampleBounds examples = {};  // no query sees a key of another example
 };
 
 // Rotation of the last `dim` elements of every head, or the first if `at_front`.
 struct RopeForm {
-  std::int64_t seq = 0;  // position of token t is t mod seq
-  std::int64_t dim = 0;  // rotated elements of a head
-  bool at_front = true;  // the first `dim` elements, else the last
+  std::int64_t seq = 0;   // positions of the tables; that of token t is t mod seq
+  Tensor positions = {};  // or int32 [T]: below seq; negative: padding, which is not rotated
+  std::int64_t dim = 0;   // rotated elements of a head
+  bool at_front = true;   // the first `dim` elements, else the last
   bool interleaved =
       false;  // pairs (2i, 2i+1), else (i, i + dim/2); the result is stored where its operands were
   bool inverse = false;  // rotate back: the backward of the rotation
@@ -172,7 +184,9 @@ class Ops {
   // In place on x [T, heads, D]. cosine, sine: [seq, dim/2], of the statistics' dtype.
   virtual void Rope(Queue& queue, const RopeForm& form, const Tensor& cosine, const Tensor& sine,
                     const Tensor& x) = 0;
-  // o [T, N, v_dim] = softmax(scale · q·kᵀ, causal) · v; lse [B, N, S].
+  // o [T, N, v_dim] = softmax(scale · q·kᵀ, causal) · v; lse [B, N, S]. An example's numbers are
+  // those that it has in a sequence of its own. Padding sees nothing and is seen by nothing: its o,
+  // lse and gradients are 0.
   virtual void Attention(Queue& queue, const AttentionShape& shape, const Tensor& q,
                          const Tensor& k, const Tensor& v, const Tensor& o, const Tensor& lse) = 0;
   virtual void AttentionBackward(Queue& queue, const AttentionShape& shape, const Tensor& d_o,

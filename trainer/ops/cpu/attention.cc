@@ -22,7 +22,7 @@ namespace {
 // Query rows of a block: fewer leave the matrix products short, more compute scores of keys behind the diagonal.
 constexpr std::int64_t kBlockRows = 128;
 
-// A head of one sequence: [seq, dim] with rows `stride` apart.
+// A head of one example: [seq, dim] with rows `stride` apart.
 template <typename T>
 struct Head {
   T* data = nullptr;
@@ -36,16 +36,16 @@ struct Head {
 template <typename T>
 class Heads {
  public:
-  Heads(const Tensor& x, std::int64_t seq, std::int64_t num_heads, std::int64_t dim)
-      : data_(x.as<T>()), seq_(seq), num_heads_(num_heads), dim_(dim) {}
+  Heads(const Tensor& x, std::int64_t num_heads, std::int64_t dim)
+      : data_(x.as<T>()), num_heads_(num_heads), dim_(dim) {}
 
-  [[nodiscard]] Head<T> at(std::int64_t sequence, std::int64_t head) const {
-    return {data_ + (sequence * seq_ * num_heads_ + head) * dim_, num_heads_ * dim_, dim_};
+  // From `token` on.
+  [[nodiscard]] Head<T> at(std::int64_t token, std::int64_t head) const {
+    return {data_ + (token * num_heads_ + head) * dim_, num_heads_ * dim_, dim_};
   }
 
  private:
   T* data_;
-  std::int64_t seq_;
   std::int64_t num_heads_;
   std::int64_t dim_;
 };
@@ -105,7 +105,43 @@ class HeadSum {
   std::int64_t stride_ = 0;
 };
 
-// Queries [begin, end) of a sequence and the keys [first_key, end) that some of them see.
+// The tokens of an example, and the padding behind it.
+struct Example {
+  std::int64_t begin = 0;
+  std::int64_t length = 0;
+  std::int64_t padding = 0;
+};
+
+std::int64_t CountExamples(const AttentionShape& shape) {
+  return shape.examples.cu_seqlens ? shape.examples.lengths.num_elems() : shape.batch;
+}
+
+Example ExampleAt(const AttentionShape& shape, std::int64_t index) {
+  if (!shape.examples.cu_seqlens) return {.begin = index * shape.seq, .length = shape.seq};
+  const auto* const begins = shape.examples.cu_seqlens.as<const std::int32_t>();
+  const std::int64_t length = shape.examples.lengths.as<const std::int32_t>()[index];
+  const std::int64_t begin = begins[index];
+  const std::int64_t end = begins[index + 1];
+  CKPT_CHECK(begin >= 0 && end >= begin && end <= shape.batch * shape.seq);
+  CKPT_CHECK(length >= 0 && length <= end - begin);
+  CKPT_CHECK(end - begin <= shape.seq - begin % shape.seq);  // in one sequence
+  return {.begin = begin, .length = length, .padding = end - begin - length};
+}
+
+// Where a head's lse of the tokens from `token` on lies in lse [B, N, S].
+std::int64_t LseAt(const AttentionShape& shape, std::int64_t token, std::int64_t head) {
+  return (token / shape.seq * shape.num_heads + head) * shape.seq + token % shape.seq;
+}
+
+// Zeroes the head's rows of the padding behind an example.
+template <typename T>
+void ClearPadding(const Example& example, const Head<T>& head) {
+  for (std::int64_t i = example.length; i < example.length + example.padding; ++i) {
+    std::fill_n(head.row(i), head.dim, T{});
+  }
+}
+
+// Queries [begin, end) of an example and the keys [first_key, end) that some of them see.
 struct Block {
   std::int64_t begin = 0;
   std::int64_t end = 0;
@@ -306,6 +342,30 @@ void CheckShape(const AttentionShape& shape, const Tensor& q, const Tensor& k, c
   CKPT_CHECK(o.num_elems() == tokens * shape.num_heads * shape.v_dim);
   CKPT_CHECK(lse.num_elems() == tokens * shape.num_heads && lse.dtype == StatisticsDType(q.dtype));
   CKPT_CHECK(q.dtype == k.dtype && q.dtype == v.dtype && q.dtype == o.dtype);
+  const auto& [cu_seqlens, lengths] = shape.examples;
+  if (!cu_seqlens) return;
+  CKPT_CHECK(cu_seqlens.dtype == DType::kInt32 && lengths.dtype == DType::kInt32);
+  CKPT_CHECK(cu_seqlens.num_elems() == lengths.num_elems() + 1);
+}
+
+// Calls `body(example, its shape, head)` for every example and each of `num_heads` heads.
+template <typename Body>
+void ForExamples(Parallel& parallel, const AttentionShape& shape, std::int64_t num_heads,
+                 const Body& body) {
+  const std::int64_t count = CountExamples(shape);
+  if (shape.examples.cu_seqlens) {
+    const auto* const begins = shape.examples.cu_seqlens.as<const std::int32_t>();
+    CKPT_CHECK(begins[0] == 0 && begins[count] == shape.batch * shape.seq);
+  }
+  parallel.For(count * num_heads, 1, [&](std::int64_t begin, std::int64_t end) {
+    AttentionShape alone = shape;
+    for (std::int64_t i = begin; i < end; ++i) {
+      const Example example = ExampleAt(shape, i / num_heads);
+      if (example.length + example.padding == 0) continue;
+      alone.seq = example.length;
+      body(example, alone, i % num_heads);
+    }
+  });
 }
 
 }  // namespace
@@ -317,20 +377,21 @@ void HostOps::Attention(Queue& queue, const AttentionShape& shape, const Tensor&
   RunOn(queue, [=, this] {
     DispatchCompute(q.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
-      const Heads<T> queries(q, shape.seq, shape.num_heads, shape.qk_dim);
-      const Heads<T> keys(k, shape.seq, shape.num_kv_heads, shape.qk_dim);
-      const Heads<T> values(v, shape.seq, shape.num_kv_heads, shape.v_dim);
-      const Heads<T> results(o, shape.seq, shape.num_heads, shape.v_dim);
+      const Heads<T> queries(q, shape.num_heads, shape.qk_dim);
+      const Heads<T> keys(k, shape.num_kv_heads, shape.qk_dim);
+      const Heads<T> values(v, shape.num_kv_heads, shape.v_dim);
+      const Heads<T> results(o, shape.num_heads, shape.v_dim);
       const std::int64_t group = shape.num_heads / shape.num_kv_heads;
-      parallel_.For(shape.batch * shape.num_heads, 1, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t i = begin; i < end; ++i) {
-          const std::int64_t sequence = i / shape.num_heads;
-          const std::int64_t head = i % shape.num_heads;
-          Forward(order, shape, queries.at(sequence, head), keys.at(sequence, head / group),
-                  values.at(sequence, head / group), results.at(sequence, head),
-                  lse.as<Real<T>>() + i * shape.seq);
-        }
-      });
+      ForExamples(parallel_, shape, shape.num_heads,
+                  [&](const Example& example, const AttentionShape& alone, std::int64_t head) {
+                    const std::int64_t at = example.begin;
+                    const Head<T> result = results.at(at, head);
+                    Real<T>* const head_lse = lse.as<Real<T>>() + LseAt(shape, at, head);
+                    Forward(order, alone, queries.at(at, head), keys.at(at, head / group),
+                            values.at(at, head / group), result, head_lse);
+                    ClearPadding(example, result);
+                    std::fill_n(head_lse + example.length, example.padding, Real<T>{0});
+                  });
     });
   });
 }
@@ -347,43 +408,47 @@ void HostOps::AttentionBackward(Queue& queue, const AttentionShape& shape, const
     DispatchCompute(q.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
       const auto of_queries = [&](const Tensor& x, std::int64_t dim) {
-        return Heads<T>(x, shape.seq, shape.num_heads, dim);
+        return Heads<T>(x, shape.num_heads, dim);
       };
       const auto of_keys = [&](const Tensor& x, std::int64_t dim) {
-        return Heads<T>(x, shape.seq, shape.num_kv_heads, dim);
+        return Heads<T>(x, shape.num_kv_heads, dim);
       };
       const std::int64_t group = shape.num_heads / shape.num_kv_heads;
-      // A task is a key/value head with its query heads, in ascending order: their contributions add up.
-      parallel_.For(shape.batch * shape.num_kv_heads, 1, [&](std::int64_t begin, std::int64_t end) {
-        thread_local Scratch k_scratch;
-        thread_local Scratch v_scratch;
-        thread_local Scratch dk_scratch;
-        thread_local Scratch dv_scratch;
-        for (std::int64_t i = begin; i < end; ++i) {
-          const std::int64_t sequence = i / shape.num_kv_heads;
-          const std::int64_t kv_head = i % shape.num_kv_heads;
-          const Matrix<Real<T>> keys =
-              Read(of_keys(k, shape.qk_dim).at(sequence, kv_head), shape.seq, k_scratch);
-          const Matrix<Real<T>> values =
-              Read(of_keys(v, shape.v_dim).at(sequence, kv_head), shape.seq, v_scratch);
-          const HeadSum<T> dkeys(of_keys(dk, shape.qk_dim).at(sequence, kv_head), shape.seq,
-                                 dk_scratch);
-          const HeadSum<T> dvalues(of_keys(dv, shape.v_dim).at(sequence, kv_head), shape.seq,
-                                   dv_scratch);
-          for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-            Backward<T>(
-                order, shape,
-                {.d_o = of_queries(d_o, shape.v_dim).at(sequence, head),
-                 .q = of_queries(q, shape.qk_dim).at(sequence, head),
-                 .o = of_queries(o, shape.v_dim).at(sequence, head),
-                 .lse = lse.as<const Real<T>>() + (sequence * shape.num_heads + head) * shape.seq,
-                 .dq = of_queries(dq, shape.qk_dim).at(sequence, head)},
-                keys, values, dkeys, dvalues);
-          }
-          dkeys.Finish();
-          dvalues.Finish();
-        }
-      });
+      // A task is a key/value head of an example with its query heads, in ascending order: their
+      // contributions add up.
+      ForExamples(parallel_, shape, shape.num_kv_heads,
+                  [&](const Example& example, const AttentionShape& alone, std::int64_t kv_head) {
+                    thread_local Scratch k_scratch;
+                    thread_local Scratch v_scratch;
+                    thread_local Scratch dk_scratch;
+                    thread_local Scratch dv_scratch;
+                    const std::int64_t at = example.begin;
+                    const std::int64_t length = example.length;
+                    const Head<T> dkey = of_keys(dk, shape.qk_dim).at(at, kv_head);
+                    const Head<T> dvalue = of_keys(dv, shape.v_dim).at(at, kv_head);
+                    const Matrix<Real<T>> keys =
+                        Read(of_keys(k, shape.qk_dim).at(at, kv_head), length, k_scratch);
+                    const Matrix<Real<T>> values =
+                        Read(of_keys(v, shape.v_dim).at(at, kv_head), length, v_scratch);
+                    const HeadSum<T> dkeys(dkey, length, dk_scratch);
+                    const HeadSum<T> dvalues(dvalue, length, dv_scratch);
+                    for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group;
+                         ++head) {
+                      const Head<T> dquery = of_queries(dq, shape.qk_dim).at(at, head);
+                      Backward<T>(order, alone,
+                                  {.d_o = of_queries(d_o, shape.v_dim).at(at, head),
+                                   .q = of_queries(q, shape.qk_dim).at(at, head),
+                                   .o = of_queries(o, shape.v_dim).at(at, head),
+                                   .lse = lse.as<const Real<T>>() + LseAt(shape, at, head),
+                                   .dq = dquery},
+                                  keys, values, dkeys, dvalues);
+                      ClearPadding(example, dquery);
+                    }
+                    dkeys.Finish();
+                    dvalues.Finish();
+                    ClearPadding(example, dkey);
+                    ClearPadding(example, dvalue);
+                  });
     });
   });
 }

@@ -109,6 +109,13 @@ void CheckColumns(const Tensor& whole, const Tensor& a, const Tensor& b) {
   CKPT_CHECK(whole.num_elems() == a.num_elems() + b.num_elems());
 }
 
+std::int64_t PositionOf(const RopeForm& form, std::int64_t token) {
+  if (!form.positions) return token % form.seq;
+  const std::int64_t position = form.positions.as<const std::int32_t>()[token];
+  CKPT_CHECK(position < form.seq);
+  return position;
+}
+
 template <typename T>
 void RotateHead(const RopeForm& form, const Real<T>* cosine, const Real<T>* sine, T* x) {
   const std::int64_t half = form.dim / 2;
@@ -210,6 +217,8 @@ void HostOps::Rope(Queue& queue, const RopeForm& form, const Tensor& cosine, con
   CKPT_CHECK(cosine.dtype == StatisticsDType(x.dtype) && sine.dtype == cosine.dtype);
   CKPT_CHECK(cosine.num_elems() == form.seq * form.dim / 2 &&
              sine.num_elems() == cosine.num_elems());
+  CKPT_CHECK(!form.positions ||
+             (form.positions.dtype == DType::kInt32 && form.positions.num_elems() == x.dim(0)));
   RunOn(queue, [=, this] {
     DispatchCompute(x.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
@@ -220,7 +229,9 @@ void HostOps::Rope(Queue& queue, const RopeForm& form, const Tensor& cosine, con
           x.dim(0), GrainRows(heads * form.dim), [&](std::int64_t begin, std::int64_t end) {
             WithWidestVectors([&] {
               for (std::int64_t t = begin; t < end; ++t) {
-                const std::int64_t at = t % form.seq * (form.dim / 2);
+                const std::int64_t position = PositionOf(form, t);
+                if (position < 0) continue;
+                const std::int64_t at = position * (form.dim / 2);
                 for (std::int64_t head = 0; head < heads; ++head) {
                   RotateHead(form, cosine.as<const Real<T>>() + at, sine.as<const Real<T>>() + at,
                              x.as<T>() + (t * heads + head) * head_dim + first);
