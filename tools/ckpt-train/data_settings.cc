@@ -26,13 +26,27 @@ std::optional<std::int32_t> ReadToken(trainer::SettingsReader& reader, std::stri
   return static_cast<std::int32_t>(token);
 }
 
-// The token behind which nothing is learned.
-Result<std::optional<std::int32_t>> EndOfDocument(const DataSettings& settings, DataKind kind) {
-  if (!settings.eod_mask_loss) return std::optional<std::int32_t>();
-  if (settings.eod_token) return settings.eod_token;
-  if (kind == DataKind::kText) return std::optional(trainer::kByteEos);
-  return Error(ErrorKind::kUsage, "eod_mask_loss needs to know the token that ends a document")
-      .Hint("set eod_token");
+// What starts anew where a document ends; none if nothing does.
+Result<std::optional<trainer::DocumentEnds>> EndsOfDocuments(const DataSettings& settings,
+                                                             DataKind kind) {
+  trainer::DocumentEnds ends = {.mask_loss = settings.eod_mask_loss,
+                                .reset_positions = settings.reset_position_ids,
+                                .reset_attention = settings.reset_attention_mask};
+  if (!ends.mask_loss && !ends.reset_positions && !ends.reset_attention) {
+    return std::optional<trainer::DocumentEnds>();
+  }
+  if (settings.eod_token) {
+    ends.token = *settings.eod_token;
+  } else if (kind == DataKind::kText) {
+    ends.token = trainer::kByteEos;
+  } else {
+    return Error(
+               ErrorKind::kUsage,
+               "eod_mask_loss, reset_position_ids and reset_attention_mask need to know the token "
+               "that ends a document")
+        .Hint("set eod_token");
+  }
+  return std::optional(ends);
 }
 
 }  // namespace
@@ -54,6 +68,9 @@ DataSettings ReadDataSettings(trainer::SettingsReader& reader) {
       "long_examples", {{"refuse", LongExamples::kRefuse}, {"truncate", LongExamples::kTruncate}});
   settings.pad_token = ReadToken(reader, "pad_token").value_or(settings.pad_token);
   settings.eod_mask_loss = reader.Flag("eod_mask_loss", settings.eod_mask_loss);
+  settings.reset_position_ids = reader.Flag("reset_position_ids", settings.reset_position_ids);
+  settings.reset_attention_mask =
+      reader.Flag("reset_attention_mask", settings.reset_attention_mask);
   settings.eod_token = ReadToken(reader, "eod_token");
   return settings;
 }
@@ -65,7 +82,8 @@ Result<std::shared_ptr<const trainer::SequenceSource>> OpenData(
   if (!settings.data_kind) {
     CKPT_ASSIGN_OR_RETURN(kind, trainer::DetectKind(storage, path));
   }
-  CKPT_ASSIGN_OR_RETURN(const std::optional<std::int32_t> end, EndOfDocument(settings, kind));
+  CKPT_ASSIGN_OR_RETURN(const std::optional<trainer::DocumentEnds> ends,
+                        EndsOfDocuments(settings, kind));
   CKPT_ASSIGN_OR_RETURN(std::unique_ptr<trainer::SequenceSource> source,
                         trainer::OpenSource(storage, {.path = path,
                                                       .kind = kind,
@@ -73,7 +91,7 @@ Result<std::shared_ptr<const trainer::SequenceSource>> OpenData(
                                                       .vocab_size = config.model.vocab_size,
                                                       .seed = config.seed,
                                                       .shuffle = settings.shuffle,
-                                                      .mask_loss_after = end,
+                                                      .ends = ends,
                                                       .pack = settings.packing,
                                                       .long_examples = settings.long_examples,
                                                       .pad_token = settings.pad_token}));

@@ -26,6 +26,8 @@ struct DataSettings {
   trainer::LongExamples long_examples = trainer::LongExamples::kRefuse;
   std::int32_t pad_token = 0;             // of examples that are tokens
   bool eod_mask_loss = false;             // no loss where a document has ended
+  bool reset_position_ids = false;        // positions count from 0 in every document
+  bool reset_attention_mask = false;      // attention stays within a document
   std::optional<std::int32_t> eod_token;  // of documents that are tokens
 };
 
@@ -33,7 +35,7 @@ struct DataSettings {
 DataSettings ReadDataSettings(trainer::SettingsReader& reader);
 
 // The sequences of `path`, as a run of this configuration reads them.
-// Errors: kUsage (eod_mask_loss without eod_token), those of DetectKind and OpenSource.
+// Errors: kUsage (a setting that needs eod_token without it), those of DetectKind and OpenSource.
 Result<std::shared_ptr<const trainer::SequenceSource>> OpenData(Storage& storage, const Path& path,
                                                                 const DataSettings& settings,
                                                                 const trainer::TrainConfig& config);

@@ -65,8 +65,18 @@ Result<HostMicroBatch> BatchReader::ReadMicroBatch(std::int64_t consumed,
                           source_->Read(GlobalSample(consumed, micro_batch, b)));
     batch.tokens.insert(batch.tokens.end(), sequence.tokens.begin(), sequence.tokens.end());
     batch.labels.insert(batch.labels.end(), sequence.labels.begin(), sequence.labels.end());
+    batch.positions.insert(batch.positions.end(), sequence.positions.begin(),
+                           sequence.positions.end());
+    std::int64_t begin = b * batch.seq;
+    for (const std::int32_t length : sequence.lengths) {
+      batch.cu_seqlens.push_back(static_cast<std::int32_t>(begin));
+      batch.lengths.push_back(length);
+      begin += length;
+    }
   }
+  if (!batch.lengths.empty()) batch.cu_seqlens.push_back(static_cast<std::int32_t>(num_tokens));
   CKPT_CHECK(batch.tokens.size() == num_tokens && batch.labels.size() == num_tokens);
+  CKPT_CHECK(batch.positions.empty() || batch.positions.size() == num_tokens);
   return batch;
 }
 

@@ -11,7 +11,6 @@
 #include "trainer/data/epoch_source.h"
 #include "trainer/data/indexed_dataset.h"
 #include "trainer/data/jsonl_file.h"
-#include "trainer/data/token_windows.h"
 
 namespace ckpt::trainer {
 namespace {
@@ -28,7 +27,7 @@ Result<std::unique_ptr<SampleSet>> OpenWindows(std::shared_ptr<const DocumentSet
   return MakeTokenWindows(std::move(documents), {.seq_length = config.seq_length,
                                                  .shuffle_documents = config.shuffle,
                                                  .seed = config.seed,
-                                                 .mask_loss_after = config.mask_loss_after});
+                                                 .ends = config.ends});
 }
 
 Result<std::unique_ptr<SampleSet>> OpenDocuments(Storage& storage, const DataConfig& config,

@@ -11,6 +11,7 @@
 #include "core/io/storage.h"
 #include "trainer/data/packed_examples.h"
 #include "trainer/data/sequence_source.h"
+#include "trainer/data/token_windows.h"
 
 namespace ckpt::trainer {
 
@@ -32,8 +33,8 @@ struct DataConfig {
   std::uint64_t seed = 1234;
   bool shuffle = true;  // documents once and windows every epoch, packs every epoch
 
-  // For documents: no loss where this token is the input.
-  std::optional<std::int32_t> mask_loss_after = {};
+  // For documents.
+  std::optional<DocumentEnds> ends = {};
 
   // For examples.
   bool pack = true;

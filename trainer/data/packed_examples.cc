@@ -27,6 +27,7 @@ class PackedExamples final : public SampleSet {
     Sequence sequence;
     sequence.tokens.reserve(capacity);
     sequence.labels.reserve(capacity);
+    sequence.positions.reserve(capacity);
     for (const std::uint32_t member : packs_[static_cast<std::size_t>(sample)]) {
       CKPT_ASSIGN_OR_RETURN(const Example example, file_->ReadExample(member));
       const auto places = static_cast<std::ptrdiff_t>(
@@ -35,9 +36,14 @@ class PackedExamples final : public SampleSet {
       sequence.tokens.insert(sequence.tokens.end(), example.tokens.begin(),
                              example.tokens.begin() + places);
       sequence.labels.insert(sequence.labels.end(), targets, targets + places);
+      sequence.lengths.push_back(static_cast<std::int32_t>(places));
+      for (std::ptrdiff_t place = 0; place < places; ++place) {
+        sequence.positions.push_back(static_cast<std::int32_t>(place));
+      }
     }
     sequence.tokens.resize(capacity, options_.pad_token);
     sequence.labels.resize(capacity, kNoLabel);
+    sequence.positions.resize(capacity, kPaddingPosition);
     return sequence;
   }
 

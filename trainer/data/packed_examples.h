@@ -1,8 +1,8 @@
 // Examples packed into sequences: the samples of supervised fine-tuning.
 //
-// An example of n tokens takes n - 1 places: its last token is a label only. No label crosses from one example to the
-// next. Attention does: an example sees those before it in its sequence, and positions count on, as SequenceSource says.
-// Where that matters, do not pack.
+// An example of n tokens takes n - 1 places: its last token is a label only. Neither labels nor attention cross from one
+// example to the next, and each one's positions count from 0: what is learned from an example does not depend on what it
+// shares its sequence with.
 #ifndef CKPT_TRAINER_DATA_PACKED_EXAMPLES_H_
 #define CKPT_TRAINER_DATA_PACKED_EXAMPLES_H_
 

@@ -12,10 +12,18 @@ namespace ckpt::trainer {
 // A label that does not count.
 inline constexpr std::int32_t kNoLabel = -1;
 
+// The position of a token that fills a sequence up: it takes no part in anything.
+inline constexpr std::int32_t kPaddingPosition = -1;
+
 // Tokens and what should follow each of them: labels are shifted already, kNoLabel where nothing is learned.
 struct Sequence {
   std::vector<std::int32_t> tokens;
   std::vector<std::int32_t> labels;  // as many
+  // As many; kPaddingPosition behind the last example. Empty in all sequences of a source: the tokens' places.
+  std::vector<std::int32_t> positions = {};
+  // Tokens of the examples, or documents, one behind another: attention does not leave them. Empty in all sequences of a
+  // source: each is one.
+  std::vector<std::int32_t> lengths = {};
 
   bool operator==(const Sequence&) const = default;
 };
@@ -23,8 +31,8 @@ struct Sequence {
 // An endless row of sequences of one length. The same number gives the same sequence in every process, on every mesh
 // and after every restart, so the place in the data is one number: how many samples were consumed.
 //
-// Attention runs over the whole sequence: where several documents or examples share one, later ones see the earlier.
-// Only labels are kept apart, as the source says.
+// Where several documents or examples share a sequence, its source says what keeps them apart: labels, positions, the
+// bounds of attention.
 //
 // Thread-safety: all methods may run concurrently.
 class SequenceSource {

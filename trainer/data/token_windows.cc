@@ -80,6 +80,19 @@ Status DocumentStream::Read(std::int64_t begin, std::span<std::int32_t> out) con
   return OkStatus();
 }
 
+void StartAnewBehind(const DocumentEnds& ends, Sequence& sequence) {
+  std::int32_t length = 0;  // of the document so far
+  for (std::size_t i = 0; i < sequence.tokens.size(); ++i) {
+    const bool is_end = sequence.tokens[i] == ends.token;
+    if (is_end && ends.mask_loss) sequence.labels[i] = kNoLabel;
+    if (ends.reset_positions) sequence.positions.push_back(length);
+    ++length;
+    if (!is_end && i + 1 < sequence.tokens.size()) continue;
+    if (ends.reset_attention) sequence.lengths.push_back(length);
+    length = 0;
+  }
+}
+
 class TokenWindows final : public SampleSet {
  public:
   TokenWindows(DocumentStream stream, const WindowOptions& options)
@@ -98,11 +111,7 @@ class TokenWindows final : public SampleSet {
     sequence.labels.assign(window.begin() + 1, window.end());
     window.pop_back();
     sequence.tokens = std::move(window);
-    if (options_.mask_loss_after) {
-      for (std::size_t i = 0; i < sequence.tokens.size(); ++i) {
-        if (sequence.tokens[i] == *options_.mask_loss_after) sequence.labels[i] = kNoLabel;
-      }
-    }
+    if (options_.ends) StartAnewBehind(*options_.ends, sequence);
     return sequence;
   }
 

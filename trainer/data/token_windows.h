@@ -4,8 +4,7 @@
 // the next window. What is left at the end, and would not fill a window, is dropped. These are the samples of Megatron's
 // GPTDataset for the same order of documents.
 //
-// Windows run over the ends of documents: neither attention nor positions start anew there. `mask_loss_after` takes the
-// one label that lies across such an end out of the loss.
+// Windows run over the ends of documents: by default, as Megatron's, neither attention nor positions start anew there.
 #ifndef CKPT_TRAINER_DATA_TOKEN_WINDOWS_H_
 #define CKPT_TRAINER_DATA_TOKEN_WINDOWS_H_
 
@@ -19,13 +18,20 @@
 
 namespace ckpt::trainer {
 
+// The token that ends documents, and what starts anew behind it. Megatron's settings, all off by default there too.
+struct DocumentEnds {
+  std::int32_t token = 0;
+  bool mask_loss = false;        // eod_mask_loss: nothing is learned where it is the input
+  bool reset_positions = false;  // reset_position_ids: positions count from 0 behind it
+  bool reset_attention = false;  // reset_attention_mask: tokens behind it see nothing before it
+};
+
 struct WindowOptions {
   std::int64_t seq_length = 0;
   // The documents' order in the stream is drawn once from the seed, the same for all epochs; else it is theirs.
   bool shuffle_documents = true;
   std::uint64_t seed = 1234;
-  // Where this token is the input, nothing is learned (`eod_mask_loss` with the end-of-document token).
-  std::optional<std::int32_t> mask_loss_after = {};
+  std::optional<DocumentEnds> ends = {};
 };
 
 // Cost: one pass over the documents' lengths; keeps a number for every 64 documents.

@@ -62,7 +62,8 @@ AttentionShape GroupedAttention::Shape(const BlockContext& context) const {
           .qk_dim = heads_.head_dim,
           .v_dim = heads_.head_dim,
           .scale = scale_,
-          .window = window_};
+          .window = window_,
+          .examples = context.layout.examples};
 }
 
 Tensor GroupedAttention::AllocateHeads(BlockContext& context, std::int64_t num_heads) const {
@@ -73,6 +74,7 @@ void GroupedAttention::Rotate(BlockContext& context, bool inverse, const Tensor&
                               const Tensor& k) const {
   if (rope_ == nullptr) return;
   const RopeForm form{.seq = context.seq,
+                      .positions = context.layout.positions,
                       .dim = rope_->dim(),
                       .at_front = true,
                       .interleaved = rope_->interleaved(),

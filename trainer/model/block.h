@@ -15,6 +15,15 @@ inline DType StatisticsDtype(DType compute) {
   return compute == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
 }
 
+// How the tokens of a micro-batch belong together, in device memory.
+struct TokenLayout {
+  // int32 [tokens]: the position of each, below the sequence's length; negative: padding. Null: its
+  // place in its sequence, and no token is padding.
+  Tensor positions = {};
+  ExampleBounds examples = {};   // attention does not leave them
+  std::int64_t num_padding = 0;  // tokens
+};
+
 // Everything runs on one queue. Forward keeps what its backward needs in the arena; the layer loop
 // rewinds it.
 //
@@ -29,6 +38,7 @@ struct BlockContext {
   DType compute = DType::kFloat32;
   std::int64_t batch = 0;
   std::int64_t seq = 0;
+  TokenLayout layout = {};
 
   [[nodiscard]] std::int64_t tokens() const { return batch * seq; }
   [[nodiscard]] DType statistics() const { return StatisticsDtype(compute); }

@@ -74,7 +74,8 @@ AttentionShape LatentAttention::Shape(const BlockContext& context) const {
           .qk_dim = qk_dim_,
           .v_dim = heads_.v_dim,
           .scale = scale_,
-          .window = window_};
+          .window = window_,
+          .examples = context.layout.examples};
 }
 
 Tensor LatentAttention::Allocate(BlockContext& context, std::int64_t columns) {
@@ -83,6 +84,7 @@ Tensor LatentAttention::Allocate(BlockContext& context, std::int64_t columns) {
 
 void LatentAttention::Rotate(BlockContext& context, bool inverse, const Tensor& x) const {
   const RopeForm form{.seq = context.seq,
+                      .positions = context.layout.positions,
                       .dim = rope_.dim(),
                       .at_front = false,
                       .interleaved = rope_.interleaved(),

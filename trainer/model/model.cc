@@ -197,7 +197,8 @@ Result<BlockContext> Decoder::Begin(const MicroBatch& batch) {
                        .arena = arena_,
                        .compute = runtime_.compute,
                        .batch = batch.batch,
-                       .seq = batch.seq};
+                       .seq = batch.seq,
+                       .layout = batch.layout};
   CKPT_RETURN_IF_ERROR(
       rope_.Prepare(context.device, context.queue, context.statistics(), batch.seq));
   return context;

@@ -9,6 +9,7 @@
 #include "core/base/result.h"
 #include "trainer/device/arena.h"
 #include "trainer/device/device.h"
+#include "trainer/model/block.h"
 #include "trainer/model/model_config.h"
 #include "trainer/model/moe.h"
 #include "trainer/ops/ops.h"
@@ -32,6 +33,7 @@ struct MicroBatch {
   Tensor labels;  // int32 [batch · seq]: the token that should follow; negative: not counted
   std::int64_t batch = 0;
   std::int64_t seq = 0;
+  TokenLayout layout = {};
 };
 
 struct LossScales {

@@ -1,6 +1,7 @@
 #include "trainer/step/rank_trainer.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 #include <optional>
@@ -21,6 +22,21 @@ namespace {
 
 std::int64_t CountLabels(const HostMicroBatch& batch) {
   return std::ranges::count_if(batch.labels, [](std::int32_t label) { return label >= 0; });
+}
+
+std::int64_t CountPadding(const HostMicroBatch& batch) {
+  return std::ranges::count_if(batch.positions, [](std::int32_t position) { return position < 0; });
+}
+
+// The arrays of a micro-batch, in the order in which they lie on the device.
+std::array<const std::vector<std::int32_t>*, 5> ArraysOf(const HostMicroBatch& batch) {
+  return {&batch.tokens, &batch.labels, &batch.positions, &batch.cu_seqlens, &batch.lengths};
+}
+
+std::uint64_t InputBytes(const HostMicroBatch& batch) {
+  std::uint64_t bytes = 0;
+  for (const auto* array : ArraysOf(batch)) bytes += array->size() * sizeof(std::int32_t);
+  return bytes;
 }
 
 struct HostLosses {
@@ -88,7 +104,7 @@ class RankTrainerImpl final : public RankTrainer {
   }
   // Device memory for these micro-batches, kept from step to step.
   Status Reserve(std::span<const HostMicroBatch> batches);
-  // This micro-batch's tokens and labels, on their way to the device.
+  // This micro-batch's arrays, on their way to the device.
   MicroBatch Upload(const HostMicroBatch& batch);
   // A micro-batch's results on the device: a loss per token, then its auxiliary losses.
   [[nodiscard]] Tensor LossesOf(std::size_t micro_batch, std::int64_t tokens) const;
@@ -112,7 +128,7 @@ class RankTrainerImpl final : public RankTrainer {
   std::unique_ptr<ParamStore> store_;
   std::optional<Optimizer> optimizer_;
   std::optional<GradNorm> grad_norm_;
-  Buffer inputs_;  // tokens, labels
+  Buffer inputs_;  // of a micro-batch
   Buffer losses_;  // of every micro-batch, `losses_stride_` elements each
   std::int64_t losses_stride_ = 0;
   std::vector<double> micro_batch_losses_;
@@ -188,22 +204,35 @@ Status RankTrainerImpl::Reserve(std::span<const HostMicroBatch> batches) {
     CKPT_ASSIGN_OR_RETURN(buffer, device_.Allocate(size_bytes, MemoryUse::kOther));
     return OkStatus();
   };
-  CKPT_RETURN_IF_ERROR(
-      grow(inputs_, static_cast<std::uint64_t>(2 * tokens) * sizeof(std::int32_t)));
+  std::uint64_t input_bytes = 0;
+  for (const HostMicroBatch& batch : batches) {
+    input_bytes = std::max(input_bytes, InputBytes(batch));
+  }
+  CKPT_RETURN_IF_ERROR(grow(inputs_, input_bytes));
   return grow(losses_, batches.size() * static_cast<std::uint64_t>(losses_stride_) *
                            ElementBytes(statistics()));
 }
 
 MicroBatch RankTrainerImpl::Upload(const HostMicroBatch& batch) {
-  const std::int64_t tokens = batch.batch * batch.seq;
-  MicroBatch uploaded = {.tokens = Tensor(inputs_.data(), DType::kInt32, {tokens}),
-                         .labels = {},
-                         .batch = batch.batch,
-                         .seq = batch.seq};
-  uploaded.labels = Tensor(inputs_.data() + uploaded.tokens.size_bytes(), DType::kInt32, {tokens});
-  device_.CopyFromHost(*compute_, batch.tokens.data(), uploaded.tokens);
-  device_.CopyFromHost(*compute_, batch.labels.data(), uploaded.labels);
-  return uploaded;
+  const auto tokens = static_cast<std::size_t>(batch.batch * batch.seq);
+  CKPT_CHECK(batch.tokens.size() == tokens && batch.labels.size() == tokens);
+  CKPT_CHECK(batch.positions.empty() || batch.positions.size() == tokens);
+  std::array<Tensor, 5> arrays;
+  std::byte* end = inputs_.data();
+  for (std::size_t i = 0; i < arrays.size(); ++i) {
+    const std::vector<std::int32_t>& values = *ArraysOf(batch)[i];
+    if (values.empty()) continue;
+    arrays[i] = Tensor(end, DType::kInt32, {static_cast<std::int64_t>(values.size())});
+    device_.CopyFromHost(*compute_, values.data(), arrays[i]);
+    end += arrays[i].size_bytes();
+  }
+  return {.tokens = arrays[0],
+          .labels = arrays[1],
+          .batch = batch.batch,
+          .seq = batch.seq,
+          .layout = {.positions = arrays[2],
+                     .examples = {.cu_seqlens = arrays[3], .lengths = arrays[4]},
+                     .num_padding = CountPadding(batch)}};
 }
 
 Tensor RankTrainerImpl::LossesOf(std::size_t micro_batch, std::int64_t tokens) const {

@@ -30,6 +30,12 @@ struct HostMicroBatch {
   std::vector<std::int32_t> labels;
   std::int64_t batch = 0;
   std::int64_t seq = 0;
+
+  // Where examples share sequences, the arrays of TokenLayout. Empty: every sequence is one example,
+  // its positions count from 0, and no token is padding.
+  std::vector<std::int32_t> positions = {};
+  std::vector<std::int32_t> cu_seqlens = {};
+  std::vector<std::int32_t> lengths = {};
 };
 
 // The same on every rank.

@@ -67,6 +67,37 @@ TEST(BatchReaderTest, FollowsTheFormula) {
   EXPECT_EQ(reader.SamplesOf(5), 60);
 }
 
+// Sequence g is two examples of one token and padding, or one example of two, in turns.
+class Packs final : public SequenceSource {
+ public:
+  std::int64_t seq_length() const override { return 3; }
+  Result<Sequence> Read(std::int64_t g) const override {
+    if (g % 2 == 0) {
+      return Sequence{.tokens = {1, 2, 9},
+                      .labels = {1, 2, kNoLabel},
+                      .positions = {0, 0, kPaddingPosition},
+                      .lengths = {1, 1}};
+    }
+    return Sequence{.tokens = {3, 4, 9},
+                    .labels = {4, 5, kNoLabel},
+                    .positions = {0, 1, kPaddingPosition},
+                    .lengths = {2}};
+  }
+};
+
+TEST(BatchReaderTest, ExamplesAreBoundedWithinTheMicroBatch) {
+  TrainConfig config = Config(1, 3, 3);
+  config.seq_length = 3;
+  const auto reader = BatchReader::Create(std::make_shared<Packs>(), config, 0);
+  ASSERT_THAT(reader, IsOk());
+  const auto batches = reader->ReadStep(0);
+  ASSERT_THAT(batches, IsOk());
+  const HostMicroBatch& batch = batches->front();
+  EXPECT_THAT(batch.positions, ElementsAre(0, 0, -1, 0, 1, -1, 0, 0, -1));
+  EXPECT_THAT(batch.lengths, ElementsAre(1, 1, 2, 1, 1));
+  EXPECT_THAT(batch.cu_seqlens, ElementsAre(0, 1, 3, 6, 7, 9));
+}
+
 TEST(BatchReaderTest, AStepHasTheSameSamplesOnEveryMesh) {
   for (const std::int64_t consumed : {0, 24, 1000}) {
     std::vector<std::int32_t> want(24);

@@ -58,9 +58,13 @@ TEST_F(OpenSourceTest, PackingKeepsLabelsWithinTheirExample) {
   const Sequence shared = *(*source)->Read(0);
   EXPECT_THAT(shared.tokens, ElementsAre(1, 2, 3, 11, 12));
   EXPECT_THAT(shared.labels, ElementsAre(2, 3, 4, kNo, 13));
+  EXPECT_THAT(shared.positions, ElementsAre(0, 1, 2, 0, 1));
+  EXPECT_THAT(shared.lengths, ElementsAre(3, 2));
   const Sequence padded = *(*source)->Read(1);
   EXPECT_THAT(padded.tokens, ElementsAre(21, 22, 23, 24, 299));
   EXPECT_THAT(padded.labels, ElementsAre(kNo, kNo, 24, 25, kNo));
+  EXPECT_THAT(padded.positions, ElementsAre(0, 1, 2, 3, kPaddingPosition));
+  EXPECT_THAT(padded.lengths, ElementsAre(4));
   EXPECT_EQ(*(*source)->Read(2), shared);  // the next epoch
 }
 

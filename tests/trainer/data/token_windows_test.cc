@@ -55,10 +55,41 @@ TEST(TokenWindowsTest, RunOverTheEndsOfDocuments) {
 }
 
 TEST(TokenWindowsTest, LearnNothingBehindTheMaskedToken) {
-  const auto windows = Windows({{1, 2, 0}, {3, 0}},
-                               {.seq_length = 4, .shuffle_documents = false, .mask_loss_after = 0});
+  const auto windows =
+      Windows({{1, 2, 0}, {3, 0}}, {.seq_length = 4,
+                                    .shuffle_documents = false,
+                                    .ends = DocumentEnds{.token = 0, .mask_loss = true}});
   ASSERT_THAT(windows, IsOk());
-  EXPECT_THAT((*windows)->ReadSample(0)->labels, ElementsAre(2, 0, kNoLabel, 0));
+  EXPECT_EQ(*(*windows)->ReadSample(0),
+            (Sequence{.tokens = {1, 2, 0, 3}, .labels = {2, 0, kNoLabel, 0}}));
+}
+
+// What Megatron's get_ltor_masks_and_position_ids gives: the end token belongs to what it ends.
+TEST(TokenWindowsTest, StartPositionsAndAttentionAnewBehindEnds) {
+  const auto read = [](const DocumentEnds& ends) {
+    const auto windows = Windows({{1, 2, 0}, {0}, {3, 4, 0}, {5, 6, 7, 8}},
+                                 {.seq_length = 5, .shuffle_documents = false, .ends = ends});
+    EXPECT_THAT(windows, IsOk());
+    return std::vector<Sequence>{*(*windows)->ReadSample(0), *(*windows)->ReadSample(1)};
+  };
+  const std::vector<Sequence> both =
+      read({.token = 0, .reset_positions = true, .reset_attention = true});
+  EXPECT_EQ(both[0], (Sequence{.tokens = {1, 2, 0, 0, 3},
+                               .labels = {2, 0, 0, 3, 4},
+                               .positions = {0, 1, 2, 0, 0},
+                               .lengths = {3, 1, 1}}));
+  // A window begins within a document; one that ends with it has nothing behind it.
+  EXPECT_EQ(both[1], (Sequence{.tokens = {4, 0, 5, 6, 7},
+                               .labels = {0, 5, 6, 7, 8},
+                               .positions = {0, 1, 0, 1, 2},
+                               .lengths = {2, 3}}));
+  const std::vector<Sequence> positions = read({.token = 0, .reset_positions = true});
+  EXPECT_EQ(positions[0].positions, both[0].positions);
+  EXPECT_THAT(positions[0].lengths, ::testing::IsEmpty());
+  const std::vector<Sequence> attention = read({.token = 7, .reset_attention = true});
+  EXPECT_THAT(attention[0].positions, ::testing::IsEmpty());
+  EXPECT_THAT(attention[0].lengths, ElementsAre(5));
+  EXPECT_THAT(attention[1].lengths, ElementsAre(5));  // the end token is the last
 }
 
 TEST(TokenWindowsTest, NeedOneTokenMoreThanTheirLength) {

@@ -2,6 +2,7 @@
 #ifndef CKPT_TESTS_TRAINER_MODEL_MODEL_RUNNER_H_
 #define CKPT_TESTS_TRAINER_MODEL_MODEL_RUNNER_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -25,6 +26,7 @@ namespace ckpt::testing {
 struct RunnerOptions {
   DType compute = DType::kFloat64;
   bool recompute = false;
+  bool fixed_order = false;
   trainer::HostDeviceOptions device = {};
   std::set<std::string> frozen = {};
   trainer::LossScales scales = {};
@@ -37,6 +39,10 @@ struct TokenBatch {
   std::int64_t seq = 8;
   std::vector<double> tokens;
   std::vector<double> labels;
+  // As HostMicroBatch has them.
+  std::vector<double> positions = {};
+  std::vector<double> cu_seqlens = {};
+  std::vector<double> lengths = {};
 };
 
 // A few labels are not counted.
@@ -72,7 +78,7 @@ class ModelRunner {
               const RunnerOptions& options = {})
       : options_(options),
         device_(trainer::MakeHostDevice(options.device)),
-        host_ops_(trainer::MakeHostOps({})),
+        host_ops_(trainer::MakeHostOps({.fixed_order = options.fixed_order})),
         wrapper_(options.wrap ? options.wrap(*host_ops_) : nullptr),
         queue_(device_->MakeQueue("compute")) {
     trainer::ModelRuntime runtime;
@@ -108,6 +114,16 @@ class ModelRunner {
               .labels = Allocate(DType::kInt32, tokens),
               .batch = batch.batch,
               .seq = batch.seq};
+    const auto put = [&](const std::vector<double>& values) -> trainer::Tensor {
+      if (values.empty()) return {};
+      const trainer::Tensor to = Allocate(DType::kInt32, static_cast<std::int64_t>(values.size()));
+      Write(values, to);
+      return to;
+    };
+    batch_.layout = {
+        .positions = put(batch.positions),
+        .examples = {.cu_seqlens = put(batch.cu_seqlens), .lengths = put(batch.lengths)},
+        .num_padding = std::count(batch.positions.begin(), batch.positions.end(), -1.0)};
     Write(batch.tokens, batch_.tokens);
     Write(batch.labels, batch_.labels);
     losses_ = Allocate(statistics_, tokens);
