@@ -202,13 +202,20 @@ Status WriteSidecar(Storage& storage, const PreparedConversion& prepared,
     }
     report.bytes_written += report.parity_bytes;
     manifest.parity = std::move(parity.groups);
+    manifest.has_copy = true;
   }
   for (std::size_t t = 0; t < prepared.plan.write.tensors.size(); ++t) {
     manifest.tensors.push_back({prepared.plan.write.tensors[t].key, executed.tensor_xxh3[t]});
   }
-  const Path path = directory / std::string(kManifestName);
-  CKPT_RETURN_IF_ERROR(storage.RemoveAll(path));
-  return WriteSmallFile(storage, path, AsBytes(SerializeManifest(std::move(manifest))));
+  std::vector<std::string_view> names = {kManifestName};
+  if (manifest.has_copy) names.push_back(kManifestCopyName);
+  const std::string text = SerializeManifest(std::move(manifest));
+  for (const std::string_view name : names) {
+    const Path path = directory / std::string(name);
+    CKPT_RETURN_IF_ERROR(storage.RemoveAll(path));
+    CKPT_RETURN_IF_ERROR(WriteSmallFile(storage, path, AsBytes(text)));
+  }
+  return OkStatus();
 }
 
 // The type that most of the weights have.

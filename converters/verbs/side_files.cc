@@ -38,7 +38,7 @@ bool IsSkippedDirectory(std::string_view name) {
 
 // What these tools put beside a checkpoint's own files: it is about those, and is made anew.
 bool IsOfSidecar(std::string_view name) {
-  return name == kManifestName ||
+  return name == kManifestName || name == kManifestCopyName ||
          (name.starts_with(kParityPrefix) && name.ends_with(kParitySuffix));
 }
 

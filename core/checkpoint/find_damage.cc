@@ -163,7 +163,9 @@ void Scan::RunTasks() {
 Status Scan::FindLeftovers() {
   CKPT_ASSIGN_OR_RETURN(std::vector<std::string> names, ListRecursively(storage_, directory_));
   std::erase_if(names, [&](const std::string& name) {
-    return name == kManifestName || manifest_.FindFile(name).has_value();
+    const bool is_manifest =
+        name == kManifestName || (manifest_.has_copy && name == kManifestCopyName);
+    return is_manifest || manifest_.FindFile(name).has_value();
   });
   damage_.leftovers = std::move(names);
   return OkStatus();

@@ -71,7 +71,8 @@ void WriteFiles(JsonWriter& json, const std::vector<ManifestFile>& files) {
   json.End();
 }
 
-void WriteParity(JsonWriter& json, const std::vector<ParityGroup>& groups) {
+void WriteParity(JsonWriter& json, const Manifest& manifest) {
+  const std::vector<ParityGroup>& groups = manifest.parity;
   json.Key("parity").BeginObject();
   WriteColumn(json, "files", groups, [&](const ParityGroup& g) { json.Text(g.parity_file); });
   WriteColumn(json, "members", groups, [&](const ParityGroup& g) {
@@ -79,6 +80,7 @@ void WriteParity(JsonWriter& json, const std::vector<ParityGroup>& groups) {
     for (const std::string& member : g.members) json.Text(member);
     json.End();
   });
+  if (manifest.has_copy) json.Key("copy").Text(kManifestCopyName);
   json.End();
 }
 
@@ -172,7 +174,7 @@ std::vector<ManifestFile> ScanFiles(JsonScanner& scan) {
   return files;
 }
 
-std::vector<ParityGroup> ScanParity(JsonScanner& scan) {
+void ScanParity(JsonScanner& scan, Manifest& manifest) {
   std::vector<std::string> files;
   std::vector<std::vector<std::string>> members;
   std::string column;
@@ -181,19 +183,23 @@ std::vector<ParityGroup> ScanParity(JsonScanner& scan) {
       files = ScanTexts(scan);
     } else if (column == "members") {
       for (scan.BeginArray(); scan.NextItem();) members.push_back(ScanTexts(scan));
+    } else if (column == "copy") {
+      const std::string name = scan.Text();
+      if (name != kManifestCopyName) {
+        scan.Fail(ErrorKind::kBadMetadata, "the manifest's copy has another name", Quote(name));
+      }
+      manifest.has_copy = true;
     } else {
       scan.Skip();
     }
   }
   if (files.size() != members.size()) {
     scan.Fail(ErrorKind::kBadMetadata, "columns of parity groups have different lengths");
-    return {};
+    return;
   }
-  std::vector<ParityGroup> groups(files.size());
-  for (std::size_t i = 0; i < groups.size(); ++i) {
-    groups[i] = {std::move(files[i]), std::move(members[i])};
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    manifest.parity.push_back({std::move(files[i]), std::move(members[i])});
   }
-  return groups;
 }
 
 std::vector<ManifestTensor> ScanTensors(JsonScanner& scan) {
@@ -350,7 +356,7 @@ std::string SerializeManifest(Manifest manifest) {
   json.Key("tool").Text(manifest.tool);
   json.Key("block_bytes").Int(kManifestBlockBytes);
   WriteFiles(json, manifest.files);
-  if (!manifest.parity.empty()) WriteParity(json, manifest.parity);
+  if (!manifest.parity.empty() || manifest.has_copy) WriteParity(json, manifest);
   json.Key("tensors").BeginObject();
   WriteColumn(json, "keys", manifest.tensors, [&](const auto& t) { json.Text(t.key); });
   WriteColumn(json, "xxh3", manifest.tensors, [&](const auto& t) { json.Text(t.xxh3); });
@@ -397,7 +403,7 @@ Result<Manifest> ParseManifest(std::string_view text, std::string_view name) {
     } else if (field == "files") {
       manifest.files = ScanFiles(scan);
     } else if (field == "parity") {
-      manifest.parity = ScanParity(scan);
+      ScanParity(scan, manifest);
     } else if (field == "tensors") {
       manifest.tensors = ScanTensors(scan);
     } else if (field == "origin") {

@@ -18,11 +18,14 @@
 namespace ckpt {
 
 inline constexpr std::string_view kManifestName = "ckptkit.json";
+// The same bytes once more, where there is parity: without a manifest parity mends nothing.
+inline constexpr std::string_view kManifestCopyName = "ckptkit-parity.json";
 // The one file outside the checkpoint's directory that a manifest may cover.
 inline constexpr std::string_view kMegatronTracker = "../latest_checkpointed_iteration.txt";
-// What parity files are called: this, a number, kParitySuffix.
+// What parity files are called: this, a number of three digits from 0, kParitySuffix.
 inline constexpr std::string_view kParityPrefix = "ckptkit-parity-";
 inline constexpr std::string_view kParitySuffix = ".xor";
+inline constexpr std::string_view kFirstParityName = "ckptkit-parity-000.xor";
 inline constexpr std::uint64_t kManifestBlockBytes = std::uint64_t{1} << 20;
 inline constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{1} << 30;
 
@@ -76,6 +79,7 @@ struct Manifest {
   std::string tool;                      // "ckptkit 0.1.0"
   std::vector<ManifestFile> files;       // in byte order of the name
   std::vector<ParityGroup> parity = {};  // disjoint; all their files are among `files`
+  bool has_copy = false;                 // kManifestCopyName lies beside it
   std::vector<ManifestTensor> tensors;   // in byte order of the key
   std::optional<ManifestOrigin> origin;
 

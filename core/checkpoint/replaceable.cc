@@ -1,7 +1,7 @@
 #include "core/checkpoint/replaceable.h"
 
 #include <algorithm>
-#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,19 +18,21 @@ constexpr std::string_view kTrackerInRoot = kMegatronTracker.substr(3);
 
 // A place below a directory where a sidecar of ours may lie.
 struct Covered {
-  std::string prefix;                        // of the names that it gives
-  std::shared_ptr<const Manifest> manifest;  // null: it is damaged, and says nothing
+  std::string prefix;                // of the names that it gives
+  std::optional<Manifest> manifest;  // nothing: it is damaged, and says nothing
 };
 
 Result<std::vector<Covered>> FindCovered(Storage& storage, const Path& directory) {
   std::vector<Covered> found;
   for (const std::string prefix : {"", "release/"}) {
-    Result<std::shared_ptr<const Manifest>> manifest = ReadManifest(storage, directory / prefix);
-    if (!manifest.ok()) {
-      if (IsOfSystem(manifest.status().kind())) return std::move(manifest).status();
-      found.push_back({prefix, nullptr});
-    } else if (*manifest) {
-      found.push_back({prefix, *std::move(manifest)});
+    Result<std::optional<StoredManifest>> stored = FindManifest(storage, directory / prefix);
+    if (!stored.ok()) {
+      const ErrorKind kind = stored.status().kind();
+      if (IsOfSystem(kind)) return std::move(stored).status();
+      // Parity files alone do not say what else is ours.
+      if (kind != ErrorKind::kMissingFile) found.push_back({prefix, std::nullopt});
+    } else if (*stored) {
+      found.push_back({prefix, std::move((*stored)->manifest)});
     }
   }
   return found;
@@ -42,7 +44,7 @@ bool IsCovered(const std::vector<Covered>& covered, const std::string& name) {
     if (!place.prefix.empty() && name == kTrackerInRoot) return true;
     if (!name.starts_with(place.prefix)) return false;
     const std::string inside = name.substr(place.prefix.size());
-    if (inside == kManifestName) return true;
+    if (inside == kManifestName || inside == kManifestCopyName) return true;
     return place.manifest ? place.manifest->FindFile(inside).has_value()
                           : !name.starts_with("iter_");
   });

@@ -79,7 +79,9 @@ Status CheckNames(const WritePlan& plan) {
   Status status;
   const auto add = [&](const std::string& name) {
     const Path path = (Path("/") / name).lexically_normal().lexically_relative("/");
-    const bool is_reserved = path == kJournalName || path.filename() == Path(kManifestName.data());
+    const bool is_reserved = path == kJournalName ||
+                             path.filename() == Path(kManifestName.data()) ||
+                             path.filename() == Path(kManifestCopyName.data());
     if (is_reserved || !names.insert(path.string()).second) {
       status.Add(
           Error(ErrorKind::kAlreadyExists, "two files of the target have one name").File(name));

@@ -21,6 +21,7 @@ enum class MendSource : std::uint8_t {
   kBit,       // one bit was flipped back
   kParity,    // from the other files of the group
   kManifest,  // it says how long the file was
+  kCopy,      // the manifest's copy, or the manifest of its copy
 };
 
 struct MendedPlace {

@@ -11,6 +11,7 @@
 #include <gmock/gmock.h>
 
 #include "core/checkpoint/find_damage.h"
+#include "core/checkpoint/read_manifest.h"
 #include "core/io/memory_storage.h"
 #include "core/repair/repair_plan.h"
 #include "core/repair/write_mended.h"
@@ -58,7 +59,9 @@ class RepairTest : public ::testing::TestWithParam<RepairCase> {
     const auto tree = ReadTree(*storage_, directory_);
     ASSERT_THAT(tree, IsOk());
     files_ = *tree;
+    sidecar_ = files_.at(std::string(kManifestName));
     files_.erase(std::string(kManifestName));
+    files_.erase(std::string(kManifestCopyName));
   }
 
   void Put(const std::string& name, const std::string& content) {
@@ -90,8 +93,9 @@ class RepairTest : public ::testing::TestWithParam<RepairCase> {
 
   std::unique_ptr<Storage> storage_ = MakeMemoryStorage();
   Path directory_;
+  std::string sidecar_;
   Manifest manifest_;
-  Tree files_;
+  Tree files_;  // that the sidecar covers
   Damage damage_;
 };
 
@@ -166,6 +170,36 @@ TEST_P(RepairTest, LostFilesAreRebuiltOrNamed) {
       Put(first, first_content);
       if (first != second) Put(second, second_content);
     }
+  }
+}
+
+// Every bit of the sidecar and of its copy, every cut, either file lost: the other one serves, and what was lost is named.
+TEST_P(RepairTest, TheSidecarIsFoundInOneOfItsTwoPlaces) {
+  Suite suite(fmt::format("sidecars, {}", GetParam().name));
+  const auto check = [&](const std::string& name, const std::string& where) {
+    suite.Count();
+    const auto found = FindManifest(*storage_, directory_);
+    ASSERT_THAT(found, IsOk()) << where;
+    const bool is_named = (*found)->lost && (*found)->lost->file == (directory_ / name).string();
+    if ((*found)->text != sidecar_ || !is_named) suite.Fail(where);
+  };
+  const std::size_t stride = IsLongRun() ? 1 : 7;
+  for (const auto& place : {kManifestName, kManifestCopyName}) {
+    const std::string name(place);
+    for (std::size_t at = 0; at < sidecar_.size(); at += stride) {
+      for (int bit = 0; bit < 8; ++bit) {
+        const std::byte whole{static_cast<unsigned char>(sidecar_[at])};
+        PutByte(name, at, whole ^ (std::byte{1} << bit));
+        check(name, fmt::format("{} byte {} bit {}", name, at, bit));
+        PutByte(name, at, whole);
+      }
+      Put(name, sidecar_.substr(0, at));
+      check(name, fmt::format("{} cut at {}", name, at));
+      Put(name, sidecar_);
+    }
+    ASSERT_THAT(storage_->RemoveAll(directory_ / name), IsOk());
+    check(name, name + " lost");
+    Put(name, sidecar_);
   }
 }
 

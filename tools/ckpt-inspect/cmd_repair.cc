@@ -6,10 +6,12 @@
 
 #include <fmt/format.h>
 
+#include "core/base/check.h"
 #include "core/base/hash.h"
 #include "core/base/quote.h"
 #include "core/checkpoint/find_damage.h"
 #include "core/checkpoint/manifest.h"
+#include "core/checkpoint/read_manifest.h"
 #include "core/checkpoint/verify_manifest.h"
 #include "core/exec/task_pool.h"
 #include "core/io/staged_directory.h"
@@ -35,11 +37,12 @@ struct Outcome {
 
 // What is repaired, and to where.
 struct Job {
-  Path directory;       // that the sidecar covers
-  std::string sidecar;  // its text
-  Manifest manifest;
+  Path directory;  // that the sidecar covers
+  StoredManifest sidecar;
   std::string subdirectory;  // of the copy; "release" under a Megatron root, else empty
   int threads = 1;
+
+  [[nodiscard]] const Manifest& manifest() const { return sidecar.manifest; }
 };
 
 // Nothing of the source may be in the way of the copy, or be emptied for it.
@@ -65,15 +68,14 @@ Result<Job> Open(Storage& storage, const RepairOptions& options) {
   Job job;
   CKPT_ASSIGN_OR_RETURN(job.directory,
                         FindCoveredDirectory(storage, options.path, options.iteration));
-  const Path sidecar = job.directory / std::string(kManifestName);
-  CKPT_ASSIGN_OR_RETURN(job.sidecar, ReadSmallFile(storage, sidecar, kMaxManifestBytes));
-  Result<Manifest> manifest = ParseManifest(job.sidecar, sidecar.string());
-  if (!manifest.ok()) {
-    return std::move(manifest).status().While("reading the checksums that repair needs");
+  Result<std::optional<StoredManifest>> sidecar = FindManifest(storage, job.directory);
+  if (!sidecar.ok()) {
+    return std::move(sidecar).status().While("reading the checksums that repair needs");
   }
-  job.manifest = *std::move(manifest);
+  CKPT_CHECK(sidecar->has_value());  // else the directory is not covered
+  job.sidecar = **std::move(sidecar);
   const bool is_root = CanonicalPath(options.path) != CanonicalPath(job.directory);
-  if (is_root && job.manifest.FindFile(kMegatronTracker)) {
+  if (is_root && job.manifest().FindFile(kMegatronTracker)) {
     job.subdirectory = CanonicalPath(job.directory).filename().string();
   }
   job.threads = options.common.threads > 0 ? options.common.threads : DefaultThreads();
@@ -96,8 +98,8 @@ bool IsAsWritten(const ManifestFile& file, std::string_view text) {
 // The copy holds one checkpoint, so its tracker names that one, whatever the root's came to say.
 Status WriteTracker(Storage& storage, const Job& job, const Path& root, const Damage& damage,
                     Outcome& outcome) {
-  const std::size_t number = *job.manifest.FindFile(kMegatronTracker);
-  const ManifestFile& file = job.manifest.files[number];
+  const std::size_t number = *job.manifest().FindFile(kMegatronTracker);
+  const ManifestFile& file = job.manifest().files[number];
   const auto is_it = [number](const auto& damaged) { return damaged.file == number; };
   const bool is_damaged = std::any_of(damage.files.begin(), damage.files.end(), is_it) ||
                           std::any_of(damage.blocks.begin(), damage.blocks.end(), is_it);
@@ -120,11 +122,27 @@ Status WriteTracker(Storage& storage, const Job& job, const Path& root, const Da
   return WriteSmallFile(storage, root / Path(file.name).filename(), AsBytes(text));
 }
 
+// In both of its places, whichever it was read from.
+Status WriteSidecar(Storage& storage, const Job& job, const Path& copy, Outcome& outcome) {
+  const ByteSpan text = AsBytes(job.sidecar.text);
+  CKPT_RETURN_IF_ERROR(WriteSmallFile(storage, copy / std::string(kManifestName), text));
+  if (job.manifest().has_copy) {
+    CKPT_RETURN_IF_ERROR(WriteSmallFile(storage, copy / std::string(kManifestCopyName), text));
+  }
+  if (job.sidecar.lost) {
+    outcome.repaired.insert(outcome.repaired.begin(),
+                            {.file = Path(job.sidecar.lost->file).filename().string(),
+                             .size_bytes = text.size(),
+                             .source = MendSource::kCopy});
+  }
+  return OkStatus();
+}
+
 // A stage that reads every covered byte begins.
 void AnnounceReading(const Job& job, ProgressSink& progress) {
   std::uint64_t bytes = 0;
-  for (const ManifestFile& file : job.manifest.files) bytes += file.size_bytes;
-  progress.OnTotal(bytes, job.manifest.files.size());
+  for (const ManifestFile& file : job.manifest().files) bytes += file.size_bytes;
+  progress.OnTotal(bytes, job.manifest().files.size());
 }
 
 // The finished copy against the manifest.
@@ -132,7 +150,7 @@ Status VerifyCopy(Storage& storage, const Job& job, const Path& copy, ProgressSi
   AnnounceReading(job, progress);
   CKPT_ASSIGN_OR_RETURN(
       std::vector<Problem> problems,
-      VerifyManifest(storage, copy, job.manifest,
+      VerifyManifest(storage, copy, job.manifest(),
                      {.threads = job.threads, .on_progress = [&](std::uint64_t bytes) {
                         progress.OnDone(kManifestName, bytes);
                       }}));
@@ -159,16 +177,17 @@ Result<Diagnosis> Diagnose(Storage& storage, const Job& job, ProgressSink& progr
                                 progress.OnDone(kManifestName, bytes);
                               }};
   AnnounceReading(job, progress);
-  Result<Damage> damage = FindDamage(storage, job.directory, job.manifest, options);
+  Result<Damage> damage = FindDamage(storage, job.directory, job.manifest(), options);
   if (damage.ok()) {
-    RepairPlan plan = PlanRepair(job.manifest, *damage);
+    RepairPlan plan = PlanRepair(job.manifest(), *damage);
     return Diagnosis{*std::move(damage), std::move(plan)};
   }
   if (damage.status().kind() != ErrorKind::kIo) return std::move(damage).status();
   options.unreadable_is_damage = true;
   AnnounceReading(job, progress);
-  CKPT_ASSIGN_OR_RETURN(Damage readable, FindDamage(storage, job.directory, job.manifest, options));
-  RepairPlan plan = PlanRepair(job.manifest, readable);
+  CKPT_ASSIGN_OR_RETURN(Damage readable,
+                        FindDamage(storage, job.directory, job.manifest(), options));
+  RepairPlan plan = PlanRepair(job.manifest(), readable);
   if (!plan.beyond_repair.empty()) return std::move(damage).status();
   return Diagnosis{std::move(readable), std::move(plan)};
 }
@@ -190,10 +209,9 @@ Result<Outcome> Repair(Storage& storage, const Job& job, const Path& target,
   CKPT_RETURN_IF_ERROR(storage.MakeDirectories(copy));
   const auto mend = [&]() -> Status {
     CKPT_ASSIGN_OR_RETURN(outcome.repaired,
-                          WriteMended(storage, job.directory, job.manifest, plan, copy,
+                          WriteMended(storage, job.directory, job.manifest(), plan, copy,
                                       {.threads = job.threads, .progress = &progress}));
-    CKPT_RETURN_IF_ERROR(
-        WriteSmallFile(storage, copy / std::string(kManifestName), AsBytes(job.sidecar)));
+    CKPT_RETURN_IF_ERROR(WriteSidecar(storage, job, copy, outcome));
     if (!job.subdirectory.empty()) {
       CKPT_RETURN_IF_ERROR(WriteTracker(storage, job, staged.path(), damage, outcome));
       if (HasErrors(outcome.problems)) return OkStatus();
@@ -233,6 +251,9 @@ void PrintJson(const Outcome& outcome, Streams& streams) {
       case MendSource::kManifest:
         json.Key("length").Int(place.size_bytes).Key("from").Text("manifest");
         break;
+      case MendSource::kCopy:
+        json.Key("length").Int(place.size_bytes).Key("from").Text("copy");
+        break;
     }
     json.End();
   }
@@ -252,6 +273,8 @@ std::string DescribePlace(const MendedPlace& place) {
                          DescribeRange(place.file, place.offset_bytes, place.size_bytes));
     case MendSource::kManifest:
       return fmt::format("{}: length and content as the manifest says", place.file);
+    case MendSource::kCopy:
+      return fmt::format("{}: written again from its copy", place.file);
   }
   return {};
 }

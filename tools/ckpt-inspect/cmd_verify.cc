@@ -46,7 +46,10 @@ void AddFileChecks(Storage& storage, const Path& directory, const CheckpointInde
     findings.AddProof(Protection::kIntegrityJson, integrity->checked_bytes);
   }
   if (auto manifest = CheckManifest(storage, directory, index, threads, progress)) {
-    findings.AddProof(Protection::kManifest, manifest->checked_bytes);
+    // Nothing was compared with one that cannot be read.
+    if (manifest->checked_bytes != 0) {
+      findings.AddProof(Protection::kManifest, manifest->checked_bytes);
+    }
     findings.is_repairable = manifest->is_repairable;
     for (Finding& finding : manifest->findings) findings.list.push_back(std::move(finding));
   }

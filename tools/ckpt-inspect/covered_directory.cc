@@ -1,6 +1,7 @@
 #include "tools/ckpt-inspect/covered_directory.h"
 
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -10,9 +11,13 @@
 namespace ckpt::inspect {
 namespace {
 
+// Or what is left beside one.
 Result<bool> HasSidecar(Storage& storage, const Path& directory) {
-  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(directory / std::string(kManifestName)));
-  return stat.type != FileType::kMissing;
+  for (const std::string_view name : {kManifestName, kManifestCopyName, kFirstParityName}) {
+    CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(directory / std::string(name)));
+    if (stat.type != FileType::kMissing) return true;
+  }
+  return false;
 }
 
 Result<std::vector<Path>> CoveredChildren(Storage& storage, const Path& directory) {

@@ -1,6 +1,7 @@
 #include "tools/ckpt-inspect/manifest_check.h"
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -75,9 +76,17 @@ Result<std::optional<ManifestCheck>> Compare(Storage& storage, const Path& check
                                              const CheckpointIndex* index, int threads,
                                              ProgressSink& progress) {
   CKPT_ASSIGN_OR_RETURN(const Path directory, ManifestDirectory(storage, checkpoint));
-  CKPT_ASSIGN_OR_RETURN(const auto manifest, ReadManifest(storage, checkpoint));
-  if (!manifest) return std::optional<ManifestCheck>();
+  const bool is_whole = directory == checkpoint;
   ManifestCheck check;
+  std::shared_ptr<const Manifest> manifest;
+  if (is_whole) {
+    CKPT_ASSIGN_OR_RETURN(std::optional<StoredManifest> stored, FindManifest(storage, directory));
+    if (stored) manifest = std::make_shared<const Manifest>(std::move(stored->manifest));
+    if (stored && stored->lost) check.findings.push_back({*std::move(stored->lost)});
+  } else {
+    CKPT_ASSIGN_OR_RETURN(manifest, ReadManifest(storage, checkpoint));
+  }
+  if (!manifest) return std::optional<ManifestCheck>();
   for (const ManifestFile& file : manifest->files) check.checked_bytes += file.size_bytes;
   progress.OnTotal(check.checked_bytes, manifest->files.size());
   CKPT_ASSIGN_OR_RETURN(Damage damage,
@@ -85,9 +94,10 @@ Result<std::optional<ManifestCheck>> Compare(Storage& storage, const Path& check
                                    {.threads = threads, .on_progress = [&](std::uint64_t bytes) {
                                       progress.OnDone(kManifestName, bytes);
                                     }}));
-  const bool is_whole = directory == checkpoint;
   if (!is_whole) damage.leftovers.clear();  // the other files of the directory
-  check.findings = Describe(*manifest, damage, index);
+  for (Finding& finding : Describe(*manifest, damage, index)) {
+    check.findings.push_back(std::move(finding));
+  }
   check.is_repairable =
       is_whole && HasErrors(check.findings) && PlanRepair(*manifest, damage).beyond_repair.empty();
   return std::optional<ManifestCheck>(std::move(check));

@@ -137,6 +137,7 @@ TEST_F(ConvertTest, ParityCoversEveryFileAndDependsOnNeitherThreadsNorBudget) {
   const auto problems = VerifyManifest(PosixStorage(), expected / "release", *manifest);
   ASSERT_THAT(problems, IsOk());
   EXPECT_TRUE(problems->empty());
+  EXPECT_EQ(Content(expected / "release" / "ckptkit-parity.json"), Content(sidecar));
   ASSERT_NO_FATAL_FAILURE(ExpectSameForAnyThreadsAndBudget(expected, options));
   // Parity is of these files: a conversion does not take it along as a side file.
   ConvertOptions back = ToHf(expected);
@@ -148,7 +149,7 @@ TEST_F(ConvertTest, ParityCoversEveryFileAndDependsOnNeitherThreadsNorBudget) {
   const auto names = ListRecursively(PosixStorage(), again.target);
   ASSERT_THAT(names, IsOk());
   for (const std::string& name : *names) {
-    EXPECT_EQ(name.find(kParityPrefix), std::string::npos) << name;
+    EXPECT_EQ(name.find("ckptkit-parity"), std::string::npos) << name;
   }
 }
 

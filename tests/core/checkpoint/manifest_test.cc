@@ -40,6 +40,12 @@ TEST(Manifest, ReadsBackWhatItWrote) {
   EXPECT_THAT(ParseManifest(SerializeManifest(Example()), "m"), IsOkAndHolds(Example()));
 }
 
+TEST(Manifest, ReadsBackThatItHasACopy) {
+  Manifest manifest = Example();
+  manifest.has_copy = true;
+  EXPECT_THAT(ParseManifest(SerializeManifest(manifest), "m"), IsOkAndHolds(manifest));
+}
+
 TEST(Manifest, PutsFilesAndTensorsInOrder) {
   Manifest shuffled = Example();
   std::swap(shuffled.files[0], shuffled.files[2]);

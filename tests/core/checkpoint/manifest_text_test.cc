@@ -155,6 +155,13 @@ TEST(ManifestText, RefusesParityOfWhatCannotHaveIt) {
   }
 }
 
+TEST(ManifestText, RefusesACopyOfAnotherName) {
+  const std::string parity = R"("parity":{"files":[],"members":[],"copy":"elsewhere.json"},)";
+  const auto manifest = ParseManifest(Signed(With(R"("tensors":)", parity + R"("tensors":)")), "m");
+  ASSERT_THAT(manifest, FailsWith(ErrorKind::kBadMetadata));
+  EXPECT_THAT(manifest.status().first().message, ::testing::HasSubstr("another name"));
+}
+
 // Later versions may say more, wherever they like.
 TEST(ManifestText, SkipsMembersItDoesNotKnow) {
   const std::string more = R"("later":{"x":[1,{}]},)";

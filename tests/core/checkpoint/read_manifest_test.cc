@@ -31,6 +31,27 @@ class ReadManifestTest : public ::testing::Test {
     ASSERT_THAT(storage_->RemoveAll(kSidecar), IsOk());
     ASSERT_THAT(WriteSmallFile(*storage_, kSidecar, AsBytes(text)), IsOk());
   }
+  void PutCopy(const std::string& text) {
+    ASSERT_THAT(storage_->RemoveAll(kCopy), IsOk());
+    ASSERT_THAT(WriteSmallFile(*storage_, kCopy, AsBytes(text)), IsOk());
+  }
+  static Manifest WithCopy() {
+    Manifest manifest = Example();
+    manifest.has_copy = true;
+    return manifest;
+  }
+  // Where the text was found whole, and what of it was lost; "" if nothing.
+  void ExpectFound(ErrorKind kind, std::string_view lost) {
+    const auto found = FindManifest(*storage_, "/d");
+    ASSERT_THAT(found, IsOk());
+    ASSERT_TRUE(found->has_value());
+    EXPECT_EQ((*found)->text, SerializeManifest(WithCopy()));
+    EXPECT_EQ((*found)->manifest, WithCopy());
+    ASSERT_TRUE((*found)->lost.has_value());
+    EXPECT_EQ((*found)->lost->kind, kind);
+    EXPECT_EQ((*found)->lost->file, (Path("/d") / std::string(lost)).string());
+    EXPECT_THAT((*found)->lost->hint, ::testing::HasSubstr("ckpt-inspect repair"));
+  }
   static Manifest Example() {
     Manifest manifest;
     manifest.tool = "ckptkit 0.1.0";
@@ -41,6 +62,7 @@ class ReadManifestTest : public ::testing::Test {
   }
 
   const Path kSidecar = Path("/d") / std::string(kManifestName);
+  const Path kCopy = Path("/d") / std::string(kManifestCopyName);
   std::unique_ptr<Storage> storage_ = MakeMemoryStorage();
 };
 
@@ -79,6 +101,63 @@ TEST_F(ReadManifestTest, ADamagedOneIsAnErrorForEveryFileBesideIt) {
   for (const char* path : {"/d", "/d/a", "/d/foreign"}) {
     EXPECT_THAT(ReadManifest(*storage_, path), FailsWith(ErrorKind::kChecksum)) << path;
   }
+}
+
+TEST_F(ReadManifestTest, TheCopyServesWhereTheSidecarIsLost) {
+  const std::string text = SerializeManifest(WithCopy());
+  PutCopy(text);
+  ExpectFound(ErrorKind::kMissingFile, kManifestName);
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    std::string damaged = text;
+    damaged[i] = static_cast<char>(damaged[i] ^ (1 << (i % 8)));
+    Put(damaged);
+    const auto found = FindManifest(*storage_, "/d");
+    ASSERT_THAT(found, IsOk()) << i;
+    ASSERT_EQ((*found)->text, text) << i;
+    ASSERT_EQ((*found)->lost->file, kSidecar.string()) << i;
+  }
+  Put(text);
+  const auto whole = FindManifest(*storage_, "/d");
+  ASSERT_THAT(whole, IsOk());
+  EXPECT_FALSE((*whole)->lost.has_value());
+}
+
+TEST_F(ReadManifestTest, TellsWhatBecameOfTheCopy) {
+  const std::string text = SerializeManifest(WithCopy());
+  Put(text);
+  ExpectFound(ErrorKind::kMissingFile, kManifestCopyName);
+  PutCopy(text.substr(0, text.size() - 1));
+  ExpectFound(ErrorKind::kChecksum, kManifestCopyName);
+  PutCopy(SerializeManifest(Example()));
+  ExpectFound(ErrorKind::kValueMismatch, kManifestCopyName);
+  // Readers have what they need.
+  EXPECT_THAT(ReadManifest(*storage_, "/d"), IsOk());
+}
+
+// Else whoever deletes the sidecar would be told that all is well.
+TEST_F(ReadManifestTest, WhatIsLeftBesideASidecarIsNoCheckpointOfAnotherProgram) {
+  PutCopy(SerializeManifest(WithCopy()));
+  for (const char* path : {"/d", "/d/a"}) {
+    const auto read = ReadManifest(*storage_, path);
+    ASSERT_THAT(read, FailsWith(ErrorKind::kMissingFile)) << path;
+    EXPECT_EQ(read.status().first().file, kSidecar.string());
+    EXPECT_THAT(read.status().first().hint, ::testing::HasSubstr("ckpt-inspect repair"));
+  }
+  ASSERT_THAT(storage_->RemoveAll(kCopy), IsOk());
+  ASSERT_THAT(WriteSmallFile(*storage_, Path("/d") / std::string(kFirstParityName), {}), IsOk());
+  EXPECT_THAT(ReadManifest(*storage_, "/d"), FailsWith(ErrorKind::kMissingFile));
+  EXPECT_THAT(FindManifest(*storage_, "/d"), FailsWith(ErrorKind::kMissingFile));
+  PutCopy("neither");
+  const auto both = FindManifest(*storage_, "/d");
+  ASSERT_THAT(both, FailsWith(ErrorKind::kMissingFile));
+  EXPECT_EQ(both.status().problems().size(), 2U);
+}
+
+TEST_F(ReadManifestTest, ASidecarWithoutACopyIsAsBefore) {
+  Put(SerializeManifest(Example()));
+  const auto found = FindManifest(*storage_, "/d");
+  ASSERT_THAT(found, IsOk());
+  EXPECT_FALSE((*found)->lost.has_value());
 }
 
 }  // namespace

@@ -49,6 +49,22 @@ TEST_F(ReplaceableTest, WhatItsSidecarNamesIs) {
   EXPECT_THAT(Check(), IsOk());
 }
 
+TEST_F(ReplaceableTest, WhatTheCopyOfALostSidecarNamesIs) {
+  Write("/out/model.safetensors");
+  WriteSidecar("/out", {"model.safetensors"});
+  EXPECT_THAT(storage_->Rename("/out/ckptkit.json", "/out/ckptkit-parity.json"), IsOk());
+  EXPECT_THAT(Check(), IsOk());
+  Write("/out/mine");
+  EXPECT_THAT(Check(), FailsWith(ErrorKind::kAlreadyExists));
+}
+
+// A stray file of ours makes no directory ours.
+TEST_F(ReplaceableTest, ParityFilesAloneMakeNothingReplaceable) {
+  Write("/out/ckptkit-parity-000.xor");
+  Write("/out/mine");
+  EXPECT_THAT(Check(), FailsWith(ErrorKind::kAlreadyExists));
+}
+
 TEST_F(ReplaceableTest, AMegatronRootIsUntilTrainingSavesIntoIt) {
   Write("/out/latest_checkpointed_iteration.txt");
   Write("/out/release/.metadata");

@@ -62,6 +62,8 @@ class RepairCommandTest : public ::testing::Test {
       ASSERT_THAT(parity, IsOk());
       manifest.files.insert(manifest.files.end(), parity->files.begin(), parity->files.end());
       manifest.parity = parity->groups;
+      manifest.has_copy = true;
+      Put("/c/ckptkit-parity.json", SerializeManifest(manifest));
     }
     Put("/c/ckptkit.json", SerializeManifest(manifest));
     contents_ = ReadAll("/c");
@@ -120,6 +122,34 @@ TEST_F(RepairCommandTest, AWholeCheckpointIsCopied) {
   EXPECT_EQ(ReadAll("/d"), contents_);
 }
 
+TEST_F(RepairCommandTest, AFlippedBitOfTheSidecarIsMended) {
+  Make(2);
+  for (const char* name : {"ckptkit.json", "ckptkit-parity.json"}) {
+    Flip(name, contents_[name].size() / 2, 3);
+    EXPECT_EQ(Verify(), ExitCode::kDifferent);
+    EXPECT_THAT(out_.text(), HasSubstr("the manifest's own digest differs"));
+    EXPECT_EQ(Repair(), ExitCode::kDone) << err_.text();
+    EXPECT_THAT(out_.text(), HasSubstr(std::string("\"file\": \"") + name + "\""));
+    EXPECT_THAT(out_.text(), HasSubstr("\"from\": \"copy\""));
+    EXPECT_EQ(ReadAll("/d"), contents_);
+    Remove("/d");
+    Put(Path("/c") / name, contents_[name]);
+  }
+}
+
+// What wrote parity before it wrote copies.
+TEST_F(RepairCommandTest, ALostSidecarWithoutACopyIsNamed) {
+  Make(2);
+  Remove("/c/ckptkit.json");
+  Remove("/c/ckptkit-parity.json");
+  EXPECT_EQ(Verify(), ExitCode::kDifferent);
+  EXPECT_THAT(out_.text(), HasSubstr("the checkpoint's sidecar is missing"));
+  EXPECT_THAT(out_.text(), HasSubstr("\"protection\": \"none\""));
+  EXPECT_EQ(Repair(), ExitCode::kFailed);
+  EXPECT_THAT(err_.text(), HasSubstr("from another copy of the checkpoint"));
+  ExpectNothingWritten();
+}
+
 TEST_F(RepairCommandTest, VerifyNamesByteBitTensorAndChunk) {
   Make(0);
   Flip("a.safetensors", contents_["a.safetensors"].size() - 1, 6);
@@ -169,9 +199,10 @@ TEST_F(RepairCommandTest, EveryFlippedBitIsNamedAndMended) {
   }
 }
 
-// Nothing proves the manifest's own bytes but its digest, which does not tell where it is wrong.
-TEST_F(RepairCommandTest, AFlippedBitOfTheManifestIsAnErrorOfTheManifest) {
-  Make(2);
+// Nothing proves the manifest's own bytes but its digest, which does not tell where it is wrong; without parity it
+// has no copy.
+TEST_F(RepairCommandTest, AFlippedBitOfAManifestWithoutACopyIsAnErrorOfTheManifest) {
+  Make(0);
   const std::string& manifest = contents_["ckptkit.json"];
   for (std::uint64_t offset = 0; offset < manifest.size(); offset += 3) {
     Flip("ckptkit.json", offset, static_cast<int>(offset % 8));
@@ -183,14 +214,18 @@ TEST_F(RepairCommandTest, AFlippedBitOfTheManifestIsAnErrorOfTheManifest) {
   }
 }
 
-TEST_F(RepairCommandTest, RebuildsEveryFileFromParity) {
+// The sidecar is no single point of failure: its copy takes its place.
+TEST_F(RepairCommandTest, RebuildsAnyOneLostFile) {
   Make(3);
   for (const auto& [name, content] : contents_) {
-    if (name == kManifestName) continue;
     SCOPED_TRACE(name);
+    const bool is_sidecar = name == kManifestName || name == kManifestCopyName;
     Remove(Path("/c") / name);
+    EXPECT_EQ(Verify(), ExitCode::kDifferent);
+    EXPECT_THAT(out_.text(), HasSubstr(name));
+    EXPECT_THAT(out_.text(), HasSubstr("\"repairable\": true"));
     ASSERT_EQ(Repair(), ExitCode::kDone) << out_.text();
-    EXPECT_THAT(out_.text(), HasSubstr("\"from\": \"parity\""));
+    EXPECT_THAT(out_.text(), HasSubstr(is_sidecar ? "\"from\": \"copy\"" : "\"from\": \"parity\""));
     EXPECT_EQ(ReadAll("/d"), contents_);
     Remove("/d");
     Put("/c/" + name, content);
