@@ -10,7 +10,9 @@
 
 #include "core/base/bytes.h"
 #include "core/base/endian.h"
+#include "core/io/git_lfs_pointer.h"
 #include "core/json/json_reader.h"
+#include "formats/torch_repository.h"
 
 namespace ckpt {
 namespace {
@@ -130,7 +132,19 @@ Result<DetectedFormat> DetectDirectory(Storage& storage, const Path& directory) 
   if (names.HasSuffix(".safetensors") || names.HasSuffix(".safetensors.index.json")) {
     return DetectedFormat{names.Has("config.json") ? "hf" : "safetensors", directory};
   }
+  const bool is_sharded = names.Has(kTorchIndexName) && !names.Has(kTorchWeightsName);
+  if (names.Has(kTorchWeightsName) || is_sharded) {
+    if (names.Has("config.json")) return DetectedFormat{"hf", directory};
+    return DetectedFormat{"torch_save",
+                          is_sharded ? directory : directory / kTorchWeightsName.data()};
+  }
   const std::vector<std::string> torch_files = names.TorchFiles();
+  if (names.HasAffixes("pytorch_model-00", ".bin")) {
+    return Error(ErrorKind::kIncomplete, "shards without the index that names their tensors")
+        .File((directory / kTorchIndexName.data()).string())
+        .Actual(fmt::format("{}", fmt::join(torch_files, ", ")))
+        .Hint("fetch the index, or open the shards one by one");
+  }
   if (torch_files.size() == 1) return DetectedFormat{"torch_save", directory / torch_files.front()};
   if (torch_files.size() > 1) {
     return Unsupported("several torch.save files", directory, "open them one by one")
@@ -161,6 +175,7 @@ Result<DetectedFormat> DetectFile(Storage& storage, const Path& path) {
   if (file->size_bytes() == 0) {
     return Error(ErrorKind::kTruncated, "the file is empty").File(path.string());
   }
+  CKPT_RETURN_IF_ERROR(RefuseGitLfsPointer(*file));
   const std::string extension = path.extension().string();
   if (extension == ".distcp") {
     return Unsupported("one data file of a checkpoint: the names of its tensors are in .metadata",

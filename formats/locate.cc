@@ -11,6 +11,7 @@
 #include "core/base/quote.h"
 #include "formats/fsdp_dtensor/writer.h"
 #include "formats/megatron_root.h"
+#include "formats/torch_repository.h"
 
 namespace ckpt {
 namespace {
@@ -93,6 +94,45 @@ Result<CheckpointLocation> NewestStep(Storage& storage, const Path& root,
       .Expected(".metadata or model.safetensors.index.json in one of them");
 }
 
+// models--ORGANISATION--NAME/{blobs,refs,snapshots}, as huggingface_hub lays it out.
+bool IsHubCache(const std::vector<DirectoryEntry>& entries) {
+  return Contains(entries, "snapshots") &&
+         (Contains(entries, "refs") || Contains(entries, "blobs"));
+}
+
+// The snapshot that the hub's main branch was when it was fetched last.
+Result<CheckpointLocation> FollowMainRevision(Storage& storage, const Path& root) {
+  const Path main = root / "refs" / "main";
+  const Path snapshots = root / "snapshots";
+  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(main));
+  if (stat.type == FileType::kRegular) {
+    CKPT_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(storage, main, kMaxTrackerBytes));
+    const std::string revision(Trimmed(text));
+    if (revision.empty() || revision.starts_with('.') || revision.find('/') != std::string::npos) {
+      return Error(ErrorKind::kBadMetadata, "refs/main does not name a snapshot")
+          .File(main.string())
+          .Expected("the name of a commit")
+          .Actual(Quote(revision));
+    }
+    return InNamedDirectory(storage, snapshots, revision, "refs/main");
+  }
+  CKPT_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries, storage.List(snapshots));
+  std::vector<std::string> names;
+  for (const DirectoryEntry& entry : entries) {
+    if (entry.type == FileType::kDirectory) names.push_back(entry.name);
+  }
+  if (names.size() == 1) return InDirectory(snapshots / names.front());
+  if (names.empty()) {
+    return Error(ErrorKind::kNotFound, "the hub's cache holds no snapshot of the model")
+        .File(snapshots.string());
+  }
+  return Error(ErrorKind::kUsage, "the hub's cache holds several snapshots of the model")
+      .File(snapshots.string())
+      .Expected("refs/main to name one of them")
+      .Actual(fmt::format("{}", fmt::join(names, ", ")))
+      .Hint("give the path of one of them");
+}
+
 Result<CheckpointLocation> LocateInDirectory(Storage& storage, const Path& directory,
                                              std::optional<std::int64_t> iteration) {
   CKPT_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries, storage.List(directory));
@@ -121,6 +161,7 @@ Result<CheckpointLocation> LocateInDirectory(Storage& storage, const Path& direc
     return InDirectory(directory);
   }
   if (has_tracker) return FollowTracker(storage, directory);
+  if (IsHubCache(entries)) return FollowMainRevision(storage, directory);
   if (!steps.empty()) return NewestStep(storage, directory, std::move(steps));
   if (has_iterations) {
     return Error(ErrorKind::kIncomplete,
@@ -132,7 +173,8 @@ Result<CheckpointLocation> LocateInDirectory(Storage& storage, const Path& direc
 }
 
 bool StandsForItsDirectory(std::string_view name) {
-  return name == ".metadata" || name.ends_with(".safetensors.index.json");
+  return name == ".metadata" || name.ends_with(".safetensors.index.json") ||
+         name == kTorchIndexName;
 }
 
 }  // namespace

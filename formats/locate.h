@@ -20,11 +20,12 @@ struct CheckpointLocation {
 // Resolves `path`, which may be
 //   a Megatron root: `latest_checkpointed_iteration.txt` names iter_%07d or release, unless
 //   `iteration` is given; a folder of step-N: the newest complete one, or the one `iteration`
-//   names; a checkpoint's own directory, or a file that stands for it (.metadata, an index.json);
+//   names; the folder of a model in the Hugging Face hub's cache: the snapshot that `refs/main`
+//   names, or the only one; a checkpoint's own directory, or a file that stands for it (.metadata, an index.json);
 //   any other file.
 //
-// Errors: kNotFound, kIo, kBadMetadata (the tracker), kIncomplete (only interrupted saves), kUsage
-// (`iteration` where there is nothing to choose from).
+// Errors: kNotFound, kIo, kBadMetadata (the tracker, refs/main), kIncomplete (only interrupted saves),
+// kUsage (`iteration` where there is nothing to choose from, several snapshots and no refs/main).
 Result<CheckpointLocation> LocateCheckpoint(Storage& storage, const Path& path,
                                             std::optional<std::int64_t> iteration);
 

@@ -14,12 +14,31 @@
 #include "formats/locate.h"
 #include "formats/safetensors/source.h"
 #include "formats/torch_dist/source.h"
+#include "formats/torch_repository.h"
 #include "formats/torch_save/torch_save_source.h"
 
 namespace ckpt {
 namespace {
 
 using SourceResult = Result<std::unique_ptr<CheckpointSource>>;
+
+SourceResult OpenTorchRepository(Storage& storage, const Path& directory) {
+  CKPT_ASSIGN_OR_RETURN(std::unique_ptr<TorchRepositorySource> source,
+                        TorchRepositorySource::Open(storage, directory));
+  return std::unique_ptr<CheckpointSource>(std::move(source));
+}
+
+// A repository, whoever wrote its weights.
+SourceResult OpenHf(Storage& storage, const Path& path) {
+  CKPT_ASSIGN_OR_RETURN(const bool is_torch, IsTorchRepository(storage, path));
+  return is_torch ? OpenTorchRepository(storage, path)
+                  : safetensors::OpenSafetensors(storage, path);
+}
+
+SourceResult OpenTorch(Storage& storage, const Path& path) {
+  CKPT_ASSIGN_OR_RETURN(const bool is_repository, IsTorchRepository(storage, path));
+  return is_repository ? OpenTorchRepository(storage, path) : OpenTorchSave(storage, path);
+}
 
 struct Format {
   std::string_view name;
@@ -30,9 +49,9 @@ constexpr std::array<Format, 8> kFormats = {{
     {"dcp", &OpenDcp},
     {"torch_dist", &OpenTorchDist},
     {"fsdp_dtensor", &OpenDcp},
-    {"hf", &safetensors::OpenSafetensors},
+    {"hf", &OpenHf},
     {"safetensors", &safetensors::OpenSafetensors},
-    {"torch_save", &OpenTorchSave},
+    {"torch_save", &OpenTorch},
     {"hdf5", nullptr},
     {"zarr", nullptr},
 }};

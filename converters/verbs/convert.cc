@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -228,13 +229,29 @@ DType MainDtype(const std::vector<TargetTensor>& tensors) {
   return most == elements.end() ? DType::kFloat32 : most->first;
 }
 
+// Files of the repository that neither the target nor the model's weights hold. What lies beside a configuration from
+// elsewhere is no part of the source.
+std::vector<LeftOutEntry> LeftOutFiles(const ModelSource& model, std::vector<LeftOutEntry> files) {
+  const bool is_own = model.checkpoint->format == "hf" &&
+                      CanonicalPath(model.assets) == CanonicalPath(model.checkpoint->path);
+  if (!is_own) return {};
+  const std::span<const std::string> read = model.source().index().files();
+  std::erase_if(files, [&](const LeftOutEntry& file) {
+    return std::find(read.begin(), read.end(), file.key) != read.end();
+  });
+  return files;
+}
+
 // Side files travel byte for byte. Only a config.json that would make readers round the weights is mended: after --dtype,
 // or when it was written for other weights than these.
-Status AddSideFiles(Storage& storage, const PreparedConversion& prepared,
-                    const ConvertOptions& options, CreateRequest& request) {
+Status AddSideFiles(Storage& storage, const ConvertOptions& options, PreparedConversion& prepared,
+                    CreateRequest& request) {
   const ModelSource& model = prepared.model;
   if (model.assets.empty()) return OkStatus();
-  CKPT_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListSideFiles(storage, model.assets));
+  CKPT_ASSIGN_OR_RETURN(SideFiles files, ListSideFiles(storage, model.assets));
+  const std::vector<std::string>& names = files.carried;
+  CKPT_RETURN_IF_ERROR(CheckFetched(storage, model.assets, names));
+  prepared.left_out_files = LeftOutFiles(model, std::move(files.left_out));
   const bool was_cast = prepared.origin.choices.contains("cast");
   const bool is_same_model = model.manifest && model.manifest->origin && !was_cast;
   for (const std::string& name : names) {
@@ -309,7 +326,7 @@ Result<CreatePlan> PlanTarget(Storage& storage, const ConvertOptions& options,
   const bool packs_anew = options.max_shard_bytes != 0 || options.files != 0;
   std::vector<ManifestShard> shards = RemainingShards(model, prepared.origin.shards);
   if (!packs_anew && ShardsFit(shards, request.tensors)) request.shards = std::move(shards);
-  CKPT_RETURN_IF_ERROR(AddSideFiles(storage, prepared, options, request));
+  CKPT_RETURN_IF_ERROR(AddSideFiles(storage, options, prepared, request));
   request.is_cast = prepared.changes_dtype;
   request.run_args = [&]() -> Result<NamedValues> {
     layout::Configuration described = model.config;
@@ -397,6 +414,8 @@ Result<ConvertReport> RunConversion(Storage& storage, const PreparedConversion& 
   report.cast_overflows = executed.cast_overflows;
   report.resumed_tensors = executed.resumed_tensors;
   report.dropped = prepared.model.left_out;
+  report.dropped.insert(report.dropped.end(), prepared.left_out_files.begin(),
+                        prepared.left_out_files.end());
   report.warnings = prepared.warnings;
   CKPT_ASSIGN_OR_RETURN(const std::vector<LeftOutEntry> used_padding,
                         FindUsedPadding(prepared.model, options.memory_budget_bytes));

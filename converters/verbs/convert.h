@@ -60,6 +60,8 @@ struct PreparedConversion {
   std::string checkpoint_directory;  // inside the target: "release", or empty
   ManifestOrigin origin;             // the sidecar's account of the source
   bool changes_dtype = false;        // some tensor is cast
+  // Files of the source that hold no weights of the model, and belong to no published one.
+  std::vector<LeftOutEntry> left_out_files;
   std::size_t parity_files = 0;      // how many are written besides those of the plan
   std::vector<Problem> warnings;     // what the user should know of source and result
 };

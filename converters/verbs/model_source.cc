@@ -97,6 +97,7 @@ Status ReadConfiguration(Storage& storage, const OpenModelOptions& options, Mode
   CKPT_ASSIGN_OR_RETURN(const layout::Configuration args, ReadMegatronArgs(model.source()));
   if (!model.assets.empty()) {
     const Path path = model.assets / kHfConfigName.data();
+    CKPT_RETURN_IF_ERROR(CheckFetched(storage, model.assets, {std::string(kHfConfigName)}));
     CKPT_ASSIGN_OR_RETURN(const std::string json, ReadSmallFile(storage, path, kMaxHfConfigBytes));
     CKPT_ASSIGN_OR_RETURN(model.config, ParseHfConfig(json, path.string()));
     if (!args.empty()) CKPT_RETURN_IF_ERROR(CheckAgainstArgs(model.config, args, path.string()));

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "converters/verbs/side_files.h"
 #include "core/base/result.h"
 #include "core/checkpoint/manifest.h"
 #include "core/io/storage.h"
@@ -37,13 +38,6 @@ struct OpenModelOptions {
   std::map<std::string, std::string> rename;  // source key → the key it is taken for
 };
 
-// A tensor or object of the checkpoint that the model's weights do not need.
-struct LeftOutEntry {
-  std::string key;
-  std::uint64_t bytes = 0;
-  std::string why;
-};
-
 struct ModelSource {
   std::shared_ptr<const OpenedCheckpoint> checkpoint;
   Path assets;  // empty if there are none
@@ -51,6 +45,7 @@ struct ModelSource {
   std::shared_ptr<const layout::LayoutTable> family;
   // Where the family's tensors are: `positions` count in the checkpoint's index.
   layout::SourceMatch match;
+  // Tensors and objects that the model's weights do not need.
   std::vector<LeftOutEntry> left_out;
   std::shared_ptr<const Manifest> manifest;  // our sidecar; null if the checkpoint has none
   std::vector<Problem> warnings;             // of ValidateIndex: what a reader should know of

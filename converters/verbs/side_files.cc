@@ -2,35 +2,138 @@
 
 #include <algorithm>
 #include <array>
+#include <fnmatch.h>
+#include <set>
+#include <string_view>
+#include <utility>
 
 #include "core/base/quote.h"
 #include "core/checkpoint/manifest.h"
+#include "core/io/git_lfs_pointer.h"
 
 namespace ckpt {
 namespace {
 
-struct NamePattern {
-  std::string_view prefix;
-  std::string_view suffix;
+enum class Place : std::uint8_t {
+  kTop,     // the pattern is of the whole relative name
+  kFolder,  // the pattern is of the last part of the name; not in a folder that has weights of its own
 };
 
-// What the hub's model repositories call their weights, and what a checkpoint's own directory holds beside a config.json.
-constexpr std::array kWeightNames = {
-    NamePattern{"", ".safetensors"},
-    NamePattern{"pytorch_model", ".bin"},
-    NamePattern{"adapter_model", ".bin"},
-    NamePattern{"consolidated", ".pth"},
-    NamePattern{"", ".pth"},
-    NamePattern{"", ".gguf"},
-    NamePattern{"tf_model", ".h5"},
-    NamePattern{"flax_model", ".msgpack"},
-    NamePattern{"rust_model", ".ot"},
-    NamePattern{"", ".onnx"},
-    NamePattern{"", ".onnx_data"},
-    NamePattern{"", ".distcp"},
-    NamePattern{"", ".metadata"},
-    NamePattern{"common", ".pt"},
+struct PublishedName {
+  std::string_view pattern;  // as fnmatch has it; case does not count
+  Place place;
 };
+
+// What a published model has beside its weights.
+constexpr std::array kPublishedNames = {
+    // Configuration of the model and of its parts.
+    PublishedName{"config.json", Place::kTop},
+    PublishedName{"configuration.json", Place::kTop},
+    PublishedName{"*_config.json", Place::kTop},  // generation_, preprocessor_, processor_, …
+    PublishedName{"config_*.json", Place::kTop},
+    PublishedName{"params.json", Place::kTop},
+    PublishedName{"modules.json", Place::kTop},
+    PublishedName{"*_pooling/config.json", Place::kTop},
+    PublishedName{"original/params.json", Place::kTop},
+    PublishedName{"inference/configs/*.json", Place::kTop},
+    // Which file holds which tensor. Only the writer knows whether it is still true.
+    PublishedName{"*.safetensors.index.json", Place::kTop},
+    // Tokenizer.
+    PublishedName{"tokenizer*.json", Place::kTop},
+    PublishedName{"special_tokens_map.json", Place::kTop},
+    PublishedName{"added_tokens.json", Place::kTop},
+    PublishedName{"normalizer.json", Place::kTop},
+    PublishedName{"tekken.json", Place::kTop},
+    PublishedName{"vocab*", Place::kTop},
+    PublishedName{"merges*.txt", Place::kTop},
+    PublishedName{"*.model", Place::kTop},
+    PublishedName{"tokenizer.model.*", Place::kTop},
+    PublishedName{"original/tokenizer.model", Place::kTop},
+    PublishedName{"*.tiktoken", Place::kTop},
+    PublishedName{"*.spm", Place::kTop},
+    PublishedName{"*.bpe", Place::kTop},
+    PublishedName{"bpe.codes", Place::kTop},
+    PublishedName{"dict.txt", Place::kTop},
+    // Chat templates: chat_template.json, chat_template.jinja, additional_chat_templates/*.jinja.
+    PublishedName{"chat_template*", Place::kTop},
+    PublishedName{"*.jinja", Place::kFolder},
+    // Documents.
+    PublishedName{"license*", Place::kFolder},
+    PublishedName{"licence*", Place::kFolder},
+    PublishedName{"copying*", Place::kFolder},
+    PublishedName{"notice*", Place::kFolder},
+    PublishedName{"readme*", Place::kFolder},
+    PublishedName{"use_policy*", Place::kFolder},
+    PublishedName{"citation*", Place::kFolder},
+    PublishedName{"*.md", Place::kFolder},
+    PublishedName{"*.pdf", Place::kFolder},
+    PublishedName{".gitattributes", Place::kTop},
+    PublishedName{".gitignore", Place::kTop},
+    // Code of the model.
+    PublishedName{"*.py", Place::kFolder},
+    PublishedName{"requirements*.txt", Place::kFolder},
+    // Pictures.
+    PublishedName{"*.png", Place::kFolder},
+    PublishedName{"*.jpg", Place::kFolder},
+    PublishedName{"*.jpeg", Place::kFolder},
+    PublishedName{"*.gif", Place::kFolder},
+    PublishedName{"*.svg", Place::kFolder},
+    PublishedName{"*.webp", Place::kFolder},
+};
+
+// How names of files end that hold tensors, in the frameworks that publish and train models.
+constexpr std::array<std::string_view, 14> kWeightSuffixes = {
+    ".safetensors", ".bin",     ".pt", ".pth",  ".ckpt",      ".distcp", ".gguf",
+    ".h5",          ".msgpack", ".ot", ".onnx", ".onnx_data", ".npz",    ".metadata"};
+
+bool Matches(const std::string& name, std::string_view pattern, int flags) {
+  return ::fnmatch(std::string(pattern).c_str(), name.c_str(), flags | FNM_CASEFOLD) == 0;
+}
+
+bool HoldsWeights(std::string_view name) {
+  return std::any_of(kWeightSuffixes.begin(), kWeightSuffixes.end(),
+                     [&](std::string_view suffix) { return name.ends_with(suffix); });
+}
+
+std::string_view FolderOf(std::string_view name) {
+  const std::size_t slash = name.rfind('/');
+  return slash == std::string_view::npos ? std::string_view() : name.substr(0, slash);
+}
+
+// The folders below the repository's own that have weights.
+class WeightFolders {
+ public:
+  explicit WeightFolders(const std::vector<std::string>& names) {
+    for (const std::string& name : names) {
+      if (HoldsWeights(name) && !FolderOf(name).empty()) folders_.emplace(FolderOf(name));
+    }
+  }
+  // Whether the file is in one of them, however deep.
+  [[nodiscard]] bool Contain(std::string_view name) const {
+    for (std::string_view folder = FolderOf(name); !folder.empty(); folder = FolderOf(folder)) {
+      if (folders_.contains(folder)) return true;
+    }
+    return false;
+  }
+
+ private:
+  std::set<std::string, std::less<>> folders_;
+};
+
+bool IsPublished(const std::string& name, const WeightFolders& others) {
+  const std::string base = name.substr(FolderOf(name).size() + (FolderOf(name).empty() ? 0 : 1));
+  return std::any_of(kPublishedNames.begin(), kPublishedNames.end(), [&](const PublishedName& row) {
+    if (row.place == Place::kTop) return Matches(name, row.pattern, FNM_PATHNAME);
+    return Matches(base, row.pattern, 0) && !others.Contain(name);
+  });
+}
+
+std::string WhyLeftOut(const std::string& name, const WeightFolders& others) {
+  if (others.Contain(name)) return "lies in a folder that has weights of its own";
+  if (HoldsWeights(name))
+    return "holds tensors, and is none of the files that the model is read from";
+  return "no part of a published model";
+}
 
 bool IsSkippedDirectory(std::string_view name) {
   return name.starts_with(".git/") || name.starts_with(".cache/");
@@ -44,27 +147,39 @@ bool IsOfSidecar(std::string_view name) {
 
 }  // namespace
 
-bool IsWeightFile(std::string_view name) {
-  const std::size_t slash = name.rfind('/');
-  const std::string_view base = slash == std::string_view::npos ? name : name.substr(slash + 1);
-  return std::any_of(kWeightNames.begin(), kWeightNames.end(), [&](const NamePattern& pattern) {
-    return base.starts_with(pattern.prefix) && base.ends_with(pattern.suffix);
-  });
+Result<SideFiles> ListSideFiles(Storage& storage, const Path& repository) {
+  CKPT_ASSIGN_OR_RETURN(std::vector<std::string> names, ListRecursively(storage, repository));
+  std::erase_if(
+      names, [](const std::string& name) { return IsSkippedDirectory(name) || IsOfSidecar(name); });
+  const WeightFolders others(names);
+  SideFiles files;
+  for (std::string& name : names) {
+    if (!IsUtf8(name)) {
+      return Error(ErrorKind::kUnsupported,
+                   "the name of a side file is no UTF-8, as the sidecar's must be")
+          .File((repository / name).string())
+          .Hint("rename or remove it");
+    }
+    if (IsPublished(name, others)) {
+      files.carried.push_back(std::move(name));
+      continue;
+    }
+    CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(repository / name));
+    std::string why = WhyLeftOut(name, others);
+    files.left_out.push_back({std::move(name), stat.size_bytes, std::move(why)});
+  }
+  return files;
 }
 
-Result<std::vector<std::string>> ListSideFiles(Storage& storage, const Path& repository) {
-  CKPT_ASSIGN_OR_RETURN(std::vector<std::string> names, ListRecursively(storage, repository));
-  std::erase_if(names, [](const std::string& name) {
-    return IsWeightFile(name) || IsSkippedDirectory(name) || IsOfSidecar(name);
-  });
+Status CheckFetched(Storage& storage, const Path& repository,
+                    const std::vector<std::string>& names) {
+  Status pointers;
   for (const std::string& name : names) {
-    if (IsUtf8(name)) continue;
-    return Error(ErrorKind::kUnsupported,
-                 "the name of a side file is no UTF-8, as the sidecar's must be")
-        .File((repository / name).string())
-        .Hint("rename or remove it");
+    CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> file,
+                          storage.Open(repository / name));
+    pointers.Add(RefuseGitLfsPointer(*file));
   }
-  return names;
+  return pointers;
 }
 
 }  // namespace ckpt

@@ -1,6 +1,7 @@
 #include "formats/safetensors/assemble_index.h"
 
 #include <algorithm>
+#include <set>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -37,7 +38,7 @@ class Assembler {
       builder_.AddProblem(Warning(ErrorKind::kLeftover, "file is no part of the checkpoint", name));
     }
     CollectPieces();
-    CheckWeightMap();
+    CheckTensorsOfIndex();
     CheckAnnouncedSize();
     for (std::size_t begin = 0; begin < pieces_.size();) {
       std::size_t end = begin + 1;
@@ -80,20 +81,11 @@ class Assembler {
                      [](const Piece& a, const Piece& b) { return a.name() < b.name(); });
   }
 
-  void CheckWeightMap() {
+  void CheckTensorsOfIndex() {
     if (!files_.index) return;
-    for (const auto& [tensor, file] : files_.index->weight_map) {
-      const auto it = std::lower_bound(
-          pieces_.begin(), pieces_.end(), tensor,
-          [](const Piece& piece, const std::string& name) { return piece.name() < name; });
-      if (it != pieces_.end() && it->name() == tensor) continue;
-      const bool no_file = std::binary_search(files_.missing.begin(), files_.missing.end(), file);
-      builder_.AddProblems(Error(no_file ? ErrorKind::kMissingFile : ErrorKind::kMissing,
-                                 no_file ? "the file that holds the tensor is missing"
-                                         : "the index names a tensor that its file lacks")
-                               .Tensor(tensor)
-                               .File(file));
-    }
+    std::set<std::string_view> found;
+    for (const Piece& piece : pieces_) found.insert(piece.name());
+    builder_.AddProblems(CheckWeightMap(*files_.index, found, files_.missing));
   }
 
   // Ranks that all write `model-00001-of-00001.safetensors` replace each other's file. What is left

@@ -10,6 +10,7 @@
 #include "core/base/checked_math.h"
 #include "core/base/endian.h"
 #include "core/base/quote.h"
+#include "core/io/git_lfs_pointer.h"
 #include "core/json/json_scanner.h"
 
 namespace ckpt::safetensors {
@@ -269,6 +270,7 @@ Result<Header> ParseHeader(std::string_view json, std::uint64_t payload_bytes,
 }
 
 Result<Header> ReadHeader(const ReadableFile& file) {
+  CKPT_RETURN_IF_ERROR(RefuseGitLfsPointer(file));
   Bytes first(std::min(file.size_bytes(), kLengthBytes));
   CKPT_RETURN_IF_ERROR(file.ReadAt(0, first));
   CKPT_ASSIGN_OR_RETURN(const std::uint64_t length,

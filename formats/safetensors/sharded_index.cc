@@ -37,7 +37,7 @@ void ScanMetadata(JsonScanner& scan, ShardedIndex& index) {
   }
 }
 
-Status CheckWeightMap(const ShardedIndex& index) {
+Status CheckNames(const ShardedIndex& index) {
   std::vector<std::string_view> names;
   names.reserve(index.weight_map.size());
   for (const auto& [name, file] : index.weight_map) {
@@ -75,8 +75,24 @@ Result<ShardedIndex> ParseShardedIndex(std::string_view json, std::string_view f
   }
   CKPT_RETURN_IF_ERROR(scan.Finish());
   if (!has_weight_map) return Error(ErrorKind::kBadMetadata, "no weight_map").File(file);
-  CKPT_RETURN_IF_ERROR(CheckWeightMap(index).File(file));
+  CKPT_RETURN_IF_ERROR(CheckNames(index).File(file));
   return index;
+}
+
+Status CheckWeightMap(const ShardedIndex& index, const std::set<std::string_view>& found,
+                      const std::vector<std::string>& missing_files) {
+  Status status;
+  for (const auto& [tensor, file] : index.weight_map) {
+    if (found.contains(tensor)) continue;
+    const bool no_file =
+        std::find(missing_files.begin(), missing_files.end(), file) != missing_files.end();
+    status.Add(Error(no_file ? ErrorKind::kMissingFile : ErrorKind::kMissing,
+                     no_file ? "the file that holds the tensor is missing"
+                             : "the index names a tensor that its file lacks")
+                   .Tensor(tensor)
+                   .File(file));
+  }
+  return status;
 }
 
 std::string SerializeShardedIndex(const ShardedIndex& index) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -31,6 +32,12 @@ struct ShardedIndex {
 // Errors: kBadMetadata (syntax, a repeated tensor, no weight_map), kUnsafePath (a file outside the directory; names the
 //         tensor).
 Result<ShardedIndex> ParseShardedIndex(std::string_view json, std::string_view file);
+
+// Compares the index with what was found: tensors by name, and files that it names but that are not there.
+//
+// Errors, a problem for each tensor: kMissingFile, kMissing (the file is there and lacks it).
+Status CheckWeightMap(const ShardedIndex& index, const std::set<std::string_view>& found,
+                      const std::vector<std::string>& missing_files);
 
 // As transformers writes it: indented by 2, metadata sorted, a line feed at the end. The weight map
 // keeps its order.

@@ -6,6 +6,7 @@
 
 #include "core/base/bytes.h"
 #include "core/base/units.h"
+#include "core/io/git_lfs_pointer.h"
 #include "formats/torch_save/legacy_stream.h"
 #include "formats/torch_save/record_crc.h"
 #include "formats/torch_save/zip_reader.h"
@@ -70,6 +71,7 @@ Result<TorchContainer> OpenZipContainer(std::shared_ptr<const ReadableFile> file
 Result<TorchContainer> OpenTorchFile(std::shared_ptr<const ReadableFile> file) {
   const std::string name = file->name();
   if (file->size_bytes() == 0) return Error(ErrorKind::kTruncated, "the file is empty").File(name);
+  CKPT_RETURN_IF_ERROR(RefuseGitLfsPointer(*file));
   constexpr std::size_t kTarMagicAt = 257;
   std::array<std::byte, kTarMagicAt + 5> buffer{};
   const MutableByteSpan head =

@@ -20,6 +20,7 @@ class Outcome:
     tensors: int
     digest: int
     findings: tuple = ()
+    has_tensors: bool = True  # else there is nothing to digest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +61,16 @@ def error(kind, message, *, tensor=None, file=None):
 
 
 HARMLESS = Outcome(0, 0, 0)
+
+
+def without_tensors(outcome=HARMLESS):
+    """The same where no tensor is listed: the hash of nothing would say nothing, so it is refused."""
+    return dataclasses.replace(outcome, digest=3, has_tensors=False)
+
+
+def lost_file(message, *, tensor, also=()):
+    """A file that is not there: no verb calls the list of what is left a whole one."""
+    return Outcome(1, 1, 3, (Finding("missing_file", message, tensor), *also))
 
 
 def one_file(name, data):

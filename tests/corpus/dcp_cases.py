@@ -4,7 +4,7 @@ import struct
 import dcp_bytes as d
 import pickle_bytes as p
 import zip_bytes as z
-from corpus_case import Group, HARMLESS, damaged, error, refused, warned, warning
+from corpus_case import Group, HARMLESS, damaged, error, refused, warned, warning, without_tensors
 
 group = Group("metadata")
 CASES = group.cases
@@ -89,7 +89,7 @@ def shared_field(field, shared, objects):
 
 add("shared-transforms", "20000 items that share a list of 300000 transforms", lambda: shared_field(
     "transform_descriptors", p.text("t" * 200) + b"q\x010](" + b"h\1" * 300000 + b"e", 20000),
-    warned("leftover", "a data file that no entry refers to"))
+    without_tensors(warned("leftover", "a data file that no entry refers to")))
 
 
 def shared_offsets(chunks, dims):
@@ -126,9 +126,9 @@ def shared_paths(keys, steps, step=b"K\1", *before):
 
 
 add("shared-planner-path", "60000 keys that share a path of 200000 steps", lambda: shared_paths(60000, 200000),
-    warned("resource", "planner_data holds something that is no path and is ignored", also=(warning("leftover", "a data file"),)))
+    without_tensors(warned("resource", "planner_data holds something that is no path and is ignored", also=(warning("leftover", "a data file"),))))
 add("shared-planner-step", "2000 keys that share a path of 200 references to a text of 1 MiB: 400 GB to copy", lambda: shared_paths(2000, 200, b"h\1", LONG_TEXT + b"q\x01"),
-    warned("resource", "planner_data holds something that is no path and is ignored", also=(warning("leftover", "a data file"),)))
+    without_tensors(warned("resource", "planner_data holds something that is no path and is ignored", also=(warning("leftover", "a data file"),))))
 
 
 def shared_mcore_key(uses):
@@ -138,7 +138,7 @@ def shared_mcore_key(uses):
 
 
 add("shared-mcore-key", "300000 entries of one key of 1 MiB: 300 GB to copy", lambda: shared_mcore_key(300000),
-    warned("leftover", "a data file that no entry refers to"))
+    without_tensors(warned("leftover", "a data file that no entry refers to")))
 add("planner-call", "planner_data that calls", d.root({"w": W}, [(d.index("w", (0,)), GOOD)], planner_data=p.Call(p.G("os", "system"), TOUCH)),
     warned("bad_metadata", "planner_data is no dict of paths and is ignored", also=(warning("unsafe_pickle", "calls os.system"),)))
 add("memo-gap", "MEMOIZE where readers disagree about its number", b"\x80\x04K\1q\x050K\2\x940h\x06.", bad("bad_metadata", "MEMOIZE behind a gap in the memo"))
@@ -161,19 +161,19 @@ OBJECTS = {
     "system": (p.Call(p.G("os", "system"), TOUCH), warned("unsafe_pickle", "calls os.system", tensor="x")),
     "nested-frozensets": (p.Raw(b"(" * 40 + b"N" + b"\x91" * 40), HARMLESS),
     "nested-sets": (p.Raw(b"\x8f(" * 40 + b"N" + b"\x90" * 40), HARMLESS),
-    "cycle": (p.Raw(b"]q\0h\0a"), damaged("resource", "", tensor="x", digest=0)),
-    "laughs": (p.Raw(b"]q\0" + b"".join(b"0](h" + bytes([i]) + b"h" + bytes([i]) + b"eq" + bytes([i + 1]) for i in range(60))), damaged("resource", "", tensor="x", digest=0)),
-    "deep": (p.Raw(b"]" * 100000 + b"a" * 99999), damaged("resource", "", tensor="x", digest=0)),
-    "big-int": (p.Raw(b"\x8b" + struct.pack("<I", 1 << 20) + b"\x7f" * (1 << 20)), damaged("resource", "an integer of more than 4096 bytes", tensor="x", digest=0)),
-    "inst": (p.Raw(b"(ios\nsystem\n"), damaged("unsafe_pickle", "opcode INST", tensor="x", digest=0)),
+    "cycle": (p.Raw(b"]q\0h\0a"), damaged("resource", "", tensor="x")),
+    "laughs": (p.Raw(b"]q\0" + b"".join(b"0](h" + bytes([i]) + b"h" + bytes([i]) + b"eq" + bytes([i + 1]) for i in range(60))), damaged("resource", "", tensor="x")),
+    "deep": (p.Raw(b"]" * 100000 + b"a" * 99999), damaged("resource", "", tensor="x")),
+    "big-int": (p.Raw(b"\x8b" + struct.pack("<I", 1 << 20) + b"\x7f" * (1 << 20)), damaged("resource", "an integer of more than 4096 bytes", tensor="x")),
+    "inst": (p.Raw(b"(ios\nsystem\n"), damaged("unsafe_pickle", "opcode INST", tensor="x")),
     "numpy-shape-lies": (array_of(b"12345678", (2**40,), "f8", "<"), HARMLESS),
     "numpy-dtype-huge": (p.Call(p.G("numpy._core.multiarray", "scalar"), (p.Call(p.G("numpy", "dtype"), ("S9999999", False, True)), b"x")), HARMLESS),
     "numpy-dtype-zero": (array_of(b"", (2**31, 2**31), "S0", "|", is_fortran=True), HARMLESS),
     "datetime-garbage": (p.Call(p.G("datetime", "datetime"), (b"\xff" * 10,)), HARMLESS),
-    "tensor-outside": ({"t": p.tensor((99,))}, damaged("bad_item", "", tensor="x", digest=0)),
+    "tensor-outside": ({"t": p.tensor((99,))}, damaged("bad_item", "", tensor="x")),
 }
 for name, (value, outcome) in OBJECTS.items():
-    group.add(f"object-{name}", f"an object beside the tensors: {name}", one_object(value), outcome)
+    group.add(f"object-{name}", f"an object beside the tensors: {name}", one_object(value), without_tensors(outcome))
 
 
 def repeated(value, times):
@@ -182,12 +182,12 @@ def repeated(value, times):
 
 
 group.add("object-tensor-repeated", "a list of 50000 references to a tensor of 1 MiB: 50 GB to digest",
-          one_object(repeated(p.tensor((2**18,), elements=2**18), 50000), {"0": bytes(2**20)}), HARMLESS)
+          one_object(repeated(p.tensor((2**18,), elements=2**18), 50000), {"0": bytes(2**20)}), without_tensors())
 group.add("object-array-repeated", "a list of 50000 references to an array of 1 MiB: 50 GB to digest",
-          one_object(p.dumps(repeated(array_of(bytes(2**20), (2**20,), "u1", "|"), 50000), protocol=3)), HARMLESS)
+          one_object(p.dumps(repeated(array_of(bytes(2**20), (2**20,), "u1", "|"), 50000), protocol=3)), without_tensors())
 group.add("object-tensors-expanded", "100 tensors of 768 MiB each over one element: 75 GB to digest",
           one_object([p.tensor((3 * 2**26,), stride=(0,)) for _ in range(100)], {"0": bytes(16)}),
-          damaged("resource", "the file is far too small for the object's tensors", tensor="x", digest=0))
+          without_tensors(damaged("resource", "the file is far too small for the object's tensors", tensor="x")))
 
 # --- Blobs of safetensors: many tensors, one header.
 

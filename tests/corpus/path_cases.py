@@ -6,7 +6,7 @@ import dcp_bytes as d
 import pickle_bytes as p
 import safetensors_bytes as s
 import zip_bytes as z
-from corpus_case import Group, HARMLESS, Outcome, damaged, error, refused, warned, warning
+from corpus_case import Group, HARMLESS, Outcome, damaged, error, lost_file, refused, warned, warning
 
 group = Group("paths")
 CASES = group.cases
@@ -43,7 +43,7 @@ MISSING = {
 for name, path in MISSING.items():
     group.add(f"metadata-{name}", f"a data file named {path!r}: no way out, and not there",
               d.one_tensor(None, d.stored(0, len(d.item()), path)),
-              damaged("missing_file", "", tensor="w", also=(warning("leftover", "a data file that no entry refers to"),)))
+              lost_file("", tensor="w", also=(warning("leftover", "a data file that no entry refers to"),)))
 group.add("metadata-too-long", "a name of 5000 characters", d.one_tensor(None, d.stored(0, len(d.item()), "n" * 5000)),
           damaged("io", "", tensor="w", also=(warning("leftover", "a data file"),)))
 group.add("metadata-path-too-long", "a path of 8000 characters", d.one_tensor(None, d.stored(0, len(d.item()), "n/" * 4000 + "x")),
@@ -96,7 +96,7 @@ group.add("data-is-device", "the data file is a link to /dev/zero", dcp_with(rep
 group.add("data-link-loop", "the data file is a link to itself", dcp_with(replace(d.FILE, lambda f: f.symlink_to(d.FILE))),
           refused("io", ""))
 group.add("data-link-dangling", "the data file is a link to nothing", dcp_with(replace(d.FILE, lambda f: f.symlink_to("nowhere"))),
-          damaged("missing_file", "", tensor="w"))
+          lost_file("", tensor="w"))
 group.add("data-link-passwd", "the data file is a link to a file of the system", dcp_with(replace(d.FILE, lambda f: f.symlink_to("/etc/hostname"))),
           damaged("truncated", "the file is shorter than its entries", tensor="w"))
 group.add("metadata-is-folder", ".metadata is a folder", dcp_with(replace(".metadata", lambda f: f.mkdir())), refused("io", "not a regular file"))
@@ -114,13 +114,13 @@ group.add("file-link-loop", "a link to itself", lambda f: ((f / "model.pt").syml
 group.add("file-missing", "a path that is not there", lambda f: f / "model.pt", refused("not_found", "no such file or directory"))
 group.add("empty-folder", "a folder without files", lambda f: f, refused("unsupported", ""))
 group.add("shard-is-folder", "the shard of an index is a folder", repository("model-1.safetensors", also=lambda f: (f / "model-1.safetensors").mkdir()),
-          damaged("missing_file", "the file that holds the tensor is missing", tensor="w", also=(warning("leftover", "", file="weights.safetensors"),)))
+          lost_file("the file that holds the tensor is missing", tensor="w", also=(warning("leftover", "", file="weights.safetensors"),)))
 group.add("shard-is-fifo", "the shard of an index is a FIFO", repository("model-1.safetensors", also=lambda f: os.mkfifo(f / "model-1.safetensors")),
-          damaged("missing_file", "the file that holds the tensor is missing", tensor="w", also=(warning("leftover", "", file="weights.safetensors"),)))
+          lost_file("the file that holds the tensor is missing", tensor="w", also=(warning("leftover", "", file="weights.safetensors"),)))
 group.add("shard-missing", "the shard of an index is not there", repository("model-1.safetensors"),
-          damaged("missing_file", "the file that holds the tensor is missing", tensor="w", also=(warning("leftover", "", file="weights.safetensors"),)))
+          lost_file("the file that holds the tensor is missing", tensor="w", also=(warning("leftover", "", file="weights.safetensors"),)))
 group.add("shard-case", "a shard whose name differs in case", repository("MODEL.safetensors"),
-          damaged("missing_file", "the file that holds the tensor is missing", tensor="w", also=(warning("leftover", "", file="weights.safetensors"),)))
+          lost_file("the file that holds the tensor is missing", tensor="w", also=(warning("leftover", "", file="weights.safetensors"),)))
 group.add("shard-is-index", "the index names itself as a shard", repository(INDEX), refused("resource", "header is larger than the format allows"))
 
 # --- Megatron's tracker.

@@ -4,7 +4,7 @@ import zlib
 
 import pickle_bytes as p
 import zip_bytes as z
-from corpus_case import Group, HARMLESS, damaged, one_file, refused, warned, warning
+from corpus_case import Group, HARMLESS, damaged, one_file, refused, warned, warning, without_tensors
 
 group = Group("zip")
 CASES = group.cases
@@ -259,7 +259,7 @@ group.add("storage-crc", "a storage does not match its checksum", archive(change
 group.add("storage-crc-hidden", "a storage that only an object of an unknown class uses does not match its checksum",
           archive([*z.torch_entries(p.dumps({"p": p.Inst(p.G("shop", "Pair"), args=(p.tensor(), 1))}), {"0": PAYLOAD})[:2],
                    z.Entry(b"archive/data/0", PAYLOAD, crc=1), z.Entry(b"archive/version", b"3\n")]),
-          damaged("checksum", "CRC-32 of record archive/data/0 differs", digest=0, also=(UNLISTED,)))
+          without_tensors(damaged("checksum", "CRC-32 of record archive/data/0 differs", also=(UNLISTED,))))
 group.add("byteorder-unknown", "a byte order nobody has", archive(changed(1, data=b"middle")), refused("bad_item", "unknown byte order"))
 group.add("byteorder-large", "a byte order of a megabyte", archive(changed(1, data=b"little" * 200000)),
           refused("resource", "record byteorder is too large"))

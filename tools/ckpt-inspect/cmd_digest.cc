@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "core/base/quote.h"
 #include "core/checkpoint/digest.h"
 #include "core/checkpoint/no_match.h"
@@ -14,6 +16,7 @@
 #include "tools/ckpt-inspect/digest_as.h"
 #include "tools/ckpt-inspect/health.h"
 #include "tools/ckpt-inspect/selection.h"
+#include "tools/cli/error_report.h"
 #include "tools/cli/reporting.h"
 
 namespace ckpt::inspect {
@@ -54,7 +57,8 @@ Result<std::vector<TensorDigest>> DigestStored(const CheckpointSource& source,
 }
 
 void PrintJson(const std::vector<TensorDigest>& digests, const std::string& combined,
-               std::optional<std::uint64_t> left_out, HashAlgorithm algorithm, Streams& streams) {
+               std::optional<std::uint64_t> left_out, HashAlgorithm algorithm,
+               const std::vector<Problem>& problems, Streams& streams) {
   JsonWriter json(2);
   json.BeginObject();
   json.Key("algorithm").Text(HashName(algorithm));
@@ -63,6 +67,7 @@ void PrintJson(const std::vector<TensorDigest>& digests, const std::string& comb
   for (const TensorDigest& digest : digests) json.Key(digest.key).Text(digest.hex);
   json.End();
   if (left_out) json.Key("left_out").Int(*left_out);
+  cli::AppendProblemList(problems, json);
   json.End();
   streams.out.Write(json.Take() + "\n");
 }
@@ -76,6 +81,15 @@ void PrintText(const std::vector<TensorDigest>& digests, const std::string& comb
   if (left_out && *left_out > 0) {
     streams.out.Write(std::to_string(*left_out) + " entries have no place in this layout\n");
   }
+}
+
+// The hash of no tensors is the same for every checkpoint that has none, so it says nothing of any.
+Status NothingToDigest(const OpenedCheckpoint& checkpoint) {
+  const CheckpointIndex& index = checkpoint.source->index();
+  return Error(ErrorKind::kNotFound, "the checkpoint has no tensors to digest")
+      .File(checkpoint.path.string())
+      .Actual(fmt::format("{} objects", index.objects().size()))
+      .Hint(index.objects().empty() ? "" : "ckpt-inspect meta shows objects");
 }
 
 }  // namespace
@@ -104,8 +118,10 @@ Result<ExitCode> RunDigest(const OpenedCheckpoint& checkpoint, const DigestOptio
       left_out = model.left_out;
     }
   }
+  if (digests.empty()) return NothingToDigest(checkpoint);
   const std::string combined = CombineDigests(digests, options.algorithm);
-  options.common.json ? PrintJson(digests, combined, left_out, options.algorithm, streams)
+  options.common.json ? PrintJson(digests, combined, left_out, options.algorithm,
+                                  ListedProblems(*checkpoint.source), streams)
                       : PrintText(digests, combined, left_out, streams);
   return ExitCode::kDone;
 }

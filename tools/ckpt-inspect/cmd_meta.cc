@@ -55,7 +55,7 @@ Contents ReadContents(const OpenedCheckpoint& checkpoint) {
     if (json) contents.objects.push_back({object.key, *std::move(json)});
   }
   // The source of a torch.save file gives the whole of it under the empty key.
-  if (checkpoint.format == "torch_save") {
+  if (checkpoint.format == "torch_save" && source.index().files().size() == 1) {
     contents.value = Render(source, ObjectEntry{}, contents.problems);
   }
   return contents;

@@ -5,7 +5,9 @@
 #include "core/base/units.h"
 #include "core/json/json_writer.h"
 #include "tools/ckpt-inspect/commands.h"
+#include "tools/ckpt-inspect/health.h"
 #include "tools/ckpt-inspect/selection.h"
+#include "tools/cli/error_report.h"
 #include "tools/cli/table.h"
 
 namespace ckpt::inspect {
@@ -40,7 +42,7 @@ std::vector<FileUse> FilesOf(const CheckpointSource& source,
 
 // Written tensor by tensor: a large run has millions of chunks.
 void PrintJson(const CheckpointSource& source, const std::vector<const GlobalTensor*>& tensors,
-               Streams& streams) {
+               const std::vector<Problem>& problems, Streams& streams) {
   const CheckpointIndex& index = source.index();
   JsonWriter json(2);
   json.BeginObject().Key("chunks").BeginArray();
@@ -67,7 +69,9 @@ void PrintJson(const CheckpointSource& source, const std::vector<const GlobalTen
     json.Key("chunks").Int(use.chunks);
     json.End();
   }
-  json.End().End();
+  json.End();
+  cli::AppendProblemList(problems, json);
+  json.End();
   streams.out.Write(json.Take() + "\n");
 }
 
@@ -105,8 +109,10 @@ Result<ExitCode> RunShards(const OpenedCheckpoint& checkpoint, const ShardsOptio
   const CheckpointSource& source = *checkpoint.source;
   CKPT_RETURN_IF_ERROR(CheckMatchesSome(source.index(), options.match, Among::kTensors));
   const auto tensors = SelectTensors(source.index(), options.match);
-  options.common.json ? PrintJson(source, tensors, streams) : PrintTables(source, tensors, streams);
-  return ExitCode::kDone;
+  const std::vector<Problem> problems = ListedProblems(source);
+  options.common.json ? PrintJson(source, tensors, problems, streams)
+                      : PrintTables(source, tensors, streams);
+  return LacksFiles(problems) ? ExitCode::kDifferent : ExitCode::kDone;
 }
 
 }  // namespace ckpt::inspect

@@ -73,6 +73,15 @@ Status StreamBox(const CheckpointSource& source, const GlobalTensor& tensor, con
   return status;
 }
 
+// The member "problems" of a document that is written by hand.
+std::string ProblemsMember(const CheckpointSource& source) {
+  JsonWriter json;
+  json.BeginObject();
+  cli::AppendProblemList(ListedProblems(source), json);
+  const std::string document = json.End().Take();
+  return document.substr(1, document.size() - 2);
+}
+
 Status ShowTensor(const CheckpointSource& source, const GlobalTensor& tensor,
                   const ShowOptions& options, Streams& streams) {
   CKPT_RETURN_IF_ERROR(CheckHealthy(source, {&tensor}));
@@ -101,7 +110,8 @@ Status ShowTensor(const CheckpointSource& source, const GlobalTensor& tensor,
                       streams.out);
   CKPT_RETURN_IF_ERROR(read([&](ByteSpan elements) { values.Add(elements); }));
   values.Finish();
-  streams.out.Write(is_json ? ", \"stats\": " + statistics.Json() + "}\n"
+  streams.out.Write(is_json ? ", \"stats\": " + statistics.Json() + ", " + ProblemsMember(source) +
+                                  "}\n"
                             : "\n" + statistics.Json() + "\n");
   return OkStatus();
 }
@@ -121,6 +131,9 @@ Status ShowObject(const CheckpointSource& source, const ObjectEntry& object,
     json.BeginObject();
     json.Key("key").Text(object.key).Key("type").Text(rendered.type);
     json.Key("value").Raw(rendered.json);
+    std::vector<Problem> problems = ListedProblems(source);
+    problems.insert(problems.end(), rendered.warnings.begin(), rendered.warnings.end());
+    cli::AppendProblemList(problems, json);
     json.End();
     streams.out.Write(json.Take() + "\n");
   } else {

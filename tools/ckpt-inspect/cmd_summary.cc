@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -11,6 +12,7 @@
 #include "core/base/units.h"
 #include "core/json/json_writer.h"
 #include "tools/ckpt-inspect/commands.h"
+#include "tools/ckpt-inspect/health.h"
 #include "tools/ckpt-inspect/problem_list.h"
 #include "tools/ckpt-inspect/selection.h"
 #include "tools/ckpt-inspect/topology.h"
@@ -57,7 +59,8 @@ void AppendTopology(const Topology& topology, JsonWriter& json) {
   json.End();
 }
 
-void PrintJson(const OpenedCheckpoint& checkpoint, Streams& streams) {
+void PrintJson(const OpenedCheckpoint& checkpoint, const std::vector<Problem>& problems,
+               Streams& streams) {
   const CheckpointIndex& index = checkpoint.source->index();
   const Totals totals = AddUp(index);
   JsonWriter json(2);
@@ -77,7 +80,7 @@ void PrintJson(const OpenedCheckpoint& checkpoint, Streams& streams) {
   checkpoint.iteration ? json.Int(*checkpoint.iteration) : json.Null();
   json.Key("release").Bool(checkpoint.is_release);
   AppendTopology(FindTopology(index), json);
-  AppendProblemList(index.problems(), json);
+  AppendProblemList(problems, json);
   json.End();
   streams.out.Write(json.Take() + "\n");
 }
@@ -102,7 +105,8 @@ std::string DescribeTopology(const Topology& topology) {
   return text;
 }
 
-void PrintText(const OpenedCheckpoint& checkpoint, Streams& streams) {
+void PrintText(const OpenedCheckpoint& checkpoint, const std::vector<Problem>& problems,
+               Streams& streams) {
   const CheckpointIndex& index = checkpoint.source->index();
   const Totals totals = AddUp(index);
   const auto line = [&](std::string_view name, const std::string& value) {
@@ -120,15 +124,17 @@ void PrintText(const OpenedCheckpoint& checkpoint, Streams& streams) {
   line("parameters", std::to_string(totals.parameters));
   line("dtypes", DescribeDtypes(totals));
   line("topology", DescribeTopology(FindTopology(index)));
-  PrintProblemList(index.problems(), streams);
+  PrintProblemList(problems, streams);
 }
 
 }  // namespace
 
 Result<ExitCode> RunSummary(const OpenedCheckpoint& checkpoint, const SummaryOptions& options,
                             Streams& streams) {
-  options.common.json ? PrintJson(checkpoint, streams) : PrintText(checkpoint, streams);
-  return ExitCode::kDone;
+  const std::vector<Problem> problems = ListedProblems(*checkpoint.source);
+  options.common.json ? PrintJson(checkpoint, problems, streams)
+                      : PrintText(checkpoint, problems, streams);
+  return LacksFiles(problems) ? ExitCode::kDifferent : ExitCode::kDone;
 }
 
 }  // namespace ckpt::inspect

@@ -9,7 +9,9 @@
 #include "core/base/units.h"
 #include "core/json/json_writer.h"
 #include "tools/ckpt-inspect/commands.h"
+#include "tools/ckpt-inspect/health.h"
 #include "tools/ckpt-inspect/selection.h"
+#include "tools/cli/error_report.h"
 #include "tools/cli/table.h"
 
 namespace ckpt::inspect {
@@ -38,7 +40,8 @@ class FileCounter {
   std::uint64_t turn_ = 0;
 };
 
-void PrintJson(const CheckpointIndex& index, const TensorsOptions& options, Streams& streams) {
+void PrintJson(const CheckpointIndex& index, const TensorsOptions& options,
+               const std::vector<Problem>& problems, Streams& streams) {
   FileCounter files(index);
   JsonWriter json(2);
   json.BeginObject().Key("tensors").BeginArray();
@@ -60,7 +63,9 @@ void PrintJson(const CheckpointIndex& index, const TensorsOptions& options, Stre
     json.Key("bytes").Int(object->size_bytes);
     json.End();
   }
-  json.End().End();
+  json.End();
+  cli::AppendProblemList(problems, json);
+  json.End();
   streams.out.Write(json.Take() + "\n");
 }
 
@@ -100,8 +105,10 @@ Result<ExitCode> RunTensors(const OpenedCheckpoint& checkpoint, const TensorsOpt
                             Streams& streams) {
   const CheckpointIndex& index = checkpoint.source->index();
   CKPT_RETURN_IF_ERROR(CheckMatchesSome(index, options.match, Among::kTensorsAndObjects));
-  options.common.json ? PrintJson(index, options, streams) : PrintTables(index, options, streams);
-  return ExitCode::kDone;
+  const std::vector<Problem> problems = ListedProblems(*checkpoint.source);
+  options.common.json ? PrintJson(index, options, problems, streams)
+                      : PrintTables(index, options, streams);
+  return LacksFiles(problems) ? ExitCode::kDifferent : ExitCode::kDone;
 }
 
 }  // namespace ckpt::inspect

@@ -4,24 +4,20 @@
 
 #include <fmt/format.h>
 
+#include "core/base/name_list.h"
 #include "core/base/quote.h"
+#include "tools/ckpt-inspect/problem_list.h"
 #include "tools/cli/error_report.h"
 
 namespace ckpt::inspect {
 namespace {
-
-constexpr std::size_t kMaxNamed = 3;
 
 // "chunk [0:16, 0:32) of embed.weight", "a, b, c and 4 more", "header".
 std::string DescribePlace(const DamagePlace& place) {
   if (place.keys.empty()) return place.region;
   if (place.chunk)
     return fmt::format("chunk {} of {}", FormatBox(*place.chunk), place.keys.front());
-  const std::size_t named = std::min(place.keys.size(), kMaxNamed);
-  std::string text =
-      fmt::format("{}", fmt::join(place.keys.data(), place.keys.data() + named, ", "));
-  if (named < place.keys.size()) text += fmt::format(" and {} more", place.keys.size() - named);
-  return text;
+  return NameSome(place.keys);
 }
 
 void AppendPlace(const DamagePlace& place, JsonWriter& json) {
@@ -46,10 +42,15 @@ bool HasErrors(const std::vector<Finding>& findings) {
 }
 
 void PrintFindings(const std::vector<Finding>& findings, cli::Streams& streams) {
+  std::vector<Problem> without_place;
   for (const Finding& finding : findings) {
-    streams.out.Write(finding.problem.severity == Severity::kError ? "error: " : "warning: ");
-    streams.out.Write(Describe(finding.problem) + "\n");
-    const std::string place = finding.place ? DescribePlace(*finding.place) : "";
+    if (!finding.place) without_place.push_back(finding.problem);
+  }
+  PrintProblemList(without_place, streams);
+  for (const Finding& finding : findings) {
+    if (!finding.place) continue;
+    PrintProblemList({finding.problem}, streams);
+    const std::string place = DescribePlace(*finding.place);
     if (!place.empty()) streams.out.Write(fmt::format("  in: {}\n", EscapeControls(place)));
   }
 }

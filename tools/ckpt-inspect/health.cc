@@ -1,5 +1,6 @@
 #include "tools/ckpt-inspect/health.h"
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <string_view>
@@ -9,6 +10,29 @@
 #include "core/checkpoint/validate.h"
 
 namespace ckpt::inspect {
+
+std::vector<Problem> ListedProblems(const CheckpointSource& source) {
+  const CheckpointIndex& index = source.index();
+  std::vector<Problem> problems = index.problems();
+  std::vector<bool> is_used(index.files().size(), false);
+  for (const Chunk& chunk : index.chunks()) is_used[chunk.file] = true;
+  for (const ObjectEntry& object : index.objects()) is_used[object.file] = true;
+  for (FileId file = 0; file < index.files().size(); ++file) {
+    if (!is_used[file]) continue;
+    const Result<std::uint64_t> size = source.FileSize(file);
+    if (size.ok() || size.status().kind() != ErrorKind::kMissingFile) continue;
+    Problem lost = size.status().first();
+    lost.file = index.files()[file];
+    problems.push_back(std::move(lost));
+  }
+  return problems;
+}
+
+bool LacksFiles(const std::vector<Problem>& problems) {
+  return std::any_of(problems.begin(), problems.end(), [](const Problem& problem) {
+    return problem.severity == Severity::kError && problem.kind == ErrorKind::kMissingFile;
+  });
+}
 
 std::vector<Problem> MetadataProblems(const CheckpointSource& source) {
   std::vector<Problem> problems = ValidateIndex(source);

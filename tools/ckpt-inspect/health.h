@@ -8,6 +8,12 @@
 
 namespace ckpt::inspect {
 
+// What reading the metadata found, and every file of the checkpoint that is not there. Proves nothing.
+[[nodiscard]] std::vector<Problem> ListedProblems(const CheckpointSource& source);
+
+// Whether one of them is a file that is not there: what is listed is not all of the checkpoint, or cannot be read.
+[[nodiscard]] bool LacksFiles(const std::vector<Problem>& problems);
+
 // What reading the metadata found and what ValidateIndex proves wrong, each finding once.
 [[nodiscard]] std::vector<Problem> MetadataProblems(const CheckpointSource& source);
 

@@ -14,6 +14,7 @@
 #include "formats/registry.h"
 #include "tools/ckpt-inspect/commands.h"
 #include "tools/ckpt-inspect/covered_directory.h"
+#include "tools/ckpt-inspect/health.h"
 #include "tools/cli/command_line.h"
 #include "tools/cli/error_report.h"
 #include "tools/cli/reporting.h"
@@ -218,9 +219,9 @@ void CommandLine::AddMeta() {
 
 // Verbs that do not list findings themselves say them in passing: warnings, and errors where the verb does not refuse
 // the tensors they are about.
-void TellProblems(const CheckpointIndex& index, bool with_errors, Streams& streams) {
+void TellProblems(const std::vector<Problem>& problems, bool with_errors, Streams& streams) {
   std::size_t count = 0;
-  for (const Problem& problem : index.problems()) {
+  for (const auto& [problem, tensors] : cli::Report(problems)) {
     if (problem.severity == Severity::kError && !with_errors) continue;
     if (++count <= kMaxTalk) cli::PrintProblem(problem, streams);
   }
@@ -272,7 +273,7 @@ Result<ExitCode> CommandLine::OpenAndRun(Streams& streams) {
   const bool lists_problems = verb == "summary" || verb == "verify";
   const bool refuses = verb == "digest" || verb == "show";
   if (!lists_problems && !common_.quiet) {
-    TellProblems(index, !refuses, streams);
+    TellProblems(ListedProblems(*checkpoint.source), !refuses, streams);
   }
   return verbs_.at(verb)(checkpoint, streams);
 }

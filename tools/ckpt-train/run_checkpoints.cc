@@ -127,8 +127,8 @@ RunningState RunCheckpoints::Staged() const {
 Result<std::vector<WriteCopy>> RunCheckpoints::SideFiles() const {
   std::vector<WriteCopy> copies;
   if (assets_.empty()) return copies;
-  CKPT_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListSideFiles(storage_, assets_));
-  for (const std::string& name : names) {
+  CKPT_ASSIGN_OR_RETURN(const ckpt::SideFiles files, ListSideFiles(storage_, assets_));
+  for (const std::string& name : files.carried) {
     if (name != safetensors::kIndexFileName)
       copies.push_back({.from = assets_ / name, .name = name});
   }

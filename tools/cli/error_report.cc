@@ -1,6 +1,10 @@
 #include "tools/cli/error_report.h"
 
+#include <map>
 #include <string_view>
+#include <tuple>
+
+#include "core/base/name_list.h"
 
 namespace ckpt::cli {
 namespace {
@@ -9,12 +13,51 @@ constexpr std::string_view kRed = "\x1b[1;31m";
 constexpr std::string_view kYellow = "\x1b[1;33m";
 constexpr std::string_view kReset = "\x1b[0m";
 
+// Whether both say the same about the same file that is not there.
+bool IsSameLoss(const Problem& a, const Problem& b) {
+  return a.kind == ErrorKind::kMissingFile && !a.file.empty() && !a.tensor.empty() &&
+         !b.tensor.empty() &&
+         std::tie(a.kind, a.severity, a.message, a.file, a.expected, a.actual, a.hint, a.context) ==
+             std::tie(b.kind, b.severity, b.message, b.file, b.expected, b.actual, b.hint,
+                      b.context);
+}
+
+void AppendReported(const ReportedProblem& reported, JsonWriter& json) {
+  Problem problem = reported.problem;
+  if (!reported.tensors.empty()) problem.tensor = reported.tensors.front();
+  AppendProblemMembers(problem, json);
+  if (reported.tensors.empty()) return;
+  json.Key("tensors").BeginArray();
+  for (const std::string& tensor : reported.tensors) json.Text(tensor);
+  json.End();
+}
+
 void AppendTextOrNull(std::string_view key, const std::string& text, JsonWriter& json) {
   json.Key(key);
   text.empty() ? json.Null() : json.Text(text);
 }
 
 }  // namespace
+
+std::vector<ReportedProblem> Report(const std::vector<Problem>& problems) {
+  std::vector<ReportedProblem> reported;
+  std::map<std::string_view, std::size_t> losses;  // by file: where in `reported`
+  for (const Problem& problem : problems) {
+    const auto known = losses.find(problem.file);
+    if (known != losses.end() && IsSameLoss(reported[known->second].problem, problem)) {
+      ReportedProblem& loss = reported[known->second];
+      if (loss.tensors.empty()) loss.tensors.push_back(loss.problem.tensor);
+      loss.tensors.push_back(problem.tensor);
+      continue;
+    }
+    losses.emplace(problem.file, reported.size());
+    reported.push_back({problem, {}});
+  }
+  for (ReportedProblem& loss : reported) {
+    if (!loss.tensors.empty()) loss.problem.tensor = NameSome(loss.tensors);
+  }
+  return reported;
+}
 
 void PrintProblem(const Problem& problem, Streams& streams) {
   const bool is_error = problem.severity == Severity::kError;
@@ -27,7 +70,9 @@ void PrintProblem(const Problem& problem, Streams& streams) {
 }
 
 void PrintStatus(const Status& status, Streams& streams) {
-  for (const Problem& problem : status.problems()) PrintProblem(problem, streams);
+  for (const ReportedProblem& reported : Report(status.problems())) {
+    PrintProblem(reported.problem, streams);
+  }
 }
 
 void AppendProblemMembers(const Problem& problem, JsonWriter& json) {
@@ -42,10 +87,11 @@ void AppendProblemMembers(const Problem& problem, JsonWriter& json) {
 
 void AppendProblemList(const std::vector<Problem>& problems, JsonWriter& json) {
   json.Key("problems").BeginArray();
-  for (const Problem& problem : problems) {
+  for (const ReportedProblem& reported : Report(problems)) {
     json.BeginObject();
-    json.Key("severity").Text(problem.severity == Severity::kError ? "error" : "warning");
-    AppendProblemMembers(problem, json);
+    const bool is_error = reported.problem.severity == Severity::kError;
+    json.Key("severity").Text(is_error ? "error" : "warning");
+    AppendReported(reported, json);
     json.End();
   }
   json.End();
@@ -54,9 +100,9 @@ void AppendProblemList(const std::vector<Problem>& problems, JsonWriter& json) {
 std::string ErrorDocument(const Status& status) {
   JsonWriter json;
   json.BeginObject().Key("ok").Bool(false).Key("errors").BeginArray();
-  for (const Problem& problem : status.problems()) {
+  for (const ReportedProblem& reported : Report(status.problems())) {
     json.BeginObject();
-    AppendProblemMembers(problem, json);
+    AppendReported(reported, json);
     json.End();
   }
   json.End().End();

@@ -12,6 +12,15 @@
 
 namespace ckpt::cli {
 
+// A problem, and all entries that it is about where that is more than one.
+struct ReportedProblem {
+  Problem problem;  // for people: `tensor` names the first few
+  std::vector<std::string> tensors;
+};
+
+// The problems in their order, but a file that is not there once, with all entries that need it.
+[[nodiscard]] std::vector<ReportedProblem> Report(const std::vector<Problem>& problems);
+
 // "error: <what>: <file>: <tensor>: expected …, found …", then "hint: …" lines; a warning starts
 // with "warning: ".
 void PrintProblem(const Problem& problem, Streams& streams);
@@ -21,7 +30,7 @@ void PrintStatus(const Status& status, Streams& streams);
 // The members "kind", "message", "file", "tensor", "expected", "actual", "hint"; null where
 // unknown.
 void AppendProblemMembers(const Problem& problem, JsonWriter& json);
-// "problems": [{"severity", and the members above}].
+// "problems": [{"severity", the members above, and "tensors" where there are several}].
 void AppendProblemList(const std::vector<Problem>& problems, JsonWriter& json);
 // {"ok": false, "errors": […]} on one line, which may end a stream of lines, and a line end.
 [[nodiscard]] std::string ErrorDocument(const Status& status);

@@ -8,23 +8,120 @@
 namespace ckpt {
 namespace {
 
-TEST(SideFiles, EverythingButWeightsOurSidecarAndCaches) {
+// Makes files of one byte and sorts them.
+Result<SideFiles> Sort(const std::vector<std::string>& names) {
   const auto storage = MakeMemoryStorage();
-  for (const std::string name :
-       {"config.json", "tokenizer.model", "model.safetensors", "model.safetensors.index.json",
-        "pytorch_model-00001-of-00002.bin", "pytorch_model.bin.index.json", "training_args.bin",
-        "consolidated.00.pth", "ckptkit.json", ".gitattributes", ".git/config", ".cache/x",
-        "original/params.json", "original/consolidated.00.pth", "modeling.py"}) {
+  for (const std::string& name : names) {
     const Path path = Path("/repo") / name;
-    ASSERT_THAT(storage->MakeDirectories(path.parent_path()), testing::IsOk());
-    ASSERT_THAT(WriteSmallFile(*storage, path, AsBytes("x")), testing::IsOk());
+    EXPECT_THAT(storage->MakeDirectories(path.parent_path()), testing::IsOk());
+    EXPECT_THAT(WriteSmallFile(*storage, path, AsBytes("x")), testing::IsOk());
   }
-  const auto names = ListSideFiles(*storage, "/repo");
-  ASSERT_THAT(names, testing::IsOk());
-  EXPECT_THAT(*names, ::testing::UnorderedElementsAre(
-                          "config.json", "tokenizer.model", "model.safetensors.index.json",
-                          "pytorch_model.bin.index.json", "training_args.bin", ".gitattributes",
-                          "original/params.json", "modeling.py"));
+  return ListSideFiles(*storage, "/repo");
+}
+
+std::vector<std::string> NamesOf(const std::vector<LeftOutEntry>& entries) {
+  std::vector<std::string> names;
+  for (const LeftOutEntry& entry : entries) {
+    EXPECT_EQ(entry.bytes, 1U) << entry.key;
+    EXPECT_FALSE(entry.why.empty()) << entry.key;
+    names.push_back(entry.key);
+  }
+  return names;
+}
+
+TEST(SideFiles, WhatAPublishedModelHasIsCarried) {
+  const std::vector<std::string> published = {".gitattributes",
+                                              "LICENSE",
+                                              "LICENSE.txt",
+                                              "Notice",
+                                              "README.md",
+                                              "USE_POLICY.md",
+                                              "added_tokens.json",
+                                              "additional_chat_templates/tool_use.jinja",
+                                              "chat_template.jinja",
+                                              "chat_template.json",
+                                              "config.json",
+                                              "config_sentence_transformers.json",
+                                              "configuration_deepseek.py",
+                                              "figures/benchmark.png",
+                                              "generation_config.json",
+                                              "inference/configs/config_671B.json",
+                                              "inference/model.py",
+                                              "inference/requirements.txt",
+                                              "merges.txt",
+                                              "model.safetensors.index.json",
+                                              "modeling.py",
+                                              "modules.json",
+                                              "1_Pooling/config.json",
+                                              "original/params.json",
+                                              "original/tokenizer.model",
+                                              "params.json",
+                                              "preprocessor_config.json",
+                                              "processor_config.json",
+                                              "qwen.tiktoken",
+                                              "special_tokens_map.json",
+                                              "spiece.model",
+                                              "tekken.json",
+                                              "tokenizer.json",
+                                              "tokenizer.model",
+                                              "tokenizer.model.v3",
+                                              "tokenizer_config.json",
+                                              "video_preprocessor_config.json",
+                                              "vocab.json",
+                                              "vocab.txt"};
+  const Result<SideFiles> files = Sort(published);
+  ASSERT_THAT(files, testing::IsOk());
+  EXPECT_THAT(files->carried, ::testing::UnorderedElementsAreArray(published));
+  EXPECT_THAT(files->left_out, ::testing::IsEmpty());
+}
+
+TEST(SideFiles, WhatATrainingRunLeavesIsLeftOutWithItsBytes) {
+  const std::vector<std::string> left_out = {
+      "all_results.json",
+      "checkpoint-500/README.md",
+      "checkpoint-500/chat_template.jinja",
+      "checkpoint-500/config.json",
+      "checkpoint-500/global_step500/zero_to_fp32.py",
+      "checkpoint-500/model.safetensors",
+      "checkpoint-500/optimizer.pt",
+      "checkpoint-500/tokenizer.json",
+      "consolidated.00.pth",
+      "global_step500/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt",
+      "latest",
+      "model-q4.gguf",
+      "model.onnx",
+      "optimizer.pt",
+      "original/consolidated.00.pth",
+      "pytorch_model.bin",
+      "pytorch_model.bin.index.json",
+      "rng_state_0.pth",
+      "runs/Nov23/events.out.tfevents.1",
+      "scheduler.pt",
+      "tf_model.h5",
+      "trainer_state.json",
+      "training_args.bin"};
+  std::vector<std::string> all = left_out;
+  all.insert(all.end(),
+             {"config.json", "original/params.json", ".git/config", ".cache/x", "ckptkit.json"});
+  const Result<SideFiles> files = Sort(all);
+  ASSERT_THAT(files, testing::IsOk());
+  EXPECT_THAT(files->carried, ::testing::ElementsAre("config.json", "original/params.json"));
+  EXPECT_THAT(NamesOf(files->left_out), ::testing::ElementsAreArray(left_out));
+}
+
+TEST(SideFiles, GitLfsPointersAreNamed) {
+  const auto storage = MakeMemoryStorage();
+  ASSERT_THAT(storage->MakeDirectories("/repo"), testing::IsOk());
+  ASSERT_THAT(WriteSmallFile(*storage, "/repo/tokenizer.model",
+                             AsBytes("version https://git-lfs.github.com/spec/v1\noid sha256:"
+                                     "4d7a\nsize 499723\n")),
+              testing::IsOk());
+  ASSERT_THAT(WriteSmallFile(*storage, "/repo/config.json", AsBytes("{}")), testing::IsOk());
+  EXPECT_THAT(CheckFetched(*storage, "/repo", {"config.json"}), testing::IsOk());
+  const Status status = CheckFetched(*storage, "/repo", {"config.json", "tokenizer.model"});
+  EXPECT_THAT(status, testing::FailsWith(ErrorKind::kIncomplete));
+  EXPECT_EQ(status.first().file, "/repo/tokenizer.model");
+  EXPECT_EQ(status.first().expected, "a file of 499723 bytes");
 }
 
 // The sidecar is JSON: it could not name such a file, and would call the copy damaged.

@@ -42,6 +42,25 @@ TEST(ConcludeTest, PutsErrorsIntoTheDocument) {
   EXPECT_THAT(capture.out.text(), HasSubstr("\"actual\": \"05060708\""));
 }
 
+Status LostFile(std::string_view file, std::string_view tensor) {
+  return Error(ErrorKind::kMissingFile, "gone").File(file).Tensor(tensor);
+}
+
+TEST(ConcludeTest, TellsOfALostFileOnceWithAllThatNeedsIt) {
+  Status status = LostFile("b", "one");
+  for (const char* tensor : {"t1", "t2", "t3", "t4", "t5"}) status.Add(LostFile("a", tensor));
+  status.Add(Error(ErrorKind::kMissing, "lacks").Tensor("t1"));
+  status.Add(Error(ErrorKind::kMissing, "lacks").Tensor("t2"));
+  Capture capture;
+  (void)Conclude(status, true, capture.streams);
+  EXPECT_EQ(capture.err.text(),
+            "error: missing_file: gone: b: one\n"
+            "error: missing_file: gone: a: t1, t2, t3 and 2 more\n"
+            "error: missing: lacks: t1\nerror: missing: lacks: t2\n");
+  EXPECT_THAT(capture.out.text(), HasSubstr("\"tensor\": \"t1\""));
+  EXPECT_THAT(capture.out.text(), HasSubstr("\"t4\",\n        \"t5\"\n"));
+}
+
 TEST(ConcludeTest, UsageErrorsHaveTheirOwnExitCode) {
   Capture capture;
   const Status usage = Error(ErrorKind::kUsage, "no");
