@@ -84,8 +84,7 @@ Status CheckWeightMap(const ShardedIndex& index, const std::set<std::string_view
   Status status;
   for (const auto& [tensor, file] : index.weight_map) {
     if (found.contains(tensor)) continue;
-    const bool no_file =
-        std::find(missing_files.begin(), missing_files.end(), file) != missing_files.end();
+    const bool no_file = std::binary_search(missing_files.begin(), missing_files.end(), file);
     status.Add(Error(no_file ? ErrorKind::kMissingFile : ErrorKind::kMissing,
                      no_file ? "the file that holds the tensor is missing"
                              : "the index names a tensor that its file lacks")
