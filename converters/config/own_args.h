@@ -22,6 +22,8 @@ inline constexpr std::int64_t kArgsVersionNow = 1;
 // comes next (number).
 inline constexpr std::string_view kStateDigest = "ckptkit_state_digest";
 inline constexpr std::string_view kNextLoss = "ckptkit_next_loss";
+// What tells the run's files from those of other runs (text); all its parts have the same.
+inline constexpr std::string_view kRunId = "ckptkit_run_id";
 // Why the trainer does not compute this model: a list of reasons.
 inline constexpr std::string_view kRefused = "ckptkit_refused";
 

@@ -149,6 +149,8 @@ Status ReadProgress(const CheckpointSource& source, TrainingState& state) {
                         OptionalArgument(state.args, kStateDigest, &layout::Value::AsText));
   CKPT_ASSIGN_OR_RETURN(state.next_loss,
                         OptionalArgument(state.args, kNextLoss, &layout::Value::AsFloat));
+  CKPT_ASSIGN_OR_RETURN(state.run_id,
+                        OptionalArgument(state.args, kRunId, &layout::Value::AsText));
   return CheckSchedule(source, state);
 }
 

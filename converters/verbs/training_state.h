@@ -25,10 +25,11 @@ struct TrainingState {
   std::int64_t finished_updates = 0;  // of the optimizer, and of the learning rate
   std::int64_t consumed_samples = 0;  // of the training data
   std::optional<std::int64_t> seed = {};
-  // What a run of ours noted when it saved (run_args.h): a digest of all of the state, and the loss of the batch
-  // that comes next.
+  // What a run of ours noted when it saved (run_args.h): a digest of all of the state, the loss of the batch
+  // that comes next, and which run it was.
   std::optional<std::string> state_digest = {};
   std::optional<double> next_loss = {};
+  std::optional<std::string> run_id = {};
 };
 
 // Opens what Megatron-FSDP saved. Rows of weights and moments come from a WeightReader over each model.

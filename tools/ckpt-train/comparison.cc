@@ -80,7 +80,7 @@ Result<double> CompareLogits(const Reference& reference, const Computed& compute
        row += computed.row_elems) {
     actual.insert(actual.end(), row, row + computed.vocab_size);
   }
-  return RelativeError(expected, actual);
+  return Measure(expected, actual).Relative();
 }
 
 // Errors: kMissing, kShapeMismatch, all at once.
@@ -102,17 +102,26 @@ Status CheckNames(const Reference& reference, const RuntimeGradients& actual) {
 
 }  // namespace
 
-double RelativeError(std::span<const double> expected, std::span<const double> actual) {
-  double difference = 0;
-  double magnitude = 0;
+double Deviation::Relative() const { return difference == 0 ? 0 : difference / magnitude; }
+
+double Deviation::RelativeInGradients(double largest) const {
+  constexpr double kRoundedZero = 1e-6;
+  constexpr double kScaleOfZeros = 1e-2;
+  if (magnitude > kRoundedZero * largest) return Relative();
+  return Deviation{.difference = difference, .magnitude = kScaleOfZeros * largest}.Relative();
+}
+
+Deviation Measure(std::span<const double> expected, std::span<const double> actual) {
+  Deviation deviation;
   for (std::size_t i = 0; i < expected.size(); ++i) {
     if (!std::isfinite(expected[i]) || !std::isfinite(actual[i])) {
-      return std::numeric_limits<double>::infinity();
+      deviation.difference = std::numeric_limits<double>::infinity();
+      return deviation;
     }
-    difference = std::max(difference, std::abs(actual[i] - expected[i]));
-    magnitude = std::max(magnitude, std::abs(expected[i]));
+    deviation.difference = std::max(deviation.difference, std::abs(actual[i] - expected[i]));
+    deviation.magnitude = std::max(deviation.magnitude, std::abs(expected[i]));
   }
-  return difference == 0 ? 0 : difference / magnitude;
+  return deviation;
 }
 
 std::vector<std::pair<std::string, double>> Comparison::ByError() const {
@@ -135,7 +144,7 @@ Result<Comparison> Compare(const ModelSource& model, const Reference& reference,
       return WrongShape(reference, "loss", {}, *reference.FindShape("loss"));
     comparison.loss = {.expected = expected[0],
                        .actual = computed.loss,
-                       .error = RelativeError(expected, std::span(&computed.loss, 1))};
+                       .error = Measure(expected, std::span(&computed.loss, 1)).Relative()};
   }
   if (reference.Has("logits")) {
     CKPT_ASSIGN_OR_RETURN(comparison.logits, CompareLogits(reference, computed, budget_bytes));
@@ -144,11 +153,18 @@ Result<Comparison> Compare(const ModelSource& model, const Reference& reference,
   CKPT_ASSIGN_OR_RETURN(const RuntimeGradients gradients,
                         RuntimeGradients::View(model, std::move(computed.gradients)));
   CKPT_RETURN_IF_ERROR(CheckNames(reference, gradients));
+  std::vector<Deviation> deviations;
+  double largest = 0;
   for (const std::string& name : reference.gradients()) {
     CKPT_ASSIGN_OR_RETURN(const std::vector<double> expected,
                           reference.Read(std::string(kGradientPrefix) + name, budget_bytes));
     CKPT_ASSIGN_OR_RETURN(const std::vector<double> actual, gradients.Read(name, budget_bytes));
-    comparison.gradients.emplace_back(name, RelativeError(expected, actual));
+    deviations.push_back(Measure(expected, actual));
+    largest = std::max(largest, deviations.back().magnitude);
+  }
+  for (std::size_t g = 0; g < deviations.size(); ++g) {
+    comparison.gradients.emplace_back(reference.gradients()[g],
+                                      deviations[g].RelativeInGradients(largest));
   }
   return comparison;
 }

@@ -40,10 +40,21 @@ struct Comparison {
   [[nodiscard]] std::vector<std::pair<std::string, double>> ByError() const;
 };
 
-// Largest difference over the largest magnitude in `expected`; infinite if anything is not finite.
+// How far numbers are from what is expected.
+struct Deviation {
+  double difference = 0;  // the largest; infinite if anything is not finite
+  double magnitude = 0;   // the largest that is expected
+
+  // Where nothing but zeros is expected, any difference is infinite.
+  [[nodiscard]] double Relative() const;
+  // Of a gradient whose reference has none larger than `largest`. One below a millionth of it is a zero that was rounded, for
+  // which its own magnitude is no measure: it is compared at a hundredth of `largest`. So a tolerance of 1e-5 lets pass what
+  // float32 rounds off the largest gradient.
+  [[nodiscard]] double RelativeInGradients(double largest) const;
+};
+
 // REQUIRES: equal sizes.
-[[nodiscard]] double RelativeError(std::span<const double> expected,
-                                   std::span<const double> actual);
+[[nodiscard]] Deviation Measure(std::span<const double> expected, std::span<const double> actual);
 
 // Gradients are renamed and reshaped as Transformers holds the parameters of `model` at run time.
 //

@@ -5,7 +5,9 @@
 #include <array>
 #include <chrono>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -22,20 +24,44 @@ std::string HostName() {
   return is_known ? std::string(name.data()) : "localhost";
 }
 
+constexpr std::string_view kEventPrefix = "events.out.tfevents.";
+constexpr std::string_view kRunMark = ".ckptkit-";  // before the run's id, at the end
+
 // Readers look for "tfevents" and take files in the order of their names: the time comes first.
-Path FileName(const Path& directory) {
-  return directory / fmt::format("events.out.tfevents.{:.6f}.{}.{}", Now(), HostName(), ::getpid());
+Path FileName(const Path& directory, const std::string& run_id) {
+  return directory / fmt::format("{}{:.6f}.{}.{}{}{}", kEventPrefix, Now(), HostName(), ::getpid(),
+                                 kRunMark, run_id);
+}
+
+// A reader of the directory takes all its files for one run.
+Status CheckHoldsNoOther(Storage& storage, const Path& directory, const RunPosition& run) {
+  CKPT_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries, storage.List(directory));
+  for (const DirectoryEntry& entry : entries) {
+    if (!entry.name.starts_with(kEventPrefix)) continue;
+    const std::size_t mark = entry.name.rfind(kRunMark);
+    const bool is_ours = mark == std::string::npos
+                             ? run.last_step > 0
+                             : entry.name.substr(mark + kRunMark.size()) == run.run_id;
+    if (is_ours) continue;
+    return Error(ErrorKind::kAlreadyExists, "the directory holds the event files of another run")
+        .File((directory / entry.name).string())
+        .Expected("run " + run.run_id)
+        .Hint("name a new tensorboard_dir, or empty this one");
+  }
+  return OkStatus();
 }
 
 }  // namespace
 
 Result<EventFile> EventFile::Create(Storage& storage, const Path& directory,
-                                    std::int64_t first_step) {
+                                    const RunPosition& run) {
   CKPT_RETURN_IF_ERROR(storage.MakeDirectories(directory));
-  CKPT_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> created, storage.Create(FileName(directory)));
+  CKPT_RETURN_IF_ERROR(CheckHoldsNoOther(storage, directory, run));
+  CKPT_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> created,
+                        storage.Create(FileName(directory, run.run_id)));
   EventFile file(std::move(created));
   CKPT_RETURN_IF_ERROR(file.AppendEvent(VersionEvent(Now())));
-  CKPT_RETURN_IF_ERROR(file.AppendEvent(RestartEvent(Now(), first_step)));
+  CKPT_RETURN_IF_ERROR(file.AppendEvent(RestartEvent(Now(), run.last_step + 1)));
   return file;
 }
 

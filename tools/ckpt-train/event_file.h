@@ -11,17 +11,19 @@
 #include "core/io/path.h"
 #include "core/io/storage.h"
 #include "tools/ckpt-train/event_record.h"
+#include "tools/ckpt-train/run_progress.h"
 
 namespace ckpt::train {
 
 // One thread.
 class EventFile {
  public:
-  // A new file in `directory`, which is made if it is not there. Readers drop the steps from `first_step` on of the files that
-  // are there: this run writes them again.
+  // A new file in `directory`, which is made if it is not there. Readers drop the steps behind `run.last_step` of the files
+  // that are there: this run writes them again.
   //
-  // Errors: those of the storage.
-  static Result<EventFile> Create(Storage& storage, const Path& directory, std::int64_t first_step);
+  // Errors: kAlreadyExists (event files of another run; those that do not say whose they are count as such for a run that
+  // begins), those of the storage.
+  static Result<EventFile> Create(Storage& storage, const Path& directory, const RunPosition& run);
 
   // Readers see them at once. Errors: kNoSpace, kIo.
   Status Add(std::int64_t step, std::span<const Scalar> scalars);

@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "core/base/bytes.h"
 #include "core/base/quote.h"
 #include "core/json/json_reader.h"
@@ -11,15 +13,30 @@
 namespace ckpt::train {
 namespace {
 
+struct MetricsLine {
+  std::int64_t step = 0;
+  std::optional<std::string> run_id;
+};
+
 // Nothing if the line is none of ours.
-std::optional<std::int64_t> StepOf(std::string_view line) {
-  const Result<JsonDocument> json = JsonDocument::Parse(line, "line");
+std::optional<MetricsLine> ParseLine(std::string_view text) {
+  const Result<JsonDocument> json = JsonDocument::Parse(text, "line");
   if (!json.ok()) return std::nullopt;
   const std::optional<JsonCursor> step = json->root().Find("step");
   if (!step) return std::nullopt;
   const Result<std::int64_t> number = step->Int64();
   if (!number.ok()) return std::nullopt;
-  return *number;
+  MetricsLine line = {.step = *number, .run_id = {}};
+  const std::optional<JsonCursor> run = json->root().Find("run");
+  if (!run) return line;
+  Result<std::string> id = run->Text();
+  if (!id.ok()) return std::nullopt;
+  line.run_id = *std::move(id);
+  return line;
+}
+
+bool IsOf(const MetricsLine& line, const RunPosition& run) {
+  return line.run_id ? *line.run_id == run.run_id : run.last_step > 0;
 }
 
 Status NoMetrics(std::string_view line, const std::string& name) {
@@ -29,31 +46,41 @@ Status NoMetrics(std::string_view line, const std::string& name) {
       .Hint("name a new file: this one stays as it is");
 }
 
-// Bytes of the lines up to step `last_step`. Steps ascend, so it reads from the end as many lines as go.
-Result<std::size_t> KeptBytes(std::string_view text, std::int64_t last_step,
+Status AnotherRun(const MetricsLine& line, const RunPosition& run, const std::string& name) {
+  return Error(ErrorKind::kAlreadyExists, "the file holds the metrics of another run")
+      .File(name)
+      .Expected("run " + run.run_id)
+      .Actual(fmt::format("step {} of {}", line.step,
+                          line.run_id ? "run " + *line.run_id : "a run without a name"))
+      .Hint("name a new file, or remove this one: it stays as it is");
+}
+
+// Bytes of the lines up to step `run.last_step`. Steps ascend, so it reads from the end as many lines as go.
+Result<std::size_t> KeptBytes(std::string_view text, const RunPosition& run,
                               const std::string& name) {
   std::size_t end = text.rfind('\n') + 1;  // npos wraps to nothing
   if (end < text.size() && text[end] != '{') return NoMetrics(text.substr(end), name);
   while (end > 0) {
     const std::size_t begin = end >= 2 ? text.rfind('\n', end - 2) + 1 : 0;
-    const std::string_view line = text.substr(begin, end - 1 - begin);
-    const std::optional<std::int64_t> step = StepOf(line);
-    if (!step) return NoMetrics(line, name);
-    if (*step <= last_step) break;
+    const std::string_view content = text.substr(begin, end - 1 - begin);
+    const std::optional<MetricsLine> line = ParseLine(content);
+    if (!line) return NoMetrics(content, name);
+    if (!IsOf(*line, run)) return AnotherRun(*line, run, name);
+    if (line->step <= run.last_step) break;
     end = begin;
   }
   return end;
 }
 
-Result<std::size_t> KeptBytesOf(Storage& storage, const Path& path, std::int64_t last_step) {
+Result<std::size_t> KeptBytesOf(Storage& storage, const Path& path, const RunPosition& run) {
   CKPT_ASSIGN_OR_RETURN(const auto file, storage.Open(path));
   CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<FileView> view, file->View());
-  return KeptBytes(AsText(view->bytes()), last_step, path.string());
+  return KeptBytes(AsText(view->bytes()), run, path.string());
 }
 
 }  // namespace
 
-Result<MetricsLog> MetricsLog::Open(Storage& storage, const Path& path, std::int64_t last_step) {
+Result<MetricsLog> MetricsLog::Open(Storage& storage, const Path& path, const RunPosition& run) {
   CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(path));
   if (stat.type == FileType::kMissing) {
     const Path directory = path.parent_path();
@@ -61,7 +88,7 @@ Result<MetricsLog> MetricsLog::Open(Storage& storage, const Path& path, std::int
     CKPT_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, storage.Create(path));
     return MetricsLog(std::move(file), 0);
   }
-  CKPT_ASSIGN_OR_RETURN(const std::size_t kept, KeptBytesOf(storage, path, last_step));
+  CKPT_ASSIGN_OR_RETURN(const std::size_t kept, KeptBytesOf(storage, path, run));
   CKPT_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, storage.OpenForUpdate(path));
   CKPT_RETURN_IF_ERROR(file->Resize(kept));
   return MetricsLog(std::move(file), kept);

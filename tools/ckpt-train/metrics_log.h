@@ -10,17 +10,19 @@
 #include "core/base/result.h"
 #include "core/io/path.h"
 #include "core/io/storage.h"
+#include "tools/ckpt-train/run_progress.h"
 
 namespace ckpt::train {
 
 // One thread.
 class MetricsLog {
  public:
-  // Goes on with the file behind the line of step `last_step`: what follows is cut off, since those steps are repeated, and a
-  // line that was cut short too. Makes the file, and its directory, if they are not there.
+  // Goes on with the file behind the line of step `run.last_step`: what follows is cut off, since those steps are repeated,
+  // and a line that was cut short too. Makes the file, and its directory, if they are not there.
   //
-  // Errors: kBadMetadata (the file holds something else; it stays as it is), those of the storage.
-  static Result<MetricsLog> Open(Storage& storage, const Path& path, std::int64_t last_step);
+  // Errors: kBadMetadata (the file holds something else), kAlreadyExists (lines of another run; lines that do not say whose
+  // they are count as such for a run that begins), those of the storage. Then the file stays as it is.
+  static Result<MetricsLog> Open(Storage& storage, const Path& path, const RunPosition& run);
 
   // `line` ends with a line end. Readers see it at once. Errors: kNoSpace, kIo.
   Status Append(std::string_view line);

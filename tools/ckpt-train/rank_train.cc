@@ -84,7 +84,9 @@ Result<TrainedRank> TrainOnRank(const TrainInput& input, trainer::Communicator& 
   if (is_first) input.on_started();
   if (!trained.difference.ok()) return trained;
 
-  if (is_first) CKPT_RETURN_IF_ERROR(input.log.OpenFiles(input.session.storage, start.iteration));
+  if (is_first)
+    CKPT_RETURN_IF_ERROR(input.log.OpenFiles(input.session.storage,
+                                             {.run_id = run.run_id, .last_step = start.iteration}));
   TrainLoop loop({.settings = run.loop,
                   .checkpoint_settings = checkpoints,
                   .trainer = session->trainer(),

@@ -5,6 +5,8 @@
 
 #include "converters/config/hf_config.h"
 #include "converters/config/model_settings.h"
+#include "core/base/bytes.h"
+#include "core/base/hash.h"
 #include "core/base/units.h"
 #include "tools/ckpt-train/checkpoint_settings.h"
 #include "tools/ckpt-train/stored_run.h"
@@ -44,6 +46,15 @@ Status GoOnFromStored(Storage& storage, layout::Configuration& given, RunConfig&
   given.merge(*stored);  // what was given stays
   run.stored = std::make_shared<OpenedState>(std::move(state));
   return OkStatus();
+}
+
+// A run that goes on is still the one that it was; another command starts another run.
+std::string RunIdOf(const RunConfig& run) {
+  constexpr std::size_t kDigits = 16;
+  const StatePtr stored = run.stored ? run.stored->state() : nullptr;
+  if (stored && stored->run_id) return *stored->run_id;
+  return HashHex(HashAlgorithm::kXxh3, AsBytes(FormatYamlSettings(run.effective)))
+      .substr(0, kDigits);
 }
 
 void CheckNeeds(const RunConfig& run, const RunNeeds& needs, trainer::SettingsReader& settings) {
@@ -116,6 +127,7 @@ Result<RunConfig> ResolveRun(Storage& storage, layout::Configuration given, int 
   CheckNeeds(run, needs, settings);
   CKPT_ASSIGN_OR_RETURN(run.train, trainer::ParseTrainConfig(settings, num_ranks));
   run.effective = settings.effective();
+  run.run_id = RunIdOf(run);
   return run;
 }
 

@@ -40,6 +40,8 @@ struct RunConfig {
   // weights are drawn.
   std::shared_ptr<OpenedState> stored;
   std::optional<Path> init_from;
+  // The same in all parts of a run, and whenever the same command starts it: 16 hex digits.
+  std::string run_id;
 
   [[nodiscard]] bool goes_on() const { return stored != nullptr; }
 };

@@ -38,21 +38,20 @@ RunLog::RunLog(const LoopSettings& settings, const cli::CommonOptions& options,
   }
 }
 
-Status RunLog::OpenFiles(Storage& storage, std::int64_t last_step) {
-  last_step_ = last_step;
+Status RunLog::OpenFiles(Storage& storage, const RunPosition& run) {
+  run_ = run;
   start_ = Clock::now();
   if (!settings_.metrics.empty()) {
-    CKPT_ASSIGN_OR_RETURN(metrics_, MetricsLog::Open(storage, settings_.metrics, last_step));
+    CKPT_ASSIGN_OR_RETURN(metrics_, MetricsLog::Open(storage, settings_.metrics, run));
   }
   if (!settings_.tensorboard_dir.empty()) {
-    CKPT_ASSIGN_OR_RETURN(events_,
-                          EventFile::Create(storage, settings_.tensorboard_dir, last_step + 1));
+    CKPT_ASSIGN_OR_RETURN(events_, EventFile::Create(storage, settings_.tensorboard_dir, run));
   }
   return OkStatus();
 }
 
 Status RunLog::OnStep(const StepMetrics& metrics) {
-  const std::string json = MetricsJson(metrics);
+  const std::string json = MetricsJson(metrics, run_.run_id);
   if (metrics_) CKPT_RETURN_IF_ERROR(metrics_->Append(json));
   if (events_) CKPT_RETURN_IF_ERROR(events_->Add(metrics.step, ScalarsOf(metrics)));
   const bool is_text = !options_.json && !options_.quiet && IsShown(metrics);
@@ -80,14 +79,14 @@ Status RunLog::Sync() {
 
 bool RunLog::IsShown(const StepMetrics& metrics) const {
   if (settings_.log_interval == 0) return false;
-  return metrics.step % settings_.log_interval == 0 || metrics.step == last_step_ + 1 ||
+  return metrics.step % settings_.log_interval == 0 || metrics.step == run_.last_step + 1 ||
          metrics.step == settings_.train_iters || metrics.eval_loss.has_value();
 }
 
 void RunLog::ShowProgress(const StepMetrics& metrics) {
   if (!status_ || !status_->IsDue()) return;
   const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
-  const double rate = static_cast<double>(metrics.step - last_step_) / std::max(seconds, 1e-9);
+  const double rate = static_cast<double>(metrics.step - run_.last_step) / std::max(seconds, 1e-9);
   const auto left = static_cast<double>(settings_.train_iters - metrics.step);
   status_->Show(fmt::format("train  {:3}%  step {} of {}  {:.3g} steps/s  eta {}  loss {:.4f}",
                             100 * metrics.step / settings_.train_iters, metrics.step,

@@ -13,6 +13,7 @@
 #include "tools/ckpt-train/event_file.h"
 #include "tools/ckpt-train/loop_settings.h"
 #include "tools/ckpt-train/metrics_log.h"
+#include "tools/ckpt-train/run_progress.h"
 #include "tools/ckpt-train/step_metrics.h"
 #include "tools/cli/command_line.h"
 #include "tools/cli/status_line.h"
@@ -26,8 +27,8 @@ class RunLog {
   // `streams` outlives it.
   RunLog(const LoopSettings& settings, const cli::CommonOptions& options, cli::Streams& streams);
 
-  // Opens the files, for a run that goes on behind `last_step`. Errors: those of MetricsLog and EventFile.
-  Status OpenFiles(Storage& storage, std::int64_t last_step);
+  // Opens the files. Errors: those of MetricsLog and EventFile.
+  Status OpenFiles(Storage& storage, const RunPosition& run);
 
   // Errors: kNoSpace, kIo.
   Status OnStep(const StepMetrics& metrics);
@@ -48,7 +49,7 @@ class RunLog {
   std::optional<MetricsLog> metrics_;
   std::optional<EventFile> events_;
   std::optional<cli::StatusLine> status_;
-  std::int64_t last_step_ = 0;  // before this run
+  RunPosition run_;
   Clock::time_point start_ = Clock::now();
 };
 

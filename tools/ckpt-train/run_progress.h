@@ -15,6 +15,12 @@ struct RunProgress {
   std::optional<double> next_loss;    // of the batch that follows, before it is trained on
 };
 
+// Where a run goes on, and which one it is.
+struct RunPosition {
+  std::string run_id;
+  std::int64_t last_step = 0;  // finished; 0: it begins
+};
+
 // Told on rank 0: "cannot go on from iter_0000100: …", "saved iteration 100 in 0.8 s". May be
 // empty.
 using Notice = std::function<void(const std::string& text)>;

@@ -54,7 +54,7 @@ Result<fsdp_dtensor::RunState> DescribeRun(const RunConfig& run, const RunProgre
                                            std::int64_t updates, const std::string& state_digest,
                                            const layout::Choices& naming) {
   fsdp_dtensor::RunState state;
-  NamedValues more = {{std::string(kStateDigest), state_digest}};
+  NamedValues more = {{std::string(kStateDigest), state_digest}, {std::string(kRunId), run.run_id}};
   if (progress.next_loss) more.emplace_back(kNextLoss, *progress.next_loss);
   if (const auto impl = naming.find("transformer_impl"); impl != naming.end()) {
     more.emplace_back(impl->first, impl->second);

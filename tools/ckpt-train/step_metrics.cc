@@ -6,7 +6,7 @@
 
 namespace ckpt::train {
 
-std::string MetricsJson(const StepMetrics& metrics) {
+std::string MetricsJson(const StepMetrics& metrics, std::string_view run_id) {
   JsonWriter json;
   json.BeginObject().Key("step").Int(metrics.step).Key("loss").Double(metrics.loss);
   json.Key("grad_norm").Double(metrics.grad_norm).Key("lr").Double(metrics.lr);
@@ -16,6 +16,7 @@ std::string MetricsJson(const StepMetrics& metrics) {
   if (metrics.eval_loss) {
     json.Key("eval_loss").Double(*metrics.eval_loss).Key("eval_ms").Double(metrics.eval_ms);
   }
+  if (!run_id.empty()) json.Key("run").Text(run_id);
   json.End();
   return json.Take() + "\n";
 }

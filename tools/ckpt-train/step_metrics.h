@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace ckpt::train {
 
@@ -25,7 +26,8 @@ struct StepMetrics {
 };
 
 // One JSON object and a line end; numbers read back as they were. REQUIRES: all are finite.
-[[nodiscard]] std::string MetricsJson(const StepMetrics& metrics);
+// `run_id`: whose step it is; empty: nobody else's lines can lie beside it.
+[[nodiscard]] std::string MetricsJson(const StepMetrics& metrics, std::string_view run_id = {});
 
 // For people: "step 20/100  loss 3.2101  grad_norm 1.93  lr 0.001  81.2 ms  1261 tokens/s", a second line for an evaluation.
 [[nodiscard]] std::string MetricsText(const StepMetrics& metrics, std::int64_t train_iters);

@@ -147,16 +147,34 @@ TEST(CheckTest, RefusesWeightsOutOfNowhere) {
   EXPECT_THAT(Check(options).code.status(), FailsWith(ErrorKind::kUsage));
 }
 
-TEST(RelativeErrorTest, IsOfTheLargestMagnitude) {
+TEST(DeviationTest, IsRelativeToTheLargestMagnitude) {
   const std::vector<double> expected = {4, -8, 0};
   const std::vector<double> actual = {4, -7, 0.5};
-  EXPECT_DOUBLE_EQ(RelativeError(expected, actual), 0.125);
-  EXPECT_EQ(RelativeError(expected, expected), 0);
+  EXPECT_DOUBLE_EQ(Measure(expected, actual).Relative(), 0.125);
+  EXPECT_EQ(Measure(expected, expected).Relative(), 0);
   const std::vector<double> zeros = {0, 0, 0};
-  EXPECT_EQ(RelativeError(zeros, zeros), 0);
-  EXPECT_EQ(RelativeError(zeros, actual), std::numeric_limits<double>::infinity());
+  EXPECT_EQ(Measure(zeros, zeros).Relative(), 0);
+  EXPECT_EQ(Measure(zeros, actual).Relative(), std::numeric_limits<double>::infinity());
   const std::vector<double> broken = {4, std::nan(""), 0};
-  EXPECT_EQ(RelativeError(expected, broken), std::numeric_limits<double>::infinity());
+  EXPECT_EQ(Measure(expected, broken).Relative(), std::numeric_limits<double>::infinity());
+}
+
+TEST(DeviationTest, AGradientThatIsZeroButForRoundingIsMeasuredByTheOthers) {
+  constexpr double kLargest = 4;  // of all gradients
+  const std::vector<double> zeros = {0, 0};
+  const std::vector<double> rounded = {1e-9, -2e-9};
+  const std::vector<double> also_rounded = {-3e-9, 1e-9};
+  for (const auto& [expected, actual] :
+       {std::pair(zeros, rounded), std::pair(rounded, zeros), std::pair(rounded, also_rounded)}) {
+    EXPECT_LT(Measure(expected, actual).RelativeInGradients(kLargest), 1e-5);
+  }
+  // A gradient where there should be none is found all the same, and a small one has its own measure.
+  const std::vector<double> wrong = {1e-6, 0};
+  EXPECT_GT(Measure(zeros, wrong).RelativeInGradients(kLargest), 1e-5);
+  const std::vector<double> small = {1e-5, 0};
+  const std::vector<double> half = {5e-6, 0};
+  EXPECT_DOUBLE_EQ(Measure(small, half).RelativeInGradients(kLargest), 0.5);
+  EXPECT_EQ(Measure(zeros, zeros).RelativeInGradients(0), 0);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 namespace ckpt::train {
 namespace {
 
+using testing::FailsWith;
 using testing::IsOk;
 using ::testing::StartsWith;
 
@@ -48,9 +49,18 @@ TEST(EventRecordTest, RecordsCarryMaskedChecksums) {
   EXPECT_EQ(HexOf(ByteSpan(record).last(4)), "e5b08ac7");
 }
 
+TEST(EventFileTest, MixesNoTwoRuns) {
+  const auto storage = MakeMemoryStorage();
+  ASSERT_THAT(EventFile::Create(*storage, "/run/tb", {.run_id = "a", .last_step = 0}), IsOk());
+  EXPECT_THAT(EventFile::Create(*storage, "/run/tb", {.run_id = "a", .last_step = 3}), IsOk());
+  EXPECT_THAT(EventFile::Create(*storage, "/run/tb", {.run_id = "b", .last_step = 0}).status(),
+              FailsWith(ErrorKind::kAlreadyExists));
+  EXPECT_EQ(storage->List("/run/tb")->size(), 2U);
+}
+
 TEST(EventFileTest, LiesWhereTensorBoardLooks) {
   const auto storage = MakeMemoryStorage();
-  auto file = EventFile::Create(*storage, "/run/tb", 1);
+  auto file = EventFile::Create(*storage, "/run/tb", {.run_id = "a", .last_step = 0});
   ASSERT_THAT(file, IsOk());
   const std::vector<Scalar> scalars = {{"loss", 1.5}};
   ASSERT_THAT(file->Add(1, scalars), IsOk());

@@ -19,7 +19,9 @@ using testing::IsOk;
 using testing::IsOkAndHolds;
 using ::testing::Not;
 
-std::string Line(std::int64_t step) { return "{\"step\":" + std::to_string(step) + "}\n"; }
+std::string Line(std::int64_t step, const std::string& run = "a") {
+  return "{\"step\":" + std::to_string(step) + ",\"run\":\"" + run + "\"}\n";
+}
 
 class MetricsLogTest : public ::testing::Test {
  protected:
@@ -30,7 +32,8 @@ class MetricsLogTest : public ::testing::Test {
   }
   Result<std::string> Content() { return ReadSmallFile(*storage_, "/run/metrics.jsonl", 1 << 20); }
   Result<MetricsLog> Open(std::int64_t last_step) {
-    return MetricsLog::Open(*storage_, "/run/metrics.jsonl", last_step);
+    return MetricsLog::Open(*storage_, "/run/metrics.jsonl",
+                            {.run_id = "a", .last_step = last_step});
   }
 
   std::unique_ptr<Storage> storage_ = MakeMemoryStorage();
@@ -59,10 +62,26 @@ TEST_F(MetricsLogTest, CutsALineThatWasCutShort) {
   EXPECT_THAT(Content(), IsOkAndHolds(Line(1) + Line(2)));
 }
 
-TEST_F(MetricsLogTest, ANewRunStartsAnew) {
+TEST_F(MetricsLogTest, TheRunThatIsStartedAgainStartsAnew) {
   Put(Line(1) + Line(2));
   ASSERT_THAT(Open(0), IsOk());
   EXPECT_THAT(Content(), IsOkAndHolds(""));
+}
+
+TEST_F(MetricsLogTest, LeavesTheLinesOfAnotherRunAlone) {
+  for (const std::int64_t last_step : {0, 1, 2, 7}) {
+    Put(Line(1, "b") + Line(2, "b"));
+    EXPECT_THAT(Open(last_step).status(), FailsWith(ErrorKind::kAlreadyExists)) << last_step;
+    EXPECT_THAT(Content(), IsOkAndHolds(Line(1, "b") + Line(2, "b")));
+  }
+}
+
+TEST_F(MetricsLogTest, TakesLinesWithoutARunForItsOwnOnlyWhereItGoesOn) {
+  const std::string lines = "{\"step\":1}\n{\"step\":2}\n";
+  Put(lines);
+  EXPECT_THAT(Open(0).status(), FailsWith(ErrorKind::kAlreadyExists));
+  EXPECT_THAT(Open(2), IsOk());
+  EXPECT_THAT(Content(), IsOkAndHolds(lines));
 }
 
 TEST_F(MetricsLogTest, LeavesStepsThatAreBehindAlone) {

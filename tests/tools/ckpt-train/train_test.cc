@@ -1,4 +1,5 @@
 // `train`: it learns, tells what it does, and ends in order whatever happens.
+#include <algorithm>
 #include <cmath>
 #include <csignal>
 #include <cstddef>
@@ -177,6 +178,32 @@ TEST_F(TrainTest, RefusesAFolderThatAnotherRunSavesIn) {
     EXPECT_EQ(PosixStorage().Stat(In("metrics.jsonl"))->type, FileType::kMissing);
   }
   EXPECT_TRUE(Call(RunTrain, options).IsDone());
+}
+
+TEST_F(TrainTest, MixesNoMetricsOfTwoRuns) {
+  TrainOptions options = Options(2, {"train_iters=4"});
+  options.run.metrics = In("metrics.jsonl").string();
+  ASSERT_TRUE(Call(RunTrain, options).IsDone());
+  const auto first = ReadSmallFile(PosixStorage(), In("metrics.jsonl"), 1 << 20);
+  ASSERT_THAT(first, IsOk());
+
+  TrainOptions other = Options(2, {"train_iters=4", "lr=2e-2"});
+  other.run.metrics = options.run.metrics;
+  EXPECT_THAT(Call(RunTrain, other).code.status(), FailsWith(ErrorKind::kAlreadyExists));
+  EXPECT_EQ(ReadSmallFile(PosixStorage(), In("metrics.jsonl"), 1 << 20).value(), *first);
+  EXPECT_TRUE(Call(RunTrain, options).IsDone()) << "the same command starts the same run";
+}
+
+TEST_F(TrainTest, ARunThatGoesOnIsTheOneThatItWas) {
+  TrainOptions options = Options(2, {"train_iters=4"});
+  options.run.save = options.run.load = In("out").string();
+  options.run.metrics = In("metrics.jsonl").string();
+  ASSERT_TRUE(Call(RunTrain, options).IsDone());
+  options.run.set = {"train_iters=6", "lr=5e-3", "log_interval=1"};  // another command
+  const Said said = Call(RunTrain, options);
+  ASSERT_TRUE(said.IsDone()) << said.code.status().ToString();
+  const auto lines = ReadSmallFile(PosixStorage(), In("metrics.jsonl"), 1 << 20);
+  EXPECT_EQ(std::ranges::count(*lines, '\n'), 6);
 }
 
 TEST_F(TrainTest, EvaluatesAllOfTheDataOnce) {
