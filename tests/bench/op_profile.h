@@ -56,7 +56,7 @@ class OpProfile final : public ForwardingOps {
   }
   void GroupedBackwardWeights(Queue& queue, const Tensor& dy, const Tensor& x,
                               const Tensor& offsets, std::int64_t segments,
-                              std::span<const Tensor> dweights) override {
+                              std::span<const Gradient> dweights) override {
     const auto experts = static_cast<std::int64_t>(dweights.size());
     Note(dy.dim(1), x.dim(1), x.dim(0) / experts, experts);
     ForwardingOps::GroupedBackwardWeights(queue, dy, x, offsets, segments, dweights);

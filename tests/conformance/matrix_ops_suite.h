@@ -101,8 +101,7 @@ TEST_P(MatrixOpsTest, GemmAccumulatesIntoGradientsOfEveryDType) {
   const Size size{45, 61, 83};
   const GemmForm form{.transpose_a = true, .accumulate = true};
   for (const DType dtype : kComputeDTypes) {
-    for (const DType gradient :
-         {DType::kFloat32, DType::kFloat64, DType::kBfloat16, DType::kInt64}) {
+    for (const DType gradient : kGradientDTypes) {
       SCOPED_TRACE(::testing::Message() << DTypeName(dtype) << " into " << DTypeName(gradient));
       const Array a = RandomA(dtype, form, size);
       const Array b = RandomB(dtype, form, size);
@@ -114,6 +113,18 @@ TEST_P(MatrixOpsTest, GemmAccumulatesIntoGradientsOfEveryDType) {
       const DType coarser = gradient == DType::kBfloat16 ? gradient : DType::kFloat32;
       EXPECT_TRUE(AllNear(d.Get(), want, ToleranceOf(coarser)));
     }
+  }
+}
+
+TEST_P(MatrixOpsTest, GemmStoresGradientsOfEveryDType) {
+  const Size size{45, 61, 83};
+  for (const DType dtype : kComputeDTypes) {
+    SCOPED_TRACE(DTypeName(dtype));
+    const Array a = RandomA(dtype, {.transpose_a = true}, size);
+    const Array b = RandomB(dtype, {.transpose_a = true}, size);
+    ExpectStoresWhatItAddsToZeros({size.m, size.n}, [&](const Gradient& d) {
+      ops().Gemm(queue(), {.transpose_a = true, .accumulate = d.adds()}, a, b, d.tensor);
+    });
   }
 }
 
@@ -219,9 +230,11 @@ TEST_P(MatrixOpsTest, GroupedBackwardsAreTheDerivatives) {
   ops().GroupedBackwardData(queue(), dy_array, std::vector<Tensor>(arrays.begin(), arrays.end()),
                             offsets, kSegments, dx);
   std::vector<Array> gradients;
-  for (int i = 0; i < 3; ++i)
-    gradients.push_back(Make(DType::kFloat64, {kOut, kIn}, std::vector<double>(kOut * kIn)));
-  std::vector<Tensor> dweights(gradients.begin(), gradients.end());
+  std::vector<Gradient> dweights;
+  for (int i = 0; i < 3; ++i) {
+    gradients.push_back(Make(DType::kFloat64, {kOut, kIn}));
+    dweights.push_back(Stored(gradients.back()));
+  }
   ops().GroupedBackwardWeights(queue(), dy_array, x_array, offsets, kSegments, dweights);
 
   EXPECT_TRUE(IsGradientOf(dx.Get(), x, loss));
@@ -232,8 +245,7 @@ TEST_P(MatrixOpsTest, GroupedBackwardsAreTheDerivatives) {
 
 TEST_P(MatrixOpsTest, GroupedBackwardWeightsAddsToGradientsOfEveryDTypeAndSkipsFrozenOnes) {
   for (const DType dtype : kComputeDTypes) {
-    for (const DType gradient :
-         {DType::kFloat32, DType::kFloat64, DType::kBfloat16, DType::kInt64}) {
+    for (const DType gradient : kGradientDTypes) {
       const Array x = Random(dtype, {kRows, kIn});
       const Array dy = Random(dtype, {kRows, kOut});
       const Array dweight = Random(gradient, {kOut, kIn});
@@ -246,7 +258,7 @@ TEST_P(MatrixOpsTest, GroupedBackwardWeightsAddsToGradientsOfEveryDTypeAndSkipsF
                   {x_values.begin() + 7 * kIn, x_values.begin() + 12 * kIn});
       for (std::size_t i = 0; i < want.size(); ++i) want[i] += product[i];
       ops().GroupedBackwardWeights(queue(), dy, x, Make(DType::kInt32, {7}, kOffsets), kSegments,
-                                   std::vector<Tensor>{Tensor(), dweight, Tensor()});
+                                   std::vector<Gradient>{{}, Added(dweight), {}});
       const DType coarser = gradient == DType::kBfloat16 ? gradient : DType::kFloat32;
       EXPECT_TRUE(AllNear(dweight.Get(), want, ToleranceOf(coarser)))
           << DTypeName(dtype) << " into " << DTypeName(gradient);
@@ -254,21 +266,37 @@ TEST_P(MatrixOpsTest, GroupedBackwardWeightsAddsToGradientsOfEveryDTypeAndSkipsF
   }
 }
 
+TEST_P(MatrixOpsTest, GroupedBackwardWeightsStoresGradientsOfEveryDTypeAndZerosWithoutRows) {
+  for (const DType dtype : kComputeDTypes) {
+    SCOPED_TRACE(DTypeName(dtype));
+    const Array x = Random(dtype, {kRows, kIn});
+    const Array dy = Random(dtype, {kRows, kOut});
+    const Array offsets = Make(DType::kInt32, {7}, kOffsets);
+    ExpectStoresWhatItAddsToZeros({3 * kOut, kIn}, [&](const Gradient& all) {
+      std::vector<Gradient> dweights;
+      for (int i = 0; i < 3; ++i) {
+        dweights.push_back({.tensor = all.tensor.Rows(i * kOut, kOut), .write = all.write});
+      }
+      ops().GroupedBackwardWeights(queue(), dy, x, offsets, kSegments, dweights);
+    });
+  }
+}
+
 // One contribution per segment, whatever rows lie behind it: what makes dispatch by all-to-all and by all-gather agree.
 TEST_P(MatrixOpsTest, GroupedBackwardWeightsRoundsEverySegmentByItself) {
   const Array x = Random(DType::kFloat32, {kRows, kIn});
   const Array dy = Random(DType::kFloat32, {kRows, kOut});
-  const std::vector<double> zeros(static_cast<std::size_t>(kOut * kIn));
-  const Array together = Make(DType::kInt64, {kOut, kIn}, zeros);
-  const Array apart = Make(DType::kInt64, {kOut, kIn}, zeros);
+  const Array together = Make(DType::kInt64, {kOut, kIn});
+  const Array apart =
+      Make(DType::kInt64, {kOut, kIn}, std::vector<double>(static_cast<std::size_t>(kOut * kIn)));
   ops().GroupedBackwardWeights(queue(), dy, x, Make(DType::kInt32, {3}, {0, 4, 12}), 2,
-                               std::vector<Tensor>{together});
+                               std::vector<Gradient>{Stored(together)});
   for (const std::vector<double>& rows : {std::vector<double>{4, 12}, {0, 4}}) {
     const auto begin = static_cast<std::int64_t>(rows[0]);
     const auto count = static_cast<std::int64_t>(rows[1] - rows[0]);
     ops().GroupedBackwardWeights(
         queue(), dy.tensor().Rows(begin, count), x.tensor().Rows(begin, count),
-        Make(DType::kInt32, {2}, {0, double(count)}), 1, std::vector<Tensor>{apart});
+        Make(DType::kInt32, {2}, {0, double(count)}), 1, std::vector<Gradient>{Added(apart)});
     ASSERT_THAT(queue().Synchronize(), testing::IsOk());
   }
   EXPECT_EQ(together.Bytes(), apart.Bytes());

@@ -144,6 +144,31 @@ class OpsTest : public ::testing::TestWithParam<OpsBackend> {
     array.Set(values);
     return array;
   }
+  static Gradient Stored(const Tensor& tensor) {
+    return {.tensor = tensor, .write = GradWrite::kStore};
+  }
+  static Gradient Added(const Tensor& tensor) {
+    return {.tensor = tensor, .write = GradWrite::kAdd};
+  }
+  static constexpr DType kGradientDTypes[] = {DType::kFloat32, DType::kFloat64, DType::kBfloat16,
+                                              DType::kInt64};
+  // What `write` stores over NaNs is what it adds to zeros.
+  void ExpectStoresWhatItAddsToZeros(std::initializer_list<std::int64_t> dims,
+                                     const std::function<void(const Gradient&)>& write) {
+    for (const DType dtype : kGradientDTypes) {
+      const Array stored = Make(dtype, dims);
+      Array added = Make(dtype, dims);
+      added.Set(std::vector<double>(static_cast<std::size_t>(added.tensor().num_elems())));
+      write(Stored(stored));
+      write(Added(added));
+      EXPECT_EQ(stored.Get(), added.Get()) << DTypeName(dtype);
+      // Again: a store forgets, a sum does not.
+      write(Stored(stored));
+      EXPECT_EQ(stored.Get(), added.Get()) << DTypeName(dtype);
+      write(Added(added));
+      EXPECT_NE(stored.Get(), added.Get()) << DTypeName(dtype);
+    }
+  }
   // Normal numbers, rounded to the dtype; the same in every run.
   Array Random(DType dtype, std::initializer_list<std::int64_t> dims) {
     Array array(*this, dtype, dims);

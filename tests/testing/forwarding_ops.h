@@ -16,6 +16,7 @@ class ForwardingOps : public trainer::Ops {
   using AuxLossForm = trainer::AuxLossForm;
   using DropForm = trainer::DropForm;
   using GemmForm = trainer::GemmForm;
+  using Gradient = trainer::Gradient;
   using MlaShape = trainer::MlaShape;
   using Queue = trainer::Queue;
   using QkvShape = trainer::QkvShape;
@@ -43,7 +44,7 @@ class ForwardingOps : public trainer::Ops {
   }
   void GroupedBackwardWeights(Queue& queue, const Tensor& dy, const Tensor& x,
                               const Tensor& offsets, std::int64_t segments,
-                              std::span<const Tensor> dweights) override {
+                              std::span<const Gradient> dweights) override {
     Around("GroupedBackwardWeights",
            [&] { target_.GroupedBackwardWeights(queue, dy, x, offsets, segments, dweights); });
   }
@@ -65,7 +66,7 @@ class ForwardingOps : public trainer::Ops {
   void AddBias(Queue& queue, const Tensor& x, const Tensor& bias) override {
     Around("AddBias", [&] { target_.AddBias(queue, x, bias); });
   }
-  void BiasBackward(Queue& queue, const Tensor& dy, const Tensor& dbias) override {
+  void BiasBackward(Queue& queue, const Tensor& dy, const Gradient& dbias) override {
     Around("BiasBackward", [&] { target_.BiasBackward(queue, dy, dbias); });
   }
   void RmsNorm(Queue& queue, const Tensor& x, const Tensor& weight, double eps, const Tensor& y,
@@ -74,7 +75,7 @@ class ForwardingOps : public trainer::Ops {
   }
   void RmsNormBackward(Queue& queue, const Tensor& dy, const Tensor& x, const Tensor& weight,
                        const Tensor& rstd, bool accumulate, const Tensor& dx,
-                       const Tensor& dweight) override {
+                       const Gradient& dweight) override {
     Around("RmsNormBackward",
            [&] { target_.RmsNormBackward(queue, dy, x, weight, rstd, accumulate, dx, dweight); });
   }
@@ -84,7 +85,7 @@ class ForwardingOps : public trainer::Ops {
   }
   void LayerNormBackward(Queue& queue, const Tensor& dy, const Tensor& x, const Tensor& weight,
                          const Tensor& statistics, bool accumulate, const Tensor& dx,
-                         const Tensor& dweight, const Tensor& dbias) override {
+                         const Gradient& dweight, const Gradient& dbias) override {
     Around("LayerNormBackward", [&] {
       target_.LayerNormBackward(queue, dy, x, weight, statistics, accumulate, dx, dweight, dbias);
     });
@@ -148,7 +149,7 @@ class ForwardingOps : public trainer::Ops {
     Around("Embedding", [&] { target_.Embedding(queue, tokens, table, y); });
   }
   void EmbeddingBackward(Queue& queue, const Tensor& tokens, const Tensor& dy,
-                         const Tensor& dtable) override {
+                         const Gradient& dtable) override {
     Around("EmbeddingBackward", [&] { target_.EmbeddingBackward(queue, tokens, dy, dtable); });
   }
   void CrossEntropy(Queue& queue, const Tensor& logits, const Tensor& labels, std::int64_t vocab,

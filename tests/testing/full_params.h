@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <random>
 #include <set>
@@ -15,6 +16,7 @@
 #include "core/base/check.h"
 #include "tests/testing/device_values.h"
 #include "trainer/device/device.h"
+#include "trainer/ops/fixed_point.h"
 #include "trainer/params/param_access.h"
 #include "trainer/params/param_spec.h"
 
@@ -27,7 +29,7 @@ struct FullParamsOptions {
 };
 
 // Checks the protocol of ParamAccess, too: weights are only used while they are acquired, and each unit's gradients are
-// acquired and reduced once per micro-batch.
+// acquired and reduced once per micro-batch. Gradients are stored first, over what spoils every sum, and then added.
 class FullParams final : public trainer::ParamAccess {
  public:
   using Tensor = trainer::Tensor;
@@ -43,10 +45,11 @@ class FullParams final : public trainer::ParamAccess {
         specs_[param.name] = param;
         unit.gradients.emplace_back();
         if (options.frozen.contains(param.name)) continue;
-        unit.gradients.back() = Allocate(options.gradients, param.shape);
-        gradients_[param.name] = unit.gradients.back();
+        unit.gradients.back().tensor = Allocate(options.gradients, param.shape);
+        gradients_[param.name] = unit.gradients.back().tensor;
       }
     }
+    ClearGradients();
   }
 
   void Prefetch(int unit) override { calls_.push_back("prefetch " + std::to_string(unit)); }
@@ -59,7 +62,7 @@ class FullParams final : public trainer::ParamAccess {
     calls_.push_back("release " + std::to_string(unit));
     CKPT_CHECK(At(unit).num_users-- > 0);
   }
-  std::span<const Tensor> AcquireGradients(int unit) override {
+  std::span<const trainer::Gradient> AcquireGradients(int unit) override {
     CKPT_CHECK(!At(unit).has_gradients_out);
     At(unit).has_gradients_out = true;
     return At(unit).gradients;
@@ -68,6 +71,9 @@ class FullParams final : public trainer::ParamAccess {
     calls_.push_back("reduce " + std::to_string(unit));
     CKPT_CHECK(At(unit).has_gradients_out);
     At(unit).has_gradients_out = false;
+    for (trainer::Gradient& gradient : At(unit).gradients) {
+      gradient.write = trainer::GradWrite::kAdd;
+    }
   }
 
   // By name; `specs` and `gradients` list what there is.
@@ -97,17 +103,27 @@ class FullParams final : public trainer::ParamAccess {
     }
     return values;
   }
+  // The next micro-batch is the first of a step.
   void ClearGradients() {
-    for (const auto& [name, gradient] : gradients_) {
-      WriteValues(device_, queue_,
-                  std::vector<double>(static_cast<std::size_t>(gradient.num_elems())), gradient);
+    for (Unit& unit : units_) {
+      for (trainer::Gradient& gradient : unit.gradients) {
+        if (!gradient) continue;
+        gradient.write = trainer::GradWrite::kStore;
+        const double spoilt = gradient.tensor.dtype == DType::kInt64
+                                  ? static_cast<double>(trainer::kFixedPointLimit)
+                                  : std::numeric_limits<double>::quiet_NaN();
+        WriteValues(
+            device_, queue_,
+            std::vector<double>(static_cast<std::size_t>(gradient.tensor.num_elems()), spoilt),
+            gradient.tensor);
+      }
     }
   }
 
  private:
   struct Unit {
     std::vector<Tensor> weights;
-    std::vector<Tensor> gradients;
+    std::vector<trainer::Gradient> gradients;
     int num_users = 0;
     bool has_gradients_out = false;
   };

@@ -42,9 +42,10 @@ std::vector<ParamSpec> GroupedAttention::Params() const {
   return params;
 }
 
-GroupedAttention::Tensors GroupedAttention::Unpack(std::span<const Tensor> tensors) const {
-  TensorCursor cursor(tensors);
-  Tensors unpacked;
+template <typename T>
+GroupedAttention::Parts<T> GroupedAttention::Unpack(std::span<const T> params) const {
+  ParamCursor<T> cursor(params);
+  Parts<T> unpacked;
   unpacked.qkv = cursor.Next();
   unpacked.qkv_bias = cursor.NextIf(has_qkv_bias_);
   unpacked.q_norm = cursor.NextIf(has_qk_norm_);
@@ -92,7 +93,7 @@ void GroupedAttention::Forward(BlockContext& context, std::span<const Tensor> we
   Ops& ops = context.ops;
   Queue& queue = context.queue;
   Arena& arena = context.arena;
-  const Tensors w = Unpack(weights);
+  const Parts<Tensor> w = Unpack(weights);
 
   saved_ = {};
   saved_.x = x;
@@ -131,7 +132,7 @@ void GroupedAttention::Forward(BlockContext& context, std::span<const Tensor> we
 }
 
 void GroupedAttention::Backward(BlockContext& context, std::span<const Tensor> weights,
-                                std::span<const Tensor> gradients, const Tensor& dy,
+                                std::span<const Gradient> gradients, const Tensor& dy,
                                 const Tensor& dx) {
   const std::int64_t heads = heads_.num_heads;
   const std::int64_t group_heads = heads_.num_kv_heads;
@@ -139,8 +140,8 @@ void GroupedAttention::Backward(BlockContext& context, std::span<const Tensor> w
   const std::int64_t tokens = context.tokens();
   Ops& ops = context.ops;
   Queue& queue = context.queue;
-  const Tensors w = Unpack(weights);
-  const Tensors g = Unpack(gradients);
+  const Parts<Tensor> w = Unpack(weights);
+  const Parts<Gradient> g = Unpack(gradients);
 
   const ArenaScope scope(context.arena);
   const Tensor dq = AllocateHeads(context, heads);
@@ -157,7 +158,7 @@ void GroupedAttention::Backward(BlockContext& context, std::span<const Tensor> w
   Rotate(context, /*inverse=*/true, dq, dk);
   if (has_qk_norm_) {
     const auto undo_norm = [&](const Tensor& d, const Tensor& from, const Tensor& weight,
-                               const Tensor& rstd, const Tensor& dweight) {
+                               const Tensor& rstd, const Gradient& dweight) {
       const Tensor rows = d.Reshape({rstd.dim(0), head_dim});
       ops.RmsNormBackward(queue, rows, from.Reshape({rstd.dim(0), head_dim}), weight, rstd,
                           /*accumulate=*/false, rows, dweight);

@@ -27,7 +27,8 @@ class Attention {
                        const Tensor& y) = 0;
   // dx is overwritten.
   virtual void Backward(BlockContext& context, std::span<const Tensor> weights,
-                        std::span<const Tensor> gradients, const Tensor& dy, const Tensor& dx) = 0;
+                        std::span<const Gradient> gradients, const Tensor& dy,
+                        const Tensor& dx) = 0;
 };
 
 // N query heads share G key and value heads. One fused projection, in Megatron's interleaving
@@ -42,13 +43,15 @@ class GroupedAttention final : public Attention {
   void Forward(BlockContext& context, std::span<const Tensor> weights, const Tensor& x,
                const Tensor& y) override;
   void Backward(BlockContext& context, std::span<const Tensor> weights,
-                std::span<const Tensor> gradients, const Tensor& dy, const Tensor& dx) override;
+                std::span<const Gradient> gradients, const Tensor& dy, const Tensor& dx) override;
 
  private:
-  struct Tensors {
-    Tensor qkv, qkv_bias, q_norm, k_norm, proj, proj_bias;
+  template <typename T>
+  struct Parts {
+    T qkv, qkv_bias, q_norm, k_norm, proj, proj_bias;
   };
-  [[nodiscard]] Tensors Unpack(std::span<const Tensor> tensors) const;
+  template <typename T>
+  [[nodiscard]] Parts<T> Unpack(std::span<const T> params) const;
   [[nodiscard]] AttentionShape Shape(const BlockContext& context) const;
   [[nodiscard]] Tensor AllocateHeads(BlockContext& context, std::int64_t num_heads) const;
   // Rotates queries and keys in place; `inverse` turns gradients back.

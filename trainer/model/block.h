@@ -27,8 +27,8 @@ struct TokenLayout {
 // Everything runs on one queue. Forward keeps what its backward needs in the arena; the layer loop
 // rewinds it.
 //
-// A block's Forward takes x [T, H] and writes y [T, H]; its Backward takes dy and writes or adds
-// dx, and adds to the gradients of its parameters (null: frozen). Weights come in the order in
+// A block's Forward takes x [T, H] and writes y [T, H]; its Backward takes dy, writes or adds dx,
+// and writes every gradient of its parameters once. Weights, and gradients, come in the order in
 // which the block lists its ParamSpecs.
 struct BlockContext {
   Ops& ops;

@@ -33,23 +33,24 @@ inline double ResidualInitStd(const ModelConfig& config) {
   return config.init_method_std / std::sqrt(2.0 * static_cast<double>(config.num_layers));
 }
 
-// Hands out a block's tensors (its weights or their gradients) in the order in which it lists its
-// ParamSpecs.
-class TensorCursor {
+// Hands out what a block was given for its parameters (`Tensor`: the weights, `Gradient`: where
+// their gradients go) in the order in which it lists its ParamSpecs.
+template <typename T>
+class ParamCursor {
  public:
-  explicit TensorCursor(std::span<const Tensor> tensors) : rest_(tensors) {}
+  explicit ParamCursor(std::span<const T> params) : rest_(params) {}
 
-  Tensor Next() {
+  T Next() {
     CKPT_CHECK(!rest_.empty());
-    const Tensor next = rest_.front();
+    const T next = rest_.front();
     rest_ = rest_.subspan(1);
     return next;
   }
-  // Null for a tensor that the model does not have.
-  Tensor NextIf(bool is_present) { return is_present ? Next() : Tensor(); }
+  // Null for a parameter that the model does not have.
+  T NextIf(bool is_present) { return is_present ? Next() : T(); }
 
  private:
-  std::span<const Tensor> rest_;
+  std::span<const T> rest_;
 };
 
 }  // namespace ckpt::trainer

@@ -52,9 +52,10 @@ std::vector<ParamSpec> LatentAttention::Params() const {
   return params;
 }
 
-LatentAttention::Tensors LatentAttention::Unpack(std::span<const Tensor> tensors) const {
-  TensorCursor cursor(tensors);
-  Tensors unpacked;
+template <typename T>
+LatentAttention::Parts<T> LatentAttention::Unpack(std::span<const T> params) const {
+  ParamCursor<T> cursor(params);
+  Parts<T> unpacked;
   unpacked.q_down = cursor.NextIf(has_query_latent());
   unpacked.q_norm = cursor.NextIf(has_query_latent());
   unpacked.q_up = cursor.NextIf(has_query_latent());
@@ -95,7 +96,7 @@ void LatentAttention::Rotate(BlockContext& context, bool inverse, const Tensor& 
 void LatentAttention::Forward(BlockContext& context, std::span<const Tensor> weights,
                               const Tensor& x, const Tensor& y) {
   const std::int64_t tokens = context.tokens();
-  const Tensors w = Unpack(weights);
+  const Parts<Tensor> w = Unpack(weights);
   const DType statistics = context.statistics();
 
   saved_ = {};
@@ -121,7 +122,7 @@ void LatentAttention::Forward(BlockContext& context, std::span<const Tensor> wei
   Linear(context, saved_.o.Reshape({tokens, o_size_}), w.proj, {}, y);
 }
 
-void LatentAttention::ForwardQueries(BlockContext& context, const Tensors& w) {
+void LatentAttention::ForwardQueries(BlockContext& context, const Parts<Tensor>& w) {
   const Tensor q = saved_.q.Reshape({context.tokens(), q_size_});
   if (has_query_latent()) {
     Linear(context, saved_.x, w.q_down, {}, saved_.q_latent);
@@ -134,7 +135,7 @@ void LatentAttention::ForwardQueries(BlockContext& context, const Tensors& w) {
   Rotate(context, /*inverse=*/false, saved_.q);
 }
 
-void LatentAttention::ForwardKeysAndValues(BlockContext& context, const Tensors& w) {
+void LatentAttention::ForwardKeysAndValues(BlockContext& context, const Parts<Tensor>& w) {
   const std::int64_t tokens = context.tokens();
   const ArenaScope scope(context.arena);
   const Tensor down = Allocate(context, mla_.kv_lora_rank + heads_.rope_dim);
@@ -153,11 +154,11 @@ void LatentAttention::ForwardKeysAndValues(BlockContext& context, const Tensors&
 }
 
 void LatentAttention::Backward(BlockContext& context, std::span<const Tensor> weights,
-                               std::span<const Tensor> gradients, const Tensor& dy,
+                               std::span<const Gradient> gradients, const Tensor& dy,
                                const Tensor& dx) {
   const std::int64_t tokens = context.tokens();
-  const Tensors w = Unpack(weights);
-  const Tensors g = Unpack(gradients);
+  const Parts<Tensor> w = Unpack(weights);
+  const Parts<Gradient> g = Unpack(gradients);
 
   const ArenaScope scope(context.arena);
   const Tensor dq = Allocate(context, q_size_).Reshape({tokens, heads_.num_heads, qk_dim_});
@@ -175,8 +176,9 @@ void LatentAttention::Backward(BlockContext& context, std::span<const Tensor> we
   BackwardKeysAndValues(context, w, g, dk, dv, dx);
 }
 
-void LatentAttention::BackwardQueries(BlockContext& context, const Tensors& w, const Tensors& g,
-                                      const Tensor& dq, const Tensor& dx) {
+void LatentAttention::BackwardQueries(BlockContext& context, const Parts<Tensor>& w,
+                                      const Parts<Gradient>& g, const Tensor& dq,
+                                      const Tensor& dx) {
   Rotate(context, /*inverse=*/true, dq);
   const Tensor dq_rows = dq.Reshape({context.tokens(), q_size_});
   if (!has_query_latent()) {
@@ -191,9 +193,9 @@ void LatentAttention::BackwardQueries(BlockContext& context, const Tensors& w, c
   LinearBackward(context, dlatent, saved_.x, w.q_down, dx, g.q_down, {});
 }
 
-void LatentAttention::BackwardKeysAndValues(BlockContext& context, const Tensors& w,
-                                            const Tensors& g, const Tensor& dk, const Tensor& dv,
-                                            const Tensor& dx) {
+void LatentAttention::BackwardKeysAndValues(BlockContext& context, const Parts<Tensor>& w,
+                                            const Parts<Gradient>& g, const Tensor& dk,
+                                            const Tensor& dv, const Tensor& dx) {
   const std::int64_t tokens = context.tokens();
   const ArenaScope scope(context.arena);
   const Tensor dkv = Allocate(context, kv_size_);

@@ -26,26 +26,29 @@ class LatentAttention final : public Attention {
   void Forward(BlockContext& context, std::span<const Tensor> weights, const Tensor& x,
                const Tensor& y) override;
   void Backward(BlockContext& context, std::span<const Tensor> weights,
-                std::span<const Tensor> gradients, const Tensor& dy, const Tensor& dx) override;
+                std::span<const Gradient> gradients, const Tensor& dy, const Tensor& dx) override;
 
  private:
-  struct Tensors {
-    Tensor q, q_down, q_norm, q_up, kv_down, kv_norm, kv_up, proj;
+  template <typename T>
+  struct Parts {
+    T q, q_down, q_norm, q_up, kv_down, kv_norm, kv_up, proj;
   };
-  [[nodiscard]] Tensors Unpack(std::span<const Tensor> tensors) const;
+  template <typename T>
+  [[nodiscard]] Parts<T> Unpack(std::span<const T> params) const;
   [[nodiscard]] bool has_query_latent() const { return mla_.q_lora_rank > 0; }
   [[nodiscard]] AttentionShape Shape(const BlockContext& context) const;
   // [tokens, columns] of the compute dtype.
   [[nodiscard]] static Tensor Allocate(BlockContext& context, std::int64_t columns);
 
   // Each fills its part of `saved_` from saved_.x, which has room for it.
-  void ForwardQueries(BlockContext& context, const Tensors& w);
-  void ForwardKeysAndValues(BlockContext& context, const Tensors& w);
+  void ForwardQueries(BlockContext& context, const Parts<Tensor>& w);
+  void ForwardKeysAndValues(BlockContext& context, const Parts<Tensor>& w);
   // dx is overwritten by the queries' part; that of keys and values is added. dq is used up.
-  void BackwardQueries(BlockContext& context, const Tensors& w, const Tensors& g, const Tensor& dq,
-                       const Tensor& dx);
-  void BackwardKeysAndValues(BlockContext& context, const Tensors& w, const Tensors& g,
-                             const Tensor& dk, const Tensor& dv, const Tensor& dx);
+  void BackwardQueries(BlockContext& context, const Parts<Tensor>& w, const Parts<Gradient>& g,
+                       const Tensor& dq, const Tensor& dx);
+  void BackwardKeysAndValues(BlockContext& context, const Parts<Tensor>& w,
+                             const Parts<Gradient>& g, const Tensor& dk, const Tensor& dv,
+                             const Tensor& dx);
   // Rotates the last dr elements of every head of x [T, heads, D] in place.
   void Rotate(BlockContext& context, bool inverse, const Tensor& x) const;
 

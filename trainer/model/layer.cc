@@ -50,23 +50,24 @@ Layer::Layer(const ModelConfig& config, int index, const LayerSurroundings& surr
       num_norm_params_(input_norm_.Params().size()),
       num_attention_params_(attention_->Params().size()) {}
 
-Layer::Parts Layer::Divide(std::span<const Tensor> tensors) const {
+template <typename T>
+Layer::Parts<T> Layer::Divide(std::span<const T> params) const {
   const auto take = [&](std::size_t count) {
-    const std::span<const Tensor> part = tensors.first(count);
-    tensors = tensors.subspan(count);
+    const std::span<const T> part = params.first(count);
+    params = params.subspan(count);
     return part;
   };
-  Parts parts;
+  Parts<T> parts;
   parts.input_norm = take(num_norm_params_);
   parts.attention = take(num_attention_params_);
   parts.mlp_norm = take(num_norm_params_);
-  parts.mlp = tensors;
+  parts.mlp = params;
   return parts;
 }
 
 Status Layer::Forward(BlockContext& context, std::span<const Tensor> weights, const Tensor& x,
                       const Tensor& y, const Tensor& aux_loss) {
-  const Parts w = Divide(weights);
+  const Parts<Tensor> w = Divide(weights);
   const std::int64_t hidden_size = x.dim(1);
   const auto allocate = [&] {
     return context.arena.Allocate(context.compute, {context.tokens(), hidden_size});
@@ -90,9 +91,10 @@ Status Layer::Forward(BlockContext& context, std::span<const Tensor> weights, co
 }
 
 void Layer::Backward(BlockContext& context, std::span<const Tensor> weights,
-                     std::span<const Tensor> gradients, double aux_scale, const Tensor& residual) {
-  const Parts w = Divide(weights);
-  const Parts g = Divide(gradients);
+                     std::span<const Gradient> gradients, double aux_scale,
+                     const Tensor& residual) {
+  const Parts<Tensor> w = Divide(weights);
+  const Parts<Gradient> g = Divide(gradients);
   const ArenaScope scope(context.arena);
   const Tensor dinput = context.arena.Allocate(context.compute, {residual.dim(0), residual.dim(1)});
 

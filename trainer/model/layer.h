@@ -50,14 +50,16 @@ class Layer {
   // `residual` [T, H] holds dy, and then dx. `aux_scale` multiplies the gradient of the auxiliary
   // losses.
   void Backward(BlockContext& context, std::span<const Tensor> weights,
-                std::span<const Tensor> gradients, double aux_scale, const Tensor& residual);
+                std::span<const Gradient> gradients, double aux_scale, const Tensor& residual);
 
  private:
-  // The parts of a list of the layer's tensors that belong to its blocks.
+  // The parts of what the layer was given for its parameters that belong to its blocks.
+  template <typename T>
   struct Parts {
-    std::span<const Tensor> input_norm, attention, mlp_norm, mlp;
+    std::span<const T> input_norm, attention, mlp_norm, mlp;
   };
-  [[nodiscard]] Parts Divide(std::span<const Tensor> tensors) const;
+  template <typename T>
+  [[nodiscard]] Parts<T> Divide(std::span<const T> params) const;
 
   Norm input_norm_;
   std::unique_ptr<Attention> attention_;

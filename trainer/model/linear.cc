@@ -14,15 +14,16 @@ void LinearBackwardData(BlockContext& context, const Tensor& dy, const Tensor& w
 }
 
 void LinearBackwardWeights(BlockContext& context, const Tensor& dy, const Tensor& x,
-                           const Tensor& dweight, const Tensor& dbias) {
+                           const Gradient& dweight, const Gradient& dbias) {
   if (dweight) {
-    context.ops.Gemm(context.queue, {.transpose_a = true, .accumulate = true}, dy, x, dweight);
+    context.ops.Gemm(context.queue, {.transpose_a = true, .accumulate = dweight.adds()}, dy, x,
+                     dweight.tensor);
   }
   if (dbias) context.ops.BiasBackward(context.queue, dy, dbias);
 }
 
 void LinearBackward(BlockContext& context, const Tensor& dy, const Tensor& x, const Tensor& weight,
-                    const Tensor& dx, const Tensor& dweight, const Tensor& dbias) {
+                    const Tensor& dx, const Gradient& dweight, const Gradient& dbias) {
   LinearBackwardData(context, dy, weight, /*accumulate=*/false, dx);
   LinearBackwardWeights(context, dy, x, dweight, dbias);
 }

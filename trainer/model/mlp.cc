@@ -28,9 +28,10 @@ std::vector<ParamSpec> Mlp::Params() const {
   return params;
 }
 
-Mlp::Tensors Mlp::Unpack(std::span<const Tensor> tensors) const {
-  TensorCursor cursor(tensors);
-  Tensors unpacked;
+template <typename T>
+Mlp::Parts<T> Mlp::Unpack(std::span<const T> params) const {
+  ParamCursor<T> cursor(params);
+  Parts<T> unpacked;
   unpacked.fc1 = cursor.Next();
   unpacked.fc1_bias = cursor.NextIf(has_bias_);
   unpacked.fc2 = cursor.Next();
@@ -40,7 +41,7 @@ Mlp::Tensors Mlp::Unpack(std::span<const Tensor> tensors) const {
 
 void Mlp::Forward(BlockContext& context, std::span<const Tensor> weights, const Tensor& x,
                   const Tensor& y) {
-  const Tensors w = Unpack(weights);
+  const Parts<Tensor> w = Unpack(weights);
   saved_.x = x;
   saved_.projected = context.arena.Allocate(context.compute, {context.tokens(), fc1_rows_});
   saved_.activated = context.arena.Allocate(context.compute, {context.tokens(), ffn_size_});
@@ -51,9 +52,9 @@ void Mlp::Forward(BlockContext& context, std::span<const Tensor> weights, const 
 }
 
 void Mlp::Backward(BlockContext& context, std::span<const Tensor> weights,
-                   std::span<const Tensor> gradients, const Tensor& dy, const Tensor& dx) {
-  const Tensors w = Unpack(weights);
-  const Tensors g = Unpack(gradients);
+                   std::span<const Gradient> gradients, const Tensor& dy, const Tensor& dx) {
+  const Parts<Tensor> w = Unpack(weights);
+  const Parts<Gradient> g = Unpack(gradients);
   const ArenaScope scope(context.arena);
   const Tensor dactivated = context.arena.Allocate(context.compute, {context.tokens(), ffn_size_});
   const Tensor dprojected = saved_.projected;  // in its place

@@ -28,13 +28,15 @@ class Mlp {
                const Tensor& y);
   // dx is overwritten.
   void Backward(BlockContext& context, std::span<const Tensor> weights,
-                std::span<const Tensor> gradients, const Tensor& dy, const Tensor& dx);
+                std::span<const Gradient> gradients, const Tensor& dy, const Tensor& dx);
 
  private:
-  struct Tensors {
-    Tensor fc1, fc1_bias, fc2, fc2_bias;
+  template <typename T>
+  struct Parts {
+    T fc1, fc1_bias, fc2, fc2_bias;
   };
-  [[nodiscard]] Tensors Unpack(std::span<const Tensor> tensors) const;
+  template <typename T>
+  [[nodiscard]] Parts<T> Unpack(std::span<const T> params) const;
 
   const Activation activation_;
   const bool has_bias_;

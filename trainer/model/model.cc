@@ -93,11 +93,12 @@ class Decoder final : public Model {
                  const Tensor& logits) override;
 
  private:
-  // The root unit's tensors: its weights or their gradients.
-  struct RootTensors {
-    Tensor embedding;
-    std::span<const Tensor> final_norm;
-    Tensor output;  // the embedding again, if they are tied
+  // What the root unit was given for its parameters: weights, or where their gradients go.
+  template <typename T>
+  struct RootParts {
+    T embedding;
+    std::span<const T> final_norm;
+    T output;  // the embedding again, if they are tied
   };
   // What a layer was given, and where its own memory starts.
   struct LayerRun {
@@ -106,7 +107,8 @@ class Decoder final : public Model {
     Arena::Mark start;
   };
 
-  [[nodiscard]] RootTensors DivideRoot(std::span<const Tensor> tensors) const;
+  template <typename T>
+  [[nodiscard]] RootParts<T> DivideRoot(std::span<const T> params) const;
   Status AllocateExpertState();
 
   Result<BlockContext> Begin(const MicroBatch& batch);
@@ -115,13 +117,13 @@ class Decoder final : public Model {
                                               const Tensor& aux_loss);
   Status BackwardLayers(BlockContext& context, ParamAccess& params, std::span<const LayerRun> runs,
                         double aux_scale, const Tensor& residual);
-  void ComputeLosses(BlockContext& context, const RootTensors& root, const MicroBatch& batch,
+  void ComputeLosses(BlockContext& context, const RootParts<Tensor>& root, const MicroBatch& batch,
                      const Tensor& x, const Tensor& normed, const Tensor& logits,
                      const Tensor& losses, const Tensor& lse);
   // Writes the gradient of the last layer's output.
-  void RunHead(BlockContext& context, const RootTensors& root, const RootTensors& gradients,
-               const MicroBatch& batch, double token_scale, const Tensor& x, const Tensor& losses,
-               const Tensor& residual);
+  void RunHead(BlockContext& context, const RootParts<Tensor>& root,
+               const RootParts<Gradient>& gradients, const MicroBatch& batch, double token_scale,
+               const Tensor& x, const Tensor& losses, const Tensor& residual);
 
   const ModelConfig config_;
   ModelRuntime runtime_;
@@ -158,11 +160,12 @@ Status Decoder::Build() {
   return OkStatus();
 }
 
-Decoder::RootTensors Decoder::DivideRoot(std::span<const Tensor> tensors) const {
-  const std::size_t num_norm_params = tensors.size() - (config_.tied_embeddings ? 1 : 2);
-  return {.embedding = tensors.front(),
-          .final_norm = tensors.subspan(1, num_norm_params),
-          .output = config_.tied_embeddings ? tensors.front() : tensors.back()};
+template <typename T>
+Decoder::RootParts<T> Decoder::DivideRoot(std::span<const T> params) const {
+  const std::size_t num_norm_params = params.size() - (config_.tied_embeddings ? 1 : 2);
+  return {.embedding = params.front(),
+          .final_norm = params.subspan(1, num_norm_params),
+          .output = config_.tied_embeddings ? params.front() : params.back()};
 }
 
 // One buffer: the counts of all layers, then the biases.
@@ -218,14 +221,15 @@ Status Decoder::ForwardBackward(ParamAccess& params, const MicroBatch& batch,
 
   const UnitLease root(params, kRootUnit);
   params.Prefetch(UnitOfLayer(0));
-  const RootTensors weights = DivideRoot(root.weights());
+  const RootParts<Tensor> weights = DivideRoot(root.weights());
   context.ops.Embedding(context.queue, batch.tokens, weights.embedding, embedded);
   CKPT_ASSIGN_OR_RETURN(const std::vector<LayerRun> runs,
                         ForwardLayers(context, params, embedded, aux_loss));
 
-  const RootTensors gradients = DivideRoot(params.AcquireGradients(kRootUnit));
+  RootParts<Gradient> gradients = DivideRoot(params.AcquireGradients(kRootUnit));
   RunHead(context, weights, gradients, batch, scales.token, runs.back().y, losses, residual);
   CKPT_RETURN_IF_ERROR(BackwardLayers(context, params, runs, scales.aux, residual));
+  if (config_.tied_embeddings) gradients.embedding.write = GradWrite::kAdd;  // to the head's
   if (gradients.embedding) {
     context.ops.EmbeddingBackward(context.queue, batch.tokens, residual, gradients.embedding);
   }
@@ -260,7 +264,7 @@ Status Decoder::BackwardLayers(BlockContext& context, ParamAccess& params,
       // The auxiliary losses, and who chose which expert, were counted the first time.
       CKPT_RETURN_IF_ERROR(layers_[layer]->Forward(context, unit.weights(), run.x, run.y, {}));
     }
-    const std::span<const Tensor> gradients = params.AcquireGradients(UnitOfLayer(layer));
+    const std::span<const Gradient> gradients = params.AcquireGradients(UnitOfLayer(layer));
     layers_[layer]->Backward(context, unit.weights(), gradients, aux_scale, residual);
     params.ReduceGradients(UnitOfLayer(layer));
     arena_.Rewind(run.start);
@@ -268,17 +272,18 @@ Status Decoder::BackwardLayers(BlockContext& context, ParamAccess& params,
   return OkStatus();
 }
 
-void Decoder::ComputeLosses(BlockContext& context, const RootTensors& root, const MicroBatch& batch,
-                            const Tensor& x, const Tensor& normed, const Tensor& logits,
-                            const Tensor& losses, const Tensor& lse) {
+void Decoder::ComputeLosses(BlockContext& context, const RootParts<Tensor>& root,
+                            const MicroBatch& batch, const Tensor& x, const Tensor& normed,
+                            const Tensor& logits, const Tensor& losses, const Tensor& lse) {
   final_norm_.Forward(context, root.final_norm, x, normed);
   Linear(context, normed, root.output, {}, logits);
   context.ops.CrossEntropy(context.queue, logits, batch.labels, config_.vocab_size, losses, lse);
 }
 
-void Decoder::RunHead(BlockContext& context, const RootTensors& root, const RootTensors& gradients,
-                      const MicroBatch& batch, double token_scale, const Tensor& x,
-                      const Tensor& losses, const Tensor& residual) {
+void Decoder::RunHead(BlockContext& context, const RootParts<Tensor>& root,
+                      const RootParts<Gradient>& gradients, const MicroBatch& batch,
+                      double token_scale, const Tensor& x, const Tensor& losses,
+                      const Tensor& residual) {
   const std::int64_t tokens = context.tokens();
   const ArenaScope scope(arena_);
   const Tensor normed = AllocateHidden(context);
@@ -306,7 +311,7 @@ Status Decoder::Forward(ParamAccess& params, const MicroBatch& batch, const Tens
 
   const UnitLease root(params, kRootUnit);
   params.Prefetch(UnitOfLayer(0));
-  const RootTensors weights = DivideRoot(root.weights());
+  const RootParts<Tensor> weights = DivideRoot(root.weights());
   context.ops.Embedding(context.queue, batch.tokens, weights.embedding, x);
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
     const ArenaScope layer_scope(arena_);

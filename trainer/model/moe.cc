@@ -7,6 +7,7 @@
 #include "core/base/check.h"
 #include "trainer/model/activate.h"
 #include "trainer/model/block_params.h"
+#include "trainer/model/linear.h"
 
 namespace ckpt::trainer {
 namespace {
@@ -25,9 +26,9 @@ Tensor AsStatistics(BlockContext& context, const Tensor& x) {
   return cast;
 }
 
-bool AnyTrained(std::span<const Tensor> gradients) {
+bool AnyTrained(std::span<const Gradient> gradients) {
   return std::any_of(gradients.begin(), gradients.end(),
-                     [](const Tensor& gradient) { return static_cast<bool>(gradient); });
+                     [](const Gradient& gradient) { return static_cast<bool>(gradient); });
 }
 
 }  // namespace
@@ -76,13 +77,14 @@ MoeBlock::MoeBlock(const ModelConfig& config, std::string prefix, const MoeRunti
   }
 }
 
-MoeBlock::Tensors MoeBlock::Unpack(std::span<const Tensor> tensors) const {
+template <typename T>
+MoeBlock::Parts<T> MoeBlock::Unpack(std::span<const T> params) const {
   const auto held = static_cast<std::size_t>(num_held_);
-  CKPT_CHECK(tensors.size() == 1 + num_shared_params_ + 2 * held);
-  return {.router = tensors.front(),
-          .shared = tensors.subspan(1, num_shared_params_),
-          .fc1 = tensors.subspan(1 + num_shared_params_, held),
-          .fc2 = tensors.subspan(1 + num_shared_params_ + held, held)};
+  CKPT_CHECK(params.size() == 1 + num_shared_params_ + 2 * held);
+  return {.router = params.front(),
+          .shared = params.subspan(1, num_shared_params_),
+          .fc1 = params.subspan(1 + num_shared_params_, held),
+          .fc2 = params.subspan(1 + num_shared_params_ + held, held)};
 }
 
 bool MoeBlock::has_aux_loss() const {
@@ -135,7 +137,7 @@ void MoeBlock::RouteForward(BlockContext& context, const Tensor& router, const T
 
 Status MoeBlock::Forward(BlockContext& context, std::span<const Tensor> weights, const Tensor& x,
                          const Tensor& y, const Tensor& aux_loss) {
-  const Tensors w = Unpack(weights);
+  const Parts<Tensor> w = Unpack(weights);
   saved_ = {};
   saved_.x = x;
   RouteForward(context, w.router, x, aux_loss);
@@ -176,7 +178,7 @@ Status MoeBlock::Forward(BlockContext& context, std::span<const Tensor> weights,
   return OkStatus();
 }
 
-void MoeBlock::RouteBackward(BlockContext& context, const Tensor& router, const Tensor& drouter,
+void MoeBlock::RouteBackward(BlockContext& context, const Tensor& router, const Gradient& drouter,
                              const Tensor& dweights, double aux_scale, const Tensor& dx) {
   const ArenaScope scope(context.arena);
   const DType statistics = context.statistics();
@@ -193,16 +195,15 @@ void MoeBlock::RouteBackward(BlockContext& context, const Tensor& router, const 
   context.ops.Gemm(context.queue, {}, dlogits, AsStatistics(context, router), part);
   context.ops.Accumulate(context.queue, part, dx);
   if (drouter) {
-    context.ops.Gemm(context.queue, {.transpose_a = true, .accumulate = true}, dlogits,
-                     AsStatistics(context, saved_.x), drouter);
+    LinearBackwardWeights(context, dlogits, AsStatistics(context, saved_.x), drouter, {});
   }
 }
 
 void MoeBlock::Backward(BlockContext& context, std::span<const Tensor> weights,
-                        std::span<const Tensor> gradients, const Tensor& dy, double aux_scale,
+                        std::span<const Gradient> gradients, const Tensor& dy, double aux_scale,
                         const Tensor& dx) {
-  const Tensors w = Unpack(weights);
-  const Tensors g = Unpack(gradients);
+  const Parts<Tensor> w = Unpack(weights);
+  const Parts<Gradient> g = Unpack(gradients);
   const ArenaScope scope(context.arena);
   const std::int64_t num_rows = dispatch_->num_rows();
   const Tensor& offsets = dispatch_->offsets();

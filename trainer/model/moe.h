@@ -65,22 +65,24 @@ class MoeBlock {
                  const Tensor& y, const Tensor& aux_loss);
   // dx [T, H] is overwritten. `aux_scale` multiplies the gradient of the auxiliary losses.
   void Backward(BlockContext& context, std::span<const Tensor> weights,
-                std::span<const Tensor> gradients, const Tensor& dy, double aux_scale,
+                std::span<const Gradient> gradients, const Tensor& dy, double aux_scale,
                 const Tensor& dx);
 
  private:
-  struct Tensors {
-    Tensor router;
-    std::span<const Tensor> shared, fc1, fc2;
+  template <typename T>
+  struct Parts {
+    T router;
+    std::span<const T> shared, fc1, fc2;
   };
-  [[nodiscard]] Tensors Unpack(std::span<const Tensor> tensors) const;
+  template <typename T>
+  [[nodiscard]] Parts<T> Unpack(std::span<const T> params) const;
   [[nodiscard]] bool has_aux_loss() const;
   [[nodiscard]] AuxLossForm Aux(const BlockContext& context) const;
   [[nodiscard]] DropForm Drop(std::int64_t tokens) const;
   void RouteForward(BlockContext& context, const Tensor& router, const Tensor& x,
                     const Tensor& aux_loss);
   // dx += the router's part.
-  void RouteBackward(BlockContext& context, const Tensor& router, const Tensor& drouter,
+  void RouteBackward(BlockContext& context, const Tensor& router, const Gradient& drouter,
                      const Tensor& dweights, double aux_scale, const Tensor& dx);
 
   const ModelConfig config_;

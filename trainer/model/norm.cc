@@ -37,7 +37,7 @@ void Norm::Forward(BlockContext& context, std::span<const Tensor> weights, const
 }
 
 void Norm::Backward(BlockContext& context, std::span<const Tensor> weights,
-                    std::span<const Tensor> gradients, const Tensor& dy, const Tensor& dx) {
+                    std::span<const Gradient> gradients, const Tensor& dy, const Tensor& dx) {
   constexpr bool kAccumulate = true;
   switch (kind_) {
     case Normalization::kRmsNorm:

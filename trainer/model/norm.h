@@ -25,7 +25,7 @@ class Norm {
                const Tensor& y);
   // dx += ….
   void Backward(BlockContext& context, std::span<const Tensor> weights,
-                std::span<const Tensor> gradients, const Tensor& dy, const Tensor& dx);
+                std::span<const Gradient> gradients, const Tensor& dy, const Tensor& dx);
 
  private:
   const Normalization kind_;

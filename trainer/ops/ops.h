@@ -9,6 +9,7 @@
 
 #include "trainer/device/queue.h"
 #include "trainer/device/tensor.h"
+#include "trainer/ops/gradient.h"
 #include "trainer/ops/moe_specs.h"
 
 namespace ckpt::trainer {
@@ -22,9 +23,9 @@ namespace ckpt::trainer {
 // (float32, float64 for tests, bfloat16: computed in float32 and rounded on store). Statistics
 // (`rstd`, `lse`, losses, router scores) are float32, or float64 beside float64.
 //
-// Gradients of parameters are *accumulated*: `d… += …`. Their dtype is float32, float64, bfloat16,
-// or int64 for fixed-point gradients (trainer/ops/fixed_point.h), whose sums are exact and so the
-// same in every order. A null gradient tensor belongs to a frozen parameter: it is not computed.
+// Gradients of parameters are stored or added, as their `Gradient` says (`d… = …` below means
+// either). Their dtype is float32, float64, bfloat16, or int64 for fixed-point gradients
+// (trainer/ops/fixed_point.h), whose sums are exact and so the same in every order.
 //
 // Wrong shapes or dtypes are bugs of the caller and abort (CKPT_CHECK).
 
@@ -105,7 +106,7 @@ class Ops {
   virtual ~Ops() = default;
 
   // --- matrix products ---------------------------------------------------------------------------
-  // d [m, n] = op(a) [m, k] · op(b) [k, n]. With `accumulate` d may be a gradient.
+  // d [m, n] = op(a) [m, k] · op(b) [k, n]. d has the dtype of a and b, or any of a gradient.
   virtual void Gemm(Queue& queue, const GemmForm& form, const Tensor& a, const Tensor& b,
                     const Tensor& d) = 0;
   // Products of row ranges with a matrix of their own: rows [offsets[s], offsets[s+1]) belong to
@@ -113,7 +114,7 @@ class Ops {
   // + 1], on the device, ascending from 0. Rows behind offsets[last] are not touched.
   //   forward:          y [R, O] = x [R, I] · w[e]ᵀ,  w[e] [O, I]
   //   backward data:    dx [R, I] = dy [R, O] · w[e]
-  //   backward weights: dw[e] [O, I] += dy[rows]ᵀ · x[rows], one range at a time
+  //   backward weights: dw[e] [O, I] = dy[rows]ᵀ · x[rows], one range at a time; 0 without rows
   virtual void GroupedForward(Queue& queue, const Tensor& x, std::span<const Tensor> weights,
                               const Tensor& offsets, std::int64_t segments, const Tensor& y) = 0;
   virtual void GroupedBackwardData(Queue& queue, const Tensor& dy, std::span<const Tensor> weights,
@@ -121,7 +122,7 @@ class Ops {
                                    const Tensor& dx) = 0;
   virtual void GroupedBackwardWeights(Queue& queue, const Tensor& dy, const Tensor& x,
                                       const Tensor& offsets, std::int64_t segments,
-                                      std::span<const Tensor> dweights) = 0;
+                                      std::span<const Gradient> dweights) = 0;
 
   // --- element-wise and rows ---------------------------------------------------------------------
   virtual void Fill(Queue& queue, const Tensor& x, double value) = 0;
@@ -135,7 +136,7 @@ class Ops {
   virtual void Scale(Queue& queue, const Tensor& x, double factor) = 0;
   virtual void AddBias(Queue& queue, const Tensor& x,
                        const Tensor& bias) = 0;  // x [T, O] += bias [O]
-  virtual void BiasBackward(Queue& queue, const Tensor& dy, const Tensor& dbias) = 0;
+  virtual void BiasBackward(Queue& queue, const Tensor& dy, const Gradient& dbias) = 0;
 
   // y = w · x·rstd with rstd = (mean(x²) + eps)^-½ over the last dim; x [rows, D], w [D], rstd
   // [rows].
@@ -144,13 +145,14 @@ class Ops {
   // dx = …, or dx += … with `accumulate`; dx may be dy.
   virtual void RmsNormBackward(Queue& queue, const Tensor& dy, const Tensor& x,
                                const Tensor& weight, const Tensor& rstd, bool accumulate,
-                               const Tensor& dx, const Tensor& dweight) = 0;
+                               const Tensor& dx, const Gradient& dweight) = 0;
   // y = w·(x - mean)·rstd + b; statistics: mean and rstd [rows, 2].
   virtual void LayerNorm(Queue& queue, const Tensor& x, const Tensor& weight, const Tensor& bias,
                          double eps, const Tensor& y, const Tensor& statistics) = 0;
   virtual void LayerNormBackward(Queue& queue, const Tensor& dy, const Tensor& x,
                                  const Tensor& weight, const Tensor& statistics, bool accumulate,
-                                 const Tensor& dx, const Tensor& dweight, const Tensor& dbias) = 0;
+                                 const Tensor& dx, const Gradient& dweight,
+                                 const Gradient& dbias) = 0;
 
   // Feed-forward activations. x [rows, 2F] holds gate then up: y [rows, F] = silu(gate)·up·p, with
   // p [rows] (float statistics) the routing weight of a row, or null for 1.
@@ -198,8 +200,9 @@ class Ops {
   // y [T, H] = table [V, H] rows at tokens int32 [T].
   virtual void Embedding(Queue& queue, const Tensor& tokens, const Tensor& table,
                          const Tensor& y) = 0;
+  // Rows of tokens that do not occur are 0.
   virtual void EmbeddingBackward(Queue& queue, const Tensor& tokens, const Tensor& dy,
-                                 const Tensor& dtable) = 0;
+                                 const Gradient& dtable) = 0;
   // losses [T] = lse - logit of the label, 0 where labels int32 [T] is negative. Columns behind
   // `vocab` of logits [T, V] are padding and take no part.
   virtual void CrossEntropy(Queue& queue, const Tensor& logits, const Tensor& labels,

@@ -162,6 +162,17 @@ FlatLayout LayOut(std::span<const Dims> shapes, const FlatLayoutOptions& options
   return layout;
 }
 
+std::vector<FlatGap> ListGaps(const FlatLayout& layout) {
+  std::vector<FlatGap> gaps;
+  std::int64_t end = 0;
+  for (const RowRange& tensor : RowsWithin(layout, 0, layout.total_elems)) {
+    if (tensor.flat_begin > end) gaps.push_back({end, tensor.flat_begin - end});
+    end = tensor.flat_begin + tensor.elems;
+  }
+  if (layout.total_elems > end) gaps.push_back({end, layout.total_elems - end});
+  return gaps;
+}
+
 std::vector<RowRange> RowsWithin(const FlatLayout& layout, std::int64_t begin, std::int64_t end) {
   CKPT_CHECK(0 <= begin && begin <= end && end <= layout.total_elems);
   std::vector<RowRange> ranges;

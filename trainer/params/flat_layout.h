@@ -62,6 +62,17 @@ std::vector<std::vector<std::size_t>> GroupTensors(std::span<const Dims> shapes,
 // alignment_elems are positive, num_shards · L and all elements fit 63 bits.
 FlatLayout LayOut(std::span<const Dims> shapes, const FlatLayoutOptions& options);
 
+// What no tensor covers: the gaps that alignment left and the padding at the end.
+struct FlatGap {
+  std::int64_t begin = 0;
+  std::int64_t elems = 0;
+
+  friend bool operator==(const FlatGap&, const FlatGap&) = default;
+};
+
+// By position, none empty.
+std::vector<FlatGap> ListGaps(const FlatLayout& layout);
+
 // The non-empty pieces of all tensors within [begin, end), by position.
 //
 // REQUIRES: 0 <= begin <= end <= total_elems, both multiples of shard_elems(): the bounds of a

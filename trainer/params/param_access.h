@@ -5,6 +5,7 @@
 #include <span>
 
 #include "trainer/device/tensor.h"
+#include "trainer/ops/gradient.h"
 
 namespace ckpt::trainer {
 
@@ -21,10 +22,12 @@ class ParamAccess {
   virtual std::span<const Tensor> Acquire(int unit) = 0;
   virtual void Release(int unit) = 0;
 
-  // Where this micro-batch's gradients of a unit are added up; null tensors for frozen parameters.
+  // Where this micro-batch's gradients of a unit go; null ones for frozen parameters. Those to be
+  // stored lie in memory that was not cleared: the micro-batch writes every one of them, whatever
+  // came of it. Who writes one twice (tied weights) adds the second time.
   // Valid until ReduceGradients, which says that they are complete for this micro-batch. Each once
   // per micro-batch and unit.
-  virtual std::span<const Tensor> AcquireGradients(int unit) = 0;
+  virtual std::span<const Gradient> AcquireGradients(int unit) = 0;
   virtual void ReduceGradients(int unit) = 0;
 };
 

@@ -53,7 +53,7 @@ class ParamStore::Impl {
   void Prefetch(int unit);
   std::span<const Tensor> Acquire(int unit);
   void Release(int unit);
-  std::span<const Tensor> AcquireGradients(int unit);
+  std::span<const Gradient> AcquireGradients(int unit);
   void ReduceGradients(int unit);
 
   [[nodiscard]] std::span<const MainArrays> mains() const { return mains_; }
@@ -68,12 +68,13 @@ class ParamStore::Impl {
     Tensor main;
     Tensor gradients;
     Tensor main_gradient;
-    bool sums_are_stale = false;  // the next reduction overwrites them
+    std::vector<FlatGap> gaps;    // of the whole array
+    bool sums_are_stale = false;  // of the step before: the next micro-batch overwrites them
   };
   struct UnitState {
     int users = 0;
     std::vector<Tensor> weights;
-    std::vector<Tensor> gradients;
+    std::vector<Gradient> gradients;
     Event refreshed;  // compute weights that are held whole are up to date
   };
 
@@ -101,7 +102,13 @@ class ParamStore::Impl {
                      const Use& use);
 
   SlotPool::Slot* Gather(int unit);
-  void SetParamViews(const GroupPlan& group, const Tensor& flat, std::vector<Tensor>& views) const;
+  // Calls `use(parameter's index in its unit, its place in the group's whole array)`.
+  template <typename Use>
+  void ForEachParam(const GroupPlan& group, const Tensor& flat, const Use& use) const;
+  void SetWeightViews(const GroupPlan& group, const Tensor& flat);
+  // Where a micro-batch writes a group's gradients. If it stores them, zeros are left between them.
+  void SetGradientViews(std::size_t group_index, const Tensor& flat, GradWrite write);
+  void Poison(Queue& queue, const Tensor& memory);
   void Poison(Queue& queue, const SlotPool::Slot& slot, DType dtype);
   // Every slot: nobody has written any.
   void PoisonAll();
@@ -167,6 +174,7 @@ Status ParamStore::Impl::AllocateGroup(const GroupPlan& group) {
       arrays.gradients,
       AllocateArray(arrays, group.gradients.elems, precision.main_grads, MemoryUse::kGradients));
   arrays.main_gradient = PartOf(arrays.gradients, group.gradients, group.main);
+  arrays.gaps = ListGaps(group.layout);
   if (group.converts_gradients) {
     CKPT_ASSIGN_OR_RETURN(
         arrays.main_gradient,
@@ -261,7 +269,7 @@ void ParamStore::Impl::BeginStep(int num_micro_batches) {
   for (std::size_t g = 0; g < plan_.groups.size(); ++g) {
     if (!plan_.groups[g].trainable) continue;
     arrays_[g].sums_are_stale = true;
-    if (!plan_.groups[g].uses_bucket()) ops_.Fill(compute_, arrays_[g].gradients, 0);
+    if (options_.poison_released) Poison(compute_, arrays_[g].gradients);
   }
 }
 
@@ -277,10 +285,30 @@ void ParamStore::Impl::ForEachInSlot(int unit, const Buffer& memory, DType dtype
   }
 }
 
-void ParamStore::Impl::SetParamViews(const GroupPlan& group, const Tensor& flat,
-                                     std::vector<Tensor>& views) const {
+template <typename Use>
+void ParamStore::Impl::ForEachParam(const GroupPlan& group, const Tensor& flat,
+                                    const Use& use) const {
   for (std::size_t i = 0; i < group.params.size(); ++i) {
-    views[group.params[i]] = ParamView(flat, group.layout, i, Spec(group, i));
+    use(group.params[i], ParamView(flat, group.layout, i, Spec(group, i)));
+  }
+}
+
+void ParamStore::Impl::SetWeightViews(const GroupPlan& group, const Tensor& flat) {
+  UnitState& state = State(group.unit);
+  ForEachParam(group, flat,
+               [&](std::size_t param, const Tensor& view) { state.weights[param] = view; });
+}
+
+void ParamStore::Impl::SetGradientViews(std::size_t group_index, const Tensor& flat,
+                                        GradWrite write) {
+  const GroupPlan& group = plan_.groups[group_index];
+  UnitState& state = State(group.unit);
+  ForEachParam(group, flat, [&](std::size_t param, const Tensor& view) {
+    state.gradients[param] = {.tensor = view, .write = write};
+  });
+  if (write == GradWrite::kAdd) return;
+  for (const FlatGap& gap : arrays_[group_index].gaps) {
+    ops_.Fill(compute_, flat.Rows(gap.begin, gap.elems), 0);
   }
 }
 
@@ -315,32 +343,34 @@ std::span<const Tensor> ParamStore::Impl::Acquire(int unit) {
   if (state.users++ > 0) return state.weights;
   compute_.Wait(state.refreshed);
   for (const std::size_t g : Groups(unit)) {
-    if (!plan_.groups[g].gathers())
-      SetParamViews(plan_.groups[g], arrays_[g].weights, state.weights);
+    if (!plan_.groups[g].gathers()) SetWeightViews(plan_.groups[g], arrays_[g].weights);
   }
   const auto gathers = [](const GroupPlan& group) { return group.gathers(); };
   if (AnyGroup(unit, gathers)) {
     const SlotPool::Slot* slot = Gather(unit);
     CKPT_CHECK(slot != nullptr);  // a schedule holds no more units than there are slots
     compute_.Wait(slot->ready);
-    ForEachInSlot(unit, slot->memory, plan_.precision.compute, gathers,
-                  [&](std::size_t g, const Tensor& whole) {
-                    SetParamViews(plan_.groups[g], whole, state.weights);
-                  });
+    ForEachInSlot(
+        unit, slot->memory, plan_.precision.compute, gathers,
+        [&](std::size_t g, const Tensor& whole) { SetWeightViews(plan_.groups[g], whole); });
   }
   return state.weights;
 }
 
+// Fixed point has no number that spoils every sum.
+void ParamStore::Impl::Poison(Queue& queue, const Tensor& memory) {
+  if (memory.dtype == DType::kInt64) return;
+  ops_.Fill(queue, memory, std::numeric_limits<double>::quiet_NaN());
+}
+
 void ParamStore::Impl::Poison(Queue& queue, const SlotPool::Slot& slot, DType dtype) {
   const auto elems = static_cast<std::int64_t>(slot.memory.size_bytes() / ElementBytes(dtype));
-  ops_.Fill(queue, Tensor(slot.memory.data(), dtype, {elems}),
-            std::numeric_limits<double>::quiet_NaN());
+  Poison(queue, Tensor(slot.memory.data(), dtype, {elems}));
 }
 
 void ParamStore::Impl::PoisonAll() {
   weight_slots_.ForEach(
       [&](const SlotPool::Slot& slot) { Poison(compute_, slot, plan_.precision.compute); });
-  if (plan_.precision.grad_comm == DType::kInt64) return;
   gradient_slots_.ForEach(
       [&](const SlotPool::Slot& slot) { Poison(compute_, slot, plan_.precision.grad_comm); });
 }
@@ -355,25 +385,25 @@ void ParamStore::Impl::Release(int unit) {
   weight_slots_.GiveBack(*slot, compute_.Record(), !options_.poison_released);
 }
 
-std::span<const Tensor> ParamStore::Impl::AcquireGradients(int unit) {
-  UnitState& state = State(unit);
+std::span<const Gradient> ParamStore::Impl::AcquireGradients(int unit) {
   const auto in_bucket = [](const GroupPlan& group) { return group.uses_bucket(); };
   if (AnyGroup(unit, in_bucket)) {
     SlotPool::Slot* slot = gradient_slots_.Take(unit);
     CKPT_CHECK(slot != nullptr);
     compute_.Wait(slot->free);
-    ForEachInSlot(unit, slot->memory, plan_.precision.grad_comm, in_bucket,
-                  [&](std::size_t g, const Tensor& whole) {
-                    ops_.Fill(compute_, whole, 0);
-                    SetParamViews(plan_.groups[g], whole, state.gradients);
-                  });
+    ForEachInSlot(
+        unit, slot->memory, plan_.precision.grad_comm, in_bucket,
+        [&](std::size_t g, const Tensor& whole) { SetGradientViews(g, whole, GradWrite::kStore); });
   }
   for (const std::size_t g : Groups(unit)) {
     const GroupPlan& group = plan_.groups[g];
-    if (group.trainable && !group.uses_bucket())
-      SetParamViews(group, arrays_[g].gradients, state.gradients);
+    if (!group.trainable || group.uses_bucket()) continue;
+    GroupArrays& arrays = arrays_[g];
+    SetGradientViews(g, arrays.gradients,
+                     arrays.sums_are_stale ? GradWrite::kStore : GradWrite::kAdd);
+    arrays.sums_are_stale = false;
   }
-  return state.gradients;
+  return State(unit).gradients;
 }
 
 void ParamStore::Impl::ReduceSums(Communicator& comm, const Tensor& region, const Tensor& own) {
@@ -428,7 +458,7 @@ void ParamStore::Impl::ReduceGradients(int unit) {
       arrays.sums_are_stale = false;
     });
     ++counters_.reduces;
-    if (options_.poison_released && wire != DType::kInt64) Poison(*reduce_, *slot, wire);
+    if (options_.poison_released) Poison(*reduce_, *slot, wire);
     gradient_slots_.GiveBack(*slot, reduce_->Record(), false);
   }
   if (IsLastMicroBatch()) {
@@ -489,7 +519,7 @@ Status ParamStore::Synchronize() { return impl_->Synchronize(); }
 void ParamStore::Prefetch(int unit) { impl_->Prefetch(unit); }
 std::span<const Tensor> ParamStore::Acquire(int unit) { return impl_->Acquire(unit); }
 void ParamStore::Release(int unit) { impl_->Release(unit); }
-std::span<const Tensor> ParamStore::AcquireGradients(int unit) {
+std::span<const Gradient> ParamStore::AcquireGradients(int unit) {
   return impl_->AcquireGradients(unit);
 }
 void ParamStore::ReduceGradients(int unit) { impl_->ReduceGradients(unit); }

@@ -103,7 +103,7 @@ class ParamStore final : public ParamAccess {
   void Prefetch(int unit) override;
   std::span<const Tensor> Acquire(int unit) override;
   void Release(int unit) override;
-  std::span<const Tensor> AcquireGradients(int unit) override;
+  std::span<const Gradient> AcquireGradients(int unit) override;
   void ReduceGradients(int unit) override;
 
  private:

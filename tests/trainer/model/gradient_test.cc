@@ -63,9 +63,9 @@ class PlantedErrorOps final : public ForwardingOps {
     ForwardingOps::AttentionBackward(queue, shape, d_o, q, k, v, o, lse, dq, dk, dv);
     Spoil(Planted::kAttention, queue, dk);
   }
-  void BiasBackward(Queue& queue, const Tensor& dy, const Tensor& dbias) override {
+  void BiasBackward(Queue& queue, const Tensor& dy, const Gradient& dbias) override {
     ForwardingOps::BiasBackward(queue, dy, dbias);
-    Spoil(Planted::kBias, queue, dbias);
+    Spoil(Planted::kBias, queue, dbias.tensor);
   }
   void CrossEntropyBackward(Queue& queue, const Tensor& logits, const Tensor& labels,
                             std::int64_t vocab, const Tensor& lse, const Tensor& token_weights,
@@ -74,13 +74,13 @@ class PlantedErrorOps final : public ForwardingOps {
     Spoil(Planted::kCrossEntropy, queue, dlogits);
   }
   void EmbeddingBackward(Queue& queue, const Tensor& tokens, const Tensor& dy,
-                         const Tensor& dtable) override {
+                         const Gradient& dtable) override {
     ForwardingOps::EmbeddingBackward(queue, tokens, dy, dtable);
-    Spoil(Planted::kEmbedding, queue, dtable);
+    Spoil(Planted::kEmbedding, queue, dtable.tensor);
   }
   void RmsNormBackward(Queue& queue, const Tensor& dy, const Tensor& x, const Tensor& weight,
                        const Tensor& rstd, bool accumulate, const Tensor& dx,
-                       const Tensor& dweight) override {
+                       const Gradient& dweight) override {
     ForwardingOps::RmsNormBackward(queue, dy, x, weight, rstd, accumulate, dx, dweight);
     Spoil(Planted::kNorm, queue, dx);
   }

@@ -87,11 +87,13 @@ TEST_P(OpsSuite, BiasBackwardSumsRowsWithAnyNumberOfThreads) {
   for (std::size_t i = 0; i < values.size(); ++i) want[i % kColumns] += values[i];
   ExpectSameWithAnyThreads([&] {
     const auto dbias = Make(DType::kFloat32, {kColumns}, Values(kColumns, 1.0));
-    ops().BiasBackward(queue(), dy, dbias);
+    ops().BiasBackward(queue(), dy, Added(dbias));
     EXPECT_THAT(Read(dbias), NearValues(want, 1e-6));
     return std::vector<Values>{Read(dbias)};
   });
-  ops().BiasBackward(queue(), dy, Tensor());  // frozen
+  ops().BiasBackward(queue(), dy, {});  // frozen
+  ExpectStoresWhatItAddsToZeros(
+      {kColumns}, [&](const Gradient& dbias) { ops().BiasBackward(queue(), dy, dbias); });
 }
 
 TEST(ExpTest, IsWithinOneUnitInTheLastPlace) {

@@ -47,11 +47,19 @@ TEST_P(OpsSuite, EmbeddingBackwardAddsTheGradientsOfEveryTokensRows) {
   for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kInt64}) {
     SCOPED_TRACE(DTypeName(dtype));
     const auto dtable = Make(dtype, {7, 2}, Values(14, 1.0));
-    ops().EmbeddingBackward(queue(), tokens, dy, dtable);
+    ops().EmbeddingBackward(queue(), tokens, dy, Added(dtable));
     Values sums = Read(dtable);
     for (double& sum : sums) sum -= 1;
     EXPECT_EQ(sums, want);
   }
+}
+
+TEST_P(OpsSuite, EmbeddingBackwardStoresZerosForTokensThatDoNotOccur) {
+  const auto tokens = Make(DType::kInt32, {4}, {6, 0, 6, 2});
+  const auto dy = Make(DType::kFloat32, {4, 2}, {1, 2, 10, 20, 100, 200, 1000, 2000});
+  ExpectStoresWhatItAddsToZeros({7, 2}, [&](const Gradient& dtable) {
+    ops().EmbeddingBackward(queue(), tokens, dy, dtable);
+  });
 }
 
 TEST_P(OpsSuite, CrossEntropyIsItsFormulaAndLeavesOutIgnoredTokensAndPadding) {
@@ -116,10 +124,10 @@ TEST_P(OpsSuite, EndsAreTheSameWithAnyNumberOfThreads) {
     const auto losses = Poisoned(DType::kFloat32, {kRows});
     const auto lse = Poisoned(DType::kFloat32, {kRows});
     const auto dlogits = Poisoned(DType::kFloat32, {kRows, kWide});
-    const auto dtable = Make(DType::kFloat32, {11, kWide}, Values(11 * kWide, 0.0));
+    const auto dtable = Poisoned(DType::kFloat32, {11, kWide});
     ops().CrossEntropy(queue(), logits, labels, kWide, losses, lse);
     ops().CrossEntropyBackward(queue(), logits, labels, kWide, lse, token_weights, dlogits);
-    ops().EmbeddingBackward(queue(), tokens, logits, dtable);
+    ops().EmbeddingBackward(queue(), tokens, logits, Stored(dtable));
     return std::vector<Values>{Read(losses), Read(lse), Read(dlogits), Read(dtable)};
   });
 }

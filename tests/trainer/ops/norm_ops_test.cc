@@ -86,7 +86,7 @@ TEST_P(OpsSuite, RmsNormBackwardIsTheSlopeOfTheForward) {
   const auto rstd = Make(DType::kFloat64, {rows}, Norm(x, weight, nullptr, 5).statistics);
   const auto dx = Poisoned(DType::kFloat64, {rows, columns});
   const auto dweight = Make(DType::kFloat64, {columns}, Values(5, 10.0));
-  ops().RmsNormBackward(queue(), dy_t, x_t, weight_t, rstd, false, dx, dweight);
+  ops().RmsNormBackward(queue(), dy_t, x_t, weight_t, rstd, false, dx, Added(dweight));
   EXPECT_THAT(Read(dx), NearValues(want_dx, 1e-8));
   Values accumulated = want_dweight;
   for (double& value : accumulated) value += 10;
@@ -94,11 +94,11 @@ TEST_P(OpsSuite, RmsNormBackwardIsTheSlopeOfTheForward) {
 
   // A frozen weight; the gradient of x added to what is there; then in place of dy.
   const Values overwritten = Read(dx);
-  ops().RmsNormBackward(queue(), dy_t, x_t, weight_t, rstd, true, dx, Tensor());
+  ops().RmsNormBackward(queue(), dy_t, x_t, weight_t, rstd, true, dx, {});
   Values doubled = overwritten;
   for (double& value : doubled) value *= 2;
   EXPECT_EQ(Read(dx), doubled);
-  ops().RmsNormBackward(queue(), dy_t, x_t, weight_t, rstd, false, dy_t, Tensor());
+  ops().RmsNormBackward(queue(), dy_t, x_t, weight_t, rstd, false, dy_t, {});
   EXPECT_EQ(Read(dy_t), overwritten);
 }
 
@@ -134,9 +134,10 @@ TEST_P(OpsSuite, LayerNormBackwardIsTheSlopeOfTheForward) {
   const auto dy_t = Make(DType::kFloat64, {rows, columns}, dy);
   const auto statistics = Make(DType::kFloat64, {rows, 2}, Norm(x, weight, &bias, 5).statistics);
   const auto dx = Poisoned(DType::kFloat64, {rows, columns});
-  const auto dweight = Make(DType::kFloat64, {columns}, Values(5, 0.0));
-  const auto dbias = Make(DType::kFloat64, {columns}, Values(5, 0.0));
-  ops().LayerNormBackward(queue(), dy_t, x_t, weight_t, statistics, false, dx, dweight, dbias);
+  const auto dweight = Poisoned(DType::kFloat64, {columns});
+  const auto dbias = Poisoned(DType::kFloat64, {columns});
+  ops().LayerNormBackward(queue(), dy_t, x_t, weight_t, statistics, false, dx, Stored(dweight),
+                          Stored(dbias));
   EXPECT_THAT(
       Read(dx),
       NearValues(NumericGradient(x, [&](const Values& moved) { return loss(moved, weight, bias); }),
@@ -150,8 +151,7 @@ TEST_P(OpsSuite, LayerNormBackwardIsTheSlopeOfTheForward) {
       NearValues(NumericGradient(bias, [&](const Values& moved) { return loss(x, weight, moved); }),
                  1e-8));
   const Values overwritten = Read(dx);
-  ops().LayerNormBackward(queue(), dy_t, x_t, weight_t, statistics, false, dy_t, Tensor(),
-                          Tensor());
+  ops().LayerNormBackward(queue(), dy_t, x_t, weight_t, statistics, false, dy_t, {}, {});
   EXPECT_EQ(Read(dy_t), overwritten);
 }
 
@@ -162,18 +162,36 @@ TEST_P(OpsSuite, NormGradientsTakeEveryDtype) {
   const auto rstd =
       Make(DType::kFloat32, {kRows}, Norm(Read(x), Read(weight), nullptr, kColumns).statistics);
   const auto dx = Poisoned(DType::kFloat32, {kRows, kColumns});
-  const auto exact = Make(DType::kFloat64, {kColumns}, Values(kColumns, 0.0));
-  ops().RmsNormBackward(queue(), dy, x, weight, rstd, false, dx, exact);
+  const auto exact = Poisoned(DType::kFloat64, {kColumns});
+  ops().RmsNormBackward(queue(), dy, x, weight, rstd, false, dx, Stored(exact));
   const struct {
     DType dtype;
     double tolerance;
   } cases[] = {{DType::kFloat32, 1e-7}, {DType::kBfloat16, 0x1p-8}, {DType::kInt64, 1e-10}};
   for (const auto& [dtype, tolerance] : cases) {
     SCOPED_TRACE(DTypeName(dtype));
-    const auto dweight = Make(dtype, {kColumns}, Values(kColumns, 0.0));
-    ops().RmsNormBackward(queue(), dy, x, weight, rstd, false, dx, dweight);
+    const auto dweight = Poisoned(dtype, {kColumns});
+    ops().RmsNormBackward(queue(), dy, x, weight, rstd, false, dx, Stored(dweight));
     EXPECT_THAT(Read(dweight), NearValues(Read(exact), tolerance));
   }
+}
+
+TEST_P(OpsSuite, NormGradientsAreStoredOrAdded) {
+  const auto x = Make(DType::kFloat32, {kRows, kColumns}, Uniform(kRows * kColumns));
+  const auto dy = Make(DType::kFloat32, {kRows, kColumns}, Uniform(kRows * kColumns));
+  const auto weight = Make(DType::kFloat32, {kColumns}, Uniform(kColumns));
+  const auto rstd = Make(DType::kFloat32, {kRows}, Uniform(kRows, 1, 2));
+  const auto statistics = Make(DType::kFloat32, {kRows, 2}, Uniform(2 * kRows, 1, 2));
+  const auto dx = Poisoned(DType::kFloat32, {kRows, kColumns});
+  ExpectStoresWhatItAddsToZeros({kColumns}, [&](const Gradient& dweight) {
+    ops().RmsNormBackward(queue(), dy, x, weight, rstd, false, dx, dweight);
+  });
+  ExpectStoresWhatItAddsToZeros({kColumns}, [&](const Gradient& dweight) {
+    ops().LayerNormBackward(queue(), dy, x, weight, statistics, false, dx, dweight, {});
+  });
+  ExpectStoresWhatItAddsToZeros({kColumns}, [&](const Gradient& dbias) {
+    ops().LayerNormBackward(queue(), dy, x, weight, statistics, false, dx, {}, dbias);
+  });
 }
 
 TEST_P(OpsSuite, NormsAreTheSameWithAnyNumberOfThreads) {
@@ -186,19 +204,20 @@ TEST_P(OpsSuite, NormsAreTheSameWithAnyNumberOfThreads) {
     const auto y = Poisoned(DType::kFloat32, {rows, columns});
     const auto statistics = Poisoned(DType::kFloat32, {rows, 2});
     const auto dx = Poisoned(DType::kFloat32, {rows, columns});
-    const auto dweight = Make(DType::kFloat32, {columns}, Values(columns, 0.0));
-    const auto dbias = Make(DType::kFloat32, {columns}, Values(columns, 0.0));
+    const auto dweight = Poisoned(DType::kFloat32, {columns});
+    const auto dbias = Poisoned(DType::kFloat32, {columns});
     ops().LayerNorm(queue(), x, weight, weight, kEps, y, statistics);
-    ops().LayerNormBackward(queue(), dy, x, weight, statistics, false, dx, dweight, dbias);
+    ops().LayerNormBackward(queue(), dy, x, weight, statistics, false, dx, Stored(dweight),
+                            Stored(dbias));
     return std::vector<Values>{Read(y), Read(statistics), Read(dx), Read(dweight), Read(dbias)};
   });
   ExpectSameWithAnyThreads([&] {
     const auto y = Poisoned(DType::kFloat32, {rows, columns});
     const auto rstd = Poisoned(DType::kFloat32, {rows});
     const auto dx = Poisoned(DType::kFloat32, {rows, columns});
-    const auto dweight = Make(DType::kFloat32, {columns}, Values(columns, 0.0));
+    const auto dweight = Poisoned(DType::kFloat32, {columns});
     ops().RmsNorm(queue(), x, weight, kEps, y, rstd);
-    ops().RmsNormBackward(queue(), dy, x, weight, rstd, false, dx, dweight);
+    ops().RmsNormBackward(queue(), dy, x, weight, rstd, false, dx, Stored(dweight));
     return std::vector<Values>{Read(y), Read(rstd), Read(dx), Read(dweight)};
   });
 }

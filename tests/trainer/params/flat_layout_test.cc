@@ -282,5 +282,26 @@ TEST(GroupTensorsTest, RandomGroupsPartitionTheTensorsAndBoundThePadding) {
   }
 }
 
+TEST(ListGapsTest, GapsAndTensorsCoverTheArrayOnce) {
+  std::mt19937_64 rng(TestSeed());
+  for (int i = 0; i < 2000; ++i) {
+    const Shapes shapes = RandomShapes(rng);
+    const FlatLayout layout = LayOut(shapes, {.num_shards = 1 + i % 5});
+    std::vector<std::pair<std::int64_t, std::int64_t>> spans;
+    for (const FlatGap& gap : ListGaps(layout)) spans.emplace_back(gap.begin, gap.elems);
+    for (std::size_t t = 0; t < shapes.size(); ++t) {
+      spans.emplace_back(layout.offsets[t], layout.num_elems[t]);
+    }
+    std::sort(spans.begin(), spans.end());
+    std::int64_t end = 0;
+    for (const auto& [begin, elems] : spans) {
+      ASSERT_EQ(begin, end) << Draw(shapes);
+      ASSERT_GT(elems, 0) << Draw(shapes);
+      end = begin + elems;
+    }
+    ASSERT_EQ(end, layout.total_elems) << Draw(shapes);
+  }
+}
+
 }  // namespace
 }  // namespace ckpt::trainer

@@ -155,9 +155,9 @@ void HostOps::AddBias(Queue& queue, const Tensor& x, const Tensor& bias) {
   });
 }
 
-void HostOps::BiasBackward(Queue& queue, const Tensor& dy, const Tensor& dbias) {
+void HostOps::BiasBackward(Queue& queue, const Tensor& dy, const Gradient& dbias) {
   if (!dbias) return;
-  const std::int64_t columns = dbias.num_elems();
+  const std::int64_t columns = dbias.tensor.num_elems();
   CKPT_CHECK(dy.ndim > 0 && dy.dim(dy.ndim - 1) == columns);
   RunOn(queue, [this, dy, dbias, columns] {
     DispatchCompute(dy.dtype, [&](auto tag) {
@@ -168,7 +168,7 @@ void HostOps::BiasBackward(Queue& queue, const Tensor& dy, const Tensor& dbias) 
         const auto* gradient = dy.as<const T>() + row * columns;
         ForEach(0, columns, [=](std::int64_t i) { block[i] += Load(gradient[i]); });
       });
-      sums.AddTo(parallel_, dbias);
+      sums.Write(parallel_, dbias);
     });
   });
 }

@@ -103,9 +103,9 @@ void HostOps::Embedding(Queue& queue, const Tensor& tokens, const Tensor& table,
 }
 
 void HostOps::EmbeddingBackward(Queue& queue, const Tensor& tokens, const Tensor& dy,
-                                const Tensor& dtable) {
+                                const Gradient& dtable) {
   if (!dtable) return;
-  const TableShape shape = ShapeOf(tokens, dtable, dy);
+  const TableShape shape = ShapeOf(tokens, dtable.tensor, dy);
   RunOn(queue, [this, tokens, dy, dtable, shape] {
     const auto* ids = tokens.as<const std::int32_t>();
     CheckTokens(ids, shape);
@@ -113,9 +113,16 @@ void HostOps::EmbeddingBackward(Queue& queue, const Tensor& tokens, const Tensor
     const TokenGroups groups = GroupTokens(ids, shape.tokens);
     const auto num_groups = static_cast<std::int64_t>(groups.begins.size()) - 1;
     DispatchCompute(dy.dtype, [&](auto tag) {
-      DispatchGradient(dtable.dtype, [&](auto gradient_tag) {
+      DispatchGradient(dtable.tensor.dtype, [&](auto gradient_tag) {
         using T = typename decltype(tag)::type;
-        using Gradient = typename decltype(gradient_tag)::type;
+        using G = typename decltype(gradient_tag)::type;
+        G* const rows = dtable.tensor.as<G>();
+        if (!dtable.adds()) {
+          parallel_.For(dtable.tensor.num_elems(), kGrainElems,
+                        [&](std::int64_t begin, std::int64_t end) {
+                          std::fill(rows + begin, rows + end, G{});
+                        });
+        }
         parallel_.For(
             num_groups, GrainRows(shape.hidden), [&](std::int64_t begin, std::int64_t end) {
               std::vector<Real<T>> sums(static_cast<std::size_t>(shape.hidden));
@@ -130,7 +137,7 @@ void HostOps::EmbeddingBackward(Queue& queue, const Tensor& tokens, const Tensor
                   ForEach(0, shape.hidden,
                           [row, sum = sums.data()](std::int64_t h) { sum[h] += Load(row[h]); });
                 }
-                auto* to = dtable.as<Gradient>() + ids[groups.positions[first]] * shape.hidden;
+                G* const to = rows + ids[groups.positions[first]] * shape.hidden;
                 ForEach(0, shape.hidden,
                         [to, sum = sums.data()](std::int64_t h) { AccumulateInto(to[h], sum[h]); });
               }

@@ -62,7 +62,6 @@ void HostOps::Gemm(Queue& queue, const GemmForm& form, const Tensor& a, const Te
   const Operand right(b, form.transpose_b);
   CKPT_CHECK(a.dtype == b.dtype && left.columns == right.rows);
   CKPT_CHECK(d.ndim == 2 && d.dim(0) == left.rows && d.dim(1) == right.columns);
-  CKPT_CHECK(form.accumulate || d.dtype == a.dtype);
   const ProductSize size{left.rows, right.columns, left.columns};
   const SumOrder order = fixed_order_ ? SumOrder::kFixed : SumOrder::kAny;
   RunOn(queue, [this, order, size, left, right, a, b, d, accumulate = form.accumulate] {

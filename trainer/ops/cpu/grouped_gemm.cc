@@ -126,11 +126,13 @@ void HostOps::GroupedBackwardData(Queue& queue, const Tensor& dy, std::span<cons
 
 void HostOps::GroupedBackwardWeights(Queue& queue, const Tensor& dy, const Tensor& x,
                                      const Tensor& offsets, std::int64_t segments,
-                                     std::span<const Tensor> dweights) {
-  CheckOperands(dy, x, dweights, offsets, segments);
+                                     std::span<const Gradient> dweights) {
+  std::vector<Tensor> shapes;
+  for (const Gradient& dweight : dweights) shapes.push_back(dweight.tensor);
+  CheckOperands(dy, x, shapes, offsets, segments);
   const SumOrder order = fixed_order_ ? SumOrder::kFixed : SumOrder::kAny;
   RunOn(queue, [this, order, dy, x, offsets, segments,
-                held = std::vector<Tensor>(dweights.begin(), dweights.end())] {
+                held = std::vector<Gradient>(dweights.begin(), dweights.end())] {
     const RowRanges ranges(offsets, segments);
     std::vector<Task> tasks;  // rows of a weight's gradient
     for (std::size_t weight = 0; weight < held.size(); ++weight) {
@@ -145,19 +147,23 @@ void HostOps::GroupedBackwardWeights(Queue& queue, const Tensor& dy, const Tenso
       const Matrix<T> gradients{dy.as<const T>(), dy.dim(1), 1};
       const Matrix<T> inputs{x.as<const T>(), x.dim(1), 1};
       ForTasks(parallel_, tasks, [&](const Task& task) {
-        const Tensor& dweight = held[static_cast<std::size_t>(task.weight)];
-        DispatchGradient(dweight.dtype, [&](auto gradient) {
+        const Gradient& dweight = held[static_cast<std::size_t>(task.weight)];
+        DispatchGradient(dweight.tensor.dtype, [&](auto gradient) {
           using G = typename decltype(gradient)::type;
+          const std::int64_t columns = x.dim(1);
+          const std::int64_t num_rows = task.rows.end - task.rows.begin;
+          G* const to = dweight.tensor.as<G>() + task.rows.begin * columns;
+          bool accumulate = dweight.adds();
           // In the order of the segments: each is a contribution of its own, rounded by itself.
           for (std::int64_t segment = 0; segment < segments; ++segment) {
             const RowRange rows = ranges.Segment(task.weight, segment);
             if (rows.begin == rows.end) continue;
-            const ProductSize size{task.rows.end - task.rows.begin, x.dim(1),
-                                   rows.end - rows.begin};
+            const ProductSize size{num_rows, columns, rows.end - rows.begin};
             MultiplyInto(order, size, gradients.From(rows.begin, task.rows.begin).Transposed(),
-                         inputs.From(rows.begin, 0), /*accumulate=*/true,
-                         dweight.as<G>() + task.rows.begin * x.dim(1), x.dim(1));
+                         inputs.From(rows.begin, 0), accumulate, to, columns);
+            accumulate = true;
           }
+          if (!accumulate) std::fill_n(to, num_rows * columns, G{});
         });
       });
     });

@@ -20,7 +20,7 @@ class HostOps final : public Ops {
                            const Tensor& offsets, std::int64_t segments, const Tensor& dx) override;
   void GroupedBackwardWeights(Queue& queue, const Tensor& dy, const Tensor& x,
                               const Tensor& offsets, std::int64_t segments,
-                              std::span<const Tensor> dweights) override;
+                              std::span<const Gradient> dweights) override;
 
   // elementwise.cc
   void Fill(Queue& queue, const Tensor& x, double value) override;
@@ -29,19 +29,19 @@ class HostOps final : public Ops {
   void Add(Queue& queue, const Tensor& a, const Tensor& b, const Tensor& out) override;
   void Scale(Queue& queue, const Tensor& x, double factor) override;
   void AddBias(Queue& queue, const Tensor& x, const Tensor& bias) override;
-  void BiasBackward(Queue& queue, const Tensor& dy, const Tensor& dbias) override;
+  void BiasBackward(Queue& queue, const Tensor& dy, const Gradient& dbias) override;
 
   // norm.cc
   void RmsNorm(Queue& queue, const Tensor& x, const Tensor& weight, double eps, const Tensor& y,
                const Tensor& rstd) override;
   void RmsNormBackward(Queue& queue, const Tensor& dy, const Tensor& x, const Tensor& weight,
                        const Tensor& rstd, bool accumulate, const Tensor& dx,
-                       const Tensor& dweight) override;
+                       const Gradient& dweight) override;
   void LayerNorm(Queue& queue, const Tensor& x, const Tensor& weight, const Tensor& bias,
                  double eps, const Tensor& y, const Tensor& statistics) override;
   void LayerNormBackward(Queue& queue, const Tensor& dy, const Tensor& x, const Tensor& weight,
                          const Tensor& statistics, bool accumulate, const Tensor& dx,
-                         const Tensor& dweight, const Tensor& dbias) override;
+                         const Gradient& dweight, const Gradient& dbias) override;
 
   // activation.cc
   void SwiGlu(Queue& queue, const Tensor& x, const Tensor& row_weights, const Tensor& y) override;
@@ -76,7 +76,7 @@ class HostOps final : public Ops {
   // ends.cc
   void Embedding(Queue& queue, const Tensor& tokens, const Tensor& table, const Tensor& y) override;
   void EmbeddingBackward(Queue& queue, const Tensor& tokens, const Tensor& dy,
-                         const Tensor& dtable) override;
+                         const Gradient& dtable) override;
   void CrossEntropy(Queue& queue, const Tensor& logits, const Tensor& labels, std::int64_t vocab,
                     const Tensor& losses, const Tensor& lse) override;
   void CrossEntropyBackward(Queue& queue, const Tensor& logits, const Tensor& labels,

@@ -74,7 +74,7 @@ void HostOps::RmsNorm(Queue& queue, const Tensor& x, const Tensor& weight, doubl
 
 void HostOps::RmsNormBackward(Queue& queue, const Tensor& dy, const Tensor& x, const Tensor& weight,
                               const Tensor& rstd, bool accumulate, const Tensor& dx,
-                              const Tensor& dweight) {
+                              const Gradient& dweight) {
   const NormShape shape = ShapeOf(x, weight, rstd, 1);
   CheckLike(x, dy);
   CheckLike(x, dx);
@@ -107,7 +107,7 @@ void HostOps::RmsNormBackward(Queue& queue, const Tensor& dy, const Tensor& x, c
           ForEach(0, columns, [=](std::int64_t i) { din[i] = Store<T>(gradient(i)); });
         }
       });
-      if (dweight) dweights.AddTo(parallel_, dweight);
+      if (dweight) dweights.Write(parallel_, dweight);
     });
   });
 }
@@ -153,7 +153,7 @@ void HostOps::LayerNorm(Queue& queue, const Tensor& x, const Tensor& weight, con
 
 void HostOps::LayerNormBackward(Queue& queue, const Tensor& dy, const Tensor& x,
                                 const Tensor& weight, const Tensor& statistics, bool accumulate,
-                                const Tensor& dx, const Tensor& dweight, const Tensor& dbias) {
+                                const Tensor& dx, const Gradient& dweight, const Gradient& dbias) {
   const NormShape shape = ShapeOf(x, weight, statistics, 2);
   CheckLike(x, dy);
   CheckLike(x, dx);
@@ -196,8 +196,8 @@ void HostOps::LayerNormBackward(Queue& queue, const Tensor& dy, const Tensor& x,
           ForEach(0, columns, [=](std::int64_t i) { din[i] = Store<T>(gradient(i)); });
         }
       });
-      if (dweight) dweights.AddTo(parallel_, dweight);
-      if (dbias) dbiases.AddTo(parallel_, dbias);
+      if (dweight) dweights.Write(parallel_, dweight);
+      if (dbias) dbiases.Write(parallel_, dbias);
     });
   });
 }

@@ -12,6 +12,7 @@
 #include "trainer/ops/cpu/numeric.h"
 #include "trainer/ops/cpu/parallel.h"
 #include "trainer/ops/cpu/vector_loop.h"
+#include "trainer/ops/gradient.h"
 
 namespace ckpt::trainer {
 
@@ -54,11 +55,12 @@ class RowBlockSums {
     });
   }
 
-  // gradient [columns] += the sums, each rounded once.
-  void AddTo(Parallel& parallel, const Tensor& gradient) {
-    CKPT_CHECK(gradient.num_elems() == columns_);
-    DispatchGradient(gradient.dtype, [&](auto tag) {
-      auto* to = gradient.as<typename decltype(tag)::type>();
+  // gradient [columns] = the sums, each rounded once.
+  void Write(Parallel& parallel, const Gradient& gradient) {
+    CKPT_CHECK(gradient.tensor.num_elems() == columns_);
+    DispatchGradient(gradient.tensor.dtype, [&](auto tag) {
+      using G = typename decltype(tag)::type;
+      G* const to = gradient.tensor.as<G>();
       parallel.For(columns_, GrainRows(num_blocks()), [&](std::int64_t begin, std::int64_t end) {
         std::vector<double> totals(static_cast<std::size_t>(end - begin));
         for (std::int64_t index = 0; index < num_blocks(); ++index) {
@@ -66,6 +68,7 @@ class RowBlockSums {
           ForEach(0, end - begin,
                   [&, sums = totals.data()](std::int64_t i) { sums[i] += from[i]; });
         }
+        if (!gradient.adds()) std::fill(to + begin, to + end, G{});
         for (std::int64_t i = begin; i < end; ++i) {
           AccumulateInto(to[i], totals[static_cast<std::size_t>(i - begin)]);
         }
