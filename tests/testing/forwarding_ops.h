@@ -224,8 +224,8 @@ class ForwardingOps : public trainer::Ops {
            const Tensor& momentum, const Tensor& compute) override {
     Around("Sgd", [&] { target_.Sgd(queue, step, gradient, main, momentum, compute); });
   }
-  void SumSquares(Queue& queue, const Tensor& x, const Tensor& sums) override {
-    Around("SumSquares", [&] { target_.SumSquares(queue, x, sums); });
+  void SumSquares(Queue& queue, const Tensor& x, double scale, const Tensor& sums) override {
+    Around("SumSquares", [&] { target_.SumSquares(queue, x, scale, sums); });
   }
 
  protected:

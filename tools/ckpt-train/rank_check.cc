@@ -66,7 +66,7 @@ Result<Computed> ComputeOnRank(const CheckInput& input, trainer::Communicator& w
   CKPT_ASSIGN_OR_RETURN(const trainer::StepReport report, trainer->ComputeGradients(batches));
   computed.loss = report.loss;
   if (!input.reference.gradients().empty()) {
-    CKPT_ASSIGN_OR_RETURN(computed.gradients, GatherGradients(*trainer, *device, world));
+    CKPT_ASSIGN_OR_RETURN(computed.gradients, GatherGradients(*trainer, world));
   }
   return computed;
 }

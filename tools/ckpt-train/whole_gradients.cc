@@ -2,14 +2,12 @@
 
 #include <cstring>
 #include <map>
-#include <memory>
 #include <span>
 #include <string>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "core/base/check.h"
 #include "trainer/mesh/topology.h"
 #include "trainer/params/param_piece.h"
 #include "trainer/params/shard_plan.h"
@@ -94,22 +92,10 @@ Result<std::vector<MemoryTensor>> Assembly::Take() {
   return all;
 }
 
-Result<std::vector<float>> ReadArray(const trainer::Tensor& array, trainer::Device& device,
-                                     trainer::Queue& queue) {
-  CKPT_CHECK(array.dtype == DType::kFloat32);
-  std::vector<float> values(static_cast<std::size_t>(array.num_elems()));
-  device.CopyToHost(queue, array, values.data());
-  CKPT_RETURN_IF_ERROR(queue.Synchronize());
-  return values;
-}
-
 }  // namespace
 
 Result<std::vector<MemoryTensor>> GatherGradients(trainer::RankTrainer& trainer,
-                                                  trainer::Device& device,
                                                   trainer::Communicator& world) {
-  CKPT_RETURN_IF_ERROR(trainer.params().Synchronize());
-  const std::unique_ptr<trainer::Queue> queue = device.MakeQueue("gradients");
   const bool assembles = world.rank() == 0;
   std::vector<Holdings> holdings;
   for (int rank = 0; assembles && rank < world.size(); ++rank) {
@@ -119,7 +105,7 @@ Result<std::vector<MemoryTensor>> GatherGradients(trainer::RankTrainer& trainer,
   // Arrays have the same size on all ranks: shards are equal.
   for (const MainArrays& main : trainer.params().mains()) {
     if (!main.gradient) continue;
-    CKPT_ASSIGN_OR_RETURN(const std::vector<float> mine, ReadArray(main.gradient, device, *queue));
+    CKPT_ASSIGN_OR_RETURN(const std::vector<float> mine, trainer.ReadGradient(main));
     std::vector<float> all(mine.size() * static_cast<std::size_t>(world.size()));
     CKPT_RETURN_IF_ERROR(
         world.Exchange(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all))));

@@ -7,7 +7,6 @@
 #include "core/base/result.h"
 #include "core/checkpoint/memory_source.h"
 #include "trainer/comm/communicator.h"
-#include "trainer/device/device.h"
 #include "trainer/step/rank_trainer.h"
 
 namespace ckpt::train {
@@ -17,7 +16,6 @@ namespace ckpt::train {
 //
 // Errors: kCancelled (a rank is gone), kCoverage (a bug: no rank holds some rows), those of the queue.
 Result<std::vector<MemoryTensor>> GatherGradients(trainer::RankTrainer& trainer,
-                                                  trainer::Device& device,
                                                   trainer::Communicator& world);
 
 }  // namespace ckpt::train

@@ -85,6 +85,13 @@ struct MlaShape {
   std::int64_t v_dim = 0;     // dv
 };
 
+// What a sum of gradients is multiplied by wherever it is used, so that no pass over all of them
+// does it: first by `scale`, then by `clip`, each time rounded to float32.
+struct GradientFactors {
+  double scale = 1;  // makes an average of the sum
+  double clip = 1;   // bounds the norm
+};
+
 struct AdamWStep {
   double lr = 0;
   double beta1 = 0.9;
@@ -93,12 +100,14 @@ struct AdamWStep {
   double weight_decay = 0;
   bool decoupled = true;  // decay as p -= lr·wd·p (AdamW); else g += wd·p (Adam with L2)
   std::int64_t step = 1;  // counted from 1, for bias correction
+  GradientFactors factors = {};
 };
 
 struct SgdStep {
   double lr = 0;
   double momentum = 0;
   double weight_decay = 0;
+  GradientFactors factors = {};
 };
 
 class Ops {
@@ -254,17 +263,18 @@ class Ops {
   virtual void UpdateExpertBias(Queue& queue, const Tensor& counts, double rate,
                                 const Tensor& bias) = 0;
 
-  // --- optimizer and gradient statistics
-  // ----------------------------------------------------------- Flat arrays of one length: main
-  // weights, moments and gradients float32; `compute` (null: none) receives the new weights, cast.
+  // --- optimizer and gradient statistics ---------------------------------------------------------
+  // Flat arrays of one length: main weights and moments float32, gradients of any dtype that a
+  // gradient has; `compute` (null: none) receives the new weights, cast.
   virtual void AdamW(Queue& queue, const AdamWStep& step, const Tensor& gradient,
                      const Tensor& main, const Tensor& exp_avg, const Tensor& exp_avg_sq,
                      const Tensor& compute) = 0;
   virtual void Sgd(Queue& queue, const SgdStep& step, const Tensor& gradient, const Tensor& main,
                    const Tensor& momentum, const Tensor& compute) = 0;
-  // sums [rows] (float64) = Σ x² of every row of x [rows, D], each in one fixed order, whatever the
-  // rows beside it; not finite where the row is not.
-  virtual void SumSquares(Queue& queue, const Tensor& x, const Tensor& sums) = 0;
+  // sums [rows] (float64) = Σ (scale·x)² of every row of x [rows, D], of any dtype that a gradient
+  // has; scale·x is rounded to its compute type. Each row is summed in one fixed order, whatever the
+  // rows beside it, and not finite where the row is not.
+  virtual void SumSquares(Queue& queue, const Tensor& x, double scale, const Tensor& sums) = 0;
 };
 
 }  // namespace ckpt::trainer

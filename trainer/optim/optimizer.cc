@@ -71,7 +71,7 @@ void Optimizer::AddRuns(std::size_t state, const MainArrays& main) {
   }
 }
 
-void Optimizer::Step(Queue& queue, double lr) {
+void Optimizer::Step(Queue& queue, double lr, const GradientFactors& factors) {
   ++steps_;
   for (const Run& run : runs_) {
     const State& state = states_[run.state];
@@ -81,7 +81,11 @@ void Optimizer::Step(Queue& queue, double lr) {
     };
     const double weight_decay = run.decays ? config_.weight_decay : 0;
     if (config_.kind == OptimizerKind::kSgd) {
-      ops_->Sgd(queue, {.lr = lr, .momentum = config_.sgd_momentum, .weight_decay = weight_decay},
+      ops_->Sgd(queue,
+                {.lr = lr,
+                 .momentum = config_.sgd_momentum,
+                 .weight_decay = weight_decay,
+                 .factors = factors},
                 part(main.gradient), part(main.weights), part(state.moments[0]),
                 part(main.compute));
       continue;
@@ -92,7 +96,8 @@ void Optimizer::Step(Queue& queue, double lr) {
                             .eps = config_.adam_eps,
                             .weight_decay = weight_decay,
                             .decoupled = config_.decoupled_weight_decay,
-                            .step = steps_};
+                            .step = steps_,
+                            .factors = factors};
     ops_->AdamW(queue, step, part(main.gradient), part(main.weights), part(state.moments[0]),
                 part(state.moments[1]), part(main.compute));
   }

@@ -48,8 +48,9 @@ class Optimizer {
   static Result<Optimizer> Create(const OptimizerConfig& config, ParamStore& store, Ops& ops,
                                   Device& device);
 
-  // Update number `steps() + 1` of every trainable weight, enqueued on `queue`.
-  void Step(Queue& queue, double lr);
+  // Update number `steps() + 1` of every trainable weight, enqueued on `queue`, from the store's
+  // sums times `factors`.
+  void Step(Queue& queue, double lr, const GradientFactors& factors);
 
   // Sets moment number `moment` of every weight this rank updates, in float32, or copies it to the
   // host as ParamStore::ReadWeights does. Blocks.

@@ -46,7 +46,7 @@ class ParamStore::Impl {
 
   void BeginStep(int num_micro_batches);
   void BeginMicroBatch() { ++micro_batch_; }
-  void FinishGradients(double scale);
+  void FinishGradients();
   void WeightsChanged();
   Status Synchronize();
 
@@ -67,7 +67,6 @@ class ParamStore::Impl {
     Tensor weights;
     Tensor main;
     Tensor gradients;
-    Tensor main_gradient;
     std::vector<FlatGap> gaps;    // of the whole array
     bool sums_are_stale = false;  // of the step before: the next micro-batch overwrites them
   };
@@ -173,13 +172,7 @@ Status ParamStore::Impl::AllocateGroup(const GroupPlan& group) {
   CKPT_ASSIGN_OR_RETURN(
       arrays.gradients,
       AllocateArray(arrays, group.gradients.elems, precision.main_grads, MemoryUse::kGradients));
-  arrays.main_gradient = PartOf(arrays.gradients, group.gradients, group.main);
   arrays.gaps = ListGaps(group.layout);
-  if (group.converts_gradients) {
-    CKPT_ASSIGN_OR_RETURN(
-        arrays.main_gradient,
-        AllocateArray(arrays, group.main.elems, precision.main_params, MemoryUse::kGradients));
-  }
   return OkStatus();
 }
 
@@ -189,9 +182,9 @@ void ParamStore::Impl::ListMain(std::size_t index) {
   MainArrays& main = mains_.emplace_back();
   main.group = index;
   main.weights = arrays.main;
-  main.gradient = arrays.main_gradient;
-  if (group.trainable && !group.main_is_weights) {
-    main.compute = PartOf(arrays.weights, group.weights, group.main);
+  if (group.trainable) {
+    main.gradient = PartOf(arrays.gradients, group.gradients, group.main);
+    if (!group.main_is_weights) main.compute = PartOf(arrays.weights, group.weights, group.main);
   }
   main.counts = group.counts_main;
   main.pieces = ListPieces(units_[static_cast<std::size_t>(group.unit)], group);
@@ -469,20 +462,10 @@ void ParamStore::Impl::ReduceGradients(int unit) {
   if (!options_.overlaps_reduces) compute_.Wait(reduce_->Record());
 }
 
-void ParamStore::Impl::FinishGradients(double scale) {
+void ParamStore::Impl::FinishGradients() {
   CKPT_CHECK(IsLastMicroBatch());
   compute_.Wait(reduce_->Record());
   compute_.Wait(gather_->Record());  // nothing reads the weights any more
-  for (std::size_t g = 0; g < plan_.groups.size(); ++g) {
-    const GroupPlan& group = plan_.groups[g];
-    if (!group.trainable) continue;
-    const GroupArrays& arrays = arrays_[g];
-    if (group.converts_gradients) {
-      ops_.Cast(compute_, PartOf(arrays.gradients, group.gradients, group.main),
-                arrays.main_gradient);
-    }
-    if (scale != 1) ops_.Scale(compute_, arrays.main_gradient, scale);
-  }
 }
 
 Status ParamStore::Impl::Synchronize() {
@@ -510,7 +493,7 @@ Status ParamStore::SetWeights(const FillRows& fill) { return impl_->SetWeights(f
 Status ParamStore::ReadWeights(const PlaceRows& place) { return impl_->ReadWeights(place); }
 void ParamStore::BeginStep(int num_micro_batches) { impl_->BeginStep(num_micro_batches); }
 void ParamStore::BeginMicroBatch() { impl_->BeginMicroBatch(); }
-void ParamStore::FinishGradients(double scale) { impl_->FinishGradients(scale); }
+void ParamStore::FinishGradients() { impl_->FinishGradients(); }
 void ParamStore::WeightsChanged() { impl_->WeightsChanged(); }
 std::span<const MainArrays> ParamStore::mains() const { return impl_->mains(); }
 const ShardPlan& ParamStore::plan() const { return impl_->plan(); }

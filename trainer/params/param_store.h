@@ -46,7 +46,7 @@ struct ParamStoreCounters {
 struct MainArrays {
   std::size_t group = 0;  // index into the plan
   Tensor weights;         // main weights
-  Tensor gradient;        // of the main weights' dtype
+  Tensor gradient;        // sums over the step, of their own dtype, not averaged yet
   Tensor compute;         // compute weights to write too; null: they are the main weights
   bool counts = true;     // exactly one rank counts these elements in a norm
   std::vector<ParamPiece> pieces;
@@ -55,7 +55,7 @@ struct MainArrays {
 // A step:
 //
 //   BeginStep(M); per micro-batch: BeginMicroBatch(), then the model through ParamAccess;
-//   FinishGradients(scale);
+//   FinishGradients();
 //   read `mains()`, update them; WeightsChanged().
 //
 // Weights are gathered on one queue, gradients reduced on another, beside the compute queue.
@@ -87,9 +87,8 @@ class ParamStore final : public ParamAccess {
 
   void BeginStep(int num_micro_batches);
   void BeginMicroBatch();
-  // Waits (on the compute queue) for every reduction and multiplies the sums of `mains()` by
-  // `scale`.
-  void FinishGradients(double scale);
+  // Waits (on the compute queue) for every reduction: the sums of `mains()` are complete.
+  void FinishGradients();
   // The main weights have new values, and so have the compute weights of the same range: brings the
   // others up to date.
   void WeightsChanged();

@@ -83,7 +83,6 @@ GroupPlan PlanGroup(const UnitSpec& unit, int unit_index, std::vector<std::size_
   group.main = divided.main ? group.part : whole;
   if (divides_outer) group.main = Part(group.main, outer_index, group.outer);
   group.main_is_weights = precision.compute == precision.main_params;
-  group.converts_gradients = precision.main_grads != precision.main_params;
   group.counts_main = (divided.main || inner_index == 0) && (divides_outer || outer_index == 0);
   return group;
 }
@@ -161,8 +160,6 @@ PlannedBytes PlanBytes(const ShardPlan& plan, int moments) {
     if (!group.main_is_weights)
       bytes.main_weights += BytesOf(group.main.elems, precision.main_params);
     bytes.gradients += BytesOf(group.gradients.elems, precision.main_grads);
-    if (group.converts_gradients)
-      bytes.gradients += BytesOf(group.main.elems, precision.main_params);
     bytes.optimizer +=
         static_cast<std::uint64_t>(moments) * BytesOf(group.main.elems, precision.main_params);
   }

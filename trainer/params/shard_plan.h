@@ -47,9 +47,6 @@ struct GroupPlan {
   FlatRange gradients;  // sums over micro-batches
   // Main weights are a view of the compute weights: nothing was asked to differ.
   bool main_is_weights = true;
-  // The optimizer's float32 gradient of `main` is an array of its own, since the sums have another
-  // dtype.
-  bool converts_gradients = false;
 
   // Whole weights exist only in a slot, between Acquire and Release.
   [[nodiscard]] bool gathers() const { return weights.elems < layout.total_elems; }

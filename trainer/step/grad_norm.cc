@@ -33,10 +33,10 @@ Result<GradNorm> GradNorm::Create(const ParamStore& store, Communicator& world, 
   return norm;
 }
 
-Result<double> GradNorm::Compute(Queue& queue) {
+Result<double> GradNorm::Compute(Queue& queue, double scale) {
   std::int64_t row = 0;
   ForEachCounted(*store_, [&](const ParamPiece& piece, const Tensor& gradient) {
-    ops_->SumSquares(queue, gradient, row_sums_.Rows(row, piece.rows));
+    ops_->SumSquares(queue, gradient, scale, row_sums_.Rows(row, piece.rows));
     row += piece.rows;
   });
   std::vector<double> row_sums(static_cast<std::size_t>(row));

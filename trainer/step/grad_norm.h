@@ -24,12 +24,12 @@ class GradNorm {
   static Result<GradNorm> Create(const ParamStore& store, Communicator& world, Ops& ops,
                                  Device& device);
 
-  // √Σ g² over every element of every gradient. Blocks until `queue` got there. Every rank calls
-  // it.
+  // √Σ g² over every element g of every sum of gradients times `scale`. Blocks until `queue` got
+  // there. Every rank calls it.
   //
   // Errors: kValueMismatch on every rank if a gradient is not finite (names the parameter where
   //         this rank holds it), those of the queue.
-  Result<double> Compute(Queue& queue);
+  Result<double> Compute(Queue& queue, double scale);
 
  private:
   GradNorm(const ParamStore& store, Communicator& world, Ops& ops, Device& device)

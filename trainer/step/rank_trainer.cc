@@ -87,6 +87,7 @@ class RankTrainerImpl final : public RankTrainer {
   }
   Result<StepReport> Step(std::span<const HostMicroBatch> batches) override;
   Result<StepReport> ComputeGradients(std::span<const HostMicroBatch> batches) override;
+  Result<std::vector<float>> ReadGradient(const MainArrays& main) override;
   Result<Evaluation> Evaluate(std::span<const HostMicroBatch> batches) override;
   Result<std::vector<float>> Logits(const HostMicroBatch& batch) override;
 
@@ -114,7 +115,10 @@ class RankTrainerImpl final : public RankTrainer {
   Status SumLossesOverRanks(std::span<const HostMicroBatch> batches, StepReport& report);
   void ClearExpertCounts();
   void UpdateExpertBias();
-  void Clip(double norm);
+  // What keeps a gradient of this norm below the configured one.
+  [[nodiscard]] double ClipFactor(double norm) const;
+  // Casts a tensor to float32 and copies it to the host, times `factors`. Blocks.
+  Result<std::vector<float>> ReadFloats(const Tensor& tensor, const GradientFactors& factors);
 
   const TrainConfig config_;
   Communicator& world_;
@@ -132,6 +136,7 @@ class RankTrainerImpl final : public RankTrainer {
   Buffer losses_;  // of every micro-batch, `losses_stride_` elements each
   std::int64_t losses_stride_ = 0;
   std::vector<double> micro_batch_losses_;
+  GradientFactors factors_;  // of the last step's gradients
 };
 
 Status RankTrainerImpl::Build() {
@@ -312,13 +317,8 @@ void RankTrainerImpl::UpdateExpertBias() {
   }
 }
 
-void RankTrainerImpl::Clip(double norm) {
-  if (config_.clip_grad == 0) return;
-  const double factor = config_.clip_grad / (norm + 1e-6);
-  if (factor >= 1) return;
-  for (const MainArrays& main : store_->mains()) {
-    if (main.gradient) ops_.Scale(*compute_, main.gradient, factor);
-  }
+double RankTrainerImpl::ClipFactor(double norm) const {
+  return config_.clip_grad == 0 ? 1 : std::min(1.0, config_.clip_grad / (norm + 1e-6));
 }
 
 Result<StepReport> RankTrainerImpl::ComputeGradients(std::span<const HostMicroBatch> batches) {
@@ -346,17 +346,18 @@ Result<StepReport> RankTrainerImpl::ComputeGradients(std::span<const HostMicroBa
   const double num_batches = static_cast<double>(batches.size()) * world_.size();
   const double divisor =
       config_.per_token_loss ? std::max(1.0, static_cast<double>(report.tokens)) : num_batches;
-  store_->FinishGradients(1 / divisor);
-  CKPT_ASSIGN_OR_RETURN(report.grad_norm, grad_norm_->Compute(*compute_));
+  store_->FinishGradients();
+  factors_ = {.scale = 1 / divisor};
+  CKPT_ASSIGN_OR_RETURN(report.grad_norm, grad_norm_->Compute(*compute_, factors_.scale));
   return report;
 }
 
 Result<StepReport> RankTrainerImpl::Step(std::span<const HostMicroBatch> batches) {
   CKPT_ASSIGN_OR_RETURN(StepReport report, ComputeGradients(batches));
   report.lr = LearningRate(config_.schedule, report.step);
-  Clip(report.grad_norm);
+  factors_.clip = ClipFactor(report.grad_norm);
   UpdateExpertBias();
-  optimizer_->Step(*compute_, report.lr);
+  optimizer_->Step(*compute_, report.lr, factors_);
   store_->WeightsChanged();
   CKPT_RETURN_IF_ERROR(compute_->Synchronize());
   return report;
@@ -383,14 +384,27 @@ Result<std::vector<float>> RankTrainerImpl::Logits(const HostMicroBatch& batch) 
   CKPT_ASSIGN_OR_RETURN(
       const Buffer logits_memory,
       device_.Allocate(elems * ElementBytes(config_.precision.compute), MemoryUse::kOther));
-  CKPT_ASSIGN_OR_RETURN(const Buffer float_memory,
-                        device_.Allocate(elems * sizeof(float), MemoryUse::kOther));
   const Tensor logits(logits_memory.data(), config_.precision.compute, {tokens, vocab});
-  const Tensor as_float(float_memory.data(), DType::kFloat32, {tokens, vocab});
   CKPT_RETURN_IF_ERROR(model_->Forward(*store_, Upload(batch), LossesOf(0, tokens), logits));
-  ops_.Cast(*compute_, logits, as_float);
-  std::vector<float> values(elems);
-  device_.CopyToHost(*compute_, as_float, values.data());
+  return ReadFloats(logits, {});
+}
+
+Result<std::vector<float>> RankTrainerImpl::ReadGradient(const MainArrays& main) {
+  CKPT_CHECK(main.gradient);
+  return ReadFloats(main.gradient, factors_);
+}
+
+Result<std::vector<float>> RankTrainerImpl::ReadFloats(const Tensor& tensor,
+                                                       const GradientFactors& factors) {
+  std::vector<float> values(static_cast<std::size_t>(tensor.num_elems()));
+  CKPT_ASSIGN_OR_RETURN(const Buffer memory,
+                        device_.Allocate(values.size() * sizeof(float), MemoryUse::kOther));
+  const Tensor floats(memory.data(), DType::kFloat32, {tensor.num_elems()});
+  ops_.Cast(*compute_, tensor, floats);
+  for (const double factor : {factors.scale, factors.clip}) {
+    if (factor != 1) ops_.Scale(*compute_, floats, factor);
+  }
+  device_.CopyToHost(*compute_, floats, values.data());
   CKPT_RETURN_IF_ERROR(compute_->Synchronize());
   return values;
 }

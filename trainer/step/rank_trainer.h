@@ -79,8 +79,13 @@ class RankTrainer {
   // Errors: kValueMismatch (a loss or gradient that is not finite: names micro-batch or parameter; nothing is updated),
   //         kCancelled (a rank is gone).
   virtual Result<StepReport> Step(std::span<const HostMicroBatch> batches) = 0;
-  // The gradients of a step, scaled, left in `params().mains()`, nothing updated. Report without lr.
+  // The gradients of a step, left where ReadGradient finds them, nothing updated. Report without lr.
   virtual Result<StepReport> ComputeGradients(std::span<const HostMicroBatch> batches) = 0;
+  // The gradient of all of `main`, one of `params().mains()`, as the last step's update took it:
+  // averaged, and clipped unless the step only computed gradients. Blocks.
+  //
+  // REQUIRES: the group is trained. Errors: kSystem, those of the queue.
+  virtual Result<std::vector<float>> ReadGradient(const MainArrays& main) = 0;
   // Changes nothing that a step reads. Errors: as Step, of the loss.
   virtual Result<Evaluation> Evaluate(std::span<const HostMicroBatch> batches) = 0;
   // Logits [batch · seq, padded vocabulary] of one batch, float32, C order. Every rank computes its own.

@@ -125,6 +125,39 @@ TEST_P(OpsSuite, AdamWGivesEveryShardTheBitsOfTheWhole) {
   ExpectSameWithAnyThreads([&] { return update({kLong}); });
 }
 
+// What the passes would leave that the factors stand for: a cast to float32, and one multiplication after the other.
+TEST_P(OpsSuite, UpdatesAndNormsTakeSumsOfEveryDtypeWithTheBitsOfSeparatePasses) {
+  constexpr GradientFactors kFactors = {.scale = 1.0 / 3, .clip = 0.3};
+  const Values weights = Uniform(kSize);
+  const auto updated = [&](const Tensor& gradient, const GradientFactors& factors) {
+    const auto main = Make(DType::kFloat32, {kSize}, weights);
+    const auto exp_avg = Make(DType::kFloat32, {kSize}, Values(kSize, 0.25));
+    const auto exp_avg_sq = Make(DType::kFloat32, {kSize}, Values(kSize, 0.5));
+    const auto descended = Make(DType::kFloat32, {kSize}, weights);
+    const auto momentum = Make(DType::kFloat32, {kSize}, Values(kSize, 0.5));
+    const auto sums = Poisoned(DType::kFloat64, {1});
+    ops().AdamW(queue(), {.weight_decay = 0.1, .factors = factors}, gradient, main, exp_avg,
+                exp_avg_sq, Tensor());
+    ops().Sgd(queue(), {.lr = 0.1, .momentum = 0.9, .factors = factors}, gradient, descended,
+              momentum, Tensor());
+    ops().SumSquares(queue(), gradient.Reshape({1, kSize}), factors.scale, sums);
+    return std::vector<Values>{Read(main), Read(exp_avg_sq), Read(descended), Read(sums)};
+  };
+  for (const DType dtype : kGradientDTypes) {
+    if (dtype == DType::kFloat64) continue;  // rounds differently, and no main weights go with it
+    SCOPED_TRACE(DTypeName(dtype));
+    const auto sums = Make(dtype, {kSize}, Uniform(kSize));
+    const auto passes = Poisoned(DType::kFloat32, {kSize});
+    ops().Cast(queue(), sums, passes);
+    ops().Scale(queue(), passes, kFactors.scale);
+    const Values norm = updated(passes, {})[3];
+    ops().Scale(queue(), passes, kFactors.clip);
+    std::vector<Values> want = updated(passes, {});
+    want[3] = norm;
+    EXPECT_EQ(updated(sums, kFactors), want);
+  }
+}
+
 TEST_P(OpsSuite, SumSquaresOfARowDoesNotDependOnItsNeighbours) {
   constexpr std::int64_t kRows = 67;
   constexpr std::int64_t kColumns = 1037;
@@ -133,7 +166,7 @@ TEST_P(OpsSuite, SumSquaresOfARowDoesNotDependOnItsNeighbours) {
     const auto x = Make(dtype, {kRows, kColumns}, Uniform(kRows * kColumns));
     const auto sum_rows = [&](std::int64_t begin, std::int64_t count) {
       const auto sums = Poisoned(DType::kFloat64, {count});
-      ops().SumSquares(queue(), x.tensor().Rows(begin, count), sums);
+      ops().SumSquares(queue(), x.tensor().Rows(begin, count), 1, sums);
       return Read(sums);
     };
     const Values all = sum_rows(0, kRows);
@@ -153,7 +186,7 @@ TEST_P(OpsSuite, SumSquaresIsFiniteWhereTheRowIs) {
   const auto x =
       Make(DType::kFloat32, {4, 3}, {1, inf, -inf, 3e38, 3e38, 3e38, 0, 0, std::nan(""), 0, 0, 0});
   const auto sums = Poisoned(DType::kFloat64, {4});
-  ops().SumSquares(queue(), x, sums);
+  ops().SumSquares(queue(), x, 1, sums);
   Values finite = Read(sums);
   for (double& sum : finite) sum = std::isfinite(sum) ? 1 : 0;
   EXPECT_THAT(finite, ::testing::ElementsAre(0, 1, 0, 1));

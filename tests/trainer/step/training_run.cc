@@ -135,20 +135,32 @@ Result<WholeTensors> Assemble(Communicator& world, const std::vector<Piece>& min
   return tensors;
 }
 
-// This rank's pieces of the main weights, or of their gradients.
-std::vector<Piece> PiecesOf(RankTrainer& trainer, Device& device, Queue& queue,
-                            Tensor MainArrays::*array) {
+// The pieces of one of this rank's main arrays, of which `values` are the elements.
+template <typename Values>
+void AppendPieces(const MainArrays& main, const Values& values, std::vector<Piece>& pieces) {
+  for (const ParamPiece& piece : main.pieces) {
+    const auto first = values.begin() + piece.main_offset;
+    pieces.push_back({.name = piece.spec->name,
+                      .begin = static_cast<std::uint64_t>(piece.row_begin * piece.row_elems),
+                      .whole = static_cast<std::uint64_t>(NumElements(piece.spec->shape)),
+                      .values = {first, first + piece.rows * piece.row_elems}});
+  }
+}
+
+std::vector<Piece> WeightPieces(RankTrainer& trainer, Device& device, Queue& queue) {
   std::vector<Piece> pieces;
   for (const MainArrays& main : trainer.params().mains()) {
-    if (!(main.*array)) continue;
-    const std::vector<double> values = ReadValues(device, queue, main.*array);
-    for (const ParamPiece& piece : main.pieces) {
-      const auto first = values.begin() + piece.main_offset;
-      pieces.push_back({.name = piece.spec->name,
-                        .begin = static_cast<std::uint64_t>(piece.row_begin * piece.row_elems),
-                        .whole = static_cast<std::uint64_t>(NumElements(piece.spec->shape)),
-                        .values = {first, first + piece.rows * piece.row_elems}});
-    }
+    AppendPieces(main, ReadValues(device, queue, main.weights), pieces);
+  }
+  return pieces;
+}
+
+Result<std::vector<Piece>> GradientPieces(RankTrainer& trainer) {
+  std::vector<Piece> pieces;
+  for (const MainArrays& main : trainer.params().mains()) {
+    if (!main.gradient) continue;
+    CKPT_ASSIGN_OR_RETURN(const std::vector<float> values, trainer.ReadGradient(main));
+    AppendPieces(main, values, pieces);
   }
   return pieces;
 }
@@ -248,12 +260,11 @@ Result<TrainingRun> TrainOnRank(const TrainConfig& config, Communicator& world,
     run.reports.push_back(report);
     CKPT_RETURN_IF_ERROR(trainer->params().Synchronize());
     if (step > 0) continue;
-    CKPT_ASSIGN_OR_RETURN(run.first_gradients, Assemble(world, PiecesOf(*trainer, *device, *queue,
-                                                                        &MainArrays::gradient)));
+    CKPT_ASSIGN_OR_RETURN(const std::vector<Piece> gradients, GradientPieces(*trainer));
+    CKPT_ASSIGN_OR_RETURN(run.first_gradients, Assemble(world, gradients));
   }
   if (options.inspect) options.inspect(*trainer, *device);
-  CKPT_ASSIGN_OR_RETURN(run.weights,
-                        Assemble(world, PiecesOf(*trainer, *device, *queue, &MainArrays::weights)));
+  CKPT_ASSIGN_OR_RETURN(run.weights, Assemble(world, WeightPieces(*trainer, *device, *queue)));
   CKPT_ASSIGN_OR_RETURN(run.buffers, Assemble(world, BufferPieces(*trainer, *device, *queue)));
   return run;
 }

@@ -115,7 +115,7 @@ class HostOps final : public Ops {
              const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& compute) override;
   void Sgd(Queue& queue, const SgdStep& step, const Tensor& gradient, const Tensor& main,
            const Tensor& momentum, const Tensor& compute) override;
-  void SumSquares(Queue& queue, const Tensor& x, const Tensor& sums) override;
+  void SumSquares(Queue& queue, const Tensor& x, double scale, const Tensor& sums) override;
 
  private:
   const bool fixed_order_;

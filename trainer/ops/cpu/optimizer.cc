@@ -16,6 +16,33 @@ void CheckState(const Tensor& main, const Tensor& state) {
   CKPT_CHECK(state.dtype == DType::kFloat32 && state.num_elems() == main.num_elems());
 }
 
+// A sum of gradients as a number, rounded to the compute type.
+template <typename T>
+Real<T> Sum(T sum) {
+  return Load(sum);
+}
+float Sum(std::int64_t sum) { return static_cast<float>(FromFixedPoint(sum)); }
+
+// Element i of an update's gradient: its sum, averaged and clipped.
+template <typename T>
+struct ScaledGradient {
+  const T* sums = nullptr;
+  float scale = 1;
+  float clip = 1;
+
+  float operator()(std::int64_t i) const { return static_cast<float>(Sum(sums[i])) * scale * clip; }
+};
+
+// Calls `body(ScaledGradient)` for the gradient's dtype.
+template <typename Body>
+void DispatchScaled(const Tensor& gradient, const GradientFactors& factors, const Body& body) {
+  DispatchGradient(gradient.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    body(ScaledGradient<T>{gradient.as<const T>(), static_cast<float>(factors.scale),
+                           static_cast<float>(factors.clip)});
+  });
+}
+
 // compute[begin … end) = main, cast; of a null tensor nothing. Right after the update, while the weights are in the cache.
 void CastWeights(const float* main, const Tensor& compute, std::int64_t begin, std::int64_t end) {
   if (!compute) return;
@@ -30,7 +57,8 @@ void CastWeights(const float* main, const Tensor& compute, std::int64_t begin, s
 
 void HostOps::AdamW(Queue& queue, const AdamWStep& step, const Tensor& gradient, const Tensor& main,
                     const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& compute) {
-  for (const Tensor& state : {gradient, main, exp_avg, exp_avg_sq}) CheckState(main, state);
+  for (const Tensor& state : {main, exp_avg, exp_avg_sq}) CheckState(main, state);
+  CKPT_CHECK(gradient.num_elems() == main.num_elems());
   CKPT_CHECK(!compute || compute.num_elems() == main.num_elems());
   RunOn(queue, [this, step, gradient, main, exp_avg, exp_avg_sq, compute] {
     // The order of operations, and which scalars are rounded to float, is that of torch.optim.AdamW.
@@ -44,22 +72,24 @@ void HostOps::AdamW(Queue& queue, const AdamWStep& step, const Tensor& gradient,
     const auto beta2 = static_cast<float>(step.beta2);
     const auto rate2 = static_cast<float>(1 - step.beta2);
     const auto eps = static_cast<float>(step.eps);
-    const auto* gradients = gradient.as<const float>();
     auto* weights = main.as<float>();
     auto* averages = exp_avg.as<float>();
     auto* squares = exp_avg_sq.as<float>();
-    parallel_.For(main.num_elems(), kGrainElems, [&](std::int64_t begin, std::int64_t end) {
-      WithWidestVectors([&] {
-        ForEach(begin, end, [=](std::int64_t i) {
-          const float weight = weights[i] * keep;
-          const float g = gradients[i] + decay * weights[i];
-          const float average = averages[i] + rate1 * (g - averages[i]);
-          const float square = squares[i] * beta2 + rate2 * g * g;
-          averages[i] = average;
-          squares[i] = square;
-          weights[i] = weight + step_size * average / (std::sqrt(square) / root_correction2 + eps);
+    DispatchScaled(gradient, step.factors, [&](const auto& scaled) {
+      parallel_.For(main.num_elems(), kGrainElems, [&](std::int64_t begin, std::int64_t end) {
+        WithWidestVectors([&] {
+          ForEach(begin, end, [=](std::int64_t i) {
+            const float weight = weights[i] * keep;
+            const float g = scaled(i) + decay * weights[i];
+            const float average = averages[i] + rate1 * (g - averages[i]);
+            const float square = squares[i] * beta2 + rate2 * g * g;
+            averages[i] = average;
+            squares[i] = square;
+            weights[i] =
+                weight + step_size * average / (std::sqrt(square) / root_correction2 + eps);
+          });
+          CastWeights(weights, compute, begin, end);
         });
-        CastWeights(weights, compute, begin, end);
       });
     });
   });
@@ -67,7 +97,8 @@ void HostOps::AdamW(Queue& queue, const AdamWStep& step, const Tensor& gradient,
 
 void HostOps::Sgd(Queue& queue, const SgdStep& step, const Tensor& gradient, const Tensor& main,
                   const Tensor& momentum, const Tensor& compute) {
-  for (const Tensor& state : {gradient, main}) CheckState(main, state);
+  CheckState(main, main);
+  CKPT_CHECK(gradient.num_elems() == main.num_elems());
   CKPT_CHECK(momentum || step.momentum == 0);
   if (momentum) CheckState(main, momentum);
   CKPT_CHECK(!compute || compute.num_elems() == main.num_elems());
@@ -75,41 +106,43 @@ void HostOps::Sgd(Queue& queue, const SgdStep& step, const Tensor& gradient, con
     const auto lr = static_cast<float>(-step.lr);
     const auto decay = static_cast<float>(step.weight_decay);
     const auto keep = static_cast<float>(step.momentum);
-    const auto* gradients = gradient.as<const float>();
     auto* weights = main.as<float>();
     auto* velocities = momentum.as<float>();
-    parallel_.For(main.num_elems(), kGrainElems, [&](std::int64_t begin, std::int64_t end) {
-      WithWidestVectors([&] {
-        if (velocities != nullptr) {
-          ForEach(begin, end, [=](std::int64_t i) {
-            velocities[i] = velocities[i] * keep + (gradients[i] + decay * weights[i]);
-            weights[i] += lr * velocities[i];
-          });
-        } else {
-          ForEach(begin, end,
-                  [=](std::int64_t i) { weights[i] += lr * (gradients[i] + decay * weights[i]); });
-        }
-        CastWeights(weights, compute, begin, end);
+    DispatchScaled(gradient, step.factors, [&](const auto& scaled) {
+      parallel_.For(main.num_elems(), kGrainElems, [&](std::int64_t begin, std::int64_t end) {
+        WithWidestVectors([&] {
+          if (velocities != nullptr) {
+            ForEach(begin, end, [=](std::int64_t i) {
+              velocities[i] = velocities[i] * keep + (scaled(i) + decay * weights[i]);
+              weights[i] += lr * velocities[i];
+            });
+          } else {
+            ForEach(begin, end,
+                    [=](std::int64_t i) { weights[i] += lr * (scaled(i) + decay * weights[i]); });
+          }
+          CastWeights(weights, compute, begin, end);
+        });
       });
     });
   });
 }
 
-void HostOps::SumSquares(Queue& queue, const Tensor& x, const Tensor& sums) {
+void HostOps::SumSquares(Queue& queue, const Tensor& x, double scale, const Tensor& sums) {
   const std::int64_t rows = sums.num_elems();
   CKPT_CHECK(sums.dtype == DType::kFloat64);
   CKPT_CHECK(rows == 0 || (x.ndim > 0 && x.dim(0) == rows));
-  RunOn(queue, [this, x, sums, rows] {
+  RunOn(queue, [this, x, scale, sums, rows] {
     const std::int64_t columns = rows == 0 ? 0 : x.num_elems() / rows;
     auto* sum = sums.as<double>();
-    DispatchCompute(x.dtype, [&](auto tag) {
+    DispatchGradient(x.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
+      const auto by = static_cast<decltype(Sum(T{}))>(scale);
       parallel_.For(rows, GrainRows(columns), [&](std::int64_t begin, std::int64_t end) {
         WithWidestVectors([=] {
           for (std::int64_t row = begin; row < end; ++row) {
             const auto* in = x.as<const T>() + row * columns;
             sum[row] = LaneSum<double>(columns, [=](std::int64_t i) {
-              const auto value = static_cast<double>(Load(in[i]));
+              const auto value = static_cast<double>(Sum(in[i]) * by);
               return value * value;
             });
           }
