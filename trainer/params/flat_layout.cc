@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
-#include <set>
+#include <utility>
 
 #include "core/base/check.h"
 #include "core/base/checked_math.h"
@@ -38,37 +38,39 @@ std::int64_t PaddedElems(std::int64_t num_elems, std::int64_t row_multiple,
   return AlignUp(num_elems, step);
 }
 
-// Tensors that may share an array, as far as grouping looks at them.
+// Tensors that share an array, as far as grouping looks at them.
 struct Gathered {
+  std::vector<Dims> shapes;
   std::int64_t num_elems = 0;
   std::int64_t row_multiple = 1;
-  std::set<std::int64_t> rows = {};  // distinct sizes
-
-  // An upper bound: a row that divides all longer ones leaves no gap before it.
-  [[nodiscard]] std::int64_t Padding(const FlatLayoutOptions& options) const {
-    std::int64_t gaps = 0;
-    for (auto row = rows.begin(); row != rows.end(); ++row) {
-      const bool is_aligned =
-          std::all_of(row, rows.end(), [row](std::int64_t longer) { return longer % *row == 0; });
-      if (!is_aligned) gaps += *row - 1;
-    }
-    return PaddedElems(num_elems + gaps, row_multiple, options) - num_elems;
-  }
+  std::int64_t longest_row = 0;
+  std::int64_t padding = 0;
 };
+
+Gathered Gather(std::vector<Dims> shapes, const FlatLayoutOptions& options) {
+  Gathered gathered = {.shapes = std::move(shapes)};
+  for (const Dims& shape : gathered.shapes) {
+    const std::int64_t row = RowElems(shape);
+    gathered.num_elems += NumElements(shape);
+    gathered.row_multiple = CommonMultiple(gathered.row_multiple, row);
+    gathered.longest_row = std::max(gathered.longest_row, row);
+  }
+  gathered.padding = LayOut(gathered.shapes, options).total_elems - gathered.num_elems;
+  return gathered;
+}
 
 // Both together, if that is worth one array instead of two.
 std::optional<Gathered> Join(const Gathered& a, const Gathered& b,
                              const FlatLayoutOptions& options) {
-  Gathered both = a;
-  both.num_elems += b.num_elems;
-  both.row_multiple = CommonMultiple(a.row_multiple, b.row_multiple);
-  both.rows.insert(b.rows.begin(), b.rows.end());
-  const std::int64_t longest_row = *both.rows.rbegin();
-  if (both.row_multiple > std::max(kMaxCommonMultiple, longest_row)) return std::nullopt;
-  const std::int64_t padding = both.Padding(options);
-  const std::int64_t apart = a.Padding(options) + b.Padding(options);
+  const std::int64_t row_multiple = CommonMultiple(a.row_multiple, b.row_multiple);
+  const std::int64_t longest_row = std::max(a.longest_row, b.longest_row);
+  if (row_multiple > std::max(kMaxCommonMultiple, longest_row)) return std::nullopt;
+  std::vector<Dims> shapes = a.shapes;
+  shapes.insert(shapes.end(), b.shapes.begin(), b.shapes.end());
+  Gathered both = Gather(std::move(shapes), options);
   const std::int64_t least = options.num_shards * options.alignment_elems;
-  if (padding > both.num_elems / 100 * kMaxPaddingPercent && padding > apart + least) {
+  if (both.padding > both.num_elems / 100 * kMaxPaddingPercent &&
+      both.padding > a.padding + b.padding + least) {
     return std::nullopt;
   }
   return both;
@@ -77,10 +79,10 @@ std::optional<Gathered> Join(const Gathered& a, const Gathered& b,
 // An array that grows at its end, and the gaps that alignment left before it.
 class Placement {
  public:
-  // Where a tensor goes: the first gap that holds it, else the end.
-  std::int64_t Place(std::int64_t num_elems, std::int64_t row) {
+  // Where a tensor goes: at a multiple of `unit`, in the first gap that holds it, else at the end.
+  std::int64_t Place(std::int64_t num_elems, std::int64_t unit) {
     for (auto gap = gaps_.begin(); gap != gaps_.end(); ++gap) {
-      const std::int64_t begin = AlignUp(gap->begin, row);
+      const std::int64_t begin = AlignUp(gap->begin, unit);
       if (begin + num_elems > gap->end) continue;
       const Gap rest = {begin + num_elems, gap->end};
       gap->end = begin;
@@ -88,7 +90,7 @@ class Placement {
       std::erase_if(gaps_, [](const Gap& g) { return g.begin == g.end; });
       return begin;
     }
-    const std::int64_t begin = AlignUp(end_, row);
+    const std::int64_t begin = AlignUp(end_, unit);
     if (begin > end_) gaps_.push_back({end_, begin});
     end_ = begin + num_elems;
     return begin;
@@ -113,12 +115,11 @@ std::vector<std::vector<std::size_t>> GroupTensors(std::span<const Dims> shapes,
   std::vector<std::vector<std::size_t>> groups;
   std::vector<Gathered> gathered;  // of each group
   for (std::size_t t = 0; t < shapes.size(); ++t) {
-    const std::int64_t row = RowElems(shapes[t]);
-    const Gathered tensor = {NumElements(shapes[t]), row, {row}};
+    const Gathered tensor = Gather({shapes[t]}, options);
     std::size_t g = 0;
     for (; g < groups.size(); ++g) {
-      if (const std::optional<Gathered> both = Join(gathered[g], tensor, options)) {
-        gathered[g] = *both;
+      if (std::optional<Gathered> both = Join(gathered[g], tensor, options)) {
+        gathered[g] = std::move(*both);
         break;
       }
     }
@@ -156,7 +157,8 @@ FlatLayout LayOut(std::span<const Dims> shapes, const FlatLayoutOptions& options
   });
   Placement placement;
   for (const std::size_t t : order) {
-    layout.offsets[t] = placement.Place(layout.num_elems[t], layout.row_elems[t]);
+    layout.offsets[t] = placement.Place(
+        layout.num_elems[t], CommonMultiple(layout.row_elems[t], options.alignment_elems));
   }
   layout.total_elems = PaddedElems(placement.end(), row_multiple, options);
   return layout;

@@ -3,7 +3,10 @@
 // A row is what one index of a tensor's first dim selects. Every tensor starts at a multiple of its
 // row and every shard is a multiple of all rows, so a boundary is a whole number of rows into the
 // tensor it cuts, and what a shard holds of a tensor is a range of rows: a chunk that a checkpoint
-// can name.
+// can name. Checkpoints name nothing else, so where tensors start is no part of any format.
+//
+// Tensors and shards start at multiples of the alignment, too, as tensor cores, wide loads and
+// collectives want it: 64 elements are 128 bytes of bfloat16.
 #ifndef CKPT_TRAINER_PARAMS_FLAT_LAYOUT_H_
 #define CKPT_TRAINER_PARAMS_FLAT_LAYOUT_H_
 
@@ -18,8 +21,8 @@ namespace ckpt::trainer {
 
 struct FlatLayoutOptions {
   int num_shards = 1;  // the finest division any buffer of the array has
-  // Shard sizes are multiples of this many elements, for aligned collectives and vector loads.
-  std::int64_t alignment_elems = 32;
+  // Tensors start at multiples of this many elements, and shard sizes are multiples of it.
+  std::int64_t alignment_elems = 64;
 };
 
 // Positions are in elements, so arrays of several dtypes share one layout.
@@ -48,15 +51,16 @@ struct RowRange {
 // tensor goes to the first group whose common multiple of rows stays sensible (64 Ki elements, or
 // the longest row) and whose padding stays within 3 %, or within what arrays of their own would
 // need plus one alignment per shard. Short tensors cannot keep to 3 %: 40 elements alone over 8
-// shards, aligned to 32, become 256.
+// shards, aligned to 64, become 512.
 //
 // REQUIRES: as LayOut, for each tensor by itself.
 std::vector<std::vector<std::size_t>> GroupTensors(std::span<const Dims> shapes,
                                                    const FlatLayoutOptions& options);
 
-// Places tensors by falling row size, shorter ones in the gaps that alignment leaves. With L the
-// least common multiple of all rows and the alignment, the padding is less than num_shards · L plus
-// the sum of the distinct row sizes.
+// Places tensors by falling row size, shorter ones in the gaps that alignment leaves. The padding is
+// less than num_shards · L, with L the least common multiple of all rows and the alignment, plus for
+// every tensor that of its row and the alignment: 0 for each whose predecessor ends where it may
+// start, as large matrices do.
 //
 // REQUIRES: shapes are of non-empty tensors (a scalar is one row of one element), num_shards and
 // alignment_elems are positive, num_shards · L and all elements fit 63 bits.
