@@ -165,9 +165,11 @@ class ForwardingOps : public trainer::Ops {
     });
   }
   void Router(Queue& queue, const RouterForm& form, const Tensor& logits, const Tensor& expert_bias,
-              const Tensor& scores, const Tensor& experts, const Tensor& weights) override {
-    Around("Router",
-           [&] { target_.Router(queue, form, logits, expert_bias, scores, experts, weights); });
+              const Tensor& positions, const Tensor& scores, const Tensor& experts,
+              const Tensor& weights) override {
+    Around("Router", [&] {
+      target_.Router(queue, form, logits, expert_bias, positions, scores, experts, weights);
+    });
   }
   void RouterBackward(Queue& queue, const RouterForm& form, const Tensor& scores,
                       const Tensor& experts, const Tensor& dweights,
@@ -208,8 +210,9 @@ class ForwardingOps : public trainer::Ops {
   void ScatterRows(Queue& queue, const Tensor& x, const Tensor& index, const Tensor& y) override {
     Around("ScatterRows", [&] { target_.ScatterRows(queue, x, index, y); });
   }
-  void CountExperts(Queue& queue, const Tensor& experts, const Tensor& counts) override {
-    Around("CountExperts", [&] { target_.CountExperts(queue, experts, counts); });
+  void CountRows(Queue& queue, const Tensor& offsets, std::int64_t segments,
+                 const Tensor& counts) override {
+    Around("CountRows", [&] { target_.CountRows(queue, offsets, segments, counts); });
   }
   void UpdateExpertBias(Queue& queue, const Tensor& counts, double rate,
                         const Tensor& bias) override {

@@ -41,6 +41,8 @@ struct BlockContext {
   TokenLayout layout = {};
 
   [[nodiscard]] std::int64_t tokens() const { return batch * seq; }
+  // Those that are not padding.
+  [[nodiscard]] std::int64_t routed_tokens() const { return tokens() - layout.num_padding; }
   [[nodiscard]] DType statistics() const { return StatisticsDtype(compute); }
 };
 

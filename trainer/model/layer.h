@@ -42,7 +42,7 @@ class Layer {
   Layer(const ModelConfig& config, int index, const LayerSurroundings& surroundings);
 
   // y = layer(x), both [T, H]; both stay as they are until Backward. aux_loss [1] += the auxiliary
-  // losses, and experts' tokens are counted; null: neither, as in an evaluation or a recomputation.
+  // losses, and experts' rows are counted; null: neither, as in an evaluation or a recomputation.
   //
   // Errors: those of MoeBlock.
   Status Forward(BlockContext& context, std::span<const Tensor> weights, const Tensor& x,

@@ -125,14 +125,12 @@ void MoeBlock::RouteForward(BlockContext& context, const Tensor& router, const T
     context.ops.Gemm(context.queue, {.transpose_b = true}, AsStatistics(context, x),
                      AsStatistics(context, router), saved_.logits);
   }
-  context.ops.Router(context.queue, moe_.router, saved_.logits, expert_bias_, saved_.scores,
-                     saved_.experts, saved_.weights);
-  if (!aux_loss) return;
-  if (has_aux_loss()) {
+  context.ops.Router(context.queue, moe_.router, saved_.logits, expert_bias_,
+                     context.layout.positions, saved_.scores, saved_.experts, saved_.weights);
+  if (aux_loss && has_aux_loss()) {
     context.ops.RouterAuxLoss(context.queue, moe_.router, Aux(context), saved_.logits,
                               saved_.scores, saved_.experts, 1, aux_loss, {});
   }
-  if (expert_counts_) context.ops.CountExperts(context.queue, saved_.experts, expert_counts_);
 }
 
 Status MoeBlock::Forward(BlockContext& context, std::span<const Tensor> weights, const Tensor& x,
@@ -146,11 +144,15 @@ Status MoeBlock::Forward(BlockContext& context, std::span<const Tensor> weights,
   std::unique_ptr<Dispatch> dispatch =
       MakeDispatch(runtime_.dispatcher,
                    {.num_experts = moe_.num_experts,
-                    .drop = Drop(context.tokens()),
+                    .drop = Drop(context.routed_tokens()),
                     .separates_sources = runtime_.separate_sources},
                    *runtime_.expert_group);
   CKPT_RETURN_IF_ERROR(dispatch->Route(context, saved_.experts, saved_.weights));
   dispatch_ = std::move(dispatch);
+  if (aux_loss && expert_counts_) {
+    const Tensor held = expert_counts_.Rows(runtime_.expert_group->rank() * num_held_, num_held_);
+    context.ops.CountRows(context.queue, dispatch_->offsets(), dispatch_->segments(), held);
+  }
 
   const std::int64_t num_rows = dispatch_->num_rows();
   saved_.rows = context.arena.Allocate(context.compute, {num_rows, config_.hidden_size});

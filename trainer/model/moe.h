@@ -57,8 +57,12 @@ class MoeBlock {
   }
 
   // y = moe(x), both [T, H]. `x` stays as it is until Backward. aux_loss [1] += the auxiliary
-  // losses, and the choices are counted; null: neither, as in an evaluation or a recomputation.
-  // Blocks until the routing is known.
+  // losses, and the rows of the experts held here are counted, whichever rank they come from: after
+  // dropping, padding up to the capacity included, which is Megatron's `routing_map.sum`. null:
+  // neither, as in an evaluation or a recomputation. Blocks until the routing is known.
+  //
+  // Padding among the tokens is not routed: it takes no place of an expert's capacity, and its rows
+  // of y are those of the shared experts alone.
   //
   // Errors: those of the queue and of the expert group.
   Status Forward(BlockContext& context, std::span<const Tensor> weights, const Tensor& x,

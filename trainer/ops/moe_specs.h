@@ -36,7 +36,8 @@ enum class AuxLoss : std::uint8_t {
 };
 
 // Probabilities p are the softmax of the logits, for sigmoid scores the scores divided by their sum
-// over the experts.
+// over the experts. T counts the tokens that are routed: padding is none of them, and a sequence of
+// nothing else is no sequence.
 struct AuxLossForm {
   AuxLoss kind = AuxLoss::kNone;
   double coefficient = 0;

@@ -225,9 +225,11 @@ class Ops {
   // --- mixture of experts ------------------------------------------------------------------------
   // logits [T, E] (statistics' dtype) → scores [T, E], experts int32 [T, K] (best first; ties:
   // lowest index), weights [T, K]. expert_bias [E] is added for the selection only; null: none.
+  // Tokens whose position (int32 [T]; null: none) is negative are padding: they choose expert -1
+  // everywhere, with scores and weights of 0. What follows leaves such choices out.
   virtual void Router(Queue& queue, const RouterForm& form, const Tensor& logits,
-                      const Tensor& expert_bias, const Tensor& scores, const Tensor& experts,
-                      const Tensor& weights) = 0;
+                      const Tensor& expert_bias, const Tensor& positions, const Tensor& scores,
+                      const Tensor& experts, const Tensor& weights) = 0;
   // dlogits is overwritten.
   virtual void RouterBackward(Queue& queue, const RouterForm& form, const Tensor& scores,
                               const Tensor& experts, const Tensor& dweights,
@@ -238,8 +240,8 @@ class Ops {
                              const Tensor& logits, const Tensor& scores, const Tensor& experts,
                              double gradient_scale, const Tensor& loss, const Tensor& dlogits) = 0;
   // Gives every (token, slot) its row among rows sorted by expert, in order of token then slot
-  // within an expert. rows int32 [T, K]: the row, -1 if dropped; offsets int32 [E + 1]. `weights`
-  // decide who is dropped.
+  // within an expert. rows int32 [T, K]: the row, -1 if dropped or not routed; offsets int32
+  // [E + 1]. `weights` decide who is dropped.
   virtual void SortByExpert(Queue& queue, const DropForm& form, const Tensor& experts,
                             const Tensor& weights, const Tensor& rows, const Tensor& offsets) = 0;
   // y[rows[t, k]] = x[t]; rows of y that nobody names become 0. x [T, H], y [R, H].
@@ -257,8 +259,10 @@ class Ops {
   // y[i] = x[index[i]], and y[index[i]] = x[i]. index int32 [R], a permutation; x, y [R, …].
   virtual void GatherRows(Queue& queue, const Tensor& x, const Tensor& index, const Tensor& y) = 0;
   virtual void ScatterRows(Queue& queue, const Tensor& x, const Tensor& index, const Tensor& y) = 0;
-  // counts int64 [E] += how often each expert occurs in experts [T, K].
-  virtual void CountExperts(Queue& queue, const Tensor& experts, const Tensor& counts) = 0;
+  // counts int64 [E] += the rows of each expert, where `offsets` int32 [E·segments + 1] bounds the
+  // row ranges of them all, as in grouped products.
+  virtual void CountRows(Queue& queue, const Tensor& offsets, std::int64_t segments,
+                         const Tensor& counts) = 0;
   // bias [E] += rate · sign(mean(counts) - counts); counts int64 [E].
   virtual void UpdateExpertBias(Queue& queue, const Tensor& counts, double rate,
                                 const Tensor& bias) = 0;

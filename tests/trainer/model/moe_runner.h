@@ -3,6 +3,7 @@
 #ifndef CKPT_TESTS_TRAINER_MODEL_MOE_RUNNER_H_
 #define CKPT_TESTS_TRAINER_MODEL_MOE_RUNNER_H_
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -27,8 +28,9 @@ namespace ckpt::testing {
 struct MoeBatch {
   std::int64_t batch = 0;
   std::int64_t seq = 0;
-  std::vector<double> x;   // [batch · seq, H]
-  std::vector<double> dy;  // likewise
+  std::vector<double> x;               // [batch · seq, H]
+  std::vector<double> dy;              // likewise
+  std::vector<double> positions = {};  // negative: padding; empty: none
 
   [[nodiscard]] std::int64_t tokens() const { return batch * seq; }
 };
@@ -127,6 +129,7 @@ class MoeRank {
     const std::int64_t tokens = batch.tokens();
     steps_[index] = {.batch = batch.batch,
                      .seq = batch.seq,
+                     .layout = LayoutOf(batch),
                      .x = rank_.Put(input, options_.compute, {tokens, hidden_size_}),
                      .dy = rank_.Put(batch.dy, options_.compute, {tokens, hidden_size_}),
                      .y = rank_.Nans(options_.compute, {tokens, hidden_size_}),
@@ -139,6 +142,7 @@ class MoeRank {
     const trainer::ArenaScope scope(rank_.arena());
     const Step& step = steps_.at(index);
     trainer::BlockContext context = rank_.Context(options_.compute, step.batch, step.seq);
+    context.layout = step.layout;
     const auto weights = params_.Acquire(0);
     CKPT_RETURN_IF_ERROR(block_.Forward(context, weights, step.x, step.y, step.aux_loss));
     if (options_.recompute) {
@@ -171,10 +175,17 @@ class MoeRank {
   struct Step {
     std::int64_t batch = 0;
     std::int64_t seq = 0;
+    trainer::TokenLayout layout;
     trainer::Tensor x, dy, y, dx, aux_loss;
   };
 
   [[nodiscard]] DType statistics() const { return trainer::StatisticsDtype(options_.compute); }
+  [[nodiscard]] trainer::TokenLayout LayoutOf(const MoeBatch& batch) {
+    if (batch.positions.empty()) return {};
+    return {.positions = rank_.Put(batch.positions, DType::kInt32, {batch.tokens()}),
+            .num_padding = std::ranges::count_if(batch.positions,
+                                                 [](double position) { return position < 0; })};
+  }
   [[nodiscard]] trainer::Tensor PutBias() {
     if (options_.expert_bias.empty()) return {};
     return rank_.Put(options_.expert_bias, statistics(),

@@ -342,6 +342,86 @@ TEST_P(MoeTest, CanonicalBitsDoNotDependOnTheGroup) {
   }
 }
 
+// Rows [batch · seq, H], those of positions in sequences, with others behind each sequence.
+std::vector<double> SpreadRows(const std::vector<double>& rows, const MoeBatch& padded,
+                               std::int64_t seq, const std::vector<double>& others) {
+  const auto columns = static_cast<std::ptrdiff_t>(others.size());
+  std::vector<double> spread;
+  auto next = rows.begin();
+  for (std::int64_t t = 0; t < padded.tokens(); ++t) {
+    const bool is_token = t % padded.seq < seq && next != rows.end();
+    spread.insert(spread.end(), is_token ? next : others.begin(),
+                  is_token ? next + columns : others.end());
+    if (is_token) next += columns;
+  }
+  return spread;
+}
+
+// `padding` equal tokens behind every sequence, and `sequences` of nothing else.
+MoeBatch Pad(const MoeBatch& batch, std::int64_t padding, std::int64_t sequences) {
+  const auto columns = static_cast<std::int64_t>(batch.x.size()) / batch.tokens();
+  MoeBatch padded = {
+      .batch = batch.batch + sequences, .seq = batch.seq + padding, .x = {}, .dy = {}};
+  padded.x = SpreadRows(batch.x, padded, batch.seq, NormalValues("padding", 3, columns, 1));
+  padded.dy = SpreadRows(batch.dy, padded, batch.seq,
+                         std::vector<double>(static_cast<std::size_t>(columns)));
+  for (std::int64_t t = 0; t < padded.tokens(); ++t) {
+    const bool is_token = t < batch.batch * padded.seq && t % padded.seq < batch.seq;
+    padded.positions.push_back(is_token ? static_cast<double>(t % padded.seq) : -1);
+  }
+  return padded;
+}
+
+// Routing, capacity, auxiliary losses, counts and every gradient are those without the padding, bit
+// for bit in one order of sums.
+TEST_P(MoeTest, PaddingTakesNoPart) {
+  const ModelConfig& config = GetParam().config;
+  const std::vector<MoeBatch> batches = RandomMoeBatches(config, TestSeed(), 4);
+  struct Padding {
+    std::int64_t tokens, sequences;
+  };
+  // The same for all, as all-gather needs it, and another for each.
+  const std::vector<std::vector<Padding>> choices = {
+      {{1, 0}, {1, 0}, {1, 0}, {1, 0}},
+      {{40, 0}, {40, 0}, {40, 0}, {40, 0}},
+      {{0, 1}, {0, 1}, {0, 1}, {0, 1}},
+      {{0, 0}, {3, 0}, {0, 2}, {17, 1}},
+  };
+  for (const Mesh& mesh : MeshesOf(config)) {
+    if (mesh.ranks > 4) continue;
+    MoeOptions options = OptionsFor(
+        mesh,
+        {.fixed_order = true, .compute = DType::kFloat32, .expert_bias = GetParam().expert_bias});
+    const MoeValues want = RunOk(config, batches, options);
+    for (const std::vector<Padding>& padding : choices) {
+      if (mesh.dispatcher == Dispatcher::kAllGather && &padding == &choices.back()) continue;
+      SCOPED_TRACE(::testing::Message() << NameOf(mesh) << ", padding of " << padding[3].tokens
+                                        << " and " << padding[3].sequences << " sequences");
+      std::vector<MoeBatch> padded;
+      for (std::size_t i = 0; i < batches.size(); ++i) {
+        padded.push_back(Pad(batches[i], padding[i].tokens, padding[i].sequences));
+      }
+      const MoeValues have = RunOk(config, padded, options);
+      EXPECT_EQ(have.aux_losses, want.aux_losses);
+      EXPECT_EQ(have.counts, want.counts);
+      EXPECT_EQ(have.gradients, want.gradients);
+      const auto columns = static_cast<std::size_t>(config.hidden_size);
+      for (std::size_t i = 0; i < batches.size(); ++i) {
+        // Shared experts see padding too; nothing reads what they make of it.
+        const std::vector<double> zeros(columns);
+        const std::vector<double>& y = have.y[i];
+        const std::vector<double> others =
+            config.moe->shared_expert_ffn_hidden_size > 0 &&
+                    padded[i].tokens() > batches[i].tokens()
+                ? std::vector<double>(y.end() - static_cast<std::ptrdiff_t>(columns), y.end())
+                : zeros;
+        EXPECT_EQ(y, SpreadRows(want.y[i], padded[i], batches[i].seq, others));
+        EXPECT_EQ(have.dx[i], SpreadRows(want.dx[i], padded[i], batches[i].seq, zeros));
+      }
+    }
+  }
+}
+
 TEST_P(MoeTest, QueuesOnThreadsChangeNoBit) {
   const ModelConfig& config = GetParam().config;
   const std::vector<MoeBatch> batches = RandomMoeBatches(config, TestSeed(), 4);

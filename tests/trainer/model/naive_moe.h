@@ -44,12 +44,12 @@ class NaiveMoe {
       tokens.push_back(Route(Row(begin, begin + config_.hidden_size)));
     }
     NaiveMoeValues values;
+    values.aux_loss = AuxLossOf(tokens, batch.seq);
     values.counts.resize(num_experts);
     for (const Token& token : tokens) {
       for (const std::size_t expert : token.experts) ++values.counts[expert];
     }
-    values.aux_loss = AuxLossOf(tokens, batch.seq);
-    DropTokens(tokens);
+    DropTokens(tokens, values.counts);
     for (const Token& token : tokens) {
       Row y(token.x.size());
       for (std::size_t k = 0; k < token.experts.size(); ++k) {
@@ -203,12 +203,18 @@ class NaiveMoe {
     return loss;
   }
 
-  // An expert with more choices than its capacity keeps the heaviest, or the first.
-  void DropTokens(std::vector<Token>& tokens) const {
+  // An expert with more choices than its capacity keeps the heaviest, or the first. Counts become what
+  // is kept, or padded to.
+  void DropTokens(std::vector<Token>& tokens, std::vector<double>& counts) const {
     if (!moe_.capacity_factor) return;
     const double mean = static_cast<double>(tokens.size()) * static_cast<double>(moe_.router.topk) /
                         static_cast<double>(moe_.num_experts);
-    const auto capacity = static_cast<std::size_t>(std::ceil(mean * *moe_.capacity_factor));
+    const auto capacity =
+        std::min(static_cast<std::size_t>(std::ceil(mean * *moe_.capacity_factor)), tokens.size());
+    for (double& count : counts) {
+      const auto most = static_cast<double>(capacity);
+      count = moe_.pad_to_capacity ? most : std::min(count, most);
+    }
     for (std::size_t expert = 0; expert < static_cast<std::size_t>(moe_.num_experts); ++expert) {
       std::vector<double*> weights;
       for (Token& token : tokens) {

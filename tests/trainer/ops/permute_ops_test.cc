@@ -58,6 +58,16 @@ TEST_P(OpsSuite, SortByExpertGivesEveryKeptSlotItsRow) {
   }
 }
 
+TEST_P(OpsSuite, SortByExpertGivesChoicesOfPaddingNoRow) {
+  const auto experts = Make(DType::kInt32, {4, 2}, {-1, -1, 1, 0, -1, -1, 1, 2});
+  const auto weights = Make(DType::kFloat32, {4, 2}, Values(8, 0.5));
+  const auto rows = Poisoned(DType::kInt32, {4, 2});
+  const auto offsets = Poisoned(DType::kInt32, {4});
+  ops().SortByExpert(queue(), {.num_experts = 3}, experts, weights, rows, offsets);
+  EXPECT_EQ(Read(rows), (Values{-1, -1, 1, 0, -1, -1, 2, 3}));
+  EXPECT_EQ(Read(offsets), (Values{0, 1, 3, 4}));
+}
+
 TEST_P(OpsSuite, SortByExpertDropsWeightsThatAreNotNumbersFirst) {
   const double nan = std::nan("");
   const auto experts = Make(DType::kInt32, {4, 1}, {0, 0, 0, 0});

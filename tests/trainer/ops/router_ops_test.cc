@@ -129,7 +129,7 @@ TEST_P(OpsSuite, RouterIsItsDefinitionForEveryForm) {
       const auto scores = Poisoned(dtype, {kTokens, kExperts});
       const auto experts = Poisoned(DType::kInt32, {kTokens, form.topk});
       const auto weights = Poisoned(dtype, {kTokens, form.topk});
-      ops().Router(queue(), form, logits, bias, scores, experts, weights);
+      ops().Router(queue(), form, logits, bias, Tensor(), scores, experts, weights);
       const Routed want = Route(form, Read(logits), Read(bias));
       const double tolerance = dtype == DType::kFloat64 ? 1e-14 : 1e-6;
       EXPECT_THAT(Read(scores), NearValues(want.scores, tolerance));
@@ -146,7 +146,7 @@ TEST_P(OpsSuite, RouterGivesTiesToTheLowestIndexAndChoosesOnEvenIfNothingIsANumb
     const auto scores = Poisoned(DType::kFloat32, {1, 8});
     const auto experts = Poisoned(DType::kInt32, {1, 3});
     const auto weights = Poisoned(DType::kFloat32, {1, 3});
-    ops().Router(queue(), form, logits, Tensor(), scores, experts, weights);
+    ops().Router(queue(), form, logits, Tensor(), Tensor(), scores, experts, weights);
     EXPECT_THAT(Read(experts), ::testing::ElementsAre(0, 1, 2));
   }
 }
@@ -248,14 +248,114 @@ TEST_P(OpsSuite, AuxLossesAreTheirFormulasAndTheirGradientsTheSlopes) {
 }
 
 TEST_P(OpsSuite, ExpertBiasMovesTowardsTheIdle) {
-  const auto experts = Make(DType::kInt32, {3, 2}, {0, 1, 0, 2, 0, 1});
   // Counts are integers; the array reads int64 as fixed point.
   const auto counts = Make(DType::kInt64, {3}, {0, 0, 0});
-  ops().CountExperts(queue(), experts, counts);
+  const auto two_ranges_each = Make(DType::kInt32, {7}, {0, 2, 2, 2, 3, 3, 3});
+  ops().CountRows(queue(), two_ranges_each, 2, counts);
+  const auto one_range_each = Make(DType::kInt32, {4}, {0, 1, 2, 3});
+  ops().CountRows(queue(), one_range_each, 1, counts);
   EXPECT_EQ(Read(counts), (Values{3 * 0x1p-40, 2 * 0x1p-40, 1 * 0x1p-40}));
   const auto bias = Make(DType::kFloat32, {3}, {0.5, 0.5, 0.5});
   ops().UpdateExpertBias(queue(), counts, 0.25, bias);
   EXPECT_EQ(Read(bias), (Values{0.25, 0.5, 0.75}));
+}
+
+// Tokens, their routing and its gradients as they are without the padding between them.
+TEST_P(OpsSuite, PaddingTakesNoPartInRouting) {
+  using enum AuxLoss;
+  // Sequences of three; one of them is padding alone.
+  const Values positions = {0, -1, 0, 0, 1, 2, -1, -1, -1, 0, 1, -1};
+  constexpr std::size_t kPadded = 12;
+  std::vector<std::size_t> routed;
+  for (std::size_t t = 0; t < kPadded; ++t) {
+    if (positions[t] >= 0) routed.push_back(t);
+  }
+  const auto count = static_cast<std::int64_t>(routed.size());
+  const auto take = [&](const Values& rows) {
+    const std::size_t columns = rows.size() / kPadded;
+    Values taken;
+    for (const std::size_t t : routed) {
+      const auto first = rows.begin() + static_cast<std::ptrdiff_t>(t * columns);
+      taken.insert(taken.end(), first, first + static_cast<std::ptrdiff_t>(columns));
+    }
+    return taken;
+  };
+  const AuxLossForm losses[] = {{.kind = kBatch, .coefficient = 0.7, .z_coefficient = 0.3},
+                                {.kind = kNone, .z_coefficient = 0.3}};
+  for (const RouterForm& form : Forms()) {
+    for (const AuxLossForm& aux : losses) {
+      SCOPED_TRACE(::testing::Message()
+                   << "score " << static_cast<int>(form.score) << " topk " << form.topk);
+      struct Results {
+        Values scores, experts, weights, dlogits, loss;
+      };
+      const auto run = [&](std::int64_t tokens, const Values& logit_values, const Values& slopes,
+                           const Tensor& at) {
+        const auto logits = Make(DType::kFloat32, {tokens, kExperts}, logit_values);
+        const auto dweights = Make(DType::kFloat32, {tokens, form.topk}, slopes);
+        const auto scores = Poisoned(DType::kFloat32, {tokens, kExperts});
+        const auto experts = Poisoned(DType::kInt32, {tokens, form.topk});
+        const auto weights = Poisoned(DType::kFloat32, {tokens, form.topk});
+        const auto dlogits = Poisoned(DType::kFloat32, {tokens, kExperts});
+        const auto loss = Make(DType::kFloat32, {1}, {0.0});
+        ops().Router(queue(), form, logits, Tensor(), at, scores, experts, weights);
+        ops().RouterBackward(queue(), form, scores, experts, dweights, dlogits);
+        ops().RouterAuxLoss(queue(), form, aux, logits, scores, experts, 4, loss, dlogits);
+        return Results{Read(scores), Read(experts), Read(weights), Read(dlogits), Read(loss)};
+      };
+      const Values logits = Uniform(kPadded * kExperts);
+      const Values slopes = Uniform(static_cast<std::int64_t>(kPadded) * form.topk);
+      const auto at = Make(DType::kInt32, {kPadded}, positions);
+      const Results have = run(kPadded, logits, slopes, at);
+      const Results want = run(count, take(logits), take(slopes), Tensor());
+      EXPECT_EQ(take(have.scores), want.scores);
+      EXPECT_EQ(take(have.experts), want.experts);
+      EXPECT_EQ(take(have.weights), want.weights);
+      EXPECT_EQ(take(have.dlogits), want.dlogits);
+      EXPECT_EQ(have.loss, want.loss);
+      for (std::size_t t = 0; t < kPadded; ++t) {
+        if (positions[t] >= 0) continue;
+        for (std::size_t e = 0; e < kExperts; ++e) {
+          EXPECT_EQ(have.scores[t * kExperts + e], 0) << t;
+          EXPECT_EQ(have.dlogits[t * kExperts + e], 0) << t;
+        }
+        for (std::size_t k = 0; k < static_cast<std::size_t>(form.topk); ++k) {
+          EXPECT_EQ(have.experts[t * static_cast<std::size_t>(form.topk) + k], -1) << t;
+          EXPECT_EQ(have.weights[t * static_cast<std::size_t>(form.topk) + k], 0) << t;
+        }
+      }
+    }
+  }
+}
+
+// Each sequence by the tokens that it has; one of padding alone counts as none.
+TEST_P(OpsSuite, SequencesAreBalancedWithoutTheirPadding) {
+  const RouterForm form{.topk = 2};
+  const AuxLossForm aux{.kind = AuxLoss::kSequence, .coefficient = 0.7, .seq = 3};
+  const auto loss_of = [&](std::int64_t tokens, const Values& logits, const Tensor& positions,
+                           std::int64_t seq) {
+    const auto logits_t = Make(DType::kFloat64, {tokens, kExperts}, logits);
+    const auto scores = Poisoned(DType::kFloat64, {tokens, kExperts});
+    const auto experts = Poisoned(DType::kInt32, {tokens, 2});
+    const auto weights = Poisoned(DType::kFloat64, {tokens, 2});
+    const auto loss = Make(DType::kFloat64, {1}, {0.0});
+    ops().Router(queue(), form, logits_t, Tensor(), positions, scores, experts, weights);
+    AuxLossForm of_seq = aux;
+    of_seq.seq = seq;
+    ops().RouterAuxLoss(queue(), form, of_seq, logits_t, scores, experts, 1, loss, Tensor());
+    return Read(loss)[0];
+  };
+  const Values logits = Uniform(9 * kExperts);
+  const auto rows = [&](std::size_t begin, std::size_t count) {
+    const auto first = logits.begin() + static_cast<std::ptrdiff_t>(begin * kExperts);
+    return Values(first, first + static_cast<std::ptrdiff_t>(count * kExperts));
+  };
+  const auto positions = Make(DType::kInt32, {9}, {0, 1, -1, -1, -1, -1, 0, -1, -1});
+  const double apart =
+      (loss_of(2, rows(0, 2), Tensor(), 2) + loss_of(1, rows(6, 1), Tensor(), 1)) / 2;
+  EXPECT_NEAR(loss_of(9, logits, positions, 3), apart, 1e-15);
+  const auto nothing = Make(DType::kInt32, {9}, Values(9, -1.0));
+  EXPECT_EQ(loss_of(9, logits, nothing, 3), 0);
 }
 
 TEST_P(OpsSuite, RoutingIsTheSameWithAnyNumberOfThreads) {
@@ -270,7 +370,7 @@ TEST_P(OpsSuite, RoutingIsTheSameWithAnyNumberOfThreads) {
     const auto weights = Poisoned(DType::kFloat32, {kMany, 2});
     const auto dlogits = Poisoned(DType::kFloat32, {kMany, 16});
     const auto loss = Make(DType::kFloat32, {1}, {0.0});
-    ops().Router(queue(), form, logits, Tensor(), scores, experts, weights);
+    ops().Router(queue(), form, logits, Tensor(), Tensor(), scores, experts, weights);
     ops().RouterBackward(queue(), form, scores, experts, dweights, dlogits);
     ops().RouterAuxLoss(queue(), form, aux, logits, scores, experts, 1, loss, dlogits);
     return std::vector<Values>{Read(scores), Read(experts), Read(weights), Read(dlogits),

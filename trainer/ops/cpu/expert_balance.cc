@@ -24,18 +24,33 @@ S LogSumExp(const S* logits, std::int64_t count) {
          std::log(LaneSum<S>(count, [=](std::int64_t e) { return Exp(logits[e] - largest); }));
 }
 
-// How often each expert occurs in experts [rows, K], a row of counts [E] per segment of `segment_rows` rows.
-std::vector<std::int64_t> CountsBySegment(const Tensor& experts, const RouterShape& shape,
-                                          std::int64_t segment_rows) {
-  std::vector<std::int64_t> counts(
-      static_cast<std::size_t>(shape.tokens / segment_rows * shape.experts));
-  const auto* chosen = experts.as<const std::int32_t>();
-  for (std::int64_t slot = 0; slot < shape.tokens * shape.topk; ++slot) {
-    CKPT_CHECK(chosen[slot] >= 0 && chosen[slot] < shape.experts);
-    const std::int64_t segment = slot / shape.topk / segment_rows;
-    ++counts[static_cast<std::size_t>(segment * shape.experts + chosen[slot])];
+// What tokens are balanced with: those of their segment that are routed.
+struct SegmentLoads {
+  std::vector<std::int64_t> counts;  // [segments, E]: how often each expert is chosen
+  std::vector<std::int64_t> tokens;  // [segments]
+  std::int64_t all_tokens = 0;
+  std::int64_t num_segments = 0;  // that have tokens
+};
+
+// A segment is `segment_rows` rows of experts [rows, K].
+SegmentLoads LoadsBySegment(const Tensor& experts, const RouterShape& shape,
+                            std::int64_t segment_rows) {
+  const auto num_segments = static_cast<std::size_t>(shape.tokens / segment_rows);
+  SegmentLoads loads;
+  loads.counts.resize(num_segments * static_cast<std::size_t>(shape.experts));
+  loads.tokens.resize(num_segments);
+  for (std::int64_t t = 0; t < shape.tokens; ++t) {
+    const auto* chosen = experts.as<const std::int32_t>() + t * shape.topk;
+    if (!IsRouted(chosen)) continue;
+    const std::int64_t segment = t / segment_rows;
+    if (++loads.tokens[static_cast<std::size_t>(segment)] == 1) ++loads.num_segments;
+    ++loads.all_tokens;
+    for (std::int64_t k = 0; k < shape.topk; ++k) {
+      CKPT_CHECK(chosen[k] >= 0 && chosen[k] < shape.experts);
+      ++loads.counts[static_cast<std::size_t>(segment * shape.experts + chosen[k])];
+    }
   }
-  return counts;
+  return loads;
 }
 
 // The auxiliary losses of one token: its share of their value, and its gradient. With n_e the uses of expert e among the
@@ -45,10 +60,10 @@ template <typename S>
 class TokenAuxLoss {
  public:
   TokenAuxLoss(const RouterForm& form, const AuxLossForm& aux, const RouterShape& shape,
-               double gradient_scale)
+               std::int64_t routed_tokens, double gradient_scale)
       : is_sigmoid_(form.score == ScoreFunction::kSigmoid),
         num_experts_(shape.experts),
-        z_factor_(aux.z_coefficient / static_cast<double>(shape.tokens)),
+        z_factor_(aux.z_coefficient / static_cast<double>(routed_tokens)),
         gradient_scale_(static_cast<S>(gradient_scale)),
         p_(static_cast<std::size_t>(shape.experts)),
         dp_(static_cast<std::size_t>(shape.experts)),
@@ -113,25 +128,29 @@ void HostOps::RouterAuxLoss(Queue& queue, const RouterForm& form, const AuxLossF
   CKPT_CHECK(segment_rows > 0 && shape.tokens % segment_rows == 0);
   RunOn(queue, [this, form, aux, logits, scores, experts, gradient_scale, loss, dlogits, shape,
                 segment_rows] {
-    const auto tokens = static_cast<double>(segment_rows);
-    const auto num_segments = static_cast<double>(shape.tokens / segment_rows);
-    const double factor = aux.coefficient * static_cast<double>(shape.experts) /
-                          (static_cast<double>(shape.topk) * tokens * tokens * num_segments);
-    const std::vector<std::int64_t> counts = CountsBySegment(experts, shape, segment_rows);
+    const SegmentLoads loads = LoadsBySegment(experts, shape, segment_rows);
+    const auto factor_of = [&](std::int64_t segment) {
+      const auto tokens = static_cast<double>(loads.tokens[static_cast<std::size_t>(segment)]);
+      return aux.coefficient * static_cast<double>(shape.experts) /
+             (static_cast<double>(shape.topk) * tokens * tokens *
+              static_cast<double>(loads.num_segments));
+    };
     std::vector<double> values(static_cast<std::size_t>(shape.tokens));
     DispatchStatistics(logits.dtype, [&](auto tag) {
       using S = typename decltype(tag)::type;
       parallel_.For(
           shape.tokens, GrainRows(shape.experts), [&](std::int64_t begin, std::int64_t end) {
-            TokenAuxLoss<S> token_loss(form, aux, shape, gradient_scale);
+            TokenAuxLoss<S> token_loss(form, aux, shape, loads.all_tokens, gradient_scale);
             for (std::int64_t t = begin; t < end; ++t) {
+              if (!IsRouted(experts.as<const std::int32_t>() + t * shape.topk)) continue;
+              const std::int64_t segment = t / segment_rows;
               const std::int64_t at = t * shape.experts;
               S* dlogit = dlogits ? dlogits.as<S>() + at : nullptr;
               double& value = values[static_cast<std::size_t>(t)];
               if (aux.kind != AuxLoss::kNone) {
                 value += token_loss.AddBalance(scores.as<const S>() + at,
-                                               counts.data() + t / segment_rows * shape.experts,
-                                               factor, dlogit);
+                                               loads.counts.data() + segment * shape.experts,
+                                               factor_of(segment), dlogit);
               }
               if (aux.z_coefficient != 0)
                 value += token_loss.AddZ(logits.as<const S>() + at, dlogit);
@@ -144,14 +163,15 @@ void HostOps::RouterAuxLoss(Queue& queue, const RouterForm& form, const AuxLossF
   });
 }
 
-void HostOps::CountExperts(Queue& queue, const Tensor& experts, const Tensor& counts) {
-  CKPT_CHECK(experts.dtype == DType::kInt32 && counts.dtype == DType::kInt64);
-  RunOn(queue, [experts, counts] {
-    const auto* chosen = experts.as<const std::int32_t>();
+void HostOps::CountRows(Queue& queue, const Tensor& offsets, std::int64_t segments,
+                        const Tensor& counts) {
+  CKPT_CHECK(offsets.dtype == DType::kInt32 && counts.dtype == DType::kInt64 && segments > 0);
+  CKPT_CHECK(offsets.num_elems() == counts.num_elems() * segments + 1);
+  RunOn(queue, [offsets, segments, counts] {
+    const auto* offset = offsets.as<const std::int32_t>();
     auto* count = counts.as<std::int64_t>();
-    for (std::int64_t slot = 0; slot < experts.num_elems(); ++slot) {
-      CKPT_CHECK(chosen[slot] >= 0 && chosen[slot] < counts.num_elems());
-      ++count[chosen[slot]];
+    for (std::int64_t e = 0; e < counts.num_elems(); ++e) {
+      count[e] += offset[(e + 1) * segments] - offset[e * segments];
     }
   });
 }

@@ -85,7 +85,8 @@ class HostOps final : public Ops {
 
   // router.cc
   void Router(Queue& queue, const RouterForm& form, const Tensor& logits, const Tensor& expert_bias,
-              const Tensor& scores, const Tensor& experts, const Tensor& weights) override;
+              const Tensor& positions, const Tensor& scores, const Tensor& experts,
+              const Tensor& weights) override;
   void RouterBackward(Queue& queue, const RouterForm& form, const Tensor& scores,
                       const Tensor& experts, const Tensor& dweights,
                       const Tensor& dlogits) override;
@@ -94,7 +95,8 @@ class HostOps final : public Ops {
   void RouterAuxLoss(Queue& queue, const RouterForm& form, const AuxLossForm& aux,
                      const Tensor& logits, const Tensor& scores, const Tensor& experts,
                      double gradient_scale, const Tensor& loss, const Tensor& dlogits) override;
-  void CountExperts(Queue& queue, const Tensor& experts, const Tensor& counts) override;
+  void CountRows(Queue& queue, const Tensor& offsets, std::int64_t segments,
+                 const Tensor& counts) override;
   void UpdateExpertBias(Queue& queue, const Tensor& counts, double rate,
                         const Tensor& bias) override;
 

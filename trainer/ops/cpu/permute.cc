@@ -10,13 +10,14 @@
 #include "trainer/device/host_device.h"
 #include "trainer/ops/cpu/host_ops_impl.h"
 #include "trainer/ops/cpu/numeric.h"
+#include "trainer/ops/cpu/routing.h"
 #include "trainer/ops/cpu/row_blocks.h"
 #include "trainer/ops/cpu/vector_loop.h"
 
 namespace ckpt::trainer {
 namespace {
 
-// The (token, slot) pairs of every expert, in order: slots[begins[e] … begins[e + 1]).
+// The (token, slot) pairs of every expert, in order, without those of padding: slots[begins[e] … begins[e + 1]).
 struct SlotsByExpert {
   std::vector<std::int32_t> slots;
   std::vector<std::int32_t> begins;
@@ -27,6 +28,7 @@ SlotsByExpert GroupSlots(const std::int32_t* experts, std::int64_t num_slots,
   SlotsByExpert groups;
   groups.begins.resize(static_cast<std::size_t>(num_experts) + 1);
   for (std::int64_t slot = 0; slot < num_slots; ++slot) {
+    if (experts[slot] == kNoExpert) continue;
     CKPT_CHECK(experts[slot] >= 0 && experts[slot] < num_experts);
     ++groups.begins[static_cast<std::size_t>(experts[slot]) + 1];
   }
@@ -34,6 +36,7 @@ SlotsByExpert GroupSlots(const std::int32_t* experts, std::int64_t num_slots,
   std::vector<std::int32_t> next(groups.begins.begin(), groups.begins.end() - 1);
   groups.slots.resize(static_cast<std::size_t>(num_slots));
   for (std::int64_t slot = 0; slot < num_slots; ++slot) {
+    if (experts[slot] == kNoExpert) continue;
     std::int32_t& at = next[static_cast<std::size_t>(experts[slot])];
     groups.slots[static_cast<std::size_t>(at++)] = static_cast<std::int32_t>(slot);
   }

@@ -139,15 +139,18 @@ void ScoresBackward(const RouterForm& form, const S* scores, const std::int32_t*
 }  // namespace
 
 void HostOps::Router(Queue& queue, const RouterForm& form, const Tensor& logits,
-                     const Tensor& expert_bias, const Tensor& scores, const Tensor& experts,
-                     const Tensor& weights) {
+                     const Tensor& expert_bias, const Tensor& positions, const Tensor& scores,
+                     const Tensor& experts, const Tensor& weights) {
   const RouterShape shape = RouterShapeOf(form, scores, experts);
   CheckSameLogits(logits, scores);
   CKPT_CHECK(weights.dtype == scores.dtype && weights.num_elems() == experts.num_elems());
   if (expert_bias) {
     CKPT_CHECK(expert_bias.dtype == scores.dtype && expert_bias.num_elems() == shape.experts);
   }
-  RunOn(queue, [this, form, logits, expert_bias, scores, experts, weights, shape] {
+  if (positions) {
+    CKPT_CHECK(positions.dtype == DType::kInt32 && positions.num_elems() == shape.tokens);
+  }
+  RunOn(queue, [this, form, logits, expert_bias, positions, scores, experts, weights, shape] {
     DispatchStatistics(logits.dtype, [&](auto tag) {
       using S = typename decltype(tag)::type;
       parallel_.For(
@@ -158,6 +161,13 @@ void HostOps::Router(Queue& queue, const RouterForm& form, const Tensor& logits,
               const S* row = logits.as<const S>() + t * shape.experts;
               S* score = scores.as<S>() + t * shape.experts;
               std::int32_t* chosen = experts.as<std::int32_t>() + t * shape.topk;
+              S* weight = weights.as<S>() + t * shape.topk;
+              if (positions && positions.as<const std::int32_t>()[t] < 0) {
+                std::fill_n(score, shape.experts, S{0});
+                std::fill_n(chosen, shape.topk, kNoExpert);
+                std::fill_n(weight, shape.topk, S{0});
+                continue;
+              }
               WithWidestVectors([=, &form] {
                 if (form.score == ScoreFunction::kSigmoid) {
                   ForEach(0, shape.experts,
@@ -173,7 +183,7 @@ void HostOps::Router(Queue& queue, const RouterForm& form, const Tensor& logits,
                 value = values.data();
               }
               chooser.Choose(value, chosen);
-              WeighChosen(form, row, score, chosen, weights.as<S>() + t * shape.topk);
+              WeighChosen(form, row, score, chosen, weight);
             }
           });
     });
@@ -195,10 +205,11 @@ void HostOps::RouterBackward(Queue& queue, const RouterForm& form, const Tensor&
               for (std::int64_t t = begin; t < end; ++t) {
                 const S* score = scores.as<const S>() + t * shape.experts;
                 S* dlogit = dlogits.as<S>() + t * shape.experts;
-                ScoresBackward(form, score, experts.as<const std::int32_t>() + t * shape.topk,
-                               dweights.as<const S>() + t * shape.topk, shape.experts,
-                               dscores.data());
+                const auto* chosen = experts.as<const std::int32_t>() + t * shape.topk;
                 std::fill(dlogit, dlogit + shape.experts, S{0});
+                if (!IsRouted(chosen)) continue;
+                ScoresBackward(form, score, chosen, dweights.as<const S>() + t * shape.topk,
+                               shape.experts, dscores.data());
                 if (form.score == ScoreFunction::kSigmoid) {
                   AddSigmoidBackward(score, dscores.data(), shape.experts, dlogit);
                 } else {

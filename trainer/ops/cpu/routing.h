@@ -15,6 +15,12 @@ namespace ckpt::trainer {
 // Keeps a sum of sigmoid scores, all of them tiny, from dividing by zero; the value is Transformers' and Megatron's.
 inline constexpr double kTinySum = 1e-20;
 
+// What padding chooses, in every slot.
+inline constexpr std::int32_t kNoExpert = -1;
+
+// Whether the token with these choices takes part.
+[[nodiscard]] inline bool IsRouted(const std::int32_t* chosen) { return chosen[0] != kNoExpert; }
+
 struct RouterShape {
   std::int64_t tokens = 0;   // T
   std::int64_t experts = 0;  // E
