@@ -50,15 +50,17 @@ std::string InTheGuidesWords(const Value& value) {
   return value.AsText() != nullptr ? *value.AsText() : layout::FormatValue(value);
 }
 
-// Two meanings have the same names in the same order.
-std::vector<Problem> Differences(const NamedValues& model, const NamedValues& megatron) {
+// `who` means another thing `than` the expected one. Two meanings have the same names in the same order.
+std::vector<Problem> Differences(const NamedValues& expected, std::string_view than,
+                                 const NamedValues& actual, std::string_view who) {
   std::vector<Problem> differences;
-  for (std::size_t i = 0; i < model.size(); ++i) {
-    if (model[i].second == megatron[i].second) continue;
-    Problem& warning = differences.emplace_back(
-        Warning(fmt::format("Megatron's args mean another {} than the model's", model[i].first)));
-    warning.expected = InTheGuidesWords(model[i].second);
-    warning.actual = InTheGuidesWords(megatron[i].second);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const auto& [name, value] = expected[i];
+    if (value == actual[i].second) continue;
+    Problem& warning =
+        differences.emplace_back(Warning(fmt::format("{} another {} than {}", who, name, than)));
+    warning.expected = InTheGuidesWords(value);
+    warning.actual = InTheGuidesWords(actual[i].second);
   }
   return differences;
 }
@@ -137,10 +139,31 @@ Result<ModelArgs> MegatronArgs(const Configuration& hf_config) {
   } else {
     AddRefusal(computed.status(), args);
   }
-  for (Problem& difference : Differences(meaning, megatron.meaning)) {
+  for (Problem& difference :
+       Differences(meaning, "the model's", megatron.meaning, "Megatron's args mean")) {
     args.warnings.push_back(std::move(difference));
   }
   return args;
+}
+
+std::vector<Problem> DifferencesFromArgs(const Configuration& hf_config,
+                                         const Configuration& args) {
+  const auto compare = [&]() -> Result<std::vector<Problem>> {
+    CKPT_ASSIGN_OR_RETURN(const TranslationTable of_config,
+                          LoadBuiltInTranslation("hf_to_model.table"));
+    CKPT_ASSIGN_OR_RETURN(const TranslationTable of_args,
+                          LoadBuiltInTranslation("megatron_to_model.table"));
+    CKPT_ASSIGN_OR_RETURN(Configuration published, of_config.TranslateUnchecked(hf_config));
+    CKPT_ASSIGN_OR_RETURN(Configuration run, of_args.TranslateUnchecked(args));
+    TakeOwn(args, of_args, run);
+    // A tokenizer may have fewer words than the model has rows.
+    for (const char* name : {"vocab_size", "padded_vocab_size"}) run[name] = published[name];
+    CKPT_ASSIGN_OR_RETURN(const NamedValues expected, MeaningOf(run, published));
+    CKPT_ASSIGN_OR_RETURN(const NamedValues actual, MeaningOf(published, published));
+    return Differences(expected, "the run's", actual, "config.json means");
+  };
+  Result<std::vector<Problem>> differences = compare();
+  return differences.ok() ? *std::move(differences) : std::vector<Problem>();
 }
 
 Result<Configuration> ConfigFromMegatronArgs(const Configuration& args) {

@@ -24,6 +24,11 @@ struct ModelArgs {
 // Errors: kUnsupported (Megatron has no such model), kBadMetadata (a key is missing or of the wrong kind).
 Result<ModelArgs> MegatronArgs(const layout::Configuration& hf_config);
 
+// A warning for each thing that the run which stored `args` computed otherwise than the model of `hf_config`, vocabularies
+// aside. None if either of them says too little.
+[[nodiscard]] std::vector<Problem> DifferencesFromArgs(const layout::Configuration& hf_config,
+                                                       const layout::Configuration& args);
+
 // The configuration that describes a Megatron checkpoint's model, from its `args`. Includes `padded_vocab_size`.
 //
 // Errors: kUnsupported (no layout table describes such a model), kBadMetadata.

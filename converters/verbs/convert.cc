@@ -14,6 +14,7 @@
 #include "converters/verbs/dtype_policy.h"
 #include "converters/verbs/model_digest.h"
 #include "converters/verbs/side_files.h"
+#include "converters/verbs/stored_objects.h"
 #include "converters/verbs/verify_conversion.h"
 #include "converters/verbs/vocabulary_padding.h"
 #include "core/base/endian.h"
@@ -342,6 +343,19 @@ Result<CreatePlan> PlanTarget(Storage& storage, const ConvertOptions& options,
   return PlanCheckpoint(options.to, std::move(request));
 }
 
+// A run may have computed something else than the configuration that travels with it.
+Status WarnOfAnotherModel(PreparedConversion& prepared) {
+  const ModelSource& model = prepared.model;
+  if (model.assets.empty()) return OkStatus();
+  CKPT_ASSIGN_OR_RETURN(const layout::Configuration args, ReadMegatronArgs(model.source()));
+  if (args.empty()) return OkStatus();
+  for (Problem& difference : DifferencesFromArgs(model.config, args)) {
+    difference.file = (model.assets / kHfConfigName.data()).string();
+    prepared.warnings.push_back(std::move(difference));
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOptions& options) {
@@ -352,6 +366,7 @@ Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOpti
   CKPT_ASSIGN_OR_RETURN(prepared.model, OpenModel(storage, options.source, open));
   const ModelSource& model = prepared.model;
   prepared.warnings = model.warnings;
+  CKPT_RETURN_IF_ERROR(WarnOfAnotherModel(prepared));
   CKPT_RETURN_IF_ERROR(CheckPaths(options, model));
   if (options.to == "hf" && model.assets.empty()) {
     return Error(ErrorKind::kNotFound, "a Hugging Face repository needs a config.json")

@@ -57,7 +57,9 @@ TEST_F(ConvertTest, ThereAndBackGivesTheSameFiles) {
     EXPECT_FALSE(report->source_digest.empty());
     ConvertOptions back = ToHf(there.target);
     back.target = dir.path() / "hf";
-    ASSERT_THAT(Convert(back), IsOk());
+    const auto returned = Convert(back);
+    ASSERT_THAT(returned, IsOk());
+    EXPECT_THAT(returned->warnings, ::testing::IsEmpty());
     ExpectSameFiles(Golden(name), back.target);
   }
 }
@@ -314,6 +316,25 @@ TEST_F(ConvertTest, RefusesAConfigurationThatContradictsTheRun) {
   ConvertOptions back = ToHf(dir_.path() / "fsdp");
   back.model.assets = assets;
   EXPECT_THAT(PrepareConversion(PosixStorage(), back), FailsWith(ErrorKind::kValueMismatch));
+}
+
+// Weights alone do not tell: what the run computed with them, its arguments say.
+TEST_F(ConvertTest, WarnsOfAConfigurationThatComputesSomethingElseThanTheRun) {
+  ASSERT_THAT(Convert(ToFsdp(Golden("qwen2-window-fp32"))), IsOk());
+  std::string config = Content(Golden("qwen2-window-fp32") / "config.json");
+  const std::string key = "\"sliding_window\": ";
+  ASSERT_NE(config.find(key), std::string::npos);
+  config.insert(config.find(key) + key.size(), "1");
+  const Path assets = dir_.path() / "assets";
+  boost::filesystem::create_directories(assets);
+  std::ofstream((assets / "config.json").string()) << config;
+  ConvertOptions back = ToHf(dir_.path() / "fsdp");
+  back.model.assets = assets;
+  const auto prepared = PrepareConversion(PosixStorage(), back);
+  ASSERT_THAT(prepared, IsOk());
+  ASSERT_EQ(prepared->warnings.size(), 1U);
+  EXPECT_EQ(prepared->warnings[0].message, "config.json means another window_size than the run's");
+  EXPECT_EQ(prepared->warnings[0].file, (assets / "config.json").string());
 }
 
 // Rows behind the vocabulary are zeros where a conversion added them. Training may have used them.
