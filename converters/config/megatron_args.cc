@@ -133,8 +133,8 @@ Result<ModelArgs> MegatronArgs(const Configuration& hf_config) {
   CKPT_ASSIGN_OR_RETURN(const MegatronModel megatron, ReadAsMegatron(args.values, *settings));
   CKPT_ASSIGN_OR_RETURN(const NamedValues meaning, MeaningOf(*settings, *settings));
   args.values.emplace_back(kArgsVersion, kArgsVersionNow);
+  AddOwnSettings(*settings, meaning, megatron, args.values);
   if (const auto computed = ModelSettings(hf_config); computed.ok()) {
-    AddOwnSettings(*settings, meaning, megatron, args.values);
     args.warnings = megatron.unlike;
   } else {
     AddRefusal(computed.status(), args);

@@ -22,13 +22,15 @@ Value ValueOf(const Configuration& settings, const std::string& name) {
 }
 
 Status CheckComputes(const Configuration& args) {
-  const auto refused = args.find(kRefused);
-  if (refused == args.end() || refused->second.AsList() == nullptr) return OkStatus();
+  const Value refused = ValueOf(args, std::string(kRefused));
+  if (refused.is_null()) return OkStatus();
+  const Value::List reasons =
+      refused.AsList() != nullptr ? *refused.AsList() : Value::List{refused};
   Status status;
-  for (const Value& reason : *refused->second.AsList()) {
+  for (const Value& reason : reasons) {
     const std::string* const text = reason.AsText();
-    status.Add(Error(ErrorKind::kUnsupported,
-                     text != nullptr ? *text : "the trainer does not compute this model"));
+    status.Add(
+        Error(ErrorKind::kUnsupported, text != nullptr ? *text : layout::FormatValue(reason)));
   }
   return status;
 }

@@ -62,7 +62,10 @@ Result<UpdatedParameters> ReadUpdates(const CheckpointSource& source) {
   if (updated.names.empty()) {
     return Error(ErrorKind::kMissing, "nothing says how often the optimizer updated the weights")
         .Expected(fmt::format("objects {}*{}", kGroupPrefix, kStepSuffix))
-        .Hint("the checkpoint may have been saved without its optimizer");
+        .Hint(
+            "a conversion has no optimizer, and a run may leave it out: --set finetune=true takes "
+            "the "
+            "weights alone");
   }
   return updated;
 }

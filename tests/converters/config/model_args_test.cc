@@ -112,6 +112,7 @@ TEST_P(DescribedModelTest, IsTheModelForUsAndWarnsOfWhatItIsNotForMegatron) {
   const auto stored = StoredModelSettings(ArgsOf(GetParam().config));
   ASSERT_THAT(stored, IsOk());
   EXPECT_EQ(TrainedWith(*stored), TrainedWith(*settings));
+  EXPECT_THAT(DifferencesFromArgs(GetParam().config, ArgsOf(GetParam().config)), IsEmpty());
   const std::vector<std::string> warnings = WarningsOf(GetParam().config);
   ASSERT_EQ(warnings.size(), GetParam().warnings.size()) << ::testing::PrintToString(warnings);
   for (std::size_t i = 0; i < warnings.size(); ++i) {
@@ -194,6 +195,24 @@ TEST(ModelArgs, OfAModelThatTheTrainerDoesNotComputeAreRefused) {
     EXPECT_THAT(stored.status().ToString(), HasSubstr("attention has dropout"));
     EXPECT_THAT(stored.status().ToString(), HasSubstr("the router adds noise"));
   }
+}
+
+TEST(ModelArgs, AreComparedWithAConfigurationByWhatBothMean) {
+  const Configuration config = Latent("deepseek_v3");
+  Configuration args = ArgsOf(With(config, {{"rms_norm_eps", 1e-5}}));
+  auto differences = DifferencesFromArgs(config, args);
+  ASSERT_EQ(differences.size(), 1U);
+  EXPECT_EQ(differences[0].message, "config.json means another norm_epsilon than the run's");
+  EXPECT_EQ(differences[0].expected, "1e-05");
+  EXPECT_EQ(differences[0].actual, "1e-06");
+  // As Megatron stores them: without our own. It trained with one epsilon for all norms.
+  std::erase_if(args, [](const auto& arg) { return arg.first.starts_with(kOwnPrefix); });
+  EXPECT_EQ(DifferencesFromArgs(config, args).size(), 2U);
+  EXPECT_THAT(DifferencesFromArgs(config, {}), IsEmpty());
+  // That the trainer does not compute it, is no difference.
+  const Configuration dynamic =
+      With(Dense("llama"), {{"rope_scaling.rope_type", "dynamic"}, {"rope_scaling.factor", 2.0}});
+  EXPECT_THAT(DifferencesFromArgs(dynamic, ArgsOf(dynamic)), IsEmpty());
 }
 
 // A run of such a model saves it, and knows it again.
