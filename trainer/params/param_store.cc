@@ -38,6 +38,7 @@ class ParamStore::Impl {
         compute_(compute),
         options_(options),
         gather_(device.MakeQueue("gather")),
+        gather_outer_(device.MakeQueue("gather outer")),
         reduce_(device.MakeQueue("reduce")) {}
 
   Status Allocate();
@@ -74,7 +75,8 @@ class ParamStore::Impl {
     int users = 0;
     std::vector<Tensor> weights;
     std::vector<Gradient> gradients;
-    Event refreshed;  // compute weights that are held whole are up to date
+    Event sliced;     // slices of the replicas have arrived: this rank's part is up to date
+    Event refreshed;  // and so are compute weights that are held whole
   };
 
   Result<Tensor> AllocateArray(GroupArrays& arrays, std::int64_t elems, DType dtype, MemoryUse use);
@@ -100,6 +102,8 @@ class ParamStore::Impl {
   void ForEachInSlot(int unit, const Buffer& memory, DType dtype, Predicate lies_there,
                      const Use& use);
 
+  // Brings this rank's part up to date where it updates a slice of it.
+  void RefreshPart(const GroupPlan& group, const Tensor& weights);
   SlotPool::Slot* Gather(int unit);
   // Calls `use(parameter's index in its unit, its place in the group's whole array)`.
   template <typename Use>
@@ -144,6 +148,7 @@ class ParamStore::Impl {
   ParamStoreCounters counters_;
   // Last, so that their work ends before the memory goes.
   std::unique_ptr<Queue> gather_;
+  std::unique_ptr<Queue> gather_outer_;
   std::unique_ptr<Queue> reduce_;
 };
 
@@ -232,28 +237,34 @@ Status ParamStore::Impl::ReadWeights(const PlaceRows& place) {
   return OkStatus();
 }
 
+// Slices of a part come from the replicas, over what joins instances and is slow; parts come from the
+// shard group. Each has a queue, and a unit's parts wait for its own slices alone: the first layer's
+// gather does not stand behind the slices of the whole model.
 void ParamStore::Impl::WeightsChanged() {
   weight_slots_.ForgetAll();
-  gather_->Wait(compute_.Record());
+  const Event updated = compute_.Record();
+  gather_outer_->Wait(updated);
+  gather_->Wait(updated);
   for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) {
+    for (const std::size_t g : Groups(unit)) RefreshPart(plan_.groups[g], arrays_[g].weights);
+    State(unit).sliced = gather_outer_->Record();
     for (const std::size_t g : Groups(unit)) {
       const GroupPlan& group = plan_.groups[g];
+      if (group.part.elems == group.weights.elems) continue;
       const Tensor& weights = arrays_[g].weights;
-      // Slices of a part come from the replicas, then parts from the shard group: whatever is held
-      // wider than it is updated.
-      const FlatRange& part = group.part;
-      if (group.main.elems < part.elems) {
-        comms_.gather_outer->AllGather(*gather_, PartOf(weights, group.weights, group.main),
-                                       PartOf(weights, group.weights, part));
-        ++counters_.refreshes;
-      }
-      if (part.elems < group.weights.elems) {
-        GatherComm(group).AllGather(*gather_, PartOf(weights, group.weights, part), weights);
-        ++counters_.refreshes;
-      }
+      gather_->Wait(State(unit).sliced);
+      GatherComm(group).AllGather(*gather_, PartOf(weights, group.weights, group.part), weights);
+      ++counters_.refreshes;
     }
     State(unit).refreshed = gather_->Record();
   }
+}
+
+void ParamStore::Impl::RefreshPart(const GroupPlan& group, const Tensor& weights) {
+  if (group.main.elems == group.part.elems) return;
+  comms_.gather_outer->AllGather(*gather_outer_, PartOf(weights, group.weights, group.main),
+                                 PartOf(weights, group.weights, group.part));
+  ++counters_.refreshes;
 }
 
 void ParamStore::Impl::BeginStep(int num_micro_batches) {
@@ -313,6 +324,7 @@ SlotPool::Slot* ParamStore::Impl::Gather(int unit) {
   SlotPool::Slot* slot = weight_slots_.Take(unit);
   if (slot == nullptr) return nullptr;
   gather_->Wait(slot->free);
+  gather_->Wait(State(unit).sliced);
   ForEachInSlot(
       unit, slot->memory, plan_.precision.compute,
       [](const GroupPlan& group) { return group.gathers(); },
@@ -334,6 +346,7 @@ void ParamStore::Impl::Prefetch(int unit) {
 std::span<const Tensor> ParamStore::Impl::Acquire(int unit) {
   UnitState& state = State(unit);
   if (state.users++ > 0) return state.weights;
+  compute_.Wait(state.sliced);
   compute_.Wait(state.refreshed);
   for (const std::size_t g : Groups(unit)) {
     if (!plan_.groups[g].gathers()) SetWeightViews(plan_.groups[g], arrays_[g].weights);
@@ -465,12 +478,14 @@ void ParamStore::Impl::ReduceGradients(int unit) {
 void ParamStore::Impl::FinishGradients() {
   CKPT_CHECK(IsLastMicroBatch());
   compute_.Wait(reduce_->Record());
-  compute_.Wait(gather_->Record());  // nothing reads the weights any more
+  // Nothing reads the weights any more.
+  compute_.Wait(gather_->Record());
+  compute_.Wait(gather_outer_->Record());
 }
 
 Status ParamStore::Impl::Synchronize() {
   Status status = compute_.Synchronize();
-  for (Queue* queue : {gather_.get(), reduce_.get()}) {
+  for (Queue* queue : {gather_.get(), gather_outer_.get(), reduce_.get()}) {
     Status queue_status = queue->Synchronize();
     if (status.ok()) status = std::move(queue_status);
   }

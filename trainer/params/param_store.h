@@ -58,7 +58,8 @@ struct MainArrays {
 //   FinishGradients();
 //   read `mains()`, update them; WeightsChanged().
 //
-// Weights are gathered on one queue, gradients reduced on another, beside the compute queue.
+// Weights are gathered on two queues, from the shard group and from the replicas; gradients are
+// reduced on a third, beside the compute queue.
 //
 // Thread-safety: the rank's thread.
 class ParamStore final : public ParamAccess {

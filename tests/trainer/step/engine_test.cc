@@ -1,9 +1,12 @@
 // What the engine promises beside the numbers: memory, counts of collectives, waits, frozen parameters, number types, errors.
+#include <algorithm>
 #include <chrono>
+#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -13,6 +16,8 @@
 
 #include "tests/testing/matchers.h"
 #include "tests/trainer/step/training_run.h"
+#include "trainer/comm/thread_comm.h"
+#include "trainer/ops/host_ops.h"
 
 namespace ckpt {
 namespace {
@@ -225,17 +230,20 @@ TEST(EngineScheduleTest, ReplicasAreReducedOnceAStep) {
 
 // --- waits ----------------------------------------------------------------------------------------
 
-// Queues as they are, but that gathering is slow and that one queue may forget to wait.
-class SlowGatherDevice final : public Device {
+// Runs one piece of work of the queue of this name.
+using Around = std::function<Status(std::string_view queue, const std::function<Status()>& work)>;
+
+// Queues as they are, but for what stands around their work, and that one may forget to wait.
+class AroundDevice final : public Device {
  public:
-  SlowGatherDevice(std::unique_ptr<Device> device, bool forgets)
-      : device_(std::move(device)), forgets_(forgets) {}
+  AroundDevice(std::unique_ptr<Device> device, Around around, bool forgets = false)
+      : device_(std::move(device)), around_(std::move(around)), forgets_(forgets) {}
 
   Result<Buffer> Allocate(std::uint64_t size_bytes, MemoryUse use) override {
     return device_->Allocate(size_bytes, use);
   }
   std::unique_ptr<Queue> MakeQueue(std::string_view name) override {
-    return std::make_unique<WrappedQueue>(device_->MakeQueue(name), name == "gather",
+    return std::make_unique<WrappedQueue>(device_->MakeQueue(name), std::string(name), around_,
                                           name == "compute" && forgets_);
   }
   void CopyToHost(Queue& queue, const Tensor& from, void* host) override {
@@ -248,14 +256,16 @@ class SlowGatherDevice final : public Device {
  private:
   class WrappedQueue final : public HostQueue {
    public:
-    WrappedQueue(std::unique_ptr<Queue> queue, bool is_slow, bool forgets)
-        : HostQueue(false), queue_(std::move(queue)), is_slow_(is_slow), forgets_(forgets) {}
+    WrappedQueue(std::unique_ptr<Queue> queue, std::string name, Around around, bool forgets)
+        : HostQueue(false),
+          name_(std::move(name)),
+          around_(std::move(around)),
+          forgets_(forgets),
+          queue_(std::move(queue)) {}
 
     void Enqueue(std::function<Status()> work) override {
-      static_cast<HostQueue&>(*queue_).Enqueue([work = std::move(work), is_slow = is_slow_] {
-        if (is_slow) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-        return work();
-      });
+      static_cast<HostQueue&>(*queue_).Enqueue(
+          [this, work = std::move(work)] { return around_(name_, work); });
     }
     Event Record() override { return queue_->Record(); }
     void Wait(const Event& event) override {
@@ -264,22 +274,118 @@ class SlowGatherDevice final : public Device {
     Status Synchronize() override { return queue_->Synchronize(); }
 
    private:
-    const std::unique_ptr<Queue> queue_;
-    const bool is_slow_;
+    const std::string name_;
+    const Around around_;
     const bool forgets_;
+    const std::unique_ptr<Queue> queue_;  // last: its work uses the others
   };
 
   void Free(void* /*data*/) override { CKPT_CHECK(false); }  // buffers belong to the wrapped device
 
   const std::unique_ptr<Device> device_;
+  const Around around_;
   const bool forgets_;
 };
 
 RunOptions SlowGathers(bool forgets) {
+  const Around slow = [](std::string_view queue, const std::function<Status()>& work) {
+    if (queue == "gather") std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    return work();
+  };
   return {.device = {.queues = QueueMode::kThreads},
-          .wrap_device = [forgets](std::unique_ptr<Device> device) {
-            return std::make_unique<SlowGatherDevice>(std::move(device), forgets);
+          .wrap_device = [slow, forgets](std::unique_ptr<Device> device) {
+            return std::make_unique<AroundDevice>(std::move(device), slow, forgets);
           }};
+}
+
+// Between two steps of HFSDP, the slices of the last unit arrive only after a gather of the next step:
+// a gather that waited for more than its own unit's slices would never run.
+class LateSlices {
+ public:
+  // From here on, the next refresh is held back. `slices` are its gathers over replicas.
+  void Arm(std::size_t slices) {
+    const std::lock_guard lock(mutex_);
+    num_slices_ = slices;
+  }
+
+  Status operator()(std::string_view queue, const std::function<Status()>& work) {
+    if (queue == "gather outer") HoldBack();
+    Status status = work();
+    if (queue == "gather" || queue == "gather outer") {
+      const std::lock_guard lock(mutex_);
+      if (num_slices_ > 0) order_.emplace_back(queue);
+      changed_.notify_all();
+    }
+    return status;
+  }
+
+  // Names of the queues of all gathers since Arm, in the order in which they ended.
+  [[nodiscard]] std::vector<std::string> order() const {
+    const std::lock_guard lock(mutex_);
+    return order_;
+  }
+  [[nodiscard]] bool gave_up() const {
+    const std::lock_guard lock(mutex_);
+    return gave_up_;
+  }
+
+ private:
+  void HoldBack() {
+    std::unique_lock lock(mutex_);
+    if (num_slices_ == 0) return;
+    const auto gathers = [this] { return std::ranges::count(order_, "gather"); };
+    if (++seen_slices_ == 1) gathers_before_ = gathers();
+    if (seen_slices_ != num_slices_) return;
+    gave_up_ = !changed_.wait_for(lock, std::chrono::seconds(20),
+                                  [&] { return gathers() > gathers_before_; });
+  }
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::size_t num_slices_ = 0;  // 0: not armed
+  std::size_t seen_slices_ = 0;
+  std::ptrdiff_t gathers_before_ = 0;
+  std::vector<std::string> order_;
+  bool gave_up_ = false;
+};
+
+TEST(EngineWaitTest, SlicesOfLaterUnitsDoNotHoldUpGathers) {
+  for (const bool prefetches : {false, true}) {
+    TrainConfig config = OnMesh(SmallRun(SmallMoe(), 8), kHybridOuter);
+    config.overlap_param_gather = prefetches;
+    const Status status = RunRanks(config.mesh.world_size, [&](Communicator& world) -> Status {
+      LateSlices late;
+      AroundDevice device(MakeHostDevice({.queues = QueueMode::kThreads, .delay_seed = 5}),
+                          std::ref(late));
+      const auto ops = MakeHostOps({});
+      CKPT_ASSIGN_OR_RETURN(
+          const auto trainer,
+          RankTrainer::Create(config, world, {.device = &device, .ops = ops.get()}));
+      CKPT_RETURN_IF_ERROR(trainer->InitializeWeights());
+      std::size_t num_slices = 0;
+      for (const GroupPlan& group : trainer->params().plan().groups) {
+        if (group.main.elems < group.part.elems) ++num_slices;
+      }
+      EXPECT_GT(num_slices, 1U);
+      late.Arm(num_slices);
+      const HostMicroBatch batch = {.tokens = {1, 2, 3}, .labels = {2, 3, 4}, .batch = 1, .seq = 3};
+      CKPT_RETURN_IF_ERROR(trainer->Step({&batch, 1}).status());
+      CKPT_RETURN_IF_ERROR(trainer->Step({&batch, 1}).status());
+      CKPT_RETURN_IF_ERROR(trainer->params().Synchronize());
+
+      EXPECT_FALSE(late.gave_up());
+      // The first step's gathers, then its slices, the last of them behind gathers of the second.
+      const std::vector<std::string> order = late.order();
+      EXPECT_EQ(std::ranges::count(order, "gather outer"),
+                static_cast<std::ptrdiff_t>(2 * num_slices));
+      const auto first_slice = std::ranges::find(order, "gather outer");
+      const auto next_gather = std::find(first_slice, order.end(), "gather");
+      EXPECT_LT(std::count(first_slice, next_gather, "gather outer"),
+                static_cast<std::ptrdiff_t>(num_slices));
+      return OkStatus();
+    });
+    EXPECT_THAT(status, IsOk());
+  }
 }
 
 TEST(EngineWaitTest, PoisonedSlotsChangeNothingAsLongAsEverybodyWaits) {
