@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <map>
+#include <queue>
+#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -11,7 +14,6 @@
 #include "trainer/mesh/topology.h"
 #include "trainer/model/model.h"
 #include "trainer/optim/optimizer.h"
-#include "trainer/params/param_piece.h"
 #include "trainer/params/shard_plan.h"
 #include "trainer/step/trained_units.h"
 
@@ -22,42 +24,117 @@ namespace {
 struct Rows {
   std::int64_t begin = 0;
   std::int64_t count = 0;
-
-  friend auto operator<=>(const Rows&, const Rows&) = default;
 };
 
-struct Holders {
-  Dims shape;
-  bool trainable = false;
-  std::map<Rows, std::vector<int>> ranks;  // who holds these rows
-};
-using HoldersByName = std::map<std::string, Holders>;
+// Ranks that hold the same rows.
+class Holders {
+ public:
+  void Add(int rank) { ranks_.push({0, rank}); }
 
-HoldersByName FindHolders(const TrainConfig& config) {
-  HoldersByName holders;
-  for (int rank = 0; rank < config.mesh.world_size; ++rank) {
-    const Topology topology(config.mesh, rank);
-    const std::vector<UnitSpec> units = ListTrainedUnits(config, topology.expert());
-    const ShardPlan plan = PlanShards(units, topology, config.precision, config.slots);
-    for (const GroupPlan& group : plan.groups) {
-      for (const ParamPiece& piece :
-           ListPieces(units[static_cast<std::size_t>(group.unit)], group)) {
-        Holders& of_param = holders[piece.spec->name];
-        of_param.shape = piece.spec->shape;
-        of_param.trainable = group.trainable;
-        of_param.ranks[{piece.row_begin, piece.rows}].push_back(rank);
-      }
+  // The one that stages least, of equal ones the lowest.
+  [[nodiscard]] int LeastLoaded(std::span<const std::uint64_t> staged) {
+    // What a rank stages only grows, so an entry that is too low comes up and is put right; the others
+    // need no look.
+    for (;;) {
+      const auto [load, rank] = ranks_.top();
+      const std::uint64_t now = staged[static_cast<std::size_t>(rank)];
+      if (load == now) return rank;
+      ranks_.pop();
+      ranks_.push({now, rank});
     }
   }
-  std::vector<int> everyone(static_cast<std::size_t>(config.mesh.world_size));
-  for (std::size_t rank = 0; rank < everyone.size(); ++rank) {
-    everyone[rank] = static_cast<int>(rank);
+
+ private:
+  using Entry = std::pair<std::uint64_t, int>;  // bytes that it staged when last looked at
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> ranks_;
+};
+
+// The ranks that hold each slice of a group's main weights, for every way to divide one.
+class HoldersOfSlices {
+ public:
+  explicit HoldersOfSlices(const MeshConfig& mesh) {
+    for (int rank = 0; rank < mesh.world_size; ++rank) places_.emplace_back(mesh, rank);
+  }
+
+  // `expert`: which part of the experts the group's parameters belong to, if they are some.
+  std::vector<Holders>& Of(const GroupPlan& group, int expert) {
+    const bool is_expert = group.param_class == ParamClass::kExpert;
+    const bool divides_inner = group.part.elems < group.layout.total_elems;
+    const bool divides_outer = group.main.elems < group.part.elems;
+    std::vector<Holders>& slices =
+        slices_[{is_expert ? expert : kEveryExpert, divides_inner, divides_outer}];
+    if (!slices.empty()) return slices;
+    slices.resize(static_cast<std::size_t>(group.layout.total_elems / group.main.elems));
+    for (const Topology& place : places_) {
+      if (is_expert && place.expert() != expert) continue;
+      // Slice (i, o) is part i·outer + o, as GroupPlan says.
+      int slice = 0;
+      if (divides_inner) slice = is_expert ? place.expert_inner() : place.inner();
+      if (divides_outer) slice = slice * group.outer + place.outer();
+      slices[static_cast<std::size_t>(slice)].Add(place.rank());
+    }
+    return slices;
+  }
+
+ private:
+  static constexpr int kEveryExpert = -1;
+
+  std::vector<Topology> places_;  // of each rank
+  std::map<std::tuple<int, bool, bool>, std::vector<Holders>> slices_;
+};
+
+struct HeldTensor {
+  struct Piece {
+    Rows rows;
+    Holders* holders = nullptr;
+  };
+  Dims shape;
+  bool trainable = false;
+  std::vector<Piece> pieces;  // in order of rows
+};
+using HeldTensors = std::map<std::string, HeldTensor>;
+
+// A group's tensors, cut where slices end.
+void AddGroup(const UnitSpec& unit, const GroupPlan& group, std::vector<Holders>& slices,
+              HeldTensors& tensors) {
+  const std::int64_t slice_elems = group.main.elems;
+  for (std::size_t i = 0; i < group.params.size(); ++i) {
+    const ParamSpec& spec = unit.params[group.params[i]];
+    HeldTensor& tensor = tensors[spec.name];
+    tensor.shape = spec.shape;
+    tensor.trainable = group.trainable;
+    const std::int64_t begin = group.layout.offsets[i];
+    const std::int64_t end = begin + group.layout.num_elems[i];
+    const std::int64_t row = group.layout.row_elems[i];
+    for (std::int64_t at = begin; at < end;) {
+      const std::int64_t slice = at / slice_elems;
+      const std::int64_t until = std::min(end, (slice + 1) * slice_elems);
+      tensor.pieces.push_back({.rows = {(at - begin) / row, (until - at) / row},
+                               .holders = &slices[static_cast<std::size_t>(slice)]});
+      at = until;
+    }
+  }
+}
+
+// Who holds what of the whole state. Linear in its pieces: a group is laid out once, not once a rank,
+// since all its ranks have the same layout and hold equal slices of it. `holders` outlives the result.
+HeldTensors FindHolders(const TrainConfig& config, HoldersOfSlices& holders, Holders& everyone) {
+  HeldTensors tensors;
+  for (int expert = 0; expert < config.mesh.expert_parallel; ++expert) {
+    const Topology first(config.mesh, expert);  // of those with this part of the experts
+    const std::vector<UnitSpec> units = ListTrainedUnits(config, expert);
+    const ShardPlan plan = PlanShards(units, first, config.precision, config.slots);
+    for (const GroupPlan& group : plan.groups) {
+      if (group.param_class != ParamClass::kExpert && expert > 0) continue;  // as for expert 0
+      AddGroup(units[static_cast<std::size_t>(group.unit)], group, holders.Of(group, expert),
+               tensors);
+    }
   }
   for (const ReplicatedBufferSpec& buffer : ListBuffers(config.model)) {
-    holders[buffer.name] = {.shape = buffer.shape,
-                            .ranks = {{{0, buffer.shape.front()}, everyone}}};
+    tensors[buffer.name] = {.shape = buffer.shape,
+                            .pieces = {{.rows = {0, buffer.shape.front()}, .holders = &everyone}}};
   }
-  return holders;
+  return tensors;
 }
 
 class MapBuilder {
@@ -67,14 +144,14 @@ class MapBuilder {
     raw_ = builder_.AddEncoding("raw");
   }
 
-  void Add(std::string_view part, const std::string& name, const Holders& holders) {
-    builder_.AddTensor(std::string(part) + name, DType::kFloat32, holders.shape);
-    const std::int64_t row_elems = NumElements(holders.shape) / holders.shape.front();
-    for (const auto& [rows, ranks] : holders.ranks) {
-      Box box = WholeBox(holders.shape);
+  void Add(std::string_view part, const std::string& name, const HeldTensor& tensor) {
+    builder_.AddTensor(std::string(part) + name, DType::kFloat32, tensor.shape);
+    const std::int64_t row_elems = NumElements(tensor.shape) / tensor.shape.front();
+    for (const auto& [rows, holders] : tensor.pieces) {
+      Box box = WholeBox(tensor.shape);
       box.offsets.front() = rows.begin;
       box.sizes.front() = rows.count;
-      Stage(box, LeastLoaded(ranks),
+      Stage(box, holders->LeastLoaded(staged_),
             static_cast<std::uint64_t>(rows.count * row_elems) * sizeof(float));
     }
   }
@@ -92,12 +169,6 @@ class MapBuilder {
   }
 
  private:
-  [[nodiscard]] int LeastLoaded(const std::vector<int>& ranks) const {
-    return *std::ranges::min_element(ranks, {}, [this](int rank) {
-      return std::pair(staged_[static_cast<std::size_t>(rank)], rank);
-    });
-  }
-
   void Stage(const Box& box, int rank, std::uint64_t bytes) {
     std::uint64_t& staged = staged_[static_cast<std::size_t>(rank)];
     builder_.AddChunk(box, static_cast<FileId>(rank), raw_, staged, bytes);
@@ -114,12 +185,15 @@ class MapBuilder {
 std::string MomentPart(int moment) { return fmt::format("moment{}.", moment); }
 
 Result<StateMap> MapState(const TrainConfig& config, std::span<const MemoryTensor> run_tensors) {
-  const HoldersByName holders = FindHolders(config);
+  HoldersOfSlices holders(config.mesh);
+  Holders everyone;
+  for (int rank = 0; rank < config.mesh.world_size; ++rank) everyone.Add(rank);
+  const HeldTensors tensors = FindHolders(config, holders, everyone);
   MapBuilder map(config.mesh.world_size);
-  for (const auto& [name, of_param] : holders) map.Add(kWeightsPart, name, of_param);
+  for (const auto& [name, tensor] : tensors) map.Add(kWeightsPart, name, tensor);
   for (int moment = 0; moment < NumMoments(config.optimizer); ++moment) {
-    for (const auto& [name, of_param] : holders) {
-      if (of_param.trainable) map.Add(MomentPart(moment), name, of_param);
+    for (const auto& [name, tensor] : tensors) {
+      if (tensor.trainable) map.Add(MomentPart(moment), name, tensor);
     }
   }
   for (const MemoryTensor& tensor : run_tensors) CKPT_RETURN_IF_ERROR(map.AddWhole(tensor));
