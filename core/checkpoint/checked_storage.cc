@@ -10,6 +10,7 @@
 
 #include "core/base/bytes.h"
 #include "core/base/checked_math.h"
+#include "core/checkpoint/byte_owners.h"
 #include "core/checkpoint/find_damage.h"
 #include "core/checkpoint/verify_manifest.h"
 #include "core/io/checksummed_read.h"
@@ -35,10 +36,11 @@ class CheckedFile final : public ReadableFile {
  public:
   // `number`: position in the manifest's files. `directory`: with '/' at its end.
   CheckedFile(std::shared_ptr<const ReadableFile> file, std::string directory,
-              std::shared_ptr<const Manifest> manifest, std::size_t number)
+              std::shared_ptr<const Manifest> manifest, LateIndex index, std::size_t number)
       : file_(std::move(file)),
         directory_(std::move(directory)),
         manifest_(std::move(manifest)),
+        index_(std::move(index)),
         number_(number),
         checked_(manifest_->files[number].block_crc32c.size() / 64 + 1) {}
 
@@ -60,6 +62,8 @@ class CheckedFile final : public ReadableFile {
   Status ReadBlock(std::uint64_t block, MutableByteSpan out) const;
   // Gives a part of one block.
   Status ReadPart(std::uint64_t block, std::uint64_t skipped_bytes, MutableByteSpan out) const;
+  // Whose bytes are damaged; empty: nobody's, or those of several, or nothing is known.
+  [[nodiscard]] std::string OwnerOf(const DamagedBlock& damaged) const;
   // Manifests name files within the directory.
   [[nodiscard]] Status InDirectory(Problem problem) const {
     problem.file = directory_ + problem.file;
@@ -69,6 +73,7 @@ class CheckedFile final : public ReadableFile {
   const std::shared_ptr<const ReadableFile> file_;
   const std::string directory_;
   const std::shared_ptr<const Manifest> manifest_;
+  const LateIndex index_;
   const std::size_t number_;
   mutable std::vector<std::atomic<std::uint64_t>> checked_;  // a bit a block
   const std::uint64_t id_ = ++last_id_;  // of no other file of this process, ever
@@ -76,11 +81,28 @@ class CheckedFile final : public ReadableFile {
   static inline std::atomic<std::uint64_t> last_id_ = 0;
 };
 
+std::string CheckedFile::OwnerOf(const DamagedBlock& damaged) const {
+  const CheckpointIndex* const index = index_ ? index_->load() : nullptr;
+  if (index == nullptr) return {};
+  const ManifestFile& file = manifest_->files[number_];
+  const BlockExtent block = ExtentOfBlock(damaged.block, file.size_bytes);
+  const ByteOwners owners(*index);
+  const std::vector<ByteOwner> there =
+      damaged.flip ? owners.Of(file.name, damaged.flip->offset_bytes, 1)
+                   : owners.Of(file.name, block.offset_bytes, block.size_bytes);
+  const bool is_one = !there.empty() && std::ranges::all_of(there, [&](const ByteOwner& owner) {
+    return owner.key == there.front().key;
+  });
+  return is_one ? std::string(there.front().key) : std::string();
+}
+
 Status CheckedFile::ReadBlock(std::uint64_t block, MutableByteSpan out) const {
   CKPT_ASSIGN_OR_RETURN(const std::uint32_t crc32c,
                         ReadAtWithCrc32c(*file_, block * kManifestBlockBytes, out));
   if (const auto damaged = CompareBlock(*manifest_, number_, block, crc32c, out)) {
-    return InDirectory(DescribeBlock(*manifest_, *damaged));
+    Problem problem = DescribeBlock(*manifest_, *damaged);
+    problem.tensor = OwnerOf(*damaged);
+    return InDirectory(std::move(problem));
   }
   checked_[block / 64].fetch_or(std::uint64_t{1} << block % 64, std::memory_order_relaxed);
   return OkStatus();
@@ -148,10 +170,12 @@ std::string WithSlash(std::string directory) {
 
 class CheckedStorage final : public ForwardingStorage {
  public:
-  CheckedStorage(Storage& storage, const Path& directory, std::shared_ptr<const Manifest> manifest)
+  CheckedStorage(Storage& storage, const Path& directory, std::shared_ptr<const Manifest> manifest,
+                 LateIndex index)
       : ForwardingStorage(storage),
         prefix_(WithSlash(directory.string())),
-        manifest_(std::move(manifest)) {}
+        manifest_(std::move(manifest)),
+        index_(std::move(index)) {}
 
   Result<std::shared_ptr<const ReadableFile>> Open(const Path& path) override {
     CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> file, behind().Open(path));
@@ -159,7 +183,8 @@ class CheckedStorage final : public ForwardingStorage {
     if (!name.starts_with(prefix_)) return file;
     const auto number = manifest_->FindFile(std::string_view(name).substr(prefix_.size()));
     if (!number) return file;
-    auto checked = std::make_shared<CheckedFile>(std::move(file), prefix_, manifest_, *number);
+    auto checked =
+        std::make_shared<CheckedFile>(std::move(file), prefix_, manifest_, index_, *number);
     CKPT_RETURN_IF_ERROR(checked->CheckSize());
     return std::shared_ptr<const ReadableFile>(std::move(checked));
   }
@@ -167,13 +192,16 @@ class CheckedStorage final : public ForwardingStorage {
  private:
   const std::string prefix_;
   const std::shared_ptr<const Manifest> manifest_;
+  const LateIndex index_;
 };
 
 }  // namespace
 
 std::shared_ptr<Storage> MakeCheckedStorage(Storage& storage, const Path& directory,
-                                            std::shared_ptr<const Manifest> manifest) {
-  return std::make_shared<CheckedStorage>(storage, directory, std::move(manifest));
+                                            std::shared_ptr<const Manifest> manifest,
+                                            LateIndex index) {
+  return std::make_shared<CheckedStorage>(storage, directory, std::move(manifest),
+                                          std::move(index));
 }
 
 }  // namespace ckpt

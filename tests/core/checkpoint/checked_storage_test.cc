@@ -198,6 +198,36 @@ TEST_F(CheckedStorageTest, ChecksAFileAgainThatWasReplaced) {
   ExpectReads(**before, 0, kSize);
 }
 
+// A block holds many tensors: the one that was asked for need not be the damaged one.
+TEST_F(CheckedStorageTest, NamesTheTensorThatHoldsTheFlippedBit) {
+  IndexBuilder builder;
+  const FileId data = builder.AddFile("sub/data");
+  const EncodingId raw = builder.AddEncoding("raw");
+  for (const auto& [key, offset] : {std::pair("first", 100), std::pair("second", 200)}) {
+    builder.AddTensor(key, DType::kUint8, {100});
+    builder.AddChunk(Box{{0}, {100}}, data, raw, static_cast<std::uint64_t>(offset), 100);
+  }
+  const Result<CheckpointIndex> built = builder.Build();
+  ASSERT_THAT(built, IsOk());
+  const LateIndex index = std::make_shared<LateIndex::element_type>(nullptr);
+  Flip(250, 3);
+  Bytes out(10);
+  const auto read = [&] {
+    auto file = MakeCheckedStorage(*disk_, "/ck", manifest_, index)->Open("/ck/sub/data");
+    EXPECT_THAT(file, IsOk());
+    return (*file)->ReadAt(110, out);
+  };
+  EXPECT_EQ(read().first().tensor, "");  // while the metadata are read
+  index->store(&*built);
+  const Status damaged = read();
+  ASSERT_THAT(damaged, FailsWith(ErrorKind::kChecksum));
+  EXPECT_EQ(damaged.first().tensor, "second");
+  ASSERT_THAT(disk_->RemoveAll("/ck/sub/data"), IsOk());
+  ASSERT_THAT(WriteSmallFile(*disk_, "/ck/sub/data", content_), IsOk());
+  Flip(10, 3);  // of no tensor
+  EXPECT_EQ(read().first().tensor, "");
+}
+
 TEST_F(CheckedStorageTest, RefusesAFileOfAnotherSize) {
   const auto resize = [&](std::uint64_t size_bytes) {
     auto file = disk_->OpenForUpdate("/ck/sub/data");
