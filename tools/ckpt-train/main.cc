@@ -16,6 +16,7 @@
 #include "tools/cli/error_report.h"
 #include "tools/cli/run_tool.h"
 #include "tools/cli/streams.h"
+#include "tools/cli/usable_hints.h"
 #include "tools/cli/version.h"
 
 namespace ckpt::train {
@@ -172,8 +173,11 @@ template <typename Options>
 using RunVerb = Result<cli::ExitCode> (*)(const Options&, Storage&, cli::Streams&);
 
 template <typename Options>
-cli::ExitCode Conclude(RunVerb<Options> run, const Options& options, cli::Streams& streams) {
-  return cli::Conclude(run(options, PosixStorage(), streams), options.common.json, streams);
+cli::ExitCode Conclude(RunVerb<Options> run, const Options& options, const CLI::App& verb,
+                       cli::Streams& streams) {
+  Result<cli::ExitCode> outcome = run(options, PosixStorage(), streams);
+  if (!outcome.ok()) outcome = cli::WithUsableHints(outcome.status(), verb);
+  return cli::Conclude(outcome, options.common.json, streams);
 }
 
 cli::ExitCode Main(const std::vector<std::string>& args, cli::Streams& streams) {
@@ -182,7 +186,7 @@ cli::ExitCode Main(const std::vector<std::string>& args, cli::Streams& streams) 
   app.require_subcommand(1);
 
   TrainOptions train;
-  AddTrain(app, train);
+  const CLI::App* const train_app = AddTrain(app, train);
   EvaluateOptions evaluate;
   const CLI::App* const evaluate_app = AddEvaluate(app, evaluate);
   ExperimentOptions experiment;
@@ -196,12 +200,12 @@ cli::ExitCode Main(const std::vector<std::string>& args, cli::Streams& streams) 
   const CLI::App* const check_app = AddCheck(app, check);
 
   if (const auto ended = cli::ParseArguments(app, args, "train", streams)) return *ended;
-  if (evaluate_app->parsed()) return Conclude(RunEvaluate, evaluate, streams);
-  if (experiment_app->parsed()) return Conclude(RunReshard, experiment, streams);
-  if (generate_app->parsed()) return Conclude(RunGenerate, generate, streams);
-  if (explain_app->parsed()) return Conclude(RunExplain, explain, streams);
-  if (check_app->parsed()) return Conclude(RunCheck, check, streams);
-  return Conclude(RunTrain, train, streams);
+  if (evaluate_app->parsed()) return Conclude(RunEvaluate, evaluate, *evaluate_app, streams);
+  if (experiment_app->parsed()) return Conclude(RunReshard, experiment, *experiment_app, streams);
+  if (generate_app->parsed()) return Conclude(RunGenerate, generate, *generate_app, streams);
+  if (explain_app->parsed()) return Conclude(RunExplain, explain, *explain_app, streams);
+  if (check_app->parsed()) return Conclude(RunCheck, check, *check_app, streams);
+  return Conclude(RunTrain, train, *train_app, streams);
 }
 
 }  // namespace
