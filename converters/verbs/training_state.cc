@@ -154,6 +154,8 @@ Status ReadProgress(const CheckpointSource& source, TrainingState& state) {
                         OptionalArgument(state.args, kNextLoss, &layout::Value::AsFloat));
   CKPT_ASSIGN_OR_RETURN(state.run_id,
                         OptionalArgument(state.args, kRunId, &layout::Value::AsText));
+  CKPT_ASSIGN_OR_RETURN(state.data_identity,
+                        OptionalArgument(state.args, kDataIdentity, &layout::Value::AsText));
   return CheckSchedule(source, state);
 }
 

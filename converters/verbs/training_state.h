@@ -26,10 +26,11 @@ struct TrainingState {
   std::int64_t consumed_samples = 0;  // of the training data
   std::optional<std::int64_t> seed = {};
   // What a run of ours noted when it saved (run_args.h): a digest of all of the state, the loss of the batch
-  // that comes next, and which run it was.
+  // that comes next, which run it was, and which data the consumed samples are counted in.
   std::optional<std::string> state_digest = {};
   std::optional<double> next_loss = {};
   std::optional<std::string> run_id = {};
+  std::optional<std::string> data_identity = {};
 };
 
 // Opens what Megatron-FSDP saved. Rows of weights and moments come from a WeightReader over each model.

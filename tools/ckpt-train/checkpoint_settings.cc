@@ -18,6 +18,7 @@ CheckpointSettings ReadCheckpointSettings(trainer::SettingsReader& reader) {
     if (!value.empty()) settings.naming[choice] = value;
   }
   settings.finetune = reader.Flag("finetune", false);
+  settings.restart_data = reader.Flag("restart_data", false);
   settings.save_proof = reader.Flag("save_proof", true);
   settings.prove = reader.Flag("prove", false);
   if (settings.prove && settings.finetune) {

@@ -27,6 +27,9 @@ struct CheckpointSettings {
   // or sequential). Where nothing is asked for, as in the checkpoint that the run goes on from.
   layout::Choices naming;
   bool finetune = false;  // take the weights of `load`, and nothing else
+  // Where data or seq_length are not those of the stored run: begin at the first sample of them, in
+  // place of an error.
+  bool restart_data = false;
   // Store the loss of the next batch with every checkpoint, for `prove`: the checkpoint waits for the next step.
   bool save_proof = true;
   bool prove = false;  // after loading, recompute the stored digest and loss

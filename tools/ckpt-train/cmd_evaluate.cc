@@ -62,8 +62,9 @@ Result<ExitCode> RunEvaluate(const EvaluateOptions& options, Storage& storage,
   // That a run was evaluated on a few batches as it trained is no wish to see no more of the data.
   const bool is_limited = given.contains("eval_iters");
   given.insert_or_assign("calculate_per_token_loss", true);  // what a perplexity is of
-  CKPT_ASSIGN_OR_RETURN(const RunConfig run, ResolveRun(storage, std::move(given), num_ranks,
-                                                        {.evaluation = !options.print_config}));
+  CKPT_ASSIGN_OR_RETURN(const RunConfig run,
+                        ResolveRun(storage, std::move(given), num_ranks,
+                                   {.evaluation = !options.print_config, .weights = true}));
   if (options.print_config) {
     streams.out.Write(FormatYamlSettings(run.effective));
     return ExitCode::kDone;

@@ -10,8 +10,7 @@ namespace ckpt::train {
 Result<cli::ExitCode> RunExplain(const ExplainOptions& options, Storage& storage,
                                  cli::Streams& streams) {
   CKPT_ASSIGN_OR_RETURN(layout::Configuration given, GivenSettings(storage, options.run));
-  CKPT_ASSIGN_OR_RETURN(const RunConfig run,
-                        ResolveRun(storage, std::move(given), NumRanks(options.run)));
+  CKPT_ASSIGN_OR_RETURN(const RunConfig run, ResolveRun(storage, given, NumRanks(options.run)));
   if (options.print_config) {
     streams.out.Write(FormatYamlSettings(run.effective));
     return cli::ExitCode::kDone;

@@ -42,13 +42,18 @@ layout::Configuration SettingsFor(std::int64_t num_tokens, layout::Configuration
 Status CheckTokens(const std::vector<std::int32_t>& prompt, bool is_text,
                    const trainer::TrainConfig& config) {
   const trainer::ModelConfig& model = config.model;
+  if (is_text) {
+    Status status = trainer::CheckByteVocabulary(model.vocab_size);
+    if (!status.ok()) {
+      return std::move(status).Hint(
+          "give the prompt as tokens of the model's own tokenizer: --prompt-ids");
+    }
+  }
   const auto [least, most] = std::ranges::minmax(prompt);
   if (least < 0 || most >= model.vocab_size) {
     return Error(ErrorKind::kUsage, "a token of the prompt lies outside the vocabulary")
         .Expected(fmt::format("[0, {})", model.vocab_size))
-        .Actual(fmt::format("{}", least < 0 ? least : most))
-        .Hint(is_text ? "a text is its bytes, and not all are tokens of this model: --prompt-ids"
-                      : "");
+        .Actual(fmt::format("{}", least < 0 ? least : most));
   }
   if (model.learned_positions > 0 && config.seq_length > model.learned_positions) {
     return Error(ErrorKind::kUsage, "prompt and continuation need more positions than there are")
@@ -83,8 +88,9 @@ Result<ExitCode> RunGenerate(const GenerateOptions& options, Storage& storage,
   CKPT_ASSIGN_OR_RETURN(layout::Configuration given, GivenSettings(storage, options.run));
   given["finetune"] = true;  // weights are all that it takes
   const auto num_tokens = static_cast<std::int64_t>(prompt.size()) + options.tokens;
-  CKPT_ASSIGN_OR_RETURN(const RunConfig run,
-                        ResolveRun(storage, SettingsFor(num_tokens, std::move(given)), num_ranks));
+  CKPT_ASSIGN_OR_RETURN(
+      const RunConfig run,
+      ResolveRun(storage, SettingsFor(num_tokens, std::move(given)), num_ranks, {.weights = true}));
   if (options.print_config) {
     streams.out.Write(FormatYamlSettings(run.effective));
     return ExitCode::kDone;

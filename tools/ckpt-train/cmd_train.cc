@@ -4,10 +4,12 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "core/json/json_writer.h"
+#include "tools/ckpt-train/data_position.h"
 #include "tools/ckpt-train/data_settings.h"
 #include "tools/ckpt-train/rank_train.h"
 #include "tools/ckpt-train/run_log.h"
@@ -52,31 +54,52 @@ std::string DigestText(const std::string& digest, bool is_json) {
   return json.Take() + "\n";
 }
 
+struct TrainingData {
+  std::shared_ptr<const trainer::SequenceSource> trained;
+  std::shared_ptr<const trainer::SequenceSource> valid;  // null: there is none
+  std::vector<std::string> notices;
+};
+
+Result<TrainingData> OpenTrainingData(Storage& storage, const RunConfig& run) {
+  std::vector<Path> paths = {run.data.data_path};
+  if (!run.data.valid_data_path.empty()) paths.push_back(run.data.valid_data_path);
+  std::vector<trainer::DataKind> kinds;
+  for (const Path& path : paths) {
+    CKPT_ASSIGN_OR_RETURN(kinds.emplace_back(), KindOf(storage, path, run.data));
+  }
+  CKPT_RETURN_IF_ERROR(CheckKindsUse(run.data, kinds));
+  TrainingData data;
+  for (const Path& path : paths) {
+    CKPT_ASSIGN_OR_RETURN(auto source, OpenData(storage, path, run.data, run.train));
+    const std::string notice = DataNotice(path, source->facts());
+    if (!notice.empty()) data.notices.push_back(notice);
+    (data.trained ? data.valid : data.trained) = std::move(source);
+  }
+  return data;
+}
+
 }  // namespace
 
 Result<ExitCode> RunTrain(const TrainOptions& options, Storage& storage, cli::Streams& streams) {
   const int num_ranks = NumRanks(options.run);
   CKPT_ASSIGN_OR_RETURN(layout::Configuration given, GivenSettings(storage, options.run));
   if (options.prove) given["prove"] = true;
-  CKPT_ASSIGN_OR_RETURN(const RunConfig run, ResolveRun(storage, std::move(given), num_ranks,
-                                                        {.training = !options.print_config}));
+  CKPT_ASSIGN_OR_RETURN(RunConfig run,
+                        ResolveRun(storage, given, num_ranks, {.training = !options.print_config}));
   if (options.print_config) {
     streams.out.Write(FormatYamlSettings(run.effective));
     return ExitCode::kDone;
   }
-  CKPT_ASSIGN_OR_RETURN(const auto data,
-                        OpenData(storage, run.data.data_path, run.data, run.train));
-  std::shared_ptr<const trainer::SequenceSource> valid;
-  if (!run.data.valid_data_path.empty()) {
-    CKPT_ASSIGN_OR_RETURN(valid, OpenData(storage, run.data.valid_data_path, run.data, run.train));
-  }
+  CKPT_ASSIGN_OR_RETURN(const TrainingData data, OpenTrainingData(storage, run));
   CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<RunSetup> setup,
                         RunSetup::Create(run, num_ranks, options.common, storage, streams));
+  CKPT_RETURN_IF_ERROR(PlaceInData(data.trained->facts().identity, setup->checkpoints(), run));
   RunLog log(run.loop, options.common, streams);
+  for (const std::string& notice : data.notices) log.Say(notice);
   const StopSignal stop;
   const TrainInput input = {.session = setup->session_input(),
-                            .data = data,
-                            .valid = valid,
+                            .data = data.trained,
+                            .valid = data.valid,
                             .log = log,
                             .on_started =
                                 [&] {

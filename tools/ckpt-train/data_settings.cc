@@ -1,5 +1,7 @@
 #include "tools/ckpt-train/data_settings.h"
 
+#include <algorithm>
+#include <functional>
 #include <limits>
 #include <string_view>
 #include <utility>
@@ -26,15 +28,18 @@ std::optional<std::int32_t> ReadToken(trainer::SettingsReader& reader, std::stri
   return static_cast<std::int32_t>(token);
 }
 
+bool IsOfExamples(DataKind kind) {
+  return kind == DataKind::kTokenExamples || kind == DataKind::kPrompts ||
+         kind == DataKind::kMessages;
+}
+
 // What starts anew where a document ends; none if nothing does.
 Result<std::optional<trainer::DocumentEnds>> EndsOfDocuments(const DataSettings& settings,
                                                              DataKind kind) {
+  if (!settings.asks_for_document_ends()) return std::optional<trainer::DocumentEnds>();
   trainer::DocumentEnds ends = {.mask_loss = settings.eod_mask_loss,
                                 .reset_positions = settings.reset_position_ids,
                                 .reset_attention = settings.reset_attention_mask};
-  if (!ends.mask_loss && !ends.reset_positions && !ends.reset_attention) {
-    return std::optional<trainer::DocumentEnds>();
-  }
   if (settings.eod_token) {
     ends.token = *settings.eod_token;
   } else if (kind == DataKind::kText) {
@@ -75,13 +80,65 @@ DataSettings ReadDataSettings(trainer::SettingsReader& reader) {
   return settings;
 }
 
+Status CheckTokensOf(const DataSettings& settings, std::int64_t vocab_size) {
+  Status status;
+  for (const auto& [name, token] : {std::pair("eod_token", settings.eod_token),
+                                    std::pair("pad_token", std::optional(settings.pad_token))}) {
+    if (!token || *token < vocab_size) continue;
+    status.Add(Error(ErrorKind::kUsage, fmt::format("setting {} lies outside the vocabulary", name))
+                   .Expected(fmt::format("[0, {})", vocab_size))
+                   .Actual(fmt::format("{}", *token)));
+  }
+  return status;
+}
+
+Result<DataKind> KindOf(Storage& storage, const Path& path, const DataSettings& settings) {
+  if (settings.data_kind) return *settings.data_kind;
+  return trainer::DetectKind(storage, path);
+}
+
+Status CheckKindsUse(const DataSettings& settings, const std::vector<DataKind>& kinds) {
+  const auto has = [&](auto is_such) { return std::ranges::any_of(kinds, is_such); };
+  Status idle;
+  const auto require = [&](bool is_used, std::string_view name, std::string_view data) {
+    if (is_used) return;
+    idle.Add(Error(ErrorKind::kUsage,
+                   fmt::format("setting {} does nothing: the data are {}", name, data)));
+  };
+  const bool has_examples = has(IsOfExamples);
+  const bool pads = has([](DataKind kind) { return kind == DataKind::kTokenExamples; });
+  require(settings.packing || has_examples, "packing", "documents");
+  require(settings.long_examples == LongExamples::kRefuse || has_examples, "long_examples",
+          "documents");
+  require(settings.pad_token == 0 || pads, "pad_token",
+          has_examples ? "bytes, which have a padding of their own" : "documents");
+  const bool has_documents = has(std::not_fn(IsOfExamples));
+  for (const auto& [name, is_set] :
+       {std::pair("eod_mask_loss", settings.eod_mask_loss),
+        std::pair("reset_position_ids", settings.reset_position_ids),
+        std::pair("reset_attention_mask", settings.reset_attention_mask)}) {
+    require(!is_set || has_documents, name, "examples");
+  }
+  return idle;
+}
+
+std::string DataNotice(const Path& path, const trainer::SourceFacts& facts) {
+  std::string text;
+  if (facts.truncated > 0) {
+    text = fmt::format("{} of {} examples are longer than a sequence and were truncated",
+                       facts.truncated, facts.examples);
+  }
+  if (facts.unlabelled > 0) {
+    text += fmt::format("{}{} of {} examples have no label left: nothing is learned of them",
+                        text.empty() ? "" : "; ", facts.unlabelled, facts.examples);
+  }
+  return text.empty() ? "" : fmt::format("{}: {}", path.string(), text);
+}
+
 Result<std::shared_ptr<const trainer::SequenceSource>> OpenData(
     Storage& storage, const Path& path, const DataSettings& settings,
     const trainer::TrainConfig& config) {
-  DataKind kind = settings.data_kind.value_or(DataKind::kIndexed);
-  if (!settings.data_kind) {
-    CKPT_ASSIGN_OR_RETURN(kind, trainer::DetectKind(storage, path));
-  }
+  CKPT_ASSIGN_OR_RETURN(const DataKind kind, KindOf(storage, path, settings));
   CKPT_ASSIGN_OR_RETURN(const std::optional<trainer::DocumentEnds> ends,
                         EndsOfDocuments(settings, kind));
   CKPT_ASSIGN_OR_RETURN(std::unique_ptr<trainer::SequenceSource> source,

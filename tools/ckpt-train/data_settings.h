@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "core/base/result.h"
 #include "core/io/path.h"
@@ -29,16 +31,34 @@ struct DataSettings {
   bool reset_position_ids = false;        // positions count from 0 in every document
   bool reset_attention_mask = false;      // attention stays within a document
   std::optional<std::int32_t> eod_token;  // of documents that are tokens
+
+  // Whether anything starts anew where a document ends.
+  [[nodiscard]] bool asks_for_document_ends() const {
+    return eod_mask_loss || reset_position_ids || reset_attention_mask;
+  }
 };
 
 // Errors: kUsage, all at once, by way of `reader`.
 DataSettings ReadDataSettings(trainer::SettingsReader& reader);
+
+// Errors: kUsage (a token outside the vocabulary).
+Status CheckTokensOf(const DataSettings& settings, std::int64_t vocab_size);
+
+// What `path` holds. Errors: those of DetectKind.
+Result<trainer::DataKind> KindOf(Storage& storage, const Path& path, const DataSettings& settings);
+
+// Whether every setting that is not what stands in for its absence is read for one of `kinds`, which are all there are.
+// Errors: kUsage, all at once.
+Status CheckKindsUse(const DataSettings& settings, const std::vector<trainer::DataKind>& kinds);
 
 // The sequences of `path`, as a run of this configuration reads them.
 // Errors: kUsage (a setting that needs eod_token without it), those of DetectKind and OpenSource.
 Result<std::shared_ptr<const trainer::SequenceSource>> OpenData(Storage& storage, const Path& path,
                                                                 const DataSettings& settings,
                                                                 const trainer::TrainConfig& config);
+
+// What a reader of the data should know of them; empty: nothing.
+[[nodiscard]] std::string DataNotice(const Path& path, const trainer::SourceFacts& facts);
 
 }  // namespace ckpt::train
 

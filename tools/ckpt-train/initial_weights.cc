@@ -3,6 +3,7 @@
 #include <span>
 
 #include "converters/verbs/weight_reader.h"
+#include "tools/ckpt-train/fits_model.h"
 
 namespace ckpt::train {
 
@@ -10,6 +11,7 @@ Status ReadInitialWeights(const ModelSource& model, std::uint64_t budget_bytes,
                           trainer::RankTrainer& trainer, ProgressSink& progress) {
   CKPT_ASSIGN_OR_RETURN(WeightReader weights,
                         WeightReader::Open(model, kTrainerNaming, {}, budget_bytes));
+  CKPT_RETURN_IF_ERROR(CheckFits(model, weights.view(), trainer.config(), StoredPart::kWeights));
   return trainer.SetWeights([&](const trainer::ParamSpec& spec, std::int64_t row_begin,
                                 std::int64_t rows, std::span<float> values) -> Status {
     CKPT_RETURN_IF_ERROR(weights.ReadRows(spec.name, row_begin, rows, values));

@@ -12,7 +12,7 @@
 
 namespace ckpt::train {
 
-// Sets every weight of this rank. Errors: those of WeightReader and RankTrainer::SetWeights.
+// Sets every weight of this rank. Errors: those of CheckFits, WeightReader and RankTrainer::SetWeights.
 Status ReadInitialWeights(const ModelSource& model, std::uint64_t budget_bytes,
                           trainer::RankTrainer& trainer, ProgressSink& progress);
 

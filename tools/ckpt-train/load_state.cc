@@ -8,6 +8,7 @@
 
 #include "converters/verbs/weight_reader.h"
 #include "core/base/units.h"
+#include "tools/ckpt-train/fits_model.h"
 #include "trainer/optim/optimizer.h"
 
 namespace ckpt::train {
@@ -27,6 +28,7 @@ trainer::ParamStore::FillRows RowsOf(WeightReader& reader) {
 Status LoadWeights(const ModelSource& model, trainer::RankTrainer& trainer) {
   CKPT_ASSIGN_OR_RETURN(WeightReader weights,
                         WeightReader::Open(model, kTrainerNaming, {}, kBudgetBytes));
+  CKPT_RETURN_IF_ERROR(CheckFits(model, weights.view(), trainer.config(), StoredPart::kWeights));
   return trainer.SetWeights(RowsOf(weights));
 }
 
@@ -44,6 +46,8 @@ Status LoadState(const TrainingState& state, trainer::RankTrainer& trainer) {
   for (std::size_t m = 0; m < expected; ++m) {
     CKPT_ASSIGN_OR_RETURN(WeightReader moment,
                           WeightReader::Open(state.moments[m], kTrainerNaming, {}, kBudgetBytes));
+    CKPT_RETURN_IF_ERROR(
+        CheckFits(state.moments[m], moment.view(), trainer.config(), StoredPart::kMoment));
     CKPT_RETURN_IF_ERROR(trainer.SetMoment(static_cast<int>(m), RowsOf(moment)));
   }
   trainer.optimizer().set_steps(state.finished_updates);

@@ -8,13 +8,13 @@
 
 namespace ckpt::train {
 
-// Reads the rows that this rank owns of weights and buffers. Errors: those of WeightReader.
+// Reads the rows that this rank owns of weights and buffers. Errors: those of CheckFits and WeightReader.
 Status LoadWeights(const ModelSource& model, trainer::RankTrainer& trainer);
 
 // Reads the rows that this rank owns of weights, buffers and, where the state has them, moments and
 // the number of updates.
 //
-// Errors: those of WeightReader; kUnsupported (the state is of another optimizer).
+// Errors: those of CheckFits and WeightReader; kUnsupported (the state is of another optimizer).
 Status LoadState(const TrainingState& state, trainer::RankTrainer& trainer);
 
 }  // namespace ckpt::train

@@ -13,7 +13,7 @@ namespace ckpt::train {
 struct LoopSettings {
   std::int64_t train_iters = 0;      // steps of the whole run, resumed parts included
   std::int64_t exit_interval = 0;    // the run ends at the next multiple
-  std::int64_t eval_interval = 100;  // evaluations between those at the end
+  std::int64_t eval_interval = 100;  // evaluations, and there is one at the end
   std::int64_t eval_iters = 10;      // batches of an evaluation, of global_batch_size
   std::int64_t log_interval = 10;    // lines for people
   Path metrics;                      // a JSON object a step; empty: none

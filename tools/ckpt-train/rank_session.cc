@@ -53,7 +53,12 @@ Result<RunProgress> RankSession::GoOn() {
   }
   checkpoints_->GoOnFrom(*loaded);
   if (input_.checkpoints.prove) CKPT_RETURN_IF_ERROR(checkpoints_->Prove(*loaded));
-  return loaded->progress;
+  RunProgress progress = loaded->progress;
+  if (input_.run.restarts_data) {
+    progress.consumed_samples = 0;
+    progress.next_loss.reset();
+  }
+  return progress;
 }
 
 }  // namespace ckpt::train

@@ -30,20 +30,36 @@ Result<layout::Configuration> ReadModelSettings(Storage& storage, const Path& di
   return ModelSettings(config);
 }
 
+// A folder without checkpoints was mistyped, unless a run starts there.
+Status CheckMayStart(const CheckpointSettings& checkpoints, const RunNeeds& needs) {
+  const bool starts_there = !needs.weights && !checkpoints.save.empty() &&
+                            CanonicalPath(checkpoints.load) == CanonicalPath(checkpoints.save);
+  if (starts_there) return OkStatus();
+  return Error(ErrorKind::kNotFound, "there is no checkpoint to load")
+      .File(checkpoints.load.string())
+      .Expected("a folder of checkpoints, or one checkpoint")
+      .Hint(needs.weights
+                ? "name a folder that holds one"
+                : "a run that is to start there, and to go on from there later, names the "
+                  "same folder as save");
+}
+
 // Where `load` holds a checkpoint: opens it for `run`, and puts its settings under the given ones.
-Status GoOnFromStored(Storage& storage, layout::Configuration& given, RunConfig& run) {
-  trainer::SettingsReader reader(given);
+Status GoOnFromStored(Storage& storage, const RunNeeds& needs, layout::Configuration& settings,
+                      RunConfig& run) {
+  trainer::SettingsReader reader(settings);
   const CheckpointSettings checkpoints = ReadCheckpointSettings(reader);
   // What is wrong with them is told with everything else.
   if (!reader.ok() || checkpoints.load.empty()) return OkStatus();
   CKPT_ASSIGN_OR_RETURN(StatePtr state,
                         OpenNewestRun(storage, checkpoints.load, checkpoints.finetune));
-  if (!state) return OkStatus();
+  if (!state) return CheckMayStart(checkpoints, needs);
   Result<layout::Configuration> stored = StoredSettings(*state, checkpoints.finetune);
   if (!stored.ok()) {
     return std::move(stored).status().While(GoingOnFrom(state->weights.checkpoint->path));
   }
-  given.merge(*stored);  // what was given stays
+  if (!checkpoints.finetune) CKPT_RETURN_IF_ERROR(CheckKeepsModel(*stored, settings));
+  settings.merge(*stored);  // what was given stays
   run.stored = std::make_shared<OpenedState>(std::move(state));
   return OkStatus();
 }
@@ -57,10 +73,39 @@ std::string RunIdOf(const RunConfig& run) {
       .substr(0, kDigits);
 }
 
+// Those that do nothing where a run trains. Other verbs pass over what only training reads.
+void RefuseIdleSettings(const CheckpointSettings& checkpoints, const RunConfig& run,
+                        trainer::SettingsReader& settings) {
+  // What stands in for a setting that is wrong says nothing about the others.
+  if (!settings.ok()) return;
+  settings.RefuseIdle(checkpoints.save.empty(), "without save",
+                      {"save_interval", "save_format", "async_save", "keep_checkpoints",
+                       "save_proof", "transformer_impl", "expert_names"});
+  settings.RefuseIdle(checkpoints.save_format == SaveFormat::kHf, "with save_format=hf",
+                      {"transformer_impl", "expert_names"});
+  settings.RefuseIdle(!settings.Has("num_experts"), "without num_experts", {"expert_names"});
+  settings.RefuseIdle(checkpoints.load.empty(), "without load",
+                      {"finetune", "prove", "restart_data"});
+  settings.RefuseIdle(checkpoints.finetune, "with finetune, which begins the data anew",
+                      {"restart_data"});
+  settings.RefuseIdle(!run.data.asks_for_document_ends(),
+                      "without eod_mask_loss, reset_position_ids and reset_attention_mask",
+                      {"eod_token"});
+  settings.RefuseIdle(run.data.valid_data_path.empty(), "without valid_data_path",
+                      {"eval_interval", "eval_iters"});
+  settings.RefuseIdle(run.loop.eval_interval == 0, "with eval_interval=0", {"eval_iters"});
+  // Where a checkpoint is there already, the same settings go on that started the run.
+  settings.RefuseIdle(run.init_from.has_value(), "where init names weights", {"init_method_std"});
+}
+
 void CheckNeeds(const RunConfig& run, const RunNeeds& needs, trainer::SettingsReader& settings) {
+  // What is of the wrong kind was refused already, and is not missing as well.
+  const auto lacks = [&](const char* name, const layout::Value& nothing) {
+    return settings.effective().at(name) == nothing;
+  };
   const bool has_data = !run.data.data_path.empty();
-  if (needs.training && run.loop.train_iters == 0) settings.Refuse("train_iters", "is missing");
-  if (needs.training && !has_data) settings.Refuse("data_path", "is missing");
+  if (needs.training && lacks("train_iters", 0)) settings.Refuse("train_iters", "is missing");
+  if (needs.training && lacks("data_path", "")) settings.Refuse("data_path", "is missing");
   if (needs.evaluation && !has_data && run.data.valid_data_path.empty()) {
     settings.Refuse("valid_data_path", "is missing");
   }
@@ -108,24 +153,27 @@ Result<std::optional<Path>> InitSource(const layout::Configuration& settings) {
       .Actual(layout::FormatValue(found->second));
 }
 
-Result<RunConfig> ResolveRun(Storage& storage, layout::Configuration given, int num_ranks,
+Result<RunConfig> ResolveRun(Storage& storage, const layout::Configuration& given, int num_ranks,
                              const RunNeeds& needs) {
   RunConfig run;
-  CKPT_RETURN_IF_ERROR(GoOnFromStored(storage, given, run));
+  layout::Configuration all = given;
+  CKPT_RETURN_IF_ERROR(GoOnFromStored(storage, needs, all, run));
   if (!run.goes_on()) {
     CKPT_ASSIGN_OR_RETURN(run.init_from, InitSource(given));
   }
   if (run.init_from) {
     CKPT_ASSIGN_OR_RETURN(layout::Configuration model, ReadModelSettings(storage, *run.init_from));
-    given.merge(model);
+    all.merge(model);
   }
-  trainer::SettingsReader settings(given);
+  trainer::SettingsReader settings(all, &given);
   settings.Text("init", kRandom);
-  ReadCheckpointSettings(settings);
+  const CheckpointSettings checkpoints = ReadCheckpointSettings(settings);
   run.loop = ReadLoopSettings(settings);
   run.data = ReadDataSettings(settings);
   CheckNeeds(run, needs, settings);
+  if (needs.training) RefuseIdleSettings(checkpoints, run, settings);
   CKPT_ASSIGN_OR_RETURN(run.train, trainer::ParseTrainConfig(settings, num_ranks));
+  CKPT_RETURN_IF_ERROR(CheckTokensOf(run.data, run.train.model.vocab_size));
   run.effective = settings.effective();
   run.run_id = RunIdOf(run);
   return run;

@@ -43,6 +43,10 @@ struct RunConfig {
   // The same in all parts of a run, and whenever the same command starts it: 16 hex digits.
   std::string run_id;
 
+  // Of the data it trains on (SourceFacts); empty: none are open.
+  std::string data_identity;
+  bool restarts_data = false;  // goes on with other data than the stored run had
+
   [[nodiscard]] bool goes_on() const { return stored != nullptr; }
 };
 
@@ -50,6 +54,7 @@ struct RunConfig {
 struct RunNeeds {
   bool training = false;    // data_path, train_iters
   bool evaluation = false;  // valid_data_path or data_path
+  bool weights = false;     // those of `load`, where it is given: nothing starts
 };
 
 // The settings that were given: those of the file, and over them those of the command line.
@@ -64,10 +69,11 @@ Result<std::optional<Path>> InitSource(const layout::Configuration& settings);
 // under the given ones; else the model's settings come from `init: hf:DIR`, where not given
 // otherwise.
 //
-// Errors: those of InitSource, of reading its config.json, of ModelSettings, of OpenNewestRun and
-//         StoredSettings, and all at once what `needs` names and is missing and those of
-//         ParseTrainConfig.
-Result<RunConfig> ResolveRun(Storage& storage, layout::Configuration given, int num_ranks,
+// Errors: kNotFound (`load` holds no checkpoint, and is not where a run that starts will save), those
+//         of InitSource, of reading its config.json, of ModelSettings, of OpenNewestRun,
+//         StoredSettings, CheckKeepsModel and CheckTokensOf, and all at once what `needs` names and is missing,
+//         settings that do nothing beside the others, and those of ParseTrainConfig.
+Result<RunConfig> ResolveRun(Storage& storage, const layout::Configuration& given, int num_ranks,
                              const RunNeeds& needs = {});
 
 // How many ranks the options ask for, or were launched.

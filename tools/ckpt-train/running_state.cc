@@ -56,6 +56,7 @@ Result<fsdp_dtensor::RunState> DescribeRun(const RunConfig& run, const RunProgre
   fsdp_dtensor::RunState state;
   NamedValues more = {{std::string(kStateDigest), state_digest}, {std::string(kRunId), run.run_id}};
   if (progress.next_loss) more.emplace_back(kNextLoss, *progress.next_loss);
+  if (!run.data_identity.empty()) more.emplace_back(kDataIdentity, run.data_identity);
   if (const auto impl = naming.find("transformer_impl"); impl != naming.end()) {
     more.emplace_back(impl->first, impl->second);
   }

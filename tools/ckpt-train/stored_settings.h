@@ -12,6 +12,10 @@ namespace ckpt::train {
 // the model alone. Settings that are given go before them. Errors: those of RunSettings.
 Result<layout::Configuration> StoredSettings(const TrainingState& state, bool finetune);
 
+// Whether a run that goes on with `stored` settings has the stored model under the `given` ones, too. How experts are kept in
+// balance may change on the way; another model needs `finetune`. Errors: kUsage, naming every setting that makes another model.
+Status CheckKeepsModel(const layout::Configuration& stored, const layout::Configuration& given);
+
 }  // namespace ckpt::train
 
 #endif  // CKPT_TOOLS_CKPT_TRAIN_STORED_SETTINGS_H_

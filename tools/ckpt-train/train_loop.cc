@@ -106,7 +106,7 @@ Status TrainLoop::Evaluate(StepMetrics& metrics) {
 }
 
 bool TrainLoop::IsEvaluationDue() const {
-  if (in_.valid == nullptr) return false;
+  if (in_.valid == nullptr || in_.settings.eval_interval == 0) return false;
   return IsMultiple(progress_.iteration, in_.settings.eval_interval) ||
          progress_.iteration == in_.settings.train_iters;
 }

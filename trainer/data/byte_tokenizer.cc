@@ -1,6 +1,15 @@
 #include "trainer/data/byte_tokenizer.h"
 
+#include <fmt/format.h>
+
 namespace ckpt::trainer {
+
+Status CheckByteVocabulary(std::int64_t vocab_size) {
+  if (vocab_size == kByteVocabSize) return OkStatus();
+  return Error(ErrorKind::kUsage, "text is read as bytes, and the model has another vocabulary")
+      .Expected(fmt::format("vocab_size {}", kByteVocabSize))
+      .Actual(fmt::format("{}", vocab_size));
+}
 
 void AppendByteTokens(std::string_view text, std::vector<std::int32_t>& out) {
   out.reserve(out.size() + text.size());

@@ -20,6 +20,13 @@ class EpochSource final : public SequenceSource {
   std::int64_t seq_length() const override { return samples_->seq_length(); }
   std::int64_t num_samples() const override { return samples_->num_samples(); }
 
+  SourceFacts facts() const override {
+    SourceFacts facts = samples_->facts();
+    facts.identity += options_.shuffle ? fmt::format(", shuffled by seed {}", options_.seed)
+                                       : std::string(", in their own order");
+    return facts;
+  }
+
   Result<Sequence> Read(std::int64_t global_sample) const override {
     const EpochPlace place = PlaceOf(global_sample, samples_->num_samples(), options_);
     Result<Sequence> sequence = samples_->ReadSample(place.sample);

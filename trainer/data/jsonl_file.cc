@@ -2,13 +2,24 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "trainer/data/byte_tokenizer.h"
+#include "trainer/data/sequence_source.h"
 
 namespace ckpt::trainer {
 namespace {
+
+// See JsonlFile::first_labels.
+std::uint32_t FirstLabel(const Example& example) {
+  const auto labels = std::span(example.targets).subspan(1);
+  const auto first =
+      std::ranges::find_if(labels, [](std::int32_t label) { return label != kNoLabel; });
+  if (first == labels.end()) return JsonlFile::kNoLabels;
+  return static_cast<std::uint32_t>(first - labels.begin()) + 1;
+}
 
 std::string PlaceOf(const std::string& file, const Line& line) {
   return fmt::format("{}:{}", file, line.number);
@@ -18,15 +29,17 @@ std::string PlaceOf(const std::string& file, const Line& line) {
 
 Result<std::unique_ptr<JsonlFile>> JsonlFile::Open(Storage& storage, const Path& path,
                                                    const ExampleFormat& format) {
-  if (format.kind != ExampleKind::kTokens && format.vocab_size < kByteVocabSize) {
-    return Error(ErrorKind::kUsage, "the vocabulary is too small for the byte tokenizer")
-        .File(path.string())
-        .Expected(fmt::format("at least {}", kByteVocabSize))
-        .Actual(fmt::format("{}", format.vocab_size))
-        .Hint("set vocab_size, or give tokens (input_ids)");
+  if (format.kind != ExampleKind::kTokens) {
+    Status status = CheckByteVocabulary(format.vocab_size);
+    if (!status.ok()) {
+      return std::move(status)
+          .File(path.string())
+          .Hint("give tokens of the model's own tokenizer (input_ids)");
+    }
   }
   CKPT_ASSIGN_OR_RETURN(const auto file, storage.Open(path));
   std::vector<std::uint32_t> lengths;
+  std::vector<std::uint32_t> first_labels;
   const auto measure = [&](const Line& line) -> Status {
     const std::string where = PlaceOf(file->name(), line);
     CKPT_ASSIGN_OR_RETURN(const Example example, ParseExample(line.text, where, format));
@@ -35,10 +48,12 @@ Result<std::unique_ptr<JsonlFile>> JsonlFile::Open(Storage& storage, const Path&
     }
     // A token takes a byte of its line at least, and lines are bounded.
     lengths.push_back(static_cast<std::uint32_t>(example.tokens.size()));
+    if (!format.whole_documents) first_labels.push_back(FirstLabel(example));
     return OkStatus();
   };
   CKPT_ASSIGN_OR_RETURN(LineIndex lines, LineIndex::Build(file, measure));
-  return std::unique_ptr<JsonlFile>(new JsonlFile(std::move(lines), std::move(lengths), format));
+  return std::unique_ptr<JsonlFile>(
+      new JsonlFile(std::move(lines), std::move(lengths), std::move(first_labels), format));
 }
 
 Result<Example> JsonlFile::ReadExample(std::int64_t index) const {

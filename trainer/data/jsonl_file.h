@@ -3,6 +3,7 @@
 #define CKPT_TRAINER_DATA_JSONL_FILE_H_
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -19,12 +20,12 @@
 namespace ckpt::trainer {
 
 // Every line is read and checked when the file is opened, so that a bad one is found before training starts; tokens are
-// not kept, but made again where they are asked for. Keeps four bytes an example and what LineIndex keeps.
+// not kept, but made again where they are asked for. Keeps four bytes a document, eight an example, and what LineIndex keeps.
 //
 // Thread-safety: const methods may run concurrently.
 class JsonlFile final : public DocumentSet {
  public:
-  // Errors: kNotFound, kIo, kUsage (a vocabulary too small for bytes), kResource (2³² lines), those of ParseExample.
+  // Errors: kNotFound, kIo, kUsage (text for a model of another vocabulary than bytes), kResource (2³² lines), those of ParseExample.
   static Result<std::unique_ptr<JsonlFile>> Open(Storage& storage, const Path& path,
                                                  const ExampleFormat& format);
 
@@ -32,6 +33,10 @@ class JsonlFile final : public DocumentSet {
   [[nodiscard]] const std::string& file_name() const { return lines_.file_name(); }
   // Tokens of every example.
   [[nodiscard]] std::span<const std::uint32_t> lengths() const { return lengths_; }
+  // The first place of every example whose token is learned, counted from 1: the first token is no label; or kNoLabels. Empty
+  // for documents.
+  [[nodiscard]] std::span<const std::uint32_t> first_labels() const { return first_labels_; }
+  static constexpr std::uint32_t kNoLabels = std::numeric_limits<std::uint32_t>::max();
   // REQUIRES: 0 <= index < num_examples(). Errors: kIo; kValueMismatch (the file was changed after it was opened).
   [[nodiscard]] Result<Example> ReadExample(std::int64_t index) const;
   // "data.jsonl:17", for messages. REQUIRES as ReadExample.
@@ -45,11 +50,16 @@ class JsonlFile final : public DocumentSet {
                     std::span<std::int32_t> out) const override;
 
  private:
-  JsonlFile(LineIndex lines, std::vector<std::uint32_t> lengths, const ExampleFormat& format)
-      : lines_(std::move(lines)), lengths_(std::move(lengths)), format_(format) {}
+  JsonlFile(LineIndex lines, std::vector<std::uint32_t> lengths,
+            std::vector<std::uint32_t> first_labels, const ExampleFormat& format)
+      : lines_(std::move(lines)),
+        lengths_(std::move(lengths)),
+        first_labels_(std::move(first_labels)),
+        format_(format) {}
 
   LineIndex lines_;
   std::vector<std::uint32_t> lengths_;
+  std::vector<std::uint32_t> first_labels_;
   ExampleFormat format_;
 };
 

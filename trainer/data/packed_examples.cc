@@ -15,11 +15,17 @@ namespace {
 
 class PackedExamples final : public SampleSet {
  public:
-  PackedExamples(std::shared_ptr<const JsonlFile> file, Packs packs, const PackOptions& options)
-      : file_(std::move(file)), packs_(std::move(packs)), options_(options) {}
+  PackedExamples(std::shared_ptr<const JsonlFile> file, Packs packs, const PackOptions& options,
+                 SourceFacts facts)
+      : file_(std::move(file)),
+        packs_(std::move(packs)),
+        options_(options),
+        facts_(std::move(facts)) {}
 
   std::int64_t seq_length() const override { return options_.seq_length; }
   std::int64_t num_samples() const override { return static_cast<std::int64_t>(packs_.size()); }
+
+  SourceFacts facts() const override { return facts_; }
 
   Result<Sequence> ReadSample(std::int64_t sample) const override {
     CKPT_CHECK(sample >= 0 && sample < num_samples());
@@ -51,7 +57,30 @@ class PackedExamples final : public SampleSet {
   const std::shared_ptr<const JsonlFile> file_;
   const Packs packs_;
   const PackOptions options_;
+  const SourceFacts facts_;
 };
+
+// Errors: kUsage (no token of any example is learned).
+Result<SourceFacts> FactsOf(const JsonlFile& file, const PackOptions& options) {
+  SourceFacts facts = {.examples = file.num_examples()};
+  std::uint64_t tokens = 0;
+  for (const std::uint32_t length : file.lengths()) {
+    tokens += length;
+    if (length - 1 > options.seq_length) ++facts.truncated;
+  }
+  for (const std::uint32_t label : file.first_labels()) {
+    if (label == JsonlFile::kNoLabels || label > options.seq_length) ++facts.unlabelled;
+  }
+  facts.identity = fmt::format("{} examples of {} tokens in sequences of {}, {}", facts.examples,
+                               tokens, options.seq_length, options.pack ? "packed" : "one in each");
+  if (facts.unlabelled < facts.examples) return facts;
+  return Error(ErrorKind::kUsage, "no token of the file would be learned")
+      .File(file.file_name())
+      .Expected("a label, within seq_length, that is not masked")
+      .Actual(
+          fmt::format("none in {} examples, {} of them truncated", facts.examples, facts.truncated))
+      .Hint(facts.truncated > 0 ? "set a larger seq_length: labels at the end were cut off" : "");
+}
 
 }  // namespace
 
@@ -75,9 +104,10 @@ Result<std::unique_ptr<SampleSet>> MakePackedExamples(std::shared_ptr<const Json
     }
     places.push_back(std::min(length - 1, capacity));
   }
+  CKPT_ASSIGN_OR_RETURN(SourceFacts facts, FactsOf(*file, options));
   Packs packs = options.pack ? PackBestFit(places, capacity) : PackAlone(places.size());
-  return std::unique_ptr<SampleSet>(
-      std::make_unique<PackedExamples>(std::move(file), std::move(packs), options));
+  return std::unique_ptr<SampleSet>(std::make_unique<PackedExamples>(
+      std::move(file), std::move(packs), options, std::move(facts)));
 }
 
 }  // namespace ckpt::trainer

@@ -30,7 +30,7 @@ struct PackOptions {
 // Which examples share a sequence is decided once, by their lengths (PackBestFit), and is the same for all epochs.
 //
 // REQUIRES: 0 < options.seq_length < 2³¹.
-// Errors: kUsage (no example), kOutOfRange (an example that is longer, by file and line).
+// Errors: kUsage (no example; none with a label in its first seq_length places), kOutOfRange (an example that is longer, by file and line).
 Result<std::unique_ptr<SampleSet>> MakePackedExamples(std::shared_ptr<const JsonlFile> file,
                                                       const PackOptions& options);
 

@@ -18,6 +18,9 @@ class SampleSet {
   // At least 1.
   [[nodiscard]] virtual std::int64_t num_samples() const = 0;
 
+  // Less the order, which is not the set's.
+  [[nodiscard]] virtual SourceFacts facts() const { return {}; }
+
   // REQUIRES: 0 <= sample < num_samples().
   [[nodiscard]] virtual Result<Sequence> ReadSample(std::int64_t sample) const = 0;
 };

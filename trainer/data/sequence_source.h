@@ -3,6 +3,7 @@
 #define CKPT_TRAINER_DATA_SEQUENCE_SOURCE_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "core/base/result.h"
@@ -28,6 +29,16 @@ struct Sequence {
   bool operator==(const Sequence&) const = default;
 };
 
+// What a source was made of.
+struct SourceFacts {
+  // Sizes, length of the sequences and order: where they are the same, the number of a sample means the same. Knows no content
+  // and no path. Empty: nothing is known.
+  std::string identity = {};
+  std::int64_t examples = 0;    // that were packed
+  std::int64_t truncated = 0;   // of them: longer than a sequence
+  std::int64_t unlabelled = 0;  // of them: nothing is learned of them, for no label is left
+};
+
 // An endless row of sequences of one length. The same number gives the same sequence in every process, on every mesh
 // and after every restart, so the place in the data is one number: how many samples were consumed.
 //
@@ -43,6 +54,8 @@ class SequenceSource {
   [[nodiscard]] virtual std::int64_t seq_length() const = 0;
   // Sequences of an epoch: what global samples 0 to num_samples() - 1 go over once. At least 1.
   [[nodiscard]] virtual std::int64_t num_samples() const = 0;
+
+  [[nodiscard]] virtual SourceFacts facts() const { return {}; }
 
   // REQUIRES: global_sample >= 0.
   // Errors: those of the files behind it.

@@ -24,6 +24,7 @@ class DocumentStream {
                                        const WindowOptions& options);
 
   [[nodiscard]] std::int64_t num_tokens() const { return num_tokens_; }
+  [[nodiscard]] std::int64_t num_documents() const { return documents_->num_documents(); }
 
   // REQUIRES: 0 <= begin, begin + out.size() <= num_tokens().
   Status Read(std::int64_t begin, std::span<std::int32_t> out) const;
@@ -101,6 +102,11 @@ class TokenWindows final : public SampleSet {
   std::int64_t seq_length() const override { return options_.seq_length; }
   std::int64_t num_samples() const override {
     return (stream_.num_tokens() - 1) / options_.seq_length;
+  }
+
+  SourceFacts facts() const override {
+    return {.identity = fmt::format("{} documents of {} tokens in sequences of {}",
+                                    stream_.num_documents(), stream_.num_tokens(), seq_length())};
   }
 
   Result<Sequence> ReadSample(std::int64_t sample) const override {

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "trainer/model/idle_model_settings.h"
 #include "trainer/model/settings_reader.h"
 
 namespace ckpt::trainer {
@@ -160,6 +161,7 @@ void ReadRouter(SettingsReader& settings, MoeConfig& moe) {
   router.group_score = settings.Word<GroupScore>(
       "moe_router_group_score",
       {{"top_two_sum", GroupScore::kTopTwoSum}, {"max", GroupScore::kMax}});
+  if (moe.num_experts == 0) return;
   if (moe.num_experts % router.num_groups != 0) {
     settings.Refuse("moe_router_num_groups", "does not divide num_experts",
                     fmt::format("a divisor of {}", moe.num_experts));
@@ -330,6 +332,7 @@ ModelConfig ReadModelConfig(SettingsReader& settings) {
                       "leaves a rotated element without a partner", "an even number to rotate");
     }
   }
+  RefuseIdleModelSettings(settings, config);
   return config;
 }
 

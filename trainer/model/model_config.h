@@ -32,6 +32,8 @@ struct RopeConfig {
   // yarn: cosine and sine are multiplied by this; the softmax scale of latent attention by the
   // square of `mscale_all_dim`'s.
   double attention_factor = 1;
+
+  bool operator==(const RopeConfig&) const = default;
 };
 
 // Latent attention (DeepSeek). Heads have qk_head_dim + qk_pos_emb_head_dim elements.
@@ -42,6 +44,8 @@ struct MlaConfig {
   std::int64_t qk_pos_emb_head_dim = 0;  // rotated
   std::int64_t v_head_dim = 0;
   double norm_epsilon = 1e-6;  // of the latent norms
+
+  bool operator==(const MlaConfig&) const = default;
 };
 
 struct MoeConfig {
@@ -55,6 +59,8 @@ struct MoeConfig {
   std::optional<double> capacity_factor;           // of the mean load; none: no token is dropped
   DropPolicy drop_policy = DropPolicy::kProbability;
   bool pad_to_capacity = false;
+
+  bool operator==(const MoeConfig&) const = default;
 };
 
 struct ModelConfig {
@@ -83,13 +89,15 @@ struct ModelConfig {
   std::optional<MoeConfig> moe;
   std::vector<bool> is_moe_layer;  // per layer
   double init_method_std = 0.02;
+
+  bool operator==(const ModelConfig&) const = default;
 };
 
 class SettingsReader;
 
 // Reads settings under Megatron's option names (`num_layers`, `moe_router_topk`, …; the list with
 // defaults is docs/guides/model-settings.md). A setting that no field reads is an error with the
-// nearest name.
+// nearest name, and so is one that decides nothing beside the others.
 //
 // Errors: kUsage, all violations at once: a missing, unknown or ill-typed setting, sizes that do
 // not fit one another.

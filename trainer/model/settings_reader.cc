@@ -7,10 +7,34 @@
 
 #include "core/base/nearest_match.h"
 #include "core/base/units.h"
+#include "trainer/model/setting_synonyms.h"
 
 namespace ckpt::trainer {
 
 using layout::Value;
+
+namespace {
+
+std::optional<double> AsNumber(const Value& value) {
+  if (value.AsFloat() != nullptr) return *value.AsFloat();
+  if (value.AsInt() != nullptr) return static_cast<double>(*value.AsInt());
+  return std::nullopt;
+}
+
+// As it was given: 8.0 is no integer.
+std::string Shown(const Value& value) {
+  const std::string text = FormatValue(value);
+  const bool seems_integer =
+      value.AsFloat() != nullptr && text.find_first_of(".en") == std::string::npos;
+  return seems_integer ? text + ".0" : text;
+}
+
+// Integers count as numbers.
+bool IsSame(const Value& a, const Value& b) {
+  return a == b || (AsNumber(a) && AsNumber(a) == AsNumber(b));
+}
+
+}  // namespace
 
 const Value* SettingsReader::Find(std::string_view name) const {
   const auto found = settings_.find(name);
@@ -23,10 +47,17 @@ const Value* SettingsReader::Take(std::string_view name) {
   return value;
 }
 
-std::int64_t SettingsReader::Int(std::string_view name, std::int64_t otherwise, std::int64_t min) {
+const Value* SettingsReader::Take(std::string_view name, Value otherwise) {
   const Value* const value = Take(name);
+  if (value == nullptr) effective_.insert_or_assign(std::string(name), otherwise);
+  defaults_.insert_or_assign(std::string(name), std::move(otherwise));
+  return value;
+}
+
+std::int64_t SettingsReader::Int(std::string_view name, std::int64_t otherwise, std::int64_t min) {
   // A default that could not be given stands for absence itself.
-  if (value == nullptr) return otherwise < min ? otherwise : Otherwise(name, otherwise);
+  const Value* const value = otherwise < min ? Take(name) : Take(name, otherwise);
+  if (value == nullptr) return otherwise;
   const std::int64_t* const number = value->AsInt();
   if (number != nullptr && *number >= min) return *number;
   Refuse(name, "is no such number", fmt::format("an integer >= {}", min));
@@ -42,23 +73,21 @@ std::int64_t SettingsReader::RequiredInt(std::string_view name, std::int64_t min
 std::optional<double> SettingsReader::OptionalNumber(std::string_view name, double min) {
   const Value* const value = Take(name);
   if (value == nullptr) return std::nullopt;
-  const double number = value->AsFloat() != nullptr ? *value->AsFloat()
-                        : value->AsInt() != nullptr ? static_cast<double>(*value->AsInt())
-                                                    : std::nan("");
+  const double number = AsNumber(*value).value_or(std::nan(""));
   if (std::isfinite(number) && number >= min) return number;
   Refuse(name, "is no such number", fmt::format("a number >= {}", min));
   return std::nullopt;
 }
 
 double SettingsReader::Number(std::string_view name, double otherwise, double min) {
-  const std::optional<double> number = OptionalNumber(name, min);
-  if (number) return *number;
-  return Has(name) ? otherwise : Otherwise(name, otherwise);
+  Take(name, otherwise);
+  if (!Has(name)) return otherwise;
+  return OptionalNumber(name, min).value_or(otherwise);
 }
 
 bool SettingsReader::Flag(std::string_view name, bool otherwise) {
-  const Value* const value = Take(name);
-  if (value == nullptr) return Otherwise(name, otherwise);
+  const Value* const value = Take(name, otherwise);
+  if (value == nullptr) return otherwise;
   if (value->AsBool() != nullptr) return *value->AsBool();
   Refuse(name, "is no truth value", "true or false");
   return otherwise;
@@ -82,8 +111,8 @@ std::optional<std::vector<std::int64_t>> SettingsReader::IntList(std::string_vie
 }
 
 std::string SettingsReader::Text(std::string_view name, std::string_view otherwise) {
-  const Value* const value = Take(name);
-  if (value == nullptr) return Otherwise(name, std::string(otherwise));
+  const Value* const value = Take(name, std::string(otherwise));
+  if (value == nullptr) return std::string(otherwise);
   if (value->AsText() != nullptr) return *value->AsText();
   Refuse(name, "is no text");
   return std::string(otherwise);
@@ -105,8 +134,8 @@ std::vector<std::string> SettingsReader::TextList(std::string_view name) {
 }
 
 std::uint64_t SettingsReader::ByteSize(std::string_view name, std::uint64_t otherwise) {
-  const Value* const value = Take(name);
-  if (value == nullptr) return Otherwise(name, otherwise);
+  const Value* const value = Take(name, otherwise);
+  if (value == nullptr) return otherwise;
   if (value->AsInt() != nullptr && *value->AsInt() >= 0) {
     return static_cast<std::uint64_t>(*value->AsInt());
   }
@@ -118,22 +147,41 @@ std::uint64_t SettingsReader::ByteSize(std::string_view name, std::uint64_t othe
   return otherwise;
 }
 
-void SettingsReader::Refuse(std::string_view name, std::string_view why, std::string expected) {
+Status SettingsReader::Violation(std::string_view name, std::string_view why,
+                                 std::string_view expected) {
   const Value* const value = Take(name);
-  problems_.Add(Error(ErrorKind::kUsage, fmt::format("setting {} {}", name, why))
-                    .Expected(std::move(expected))
-                    .Actual(value == nullptr ? "" : FormatValue(*value)));
+  return Error(ErrorKind::kUsage, fmt::format("setting {} {}", name, why))
+      .Expected(expected)
+      .Actual(value == nullptr ? "" : Shown(*value));
+}
+
+void SettingsReader::Refuse(std::string_view name, std::string_view why, std::string expected) {
+  problems_.Add(Violation(name, why, expected));
+}
+
+void SettingsReader::RefuseIdle(bool is_idle, std::string_view why,
+                                std::initializer_list<std::string_view> names) {
+  if (!is_idle) return;
+  for (const std::string_view name : names) {
+    if (!effective_.contains(name)) idle_.emplace(name);
+    if (!IsGiven(name)) continue;
+    const auto otherwise = defaults_.find(name);
+    const bool is_news =
+        otherwise == defaults_.end() || !IsSame(given_.find(name)->second, otherwise->second);
+    if (is_news) idle_problems_.Add(Violation(name, fmt::format("does nothing {}", why), {}));
+  }
 }
 
 Status SettingsReader::Finish() {
-  std::vector<std::string> names;
-  names.reserve(effective_.size());
+  problems_.Add(std::move(idle_problems_));
+  std::vector<std::string> names(idle_.begin(), idle_.end());
   for (const auto& [name, value] : effective_) names.push_back(name);
   for (const auto& [name, value] : settings_) {
-    if (effective_.contains(name)) continue;
-    const std::string nearest = NearestMatch(name, names);
+    if (effective_.contains(name) || idle_.contains(name)) continue;
+    std::string meant(SettingCalled(name));
+    if (std::ranges::find(names, meant) == names.end()) meant = NearestMatch(name, names);
     problems_.Add(Error(ErrorKind::kUsage, fmt::format("there is no setting {}", name))
-                      .Hint(nearest.empty() ? "" : "did you mean " + nearest + "?"));
+                      .Hint(meant.empty() ? "" : "did you mean " + meant + "?"));
   }
   return problems_;
 }

@@ -3,7 +3,10 @@
 #define CKPT_TRAINER_MODEL_SETTINGS_READER_H_
 
 #include <cstdint>
+#include <functional>
+#include <initializer_list>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,9 +22,19 @@ namespace ckpt::trainer {
 // on. `settings` must outlive the reader.
 class SettingsReader {
  public:
-  explicit SettingsReader(const layout::Configuration& settings) : settings_(settings) {}
+  // `given`: those of `settings` that the user gave; null: all of them. Others, which were stored or translated, may say more
+  // than the run needs. Must outlive the reader.
+  explicit SettingsReader(const layout::Configuration& settings,
+                          const layout::Configuration* given = nullptr)
+      : settings_(settings), given_(given == nullptr ? settings : *given) {}
 
   [[nodiscard]] bool Has(std::string_view name) const { return Find(name) != nullptr; }
+
+  // Whether the user gave it.
+  [[nodiscard]] bool IsGiven(std::string_view name) const {
+    const auto found = given_.find(name);
+    return found != given_.end() && !found->second.is_null();
+  }
 
   [[nodiscard]] bool HasList(std::string_view name) const {
     return Has(name) && Find(name)->AsList() != nullptr;
@@ -50,8 +63,12 @@ class SettingsReader {
 
   // Notes that the setting makes no sense: "setting <name> <why>".
   void Refuse(std::string_view name, std::string_view why, std::string expected = {});
+  // Where `is_idle`, refuses those of `names` that the user gave: "setting <name> does nothing <why>". Settings that say what
+  // stands in for their absence are no news, and stay. Comes after the names were read; names that were not become known.
+  void RefuseIdle(bool is_idle, std::string_view why,
+                  std::initializer_list<std::string_view> names);
 
-  // Whether nothing was wrong so far.
+  // Whether nothing was wrong so far, settings that do nothing aside.
   [[nodiscard]] bool ok() const { return problems_.ok(); }
   // Everything that was wrong, settings that nobody read included. Errors: kUsage.
   Status Finish();
@@ -63,18 +80,20 @@ class SettingsReader {
  private:
   // nullptr if absent or null.
   [[nodiscard]] const layout::Value* Find(std::string_view name) const;
+  // "setting <name> <why>", with the name noted.
+  Status Violation(std::string_view name, std::string_view why, std::string_view expected);
   // Find, and notes the name.
   const layout::Value* Take(std::string_view name);
-  // Notes what stands in for an absent setting.
-  template <typename T>
-  T Otherwise(std::string_view name, T value) {
-    effective_.insert_or_assign(std::string(name), layout::Value(value));
-    return value;
-  }
+  // Take, and notes what stands in for an absent setting.
+  const layout::Value* Take(std::string_view name, layout::Value otherwise);
 
   const layout::Configuration& settings_;
+  const layout::Configuration& given_;
   layout::Configuration effective_;
+  layout::Configuration defaults_;  // what stands in for absent settings, where anything does
+  std::set<std::string, std::less<>> idle_;  // names that were looked at by RefuseIdle alone
   Status problems_;
+  Status idle_problems_;  // those of RefuseIdle
 };
 
 template <typename Enum>
@@ -94,10 +113,9 @@ std::optional<Enum> SettingsReader::OptionalWord(
 template <typename Enum>
 Enum SettingsReader::Word(std::string_view name,
                           const std::vector<std::pair<std::string_view, Enum>>& words) {
-  const std::optional<Enum> meaning = OptionalWord(name, words);
-  if (meaning) return *meaning;
-  if (!Has(name)) Otherwise(name, std::string(words.front().first));
-  return words.front().second;
+  Take(name, std::string(words.front().first));
+  if (!Has(name)) return words.front().second;
+  return OptionalWord(name, words).value_or(words.front().second);
 }
 
 }  // namespace ckpt::trainer

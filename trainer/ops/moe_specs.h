@@ -27,6 +27,8 @@ struct RouterForm {
   GroupScore group_score = GroupScore::kTopTwoSum;
   bool normalize = false;  // weights /= Σ of the chosen (+ 1e-20 for sigmoid scores)
   double scaling = 1;      // weights *= scaling, last
+
+  bool operator==(const RouterForm&) const = default;
 };
 
 enum class AuxLoss : std::uint8_t {
@@ -43,6 +45,8 @@ struct AuxLossForm {
   double coefficient = 0;
   double z_coefficient = 0;  // z_coefficient · mean over tokens of logsumexp(logits)²
   std::int64_t seq = 1;      // tokens of a sequence
+
+  bool operator==(const AuxLossForm&) const = default;
 };
 
 enum class DropPolicy : std::uint8_t {

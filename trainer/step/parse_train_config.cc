@@ -8,6 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "trainer/step/trained_units.h"
+
 namespace ckpt::trainer {
 namespace {
 
@@ -135,6 +137,36 @@ void ReadEngine(SettingsReader& settings, TrainConfig& config) {
   config.max_unsharded_bytes = settings.ByteSize("max_unsharded_bytes", config.max_unsharded_bytes);
 }
 
+void RefuseIdleSettings(SettingsReader& settings, const TrainConfig& config) {
+  // What stands in for a setting that is wrong says nothing about the others.
+  if (!settings.ok()) return;
+  settings.RefuseIdle(config.mesh.num_instances == 1, "without num_distributed_optimizer_instances",
+                      {"outer_dp_sharding_strategy"});
+  settings.RefuseIdle(!config.model.moe, "without num_experts", {"moe_token_dispatcher_type"});
+
+  const OptimizerConfig& optimizer = config.optimizer;
+  const bool is_adam = optimizer.kind == OptimizerKind::kAdam;
+  settings.RefuseIdle(!is_adam, "with optimizer=sgd", {"adam_beta1", "adam_beta2", "adam_eps"});
+  settings.RefuseIdle(is_adam, "with optimizer=adam", {"sgd_momentum"});
+  settings.RefuseIdle(optimizer.weight_decay == 0, "without weight_decay",
+                      {"decoupled_weight_decay"});
+
+  const ScheduleConfig& schedule = config.schedule;
+  settings.RefuseIdle(schedule.style == DecayStyle::kConstant, "with lr_decay_style=constant",
+                      {"min_lr", "lr_decay_iters"});
+  settings.RefuseIdle(schedule.warmup_steps == 0, "without lr_warmup_iters", {"lr_warmup_init"});
+  settings.RefuseIdle(schedule.style != DecayStyle::kWsd, "without lr_decay_style=WSD",
+                      {"lr_wsd_decay_style", "lr_wsd_decay_iters"});
+
+  // Rotary positions go as far as they are asked for; a bound that is given is kept.
+  const std::int64_t positions = settings.Int("max_position_embeddings", 0);
+  const bool is_bound = settings.IsGiven("max_position_embeddings") && positions > 0;
+  if (is_bound && config.seq_length > positions) {
+    settings.Refuse("max_position_embeddings", "is below seq_length",
+                    fmt::format("at least {}", config.seq_length));
+  }
+}
+
 }  // namespace
 
 Result<TrainConfig> ParseTrainConfig(SettingsReader& settings, int num_ranks) {
@@ -152,10 +184,12 @@ Result<TrainConfig> ParseTrainConfig(SettingsReader& settings, int num_ranks) {
   ReadOptimizer(settings, config);
   ReadSchedule(settings, config);
   ReadEngine(settings, config);
+  RefuseIdleSettings(settings, config);
 
   Status violations = settings.Finish();
   violations.Add(ValidateTrainConfig(config));
   if (!violations.ok()) return violations;
+  CKPT_RETURN_IF_ERROR(CheckFrozen(config));
   return config;
 }
 

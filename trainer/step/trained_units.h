@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "core/base/status.h"
 #include "trainer/params/param_spec.h"
 #include "trainer/step/train_config.h"
 
@@ -11,6 +12,9 @@ namespace ckpt::trainer {
 
 // ListUnits, where what `config.frozen` names is not trainable: what PlanShards wants to know.
 [[nodiscard]] std::vector<UnitSpec> ListTrainedUnits(const TrainConfig& config, int expert_rank);
+
+// Errors: kUsage (a pattern of `config.frozen` that names no parameter; all of them).
+Status CheckFrozen(const TrainConfig& config);
 
 }  // namespace ckpt::trainer
 

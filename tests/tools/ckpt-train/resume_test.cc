@@ -1,13 +1,17 @@
 // A run that was interrupted goes on as if nothing had happened.
+#include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "converters/verbs/training_state.h"
 #include "core/json/json_reader.h"
 #include "tests/testing/matchers.h"
 #include "tests/tools/ckpt-train/small_training.h"
+#include "tools/ckpt-train/cmd_evaluate.h"
 #include "tools/ckpt-train/cmd_train.h"
 
 namespace ckpt::train {
@@ -123,6 +127,112 @@ TEST_F(ResumeTest, FindsDataThatChanged) {
   EXPECT_THAT(said.err, HasSubstr("the loss after loading is not the stored one"));
 }
 
+class ChangedRunTest : public ResumeTest {
+ protected:
+  void SetUp() override {
+    ResumeTest::SetUp();
+    TrainOptions first = Options(2, {"exit_interval=3", "save_interval=1"});
+    first.run.save = In("out").string();
+    ASSERT_TRUE(Call(RunTrain, first).IsDone());
+  }
+
+  // Runs on with `set`, and keeps one checkpoint only if it gets that far.
+  Said GoOnWith(std::vector<std::string> set) {
+    set.insert(set.end(), {"keep_checkpoints=1", "save_interval=1", "exit_interval=0"});
+    return Call(RunTrain, GoOn(In("out"), 2, std::move(set)));
+  }
+
+  [[nodiscard]] std::size_t CountCheckpoints() const {
+    return PosixStorage().List(In("out")).value().size() - 1;  // less the tracker
+  }
+};
+
+TEST_F(ChangedRunTest, AnotherModelIsRefusedByTheNameOfTheSetting) {
+  for (const char* change :
+       {"num_experts=2", "num_layers=2", "vocab_size=200", "qk_layernorm=true", "swiglu=false",
+        "moe_router_topk=1", "moe_shared_expert_intermediate_size=8", "rotary_base=500",
+        "add_bias_linear=true", "hidden_size=48", "untie_embeddings_and_output_weights=false"}) {
+    const Said said = GoOnWith({change});
+    ASSERT_THAT(said.code, FailsWith(ErrorKind::kUsage)) << change;
+    EXPECT_EQ(said.code.status().problems().size(), 1U) << said.code.status().ToString();
+    const std::string name = std::string(change).substr(0, std::string(change).find('='));
+    EXPECT_THAT(said.code.status().ToString(),
+                HasSubstr("setting " + name + " makes another model of the stored run's"));
+    EXPECT_EQ(CountCheckpoints(), 3U);
+  }
+}
+
+TEST_F(ChangedRunTest, TheSameModelInOtherWordsAndOtherBalanceOfItsExpertsGoOn) {
+  const Said said = GoOnWith({"moe_layer_freq=[1]", "rotary_base=1e4", "hidden_size=24",
+                              "moe_router_load_balancing_type=aux_loss", "moe_aux_loss_coeff=0.01",
+                              "moe_expert_capacity_factor=2"});
+  EXPECT_TRUE(said.IsDone()) << said.code.status().ToString();
+}
+
+TEST_F(ChangedRunTest, FinetuningTakesEveryTensorOfTheSourceOrNone) {
+  const auto finetune = [&](std::vector<std::string> set) {
+    set.insert(set.end(), {"finetune=true", "lr=1e-3", "seq_length=16", "global_batch_size=8",
+                           "train_iters=1", "data_path=" + In("data.jsonl").string()});
+    TrainOptions options = GoOn(In("out"), 2, std::move(set));
+    options.run.save = In("tuned").string();
+    return Call(RunTrain, options);
+  };
+  const Said fewer = finetune({"num_experts=2", "moe_router_topk=1"});
+  ASSERT_FALSE(fewer.code.ok());
+  EXPECT_THAT(fewer.code.status().ToString(),
+              HasSubstr("the run's model has no place for this tensor"));
+  EXPECT_THAT(fewer.code.status().ToString(), HasSubstr("mlp.experts.linear_fc1.weight2"));
+  EXPECT_THAT(fewer.code.status().ToString(),
+              HasSubstr("mlp.router.weight: expected [2, 24], found [4, 24]"));
+  const Said more = finetune({"num_layers=2"});
+  ASSERT_FALSE(more.code.ok());
+  EXPECT_THAT(more.code.status().ToString(), HasSubstr("needs a tensor that is not there"));
+  EXPECT_THAT(more.code.status().ToString(), HasSubstr("decoder.layers.1.input_layernorm.weight"));
+  const Said tied = finetune({"untie_embeddings_and_output_weights=false"});
+  ASSERT_FALSE(tied.code.ok());
+  EXPECT_THAT(tied.code.status().ToString(), HasSubstr("output_layer.weight"));
+  const Said same = finetune({});
+  EXPECT_TRUE(same.IsDone()) << same.code.status().ToString();
+}
+
+TEST_F(ChangedRunTest, SamplesOfOtherSequencesAreNotCountedOn) {
+  const std::string more = In("more.jsonl").string();
+  ASSERT_THAT(
+      WriteSmallFile(PosixStorage(), more,
+                     AsBytes(ReadSmallFile(PosixStorage(), In("data.jsonl"), 1 << 20).value() +
+                             "{\"text\": \"five six seven eight\"}\n")),
+      IsOk());
+  for (const std::string& change : {std::string("seq_length=8"), std::string("seed=7"),
+                                    std::string("shuffle=false"), "data_path=" + more}) {
+    const Said said = GoOnWith({change});
+    ASSERT_THAT(said.code, FailsWith(ErrorKind::kUsage)) << change;
+    EXPECT_THAT(said.code.status().ToString(), HasSubstr("would skip or repeat some")) << change;
+    EXPECT_THAT(said.code.status().ToString(), HasSubstr("restart_data=true"));
+    EXPECT_EQ(CountCheckpoints(), 3U);
+  }
+  // The same data under another name are the same data.
+  ASSERT_THAT(PosixStorage().Rename(In("data.jsonl"), In("moved.jsonl")), IsOk());
+  const Said moved = GoOnWith({"data_path=" + In("moved.jsonl").string(), "train_iters=4"});
+  EXPECT_TRUE(moved.IsDone()) << moved.code.status().ToString();
+}
+
+// Asked for once, it is not done a second time: the run has these data then.
+TEST_F(ChangedRunTest, OtherDataBeginAtTheirFirstSampleWhereThatIsAskedFor) {
+  const auto consumed = [&](const char* iteration) {
+    TrainingState state = OpenTrainingState(PosixStorage(), In("out") / iteration, {}).value();
+    return state.consumed_samples;
+  };
+  EXPECT_EQ(consumed("iter_0000003"), 24);
+  const std::vector<std::string> set = {"seq_length=8", "restart_data=true"};
+  for (const auto& [until, samples] : {std::pair(4, 8), std::pair(6, 24)}) {
+    std::vector<std::string> more = set;
+    more.push_back("train_iters=" + std::to_string(until));
+    const Said said = GoOnWith(more);
+    ASSERT_TRUE(said.IsDone()) << said.code.status().ToString();
+    EXPECT_EQ(consumed(until == 4 ? "iter_0000004" : "iter_0000006"), samples);
+  }
+}
+
 TEST_F(ResumeTest, StartsWhereThereIsNoCheckpointYet) {
   TrainOptions options = Options(1);
   options.run.load = options.run.save = In("out").string();
@@ -134,6 +244,32 @@ TEST_F(ResumeTest, StartsWhereThereIsNoCheckpointYet) {
   EXPECT_EQ(DigestOf(again), DigestOf(said));
 }
 
+TEST_F(ResumeTest, AMistypedLoadStartsNothing) {
+  TrainOptions options = Options(1);
+  options.run.load = In("mistyped").string();
+  options.run.save = In("out").string();
+  const Said trained = Call(RunTrain, options);
+  ASSERT_THAT(trained.code, FailsWith(ErrorKind::kNotFound));
+  EXPECT_THAT(trained.code.status().ToString(), HasSubstr("there is no checkpoint to load"));
+  EXPECT_THAT(trained.code.status().ToString(), HasSubstr("mistyped"));
+  EXPECT_EQ(PosixStorage().Stat(In("out")).value().type, FileType::kMissing);
+
+  // Nor does it evaluate what `init` names, though the folder be that of a run to come.
+  EvaluateOptions evaluate;
+  evaluate.run.load = evaluate.run.save = In("mistyped").string();
+  evaluate.run.init =
+      std::string("hf:") + CKPT_SOURCE_DIR + "/tests/golden/hf/qwen3moe-norm-bf16/ckpt";
+  evaluate.run.set = {"seq_length=8", "data_path=" + In("data.jsonl").string()};
+  EXPECT_THAT(Call(RunEvaluate, evaluate).code, FailsWith(ErrorKind::kNotFound));
+
+  // It is all that is said where the settings were to come from there.
+  TrainOptions alone = GoOn(In("mistyped"), 1);
+  alone.run.save.clear();
+  const Said said = Call(RunTrain, alone);
+  ASSERT_THAT(said.code, FailsWith(ErrorKind::kNotFound));
+  EXPECT_EQ(said.code.status().problems().size(), 1U) << said.code.status().ToString();
+}
+
 TEST_F(ResumeTest, StartsNoSecondRunInTheFolderOfAnother) {
   TrainOptions options = Options(1);
   options.run.save = In("out").string();
@@ -141,7 +277,6 @@ TEST_F(ResumeTest, StartsNoSecondRunInTheFolderOfAnother) {
   ASSERT_TRUE(Call(RunTrain, options).IsDone());
   const auto metrics = Metrics(In("metrics.jsonl"));
   ASSERT_THAT(metrics, IsOk());
-  options.run.load = In("mistyped").string();
   const Said said = Call(RunTrain, options);
   EXPECT_THAT(said.code, testing::FailsWith(ErrorKind::kAlreadyExists));
   EXPECT_THAT(said.code.status().ToString(), HasSubstr("go on from them with --load"));

@@ -4,6 +4,8 @@
 #include <csignal>
 #include <cstddef>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <boost/filesystem/operations.hpp>
@@ -244,6 +246,137 @@ TEST_F(TrainTest, AsksForWeightsWhereRandomOnesMeanNothing) {
   generate.run = options.run;
   generate.prompt = "a";
   EXPECT_THAT(Call(RunGenerate, generate).code.status(), FailsWith(ErrorKind::kUsage));
+}
+
+constexpr char kHfModel[] = "hf:" CKPT_SOURCE_DIR "/tests/golden/hf/qwen3moe-norm-bf16/ckpt";
+
+class HfTrainTest : public testing::SmallTraining {
+ protected:
+  // Trains the model for a step on data of its own tokens.
+  Said TrainModel(std::vector<std::string> set, const std::string& data) {
+    TrainOptions options;
+    options.common.threads = 1;
+    options.run.ranks = 2;
+    options.run.init = kHfModel;
+    options.run.save = In("out").string();
+    options.run.set = std::move(set);
+    options.run.set.insert(options.run.set.end(),
+                           {"seq_length=8", "train_iters=1", "data_path=" + data});
+    return Call(RunTrain, options);
+  }
+
+  std::string Tokens(std::string_view line = R"({"input_ids": [1, 2, 3, 4, 5, 6, 7, 8, 9]})") {
+    std::string lines;
+    for (int i = 0; i < 8; ++i) lines += std::string(line) + "\n";
+    EXPECT_THAT(PosixStorage().RemoveAll(In("tokens.jsonl")), IsOk());
+    EXPECT_THAT(WriteSmallFile(PosixStorage(), In("tokens.jsonl"), AsBytes(lines)), IsOk());
+    return In("tokens.jsonl").string();
+  }
+};
+
+TEST_F(HfTrainTest, TakesEveryWeightOfTheModelOrNone) {
+  struct Change {
+    std::vector<std::string> set;
+    const char* says;
+  };
+  const std::vector<Change> changes = {
+      {{"num_layers=1", "moe_layer_freq=1"}, "no place for this tensor"},
+      {{"num_layers=3", "moe_layer_freq=1"}, "needs a tensor that is not there"},
+      {{"num_experts=4"}, "mlp.experts.linear_fc1.weight4"},
+      {{"qk_layernorm=false"}, "self_attention.k_layernorm.weight"},
+      {{"vocab_size=128"}, "word_embeddings.weight: expected [128, 40], found [160, 40]"},
+      {{"moe_ffn_hidden_size=16"}, "the run's model has another shape"}};
+  for (const Change& change : changes) {
+    SCOPED_TRACE(change.set.front());
+    const Said said = TrainModel(change.set, Tokens());
+    ASSERT_FALSE(said.code.ok());
+    EXPECT_THAT(said.code.status().ToString(), HasSubstr(change.says));
+    EXPECT_THAT(said.code.status().ToString(), HasSubstr("qwen3moe-norm-bf16"));
+    EXPECT_EQ(PosixStorage().Stat(In("out")).value().type, FileType::kMissing);
+  }
+  const Said whole = TrainModel({}, Tokens());
+  EXPECT_TRUE(whole.IsDone()) << whole.code.status().ToString();
+}
+
+TEST_F(HfTrainTest, RefusesTextForAModelWithATokenizerOfItsOwn) {
+  const Said trained = TrainModel({}, In("data.jsonl").string());
+  ASSERT_THAT(trained.code, FailsWith(ErrorKind::kUsage));
+  EXPECT_THAT(trained.code.status().ToString(), HasSubstr("another vocabulary"));
+  EXPECT_THAT(trained.code.status().ToString(), HasSubstr("input_ids"));
+  GenerateOptions generate;
+  generate.run.init = kHfModel;
+  generate.prompt = "Hi";
+  const Said generated = Call(RunGenerate, generate);
+  ASSERT_THAT(generated.code, FailsWith(ErrorKind::kUsage));
+  EXPECT_THAT(generated.code.status().ToString(), HasSubstr("--prompt-ids"));
+}
+
+TEST_F(HfTrainTest, SaysHowManyExamplesWereTruncated) {
+  const Said said = TrainModel({"long_examples=truncate"},
+                               Tokens(R"({"input_ids": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11],)"
+                                      R"( "loss_mask": [0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1]})"));
+  ASSERT_TRUE(said.IsDone()) << said.code.status().ToString();
+  EXPECT_THAT(said.err, HasSubstr("8 of 8 examples are longer than a sequence and were truncated"));
+  const Said none = TrainModel({"long_examples=truncate"},
+                               Tokens(R"({"input_ids": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11],)"
+                                      R"( "loss_mask": [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]})"));
+  ASSERT_THAT(none.code, FailsWith(ErrorKind::kUsage));
+  EXPECT_THAT(none.code.status().ToString(), HasSubstr("no token of the file would be learned"));
+}
+
+TEST_F(TrainTest, RefusesSettingsThatDoNothing) {
+  const auto says = [&](const char* setting, const char* why) {
+    const Said said = Call(RunTrain, Options(1, {setting}));
+    ASSERT_THAT(said.code, FailsWith(ErrorKind::kUsage)) << setting;
+    EXPECT_THAT(said.code.status().ToString(), HasSubstr(why)) << setting;
+  };
+  says("save_interval=2", "setting save_interval does nothing without save");
+  says("keep_checkpoints=2", "setting keep_checkpoints does nothing without save");
+  says("async_save=true", "setting async_save does nothing without save");
+  says("save_format=hf", "setting save_format does nothing without save");
+  says("expert_names=grouped", "setting expert_names does nothing without save");
+  says("eval_iters=2", "setting eval_iters does nothing without valid_data_path");
+  says("eval_interval=5", "setting eval_interval does nothing without valid_data_path");
+  says("finetune=true", "setting finetune does nothing without load");
+  says("prove=true", "setting prove does nothing without load");
+  says("restart_data=true", "setting restart_data does nothing without load");
+  says("eod_token=7", "setting eod_token does nothing without eod_mask_loss");
+  says("packing=false", "setting packing does nothing: the data are documents");
+  says("long_examples=truncate", "setting long_examples does nothing: the data are documents");
+  says("pad_token=5", "setting pad_token does nothing: the data are documents");
+  says("frozen=[\"layers.*\"]", "a pattern that no parameter matches");
+  const Said past = Call(RunTrain, Options(1, {"eod_mask_loss=true", "eod_token=258"}));
+  ASSERT_THAT(past.code, FailsWith(ErrorKind::kUsage));
+  EXPECT_THAT(
+      past.code.status().ToString(),
+      HasSubstr("setting eod_token lies outside the vocabulary: expected [0, 258), found 258"));
+}
+
+TEST_F(TrainTest, WhatPrintConfigPrintsIsTaken) {
+  for (const char* settings : {"num_experts=4", "num_experts=0"}) {
+    std::vector<std::string> more = {settings};
+    if (std::string(settings).ends_with("=0")) more.emplace_back("moe_ffn_hidden_size=null");
+    TrainOptions options = Options(2, more);
+    options.print_config = true;
+    options.print_state_digest = false;
+    const Said said = Call(RunTrain, options);
+    ASSERT_TRUE(said.IsDone()) << said.code.status().ToString();
+    ASSERT_THAT(PosixStorage().RemoveAll(In("run.yaml")), IsOk());
+    ASSERT_THAT(WriteSmallFile(PosixStorage(), In("run.yaml"), AsBytes(said.out)), IsOk());
+    TrainOptions again;
+    again.run.config = In("run.yaml").string();
+    again.run.ranks = 2;
+    const Said trained = Call(RunTrain, again);
+    EXPECT_TRUE(trained.IsDone()) << trained.code.status().ToString();
+  }
+}
+
+TEST_F(TrainTest, NoEvaluationIsNoneAtTheEndEither) {
+  TrainOptions options = Options(
+      1, {"eval_interval=0", "train_iters=2", "valid_data_path=" + In("data.jsonl").string()});
+  const Said said = Call(RunTrain, options);
+  ASSERT_TRUE(said.IsDone()) << said.code.status().ToString();
+  EXPECT_THAT(said.out, Not(HasSubstr("eval loss")));
 }
 
 TEST_F(TrainTest, GenerateTakesOnePrompt) {

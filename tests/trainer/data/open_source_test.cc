@@ -35,11 +35,11 @@ class OpenSourceTest : public ::testing::Test {
     return OpenSource(*storage_, {.path = "/data",
                                   .kind = kind,
                                   .seq_length = seq_length,
-                                  .vocab_size = 300,
+                                  .vocab_size = kByteVocabSize,
                                   .shuffle = false,
                                   .pack = pack,
                                   .long_examples = long_examples,
-                                  .pad_token = 299});
+                                  .pad_token = 257});
   }
 
   const std::unique_ptr<Storage> storage_ = MakeMemoryStorage();
@@ -61,7 +61,7 @@ TEST_F(OpenSourceTest, PackingKeepsLabelsWithinTheirExample) {
   EXPECT_THAT(shared.positions, ElementsAre(0, 1, 2, 0, 1));
   EXPECT_THAT(shared.lengths, ElementsAre(3, 2));
   const Sequence padded = *(*source)->Read(1);
-  EXPECT_THAT(padded.tokens, ElementsAre(21, 22, 23, 24, 299));
+  EXPECT_THAT(padded.tokens, ElementsAre(21, 22, 23, 24, 257));
   EXPECT_THAT(padded.labels, ElementsAre(kNo, kNo, 24, 25, kNo));
   EXPECT_THAT(padded.positions, ElementsAre(0, 1, 2, 3, kPaddingPosition));
   EXPECT_THAT(padded.lengths, ElementsAre(4));
@@ -72,8 +72,8 @@ TEST_F(OpenSourceTest, WithoutPackingEveryExampleHasASequence) {
   const auto source =
       Open(DataKind::kTokenExamples, kThreeExamples, 4, LongExamples::kRefuse, false);
   ASSERT_THAT(source, IsOk());
-  EXPECT_THAT((*source)->Read(0)->tokens, ElementsAre(1, 2, 3, 299));
-  EXPECT_THAT((*source)->Read(1)->tokens, ElementsAre(11, 12, 299, 299));
+  EXPECT_THAT((*source)->Read(0)->tokens, ElementsAre(1, 2, 3, 257));
+  EXPECT_THAT((*source)->Read(1)->tokens, ElementsAre(11, 12, 257, 257));
   EXPECT_THAT((*source)->Read(1)->labels, ElementsAre(kNo, 13, kNo, kNo));
 }
 
@@ -184,6 +184,8 @@ TEST_F(OpenSourceTest, RefusesWhatMakesNoSense) {
       .path = "/data", .kind = DataKind::kText, .seq_length = 1, .vocab_size = 257};
   EXPECT_THAT(OpenSource(*storage_, config),
               FailsWith(ErrorKind::kUsage));  // no room for the end token and padding
+  config.vocab_size = 259;  // bytes are not the first tokens of any other vocabulary
+  EXPECT_THAT(OpenSource(*storage_, config), FailsWith(ErrorKind::kUsage));
   config = {.path = "/absent", .kind = DataKind::kText, .seq_length = 1, .vocab_size = 258};
   EXPECT_THAT(OpenSource(*storage_, config), FailsWith(ErrorKind::kNotFound));
   ASSERT_THAT(storage_->RemoveAll("/data"), IsOk());
@@ -194,6 +196,50 @@ TEST_F(OpenSourceTest, RefusesWhatMakesNoSense) {
             .vocab_size = 30,
             .pad_token = 30};
   EXPECT_THAT(OpenSource(*storage_, config), FailsWith(ErrorKind::kUsage));
+}
+
+TEST_F(OpenSourceTest, CountsWhatTruncationLeavesOut) {
+  const auto source = Open(DataKind::kTokenExamples,
+                           "{\"input_ids\": [1, 2, 3, 4]}\n"
+                           "{\"input_ids\": [1, 2, 3, 4, 5], \"loss_mask\": [0, 0, 0, 0, 1]}\n"
+                           "{\"input_ids\": [1, 2, 3, 4], \"loss_mask\": [0, 0, 0, 0]}\n"
+                           "{\"input_ids\": [1, 2, 3, 4], \"loss_mask\": [1, 0, 0, 0]}\n",
+                           3, LongExamples::kTruncate);
+  ASSERT_THAT(source, IsOk());
+  const SourceFacts facts = (*source)->facts();
+  EXPECT_EQ(facts.examples, 4);
+  EXPECT_EQ(facts.truncated, 1);
+  EXPECT_EQ(facts.unlabelled, 3);  // the first token is no label
+}
+
+TEST_F(OpenSourceTest, RefusesExamplesOfWhichNothingIsLearned) {
+  const auto masked = Open(DataKind::kTokenExamples,
+                           R"({"input_ids": [1, 2, 3, 4], "labels": [-100, -100, -100, -100]})", 5);
+  ASSERT_THAT(masked, FailsWith(ErrorKind::kUsage));
+  EXPECT_THAT(masked.status().ToString(), HasSubstr("no token of the file would be learned"));
+  const auto cut_off = Open(DataKind::kPrompts, R"({"prompt": "a long one", "completion": "b"})", 4,
+                            LongExamples::kTruncate);
+  ASSERT_THAT(cut_off, FailsWith(ErrorKind::kUsage));
+  EXPECT_THAT(cut_off.status().ToString(), HasSubstr("none in 1 examples, 1 of them truncated"));
+  EXPECT_THAT(cut_off.status().ToString(), HasSubstr("larger seq_length"));
+}
+
+TEST_F(OpenSourceTest, KnowsItsDataBySizesLengthAndOrder) {
+  const auto identity = [](const auto& source) {
+    EXPECT_THAT(source, IsOk());
+    return source.ok() ? (*source)->facts().identity : std::string();
+  };
+  EXPECT_EQ(identity(Open(DataKind::kTokenExamples, kThreeExamples, 5)),
+            "3 examples of 12 tokens in sequences of 5, packed, in their own order");
+  EXPECT_EQ(identity(Open(DataKind::kText, R"({"text": "abcdef"})", 3)),
+            "1 documents of 7 tokens in sequences of 3, in their own order");
+  DataConfig config = {.path = "/data",
+                       .kind = DataKind::kText,
+                       .seq_length = 3,
+                       .vocab_size = kByteVocabSize,
+                       .seed = 7};
+  EXPECT_EQ(identity(OpenSource(*storage_, config)),
+            "1 documents of 7 tokens in sequences of 3, shuffled by seed 7");
 }
 
 }  // namespace

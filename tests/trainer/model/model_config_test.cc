@@ -11,6 +11,7 @@
 #include "core/tensor/shape.h"
 #include "tests/testing/golden.h"
 #include "tests/testing/matchers.h"
+#include "trainer/model/settings_reader.h"
 
 namespace ckpt::trainer {
 namespace {
@@ -125,6 +126,90 @@ INSTANTIATE_TEST_SUITE_P(
                       BadSetting{"ShortMoePattern", Experts(), "moe_layer_freq", Value::List{1}}),
     [](const auto& test) { return std::string(test.param.name); });
 
+// A setting that decides nothing, and the one without which it is idle.
+struct IdleSetting {
+  const char* name;
+  Configuration settings;
+  const char* key;
+  Value value;
+  const char* says;
+};
+void PrintTo(const IdleSetting& c, std::ostream* os) { *os << c.name; }
+class IdleSettingTest : public ::testing::TestWithParam<IdleSetting> {};
+
+TEST_P(IdleSettingTest, IsRefusedWhereTheUserGaveIt) {
+  Configuration settings = GetParam().settings;
+  ASSERT_THAT(ParseModelConfig(settings), IsOk());
+  settings[GetParam().key] = GetParam().value;
+  const auto config = ParseModelConfig(settings);
+  ASSERT_THAT(config, FailsWith(ErrorKind::kUsage));
+  ASSERT_EQ(config.status().problems().size(), 1U) << config.status().ToString();
+  const std::string says =
+      "setting " + std::string(GetParam().key) + " does nothing " + GetParam().says;
+  EXPECT_NE(config.status().ToString().find(says), std::string::npos) << config.status().ToString();
+
+  // Stored or translated settings may say more than is used.
+  const Configuration given = GetParam().settings;
+  SettingsReader reader(settings, &given);
+  ReadModelConfig(reader);
+  EXPECT_THAT(reader.Finish(), IsOk());
+}
+
+Configuration With(Configuration settings, const Configuration& more) {
+  for (const auto& [name, value] : more) settings[name] = value;
+  return settings;
+}
+
+Configuration Yarn() {
+  return With(Tiny(), {{"rope_scaling_type", "yarn"}, {"original_max_position_embeddings", 64}});
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, IdleSettingTest,
+    ::testing::Values(
+        IdleSetting{"LatentRank", Tiny(), "kv_lora_rank", 5, "without multi_latent_attention"},
+        IdleSetting{"LatentEpsilon", Tiny(), "latent_norm_epsilon", 1e-3,
+                    "without multi_latent_attention"},
+        IdleSetting{"NormsOfHeads", Latent(), "qk_layernorm", true, "in latent attention"},
+        IdleSetting{"WindowPattern", Tiny(), "window_attn_skip_freq", 2, "without window_size"},
+        IdleSetting{"Factor", Tiny(), "rotary_scaling_factor", 2, "without rope_scaling_type"},
+        IdleSetting{"Origin", Tiny(), "original_max_position_embeddings", 64,
+                    "without rope_scaling_type llama3 or yarn"},
+        IdleSetting{"LowFactor", Yarn(), "low_freq_factor", 2, "without rope_scaling_type=llama3"},
+        IdleSetting{"BetaFast", Tiny(), "beta_fast", 16, "without rope_scaling_type=yarn"},
+        IdleSetting{"Truncation", Tiny(), "yarn_correction_range_round_to_int", false,
+                    "without rope_scaling_type=yarn"},
+        IdleSetting{"MscaleAlone", Yarn(), "mscale", 0.7, "without mscale_all_dim"},
+        IdleSetting{"MscaleBesideFactor", With(Yarn(), {{"rope_attention_factor", 1.5}}), "mscale",
+                    0.7, "beside rope_attention_factor"},
+        IdleSetting{"Topk", Tiny(), "moe_router_topk", 4, "without num_experts"},
+        IdleSetting{"Groups", Tiny(), "moe_router_num_groups", 2, "without num_experts"},
+        IdleSetting{"LayersOfExperts", Tiny(), "moe_layer_freq", Value::List{0, 1},
+                    "without num_experts"},
+        IdleSetting{"SharedExpert", Tiny(), "moe_shared_expert_intermediate_size", 8,
+                    "without num_experts"},
+        IdleSetting{"GroupScore", Experts(), "moe_router_group_score", "max",
+                    "without moe_router_num_groups"},
+        IdleSetting{"BiasRate", Experts(), "moe_router_bias_update_rate", 1e-3,
+                    "without moe_router_enable_expert_bias"},
+        IdleSetting{"Coefficient", Experts(), "moe_aux_loss_coeff", 0.01,
+                    "without moe_router_load_balancing_type"},
+        IdleSetting{"Balancing", Experts(), "moe_router_load_balancing_type", "aux_loss",
+                    "without moe_aux_loss_coeff"},
+        IdleSetting{"Policy", Experts(), "moe_token_drop_policy", "position",
+                    "without moe_expert_capacity_factor"}),
+    [](const auto& tested) { return tested.param.name; });
+
+TEST(ParseModelConfig, TakesWhatStandsInForAnAbsentSetting) {
+  EXPECT_THAT(ParseModelConfig(With(Tiny(), {{"num_experts", 0},
+                                             {"moe_aux_loss_coeff", 0},
+                                             {"moe_router_load_balancing_type", "none"},
+                                             {"rotary_scaling_factor", 1},
+                                             {"kv_lora_rank", 0},
+                                             {"beta_fast", 32.0}})),
+              IsOk());
+}
+
 TEST(ParseModelConfig, CountsLayersAsMegatronDoes) {
   Configuration settings = Experts();
   settings["num_layers"] = 4;
@@ -153,6 +238,7 @@ TEST(ParseModelConfig, SharpensYarnAsTransformersDoes) {
   ASSERT_THAT(config, IsOk());
   EXPECT_DOUBLE_EQ(config->rope.attention_factor, 1.138629436111989 / 1.0970406052783923);
   EXPECT_DOUBLE_EQ(config->softmax_scale, std::pow(20, -0.5) * std::pow(1.0970406052783923, 2));
+  settings.erase("mscale");
   settings["rope_attention_factor"] = 1.5;
   config = ParseModelConfig(settings);
   ASSERT_THAT(config, IsOk());
@@ -170,6 +256,7 @@ TEST(ParseModelConfig, RoutesAsTheScoresAsk) {
   ASSERT_THAT(config, IsOk());
   EXPECT_EQ(config->moe->router.score, ScoreFunction::kSoftmax);
   EXPECT_FALSE(config->moe->router.normalize);
+  settings.erase("moe_router_pre_softmax");
   settings["moe_router_score_function"] = "sigmoid";
   config = ParseModelConfig(settings);
   ASSERT_THAT(config, IsOk());

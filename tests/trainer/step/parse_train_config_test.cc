@@ -204,5 +204,50 @@ TEST(ParseTrainConfigTest, WhatWasReadMakesTheSameRun) {
   EXPECT_EQ(second.effective(), first.effective());
 }
 
+TEST(ParseTrainConfigTest, RefusesSettingsThatDoNothing) {
+  const auto says = [](const char* name, const layout::Value& value, layout::Configuration beside,
+                       const std::string& why) {
+    EXPECT_EQ(Problems(With(Small(), beside), 1), "") << why;
+    beside[name] = value;
+    EXPECT_THAT(Problems(With(Small(), beside), 1),
+                HasSubstr("setting " + std::string(name) + " does nothing " + why));
+  };
+  says("outer_dp_sharding_strategy", "optim", {}, "without num_distributed_optimizer_instances");
+  says("moe_token_dispatcher_type", "allgather", {}, "without num_experts");
+  says("adam_beta2", 0.95, {{"optimizer", "sgd"}}, "with optimizer=sgd");
+  says("sgd_momentum", 0.5, {}, "with optimizer=adam");
+  says("decoupled_weight_decay", false, {{"weight_decay", 0}}, "without weight_decay");
+  says("min_lr", 1e-5, {}, "with lr_decay_style=constant");
+  says("lr_decay_iters", 100, {}, "with lr_decay_style=constant");
+  says("lr_warmup_init", 1e-5, {}, "without lr_warmup_iters");
+  says("lr_wsd_decay_iters", 5, {{"lr_decay_style", "linear"}, {"lr_decay_iters", 9}},
+       "without lr_decay_style=WSD");
+  EXPECT_THAT(Problems(With(Small(), {{"max_position_embeddings", 7}}), 1),
+              HasSubstr("max_position_embeddings is below seq_length: expected at least 8"));
+}
+
+TEST(ParseTrainConfigTest, RefusesAPatternOfFrozenParametersThatMatchesNothing) {
+  const std::string problems =
+      Problems(With(Small(), {{"frozen", layout::Value::List{"embedding.*", "embeddings.*"}}}), 1);
+  EXPECT_THAT(problems, HasSubstr("a pattern that no parameter matches"));
+  EXPECT_THAT(problems, HasSubstr("found embeddings.*"));
+  // On whichever rank an expert lies.
+  EXPECT_EQ(Problems(With(SmallMoe(), {{"frozen", "*.experts.linear_fc1.weight7"},
+                                       {"expert_model_parallel_size", 4}}),
+                     4),
+            "");
+}
+
+TEST(ParseTrainConfigTest, KnowsTheWordsOfOtherPrograms) {
+  const std::string problems = Problems(
+      With(Small(), {{"seq_len", 4}, {"learning_rate", 1}, {"fp16", true}, {"lr_", 1}}), 1);
+  for (const char* want : {"there is no setting seq_len\nhint: did you mean seq_length?",
+                           "there is no setting learning_rate\nhint: did you mean lr?",
+                           "there is no setting fp16\nhint: did you mean bf16?",
+                           "there is no setting lr_\nhint: did you mean lr?"}) {
+    EXPECT_THAT(problems, HasSubstr(want));
+  }
+}
+
 }  // namespace
 }  // namespace ckpt::trainer

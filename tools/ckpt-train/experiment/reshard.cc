@@ -68,7 +68,7 @@ class Experiment {
     settings.merge(MeshSettings(SourceMesh()));
     settings["train_iters"] = WholeSteps();
     settings["data_path"] = folder_.data().string();
-    settings["save"] = folder_.checkpoints(kSourceName).string();
+    SaveIn(folder_.checkpoints(kSourceName), settings);
     if (runs_.canonical) settings["reduction"] = "canonical";
     std::vector<Stretch> stretches = {{.until = runs_.steps, .saves = true}};
     for (std::int64_t end = runs_.steps; end < WholeSteps();) {
@@ -93,7 +93,7 @@ class Experiment {
     layout::Configuration settings = MeshSettings(resumed.mesh);
     settings["load"] =
         folder_.checkpoints(resumed.from.empty() ? kSourceName : resumed.from).string();
-    settings["save"] = saves ? folder_.checkpoints(resumed.name).string() : std::string();
+    if (saves) SaveIn(folder_.checkpoints(resumed.name), settings);
     settings["train_iters"] = end;
     const std::string title = fmt::format("({}) {}", resumed.name, resumed.title);
     CKPT_ASSIGN_OR_RETURN(
@@ -106,6 +106,12 @@ class Experiment {
     findings_.cases.push_back(
         {.resumed = resumed, .leg = std::move(leg), .verdict = std::move(verdict)});
     return OkStatus();
+  }
+
+  static void SaveIn(const Path& folder, layout::Configuration& settings) {
+    settings["save"] = folder.string();
+    // Digests after loading prove what a stored loss would.
+    settings["save_proof"] = false;
   }
 
   [[nodiscard]] const Leg* LegBefore(const ReshardCase& resumed) const {
@@ -121,8 +127,6 @@ class Experiment {
                        std::vector<Stretch> stretches) {
     progress_.BeginRun(title);
     const std::string where = fmt::format("running {}", title);
-    // Digests after loading prove what a stored loss would.
-    settings["save_proof"] = false;
     const Result<RunConfig> run =
         ResolveRun(storage_, std::move(settings), num_ranks, {.training = true});
     if (!run.ok()) return Status(run.status()).While(where);

@@ -247,6 +247,7 @@ TEST_F(DamagedCheckpointTest, StartsAnewOnlyWhereNoCheckpointEverWas) {
   const auto goes_on = [&](const Path& root) -> Result<bool> {
     layout::Configuration settings = testing::TinySettings();
     settings["load"] = root.string();
+    settings["save"] = root.string();
     CKPT_ASSIGN_OR_RETURN(const SmallSessions sessions,
                           SmallSessions::Create(*storage_, settings, 1));
     return sessions.run().goes_on();
