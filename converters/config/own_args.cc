@@ -13,7 +13,8 @@ namespace {
 using layout::Configuration;
 using layout::Value;
 
-constexpr std::array kFacts = {kArgsVersion, kStateDigest, kNextLoss, kRunId, kRefused};
+constexpr std::array kFacts = {kArgsVersion,  kStateDigest, kNextLoss,
+                               kDataIdentity, kRunId,       kRefused};
 
 // Nothing for an absent setting and for null alike.
 Value ValueOf(const Configuration& settings, const std::string& name) {

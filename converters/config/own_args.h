@@ -18,10 +18,11 @@ inline constexpr std::string_view kOwnPrefix = "ckptkit_";
 // What kOwnPrefix means: in every checkpoint whose arguments RunArgs or MegatronArgs made.
 inline constexpr std::string_view kArgsVersion = "ckptkit_args_version";
 inline constexpr std::int64_t kArgsVersionNow = 1;
-// Facts about the state, no settings: a digest of all of it (text), and the loss of the batch that
-// comes next (number).
+// Facts about the state, no settings: a digest of all of it (text), the loss of the batch that comes
+// next (number), and what the samples that were consumed are counted in (text).
 inline constexpr std::string_view kStateDigest = "ckptkit_state_digest";
 inline constexpr std::string_view kNextLoss = "ckptkit_next_loss";
+inline constexpr std::string_view kDataIdentity = "ckptkit_data_identity";
 // What tells the run's files from those of other runs (text); all its parts have the same.
 inline constexpr std::string_view kRunId = "ckptkit_run_id";
 // Why the trainer does not compute this model: a list of reasons.
