@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What `cmake --install` puts beside the tools: bash completes with it, and the man pages render.
 
-    installed_test.py --bin DIR
+    installed_test.py --bin DIR --build DIR
 """
 import argparse
 import pathlib
@@ -14,6 +14,7 @@ import unittest
 
 TOOLS = {"ckpt-convert": "hf-to-fsdp", "ckpt-inspect": "digest", "ckpt-train": "check"}
 BIN = None
+BUILD = None
 
 COMPLETE = r"""
 source "$1"; shift
@@ -85,9 +86,27 @@ class ManPage(unittest.TestCase):
                 self.assertIn(words, text)
 
 
+class Installation(unittest.TestCase):
+    """Of a build of the programs alone, as tools/dev/demo leaves it."""
+
+    def test_lacks_nothing_that_the_programs_targets_do_not_make(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run(["cmake", "--install", BUILD, "--prefix", folder], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            installed = {path.name for path in pathlib.Path(folder).rglob("*") if path.is_file()}
+            for tool in TOOLS:
+                self.assertLessEqual({tool, f"_{tool}", f"{tool}.fish", f"{tool}.1"}, installed)
+                self.assertEqual(subprocess.run([pathlib.Path(folder) / "bin" / tool, "--version"], capture_output=True).returncode, 0)
+        commands = subprocess.run(["cmake", "--build", BUILD, "--target", *TOOLS, "--", "-t", "commands", *TOOLS], check=True,
+                                  capture_output=True, text=True).stdout
+        for name in installed:
+            self.assertIn(name, commands)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--bin", type=pathlib.Path, required=True)
+    parser.add_argument("--build", type=pathlib.Path, required=True)
     arguments, rest = parser.parse_known_args()
-    BIN = arguments.bin
+    BIN, BUILD = arguments.bin, arguments.build
     unittest.main(argv=[sys.argv[0], *rest])

@@ -3,7 +3,8 @@
 #   ckpt_tool(ckpt-convert LINK ckpt::tools_ckpt_convert CLI11::CLI11)
 #
 # builds main.cc, has the program itself write its completions and its man page (they are made of the definitions that it
-# parses its arguments by, see tools/cli/command_line.h), and installs all of them.
+# parses its arguments by, see tools/cli/command_line.h), and installs all of them. They come with the program: who built
+# that target alone can install.
 
 include_guard(GLOBAL)
 include(GNUInstallDirs)
@@ -11,9 +12,8 @@ include(GNUInstallDirs)
 # ckpt_tool_text(<tool> <file name> <install folder> <arguments that print it> ...)
 function(ckpt_tool_text tool name folder)
   set(path ${CMAKE_BINARY_DIR}/share/${tool}/${name})
-  add_custom_command(OUTPUT ${path} COMMAND ${tool} ${ARGN} > ${path} DEPENDS ${tool} VERBATIM)
+  add_custom_command(TARGET ${tool} POST_BUILD COMMAND ${tool} ${ARGN} > ${path} BYPRODUCTS ${path} VERBATIM)
   install(FILES ${path} DESTINATION ${CMAKE_INSTALL_DATADIR}/${folder})
-  set_property(TARGET ${tool} APPEND PROPERTY CKPT_TEXTS ${path})
 endfunction()
 
 # ckpt_tool(<tool> LINK <target> ...)
@@ -27,6 +27,4 @@ function(ckpt_tool tool)
   ckpt_tool_text(${tool} _${tool} zsh/site-functions --print-completion zsh)
   ckpt_tool_text(${tool} ${tool}.fish fish/vendor_completions.d --print-completion fish)
   ckpt_tool_text(${tool} ${tool}.1 man/man1 --print-man-page)
-  get_target_property(texts ${tool} CKPT_TEXTS)
-  add_custom_target(${tool}-texts ALL DEPENDS ${texts})
 endfunction()
