@@ -81,7 +81,8 @@ class TableParser {
     if (word == "end") return ParseEnd(rest);
     if (word == "prefix") return ParsePrefix(rest);
     if (word == "choice") return ParseChoice(rest);
-    if (word == "ignore") return ParseIgnore(rest);
+    if (word == "ignore") return ParseIgnore(rest, /*is_bookkeeping=*/false);
+    if (word == "bookkeeping") return ParseIgnore(rest, /*is_bookkeeping=*/true);
     if (word == "family") {
       if (!table_.name.empty() || !IsIdentifier(rest)) {
         return TableError("expected one family name", rest);
@@ -101,7 +102,7 @@ class TableParser {
     return TableError("line is no statement", word)
         .Expected(
             "family, match, let, dim, split, logical, format, prefix, choice, ignore, "
-            "include, if, end, or NAME : AXES");
+            "bookkeeping, include, if, end, or NAME : AXES");
   }
 
   // dim NAME = expr {min N}
@@ -224,9 +225,10 @@ class TableParser {
     return OkStatus();
   }
 
-  // ignore PATTERN "reason"
-  Status ParseIgnore(std::string_view text) {
+  // ignore PATTERN "reason", bookkeeping PATTERN "reason"
+  Status ParseIgnore(std::string_view text, bool is_bookkeeping) {
     IgnoreRule rule;
+    rule.is_bookkeeping = is_bookkeeping;
     rule.pattern = TakeWord(text);
     if (text.size() < 2 || !text.starts_with('"') || !text.ends_with('"')) {
       return TableError("expected a pattern and a quoted reason", text);

@@ -75,11 +75,13 @@ struct Choice {
   std::vector<std::string> values;
 };
 
-// `ignore optimizer.* "why"`: keys that a source may have besides. `*` stands for any text, `<name>` for the value of a
+// `ignore optimizer.* "why"`: keys that a source may have besides; `bookkeeping args "why"`: those that nobody misses who
+// is left without them. `*` stands for any text, `<name>` for the value of a
 // definition.
 struct IgnoreRule {
   std::string pattern;
   std::string reason;
+  bool is_bookkeeping = false;
 };
 
 struct Format {

@@ -87,7 +87,7 @@ void Account(SourceMatch& match, std::span<const GlobalTensor> tensors, const Ke
   for (std::uint32_t i = 0; i < tensors.size(); ++i) {
     if (is_mapped[i]) continue;
     if (const IgnoreRule* rule = FindIgnoreRule(match.layout.ignores, tensors[i].key)) {
-      match.ignored.push_back({i, rule->reason});
+      match.ignored.push_back({i, rule->reason, rule->is_bookkeeping});
       continue;
     }
     match.problems.push_back(KeyProblem(

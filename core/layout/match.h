@@ -20,6 +20,7 @@ namespace ckpt::layout {
 struct IgnoredKey {
   std::uint32_t position = 0;  // in the tensors given
   std::string reason;
+  bool is_bookkeeping = false;  // see IgnoreRule
 };
 
 // A source checkpoint understood.

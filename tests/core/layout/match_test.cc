@@ -24,6 +24,7 @@ format src
   prefix "" | model. | deep.model.
   choice style split | fused
   ignore *.junk "left behind"
+  bookkeeping step "progress"
   e : b = e
   tied : b = e derived
   if style == "split"
@@ -51,14 +52,17 @@ class MatchTest : public ::testing::Test {
 
 TEST_F(MatchTest, FindsThePrefixAndTheForm) {
   const auto match = Match({Tensor("deep.model.e", {3}), Tensor("deep.model.0.xy", {5}),
-                            Tensor("deep.model.1.xy", {5}), Tensor("some.junk", {9})});
+                            Tensor("deep.model.1.xy", {5}), Tensor("some.junk", {9}),
+                            Tensor("step", {1})});
   ASSERT_THAT(match, IsOk());
   EXPECT_TRUE(match->problems.empty());
   EXPECT_EQ(match->layout.prefix, "deep.model.");
   EXPECT_EQ(match->layout.choices.at("style"), "fused");
-  ASSERT_EQ(match->ignored.size(), 1U);
+  ASSERT_EQ(match->ignored.size(), 2U);
   EXPECT_EQ(match->ignored[0].position, 3U);
   EXPECT_EQ(match->ignored[0].reason, "left behind");
+  EXPECT_FALSE(match->ignored[0].is_bookkeeping);
+  EXPECT_TRUE(match->ignored[1].is_bookkeeping);
   EXPECT_TRUE(match->derived_present.empty());
 }
 
