@@ -15,6 +15,7 @@
 #include "converters/verbs/model_digest.h"
 #include "converters/verbs/side_files.h"
 #include "converters/verbs/stored_objects.h"
+#include "converters/verbs/target_space.h"
 #include "converters/verbs/verify_conversion.h"
 #include "converters/verbs/vocabulary_padding.h"
 #include "core/base/endian.h"
@@ -167,14 +168,18 @@ std::string SidecarName(const std::string& name, const std::string& directory) {
   return name.starts_with(directory + "/") ? name.substr(directory.size() + 1) : "../" + name;
 }
 
-// How many of the plan's files lie in parity groups: all but the tracker beside the checkpoint.
-std::size_t CountProtectedFiles(const WritePlan& plan, const std::string& directory) {
-  const auto is_protected = [&](const auto& file) {
-    return SidecarName(file.name, directory) != kMegatronTracker;
-  };
-  return static_cast<std::size_t>(
-      std::count_if(plan.files.begin(), plan.files.end(), is_protected) +
-      std::count_if(plan.copies.begin(), plan.copies.end(), is_protected));
+// What is written besides the plan's files, and how much room all of it takes.
+Status CountFiles(Storage& storage, const ConvertOptions& options, PreparedConversion& prepared) {
+  CKPT_ASSIGN_OR_RETURN(std::vector<ManifestFile> files,
+                        PlannedFiles(storage, prepared.plan.write));
+  for (ManifestFile& file : files) {
+    file.name = SidecarName(file.name, prepared.checkpoint_directory);
+  }
+  prepared.needed_bytes = BytesWithParity(files, options.parity_group);
+  if (options.parity_group != 0) {
+    prepared.parity_files = GroupForParity(files, options.parity_group).size();
+  }
+  return OkStatus();
 }
 
 // Parity of all that was written, then the sidecar that covers both.
@@ -283,7 +288,7 @@ Status CheckKeepsSome(const std::string& keep_fp32, const DtypePolicy& dtypes,
   if (keep_fp32.empty() || keeps_some) return OkStatus();
   return Error(ErrorKind::kUsage, "--keep-fp32 matches no float32 tensor of the target")
       .Actual(Quote(keep_fp32))
-      .Hint("it is a regular expression, searched in the names that --plan prints");
+      .Hint("it is a regular expression, searched in the names that ckpt-convert --plan prints");
 }
 
 // The source's model under the target's names, copies and dtypes. Fills in `origin` and `changes_dtype`, adds to `warnings`.
@@ -371,7 +376,9 @@ Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOpti
   if (options.to == "hf" && model.assets.empty()) {
     return Error(ErrorKind::kNotFound, "a Hugging Face repository needs a config.json")
         .File(model.checkpoint->path.string())
-        .Hint("pass --hf-assets DIR, a directory with the model's config.json and tokenizer");
+        .Hint(
+            "pass ckpt-convert --hf-assets DIR, a directory with the model's config.json and "
+            "tokenizer");
   }
   CKPT_ASSIGN_OR_RETURN(ModelView view, ViewTarget(options, prepared));
   CKPT_ASSIGN_OR_RETURN(CreatePlan created, PlanTarget(storage, options, view, prepared));
@@ -386,25 +393,15 @@ Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOpti
   prepared.checkpoint_directory = std::move(created.checkpoint_directory);
   CKPT_ASSIGN_OR_RETURN(prepared.plan.source_identity, IdentifySource(storage, model));
   CKPT_RETURN_IF_ERROR(CheckPlan(prepared.plan, model.source().index()));
-  if (options.parity_group != 0) {
-    prepared.parity_files =
-        CountParityFiles(CountProtectedFiles(prepared.plan.write, prepared.checkpoint_directory),
-                         options.parity_group);
-  }
+  CKPT_RETURN_IF_ERROR(CountFiles(storage, options, prepared));
   return prepared;
 }
 
-Result<ConvertReport> RunConversion(Storage& storage, const PreparedConversion& prepared,
-                                    const ConvertOptions& options) {
-  CKPT_ASSIGN_OR_RETURN(
-      StagedDirectory staged,
-      StagedDirectory::Open(
-          storage, options.target,
-          {.if_target_exists = options.overwrite ? StagedDirectory::IfTargetExists::kReplace
-                                                 : StagedDirectory::IfTargetExists::kFail,
-           .if_staging_exists = options.resume ? StagedDirectory::IfStagingExists::kKeep
-                                               : StagedDirectory::IfStagingExists::kDiscard,
-           .may_replace = &CheckReplaceable}));
+namespace {
+
+// From the source to the published target.
+Result<ConvertReport> Fill(Storage& storage, const PreparedConversion& prepared,
+                           const ConvertOptions& options, StagedDirectory& staged) {
   CKPT_RETURN_IF_ERROR(CheckSourceSidecar(storage, prepared, options));
   CKPT_RETURN_IF_ERROR(CheckCopies(prepared.model, options.memory_budget_bytes));
   CKPT_ASSIGN_OR_RETURN(const ExecuteResult executed,
@@ -457,6 +454,24 @@ Result<ConvertReport> RunConversion(Storage& storage, const PreparedConversion& 
   CKPT_RETURN_IF_ERROR(storage.RemoveAll(staged.path() / kJournalName));
   CKPT_RETURN_IF_ERROR(staged.Publish());
   return report;
+}
+
+}  // namespace
+
+Result<ConvertReport> RunConversion(Storage& storage, const PreparedConversion& prepared,
+                                    const ConvertOptions& options) {
+  CKPT_ASSIGN_OR_RETURN(
+      StagedDirectory staged,
+      StagedDirectory::Open(
+          storage, options.target,
+          {.if_target_exists = options.overwrite ? StagedDirectory::IfTargetExists::kReplace
+                                                 : StagedDirectory::IfTargetExists::kFail,
+           .if_staging_exists = options.resume ? StagedDirectory::IfStagingExists::kKeep
+                                               : StagedDirectory::IfStagingExists::kDiscard,
+           .may_replace = &CheckReplaceable}));
+  Result<ConvertReport> report = Fill(storage, prepared, options, staged);
+  if (report.ok()) return report;
+  return HowToGoOn(std::move(report).status(), options.target, prepared.needed_bytes);
 }
 
 }  // namespace ckpt

@@ -63,7 +63,8 @@ struct PreparedConversion {
   // Files of the source that hold no weights of the model, and belong to no published one.
   std::vector<LeftOutEntry> left_out_files;
   std::size_t parity_files = 0;      // how many are written besides those of the plan
-  std::vector<Problem> warnings;     // what the user should know of source and result
+  std::uint64_t needed_bytes = 0;  // of the disk, with parity; at least, if tensors are compressed
+  std::vector<Problem> warnings;   // what the user should know of source and result
 };
 
 struct ConvertReport {
@@ -93,7 +94,7 @@ Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOpti
 
 // Carries it out: writes beside the target, verifies, publishes by one rename.
 // Errors: those of Execute and WriteParity; kValueMismatch (the result read back is not the source: nothing is
-// published).
+// published). What was stopped, or found the disk full, can be gone on with: the hint says how.
 Result<ConvertReport> RunConversion(Storage& storage, const PreparedConversion& prepared,
                                     const ConvertOptions& options);
 

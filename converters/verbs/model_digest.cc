@@ -53,7 +53,7 @@ Result<ModelDigest> DigestModel(const ModelSource& model, const ModelDigestOptio
                           CountBytes(view.tensors[t].shape, view.tensors[t].dtype));
     total += bytes;
   }
-  if (options.progress != nullptr) options.progress->OnTotal(total, wanted.size());
+  if (options.progress != nullptr) options.progress->OnPhase(options.phase, total, wanted.size());
 
   ModelDigest digest;
   digest.tensors.resize(wanted.size());
@@ -70,7 +70,7 @@ Result<ModelDigest> DigestModel(const ModelSource& model, const ModelDigestOptio
     }
     return OkStatus();
   };
-  CKPT_RETURN_IF_ERROR(RunTasks(wanted.size(), options.threads, {}, digest_one));
+  CKPT_RETURN_IF_ERROR(RunTasks(wanted.size(), options.threads, options.stop, digest_one));
   std::sort(digest.tensors.begin(), digest.tensors.end(),
             [](const TensorDigest& a, const TensorDigest& b) { return a.key < b.key; });
   digest.checkpoint = CombineDigests(digest.tensors, options.algorithm);

@@ -3,7 +3,9 @@
 #define CKPT_CONVERTERS_VERBS_MODEL_DIGEST_H_
 
 #include <cstdint>
+#include <stop_token>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "converters/verbs/model_source.h"
@@ -19,6 +21,8 @@ struct ModelDigestOptions {
   std::uint64_t memory_budget_bytes = std::uint64_t{1} << 30;
   int threads = 1;
   ProgressSink* progress = nullptr;
+  std::string_view phase = "digest";  // what `progress` calls it
+  std::stop_token stop = {};
 };
 
 struct ModelDigest {

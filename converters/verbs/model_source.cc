@@ -109,7 +109,7 @@ Status ReadConfiguration(Storage& storage, const OpenModelOptions& options, Mode
   } else {
     return Error(ErrorKind::kNotFound, "no config.json says what model this is")
         .File(model.checkpoint->path.string())
-        .Hint("pass --hf-assets DIR, a directory with the model's config.json");
+        .Hint("ckpt-convert takes it from a directory of your choice with --hf-assets DIR");
   }
   if (!options.model_type.empty()) model.config["model_type"] = options.model_type;
   if (options.with_vocabulary_padding) CountVocabularyPadding(model.config);
@@ -246,15 +246,16 @@ Status MatchWeights(const OpenModelOptions& options, ModelSource& model) {
   for (const layout::IgnoredKey& ignored : match.ignored) {
     const GlobalTensor& tensor = offered.tensors[ignored.position];
     CKPT_ASSIGN_OR_RETURN(const std::uint64_t bytes, CountBytes(tensor.shape, tensor.dtype));
-    model.left_out.push_back({tensor.key, bytes, ignored.reason});
+    model.left_out.push_back({tensor.key, bytes, ignored.reason, ignored.is_bookkeeping});
   }
   for (const ObjectEntry& object : model.source().index().objects()) {
     const auto rule = std::find_if(
         match.layout.ignores.begin(), match.layout.ignores.end(),
         [&](const layout::IgnoreRule& r) { return layout::MatchesPattern(r.pattern, object.key); });
     const bool is_known = rule != match.layout.ignores.end();
-    model.left_out.push_back(
-        {object.key, object.size_bytes, is_known ? rule->reason : "no part of the weights"});
+    model.left_out.push_back({object.key, object.size_bytes,
+                              is_known ? rule->reason : "no part of the weights",
+                              is_known && rule->is_bookkeeping});
   }
   for (std::uint32_t& position : match.positions) {
     if (position != layout::SourceMatch::kAbsent) position = offered.positions[position];

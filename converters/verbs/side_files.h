@@ -16,6 +16,7 @@ struct LeftOutEntry {
   std::string key;  // of a file: its name, relative to the repository
   std::uint64_t bytes = 0;
   std::string why;
+  bool is_bookkeeping = false;  // nobody misses it
 };
 
 // The files of a repository. Names are relative, with '/'.

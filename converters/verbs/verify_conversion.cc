@@ -72,6 +72,15 @@ Status CheckSourceSidecar(Storage& storage, const PreparedConversion& prepared,
   VerifyOptions verify;
   verify.threads = options.threads;
   verify.leaves_blocks = HeldBy(model.source().index());
+  verify.stop = options.stop;
+  if (options.progress != nullptr) {
+    std::uint64_t bytes = 0;
+    for (const ManifestFile& file : model.manifest->files) {
+      if (!verify.leaves_blocks(file.name)) bytes += file.size_bytes;
+    }
+    options.progress->OnPhase("check", bytes, model.manifest->files.size());
+    verify.on_progress = [&](std::uint64_t read) { options.progress->OnDone(kManifestName, read); };
+  }
   CKPT_ASSIGN_OR_RETURN(const Path directory, ManifestDirectory(storage, model.checkpoint->path));
   CKPT_ASSIGN_OR_RETURN(std::vector<Problem> problems,
                         VerifyManifest(storage, directory, *model.manifest, verify));
@@ -83,9 +92,11 @@ Status CheckSourceSidecar(Storage& storage, const PreparedConversion& prepared,
 Result<VerifiedDigests> VerifyConversion(Storage& storage, const PreparedConversion& prepared,
                                          const ConvertOptions& options,
                                          const ExecuteResult& executed, const Path& staging) {
-  const ModelDigestOptions digest_options{.memory_budget_bytes = options.memory_budget_bytes,
-                                          .threads = options.threads,
-                                          .progress = options.progress};
+  ModelDigestOptions digest_options{.memory_budget_bytes = options.memory_budget_bytes,
+                                    .threads = options.threads,
+                                    .progress = options.progress,
+                                    .phase = "verify",
+                                    .stop = options.stop};
   OpenModelOptions reopen;
   reopen.open.verify = false;  // everything is compared below
   reopen.model_type = options.model.model_type;
@@ -96,6 +107,7 @@ Result<VerifiedDigests> VerifyConversion(Storage& storage, const PreparedConvers
   CKPT_ASSIGN_OR_RETURN(const ModelSource written,
                         OpenModel(storage, staging / prepared.checkpoint_directory, reopen));
   CKPT_ASSIGN_OR_RETURN(const ModelDigest target, DigestModel(written, digest_options));
+  digest_options.phase = "verify source";
   CKPT_ASSIGN_OR_RETURN(const ModelDigest source, DigestModel(prepared.model, digest_options));
   const VerifiedDigests digests{.source = source.checkpoint, .target = target.checkpoint};
   if (digests.source == digests.target) return digests;

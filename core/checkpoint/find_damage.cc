@@ -141,7 +141,10 @@ void Scan::RunTasks() {
   const auto work = [&](std::size_t worker) {
     try {
       Bytes buffer;  // of a block
-      for (std::size_t i = next++; i < tasks_.size(); i = next++) ReadTask(buffer, tasks_[i]);
+      for (std::size_t i = next++; i < tasks_.size(); i = next++) {
+        if (options_.stop.stop_requested()) return;
+        ReadTask(buffer, tasks_[i]);
+      }
     } catch (const std::exception&) {
       thrown[worker] = std::current_exception();
     }
@@ -177,6 +180,9 @@ Result<Damage> Scan::Run() {
     CKPT_RETURN_IF_ERROR(is_tracker ? CheckTracker(file) : CheckFile(file));
   }
   RunTasks();
+  if (options_.stop.stop_requested()) {
+    return Error(ErrorKind::kCancelled, "stopped before all was compared");
+  }
   for (Task& task : tasks_) {
     CKPT_RETURN_IF_ERROR(std::move(task.failure));
     damage_.blocks.insert(damage_.blocks.end(), task.damaged.begin(), task.damaged.end());

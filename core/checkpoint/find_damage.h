@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,6 +28,7 @@ struct VerifyOptions {
   std::function<bool(std::string_view file)> leaves_blocks = {};
   // A block that the storage cannot read is as if it were not there, rather than an error.
   bool unreadable_is_damage = false;
+  std::stop_token stop = {};  // ends the work early with kCancelled
 };
 
 // A block that does not hold the bytes that were written.
@@ -69,7 +71,7 @@ struct Damage {
                                                        std::uint64_t block, std::uint32_t crc32c,
                                                        ByteSpan bytes);
 
-// Errors: kIo and others of reading, which say nothing about the bytes.
+// Errors: kIo and others of reading, which say nothing about the bytes; kCancelled.
 // Cost: reads everything once; memory is one block a thread.
 Result<Damage> FindDamage(Storage& storage, const Path& directory, const Manifest& manifest,
                           const VerifyOptions& options = {});

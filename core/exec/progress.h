@@ -11,8 +11,8 @@ namespace ckpt {
 class ProgressSink {
  public:
   virtual ~ProgressSink() = default;
-  // Announces the work. May be called again when a new stage begins.
-  virtual void OnTotal(std::uint64_t bytes, std::uint64_t items) = 0;
+  // A phase of the work begins: "convert", "verify".
+  virtual void OnPhase(std::string_view phase, std::uint64_t bytes, std::uint64_t items) = 0;
   // `bytes` more are done; `item` is what they belong to.
   virtual void OnDone(std::string_view item, std::uint64_t bytes) = 0;
 };

@@ -156,7 +156,8 @@ Result<WrittenParity> WriteParity(Storage& storage, const Path& directory,
   }
   WrittenParity written;
   written.groups = GroupForParity(files, options.group_size);
-  if (options.progress != nullptr) options.progress->OnTotal(total_bytes, written.groups.size());
+  if (options.progress != nullptr)
+    options.progress->OnPhase("parity", total_bytes, written.groups.size());
   std::vector<Buffers> buffers(static_cast<std::size_t>(std::max(options.threads, 1)));
   for (const ParityGroup& group : written.groups) {
     std::vector<const ManifestFile*> members;

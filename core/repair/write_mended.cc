@@ -202,7 +202,7 @@ Result<std::vector<MendedPlace>> Mender::Run() {
   if (options_.progress != nullptr) {
     std::uint64_t bytes = 0;
     for (const ManifestFile& file : manifest_.files) bytes += file.size_bytes;
-    options_.progress->OnTotal(bytes, manifest_.files.size());
+    options_.progress->OnPhase("repair", bytes, manifest_.files.size());
   }
   for (std::size_t file = 0; file < manifest_.files.size(); ++file) {
     if (manifest_.files[file].name != kMegatronTracker) CKPT_RETURN_IF_ERROR(CopyFile(file));

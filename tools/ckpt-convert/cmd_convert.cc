@@ -8,13 +8,17 @@
 
 #include <fmt/format.h>
 
+#include "converters/verbs/target_space.h"
 #include "core/base/units.h"
 #include "core/exec/task_pool.h"
+#include "core/io/disk_space.h"
 #include "core/io/posix_storage.h"
+#include "core/io/staging_name.h"
 #include "core/json/json_writer.h"
 #include "core/plan/plan_print.h"
 #include "tools/cli/error_report.h"
 #include "tools/cli/reporting.h"
+#include "tools/cli/stop_on_signal.h"
 
 namespace ckpt::cli {
 namespace {
@@ -131,8 +135,13 @@ std::string ReportJson(const ConvertReport& report, const ConvertCommand& comman
 }
 
 void PrintSummary(const ConvertReport& report, double seconds, Streams& streams) {
-  std::uint64_t dropped_bytes = 0;
-  for (const LeftOutEntry& entry : report.dropped) dropped_bytes += entry.bytes;
+  std::uint64_t missed = 0;
+  std::uint64_t missed_bytes = 0;
+  for (const LeftOutEntry& entry : report.dropped) {
+    if (entry.is_bookkeeping) continue;
+    ++missed;
+    missed_bytes += entry.bytes;
+  }
   const double rate = static_cast<double>(report.target_bytes) / std::max(seconds, 1e-9);
   streams.out.Write(fmt::format(
       "converted {} tensors to {}, {} in {:.1f} s ({}/s), peak memory {}\n", report.source_tensors,
@@ -147,9 +156,10 @@ void PrintSummary(const ConvertReport& report, double seconds, Streams& streams)
                                   report.parity_files == 1 ? "file" : "files",
                                   FormatByteSize(report.parity_bytes)));
   }
-  if (!report.dropped.empty()) {
-    streams.out.Write(fmt::format("left out {} entries, {}, that have no place in the target\n",
-                                  report.dropped.size(), FormatByteSize(dropped_bytes)));
+  if (missed != 0) {
+    streams.out.Write(fmt::format("left out {} {}, {}, that {} no place in the target\n", missed,
+                                  missed == 1 ? "entry" : "entries", FormatByteSize(missed_bytes),
+                                  missed == 1 ? "has" : "have"));
   }
   if (report.cast_overflows != 0) {
     streams.err.Write(fmt::format(
@@ -172,7 +182,14 @@ Result<ExitCode> RunConvert(const ConvertCommand& command, Streams& streams) {
     return PrintPlanOnly(prepared, command, streams);
   }
 
-  std::unique_ptr<ProgressSink> progress = MakeProgress(command.common, "convert", streams);
+  if (const auto free_bytes = FreeBytes(options.target)) {
+    // What an earlier run left is continued or removed.
+    const std::uint64_t room = *free_bytes + AllocatedBytes(StagingOf(options.target));
+    CKPT_RETURN_IF_ERROR(CheckRoom(options.target, prepared.needed_bytes, room));
+  }
+  const StopOnSignal signal;
+  options.stop = signal.token();
+  std::unique_ptr<ProgressSink> progress = MakeProgress(command.common, streams);
   options.progress = progress.get();
   Result<ConvertReport> report = RunConversion(storage, prepared, options);
   progress.reset();  // a bar clears its line before anything else is printed

@@ -32,7 +32,7 @@ Result<std::vector<TensorDigest>> DigestStored(const CheckpointSource& source,
   CKPT_RETURN_IF_ERROR(CheckHealthy(source, tensors));
   std::uint64_t total_bytes = 0;
   for (const GlobalTensor* tensor : tensors) total_bytes += LogicalBytes(*tensor);
-  progress.OnTotal(total_bytes, tensors.size());
+  progress.OnPhase("digest", total_bytes, tensors.size());
   const int threads = options.common.threads > 0 ? options.common.threads : DefaultThreads();
   const std::uint64_t budget = options.common.memory_budget / static_cast<std::uint64_t>(threads);
   std::vector<TensorDigest> digests(tensors.size());
@@ -99,7 +99,7 @@ Result<ExitCode> RunDigest(const OpenedCheckpoint& checkpoint, const DigestOptio
   std::vector<TensorDigest> digests;
   std::optional<std::uint64_t> left_out;
   {
-    const auto progress = cli::MakeProgress(options.common, "digest", streams);
+    const auto progress = cli::MakeProgress(options.common, streams);
     if (options.as.empty()) {
       CKPT_ASSIGN_OR_RETURN(digests, DigestStored(*checkpoint.source, options, *progress));
     } else {

@@ -138,16 +138,16 @@ Status WriteSidecar(Storage& storage, const Job& job, const Path& copy, Outcome&
   return OkStatus();
 }
 
-// A stage that reads every covered byte begins.
-void AnnounceReading(const Job& job, ProgressSink& progress) {
+// A phase that reads every covered byte begins.
+void AnnounceReading(std::string_view phase, const Job& job, ProgressSink& progress) {
   std::uint64_t bytes = 0;
   for (const ManifestFile& file : job.manifest().files) bytes += file.size_bytes;
-  progress.OnTotal(bytes, job.manifest().files.size());
+  progress.OnPhase(phase, bytes, job.manifest().files.size());
 }
 
 // The finished copy against the manifest.
 Status VerifyCopy(Storage& storage, const Job& job, const Path& copy, ProgressSink& progress) {
-  AnnounceReading(job, progress);
+  AnnounceReading("verify", job, progress);
   CKPT_ASSIGN_OR_RETURN(
       std::vector<Problem> problems,
       VerifyManifest(storage, copy, job.manifest(),
@@ -176,7 +176,7 @@ Result<Diagnosis> Diagnose(Storage& storage, const Job& job, ProgressSink& progr
   ckpt::VerifyOptions options{.threads = job.threads, .on_progress = [&](std::uint64_t bytes) {
                                 progress.OnDone(kManifestName, bytes);
                               }};
-  AnnounceReading(job, progress);
+  AnnounceReading("check", job, progress);
   Result<Damage> damage = FindDamage(storage, job.directory, job.manifest(), options);
   if (damage.ok()) {
     RepairPlan plan = PlanRepair(job.manifest(), *damage);
@@ -184,7 +184,7 @@ Result<Diagnosis> Diagnose(Storage& storage, const Job& job, ProgressSink& progr
   }
   if (damage.status().kind() != ErrorKind::kIo) return std::move(damage).status();
   options.unreadable_is_damage = true;
-  AnnounceReading(job, progress);
+  AnnounceReading("check", job, progress);
   CKPT_ASSIGN_OR_RETURN(Damage readable,
                         FindDamage(storage, job.directory, job.manifest(), options));
   RepairPlan plan = PlanRepair(job.manifest(), readable);
@@ -299,7 +299,7 @@ Result<ExitCode> RunRepair(Storage& storage, const RepairOptions& options, Strea
   CKPT_ASSIGN_OR_RETURN(const Job job, Open(storage, options));
   CKPT_RETURN_IF_ERROR(CheckTarget(storage, options.path, options.target));
   CKPT_RETURN_IF_ERROR(CheckTarget(storage, job.directory, options.target));
-  auto progress = cli::MakeProgress(options.common, "repair", streams);
+  auto progress = cli::MakeProgress(options.common, streams);
   const Result<Outcome> outcome = Repair(storage, job, options.target, *progress);
   progress.reset();  // a bar clears its line before anything else is printed
   CKPT_RETURN_IF_ERROR(outcome.status());

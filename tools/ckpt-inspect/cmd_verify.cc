@@ -76,7 +76,7 @@ Findings Verify(Storage& storage, const OpenedCheckpoint& checkpoint, const Veri
   findings.AddProblems(MetadataProblems(source));
   if (options.quick) return findings;
   const int threads = Threads(options.common);
-  const auto progress = cli::MakeProgress(options.common, "verify", streams);
+  const auto progress = cli::MakeProgress(options.common, streams);
   const CheckedBytes payload = CheckPayload(source, threads, *progress);
   findings.AddProblems(payload.problems);
   findings.AddProof(source.protection(), payload.checked_bytes);
@@ -126,7 +126,7 @@ Result<ExitCode> RunVerifyUnopened(Storage& storage, const Path& directory, cons
                                    const VerifyOptions& options, Streams& streams) {
   Findings findings;
   findings.AddProblems(why.problems());
-  const auto progress = cli::MakeProgress(options.common, "verify", streams);
+  const auto progress = cli::MakeProgress(options.common, streams);
   // Only what leads to it may be damaged.
   const Result<OpenedCheckpoint> opened = OpenCheckpoint(storage, directory, {.verify = false});
   AddFileChecks(storage, directory, opened.ok() ? &opened->source->index() : nullptr,

@@ -88,7 +88,7 @@ Result<std::optional<ManifestCheck>> Compare(Storage& storage, const Path& check
   }
   if (!manifest) return std::optional<ManifestCheck>();
   for (const ManifestFile& file : manifest->files) check.checked_bytes += file.size_bytes;
-  progress.OnTotal(check.checked_bytes, manifest->files.size());
+  progress.OnPhase("compare", check.checked_bytes, manifest->files.size());
   CKPT_ASSIGN_OR_RETURN(Damage damage,
                         FindDamage(storage, directory, *manifest,
                                    {.threads = threads, .on_progress = [&](std::uint64_t bytes) {

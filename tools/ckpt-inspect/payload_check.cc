@@ -67,7 +67,7 @@ CheckedBytes CheckPayload(const CheckpointSource& source, int threads, ProgressS
   const std::set<std::string_view> skipped = KeysWithErrors(known);
   const std::size_t num_tensors = index.tensors().size();
   const std::size_t num_items = num_tensors + index.objects().size();
-  progress.OnTotal(StoredBytes(index), num_items);
+  progress.OnPhase("verify", StoredBytes(index), num_items);
   std::vector<CheckedBytes> results(num_items);
   const auto check = [&](std::size_t i, std::size_t /*worker*/) {
     const bool is_tensor = i < num_tensors;

@@ -128,8 +128,8 @@ Result<ExitCode> RunCheck(const CheckOptions& options, Storage& storage, Streams
   CKPT_ASSIGN_OR_RETURN(const ModelSource model, OpenModel(storage, *weights, {}));
 
   const int threads = options.common.threads == 0 ? DefaultThreads() : options.common.threads;
-  std::unique_ptr<ProgressSink> progress = cli::MakeProgress(options.common, "check", streams);
-  progress->OnTotal(InitialWeightBytes(run.train.model), 0);
+  std::unique_ptr<ProgressSink> progress = cli::MakeProgress(options.common, streams);
+  progress->OnPhase("check", InitialWeightBytes(run.train.model), 0);
   const CheckInput input = {
       .config = run.train,
       .model = model,

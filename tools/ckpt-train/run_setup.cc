@@ -30,8 +30,8 @@ Result<std::unique_ptr<RunSetup>> RunSetup::Create(const RunConfig& run, int num
   setup->num_ranks_ = num_ranks;
   setup->threads_ = std::max(1, threads / num_ranks);
   setup->budget_bytes_ = options.memory_budget / static_cast<std::uint64_t>(num_ranks);
-  setup->progress_ = cli::MakeProgress(options, "read", streams);
-  if (setup->init_) setup->progress_->OnTotal(InitialWeightBytes(run.train.model), 0);
+  setup->progress_ = cli::MakeProgress(options, streams);
+  if (setup->init_) setup->progress_->OnPhase("read", InitialWeightBytes(run.train.model), 0);
   return setup;
 }
 

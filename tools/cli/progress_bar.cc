@@ -16,8 +16,9 @@ constexpr std::size_t kColumns = 79;
 
 }  // namespace
 
-std::string FormatProgress(std::string_view verb, const ProgressState& state, std::size_t columns) {
-  std::string line(verb);
+std::string FormatProgress(std::string_view phase, const ProgressState& state,
+                           std::size_t columns) {
+  std::string line(phase);
   const auto done = static_cast<double>(state.done_bytes);
   if (state.total_bytes > 0) {
     line +=
@@ -38,13 +39,16 @@ std::string FormatProgress(std::string_view verb, const ProgressState& state, st
   return line;
 }
 
-ProgressBar::ProgressBar(std::string verb, TextOutput& err) : verb_(std::move(verb)), line_(err) {}
+ProgressBar::ProgressBar(TextOutput& err) : line_(err) {}
 
-void ProgressBar::OnTotal(std::uint64_t bytes, std::uint64_t /*items*/) {
+void ProgressBar::OnPhase(std::string_view phase, std::uint64_t bytes, std::uint64_t /*items*/) {
   const MutexLock lock(mutex_);
+  phase_ = phase;
+  state_ = ProgressState();
   state_.total_bytes = bytes;
-  state_.done_bytes = 0;
   start_ = Clock::now();
+  // At once: its first bytes may be long in coming.
+  line_.Show(FormatProgress(phase_, state_, kColumns));
 }
 
 void ProgressBar::OnDone(std::string_view item, std::uint64_t bytes) {
@@ -53,7 +57,7 @@ void ProgressBar::OnDone(std::string_view item, std::uint64_t bytes) {
   if (!line_.IsDue()) return;
   state_.item = item;
   state_.seconds = std::chrono::duration<double>(Clock::now() - start_).count();
-  line_.Show(FormatProgress(verb_, state_, kColumns));
+  line_.Show(FormatProgress(phase_, state_, kColumns));
 }
 
 }  // namespace ckpt::cli

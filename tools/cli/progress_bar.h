@@ -22,28 +22,29 @@ struct ProgressState {
   std::string item;
 };
 
-// "  41%  6.2 GiB of 15.1 GiB  1.3 GiB/s  eta 7 s  decoder.layers.12.mlp.w2", cut to `columns`.
-[[nodiscard]] std::string FormatProgress(std::string_view verb, const ProgressState& state,
+// "convert   41%  6.2 GiB of 15.1 GiB  1.3 GiB/s  eta 7 s  decoder.layers.12.mlp.w2", cut to `columns`.
+[[nodiscard]] std::string FormatProgress(std::string_view phase, const ProgressState& state,
                                          std::size_t columns);
 
-// Rewrites the line in place at most six times a second and clears it at the end. Thread-safe.
+// Rewrites the line in place when a phase begins, else at most six times a second, and clears it at the end. Thread-safe.
 class ProgressBar final : public ProgressSink {
  public:
   // REQUIRES: `err` outlives this.
-  ProgressBar(std::string verb, TextOutput& err);
+  explicit ProgressBar(TextOutput& err);
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
   ~ProgressBar() override = default;
 
-  void OnTotal(std::uint64_t bytes, std::uint64_t items) override CKPT_EXCLUDES(mutex_);
+  void OnPhase(std::string_view phase, std::uint64_t bytes, std::uint64_t items) override
+      CKPT_EXCLUDES(mutex_);
   void OnDone(std::string_view item, std::uint64_t bytes) override CKPT_EXCLUDES(mutex_);
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  const std::string verb_;
   Clock::time_point start_ = Clock::now();
   Mutex mutex_;
+  std::string phase_ CKPT_GUARDED_BY(mutex_);
   StatusLine line_ CKPT_GUARDED_BY(mutex_);
   ProgressState state_ CKPT_GUARDED_BY(mutex_);
 };

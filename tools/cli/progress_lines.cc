@@ -9,20 +9,20 @@
 
 namespace ckpt::cli {
 
-ProgressLines::ProgressLines(std::string verb, TextOutput& err)
-    : verb_(std::move(verb)), err_(err) {}
+ProgressLines::ProgressLines(TextOutput& err) : err_(err) {}
 
-void ProgressLines::OnTotal(std::uint64_t bytes, std::uint64_t items) {
+void ProgressLines::OnPhase(std::string_view phase, std::uint64_t bytes, std::uint64_t items) {
   const MutexLock lock(mutex_);
+  phase_ = phase;
   told_.clear();
-  err_.Write(fmt::format("{}: {} in {} items\n", verb_, FormatByteSize(bytes), items));
+  err_.Write(fmt::format("{}: {} in {} items\n", phase_, FormatByteSize(bytes), items));
 }
 
 void ProgressLines::OnDone(std::string_view item, std::uint64_t /*bytes*/) {
   const MutexLock lock(mutex_);
   if (told_.contains(item)) return;
   told_.emplace(item);
-  err_.Write(fmt::format("{}: {}\n", verb_, EscapeControls(item)));
+  err_.Write(fmt::format("{}: {}\n", phase_, EscapeControls(item)));
   (void)err_.Flush().ok();
 }
 

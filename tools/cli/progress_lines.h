@@ -13,19 +13,20 @@
 
 namespace ckpt::cli {
 
-// "convert: decoder.layers.12.mlp.w2" when the first bytes of a tensor or file are done, once a stage;
+// "convert: decoder.layers.12.mlp.w2" when the first bytes of a tensor or file are done, once a phase;
 // in the order of the work, which several threads share. Thread-safe.
 class ProgressLines final : public ProgressSink {
  public:
   // REQUIRES: `err` outlives this.
-  ProgressLines(std::string verb, TextOutput& err);
+  explicit ProgressLines(TextOutput& err);
 
-  void OnTotal(std::uint64_t bytes, std::uint64_t items) override CKPT_EXCLUDES(mutex_);
+  void OnPhase(std::string_view phase, std::uint64_t bytes, std::uint64_t items) override
+      CKPT_EXCLUDES(mutex_);
   void OnDone(std::string_view item, std::uint64_t bytes) override CKPT_EXCLUDES(mutex_);
 
  private:
-  const std::string verb_;
   Mutex mutex_;
+  std::string phase_ CKPT_GUARDED_BY(mutex_);
   TextOutput& err_ CKPT_GUARDED_BY(mutex_);
   std::set<std::string, std::less<>> told_ CKPT_GUARDED_BY(mutex_);
 };

@@ -15,7 +15,8 @@ namespace {
 
 class NoProgress final : public ProgressSink {
  public:
-  void OnTotal(std::uint64_t /*bytes*/, std::uint64_t /*items*/) override {}
+  void OnPhase(std::string_view /*phase*/, std::uint64_t /*bytes*/,
+               std::uint64_t /*items*/) override {}
   void OnDone(std::string_view /*item*/, std::uint64_t /*bytes*/) override {}
 };
 
@@ -35,15 +36,14 @@ void TellResources(const CommonOptions& options, Streams& streams) {
        streams);
 }
 
-std::unique_ptr<ProgressSink> MakeProgress(const CommonOptions& options, std::string verb,
-                                           Streams& streams) {
+std::unique_ptr<ProgressSink> MakeProgress(const CommonOptions& options, Streams& streams) {
   if (options.verbosity > 1 && !options.quiet) {
-    return std::make_unique<ProgressLines>(std::move(verb), streams.err);
+    return std::make_unique<ProgressLines>(streams.err);
   }
   if (!options.progress.value_or(streams.err_is_terminal && !options.quiet)) {
     return std::make_unique<NoProgress>();
   }
-  return std::make_unique<ProgressBar>(std::move(verb), streams.err);
+  return std::make_unique<ProgressBar>(streams.err);
 }
 
 }  // namespace ckpt::cli

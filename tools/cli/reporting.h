@@ -21,8 +21,7 @@ void TellResources(const CommonOptions& options, Streams& streams);
 
 // Under -vv a line for every tensor; else a bar if --progress asks for it, or if nobody said and
 // standard error is a terminal; else a sink that swallows everything. REQUIRES: `streams` outlives it.
-std::unique_ptr<ProgressSink> MakeProgress(const CommonOptions& options, std::string verb,
-                                           Streams& streams);
+std::unique_ptr<ProgressSink> MakeProgress(const CommonOptions& options, Streams& streams);
 
 }  // namespace ckpt::cli
 

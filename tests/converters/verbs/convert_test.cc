@@ -1,14 +1,22 @@
 #include "converters/verbs/convert.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <fstream>
+#include <set>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include <boost/filesystem/operations.hpp>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "converters/config/model_settings.h"
 #include "converters/config/run_settings.h"
 #include "converters/verbs/stored_objects.h"
+#include "converters/verbs/target_space.h"
 #include "core/base/endian.h"
 #include "core/base/hash.h"
 #include "core/checkpoint/verify_manifest.h"
@@ -21,6 +29,7 @@ namespace {
 using testing::Content;
 using testing::ConvertTest;
 using testing::FailsWith;
+using ::testing::HasSubstr;
 using testing::IsOk;
 
 // The same repository file, with one bfloat16 tensor turned into a float8 one of as many elements.
@@ -156,6 +165,96 @@ TEST_F(ConvertTest, ParityCoversEveryFileAndDependsOnNeitherThreadsNorBudget) {
 }
 
 // The staging directory is emptied when it is opened.
+// Notes the phases of a conversion and how much of each was done.
+class PhaseLog final : public ProgressSink {
+ public:
+  void OnPhase(std::string_view phase, std::uint64_t bytes, std::uint64_t /*items*/) override {
+    phases_.emplace_back(phase);
+    totals_.push_back(bytes);
+    done_.push_back(0);
+  }
+  void OnDone(std::string_view /*item*/, std::uint64_t bytes) override { done_.back() += bytes; }
+
+  std::vector<std::string> phases_;
+  std::vector<std::uint64_t> totals_;
+  std::vector<std::uint64_t> done_;
+};
+
+TEST_F(ConvertTest, TellsEveryPhaseByItsName) {
+  using ::testing::ElementsAre;
+  PhaseLog there;
+  ConvertOptions options = ToFsdp(Golden("llama-tied-fp32"));
+  options.parity_group = 2;
+  options.progress = &there;
+  ASSERT_THAT(Convert(options), IsOk());
+  EXPECT_THAT(there.phases_, ElementsAre("convert", "parity", "verify", "verify source"));
+  PhaseLog back;
+  ConvertOptions again = ToHf(options.target);
+  again.progress = &back;
+  ASSERT_THAT(Convert(again), IsOk());
+  EXPECT_THAT(back.phases_, ElementsAre("check", "convert", "verify", "verify source"));
+  for (const PhaseLog* log : {&there, &back}) EXPECT_EQ(log->done_, log->totals_);
+}
+
+// The room is counted before anything is written: it must be what is written in the end, but for the sidecar.
+TEST_F(ConvertTest, KnowsHowMuchRoomTheTargetTakes) {
+  for (const std::size_t parity_group : {0U, 3U}) {
+    ConvertOptions options = ToFsdp(Golden("qwen3moe-norm-bf16"));
+    options.target = dir_.path() / fmt::format("parity-{}", parity_group);
+    options.parity_group = parity_group;
+    const auto prepared = PrepareConversion(PosixStorage(), options);
+    ASSERT_THAT(prepared, IsOk());
+    ASSERT_THAT(RunConversion(PosixStorage(), *prepared, options), IsOk());
+    const auto names = ListRecursively(PosixStorage(), options.target);
+    ASSERT_THAT(names, IsOk());
+    std::uint64_t written = 0;
+    for (const std::string& name : *names) {
+      if (name.ends_with(kManifestName) || name.ends_with(kManifestCopyName)) continue;
+      written += Content(options.target / name).size();
+    }
+    EXPECT_EQ(prepared->needed_bytes, written);
+  }
+}
+
+TEST_F(ConvertTest, RefusesADiskThatCannotHoldTheTarget) {
+  EXPECT_THAT(CheckRoom("/out", 4096, 4096), IsOk());
+  const Status status = CheckRoom("/out", 4096, 4095);
+  ASSERT_THAT(status, FailsWith(ErrorKind::kNoSpace));
+  EXPECT_EQ(status.first().file, "/out");
+  EXPECT_EQ(status.first().expected, "4.0 KiB (4096 bytes) free");
+  EXPECT_EQ(status.first().actual, "4.0 KiB (4095 bytes)");
+}
+
+TEST_F(ConvertTest, SaysHowToGoOnAfterAStop) {
+  std::stop_source stop;
+  stop.request_stop();
+  ConvertOptions options = ToFsdp(Golden("llama-tied-fp32"));
+  options.stop = stop.get_token();
+  const auto stopped = Convert(options);
+  ASSERT_THAT(stopped, FailsWith(ErrorKind::kCancelled));
+  EXPECT_THAT(stopped.status().first().hint, HasSubstr("fsdp.ckptkit-partial"));
+  EXPECT_THAT(stopped.status().first().hint, HasSubstr("--resume"));
+  options.stop = {};
+  options.resume = true;
+  EXPECT_THAT(Convert(options), IsOk());
+}
+
+// Arguments and progress of a run have no place in a repository, and nobody misses them there.
+TEST_F(ConvertTest, KnowsWhatOfTheLeftOutNobodyMisses) {
+  ASSERT_THAT(Convert(ToFsdp(Golden("llama-tied-fp32"))), IsOk());
+  ConvertOptions options = ToHf(dir_.path() / "fsdp");
+  options.model.drop = {"*layers.1.*"};
+  const auto report = Convert(options);
+  ASSERT_THAT(report, IsOk());
+  std::set<std::string> bookkeeping;
+  for (const LeftOutEntry& entry : report->dropped) {
+    if (entry.is_bookkeeping) bookkeeping.insert(entry.key);
+    EXPECT_EQ(entry.is_bookkeeping, entry.why != "left out on request") << entry.key;
+  }
+  EXPECT_TRUE(bookkeeping.contains("args"));
+  EXPECT_LT(bookkeeping.size(), report->dropped.size());
+}
+
 TEST_F(ConvertTest, NeverPreparesTheTargetInItsSource) {
   ConvertOptions options = ToFsdp(Golden("llama-tied-fp32"));
   options.target = dir_.path() / "model.ckptkit-partial";

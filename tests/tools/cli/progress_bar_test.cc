@@ -26,18 +26,29 @@ TEST(FormatProgressTest, StaysOnOneLine) {
 TEST(ProgressBarTest, ClearsItsLineAtTheEnd) {
   StringOutput err;
   {
-    ProgressBar bar("digest", err);
-    bar.OnTotal(10, 1);
+    ProgressBar bar(err);
+    bar.OnPhase("digest", 10, 1);
     bar.OnDone("w", 5);
   }
   EXPECT_THAT(err.text(), HasSubstr("digest   50%"));
   EXPECT_THAT(err.text(), EndsWith("\r\x1b[K"));
 }
 
+// A conversion whose bar stands at 100 % for an hour is one that nobody sees verifying.
+TEST(ProgressBarTest, NamesEachPhaseFromItsStart) {
+  StringOutput err;
+  ProgressBar bar(err);
+  bar.OnPhase("convert", 10, 1);
+  bar.OnDone("w", 10);
+  bar.OnPhase("verify", 20, 1);
+  EXPECT_THAT(err.text(), HasSubstr("convert  100%"));
+  EXPECT_THAT(err.text(), HasSubstr("verify    0%  0 B of 20 B"));
+}
+
 TEST(ProgressBarTest, DrawsOnceForManySmallSteps) {
   StringOutput err;
-  ProgressBar bar("digest", err);
-  bar.OnTotal(1000, 1000);
+  ProgressBar bar(err);
+  bar.OnPhase("digest", 1000, 1000);
   for (int i = 0; i < 1000; ++i) bar.OnDone("w", 1);
   EXPECT_LT(err.text().size(), 1000U);
 }

@@ -12,10 +12,10 @@ class ReportingTest : public ::testing::Test {
   // What standard error holds after one fact and two stages of work.
   std::string Told(const CommonOptions& options) {
     Tell(options, "format", "dcp at run\n7", streams_);
-    const auto progress = MakeProgress(options, "digest", streams_);
-    progress->OnTotal(2048, 2);
+    const auto progress = MakeProgress(options, streams_);
+    progress->OnPhase("convert", 2048, 2);
     for (const std::string item : {"a", "b", "a"}) progress->OnDone(item, 512);
-    progress->OnTotal(512, 1);
+    progress->OnPhase("verify", 512, 1);
     progress->OnDone("a", 512);
     return err_.text();
   }
@@ -34,8 +34,8 @@ TEST_F(ReportingTest, OnceVerboseTellsWhatWasFoundOut) {
 TEST_F(ReportingTest, TwiceVerboseNamesEveryItemOnceAStage) {
   EXPECT_EQ(Told({.verbosity = 2}),
             "info: format: dcp at run\\x0a7\n"
-            "digest: 2.0 KiB in 2 items\ndigest: a\ndigest: b\n"
-            "digest: 512 B in 1 items\ndigest: a\n");
+            "convert: 2.0 KiB in 2 items\nconvert: a\nconvert: b\n"
+            "verify: 512 B in 1 items\nverify: a\n");
 }
 
 TEST_F(ReportingTest, QuietWins) {

@@ -16,7 +16,8 @@ namespace {
 
 class Silence final : public ProgressSink {
  public:
-  void OnTotal(std::uint64_t /*bytes*/, std::uint64_t /*items*/) override {}
+  void OnPhase(std::string_view /*phase*/, std::uint64_t /*bytes*/,
+               std::uint64_t /*items*/) override {}
   void OnDone(std::string_view /*item*/, std::uint64_t /*bytes*/) override {}
 };
 

@@ -1,0 +1,31 @@
+// How much room the target of a conversion takes.
+#ifndef CKPT_CONVERTERS_VERBS_TARGET_SPACE_H_
+#define CKPT_CONVERTERS_VERBS_TARGET_SPACE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/checkpoint/manifest.h"
+#include "core/checkpoint/write_plan.h"
+#include "core/io/storage.h"
+
+namespace ckpt {
+
+// Every file that `plan` writes, side files included, with its size. Of a compressed plan sizes are those without tensors.
+Result<std::vector<ManifestFile>> PlannedFiles(Storage& storage, const WritePlan& plan);
+
+// Bytes of `files` and of their parity files, one for every `parity_group` of them; 0: none.
+[[nodiscard]] std::uint64_t BytesWithParity(const std::vector<ManifestFile>& files,
+                                            std::size_t parity_group);
+
+// Errors: kNoSpace (`free_bytes` is what there is).
+Status CheckRoom(const Path& target, std::uint64_t needed_bytes, std::uint64_t free_bytes);
+
+// The failure of a conversion, with a hint at what it left behind and how to go on, where it can be gone on with.
+Status HowToGoOn(Status failure, const Path& target, std::uint64_t needed_bytes);
+
+}  // namespace ckpt
+
+#endif  // CKPT_CONVERTERS_VERBS_TARGET_SPACE_H_

@@ -1,0 +1,21 @@
+// Room on the disk below a path.
+#ifndef CKPT_CORE_IO_DISK_SPACE_H_
+#define CKPT_CORE_IO_DISK_SPACE_H_
+
+#include <cstdint>
+#include <optional>
+
+#include "core/io/path.h"
+
+namespace ckpt {
+
+// Bytes that this user may still write where `path` lies or will lie. Nothing where the file system does not say. A quota
+// that it does not count in may leave less.
+[[nodiscard]] std::optional<std::uint64_t> FreeBytes(const Path& path);
+
+// Bytes of the disk that the files below `directory` take; 0 if it is not there.
+[[nodiscard]] std::uint64_t AllocatedBytes(const Path& directory);
+
+}  // namespace ckpt
+
+#endif  // CKPT_CORE_IO_DISK_SPACE_H_

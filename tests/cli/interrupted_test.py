@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""What ckpt-convert leaves and says when it is stopped or the disk is full, and that it can go on from there.
+
+    interrupted_test.py --bin DIR
+"""
+import argparse
+import filecmp
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+BIN = None
+LAYERS, HIDDEN, FFN, VOCAB = 24, 256, 1024, 1000
+
+
+def write_model(folder):
+    """A Llama of random bfloat16 bits (no NaN): some 50 MB in many tensors."""
+    folder.mkdir()
+    shapes = {"model.embed_tokens.weight": [VOCAB, HIDDEN], "model.norm.weight": [HIDDEN]}
+    for layer in range(LAYERS):
+        name = f"model.layers.{layer}."
+        shapes |= {f"{name}self_attn.{x}_proj.weight": [HIDDEN, HIDDEN] for x in "qkvo"}
+        shapes |= {f"{name}mlp.{x}_proj.weight": [FFN, HIDDEN] for x in ("gate", "up")}
+        shapes |= {f"{name}mlp.down_proj.weight": [HIDDEN, FFN],
+                   f"{name}input_layernorm.weight": [HIDDEN], f"{name}post_attention_layernorm.weight": [HIDDEN]}
+    header, at = {}, 0
+    for key, shape in shapes.items():
+        size = 2 * shape[0] * (shape[1] if len(shape) > 1 else 1)
+        header[key] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    noise = random.Random(17).randbytes(at)
+    (folder / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + noise)
+    (folder / "config.json").write_text(json.dumps({
+        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": HIDDEN, "intermediate_size": FFN,
+        "num_hidden_layers": LAYERS, "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": VOCAB,
+        "tie_word_embeddings": True, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "max_position_embeddings": 128,
+        "hidden_act": "silu", "torch_dtype": "bfloat16"}))
+    return at
+
+
+def convert(*arguments):
+    return subprocess.run([BIN / "ckpt-convert", "hf-to-fsdp", *map(str, arguments)], capture_output=True, text=True)
+
+
+class Interrupted(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="ckptkit-interrupted-")))
+        self.bytes = write_model(self.folder / "model")
+        self.target, self.partial = self.folder / "out", self.folder / "out.ckptkit-partial"
+
+    def same_as_undisturbed(self, target):
+        done = convert(self.folder / "model", self.folder / "undisturbed")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        compared = filecmp.dircmp(self.folder / "undisturbed", target)
+        self.assertEqual((compared.left_only, compared.right_only, compared.diff_files), ([], [], []))
+        names = [path.relative_to(target) for path in target.rglob("*") if path.is_file()]
+        self.assertEqual(filecmp.cmpfiles(self.folder / "undisturbed", target, names, shallow=False)[1:], ([], []))
+
+    def stop(self, *signals):
+        """Starts a conversion and sends the signals once it has begun to write."""
+        with subprocess.Popen([BIN / "ckpt-convert", "hf-to-fsdp", self.folder / "model", self.target, "--threads", "1"],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            while not self.partial.exists() and process.poll() is None:
+                time.sleep(0.001)
+            for one in signals:
+                process.send_signal(one)
+            out, err = process.communicate(timeout=120)
+        return process.returncode, out, err
+
+    def test_a_signal_says_what_is_left_and_how_to_go_on(self):
+        for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            with self.subTest(one.name):
+                shutil.rmtree(self.partial, ignore_errors=True)
+                code, out, err = self.stop(one)
+                self.assertEqual((code, out), (3, ""), err)
+                self.assertIn("error: cancelled: stopped on request", err)
+                self.assertIn(f"hint: {self.partial} holds what is done: run ckpt-convert again with --resume to go on", err)
+                self.assertTrue(self.partial.is_dir())
+                self.assertFalse(self.target.exists())
+        done = convert(self.folder / "model", self.target, "--resume")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertFalse(self.partial.exists())
+        self.same_as_undisturbed(self.target)
+
+    def test_a_disk_that_cannot_hold_the_target_is_refused_at_once(self):
+        with SmallDisk(self, self.bytes // 2) as disk:
+            for options in ([], ["--json"]):
+                done = convert(self.folder / "model", disk / "out", *options)
+                self.assertEqual(done.returncode, 3)
+                self.assertIn("error: no_space: the disk cannot hold the target", done.stderr)
+                self.assertRegex(done.stderr, r"expected .* \((\d+) bytes\) free, found .* \((\d+) bytes\)")
+            self.assertEqual(json.loads(done.stdout)["errors"][0]["kind"], "no_space")
+            self.assertEqual(list(disk.iterdir()), [])
+
+    def test_a_disk_that_fills_up_says_how_to_go_on(self):
+        with SmallDisk(self, self.bytes // 2) as disk:
+            # How long compressed tensors are shows only when they are written.
+            options = [self.folder / "model", disk / "out", "--compress", "zstd"]
+            done = convert(*options)
+            self.assertEqual(done.returncode, 3, done.stderr)
+            self.assertIn("error: no_space:", done.stderr)
+            self.assertIn("out.ckptkit-partial holds what is done: make room", done.stderr)
+            subprocess.run(["mount", "-o", f"remount,size={4 * self.bytes}", disk], check=True)
+            done = convert(*options, "--resume")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual([path.name for path in disk.iterdir()], ["out"])
+
+
+class SmallDisk:
+    """A file system of `size` bytes; the test is skipped where none may be mounted."""
+
+    def __init__(self, test, size):
+        self.test, self.size = test, size
+
+    def __enter__(self):
+        self.path = pathlib.Path(tempfile.mkdtemp(prefix="ckptkit-disk-"))
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={self.size}", "tmpfs", self.path], capture_output=True, text=True)
+        if done.returncode != 0:
+            shutil.rmtree(self.path)
+            self.test.skipTest(f"no file system can be mounted here: {done.stderr.strip()}")
+        return self.path
+
+    def __exit__(self, *_):
+        subprocess.run(["umount", self.path], check=True)
+        os.rmdir(self.path)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--bin", type=pathlib.Path, required=True)
+    arguments, rest = parser.parse_known_args()
+    BIN = arguments.bin
+    unittest.main(argv=[sys.argv[0], *rest])
