@@ -31,7 +31,9 @@ Result<bool> IndexHolds(const CreateRequest& request, const WritePlan& plan) {
 Result<CreatePlan> CreateHf(CreateRequest request) {
   if (request.zstd_level) {
     return Error(ErrorKind::kUsage, "a Hugging Face repository cannot be compressed")
-        .Hint("safetensors files hold plain bytes, which readers map; leave --compress out");
+        .Hint(
+            "safetensors files hold plain bytes, which readers map; leave ckpt-convert's "
+            "--compress out");
   }
   safetensors::WriterOptions options;
   for (ManifestShard& shard : request.shards) {

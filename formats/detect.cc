@@ -81,7 +81,7 @@ Result<std::optional<DetectedFormat>> DetectDcp(const Path& directory, const Nam
     if (names.Has("common.pt")) {
       return Error(ErrorKind::kIncomplete, "no metadata.json: an interrupted torch_dist save")
           .File(directory.string())
-          .Hint("--format torch_dist reads what is there");
+          .Hint("ckpt-inspect --format torch_dist reads what is there");
     }
     return std::optional(DetectedFormat{"dcp", directory});
   }

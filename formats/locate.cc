@@ -69,7 +69,7 @@ Result<CheckpointLocation> FollowTracker(Storage& storage, const Path& root) {
       .File((root / fsdp_dtensor::kTrackerName).string())
       .Expected("a number or \"release\"")
       .Actual(Quote(word))
-      .Hint("--iteration N opens a checkpoint without it");
+      .Hint("ckpt-inspect and ckpt-convert open a checkpoint without it with --iteration N");
 }
 
 // torchtitan makes the folder first and the file that names everything in it last.
@@ -167,7 +167,7 @@ Result<CheckpointLocation> LocateInDirectory(Storage& storage, const Path& direc
     return Error(ErrorKind::kIncomplete,
                  fmt::format("iter_* folders without {}", fsdp_dtensor::kTrackerName))
         .File(directory.string())
-        .Hint("--iteration N opens one of them");
+        .Hint("ckpt-inspect and ckpt-convert open one of them with --iteration N");
   }
   return InDirectory(directory);
 }

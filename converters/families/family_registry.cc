@@ -52,7 +52,7 @@ Result<const LayoutTable*> FindFamily(const layout::Configuration& config) {
   return Error(ErrorKind::kUnsupported, "no layout table describes this model")
       .Actual("model_type " +
               (model_type == config.end() ? "is absent" : FormatValue(model_type->second)))
-      .Hint("name one with --model-type, or give a table with --mapping");
+      .Hint("ckpt-convert takes a family with --model-type NAME, or a table with --mapping FILE");
 }
 
 Result<LayoutTable> LoadMapping(std::string_view text, std::string_view name) {

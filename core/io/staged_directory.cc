@@ -68,7 +68,7 @@ Result<std::unique_ptr<DirectoryLock>> StagedDirectory::LockTarget() {
   if (options_.if_target_exists == IfTargetExists::kFail) {
     return Error(ErrorKind::kAlreadyExists, "the target exists")
         .File(target_.string())
-        .Hint("choose another name, or pass --overwrite to replace it");
+        .Hint("choose another name, or replace it with ckpt-convert --overwrite");
   }
   if (options_.may_replace) CKPT_RETURN_IF_ERROR(options_.may_replace(*storage_, target_));
   return lock;

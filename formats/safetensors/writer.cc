@@ -176,7 +176,7 @@ Status PlanFile(const FileContent& content, std::span<TensorEntry> entries, Writ
         .File(content.name)
         .Expected(fmt::format("at most {} bytes", kMaxHeaderBytes))
         .Actual(fmt::format("{} bytes", payload_offset - kLengthBytes))
-        .Hint("lower --max-shard-size");
+        .Hint("lower ckpt-convert's --max-shard-size");
   }
   plan.files.push_back({content.name, payload_offset + at});
   plan.literals.push_back({file, 0, std::move(header)});

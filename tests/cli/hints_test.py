@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""Every option that a hint of the sources names belongs to the tool that may print it.
+
+    hints_test.py --bin DIR
+
+The tool is the last one that the hint names before the option; else the one whose folder the source lies in; else, in a library
+that all tools use, every one of them.
+"""
+import argparse
+import pathlib
+import re
+import subprocess
+import sys
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TOOLS = ("ckpt-convert", "ckpt-inspect", "ckpt-train")
+BIN = None
+
+LITERAL = r'"(?:[^"\\]|\\.)*"'
+# .Hint(…), hint = …, and constants that hints are made of: everything up to the end of the statement.
+HINT = re.compile(rf"(?:\bHint\(|\bhint\s*=|constexpr std::string_view k\w+\s*=)((?:{LITERAL}|[^;\"])*);")
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
+
+
+def options_of(tool):
+    page = subprocess.run([BIN / tool, "--print-man-page"], check=True, capture_output=True, text=True).stdout
+    return set(re.findall(r"--[a-z][a-z0-9-]*", page.replace("\\-", "-")))
+
+
+def hints():
+    """(file, text) of every hint."""
+    for folder in ("core", "formats", "converters", "tools", "trainer"):
+        for path in sorted((ROOT / folder).rglob("*.cc")):
+            for statement in HINT.findall(path.read_text()):
+                yield path.relative_to(ROOT), "".join(literal[1:-1] for literal in re.findall(LITERAL, statement))
+
+
+def wrong_options(path, text, options):
+    """[(option, tools that lack it)] of one hint."""
+    folder = [tool for tool in TOOLS if tool in path.parts]
+    wrong = []
+    for match in OPTION.finditer(text):
+        named = re.findall("|".join(TOOLS), text[:match.start()])
+        printers = named[-1:] or folder or TOOLS
+        lacking = [tool for tool in printers if match.group() not in options[tool]]
+        if lacking:
+            wrong.append((match.group(), lacking))
+    return wrong
+
+
+class Hints(unittest.TestCase):
+    def test_name_options_that_their_tool_has(self):
+        options = {tool: options_of(tool) for tool in TOOLS}
+        wrong, seen = [], 0
+        for path, text in hints():
+            seen += len(OPTION.findall(text))
+            wrong += [f"{path}: {option} is no option of {', '.join(lacking)}: {text}"
+                      for option, lacking in wrong_options(path, text, options)]
+        self.assertGreater(seen, 15)
+        self.assertEqual(wrong, [], "\n".join(wrong))
+
+    def test_the_test_finds_a_wrong_one(self):
+        options = {"ckpt-convert": {"--overwrite"}, "ckpt-inspect": set(), "ckpt-train": set()}
+        library, tool = pathlib.Path("core/io/x.cc"), pathlib.Path("tools/ckpt-inspect/x.cc")
+        self.assertEqual(wrong_options(library, "pass --overwrite", options), [("--overwrite", ["ckpt-inspect", "ckpt-train"])])
+        self.assertEqual(wrong_options(tool, "pass --overwrite", options), [("--overwrite", ["ckpt-inspect"])])
+        self.assertEqual(wrong_options(tool, "ckpt-convert --overwrite does it", options), [])
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--bin", type=pathlib.Path, required=True)
+    arguments, rest = parser.parse_known_args()
+    BIN = arguments.bin
+    unittest.main(argv=[sys.argv[0], *rest])
