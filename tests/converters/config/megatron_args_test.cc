@@ -66,7 +66,7 @@ struct ScaledPositions {
 };
 
 ScaledPositions Scaled(Configuration config, const Configuration& scaling) {
-  for (const auto& [name, value] : scaling) config["rope_scaling." + name] = value;
+  for (const auto& [name, value] : scaling) config["rope_parameters." + name] = value;
   const auto args = MegatronArgs(config);
   EXPECT_THAT(args, IsOk());
   ScaledPositions scaled;
@@ -124,7 +124,7 @@ TEST(MegatronArgs, SayThatLatentAttentionDoesNotScale) {
 }
 
 TEST(MegatronArgs, CarryLinearScaling) {
-  const ScaledPositions linear = Scaled(MixedQwen3Moe(), {{"type", "linear"}, {"factor", 2.0}});
+  const ScaledPositions linear = Scaled(MixedQwen3Moe(), {{"rope_type", "linear"}, {"factor", 2.0}});
   EXPECT_THAT(linear.lost, IsEmpty());
   EXPECT_EQ(linear.args.at("rotary_seq_len_interpolation_factor"), Value(2.0));
 }
@@ -134,7 +134,7 @@ TEST(MegatronArgs, WarnOfEveryScalingTheyCannotCarry) {
     return Scaled(config, scaling).lost;
   };
   EXPECT_THAT(lost(MixedQwen3Moe(), {{"rope_type", "dynamic"}, {"factor", 2.0}}),
-              ElementsAre(HasSubstr("positions are scaled in a way"),
+              ElementsAre(HasSubstr("in a way that the model does not know"),
                           HasSubstr("rope_scaling_type"), HasSubstr("rotary_scaling_factor")));
   EXPECT_THAT(lost(LatentAttention(), {{"rope_type", "linear"}, {"factor", 2.0}}),
               ElementsAre(HasSubstr("rope_scaling_type"), HasSubstr("rotary_scaling_factor")));
