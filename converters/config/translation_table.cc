@@ -24,7 +24,11 @@ Result<NamedValues> EvaluateAll(const std::vector<Line>& lines, const layout::De
   NamedValues values;
   for (const Line& line : lines) {
     Result<layout::Value> value = line.value.Evaluate(names);
-    if (!value.ok()) return std::move(value).status().While("translating " + line.name);
+    if (!value.ok()) {
+      // The name is another program's; what is wrong is under the names of the source.
+      return std::move(value).status().While(
+          fmt::format("translating {}, with {}", line.name, names.Explain(line.value)));
+    }
     values.emplace_back(line.name, std::move(value).value());
   }
   return values;

@@ -124,7 +124,8 @@ TEST(MegatronArgs, SayThatLatentAttentionDoesNotScale) {
 }
 
 TEST(MegatronArgs, CarryLinearScaling) {
-  const ScaledPositions linear = Scaled(MixedQwen3Moe(), {{"rope_type", "linear"}, {"factor", 2.0}});
+  const ScaledPositions linear =
+      Scaled(MixedQwen3Moe(), {{"rope_type", "linear"}, {"factor", 2.0}});
   EXPECT_THAT(linear.lost, IsEmpty());
   EXPECT_EQ(linear.args.at("rotary_seq_len_interpolation_factor"), Value(2.0));
 }
@@ -197,6 +198,15 @@ TEST(TranslationTable, RefusesLinesThatMeanNothing) {
   EXPECT_THAT(TranslationTable::Parse("nonsense\n", "t"), FailsWith(ErrorKind::kBadMetadata));
   EXPECT_THAT(TranslationTable::Parse("require true\n", "t"), FailsWith(ErrorKind::kBadMetadata));
   EXPECT_THAT(TranslationTable::Parse("include x\n", "t"), FailsWith(ErrorKind::kBadMetadata));
+}
+
+TEST(TranslationTable, NamesWhatIsWrongInTheSource) {
+  const auto table =
+      TranslationTable::Parse("let tied = tie_words ?? false\nuntie = not tied\n", "t");
+  ASSERT_THAT(table, IsOk());
+  const auto translated = table->Translate({{"tie_words", "false"}, {"other", 1}});
+  ASSERT_THAT(translated, FailsWith(ErrorKind::kBadMetadata));
+  EXPECT_THAT(translated.status().ToString(), HasSubstr("with tie_words = \"false\""));
 }
 
 }  // namespace
