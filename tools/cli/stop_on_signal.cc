@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <poll.h>
+#include <system_error>
 
 #include "core/base/check.h"
 
@@ -32,16 +33,23 @@ StopOnSignal::StopOnSignal() {
   CKPT_CHECK(::pthread_sigmask(SIG_BLOCK, &signals_, &before_) == 0);
   arrivals_ = ::signalfd(-1, &signals_, SFD_CLOEXEC);
   end_ = ::eventfd(0, EFD_CLOEXEC);
-  CKPT_CHECK(arrivals_ >= 0 && end_ >= 0);
-  watcher_ = std::thread([this] { Watch(); });
+  try {
+    if (arrivals_ >= 0 && end_ >= 0) watcher_ = std::thread([this] { Watch(); });
+  } catch (const std::system_error&) {
+    // No more threads are to be had.
+  }
+  // Nobody watches: signals do what they do by default.
+  if (!watcher_.joinable()) CKPT_CHECK(::pthread_sigmask(SIG_SETMASK, &before_, nullptr) == 0);
 }
 
 StopOnSignal::~StopOnSignal() {
-  const std::uint64_t one = 1;
-  CKPT_CHECK(::write(end_, &one, sizeof one) == sizeof one);
-  watcher_.join();
-  ::close(arrivals_);
-  ::close(end_);
+  if (watcher_.joinable()) {
+    const std::uint64_t one = 1;
+    CKPT_CHECK(::write(end_, &one, sizeof one) == sizeof one);
+    watcher_.join();
+  }
+  if (arrivals_ >= 0) ::close(arrivals_);
+  if (end_ >= 0) ::close(end_);
   CKPT_CHECK(::pthread_sigmask(SIG_SETMASK, &before_, nullptr) == 0);
 }
 

@@ -9,7 +9,8 @@
 namespace ckpt::cli {
 
 // As long as it exists, the first SIGINT, SIGTERM or SIGHUP requests a stop instead of ending the process; a second one ends
-// it at once. Signals that the process ignores stay ignored (nohup). REQUIRES: one at a time, made before other threads.
+// it at once. Signals that the process ignores stay ignored (nohup). Where the system gives neither handles nor a
+// thread, signals stay as they were. REQUIRES: one at a time, made before other threads.
 class StopOnSignal {
  public:
   StopOnSignal();
