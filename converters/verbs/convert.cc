@@ -471,7 +471,9 @@ Result<ConvertReport> RunConversion(Storage& storage, const PreparedConversion& 
            .may_replace = &CheckReplaceable}));
   Result<ConvertReport> report = Fill(storage, prepared, options, staged);
   if (report.ok()) return report;
-  return HowToGoOn(std::move(report).status(), options.target, prepared.needed_bytes);
+  const bool is_known = !prepared.plan.write.compression;
+  return HowToGoOn(std::move(report).status(), options.target,
+                   is_known ? prepared.needed_bytes : 0);
 }
 
 }  // namespace ckpt

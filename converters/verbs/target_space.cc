@@ -48,8 +48,8 @@ Status CheckRoom(const Path& target, std::uint64_t needed_bytes, std::uint64_t f
       .Expected(fmt::format("{} ({} bytes) free", FormatByteSize(needed_bytes), needed_bytes))
       .Actual(fmt::format("{} ({} bytes)", FormatByteSize(free_bytes), free_bytes))
       .Hint(
-          "free space, or choose a target on another disk; ckpt-convert --overwrite keeps the old target until "
-          "the new one is whole");
+          "free space, or choose a target on another disk; ckpt-convert --overwrite keeps the old "
+          "target until the new one is whole");
 }
 
 Status HowToGoOn(Status failure, const Path& target, std::uint64_t needed_bytes) {
@@ -57,12 +57,16 @@ Status HowToGoOn(Status failure, const Path& target, std::uint64_t needed_bytes)
   const ErrorKind kind = failure.kind();
   const bool is_full = kind == ErrorKind::kNoSpace;
   if (!is_full && kind != ErrorKind::kCancelled) return failure;
-  const std::string room = is_full ? fmt::format("make room (the target takes {} in all) and ",
-                                                 FormatByteSize(needed_bytes))
-                                   : std::string();
-  return std::move(failure).Hint(fmt::format(
-      "{} holds what is done: {}run ckpt-convert again with --resume to go on, or remove it",
-      StagingOf(target).string(), room));
+  std::string room;
+  if (is_full && needed_bytes != 0) {
+    room = fmt::format("make room (the target takes {} in all) and ", FormatByteSize(needed_bytes));
+  } else if (is_full) {
+    room = "make room and ";
+  }
+  return std::move(failure).Hint(
+      fmt::format("{} holds what is done: {}run ckpt-convert again with --resume to go on, or "
+                  "remove it",
+                  StagingOf(target).string(), room));
 }
 
 }  // namespace ckpt

@@ -109,7 +109,7 @@ class Interrupted(unittest.TestCase):
             done = convert(*options)
             self.assertEqual(done.returncode, 3, done.stderr)
             self.assertIn("error: no_space:", done.stderr)
-            self.assertIn("out.ckptkit-partial holds what is done: make room", done.stderr)
+            self.assertIn("out.ckptkit-partial holds what is done: make room and run ckpt-convert again with --resume", done.stderr)
             subprocess.run(["mount", "-o", f"remount,size={4 * self.bytes}", disk], check=True)
             done = convert(*options, "--resume")
             self.assertEqual(done.returncode, 0, done.stderr)

@@ -225,6 +225,15 @@ TEST_F(ConvertTest, RefusesADiskThatCannotHoldTheTarget) {
   EXPECT_EQ(status.first().actual, "4.0 KiB (4095 bytes)");
 }
 
+TEST_F(ConvertTest, SaysHowMuchRoomAFullDiskLacks) {
+  const Status full = Error(ErrorKind::kNoSpace, "write");
+  EXPECT_EQ(HowToGoOn(full, "/out", 4096).first().hint,
+            "/out.ckptkit-partial holds what is done: make room (the target takes 4.0 KiB in all) "
+            "and run ckpt-convert again with --resume to go on, or remove it");
+  EXPECT_THAT(HowToGoOn(full, "/out", 0).first().hint, HasSubstr("make room and run"));
+  EXPECT_EQ(HowToGoOn(Error(ErrorKind::kChecksum, "block"), "/out", 4096).first().hint, "");
+}
+
 TEST_F(ConvertTest, SaysHowToGoOnAfterAStop) {
   std::stop_source stop;
   stop.request_stop();
