@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What ckpt-convert leaves and says when it is stopped or the disk is full, and that it can go on from there.
+"""What ckpt-convert and repair leave and say when they are stopped or the disk is full, and that a conversion can go on from there.
 
     interrupted_test.py --bin DIR
 """
@@ -66,14 +66,13 @@ class Interrupted(unittest.TestCase):
         names = [path.relative_to(target) for path in target.rglob("*") if path.is_file()]
         self.assertEqual(filecmp.cmpfiles(self.folder / "undisturbed", target, names, shallow=False)[1:], ([], []))
 
-    def stop(self, *signals):
-        """Starts a conversion and sends the signals once it has begun to write."""
-        with subprocess.Popen([BIN / "ckpt-convert", "hf-to-fsdp", self.folder / "model", self.target, "--threads", "1"],
+    def stop(self, one, *command):
+        """Starts a command that writes the target, and sends it a signal once it has begun to."""
+        with subprocess.Popen([BIN / command[0], *command[1:], "--threads", "1"],
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             while not self.partial.exists() and process.poll() is None:
                 time.sleep(0.001)
-            for one in signals:
-                process.send_signal(one)
+            process.send_signal(one)
             out, err = process.communicate(timeout=120)
         return process.returncode, out, err
 
@@ -81,7 +80,7 @@ class Interrupted(unittest.TestCase):
         for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             with self.subTest(one.name):
                 shutil.rmtree(self.partial, ignore_errors=True)
-                code, out, err = self.stop(one)
+                code, out, err = self.stop(one, "ckpt-convert", "hf-to-fsdp", self.folder / "model", self.target)
                 self.assertEqual((code, out), (3, ""), err)
                 self.assertIn("error: cancelled: stopped on request", err)
                 self.assertIn(f"hint: {self.partial} holds what is done: run ckpt-convert again with --resume to go on", err)
@@ -91,6 +90,16 @@ class Interrupted(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertFalse(self.partial.exists())
         self.same_as_undisturbed(self.target)
+
+    def test_a_repair_that_is_stopped_leaves_nothing(self):
+        done = convert(self.folder / "model", self.folder / "damaged", "--parity", "4")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        (self.folder / "damaged" / "release" / ".metadata").unlink()
+        code, out, err = self.stop(signal.SIGINT, "ckpt-inspect", "repair", self.folder / "damaged", "-o", self.target)
+        self.assertEqual((code, out), (3, ""), err)
+        self.assertIn("error: cancelled: stopped", err)
+        self.assertIn("hint: nothing is left of the copy", err)
+        self.assertFalse(self.partial.exists() or self.target.exists())
 
     def test_a_disk_that_cannot_hold_the_target_is_refused_at_once(self):
         with SmallDisk(self, self.bytes // 2) as disk:

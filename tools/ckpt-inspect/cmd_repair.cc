@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +25,7 @@
 #include "tools/ckpt-inspect/health.h"
 #include "tools/ckpt-inspect/problem_list.h"
 #include "tools/cli/reporting.h"
+#include "tools/cli/stop_on_signal.h"
 
 namespace ckpt::inspect {
 namespace {
@@ -41,6 +43,7 @@ struct Job {
   StoredManifest sidecar;
   std::string subdirectory;  // of the copy; "release" under a Megatron root, else empty
   int threads = 1;
+  std::stop_token stop = {};
 
   [[nodiscard]] const Manifest& manifest() const { return sidecar.manifest; }
 };
@@ -150,10 +153,11 @@ Status VerifyCopy(Storage& storage, const Job& job, const Path& copy, ProgressSi
   AnnounceReading("verify", job, progress);
   CKPT_ASSIGN_OR_RETURN(
       std::vector<Problem> problems,
-      VerifyManifest(storage, copy, job.manifest(),
-                     {.threads = job.threads, .on_progress = [&](std::uint64_t bytes) {
-                        progress.OnDone(kManifestName, bytes);
-                      }}));
+      VerifyManifest(
+          storage, copy, job.manifest(),
+          {.threads = job.threads,
+           .on_progress = [&](std::uint64_t bytes) { progress.OnDone(kManifestName, bytes); },
+           .stop = job.stop}));
   std::erase_if(problems, [&](const Problem& problem) {
     const bool is_outside = job.subdirectory.empty() && problem.file.starts_with(kMegatronTracker);
     return is_outside || problem.severity != Severity::kError;
@@ -173,9 +177,10 @@ struct Diagnosis {
 // Blocks that the disk no longer gives are as good as lost, if all of them can be mended; else that it does
 // not give them is the answer.
 Result<Diagnosis> Diagnose(Storage& storage, const Job& job, ProgressSink& progress) {
-  ckpt::VerifyOptions options{.threads = job.threads, .on_progress = [&](std::uint64_t bytes) {
-                                progress.OnDone(kManifestName, bytes);
-                              }};
+  ckpt::VerifyOptions options{
+      .threads = job.threads,
+      .on_progress = [&](std::uint64_t bytes) { progress.OnDone(kManifestName, bytes); },
+      .stop = job.stop};
   AnnounceReading("check", job, progress);
   Result<Damage> damage = FindDamage(storage, job.directory, job.manifest(), options);
   if (damage.ok()) {
@@ -208,9 +213,10 @@ Result<Outcome> Repair(Storage& storage, const Job& job, const Path& target,
   const Path copy = job.subdirectory.empty() ? staged.path() : staged.path() / job.subdirectory;
   CKPT_RETURN_IF_ERROR(storage.MakeDirectories(copy));
   const auto mend = [&]() -> Status {
-    CKPT_ASSIGN_OR_RETURN(outcome.repaired,
-                          WriteMended(storage, job.directory, job.manifest(), plan, copy,
-                                      {.threads = job.threads, .progress = &progress}));
+    CKPT_ASSIGN_OR_RETURN(
+        outcome.repaired,
+        WriteMended(storage, job.directory, job.manifest(), plan, copy,
+                    {.threads = job.threads, .progress = &progress, .stop = job.stop}));
     CKPT_RETURN_IF_ERROR(WriteSidecar(storage, job, copy, outcome));
     if (!job.subdirectory.empty()) {
       CKPT_RETURN_IF_ERROR(WriteTracker(storage, job, staged.path(), damage, outcome));
@@ -296,12 +302,17 @@ void PrintText(const Outcome& outcome, const Path& target, Streams& streams) {
 }  // namespace
 
 Result<ExitCode> RunRepair(Storage& storage, const RepairOptions& options, Streams& streams) {
-  CKPT_ASSIGN_OR_RETURN(const Job job, Open(storage, options));
+  CKPT_ASSIGN_OR_RETURN(Job job, Open(storage, options));
   CKPT_RETURN_IF_ERROR(CheckTarget(storage, options.path, options.target));
   CKPT_RETURN_IF_ERROR(CheckTarget(storage, job.directory, options.target));
+  const cli::StopOnSignal signal;
+  job.stop = signal.token();
   auto progress = cli::MakeProgress(options.common, streams);
   const Result<Outcome> outcome = Repair(storage, job, options.target, *progress);
   progress.reset();  // a bar clears its line before anything else is printed
+  if (!outcome.ok() && outcome.status().kind() == ErrorKind::kCancelled) {
+    return Status(outcome.status()).Hint("nothing is left of the copy: repair begins anew");
+  }
   CKPT_RETURN_IF_ERROR(outcome.status());
   options.common.json ? PrintJson(*outcome, streams) : PrintText(*outcome, options.target, streams);
   return HasErrors(outcome->problems) ? ExitCode::kDifferent : ExitCode::kDone;
