@@ -33,8 +33,8 @@ class Dispatch {
  public:
   virtual ~Dispatch() = default;
 
-  // Starts from the choice `experts` int32 [T, K] with its `weights` [T, K], which decide who is
-  // dropped. With kAllToAll ranks may differ in T, or have none; with kAllGather all have as many.
+  // Starts from the choice `experts` int32 [T, K], -1 of padding, which goes nowhere, with its
+  // `weights` [T, K], which decide who is dropped. With kAllToAll ranks may differ in T, or have none; with kAllGather all have as many.
   // What it allocates in the arena is needed as long as the routing is. Blocks until the choice is
   // known.
   // Errors: those of the queue and of the group (kInternal: ranks that differ in T, kAllGather).

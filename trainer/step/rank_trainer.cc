@@ -33,10 +33,9 @@ std::array<const std::vector<std::int32_t>*, 5> ArraysOf(const HostMicroBatch& b
   return {&batch.tokens, &batch.labels, &batch.positions, &batch.cu_seqlens, &batch.lengths};
 }
 
-std::uint64_t InputBytes(const HostMicroBatch& batch) {
-  std::uint64_t bytes = 0;
-  for (const auto* array : ArraysOf(batch)) bytes += array->size() * sizeof(std::int32_t);
-  return bytes;
+// Room for the arrays of so many tokens, whatever examples they are: cu_seqlens has one entry more.
+std::uint64_t MostInputBytes(std::int64_t tokens) {
+  return static_cast<std::uint64_t>(5 * tokens + 1) * sizeof(std::int32_t);
 }
 
 struct HostLosses {
@@ -209,11 +208,7 @@ Status RankTrainerImpl::Reserve(std::span<const HostMicroBatch> batches) {
     CKPT_ASSIGN_OR_RETURN(buffer, device_.Allocate(size_bytes, MemoryUse::kOther));
     return OkStatus();
   };
-  std::uint64_t input_bytes = 0;
-  for (const HostMicroBatch& batch : batches) {
-    input_bytes = std::max(input_bytes, InputBytes(batch));
-  }
-  CKPT_RETURN_IF_ERROR(grow(inputs_, input_bytes));
+  CKPT_RETURN_IF_ERROR(grow(inputs_, MostInputBytes(tokens)));
   return grow(losses_, batches.size() * static_cast<std::uint64_t>(losses_stride_) *
                            ElementBytes(statistics()));
 }
@@ -222,6 +217,7 @@ MicroBatch RankTrainerImpl::Upload(const HostMicroBatch& batch) {
   const auto tokens = static_cast<std::size_t>(batch.batch * batch.seq);
   CKPT_CHECK(batch.tokens.size() == tokens && batch.labels.size() == tokens);
   CKPT_CHECK(batch.positions.empty() || batch.positions.size() == tokens);
+  CKPT_CHECK(batch.lengths.size() <= tokens);
   std::array<Tensor, 5> arrays;
   std::byte* end = inputs_.data();
   for (std::size_t i = 0; i < arrays.size(); ++i) {

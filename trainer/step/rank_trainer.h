@@ -31,8 +31,9 @@ struct HostMicroBatch {
   std::int64_t batch = 0;
   std::int64_t seq = 0;
 
-  // Where examples share sequences, the arrays of TokenLayout. Empty: every sequence is one example,
-  // its positions count from 0, and no token is padding.
+  // Where examples share sequences, the arrays of TokenLayout: no more examples than tokens, and no
+  // label where padding is. Empty: every sequence is one example, its positions count from 0, and no
+  // token is padding.
   std::vector<std::int32_t> positions = {};
   std::vector<std::int32_t> cu_seqlens = {};
   std::vector<std::int32_t> lengths = {};
