@@ -41,23 +41,23 @@ class OpProfile final : public ForwardingOps {
     Note(d.dim(0), d.dim(1), a.dim(form.transpose_a ? 0 : 1), 1);
     ForwardingOps::Gemm(queue, form, a, b, d);
   }
-  void GroupedForward(Queue& queue, const Tensor& x, std::span<const Tensor> weights,
-                      const Tensor& offsets, std::int64_t segments, const Tensor& y) override {
-    const auto experts = static_cast<std::int64_t>(weights.size());
+  void GroupedForward(Queue& queue, const Tensor& x, const Tensor& weights, const Tensor& offsets,
+                      std::int64_t segments, const Tensor& y) override {
+    const std::int64_t experts = weights.dim(0);
     Note(x.dim(0) / experts, y.dim(1), x.dim(1), experts);
     ForwardingOps::GroupedForward(queue, x, weights, offsets, segments, y);
   }
-  void GroupedBackwardData(Queue& queue, const Tensor& dy, std::span<const Tensor> weights,
+  void GroupedBackwardData(Queue& queue, const Tensor& dy, const Tensor& weights,
                            const Tensor& offsets, std::int64_t segments,
                            const Tensor& dx) override {
-    const auto experts = static_cast<std::int64_t>(weights.size());
+    const std::int64_t experts = weights.dim(0);
     Note(dy.dim(0) / experts, dx.dim(1), dy.dim(1), experts);
     ForwardingOps::GroupedBackwardData(queue, dy, weights, offsets, segments, dx);
   }
   void GroupedBackwardWeights(Queue& queue, const Tensor& dy, const Tensor& x,
                               const Tensor& offsets, std::int64_t segments,
-                              std::span<const Gradient> dweights) override {
-    const auto experts = static_cast<std::int64_t>(dweights.size());
+                              const Gradient& dweights) override {
+    const std::int64_t experts = dweights.tensor.dim(0);
     Note(dy.dim(1), x.dim(1), x.dim(0) / experts, experts);
     ForwardingOps::GroupedBackwardWeights(queue, dy, x, offsets, segments, dweights);
   }

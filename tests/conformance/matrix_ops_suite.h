@@ -57,7 +57,12 @@ class MatrixOpsTest : public OpsTest {
   static constexpr std::int64_t kOut = 21;
   static constexpr std::int64_t kSegments = 2;
   const std::vector<double> kOffsets = {0, 3, 7, 7, 12, 12, 12};
-  static std::size_t ExpertOf(std::int64_t row) { return row < 7 ? 0 : 1; }
+  static std::int64_t ExpertOf(std::int64_t row) { return row < 7 ? 0 : 1; }
+  // One of a stack of matrices [kOut, kIn].
+  static std::vector<double> MatrixOf(const Array& stack, std::int64_t expert) {
+    const std::vector<double> all = stack.Get();
+    return {all.begin() + expert * kOut * kIn, all.begin() + (expert + 1) * kOut * kIn};
+  }
 };
 
 TEST_P(MatrixOpsTest, GemmIsTheProductInEveryForm) {
@@ -182,9 +187,7 @@ TEST_P(MatrixOpsTest, GemmFormsAreEachOthersBackward) {
 TEST_P(MatrixOpsTest, GroupedForwardMultipliesEveryRowWithItsWeightAndLeavesTheRest) {
   for (const DType dtype : kComputeDTypes) {
     const Array x = Random(dtype, {kRows, kIn});
-    std::vector<Array> arrays;
-    for (int i = 0; i < 3; ++i) arrays.push_back(Random(dtype, {kOut, kIn}));
-    const std::vector<Tensor> weights(arrays.begin(), arrays.end());
+    const Array weights = Random(dtype, {3, kOut, kIn});
     const Array offsets = Make(DType::kInt32, {7}, kOffsets);
     const Array y = Make(dtype, {kRows, kOut});
     ops().GroupedForward(queue(), x, weights, offsets, kSegments, y);
@@ -194,7 +197,7 @@ TEST_P(MatrixOpsTest, GroupedForwardMultipliesEveryRowWithItsWeightAndLeavesTheR
     for (std::int64_t row = 0; row < 12; ++row) {
       const std::vector<double> one(all_x.begin() + row * kIn, all_x.begin() + (row + 1) * kIn);
       const std::vector<double> result =
-          Product({.transpose_b = true}, {1, kOut, kIn}, one, arrays[ExpertOf(row)].Get());
+          Product({.transpose_b = true}, {1, kOut, kIn}, one, MatrixOf(weights, ExpertOf(row)));
       want.insert(want.end(), result.begin(), result.end());
     }
     EXPECT_TRUE(AllNear({got.begin(), got.begin() + 12 * kOut}, want, ToleranceOf(dtype)))
@@ -204,66 +207,85 @@ TEST_P(MatrixOpsTest, GroupedForwardMultipliesEveryRowWithItsWeightAndLeavesTheR
   }
 }
 
+// As of a stack of which some matrices are frozen: the others have products of their own.
+TEST_P(MatrixOpsTest, GroupedProductsOfSomeMatricesGiveTheirPartOfTheWhole) {
+  const Array x = Random(DType::kFloat32, {kRows, kIn});
+  const Array weights = Random(DType::kFloat32, {3, kOut, kIn});
+  const Array offsets = Make(DType::kInt32, {7}, kOffsets);
+  const Array whole = Make(DType::kFloat32, {kRows, kOut});
+  const Array parts = Make(DType::kFloat32, {kRows, kOut});
+  const Array dx_whole = Make(DType::kFloat32, {kRows, kIn});
+  const Array dx_parts = Make(DType::kFloat32, {kRows, kIn});
+  const Array dw_whole = Make(DType::kFloat32, {3, kOut, kIn});
+  const Array dw_parts = Make(DType::kFloat32, {3, kOut, kIn});
+  // Of what is behind the last range nothing is written, so that NaNs compare unequal: zeros.
+  for (const Array* array : {&whole, &parts, &dx_whole, &dx_parts}) ops().Fill(queue(), *array, 0);
+  const auto run = [&](std::int64_t first, std::int64_t count, const Tensor& y, const Tensor& dx,
+                       const Tensor& dw) {
+    const Tensor some = offsets.tensor().Rows(first * kSegments, count * kSegments + 1);
+    ops().GroupedForward(queue(), x, weights.tensor().Rows(first, count), some, kSegments, y);
+    ops().GroupedBackwardData(queue(), y, weights.tensor().Rows(first, count), some, kSegments, dx);
+    ops().GroupedBackwardWeights(queue(), y, x, some, kSegments, Stored(dw.Rows(first, count)));
+  };
+  run(0, 3, whole, dx_whole, dw_whole);
+  run(1, 2, parts, dx_parts, dw_parts);
+  run(0, 1, parts, dx_parts, dw_parts);
+  EXPECT_EQ(parts.Get(), whole.Get());
+  EXPECT_EQ(dx_parts.Get(), dx_whole.Get());
+  EXPECT_EQ(dw_parts.Get(), dw_whole.Get());
+}
+
 TEST_P(MatrixOpsTest, GroupedBackwardsAreTheDerivatives) {
   std::vector<double> x = RandomValues(kRows * kIn);
-  std::vector<std::vector<double>> w;
-  for (int i = 0; i < 3; ++i) w.push_back(RandomValues(kOut * kIn));
+  std::vector<double> w = RandomValues(3 * kOut * kIn);
   const std::vector<double> dy = RandomValues(kRows * kOut);
   const Array offsets = Make(DType::kInt32, {7}, kOffsets);
   const auto loss = [&] {
-    std::vector<Array> arrays;
-    for (const std::vector<double>& values : w)
-      arrays.push_back(Make(DType::kFloat64, {kOut, kIn}, values));
-    const std::vector<Tensor> weights(arrays.begin(), arrays.end());
     const Array y = Make(DType::kFloat64, {kRows, kOut}, std::vector<double>(dy.size()));
-    ops().GroupedForward(queue(), Make(DType::kFloat64, {kRows, kIn}, x), weights, offsets,
-                         kSegments, y);
+    ops().GroupedForward(queue(), Make(DType::kFloat64, {kRows, kIn}, x),
+                         Make(DType::kFloat64, {3, kOut, kIn}, w), offsets, kSegments, y);
     return SumOfProducts(y.Get(), dy);
   };
 
   const Array x_array = Make(DType::kFloat64, {kRows, kIn}, x);
+  const Array w_array = Make(DType::kFloat64, {3, kOut, kIn}, w);
   const Array dy_array = Make(DType::kFloat64, {kRows, kOut}, dy);
-  std::vector<Array> arrays;
-  for (const std::vector<double>& values : w)
-    arrays.push_back(Make(DType::kFloat64, {kOut, kIn}, values));
   const Array dx = Make(DType::kFloat64, {kRows, kIn}, std::vector<double>(x.size()));
-  ops().GroupedBackwardData(queue(), dy_array, std::vector<Tensor>(arrays.begin(), arrays.end()),
-                            offsets, kSegments, dx);
-  std::vector<Array> gradients;
-  std::vector<Gradient> dweights;
-  for (int i = 0; i < 3; ++i) {
-    gradients.push_back(Make(DType::kFloat64, {kOut, kIn}));
-    dweights.push_back(Stored(gradients.back()));
-  }
-  ops().GroupedBackwardWeights(queue(), dy_array, x_array, offsets, kSegments, dweights);
+  const Array dw = Make(DType::kFloat64, {3, kOut, kIn});
+  ops().GroupedBackwardData(queue(), dy_array, w_array, offsets, kSegments, dx);
+  ops().GroupedBackwardWeights(queue(), dy_array, x_array, offsets, kSegments, Stored(dw));
 
   EXPECT_TRUE(IsGradientOf(dx.Get(), x, loss));
-  EXPECT_TRUE(IsGradientOf(gradients[0].Get(), w[0], loss));
-  EXPECT_TRUE(IsGradientOf(gradients[1].Get(), w[1], loss));
-  EXPECT_THAT(gradients[2].Get(), ::testing::Each(0.0));
+  EXPECT_TRUE(IsGradientOf(dw.Get(), w, loss));
+  EXPECT_THAT(MatrixOf(dw, 2), ::testing::Each(0.0));
 }
 
-TEST_P(MatrixOpsTest, GroupedBackwardWeightsAddsToGradientsOfEveryDTypeAndSkipsFrozenOnes) {
+TEST_P(MatrixOpsTest, GroupedBackwardWeightsAddsToGradientsOfEveryDType) {
   for (const DType dtype : kComputeDTypes) {
     for (const DType gradient : kGradientDTypes) {
       const Array x = Random(dtype, {kRows, kIn});
       const Array dy = Random(dtype, {kRows, kOut});
-      const Array dweight = Random(gradient, {kOut, kIn});
-      std::vector<double> want = dweight.Get();
+      const Array dweights = Random(gradient, {3, kOut, kIn});
+      std::vector<double> want = dweights.Get();
       const std::vector<double> dy_values = dy.Get();
       const std::vector<double> x_values = x.Get();
       const std::vector<double> product =
           Product({.transpose_a = true}, {kOut, kIn, 5},
                   {dy_values.begin() + 7 * kOut, dy_values.begin() + 12 * kOut},
                   {x_values.begin() + 7 * kIn, x_values.begin() + 12 * kIn});
-      for (std::size_t i = 0; i < want.size(); ++i) want[i] += product[i];
       ops().GroupedBackwardWeights(queue(), dy, x, Make(DType::kInt32, {7}, kOffsets), kSegments,
-                                   std::vector<Gradient>{{}, Added(dweight), {}});
+                                   Added(dweights));
+      const std::vector<double> got = dweights.Get();
       const DType coarser = gradient == DType::kBfloat16 ? gradient : DType::kFloat32;
-      EXPECT_TRUE(AllNear(dweight.Get(), want, ToleranceOf(coarser)))
+      for (std::size_t i = 0; i < product.size(); ++i) want[kOut * kIn + i] += product[i];
+      EXPECT_TRUE(AllNear({got.begin() + kOut * kIn, got.end()},
+                          {want.begin() + kOut * kIn, want.end()}, ToleranceOf(coarser)))
           << DTypeName(dtype) << " into " << DTypeName(gradient);
     }
   }
+  const Array x = Random(DType::kFloat32, {kRows, kIn});
+  ops().GroupedBackwardWeights(queue(), Random(DType::kFloat32, {kRows, kOut}), x,
+                               Make(DType::kInt32, {7}, kOffsets), kSegments, {});  // frozen
 }
 
 TEST_P(MatrixOpsTest, GroupedBackwardWeightsStoresGradientsOfEveryDTypeAndZerosWithoutRows) {
@@ -272,11 +294,7 @@ TEST_P(MatrixOpsTest, GroupedBackwardWeightsStoresGradientsOfEveryDTypeAndZerosW
     const Array x = Random(dtype, {kRows, kIn});
     const Array dy = Random(dtype, {kRows, kOut});
     const Array offsets = Make(DType::kInt32, {7}, kOffsets);
-    ExpectStoresWhatItAddsToZeros({3 * kOut, kIn}, [&](const Gradient& all) {
-      std::vector<Gradient> dweights;
-      for (int i = 0; i < 3; ++i) {
-        dweights.push_back({.tensor = all.tensor.Rows(i * kOut, kOut), .write = all.write});
-      }
+    ExpectStoresWhatItAddsToZeros({3, kOut, kIn}, [&](const Gradient& dweights) {
       ops().GroupedBackwardWeights(queue(), dy, x, offsets, kSegments, dweights);
     });
   }
@@ -286,17 +304,17 @@ TEST_P(MatrixOpsTest, GroupedBackwardWeightsStoresGradientsOfEveryDTypeAndZerosW
 TEST_P(MatrixOpsTest, GroupedBackwardWeightsRoundsEverySegmentByItself) {
   const Array x = Random(DType::kFloat32, {kRows, kIn});
   const Array dy = Random(DType::kFloat32, {kRows, kOut});
-  const Array together = Make(DType::kInt64, {kOut, kIn});
-  const Array apart =
-      Make(DType::kInt64, {kOut, kIn}, std::vector<double>(static_cast<std::size_t>(kOut * kIn)));
+  const Array together = Make(DType::kInt64, {1, kOut, kIn});
+  const Array apart = Make(DType::kInt64, {1, kOut, kIn},
+                           std::vector<double>(static_cast<std::size_t>(kOut * kIn)));
   ops().GroupedBackwardWeights(queue(), dy, x, Make(DType::kInt32, {3}, {0, 4, 12}), 2,
-                               std::vector<Gradient>{Stored(together)});
+                               Stored(together));
   for (const std::vector<double>& rows : {std::vector<double>{4, 12}, {0, 4}}) {
     const auto begin = static_cast<std::int64_t>(rows[0]);
     const auto count = static_cast<std::int64_t>(rows[1] - rows[0]);
-    ops().GroupedBackwardWeights(
-        queue(), dy.tensor().Rows(begin, count), x.tensor().Rows(begin, count),
-        Make(DType::kInt32, {2}, {0, double(count)}), 1, std::vector<Gradient>{Added(apart)});
+    ops().GroupedBackwardWeights(queue(), dy.tensor().Rows(begin, count),
+                                 x.tensor().Rows(begin, count),
+                                 Make(DType::kInt32, {2}, {0, double(count)}), 1, Added(apart));
     ASSERT_THAT(queue().Synchronize(), testing::IsOk());
   }
   EXPECT_EQ(together.Bytes(), apart.Bytes());

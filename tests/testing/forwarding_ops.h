@@ -3,7 +3,6 @@
 #define CKPT_TESTS_TESTING_FORWARDING_OPS_H_
 
 #include <functional>
-#include <span>
 
 #include "trainer/ops/ops.h"
 
@@ -31,12 +30,12 @@ class ForwardingOps : public trainer::Ops {
             const Tensor& d) override {
     Around("Gemm", [&] { target_.Gemm(queue, form, a, b, d); });
   }
-  void GroupedForward(Queue& queue, const Tensor& x, std::span<const Tensor> weights,
-                      const Tensor& offsets, std::int64_t segments, const Tensor& y) override {
+  void GroupedForward(Queue& queue, const Tensor& x, const Tensor& weights, const Tensor& offsets,
+                      std::int64_t segments, const Tensor& y) override {
     Around("GroupedForward",
            [&] { target_.GroupedForward(queue, x, weights, offsets, segments, y); });
   }
-  void GroupedBackwardData(Queue& queue, const Tensor& dy, std::span<const Tensor> weights,
+  void GroupedBackwardData(Queue& queue, const Tensor& dy, const Tensor& weights,
                            const Tensor& offsets, std::int64_t segments,
                            const Tensor& dx) override {
     Around("GroupedBackwardData",
@@ -44,7 +43,7 @@ class ForwardingOps : public trainer::Ops {
   }
   void GroupedBackwardWeights(Queue& queue, const Tensor& dy, const Tensor& x,
                               const Tensor& offsets, std::int64_t segments,
-                              std::span<const Gradient> dweights) override {
+                              const Gradient& dweights) override {
     Around("GroupedBackwardWeights",
            [&] { target_.GroupedBackwardWeights(queue, dy, x, offsets, segments, dweights); });
   }

@@ -2,6 +2,7 @@
 #ifndef CKPT_TESTS_TESTING_FULL_PARAMS_H_
 #define CKPT_TESTS_TESTING_FULL_PARAMS_H_
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -39,13 +40,14 @@ class FullParams final : public trainer::ParamAccess {
       : device_(device), queue_(queue) {
     for (const trainer::UnitSpec& spec : units) {
       Unit& unit = units_.emplace_back();
+      StackMemory weight_stacks, gradient_stacks;
       for (const trainer::ParamSpec& param : spec.params) {
-        unit.weights.push_back(Allocate(options.weights, param.shape));
+        unit.weights.push_back(Allocate(options.weights, param, spec, weight_stacks));
         weights_[param.name] = unit.weights.back();
         specs_[param.name] = param;
         unit.gradients.emplace_back();
         if (options.frozen.contains(param.name)) continue;
-        unit.gradients.back().tensor = Allocate(options.gradients, param.shape);
+        unit.gradients.back().tensor = Allocate(options.gradients, param, spec, gradient_stacks);
         gradients_[param.name] = unit.gradients.back().tensor;
       }
     }
@@ -130,16 +132,34 @@ class FullParams final : public trainer::ParamAccess {
 
   Unit& At(int unit) { return units_.at(static_cast<std::size_t>(unit)); }
 
-  Tensor Allocate(DType dtype, const Dims& shape) {
-    Tensor tensor(nullptr, dtype, {1});
-    tensor.ndim = static_cast<int>(shape.size());
-    for (std::size_t dim = 0; dim < shape.size(); ++dim) tensor.dims[dim] = shape[dim];
-    Result<trainer::Buffer> buffer =
-        device_.Allocate(tensor.size_bytes(), trainer::MemoryUse::kWeights);
+  // What is left of the memory of a stack, by its name.
+  using StackMemory = std::map<std::string, Tensor>;
+
+  // Parameters of a stack lie behind one another.
+  Tensor Allocate(DType dtype, const trainer::ParamSpec& param, const trainer::UnitSpec& unit,
+                  StackMemory& stacks) {
+    const std::int64_t elems = NumElements(param.shape);
+    Tensor flat;
+    if (param.stack.empty()) {
+      flat = AllocateFlat(dtype, elems);
+    } else {
+      const auto count = std::ranges::count(unit.params, param.stack, &trainer::ParamSpec::stack);
+      const auto [left, is_new] = stacks.try_emplace(param.stack);
+      if (is_new) left->second = AllocateFlat(dtype, count * elems);
+      flat = left->second.Rows(0, elems);
+      left->second = left->second.Rows(elems, left->second.dim(0) - elems);
+    }
+    flat.ndim = static_cast<int>(param.shape.size());
+    std::ranges::copy(param.shape, flat.dims.begin());
+    return flat;
+  }
+
+  Tensor AllocateFlat(DType dtype, std::int64_t elems) {
+    Result<trainer::Buffer> buffer = device_.Allocate(
+        static_cast<std::uint64_t>(elems) * ElementBytes(dtype), trainer::MemoryUse::kWeights);
     CKPT_CHECK(buffer.ok());
     buffers_.push_back(std::move(*buffer));
-    tensor.data = buffers_.back().data();
-    return tensor;
+    return {buffers_.back().data(), dtype, {elems}};
   }
 
   trainer::Device& device_;

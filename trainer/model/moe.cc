@@ -7,6 +7,7 @@
 #include "core/base/check.h"
 #include "trainer/model/activate.h"
 #include "trainer/model/block_params.h"
+#include "trainer/model/grouped_linear.h"
 #include "trainer/model/linear.h"
 
 namespace ckpt::trainer {
@@ -24,11 +25,6 @@ Tensor AsStatistics(BlockContext& context, const Tensor& x) {
   const Tensor cast = context.arena.Allocate(context.statistics(), {x.dim(0), x.dim(1)});
   context.ops.Cast(context.queue, x, cast);
   return cast;
-}
-
-bool AnyTrained(std::span<const Gradient> gradients) {
-  return std::any_of(gradients.begin(), gradients.end(),
-                     [](const Gradient& gradient) { return static_cast<bool>(gradient); });
 }
 
 }  // namespace
@@ -52,6 +48,7 @@ std::vector<ParamSpec> MoeParams(const ModelConfig& config, const std::string& p
       ParamSpec param = MatrixSpec(prefix + "experts." + name + ".weight" + std::to_string(expert),
                                    rows, columns, std);
       param.param_class = ParamClass::kExpert;
+      param.stack = prefix + "experts." + name;
       params.push_back(std::move(param));
     }
   };
@@ -161,14 +158,12 @@ Status MoeBlock::Forward(BlockContext& context, std::span<const Tensor> weights,
   saved_.activated = context.arena.Allocate(context.compute, {num_rows, moe_.ffn_hidden_size});
   dispatch_->ToExperts(context, x, saved_.rows);
   dispatch_->WeightsToExperts(context, saved_.weights, saved_.row_weights);
-  context.ops.GroupedForward(context.queue, saved_.rows, w.fc1, dispatch_->offsets(),
-                             dispatch_->segments(), saved_.projected);
+  GroupedLinear(context, *dispatch_, saved_.rows, w.fc1, saved_.projected);
   Activate(context, config_.activation, saved_.projected, saved_.row_weights, saved_.activated);
   {
     const ArenaScope scope(context.arena);
     const Tensor results = context.arena.Allocate(context.compute, {num_rows, config_.hidden_size});
-    context.ops.GroupedForward(context.queue, saved_.activated, w.fc2, dispatch_->offsets(),
-                               dispatch_->segments(), results);
+    GroupedLinear(context, *dispatch_, saved_.activated, w.fc2, results);
     dispatch_->FromExperts(context, results, y);
   }
   if (shared_) {
@@ -208,28 +203,20 @@ void MoeBlock::Backward(BlockContext& context, std::span<const Tensor> weights,
   const Parts<Gradient> g = Unpack(gradients);
   const ArenaScope scope(context.arena);
   const std::int64_t num_rows = dispatch_->num_rows();
-  const Tensor& offsets = dispatch_->offsets();
-  const std::int64_t segments = dispatch_->segments();
 
   const Tensor dresults = context.arena.Allocate(context.compute, {num_rows, config_.hidden_size});
   const Tensor dactivated =
       context.arena.Allocate(context.compute, {num_rows, moe_.ffn_hidden_size});
   const Tensor drow_weights = context.arena.Allocate(context.statistics(), {num_rows});
   dispatch_->ToExperts(context, dy, dresults);
-  context.ops.GroupedBackwardData(context.queue, dresults, w.fc2, offsets, segments, dactivated);
-  if (AnyTrained(g.fc2)) {
-    context.ops.GroupedBackwardWeights(context.queue, dresults, saved_.activated, offsets, segments,
-                                       g.fc2);
-  }
+  GroupedLinearBackwardData(context, *dispatch_, dresults, w.fc2, dactivated);
+  GroupedLinearBackwardWeights(context, *dispatch_, dresults, saved_.activated, g.fc2);
   const Tensor dprojected = saved_.projected;  // in its place
   ActivateBackward(context, config_.activation, dactivated, saved_.projected, saved_.row_weights,
                    dprojected, drow_weights);
-  if (AnyTrained(g.fc1)) {
-    context.ops.GroupedBackwardWeights(context.queue, dprojected, saved_.rows, offsets, segments,
-                                       g.fc1);
-  }
+  GroupedLinearBackwardWeights(context, *dispatch_, dprojected, saved_.rows, g.fc1);
   const Tensor drows = dresults;  // used up
-  context.ops.GroupedBackwardData(context.queue, dprojected, w.fc1, offsets, segments, drows);
+  GroupedLinearBackwardData(context, *dispatch_, dprojected, w.fc1, drows);
   dispatch_->FromExperts(context, drows, dx);
 
   const Tensor dweights =

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 
 #include "trainer/device/queue.h"
 #include "trainer/device/tensor.h"
@@ -118,20 +117,21 @@ class Ops {
   // d [m, n] = op(a) [m, k] · op(b) [k, n]. d has the dtype of a and b, or any of a gradient.
   virtual void Gemm(Queue& queue, const GemmForm& form, const Tensor& a, const Tensor& b,
                     const Tensor& d) = 0;
-  // Products of row ranges with a matrix of their own: rows [offsets[s], offsets[s+1]) belong to
-  // weights[s / segments], with `segments` row ranges per weight. offsets: int32 [weights·segments
-  // + 1], on the device, ascending from 0. Rows behind offsets[last] are not touched.
+  // Products of row ranges with a matrix of their own, one of w [E, O, I]: rows [offsets[s],
+  // offsets[s+1]) belong to w[s / segments], with `segments` row ranges per matrix (more than one
+  // only for sums that do not depend on the mesh). offsets: int32 [E·segments + 1], on the device,
+  // ascending. Rows before the first and behind the last range are not touched.
   //   forward:          y [R, O] = x [R, I] · w[e]ᵀ,  w[e] [O, I]
   //   backward data:    dx [R, I] = dy [R, O] · w[e]
   //   backward weights: dw[e] [O, I] = dy[rows]ᵀ · x[rows], one range at a time; 0 without rows
-  virtual void GroupedForward(Queue& queue, const Tensor& x, std::span<const Tensor> weights,
+  virtual void GroupedForward(Queue& queue, const Tensor& x, const Tensor& weights,
                               const Tensor& offsets, std::int64_t segments, const Tensor& y) = 0;
-  virtual void GroupedBackwardData(Queue& queue, const Tensor& dy, std::span<const Tensor> weights,
+  virtual void GroupedBackwardData(Queue& queue, const Tensor& dy, const Tensor& weights,
                                    const Tensor& offsets, std::int64_t segments,
                                    const Tensor& dx) = 0;
   virtual void GroupedBackwardWeights(Queue& queue, const Tensor& dy, const Tensor& x,
                                       const Tensor& offsets, std::int64_t segments,
-                                      std::span<const Gradient> dweights) = 0;
+                                      const Gradient& dweights) = 0;
 
   // --- element-wise and rows ---------------------------------------------------------------------
   virtual void Fill(Queue& queue, const Tensor& x, double value) = 0;

@@ -28,6 +28,10 @@ struct ParamSpec {
   ParamClass param_class = ParamClass::kDense;
   ParamInit init = {};
   bool trainable = true;
+  // Parameters that follow one another in a unit under the same name here, of one shape, are a
+  // stack: wherever the unit is whole, those of them that are trained, and those that are not, lie
+  // behind one another without gaps, as one tensor [n, rows, …]. Empty: by itself.
+  std::string stack = {};
 };
 
 // What is gathered, used and released together: a layer, or the root (embedding, final norm, head).

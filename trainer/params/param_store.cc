@@ -81,6 +81,7 @@ class ParamStore::Impl {
 
   Result<Tensor> AllocateArray(GroupArrays& arrays, std::int64_t elems, DType dtype, MemoryUse use);
   Status AllocateGroup(const GroupPlan& group);
+  void CheckStacks(const GroupPlan& group) const;
   void ListMain(std::size_t index);
 
   [[nodiscard]] const ParamSpec& Spec(const GroupPlan& group, std::size_t index) const {
@@ -162,7 +163,18 @@ Result<Tensor> ParamStore::Impl::AllocateArray(GroupArrays& arrays, std::int64_t
   return array;
 }
 
+// What ParamSpec promises of the parameters of a stack.
+void ParamStore::Impl::CheckStacks(const GroupPlan& group) const {
+  const FlatLayout& layout = group.layout;
+  for (std::size_t i = 1; i < group.params.size(); ++i) {
+    const std::string& stack = Spec(group, i).stack;
+    if (stack.empty() || stack != Spec(group, i - 1).stack) continue;
+    CKPT_CHECK(layout.offsets[i] == layout.offsets[i - 1] + layout.num_elems[i - 1]);
+  }
+}
+
 Status ParamStore::Impl::AllocateGroup(const GroupPlan& group) {
+  CheckStacks(group);
   const Precision& precision = plan_.precision;
   GroupArrays& arrays = arrays_.emplace_back();
   CKPT_ASSIGN_OR_RETURN(arrays.weights, AllocateArray(arrays, group.weights.elems,

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "core/base/check.h"
+
 namespace ckpt::trainer {
 namespace {
 
@@ -47,6 +49,56 @@ int NumShards(ParamClass param_class, bool trainable, const Topology& topology) 
          (divides_outer ? topology.mesh().num_instances : 1);
 }
 
+// What a layout places as one tensor: a parameter, or those of a stack, as rows of the same size
+// one behind another.
+struct LaidOut {
+  std::vector<std::size_t> params;  // indices in the unit
+  Dims shape;
+};
+
+// `params` are of one class, trained or not, in the unit's order.
+std::vector<LaidOut> JoinStacks(const UnitSpec& unit, std::span<const std::size_t> params) {
+  std::vector<LaidOut> joined;
+  for (const std::size_t index : params) {
+    const ParamSpec& param = unit.params[index];
+    const bool continues = !param.stack.empty() && !joined.empty() &&
+                           unit.params[joined.back().params.front()].stack == param.stack;
+    if (!continues) {
+      joined.push_back({.params = {index}, .shape = param.shape});
+      continue;
+    }
+    LaidOut& stack = joined.back();
+    CKPT_CHECK(!param.shape.empty() && param.shape == unit.params[stack.params.front()].shape);
+    stack.params.push_back(index);
+    stack.shape.front() += param.shape.front();
+  }
+  return joined;
+}
+
+std::vector<Dims> ShapesOf(std::span<const LaidOut> tensors) {
+  std::vector<Dims> shapes;
+  shapes.reserve(tensors.size());
+  for (const LaidOut& tensor : tensors) shapes.push_back(tensor.shape);
+  return shapes;
+}
+
+// `layout` of stacks as one of their parameters.
+FlatLayout TakeApart(const FlatLayout& layout, std::span<const LaidOut> tensors) {
+  FlatLayout apart;
+  apart.total_elems = layout.total_elems;
+  apart.num_shards = layout.num_shards;
+  for (std::size_t t = 0; t < tensors.size(); ++t) {
+    const auto count = static_cast<std::int64_t>(tensors[t].params.size());
+    const std::int64_t elems = layout.num_elems[t] / count;
+    for (std::int64_t i = 0; i < count; ++i) {
+      apart.offsets.push_back(layout.offsets[t] + i * elems);
+      apart.row_elems.push_back(layout.row_elems[t]);
+      apart.num_elems.push_back(elems);
+    }
+  }
+  return apart;
+}
+
 GroupPlan PlanGroup(const UnitSpec& unit, int unit_index, std::vector<std::size_t> params,
                     const Topology& topology, const Precision& precision) {
   const ParamSpec& first = unit.params[params.front()];
@@ -62,11 +114,11 @@ GroupPlan PlanGroup(const UnitSpec& unit, int unit_index, std::vector<std::size_
   group.inner = topology.Size(shard_group);
   group.outer = topology.mesh().num_instances;
 
-  std::vector<Dims> shapes;
-  shapes.reserve(params.size());
-  for (const std::size_t param : params) shapes.push_back(unit.params[param].shape);
+  const std::vector<LaidOut> tensors = JoinStacks(unit, params);
   group.layout =
-      LayOut(shapes, {.num_shards = NumShards(group.param_class, group.trainable, topology)});
+      TakeApart(LayOut(ShapesOf(tensors),
+                       {.num_shards = NumShards(group.param_class, group.trainable, topology)}),
+                tensors);
   group.params = std::move(params);
 
   const FlatRange whole = {.begin = 0, .elems = group.layout.total_elems};
@@ -94,19 +146,17 @@ std::vector<std::vector<std::size_t>> SplitUnit(const UnitSpec& unit, const Topo
   for (const ParamClass param_class : kClasses) {
     for (const bool trainable : {true, false}) {
       std::vector<std::size_t> members;
-      std::vector<Dims> shapes;
       for (std::size_t i = 0; i < unit.params.size(); ++i) {
         const ParamSpec& param = unit.params[i];
-        if (param.param_class != param_class || param.trainable != trainable) continue;
-        members.push_back(i);
-        shapes.push_back(param.shape);
+        if (param.param_class == param_class && param.trainable == trainable) members.push_back(i);
       }
+      const std::vector<LaidOut> tensors = JoinStacks(unit, members);
       const FlatLayoutOptions options = {.num_shards = NumShards(param_class, trainable, topology)};
-      for (const std::vector<std::size_t>& together : GroupTensors(shapes, options)) {
-        std::vector<std::size_t> params;
-        params.reserve(together.size());
-        for (const std::size_t index : together) params.push_back(members[index]);
-        groups.push_back(std::move(params));
+      for (const std::vector<std::size_t>& together : GroupTensors(ShapesOf(tensors), options)) {
+        std::vector<std::size_t>& params = groups.emplace_back();
+        for (const std::size_t index : together) {
+          params.insert(params.end(), tensors[index].params.begin(), tensors[index].params.end());
+        }
       }
     }
   }

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <span>
 #include <vector>
 
 #include "core/base/check.h"
@@ -66,30 +65,26 @@ void ForTasks(Parallel& parallel, const std::vector<Task>& tasks, const Body& bo
                });
 }
 
-void CheckOperands(const Tensor& wide, const Tensor& narrow, std::span<const Tensor> weights,
+void CheckOperands(const Tensor& wide, const Tensor& narrow, const Tensor& weights,
                    const Tensor& offsets, std::int64_t segments) {
   CKPT_CHECK(wide.ndim == 2 && narrow.ndim == 2 && wide.dim(0) == narrow.dim(0) &&
              wide.dtype == narrow.dtype);
+  CKPT_CHECK(weights.ndim == 3 && weights.dim(1) == wide.dim(1) && weights.dim(2) == narrow.dim(1));
   CKPT_CHECK(offsets.dtype == DType::kInt32 && segments >= 1);
-  CKPT_CHECK(offsets.num_elems() == static_cast<std::int64_t>(weights.size()) * segments + 1);
-  for (const Tensor& weight : weights) {
-    if (weight)
-      CKPT_CHECK(weight.ndim == 2 && weight.dim(0) == wide.dim(1) &&
-                 weight.dim(1) == narrow.dim(1));
-  }
+  CKPT_CHECK(offsets.num_elems() == weights.dim(0) * segments + 1);
 }
 
 // to [R, …] = from · op(weight), rows by rows.
-void ProductsOfRows(Parallel& parallel, SumOrder order, const Tensor& from,
-                    const std::vector<Tensor>& weights, bool transpose_weights,
-                    const RowRanges& ranges, const Tensor& to) {
-  const std::vector<Task> tasks = RowTasks(ranges, static_cast<std::int64_t>(weights.size()));
+void ProductsOfRows(Parallel& parallel, SumOrder order, const Tensor& from, const Tensor& weights,
+                    bool transpose_weights, const RowRanges& ranges, const Tensor& to) {
+  const std::vector<Task> tasks = RowTasks(ranges, weights.dim(0));
+  const std::int64_t columns = weights.dim(2);
+  const std::int64_t weight_elems = weights.dim(1) * columns;
   DispatchCompute(from.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     const Matrix<T> left{from.as<const T>(), from.dim(1), 1};
     ForTasks(parallel, tasks, [&](const Task& task) {
-      const Tensor& weight = weights[static_cast<std::size_t>(task.weight)];
-      const Matrix<T> stored{weight.as<const T>(), weight.dim(1), 1};
+      const Matrix<T> stored{weights.as<const T>() + task.weight * weight_elems, columns, 1};
       const ProductSize size{task.rows.end - task.rows.begin, to.dim(1), from.dim(1)};
       MultiplyInto(order, size, left.From(task.rows.begin, 0),
                    transpose_weights ? stored.Transposed() : stored,
@@ -100,60 +95,55 @@ void ProductsOfRows(Parallel& parallel, SumOrder order, const Tensor& from,
 
 }  // namespace
 
-void HostOps::GroupedForward(Queue& queue, const Tensor& x, std::span<const Tensor> weights,
+void HostOps::GroupedForward(Queue& queue, const Tensor& x, const Tensor& weights,
                              const Tensor& offsets, std::int64_t segments, const Tensor& y) {
   CheckOperands(y, x, weights, offsets, segments);
-  for (const Tensor& weight : weights) CKPT_CHECK(weight && weight.dtype == x.dtype);
+  CKPT_CHECK(weights.dtype == x.dtype);
   const SumOrder order = fixed_order_ ? SumOrder::kFixed : SumOrder::kAny;
-  RunOn(queue, [this, order, x, y, offsets, segments,
-                held = std::vector<Tensor>(weights.begin(), weights.end())] {
-    ProductsOfRows(parallel_, order, x, held, /*transpose_weights=*/true,
+  RunOn(queue, [this, order, x, y, offsets, segments, weights] {
+    ProductsOfRows(parallel_, order, x, weights, /*transpose_weights=*/true,
                    RowRanges(offsets, segments), y);
   });
 }
 
-void HostOps::GroupedBackwardData(Queue& queue, const Tensor& dy, std::span<const Tensor> weights,
+void HostOps::GroupedBackwardData(Queue& queue, const Tensor& dy, const Tensor& weights,
                                   const Tensor& offsets, std::int64_t segments, const Tensor& dx) {
   CheckOperands(dy, dx, weights, offsets, segments);
-  for (const Tensor& weight : weights) CKPT_CHECK(weight && weight.dtype == dy.dtype);
+  CKPT_CHECK(weights.dtype == dy.dtype);
   const SumOrder order = fixed_order_ ? SumOrder::kFixed : SumOrder::kAny;
-  RunOn(queue, [this, order, dy, dx, offsets, segments,
-                held = std::vector<Tensor>(weights.begin(), weights.end())] {
-    ProductsOfRows(parallel_, order, dy, held, /*transpose_weights=*/false,
+  RunOn(queue, [this, order, dy, dx, offsets, segments, weights] {
+    ProductsOfRows(parallel_, order, dy, weights, /*transpose_weights=*/false,
                    RowRanges(offsets, segments), dx);
   });
 }
 
 void HostOps::GroupedBackwardWeights(Queue& queue, const Tensor& dy, const Tensor& x,
                                      const Tensor& offsets, std::int64_t segments,
-                                     std::span<const Gradient> dweights) {
-  std::vector<Tensor> shapes;
-  for (const Gradient& dweight : dweights) shapes.push_back(dweight.tensor);
-  CheckOperands(dy, x, shapes, offsets, segments);
+                                     const Gradient& dweights) {
+  if (!dweights) return;
+  CheckOperands(dy, x, dweights.tensor, offsets, segments);
   const SumOrder order = fixed_order_ ? SumOrder::kFixed : SumOrder::kAny;
-  RunOn(queue, [this, order, dy, x, offsets, segments,
-                held = std::vector<Gradient>(dweights.begin(), dweights.end())] {
+  RunOn(queue, [this, order, dy, x, offsets, segments, dweights] {
     const RowRanges ranges(offsets, segments);
+    const std::int64_t rows_of_weight = dy.dim(1);
+    const std::int64_t columns = x.dim(1);
     std::vector<Task> tasks;  // rows of a weight's gradient
-    for (std::size_t weight = 0; weight < held.size(); ++weight) {
-      if (!held[weight]) continue;
-      for (std::int64_t begin = 0; begin < dy.dim(1); begin += kTaskRows) {
-        tasks.push_back(
-            {static_cast<std::int64_t>(weight), {begin, std::min(begin + kTaskRows, dy.dim(1))}});
+    for (std::int64_t weight = 0; weight < dweights.tensor.dim(0); ++weight) {
+      for (std::int64_t begin = 0; begin < rows_of_weight; begin += kTaskRows) {
+        tasks.push_back({weight, {begin, std::min(begin + kTaskRows, rows_of_weight)}});
       }
     }
     DispatchCompute(x.dtype, [&](auto compute) {
       using T = typename decltype(compute)::type;
-      const Matrix<T> gradients{dy.as<const T>(), dy.dim(1), 1};
-      const Matrix<T> inputs{x.as<const T>(), x.dim(1), 1};
-      ForTasks(parallel_, tasks, [&](const Task& task) {
-        const Gradient& dweight = held[static_cast<std::size_t>(task.weight)];
-        DispatchGradient(dweight.tensor.dtype, [&](auto gradient) {
-          using G = typename decltype(gradient)::type;
-          const std::int64_t columns = x.dim(1);
+      const Matrix<T> gradients{dy.as<const T>(), rows_of_weight, 1};
+      const Matrix<T> inputs{x.as<const T>(), columns, 1};
+      DispatchGradient(dweights.tensor.dtype, [&](auto gradient) {
+        using G = typename decltype(gradient)::type;
+        ForTasks(parallel_, tasks, [&](const Task& task) {
           const std::int64_t num_rows = task.rows.end - task.rows.begin;
-          G* const to = dweight.tensor.as<G>() + task.rows.begin * columns;
-          bool accumulate = dweight.adds();
+          G* const to =
+              dweights.tensor.as<G>() + (task.weight * rows_of_weight + task.rows.begin) * columns;
+          bool accumulate = dweights.adds();
           // In the order of the segments: each is a contribution of its own, rounded by itself.
           for (std::int64_t segment = 0; segment < segments; ++segment) {
             const RowRange rows = ranges.Segment(task.weight, segment);

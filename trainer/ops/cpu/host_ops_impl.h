@@ -14,13 +14,13 @@ class HostOps final : public Ops {
   // gemm.cc, grouped_gemm.cc
   void Gemm(Queue& queue, const GemmForm& form, const Tensor& a, const Tensor& b,
             const Tensor& d) override;
-  void GroupedForward(Queue& queue, const Tensor& x, std::span<const Tensor> weights,
-                      const Tensor& offsets, std::int64_t segments, const Tensor& y) override;
-  void GroupedBackwardData(Queue& queue, const Tensor& dy, std::span<const Tensor> weights,
+  void GroupedForward(Queue& queue, const Tensor& x, const Tensor& weights, const Tensor& offsets,
+                      std::int64_t segments, const Tensor& y) override;
+  void GroupedBackwardData(Queue& queue, const Tensor& dy, const Tensor& weights,
                            const Tensor& offsets, std::int64_t segments, const Tensor& dx) override;
   void GroupedBackwardWeights(Queue& queue, const Tensor& dy, const Tensor& x,
                               const Tensor& offsets, std::int64_t segments,
-                              std::span<const Gradient> dweights) override;
+                              const Gradient& dweights) override;
 
   // elementwise.cc
   void Fill(Queue& queue, const Tensor& x, double value) override;
