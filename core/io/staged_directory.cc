@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/io/durable_directories.h"
 #include "core/io/staging_name.h"
 
 namespace ckpt {
@@ -16,22 +17,6 @@ Status SyncTree(Storage& storage, const Path& directory) {
     }
   }
   return storage.SyncDirectory(directory);
-}
-
-// Creates the directory and its parents, the name of each durable before the next one is made: a
-// power failure after `Publish` must not take the checkpoint away with a directory above it.
-Status MakeDurableDirectories(Storage& storage, const Path& directory) {
-  if (directory.empty() || directory == directory.root_path()) return OkStatus();
-  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(directory));
-  if (stat.type == FileType::kDirectory) {
-    CKPT_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries, storage.List(directory));
-    if (!entries.empty()) return OkStatus();
-    // A run that was killed may have got as far as making it.
-  } else {
-    CKPT_RETURN_IF_ERROR(MakeDurableDirectories(storage, directory.parent_path()));
-    CKPT_RETURN_IF_ERROR(storage.MakeDirectories(directory));
-  }
-  return storage.SyncDirectory(directory.parent_path());
 }
 
 // "out/" and "out" are the same target; a trailing slash would put the staging directory inside it.

@@ -50,7 +50,7 @@ def scalars(event_accumulator, folder):
 
 
 def expected(metrics):
-    tags = ["loss", "grad_norm", "lr", "tokens_per_s", "eval_loss"]
+    tags = ["loss", "grad_norm", "lr", "tokens_per_s", "peak_bytes", "eval_loss"]
     return {tag: [(m["step"], pytest.approx(m[tag], rel=1e-6)) for m in metrics if tag in m] for tag in tags}
 
 

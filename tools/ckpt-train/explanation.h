@@ -40,8 +40,12 @@ struct Explanation {
   trainer::Topology rank;  // the one that serves as an example
   trainer::ShardPlan plan;
   trainer::PlannedBytes bytes;
+  std::uint64_t activation_bytes = 0;  // at the peak, if experts are chosen equally often
   std::vector<FlatArrays> arrays;
   CommSchedule schedule;
+
+  // The peak of a training step: nothing of it comes and goes. A few lists of tokens and sums are not counted.
+  [[nodiscard]] std::uint64_t total_bytes() const { return bytes.total() + activation_bytes; }
 };
 
 // REQUIRES: ValidateTrainConfig accepts `config`. Errors: kUsage (the mesh has no such rank; slots and root need more than

@@ -42,15 +42,16 @@ void WriteRank(const trainer::Topology& rank, JsonWriter& json) {
   json.End().End();
 }
 
-void WriteBytes(std::string_view key, const trainer::PlannedBytes& bytes, std::uint64_t ranks,
-                JsonWriter& json) {
+void WriteBytes(std::string_view key, const Explanation& e, std::uint64_t ranks, JsonWriter& json) {
+  const trainer::PlannedBytes& bytes = e.bytes;
   json.Key(key).BeginObject();
   json.Key("weights").Int(bytes.weights * ranks);
   json.Key("main_weights").Int(bytes.main_weights * ranks);
   json.Key("gradients").Int(bytes.gradients * ranks);
   json.Key("optimizer").Int(bytes.optimizer * ranks);
   json.Key("slots").Int(bytes.slots * ranks);
-  json.Key("total").Int(bytes.total() * ranks);
+  json.Key("activations").Int(e.activation_bytes * ranks);
+  json.Key("total").Int(e.total_bytes() * ranks);
   json.End();
 }
 
@@ -117,9 +118,8 @@ std::string ExplanationJson(const Explanation& e) {
   WriteModel(e.config.model, json);
   WriteMesh(e.config.mesh, json);
   WriteRank(e.rank, json);
-  WriteBytes("bytes_per_rank", e.bytes, 1, json);
-  WriteBytes("bytes_of_all_ranks", e.bytes, static_cast<std::uint64_t>(e.config.mesh.world_size),
-             json);
+  WriteBytes("bytes_per_rank", e, 1, json);
+  WriteBytes("bytes_of_all_ranks", e, static_cast<std::uint64_t>(e.config.mesh.world_size), json);
   WriteSlots(e, json);
   json.Key("flat_arrays").BeginArray();
   for (const FlatArrays& arrays : e.arrays) WriteArrays(arrays, json);

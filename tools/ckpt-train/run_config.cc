@@ -64,13 +64,14 @@ Status GoOnFromStored(Storage& storage, const RunNeeds& needs, layout::Configura
   return OkStatus();
 }
 
-// A run that goes on is still the one that it was; another command starts another run.
+// A run that goes on is still the one that it was; other settings start another run, but for how long it is.
 std::string RunIdOf(const RunConfig& run) {
   constexpr std::size_t kDigits = 16;
   const StatePtr stored = run.stored ? run.stored->state() : nullptr;
   if (stored && stored->run_id) return *stored->run_id;
-  return HashHex(HashAlgorithm::kXxh3, AsBytes(FormatYamlSettings(run.effective)))
-      .substr(0, kDigits);
+  layout::Configuration settings = run.effective;
+  for (const char* length : {"train_iters", "exit_interval"}) settings.erase(length);
+  return HashHex(HashAlgorithm::kXxh3, AsBytes(FormatYamlSettings(settings))).substr(0, kDigits);
 }
 
 // Those that do nothing where a run trains. Other verbs pass over what only training reads.

@@ -40,7 +40,7 @@ struct RunConfig {
   // weights are drawn.
   std::shared_ptr<OpenedState> stored;
   std::optional<Path> init_from;
-  // The same in all parts of a run, and whenever the same command starts it: 16 hex digits.
+  // The same in all parts of a run, and whenever the same settings start it, for however many steps: 16 hex digits.
   std::string run_id;
 
   // Of the data it trains on (SourceFacts); empty: none are open.

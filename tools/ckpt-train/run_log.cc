@@ -16,7 +16,14 @@ std::vector<Scalar> ScalarsOf(const StepMetrics& metrics) {
   std::vector<Scalar> scalars = {{"loss", metrics.loss},
                                  {"grad_norm", metrics.grad_norm},
                                  {"lr", metrics.lr},
-                                 {"tokens_per_s", metrics.tokens_per_s()}};
+                                 {"tokens_per_s", metrics.tokens_per_s()},
+                                 {"peak_bytes", static_cast<double>(metrics.peak_bytes)}};
+  if (metrics.experts) {
+    scalars.push_back({"aux_loss", metrics.aux_loss});
+    scalars.push_back({"expert_load_max", metrics.experts->most});
+    scalars.push_back({"expert_load_min", metrics.experts->least});
+    scalars.push_back({"dropped_tokens", static_cast<double>(metrics.experts->dropped)});
+  }
   if (metrics.eval_loss) scalars.push_back({"eval_loss", *metrics.eval_loss});
   return scalars;
 }

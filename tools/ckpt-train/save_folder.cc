@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "core/io/durable_directories.h"
 #include "core/io/staging_name.h"
 #include "tools/ckpt-train/stored_run.h"
 #include "trainer/comm/agreement.h"
@@ -40,20 +41,21 @@ Status FindProbes(Storage& storage, const Path& folder, int num_ranks) {
 Result<std::unique_ptr<DirectoryLock>> LockFolder(Storage& storage,
                                                   const CheckpointSettings& settings,
                                                   bool goes_on) {
-  CKPT_RETURN_IF_ERROR(storage.MakeDirectories(settings.save));
-  // A link to the folder is as good as the folder.
-  CKPT_ASSIGN_OR_RETURN(std::unique_ptr<DirectoryLock> lock,
-                        storage.Lock(CanonicalPath(settings.save)));
+  const Path folder = CanonicalPath(settings.save);  // a link to it is as good
+  CKPT_RETURN_IF_ERROR(MakeDurableDirectories(storage, folder));
+  CKPT_ASSIGN_OR_RETURN(std::unique_ptr<DirectoryLock> lock, storage.Lock(folder));
   // Asked under the lock: another run may have saved and ended a moment ago.
   CKPT_RETURN_IF_ERROR(CheckSavesNoneAway(storage, settings, goes_on));
   return lock;
 }
 
 Status CheckWritable(Storage& storage, const Path& folder, trainer::Communicator& world) {
-  CKPT_RETURN_IF_ERROR(AgreeOn(world, WriteProbe(storage, folder, world.rank())));
+  Status fit = AgreeOn(world, WriteProbe(storage, folder, world.rank()));
+  if (fit.ok()) {
+    const bool looks = world.rank() == 0;
+    fit = AgreeOn(world, looks ? FindProbes(storage, folder, world.size()) : OkStatus());
+  }
   // None goes before rank 0 has looked.
-  Status fit =
-      AgreeOn(world, world.rank() == 0 ? FindProbes(storage, folder, world.size()) : OkStatus());
   fit.Add(storage.RemoveAll(ProbeOf(folder, world.rank())));
   return fit;
 }

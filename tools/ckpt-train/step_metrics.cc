@@ -12,6 +12,13 @@ std::string MetricsJson(const StepMetrics& metrics, std::string_view run_id) {
   json.Key("grad_norm").Double(metrics.grad_norm).Key("lr").Double(metrics.lr);
   json.Key("tokens").Int(metrics.tokens).Key("step_ms").Double(metrics.step_ms);
   json.Key("tokens_per_s").Double(metrics.tokens_per_s());
+  json.Key("peak_bytes").Int(metrics.peak_bytes);
+  if (metrics.experts) {
+    json.Key("aux_loss").Double(metrics.aux_loss);
+    json.Key("expert_load_max").Double(metrics.experts->most);
+    json.Key("expert_load_min").Double(metrics.experts->least);
+    json.Key("dropped_tokens").Int(metrics.experts->dropped);
+  }
   if (metrics.save_ms > 0) json.Key("save_ms").Double(metrics.save_ms);
   if (metrics.eval_loss) {
     json.Key("eval_loss").Double(*metrics.eval_loss).Key("eval_ms").Double(metrics.eval_ms);

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "trainer/step/rank_trainer.h"
+
 namespace ckpt::train {
 
 struct StepMetrics {
@@ -14,9 +16,12 @@ struct StepMetrics {
   double loss = 0;        // of the batch, before the update
   double grad_norm = 0;   // before clipping
   double lr = 0;
-  std::int64_t tokens = 0;  // with a label, of all ranks
-  double step_ms = 0;       // reading the batch included
-  double save_ms = 0;       // that training waited for checkpoints since the step before
+  double aux_loss = 0;           // of the experts' balance; no part of `loss`
+  std::int64_t tokens = 0;       // with a label, of all ranks
+  double step_ms = 0;            // reading the batch included
+  double save_ms = 0;            // that training waited for checkpoints since the step before
+  std::uint64_t peak_bytes = 0;  // of device memory, that a rank has held so far
+  std::optional<trainer::StepReport::ExpertLoad> experts = {};  // of a model with experts
   std::optional<double> eval_loss = {};  // where the step was followed by an evaluation
   double eval_ms = 0;                    // of that
 

@@ -76,8 +76,11 @@ Result<StepMetrics> TrainLoop::Step() {
                          .loss = report->loss,
                          .grad_norm = report->grad_norm,
                          .lr = report->lr,
+                         .aux_loss = report->aux_loss,
                          .tokens = report->tokens,
-                         .step_ms = watch.Milliseconds()};
+                         .step_ms = watch.Milliseconds(),
+                         .peak_bytes = report->peak_bytes,
+                         .experts = report->experts};
   // This step began with the weights that wait to be written: its loss is their proof.
   if (in_.checkpoints.is_taken()) CKPT_RETURN_IF_ERROR(WriteTaken(report->loss));
   return metrics;

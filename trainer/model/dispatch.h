@@ -41,6 +41,8 @@ class Dispatch {
   virtual Status Route(BlockContext& context, const Tensor& experts, const Tensor& weights) = 0;
 
   [[nodiscard]] std::int64_t num_rows() const { return num_rows_; }  // R
+  // With a capacity: choices of this rank's tokens that have no row, those of padding among them. Without: 0.
+  [[nodiscard]] std::int64_t num_unplaced() const { return num_unplaced_; }
   // int32 [held experts · segments() + 1], as grouped products take it.
   [[nodiscard]] const Tensor& offsets() const { return offsets_; }
   [[nodiscard]] std::int64_t segments() const { return segments_; }
@@ -57,6 +59,7 @@ class Dispatch {
 
  protected:
   std::int64_t num_rows_ = 0;
+  std::int64_t num_unplaced_ = 0;
   std::int64_t segments_ = 1;
   Tensor offsets_;
 };

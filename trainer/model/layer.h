@@ -26,7 +26,7 @@ struct LayerSurroundings {
   const RopeTable* rope = nullptr;  // null: no rotary positions
   MoeRuntime moe = {};
   Tensor expert_bias = {};    // of the statistics' dtype [E], null without expert bias
-  Tensor expert_counts = {};  // int64 [E]
+  Tensor expert_counts = {};  // int64 [E], null where there are no experts
 };
 
 // The parameters of layer `index`, "decoder.layers.<index>", where `place` holds its part of the

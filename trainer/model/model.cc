@@ -84,7 +84,7 @@ class Decoder final : public Model {
   [[nodiscard]] const ModelConfig& config() const override { return config_; }
   [[nodiscard]] const std::vector<UnitSpec>& units() const override { return units_; }
   [[nodiscard]] std::vector<ReplicatedBuffer>& buffers() override { return expert_biases_; }
-  [[nodiscard]] std::vector<Tensor>& expert_counts() override { return expert_counts_; }
+  [[nodiscard]] const Tensor& expert_counts() const override { return expert_counts_; }
   [[nodiscard]] std::uint64_t activation_peak_bytes() const override { return arena_.peak_bytes(); }
 
   Status ForwardBackward(ParamAccess& params, const MicroBatch& batch, const LossScales& scales,
@@ -135,7 +135,7 @@ class Decoder final : public Model {
   std::vector<UnitSpec> units_;
   Buffer expert_state_;
   std::vector<ReplicatedBuffer> expert_biases_;
-  std::vector<Tensor> expert_counts_;
+  Tensor expert_counts_;
 };
 
 Status Decoder::Build() {
@@ -147,13 +147,15 @@ Status Decoder::Build() {
   const Communicator* const experts = runtime_.moe.expert_group;
   units_ = ListUnits(config_, experts == nullptr ? 0 : experts->rank(),
                      experts == nullptr ? 1 : experts->size());
-  std::size_t num_moe_layers = 0;
+  std::int64_t num_moe_layers = 0;
   for (int index = 0; index < config_.num_layers; ++index) {
     LayerSurroundings surroundings{.rope = &rope_, .moe = runtime_.moe};
-    if (config_.is_moe_layer[static_cast<std::size_t>(index)] && !expert_biases_.empty()) {
-      surroundings.expert_bias = expert_biases_[num_moe_layers].values;
-      surroundings.expert_counts = expert_counts_[num_moe_layers];
-      ++num_moe_layers;
+    if (config_.is_moe_layer[static_cast<std::size_t>(index)]) {
+      const std::int64_t row = num_moe_layers++;
+      surroundings.expert_counts = expert_counts_.Rows(row, 1).Reshape({config_.moe->num_experts});
+      if (!expert_biases_.empty()) {
+        surroundings.expert_bias = expert_biases_[static_cast<std::size_t>(row)].values;
+      }
     }
     layers_.push_back(std::make_unique<Layer>(config_, index, surroundings));
   }
@@ -170,24 +172,22 @@ Decoder::RootParts<T> Decoder::DivideRoot(std::span<const T> params) const {
 
 // One buffer: the counts of all layers, then the biases.
 Status Decoder::AllocateExpertState() {
-  if (!config_.moe || !config_.moe->expert_bias) return OkStatus();
-  const std::int64_t num_experts = config_.moe->num_experts;
   const auto num_layers = static_cast<std::int64_t>(
       std::count(config_.is_moe_layer.begin(), config_.is_moe_layer.end(), true));
+  if (!config_.moe || num_layers == 0) return OkStatus();
+  const std::int64_t num_experts = config_.moe->num_experts;
   const DType bias_dtype = StatisticsDtype(runtime_.compute);
-  const std::uint64_t num_elems = static_cast<std::uint64_t>(num_layers * num_experts);
+  const std::vector<ReplicatedBufferSpec> bias_specs = ListBuffers(config_);
+  const auto num_elems = static_cast<std::uint64_t>(num_layers * num_experts);
   const std::uint64_t counts_bytes = num_elems * ElementBytes(DType::kInt64);
-  CKPT_ASSIGN_OR_RETURN(
-      expert_state_, runtime_.device->Allocate(counts_bytes + num_elems * ElementBytes(bias_dtype),
-                                               MemoryUse::kOther));
-  const Tensor counts(expert_state_.data(), DType::kInt64, {num_layers, num_experts});
+  const std::uint64_t bias_bytes = bias_specs.empty() ? 0 : num_elems * ElementBytes(bias_dtype);
+  CKPT_ASSIGN_OR_RETURN(expert_state_,
+                        runtime_.device->Allocate(counts_bytes + bias_bytes, MemoryUse::kOther));
+  expert_counts_ = Tensor(expert_state_.data(), DType::kInt64, {num_layers, num_experts});
   const Tensor biases(expert_state_.data() + counts_bytes, bias_dtype, {num_layers, num_experts});
-
-  for (ReplicatedBufferSpec& spec : ListBuffers(config_)) {
-    const auto row = static_cast<std::int64_t>(expert_counts_.size());
-    expert_counts_.push_back(counts.Rows(row, 1).Reshape({num_experts}));
-    expert_biases_.push_back(
-        {.spec = std::move(spec), .values = biases.Rows(row, 1).Reshape({num_experts})});
+  for (const ReplicatedBufferSpec& spec : bias_specs) {
+    const auto row = static_cast<std::int64_t>(expert_biases_.size());
+    expert_biases_.push_back({.spec = spec, .values = biases.Rows(row, 1).Reshape({num_experts})});
   }
   return OkStatus();
 }

@@ -70,10 +70,10 @@ class Model {
   // The parameters this rank's expert-parallel place needs: all dense ones, and its experts.
   [[nodiscard]] virtual const std::vector<UnitSpec>& units() const = 0;
   [[nodiscard]] virtual std::vector<ReplicatedBuffer>& buffers() = 0;
-  // Rows that came to the experts held here since the counts were cleared (MoeBlock), one int64 [E]
-  // per layer with expert bias; same order as the expert biases among `buffers`. Over all ranks they
-  // add up to the tokens of each expert.
-  [[nodiscard]] virtual std::vector<Tensor>& expert_counts() = 0;
+  // Rows that came to the experts held here since the counts were cleared (MoeBlock): int64 [L, E], a
+  // row for each of the L layers with experts, in the order of the expert biases among `buffers` if
+  // there are any; null without experts. Over all ranks they add up to the tokens of each expert.
+  [[nodiscard]] virtual const Tensor& expert_counts() const = 0;
 
   // Writes losses [tokens] (0 where not counted) and adds the auxiliary losses to aux_loss [1],
   // both of the statistics' dtype, and adds every gradient. All enqueued on the compute queue, but

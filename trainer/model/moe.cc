@@ -150,6 +150,12 @@ Status MoeBlock::Forward(BlockContext& context, std::span<const Tensor> weights,
     const Tensor held = expert_counts_.Rows(runtime_.expert_group->rank() * num_held_, num_held_);
     context.ops.CountRows(context.queue, dispatch_->offsets(), dispatch_->segments(), held);
   }
+  if (aux_loss && runtime_.dropped != nullptr) {
+    // Padding was not dropped: it was never routed.
+    const std::int64_t of_padding =
+        moe_.capacity_factor ? context.layout.num_padding * moe_.router.topk : 0;
+    *runtime_.dropped += dispatch_->num_unplaced() - of_padding;
+  }
 
   const std::int64_t num_rows = dispatch_->num_rows();
   saved_.rows = context.arena.Allocate(context.compute, {num_rows, config_.hidden_size});

@@ -27,6 +27,8 @@ struct MoeRuntime {
   // Gradients of expert weights are added up one source rank at a time, so that with fixed-point
   // gradients their sum does not depend on the mesh. Needs kAllToAll.
   bool separate_sources = false;
+  // Counts choices of this rank's tokens that experts had no room for, where they are counted at all; null: nowhere.
+  std::int64_t* dropped = nullptr;
 };
 
 // Rank `rank` of the `ranks` that share out the experts.
@@ -47,7 +49,8 @@ struct ExpertPlace {
 class MoeBlock {
  public:
   // `prefix`: "decoder.layers.3.mlp.". `expert_bias` [E] of the statistics' dtype and
-  // `expert_counts` int64 [E] are device memory of the caller; null without expert bias.
+  // `expert_counts` int64 [E] are device memory of the caller; null: there is no bias, and choices
+  // are not counted.
   MoeBlock(const ModelConfig& config, std::string prefix, const MoeRuntime& runtime,
            Tensor expert_bias, Tensor expert_counts);
 

@@ -113,7 +113,13 @@ class RankTrainerImpl final : public RankTrainer {
   // Fills in loss, aux_loss and tokens over all ranks.
   Status SumLossesOverRanks(std::span<const HostMicroBatch> batches, StepReport& report);
   void ClearExpertCounts();
+  // Over all ranks, here and on the device.
+  void SumExpertCounts();
   void UpdateExpertBias();
+  // REQUIRES: the compute queue was synchronised behind SumExpertCounts.
+  void DescribeExperts(StepReport::ExpertLoad& load) const;
+  // Of the rank that has held most.
+  Result<std::uint64_t> PeakBytes();
   // What keeps a gradient of this norm below the configured one.
   [[nodiscard]] double ClipFactor(double norm) const;
   // Casts a tensor to float32 and copies it to the host, times `factors`. Blocks.
@@ -135,7 +141,9 @@ class RankTrainerImpl final : public RankTrainer {
   Buffer losses_;  // of every micro-batch, `losses_stride_` elements each
   std::int64_t losses_stride_ = 0;
   std::vector<double> micro_batch_losses_;
-  GradientFactors factors_;  // of the last step's gradients
+  GradientFactors factors_;                // of the last step's gradients
+  std::vector<std::int64_t> host_counts_;  // of experts, [L, E]
+  std::int64_t dropped_ = 0;               // choices of this rank's tokens in this step
 };
 
 Status RankTrainerImpl::Build() {
@@ -148,7 +156,8 @@ Status RankTrainerImpl::Build() {
                                 .recompute = config_.recompute,
                                 .moe = {.expert_group = comms_.expert.get(),
                                         .dispatcher = config_.dispatcher,
-                                        .separate_sources = is_canonical}};
+                                        .separate_sources = is_canonical,
+                                        .dropped = &dropped_}};
   CKPT_ASSIGN_OR_RETURN(model_, Model::Create(config_.model, runtime));
   units_ = ListTrainedUnits(config_, topology_.expert());
   ShardPlan plan = PlanShards(units_, topology_, config_.precision, config_.slots);
@@ -273,7 +282,7 @@ Result<std::vector<HostLosses>> RankTrainerImpl::ReadLosses(
 Status RankTrainerImpl::SumLossesOverRanks(std::span<const HostMicroBatch> batches,
                                            StepReport& report) {
   CKPT_ASSIGN_OR_RETURN(const std::vector<HostLosses> losses, ReadLosses(batches));
-  std::array<ExactSum, 3> sums;  // loss, tokens, auxiliary losses
+  std::array<ExactSum, 4> sums;  // loss, tokens, auxiliary losses, dropped choices
   std::string bad;
   micro_batch_losses_.clear();
   for (std::size_t m = 0; m < batches.size(); ++m) {
@@ -287,12 +296,16 @@ Status RankTrainerImpl::SumLossesOverRanks(std::span<const HostMicroBatch> batch
     sums[1].Add(static_cast<double>(tokens));
     sums[2].Add(losses[m].aux);
   }
+  sums[3].Add(static_cast<double>(dropped_));
   CKPT_RETURN_IF_ERROR(SumOverRanks(world_, sums));
   const double num_batches = static_cast<double>(batches.size()) * world_.size();
   report.tokens = static_cast<std::int64_t>(sums[1].Value());
   const double divisor = config_.per_token_loss ? sums[1].Value() : num_batches;
   report.loss = divisor > 0 ? sums[0].Value() / divisor : 0;
   report.aux_loss = sums[2].Value() / num_batches;
+  if (config_.model.moe) {
+    report.experts.emplace().dropped = static_cast<std::int64_t>(sums[3].Value());
+  }
   if (std::isfinite(report.loss) && std::isfinite(report.aux_loss)) return OkStatus();
   Status status = Error(ErrorKind::kValueMismatch, "the loss is not finite")
                       .Actual(bad.empty() ? fmt::format("{}", report.loss) : bad);
@@ -301,16 +314,51 @@ Status RankTrainerImpl::SumLossesOverRanks(std::span<const HostMicroBatch> batch
 }
 
 void RankTrainerImpl::ClearExpertCounts() {
-  for (const Tensor& counts : model_->expert_counts()) ops_.Fill(*compute_, counts, 0);
+  dropped_ = 0;
+  const Tensor& counts = model_->expert_counts();
+  if (counts) ops_.Fill(*compute_, counts, 0);
+}
+
+void RankTrainerImpl::SumExpertCounts() {
+  const Tensor& counts = model_->expert_counts();
+  if (!counts) return;
+  comms_.world->AllReduce(*compute_, counts, ReduceOp::kSum);
+  host_counts_.resize(static_cast<std::size_t>(counts.num_elems()));
+  device_.CopyToHost(*compute_, counts, host_counts_.data());
 }
 
 void RankTrainerImpl::UpdateExpertBias() {
-  std::vector<Tensor>& counts = model_->expert_counts();
-  for (std::size_t layer = 0; layer < counts.size(); ++layer) {
-    comms_.world->AllReduce(*compute_, counts[layer], ReduceOp::kSum);
-    ops_.UpdateExpertBias(*compute_, counts[layer], config_.model.moe->bias_update_rate,
-                          model_->buffers()[layer].values);
+  const Tensor& counts = model_->expert_counts();
+  const std::vector<ReplicatedBuffer>& biases = model_->buffers();
+  for (std::size_t layer = 0; layer < biases.size(); ++layer) {
+    const Tensor of_layer =
+        counts.Rows(static_cast<std::int64_t>(layer), 1).Reshape({counts.dim(1)});
+    ops_.UpdateExpertBias(*compute_, of_layer, config_.model.moe->bias_update_rate,
+                          biases[layer].values);
   }
+}
+
+void RankTrainerImpl::DescribeExperts(StepReport::ExpertLoad& load) const {
+  const auto num_experts = static_cast<std::size_t>(config_.model.moe->num_experts);
+  for (std::size_t first = 0; first < host_counts_.size(); first += num_experts) {
+    const std::span layer = std::span(host_counts_).subspan(first, num_experts);
+    const auto all = std::accumulate(layer.begin(), layer.end(), std::int64_t{0});
+    if (all == 0) continue;
+    const double mean = static_cast<double>(all) / static_cast<double>(num_experts);
+    load.most = std::max(load.most, static_cast<double>(*std::ranges::max_element(layer)) / mean);
+    load.least = std::min(load.least, static_cast<double>(*std::ranges::min_element(layer)) / mean);
+  }
+}
+
+Result<std::uint64_t> RankTrainerImpl::PeakBytes() {
+  std::uint64_t mine = 0;  // what a step allocates it keeps: the peaks of all uses coincide
+  for (int use = 0; use < kNumMemoryUses; ++use) {
+    mine += device_.usage(static_cast<MemoryUse>(use)).peak_bytes;
+  }
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(world_.size()));
+  CKPT_RETURN_IF_ERROR(
+      world_.Exchange(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all))));
+  return *std::ranges::max_element(all);
 }
 
 double RankTrainerImpl::ClipFactor(double norm) const {
@@ -352,10 +400,13 @@ Result<StepReport> RankTrainerImpl::Step(std::span<const HostMicroBatch> batches
   CKPT_ASSIGN_OR_RETURN(StepReport report, ComputeGradients(batches));
   report.lr = LearningRate(config_.schedule, report.step);
   factors_.clip = ClipFactor(report.grad_norm);
+  SumExpertCounts();
   UpdateExpertBias();
   optimizer_->Step(*compute_, report.lr, factors_);
   store_->WeightsChanged();
   CKPT_RETURN_IF_ERROR(compute_->Synchronize());
+  if (report.experts) DescribeExperts(*report.experts);
+  CKPT_ASSIGN_OR_RETURN(report.peak_bytes, PeakBytes());
   return report;
 }
 

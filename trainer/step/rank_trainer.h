@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -47,6 +48,16 @@ struct StepReport {
   double grad_norm = 0;   // before clipping
   double lr = 0;
   std::int64_t tokens = 0;  // counted ones, of all ranks
+  // Most device memory that a rank has held so far.
+  std::uint64_t peak_bytes = 0;
+  // Of models with experts: how many rows the most and the least used expert of any layer had, over
+  // what all of the layer had on average; and choices dropped for want of room, in all layers.
+  struct ExpertLoad {
+    double most = 1;
+    double least = 1;
+    std::int64_t dropped = 0;
+  };
+  std::optional<ExpertLoad> experts = {};
 };
 
 struct Evaluation {

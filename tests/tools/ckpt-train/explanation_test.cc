@@ -159,6 +159,66 @@ INSTANTIATE_TEST_SUITE_P(
                   {"reduction", "canonical"},
                   {"optimizer", "sgd"}}}));
 
+// Shapes whose activations outgrow the pieces that memory is asked for in.
+layout::Configuration LargeBatch(const layout::Configuration& more) {
+  layout::Configuration settings = {{"seq_length", 128},         {"micro_batch_size", 4},
+                                    {"hidden_size", 64},         {"ffn_hidden_size", 384},
+                                    {"moe_ffn_hidden_size", 96}, {"vocab_size", 5000}};
+  for (const auto& [name, value] : more) settings[name] = value;
+  return settings;
+}
+
+// What a rank holds in activations, a step and an evaluation behind it.
+Result<std::uint64_t> MeasureActivations(const trainer::TrainConfig& config) {
+  std::uint64_t measured = 0;
+  const auto body = [&](trainer::Communicator& world) -> Status {
+    const auto device = trainer::MakeHostDevice({});
+    const auto ops = trainer::MakeHostOps({});
+    CKPT_ASSIGN_OR_RETURN(
+        const auto trainer,
+        trainer::RankTrainer::Create(config, world, {.device = device.get(), .ops = ops.get()}));
+    CKPT_RETURN_IF_ERROR(trainer->InitializeWeights());
+    const std::vector<trainer::HostMicroBatch> batches(
+        static_cast<std::size_t>(config.num_micro_batches()), AnyBatch(config));
+    CKPT_ASSIGN_OR_RETURN(const trainer::StepReport report, trainer->Step(batches));
+    CKPT_RETURN_IF_ERROR(trainer->Evaluate(batches).status());
+    if (world.rank() != 0) return OkStatus();
+    measured = device->usage(trainer::MemoryUse::kActivations).peak_bytes;
+    EXPECT_GE(report.peak_bytes, measured);
+    return OkStatus();
+  };
+  CKPT_RETURN_IF_ERROR(trainer::RunRanks(config.mesh.world_size, body));
+  return measured;
+}
+
+class ActivationsTest : public ::testing::TestWithParam<MeshCase> {};
+
+TEST_P(ActivationsTest, AreWhatARunHolds) {
+  const auto config = SmallMoeRun(GetParam().ranks, LargeBatch(GetParam().settings));
+  ASSERT_THAT(config, IsOk());
+  const auto explanation = Explain(*config, 0);
+  ASSERT_THAT(explanation, IsOk());
+  const auto measured = MeasureActivations(*config);
+  ASSERT_THAT(measured, IsOk());
+  EXPECT_GT(explanation->activation_bytes, std::uint64_t{8} << 20) << "more than one piece";
+  EXPECT_EQ(explanation->activation_bytes, *measured);
+  EXPECT_EQ(explanation->total_bytes(), explanation->bytes.total() + *measured);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, ActivationsTest,
+    ::testing::Values(
+        MeshCase{}, MeshCase{1, {{"recompute_granularity", "full"}}}, MeshCase{2, {{"bf16", true}}},
+        MeshCase{1, {{"num_experts", layout::Value()}}},
+        MeshCase{1, {{"frozen", layout::Value::List{"*.linear_fc1.*"}}}},
+        MeshCase{1,
+                 {{"moe_expert_capacity_factor", 1.5}, {"moe_pad_expert_input_to_capacity", true}}},
+        // Where every expert has as many rows, ranks that share them out have, too.
+        MeshCase{2,
+                 {{"expert_model_parallel_size", 2},
+                  {"moe_expert_capacity_factor", 1.5},
+                  {"moe_pad_expert_input_to_capacity", true}}}));
+
 TEST(ExplainTest, RefusesSlotsPastTheCapAndSaysWhatFits) {
   auto config = SmallMoeRun(2, {{"weight_slots", 6}});
   ASSERT_THAT(config, IsOk());

@@ -12,6 +12,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "converters/verbs/training_state.h"
 #include "core/json/json_reader.h"
 #include "tests/testing/fault_storage.h"
 #include "tests/testing/matchers.h"
@@ -147,7 +148,7 @@ TEST_F(TrainTest, AFolderThatCannotBeWrittenEndsTheRunBeforeItsFirstStep) {
 TEST_F(TrainTest, ADiskThatTakesNothingEndsTheRunBeforeItsFirstStep) {
   TrainOptions options = Options(2, {"log_interval=1"});
   options.run.save = In("out").string();
-  testing::FaultStorage full(PosixStorage(), /*fail_at=*/1, ErrorKind::kNoSpace);
+  testing::FaultStorage full(PosixStorage(), /*fail_at=*/3, ErrorKind::kNoSpace);
   cli::StringOutput out;
   cli::StringOutput err;
   cli::Streams streams = {.out = out, .err = err};
@@ -180,6 +181,43 @@ TEST_F(TrainTest, RefusesAFolderThatAnotherRunSavesIn) {
     EXPECT_EQ(PosixStorage().Stat(In("metrics.jsonl"))->type, FileType::kMissing);
   }
   EXPECT_TRUE(Call(RunTrain, options).IsDone());
+}
+
+TEST_F(TrainTest, TheStepThatFollowsProvesACheckpoint) {
+  OpenModelOptions padded;
+  padded.with_vocabulary_padding = true;
+  for (const bool is_async : {false, true}) {
+    TrainOptions options = Options(
+        2, {"train_iters=5", "save_interval=2", is_async ? "async_save=true" : "log_interval=1"});
+    options.run.save = In(is_async ? "async" : "sync").string();
+    options.common.json = true;
+    const Said said = Call(RunTrain, options);
+    ASSERT_TRUE(said.IsDone()) << said.code.status().ToString();
+    const std::string step_3 = said.out.substr(said.out.find("{\"step\":3,"));
+    const auto saved =
+        OpenTrainingState(PosixStorage(), Path(options.run.save) / "iter_0000002", padded);
+    ASSERT_THAT(saved, IsOk());
+    EXPECT_EQ(saved->next_loss, Number(step_3.substr(0, step_3.find('\n')), "loss"));
+    EXPECT_EQ(saved->finished_updates, 2);
+    EXPECT_THAT(step_3, HasSubstr("\"save_ms\":"));
+  }
+}
+
+TEST_F(TrainTest, MetricsTellWhatTheExpertsDid) {
+  TrainOptions options = Options(2, {"train_iters=2", "moe_expert_capacity_factor=0.5",
+                                     "moe_router_load_balancing_type=aux_loss",
+                                     "moe_aux_loss_coeff=0.01", "expert_model_parallel_size=2"});
+  options.common.json = true;
+  const Said said = Call(RunTrain, options);
+  ASSERT_TRUE(said.IsDone()) << said.code.status().ToString();
+  const std::string line = said.out.substr(0, said.out.find('\n'));
+  EXPECT_GE(Number(line, "aux_loss"), 0.01 - 1e-6) << "balanced at best";
+  EXPECT_GE(Number(line, "expert_load_max"), 1);
+  EXPECT_LE(Number(line, "expert_load_min"), 1);
+  const auto json = JsonDocument::Parse(line, "line");
+  // Half of the 8 · 16 tokens' 2 choices find room at most.
+  EXPECT_GE(json->root().At("dropped_tokens")->Int64().value(), 8 * 16);
+  EXPECT_GT(json->root().At("peak_bytes")->Int64().value(), 0);
 }
 
 TEST_F(TrainTest, MixesNoMetricsOfTwoRuns) {

@@ -242,13 +242,13 @@ TEST(ModelTest, CountsTheExpertsOfTrainedTokensOnce) {
   config.moe->router.score = trainer::ScoreFunction::kSigmoid;
   config.moe->expert_bias = true;
   const auto runner = MakeRunner(config, {.recompute = true});
-  ASSERT_EQ(runner->model().expert_counts().size(), 1U);
+  ASSERT_EQ(runner->model().expert_counts().dim(0), 1);
   ASSERT_EQ(runner->model().buffers().size(), 1U);
   EXPECT_EQ(runner->model().buffers()[0].spec.name, "decoder.layers.1.mlp.router.expert_bias");
   runner->Evaluate();
   runner->ForwardBackward();
   double total = 0;
-  for (const double count : runner->Read(runner->model().expert_counts()[0])) total += count;
+  for (const double count : runner->Read(runner->model().expert_counts())) total += count;
   const TokenBatch batch = RandomBatch(kSeed, config.vocab_size);
   EXPECT_EQ(total, static_cast<double>(batch.batch * batch.seq * config.moe->router.topk));
 }
@@ -265,7 +265,7 @@ TEST(ModelTest, TheExpertBiasChangesWhoIsChosenAndNothingElse) {
   runner->Write({5, 5, 0, 0, 0, 0}, bias);
   runner->ForwardBackward();
   const double tokens = 24;
-  EXPECT_THAT(runner->Read(runner->model().expert_counts()[0]),
+  EXPECT_THAT(runner->Read(runner->model().expert_counts()),
               ElementsAre(tokens, tokens, 0, 0, 0, 0));
 }
 

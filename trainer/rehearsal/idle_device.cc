@@ -1,0 +1,64 @@
+#include "trainer/rehearsal/idle_device.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace ckpt::trainer {
+namespace {
+
+class IdleQueue final : public Queue {
+ public:
+  Event Record() override { return {}; }
+  void Wait(const Event& /*event*/) override {}
+  Status Synchronize() override { return status_; }
+  void Fail(Status error) override { status_ = std::move(error); }
+
+ private:
+  Status status_;
+};
+
+class IdleDevice final : public Device {
+ public:
+  Result<Buffer> Allocate(std::uint64_t size_bytes, MemoryUse use) override {
+    const std::uint64_t mapped_bytes = std::max<std::uint64_t>(size_bytes, 1);
+    void* const data = ::mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (data == MAP_FAILED) {
+      return Error(ErrorKind::kSystem, "out of addresses")
+          .Expected(std::to_string(size_bytes) + " bytes for " + std::string(MemoryUseName(use)));
+    }
+    mapped_bytes_[data] = mapped_bytes;
+    Count(use, size_bytes);
+    return Buffer(this, data, size_bytes, use);
+  }
+
+  std::unique_ptr<Queue> MakeQueue(std::string_view /*name*/) override {
+    return std::make_unique<IdleQueue>();
+  }
+
+  void CopyToHost(Queue& /*queue*/, const Tensor& from, void* host) override {
+    if (from.num_elems() > 0) std::memcpy(host, from.data, from.size_bytes());
+  }
+  void CopyFromHost(Queue& /*queue*/, const void* /*host*/, const Tensor& /*to*/) override {}
+
+ private:
+  void Free(void* data) override {
+    const auto mapped = mapped_bytes_.extract(data);
+    (void)::munmap(data, mapped.mapped());
+  }
+
+  std::map<void*, std::uint64_t> mapped_bytes_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> MakeIdleDevice() { return std::make_unique<IdleDevice>(); }
+
+}  // namespace ckpt::trainer
