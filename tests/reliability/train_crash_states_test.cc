@@ -130,8 +130,8 @@ class TrainCrashStatesTest : public ::testing::TestWithParam<Case> {
   // What a run that goes on from the disk starts with: "state 3", "nothing", or what is wrong.
   static std::string GoOn(const DiskImage& image) {
     CrashStorage disk(image);
-    auto sessions =
-        SmallSessions::Create(disk, With(TinySettings(), {{"load", kRoot.string()}}), 1);
+    auto sessions = SmallSessions::Create(
+        disk, With(TinySettings(), {{"load", kRoot.string()}, {"save", kRoot.string()}}), 1);
     if (!sessions.ok()) return sessions.status().ToString();
     if (!sessions->run().goes_on()) return "nothing";
     std::string seen;

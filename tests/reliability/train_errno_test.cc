@@ -88,7 +88,9 @@ class TrainErrnoTest : public ::testing::TestWithParam<Case> {
   Result<std::int64_t> GoOn(int ranks = 1) {
     CKPT_ASSIGN_OR_RETURN(
         SmallSessions sessions,
-        SmallSessions::Create(storage_, With(TinySettings(), {{"load", root().string()}}), ranks));
+        SmallSessions::Create(
+            storage_, With(TinySettings(), {{"load", root().string()}, {"save", root().string()}}),
+            ranks));
     if (!sessions.run().goes_on()) return 0;
     std::int64_t iteration = 0;
     CKPT_RETURN_IF_ERROR(sessions.Run([&](RankSession& session, Communicator& world) -> Status {
