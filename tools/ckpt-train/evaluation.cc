@@ -1,6 +1,9 @@
 #include "tools/ckpt-train/evaluation.h"
 
+#include <utility>
 #include <vector>
+
+#include <fmt/format.h>
 
 namespace ckpt::train {
 
@@ -15,10 +18,15 @@ Result<std::optional<trainer::Evaluation>> EvaluateBatches(
     if (!is_wanted) return std::optional<trainer::Evaluation>();
     CKPT_ASSIGN_OR_RETURN(const std::vector<trainer::HostMicroBatch> batch,
                           batches.ReadStep(batches.SamplesOf(i)));
-    CKPT_ASSIGN_OR_RETURN(const trainer::Evaluation one, trainer.Evaluate(batch));
-    const double weight = per_token ? static_cast<double>(one.tokens) : 1;
-    total.loss += weight * one.loss;
-    total.tokens += one.tokens;
+    Result<trainer::Evaluation> one = trainer.Evaluate(batch);
+    if (!one.ok()) {
+      return std::move(one).status().While(fmt::format("evaluating global samples {} to {}",
+                                                       batches.SamplesOf(i),
+                                                       batches.SamplesOf(i + 1) - 1));
+    }
+    const double weight = per_token ? static_cast<double>(one->tokens) : 1;
+    total.loss += weight * one->loss;
+    total.tokens += one->tokens;
     weights += weight;
   }
   if (weights > 0) total.loss /= weights;

@@ -113,6 +113,15 @@ TEST_F(TrainTest, KeepsTheLastGoodCheckpointWhenNumbersRunAway) {
   EXPECT_EQ(std::stoi(*tracker), 1);
 }
 
+TEST_F(TrainTest, AnEvaluationThatRunsAwayNamesStepAndSamples) {
+  const Said said =
+      Call(RunTrain, Options(2, {"lr=1e30", "weight_decay=1e10", "optimizer=sgd", "eval_interval=1",
+                                 "eval_iters=2", "valid_data_path=" + In("data.jsonl").string()}));
+  ASSERT_THAT(said.code.status(), FailsWith(ErrorKind::kValueMismatch));
+  EXPECT_THAT(said.code.status().ToString(), HasSubstr("evaluating global samples 0 to 7"));
+  EXPECT_THAT(said.code.status().ToString(), HasSubstr("evaluating after step 1"));
+}
+
 // Sends SIGTERM when the line of step 3 is written.
 class SignallingOutput final : public cli::TextOutput {
  public:
