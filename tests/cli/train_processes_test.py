@@ -145,6 +145,22 @@ class Mpi(Training):
         self.assertIn("as a signal asked: saved in out", err)
         self.assertGreaterEqual(self.steps_saved(), 3)
 
+    def test_one_process_tells_of_an_error_that_all_have(self):
+        for options, code, says in ((("--set", "learning_rate=1"), 2, "there is no setting learning_rate"),
+                                    (("--set", "train_iters=9", "--load", "mistyped"), 3, "there is no checkpoint to load")):
+            with self.subTest(says):
+                process = self.start("--config", "run.yaml", *options, launcher=self.launcher)
+                _, err = process.communicate(timeout=100)
+                self.assertEqual(process.returncode, code, err)
+                self.assertEqual(err.count(says), 1, err)
+
+    def test_a_process_that_fails_alone_ends_all(self):
+        only_first = ("bash", "-c", 'test $OMPI_COMM_WORLD_RANK = 0 && exec "$0" "$@"; exec "$0" "$@" --set clip_grad=-1')
+        process = self.start("--config", "run.yaml", "--set", "train_iters=9", launcher=(*self.launcher, *only_first))
+        _, err = process.communicate(timeout=100)
+        self.assertNotEqual(process.returncode, 0, err)
+        self.assertIn("setting clip_grad is no such number", err)
+
     def test_numbers_that_run_away_end_all(self):
         process = self.start("--config", "run.yaml", "--set", "train_iters=9", "--set", "lr=1e30", "--set", "clip_grad=0",
                              launcher=self.launcher)

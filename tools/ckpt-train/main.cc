@@ -18,6 +18,8 @@
 #include "tools/cli/streams.h"
 #include "tools/cli/usable_hints.h"
 #include "tools/cli/version.h"
+#include "trainer/comm/mpi_comm.h"
+#include "trainer/comm/world.h"
 
 namespace ckpt::train {
 namespace {
@@ -172,11 +174,22 @@ CLI::App* AddCheck(CLI::App& app, CheckOptions& options) {
 template <typename Options>
 using RunVerb = Result<cli::ExitCode> (*)(const Options&, Storage&, cli::Streams&);
 
+// Whether this process is to tell of `failure`. Processes that are ranks of one run fail alike, and the first one speaks.
+// `would_run`: the others, if they did not fail, run their ranks.
+bool Speaks(const Status& failure, bool would_run) {
+  if (!would_run || trainer::NumLaunchedProcesses() == 1) return true;
+  const Result<bool> is_first = trainer::IsFirstToFail(failure);
+  return !is_first.ok() || *is_first;  // an error: the rank did run, and failed then
+}
+
 template <typename Options>
-cli::ExitCode Conclude(RunVerb<Options> run, const Options& options, const CLI::App& verb,
-                       cli::Streams& streams) {
+cli::ExitCode Conclude(RunVerb<Options> run, const Options& options, bool would_run,
+                       const CLI::App& verb, cli::Streams& streams) {
   Result<cli::ExitCode> outcome = run(options, PosixStorage(), streams);
-  if (!outcome.ok()) outcome = cli::WithUsableHints(outcome.status(), verb);
+  if (!outcome.ok()) {
+    if (!Speaks(outcome.status(), would_run)) return cli::ExitCodeOf(outcome.status());
+    outcome = cli::WithUsableHints(outcome.status(), verb);
+  }
   return cli::Conclude(outcome, options.common.json, streams);
 }
 
@@ -200,12 +213,22 @@ cli::ExitCode Main(const std::vector<std::string>& args, cli::Streams& streams) 
   const CLI::App* const check_app = AddCheck(app, check);
 
   if (const auto ended = cli::ParseArguments(app, args, "train", streams)) return *ended;
-  if (evaluate_app->parsed()) return Conclude(RunEvaluate, evaluate, *evaluate_app, streams);
-  if (experiment_app->parsed()) return Conclude(RunReshard, experiment, *experiment_app, streams);
-  if (generate_app->parsed()) return Conclude(RunGenerate, generate, *generate_app, streams);
-  if (explain_app->parsed()) return Conclude(RunExplain, explain, *explain_app, streams);
-  if (check_app->parsed()) return Conclude(RunCheck, check, *check_app, streams);
-  return Conclude(RunTrain, train, *train_app, streams);
+  if (evaluate_app->parsed()) {
+    return Conclude(RunEvaluate, evaluate, !evaluate.print_config, *evaluate_app, streams);
+  }
+  if (experiment_app->parsed()) {
+    return Conclude(RunReshard, experiment, false, *experiment_app, streams);
+  }
+  if (generate_app->parsed()) {
+    return Conclude(RunGenerate, generate, !generate.print_config, *generate_app, streams);
+  }
+  if (explain_app->parsed()) {
+    return Conclude(RunExplain, explain, false, *explain_app, streams);
+  }
+  if (check_app->parsed()) {
+    return Conclude(RunCheck, check, !check.print_config, *check_app, streams);
+  }
+  return Conclude(RunTrain, train, !train.print_config, *train_app, streams);
 }
 
 }  // namespace

@@ -11,9 +11,11 @@
 #include <vector>
 
 #include <climits>
+#include <fmt/format.h>
 
 #include "core/base/check.h"
 #include "core/base/thrown.h"
+#include "trainer/comm/agreement.h"
 #include "trainer/comm/internal/host_communicator.h"
 #include "trainer/comm/internal/split_members.h"
 #include "trainer/comm/reduce_tree.h"
@@ -206,6 +208,8 @@ void MpiCommunicator::Abort(const Status& why) {
   MPI_Abort(MPI_COMM_WORLD, kFailed);
 }
 
+bool NotEmpty(const std::string& text) { return !text.empty(); }
+
 // MPI from its start to its end; `status` says whether it started.
 class MpiSession {
  public:
@@ -234,11 +238,30 @@ class MpiSession {
 
 }  // namespace
 
+Result<bool> IsFirstToFail(const Status& failure) {
+  CKPT_CHECK(!failure.ok());
+  CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<MpiSession> session,
+                        MpiSession::Start(QueueMode::kInline));
+  MPI_Comm comm = MPI_COMM_NULL;
+  CKPT_RETURN_IF_ERROR(MpiStatus(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup"));
+  MpiCommunicator world(comm);
+  CKPT_ASSIGN_OR_RETURN(const std::vector<std::string> failures,
+                        ExchangeTexts(world, failure.ToString()));
+  return std::ranges::find_if(failures, &NotEmpty) - failures.begin() == world.rank();
+}
+
 Status RunMpiRank(QueueMode queues, const std::function<Status(Communicator& world)>& body) {
   CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<MpiSession> session, MpiSession::Start(queues));
   MPI_Comm comm = MPI_COMM_NULL;
   CKPT_RETURN_IF_ERROR(MpiStatus(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup"));
   MpiCommunicator world(comm);
+  CKPT_ASSIGN_OR_RETURN(const std::vector<std::string> failures, ExchangeTexts(world, ""));
+  const auto failed = std::ranges::find_if(failures, &NotEmpty);
+  if (failed != failures.end()) {
+    return Error(ErrorKind::kCancelled,
+                 fmt::format("rank {} failed before it ran", failed - failures.begin()))
+        .Actual(*failed);
+  }
   // An exception must not unwind to MPI_Finalize, where it would wait for ranks that wait for it.
   Status status = StatusOfCall([&] { return body(world); });
   if (!status.ok()) world.Abort(status);

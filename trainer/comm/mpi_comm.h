@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include "core/base/status.h"
+#include "core/base/result.h"
 #include "trainer/comm/communicator.h"
 #include "trainer/device/host_device.h"
 
@@ -15,9 +15,14 @@ namespace ckpt::trainer {
 // rank that fails says why on stderr and ends every process, its own too: MPI gives up in no other
 // way, and so does `Communicator::Abort`. Every communicator is gone when `body` returns.
 //
-// Errors: kUnsupported (built without CKPT_WITH_MPI, or MPI lacks the thread support), kUsage
+// Errors: kCancelled (another rank failed before it ran, see IsFirstToFail), kUnsupported (built without CKPT_WITH_MPI, or MPI lacks the thread support), kUsage
 // (second call), kIo (MPI).
 Status RunMpiRank(QueueMode queues, const std::function<Status(Communicator& world)>& body);
+
+// For a process whose rank failed before it ran, while the others come to RunMpiRank: tells them, so that none waits for it,
+// and answers whether this one is the first of those that failed, which speaks for all. Instead of RunMpiRank, by a process
+// that would have called it. Errors: as RunMpiRank.
+Result<bool> IsFirstToFail(const Status& failure);
 
 }  // namespace ckpt::trainer
 

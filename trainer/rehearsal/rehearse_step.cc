@@ -47,7 +47,7 @@ class IdleParams final : public ParamAccess {
       std::vector<Gradient>& gradients = gradients_.emplace_back();
       for (const ParamSpec& param : unit.params) {
         weights.push_back(TensorOf(param, memory_.data(), compute));
-        gradients.push_back({.values = param.trainable ? weights.back() : Tensor()});
+        gradients.push_back({.tensor = param.trainable ? weights.back() : Tensor()});
       }
     }
   }
