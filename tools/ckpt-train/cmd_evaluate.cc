@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/quote.h"
 #include "core/json/json_writer.h"
 #include "tools/ckpt-train/data_settings.h"
 #include "tools/ckpt-train/evaluation.h"
@@ -73,6 +74,8 @@ Result<ExitCode> RunEvaluate(const EvaluateOptions& options, Storage& storage,
   const Path& path =
       run.data.valid_data_path.empty() ? run.data.data_path : run.data.valid_data_path;
   CKPT_ASSIGN_OR_RETURN(auto whole, OpenData(storage, path, run.data, run.train));
+  const std::string notice = DataNotice(path, whole->facts());
+  if (!notice.empty() && !options.common.quiet) streams.err.Write(EscapeControls(notice) + "\n");
   const std::int64_t data_samples = whole->num_samples();
   const auto data = trainer::OneEpochOf(std::move(whole));
   const std::int64_t all_batches = BatchesOfEpoch(data_samples, run.train.global_batch_size);

@@ -17,8 +17,9 @@ Compared Compare(const TrainingState& state, const RunConfig& run) {
   if (state.data_identity) return {*state.data_identity, run.data_identity};
   // Megatron stores no more than this.
   const auto length = state.args.find("seq_length");
-  const std::string now = fmt::format("{}", run.train.seq_length);
-  return {length == state.args.end() ? now : layout::FormatValue(length->second), now};
+  const std::string now = fmt::format("sequences of {}", run.train.seq_length);
+  if (length == state.args.end()) return {now, now};
+  return {"sequences of " + layout::FormatValue(length->second), now};
 }
 
 }  // namespace

@@ -364,6 +364,11 @@ TEST_F(HfTrainTest, SaysHowManyExamplesWereTruncated) {
                                       R"( "loss_mask": [0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1]})"));
   ASSERT_TRUE(said.IsDone()) << said.code.status().ToString();
   EXPECT_THAT(said.err, HasSubstr("8 of 8 examples are longer than a sequence and were truncated"));
+  EvaluateOptions evaluate;
+  evaluate.run.init = kHfModel;
+  evaluate.run.set = {"seq_length=8", "eval_iters=1", "long_examples=truncate",
+                      "data_path=" + In("tokens.jsonl").string()};
+  EXPECT_THAT(Call(RunEvaluate, evaluate).err, HasSubstr("8 of 8 examples are longer"));
   const Said none = TrainModel({"long_examples=truncate"},
                                Tokens(R"({"input_ids": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11],)"
                                       R"( "loss_mask": [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]})"));
