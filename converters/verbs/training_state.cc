@@ -111,12 +111,6 @@ Result<ModelSource> UnderstandMoment(Storage& storage, const ModelSource& weight
   return UnderstandModel(storage, weights.checkpoint, as_weights);
 }
 
-Result<std::int64_t> IntegerArgument(const layout::Configuration& args, std::string_view name) {
-  const auto found = args.find(name);
-  if (found != args.end() && found->second.AsInt() != nullptr) return *found->second.AsInt();
-  return Error(ErrorKind::kMissing, fmt::format("args have no integer {}", name)).Tensor("args");
-}
-
 // Nothing if the argument is absent or None.
 template <typename T>
 Result<std::optional<T>> OptionalArgument(const layout::Configuration& args, std::string_view name,
@@ -127,6 +121,13 @@ Result<std::optional<T>> OptionalArgument(const layout::Configuration& args, std
   return Error(ErrorKind::kBadMetadata, fmt::format("argument {} is of the wrong kind", name))
       .Tensor("args")
       .Actual(layout::FormatValue(found->second));
+}
+
+Result<std::int64_t> IntegerArgument(const layout::Configuration& args, std::string_view name) {
+  CKPT_ASSIGN_OR_RETURN(const std::optional<std::int64_t> number,
+                        OptionalArgument(args, name, &layout::Value::AsInt));
+  if (number) return *number;
+  return Error(ErrorKind::kMissing, fmt::format("args have no {}", name)).Tensor("args");
 }
 
 // The scheduler counts samples, in whole batches.

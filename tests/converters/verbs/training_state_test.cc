@@ -136,7 +136,25 @@ TEST(TrainingState, KnowsWhatARunOfOursNoted) {
   EXPECT_EQ(ours->state_digest, "abc");
   EXPECT_EQ(ours->next_loss, 2.5);
 
+  EXPECT_EQ(theirs->data_identity, std::nullopt);
+  EXPECT_EQ(OpenWithArgs(R"("ckptkit_data_identity": "8 documents")")->data_identity,
+            "8 documents");
+
   EXPECT_THAT(OpenWithArgs(R"("ckptkit_next_loss": "low")"), FailsWith(ErrorKind::kBadMetadata));
+}
+
+TEST(TrainingState, ACountThatIsNoIntegerIsNotMissing) {
+  const auto opened = OpenCheckpoint(PosixStorage(), DenseCheckpoint());
+  ASSERT_THAT(opened, IsOk());
+  auto args = opened->source->ReadObject(*opened->source->index().FindObject("args"));
+  ASSERT_THAT(args, IsOk());
+  const std::size_t name = args->json.find("\"consumed_train_samples\"");
+  ASSERT_NE(name, std::string::npos);
+  args->json.insert(args->json.find_first_of(",}", name), ".5");
+  const auto state = OpenChanged({{"args", args->json}});
+  ASSERT_THAT(state, FailsWith(ErrorKind::kBadMetadata));
+  EXPECT_EQ(state.status().first().message, "argument consumed_train_samples is of the wrong kind");
+  EXPECT_EQ(state.status().first().actual, "24.5");
 }
 
 // What Megatron stored becomes settings, and those become what a run of ours stores.
