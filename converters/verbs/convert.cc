@@ -291,22 +291,38 @@ Status CheckKeepsSome(const std::string& keep_fp32, const DtypePolicy& dtypes,
       .Hint("it is a regular expression, searched in the names that ckpt-convert --plan prints");
 }
 
+// Whether elements of any source of the recipe are of another dtype than `target`.
+bool Casts(const CheckpointIndex& index, const TensorRecipe& recipe, DType target) {
+  return std::any_of(recipe.nests.begin(), recipe.nests.end(), [&](const layout::Nest& nest) {
+    return !nest.is_zero_fill() && index.tensors()[nest.source].dtype != target;
+  });
+}
+
 // The source's model under the target's names, copies and dtypes. Fills in `origin` and `changes_dtype`, adds to `warnings`.
 Result<ModelView> ViewTarget(const ConvertOptions& options, PreparedConversion& prepared) {
   const ModelSource& model = prepared.model;
   CKPT_ASSIGN_OR_RETURN(const layout::Choices choices, TargetChoices(model, options));
-  CKPT_ASSIGN_OR_RETURN(ModelView view, ViewModel(model, options.to, choices));
+  Result<ModelView> viewed = ViewModel(model, options.to, choices,
+                                       options.dtype ? MixedDtypes::kWiden : MixedDtypes::kRefuse);
+  if (!viewed.ok()) {
+    Status status = std::move(viewed).status();
+    const bool is_mixed = !options.dtype && status.first().kind == ErrorKind::kDtypeMismatch;
+    return is_mixed ? std::move(status).Hint("--dtype gives all parts of a tensor one dtype")
+                    : std::move(status);
+  }
+  ModelView view = std::move(viewed).value();
   prepared.origin = DescribeOrigin(model);
   DropCopies(prepared.origin.shards, view);
   CKPT_ASSIGN_OR_RETURN(const DtypePolicy dtypes,
                         DtypePolicy::Make(options.dtype, options.keep_fp32));
   CKPT_RETURN_IF_ERROR(CheckKeepsSome(options.keep_fp32, dtypes, view.tensors));
   std::vector<const TargetTensor*> kept;
-  for (TargetTensor& tensor : view.tensors) {
+  for (std::size_t t = 0; t < view.tensors.size(); ++t) {
+    TargetTensor& tensor = view.tensors[t];
     if (dtypes.CannotCast(tensor.dtype)) kept.push_back(&tensor);
-    const DType target = dtypes.For(tensor.key, tensor.dtype);
-    prepared.changes_dtype = prepared.changes_dtype || target != tensor.dtype;
-    tensor.dtype = target;
+    tensor.dtype = dtypes.For(tensor.key, tensor.dtype);
+    prepared.changes_dtype =
+        prepared.changes_dtype || Casts(model.source().index(), view.recipes[t], tensor.dtype);
   }
   if (!kept.empty()) {
     prepared.warnings.push_back(

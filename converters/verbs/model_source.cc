@@ -315,7 +315,7 @@ void CountVocabularyPadding(layout::Configuration& config) {
 }
 
 Result<ModelView> ViewModel(const ModelSource& model, const std::string& format,
-                            const layout::Choices& choices) {
+                            const layout::Choices& choices, MixedDtypes mixed) {
   ModelView view;
   CKPT_ASSIGN_OR_RETURN(view.layout, layout::Resolve(*model.family, format, model.config, choices));
   CKPT_ASSIGN_OR_RETURN(layout::Composition composition,
@@ -323,6 +323,7 @@ Result<ModelView> ViewModel(const ModelSource& model, const std::string& format,
   layout::TargetDtypes dtypes = layout::InheritDtypes(composition, view.layout, model.match,
                                                       model.source().index().tensors());
   Status status(std::move(dtypes.problems));
+  if (mixed == MixedDtypes::kRefuse) status.Add(Status(std::move(dtypes.mixed)));
   for (std::size_t t = 0; t < view.layout.tensors.size(); ++t) {
     const layout::ResolvedTensor& tensor = view.layout.tensors[t];
     TensorRecipe recipe{.nests = std::move(composition.nests[t]), .source_dtype = dtypes.dtypes[t]};

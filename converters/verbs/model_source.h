@@ -87,11 +87,15 @@ struct ModelView {
   std::vector<bool> derived;  // a copy of other tensors
 };
 
+// What becomes of a tensor whose parts are stored in different dtypes.
+enum class MixedDtypes { kRefuse, kWiden };
+
 // The model under the layout `format` with `choices`.
-// Errors: kUsage (no such format or choice), kUnsupported, kDtypeMismatch (parts of one tensor differ), kMissing (part of a
-//         tensor is absent).
+// Errors: kUsage (no such format or choice), kUnsupported, kDtypeMismatch (parts of one tensor differ, and `mixed` refuses
+//         it, or no dtype holds the values of all), kMissing (part of a tensor is absent).
 Result<ModelView> ViewModel(const ModelSource& model, const std::string& format,
-                            const layout::Choices& choices);
+                            const layout::Choices& choices,
+                            MixedDtypes mixed = MixedDtypes::kRefuse);
 
 }  // namespace ckpt
 

@@ -31,7 +31,7 @@ Result<layout::Configuration> ReadMegatronArgs(const CheckpointSource& source) {
     if (entry == nullptr) continue;
     CKPT_ASSIGN_OR_RETURN(const RenderedObject object, source.ReadObject(*entry));
     CKPT_ASSIGN_OR_RETURN(const layout::Configuration members,
-                          ParseHfConfig(object.json, place.object));
+                          FlattenJson(object.json, place.object));
     for (const auto& [name, value] : members) {
       if (!name.starts_with(place.prefix)) continue;
       args[std::string(PlainName(name).substr(place.prefix.size()))] = value;

@@ -19,7 +19,7 @@ WeightReader::WeightReader(const ModelSource& model, ModelView view, std::uint64
 Result<WeightReader> WeightReader::Open(const ModelSource& model, const std::string& naming,
                                         const layout::Choices& choices,
                                         std::uint64_t budget_bytes) {
-  CKPT_ASSIGN_OR_RETURN(ModelView view, ViewModel(model, naming, choices));
+  CKPT_ASSIGN_OR_RETURN(ModelView view, ViewModel(model, naming, choices, MixedDtypes::kWiden));
   return WeightReader(model, std::move(view), budget_bytes);
 }
 

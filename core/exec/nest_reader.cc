@@ -1,6 +1,7 @@
 #include "core/exec/nest_reader.h"
 
 #include <algorithm>
+#include <functional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "core/base/check.h"
 #include "core/base/units.h"
 #include "core/tensor/blocks.h"
+#include "core/tensor/cast.h"
 
 namespace ckpt {
 namespace {
@@ -71,18 +73,45 @@ Status NestReader::ReadNest(const layout::Nest& nest, const Box& box, MutableByt
   return OkStatus();
 }
 
-Status NestReader::Read(const TensorRecipe& recipe, const Box& box, MutableByteSpan out) {
-  std::int64_t filled = 0;
+bool NestReader::IsOf(DType dtype, const layout::Nest& nest) const {
+  return !nest.is_zero_fill() && chunks_.source().index().tensors()[nest.source].dtype == dtype;
+}
+
+Status NestReader::AddOfDtype(const TensorRecipe& recipe, DType dtype, const Box& box,
+                              MutableByteSpan out) {
+  Bytes parts(static_cast<std::uint64_t>(NumElements(box.sizes)) * ElementBytes(dtype));
   for (const layout::Nest& nest : recipe.nests) {
-    // Zeros are laid first; a nest of them only accounts for the elements.
-    if (nest.is_zero_fill()) std::fill(out.begin(), out.end(), std::byte{0});
+    if (!IsOf(dtype, nest)) continue;
+    for (const layout::Nest& part : layout::ClipToTarget(nest, box)) {
+      CKPT_RETURN_IF_ERROR(ReadNest(part, box, parts));
+    }
   }
+  Bytes widened(out.size());
+  CastElements(dtype, parts, recipe.source_dtype, widened);
+  // Zeros where the nests have no element; where they have one, `out` is zero.
+  std::transform(out.begin(), out.end(), widened.begin(), out.begin(), std::bit_or<>());
+  return OkStatus();
+}
+
+Status NestReader::Read(const TensorRecipe& recipe, const Box& box, MutableByteSpan out) {
+  std::set<DType> others;  // than the recipe's
+  bool has_gaps = false;
+  for (const layout::Nest& nest : recipe.nests) {
+    if (IsOf(recipe.source_dtype, nest)) continue;
+    has_gaps = true;
+    if (nest.is_zero_fill()) continue;
+    others.insert(chunks_.source().index().tensors()[nest.source].dtype);
+  }
+  // Zeros are laid first; a nest of them only accounts for the elements.
+  if (has_gaps) std::fill(out.begin(), out.end(), std::byte{0});
+  std::int64_t filled = 0;
   for (const layout::Nest& nest : recipe.nests) {
     for (const layout::Nest& part : layout::ClipToTarget(nest, box)) {
       filled += layout::Volume(part);
-      if (!nest.is_zero_fill()) CKPT_RETURN_IF_ERROR(ReadNest(part, box, out));
+      if (IsOf(recipe.source_dtype, nest)) CKPT_RETURN_IF_ERROR(ReadNest(part, box, out));
     }
   }
+  for (const DType dtype : others) CKPT_RETURN_IF_ERROR(AddOfDtype(recipe, dtype, box, out));
   if (filled != NumElements(box.sizes)) {
     return Error(ErrorKind::kInternal, "the recipe does not fill its box exactly once")
         .Expected(FormatBox(box));

@@ -21,13 +21,17 @@ class NestReader {
   // Starts another target tensor: forgets where the chunks of earlier sources lie.
   void Reset() { chunks_.Clear(); }
 
-  // Writes the elements of `box` of the target, in C order and in the source's dtype, into `out`.
+  // Writes the elements of `box` of the target, in C order and in the recipe's source dtype, into `out`.
   // Errors: those of TensorReader; kInternal if the recipe does not fill the box.
   Status Read(const TensorRecipe& recipe, const Box& box, MutableByteSpan out);
 
   [[nodiscard]] std::uint64_t bytes_read() const { return gatherer_.bytes_read(); }
 
  private:
+  // Whether the nest reads from a tensor of `dtype`.
+  [[nodiscard]] bool IsOf(DType dtype, const layout::Nest& nest) const;
+  // Adds the elements of nests that read from tensors of `dtype` to `out`, widened to the recipe's.
+  Status AddOfDtype(const TensorRecipe& recipe, DType dtype, const Box& box, MutableByteSpan out);
   Status ReadNest(const layout::Nest& nest, const Box& box, MutableByteSpan out);
 
   Gatherer gatherer_;

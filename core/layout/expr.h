@@ -78,6 +78,8 @@ class Expr {
   // Every name the expression reads, and every function of the table it calls.
   [[nodiscard]] std::vector<std::string> names() const;
   [[nodiscard]] std::vector<std::string> calls() const;
+  // Every text that stands in it as a literal.
+  [[nodiscard]] std::vector<std::string> texts() const;
 
   struct Tree;  // of the implementation
 

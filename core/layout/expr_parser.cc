@@ -378,6 +378,15 @@ std::vector<std::string> Expr::names() const {
   return names;
 }
 
+std::vector<std::string> Expr::texts() const {
+  std::vector<std::string> texts;
+  for (const Tree::Node& node : tree_->nodes) {
+    const std::string* const text = node.op == Tree::Op::kLiteral ? node.literal.AsText() : nullptr;
+    if (text != nullptr) texts.push_back(*text);
+  }
+  return texts;
+}
+
 std::vector<std::string> Expr::calls() const {
   std::vector<std::string> calls;
   for (const Tree::Node& node : tree_->nodes) {

@@ -81,6 +81,7 @@ class TableParser {
     if (word == "end") return ParseEnd(rest);
     if (word == "prefix") return ParsePrefix(rest);
     if (word == "choice") return ParseChoice(rest);
+    if (word == "strip") return ParseStrip(rest);
     if (word == "ignore") return ParseIgnore(rest, /*is_bookkeeping=*/false);
     if (word == "bookkeeping") return ParseIgnore(rest, /*is_bookkeeping=*/true);
     if (word == "family") {
@@ -101,7 +102,7 @@ class TableParser {
     }
     return TableError("line is no statement", word)
         .Expected(
-            "family, match, let, dim, split, logical, format, prefix, choice, ignore, "
+            "family, match, let, dim, split, logical, format, prefix, choice, strip, ignore, "
             "bookkeeping, include, if, end, or NAME : AXES");
   }
 
@@ -222,6 +223,20 @@ class TableParser {
     }
     if (format->choices.size() == 4) return TableError("a format has at most four choices", text);
     format->choices.push_back(std::move(choice));
+    return OkStatus();
+  }
+
+  // strip TEXT "reason" when EXPR
+  Status ParseStrip(std::string_view text) {
+    CKPT_ASSIGN_OR_RETURN(Format * format, CurrentFormat());
+    std::optional<Expr> when;
+    CKPT_RETURN_IF_ERROR(TakeCondition(text, when));
+    const std::string_view stripped = TakeWord(text);
+    if (!when || text.size() < 2 || !text.starts_with('"') || !text.ends_with('"')) {
+      return TableError("expected a text, a quoted reason and `when EXPR`", text);
+    }
+    format->strips.push_back(
+        {std::string(stripped), std::string(text.substr(1, text.size() - 2)), *std::move(when)});
     return OkStatus();
   }
 

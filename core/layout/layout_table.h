@@ -84,9 +84,17 @@ struct IgnoreRule {
   bool is_bookkeeping = false;
 };
 
+// `strip model. "what the source is" when EXPR`: names lose what they begin with where the condition holds.
+struct StripRule {
+  std::string text;
+  std::string reason;
+  Expr when;
+};
+
 struct Format {
   std::string id;
   std::vector<std::string> prefixes;  // the first is the one written; never empty
+  std::vector<StripRule> strips;
   std::vector<Choice> choices;
   std::vector<TensorRule> rules;
   std::vector<IgnoreRule> ignores;

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "core/tensor/cast.h"
+
 namespace ckpt::layout {
 namespace {
 
@@ -72,6 +74,7 @@ void Account(SourceMatch& match, std::span<const GlobalTensor> tensors, const Ke
       match.problems.push_back(
           KeyProblem(ErrorKind::kMissing, "tensor of the model is not in the checkpoint", key));
       match.problems.back().expected = FormatDims(tensor.shape);
+      match.problems.back().hint = match.layout.form;
       continue;
     }
     match.positions.push_back(found->second);
@@ -148,21 +151,33 @@ TargetDtypes InheritDtypes(const Composition& composition, const ResolvedLayout&
   for (std::size_t t = 0; t < target.tensors.size(); ++t) {
     const GlobalTensor* first = nullptr;
     const GlobalTensor* other = nullptr;
+    DType common = DType::kFloat32;
+    bool is_held = true;
     for (const Nest& nest : composition.nests[t]) {
       if (nest.is_zero_fill()) continue;
       const std::uint32_t position = source.positions[nest.source];
       if (position == SourceMatch::kAbsent) continue;
-      if (first == nullptr) first = &tensors[position];
-      if (tensors[position].dtype != first->dtype) other = &tensors[position];
+      const DType dtype = tensors[position].dtype;
+      if (first == nullptr) {
+        first = &tensors[position];
+        common = dtype;
+      }
+      if (dtype == first->dtype) continue;
+      other = &tensors[position];
+      const std::optional<DType> wider = CommonDtype(common, dtype);
+      is_held = is_held && wider;
+      common = wider.value_or(common);
     }
-    result.dtypes.push_back(first == nullptr ? DType::kFloat32 : first->dtype);
+    // What no source tells is of the dtype of the tensor before it.
+    const DType otherwise = result.dtypes.empty() ? DType::kFloat32 : result.dtypes.back();
+    result.dtypes.push_back(first == nullptr ? otherwise : common);
     if (other == nullptr) continue;
     Problem problem =
         KeyProblem(ErrorKind::kDtypeMismatch, "parts of one tensor are stored in different dtypes",
                    target.Key(target.tensors[t]));
     problem.expected = fmt::format("{} as in {}", DTypeName(first->dtype), first->key);
     problem.actual = fmt::format("{} in {}", DTypeName(other->dtype), other->key);
-    result.problems.push_back(std::move(problem));
+    (is_held ? result.mixed : result.problems).push_back(std::move(problem));
   }
   return result;
 }

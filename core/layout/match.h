@@ -44,11 +44,12 @@ Result<SourceMatch> MatchSource(const LayoutTable& table, std::string_view forma
                                 const Configuration& config, std::span<const GlobalTensor> tensors,
                                 const Choices& fixed = {});
 
-// The dtype each target tensor takes over from its sources, and a kDtypeMismatch for every tensor whose sources differ.
-// Parts that only zeros fill, or whose sources are absent, have no say; a tensor without any has float32.
+// The dtype each target tensor takes over from its sources; where they differ, the smallest that holds the values of all.
+// Parts that only zeros fill, or whose sources are absent, have no say; a tensor without any has that of the one before it.
 struct TargetDtypes {
-  std::vector<DType> dtypes;  // parallel to the target's tensors
-  std::vector<Problem> problems;
+  std::vector<DType> dtypes;      // parallel to the target's tensors
+  std::vector<Problem> mixed;     // kDtypeMismatch for every tensor whose sources differ
+  std::vector<Problem> problems;  // and for those where no dtype holds the values of all
 };
 [[nodiscard]] TargetDtypes InheritDtypes(const Composition& composition,
                                          const ResolvedLayout& target, const SourceMatch& source,

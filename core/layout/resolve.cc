@@ -46,6 +46,12 @@ class Resolver {
 
   Result<ResolvedLayout> Run() {
     CKPT_ASSIGN_OR_RETURN(layout_.ignores, ResolveIgnoreRules(format_.ignores, names_));
+    for (const StripRule& rule : format_.strips) {
+      CKPT_ASSIGN_OR_RETURN(const bool applies, rule.when.EvaluateBool(names_));
+      if (!applies) continue;
+      stripped_ = rule.text;
+      layout_.form = rule.reason;
+    }
     for (const LogicalTensor& logical : table_.logicals) {
       CKPT_ASSIGN_OR_RETURN(ResolvedLogical resolved, ResolveLogical(logical));
       layout_.logicals.push_back(std::move(resolved));
@@ -226,7 +232,7 @@ class Resolver {
       is_mixed = is_mixed || presence == Presence::kMixed;
       if (presence != Presence::kAbsent) ++present;
     }
-    if (present == 0) return OkStatus();
+    if (present == 0 && !logicals.empty()) return OkStatus();  // without any, it is all padding
     CKPT_ASSIGN_OR_RETURN(const bool applies, Applies(rule));
     if (!applies) return OkStatus();
     if (is_mixed) {
@@ -276,6 +282,7 @@ class Resolver {
         if (axis == part.axis) name += std::to_string(number + part.plus);
       }
     }
+    if (name.starts_with(stripped_)) name.erase(0, stripped_.size());
     return name;
   }
 
@@ -430,6 +437,7 @@ class Resolver {
   const Format& format_;
   Configuration config_;
   DefinedNames names_;
+  std::string stripped_;  // what names lose at their front
   ResolvedLayout layout_;
   std::map<std::string, std::int64_t, std::less<>> extents_;
   std::vector<std::optional<RuleShape>> shapes_;  // by rule, once needed

@@ -61,6 +61,7 @@ struct ResolvedLayout {
   std::vector<ResolvedLogical> logicals;  // parallel to LayoutTable::logicals
   std::vector<ResolvedTensor> tensors;    // module order: layer by layer, expert by expert
   std::vector<IgnoreRule> ignores;
+  std::string form;  // what a model of this form is, where names are stripped; else empty
 
   // What a checkpoint calls the tensor.
   [[nodiscard]] std::string Key(const ResolvedTensor& tensor) const { return prefix + tensor.name; }

@@ -18,8 +18,9 @@ inline constexpr char kJournalName[] = ".ckptkit-journal";
 // `index().tensors()`.
 struct TensorRecipe {
   std::vector<layout::Nest> nests;  // disjoint; together they cover the tensor
-  DType source_dtype =
-      DType::kFloat32;  // of every nest's source; elements are cast where the target's differs
+  // What elements are read as: the dtype of every nest's source, or one that holds the values of all of them. They are cast
+  // where the target's differs.
+  DType source_dtype = DType::kFloat32;
 };
 
 // A pure function of the source's metadata, the layout tables and the options.

@@ -133,7 +133,7 @@ Status CheckRecipe(const TargetTensor& target, const TensorRecipe& recipe,
       return PlanBug("a nest names no tensor of the source", target.key);
     }
     const GlobalTensor& tensor = source.tensors()[nest.source];
-    if (tensor.dtype != recipe.source_dtype) {
+    if (CommonDtype(tensor.dtype, recipe.source_dtype) != recipe.source_dtype) {
       return Error(ErrorKind::kDtypeMismatch, "tensors that become one have different dtypes")
           .Tensor(tensor.key)
           .Expected(DTypeName(recipe.source_dtype))

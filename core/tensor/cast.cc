@@ -192,4 +192,11 @@ std::uint64_t CastElements(DType from, ByteSpan in, DType to, MutableByteSpan ou
   return overflowed;
 }
 
+std::optional<DType> CommonDtype(DType a, DType b) {
+  if (a == b) return a;
+  if (!IsCastable(a) || !IsCastable(b)) return std::nullopt;
+  if (ElementBytes(a) == ElementBytes(b)) return DType::kFloat32;  // the two of 16 bits
+  return ElementBytes(a) > ElementBytes(b) ? a : b;
+}
+
 }  // namespace ckpt

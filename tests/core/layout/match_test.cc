@@ -94,10 +94,70 @@ TEST_F(MatchTest, RefusesToFuseDifferentDtypes) {
   ASSERT_THAT(composition, IsOk());
   const TargetDtypes dtypes = InheritDtypes(*composition, *target, *match, tensors);
   EXPECT_EQ(dtypes.dtypes,
-            (std::vector<DType>{DType::kFloat32, DType::kBfloat16, DType::kBfloat16}));
-  ASSERT_EQ(dtypes.problems.size(), 1U);
-  EXPECT_EQ(dtypes.problems[0].kind, ErrorKind::kDtypeMismatch);
-  EXPECT_EQ(dtypes.problems[0].tensor, "1.xy");
+            (std::vector<DType>{DType::kFloat32, DType::kBfloat16, DType::kFloat32}));
+  EXPECT_TRUE(dtypes.problems.empty());
+  ASSERT_EQ(dtypes.mixed.size(), 1U);
+  EXPECT_EQ(dtypes.mixed[0].kind, ErrorKind::kDtypeMismatch);
+  EXPECT_EQ(dtypes.mixed[0].tensor, "1.xy");
+}
+
+TEST(Match, AFormMayLackWhatNamesBeginWith) {
+  const LayoutTable table = ParseLayoutTable(R"(
+family test
+dim a = 2
+logical x [a]
+logical head [a]
+format src
+  choice body whole | base
+  strip model. "a base model" when body == "base"
+  model.x : a = x
+  head : a = head
+)",
+                                             "table")
+                                .value();
+  const auto whole =
+      MatchSource(table, "src", {}, std::vector{Tensor("model.x", {2}), Tensor("head", {2})});
+  ASSERT_THAT(whole, IsOk());
+  EXPECT_EQ(whole->layout.choices.at("body"), "whole");
+  EXPECT_EQ(whole->layout.form, "");
+  const auto base = MatchSource(table, "src", {}, std::vector{Tensor("x", {2})});
+  ASSERT_THAT(base, IsOk());
+  EXPECT_EQ(base->layout.choices.at("body"), "base");
+  ASSERT_EQ(base->problems.size(), 1U);
+  EXPECT_EQ(base->problems[0].tensor, "head");
+  EXPECT_EQ(base->problems[0].hint, "a base model");
+}
+
+// What has no element in any logical tensor is a tensor nevertheless, where a file has it.
+TEST(Match, TensorsWithoutElementsComeAndGo) {
+  const LayoutTable table = ParseLayoutTable(R"(
+family test
+dim a = 2
+dim no = 0 min 0
+logical x [a]
+format src
+  x : a = x
+  empty : {zero: no} a when has_empty
+format dst
+  x : a = x
+)",
+                                             "table")
+                                .value();
+  const std::vector<GlobalTensor> tensors = {Tensor("x", {2}), Tensor("empty", {0, 2})};
+  const auto match = MatchSource(table, "src", {{"has_empty", true}}, tensors);
+  ASSERT_THAT(match, IsOk());
+  EXPECT_TRUE(match->problems.empty());
+  EXPECT_EQ(Resolve(table, "src", {{"has_empty", false}})->tensors.size(), 1U);
+
+  const std::vector<GlobalTensor> stored = {Tensor("x", {2})};
+  const auto back = MatchSource(table, "dst", {{"has_empty", true}}, stored);
+  ASSERT_THAT(back, IsOk());
+  const auto target = Resolve(table, "src", {{"has_empty", true}});
+  ASSERT_THAT(target, IsOk());
+  const auto composition = Compose(back->layout, *target);
+  ASSERT_THAT(composition, IsOk());
+  EXPECT_EQ(InheritDtypes(*composition, *target, *back, stored).dtypes,
+            (std::vector<DType>{DType::kBfloat16, DType::kBfloat16}));
 }
 
 TEST_F(MatchTest, RefusesUnknownFormatsAndChoices) {

@@ -91,6 +91,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Refused{"Rule", "t.<l> : a b = x", "belongs to a format"},
                       Refused{"If", "if true", "belongs to a format"},
                       Refused{"Prefix", "prefix \"\"", "belongs to a format"},
+                      Refused{"Strip", "strip t. \"r\" when true", "belongs to a format"},
                       Refused{"Choice", "choice q a | b", "belongs to a format"}),
     [](const auto& test) { return std::string(test.param.name); });
 
@@ -98,6 +99,8 @@ INSTANTIATE_TEST_SUITE_P(
     InsideFormats, RefusedStatementTest,
     ::testing::Values(
         Refused{"BadFormat", "format 1", "new format", true},
+        Refused{"StripAlways", "strip t. \"r\"", "and `when EXPR`", true},
+        Refused{"StripWithoutReason", "strip t. when true", "a quoted reason", true},
         Refused{"FormatInsideIf", "if true\nformat two", "no `end`", true},
         Refused{"IfInsideIf", "if true\nif true", "inside another", true},
         Refused{"BadIf", "if (", "", true},

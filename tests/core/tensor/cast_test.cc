@@ -262,5 +262,14 @@ INSTANTIATE_TEST_SUITE_P(Pairs, EveryCastTest, ::testing::ValuesIn(AllPairs()),
                                               DTypeName(test.param.to));
                          });
 
+TEST(CommonDtype, HoldsTheValuesOfBoth) {
+  EXPECT_EQ(CommonDtype(DType::kBfloat16, DType::kBfloat16), DType::kBfloat16);
+  EXPECT_EQ(CommonDtype(DType::kBfloat16, DType::kFloat16), DType::kFloat32);
+  EXPECT_EQ(CommonDtype(DType::kFloat16, DType::kFloat32), DType::kFloat32);
+  EXPECT_EQ(CommonDtype(DType::kFloat64, DType::kFloat32), DType::kFloat64);
+  EXPECT_EQ(CommonDtype(DType::kInt32, DType::kFloat32), std::nullopt);
+  EXPECT_EQ(CommonDtype(DType::kInt32, DType::kInt32), DType::kInt32);
+}
+
 }  // namespace
 }  // namespace ckpt
