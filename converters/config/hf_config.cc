@@ -1,8 +1,12 @@
 #include "converters/config/hf_config.h"
 
+#include <cmath>
+#include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 
+#include "converters/config/translation_table.h"
 #include "core/base/quote.h"
 #include "core/base/units.h"
 #include "core/json/json_reader.h"
@@ -16,7 +20,47 @@ using layout::Value;
 // Real files have a few kilobytes.
 constexpr JsonLimits kLimits = {.max_bytes = 16 * kMiB, .max_depth = 32};
 
+// What transformers 5 puts around a number that JSON lacks.
+constexpr std::string_view kFloatTag = "__float__";
+constexpr std::string_view kRopeScaling = "rope_scaling.";
+constexpr std::string_view kRopeParameters = "rope_parameters.";
+
+// The number of a tag; nothing for other values.
+std::optional<double> TaggedFloat(const JsonCursor& json) {
+  const std::optional<JsonCursor> tag = json.Find(kFloatTag);
+  if (!tag || tag->kind() != JsonKind::kText) return std::nullopt;
+  const std::string text = tag->Text().value();
+  if (text == "NaN") return std::nan("");
+  if (text == "Infinity") return std::numeric_limits<double>::infinity();
+  if (text == "-Infinity") return -std::numeric_limits<double>::infinity();
+  return std::nullopt;
+}
+
+// Python's json writes and reads NaN, Infinity and -Infinity, which JSON lacks: they get their tag.
+std::string TagPythonFloats(std::string_view json) {
+  std::string tagged;
+  bool is_text = false;
+  for (std::size_t at = 0; at < json.size();) {
+    const std::string_view rest = json.substr(at);
+    std::string_view number;
+    for (const std::string_view word : {"NaN", "Infinity", "-Infinity"}) {
+      if (!is_text && rest.starts_with(word)) number = word;
+    }
+    if (!number.empty()) {
+      tagged.append("{\"").append(kFloatTag).append("\":\"").append(number).append("\"}");
+      at += number.size();
+      continue;
+    }
+    const std::size_t size = is_text && rest.front() == '\\' && rest.size() > 1 ? 2 : 1;
+    if (rest.front() == '"') is_text = !is_text;
+    tagged.append(rest.substr(0, size));
+    at += size;
+  }
+  return tagged;
+}
+
 Result<Value> ToValue(const JsonCursor& json) {
+  if (const std::optional<double> number = TaggedFloat(json)) return Value(*number);
   switch (json.kind()) {
     case JsonKind::kNull:
     case JsonKind::kObject:
@@ -56,7 +100,7 @@ Status Flatten(const JsonCursor& object, const std::string& prefix, Configuratio
   CKPT_ASSIGN_OR_RETURN(const auto members, object.Members());
   for (const auto& [key, json] : members) {
     const std::string name = prefix + key;
-    if (json.kind() == JsonKind::kObject) {
+    if (json.kind() == JsonKind::kObject && !TaggedFloat(json)) {
       CKPT_RETURN_IF_ERROR(Flatten(json, name + ".", config));
       continue;
     }
@@ -69,14 +113,45 @@ Status Flatten(const JsonCursor& object, const std::string& prefix, Configuratio
   return OkStatus();
 }
 
+// `rope_scaling` is what `rope_parameters` was called, and `type` its `rope_type`; of both, transformers takes the older.
+void AdoptOldRope(Configuration& config) {
+  Configuration old;
+  for (const auto& [name, value] : config) {
+    if (name.starts_with(kRopeScaling)) old.emplace(name.substr(kRopeScaling.size()), value);
+  }
+  if (!old.empty()) {
+    std::erase_if(config, [](const auto& entry) {
+      return entry.first.starts_with(kRopeScaling) || entry.first.starts_with(kRopeParameters);
+    });
+    for (auto& [name, value] : old) {
+      config.emplace(std::string(kRopeParameters) + name, std::move(value));
+    }
+  }
+  auto type = config.extract(std::string(kRopeParameters) + "type");
+  if (type.empty()) return;
+  type.key() = std::string(kRopeParameters) + "rope_type";
+  config.insert(std::move(type));  // where both are, `rope_type` counts
+}
+
 }  // namespace
 
-Result<Configuration> ParseHfConfig(std::string_view json, std::string_view name) {
-  CKPT_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::Parse(json, name, kLimits));
+Result<Configuration> FlattenJson(std::string_view json, std::string_view name) {
+  CKPT_ASSIGN_OR_RETURN(const JsonDocument document,
+                        JsonDocument::Parse(TagPythonFloats(json), name, kLimits));
   Configuration config;
   if (Status status = Flatten(document.root(), "", config); !status.ok()) {
     return std::move(status).File(name);
   }
+  return config;
+}
+
+Result<Configuration> ParseHfConfig(std::string_view json, std::string_view name) {
+  CKPT_ASSIGN_OR_RETURN(Configuration config, FlattenJson(json, name));
+  AdoptOldRope(config);
+  CKPT_ASSIGN_OR_RETURN(const TranslationTable table, LoadBuiltInTranslation("hf_defaults.table"));
+  Result<Configuration> defaults = table.TranslatePresent(config);
+  if (!defaults.ok()) return std::move(defaults).status().File(name);
+  config.merge(*defaults);  // a null in the file stays one
   return config;
 }
 

@@ -3,10 +3,12 @@
 #include <utility>
 
 #include "converters/config/translation_table.h"
+#include "converters/families/family_registry.h"
 
 namespace ckpt {
 
 Result<layout::Configuration> ModelSettings(const layout::Configuration& hf_config) {
+  CKPT_RETURN_IF_ERROR(FindFamily(hf_config).status());
   CKPT_ASSIGN_OR_RETURN(const TranslationTable table, LoadBuiltInTranslation("hf_to_model.table"));
   Result<layout::Configuration> settings = table.TranslatePresent(hf_config);
   if (!settings.ok()) {

@@ -95,15 +95,17 @@ Status TranslationTable::ParseLine(std::string_view line, const layout::IncludeR
         {std::move(condition), std::string(rest.substr(open + 1, rest.size() - open - 2))});
     return OkStatus();
   }
-  if (word == "anew") {
-    while (!rest.empty()) anew_.emplace(layout::TakeWord(rest));
+  for (const auto& [statement, names] : {std::pair("anew", &anew_), std::pair("closed", &closed_),
+                                         std::pair("neutral", &neutral_)}) {
+    if (word != statement) continue;
+    while (!rest.empty()) names->emplace(layout::TakeWord(rest));
     return OkStatus();
   }
   const bool stores = word == "store";
   const std::string_view name = stores ? layout::TakeWord(rest) : word;
   if (!layout::IsDottedName(name) || !rest.starts_with('=')) {
     return Error(ErrorKind::kBadMetadata, "line is no statement")
-        .Expected("let, require, include, anew, or [store] NAME = EXPR")
+        .Expected("let, require, include, anew, closed, neutral, or [store] NAME = EXPR")
         .Actual(Quote(line));
   }
   std::vector<Line>& lines = stores ? stores_ : lines_;
@@ -115,21 +117,50 @@ Status TranslationTable::ParseLine(std::string_view line, const layout::IncludeR
   return OkStatus();
 }
 
-Status TranslationTable::CheckRequirements(const layout::DefinedNames& names) const {
+std::set<std::string> TranslationTable::NamesRead() const {
+  std::set<std::string> read;
+  const auto add = [&read](const layout::Expr& expr) {
+    for (std::string& name : expr.names()) read.insert(std::move(name));
+  };
+  for (const layout::Definition& definition : definitions_.all()) add(definition.body);
+  for (const Requirement& requirement : requirements_) add(requirement.condition);
+  for (const Line& line : lines_) add(line.value);
+  return read;
+}
+
+Status TranslationTable::CheckClosed(const layout::Configuration& config) const {
+  Status unread;
+  if (closed_.empty()) return unread;
+  const std::set<std::string> read = NamesRead();
+  for (const auto& [name, value] : config) {
+    const std::string object = name.substr(0, name.find('.'));
+    const bool is_fine = value.is_null() || !closed_.contains(object) || read.contains(name) ||
+                         neutral_.contains(name);
+    if (is_fine) continue;
+    unread.Add(Error(ErrorKind::kUnsupported, name + " may change the numbers, and is not known")
+                   .Actual(layout::FormatValue(value)));
+  }
+  return unread;
+}
+
+Status TranslationTable::CheckRequirements(const layout::Configuration& config,
+                                           const layout::DefinedNames& names) const {
   Status unmet;
   for (const Requirement& requirement : requirements_) {
     CKPT_ASSIGN_OR_RETURN(const bool holds, requirement.condition.EvaluateBool(names));
     if (!holds) {
       unmet.Add(Error(ErrorKind::kUnsupported, requirement.otherwise)
-                    .Expected(requirement.condition.text()));
+                    .Expected(requirement.condition.text())
+                    .Actual(names.Explain(requirement.condition)));
     }
   }
+  unmet.Add(CheckClosed(config));
   return unmet;
 }
 
 Result<NamedValues> TranslationTable::Translate(const layout::Configuration& config) const {
   const layout::DefinedNames names(definitions_, config);
-  CKPT_RETURN_IF_ERROR(CheckRequirements(names));
+  CKPT_RETURN_IF_ERROR(CheckRequirements(config, names));
   return EvaluateAll(lines_, names);
 }
 

@@ -24,14 +24,17 @@ using NamedValues = std::vector<std::pair<std::string, layout::Value>>;
 // and `include FILE` lines, and `NAME = EXPR` lines, which make the output in their order. `store NAME = EXPR` lines make
 // it a table of two directions: they say an input by the output. An output that no such line is about is an input of the
 // same name. `anew NAME …` lines list what only the other direction knows, and does not give back.
+//
+// `closed NAME …` lines require of an object of the input that the table reads all its members, but for those that a
+// `neutral NAME …` line lists by their dotted names.
 class TranslationTable {
  public:
   // Errors: kBadMetadata (syntax, a name twice; with file and line), and those of `includes`.
   static Result<TranslationTable> Parse(std::string_view text, std::string_view name,
                                         const layout::IncludeResolver& includes = {});
 
-  // Errors: kUnsupported (a requirement does not hold; all of them), and those of Expr::Evaluate, naming the line's
-  //         name.
+  // Errors: kUnsupported (a requirement does not hold, a closed object has members that nothing reads; all of them), and
+  //         those of Expr::Evaluate, naming the line's name.
   [[nodiscard]] Result<NamedValues> Translate(const layout::Configuration& config) const;
   // The same as a configuration, without what is null.
   [[nodiscard]] Result<layout::Configuration> TranslatePresent(
@@ -58,13 +61,19 @@ class TranslationTable {
   Status ParseInto(std::string_view text, std::string_view name,
                    const layout::IncludeResolver& includes, int depth);
   Status ParseLine(std::string_view line, const layout::IncludeResolver& includes, int depth);
-  [[nodiscard]] Status CheckRequirements(const layout::DefinedNames& names) const;
+  [[nodiscard]] Status CheckRequirements(const layout::Configuration& config,
+                                         const layout::DefinedNames& names) const;
+  [[nodiscard]] Status CheckClosed(const layout::Configuration& config) const;
+  // Names that some line reads.
+  [[nodiscard]] std::set<std::string> NamesRead() const;
 
   layout::Definitions definitions_;
   std::vector<Requirement> requirements_;
   std::vector<Line> lines_;
   std::vector<Line> stores_;
   std::set<std::string, std::less<>> anew_;
+  std::set<std::string, std::less<>> closed_;
+  std::set<std::string, std::less<>> neutral_;
 };
 
 // A table of this folder by its file name. Errors: kInternal (there is none), and those of TranslationTable::Parse.

@@ -1,8 +1,12 @@
 #include "converters/families/family_registry.h"
 
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "converters/families/embedded_tables.h"
 #include "core/base/quote.h"
@@ -49,10 +53,18 @@ Result<const LayoutTable*> FindFamily(const layout::Configuration& config) {
     if (matches) return &table;
   }
   const auto model_type = config.find("model_type");
+  std::set<std::string> covered;
+  for (const LayoutTable& table : families) {
+    if (!table.match) continue;
+    for (std::string& text : table.match->texts()) covered.insert(std::move(text));
+  }
   return Error(ErrorKind::kUnsupported, "no layout table describes this model")
       .Actual("model_type " +
               (model_type == config.end() ? "is absent" : FormatValue(model_type->second)))
-      .Hint("ckpt-convert takes a family with --model-type NAME, or a table with --mapping FILE");
+      .Hint(
+          fmt::format("covered are {}; ckpt-convert takes the name of one with --model-type NAME, or a "
+                      "table with --mapping FILE",
+                      fmt::join(covered, ", ")));
 }
 
 Result<LayoutTable> LoadMapping(std::string_view text, std::string_view name) {

@@ -64,6 +64,7 @@ void AddTargetOptions(CLI::App& app, const ConvertVerb& verb, ConvertCommand& co
         ->check(CLI::IsMember({"original", "published", "fused"}))
         ->option_text("original|published|fused");
     words.choices["expert_layout"] = kOriginalChoice;
+    words.choices["body"] = kOriginalChoice;
   } else {
     app.add_option("--transformer-impl", words.choices["transformer_impl"],
                    "Whose layers name the parameters [transformer_engine]")

@@ -22,6 +22,7 @@ LatentAttention::LatentAttention(const ModelConfig& config, int layer, std::stri
       kv_size_(heads_.num_heads * (heads_.nope_dim + heads_.v_dim)),
       o_size_(heads_.num_heads * heads_.v_dim),
       window_(config.window_size.at(static_cast<std::size_t>(layer))),
+      has_output_bias_(config.attention_output_bias),
       scale_(config.softmax_scale != 0 ? config.softmax_scale
                                        : 1 / std::sqrt(static_cast<double>(qk_dim_))),
       std_(config.init_method_std),
@@ -38,17 +39,24 @@ std::vector<ParamSpec> LatentAttention::Params() const {
   std::vector<ParamSpec> params;
   if (has_query_latent()) {
     params.push_back(matrix("linear_q_down_proj", mla_.q_lora_rank, hidden_size_));
+    if (mla_.down_bias) {
+      params.push_back(BiasSpec(prefix_ + "linear_q_down_proj.bias", mla_.q_lora_rank));
+    }
     params.push_back(NormWeightSpec(prefix_ + "q_layernorm.weight", mla_.q_lora_rank));
     params.push_back(matrix("linear_q_up_proj", q_size_, mla_.q_lora_rank));
   } else {
     params.push_back(matrix("linear_q_proj", q_size_, hidden_size_));
   }
-  params.push_back(
-      matrix("linear_kv_down_proj", mla_.kv_lora_rank + heads_.rope_dim, hidden_size_));
+  const std::int64_t kv_down_rows = mla_.kv_lora_rank + heads_.rope_dim;
+  params.push_back(matrix("linear_kv_down_proj", kv_down_rows, hidden_size_));
+  if (mla_.down_bias) {
+    params.push_back(BiasSpec(prefix_ + "linear_kv_down_proj.bias", kv_down_rows));
+  }
   params.push_back(NormWeightSpec(prefix_ + "kv_layernorm.weight", mla_.kv_lora_rank));
   params.push_back(matrix("linear_kv_up_proj", kv_size_, mla_.kv_lora_rank));
   params.push_back(
       MatrixSpec(prefix_ + "linear_proj.weight", hidden_size_, o_size_, residual_std_));
+  if (has_output_bias_) params.push_back(BiasSpec(prefix_ + "linear_proj.bias", hidden_size_));
   return params;
 }
 
@@ -57,13 +65,16 @@ LatentAttention::Parts<T> LatentAttention::Unpack(std::span<const T> params) con
   ParamCursor<T> cursor(params);
   Parts<T> unpacked;
   unpacked.q_down = cursor.NextIf(has_query_latent());
+  unpacked.q_down_bias = cursor.NextIf(has_query_latent() && mla_.down_bias);
   unpacked.q_norm = cursor.NextIf(has_query_latent());
   unpacked.q_up = cursor.NextIf(has_query_latent());
   unpacked.q = cursor.NextIf(!has_query_latent());
   unpacked.kv_down = cursor.Next();
+  unpacked.kv_down_bias = cursor.NextIf(mla_.down_bias);
   unpacked.kv_norm = cursor.Next();
   unpacked.kv_up = cursor.Next();
   unpacked.proj = cursor.Next();
+  unpacked.proj_bias = cursor.NextIf(has_output_bias_);
   return unpacked;
 }
 
@@ -119,13 +130,13 @@ void LatentAttention::Forward(BlockContext& context, std::span<const Tensor> wei
   ForwardKeysAndValues(context, w);
   context.ops.Attention(context.queue, Shape(context), saved_.q, saved_.k, saved_.v, saved_.o,
                         saved_.lse);
-  Linear(context, saved_.o.Reshape({tokens, o_size_}), w.proj, {}, y);
+  Linear(context, saved_.o.Reshape({tokens, o_size_}), w.proj, w.proj_bias, y);
 }
 
 void LatentAttention::ForwardQueries(BlockContext& context, const Parts<Tensor>& w) {
   const Tensor q = saved_.q.Reshape({context.tokens(), q_size_});
   if (has_query_latent()) {
-    Linear(context, saved_.x, w.q_down, {}, saved_.q_latent);
+    Linear(context, saved_.x, w.q_down, w.q_down_bias, saved_.q_latent);
     context.ops.RmsNorm(context.queue, saved_.q_latent, w.q_norm, mla_.norm_epsilon,
                         saved_.q_normed, saved_.q_rstd);
     Linear(context, saved_.q_normed, w.q_up, {}, q);
@@ -142,7 +153,7 @@ void LatentAttention::ForwardKeysAndValues(BlockContext& context, const Parts<Te
   const Tensor k_rope = Allocate(context, heads_.rope_dim);
   const Tensor kv = Allocate(context, kv_size_);
 
-  Linear(context, saved_.x, w.kv_down, {}, down);
+  Linear(context, saved_.x, w.kv_down, w.kv_down_bias, down);
   context.ops.SplitColumns(context.queue, down, saved_.kv_latent, k_rope);
   Rotate(context, /*inverse=*/false, k_rope.Reshape({tokens, 1, heads_.rope_dim}));
   context.ops.RmsNorm(context.queue, saved_.kv_latent, w.kv_norm, mla_.norm_epsilon,
@@ -167,7 +178,8 @@ void LatentAttention::Backward(BlockContext& context, std::span<const Tensor> we
   {
     const ArenaScope output_scope(context.arena);
     const Tensor d_o = Allocate(context, o_size_);
-    LinearBackward(context, dy, saved_.o.Reshape({tokens, o_size_}), w.proj, d_o, g.proj, {});
+    LinearBackward(context, dy, saved_.o.Reshape({tokens, o_size_}), w.proj, d_o, g.proj,
+                   g.proj_bias);
     context.ops.AttentionBackward(context.queue, Shape(context),
                                   d_o.Reshape({tokens, heads_.num_heads, heads_.v_dim}), saved_.q,
                                   saved_.k, saved_.v, saved_.o, saved_.lse, dq, dk, dv);
@@ -190,7 +202,7 @@ void LatentAttention::BackwardQueries(BlockContext& context, const Parts<Tensor>
   LinearBackward(context, dq_rows, saved_.q_normed, w.q_up, dlatent, g.q_up, {});
   context.ops.RmsNormBackward(context.queue, dlatent, saved_.q_latent, w.q_norm, saved_.q_rstd,
                               /*accumulate=*/false, dlatent, g.q_norm);
-  LinearBackward(context, dlatent, saved_.x, w.q_down, dx, g.q_down, {});
+  LinearBackward(context, dlatent, saved_.x, w.q_down, dx, g.q_down, g.q_down_bias);
 }
 
 void LatentAttention::BackwardKeysAndValues(BlockContext& context, const Parts<Tensor>& w,
@@ -212,7 +224,7 @@ void LatentAttention::BackwardKeysAndValues(BlockContext& context, const Parts<T
                               /*accumulate=*/false, dlatent, g.kv_norm);
   context.ops.MergeColumns(context.queue, dlatent, dk_rope, ddown);
   LinearBackwardData(context, ddown, w.kv_down, /*accumulate=*/true, dx);
-  LinearBackwardWeights(context, ddown, saved_.x, g.kv_down, {});
+  LinearBackwardWeights(context, ddown, saved_.x, g.kv_down, g.kv_down_bias);
 }
 
 }  // namespace ckpt::trainer

@@ -31,7 +31,9 @@ class LatentAttention final : public Attention {
  private:
   template <typename T>
   struct Parts {
-    T q, q_down, q_norm, q_up, kv_down, kv_norm, kv_up, proj;
+    T q, q_down, q_down_bias, q_norm, q_up;
+    T kv_down, kv_down_bias, kv_norm, kv_up;
+    T proj, proj_bias;
   };
   template <typename T>
   [[nodiscard]] Parts<T> Unpack(std::span<const T> params) const;
@@ -60,6 +62,7 @@ class LatentAttention final : public Attention {
   const std::int64_t kv_size_;  // N·(dn + dv)
   const std::int64_t o_size_;   // N·dv
   const std::int64_t window_;
+  const bool has_output_bias_;
   const double scale_;
   const double std_;
   const double residual_std_;

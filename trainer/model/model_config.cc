@@ -72,11 +72,12 @@ void ReadRope(SettingsReader& settings, ModelConfig& config) {
 void ReadAttention(SettingsReader& settings, ModelConfig& config) {
   config.num_attention_heads = settings.RequiredInt("num_attention_heads");
   config.num_query_groups = settings.Int("num_query_groups", config.num_attention_heads, 1);
-  config.qkv_bias = settings.Flag("add_qkv_bias", config.mlp_bias);
-  config.attention_output_bias = settings.Flag("add_attention_output_bias", config.mlp_bias);
+  const bool is_latent = settings.Flag("multi_latent_attention", false);
+  config.qkv_bias = settings.Flag("add_qkv_bias", !is_latent && config.mlp_bias);
+  config.attention_output_bias =
+      settings.Flag("add_attention_output_bias", !is_latent && config.mlp_bias);
   config.qk_layernorm = settings.Flag("qk_layernorm", false);
 
-  const bool is_latent = settings.Flag("multi_latent_attention", false);
   MlaConfig mla;
   mla.q_lora_rank = settings.Int("q_lora_rank", 0);
   for (const auto& [name, field] :
@@ -85,6 +86,7 @@ void ReadAttention(SettingsReader& settings, ModelConfig& config) {
         std::pair("v_head_dim", &mla.v_head_dim)}) {
     *field = is_latent ? settings.RequiredInt(name) : settings.Int(name, 0);
   }
+  mla.down_bias = settings.Flag("add_latent_bias", false);
   mla.norm_epsilon = settings.Number("latent_norm_epsilon", config.norm_epsilon);
   if (is_latent) config.mla = mla;
 
@@ -98,12 +100,11 @@ void ReadAttention(SettingsReader& settings, ModelConfig& config) {
       settings.Refuse("num_query_groups", "is not num_attention_heads in latent attention",
                       std::to_string(config.num_attention_heads));
     }
-    for (const auto& [name, is_set] :
-         {std::pair("add_qkv_bias", config.qkv_bias),
-          std::pair("add_attention_output_bias", config.attention_output_bias)}) {
-      if (is_set) settings.Refuse(name, "has no place in latent attention", "false");
+    if (config.qkv_bias) {
+      settings.Refuse("add_qkv_bias", "has no place in latent attention", "false");
     }
   } else {
+    if (mla.down_bias) settings.Refuse("add_latent_bias", "needs latent attention", "false");
     if (!settings.Has("kv_channels") && config.hidden_size % config.num_attention_heads != 0) {
       settings.Refuse("kv_channels", "is missing, and hidden_size is no multiple of the heads");
     }
@@ -239,10 +240,12 @@ std::int64_t CountAttention(const ModelConfig& c) {
     const std::int64_t queries = heads * c.kv_channels;
     const std::int64_t from_queries = m.q_lora_rank == 0
                                           ? c.hidden_size * queries
-                                          : (c.hidden_size + 1 + queries) * m.q_lora_rank;
-    return from_queries + c.hidden_size * (m.kv_lora_rank + m.qk_pos_emb_head_dim) +
+                                          : CountLinear(c.hidden_size, m.q_lora_rank, m.down_bias) +
+                                                (1 + queries) * m.q_lora_rank;
+    return from_queries +
+           CountLinear(c.hidden_size, m.kv_lora_rank + m.qk_pos_emb_head_dim, m.down_bias) +
            m.kv_lora_rank * (1 + heads * (m.qk_head_dim + m.v_head_dim)) +
-           heads * m.v_head_dim * c.hidden_size;
+           CountLinear(heads * m.v_head_dim, c.hidden_size, c.attention_output_bias);
   }
   const std::int64_t rows = (heads + 2 * c.num_query_groups) * c.kv_channels;
   return CountLinear(c.hidden_size, rows, c.qkv_bias) +
@@ -254,6 +257,11 @@ std::int64_t CountMlp(const ModelConfig& c, std::int64_t ffn, bool has_bias) {
   const std::int64_t halves = c.activation == Activation::kSwiGlu ? 2 : 1;
   return CountLinear(c.hidden_size, halves * ffn, has_bias) +
          CountLinear(ffn, c.hidden_size, has_bias);
+}
+
+std::int64_t CountShared(const ModelConfig& c) {
+  const std::int64_t ffn = c.moe->shared_expert_ffn_hidden_size;
+  return ffn == 0 ? 0 : CountMlp(c, ffn, c.mlp_bias);
 }
 
 // With `experts` of every mixture counted.
@@ -268,8 +276,7 @@ std::int64_t Count(const ModelConfig& c, std::int64_t experts) {
       continue;
     }
     total += c.moe->num_experts * c.hidden_size +
-             experts * CountMlp(c, c.moe->ffn_hidden_size, false) +
-             CountMlp(c, c.moe->shared_expert_ffn_hidden_size, false);
+             experts * CountMlp(c, c.moe->ffn_hidden_size, false) + CountShared(c);
   }
   return total;
 }

@@ -43,6 +43,7 @@ struct MlaConfig {
   std::int64_t qk_head_dim = 0;          // without position
   std::int64_t qk_pos_emb_head_dim = 0;  // rotated
   std::int64_t v_head_dim = 0;
+  bool down_bias = false;      // of what makes the latents
   double norm_epsilon = 1e-6;  // of the latent norms
 
   bool operator==(const MlaConfig&) const = default;

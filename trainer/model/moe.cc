@@ -15,7 +15,6 @@ namespace {
 
 ModelConfig SharedExpertsConfig(ModelConfig config) {
   config.ffn_hidden_size = config.moe->shared_expert_ffn_hidden_size;
-  config.mlp_bias = false;
   return config;
 }
 

@@ -1,5 +1,8 @@
 #include "converters/config/hf_config.h"
 
+#include <cmath>
+#include <limits>
+
 #include <gtest/gtest.h>
 
 #include "tests/testing/matchers.h"
@@ -24,6 +27,44 @@ TEST(HfConfig, FlattensNestedObjectsAndKeepsKinds) {
   EXPECT_EQ(config->at("sliding_window"), Value());
   EXPECT_EQ(config->at("layer_types"), Value(Value::List{"full"}));
   EXPECT_EQ(config->at("eos"), Value(Value::List{1, 2}));
+}
+
+TEST(HfConfig, ReadsTheNumbersThatPythonWritesAndJsonLacks) {
+  const auto config = ParseHfConfig(
+      R"({"a": NaN, "b": [Infinity, -Infinity], "text": "NaN \" Infinity", "tagged": {"__float__": "Infinity"}})",
+      "config.json");
+  ASSERT_THAT(config, IsOk());
+  EXPECT_TRUE(std::isnan(*config->at("a").AsFloat()));
+  const double infinity = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(config->at("b"), Value(Value::List{infinity, -infinity}));
+  EXPECT_EQ(config->at("text"), Value("NaN \" Infinity"));
+  EXPECT_EQ(config->at("tagged"), Value(infinity));
+  EXPECT_THAT(ParseHfConfig(R"({"a": Nan})", "c"), FailsWith(ErrorKind::kBadMetadata));
+}
+
+TEST(HfConfig, TakesForAKeyThatIsNotThereWhatItsClassTakes) {
+  auto config = ParseHfConfig(R"({"model_type": "mistral"})", "c").value();
+  EXPECT_EQ(config.at("sliding_window"), Value(4096));
+  EXPECT_EQ(config.at("num_key_value_heads"), Value(8));
+  EXPECT_FALSE(config.contains("n_group"));
+  // A null is an answer, and no absence.
+  config = ParseHfConfig(R"({"model_type": "mistral", "sliding_window": null})", "c").value();
+  EXPECT_EQ(config.at("sliding_window"), Value());
+  config = ParseHfConfig(R"({"model_type": "deepseek_v3", "num_local_experts": 8})", "c").value();
+  EXPECT_EQ(config.at("n_group"), Value(8));
+  EXPECT_FALSE(config.contains("n_routed_experts"));  // said under another name
+}
+
+TEST(HfConfig, ReadsRopeUnderItsOlderNames) {
+  const auto config = ParseHfConfig(
+                          R"({"rope_scaling": {"type": "linear", "factor": 2.0},
+                              "rope_parameters": {"rope_type": "yarn", "rope_theta": 5.0}})",
+                          "c")
+                          .value();
+  // Of both, transformers takes the older one, whole.
+  EXPECT_EQ(config.at("rope_parameters.rope_type"), Value("linear"));
+  EXPECT_EQ(config.at("rope_parameters.factor"), Value(2.0));
+  EXPECT_EQ(config.size(), 2U);
 }
 
 TEST(HfConfig, RefusesWhatIsNoConfiguration) {

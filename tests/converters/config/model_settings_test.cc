@@ -234,6 +234,85 @@ TEST(ModelSettings, ListEverythingThatTheTrainerWouldComputeDifferently) {
   EXPECT_EQ(settings.status().problems().size(), 3U);
 }
 
+Configuration TinyMistral() {
+  Configuration config = TinyQwen2();
+  config["model_type"] = "mistral";
+  return config;
+}
+
+TEST(ModelSettings, SlideInMistralWhereItsLayersSay) {
+  Configuration config = TinyMistral();
+  EXPECT_FALSE(ModelSettings(config)->contains("window_attn_skip_freq"));
+  config["layer_types"] = Value::List{"full_attention", "sliding_attention", "full_attention"};
+  EXPECT_EQ(ModelSettings(config)->at("window_attn_skip_freq"), List({0, 1, 0}));
+}
+
+TEST(ModelSettings, HonourAnMlpWithBiasesAlone) {
+  Configuration config = TinyMistral();
+  config["model_type"] = "llama";
+  config["mlp_bias"] = true;
+  const Configuration settings = ModelSettings(config).value();
+  EXPECT_EQ(settings.at("add_bias_linear"), Value(true));
+  EXPECT_EQ(settings.at("add_qkv_bias"), Value(false));
+  EXPECT_EQ(settings.at("add_attention_output_bias"), Value(false));
+}
+
+TEST(ModelSettings, TakeOtherNamesOfTheSameActivation) {
+  Configuration config = TinyQwen2();
+  config["hidden_act"] = "swish";
+  EXPECT_THAT(ModelSettings(config), IsOk());
+}
+
+struct RefusedCase {
+  const char* name;  // the key that must be named
+  Configuration changes;
+};
+void PrintTo(const RefusedCase& c, std::ostream* os) { *os << c.name; }
+class RefusedConfigTest : public ::testing::TestWithParam<RefusedCase> {};
+
+TEST_P(RefusedConfigTest, NamesTheKey) {
+  Configuration config = TinyQwen2();
+  for (const auto& [name, value] : GetParam().changes) config[name] = value;
+  const auto settings = ModelSettings(config);
+  ASSERT_THAT(settings, FailsWith(ErrorKind::kUnsupported));
+  ASSERT_EQ(settings.status().problems().size(), 1U);
+  EXPECT_NE(settings.status().first().message.find(GetParam().name), std::string::npos)
+      << settings.status().first().message;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, RefusedConfigTest,
+    ::testing::Values(
+        RefusedCase{"partial_rotary_factor", {{"partial_rotary_factor", 0.5}}},
+        RefusedCase{"partial_rotary_factor",
+                    {{"model_type", "llama"}, {"rope_parameters.partial_rotary_factor", 0.25}}},
+        RefusedCase{"layer_types",
+                    {{"model_type", "llama"},
+                     {"layer_types",
+                      Value::List{"sliding_attention", "full_attention", "full_attention"}}}},
+        RefusedCase{"layer_types",
+                    {{"layer_types",
+                      Value::List{"full_attention", "chunked_attention", "full_attention"}}}},
+        RefusedCase{"layer_types", {{"layer_types", Value::List{"full_attention"}}}},
+        RefusedCase{"rope_interleave", {{"rope_interleave", true}}},
+        RefusedCase{"scoring_func", {{"scoring_func", "sigmoid"}}},
+        RefusedCase{"topk_method", {{"topk_method", "noaux_tc"}}},
+        RefusedCase{"is_causal", {{"is_causal", false}}},
+        // What differs from layer to layer: nothing here computes it.
+        RefusedCase{"rope_parameters.full_attention.rope_theta",
+                    {{"rope_parameters.full_attention.rope_theta", 5e5}}},
+        RefusedCase{"per_layer_config.1.hidden_size", {{"per_layer_config.1.hidden_size", 24}}},
+        RefusedCase{"rope_parameters.stretch", {{"rope_parameters.stretch", 2}}}),
+    [](const auto& test) { return "Number" + std::to_string(test.index); });
+
+TEST(ModelSettings, NameTheFamiliesOfWhichTheyAre) {
+  Configuration config = TinyQwen2();
+  config["model_type"] = "gemma2";
+  const auto settings = ModelSettings(config);
+  ASSERT_THAT(settings, FailsWith(ErrorKind::kUnsupported));
+  EXPECT_NE(settings.status().first().hint.find("qwen3_moe"), std::string::npos);
+}
+
 TEST(ModelSettings, RefuseQuantisedWeights) {
   Configuration config = TinyQwen2();
   config["quantization_config.quant_method"] = "fp8";

@@ -39,6 +39,10 @@ TEST(FamilyRegistry, SaysWhichModelItDoesNotKnow) {
   const auto family = FindFamily({{"model_type", "mamba2"}});
   ASSERT_THAT(family, FailsWith(ErrorKind::kUnsupported));
   EXPECT_NE(family.status().first().actual.find("mamba2"), std::string::npos);
+  EXPECT_NE(
+      family.status().first().hint.find("llama, megatron, ministral, mistral, mixtral, qwen2"),
+      std::string::npos)
+      << family.status().first().hint;
   EXPECT_THAT(FindFamily({}), FailsWith(ErrorKind::kUnsupported));
 }
 

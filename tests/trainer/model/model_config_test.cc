@@ -60,6 +60,19 @@ TEST(ParseModelConfig, FillsInWhatALlamaHas) {
   EXPECT_EQ(config->is_moe_layer, (std::vector<bool>{false, false}));
 }
 
+TEST(ParseModelConfig, TakesBiasesOfTheMlpAlone) {
+  Configuration settings = Tiny();
+  settings["add_bias_linear"] = true;
+  EXPECT_TRUE(ParseModelConfig(settings)->qkv_bias);  // unless said otherwise
+  settings["add_qkv_bias"] = false;
+  settings["add_attention_output_bias"] = false;
+  const auto config = ParseModelConfig(settings);
+  ASSERT_THAT(config, IsOk());
+  EXPECT_TRUE(config->mlp_bias);
+  EXPECT_FALSE(config->qkv_bias);
+  EXPECT_FALSE(config->attention_output_bias);
+}
+
 TEST(ParseModelConfig, ReportsEverythingAtOnceAndTheNearestName) {
   const auto config = ParseModelConfig({{"num_layers", 2},
                                         {"hidden_sise", 12},
@@ -117,6 +130,7 @@ INSTANTIATE_TEST_SUITE_P(
                       BadSetting{"LatentWithGroups", Latent(), "num_query_groups", 2},
                       BadSetting{"LatentWithAnotherHead", Latent(), "kv_channels", 3},
                       BadSetting{"LatentWithBias", Latent(), "add_qkv_bias", true},
+                      BadSetting{"DenseWithLatentBias", Tiny(), "add_latent_bias", true},
                       BadSetting{"LatentWithoutRank", Latent(), "kv_lora_rank", 0},
                       BadSetting{"TooFewExperts", Experts(), "moe_router_topk", 9},
                       BadSetting{"UnevenGroups", Experts(), "moe_router_num_groups", 3},
