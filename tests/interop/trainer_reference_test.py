@@ -30,6 +30,7 @@ MODELS = {
     "llama-gqa": ("LlamaConfig", common(head_dim=10, num_hidden_layers=3)),
     "llama-rope": ("LlamaConfig", common(rope_parameters=LLAMA3_ROPE, tie_word_embeddings=True)),
     "llama-bias": ("LlamaConfig", common(attention_bias=True, mlp_bias=True, num_key_value_heads=4)),
+    "llama-mlp-bias": ("LlamaConfig", common(mlp_bias=True)),
     "mistral-window": ("MistralConfig", common(sliding_window=4, head_dim=12)),
     "mistral": ("MistralConfig", common(sliding_window=None, num_key_value_heads=1, vocab_size=97)),
     "qwen2": ("Qwen2Config", common(num_hidden_layers=3)),
@@ -45,6 +46,8 @@ MODELS = {
     "deepseekv2": ("DeepseekV2Config", latent(n_group=1, topk_group=1, topk_method="greedy", norm_topk_prob=False)),
     "deepseekv2-groups": ("DeepseekV2Config", latent(n_group=4, topk_group=2, topk_method="group_limited_greedy",
                                                      norm_topk_prob=False, routed_scaling_factor=1.5) | {"q_lora_rank": None}),
+    "deepseekv2-bias": ("DeepseekV2Config", latent(attention_bias=True, mlp_bias=True, topk_method="greedy")),
+    "deepseekv3-bias": ("DeepseekV3Config", latent(n_group=2, topk_group=1, attention_bias=True)),
     "deepseekv3": ("DeepseekV3Config", latent(n_group=4, topk_group=2, norm_topk_prob=True, routed_scaling_factor=2.5)),
     "deepseekv3-yarn": ("DeepseekV3Config", latent(n_group=2, topk_group=1, norm_topk_prob=True, rope_parameters=YARN_ROPE)),
 }

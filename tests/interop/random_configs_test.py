@@ -1,0 +1,124 @@
+"""Random legal configurations: the trainer computes what Transformers does, or says by name what it does not."""
+import json
+import os
+import concurrent.futures
+
+import pytest
+import safetensors.torch
+import torch
+import transformers
+
+import random_configs
+import tools
+
+PER_FAMILY = int(os.environ.get("CKPT_TEST_COUNT", 26))
+SEED = int(os.environ.get("CKPT_TEST_SEED", 20261123))
+BATCH = 2
+# fp32 against fp32, of the largest logit.
+TOLERANCE = 2e-5
+
+
+def randomise(model, dtype):
+    """Weights that matter, with values that `dtype` can hold."""
+    with torch.no_grad():
+        for key, parameter in model.named_parameters():
+            if "norm" in key:
+                parameter.uniform_(0.5, 1.5)
+            elif key.endswith("bias"):
+                parameter.normal_(0, 0.3)
+            parameter.copy_(parameter.to(dtype))
+        for key, buffer in model.named_buffers():
+            if key.endswith("e_score_correction_bias"):
+                buffer.uniform_(-0.1, 0.1)
+                buffer.copy_(buffer.to(dtype))
+
+
+def mean_loss(logits, labels):
+    return torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))
+
+
+def make(case, folder):
+    """Writes the model of a configuration, data, and what Transformers computes; gives the loss of the data."""
+    torch.manual_seed(case.seed)
+    model_folder = folder / "model"
+    model_folder.mkdir(parents=True)
+    path = model_folder / "config.json"
+    path.write_text(json.dumps(case.config))
+    config = transformers.AutoConfig.from_pretrained(model_folder)
+    config._attn_implementation = "eager"
+    dtype = getattr(torch, case.dtype)
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    if hasattr(model, "set_experts_implementation"):
+        model.set_experts_implementation("eager")
+    randomise(model, dtype)
+
+    tokens = torch.randint(0, random_configs.VOCAB, (BATCH, random_configs.SEQ + 1))
+    input_ids = tokens[:, :-1].contiguous()
+    with torch.no_grad():
+        logits = model(input_ids=input_ids, use_cache=False).logits
+    # Not the head's own loss, which may hold that of the router.
+    reference = {"input_ids": input_ids, "labels": input_ids.clone(), "loss": mean_loss(logits[:, :-1], input_ids[:, 1:]), "logits": logits.contiguous()}
+    safetensors.torch.save_file(reference, folder / "reference.safetensors")
+    (folder / "tokens.jsonl").write_text("".join(json.dumps({"input_ids": row, "labels": row}) + "\n" for row in tokens.tolist()))
+
+    model.to(dtype).save_pretrained(model_folder)
+    if not case.as_saved:
+        path.write_text(json.dumps(case.config))
+    return mean_loss(logits, tokens[:, 1:]).item()
+
+
+def draw_legal(family, number, root):
+    """A case whose configuration Transformers accepts and computes, its folder and its loss."""
+    for attempt in range(20):
+        case = random_configs.draw(SEED + number + 1000 * attempt, family)
+        folder = root / family / str(case.seed)
+        try:
+            loss = make(case, folder)
+        except Exception as error:  # what the class of Transformers itself refuses is no legal configuration
+            refused = error
+            continue
+        if torch.isfinite(torch.tensor(loss)):
+            return case, folder, loss
+    raise AssertionError(f"{family}: twenty draws in a row are not legal: {refused}")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    print(f"CKPT_TEST_SEED={SEED}")
+    root = tmp_path_factory.mktemp("configs")
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity(transformers.logging.CRITICAL)
+    return [draw_legal(family, n, root) for family in random_configs.CLASSES for n in range(PER_FAMILY)]
+
+
+def all_of(judge, models):
+    """What is wrong with each model, judged side by side."""
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        verdicts = list(pool.map(lambda model: judge(*model), models))
+    wrong = [f"{verdict}\n{case}" for verdict, (case, _, _) in zip(verdicts, models) if verdict]
+    if wrong:
+        pytest.fail(f"{len(wrong)} of {len(models)} models\n\n" + "\n\n".join(wrong), pytrace=False)
+
+
+def said(document, stderr):
+    return json.dumps(document) + stderr
+
+
+def names_one(text, keys):
+    return any(key in text for key in keys)
+
+
+def against_transformers(case, folder, _):
+    code, document, stderr = tools.run("ckpt-train", "check", "--init", f"hf:{folder / 'model'}", "--reference", folder / "reference.safetensors",
+                                       "--tolerance", TOLERANCE, "--json")
+    if case.refusable:
+        if code == 3 and names_one(said(document, stderr), case.refusable):
+            return None
+        return f"exit {code} where {sorted(case.refusable)} must be refused by name\n{said(document, stderr)[:1000]}"
+    if code == 0:
+        return None
+    return f"exit {code}\n{said(document, stderr)[:1500]}"
+
+
+def test_equals_transformers_or_is_refused_by_name(models):
+    all_of(against_transformers, models)
