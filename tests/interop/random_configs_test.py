@@ -1,7 +1,7 @@
 """Random legal configurations: the trainer computes what Transformers does, or says by name what it does not."""
+import concurrent.futures
 import json
 import os
-import concurrent.futures
 
 import pytest
 import safetensors.torch
@@ -122,3 +122,37 @@ def against_transformers(case, folder, _):
 
 def test_equals_transformers_or_is_refused_by_name(models):
     all_of(against_transformers, models)
+
+
+def evaluate(folder, *source):
+    settings = {"valid_data_path": folder / "tokens.jsonl", "seq_length": random_configs.SEQ, "global_batch_size": BATCH,
+                "micro_batch_size": BATCH, "eval_iters": 1, "calculate_per_token_loss": "true", "bf16": "false"}
+    words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    return tools.run("ckpt-train", "evaluate", *source, *words, "--json")
+
+
+def converted(case, folder, loss):
+    model, target = folder / "model", folder / "fsdp"
+    code, direct, stderr = evaluate(folder, "--init", f"hf:{model}")
+    if case.refusable:
+        is_refused = code == 3 and names_one(said(direct, stderr), case.refusable)
+        return None if is_refused else f"evaluate --init: exit {code}, not refused by name: {said(direct, stderr)[:800]}"
+    if code != 0:
+        return f"evaluate --init: exit {code}: {said(direct, stderr)[:1000]}"
+    if abs(direct["loss"] - loss) > 1e-5 * abs(loss):
+        return f"evaluate --init: loss {direct['loss']}, Transformers {loss}"
+    code, document, warned = tools.run("ckpt-convert", "hf-to-fsdp", model, target, "--json")
+    if code != 0:
+        return f"hf-to-fsdp: exit {code}: {said(document, warned)[:1000]}"
+    code, loaded, stderr = evaluate(folder, "--load", target, "--set", "finetune=true")
+    if code == 0 and loaded["loss"] == direct["loss"]:
+        return None
+    warnings = [problem["message"] for problem in document.get("problems", [])]
+    if code != 0 and warnings and all(warning in warned for warning in warnings):
+        return None
+    got = f"exit {code}: {said(loaded, stderr)[:800]}" if code != 0 else f"loss {loaded['loss']}, of the source {direct['loss']}"
+    return f"evaluate --load: {got}; the conversion warned of {warnings}"
+
+
+def test_a_conversion_is_the_same_model_or_says_what_it_lacks(models):
+    all_of(converted, models)
