@@ -80,8 +80,10 @@ def test_is_trained_as_transformers_computes_it(name, tmp_path):
     trains_as_transformers(tmp_path, tmp_path / "model")
 
 
-@pytest.mark.parametrize("config_class,more", [("LlamaConfig", {}), ("Qwen3MoeConfig", {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 10,
-                                                                                       "head_dim": 8})])
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 10, "head_dim": 8}
+
+
+@pytest.mark.parametrize("config_class,more", [("LlamaConfig", {}), ("Qwen3MoeConfig", EXPERTS)])
 def test_a_base_model_with_a_tied_head(config_class, more, tmp_path):
     """AutoModel.save_pretrained: names without `model.`"""
     build(config_class, common(tie_word_embeddings=True, **more)).model.save_pretrained(tmp_path / "model")

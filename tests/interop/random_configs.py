@@ -1,7 +1,7 @@
 """Random legal configurations of every covered family, with every option that changes what Transformers computes.
 
-`draw(seed)` gives the text of a config.json, in one of the spellings that files have, and the keys for which a tool may
-refuse it: what they say is computed by no tool here, or by no program at all.
+`draw(seed, family)` gives a config.json, in one of the spellings that files have, and the keys for one of which it must be
+refused: what they say is computed by no tool here, or by no program at all.
 """
 import copy
 import dataclasses
@@ -28,7 +28,7 @@ class Case:
     seed: int
     model_type: str
     config: dict
-    # Keys that may be refused; empty: the model must be understood.
+    # One of these keys must be refused; empty: the model must be understood.
     refusable: set = dataclasses.field(default_factory=set)
     # Whether config.json is left as Transformers writes it.
     as_saved: bool = False
@@ -38,7 +38,7 @@ class Case:
         return self.config.get("dtype") or self.config.get("torch_dtype") or "float32"
 
     def __str__(self):
-        return f"CKPT_TEST_SEED={self.seed}\n{json.dumps(self.config)}\nmay be refused for {sorted(self.refusable)}"
+        return f"CKPT_TEST_SEED={self.seed}\n{json.dumps(self.config)}\nmust be refused for one of {sorted(self.refusable)}"
 
 
 class Draw:
@@ -58,7 +58,7 @@ class Draw:
         heads = self.one(2, 4)
         hidden = self.one(32, 48, 64)
         self.config |= {
-            "architectures": [transformers.AutoModelForCausalLM._model_mapping[getattr(transformers, CLASSES[self.family])].__name__],
+            "architectures": [CLASSES[self.family].replace("Config", "ForCausalLM")],
             "vocab_size": VOCAB, "hidden_size": hidden, "intermediate_size": self.one(20, 48), "num_hidden_layers": self.one(2, 3, 4),
             "num_attention_heads": heads, "num_key_value_heads": self.one(*[n for n in (1, 2, 4) if heads % n == 0]),
             "max_position_embeddings": self.one(8, 32, 64), "rms_norm_eps": self.one(1e-6, 1e-5, 1e-3, 0.1),
@@ -102,7 +102,7 @@ class Draw:
         head = self.config.get("qk_rope_head_dim") or self.config.get("head_dim") or \
             self.config["hidden_size"] // self.config["num_attention_heads"]
         length = self.config["max_position_embeddings"]
-        kind = self.one("default", "default", "default", "linear", "linear", "yarn", "yarn", "yarn", "llama3", "llama3", "dynamic", "longrope")
+        kind = self.one(*["default"] * 3, *["linear"] * 2, *["yarn"] * 3, *["llama3"] * 2, "dynamic", "longrope")
         rope = {"rope_type": kind}
         if self.chance(0.8):
             rope["rope_theta"] = self.one(100.0, 10000.0, 500000.0, 1000000)
@@ -151,7 +151,8 @@ class Draw:
                         "n_group": groups, "topk_group": self.one(*range(1, groups + 1)), "routed_scaling_factor": self.one(1.0, 1.5, 2.5)}
         self.config["num_experts_per_tok"] = self.one(*range(1, min(6, count // groups * self.config["topk_group"]) + 1))
         if self.family == "deepseek_v2":
-            self.config |= {"topk_method": self.one("greedy", "group_limited_greedy", "group_limited_greedy"), "norm_topk_prob": self.chance(0.15)}
+            self.config["topk_method"] = self.one("greedy", "group_limited_greedy", "group_limited_greedy")
+            self.config["norm_topk_prob"] = self.chance(0.15)
             self.of_no_class("scoring_func", "softmax", "sigmoid")
             if self.config["norm_topk_prob"]:
                 self.refusable.add("norm_topk_prob")

@@ -57,7 +57,8 @@ def make(case, folder):
     with torch.no_grad():
         logits = model(input_ids=input_ids, use_cache=False).logits
     # Not the head's own loss, which may hold that of the router.
-    reference = {"input_ids": input_ids, "labels": input_ids.clone(), "loss": mean_loss(logits[:, :-1], input_ids[:, 1:]), "logits": logits.contiguous()}
+    reference = {"input_ids": input_ids, "labels": input_ids.clone(), "logits": logits.contiguous(),
+                 "loss": mean_loss(logits[:, :-1], input_ids[:, 1:])}
     safetensors.torch.save_file(reference, folder / "reference.safetensors")
     (folder / "tokens.jsonl").write_text("".join(json.dumps({"input_ids": row, "labels": row}) + "\n" for row in tokens.tolist()))
 
@@ -109,8 +110,8 @@ def names_one(text, keys):
 
 
 def against_transformers(case, folder, _):
-    code, document, stderr = tools.run("ckpt-train", "check", "--init", f"hf:{folder / 'model'}", "--reference", folder / "reference.safetensors",
-                                       "--tolerance", TOLERANCE, "--json")
+    code, document, stderr = tools.run("ckpt-train", "check", "--init", f"hf:{folder / 'model'}", "--reference",
+                                       folder / "reference.safetensors", "--tolerance", TOLERANCE, "--json")
     if case.refusable:
         if code == 3 and names_one(said(document, stderr), case.refusable):
             return None
