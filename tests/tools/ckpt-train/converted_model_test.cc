@@ -130,8 +130,7 @@ class ConvertedModelTest : public testing::SmallTraining {
     run.ranks = 1;
     const std::string tokens = In("tokens.jsonl").string();
     run.set = {"data_path=" + tokens, "valid_data_path=" + tokens, "eval_iters=2",
-               "seq_length=16",       "global_batch_size=4",       "lr=1e-3",
-               "lr_decay_iters=8"};
+               "seq_length=16",       "global_batch_size=4",       "lr=1e-3"};
     return run;
   }
 };
