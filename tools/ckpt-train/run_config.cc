@@ -44,24 +44,37 @@ Status CheckMayStart(const CheckpointSettings& checkpoints, const RunNeeds& need
                   "same folder as save");
 }
 
-// Where `load` holds a checkpoint: opens it for `run`, and puts its settings under the given ones.
-Status GoOnFromStored(Storage& storage, const RunNeeds& needs, layout::Configuration& settings,
-                      RunConfig& run) {
-  trainer::SettingsReader reader(settings);
+// Where `load` holds a checkpoint: opens it for `run`, and gives its settings.
+Result<layout::Configuration> GoOnFromStored(Storage& storage, const RunNeeds& needs,
+                                             const layout::Configuration& given, RunConfig& run) {
+  layout::Configuration stored;
+  trainer::SettingsReader reader(given);
   const CheckpointSettings checkpoints = ReadCheckpointSettings(reader);
   // What is wrong with them is told with everything else.
-  if (!reader.ok() || checkpoints.load.empty()) return OkStatus();
+  if (!reader.ok() || checkpoints.load.empty()) return stored;
   CKPT_ASSIGN_OR_RETURN(StatePtr state,
                         OpenNewestRun(storage, checkpoints.load, checkpoints.finetune));
-  if (!state) return CheckMayStart(checkpoints, needs);
-  Result<layout::Configuration> stored = StoredSettings(*state, checkpoints.finetune);
-  if (!stored.ok()) {
-    return std::move(stored).status().While(GoingOnFrom(state->weights.checkpoint->path));
+  if (!state) {
+    CKPT_RETURN_IF_ERROR(CheckMayStart(checkpoints, needs));
+    return stored;
   }
-  if (!checkpoints.finetune) CKPT_RETURN_IF_ERROR(CheckKeepsModel(*stored, settings));
-  settings.merge(*stored);  // what was given stays
+  Result<layout::Configuration> of_run = StoredSettings(*state, checkpoints.finetune);
+  if (!of_run.ok()) {
+    return std::move(of_run).status().While(GoingOnFrom(state->weights.checkpoint->path));
+  }
+  stored = *std::move(of_run);
+  if (!checkpoints.finetune) CKPT_RETURN_IF_ERROR(CheckKeepsModel(stored, given));
   run.stored = std::make_shared<OpenedState>(std::move(state));
-  return OkStatus();
+  return stored;
+}
+
+// Those of the given settings that say something else than what lies under them.
+layout::Configuration NewsIn(layout::Configuration given, const layout::Configuration& under) {
+  std::erase_if(given, [&](const auto& setting) {
+    const auto said = under.find(setting.first);
+    return said != under.end() && said->second == setting.second;
+  });
+  return given;
 }
 
 // A run that goes on is still the one that it was; other settings start another run, but for how long it is.
@@ -157,16 +170,17 @@ Result<std::optional<Path>> InitSource(const layout::Configuration& settings) {
 Result<RunConfig> ResolveRun(Storage& storage, const layout::Configuration& given, int num_ranks,
                              const RunNeeds& needs) {
   RunConfig run;
-  layout::Configuration all = given;
-  CKPT_RETURN_IF_ERROR(GoOnFromStored(storage, needs, all, run));
+  CKPT_ASSIGN_OR_RETURN(layout::Configuration under, GoOnFromStored(storage, needs, given, run));
   if (!run.goes_on()) {
     CKPT_ASSIGN_OR_RETURN(run.init_from, InitSource(given));
   }
   if (run.init_from) {
-    CKPT_ASSIGN_OR_RETURN(layout::Configuration model, ReadModelSettings(storage, *run.init_from));
-    all.merge(model);
+    CKPT_ASSIGN_OR_RETURN(under, ReadModelSettings(storage, *run.init_from));
   }
-  trainer::SettingsReader settings(all, &given);
+  layout::Configuration all = given;
+  all.insert(under.begin(), under.end());  // what was given stays
+  const layout::Configuration news = NewsIn(given, under);
+  trainer::SettingsReader settings(all, &news);
   settings.Text("init", kRandom);
   const CheckpointSettings checkpoints = ReadCheckpointSettings(settings);
   run.loop = ReadLoopSettings(settings);

@@ -423,6 +423,37 @@ TEST_F(TrainTest, WhatPrintConfigPrintsIsTaken) {
   }
 }
 
+// A source says more than the run needs (how its weights were drawn once): said again, that is no news.
+TEST_F(TrainTest, WhatPrintConfigPrintsOfAModelIsTaken) {
+  const Path source = std::string(kHfModel).substr(3);
+  std::string json = ReadSmallFile(PosixStorage(), source / "config.json", 1 << 20).value();
+  json.replace(json.find("0.02"), 4, "0.03");  // initializer_range
+  ASSERT_THAT(PosixStorage().MakeDirectories(In("model")), IsOk());
+  ASSERT_THAT(WriteSmallFile(PosixStorage(), In("model") / "config.json", AsBytes(json)), IsOk());
+
+  TrainOptions options;
+  options.run.init = "hf:" + In("model").string();
+  options.run.ranks = 1;
+  options.run.set = {"seq_length=8", "train_iters=1"};
+  options.print_config = true;
+  const Said said = Call(RunTrain, options);
+  ASSERT_TRUE(said.IsDone()) << said.code.status().ToString();
+  EXPECT_THAT(said.out, HasSubstr("\ninit_method_std: 0.03\n"));
+  ASSERT_THAT(WriteSmallFile(PosixStorage(), In("run.yaml"), AsBytes(said.out)), IsOk());
+
+  TrainOptions again;
+  again.run.config = In("run.yaml").string();
+  again.run.ranks = 1;
+  again.run.set = {"data_path=" + In("absent").string()};
+  // Everything is in order, but for what it would train on.
+  EXPECT_THAT(Call(RunTrain, again).code, FailsWith(ErrorKind::kNotFound));
+  again.run.set.emplace_back("init_method_std=0.5");
+  const Said drawn = Call(RunTrain, again);
+  ASSERT_THAT(drawn.code, FailsWith(ErrorKind::kUsage));
+  EXPECT_THAT(drawn.code.status().ToString(),
+              HasSubstr("setting init_method_std does nothing where init names weights"));
+}
+
 TEST_F(TrainTest, NoEvaluationIsNoneAtTheEndEither) {
   TrainOptions options = Options(
       1, {"eval_interval=0", "train_iters=2", "valid_data_path=" + In("data.jsonl").string()});
