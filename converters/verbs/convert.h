@@ -62,7 +62,7 @@ struct PreparedConversion {
   bool changes_dtype = false;        // some tensor is cast
   // Files of the source that hold no weights of the model, and belong to no published one.
   std::vector<LeftOutEntry> left_out_files;
-  std::size_t parity_files = 0;      // how many are written besides those of the plan
+  std::size_t parity_files = 0;    // how many are written besides those of the plan
   std::uint64_t needed_bytes = 0;  // of the disk, with parity; at least, if tensors are compressed
   std::vector<Problem> warnings;   // what the user should know of source and result
 };

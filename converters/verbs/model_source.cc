@@ -10,6 +10,7 @@
 #include "converters/config/hf_config.h"
 #include "converters/config/megatron_args.h"
 #include "converters/families/family_registry.h"
+#include "converters/verbs/explain_mismatch.h"
 #include "converters/verbs/stored_objects.h"
 #include "core/base/quote.h"
 #include "core/base/units.h"
@@ -76,7 +77,8 @@ Status CheckAgainstArgs(const layout::Configuration& config, const layout::Confi
     const std::string_view key = name;
     const std::optional<std::int64_t> heads = number(config, "num_attention_heads");
     if (!said && key == "num_key_value_heads") said = heads;
-    if (!said && key == "head_dim" && heads && *heads > 0) {
+    // Where the hidden size differs, what follows from it is no finding of its own.
+    if (!said && key == "head_dim" && heads && *heads > 0 && status.ok()) {
       if (const auto hidden = number(config, "hidden_size")) said = *hidden / *heads;
     }
     // A published vocabulary may count rows that the run's tokenizer lacks, not the other way round.
@@ -109,6 +111,7 @@ Status ReadConfiguration(Storage& storage, const OpenModelOptions& options, Mode
   } else {
     return Error(ErrorKind::kNotFound, "no config.json says what model this is")
         .File(model.checkpoint->path.string())
+        .Actual(fmt::format("a {} checkpoint alone", model.checkpoint->format))
         .Hint("ckpt-convert takes it from a directory of your choice with --hf-assets DIR");
   }
   if (!options.model_type.empty()) model.config["model_type"] = options.model_type;
@@ -211,23 +214,6 @@ Result<layout::SourceMatch> MatchBest(const ModelSource& model, const std::strin
   return std::move(*best);
 }
 
-// Layouts place elements of plain types; blocks that share a scale are no elements. A checkpoint made of the decoded weights
-// may still carry the published configuration.
-Status RefuseQuantised(const ModelSource& model, std::span<const GlobalTensor> tensors) {
-  const auto method = model.config.find("quantization_config.quant_method");
-  if (method == model.config.end()) return OkStatus();
-  const auto packed = std::find_if(tensors.begin(), tensors.end(), [](const GlobalTensor& tensor) {
-    return layout::MatchesPattern("*_packed", tensor.key) || ElementBytes(tensor.dtype) == 1;
-  });
-  if (packed == tensors.end()) return OkStatus();
-  return Error(ErrorKind::kUnsupported, "the weights are quantised, and nothing here decodes them")
-      .File(model.checkpoint->path.string())
-      .Tensor(packed->key)
-      .Actual("quant_method " + FormatValue(method->second) + ", " +
-              std::string(DTypeName(packed->dtype)))
-      .Hint("convert a repository of the same model in bfloat16");
-}
-
 Status MatchWeights(const OpenModelOptions& options, ModelSource& model) {
   CKPT_ASSIGN_OR_RETURN(const Offered offered, OfferTensors(options, model));
   CKPT_RETURN_IF_ERROR(RefuseQuantised(model, offered.tensors));
@@ -241,7 +227,9 @@ Status MatchWeights(const OpenModelOptions& options, ModelSource& model) {
     problem.file = model.checkpoint->path.string();
     problems.push_back(std::move(problem));
   }
-  if (!problems.empty()) return Status(std::move(problems));
+  if (!problems.empty()) {
+    return ExplainMismatch(model, options, match, offered.tensors, std::move(problems));
+  }
 
   for (const layout::IgnoredKey& ignored : match.ignored) {
     const GlobalTensor& tensor = offered.tensors[ignored.position];

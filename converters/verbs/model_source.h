@@ -36,6 +36,8 @@ struct OpenModelOptions {
   std::vector<std::string> only;              // take nothing else
   std::vector<std::string> drop;              // leave these out
   std::map<std::string, std::string> rename;  // source key → the key it is taken for
+  // For hints: naming of a source → the verb that converts it.
+  std::map<std::string, std::string> verbs;
 };
 
 struct ModelSource {

@@ -28,11 +28,20 @@ struct StoredArray {
       0;  // memory that `file` holds on to: a decoded item; 0 for a real file
 };
 
+// A tensor inside an object that the object's JSON does not show.
+struct HeldTensor {
+  std::string path;  // from the object: names of attributes, keys and positions, joined with '.'
+  Dims shape;
+  DType dtype = DType::kFloat32;
+  std::string sha256;  // of the elements in C order, little-endian
+};
+
 // An entry that is no tensor, rendered by the rule of docs/formats/objects.md.
 struct RenderedObject {
   std::string type;  // "int", "dict", "Namespace", …: Python's name of the outermost type
   std::string json;
-  std::vector<Problem> warnings;  // calls that its pickle asks for and nobody makes
+  std::vector<Problem> warnings;      // calls that its pickle asks for and nobody makes
+  std::vector<HeldTensor> held = {};  // of values that the JSON only names
 };
 
 // What proved the payload when a chunk was located or verified.

@@ -1,14 +1,34 @@
 #include "formats/torch_save/object_item.h"
 
 #include <optional>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include "formats/torch_save/array_digest.h"
+#include "formats/torch_save/inner_tensors.h"
 #include "formats/torch_save/object_json.h"
+#include "formats/torch_save/persistent_storage.h"
 #include "formats/torch_save/tensor_rebuild.h"
 
 namespace ckpt::torch_save {
 namespace {
+
+// The bytes of a storage that is referred to without a tensor around it. Null if it is not there.
+std::optional<RebuiltTensor> BytesOfStorage(const TorchContainer& container, pickle::NodeId node) {
+  const auto reference = ParsePersistentStorage(container.pickle.graph, node);
+  if (!reference) return std::nullopt;
+  const auto found = container.storages.find(reference->key);
+  if (found == container.storages.end()) return std::nullopt;
+  RebuiltTensor bytes{.shape = {static_cast<std::int64_t>(found->second.size_bytes)},
+                      .array = {},
+                      .storage = &found->second};
+  bytes.array.file = container.file;
+  bytes.array.offset_bytes = found->second.offset_bytes;
+  bytes.array.dtype = DType::kUint8;
+  bytes.array.strides = {1};
+  return bytes;
+}
 
 // Digests the tensors of one object.
 class TensorDigester {
@@ -20,30 +40,67 @@ class TensorDigester {
 
   // What a damaged tensor inside an object costs is the object, not a wrong number.
   Result<std::optional<pickle::TensorDigest>> Digest(pickle::NodeId node);
+  // Those below `node` that were not digested yet.
+  Result<std::vector<HeldTensor>> DigestRest(pickle::NodeId node);
 
  private:
+  using Place = std::pair<std::uint64_t, Dims>;  // where it starts in the file, and its shape
+
+  Result<std::string> Sha256Of(const RebuiltTensor& tensor);
+
   const TorchContainer& container_;
   const VerifyFunction& verify_;
   TensorSum digested_;
+  std::set<Place> shown_;
 };
+
+Result<std::string> TensorDigester::Sha256Of(const RebuiltTensor& tensor) {
+  CKPT_RETURN_IF_ERROR(digested_.Add(tensor));
+  CKPT_RETURN_IF_ERROR(verify_(*tensor.storage));
+  shown_.emplace(tensor.array.offset_bytes, tensor.shape);
+  return DigestArray(tensor.array, tensor.shape, HashAlgorithm::kSha256);
+}
 
 Result<std::optional<pickle::TensorDigest>> TensorDigester::Digest(pickle::NodeId node) {
   if (TensorFormOf(container_.pickle.graph, node) != TensorForm::kDense) {
     return std::optional<pickle::TensorDigest>();
   }
   CKPT_ASSIGN_OR_RETURN(RebuiltTensor tensor, RebuildTensor(container_, node));
-  CKPT_RETURN_IF_ERROR(digested_.Add(tensor));
-  CKPT_RETURN_IF_ERROR(verify_(*tensor.storage));
-  CKPT_ASSIGN_OR_RETURN(std::string sha256,
-                        DigestArray(tensor.array, tensor.shape, HashAlgorithm::kSha256));
+  CKPT_ASSIGN_OR_RETURN(std::string sha256, Sha256Of(tensor));
   return std::optional(pickle::TensorDigest{
       .shape = std::move(tensor.shape), .dtype = tensor.array.dtype, .sha256 = std::move(sha256)});
+}
+
+Result<std::vector<HeldTensor>> TensorDigester::DigestRest(pickle::NodeId node) {
+  const pickle::Graph& graph = container_.pickle.graph;
+  CKPT_ASSIGN_OR_RETURN(std::vector<InnerTensor> inner, FindInnerTensors(graph, node));
+  std::vector<HeldTensor> held;
+  for (InnerTensor& found : inner) {
+    if (found.of_mesh) continue;
+    std::optional<RebuiltTensor> tensor;
+    if (graph.kind(found.node) == pickle::NodeKind::kPersistent) {
+      tensor = BytesOfStorage(container_, found.node);
+      if (!tensor) continue;
+    } else {
+      CKPT_ASSIGN_OR_RETURN(tensor, RebuildTensor(container_, found.node));
+    }
+    if (shown_.contains({tensor->array.offset_bytes, tensor->shape})) continue;
+    CKPT_ASSIGN_OR_RETURN(std::string sha256, Sha256Of(*tensor));
+    std::string path = std::move(found.holder_key);
+    if (!path.empty() && !found.path.empty()) path += '.';
+    held.push_back({.path = path + found.path,
+                    .shape = std::move(tensor->shape),
+                    .dtype = tensor->array.dtype,
+                    .sha256 = std::move(sha256)});
+  }
+  return held;
 }
 
 }  // namespace
 
 Result<RenderedObject> RenderObject(const TorchContainer& container, pickle::NodeId node,
-                                    const std::string& key, const VerifyFunction& verify) {
+                                    const std::string& key, Held held,
+                                    const VerifyFunction& verify) {
   pickle::RenderOptions options;
   TensorDigester digester(container, verify);
   options.tensor = [&](pickle::NodeId tensor) { return digester.Digest(tensor); };
@@ -51,6 +108,11 @@ Result<RenderedObject> RenderObject(const TorchContainer& container, pickle::Nod
       pickle::RenderObject(container.pickle.graph, node, container.file->name(), key, options);
   if (!rendered.ok()) return std::move(rendered).status().File(container.file->name());
   for (const Problem& warning : container.warnings) rendered->warnings.push_back(warning);
+  if (held == Held::kDigest) {
+    Result<std::vector<HeldTensor>> rest = digester.DigestRest(node);
+    if (!rest.ok()) return std::move(rest).status().File(container.file->name());
+    rendered->held = *std::move(rest);
+  }
   return rendered;
 }
 
@@ -60,7 +122,7 @@ Result<RenderedObject> RenderItem(const TorchContainer& container, pickle::NodeI
     CKPT_RETURN_IF_ERROR(VerifyStorage(container, storage));
   }
   const auto is_verified = [](const StorageExtent& /*storage*/) { return OkStatus(); };
-  return RenderObject(container, node, key, is_verified);
+  return RenderObject(container, node, key, Held::kDigest, is_verified);
 }
 
 }  // namespace ckpt::torch_save

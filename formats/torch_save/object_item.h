@@ -2,6 +2,7 @@
 #ifndef CKPT_FORMATS_TORCH_SAVE_OBJECT_ITEM_H_
 #define CKPT_FORMATS_TORCH_SAVE_OBJECT_ITEM_H_
 
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -14,6 +15,9 @@ namespace ckpt::torch_save {
 // Compares a storage of the container with its checksum.
 using VerifyFunction = std::function<Status(const StorageExtent& storage)>;
 
+// Whether the tensors of values that are only named by class are looked for and digested, too.
+enum class Held : std::uint8_t { kSkip, kDigest };
+
 // The value at `node` by the rule of docs/formats/objects.md, its tensors by SHA-256. `key` names it in warnings and
 // errors.
 //
@@ -21,7 +25,8 @@ using VerifyFunction = std::function<Status(const StorageExtent& storage)>;
 //         those of `verify`.
 // Cost: reads every tensor inside the value, and `verify` its storage.
 Result<RenderedObject> RenderObject(const TorchContainer& container, pickle::NodeId node,
-                                    const std::string& key, const VerifyFunction& verify);
+                                    const std::string& key, Held held,
+                                    const VerifyFunction& verify);
 
 // RenderObject for a container that holds nothing else: its storages are compared with their checksums, those too
 // that belong to values of which only the class is rendered.

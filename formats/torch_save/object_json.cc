@@ -95,8 +95,9 @@ bool IsRebuildCall(const Graph& graph, NodeId node, std::string_view name) {
   return IsCallOf(graph, node, "torch._utils", name);
 }
 
-// The class that an opaque value is an instance of, as far as its pickle tells.
-std::string OpaqueName(const Graph& graph, NodeId node) {
+}  // namespace
+
+std::string ClassName(const Graph& graph, NodeId node) {
   if (graph.kind(node) == NodeKind::kPersistent) {
     const NodeId id = graph.persistent_id(node);
     const bool has_class = graph.kind(id) == NodeKind::kTuple && graph.items(id).size() > 1;
@@ -117,6 +118,8 @@ std::string OpaqueName(const Graph& graph, NodeId node) {
   }
   return graph.QualifiedName(node);
 }
+
+namespace {
 
 std::string DeviceText(const Graph& graph, NodeId node) {
   std::string text;
@@ -152,7 +155,7 @@ class ObjectRenderer {
   Status PutBytes(std::string_view tag, std::string_view bytes);
   Status PutObject(NodeId node, std::string_view state);
   Status PutOpaque(NodeId node) {
-    return Put(fmt::format(R"({{"$opaque":{}}})", JsonText(OpaqueName(graph_, node))));
+    return Put(fmt::format(R"({{"$opaque":{}}})", JsonText(ClassName(graph_, node))));
   }
 
   const Graph& graph_;
@@ -254,7 +257,7 @@ Status ObjectRenderer::RenderTensor(NodeId node, bool* done) {
     return OkStatus();
   // A subclass with a class of its own is named, not shown.
   if (IsCallOf(graph_, node, "torch._tensor", "_rebuild_from_type_v2") &&
-      OpaqueName(graph_, node) != "torch.Tensor") {
+      ClassName(graph_, node) != "torch.Tensor") {
     return OkStatus();
   }
   CKPT_ASSIGN_OR_RETURN(const std::optional<TensorDigest> digest,
@@ -431,7 +434,7 @@ std::string PythonTypeName(const Graph& graph, NodeId node) {
       IsRebuildCall(graph, node, "_rebuild_parameter_with_state")) {
     return "Parameter";
   }
-  const std::string name = OpaqueName(graph, node);
+  const std::string name = ClassName(graph, node);
   return name.substr(name.rfind('.') + 1);
 }
 

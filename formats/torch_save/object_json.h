@@ -41,6 +41,9 @@ struct RenderOptions {
 // the tensor renderer.
 Result<std::string> RenderJson(const Graph& graph, NodeId node, const RenderOptions& options = {});
 
+// "module.Name" of a value that only its class understands, as far as its pickle tells.
+[[nodiscard]] std::string ClassName(const Graph& graph, NodeId node);
+
 // Python's name of the value's type: "int", "dict", "Namespace", "Tensor", …
 [[nodiscard]] std::string PythonTypeName(const Graph& graph, NodeId node);
 

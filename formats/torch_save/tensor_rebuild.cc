@@ -13,6 +13,7 @@
 #include "core/base/checked_math.h"
 #include "core/base/quote.h"
 #include "core/base/units.h"
+#include "formats/torch_save/distributed_tensor.h"
 #include "formats/torch_save/persistent_storage.h"
 
 namespace ckpt::torch_save {
@@ -79,6 +80,7 @@ bool SetsElements(const Graph& graph, NodeId state) {
 // The innermost call: without parameters and subclasses around it.
 std::optional<Call> Unwrap(const Graph& graph, NodeId node) {
   std::optional<Call> call = CallOf(graph, node);
+  NodeId at = node;
   for (int i = 0; call && i < kMaxWrappers; ++i) {
     const NodeId function = call->function;
     const std::span<const NodeId> args = call->args;
@@ -87,11 +89,14 @@ std::optional<Call> Unwrap(const Graph& graph, NodeId node) {
     if (is_plain || graph.IsGlobal(function, "torch._utils", "_rebuild_parameter_with_state")) {
       if (args.empty()) return std::nullopt;
       is_changed = is_changed || (args.size() > kStateArg && SetsElements(graph, args[kStateArg]));
-      call = CallOf(graph, args[0]);
+      at = args[0];
+      call = CallOf(graph, at);
     } else if (graph.IsGlobal(function, "torch._tensor", "_rebuild_from_type_v2")) {
       if (args.size() < 3) return std::nullopt;
       is_changed = is_changed || (args.size() > kStateArg && SetsElements(graph, args[kStateArg]));
-      call = MakeCall(graph, args[0], args[2]);
+      const std::optional<DistributedTensor> distributed = DistributedTensorOf(graph, at);
+      const bool is_whole = distributed && distributed->is_whole;
+      call = is_whole ? CallOf(graph, distributed->local) : MakeCall(graph, args[0], args[2]);
     } else {
       return call;
     }

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -156,11 +157,15 @@ bool IsSuspiciousCall(const Graph& graph, NodeId node) {
          !pickle::IsHarmlessCall(graph.module(function), graph.name(function));
 }
 
+// How a path is written: "a.b.0", or "['a']['b'][0]", which no two places share.
+enum class Spelling : std::uint8_t { kJoined, kSubscripts };
+
 // A depth-first walk with a stack of its own: pickles nest as deep as their writer likes.
 class Walk {
  public:
-  explicit Walk(const Graph& graph)
+  Walk(const Graph& graph, Spelling spelling)
       : graph_(graph),
+        spelling_(spelling),
         marks_(graph.size(), Mark::kNew),
         is_module_state_(graph.size(), Known::kNot),
         repeated_keys_(graph),
@@ -234,13 +239,22 @@ class Walk {
     return known == Known::kYes ? state : kNoNode;
   }
 
+  void AppendElement(const Child& child, bool is_first, std::string& path) const {
+    const bool is_item = child.key == kNoNode;
+    if (spelling_ == Spelling::kJoined) {
+      if (!is_first) path += '.';
+      path += is_item ? std::to_string(child.position) : pickle::PythonStr(graph_, child.key);
+    } else {
+      path += '[';
+      path += is_item ? std::to_string(child.position) : pickle::PythonRepr(graph_, child.key);
+      path += ']';
+    }
+  }
+
   Status AddFound(NodeId node, TensorForm form) {
     std::string path;
     for (const Frame& frame : stack_) {
-      const Child& child = frame.children[frame.next - 1];
-      if (&frame != &stack_.front()) path += '.';
-      path += child.key == kNoNode ? std::to_string(child.position)
-                                   : pickle::PythonStr(graph_, child.key);
+      AppendElement(frame.children[frame.next - 1], &frame == &stack_.front(), path);
     }
     key_bytes_ += path.size();
     if (found_.size() == kMaxTensors || key_bytes_ > kMaxKeyBytes) {
@@ -251,6 +265,7 @@ class Walk {
   }
 
   const Graph& graph_;
+  const Spelling spelling_;
   std::vector<Mark> marks_;
   std::vector<Known> is_module_state_;
   pickle::RepeatedKeys repeated_keys_;
@@ -260,10 +275,28 @@ class Walk {
   std::size_t places_left_;
 };
 
+// Positions of the nodes whose keys others have, too.
+std::vector<std::size_t> FindAmbiguous(const std::vector<NamedNode>& nodes) {
+  std::unordered_map<std::string_view, std::size_t> times;
+  for (const NamedNode& node : nodes) ++times[node.key];
+  std::vector<std::size_t> ambiguous;
+  if (times.size() == nodes.size()) return ambiguous;
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    if (times[nodes[i].key] > 1) ambiguous.push_back(i);
+  }
+  return ambiguous;
+}
+
 }  // namespace
 
 Result<std::vector<NamedNode>> FindTensors(const Graph& graph, NodeId root) {
-  return Walk(graph).Run(root);
+  CKPT_ASSIGN_OR_RETURN(std::vector<NamedNode> found, Walk(graph, Spelling::kJoined).Run(root));
+  const std::vector<std::size_t> ambiguous = FindAmbiguous(found);
+  if (ambiguous.empty()) return found;
+  CKPT_ASSIGN_OR_RETURN(std::vector<NamedNode> spelled,
+                        Walk(graph, Spelling::kSubscripts).Run(root));
+  for (const std::size_t i : ambiguous) found[i].key = std::move(spelled[i].key);
+  return found;
 }
 
 }  // namespace ckpt::torch_save

@@ -18,6 +18,8 @@ using namespace std::string_view_literals;
 
 constexpr std::uint64_t kMaxPickleBytes = kGiB;
 constexpr std::uint64_t kMaxSmallRecordBytes = 64;
+// Of torch.export.save since torch 2.7.
+constexpr std::string_view kExportRecord = "archive_format";
 constexpr std::string_view kStoragePrefix = "data/";
 
 // "little" unless the record says otherwise; writers before torch 2.0 wrote none.
@@ -38,12 +40,8 @@ Result<TorchContainer> OpenZipContainer(std::shared_ptr<const ReadableFile> file
                                         std::uint64_t offset, std::uint64_t length) {
   const std::string where = DescribeRange(file->name(), offset, length);
   CKPT_ASSIGN_OR_RETURN(const ZipArchive zip, ZipArchive::Open(file, offset, length));
-  if (zip.Find("constants.pkl") != nullptr) {
-    return Error(ErrorKind::kUnsupported,
-                 "a TorchScript archive (constants.pkl), not a torch.save file")
-        .File(where)
-        .Hint("save the module's state_dict() with torch.save");
-  }
+  if (zip.Find("constants.pkl") != nullptr) return TorchScriptError(where);
+  if (zip.Find(kExportRecord) != nullptr) return ExportArchiveError(where);
   const ZipRecord* pickle = zip.Find("data.pkl");
   if (pickle == nullptr) {
     return Error(ErrorKind::kIncomplete, "no data.pkl: an aborted torch.save").File(where);

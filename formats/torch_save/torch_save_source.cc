@@ -1,20 +1,28 @@
 #include "formats/torch_save/torch_save_source.h"
 
+#include <map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "core/base/name_list.h"
 #include "core/base/units.h"
+#include "formats/torch_save/distributed_tensor.h"
+#include "formats/torch_save/inner_tensors.h"
 #include "formats/torch_save/object_item.h"
+#include "formats/torch_save/object_json.h"
 #include "formats/torch_save/persistent_storage.h"
 #include "formats/torch_save/pickle_globals.h"
+#include "formats/torch_save/python_str.h"
 #include "formats/torch_save/tensor_walk.h"
 
 namespace ckpt {
 
+using torch_save::FindInnerTensors;
 using torch_save::FindTensors;
+using torch_save::InnerTensor;
 using torch_save::NamedNode;
 using torch_save::RebuiltTensor;
 using torch_save::StorageExtent;
@@ -29,6 +37,25 @@ Problem WarnOfCall(const torch_save::TorchContainer& container, const NamedNode&
       Warning(ErrorKind::kUnsafePickle, "the pickle calls " + name + "; it was not run",
               container.file->name(), call.key);
   warning.actual = std::move(name);
+  return warning;
+}
+
+// `node` holds tensors at `paths`, and is none itself.
+Problem WarnOfHolder(const torch_save::TorchContainer& container, pickle::NodeId node,
+                     const std::string& key, const std::vector<std::string>& paths,
+                     std::uint64_t bytes) {
+  const pickle::Graph& graph = container.pickle.graph;
+  Problem warning = Warning(ErrorKind::kUnsupported,
+                            "an object holds numbers that are no tensor of the checkpoint",
+                            container.file->name(), key);
+  warning.actual = fmt::format("{} with {}, {}", pickle::ClassName(graph, node), NameSome(paths),
+                               FormatByteSize(bytes));
+  warning.hint = "ckpt-inspect show and meta give the digest of each";
+  const auto distributed = torch_save::DistributedTensorOf(graph, node);
+  if (!distributed) return warning;
+  warning.message = "only this rank's part of a distributed tensor is in the file";
+  warning.expected = "all of " + pickle::PythonStr(graph, distributed->size);
+  warning.hint = "save the state of all ranks with torch.distributed.checkpoint, or full_tensor()";
   return warning;
 }
 
@@ -91,7 +118,12 @@ Status TorchSaveSource::BuildIndex(const std::string& file_name) {
                      storage.size_bytes);
     tensors_.emplace(named.key, *std::move(tensor));
   }
-  if (all_are_listed) WarnOfHidden(builder);  // else there is an error for it
+  if (all_are_listed) {  // else there is an error for it
+    const auto make = [&](const std::string& key) {
+      return ObjectEntry{.key = key, .file = file, .encoding = encoding};
+    };
+    CKPT_RETURN_IF_ERROR(NameHidden(make, builder));
+  }
   for (Problem& warning :
        pickle::WarnAboutCalls(container_.pickle.graph, container_.file->name())) {
     if (!warned_of.contains(warning.actual)) builder.AddProblem(std::move(warning));
@@ -106,26 +138,73 @@ TorchSaveSource::Storages TorchSaveSource::ListedStorages() const {
   return listed;
 }
 
-void TorchSaveSource::WarnOfHidden(IndexBuilder& builder) const {
+const StorageExtent* TorchSaveSource::StorageBehind(pickle::NodeId node) const {
+  const pickle::Graph& graph = container_.pickle.graph;
+  if (graph.kind(node) != pickle::NodeKind::kPersistent) {
+    const Result<RebuiltTensor> tensor = torch_save::RebuildTensor(container_, node);
+    return tensor.ok() ? tensor->storage : nullptr;
+  }
+  const auto reference = torch_save::ParsePersistentStorage(graph, node);
+  if (!reference) return nullptr;
+  const auto found = container_.storages.find(reference->key);
+  return found == container_.storages.end() ? nullptr : &found->second;
+}
+
+TorchSaveSource::Storages TorchSaveSource::HiddenStorages() const {
   const pickle::Graph& graph = container_.pickle.graph;
   const Storages listed = ListedStorages();
   Storages hidden;
-  std::uint64_t hidden_bytes = 0;
   for (pickle::NodeId node = 0; node < graph.size(); ++node) {
     if (graph.kind(node) != pickle::NodeKind::kPersistent) continue;
-    const auto reference = torch_save::ParsePersistentStorage(graph, node);
-    if (!reference) continue;
-    const auto found = container_.storages.find(reference->key);
-    if (found == container_.storages.end() || listed.contains(&found->second)) continue;
-    if (hidden.insert(&found->second).second) hidden_bytes += found->second.size_bytes;
+    const StorageExtent* storage = StorageBehind(node);
+    if (storage != nullptr && !listed.contains(storage)) hidden.insert(storage);
   }
-  if (hidden.empty()) return;
+  return hidden;
+}
+
+Status TorchSaveSource::NameHidden(const std::function<ObjectEntry(const std::string&)>& make,
+                                   IndexBuilder& builder) {
+  struct Holder {
+    std::string key;
+    std::vector<std::string> paths;  // of tensors, from the holder
+    std::uint64_t bytes = 0;
+  };
+  Storages hidden = HiddenStorages();
+  if (hidden.empty()) return OkStatus();
+  const pickle::Graph& graph = container_.pickle.graph;
+  CKPT_ASSIGN_OR_RETURN(const std::vector<InnerTensor> inner,
+                        FindInnerTensors(graph, container_.pickle.root));
+  std::map<pickle::NodeId, Holder> holders;
+  for (const InnerTensor& tensor : inner) {
+    const StorageExtent* storage = StorageBehind(tensor.node);
+    if (storage == nullptr || !hidden.contains(storage)) continue;
+    if (tensor.of_mesh) {
+      hidden.erase(storage);
+    } else if (tensor.holder != pickle::kNoNode) {
+      Holder& holder = holders[tensor.holder];
+      holder.key = tensor.holder_key;
+      holder.paths.push_back(tensor.path);
+      holder.bytes += storage->size_bytes;
+      held_.insert(storage);
+      hidden.erase(storage);
+    }
+  }
+  for (const auto& [node, holder] : holders) {
+    if (!tensors_.contains(holder.key) && objects_.emplace(holder.key, node).second) {
+      builder.AddObject(make(holder.key));
+    }
+    builder.AddProblem(WarnOfHolder(container_, node, holder.key, holder.paths, holder.bytes));
+  }
+  if (hidden.empty()) return OkStatus();
+  std::uint64_t hidden_bytes = 0;
+  for (const StorageExtent* storage : hidden) hidden_bytes += storage->size_bytes;
   Problem warning =
       Warning(ErrorKind::kUnsupported, "some storages belong to no tensor that is listed",
               container_.file->name(), "");
   warning.actual = fmt::format("{} of {} storages, {}", hidden.size(), container_.storages.size(),
                                FormatByteSize(hidden_bytes));
   builder.AddProblem(std::move(warning));
+  return OkStatus();
 }
 
 Status TorchSaveSource::VerifyOnce(const StorageExtent& storage) const {
@@ -153,22 +232,23 @@ Result<StoredArray> TorchSaveSource::Locate(const GlobalTensor& tensor,
 }
 
 Result<RenderedObject> TorchSaveSource::ReadObject(const ObjectEntry& object) const {
-  pickle::NodeId node = container_.pickle.root;
-  if (!object.key.empty()) {
-    const auto found = objects_.find(object.key);
-    if (found == objects_.end()) {
-      return Error(ErrorKind::kNotFound, "no such object").Tensor(object.key);
-    }
-    node = found->second;
+  const auto found = objects_.find(object.key);
+  const bool is_entry = found != objects_.end();
+  if (!is_entry && !object.key.empty()) {
+    return Error(ErrorKind::kNotFound, "no such object").Tensor(object.key);
   }
+  const pickle::NodeId node = is_entry ? found->second : container_.pickle.root;
+  // What values inside the whole object hold belongs to entries of their own.
+  const torch_save::Held held = is_entry ? torch_save::Held::kDigest : torch_save::Held::kSkip;
   const auto verify = [this](const StorageExtent& storage) { return VerifyOnce(storage); };
-  return torch_save::RenderObject(container_, node, object.key, verify);
+  return torch_save::RenderObject(container_, node, object.key, held, verify);
 }
 
 Status TorchSaveSource::VerifyRest() const {
   const Storages listed = ListedStorages();
   for (const auto& [key, storage] : container_.storages) {
-    if (!listed.contains(&storage)) CKPT_RETURN_IF_ERROR(VerifyOnce(storage));
+    if (!listed.contains(&storage) && !held_.contains(&storage))
+      CKPT_RETURN_IF_ERROR(VerifyOnce(storage));
   }
   return OkStatus();
 }

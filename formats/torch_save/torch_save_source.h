@@ -2,6 +2,7 @@
 #ifndef CKPT_FORMATS_TORCH_SAVE_TORCH_SAVE_SOURCE_H_
 #define CKPT_FORMATS_TORCH_SAVE_TORCH_SAVE_SOURCE_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -16,7 +17,8 @@
 namespace ckpt {
 
 // Tensors are named by their path in the pickled object (FindTensors) and have one chunk each; several may share bytes.
-// Tensors that are no plain arrays are objects under their path.
+// Tensors that are no plain arrays are objects under their path, and so is whatever else holds numbers that no tensor of the
+// index has.
 //
 // Thread-safety: const methods may run concurrently.
 class TorchSaveSource final : public CheckpointSource {
@@ -42,8 +44,13 @@ class TorchSaveSource final : public CheckpointSource {
   Status BuildIndex(const std::string& file_name);
   // Those of the tensors of the index.
   [[nodiscard]] Storages ListedStorages() const;
-  // Numbers that the pickle uses, but no tensor of the index.
-  void WarnOfHidden(IndexBuilder& builder) const;
+  // Those that the pickle uses, but no tensor of the index.
+  [[nodiscard]] Storages HiddenStorages() const;
+  // The storage behind a tensor, or behind a reference to one; null if there is none.
+  [[nodiscard]] const torch_save::StorageExtent* StorageBehind(pickle::NodeId node) const;
+  // Makes objects of what holds hidden storages, and warns of each. `make`: an entry of this key.
+  Status NameHidden(const std::function<ObjectEntry(const std::string&)>& make,
+                    IndexBuilder& builder);
   // Verifies a storage the first time: views share it.
   Status VerifyOnce(const torch_save::StorageExtent& storage) const CKPT_EXCLUDES(mutex_);
 
@@ -51,6 +58,7 @@ class TorchSaveSource final : public CheckpointSource {
   CheckpointIndex index_;
   std::unordered_map<std::string, torch_save::RebuiltTensor> tensors_;
   std::unordered_map<std::string, pickle::NodeId> objects_;
+  Storages held_;  // by objects: compared with their checksums when those are read
   Protection protection_ = Protection::kNone;
   mutable Mutex mutex_;
   mutable Storages verified_ CKPT_GUARDED_BY(mutex_);

@@ -18,6 +18,11 @@
 namespace ckpt::torch_save {
 namespace {
 
+// What torch.export.save wrote before torch 2.7: files without a folder around them.
+constexpr std::string_view kExportedProgram = "serialized_exported_program.json";
+// Where TorchScript keeps its sources, the only records that torch compresses.
+constexpr std::string_view kScriptFolder = "/code/__torch__";
+
 // Enough for the headers in front of the first payload and for the directory of an archive of a few
 // records.
 constexpr std::uint64_t kEdgeBytes = 4 * kKiB;
@@ -238,6 +243,10 @@ Result<Entry> ParseEntry(const Range& range, ByteSpan directory, std::size_t* at
   std::uint64_t stored_size = LoadLe<std::uint32_t>(p + 20);
   CKPT_RETURN_IF_ERROR(ApplyZip64Extra(range, {p + kCentralEntryBytes + name_size, extra_size},
                                        &stored_size, &entry));
+  if (entry.method != 0 && entry.name.find(kScriptFolder) != std::string_view::npos) {
+    return TorchScriptError(range.Describe());
+  }
+  if (entry.name == kExportedProgram) return ExportArchiveError(range.Describe());
   const bool encrypted = (LoadLe<std::uint16_t>(p + 8) & kFlagsEncrypted) != 0;
   if (encrypted || entry.method != 0) {
     return Error(ErrorKind::kUnsupported,
@@ -325,6 +334,18 @@ std::string FoldCase(std::string_view name) {
 }
 
 }  // namespace
+
+Status TorchScriptError(std::string_view archive) {
+  return Error(ErrorKind::kUnsupported, "a TorchScript archive, not a torch.save file")
+      .File(archive)
+      .Hint("save the module's state_dict() with torch.save");
+}
+
+Status ExportArchiveError(std::string_view archive) {
+  return Error(ErrorKind::kUnsupported, "a torch.export archive (.pt2), not a torch.save file")
+      .File(archive)
+      .Hint("save the program's state_dict with torch.save");
+}
 
 Result<ZipArchive> ZipArchive::Open(std::shared_ptr<const ReadableFile> file, std::uint64_t offset,
                                     std::uint64_t length) {

@@ -23,6 +23,11 @@ struct ZipRecord {
   std::uint32_t crc32 = 0;
 };
 
+// The error of an archive that torch.jit.save wrote.
+[[nodiscard]] Status TorchScriptError(std::string_view archive);
+// The same of torch.export.save.
+[[nodiscard]] Status ExportArchiveError(std::string_view archive);
+
 // The records of an archive that lies in a byte range of a file, as docs/formats/torch_save.md
 // describes it: stored (never compressed) and below one common folder, the prefix.
 //
@@ -32,7 +37,7 @@ struct ZipRecord {
 class ZipArchive {
  public:
   // Errors: kBadItem (no archive, or one that breaks an invariant), kTruncated (the range is the whole file and has
-  //         no end record: the file was cut; or the file ends inside the range), kUnsupported (compressed, encrypted
+  //         no end record: the file was cut; or the file ends inside the range), kUnsupported (TorchScript, torch.export; compressed, encrypted
   //         or split archives), kResource (a directory of absurd size), kIo.
   // Cost: two small reads for archives of a few records.
   static Result<ZipArchive> Open(std::shared_ptr<const ReadableFile> file, std::uint64_t offset,

@@ -250,7 +250,7 @@ group.add("record-is-prefix", "a record named like the folder", archive(entries(
 
 # --- Contents.
 
-UNLISTED = warning("unsupported", "some storages belong to no tensor that is listed")
+HELD = warning("unsupported", "an object holds numbers that are no tensor of the checkpoint", tensor="p")
 
 group.add("pickle-crc", "the pickle does not match its checksum", archive(changed(0, crc=1)),
           refused("checksum", "CRC-32 of record archive/data.pkl differs"))
@@ -259,7 +259,7 @@ group.add("storage-crc", "a storage does not match its checksum", archive(change
 group.add("storage-crc-hidden", "a storage that only an object of an unknown class uses does not match its checksum",
           archive([*z.torch_entries(p.dumps({"p": p.Inst(p.G("shop", "Pair"), args=(p.tensor(), 1))}), {"0": PAYLOAD})[:2],
                    z.Entry(b"archive/data/0", PAYLOAD, crc=1), z.Entry(b"archive/version", b"3\n")]),
-          without_tensors(damaged("checksum", "CRC-32 of record archive/data/0 differs", also=(UNLISTED,))))
+          without_tensors(damaged("checksum", "CRC-32 of record archive/data/0 differs", also=(HELD,))))
 group.add("byteorder-unknown", "a byte order nobody has", archive(changed(1, data=b"middle")), refused("bad_item", "unknown byte order"))
 group.add("byteorder-large", "a byte order of a megabyte", archive(changed(1, data=b"little" * 200000)),
           refused("resource", "record byteorder is too large"))

@@ -1,4 +1,5 @@
 """What does not fit the model is refused before a byte is written, all of it at once."""
+import json
 import shutil
 
 import pytest
@@ -102,3 +103,65 @@ def test_quantised_weights_are_refused_before_a_name_is_looked_at(case, tmp_path
     assert [e["kind"] for e in document["errors"]] == ["unsupported"], document["errors"]
     assert "fp8" in str(document["errors"])
     assert list(tmp_path.iterdir()) == []
+
+
+def refusal(verb, source, target, *options):
+    """The one error of a conversion that cannot be, in the document and on standard error."""
+    code, document, stderr = tools.run("ckpt-convert", verb, source, target, *options, "--json")
+    assert code in (2, 3) and not target.exists(), (code, stderr)
+    error, = document["errors"]
+    assert stderr.count("error:") == 1, stderr
+    return error
+
+
+def test_the_wrong_direction_is_one_error_that_names_the_verb(tmp_path):
+    tools.convert("hf-to-fsdp", CASE / "ckpt", tmp_path / "fsdp")
+    wrong = refusal("hf-to-fsdp", tmp_path / "fsdp", tmp_path / "out")
+    assert wrong["kind"] == "usage" and "fsdp_dtensor" in wrong["actual"] and "fsdp-to-hf" in wrong["hint"]
+    wrong = refusal("fsdp-to-hf", CASE / "ckpt", tmp_path / "out")
+    assert wrong["kind"] == "usage" and "named as hf" in wrong["actual"] and "hf-to-fsdp" in wrong["hint"]
+    wrong = refusal("fsdp-to-hf", golden.root() / "torch_dist" / "dense_tp1_core018_integrity" / "ckpt", tmp_path / "out")
+    assert wrong["kind"] == "usage" and "torch_dist" in wrong["actual"]
+
+
+def test_a_file_that_is_no_model_is_one_error(tmp_path):
+    torch.save({"model": {"w": torch.zeros(3)}, "step": 1}, tmp_path / "state.pt")
+    assert refusal("hf-to-fsdp", tmp_path / "state.pt", tmp_path / "out")["kind"] == "not_found"
+    unknown = refusal("hf-to-fsdp", tmp_path / "state.pt", tmp_path / "out", "--hf-assets", CASE / "ckpt")
+    assert unknown["kind"] == "unmapped" and unknown["actual"] == "model.w"
+
+
+@pytest.mark.parametrize("setting,factor", [("hidden_size", 2), ("intermediate_size", 2), ("num_hidden_layers", 2), ("vocab_size", 2)])
+def test_a_setting_that_contradicts_the_tensors_is_one_error(setting, factor, tmp_path):
+    source = shutil.copytree(CASE / "ckpt", tmp_path / "hf")
+    config = json.loads((source / "config.json").read_text())
+    config[setting] *= factor
+    (source / "config.json").write_text(json.dumps(config))
+    wrong = refusal("hf-to-fsdp", source, tmp_path / "out")
+    assert wrong["message"].endswith(": " + setting) and wrong["file"].endswith("config.json"), wrong
+    assert wrong["actual"] == str(config[setting]) and wrong["expected"].startswith(f"{config[setting] // factor}, ")
+
+
+# What auto-gptq, autoawq and bitsandbytes make of a linear layer.
+QUANTISED = {
+    "gptq": {"qweight": torch.int32, "qzeros": torch.int32, "scales": torch.float16, "g_idx": torch.int32},
+    "awq": {"qweight": torch.int32, "qzeros": torch.int32, "scales": torch.float16},
+    "bitsandbytes": {"weight": torch.uint8, "weight.absmax": torch.uint8, "weight.quant_map": torch.float32},
+}
+
+
+@pytest.mark.parametrize("has_config", [True, False])
+@pytest.mark.parametrize("method", QUANTISED)
+def test_quantised_models_are_called_by_their_method(method, has_config, tmp_path):
+    def quantise(tensors):
+        for key in [k for k in tensors if k.endswith("_proj.weight")]:
+            del tensors[key]
+            for part, dtype in QUANTISED[method].items():
+                tensors[key.removesuffix("weight") + part] = torch.zeros(4, dtype=dtype)
+
+    source = changed(tmp_path / "hf", quantise)
+    if has_config:
+        config = json.loads((source / "config.json").read_text())
+        (source / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": method}}))
+    wrong = refusal("hf-to-fsdp", source, tmp_path / "out")
+    assert wrong["kind"] == "unsupported" and method in wrong["message"], wrong

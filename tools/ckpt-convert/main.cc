@@ -135,6 +135,9 @@ Status Complete(const ConvertVerb& verb, const Words& words, ConvertCommand& com
   options.from = verb.from;
   options.to = verb.to;
   options.verify = !words.no_verify;
+  for (const ConvertVerb& other : kConvertVerbs) {
+    options.model.verbs.emplace(other.from, other.name);
+  }
   options.model.assets = words.hf_assets;
   options.model.model_type = words.model_type;
   options.model.mapping = words.mapping;

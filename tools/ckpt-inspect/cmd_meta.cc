@@ -6,6 +6,7 @@
 #include "core/base/quote.h"
 #include "core/json/json_writer.h"
 #include "tools/ckpt-inspect/commands.h"
+#include "tools/ckpt-inspect/held_tensors.h"
 #include "tools/ckpt-inspect/problem_list.h"
 #include "tools/cli/error_report.h"
 
@@ -15,6 +16,7 @@ namespace {
 struct NamedObject {
   std::string key;
   std::string json;
+  std::vector<HeldTensor> held;
 };
 
 struct Contents {
@@ -29,8 +31,8 @@ void AddProblem(Problem problem, const std::string& key, std::vector<Problem>& p
 }
 
 // The object as JSON; nothing if it cannot be read. What is wrong or odd goes to `problems`.
-std::optional<std::string> Render(const CheckpointSource& source, const ObjectEntry& object,
-                                  std::vector<Problem>& problems) {
+std::optional<RenderedObject> Render(const CheckpointSource& source, const ObjectEntry& object,
+                                     std::vector<Problem>& problems) {
   const auto add = [&](const std::vector<Problem>& found) {
     for (const Problem& problem : found) AddProblem(problem, object.key, problems);
   };
@@ -44,19 +46,21 @@ std::optional<std::string> Render(const CheckpointSource& source, const ObjectEn
     return std::nullopt;
   }
   add(rendered->warnings);
-  return std::move(rendered->json);
+  return *std::move(rendered);
 }
 
 Contents ReadContents(const OpenedCheckpoint& checkpoint) {
   const CheckpointSource& source = *checkpoint.source;
   Contents contents;
   for (const ObjectEntry& object : source.index().objects()) {
-    std::optional<std::string> json = Render(source, object, contents.problems);
-    if (json) contents.objects.push_back({object.key, *std::move(json)});
+    std::optional<RenderedObject> value = Render(source, object, contents.problems);
+    if (!value) continue;
+    contents.objects.push_back({object.key, std::move(value->json), std::move(value->held)});
   }
   // The source of a torch.save file gives the whole of it under the empty key.
   if (checkpoint.format == "torch_save" && source.index().files().size() == 1) {
-    contents.value = Render(source, ObjectEntry{}, contents.problems);
+    std::optional<RenderedObject> whole = Render(source, ObjectEntry{}, contents.problems);
+    if (whole) contents.value = std::move(whole->json);
   }
   return contents;
 }
@@ -70,6 +74,14 @@ void PrintJson(const Contents& contents, Streams& streams) {
   }
   json.End();
   if (contents.value) json.Key("value").Raw(*contents.value);
+  json.Key("held").BeginObject();
+  for (const NamedObject& object : contents.objects) {
+    if (object.held.empty()) continue;
+    json.Key(object.key).BeginObject();
+    AppendHeld(object.held, json);
+    json.End();
+  }
+  json.End();
   AppendProblemList(contents.problems, json);
   json.End();
   streams.out.Write(json.Take() + "\n");
@@ -77,7 +89,8 @@ void PrintJson(const Contents& contents, Streams& streams) {
 
 void PrintText(const Contents& contents, Streams& streams) {
   for (const NamedObject& object : contents.objects) {
-    streams.out.Write(EscapeControls(object.key) + ": " + object.json + "\n");
+    streams.out.Write(EscapeControls(object.key) + ": " + object.json + "\n" +
+                      DescribeHeld(object.held));
   }
   if (contents.value) streams.out.Write(*contents.value + "\n");
   PrintProblemList(contents.problems, streams);

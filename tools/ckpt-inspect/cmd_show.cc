@@ -12,6 +12,7 @@
 #include "core/json/json_writer.h"
 #include "tools/ckpt-inspect/commands.h"
 #include "tools/ckpt-inspect/health.h"
+#include "tools/ckpt-inspect/held_tensors.h"
 #include "tools/ckpt-inspect/nested_values.h"
 #include "tools/ckpt-inspect/slice.h"
 #include "tools/ckpt-inspect/statistics.h"
@@ -131,6 +132,7 @@ Status ShowObject(const CheckpointSource& source, const ObjectEntry& object,
     json.BeginObject();
     json.Key("key").Text(object.key).Key("type").Text(rendered.type);
     json.Key("value").Raw(rendered.json);
+    AppendHeld(rendered.held, json);
     std::vector<Problem> problems = ListedProblems(source);
     problems.insert(problems.end(), rendered.warnings.begin(), rendered.warnings.end());
     cli::AppendProblemList(problems, json);
@@ -138,7 +140,7 @@ Status ShowObject(const CheckpointSource& source, const ObjectEntry& object,
     streams.out.Write(json.Take() + "\n");
   } else {
     streams.out.Write(EscapeControls(object.key) + "  " + rendered.type + "\n" + rendered.json +
-                      "\n");
+                      "\n" + DescribeHeld(rendered.held));
   }
   return OkStatus();
 }

@@ -85,6 +85,15 @@ TEST(TensorWalkTest, NamesWhatAModulesStateDictHas) {
               IsOkAndHolds(ElementsAre("layer.w")));
 }
 
+TEST(TensorWalkTest, PathsOfTheSameTextAreSubscripts) {
+  EXPECT_THAT(Keys("}(Va.b\n" + kTensor + "Va\n}Vb\n" + kTensor + "sVx.y\n" + kTensor + "u."),
+              IsOkAndHolds(ElementsAre("['a.b']", "['a']['b']", "x.y")));
+  EXPECT_THAT(Keys("}(K\1" + kTensor + "V1\n" + kTensor + "u."),
+              IsOkAndHolds(ElementsAre("[1]", "['1']")));
+  EXPECT_THAT(Keys("}(Vl\n](" + kTensor + "eVl.0\n" + kTensor + "u."),
+              IsOkAndHolds(ElementsAre("['l'][0]", "['l.0']")));
+}
+
 TEST(TensorWalkTest, OtherStatesAreNoModules) {
   const std::string parameters = "V_parameters\n}Va\n" + kTensor + "s";
   const std::vector<std::string> states = {"}(" + parameters + "u",

@@ -1,0 +1,75 @@
+"""Tensors that are no plain entries of a state dict, as real torch saves them: none of their numbers is invisible."""
+import socket
+
+import pytest
+
+import tools
+
+
+@pytest.fixture(scope="module", params=["2.15.0", "2.4.1"])
+def written(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("odd")
+    with socket.socket() as free, pytest.MonkeyPatch.context() as environment:
+        free.bind(("127.0.0.1", 0))
+        environment.setenv("CKPT_TEST_PORT", str(free.getsockname()[1]))
+        free.close()
+        return folder, tools.peer(request.param, "odd_tensors.py", folder)
+
+
+def warnings_of(path):
+    return {p["tensor"]: p for p in tools.inspect("tensors", path)["problems"] if p["severity"] == "warning"}
+
+
+def held(path, key):
+    return {name: tensor["sha256"] for name, tensor in tools.inspect("show", path, key)["tensors"].items()}
+
+
+def test_a_distributed_tensor_that_is_all_there_is_a_tensor(written):
+    folder, sums = written
+    assert tools.digests(folder / "one_rank.pt") == {"w": sums["whole"], "p": sums["plus1"]}
+    assert warnings_of(folder / "one_rank.pt") == {}
+
+
+def test_the_part_of_one_rank_is_an_object_that_says_so(written):
+    folder, sums = written
+    path = folder / "two_ranks.pt"
+    assert tools.digests(path) == {"replica": sums["pair"]}
+    warnings = warnings_of(path)
+    assert set(warnings) == {"shard", "summand"}
+    assert "(4, 4)" in warnings["shard"]["expected"] and "DTensor" in warnings["shard"]["actual"]
+    assert held(path, "shard") == {"": sums["half"]}
+    assert held(path, "summand") == {"": sums["pair"]}
+
+
+def test_tensors_in_objects_are_shown_by_digest(written):
+    folder, sums = written
+    assert tools.digests(folder / "sparse.pt") == {"w": sums["whole"]}
+    assert set(held(folder / "sparse.pt", "s").values()) == {sums["indices"], sums["values"]}
+    assert held(folder / "dataclass.pt", "state") == {"weight": sums["whole"]}
+    assert held(folder / "root.pt", "") == {"weight": sums["whole"]}
+    assert set(held(folder / "storage.pt", "storage").values()) == {sums["whole"]}
+    assert tools.inspect("meta", folder / "root.pt")["held"] == {"": {"tensors": {
+        "weight": {"shape": [3, 4], "dtype": "float32", "sha256": sums["whole"]}}}}
+    for name, key in {"sparse": "s", "dataclass": "state", "root": None}.items():
+        assert set(warnings_of(folder / f"{name}.pt")) == {key}
+        assert tools.inspect("verify", folder / f"{name}.pt")["ok"]
+
+
+@pytest.mark.parametrize("name,options", [("root", []), ("dataclass", ["--match", "state*"]), ("sparse", ["--match", "nothing"])])
+def test_a_digest_of_no_tensor_is_refused(name, options, written):
+    code, document, _ = tools.run("ckpt-inspect", "digest", written[0] / f"{name}.pt", *options, "--json")
+    assert code == 3 and document["errors"][0]["kind"] == "not_found", document
+
+
+def test_paths_that_are_the_same_text_are_told_apart(written):
+    folder, sums = written
+    assert tools.digests(folder / "names.pt") == {"['a.b']": sums["whole"], "['a']['b']": sums["plus1"], "[1]": sums["plus2"],
+                                                  "['1']": sums["plus3"], "x.y": sums["whole"]}
+    assert tools.inspect("verify", folder / "names.pt")["ok"]
+
+
+@pytest.mark.parametrize("name,word", [("script.pt", "TorchScript"), ("program.pt2", "torch.export")])
+def test_archives_of_programs_are_called_what_they_are(name, word, written):
+    code, document, _ = tools.run("ckpt-inspect", "summary", written[0] / name, "--json")
+    error, = document["errors"]
+    assert code == 3 and error["kind"] == "unsupported" and word in error["message"]

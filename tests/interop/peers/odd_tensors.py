@@ -1,0 +1,69 @@
+"""Writes what a plain state dict does not hold: `odd_tensors.py FOLDER`; prints the digests of the tensors inside as JSON."""
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+import sys
+
+import torch
+import torch.distributed
+import torch.multiprocessing
+
+try:
+    from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+except ImportError:
+    from torch.distributed._tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+from torch.distributed.device_mesh import init_device_mesh
+
+WHOLE = torch.arange(12.0).reshape(3, 4)
+
+
+@dataclasses.dataclass
+class State:
+    weight: torch.Tensor
+    step: int
+
+
+def sha256(tensor):
+    return hashlib.sha256(tensor.contiguous().numpy().tobytes()).hexdigest()
+
+
+def on_rank(rank, folder):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=os.environ["CKPT_TEST_PORT"])
+    torch.distributed.init_process_group("gloo", rank=rank, world_size=2)
+    mesh = init_device_mesh("cpu", (2,))
+    pair = torch.arange(16.0).reshape(4, 4)
+    state = {"shard": distribute_tensor(pair, mesh, [Shard(0)]), "replica": distribute_tensor(pair, mesh, [Replicate()]),
+             "summand": DTensor.from_local(pair.clone(), mesh, [Partial()])}
+    if rank == 0:
+        torch.save(state, folder / "two_ranks.pt")
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+
+
+def main():
+    folder = pathlib.Path(sys.argv[1])
+    torch.multiprocessing.spawn(on_rank, (folder,), nprocs=2)
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=os.environ["CKPT_TEST_PORT"])
+    torch.distributed.init_process_group("gloo", rank=0, world_size=1)
+    mesh = init_device_mesh("cpu", (1,))
+    torch.save({"w": distribute_tensor(WHOLE, mesh, [Shard(0)]),
+                "p": torch.nn.Parameter(distribute_tensor(WHOLE + 1, mesh, [Replicate()]))}, folder / "one_rank.pt")
+    torch.distributed.destroy_process_group()
+    sparse = WHOLE.to_sparse()
+    torch.save({"s": sparse, "w": WHOLE}, folder / "sparse.pt")
+    torch.save({"state": State(WHOLE, 3), "w": WHOLE + 1}, folder / "dataclass.pt")
+    torch.save(State(WHOLE, 3), folder / "root.pt")
+    torch.save({"storage": WHOLE.untyped_storage()}, folder / "storage.pt")
+    torch.save({"a.b": WHOLE, "a": {"b": WHOLE + 1}, 1: WHOLE + 2, "1": WHOLE + 3, "x.y": WHOLE}, folder / "names.pt")
+    module = torch.nn.Linear(4, 3)
+    torch.jit.script(module).save(str(folder / "script.pt"))
+    torch.export.save(torch.export.export(module, (WHOLE,)), str(folder / "program.pt2"))
+    print(json.dumps({"whole": sha256(WHOLE), "plus1": sha256(WHOLE + 1), "plus2": sha256(WHOLE + 2), "plus3": sha256(WHOLE + 3),
+                      "pair": sha256(torch.arange(16.0).reshape(4, 4)), "half": sha256(torch.arange(8.0).reshape(2, 4)),
+                      "indices": sha256(sparse.indices()), "values": sha256(sparse.values())}))
+
+
+if __name__ == "__main__":
+    main()
