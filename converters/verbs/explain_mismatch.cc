@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -126,26 +124,6 @@ std::optional<SizePair> MostFrequentDifference(const layout::SourceMatch& match,
   return most == times.end() ? std::nullopt : std::optional(most->first);
 }
 
-// Counts that numbers in the keys stand for: one more than the largest number in each place.
-std::set<std::int64_t> CountsInKeys(std::span<const GlobalTensor> tensors) {
-  std::vector<std::int64_t> largest;  // by place
-  for (const GlobalTensor& tensor : tensors) {
-    std::string_view rest = tensor.key;
-    for (std::size_t place = 0; !rest.empty(); ++place) {
-      const std::string_view part = rest.substr(0, rest.find('.'));
-      rest.remove_prefix(std::min(rest.size(), part.size() + 1));
-      std::int64_t number = -1;
-      const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), number);
-      if (error != std::errc() || end != part.data() + part.size()) continue;
-      if (largest.size() <= place) largest.resize(place + 1, -1);
-      largest[place] = std::max(largest[place], number);
-    }
-  }
-  std::set<std::int64_t> counts;
-  for (const std::int64_t number : largest) counts.insert(number + 1);
-  return counts;
-}
-
 struct Setting {
   std::string name;
   std::int64_t value = 0;
@@ -155,17 +133,14 @@ struct Setting {
 std::vector<Setting> OtherSettings(const ModelSource& model, const layout::SourceMatch& match,
                                    std::span<const GlobalTensor> tensors) {
   const std::optional<SizePair> difference = MostFrequentDifference(match, tensors);
-  const std::set<std::int64_t> counts = CountsInKeys(tensors);
+  // Tensors that are missing altogether may be lost as well as never there.
+  if (!difference) return {};
   std::vector<Setting> same;
   std::vector<Setting> other;
   for (const auto& [name, value] : model.config) {
     const std::int64_t* number = value.AsInt();
     if (number == nullptr || *number <= 0 || *number > (std::int64_t{1} << 31)) continue;
-    if (!difference) {
-      for (const std::int64_t count : counts) {
-        if (count > 0 && count != *number) other.push_back({name, count});
-      }
-    } else if (*number == difference->expected) {
+    if (*number == difference->expected) {
       same.push_back({name, difference->stored});
     } else if (difference->expected > 0 && difference->stored <= (std::int64_t{1} << 31) &&
                *number * difference->stored % difference->expected == 0) {
