@@ -71,6 +71,7 @@ TEST(BatchReaderTest, FollowsTheFormula) {
 class Packs final : public SequenceSource {
  public:
   std::int64_t seq_length() const override { return 3; }
+  std::int64_t num_samples() const override { return 1 << 20; }
   Result<Sequence> Read(std::int64_t g) const override {
     if (g % 2 == 0) {
       return Sequence{.tokens = {1, 2, 9},
