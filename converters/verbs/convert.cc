@@ -307,7 +307,8 @@ Result<ModelView> ViewTarget(const ConvertOptions& options, PreparedConversion& 
   if (!viewed.ok()) {
     Status status = std::move(viewed).status();
     const bool is_mixed = !options.dtype && status.first().kind == ErrorKind::kDtypeMismatch;
-    return is_mixed ? std::move(status).Hint("--dtype gives all parts of a tensor one dtype")
+    return is_mixed ? std::move(status).Hint(
+                          "ckpt-convert --dtype TYPE gives all parts of a tensor one dtype")
                     : std::move(status);
   }
   ModelView view = std::move(viewed).value();

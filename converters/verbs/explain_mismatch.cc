@@ -97,7 +97,7 @@ Status UnknownNames(const ModelSource& model, std::span<const GlobalTensor> tens
       .Actual(NameSome(KeysOf(tensors)))
       .Hint(
           "weights alone are converted; a training state, or a wrapper around the model, has other "
-          "names: --mapping FILE describes them");
+          "names: ckpt-convert --mapping FILE describes them");
 }
 
 // Expected and stored size of a dim, where they differ most often.

@@ -63,9 +63,8 @@ Result<UpdatedParameters> ReadUpdates(const CheckpointSource& source) {
     return Error(ErrorKind::kMissing, "nothing says how often the optimizer updated the weights")
         .Expected(fmt::format("objects {}*{}", kGroupPrefix, kStepSuffix))
         .Hint(
-            "a conversion has no optimizer, and a run may leave it out: --set finetune=true takes "
-            "the "
-            "weights alone");
+            "a conversion has no optimizer, and a run may leave it out: ckpt-train --set "
+            "finetune=true takes the weights alone");
   }
   return updated;
 }
@@ -153,8 +152,7 @@ Status ReadProgress(const CheckpointSource& source, TrainingState& state) {
                         OptionalArgument(state.args, kStateDigest, &layout::Value::AsText));
   CKPT_ASSIGN_OR_RETURN(state.next_loss,
                         OptionalArgument(state.args, kNextLoss, &layout::Value::AsFloat));
-  CKPT_ASSIGN_OR_RETURN(state.run_id,
-                        OptionalArgument(state.args, kRunId, &layout::Value::AsText));
+  CKPT_ASSIGN_OR_RETURN(state.run_id, OptionalArgument(state.args, kRunId, &layout::Value::AsText));
   CKPT_ASSIGN_OR_RETURN(state.data_identity,
                         OptionalArgument(state.args, kDataIdentity, &layout::Value::AsText));
   return CheckSchedule(source, state);

@@ -29,8 +29,8 @@ MESHES = {
 # Data, and what a run does beside its steps.
 _OF_THE_LOOP = set("""
   async_save data_kind data_path eod_mask_loss eod_token eval_interval eval_iters exit_interval expert_names finetune init
-  keep_checkpoints load log_interval long_examples metrics packing pad_token prove reset_attention_mask reset_position_ids save save_format save_interval save_proof shuffle
-  tensorboard_dir train_iters transformer_impl valid_data_path
+  keep_checkpoints load log_interval long_examples metrics packing pad_token prove reset_attention_mask reset_position_ids
+  restart_data save save_format save_interval save_proof shuffle tensorboard_dir train_iters transformer_impl valid_data_path
 """.split())
 
 # How ranks share the work, and what ours alone has a say in.
@@ -65,6 +65,7 @@ _OF_LATENT_ATTENTION = {"kv_lora_rank", "q_lora_rank", "qk_head_dim", "qk_pos_em
 
 # Megatron's command line has nothing for these; it computes what the value here says.
 _FIXED = {
+    "add_latent_bias": False,
     "decoupled_weight_decay": True,
     "frozen": None,
     "grad_comm_dtype": None,

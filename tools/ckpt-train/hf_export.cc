@@ -17,7 +17,10 @@ Status CheckExport(Storage& storage, const Path& assets, const RunningState& sta
   CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(path));
   if (assets.empty() || stat.type == FileType::kMissing) {
     return Error(ErrorKind::kNotFound, "save_format hf needs a config.json, and the run has none")
-        .Hint("begin with --init hf:DIR, or save as fsdp_dtensor and convert with --hf-assets DIR");
+        .Hint(
+            "begin with --init hf:DIR, or save as fsdp_dtensor and convert with ckpt-convert "
+            "--hf-assets "
+            "DIR");
   }
   CKPT_ASSIGN_OR_RETURN(const std::string json, ReadSmallFile(storage, path, kMaxHfConfigBytes));
   CKPT_ASSIGN_OR_RETURN(layout::Configuration config, ParseHfConfig(json, path.string()));

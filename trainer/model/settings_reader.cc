@@ -156,7 +156,8 @@ Status SettingsReader::Violation(std::string_view name, std::string_view why,
 }
 
 void SettingsReader::Refuse(std::string_view name, std::string_view why, std::string expected) {
-  problems_.Add(Violation(name, why, expected));
+  // Several may read a setting, and what is wrong with it is said once.
+  if (refused_.emplace(name, why).second) problems_.Add(Violation(name, why, expected));
 }
 
 void SettingsReader::RefuseIdle(bool is_idle, std::string_view why,

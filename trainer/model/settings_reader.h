@@ -93,6 +93,7 @@ class SettingsReader {
   layout::Configuration defaults_;  // what stands in for absent settings, where anything does
   std::set<std::string, std::less<>> idle_;  // names that were looked at by RefuseIdle alone
   Status problems_;
+  std::set<std::pair<std::string, std::string>> refused_;  // names, and why
   Status idle_problems_;  // those of RefuseIdle
 };
 

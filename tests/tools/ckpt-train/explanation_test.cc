@@ -209,7 +209,10 @@ INSTANTIATE_TEST_SUITE_P(
     Shapes, ActivationsTest,
     ::testing::Values(
         MeshCase{}, MeshCase{1, {{"recompute_granularity", "full"}}}, MeshCase{2, {{"bf16", true}}},
-        MeshCase{1, {{"num_experts", layout::Value()}}},
+        MeshCase{1,
+                 {{"num_experts", layout::Value()},
+                  {"moe_layer_freq", layout::Value()},
+                  {"moe_ffn_hidden_size", layout::Value()}}},
         MeshCase{1, {{"frozen", layout::Value::List{"*.linear_fc1.*"}}}},
         MeshCase{1,
                  {{"moe_expert_capacity_factor", 1.5}, {"moe_pad_expert_input_to_capacity", true}}},
