@@ -174,23 +174,20 @@ CLI::App* AddCheck(CLI::App& app, CheckOptions& options) {
 template <typename Options>
 using RunVerb = Result<cli::ExitCode> (*)(const Options&, Storage&, cli::Streams&);
 
-// Whether this process is to tell of `failure`. Processes that are ranks of one run fail alike, and the first one speaks.
-// `would_run`: the others, if they did not fail, run their ranks.
-bool Speaks(const Status& failure, bool would_run) {
-  if (!would_run || trainer::NumLaunchedProcesses() == 1) return true;
-  const Result<bool> is_first = trainer::IsFirstToFail(failure);
-  return !is_first.ok() || *is_first;  // an error: the rank did run, and failed then
-}
-
+// `would_run`: other processes, if they did not fail, run their ranks.
 template <typename Options>
 cli::ExitCode Conclude(RunVerb<Options> run, const Options& options, bool would_run,
                        const CLI::App& verb, cli::Streams& streams) {
   Result<cli::ExitCode> outcome = run(options, PosixStorage(), streams);
-  if (!outcome.ok()) {
-    if (!Speaks(outcome.status(), would_run)) return cli::ExitCodeOf(outcome.status());
-    outcome = cli::WithUsableHints(outcome.status(), verb);
-  }
-  return cli::Conclude(outcome, options.common.json, streams);
+  if (outcome.ok()) return cli::Conclude(outcome, options.common.json, streams);
+  const Status failure = cli::WithUsableHints(outcome.status(), verb);
+  cli::ExitCode code = cli::ExitCodeOf(failure);
+  const auto tell = [&] { code = cli::Conclude(failure, options.common.json, streams); };
+  // Processes that are ranks of one run fail alike, and the first one speaks.
+  const bool has_others = would_run && trainer::NumLaunchedProcesses() > 1;
+  const bool has_told = has_others && trainer::FailTogether(outcome.status(), tell).ok();
+  if (!has_told) tell();  // alone; or the rank did run, and failed then
+  return code;
 }
 
 cli::ExitCode Main(const std::vector<std::string>& args, cli::Streams& streams) {

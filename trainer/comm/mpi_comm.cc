@@ -238,7 +238,7 @@ class MpiSession {
 
 }  // namespace
 
-Result<bool> IsFirstToFail(const Status& failure) {
+Status FailTogether(const Status& failure, const std::function<void()>& speak) {
   CKPT_CHECK(!failure.ok());
   CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<MpiSession> session,
                         MpiSession::Start(QueueMode::kInline));
@@ -247,7 +247,8 @@ Result<bool> IsFirstToFail(const Status& failure) {
   MpiCommunicator world(comm);
   CKPT_ASSIGN_OR_RETURN(const std::vector<std::string> failures,
                         ExchangeTexts(world, failure.ToString()));
-  return std::ranges::find_if(failures, &NotEmpty) - failures.begin() == world.rank();
+  if (std::ranges::find_if(failures, &NotEmpty) - failures.begin() == world.rank()) speak();
+  return world.Barrier();
 }
 
 Status RunMpiRank(QueueMode queues, const std::function<Status(Communicator& world)>& body) {
@@ -258,6 +259,7 @@ Status RunMpiRank(QueueMode queues, const std::function<Status(Communicator& wor
   CKPT_ASSIGN_OR_RETURN(const std::vector<std::string> failures, ExchangeTexts(world, ""));
   const auto failed = std::ranges::find_if(failures, &NotEmpty);
   if (failed != failures.end()) {
+    CKPT_RETURN_IF_ERROR(world.Barrier());  // FailTogether's
     return Error(ErrorKind::kCancelled,
                  fmt::format("rank {} failed before it ran", failed - failures.begin()))
         .Actual(*failed);

@@ -15,14 +15,14 @@ namespace ckpt::trainer {
 // rank that fails says why on stderr and ends every process, its own too: MPI gives up in no other
 // way, and so does `Communicator::Abort`. Every communicator is gone when `body` returns.
 //
-// Errors: kCancelled (another rank failed before it ran, see IsFirstToFail), kUnsupported (built without CKPT_WITH_MPI, or MPI lacks the thread support), kUsage
-// (second call), kIo (MPI).
+// Errors: kCancelled (another rank failed before it ran, see FailTogether), kUnsupported (built without CKPT_WITH_MPI, or MPI
+// lacks the thread support), kUsage (second call), kIo (MPI).
 Status RunMpiRank(QueueMode queues, const std::function<Status(Communicator& world)>& body);
 
-// For a process whose rank failed before it ran, while the others come to RunMpiRank: tells them, so that none waits for it,
-// and answers whether this one is the first of those that failed, which speaks for all. Instead of RunMpiRank, by a process
-// that would have called it. Errors: as RunMpiRank.
-Result<bool> IsFirstToFail(const Status& failure);
+// For a process whose rank failed before it ran, while the others come to RunMpiRank: tells them, so that none waits for it.
+// The first of those that failed calls `speak`, for all of them. None returns before it has: the launcher ends all processes
+// when one of them ends with an error. Instead of RunMpiRank, by a process that would have called it. Errors: as RunMpiRank.
+Status FailTogether(const Status& failure, const std::function<void()>& speak);
 
 }  // namespace ckpt::trainer
 
