@@ -1,5 +1,9 @@
 #include "core/tensor/cast.h"
 
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
+#endif
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -95,6 +99,30 @@ void Store(T value, std::byte* to, std::size_t i) {
   std::memcpy(to + i * sizeof value, &value, sizeof value);
 }
 
+#if defined(__x86_64__) && defined(__GNUC__)
+// The processor's own conversion, eight elements at a time; it gives the bits of NarrowToFp16. Returns how many it made.
+[[gnu::noinline, gnu::target("avx2,f16c")]] std::size_t NarrowEightsToFp16(const std::byte* in,
+                                                                           std::byte* out,
+                                                                           std::size_t count) {
+  constexpr std::size_t kEight = 8;
+  std::size_t done = 0;
+  for (; done + kEight <= count; done += kEight) {
+    const __m256i bits =
+        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(in + done * sizeof(float)));
+    const __m128i halves = _mm256_cvtps_ph(_mm256_castsi256_ps(bits), _MM_FROUND_TO_NEAREST_INT);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + done * sizeof(std::uint16_t)), halves);
+  }
+  return done;
+}
+
+std::size_t NarrowFirstToFp16(const std::byte* in, std::byte* out, std::size_t count) {
+  static const bool has_f16c = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+  return has_f16c ? NarrowEightsToFp16(in, out, count) : 0;
+}
+#else
+std::size_t NarrowFirstToFp16(const std::byte*, std::byte*, std::size_t) { return 0; }
+#endif
+
 // Elements of `from` to float32; to those that a narrower target rounds (`to_odd`), or to those that are the target.
 // Returns how many finite values became infinite.
 std::uint64_t ToFloat32(DType from, const std::byte* in, bool to_odd, std::byte* out,
@@ -138,10 +166,11 @@ std::uint64_t FromFloat32(DType to, const std::byte* in, std::byte* out, std::si
       Store(NarrowToBf16(bits), out, i);
     }
   } else {
+    for (std::size_t i = NarrowFirstToFp16(in, out, count); i < count; ++i) {
+      Store(NarrowToFp16(Load<std::uint32_t>(in, i)), out, i);
+    }
     for (std::size_t i = 0; i < count; ++i) {
-      const auto bits = Load<std::uint32_t>(in, i);
-      overflowed += overflows(bits, kOverflowsFp16);
-      Store(NarrowToFp16(bits), out, i);
+      overflowed += overflows(Load<std::uint32_t>(in, i), kOverflowsFp16);
     }
   }
   return overflowed;
