@@ -20,6 +20,9 @@ namespace {
 
 // Past this, trying other settings would take longer than reading the list.
 constexpr std::size_t kMaxTensorsToTry = 20000;
+// Settings that are tried, and how large a value.
+constexpr std::size_t kMaxSettingsToTry = 64;
+constexpr std::int64_t kMaxValueToTry = 1 << 17;
 
 struct QuantisedName {
   std::string_view suffix;
@@ -142,12 +145,13 @@ std::vector<Setting> OtherSettings(const ModelSource& model, const layout::Sourc
     if (number == nullptr || *number <= 0 || *number > (std::int64_t{1} << 31)) continue;
     if (*number == difference->expected) {
       same.push_back({name, difference->stored});
-    } else if (difference->expected > 0 && difference->stored <= (std::int64_t{1} << 31) &&
+    } else if (*number <= difference->expected && difference->stored <= kMaxValueToTry &&
                *number * difference->stored % difference->expected == 0) {
       other.push_back({name, *number * difference->stored / difference->expected});
     }
   }
   same.insert(same.end(), other.begin(), other.end());
+  if (same.size() > kMaxSettingsToTry) same.resize(kMaxSettingsToTry);
   return same;
 }
 

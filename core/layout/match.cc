@@ -74,7 +74,7 @@ void Account(SourceMatch& match, std::span<const GlobalTensor> tensors, const Ke
       match.problems.push_back(
           KeyProblem(ErrorKind::kMissing, "tensor of the model is not in the checkpoint", key));
       match.problems.back().expected = FormatDims(tensor.shape);
-      match.problems.back().hint = match.layout.form;
+      if (!tensor.is_stripped) match.problems.back().hint = match.layout.form;
       continue;
     }
     match.positions.push_back(found->second);

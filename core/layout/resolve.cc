@@ -254,6 +254,7 @@ class Resolver {
     }
     ResolvedTensor tensor;
     tensor.name = NameOf(rule);
+    tensor.is_stripped = !stripped_.empty() && rule.name.front().text.starts_with(stripped_);
     tensor.shape = shapes_[rule_index]->shape;
     tensor.segments = shapes_[rule_index]->segments;
     tensor.derived = rule.derived;

@@ -41,6 +41,7 @@ struct ResolvedTensor {
   Dims shape;
   std::vector<Segment> segments;  // they tile the shape
   bool derived = false;           // a copy of elements that others of the layout hold
+  bool is_stripped = false;       // its name lost what this form strips
 };
 
 // A logical tensor of this configuration. Absent ones have no axes.

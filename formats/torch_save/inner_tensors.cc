@@ -19,6 +19,8 @@ using pickle::NodeId;
 using pickle::NodeKind;
 
 constexpr std::size_t kMaxPathBytes = std::size_t{1} << 28;
+// Frames that are walked for the paths: parts without names take time, too.
+constexpr std::size_t kMaxWalked = std::size_t{1} << 24;
 
 // A step of the walk: to the value of a key, to an item of a list, to a part of an object that has no name, or to the mesh
 // and the placements of a DTensor.
@@ -160,7 +162,8 @@ class Walk {
       tensor.holder_key = std::exchange(tensor.path, {});
     }
     path_bytes_ += tensor.path.size() + tensor.holder_key.size();
-    if (path_bytes_ > kMaxPathBytes) {
+    walked_ += stack_.size();
+    if (path_bytes_ > kMaxPathBytes || walked_ > kMaxWalked) {
       return Error(ErrorKind::kResource, "the object names more tensors than can be listed");
     }
     found_.push_back(std::move(tensor));
@@ -173,6 +176,7 @@ class Walk {
   std::size_t holder_depth_ = 0;  // frames down to the holder; 0: none is open
   std::vector<InnerTensor> found_;
   std::size_t path_bytes_ = 0;
+  std::size_t walked_ = 0;
 };
 
 }  // namespace

@@ -44,20 +44,17 @@ class TensorDigester {
   Result<std::vector<HeldTensor>> DigestRest(pickle::NodeId node);
 
  private:
-  using Place = std::pair<std::uint64_t, Dims>;  // where it starts in the file, and its shape
-
   Result<std::string> Sha256Of(const RebuiltTensor& tensor);
 
   const TorchContainer& container_;
   const VerifyFunction& verify_;
   TensorSum digested_;
-  std::set<Place> shown_;
+  std::set<pickle::NodeId> shown_;
 };
 
 Result<std::string> TensorDigester::Sha256Of(const RebuiltTensor& tensor) {
   CKPT_RETURN_IF_ERROR(digested_.Add(tensor));
   CKPT_RETURN_IF_ERROR(verify_(*tensor.storage));
-  shown_.emplace(tensor.array.offset_bytes, tensor.shape);
   return DigestArray(tensor.array, tensor.shape, HashAlgorithm::kSha256);
 }
 
@@ -67,6 +64,7 @@ Result<std::optional<pickle::TensorDigest>> TensorDigester::Digest(pickle::NodeI
   }
   CKPT_ASSIGN_OR_RETURN(RebuiltTensor tensor, RebuildTensor(container_, node));
   CKPT_ASSIGN_OR_RETURN(std::string sha256, Sha256Of(tensor));
+  shown_.insert(node);
   return std::optional(pickle::TensorDigest{
       .shape = std::move(tensor.shape), .dtype = tensor.array.dtype, .sha256 = std::move(sha256)});
 }
@@ -76,7 +74,7 @@ Result<std::vector<HeldTensor>> TensorDigester::DigestRest(pickle::NodeId node) 
   CKPT_ASSIGN_OR_RETURN(std::vector<InnerTensor> inner, FindInnerTensors(graph, node));
   std::vector<HeldTensor> held;
   for (InnerTensor& found : inner) {
-    if (found.of_mesh) continue;
+    if (found.of_mesh || shown_.contains(found.node)) continue;
     std::optional<RebuiltTensor> tensor;
     if (graph.kind(found.node) == pickle::NodeKind::kPersistent) {
       tensor = BytesOfStorage(container_, found.node);
@@ -84,7 +82,6 @@ Result<std::vector<HeldTensor>> TensorDigester::DigestRest(pickle::NodeId node) 
     } else {
       CKPT_ASSIGN_OR_RETURN(tensor, RebuildTensor(container_, found.node));
     }
-    if (shown_.contains({tensor->array.offset_bytes, tensor->shape})) continue;
     CKPT_ASSIGN_OR_RETURN(std::string sha256, Sha256Of(*tensor));
     std::string path = std::move(found.holder_key);
     if (!path.empty() && !found.path.empty()) path += '.';

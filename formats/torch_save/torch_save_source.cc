@@ -167,6 +167,7 @@ Status TorchSaveSource::NameHidden(const std::function<ObjectEntry(const std::st
   struct Holder {
     std::string key;
     std::vector<std::string> paths;  // of tensors, from the holder
+    std::vector<const StorageExtent*> storages;
     std::uint64_t bytes = 0;
   };
   Storages hidden = HiddenStorages();
@@ -184,14 +185,19 @@ Status TorchSaveSource::NameHidden(const std::function<ObjectEntry(const std::st
       Holder& holder = holders[tensor.holder];
       holder.key = tensor.holder_key;
       holder.paths.push_back(tensor.path);
+      holder.storages.push_back(storage);
       holder.bytes += storage->size_bytes;
-      held_.insert(storage);
-      hidden.erase(storage);
     }
   }
   for (const auto& [node, holder] : holders) {
-    if (!tensors_.contains(holder.key) && objects_.emplace(holder.key, node).second) {
-      builder.AddObject(make(holder.key));
+    if (tensors_.contains(holder.key)) continue;
+    const auto [entry, is_new] = objects_.emplace(holder.key, node);
+    // Where the key is another value's, nobody reads this one by it: its storages stay hidden.
+    if (entry->second != node) continue;
+    if (is_new) builder.AddObject(make(holder.key));
+    for (const StorageExtent* storage : holder.storages) {
+      held_.insert(storage);
+      hidden.erase(storage);
     }
     builder.AddProblem(WarnOfHolder(container_, node, holder.key, holder.paths, holder.bytes));
   }

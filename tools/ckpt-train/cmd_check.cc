@@ -33,7 +33,7 @@ layout::Configuration SettingsOf(const Reference& reference, int num_ranks,
                                  layout::Configuration settings) {
   for (const char* decided :
        {"bf16", "params_dtype", "main_params_dtype", "main_grads_dtype", "grad_comm_dtype",
-        "padded_vocab_size", "overlap_grad_reduce", "overlap_param_gather",
+        "padded_vocab_size", "frozen", "overlap_grad_reduce", "overlap_param_gather",
         "moe_router_load_balancing_type", "moe_aux_loss_coeff", "moe_z_loss_coeff", "load"}) {
     settings.insert_or_assign(decided, layout::Value());
   }

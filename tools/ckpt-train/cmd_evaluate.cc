@@ -75,7 +75,6 @@ Result<ExitCode> RunEvaluate(const EvaluateOptions& options, Storage& storage,
       run.data.valid_data_path.empty() ? run.data.data_path : run.data.valid_data_path;
   CKPT_ASSIGN_OR_RETURN(auto whole, OpenData(storage, path, run.data, run.train));
   const std::string notice = DataNotice(path, whole->facts());
-  if (!notice.empty() && !options.common.quiet) streams.err.Write(EscapeControls(notice) + "\n");
   const std::int64_t data_samples = whole->num_samples();
   const auto data = trainer::OneEpochOf(std::move(whole));
   const std::int64_t all_batches = BatchesOfEpoch(data_samples, run.train.global_batch_size);
@@ -101,6 +100,7 @@ Result<ExitCode> RunEvaluate(const EvaluateOptions& options, Storage& storage,
     return OkStatus();
   }));
   if (!report) return ExitCode::kDone;
+  if (!notice.empty() && !options.common.quiet) streams.err.Write(EscapeControls(notice) + "\n");
   if (options.common.json) {
     streams.out.Write(ReportJson(*report));
   } else if (!options.common.quiet) {

@@ -95,7 +95,6 @@ Result<ExitCode> RunTrain(const TrainOptions& options, Storage& storage, cli::St
                         RunSetup::Create(run, num_ranks, options.common, storage, streams));
   CKPT_RETURN_IF_ERROR(PlaceInData(data.trained->facts().identity, setup->checkpoints(), run));
   RunLog log(run.loop, options.common, streams);
-  for (const std::string& notice : data.notices) log.Say(notice);
   const StopSignal stop;
   const TrainInput input = {.session = setup->session_input(),
                             .data = data.trained,
@@ -104,6 +103,7 @@ Result<ExitCode> RunTrain(const TrainOptions& options, Storage& storage, cli::St
                             .on_started =
                                 [&] {
                                   setup->EndProgress();
+                                  for (const std::string& notice : data.notices) log.Say(notice);
                                   const std::string text = StartText(run, setup->checkpoints());
                                   if (!text.empty()) log.Say(text);
                                 },

@@ -36,7 +36,10 @@ bool IsOfExamples(DataKind kind) {
 // What starts anew where a document ends; none if nothing does.
 Result<std::optional<trainer::DocumentEnds>> EndsOfDocuments(const DataSettings& settings,
                                                              DataKind kind) {
-  if (!settings.asks_for_document_ends()) return std::optional<trainer::DocumentEnds>();
+  // Of two kinds of data the settings may be for the other.
+  if (!settings.asks_for_document_ends() || IsOfExamples(kind)) {
+    return std::optional<trainer::DocumentEnds>();
+  }
   trainer::DocumentEnds ends = {.mask_loss = settings.eod_mask_loss,
                                 .reset_positions = settings.reset_position_ids,
                                 .reset_attention = settings.reset_attention_mask};

@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "converters/verbs/model_digest.h"
+#include "core/base/units.h"
 #include "core/tensor/shape.h"
 #include "trainer/model/model.h"
 #include "trainer/step/trained_units.h"
@@ -95,7 +97,10 @@ Status CheckFits(const ModelSource& source, const ModelView& view,
                       FormatDims(place.shape));
     }
   }
-  return differences.Take();
+  CKPT_RETURN_IF_ERROR(differences.Take());
+  // The trainer reads one of two that are tied: the other must be the same, or its numbers were dropped.
+  constexpr std::uint64_t kBudgetBytes = 64 * kMiB;
+  return part == StoredPart::kWeights ? CheckCopies(source, kBudgetBytes) : OkStatus();
 }
 
 }  // namespace ckpt::train

@@ -19,7 +19,7 @@ enum class StoredPart : std::uint8_t {
 // model lacks is read by nobody.
 //
 // Errors: kUnmapped (a tensor that the model has no place for), kMissing (a parameter that the source lacks), kShapeMismatch;
-//         all at once, of many the first ones.
+//         all at once, of many the first ones. kValueMismatch (a tied tensor is stored twice, with different values).
 Status CheckFits(const ModelSource& source, const ModelView& view,
                  const trainer::TrainConfig& config, StoredPart part);
 

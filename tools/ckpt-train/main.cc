@@ -182,11 +182,15 @@ cli::ExitCode Conclude(RunVerb<Options> run, const Options& options, bool would_
   if (outcome.ok()) return cli::Conclude(outcome, options.common.json, streams);
   const Status failure = cli::WithUsableHints(outcome.status(), verb);
   cli::ExitCode code = cli::ExitCodeOf(failure);
-  const auto tell = [&] { code = cli::Conclude(failure, options.common.json, streams); };
+  bool has_told = false;
+  const auto tell = [&] {
+    code = cli::Conclude(failure, options.common.json, streams);
+    has_told = true;
+  };
   // Processes that are ranks of one run fail alike, and the first one speaks.
   const bool has_others = would_run && trainer::NumLaunchedProcesses() > 1;
-  const bool has_told = has_others && trainer::FailTogether(outcome.status(), tell).ok();
-  if (!has_told) tell();  // alone; or the rank did run, and failed then
+  const bool is_told = has_others && trainer::FailTogether(outcome.status(), tell).ok();
+  if (!is_told && !has_told) tell();  // alone; or the rank did run, and failed then
   return code;
 }
 

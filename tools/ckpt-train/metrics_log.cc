@@ -13,6 +13,8 @@
 namespace ckpt::train {
 namespace {
 
+constexpr std::string_view kLineStart = "{\"step\":";  // as StepMetrics has it
+
 struct MetricsLine {
   std::int64_t step = 0;
   std::optional<std::string> run_id;
@@ -59,7 +61,9 @@ Status AnotherRun(const MetricsLine& line, const RunPosition& run, const std::st
 Result<std::size_t> KeptBytes(std::string_view text, const RunPosition& run,
                               const std::string& name) {
   std::size_t end = text.rfind('\n') + 1;  // npos wraps to nothing
-  if (end < text.size() && text[end] != '{') return NoMetrics(text.substr(end), name);
+  // The last line may have been cut off.
+  const std::string_view tail = text.substr(end);
+  if (!tail.starts_with(kLineStart) && !kLineStart.starts_with(tail)) return NoMetrics(tail, name);
   while (end > 0) {
     const std::size_t begin = end >= 2 ? text.rfind('\n', end - 2) + 1 : 0;
     const std::string_view content = text.substr(begin, end - 1 - begin);

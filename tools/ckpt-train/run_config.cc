@@ -8,6 +8,7 @@
 #include "core/base/bytes.h"
 #include "core/base/hash.h"
 #include "core/base/units.h"
+#include "formats/locate.h"
 #include "tools/ckpt-train/checkpoint_settings.h"
 #include "tools/ckpt-train/stored_run.h"
 #include "tools/ckpt-train/stored_settings.h"
@@ -23,6 +24,19 @@ constexpr std::uint64_t kMaxConfigBytes = kMiB;
 constexpr std::string_view kHfPrefix = "hf:";
 constexpr std::string_view kRandom = "random";
 
+// The repository that `named` stands for: itself, or the revision that the hub's cache holds of it.
+Result<Path> FindRepository(Storage& storage, const Path& named) {
+  CKPT_ASSIGN_OR_RETURN(const CheckpointLocation found,
+                        LocateCheckpoint(storage, named, std::nullopt));
+  const Path config = found.path / std::string(kHfConfigName);
+  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(config));
+  if (found.is_directory && stat.type != FileType::kMissing) return found.path;
+  return Error(ErrorKind::kNotFound, "init names no Hugging Face repository")
+      .File(named.string())
+      .Expected("a folder with config.json beside the weights")
+      .Hint("--load takes the checkpoints of runs, and conversions with --set finetune=true");
+}
+
 Result<layout::Configuration> ReadModelSettings(Storage& storage, const Path& directory) {
   const Path path = directory / std::string(kHfConfigName);
   CKPT_ASSIGN_OR_RETURN(const std::string json, ReadSmallFile(storage, path, kMaxHfConfigBytes));
@@ -32,13 +46,13 @@ Result<layout::Configuration> ReadModelSettings(Storage& storage, const Path& di
 
 // A folder without checkpoints was mistyped, unless a run starts there.
 Status CheckMayStart(const CheckpointSettings& checkpoints, const RunNeeds& needs) {
-  const bool starts_there = !needs.weights && !checkpoints.save.empty() &&
+  const bool starts_there = !needs.weights && !checkpoints.finetune && !checkpoints.save.empty() &&
                             CanonicalPath(checkpoints.load) == CanonicalPath(checkpoints.save);
   if (starts_there) return OkStatus();
   return Error(ErrorKind::kNotFound, "there is no checkpoint to load")
       .File(checkpoints.load.string())
       .Expected("a folder of checkpoints, or one checkpoint")
-      .Hint(needs.weights
+      .Hint(needs.weights || checkpoints.finetune
                 ? "name a folder that holds one"
                 : "a run that is to start there, and to go on from there later, names the "
                   "same folder as save");
@@ -83,6 +97,11 @@ std::string RunIdOf(const RunConfig& run) {
   const StatePtr stored = run.stored ? run.stored->state() : nullptr;
   if (stored && stored->run_id) return *stored->run_id;
   layout::Configuration settings = run.effective;
+  const auto decay = settings.find("lr_decay_iters");
+  const auto iters = settings.find("train_iters");
+  const bool is_as_long =
+      decay != settings.end() && iters != settings.end() && decay->second == iters->second;
+  if (is_as_long) settings.erase(decay);  // what it is where nobody gave it
   for (const char* length : {"train_iters", "exit_interval"}) settings.erase(length);
   return HashHex(HashAlgorithm::kXxh3, AsBytes(FormatYamlSettings(settings))).substr(0, kDigits);
 }
@@ -175,6 +194,7 @@ Result<RunConfig> ResolveRun(Storage& storage, const layout::Configuration& give
     CKPT_ASSIGN_OR_RETURN(run.init_from, InitSource(given));
   }
   if (run.init_from) {
+    CKPT_ASSIGN_OR_RETURN(run.init_from, FindRepository(storage, *run.init_from));
     CKPT_ASSIGN_OR_RETURN(under, ReadModelSettings(storage, *run.init_from));
   }
   layout::Configuration all = given;

@@ -12,12 +12,15 @@
 namespace ckpt::cli {
 namespace {
 
+// A hint that names a tool speaks of that tool's options from there on.
 bool IsUsable(std::string_view hint, const CLI::App& verb) {
+  constexpr std::string_view kTools = "ckpt-";
   constexpr std::string_view kDashes = "--";
   constexpr std::string_view kOfNames = "abcdefghijklmnopqrstuvwxyz0123456789-";
   for (std::size_t begin = hint.find(kDashes); begin != std::string_view::npos;) {
     const std::size_t end = std::min(hint.find_first_not_of(kOfNames, begin), hint.size());
     const std::string name(hint.substr(begin, end - begin));
+    if (hint.substr(0, begin).find(kTools) != std::string_view::npos) return true;
     if (name != kDashes && verb.get_option_no_throw(name) == nullptr) return false;
     begin = hint.find(kDashes, end);
   }

@@ -98,14 +98,18 @@ Status AllToAllDispatch::Route(BlockContext& context, const Tensor& experts,
   context.ops.SortByExpert(context.queue, spec_.drop, experts, weights, sent_rows_, sent_offsets);
   std::vector<std::int32_t> sent(static_cast<std::size_t>(spec_.num_experts + 1));
   context.device.CopyToHost(context.queue, sent_offsets, sent.data());
-  std::vector<std::int32_t> places;  // looked at where some may have none
-  if (spec_.drop.capacity > 0) {
+  // How many choices have a row: offsets tell, unless experts' rows are padded.
+  std::vector<std::int32_t> places;
+  if (spec_.drop.pad) {
     places.resize(static_cast<std::size_t>(sent_rows_.num_elems()));
     context.device.CopyToHost(context.queue, sent_rows_, places.data());
   }
   CKPT_RETURN_IF_ERROR(context.queue.Synchronize());
   num_sent_ = sent.back();
-  num_unplaced_ = std::ranges::count(places, -1);
+  const bool drops = spec_.drop.capacity > 0;
+  num_unplaced_ = spec_.drop.pad ? std::ranges::count(places, -1)
+                  : drops        ? sent_rows_.num_elems() - num_sent_
+                                 : 0;
 
   std::vector<std::int32_t> mine(static_cast<std::size_t>(spec_.num_experts));
   std::adjacent_difference(sent.begin() + 1, sent.end(), mine.begin());  // from offset 0

@@ -7,7 +7,6 @@ void RefuseIdleAttention(SettingsReader& settings, const ModelConfig& config) {
   settings.RefuseIdle(!config.mla, "without multi_latent_attention",
                       {"q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim",
                        "v_head_dim", "latent_norm_epsilon"});
-  settings.RefuseIdle(config.mla.has_value(), "in latent attention", {"qk_layernorm"});
   settings.RefuseIdle(!settings.Has("window_size"), "without window_size",
                       {"window_attn_skip_freq"});
 }

@@ -289,9 +289,9 @@ Status RankTrainerImpl::SumLossesOverRanks(std::span<const HostMicroBatch> batch
     const std::int64_t tokens = CountLabels(batches[m]);
     const double sum = losses[m].Sum();
     const double mean = tokens > 0 ? sum / static_cast<double>(tokens) : 0;
-    micro_batch_losses_.push_back(mean);
-    if (!std::isfinite(sum) && bad.empty())
-      bad = fmt::format("rank {}, micro-batch {}", world_.rank(), m);
+    const bool is_finite = std::isfinite(sum) && std::isfinite(losses[m].aux);
+    micro_batch_losses_.push_back(is_finite ? mean : std::nan(""));
+    if (!is_finite && bad.empty()) bad = fmt::format("rank {}, micro-batch {}", world_.rank(), m);
     if (tokens > 0) sums[0].Add(config_.per_token_loss ? sum : mean);
     sums[1].Add(static_cast<double>(tokens));
     sums[2].Add(losses[m].aux);
