@@ -184,7 +184,6 @@ INSTANTIATE_TEST_SUITE_P(
         IdleSetting{"LatentRank", Tiny(), "kv_lora_rank", 5, "without multi_latent_attention"},
         IdleSetting{"LatentEpsilon", Tiny(), "latent_norm_epsilon", 1e-3,
                     "without multi_latent_attention"},
-        IdleSetting{"NormsOfHeads", Latent(), "qk_layernorm", true, "in latent attention"},
         IdleSetting{"WindowPattern", Tiny(), "window_attn_skip_freq", 2, "without window_size"},
         IdleSetting{"Factor", Tiny(), "rotary_scaling_factor", 2, "without rope_scaling_type"},
         IdleSetting{"Origin", Tiny(), "original_max_position_embeddings", 64,
