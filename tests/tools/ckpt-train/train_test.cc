@@ -345,6 +345,56 @@ TEST_F(HfTrainTest, TakesEveryWeightOfTheModelOrNone) {
   EXPECT_TRUE(whole.IsDone()) << whole.code.status().ToString();
 }
 
+// The model of a repository of its own, with `from` in its configuration replaced.
+class OwnRepositoryTest : public HfTrainTest {
+ protected:
+  void Copy(const std::string& name, const Path& to, std::string_view from, std::string_view by) {
+    const Path golden = Path(CKPT_SOURCE_DIR) / "tests/golden/hf" / name / "ckpt";
+    ASSERT_THAT(PosixStorage().MakeDirectories(to), IsOk());
+    const auto files = PosixStorage().List(golden);
+    ASSERT_THAT(files, IsOk());
+    for (const DirectoryEntry& entry : *files) {
+      const std::string& file = entry.name;
+      auto content = ReadSmallFile(PosixStorage(), golden / file, 16 * kMiB);
+      ASSERT_THAT(content, IsOk());
+      if (const std::size_t at = content->find(from); at != std::string::npos) {
+        content->replace(at, from.size(), by);
+      }
+      ASSERT_THAT(WriteSmallFile(PosixStorage(), to / file, AsBytes(*content)), IsOk());
+    }
+  }
+
+  Said Evaluate(const Path& repository) {
+    EvaluateOptions options;
+    options.common.threads = 1;
+    options.run.init = "hf:" + repository.string();
+    options.run.set = {"seq_length=8", "data_path=" + Tokens()};
+    return Call(RunEvaluate, options);
+  }
+};
+
+// Both matrices are stored and differ, so that leaving one of them out would change the model in silence.
+TEST_F(OwnRepositoryTest, TiedWeightsThatDifferAreRefused) {
+  Copy("llama-untied-bf16", In("tied"), "\"tie_word_embeddings\": false",
+       "\"tie_word_embeddings\": true");
+  const Said said = Evaluate(In("tied"));
+  ASSERT_THAT(said.code, FailsWith(ErrorKind::kValueMismatch));
+  EXPECT_EQ(said.code.status().first().tensor, "lm_head.weight");
+}
+
+TEST_F(OwnRepositoryTest, TheHubsCacheStandsForItsMainRevision) {
+  const Path cache = In("models--some--model");
+  Copy("llama-untied-bf16", cache / "snapshots" / "abc", "nothing of this", "");
+  ASSERT_THAT(PosixStorage().MakeDirectories(cache / "refs"), IsOk());
+  ASSERT_THAT(
+      WriteSmallFile(PosixStorage(), cache / "refs" / "main", AsBytes(std::string_view("abc"))),
+      IsOk());
+  const Said said = Evaluate(cache);
+  EXPECT_TRUE(said.IsDone()) << said.code.status().ToString();
+  const Said none = Evaluate(In("out"));
+  EXPECT_THAT(none.code, FailsWith(ErrorKind::kNotFound));
+}
+
 TEST_F(HfTrainTest, RefusesTextForAModelWithATokenizerOfItsOwn) {
   const Said trained = TrainModel({}, In("data.jsonl").string());
   ASSERT_THAT(trained.code, FailsWith(ErrorKind::kUsage));
