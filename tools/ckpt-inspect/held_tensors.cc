@@ -1,5 +1,8 @@
 #include "tools/ckpt-inspect/held_tensors.h"
 
+#include <map>
+#include <string_view>
+
 #include <fmt/format.h>
 
 #include "core/base/quote.h"
@@ -9,8 +12,11 @@ namespace ckpt::inspect {
 void AppendHeld(const std::vector<HeldTensor>& held, JsonWriter& json) {
   if (held.empty()) return;
   json.Key("tensors").BeginObject();
+  // Parts of an object that have no name give their tensors one path: the second is `path#2`.
+  std::map<std::string_view, int> times;
   for (const HeldTensor& tensor : held) {
-    json.Key(tensor.path).BeginObject();
+    const int time = ++times[tensor.path];
+    json.Key(time == 1 ? tensor.path : fmt::format("{}#{}", tensor.path, time)).BeginObject();
     json.Key("shape").Ints(tensor.shape);
     json.Key("dtype").Text(DTypeName(tensor.dtype));
     json.Key("sha256").Text(tensor.sha256).End();
