@@ -61,10 +61,10 @@ Result<const LayoutTable*> FindFamily(const layout::Configuration& config) {
   return Error(ErrorKind::kUnsupported, "no layout table describes this model")
       .Actual("model_type " +
               (model_type == config.end() ? "is absent" : FormatValue(model_type->second)))
-      .Hint(
-          fmt::format("covered are {}; ckpt-convert takes the name of one with --model-type NAME, or a "
-                      "table with --mapping FILE",
-                      fmt::join(covered, ", ")));
+      .Hint(fmt::format(
+          "covered are {}; ckpt-convert takes the name of one with --model-type NAME, or a "
+          "table with --mapping FILE",
+          fmt::join(covered, ", ")));
 }
 
 Result<LayoutTable> LoadMapping(std::string_view text, std::string_view name) {

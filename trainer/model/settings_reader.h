@@ -94,7 +94,7 @@ class SettingsReader {
   std::set<std::string, std::less<>> idle_;  // names that were looked at by RefuseIdle alone
   Status problems_;
   std::set<std::pair<std::string, std::string>> refused_;  // names, and why
-  Status idle_problems_;  // those of RefuseIdle
+  Status idle_problems_;                                   // those of RefuseIdle
 };
 
 template <typename Enum>

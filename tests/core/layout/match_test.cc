@@ -51,9 +51,9 @@ class MatchTest : public ::testing::Test {
 };
 
 TEST_F(MatchTest, FindsThePrefixAndTheForm) {
-  const auto match = Match({Tensor("deep.model.e", {3}), Tensor("deep.model.0.xy", {5}),
-                            Tensor("deep.model.1.xy", {5}), Tensor("some.junk", {9}),
-                            Tensor("step", {1})});
+  const auto match =
+      Match({Tensor("deep.model.e", {3}), Tensor("deep.model.0.xy", {5}),
+             Tensor("deep.model.1.xy", {5}), Tensor("some.junk", {9}), Tensor("step", {1})});
   ASSERT_THAT(match, IsOk());
   EXPECT_TRUE(match->problems.empty());
   EXPECT_EQ(match->layout.prefix, "deep.model.");

@@ -20,7 +20,8 @@ class Parallel {
 
   // Calls `body(begin, end)` for ranges that tile [0, count), each at least `grain` long but the last. The split depends
   // on the number of threads: results must not.
-  void For(std::int64_t count, std::int64_t grain, const std::function<void(std::int64_t begin, std::int64_t end)>& body);
+  void For(std::int64_t count, std::int64_t grain,
+           const std::function<void(std::int64_t begin, std::int64_t end)>& body);
 
  private:
   struct Pool;
