@@ -25,7 +25,7 @@ struct TrainingState {
   std::int64_t finished_updates = 0;  // of the optimizer, and of the learning rate
   std::int64_t consumed_samples = 0;  // of the training data
   std::optional<std::int64_t> seed = {};
-  // What a run of ours noted when it saved (run_args.h): a digest of all of the state, the loss of the batch
+  // What a run of ours noted when it saved (own_args.h): a digest of all of the state, the loss of the batch
   // that comes next, which run it was, and which data the consumed samples are counted in.
   std::optional<std::string> state_digest = {};
   std::optional<double> next_loss = {};
