@@ -8,6 +8,7 @@
 #include "core/base/units.h"
 #include "trainer/optim/optimizer.h"
 #include "trainer/rehearsal/rehearse_step.h"
+#include "trainer/step/step_memory.h"
 #include "trainer/step/trained_units.h"
 
 namespace ckpt::train {
@@ -84,15 +85,16 @@ Result<Explanation> Explain(const TrainConfig& config, int rank) {
   const trainer::PlannedBytes bytes =
       trainer::PlanBytes(plan, trainer::NumMoments(config.optimizer));
   CKPT_RETURN_IF_ERROR(trainer::CheckUnshardedBytes(config, plan));
-  CKPT_ASSIGN_OR_RETURN(const std::uint64_t activation_bytes,
-                        trainer::RehearseActivations(config, rank));
+  CKPT_ASSIGN_OR_RETURN(const trainer::RehearsedBytes model, trainer::RehearseStep(config, rank));
+  const std::uint64_t other_bytes = model.tables + trainer::StepBytes(config, units, plan);
   std::vector<FlatArrays> arrays = DescribeArrays(units, plan);
   const CommSchedule schedule = PlanCommunication(config, plan);
   return Explanation{.config = config,
                      .rank = topology,
                      .plan = std::move(plan),
                      .bytes = bytes,
-                     .activation_bytes = activation_bytes,
+                     .activation_bytes = model.activations,
+                     .other_bytes = other_bytes,
                      .arrays = std::move(arrays),
                      .schedule = schedule};
 }

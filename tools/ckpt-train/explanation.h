@@ -34,18 +34,22 @@ struct FlatArrays {
   }
 };
 
-// Every rank holds as many bytes: shards are equal, and every rank has as many experts.
+// Every rank holds as many bytes, but for the sums of rows: shards are equal, and every rank has as many experts.
 struct Explanation {
   trainer::TrainConfig config;
   trainer::Topology rank;  // the one that serves as an example
   trainer::ShardPlan plan;
   trainer::PlannedBytes bytes;
   std::uint64_t activation_bytes = 0;  // at the peak, if experts are chosen equally often
+  // A sum for each row of the gradients, tokens and their losses, tables of positions, counts of experts.
+  std::uint64_t other_bytes = 0;
   std::vector<FlatArrays> arrays;
   CommSchedule schedule;
 
-  // The peak of a training step: nothing of it comes and goes. A few lists of tokens and sums are not counted.
-  [[nodiscard]] std::uint64_t total_bytes() const { return bytes.total() + activation_bytes; }
+  // The peak of a training step: nothing of it comes and goes.
+  [[nodiscard]] std::uint64_t total_bytes() const {
+    return bytes.total() + activation_bytes + other_bytes;
+  }
 };
 
 // REQUIRES: ValidateTrainConfig accepts `config`. Errors: kUsage (the mesh has no such rank; slots and root need more than

@@ -51,6 +51,7 @@ void WriteBytes(std::string_view key, const Explanation& e, std::uint64_t ranks,
   json.Key("optimizer").Int(bytes.optimizer * ranks);
   json.Key("slots").Int(bytes.slots * ranks);
   json.Key("activations").Int(e.activation_bytes * ranks);
+  json.Key("other").Int(e.other_bytes * ranks);
   json.Key("total").Int(e.total_bytes() * ranks);
   json.End();
 }

@@ -85,7 +85,7 @@ std::string ByteTable(const Explanation& e) {
        {std::pair("weights", bytes.weights), std::pair("main weights", bytes.main_weights),
         std::pair("gradients", bytes.gradients), std::pair("optimizer", bytes.optimizer),
         std::pair("slots", bytes.slots), std::pair("activations", e.activation_bytes),
-        std::pair("total", e.total_bytes())}) {
+        std::pair("other", e.other_bytes), std::pair("total", e.total_bytes())}) {
     table.AddRow({use, FormatByteSize(size), FormatByteSize(size * ranks)});
   }
   const trainer::ShardPlan& plan = e.plan;

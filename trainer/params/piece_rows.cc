@@ -12,21 +12,11 @@ namespace {
 
 constexpr std::int64_t kBlockElems = 64 << 10;  // that are cast at a time
 
-// A piece's elements of `array`, and room for them in float32 on either side.
-struct Staging {
-  Buffer memory;
-  Tensor on_device;
-  std::vector<float> on_host;
-};
-
-Result<Staging> StageFor(const ParamPiece& piece, Device& device) {
-  Staging staging;
-  const std::int64_t elems = piece.rows * piece.row_elems;
-  staging.on_host.resize(static_cast<std::size_t>(elems));
-  CKPT_ASSIGN_OR_RETURN(staging.memory,
-                        device.Allocate(staging.on_host.size() * sizeof(float), MemoryUse::kOther));
-  staging.on_device = Tensor(staging.memory.data(), DType::kFloat32, {elems});
-  return staging;
+// Where elements of another dtype pass through float32, a block at a time: a whole embedding would be the largest allocation
+// of a run. No memory where the array is float32.
+Result<Buffer> AllocateBlock(const Tensor& array, Device& device) {
+  if (array.dtype == DType::kFloat32) return Buffer();
+  return device.Allocate(kBlockElems * sizeof(float), MemoryUse::kOther);
 }
 
 Tensor ElementsOf(const ParamPiece& piece, const Tensor& array) {
@@ -37,37 +27,44 @@ Tensor ElementsOf(const ParamPiece& piece, const Tensor& array) {
 
 Status FillPieces(std::span<const ParamPiece> pieces, const Tensor& array,
                   const ParamStore::FillRows& fill, Ops& ops, Device& device, Queue& queue) {
+  CKPT_ASSIGN_OR_RETURN(const Buffer block_memory, AllocateBlock(array, device));
+  std::vector<float> host;
   for (const ParamPiece& piece : pieces) {
-    CKPT_ASSIGN_OR_RETURN(Staging staging, StageFor(piece, device));
-    CKPT_RETURN_IF_ERROR(fill(*piece.spec, piece.row_begin, piece.rows, staging.on_host));
-    device.CopyFromHost(queue, staging.on_host.data(), staging.on_device);
-    ops.Cast(queue, staging.on_device, ElementsOf(piece, array));
-    CKPT_RETURN_IF_ERROR(queue.Synchronize());
+    const Tensor elements = ElementsOf(piece, array);
+    const std::int64_t num_elems = elements.num_elems();
+    host.resize(static_cast<std::size_t>(num_elems));
+    CKPT_RETURN_IF_ERROR(fill(*piece.spec, piece.row_begin, piece.rows, host));
+    if (array.dtype == DType::kFloat32) {
+      device.CopyFromHost(queue, host.data(), elements);
+    } else {
+      for (std::int64_t first = 0; first < num_elems; first += kBlockElems) {
+        const std::int64_t elems = std::min(kBlockElems, num_elems - first);
+        const Tensor block(block_memory.data(), DType::kFloat32, {elems});
+        device.CopyFromHost(queue, &host[static_cast<std::size_t>(first)], block);
+        ops.Cast(queue, block, elements.Rows(first, elems));
+      }
+    }
+    CKPT_RETURN_IF_ERROR(queue.Synchronize());  // `host` is used again
   }
   return OkStatus();
 }
 
 Status ReadPieces(std::span<const ParamPiece> pieces, const Tensor& array,
                   const ParamStore::PlaceRows& place, Ops& ops, Device& device, Queue& queue) {
-  const bool casts = array.dtype != DType::kFloat32;
-  Buffer cast_memory;
-  if (casts) {
-    CKPT_ASSIGN_OR_RETURN(cast_memory,
-                          device.Allocate(kBlockElems * sizeof(float), MemoryUse::kOther));
-  }
+  CKPT_ASSIGN_OR_RETURN(const Buffer block_memory, AllocateBlock(array, device));
   for (const ParamPiece& piece : pieces) {
     const MutableByteSpan host = place(piece);
     if (host.empty()) continue;
     const Tensor elements = ElementsOf(piece, array);
     const std::int64_t num_elems = elements.num_elems();
     CKPT_CHECK(host.size() == static_cast<std::size_t>(num_elems) * sizeof(float));
-    if (!casts) {
+    if (array.dtype == DType::kFloat32) {
       device.CopyToHost(queue, elements, host.data());
       continue;
     }
     for (std::int64_t first = 0; first < num_elems; first += kBlockElems) {
       const std::int64_t elems = std::min(kBlockElems, num_elems - first);
-      const Tensor block(cast_memory.data(), DType::kFloat32, {elems});
+      const Tensor block(block_memory.data(), DType::kFloat32, {elems});
       ops.Cast(queue, elements.Rows(first, elems), block);
       device.CopyToHost(queue, block, &host[static_cast<std::size_t>(first) * sizeof(float)]);
     }

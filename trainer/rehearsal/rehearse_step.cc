@@ -70,7 +70,7 @@ class IdleParams final : public ParamAccess {
 
 }  // namespace
 
-Result<std::uint64_t> RehearseActivations(const TrainConfig& config, int rank) {
+Result<RehearsedBytes> RehearseStep(const TrainConfig& config, int rank) {
   const Topology topology(config.mesh, rank);
   const DType compute = config.precision.compute;
   const std::unique_ptr<Device> device = MakeIdleDevice();
@@ -95,9 +95,10 @@ Result<std::uint64_t> RehearseActivations(const TrainConfig& config, int rank) {
   IdleParams params(units, std::move(memory), compute);
 
   const std::int64_t tokens = config.micro_batch_size * config.seq_length;
+  // Not counted: they belong to the trainer, not to the model.
   CKPT_ASSIGN_OR_RETURN(
       const Buffer inputs,
-      device->Allocate(static_cast<std::uint64_t>(tokens) * sizeof(double), MemoryUse::kOther));
+      device->Allocate(static_cast<std::uint64_t>(tokens) * sizeof(double), MemoryUse::kSlots));
   const Tensor numbers(inputs.data(), DType::kInt32, {tokens});
   const Tensor losses(inputs.data(), StatisticsDtype(compute), {tokens});
   const MicroBatch batch = {.tokens = numbers,
@@ -106,7 +107,8 @@ Result<std::uint64_t> RehearseActivations(const TrainConfig& config, int rank) {
                             .seq = config.seq_length};
   CKPT_RETURN_IF_ERROR(model->ForwardBackward(params, batch, {}, losses, losses.Rows(0, 1)));
   CKPT_RETURN_IF_ERROR(model->Forward(params, batch, losses, {}));
-  return device->usage(MemoryUse::kActivations).peak_bytes;
+  return RehearsedBytes{.activations = device->usage(MemoryUse::kActivations).peak_bytes,
+                        .tables = device->usage(MemoryUse::kOther).peak_bytes};
 }
 
 }  // namespace ckpt::trainer

@@ -9,12 +9,17 @@
 
 namespace ckpt::trainer {
 
-// Most bytes of activations that a rank holds in training and in evaluations: the model's own code runs, on a device that
-// counts, so that nothing is estimated. Experts are taken to be chosen equally often: where they are shared out over ranks,
-// a rank whose experts are chosen more often holds more.
+// What the model of a rank holds at its peak, in training and in evaluations.
+struct RehearsedBytes {
+  std::uint64_t activations = 0;
+  std::uint64_t tables = 0;  // of positions, of experts' counts and biases
+};
+
+// The model's own code runs, on a device that counts, so that nothing is estimated. Experts are taken to be chosen equally
+// often: where they are shared out over ranks, a rank whose experts are chosen more often holds more.
 //
 // REQUIRES: ValidateTrainConfig accepts `config`; 0 <= rank < config.mesh.world_size. Errors: those of Model::Create.
-Result<std::uint64_t> RehearseActivations(const TrainConfig& config, int rank);
+Result<RehearsedBytes> RehearseStep(const TrainConfig& config, int rank);
 
 }  // namespace ckpt::trainer
 

@@ -21,14 +21,23 @@ void ForEachCounted(const ParamStore& store, const Use& use) {
 
 }  // namespace
 
+std::int64_t CountNormRows(std::span<const UnitSpec> units, const ShardPlan& plan) {
+  std::int64_t rows = 0;
+  for (const GroupPlan& group : plan.groups) {
+    if (!group.trainable || !group.counts_main) continue;
+    for (const ParamPiece& piece : ListPieces(units[static_cast<std::size_t>(group.unit)], group)) {
+      rows += piece.rows;
+    }
+  }
+  return rows;
+}
+
 Result<GradNorm> GradNorm::Create(const ParamStore& store, Communicator& world, Ops& ops,
                                   Device& device) {
   GradNorm norm(store, world, ops, device);
   std::int64_t rows = 0;
   ForEachCounted(store, [&](const ParamPiece& piece, const Tensor&) { rows += piece.rows; });
-  CKPT_ASSIGN_OR_RETURN(
-      norm.memory_,
-      device.Allocate(static_cast<std::uint64_t>(rows) * sizeof(double), MemoryUse::kOther));
+  CKPT_ASSIGN_OR_RETURN(norm.memory_, device.Allocate(NormBytes(rows), MemoryUse::kOther));
   norm.row_sums_ = Tensor(norm.memory_.data(), DType::kFloat64, {rows});
   return norm;
 }

@@ -3,6 +3,7 @@
 #define CKPT_TRAINER_STEP_GRAD_NORM_H_
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/base/result.h"
@@ -13,9 +14,16 @@
 
 namespace ckpt::trainer {
 
+// Rows of this rank's parts of the gradients that it counts.
+[[nodiscard]] std::int64_t CountNormRows(std::span<const UnitSpec> units, const ShardPlan& plan);
+// Device memory that a GradNorm holds.
+[[nodiscard]] constexpr std::uint64_t NormBytes(std::int64_t rows) {
+  return static_cast<std::uint64_t>(rows) * sizeof(double);
+}
+
 // Squares are summed row by row, each row in one order, and the rows exactly: shards hold whole
 // rows, so neither the mesh nor who counts a row shows in the result. Every element is counted by
-// exactly one rank (sharding.md C.5).
+// exactly one rank.
 //
 // Thread-safety: the rank's thread.
 class GradNorm {

@@ -14,6 +14,7 @@
 #include "trainer/params/piece_rows.h"
 #include "trainer/random/philox.h"
 #include "trainer/step/grad_norm.h"
+#include "trainer/step/step_memory.h"
 #include "trainer/step/trained_units.h"
 #include "trainer/step/world_sum.h"
 
@@ -31,11 +32,6 @@ std::int64_t CountPadding(const HostMicroBatch& batch) {
 // The arrays of a micro-batch, in the order in which they lie on the device.
 std::array<const std::vector<std::int32_t>*, 5> ArraysOf(const HostMicroBatch& batch) {
   return {&batch.tokens, &batch.labels, &batch.positions, &batch.cu_seqlens, &batch.lengths};
-}
-
-// Room for the arrays of so many tokens, whatever examples they are: cu_seqlens has one entry more.
-std::uint64_t MostInputBytes(std::int64_t tokens) {
-  return static_cast<std::uint64_t>(5 * tokens + 1) * sizeof(std::int32_t);
 }
 
 struct HostLosses {
@@ -217,9 +213,9 @@ Status RankTrainerImpl::Reserve(std::span<const HostMicroBatch> batches) {
     CKPT_ASSIGN_OR_RETURN(buffer, device_.Allocate(size_bytes, MemoryUse::kOther));
     return OkStatus();
   };
-  CKPT_RETURN_IF_ERROR(grow(inputs_, MostInputBytes(tokens)));
-  return grow(losses_, batches.size() * static_cast<std::uint64_t>(losses_stride_) *
-                           ElementBytes(statistics()));
+  CKPT_RETURN_IF_ERROR(grow(inputs_, InputBytes(tokens)));
+  return grow(losses_, LossBytes(static_cast<std::int64_t>(batches.size()), tokens,
+                                 config_.precision.compute));
 }
 
 MicroBatch RankTrainerImpl::Upload(const HostMicroBatch& batch) {
