@@ -41,17 +41,6 @@ std::uint64_t BytesWithParity(const std::vector<ManifestFile>& files, std::size_
   return bytes;
 }
 
-Status CheckRoom(const Path& target, std::uint64_t needed_bytes, std::uint64_t free_bytes) {
-  if (needed_bytes <= free_bytes) return OkStatus();
-  return Error(ErrorKind::kNoSpace, "the disk cannot hold the target")
-      .File(target.string())
-      .Expected(fmt::format("{} ({} bytes) free", FormatByteSize(needed_bytes), needed_bytes))
-      .Actual(fmt::format("{} ({} bytes)", FormatByteSize(free_bytes), free_bytes))
-      .Hint(
-          "free space, or choose a target on another disk; ckpt-convert --overwrite keeps the old "
-          "target until the new one is whole");
-}
-
 Status HowToGoOn(Status failure, const Path& target, std::uint64_t needed_bytes) {
   if (failure.ok()) return failure;
   const ErrorKind kind = failure.kind();

@@ -20,9 +20,6 @@ Result<std::vector<ManifestFile>> PlannedFiles(Storage& storage, const WritePlan
 [[nodiscard]] std::uint64_t BytesWithParity(const std::vector<ManifestFile>& files,
                                             std::size_t parity_group);
 
-// Errors: kNoSpace (`free_bytes` is what there is).
-Status CheckRoom(const Path& target, std::uint64_t needed_bytes, std::uint64_t free_bytes);
-
 // The failure of a conversion, with a hint at what it left behind and how to go on, where it can be gone on with.
 // `needed_bytes`: what the target takes in all; 0 if nobody knows in advance.
 Status HowToGoOn(Status failure, const Path& target, std::uint64_t needed_bytes);

@@ -89,6 +89,37 @@ Status CheckSourceSidecar(Storage& storage, const PreparedConversion& prepared,
   return Status(std::move(problems)).While("checking the source against its sidecar");
 }
 
+Status CompareModels(const ModelDigest& source, const ModelDigest& target, const Path& result) {
+  Status status;
+  auto stored = target.tensors.begin();
+  const auto add_extra = [&] {
+    status.Add(
+        Error(ErrorKind::kValueMismatch, "the result read back has a tensor that the source lacks")
+            .File(result.string())
+            .Tensor(stored->key));
+    ++stored;
+  };
+  for (const TensorDigest& tensor : source.tensors) {
+    while (stored != target.tensors.end() && stored->key < tensor.key) add_extra();
+    if (stored == target.tensors.end() || stored->key != tensor.key) {
+      status.Add(Error(ErrorKind::kMissing, "the result read back lacks a tensor of the source")
+                     .File(result.string())
+                     .Tensor(tensor.key));
+      continue;
+    }
+    if (stored->hex != tensor.hex) {
+      status.Add(Error(ErrorKind::kValueMismatch, "the result read back differs from the source")
+                     .File(result.string())
+                     .Tensor(tensor.key)
+                     .Expected(tensor.hex)
+                     .Actual(stored->hex));
+    }
+    ++stored;
+  }
+  while (stored != target.tensors.end()) add_extra();
+  return status;
+}
+
 Result<VerifiedDigests> VerifyConversion(Storage& storage, const PreparedConversion& prepared,
                                          const ConvertOptions& options,
                                          const ExecuteResult& executed, const Path& staging) {
@@ -115,19 +146,11 @@ Result<VerifiedDigests> VerifyConversion(Storage& storage, const PreparedConvers
     CKPT_RETURN_IF_ERROR(CompareWithWritten(prepared, executed, written.source(), options));
     return digests;
   }
-  Status status;
-  std::size_t t = 0;
-  for (const TensorDigest& tensor : source.tensors) {
-    while (t < target.tensors.size() && target.tensors[t].key < tensor.key) ++t;
-    const bool there = t < target.tensors.size() && target.tensors[t].key == tensor.key;
-    if (there && target.tensors[t].hex == tensor.hex) continue;
-    status.Add(Error(ErrorKind::kValueMismatch, "the result read back differs from the source")
-                   .File(staging.string())
-                   .Tensor(tensor.key)
-                   .Expected(tensor.hex)
-                   .Actual(there ? target.tensors[t].hex : "no such tensor"));
-  }
-  return status;
+  CKPT_RETURN_IF_ERROR(CompareModels(source, target, staging));
+  return Error(ErrorKind::kInternal, "two models of the same tensors have two digests")
+      .File(staging.string())
+      .Expected(digests.source)
+      .Actual(digests.target);
 }
 
 }  // namespace ckpt

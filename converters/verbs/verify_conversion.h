@@ -5,6 +5,7 @@
 #include <string>
 
 #include "converters/verbs/convert.h"
+#include "converters/verbs/model_digest.h"
 #include "core/base/result.h"
 #include "core/exec/executor.h"
 #include "core/io/storage.h"
@@ -23,9 +24,13 @@ struct VerifiedDigests {
 Status CheckSourceSidecar(Storage& storage, const PreparedConversion& prepared,
                           const ConvertOptions& options);
 
+// Names every tensor that is another one, or that only one of the two has, in `target`, the result that was read back.
+// Errors: kValueMismatch, kMissing, one for each of them.
+Status CompareModels(const ModelDigest& source, const ModelDigest& target, const Path& result);
+
 // Reads the finished result in `staging` through its own reader and compares the model in it with the
 // source's. Values that were cast on request are compared with what the cast gives of the source's.
-// Errors: kValueMismatch, kMissing (the result is not the source); those of opening and reading it.
+// Errors: those of CompareModels where the result is not the source; those of opening and reading it.
 Result<VerifiedDigests> VerifyConversion(Storage& storage, const PreparedConversion& prepared,
                                          const ConvertOptions& options,
                                          const ExecuteResult& executed, const Path& staging);

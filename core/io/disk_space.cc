@@ -7,6 +7,9 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
+
+#include "core/base/units.h"
 #include "core/io/posix_storage.h"
 #include "core/io/storage.h"
 
@@ -40,6 +43,14 @@ std::uint64_t AllocatedBytes(const Path& directory) {
     bytes += static_cast<std::uint64_t>(info.st_blocks) * kStatBlockBytes;
   }
   return bytes;
+}
+
+Status CheckRoom(const Path& target, std::uint64_t needed_bytes, std::uint64_t free_bytes) {
+  if (needed_bytes <= free_bytes) return OkStatus();
+  return Error(ErrorKind::kNoSpace, "the disk cannot hold the target")
+      .File(target.string())
+      .Expected(fmt::format("{} ({} bytes) free", FormatByteSize(needed_bytes), needed_bytes))
+      .Actual(fmt::format("{} ({} bytes)", FormatByteSize(free_bytes), free_bytes));
 }
 
 }  // namespace ckpt

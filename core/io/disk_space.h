@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "core/base/status.h"
 #include "core/io/path.h"
 
 namespace ckpt {
@@ -15,6 +16,9 @@ namespace ckpt {
 
 // Bytes of the disk that the files below `directory` take; 0 if it is not there.
 [[nodiscard]] std::uint64_t AllocatedBytes(const Path& directory);
+
+// Errors: kNoSpace where `free_bytes` are fewer than the `needed_bytes` of `target`; the caller adds what can be done.
+Status CheckRoom(const Path& target, std::uint64_t needed_bytes, std::uint64_t free_bytes);
 
 }  // namespace ckpt
 

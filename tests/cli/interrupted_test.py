@@ -101,6 +101,18 @@ class Interrupted(unittest.TestCase):
         self.assertIn("hint: nothing is left of the copy", err)
         self.assertFalse(self.partial.exists() or self.target.exists())
 
+    def test_a_repair_says_how_much_room_it_lacks(self):
+        done = convert(self.folder / "model", self.folder / "whole")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with SmallDisk(self, self.bytes // 2) as disk:
+            command = [BIN / "ckpt-inspect", "repair", self.folder / "whole", "-o", disk / "out"]
+            done = subprocess.run(command, capture_output=True, text=True)
+            self.assertEqual((done.returncode, done.stdout), (3, ""))
+            self.assertIn("error: no_space: the disk cannot hold the target", done.stderr)
+            self.assertRegex(done.stderr, r"expected .* \((\d+) bytes\) free, found .* \((\d+) bytes\)")
+            self.assertIn("hint: nothing was written", done.stderr)
+            self.assertEqual(list(disk.iterdir()), [])
+
     def test_a_disk_that_cannot_hold_the_target_is_refused_at_once(self):
         with SmallDisk(self, self.bytes // 2) as disk:
             for options in ([], ["--json"]):

@@ -185,7 +185,10 @@ Result<ExitCode> RunConvert(const ConvertCommand& command, Streams& streams) {
   if (const auto free_bytes = FreeBytes(options.target)) {
     // What an earlier run left is continued or removed.
     const std::uint64_t room = *free_bytes + AllocatedBytes(StagingOf(options.target));
-    CKPT_RETURN_IF_ERROR(CheckRoom(options.target, prepared.needed_bytes, room));
+    CKPT_RETURN_IF_ERROR(
+        CheckRoom(options.target, prepared.needed_bytes, room)
+            .Hint("free space, or choose a target on another disk; ckpt-convert --overwrite keeps "
+                  "the old target until the new one is whole"));
   }
   const StopOnSignal signal;
   options.stop = signal.token();

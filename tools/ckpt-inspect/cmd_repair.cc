@@ -7,14 +7,15 @@
 
 #include <fmt/format.h>
 
-#include "core/base/check.h"
 #include "core/base/hash.h"
 #include "core/base/quote.h"
+#include "core/base/units.h"
 #include "core/checkpoint/find_damage.h"
 #include "core/checkpoint/manifest.h"
 #include "core/checkpoint/read_manifest.h"
 #include "core/checkpoint/verify_manifest.h"
 #include "core/exec/task_pool.h"
+#include "core/io/disk_space.h"
 #include "core/io/staged_directory.h"
 #include "core/io/staging_name.h"
 #include "core/json/json_writer.h"
@@ -75,7 +76,11 @@ Result<Job> Open(Storage& storage, const RepairOptions& options) {
   if (!sidecar.ok()) {
     return std::move(sidecar).status().While("reading the checksums that repair needs");
   }
-  CKPT_CHECK(sidecar->has_value());  // else the directory is not covered
+  if (!sidecar->has_value()) {
+    return Error(ErrorKind::kNotFound, "the checkpoint's sidecar vanished while it was looked for")
+        .File((job.directory / std::string(kManifestName)).string())
+        .Hint("another process changes the checkpoint: run repair again when it is done");
+  }
   job.sidecar = **std::move(sidecar);
   const bool is_root = CanonicalPath(options.path) != CanonicalPath(job.directory);
   if (is_root && job.manifest().FindFile(kMegatronTracker)) {
@@ -239,6 +244,30 @@ Result<Outcome> Repair(Storage& storage, const Job& job, const Path& target,
   return outcome;
 }
 
+// Bytes that the copy takes.
+std::uint64_t NeededBytes(const Job& job) {
+  std::uint64_t bytes = job.sidecar.text.size() * (job.manifest().has_copy ? 2 : 1);
+  for (const ManifestFile& file : job.manifest().files) bytes += file.size_bytes;
+  return bytes;
+}
+
+// The failure of a repair that removed what it wrote, with what to do now.
+Status HowToGoOn(Status failure, const Job& job, const Path& target) {
+  if (failure.kind() == ErrorKind::kCancelled) {
+    return std::move(failure).Hint("nothing is left of the copy: repair begins anew");
+  }
+  if (failure.kind() != ErrorKind::kNoSpace) return failure;
+  const std::uint64_t needed = NeededBytes(job);
+  std::string room = fmt::format("it takes {} ({} bytes)", FormatByteSize(needed), needed);
+  if (const auto free = FreeBytes(target)) {
+    room += fmt::format(", {} ({} bytes) are free", FormatByteSize(*free), *free);
+  }
+  return std::move(failure).Hint(fmt::format(
+      "nothing is left of the copy: {}; make room, or choose a target on another disk, and run "
+      "repair again",
+      room));
+}
+
 void PrintJson(const Outcome& outcome, Streams& streams) {
   const bool is_ok = !HasErrors(outcome.problems);
   JsonWriter json(2);
@@ -305,15 +334,19 @@ Result<ExitCode> RunRepair(Storage& storage, const RepairOptions& options, Strea
   CKPT_ASSIGN_OR_RETURN(Job job, Open(storage, options));
   CKPT_RETURN_IF_ERROR(CheckTarget(storage, options.path, options.target));
   CKPT_RETURN_IF_ERROR(CheckTarget(storage, job.directory, options.target));
+  if (const auto free_bytes = FreeBytes(options.target)) {
+    // What an earlier run left is removed.
+    const std::uint64_t room = *free_bytes + AllocatedBytes(StagingOf(options.target));
+    CKPT_RETURN_IF_ERROR(
+        CheckRoom(options.target, NeededBytes(job), room)
+            .Hint("nothing was written: free space, or choose a target on another disk"));
+  }
   const cli::StopOnSignal signal;
   job.stop = signal.token();
   auto progress = cli::MakeProgress(options.common, streams);
   const Result<Outcome> outcome = Repair(storage, job, options.target, *progress);
   progress.reset();  // a bar clears its line before anything else is printed
-  if (!outcome.ok() && outcome.status().kind() == ErrorKind::kCancelled) {
-    return Status(outcome.status()).Hint("nothing is left of the copy: repair begins anew");
-  }
-  CKPT_RETURN_IF_ERROR(outcome.status());
+  if (!outcome.ok()) return HowToGoOn(outcome.status(), job, options.target);
   options.common.json ? PrintJson(*outcome, streams) : PrintText(*outcome, options.target, streams);
   return HasErrors(outcome->problems) ? ExitCode::kDifferent : ExitCode::kDone;
 }

@@ -7,9 +7,11 @@
 #include "core/base/crc32c_flip.h"
 #include "core/base/hash.h"
 #include "core/checkpoint/manifest.h"
+#include "core/io/forwarding_storage.h"
 #include "core/io/memory_storage.h"
 #include "core/json/json_reader.h"
 #include "core/repair/parity.h"
+#include "tests/testing/fault_storage.h"
 #include "tests/testing/manifest_file.h"
 #include "tests/testing/matchers.h"
 #include "tools/ckpt-inspect/inspect.h"
@@ -92,11 +94,12 @@ class RepairCommandTest : public ::testing::Test {
     return all;
   }
 
-  ExitCode Run(const std::vector<std::string>& args) {
+  ExitCode Run(const std::vector<std::string>& args) { return RunOn(*storage_, args); }
+  ExitCode RunOn(Storage& storage, const std::vector<std::string>& args) {
     out_ = cli::StringOutput();
     err_ = cli::StringOutput();
     cli::Streams streams{.out = out_, .err = err_};
-    return RunInspect(args, *storage_, streams);
+    return RunInspect(args, storage, streams);
   }
   ExitCode Verify(const Path& path = "/c") { return Run({"verify", path.string(), "--json"}); }
   ExitCode Repair(const Path& path = "/c") {
@@ -285,6 +288,41 @@ TEST_F(RepairCommandTest, RefusesAForeignCheckpointAndBadTargets) {
   EXPECT_EQ(Run({"repair", "/c", "-o", "/c/copy"}), ExitCode::kUsage);
   EXPECT_EQ(Run({"repair", "/c"}), ExitCode::kUsage);
   EXPECT_EQ(ReadAll("/c"), contents_);
+}
+
+TEST_F(RepairCommandTest, AFullDiskSaysWhatTheCopyTakesAndThatNothingIsLeft) {
+  Make(2);
+  std::uint64_t bytes = 0;
+  for (const auto& [name, content] : contents_) bytes += content.size();
+  testing::FaultStorage full(*storage_, 8, ErrorKind::kNoSpace, testing::FaultStorage::Mode::kOnce);
+  EXPECT_EQ(RunOn(full, {"repair", "/c", "-o", "/d"}), ExitCode::kFailed);
+  EXPECT_THAT(err_.text(), HasSubstr("error: no_space: injected fault"));
+  EXPECT_THAT(err_.text(), HasSubstr("nothing is left of the copy: it takes"));
+  EXPECT_THAT(err_.text(), HasSubstr("(" + std::to_string(bytes) + " bytes), "));
+  EXPECT_THAT(err_.text(), HasSubstr(" bytes) are free"));
+  ExpectNothingWritten();
+}
+
+// The sidecar is there when it is looked for, and gone when it is read.
+class VanishingSidecar final : public ForwardingStorage {
+ public:
+  using ForwardingStorage::ForwardingStorage;
+
+  Result<FileStat> Stat(const Path& path) override {
+    if (path.filename().string() == kManifestName && num_asked_++ > 0) return FileStat{};
+    return behind().Stat(path);
+  }
+
+ private:
+  int num_asked_ = 0;
+};
+
+TEST_F(RepairCommandTest, ASidecarThatVanishesIsAnError) {
+  Make(0);
+  VanishingSidecar storage(*storage_);
+  EXPECT_EQ(RunOn(storage, {"repair", "/c", "-o", "/d"}), ExitCode::kFailed);
+  EXPECT_THAT(err_.text(), HasSubstr("the checkpoint's sidecar vanished"));
+  ExpectNothingWritten();
 }
 
 // The staging directory is emptied when it is opened.
