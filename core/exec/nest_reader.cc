@@ -14,6 +14,8 @@
 namespace ckpt {
 namespace {
 
+constexpr std::uint64_t kMinWideningBytes = 4 * kKiB;
+
 // The strided copy of a nest that lies within one source chunk and one target box.
 StridedCopy MakeNestCopy(const layout::Nest& nest, const Box& stored, const StoredArray& array,
                          const Box& box) {
@@ -44,7 +46,9 @@ StridedCopy MakeNestCopy(const layout::Nest& nest, const Box& stored, const Stor
 }  // namespace
 
 NestReader::NestReader(const CheckpointSource& source, std::uint64_t budget_bytes)
-    : gatherer_(budget_bytes / 2), chunks_(source, budget_bytes / 2) {}
+    : widening_bytes_(std::max(budget_bytes / 8, kMinWideningBytes)),
+      gatherer_(budget_bytes / 8 * 3),
+      chunks_(source, budget_bytes / 2) {}
 
 Status NestReader::ReadNest(const layout::Nest& nest, const Box& box, MutableByteSpan out) {
   const CheckpointIndex& index = chunks_.source().index();
@@ -77,20 +81,36 @@ bool NestReader::IsOf(DType dtype, const layout::Nest& nest) const {
   return !nest.is_zero_fill() && chunks_.source().index().tensors()[nest.source].dtype == dtype;
 }
 
-Status NestReader::AddOfDtype(const TensorRecipe& recipe, DType dtype, const Box& box,
-                              MutableByteSpan out) {
-  Bytes parts(static_cast<std::uint64_t>(NumElements(box.sizes)) * ElementBytes(dtype));
+Status NestReader::AddBlockOfDtype(const TensorRecipe& recipe, DType dtype, const Box& block,
+                                   MutableByteSpan out) {
+  stored_.assign(static_cast<std::uint64_t>(NumElements(block.sizes)) * ElementBytes(dtype),
+                 std::byte{0});
   for (const layout::Nest& nest : recipe.nests) {
     if (!IsOf(dtype, nest)) continue;
-    for (const layout::Nest& part : layout::ClipToTarget(nest, box)) {
-      CKPT_RETURN_IF_ERROR(ReadNest(part, box, parts));
+    for (const layout::Nest& part : layout::ClipToTarget(nest, block)) {
+      CKPT_RETURN_IF_ERROR(ReadNest(part, block, stored_));
     }
   }
-  Bytes widened(out.size());
-  CastElements(dtype, parts, recipe.source_dtype, widened);
+  widened_.resize(out.size());
+  CastElements(dtype, stored_, recipe.source_dtype, widened_);
   // Zeros where the nests have no element; where they have one, `out` is zero.
-  std::transform(out.begin(), out.end(), widened.begin(), out.begin(), std::bit_or<>());
+  std::transform(out.begin(), out.end(), widened_.begin(), out.begin(), std::bit_or<>());
   return OkStatus();
+}
+
+Status NestReader::AddOfDtype(const TensorRecipe& recipe, DType dtype, const Box& box,
+                              MutableByteSpan out) {
+  const std::uint64_t element_bytes = ElementBytes(recipe.source_dtype);
+  const std::uint64_t bytes_both = element_bytes + ElementBytes(dtype);
+  std::uint64_t at = 0;  // blocks are contiguous in `out`
+  return ForEachBlock(
+      box, static_cast<std::int64_t>(widening_bytes_ / bytes_both), [&](const Box& block) {
+        const std::uint64_t bytes =
+            static_cast<std::uint64_t>(NumElements(block.sizes)) * element_bytes;
+        CKPT_RETURN_IF_ERROR(AddBlockOfDtype(recipe, dtype, block, out.subspan(at, bytes)));
+        at += bytes;
+        return OkStatus();
+      });
 }
 
 Status NestReader::Read(const TensorRecipe& recipe, const Box& box, MutableByteSpan out) {

@@ -15,7 +15,8 @@ namespace ckpt {
 // Fills boxes of target tensors. One thread; remembers where the chunks of the current target's sources lie.
 class NestReader {
  public:
-  // Half of `budget_bytes` bounds scratch memory, half decoded items.
+  // Half of `budget_bytes` bounds scratch memory (an eighth of all of it what tensors of other dtypes are widened in, some KiB
+  // at least), half decoded items.
   NestReader(const CheckpointSource& source, std::uint64_t budget_bytes);
 
   // Starts another target tensor: forgets where the chunks of earlier sources lie.
@@ -34,6 +35,13 @@ class NestReader {
   Status AddOfDtype(const TensorRecipe& recipe, DType dtype, const Box& box, MutableByteSpan out);
   Status ReadNest(const layout::Nest& nest, const Box& box, MutableByteSpan out);
 
+  // One block of AddOfDtype.
+  Status AddBlockOfDtype(const TensorRecipe& recipe, DType dtype, const Box& block,
+                         MutableByteSpan out);
+
+  std::uint64_t widening_bytes_;
+  Bytes stored_;   // a block as the source has it
+  Bytes widened_;  // and in the recipe's dtype
   Gatherer gatherer_;
   LocatedChunks chunks_;
 };
