@@ -83,7 +83,7 @@ Result<std::shared_ptr<const CheckpointSource>> OpenSource(
     const Format& format, Storage& storage, const Path& path,
     const std::shared_ptr<const Manifest>& manifest) {
   const auto owned = std::make_shared<OwnedSource>();
-  const LateIndex index = std::make_shared<LateIndex::element_type>(nullptr);
+  const auto index = std::make_shared<LateIndex>();
   if (manifest) {
     CKPT_ASSIGN_OR_RETURN(const Path directory, ManifestDirectory(storage, path));
     // As the paths of its files begin: with nothing, of a file in the working directory.
@@ -91,7 +91,7 @@ Result<std::shared_ptr<const CheckpointSource>> OpenSource(
     owned->storage = MakeCheckedStorage(storage, prefix, manifest, index);
   }
   CKPT_ASSIGN_OR_RETURN(owned->source, format.open(manifest ? *owned->storage : storage, path));
-  index->store(&owned->source->index());
+  index->Set(std::shared_ptr<const CheckpointIndex>(owned, &owned->source->index()));
   return std::shared_ptr<const CheckpointSource>(owned, owned->source.get());
 }
 

@@ -10,7 +10,6 @@
 
 #include "core/base/bytes.h"
 #include "core/base/checked_math.h"
-#include "core/checkpoint/byte_owners.h"
 #include "core/checkpoint/find_damage.h"
 #include "core/checkpoint/verify_manifest.h"
 #include "core/io/checksummed_read.h"
@@ -36,7 +35,8 @@ class CheckedFile final : public ReadableFile {
  public:
   // `number`: position in the manifest's files. `directory`: with '/' at its end.
   CheckedFile(std::shared_ptr<const ReadableFile> file, std::string directory,
-              std::shared_ptr<const Manifest> manifest, LateIndex index, std::size_t number)
+              std::shared_ptr<const Manifest> manifest, std::shared_ptr<LateIndex> index,
+              std::size_t number)
       : file_(std::move(file)),
         directory_(std::move(directory)),
         manifest_(std::move(manifest)),
@@ -73,7 +73,7 @@ class CheckedFile final : public ReadableFile {
   const std::shared_ptr<const ReadableFile> file_;
   const std::string directory_;
   const std::shared_ptr<const Manifest> manifest_;
-  const LateIndex index_;
+  const std::shared_ptr<LateIndex> index_;
   const std::size_t number_;
   mutable std::vector<std::atomic<std::uint64_t>> checked_;  // a bit a block
   const std::uint64_t id_ = ++last_id_;  // of no other file of this process, ever
@@ -82,18 +82,11 @@ class CheckedFile final : public ReadableFile {
 };
 
 std::string CheckedFile::OwnerOf(const DamagedBlock& damaged) const {
-  const CheckpointIndex* const index = index_ ? index_->load() : nullptr;
-  if (index == nullptr) return {};
+  if (index_ == nullptr) return {};
   const ManifestFile& file = manifest_->files[number_];
+  if (damaged.flip) return index_->OwnerOf(file.name, damaged.flip->offset_bytes, 1);
   const BlockExtent block = ExtentOfBlock(damaged.block, file.size_bytes);
-  const ByteOwners owners(*index);
-  const std::vector<ByteOwner> there =
-      damaged.flip ? owners.Of(file.name, damaged.flip->offset_bytes, 1)
-                   : owners.Of(file.name, block.offset_bytes, block.size_bytes);
-  const bool is_one = !there.empty() && std::ranges::all_of(there, [&](const ByteOwner& owner) {
-    return owner.key == there.front().key;
-  });
-  return is_one ? std::string(there.front().key) : std::string();
+  return index_->OwnerOf(file.name, block.offset_bytes, block.size_bytes);
 }
 
 Status CheckedFile::ReadBlock(std::uint64_t block, MutableByteSpan out) const {
@@ -171,7 +164,7 @@ std::string WithSlash(std::string directory) {
 class CheckedStorage final : public ForwardingStorage {
  public:
   CheckedStorage(Storage& storage, const Path& directory, std::shared_ptr<const Manifest> manifest,
-                 LateIndex index)
+                 std::shared_ptr<LateIndex> index)
       : ForwardingStorage(storage),
         prefix_(WithSlash(directory.string())),
         manifest_(std::move(manifest)),
@@ -192,14 +185,33 @@ class CheckedStorage final : public ForwardingStorage {
  private:
   const std::string prefix_;
   const std::shared_ptr<const Manifest> manifest_;
-  const LateIndex index_;
+  const std::shared_ptr<LateIndex> index_;
 };
 
 }  // namespace
 
+void LateIndex::Set(std::weak_ptr<const CheckpointIndex> index) {
+  const MutexLock lock(mutex_);
+  owners_.reset();
+  index_ = std::move(index);
+}
+
+std::string LateIndex::OwnerOf(std::string_view file, std::uint64_t offset_bytes,
+                               std::uint64_t size_bytes) {
+  const MutexLock lock(mutex_);
+  const std::shared_ptr<const CheckpointIndex> index = index_.lock();
+  if (index == nullptr) return {};
+  if (!owners_) owners_.emplace(*index);
+  const std::vector<ByteOwner> there = owners_->Of(file, offset_bytes, size_bytes);
+  const bool is_one = !there.empty() && std::ranges::all_of(there, [&](const ByteOwner& owner) {
+    return owner.key == there.front().key;
+  });
+  return is_one ? std::string(there.front().key) : std::string();
+}
+
 std::shared_ptr<Storage> MakeCheckedStorage(Storage& storage, const Path& directory,
                                             std::shared_ptr<const Manifest> manifest,
-                                            LateIndex index) {
+                                            std::shared_ptr<LateIndex> index) {
   return std::make_shared<CheckedStorage>(storage, directory, std::move(manifest),
                                           std::move(index));
 }

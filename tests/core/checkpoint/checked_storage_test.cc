@@ -207,9 +207,10 @@ TEST_F(CheckedStorageTest, NamesTheTensorThatHoldsTheFlippedBit) {
     builder.AddTensor(key, DType::kUint8, {100});
     builder.AddChunk(Box{{0}, {100}}, data, raw, static_cast<std::uint64_t>(offset), 100);
   }
-  const Result<CheckpointIndex> built = builder.Build();
+  Result<CheckpointIndex> built = builder.Build();
   ASSERT_THAT(built, IsOk());
-  const LateIndex index = std::make_shared<LateIndex::element_type>(nullptr);
+  auto known = std::make_shared<const CheckpointIndex>(*std::move(built));
+  const auto index = std::make_shared<LateIndex>();
   Flip(250, 3);
   Bytes out(10);
   const auto read = [&] {
@@ -218,7 +219,7 @@ TEST_F(CheckedStorageTest, NamesTheTensorThatHoldsTheFlippedBit) {
     return (*file)->ReadAt(110, out);
   };
   EXPECT_EQ(read().first().tensor, "");  // while the metadata are read
-  index->store(&*built);
+  index->Set(known);
   const Status damaged = read();
   ASSERT_THAT(damaged, FailsWith(ErrorKind::kChecksum));
   EXPECT_EQ(damaged.first().tensor, "second");
@@ -226,6 +227,28 @@ TEST_F(CheckedStorageTest, NamesTheTensorThatHoldsTheFlippedBit) {
   ASSERT_THAT(WriteSmallFile(*disk_, "/ck/sub/data", content_), IsOk());
   Flip(10, 3);  // of no tensor
   EXPECT_EQ(read().first().tensor, "");
+}
+
+// A file may be read for longer than the checkpoint is open.
+TEST_F(CheckedStorageTest, NamesNothingWhereTheIndexIsGone) {
+  IndexBuilder builder;
+  builder.AddTensor("all", DType::kUint8, {200});
+  builder.AddChunk(Box{{0}, {200}}, builder.AddFile("sub/data"), builder.AddEncoding("raw"), 0,
+                   200);
+  Result<CheckpointIndex> built = builder.Build();
+  ASSERT_THAT(built, IsOk());
+  auto known = std::make_shared<const CheckpointIndex>(*std::move(built));
+  const auto index = std::make_shared<LateIndex>();
+  index->Set(known);
+  Flip(50, 3);
+  const auto file = MakeCheckedStorage(*disk_, "/ck", manifest_, index)->Open("/ck/sub/data");
+  ASSERT_THAT(file, IsOk());
+  Bytes out(10);
+  EXPECT_EQ((*file)->ReadAt(50, out).first().tensor, "all");
+  known.reset();
+  const Status damaged = (*file)->ReadAt(50, out);
+  ASSERT_THAT(damaged, FailsWith(ErrorKind::kChecksum));
+  EXPECT_EQ(damaged.first().tensor, "");
 }
 
 TEST_F(CheckedStorageTest, RefusesAFileOfAnotherSize) {
