@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "converters/config/hf_config.h"
+#include "core/base/glob.h"
 #include "core/base/name_list.h"
 #include "core/base/quote.h"
 
@@ -194,7 +195,7 @@ Status RefuseQuantised(const ModelSource& model, std::span<const GlobalTensor> t
   const auto packed = std::find_if(tensors.begin(), tensors.end(), [&](const GlobalTensor& tensor) {
     return !MethodByName(tensor.key).empty() ||
            (is_configured &&
-            (layout::MatchesPattern("*_packed", tensor.key) || ElementBytes(tensor.dtype) == 1));
+            (MatchesGlob("*_packed", tensor.key) || ElementBytes(tensor.dtype) == 1));
   });
   if (packed == tensors.end()) return OkStatus();
   const std::string method = is_configured ? "quant_method " + FormatValue(configured->second)

@@ -12,6 +12,7 @@
 #include "converters/families/family_registry.h"
 #include "converters/verbs/explain_mismatch.h"
 #include "converters/verbs/stored_objects.h"
+#include "core/base/glob.h"
 #include "core/base/quote.h"
 #include "core/base/units.h"
 #include "core/checkpoint/no_match.h"
@@ -26,9 +27,8 @@ constexpr std::uint64_t kMaxMappingBytes = 16 * kMiB;
 constexpr std::string_view kAssetsName = "hf_assets";
 
 bool MatchesAny(const std::vector<std::string>& patterns, std::string_view key) {
-  return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
-    return layout::MatchesPattern(pattern, key);
-  });
+  return std::any_of(patterns.begin(), patterns.end(),
+                     [&](const std::string& pattern) { return MatchesGlob(pattern, key); });
 }
 
 Result<bool> Exists(Storage& storage, const Path& path) {
@@ -144,29 +144,49 @@ struct Offered {
   std::vector<std::uint32_t> positions;  // in the index
 };
 
-// A mistyped pattern is no wish to do nothing.
-Status CheckMatchesSome(std::string_view option, const std::vector<std::string>& patterns,
-                        const CheckpointIndex& index) {
+bool IsChosen(const OpenModelOptions& options, std::string_view key) {
+  return options.only.empty() || MatchesAny(options.only, key);
+}
+
+// A pattern that does nothing is mistyped.
+Status CheckPatterns(const OpenModelOptions& options, const CheckpointIndex& index) {
   Status status;
-  for (const std::string& pattern : patterns) {
-    const bool is_used = std::ranges::any_of(index.tensors(), [&](const GlobalTensor& tensor) {
-      return layout::MatchesPattern(pattern, tensor.key);
+  for (const std::string& pattern : options.only) {
+    const bool chooses = std::ranges::any_of(index.tensors(), [&](const GlobalTensor& tensor) {
+      return MatchesGlob(pattern, tensor.key);
     });
-    if (!is_used) status.Add(NoTensorMatches(option, pattern, index));
+    if (!chooses) status.Add(NoTensorMatches("--only", pattern, index));
+  }
+  if (!status.ok()) return status;
+  for (const std::string& pattern : options.drop) {
+    const GlobalTensor* named = nullptr;
+    bool drops = false;
+    for (const GlobalTensor& tensor : index.tensors()) {
+      if (!MatchesGlob(pattern, tensor.key)) continue;
+      named = &tensor;
+      drops = drops || IsChosen(options, tensor.key);
+    }
+    if (drops) continue;
+    if (named == nullptr) {
+      status.Add(NoTensorMatches("--drop", pattern, index));
+    } else {
+      status.Add(Error(ErrorKind::kUsage, "--drop removes nothing that --only chooses")
+                     .Actual(Quote(pattern))
+                     .Hint("--only leaves out " + named->key + " already: remove this --drop"));
+    }
   }
   return status;
 }
 
 Result<Offered> OfferTensors(const OpenModelOptions& options, ModelSource& model) {
-  CKPT_RETURN_IF_ERROR(CheckMatchesSome("--only", options.only, model.source().index()));
-  CKPT_RETURN_IF_ERROR(CheckMatchesSome("--drop", options.drop, model.source().index()));
+  CKPT_RETURN_IF_ERROR(CheckPatterns(options, model.source().index()));
   Offered offered;
   std::set<std::string> unused;
   for (const auto& [from, to] : options.rename) unused.insert(from);
   const auto tensors = model.source().index().tensors();
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const bool excluded = MatchesAny(options.drop, tensors[i].key) ||
-                          (!options.only.empty() && !MatchesAny(options.only, tensors[i].key));
+    const bool excluded =
+        MatchesAny(options.drop, tensors[i].key) || !IsChosen(options, tensors[i].key);
     if (excluded) {
       CKPT_ASSIGN_OR_RETURN(const std::uint64_t bytes,
                             CountBytes(tensors[i].shape, tensors[i].dtype));
@@ -239,7 +259,7 @@ Status MatchWeights(const OpenModelOptions& options, ModelSource& model) {
   for (const ObjectEntry& object : model.source().index().objects()) {
     const auto rule = std::find_if(
         match.layout.ignores.begin(), match.layout.ignores.end(),
-        [&](const layout::IgnoreRule& r) { return layout::MatchesPattern(r.pattern, object.key); });
+        [&](const layout::IgnoreRule& r) { return MatchesGlob(r.pattern, object.key); });
     const bool is_known = rule != match.layout.ignores.end();
     model.left_out.push_back({object.key, object.size_bytes,
                               is_known ? rule->reason : "no part of the weights",

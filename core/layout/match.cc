@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/glob.h"
 #include "core/tensor/cast.h"
 
 namespace ckpt::layout {
@@ -28,7 +29,7 @@ std::size_t CountHits(const ResolvedLayout& layout, std::string_view prefix, con
 
 const IgnoreRule* FindIgnoreRule(const std::vector<IgnoreRule>& rules, std::string_view key) {
   for (const IgnoreRule& rule : rules) {
-    if (MatchesPattern(rule.pattern, key)) return &rule;
+    if (MatchesGlob(rule.pattern, key)) return &rule;
   }
   return nullptr;
 }
@@ -180,30 +181,6 @@ TargetDtypes InheritDtypes(const Composition& composition, const ResolvedLayout&
     (is_held ? result.mixed : result.problems).push_back(std::move(problem));
   }
   return result;
-}
-
-bool MatchesPattern(std::string_view pattern, std::string_view text) {
-  // Greedy with one point to come back to: linear in practice, and never exponential.
-  std::size_t p = 0;
-  std::size_t t = 0;
-  std::size_t star = std::string_view::npos;
-  std::size_t star_text = 0;
-  while (t < text.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      star_text = t;
-    } else if (p < pattern.size() && pattern[p] == text[t]) {
-      ++p;
-      ++t;
-    } else if (star != std::string_view::npos) {
-      p = star + 1;
-      t = ++star_text;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
 }
 
 }  // namespace ckpt::layout

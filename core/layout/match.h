@@ -55,9 +55,6 @@ struct TargetDtypes {
                                          const ResolvedLayout& target, const SourceMatch& source,
                                          std::span<const GlobalTensor> tensors);
 
-// Whether `*` in `pattern` can stand for texts that make it `text`.
-[[nodiscard]] bool MatchesPattern(std::string_view pattern, std::string_view text);
-
 }  // namespace ckpt::layout
 
 #endif  // CKPT_CORE_LAYOUT_MATCH_H_

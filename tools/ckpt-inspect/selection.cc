@@ -1,8 +1,8 @@
 #include "tools/ckpt-inspect/selection.h"
 
-#include <fnmatch.h>
 #include <limits>
 
+#include "core/base/glob.h"
 #include "core/checkpoint/no_match.h"
 
 namespace ckpt::inspect {
@@ -20,7 +20,7 @@ std::vector<const Entry*> Select(std::span<const Entry> entries, const std::stri
 }  // namespace
 
 bool MatchesGlob(const std::string& key, const std::string& glob) {
-  return glob.empty() || ::fnmatch(glob.c_str(), key.c_str(), 0) == 0;
+  return glob.empty() || ckpt::MatchesGlob(glob, key);
 }
 
 std::vector<const GlobalTensor*> SelectTensors(const CheckpointIndex& index,

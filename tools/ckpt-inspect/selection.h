@@ -11,8 +11,7 @@
 
 namespace ckpt::inspect {
 
-// Whether `key` matches the shell pattern `glob`, where `*` also matches dots and slashes. An empty
-// one matches all.
+// Whether `key` matches `glob` by the rule of core/base/glob.h. An empty one matches all.
 [[nodiscard]] bool MatchesGlob(const std::string& key, const std::string& glob);
 
 // In byte order of the key. Pointers into `index`.

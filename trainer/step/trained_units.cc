@@ -1,16 +1,16 @@
 #include "trainer/step/trained_units.h"
 
 #include <algorithm>
-#include <fnmatch.h>
 #include <string>
 
+#include "core/base/glob.h"
 #include "trainer/model/model.h"
 
 namespace ckpt::trainer {
 namespace {
 
 bool Names(const std::string& glob, const ParamSpec& param) {
-  return ::fnmatch(glob.c_str(), param.name.c_str(), 0) == 0;
+  return MatchesGlob(glob, param.name);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/base/glob.h"
 #include "core/layout/match.h"
 #include "core/layout/resolve.h"
 #include "tests/testing/matchers.h"
@@ -89,7 +90,7 @@ TEST(DecoderTable, IgnoresOnlyTheLayersThatPredictFurtherTokens) {
   const auto is_ignored = [&](std::string_view key) {
     return std::any_of(
         layout->ignores.begin(), layout->ignores.end(),
-        [&](const layout::IgnoreRule& rule) { return layout::MatchesPattern(rule.pattern, key); });
+        [&](const layout::IgnoreRule& rule) { return MatchesGlob(rule.pattern, key); });
   };
   EXPECT_FALSE(is_ignored("model.layers.1.eh_proj.weight"));
   EXPECT_TRUE(is_ignored("model.layers.2.eh_proj.weight"));

@@ -344,6 +344,12 @@ TEST_F(ConvertTest, RefusesPatternsThatMatchNothing) {
             }).message,
             "--only matches no key");
   EXPECT_EQ(fails([&](ConvertOptions& o) { o.model.only = {""}; }).actual, "\"\"");
+  const Problem left = fails([&](ConvertOptions& o) {
+    o.model.only = {"*layers.[0]*"};
+    o.model.drop = {"*layers.0.mlp*", "*layers.1.mlp*"};
+  });
+  EXPECT_EQ(left.message, "--drop removes nothing that --only chooses");
+  EXPECT_EQ(left.actual, "\"*layers.1.mlp*\"");
   const Problem keep = fails([&](ConvertOptions& o) {
     o.dtype = DType::kBfloat16;
     o.keep_fp32 = "ruoter";

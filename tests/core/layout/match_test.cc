@@ -168,15 +168,5 @@ TEST_F(MatchTest, RefusesUnknownFormatsAndChoices) {
               FailsWith(ErrorKind::kUsage));
 }
 
-TEST(Pattern, MatchesWithStars) {
-  EXPECT_TRUE(MatchesPattern("a.*", "a.b.c"));
-  EXPECT_TRUE(MatchesPattern("*._extra_state*", "x._extra_state/shard_0_2"));
-  EXPECT_TRUE(MatchesPattern("*", ""));
-  EXPECT_TRUE(MatchesPattern("a*b*c", "a__b_bc"));
-  EXPECT_FALSE(MatchesPattern("a.*", "b.a.c"));
-  EXPECT_FALSE(MatchesPattern("args", "args2"));
-  EXPECT_FALSE(MatchesPattern("", "x"));
-}
-
 }  // namespace
 }  // namespace ckpt::layout
