@@ -81,6 +81,19 @@ constexpr std::array kPublishedNames = {
     PublishedName{"*.webp", Place::kFolder},
 };
 
+// Names that would pass for those above, and what they are about instead.
+struct ForeignName {
+  std::string_view pattern;
+  std::string_view why;
+};
+constexpr std::array kForeignNames = {
+    // Transformers that finds one loads the model that it was made for, and not this one.
+    ForeignName{"adapter_config.json", "describes an adapter (PEFT), whose weights are left out"},
+    ForeignName{"ds_config*.json", "configures DeepSpeed for a training run"},
+    ForeignName{"deepspeed_config*.json", "configures DeepSpeed for a training run"},
+    ForeignName{"accelerate_config*.json", "configures Accelerate for a training run"},
+};
+
 // How names of files end that hold tensors, in the frameworks that publish and train models.
 constexpr std::array<std::string_view, 14> kWeightSuffixes = {
     ".safetensors", ".bin",     ".pt", ".pth",  ".ckpt",      ".distcp", ".gguf",
@@ -120,7 +133,15 @@ class WeightFolders {
   std::set<std::string, std::less<>> folders_;
 };
 
+const ForeignName* FindForeign(const std::string& name) {
+  const auto row = std::ranges::find_if(kForeignNames, [&](const ForeignName& foreign) {
+    return Matches(name, foreign.pattern, FNM_PATHNAME);
+  });
+  return row == kForeignNames.end() ? nullptr : &*row;
+}
+
 bool IsPublished(const std::string& name, const WeightFolders& others) {
+  if (HoldsWeights(name) || FindForeign(name) != nullptr) return false;
   const std::string base = name.substr(FolderOf(name).size() + (FolderOf(name).empty() ? 0 : 1));
   return std::any_of(kPublishedNames.begin(), kPublishedNames.end(), [&](const PublishedName& row) {
     if (row.place == Place::kTop) return Matches(name, row.pattern, FNM_PATHNAME);
@@ -130,6 +151,7 @@ bool IsPublished(const std::string& name, const WeightFolders& others) {
 
 std::string WhyLeftOut(const std::string& name, const WeightFolders& others) {
   if (others.Contain(name)) return "lies in a folder that has weights of its own";
+  if (const ForeignName* foreign = FindForeign(name)) return std::string(foreign->why);
   if (HoldsWeights(name))
     return "holds tensors, and is none of the files that the model is read from";
   return "no part of a published model";

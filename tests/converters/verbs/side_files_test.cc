@@ -77,6 +77,8 @@ TEST(SideFiles, WhatAPublishedModelHasIsCarried) {
 
 TEST(SideFiles, WhatATrainingRunLeavesIsLeftOutWithItsBytes) {
   const std::vector<std::string> left_out = {
+      "adapter_config.json",
+      "adapter_model.safetensors",
       "all_results.json",
       "checkpoint-500/README.md",
       "checkpoint-500/chat_template.jinja",
@@ -86,6 +88,8 @@ TEST(SideFiles, WhatATrainingRunLeavesIsLeftOutWithItsBytes) {
       "checkpoint-500/optimizer.pt",
       "checkpoint-500/tokenizer.json",
       "consolidated.00.pth",
+      "ds_config.json",
+      "ds_config_zero3.json",
       "global_step500/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt",
       "latest",
       "model-q4.gguf",
@@ -99,7 +103,8 @@ TEST(SideFiles, WhatATrainingRunLeavesIsLeftOutWithItsBytes) {
       "scheduler.pt",
       "tf_model.h5",
       "trainer_state.json",
-      "training_args.bin"};
+      "training_args.bin",
+      "vocab.pt"};
   std::vector<std::string> all = left_out;
   all.insert(all.end(),
              {"config.json", "original/params.json", ".git/config", ".cache/x", "ckptkit.json"});
