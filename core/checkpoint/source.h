@@ -70,6 +70,9 @@ class CheckpointSource {
   // Errors: kBadItem and the file errors of Locate.
   [[nodiscard]] virtual Result<RenderedObject> ReadObject(const ObjectEntry& object) const = 0;
 
+  // Whether the checkpoint is one object in one file. ReadObject gives the whole of it for an entry with the empty key.
+  [[nodiscard]] virtual bool is_one_object() const { return false; }
+
   // Compares what no tensor of the index uses, as numbers inside of objects, with the checksums it has.
   // Errors: kChecksum and the file errors of Locate.
   [[nodiscard]] virtual Status VerifyRest() const { return OkStatus(); }

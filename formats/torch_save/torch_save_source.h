@@ -31,6 +31,7 @@ class TorchSaveSource final : public CheckpointSource {
   Result<StoredArray> Locate(const GlobalTensor& tensor, const Chunk& chunk) const override;
   // An entry of index().objects(); or the whole pickled object, its tensors by SHA-256, for an entry with the empty key.
   Result<RenderedObject> ReadObject(const ObjectEntry& object) const override;
+  [[nodiscard]] bool is_one_object() const override { return true; }
   Status VerifyRest() const override;
   Result<std::uint64_t> FileSize(FileId file) const override;
   [[nodiscard]] Protection protection() const override { return protection_; }

@@ -94,7 +94,7 @@ Status NothingToDigest(const OpenedCheckpoint& checkpoint) {
 
 }  // namespace
 
-Result<ExitCode> RunDigest(const OpenedCheckpoint& checkpoint, const DigestOptions& options,
+Result<ExitCode> RunDigest(const ListedCheckpoint& checkpoint, const DigestOptions& options,
                            Streams& streams) {
   std::vector<TensorDigest> digests;
   std::optional<std::uint64_t> left_out;
@@ -120,9 +120,9 @@ Result<ExitCode> RunDigest(const OpenedCheckpoint& checkpoint, const DigestOptio
   }
   if (digests.empty()) return NothingToDigest(checkpoint);
   const std::string combined = CombineDigests(digests, options.algorithm);
-  options.common.json ? PrintJson(digests, combined, left_out, options.algorithm,
-                                  ListedProblems(*checkpoint.source), streams)
-                      : PrintText(digests, combined, left_out, streams);
+  options.common.json
+      ? PrintJson(digests, combined, left_out, options.algorithm, checkpoint.problems, streams)
+      : PrintText(digests, combined, left_out, streams);
   return ExitCode::kDone;
 }
 

@@ -57,8 +57,7 @@ Contents ReadContents(const OpenedCheckpoint& checkpoint) {
     if (!value) continue;
     contents.objects.push_back({object.key, std::move(value->json), std::move(value->held)});
   }
-  // The source of a torch.save file gives the whole of it under the empty key.
-  if (checkpoint.format == "torch_save" && source.index().files().size() == 1) {
+  if (source.is_one_object()) {
     std::optional<RenderedObject> whole = Render(source, ObjectEntry{}, contents.problems);
     if (whole) contents.value = std::move(whole->json);
   }

@@ -104,15 +104,14 @@ void PrintTables(const CheckpointSource& source, const std::vector<const GlobalT
 
 }  // namespace
 
-Result<ExitCode> RunShards(const OpenedCheckpoint& checkpoint, const ShardsOptions& options,
+Result<ExitCode> RunShards(const ListedCheckpoint& checkpoint, const ShardsOptions& options,
                            Streams& streams) {
   const CheckpointSource& source = *checkpoint.source;
   CKPT_RETURN_IF_ERROR(CheckMatchesSome(source.index(), options.match, Among::kTensors));
   const auto tensors = SelectTensors(source.index(), options.match);
-  const std::vector<Problem> problems = ListedProblems(source);
-  options.common.json ? PrintJson(source, tensors, problems, streams)
+  options.common.json ? PrintJson(source, tensors, checkpoint.problems, streams)
                       : PrintTables(source, tensors, streams);
-  return LacksFiles(problems) ? ExitCode::kDifferent : ExitCode::kDone;
+  return LacksFiles(checkpoint.problems) ? ExitCode::kDifferent : ExitCode::kDone;
 }
 
 }  // namespace ckpt::inspect

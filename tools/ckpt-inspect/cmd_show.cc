@@ -75,16 +75,17 @@ Status StreamBox(const CheckpointSource& source, const GlobalTensor& tensor, con
 }
 
 // The member "problems" of a document that is written by hand.
-std::string ProblemsMember(const CheckpointSource& source) {
+std::string ProblemsMember(const std::vector<Problem>& problems) {
   JsonWriter json;
   json.BeginObject();
-  cli::AppendProblemList(ListedProblems(source), json);
+  cli::AppendProblemList(problems, json);
   const std::string document = json.End().Take();
   return document.substr(1, document.size() - 2);
 }
 
-Status ShowTensor(const CheckpointSource& source, const GlobalTensor& tensor,
+Status ShowTensor(const ListedCheckpoint& checkpoint, const GlobalTensor& tensor,
                   const ShowOptions& options, Streams& streams) {
+  const CheckpointSource& source = *checkpoint.source;
   CKPT_RETURN_IF_ERROR(CheckHealthy(source, {&tensor}));
   CKPT_ASSIGN_OR_RETURN(const Slice slice, ParseSlice(options.slice, tensor.shape));
   CKPT_RETURN_IF_ERROR(CheckPrintable(slice.dims));
@@ -111,14 +112,15 @@ Status ShowTensor(const CheckpointSource& source, const GlobalTensor& tensor,
                       streams.out);
   CKPT_RETURN_IF_ERROR(read([&](ByteSpan elements) { values.Add(elements); }));
   values.Finish();
-  streams.out.Write(is_json ? ", \"stats\": " + statistics.Json() + ", " + ProblemsMember(source) +
-                                  "}\n"
+  streams.out.Write(is_json ? ", \"stats\": " + statistics.Json() + ", " +
+                                  ProblemsMember(checkpoint.problems) + "}\n"
                             : "\n" + statistics.Json() + "\n");
   return OkStatus();
 }
 
-Status ShowObject(const CheckpointSource& source, const ObjectEntry& object,
+Status ShowObject(const ListedCheckpoint& checkpoint, const ObjectEntry& object,
                   const ShowOptions& options, Streams& streams) {
+  const CheckpointSource& source = *checkpoint.source;
   if (!options.slice.empty()) {
     return Error(ErrorKind::kUsage, "--slice is for tensors; this is an object").Tensor(object.key);
   }
@@ -133,7 +135,7 @@ Status ShowObject(const CheckpointSource& source, const ObjectEntry& object,
     json.Key("key").Text(object.key).Key("type").Text(rendered.type);
     json.Key("value").Raw(rendered.json);
     AppendHeld(rendered.held, json);
-    std::vector<Problem> problems = ListedProblems(source);
+    std::vector<Problem> problems = checkpoint.problems;
     problems.insert(problems.end(), rendered.warnings.begin(), rendered.warnings.end());
     cli::AppendProblemList(problems, json);
     json.End();
@@ -157,14 +159,13 @@ Status NoSuchKey(const CheckpointIndex& index, const std::string& key) {
 
 }  // namespace
 
-Result<ExitCode> RunShow(const OpenedCheckpoint& checkpoint, const ShowOptions& options,
+Result<ExitCode> RunShow(const ListedCheckpoint& checkpoint, const ShowOptions& options,
                          Streams& streams) {
-  const CheckpointSource& source = *checkpoint.source;
-  const CheckpointIndex& index = source.index();
+  const CheckpointIndex& index = checkpoint.source->index();
   if (const GlobalTensor* tensor = index.FindTensor(options.key)) {
-    CKPT_RETURN_IF_ERROR(ShowTensor(source, *tensor, options, streams));
+    CKPT_RETURN_IF_ERROR(ShowTensor(checkpoint, *tensor, options, streams));
   } else if (const ObjectEntry* object = index.FindObject(options.key)) {
-    CKPT_RETURN_IF_ERROR(ShowObject(source, *object, options, streams));
+    CKPT_RETURN_IF_ERROR(ShowObject(checkpoint, *object, options, streams));
   } else {
     CKPT_RETURN_IF_ERROR(index.CheckDeliverable(options.key));
     return NoSuchKey(index, options.key);

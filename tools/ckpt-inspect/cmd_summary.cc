@@ -59,8 +59,7 @@ void AppendTopology(const Topology& topology, JsonWriter& json) {
   json.End();
 }
 
-void PrintJson(const OpenedCheckpoint& checkpoint, const std::vector<Problem>& problems,
-               Streams& streams) {
+void PrintJson(const ListedCheckpoint& checkpoint, Streams& streams) {
   const CheckpointIndex& index = checkpoint.source->index();
   const Totals totals = AddUp(index);
   JsonWriter json(2);
@@ -80,7 +79,7 @@ void PrintJson(const OpenedCheckpoint& checkpoint, const std::vector<Problem>& p
   checkpoint.iteration ? json.Int(*checkpoint.iteration) : json.Null();
   json.Key("release").Bool(checkpoint.is_release);
   AppendTopology(FindTopology(index), json);
-  AppendProblemList(problems, json);
+  AppendProblemList(checkpoint.problems, json);
   json.End();
   streams.out.Write(json.Take() + "\n");
 }
@@ -105,8 +104,7 @@ std::string DescribeTopology(const Topology& topology) {
   return text;
 }
 
-void PrintText(const OpenedCheckpoint& checkpoint, const std::vector<Problem>& problems,
-               Streams& streams) {
+void PrintText(const ListedCheckpoint& checkpoint, Streams& streams) {
   const CheckpointIndex& index = checkpoint.source->index();
   const Totals totals = AddUp(index);
   const auto line = [&](std::string_view name, const std::string& value) {
@@ -124,17 +122,15 @@ void PrintText(const OpenedCheckpoint& checkpoint, const std::vector<Problem>& p
   line("parameters", std::to_string(totals.parameters));
   line("dtypes", DescribeDtypes(totals));
   line("topology", DescribeTopology(FindTopology(index)));
-  PrintProblemList(problems, streams);
+  PrintProblemList(checkpoint.problems, streams);
 }
 
 }  // namespace
 
-Result<ExitCode> RunSummary(const OpenedCheckpoint& checkpoint, const SummaryOptions& options,
+Result<ExitCode> RunSummary(const ListedCheckpoint& checkpoint, const SummaryOptions& options,
                             Streams& streams) {
-  const std::vector<Problem> problems = ListedProblems(*checkpoint.source);
-  options.common.json ? PrintJson(checkpoint, problems, streams)
-                      : PrintText(checkpoint, problems, streams);
-  return LacksFiles(problems) ? ExitCode::kDifferent : ExitCode::kDone;
+  options.common.json ? PrintJson(checkpoint, streams) : PrintText(checkpoint, streams);
+  return LacksFiles(checkpoint.problems) ? ExitCode::kDifferent : ExitCode::kDone;
 }
 
 }  // namespace ckpt::inspect

@@ -101,14 +101,13 @@ void PrintTables(const CheckpointIndex& index, const TensorsOptions& options, St
 
 }  // namespace
 
-Result<ExitCode> RunTensors(const OpenedCheckpoint& checkpoint, const TensorsOptions& options,
+Result<ExitCode> RunTensors(const ListedCheckpoint& checkpoint, const TensorsOptions& options,
                             Streams& streams) {
   const CheckpointIndex& index = checkpoint.source->index();
   CKPT_RETURN_IF_ERROR(CheckMatchesSome(index, options.match, Among::kTensorsAndObjects));
-  const std::vector<Problem> problems = ListedProblems(*checkpoint.source);
-  options.common.json ? PrintJson(index, options, problems, streams)
+  options.common.json ? PrintJson(index, options, checkpoint.problems, streams)
                       : PrintTables(index, options, streams);
-  return LacksFiles(problems) ? ExitCode::kDifferent : ExitCode::kDone;
+  return LacksFiles(checkpoint.problems) ? ExitCode::kDifferent : ExitCode::kDone;
 }
 
 }  // namespace ckpt::inspect

@@ -65,6 +65,24 @@ void RemoveRepeatedFindings(std::vector<Finding>& findings) {
   });
 }
 
+// A lost file is told of with the tensors that it held, where the metadata know them; what a side file says of it again is
+// dropped. Side files name files from `directory`.
+void RemoveRetoldLosses(const Path& directory, std::vector<Finding>& findings) {
+  std::set<std::string> told;
+  for (const Finding& finding : findings) {
+    const Problem& problem = finding.problem;
+    if (problem.kind == ErrorKind::kMissingFile && !problem.tensor.empty()) {
+      told.insert((directory / problem.file).string());  // an absolute name stays as it is
+      told.insert(problem.file);
+    }
+  }
+  std::erase_if(findings, [&](const Finding& finding) {
+    const Problem& problem = finding.problem;
+    return problem.kind == ErrorKind::kMissingFile && problem.tensor.empty() &&
+           told.contains((directory / problem.file).string());
+  });
+}
+
 int Threads(const CommonOptions& common) {
   return common.threads > 0 ? common.threads : DefaultThreads();
 }
@@ -73,15 +91,17 @@ Findings Verify(Storage& storage, const OpenedCheckpoint& checkpoint, const Veri
                 Streams& streams) {
   const CheckpointSource& source = *checkpoint.source;
   Findings findings;
-  findings.AddProblems(MetadataProblems(source));
+  const std::vector<Problem> known = MetadataProblems(source);
+  findings.AddProblems(known);
   if (options.quick) return findings;
   const int threads = Threads(options.common);
   const auto progress = cli::MakeProgress(options.common, streams);
-  const CheckedBytes payload = CheckPayload(source, threads, *progress);
+  const CheckedBytes payload = CheckPayload(source, known, threads, *progress);
   findings.AddProblems(payload.problems);
   findings.AddProof(source.protection(), payload.checked_bytes);
   AddFileChecks(storage, checkpoint.path, &source.index(), threads, *progress, findings);
   RemoveRepeatedFindings(findings.list);
+  RemoveRetoldLosses(checkpoint.path, findings.list);
   return findings;
 }
 

@@ -11,6 +11,7 @@
 #include "core/base/result.h"
 #include "core/io/storage.h"
 #include "formats/registry.h"
+#include "tools/ckpt-inspect/health.h"
 #include "tools/cli/command_line.h"
 #include "tools/cli/exit_code.h"
 #include "tools/cli/streams.h"
@@ -65,15 +66,15 @@ struct MetaOptions {
 };
 
 // Read metadata only.
-Result<ExitCode> RunSummary(const OpenedCheckpoint& checkpoint, const SummaryOptions& options,
+Result<ExitCode> RunSummary(const ListedCheckpoint& checkpoint, const SummaryOptions& options,
                             Streams& streams);
-Result<ExitCode> RunTensors(const OpenedCheckpoint& checkpoint, const TensorsOptions& options,
+Result<ExitCode> RunTensors(const ListedCheckpoint& checkpoint, const TensorsOptions& options,
                             Streams& streams);
-Result<ExitCode> RunShards(const OpenedCheckpoint& checkpoint, const ShardsOptions& options,
+Result<ExitCode> RunShards(const ListedCheckpoint& checkpoint, const ShardsOptions& options,
                            Streams& streams);
 
 // Errors: kNotFound (no such key), kUsage (the slice), and those of reading the tensor or object.
-Result<ExitCode> RunShow(const OpenedCheckpoint& checkpoint, const ShowOptions& options,
+Result<ExitCode> RunShow(const ListedCheckpoint& checkpoint, const ShowOptions& options,
                          Streams& streams);
 
 // kDifferent if anything is wrong. `storage` is the one the checkpoint was opened from.
@@ -94,7 +95,7 @@ Result<ExitCode> RunVerifyUnopened(Storage& storage, const Path& directory, cons
 Result<ExitCode> RunRepair(Storage& storage, const RepairOptions& options, Streams& streams);
 
 // Errors: all of those that the selected tensors have; a digest of part of them would mislead.
-Result<ExitCode> RunDigest(const OpenedCheckpoint& checkpoint, const DigestOptions& options,
+Result<ExitCode> RunDigest(const ListedCheckpoint& checkpoint, const DigestOptions& options,
                            Streams& streams);
 
 // kDifferent if an object cannot be read; the others are printed.

@@ -11,7 +11,8 @@
 
 namespace ckpt::inspect {
 
-std::vector<Problem> ListedProblems(const CheckpointSource& source) {
+ListedCheckpoint ListProblems(OpenedCheckpoint checkpoint) {
+  const CheckpointSource& source = *checkpoint.source;
   const CheckpointIndex& index = source.index();
   std::vector<Problem> problems = index.problems();
   std::vector<bool> is_used(index.files().size(), false);
@@ -25,7 +26,7 @@ std::vector<Problem> ListedProblems(const CheckpointSource& source) {
     lost.file = index.files()[file];
     problems.push_back(std::move(lost));
   }
-  return problems;
+  return {std::move(checkpoint), std::move(problems)};
 }
 
 bool LacksFiles(const std::vector<Problem>& problems) {

@@ -5,11 +5,17 @@
 #include <vector>
 
 #include "core/checkpoint/source.h"
+#include "formats/registry.h"
 
 namespace ckpt::inspect {
 
-// What reading the metadata found, and every file of the checkpoint that is not there. Proves nothing.
-[[nodiscard]] std::vector<Problem> ListedProblems(const CheckpointSource& source);
+// A checkpoint and what is known to be wrong with it before anything is checked.
+struct ListedCheckpoint : OpenedCheckpoint {
+  std::vector<Problem> problems;  // of reading the metadata, and every file that is not there
+};
+
+// Cost: asks for every file of the checkpoint.
+[[nodiscard]] ListedCheckpoint ListProblems(OpenedCheckpoint checkpoint);
 
 // Whether one of them is a file that is not there: what is listed is not all of the checkpoint, or cannot be read.
 [[nodiscard]] bool LacksFiles(const std::vector<Problem>& problems);

@@ -33,7 +33,7 @@ class CommandLine {
   cli::ExitCode Run(const std::vector<std::string>& args, Streams& streams);
 
  private:
-  using Verb = std::function<Result<ExitCode>(const OpenedCheckpoint&, Streams&)>;
+  using Verb = std::function<Result<ExitCode>(const ListedCheckpoint&, Streams&)>;
 
   CLI::App& AddVerb(const std::string& name, const std::string& purpose,
                     std::span<const std::string> examples, Verb run);
@@ -105,7 +105,7 @@ void CommandLine::AddSummary() {
       "ckpt-inspect run7/checkpoints",
       "ckpt-inspect summary --iteration 100 --json run7/checkpoints"};
   AddVerb("summary", "Format, counts, sizes and topology (the default verb)", examples,
-          [this](const OpenedCheckpoint& checkpoint, Streams& streams) {
+          [this](const ListedCheckpoint& checkpoint, Streams& streams) {
             return RunSummary(checkpoint, {.common = common_}, streams);
           });
 }
@@ -116,7 +116,7 @@ void CommandLine::AddTensors() {
       "ckpt-inspect tensors --match '*.mlp.*' --json model.safetensors"};
   AddVerb("tensors", "Every tensor with shape, dtype, size, chunks and files; every object",
           examples,
-          [this](const OpenedCheckpoint& checkpoint, Streams& streams) {
+          [this](const ListedCheckpoint& checkpoint, Streams& streams) {
             tensors_.common = common_;
             return RunTensors(checkpoint, tensors_, streams);
           })
@@ -129,7 +129,7 @@ void CommandLine::AddShow() {
   const std::array<std::string, 2> examples = {
       "ckpt-inspect show run7 iteration", "ckpt-inspect show model.pt embed.weight --slice 0:2,3"};
   CLI::App& verb = AddVerb("show", "The values of one tensor, or one object", examples,
-                           [this](const OpenedCheckpoint& checkpoint, Streams& streams) {
+                           [this](const ListedCheckpoint& checkpoint, Streams& streams) {
                              show_.common = common_;
                              return RunShow(checkpoint, show_, streams);
                            });
@@ -144,7 +144,7 @@ void CommandLine::AddShards() {
       "ckpt-inspect shards run7/step-100",
       "ckpt-inspect shards --match 'model.embed*' --json run7"};
   AddVerb("shards", "Every chunk: which part of which tensor lies where", examples,
-          [this](const OpenedCheckpoint& checkpoint, Streams& streams) {
+          [this](const ListedCheckpoint& checkpoint, Streams& streams) {
             shards_.common = common_;
             return RunShards(checkpoint, shards_, streams);
           })
@@ -158,7 +158,7 @@ void CommandLine::AddVerify() {
       "ckpt-inspect verify run7", "ckpt-inspect verify --quick --json run7/iter_0000100"};
   CLI::App& verb =
       AddVerb("verify", "Check all that the checkpoint itself can prove; exit 1 if it is damaged",
-              examples, [this](const OpenedCheckpoint& checkpoint, Streams& streams) {
+              examples, [this](const ListedCheckpoint& checkpoint, Streams& streams) {
                 verify_.common = common_;
                 return RunVerify(storage_, checkpoint, verify_, streams);
               });
@@ -190,7 +190,7 @@ void CommandLine::AddDigest() {
   const std::array<std::string, 2> examples = {"ckpt-inspect digest --algorithm sha256 --json run7",
                                                "ckpt-inspect digest --as hf run7/release"};
   CLI::App& verb = AddVerb("digest", "Hashes of the logical tensors, whatever their layout on disk",
-                           examples, [this](const OpenedCheckpoint& checkpoint, Streams& streams) {
+                           examples, [this](const ListedCheckpoint& checkpoint, Streams& streams) {
                              digest_.common = common_;
                              return RunDigest(checkpoint, digest_, streams);
                            });
@@ -212,7 +212,7 @@ void CommandLine::AddMeta() {
   const std::array<std::string, 2> examples = {"ckpt-inspect meta run7",
                                                "ckpt-inspect meta --json model.pt"};
   AddVerb("meta", "Every object with its value; of a torch.save file the whole content", examples,
-          [this](const OpenedCheckpoint& checkpoint, Streams& streams) {
+          [this](const ListedCheckpoint& checkpoint, Streams& streams) {
             return RunMeta(checkpoint, {.common = common_}, streams);
           });
 }
@@ -262,7 +262,10 @@ Result<ExitCode> CommandLine::OpenAndRun(Streams& streams) {
       return RunVerifyUnopened(storage_, *covered, opened.status(), verify_, streams);
     }
   }
-  CKPT_ASSIGN_OR_RETURN(const OpenedCheckpoint checkpoint, std::move(opened));
+  CKPT_RETURN_IF_ERROR(opened.status());
+  // `verify` finds for itself what is not there.
+  const ListedCheckpoint checkpoint = verb == "verify" ? ListedCheckpoint{*std::move(opened), {}}
+                                                       : ListProblems(*std::move(opened));
   const CheckpointIndex& index = checkpoint.source->index();
   cli::Tell(common_, "format",
             fmt::format("{} at {}: {} tensors in {} chunks, {} objects, {} files",
@@ -273,7 +276,7 @@ Result<ExitCode> CommandLine::OpenAndRun(Streams& streams) {
   const bool lists_problems = verb == "summary" || verb == "verify";
   const bool refuses = verb == "digest" || verb == "show";
   if (!lists_problems && !common_.quiet) {
-    TellProblems(ListedProblems(*checkpoint.source), !refuses, streams);
+    TellProblems(checkpoint.problems, !refuses, streams);
   }
   return verbs_.at(verb)(checkpoint, streams);
 }

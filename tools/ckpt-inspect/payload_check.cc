@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "core/exec/task_pool.h"
-#include "tools/ckpt-inspect/health.h"
 
 namespace ckpt::inspect {
 namespace {
@@ -61,9 +60,9 @@ std::uint64_t StoredBytes(const CheckpointIndex& index) {
 
 }  // namespace
 
-CheckedBytes CheckPayload(const CheckpointSource& source, int threads, ProgressSink& progress) {
+CheckedBytes CheckPayload(const CheckpointSource& source, const std::vector<Problem>& known,
+                          int threads, ProgressSink& progress) {
   const CheckpointIndex& index = source.index();
-  const std::vector<Problem> known = MetadataProblems(source);
   const std::set<std::string_view> skipped = KeysWithErrors(known);
   const std::size_t num_tensors = index.tensors().size();
   const std::size_t num_items = num_tensors + index.objects().size();

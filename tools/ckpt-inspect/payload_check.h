@@ -15,9 +15,10 @@ struct CheckedBytes {
   std::vector<Problem> problems;    // in the order of tensors, then of objects
 };
 
-// Locates every chunk, which verifies what checksum it carries, and parses every object. Tensors
-// with errors in the metadata are left out: those say already that they cannot be read.
-CheckedBytes CheckPayload(const CheckpointSource& source, int threads, ProgressSink& progress);
+// Locates every chunk, which verifies what checksum it carries, and parses every object. Tensors with errors among
+// `known`, those of the metadata, are left out: the errors say already that they cannot be read.
+CheckedBytes CheckPayload(const CheckpointSource& source, const std::vector<Problem>& known,
+                          int threads, ProgressSink& progress);
 
 }  // namespace ckpt::inspect
 

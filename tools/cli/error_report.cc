@@ -13,14 +13,21 @@ constexpr std::string_view kRed = "\x1b[1;31m";
 constexpr std::string_view kYellow = "\x1b[1;33m";
 constexpr std::string_view kReset = "\x1b[0m";
 
-// Whether both say the same about the same file that is not there.
-bool IsSameLoss(const Problem& a, const Problem& b) {
-  return a.kind == ErrorKind::kMissingFile && !a.file.empty() && !a.tensor.empty() &&
-         !b.tensor.empty() &&
-         std::tie(a.kind, a.severity, a.message, a.file, a.expected, a.actual, a.hint, a.context) ==
-             std::tie(b.kind, b.severity, b.message, b.file, b.expected, b.actual, b.hint,
-                      b.context);
+// Whether a tensor is lost with a file that is not there.
+bool IsLoss(const Problem& problem) {
+  return problem.kind == ErrorKind::kMissingFile && !problem.file.empty() &&
+         !problem.tensor.empty();
 }
+
+// Losses are the same if all but the tensor is.
+struct IsOtherLoss {
+  bool operator()(const Problem* a, const Problem* b) const {
+    const auto facts = [](const Problem& p) {
+      return std::tie(p.file, p.severity, p.message, p.expected, p.actual, p.hint, p.context);
+    };
+    return facts(*a) < facts(*b);
+  }
+};
 
 void AppendReported(const ReportedProblem& reported, JsonWriter& json) {
   Problem problem = reported.problem;
@@ -41,16 +48,17 @@ void AppendTextOrNull(std::string_view key, const std::string& text, JsonWriter&
 
 std::vector<ReportedProblem> Report(const std::vector<Problem>& problems) {
   std::vector<ReportedProblem> reported;
-  std::map<std::string_view, std::size_t> losses;  // by file: where in `reported`
+  std::map<const Problem*, std::size_t, IsOtherLoss> losses;  // where in `reported`
   for (const Problem& problem : problems) {
-    const auto known = losses.find(problem.file);
-    if (known != losses.end() && IsSameLoss(reported[known->second].problem, problem)) {
-      ReportedProblem& loss = reported[known->second];
-      if (loss.tensors.empty()) loss.tensors.push_back(loss.problem.tensor);
-      loss.tensors.push_back(problem.tensor);
-      continue;
+    if (IsLoss(problem)) {
+      const auto [known, is_new] = losses.emplace(&problem, reported.size());
+      if (!is_new) {
+        ReportedProblem& loss = reported[known->second];
+        if (loss.tensors.empty()) loss.tensors.push_back(loss.problem.tensor);
+        loss.tensors.push_back(problem.tensor);
+        continue;
+      }
     }
-    losses.emplace(problem.file, reported.size());
     reported.push_back({problem, {}});
   }
   for (ReportedProblem& loss : reported) {

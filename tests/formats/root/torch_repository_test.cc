@@ -93,6 +93,19 @@ TEST_F(TorchRepositoryTest, ReadsEachFileOfTheIndexAndNamesWhatIsNotThere) {
                           IsProblem(ErrorKind::kMissingFile, "c", "gone.bin")));
 }
 
+// Of a repository of which one file is left, that file is not the whole.
+TEST_F(TorchRepositoryTest, IsNoOneObject) {
+  Add("a.bin", File());
+  AddIndex(R"({"":"a.bin","c":"gone.bin"})");
+  const Result<OpenedCheckpoint> opened = OpenCheckpoint(*storage_, "/r", {.format = "torch_save"});
+  ASSERT_THAT(opened, IsOk());
+  EXPECT_EQ(opened->source->index().files().size(), 1U);
+  EXPECT_FALSE(opened->source->is_one_object());
+  const Result<OpenedCheckpoint> file = OpenCheckpoint(*storage_, "/r/a.bin");
+  ASSERT_THAT(file, IsOk());
+  EXPECT_TRUE(file->source->is_one_object());
+}
+
 TEST_F(TorchRepositoryTest, ATensorIsOfTheFileThatTheIndexGivesItTo) {
   Add("a.bin", File());
   Add("b.bin", File());

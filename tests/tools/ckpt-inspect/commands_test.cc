@@ -32,13 +32,14 @@ class CommandsTest : public ::testing::Test {
     json_.threads = 2;
   }
   // Runs after the test has added what it needs.
-  const OpenedCheckpoint& Checkpoint() {
+  const ListedCheckpoint& Checkpoint() {
     source_->Finish();
+    checkpoint_.problems = ListProblems(checkpoint_).problems;
     return checkpoint_;
   }
 
   FakeSource* source_;
-  OpenedCheckpoint checkpoint_;
+  ListedCheckpoint checkpoint_;
   CommonOptions json_;
   cli::StringOutput out_;
   cli::StringOutput err_;

@@ -166,6 +166,22 @@ TEST_F(RepairCommandTest, VerifyNamesByteBitTensorAndChunk) {
   EXPECT_THAT(out_.text(), HasSubstr("ckpt-inspect repair"));
 }
 
+// Its tensors are lost with it: the metadata say so, and the sidecar says it again.
+TEST_F(RepairCommandTest, VerifyTellsOfALostFileOnce) {
+  Make(0);
+  Remove("/c/b.safetensors");
+  EXPECT_EQ(Verify(), ExitCode::kDifferent);
+  const std::string_view told = R"("kind": "missing_file")";
+  const std::size_t first = out_.text().find(told);
+  ASSERT_NE(first, std::string::npos);
+  EXPECT_EQ(out_.text().find(told, first + 1), std::string::npos) << out_.text();
+  EXPECT_THAT(out_.text(), HasSubstr("\"tensor\": \"w\""));
+  Put("/c/b.safetensors", contents_["b.safetensors"]);
+  Remove("/c/config.json");  // no tensor is lost with it
+  EXPECT_EQ(Verify(), ExitCode::kDifferent);
+  EXPECT_THAT(out_.text(), HasSubstr("\"file\": \"config.json\""));
+}
+
 TEST_F(RepairCommandTest, VerifyNamesTheHeader) {
   Make(0);
   Flip("a.safetensors", 20, 0);

@@ -61,6 +61,21 @@ TEST(ConcludeTest, TellsOfALostFileOnceWithAllThatNeedsIt) {
   EXPECT_THAT(capture.out.text(), HasSubstr("\"t4\",\"t5\"]"));
 }
 
+// Whatever else was said of the file before.
+TEST(ConcludeTest, GroupsLossesBehindAnotherProblemOfTheFile) {
+  Status status = Error(ErrorKind::kTruncated, "too short").File("a");
+  for (const char* tensor : {"t1", "t2"}) status.Add(LostFile("a", tensor));
+  status.Add(Error(ErrorKind::kMissingFile, "unreachable").File("a").Tensor("u1"));
+  status.Add(LostFile("a", "t3"));
+  status.Add(Error(ErrorKind::kMissingFile, "unreachable").File("a").Tensor("u2"));
+  Capture capture;
+  (void)Conclude(status, false, capture.streams);
+  EXPECT_EQ(capture.err.text(),
+            "error: truncated: too short: a\n"
+            "error: missing_file: gone: a: t1, t2, t3\n"
+            "error: missing_file: unreachable: a: u1, u2\n");
+}
+
 TEST(ConcludeTest, UsageErrorsHaveTheirOwnExitCode) {
   Capture capture;
   const Status usage = Error(ErrorKind::kUsage, "no");
