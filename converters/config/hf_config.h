@@ -14,14 +14,6 @@ inline constexpr std::string_view kHfConfigName = "config.json";
 // Larger than any real one.
 inline constexpr std::uint64_t kMaxHfConfigBytes = std::uint64_t{64} << 20;
 
-// Members of nested objects get dotted names (`rope_parameters.rope_theta`); arrays become lists, objects within them
-// null. Integers past 63 bits become floats. NaN and the infinities are read as Python writes them. `name` (a path) appears
-// in errors.
-//
-// Errors: kBadMetadata (not JSON, not an object, a duplicate key, two keys that flatten to one name), kResource (too
-//         large or too deep).
-Result<layout::Configuration> FlattenJson(std::string_view json, std::string_view name);
-
 // A config.json, as the class of its `model_type` in transformers understands it: what the file lacks is what the class takes
 // for it (hf_defaults.table), and older spellings (`rope_scaling`, its `type`) are replaced by today's.
 //

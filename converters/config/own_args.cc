@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -13,6 +14,10 @@ namespace {
 using layout::Configuration;
 using layout::Value;
 
+constexpr std::string_view kStateDigest = "ckptkit_state_digest";
+constexpr std::string_view kNextLoss = "ckptkit_next_loss";
+constexpr std::string_view kDataIdentity = "ckptkit_data_identity";
+constexpr std::string_view kRunId = "ckptkit_run_id";
 constexpr std::array kFacts = {kArgsVersion,  kStateDigest, kNextLoss,
                                kDataIdentity, kRunId,       kRefused};
 
@@ -36,7 +41,37 @@ Status CheckComputes(const Configuration& args) {
   return status;
 }
 
+// Nothing if the argument is absent or None.
+template <typename T>
+Result<std::optional<T>> FactIn(const Configuration& args, std::string_view name,
+                                const T* (Value::*as)() const) {
+  const Value value = ValueOf(args, std::string(name));
+  if (value.is_null()) return std::optional<T>();
+  if (const T* fact = (value.*as)()) return std::optional<T>(*fact);
+  return Error(ErrorKind::kBadMetadata, fmt::format("argument {} is of the wrong kind", name))
+      .Tensor("args")
+      .Actual(layout::FormatValue(value));
+}
+
 }  // namespace
+
+NamedValues ArgsOf(const OwnFacts& facts) {
+  NamedValues args;
+  if (facts.state_digest) args.emplace_back(kStateDigest, *facts.state_digest);
+  if (facts.run_id) args.emplace_back(kRunId, *facts.run_id);
+  if (facts.next_loss) args.emplace_back(kNextLoss, *facts.next_loss);
+  if (facts.data_identity) args.emplace_back(kDataIdentity, *facts.data_identity);
+  return args;
+}
+
+Result<OwnFacts> ReadOwnFacts(const Configuration& args) {
+  OwnFacts facts;
+  CKPT_ASSIGN_OR_RETURN(facts.state_digest, FactIn(args, kStateDigest, &Value::AsText));
+  CKPT_ASSIGN_OR_RETURN(facts.next_loss, FactIn(args, kNextLoss, &Value::AsFloat));
+  CKPT_ASSIGN_OR_RETURN(facts.run_id, FactIn(args, kRunId, &Value::AsText));
+  CKPT_ASSIGN_OR_RETURN(facts.data_identity, FactIn(args, kDataIdentity, &Value::AsText));
+  return facts;
+}
 
 bool HasArg(const NamedValues& args, std::string_view name) {
   return std::any_of(args.begin(), args.end(), [&](const auto& arg) { return arg.first == name; });

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -18,15 +19,21 @@ inline constexpr std::string_view kOwnPrefix = "ckptkit_";
 // What kOwnPrefix means: in every checkpoint whose arguments RunArgs or MegatronArgs made.
 inline constexpr std::string_view kArgsVersion = "ckptkit_args_version";
 inline constexpr std::int64_t kArgsVersionNow = 1;
-// Facts about the state, no settings: a digest of all of it (text), the loss of the batch that comes
-// next (number), and what the samples that were consumed are counted in (text).
-inline constexpr std::string_view kStateDigest = "ckptkit_state_digest";
-inline constexpr std::string_view kNextLoss = "ckptkit_next_loss";
-inline constexpr std::string_view kDataIdentity = "ckptkit_data_identity";
-// What tells the run's files from those of other runs (text); all its parts have the same.
-inline constexpr std::string_view kRunId = "ckptkit_run_id";
 // Why the trainer does not compute this model: a list of reasons.
 inline constexpr std::string_view kRefused = "ckptkit_refused";
+
+// What a run of ours notes when it saves: facts about the state, no settings.
+struct OwnFacts {
+  std::optional<std::string> state_digest = {};  // of all of it
+  std::optional<std::string> run_id =
+      {};  // tells its files from those of other runs; all its parts have the same
+  std::optional<double> next_loss = {};  // of the batch that comes next
+  std::optional<std::string> data_identity =
+      {};  // what the samples that were consumed are counted in
+};
+[[nodiscard]] NamedValues ArgsOf(const OwnFacts& facts);
+// Those that `args` have. Errors: kBadMetadata (one is of the wrong kind).
+Result<OwnFacts> ReadOwnFacts(const layout::Configuration& args);
 
 [[nodiscard]] bool HasArg(const NamedValues& args, std::string_view name);
 

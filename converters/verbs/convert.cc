@@ -14,7 +14,6 @@
 #include "converters/verbs/dtype_policy.h"
 #include "converters/verbs/model_digest.h"
 #include "converters/verbs/side_files.h"
-#include "converters/verbs/stored_objects.h"
 #include "converters/verbs/target_space.h"
 #include "converters/verbs/verify_conversion.h"
 #include "converters/verbs/vocabulary_padding.h"
@@ -31,6 +30,7 @@
 #include "core/repair/parity.h"
 #include "formats/create.h"
 #include "formats/safetensors/sharded_index.h"
+#include "formats/stored_run.h"
 
 namespace ckpt {
 namespace {
@@ -369,7 +369,7 @@ Result<CreatePlan> PlanTarget(Storage& storage, const ConvertOptions& options,
 Status WarnOfAnotherModel(PreparedConversion& prepared) {
   const ModelSource& model = prepared.model;
   if (model.assets.empty()) return OkStatus();
-  CKPT_ASSIGN_OR_RETURN(const layout::Configuration args, ReadMegatronArgs(model.source()));
+  CKPT_ASSIGN_OR_RETURN(const layout::Configuration args, ReadRunArgs(model.source()));
   if (args.empty()) return OkStatus();
   for (Problem& difference : DifferencesFromArgs(model.config, args)) {
     difference.file = (model.assets / kHfConfigName.data()).string();

@@ -11,7 +11,6 @@
 #include "converters/config/megatron_args.h"
 #include "converters/families/family_registry.h"
 #include "converters/verbs/explain_mismatch.h"
-#include "converters/verbs/stored_objects.h"
 #include "core/base/glob.h"
 #include "core/base/quote.h"
 #include "core/base/units.h"
@@ -19,6 +18,7 @@
 #include "core/checkpoint/read_manifest.h"
 #include "core/checkpoint/validate.h"
 #include "core/checkpoint/write_plan.h"
+#include "formats/stored_run.h"
 
 namespace ckpt {
 namespace {
@@ -96,7 +96,7 @@ Status CheckAgainstArgs(const layout::Configuration& config, const layout::Confi
 
 Status ReadConfiguration(Storage& storage, const OpenModelOptions& options, ModelSource& model) {
   CKPT_ASSIGN_OR_RETURN(model.assets, FindAssets(storage, *model.checkpoint, options.assets));
-  CKPT_ASSIGN_OR_RETURN(const layout::Configuration args, ReadMegatronArgs(model.source()));
+  CKPT_ASSIGN_OR_RETURN(const layout::Configuration args, ReadRunArgs(model.source()));
   if (!model.assets.empty()) {
     const Path path = model.assets / kHfConfigName.data();
     CKPT_RETURN_IF_ERROR(CheckFetched(storage, model.assets, {std::string(kHfConfigName)}));
@@ -178,7 +178,21 @@ Status CheckPatterns(const OpenModelOptions& options, const CheckpointIndex& ind
   return status;
 }
 
+Offered OfferAs(const std::map<std::string, std::string>& take_as, const CheckpointIndex& index) {
+  Offered offered;
+  const auto tensors = index.tensors();
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const auto taken = take_as.find(tensors[i].key);
+    if (taken == take_as.end()) continue;
+    offered.tensors.push_back(tensors[i]);
+    offered.tensors.back().key = taken->second;
+    offered.positions.push_back(static_cast<std::uint32_t>(i));
+  }
+  return offered;
+}
+
 Result<Offered> OfferTensors(const OpenModelOptions& options, ModelSource& model) {
+  if (!options.take_as.empty()) return OfferAs(options.take_as, model.source().index());
   CKPT_RETURN_IF_ERROR(CheckPatterns(options, model.source().index()));
   Offered offered;
   std::set<std::string> unused;

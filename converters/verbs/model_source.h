@@ -36,6 +36,8 @@ struct OpenModelOptions {
   std::vector<std::string> only;              // take nothing else
   std::vector<std::string> drop;              // leave these out
   std::map<std::string, std::string> rename;  // source key → the key it is taken for
+  // Take these and nothing else, each for the tensor of the name given; empty: as the globs say.
+  std::map<std::string, std::string> take_as;
   // For hints: naming of a source → the verb that converts it.
   std::map<std::string, std::string> verbs;
 };

@@ -31,11 +31,10 @@ Result<ModelSource> TakeForModel(const std::shared_ptr<const OpenedCheckpoint>& 
                                  bool is_whole) {
   OpenModelOptions options;
   options.naming = kTrainerNaming;
-  options.only = {prefix + "*"};
   options.allow_missing = !is_whole;
   for (const GlobalTensor& tensor : checkpoint->source->index().tensors()) {
     if (tensor.key.starts_with(prefix)) {
-      options.rename[tensor.key] = tensor.key.substr(prefix.size());
+      options.take_as[tensor.key] = tensor.key.substr(prefix.size());
     }
   }
   return MatchModel(checkpoint, config, options);
@@ -163,7 +162,7 @@ Status CheckSavesAsModel(const RunningState& state, layout::Configuration hf_con
   return ViewModel(model, "hf", {}).status();
 }
 
-Result<TrainingSave> PlanTrainingSave(const SavedTensors& saved, fsdp_dtensor::RunState run,
+Result<TrainingSave> PlanTrainingSave(const SavedTensors& saved, TrainingRun run,
                                       const std::vector<WriteCopy>& side_files) {
   run.group_of.clear();
   if (!run.groups.empty()) {

@@ -14,8 +14,8 @@
 #include "core/layout/resolve.h"
 #include "core/layout/value.h"
 #include "core/plan/conversion_plan.h"
+#include "core/training/training_run.h"
 #include "formats/dcp/writer.h"
-#include "formats/fsdp_dtensor/run_state.h"
 
 namespace ckpt {
 
@@ -69,7 +69,7 @@ struct TrainingSave {
 //
 // REQUIRES: `run.args` describe the model that `saved` is of. Errors: those of PlanDcp and
 // CheckWritePlan.
-Result<TrainingSave> PlanTrainingSave(const SavedTensors& saved, fsdp_dtensor::RunState run,
+Result<TrainingSave> PlanTrainingSave(const SavedTensors& saved, TrainingRun run,
                                       const std::vector<WriteCopy>& side_files);
 
 }  // namespace ckpt

@@ -43,7 +43,7 @@ Result<WritePlan> PlanRelease(std::vector<TargetTensor> tensors, WriterOptions o
 }
 
 Result<WritePlan> PlanRun(std::vector<TargetTensor> tensors,
-                          std::vector<std::vector<dcp::PlacedRows>> placed, const RunState& run,
+                          std::vector<std::vector<dcp::PlacedRows>> placed, const TrainingRun& run,
                           const std::vector<WriteCopy>& side_files) {
   dcp::WriterOptions options;
   options.objects = RunObjects(run);

@@ -12,7 +12,7 @@
 #include "core/checkpoint/write_plan.h"
 #include "core/layout/value.h"
 #include "formats/dcp/writer.h"
-#include "formats/fsdp_dtensor/run_state.h"
+#include "formats/fsdp_dtensor/run_objects.h"
 
 namespace ckpt::fsdp_dtensor {
 
@@ -42,7 +42,7 @@ Result<WritePlan> PlanRelease(std::vector<TargetTensor> tensors, WriterOptions o
 //
 // Errors: those of dcp::PlanDcp.
 Result<WritePlan> PlanRun(std::vector<TargetTensor> tensors,
-                          std::vector<std::vector<dcp::PlacedRows>> placed, const RunState& run,
+                          std::vector<std::vector<dcp::PlacedRows>> placed, const TrainingRun& run,
                           const std::vector<WriteCopy>& side_files);
 
 }  // namespace ckpt::fsdp_dtensor

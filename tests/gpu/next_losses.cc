@@ -142,7 +142,7 @@ Status Run(const Options& options) {
   CKPT_ASSIGN_OR_RETURN(const std::vector<StepReport> reports, Train(start, steps));
 
   JsonWriter json(2);
-  json.BeginObject().Key("iteration").Int(start.state.iteration);
+  json.BeginObject().Key("iteration").Int(start.state.run.iteration);
   json.Key("settings").BeginObject();
   for (const auto& [name, value] : start.settings) json.Key(name).Raw(FormatValue(value));
   json.End().Key("steps").BeginArray();

@@ -14,7 +14,7 @@ struct Compared {
 };
 
 Compared Compare(const TrainingState& state, const RunConfig& run) {
-  if (state.data_identity) return {*state.data_identity, run.data_identity};
+  if (state.facts.data_identity) return {*state.facts.data_identity, run.data_identity};
   // Megatron stores no more than this.
   const auto length = state.args.find("seq_length");
   const std::string now = fmt::format("sequences of {}", run.train.seq_length);
@@ -38,7 +38,7 @@ Status PlaceInData(const std::string& identity, const CheckpointSettings& settin
   return Error(ErrorKind::kUsage,
                fmt::format("the stored run counted its {} samples in other sequences: to go on "
                            "there would skip or repeat some",
-                           state->consumed_samples))
+                           state->run.consumed_samples))
       .File(state->weights.checkpoint->path.string())
       .Expected(data.stored)
       .Actual(data.now)

@@ -22,13 +22,6 @@
 namespace ckpt::train {
 namespace {
 
-int TensorRanks(const layout::Configuration& args) {
-  const auto found = args.find("tensor_model_parallel_size");
-  const std::int64_t* const size = found == args.end() ? nullptr : found->second.AsInt();
-  constexpr std::int64_t kMost = 1024;  // of any machine
-  return size == nullptr ? 1 : static_cast<int>(std::clamp<std::int64_t>(*size, 1, kMost));
-}
-
 // This rank's share of the files: whether they are what the sidecar says. OK without a sidecar.
 // Tensors' bytes are left to the load, where the candidate could be `opened`.
 Status CheckShare(Storage& storage, const Path& candidate, const Result<StatePtr>& opened,
@@ -80,8 +73,8 @@ Result<std::vector<Path>> ListForAll(Storage& storage, const Path& root,
 std::string IdentityOf(const TrainingState& state) {
   const std::shared_ptr<const Manifest>& sidecar = state.weights.manifest;
   return fmt::format(
-      "iteration {}, {} samples, state digest {}, sidecar {}", state.iteration,
-      state.consumed_samples, state.state_digest.value_or("none"),
+      "iteration {}, {} samples, state digest {}, sidecar {}", state.run.iteration,
+      state.run.consumed_samples, state.facts.state_digest.value_or("none"),
       sidecar ? HashHex(HashAlgorithm::kXxh3, AsBytes(SerializeManifest(*sidecar))) : "none");
 }
 
@@ -160,14 +153,14 @@ Result<std::optional<LoadedRun>> LoadRun(Storage& storage, const CheckpointSetti
   LoadedRun run = {.checkpoint = state->weights.checkpoint->path,
                    .refused = found.refused,
                    .progress = {},
-                   .state_digest = state->state_digest,
+                   .state_digest = state->facts.state_digest,
                    .assets = state->weights.assets,
                    .naming = state->weights.match.layout.choices,
-                   .tensor_ranks = TensorRanks(state->args)};
+                   .tensor_ranks = state->run.tensor_ranks};
   if (!settings.finetune) {
-    run.progress = {.iteration = state->iteration,
-                    .consumed_samples = state->consumed_samples,
-                    .next_loss = state->next_loss};
+    run.progress = {.iteration = state->run.iteration,
+                    .consumed_samples = state->run.consumed_samples,
+                    .next_loss = state->facts.next_loss};
   }
   if (run.state_digest && !state->weights.manifest) {
     tell(fmt::format("{} has lost its {}: its bytes were not compared, --prove does it",

@@ -50,7 +50,7 @@ Status LoadState(const TrainingState& state, trainer::RankTrainer& trainer) {
         CheckFits(state.moments[m], moment.view(), trainer.config(), StoredPart::kMoment));
     CKPT_RETURN_IF_ERROR(trainer.SetMoment(static_cast<int>(m), RowsOf(moment)));
   }
-  trainer.optimizer().set_steps(state.finished_updates);
+  trainer.optimizer().set_steps(state.run.finished_updates());
   return OkStatus();
 }
 

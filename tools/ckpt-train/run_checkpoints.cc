@@ -13,8 +13,8 @@
 #include "formats/fsdp_dtensor/writer.h"
 #include "formats/megatron_root.h"
 #include "formats/safetensors/sharded_index.h"
+#include "tools/ckpt-train/describe_run.h"
 #include "tools/ckpt-train/hf_export.h"
-#include "tools/ckpt-train/running_state.h"
 #include "trainer/checkpoint/state_map.h"
 #include "trainer/comm/agreement.h"
 
@@ -136,7 +136,7 @@ Result<std::vector<WriteCopy>> RunCheckpoints::SideFiles() const {
 }
 
 Result<TrainingSave> RunCheckpoints::Plan(const Taken& taken) {
-  CKPT_ASSIGN_OR_RETURN(fsdp_dtensor::RunState run,
+  CKPT_ASSIGN_OR_RETURN(TrainingRun run,
                         DescribeRun(run_, taken.progress, taken.updates, taken.digest, naming_));
   run.tensor_ranks = tensor_ranks_;
   if (!tensors_) {

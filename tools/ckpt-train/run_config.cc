@@ -95,7 +95,7 @@ layout::Configuration NewsIn(layout::Configuration given, const layout::Configur
 std::string RunIdOf(const RunConfig& run) {
   constexpr std::size_t kDigits = 16;
   const StatePtr stored = run.stored ? run.stored->state() : nullptr;
-  if (stored && stored->run_id) return *stored->run_id;
+  if (stored && stored->facts.run_id) return *stored->facts.run_id;
   layout::Configuration settings = run.effective;
   const auto decay = settings.find("lr_decay_iters");
   const auto iters = settings.find("train_iters");

@@ -7,11 +7,11 @@
 
 #include <fmt/format.h>
 
-#include "converters/verbs/stored_objects.h"
 #include "converters/verbs/training_state.h"
 #include "core/checkpoint/verify_manifest.h"
 #include "formats/locate.h"
 #include "formats/megatron_root.h"
+#include "formats/stored_run.h"
 
 namespace ckpt::train {
 
@@ -57,7 +57,7 @@ Result<StatePtr> OpenStoredRun(Storage& storage, const Path& checkpoint, bool we
   TrainingState state;
   if (weights_only) {
     CKPT_ASSIGN_OR_RETURN(state.weights, OpenModel(storage, checkpoint, options));
-    CKPT_ASSIGN_OR_RETURN(state.args, ReadMegatronArgs(state.weights.source()));
+    CKPT_ASSIGN_OR_RETURN(state.args, ReadRunArgs(state.weights.source()));
   } else {
     CKPT_ASSIGN_OR_RETURN(state, OpenTrainingState(storage, checkpoint, options));
   }

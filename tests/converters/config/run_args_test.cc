@@ -153,8 +153,8 @@ TEST(RunArgs, TakeFactsThatAreNoSettings) {
   const Configuration args =
       Stored(SomeSettings(), {{"transformer_impl", "local"},
                               {"num_experts", 7},  // wins over what the settings say
-                              {std::string(kStateDigest), "abc"},
-                              {std::string(kNextLoss), 2.5}});
+                              {"ckptkit_state_digest", "abc"},
+                              {"ckptkit_next_loss", 2.5}});
   EXPECT_EQ(args.at("transformer_impl"), Value("local"));
   EXPECT_EQ(args.at("num_experts"), Value(7));
   EXPECT_EQ(args.at("ckptkit_state_digest"), Value("abc"));

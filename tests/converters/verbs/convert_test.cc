@@ -15,12 +15,12 @@
 
 #include "converters/config/model_settings.h"
 #include "converters/config/run_settings.h"
-#include "converters/verbs/stored_objects.h"
 #include "converters/verbs/target_space.h"
 #include "core/base/endian.h"
 #include "core/base/hash.h"
 #include "core/checkpoint/verify_manifest.h"
 #include "formats/safetensors/header.h"
+#include "formats/stored_run.h"
 #include "tests/converters/verbs/convert_fixture.h"
 
 namespace ckpt {
@@ -373,7 +373,7 @@ TEST_F(ConvertTest, ArgsTellTheTargetsDtype) {
     ASSERT_THAT(Convert(options), IsOk());
     const auto model = OpenModel(PosixStorage(), options.target, {});
     ASSERT_THAT(model, IsOk());
-    const auto args = ReadMegatronArgs(model->source());
+    const auto args = ReadRunArgs(model->source());
     ASSERT_THAT(args, IsOk());
     EXPECT_EQ(args->at("fp16"), layout::Value(c.fp16));
     EXPECT_EQ(args->at("bf16"), layout::Value(c.bf16));
@@ -394,7 +394,7 @@ TEST_F(ConvertTest, ArgsDescribeTheModelOfTheSource) {
     ASSERT_THAT(Convert(options), IsOk());
     const auto model = OpenModel(PosixStorage(), options.target, {});
     ASSERT_THAT(model, IsOk());
-    const auto args = ReadMegatronArgs(model->source());
+    const auto args = ReadRunArgs(model->source());
     ASSERT_THAT(args, IsOk());
     const auto stored = StoredModelSettings(*args);
     ASSERT_THAT(stored, IsOk());

@@ -116,9 +116,9 @@ void ExpectMegatronsWords(const layout::Configuration& ours, const layout::Confi
 TEST(TrainingState, KnowsHowFarTheRunHadCome) {
   const auto state = OpenTrainingState(PosixStorage(), DenseCheckpoint(), {});
   ASSERT_THAT(state, IsOk());
-  EXPECT_EQ(state->iteration, 3);
-  EXPECT_EQ(state->finished_updates, 3);
-  EXPECT_EQ(state->consumed_samples, 24);
+  EXPECT_EQ(state->run.iteration, 3);
+  EXPECT_EQ(state->run.finished_updates(), 3);
+  EXPECT_EQ(state->run.consumed_samples, 24);
   EXPECT_EQ(state->moments.size(), 2U);
   EXPECT_EQ(state->args.at("global_batch_size"), layout::Value(8));
   EXPECT_EQ(state->args.at("params_dtype"), layout::Value("bfloat16"));
@@ -127,17 +127,17 @@ TEST(TrainingState, KnowsHowFarTheRunHadCome) {
 TEST(TrainingState, KnowsWhatARunOfOursNoted) {
   const auto theirs = OpenTrainingState(PosixStorage(), DenseCheckpoint(), {});
   ASSERT_THAT(theirs, IsOk());
-  EXPECT_EQ(theirs->seed, 1234);
-  EXPECT_EQ(theirs->state_digest, std::nullopt);
-  EXPECT_EQ(theirs->next_loss, std::nullopt);
+  EXPECT_EQ(theirs->run.seed, 1234U);
+  EXPECT_EQ(theirs->facts.state_digest, std::nullopt);
+  EXPECT_EQ(theirs->facts.next_loss, std::nullopt);
 
   const auto ours = OpenWithArgs(R"("ckptkit_state_digest": "abc", "ckptkit_next_loss": 2.5)");
   ASSERT_THAT(ours, IsOk());
-  EXPECT_EQ(ours->state_digest, "abc");
-  EXPECT_EQ(ours->next_loss, 2.5);
+  EXPECT_EQ(ours->facts.state_digest, "abc");
+  EXPECT_EQ(ours->facts.next_loss, 2.5);
 
-  EXPECT_EQ(theirs->data_identity, std::nullopt);
-  EXPECT_EQ(OpenWithArgs(R"("ckptkit_data_identity": "8 documents")")->data_identity,
+  EXPECT_EQ(theirs->facts.data_identity, std::nullopt);
+  EXPECT_EQ(OpenWithArgs(R"("ckptkit_data_identity": "8 documents")")->facts.data_identity,
             "8 documents");
 
   EXPECT_THAT(OpenWithArgs(R"("ckptkit_next_loss": "low")"), FailsWith(ErrorKind::kBadMetadata));

@@ -13,16 +13,16 @@
 #include "core/layout/affine.h"
 #include "core/plan/plan_check.h"
 #include "formats/dcp/writer.h"
-#include "formats/fsdp_dtensor/run_state.h"
+#include "formats/fsdp_dtensor/run_objects.h"
 
 namespace {
 
 using ckpt::Result;
 using ckpt::Status;
-using ckpt::fsdp_dtensor::RunState;
+using ckpt::TrainingRun;
 
-RunState SomeState(std::uint64_t seed) {
-  RunState state;
+TrainingRun SomeState(std::uint64_t seed) {
+  TrainingRun state;
   state.args = {{"num_layers", 2}, {"lr", 0.004},
                 {"bf16", true},    {"moe_layer_freq", ckpt::layout::Value::List{0, 1}},
                 {"load", {}},      {"optimizer", "adam"}};
@@ -43,15 +43,15 @@ ckpt::TensorRecipe CopyOf(const ckpt::CheckpointIndex& source, const ckpt::Targe
   return recipe;
 }
 
-Status Save(const ckpt::Path& directory, const RunState& state) {
-  std::vector<ckpt::MemoryTensor> tensors = RunTensors(state);
+Status Save(const ckpt::Path& directory, const TrainingRun& state) {
+  std::vector<ckpt::MemoryTensor> tensors = ckpt::fsdp_dtensor::RunTensors(state);
   std::vector<ckpt::TargetTensor> targets;
   for (const ckpt::MemoryTensor& tensor : tensors) {
     targets.push_back({.key = tensor.key, .dtype = tensor.dtype, .shape = tensor.shape});
   }
   CKPT_ASSIGN_OR_RETURN(const auto source, ckpt::MakeMemorySource(std::move(tensors)));
   ckpt::dcp::WriterOptions options;
-  options.objects = RunObjects(state);
+  options.objects = ckpt::fsdp_dtensor::RunObjects(state);
   options.path_of = &ckpt::fsdp_dtensor::RunPath;
   ckpt::ConversionPlan plan;
   CKPT_ASSIGN_OR_RETURN(plan.write, ckpt::dcp::PlanDcp(std::move(targets), options));

@@ -220,7 +220,7 @@ TEST_F(ChangedRunTest, SamplesOfOtherSequencesAreNotCountedOn) {
 TEST_F(ChangedRunTest, OtherDataBeginAtTheirFirstSampleWhereThatIsAskedFor) {
   const auto consumed = [&](const char* iteration) {
     TrainingState state = OpenTrainingState(PosixStorage(), In("out") / iteration, {}).value();
-    return state.consumed_samples;
+    return state.run.consumed_samples;
   };
   EXPECT_EQ(consumed("iter_0000003"), 24);
   const std::vector<std::string> set = {"seq_length=8", "restart_data=true"};

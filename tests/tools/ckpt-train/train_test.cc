@@ -206,8 +206,8 @@ TEST_F(TrainTest, TheStepThatFollowsProvesACheckpoint) {
     const auto saved =
         OpenTrainingState(PosixStorage(), Path(options.run.save) / "iter_0000002", padded);
     ASSERT_THAT(saved, IsOk());
-    EXPECT_EQ(saved->next_loss, Number(step_3.substr(0, step_3.find('\n')), "loss"));
-    EXPECT_EQ(saved->finished_updates, 2);
+    EXPECT_EQ(saved->facts.next_loss, Number(step_3.substr(0, step_3.find('\n')), "loss"));
+    EXPECT_EQ(saved->run.finished_updates(), 2);
     EXPECT_THAT(step_3, HasSubstr("\"save_ms\":"));
   }
 }

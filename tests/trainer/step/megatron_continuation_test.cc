@@ -297,7 +297,7 @@ TEST_P(MegatronContinuationTest, LoadsEveryBitAndFollowsTheLossesOnEveryMesh) {
     ExpectEqualsStored(whole, golden.tensors);
     ASSERT_EQ(reports.size(), recorded->steps.size());
     ExpectRates(*config, reports, *recorded);
-    EXPECT_EQ(reports.front().step, state->finished_updates + 1);
+    EXPECT_EQ(reports.front().step, state->run.finished_updates() + 1);
 
     if (on_one_rank.empty()) on_one_rank = reports;
     const double apart =

@@ -1,13 +1,17 @@
-#include "formats/fsdp_dtensor/run_state.h"
+#include "formats/fsdp_dtensor/run_objects.h"
 
+#include <array>
 #include <charconv>
+#include <cstdint>
 #include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "core/tensor/dtype.h"
 #include "formats/fsdp_dtensor/plain_pickle.h"
 #include "formats/fsdp_dtensor/random_states.h"
+#include "formats/fsdp_dtensor/run_keys.h"
 #include "formats/torch_save/pickle_writer.h"
 
 namespace ckpt::fsdp_dtensor {
@@ -15,17 +19,6 @@ namespace {
 
 using dcp::PathStep;
 using dcp::WriterObject;
-
-constexpr std::string_view kModel = "model.";
-constexpr std::string_view kOptimizerState = "optimizer.state.";
-constexpr std::string_view kGroupMeta = "optimizer.param_to_group_meta.";
-constexpr std::string_view kScheduler = "opt_param_scheduler.";
-constexpr std::string_view kRandomStates = "rng_state.";
-constexpr std::string_view kTrackerStates = "rng_tracker_states.";
-// Modules that a parameter stands in while it is trained: the model's wrapper, and two more that
-// only the optimizer sees.
-constexpr std::string_view kModelWrappers = "module.";
-constexpr std::string_view kOptimizerWrappers = "module.module.module.";
 
 // An object of many keys' last parts.
 struct Field {
@@ -55,17 +48,17 @@ std::vector<Field> FieldsOf(const ParamGroup& group) {
           {"step", PickleValue(group.step)}};
 }
 
-std::vector<Field> FieldsOf(const SchedulerState& scheduler) {
-  return {{"max_lr", PickleValue(scheduler.max_lr)},
-          {"lr_warmup_steps", PickleValue(scheduler.lr_warmup_steps)},
-          {"num_steps", PickleValue(scheduler.num_steps)},
-          {"lr_decay_style", PickleValue(scheduler.lr_decay_style)},
-          {"lr_decay_steps", PickleValue(scheduler.lr_decay_steps)},
-          {"min_lr", PickleValue(scheduler.min_lr)},
-          {"start_wd", PickleValue(scheduler.start_wd)},
-          {"end_wd", PickleValue(scheduler.end_wd)},
-          {"wd_incr_style", PickleValue(scheduler.wd_incr_style)},
-          {"wd_incr_steps", PickleValue(scheduler.wd_incr_steps)}};
+std::vector<Field> FieldsOf(const RunSchedule& schedule) {
+  return {{"max_lr", PickleValue(schedule.max_lr)},
+          {"lr_warmup_steps", PickleValue(schedule.lr_warmup_steps)},
+          {"num_steps", PickleValue(schedule.num_steps)},
+          {"lr_decay_style", PickleValue(schedule.lr_decay_style)},
+          {"lr_decay_steps", PickleValue(schedule.lr_decay_steps)},
+          {"min_lr", PickleValue(schedule.min_lr)},
+          {"start_wd", PickleValue(schedule.start_wd)},
+          {"end_wd", PickleValue(schedule.end_wd)},
+          {"wd_incr_style", PickleValue(schedule.wd_incr_style)},
+          {"wd_incr_steps", PickleValue(schedule.wd_incr_steps)}};
 }
 
 // Of the first pipeline stage, and of the first of the states that ranks would keep apart if each
@@ -120,32 +113,32 @@ std::string MomentKey(std::string_view name, std::string_view moment) {
   return fmt::format("{}{}{}.{}", kOptimizerState, kOptimizerWrappers, name, moment);
 }
 
-std::vector<WriterObject> RunObjects(const RunState& state) {
+std::vector<WriterObject> RunObjects(const TrainingRun& run) {
   std::vector<WriterObject> objects = {
-      {"args", PickleNamespace(state.args)},
+      {std::string(kArgs), PickleNamespace(run.args)},
       {"checkpoint_version", PickleValue(3.0)},
-      {"iteration", PickleValue(state.iteration)},
-      {"num_floating_point_operations_so_far", PickleValue(state.num_floating_point_operations)}};
-  for (Field& field : FieldsOf(state.scheduler)) {
+      {std::string(kIteration), PickleValue(run.iteration)},
+      {std::string(kOperations), PickleValue(run.num_floating_point_operations)}};
+  for (Field& field : FieldsOf(run.schedule)) {
     objects.push_back({fmt::format("{}{}", kScheduler, field.name), std::move(field.pickle)});
   }
   std::vector<std::vector<Field>> groups;
-  for (const ParamGroup& group : state.groups) groups.push_back(FieldsOf(group));
-  for (const auto& [name, group] : state.group_of) {
+  for (const ParamGroup& group : run.groups) groups.push_back(FieldsOf(group));
+  for (const auto& [name, group] : run.group_of) {
     for (const Field& field : groups.at(group)) {
       objects.push_back({fmt::format("{}{}{}.{}", kGroupMeta, kOptimizerWrappers, name, field.name),
                          field.pickle});
     }
   }
-  for (int rank = 0; rank < state.tensor_ranks; ++rank) {
+  for (int rank = 0; rank < run.tensor_ranks; ++rank) {
     const std::string prefix = RandomStatesOf(rank);
-    objects.push_back({prefix + "random_rng_state", PicklePythonState(state.seed)});
-    objects.push_back({prefix + "np_rng_state", PickleNumpyState(state.seed)});
+    objects.push_back({prefix + "random_rng_state", PicklePythonState(run.seed)});
+    objects.push_back({prefix + "np_rng_state", PickleNumpyState(run.seed)});
   }
   return objects;
 }
 
-std::vector<MemoryTensor> RunTensors(const RunState& state) {
+std::vector<MemoryTensor> RunTensors(const TrainingRun& run) {
   std::vector<MemoryTensor> tensors;
   const auto add = [&](std::string key, Bytes values) {
     tensors.push_back({.key = std::move(key),
@@ -153,16 +146,16 @@ std::vector<MemoryTensor> RunTensors(const RunState& state) {
                        .shape = {static_cast<std::int64_t>(values.size())},
                        .values = std::move(values)});
   };
-  for (int rank = 0; rank < state.tensor_ranks; ++rank) {
+  for (int rank = 0; rank < run.tensor_ranks; ++rank) {
     const std::string prefix = RandomStatesOf(rank);
     const std::string tracked = prefix + std::string(kTrackerStates);
     const auto offset = static_cast<std::uint64_t>(rank);
-    add(prefix + "torch_rng_state", TorchCpuState(state.seed));
-    add(prefix + "cuda_rng_state", TorchCudaState(state.seed));
+    add(prefix + "torch_rng_state", TorchCpuState(run.seed));
+    add(prefix + "cuda_rng_state", TorchCudaState(run.seed));
     // Seeds as Megatron's model_parallel_cuda_manual_seed spreads them.
-    add(tracked + "data-parallel-rng", TorchCudaState(state.seed));
-    add(tracked + "model-parallel-rng", TorchCudaState(state.seed + 2718 + offset));
-    add(tracked + "expert-parallel-rng", TorchCudaState(state.seed + 1024 + offset));
+    add(tracked + "data-parallel-rng", TorchCudaState(run.seed));
+    add(tracked + "model-parallel-rng", TorchCudaState(run.seed + 2718 + offset));
+    add(tracked + "expert-parallel-rng", TorchCudaState(run.seed + 1024 + offset));
   }
   return tensors;
 }

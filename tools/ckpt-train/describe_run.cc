@@ -1,4 +1,4 @@
-#include "tools/ckpt-train/running_state.h"
+#include "tools/ckpt-train/describe_run.h"
 
 #include <cstdint>
 #include <utility>
@@ -10,11 +10,8 @@
 namespace ckpt::train {
 namespace {
 
-using fsdp_dtensor::ParamGroup;
-using fsdp_dtensor::SchedulerState;
-
-SchedulerState DescribeSchedule(const trainer::TrainConfig& config, const RunConfig& run,
-                                std::int64_t updates) {
+RunSchedule DescribeSchedule(const trainer::TrainConfig& config, const RunConfig& run,
+                             std::int64_t updates) {
   const trainer::ScheduleConfig& schedule = config.schedule;
   const std::int64_t batch = config.global_batch_size;
   // Megatron's style and lengths are those of its arguments; a constant rate still has a length.
@@ -50,28 +47,30 @@ std::vector<ParamGroup> DescribeGroups(const trainer::TrainConfig& config, std::
 
 }  // namespace
 
-Result<fsdp_dtensor::RunState> DescribeRun(const RunConfig& run, const RunProgress& progress,
-                                           std::int64_t updates, const std::string& state_digest,
-                                           const layout::Choices& naming) {
-  fsdp_dtensor::RunState state;
-  NamedValues more = {{std::string(kStateDigest), state_digest}, {std::string(kRunId), run.run_id}};
-  if (progress.next_loss) more.emplace_back(kNextLoss, *progress.next_loss);
-  if (!run.data_identity.empty()) more.emplace_back(kDataIdentity, run.data_identity);
+Result<TrainingRun> DescribeRun(const RunConfig& run, const RunProgress& progress,
+                                std::int64_t updates, const std::string& state_digest,
+                                const layout::Choices& naming) {
+  OwnFacts facts = {
+      .state_digest = state_digest, .run_id = run.run_id, .next_loss = progress.next_loss};
+  if (!run.data_identity.empty()) facts.data_identity = run.data_identity;
+  NamedValues more = ArgsOf(facts);
   if (const auto impl = naming.find("transformer_impl"); impl != naming.end()) {
     more.emplace_back(impl->first, impl->second);
   }
   if (const auto experts = naming.find("expert_names"); experts != naming.end()) {
     more.emplace_back("moe_grouped_gemm", experts->second == "grouped");
   }
-  CKPT_ASSIGN_OR_RETURN(state.args, RunArgs(run.effective,
-                                            {.iteration = progress.iteration,
-                                             .consumed_train_samples = progress.consumed_samples},
-                                            more));
-  state.iteration = progress.iteration;
-  state.scheduler = DescribeSchedule(run.train, run, updates);
-  state.groups = DescribeGroups(run.train, updates);
-  state.seed = run.train.seed;
-  return state;
+  TrainingRun described = {.iteration = progress.iteration,
+                           .consumed_samples = progress.consumed_samples,
+                           .schedule = DescribeSchedule(run.train, run, updates),
+                           .groups = DescribeGroups(run.train, updates),
+                           .seed = run.train.seed};
+  CKPT_ASSIGN_OR_RETURN(described.args,
+                        RunArgs(run.effective,
+                                {.iteration = progress.iteration,
+                                 .consumed_train_samples = progress.consumed_samples},
+                                more));
+  return described;
 }
 
 std::vector<std::string> MomentNames(const trainer::OptimizerConfig& optimizer) {

@@ -1,10 +1,10 @@
-#include "converters/verbs/stored_objects.h"
+#include "core/training/stored_values.h"
 
 #include <string>
 #include <utility>
 
-#include "converters/config/hf_config.h"
 #include "core/json/json_reader.h"
+#include "core/layout/flatten_json.h"
 
 namespace ckpt {
 namespace {
@@ -19,28 +19,6 @@ std::string_view PlainName(std::string_view name) {
 
 }  // namespace
 
-Result<layout::Configuration> ReadMegatronArgs(const CheckpointSource& source) {
-  struct Place {
-    std::string_view object;
-    std::string_view prefix;  // of the members' flattened names in the rendered object
-  };
-  layout::Configuration args;
-  for (const Place& place :
-       {Place{"args", "$object.state."}, Place{"common_state", "args.$object.state."}}) {
-    const ObjectEntry* entry = source.index().FindObject(place.object);
-    if (entry == nullptr) continue;
-    CKPT_ASSIGN_OR_RETURN(const RenderedObject object, source.ReadObject(*entry));
-    CKPT_ASSIGN_OR_RETURN(const layout::Configuration members,
-                          FlattenJson(object.json, place.object));
-    for (const auto& [name, value] : members) {
-      if (!name.starts_with(place.prefix)) continue;
-      args[std::string(PlainName(name).substr(place.prefix.size()))] = value;
-    }
-    break;
-  }
-  return args;
-}
-
 Result<std::int64_t> ReadStoredInteger(const CheckpointSource& source, std::string_view key) {
   const ObjectEntry* entry = source.index().FindObject(key);
   if (entry == nullptr) {
@@ -51,6 +29,21 @@ Result<std::int64_t> ReadStoredInteger(const CheckpointSource& source, std::stri
   Result<std::int64_t> value = json.root().Int64();
   if (!value.ok()) return std::move(value).status().Tensor(key);
   return value;
+}
+
+Result<layout::Configuration> ReadStoredMembers(const CheckpointSource& source,
+                                                std::string_view key, std::string_view prefix) {
+  layout::Configuration members;
+  const ObjectEntry* entry = source.index().FindObject(key);
+  if (entry == nullptr) return members;
+  CKPT_ASSIGN_OR_RETURN(const RenderedObject object, source.ReadObject(*entry));
+  CKPT_ASSIGN_OR_RETURN(const layout::Configuration flattened,
+                        layout::FlattenJson(object.json, key));
+  for (const auto& [name, value] : flattened) {
+    if (!name.starts_with(prefix)) continue;
+    members[std::string(PlainName(name).substr(prefix.size()))] = value;
+  }
+  return members;
 }
 
 }  // namespace ckpt

@@ -1,5 +1,3 @@
-#include "formats/fsdp_dtensor/run_state.h"
-
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -15,6 +13,8 @@
 #include "core/io/posix_storage.h"
 #include "core/json/json_reader.h"
 #include "formats/dcp/source.h"
+#include "formats/fsdp_dtensor/read_run.h"
+#include "formats/fsdp_dtensor/run_objects.h"
 #include "formats/torch_save/object_json.h"
 #include "formats/torch_save/pickle_reader.h"
 #include "tests/testing/golden.h"
@@ -82,21 +82,21 @@ class MegatronRunTest : public ::testing::TestWithParam<std::string> {
   }
 
   // The state of a run of ours that stands where this one stands.
-  [[nodiscard]] RunState SameState() const {
-    RunState state;
+  [[nodiscard]] TrainingRun SameState() const {
+    TrainingRun state;
     state.iteration = Int("iteration");
     state.num_floating_point_operations = Float("num_floating_point_operations_so_far");
     const std::string scheduler = "opt_param_scheduler.";
-    state.scheduler = {.max_lr = Float(scheduler + "max_lr"),
-                       .min_lr = Float(scheduler + "min_lr"),
-                       .lr_warmup_steps = Int(scheduler + "lr_warmup_steps"),
-                       .num_steps = Int(scheduler + "num_steps"),
-                       .lr_decay_style = Text(scheduler + "lr_decay_style"),
-                       .lr_decay_steps = Int(scheduler + "lr_decay_steps"),
-                       .start_wd = Float(scheduler + "start_wd"),
-                       .end_wd = Float(scheduler + "end_wd"),
-                       .wd_incr_style = Text(scheduler + "wd_incr_style"),
-                       .wd_incr_steps = Int(scheduler + "wd_incr_steps")};
+    state.schedule = {.max_lr = Float(scheduler + "max_lr"),
+                      .min_lr = Float(scheduler + "min_lr"),
+                      .lr_warmup_steps = Int(scheduler + "lr_warmup_steps"),
+                      .num_steps = Int(scheduler + "num_steps"),
+                      .lr_decay_style = Text(scheduler + "lr_decay_style"),
+                      .lr_decay_steps = Int(scheduler + "lr_decay_steps"),
+                      .start_wd = Float(scheduler + "start_wd"),
+                      .end_wd = Float(scheduler + "end_wd"),
+                      .wd_incr_style = Text(scheduler + "wd_incr_style"),
+                      .wd_incr_steps = Int(scheduler + "wd_incr_steps")};
     constexpr std::string_view kStep = ".step";
     for (const auto& [key, object] : objects_) {
       if (!key.starts_with(kGroupMeta) || !key.ends_with(kStep)) continue;
@@ -164,6 +164,31 @@ TEST_P(MegatronRunTest, NamesWeightsAndMomentsAsWeDo) {
     EXPECT_NE(source_->index().FindTensor(MomentKey(name, "exp_avg_sq")), nullptr) << name;
   }
   EXPECT_GT(weights, 0U);
+}
+
+TEST_P(MegatronRunTest, IsReadBack) {
+  const auto stored = ReadRun(*source_);
+  ASSERT_THAT(stored, IsOk());
+  const TrainingRun same = SameState();
+  const TrainingRun& run = stored->run;
+  EXPECT_EQ(run.iteration, same.iteration);
+  EXPECT_EQ(run.consumed_samples, 24);
+  EXPECT_EQ(run.schedule.num_steps, same.schedule.num_steps);
+  EXPECT_EQ(run.seed, same.seed);
+  EXPECT_EQ(run.tensor_ranks, same.tensor_ranks);
+  ASSERT_EQ(run.group_of.size(), same.group_of.size());
+  for (std::size_t p = 0; p < run.group_of.size(); ++p) {
+    EXPECT_EQ(run.group_of[p].first, same.group_of[p].first);
+    EXPECT_EQ(run.groups.at(run.group_of[p].second).step,
+              same.groups.at(same.group_of[p].second).step);
+  }
+  ASSERT_EQ(stored->moments.size(), 2U);
+  for (const StoredMoment& moment : stored->moments) {
+    for (const auto& [key, weight] : moment.weight_of) {
+      EXPECT_EQ(key, MomentKey(weight, moment.name));
+      EXPECT_NE(source_->index().FindTensor(WeightKey(weight)), nullptr) << weight;
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, MegatronRunTest, ::testing::ValuesIn(MegatronCases()),

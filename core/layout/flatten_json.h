@@ -1,0 +1,22 @@
+// JSON text as a Configuration.
+#ifndef CKPT_CORE_LAYOUT_FLATTEN_JSON_H_
+#define CKPT_CORE_LAYOUT_FLATTEN_JSON_H_
+
+#include <string_view>
+
+#include "core/base/result.h"
+#include "core/layout/value.h"
+
+namespace ckpt::layout {
+
+// Members of nested objects get dotted names (`rope_parameters.rope_theta`); arrays become lists, objects within them
+// null. Integers past 63 bits become floats. NaN and the infinities are read as Python writes them. `name` (a path) appears
+// in errors.
+//
+// Errors: kBadMetadata (not JSON, not an object, a duplicate key, two keys that flatten to one name), kResource (too
+//         large or too deep).
+Result<Configuration> FlattenJson(std::string_view json, std::string_view name);
+
+}  // namespace ckpt::layout
+
+#endif  // CKPT_CORE_LAYOUT_FLATTEN_JSON_H_

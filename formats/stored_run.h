@@ -1,0 +1,20 @@
+// The run that wrote a checkpoint, whichever format it is in.
+#ifndef CKPT_FORMATS_STORED_RUN_H_
+#define CKPT_FORMATS_STORED_RUN_H_
+
+#include "core/base/result.h"
+#include "core/checkpoint/source.h"
+#include "core/layout/value.h"
+#include "core/training/training_run.h"
+
+namespace ckpt {
+
+// Megatron's arguments, by their names. Nothing if the checkpoint has none. Errors: those of the format's reader.
+Result<layout::Configuration> ReadRunArgs(const CheckpointSource& source);
+
+// Errors: those of fsdp_dtensor::ReadRun, the one format that a run goes on from.
+Result<StoredRun> ReadStoredRun(const CheckpointSource& source);
+
+}  // namespace ckpt
+
+#endif  // CKPT_FORMATS_STORED_RUN_H_
