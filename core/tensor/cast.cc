@@ -1,9 +1,5 @@
 #include "core/tensor/cast.h"
 
-#if defined(__x86_64__) && defined(__GNUC__)
-#include <immintrin.h>
-#endif
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -14,6 +10,7 @@
 
 #include "core/base/check.h"
 #include "core/base/widest_vectors.h"
+#include "core/tensor/internal/cast_vectors.h"
 
 namespace ckpt {
 namespace {
@@ -21,6 +18,7 @@ namespace {
 // Elements pass through float32, a block at a time, in loops that the compiler vectorises: they branch nowhere, and select
 // among results that are all computed. Both stages of a block stay in the cache nearest to the core.
 constexpr std::size_t kBlockElements = 2048;
+constexpr std::size_t kLineBytes = 64;  // of the cache, and the widest vector
 
 constexpr std::uint32_t kSign32 = 0x80000000U;
 constexpr std::uint32_t kInfinity32 = 0x7F800000U;
@@ -30,9 +28,6 @@ constexpr std::uint32_t kInfinity16 = 0x7C00U;
 constexpr std::uint32_t kTwoTo16 = 0x47800000U;
 constexpr std::uint32_t kTwoToMinus14 = 0x38800000U;  // the smallest normal float16
 constexpr std::uint32_t kHalf = 0x3F000000U;
-// The smallest that become infinite.
-constexpr std::uint32_t kOverflowsFp16 = 0x477FF000U;
-constexpr std::uint32_t kOverflowsBf16 = 0x7F7F8000U;
 // What is between the biases of the two exponents, in float32's place, and how far the mantissas' ends are apart.
 constexpr std::uint32_t kRebias = 112U << 23;
 constexpr int kFp16Shift = 13;
@@ -99,95 +94,110 @@ void Store(T value, std::byte* to, std::size_t i) {
   std::memcpy(to + i * sizeof value, &value, sizeof value);
 }
 
-#if defined(__x86_64__) && defined(__GNUC__)
-// The processor's own conversion, eight elements at a time; it gives the bits of NarrowToFp16. Returns how many it made.
-[[gnu::noinline, gnu::target("avx2,f16c")]] std::size_t NarrowEightsToFp16(const std::byte* in,
-                                                                           std::byte* out,
-                                                                           std::size_t count) {
-  constexpr std::size_t kEight = 8;
-  std::size_t done = 0;
-  for (; done + kEight <= count; done += kEight) {
-    const __m256i bits =
-        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(in + done * sizeof(float)));
-    const __m128i halves = _mm256_cvtps_ph(_mm256_castsi256_ps(bits), _MM_FROUND_TO_NEAREST_INT);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + done * sizeof(std::uint16_t)), halves);
-  }
-  return done;
-}
-
-std::size_t NarrowFirstToFp16(const std::byte* in, std::byte* out, std::size_t count) {
-  static const bool has_f16c = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
-  return has_f16c ? NarrowEightsToFp16(in, out, count) : 0;
-}
-#else
-std::size_t NarrowFirstToFp16(const std::byte*, std::byte*, std::size_t) { return 0; }
-#endif
-
 // Elements of `from` to float32; to those that a narrower target rounds (`to_odd`), or to those that are the target.
-// Returns how many finite values became infinite.
-std::uint64_t ToFloat32(DType from, const std::byte* in, bool to_odd, std::byte* out,
-                        std::size_t count) {
-  std::uint32_t overflowed = 0;
+void ToFloat32(DType from, const std::byte* in, bool to_odd, std::byte* out, std::size_t count) {
   if (from == DType::kBfloat16) {
     for (std::size_t i = 0; i < count; ++i) {
       Store(std::uint32_t{Load<std::uint16_t>(in, i)} << 16, out, i);
     }
   } else if (from == DType::kFloat16) {
-    for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t i = internal::WidenFp16Vectors(in, out, count); i < count; ++i) {
       Store(Quieted(WidenFp16(Load<std::uint16_t>(in, i))), out, i);
     }
   } else if (to_odd) {
-    for (std::size_t i = 0; i < count; ++i) Store(RoundToOdd(Load<double>(in, i)), out, i);
+    for (std::size_t i = internal::RoundToOddVectors(in, out, count); i < count; ++i) {
+      Store(RoundToOdd(Load<double>(in, i)), out, i);
+    }
   } else {
     for (std::size_t i = 0; i < count; ++i) {
-      const auto value = Load<double>(in, i);
-      const auto nearest = static_cast<float>(value);
-      const bool is_finite = std::fabs(value) < std::numeric_limits<double>::infinity();
-      overflowed += (AsBits(nearest) & ~kSign32) == kInfinity32 && is_finite ? 1U : 0U;
-      Store(nearest, out, i);
+      Store(static_cast<float>(Load<double>(in, i)), out, i);
     }
   }
-  return overflowed;
 }
 
-// The way back. Returns how many finite values became infinite.
-std::uint64_t FromFloat32(DType to, const std::byte* in, std::byte* out, std::size_t count) {
-  const auto overflows = [](std::uint32_t bits, std::uint32_t least) {
-    const std::uint32_t magnitude = bits & ~kSign32;
-    return magnitude - least < kInfinity32 - least ? 1U : 0U;
-  };
-  std::uint32_t overflowed = 0;
+// The way back.
+void FromFloat32(DType to, const std::byte* in, std::byte* out, std::size_t count) {
   if (to == DType::kFloat64) {
     for (std::size_t i = 0; i < count; ++i) Store<double>(Load<float>(in, i), out, i);
   } else if (to == DType::kBfloat16) {
     for (std::size_t i = 0; i < count; ++i) {
-      const auto bits = Load<std::uint32_t>(in, i);
-      overflowed += overflows(bits, kOverflowsBf16);
-      Store(NarrowToBf16(bits), out, i);
+      Store(NarrowToBf16(Load<std::uint32_t>(in, i)), out, i);
     }
   } else {
-    for (std::size_t i = NarrowFirstToFp16(in, out, count); i < count; ++i) {
+    for (std::size_t i = internal::NarrowToFp16Vectors(in, out, count); i < count; ++i) {
       Store(NarrowToFp16(Load<std::uint32_t>(in, i)), out, i);
     }
-    for (std::size_t i = 0; i < count; ++i) {
-      overflowed += overflows(Load<std::uint32_t>(in, i), kOverflowsFp16);
-    }
+  }
+}
+
+// Values without their signs, as the bits of `T`; `infinity` has them too.
+template <typename T>
+bool HasInfinity(T infinity, const std::byte* in, std::size_t count) {
+  constexpr T kMagnitude = std::numeric_limits<T>::max() >> 1;
+  T found = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    found |= static_cast<T>((Load<T>(in, i) & kMagnitude) == infinity ? 1 : 0);
+  }
+  return found != 0;
+}
+
+bool HasInfinity(DType dtype, const std::byte* in, std::size_t count) {
+  switch (dtype) {
+    case DType::kFloat16:
+      return HasInfinity<std::uint16_t>(kInfinity16, in, count);
+    case DType::kBfloat16:
+      return HasInfinity<std::uint16_t>(kInfinity32 >> 16, in, count);
+    case DType::kFloat32:
+      return HasInfinity<std::uint32_t>(kInfinity32, in, count);
+    default:
+      return false;  // nothing overflows in float64
+  }
+}
+
+double ValueOf(DType dtype, const std::byte* in, std::size_t i) {
+  switch (dtype) {
+    case DType::kFloat16:
+      return AsFloat(WidenFp16(Load<std::uint16_t>(in, i)));
+    case DType::kBfloat16:
+      return FromBf16Bits(Load<std::uint16_t>(in, i));
+    case DType::kFloat32:
+      return Load<float>(in, i);
+    default:
+      return Load<double>(in, i);
+  }
+}
+
+// How many finite values became infinite. Hardly any block has an infinity, so the first look at it asks no more.
+std::uint64_t CountOverflows(DType from, const std::byte* in, DType to, const std::byte* out,
+                             std::size_t count) {
+  if (!HasInfinity(to, out, count)) return 0;
+  std::uint64_t overflowed = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const bool overflows = std::isinf(ValueOf(to, out, i)) && std::isfinite(ValueOf(from, in, i));
+    overflowed += overflows ? 1U : 0U;
   }
   return overflowed;
 }
 
+// Elements before the first one that begins a line; where elements lie across lines, about as many.
+std::size_t ElementsToLine(const std::byte* at, std::size_t element_bytes) {
+  const std::size_t past = reinterpret_cast<std::uintptr_t>(at) % kLineBytes;
+  return past == 0 ? 0 : (kLineBytes - past) / element_bytes;
+}
+
 std::uint64_t CastBlock(DType from, const std::byte* in, DType to, std::byte* out,
                         std::size_t count) {
-  std::array<std::byte, kBlockElements * sizeof(float)> floats;
-  std::uint64_t overflowed = 0;
+  alignas(kLineBytes) std::array<std::byte, kBlockElements * sizeof(float)> floats;
+  const std::byte* stage = in;
   if (from != DType::kFloat32) {
     std::byte* const made = to == DType::kFloat32 ? out : floats.data();
     const bool to_odd = to != DType::kFloat32;
-    overflowed += ToFloat32(from, in, to_odd, made, count);
-    in = made;
+    ToFloat32(from, in, to_odd, made, count);
+    stage = made;
   }
-  if (to != DType::kFloat32) overflowed += FromFloat32(to, in, out, count);
-  return overflowed;
+  if (to != DType::kFloat32) FromFloat32(to, stage, out, count);
+  const bool holds_all = ElementBytes(to) > ElementBytes(from);
+  return holds_all ? 0 : CountOverflows(from, in, to, out, count);
 }
 
 }  // namespace
@@ -210,12 +220,16 @@ std::uint64_t CastElements(DType from, ByteSpan in, DType to, MutableByteSpan ou
     if (count != 0) std::memcpy(out.data(), in.data(), in.size());
     return 0;
   }
+  // Vectors of the wider side lie each in one line of the cache.
+  const std::size_t head = from_bytes > to_bytes ? ElementsToLine(in.data(), from_bytes)
+                                                 : ElementsToLine(out.data(), to_bytes);
   std::uint64_t overflowed = 0;
   WithWidestVectors([&] {
-    for (std::size_t begin = 0; begin < count; begin += kBlockElements) {
-      overflowed +=
-          CastBlock(from, in.data() + begin * from_bytes, to, out.data() + begin * to_bytes,
-                    std::min(kBlockElements, count - begin));
+    std::size_t end = std::min(head, count);
+    for (std::size_t begin = 0; begin < count;
+         begin = end, end = std::min(begin + kBlockElements, count)) {
+      overflowed += CastBlock(from, in.data() + begin * from_bytes, to,
+                              out.data() + begin * to_bytes, end - begin);
     }
   });
   return overflowed;
