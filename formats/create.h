@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "core/base/result.h"
-#include "core/checkpoint/manifest.h"
 #include "core/checkpoint/write_plan.h"
 #include "core/layout/value.h"
+#include "core/manifest/manifest.h"
 #include "formats/registry.h"
 
 namespace ckpt {

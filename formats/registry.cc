@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "core/base/quote.h"
-#include "core/checkpoint/checked_storage.h"
-#include "core/checkpoint/read_manifest.h"
+#include "core/manifest/checked_storage.h"
+#include "core/manifest/read_manifest.h"
 #include "formats/dcp/source.h"
 #include "formats/detect.h"
 #include "formats/locate.h"

@@ -10,9 +10,9 @@
 #include <string_view>
 
 #include "core/base/result.h"
-#include "core/checkpoint/manifest.h"
 #include "core/checkpoint/source.h"
 #include "core/io/storage.h"
+#include "core/manifest/manifest.h"
 
 namespace ckpt {
 

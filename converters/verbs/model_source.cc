@@ -15,9 +15,9 @@
 #include "core/base/quote.h"
 #include "core/base/units.h"
 #include "core/checkpoint/no_match.h"
-#include "core/checkpoint/read_manifest.h"
 #include "core/checkpoint/validate.h"
 #include "core/checkpoint/write_plan.h"
+#include "core/manifest/read_manifest.h"
 #include "formats/stored_run.h"
 
 namespace ckpt {

@@ -12,12 +12,12 @@
 
 #include "converters/verbs/side_files.h"
 #include "core/base/result.h"
-#include "core/checkpoint/manifest.h"
 #include "core/io/storage.h"
 #include "core/layout/layout_table.h"
 #include "core/layout/match.h"
 #include "core/layout/resolve.h"
 #include "core/layout/value.h"
+#include "core/manifest/manifest.h"
 #include "core/plan/conversion_plan.h"
 #include "formats/registry.h"
 

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "core/base/quote.h"
-#include "core/checkpoint/manifest.h"
 #include "core/io/git_lfs_pointer.h"
+#include "core/manifest/manifest.h"
 
 namespace ckpt {
 namespace {

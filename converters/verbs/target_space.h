@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "core/base/result.h"
-#include "core/checkpoint/manifest.h"
 #include "core/checkpoint/write_plan.h"
 #include "core/io/storage.h"
+#include "core/manifest/manifest.h"
 
 namespace ckpt {
 

@@ -8,10 +8,10 @@
 #include "converters/verbs/model_digest.h"
 #include "core/base/hash.h"
 #include "core/checkpoint/digest.h"
-#include "core/checkpoint/read_manifest.h"
-#include "core/checkpoint/verify_manifest.h"
 #include "core/exec/nest_reader.h"
 #include "core/exec/task_pool.h"
+#include "core/manifest/read_manifest.h"
+#include "core/manifest/verify_manifest.h"
 #include "core/tensor/cast.h"
 
 namespace ckpt {

@@ -7,7 +7,7 @@
 
 #include "core/base/bytes.h"
 #include "core/base/result.h"
-#include "core/checkpoint/manifest.h"
+#include "core/manifest/manifest.h"
 
 namespace ckpt {
 

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "core/base/result.h"
-#include "core/checkpoint/manifest.h"
 #include "core/checkpoint/source.h"
 #include "core/exec/progress.h"
 #include "core/io/storage.h"
+#include "core/manifest/manifest.h"
 #include "core/plan/conversion_plan.h"
 
 namespace ckpt {

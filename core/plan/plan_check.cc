@@ -10,8 +10,8 @@
 
 #include "core/base/endian.h"
 #include "core/base/hash.h"
-#include "core/checkpoint/manifest.h"
 #include "core/layout/cover.h"
+#include "core/manifest/manifest.h"
 #include "core/tensor/cast.h"
 
 namespace ckpt {

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "core/base/result.h"
-#include "core/checkpoint/manifest.h"
 #include "core/exec/progress.h"
 #include "core/io/storage.h"
+#include "core/manifest/manifest.h"
 
 namespace ckpt {
 

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "core/checkpoint/verify_manifest.h"
+#include "core/manifest/verify_manifest.h"
 
 namespace ckpt {
 namespace {

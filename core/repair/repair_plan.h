@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/base/status.h"
-#include "core/checkpoint/find_damage.h"
-#include "core/checkpoint/manifest.h"
+#include "core/manifest/find_damage.h"
+#include "core/manifest/manifest.h"
 
 namespace ckpt {
 

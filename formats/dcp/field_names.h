@@ -5,8 +5,8 @@
 #include <array>
 #include <cstdint>
 
-#include "formats/torch_save/pickle_graph.h"
-#include "formats/torch_save/pickle_literal.h"
+#include "formats/pickle/graph.h"
+#include "formats/pickle/literal.h"
 
 namespace ckpt::dcp {
 

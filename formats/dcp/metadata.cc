@@ -14,8 +14,8 @@
 #include "formats/dcp/metadata_extras.h"
 #include "formats/dcp/metadata_reducer.h"
 #include "formats/dcp/stored_items.h"
-#include "formats/torch_save/pickle_globals.h"
-#include "formats/torch_save/pickle_reader.h"
+#include "formats/pickle/globals.h"
+#include "formats/pickle/reader.h"
 
 namespace ckpt::dcp {
 

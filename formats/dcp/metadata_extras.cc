@@ -4,7 +4,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "formats/torch_save/object_json.h"
+#include "formats/pickle/object_json.h"
 
 namespace ckpt::dcp {
 

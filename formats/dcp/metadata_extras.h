@@ -7,7 +7,7 @@
 
 #include "formats/dcp/metadata.h"
 #include "formats/dcp/metadata_reducer.h"
-#include "formats/torch_save/pickle_graph.h"
+#include "formats/pickle/graph.h"
 
 namespace ckpt::dcp {
 

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "formats/torch_save/pickle_text.h"
+#include "formats/pickle/text.h"
 
 namespace ckpt::dcp {
 

@@ -13,9 +13,9 @@
 #include "core/checkpoint/index.h"
 #include "formats/dcp/field_names.h"
 #include "formats/dcp/text_pool.h"
-#include "formats/torch_save/pickle_graph.h"
-#include "formats/torch_save/pickle_literal.h"
-#include "formats/torch_save/pickle_reader.h"
+#include "formats/pickle/graph.h"
+#include "formats/pickle/literal.h"
+#include "formats/pickle/reader.h"
 
 namespace ckpt::dcp {
 

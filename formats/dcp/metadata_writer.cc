@@ -5,7 +5,7 @@
 #include <variant>
 
 #include "core/base/check.h"
-#include "formats/torch_save/pickle_writer.h"
+#include "formats/pickle/writer.h"
 
 namespace ckpt::dcp {
 namespace {

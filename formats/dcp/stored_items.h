@@ -9,7 +9,7 @@
 
 #include "core/base/result.h"
 #include "formats/dcp/metadata_reducer.h"
-#include "formats/torch_save/pickle_graph.h"
+#include "formats/pickle/graph.h"
 
 namespace ckpt::dcp {
 

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "formats/torch_save/pickle_writer.h"
+#include "formats/pickle/writer.h"
 
 namespace ckpt::fsdp_dtensor {
 namespace {

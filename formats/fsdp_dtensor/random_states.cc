@@ -5,7 +5,7 @@
 
 #include "core/base/endian.h"
 #include "formats/fsdp_dtensor/mersenne_twister.h"
-#include "formats/torch_save/pickle_writer.h"
+#include "formats/pickle/writer.h"
 
 namespace ckpt::fsdp_dtensor {
 namespace {

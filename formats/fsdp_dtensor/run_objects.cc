@@ -12,7 +12,7 @@
 #include "formats/fsdp_dtensor/plain_pickle.h"
 #include "formats/fsdp_dtensor/random_states.h"
 #include "formats/fsdp_dtensor/run_keys.h"
-#include "formats/torch_save/pickle_writer.h"
+#include "formats/pickle/writer.h"
 
 namespace ckpt::fsdp_dtensor {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "formats/torch_save/pickle_graph.h"
+#include "formats/pickle/graph.h"
 
 namespace ckpt::torch_save {
 

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <utility>
 
+#include "formats/pickle/python_str.h"
 #include "formats/torch_save/distributed_tensor.h"
-#include "formats/torch_save/python_str.h"
 #include "formats/torch_save/tensor_rebuild.h"
 
 namespace ckpt::torch_save {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/base/result.h"
-#include "formats/torch_save/pickle_graph.h"
+#include "formats/pickle/graph.h"
 
 namespace ckpt::torch_save {
 

@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "formats/pickle/object_json.h"
 #include "formats/torch_save/array_digest.h"
 #include "formats/torch_save/inner_tensors.h"
-#include "formats/torch_save/object_json.h"
 #include "formats/torch_save/persistent_storage.h"
 #include "formats/torch_save/tensor_rebuild.h"
 

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "core/tensor/dtype.h"
-#include "formats/torch_save/pickle_graph.h"
+#include "formats/pickle/graph.h"
 
 namespace ckpt::torch_save {
 

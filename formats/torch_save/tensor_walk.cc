@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "formats/torch_save/pickle_globals.h"
-#include "formats/torch_save/python_str.h"
-#include "formats/torch_save/repeated_keys.h"
+#include "formats/pickle/globals.h"
+#include "formats/pickle/python_str.h"
+#include "formats/pickle/repeated_keys.h"
 
 namespace ckpt::torch_save {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/base/result.h"
-#include "formats/torch_save/pickle_graph.h"
+#include "formats/pickle/graph.h"
 #include "formats/torch_save/tensor_rebuild.h"
 
 namespace ckpt::torch_save {

@@ -8,8 +8,8 @@
 #include "core/base/units.h"
 #include "core/io/git_lfs_pointer.h"
 #include "formats/torch_save/legacy_stream.h"
-#include "formats/torch_save/record_crc.h"
-#include "formats/torch_save/zip_reader.h"
+#include "formats/zip/reader.h"
+#include "formats/zip/record_crc.h"
 
 namespace ckpt::torch_save {
 namespace {
@@ -23,8 +23,8 @@ constexpr std::string_view kExportRecord = "archive_format";
 constexpr std::string_view kStoragePrefix = "data/";
 
 // "little" unless the record says otherwise; writers before torch 2.0 wrote none.
-Result<bool> IsBigEndian(const ZipArchive& zip) {
-  const ZipRecord* record = zip.Find("byteorder");
+Result<bool> IsBigEndian(const zip::Archive& zip) {
+  const zip::Record* record = zip.Find("byteorder");
   if (record == nullptr) return false;
   CKPT_ASSIGN_OR_RETURN(const Bytes text, zip.Read(*record, kMaxSmallRecordBytes));
   if (AsText(text) == "little") return false;
@@ -39,10 +39,10 @@ Result<bool> IsBigEndian(const ZipArchive& zip) {
 Result<TorchContainer> OpenZipContainer(std::shared_ptr<const ReadableFile> file,
                                         std::uint64_t offset, std::uint64_t length) {
   const std::string where = DescribeRange(file->name(), offset, length);
-  CKPT_ASSIGN_OR_RETURN(const ZipArchive zip, ZipArchive::Open(file, offset, length));
-  if (zip.Find("constants.pkl") != nullptr) return TorchScriptError(where);
-  if (zip.Find(kExportRecord) != nullptr) return ExportArchiveError(where);
-  const ZipRecord* pickle = zip.Find("data.pkl");
+  CKPT_ASSIGN_OR_RETURN(const zip::Archive zip, zip::Archive::Open(file, offset, length));
+  if (zip.Find("constants.pkl") != nullptr) return zip::TorchScriptError(where);
+  if (zip.Find(kExportRecord) != nullptr) return zip::ExportArchiveError(where);
+  const zip::Record* pickle = zip.Find("data.pkl");
   if (pickle == nullptr) {
     return Error(ErrorKind::kIncomplete, "no data.pkl: an aborted torch.save").File(where);
   }
@@ -52,7 +52,7 @@ Result<TorchContainer> OpenZipContainer(std::shared_ptr<const ReadableFile> file
   container.is_big_endian = *is_big_endian;
   CKPT_ASSIGN_OR_RETURN(const Bytes bytes, zip.Read(*pickle, kMaxPickleBytes));
   CKPT_ASSIGN_OR_RETURN(container.pickle, pickle::ParsePickle(bytes, where));
-  for (const ZipRecord& record : zip.records()) {
+  for (const zip::Record& record : zip.records()) {
     if (!record.name.starts_with(kStoragePrefix)) continue;
     container.storages.emplace(
         record.name.substr(kStoragePrefix.size()),
@@ -95,8 +95,8 @@ Result<TorchContainer> OpenTorchFile(std::shared_ptr<const ReadableFile> file) {
 
 Status VerifyStorage(const TorchContainer& container, const StorageExtent& storage) {
   if (!storage.crc32) return OkStatus();
-  return VerifyRecordCrc(*container.file, storage.name, storage.offset_bytes, storage.size_bytes,
-                         *storage.crc32);
+  return zip::VerifyRecordCrc(*container.file, storage.name, storage.offset_bytes,
+                              storage.size_bytes, *storage.crc32);
 }
 
 }  // namespace ckpt::torch_save

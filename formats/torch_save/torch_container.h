@@ -12,7 +12,7 @@
 
 #include "core/base/result.h"
 #include "core/io/storage.h"
-#include "formats/torch_save/pickle_reader.h"
+#include "formats/pickle/reader.h"
 
 namespace ckpt::torch_save {
 
@@ -36,7 +36,7 @@ struct TorchContainer {
 // The zip container in a byte range of a file. The checksum of the pickle is verified, those of the
 // storages are not.
 //
-// Errors: those of ZipArchive::Open and ParsePickle, kIncomplete (no data.pkl: an aborted save), kUnsupported
+// Errors: those of zip::Archive::Open and ParsePickle, kIncomplete (no data.pkl: an aborted save), kUnsupported
 //         (TorchScript), kChecksum.
 Result<TorchContainer> OpenZipContainer(std::shared_ptr<const ReadableFile> file,
                                         std::uint64_t offset, std::uint64_t length);

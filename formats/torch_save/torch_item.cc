@@ -8,7 +8,7 @@
 #include "core/base/check.h"
 #include "core/base/endian.h"
 #include "formats/torch_save/torch_dtype.h"
-#include "formats/torch_save/zip_writer.h"
+#include "formats/zip/writer.h"
 
 namespace ckpt::torch_save {
 namespace {
@@ -16,20 +16,21 @@ namespace {
 // Torch derives these digits from names and checksums of the records and never looks at them again.
 constexpr std::string_view kSerializationId = "0000000000000000000000000000000000000000";
 
-void AddLeadingRecords(ByteSpan pickle, ZipWriter& zip) {
+void AddLeadingRecords(ByteSpan pickle, zip::Writer& zip) {
   zip.Add("data.pkl", pickle);
   zip.Add(".format_version", AsBytes("1"));
-  zip.Add(".storage_alignment", AsBytes(std::to_string(ZipWriter::kDefaultAlignment)));
+  zip.Add(".storage_alignment", AsBytes(std::to_string(zip::Writer::kDefaultAlignment)));
   zip.Add("byteorder", AsBytes("little"));
 }
 
-void AddTrailingRecords(ZipWriter& zip) {
+void AddTrailingRecords(zip::Writer& zip) {
   zip.Add("version", AsBytes("3\n"));
   zip.Add(".data/serialization_id", AsBytes(kSerializationId));
 }
 
-ZipFraming FrameTensor(ByteSpan pickle, std::uint64_t payload_bytes, std::uint32_t payload_crc32) {
-  ZipWriter zip;
+zip::Framing FrameTensor(ByteSpan pickle, std::uint64_t payload_bytes,
+                         std::uint32_t payload_crc32) {
+  zip::Writer zip;
   AddLeadingRecords(pickle, zip);
   zip.AddForeign("data/0", payload_bytes, payload_crc32);
   AddTrailingRecords(zip);
@@ -138,7 +139,7 @@ class TensorPickle {
 }  // namespace
 
 Bytes ObjectItem(ByteSpan pickle) {
-  ZipWriter zip;
+  zip::Writer zip;
   AddLeadingRecords(pickle, zip);
   AddTrailingRecords(zip);
   return std::move(zip).Finish().head;
@@ -147,7 +148,7 @@ Bytes ObjectItem(ByteSpan pickle) {
 TensorItem::TensorItem(DType dtype, DimsView shape)
     : pickle_(TensorPickle().Build(dtype, shape)),
       payload_bytes_(static_cast<std::uint64_t>(NumElements(shape)) * ElementBytes(dtype)) {
-  ZipFraming framing = FrameTensor(pickle_, payload_bytes_, 0);
+  zip::Framing framing = FrameTensor(pickle_, payload_bytes_, 0);
   head_ = std::move(framing.head);
   tail_bytes_ = framing.tail.size();
 }

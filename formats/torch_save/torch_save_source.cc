@@ -9,13 +9,13 @@
 
 #include "core/base/name_list.h"
 #include "core/base/units.h"
+#include "formats/pickle/globals.h"
+#include "formats/pickle/object_json.h"
+#include "formats/pickle/python_str.h"
 #include "formats/torch_save/distributed_tensor.h"
 #include "formats/torch_save/inner_tensors.h"
 #include "formats/torch_save/object_item.h"
-#include "formats/torch_save/object_json.h"
 #include "formats/torch_save/persistent_storage.h"
-#include "formats/torch_save/pickle_globals.h"
-#include "formats/torch_save/python_str.h"
 #include "formats/torch_save/tensor_walk.h"
 
 namespace ckpt {

@@ -5,7 +5,7 @@
 
 #include "core/base/bytes.h"
 #include "core/base/check.h"
-#include "core/checkpoint/manifest.h"
+#include "core/manifest/manifest.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto manifest =

@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "formats/torch_save/object_json.h"
-#include "formats/torch_save/pickle_reader.h"
+#include "formats/pickle/object_json.h"
+#include "formats/pickle/reader.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace ckpt::pickle;  // NOLINT(google-build-using-namespace): a target is one function

@@ -9,7 +9,7 @@
 
 #include "core/base/bytes.h"
 #include "core/base/hash.h"
-#include "formats/torch_save/zip_format.h"
+#include "formats/zip/format.h"
 #include "tests/fuzz/mutation.h"
 
 namespace {

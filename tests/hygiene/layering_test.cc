@@ -68,12 +68,17 @@ bool EdgeIsAllowed(std::string_view from, std::string_view to) {
     return path == top || path.starts_with(std::string(top) + "/");
   };
   if (in(from, "core")) return in(to, "core");
-  if (in(from, "formats/torch_save")) return in(to, "core");
+  // What several formats are written in.
+  const auto is_notation = [&](std::string_view path) {
+    return in(path, "formats/pickle") || in(path, "formats/zip");
+  };
+  if (is_notation(from)) return in(to, "core");
+  if (in(from, "formats/torch_save")) return in(to, "core") || is_notation(to);
   if (in(from, "formats/fsdp_dtensor") || in(from, "formats/torch_dist")) {
-    return in(to, "core") || to == "formats/dcp" || to == "formats/torch_save";
+    return in(to, "core") || is_notation(to) || to == "formats/dcp" || to == "formats/torch_save";
   }
   if (from == "formats") return in(to, "core") || in(to, "formats");  // the registry names them all
-  if (in(from, "formats")) return in(to, "core") || to == "formats/torch_save";
+  if (in(from, "formats")) return in(to, "core") || is_notation(to) || to == "formats/torch_save";
   if (in(from, "converters")) return in(to, "core") || in(to, "converters") || to == "formats";
   if (in(from, "trainer")) return in(to, "core") || in(to, "trainer") || in(to, "converters");
   return in(from, "tools");

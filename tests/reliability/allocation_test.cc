@@ -12,18 +12,18 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
-#include "core/checkpoint/manifest.h"
 #include "core/exec/task_pool.h"
 #include "core/io/posix_storage.h"
 #include "core/layout/layout_table.h"
+#include "core/manifest/manifest.h"
 #include "formats/dcp/metadata.h"
+#include "formats/pickle/object_json.h"
+#include "formats/pickle/reader.h"
 #include "formats/safetensors/header.h"
 #include "formats/safetensors/sharded_index.h"
 #include "formats/torch_save/legacy_stream.h"
-#include "formats/torch_save/object_json.h"
-#include "formats/torch_save/pickle_reader.h"
 #include "formats/torch_save/torch_container.h"
-#include "formats/torch_save/zip_reader.h"
+#include "formats/zip/reader.h"
 #include "tests/reliability/allocation_faults.h"
 #include "tests/reliability/suite.h"
 #include "tests/testing/matchers.h"
@@ -56,8 +56,7 @@ Result<std::uint64_t> ReadPickle(const Bytes& input) {
 }
 
 Result<std::uint64_t> ReadZip(const Bytes& input) {
-  CKPT_ASSIGN_OR_RETURN(const auto archive,
-                        torch_save::ZipArchive::Open(AsFile(input), 0, input.size()));
+  CKPT_ASSIGN_OR_RETURN(const auto archive, zip::Archive::Open(AsFile(input), 0, input.size()));
   return archive.records().size();
 }
 

@@ -13,9 +13,9 @@
 #include "core/io/storage.h"
 #include "core/tensor/box.h"
 #include "core/tensor/shape.h"
-#include "formats/torch_save/pickle_writer.h"
+#include "formats/pickle/writer.h"
 #include "formats/torch_save/torch_dtype.h"
-#include "formats/torch_save/zip_writer.h"
+#include "formats/zip/writer.h"
 
 namespace ckpt::testing {
 namespace {
@@ -282,7 +282,7 @@ Bytes TorchSaveFile(std::span<const MemoryTensor> tensors, std::mt19937_64& rng)
   }
   pickle.EndDict();
 
-  torch_save::ZipWriter zip("model");
+  zip::Writer zip("model");
   zip.Add("data.pkl", pickle.Take());
   zip.Add("byteorder", AsBytes("little"));
   for (std::size_t s = 0; s < storages.size(); ++s) {

@@ -10,9 +10,9 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
-#include "core/checkpoint/find_damage.h"
-#include "core/checkpoint/read_manifest.h"
 #include "core/io/memory_storage.h"
+#include "core/manifest/find_damage.h"
+#include "core/manifest/read_manifest.h"
 #include "core/repair/repair_plan.h"
 #include "core/repair/write_mended.h"
 #include "formats/registry.h"

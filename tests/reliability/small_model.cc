@@ -8,8 +8,8 @@
 
 #include "core/checkpoint/digest.h"
 #include "core/checkpoint/validate.h"
-#include "core/checkpoint/verify_manifest.h"
 #include "core/checkpoint/write_plan.h"
+#include "core/manifest/verify_manifest.h"
 #include "formats/registry.h"
 #include "formats/safetensors/writer.h"
 

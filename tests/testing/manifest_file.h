@@ -8,7 +8,7 @@
 
 #include "core/base/bytes.h"
 #include "core/base/hash.h"
-#include "core/checkpoint/manifest.h"
+#include "core/manifest/manifest.h"
 
 namespace ckpt::testing {
 

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/checkpoint/manifest.h"
+#include "core/manifest/manifest.h"
 #include "formats/locate.h"
 
 namespace ckpt::inspect {

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "core/checkpoint/byte_owners.h"
-#include "core/checkpoint/manifest.h"
-#include "core/checkpoint/read_manifest.h"
-#include "core/checkpoint/verify_manifest.h"
+#include "core/manifest/manifest.h"
+#include "core/manifest/read_manifest.h"
+#include "core/manifest/verify_manifest.h"
 #include "core/repair/repair_plan.h"
 
 namespace ckpt::inspect {

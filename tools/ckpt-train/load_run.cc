@@ -13,8 +13,8 @@
 
 #include "core/base/bytes.h"
 #include "core/base/hash.h"
-#include "core/checkpoint/manifest.h"
-#include "core/checkpoint/read_manifest.h"
+#include "core/manifest/manifest.h"
+#include "core/manifest/read_manifest.h"
 #include "tools/ckpt-train/load_state.h"
 #include "tools/ckpt-train/stored_run.h"
 #include "trainer/comm/agreement.h"

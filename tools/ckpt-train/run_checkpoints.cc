@@ -9,7 +9,7 @@
 
 #include "converters/verbs/side_files.h"
 #include "core/base/hash.h"
-#include "core/checkpoint/replaceable.h"
+#include "core/manifest/replaceable.h"
 #include "formats/fsdp_dtensor/writer.h"
 #include "formats/megatron_root.h"
 #include "formats/safetensors/sharded_index.h"

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "converters/verbs/training_state.h"
-#include "core/checkpoint/verify_manifest.h"
+#include "core/manifest/verify_manifest.h"
 #include "formats/locate.h"
 #include "formats/megatron_root.h"
 #include "formats/stored_run.h"

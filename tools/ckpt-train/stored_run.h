@@ -8,8 +8,8 @@
 
 #include "core/base/result.h"
 #include "core/checkpoint/index.h"
-#include "core/checkpoint/manifest.h"
 #include "core/io/storage.h"
+#include "core/manifest/manifest.h"
 #include "tools/ckpt-train/checkpoint_settings.h"
 #include "tools/ckpt-train/opened_state.h"
 

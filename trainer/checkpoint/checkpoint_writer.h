@@ -17,11 +17,11 @@
 #include <vector>
 
 #include "core/base/result.h"
-#include "core/checkpoint/manifest.h"
 #include "core/checkpoint/source.h"
 #include "core/exec/executor.h"
 #include "core/io/staged_directory.h"
 #include "core/io/storage.h"
+#include "core/manifest/manifest.h"
 #include "core/plan/conversion_plan.h"
 #include "trainer/comm/communicator.h"
 

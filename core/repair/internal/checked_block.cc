@@ -6,7 +6,7 @@
 
 #include "core/base/check.h"
 #include "core/base/hash.h"
-#include "core/checkpoint/find_damage.h"
+#include "core/manifest/find_damage.h"
 
 namespace ckpt::internal {
 

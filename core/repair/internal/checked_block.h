@@ -6,8 +6,8 @@
 
 #include "core/base/bytes.h"
 #include "core/base/status.h"
-#include "core/checkpoint/manifest.h"
 #include "core/io/storage.h"
+#include "core/manifest/manifest.h"
 
 namespace ckpt::internal {
 

@@ -18,7 +18,7 @@
 #include "converters/verbs/target_space.h"
 #include "core/base/endian.h"
 #include "core/base/hash.h"
-#include "core/checkpoint/verify_manifest.h"
+#include "core/manifest/verify_manifest.h"
 #include "formats/safetensors/header.h"
 #include "formats/stored_run.h"
 #include "tests/converters/verbs/convert_fixture.h"

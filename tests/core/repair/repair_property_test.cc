@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-#include "core/checkpoint/find_damage.h"
+#include "core/manifest/find_damage.h"
 #include "core/repair/repair_plan.h"
 #include "core/repair/write_mended.h"
 #include "tests/core/repair/specimen.h"

@@ -14,8 +14,8 @@
 
 #include <gmock/gmock.h>
 
-#include "core/checkpoint/manifest.h"
 #include "core/io/memory_storage.h"
+#include "core/manifest/manifest.h"
 #include "core/repair/parity.h"
 #include "tests/testing/manifest_file.h"
 #include "tests/testing/matchers.h"

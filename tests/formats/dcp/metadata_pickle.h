@@ -14,7 +14,7 @@
 #include "core/base/bytes.h"
 #include "core/tensor/box.h"
 #include "core/tensor/shape.h"
-#include "formats/torch_save/pickle_writer.h"
+#include "formats/pickle/writer.h"
 
 namespace ckpt::testing {
 

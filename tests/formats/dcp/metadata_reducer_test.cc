@@ -15,8 +15,8 @@
 #include <gtest/gtest.h>
 
 #include "core/base/bytes.h"
-#include "formats/torch_save/pickle_reader.h"
-#include "formats/torch_save/pickle_writer.h"
+#include "formats/pickle/reader.h"
+#include "formats/pickle/writer.h"
 
 namespace ckpt::dcp {
 namespace {

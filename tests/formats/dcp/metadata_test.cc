@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "formats/dcp/metadata_writer.h"
-#include "formats/torch_save/pickle_writer.h"
+#include "formats/pickle/writer.h"
 #include "tests/testing/matchers.h"
 
 namespace ckpt::dcp {

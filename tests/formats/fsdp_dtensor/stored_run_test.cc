@@ -15,8 +15,8 @@
 #include "formats/dcp/source.h"
 #include "formats/fsdp_dtensor/read_run.h"
 #include "formats/fsdp_dtensor/run_objects.h"
-#include "formats/torch_save/object_json.h"
-#include "formats/torch_save/pickle_reader.h"
+#include "formats/pickle/object_json.h"
+#include "formats/pickle/reader.h"
 #include "tests/testing/golden.h"
 #include "tests/testing/matchers.h"
 

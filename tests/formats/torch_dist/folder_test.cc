@@ -17,7 +17,7 @@
 #include "core/io/memory_storage.h"
 #include "formats/torch_dist/source.h"
 #include "formats/torch_save/torch_item.h"
-#include "formats/torch_save/zip_writer.h"
+#include "formats/zip/writer.h"
 #include "tests/formats/dcp/metadata_pickle.h"
 #include "tests/testing/matchers.h"
 
@@ -292,7 +292,7 @@ TEST_F(TorchDistFolderTest, TheFileOfTheCommonStateStandsBeforeTheItem) {
 TEST_F(TorchDistFolderTest, WarningsAboutTheFileOfTheCommonStateArePassedOn) {
   PutPlainTensor();
   PutObject("o", EmptyDict);
-  torch_save::ZipWriter zip;
+  zip::Writer zip;
   zip.Add("data.pkl", Pickled(Int(5)));
   zip.Add("../outside", {});
   common_ = std::move(zip).Finish().head;

@@ -7,8 +7,8 @@
 
 #include <gmock/gmock.h>
 
+#include "formats/pickle/reader.h"
 #include "formats/torch_save/distributed_tensor.h"
-#include "formats/torch_save/pickle_reader.h"
 #include "formats/torch_save/tensor_rebuild.h"
 #include "tests/testing/matchers.h"
 

@@ -8,8 +8,8 @@
 
 #include <gmock/gmock.h>
 
-#include "formats/torch_save/pickle_reader.h"
-#include "formats/torch_save/pickle_writer.h"
+#include "formats/pickle/reader.h"
+#include "formats/pickle/writer.h"
 #include "tests/testing/matchers.h"
 
 namespace ckpt::torch_save {

@@ -8,7 +8,7 @@
 
 #include <gmock/gmock.h>
 
-#include "formats/torch_save/pickle_reader.h"
+#include "formats/pickle/reader.h"
 #include "tests/testing/matchers.h"
 
 namespace ckpt::torch_save {

@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 
 #include "formats/torch_save/object_item.h"
-#include "formats/torch_save/zip_writer.h"
+#include "formats/zip/writer.h"
 #include "tests/testing/matchers.h"
 
 namespace ckpt::torch_save {
@@ -25,7 +25,7 @@ Result<TorchContainer> OpenBytes(std::string_view bytes) {
 
 Result<TorchContainer> OpenRecords(
     const std::vector<std::pair<std::string, std::string>>& records) {
-  ZipWriter zip;
+  zip::Writer zip;
   for (const auto& [name, payload] : records) zip.Add(name, AsBytes(payload));
   return OpenTorchFile(MakeMemoryFile("a.pt", std::move(zip).Finish().head));
 }
@@ -96,7 +96,7 @@ TEST(TorchContainerTest, AFileThatCannotBeReadIsNoOtherFormat) {
 }
 
 TEST(TorchContainerTest, ObjectsCarryTheWarningsOfTheirArchive) {
-  ZipWriter zip;
+  zip::Writer zip;
   zip.Add("data.pkl", AsBytes("}Vlr\nF0.5\ns."));
   zip.Add("../../evil", AsBytes("x"));
   const auto container = OpenTorchFile(MakeMemoryFile("a.pt", std::move(zip).Finish().head));
@@ -112,7 +112,7 @@ TEST(TorchContainerTest, AFlippedTensorIsNoPartOfAnObject) {
   const std::string tensor =
       "ctorch._utils\n_rebuild_tensor_v2\n((Vstorage\nctorch\nByteStorage\nV0\nVcpu\nI8\ntQ"
       "I0\n(I8\nt(I1\nttR.";
-  ZipWriter zip;
+  zip::Writer zip;
   zip.Add("data.pkl", AsBytes(tensor));
   zip.Add("data/0", AsBytes("elements"));
   Bytes bytes = std::move(zip).Finish().head;

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "core/base/hash.h"
-#include "formats/torch_save/pickle_reader.h"
-#include "formats/torch_save/zip_reader.h"
+#include "formats/pickle/reader.h"
+#include "formats/zip/reader.h"
 #include "tests/testing/matchers.h"
 
 namespace ckpt::torch_save {
@@ -39,10 +39,11 @@ TEST(TorchItemTest, HeadPayloadAndTailAreAnArchive) {
     Append(ByteSpan(item.Tail(Crc32(payload))), bytes);
     EXPECT_EQ(bytes.size(), item.size_bytes());
     const std::uint64_t size = bytes.size();
-    const Result<ZipArchive> archive =
-        ZipArchive::Open(MakeMemoryFile("f", std::move(bytes)), 0, size);
+    const Result<zip::Archive> archive =
+        zip::Archive::Open(MakeMemoryFile("f", std::move(bytes)), 0, size);
     ASSERT_THAT(archive, IsOk());
-    for (const ZipRecord& record : archive->records()) EXPECT_THAT(archive->Verify(record), IsOk());
+    for (const zip::Record& record : archive->records())
+      EXPECT_THAT(archive->Verify(record), IsOk());
     EXPECT_EQ(archive->Find("data/0")->offset_bytes, item.payload_offset());
   }
 }
@@ -74,8 +75,8 @@ TEST(TorchItemTest, PicklesSizesOfEveryWidth) {
 TEST(TorchItemTest, ObjectItemHoldsThePickle) {
   Bytes bytes = ObjectItem(AsBytes("\x80\x02N."));
   const std::uint64_t size = bytes.size();
-  const Result<ZipArchive> archive =
-      ZipArchive::Open(MakeMemoryFile("f", std::move(bytes)), 0, size);
+  const Result<zip::Archive> archive =
+      zip::Archive::Open(MakeMemoryFile("f", std::move(bytes)), 0, size);
   ASSERT_THAT(archive, IsOk());
   const Result<Bytes> pickle = archive->Read(*archive->Find("data.pkl"), 100);
   ASSERT_THAT(pickle, IsOk());

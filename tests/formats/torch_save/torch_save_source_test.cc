@@ -6,7 +6,7 @@
 #include "core/checkpoint/digest.h"
 #include "core/io/memory_storage.h"
 #include "core/io/posix_storage.h"
-#include "formats/torch_save/zip_writer.h"
+#include "formats/zip/writer.h"
 #include "tests/testing/golden.h"
 #include "tests/testing/golden_tensors.h"
 #include "tests/testing/json_text.h"
@@ -130,7 +130,7 @@ TEST_P(TorchSaveDamageTest, IsReportedByItsKind) {
 // A source over one archive in memory.
 std::unique_ptr<TorchSaveSource> SourceOf(std::string_view pickle) {
   const std::unique_ptr<Storage> storage = MakeMemoryStorage();
-  torch_save::ZipWriter zip;
+  zip::Writer zip;
   zip.Add("data.pkl", AsBytes(pickle));
   zip.Add("data/0", Bytes(8));
   EXPECT_THAT(WriteSmallFile(*storage, "/a.pt", std::move(zip).Finish().head), IsOk());

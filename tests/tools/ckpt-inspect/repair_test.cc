@@ -6,10 +6,10 @@
 
 #include "core/base/crc32c_flip.h"
 #include "core/base/hash.h"
-#include "core/checkpoint/manifest.h"
 #include "core/io/forwarding_storage.h"
 #include "core/io/memory_storage.h"
 #include "core/json/json_reader.h"
+#include "core/manifest/manifest.h"
 #include "core/repair/parity.h"
 #include "tests/testing/fault_storage.h"
 #include "tests/testing/manifest_file.h"

@@ -13,9 +13,9 @@
 #include <gtest/gtest.h>
 
 #include "core/checkpoint/memory_source.h"
-#include "core/checkpoint/verify_manifest.h"
 #include "core/io/memory_storage.h"
 #include "core/layout/affine.h"
+#include "core/manifest/verify_manifest.h"
 #include "formats/dcp/writer.h"
 #include "tests/testing/fault_storage.h"
 #include "tests/testing/matchers.h"

@@ -1,0 +1,219 @@
+#include "core/manifest/checked_storage.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/base/bytes.h"
+#include "core/base/checked_math.h"
+#include "core/io/checksummed_read.h"
+#include "core/io/forwarding_storage.h"
+#include "core/manifest/find_damage.h"
+#include "core/manifest/verify_manifest.h"
+
+namespace ckpt {
+namespace {
+
+// The block that a thread checked last: who reads the end of a block wants the begin of the rest next.
+struct LastBlock {
+  std::uint64_t file = 0;  // CheckedFile::id_; 0: nothing is here
+  std::uint64_t block = 0;
+  std::unique_ptr<std::byte[]> bytes = {};
+};
+
+LastBlock& LastOfThisThread() {
+  thread_local LastBlock last;
+  return last;
+}
+
+// An open file, and which of its blocks were checked.
+class CheckedFile final : public ReadableFile {
+ public:
+  // `number`: position in the manifest's files. `directory`: with '/' at its end.
+  CheckedFile(std::shared_ptr<const ReadableFile> file, std::string directory,
+              std::shared_ptr<const Manifest> manifest, std::shared_ptr<LateIndex> index,
+              std::size_t number)
+      : file_(std::move(file)),
+        directory_(std::move(directory)),
+        manifest_(std::move(manifest)),
+        index_(std::move(index)),
+        number_(number),
+        checked_(manifest_->files[number].block_crc32c.size() / 64 + 1) {}
+
+  [[nodiscard]] std::uint64_t size_bytes() const override { return file_->size_bytes(); }
+  [[nodiscard]] const std::string& name() const override { return file_->name(); }
+  [[nodiscard]] bool is_checked() const override { return true; }
+  Status ReadAt(std::uint64_t offset, MutableByteSpan out) const override;
+  Result<std::unique_ptr<FileView>> View() const override;
+
+  // Errors: kTruncated, kSizeMismatch.
+  [[nodiscard]] Status CheckSize() const;
+
+ private:
+  [[nodiscard]] bool IsChecked(std::uint64_t block) const {
+    // The bit orders nothing: bytes are read by whoever uses them.
+    return (checked_[block / 64].load(std::memory_order_relaxed) >> block % 64 & 1) != 0;
+  }
+  // Reads a whole block and compares it.
+  Status ReadBlock(std::uint64_t block, MutableByteSpan out) const;
+  // Gives a part of one block.
+  Status ReadPart(std::uint64_t block, std::uint64_t skipped_bytes, MutableByteSpan out) const;
+  // Whose bytes are damaged; empty: nobody's, or those of several, or nothing is known.
+  [[nodiscard]] std::string OwnerOf(const DamagedBlock& damaged) const;
+  // Manifests name files within the directory.
+  [[nodiscard]] Status InDirectory(Problem problem) const {
+    problem.file = directory_ + problem.file;
+    return Status(std::move(problem));
+  }
+
+  const std::shared_ptr<const ReadableFile> file_;
+  const std::string directory_;
+  const std::shared_ptr<const Manifest> manifest_;
+  const std::shared_ptr<LateIndex> index_;
+  const std::size_t number_;
+  mutable std::vector<std::atomic<std::uint64_t>> checked_;  // a bit a block
+  const std::uint64_t id_ = ++last_id_;  // of no other file of this process, ever
+
+  static inline std::atomic<std::uint64_t> last_id_ = 0;
+};
+
+std::string CheckedFile::OwnerOf(const DamagedBlock& damaged) const {
+  if (index_ == nullptr) return {};
+  const ManifestFile& file = manifest_->files[number_];
+  if (damaged.flip) return index_->OwnerOf(file.name, damaged.flip->offset_bytes, 1);
+  const BlockExtent block = ExtentOfBlock(damaged.block, file.size_bytes);
+  return index_->OwnerOf(file.name, block.offset_bytes, block.size_bytes);
+}
+
+Status CheckedFile::ReadBlock(std::uint64_t block, MutableByteSpan out) const {
+  CKPT_ASSIGN_OR_RETURN(const std::uint32_t crc32c,
+                        ReadAtWithCrc32c(*file_, block * kManifestBlockBytes, out));
+  if (const auto damaged = CompareBlock(*manifest_, number_, block, crc32c, out)) {
+    Problem problem = DescribeBlock(*manifest_, *damaged);
+    problem.tensor = OwnerOf(*damaged);
+    return InDirectory(std::move(problem));
+  }
+  checked_[block / 64].fetch_or(std::uint64_t{1} << block % 64, std::memory_order_relaxed);
+  return OkStatus();
+}
+
+Status CheckedFile::CheckSize() const {
+  if (size_bytes() == manifest_->files[number_].size_bytes) return OkStatus();
+  return InDirectory(DescribeFile(*manifest_, {.file = number_, .size_bytes = size_bytes()}));
+}
+
+Status CheckedFile::ReadPart(std::uint64_t block, std::uint64_t skipped_bytes,
+                             MutableByteSpan out) const {
+  LastBlock& last = LastOfThisThread();
+  const bool is_here = last.file == id_ && last.block == block;
+  if (!is_here && IsChecked(block)) {
+    return file_->ReadAt(block * kManifestBlockBytes + skipped_bytes, out);
+  }
+  if (!is_here) {
+    last.file = 0;
+    if (!last.bytes) last.bytes = std::make_unique_for_overwrite<std::byte[]>(kManifestBlockBytes);
+    const BlockExtent extent = ExtentOfBlock(block, size_bytes());
+    CKPT_RETURN_IF_ERROR(ReadBlock(block, {last.bytes.get(), extent.size_bytes}));
+    last.file = id_;
+    last.block = block;
+  }
+  std::memcpy(out.data(), last.bytes.get() + skipped_bytes, out.size());
+  return OkStatus();
+}
+
+Status CheckedFile::ReadAt(std::uint64_t offset, MutableByteSpan out) const {
+  if (!RangeFits(offset, out.size(), size_bytes())) return file_->ReadAt(offset, out);
+  while (!out.empty()) {
+    const std::uint64_t block = offset / kManifestBlockBytes;
+    const BlockExtent extent = ExtentOfBlock(block, size_bytes());
+    const std::uint64_t skipped = offset - extent.offset_bytes;
+    const MutableByteSpan part =
+        out.first(std::min<std::uint64_t>(out.size(), extent.size_bytes - skipped));
+    if (part.size() < extent.size_bytes) {
+      CKPT_RETURN_IF_ERROR(ReadPart(block, skipped, part));
+    } else if (IsChecked(block)) {
+      CKPT_RETURN_IF_ERROR(file_->ReadAt(offset, part));
+    } else {
+      CKPT_RETURN_IF_ERROR(ReadBlock(block, part));
+    }
+    out = out.subspan(part.size());
+    offset += part.size();
+  }
+  return OkStatus();
+}
+
+Result<std::unique_ptr<FileView>> CheckedFile::View() const {
+  Bytes whole;
+  for (std::uint64_t at = 0; at < size_bytes(); at += kManifestBlockBytes) {
+    whole.resize(std::min(kManifestBlockBytes, size_bytes() - at));
+    CKPT_RETURN_IF_ERROR(ReadAt(at, whole));
+  }
+  return file_->View();
+}
+
+// What the paths of files in a directory begin with.
+std::string WithSlash(std::string directory) {
+  if (!directory.empty() && !directory.ends_with('/')) directory += '/';
+  return directory;
+}
+
+class CheckedStorage final : public ForwardingStorage {
+ public:
+  CheckedStorage(Storage& storage, const Path& directory, std::shared_ptr<const Manifest> manifest,
+                 std::shared_ptr<LateIndex> index)
+      : ForwardingStorage(storage),
+        prefix_(WithSlash(directory.string())),
+        manifest_(std::move(manifest)),
+        index_(std::move(index)) {}
+
+  Result<std::shared_ptr<const ReadableFile>> Open(const Path& path) override {
+    CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> file, behind().Open(path));
+    const std::string& name = path.string();
+    if (!name.starts_with(prefix_)) return file;
+    const auto number = manifest_->FindFile(std::string_view(name).substr(prefix_.size()));
+    if (!number) return file;
+    auto checked =
+        std::make_shared<CheckedFile>(std::move(file), prefix_, manifest_, index_, *number);
+    CKPT_RETURN_IF_ERROR(checked->CheckSize());
+    return std::shared_ptr<const ReadableFile>(std::move(checked));
+  }
+
+ private:
+  const std::string prefix_;
+  const std::shared_ptr<const Manifest> manifest_;
+  const std::shared_ptr<LateIndex> index_;
+};
+
+}  // namespace
+
+void LateIndex::Set(std::weak_ptr<const CheckpointIndex> index) {
+  const MutexLock lock(mutex_);
+  owners_.reset();
+  index_ = std::move(index);
+}
+
+std::string LateIndex::OwnerOf(std::string_view file, std::uint64_t offset_bytes,
+                               std::uint64_t size_bytes) {
+  const MutexLock lock(mutex_);
+  const std::shared_ptr<const CheckpointIndex> index = index_.lock();
+  if (index == nullptr) return {};
+  if (!owners_) owners_.emplace(*index);
+  const std::vector<ByteOwner> there = owners_->Of(file, offset_bytes, size_bytes);
+  const bool is_one = !there.empty() && std::ranges::all_of(there, [&](const ByteOwner& owner) {
+    return owner.key == there.front().key;
+  });
+  return is_one ? std::string(there.front().key) : std::string();
+}
+
+std::shared_ptr<Storage> MakeCheckedStorage(Storage& storage, const Path& directory,
+                                            std::shared_ptr<const Manifest> manifest,
+                                            std::shared_ptr<LateIndex> index) {
+  return std::make_shared<CheckedStorage>(storage, directory, std::move(manifest),
+                                          std::move(index));
+}
+
+}  // namespace ckpt

@@ -1,0 +1,233 @@
+#include "core/manifest/find_damage.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <memory>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "core/base/hash.h"
+#include "core/io/checksummed_read.h"
+
+namespace ckpt {
+namespace {
+
+constexpr std::uint64_t kBlocksPerTask = 64;
+constexpr std::uint64_t kMaxTrackerBytes = 4096;
+
+// A run of blocks of one file, and what reading it showed.
+struct Task {
+  std::size_t file = 0;
+  std::uint64_t first_block = 0;
+  std::uint64_t end_block = 0;
+  std::vector<DamagedBlock> damaged;
+  Status failure;
+};
+
+class Scan {
+ public:
+  Scan(Storage& storage, const Path& directory, const Manifest& manifest,
+       const VerifyOptions& options)
+      : storage_(storage), directory_(directory), manifest_(manifest), options_(options) {}
+
+  Result<Damage> Run();
+
+ private:
+  Status CheckFile(std::size_t file);
+  Status CheckTracker(std::size_t file);
+  void RunTasks();
+  void ReadTask(Bytes& buffer, Task& task) const;
+  Status FindLeftovers();
+
+  Storage& storage_;
+  const Path& directory_;
+  const Manifest& manifest_;
+  const VerifyOptions& options_;
+  std::vector<Task> tasks_;
+  Damage damage_;
+};
+
+// "release" or an iteration, as Megatron reads it.
+bool IsTrackerText(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  const std::size_t begin = text.find_first_not_of(kSpace);
+  if (begin == std::string_view::npos) return false;
+  text = text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
+  return text == "release" || text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+Status Scan::CheckTracker(std::size_t file) {
+  const ManifestFile& written = manifest_.files[file];
+  const Path path = directory_ / written.name;
+  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage_.Stat(path));
+  if (stat.type == FileType::kMissing) {
+    damage_.tracker = TrackerState::kMissing;
+    return OkStatus();
+  }
+  if (stat.type == FileType::kRegular && stat.size_bytes <= kMaxTrackerBytes) {
+    CKPT_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(storage_, path, kMaxTrackerBytes));
+    const bool as_written = text.size() == written.size_bytes &&
+                            (text.empty() || Crc32c(AsBytes(text)) == written.block_crc32c.front());
+    if (!as_written && IsTrackerText(text)) {
+      damage_.tracker = TrackerState::kRewritten;
+      return OkStatus();
+    }
+  }
+  return CheckFile(file);
+}
+
+// What the size shows at once; blocks that are there are left to the tasks.
+Status Scan::CheckFile(std::size_t file) {
+  const ManifestFile& written = manifest_.files[file];
+  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage_.Stat(directory_ / written.name));
+  const bool is_there = stat.type == FileType::kRegular;
+  const std::uint64_t size_bytes = is_there ? stat.size_bytes : 0;
+  if (!is_there || size_bytes != written.size_bytes) {
+    damage_.files.push_back(
+        {.file = file, .size_bytes = is_there ? std::optional(size_bytes) : std::nullopt});
+  }
+  const std::uint64_t num_blocks = written.block_crc32c.size();
+  const std::uint64_t whole_blocks =
+      size_bytes >= written.size_bytes ? num_blocks : size_bytes / kManifestBlockBytes;
+  const bool leaves_blocks = options_.leaves_blocks && options_.leaves_blocks(written.name);
+  for (std::uint64_t begin = 0; begin < whole_blocks && !leaves_blocks; begin += kBlocksPerTask) {
+    Task task;
+    task.file = file;
+    task.first_block = begin;
+    task.end_block = std::min(begin + kBlocksPerTask, whole_blocks);
+    tasks_.push_back(std::move(task));
+  }
+  for (std::uint64_t block = whole_blocks; block < num_blocks; ++block) {
+    damage_.blocks.push_back({.file = file, .block = block});
+  }
+  return OkStatus();
+}
+
+void Scan::ReadTask(Bytes& buffer, Task& task) const {
+  const ManifestFile& written = manifest_.files[task.file];
+  const auto is_damage = [&](const Status& status) {
+    return options_.unreadable_is_damage && status.kind() == ErrorKind::kIo;
+  };
+  const Result<std::shared_ptr<const ReadableFile>> file = storage_.Open(directory_ / written.name);
+  if (!file.ok() && !is_damage(file.status())) {
+    task.failure = file.status();
+    return;
+  }
+  for (std::uint64_t block = task.first_block; block < task.end_block; ++block) {
+    const BlockExtent extent = ExtentOfBlock(block, written.size_bytes);
+    buffer.resize(std::max<std::size_t>(buffer.size(), extent.size_bytes));
+    const MutableByteSpan bytes = MutableByteSpan(buffer).first(extent.size_bytes);
+    const Result<std::uint32_t> crc32c =
+        file.ok() ? ReadAtWithCrc32c(**file, extent.offset_bytes, bytes) : file.status();
+    if (!crc32c.ok() && !is_damage(crc32c.status())) {
+      task.failure = crc32c.status();
+      return;
+    }
+    std::optional<DamagedBlock> found = DamagedBlock{.file = task.file, .block = block};
+    if (crc32c.ok()) found = CompareBlock(manifest_, task.file, block, *crc32c, bytes);
+    if (found) task.damaged.push_back(*found);
+    if (options_.on_progress) options_.on_progress(extent.size_bytes);
+  }
+}
+
+void Scan::RunTasks() {
+  // Tasks are claimed in order, and each is touched by the one thread that claimed it; joining orders the rest.
+  std::atomic<std::size_t> next = 0;
+  // What a thread threw, for the caller's: memory may run out, and a thread has nobody to tell.
+  std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(std::max(options_.threads, 1)));
+  const auto work = [&](std::size_t worker) {
+    try {
+      Bytes buffer;  // of a block
+      for (std::size_t i = next++; i < tasks_.size(); i = next++) {
+        if (options_.stop.stop_requested()) return;
+        ReadTask(buffer, tasks_[i]);
+      }
+    } catch (const std::exception&) {
+      thrown[worker] = std::current_exception();
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    try {
+      for (std::size_t i = 1; i < thrown.size(); ++i) threads.emplace_back(work, i);
+    } catch (const std::system_error&) {
+      // No more threads are to be had: those there are do the work.
+    }
+    work(0);
+  }
+  for (const std::exception_ptr& one : thrown) {
+    if (one != nullptr) std::rethrow_exception(one);
+  }
+}
+
+Status Scan::FindLeftovers() {
+  CKPT_ASSIGN_OR_RETURN(std::vector<std::string> names, ListRecursively(storage_, directory_));
+  std::erase_if(names, [&](const std::string& name) {
+    const bool is_manifest =
+        name == kManifestName || (manifest_.has_copy && name == kManifestCopyName);
+    return is_manifest || manifest_.FindFile(name).has_value();
+  });
+  damage_.leftovers = std::move(names);
+  return OkStatus();
+}
+
+Result<Damage> Scan::Run() {
+  for (std::size_t file = 0; file < manifest_.files.size(); ++file) {
+    const bool is_tracker = manifest_.files[file].name == kMegatronTracker;
+    CKPT_RETURN_IF_ERROR(is_tracker ? CheckTracker(file) : CheckFile(file));
+  }
+  RunTasks();
+  if (options_.stop.stop_requested()) {
+    return Error(ErrorKind::kCancelled, "stopped before all was compared");
+  }
+  for (Task& task : tasks_) {
+    CKPT_RETURN_IF_ERROR(std::move(task.failure));
+    damage_.blocks.insert(damage_.blocks.end(), task.damaged.begin(), task.damaged.end());
+  }
+  std::sort(damage_.blocks.begin(), damage_.blocks.end(),
+            [](const DamagedBlock& a, const DamagedBlock& b) {
+              return std::pair(a.file, a.block) < std::pair(b.file, b.block);
+            });
+  CKPT_RETURN_IF_ERROR(FindLeftovers());
+  return std::move(damage_);
+}
+
+// CRC-32 of the bytes as they were before a bit of them flipped.
+std::uint32_t Crc32WithFlip(ByteSpan bytes, const FlippedBit& flip) {
+  const std::byte whole = bytes[flip.offset_bytes] ^ (std::byte{1} << flip.bit);
+  const std::uint32_t before = Crc32(bytes.first(flip.offset_bytes));
+  return Crc32(bytes.subspan(flip.offset_bytes + 1), Crc32(ByteSpan(&whole, 1), before));
+}
+
+}  // namespace
+
+std::optional<DamagedBlock> CompareBlock(const Manifest& manifest, std::size_t file,
+                                         std::uint64_t block, std::uint32_t crc32c,
+                                         ByteSpan bytes) {
+  const ManifestFile& written = manifest.files[file];
+  const std::uint32_t expected = written.block_crc32c[block];
+  if (crc32c == expected) return std::nullopt;
+  DamagedBlock found{.file = file, .block = block, .crc32c = crc32c};
+  const BlockExtent extent = ExtentOfBlock(block, written.size_bytes);
+  if (written.block_crc32.empty()) return found;
+  const std::optional<FlippedBit> likely = FindFlippedBit(expected, crc32c, extent.size_bytes);
+  if (likely && Crc32WithFlip(bytes, *likely) == written.block_crc32[block]) {
+    found.flip = {.offset_bytes = extent.offset_bytes + likely->offset_bytes, .bit = likely->bit};
+  }
+  return found;
+}
+
+Result<Damage> FindDamage(Storage& storage, const Path& directory, const Manifest& manifest,
+                          const VerifyOptions& options) {
+  return Scan(storage, directory, manifest, options).Run();
+}
+
+BlockExtent ExtentOfBlock(std::uint64_t block, std::uint64_t size_bytes) {
+  const std::uint64_t offset = block * kManifestBlockBytes;
+  return {.offset_bytes = offset, .size_bytes = std::min(kManifestBlockBytes, size_bytes - offset)};
+}
+
+}  // namespace ckpt

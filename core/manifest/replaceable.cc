@@ -1,0 +1,74 @@
+#include "core/manifest/replaceable.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/manifest/manifest.h"
+#include "core/manifest/read_manifest.h"
+
+namespace ckpt {
+namespace {
+
+constexpr std::size_t kMaxNamed = 5;
+// Beside the directory that its sidecar covers.
+constexpr std::string_view kTrackerInRoot = kMegatronTracker.substr(3);
+
+// A place below a directory where a sidecar of ours may lie.
+struct Covered {
+  std::string prefix;                // of the names that it gives
+  std::optional<Manifest> manifest;  // nothing: it is damaged, and says nothing
+};
+
+Result<std::vector<Covered>> FindCovered(Storage& storage, const Path& directory) {
+  std::vector<Covered> found;
+  for (const std::string prefix : {"", "release/"}) {
+    Result<std::optional<StoredManifest>> stored = FindManifest(storage, directory / prefix);
+    if (!stored.ok()) {
+      const ErrorKind kind = stored.status().kind();
+      if (IsOfSystem(kind)) return std::move(stored).status();
+      // Parity files alone do not say what else is ours.
+      if (kind != ErrorKind::kMissingFile) found.push_back({prefix, std::nullopt});
+    } else if (*stored) {
+      found.push_back({prefix, std::move((*stored)->manifest)});
+    }
+  }
+  return found;
+}
+
+// Whether a file of the directory is one that the sidecars name, or is such a sidecar.
+bool IsCovered(const std::vector<Covered>& covered, const std::string& name) {
+  return std::ranges::any_of(covered, [&](const Covered& place) {
+    if (!place.prefix.empty() && name == kTrackerInRoot) return true;
+    if (!name.starts_with(place.prefix)) return false;
+    const std::string inside = name.substr(place.prefix.size());
+    if (inside == kManifestName || inside == kManifestCopyName) return true;
+    return place.manifest ? place.manifest->FindFile(inside).has_value()
+                          : !name.starts_with("iter_");
+  });
+}
+
+std::string ListNames(const std::vector<std::string>& names) {
+  std::string list;
+  for (std::size_t i = 0; i < names.size() && i < kMaxNamed; ++i) {
+    list += (i == 0 ? "" : ", ") + names[i];
+  }
+  return names.size() > kMaxNamed ? list + ", ..." : list;
+}
+
+}  // namespace
+
+Status CheckReplaceable(Storage& storage, const Path& directory) {
+  CKPT_ASSIGN_OR_RETURN(const std::vector<Covered> covered, FindCovered(storage, directory));
+  CKPT_ASSIGN_OR_RETURN(std::vector<std::string> foreign, ListRecursively(storage, directory));
+  std::erase_if(foreign, [&](const std::string& name) { return IsCovered(covered, name); });
+  if (foreign.empty()) return OkStatus();
+  return Error(ErrorKind::kAlreadyExists, "the target holds what these tools did not write")
+      .File(directory.string())
+      .Actual(ListNames(foreign))
+      .Hint("remove it yourself if it is not needed");
+}
+
+}  // namespace ckpt

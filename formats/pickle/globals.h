@@ -1,0 +1,24 @@
+// Which calls in a pickle are ordinary, and which deserve a word to the user.
+#ifndef CKPT_FORMATS_PICKLE_GLOBALS_H_
+#define CKPT_FORMATS_PICKLE_GLOBALS_H_
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/status.h"
+#include "formats/pickle/graph.h"
+
+namespace ckpt::pickle {
+
+// Whether honest checkpoints call this: constructors of Python's and numpy's plain values, torch's rebuild functions,
+// classes (not functions) of the usual frameworks. We call nothing in either case; Python's own loader would.
+[[nodiscard]] bool IsHarmlessCall(std::string_view module, std::string_view name);
+
+// A kUnsafePickle warning for every other global that the pickle calls, naming it.
+[[nodiscard]] std::vector<Problem> WarnAboutCalls(const Graph& graph, const std::string& file,
+                                                  const std::string& tensor = {});
+
+}  // namespace ckpt::pickle
+
+#endif  // CKPT_FORMATS_PICKLE_GLOBALS_H_

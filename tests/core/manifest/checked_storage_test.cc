@@ -1,0 +1,326 @@
+#include "core/manifest/checked_storage.h"
+
+#include <atomic>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "core/io/forwarding_storage.h"
+#include "core/io/memory_storage.h"
+#include "tests/testing/manifest_file.h"
+#include "tests/testing/matchers.h"
+
+namespace ckpt {
+namespace {
+
+using testing::DescribeContent;
+using testing::FailsWith;
+using ::testing::HasSubstr;
+using testing::IsOk;
+
+constexpr std::uint64_t kBlock = kManifestBlockBytes;
+constexpr std::uint64_t kSize = 3 * kBlock + 100;  // of the file: three blocks and a bit
+
+// Counts the bytes that are read; reads may fail.
+class CountingStorage final : public ForwardingStorage {
+ public:
+  using ForwardingStorage::ForwardingStorage;
+  Result<std::shared_ptr<const ReadableFile>> Open(const Path& path) override {
+    CKPT_ASSIGN_OR_RETURN(auto file, behind().Open(path));
+    return std::shared_ptr<const ReadableFile>(std::make_shared<File>(std::move(file), *this));
+  }
+  std::uint64_t bytes_read() const { return bytes_read_; }
+  void FailReads() { fails_ = true; }
+
+ private:
+  class File final : public ReadableFile {
+   public:
+    File(std::shared_ptr<const ReadableFile> behind, CountingStorage& storage)
+        : behind_(std::move(behind)), storage_(storage) {}
+    std::uint64_t size_bytes() const override { return behind_->size_bytes(); }
+    const std::string& name() const override { return behind_->name(); }
+    Status ReadAt(std::uint64_t offset, MutableByteSpan out) const override {
+      if (storage_.fails_) return Error(ErrorKind::kIo, "unreadable");
+      storage_.bytes_read_ += out.size();
+      return behind_->ReadAt(offset, out);
+    }
+    Result<std::unique_ptr<FileView>> View() const override { return behind_->View(); }
+
+   private:
+    std::shared_ptr<const ReadableFile> behind_;
+    CountingStorage& storage_;
+  };
+
+  std::atomic<std::uint64_t> bytes_read_ = 0;
+  std::atomic<bool> fails_ = false;
+};
+
+class CheckedStorageTest : public ::testing::Test {
+ protected:
+  CheckedStorageTest() : content_(kSize) {
+    std::mt19937 rng(1);
+    for (std::byte& byte : content_) byte = static_cast<std::byte>(rng());
+    EXPECT_THAT(disk_->MakeDirectories("/ck/sub"), IsOk());
+    EXPECT_THAT(WriteSmallFile(*disk_, "/ck/sub/data", content_), IsOk());
+    Manifest manifest;
+    manifest.files = {DescribeContent("sub/data", content_)};
+    manifest_ = std::make_shared<const Manifest>(std::move(manifest));
+  }
+
+  void Flip(std::uint64_t offset, int bit) {
+    const std::byte value = content_[offset] ^ (std::byte{1} << bit);
+    auto file = disk_->OpenForUpdate("/ck/sub/data");
+    ASSERT_THAT(file, IsOk());
+    ASSERT_THAT((*file)->WriteAt(offset, ByteSpan(&value, 1)), IsOk());
+  }
+
+  std::shared_ptr<const ReadableFile> Open() {
+    auto file = MakeCheckedStorage(counting_, "/ck", manifest_)->Open("/ck/sub/data");
+    EXPECT_THAT(file, IsOk());
+    return *file;
+  }
+
+  // Whether a range is what was written.
+  void ExpectReads(const ReadableFile& file, std::uint64_t offset, std::uint64_t length) {
+    Bytes out(length);
+    ASSERT_THAT(file.ReadAt(offset, out), IsOk()) << offset << " +" << length;
+    EXPECT_TRUE(std::ranges::equal(out, ByteSpan(content_).subspan(offset, length)))
+        << offset << " +" << length;
+  }
+
+  Bytes content_;
+  std::unique_ptr<Storage> disk_ = MakeMemoryStorage();
+  CountingStorage counting_{*disk_};
+  std::shared_ptr<const Manifest> manifest_;
+};
+
+TEST_F(CheckedStorageTest, ReadsWhatWasWritten) {
+  std::mt19937_64 rng(2);
+  for (int round = 0; round < 20; ++round) {
+    const auto file = Open();
+    for (int read = 0; read < 10; ++read) {
+      const std::uint64_t offset = rng() % (kSize + 1);
+      ExpectReads(*file, offset, rng() % (kSize - offset + 1));
+    }
+  }
+  const auto view = Open()->View();
+  ASSERT_THAT(view, IsOk());
+  EXPECT_TRUE(std::ranges::equal((*view)->bytes(), content_));
+}
+
+TEST_F(CheckedStorageTest, GivesNoByteOfADamagedBlock) {
+  Flip(kBlock + 7, 3);
+  const auto file = Open();
+  ExpectReads(*file, 0, kBlock);
+  ExpectReads(*file, 2 * kBlock, kBlock + 100);
+  for (const auto& [offset, length] :
+       {std::pair(kBlock, kBlock), {kBlock + 100, 1ULL}, {2 * kBlock - 1, 2ULL}, {0ULL, kSize}}) {
+    Bytes out(length);
+    const Status status = file->ReadAt(offset, out);
+    ASSERT_THAT(status, FailsWith(ErrorKind::kChecksum)) << offset << " +" << length;
+    EXPECT_EQ(status.first().message, "bit 3 of byte 1048583 is flipped");
+    EXPECT_EQ(status.first().file, "/ck/sub/data [1048576, +1048576)");
+  }
+  EXPECT_THAT(file->View(), FailsWith(ErrorKind::kChecksum));
+}
+
+TEST_F(CheckedStorageTest, NoticesEveryByteOfTheLastBlock) {
+  for (std::uint64_t offset = 3 * kBlock; offset < kSize; ++offset) {
+    Flip(offset, 0);
+    Bytes out(1);
+    EXPECT_THAT(Open()->ReadAt(3 * kBlock, out), FailsWith(ErrorKind::kChecksum)) << offset;
+    Flip(offset, 1);
+    EXPECT_THAT(Open()->ReadAt(kSize - 1, out), FailsWith(ErrorKind::kChecksum)) << offset;
+    auto mended = disk_->OpenForUpdate("/ck/sub/data");
+    ASSERT_THAT((*mended)->WriteAt(offset, ByteSpan(content_).subspan(offset, 1)), IsOk());
+  }
+}
+
+TEST_F(CheckedStorageTest, ReadsNothingTwiceToCheckIt) {
+  const auto file = Open();
+  ExpectReads(*file, 0, kSize);
+  EXPECT_EQ(counting_.bytes_read(), kSize);
+  // Checked by then.
+  ExpectReads(*file, 10, 20);
+  EXPECT_EQ(counting_.bytes_read(), kSize + 20);
+}
+
+TEST_F(CheckedStorageTest, ReadsNoByteTwiceFrontToBack) {
+  const auto file = Open();
+  constexpr std::uint64_t kPiece = 100'000;
+  for (std::uint64_t at = 0; at < kSize; at += kPiece) {
+    ExpectReads(*file, at, std::min(kPiece, kSize - at));
+  }
+  EXPECT_EQ(counting_.bytes_read(), kSize);
+}
+
+TEST_F(CheckedStorageTest, TakesTheBlockOfOneFileForNoOther) {
+  const auto file = Open();
+  ExpectReads(*file, 1, 1);
+  Flip(1, 0);
+  Bytes out(1);
+  EXPECT_THAT(Open()->ReadAt(1, out), FailsWith(ErrorKind::kChecksum));
+}
+
+TEST_F(CheckedStorageTest, KeepsNothingOfADamagedBlock) {
+  const auto file = Open();
+  Flip(kBlock + 1, 0);
+  Bytes out(1);
+  for (int time = 0; time < 2; ++time) {
+    EXPECT_THAT(file->ReadAt(kBlock, out), FailsWith(ErrorKind::kChecksum));
+  }
+  ExpectReads(*file, 0, 1);
+}
+
+TEST_F(CheckedStorageTest, ReadsABlockOnceForAnyNumberOfParts) {
+  const auto file = Open();
+  for (std::uint64_t offset = 0; offset < kBlock; offset += 4096) ExpectReads(*file, offset, 64);
+  EXPECT_EQ(counting_.bytes_read(), kBlock);
+}
+
+// What was checked was another file.
+TEST_F(CheckedStorageTest, ChecksAFileAgainThatWasReplaced) {
+  const auto storage = MakeCheckedStorage(*disk_, "/ck/", manifest_);
+  const auto before = storage->Open("/ck/sub/data");
+  ASSERT_THAT(before, IsOk());
+  ExpectReads(**before, 0, kSize);
+  ASSERT_THAT(disk_->RemoveAll("/ck/sub/data"), IsOk());
+  ASSERT_THAT(WriteSmallFile(*disk_, "/ck/sub/data", Bytes(kSize)), IsOk());
+  const auto after = storage->Open("/ck/sub/data");
+  ASSERT_THAT(after, IsOk());
+  Bytes out(1);
+  EXPECT_THAT((*after)->ReadAt(0, out), FailsWith(ErrorKind::kChecksum));
+  ExpectReads(**before, 0, kSize);
+}
+
+// A block holds many tensors: the one that was asked for need not be the damaged one.
+TEST_F(CheckedStorageTest, NamesTheTensorThatHoldsTheFlippedBit) {
+  IndexBuilder builder;
+  const FileId data = builder.AddFile("sub/data");
+  const EncodingId raw = builder.AddEncoding("raw");
+  for (const auto& [key, offset] : {std::pair("first", 100), std::pair("second", 200)}) {
+    builder.AddTensor(key, DType::kUint8, {100});
+    builder.AddChunk(Box{{0}, {100}}, data, raw, static_cast<std::uint64_t>(offset), 100);
+  }
+  Result<CheckpointIndex> built = builder.Build();
+  ASSERT_THAT(built, IsOk());
+  auto known = std::make_shared<const CheckpointIndex>(*std::move(built));
+  const auto index = std::make_shared<LateIndex>();
+  Flip(250, 3);
+  Bytes out(10);
+  const auto read = [&] {
+    auto file = MakeCheckedStorage(*disk_, "/ck", manifest_, index)->Open("/ck/sub/data");
+    EXPECT_THAT(file, IsOk());
+    return (*file)->ReadAt(110, out);
+  };
+  EXPECT_EQ(read().first().tensor, "");  // while the metadata are read
+  index->Set(known);
+  const Status damaged = read();
+  ASSERT_THAT(damaged, FailsWith(ErrorKind::kChecksum));
+  EXPECT_EQ(damaged.first().tensor, "second");
+  ASSERT_THAT(disk_->RemoveAll("/ck/sub/data"), IsOk());
+  ASSERT_THAT(WriteSmallFile(*disk_, "/ck/sub/data", content_), IsOk());
+  Flip(10, 3);  // of no tensor
+  EXPECT_EQ(read().first().tensor, "");
+}
+
+// A file may be read for longer than the checkpoint is open.
+TEST_F(CheckedStorageTest, NamesNothingWhereTheIndexIsGone) {
+  IndexBuilder builder;
+  builder.AddTensor("all", DType::kUint8, {200});
+  builder.AddChunk(Box{{0}, {200}}, builder.AddFile("sub/data"), builder.AddEncoding("raw"), 0,
+                   200);
+  Result<CheckpointIndex> built = builder.Build();
+  ASSERT_THAT(built, IsOk());
+  auto known = std::make_shared<const CheckpointIndex>(*std::move(built));
+  const auto index = std::make_shared<LateIndex>();
+  index->Set(known);
+  Flip(50, 3);
+  const auto file = MakeCheckedStorage(*disk_, "/ck", manifest_, index)->Open("/ck/sub/data");
+  ASSERT_THAT(file, IsOk());
+  Bytes out(10);
+  EXPECT_EQ((*file)->ReadAt(50, out).first().tensor, "all");
+  known.reset();
+  const Status damaged = (*file)->ReadAt(50, out);
+  ASSERT_THAT(damaged, FailsWith(ErrorKind::kChecksum));
+  EXPECT_EQ(damaged.first().tensor, "");
+}
+
+TEST_F(CheckedStorageTest, RefusesAFileOfAnotherSize) {
+  const auto resize = [&](std::uint64_t size_bytes) {
+    auto file = disk_->OpenForUpdate("/ck/sub/data");
+    ASSERT_THAT(file, IsOk());
+    ASSERT_THAT((*file)->Resize(size_bytes), IsOk());
+  };
+  const auto storage = MakeCheckedStorage(*disk_, "/ck", manifest_);
+  resize(kSize - 1);
+  EXPECT_THAT(storage->Open("/ck/sub/data"), FailsWith(ErrorKind::kTruncated));
+  resize(kSize + 1);
+  const auto longer = storage->Open("/ck/sub/data");
+  ASSERT_THAT(longer, FailsWith(ErrorKind::kSizeMismatch));
+  EXPECT_THAT(longer.status().ToString(), HasSubstr("/ck/sub/data"));
+}
+
+// What cannot be read is no damage.
+TEST_F(CheckedStorageTest, HandsErrorsOfReadingOn) {
+  const auto file = Open();
+  ExpectReads(*file, 0, kBlock);
+  counting_.FailReads();
+  for (const auto& [offset, length] :
+       {std::pair(kBlock, kBlock), {kBlock + 1, 1ULL}, {0ULL, kBlock}, {0ULL, 1ULL}}) {
+    Bytes out(length);
+    EXPECT_THAT(file->ReadAt(offset, out), FailsWith(ErrorKind::kIo)) << offset << " +" << length;
+  }
+  EXPECT_THAT(file->View(), FailsWith(ErrorKind::kIo));
+}
+
+TEST_F(CheckedStorageTest, RefusesToReadPastTheEnd) {
+  Bytes out(2);
+  EXPECT_THAT(Open()->ReadAt(kSize - 1, out), FailsWith(ErrorKind::kTruncated));
+  EXPECT_THAT(Open()->ReadAt(~std::uint64_t{0}, out), FailsWith(ErrorKind::kTruncated));
+}
+
+TEST_F(CheckedStorageTest, LeavesOtherFilesAlone) {
+  ASSERT_THAT(WriteSmallFile(*disk_, "/ck/other", AsBytes("abc")), IsOk());
+  ASSERT_THAT(disk_->MakeDirectories("/elsewhere/sub"), IsOk());
+  ASSERT_THAT(WriteSmallFile(*disk_, "/elsewhere/sub/data", AsBytes("abc")), IsOk());
+  const auto storage = MakeCheckedStorage(*disk_, "/ck", manifest_);
+  for (const char* path : {"/ck/other", "/elsewhere/sub/data"}) {
+    const auto text = ReadSmallFile(*storage, path, 10);
+    ASSERT_THAT(text, IsOk());
+    EXPECT_EQ(*text, "abc");
+  }
+  // Whoever writes does so as before.
+  ASSERT_THAT(WriteSmallFile(*storage, "/ck/new", AsBytes("d")), IsOk());
+  EXPECT_THAT(storage->Open("/ck/new"), IsOk());
+}
+
+TEST_F(CheckedStorageTest, OutlivesItsStorage) {
+  Flip(5, 5);
+  const auto file = Open();  // whose storage is gone
+  ExpectReads(*file, kBlock, kBlock);
+  Bytes out(1);
+  EXPECT_THAT(file->ReadAt(0, out), FailsWith(ErrorKind::kChecksum));
+}
+
+TEST_F(CheckedStorageTest, MayBeReadByManyAtOnce) {
+  const auto file = Open();
+  std::vector<std::jthread> readers;
+  for (unsigned seed = 0; seed < 4; ++seed) {
+    readers.emplace_back([&, seed] {
+      std::mt19937_64 rng(seed);
+      for (int read = 0; read < 50; ++read) {
+        const std::uint64_t offset = rng() % kSize;
+        ExpectReads(*file, offset, std::min<std::uint64_t>(rng() % 5000, kSize - offset));
+      }
+    });
+  }
+}
+
+}  // namespace
+}  // namespace ckpt

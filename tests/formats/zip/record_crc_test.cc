@@ -1,0 +1,60 @@
+#include "formats/zip/record_crc.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <gmock/gmock.h>
+
+#include "core/base/hash.h"
+#include "tests/testing/matchers.h"
+
+namespace ckpt::zip {
+namespace {
+
+using testing::FailsWith;
+using testing::IsOk;
+
+constexpr std::string_view kContent = "a record of a few bytes";
+
+// Says whether its bytes are compared with checksums as they are read.
+class SomeFile final : public ReadableFile {
+ public:
+  explicit SomeFile(bool is_checked) : is_checked_(is_checked) {}
+  std::uint64_t size_bytes() const override { return kContent.size(); }
+  const std::string& name() const override { return name_; }
+  bool is_checked() const override { return is_checked_; }
+  Status ReadAt(std::uint64_t offset, MutableByteSpan out) const override {
+    ++reads_;
+    const ByteSpan part = AsBytes(kContent).subspan(offset, out.size());
+    std::copy(part.begin(), part.end(), out.begin());
+    return OkStatus();
+  }
+  Result<std::unique_ptr<FileView>> View() const override {
+    return Error(ErrorKind::kUnsupported, "no view");
+  }
+  int reads() const { return reads_; }
+
+ private:
+  const bool is_checked_;
+  const std::string name_ = "file";
+  mutable int reads_ = 0;
+};
+
+TEST(RecordCrcTest, ComparesTheBytesOfTheRecord) {
+  const SomeFile file(false);
+  const std::uint32_t crc32 = Crc32(AsBytes(kContent.substr(2, 6)));
+  EXPECT_THAT(VerifyRecordCrc(file, "r", 2, 6, crc32), IsOk());
+  EXPECT_THAT(VerifyRecordCrc(file, "r", 2, 6, crc32 ^ 1), FailsWith(ErrorKind::kChecksum));
+  EXPECT_THAT(VerifyRecordCrc(file, "r", 3, 6, crc32), FailsWith(ErrorKind::kChecksum));
+}
+
+TEST(RecordCrcTest, ReadsNothingOfAFileWhoseBytesAreCheckedAnyway) {
+  const SomeFile file(true);
+  EXPECT_THAT(VerifyRecordCrc(file, "r", 2, 6, 0), IsOk());
+  EXPECT_EQ(file.reads(), 0);
+}
+
+}  // namespace
+}  // namespace ckpt::zip

@@ -1,0 +1,124 @@
+// Archives of files that are no memory: huge ones, and ones whose reads fail.
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <gmock/gmock.h>
+
+#include "core/base/endian.h"
+#include "core/base/units.h"
+#include "formats/zip/format.h"
+#include "formats/zip/reader.h"
+#include "formats/zip/writer.h"
+#include "tests/testing/matchers.h"
+
+namespace ckpt::zip {
+namespace {
+
+using testing::FailsWith;
+using testing::IsOk;
+
+// A head and a tail with zeros between them that nobody stores.
+class HollowFile final : public ReadableFile {
+ public:
+  HollowFile(Framing framing, std::uint64_t hole_bytes)
+      : framing_(std::move(framing)), tail_at_(framing_.head.size() + hole_bytes) {}
+
+  // Read number `read` (from 0) will fail.
+  void FailAt(int read) { reads_left_ = read; }
+
+  std::uint64_t size_bytes() const override { return tail_at_ + framing_.tail.size(); }
+  const std::string& name() const override { return name_; }
+  Status ReadAt(std::uint64_t offset, MutableByteSpan out) const override {
+    if (reads_left_-- == 0) return Error(ErrorKind::kIo, "injected fault");
+    std::fill(out.begin(), out.end(), std::byte{0});
+    CopyOverlap(framing_.head, 0, offset, out);
+    CopyOverlap(framing_.tail, tail_at_, offset, out);
+    return OkStatus();
+  }
+  Result<std::unique_ptr<FileView>> View() const override {
+    return Error(ErrorKind::kIo, "no view");
+  }
+
+ private:
+  static void CopyOverlap(const Bytes& part, std::uint64_t part_at, std::uint64_t offset,
+                          MutableByteSpan out) {
+    const std::uint64_t begin = std::max(part_at, offset);
+    const std::uint64_t end = std::min(part_at + part.size(), offset + out.size());
+    if (begin >= end) return;
+    std::copy_n(part.begin() + static_cast<std::ptrdiff_t>(begin - part_at), end - begin,
+                out.begin() + static_cast<std::ptrdiff_t>(begin - offset));
+  }
+
+  Framing framing_;
+  std::uint64_t tail_at_;
+  mutable int reads_left_ = std::numeric_limits<int>::max();
+  std::string name_ = "hollow";
+};
+
+Framing FramingOf(std::uint64_t payload_bytes) {
+  Writer zip;
+  zip.Add("data.pkl", AsBytes("p"));
+  zip.AddForeign("data/0", payload_bytes, 0);
+  zip.Add("version", AsBytes("3\n"));
+  return std::move(zip).Finish();
+}
+
+TEST(LargeZipTest, ReadsRecordsPastFourGigabytes) {
+  constexpr std::uint64_t kHole = 5 * kGiB;
+  const auto file = std::make_shared<HollowFile>(FramingOf(kHole), kHole);
+  const Result<Archive> archive = Archive::Open(file, 0, file->size_bytes());
+  ASSERT_THAT(archive, IsOk());
+  EXPECT_EQ(archive->Find("data/0")->size_bytes, kHole);
+  EXPECT_EQ(archive->Find("data/0")->offset_bytes % 64, 0u);
+  EXPECT_GT(archive->Find("version")->offset_bytes, kHole);
+  EXPECT_THAT(archive->Read(*archive->Find("version"), 10), IsOk());
+}
+
+TEST(LargeZipTest, RefusesADirectoryOfAbsurdSize) {
+  const auto with_directory = [](std::uint64_t size_bytes) {
+    Framing framing;
+    framing.tail.resize(kEndBytes);
+    StoreLe<std::uint32_t>(kEndSignature, framing.tail.data());
+    StoreLe<std::uint16_t>(1, &framing.tail[8]);
+    StoreLe<std::uint16_t>(1, &framing.tail[10]);
+    StoreLe(static_cast<std::uint32_t>(size_bytes), &framing.tail[12]);
+    const auto file = std::make_shared<HollowFile>(std::move(framing), size_bytes);
+    return Archive::Open(file, 0, file->size_bytes());
+  };
+  // The largest that is read at all holds zeros instead of entries.
+  EXPECT_THAT(with_directory(256 * kMiB), FailsWith(ErrorKind::kBadItem));
+  EXPECT_THAT(with_directory(256 * kMiB + 1), FailsWith(ErrorKind::kResource));
+}
+
+TEST(LargeZipTest, ReportsEveryReadThatFails) {
+  // A comment pushes all that is looked for away from the ends that are read at once.
+  constexpr std::uint16_t kCommentBytes = 60'000;
+  constexpr std::uint64_t kHole = 100'000;
+  Framing framing = FramingOf(kHole);
+  StoreLe(kCommentBytes, &framing.tail[framing.tail.size() - sizeof(kCommentBytes)]);
+  framing.tail.resize(framing.tail.size() + kCommentBytes);
+  const auto file = std::make_shared<HollowFile>(std::move(framing), kHole);
+  int reads = 0;
+  while (true) {
+    file->FailAt(reads);
+    const Result<Archive> archive = Archive::Open(file, 0, file->size_bytes());
+    if (archive.ok()) break;
+    EXPECT_THAT(archive, FailsWith(ErrorKind::kIo)) << "read " << reads;
+    ++reads;
+  }
+  // Both ends, the comment, end record, locator, zip64 end record, directory, and a local header.
+  EXPECT_EQ(reads, 8);
+  file->FailAt(reads);
+  const Result<Archive> archive = Archive::Open(file, 0, file->size_bytes());
+  ASSERT_THAT(archive, IsOk());
+  file->FailAt(0);
+  EXPECT_THAT(archive->Read(*archive->Find("version"), 10), FailsWith(ErrorKind::kIo));
+  file->FailAt(0);
+  EXPECT_THAT(archive->Verify(*archive->Find("version")), FailsWith(ErrorKind::kIo));
+}
+
+}  // namespace
+}  // namespace ckpt::zip
