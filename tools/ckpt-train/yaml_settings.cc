@@ -159,7 +159,14 @@ Result<std::pair<std::string, Value>> ParseAssignment(std::string_view text) {
   const std::string yaml = fmt::format("{{value: {}\n}}", text.substr(equals + 1));
   const Result<layout::Configuration> parsed = ParseYamlSettings(yaml, "--set " + key);
   if (!parsed.ok() || parsed->size() != 1 || !parsed->contains("value")) {
-    return Error(ErrorKind::kUsage, "--set takes one plain value, or a list").Actual(text);
+    const bool is_pattern = text.substr(equals + 1).find('*') != std::string_view::npos;
+    return Error(ErrorKind::kUsage, "--set takes one plain value, or a list")
+        .Actual(text)
+        .Hint(is_pattern ? fmt::format("in YAML a * begins an alias: quote a pattern that begins "
+                                       "with one, and quote that from the shell, as in --set "
+                                       "'{}=[\"*.name\"]'",
+                                       key)
+                         : std::string());
   }
   return std::pair(key, parsed->begin()->second);
 }

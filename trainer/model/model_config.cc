@@ -22,7 +22,7 @@ double YarnMagnitude(double factor, double mscale) {
 
 void ReadRope(SettingsReader& settings, ModelConfig& config) {
   RopeConfig& rope = config.rope;
-  rope.base = settings.Number("rotary_base", rope.base, 1);
+  rope.base = settings.Number("rotary_base", rope.base, 1e-6);
   rope.percent = settings.Number("rotary_percent", rope.percent);
   if (rope.percent <= 0 || rope.percent > 1) {
     settings.Refuse("rotary_percent", "is no share of a head", "above 0, at most 1");
@@ -105,7 +105,9 @@ void ReadAttention(SettingsReader& settings, ModelConfig& config) {
     }
   } else {
     if (mla.down_bias) settings.Refuse("add_latent_bias", "needs latent attention", "false");
-    if (!settings.Has("kv_channels") && config.hidden_size % config.num_attention_heads != 0) {
+    // What stands in for a size that makes no sense is no cause for complaint.
+    if (!settings.Has("kv_channels") && settings.ok() &&
+        config.hidden_size % config.num_attention_heads != 0) {
       settings.Refuse("kv_channels", "is missing, and hidden_size is no multiple of the heads");
     }
     config.kv_channels =

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <utility>
 
 namespace ckpt::trainer {
@@ -18,6 +19,7 @@ constexpr auto kSynonyms = std::to_array<std::pair<std::string_view, std::string
     {"dim", "hidden_size"},
     {"intermediate_size", "ffn_hidden_size"},
     {"n_heads", "num_attention_heads"},
+    {"num_heads", "num_attention_heads"},
     {"n_head", "num_attention_heads"},
     {"num_key_value_heads", "num_query_groups"},
     {"n_kv_heads", "num_query_groups"},
@@ -103,7 +105,10 @@ constexpr auto kSynonyms = std::to_array<std::pair<std::string_view, std::string
     {"eval_data", "valid_data_path"},
     {"validation_file", "valid_data_path"},
     {"eval_steps", "eval_interval"},
+    {"eval_every", "eval_interval"},
+    {"log_every", "log_interval"},
     {"logging_steps", "log_interval"},
+    {"logging_dir", "tensorboard_dir"},
     {"output_dir", "save"},
     {"save_dir", "save"},
     {"checkpoint_dir", "save"},
@@ -119,12 +124,57 @@ constexpr auto kSynonyms = std::to_array<std::pair<std::string_view, std::string
     {"random_seed", "seed"},
 });
 
+// Hints are whole sentences here.
+constexpr std::string_view kNoTensorParallelism =
+    "this trainer cuts no tensor over ranks: data_parallel_sharding_strategy shards parameters "
+    "over "
+    "all of them, expert_model_parallel_size experts";
+constexpr std::string_view kNoPipeline =
+    "this trainer has no pipeline: every rank computes all layers, and "
+    "data_parallel_sharding_strategy shards their parameters";
+constexpr std::string_view kNoContextParallelism =
+    "this trainer cuts no sequence over ranks: recompute_granularity=full takes less memory for "
+    "long "
+    "ones";
+constexpr std::string_view kNoEpochs =
+    "training is counted in steps: train_iters, each of global_batch_size sequences";
+constexpr std::string_view kNoDropout = "this trainer computes no dropout";
+
+constexpr auto kAbsent = std::to_array<std::pair<std::string_view, std::string_view>>({
+    {"tensor_model_parallel_size", kNoTensorParallelism},
+    {"tensor_parallel_size", kNoTensorParallelism},
+    {"tp", kNoTensorParallelism},
+    {"tp_size", kNoTensorParallelism},
+    {"sequence_parallel", kNoTensorParallelism},
+    {"expert_tensor_parallel_size", kNoTensorParallelism},
+    {"pipeline_model_parallel_size", kNoPipeline},
+    {"pipeline_parallel_size", kNoPipeline},
+    {"virtual_pipeline_model_parallel_size", kNoPipeline},
+    {"pp", kNoPipeline},
+    {"pp_size", kNoPipeline},
+    {"context_parallel_size", kNoContextParallelism},
+    {"cp", kNoContextParallelism},
+    {"cp_size", kNoContextParallelism},
+    {"epochs", kNoEpochs},
+    {"num_epochs", kNoEpochs},
+    {"num_train_epochs", kNoEpochs},
+    {"max_epochs", kNoEpochs},
+    {"dropout", kNoDropout},
+    {"hidden_dropout", kNoDropout},
+    {"attention_dropout", kNoDropout},
+});
+
+std::string_view Second(std::span<const std::pair<std::string_view, std::string_view>> pairs,
+                        std::string_view first) {
+  const auto found =
+      std::ranges::find(pairs, first, &std::pair<std::string_view, std::string_view>::first);
+  return found == pairs.end() ? std::string_view() : found->second;
+}
+
 }  // namespace
 
-std::string_view SettingCalled(std::string_view name) {
-  const auto found =
-      std::ranges::find(kSynonyms, name, &std::pair<std::string_view, std::string_view>::first);
-  return found == kSynonyms.end() ? std::string_view() : found->second;
-}
+std::string_view WhyNoSetting(std::string_view name) { return Second(kAbsent, name); }
+
+std::string_view SettingCalled(std::string_view name) { return Second(kSynonyms, name); }
 
 }  // namespace ckpt::trainer

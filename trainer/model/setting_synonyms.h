@@ -10,6 +10,9 @@ namespace ckpt::trainer {
 // values may have another form.
 [[nodiscard]] std::string_view SettingCalled(std::string_view name);
 
+// What this trainer has instead of a thing that other programs call `name`, or that it has none; empty for other names.
+[[nodiscard]] std::string_view WhyNoSetting(std::string_view name);
+
 }  // namespace ckpt::trainer
 
 #endif  // CKPT_TRAINER_MODEL_SETTING_SYNONYMS_H_

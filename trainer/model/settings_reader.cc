@@ -34,6 +34,14 @@ bool IsSame(const Value& a, const Value& b) {
   return a == b || (AsNumber(a) && AsNumber(a) == AsNumber(b));
 }
 
+// What a name that is none of `known` may be meant for.
+std::string HintFor(std::string_view name, const std::vector<std::string>& known) {
+  if (const std::string_view why = WhyNoSetting(name); !why.empty()) return std::string(why);
+  std::string meant(SettingCalled(name));
+  if (std::ranges::find(known, meant) == known.end()) meant = NearestMatch(name, known);
+  return meant.empty() ? "" : "did you mean " + meant + "?";
+}
+
 }  // namespace
 
 const Value* SettingsReader::Find(std::string_view name) const {
@@ -179,10 +187,8 @@ Status SettingsReader::Finish() {
   for (const auto& [name, value] : effective_) names.push_back(name);
   for (const auto& [name, value] : settings_) {
     if (effective_.contains(name) || idle_.contains(name)) continue;
-    std::string meant(SettingCalled(name));
-    if (std::ranges::find(names, meant) == names.end()) meant = NearestMatch(name, names);
     problems_.Add(Error(ErrorKind::kUsage, fmt::format("there is no setting {}", name))
-                      .Hint(meant.empty() ? "" : "did you mean " + meant + "?"));
+                      .Hint(HintFor(name, names)));
   }
   return problems_;
 }

@@ -52,6 +52,12 @@ TEST(YamlSettingsTest, RefusesWhatIsNoMappingOfSettings) {
   }
 }
 
+TEST(YamlSettingsTest, SaysHowAPatternIsQuoted) {
+  const auto assignment = ParseAssignment("frozen=*.layernorm*");
+  ASSERT_THAT(assignment.status(), FailsWith(ErrorKind::kUsage));
+  EXPECT_THAT(assignment.status().first().hint, HasSubstr("'frozen=[\"*.name\"]'"));
+}
+
 TEST(YamlSettingsTest, RefusesAliasesThatGrowPastAnyConfiguration) {
   std::string yaml = "a0: &a0 {x: 1}\n";
   for (int level = 1; level < 12; ++level) {

@@ -91,6 +91,30 @@ TEST(ParseModelConfig, ReportsEverythingAtOnceAndTheNearestName) {
   }
 }
 
+TEST(ParseModelConfig, SaysWhatItHasInsteadOfWhatOthersHave) {
+  Configuration settings = Tiny();
+  for (const auto& [given, says] :
+       {std::pair("tensor_model_parallel_size", "cuts no tensor over ranks"),
+        std::pair("pipeline_model_parallel_size", "has no pipeline"),
+        std::pair("epochs", "train_iters"), std::pair("num_heads", "num_attention_heads")}) {
+    settings[given] = 2;
+    const Status refused = ParseModelConfig(settings).status();
+    ASSERT_THAT(refused, FailsWith(ErrorKind::kUsage)) << given;
+    EXPECT_NE(refused.first().hint.find(says), std::string::npos) << refused.first().hint;
+    settings.erase(given);
+  }
+}
+
+// What stands in for a size of the wrong kind divides nothing, and that is no finding of its own.
+TEST(ParseModelConfig, SaysOnceThatASizeIsNoNumber) {
+  Configuration settings = Tiny();
+  settings["hidden_size"] = "12";
+  settings.erase("kv_channels");
+  const auto config = ParseModelConfig(settings);
+  ASSERT_THAT(config, FailsWith(ErrorKind::kUsage));
+  EXPECT_EQ(config.status().problems().size(), 1U) << config.status().ToString();
+}
+
 struct BadSetting {
   const char* name;
   Configuration settings;
