@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/units.h"
+#include "core/base/warning.h"
 
 namespace ckpt {
 namespace {

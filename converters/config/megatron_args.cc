@@ -9,20 +9,13 @@
 
 #include "converters/config/model_settings.h"
 #include "converters/config/own_args.h"
+#include "core/base/warning.h"
 
 namespace ckpt {
 namespace {
 
 using layout::Configuration;
 using layout::Value;
-
-Problem Warning(std::string message) {
-  Problem warning;
-  warning.severity = Severity::kWarning;
-  warning.kind = ErrorKind::kUnsupported;
-  warning.message = std::move(message);
-  return warning;
-}
 
 // What `settings` mean, in one spelling (model_meaning.table). Settings of `model` that the table does not know mean what
 // they say.
@@ -56,9 +49,9 @@ std::vector<Problem> Differences(const NamedValues& expected, std::string_view t
   std::vector<Problem> differences;
   for (std::size_t i = 0; i < expected.size(); ++i) {
     const auto& [name, value] = expected[i];
-    if (value == actual[i].second) continue;
-    Problem& warning =
-        differences.emplace_back(Warning(fmt::format("{} another {} than {}", who, name, than)));
+    if (AreSame(value, actual[i].second)) continue;
+    Problem& warning = differences.emplace_back(
+        Warning(ErrorKind::kUnsupported, fmt::format("{} another {} than {}", who, name, than)));
     warning.expected = InTheGuidesWords(value);
     warning.actual = InTheGuidesWords(actual[i].second);
   }
@@ -82,7 +75,8 @@ Result<MegatronModel> ReadAsMegatron(const NamedValues& args, const Configuratio
   if (const auto checked = table.Translate(said); !checked.ok()) {
     for (const Problem& problem : checked.status().problems()) {
       model.unlike.push_back(
-          Warning(fmt::format("Megatron computes another model: {}", problem.message)));
+          Warning(ErrorKind::kUnsupported,
+                  fmt::format("Megatron computes another model: {}", problem.message)));
     }
   }
   return model;
@@ -94,7 +88,8 @@ void AddRefusal(const Status& refusal, ModelArgs& args) {
   for (const Problem& problem : refusal.problems()) {
     reasons.emplace_back(problem.message);
     args.warnings.push_back(
-        Warning(fmt::format("ckpt-train does not compute this model: {}", problem.message)));
+        Warning(ErrorKind::kUnsupported,
+                fmt::format("ckpt-train does not compute this model: {}", problem.message)));
   }
   args.values.emplace_back(kRefused, std::move(reasons));
 }
@@ -107,7 +102,7 @@ void AddOwnSettings(const Configuration& settings, const NamedValues& meaning,
     if (settings.contains(name)) return false;
     const Value* const here = Find(meaning, name);
     const Value* const there = Find(megatron.meaning, name);
-    return here != nullptr && there != nullptr && *here == *there;
+    return here != nullptr && there != nullptr && AreSame(*here, *there);
   };
   AddOwn(settings, megatron.settings, is_said, args);
 }
@@ -146,24 +141,21 @@ Result<ModelArgs> MegatronArgs(const Configuration& hf_config) {
   return args;
 }
 
-std::vector<Problem> DifferencesFromArgs(const Configuration& hf_config,
-                                         const Configuration& args) {
-  const auto compare = [&]() -> Result<std::vector<Problem>> {
-    CKPT_ASSIGN_OR_RETURN(const TranslationTable of_config,
-                          LoadBuiltInTranslation("hf_to_model.table"));
-    CKPT_ASSIGN_OR_RETURN(const TranslationTable of_args,
-                          LoadBuiltInTranslation("megatron_to_model.table"));
-    CKPT_ASSIGN_OR_RETURN(Configuration published, of_config.TranslateUnchecked(hf_config));
-    CKPT_ASSIGN_OR_RETURN(Configuration run, of_args.TranslateUnchecked(args));
-    TakeOwn(args, of_args, run);
-    // A tokenizer may have fewer words than the model has rows.
-    for (const char* name : {"vocab_size", "padded_vocab_size"}) run[name] = published[name];
-    CKPT_ASSIGN_OR_RETURN(const NamedValues expected, MeaningOf(run, published));
-    CKPT_ASSIGN_OR_RETURN(const NamedValues actual, MeaningOf(published, published));
-    return Differences(expected, "the run's", actual, "config.json means");
-  };
-  Result<std::vector<Problem>> differences = compare();
-  return differences.ok() ? *std::move(differences) : std::vector<Problem>();
+Result<std::vector<Problem>> DifferencesFromArgs(const Configuration& hf_config,
+                                                 const Configuration& args) {
+  CKPT_RETURN_IF_ERROR(CheckArgsVersion(args));
+  CKPT_ASSIGN_OR_RETURN(const TranslationTable of_config,
+                        LoadBuiltInTranslation("hf_to_model.table"));
+  CKPT_ASSIGN_OR_RETURN(const TranslationTable of_args,
+                        LoadBuiltInTranslation("megatron_to_model.table"));
+  CKPT_ASSIGN_OR_RETURN(Configuration published, of_config.TranslateUnchecked(hf_config));
+  CKPT_ASSIGN_OR_RETURN(Configuration run, of_args.TranslateUnchecked(args));
+  TakeOwn(args, of_args, run);
+  // A tokenizer may have fewer words than the model has rows.
+  for (const char* name : {"vocab_size", "padded_vocab_size"}) run[name] = published[name];
+  CKPT_ASSIGN_OR_RETURN(const NamedValues expected, MeaningOf(run, published));
+  CKPT_ASSIGN_OR_RETURN(const NamedValues actual, MeaningOf(published, published));
+  return Differences(expected, "the run's", actual, "config.json means");
 }
 
 Result<Configuration> ConfigFromMegatronArgs(const Configuration& args) {

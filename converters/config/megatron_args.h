@@ -25,9 +25,11 @@ struct ModelArgs {
 Result<ModelArgs> MegatronArgs(const layout::Configuration& hf_config);
 
 // A warning for each thing that the run which stored `args` computed otherwise than the model of `hf_config`, vocabularies
-// aside. None if either of them says too little.
-[[nodiscard]] std::vector<Problem> DifferencesFromArgs(const layout::Configuration& hf_config,
-                                                       const layout::Configuration& args);
+// aside.
+//
+// Errors: kUnsupported (a newer ckptkit stored `args`), kBadMetadata (either of them says too little to be compared).
+Result<std::vector<Problem>> DifferencesFromArgs(const layout::Configuration& hf_config,
+                                                 const layout::Configuration& args);
 
 // The configuration that describes a Megatron checkpoint's model, from its `args`. Includes `padded_vocab_size`.
 //

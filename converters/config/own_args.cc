@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <optional>
 #include <string>
 #include <utility>
@@ -90,7 +91,7 @@ void AddOwn(const Configuration& settings, const Configuration& back,
   names.insert(back.begin(), back.end());
   for (const auto& [name, unused] : names) {
     const Value value = ValueOf(settings, name);
-    if (is_said(name, value == ValueOf(back, name))) continue;
+    if (is_said(name, AreSame(value, ValueOf(back, name)))) continue;
     args.emplace_back(std::string(kOwnPrefix) + name, value);
   }
 }
@@ -106,14 +107,23 @@ void TakeOwn(const Configuration& args, const TranslationTable& table, Configura
   }
 }
 
-Result<bool> AreOurs(const Configuration& args) {
+Status CheckArgsVersion(const Configuration& args) {
   const auto version = args.find(kArgsVersion);
-  if (version == args.end()) return false;
-  if (version->second != Value(kArgsVersionNow)) {
-    return Error(ErrorKind::kUnsupported, "a newer ckptkit stored these arguments")
-        .Expected(fmt::format("{} {}", kArgsVersion, kArgsVersionNow))
-        .Actual(layout::FormatValue(version->second));
-  }
+  if (version == args.end() || version->second == Value(kArgsVersionNow)) return OkStatus();
+  return Error(ErrorKind::kUnsupported, "a newer ckptkit stored these arguments")
+      .Expected(fmt::format("{} {}", kArgsVersion, kArgsVersionNow))
+      .Actual(layout::FormatValue(version->second));
+}
+
+bool AreSame(const Value& a, const Value& b) {
+  const double* const x = a.AsFloat();
+  const double* const y = b.AsFloat();
+  return a == b || (x != nullptr && y != nullptr && std::isnan(*x) && std::isnan(*y));
+}
+
+Result<bool> AreOurs(const Configuration& args) {
+  if (!args.contains(kArgsVersion)) return false;
+  CKPT_RETURN_IF_ERROR(CheckArgsVersion(args));
   CKPT_RETURN_IF_ERROR(CheckComputes(args));
   return true;
 }

@@ -50,6 +50,12 @@ void AddOwn(const layout::Configuration& settings, const layout::Configuration& 
 void TakeOwn(const layout::Configuration& args, const TranslationTable& table,
              layout::Configuration& settings);
 
+// Whether two values are the same. NaN is the same as NaN: a setting, not a number to compute with.
+[[nodiscard]] bool AreSame(const layout::Value& a, const layout::Value& b);
+
+// Errors: kUnsupported (a later version of this program stored the arguments). Those of Megatron have no version.
+Status CheckArgsVersion(const layout::Configuration& args);
+
 // Whether RunArgs or MegatronArgs made the arguments. Errors: kUnsupported (of another version; the trainer does not
 // compute the model: all reasons).
 Result<bool> AreOurs(const layout::Configuration& args);

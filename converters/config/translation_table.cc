@@ -1,6 +1,7 @@
 #include "converters/config/translation_table.h"
 
 #include <algorithm>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -32,6 +33,16 @@ Result<NamedValues> EvaluateAll(const std::vector<Line>& lines, const layout::De
     values.emplace_back(line.name, std::move(value).value());
   }
   return values;
+}
+
+// The quoted text that `text` ends with, which is cut off with the blanks before it. Other quoted texts may stand before.
+std::optional<std::string_view> TakeLastQuoted(std::string_view& text) {
+  const std::size_t open =
+      text.size() < 2 ? std::string_view::npos : text.rfind('"', text.size() - 2);
+  if (!text.ends_with('"') || open == std::string_view::npos) return std::nullopt;
+  const std::string_view quoted = text.substr(open + 1, text.size() - open - 2);
+  text = layout::Trim(text.substr(0, open));
+  return quoted;
 }
 
 // A table of this folder, or one of the families'.
@@ -72,6 +83,22 @@ Status TranslationTable::ParseInto(std::string_view text, std::string_view name,
   return OkStatus();
 }
 
+Status TranslationTable::ParseRequirement(std::string_view text) {
+  std::optional<std::string_view> last = TakeLastQuoted(text);
+  std::string expected;
+  if (constexpr std::string_view kExpect = " expect"; last && text.ends_with(kExpect)) {
+    expected = *last;
+    text = layout::Trim(text.substr(0, text.size() - kExpect.size()));
+    last = TakeLastQuoted(text);
+  }
+  if (!last || text.empty()) {
+    return Error(ErrorKind::kBadMetadata, "expected a condition and a quoted message");
+  }
+  CKPT_ASSIGN_OR_RETURN(layout::Expr condition, layout::Expr::Parse(text));
+  requirements_.push_back({std::move(condition), std::string(*last), std::move(expected)});
+  return OkStatus();
+}
+
 Status TranslationTable::ParseLine(std::string_view line, const layout::IncludeResolver& includes,
                                    int depth) {
   std::string_view rest = line;
@@ -82,19 +109,7 @@ Status TranslationTable::ParseLine(std::string_view line, const layout::IncludeR
     CKPT_ASSIGN_OR_RETURN(const std::string text, includes(rest));
     return ParseInto(text, rest, includes, depth + 1);
   }
-  if (word == "require") {
-    // The message is the last quoted text; the condition may hold others.
-    const std::size_t open =
-        rest.size() < 2 ? std::string_view::npos : rest.rfind('"', rest.size() - 2);
-    if (!rest.ends_with('"') || open == std::string_view::npos || open == 0) {
-      return Error(ErrorKind::kBadMetadata, "expected a condition and a quoted message");
-    }
-    CKPT_ASSIGN_OR_RETURN(layout::Expr condition,
-                          layout::Expr::Parse(layout::Trim(rest.substr(0, open))));
-    requirements_.push_back(
-        {std::move(condition), std::string(rest.substr(open + 1, rest.size() - open - 2))});
-    return OkStatus();
-  }
+  if (word == "require") return ParseRequirement(rest);
   for (const auto& [statement, names] : {std::pair("anew", &anew_), std::pair("closed", &closed_),
                                          std::pair("neutral", &neutral_)}) {
     if (word != statement) continue;
@@ -150,7 +165,7 @@ Status TranslationTable::CheckRequirements(const layout::Configuration& config,
     CKPT_ASSIGN_OR_RETURN(const bool holds, requirement.condition.EvaluateBool(names));
     if (!holds) {
       unmet.Add(Error(ErrorKind::kUnsupported, requirement.otherwise)
-                    .Expected(requirement.condition.text())
+                    .Expected(requirement.expected)
                     .Actual(names.Explain(requirement.condition)));
     }
   }

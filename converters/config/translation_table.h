@@ -20,8 +20,8 @@ namespace ckpt {
 // Names and values in a fixed order.
 using NamedValues = std::vector<std::pair<std::string, layout::Value>>;
 
-// One table: `let NAME = EXPR` definitions, `require EXPR "what is wrong otherwise"`
-// and `include FILE` lines, and `NAME = EXPR` lines, which make the output in their order. `store NAME = EXPR` lines make
+// One table: `let NAME = EXPR` definitions, `require EXPR "what is wrong otherwise" [expect "what is right"]` and
+// `include FILE` lines, and `NAME = EXPR` lines, which make the output in their order. `store NAME = EXPR` lines make
 // it a table of two directions: they say an input by the output. An output that no such line is about is an input of the
 // same name. `anew NAME …` lines list what only the other direction knows, and does not give back.
 //
@@ -53,6 +53,7 @@ class TranslationTable {
   struct Requirement {
     layout::Expr condition;
     std::string otherwise;
+    std::string expected;  // in the words of the source's settings; may be empty
   };
   struct Line {
     std::string name;
@@ -60,6 +61,7 @@ class TranslationTable {
   };
   Status ParseInto(std::string_view text, std::string_view name,
                    const layout::IncludeResolver& includes, int depth);
+  Status ParseRequirement(std::string_view text);
   Status ParseLine(std::string_view line, const layout::IncludeResolver& includes, int depth);
   [[nodiscard]] Status CheckRequirements(const layout::Configuration& config,
                                          const layout::DefinedNames& names) const;

@@ -21,6 +21,7 @@
 #include "core/base/hash.h"
 #include "core/base/quote.h"
 #include "core/base/units.h"
+#include "core/base/warning.h"
 #include "core/exec/executor.h"
 #include "core/io/staged_directory.h"
 #include "core/io/staging_name.h"
@@ -371,8 +372,18 @@ Status WarnOfAnotherModel(PreparedConversion& prepared) {
   if (model.assets.empty()) return OkStatus();
   CKPT_ASSIGN_OR_RETURN(const layout::Configuration args, ReadRunArgs(model.source()));
   if (args.empty()) return OkStatus();
-  for (Problem& difference : DifferencesFromArgs(model.config, args)) {
-    difference.file = (model.assets / kHfConfigName.data()).string();
+  const std::string file = (model.assets / kHfConfigName.data()).string();
+  Result<std::vector<Problem>> differences = DifferencesFromArgs(model.config, args);
+  if (!differences.ok()) {
+    prepared.warnings.push_back(
+        Warning(ErrorKind::kUnsupported,
+                fmt::format("the configuration was not compared with the run's args: {}",
+                            differences.status().first().message),
+                file));
+    return OkStatus();
+  }
+  for (Problem& difference : *differences) {
+    difference.file = file;
     prepared.warnings.push_back(std::move(difference));
   }
   return OkStatus();

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -128,32 +130,81 @@ std::optional<SizePair> MostFrequentDifference(const layout::SourceMatch& match,
   return most == times.end() ? std::nullopt : std::optional(most->first);
 }
 
+// How many there are of what keys number, layers before experts: one past the largest first, second, … number of a key.
+std::vector<std::int64_t> CountNumbered(const std::vector<std::string>& keys) {
+  std::vector<std::int64_t> counts;
+  for (const std::string& key : keys) {
+    std::size_t depth = 0;
+    for (std::size_t begin = 0; begin <= key.size();) {
+      const std::size_t end = std::min(key.find('.', begin), key.size());
+      std::int64_t number = 0;
+      const auto [read, error] = std::from_chars(&key[begin], &key[end], number);
+      if (end > begin && error == std::errc() && read == &key[end] && number < kMaxValueToTry) {
+        if (counts.size() == depth) counts.push_back(0);
+        counts[depth] = std::max(counts[depth], number + 1);
+        ++depth;
+      }
+      begin = end + 1;
+    }
+  }
+  return counts;
+}
+
+// Numbers of layers, then of experts, that differ between the names expected and those stored.
+std::vector<SizePair> DifferentCounts(const layout::SourceMatch& match,
+                                      std::span<const GlobalTensor> tensors) {
+  std::vector<std::string> keys;
+  for (const layout::ResolvedTensor& tensor : match.layout.tensors) {
+    keys.push_back(match.layout.Key(tensor));
+  }
+  const std::vector<std::int64_t> expected = CountNumbered(keys);
+  const std::vector<std::int64_t> stored = CountNumbered(KeysOf(tensors));
+  std::vector<SizePair> differences;
+  for (std::size_t depth = 0; depth < std::min(expected.size(), stored.size()); ++depth) {
+    if (expected[depth] != stored[depth]) differences.push_back({expected[depth], stored[depth]});
+  }
+  return differences;
+}
+
 struct Setting {
   std::string name;
-  std::int64_t value = 0;
+  layout::Value value;
 };
 
 // Other values of single settings, the most likely first.
 std::vector<Setting> OtherSettings(const ModelSource& model, const layout::SourceMatch& match,
                                    std::span<const GlobalTensor> tensors) {
-  const std::optional<SizePair> difference = MostFrequentDifference(match, tensors);
-  // Tensors that are missing altogether may be lost as well as never there.
-  if (!difference) return {};
-  std::vector<Setting> same;
+  std::vector<Setting> likely;
   std::vector<Setting> other;
-  for (const auto& [name, value] : model.config) {
-    const std::int64_t* number = value.AsInt();
-    if (number == nullptr || *number <= 0 || *number > (std::int64_t{1} << 31)) continue;
-    if (*number == difference->expected) {
-      same.push_back({name, difference->stored});
-    } else if (*number <= difference->expected && difference->stored <= kMaxValueToTry &&
-               *number * difference->stored % difference->expected == 0) {
-      other.push_back({name, *number * difference->stored / difference->expected});
+  const auto numbers = [&](const auto& use) {
+    for (const auto& [name, value] : model.config) {
+      const std::int64_t* number = value.AsInt();
+      if (number != nullptr && *number > 0 && *number <= (std::int64_t{1} << 31)) {
+        use(name, *number);
+      }
     }
+  };
+  for (const SizePair& count : DifferentCounts(match, tensors)) {
+    numbers([&](const std::string& name, std::int64_t number) {
+      if (number == count.expected) likely.push_back({name, count.stored});
+    });
   }
-  same.insert(same.end(), other.begin(), other.end());
-  if (same.size() > kMaxSettingsToTry) same.resize(kMaxSettingsToTry);
-  return same;
+  for (const auto& [name, value] : model.config) {
+    if (value.AsBool() != nullptr) likely.push_back({name, !*value.AsBool()});
+  }
+  if (const auto difference = MostFrequentDifference(match, tensors)) {
+    numbers([&](const std::string& name, std::int64_t number) {
+      if (number == difference->expected) {
+        likely.push_back({name, difference->stored});
+      } else if (number <= difference->expected && difference->stored <= kMaxValueToTry &&
+                 number * difference->stored % difference->expected == 0) {
+        other.push_back({name, number * difference->stored / difference->expected});
+      }
+    });
+  }
+  likely.insert(likely.end(), other.begin(), other.end());
+  if (likely.size() > kMaxSettingsToTry) likely.resize(kMaxSettingsToTry);
+  return likely;
 }
 
 // The setting that, if it had another value, would make everything fit.
@@ -161,7 +212,7 @@ std::optional<Setting> FindWrongSetting(const ModelSource& model, const layout::
                                         std::span<const GlobalTensor> tensors) {
   if (tensors.size() > kMaxTensorsToTry) return std::nullopt;
   for (const Setting& setting : OtherSettings(model, match, tensors)) {
-    if (setting.value <= 0) continue;
+    if (setting.value.AsInt() != nullptr && *setting.value.AsInt() <= 0) continue;
     layout::Configuration config = model.config;
     config[setting.name] = setting.value;
     const Result<layout::SourceMatch> changed =
@@ -178,13 +229,22 @@ Status WrongSetting(const ModelSource& model, const Setting& setting,
   const bool has_file = !model.assets.empty();
   const std::string file =
       has_file ? (model.assets / kHfConfigName.data()).string() : model.checkpoint->path.string();
-  return Error(ErrorKind::kShapeMismatch,
+  // What a file lacks may be lost as well as never there.
+  const bool may_be_lost = CountProblems(problems, ErrorKind::kMissing) == problems.size();
+  const bool has_more = CountProblems(problems, ErrorKind::kUnmapped) == problems.size();
+  return Error(may_be_lost ? ErrorKind::kMissing
+               : has_more  ? ErrorKind::kUnmapped
+                           : ErrorKind::kShapeMismatch,
                fmt::format("the configuration contradicts the tensors: {}", setting.name))
       .File(file)
-      .Expected(fmt::format("{}, as {} of the tensors need it ({})", setting.value, keys.size(),
-                            NameSome(keys)))
+      .Expected(may_be_lost ? fmt::format("{}, or {} more tensors ({})", FormatValue(setting.value),
+                                          keys.size(), NameSome(keys))
+                            : fmt::format("{}, as {} of the tensors need it ({})",
+                                          FormatValue(setting.value), keys.size(), NameSome(keys)))
       .Actual(FormatValue(model.config.at(setting.name)))
-      .Hint("the configuration is that of another model, or was changed after the save");
+      .Hint(may_be_lost
+                ? "the configuration is that of another model, or the source lost these tensors"
+                : "the configuration is that of another model, or was changed after the save");
 }
 
 }  // namespace

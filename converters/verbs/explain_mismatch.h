@@ -19,7 +19,9 @@ Status RefuseQuantised(const ModelSource& model, std::span<const GlobalTensor> t
 // The error for `problems`, which are what is wrong with `match`, the best of the naming that was asked for:
 //   kUsage           the tensors have the names of another naming: the source is of another kind
 //   kUnmapped        no tensor has a name of the family
-//   kShapeMismatch   one setting of the configuration, if it were another, would make everything fit
+//   kMissing, kUnmapped, kShapeMismatch
+//                    one setting of the configuration, if it were another, would make everything fit: a size, a number of
+//                    layers or experts, or a switch
 //   else the problems as they are.
 Status ExplainMismatch(const ModelSource& model, const OpenModelOptions& options,
                        const layout::SourceMatch& match, std::span<const GlobalTensor> tensors,

@@ -68,6 +68,9 @@ Status CheckAgainstArgs(const layout::Configuration& config, const layout::Confi
     const std::int64_t* value = found == values.end() ? nullptr : found->second.AsInt();
     return value == nullptr ? std::nullopt : std::optional(*value);
   };
+  const std::optional<std::int64_t> hidden = number(config, "hidden_size");
+  const bool same_hidden = hidden == number(*run, "hidden_size");
+  const std::optional<std::int64_t> heads = number(config, "num_attention_heads");
   Status status;
   for (const char* name : {"num_hidden_layers", "hidden_size", "num_attention_heads",
                            "num_key_value_heads", "head_dim", "vocab_size", "kv_lora_rank",
@@ -75,11 +78,10 @@ Status CheckAgainstArgs(const layout::Configuration& config, const layout::Confi
     std::optional<std::int64_t> said = number(config, name);
     const std::optional<std::int64_t> stored = number(*run, name);
     const std::string_view key = name;
-    const std::optional<std::int64_t> heads = number(config, "num_attention_heads");
     if (!said && key == "num_key_value_heads") said = heads;
     // Where the hidden size differs, what follows from it is no finding of its own.
-    if (!said && key == "head_dim" && heads && *heads > 0 && status.ok()) {
-      if (const auto hidden = number(config, "hidden_size")) said = *hidden / *heads;
+    if (!said && key == "head_dim" && same_hidden && hidden && heads && *heads > 0) {
+      said = *hidden / *heads;
     }
     // A published vocabulary may count rows that the run's tokenizer lacks, not the other way round.
     const bool agrees =
@@ -334,6 +336,12 @@ Result<ModelSource> MatchModel(std::shared_ptr<const OpenedCheckpoint> checkpoin
 void CountVocabularyPadding(layout::Configuration& config) {
   const auto padded = config.find("padded_vocab_size");
   if (padded != config.end() && !padded->second.is_null()) config["vocab_size"] = padded->second;
+}
+
+void PadVocabulary(std::int64_t rows, layout::Configuration& config) {
+  const auto tokens = config.find("vocab_size");
+  const std::int64_t* const count = tokens == config.end() ? nullptr : tokens->second.AsInt();
+  if (count != nullptr && rows > *count) config["padded_vocab_size"] = rows;
 }
 
 Result<ModelView> ViewModel(const ModelSource& model, const std::string& format,

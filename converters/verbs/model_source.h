@@ -82,6 +82,9 @@ Result<ModelSource> MatchModel(std::shared_ptr<const OpenedCheckpoint> checkpoin
 // Makes rows that pad the vocabulary part of it: of a training run they are state like all others.
 void CountVocabularyPadding(layout::Configuration& config);
 
+// Says that the vocabulary has so many rows, if these are more than it has tokens.
+void PadVocabulary(std::int64_t rows, layout::Configuration& config);
+
 // What a model's tensors are made of under another naming.
 struct ModelView {
   layout::ResolvedLayout layout;

@@ -148,14 +148,4 @@ Result<CheckpointIndex> IndexBuilder::Build() {
   return std::move(index_);
 }
 
-Problem Warning(ErrorKind kind, std::string message, std::string file, std::string tensor) {
-  Problem problem;
-  problem.kind = kind;
-  problem.severity = Severity::kWarning;
-  problem.message = std::move(message);
-  problem.file = std::move(file);
-  problem.tensor = std::move(tensor);
-  return problem;
-}
-
 }  // namespace ckpt

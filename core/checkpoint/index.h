@@ -146,10 +146,6 @@ class IndexBuilder {
   std::unordered_map<std::string, FileId> file_ids_;
 };
 
-// A warning as a Problem.
-Problem Warning(ErrorKind kind, std::string message, std::string file = {},
-                std::string tensor = {});
-
 }  // namespace ckpt
 
 #endif  // CKPT_CORE_CHECKPOINT_INDEX_H_

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "core/base/checked_math.h"
+#include "core/base/warning.h"
 #include "core/checkpoint/entry_map.h"
 #include "core/io/storage.h"
 #include "core/tensor/box.h"

@@ -20,10 +20,13 @@ constexpr JsonLimits kLimits = {.max_bytes = 16 * kMiB, .max_depth = 32};
 // What transformers 5 puts around a number that JSON lacks.
 constexpr std::string_view kFloatTag = "__float__";
 
-// The number of a tag; nothing for other values.
+// The number of a tag; nothing for other values, and where the tag has company.
 std::optional<double> TaggedFloat(const JsonCursor& json) {
   const std::optional<JsonCursor> tag = json.Find(kFloatTag);
   if (!tag || tag->kind() != JsonKind::kText) return std::nullopt;
+  if (const auto members = json.Members(); !members.ok() || members->size() != 1) {
+    return std::nullopt;
+  }
   const std::string text = tag->Text().value();
   if (text == "NaN") return std::nan("");
   if (text == "Infinity") return std::numeric_limits<double>::infinity();
@@ -96,6 +99,11 @@ Status Flatten(const JsonCursor& object, const std::string& prefix, Configuratio
   for (const auto& [key, json] : members) {
     const std::string name = prefix + key;
     if (json.kind() == JsonKind::kObject && !TaggedFloat(json)) {
+      if (json.Find(kFloatTag)) {
+        return Error(ErrorKind::kBadMetadata, "a number in its tag is not alone, or none")
+            .Expected("{\"__float__\": \"NaN\"}, or Infinity, or -Infinity")
+            .Actual(Quote(name));
+      }
       CKPT_RETURN_IF_ERROR(Flatten(json, name + ".", config));
       continue;
     }

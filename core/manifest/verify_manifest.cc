@@ -8,6 +8,7 @@
 
 #include "core/base/check.h"
 #include "core/base/hash.h"
+#include "core/base/warning.h"
 
 namespace ckpt {
 

@@ -8,6 +8,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "core/base/warning.h"
 #include "core/checkpoint/index.h"
 
 namespace ckpt::dcp {

@@ -4,6 +4,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "core/base/warning.h"
 #include "formats/pickle/object_json.h"
 
 namespace ckpt::dcp {

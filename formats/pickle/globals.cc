@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "core/base/warning.h"
 #include "core/checkpoint/index.h"
 
 namespace ckpt::pickle {

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "core/base/checked_math.h"
+#include "core/base/warning.h"
 
 namespace ckpt::safetensors {
 namespace {

@@ -9,6 +9,7 @@
 
 #include "core/base/name_list.h"
 #include "core/base/units.h"
+#include "core/base/warning.h"
 #include "formats/pickle/globals.h"
 #include "formats/pickle/object_json.h"
 #include "formats/pickle/python_str.h"

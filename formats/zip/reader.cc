@@ -11,6 +11,7 @@
 #include "core/base/endian.h"
 #include "core/base/hash.h"
 #include "core/base/units.h"
+#include "core/base/warning.h"
 #include "core/checkpoint/index.h"
 #include "formats/zip/format.h"
 #include "formats/zip/record_crc.h"

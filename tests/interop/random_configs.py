@@ -79,7 +79,7 @@ class Draw:
 
     def windows(self):
         layers = self.config["num_hidden_layers"]
-        window = self.one(None, 1, 3, 4, 9, 100)
+        window = self.one(None, 1, 3, 4, 9, 100, 3, 4, 9, 0)
         if self.family in ("mistral", "mixtral"):
             self.config["sliding_window"] = window
         elif self.family.startswith("qwen"):
@@ -90,6 +90,8 @@ class Draw:
             self.config["sliding_window"] = window
         slides = self.config.get("sliding_window") is not None and self.config.get("use_sliding_window", True)
         reads = self.family in READS["layer_types"]
+        if window == 0 and slides and not self.family.startswith("deepseek") and self.family != "llama":
+            self.refusable.add("sliding_window")  # Transformers has no mask for it
         if self.chance(0.4 if reads else 0.1):
             kinds = ["full_attention", "sliding_attention"] if slides else ["full_attention"]
             self.config["layer_types"] = [self.one(*kinds) for _ in range(layers)]
@@ -105,7 +107,7 @@ class Draw:
         kind = self.one(*["default"] * 3, *["linear"] * 2, *["yarn"] * 3, *["llama3"] * 2, "dynamic", "longrope")
         rope = {"rope_type": kind}
         if self.chance(0.8):
-            rope["rope_theta"] = self.one(100.0, 10000.0, 500000.0, 1000000)
+            rope["rope_theta"] = self.one(100.0, 10000.0, 500000.0, 1000000, 0.5)
         if kind in ("linear", "dynamic", "llama3"):
             rope["factor"] = self.one(2.0, 4, 8.0)
         if kind == "yarn":
@@ -163,6 +165,12 @@ class Draw:
             if self.chance(0.4):
                 self.config["rope_interleave"] = self.chance(0.5)
 
+    def strange(self):
+        """Keys of other families, or of other code for this one: the class reads none of them."""
+        for key, value in {"moe_layer_freq": 2, "shared_expert_intermediate_size": 24}.items():
+            if self.chance(0.1):
+                self.config[key] = value
+
     def of_no_class(self, key, computed, other):
         """A key that DeepSeek's own files have and that the class does not read: it computes one of the values."""
         if self.chance(0.3):
@@ -210,5 +218,6 @@ def draw(seed, model_type):
         d.refusable.add("n_shared_experts")  # experts of no element, and a bias
     d.windows()
     d.rope()
+    d.strange()
     d.spell()
     return Case(seed, model_type, copy.deepcopy(d.config), d.refusable, d.chance(0.25))

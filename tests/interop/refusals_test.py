@@ -131,7 +131,7 @@ def test_a_file_that_is_no_model_is_one_error(tmp_path):
     assert unknown["kind"] == "unmapped" and unknown["actual"] == "model.w"
 
 
-@pytest.mark.parametrize("setting,factor", [("hidden_size", 2), ("intermediate_size", 2), ("vocab_size", 2)])
+@pytest.mark.parametrize("setting,factor", [("hidden_size", 2), ("intermediate_size", 2), ("num_hidden_layers", 2), ("vocab_size", 2)])
 def test_a_setting_that_contradicts_the_tensors_is_one_error(setting, factor, tmp_path):
     source = shutil.copytree(CASE / "ckpt", tmp_path / "hf")
     config = json.loads((source / "config.json").read_text())
@@ -140,6 +140,21 @@ def test_a_setting_that_contradicts_the_tensors_is_one_error(setting, factor, tm
     wrong = refusal("hf-to-fsdp", source, tmp_path / "out")
     assert wrong["message"].endswith(": " + setting) and wrong["file"].endswith("config.json"), wrong
     assert wrong["actual"] == str(config[setting]) and wrong["expected"].startswith(f"{config[setting] // factor}, ")
+
+
+@pytest.mark.parametrize("says", [True, False])
+def test_a_switch_that_contradicts_the_tensors_is_one_error(says, tmp_path):
+    def add_biases(tensors):
+        for key in [k for k in tensors if "self_attn" in k and k.endswith("_proj.weight")]:
+            tensors[key.removesuffix("weight") + "bias"] = torch.zeros(len(tensors[key]), dtype=tensors[key].dtype)
+
+    source = changed(tmp_path / "hf", (lambda tensors: None) if says else add_biases)
+    config = json.loads((source / "config.json").read_text())
+    config.pop("attention_bias", None)
+    (source / "config.json").write_text(json.dumps(config | ({"attention_bias": True} if says else {})))
+    wrong = refusal("hf-to-fsdp", source, tmp_path / "out")
+    assert wrong["message"].endswith(": attention_bias") and wrong["actual"] == str(says).lower(), wrong
+    assert wrong["expected"].startswith(str(not says).lower() + ", ")
 
 
 # What auto-gptq, autoawq and bitsandbytes make of a linear layer.

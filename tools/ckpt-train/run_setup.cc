@@ -25,6 +25,8 @@ Result<std::unique_ptr<RunSetup>> RunSetup::Create(const RunConfig& run, int num
   setup->checkpoints_ = ReadCheckpointSettings(reader);
   if (run.init_from) {
     CKPT_ASSIGN_OR_RETURN(setup->init_, OpenModel(storage, *run.init_from, {}));
+    // How far the run pads the vocabulary is its own decision.
+    PadVocabulary(run.train.model.padded_vocab_size, setup->init_->config);
   }
   const int threads = options.threads == 0 ? DefaultThreads() : options.threads;
   setup->num_ranks_ = num_ranks;

@@ -40,6 +40,10 @@ TEST(HfConfig, ReadsTheNumbersThatPythonWritesAndJsonLacks) {
   EXPECT_EQ(config->at("text"), Value("NaN \" Infinity"));
   EXPECT_EQ(config->at("tagged"), Value(infinity));
   EXPECT_THAT(ParseHfConfig(R"({"a": Nan})", "c"), FailsWith(ErrorKind::kBadMetadata));
+  for (const char* text : {R"({"a": {"__float__": "NaN", "b": 1}})", R"({"a": {"__float__": "1"}})",
+                           R"({"a": {"__float__": 1}})"}) {
+    EXPECT_THAT(ParseHfConfig(text, "c"), FailsWith(ErrorKind::kBadMetadata)) << text;
+  }
 }
 
 TEST(HfConfig, TakesForAKeyThatIsNotThereWhatItsClassTakes) {

@@ -76,6 +76,12 @@ std::vector<std::string> WarningsOf(const Configuration& config) {
   return warnings;
 }
 
+std::vector<Problem> Compared(const Configuration& config, const Configuration& args) {
+  auto differences = DifferencesFromArgs(config, args);
+  EXPECT_THAT(differences, IsOk());
+  return differences.ok() ? *std::move(differences) : std::vector<Problem>();
+}
+
 // What the trainer makes of settings, defaults included.
 Configuration AsTheTrainerReads(const Configuration& settings) {
   trainer::SettingsReader reader(settings);
@@ -112,7 +118,7 @@ TEST_P(DescribedModelTest, IsTheModelForUsAndWarnsOfWhatItIsNotForMegatron) {
   const auto stored = StoredModelSettings(ArgsOf(GetParam().config));
   ASSERT_THAT(stored, IsOk());
   EXPECT_EQ(TrainedWith(*stored), TrainedWith(*settings));
-  EXPECT_THAT(DifferencesFromArgs(GetParam().config, ArgsOf(GetParam().config)), IsEmpty());
+  EXPECT_THAT(Compared(GetParam().config, ArgsOf(GetParam().config)), IsEmpty());
   const std::vector<std::string> warnings = WarningsOf(GetParam().config);
   ASSERT_EQ(warnings.size(), GetParam().warnings.size()) << ::testing::PrintToString(warnings);
   for (std::size_t i = 0; i < warnings.size(); ++i) {
@@ -195,22 +201,35 @@ TEST(ModelArgs, OfAModelThatTheTrainerDoesNotComputeAreRefused) {
   }
 }
 
+TEST(ModelArgs, OfALaterVersionAreComparedWithNothing) {
+  Configuration args = ArgsOf(Dense("llama"));
+  args[std::string(kArgsVersion)] = kArgsVersionNow + 1;
+  EXPECT_THAT(DifferencesFromArgs(Dense("llama"), args), FailsWith(ErrorKind::kUnsupported));
+}
+
+TEST(ModelArgs, AreTheSameWhereNeitherIsANumber) {
+  const Configuration config =
+      With(Dense("llama"), {{"rms_norm_eps", std::numeric_limits<double>::quiet_NaN()}});
+  EXPECT_THAT(Compared(config, ArgsOf(config)), IsEmpty());
+  EXPECT_THAT(WarningsOf(config), IsEmpty());
+}
+
 TEST(ModelArgs, AreComparedWithAConfigurationByWhatBothMean) {
   const Configuration config = Latent("deepseek_v3");
   Configuration args = ArgsOf(With(config, {{"rms_norm_eps", 1e-5}}));
-  auto differences = DifferencesFromArgs(config, args);
+  auto differences = Compared(config, args);
   ASSERT_EQ(differences.size(), 1U);
   EXPECT_EQ(differences[0].message, "config.json means another norm_epsilon than the run's");
   EXPECT_EQ(differences[0].expected, "1e-05");
   EXPECT_EQ(differences[0].actual, "1e-06");
   // As Megatron stores them: without our own. It trained with one epsilon for all norms.
   std::erase_if(args, [](const auto& arg) { return arg.first.starts_with(kOwnPrefix); });
-  EXPECT_EQ(DifferencesFromArgs(config, args).size(), 2U);
-  EXPECT_THAT(DifferencesFromArgs(config, {}), IsEmpty());
+  EXPECT_EQ(Compared(config, args).size(), 2U);
+
   // That the trainer does not compute it, is no difference.
   const Configuration dynamic = With(
       Dense("llama"), {{"rope_parameters.rope_type", "dynamic"}, {"rope_parameters.factor", 2.0}});
-  EXPECT_THAT(DifferencesFromArgs(dynamic, ArgsOf(dynamic)), IsEmpty());
+  EXPECT_THAT(Compared(dynamic, ArgsOf(dynamic)), IsEmpty());
 }
 
 // A run of such a model saves it, and knows it again.

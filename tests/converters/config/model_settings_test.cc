@@ -298,12 +298,36 @@ INSTANTIATE_TEST_SUITE_P(
         RefusedCase{"scoring_func", {{"scoring_func", "sigmoid"}}},
         RefusedCase{"topk_method", {{"topk_method", "noaux_tc"}}},
         RefusedCase{"is_causal", {{"is_causal", false}}},
+        RefusedCase{"sliding_window", {{"model_type", "mistral"}, {"sliding_window", 0}}},
+        RefusedCase{"sliding_window", {{"use_sliding_window", true}, {"sliding_window", -1}}},
+        RefusedCase{"rope_theta", {{"rope_theta", 0.0}}},
+        RefusedCase{"rope_theta", {{"rope_parameters.rope_theta", -1}}},
         // What differs from layer to layer: nothing here computes it.
         RefusedCase{"rope_parameters.full_attention.rope_theta",
                     {{"rope_parameters.full_attention.rope_theta", 5e5}}},
         RefusedCase{"per_layer_config.1.hidden_size", {{"per_layer_config.1.hidden_size", 24}}},
         RefusedCase{"rope_parameters.stretch", {{"rope_parameters.stretch", 2}}}),
     [](const auto& test) { return "Number" + std::to_string(test.index); });
+
+TEST(ModelSettings, SayWhatIsRightInTheWordsOfTheFile) {
+  Configuration config = TinyQwen2();
+  config["hidden_act"] = "gelu";
+  const Status refused = ModelSettings(config).status();
+  EXPECT_EQ(refused.first().expected, "silu or swish");
+  EXPECT_EQ(refused.first().actual, "hidden_act = \"gelu\"");
+}
+
+// Transformers does not read these keys, whatever DeepSeek's own code or another family makes of them.
+TEST(ModelSettings, LeaveKeysAloneThatTheClassDoesNotRead) {
+  Configuration config = TinyQwen2();
+  config["model_type"] = "qwen3_moe";
+  config["num_experts"] = 4;
+  config["moe_intermediate_size"] = 8;
+  const Configuration plain = ModelSettings(config).value();
+  config["shared_expert_intermediate_size"] = 24;
+  config["moe_layer_freq"] = 2;
+  EXPECT_EQ(ModelSettings(config).value(), plain);
+}
 
 TEST(ModelSettings, NameTheFamiliesOfWhichTheyAre) {
   Configuration config = TinyQwen2();

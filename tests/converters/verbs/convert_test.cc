@@ -296,7 +296,8 @@ TEST_F(ConvertTest, RefusesATargetThatWouldTakeTheSourceWithIt) {
   }
 }
 
-TEST_F(ConvertTest, ListsEveryMissingTensor) {
+// One setting that is wrong is one error, whichever tensors it makes too many or too few.
+TEST_F(ConvertTest, NamesTheSettingThatContradictsTheTensors) {
   const Path source = dir_.path() / "source";
   boost::filesystem::create_directories(source);
   boost::filesystem::copy_file(Golden("llama-tied-fp32") / "model.safetensors",
@@ -308,7 +309,22 @@ TEST_F(ConvertTest, ListsEveryMissingTensor) {
   std::ofstream((source / "config.json").string()) << config;
   const auto prepared = PrepareConversion(PosixStorage(), ToFsdp(source));
   ASSERT_THAT(prepared, FailsWith(ErrorKind::kMissing));
-  EXPECT_EQ(prepared.status().problems().size(), 9U);  // a Llama layer has nine tensors
+  ASSERT_EQ(prepared.status().problems().size(), 1U);
+  const Problem& wrong = prepared.status().first();
+  EXPECT_THAT(wrong.message, HasSubstr("num_hidden_layers"));
+  EXPECT_THAT(wrong.expected, HasSubstr("2, or 9 more tensors"));  // a Llama layer has nine
+  EXPECT_EQ(wrong.actual, "3");
+
+  config.replace(config.find("\"num_hidden_layers\": 3"), layers.size(), layers);
+  const std::string biases = "\"attention_bias\": false";
+  ASSERT_NE(config.find(biases), std::string::npos);
+  config.replace(config.find(biases), biases.size(), "\"attention_bias\": true");
+  std::ofstream((source / "config.json").string()) << config;
+  const auto biased = PrepareConversion(PosixStorage(), ToFsdp(source));
+  ASSERT_THAT(biased, FailsWith(ErrorKind::kMissing));
+  ASSERT_EQ(biased.status().problems().size(), 1U);
+  EXPECT_THAT(biased.status().first().message, HasSubstr("attention_bias"));
+  EXPECT_THAT(biased.status().first().expected, HasSubstr("false, or 8 more tensors"));
 }
 
 TEST_F(ConvertTest, CastsOnRequestAndSaysSoInTheConfiguration) {

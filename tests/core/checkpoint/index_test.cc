@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "core/base/warning.h"
 #include "tests/testing/matchers.h"
 
 namespace ckpt {

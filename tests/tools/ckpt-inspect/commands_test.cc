@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/base/warning.h"
 #include "core/io/memory_storage.h"
 #include "tests/testing/matchers.h"
 #include "tests/tools/ckpt-inspect/fake_source.h"

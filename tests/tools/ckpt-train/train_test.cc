@@ -341,6 +341,9 @@ TEST_F(HfTrainTest, TakesEveryWeightOfTheModelOrNone) {
     EXPECT_THAT(said.code.status().ToString(), HasSubstr("qwen3moe-norm-bf16"));
     EXPECT_THAT(PosixStorage().List(In("out")).value(), ::testing::IsEmpty());
   }
+  // Rows beside the vocabulary are the run's own: zeros, whatever the model has.
+  EXPECT_TRUE(TrainModel({"padded_vocab_size=192"}, Tokens()).IsDone());
+  EXPECT_THAT(PosixStorage().RemoveAll(In("out")), IsOk());
   const Said whole = TrainModel({}, Tokens());
   EXPECT_TRUE(whole.IsDone()) << whole.code.status().ToString();
 }
