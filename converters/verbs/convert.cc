@@ -29,9 +29,8 @@
 #include "core/manifest/replaceable.h"
 #include "core/plan/plan_check.h"
 #include "core/repair/parity.h"
-#include "formats/create.h"
-#include "formats/safetensors/sharded_index.h"
-#include "formats/stored_run.h"
+#include "formats/registry/registry.h"
+#include "formats/registry/stored_run.h"
 
 namespace ckpt {
 namespace {
@@ -129,11 +128,12 @@ void DropCopies(const std::vector<ManifestShard>& original, ModelView& view) {
 // own sidecar says, so that the way back leads to the first origin.
 ManifestOrigin DescribeOrigin(const ModelSource& model) {
   ManifestOrigin origin;
-  if (model.manifest && model.manifest->origin && model.match.layout.format != "hf") {
+  const Format& format = *model.checkpoint->format;
+  if (model.manifest && model.manifest->origin && !format.keeps_shards()) {
     origin = *model.manifest->origin;
   } else {
-    origin.format = model.checkpoint->format;
-    origin.shards = DescribeShards(*model.checkpoint);
+    origin.format = format.name;
+    if (format.keeps_shards()) origin.shards = format.describe_shards(model.source());
     for (const auto& [name, value] : model.match.layout.choices) origin.choices[name] = value;
   }
   origin.choices["family"] = model.family->name;
@@ -239,7 +239,7 @@ DType MainDtype(const std::vector<TargetTensor>& tensors) {
 // Files of the repository that neither the target nor the model's weights hold. What lies beside a configuration from
 // elsewhere is no part of the source.
 std::vector<LeftOutEntry> LeftOutFiles(const ModelSource& model, std::vector<LeftOutEntry> files) {
-  const bool is_own = model.checkpoint->format == "hf" &&
+  const bool is_own = model.checkpoint->format->assets_directory.empty() &&
                       CanonicalPath(model.assets) == CanonicalPath(model.checkpoint->path);
   if (!is_own) return {};
   const std::span<const std::string> read = model.source().index().files();
@@ -251,8 +251,8 @@ std::vector<LeftOutEntry> LeftOutFiles(const ModelSource& model, std::vector<Lef
 
 // Side files travel byte for byte. Only a config.json that would make readers round the weights is mended: after --dtype,
 // or when it was written for other weights than these.
-Status AddSideFiles(Storage& storage, const ConvertOptions& options, PreparedConversion& prepared,
-                    CreateRequest& request) {
+Status AddSideFiles(Storage& storage, const Format& target, PreparedConversion& prepared,
+                    WeightsRequest& request) {
   const ModelSource& model = prepared.model;
   if (model.assets.empty()) return OkStatus();
   CKPT_ASSIGN_OR_RETURN(SideFiles files, ListSideFiles(storage, model.assets));
@@ -262,12 +262,12 @@ Status AddSideFiles(Storage& storage, const ConvertOptions& options, PreparedCon
   const bool was_cast = prepared.origin.choices.contains("cast");
   const bool is_same_model = model.manifest && model.manifest->origin && !was_cast;
   for (const std::string& name : names) {
-    if (options.to == "hf" && name == safetensors::kIndexFileName) {
+    if (name == target.index_file) {
       CKPT_ASSIGN_OR_RETURN(request.original_index,
                             ReadSmallFile(storage, model.assets / name, kMaxIndexBytes));
       continue;
     }
-    if (options.to == "hf" && name == kHfConfigName && !is_same_model) {
+    if (target.needs_config && name == kHfConfigName && !is_same_model) {
       CKPT_ASSIGN_OR_RETURN(const std::string config,
                             ReadSmallFile(storage, model.assets / name, kMaxHfConfigBytes));
       std::string described = DescribeDtype(config, MainDtype(request.tensors));
@@ -339,10 +339,11 @@ Result<ModelView> ViewTarget(const ConvertOptions& options, PreparedConversion& 
 }
 
 // Every file of the target. Adds to `warnings`.
-Result<CreatePlan> PlanTarget(Storage& storage, const ConvertOptions& options,
-                              const ModelView& view, PreparedConversion& prepared) {
+Result<PlannedCheckpoint> PlanTarget(Storage& storage, const ConvertOptions& options,
+                                     const Format& target, const ModelView& view,
+                                     PreparedConversion& prepared) {
   const ModelSource& model = prepared.model;
-  CreateRequest request;
+  WeightsRequest request;
   request.tensors = view.tensors;
   request.files = options.files;
   request.zstd_level = options.zstd_level;
@@ -350,7 +351,7 @@ Result<CreatePlan> PlanTarget(Storage& storage, const ConvertOptions& options,
   const bool packs_anew = options.max_shard_bytes != 0 || options.files != 0;
   std::vector<ManifestShard> shards = RemainingShards(model, prepared.origin.shards);
   if (!packs_anew && ShardsFit(shards, request.tensors)) request.shards = std::move(shards);
-  CKPT_RETURN_IF_ERROR(AddSideFiles(storage, options, prepared, request));
+  CKPT_RETURN_IF_ERROR(AddSideFiles(storage, target, prepared, request));
   request.is_cast = prepared.changes_dtype;
   request.run_args = [&]() -> Result<NamedValues> {
     layout::Configuration described = model.config;
@@ -363,7 +364,7 @@ Result<CreatePlan> PlanTarget(Storage& storage, const ConvertOptions& options,
     }
     return std::move(args.values);
   };
-  return PlanCheckpoint(options.to, std::move(request));
+  return PlanWeights(target, std::move(request));
 }
 
 // A run may have computed something else than the configuration that travels with it.
@@ -401,7 +402,8 @@ Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOpti
   prepared.warnings = model.warnings;
   CKPT_RETURN_IF_ERROR(WarnOfAnotherModel(prepared));
   CKPT_RETURN_IF_ERROR(CheckPaths(options, model));
-  if (options.to == "hf" && model.assets.empty()) {
+  CKPT_ASSIGN_OR_RETURN(const Format* const target, FindFormat(options.to));
+  if (target->needs_config && model.assets.empty()) {
     return Error(ErrorKind::kNotFound, "a Hugging Face repository needs a config.json")
         .File(model.checkpoint->path.string())
         .Hint(
@@ -409,16 +411,17 @@ Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOpti
             "tokenizer");
   }
   CKPT_ASSIGN_OR_RETURN(ModelView view, ViewTarget(options, prepared));
-  CKPT_ASSIGN_OR_RETURN(CreatePlan created, PlanTarget(storage, options, view, prepared));
+  CKPT_ASSIGN_OR_RETURN(PlannedCheckpoint planned,
+                        PlanTarget(storage, options, *target, view, prepared));
 
   // The writer may have put tensors into another order.
   std::map<std::string, std::size_t> recipe_of;
   for (std::size_t t = 0; t < view.tensors.size(); ++t) recipe_of[view.tensors[t].key] = t;
-  for (const TargetTensor& tensor : created.plan.tensors) {
+  for (const TargetTensor& tensor : planned.plan.tensors) {
     prepared.plan.recipes.push_back(std::move(view.recipes[recipe_of.at(tensor.key)]));
   }
-  prepared.plan.write = std::move(created.plan);
-  prepared.checkpoint_directory = std::move(created.checkpoint_directory);
+  prepared.plan.write = std::move(planned.plan);
+  prepared.checkpoint_directory = std::move(planned.checkpoint_directory);
   CKPT_ASSIGN_OR_RETURN(prepared.plan.source_identity, IdentifySource(storage, model));
   CKPT_RETURN_IF_ERROR(CheckPlan(prepared.plan, model.source().index()));
   CKPT_RETURN_IF_ERROR(CountFiles(storage, options, prepared));
@@ -440,7 +443,7 @@ Result<ConvertReport> Fill(Storage& storage, const PreparedConversion& prepared,
                                  .progress = options.progress,
                                  .stop = options.stop}));
   ConvertReport report;
-  report.source_format = prepared.model.checkpoint->format;
+  report.source_format = prepared.model.checkpoint->format->name;
   report.target_format = options.to;
   for (const GlobalTensor& tensor : prepared.model.source().index().tensors()) {
     ++report.source_tensors;

@@ -85,7 +85,7 @@ Status WrongNaming(const ModelSource& model, const OpenModelOptions& options,
   return Error(ErrorKind::kUsage, "the source is of another kind than is converted here")
       .File(model.checkpoint->path.string())
       .Expected(fmt::format("tensors named as {} names them", options.naming))
-      .Actual(fmt::format("a {} checkpoint, named as {}", model.checkpoint->format, naming))
+      .Actual(fmt::format("a {} checkpoint, named as {}", model.checkpoint->format->name, naming))
       .Hint(verb == options.verbs.end() ? std::string("no verb of this build converts it")
                                         : "ckpt-convert " + verb->second + " converts it");
 }

@@ -18,13 +18,12 @@
 #include "core/checkpoint/validate.h"
 #include "core/checkpoint/write_plan.h"
 #include "core/manifest/read_manifest.h"
-#include "formats/stored_run.h"
+#include "formats/registry/stored_run.h"
 
 namespace ckpt {
 namespace {
 
 constexpr std::uint64_t kMaxMappingBytes = 16 * kMiB;
-constexpr std::string_view kAssetsName = "hf_assets";
 
 bool MatchesAny(const std::vector<std::string>& patterns, std::string_view key) {
   return std::any_of(patterns.begin(), patterns.end(),
@@ -46,9 +45,8 @@ Result<Path> FindAssets(Storage& storage, const OpenedCheckpoint& checkpoint, co
     return given;
   }
   CKPT_ASSIGN_OR_RETURN(const Path directory, ManifestDirectory(storage, checkpoint.path));
-  // In a Hugging Face repository, a folder of this name would be one of its side files.
-  const bool is_repository = checkpoint.format == "hf" || checkpoint.format == "safetensors";
-  const Path inside = is_repository ? directory : directory / kAssetsName.data();
+  const std::string_view folder = checkpoint.format->assets_directory;
+  const Path inside = folder.empty() ? directory : directory / std::string(folder);
   for (const Path& candidate : {inside, directory}) {
     CKPT_ASSIGN_OR_RETURN(const bool exists, Exists(storage, candidate / kHfConfigName.data()));
     if (exists) return candidate;
@@ -113,7 +111,7 @@ Status ReadConfiguration(Storage& storage, const OpenModelOptions& options, Mode
   } else {
     return Error(ErrorKind::kNotFound, "no config.json says what model this is")
         .File(model.checkpoint->path.string())
-        .Actual(fmt::format("a {} checkpoint alone", model.checkpoint->format))
+        .Actual(fmt::format("a {} checkpoint alone", model.checkpoint->format->name))
         .Hint("ckpt-convert takes it from a directory of your choice with --hf-assets DIR");
   }
   if (!options.model_type.empty()) model.config["model_type"] = options.model_type;

@@ -19,7 +19,7 @@
 #include "core/layout/value.h"
 #include "core/manifest/manifest.h"
 #include "core/plan/conversion_plan.h"
-#include "formats/registry.h"
+#include "formats/registry/registry.h"
 
 namespace ckpt {
 

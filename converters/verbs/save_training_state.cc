@@ -125,7 +125,6 @@ Result<SavedTensors> PlanSavedTensors(const RunningState& state, const layout::C
                                       const layout::Choices& choices) {
   CKPT_ASSIGN_OR_RETURN(const layout::Configuration config, ConfigOfRun(args));
   const auto checkpoint = std::make_shared<OpenedCheckpoint>();
-  checkpoint->format = "memory";
   checkpoint->source = state.source;
   const CheckpointIndex& index = state.source->index();
 
@@ -155,7 +154,6 @@ Result<SavedTensors> PlanSavedTensors(const RunningState& state, const layout::C
 
 Status CheckSavesAsModel(const RunningState& state, layout::Configuration hf_config) {
   const auto checkpoint = std::make_shared<OpenedCheckpoint>();
-  checkpoint->format = "memory";
   checkpoint->source = state.source;
   CKPT_ASSIGN_OR_RETURN(const ModelSource model,
                         TakeForModel(checkpoint, hf_config, state.weights, true));

@@ -3,7 +3,7 @@
 #include <memory>
 #include <utility>
 
-#include "formats/stored_run.h"
+#include "formats/registry/stored_run.h"
 
 namespace ckpt {
 namespace {

@@ -3,8 +3,12 @@
 #include <string_view>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "core/base/bytes.h"
+#include "formats/format.h"
 #include "formats/fsdp_dtensor/plain_pickle.h"
+#include "formats/megatron/root.h"
 
 namespace ckpt::fsdp_dtensor {
 
@@ -13,15 +17,15 @@ namespace {
 void AddSideFiles(const std::vector<WriteCopy>& side_files, const std::string& directory,
                   WritePlan& plan) {
   for (const WriteCopy& copy : side_files) {
-    plan.copies.push_back(
-        {.from = copy.from, .name = directory + kAssetsDirectory + "/" + copy.name});
+    plan.copies.push_back({.from = copy.from,
+                           .name = fmt::format("{}{}/{}", directory, kAssetsDirectory, copy.name)});
   }
 }
 
 }  // namespace
 
 Result<WritePlan> PlanRelease(std::vector<TargetTensor> tensors, WriterOptions options) {
-  const std::string directory = std::string(kReleaseDirectory) + "/";
+  const std::string directory = std::string(megatron::kReleaseDirectory) + "/";
   dcp::WriterOptions dcp_options;
   dcp_options.objects = {{"args", PickleNamespace(options.args)},
                          {"iteration", PickleValue(0)},
@@ -34,8 +38,8 @@ Result<WritePlan> PlanRelease(std::vector<TargetTensor> tensors, WriterOptions o
   CKPT_ASSIGN_OR_RETURN(WritePlan plan, dcp::PlanDcp(std::move(tensors), dcp_options));
   AddSideFiles(options.side_files, directory, plan);
   Bytes tracker;
-  Append(std::string_view(kReleaseDirectory), tracker);
-  plan.files.push_back({.name = kTrackerName, .size_bytes = tracker.size()});
+  Append(megatron::kReleaseDirectory, tracker);
+  plan.files.push_back({.name = std::string(megatron::kTrackerName), .size_bytes = tracker.size()});
   plan.literals.push_back({.file = static_cast<std::uint32_t>(plan.files.size() - 1),
                            .offset_bytes = 0,
                            .bytes = std::move(tracker)});

@@ -16,10 +16,6 @@
 
 namespace ckpt::fsdp_dtensor {
 
-inline constexpr char kReleaseDirectory[] = "release";
-inline constexpr char kAssetsDirectory[] = "hf_assets";
-inline constexpr char kTrackerName[] = "latest_checkpointed_iteration.txt";
-
 struct WriterOptions {
   // Megatron's `args`: an argparse.Namespace of plain values.
   std::vector<std::pair<std::string, layout::Value>> args;

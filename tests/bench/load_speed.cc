@@ -11,7 +11,7 @@
 #include "core/io/posix_storage.h"
 #include "core/tensor/box.h"
 #include "core/tensor/shape.h"
-#include "formats/registry.h"
+#include "formats/registry/registry.h"
 
 namespace ckpt {
 namespace {

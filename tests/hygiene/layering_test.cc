@@ -61,6 +61,19 @@ TEST(LayeringTest, PublicEdgesAreInherited) {
   EXPECT_THAT(WrongIncludes(ParseLayering(kSmallManifest), {file}), IsEmpty());
 }
 
+// Which formats read and write their files by means of other folders.
+bool IsBuiltOn(std::string_view from, std::string_view to) {
+  static const std::map<std::string_view, std::set<std::string_view>> kBelow = {
+      {"formats/dcp", {"formats/torch_save"}},
+      {"formats/fsdp_dtensor", {"formats/dcp", "formats/megatron", "formats/torch_save"}},
+      {"formats/hf", {"formats/safetensors", "formats/torch_save"}},
+      {"formats/torch_dist", {"formats/dcp", "formats/torch_save"}},
+      {"formats/torch_save", {"formats/safetensors"}},  // the index of a sharded repository
+  };
+  const auto found = kBelow.find(from);
+  return found != kBelow.end() && found->second.contains(to);
+}
+
 // The direction of architecture.md section 3, on what the build declares rather than on what is
 // included.
 bool EdgeIsAllowed(std::string_view from, std::string_view to) {
@@ -69,17 +82,17 @@ bool EdgeIsAllowed(std::string_view from, std::string_view to) {
   };
   if (in(from, "core")) return in(to, "core");
   // What several formats are written in.
-  const auto is_notation = [&](std::string_view path) {
-    return in(path, "formats/pickle") || in(path, "formats/zip");
+  const auto is_notation = [](std::string_view path) {
+    return path == "formats/pickle" || path == "formats/zip";
   };
-  if (is_notation(from)) return in(to, "core");
-  if (in(from, "formats/torch_save")) return in(to, "core") || is_notation(to);
-  if (in(from, "formats/fsdp_dtensor") || in(from, "formats/torch_dist")) {
-    return in(to, "core") || is_notation(to) || to == "formats/dcp" || to == "formats/torch_save";
+  if (from == "formats" || is_notation(from)) return in(to, "core");
+  if (from == "formats/registry") return in(to, "core") || in(to, "formats");  // it lists them all
+  if (in(from, "formats")) {
+    return in(to, "core") || to == "formats" || is_notation(to) || IsBuiltOn(from, to);
   }
-  if (from == "formats") return in(to, "core") || in(to, "formats");  // the registry names them all
-  if (in(from, "formats")) return in(to, "core") || is_notation(to) || to == "formats/torch_save";
-  if (in(from, "converters")) return in(to, "core") || in(to, "converters") || to == "formats";
+  if (in(from, "converters")) {
+    return in(to, "core") || in(to, "converters") || to == "formats/registry";
+  }
   if (in(from, "trainer")) return in(to, "core") || in(to, "trainer") || in(to, "converters");
   return in(from, "tools");
 }

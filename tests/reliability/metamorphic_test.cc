@@ -12,7 +12,7 @@
 #include <gmock/gmock.h>
 
 #include "core/io/memory_storage.h"
-#include "formats/registry.h"
+#include "formats/registry/registry.h"
 #include "tests/reliability/random_tensors.h"
 #include "tests/reliability/random_writer.h"
 #include "tests/reliability/small_model.h"

@@ -15,7 +15,7 @@
 #include "core/io/forwarding_storage.h"
 #include "core/io/memory_storage.h"
 #include "core/io/posix_storage.h"
-#include "formats/registry.h"
+#include "formats/registry/registry.h"
 #include "tests/reliability/small_model.h"
 #include "tests/reliability/suite.h"
 #include "tests/testing/golden.h"

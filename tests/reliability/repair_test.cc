@@ -15,7 +15,7 @@
 #include "core/manifest/read_manifest.h"
 #include "core/repair/repair_plan.h"
 #include "core/repair/write_mended.h"
-#include "formats/registry.h"
+#include "formats/registry/registry.h"
 #include "tests/reliability/small_model.h"
 #include "tests/reliability/suite.h"
 #include "tests/testing/matchers.h"

@@ -10,7 +10,7 @@
 #include "core/checkpoint/validate.h"
 #include "core/checkpoint/write_plan.h"
 #include "core/manifest/verify_manifest.h"
-#include "formats/registry.h"
+#include "formats/registry/registry.h"
 #include "formats/safetensors/writer.h"
 
 namespace ckpt::testing {

@@ -72,7 +72,7 @@ void TellDecisions(const PreparedConversion& prepared, const ConvertCommand& com
   const WritePlan& write = prepared.plan.write;
   const CommonOptions& common = command.common;
   Tell(common, "source",
-       fmt::format("{} at {}: {} tensors in {} chunks, {} files", model.checkpoint->format,
+       fmt::format("{} at {}: {} tensors in {} chunks, {} files", model.checkpoint->format->name,
                    model.checkpoint->path.string(), index.tensors().size(), index.chunks().size(),
                    index.files().size()),
        streams);

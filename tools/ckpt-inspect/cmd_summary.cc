@@ -64,7 +64,7 @@ void PrintJson(const ListedCheckpoint& checkpoint, Streams& streams) {
   const Totals totals = AddUp(index);
   JsonWriter json(2);
   json.BeginObject();
-  json.Key("format").Text(checkpoint.format);
+  json.Key("format").Text(checkpoint.format->name);
   json.Key("path").Text(checkpoint.path.string());
   json.Key("tensors").Int(index.tensors().size());
   json.Key("chunks").Int(index.chunks().size());
@@ -110,7 +110,7 @@ void PrintText(const ListedCheckpoint& checkpoint, Streams& streams) {
   const auto line = [&](std::string_view name, const std::string& value) {
     if (!value.empty()) streams.out.Write(fmt::format("{:<11} {}\n", name, value));
   };
-  line("format", checkpoint.format);
+  line("format", std::string(checkpoint.format->name));
   line("path", EscapeControls(checkpoint.path.string()));
   line("iteration", checkpoint.iteration    ? std::to_string(*checkpoint.iteration)
                     : checkpoint.is_release ? "release"

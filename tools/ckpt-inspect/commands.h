@@ -10,7 +10,7 @@
 #include "core/base/hash.h"
 #include "core/base/result.h"
 #include "core/io/storage.h"
-#include "formats/registry.h"
+#include "formats/registry/registry.h"
 #include "tools/ckpt-inspect/health.h"
 #include "tools/cli/command_line.h"
 #include "tools/cli/exit_code.h"

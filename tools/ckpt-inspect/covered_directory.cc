@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/manifest/manifest.h"
-#include "formats/locate.h"
+#include "formats/registry/locate.h"
 
 namespace ckpt::inspect {
 namespace {

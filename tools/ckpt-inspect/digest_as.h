@@ -9,7 +9,7 @@
 #include "core/base/hash.h"
 #include "core/checkpoint/digest.h"
 #include "core/exec/progress.h"
-#include "formats/registry.h"
+#include "formats/registry/registry.h"
 #include "tools/cli/command_line.h"
 
 namespace ckpt::inspect {

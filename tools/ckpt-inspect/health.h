@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/checkpoint/source.h"
-#include "formats/registry.h"
+#include "formats/registry/registry.h"
 
 namespace ckpt::inspect {
 

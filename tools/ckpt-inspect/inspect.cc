@@ -11,7 +11,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "formats/registry.h"
+#include "formats/registry/registry.h"
 #include "tools/ckpt-inspect/commands.h"
 #include "tools/ckpt-inspect/covered_directory.h"
 #include "tools/ckpt-inspect/health.h"
@@ -269,7 +269,7 @@ Result<ExitCode> CommandLine::OpenAndRun(Streams& streams) {
   const CheckpointIndex& index = checkpoint.source->index();
   cli::Tell(common_, "format",
             fmt::format("{} at {}: {} tensors in {} chunks, {} objects, {} files",
-                        checkpoint.format, checkpoint.path.string(), index.tensors().size(),
+                        checkpoint.format->name, checkpoint.path.string(), index.tensors().size(),
                         index.chunks().size(), index.objects().size(), index.files().size()),
             streams);
   if (chosen.get_option_no_throw("--threads") != nullptr) cli::TellResources(common_, streams);

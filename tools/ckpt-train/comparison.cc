@@ -20,7 +20,6 @@ class RuntimeGradients {
   static Result<RuntimeGradients> View(const ModelSource& model,
                                        std::vector<MemoryTensor> gradients) {
     auto opened = std::make_shared<OpenedCheckpoint>();
-    opened->format = "memory";
     CKPT_ASSIGN_OR_RETURN(opened->source, MakeMemorySource(std::move(gradients)));
     OpenModelOptions options;
     options.naming = kTrainerNaming;

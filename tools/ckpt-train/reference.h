@@ -13,7 +13,7 @@
 #include "core/io/path.h"
 #include "core/io/storage.h"
 #include "core/tensor/shape.h"
-#include "formats/registry.h"
+#include "formats/registry/registry.h"
 #include "trainer/step/rank_trainer.h"
 
 namespace ckpt::train {

@@ -11,7 +11,7 @@
 #include "core/base/hash.h"
 #include "core/manifest/replaceable.h"
 #include "formats/fsdp_dtensor/writer.h"
-#include "formats/megatron_root.h"
+#include "formats/megatron/root.h"
 #include "formats/safetensors/sharded_index.h"
 #include "tools/ckpt-train/describe_run.h"
 #include "tools/ckpt-train/hf_export.h"
@@ -44,7 +44,8 @@ void RunCheckpoints::GoOnFrom(const LoadedRun& loaded) {
   }
   tensor_ranks_ = loaded.tensor_ranks;
   for (const Path& refused : loaded.refused) {
-    const std::optional<std::int64_t> iteration = IterationOf(refused.filename().string());
+    const std::optional<std::int64_t> iteration =
+        megatron::IterationOf(refused.filename().string());
     if (iteration) damaged_.insert(*iteration);
   }
 }
@@ -176,7 +177,7 @@ Status RunCheckpoints::Start(const Taken& taken) {
   CKPT_ASSIGN_OR_RETURN(TrainingSave save, Plan(taken));
 
   const std::int64_t iteration = taken.progress.iteration;
-  const Path target = settings_.save / IterationName(iteration);
+  const Path target = settings_.save / megatron::IterationName(iteration);
   damaged_.erase(iteration);  // this one takes its place
   const bool to_hf = settings_.save_format == SaveFormat::kHf;
   trainer::WriteJob job = {
@@ -189,9 +190,9 @@ Status RunCheckpoints::Start(const Taken& taken) {
       .tool = "ckptkit " CKPT_VERSION,
       .published = [this, target, iteration, to_hf, damaged = damaged_]() -> Status {
         if (to_hf) CKPT_RETURN_IF_ERROR(ExportToHf(storage_, target));
-        CKPT_RETURN_IF_ERROR(PointTrackerTo(storage_, settings_.save, iteration));
+        CKPT_RETURN_IF_ERROR(megatron::PointTrackerTo(storage_, settings_.save, iteration));
         if (settings_.keep_checkpoints == 0) return OkStatus();
-        return RemoveOldIterations(
+        return megatron::RemoveOldIterations(
             storage_, settings_.save,
             {.newest = iteration, .keep = settings_.keep_checkpoints, .not_counted = damaged});
       }};
@@ -200,7 +201,7 @@ Status RunCheckpoints::Start(const Taken& taken) {
                 .copying = taken.copying,
                 .start = start,
                 .waited = taken.copying + (Clock::now() - start),
-                .assets = to_hf ? target : target / fsdp_dtensor::kAssetsDirectory};
+                .assets = to_hf ? target : target / kAssetsDirectory.data()};
   return OkStatus();
 }
 

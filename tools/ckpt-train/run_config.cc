@@ -8,7 +8,7 @@
 #include "core/base/bytes.h"
 #include "core/base/hash.h"
 #include "core/base/units.h"
-#include "formats/locate.h"
+#include "formats/registry/locate.h"
 #include "tools/ckpt-train/checkpoint_settings.h"
 #include "tools/ckpt-train/stored_run.h"
 #include "tools/ckpt-train/stored_settings.h"

@@ -9,24 +9,27 @@
 
 #include "converters/verbs/training_state.h"
 #include "core/manifest/verify_manifest.h"
-#include "formats/locate.h"
-#include "formats/megatron_root.h"
-#include "formats/stored_run.h"
+#include "formats/registry/locate.h"
+#include "formats/megatron/root.h"
+#include "formats/registry/stored_run.h"
 
 namespace ckpt::train {
 
 Result<std::vector<Path>> ListCandidates(Storage& storage, const Path& root) {
-  CKPT_ASSIGN_OR_RETURN(std::vector<std::int64_t> iterations, ListIterations(storage, root));
+  CKPT_ASSIGN_OR_RETURN(std::vector<std::int64_t> iterations,
+                        megatron::ListIterations(storage, root));
   std::vector<Path> candidates;
   for (auto it = iterations.rbegin(); it != iterations.rend(); ++it) {
-    candidates.push_back(root / IterationName(*it));
+    candidates.push_back(root / megatron::IterationName(*it));
   }
   if (!candidates.empty()) return candidates;
   CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(root));
   if (stat.type == FileType::kMissing) return candidates;
   if (stat.type == FileType::kDirectory) {
     CKPT_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries, storage.List(root));
-    const auto is_leftover = [](const DirectoryEntry& entry) { return IsLeftover(entry.name); };
+    const auto is_leftover = [](const DirectoryEntry& entry) {
+      return megatron::IsLeftover(entry.name);
+    };
     if (std::ranges::all_of(entries, is_leftover)) return candidates;
   }
   CKPT_ASSIGN_OR_RETURN(const CheckpointLocation location,
@@ -79,11 +82,11 @@ Result<StatePtr> OpenNewestRun(Storage& storage, const Path& root, bool weights_
 Status CheckSavesNoneAway(Storage& storage, const CheckpointSettings& settings, bool goes_on) {
   if (settings.save.empty()) return OkStatus();
   CKPT_ASSIGN_OR_RETURN(const std::vector<std::int64_t> there,
-                        ListIterations(storage, settings.save));
+                        megatron::ListIterations(storage, settings.save));
   if (there.empty()) return OkStatus();
   const Path save = CanonicalPath(settings.save);
   const Path load = goes_on ? CanonicalPath(settings.load) : Path();
-  if (load == save || load == save / IterationName(there.back())) return OkStatus();
+  if (load == save || load == save / megatron::IterationName(there.back())) return OkStatus();
   return Error(ErrorKind::kAlreadyExists, "the folder to save in holds the checkpoints of a run")
       .File(settings.save.string())
       .Actual(fmt::format("{} iterations up to {}", there.size(), there.back()))

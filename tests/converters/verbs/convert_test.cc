@@ -20,7 +20,7 @@
 #include "core/base/hash.h"
 #include "core/manifest/verify_manifest.h"
 #include "formats/safetensors/header.h"
-#include "formats/stored_run.h"
+#include "formats/registry/stored_run.h"
 #include "tests/converters/verbs/convert_fixture.h"
 
 namespace ckpt {

@@ -61,7 +61,6 @@ TEST(RuntimeNames, AreAViewOfWhatTheTrainerHolds) {
   ASSERT_THAT(storage->MakeDirectories("/hf"), IsOk());
   ASSERT_THAT(WriteSmallFile(*storage, "/hf/config.json", AsBytes(kConfig)), IsOk());
   OpenedCheckpoint opened;
-  opened.format = "trainer";
   opened.path = "/nowhere";
   auto source = MakeMemorySource(Gradients());
   ASSERT_THAT(source, IsOk());

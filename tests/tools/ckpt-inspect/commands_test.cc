@@ -25,7 +25,6 @@ class CommandsTest : public ::testing::Test {
     source->AddTensor("a.w", DType::kFloat32, {2, 3}, BytesOf<float>({1, 2, 3, 4, 5, 0.1F}));
     source->AddTensor("b", DType::kInt64, {2}, BytesOf<std::int64_t>({INT64_MIN, INT64_MAX}));
     source->AddObject("step", {.type = "int", .json = "7", .warnings = {}});
-    checkpoint_.format = "fake";
     checkpoint_.path = "/run/iter_0000003";
     checkpoint_.iteration = 3;
     checkpoint_.source = std::move(source);

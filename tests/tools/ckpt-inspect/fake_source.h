@@ -9,7 +9,7 @@
 
 #include "core/base/endian.h"
 #include "core/checkpoint/source.h"
-#include "formats/registry.h"
+#include "formats/registry/registry.h"
 
 namespace ckpt::testing {
 

@@ -10,7 +10,7 @@
 #include "core/base/hash.h"
 #include "core/checkpoint/digest.h"
 #include "core/io/posix_storage.h"
-#include "formats/registry.h"
+#include "formats/registry/registry.h"
 #include "tests/testing/golden.h"
 #include "tests/testing/matchers.h"
 #include "tests/testing/temp_dir.h"

@@ -20,7 +20,7 @@
 #include "core/io/posix_storage.h"
 #include "core/json/json_reader.h"
 #include "core/tensor/cast.h"
-#include "formats/registry.h"
+#include "formats/registry/registry.h"
 #include "tests/testing/golden.h"
 #include "tests/testing/matchers.h"
 #include "tests/trainer/model/model_runner.h"
@@ -115,7 +115,6 @@ std::map<std::string, Values> NameAsTransformers(
   auto source = MakeMemorySource(std::move(tensors));
   EXPECT_THAT(source, IsOk());
   auto opened = std::make_shared<OpenedCheckpoint>();
-  opened->format = "trainer";
   opened->source = std::move(source).value();
   OpenModelOptions options;
   options.assets = assets;

@@ -17,7 +17,7 @@
 #include "core/checkpoint/read.h"
 #include "core/io/posix_storage.h"
 #include "core/json/json_reader.h"
-#include "formats/registry.h"
+#include "formats/registry/registry.h"
 #include "tests/testing/golden.h"
 #include "tests/testing/matchers.h"
 #include "trainer/comm/thread_comm.h"

@@ -9,8 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "core/io/memory_storage.h"
-#include "formats/fsdp_dtensor/writer.h"
-#include "formats/megatron_root.h"
+#include "formats/megatron/root.h"
 #include "tests/reliability/small_model.h"
 #include "tests/testing/matchers.h"
 #include "tests/tools/ckpt-train/checkpoints/small_session.h"
@@ -76,7 +75,7 @@ class DamagedCheckpointTest : public ::testing::Test {
     files_ = testing::ReadTree(*storage_, Iteration(3)).value();
   }
 
-  static Path Iteration(std::int64_t number) { return kRoot / IterationName(number); }
+  static Path Iteration(std::int64_t number) { return kRoot / megatron::IterationName(number); }
 
   void Put(const Path& path, const std::string& content) {
     ASSERT_THAT(storage_->RemoveAll(path), IsOk());
@@ -200,16 +199,16 @@ TEST_F(DamagedCheckpointTest, DoesNotCountAmongThoseThatARunKeeps) {
     return SaveState(session, 4, 4);
   }),
               IsOk());
-  EXPECT_THAT(ListIterations(*storage_, kRoot),
+  EXPECT_THAT(megatron::ListIterations(*storage_, kRoot),
               testing::IsOkAndHolds(::testing::ElementsAre(2, 3, 4)));
 }
 
 TEST_F(DamagedCheckpointTest, LooksAtTheIterationsThatAreThereWhateverTheTrackerSays) {
   for (const char* tracker : {"1", "77", "", "junk"}) {
-    Put(kRoot / std::string(fsdp_dtensor::kTrackerName), tracker);
+    Put(kRoot / std::string(megatron::kTrackerName), tracker);
     EXPECT_THAT(GoOn(), testing::IsOkAndHolds(3)) << tracker;
   }
-  ASSERT_THAT(storage_->RemoveAll(kRoot / std::string(fsdp_dtensor::kTrackerName)), IsOk());
+  ASSERT_THAT(storage_->RemoveAll(kRoot / std::string(megatron::kTrackerName)), IsOk());
   EXPECT_THAT(GoOn(), testing::IsOkAndHolds(3));
 }
 

@@ -13,7 +13,7 @@
 #include "core/base/mutex.h"
 #include "core/io/forwarding_storage.h"
 #include "core/io/memory_storage.h"
-#include "formats/megatron_root.h"
+#include "formats/megatron/root.h"
 #include "tests/testing/matchers.h"
 #include "tests/tools/ckpt-train/checkpoints/small_session.h"
 #include "tools/ckpt-train/stored_run.h"
@@ -131,7 +131,7 @@ TEST_F(LoadRunTest, HasNoFileOpenOnceAllRanksHaveLoaded) {
 TEST_F(LoadRunTest, LoadsNoMixtureWithACheckpointThatReplacedIt) {
   auto sessions = SmallSessions::Create(*disk_, GoOn(2), 2);
   ASSERT_THAT(sessions, IsOk());
-  const Path newest = kRoot / IterationName(2);
+  const Path newest = kRoot / megatron::IterationName(2);
   ASSERT_THAT(disk_->RemoveAll(newest), IsOk());
   auto other = SmallSessions::Create(*disk_, With(TinySettings(), {{"save", kRoot.string()}}), 2);
   ASSERT_THAT(other, IsOk());
@@ -150,7 +150,7 @@ TEST_F(LoadRunTest, LoadsNoMixtureWithACheckpointThatReplacedIt) {
 TEST_F(LoadRunTest, RefusesACheckpointWhoseOtherFilesWereReplacedSinceItWasOpened) {
   auto sessions = SmallSessions::Create(*disk_, GoOn(2), 2);
   ASSERT_THAT(sessions, IsOk());
-  const Path newest = kRoot / IterationName(2);
+  const Path newest = kRoot / megatron::IterationName(2);
   ASSERT_THAT(ReplaceSmallFile(*disk_, newest / ".metadata", AsBytes("no pickle")), IsOk());
   EXPECT_THAT(sessions->Run([](RankSession& session, Communicator&) -> Status {
     CKPT_ASSIGN_OR_RETURN(const RunProgress progress, session.Start());
@@ -192,7 +192,7 @@ class LateStorage final : public ForwardingStorage {
 
 TEST_F(LoadRunTest, EveryRankLoadsWhatRank0Chooses) {
   for (const int late_rank : {0, 1}) {
-    LateStorage late(*disk_, IterationName(2));
+    LateStorage late(*disk_, megatron::IterationName(2));
     auto sessions = SmallSessions::Create(*disk_, GoOn(2), 2);
     ASSERT_THAT(sessions, IsOk());
     sessions->storage_of = [&](int rank) -> Storage& {
@@ -217,7 +217,7 @@ TEST_F(LoadRunTest, RefusesWhenRanksSeeDifferentCheckpoints) {
   ASSERT_THAT(
       other->Run([](RankSession& session, Communicator&) { return SaveState(session, 5, 1); }),
       IsOk());
-  ASSERT_THAT(disk_->RemoveAll(kRoot / IterationName(2)), IsOk());
+  ASSERT_THAT(disk_->RemoveAll(kRoot / megatron::IterationName(2)), IsOk());
   auto sessions = SmallSessions::Create(*disk_, GoOn(2), 2);
   ASSERT_THAT(sessions, IsOk());
   sessions->storage_of = [&](int rank) -> Storage& { return rank == 0 ? *disk_ : *other_disk; };
@@ -235,7 +235,7 @@ TEST_F(LoadRunTest, SavesOverNoOtherRunsCheckpoints) {
     settings.save = save;
     return CheckSavesNoneAway(*disk_, settings, goes_on);
   };
-  const Path newest = kRoot / IterationName(2);
+  const Path newest = kRoot / megatron::IterationName(2);
   EXPECT_THAT(check("", "", false), IsOk());
   EXPECT_THAT(check(kRoot, "/runs/new", true), IsOk());
   EXPECT_THAT(check(kRoot, kRoot, true), IsOk());
@@ -243,7 +243,8 @@ TEST_F(LoadRunTest, SavesOverNoOtherRunsCheckpoints) {
   EXPECT_THAT(check("/runs/b", kRoot, false), FailsWith(ErrorKind::kAlreadyExists));
   EXPECT_THAT(check("/runs/b", kRoot, true), FailsWith(ErrorKind::kAlreadyExists));
   EXPECT_THAT(check(kRoot, kRoot, false), FailsWith(ErrorKind::kAlreadyExists));
-  EXPECT_THAT(check(kRoot / IterationName(1), kRoot, true), FailsWith(ErrorKind::kAlreadyExists));
+  EXPECT_THAT(check(kRoot / megatron::IterationName(1), kRoot, true),
+              FailsWith(ErrorKind::kAlreadyExists));
 }
 
 }  // namespace

@@ -14,8 +14,8 @@
 #include "converters/verbs/weight_reader.h"
 #include "core/base/units.h"
 #include "core/io/memory_storage.h"
-#include "formats/megatron_root.h"
-#include "formats/registry.h"
+#include "formats/megatron/root.h"
+#include "formats/registry/registry.h"
 #include "tests/reliability/small_model.h"
 #include "tests/testing/matchers.h"
 #include "tests/tools/ckpt-train/checkpoints/small_session.h"
@@ -230,7 +230,8 @@ TEST_F(SaveAndLoadTest, PublishesNothingWhoseFilesLieElsewhere) {
       sessions->Run([](RankSession& session, Communicator&) { return SaveState(session, 1, 1); });
   EXPECT_THAT(saved, FailsWith(ErrorKind::kMissingFile));
   EXPECT_THAT(saved.ToString(), HasSubstr("__1_0.distcp"));
-  EXPECT_THAT(ListIterations(*here, "/runs/split"), testing::IsOkAndHolds(::testing::IsEmpty()));
+  EXPECT_THAT(megatron::ListIterations(*here, "/runs/split"),
+              testing::IsOkAndHolds(::testing::IsEmpty()));
 }
 
 TEST_F(SaveAndLoadTest, KeepsTheNewestAndNoMore) {
@@ -322,7 +323,7 @@ TEST_F(SaveAndLoadTest, AsHfIsARepositoryWithTheSameWeights) {
     const Path saved = kRoot / ("iter_000000" + std::to_string(iteration));
     const auto model = OpenModel(*storage_, saved, {});
     ASSERT_THAT(model, IsOk());
-    EXPECT_EQ(model->checkpoint->format, "hf");
+    EXPECT_EQ(model->checkpoint->format->name, "hf");
     auto reader = WeightReader::Open(*model, "trainer", {}, kMiB);
     ASSERT_THAT(reader, IsOk());
     int compared = 0;

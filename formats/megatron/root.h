@@ -12,7 +12,12 @@
 #include "core/base/result.h"
 #include "core/io/storage.h"
 
-namespace ckpt {
+namespace ckpt::megatron {
+
+// The file in a root that names the checkpoint to go on from: an iteration, or kReleaseDirectory.
+inline constexpr std::string_view kTrackerName = "latest_checkpointed_iteration.txt";
+// The directory of weights that come from no run.
+inline constexpr std::string_view kReleaseDirectory = "release";
 
 // "iter_0000100".
 [[nodiscard]] std::string IterationName(std::int64_t iteration);
@@ -24,6 +29,10 @@ namespace ckpt {
 
 // The iterations that `root` has directories for, ascending; none if it does not exist.
 Result<std::vector<std::int64_t>> ListIterations(Storage& storage, const Path& root);
+
+// The name of the directory that the tracker of `root` names: kReleaseDirectory or that of an iteration.
+// Errors: kBadMetadata (it names neither), kIo.
+Result<std::string> ReadTracker(Storage& storage, const Path& root);
 
 // Makes the tracker name `iteration`; a reader sees the old one or the new.
 Status PointTrackerTo(Storage& storage, const Path& root, std::int64_t iteration);
@@ -43,6 +52,6 @@ struct Retention {
 // reader takes half of one for a checkpoint, and what an interrupted removal left goes with the next.
 Status RemoveOldIterations(Storage& storage, const Path& root, const Retention& retention);
 
-}  // namespace ckpt
+}  // namespace ckpt::megatron
 
 #endif  // CKPT_FORMATS_MEGATRON_ROOT_H_

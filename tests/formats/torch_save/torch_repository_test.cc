@@ -1,5 +1,5 @@
 // Which files of a repository are read, and what is said of those that are not there.
-#include "formats/torch_repository.h"
+#include "formats/torch_save/torch_repository.h"
 
 #include <memory>
 #include <string>
@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 
 #include "core/io/memory_storage.h"
-#include "formats/registry.h"
+#include "formats/registry/registry.h"
 #include "formats/torch_save/torch_item.h"
 #include "tests/testing/matchers.h"
 
@@ -59,12 +59,12 @@ TEST_F(TorchRepositoryTest, IsAModelWithAConfigurationAndFilesWithout) {
   Add("training_args.bin", AsBytes("?"));
   Result<OpenedCheckpoint> opened = Open();
   ASSERT_THAT(opened, IsOk());
-  EXPECT_EQ(opened->format, "torch_save");
+  EXPECT_EQ(opened->format->name, "torch_save");
   EXPECT_EQ(opened->path, Path("/r/pytorch_model.bin"));
   Add("config.json", AsBytes("{}"));
   opened = Open();
   ASSERT_THAT(opened, IsOk());
-  EXPECT_EQ(opened->format, "hf");
+  EXPECT_EQ(opened->format->name, "hf");
   EXPECT_EQ(opened->path, Path("/r"));
   EXPECT_THAT(opened->source->index().files(), ElementsAre("pytorch_model.bin"));
 }

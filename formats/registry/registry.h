@@ -1,6 +1,6 @@
-// The one place that knows every format by its name: finds out what a path holds, and opens it.
-#ifndef CKPT_FORMATS_REGISTRY_H_
-#define CKPT_FORMATS_REGISTRY_H_
+// The one place that lists every format: finds out what a path holds, and opens it.
+#ifndef CKPT_FORMATS_REGISTRY_REGISTRY_H_
+#define CKPT_FORMATS_REGISTRY_REGISTRY_H_
 
 #include <cstdint>
 #include <memory>
@@ -13,6 +13,7 @@
 #include "core/checkpoint/source.h"
 #include "core/io/storage.h"
 #include "core/manifest/manifest.h"
+#include "formats/format.h"
 
 namespace ckpt {
 
@@ -26,8 +27,8 @@ struct OpenOptions {
 };
 
 struct OpenedCheckpoint {
-  std::string format;
-  Path path;  // the directory or file that holds it, behind any tracker
+  const Format* format = &kInMemory;  // never null
+  Path path;                          // the directory or file that holds it, behind any tracker
   std::shared_ptr<const CheckpointSource> source;
   std::optional<std::int64_t> iteration = std::nullopt;  // where the directory's name says it
   bool is_release = false;  // Megatron's `release`: weights outside any run
@@ -35,8 +36,12 @@ struct OpenedCheckpoint {
   std::shared_ptr<const Manifest> manifest = nullptr;
 };
 
-// "dcp", "torch_dist", "fsdp_dtensor", "hf", "safetensors", "torch_save", "hdf5", "zarr".
+// Every format, in the order in which they are asked whether they recognise a place.
+[[nodiscard]] std::span<const Format* const> Formats();
 [[nodiscard]] std::span<const std::string_view> FormatNames();
+
+// Errors: kUsage (none has this name).
+Result<const Format*> FindFormat(std::string_view name);
 
 // Opens whatever `path` holds: a checkpoint directory, a Megatron root, a folder of step-N, a
 // Hugging Face repository, or one file.
@@ -48,4 +53,4 @@ Result<OpenedCheckpoint> OpenCheckpoint(Storage& storage, const Path& path,
 
 }  // namespace ckpt
 
-#endif  // CKPT_FORMATS_REGISTRY_H_
+#endif  // CKPT_FORMATS_REGISTRY_REGISTRY_H_

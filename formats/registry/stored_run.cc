@@ -1,4 +1,4 @@
-#include "formats/stored_run.h"
+#include "formats/registry/stored_run.h"
 
 #include "formats/fsdp_dtensor/read_run.h"
 #include "formats/torch_dist/read_args.h"

@@ -1,4 +1,4 @@
-#include "formats/megatron_root.h"
+#include "formats/megatron/root.h"
 
 #include <algorithm>
 #include <charconv>
@@ -6,14 +6,22 @@
 
 #include <fmt/format.h>
 
+#include "core/base/quote.h"
 #include "core/io/staging_name.h"
-#include "formats/fsdp_dtensor/writer.h"
 
-namespace ckpt {
+namespace ckpt::megatron {
 namespace {
 
 constexpr std::string_view kIterationPrefix = "iter_";
 constexpr std::string_view kRemovedSuffix = ".ckptkit-removed";
+constexpr std::uint64_t kMaxTrackerBytes = 4096;
+
+std::string_view Trimmed(std::string_view text) {
+  constexpr std::string_view kBlank = " \t\r\n";
+  const std::size_t begin = text.find_first_not_of(kBlank);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
+}
 
 }  // namespace
 
@@ -49,9 +57,23 @@ Result<std::vector<std::int64_t>> ListIterations(Storage& storage, const Path& r
   return iterations;
 }
 
+Result<std::string> ReadTracker(Storage& storage, const Path& root) {
+  const Path path = root / kTrackerName.data();
+  CKPT_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(storage, path, kMaxTrackerBytes));
+  const std::string_view word = Trimmed(text);
+  if (word == kReleaseDirectory) return std::string(word);
+  if (const std::optional<std::int64_t> number = NumberAfter("", word)) {
+    return IterationName(*number);
+  }
+  return Error(ErrorKind::kBadMetadata, "the tracker does not name an iteration")
+      .File(path.string())
+      .Expected("a number or \"release\"")
+      .Actual(Quote(word))
+      .Hint("ckpt-inspect and ckpt-convert open a checkpoint without it with --iteration N");
+}
+
 Status PointTrackerTo(Storage& storage, const Path& root, std::int64_t iteration) {
-  return ReplaceSmallFile(storage, root / fsdp_dtensor::kTrackerName,
-                          AsBytes(std::to_string(iteration)));
+  return ReplaceSmallFile(storage, root / kTrackerName.data(), AsBytes(std::to_string(iteration)));
 }
 
 bool IsLeftover(std::string_view name) {
@@ -80,4 +102,4 @@ Status RemoveOldIterations(Storage& storage, const Path& root, const Retention& 
   return OkStatus();
 }
 
-}  // namespace ckpt
+}  // namespace ckpt::megatron

@@ -1,12 +1,11 @@
-// The other half of the registry: from tensors and side files to every file of a new checkpoint.
-#ifndef CKPT_FORMATS_CREATE_H_
-#define CKPT_FORMATS_CREATE_H_
+// What a new checkpoint with a model's weights shall hold, and the plan that a format makes of it.
+#ifndef CKPT_FORMATS_WEIGHTS_REQUEST_H_
+#define CKPT_FORMATS_WEIGHTS_REQUEST_H_
 
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -14,7 +13,6 @@
 #include "core/checkpoint/write_plan.h"
 #include "core/layout/value.h"
 #include "core/manifest/manifest.h"
-#include "formats/registry.h"
 
 namespace ckpt {
 
@@ -23,8 +21,8 @@ struct SideText {
   std::string content;
 };
 
-// What a new checkpoint shall hold. A format uses what it has a place for.
-struct CreateRequest {
+// A format uses what it has a place for.
+struct WeightsRequest {
   std::vector<TargetTensor> tensors;
   std::vector<WriteCopy> side_files;  // named relative to the repository they come from
   std::vector<SideText> side_texts;   // side files of new content
@@ -40,20 +38,12 @@ struct CreateRequest {
   std::function<Result<std::vector<std::pair<std::string, layout::Value>>>()> run_args = nullptr;
 };
 
-struct CreatePlan {
+struct PlannedCheckpoint {
   WritePlan plan;
   // Where in the target the checkpoint's own directory is, without slashes at its ends; empty: the target itself.
   std::string checkpoint_directory;
 };
 
-// Errors: kUnsupported (a format that this build cannot write), kUsage (compression in a format that has none), and those
-//         of the format's planner.
-Result<CreatePlan> PlanCheckpoint(std::string_view format, CreateRequest request);
-
-// How the files of a checkpoint are laid out, so that they can be written again as they are; empty for formats whose
-// files have no names of their own to keep.
-[[nodiscard]] std::vector<ManifestShard> DescribeShards(const OpenedCheckpoint& checkpoint);
-
 }  // namespace ckpt
 
-#endif  // CKPT_FORMATS_CREATE_H_
+#endif  // CKPT_FORMATS_WEIGHTS_REQUEST_H_

@@ -1,4 +1,4 @@
-#include "formats/locate.h"
+#include "formats/registry/locate.h"
 
 #include <algorithm>
 #include <string>
@@ -9,15 +9,13 @@
 #include <fmt/format.h>
 
 #include "core/base/quote.h"
-#include "formats/fsdp_dtensor/writer.h"
-#include "formats/megatron_root.h"
-#include "formats/torch_repository.h"
+#include "formats/megatron/root.h"
+#include "formats/torch_save/torch_repository.h"
 
 namespace ckpt {
 namespace {
 
-constexpr std::string_view kRelease = "release";
-constexpr std::uint64_t kMaxTrackerBytes = 4096;
+constexpr std::uint64_t kMaxRevisionBytes = 4096;
 
 bool Contains(const std::vector<DirectoryEntry>& entries, std::string_view name) {
   return std::any_of(entries.begin(), entries.end(),
@@ -36,9 +34,9 @@ CheckpointLocation InDirectory(const Path& directory) {
   // "run/step-4/" has an empty last component.
   const Path named = directory.filename() == "." ? directory.parent_path() : directory;
   const std::string name = named.filename().string();
-  location.iteration = IterationOf(name);
-  if (!location.iteration) location.iteration = NumberAfter("step-", name);
-  location.is_release = name == kRelease;
+  location.iteration = megatron::IterationOf(name);
+  if (!location.iteration) location.iteration = megatron::NumberAfter("step-", name);
+  location.is_release = name == megatron::kReleaseDirectory;
   return location;
 }
 
@@ -53,23 +51,6 @@ Result<CheckpointLocation> InNamedDirectory(Storage& storage, const Path& root,
         .File(directory.string());
   }
   return InDirectory(directory);
-}
-
-Result<CheckpointLocation> FollowTracker(Storage& storage, const Path& root) {
-  CKPT_ASSIGN_OR_RETURN(
-      const std::string text,
-      ReadSmallFile(storage, root / fsdp_dtensor::kTrackerName, kMaxTrackerBytes));
-  const std::string_view word = Trimmed(text);
-  if (word == kRelease)
-    return InNamedDirectory(storage, root, std::string(kRelease), fsdp_dtensor::kTrackerName);
-  if (const std::optional<std::int64_t> number = NumberAfter("", word)) {
-    return InNamedDirectory(storage, root, IterationName(*number), fsdp_dtensor::kTrackerName);
-  }
-  return Error(ErrorKind::kBadMetadata, "the tracker does not name an iteration")
-      .File((root / fsdp_dtensor::kTrackerName).string())
-      .Expected("a number or \"release\"")
-      .Actual(Quote(word))
-      .Hint("ckpt-inspect and ckpt-convert open a checkpoint without it with --iteration N");
 }
 
 // torchtitan makes the folder first and the file that names everything in it last.
@@ -106,7 +87,7 @@ Result<CheckpointLocation> FollowMainRevision(Storage& storage, const Path& root
   const Path snapshots = root / "snapshots";
   CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(main));
   if (stat.type == FileType::kRegular) {
-    CKPT_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(storage, main, kMaxTrackerBytes));
+    CKPT_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(storage, main, kMaxRevisionBytes));
     const std::string revision(Trimmed(text));
     if (revision.empty() || revision.starts_with('.') || revision.find('/') != std::string::npos) {
       return Error(ErrorKind::kBadMetadata, "refs/main does not name a snapshot")
@@ -140,13 +121,14 @@ Result<CheckpointLocation> LocateInDirectory(Storage& storage, const Path& direc
   bool has_iterations = false;
   for (const DirectoryEntry& entry : entries) {
     if (entry.type != FileType::kDirectory) continue;
-    if (const auto step = NumberAfter("step-", entry.name)) steps.push_back(*step);
-    has_iterations = has_iterations || IterationOf(entry.name);
+    if (const auto step = megatron::NumberAfter("step-", entry.name)) steps.push_back(*step);
+    has_iterations = has_iterations || megatron::IterationOf(entry.name);
   }
-  const bool has_tracker = Contains(entries, fsdp_dtensor::kTrackerName);
+  const bool has_tracker = Contains(entries, megatron::kTrackerName);
   if (iteration) {
     if (has_tracker || has_iterations) {
-      return InNamedDirectory(storage, directory, IterationName(*iteration), "--iteration");
+      return InNamedDirectory(storage, directory, megatron::IterationName(*iteration),
+                              "--iteration");
     }
     if (!steps.empty()) {
       return InNamedDirectory(storage, directory, fmt::format("step-{}", *iteration),
@@ -160,12 +142,15 @@ Result<CheckpointLocation> LocateInDirectory(Storage& storage, const Path& direc
   if (Contains(entries, ".metadata") || Contains(entries, "metadata.json")) {
     return InDirectory(directory);
   }
-  if (has_tracker) return FollowTracker(storage, directory);
+  if (has_tracker) {
+    CKPT_ASSIGN_OR_RETURN(const std::string name, megatron::ReadTracker(storage, directory));
+    return InNamedDirectory(storage, directory, name, megatron::kTrackerName);
+  }
   if (IsHubCache(entries)) return FollowMainRevision(storage, directory);
   if (!steps.empty()) return NewestStep(storage, directory, std::move(steps));
   if (has_iterations) {
     return Error(ErrorKind::kIncomplete,
-                 fmt::format("iter_* folders without {}", fsdp_dtensor::kTrackerName))
+                 fmt::format("iter_* folders without {}", megatron::kTrackerName))
         .File(directory.string())
         .Hint("ckpt-inspect and ckpt-convert open one of them with --iteration N");
   }

@@ -1,4 +1,4 @@
-#include "formats/megatron_root.h"
+#include "formats/megatron/root.h"
 
 #include <cstdint>
 #include <memory>
@@ -8,12 +8,11 @@
 #include <gmock/gmock.h>
 
 #include "core/io/memory_storage.h"
-#include "formats/fsdp_dtensor/writer.h"
-#include "formats/locate.h"
+#include "formats/registry/locate.h"
 #include "tests/testing/fault_storage.h"
 #include "tests/testing/matchers.h"
 
-namespace ckpt {
+namespace ckpt::megatron {
 namespace {
 
 using ::testing::ElementsAre;
@@ -40,7 +39,7 @@ class MegatronRootTest : public ::testing::Test {
     return names;
   }
   Result<std::string> Tracker() {
-    return ReadSmallFile(*storage_, kRoot / std::string(fsdp_dtensor::kTrackerName), 100);
+    return ReadSmallFile(*storage_, kRoot / std::string(kTrackerName), 100);
   }
 
   std::unique_ptr<Storage> storage_ = MakeMemoryStorage();
@@ -74,8 +73,7 @@ TEST_F(MegatronRootTest, PointsTheTrackerToAnIterationThatReadersFind) {
     ASSERT_THAT(located, IsOk());
     EXPECT_EQ(located->path, kRoot / IterationName(iteration));
   }
-  EXPECT_THAT(Names(),
-              ElementsAre("iter_0000003", "iter_0000020", std::string(fsdp_dtensor::kTrackerName)));
+  EXPECT_THAT(Names(), ElementsAre("iter_0000003", "iter_0000020", std::string(kTrackerName)));
 }
 
 TEST_F(MegatronRootTest, KeepsTheTrackerWhateverFails) {
@@ -164,4 +162,4 @@ TEST(IsLeftoverTest, KnowsTheNamesOfInterruptedWork) {
 }
 
 }  // namespace
-}  // namespace ckpt
+}  // namespace ckpt::megatron

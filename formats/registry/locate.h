@@ -1,6 +1,6 @@
 // From the path a person gives to the directory or file that holds one checkpoint.
-#ifndef CKPT_FORMATS_LOCATE_H_
-#define CKPT_FORMATS_LOCATE_H_
+#ifndef CKPT_FORMATS_REGISTRY_LOCATE_H_
+#define CKPT_FORMATS_REGISTRY_LOCATE_H_
 
 #include <cstdint>
 #include <optional>
@@ -31,4 +31,4 @@ Result<CheckpointLocation> LocateCheckpoint(Storage& storage, const Path& path,
 
 }  // namespace ckpt
 
-#endif  // CKPT_FORMATS_LOCATE_H_
+#endif  // CKPT_FORMATS_REGISTRY_LOCATE_H_

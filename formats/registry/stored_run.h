@@ -1,6 +1,6 @@
 // The run that wrote a checkpoint, whichever format it is in.
-#ifndef CKPT_FORMATS_STORED_RUN_H_
-#define CKPT_FORMATS_STORED_RUN_H_
+#ifndef CKPT_FORMATS_REGISTRY_STORED_RUN_H_
+#define CKPT_FORMATS_REGISTRY_STORED_RUN_H_
 
 #include "core/base/result.h"
 #include "core/checkpoint/source.h"
@@ -17,4 +17,4 @@ Result<StoredRun> ReadStoredRun(const CheckpointSource& source);
 
 }  // namespace ckpt
 
-#endif  // CKPT_FORMATS_STORED_RUN_H_
+#endif  // CKPT_FORMATS_REGISTRY_STORED_RUN_H_

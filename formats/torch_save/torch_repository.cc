@@ -1,4 +1,4 @@
-#include "formats/torch_repository.h"
+#include "formats/torch_save/torch_repository.h"
 
 #include <algorithm>
 #include <map>
@@ -132,6 +132,13 @@ Protection TorchRepositorySource::protection() const {
   Protection weakest = Protection::kManifest;
   for (const auto& file : files_) weakest = std::min(weakest, file->protection());
   return files_.empty() ? Protection::kNone : weakest;
+}
+
+Result<std::unique_ptr<CheckpointSource>> OpenTorchRepository(Storage& storage,
+                                                              const Path& directory) {
+  CKPT_ASSIGN_OR_RETURN(std::unique_ptr<TorchRepositorySource> source,
+                        TorchRepositorySource::Open(storage, directory));
+  return std::unique_ptr<CheckpointSource>(std::move(source));
 }
 
 Result<bool> IsTorchRepository(Storage& storage, const Path& directory) {

@@ -1,7 +1,7 @@
 // A Hugging Face repository whose weights torch.save wrote, as Transformers did before safetensors: `pytorch_model.bin`, or
 // several files and `pytorch_model.bin.index.json`.
-#ifndef CKPT_FORMATS_TORCH_REPOSITORY_H_
-#define CKPT_FORMATS_TORCH_REPOSITORY_H_
+#ifndef CKPT_FORMATS_TORCH_SAVE_TORCH_REPOSITORY_H_
+#define CKPT_FORMATS_TORCH_SAVE_TORCH_REPOSITORY_H_
 
 #include <memory>
 #include <string>
@@ -49,9 +49,13 @@ class TorchRepositorySource final : public CheckpointSource {
   CheckpointIndex index_;
 };
 
+// The same as an interface.
+Result<std::unique_ptr<CheckpointSource>> OpenTorchRepository(Storage& storage,
+                                                              const Path& directory);
+
 // Whether a directory that has no safetensors files is such a repository.
 Result<bool> IsTorchRepository(Storage& storage, const Path& directory);
 
 }  // namespace ckpt
 
-#endif  // CKPT_FORMATS_TORCH_REPOSITORY_H_
+#endif  // CKPT_FORMATS_TORCH_SAVE_TORCH_REPOSITORY_H_

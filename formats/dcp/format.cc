@@ -1,0 +1,40 @@
+#include "formats/dcp/format.h"
+
+#include "formats/dcp/source.h"
+
+namespace ckpt::dcp {
+namespace {
+
+constexpr std::string_view kDataSuffix = ".distcp";
+
+Result<std::optional<Path>> RecogniseDirectory(const Place& place) {
+  // Without collectives, every rank writes metadata of its own.
+  if (place.names.Has(".metadata") || place.names.HasAffixes("__", ".metadata")) {
+    return std::optional(place.path);
+  }
+  const bool has_data = place.names.HasSuffix(kDataSuffix);
+  if (has_data || place.names.Has(".metadata.tmp")) {
+    return Error(ErrorKind::kIncomplete, "no .metadata: an interrupted save")
+        .File((place.path / ".metadata").string())
+        .Actual(has_data ? "data files (.distcp) without the file that names their tensors"
+                         : ".metadata.tmp")
+        .Hint("names of tensors live only in .metadata; use the checkpoint before this one");
+  }
+  return std::optional<Path>();
+}
+
+Result<std::optional<Path>> Recognise(const Place& place) {
+  if (place.is_directory) return RecogniseDirectory(place);
+  if (place.path.extension().string() != kDataSuffix) return std::optional<Path>();
+  return Error(ErrorKind::kUnsupported,
+               "one data file of a checkpoint: the names of its tensors are in .metadata")
+      .File(place.path.string())
+      .Hint("open the folder");
+}
+
+}  // namespace
+
+constinit const Format kFormat = {
+    .name = "dcp", .directory_signs = ".metadata", .recognise = &Recognise, .open = &OpenDcp};
+
+}  // namespace ckpt::dcp

@@ -1,0 +1,109 @@
+#include "formats/registry/registry.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/base/quote.h"
+#include "core/manifest/checked_storage.h"
+#include "core/manifest/read_manifest.h"
+#include "formats/dcp/format.h"
+#include "formats/fsdp_dtensor/format.h"
+#include "formats/hdf5/format.h"
+#include "formats/hf/format.h"
+#include "formats/registry/detect.h"
+#include "formats/registry/locate.h"
+#include "formats/safetensors/format.h"
+#include "formats/torch_dist/format.h"
+#include "formats/torch_save/format.h"
+
+namespace ckpt {
+namespace {
+
+// What is built on another format stands before it, so that it is asked first; HDF5 files are told by their first bytes from
+// files that others know by their names.
+constexpr std::array<const Format*, 8> kFormats = {
+    &torch_dist::kFormat, &torch_dist::kZarrFormat, &fsdp_dtensor::kFormat, &dcp::kFormat,
+    &hf::kFormat,         &hdf5::kFormat,           &safetensors::kFormat,  &torch_save::kFormat};
+
+// A source, and the storage that it reads through if that is its own.
+struct OwnedSource {
+  std::shared_ptr<Storage> storage;
+  std::unique_ptr<CheckpointSource> source;
+};
+
+// `manifest`: what is read is compared with it; null: with nothing.
+Result<std::shared_ptr<const CheckpointSource>> OpenSource(
+    const Format& format, Storage& storage, const Path& path,
+    const std::shared_ptr<const Manifest>& manifest) {
+  const auto owned = std::make_shared<OwnedSource>();
+  const auto index = std::make_shared<LateIndex>();
+  if (manifest) {
+    CKPT_ASSIGN_OR_RETURN(const Path directory, ManifestDirectory(storage, path));
+    // As the paths of its files begin: with nothing, of a file in the working directory.
+    const Path prefix = directory == path ? path : path.parent_path();
+    owned->storage = MakeCheckedStorage(storage, prefix, manifest, index);
+  }
+  CKPT_ASSIGN_OR_RETURN(owned->source, OpenAs(format, manifest ? *owned->storage : storage, path));
+  index->Set(std::shared_ptr<const CheckpointIndex>(owned, &owned->source->index()));
+  return std::shared_ptr<const CheckpointSource>(owned, owned->source.get());
+}
+
+// The format itself, or one built on it whose keys the checkpoint has.
+const Format* FormatOfKeys(const Format* format, const CheckpointIndex& index) {
+  const auto found = std::ranges::find_if(kFormats, [&](const Format* other) {
+    return other->built_on == format && other->has_keys_of != nullptr && other->has_keys_of(index);
+  });
+  return found == kFormats.end() ? format : *found;
+}
+
+}  // namespace
+
+std::span<const Format* const> Formats() { return kFormats; }
+
+std::span<const std::string_view> FormatNames() {
+  static const auto names = [] {
+    std::array<std::string_view, kFormats.size()> all;
+    std::ranges::transform(kFormats, all.begin(), &Format::name);
+    return all;
+  }();
+  return names;
+}
+
+Result<const Format*> FindFormat(std::string_view name) {
+  const auto found = std::ranges::find(kFormats, name, &Format::name);
+  if (found != kFormats.end()) return *found;
+  return Error(ErrorKind::kUsage, "unknown format " + Quote(name))
+      .Expected(fmt::format("one of {}", fmt::join(FormatNames(), ", ")));
+}
+
+Result<OpenedCheckpoint> OpenCheckpoint(Storage& storage, const Path& path,
+                                        const OpenOptions& options) {
+  const Format* forced = nullptr;
+  if (!options.format.empty()) {
+    CKPT_ASSIGN_OR_RETURN(forced, FindFormat(options.format));
+  }
+  CKPT_ASSIGN_OR_RETURN(const CheckpointLocation location,
+                        LocateCheckpoint(storage, path, options.iteration));
+  DetectedFormat detected{forced, location.path};
+  if (forced == nullptr) {
+    CKPT_ASSIGN_OR_RETURN(detected, DetectFormat(storage, location));
+  }
+  std::shared_ptr<const Manifest> manifest;
+  if (options.verify) {
+    CKPT_ASSIGN_OR_RETURN(manifest, ReadManifest(storage, detected.path));
+  }
+  CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const CheckpointSource> source,
+                        OpenSource(*detected.format, storage, detected.path, manifest));
+  if (forced == nullptr) detected.format = FormatOfKeys(detected.format, source->index());
+  return OpenedCheckpoint{.format = detected.format,
+                          .path = std::move(detected.path),
+                          .source = std::move(source),
+                          .iteration = location.iteration,
+                          .is_release = location.is_release,
+                          .manifest = std::move(manifest)};
+}
+
+}  // namespace ckpt

@@ -1,0 +1,65 @@
+#include "formats/torch_dist/format.h"
+
+#include <string>
+#include <utility>
+
+#include "core/json/json_reader.h"
+#include "formats/dcp/format.h"
+#include "formats/torch_dist/source.h"
+
+namespace ckpt::torch_dist {
+namespace {
+
+constexpr std::string_view kName = "torch_dist";
+constexpr std::string_view kZarrName = "zarr";
+constexpr std::string_view kStateName = "metadata.json";
+constexpr std::uint64_t kMaxStateBytes = 1 << 20;
+
+// `sharded_backend` of Megatron-Core's metadata.json; nothing where the file is somebody else's, or is not there.
+Result<std::optional<std::string>> ShardedBackend(const Place& place) {
+  if (!place.is_directory || !place.names.Has(kStateName)) return std::optional<std::string>();
+  const Path path = place.path / kStateName.data();
+  CKPT_ASSIGN_OR_RETURN(const std::string text,
+                        ReadSmallFile(*place.storage, path, kMaxStateBytes));
+  CKPT_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::Parse(text, path.string()));
+  const std::optional<JsonCursor> backend = document.root().Find("sharded_backend");
+  if (!backend) return std::optional<std::string>();
+  CKPT_ASSIGN_OR_RETURN(std::string name, backend->Text());
+  if (name != kName && name != kZarrName) {
+    return Error(ErrorKind::kUnsupported, "a Megatron-Core checkpoint of an unknown backend")
+        .File(place.path.string())
+        .Expected("torch_dist or zarr")
+        .Actual(name);
+  }
+  return std::optional(std::move(name));
+}
+
+Result<std::optional<Path>> Recognise(const Place& place) {
+  CKPT_ASSIGN_OR_RETURN(const std::optional<std::string> backend, ShardedBackend(place));
+  if (backend == kName) return std::optional(place.path);
+  // Megatron-Core writes metadata.json last.
+  if (!backend && place.names.Has(".metadata") && place.names.Has("common.pt")) {
+    return Error(ErrorKind::kIncomplete, "no metadata.json: an interrupted torch_dist save")
+        .File(place.path.string())
+        .Hint("ckpt-inspect --format torch_dist reads what is there");
+  }
+  return std::optional<Path>();
+}
+
+Result<std::optional<Path>> RecogniseZarr(const Place& place) {
+  CKPT_ASSIGN_OR_RETURN(const std::optional<std::string> backend, ShardedBackend(place));
+  return backend == kZarrName ? std::optional(place.path) : std::nullopt;
+}
+
+}  // namespace
+
+constinit const Format kFormat = {.name = kName,
+                                  .usual_naming = kName,
+                                  .built_on = &dcp::kFormat,
+                                  .directory_signs = kStateName,
+                                  .recognise = &Recognise,
+                                  .open = &OpenTorchDist};
+
+constinit const Format kZarrFormat = {.name = kZarrName, .recognise = &RecogniseZarr};
+
+}  // namespace ckpt::torch_dist

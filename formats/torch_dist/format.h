@@ -1,0 +1,15 @@
+// What Megatron-Core's dist_checkpointing saves: a DCP folder with metadata.json, and the older kind of it.
+#ifndef CKPT_FORMATS_TORCH_DIST_FORMAT_H_
+#define CKPT_FORMATS_TORCH_DIST_FORMAT_H_
+
+#include "formats/format.h"
+
+namespace ckpt::torch_dist {
+
+extern const Format kFormat;
+// One zarr array a tensor: recognised, so that the refusal has a name.
+extern const Format kZarrFormat;
+
+}  // namespace ckpt::torch_dist
+
+#endif  // CKPT_FORMATS_TORCH_DIST_FORMAT_H_

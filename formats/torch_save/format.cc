@@ -1,0 +1,94 @@
+#include "formats/torch_save/format.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "formats/torch_save/torch_repository.h"
+#include "formats/torch_save/torch_save_source.h"
+
+namespace ckpt::torch_save {
+namespace {
+
+Status Unsupported(std::string_view what, const Path& path, std::string_view hint) {
+  return Error(ErrorKind::kUnsupported, what).File(path.string()).Hint(hint);
+}
+
+// Regular files that torch.save usually makes.
+std::vector<std::string> TorchFiles(const DirectoryNames& names) {
+  std::vector<std::string> found;
+  for (const DirectoryEntry& entry : names.entries()) {
+    const std::string extension = Path(entry.name).extension().string();
+    const bool is_torch = extension == ".pt" || extension == ".pth" || extension == ".bin";
+    if (is_torch && entry.type == FileType::kRegular) found.push_back(entry.name);
+  }
+  return found;
+}
+
+// Folders of trainers whose files are no checkpoint together.
+Status RefuseFoldersOfRanks(const Place& place) {
+  if (place.names.Has("ckpt_contents.json")) {
+    return Unsupported("a verl checkpoint around Megatron ones", place.path,
+                       "open one of its dist_ckpt folders");
+  }
+  if (place.names.HasAffixes("model_world_size_", ".pt")) {
+    return Unsupported("a verl FSDP checkpoint, one file a rank", place.path,
+                       "open its files one by one");
+  }
+  if (place.names.HasPrefix("mp_rank_0")) {
+    return Unsupported("Megatron's legacy layout, one file a rank", place.path,
+                       "open the .pt files in it one by one");
+  }
+  return OkStatus();
+}
+
+Result<std::optional<Path>> RecogniseDirectory(const Place& place) {
+  CKPT_RETURN_IF_ERROR(RefuseFoldersOfRanks(place));
+  if (place.names.Has(kTorchWeightsName)) {
+    return std::optional(place.path / kTorchWeightsName.data());
+  }
+  if (place.names.Has(kTorchIndexName)) return std::optional(place.path);
+  const std::vector<std::string> files = TorchFiles(place.names);
+  const auto list = [&] { return fmt::format("{}", fmt::join(files, ", ")); };
+  if (place.names.HasAffixes("pytorch_model-00", ".bin")) {
+    return Error(ErrorKind::kIncomplete, "shards without the index that names their tensors")
+        .File((place.path / kTorchIndexName.data()).string())
+        .Actual(list())
+        .Hint("fetch the index, or open the shards one by one");
+  }
+  if (files.size() > 1) {
+    return Unsupported("several torch.save files", place.path, "open them one by one")
+        .Actual(list());
+  }
+  return files.empty() ? std::nullopt : std::optional(place.path / files.front());
+}
+
+Result<std::optional<Path>> Recognise(const Place& place) {
+  if (place.is_directory) return RecogniseDirectory(place);
+  constexpr std::array<std::string_view, 4> kExtensions = {".pt", ".pth", ".bin", ".ckpt"};
+  const bool is_torch_name =
+      std::ranges::find(kExtensions, place.path.extension().string()) != kExtensions.end();
+  // A zip, or a pickle of protocol 2 and up: the reader tells torch's from others.
+  const std::string_view head = AsText(place.head);
+  const bool is_ours = is_torch_name || head.starts_with("PK") || head.front() == '\x80';
+  return is_ours ? std::optional(place.path) : std::nullopt;
+}
+
+Result<std::unique_ptr<CheckpointSource>> Open(Storage& storage, const Path& path) {
+  CKPT_ASSIGN_OR_RETURN(const bool is_repository, IsTorchRepository(storage, path));
+  return is_repository ? OpenTorchRepository(storage, path) : OpenTorchSave(storage, path);
+}
+
+}  // namespace
+
+constinit const Format kFormat = {.name = "torch_save",
+                                  .directory_signs = "*.pt and *.bin",
+                                  .file_signs = "torch.save (zip or legacy)",
+                                  .recognise = &Recognise,
+                                  .open = &Open};
+
+}  // namespace ckpt::torch_save

@@ -1,0 +1,184 @@
+// What the registry says of places, by their names and first bytes alone, and of the formats it lists.
+#include "formats/registry/registry.h"
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "core/io/memory_storage.h"
+#include "formats/registry/detect.h"
+#include "tests/testing/matchers.h"
+
+namespace ckpt {
+namespace {
+
+using testing::FailsWith;
+using ::testing::HasSubstr;
+using testing::IsOk;
+
+std::string Printed(const Status& status) {
+  return status.ok() ? "" : std::string(status.first().message) + " / " + status.first().hint;
+}
+
+TEST(FormatsTest, HaveNamesOfTheirOwn) {
+  const std::set<std::string_view> names(FormatNames().begin(), FormatNames().end());
+  EXPECT_EQ(names.size(), Formats().size());
+  for (const Format* format : Formats()) {
+    const auto found = FindFormat(format->name);
+    ASSERT_THAT(found, IsOk());
+    EXPECT_EQ(*found, format);
+  }
+  EXPECT_THAT(FindFormat("npz"), FailsWith(ErrorKind::kUsage));
+}
+
+// Else the format below would claim what belongs to the one above.
+TEST(FormatsTest, AreAskedBeforeTheFormatTheyAreBuiltOn) {
+  const auto position = [](const Format* format) {
+    return std::ranges::find(Formats(), format) - Formats().begin();
+  };
+  for (const Format* format : Formats()) {
+    if (format->built_on == nullptr) continue;
+    EXPECT_LT(position(format), position(format->built_on)) << format->name;
+  }
+}
+
+TEST(FormatsTest, CanBeRecognisedByNamesOrByKeys) {
+  for (const Format* format : Formats()) {
+    const bool by_keys = format->has_keys_of != nullptr && format->built_on != nullptr;
+    EXPECT_TRUE(format->recognise != nullptr || by_keys) << format->name;
+  }
+}
+
+TEST(FormatsTest, SayByNameWhatThisBuildCannotDo) {
+  const std::unique_ptr<Storage> storage = MakeMemoryStorage();
+  for (const Format* format : Formats()) {
+    if (format->open == nullptr) {
+      const Status status = OpenAs(*format, *storage, "/x").status();
+      EXPECT_THAT(status, FailsWith(ErrorKind::kUnsupported));
+      EXPECT_THAT(Printed(status), HasSubstr(format->name)) << "reading";
+    }
+    if (format->plan_weights == nullptr) {
+      const Status status = PlanWeights(*format, {}).status();
+      EXPECT_THAT(status, FailsWith(ErrorKind::kUnsupported));
+      EXPECT_THAT(Printed(status), HasSubstr(format->name)) << "writing";
+    }
+  }
+}
+
+struct PlaceCase {
+  const char* name;
+  std::vector<std::string> files;  // in the directory
+  const char* format;              // what is recognised
+  const char* path;                // what is opened
+};
+void PrintTo(const PlaceCase& c, std::ostream* os) { *os << c.name; }
+
+class RecogniseTest : public ::testing::TestWithParam<PlaceCase> {};
+
+TEST_P(RecogniseTest, TellsADirectoryByItsNames) {
+  const std::unique_ptr<Storage> storage = MakeMemoryStorage();
+  for (const std::string& name : GetParam().files) {
+    const Path path = Path("/c") / name;
+    ASSERT_THAT(storage->MakeDirectories(path.parent_path()), IsOk());
+    const bool is_state = name == "metadata.json";
+    ASSERT_THAT(WriteSmallFile(*storage, path,
+                               AsBytes(is_state ? R"({"sharded_backend":"torch_dist"})" : "x")),
+                IsOk());
+  }
+  const auto detected = DetectFormat(*storage, {.path = "/c", .is_directory = true});
+  ASSERT_THAT(detected, IsOk());
+  EXPECT_EQ(detected->format->name, GetParam().format);
+  EXPECT_EQ(detected->path, Path(GetParam().path));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Directories, RecogniseTest,
+    ::testing::Values(
+        PlaceCase{"Dcp", {".metadata", "__0_0.distcp"}, "dcp", "/c"},
+        PlaceCase{"DcpOfRanks", {"__0.metadata", "__0_0.distcp"}, "dcp", "/c"},
+        PlaceCase{"TorchDist", {"metadata.json", ".metadata", "common.pt"}, "torch_dist", "/c"},
+        PlaceCase{"Repository", {"config.json", "model.safetensors"}, "hf", "/c"},
+        PlaceCase{"OldRepository", {"config.json", "pytorch_model.bin"}, "hf", "/c"},
+        PlaceCase{"Safetensors", {"a.safetensors", "b.pt"}, "safetensors", "/c"},
+        PlaceCase{"OneTorchFile", {"a.pt", "log.txt"}, "torch_save", "/c/a.pt"},
+        PlaceCase{"TorchFileBesideAFolder", {"a.pt", "sharded/x"}, "torch_save", "/c/a.pt"},
+        PlaceCase{"TorchShards",
+                  {"pytorch_model.bin.index.json", "pytorch_model-00001-of-00001.bin"},
+                  "torch_save",
+                  "/c"}),
+    [](const auto& test) { return std::string(test.param.name); });
+
+struct RefusedCase {
+  const char* name;
+  std::vector<std::string> files;
+  ErrorKind kind;
+  const char* says;
+};
+void PrintTo(const RefusedCase& c, std::ostream* os) { *os << c.name; }
+
+class RefusedPlaceTest : public ::testing::TestWithParam<RefusedCase> {};
+
+TEST_P(RefusedPlaceTest, SaysWhatTheDirectoryIs) {
+  const std::unique_ptr<Storage> storage = MakeMemoryStorage();
+  for (const std::string& name : GetParam().files) {
+    const Path path = Path("/c") / name;
+    ASSERT_THAT(storage->MakeDirectories(path.parent_path()), IsOk());
+    ASSERT_THAT(WriteSmallFile(*storage, path, AsBytes(R"({"sharded_backend":"other"})")), IsOk());
+  }
+  const Status status = DetectFormat(*storage, {.path = "/c", .is_directory = true}).status();
+  EXPECT_THAT(status, FailsWith(GetParam().kind));
+  EXPECT_THAT(Printed(status), HasSubstr(GetParam().says));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Directories, RefusedPlaceTest,
+    ::testing::Values(
+        RefusedCase{"InterruptedDcp", {"__0_0.distcp"}, ErrorKind::kIncomplete, "no .metadata"},
+        RefusedCase{"InterruptedTorchDist",
+                    {".metadata", "common.pt"},
+                    ErrorKind::kIncomplete,
+                    "no metadata.json"},
+        RefusedCase{"UnknownBackend",
+                    {"metadata.json", ".metadata"},
+                    ErrorKind::kUnsupported,
+                    "unknown backend"},
+        RefusedCase{"FilesOfRanks",
+                    {"model_world_size_2_rank_0.pt"},
+                    ErrorKind::kUnsupported,
+                    "one file a rank"},
+        RefusedCase{"LegacyMegatron", {"mp_rank_00/x.pt"}, ErrorKind::kUnsupported, "legacy"},
+        RefusedCase{"SeveralFiles", {"a.pt", "b.pt"}, ErrorKind::kUnsupported, "several"},
+        RefusedCase{
+            "UnjoinedShards", {"sharded/a.safetensors"}, ErrorKind::kIncomplete, "only the shards"},
+        RefusedCase{"Nothing",
+                    {"notes.txt"},
+                    ErrorKind::kUnsupported,
+                    "step-N folders, metadata.json, .metadata, *.safetensors, *.pt and *.bin"}),
+    [](const auto& test) { return std::string(test.param.name); });
+
+TEST(RecogniseFileTest, TellsAFileByItsFirstBytesBeforeItsName) {
+  const std::unique_ptr<Storage> storage = MakeMemoryStorage();
+  ASSERT_THAT(storage->MakeDirectories("/c"), IsOk());
+  const auto format_of = [&](const char* name, std::string_view content) -> std::string {
+    const Path path = Path("/c") / name;
+    EXPECT_THAT(WriteSmallFile(*storage, path, AsBytes(content)), IsOk());
+    const auto detected = DetectFormat(*storage, {.path = path});
+    return detected.ok() ? std::string(detected->format->name) : Printed(detected.status());
+  };
+  const std::string header = std::string("\x02\0\0\0\0\0\0\0{}", 10);
+  EXPECT_EQ(format_of("weights.bin", "\x89HDF\r\n\x1a\n"), "hdf5");
+  EXPECT_EQ(format_of("weights.pt", header), "safetensors");
+  EXPECT_EQ(format_of("weights", header), "safetensors");
+  EXPECT_EQ(format_of("archive", "PK\x03\x04"), "torch_save");
+  EXPECT_EQ(format_of("other.pt", "?"), "torch_save");
+  EXPECT_EQ(format_of("weights.h5", "?"), "hdf5");
+  EXPECT_THAT(format_of("__0_0.distcp", "PK\x03\x04"), HasSubstr("open the folder"));
+  EXPECT_THAT(format_of("notes", "?"), HasSubstr("safetensors, torch.save (zip or legacy)"));
+}
+
+}  // namespace
+}  // namespace ckpt
