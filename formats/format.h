@@ -12,9 +12,9 @@
 
 #include "core/base/result.h"
 #include "core/checkpoint/index.h"
-#include "core/manifest/manifest.h"
 #include "core/checkpoint/source.h"
 #include "core/io/storage.h"
+#include "core/manifest/manifest.h"
 #include "formats/place.h"
 #include "formats/weights_request.h"
 

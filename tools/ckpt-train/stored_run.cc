@@ -9,8 +9,8 @@
 
 #include "converters/verbs/training_state.h"
 #include "core/manifest/verify_manifest.h"
-#include "formats/registry/locate.h"
 #include "formats/megatron/root.h"
+#include "formats/registry/locate.h"
 #include "formats/registry/stored_run.h"
 
 namespace ckpt::train {
