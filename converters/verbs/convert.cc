@@ -57,13 +57,14 @@ Result<std::string> IdentifySource(Storage& storage, const ModelSource& model) {
 
 // The choices of the target's naming: what the user asked for, and what "original" stands for.
 Result<layout::Choices> TargetChoices(const ModelSource& model, const ConvertOptions& options) {
-  const layout::Format* format = model.family->FindFormat(options.to);
+  const std::string naming = options.to.NamingInUse();
+  const layout::Format* format = model.family->FindFormat(naming);
   if (format == nullptr) {
-    return Error(ErrorKind::kUnsupported, "the family has no names for this format")
-        .Actual(Quote(options.to));
+    return Error(ErrorKind::kUnsupported, "the family's table has no such naming")
+        .Actual(Quote(naming));
   }
   layout::Choices choices;
-  for (const auto& [name, value] : options.choices) {
+  for (const auto& [name, value] : options.to.choices) {
     const auto declared =
         std::find_if(format->choices.begin(), format->choices.end(),
                      [&name = name](const layout::Choice& choice) { return choice.name == name; });
@@ -303,7 +304,7 @@ bool Casts(const CheckpointIndex& index, const TensorRecipe& recipe, DType targe
 Result<ModelView> ViewTarget(const ConvertOptions& options, PreparedConversion& prepared) {
   const ModelSource& model = prepared.model;
   CKPT_ASSIGN_OR_RETURN(const layout::Choices choices, TargetChoices(model, options));
-  Result<ModelView> viewed = ViewModel(model, options.to, choices,
+  Result<ModelView> viewed = ViewModel(model, options.to.NamingInUse(), choices,
                                        options.dtype ? MixedDtypes::kWiden : MixedDtypes::kRefuse);
   if (!viewed.ok()) {
     Status status = std::move(viewed).status();
@@ -392,17 +393,20 @@ Status WarnOfAnotherModel(PreparedConversion& prepared) {
 
 }  // namespace
 
+std::string Target::NamingInUse() const {
+  return naming.empty() ? std::string(container->usual_naming) : naming;
+}
+
 Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOptions& options) {
   PreparedConversion prepared;
   OpenModelOptions open = options.model;
-  open.naming = options.from;
   open.open.verify = options.verify;
   CKPT_ASSIGN_OR_RETURN(prepared.model, OpenModel(storage, options.source, open));
   const ModelSource& model = prepared.model;
   prepared.warnings = model.warnings;
   CKPT_RETURN_IF_ERROR(WarnOfAnotherModel(prepared));
   CKPT_RETURN_IF_ERROR(CheckPaths(options, model));
-  CKPT_ASSIGN_OR_RETURN(const Format* const target, FindFormat(options.to));
+  const Format* const target = options.to.container;
   if (target->needs_config && model.assets.empty()) {
     return Error(ErrorKind::kNotFound, "a Hugging Face repository needs a config.json")
         .File(model.checkpoint->path.string())
@@ -444,7 +448,7 @@ Result<ConvertReport> Fill(Storage& storage, const PreparedConversion& prepared,
                                  .stop = options.stop}));
   ConvertReport report;
   report.source_format = prepared.model.checkpoint->format->name;
-  report.target_format = options.to;
+  report.target_format = options.to.container->name;
   for (const GlobalTensor& tensor : prepared.model.source().index().tensors()) {
     ++report.source_tensors;
     CKPT_ASSIGN_OR_RETURN(const std::uint64_t bytes, CountBytes(tensor.shape, tensor.dtype));

@@ -10,31 +10,39 @@
 #include <string>
 #include <vector>
 
+#include "converters/families/known_namings.h"
 #include "converters/verbs/model_source.h"
 #include "core/base/result.h"
 #include "core/exec/progress.h"
 #include "core/io/storage.h"
 #include "core/plan/conversion_plan.h"
+#include "formats/format.h"
 
 namespace ckpt {
 
-// The value of a choice that stands for "as it once was", where the sidecar knows.
-inline constexpr std::string_view kOriginalChoice = "original";
+// What a conversion makes: files of a format, with tensors called as in a naming, in one of its forms.
+struct Target {
+  const Format* container = nullptr;  // never null in a conversion
+  std::string naming = {};            // of the family's tables; empty: the container's usual one
+  std::map<std::string, std::string> choices =
+      {};  // of the naming: "transformer_impl" → "local", …
+
+  // The naming, or the usual one; empty if there is neither.
+  [[nodiscard]] std::string NamingInUse() const;
+};
 
 struct ConvertOptions {
   // What is converted.
   Path source;
   Path target;
-  std::string from;  // the source's format; empty: whatever it is
-  std::string to;    // "hf" or "fsdp_dtensor"
   OpenModelOptions model;
+
+  Target to;
 
   // What the result looks like.
   std::optional<DType> dtype;  // of floating-point tensors; nothing keeps each one's own
   std::string keep_fp32;  // regular expression over target keys that `dtype` leaves alone if they
                           // are float32
-  std::map<std::string, std::string>
-      choices;  // of the target's naming: "transformer_impl" → "local", …
   std::uint64_t max_shard_bytes =
       0;          // of one file; 0: the source's own shards, else the format's default
   int files = 0;  // data files; 0: by size
@@ -89,7 +97,7 @@ struct ConvertReport {
 
 // Reads metadata only. All problems are reported at once.
 // Errors: those of OpenModel; kUnmapped, kMissing, kShapeMismatch, kDtypeMismatch (the names and shapes do not fit
-//         the family), kUsage (a choice the target does not have), kAlreadyExists (the target), kUnsupported.
+//         the family), kUsage (no naming of the target is known, a choice it does not have), kAlreadyExists (the target), kUnsupported.
 Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOptions& options);
 
 // Carries it out: writes beside the target, verifies, publishes by one rename.

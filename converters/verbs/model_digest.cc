@@ -1,23 +1,14 @@
 #include "converters/verbs/model_digest.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
-#include "core/base/quote.h"
+#include "converters/families/known_namings.h"
 #include "core/exec/nest_reader.h"
 #include "core/exec/task_pool.h"
 
 namespace ckpt {
 namespace {
-
-struct Naming {
-  std::string_view as;
-  std::string_view format;  // of the layout table
-};
-// The command line's words for the namings. Every choice of theirs takes its first value: the published form.
-constexpr std::array kNamings = {Naming{"hf", "hf"}, Naming{"fsdp", "fsdp_dtensor"},
-                                 Naming{"torch-dist", "torch_dist"}};
 
 Result<std::string> DigestRecipe(const ModelSource& model, const TargetTensor& tensor,
                                  const TensorRecipe& recipe, HashAlgorithm algorithm,
@@ -34,14 +25,11 @@ Result<std::string> DigestRecipe(const ModelSource& model, const TargetTensor& t
 }  // namespace
 
 Result<ModelDigest> DigestModel(const ModelSource& model, const ModelDigestOptions& options) {
-  const auto naming = std::find_if(kNamings.begin(), kNamings.end(),
-                                   [&](const Naming& n) { return n.as == options.as; });
-  if (naming == kNamings.end()) {
-    return Error(ErrorKind::kUsage, "unknown naming")
-        .Actual(Quote(options.as))
-        .Expected("hf, fsdp or torch-dist");
+  const KnownNaming* naming = &PublishedNaming();
+  if (!options.as.empty()) {
+    CKPT_ASSIGN_OR_RETURN(naming, FindNamingByWord(options.as));
   }
-  CKPT_ASSIGN_OR_RETURN(const ModelView view, ViewModel(model, std::string(naming->format), {}));
+  CKPT_ASSIGN_OR_RETURN(const ModelView view, ViewModel(model, std::string(naming->name), {}));
   CKPT_RETURN_IF_ERROR(CheckCopies(model, options.memory_budget_bytes));
 
   std::vector<std::size_t> wanted;

@@ -16,7 +16,8 @@
 namespace ckpt {
 
 struct ModelDigestOptions {
-  std::string as = "hf";  // "hf", "fsdp" or "torch-dist"
+  // The word of a KnownNaming; empty: the published one. Every choice takes its first value.
+  std::string as = {};
   HashAlgorithm algorithm = HashAlgorithm::kXxh3;
   std::uint64_t memory_budget_bytes = std::uint64_t{1} << 30;
   int threads = 1;
@@ -32,7 +33,7 @@ struct ModelDigest {
       0;  // tensors and objects of the checkpoint that are no weights of the model
 };
 
-// The weights alone, in the stored dtype, under the family's published names ("hf": one tensor per expert, no tied head;
+// The weights alone, in the stored dtype, under the names of `as` (the published: one tensor per expert, no tied head;
 // the others: Transformer Engine's names, grouped experts), whatever form the source has. Copies that the source stores of
 // other tensors are compared with them.
 // Errors: those of ViewModel and StreamRecipe; kUsage (another `as`); kValueMismatch (a copy differs from its original).

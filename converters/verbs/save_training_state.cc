@@ -8,17 +8,17 @@
 #include <utility>
 
 #include "converters/config/megatron_args.h"
+#include "converters/families/known_namings.h"
 #include "converters/verbs/model_source.h"
 #include "converters/verbs/weight_reader.h"
 #include "core/layout/affine.h"
 #include "core/plan/follow_chunks.h"
 #include "core/plan/plan_check.h"
+#include "formats/fsdp_dtensor/format.h"
 #include "formats/fsdp_dtensor/writer.h"
 
 namespace ckpt {
 namespace {
-
-constexpr std::string_view kFormat = "fsdp_dtensor";
 
 void AddTensor(TargetTensor tensor, TensorRecipe recipe, SavedTensors& saved) {
   saved.tensors.push_back(std::move(tensor));
@@ -44,7 +44,8 @@ Result<ModelSource> TakeForModel(const std::shared_ptr<const OpenedCheckpoint>& 
 template <typename KeyOf>
 Status AddModel(const ModelSource& model, const layout::Choices& choices, const KeyOf& key_of,
                 SavedTensors& saved) {
-  CKPT_ASSIGN_OR_RETURN(ModelView view, ViewModel(model, std::string(kFormat), choices));
+  CKPT_ASSIGN_OR_RETURN(ModelView view,
+                        ViewModel(model, std::string(fsdp_dtensor::kFormat.usual_naming), choices));
   for (std::size_t t = 0; t < view.tensors.size(); ++t) {
     TargetTensor& tensor = view.tensors[t];
     tensor.key = key_of(tensor, tensor.key.substr(view.layout.prefix.size()));
@@ -157,7 +158,7 @@ Status CheckSavesAsModel(const RunningState& state, layout::Configuration hf_con
   checkpoint->source = state.source;
   CKPT_ASSIGN_OR_RETURN(const ModelSource model,
                         TakeForModel(checkpoint, hf_config, state.weights, true));
-  return ViewModel(model, "hf", {}).status();
+  return ViewModel(model, std::string(PublishedNaming().name), {}).status();
 }
 
 Result<TrainingSave> PlanTrainingSave(const SavedTensors& saved, TrainingRun run,

@@ -132,7 +132,7 @@ Result<VerifiedDigests> VerifyConversion(Storage& storage, const PreparedConvers
   reopen.open.verify = false;  // everything is compared below
   reopen.model_type = options.model.model_type;
   reopen.mapping = options.model.mapping;
-  reopen.naming = options.to;
+  reopen.naming = options.to.NamingInUse();
   reopen.allow_missing = true;
   reopen.assets = prepared.model.assets;
   CKPT_ASSIGN_OR_RETURN(const ModelSource written,

@@ -109,8 +109,8 @@ ConvertOptions HfToFsdp(const Path& source, const Path& target) {
   ConvertOptions options;
   options.source = source;
   options.target = target;
-  options.from = "hf";
-  options.to = "fsdp_dtensor";
+  options.model.naming = "hf";
+  options.to.container = *FindFormat("fsdp_dtensor");
   options.files = 2;
   return options;
 }
@@ -119,8 +119,8 @@ ConvertOptions FsdpToHf(const Path& source, const Path& target) {
   ConvertOptions options;
   options.source = source;
   options.target = target;
-  options.from = "fsdp_dtensor";
-  options.to = "hf";
+  options.model.naming = "fsdp_dtensor";
+  options.to.container = *FindFormat("hf");
   return options;
 }
 

@@ -83,9 +83,9 @@ void TellDecisions(const PreparedConversion& prepared, const ConvertCommand& com
   Tell(common, "model", fmt::format("family {}, named as {}", model.family->name, naming), streams);
   Tell(common, "side files", model.assets.empty() ? "none" : model.assets.string(), streams);
   Tell(common, "target",
-       fmt::format("{}: {} tensors in {} chunks, {} files and {} side files", command.options.to,
-                   write.tensors.size(), write.items.size(), write.files.size(),
-                   write.copies.size()),
+       fmt::format("{}: {} tensors in {} chunks, {} files and {} side files",
+                   command.options.to.container->name, write.tensors.size(), write.items.size(),
+                   write.files.size(), write.copies.size()),
        streams);
   if (write.compression) {
     Tell(common, "compression",

@@ -11,7 +11,9 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "converters/families/known_namings.h"
 #include "core/codec/zstd.h"
+#include "formats/registry/registry.h"
 #include "tools/ckpt-convert/cmd_convert.h"
 #include "tools/ckpt-convert/verbs.h"
 #include "tools/cli/command_line.h"
@@ -37,6 +39,16 @@ struct Words {
   bool no_verify = false;
 };
 
+// Verbs name formats of the registry only.
+const Format& ContainerOf(const ConvertVerb& verb) { return **FindFormat(verb.to); }
+
+// "--expert-layout" of the choice "expert_layout".
+std::string OptionOf(const NamingChoice& choice) {
+  std::string option = "--" + std::string(choice.name);
+  std::ranges::replace(option, '_', '-');
+  return option;
+}
+
 void AddTargetOptions(CLI::App& app, const ConvertVerb& verb, ConvertCommand& command,
                       Words& words) {
   app.add_option("--dtype", words.dtype, "Cast floating-point tensors [each keeps its own]")
@@ -58,22 +70,15 @@ void AddTargetOptions(CLI::App& app, const ConvertVerb& verb, ConvertCommand& co
          "One more file for every N, from which ckpt-inspect repair rebuilds one of them [none]")
       ->check(CLI::Range(1, 1000))
       ->option_text("N");
-  if (verb.to == "hf") {
-    app.add_option("--expert-layout", words.choices["expert_layout"],
-                   "How experts are stored [original: as the source's origin had them]")
-        ->check(CLI::IsMember({"original", "published", "fused"}))
-        ->option_text("original|published|fused");
-    words.choices["expert_layout"] = kOriginalChoice;
-    words.choices["body"] = kOriginalChoice;
-  } else {
-    app.add_option("--transformer-impl", words.choices["transformer_impl"],
-                   "Whose layers name the parameters [transformer_engine]")
-        ->check(CLI::IsMember({"transformer_engine", "local"}))
-        ->option_text("transformer_engine|local");
-    app.add_option("--expert-names", words.choices["expert_names"],
-                   "How experts are named [grouped]")
-        ->check(CLI::IsMember({"grouped", "sequential"}))
-        ->option_text("grouped|sequential");
+  const KnownNaming* naming = FindNaming(ContainerOf(verb).usual_naming);
+  for (const NamingChoice& choice : naming->choices) {
+    std::string& word = words.choices[std::string(choice.name)];
+    word = choice.preset;
+    if (choice.purpose.empty()) continue;
+    const std::vector<std::string> values(choice.values.begin(), choice.values.end());
+    app.add_option(OptionOf(choice), word, std::string(choice.purpose))
+        ->check(CLI::IsMember(values))
+        ->option_text(fmt::format("{}", fmt::join(values, "|")));
   }
 }
 
@@ -132,8 +137,8 @@ Status Complete(const ConvertVerb& verb, const Words& words, ConvertCommand& com
   ConvertOptions& options = command.options;
   options.source = words.source;
   options.target = words.target;
-  options.from = verb.from;
-  options.to = verb.to;
+  options.model.naming = verb.from;
+  options.to.container = &ContainerOf(verb);
   options.verify = !words.no_verify;
   for (const ConvertVerb& other : kConvertVerbs) {
     options.model.verbs.emplace(other.from, other.name);
@@ -142,7 +147,7 @@ Status Complete(const ConvertVerb& verb, const Words& words, ConvertCommand& com
   options.model.model_type = words.model_type;
   options.model.mapping = words.mapping;
   for (const auto& [name, value] : words.choices) {
-    if (!value.empty()) options.choices[name] = value;
+    if (!value.empty()) options.to.choices[name] = value;
   }
   if (!words.dtype.empty()) {
     const std::map<std::string, std::string> short_names = {

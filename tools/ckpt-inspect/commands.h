@@ -58,7 +58,7 @@ struct DigestOptions {
   CommonOptions common;
   HashAlgorithm algorithm = HashAlgorithm::kXxh3;
   std::string match;
-  std::string as;  // "hf", "fsdp", "torch-dist"; empty: as stored
+  std::string as;  // the word of a KnownNaming; empty: as stored
 };
 
 struct MetaOptions {

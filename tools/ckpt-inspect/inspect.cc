@@ -11,6 +11,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "converters/families/known_namings.h"
 #include "formats/registry/registry.h"
 #include "tools/ckpt-inspect/commands.h"
 #include "tools/ckpt-inspect/covered_directory.h"
@@ -202,9 +203,11 @@ void CommandLine::AddDigest() {
   verb.add_option("--match", digest_.match, "Only keys that match this pattern")
       ->check(cli::RefuseEmpty)
       ->option_text("GLOB");
+  std::vector<std::string> words;
+  for (const KnownNaming& naming : KnownNamings()) words.emplace_back(naming.word);
   verb.add_option("--as", digest_.as, "The model under another naming")
-      ->check(CLI::IsMember({"hf", "fsdp", "torch-dist"}))
-      ->option_text("hf|fsdp|torch-dist");
+      ->check(CLI::IsMember(words))
+      ->option_text(fmt::format("{}", fmt::join(words, "|")));
   cli::AddReadingOptions(verb, common_);
 }
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 
+#include "converters/families/known_namings.h"
 #include "converters/verbs/weight_reader.h"
 #include "core/exec/nest_reader.h"
 #include "core/tensor/cast.h"
@@ -26,7 +27,8 @@ class RuntimeGradients {
     options.allow_missing = true;  // what has no gradient
     RuntimeGradients view;
     CKPT_ASSIGN_OR_RETURN(view.model_, MatchModel(opened, model.config, options));
-    CKPT_ASSIGN_OR_RETURN(view.view_, ViewModel(view.model_, "hf", {{"expert_layout", "fused"}}));
+    CKPT_ASSIGN_OR_RETURN(view.view_, ViewModel(view.model_, std::string(PublishedNaming().name),
+                                                {{"expert_layout", "fused"}}));
     for (std::size_t t = 0; t < view.view_.tensors.size(); ++t) {
       view.positions_[view.view_.tensors[t].key] = t;
     }

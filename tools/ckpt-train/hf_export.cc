@@ -6,6 +6,7 @@
 #include "converters/config/hf_config.h"
 #include "converters/verbs/convert.h"
 #include "core/io/staging_name.h"
+#include "formats/hf/format.h"
 
 namespace ckpt::train {
 
@@ -33,7 +34,7 @@ Status ExportToHf(Storage& storage, const Path& target) {
   ConvertOptions options;
   options.source = weights;
   options.target = target;
-  options.to = "hf";
+  options.to.container = &hf::kFormat;
   options.overwrite = true;
   CKPT_ASSIGN_OR_RETURN(const PreparedConversion prepared, PrepareConversion(storage, options));
   CKPT_RETURN_IF_ERROR(RunConversion(storage, prepared, options).status());

@@ -12,6 +12,7 @@
 #include "converters/verbs/convert.h"
 #include "converters/verbs/model_digest.h"
 #include "core/io/posix_storage.h"
+#include "formats/registry/registry.h"
 #include "tests/testing/golden.h"
 #include "tests/testing/matchers.h"
 #include "tests/testing/temp_dir.h"
@@ -34,8 +35,8 @@ class ConvertTest : public ::testing::Test {
     ConvertOptions options;
     options.source = source;
     options.target = dir_.path() / target;
-    options.from = from;
-    options.to = to;
+    options.model.naming = from;
+    options.to.container = *FindFormat(to);
     return options;
   }
   ConvertOptions ToFsdp(const Path& source) const {
@@ -43,7 +44,7 @@ class ConvertTest : public ::testing::Test {
   }
   ConvertOptions ToHf(const Path& source) const {
     ConvertOptions options = Between("fsdp_dtensor", "hf", source, "hf");
-    options.choices["expert_layout"] = kOriginalChoice;
+    options.to.choices["expert_layout"] = kOriginalChoice;
     return options;
   }
   static Result<ConvertReport> Convert(Storage& storage, const ConvertOptions& options) {

@@ -12,6 +12,7 @@
 #include "converters/families/family_registry.h"
 #include "converters/verbs/convert.h"
 #include "core/json/json_reader.h"
+#include "formats/registry/registry.h"
 #include "tests/testing/golden.h"
 #include "tests/testing/matchers.h"
 #include "tests/tools/ckpt-train/small_training.h"
@@ -81,7 +82,7 @@ class ConvertedModelTest : public testing::SmallTraining {
     ConvertOptions options;
     options.source = In("model");
     options.target = In("fsdp");
-    options.to = "fsdp_dtensor";
+    options.to.container = *FindFormat("fsdp_dtensor");
     const auto prepared = PrepareConversion(PosixStorage(), options);
     EXPECT_THAT(prepared, IsOk());
     if (!prepared.ok()) return {};

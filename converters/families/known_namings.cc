@@ -1,0 +1,58 @@
+#include "converters/families/known_namings.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "core/base/quote.h"
+
+namespace ckpt {
+namespace {
+
+constexpr std::array<std::string_view, 3> kExpertLayouts = {kOriginalChoice, "published", "fused"};
+constexpr std::array<std::string_view, 2> kImplementations = {"transformer_engine", "local"};
+constexpr std::array<std::string_view, 2> kExpertNames = {"grouped", "sequential"};
+
+constexpr std::array kPublishedChoices = {
+    NamingChoice{.name = "expert_layout",
+                 .preset = kOriginalChoice,
+                 .purpose = "How experts are stored [original: as the source's origin had them]",
+                 .values = kExpertLayouts},
+    NamingChoice{.name = "body", .preset = kOriginalChoice}};
+
+constexpr std::array kMegatronChoices = {
+    NamingChoice{.name = "transformer_impl",
+                 .purpose = "Whose layers name the parameters [transformer_engine]",
+                 .values = kImplementations},
+    NamingChoice{.name = "expert_names",
+                 .purpose = "How experts are named [grouped]",
+                 .values = kExpertNames}};
+
+constexpr std::array<KnownNaming, 3> kNamings = {
+    {{.name = "hf", .word = "hf", .choices = kPublishedChoices},
+     {.name = "fsdp_dtensor", .word = "fsdp", .choices = kMegatronChoices},
+     {.name = "torch_dist", .word = "torch-dist"}}};
+
+}  // namespace
+
+std::span<const KnownNaming> KnownNamings() { return kNamings; }
+
+const KnownNaming& PublishedNaming() { return kNamings.front(); }
+
+const KnownNaming* FindNaming(std::string_view name) {
+  const auto found = std::ranges::find(kNamings, name, &KnownNaming::name);
+  return found == kNamings.end() ? nullptr : &*found;
+}
+
+Result<const KnownNaming*> FindNamingByWord(std::string_view word) {
+  const auto found = std::ranges::find(kNamings, word, &KnownNaming::word);
+  if (found != kNamings.end()) return &*found;
+  std::string known;
+  for (const KnownNaming& naming : kNamings) {
+    const bool is_last = &naming == &kNamings.back();
+    known += (known.empty() ? "" : is_last ? " or " : ", ") + std::string(naming.word);
+  }
+  return Error(ErrorKind::kUsage, "unknown naming").Actual(Quote(word)).Expected(known);
+}
+
+}  // namespace ckpt

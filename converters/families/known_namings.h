@@ -1,0 +1,42 @@
+// The namings that people ask for: what the built-in tables call them, and which of their forms can be chosen.
+#ifndef CKPT_CONVERTERS_FAMILIES_KNOWN_NAMINGS_H_
+#define CKPT_CONVERTERS_FAMILIES_KNOWN_NAMINGS_H_
+
+#include <span>
+#include <string_view>
+
+#include "core/base/result.h"
+
+namespace ckpt {
+
+// The value of a choice that stands for "as it once was", where the sidecar knows.
+inline constexpr std::string_view kOriginalChoice = "original";
+
+// A `choice` of the tables, as a conversion asks for it.
+struct NamingChoice {
+  std::string_view name;
+  std::string_view preset = {};  // where nothing is asked for; empty: the first value in the tables
+  std::string_view purpose = {};                  // for the help; empty: people are not asked
+  std::span<const std::string_view> values = {};  // that people can ask for
+};
+
+struct KnownNaming {
+  std::string_view name;  // in the tables
+  std::string_view word;  // on the command line
+  std::span<const NamingChoice> choices = {};
+};
+
+[[nodiscard]] std::span<const KnownNaming> KnownNamings();
+
+// What published models are called. Digests under it can be compared, whatever the format.
+[[nodiscard]] const KnownNaming& PublishedNaming();
+
+// Null for a naming that people do not ask for, or that a mapping of theirs has.
+[[nodiscard]] const KnownNaming* FindNaming(std::string_view name);
+
+// Errors: kUsage (no naming has this word).
+Result<const KnownNaming*> FindNamingByWord(std::string_view word);
+
+}  // namespace ckpt
+
+#endif  // CKPT_CONVERTERS_FAMILIES_KNOWN_NAMINGS_H_
