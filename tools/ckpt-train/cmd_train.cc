@@ -14,9 +14,9 @@
 #include "tools/ckpt-train/rank_train.h"
 #include "tools/ckpt-train/run_log.h"
 #include "tools/ckpt-train/run_setup.h"
-#include "tools/ckpt-train/stop_signal.h"
 #include "tools/ckpt-train/yaml_settings.h"
 #include "tools/cli/error_report.h"
+#include "tools/cli/stop_on_signal.h"
 
 namespace ckpt::train {
 namespace {
@@ -95,7 +95,7 @@ Result<ExitCode> RunTrain(const TrainOptions& options, Storage& storage, cli::St
                         RunSetup::Create(run, num_ranks, options.common, storage, streams));
   CKPT_RETURN_IF_ERROR(PlaceInData(data.trained->facts().identity, setup->checkpoints(), run));
   RunLog log(run.loop, options.common, streams);
-  const StopSignal stop;
+  const cli::StopOnSignal stop(cli::kBatchSignals);
   const TrainInput input = {.session = setup->session_input(),
                             .data = data.trained,
                             .valid = data.valid,
@@ -107,7 +107,7 @@ Result<ExitCode> RunTrain(const TrainOptions& options, Storage& storage, cli::St
                                   const std::string text = StartText(run, setup->checkpoints());
                                   if (!text.empty()) log.Say(text);
                                 },
-                            .is_stop_asked = StopSignal::HasArrived,
+                            .is_stop_asked = cli::StopOnSignal::HasArrived,
                             .wants_digest = options.print_state_digest};
   std::optional<TrainedRank> trained;  // of rank 0, where it is one of this process
   CKPT_RETURN_IF_ERROR(setup->RunRanks([&](trainer::Communicator& world) -> Status {

@@ -1,13 +1,11 @@
 #include "tools/cli/stop_on_signal.h"
 
 #include <sys/eventfd.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
-#include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
-#include <poll.h>
 #include <system_error>
 
 #include "core/base/check.h"
@@ -15,56 +13,65 @@
 namespace ckpt::cli {
 namespace {
 
-// Until one of them is readable.
-void WaitFor(std::array<pollfd, 2>& files) {
-  while (::poll(files.data(), files.size(), -1) < 0) CKPT_CHECK(errno == EINTR);
+// All that the handler touches. Relaxed: nothing else is read because of them.
+std::atomic<bool> has_arrived = false;
+std::atomic<int> wake_handle = -1;
+static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
+
+void Wake(int handle) {
+  const std::uint64_t one = 1;
+  // It can only fail where the handle is readable already.
+  [[maybe_unused]] const auto written = ::write(handle, &one, sizeof one);
+}
+
+extern "C" void NoteSignal(int /*signal*/) {
+  const int before = errno;
+  has_arrived.store(true, std::memory_order_relaxed);
+  Wake(wake_handle.load(std::memory_order_relaxed));
+  errno = before;
 }
 
 }  // namespace
 
-StopOnSignal::StopOnSignal() {
-  ::sigemptyset(&signals_);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
-    struct sigaction action = {};
-    CKPT_CHECK(::sigaction(signal, nullptr, &action) == 0);
-    if (action.sa_handler != SIG_IGN) ::sigaddset(&signals_, signal);
-  }
-  // Every thread made from now on inherits it, so that signals wait for the one that watches.
-  CKPT_CHECK(::pthread_sigmask(SIG_BLOCK, &signals_, &before_) == 0);
-  arrivals_ = ::signalfd(-1, &signals_, SFD_CLOEXEC);
-  end_ = ::eventfd(0, EFD_CLOEXEC);
+StopOnSignal::StopOnSignal(std::span<const int> signals) : wake_(::eventfd(0, EFD_CLOEXEC)) {
+  has_arrived.store(false, std::memory_order_relaxed);
   try {
-    if (arrivals_ >= 0 && end_ >= 0) watcher_ = std::thread([this] { Watch(); });
+    if (wake_ >= 0) watcher_ = std::thread([this] { Watch(); });
   } catch (const std::system_error&) {
     // No more threads are to be had.
   }
-  // Nobody watches: signals do what they do by default.
-  if (!watcher_.joinable()) CKPT_CHECK(::pthread_sigmask(SIG_SETMASK, &before_, nullptr) == 0);
+  if (!watcher_.joinable()) return;
+  wake_handle.store(wake_, std::memory_order_relaxed);
+  struct sigaction action = {};
+  action.sa_handler = NoteSignal;
+  // SA_RESETHAND: the second one does what it does by default. SA_RESTART: no call is interrupted.
+  action.sa_flags = static_cast<int>(SA_RESETHAND | static_cast<unsigned>(SA_RESTART));
+  for (const int signal : signals) {
+    struct sigaction before = {};
+    CKPT_CHECK(::sigaction(signal, nullptr, &before) == 0);
+    if (before.sa_handler == SIG_IGN) continue;
+    CKPT_CHECK(::sigaction(signal, &action, nullptr) == 0);
+    before_.emplace_back(signal, before);
+  }
 }
 
 StopOnSignal::~StopOnSignal() {
+  for (const auto& [signal, before] : before_) {
+    CKPT_CHECK(::sigaction(signal, &before, nullptr) == 0);
+  }
   if (watcher_.joinable()) {
-    const std::uint64_t one = 1;
-    CKPT_CHECK(::write(end_, &one, sizeof one) == sizeof one);
+    Wake(wake_);
     watcher_.join();
   }
-  if (arrivals_ >= 0) ::close(arrivals_);
-  if (end_ >= 0) ::close(end_);
-  CKPT_CHECK(::pthread_sigmask(SIG_SETMASK, &before_, nullptr) == 0);
+  if (wake_ >= 0) ::close(wake_);
 }
 
+bool StopOnSignal::HasArrived() { return has_arrived.load(std::memory_order_relaxed); }
+
 void StopOnSignal::Watch() {
-  std::array<pollfd, 2> files = {pollfd{.fd = end_, .events = POLLIN, .revents = 0},
-                                 pollfd{.fd = arrivals_, .events = POLLIN, .revents = 0}};
-  WaitFor(files);
-  if (files[0].revents != 0) return;
-  signalfd_siginfo arrived = {};
-  CKPT_CHECK(::read(arrivals_, &arrived, sizeof arrived) == sizeof arrived);
-  stop_.request_stop();
-  // The second one does here what it does by default.
-  CKPT_CHECK(::pthread_sigmask(SIG_UNBLOCK, &signals_, nullptr) == 0);
-  files[1].fd = -1;
-  WaitFor(files);
+  std::uint64_t count = 0;
+  while (::read(wake_, &count, sizeof count) < 0) CKPT_CHECK(errno == EINTR);
+  if (HasArrived()) stop_.request_stop();
 }
 
 }  // namespace ckpt::cli
