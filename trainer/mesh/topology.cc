@@ -150,8 +150,6 @@ std::string_view GroupName(Group group) {
       return "expert";
     case Group::kExpertShard:
       return "expert_shard";
-    case Group::kExpertHybrid:
-      return "expert_hybrid";
   }
   return "unknown";
 }
@@ -193,8 +191,6 @@ Topology::Progression Topology::RanksOf(Group group) const {
       return {rank_ - expert(), 1, parallel};
     case Group::kExpertShard:
       return {outer() * instance + expert(), parallel, instance / parallel};
-    case Group::kExpertHybrid:
-      return {expert(), parallel, all / parallel};
   }
   CKPT_CHECK(false);
 }

@@ -58,9 +58,8 @@ enum class Group : std::uint8_t {
   kHybrid,  // all D: dense slices where both are divided
   kExpert,  // the P ranks, neighbours, that share out the experts for each other's tokens
   kExpertShard,  // the J ranks of an instance with the same experts: expert shards; may be one rank
-  kExpertHybrid,  // the D/P ranks with the same experts: expert slices where both are divided
 };
-inline constexpr int kNumGroups = 6;
+inline constexpr int kNumGroups = 5;
 // "shard", "outer", …
 [[nodiscard]] std::string_view GroupName(Group group);
 
@@ -85,10 +84,8 @@ class Topology {
   // One number per distinct group of this kind, the color of a split: its first member.
   [[nodiscard]] int Color(Group group) const { return RanksOf(group).first; }
 
-  // Which of the D dense (D/P expert) slices this rank owns where shards are divided again over the
-  // instances. A slice is a part of the inner shard, so the inner index is the slow one: this is
-  // not the rank's place in kHybrid (kExpertHybrid).
-  [[nodiscard]] int DenseSlice() const { return inner() * mesh_.num_instances + outer(); }
+  // Which of the D/P expert slices this rank owns where shards are divided again over the instances. A slice is a part of the
+  // inner shard, so the inner index is the slow one.
   [[nodiscard]] int ExpertSlice() const { return expert_inner() * mesh_.num_instances + outer(); }
 
  private:

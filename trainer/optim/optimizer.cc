@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "core/base/check.h"
-#include "trainer/optim/param_groups.h"
+#include "trainer/optim/weight_decay.h"
 #include "trainer/params/piece_rows.h"
 
 namespace ckpt::trainer {

@@ -25,7 +25,7 @@ struct OptimizerConfig {
   bool decoupled_weight_decay = true;
   double sgd_momentum = 0.9;
   double weight_decay = 0.01;
-  // Decay every parameter, norms and biases too; else those that Megatron decays (param_groups.h).
+  // Decay every parameter, norms and biases too; else those that Megatron decays (weight_decay.h).
   bool decay_all = false;
 };
 

@@ -69,14 +69,6 @@ std::string_view DecayStyleName(DecayStyle style) {
   return {};
 }
 
-std::optional<DecayStyle> ParseDecayStyle(std::string_view name) {
-  for (const DecayStyle style :
-       {DecayStyle::kConstant, DecayStyle::kLinear, DecayStyle::kCosine, DecayStyle::kWsd}) {
-    if (name == DecayStyleName(style)) return style;
-  }
-  return std::nullopt;
-}
-
 std::optional<WsdDecayStyle> ParseWsdDecayStyle(std::string_view name) {
   if (name == "exponential") return WsdDecayStyle::kExponential;
   if (name == "linear") return WsdDecayStyle::kLinear;

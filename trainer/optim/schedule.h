@@ -14,7 +14,6 @@ enum class DecayStyle : std::uint8_t { kConstant, kLinear, kCosine, kWsd };
 enum class WsdDecayStyle : std::uint8_t { kExponential, kLinear, kCosine, kMinusSqrt };
 
 [[nodiscard]] std::string_view DecayStyleName(DecayStyle style);  // "cosine", "WSD", …
-[[nodiscard]] std::optional<DecayStyle> ParseDecayStyle(std::string_view name);
 [[nodiscard]] std::optional<WsdDecayStyle> ParseWsdDecayStyle(std::string_view name);
 
 // Steps are updates of the optimizer (Megatron counts samples; the ratio is the global batch).

@@ -14,8 +14,8 @@
 #include "core/io/posix_storage.h"
 #include "core/json/json_scanner.h"
 #include "core/json/json_writer.h"
+#include "tests/trainer/data/indexed_dataset_writer.h"
 #include "trainer/data/indexed_dataset.h"
-#include "trainer/data/indexed_dataset_writer.h"
 #include "trainer/data/token_windows.h"
 
 namespace ckpt::trainer {

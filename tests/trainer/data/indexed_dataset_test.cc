@@ -9,7 +9,7 @@
 #include "core/io/posix_storage.h"
 #include "tests/testing/matchers.h"
 #include "tests/testing/temp_dir.h"
-#include "trainer/data/indexed_dataset_writer.h"
+#include "tests/trainer/data/indexed_dataset_writer.h"
 
 namespace ckpt::trainer {
 namespace {

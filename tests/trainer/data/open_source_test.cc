@@ -10,8 +10,8 @@
 #include "core/base/bytes.h"
 #include "core/io/memory_storage.h"
 #include "tests/testing/matchers.h"
+#include "tests/trainer/data/indexed_dataset_writer.h"
 #include "trainer/data/byte_tokenizer.h"
-#include "trainer/data/indexed_dataset_writer.h"
 
 namespace ckpt::trainer {
 namespace {

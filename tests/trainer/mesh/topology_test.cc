@@ -18,8 +18,8 @@ using ::testing::HasSubstr;
 using testing::IsOk;
 
 constexpr int kMaxRanks = 64;
-constexpr Group kGroups[] = {Group::kShard,  Group::kOuter,       Group::kHybrid,
-                             Group::kExpert, Group::kExpertShard, Group::kExpertHybrid};
+constexpr Group kGroups[] = {Group::kShard, Group::kOuter, Group::kHybrid, Group::kExpert,
+                             Group::kExpertShard};
 static_assert(std::size(kGroups) == kNumGroups);
 
 // Calls `check` with every legal mesh of up to kMaxRanks ranks.
@@ -73,8 +73,6 @@ bool Together(Group group, const Coordinates& a, const Coordinates& b) {
       return a.outer == b.outer && a.expert_inner == b.expert_inner;
     case Group::kExpertShard:
       return a.outer == b.outer && a.expert == b.expert;
-    case Group::kExpertHybrid:
-      return a.expert == b.expert;
   }
   return false;
 }
@@ -135,22 +133,17 @@ TEST(TopologyTest, ExpertGroupsStayWithinAnInstance) {
 TEST(TopologyTest, SlicesOfAllRanksCoverTheFlatArrayOnce) {
   ForEveryMesh([](const MeshConfig& mesh) {
     const int n = mesh.num_instances;
-    std::vector<int> dense;
     std::map<int, std::vector<int>> expert;
     for (int rank = 0; rank < mesh.world_size; ++rank) {
       const Topology topology(mesh, rank);
-      ASSERT_EQ(topology.DenseSlice() / n, topology.Index(Group::kShard));
-      ASSERT_EQ(topology.DenseSlice() % n, topology.Index(Group::kOuter));
       ASSERT_EQ(topology.ExpertSlice() / n, topology.Index(Group::kExpertShard));
       ASSERT_EQ(topology.ExpertSlice() % n, topology.Index(Group::kOuter));
-      dense.push_back(topology.DenseSlice());
       expert[topology.expert()].push_back(topology.ExpertSlice());
     }
     const auto expect_each_once = [](std::vector<int> slices) {
       std::sort(slices.begin(), slices.end());
       for (std::size_t s = 0; s < slices.size(); ++s) ASSERT_EQ(slices[s], static_cast<int>(s));
     };
-    expect_each_once(dense);
     for (const auto& [part, slices] : expert) expect_each_once(slices);
   });
 }
@@ -177,8 +170,6 @@ struct WorkedMesh {
   const char* outer;
   const char* expert;
   const char* expert_shard;
-  const char* expert_hybrid;
-  const char* dense_slices;
   const char* expert_slices;
 };
 void PrintTo(const WorkedMesh& mesh, std::ostream* os) { *os << mesh.name; }
@@ -194,27 +185,22 @@ TEST_P(WorkedMeshTest, GroupsAndSlicesAreThoseWorkedByHand) {
   EXPECT_EQ(Draw(mesh, Group::kOuter), want.outer);
   EXPECT_EQ(Draw(mesh, Group::kExpert), want.expert);
   EXPECT_EQ(Draw(mesh, Group::kExpertShard), want.expert_shard);
-  EXPECT_EQ(Draw(mesh, Group::kExpertHybrid), want.expert_hybrid);
-  std::string dense;
   std::string expert;
   for (int rank = 0; rank < mesh.world_size; ++rank) {
-    dense += std::to_string(Topology(mesh, rank).DenseSlice());
     expert += std::to_string(Topology(mesh, rank).ExpertSlice());
   }
-  EXPECT_EQ(dense, want.dense_slices);
   EXPECT_EQ(expert, want.expert_slices);
 }
 
 INSTANTIATE_TEST_SUITE_P(
     , WorkedMeshTest,
-    ::testing::Values(WorkedMesh{"D4_N2_P2", 4, 2, 2, "01·23", "02·13", "01·23", "0·1·2·3", "02·13",
-                                 "0213", "0011"},
+    ::testing::Values(WorkedMesh{"D4_N2_P2", 4, 2, 2, "01·23", "02·13", "01·23", "0·1·2·3", "0011"},
                       WorkedMesh{"D8_N2_P2", 8, 2, 2, "0123·4567", "04·15·26·37", "01·23·45·67",
-                                 "02·13·46·57", "0246·1357", "02461357", "00221133"},
+                                 "02·13·46·57", "00221133"},
                       WorkedMesh{"D8_N2_P4", 8, 2, 4, "0123·4567", "04·15·26·37", "0123·4567",
-                                 "0·1·2·3·4·5·6·7", "04·15·26·37", "02461357", "00001111"},
+                                 "0·1·2·3·4·5·6·7", "00001111"},
                       WorkedMesh{"D8_N4_P2", 8, 4, 2, "01·23·45·67", "0246·1357", "01·23·45·67",
-                                 "0·1·2·3·4·5·6·7", "0246·1357", "04152637", "00112233"}),
+                                 "0·1·2·3·4·5·6·7", "00112233"}),
     [](const auto& test) { return std::string(test.param.name); });
 
 TEST(ValidateMeshTest, AcceptsExactlyTheMeshesWhoseSizesDivide) {

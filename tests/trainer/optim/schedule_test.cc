@@ -288,11 +288,10 @@ INSTANTIATE_TEST_SUITE_P(, ScheduleCurveTest, ::testing::ValuesIn(kCurves),
                          [](const auto& test) { return std::string(test.param.name); });
 
 TEST(ScheduleTest, NamesAreMegatrons) {
-  EXPECT_EQ(ParseDecayStyle("constant"), DecayStyle::kConstant);
-  EXPECT_EQ(ParseDecayStyle("linear"), DecayStyle::kLinear);
-  EXPECT_EQ(ParseDecayStyle("cosine"), DecayStyle::kCosine);
-  EXPECT_EQ(ParseDecayStyle("WSD"), DecayStyle::kWsd);
-  EXPECT_EQ(ParseDecayStyle("wsd"), std::nullopt);
+  EXPECT_EQ(DecayStyleName(DecayStyle::kConstant), "constant");
+  EXPECT_EQ(DecayStyleName(DecayStyle::kLinear), "linear");
+  EXPECT_EQ(DecayStyleName(DecayStyle::kCosine), "cosine");
+  EXPECT_EQ(DecayStyleName(DecayStyle::kWsd), "WSD");
   EXPECT_EQ(ParseWsdDecayStyle("exponential"), WsdDecayStyle::kExponential);
   EXPECT_EQ(ParseWsdDecayStyle("linear"), WsdDecayStyle::kLinear);
   EXPECT_EQ(ParseWsdDecayStyle("cosine"), WsdDecayStyle::kCosine);

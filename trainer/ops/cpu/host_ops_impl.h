@@ -73,7 +73,7 @@ class HostOps final : public Ops {
                          const Tensor& lse, const Tensor& dq, const Tensor& dk,
                          const Tensor& dv) override;
 
-  // ends.cc
+  // embedding_and_loss.cc
   void Embedding(Queue& queue, const Tensor& tokens, const Tensor& table, const Tensor& y) override;
   void EmbeddingBackward(Queue& queue, const Tensor& tokens, const Tensor& dy,
                          const Gradient& dtable) override;

@@ -1,6 +1,6 @@
-// Writes Megatron's indexed datasets, byte for byte as its builder does.
-#ifndef CKPT_TRAINER_DATA_INDEXED_DATASET_WRITER_H_
-#define CKPT_TRAINER_DATA_INDEXED_DATASET_WRITER_H_
+// Writes Megatron's indexed datasets, byte for byte as its builder does: for tests, which read them.
+#ifndef CKPT_TESTS_TRAINER_DATA_INDEXED_DATASET_WRITER_H_
+#define CKPT_TESTS_TRAINER_DATA_INDEXED_DATASET_WRITER_H_
 
 #include <cstdint>
 #include <memory>
@@ -56,4 +56,4 @@ class IndexedDatasetWriter {
 
 }  // namespace ckpt::trainer
 
-#endif  // CKPT_TRAINER_DATA_INDEXED_DATASET_WRITER_H_
+#endif  // CKPT_TESTS_TRAINER_DATA_INDEXED_DATASET_WRITER_H_

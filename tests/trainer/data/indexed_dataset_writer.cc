@@ -1,4 +1,4 @@
-#include "trainer/data/indexed_dataset_writer.h"
+#include "tests/trainer/data/indexed_dataset_writer.h"
 
 #include <limits>
 #include <utility>
