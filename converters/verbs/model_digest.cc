@@ -53,8 +53,7 @@ Result<ModelDigest> DigestModel(const ModelSource& model, const ModelDigestOptio
                                                         options.algorithm, budget));
     digest.tensors[task] = {tensor.key, tensor.dtype, tensor.shape, std::move(hex)};
     if (options.progress != nullptr) {
-      options.progress->OnDone(tensor.key, static_cast<std::uint64_t>(NumElements(tensor.shape)) *
-                                               ElementBytes(tensor.dtype));
+      options.progress->OnDone(tensor.key, NumBytes(tensor.shape, tensor.dtype));
     }
     return OkStatus();
   };

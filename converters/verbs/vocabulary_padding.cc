@@ -22,7 +22,7 @@ Result<bool> IsZero(const CheckpointSource& source, const GlobalTensor& tensor, 
   bool is_zero = true;
   const auto look = [&](const Box& block) -> Status {
     if (!is_zero) return OkStatus();
-    bytes.resize(static_cast<std::uint64_t>(NumElements(block.sizes)) * ElementBytes(tensor.dtype));
+    bytes.resize(NumBytes(block.sizes, tensor.dtype));
     CKPT_RETURN_IF_ERROR(ReadBox(source, tensor, block, bytes, budget_bytes));
     is_zero =
         std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });

@@ -210,9 +210,7 @@ Status StreamTensor(const CheckpointSource& source, const GlobalTensor& tensor,
   Gatherer gatherer(block_bytes);
   LocatedChunks chunks(source, budget_bytes / 2);
   TensorReader reader(tensor, gatherer, chunks);
-  const auto bytes_of = [&](DimsView sizes) {
-    return static_cast<std::uint64_t>(NumElements(sizes)) * element_bytes;
-  };
+  const auto bytes_of = [&](DimsView sizes) { return NumBytes(sizes, tensor.dtype); };
   // Not filled with zeros: a tensor that cannot be read costs next to nothing.
   const auto buffer =
       std::make_unique_for_overwrite<std::byte[]>(std::min(block_bytes, bytes_of(tensor.shape)));

@@ -83,8 +83,7 @@ bool NestReader::IsOf(DType dtype, const layout::Nest& nest) const {
 
 Status NestReader::AddBlockOfDtype(const TensorRecipe& recipe, DType dtype, const Box& block,
                                    MutableByteSpan out) {
-  stored_.assign(static_cast<std::uint64_t>(NumElements(block.sizes)) * ElementBytes(dtype),
-                 std::byte{0});
+  stored_.assign(NumBytes(block.sizes, dtype), std::byte{0});
   for (const layout::Nest& nest : recipe.nests) {
     if (!IsOf(dtype, nest)) continue;
     for (const layout::Nest& part : layout::ClipToTarget(nest, block)) {
@@ -100,13 +99,11 @@ Status NestReader::AddBlockOfDtype(const TensorRecipe& recipe, DType dtype, cons
 
 Status NestReader::AddOfDtype(const TensorRecipe& recipe, DType dtype, const Box& box,
                               MutableByteSpan out) {
-  const std::uint64_t element_bytes = ElementBytes(recipe.source_dtype);
-  const std::uint64_t bytes_both = element_bytes + ElementBytes(dtype);
+  const std::uint64_t bytes_both = ElementBytes(recipe.source_dtype) + ElementBytes(dtype);
   std::uint64_t at = 0;  // blocks are contiguous in `out`
   return ForEachBlock(
       box, static_cast<std::int64_t>(widening_bytes_ / bytes_both), [&](const Box& block) {
-        const std::uint64_t bytes =
-            static_cast<std::uint64_t>(NumElements(block.sizes)) * element_bytes;
+        const std::uint64_t bytes = NumBytes(block.sizes, recipe.source_dtype);
         CKPT_RETURN_IF_ERROR(AddBlockOfDtype(recipe, dtype, block, out.subspan(at, bytes)));
         at += bytes;
         return OkStatus();
@@ -145,13 +142,12 @@ Status StreamRecipe(const CheckpointSource& source, const TensorRecipe& recipe, 
   const std::uint64_t block_bytes = std::max(budget_bytes / 4, 256 * kKiB);
   NestReader reader(source, budget_bytes / 2);
   Bytes buffer;
-  return ForEachBlock(
-      WholeBox(shape), static_cast<std::int64_t>(block_bytes / element_bytes),
-      [&](const Box& block) {
-        buffer.resize(static_cast<std::uint64_t>(NumElements(block.sizes)) * element_bytes);
-        CKPT_RETURN_IF_ERROR(reader.Read(recipe, block, buffer));
-        return sink(buffer);
-      });
+  return ForEachBlock(WholeBox(shape), static_cast<std::int64_t>(block_bytes / element_bytes),
+                      [&](const Box& block) {
+                        buffer.resize(NumBytes(block.sizes, recipe.source_dtype));
+                        CKPT_RETURN_IF_ERROR(reader.Read(recipe, block, buffer));
+                        return sink(buffer);
+                      });
 }
 
 }  // namespace ckpt

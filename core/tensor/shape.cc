@@ -43,6 +43,12 @@ std::int64_t NumElements(DimsView shape) {
   return *count;
 }
 
+std::uint64_t NumBytes(DimsView shape, DType dtype) {
+  Result<std::uint64_t> bytes = CountBytes(shape, dtype);
+  CKPT_CHECK(bytes.ok());
+  return *bytes;
+}
+
 Dims ContiguousStrides(DimsView shape) {
   Dims strides(shape.size(), 1);
   for (std::size_t d = shape.size(); d-- > 1;) {

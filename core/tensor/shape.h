@@ -23,6 +23,7 @@ Result<std::uint64_t> CountBytes(DimsView shape, DType dtype);
 
 // The same for shapes that were checked when they came in. CHECK-fails otherwise.
 [[nodiscard]] std::int64_t NumElements(DimsView shape);
+[[nodiscard]] std::uint64_t NumBytes(DimsView shape, DType dtype);
 
 // C order: the last dim has stride 1. REQUIRES: the shape was checked.
 [[nodiscard]] Dims ContiguousStrides(DimsView shape);

@@ -37,8 +37,7 @@ std::vector<ckpt::MemoryTensor> MakeTensors(const std::vector<ckpt::DType>& dtyp
       tensor.key = "state." + std::string(ckpt::DTypeName(dtype)) + "." + std::to_string(i);
       tensor.dtype = dtype;
       tensor.shape = kShapes[i];
-      tensor.values.resize(static_cast<std::size_t>(ckpt::NumElements(tensor.shape)) *
-                           ckpt::ElementBytes(dtype));
+      tensor.values.resize(ckpt::NumBytes(tensor.shape, dtype));
       // Any bit pattern is a value of every type but bool.
       const std::uint64_t range = dtype == ckpt::DType::kBool ? 2 : 256;
       for (std::byte& b : tensor.values) b = static_cast<std::byte>(rng() % range);

@@ -144,7 +144,7 @@ Result<StoredArray> SafetensorsBlob::Locate(std::shared_ptr<const ReadableFile> 
         .Expected(DTypeName(dtype))
         .Actual(stored_dtype);
   }
-  const std::uint64_t size = static_cast<std::uint64_t>(NumElements(sizes)) * ElementBytes(dtype);
+  const std::uint64_t size = NumBytes(sizes, dtype);
   if (extent.size() != 2 || extent[0] < 0 || extent[1] < extent[0] ||
       static_cast<std::uint64_t>(extent[1] - extent[0]) != size ||
       !RangeFits(static_cast<std::uint64_t>(extent[0]), size,

@@ -137,8 +137,7 @@ Result<std::shared_ptr<const SafetensorsBlob>> DcpSource::OpenBlob(const Chunk& 
 
 Result<StoredArray> DcpSource::LocateItem(const GlobalTensor& tensor, const Chunk& chunk) const {
   const DimsView sizes = index_.sizes(chunk);
-  const std::uint64_t chunk_bytes =
-      static_cast<std::uint64_t>(NumElements(sizes)) * ElementBytes(tensor.dtype);
+  const std::uint64_t chunk_bytes = NumBytes(sizes, tensor.dtype);
   CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> file,
                         OpenFor(chunk.file, chunk.offset_bytes, chunk.size_bytes));
   CKPT_ASSIGN_OR_RETURN(const DecodedItem item,

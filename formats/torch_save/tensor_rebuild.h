@@ -29,9 +29,7 @@ struct RebuiltTensor {
   const StorageExtent* storage = nullptr;  // of the container
 
   // Of its elements, which may be more than are stored.
-  [[nodiscard]] std::uint64_t SizeBytes() const {
-    return static_cast<std::uint64_t>(NumElements(shape)) * ElementBytes(array.dtype);
-  }
+  [[nodiscard]] std::uint64_t SizeBytes() const { return NumBytes(shape, array.dtype); }
 };
 
 // Tensors may repeat their elements (strides of zero) and share a storage, so a few bytes can ask for any number of

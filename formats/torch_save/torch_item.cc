@@ -146,8 +146,7 @@ Bytes ObjectItem(ByteSpan pickle) {
 }
 
 TensorItem::TensorItem(DType dtype, DimsView shape)
-    : pickle_(TensorPickle().Build(dtype, shape)),
-      payload_bytes_(static_cast<std::uint64_t>(NumElements(shape)) * ElementBytes(dtype)) {
+    : pickle_(TensorPickle().Build(dtype, shape)), payload_bytes_(NumBytes(shape, dtype)) {
   zip::Framing framing = FrameTensor(pickle_, payload_bytes_, 0);
   head_ = std::move(framing.head);
   tail_bytes_ = framing.tail.size();

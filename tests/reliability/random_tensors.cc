@@ -32,7 +32,7 @@ Dims RandomShape(DType dtype, std::mt19937_64& rng) {
   Dims shape(static_cast<std::size_t>(Below(5, rng)));
   for (std::int64_t& size : shape)
     size = OneIn(24, rng) ? 0 : 1 + Below(OneIn(4, rng) ? 40 : 9, rng);
-  while (static_cast<std::uint64_t>(NumElements(shape)) * ElementBytes(dtype) > kMaxTensorBytes) {
+  while (NumBytes(shape, dtype) > kMaxTensorBytes) {
     *std::max_element(shape.begin(), shape.end()) /= 2;
   }
   return shape;
@@ -220,9 +220,7 @@ std::vector<MemoryTensor> RandomTensors(std::span<const DType> dtypes, std::mt19
       tensor.shape = RandomShape(tensor.dtype, rng);
       // Of two 4-bit values in a byte there is no scalar.
       if (tensor.dtype == DType::kFloat4E2m1fnX2 && tensor.shape.empty()) tensor.shape = {3};
-      tensor.values = RandomValues(
-          tensor.dtype,
-          static_cast<std::uint64_t>(NumElements(tensor.shape)) * ElementBytes(tensor.dtype), rng);
+      tensor.values = RandomValues(tensor.dtype, NumBytes(tensor.shape, tensor.dtype), rng);
     }
     tensor.key = RandomKey(i, rng);
   }

@@ -66,7 +66,7 @@ Status StreamBox(const CheckpointSource& source, const GlobalTensor& tensor, con
   Bytes buffer;
   Status status;
   ForEachBlock(box, static_cast<std::int64_t>(block_bytes / element_bytes), [&](const Box& block) {
-    buffer.resize(static_cast<std::size_t>(NumElements(block.sizes)) * element_bytes);
+    buffer.resize(NumBytes(block.sizes, tensor.dtype));
     status = reader.Read(block, buffer);
     if (status.ok()) sink(buffer);
     return status.ok();

@@ -76,7 +76,7 @@ class MixedTest : public ::testing::Test {
          {std::pair("upper", DType::kBfloat16), {"lower", DType::kFloat32}}) {
       builder.AddTensor(key, dtype, half);
       builder.AddChunk(WholeBox(half), builder.AddFile(key), builder.AddEncoding("raw"), 0,
-                       static_cast<std::uint64_t>(NumElements(half)) * ElementBytes(dtype));
+                       NumBytes(half, dtype));
     }
     source_ = MakePartialSource(builder.Build().value(), std::move(files)).value();
     recipe_.source_dtype = DType::kFloat32;

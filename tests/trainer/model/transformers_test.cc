@@ -56,7 +56,7 @@ Values ReadTensor(const CheckpointSource& source, const std::string& key) {
     ADD_FAILURE() << "no tensor " << key;
     return {};
   }
-  Bytes bytes(static_cast<std::size_t>(NumElements(tensor->shape)) * ElementBytes(tensor->dtype));
+  Bytes bytes(NumBytes(tensor->shape, tensor->dtype));
   EXPECT_THAT(ReadBox(source, *tensor, WholeBox(tensor->shape), bytes, kBudget), IsOk());
   return Decode(tensor->dtype, bytes);
 }
@@ -72,7 +72,7 @@ std::map<std::string, Values> ReadAs(const ModelSource& model, const std::string
   for (std::size_t t = 0; t < view->tensors.size(); ++t) {
     const TargetTensor& tensor = view->tensors[t];
     const DType dtype = view->recipes[t].source_dtype;
-    Bytes bytes(static_cast<std::size_t>(NumElements(tensor.shape)) * ElementBytes(dtype));
+    Bytes bytes(NumBytes(tensor.shape, dtype));
     reader.Reset();
     EXPECT_THAT(reader.Read(view->recipes[t], WholeBox(tensor.shape), bytes), IsOk());
     values[tensor.key] = Decode(dtype, bytes);
