@@ -324,6 +324,10 @@ Status CheckParity(const Manifest& manifest) {
 
 }  // namespace
 
+std::string ParityName(std::size_t number) {
+  return fmt::format("{}{:03d}{}", kParityPrefix, number, kParitySuffix);
+}
+
 std::optional<std::size_t> Manifest::FindFile(std::string_view name) const {
   const auto it = std::lower_bound(
       files.begin(), files.end(), name,

@@ -4,6 +4,7 @@
 #ifndef CKPT_CORE_MANIFEST_MANIFEST_H_
 #define CKPT_CORE_MANIFEST_MANIFEST_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -25,7 +26,7 @@ inline constexpr std::string_view kMegatronTracker = "../latest_checkpointed_ite
 // What parity files are called: this, a number of three digits from 0, kParitySuffix.
 inline constexpr std::string_view kParityPrefix = "ckptkit-parity-";
 inline constexpr std::string_view kParitySuffix = ".xor";
-inline constexpr std::string_view kFirstParityName = "ckptkit-parity-000.xor";
+[[nodiscard]] std::string ParityName(std::size_t number);
 inline constexpr std::uint64_t kManifestBlockBytes = std::uint64_t{1} << 20;
 inline constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{1} << 30;
 

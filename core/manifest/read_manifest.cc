@@ -82,7 +82,7 @@ Result<std::optional<StoredManifest>> FindBeside(Storage& storage, const Path& d
     return own;
   }
   CKPT_ASSIGN_OR_RETURN(const bool has_copy, IsThere(storage, directory, kManifestCopyName));
-  CKPT_ASSIGN_OR_RETURN(const bool has_parity, IsThere(storage, directory, kFirstParityName));
+  CKPT_ASSIGN_OR_RETURN(const bool has_parity, IsThere(storage, directory, ParityName(0)));
   if (!has_copy && !has_parity) return own;
   return FromCopy(storage, directory, Missing(directory, kManifestName));
 }

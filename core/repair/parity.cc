@@ -7,8 +7,6 @@
 #include <string_view>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "core/base/check.h"
 #include "core/base/checked_math.h"
 #include "core/base/hash.h"
@@ -115,10 +113,6 @@ Result<ManifestFile> ParityFile::Write(const std::string& name) {
   CKPT_RETURN_IF_ERROR(out_->Sync());
   CKPT_RETURN_IF_ERROR(out_->Close());
   return std::move(written_);
-}
-
-std::string ParityName(std::size_t number) {
-  return fmt::format("{}{:03d}{}", kParityPrefix, number, kParitySuffix);
 }
 
 }  // namespace

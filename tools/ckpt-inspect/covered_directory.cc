@@ -1,7 +1,6 @@
 #include "tools/ckpt-inspect/covered_directory.h"
 
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -13,8 +12,9 @@ namespace {
 
 // Or what is left beside one.
 Result<bool> HasSidecar(Storage& storage, const Path& directory) {
-  for (const std::string_view name : {kManifestName, kManifestCopyName, kFirstParityName}) {
-    CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(directory / std::string(name)));
+  for (const std::string& name :
+       {std::string(kManifestName), std::string(kManifestCopyName), ParityName(0)}) {
+    CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(directory / name));
     if (stat.type != FileType::kMissing) return true;
   }
   return false;

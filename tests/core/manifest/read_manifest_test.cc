@@ -144,7 +144,7 @@ TEST_F(ReadManifestTest, WhatIsLeftBesideASidecarIsNoCheckpointOfAnotherProgram)
     EXPECT_THAT(read.status().first().hint, ::testing::HasSubstr("ckpt-inspect repair"));
   }
   ASSERT_THAT(storage_->RemoveAll(kCopy), IsOk());
-  ASSERT_THAT(WriteSmallFile(*storage_, Path("/d") / std::string(kFirstParityName), {}), IsOk());
+  ASSERT_THAT(WriteSmallFile(*storage_, Path("/d") / ParityName(0), {}), IsOk());
   EXPECT_THAT(ReadManifest(*storage_, "/d"), FailsWith(ErrorKind::kMissingFile));
   EXPECT_THAT(FindManifest(*storage_, "/d"), FailsWith(ErrorKind::kMissingFile));
   PutCopy("neither");

@@ -301,35 +301,36 @@ class DropTest : public ::testing::TestWithParam<DropCase> {};
 TEST_P(DropTest, KeepsTheCapacity) {
   const Choices choices = {0, 1, 2, 0, 1, 3, 1, 0, 4};
   const std::vector<double> weights = {0.1, 0.9, 0, 0.2, 0.1, 0, 0.8, 0.3, 0};
-  EXPECT_THAT(trainer::RunRanks(2,
-                                [&](Communicator& group) -> Status {
-                                  RoutedRank rank(Dispatcher::kAllToAll,
-                                                  {.num_experts = kNumExperts,
-                                                   .drop = {.num_experts = kNumExperts,
-                                                            .capacity = 2,
-                                                            .policy = GetParam().policy,
-                                                            .pad = GetParam().pad}},
-                                                  group);
-                                  CKPT_RETURN_IF_ERROR(rank.Route(choices, weights));
-                                  const std::vector<double> rows = rank.ToExperts(TokenNames(0, 3));
-                                  if (group.rank() == 0) {
-                                    // Both ranks send the same.
-                                    std::vector<double> firsts;
-                                    for (std::size_t i = 0; i < 8 * kHidden; i += kHidden)
-                                      firsts.push_back(rows[i]);
-                                    EXPECT_EQ(firsts, GetParam().rows);
-                                  }
-                                  if (GetParam().pad) {
-                                    EXPECT_EQ(rank.dispatch().num_rows(),
-                                              4 * 2 * 2);  // experts, ranks, capacity
-                                  }
-                                  std::vector<double> slots(9);
-                                  std::iota(slots.begin(), slots.end(), 1);
-                                  EXPECT_EQ(rank.WeightsFromExperts(rank.WeightsToExperts(slots)),
-                                            GetParam().returned);
-                                  return OkStatus();
-                                }),
-              IsOk());
+  EXPECT_THAT(
+      trainer::RunRanks(
+          2,
+          [&](Communicator& group) -> Status {
+            RoutedRank rank(Dispatcher::kAllToAll,
+                            {.num_experts = kNumExperts,
+                             .drop = {.num_experts = kNumExperts,
+                                      .capacity = 2,
+                                      .policy = GetParam().policy,
+                                      .pad = GetParam().pad}},
+                            group);
+            CKPT_RETURN_IF_ERROR(rank.Route(choices, weights));
+            const std::vector<double> rows = rank.ToExperts(TokenNames(0, 3));
+            if (group.rank() == 0) {
+              // Both ranks send the same.
+              std::vector<double> firsts;
+              for (std::size_t i = 0; i < 8 * kHidden; i += kHidden) firsts.push_back(rows[i]);
+              EXPECT_EQ(firsts, GetParam().rows);
+            }
+            if (GetParam().pad) {
+              EXPECT_EQ(rank.dispatch().num_rows(),
+                        4 * 2 * 2);  // experts, ranks, capacity
+            }
+            EXPECT_EQ(rank.dispatch().num_unplaced(), std::ranges::count(GetParam().returned, 0));
+            std::vector<double> slots(9);
+            std::iota(slots.begin(), slots.end(), 1);
+            EXPECT_EQ(rank.WeightsFromExperts(rank.WeightsToExperts(slots)), GetParam().returned);
+            return OkStatus();
+          }),
+      IsOk());
 }
 
 INSTANTIATE_TEST_SUITE_P(Policies, DropTest,
@@ -349,6 +350,33 @@ INSTANTIATE_TEST_SUITE_P(Policies, DropTest,
                                                     {1, 2, 1, 2, 0, 2, 0, 2},
                                                     {0, 2, 3, 4, 0, 6, 7, 8, 9}}),
                          [](const auto& test) { return test.param.name; });
+
+// Choices of padding have no row either; without a capacity all others have one.
+TEST(AllToAllDispatchTest, CountsChoicesWithoutARow) {
+  const Choices choices = {0, 1, 2, 0, 1, 3, 0, 1, 4, -1, -1, -1};
+  for (const bool pad : {false, true}) {
+    for (const std::int64_t capacity : {0, 2, 3}) {
+      if (pad && capacity == 0) continue;
+      const std::int64_t dropped = capacity == 2 ? 2 : 0;  // a third token of experts 0 and 1
+      EXPECT_THAT(trainer::RunRanks(
+                      2,
+                      [&](Communicator& group) -> Status {
+                        RoutedRank rank(Dispatcher::kAllToAll,
+                                        {.num_experts = kNumExperts,
+                                         .drop = {.num_experts = kNumExperts,
+                                                  .capacity = capacity,
+                                                  .policy = DropPolicy::kPosition,
+                                                  .pad = pad}},
+                                        group);
+                        CKPT_RETURN_IF_ERROR(rank.Route(choices));
+                        EXPECT_EQ(rank.dispatch().num_unplaced(), capacity == 0 ? 0 : dropped + 3)
+                            << "capacity " << capacity << " pad " << pad;
+                        return OkStatus();
+                      }),
+                  IsOk());
+    }
+  }
+}
 
 TEST(AllGatherDispatchTest, SeesRanksWithDifferentNumbersOfTokens) {
   const Status status = trainer::RunRanks(2, [&](Communicator& group) {
