@@ -139,7 +139,7 @@ class CrashStatesTest : public ::testing::TestWithParam<Flow> {
     for (std::size_t length = first; length <= ops.size(); ++length) {
       const std::string where =
           fmt::format("{}, behind operation {} of {}", what, length, ops.size());
-      const CrashStateOptions options{.max_states = max_states, .seed = TestSeed()};
+      const CrashStateOptions options{.max_states = max_states, .seed = TestSeed(kDefaultSeed)};
       const auto visit = [&](const DiskImage& image) {
         Check(image, length == ops.size(), where, suite);
         if (!distinct_.insert(image.HashTree("/runs")).second) return;

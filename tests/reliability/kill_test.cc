@@ -86,7 +86,7 @@ class KillTest : public ::testing::Test {
   // At `steps` steps, evenly spread over the run, and after `delays` random times.
   void Kill(const KilledFlow& flow, int steps, int delays) {
     Suite suite("kill -9, " + flow.name);
-    std::mt19937_64 rng(TestSeed());
+    std::mt19937_64 rng(TestSeed(kDefaultSeed));
     flow.prepare();
     const auto traced = RunAndKill(flow.command, {.at_step = std::numeric_limits<int>::max()});
     flow.prepare();

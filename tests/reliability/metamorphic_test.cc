@@ -100,7 +100,7 @@ TEST(MetamorphicTest, RandomModelsComeBackBitForBit) {
   const std::uint64_t models = IsLongRun() ? 50'000 : 4'000;
   Suite suite("metamorphic, random models");
   for (std::uint64_t model = 0; model < models; ++model) {
-    const std::uint64_t seed = TestSeed() + model;
+    const std::uint64_t seed = TestSeed(kDefaultSeed) + model;
     std::string what;
     const Status status = RunChain(seed, what);
     suite.Count();

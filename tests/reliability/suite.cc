@@ -11,18 +11,12 @@ namespace ckpt::testing {
 namespace {
 
 constexpr std::uint64_t kShownFailures = 5;
-constexpr std::uint64_t kDefaultSeed = 20240229;
 
 }  // namespace
 
 bool IsLongRun() {
   const char* mode = std::getenv("CKPT_RELIABILITY");
   return mode != nullptr && std::string_view(mode) == "long";
-}
-
-std::uint64_t TestSeed() {
-  const char* seed = std::getenv("CKPT_TEST_SEED");
-  return seed != nullptr ? std::strtoull(seed, nullptr, 10) : kDefaultSeed;
 }
 
 Suite::Suite(std::string name) : name_(std::move(name)) {}
@@ -33,7 +27,7 @@ Suite::~Suite() {
               static_cast<unsigned long long>(cases_), static_cast<unsigned long long>(failures_),
               seconds.count(), notes_.c_str());
   std::fflush(stdout);
-  EXPECT_EQ(failures_, 0U) << name_ << "; replay: CKPT_TEST_SEED=" << TestSeed();
+  EXPECT_EQ(failures_, 0U) << name_ << "; replay: CKPT_TEST_SEED=" << TestSeed(kDefaultSeed);
   EXPECT_GT(cases_, 0U) << name_ << " tried nothing";
 }
 

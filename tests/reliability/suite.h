@@ -6,13 +6,15 @@
 #include <cstdint>
 #include <string>
 
+#include "tests/testing/test_seed.h"
+
 namespace ckpt::testing {
 
 // Whether the long set was asked for: CKPT_RELIABILITY=long.
 bool IsLongRun();
 
-// $CKPT_TEST_SEED, else a fixed number.
-std::uint64_t TestSeed();
+// For TestSeed.
+inline constexpr std::uint64_t kDefaultSeed = 20240229;
 
 // Counts cases and failures of one suite. When it ends, it prints
 //

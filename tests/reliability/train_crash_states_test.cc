@@ -204,7 +204,7 @@ class TrainCrashStatesTest : public ::testing::TestWithParam<Case> {
       const std::string where =
           fmt::format("{}, behind operation {} of {}", what, length, run.ops.size());
       const std::vector<std::string> allowed = Allowed(run, length);
-      const CrashStateOptions options = {.max_states = max_states, .seed = TestSeed()};
+      const CrashStateOptions options = {.max_states = max_states, .seed = TestSeed(kDefaultSeed)};
       const auto visit = [&](const DiskImage& image) {
         suite.Count();
         const std::string visible = HashVisible(image);
@@ -268,9 +268,10 @@ TEST_P(MissingSyncTest, IsFound) {
     std::vector<StorageOp> ops = run.ops;
     std::erase_if(ops, [kind](const StorageOp& op) { return op.kind == kind; });
     int lost = 0;
-    ForEachCrashState({}, ops, {.max_states = 40, .seed = TestSeed()}, [&](const DiskImage& image) {
-      lost += GoOn(image) != Seen(GetParam().flow.saves.back()) ? 1 : 0;
-    });
+    ForEachCrashState({}, ops, {.max_states = 40, .seed = TestSeed(kDefaultSeed)},
+                      [&](const DiskImage& image) {
+                        lost += GoOn(image) != Seen(GetParam().flow.saves.back()) ? 1 : 0;
+                      });
     EXPECT_GT(lost, 0);
   }
 }

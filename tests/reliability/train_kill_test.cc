@@ -74,7 +74,7 @@ INSTANTIATE_TEST_SUITE_P(Saves, TrainKillTest, ::testing::Bool(), [](const auto&
 TEST_P(TrainKillTest, EndsInTheStateOfTheRunThatNobodyKilled) {
   Suite suite(
       fmt::format("kill -9, training{}", GetParam() ? " with saves in the background" : ""));
-  std::mt19937_64 rng(TestSeed());
+  std::mt19937_64 rng(TestSeed(kDefaultSeed));
   const auto whole = RunAndKill(Train(dir() / "whole"), {});
   ASSERT_THAT(whole, IsOk());
   ASSERT_EQ(whole->exit_code, 0) << whole->output;
@@ -120,7 +120,7 @@ TEST_P(TrainKillTest, EndsInTheStateOfTheRunThatNobodyKilled) {
 TEST_P(TrainKillTest, SavesAndEndsInOrderWhenItIsAskedTo) {
   Suite suite(
       fmt::format("SIGTERM, training{}", GetParam() ? " with saves in the background" : ""));
-  std::mt19937_64 rng(TestSeed() + 1);
+  std::mt19937_64 rng(TestSeed(kDefaultSeed) + 1);
   const auto whole = RunAndKill(Train(dir() / "whole"), {});
   ASSERT_THAT(whole, IsOk());
   const std::string expected = DigestIn(*whole);

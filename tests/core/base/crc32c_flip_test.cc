@@ -1,6 +1,5 @@
 #include "core/base/crc32c_flip.h"
 
-#include <cstdlib>
 #include <random>
 #include <set>
 
@@ -8,14 +7,12 @@
 
 #include "core/base/bytes.h"
 #include "core/base/hash.h"
+#include "tests/testing/test_seed.h"
 
 namespace ckpt {
 namespace {
 
-std::uint64_t TestSeed() {
-  const char* text = std::getenv("CKPT_TEST_SEED");
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : 20;
-}
+constexpr std::uint64_t kDefaultSeed = 20;
 
 Bytes RandomBytes(std::size_t size, std::mt19937_64& rng) {
   Bytes bytes(size);
@@ -27,9 +24,10 @@ void Flip(Bytes& bytes, const FlippedBit& at) { bytes[at.offset_bytes] ^= std::b
 
 class FlipTest : public ::testing::Test {
  protected:
-  FlipTest() : rng_(TestSeed()) {
-    RecordProperty("seed", std::to_string(TestSeed()));
-    std::printf("replay: CKPT_TEST_SEED=%llu\n", static_cast<unsigned long long>(TestSeed()));
+  FlipTest() : rng_(testing::TestSeed(kDefaultSeed)) {
+    RecordProperty("seed", std::to_string(testing::TestSeed(kDefaultSeed)));
+    std::printf("replay: CKPT_TEST_SEED=%llu\n",
+                static_cast<unsigned long long>(testing::TestSeed(kDefaultSeed)));
   }
   std::mt19937_64 rng_;
 };

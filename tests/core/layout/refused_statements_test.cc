@@ -45,19 +45,20 @@ TEST_P(RefusedStatementTest, SaysWhy) {
 
 INSTANTIATE_TEST_SUITE_P(
     Definitions, RefusedStatementTest,
-    ::testing::Values(Refused{"SecondFamily", "family g", "one family name"},
-                      Refused{"NoEquals", "let q", "no '='"},
-                      Refused{"OpenParameters", "let q(a = 1", "no ')'"},
-                      Refused{"BadParameter", "let q(1) = 1", "not a parameter name"},
-                      Refused{"EmptyParameter", "let q(x,) = 1", "not a parameter name"},
-                      Refused{"BadName", "let 1q = 1", "can be defined"},
-                      Refused{"BuiltIn", "let min(a, b) = 1", "can be defined"},
-                      Refused{"Twice", "let n = 5", "defined twice"},
-                      Refused{"BadBody", "let q = (", ""}, Refused{"BadMatch", "match (", ""},
-                      Refused{"DimWithParameters", "dim q(x) = x", "no parameters"},
-                      Refused{"DimWithoutValue", "dim q", "no '='"},
-                      Refused{"DimWithWordAfterMin", "dim q = 1 min one", ""},
-                      Refused{"DimWithMoreAfterMin", "dim q = 1 min 3x", ""}),
+    ::testing::Values(
+        Refused{"SecondFamily", "family g", "one family name"},
+        Refused{"NoEquals", "let q", "no '='"}, Refused{"OpenParameters", "let q(a = 1", "no ')'"},
+        Refused{"BadParameter", "let q(1) = 1", "not a parameter name"},
+        Refused{"EmptyParameter", "let q(x,) = 1", "not a parameter name"},
+        Refused{"BadName", "let 1q = 1", "can be defined"},
+        Refused{"BuiltIn", "let min(a, b) = 1", "can be defined"},
+        Refused{"Twice", "let n = 5", "defined twice"},
+        Refused{"BadBody", "let q = (", "expected a value"},
+        Refused{"BadMatch", "match (", "expected a value"},
+        Refused{"DimWithParameters", "dim q(x) = x", "no parameters"},
+        Refused{"DimWithoutValue", "dim q", "no '='"},
+        Refused{"DimWithWordAfterMin", "dim q = 1 min one", "expected an operator or the end"},
+        Refused{"DimWithMoreAfterMin", "dim q = 1 min 3x", "expected an operator or the end"}),
     [](const auto& test) { return std::string(test.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(
@@ -103,7 +104,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"StripWithoutReason", "strip t. when true", "a quoted reason", true},
         Refused{"FormatInsideIf", "if true\nformat two", "no `end`", true},
         Refused{"IfInsideIf", "if true\nif true", "inside another", true},
-        Refused{"BadIf", "if (", "", true},
+        Refused{"BadIf", "if (", "expected a value", true},
         Refused{"EndWithMore", "if true\nend if", "closes no", true},
         Refused{"ChoiceOfNothing", "choice q", "NAME a | b", true},
         Refused{"ChoiceOfBadName", "choice 1 a | b", "NAME a | b", true},
@@ -126,7 +127,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"SumEndsEarly", "u.<l> : {", "no '}'", true},
         Refused{"SumEndsAfterName", "u.<l> : {x", "no '}'", true},
         Refused{"SumEndsAfterSlot", "u.<l> : {x: a", "no '}'", true},
-        Refused{"SumWithWordsBetween", "u.<l> : ({x: a | y )", "", true},
+        Refused{"SumWithWordsBetween", "u.<l> : ({x: a | y )", "axis has no dim", true},
         Refused{"NoDims", "u.<l> : = x", "at least one axis", true}),
     [](const auto& test) { return std::string(test.param.name); });
 

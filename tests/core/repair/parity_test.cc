@@ -26,7 +26,7 @@ ManifestFile OfSize(std::string name, std::uint64_t size_bytes) {
 }
 
 Contents SomeFiles() {
-  std::mt19937_64 rng(testing::TestSeed());
+  std::mt19937_64 rng(testing::TestSeed(testing::kDefaultSeed));
   return {{".metadata", RandomBytes(700, rng)},
           {"a.distcp", RandomBytes(2 * kBlock + 17, rng)},
           {"b.distcp", RandomBytes(2 * kBlock, rng)},

@@ -22,9 +22,9 @@ const Path kCopy = "/copy";
 
 class RepairTest : public ::testing::Test {
  protected:
-  RepairTest() : rng_(testing::TestSeed()) {
+  RepairTest() : rng_(testing::TestSeed(testing::kDefaultSeed)) {
     std::printf("replay: CKPT_TEST_SEED=%llu\n",
-                static_cast<unsigned long long>(testing::TestSeed()));
+                static_cast<unsigned long long>(testing::TestSeed(testing::kDefaultSeed)));
   }
 
   std::uint64_t Below(std::uint64_t bound) { return rng_() % bound; }

@@ -3,7 +3,6 @@
 #define CKPT_TESTS_CORE_REPAIR_SPECIMEN_H_
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -19,13 +18,11 @@
 #include "core/repair/parity.h"
 #include "tests/testing/manifest_file.h"
 #include "tests/testing/matchers.h"
+#include "tests/testing/test_seed.h"
 
 namespace ckpt::testing {
 
-inline std::uint64_t TestSeed() {
-  const char* text = std::getenv("CKPT_TEST_SEED");
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : 20;
-}
+inline constexpr std::uint64_t kDefaultSeed = 20;
 
 inline Bytes RandomBytes(std::size_t size, std::mt19937_64& rng) {
   Bytes bytes(size);

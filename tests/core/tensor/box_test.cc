@@ -1,11 +1,11 @@
 #include "core/tensor/box.h"
 
-#include <cstdlib>
 #include <random>
 
 #include <gmock/gmock.h>
 
 #include "tests/testing/matchers.h"
+#include "tests/testing/test_seed.h"
 
 namespace ckpt {
 namespace {
@@ -62,10 +62,7 @@ void ExpectProofMatchesCount(const Dims& shape, const std::vector<Box>& boxes) {
   }
 }
 
-std::uint64_t TestSeed() {
-  const char* seed = std::getenv("CKPT_TEST_SEED");
-  return seed != nullptr ? std::strtoull(seed, nullptr, 10) : 20261121;
-}
+constexpr std::uint64_t kDefaultSeed = 20261121;
 
 std::int64_t Random(std::mt19937_64& rng, std::int64_t lo, std::int64_t hi) {
   return std::uniform_int_distribution<std::int64_t>(lo, hi)(rng);
@@ -90,7 +87,7 @@ void Split(const Box& box, int depth, std::mt19937_64& rng, std::vector<Box>& ou
 }
 
 TEST(ProveCover, AgreesWithCountingOnRandomTilings) {
-  const std::uint64_t seed = TestSeed();
+  const std::uint64_t seed = testing::TestSeed(kDefaultSeed);
   SCOPED_TRACE(::testing::Message() << "replay: CKPT_TEST_SEED=" << seed);
   std::mt19937_64 rng(seed);
   for (int round = 0; round < 3000; ++round) {
@@ -112,7 +109,7 @@ TEST(ProveCover, AgreesWithCountingOnRandomTilings) {
 }
 
 TEST(ProveCover, AgreesWithCountingOnRandomBoxes) {
-  const std::uint64_t seed = TestSeed();
+  const std::uint64_t seed = testing::TestSeed(kDefaultSeed);
   SCOPED_TRACE(::testing::Message() << "replay: CKPT_TEST_SEED=" << seed);
   std::mt19937_64 rng(seed);
   for (int round = 0; round < 3000; ++round) {

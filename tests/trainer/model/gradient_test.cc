@@ -1,10 +1,10 @@
-#include <cstdlib>
 #include <memory>
 #include <string>
 
 #include <gtest/gtest.h>
 
 #include "tests/testing/forwarding_ops.h"
+#include "tests/testing/test_seed.h"
 #include "tests/trainer/model/gradient_check.h"
 #include "tests/trainer/model/tiny_models.h"
 
@@ -14,13 +14,8 @@ namespace {
 constexpr std::uint64_t kDefaultSeed = 7;
 constexpr double kTolerance = 1e-6;
 
-std::uint64_t TestSeed() {
-  const char* seed = std::getenv("CKPT_TEST_SEED");
-  return seed == nullptr ? kDefaultSeed : std::strtoull(seed, nullptr, 10);
-}
-
 GradientError ErrorOf(const trainer::ModelConfig& config, RunnerOptions options = {}) {
-  const std::uint64_t seed = TestSeed();
+  const std::uint64_t seed = testing::TestSeed(kDefaultSeed);
   options.compute = DType::kFloat64;
   options.scales = {.token = 0.3, .aux = 0.7};
   ModelRunner runner(config, RandomBatch(seed, config.vocab_size), options);
@@ -31,7 +26,8 @@ GradientError ErrorOf(const trainer::ModelConfig& config, RunnerOptions options 
 class GradientTest : public ::testing::TestWithParam<TinyModel> {};
 
 TEST_P(GradientTest, EqualsFiniteDifferences) {
-  SCOPED_TRACE(::testing::Message() << "replay: CKPT_TEST_SEED=" << TestSeed());
+  SCOPED_TRACE(::testing::Message()
+               << "replay: CKPT_TEST_SEED=" << testing::TestSeed(kDefaultSeed));
   const GradientError worst = ErrorOf(GetParam().config);
   EXPECT_LT(worst.relative, kTolerance) << worst.parameter;
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <functional>
 #include <limits>
 #include <map>
@@ -17,6 +16,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/testing/matchers.h"
+#include "tests/testing/test_seed.h"
 #include "tests/trainer/model/moe_runner.h"
 #include "tests/trainer/model/naive_moe.h"
 
@@ -35,11 +35,6 @@ using trainer::ScoreFunction;
 
 constexpr std::uint64_t kDefaultSeed = 11;
 constexpr std::int64_t kNumExperts = 8;
-
-std::uint64_t TestSeed() {
-  const char* seed = std::getenv("CKPT_TEST_SEED");
-  return seed == nullptr ? kDefaultSeed : std::strtoull(seed, nullptr, 10);
-}
 
 ModelConfig SmallMoe(const RouterForm& router = {.topk = 3, .normalize = true}) {
   ModelConfig config;
@@ -168,7 +163,7 @@ MoeOptions OptionsFor(const Mesh& mesh, const MoeOptions& base = {}) {
 
 MoeValues RunOk(const ModelConfig& config, const std::vector<MoeBatch>& batches,
                 const MoeOptions& options) {
-  Result<MoeValues> values = RunMoe(config, batches, TestSeed(), options);
+  Result<MoeValues> values = RunMoe(config, batches, testing::TestSeed(kDefaultSeed), options);
   EXPECT_THAT(values, IsOk());
   return values.ok() ? std::move(*values) : MoeValues();
 }
@@ -208,7 +203,7 @@ class MoeTest : public ::testing::TestWithParam<MoeCase> {};
 
 TEST_P(MoeTest, ForwardIsTheDefinition) {
   const ModelConfig& config = GetParam().config;
-  const std::uint64_t seed = TestSeed();
+  const std::uint64_t seed = testing::TestSeed(kDefaultSeed);
   SCOPED_TRACE(::testing::Message() << "replay: CKPT_TEST_SEED=" << seed);
   std::map<std::string, std::vector<double>> weights;
   (void)RunOk(config, RandomMoeBatches(config, seed, 1),
@@ -248,8 +243,9 @@ double WorstSlopeError(const ModelConfig& config, const std::vector<MoeBatch>& b
   }
   double worst = 0;
   for (const auto& [changed, gradient] : gradients) {
-    std::vector<double> direction = NormalValues("direction of " + changed, TestSeed(),
-                                                 static_cast<std::int64_t>(gradient.size()), 1);
+    std::vector<double> direction =
+        NormalValues("direction of " + changed, testing::TestSeed(kDefaultSeed),
+                     static_cast<std::int64_t>(gradient.size()), 1);
     const auto objective = [&, &name = changed](double distance) {
       MoeOptions moved = options;
       moved.change = [&](const std::string& candidate, std::vector<double>& values) {
@@ -287,7 +283,7 @@ double WorstSlopeError(const ModelConfig& config, const std::vector<MoeBatch>& b
 
 TEST_P(MoeTest, GradientsEqualFiniteDifferences) {
   const ModelConfig& config = GetParam().config;
-  const std::uint64_t seed = TestSeed();
+  const std::uint64_t seed = testing::TestSeed(kDefaultSeed);
   SCOPED_TRACE(::testing::Message() << "replay: CKPT_TEST_SEED=" << seed);
   double worst = 0;
   for (const Mesh& mesh : MeshesOf(config)) {
@@ -305,7 +301,7 @@ TEST_P(MoeTest, GradientsEqualFiniteDifferences) {
 TEST_P(MoeTest, EveryGroupAndDispatcherAgrees) {
   const ModelConfig& config = GetParam().config;
   const std::vector<MoeBatch> batches =
-      RandomMoeBatches(config, TestSeed(), static_cast<int>(kNumExperts));
+      RandomMoeBatches(config, testing::TestSeed(kDefaultSeed), static_cast<int>(kNumExperts));
   const MoeOptions base{.compute = DType::kFloat32, .expert_bias = GetParam().expert_bias};
   const MoeValues want = RunOk(config, batches, base);
   double worst = 0;
@@ -324,7 +320,8 @@ TEST_P(MoeTest, EveryGroupAndDispatcherAgrees) {
 // ranks share the work.
 TEST_P(MoeTest, CanonicalBitsDoNotDependOnTheGroup) {
   const ModelConfig& config = GetParam().config;
-  const std::vector<MoeBatch> batches = RandomMoeBatches(config, TestSeed(), 4, 3, 7);
+  const std::vector<MoeBatch> batches =
+      RandomMoeBatches(config, testing::TestSeed(kDefaultSeed), 4, 3, 7);
   for (const DType compute : {DType::kFloat32, DType::kBfloat16}) {
     const MoeOptions base{.separate_sources = true,
                           .fixed_order = true,
@@ -376,7 +373,8 @@ MoeBatch Pad(const MoeBatch& batch, std::int64_t padding, std::int64_t sequences
 // for bit in one order of sums.
 TEST_P(MoeTest, PaddingTakesNoPart) {
   const ModelConfig& config = GetParam().config;
-  const std::vector<MoeBatch> batches = RandomMoeBatches(config, TestSeed(), 4);
+  const std::vector<MoeBatch> batches =
+      RandomMoeBatches(config, testing::TestSeed(kDefaultSeed), 4);
   struct Padding {
     std::int64_t tokens, sequences;
   };
@@ -424,21 +422,23 @@ TEST_P(MoeTest, PaddingTakesNoPart) {
 
 TEST_P(MoeTest, QueuesOnThreadsChangeNoBit) {
   const ModelConfig& config = GetParam().config;
-  const std::vector<MoeBatch> batches = RandomMoeBatches(config, TestSeed(), 4);
+  const std::vector<MoeBatch> batches =
+      RandomMoeBatches(config, testing::TestSeed(kDefaultSeed), 4);
   for (const Mesh& mesh : MeshesOf(config)) {
     if (mesh.ranks > 4) continue;
     SCOPED_TRACE(NameOf(mesh));
     MoeOptions options =
         OptionsFor(mesh, {.compute = DType::kFloat32, .expert_bias = GetParam().expert_bias});
     const MoeValues at_once = RunOk(config, batches, options);
-    options.device = {.queues = QueueMode::kThreads, .delay_seed = TestSeed()};
+    options.device = {.queues = QueueMode::kThreads, .delay_seed = testing::TestSeed(kDefaultSeed)};
     EXPECT_EQ(RunOk(config, batches, options), at_once);
   }
 }
 
 TEST_P(MoeTest, RecomputingChangesNoBitAndCountsNothing) {
   const ModelConfig& config = GetParam().config;
-  const std::vector<MoeBatch> batches = RandomMoeBatches(config, TestSeed(), 2);
+  const std::vector<MoeBatch> batches =
+      RandomMoeBatches(config, testing::TestSeed(kDefaultSeed), 2);
   for (const Mesh& mesh : MeshesOf(config)) {
     if (mesh.ranks > 2) continue;
     SCOPED_TRACE(NameOf(mesh));
@@ -452,7 +452,8 @@ TEST_P(MoeTest, RecomputingChangesNoBitAndCountsNothing) {
 
 TEST_P(MoeTest, FrozenPartsLeaveTheOtherGradientsAsTheyAre) {
   const ModelConfig& config = GetParam().config;
-  const std::vector<MoeBatch> batches = RandomMoeBatches(config, TestSeed(), 2);
+  const std::vector<MoeBatch> batches =
+      RandomMoeBatches(config, testing::TestSeed(kDefaultSeed), 2);
   const MoeOptions base{.compute = DType::kFloat32, .expert_bias = GetParam().expert_bias};
   const MoeValues all = RunOk(config, batches, base);
   std::vector<std::set<std::string>> choices(4);
@@ -494,7 +495,7 @@ TEST_P(MoeTest, Bfloat16IsCloseToFloat32) {
                          value = FromBf16Bits(ToBf16Bits(static_cast<float>(value)));
                        }
                      }};
-  std::vector<MoeBatch> batches = RandomMoeBatches(config, TestSeed(), 2);
+  std::vector<MoeBatch> batches = RandomMoeBatches(config, testing::TestSeed(kDefaultSeed), 2);
   for (MoeBatch& batch : batches) options.change("dy", batch.dy);
   const MoeValues want = RunOk(config, batches, options);
   options.compute = DType::kBfloat16;
@@ -509,7 +510,7 @@ TEST_P(MoeTest, Bfloat16IsCloseToFloat32) {
 
 TEST_P(MoeTest, ARankThatFailsEndsTheOthers) {
   const ModelConfig& config = GetParam().config;
-  const MoeBatch batch = RandomMoeBatches(config, TestSeed(), 1)[0];
+  const MoeBatch batch = RandomMoeBatches(config, testing::TestSeed(kDefaultSeed), 1)[0];
   for (const Dispatcher dispatcher : {Dispatcher::kAllToAll, Dispatcher::kAllGather}) {
     if (dispatcher == Dispatcher::kAllGather && config.moe->capacity_factor) continue;
     for (const QueueMode queues : {QueueMode::kInline, QueueMode::kThreads}) {
@@ -519,7 +520,7 @@ TEST_P(MoeTest, ARankThatFailsEndsTheOthers) {
       for (const bool takes_part_at_first : {false, true}) {
         std::vector<Status> ends(4);
         const Status status = trainer::RunRanks(4, [&](trainer::Communicator& group) -> Status {
-          MoeRank rank(config, TestSeed(), options, group);
+          MoeRank rank(config, testing::TestSeed(kDefaultSeed), options, group);
           rank.Prepare(batch, 0);
           const bool fails = group.rank() == 2;
           for (int step = 0; step < 2; ++step) {
@@ -547,7 +548,7 @@ INSTANTIATE_TEST_SUITE_P(Forms, MoeTest, ::testing::ValuesIn(MoeCases()),
 TEST(MoeBlockTest, ScalesTheGradientOfTheAuxiliaryLosses) {
   ModelConfig config = SmallMoe();
   config.moe->aux = {.kind = AuxLoss::kBatch, .coefficient = 0.5, .z_coefficient = 0.1};
-  std::vector<MoeBatch> batches = RandomMoeBatches(config, TestSeed(), 1);
+  std::vector<MoeBatch> batches = RandomMoeBatches(config, testing::TestSeed(kDefaultSeed), 1);
   const auto gradient_at = [&](double scale) {
     return RunOk(config, batches, {.aux_scale = scale}).gradients.at("mlp.router.weight");
   };
@@ -566,10 +567,11 @@ TEST(MoeBlockTest, RanksMayHaveDifferentNumbersOfTokensOrNone) {
     config.moe->shared_expert_ffn_hidden_size = 3;
     if (pad) config.moe->capacity_factor = 1;
     config.moe->pad_to_capacity = pad;
-    const std::vector<MoeBatch> batches = {RandomMoeBatches(config, TestSeed(), 1, 3, 5)[0],
-                                           MoeBatch{.batch = 0, .seq = 5, .x = {}, .dy = {}},
-                                           RandomMoeBatches(config, TestSeed(), 2, 1, 4)[1],
-                                           MoeBatch{.batch = 2, .seq = 0, .x = {}, .dy = {}}};
+    const std::vector<MoeBatch> batches = {
+        RandomMoeBatches(config, testing::TestSeed(kDefaultSeed), 1, 3, 5)[0],
+        MoeBatch{.batch = 0, .seq = 5, .x = {}, .dy = {}},
+        RandomMoeBatches(config, testing::TestSeed(kDefaultSeed), 2, 1, 4)[1],
+        MoeBatch{.batch = 2, .seq = 0, .x = {}, .dy = {}}};
     const MoeValues want = RunOk(config, batches, {});
     for (const int ranks : {2, 4}) {
       EXPECT_LT(Difference(RunOk(config, batches, {.ranks = ranks}), want), 1e-12) << ranks;
@@ -579,8 +581,9 @@ TEST(MoeBlockTest, RanksMayHaveDifferentNumbersOfTokensOrNone) {
 
 TEST(MoeBlockTest, PassesNoGradientToExpertsThatNobodyChose) {
   const ModelConfig config = SmallMoe({.topk = 1});
-  const MoeValues values = RunOk(config, RandomMoeBatches(config, TestSeed(), 2),
-                                 {.ranks = 2, .expert_bias = BiasTowards(5)});
+  const MoeValues values =
+      RunOk(config, RandomMoeBatches(config, testing::TestSeed(kDefaultSeed), 2),
+            {.ranks = 2, .expert_bias = BiasTowards(5)});
   for (const auto& [name, gradient] : values.gradients) {
     if (name == "mlp.router.weight") continue;
     EXPECT_EQ(MaxAbs(gradient) > 0, name.back() == '5') << name;

@@ -1,13 +1,14 @@
 #include "trainer/params/flat_layout.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <numeric>
 #include <ostream>
 #include <random>
 #include <set>
 
 #include <gmock/gmock.h>
+
+#include "tests/testing/test_seed.h"
 
 namespace ckpt::trainer {
 
@@ -23,10 +24,7 @@ using ::testing::IsEmpty;
 
 using Shapes = std::vector<Dims>;
 
-std::uint64_t TestSeed() {
-  const char* seed = std::getenv("CKPT_TEST_SEED");
-  return seed != nullptr ? std::strtoull(seed, nullptr, 10) : 20261121;
-}
+constexpr std::uint64_t kDefaultSeed = 20261121;
 
 std::string Draw(const Shapes& shapes) {
   std::string text;
@@ -116,7 +114,7 @@ void ExpectShardsCoverRows(const FlatLayout& layout, int num_parts) {
 }
 
 TEST(FlatLayoutTest, RandomShapesAreCutBetweenRowsOnly) {
-  const std::uint64_t seed = TestSeed();
+  const std::uint64_t seed = testing::TestSeed(kDefaultSeed);
   std::mt19937_64 rng(seed);
   for (int trial = 0; trial < 100'000; ++trial) {
     const Shapes shapes = RandomShapes(rng);
@@ -268,7 +266,7 @@ TEST(GroupTensorsTest, RowsWithoutACommonFactorDoNotInflateEachOther) {
 }
 
 TEST(GroupTensorsTest, RandomGroupsPartitionTheTensorsAndBoundThePadding) {
-  const std::uint64_t seed = TestSeed();
+  const std::uint64_t seed = testing::TestSeed(kDefaultSeed);
   std::mt19937_64 rng(seed);
   for (int trial = 0; trial < 20'000; ++trial) {
     const Shapes shapes = RandomShapes(rng);
@@ -296,7 +294,7 @@ TEST(GroupTensorsTest, RandomGroupsPartitionTheTensorsAndBoundThePadding) {
 }
 
 TEST(ListGapsTest, GapsAndTensorsCoverTheArrayOnce) {
-  std::mt19937_64 rng(TestSeed());
+  std::mt19937_64 rng(testing::TestSeed(kDefaultSeed));
   for (int i = 0; i < 2000; ++i) {
     const Shapes shapes = RandomShapes(rng);
     const FlatLayout layout = LayOut(shapes, {.num_shards = 1 + i % 5});

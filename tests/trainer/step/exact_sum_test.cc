@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstdlib>
 #include <limits>
 #include <random>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "tests/testing/test_seed.h"
 
 namespace ckpt::trainer {
 namespace {
@@ -19,10 +20,7 @@ constexpr double kTiny = std::numeric_limits<double>::denorm_min();
 constexpr double kHuge = std::numeric_limits<double>::max();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-std::uint64_t TestSeed() {
-  const char* seed = std::getenv("CKPT_TEST_SEED");
-  return seed != nullptr ? std::strtoull(seed, nullptr, 10) : 20261121;
-}
+constexpr std::uint64_t kDefaultSeed = 20261121;
 
 double Sum(const std::vector<double>& terms) {
   ExactSum sum;
@@ -38,7 +36,7 @@ double RandomDouble(std::mt19937_64& rng) {
 }
 
 TEST(ExactSumTest, MatchesIntegerArithmeticAtEveryScale) {
-  const std::uint64_t seed = TestSeed();
+  const std::uint64_t seed = testing::TestSeed(kDefaultSeed);
   SCOPED_TRACE(::testing::Message() << "replay: CKPT_TEST_SEED=" << seed);
   std::mt19937_64 rng(seed);
   for (int trial = 0; trial < 20'000; ++trial) {
@@ -58,7 +56,7 @@ TEST(ExactSumTest, MatchesIntegerArithmeticAtEveryScale) {
 }
 
 TEST(ExactSumTest, OrderAndSharingDoNotMatter) {
-  const std::uint64_t seed = TestSeed();
+  const std::uint64_t seed = testing::TestSeed(kDefaultSeed);
   SCOPED_TRACE(::testing::Message() << "replay: CKPT_TEST_SEED=" << seed);
   std::mt19937_64 rng(seed);
   for (int trial = 0; trial < 500; ++trial) {
@@ -79,7 +77,7 @@ TEST(ExactSumTest, OrderAndSharingDoNotMatter) {
 }
 
 TEST(ExactSumTest, OneTermIsItself) {
-  const std::uint64_t seed = TestSeed();
+  const std::uint64_t seed = testing::TestSeed(kDefaultSeed);
   std::mt19937_64 rng(seed);
   for (int trial = 0; trial < 20'000; ++trial) {
     const double term = RandomDouble(rng);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Proves that real Megatron-FSDP loads what ckptkit writes, and computes next what ours does.
 
-    tests/gpu/megatron_loads.py CASES [--only NAME ...] [--jobs N] [--share-gpus] [--report FILE.md] [--logs DIR]
+    tests/megatron/megatron_loads.py CASES [--only NAME ...] [--jobs N] [--share-gpus] [--report FILE.md] [--logs DIR]
 
 CASES is what make_cases.py wrote. Every case is loaded by Megatron-LM under every mesh it names, each time as a torchrun job of
 its own, and trained on the case's tokens. Fails unless the iteration is that of the checkpoint, every learning rate is ours

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Cases for megatron_loads.py: checkpoints that ckptkit wrote, what Megatron is told, and what ours computes next.
 
-    tests/gpu/make_cases.py OUT [--load NAME=ROOT ...] [--bin build/release/bin]
+    tests/megatron/make_cases.py OUT [--load NAME=ROOT ...] [--bin build/release/bin]
 
 Three come from `ckpt-convert hf-to-fsdp` and are loaded with `--finetune`; two `ckpt-train` saved after five steps on four
 ranks, loaded with their optimizers, as is whatever else it saved at a ROOT; three are Megatron's own saves, which show that the
