@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "core/base/units.h"
+#include "core/io/disk_space.h"
 #include "core/io/staging_name.h"
 #include "core/repair/parity.h"
 
@@ -46,12 +46,7 @@ Status HowToGoOn(Status failure, const Path& target, std::uint64_t needed_bytes)
   const ErrorKind kind = failure.kind();
   const bool is_full = kind == ErrorKind::kNoSpace;
   if (!is_full && kind != ErrorKind::kCancelled) return failure;
-  std::string room;
-  if (is_full && needed_bytes != 0) {
-    room = fmt::format("make room (the target takes {} in all) and ", FormatByteSize(needed_bytes));
-  } else if (is_full) {
-    room = "make room and ";
-  }
+  const std::string room = is_full ? MakeRoom("the target", needed_bytes) + " and " : "";
   return std::move(failure).Hint(
       fmt::format("{} holds what is done: {}run ckpt-convert again with --resume to go on, or "
                   "remove it",

@@ -399,7 +399,7 @@ Result<ExecuteResult> Execution::Run() {
     for (const WriteItem& item : plan_.write.items) {
       if (Owns(item.file)) bytes += item.payload_bytes;
     }
-    options_.progress->OnPhase("convert", bytes, plan_.write.tensors.size());
+    options_.progress->OnPhase(options_.phase, bytes, plan_.write.tensors.size());
   }
   done_.assign(plan_.write.tensors.size(), false);
   std::vector<JournalRecord> records;

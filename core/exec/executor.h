@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/result.h"
@@ -26,7 +27,8 @@ struct ExecuteOptions {
   // all. Then no file may exist yet, nothing is journaled, side files go with the first file, and a
   // tensor that is only partly written here has no digest. Not for compressed plans.
   std::vector<bool> own_files = {};
-  ProgressSink* progress = nullptr;  // may be null
+  ProgressSink* progress = nullptr;    // may be null
+  std::string_view phase = "convert";  // what the progress is of
   std::stop_token stop = {};
 };
 

@@ -53,4 +53,9 @@ Status CheckRoom(const Path& target, std::uint64_t needed_bytes, std::uint64_t f
       .Actual(fmt::format("{} ({} bytes)", FormatByteSize(free_bytes), free_bytes));
 }
 
+std::string MakeRoom(std::string_view what, std::uint64_t needed_bytes) {
+  if (needed_bytes == 0) return "make room";
+  return fmt::format("make room ({} takes {} in all)", what, FormatByteSize(needed_bytes));
+}
+
 }  // namespace ckpt

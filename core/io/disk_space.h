@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include "core/base/status.h"
 #include "core/io/path.h"
@@ -19,6 +21,9 @@ namespace ckpt {
 
 // Errors: kNoSpace where `free_bytes` are fewer than the `needed_bytes` of `target`; the caller adds what can be done.
 Status CheckRoom(const Path& target, std::uint64_t needed_bytes, std::uint64_t free_bytes);
+
+// What to do first where the disk was full: "make room (<what> takes 3.1 GiB in all)"; 0: how much is not known.
+[[nodiscard]] std::string MakeRoom(std::string_view what, std::uint64_t needed_bytes);
 
 }  // namespace ckpt
 

@@ -35,6 +35,9 @@ class ForwardingStorage : public Storage {
   Status Rename(const Path& from, const Path& to) override { return behind_.Rename(from, to); }
   Status Exchange(const Path& a, const Path& b) override { return behind_.Exchange(a, b); }
   Status RemoveAll(const Path& path) override { return behind_.RemoveAll(path); }
+  Status RemoveEmptyDirectory(const Path& directory) override {
+    return behind_.RemoveEmptyDirectory(directory);
+  }
   Result<std::unique_ptr<DirectoryLock>> Lock(const Path& directory) override {
     return behind_.Lock(directory);
   }

@@ -19,6 +19,7 @@ namespace {
 struct Content {
   Mutex mutex;
   Bytes bytes CKPT_GUARDED_BY(mutex);
+  bool is_locked CKPT_GUARDED_BY(mutex) = false;
 };
 
 class OpenedMemoryFile final : public ReadableFile {
@@ -59,6 +60,9 @@ class WritableMemoryFile final : public WritableFile {
  public:
   WritableMemoryFile(std::string name, std::shared_ptr<Content> content)
       : name_(std::move(name)), content_(std::move(content)) {}
+  WritableMemoryFile(const WritableMemoryFile&) = delete;
+  WritableMemoryFile& operator=(const WritableMemoryFile&) = delete;
+  ~WritableMemoryFile() override { Unlock(); }
 
   [[nodiscard]] const std::string& name() const override { return name_; }
   Status WriteAt(std::uint64_t offset, ByteSpan bytes) override {
@@ -76,9 +80,27 @@ class WritableMemoryFile final : public WritableFile {
   }
   void StartWriteback(std::uint64_t /*offset*/, std::uint64_t /*length*/) override {}
   Status Sync() override { return OkStatus(); }
-  Status Close() override { return OkStatus(); }
+  Status Lock() override {
+    const MutexLock lock(content_->mutex);
+    if (content_->is_locked && !has_lock_) {
+      return Error(ErrorKind::kAlreadyExists, "another run is writing this file").File(name_);
+    }
+    content_->is_locked = has_lock_ = true;
+    return OkStatus();
+  }
+  Status Close() override {
+    Unlock();
+    return OkStatus();
+  }
 
  private:
+  void Unlock() {
+    if (!std::exchange(has_lock_, false)) return;
+    const MutexLock lock(content_->mutex);
+    content_->is_locked = false;
+  }
+
+  bool has_lock_ = false;
   std::string name_;
   std::shared_ptr<Content> content_;
 };
@@ -175,6 +197,19 @@ class MemoryStorage final : public Storage {
     std::erase_if(nodes_, [&](const auto& node) {
       return node.first == key || node.first.starts_with(key + "/");
     });
+    return OkStatus();
+  }
+
+  Status RemoveEmptyDirectory(const Path& directory) override {
+    const MutexLock lock(mutex_);
+    const std::string key = Key(directory);
+    if (!IsDirectory(key)) return ErrnoError(ENOENT, "remove directory", directory.string());
+    const std::string inside = key + "/";
+    const auto next = nodes_.upper_bound(inside);
+    if (next != nodes_.end() && next->first.starts_with(inside)) {
+      return ErrnoError(EEXIST, "remove directory", directory.string());
+    }
+    nodes_.erase(key);
     return OkStatus();
   }
 

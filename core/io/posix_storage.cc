@@ -168,6 +168,22 @@ class PosixReadableFile final : public ReadableFile {
   std::string name_;
 };
 
+// Network file systems may lack locks on directories: NFS wants a descriptor open for writing.
+bool CannotLock(int code) {
+  return code == EBADF || code == EINVAL || code == ENOLCK || code == ENOSYS || code == EOPNOTSUPP;
+}
+
+// 0, or the system's error number; EWOULDBLOCK: another one has it.
+int TryLock(const Descriptor& fd) {
+  return Uninterrupted([&] { return ::flock(fd.get(), LOCK_EX | LOCK_NB); }) == 0 ? 0 : errno;
+}
+
+Status HeldByAnother(std::string_view what, const std::string& name) {
+  return Error(ErrorKind::kAlreadyExists, fmt::format("another run is writing this {}", what))
+      .File(name)
+      .Hint("wait for its end, or choose another name");
+}
+
 class PosixWritableFile final : public WritableFile {
  public:
   PosixWritableFile(Descriptor fd, std::string name) : fd_(std::move(fd)), name_(std::move(name)) {}
@@ -214,6 +230,12 @@ class PosixWritableFile final : public WritableFile {
     return OkStatus();
   }
 
+  Status Lock() override {
+    const int code = TryLock(fd_);
+    if (code == EWOULDBLOCK) return HeldByAnother("file", name_);
+    return code == 0 || CannotLock(code) ? OkStatus() : ErrnoError(code, "lock", name_);
+  }
+
   Status Close() override {
     if (fd_.Close() != 0) return ErrnoError(errno, "close", name_);
     return OkStatus();
@@ -231,11 +253,6 @@ class PosixDirectoryLock final : public DirectoryLock {
  private:
   Descriptor fd_;  // closing it gives the lock back
 };
-
-// Network file systems may lack locks on directories: NFS wants a descriptor open for writing.
-bool CannotLock(int code) {
-  return code == EBADF || code == EINVAL || code == ENOLCK || code == ENOSYS || code == EOPNOTSUPP;
-}
 
 bool IsSameFile(const struct stat& a, const struct stat& b) {
   return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
@@ -349,6 +366,12 @@ class PosixStorageImpl final : public Storage {
     return OkStatus();
   }
 
+  Status RemoveEmptyDirectory(const Path& directory) override {
+    if (Uninterrupted([&] { return ::rmdir(directory.c_str()); }) == 0) return OkStatus();
+    const int code = errno == ENOTEMPTY ? EEXIST : errno;
+    return ErrnoError(code, "remove directory", directory.string());
+  }
+
   Result<std::unique_ptr<DirectoryLock>> Lock(const Path& directory) override {
     while (true) {
       Descriptor fd = OpenDescriptor(directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
@@ -358,13 +381,8 @@ class PosixStorageImpl final : public Storage {
             .Hint("remove it yourself if it is not needed");
       }
       if (fd.get() < 0) return ErrnoError(errno, "open directory", directory.string());
-      const int result = Uninterrupted([&] { return ::flock(fd.get(), LOCK_EX | LOCK_NB); });
-      const int code = result == 0 ? 0 : errno;
-      if (code == EWOULDBLOCK) {
-        return Error(ErrorKind::kAlreadyExists, "another run is writing this target")
-            .File(directory.string())
-            .Hint("wait for its end, or choose another name");
-      }
+      const int code = TryLock(fd);
+      if (code == EWOULDBLOCK) return HeldByAnother("target", directory.string());
       if (code != 0 && !CannotLock(code)) return ErrnoError(code, "lock", directory.string());
       struct stat locked {};
       if (!StatDescriptor(fd, locked)) return ErrnoError(errno, "stat", directory.string());

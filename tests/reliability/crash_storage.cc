@@ -134,9 +134,22 @@ class CrashStorage::File final : public WritableFile {
         storage_.Do({.kind = fails ? Kind::kFailedSync : Kind::kSync, .node = node_}));
     return fails ? ErrnoError(EIO, "fsync", name_) : OkStatus();
   }
-  Status Close() override { return OkStatus(); }
+  Status Lock() override {
+    const std::lock_guard lock(storage_.mutex_);
+    if (!storage_.locks_[node_].expired()) {
+      return Error(ErrorKind::kAlreadyExists, "another run is writing this file").File(name_);
+    }
+    token_ = std::make_shared<const char>('\0');
+    storage_.locks_[node_] = token_;
+    return OkStatus();
+  }
+  Status Close() override {
+    token_.reset();
+    return OkStatus();
+  }
 
  private:
+  std::shared_ptr<const void> token_;  // of its lock
   CrashStorage& storage_;
   NodeId node_;
   std::string name_;
@@ -279,6 +292,18 @@ Status CrashStorage::Remove(NodeId parent, const std::string& name, NodeId child
     CKPT_RETURN_IF_ERROR(Remove(child, inner, grandchild));
   }
   return Do({.kind = Kind::kUnlink, .node = parent, .name = name, .child = child});
+}
+
+Status CrashStorage::RemoveEmptyDirectory(const Path& directory) {
+  const std::lock_guard lock(mutex_);
+  const Path normal = Normal(directory);
+  CKPT_ASSIGN_OR_RETURN(const NodeId id, FindDirectory(normal, "remove directory"));
+  if (!image_.node(id).entries.empty()) {
+    return ErrnoError(EEXIST, "remove directory", directory.string());
+  }
+  CKPT_ASSIGN_OR_RETURN(const NodeId parent,
+                        FindDirectory(normal.parent_path(), "remove directory"));
+  return Remove(parent, normal.filename().string(), id);
 }
 
 Result<std::unique_ptr<DirectoryLock>> CrashStorage::Lock(const Path& directory) {

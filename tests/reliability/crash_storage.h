@@ -109,6 +109,7 @@ class CrashStorage final : public Storage {
   Status Rename(const Path& from, const Path& to) override;
   Status Exchange(const Path& a, const Path& b) override;
   Status RemoveAll(const Path& path) override;
+  Status RemoveEmptyDirectory(const Path& directory) override;
   Result<std::unique_ptr<DirectoryLock>> Lock(const Path& directory) override;
   Status SyncDirectory(const Path& directory) override;
 

@@ -54,6 +54,10 @@ class WatchedRank::WatchedStorage final : public Storage {
     CKPT_RETURN_IF_ERROR(Alive());
     return behind_.RemoveAll(path);
   }
+  Status RemoveEmptyDirectory(const Path& directory) override {
+    CKPT_RETURN_IF_ERROR(Alive());
+    return behind_.RemoveEmptyDirectory(directory);
+  }
   Result<std::unique_ptr<DirectoryLock>> Lock(const Path& directory) override {
     return rank_.Make(Kind::kLock, directory, [&] { return behind_.Lock(directory); });
   }
@@ -82,6 +86,10 @@ class WatchedRank::WatchedStorage final : public Storage {
     Status Sync() override {
       CKPT_RETURN_IF_ERROR(storage_.Alive());
       return behind_->Sync();
+    }
+    Status Lock() override {
+      CKPT_RETURN_IF_ERROR(storage_.Alive());
+      return behind_->Lock();
     }
     Status Close() override {
       CKPT_RETURN_IF_ERROR(storage_.Alive());

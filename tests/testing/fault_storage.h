@@ -49,6 +49,10 @@ class FaultStorage final : public ForwardingStorage {
     CKPT_RETURN_IF_ERROR(fault_.Check("remove"));
     return behind().RemoveAll(path);
   }
+  Status RemoveEmptyDirectory(const Path& directory) override {
+    CKPT_RETURN_IF_ERROR(fault_.Check("remove directory"));
+    return behind().RemoveEmptyDirectory(directory);
+  }
   Status SyncDirectory(const Path& directory) override {
     CKPT_RETURN_IF_ERROR(fault_.Check("sync directory"));
     return behind().SyncDirectory(directory);
@@ -88,6 +92,7 @@ class FaultStorage final : public ForwardingStorage {
       CKPT_RETURN_IF_ERROR(fault_.Check("sync"));
       return behind_->Sync();
     }
+    Status Lock() override { return behind_->Lock(); }
     Status Close() override {
       CKPT_RETURN_IF_ERROR(fault_.Check("close"));
       return behind_->Close();

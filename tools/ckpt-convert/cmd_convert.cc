@@ -8,7 +8,6 @@
 
 #include <fmt/format.h>
 
-#include "converters/verbs/target_space.h"
 #include "core/base/units.h"
 #include "core/exec/task_pool.h"
 #include "core/io/disk_space.h"

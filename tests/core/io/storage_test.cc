@@ -10,6 +10,8 @@
 
 #include "core/base/hash.h"
 #include "core/io/checksummed_read.h"
+#include "core/io/disk_space.h"
+#include "core/io/made_directories.h"
 #include "core/io/memory_storage.h"
 #include "core/io/posix_storage.h"
 #include "core/io/staged_directory.h"
@@ -151,6 +153,57 @@ TEST_P(StorageTest, RemovesWholeDirectoriesAndMissingPaths) {
   EXPECT_THAT(storage().RemoveAll(dir() / "b"), IsOk());
   EXPECT_THAT(storage().RemoveAll(dir() / "b"), IsOk());
   EXPECT_EQ(TypeOf(dir() / "b"), FileType::kMissing);
+}
+
+TEST_P(StorageTest, RemovesADirectoryOnlyIfItIsEmpty) {
+  ASSERT_THAT(storage().MakeDirectories(dir() / "a" / "b"), IsOk());
+  EXPECT_THAT(storage().RemoveEmptyDirectory(dir() / "a"), FailsWith(ErrorKind::kAlreadyExists));
+  EXPECT_EQ(storage().Stat(dir() / "a" / "b")->type, FileType::kDirectory);
+  EXPECT_THAT(storage().RemoveEmptyDirectory(dir() / "a" / "b"), IsOk());
+  EXPECT_THAT(storage().RemoveEmptyDirectory(dir() / "a"), IsOk());
+  EXPECT_EQ(storage().Stat(dir() / "a")->type, FileType::kMissing);
+  EXPECT_THAT(storage().RemoveEmptyDirectory(dir() / "a"), FailsWith(ErrorKind::kNotFound));
+}
+
+TEST_P(StorageTest, AFileIsLockedToItsHolderUntilItIsClosed) {
+  const Path path = dir() / "log";
+  {
+    const auto held = storage().Create(path);
+    ASSERT_THAT(held, IsOk());
+    ASSERT_THAT((*held)->Lock(), IsOk());
+    const auto other = storage().OpenForUpdate(path);
+    ASSERT_THAT(other, IsOk());
+    EXPECT_THAT((*other)->Lock(), FailsWith(ErrorKind::kAlreadyExists));
+    EXPECT_EQ((*other)->Lock().first().file, path.string());
+    ASSERT_THAT((*held)->Close(), IsOk());
+    EXPECT_THAT((*other)->Lock(), IsOk());
+  }
+  const auto next = storage().OpenForUpdate(path);
+  ASSERT_THAT(next, IsOk());
+  EXPECT_THAT((*next)->Lock(), IsOk());
+}
+
+class MadeDirectoriesTest : public StorageTest {};
+INSTANTIATE_TEST_SUITE_P(All, MadeDirectoriesTest,
+                         ::testing::Values(Kind::kPosix, Kind::kMemory, Kind::kCrash),
+                         ::testing::PrintToStringParamName());
+
+TEST_P(MadeDirectoriesTest, GoAgainUnlessSomethingIsInThem) {
+  ASSERT_THAT(storage().MakeDirectories(dir() / "there"), IsOk());
+  {
+    const auto made = MadeDirectories::Make(storage(), dir() / "there" / "a" / "b");
+    ASSERT_THAT(made, IsOk());
+    EXPECT_EQ(storage().Stat(dir() / "there" / "a" / "b")->type, FileType::kDirectory);
+  }
+  EXPECT_EQ(storage().Stat(dir() / "there" / "a")->type, FileType::kMissing);
+  EXPECT_EQ(storage().Stat(dir() / "there")->type, FileType::kDirectory) << "it was there before";
+  {
+    const auto made = MadeDirectories::Make(storage(), dir() / "there" / "a" / "b");
+    ASSERT_THAT(made, IsOk());
+    ASSERT_THAT(storage().Create(dir() / "there" / "a" / "file"), IsOk());
+  }
+  EXPECT_EQ(storage().Stat(dir() / "there" / "a" / "b")->type, FileType::kMissing);
+  EXPECT_EQ(storage().Stat(dir() / "there" / "a" / "file")->type, FileType::kRegular);
 }
 
 TEST_P(StorageTest, SmallFilesHaveALimit) {
@@ -343,6 +396,15 @@ TEST_F(PosixLinksTest, HaveTheCanonicalPathOfTheirTarget) {
     EXPECT_EQ(CanonicalPath(dir() / name), canonical.parent_path() / "absent") << name;
   }
   EXPECT_EQ(CanonicalPath("/"), Path("/"));
+}
+
+TEST(DiskSpaceTest, RefusesADiskThatCannotHoldTheTarget) {
+  EXPECT_THAT(CheckRoom("/out", 4096, 4096), IsOk());
+  const Status status = CheckRoom("/out", 4096, 4095);
+  ASSERT_THAT(status, FailsWith(ErrorKind::kNoSpace));
+  EXPECT_EQ(status.first().file, "/out");
+  EXPECT_EQ(status.first().expected, "4.0 KiB (4096 bytes) free");
+  EXPECT_EQ(status.first().actual, "4.0 KiB (4095 bytes)");
 }
 
 TEST(JoinInside, KeepsNamesInsideTheirDirectory) {
