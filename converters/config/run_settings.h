@@ -11,7 +11,7 @@ namespace ckpt {
 // that the trainer reads. How ranks share the work is left to the run that goes on. The differences between the two programs
 // are explained in megatron_to_run.table. Of a run of ours (run_args.h), every setting that decides a number, as it was.
 //
-// Errors: kUnsupported (the run computes something that the trainer does not; all of it; or a newer ckptkit wrote the
+// Errors: kUnsupported (the run computes something that the trainer does not; all of it; or another version of ckptkit wrote the
 //         arguments), kBadMetadata (an argument is missing or of the wrong kind).
 Result<layout::Configuration> RunSettings(const layout::Configuration& args);
 

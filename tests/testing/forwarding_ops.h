@@ -192,9 +192,8 @@ class ForwardingOps : public trainer::Ops {
   void Permute(Queue& queue, const Tensor& x, const Tensor& rows, const Tensor& y) override {
     Around("Permute", [&] { target_.Permute(queue, x, rows, y); });
   }
-  void Unpermute(Queue& queue, const Tensor& x, const Tensor& rows, bool accumulate,
-                 const Tensor& y) override {
-    Around("Unpermute", [&] { target_.Unpermute(queue, x, rows, accumulate, y); });
+  void Unpermute(Queue& queue, const Tensor& x, const Tensor& rows, const Tensor& y) override {
+    Around("Unpermute", [&] { target_.Unpermute(queue, x, rows, y); });
   }
   void PermuteWeights(Queue& queue, const Tensor& x, const Tensor& rows, const Tensor& y) override {
     Around("PermuteWeights", [&] { target_.PermuteWeights(queue, x, rows, y); });

@@ -1,6 +1,7 @@
 #include "trainer/data/epoch_source.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
@@ -49,9 +50,14 @@ class OneEpoch final : public SequenceSource {
   std::int64_t num_samples() const override { return source_->num_samples(); }
 
   Result<Sequence> Read(std::int64_t global_sample) const override {
-    Result<Sequence> sequence = source_->Read(global_sample);
-    if (sequence.ok() && global_sample >= num_samples()) {
-      std::ranges::fill(sequence->labels, kNoLabel);
+    CKPT_ASSIGN_OR_RETURN(Sequence sequence, source_->Read(global_sample));
+    if (sequence.positions.empty()) {
+      sequence.positions.resize(sequence.tokens.size());
+      std::iota(sequence.positions.begin(), sequence.positions.end(), 0);
+    }
+    if (global_sample >= num_samples()) {
+      std::ranges::fill(sequence.labels, kNoLabel);
+      std::ranges::fill(sequence.positions, kPaddingPosition);
     }
     return sequence;
   }

@@ -44,7 +44,7 @@ class AllToAllDispatch final : public Dispatch {
     const Tensor sorted =
         is_alone() ? rows : context.arena.Allocate(y.dtype, {num_sent_, y.dim(1)});
     TravelBack(context, rows, sorted);
-    context.ops.Unpermute(context.queue, sorted, sent_rows_, false, y);
+    context.ops.Unpermute(context.queue, sorted, sent_rows_, y);
   }
 
   void WeightsToExperts(BlockContext& context, const Tensor& weights,
@@ -193,7 +193,7 @@ class AllGatherDispatch final : public Dispatch {
   void FromExperts(BlockContext& context, const Tensor& rows, const Tensor& y) override {
     const ArenaScope scope(context.arena);
     const Tensor partial = context.arena.Allocate(y.dtype, {y.dim(0) * group_.size(), y.dim(1)});
-    context.ops.Unpermute(context.queue, rows, rows_, false, partial);
+    context.ops.Unpermute(context.queue, rows, rows_, partial);
     group_.ReduceScatter(context.queue, partial, y);
   }
 

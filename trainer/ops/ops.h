@@ -246,10 +246,8 @@ class Ops {
                             const Tensor& weights, const Tensor& rows, const Tensor& offsets) = 0;
   // y[rows[t, k]] = x[t]; rows of y that nobody names become 0. x [T, H], y [R, H].
   virtual void Permute(Queue& queue, const Tensor& x, const Tensor& rows, const Tensor& y) = 0;
-  // y[t] = Σ_k x[rows[t, k]] in order of k (y += with `accumulate`). The backward of Permute, and
-  // Permute of this.
-  virtual void Unpermute(Queue& queue, const Tensor& x, const Tensor& rows, bool accumulate,
-                         const Tensor& y) = 0;
+  // y[t] = Σ_k x[rows[t, k]] in order of k. The backward of Permute, and Permute of this.
+  virtual void Unpermute(Queue& queue, const Tensor& x, const Tensor& rows, const Tensor& y) = 0;
   // Scalars per slot: y[rows[t, k]] = x[t, k] (0 elsewhere), and back (0 where dropped). x [T, K],
   // y [R].
   virtual void PermuteWeights(Queue& queue, const Tensor& x, const Tensor& rows,

@@ -93,7 +93,7 @@ class IdleOps final : public Ops {
                      const Tensor& /*dlogits*/) override {}
   void Permute(Queue& /*queue*/, const Tensor& /*x*/, const Tensor& /*rows*/,
                const Tensor& /*y*/) override {}
-  void Unpermute(Queue& /*queue*/, const Tensor& /*x*/, const Tensor& /*rows*/, bool /*accumulate*/,
+  void Unpermute(Queue& /*queue*/, const Tensor& /*x*/, const Tensor& /*rows*/,
                  const Tensor& /*y*/) override {}
   void PermuteWeights(Queue& /*queue*/, const Tensor& /*x*/, const Tensor& /*rows*/,
                       const Tensor& /*y*/) override {}

@@ -137,11 +137,13 @@ void ReadEngine(SettingsReader& settings, TrainConfig& config) {
   config.max_unsharded_bytes = settings.ByteSize("max_unsharded_bytes", config.max_unsharded_bytes);
 }
 
-void RefuseIdleSettings(SettingsReader& settings, const TrainConfig& config) {
+void RefuseIdleSettings(SettingsReader& settings, TrainConfig& config) {
   // What stands in for a setting that is wrong says nothing about the others.
   if (!settings.ok()) return;
   settings.RefuseIdle(config.mesh.num_instances == 1, "without num_distributed_optimizer_instances",
                       {"outer_dp_sharding_strategy"});
+  // Said above, and not to be found a second time.
+  if (config.mesh.num_instances == 1) config.mesh.outer = OuterSharding::kNoShard;
   settings.RefuseIdle(!config.model.moe, "without num_experts", {"moe_token_dispatcher_type"});
 
   const OptimizerConfig& optimizer = config.optimizer;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include <fmt/format.h>
+
 #include "core/base/glob.h"
 #include "trainer/model/model.h"
 
@@ -40,7 +42,14 @@ Status CheckFrozen(const TrainConfig& config) {
                  .Expected("names such as " + units.back().params.back().name)
                  .Actual(glob));
   }
-  return idle;
+  if (!idle.ok()) return idle;
+  const std::vector<UnitSpec> trained = ListTrainedUnits(config, 0);
+  const bool trains = std::ranges::any_of(trained, [](const UnitSpec& unit) {
+    return std::ranges::any_of(unit.params, &ParamSpec::trainable);
+  });
+  if (trains) return OkStatus();
+  return Error(ErrorKind::kUsage, "setting frozen names every parameter: nothing is left to train")
+      .Actual(fmt::format("{}", fmt::join(config.frozen, " ")));
 }
 
 }  // namespace ckpt::trainer

@@ -13,7 +13,7 @@ namespace ckpt::trainer {
 // ListUnits, where what `config.frozen` names is not trainable: what PlanShards wants to know.
 [[nodiscard]] std::vector<UnitSpec> ListTrainedUnits(const TrainConfig& config, int expert_rank);
 
-// Errors: kUsage (a pattern of `config.frozen` that names no parameter; all of them).
+// Errors: kUsage (a pattern of `config.frozen` that names no parameter; all of them; or together they name every one).
 Status CheckFrozen(const TrainConfig& config);
 
 }  // namespace ckpt::trainer

@@ -75,6 +75,13 @@ TEST(EpochSourceTest, SeedMeansTheSameOrderForEver) {
   EXPECT_THAT(Visited(*source, 0, 16), ElementsAre(6, 0, 4, 3, 7, 1, 2, 5, 4, 6, 0, 5, 1, 3, 2, 7));
 }
 
+TEST(OneEpochTest, WhatFillsTheLastBatchUpTakesPartInNothing) {
+  const auto epoch = OneEpochOf(MakeEpochSource(std::make_shared<Numbered>(3), {.shuffle = false}));
+  EXPECT_THAT(epoch->Read(2)->positions, ElementsAre(0));
+  EXPECT_THAT(epoch->Read(3)->positions, ElementsAre(kPaddingPosition));
+  EXPECT_THAT(epoch->Read(3)->labels, ElementsAre(kNoLabel));
+}
+
 TEST(EpochSourceTest, ErrorsNameTheSample) {
   const auto source = MakeEpochSource(std::make_shared<Numbered>(3, true), {.shuffle = false});
   const Result<Sequence> failed = source->Read(5);

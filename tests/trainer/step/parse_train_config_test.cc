@@ -12,6 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using testing::IsOk;
+using ::testing::Not;
 
 layout::Configuration Small() {
   return {{"num_layers", 2},          {"hidden_size", 16}, {"ffn_hidden_size", 32},
@@ -213,6 +214,9 @@ TEST(ParseTrainConfigTest, RefusesSettingsThatDoNothing) {
                 HasSubstr("setting " + std::string(name) + " does nothing " + why));
   };
   says("outer_dp_sharding_strategy", "optim", {}, "without num_distributed_optimizer_instances");
+  EXPECT_THAT(Problems(With(Small(), {{"outer_dp_sharding_strategy", "optim"}}), 1),
+              Not(HasSubstr("\n")))
+      << "one error";
   says("moe_token_dispatcher_type", "allgather", {}, "without num_experts");
   says("adam_beta2", 0.95, {{"optimizer", "sgd"}}, "with optimizer=sgd");
   says("sgd_momentum", 0.5, {}, "with optimizer=adam");

@@ -104,8 +104,7 @@ class HostOps final : public Ops {
   void SortByExpert(Queue& queue, const DropForm& form, const Tensor& experts,
                     const Tensor& weights, const Tensor& rows, const Tensor& offsets) override;
   void Permute(Queue& queue, const Tensor& x, const Tensor& rows, const Tensor& y) override;
-  void Unpermute(Queue& queue, const Tensor& x, const Tensor& rows, bool accumulate,
-                 const Tensor& y) override;
+  void Unpermute(Queue& queue, const Tensor& x, const Tensor& rows, const Tensor& y) override;
   void PermuteWeights(Queue& queue, const Tensor& x, const Tensor& rows, const Tensor& y) override;
   void UnpermuteWeights(Queue& queue, const Tensor& x, const Tensor& rows,
                         const Tensor& y) override;

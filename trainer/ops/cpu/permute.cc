@@ -172,11 +172,10 @@ void HostOps::Permute(Queue& queue, const Tensor& x, const Tensor& rows, const T
   });
 }
 
-void HostOps::Unpermute(Queue& queue, const Tensor& x, const Tensor& rows, bool accumulate,
-                        const Tensor& y) {
+void HostOps::Unpermute(Queue& queue, const Tensor& x, const Tensor& rows, const Tensor& y) {
   const SlotShape shape = ShapeOf(rows, y, x);
   const std::int64_t columns = shape.tokens == 0 ? 0 : y.num_elems() / shape.tokens;
-  RunOn(queue, [this, x, rows, accumulate, y, shape, columns] {
+  RunOn(queue, [this, x, rows, y, shape, columns] {
     DispatchCompute(y.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
       using S = Real<T>;
@@ -194,12 +193,7 @@ void HostOps::Unpermute(Queue& queue, const Tensor& x, const Tensor& rows, bool 
                   const auto* in = x.as<const T>() + row * columns;
                   ForEach(0, columns, [=](std::int64_t i) { sum[i] += Load(in[i]); });
                 }
-                if (accumulate) {
-                  ForEach(0, columns,
-                          [=](std::int64_t i) { out[i] = Store<T>(Load(out[i]) + sum[i]); });
-                } else {
-                  ForEach(0, columns, [=](std::int64_t i) { out[i] = Store<T>(sum[i]); });
-                }
+                ForEach(0, columns, [=](std::int64_t i) { out[i] = Store<T>(sum[i]); });
               }
             });
           });
