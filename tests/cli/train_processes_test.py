@@ -4,6 +4,7 @@
     train_processes_test.py --bin DIR [--mpiexec COMMAND]
 """
 import argparse
+import fcntl
 import json
 import os
 import pathlib
@@ -87,7 +88,7 @@ class Signals(Training):
 
     def test_a_second_run_into_the_folder_is_refused_at_once(self):
         options = ("--config", "run.yaml", "--load", "out", "--save", "out", "--set", "train_iters=1000000")
-        first = self.start("--ranks", "2", *options)
+        first = self.start("--ranks", "2", *options, "--metrics", "metrics.jsonl", "--set", "tensorboard_dir=events")
         self.read_steps(first, 1)
         for launcher in ((),) + (((MPIEXEC, "-n", str(RANKS)),) if MPIEXEC else ()):
             with self.subTest(launcher=launcher):
@@ -96,6 +97,17 @@ class Signals(Training):
                 self.assertEqual(second.returncode, 3, err)
                 self.assertIn("another run is writing this target", err)
                 self.assertEqual(out, "")
+        # Its own folder does not help where it writes the metrics of the first.
+        third = self.start("--config", "run.yaml", "--ranks", "2", "--save", "other", "--set", "train_iters=9", "--metrics",
+                           "metrics.jsonl", "--set", "tensorboard_dir=tb")
+        _, err = third.communicate(timeout=100)
+        self.assertEqual(third.returncode, 3, err)
+        self.assertIn("another run is writing this file: metrics.jsonl", err)
+        self.assertFalse((self.folder / "other").exists() or (self.folder / "tb").exists(), "left by a run that was refused")
+        fourth = self.start("--config", "run.yaml", "--ranks", "2", "--set", "train_iters=9", "--set", "tensorboard_dir=events")
+        _, err = fourth.communicate(timeout=100)
+        self.assertEqual(fourth.returncode, 3, err)
+        self.assertIn("another run is writing this target: ", err)
         first.send_signal(signal.SIGTERM)
         self.finish(first)
 
@@ -146,13 +158,28 @@ class Mpi(Training):
         self.assertGreaterEqual(self.steps_saved(), 3)
 
     def test_one_process_tells_of_an_error_that_all_have(self):
+        runs_away = ("--set", "train_iters=9", "--set", "lr=1e30", "--set", "clip_grad=0")
+        (self.folder / "taken").mkdir()
+        lock = os.open(self.folder / "taken", os.O_RDONLY)
+        self.addCleanup(os.close, lock)
+        fcntl.flock(lock, fcntl.LOCK_EX)
         for options, code, says in ((("--set", "learning_rate=1"), 2, "there is no setting learning_rate"),
-                                    (("--set", "train_iters=9", "--load", "mistyped"), 3, "there is no checkpoint to load")):
+                                    (("--sett", "lr=1"), 2, "error: usage:"),
+                                    (("--set", "train_iters=9", "--load", "mistyped"), 3, "there is no checkpoint to load"),
+                                    (runs_away, 3, "not finite in step"),
+                                    (("--set", "train_iters=9", "--save", "taken"), 3, "another run is writing this target")):
             with self.subTest(says):
                 process = self.start("--config", "run.yaml", *options, launcher=self.launcher)
                 _, err = process.communicate(timeout=100)
                 self.assertEqual(process.returncode, code, err)
                 self.assertEqual(err.count(says), 1, err)
+                self.assertNotIn("\\x0a", err)
+                self.assertNotIn("cancelled", err)
+
+    def test_help_is_printed_once(self):
+        out, _ = self.finish(subprocess.Popen([*self.launcher, BIN / "ckpt-train", "--help"], stdout=subprocess.PIPE,
+                                              stderr=subprocess.PIPE, text=True))
+        self.assertEqual(out.count("Usage"), 1, out)
 
     def test_a_process_that_fails_alone_ends_all(self):
         only_first = ("bash", "-c", 'test $OMPI_COMM_WORLD_RANK = 0 && exec "$0" "$@"; exec "$0" "$@" --set clip_grad=-1')

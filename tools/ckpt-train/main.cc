@@ -1,5 +1,6 @@
 // ckpt-train: the sharded trainer. Parses and dispatches.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "tools/cli/error_report.h"
 #include "tools/cli/run_tool.h"
 #include "tools/cli/streams.h"
+#include "tools/cli/text_output.h"
 #include "tools/cli/usable_hints.h"
 #include "tools/cli/version.h"
 #include "trainer/comm/mpi_comm.h"
@@ -194,6 +196,25 @@ cli::ExitCode Conclude(RunVerb<Options> run, const Options& options, bool would_
   return code;
 }
 
+// Parses. The exit code, if that was all: help, or a usage error, which one of the processes that are ranks of one run says.
+std::optional<cli::ExitCode> Parse(CLI::App& app, const std::vector<std::string>& args,
+                                   cli::Streams& streams) {
+  if (trainer::NumLaunchedProcesses() == 1) return cli::ParseArguments(app, args, "train", streams);
+  cli::StringOutput out;
+  cli::StringOutput err;
+  cli::Streams kept = {.out = out, .err = err};
+  const std::optional<cli::ExitCode> ended = cli::ParseArguments(app, args, "train", kept);
+  if (!ended) return ended;
+  const auto tell = [&] {
+    streams.out.Write(out.text());
+    streams.err.Write(err.text());
+    (void)(streams.out.Flush().ok() && streams.err.Flush().ok());  // nowhere is left to tell it
+  };
+  const Status no_run = Error(ErrorKind::kUsage, "the command line asks for no run");
+  if (!trainer::FailTogether(no_run, tell).ok()) tell();
+  return ended;
+}
+
 cli::ExitCode Main(const std::vector<std::string>& args, cli::Streams& streams) {
   CLI::App app("Trains language models, sharded over ranks.", "ckpt-train");
   app.set_version_flag("--version", cli::VersionText("ckpt-train"));
@@ -213,7 +234,7 @@ cli::ExitCode Main(const std::vector<std::string>& args, cli::Streams& streams) 
   CheckOptions check;
   const CLI::App* const check_app = AddCheck(app, check);
 
-  if (const auto ended = cli::ParseArguments(app, args, "train", streams)) return *ended;
+  if (const auto ended = Parse(app, args, streams)) return *ended;
   if (evaluate_app->parsed()) {
     return Conclude(RunEvaluate, evaluate, !evaluate.print_config, *evaluate_app, streams);
   }

@@ -39,9 +39,21 @@ Result<std::vector<std::string>> ExchangeTexts(Communicator& world, std::string_
   return texts;
 }
 
+std::string InOneLine(const Status& failure) {
+  std::string line;
+  for (const char c : failure.ToString()) {
+    if (c == '\n') {
+      line += "; ";
+    } else {
+      line += c;
+    }
+  }
+  return line;
+}
+
 Status AgreeOn(Communicator& world, const Status& mine) {
   CKPT_ASSIGN_OR_RETURN(const std::vector<std::string> failures,
-                        ExchangeTexts(world, mine.ok() ? std::string() : mine.ToString()));
+                        ExchangeTexts(world, mine.ok() ? std::string() : InOneLine(mine)));
   if (!mine.ok()) return mine;
   for (std::size_t rank = 0; rank < failures.size(); ++rank) {
     if (failures[rank].empty()) continue;

@@ -14,6 +14,9 @@ namespace ckpt::trainer {
 // Every rank's text, by rank. Every rank calls it. Errors: kCancelled (a rank is gone).
 Result<std::vector<std::string>> ExchangeTexts(Communicator& world, std::string_view mine);
 
+// What `failure` says, on one line, as a part of another message.
+[[nodiscard]] std::string InOneLine(const Status& failure);
+
 // OK where `mine` is OK on every rank. A rank that failed gets its own errors back, the others a
 // kCancelled that says which rank failed and how. Every rank calls it.
 Status AgreeOn(Communicator& world, const Status& mine);

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <memory>
 #include <mpi.h>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -208,6 +210,66 @@ void MpiCommunicator::Abort(const Status& why) {
   MPI_Abort(MPI_COMM_WORLD, kFailed);
 }
 
+// Which of the ranks that failed speaks: MPI ends all processes when one does, so it speaks for all of them.
+//
+// Ranks that fail alike meet here, and the first whose error is not that of another rank speaks. Where one fails alone the
+// others are held in a call that waits for it, and it speaks when they had the time to come.
+class SpeakerVote {
+ public:
+  // While all ranks are well. Takes `comm`.
+  explicit SpeakerVote(MPI_Comm comm) : comm_(comm) {
+    MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(comm_, &rank_);
+    int size = 0;
+    MPI_Comm_size(comm_, &size);
+    are_causes_.resize(static_cast<std::size_t>(size));
+  }
+  ~SpeakerVote() { MPI_Comm_free(&comm_); }
+  SpeakerVote(const SpeakerVote&) = delete;
+  SpeakerVote& operator=(const SpeakerVote&) = delete;
+
+  // Returns when this rank is to speak; usually another one has ended the process by then. Once, by a rank that failed.
+  void AwaitTurn(ErrorKind failure);
+
+ private:
+  // Whether all ranks came before `deadline`.
+  bool HaveAllCome(std::chrono::steady_clock::time_point deadline);
+
+  MPI_Comm comm_;
+  int rank_ = 0;
+  unsigned char is_cause_ = 0;
+  std::vector<unsigned char> are_causes_;
+};
+
+bool SpeakerVote::HaveAllCome(std::chrono::steady_clock::time_point deadline) {
+  const int count = 1;
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (MPI_Iallgather(&is_cause_, count, MPI_BYTE, are_causes_.data(), count, MPI_BYTE, comm_,
+                     &request) != MPI_SUCCESS) {
+    return false;
+  }
+  int have_come = 0;
+  while (have_come == 0 && std::chrono::steady_clock::now() < deadline) {
+    if (MPI_Test(&request, &have_come, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return have_come != 0;
+}
+
+void SpeakerVote::AwaitTurn(ErrorKind failure) {
+  using std::chrono::milliseconds;
+  constexpr milliseconds kOthersCome(500);  // where all fail alike
+  constexpr milliseconds kBetweenTurns(100);
+  constexpr milliseconds kCauseSpeaks(
+      5000);  // a rank that failed because another did should not be first
+  is_cause_ = failure == ErrorKind::kCancelled ? 0 : 1;
+  const milliseconds patience = is_cause_ == 0 ? kCauseSpeaks : kOthersCome + rank_ * kBetweenTurns;
+  if (!HaveAllCome(std::chrono::steady_clock::now() + patience)) return;
+  const auto first = std::ranges::find(are_causes_, 1);
+  const auto speaker = first == are_causes_.end() ? 0 : first - are_causes_.begin();
+  if (speaker != rank_) std::this_thread::sleep_for(kCauseSpeaks);
+}
+
 bool NotEmpty(const std::string& text) { return !text.empty(); }
 
 // MPI from its start to its end; `status` says whether it started.
@@ -246,7 +308,7 @@ Status FailTogether(const Status& failure, const std::function<void()>& speak) {
   CKPT_RETURN_IF_ERROR(MpiStatus(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup"));
   MpiCommunicator world(comm);
   CKPT_ASSIGN_OR_RETURN(const std::vector<std::string> failures,
-                        ExchangeTexts(world, failure.ToString()));
+                        ExchangeTexts(world, InOneLine(failure)));
   if (std::ranges::find_if(failures, &NotEmpty) - failures.begin() == world.rank()) speak();
   return world.Barrier();
 }
@@ -264,9 +326,15 @@ Status RunMpiRank(QueueMode queues, const std::function<Status(Communicator& wor
                  fmt::format("rank {} failed before it ran", failed - failures.begin()))
         .Actual(*failed);
   }
+  MPI_Comm vote_comm = MPI_COMM_NULL;
+  CKPT_RETURN_IF_ERROR(MpiStatus(MPI_Comm_dup(MPI_COMM_WORLD, &vote_comm), "MPI_Comm_dup"));
+  SpeakerVote vote(vote_comm);
   // An exception must not unwind to MPI_Finalize, where it would wait for ranks that wait for it.
   Status status = StatusOfCall([&] { return body(world); });
-  if (!status.ok()) world.Abort(status);
+  if (!status.ok()) {
+    vote.AwaitTurn(status.kind());
+    world.Abort(status);
+  }
   return status;
 }
 

@@ -13,7 +13,7 @@ namespace ckpt::trainer {
 // Starts MPI, runs `body(world)` as this process's rank of all that were started together, and ends
 // MPI: once in the life of a process. `queues` says from which threads the ranks communicate. A
 // rank that fails says why on stderr and ends every process, its own too: MPI gives up in no other
-// way, and so does `Communicator::Abort`. Every communicator is gone when `body` returns.
+// way, and so does `Communicator::Abort`. Where several fail alike one of them says it. Every communicator is gone when `body` returns.
 //
 // Errors: kCancelled (another rank failed before it ran, see FailTogether), kUnsupported (built without CKPT_WITH_MPI, or MPI
 // lacks the thread support), kUsage (second call), kIo (MPI).

@@ -8,6 +8,7 @@
 
 #include "core/base/check.h"
 #include "core/base/thrown.h"
+#include "trainer/comm/agreement.h"
 #include "trainer/comm/internal/split_members.h"
 #include "trainer/comm/internal/thread_group.h"
 #include "trainer/comm/reduce_tree.h"
@@ -33,7 +34,7 @@ class ThreadWorld {
   void Abort(const Status& why) CKPT_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
     if (!cancelled_.ok()) return;
-    cancelled_ = Error(ErrorKind::kCancelled, "a rank gave up: " + why.ToString());
+    cancelled_ = Error(ErrorKind::kCancelled, "a rank gave up: " + InOneLine(why));
     for (const std::weak_ptr<ThreadGroup>& known : groups_) {
       if (const auto group = known.lock()) group->Cancel(cancelled_);
     }
