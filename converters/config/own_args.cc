@@ -110,7 +110,7 @@ void TakeOwn(const Configuration& args, const TranslationTable& table, Configura
 Status CheckArgsVersion(const Configuration& args) {
   const auto version = args.find(kArgsVersion);
   if (version == args.end() || version->second == Value(kArgsVersionNow)) return OkStatus();
-  return Error(ErrorKind::kUnsupported, "a newer ckptkit stored these arguments")
+  return Error(ErrorKind::kUnsupported, "another version of ckptkit stored these arguments")
       .Expected(fmt::format("{} {}", kArgsVersion, kArgsVersionNow))
       .Actual(layout::FormatValue(version->second));
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What ckpt-convert and repair leave and say when they are stopped or the disk is full, and that a conversion can go on from there.
+"""What ckpt-convert, repair and ckpt-train leave and say when they are stopped or the disk is full, and how it goes on from there.
 
     interrupted_test.py --bin DIR
 """
@@ -135,6 +135,51 @@ class Interrupted(unittest.TestCase):
             done = convert(*options, "--resume")
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual([path.name for path in disk.iterdir()], ["out"])
+
+
+class InterruptedTraining(unittest.TestCase):
+    """A run whose saves take more room than there is."""
+
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="ckptkit-full-")))
+        (self.folder / "data.jsonl").write_text("".join(json.dumps({"text": "one two three " * 6}) + "\n" for _ in range(24)))
+        done = self.train(self.folder / "roomy", "train_iters=1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.save_bytes = sum(file.stat().st_size for file in (self.folder / "roomy").rglob("*") if file.is_file())
+
+    def train(self, save, *settings, load=None):
+        settings = ("num_layers=2", "hidden_size=128", "ffn_hidden_size=512", "num_attention_heads=2", "vocab_size=258",
+                    "seq_length=16", "global_batch_size=2", "lr=1e-3", f"data_path={self.folder / 'data.jsonl'}", *settings)
+        return subprocess.run([BIN / "ckpt-train", "--threads", "1", "--ranks", "1", "--save", save,
+                               *(("--load", load) if load else ()), *(word for one in settings for word in ("--set", one))],
+                              capture_output=True, text=True)
+
+    def test_a_disk_that_cannot_hold_a_save_is_refused_before_the_first_step(self):
+        with SmallDisk(self, self.save_bytes * 3 // 4) as disk:
+            done = self.train(disk / "out", "train_iters=2")
+            self.assertEqual((done.returncode, done.stdout), (3, ""), done.stderr)
+            self.assertIn("error: no_space: the disk cannot hold the target", done.stderr)
+            self.assertRegex(done.stderr, r"expected .* \((\d+) bytes\) free, found .* \((\d+) bytes\)")
+            self.assertEqual(list(disk.iterdir()), [])
+        with SmallDisk(self, self.save_bytes * 5 // 2) as disk:
+            done = self.train(disk / "out", "train_iters=9", "save_interval=1", "keep_checkpoints=2")
+            self.assertEqual((done.returncode, done.stdout), (3, ""), done.stderr)
+            self.assertIn("keep_checkpoints=2 leaves up to 2 there beside the new one", done.stderr)
+            done = self.train(disk / "out", "train_iters=9", "save_interval=1", "keep_checkpoints=1")
+            self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_a_disk_that_fills_up_keeps_the_last_checkpoint_and_says_how_to_go_on(self):
+        with SmallDisk(self, self.save_bytes * 3 // 2) as disk:
+            done = self.train(disk / "out", "train_iters=2", "save_interval=1")
+            self.assertEqual(done.returncode, 3, done.stderr)
+            self.assertIn("the disk has room for 1 of the 2 checkpoints to come", done.stderr)
+            self.assertIn("error: no_space:", done.stderr)
+            self.assertIn("out/iter_0000002.ckptkit-partial holds a part of it and can be removed", done.stderr)
+            self.assertRegex(done.stderr, r"out/iter_0000001 is whole: make room \(a save takes .* in all\) and go on from it")
+            subprocess.run(["mount", "-o", f"remount,size={4 * self.save_bytes}", disk], check=True)
+            done = self.train(disk / "out", "train_iters=2", "save_interval=1", load=disk / "out")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(sorted(path.name for path in (disk / "out").glob("iter*")), ["iter_0000001", "iter_0000002"])
 
 
 class SmallDisk:

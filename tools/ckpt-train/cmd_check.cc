@@ -129,7 +129,7 @@ Result<ExitCode> RunCheck(const CheckOptions& options, Storage& storage, Streams
 
   const int threads = options.common.threads == 0 ? DefaultThreads() : options.common.threads;
   std::unique_ptr<ProgressSink> progress = cli::MakeProgress(options.common, streams);
-  progress->OnPhase("check", InitialWeightBytes(run.train.model), 0);
+  progress->OnPhase("check", StoredWeightBytes(run.train.model), 0);
   const CheckInput input = {
       .config = run.train,
       .model = model,

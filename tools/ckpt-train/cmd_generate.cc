@@ -39,11 +39,11 @@ layout::Configuration SettingsFor(std::int64_t num_tokens, layout::Configuration
   return settings;
 }
 
-Status CheckTokens(const std::vector<std::int32_t>& prompt, bool is_text,
-                   const trainer::TrainConfig& config) {
+Status CheckTokens(const std::vector<std::int32_t>& prompt, bool is_text, const RunConfig& run) {
+  const trainer::TrainConfig& config = run.train;
   const trainer::ModelConfig& model = config.model;
   if (is_text) {
-    Status status = trainer::CheckByteVocabulary(model.vocab_size);
+    Status status = CheckTakesBytes(run.data, model.vocab_size);
     if (!status.ok()) {
       return std::move(status).Hint(
           "give the prompt as tokens of the model's own tokenizer: --prompt-ids");
@@ -96,7 +96,7 @@ Result<ExitCode> RunGenerate(const GenerateOptions& options, Storage& storage,
     return ExitCode::kDone;
   }
   CKPT_RETURN_IF_ERROR(CheckHasWeights(run));
-  CKPT_RETURN_IF_ERROR(CheckTokens(prompt, is_text, run.train));
+  CKPT_RETURN_IF_ERROR(CheckTokens(prompt, is_text, run));
   CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<RunSetup> setup,
                         RunSetup::Create(run, num_ranks, options.common, storage, streams));
 

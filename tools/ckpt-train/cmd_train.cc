@@ -17,6 +17,7 @@
 #include "tools/ckpt-train/yaml_settings.h"
 #include "tools/cli/error_report.h"
 #include "tools/cli/stop_on_signal.h"
+#include "trainer/optim/schedule.h"
 
 namespace ckpt::train {
 namespace {
@@ -27,6 +28,23 @@ std::string StartText(const RunConfig& run, const CheckpointSettings& checkpoint
   if (run.goes_on() || checkpoints.load.empty()) return "";
   return fmt::format("no checkpoint in {}: starting from {}", checkpoints.load.string(),
                      run.init_from ? run.init_from->string() : "random weights");
+}
+
+// Lengths that are legal and go past the run, as those of a short trial of a long one do.
+std::vector<std::string> LengthTexts(const RunConfig& run) {
+  std::vector<std::string> texts;
+  const std::int64_t steps = run.loop.train_iters;
+  const std::int64_t warmup = run.train.schedule.warmup_steps;
+  if (warmup > steps) {
+    texts.push_back(fmt::format(
+        "lr_warmup_iters={} is longer than the run of {} steps: the learning rate ends at {:g}",
+        warmup, steps, trainer::LearningRate(run.train.schedule, steps)));
+  }
+  if (run.loop.exit_interval > steps) {
+    texts.push_back(fmt::format("exit_interval={} is past the run of {} steps: it ends nothing",
+                                run.loop.exit_interval, steps));
+  }
+  return texts;
 }
 
 std::string EndText(const LoopEnd& end, const CheckpointSettings& checkpoints) {
@@ -104,6 +122,7 @@ Result<ExitCode> RunTrain(const TrainOptions& options, Storage& storage, cli::St
                                 [&] {
                                   setup->EndProgress();
                                   for (const std::string& notice : data.notices) log.Say(notice);
+                                  for (const std::string& text : LengthTexts(run)) log.Say(text);
                                   const std::string text = StartText(run, setup->checkpoints());
                                   if (!text.empty()) log.Say(text);
                                 },

@@ -33,6 +33,10 @@ bool IsOfExamples(DataKind kind) {
          kind == DataKind::kMessages;
 }
 
+bool IsOfBytes(DataKind kind) {
+  return kind == DataKind::kText || kind == DataKind::kPrompts || kind == DataKind::kMessages;
+}
+
 // What starts anew where a document ends; none if nothing does.
 Result<std::optional<trainer::DocumentEnds>> EndsOfDocuments(const DataSettings& settings,
                                                              DataKind kind) {
@@ -81,6 +85,22 @@ DataSettings ReadDataSettings(trainer::SettingsReader& reader) {
       reader.Flag("reset_attention_mask", settings.reset_attention_mask);
   settings.eod_token = ReadToken(reader, "eod_token");
   return settings;
+}
+
+Result<Path> FindTokenizer(Storage& storage, const Path& assets) {
+  if (assets.empty()) return Path();
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"}) {
+    CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(assets / name));
+    if (stat.type == FileType::kRegular) return assets / name;
+  }
+  return Path();
+}
+
+Status CheckTakesBytes(const DataSettings& settings, std::int64_t vocab_size) {
+  CKPT_RETURN_IF_ERROR(trainer::CheckByteVocabulary(vocab_size));
+  if (settings.tokenizer.empty()) return OkStatus();
+  return Error(ErrorKind::kUsage, "text is read as bytes, and the model has a tokenizer of its own")
+      .Actual(settings.tokenizer.string());
 }
 
 Status CheckTokensOf(const DataSettings& settings, std::int64_t vocab_size) {
@@ -142,6 +162,11 @@ Result<std::shared_ptr<const trainer::SequenceSource>> OpenData(
     Storage& storage, const Path& path, const DataSettings& settings,
     const trainer::TrainConfig& config) {
   CKPT_ASSIGN_OR_RETURN(const DataKind kind, KindOf(storage, path, settings));
+  if (IsOfBytes(kind)) {
+    CKPT_RETURN_IF_ERROR(CheckTakesBytes(settings, config.model.vocab_size)
+                             .File(path.string())
+                             .Hint("give tokens of the model's own tokenizer (input_ids)"));
+  }
   CKPT_ASSIGN_OR_RETURN(const std::optional<trainer::DocumentEnds> ends,
                         EndsOfDocuments(settings, kind));
   CKPT_ASSIGN_OR_RETURN(std::unique_ptr<trainer::SequenceSource> source,

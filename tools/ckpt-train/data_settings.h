@@ -31,6 +31,8 @@ struct DataSettings {
   bool reset_position_ids = false;        // positions count from 0 in every document
   bool reset_attention_mask = false;      // attention stays within a document
   std::optional<std::int32_t> eod_token;  // of documents that are tokens
+  // No setting: a file of the tokenizer that the model came with; empty: it came with none.
+  Path tokenizer;
 
   // Whether anything starts anew where a document ends.
   [[nodiscard]] bool asks_for_document_ends() const {
@@ -40,6 +42,13 @@ struct DataSettings {
 
 // Errors: kUsage, all at once, by way of `reader`.
 DataSettings ReadDataSettings(trainer::SettingsReader& reader);
+
+// The file among the model's side files in `assets` that says it has a tokenizer; empty: there is none. Errors: those of the
+// storage.
+Result<Path> FindTokenizer(Storage& storage, const Path& assets);
+
+// Whether text means something to the model as bytes. Errors: kUsage (it has another vocabulary, or a tokenizer of its own).
+Status CheckTakesBytes(const DataSettings& settings, std::int64_t vocab_size);
 
 // Errors: kUsage (a token outside the vocabulary).
 Status CheckTokensOf(const DataSettings& settings, std::int64_t vocab_size);
@@ -52,7 +61,7 @@ Result<trainer::DataKind> KindOf(Storage& storage, const Path& path, const DataS
 Status CheckKindsUse(const DataSettings& settings, const std::vector<trainer::DataKind>& kinds);
 
 // The sequences of `path`, as a run of this configuration reads them.
-// Errors: kUsage (a setting that needs eod_token without it), those of DetectKind and OpenSource.
+// Errors: kUsage (a setting that needs eod_token without it), those of DetectKind, CheckTakesBytes and OpenSource.
 Result<std::shared_ptr<const trainer::SequenceSource>> OpenData(Storage& storage, const Path& path,
                                                                 const DataSettings& settings,
                                                                 const trainer::TrainConfig& config);

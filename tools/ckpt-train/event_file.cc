@@ -53,16 +53,18 @@ Status CheckHoldsNoOther(Storage& storage, const Path& directory, const RunPosit
 
 }  // namespace
 
-Result<EventFile> EventFile::Create(Storage& storage, const Path& directory,
-                                    const RunPosition& run) {
-  CKPT_RETURN_IF_ERROR(storage.MakeDirectories(directory));
-  CKPT_RETURN_IF_ERROR(CheckHoldsNoOther(storage, directory, run));
-  CKPT_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> created,
-                        storage.Create(FileName(directory, run.run_id)));
-  EventFile file(std::move(created));
-  CKPT_RETURN_IF_ERROR(file.AppendEvent(VersionEvent(Now())));
-  CKPT_RETURN_IF_ERROR(file.AppendEvent(RestartEvent(Now(), run.last_step + 1)));
+Result<EventFile> EventFile::Take(Storage& storage, const Path& directory) {
+  EventFile file(storage, CanonicalPath(directory));  // a link to it is as good
+  CKPT_ASSIGN_OR_RETURN(file.made_, MadeDirectories::Make(storage, file.directory_));
+  CKPT_ASSIGN_OR_RETURN(file.lock_, storage.Lock(file.directory_));
   return file;
+}
+
+Status EventFile::Begin(const RunPosition& run) {
+  CKPT_RETURN_IF_ERROR(CheckHoldsNoOther(*storage_, directory_, run));
+  CKPT_ASSIGN_OR_RETURN(file_, storage_->Create(FileName(directory_, run.run_id)));
+  CKPT_RETURN_IF_ERROR(AppendEvent(VersionEvent(Now())));
+  return AppendEvent(RestartEvent(Now(), run.last_step + 1));
 }
 
 Status EventFile::Add(std::int64_t step, std::span<const Scalar> scalars) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/result.h"
+#include "core/io/made_directories.h"
 #include "core/io/path.h"
 #include "core/io/storage.h"
 #include "tools/ckpt-train/event_record.h"
@@ -18,12 +19,16 @@ namespace ckpt::train {
 // One thread.
 class EventFile {
  public:
-  // A new file in `directory`, which is made if it is not there. Readers drop the steps behind `run.last_step` of the files
-  // that are there: this run writes them again.
+  // Keeps `directory` to this run; it is made if it is not there, and goes again if nothing is put in. `storage` outlives
+  // this. Errors: kAlreadyExists (another run is writing there), those of the storage.
+  static Result<EventFile> Take(Storage& storage, const Path& directory);
+
+  // Makes a new file there. Readers drop the steps behind `run.last_step` of the files that are there: this run writes them
+  // again. Comes before the first scalar.
   //
   // Errors: kAlreadyExists (event files of another run; those that do not say whose they are count as such for a run that
   // begins), those of the storage.
-  static Result<EventFile> Create(Storage& storage, const Path& directory, const RunPosition& run);
+  Status Begin(const RunPosition& run);
 
   // Readers see them at once. Errors: kNoSpace, kIo.
   Status Add(std::int64_t step, std::span<const Scalar> scalars);
@@ -31,9 +36,14 @@ class EventFile {
   Status Sync();
 
  private:
-  explicit EventFile(std::unique_ptr<WritableFile> file) : file_(std::move(file)) {}
+  EventFile(Storage& storage, Path directory)
+      : storage_(&storage), directory_(std::move(directory)) {}
   Status AppendEvent(ByteSpan event);
 
+  Storage* storage_;
+  Path directory_;
+  MadeDirectories made_;
+  std::unique_ptr<DirectoryLock> lock_;
   std::unique_ptr<WritableFile> file_;
   std::uint64_t size_bytes_ = 0;
 };

@@ -20,7 +20,7 @@ Status ReadInitialWeights(const ModelSource& model, std::uint64_t budget_bytes,
   });
 }
 
-std::uint64_t InitialWeightBytes(const trainer::ModelConfig& model) {
+std::uint64_t StoredWeightBytes(const trainer::ModelConfig& model) {
   return static_cast<std::uint64_t>(trainer::CountParameters(model)) * sizeof(float);
 }
 

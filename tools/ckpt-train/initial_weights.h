@@ -16,8 +16,8 @@ namespace ckpt::train {
 Status ReadInitialWeights(const ModelSource& model, std::uint64_t budget_bytes,
                           trainer::RankTrainer& trainer, ProgressSink& progress);
 
-// What ReadInitialWeights reports of a whole model, for the total of a progress bar.
-[[nodiscard]] std::uint64_t InitialWeightBytes(const trainer::ModelConfig& model);
+// What the weights of a whole model take in float32, as they are read and stored.
+[[nodiscard]] std::uint64_t StoredWeightBytes(const trainer::ModelConfig& model);
 
 }  // namespace ckpt::train
 

@@ -125,7 +125,7 @@ Result<Found> LoadIntact(Storage& storage, const CheckpointSettings& settings,
     CKPT_ASSIGN_OR_RETURN(const bool may_pass, trainer::HoldsEverywhere(world, is_its_own));
     Status agreed = AgreeOn(world, found);
     if (!may_pass) return agreed;
-    tell(fmt::format("cannot go on from {}: {}", candidate.string(), agreed.ToString()));
+    tell(fmt::format("cannot go on from {}: {}", candidate.string(), trainer::InOneLine(agreed)));
     refused.Add(std::move(agreed).While(GoingOnFrom(candidate)));
     result.refused.push_back(candidate);
   }
@@ -137,12 +137,13 @@ Result<Found> LoadIntact(Storage& storage, const CheckpointSettings& settings,
 
 Result<std::optional<LoadedRun>> LoadRun(Storage& storage, const CheckpointSettings& settings,
                                          OpenedState& opened, trainer::RankTrainer& trainer,
-                                         trainer::Communicator& world, const Notice& notice) {
+                                         trainer::Communicator& world, const LoadVoice& voice) {
   const Notice tell = [&](const std::string& text) {
-    if (world.rank() == 0 && notice) notice(text);
+    if (world.rank() == 0 && voice.notice) voice.notice(text);
   };
   const Load load = [&](const TrainingState& state) {
-    return settings.finetune ? LoadWeights(state.weights, trainer) : LoadState(state, trainer);
+    return settings.finetune ? LoadWeights(state.weights, trainer, &voice.progress)
+                             : LoadState(state, trainer, &voice.progress);
   };
   CKPT_ASSIGN_OR_RETURN(const Found found,
                         LoadIntact(storage, settings, opened.state(), load, world, tell));

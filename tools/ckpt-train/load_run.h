@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/result.h"
+#include "core/exec/progress.h"
 #include "core/io/storage.h"
 #include "core/layout/resolve.h"
 #include "tools/ckpt-train/checkpoint_settings.h"
@@ -28,6 +29,12 @@ struct LoadedRun {
   int tensor_ranks = 1;                     // of Megatron
 };
 
+// What a load tells on the way.
+struct LoadVoice {
+  Notice notice;           // on rank 0
+  ProgressSink& progress;  // of what is read, on every rank
+};
+
 // Loads the newest valid checkpoint of `settings.load`: weights, optimizer and schedule
 // (`finetune`: weights). Nothing if there is none. Says why it is not a newer one. Every rank calls
 // it.
@@ -40,7 +47,7 @@ struct LoadedRun {
 // Errors: those of OpenStoredRun and LoadState; of every candidate, if none is valid.
 Result<std::optional<LoadedRun>> LoadRun(Storage& storage, const CheckpointSettings& settings,
                                          OpenedState& opened, trainer::RankTrainer& trainer,
-                                         trainer::Communicator& world, const Notice& notice);
+                                         trainer::Communicator& world, const LoadVoice& voice);
 
 }  // namespace ckpt::train
 

@@ -16,24 +16,28 @@ namespace {
 
 constexpr std::uint64_t kBudgetBytes = 64 * kMiB;
 
-trainer::ParamStore::FillRows RowsOf(WeightReader& reader) {
-  return [&reader](const trainer::ParamSpec& spec, std::int64_t begin, std::int64_t rows,
-                   std::span<float> values) {
-    return reader.ReadRows(spec.name, begin, rows, values);
+trainer::ParamStore::FillRows RowsOf(WeightReader& reader, ProgressSink* progress) {
+  return [&reader, progress](const trainer::ParamSpec& spec, std::int64_t begin, std::int64_t rows,
+                             std::span<float> values) -> Status {
+    CKPT_RETURN_IF_ERROR(reader.ReadRows(spec.name, begin, rows, values));
+    if (progress != nullptr) progress->OnDone(spec.name, values.size_bytes());
+    return OkStatus();
   };
 }
 
 }  // namespace
 
-Status LoadWeights(const ModelSource& model, trainer::RankTrainer& trainer) {
+Status LoadWeights(const ModelSource& model, trainer::RankTrainer& trainer,
+                   ProgressSink* progress) {
   CKPT_ASSIGN_OR_RETURN(WeightReader weights,
                         WeightReader::Open(model, kTrainerNaming, {}, kBudgetBytes));
   CKPT_RETURN_IF_ERROR(CheckFits(model, weights.view(), trainer.config(), StoredPart::kWeights));
-  return trainer.SetWeights(RowsOf(weights));
+  return trainer.SetWeights(RowsOf(weights, progress));
 }
 
-Status LoadState(const TrainingState& state, trainer::RankTrainer& trainer) {
-  CKPT_RETURN_IF_ERROR(LoadWeights(state.weights, trainer));
+Status LoadState(const TrainingState& state, trainer::RankTrainer& trainer,
+                 ProgressSink* progress) {
+  CKPT_RETURN_IF_ERROR(LoadWeights(state.weights, trainer, progress));
   if (state.moments.empty()) return OkStatus();
   const auto expected = static_cast<std::size_t>(NumMoments(trainer.config().optimizer));
   if (state.moments.size() != expected) {
@@ -48,7 +52,7 @@ Status LoadState(const TrainingState& state, trainer::RankTrainer& trainer) {
                           WeightReader::Open(state.moments[m], kTrainerNaming, {}, kBudgetBytes));
     CKPT_RETURN_IF_ERROR(
         CheckFits(state.moments[m], moment.view(), trainer.config(), StoredPart::kMoment));
-    CKPT_RETURN_IF_ERROR(trainer.SetMoment(static_cast<int>(m), RowsOf(moment)));
+    CKPT_RETURN_IF_ERROR(trainer.SetMoment(static_cast<int>(m), RowsOf(moment, progress)));
   }
   trainer.optimizer().set_steps(state.run.finished_updates());
   return OkStatus();

@@ -84,18 +84,29 @@ Result<std::size_t> KeptBytesOf(Storage& storage, const Path& path, const RunPos
 
 }  // namespace
 
-Result<MetricsLog> MetricsLog::Open(Storage& storage, const Path& path, const RunPosition& run) {
-  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(path));
-  if (stat.type == FileType::kMissing) {
-    const Path directory = path.parent_path();
-    if (!directory.empty()) CKPT_RETURN_IF_ERROR(storage.MakeDirectories(directory));
-    CKPT_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, storage.Create(path));
-    return MetricsLog(std::move(file), 0);
+Result<MetricsLog> MetricsLog::Take(Storage& storage, const Path& path) {
+  MetricsLog log(storage, path);
+  const Path directory = path.parent_path();
+  if (!directory.empty()) {
+    CKPT_ASSIGN_OR_RETURN(log.directories_, MadeDirectories::Make(storage, directory));
   }
-  CKPT_ASSIGN_OR_RETURN(const std::size_t kept, KeptBytesOf(storage, path, run));
-  CKPT_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, storage.OpenForUpdate(path));
-  CKPT_RETURN_IF_ERROR(file->Resize(kept));
-  return MetricsLog(std::move(file), kept);
+  Result<std::unique_ptr<WritableFile>> file = storage.Create(path);
+  log.is_made_ = file.ok();
+  const bool is_there = !file.ok() && file.status().kind() == ErrorKind::kAlreadyExists;
+  if (is_there) file = storage.OpenForUpdate(path);
+  CKPT_ASSIGN_OR_RETURN(log.file_, std::move(file));
+  CKPT_RETURN_IF_ERROR(log.file_->Lock());
+  return log;
+}
+
+MetricsLog::~MetricsLog() {
+  // That it stays is no harm.
+  if (file_ && is_made_ && size_bytes_ == 0) (void)storage_->RemoveAll(path_).ok();
+}
+
+Status MetricsLog::GoOn(const RunPosition& run) {
+  CKPT_ASSIGN_OR_RETURN(size_bytes_, KeptBytesOf(*storage_, path_, run));
+  return file_->Resize(size_bytes_);
 }
 
 Status MetricsLog::Append(std::string_view line) {

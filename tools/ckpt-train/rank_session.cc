@@ -27,8 +27,9 @@ Result<std::unique_ptr<RankSession>> RankSession::Create(const SessionInput& inp
       session->trainer_,
       trainer::RankTrainer::Create(config, world,
                                    {.device = session->device_.get(), .ops = session->ops_.get()}));
-  session->checkpoints_.emplace(input.storage, input.checkpoints, input.run, *session->trainer_,
-                                world, session->notice_);
+  session->checkpoints_.emplace(
+      input.storage, input.checkpoints, input.run, *session->trainer_, world,
+      RunVoice{.say = session->notice_, .make_progress = input.make_save_progress});
   return session;
 }
 
@@ -44,9 +45,9 @@ Result<RunProgress> RankSession::Start() {
 }
 
 Result<RunProgress> RankSession::GoOn() {
-  CKPT_ASSIGN_OR_RETURN(
-      const std::optional<LoadedRun> loaded,
-      LoadRun(input_.storage, input_.checkpoints, *input_.run.stored, *trainer_, world_, notice_));
+  CKPT_ASSIGN_OR_RETURN(const std::optional<LoadedRun> loaded,
+                        LoadRun(input_.storage, input_.checkpoints, *input_.run.stored, *trainer_,
+                                world_, {.notice = notice_, .progress = input_.progress}));
   if (!loaded) {
     return Error(ErrorKind::kNotFound, "there is no valid checkpoint any more")
         .File(input_.checkpoints.load.string());

@@ -3,6 +3,7 @@
 #define CKPT_TOOLS_CKPT_TRAIN_RANK_SESSION_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -31,7 +32,9 @@ struct SessionInput {
   const ModelSource* init = nullptr;  // where weights are read from; null: they are drawn
   std::uint64_t budget_bytes = 0;     // for reading weights, of a rank
   int threads = 1;                    // of a rank
-  ProgressSink& progress;             // of reading weights
+  ProgressSink& progress;             // of reading weights or a whole state
+  // Of saves that training waits for; may be empty.
+  std::function<std::unique_ptr<ProgressSink>()> make_save_progress = {};
 };
 
 // The queues that ranks of a run compute on: threads of their own where computation and communication are to overlap.

@@ -62,6 +62,8 @@ Result<TrainedRank> TrainOnRank(const TrainInput& input, trainer::Communicator& 
   const bool goes_on = run.goes_on() && !checkpoints.finetune;
   CKPT_ASSIGN_OR_RETURN(const SaveFolder folder,
                         SaveFolder::Take(input.session.storage, checkpoints, goes_on, world));
+  CKPT_RETURN_IF_ERROR(
+      AgreeOn(world, is_first ? input.log.TakeFiles(input.session.storage) : OkStatus()));
   CKPT_ASSIGN_OR_RETURN(const BatchReader batches,
                         BatchReader::Create(input.data, run.train, world.rank()));
   std::optional<BatchReader> valid;
@@ -84,9 +86,11 @@ Result<TrainedRank> TrainOnRank(const TrainInput& input, trainer::Communicator& 
   if (is_first) input.on_started();
   if (!trained.difference.ok()) return trained;
 
-  if (is_first)
-    CKPT_RETURN_IF_ERROR(input.log.OpenFiles(input.session.storage,
-                                             {.run_id = run.run_id, .last_step = start.iteration}));
+  Status begun;
+  if (is_first) {
+    begun = input.log.BeginFiles({.run_id = run.run_id, .last_step = start.iteration});
+  }
+  CKPT_RETURN_IF_ERROR(AgreeOn(world, begun));
   TrainLoop loop({.settings = run.loop,
                   .checkpoint_settings = checkpoints,
                   .trainer = session->trainer(),

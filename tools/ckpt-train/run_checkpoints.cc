@@ -8,13 +8,17 @@
 #include <fmt/format.h>
 
 #include "converters/verbs/side_files.h"
+#include "converters/verbs/target_space.h"
 #include "core/base/hash.h"
+#include "core/io/disk_space.h"
+#include "core/io/staging_name.h"
 #include "core/manifest/replaceable.h"
 #include "formats/fsdp_dtensor/writer.h"
 #include "formats/megatron/root.h"
 #include "formats/safetensors/sharded_index.h"
 #include "tools/ckpt-train/describe_run.h"
 #include "tools/ckpt-train/hf_export.h"
+#include "tools/ckpt-train/initial_weights.h"
 #include "trainer/checkpoint/state_map.h"
 #include "trainer/comm/agreement.h"
 
@@ -22,13 +26,13 @@ namespace ckpt::train {
 
 RunCheckpoints::RunCheckpoints(Storage& storage, CheckpointSettings settings, const RunConfig& run,
                                trainer::RankTrainer& trainer, trainer::Communicator& world,
-                               Notice notice)
+                               RunVoice voice)
     : storage_(storage),
       settings_(std::move(settings)),
       run_(run),
       trainer_(trainer),
       world_(world),
-      notice_(std::move(notice)),
+      voice_(std::move(voice)),
       naming_({{"transformer_impl", "transformer_engine"}, {"expert_names", "grouped"}}),
       writer_(storage, world) {
   if (run.init_from) assets_ = *run.init_from;
@@ -43,6 +47,7 @@ void RunCheckpoints::GoOnFrom(const LoadedRun& loaded) {
     if (keeps) value = stored->second;
   }
   tensor_ranks_ = loaded.tensor_ranks;
+  if (!settings_.finetune) whole_ = loaded.checkpoint;
   for (const Path& refused : loaded.refused) {
     const std::optional<std::int64_t> iteration =
         megatron::IterationOf(refused.filename().string());
@@ -69,7 +74,7 @@ Status RunCheckpoints::Prove(const LoadedRun& loaded) {
 }
 
 void RunCheckpoints::Tell(const std::string& text) const {
-  if (world_.rank() == 0 && notice_) notice_(text);
+  if (world_.rank() == 0 && voice_.say) voice_.say(text);
 }
 
 Status RunCheckpoints::AllocateStaging() {
@@ -86,15 +91,55 @@ Status RunCheckpoints::Stage() {
   return staging_->Fill(trainer_);
 }
 
-Status RunCheckpoints::PlanFirstSave() {
+Status RunCheckpoints::PlanFirstSave(const RunProgress& start) {
   CKPT_RETURN_IF_ERROR(AllocateStaging());
-  CKPT_RETURN_IF_ERROR(Plan(Taken()).status());
-  if (settings_.save_format != SaveFormat::kHf) return OkStatus();
-  return CheckExport(storage_, assets_, Staged(), run_.train.model.padded_vocab_size);
+  CKPT_ASSIGN_OR_RETURN(const TrainingSave save, Plan(Taken()));
+  if (settings_.save_format == SaveFormat::kHf) {
+    CKPT_RETURN_IF_ERROR(
+        CheckExport(storage_, assets_, Staged(), run_.train.model.padded_vocab_size));
+  }
+  return world_.rank() == 0 ? CheckDisk(save.plan.write, start) : OkStatus();
 }
 
-Status RunCheckpoints::Prepare() {
-  Status planned = AgreeOn(world_, PlanFirstSave());
+Result<SavesAhead> RunCheckpoints::LookAhead(const WritePlan& plan,
+                                             const RunProgress& start) const {
+  SavesAhead ahead;
+  ahead.saves = CountSaves(start.iteration, run_.loop.train_iters, settings_.save_interval);
+  ahead.keep = settings_.keep_checkpoints;
+  CKPT_ASSIGN_OR_RETURN(const std::vector<ManifestFile> files, PlannedFiles(storage_, plan));
+  ahead.checkpoint_bytes = BytesWithParity(files, /*parity_group=*/0);
+  if (settings_.save_format == SaveFormat::kHf) {
+    ahead.passing_bytes = ahead.checkpoint_bytes;  // the whole state, of which the weights stay
+    ahead.checkpoint_bytes = StoredWeightBytes(run_.train.model);
+  }
+  if (ahead.keep == 0) return ahead;
+  CKPT_ASSIGN_OR_RETURN(const std::vector<std::int64_t> there,
+                        megatron::ListIterations(storage_, settings_.save));
+  for (const std::int64_t iteration : there) {
+    if (damaged_.contains(iteration)) continue;
+    ahead.old_bytes.push_back(AllocatedBytes(settings_.save / megatron::IterationName(iteration)));
+  }
+  return ahead;
+}
+
+Status RunCheckpoints::CheckDisk(const WritePlan& plan, const RunProgress& start) {
+  CKPT_ASSIGN_OR_RETURN(const SavesAhead ahead, LookAhead(plan, start));
+  save_bytes_ = BytesAtSave(ahead, 1);
+  const std::optional<std::uint64_t> free_bytes = FreeBytes(settings_.save);
+  if (!free_bytes) return OkStatus();
+  CKPT_RETURN_IF_ERROR(CheckRoomForSaves(settings_.save, ahead, *free_bytes));
+  const std::int64_t fit = SavesThatFit(ahead, *free_bytes);
+  if (fit < ahead.saves) {
+    Tell(
+        fmt::format("the disk has room for {} of the {} checkpoints to come: keep_checkpoints "
+                    "removes old ones as new ones come",
+                    fit, ahead.saves));
+  }
+  return OkStatus();
+}
+
+Status RunCheckpoints::Prepare(const RunProgress& start) {
+  Status planned = AgreeOn(world_, PlanFirstSave(start));
   return planned.ok() ? std::move(planned)
                       : std::move(planned).While("planning the first checkpoint");
 }
@@ -180,6 +225,9 @@ Status RunCheckpoints::Start(const Taken& taken) {
   const Path target = settings_.save / megatron::IterationName(iteration);
   damaged_.erase(iteration);  // this one takes its place
   const bool to_hf = settings_.save_format == SaveFormat::kHf;
+  // A bar beside the training's own line would only tear it.
+  const bool is_waited_for = world_.rank() == 0 && !settings_.async_save && voice_.make_progress;
+  if (is_waited_for) progress_ = voice_.make_progress();
   trainer::WriteJob job = {
       .plan = std::move(save.plan),
       .writers = std::move(save.writers),
@@ -188,6 +236,7 @@ Status RunCheckpoints::Start(const Taken& taken) {
       .staging = {.if_target_exists = StagedDirectory::IfTargetExists::kReplace,
                   .may_replace = &CheckReplaceable},
       .tool = "ckptkit " CKPT_VERSION,
+      .progress = progress_.get(),
       .published = [this, target, iteration, to_hf, damaged = damaged_]() -> Status {
         if (to_hf) CKPT_RETURN_IF_ERROR(ExportToHf(storage_, target));
         CKPT_RETURN_IF_ERROR(megatron::PointTrackerTo(storage_, settings_.save, iteration));
@@ -196,18 +245,44 @@ Status RunCheckpoints::Start(const Taken& taken) {
             storage_, settings_.save,
             {.newest = iteration, .keep = settings_.keep_checkpoints, .not_counted = damaged});
       }};
-  CKPT_RETURN_IF_ERROR(writer_.Start(std::move(job)));
+  if (Status started = writer_.Start(std::move(job)); !started.ok()) {
+    progress_.reset();
+    return SayWhatIsLeft(std::move(started), target);
+  }
   under_way_ = {.iteration = iteration,
                 .copying = taken.copying,
                 .start = start,
                 .waited = taken.copying + (Clock::now() - start),
+                .target = target,
                 .assets = to_hf ? target : target / kAssetsDirectory.data()};
   return OkStatus();
 }
 
+Status RunCheckpoints::SayWhatIsLeft(Status failure, const Path& target) const {
+  if (failure.ok() || failure.kind() == ErrorKind::kCancelled) return failure;
+  std::string hint;
+  for (const Path& partial : {StagingOf(target), WeightsToExport(target)}) {
+    const Result<FileStat> stat = storage_.Stat(partial);
+    if (!stat.ok() || stat->type == FileType::kMissing) continue;
+    hint += fmt::format("{} holds a part of it and can be removed; ", partial.string());
+  }
+  const bool is_full = failure.kind() == ErrorKind::kNoSpace;
+  const std::string first = is_full ? MakeRoom("a save", save_bytes_) + " and " : "";
+  if (whole_.empty()) {
+    hint += fmt::format("no checkpoint of the run was saved before: {}start it again", first);
+  } else {
+    hint += fmt::format("{} is whole: {}go on from it with --load {}", whole_.string(), first,
+                        whole_.parent_path().string());
+  }
+  return std::move(failure).Hint(hint);
+}
+
 Status RunCheckpoints::Conclude(Status status) {
   if (writer_.busy() || !under_way_) return status;
+  progress_.reset();  // a bar clears its line before anything else is printed
+  status = SayWhatIsLeft(std::move(status), under_way_->target);
   if (status.ok()) {
+    whole_ = under_way_->target;
     const std::chrono::duration<double> whole =
         under_way_->copying + (Clock::now() - under_way_->start);
     Tell(fmt::format("saved iteration {} in {:.1f} s", under_way_->iteration, whole.count()) +

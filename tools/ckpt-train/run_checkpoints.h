@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -12,12 +13,14 @@
 #include "converters/verbs/save_training_state.h"
 #include "core/base/result.h"
 #include "core/checkpoint/write_plan.h"
+#include "core/exec/progress.h"
 #include "core/io/storage.h"
 #include "core/layout/resolve.h"
 #include "tools/ckpt-train/checkpoint_settings.h"
 #include "tools/ckpt-train/load_run.h"
 #include "tools/ckpt-train/run_config.h"
 #include "tools/ckpt-train/run_progress.h"
+#include "tools/ckpt-train/save_room.h"
 #include "trainer/checkpoint/checkpoint_writer.h"
 #include "trainer/checkpoint/staging.h"
 #include "trainer/comm/communicator.h"
@@ -31,7 +34,7 @@ class RunCheckpoints {
  public:
   // `run`, `trainer`, `world` and `storage` outlive it.
   RunCheckpoints(Storage& storage, CheckpointSettings settings, const RunConfig& run,
-                 trainer::RankTrainer& trainer, trainer::Communicator& world, Notice notice);
+                 trainer::RankTrainer& trainer, trainer::Communicator& world, RunVoice voice);
   RunCheckpoints(const RunCheckpoints&) = delete;  // a background save points at it
   RunCheckpoints& operator=(const RunCheckpoints&) = delete;
 
@@ -42,11 +45,13 @@ class RunCheckpoints {
   // Errors: kValueMismatch, kMissing (none was stored).
   Status Prove(const LoadedRun& loaded);
 
-  // Everything that a save will need beside the disk: memory for a copy of the state, and a plan of the whole checkpoint.
-  // After it a save fails for nothing but its storage. REQUIRES: the state is loaded.
+  // Everything that a save will need: memory for a copy of the state, a plan of the whole checkpoint, and room on the disk
+  // for those that a run at `start` has before it. After it a save fails for nothing but its storage. REQUIRES: the state is
+  // loaded.
   //
-  // Errors: kNotFound (save_format hf without a config.json), those of PlanSavedTensors and PlanTrainingSave.
-  Status Prepare();
+  // Errors: kNotFound (save_format hf without a config.json), kNoSpace (CheckRoomForSaves), those of PlanSavedTensors and
+  //         PlanTrainingSave.
+  Status Prepare(const RunProgress& start);
 
   // A save in two parts, since the loss that proves it may be known a step later only. `Take` copies the state; one that
   // is still under way is waited for first. `Write` makes a checkpoint of the copy durable; with `async_save` it returns
@@ -78,20 +83,26 @@ class RunCheckpoints {
     std::chrono::duration<double> copying{};
     Clock::time_point start;                 // of the writing
     std::chrono::duration<double> waited{};  // by training, the copying included
-    Path assets;                             // where it will have the model's side files
+    Path target;
+    Path assets;  // where it will have the model's side files
   };
 
   void Tell(const std::string& text) const;
   Status AllocateStaging();
   // This rank's part of the state, copied.
   Status Stage();
-  Status PlanFirstSave();
+  Status PlanFirstSave(const RunProgress& start);
+  // Whether the disk has room for checkpoints of `plan`. By rank 0.
+  Status CheckDisk(const WritePlan& plan, const RunProgress& start);
+  [[nodiscard]] Result<SavesAhead> LookAhead(const WritePlan& plan, const RunProgress& start) const;
   Status Start(const Taken& taken);
   Result<std::string> DigestStaged(const RunProgress& progress);
   [[nodiscard]] RunningState Staged() const;
   Result<std::vector<WriteCopy>> SideFiles() const;
   // Every file of a checkpoint of what is staged.
   Result<TrainingSave> Plan(const Taken& taken);
+  // The failure of a save to `target`, with a hint at what it left and how the run can go on.
+  [[nodiscard]] Status SayWhatIsLeft(Status failure, const Path& target) const;
   // What follows a call of the writer that gave `status`.
   Status Conclude(Status status);
 
@@ -100,8 +111,10 @@ class RunCheckpoints {
   const RunConfig& run_;
   trainer::RankTrainer& trainer_;
   trainer::Communicator& world_;
-  const Notice notice_;
-  Path assets_;  // of the model: its config.json and tokenizer; empty: none
+  const RunVoice voice_;
+  Path whole_;                    // the newest checkpoint of the run; empty: there is none
+  std::uint64_t save_bytes_ = 0;  // of the disk, that one save takes; 0: not known yet
+  Path assets_;                   // of the model: its config.json and tokenizer; empty: none
   layout::Choices naming_;
   std::set<std::int64_t> damaged_;  // iterations that this run went back behind
   int tensor_ranks_ = 1;            // of Megatron, if it goes on with the run as before
@@ -109,7 +122,8 @@ class RunCheckpoints {
   std::optional<SavedTensors> tensors_;  // from the first plan on
   std::optional<Taken> taken_;
   std::optional<UnderWay> under_way_;
-  trainer::CheckpointWriter writer_;  // last: what it writes is above
+  std::unique_ptr<ProgressSink> progress_;  // of rank 0, while it waits for a save
+  trainer::CheckpointWriter writer_;        // last: what it writes is above
 };
 
 }  // namespace ckpt::train

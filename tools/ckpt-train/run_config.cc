@@ -126,7 +126,8 @@ void RefuseIdleSettings(const CheckpointSettings& checkpoints, const RunConfig& 
                       {"eod_token"});
   settings.RefuseIdle(run.data.valid_data_path.empty(), "without valid_data_path",
                       {"eval_interval", "eval_iters"});
-  settings.RefuseIdle(run.loop.eval_interval == 0, "with eval_interval=0", {"eval_iters"});
+  settings.RefuseIdle(run.loop.eval_interval == 0, "with eval_interval=0",
+                      {"eval_iters", "valid_data_path"});
   // Where a checkpoint is there already, the same settings go on that started the run.
   settings.RefuseIdle(run.init_from.has_value(), "where init names weights", {"init_method_std"});
 }
@@ -205,6 +206,10 @@ Result<RunConfig> ResolveRun(Storage& storage, const layout::Configuration& give
   const CheckpointSettings checkpoints = ReadCheckpointSettings(settings);
   run.loop = ReadLoopSettings(settings);
   run.data = ReadDataSettings(settings);
+  const Path assets = run.stored      ? run.stored->state()->weights.assets
+                      : run.init_from ? *run.init_from
+                                      : Path();
+  CKPT_ASSIGN_OR_RETURN(run.data.tokenizer, FindTokenizer(storage, assets));
   CheckNeeds(run, needs, settings);
   if (needs.training) RefuseIdleSettings(checkpoints, run, settings);
   CKPT_ASSIGN_OR_RETURN(run.train, trainer::ParseTrainConfig(settings, num_ranks));

@@ -45,16 +45,21 @@ RunLog::RunLog(const LoopSettings& settings, const cli::CommonOptions& options,
   }
 }
 
-Status RunLog::OpenFiles(Storage& storage, const RunPosition& run) {
-  run_ = run;
-  start_ = Clock::now();
+Status RunLog::TakeFiles(Storage& storage) {
   if (!settings_.metrics.empty()) {
-    CKPT_ASSIGN_OR_RETURN(metrics_, MetricsLog::Open(storage, settings_.metrics, run));
+    CKPT_ASSIGN_OR_RETURN(metrics_, MetricsLog::Take(storage, settings_.metrics));
   }
   if (!settings_.tensorboard_dir.empty()) {
-    CKPT_ASSIGN_OR_RETURN(events_, EventFile::Create(storage, settings_.tensorboard_dir, run));
+    CKPT_ASSIGN_OR_RETURN(events_, EventFile::Take(storage, settings_.tensorboard_dir));
   }
   return OkStatus();
+}
+
+Status RunLog::BeginFiles(const RunPosition& run) {
+  run_ = run;
+  start_ = Clock::now();
+  if (metrics_) CKPT_RETURN_IF_ERROR(metrics_->GoOn(run));
+  return events_ ? events_->Begin(run) : OkStatus();
 }
 
 Status RunLog::OnStep(const StepMetrics& metrics) {

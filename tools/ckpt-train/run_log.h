@@ -27,8 +27,10 @@ class RunLog {
   // `streams` outlives it.
   RunLog(const LoopSettings& settings, const cli::CommonOptions& options, cli::Streams& streams);
 
-  // Opens the files. Errors: those of MetricsLog and EventFile.
-  Status OpenFiles(Storage& storage, const RunPosition& run);
+  // Keeps the files to this run, before it reads or computes anything. Errors: those of MetricsLog::Take and EventFile::Take.
+  Status TakeFiles(Storage& storage);
+  // Goes on with them where the run does. Errors: those of MetricsLog::GoOn and EventFile::Begin.
+  Status BeginFiles(const RunPosition& run);
 
   // Errors: kNoSpace, kIo.
   Status OnStep(const StepMetrics& metrics);

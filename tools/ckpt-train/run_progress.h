@@ -4,8 +4,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
+
+#include "core/exec/progress.h"
 
 namespace ckpt::train {
 
@@ -24,6 +27,13 @@ struct RunPosition {
 // Told on rank 0: "cannot go on from iter_0000100: …", "saved iteration 100 in 0.8 s". May be
 // empty.
 using Notice = std::function<void(const std::string& text)>;
+
+// What a rank tells on the way. Either may be empty; rank 0 alone uses them.
+struct RunVoice {
+  Notice say;
+  // Where the progress of a save is told that training waits for.
+  std::function<std::unique_ptr<ProgressSink>()> make_progress;
+};
 
 }  // namespace ckpt::train
 

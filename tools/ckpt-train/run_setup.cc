@@ -8,6 +8,7 @@
 #include "tools/cli/reporting.h"
 #include "trainer/comm/world.h"
 #include "trainer/model/settings_reader.h"
+#include "trainer/optim/optimizer.h"
 
 namespace ckpt::train {
 
@@ -33,7 +34,6 @@ Result<std::unique_ptr<RunSetup>> RunSetup::Create(const RunConfig& run, int num
   setup->threads_ = std::max(1, threads / num_ranks);
   setup->budget_bytes_ = options.memory_budget / static_cast<std::uint64_t>(num_ranks);
   setup->progress_ = cli::MakeProgress(options, streams);
-  if (setup->init_) setup->progress_->OnPhase("read", InitialWeightBytes(run.train.model), 0);
   return setup;
 }
 
@@ -44,7 +44,8 @@ SessionInput RunSetup::session_input() {
           .init = init_ ? &*init_ : nullptr,
           .budget_bytes = budget_bytes_,
           .threads = threads_,
-          .progress = *progress_};
+          .progress = *progress_,
+          .make_save_progress = [this] { return cli::MakeProgress(options_, streams_); }};
 }
 
 Result<std::unique_ptr<RankSession>> RunSetup::StartRank(trainer::Communicator& world) {
@@ -57,7 +58,18 @@ Result<std::unique_ptr<RankSession>> RunSetup::StartRank(trainer::Communicator& 
   return session;
 }
 
-Status RunSetup::RunRanks(const std::function<Status(trainer::Communicator& world)>& body) const {
+void RunSetup::BeginProgress() {
+  const std::uint64_t weights = StoredWeightBytes(run_.train.model);
+  if (run_.goes_on()) {
+    const int moments = checkpoints_.finetune ? 0 : trainer::NumMoments(run_.train.optimizer);
+    progress_->OnPhase("load", weights * static_cast<std::uint64_t>(1 + moments), 0);
+  } else if (init_) {
+    progress_->OnPhase("read", weights, 0);
+  }
+}
+
+Status RunSetup::RunRanks(const std::function<Status(trainer::Communicator& world)>& body) {
+  BeginProgress();
   return trainer::RunWorld({.num_ranks = num_ranks_, .queues = QueuesOf(run_.train)}, body);
 }
 

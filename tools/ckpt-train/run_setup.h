@@ -33,11 +33,11 @@ class RunSetup {
 
   // For the ranks, as long as this.
   [[nodiscard]] SessionInput session_input();
-  // Takes the progress of reading weights off the screen. By one rank, when all have read.
+  // Takes the progress of reading off the screen. By one rank, when all have read.
   void EndProgress() { progress_.reset(); }
 
   // Runs `body` once a rank, as RunWorld does.
-  Status RunRanks(const std::function<Status(trainer::Communicator& world)>& body) const;
+  Status RunRanks(const std::function<Status(trainer::Communicator& world)>& body);
 
   // A rank with its weights, for verbs that only use them. Every rank calls it, in RunRanks.
   // Errors: those of RankSession.
@@ -51,6 +51,9 @@ class RunSetup {
   RunSetup(const RunConfig& run, const cli::CommonOptions& options, Storage& storage,
            cli::Streams& streams)
       : run_(run), options_(options), storage_(storage), streams_(streams) {}
+
+  // Of what the ranks read first.
+  void BeginProgress();
 
   const RunConfig& run_;
   const cli::CommonOptions options_;

@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "core/io/durable_directories.h"
 #include "core/io/staging_name.h"
 #include "tools/ckpt-train/stored_run.h"
 #include "trainer/comm/agreement.h"
@@ -38,17 +37,6 @@ Status FindProbes(Storage& storage, const Path& folder, int num_ranks) {
   return OkStatus();
 }
 
-Result<std::unique_ptr<DirectoryLock>> LockFolder(Storage& storage,
-                                                  const CheckpointSettings& settings,
-                                                  bool goes_on) {
-  const Path folder = CanonicalPath(settings.save);  // a link to it is as good
-  CKPT_RETURN_IF_ERROR(MakeDurableDirectories(storage, folder));
-  CKPT_ASSIGN_OR_RETURN(std::unique_ptr<DirectoryLock> lock, storage.Lock(folder));
-  // Asked under the lock: another run may have saved and ended a moment ago.
-  CKPT_RETURN_IF_ERROR(CheckSavesNoneAway(storage, settings, goes_on));
-  return lock;
-}
-
 Status CheckWritable(Storage& storage, const Path& folder, trainer::Communicator& world) {
   Status fit = AgreeOn(world, WriteProbe(storage, folder, world.rank()));
   if (fit.ok()) {
@@ -62,15 +50,26 @@ Status CheckWritable(Storage& storage, const Path& folder, trainer::Communicator
 
 }  // namespace
 
+Result<SaveFolder> SaveFolder::TakeFirst(Storage& storage, const CheckpointSettings& settings,
+                                         bool goes_on) {
+  const Path path = CanonicalPath(settings.save);  // a link to it is as good
+  SaveFolder folder;
+  CKPT_ASSIGN_OR_RETURN(folder.made_, MadeDirectories::Make(storage, path));
+  CKPT_ASSIGN_OR_RETURN(folder.lock_, storage.Lock(path));
+  // Asked under the lock: another run may have saved and ended a moment ago.
+  CKPT_RETURN_IF_ERROR(CheckSavesNoneAway(storage, settings, goes_on));
+  return folder;
+}
+
 Result<SaveFolder> SaveFolder::Take(Storage& storage, const CheckpointSettings& settings,
                                     bool goes_on, trainer::Communicator& world) {
-  if (settings.save.empty()) return SaveFolder(nullptr);
-  Result<std::unique_ptr<DirectoryLock>> lock = std::unique_ptr<DirectoryLock>();
-  if (world.rank() == 0) lock = LockFolder(storage, settings, goes_on);
-  Status fit = AgreeOn(world, lock.ok() ? OkStatus() : lock.status());
+  Result<SaveFolder> folder = SaveFolder();
+  if (settings.save.empty()) return folder;
+  if (world.rank() == 0) folder = TakeFirst(storage, settings, goes_on);
+  Status fit = AgreeOn(world, folder.ok() ? OkStatus() : folder.status());
   if (fit.ok()) fit = CheckWritable(storage, settings.save, world);
   if (!fit.ok()) return std::move(fit).While("preparing to save in " + settings.save.string());
-  return SaveFolder(std::move(lock).value());
+  return folder;
 }
 
 }  // namespace ckpt::train

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/result.h"
+#include "core/io/made_directories.h"
 #include "core/io/storage.h"
 #include "tools/ckpt-train/checkpoint_settings.h"
 #include "trainer/comm/communicator.h"
@@ -15,7 +16,7 @@ namespace ckpt::train {
 // As long as rank 0 has it, no other run and no conversion writes into the folder.
 class SaveFolder {
  public:
-  // Makes the folder if it is not there. Every rank then writes a file into it, which rank 0 must see, and removes it
+  // Makes the folder if it is not there; what it made goes again if the run leaves nothing in it. Every rank then writes a file into it, which rank 0 must see, and removes it
   // again. `goes_on`: with the whole state of a stored run. Without a setting `save` it does nothing. Every rank calls it.
   //
   // Errors: kAlreadyExists (another run is saving there; those of CheckSavesNoneAway), kMissingFile (a rank writes into
@@ -24,9 +25,14 @@ class SaveFolder {
                                  trainer::Communicator& world);
 
  private:
-  explicit SaveFolder(std::unique_ptr<DirectoryLock> lock) : lock_(std::move(lock)) {}
+  SaveFolder() = default;
+  // On rank 0.
+  static Result<SaveFolder> TakeFirst(Storage& storage, const CheckpointSettings& settings,
+                                      bool goes_on);
 
-  std::unique_ptr<DirectoryLock> lock_;  // on rank 0
+  // On rank 0.
+  MadeDirectories made_;
+  std::unique_ptr<DirectoryLock> lock_;
 };
 
 }  // namespace ckpt::train

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "converters/config/hf_config.h"
 #include "converters/verbs/training_state.h"
 #include "core/manifest/verify_manifest.h"
 #include "formats/megatron/root.h"
@@ -54,6 +55,24 @@ Status CheckStoredBytes(Storage& storage, const Path& checkpoint, const Manifest
   return Status(std::move(problems));
 }
 
+namespace {
+
+// What a source is that has weights, and no state of an optimizer to go on with.
+Status NoRun(Storage& storage, const ModelSource& source, const Status& lack) {
+  const Path config = source.checkpoint->path / std::string(kHfConfigName);
+  const Result<FileStat> stat = storage.Stat(config);
+  const bool is_repository = stat.ok() && stat->type == FileType::kRegular;
+  return Error(lack.kind(), "there are weights, but no run to go on with")
+      .File(source.checkpoint->path.string())
+      .Expected("a checkpoint that ckpt-train saved")
+      .Actual(fmt::format("{}: {}", source.checkpoint->format, lack.first().message))
+      .Hint(is_repository ? fmt::format("--init hf:{} begins with the weights",
+                                        source.checkpoint->path.string())
+                          : std::string("--set finetune=true takes the weights alone"));
+}
+
+}  // namespace
+
 Result<StatePtr> OpenStoredRun(Storage& storage, const Path& checkpoint, bool weights_only) {
   OpenModelOptions options;
   options.with_vocabulary_padding = true;
@@ -62,7 +81,15 @@ Result<StatePtr> OpenStoredRun(Storage& storage, const Path& checkpoint, bool we
     CKPT_ASSIGN_OR_RETURN(state.weights, OpenModel(storage, checkpoint, options));
     CKPT_ASSIGN_OR_RETURN(state.args, ReadRunArgs(state.weights.source()));
   } else {
-    CKPT_ASSIGN_OR_RETURN(state, OpenTrainingState(storage, checkpoint, options));
+    Result<TrainingState> run = OpenTrainingState(storage, checkpoint, options);
+    // What a run lacks is named by its entry.
+    const bool has_none = !run.ok() && run.status().kind() == ErrorKind::kMissing &&
+                          run.status().first().tensor.empty();
+    if (has_none) {
+      const Result<ModelSource> weights = OpenModel(storage, checkpoint, options);
+      if (weights.ok()) return NoRun(storage, *weights, run.status());
+    }
+    CKPT_ASSIGN_OR_RETURN(state, std::move(run));
   }
   return std::make_shared<const TrainingState>(std::move(state));
 }

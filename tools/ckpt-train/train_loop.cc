@@ -32,7 +32,7 @@ bool IsMultiple(std::int64_t step, std::int64_t interval) {
 Result<LoopEnd> TrainLoop::Run() {
   std::optional<EndReason> reason;
   if (progress_.iteration >= in_.settings.train_iters) reason = EndReason::kNothingToDo;
-  if (!reason && saves()) CKPT_RETURN_IF_ERROR(in_.checkpoints.Prepare());
+  if (!reason && saves()) CKPT_RETURN_IF_ERROR(in_.checkpoints.Prepare(progress_));
   while (!reason) {
     CKPT_ASSIGN_OR_RETURN(StepMetrics metrics, Step());
     if (IsEvaluationDue()) CKPT_RETURN_IF_ERROR(Evaluate(metrics));
@@ -42,7 +42,7 @@ Result<LoopEnd> TrainLoop::Run() {
     CKPT_RETURN_IF_ERROR(in_.checkpoints.Poll());
     CKPT_ASSIGN_OR_RETURN(reason, ReasonToEnd());
     const bool is_due = IsMultiple(progress_.iteration, in_.checkpoint_settings.save_interval);
-    if (saves() && (reason || is_due)) CKPT_RETURN_IF_ERROR(Save(reason.has_value()));
+    if (saves() && (reason || is_due)) CKPT_RETURN_IF_ERROR(Save(reason));
   }
   CKPT_RETURN_IF_ERROR(in_.checkpoints.Finish());
   if (in_.log != nullptr) CKPT_RETURN_IF_ERROR(in_.log->Sync());
@@ -60,16 +60,7 @@ Result<StepMetrics> TrainLoop::Step() {
   const std::int64_t step = progress_.iteration + 1;
   CKPT_ASSIGN_OR_RETURN(const Batch batch, ReadNext());
   const Result<trainer::StepReport> report = in_.trainer.Step(batch);
-  if (!report.ok()) {
-    if (report.status().kind() != ErrorKind::kValueMismatch) return report.status();
-    Status bad = NameBadBatch(report.status(),
-                              {.step = step, .consumed_samples = progress_.consumed_samples},
-                              in_.batches, in_.trainer, in_.world);
-    // What is being saved is of earlier steps, and good.
-    if (in_.checkpoints.is_taken()) bad.Add(in_.checkpoints.Write(std::nullopt));
-    bad.Add(in_.checkpoints.Finish());
-    return bad;
-  }
+  if (!report.ok()) return EndWith(report.status(), step);
   progress_.iteration = step;
   progress_.consumed_samples += in_.batches.SamplesOf(1);
   StepMetrics metrics = {.step = step,
@@ -84,6 +75,22 @@ Result<StepMetrics> TrainLoop::Step() {
   // This step began with the weights that wait to be written: its loss is their proof.
   if (in_.checkpoints.is_taken()) CKPT_RETURN_IF_ERROR(WriteTaken(report->loss));
   return metrics;
+}
+
+Status TrainLoop::EndWith(Status failure, std::int64_t step) {
+  const bool is_of_all = failure.kind() == ErrorKind::kValueMismatch;
+  if (is_of_all) {
+    failure = NameBadBatch(failure, {.step = step, .consumed_samples = progress_.consumed_samples},
+                           in_.batches, in_.trainer, in_.world);
+  } else {
+    failure = std::move(failure).While(fmt::format("training step {}", step));
+  }
+  // Ranks that have not failed wait inside the step, and come to no save.
+  if (!is_of_all && in_.world.size() > 1) return failure;
+  // What is being saved is of earlier steps, and good.
+  if (in_.checkpoints.is_taken()) failure.Add(in_.checkpoints.Write(std::nullopt));
+  failure.Add(in_.checkpoints.Finish());
+  return failure;
 }
 
 Status TrainLoop::WriteTaken(std::optional<double> next_loss) {
@@ -132,18 +139,20 @@ Result<std::optional<EndReason>> TrainLoop::ReasonToEnd() {
   return reason;
 }
 
-Status TrainLoop::Save(bool is_last) {
+Status TrainLoop::Save(std::optional<EndReason> reason) {
   const Stopwatch watch;
   // A checkpoint never knows of steps that the metrics lack.
   if (in_.log != nullptr) CKPT_RETURN_IF_ERROR(in_.log->Sync());
   CKPT_RETURN_IF_ERROR(in_.checkpoints.Take(progress_));
   save_ms_ += watch.Milliseconds();
-  if (!in_.checkpoint_settings.save_proof) return WriteTaken(std::nullopt);
+  // A proof at the end takes the time of half a step, which a run that was told to stop may not have.
+  const bool is_hurried = reason == EndReason::kStopped;
+  if (!in_.checkpoint_settings.save_proof || is_hurried) return WriteTaken(std::nullopt);
   // The next step tells the loss; but one that cannot begin must not take the checkpoint along.
   Result<Batch> next = in_.batches.ReadStep(progress_.consumed_samples);
   CKPT_ASSIGN_OR_RETURN(const bool is_read, trainer::HoldsEverywhere(in_.world, next.ok()));
   if (!is_read) return WriteTaken(std::nullopt);
-  if (!is_last) {
+  if (!reason) {
     next_ = *std::move(next);
     return OkStatus();
   }

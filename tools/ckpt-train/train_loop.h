@@ -60,7 +60,8 @@ class TrainLoop {
   // Trains, tells, evaluates and saves until one of the reasons to end; what was trained is saved then, and durable. What a
   // save needs is found out before the first step. A wish to stop ends an evaluation between two batches.
   //
-  // With `save_proof` a checkpoint is copied where it is due, and written when the step that follows has told its loss.
+  // With `save_proof` a checkpoint is copied where it is due, and written when the step that follows has told its loss; of a
+  // run that was told to stop it is written at once, without.
   //
   // Errors: kValueMismatch (a loss or a gradient is not finite: names step and samples; nothing of that step is saved),
   //         those of the data, of the checkpoints and of the log, kCancelled (another rank failed).
@@ -77,7 +78,10 @@ class TrainLoop {
   Result<bool> IsToldToGoOn();
   // Nothing to end for yet.
   Result<std::optional<EndReason>> ReasonToEnd();
-  Status Save(bool is_last);
+  // The error of a run whose step failed, when what can still be saved is.
+  Status EndWith(Status failure, std::int64_t step);
+  // `reason`: of the end that this save belongs to.
+  Status Save(std::optional<EndReason> reason);
   Status WriteTaken(std::optional<double> next_loss);
 
   const LoopInput in_;

@@ -87,7 +87,10 @@ Status CheckpointWriter::Start(WriteJob job) {
   phase_ = Phase::kWriting;
   writing_ = std::async(std::launch::async, [this] {
     return Execute(job_.plan, *job_.source, storage_, StagingOf(job_.target),
-                   {.own_files = FilesOf(job_.writers, world_.rank()), .stop = stop_.get_token()});
+                   {.own_files = FilesOf(job_.writers, world_.rank()),
+                    .progress = job_.progress,
+                    .phase = "save",
+                    .stop = stop_.get_token()});
   });
   return OkStatus();
 }

@@ -34,7 +34,8 @@ struct WriteJob {
   std::shared_ptr<const CheckpointSource> source;
   Path target;
   StagedDirectory::Options staging = {};
-  std::string tool;  // "ckptkit 0.1.0", for the sidecar
+  std::string tool;                  // "ckptkit 0.1.0", for the sidecar
+  ProgressSink* progress = nullptr;  // of what this rank writes, as phase "save"; may be null
   // On rank 0, when the target is durable; may be empty. What it returns is an error of the save.
   std::function<Status()> published = {};
 };

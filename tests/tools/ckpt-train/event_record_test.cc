@@ -49,18 +49,35 @@ TEST(EventRecordTest, RecordsCarryMaskedChecksums) {
   EXPECT_EQ(HexOf(ByteSpan(record).last(4)), "e5b08ac7");
 }
 
+Result<EventFile> Open(Storage& storage, const RunPosition& run) {
+  CKPT_ASSIGN_OR_RETURN(EventFile file, EventFile::Take(storage, "/run/tb"));
+  CKPT_RETURN_IF_ERROR(file.Begin(run));
+  return file;
+}
+
+TEST(EventFileTest, KeepsOtherRunsOutOfTheDirectory) {
+  const auto storage = MakeMemoryStorage();
+  {
+    const auto file = EventFile::Take(*storage, "/run/tb");
+    ASSERT_THAT(file, IsOk());
+    EXPECT_THAT(EventFile::Take(*storage, "/run/tb").status(),
+                FailsWith(ErrorKind::kAlreadyExists));
+  }
+  EXPECT_EQ(storage->Stat("/run")->type, FileType::kMissing) << "nothing was put in";
+}
+
 TEST(EventFileTest, MixesNoTwoRuns) {
   const auto storage = MakeMemoryStorage();
-  ASSERT_THAT(EventFile::Create(*storage, "/run/tb", {.run_id = "a", .last_step = 0}), IsOk());
-  EXPECT_THAT(EventFile::Create(*storage, "/run/tb", {.run_id = "a", .last_step = 3}), IsOk());
-  EXPECT_THAT(EventFile::Create(*storage, "/run/tb", {.run_id = "b", .last_step = 0}).status(),
+  ASSERT_THAT(Open(*storage, {.run_id = "a", .last_step = 0}), IsOk());
+  EXPECT_THAT(Open(*storage, {.run_id = "a", .last_step = 3}), IsOk());
+  EXPECT_THAT(Open(*storage, {.run_id = "b", .last_step = 0}).status(),
               FailsWith(ErrorKind::kAlreadyExists));
   EXPECT_EQ(storage->List("/run/tb")->size(), 2U);
 }
 
 TEST(EventFileTest, LiesWhereTensorBoardLooks) {
   const auto storage = MakeMemoryStorage();
-  auto file = EventFile::Create(*storage, "/run/tb", {.run_id = "a", .last_step = 0});
+  auto file = Open(*storage, {.run_id = "a", .last_step = 0});
   ASSERT_THAT(file, IsOk());
   const std::vector<Scalar> scalars = {{"loss", 1.5}};
   ASSERT_THAT(file->Add(1, scalars), IsOk());

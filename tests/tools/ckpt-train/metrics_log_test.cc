@@ -32,8 +32,9 @@ class MetricsLogTest : public ::testing::Test {
   }
   Result<std::string> Content() { return ReadSmallFile(*storage_, "/run/metrics.jsonl", 1 << 20); }
   Result<MetricsLog> Open(std::int64_t last_step) {
-    return MetricsLog::Open(*storage_, "/run/metrics.jsonl",
-                            {.run_id = "a", .last_step = last_step});
+    CKPT_ASSIGN_OR_RETURN(MetricsLog log, MetricsLog::Take(*storage_, "/run/metrics.jsonl"));
+    CKPT_RETURN_IF_ERROR(log.GoOn({.run_id = "a", .last_step = last_step}));
+    return log;
   }
 
   std::unique_ptr<Storage> storage_ = MakeMemoryStorage();
@@ -46,6 +47,22 @@ TEST_F(MetricsLogTest, MakesFileAndFolder) {
   ASSERT_THAT(log->Append(Line(2)), IsOk());
   ASSERT_THAT(log->Sync(), IsOk());
   EXPECT_THAT(Content(), IsOkAndHolds(Line(1) + Line(2)));
+}
+
+TEST_F(MetricsLogTest, KeepsOtherRunsOut) {
+  Put(Line(1));
+  {
+    const auto log = Open(1);
+    ASSERT_THAT(log, IsOk());
+    EXPECT_THAT(Open(1).status(), FailsWith(ErrorKind::kAlreadyExists));
+    EXPECT_THAT(Open(1).status().ToString(), HasSubstr("another run is writing this file"));
+  }
+  EXPECT_THAT(Open(1), IsOk());
+}
+
+TEST_F(MetricsLogTest, NothingIsLeftOfALogWithoutLines) {
+  ASSERT_THAT(Open(0), IsOk());
+  EXPECT_EQ(storage_->Stat("/run")->type, FileType::kMissing);
 }
 
 TEST_F(MetricsLogTest, CutsTheStepsThatAreRepeated) {

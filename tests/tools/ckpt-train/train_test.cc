@@ -20,6 +20,7 @@
 #include "tools/ckpt-train/cmd_evaluate.h"
 #include "tools/ckpt-train/cmd_generate.h"
 #include "tools/ckpt-train/cmd_train.h"
+#include "tools/ckpt-train/data_settings.h"
 
 namespace ckpt::train {
 namespace {
@@ -142,6 +143,11 @@ TEST_F(TrainTest, ASignalSavesAndEndsTheRun) {
   EXPECT_EQ(*code, cli::ExitCode::kDone);
   EXPECT_THAT(err.text(), HasSubstr("saved iteration 3 "));
   EXPECT_THAT(err.text(), HasSubstr("stopped after step 3"));
+  OpenModelOptions padded;
+  padded.with_vocabulary_padding = true;
+  const auto saved = OpenTrainingState(PosixStorage(), In("out") / "iter_0000003", padded);
+  ASSERT_THAT(saved, IsOk());
+  EXPECT_FALSE(saved->next_loss) << "a proof takes half a step";
 }
 
 TEST_F(TrainTest, AFolderThatCannotBeWrittenEndsTheRunBeforeItsFirstStep) {
@@ -163,6 +169,46 @@ TEST_F(TrainTest, ADiskThatTakesNothingEndsTheRunBeforeItsFirstStep) {
   cli::Streams streams = {.out = out, .err = err};
   EXPECT_THAT(RunTrain(options, full, streams).status(), FailsWith(ErrorKind::kNoSpace));
   EXPECT_EQ(out.text(), "");
+}
+
+TEST_F(TrainTest, AFailedSaveSaysWhatIsLeftAndHowToGoOn) {
+  TrainOptions options = Options(1, {"train_iters=4", "save_interval=2", "save_proof=false"});
+  options.run.save = In("out").string();
+  testing::FaultStorage counts(PosixStorage(), -1);
+  cli::StringOutput out;
+  cli::StringOutput err;
+  cli::Streams streams = {.out = out, .err = err};
+  ASSERT_THAT(RunTrain(options, counts, streams), IsOk());
+
+  // Somewhere in the second of two saves that are alike.
+  options.run.save = In("full").string();
+  testing::FaultStorage full(PosixStorage(), counts.calls() * 3 / 4, ErrorKind::kNoSpace);
+  const Status failure = RunTrain(options, full, streams).status();
+  ASSERT_THAT(failure, FailsWith(ErrorKind::kNoSpace));
+  const std::string hint = failure.first().hint;
+  EXPECT_THAT(hint, HasSubstr("full/iter_0000004.ckptkit-partial holds a part of it"));
+  EXPECT_THAT(hint, HasSubstr("full/iter_0000002 is whole: make room (a save takes "));
+  EXPECT_THAT(hint, HasSubstr("go on from it with --load " + options.run.save));
+
+  options.run.load = options.run.save;
+  EXPECT_TRUE(Call(RunTrain, options).IsDone()) << "as the hint says";
+}
+
+TEST_F(TrainTest, NothingIsLeftOfAFolderThatARefusedRunMade) {
+  TrainOptions options = Options(2, {"save_format=hf"});  // of no config.json
+  options.run.save = (In("new") / "out").string();
+  ASSERT_THAT(Call(RunTrain, options).code.status(), FailsWith(ErrorKind::kNotFound));
+  EXPECT_EQ(PosixStorage().Stat(In("new"))->type, FileType::kMissing);
+}
+
+TEST_F(TrainTest, SaysWhatLengthsPastTheRunMean) {
+  const Said said =
+      Call(RunTrain, Options(1, {"train_iters=2", "lr_warmup_iters=10", "exit_interval=5"}));
+  ASSERT_TRUE(said.IsDone()) << said.code.status().ToString();
+  EXPECT_THAT(said.err, HasSubstr("lr_warmup_iters=10 is longer than the run of 2 steps"));
+  EXPECT_THAT(said.err, HasSubstr("exit_interval=5 is past the run of 2 steps"));
+  const Said silent = Call(RunTrain, Options(1, {"train_iters=2", "exit_interval=2"}));
+  EXPECT_THAT(silent.err, Not(HasSubstr("past the run")));
 }
 
 TEST_F(TrainTest, WhatNoSaveCanHoldEndsTheRunBeforeItsFirstStep) {
@@ -221,12 +267,21 @@ TEST_F(TrainTest, MetricsTellWhatTheExpertsDid) {
   ASSERT_TRUE(said.IsDone()) << said.code.status().ToString();
   const std::string line = said.out.substr(0, said.out.find('\n'));
   EXPECT_GE(Number(line, "aux_loss"), 0.01 - 1e-6) << "balanced at best";
-  EXPECT_GE(Number(line, "expert_load_max"), 1);
-  EXPECT_LE(Number(line, "expert_load_min"), 1);
+  EXPECT_EQ(Number(line, "expert_load_max"), 1) << "every expert is full";
+  EXPECT_EQ(Number(line, "expert_load_min"), 1);
   const auto json = JsonDocument::Parse(line, "line");
   // Half of the 8 · 16 tokens' 2 choices find room at most.
   EXPECT_GE(json->root().At("dropped_tokens")->Int64().value(), 8 * 16);
   EXPECT_GT(json->root().At("peak_bytes")->Int64().value(), 0);
+
+  TrainOptions roomy = Options(2, {"train_iters=1"});
+  roomy.common.json = true;
+  const Said all = Call(RunTrain, roomy);
+  ASSERT_TRUE(all.IsDone()) << all.code.status().ToString();
+  const std::string uneven = all.out.substr(0, all.out.find('\n'));
+  EXPECT_GT(Number(uneven, "expert_load_max"), 1) << "random routers do not share evenly";
+  EXPECT_LE(Number(uneven, "expert_load_max"), 2) << "two choices of a token differ";
+  EXPECT_LT(Number(uneven, "expert_load_min"), 1);
 }
 
 TEST_F(TrainTest, MixesNoMetricsOfTwoRuns) {
@@ -411,6 +466,53 @@ TEST_F(HfTrainTest, RefusesTextForAModelWithATokenizerOfItsOwn) {
   EXPECT_THAT(generated.code.status().ToString(), HasSubstr("--prompt-ids"));
 }
 
+TEST_F(HfTrainTest, TextIsNoBytesForAModelThatCameWithATokenizer) {
+  EXPECT_TRUE(FindTokenizer(PosixStorage(), In("model"))->empty());
+  ASSERT_THAT(PosixStorage().MakeDirectories(In("model")), IsOk());
+  ASSERT_THAT(WriteSmallFile(PosixStorage(), In("model") / "tokenizer.json", AsBytes("{}")),
+              IsOk());
+  const auto tokenizer = FindTokenizer(PosixStorage(), In("model"));
+  ASSERT_THAT(tokenizer, IsOk());
+  EXPECT_EQ(*tokenizer, In("model") / "tokenizer.json");
+  // Its vocabulary is as large as that of bytes, by chance.
+  trainer::TrainConfig config;
+  config.seq_length = 16;
+  config.model.vocab_size = 258;
+  EXPECT_THAT(OpenData(PosixStorage(), In("data.jsonl"), {}, config), IsOk());
+  DataSettings settings;
+  settings.tokenizer = *tokenizer;
+  const auto refused = OpenData(PosixStorage(), In("data.jsonl"), settings, config);
+  ASSERT_THAT(refused.status(), FailsWith(ErrorKind::kUsage));
+  EXPECT_THAT(refused.status().ToString(), HasSubstr("has a tokenizer of its own"));
+}
+
+TEST_F(HfTrainTest, SaysWhatALoadIsThatHoldsNoRun) {
+  struct Case {
+    const char* source;
+    std::string is;
+    std::string takes;
+  };
+  const std::string goldens = CKPT_SOURCE_DIR "/tests/golden";
+  const std::vector<Case> cases = {
+      {"/hf/qwen3moe-norm-bf16/ckpt", "found safetensors: nothing says how often", "--init hf:"},
+      {"/torch_dist/dense_tp1_core012/ckpt", "found torch_dist: nothing says how often",
+       "--set finetune=true"}};
+  for (const Case& one : cases) {
+    EvaluateOptions options;
+    options.run.load = goldens + one.source;
+    options.run.set = {"seq_length=8", "data_path=" + Tokens()};
+    const Said said = Call(RunEvaluate, options);
+    ASSERT_THAT(said.code, FailsWith(ErrorKind::kMissing)) << one.source;
+    const std::string text = said.code.status().ToString();
+    EXPECT_THAT(text, HasSubstr("there are weights, but no run to go on with")) << one.source;
+    EXPECT_THAT(text, HasSubstr(one.is)) << one.source;
+    EXPECT_THAT(text, HasSubstr(one.takes)) << one.source;
+    options.run.set.emplace_back("finetune=true");
+    const Said taken = Call(RunEvaluate, options);
+    EXPECT_TRUE(taken.IsDone()) << taken.code.status().ToString();
+  }
+}
+
 TEST_F(HfTrainTest, SaysHowManyExamplesWereTruncated) {
   const Said said = TrainModel({"long_examples=truncate"},
                                Tokens(R"({"input_ids": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11],)"
@@ -450,6 +552,12 @@ TEST_F(TrainTest, RefusesSettingsThatDoNothing) {
   says("long_examples=truncate", "setting long_examples does nothing: the data are documents");
   says("pad_token=5", "setting pad_token does nothing: the data are documents");
   says("frozen=[\"layers.*\"]", "a pattern that no parameter matches");
+  says("frozen=\"*\"", "setting frozen names every parameter");
+  const Said unused = Call(
+      RunTrain, Options(1, {"eval_interval=0", "valid_data_path=" + In("data.jsonl").string()}));
+  ASSERT_THAT(unused.code, FailsWith(ErrorKind::kUsage));
+  EXPECT_THAT(unused.code.status().ToString(),
+              HasSubstr("setting valid_data_path does nothing with eval_interval=0"));
   const Said past = Call(RunTrain, Options(1, {"eod_mask_loss=true", "eod_token=258"}));
   ASSERT_THAT(past.code, FailsWith(ErrorKind::kUsage));
   EXPECT_THAT(
@@ -508,8 +616,11 @@ TEST_F(TrainTest, WhatPrintConfigPrintsOfAModelIsTaken) {
 }
 
 TEST_F(TrainTest, NoEvaluationIsNoneAtTheEndEither) {
-  TrainOptions options = Options(
-      1, {"eval_interval=0", "train_iters=2", "valid_data_path=" + In("data.jsonl").string()});
+  TrainOptions options =
+      Options(1, {"train_iters=1", "valid_data_path=" + In("data.jsonl").string()});
+  options.run.save = options.run.load = In("out").string();
+  ASSERT_THAT(Call(RunTrain, options).out, HasSubstr("eval loss"));
+  options.run.set = {"train_iters=2", "eval_interval=0"};  // the rest as it was
   const Said said = Call(RunTrain, options);
   ASSERT_TRUE(said.IsDone()) << said.code.status().ToString();
   EXPECT_THAT(said.out, Not(HasSubstr("eval loss")));
