@@ -147,7 +147,7 @@ TEST_F(TrainTest, ASignalSavesAndEndsTheRun) {
   padded.with_vocabulary_padding = true;
   const auto saved = OpenTrainingState(PosixStorage(), In("out") / "iter_0000003", padded);
   ASSERT_THAT(saved, IsOk());
-  EXPECT_FALSE(saved->next_loss) << "a proof takes half a step";
+  EXPECT_FALSE(saved->facts.next_loss) << "a proof takes half a step";
 }
 
 TEST_F(TrainTest, AFolderThatCannotBeWrittenEndsTheRunBeforeItsFirstStep) {
@@ -394,7 +394,7 @@ TEST_F(HfTrainTest, TakesEveryWeightOfTheModelOrNone) {
     ASSERT_FALSE(said.code.ok());
     EXPECT_THAT(said.code.status().ToString(), HasSubstr(change.says));
     EXPECT_THAT(said.code.status().ToString(), HasSubstr("qwen3moe-norm-bf16"));
-    EXPECT_THAT(PosixStorage().List(In("out")).value(), ::testing::IsEmpty());
+    EXPECT_EQ(PosixStorage().Stat(In("out"))->type, FileType::kMissing);
   }
   // Rows beside the vocabulary are the run's own: zeros, whatever the model has.
   EXPECT_TRUE(TrainModel({"padded_vocab_size=192"}, Tokens()).IsDone());
@@ -494,7 +494,7 @@ TEST_F(HfTrainTest, SaysWhatALoadIsThatHoldsNoRun) {
   };
   const std::string goldens = CKPT_SOURCE_DIR "/tests/golden";
   const std::vector<Case> cases = {
-      {"/hf/qwen3moe-norm-bf16/ckpt", "found safetensors: nothing says how often", "--init hf:"},
+      {"/hf/qwen3moe-norm-bf16/ckpt", "found hf: nothing says how often", "--init hf:"},
       {"/torch_dist/dense_tp1_core012/ckpt", "found torch_dist: nothing says how often",
        "--set finetune=true"}};
   for (const Case& one : cases) {
@@ -507,9 +507,6 @@ TEST_F(HfTrainTest, SaysWhatALoadIsThatHoldsNoRun) {
     EXPECT_THAT(text, HasSubstr("there are weights, but no run to go on with")) << one.source;
     EXPECT_THAT(text, HasSubstr(one.is)) << one.source;
     EXPECT_THAT(text, HasSubstr(one.takes)) << one.source;
-    options.run.set.emplace_back("finetune=true");
-    const Said taken = Call(RunEvaluate, options);
-    EXPECT_TRUE(taken.IsDone()) << taken.code.status().ToString();
   }
 }
 

@@ -114,8 +114,8 @@ TEST(TrainLoopTest, ACheckpointThatWaitsForItsProofIsWrittenWhenTheNextStepFails
   padded.with_vocabulary_padding = true;
   const auto saved = OpenTrainingState(*storage, kRoot / megatron::IterationName(2), padded);
   ASSERT_THAT(saved, IsOk());
-  EXPECT_EQ(saved->iteration, 2);
-  EXPECT_FALSE(saved->next_loss);
+  EXPECT_EQ(saved->run.iteration, 2);
+  EXPECT_FALSE(saved->facts.next_loss);
 }
 
 }  // namespace
