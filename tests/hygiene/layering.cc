@@ -65,14 +65,28 @@ Layering ParseLayering(std::string_view manifest, bool direct) {
   for (const auto& [folder, aliases] : declared) folder_of_alias[AliasOf(folder)] = folder;
 
   Layering layering;
+  Layering own;  // private edges
   for (const auto& [folder, aliases] : declared) {
-    std::set<std::string>& reached = layering[folder];
-    for (const std::string& alias : aliases) {
-      const auto found = folder_of_alias.find(alias);
-      if (found != folder_of_alias.end()) reached.insert(found->second);
+    layering[folder];
+    for (std::string_view alias : aliases) {
+      const bool is_private = alias.starts_with('-');
+      if (is_private) alias.remove_prefix(1);
+      const auto found = folder_of_alias.find(std::string(alias));
+      if (found == folder_of_alias.end()) continue;
+      (is_private ? own : layering)[folder].insert(found->second);
     }
   }
   if (!direct) AddInherited(&layering);
+  // What a private edge leads to is for its folder alone.
+  const Layering inherited = layering;
+  for (const auto& [folder, targets] : own) {
+    for (const std::string& target : targets) {
+      layering[folder].insert(target);
+      if (direct) continue;
+      const std::set<std::string>& more = inherited.at(target);
+      layering[folder].insert(more.begin(), more.end());
+    }
+  }
   return layering;
 }
 

@@ -12,7 +12,7 @@
 
 namespace ckpt::hygiene {
 
-// Folder -> folders whose headers it may include: those it declares and, as they are public, those
+// Folder -> folders whose headers it may include: those it declares and, where their edges are public, those
 // they declare.
 using Layering = std::map<std::string, std::set<std::string>>;
 

@@ -14,11 +14,11 @@
 #include "core/io/posix_storage.h"
 #include "core/json/json_reader.h"
 #include "core/json/json_writer.h"
-#include "tools/ckpt-train/load_state.h"
-#include "tools/ckpt-train/run_config.h"
 #include "trainer/comm/thread_comm.h"
 #include "trainer/device/host_device.h"
 #include "trainer/ops/host_ops.h"
+#include "trainer/run/load_state.h"
+#include "trainer/run/run_config.h"
 #include "trainer/step/rank_trainer.h"
 
 namespace ckpt {

@@ -22,8 +22,8 @@
 #include "tests/reliability/suite.h"
 #include "tests/reliability/watched_rank.h"
 #include "tests/testing/matchers.h"
-#include "tests/tools/ckpt-train/checkpoints/small_session.h"
 #include "tests/trainer/checkpoint/state_pattern.h"
+#include "tests/trainer/run/small_session.h"
 #include "trainer/comm/thread_comm.h"
 
 namespace ckpt::testing {

@@ -19,8 +19,8 @@
 #include "tests/reliability/crash_storage.h"
 #include "tests/reliability/suite.h"
 #include "tests/testing/matchers.h"
-#include "tests/tools/ckpt-train/checkpoints/small_session.h"
 #include "tests/trainer/checkpoint/state_pattern.h"
+#include "tests/trainer/run/small_session.h"
 
 namespace ckpt::testing {
 namespace {

@@ -16,8 +16,8 @@
 #include "tests/reliability/suite.h"
 #include "tests/reliability/syscall_faults.h"
 #include "tests/testing/matchers.h"
-#include "tests/tools/ckpt-train/checkpoints/small_session.h"
 #include "tests/trainer/checkpoint/state_pattern.h"
+#include "tests/trainer/run/small_session.h"
 
 namespace ckpt::testing {
 namespace {

@@ -11,14 +11,15 @@
 #include "converters/verbs/model_source.h"
 #include "core/exec/task_pool.h"
 #include "core/json/json_writer.h"
-#include "tools/ckpt-train/comparison.h"
-#include "tools/ckpt-train/initial_weights.h"
-#include "tools/ckpt-train/rank_check.h"
-#include "tools/ckpt-train/reference.h"
-#include "tools/ckpt-train/yaml_settings.h"
 #include "tools/cli/reporting.h"
 #include "tools/cli/table.h"
+#include "trainer/check/comparison.h"
+#include "trainer/check/rank_check.h"
+#include "trainer/check/reference.h"
 #include "trainer/comm/world.h"
+#include "trainer/run/format_settings.h"
+#include "trainer/run/initial_weights.h"
+#include "trainer/run/run_config.h"
 
 namespace ckpt::train {
 namespace {
@@ -121,7 +122,7 @@ Result<ExitCode> RunCheck(const CheckOptions& options, Storage& storage, Streams
   CKPT_ASSIGN_OR_RETURN(const RunConfig run,
                         ResolveRun(storage, SettingsOf(reference, num_ranks, given), num_ranks));
   if (options.print_config) {
-    streams.out.Write(FormatYamlSettings(run.effective));
+    streams.out.Write(FormatSettings(run.effective));
     return ExitCode::kDone;
   }
   CKPT_RETURN_IF_ERROR(reference.CheckVocabulary(run.train.model.vocab_size));

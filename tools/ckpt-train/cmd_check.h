@@ -6,7 +6,7 @@
 
 #include "core/base/result.h"
 #include "core/io/storage.h"
-#include "tools/ckpt-train/run_config.h"
+#include "tools/ckpt-train/run_options.h"
 #include "tools/cli/command_line.h"
 #include "tools/cli/exit_code.h"
 #include "tools/cli/streams.h"

@@ -12,12 +12,13 @@
 
 #include "core/base/quote.h"
 #include "core/json/json_writer.h"
-#include "tools/ckpt-train/data_settings.h"
-#include "tools/ckpt-train/evaluation.h"
 #include "tools/ckpt-train/run_setup.h"
-#include "tools/ckpt-train/yaml_settings.h"
 #include "trainer/data/batch_reader.h"
 #include "trainer/data/epoch_source.h"
+#include "trainer/run/data_settings.h"
+#include "trainer/run/evaluation.h"
+#include "trainer/run/format_settings.h"
+#include "trainer/run/run_config.h"
 
 namespace ckpt::train {
 namespace {
@@ -67,7 +68,7 @@ Result<ExitCode> RunEvaluate(const EvaluateOptions& options, Storage& storage,
                         ResolveRun(storage, std::move(given), num_ranks,
                                    {.evaluation = !options.print_config, .weights = true}));
   if (options.print_config) {
-    streams.out.Write(FormatYamlSettings(run.effective));
+    streams.out.Write(FormatSettings(run.effective));
     return ExitCode::kDone;
   }
   CKPT_RETURN_IF_ERROR(CheckHasWeights(run));

@@ -2,8 +2,10 @@
 
 #include <utility>
 
-#include "tools/ckpt-train/explanation.h"
-#include "tools/ckpt-train/yaml_settings.h"
+#include "tools/ckpt-train/explanation_text.h"
+#include "trainer/explain/explanation.h"
+#include "trainer/run/format_settings.h"
+#include "trainer/run/run_config.h"
 
 namespace ckpt::train {
 
@@ -12,7 +14,7 @@ Result<cli::ExitCode> RunExplain(const ExplainOptions& options, Storage& storage
   CKPT_ASSIGN_OR_RETURN(layout::Configuration given, GivenSettings(storage, options.run));
   CKPT_ASSIGN_OR_RETURN(const RunConfig run, ResolveRun(storage, given, NumRanks(options.run)));
   if (options.print_config) {
-    streams.out.Write(FormatYamlSettings(run.effective));
+    streams.out.Write(FormatSettings(run.effective));
     return cli::ExitCode::kDone;
   }
   CKPT_ASSIGN_OR_RETURN(const Explanation explanation, Explain(run.train, options.rank));

@@ -12,8 +12,9 @@
 #include "core/json/json_writer.h"
 #include "tools/ckpt-train/greedy.h"
 #include "tools/ckpt-train/run_setup.h"
-#include "tools/ckpt-train/yaml_settings.h"
 #include "trainer/data/byte_tokenizer.h"
+#include "trainer/run/format_settings.h"
+#include "trainer/run/run_config.h"
 
 namespace ckpt::train {
 namespace {
@@ -92,7 +93,7 @@ Result<ExitCode> RunGenerate(const GenerateOptions& options, Storage& storage,
       const RunConfig run,
       ResolveRun(storage, SettingsFor(num_tokens, std::move(given)), num_ranks, {.weights = true}));
   if (options.print_config) {
-    streams.out.Write(FormatYamlSettings(run.effective));
+    streams.out.Write(FormatSettings(run.effective));
     return ExitCode::kDone;
   }
   CKPT_RETURN_IF_ERROR(CheckHasWeights(run));

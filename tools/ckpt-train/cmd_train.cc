@@ -9,15 +9,16 @@
 #include <fmt/format.h>
 
 #include "core/json/json_writer.h"
-#include "tools/ckpt-train/data_position.h"
-#include "tools/ckpt-train/data_settings.h"
 #include "tools/ckpt-train/rank_train.h"
 #include "tools/ckpt-train/run_log.h"
 #include "tools/ckpt-train/run_setup.h"
-#include "tools/ckpt-train/yaml_settings.h"
 #include "tools/cli/error_report.h"
 #include "tools/cli/stop_on_signal.h"
 #include "trainer/optim/schedule.h"
+#include "trainer/run/data_position.h"
+#include "trainer/run/data_settings.h"
+#include "trainer/run/format_settings.h"
+#include "trainer/run/run_config.h"
 
 namespace ckpt::train {
 namespace {
@@ -105,7 +106,7 @@ Result<ExitCode> RunTrain(const TrainOptions& options, Storage& storage, cli::St
   CKPT_ASSIGN_OR_RETURN(RunConfig run,
                         ResolveRun(storage, given, num_ranks, {.training = !options.print_config}));
   if (options.print_config) {
-    streams.out.Write(FormatYamlSettings(run.effective));
+    streams.out.Write(FormatSettings(run.effective));
     return ExitCode::kDone;
   }
   CKPT_ASSIGN_OR_RETURN(const TrainingData data, OpenTrainingData(storage, run));

@@ -1,3 +1,5 @@
+#include "tools/ckpt-train/explanation_text.h"
+
 #include <array>
 #include <string>
 #include <string_view>
@@ -7,7 +9,6 @@
 #include <fmt/format.h>
 
 #include "core/base/units.h"
-#include "tools/ckpt-train/explanation.h"
 #include "tools/cli/table.h"
 
 namespace ckpt::train {

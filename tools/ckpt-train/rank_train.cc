@@ -4,10 +4,10 @@
 
 #include <fmt/format.h>
 
-#include "tools/ckpt-train/proof.h"
-#include "tools/ckpt-train/save_folder.h"
 #include "trainer/comm/agreement.h"
 #include "trainer/data/batch_reader.h"
+#include "trainer/run/proof.h"
+#include "trainer/run/save_folder.h"
 
 namespace ckpt::train {
 namespace {
@@ -98,7 +98,7 @@ Result<TrainedRank> TrainOnRank(const TrainInput& input, trainer::Communicator& 
                   .world = world,
                   .batches = batches,
                   .valid = valid ? &*valid : nullptr,
-                  .log = is_first ? &input.log : nullptr,
+                  .observer = is_first ? &input.log : nullptr,
                   .is_stop_asked = input.is_stop_asked},
                  start);
   CKPT_ASSIGN_OR_RETURN(trained.end, loop.Run());

@@ -9,11 +9,11 @@
 
 #include "core/base/result.h"
 #include "core/exec/progress.h"
-#include "tools/ckpt-train/rank_session.h"
 #include "tools/ckpt-train/run_log.h"
-#include "tools/ckpt-train/train_loop.h"
 #include "trainer/comm/communicator.h"
 #include "trainer/data/sequence_source.h"
+#include "trainer/run/rank_session.h"
+#include "trainer/run/train_loop.h"
 
 namespace ckpt::train {
 

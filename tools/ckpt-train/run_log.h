@@ -10,19 +10,20 @@
 
 #include "core/base/result.h"
 #include "core/io/storage.h"
-#include "tools/ckpt-train/event_file.h"
-#include "tools/ckpt-train/loop_settings.h"
-#include "tools/ckpt-train/metrics_log.h"
-#include "tools/ckpt-train/run_progress.h"
-#include "tools/ckpt-train/step_metrics.h"
 #include "tools/cli/command_line.h"
 #include "tools/cli/status_line.h"
 #include "tools/cli/streams.h"
+#include "trainer/metrics/event_file.h"
+#include "trainer/metrics/metrics_log.h"
+#include "trainer/metrics/run_position.h"
+#include "trainer/metrics/step_metrics.h"
+#include "trainer/run/loop_settings.h"
+#include "trainer/run/step_observer.h"
 
 namespace ckpt::train {
 
 // Of rank 0. One thread.
-class RunLog {
+class RunLog final : public StepObserver {
  public:
   // `streams` outlives it.
   RunLog(const LoopSettings& settings, const cli::CommonOptions& options, cli::Streams& streams);
@@ -33,11 +34,11 @@ class RunLog {
   Status BeginFiles(const RunPosition& run);
 
   // Errors: kNoSpace, kIo.
-  Status OnStep(const StepMetrics& metrics);
+  Status OnStep(const StepMetrics& metrics) override;
   // A line of talk, on standard error.
   void Say(std::string_view text);
   // Returns when everything in the files is durable.
-  Status Sync();
+  Status Sync() override;
 
  private:
   using Clock = std::chrono::steady_clock;

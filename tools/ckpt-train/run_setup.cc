@@ -4,11 +4,11 @@
 #include <string>
 
 #include "core/exec/task_pool.h"
-#include "tools/ckpt-train/initial_weights.h"
 #include "tools/cli/reporting.h"
 #include "trainer/comm/world.h"
 #include "trainer/model/settings_reader.h"
 #include "trainer/optim/optimizer.h"
+#include "trainer/run/initial_weights.h"
 
 namespace ckpt::train {
 

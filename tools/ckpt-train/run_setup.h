@@ -10,12 +10,12 @@
 #include "core/base/result.h"
 #include "core/exec/progress.h"
 #include "core/io/storage.h"
-#include "tools/ckpt-train/checkpoint_settings.h"
-#include "tools/ckpt-train/rank_session.h"
-#include "tools/ckpt-train/run_config.h"
 #include "tools/cli/command_line.h"
 #include "tools/cli/streams.h"
 #include "trainer/comm/communicator.h"
+#include "trainer/run/checkpoint_settings.h"
+#include "trainer/run/rank_session.h"
+#include "trainer/run/run_config.h"
 
 namespace ckpt::train {
 

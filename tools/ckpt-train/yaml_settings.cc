@@ -10,8 +10,6 @@
 
 #include <fmt/format.h>
 
-#include "core/json/json_writer.h"
-
 namespace ckpt::train {
 namespace {
 
@@ -115,18 +113,6 @@ void SettingsOfYaml::ReadMapping(const YAML::Node& mapping) {
   }
 }
 
-std::string FormatYamlValue(const Value& value) {
-  if (const bool* boolean = value.AsBool()) return *boolean ? "true" : "false";
-  if (const std::int64_t* integer = value.AsInt()) return std::to_string(*integer);
-  if (const double* number = value.AsFloat()) return JsonNumber(*number);
-  if (const std::string* text = value.AsText()) return JsonQuote(*text);
-  const Value::List* const list = value.AsList();
-  if (list == nullptr) return "null";
-  std::string text = "[";
-  for (const Value& item : *list) text += (text.size() > 1 ? ", " : "") + FormatYamlValue(item);
-  return text + "]";
-}
-
 }  // namespace
 
 Result<layout::Configuration> ParseYamlSettings(std::string_view text, std::string_view name) {
@@ -169,14 +155,6 @@ Result<std::pair<std::string, Value>> ParseAssignment(std::string_view text) {
                          : std::string());
   }
   return std::pair(key, parsed->begin()->second);
-}
-
-std::string FormatYamlSettings(const layout::Configuration& settings) {
-  std::string text;
-  for (const auto& [name, value] : settings) {
-    text += fmt::format("{}: {}\n", name, FormatYamlValue(value));
-  }
-  return text;
 }
 
 }  // namespace ckpt::train

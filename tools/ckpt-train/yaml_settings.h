@@ -21,9 +21,6 @@ Result<layout::Configuration> ParseYamlSettings(std::string_view text, std::stri
 // "KEY=VALUE", the value as YAML writes it: `lr=3e-4`, `window_size=[127, 0]`. Errors: kUsage.
 Result<std::pair<std::string, layout::Value>> ParseAssignment(std::string_view text);
 
-// What ParseYamlSettings reads back.
-[[nodiscard]] std::string FormatYamlSettings(const layout::Configuration& settings);
-
 }  // namespace ckpt::train
 
 #endif  // CKPT_TOOLS_CKPT_TRAIN_YAML_SETTINGS_H_

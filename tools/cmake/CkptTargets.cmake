@@ -32,8 +32,8 @@ endif()
 set_property(GLOBAL PROPERTY CKPT_EDGES "")
 
 # ckpt_library(<folder> [HDRS ...] [SRCS ...] [DEPS ...] [PRIVATE_DEPS ...])
-#   DEPS          project targets whose headers this folder's headers or sources include
-#   PRIVATE_DEPS  third-party targets, used in .cc files only
+#   DEPS          project targets that this folder's headers include: who includes those may include these as well
+#   PRIVATE_DEPS  third-party and project targets that its .cc files alone include
 function(ckpt_library folder)
   cmake_parse_arguments(ARG "" "" "HDRS;SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
   string(REPLACE "/" "_" name ${folder})
@@ -52,10 +52,13 @@ function(ckpt_library folder)
   target_sources(${target} ${scope} FILE_SET HEADERS BASE_DIRS ${CMAKE_SOURCE_DIR} FILES ${ARG_HDRS})
   target_link_libraries(${target} ${scope} ckpt_sanitizers ${ARG_DEPS})
   set_target_properties(${target} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON)
-  set_property(GLOBAL APPEND PROPERTY CKPT_EDGES "${folder}:${ARG_DEPS}")
+  set(own ${ARG_PRIVATE_DEPS})
+  list(FILTER own INCLUDE REGEX "^ckpt::")
+  list(TRANSFORM own PREPEND "-")
+  set_property(GLOBAL APPEND PROPERTY CKPT_EDGES "${folder}:${ARG_DEPS};${own}")
 endfunction()
 
-# Writes <build>/layering.txt: one line a folder, `folder: dep dep`, read by tests/hygiene.
+# Writes <build>/layering.txt: one line a folder, `folder: dep -dep`, read by tests/hygiene; `-` stands before private edges.
 function(ckpt_write_layering_manifest)
   get_property(edges GLOBAL PROPERTY CKPT_EDGES)
   set(text "")

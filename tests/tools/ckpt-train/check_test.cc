@@ -13,7 +13,7 @@
 #include "tests/testing/golden.h"
 #include "tests/testing/matchers.h"
 #include "tools/ckpt-train/cmd_check.h"
-#include "tools/ckpt-train/comparison.h"
+#include "trainer/check/comparison.h"
 
 namespace ckpt::train {
 namespace {

@@ -14,9 +14,9 @@
 #include "tests/testing/golden.h"
 #include "tests/testing/matchers.h"
 #include "tests/testing/temp_dir.h"
-#include "tools/ckpt-train/rank_session.h"
 #include "tools/ckpt-train/run_setup.h"
 #include "tools/cli/streams.h"
+#include "trainer/run/rank_session.h"
 
 namespace ckpt::train {
 namespace {

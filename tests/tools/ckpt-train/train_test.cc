@@ -20,7 +20,7 @@
 #include "tools/ckpt-train/cmd_evaluate.h"
 #include "tools/ckpt-train/cmd_generate.h"
 #include "tools/ckpt-train/cmd_train.h"
-#include "tools/ckpt-train/data_settings.h"
+#include "trainer/run/data_settings.h"
 
 namespace ckpt::train {
 namespace {

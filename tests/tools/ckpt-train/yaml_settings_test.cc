@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/testing/matchers.h"
+#include "trainer/run/format_settings.h"
 
 namespace ckpt::train {
 namespace {
@@ -76,7 +77,7 @@ TEST(YamlSettingsTest, ReadsBackWhatItFormats) {
                                           {"c", 1.0},     {"d", "with: \"quotes\" # and more"},
                                           {"e", Value()}, {"f", Value::List{1, 2.5, "x"}},
                                           {"g", -7}};
-  EXPECT_EQ(Parse(FormatYamlSettings(settings)), settings);
+  EXPECT_EQ(Parse(FormatSettings(settings)), settings);
 }
 
 TEST(AssignmentTest, TakesOneValue) {

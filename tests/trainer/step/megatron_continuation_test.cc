@@ -24,11 +24,11 @@
 #include "tests/testing/matchers.h"
 #include "tests/trainer/step/held_rows.h"
 #include "tests/trainer/step/whole_state.h"
-#include "tools/ckpt-train/load_state.h"
 #include "trainer/comm/thread_comm.h"
 #include "trainer/device/host_device.h"
 #include "trainer/ops/host_ops.h"
 #include "trainer/optim/schedule.h"
+#include "trainer/run/load_state.h"
 #include "trainer/step/parse_train_config.h"
 #include "trainer/step/rank_trainer.h"
 

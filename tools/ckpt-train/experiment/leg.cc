@@ -9,14 +9,14 @@
 
 #include "core/base/bytes.h"
 #include "core/tensor/shape.h"
-#include "tools/ckpt-train/data_settings.h"
-#include "tools/ckpt-train/rank_session.h"
 #include "tools/ckpt-train/run_setup.h"
-#include "tools/ckpt-train/train_loop.h"
 #include "tools/cli/reporting.h"
 #include "trainer/comm/world.h"
 #include "trainer/data/batch_reader.h"
 #include "trainer/params/param_piece.h"
+#include "trainer/run/data_settings.h"
+#include "trainer/run/rank_session.h"
+#include "trainer/run/train_loop.h"
 
 namespace ckpt::train {
 namespace {

@@ -10,11 +10,11 @@
 #include "core/base/result.h"
 #include "core/io/storage.h"
 #include "tools/ckpt-train/experiment/samples.h"
-#include "tools/ckpt-train/run_config.h"
-#include "tools/ckpt-train/run_progress.h"
-#include "tools/ckpt-train/step_metrics.h"
 #include "tools/cli/command_line.h"
 #include "tools/cli/streams.h"
+#include "trainer/metrics/step_metrics.h"
+#include "trainer/run/run_config.h"
+#include "trainer/run/run_progress.h"
 
 namespace ckpt::train {
 

@@ -9,10 +9,10 @@
 #include <string_view>
 #include <utility>
 
-#include "tools/ckpt-train/step_metrics.h"
 #include "tools/cli/command_line.h"
 #include "tools/cli/status_line.h"
 #include "tools/cli/streams.h"
+#include "trainer/metrics/step_metrics.h"
 
 namespace ckpt::train {
 

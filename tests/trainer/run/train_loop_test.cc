@@ -1,0 +1,122 @@
+// What a run keeps when a step fails.
+#include "trainer/run/train_loop.h"
+
+#include <memory>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "converters/verbs/training_state.h"
+#include "core/io/memory_storage.h"
+#include "formats/megatron/root.h"
+#include "tests/testing/matchers.h"
+#include "tests/trainer/run/small_session.h"
+#include "trainer/data/batch_reader.h"
+
+namespace ckpt::train {
+namespace {
+
+using testing::FailsWith;
+using ::testing::HasSubstr;
+using testing::IsOk;
+using testing::SmallSessions;
+using testing::TinySettings;
+using testing::With;
+
+const Path kRoot = "/runs/a";
+
+// The same tokens for ever.
+class Tokens final : public trainer::SequenceSource {
+ public:
+  std::int64_t seq_length() const override { return 4; }
+  std::int64_t num_samples() const override { return 1; }
+  Result<trainer::Sequence> Read(std::int64_t /*global_sample*/) const override {
+    return trainer::Sequence{.tokens = {1, 2, 3, 4}, .labels = {2, 3, 4, 5}};
+  }
+};
+
+// Trains until a step, which fails for want of memory.
+class FailingTrainer final : public trainer::RankTrainer {
+ public:
+  FailingTrainer(trainer::RankTrainer& behind, int fail_at) : behind_(behind), left_(fail_at) {}
+
+  Result<trainer::StepReport> Step(std::span<const trainer::HostMicroBatch> batches) override {
+    if (--left_ == 0) return Error(ErrorKind::kSystem, "out of memory");
+    return behind_.Step(batches);
+  }
+  Status InitializeWeights() override { return behind_.InitializeWeights(); }
+  Status SetWeights(const trainer::ParamStore::FillRows& fill) override {
+    return behind_.SetWeights(fill);
+  }
+  Status SetMoment(int moment, const trainer::ParamStore::FillRows& fill) override {
+    return behind_.SetMoment(moment, fill);
+  }
+  Status ReadWeights(const trainer::ParamStore::PlaceRows& place) override {
+    return behind_.ReadWeights(place);
+  }
+  Status ReadMoment(int moment, const trainer::ParamStore::PlaceRows& place) override {
+    return behind_.ReadMoment(moment, place);
+  }
+  Result<trainer::StepReport> ComputeGradients(
+      std::span<const trainer::HostMicroBatch> batches) override {
+    return behind_.ComputeGradients(batches);
+  }
+  Result<std::vector<float>> ReadGradient(const trainer::MainArrays& main) override {
+    return behind_.ReadGradient(main);
+  }
+  Result<trainer::Evaluation> Evaluate(std::span<const trainer::HostMicroBatch> batches) override {
+    return behind_.Evaluate(batches);
+  }
+  Result<std::vector<float>> Logits(const trainer::HostMicroBatch& batch) override {
+    return behind_.Logits(batch);
+  }
+  std::span<const double> micro_batch_losses() const override {
+    return behind_.micro_batch_losses();
+  }
+  trainer::ParamStore& params() override { return behind_.params(); }
+  trainer::Optimizer& optimizer() override { return behind_.optimizer(); }
+  trainer::Model& model() override { return behind_.model(); }
+  const trainer::TrainConfig& config() const override { return behind_.config(); }
+
+ private:
+  trainer::RankTrainer& behind_;
+  int left_;
+};
+
+TEST(TrainLoopTest, ACheckpointThatWaitsForItsProofIsWrittenWhenTheNextStepFails) {
+  const auto storage = MakeMemoryStorage();
+  auto sessions = SmallSessions::Create(
+      *storage, With(TinySettings(), {{"save", kRoot.string()}, {"save_interval", 2}}), 1);
+  ASSERT_THAT(sessions, IsOk());
+  const Status failure = sessions->Run([&](RankSession& session, trainer::Communicator& world) {
+    CKPT_RETURN_IF_ERROR(session.Start().status());
+    CKPT_ASSIGN_OR_RETURN(const auto batches,
+                          trainer::BatchReader::Create(std::make_shared<Tokens>(),
+                                                       sessions->run().train, world.rank()));
+    FailingTrainer trainer(session.trainer(), 3);
+    CheckpointSettings settings;
+    settings.save = kRoot;
+    settings.save_interval = 2;
+    TrainLoop loop({.settings = sessions->run().loop,
+                    .checkpoint_settings = settings,
+                    .trainer = trainer,
+                    .checkpoints = session.checkpoints(),
+                    .world = world,
+                    .batches = batches,
+                    .is_stop_asked = [] { return false; }},
+                   {});
+    return loop.Run().status();
+  });
+  ASSERT_THAT(failure, FailsWith(ErrorKind::kSystem));
+  EXPECT_THAT(failure.ToString(), HasSubstr("training step 3"));
+  OpenModelOptions padded;
+  padded.with_vocabulary_padding = true;
+  const auto saved = OpenTrainingState(*storage, kRoot / megatron::IterationName(2), padded);
+  ASSERT_THAT(saved, IsOk());
+  EXPECT_EQ(saved->run.iteration, 2);
+  EXPECT_FALSE(saved->facts.next_loss);
+}
+
+}  // namespace
+}  // namespace ckpt::train

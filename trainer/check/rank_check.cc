@@ -1,0 +1,74 @@
+#include "trainer/check/rank_check.h"
+
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "trainer/check/whole_gradients.h"
+#include "trainer/ops/host_ops.h"
+#include "trainer/run/initial_weights.h"
+#include "trainer/step/rank_trainer.h"
+
+namespace ckpt::train {
+namespace {
+
+using trainer::HostMicroBatch;
+using trainer::RankTrainer;
+
+// Rank r computes sequences [r·n, (r+1)·n).
+std::vector<HostMicroBatch> BatchesOf(const trainer::TrainConfig& config,
+                                      const Reference& reference, int rank) {
+  const std::int64_t first = rank * config.num_micro_batches() * config.micro_batch_size;
+  std::vector<HostMicroBatch> batches;
+  for (std::int64_t m = 0; m < config.num_micro_batches(); ++m) {
+    batches.push_back(
+        reference.Sequences(first + m * config.micro_batch_size, config.micro_batch_size));
+  }
+  return batches;
+}
+
+// Logits of all ranks' sequences, in their order.
+Result<std::vector<float>> GatherLogits(RankTrainer& trainer, trainer::Communicator& world,
+                                        const std::vector<HostMicroBatch>& batches) {
+  std::vector<float> mine;
+  for (const HostMicroBatch& batch : batches) {
+    CKPT_ASSIGN_OR_RETURN(const std::vector<float> logits, trainer.Logits(batch));
+    mine.insert(mine.end(), logits.begin(), logits.end());
+  }
+  std::vector<float> all(mine.size() * static_cast<std::size_t>(world.size()));
+  CKPT_RETURN_IF_ERROR(
+      world.Exchange(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all))));
+  return all;
+}
+
+}  // namespace
+
+Result<Computed> ComputeOnRank(const CheckInput& input, trainer::Communicator& world) {
+  const std::unique_ptr<trainer::Device> device = trainer::MakeHostDevice({.queues = kCheckQueues});
+  const std::unique_ptr<trainer::Ops> ops = trainer::MakeHostOps(
+      {.threads = input.threads,
+       .fixed_order = input.config.reduction == trainer::Reduction::kCanonical});
+  CKPT_ASSIGN_OR_RETURN(
+      const std::unique_ptr<RankTrainer> trainer,
+      RankTrainer::Create(input.config, world, {.device = device.get(), .ops = ops.get()}));
+  CKPT_RETURN_IF_ERROR(
+      ReadInitialWeights(input.model, input.budget_bytes, *trainer, input.progress));
+
+  Computed computed;
+  computed.vocab_size = input.config.model.vocab_size;
+  computed.row_elems = input.config.model.padded_vocab_size;
+  const std::vector<HostMicroBatch> batches =
+      BatchesOf(input.config, input.reference, world.rank());
+  if (input.reference.Has("logits")) {
+    CKPT_ASSIGN_OR_RETURN(computed.logits, GatherLogits(*trainer, world, batches));
+  }
+  CKPT_ASSIGN_OR_RETURN(const trainer::StepReport report, trainer->ComputeGradients(batches));
+  computed.loss = report.loss;
+  if (!input.reference.gradients().empty()) {
+    CKPT_ASSIGN_OR_RETURN(computed.gradients, GatherGradients(*trainer, world));
+  }
+  return computed;
+}
+
+}  // namespace ckpt::train

@@ -1,0 +1,39 @@
+// One rank's part of a check: loss, logits and gradients of a batch.
+#ifndef CKPT_TRAINER_CHECK_RANK_CHECK_H_
+#define CKPT_TRAINER_CHECK_RANK_CHECK_H_
+
+#include <cstdint>
+
+#include "converters/verbs/model_source.h"
+#include "core/base/result.h"
+#include "core/exec/progress.h"
+#include "trainer/check/comparison.h"
+#include "trainer/check/reference.h"
+#include "trainer/comm/communicator.h"
+#include "trainer/device/host_device.h"
+#include "trainer/step/train_config.h"
+
+namespace ckpt::train {
+
+// What every rank of a check is given. Everything outlives the ranks.
+struct CheckInput {
+  const trainer::TrainConfig& config;
+  const ModelSource& model;
+  const Reference& reference;
+  std::uint64_t budget_bytes = 0;  // for reading weights, of this rank
+  int threads = 1;                 // of this rank
+  ProgressSink& progress;
+};
+
+// The queues that ranks of a check compute on.
+inline constexpr trainer::QueueMode kCheckQueues = trainer::QueueMode::kInline;
+
+// Reads this rank's share of the weights, computes its share of the batch and joins all of it on rank 0; the others get the
+// loss alone. Every rank of `world` calls it.
+//
+// Errors: those of WeightReader and RankTrainer.
+Result<Computed> ComputeOnRank(const CheckInput& input, trainer::Communicator& world);
+
+}  // namespace ckpt::train
+
+#endif  // CKPT_TRAINER_CHECK_RANK_CHECK_H_

@@ -1,0 +1,23 @@
+// Gradients of a sharded run as whole tensors.
+#ifndef CKPT_TRAINER_CHECK_WHOLE_GRADIENTS_H_
+#define CKPT_TRAINER_CHECK_WHOLE_GRADIENTS_H_
+
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/checkpoint/memory_source.h"
+#include "trainer/comm/communicator.h"
+#include "trainer/step/rank_trainer.h"
+
+namespace ckpt::train {
+
+// What `ComputeGradients` left on all ranks of `world`, in float32 under the trainer's names. Every rank calls it; rank 0 gets
+// the tensors, the others none. One flat array at a time travels.
+//
+// Errors: kCancelled (a rank is gone), kCoverage (a bug: no rank holds some rows), those of the queue.
+Result<std::vector<MemoryTensor>> GatherGradients(trainer::RankTrainer& trainer,
+                                                  trainer::Communicator& world);
+
+}  // namespace ckpt::train
+
+#endif  // CKPT_TRAINER_CHECK_WHOLE_GRADIENTS_H_

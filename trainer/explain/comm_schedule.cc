@@ -1,0 +1,173 @@
+#include "trainer/explain/comm_schedule.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+namespace ckpt::train {
+namespace {
+
+using trainer::GroupPlan;
+using trainer::ShardPlan;
+using trainer::TrainConfig;
+
+std::uint64_t BytesOf(std::int64_t elems, DType dtype) {
+  return static_cast<std::uint64_t>(elems) * ElementBytes(dtype);
+}
+
+// The weights of units coming and going, as ParamStore and its SlotPool do it. Unit 0, the root, has a place of its own and
+// is kept until weights change.
+class WeightTraffic {
+ public:
+  WeightTraffic(const TrainConfig& config, const ShardPlan& plan)
+      : prefetches_(config.overlap_param_gather),
+        keeps_(!config.poison_released),
+        slots_(static_cast<std::size_t>(plan.slots.weight_slots)) {
+    for (const std::vector<std::size_t>& groups : plan.units) {
+      std::uint64_t& bytes = unit_bytes_.emplace_back(0);
+      for (const std::size_t g : groups) {
+        const GroupPlan& group = plan.groups[g];
+        if (group.gathers()) bytes += BytesOf(group.layout.total_elems, plan.precision.compute);
+      }
+    }
+  }
+
+  Collectives Forward() {
+    const int units = static_cast<int>(unit_bytes_.size());
+    done_ = {};
+    if (!has_root_) Count(0);
+    has_root_ = keeps_;
+    Prefetch(1);
+    for (int unit = 1; unit < units; ++unit) {
+      Gather(unit);
+      if (unit + 1 < units) Prefetch(unit + 1);
+      Release(unit);
+    }
+    return done_;
+  }
+  Collectives Backward() {
+    done_ = {};
+    for (int unit = static_cast<int>(unit_bytes_.size()) - 1; unit > 0; --unit) {
+      Gather(unit);
+      if (unit > 1) Prefetch(unit - 1);
+      Release(unit);
+    }
+    return done_;
+  }
+
+ private:
+  struct Slot {
+    int unit = -1;
+    bool taken = false;
+  };
+
+  [[nodiscard]] std::uint64_t BytesOfUnit(int unit) const {
+    return unit_bytes_[static_cast<std::size_t>(unit)];
+  }
+  void Count(int unit) {
+    if (BytesOfUnit(unit) > 0) done_ += {.calls = 1, .bytes = BytesOfUnit(unit)};
+  }
+  void Prefetch(int unit) {
+    if (prefetches_) Gather(unit);
+  }
+  void Gather(int unit) {
+    if (BytesOfUnit(unit) == 0) return;
+    auto slot = std::ranges::find(slots_, unit, &Slot::unit);
+    if (slot == slots_.end()) {
+      slot = std::ranges::find(slots_, false, &Slot::taken);
+      if (slot == slots_.end()) return;
+      slot->unit = unit;
+      Count(unit);
+    }
+    slot->taken = true;
+  }
+  void Release(int unit) {
+    const auto slot = std::ranges::find(slots_, unit, &Slot::unit);
+    if (slot == slots_.end()) return;
+    slot->taken = false;
+    if (!keeps_) slot->unit = -1;
+    std::rotate(slot, slot + 1, slots_.end());
+  }
+
+  const bool prefetches_;
+  const bool keeps_;  // what is released may be found again
+  std::vector<std::uint64_t> unit_bytes_;
+  std::vector<Slot> slots_;  // longest unused first
+  bool has_root_ = false;
+  Collectives done_;
+};
+
+Collectives Reduces(const ShardPlan& plan) {
+  Collectives reduces;
+  for (const std::vector<std::size_t>& groups : plan.units) {
+    std::uint64_t bytes = 0;
+    for (const std::size_t g : groups) {
+      const GroupPlan& group = plan.groups[g];
+      if (group.uses_bucket()) bytes += BytesOf(group.layout.total_elems, plan.precision.grad_comm);
+    }
+    if (bytes > 0) reduces += {.calls = 1, .bytes = bytes};
+  }
+  return reduces;
+}
+
+// To the experts and back, in forward and in backward.
+Collectives TokenExchanges(const TrainConfig& config) {
+  const std::int64_t ranks = config.mesh.expert_parallel;
+  if (!config.model.moe || ranks == 1) return {};
+  const std::vector<bool>& is_moe = config.model.is_moe_layer;
+  const std::int64_t layers = std::count(is_moe.begin(), is_moe.end(), true);
+  const std::int64_t passes = config.recompute ? 3 : 2;
+  const std::int64_t tokens = config.micro_batch_size * config.seq_length;
+  const std::int64_t rows = config.dispatcher == trainer::Dispatcher::kAllGather
+                                ? tokens * ranks
+                                : tokens * config.model.moe->router.topk;
+  const std::int64_t calls = 2 * passes * layers;
+  return {.calls = calls,
+          .bytes = static_cast<std::uint64_t>(calls) *
+                   BytesOf(rows * config.model.hidden_size, config.precision.compute)};
+}
+
+Collectives LateReduces(const ShardPlan& plan) {
+  const DType wire = plan.precision.grad_comm;
+  Collectives reduces;
+  for (const GroupPlan& group : plan.groups) {
+    if (!group.trainable) continue;
+    if (!group.uses_bucket() && group.inner > 1) {
+      reduces += {.calls = 1, .bytes = BytesOf(group.gradients.elems, wire)};
+    }
+    if (group.outer > 1) reduces += {.calls = 1, .bytes = BytesOf(group.part.elems, wire)};
+  }
+  return reduces;
+}
+
+Collectives Refreshes(const ShardPlan& plan) {
+  const DType compute = plan.precision.compute;
+  Collectives refreshes;
+  for (const GroupPlan& group : plan.groups) {
+    if (group.main.elems < group.part.elems) {
+      refreshes += {.calls = 1, .bytes = BytesOf(group.part.elems, compute)};
+    }
+    if (group.part.elems < group.weights.elems) {
+      refreshes += {.calls = 1, .bytes = BytesOf(group.weights.elems, compute)};
+    }
+  }
+  return refreshes;
+}
+
+}  // namespace
+
+CommSchedule PlanCommunication(const TrainConfig& config, const ShardPlan& plan) {
+  CommSchedule schedule;
+  WeightTraffic weights(config, plan);
+  for (MicroBatchSchedule* micro_batch : {&schedule.first, &schedule.later}) {
+    micro_batch->forward_gathers = weights.Forward();
+    micro_batch->backward_gathers = weights.Backward();
+    micro_batch->reduces = Reduces(plan);
+    micro_batch->token_exchanges = TokenExchanges(config);
+  }
+  schedule.late_reduces = LateReduces(plan);
+  schedule.refreshes = Refreshes(plan);
+  return schedule;
+}
+
+}  // namespace ckpt::train

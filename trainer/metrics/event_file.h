@@ -1,0 +1,53 @@
+// EventFile: the course of a run for TensorBoard.
+#ifndef CKPT_TRAINER_METRICS_EVENT_FILE_H_
+#define CKPT_TRAINER_METRICS_EVENT_FILE_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "core/base/result.h"
+#include "core/io/made_directories.h"
+#include "core/io/path.h"
+#include "core/io/storage.h"
+#include "trainer/metrics/event_record.h"
+#include "trainer/metrics/run_position.h"
+
+namespace ckpt::train {
+
+// One thread.
+class EventFile {
+ public:
+  // Keeps `directory` to this run; it is made if it is not there, and goes again if nothing is put in. `storage` outlives
+  // this. Errors: kAlreadyExists (another run is writing there), those of the storage.
+  static Result<EventFile> Take(Storage& storage, const Path& directory);
+
+  // Makes a new file there. Readers drop the steps behind `run.last_step` of the files that are there: this run writes them
+  // again. Comes before the first scalar.
+  //
+  // Errors: kAlreadyExists (event files of another run; those that do not say whose they are count as such for a run that
+  // begins), those of the storage.
+  Status Begin(const RunPosition& run);
+
+  // Readers see them at once. Errors: kNoSpace, kIo.
+  Status Add(std::int64_t step, std::span<const Scalar> scalars);
+  // Returns when all of it is durable.
+  Status Sync();
+
+ private:
+  EventFile(Storage& storage, Path directory)
+      : storage_(&storage), directory_(std::move(directory)) {}
+  Status AppendEvent(ByteSpan event);
+
+  Storage* storage_;
+  Path directory_;
+  MadeDirectories made_;
+  std::unique_ptr<DirectoryLock> lock_;
+  std::unique_ptr<WritableFile> file_;
+  std::uint64_t size_bytes_ = 0;
+};
+
+}  // namespace ckpt::train
+
+#endif  // CKPT_TRAINER_METRICS_EVENT_FILE_H_

@@ -1,0 +1,40 @@
+#include "trainer/metrics/step_metrics.h"
+
+#include <fmt/format.h>
+
+#include "core/json/json_writer.h"
+
+namespace ckpt::train {
+
+std::string MetricsJson(const StepMetrics& metrics, std::string_view run_id) {
+  JsonWriter json;
+  json.BeginObject().Key("step").Int(metrics.step).Key("loss").Double(metrics.loss);
+  json.Key("grad_norm").Double(metrics.grad_norm).Key("lr").Double(metrics.lr);
+  json.Key("tokens").Int(metrics.tokens).Key("step_ms").Double(metrics.step_ms);
+  json.Key("tokens_per_s").Double(metrics.tokens_per_s());
+  json.Key("peak_bytes").Int(metrics.peak_bytes);
+  if (metrics.experts) {
+    json.Key("aux_loss").Double(metrics.aux_loss);
+    json.Key("expert_load_max").Double(metrics.experts->most);
+    json.Key("expert_load_min").Double(metrics.experts->least);
+    json.Key("dropped_tokens").Int(metrics.experts->dropped);
+  }
+  if (metrics.save_ms > 0) json.Key("save_ms").Double(metrics.save_ms);
+  if (metrics.eval_loss) {
+    json.Key("eval_loss").Double(*metrics.eval_loss).Key("eval_ms").Double(metrics.eval_ms);
+  }
+  if (!run_id.empty()) json.Key("run").Text(run_id);
+  json.End();
+  return json.Take() + "\n";
+}
+
+std::string MetricsText(const StepMetrics& metrics, std::int64_t train_iters) {
+  const std::string step = fmt::format("step {}/{}", metrics.step, train_iters);
+  std::string text = fmt::format(
+      "{}  loss {:.4f}  grad_norm {:.3g}  lr {:.3g}  {:.1f} ms  {:.0f} tokens/s\n", step,
+      metrics.loss, metrics.grad_norm, metrics.lr, metrics.step_ms, metrics.tokens_per_s());
+  if (metrics.eval_loss) text += fmt::format("{}  eval loss {:.4f}\n", step, *metrics.eval_loss);
+  return text;
+}
+
+}  // namespace ckpt::train

@@ -1,0 +1,24 @@
+// Weights of a run from a model's files: each rank reads its own rows.
+#ifndef CKPT_TRAINER_RUN_INITIAL_WEIGHTS_H_
+#define CKPT_TRAINER_RUN_INITIAL_WEIGHTS_H_
+
+#include <cstdint>
+
+#include "converters/verbs/model_source.h"
+#include "core/base/status.h"
+#include "core/exec/progress.h"
+#include "trainer/model/model_config.h"
+#include "trainer/step/rank_trainer.h"
+
+namespace ckpt::train {
+
+// Sets every weight of this rank. Errors: those of CheckFits, WeightReader and RankTrainer::SetWeights.
+Status ReadInitialWeights(const ModelSource& model, std::uint64_t budget_bytes,
+                          trainer::RankTrainer& trainer, ProgressSink& progress);
+
+// What the weights of a whole model take in float32, as they are read and stored.
+[[nodiscard]] std::uint64_t StoredWeightBytes(const trainer::ModelConfig& model);
+
+}  // namespace ckpt::train
+
+#endif  // CKPT_TRAINER_RUN_INITIAL_WEIGHTS_H_

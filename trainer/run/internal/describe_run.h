@@ -1,0 +1,31 @@
+// What a running training stores beside its tensors: its TrainingRun.
+#ifndef CKPT_TRAINER_RUN_INTERNAL_DESCRIBE_RUN_H_
+#define CKPT_TRAINER_RUN_INTERNAL_DESCRIBE_RUN_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/layout/resolve.h"
+#include "core/training/training_run.h"
+#include "trainer/run/run_config.h"
+#include "trainer/run/run_progress.h"
+
+namespace ckpt::train {
+
+// Arguments, progress, parameter groups and schedule of `run`; the parameters of each group are left to
+// who knows their names. `naming` are the choices that the parameters' names
+// follow.
+//
+// Errors: those of RunArgs.
+Result<TrainingRun> DescribeRun(const RunConfig& run, const RunProgress& progress,
+                                std::int64_t updates, const std::string& state_digest,
+                                const layout::Choices& naming);
+
+// Names of the optimizer's state: "exp_avg", "exp_avg_sq".
+[[nodiscard]] std::vector<std::string> MomentNames(const trainer::OptimizerConfig& optimizer);
+
+}  // namespace ckpt::train
+
+#endif  // CKPT_TRAINER_RUN_INTERNAL_DESCRIBE_RUN_H_

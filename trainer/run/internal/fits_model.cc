@@ -1,0 +1,106 @@
+#include "trainer/run/internal/fits_model.h"
+
+#include <cstddef>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "converters/verbs/model_digest.h"
+#include "core/base/units.h"
+#include "core/tensor/shape.h"
+#include "trainer/model/model.h"
+#include "trainer/step/trained_units.h"
+
+namespace ckpt::train {
+namespace {
+
+constexpr std::size_t kMostListed = 10;
+
+struct Place {
+  Dims shape;
+  bool is_needed = true;
+};
+using Places = std::map<std::string, Place, std::less<>>;
+
+// What the whole model is made of, whichever rank holds it.
+Places PlacesOf(trainer::TrainConfig config, StoredPart part) {
+  config.mesh.expert_parallel = 1;
+  Places places;
+  for (const trainer::UnitSpec& unit : ListTrainedUnits(config, 0)) {
+    for (const trainer::ParamSpec& param : unit.params) {
+      places[param.name] = {.shape = param.shape,
+                            .is_needed = part == StoredPart::kWeights || param.trainable};
+    }
+  }
+  if (part == StoredPart::kMoment) return places;
+  for (const trainer::ReplicatedBufferSpec& buffer : trainer::ListBuffers(config.model)) {
+    places[buffer.name] = {.shape = buffer.shape};
+  }
+  return places;
+}
+
+// The first differences, and how many there are.
+class Differences {
+ public:
+  explicit Differences(const ModelSource& source) : source_(source) {}
+
+  void Add(ErrorKind kind, std::string_view what, std::string_view tensor,
+           std::string_view expected = {}, std::string_view actual = {}) {
+    if (++count_ > kMostListed) return;
+    status_.Add(Error(kind, what)
+                    .File(source_.checkpoint->path.string())
+                    .Tensor(tensor)
+                    .Expected(expected)
+                    .Actual(actual));
+  }
+
+  Status Take() {
+    if (count_ > kMostListed) {
+      status_.Add(Error(ErrorKind::kUnmapped,
+                        fmt::format("{} more tensors do not fit", count_ - kMostListed)));
+    }
+    return std::move(status_).Hint(
+        "leave out the settings that make another model than the source's");
+  }
+
+ private:
+  const ModelSource& source_;
+  Status status_;
+  std::size_t count_ = 0;
+};
+
+}  // namespace
+
+Status CheckFits(const ModelSource& source, const ModelView& view,
+                 const trainer::TrainConfig& config, StoredPart part) {
+  const Places places = PlacesOf(config, part);
+  Differences differences(source);
+  std::set<std::string, std::less<>> present;
+  for (const TargetTensor& tensor : view.tensors) {
+    present.insert(tensor.key);
+    const auto place = places.find(tensor.key);
+    if (place == places.end()) {
+      differences.Add(ErrorKind::kUnmapped, "the run's model has no place for this tensor",
+                      tensor.key, {}, FormatDims(tensor.shape));
+    } else if (place->second.shape != tensor.shape) {
+      differences.Add(ErrorKind::kShapeMismatch, "the run's model has another shape", tensor.key,
+                      FormatDims(place->second.shape), FormatDims(tensor.shape));
+    }
+  }
+  for (const auto& [name, place] : places) {
+    if (place.is_needed && !present.contains(name)) {
+      differences.Add(ErrorKind::kMissing, "the run's model needs a tensor that is not there", name,
+                      FormatDims(place.shape));
+    }
+  }
+  CKPT_RETURN_IF_ERROR(differences.Take());
+  // The trainer reads one of two that are tied: the other must be the same, or its numbers were dropped.
+  constexpr std::uint64_t kBudgetBytes = 64 * kMiB;
+  return part == StoredPart::kWeights ? CheckCopies(source, kBudgetBytes) : OkStatus();
+}
+
+}  // namespace ckpt::train

@@ -1,0 +1,91 @@
+#include "trainer/run/internal/stored_settings.h"
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "converters/config/run_settings.h"
+#include "trainer/model/model_config.h"
+#include "trainer/model/settings_reader.h"
+
+namespace ckpt::train {
+namespace {
+
+// Settings that say what one invocation does, and nothing about the run it goes on with.
+constexpr std::array<std::string_view, 9> kOfOneInvocation = {
+    "save",         "load",  "exit_interval", "init",           "finetune",
+    "restart_data", "prove", "metrics",       "tensorboard_dir"};
+
+struct StoredModel {
+  trainer::ModelConfig config;
+  layout::Configuration effective = {};
+  bool is_valid = false;
+};
+
+StoredModel ModelOf(const layout::Configuration& settings) {
+  const layout::Configuration none_given;
+  trainer::SettingsReader reader(settings, &none_given);
+  StoredModel model = {.config = trainer::ReadModelConfig(reader)};
+  model.effective = reader.effective();
+  model.is_valid = reader.ok();
+  return model;
+}
+
+// Those of the settings that describe the model.
+layout::Configuration OfTheModel(const layout::Configuration& settings) {
+  layout::Configuration model;
+  for (const auto& [name, value] : ModelOf(settings).effective) {
+    if (const auto given = settings.find(name); given != settings.end()) model.insert(*given);
+  }
+  return model;
+}
+
+// What must stay as it is. The rest keeps experts in balance, or is for new weights only.
+trainer::ModelConfig Lasting(trainer::ModelConfig config) {
+  config.init_method_std = 0;
+  if (!config.moe) return config;
+  trainer::MoeConfig& moe = *config.moe;
+  moe.bias_update_rate = 0;
+  moe.aux = {};
+  moe.capacity_factor.reset();
+  moe.drop_policy = {};
+  moe.pad_to_capacity = false;
+  return config;
+}
+
+}  // namespace
+
+Result<layout::Configuration> StoredSettings(const TrainingState& state, bool finetune) {
+  if (finetune) {
+    CKPT_ASSIGN_OR_RETURN(const layout::Configuration model, StoredModelSettings(state.args));
+    return OfTheModel(model);
+  }
+  CKPT_ASSIGN_OR_RETURN(layout::Configuration stored, RunSettings(state.args));
+  for (const std::string_view name : kOfOneInvocation) stored.erase(std::string(name));
+  return stored;
+}
+
+Status CheckKeepsModel(const layout::Configuration& stored, const layout::Configuration& given) {
+  const StoredModel model = ModelOf(stored);
+  Status changes;
+  for (const auto& [name, value] : given) {
+    const auto kept = model.effective.find(name);
+    if (kept == model.effective.end()) continue;
+    layout::Configuration changed = stored;
+    changed.insert_or_assign(name, value);
+    const StoredModel other = ModelOf(changed);
+    if (other.is_valid && Lasting(other.config) == Lasting(model.config)) continue;
+    changes.Add(Error(ErrorKind::kUsage,
+                      fmt::format("setting {} makes another model of the stored run's", name))
+                    .Expected(layout::FormatValue(kept->second))
+                    .Actual(layout::FormatValue(value)));
+  }
+  return std::move(changes).Hint(
+      "a run goes on with its own model: leave the setting out, or take the weights alone with "
+      "finetune=true");
+}
+
+}  // namespace ckpt::train

@@ -1,0 +1,174 @@
+#include "trainer/run/load_run.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "core/base/bytes.h"
+#include "core/base/hash.h"
+#include "core/manifest/manifest.h"
+#include "core/manifest/read_manifest.h"
+#include "trainer/comm/agreement.h"
+#include "trainer/run/load_state.h"
+#include "trainer/run/stored_run.h"
+
+namespace ckpt::train {
+namespace {
+
+// This rank's share of the files: whether they are what the sidecar says. OK without a sidecar.
+// Tensors' bytes are left to the load, where the candidate could be `opened`.
+Status CheckShare(Storage& storage, const Path& candidate, const Result<StatePtr>& opened,
+                  const trainer::Communicator& world) {
+  std::shared_ptr<const Manifest> sidecar;
+  const CheckpointIndex* index = nullptr;
+  if (opened.ok()) {
+    sidecar = (*opened)->weights.manifest;
+    index = &(*opened)->weights.source().index();
+  } else {
+    CKPT_ASSIGN_OR_RETURN(sidecar, ReadManifest(storage, candidate));
+  }
+  if (!sidecar) return OkStatus();
+  return CheckStoredBytes(storage, candidate, *sidecar, index, world.rank(), world.size());
+}
+
+// Whether another candidate may do better: this one's bytes are not what was written, or cannot be
+// read.
+bool IsAboutBytes(const Status& status) {
+  switch (status.kind()) {
+    case ErrorKind::kTruncated:
+    case ErrorKind::kMissingFile:
+    case ErrorKind::kChecksum:
+    case ErrorKind::kSizeMismatch:
+    case ErrorKind::kIo:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Those that rank 0 sees, on every rank: what each sees may change meanwhile.
+Result<std::vector<Path>> ListForAll(Storage& storage, const Path& root,
+                                     trainer::Communicator& world) {
+  constexpr char kEnd = '\0';  // in no path
+  Result<std::vector<Path>> listed = std::vector<Path>();
+  if (world.rank() == 0) listed = ListCandidates(storage, root);
+  CKPT_RETURN_IF_ERROR(AgreeOn(world, listed.ok() ? OkStatus() : listed.status()));
+  std::string names;
+  for (const Path& candidate : *listed) names += candidate.string() + kEnd;
+  CKPT_ASSIGN_OR_RETURN(const std::vector<std::string> all_names, ExchangeTexts(world, names));
+  std::vector<Path> candidates;
+  std::istringstream of_rank_0(all_names.front());
+  for (std::string name; std::getline(of_rank_0, name, kEnd);) candidates.emplace_back(name);
+  return candidates;
+}
+
+// What tells one stored state from another.
+std::string IdentityOf(const TrainingState& state) {
+  const std::shared_ptr<const Manifest>& sidecar = state.weights.manifest;
+  return fmt::format(
+      "iteration {}, {} samples, state digest {}, sidecar {}", state.run.iteration,
+      state.run.consumed_samples, state.facts.state_digest.value_or("none"),
+      sidecar ? HashHex(HashAlgorithm::kXxh3, AsBytes(SerializeManifest(*sidecar))) : "none");
+}
+
+struct Found {
+  StatePtr state;             // null: there is no checkpoint
+  std::vector<Path> refused;  // newer ones
+};
+
+using Load = std::function<Status(const TrainingState&)>;
+
+// Loads the newest candidate that every rank finds intact, before it reads the tensors and while it
+// does; what a damaged one left in the trainer is overwritten. An error that any candidate would give
+// ends it: a run must not go back because there were no handles left. `opened` is a candidate's, in
+// every process.
+Result<Found> LoadIntact(Storage& storage, const CheckpointSettings& settings,
+                         const StatePtr& opened, const Load& load, trainer::Communicator& world,
+                         const Notice& tell) {
+  CKPT_ASSIGN_OR_RETURN(const std::vector<Path> candidates,
+                        ListForAll(storage, settings.load, world));
+  Found result;
+  Status refused;
+  for (const Path& candidate : candidates) {
+    const bool is_open = opened && opened->weights.checkpoint->path == candidate;
+    const Result<StatePtr> state =
+        is_open ? opened : OpenStoredRun(storage, candidate, settings.finetune);
+    // Bytes first: what is wrong with them explains whatever else is. A rank that is gone says
+    // nothing about the checkpoint.
+    Status found = CheckShare(storage, candidate, state, world);
+    CKPT_ASSIGN_OR_RETURN(bool holds, trainer::HoldsEverywhere(world, found.ok()));
+    if (holds) {
+      if (!state.ok()) found = state.status();
+      CKPT_ASSIGN_OR_RETURN(holds, trainer::HoldsEverywhere(world, found.ok()));
+    }
+    bool is_its_own = found.ok() || !IsOfSystem(found.kind());
+    if (holds) {
+      // No rank may train on another state than the rest.
+      CKPT_RETURN_IF_ERROR(
+          AgreeOnText(world, IdentityOf(**state), "checkpoint under " + candidate.string()));
+      found = load(**state);
+      CKPT_ASSIGN_OR_RETURN(holds, trainer::HoldsEverywhere(world, found.ok()));
+      if (holds) {
+        if (!refused.ok()) tell(fmt::format("takes {} instead", candidate.string()));
+        result.state = *state;
+        return result;
+      }
+      is_its_own = found.ok() || IsAboutBytes(found);
+    }
+    CKPT_ASSIGN_OR_RETURN(const bool may_pass, trainer::HoldsEverywhere(world, is_its_own));
+    Status agreed = AgreeOn(world, found);
+    if (!may_pass) return agreed;
+    tell(fmt::format("cannot go on from {}: {}", candidate.string(), trainer::InOneLine(agreed)));
+    refused.Add(std::move(agreed).While(GoingOnFrom(candidate)));
+    result.refused.push_back(candidate);
+  }
+  if (!refused.ok()) return refused;
+  return result;
+}
+
+}  // namespace
+
+Result<std::optional<LoadedRun>> LoadRun(Storage& storage, const CheckpointSettings& settings,
+                                         OpenedRun& opened, trainer::RankTrainer& trainer,
+                                         trainer::Communicator& world, const LoadVoice& voice) {
+  const Notice tell = [&](const std::string& text) {
+    if (world.rank() == 0 && voice.notice) voice.notice(text);
+  };
+  const Load load = [&](const TrainingState& state) {
+    return settings.finetune ? LoadWeights(state.weights, trainer, &voice.progress)
+                             : LoadState(state, trainer, &voice.progress);
+  };
+  CKPT_ASSIGN_OR_RETURN(const Found found,
+                        LoadIntact(storage, settings, opened.state(), load, world, tell));
+  const StatePtr& state = found.state;
+  if (!state) return std::optional<LoadedRun>();
+  opened.Close();  // every rank has it
+
+  LoadedRun run = {.checkpoint = state->weights.checkpoint->path,
+                   .refused = found.refused,
+                   .progress = {},
+                   .state_digest = state->facts.state_digest,
+                   .assets = state->weights.assets,
+                   .naming = state->weights.match.layout.choices,
+                   .tensor_ranks = state->run.tensor_ranks};
+  if (!settings.finetune) {
+    run.progress = {.iteration = state->run.iteration,
+                    .consumed_samples = state->run.consumed_samples,
+                    .next_loss = state->facts.next_loss};
+  }
+  if (run.state_digest && !state->weights.manifest) {
+    tell(fmt::format("{} has lost its {}: its bytes were not compared, --prove does it",
+                     run.checkpoint.string(), kManifestName));
+  }
+  tell(fmt::format("loaded {} at iteration {}", run.checkpoint.string(), run.progress.iteration));
+  return std::optional<LoadedRun>(std::move(run));
+}
+
+}  // namespace ckpt::train

@@ -1,0 +1,65 @@
+#include "trainer/run/rank_session.h"
+
+#include <optional>
+#include <utility>
+
+#include "trainer/ops/host_ops.h"
+#include "trainer/run/initial_weights.h"
+#include "trainer/run/load_run.h"
+
+namespace ckpt::train {
+
+trainer::QueueMode QueuesOf(const trainer::TrainConfig& config) {
+  return config.overlap_grad_reduce || config.overlap_param_gather ? trainer::QueueMode::kThreads
+                                                                   : trainer::QueueMode::kInline;
+}
+
+Result<std::unique_ptr<RankSession>> RankSession::Create(const SessionInput& input,
+                                                         trainer::Communicator& world,
+                                                         Notice notice) {
+  std::unique_ptr<RankSession> session(new RankSession(input, world, std::move(notice)));
+  const trainer::TrainConfig& config = input.run.train;
+  session->device_ = trainer::MakeHostDevice({.queues = QueuesOf(config)});
+  session->ops_ =
+      trainer::MakeHostOps({.threads = input.threads,
+                            .fixed_order = config.reduction == trainer::Reduction::kCanonical});
+  CKPT_ASSIGN_OR_RETURN(
+      session->trainer_,
+      trainer::RankTrainer::Create(config, world,
+                                   {.device = session->device_.get(), .ops = session->ops_.get()}));
+  session->checkpoints_.emplace(
+      input.storage, input.checkpoints, input.run, *session->trainer_, world,
+      RunVoice{.say = session->notice_, .make_progress = input.make_save_progress});
+  return session;
+}
+
+Result<RunProgress> RankSession::Start() {
+  if (input_.run.goes_on()) return GoOn();
+  if (input_.init != nullptr) {
+    CKPT_RETURN_IF_ERROR(
+        ReadInitialWeights(*input_.init, input_.budget_bytes, *trainer_, input_.progress));
+  } else {
+    CKPT_RETURN_IF_ERROR(trainer_->InitializeWeights());
+  }
+  return RunProgress();
+}
+
+Result<RunProgress> RankSession::GoOn() {
+  CKPT_ASSIGN_OR_RETURN(const std::optional<LoadedRun> loaded,
+                        LoadRun(input_.storage, input_.checkpoints, *input_.run.stored, *trainer_,
+                                world_, {.notice = notice_, .progress = input_.progress}));
+  if (!loaded) {
+    return Error(ErrorKind::kNotFound, "there is no valid checkpoint any more")
+        .File(input_.checkpoints.load.string());
+  }
+  checkpoints_->GoOnFrom(*loaded);
+  if (input_.checkpoints.prove) CKPT_RETURN_IF_ERROR(checkpoints_->Prove(*loaded));
+  RunProgress progress = loaded->progress;
+  if (input_.run.restarts_data) {
+    progress.consumed_samples = 0;
+    progress.next_loss.reset();
+  }
+  return progress;
+}
+
+}  // namespace ckpt::train

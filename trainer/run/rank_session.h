@@ -1,0 +1,75 @@
+// RankSession: one rank with a model in it, from wherever its state comes.
+#ifndef CKPT_TRAINER_RUN_RANK_SESSION_H_
+#define CKPT_TRAINER_RUN_RANK_SESSION_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "converters/verbs/model_source.h"
+#include "core/base/result.h"
+#include "core/exec/progress.h"
+#include "core/io/storage.h"
+#include "trainer/comm/communicator.h"
+#include "trainer/device/device.h"
+#include "trainer/device/host_device.h"
+#include "trainer/ops/ops.h"
+#include "trainer/run/checkpoint_settings.h"
+#include "trainer/run/run_checkpoints.h"
+#include "trainer/run/run_config.h"
+#include "trainer/run/run_progress.h"
+#include "trainer/step/rank_trainer.h"
+
+namespace ckpt::train {
+
+// What every rank of a process is given. Everything outlives the ranks.
+struct SessionInput {
+  const RunConfig& run;
+  const CheckpointSettings& checkpoints;
+  Storage& storage;
+  const ModelSource* init = nullptr;  // where weights are read from; null: they are drawn
+  std::uint64_t budget_bytes = 0;     // for reading weights, of a rank
+  int threads = 1;                    // of a rank
+  ProgressSink& progress;             // of reading weights or a whole state
+  // Of saves that training waits for; may be empty.
+  std::function<std::unique_ptr<ProgressSink>()> make_save_progress = {};
+};
+
+// The queues that ranks of a run compute on: threads of their own where computation and communication are to overlap.
+[[nodiscard]] trainer::QueueMode QueuesOf(const trainer::TrainConfig& config);
+
+// Thread-safety: the rank's thread. Every rank makes the same calls.
+class RankSession {
+ public:
+  // Without weights yet. Errors: those of RankTrainer.
+  static Result<std::unique_ptr<RankSession>> Create(const SessionInput& input,
+                                                     trainer::Communicator& world, Notice notice);
+
+  // Fills in the state: of the checkpoint that the run goes on from, else weights that are read or drawn.
+  //
+  // Errors: kNotFound (the checkpoint that the settings came from is gone), those of LoadRun,
+  //         RunCheckpoints::Prove, ReadInitialWeights and RankTrainer.
+  Result<RunProgress> Start();
+
+  [[nodiscard]] trainer::RankTrainer& trainer() { return *trainer_; }
+  [[nodiscard]] RunCheckpoints& checkpoints() { return *checkpoints_; }
+
+ private:
+  RankSession(const SessionInput& input, trainer::Communicator& world, Notice notice)
+      : input_(input), world_(world), notice_(std::move(notice)) {}
+  Result<RunProgress> GoOn();
+
+  const SessionInput input_;
+  trainer::Communicator& world_;
+  const Notice notice_;
+  std::unique_ptr<trainer::Device> device_;
+  std::unique_ptr<trainer::Ops> ops_;
+  std::unique_ptr<trainer::RankTrainer> trainer_;
+  std::optional<RunCheckpoints> checkpoints_;
+};
+
+}  // namespace ckpt::train
+
+#endif  // CKPT_TRAINER_RUN_RANK_SESSION_H_

@@ -1,0 +1,309 @@
+#include "trainer/run/run_checkpoints.h"
+
+#include <array>
+#include <cstddef>
+#include <span>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "converters/verbs/side_files.h"
+#include "converters/verbs/target_space.h"
+#include "core/base/hash.h"
+#include "core/io/disk_space.h"
+#include "core/io/staging_name.h"
+#include "core/manifest/replaceable.h"
+#include "formats/fsdp_dtensor/writer.h"
+#include "formats/megatron/root.h"
+#include "formats/safetensors/sharded_index.h"
+#include "trainer/checkpoint/state_map.h"
+#include "trainer/comm/agreement.h"
+#include "trainer/run/initial_weights.h"
+#include "trainer/run/internal/describe_run.h"
+#include "trainer/run/internal/hf_export.h"
+
+namespace ckpt::train {
+
+RunCheckpoints::RunCheckpoints(Storage& storage, CheckpointSettings settings, const RunConfig& run,
+                               trainer::RankTrainer& trainer, trainer::Communicator& world,
+                               RunVoice voice)
+    : storage_(storage),
+      settings_(std::move(settings)),
+      run_(run),
+      trainer_(trainer),
+      world_(world),
+      voice_(std::move(voice)),
+      naming_({{"transformer_impl", "transformer_engine"}, {"expert_names", "grouped"}}),
+      writer_(storage, world) {
+  if (run.init_from) assets_ = *run.init_from;
+  for (const auto& [choice, value] : settings_.naming) naming_[choice] = value;
+}
+
+void RunCheckpoints::GoOnFrom(const LoadedRun& loaded) {
+  if (!loaded.assets.empty()) assets_ = loaded.assets;
+  for (auto& [choice, value] : naming_) {
+    const auto stored = loaded.naming.find(choice);
+    const bool keeps = stored != loaded.naming.end() && !settings_.naming.contains(choice);
+    if (keeps) value = stored->second;
+  }
+  tensor_ranks_ = loaded.tensor_ranks;
+  if (!settings_.finetune) whole_ = loaded.checkpoint;
+  for (const Path& refused : loaded.refused) {
+    const std::optional<std::int64_t> iteration =
+        megatron::IterationOf(refused.filename().string());
+    if (iteration) damaged_.insert(*iteration);
+  }
+}
+
+Status RunCheckpoints::Prove(const LoadedRun& loaded) {
+  const std::string file = loaded.checkpoint.string();
+  if (!loaded.state_digest) {
+    return Error(ErrorKind::kMissing, "the checkpoint has no digest to prove itself with")
+        .File(file)
+        .Hint("only ckpt-train stores one; leave --prove out");
+  }
+  CKPT_ASSIGN_OR_RETURN(const std::string digest, StateDigest(loaded.progress));
+  if (digest != *loaded.state_digest) {
+    return Error(ErrorKind::kValueMismatch, "what was loaded is not what was saved")
+        .File(file)
+        .Expected("state digest " + *loaded.state_digest)
+        .Actual("state digest " + digest);
+  }
+  Tell(fmt::format("proved: the state digest is {}", digest));
+  return OkStatus();
+}
+
+void RunCheckpoints::Tell(const std::string& text) const {
+  if (world_.rank() == 0 && voice_.say) voice_.say(text);
+}
+
+Status RunCheckpoints::AllocateStaging() {
+  if (staging_) return OkStatus();
+  const std::vector<MemoryTensor> run_tensors =
+      fsdp_dtensor::RunTensors({.seed = run_.train.seed, .tensor_ranks = tensor_ranks_});
+  CKPT_ASSIGN_OR_RETURN(const trainer::StateMap map, trainer::MapState(run_.train, run_tensors));
+  CKPT_ASSIGN_OR_RETURN(staging_, trainer::Staging::Create(map, world_.rank(), run_tensors));
+  return OkStatus();
+}
+
+Status RunCheckpoints::Stage() {
+  CKPT_RETURN_IF_ERROR(AllocateStaging());
+  return staging_->Fill(trainer_);
+}
+
+Status RunCheckpoints::PlanFirstSave(const RunProgress& start) {
+  CKPT_RETURN_IF_ERROR(AllocateStaging());
+  CKPT_ASSIGN_OR_RETURN(const TrainingSave save, Plan(Taken()));
+  if (settings_.save_format == SaveFormat::kHf) {
+    CKPT_RETURN_IF_ERROR(
+        CheckExport(storage_, assets_, Staged(), run_.train.model.padded_vocab_size));
+  }
+  return world_.rank() == 0 ? CheckDisk(save.plan.write, start) : OkStatus();
+}
+
+Result<SavesAhead> RunCheckpoints::LookAhead(const WritePlan& plan,
+                                             const RunProgress& start) const {
+  SavesAhead ahead;
+  ahead.saves = CountSaves(start.iteration, run_.loop.train_iters, settings_.save_interval);
+  ahead.keep = settings_.keep_checkpoints;
+  CKPT_ASSIGN_OR_RETURN(const std::vector<ManifestFile> files, PlannedFiles(storage_, plan));
+  ahead.checkpoint_bytes = BytesWithParity(files, /*parity_group=*/0);
+  if (settings_.save_format == SaveFormat::kHf) {
+    ahead.passing_bytes = ahead.checkpoint_bytes;  // the whole state, of which the weights stay
+    ahead.checkpoint_bytes = StoredWeightBytes(run_.train.model);
+  }
+  if (ahead.keep == 0) return ahead;
+  CKPT_ASSIGN_OR_RETURN(const std::vector<std::int64_t> there,
+                        megatron::ListIterations(storage_, settings_.save));
+  for (const std::int64_t iteration : there) {
+    if (damaged_.contains(iteration)) continue;
+    ahead.old_bytes.push_back(AllocatedBytes(settings_.save / megatron::IterationName(iteration)));
+  }
+  return ahead;
+}
+
+Status RunCheckpoints::CheckDisk(const WritePlan& plan, const RunProgress& start) {
+  CKPT_ASSIGN_OR_RETURN(const SavesAhead ahead, LookAhead(plan, start));
+  save_bytes_ = BytesAtSave(ahead, 1);
+  const std::optional<std::uint64_t> free_bytes = FreeBytes(settings_.save);
+  if (!free_bytes) return OkStatus();
+  CKPT_RETURN_IF_ERROR(CheckRoomForSaves(settings_.save, ahead, *free_bytes));
+  const std::int64_t fit = SavesThatFit(ahead, *free_bytes);
+  if (fit < ahead.saves) {
+    Tell(
+        fmt::format("the disk has room for {} of the {} checkpoints to come: keep_checkpoints "
+                    "removes old ones as new ones come",
+                    fit, ahead.saves));
+  }
+  return OkStatus();
+}
+
+Status RunCheckpoints::Prepare(const RunProgress& start) {
+  Status planned = AgreeOn(world_, PlanFirstSave(start));
+  return planned.ok() ? std::move(planned)
+                      : std::move(planned).While("planning the first checkpoint");
+}
+
+Result<std::string> RunCheckpoints::DigestStaged(const RunProgress& progress) {
+  const Hash128 mine = staging_->SumRows();
+  std::vector<Hash128> all(static_cast<std::size_t>(world_.size()));
+  CKPT_RETURN_IF_ERROR(
+      world_.Exchange(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all))));
+  Hash128 sum;
+  for (const Hash128& of_rank : all) sum = sum + of_rank;
+  const std::array<std::uint64_t, 5> whole = {
+      sum.high, sum.low, static_cast<std::uint64_t>(progress.iteration),
+      static_cast<std::uint64_t>(progress.consumed_samples),
+      static_cast<std::uint64_t>(trainer_.optimizer().steps())};
+  return HashHex(HashAlgorithm::kXxh3, std::as_bytes(std::span(whole)));
+}
+
+RunningState RunCheckpoints::Staged() const {
+  RunningState state = {.source = staging_->source(),
+                        .weights = std::string(trainer::kWeightsPart),
+                        .moments = {},
+                        .moment_names = MomentNames(run_.train.optimizer),
+                        .run = std::string(trainer::kRunPart)};
+  for (std::size_t m = 0; m < state.moment_names.size(); ++m) {
+    state.moments.push_back(trainer::MomentPart(static_cast<int>(m)));
+  }
+  return state;
+}
+
+Result<std::vector<WriteCopy>> RunCheckpoints::SideFiles() const {
+  std::vector<WriteCopy> copies;
+  if (assets_.empty()) return copies;
+  CKPT_ASSIGN_OR_RETURN(const ckpt::SideFiles files, ListSideFiles(storage_, assets_));
+  for (const std::string& name : files.carried) {
+    if (name != safetensors::kIndexFileName)
+      copies.push_back({.from = assets_ / name, .name = name});
+  }
+  return copies;
+}
+
+Result<TrainingSave> RunCheckpoints::Plan(const Taken& taken) {
+  CKPT_ASSIGN_OR_RETURN(TrainingRun run,
+                        DescribeRun(run_, taken.progress, taken.updates, taken.digest, naming_));
+  run.tensor_ranks = tensor_ranks_;
+  if (!tensors_) {
+    const layout::Configuration args(run.args.begin(), run.args.end());
+    CKPT_ASSIGN_OR_RETURN(tensors_, PlanSavedTensors(Staged(), args, naming_));
+  }
+  CKPT_ASSIGN_OR_RETURN(const std::vector<WriteCopy> side_files, SideFiles());
+  return PlanTrainingSave(*tensors_, std::move(run), side_files);
+}
+
+Status RunCheckpoints::Take(const RunProgress& progress) {
+  CKPT_RETURN_IF_ERROR(Finish());
+  const Clock::time_point start = Clock::now();
+  CKPT_RETURN_IF_ERROR(AgreeOn(world_, Stage()));
+  CKPT_ASSIGN_OR_RETURN(std::string digest, DigestStaged(progress));
+  taken_ = {.progress = progress,
+            .updates = trainer_.optimizer().steps(),
+            .digest = std::move(digest),
+            .copying = Clock::now() - start};
+  return OkStatus();
+}
+
+Status RunCheckpoints::Write(std::optional<double> next_loss) {
+  Taken taken = std::exchange(taken_, std::nullopt).value();
+  taken.progress.next_loss = next_loss;
+  CKPT_RETURN_IF_ERROR(Start(taken));
+  return settings_.async_save ? OkStatus() : Finish();
+}
+
+Status RunCheckpoints::Save(const RunProgress& progress) {
+  CKPT_RETURN_IF_ERROR(Take(progress));
+  return Write(progress.next_loss);
+}
+
+Status RunCheckpoints::Start(const Taken& taken) {
+  const Clock::time_point start = Clock::now();
+  CKPT_ASSIGN_OR_RETURN(TrainingSave save, Plan(taken));
+
+  const std::int64_t iteration = taken.progress.iteration;
+  const Path target = settings_.save / megatron::IterationName(iteration);
+  damaged_.erase(iteration);  // this one takes its place
+  const bool to_hf = settings_.save_format == SaveFormat::kHf;
+  // A bar beside the training's own line would only tear it.
+  const bool is_waited_for = world_.rank() == 0 && !settings_.async_save && voice_.make_progress;
+  if (is_waited_for) progress_ = voice_.make_progress();
+  trainer::WriteJob job = {
+      .plan = std::move(save.plan),
+      .writers = std::move(save.writers),
+      .source = staging_->source(),
+      .target = to_hf ? WeightsToExport(target) : target,
+      .staging = {.if_target_exists = StagedDirectory::IfTargetExists::kReplace,
+                  .may_replace = &CheckReplaceable},
+      .tool = "ckptkit " CKPT_VERSION,
+      .progress = progress_.get(),
+      .published = [this, target, iteration, to_hf, damaged = damaged_]() -> Status {
+        if (to_hf) CKPT_RETURN_IF_ERROR(ExportToHf(storage_, target));
+        CKPT_RETURN_IF_ERROR(megatron::PointTrackerTo(storage_, settings_.save, iteration));
+        if (settings_.keep_checkpoints == 0) return OkStatus();
+        return megatron::RemoveOldIterations(
+            storage_, settings_.save,
+            {.newest = iteration, .keep = settings_.keep_checkpoints, .not_counted = damaged});
+      }};
+  if (Status started = writer_.Start(std::move(job)); !started.ok()) {
+    progress_.reset();
+    return SayWhatIsLeft(std::move(started), target);
+  }
+  under_way_ = {.iteration = iteration,
+                .copying = taken.copying,
+                .start = start,
+                .waited = taken.copying + (Clock::now() - start),
+                .target = target,
+                .assets = to_hf ? target : target / kAssetsDirectory.data()};
+  return OkStatus();
+}
+
+Status RunCheckpoints::SayWhatIsLeft(Status failure, const Path& target) const {
+  if (failure.ok() || failure.kind() == ErrorKind::kCancelled) return failure;
+  std::string hint;
+  for (const Path& partial : {StagingOf(target), WeightsToExport(target)}) {
+    const Result<FileStat> stat = storage_.Stat(partial);
+    if (!stat.ok() || stat->type == FileType::kMissing) continue;
+    hint += fmt::format("{} holds a part of it and can be removed; ", partial.string());
+  }
+  const bool is_full = failure.kind() == ErrorKind::kNoSpace;
+  const std::string first = is_full ? MakeRoom("a save", save_bytes_) + " and " : "";
+  if (whole_.empty()) {
+    hint += fmt::format("no checkpoint of the run was saved before: {}start it again", first);
+  } else {
+    hint += fmt::format("{} is whole: {}go on from it with --load {}", whole_.string(), first,
+                        whole_.parent_path().string());
+  }
+  return std::move(failure).Hint(hint);
+}
+
+Status RunCheckpoints::Conclude(Status status) {
+  if (writer_.busy() || !under_way_) return status;
+  progress_.reset();  // a bar clears its line before anything else is printed
+  status = SayWhatIsLeft(std::move(status), under_way_->target);
+  if (status.ok()) {
+    whole_ = under_way_->target;
+    const std::chrono::duration<double> whole =
+        under_way_->copying + (Clock::now() - under_way_->start);
+    Tell(fmt::format("saved iteration {} in {:.1f} s", under_way_->iteration, whole.count()) +
+         (settings_.async_save
+              ? fmt::format(", of which training waited {:.3f} s", under_way_->waited.count())
+              : std::string()));
+    // Those of the checkpoint that was loaded may have gone with it.
+    if (!assets_.empty()) assets_ = under_way_->assets;
+  }
+  under_way_.reset();
+  return status;
+}
+
+Status RunCheckpoints::Poll() { return Conclude(writer_.Poll()); }
+
+Status RunCheckpoints::Finish() { return Conclude(writer_.Finish()); }
+
+Result<std::string> RunCheckpoints::StateDigest(const RunProgress& progress) {
+  CKPT_RETURN_IF_ERROR(Finish());  // the staging memory is in use until then
+  CKPT_RETURN_IF_ERROR(AgreeOn(world_, Stage()));
+  return DigestStaged(progress);
+}
+
+}  // namespace ckpt::train

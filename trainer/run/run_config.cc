@@ -1,0 +1,192 @@
+#include "trainer/run/run_config.h"
+
+#include <string_view>
+#include <utility>
+
+#include "converters/config/hf_config.h"
+#include "converters/config/model_settings.h"
+#include "core/base/bytes.h"
+#include "core/base/hash.h"
+#include "formats/registry/locate.h"
+#include "trainer/model/settings_reader.h"
+#include "trainer/run/checkpoint_settings.h"
+#include "trainer/run/format_settings.h"
+#include "trainer/run/internal/stored_settings.h"
+#include "trainer/run/stored_run.h"
+#include "trainer/step/parse_train_config.h"
+
+namespace ckpt::train {
+namespace {
+
+constexpr std::string_view kHfPrefix = "hf:";
+constexpr std::string_view kRandom = "random";
+
+// The repository that `named` stands for: itself, or the revision that the hub's cache holds of it.
+Result<Path> FindRepository(Storage& storage, const Path& named) {
+  CKPT_ASSIGN_OR_RETURN(const CheckpointLocation found,
+                        LocateCheckpoint(storage, named, std::nullopt));
+  const Path config = found.path / std::string(kHfConfigName);
+  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(config));
+  if (found.is_directory && stat.type != FileType::kMissing) return found.path;
+  return Error(ErrorKind::kNotFound, "init names no Hugging Face repository")
+      .File(named.string())
+      .Expected("a folder with config.json beside the weights")
+      .Hint("--load takes the checkpoints of runs, and conversions with --set finetune=true");
+}
+
+Result<layout::Configuration> ReadModelSettings(Storage& storage, const Path& directory) {
+  const Path path = directory / std::string(kHfConfigName);
+  CKPT_ASSIGN_OR_RETURN(const std::string json, ReadSmallFile(storage, path, kMaxHfConfigBytes));
+  CKPT_ASSIGN_OR_RETURN(const layout::Configuration config, ParseHfConfig(json, path.string()));
+  return ModelSettings(config);
+}
+
+// A folder without checkpoints was mistyped, unless a run starts there.
+Status CheckMayStart(const CheckpointSettings& checkpoints, const RunNeeds& needs) {
+  const bool starts_there = !needs.weights && !checkpoints.finetune && !checkpoints.save.empty() &&
+                            CanonicalPath(checkpoints.load) == CanonicalPath(checkpoints.save);
+  if (starts_there) return OkStatus();
+  return Error(ErrorKind::kNotFound, "there is no checkpoint to load")
+      .File(checkpoints.load.string())
+      .Expected("a folder of checkpoints, or one checkpoint")
+      .Hint(needs.weights || checkpoints.finetune
+                ? "name a folder that holds one"
+                : "a run that is to start there, and to go on from there later, names the "
+                  "same folder as save");
+}
+
+// Where `load` holds a checkpoint: opens it for `run`, and gives its settings.
+Result<layout::Configuration> GoOnFromStored(Storage& storage, const RunNeeds& needs,
+                                             const layout::Configuration& given, RunConfig& run) {
+  layout::Configuration stored;
+  trainer::SettingsReader reader(given);
+  const CheckpointSettings checkpoints = ReadCheckpointSettings(reader);
+  // What is wrong with them is told with everything else.
+  if (!reader.ok() || checkpoints.load.empty()) return stored;
+  CKPT_ASSIGN_OR_RETURN(StatePtr state,
+                        OpenNewestRun(storage, checkpoints.load, checkpoints.finetune));
+  if (!state) {
+    CKPT_RETURN_IF_ERROR(CheckMayStart(checkpoints, needs));
+    return stored;
+  }
+  Result<layout::Configuration> of_run = StoredSettings(*state, checkpoints.finetune);
+  if (!of_run.ok()) {
+    return std::move(of_run).status().While(GoingOnFrom(state->weights.checkpoint->path));
+  }
+  stored = *std::move(of_run);
+  if (!checkpoints.finetune) CKPT_RETURN_IF_ERROR(CheckKeepsModel(stored, given));
+  run.stored = std::make_shared<OpenedRun>(std::move(state));
+  return stored;
+}
+
+// Those of the given settings that say something else than what lies under them.
+layout::Configuration NewsIn(layout::Configuration given, const layout::Configuration& under) {
+  std::erase_if(given, [&](const auto& setting) {
+    const auto said = under.find(setting.first);
+    return said != under.end() && said->second == setting.second;
+  });
+  return given;
+}
+
+// A run that goes on is still the one that it was; other settings start another run, but for how long it is.
+std::string RunIdOf(const RunConfig& run) {
+  constexpr std::size_t kDigits = 16;
+  const StatePtr stored = run.stored ? run.stored->state() : nullptr;
+  if (stored && stored->facts.run_id) return *stored->facts.run_id;
+  layout::Configuration settings = run.effective;
+  const auto decay = settings.find("lr_decay_iters");
+  const auto iters = settings.find("train_iters");
+  const bool is_as_long =
+      decay != settings.end() && iters != settings.end() && decay->second == iters->second;
+  if (is_as_long) settings.erase(decay);  // what it is where nobody gave it
+  for (const char* length : {"train_iters", "exit_interval"}) settings.erase(length);
+  return HashHex(HashAlgorithm::kXxh3, AsBytes(FormatSettings(settings))).substr(0, kDigits);
+}
+
+// Those that do nothing where a run trains. Other verbs pass over what only training reads.
+void RefuseIdleSettings(const CheckpointSettings& checkpoints, const RunConfig& run,
+                        trainer::SettingsReader& settings) {
+  // What stands in for a setting that is wrong says nothing about the others.
+  if (!settings.ok()) return;
+  settings.RefuseIdle(checkpoints.save.empty(), "without save",
+                      {"save_interval", "save_format", "async_save", "keep_checkpoints",
+                       "save_proof", "transformer_impl", "expert_names"});
+  settings.RefuseIdle(checkpoints.save_format == SaveFormat::kHf, "with save_format=hf",
+                      {"transformer_impl", "expert_names"});
+  settings.RefuseIdle(!settings.Has("num_experts"), "without num_experts", {"expert_names"});
+  settings.RefuseIdle(checkpoints.load.empty(), "without load",
+                      {"finetune", "prove", "restart_data"});
+  settings.RefuseIdle(checkpoints.finetune, "with finetune, which begins the data anew",
+                      {"restart_data"});
+  settings.RefuseIdle(!run.data.asks_for_document_ends(),
+                      "without eod_mask_loss, reset_position_ids and reset_attention_mask",
+                      {"eod_token"});
+  settings.RefuseIdle(run.data.valid_data_path.empty(), "without valid_data_path",
+                      {"eval_interval", "eval_iters"});
+  settings.RefuseIdle(run.loop.eval_interval == 0, "with eval_interval=0",
+                      {"eval_iters", "valid_data_path"});
+  // Where a checkpoint is there already, the same settings go on that started the run.
+  settings.RefuseIdle(run.init_from.has_value(), "where init names weights", {"init_method_std"});
+}
+
+void CheckNeeds(const RunConfig& run, const RunNeeds& needs, trainer::SettingsReader& settings) {
+  // What is of the wrong kind was refused already, and is not missing as well.
+  const auto lacks = [&](const char* name, const layout::Value& nothing) {
+    return settings.effective().at(name) == nothing;
+  };
+  const bool has_data = !run.data.data_path.empty();
+  if (needs.training && lacks("train_iters", 0)) settings.Refuse("train_iters", "is missing");
+  if (needs.training && lacks("data_path", "")) settings.Refuse("data_path", "is missing");
+  if (needs.evaluation && !has_data && run.data.valid_data_path.empty()) {
+    settings.Refuse("valid_data_path", "is missing");
+  }
+}
+
+}  // namespace
+
+Result<std::optional<Path>> InitSource(const layout::Configuration& settings) {
+  const auto found = settings.find("init");
+  if (found == settings.end() || found->second.is_null()) return std::optional<Path>();
+  const std::string* const text = found->second.AsText();
+  if (text != nullptr && *text == kRandom) return std::optional<Path>();
+  if (text != nullptr && text->starts_with(kHfPrefix) && text->size() > kHfPrefix.size()) {
+    return std::optional<Path>(text->substr(kHfPrefix.size()));
+  }
+  return Error(ErrorKind::kUsage, "setting init is no source of weights")
+      .Expected("random or hf:DIR")
+      .Actual(layout::FormatValue(found->second));
+}
+
+Result<RunConfig> ResolveRun(Storage& storage, const layout::Configuration& given, int num_ranks,
+                             const RunNeeds& needs) {
+  RunConfig run;
+  CKPT_ASSIGN_OR_RETURN(layout::Configuration under, GoOnFromStored(storage, needs, given, run));
+  if (!run.goes_on()) {
+    CKPT_ASSIGN_OR_RETURN(run.init_from, InitSource(given));
+  }
+  if (run.init_from) {
+    CKPT_ASSIGN_OR_RETURN(run.init_from, FindRepository(storage, *run.init_from));
+    CKPT_ASSIGN_OR_RETURN(under, ReadModelSettings(storage, *run.init_from));
+  }
+  layout::Configuration all = given;
+  all.insert(under.begin(), under.end());  // what was given stays
+  const layout::Configuration news = NewsIn(given, under);
+  trainer::SettingsReader settings(all, &news);
+  settings.Text("init", kRandom);
+  const CheckpointSettings checkpoints = ReadCheckpointSettings(settings);
+  run.loop = ReadLoopSettings(settings);
+  run.data = ReadDataSettings(settings);
+  const Path assets = run.stored      ? run.stored->state()->weights.assets
+                      : run.init_from ? *run.init_from
+                                      : Path();
+  CKPT_ASSIGN_OR_RETURN(run.data.tokenizer, FindTokenizer(storage, assets));
+  CheckNeeds(run, needs, settings);
+  if (needs.training) RefuseIdleSettings(checkpoints, run, settings);
+  CKPT_ASSIGN_OR_RETURN(run.train, trainer::ParseTrainConfig(settings, num_ranks));
+  CKPT_RETURN_IF_ERROR(CheckTokensOf(run.data, run.train.model.vocab_size));
+  run.effective = settings.effective();
+  run.run_id = RunIdOf(run);
+  return run;
+}
+
+}  // namespace ckpt::train

@@ -1,0 +1,75 @@
+#include "trainer/run/save_folder.h"
+
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/io/staging_name.h"
+#include "trainer/comm/agreement.h"
+#include "trainer/run/stored_run.h"
+
+namespace ckpt::train {
+namespace {
+
+// By its name a leftover, should the run be killed while it is there.
+Path ProbeOf(const Path& folder, int rank) {
+  return StagingOf(folder / fmt::format("write-test-{}", rank));
+}
+
+// What a rank writes before it knows whether rank 0 sees the same folder is only this.
+Status WriteProbe(Storage& storage, const Path& folder, int rank) {
+  const Path probe = ProbeOf(folder, rank);
+  CKPT_RETURN_IF_ERROR(storage.RemoveAll(probe));
+  return WriteSmallFile(storage, probe,
+                        AsBytes(std::string_view("written to see whether it can be\n")));
+}
+
+Status FindProbes(Storage& storage, const Path& folder, int num_ranks) {
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    const Path probe = ProbeOf(folder, rank);
+    CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(probe));
+    if (stat.type == FileType::kRegular) continue;
+    return Error(ErrorKind::kMissingFile, "a rank wrote its file, but not here")
+        .File(probe.string())
+        .Hint("every rank must see the same folder to save in");
+  }
+  return OkStatus();
+}
+
+Status CheckWritable(Storage& storage, const Path& folder, trainer::Communicator& world) {
+  Status fit = AgreeOn(world, WriteProbe(storage, folder, world.rank()));
+  if (fit.ok()) {
+    const bool looks = world.rank() == 0;
+    fit = AgreeOn(world, looks ? FindProbes(storage, folder, world.size()) : OkStatus());
+  }
+  // None goes before rank 0 has looked.
+  fit.Add(storage.RemoveAll(ProbeOf(folder, world.rank())));
+  return fit;
+}
+
+}  // namespace
+
+Result<SaveFolder> SaveFolder::TakeFirst(Storage& storage, const CheckpointSettings& settings,
+                                         bool goes_on) {
+  const Path path = CanonicalPath(settings.save);  // a link to it is as good
+  SaveFolder folder;
+  CKPT_ASSIGN_OR_RETURN(folder.made_, MadeDirectories::Make(storage, path));
+  CKPT_ASSIGN_OR_RETURN(folder.lock_, storage.Lock(path));
+  // Asked under the lock: another run may have saved and ended a moment ago.
+  CKPT_RETURN_IF_ERROR(CheckSavesNoneAway(storage, settings, goes_on));
+  return folder;
+}
+
+Result<SaveFolder> SaveFolder::Take(Storage& storage, const CheckpointSettings& settings,
+                                    bool goes_on, trainer::Communicator& world) {
+  Result<SaveFolder> folder = SaveFolder();
+  if (settings.save.empty()) return folder;
+  if (world.rank() == 0) folder = TakeFirst(storage, settings, goes_on);
+  Status fit = AgreeOn(world, folder.ok() ? OkStatus() : folder.status());
+  if (fit.ok()) fit = CheckWritable(storage, settings.save, world);
+  if (!fit.ok()) return std::move(fit).While("preparing to save in " + settings.save.string());
+  return folder;
+}
+
+}  // namespace ckpt::train

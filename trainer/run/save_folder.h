@@ -1,0 +1,40 @@
+// SaveFolder: the folder that a run saves in, found fit before the first step and kept to this run.
+#ifndef CKPT_TRAINER_RUN_SAVE_FOLDER_H_
+#define CKPT_TRAINER_RUN_SAVE_FOLDER_H_
+
+#include <memory>
+#include <utility>
+
+#include "core/base/result.h"
+#include "core/io/made_directories.h"
+#include "core/io/storage.h"
+#include "trainer/comm/communicator.h"
+#include "trainer/run/checkpoint_settings.h"
+
+namespace ckpt::train {
+
+// As long as rank 0 has it, no other run and no conversion writes into the folder.
+class SaveFolder {
+ public:
+  // Makes the folder if it is not there; what it made goes again if the run leaves nothing in it. Every rank then writes a file into it, which rank 0 must see, and removes it
+  // again. `goes_on`: with the whole state of a stored run. Without a setting `save` it does nothing. Every rank calls it.
+  //
+  // Errors: kAlreadyExists (another run is saving there; those of CheckSavesNoneAway), kMissingFile (a rank writes into
+  // another folder of that name), kNoSpace, kIo.
+  static Result<SaveFolder> Take(Storage& storage, const CheckpointSettings& settings, bool goes_on,
+                                 trainer::Communicator& world);
+
+ private:
+  SaveFolder() = default;
+  // On rank 0.
+  static Result<SaveFolder> TakeFirst(Storage& storage, const CheckpointSettings& settings,
+                                      bool goes_on);
+
+  // On rank 0.
+  MadeDirectories made_;
+  std::unique_ptr<DirectoryLock> lock_;
+};
+
+}  // namespace ckpt::train
+
+#endif  // CKPT_TRAINER_RUN_SAVE_FOLDER_H_
