@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "converters/config/translation_table.h"
+#include "converters/families/family_registry.h"
 #include "core/layout/flatten_json.h"
 
 namespace ckpt {
@@ -39,10 +39,7 @@ void AdoptOldRope(Configuration& config) {
 Result<Configuration> ParseHfConfig(std::string_view json, std::string_view name) {
   CKPT_ASSIGN_OR_RETURN(Configuration config, layout::FlattenJson(json, name));
   AdoptOldRope(config);
-  CKPT_ASSIGN_OR_RETURN(const TranslationTable table, LoadBuiltInTranslation("hf_defaults.table"));
-  Result<Configuration> defaults = table.TranslatePresent(config);
-  if (!defaults.ok()) return std::move(defaults).status().File(name);
-  config.merge(*defaults);  // a null in the file stays one
+  if (Status status = ReadAsClass(config); !status.ok()) return std::move(status).File(name);
   return config;
 }
 

@@ -111,9 +111,9 @@ void AddOwnSettings(const Configuration& settings, const NamedValues& meaning,
 
 Result<ModelArgs> MegatronArgs(const Configuration& hf_config) {
   CKPT_ASSIGN_OR_RETURN(const TranslationTable besides,
-                        LoadBuiltInTranslation("hf_to_megatron.table"));
+                        LoadTranslationOf(hf_config, "hf_to_megatron.table"));
   CKPT_ASSIGN_OR_RETURN(const TranslationTable to_model,
-                        LoadBuiltInTranslation("hf_to_model.table"));
+                        LoadTranslationOf(hf_config, "hf_to_model.table"));
   CKPT_ASSIGN_OR_RETURN(const TranslationTable of_model,
                         LoadBuiltInTranslation("megatron_to_model.table"));
   constexpr std::string_view kDoing = "translating config.json into args";
@@ -145,7 +145,7 @@ Result<std::vector<Problem>> DifferencesFromArgs(const Configuration& hf_config,
                                                  const Configuration& args) {
   CKPT_RETURN_IF_ERROR(CheckArgsVersion(args));
   CKPT_ASSIGN_OR_RETURN(const TranslationTable of_config,
-                        LoadBuiltInTranslation("hf_to_model.table"));
+                        LoadTranslationOf(hf_config, "hf_to_model.table"));
   CKPT_ASSIGN_OR_RETURN(const TranslationTable of_args,
                         LoadBuiltInTranslation("megatron_to_model.table"));
   CKPT_ASSIGN_OR_RETURN(Configuration published, of_config.TranslateUnchecked(hf_config));

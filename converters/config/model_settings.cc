@@ -9,7 +9,8 @@ namespace ckpt {
 
 Result<layout::Configuration> ModelSettings(const layout::Configuration& hf_config) {
   CKPT_RETURN_IF_ERROR(FindFamily(hf_config).status());
-  CKPT_ASSIGN_OR_RETURN(const TranslationTable table, LoadBuiltInTranslation("hf_to_model.table"));
+  CKPT_ASSIGN_OR_RETURN(const TranslationTable table,
+                        LoadTranslationOf(hf_config, "hf_to_model.table"));
   Result<layout::Configuration> settings = table.TranslatePresent(hf_config);
   if (!settings.ok()) {
     return std::move(settings).status().While("translating config.json into model settings");

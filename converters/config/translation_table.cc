@@ -64,8 +64,10 @@ layout::Configuration PresentOf(NamedValues values) {
 }  // namespace
 
 Result<TranslationTable> TranslationTable::Parse(std::string_view text, std::string_view name,
-                                                 const layout::IncludeResolver& includes) {
+                                                 const layout::IncludeResolver& includes,
+                                                 const layout::Definitions& facts) {
   TranslationTable table;
+  table.definitions_ = facts;
   CKPT_RETURN_IF_ERROR(table.ParseInto(text, name, includes, 0));
   return table;
 }
@@ -202,9 +204,16 @@ Result<NamedValues> TranslationTable::Invert(const layout::Configuration& output
   return input;
 }
 
-Result<TranslationTable> LoadBuiltInTranslation(std::string_view name) {
+Result<TranslationTable> LoadTranslationOf(const layout::Configuration& hf_config,
+                                           std::string_view name) {
+  CKPT_ASSIGN_OR_RETURN(const layout::Definitions* const facts, FactsOf(hf_config));
+  return LoadBuiltInTranslation(name, *facts);
+}
+
+Result<TranslationTable> LoadBuiltInTranslation(std::string_view name,
+                                                const layout::Definitions& facts) {
   for (const auto& [file, text] : EmbeddedTranslations()) {
-    if (file == name) return TranslationTable::Parse(text, file, ReadBuiltIn);
+    if (file == name) return TranslationTable::Parse(text, file, ReadBuiltIn, facts);
   }
   return Error(ErrorKind::kInternal, "no such built-in table").Actual(Quote(name));
 }

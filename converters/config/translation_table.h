@@ -29,9 +29,11 @@ using NamedValues = std::vector<std::pair<std::string, layout::Value>>;
 // `neutral NAME …` line lists by their dotted names.
 class TranslationTable {
  public:
-  // Errors: kBadMetadata (syntax, a name twice; with file and line), and those of `includes`.
+  // `facts`: definitions that stand before those of the table. Errors: kBadMetadata (syntax, a name twice; with file and
+  // line), and those of `includes`.
   static Result<TranslationTable> Parse(std::string_view text, std::string_view name,
-                                        const layout::IncludeResolver& includes = {});
+                                        const layout::IncludeResolver& includes = {},
+                                        const layout::Definitions& facts = {});
 
   // Errors: kUnsupported (a requirement does not hold, a closed object has members that nothing reads; all of them), and
   //         those of Expr::Evaluate, naming the line's name.
@@ -79,7 +81,11 @@ class TranslationTable {
 };
 
 // A table of this folder by its file name. Errors: kInternal (there is none), and those of TranslationTable::Parse.
-Result<TranslationTable> LoadBuiltInTranslation(std::string_view name);
+Result<TranslationTable> LoadBuiltInTranslation(std::string_view name,
+                                                const layout::Definitions& facts = {});
+// The same, over what `hf_config` says of its model (FactsOf).
+Result<TranslationTable> LoadTranslationOf(const layout::Configuration& hf_config,
+                                           std::string_view name);
 
 }  // namespace ckpt
 

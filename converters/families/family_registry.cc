@@ -16,47 +16,48 @@ namespace {
 
 using layout::LayoutTable;
 
-// A file without a `family` line is there to be included.
-bool IsFamily(std::string_view text) {
-  return text.starts_with("family ") || text.find("\nfamily ") != std::string_view::npos;
-}
-
-Result<std::vector<LayoutTable>> ParseBuiltIn() {
-  std::vector<LayoutTable> tables;
+Result<std::vector<Family>> ParseBuiltIn() {
+  std::vector<Family> families;
   for (const auto& [file, text] : EmbeddedTables()) {
-    if (!IsFamily(text)) continue;
-    Result<LayoutTable> table = LoadMapping(text, file);
-    if (!table.ok()) {
-      Problem problem = table.status().first();
+    if (!file.ends_with(".family")) continue;  // there to be included
+    Result<Family> family = ParseFamily(text, file, ReadBuiltInTable);
+    if (!family.ok()) {
+      Problem problem = family.status().first();
       problem.kind = ErrorKind::kInternal;
       return Status(std::move(problem));
     }
-    tables.push_back(std::move(table).value());
+    families.push_back(std::move(family).value());
   }
-  return tables;
+  return families;
+}
+
+// nullptr if none matches.
+Result<const Family*> MatchingFamily(const layout::Configuration& config) {
+  CKPT_ASSIGN_OR_RETURN(const std::span<const Family> families, BuiltInFamilies());
+  const layout::ConfigurationNames names(config);
+  for (const Family& family : families) {
+    CKPT_ASSIGN_OR_RETURN(const bool matches, family.table.match->EvaluateBool(names));
+    if (matches) return &family;
+  }
+  return static_cast<const Family*>(nullptr);
 }
 
 }  // namespace
 
-Result<std::span<const LayoutTable>> BuiltInFamilies() {
-  static const Result<std::vector<LayoutTable>> tables = ParseBuiltIn();
-  if (!tables.ok()) return tables.status();
-  return std::span<const LayoutTable>(*tables);
+Result<std::span<const Family>> BuiltInFamilies() {
+  static const Result<std::vector<Family>> families = ParseBuiltIn();
+  if (!families.ok()) return families.status();
+  return std::span<const Family>(*families);
 }
 
 Result<const LayoutTable*> FindFamily(const layout::Configuration& config) {
-  CKPT_ASSIGN_OR_RETURN(const std::span<const LayoutTable> families, BuiltInFamilies());
-  const layout::ConfigurationNames names(config);
-  for (const LayoutTable& table : families) {
-    if (!table.match) continue;
-    CKPT_ASSIGN_OR_RETURN(const bool matches, table.match->EvaluateBool(names));
-    if (matches) return &table;
-  }
+  CKPT_ASSIGN_OR_RETURN(const Family* const family, MatchingFamily(config));
+  if (family != nullptr) return &family->table;
   const auto model_type = config.find("model_type");
   std::set<std::string> covered;
-  for (const LayoutTable& table : families) {
-    if (!table.match) continue;
-    for (std::string& text : table.match->texts()) covered.insert(std::move(text));
+  CKPT_ASSIGN_OR_RETURN(const std::span<const Family> families, BuiltInFamilies());
+  for (const Family& other : families) {
+    for (std::string& text : other.table.match->texts()) covered.insert(std::move(text));
   }
   return Error(ErrorKind::kUnsupported, "no layout table describes this model")
       .Actual("model_type " +
@@ -65,6 +66,33 @@ Result<const LayoutTable*> FindFamily(const layout::Configuration& config) {
           "covered are {}; ckpt-convert takes the name of one with --model-type NAME, or a "
           "table with --mapping FILE",
           fmt::join(covered, ", ")));
+}
+
+Result<const layout::Definitions*> FactsOf(const layout::Configuration& config) {
+  CKPT_ASSIGN_OR_RETURN(const Family* const family, MatchingFamily(config));
+  if (family != nullptr) return &family->table.definitions;
+  static const Result<LayoutTable> any = LoadMapping("family any\ninclude decoder.facts\n", "any");
+  if (!any.ok()) return any.status();
+  return &any->definitions;
+}
+
+Status ReadAsClass(layout::Configuration& config) {
+  CKPT_ASSIGN_OR_RETURN(const Family* const family, MatchingFamily(config));
+  if (family == nullptr) return OkStatus();
+  CKPT_ASSIGN_OR_RETURN(const std::span<const Family> families, BuiltInFamilies());
+  for (const Family& other : families) {
+    for (const std::string& key : other.reads) {
+      if (!family->reads.contains(key)) config.erase(key);
+    }
+  }
+  layout::Configuration defaults;
+  const layout::ConfigurationNames names(config);
+  for (const auto& [key, expr] : family->defaults) {
+    CKPT_ASSIGN_OR_RETURN(layout::Value value, expr.Evaluate(names));
+    if (!value.is_null()) defaults.emplace(key, std::move(value));
+  }
+  config.merge(defaults);  // a null in the configuration stays one
+  return OkStatus();
 }
 
 Result<LayoutTable> LoadMapping(std::string_view text, std::string_view name) {

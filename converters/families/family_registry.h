@@ -6,21 +6,32 @@
 #include <string>
 #include <string_view>
 
+#include "converters/families/family_file.h"
 #include "core/base/result.h"
 #include "core/layout/layout_table.h"
 #include "core/layout/value.h"
 
 namespace ckpt {
 
-// The tables built in, those that only serve as includes left out. Parsed once; the same for everyone.
+// Those of the files *.family of this folder. Parsed once; the same for everyone.
 //
-// Errors: kInternal (a table in the source tree is wrong; a test parses them all).
-Result<std::span<const layout::LayoutTable>> BuiltInFamilies();
+// Errors: kInternal (a file in the source tree is wrong; a test parses them all).
+Result<std::span<const Family>> BuiltInFamilies();
 
 // The family whose `match` holds for the configuration. The table lives as long as the program.
 //
 // Errors: kUnsupported (no family matches, naming the configuration's model_type), and those of BuiltInFamilies.
 Result<const layout::LayoutTable*> FindFamily(const layout::Configuration& config);
+
+// What a configuration says of a model, as definitions over its keys: of its family, or of any model if none describes it.
+// They live as long as the program. Errors: those of BuiltInFamilies.
+Result<const layout::Definitions*> FactsOf(const layout::Configuration& config);
+
+// Makes of a configuration what the class of its family does: keys that only other classes read go, and keys that are not
+// there get what the class takes for them. A null stays one. Nothing changes where no family matches.
+//
+// Errors: those of BuiltInFamilies; kBadMetadata (a key is of the wrong kind).
+Status ReadAsClass(layout::Configuration& config);
 
 // A table of the user's, `--mapping FILE`. It may include the built-in files. `name` appears in errors.
 //

@@ -59,7 +59,7 @@ class TableParser {
 
   Result<LayoutTable> Finish() {
     if (table_.name.empty()) return TableError("table names no family");
-    if (enclosing_) return TableError("`if` has no `end`");
+    if (enclosing_ || stack_) return TableError("`if` or `stack` has no `end`");
     for (Format& format : table_.formats) {
       if (format.prefixes.empty()) format.prefixes.emplace_back();
       format.ignores.insert(format.ignores.end(), ignores_.begin(), ignores_.end());
@@ -78,6 +78,7 @@ class TableParser {
     if (word == "logical") return ParseLogical(rest);
     if (word == "format") return ParseFormat(rest);
     if (word == "if") return ParseIf(rest);
+    if (word == "stack") return ParseStack(rest);
     if (word == "end") return ParseEnd(rest);
     if (word == "prefix") return ParsePrefix(rest);
     if (word == "choice") return ParseChoice(rest);
@@ -103,7 +104,7 @@ class TableParser {
     return TableError("line is no statement", word)
         .Expected(
             "family, match, let, dim, split, logical, format, prefix, choice, strip, ignore, "
-            "bookkeeping, include, if, end, or NAME : AXES");
+            "bookkeeping, include, if, stack, end, or NAME : AXES");
   }
 
   // dim NAME = expr {min N}
@@ -180,7 +181,7 @@ class TableParser {
   }
 
   Status ParseFormat(std::string_view id) {
-    if (enclosing_) return TableError("`if` has no `end`");
+    if (enclosing_ || stack_) return TableError("`if` or `stack` has no `end`");
     if (!IsIdentifier(id) || table_.FindFormat(id) != nullptr) {
       return TableError("not a name for a new format", id);
     }
@@ -191,13 +192,36 @@ class TableParser {
   // if EXPR … end: around rules that share a condition.
   Status ParseIf(std::string_view text) {
     CKPT_RETURN_IF_ERROR(CurrentFormat().status());
-    if (enclosing_) return TableError("an `if` stands inside another", text);
+    if (enclosing_ || stack_) return TableError("an `if` stands inside another block", text);
     CKPT_ASSIGN_OR_RETURN(enclosing_, Expr::Parse(text));
     return OkStatus();
   }
+
+  // stack AXIS when EXPR … end: rules that name the axis, `layers.<l>.weight : h`, mean one tensor along it where the
+  // condition holds: `layers.weight : l h`.
+  Status ParseStack(std::string_view text) {
+    CKPT_RETURN_IF_ERROR(CurrentFormat().status());
+    if (enclosing_ || stack_) return TableError("a `stack` stands inside another block", text);
+    std::optional<Expr> when;
+    CKPT_RETURN_IF_ERROR(TakeCondition(text, when));
+    CKPT_RETURN_IF_ERROR(CheckAxis(text));
+    if (!when) return TableError("expected AXIS when EXPR", text);
+    CKPT_ASSIGN_OR_RETURN(Expr otherwise, Expr::Parse(fmt::format("not ({})", when->text())));
+    stack_.emplace(Stack{.axis = std::string(text),
+                         .when = *std::move(when),
+                         .otherwise = std::move(otherwise),
+                         .apart = {}});
+    return OkStatus();
+  }
+
   Status ParseEnd(std::string_view text) {
-    if (!enclosing_ || !text.empty()) return TableError("`end` closes no `if`", text);
+    if ((!enclosing_ && !stack_) || !text.empty()) return TableError("`end` closes nothing", text);
     enclosing_.reset();
+    if (!stack_) return OkStatus();
+    // Behind those that are stacked, so that rules of either form are neighbours.
+    CKPT_ASSIGN_OR_RETURN(Format * format, CurrentFormat());
+    for (TensorRule& rule : stack_->apart) format->rules.push_back(std::move(rule));
+    stack_.reset();
     return OkStatus();
   }
 
@@ -256,12 +280,32 @@ class TableParser {
   // NAME : axes {= LOGICAL} {derived} {when expr}
   Status ParseRule(std::string_view name, std::string_view text) {
     CKPT_ASSIGN_OR_RETURN(Format * format, CurrentFormat());
+    if (!stack_) {
+      CKPT_ASSIGN_OR_RETURN(TensorRule rule, ReadRule(name, text, enclosing_));
+      format->rules.push_back(std::move(rule));
+      return OkStatus();
+    }
+    const std::string number = fmt::format("<{}>.", stack_->axis);
+    const std::size_t at = name.find(number);
+    if (at == std::string_view::npos) return TableError("a rule of a `stack` names its axis", name);
+    CKPT_ASSIGN_OR_RETURN(TensorRule apart, ReadRule(name, text, stack_->otherwise));
+    CKPT_ASSIGN_OR_RETURN(TensorRule stacked,
+                          ReadRule(std::string(name).erase(at, number.size()),
+                                   fmt::format("{} {}", stack_->axis, text), stack_->when));
+    format->rules.push_back(std::move(stacked));
+    stack_->apart.push_back(std::move(apart));
+    return OkStatus();
+  }
+
+  // Under the condition of the block around it.
+  Result<TensorRule> ReadRule(std::string_view name, std::string_view text,
+                              const std::optional<Expr>& around) {
     TensorRule rule;
     rule.line = line_;
     CKPT_RETURN_IF_ERROR(ParseName(name, rule));
     std::optional<Expr> when;
     CKPT_RETURN_IF_ERROR(TakeCondition(text, when));
-    if (enclosing_) rule.when.push_back(*enclosing_);
+    if (around) rule.when.push_back(*around);
     if (when) rule.when.push_back(*std::move(when));
     if (text.ends_with(" derived")) {
       rule.derived = true;
@@ -278,8 +322,7 @@ class TableParser {
       rule.dims.push_back(std::move(dim));
     }
     CKPT_RETURN_IF_ERROR(CheckConsumption(rule));
-    format->rules.push_back(std::move(rule));
-    return OkStatus();
+    return rule;
   }
 
   // model.layers.<l+1>.weight
@@ -438,10 +481,18 @@ class TableParser {
     return std::find(names.begin(), names.end(), name) != names.end();
   }
 
+  struct Stack {
+    std::string axis;
+    Expr when;
+    Expr otherwise;
+    std::vector<TensorRule> apart;  // rules for `otherwise`
+  };
+
   const IncludeResolver& includes_;
   LayoutTable table_;
   std::vector<IgnoreRule> ignores_;  // of every format
   std::optional<Expr> enclosing_;    // of the `if` that is open
+  std::optional<Stack> stack_;       // that is open
   int line_ = 0;
   std::vector<std::string> tokens_;  // of the shape being parsed
   std::size_t at_ = 0;

@@ -22,13 +22,18 @@ std::string ReadText(const fs::path& path) {
 }  // namespace
 
 std::vector<SourceFile> ReadSources(const std::vector<std::string>& top_folders) {
+  return ReadFiles(top_folders, {".h", ".cc"});
+}
+
+std::vector<SourceFile> ReadFiles(const std::vector<std::string>& top_folders,
+                                  const std::set<std::string>& extensions) {
   const fs::path root = CKPT_SOURCE_DIR;
   std::vector<SourceFile> files;
   for (const std::string& folder : top_folders) {
     if (!fs::is_directory(root / folder)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
       const fs::path& path = entry.path();
-      if (path.extension() != ".h" && path.extension() != ".cc") continue;
+      if (!extensions.contains(path.extension().string())) continue;
       files.push_back({fs::relative(path, root).generic_string(), ReadText(path)});
     }
   }

@@ -3,6 +3,7 @@
 #ifndef CKPT_TESTS_HYGIENE_SOURCE_FILE_H_
 #define CKPT_TESTS_HYGIENE_SOURCE_FILE_H_
 
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +23,10 @@ struct Include {
 
 // Every .h and .cc under the given top-level folders, sorted by path.
 std::vector<SourceFile> ReadSources(const std::vector<std::string>& top_folders);
+
+// The same of files with one of the extensions.
+std::vector<SourceFile> ReadFiles(const std::vector<std::string>& top_folders,
+                                  const std::set<std::string>& extensions);
 
 std::vector<Include> FindIncludes(std::string_view text);
 

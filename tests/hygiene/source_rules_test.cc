@@ -88,6 +88,72 @@ std::vector<std::string> ModelNames(const std::vector<SourceFile>& files) {
   return wrong;
 }
 
+// Lines of a table without what stands behind a #.
+std::string WithoutTableComments(const std::string& text) {
+  static const std::regex kComment("#[^\n]*");
+  return std::regex_replace(text, kComment, "");
+}
+
+// The types of models that *.family files match, by quoted name, each with its file.
+std::vector<std::pair<std::string, std::string>> MatchedNames(
+    const std::vector<SourceFile>& families) {
+  static const std::regex kMatch("\nmatch [^\n]*");
+  static const std::regex kQuoted("\"[^\"]+\"");
+  std::vector<std::pair<std::string, std::string>> names;
+  for (const SourceFile& family : families) {
+    std::smatch match;
+    if (!std::regex_search(family.text, match, kMatch)) continue;
+    const std::string line = match.str();
+    for (std::sregex_iterator name(line.begin(), line.end(), kQuoted), end; name != end; ++name) {
+      names.emplace_back(name->str(), family.path);
+    }
+  }
+  return names;
+}
+
+// A family is one file: tables ask facts, never which model it is.
+std::vector<std::string> FamiliesOutsideTheirFiles(const std::vector<SourceFile>& tables,
+                                                   const std::vector<SourceFile>& families) {
+  std::vector<std::string> wrong;
+  const auto look = [&](const SourceFile& file, const std::string& text) {
+    for (const auto& [name, home] : MatchedNames(families)) {
+      // A run of Megatron is of a family of its own, which the table of its arguments chooses.
+      const bool is_chosen = name == "\"megatron\"" && file.path.ends_with("/megatron_to_hf.table");
+      if (file.path == home || is_chosen || text.find(name) == std::string::npos) continue;
+      wrong.push_back(file.path + ": names the family " + name);
+    }
+  };
+  for (const SourceFile& family : families) look(family, WithoutTableComments(family.text));
+  for (const SourceFile& table : tables) {
+    const std::string text = WithoutTableComments(table.text);
+    look(table, text);
+    if (text.find("model_type ") != std::string::npos &&
+        !table.path.ends_with("/megatron_to_hf.table")) {
+      wrong.push_back(table.path + ": asks which model it is");
+    }
+  }
+  return wrong;
+}
+
+TEST(SourceRulesTest, FamiliesAreNamedInTheirFilesOnly) {
+  const std::vector<SourceFile> families = ReadFiles({"converters"}, {".family"});
+  EXPECT_GE(MatchedNames(families).size(), 10U);
+  EXPECT_THAT(FamiliesOutsideTheirFiles(
+                  ReadFiles({"converters", "formats"}, {".table", ".layout", ".facts"}), families),
+              IsEmpty());
+}
+
+TEST(SourceRulesTest, CatchesATableThatAsksForAFamily) {
+  const std::vector<SourceFile> families = {
+      {"f/a.family", "family a\nmatch model_type == \"a\"\n"},
+      {"f/b.family", "family b\nmatch model_type == \"b\"\n"}};
+  EXPECT_THAT(
+      FamiliesOutsideTheirFiles({{"c/t.table", "# \"a\"\nx = kind == \"a\" ? 1 : 0\n"}}, families),
+      ElementsAre(HasSubstr("names the family \"a\"")));
+  EXPECT_THAT(FamiliesOutsideTheirFiles({{"c/t.table", "x = model_type == \"c\"\n"}}, families),
+              ElementsAre(HasSubstr("asks which model it is")));
+}
+
 TEST(SourceRulesTest, EveryHeaderHasItsGuard) {
   EXPECT_THAT(
       WrongGuards(ReadSources({"core", "formats", "converters", "trainer", "tools", "tests"})),

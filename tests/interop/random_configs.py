@@ -16,11 +16,18 @@ VOCAB = 61
 
 CLASSES = {"llama": "LlamaConfig", "mistral": "MistralConfig", "qwen2": "Qwen2Config", "qwen3": "Qwen3Config",
            "qwen3_moe": "Qwen3MoeConfig", "mixtral": "MixtralConfig", "deepseek_v2": "DeepseekV2Config",
-           "deepseek_v3": "DeepseekV3Config"}
+           "deepseek_v3": "DeepseekV3Config", "olmoe": "OlmoeConfig"}
 LATENT = {"deepseek_v2", "deepseek_v3"}
 # Families whose classes read a key; the others take it for one that is not theirs.
-READS = {"attention_bias": {"llama", "qwen3", "qwen3_moe"} | LATENT, "mlp_bias": {"llama", "deepseek_v2"},
+READS = {"attention_bias": {"llama", "qwen3", "qwen3_moe", "olmoe"} | LATENT, "mlp_bias": {"llama", "deepseek_v2"},
          "layer_types": {"mistral", "qwen2", "qwen3"}}
+
+
+# Keys that these classes alone read.
+MIXTURES = LATENT | {"qwen3_moe", "mixtral", "olmoe"}
+STRANGE_TO_OTHERS = {"n_shared_experts": LATENT, "kv_lora_rank": LATENT, "first_k_dense_replace": LATENT, "n_group": LATENT,
+                     "routed_scaling_factor": LATENT, "mlp_only_layers": {"qwen3_moe"}, "decoder_sparse_step": {"qwen3_moe"},
+                     "clip_qkv": {"olmoe"}, "num_experts": MIXTURES}
 
 
 @dataclasses.dataclass
@@ -64,7 +71,7 @@ class Draw:
             "max_position_embeddings": self.one(8, 32, 64), "rms_norm_eps": self.one(1e-6, 1e-5, 1e-3, 0.1),
             "initializer_range": 0.2, "tie_word_embeddings": self.chance(0.3), "bos_token_id": 1, "eos_token_id": 2,
             self.one("dtype", "torch_dtype"): self.one("float32", "float32", "bfloat16", "float16")}
-        if self.family not in LATENT and self.chance(0.6):
+        if self.family not in LATENT | {"olmoe"} and self.chance(0.6):
             self.config["head_dim"] = self.one(8, 10, 16)
         if self.family in ("qwen3", "qwen3_moe"):
             self.config.setdefault("head_dim", hidden // heads)
@@ -142,6 +149,10 @@ class Draw:
         if self.family == "mixtral":
             self.config["num_local_experts"] = count
             return
+        if self.family == "olmoe":
+            self.config |= {"num_experts": count, "norm_topk_prob": self.chance(0.5), "clip_qkv": self.one(None, None, 0.5)}
+            self.refusable = {"normalised over all heads at once"}  # of every OLMoE
+            return
         self.config["moe_intermediate_size"] = self.one(10, 18)
         if self.family == "qwen3_moe":
             self.config |= {"num_experts": count, "norm_topk_prob": self.chance(0.5), "decoder_sparse_step": self.one(1, 1, 2),
@@ -167,8 +178,10 @@ class Draw:
 
     def strange(self):
         """Keys of other families, or of other code for this one: the class reads none of them."""
-        for key, value in {"moe_layer_freq": 2, "shared_expert_intermediate_size": 24}.items():
-            if self.chance(0.1):
+        for key, value in {"moe_layer_freq": 2, "shared_expert_intermediate_size": 24, "n_shared_experts": 1, "kv_lora_rank": 8,
+                           "first_k_dense_replace": 1, "mlp_only_layers": [0], "decoder_sparse_step": 2, "n_group": 2,
+                           "routed_scaling_factor": 2.5, "clip_qkv": 0.1, "num_experts": 4}.items():
+            if key not in self.config and self.family not in STRANGE_TO_OTHERS.get(key, ()) and self.chance(0.05):
                 self.config[key] = value
 
     def of_no_class(self, key, computed, other):
@@ -211,7 +224,7 @@ def draw(seed, model_type):
     d.sizes()
     if model_type in LATENT:
         d.latent()
-    if model_type in LATENT | {"qwen3_moe", "mixtral"}:
+    if model_type in LATENT | {"qwen3_moe", "mixtral", "olmoe"}:
         d.experts()
     d.biases()
     if d.config.get("n_shared_experts") == 0 and d.config.get("mlp_bias") and model_type in READS["mlp_bias"]:

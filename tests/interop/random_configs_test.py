@@ -125,6 +125,25 @@ def test_equals_transformers_or_is_refused_by_name(models):
     all_of(against_transformers, models)
 
 
+def weights(folder):
+    return {key: tensor for path in sorted(folder.glob("*.safetensors")) for key, tensor in safetensors.torch.load_file(path).items()}
+
+
+def comes_back(case, folder, _):
+    """Whether the trainer computes it or not."""
+    if "hidden_act" in case.config and case.config["hidden_act"] not in ("silu", "swish"):
+        return None  # Megatron has no such MLP
+    tools.convert("hf-to-fsdp", folder / "model", folder / "there")
+    tools.convert("fsdp-to-hf", folder / "there", folder / "back")
+    source, back = weights(folder / "model"), weights(folder / "back")
+    wrong = [key for key in source.keys() | back.keys() if key not in source or key not in back or not torch.equal(source[key], back[key])]
+    return f"not the same: {sorted(wrong)[:5]}" if wrong else None
+
+
+def test_a_conversion_comes_back(models):
+    all_of(comes_back, models)
+
+
 def evaluate(folder, *source):
     settings = {"valid_data_path": folder / "tokens.jsonl", "seq_length": random_configs.SEQ, "global_batch_size": BATCH,
                 "micro_batch_size": BATCH, "eval_iters": 1, "calculate_per_token_loss": "true", "bf16": "false"}

@@ -323,10 +323,27 @@ TEST(ModelSettings, LeaveKeysAloneThatTheClassDoesNotRead) {
   config["model_type"] = "qwen3_moe";
   config["num_experts"] = 4;
   config["moe_intermediate_size"] = 8;
-  const Configuration plain = ModelSettings(config).value();
-  config["shared_expert_intermediate_size"] = 24;
-  config["moe_layer_freq"] = 2;
-  EXPECT_EQ(ModelSettings(config).value(), plain);
+  Configuration more = config;
+  for (const char* key : {"shared_expert_intermediate_size", "moe_layer_freq", "n_shared_experts",
+                          "kv_lora_rank", "first_k_dense_replace", "mlp_bias", "clip_qkv"}) {
+    more[key] = 2;
+  }
+  ASSERT_THAT(ReadAsClass(config), IsOk());
+  ASSERT_THAT(ReadAsClass(more), IsOk());
+  EXPECT_EQ(ModelSettings(more).value(), ModelSettings(config).value());
+}
+
+TEST(ModelSettings, RefuseNormsOverAllHeadsAndClippedAttention) {
+  Configuration config = TinyQwen2();
+  config["model_type"] = "olmoe";
+  config["num_experts"] = 4;
+  config["clip_qkv"] = 2.0;
+  const auto settings = ModelSettings(config);
+  ASSERT_THAT(settings, FailsWith(ErrorKind::kUnsupported));
+  ASSERT_EQ(settings.status().problems().size(), 2U);
+  EXPECT_EQ(settings.status().problems()[0].message,
+            "queries and keys are normalised over all heads at once");
+  EXPECT_NE(settings.status().problems()[1].message.find("clip_qkv"), std::string::npos);
 }
 
 TEST(ModelSettings, NameTheFamiliesOfWhichTheyAre) {

@@ -40,9 +40,9 @@ TEST(FamilyRegistry, SaysWhichModelItDoesNotKnow) {
   const auto family = FindFamily({{"model_type", "mamba2"}});
   ASSERT_THAT(family, FailsWith(ErrorKind::kUnsupported));
   EXPECT_NE(family.status().first().actual.find("mamba2"), std::string::npos);
-  EXPECT_NE(
-      family.status().first().hint.find("llama, megatron, ministral, mistral, mixtral, qwen2"),
-      std::string::npos)
+  EXPECT_NE(family.status().first().hint.find(
+                "llama, megatron, ministral, mistral, mixtral, olmoe, qwen2"),
+            std::string::npos)
       << family.status().first().hint;
   EXPECT_THAT(FindFamily({}), FailsWith(ErrorKind::kUnsupported));
 }
@@ -120,6 +120,87 @@ TEST(DecoderTable, GivesQwen2ABiasThatNoKeyAnnounces) {
   ASSERT_THAT(layout, IsOk());
   EXPECT_NE(Find(*layout, "model.layers.1.self_attn.q_proj.bias"), nullptr);
   EXPECT_EQ(Find(*layout, "model.layers.1.self_attn.o_proj.bias"), nullptr);
+}
+
+// One norm over all heads is as wide as the projection.
+TEST(DecoderTable, HasNormsOverAllHeadsUnderEveryNaming) {
+  Configuration config = TinyLlama();
+  config["model_type"] = "olmoe";
+  config["num_experts"] = 3;
+  ASSERT_THAT(ReadAsClass(config), IsOk());
+  const auto family = FindFamily(config);
+  ASSERT_THAT(family, IsOk());
+  struct Case {
+    const char* format;
+    layout::Choices choices;
+    const char* query;
+    const char* key;
+    Dims layers = {};
+  };
+  for (const Case& c : std::vector<Case>{{"hf",
+                                          {},
+                                          "model.layers.1.self_attn.q_norm.weight",
+                                          "model.layers.1.self_attn.k_norm.weight"},
+                                         {"fsdp_dtensor",
+                                          {},
+                                          "decoder.layers.1.self_attention.q_layernorm.weight",
+                                          "decoder.layers.1.self_attention.k_layernorm.weight"},
+                                         {"trainer",
+                                          {},
+                                          "decoder.layers.1.self_attention.q_layernorm.weight",
+                                          "decoder.layers.1.self_attention.k_layernorm.weight"},
+                                         {"torch_dist",
+                                          {{"layer_keys", "per_layer"}},
+                                          "decoder.layers.1.self_attention.q_layernorm.weight",
+                                          "decoder.layers.1.self_attention.k_layernorm.weight"},
+                                         {"torch_dist",
+                                          {},
+                                          "decoder.layers.self_attention.q_layernorm.weight",
+                                          "decoder.layers.self_attention.k_layernorm.weight",
+                                          {2}}}) {
+    SCOPED_TRACE(c.format);
+    const auto layout = layout::Resolve(**family, c.format, config, c.choices);
+    ASSERT_THAT(layout, IsOk());
+    Dims query = c.layers;
+    query.push_back(12);
+    Dims key = c.layers;
+    key.push_back(6);
+    ASSERT_NE(Find(*layout, c.query), nullptr);
+    ASSERT_NE(Find(*layout, c.key), nullptr);
+    EXPECT_EQ(Find(*layout, c.query)->shape, query);
+    EXPECT_EQ(Find(*layout, c.key)->shape, key);
+  }
+}
+
+TEST(FamilyFile, SaysWhatItsClassReadsAndTakesForAbsentKeys) {
+  const auto included = ParseFamily(
+      "family tiny\nmatch model_type == \"tiny\"\nreads depth width\n"
+      "default width = depth == null ? 4 : null\ninclude tiny.layout\n",
+      "tiny.family", [](std::string_view) -> Result<std::string> {
+        return std::string("family shared\ndim h = width\nlogical norm [h]\n");
+      });
+  ASSERT_THAT(included, IsOk());
+  EXPECT_EQ(included->name, "tiny");
+  EXPECT_EQ(included->table.name, "shared");
+  EXPECT_TRUE(included->reads.contains("depth"));
+  ASSERT_EQ(included->defaults.size(), 1U);
+  EXPECT_EQ(included->defaults[0].first, "width");
+  for (const char* text :
+       {"family a\ndefault = 1\n", "family a\ndefault b\n", "family a\nreads b\n"}) {
+    EXPECT_THAT(ParseFamily(text, "a.family", {}), FailsWith(ErrorKind::kBadMetadata)) << text;
+  }
+}
+
+TEST(FamilyRegistry, MakesOfAConfigurationWhatItsClassDoes) {
+  Configuration config = {{"model_type", "mistral"}, {"attention_bias", true}, {"vocab_size", 3}};
+  ASSERT_THAT(ReadAsClass(config), IsOk());
+  EXPECT_FALSE(config.contains("attention_bias"));  // its class has no such option
+  EXPECT_EQ(config.at("sliding_window"), Value(4096));
+  EXPECT_EQ(config.at("vocab_size"), Value(3));
+  Configuration unknown = {{"model_type", "mamba2"}, {"attention_bias", true}};
+  const Configuration same = unknown;
+  ASSERT_THAT(ReadAsClass(unknown), IsOk());
+  EXPECT_EQ(unknown, same);
 }
 
 TEST(DecoderTable, CallsTheHeadOfATiedModelDerived) {

@@ -1,0 +1,50 @@
+#include "converters/families/family_file.h"
+
+#include <fmt/format.h>
+
+#include "core/base/quote.h"
+#include "core/layout/words.h"
+
+namespace ckpt {
+namespace {
+
+// KEY = EXPR
+Status ParseDefault(std::string_view text, Family& family) {
+  const std::string_view key = layout::TakeWord(text);
+  if (!layout::IsDottedName(key) || !text.starts_with('=')) {
+    return Error(ErrorKind::kBadMetadata, "expected default KEY = EXPR").Actual(Quote(key));
+  }
+  CKPT_ASSIGN_OR_RETURN(layout::Expr value, layout::Expr::Parse(layout::Trim(text.substr(1))));
+  family.defaults.emplace_back(key, std::move(value));
+  return OkStatus();
+}
+
+}  // namespace
+
+Result<Family> ParseFamily(std::string_view text, std::string_view name,
+                           const layout::IncludeResolver& includes) {
+  Family family;
+  std::string table;  // the lines of a layout table
+  for (const layout::TableLine& line : layout::SplitTableLines(text)) {
+    std::string_view rest = line.text;
+    const std::string_view word = layout::TakeWord(rest);
+    if (word == "default") {
+      if (Status status = ParseDefault(rest, family); !status.ok()) {
+        return std::move(status).File(fmt::format("{}:{}", name, line.number));
+      }
+    } else if (word == "family") {
+      family.name = rest;
+    } else if (word == "reads") {
+      while (!rest.empty()) family.reads.emplace(layout::TakeWord(rest));
+    } else {
+      table.append(line.text).append("\n");
+    }
+  }
+  CKPT_ASSIGN_OR_RETURN(family.table, layout::ParseLayoutTable(table, name, includes));
+  if (!family.table.match || family.name.empty()) {
+    return Error(ErrorKind::kBadMetadata, "a family has no name, or no match").File(name);
+  }
+  return family;
+}
+
+}  // namespace ckpt
