@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <sstream>
+#include <utility>
 
 namespace ckpt::hygiene {
 namespace {
@@ -25,20 +26,6 @@ std::string TargetFolder(const Layering& layering, std::string_view path) {
   return {};
 }
 
-void AddInherited(Layering* layering) {
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (auto& [folder, reached] : *layering) {
-      const std::set<std::string> before = reached;
-      for (const std::string& next : before) {
-        const std::set<std::string>& more = layering->at(next);
-        reached.insert(more.begin(), more.end());
-      }
-      changed |= reached.size() != before.size();
-    }
-  }
-}
-
 // Executables are no targets of the manifest: tools and tests may include all that is public.
 bool MayIncludeEverything(std::string_view path) {
   return path.starts_with("tests/") || path.starts_with("tools/") || path.starts_with("docs/");
@@ -49,42 +36,36 @@ bool IsProgram(std::string_view path) {
   return path.starts_with("tools/") && path.ends_with("/main.cc");
 }
 
+std::vector<std::string> Split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  std::istringstream in{std::string(text)};
+  for (std::string part; std::getline(in, part, separator);) parts.push_back(part);
+  return parts;
+}
+
 }  // namespace
 
-Layering ParseLayering(std::string_view manifest, bool direct) {
-  std::map<std::string, std::vector<std::string>> declared;  // folder -> aliases
-  std::istringstream lines{std::string(manifest)};
-  for (std::string line; std::getline(lines, line);) {
-    const std::size_t colon = line.find(':');
-    if (colon == std::string::npos) continue;
-    std::vector<std::string>& aliases = declared[line.substr(0, colon)];
-    std::istringstream words(line.substr(colon + 1));
-    for (std::string word; words >> word;) aliases.push_back(word);
-  }
+Layering ParseLayering(std::string_view manifest) {
+  const std::vector<std::string> lines = Split(manifest, '\n');
   std::map<std::string, std::string> folder_of_alias;
-  for (const auto& [folder, aliases] : declared) folder_of_alias[AliasOf(folder)] = folder;
-
-  Layering layering;
-  Layering own;  // private edges
-  for (const auto& [folder, aliases] : declared) {
-    layering[folder];
-    for (std::string_view alias : aliases) {
-      const bool is_private = alias.starts_with('-');
-      if (is_private) alias.remove_prefix(1);
-      const auto found = folder_of_alias.find(std::string(alias));
-      if (found == folder_of_alias.end()) continue;
-      (is_private ? own : layering)[folder].insert(found->second);
-    }
+  for (const std::string& line : lines) {
+    const std::string folder = line.substr(0, line.find('|'));
+    folder_of_alias[AliasOf(folder)] = folder;
   }
-  if (!direct) AddInherited(&layering);
-  // What a private edge leads to is for its folder alone.
-  const Layering inherited = layering;
-  for (const auto& [folder, targets] : own) {
-    for (const std::string& target : targets) {
-      layering[folder].insert(target);
-      if (direct) continue;
-      const std::set<std::string>& more = inherited.at(target);
-      layering[folder].insert(more.begin(), more.end());
+  Layering layering;
+  for (const std::string& line : lines) {
+    std::vector<std::string> fields = Split(line, '|');
+    fields.resize(4);
+    FolderEdges& edges = layering[fields[0]];
+    for (const auto& [field, known] :
+         {std::pair(&fields[1], &edges.of_headers), {&fields[2], &edges.of_sources}}) {
+      for (const std::string& alias : Split(*field, ' ')) {
+        const auto found = folder_of_alias.find(alias);
+        if (found != folder_of_alias.end()) known->insert(found->second);
+      }
+    }
+    for (const std::string& header : Split(fields[3], ' ')) {
+      edges.headers.insert(fields[0] + "/" + header);
     }
   }
   return layering;
@@ -108,13 +89,49 @@ std::vector<std::string> WrongIncludes(const Layering& layering,
         wrong.push_back(where + "nobody but tests includes tests");
       } else if (to.empty() && !MayIncludeEverything(include.target)) {
         wrong.push_back(where + "\"" + include.target + "\" is no path from the root");
-      } else if (!from.empty() && !to.empty() && from != to && !layering.at(from).contains(to)) {
+      } else if (from.empty() || to.empty() || from == to) {
+        continue;
+      } else if (const FolderEdges& edges = layering.at(from); !edges.Has(to)) {
         wrong.push_back(where + "includes \"" + include.target + "\", but " + from +
                         " declares no edge to " + to);
+      } else if (edges.headers.contains(file.path) && !edges.of_headers.contains(to)) {
+        wrong.push_back(where + "a public header includes \"" + include.target + "\", but " + from +
+                        " has " + to + " among its PRIVATE_DEPS, not its DEPS");
+      } else if (!layering.at(to).headers.contains(include.target)) {
+        wrong.push_back(where + "\"" + include.target + "\" is internal to " + to);
       }
     }
   }
   return wrong;
+}
+
+std::vector<std::string> UnusedEdges(const Layering& layering,
+                                     const std::vector<SourceFile>& files) {
+  Layering used;
+  for (const SourceFile& file : files) {
+    const std::string from = TargetFolder(layering, file.path);
+    if (from.empty() || IsProgram(file.path)) continue;
+    const bool is_public = layering.at(from).headers.contains(file.path);
+    for (const Include& include : FindIncludes(file.text)) {
+      if (!include.quoted) continue;
+      const std::string to = TargetFolder(layering, include.target);
+      (is_public ? used[from].of_headers : used[from].of_sources).insert(to);
+    }
+  }
+  std::vector<std::string> unused;
+  for (const auto& [from, edges] : layering) {
+    for (const std::string& to : edges.of_headers) {
+      if (!used[from].of_headers.contains(to)) {
+        unused.push_back(from + " declares an edge to " + to + ", but no public header follows it");
+      }
+    }
+    for (const std::string& to : edges.of_sources) {
+      if (!used[from].of_sources.contains(to)) {
+        unused.push_back(from + " declares an edge to " + to + ", but no source follows it");
+      }
+    }
+  }
+  return unused;
 }
 
 }  // namespace ckpt::hygiene

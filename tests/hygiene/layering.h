@@ -12,17 +12,29 @@
 
 namespace ckpt::hygiene {
 
-// Folder -> folders whose headers it may include: those it declares and, where their edges are public, those
-// they declare.
-using Layering = std::map<std::string, std::set<std::string>>;
+// What a folder declares: folders whose headers its own include.
+struct FolderEdges {
+  std::set<std::string> of_headers;  // of those that other folders include
+  std::set<std::string> of_sources;  // of all others alone
+  std::set<std::string> headers;     // paths from the root of those that other folders include
 
-// Parses the manifest that ckpt_write_layering_manifest writes. `direct` leaves out what is only
-// inherited.
-Layering ParseLayering(std::string_view manifest, bool direct = false);
+  [[nodiscard]] bool Has(const std::string& folder) const {
+    return of_headers.contains(folder) || of_sources.contains(folder);
+  }
+};
+using Layering = std::map<std::string, FolderEdges>;
 
-// "path:line: includes … but <folder> declares no edge to <folder>", one for each wrong include.
+// Parses the manifest that ckpt_write_layering_manifest writes.
+Layering ParseLayering(std::string_view manifest);
+
+// "path:line: includes … but <folder> declares no edge to <folder>", one for each wrong include. Edges are not inherited:
+// a folder declares every one that it includes, and whether its headers do.
 std::vector<std::string> WrongIncludes(const Layering& layering,
                                        const std::vector<SourceFile>& files);
+
+// "<folder> declares an edge to <folder>, but …", one for each edge that no include of `files` follows.
+std::vector<std::string> UnusedEdges(const Layering& layering,
+                                     const std::vector<SourceFile>& files);
 
 }  // namespace ckpt::hygiene
 

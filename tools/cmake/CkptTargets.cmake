@@ -4,7 +4,8 @@
 #
 # makes `ckpt_core_tensor` and the alias `ckpt::core_tensor`. Headers go into a file set, so the build compiles each one
 # alone (CMAKE_VERIFY_INTERFACE_HEADER_SETS). The edges are recorded for tests/hygiene, which fails on an include that
-# follows none of them: every include is written from the root, so the include path cannot catch a wrong edge by itself.
+# follows none of them, and on an edge that no include follows: every include is written from the root, so the include path
+# cannot catch a wrong edge by itself.
 
 include_guard(GLOBAL)
 include(CkptPrecompiled)
@@ -29,11 +30,12 @@ if(CKPT_BUILD_FUZZERS)
   target_link_options(ckpt_sanitizers INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
-set_property(GLOBAL PROPERTY CKPT_EDGES "")
+set_property(GLOBAL PROPERTY CKPT_LAYERING "")
 
 # ckpt_library(<folder> [HDRS ...] [SRCS ...] [DEPS ...] [PRIVATE_DEPS ...])
-#   DEPS          project targets that this folder's headers include: who includes those may include these as well
-#   PRIVATE_DEPS  third-party and project targets that its .cc files alone include
+#   HDRS          headers for other folders; those of internal/ are sources
+#   DEPS          targets whose headers HDRS include
+#   PRIVATE_DEPS  targets whose headers the sources alone include
 function(ckpt_library folder)
   cmake_parse_arguments(ARG "" "" "HDRS;SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
   string(REPLACE "/" "_" name ${folder})
@@ -52,24 +54,14 @@ function(ckpt_library folder)
   target_sources(${target} ${scope} FILE_SET HEADERS BASE_DIRS ${CMAKE_SOURCE_DIR} FILES ${ARG_HDRS})
   target_link_libraries(${target} ${scope} ckpt_sanitizers ${ARG_DEPS})
   set_target_properties(${target} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON)
-  set(own ${ARG_PRIVATE_DEPS})
-  list(FILTER own INCLUDE REGEX "^ckpt::")
-  list(TRANSFORM own PREPEND "-")
-  set_property(GLOBAL APPEND PROPERTY CKPT_EDGES "${folder}:${ARG_DEPS};${own}")
+  list(JOIN ARG_DEPS " " public)
+  list(JOIN ARG_PRIVATE_DEPS " " private)
+  list(JOIN ARG_HDRS " " headers)
+  set_property(GLOBAL APPEND_STRING PROPERTY CKPT_LAYERING "${folder}|${public}|${private}|${headers}\n")
 endfunction()
 
-# Writes <build>/layering.txt: one line a folder, `folder: dep -dep`, read by tests/hygiene; `-` stands before private edges.
+# Writes <build>/layering.txt, read by tests/hygiene: one line a folder, `folder|public dep dep|private dep dep|header header`.
 function(ckpt_write_layering_manifest)
-  get_property(edges GLOBAL PROPERTY CKPT_EDGES)
-  set(text "")
-  foreach(edge IN LISTS edges)
-    # A new folder, not the second dependency of the last one: `folder:`, never `namespace::target`.
-    if(edge MATCHES "^[^:]+:([^:]|$)")
-      string(APPEND text "\n")
-    else()
-      string(APPEND text " ")
-    endif()
-    string(APPEND text "${edge}")
-  endforeach()
-  file(WRITE ${CMAKE_BINARY_DIR}/layering.txt "${text}\n")
+  get_property(text GLOBAL PROPERTY CKPT_LAYERING)
+  file(WRITE ${CMAKE_BINARY_DIR}/layering.txt "${text}")
 endfunction()
