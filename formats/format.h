@@ -15,6 +15,7 @@
 #include "core/checkpoint/source.h"
 #include "core/io/storage.h"
 #include "core/manifest/manifest.h"
+#include "core/manifest/run_root.h"
 #include "formats/place.h"
 #include "formats/weights_request.h"
 
@@ -31,6 +32,8 @@ struct Format {
   std::string_view usual_naming = {};
   // The format whose files it uses in a way of its own; null: none.
   const Format* built_on = nullptr;
+  // The directory around its checkpoints, if a convention says what is in it.
+  const RunRoot* root = nullptr;
   // Where config.json, the tokenizer and other side files lie in a checkpoint. Empty: among its own files.
   std::string_view assets_directory = kAssetsDirectory;
   // Its readers know the model from config.json alone: a checkpoint needs one, and one that is true of its weights.

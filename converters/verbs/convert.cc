@@ -503,7 +503,9 @@ Result<ConvertReport> RunConversion(Storage& storage, const PreparedConversion& 
                                                  : StagedDirectory::IfTargetExists::kFail,
            .if_staging_exists = options.resume ? StagedDirectory::IfStagingExists::kKeep
                                                : StagedDirectory::IfStagingExists::kDiscard,
-           .may_replace = &CheckReplaceable}));
+           .may_replace = [](Storage& there, const Path& target) {
+             return CheckReplaceable(there, target, KnownRunRoot());
+           }}));
   Result<ConvertReport> report = Fill(storage, prepared, options, staged);
   if (report.ok()) return report;
   const bool is_known = !prepared.plan.write.compression;

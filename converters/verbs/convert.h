@@ -23,9 +23,10 @@ namespace ckpt {
 // What a conversion makes: files of a format, with tensors called as in a naming, in one of its forms.
 struct Target {
   const Format* container = nullptr;  // never null in a conversion
-  std::string naming = {};            // of the family's tables; empty: the container's usual one
-  std::map<std::string, std::string> choices =
-      {};  // of the naming: "transformer_impl" → "local", …
+  // Of the family's tables; empty: the container's usual one.
+  std::string naming = {};
+  // Of the naming: "transformer_impl" → "local", …
+  std::map<std::string, std::string> choices = {};
 
   // The naming, or the usual one; empty if there is neither.
   [[nodiscard]] std::string NamingInUse() const;
@@ -37,9 +38,8 @@ struct ConvertOptions {
   Path target;
   OpenModelOptions model;
 
-  Target to;
-
   // What the result looks like.
+  Target to;
   std::optional<DType> dtype;  // of floating-point tensors; nothing keeps each one's own
   std::string keep_fp32;  // regular expression over target keys that `dtype` leaves alone if they
                           // are float32
@@ -65,7 +65,7 @@ struct ConvertOptions {
 struct PreparedConversion {
   ModelSource model;
   ConversionPlan plan;
-  std::string checkpoint_directory;  // inside the target: "release", or empty
+  std::string checkpoint_directory;  // inside the target, as the format has it; or empty
   ManifestOrigin origin;             // the sidecar's account of the source
   bool changes_dtype = false;        // some tensor is cast
   // Files of the source that hold no weights of the model, and belong to no published one.

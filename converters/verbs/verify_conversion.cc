@@ -13,6 +13,7 @@
 #include "core/manifest/read_manifest.h"
 #include "core/manifest/verify_manifest.h"
 #include "core/tensor/cast.h"
+#include "formats/registry/registry.h"
 
 namespace ckpt {
 namespace {
@@ -72,6 +73,7 @@ Status CheckSourceSidecar(Storage& storage, const PreparedConversion& prepared,
   VerifyOptions verify;
   verify.threads = options.threads;
   verify.leaves_blocks = HeldBy(model.source().index());
+  verify.root = &KnownRunRoot();
   verify.stop = options.stop;
   if (options.progress != nullptr) {
     std::uint64_t bytes = 0;

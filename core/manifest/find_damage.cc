@@ -50,15 +50,6 @@ class Scan {
   Damage damage_;
 };
 
-// "release" or an iteration, as Megatron reads it.
-bool IsTrackerText(std::string_view text) {
-  constexpr std::string_view kSpace = " \t\r\n";
-  const std::size_t begin = text.find_first_not_of(kSpace);
-  if (begin == std::string_view::npos) return false;
-  text = text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
-  return text == "release" || text.find_first_not_of("0123456789") == std::string_view::npos;
-}
-
 Status Scan::CheckTracker(std::size_t file) {
   const ManifestFile& written = manifest_.files[file];
   const Path path = directory_ / written.name;
@@ -71,7 +62,7 @@ Status Scan::CheckTracker(std::size_t file) {
     CKPT_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(storage_, path, kMaxTrackerBytes));
     const bool as_written = text.size() == written.size_bytes &&
                             (text.empty() || Crc32c(AsBytes(text)) == written.block_crc32c.front());
-    if (!as_written && IsTrackerText(text)) {
+    if (!as_written && options_.root != nullptr && options_.root->is_tracker_text(text)) {
       damage_.tracker = TrackerState::kRewritten;
       return OkStatus();
     }
@@ -176,7 +167,7 @@ Status Scan::FindLeftovers() {
 
 Result<Damage> Scan::Run() {
   for (std::size_t file = 0; file < manifest_.files.size(); ++file) {
-    const bool is_tracker = manifest_.files[file].name == kMegatronTracker;
+    const bool is_tracker = IsTracker(manifest_.files[file].name);
     CKPT_RETURN_IF_ERROR(is_tracker ? CheckTracker(file) : CheckFile(file));
   }
   RunTasks();

@@ -16,6 +16,7 @@
 #include "core/base/result.h"
 #include "core/io/storage.h"
 #include "core/manifest/manifest.h"
+#include "core/manifest/run_root.h"
 
 namespace ckpt {
 
@@ -28,6 +29,8 @@ struct VerifyOptions {
   std::function<bool(std::string_view file)> leaves_blocks = {};
   // A block that the storage cannot read is as if it were not there, rather than an error.
   bool unreadable_is_damage = false;
+  // The convention of the directory around: what a rewritten tracker may say. Null: only what was written.
+  const RunRoot* root = nullptr;
   std::stop_token stop = {};  // ends the work early with kCancelled
 };
 
@@ -52,7 +55,7 @@ struct DamagedFile {
   friend bool operator==(const DamagedFile&, const DamagedFile&) = default;
 };
 
-// What has become of Megatron's tracker, which lies outside the checkpoint: training that goes on
+// What has become of the tracker, which lies outside the checkpoint: training that goes on
 // rewrites it, a copy of the checkpoint alone lacks it. Neither touches what the manifest proves.
 enum class TrackerState : std::uint8_t { kAsWritten, kMissing, kRewritten };
 

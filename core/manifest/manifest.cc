@@ -17,6 +17,8 @@
 namespace ckpt {
 namespace {
 
+constexpr std::string_view kOutside = "../";
+
 // The first bytes of every manifest; the digest's digits follow.
 constexpr std::string_view kVersionPrefix = R"({"ckptkit":)";
 constexpr std::string_view kPrefix = R"({"ckptkit":1,"self":")";
@@ -276,9 +278,15 @@ ManifestOrigin ScanOrigin(JsonScanner& scan) {
 
 // Names are relative and in order, so none occurs twice.
 Status CheckNames(const Manifest& manifest) {
+  int num_trackers = 0;
   for (std::size_t i = 0; i < manifest.files.size(); ++i) {
     const std::string& name = manifest.files[i].name;
-    if (name != kMegatronTracker) CKPT_RETURN_IF_ERROR(JoinInside(Path("."), name).status());
+    const std::string inside = IsTracker(name) ? name.substr(kOutside.size()) : name;
+    CKPT_RETURN_IF_ERROR(JoinInside(Path("."), inside).status());
+    num_trackers += IsTracker(name) ? 1 : 0;
+    if (num_trackers > 1) {
+      return Error(ErrorKind::kBadMetadata, "there are two trackers").Actual(Quote(name));
+    }
     if (i > 0 && !(manifest.files[i - 1].name < name)) {
       return Error(ErrorKind::kBadMetadata, "file names are not in order").Actual(Quote(name));
     }
@@ -297,7 +305,7 @@ Status CheckParity(const Manifest& manifest) {
   std::vector<bool> has_role(manifest.files.size(), false);
   const auto take = [&](const std::string& name) -> Result<std::uint64_t> {
     const std::optional<std::size_t> file = manifest.FindFile(name);
-    if (!file || name == kMegatronTracker) {
+    if (!file || IsTracker(name)) {
       return Error(ErrorKind::kBadMetadata, "a parity group names a file that cannot be in one")
           .Actual(Quote(name));
     }
@@ -326,6 +334,19 @@ Status CheckParity(const Manifest& manifest) {
 
 std::string ParityName(std::size_t number) {
   return fmt::format("{}{:03d}{}", kParityPrefix, number, kParitySuffix);
+}
+
+bool IsTracker(std::string_view name) {
+  constexpr std::string_view kSuffix = ".txt";
+  if (!name.starts_with(kOutside) || !name.ends_with(kSuffix)) return false;
+  return name.size() > kOutside.size() + kSuffix.size() &&
+         name.find('/', kOutside.size()) == std::string_view::npos;
+}
+
+std::optional<std::size_t> Manifest::FindTracker() const {
+  const auto found = std::ranges::find_if(files, IsTracker, &ManifestFile::name);
+  if (found == files.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - files.begin());
 }
 
 std::optional<std::size_t> Manifest::FindFile(std::string_view name) const {

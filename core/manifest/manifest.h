@@ -21,8 +21,12 @@ namespace ckpt {
 inline constexpr std::string_view kManifestName = "ckptkit.json";
 // The same bytes once more, where there is parity: without a manifest parity mends nothing.
 inline constexpr std::string_view kManifestCopyName = "ckptkit-parity.json";
-// The one file outside the checkpoint's directory that a manifest may cover.
-inline constexpr std::string_view kMegatronTracker = "../latest_checkpointed_iteration.txt";
+
+// Whether a file of a manifest is a tracker: a text beside the checkpoint's directory ("../latest.txt") that names the
+// checkpoint to go on from. It is the one file outside the directory that a manifest may cover: later saves rewrite it, and
+// a copy of the directory lacks it.
+[[nodiscard]] bool IsTracker(std::string_view name);
+
 // What parity files are called: this, a number of three digits from 0, kParitySuffix.
 inline constexpr std::string_view kParityPrefix = "ckptkit-parity-";
 inline constexpr std::string_view kParitySuffix = ".xor";
@@ -86,6 +90,8 @@ struct Manifest {
 
   // Position in `files`, which must be in order; nothing if there is none of this name.
   [[nodiscard]] std::optional<std::size_t> FindFile(std::string_view name) const;
+  // The same of the tracker.
+  [[nodiscard]] std::optional<std::size_t> FindTracker() const;
 
   friend bool operator==(const Manifest&, const Manifest&) = default;
 };

@@ -13,8 +13,6 @@ namespace ckpt {
 namespace {
 
 constexpr std::size_t kMaxNamed = 5;
-// Beside the directory that its sidecar covers.
-constexpr std::string_view kTrackerInRoot = kMegatronTracker.substr(3);
 
 // A place below a directory where a sidecar of ours may lie.
 struct Covered {
@@ -22,9 +20,10 @@ struct Covered {
   std::optional<Manifest> manifest;  // nothing: it is damaged, and says nothing
 };
 
-Result<std::vector<Covered>> FindCovered(Storage& storage, const Path& directory) {
+Result<std::vector<Covered>> FindCovered(Storage& storage, const Path& directory,
+                                         const RunRoot& root) {
   std::vector<Covered> found;
-  for (const std::string prefix : {"", "release/"}) {
+  for (const std::string& prefix : {std::string(), std::string(root.weights_directory) + "/"}) {
     Result<std::optional<StoredManifest>> stored = FindManifest(storage, directory / prefix);
     if (!stored.ok()) {
       const ErrorKind kind = stored.status().kind();
@@ -39,14 +38,13 @@ Result<std::vector<Covered>> FindCovered(Storage& storage, const Path& directory
 }
 
 // Whether a file of the directory is one that the sidecars name, or is such a sidecar.
-bool IsCovered(const std::vector<Covered>& covered, const std::string& name) {
+bool IsCovered(const std::vector<Covered>& covered, const RunRoot& root, const std::string& name) {
   return std::ranges::any_of(covered, [&](const Covered& place) {
-    if (!place.prefix.empty() && name == kTrackerInRoot) return true;
+    if (!place.prefix.empty() && name == root.tracker_name) return true;
     if (!name.starts_with(place.prefix)) return false;
     const std::string inside = name.substr(place.prefix.size());
     if (inside == kManifestName || inside == kManifestCopyName) return true;
-    return place.manifest ? place.manifest->FindFile(inside).has_value()
-                          : !name.starts_with("iter_");
+    return place.manifest ? place.manifest->FindFile(inside).has_value() : !root.is_of_run(name);
   });
 }
 
@@ -60,10 +58,10 @@ std::string ListNames(const std::vector<std::string>& names) {
 
 }  // namespace
 
-Status CheckReplaceable(Storage& storage, const Path& directory) {
-  CKPT_ASSIGN_OR_RETURN(const std::vector<Covered> covered, FindCovered(storage, directory));
+Status CheckReplaceable(Storage& storage, const Path& directory, const RunRoot& root) {
+  CKPT_ASSIGN_OR_RETURN(const std::vector<Covered> covered, FindCovered(storage, directory, root));
   CKPT_ASSIGN_OR_RETURN(std::vector<std::string> foreign, ListRecursively(storage, directory));
-  std::erase_if(foreign, [&](const std::string& name) { return IsCovered(covered, name); });
+  std::erase_if(foreign, [&](const std::string& name) { return IsCovered(covered, root, name); });
   if (foreign.empty()) return OkStatus();
   return Error(ErrorKind::kAlreadyExists, "the target holds what these tools did not write")
       .File(directory.string())

@@ -42,16 +42,16 @@ Problem DescribeBlock(const Manifest& manifest, const DamagedBlock& found) {
       .first();
 }
 
-std::optional<Problem> DescribeTracker(TrackerState state) {
+std::optional<Problem> DescribeTracker(const Manifest& manifest, TrackerState state) {
+  const std::optional<std::size_t> tracker = manifest.FindTracker();
+  const std::string name = tracker ? manifest.files[*tracker].name : std::string();
   switch (state) {
     case TrackerState::kAsWritten:
       return std::nullopt;
     case TrackerState::kMissing:
-      return Warning(ErrorKind::kValueMismatch, "no tracker beside the checkpoint names it",
-                     std::string(kMegatronTracker));
+      return Warning(ErrorKind::kValueMismatch, "no tracker beside the checkpoint names it", name);
     case TrackerState::kRewritten:
-      return Warning(ErrorKind::kValueMismatch, "the tracker was rewritten since",
-                     std::string(kMegatronTracker));
+      return Warning(ErrorKind::kValueMismatch, "the tracker was rewritten since", name);
   }
   return std::nullopt;
 }
@@ -73,7 +73,8 @@ Result<std::vector<Problem>> VerifyManifest(Storage& storage, const Path& direct
   CKPT_CHECK(!options.unreadable_is_damage);
   CKPT_ASSIGN_OR_RETURN(const Damage damage, FindDamage(storage, directory, manifest, options));
   std::vector<Problem> problems;
-  if (auto tracker = DescribeTracker(damage.tracker)) problems.push_back(*std::move(tracker));
+  if (auto tracker = DescribeTracker(manifest, damage.tracker))
+    problems.push_back(*std::move(tracker));
   for (const DamagedFile& file : damage.files) problems.push_back(DescribeFile(manifest, file));
   for (const DamagedBlock& block : damage.blocks) {
     // What is not there was said of the file.

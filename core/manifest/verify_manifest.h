@@ -23,7 +23,7 @@ namespace ckpt {
 //   kTruncated     it is shorter
 //   kSizeMismatch  it is longer
 //   kChecksum      a block differs; `file` gives its extent, and the message the one bit that explains it, if any
-//   kValueMismatch (warning) Megatron's tracker beside the checkpoint is absent, or was rewritten
+//   kValueMismatch (warning) the tracker beside the checkpoint is absent, or was rewritten
 //                  and is a tracker still
 //   kLeftover      (warning) a file that the manifest does not know
 //
@@ -40,7 +40,7 @@ Result<std::vector<Problem>> VerifyManifest(Storage& storage, const Path& direct
 // One kind of finding as a problem. REQUIRES: `found` is of `manifest`; a block that lies there.
 [[nodiscard]] Problem DescribeFile(const Manifest& manifest, const DamagedFile& found);
 [[nodiscard]] Problem DescribeBlock(const Manifest& manifest, const DamagedBlock& found);
-[[nodiscard]] std::optional<Problem> DescribeTracker(TrackerState state);
+[[nodiscard]] std::optional<Problem> DescribeTracker(const Manifest& manifest, TrackerState state);
 [[nodiscard]] Problem DescribeLeftover(const std::string& name);
 
 }  // namespace ckpt

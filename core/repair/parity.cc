@@ -126,7 +126,7 @@ std::vector<ParityGroup> GroupForParity(std::span<const ManifestFile> files,
                                         std::size_t group_size) {
   std::vector<const ManifestFile*> sorted;
   for (const ManifestFile& file : files) {
-    if (file.name != kMegatronTracker) sorted.push_back(&file);
+    if (!IsTracker(file.name)) sorted.push_back(&file);
   }
   std::sort(sorted.begin(), sorted.end(), [](const ManifestFile* a, const ManifestFile* b) {
     return a->size_bytes != b->size_bytes ? a->size_bytes > b->size_bytes : a->name < b->name;
@@ -146,7 +146,7 @@ Result<WrittenParity> WriteParity(Storage& storage, const Path& directory,
   std::uint64_t total_bytes = 0;
   for (const ManifestFile& file : files) {
     by_name[file.name] = &file;
-    if (file.name != kMegatronTracker) total_bytes += file.size_bytes;
+    if (!IsTracker(file.name)) total_bytes += file.size_bytes;
   }
   WrittenParity written;
   written.groups = GroupForParity(files, options.group_size);

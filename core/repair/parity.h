@@ -31,11 +31,11 @@ struct WrittenParity {
   std::vector<ParityGroup> groups;
 };
 
-// How many parity files WriteParity makes of this many files. Megatron's tracker is not counted.
+// How many parity files WriteParity makes of this many files. The tracker is not counted.
 [[nodiscard]] std::size_t CountParityFiles(std::size_t num_files, std::size_t group_size);
 
 // Who shares a parity file: files of like size, since it is as long as the longest of them; those of
-// equal size in order of their names. Every file is in a group but Megatron's tracker, which later
+// equal size in order of their names. Every file is in a group but the tracker, which later
 // saves rewrite and which its directory's name restores.
 [[nodiscard]] std::vector<ParityGroup> GroupForParity(std::span<const ManifestFile> files,
                                                       std::size_t group_size);

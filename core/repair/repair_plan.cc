@@ -71,7 +71,7 @@ RepairPlan PlanRepair(const Manifest& manifest, const Damage& damage) {
   RepairPlan plan;
   std::optional<std::size_t> last_hopeless;
   for (const DamagedBlock& block : damage.blocks) {
-    if (manifest.files[block.file].name == kMegatronTracker) continue;
+    if (IsTracker(manifest.files[block.file].name)) continue;
     const std::optional<std::size_t> group = group_of[block.file];
     BlockMend mend{.file = block.file, .block = block.block, .flip = block.flip};
     if (!block.flip) {
@@ -89,7 +89,7 @@ RepairPlan PlanRepair(const Manifest& manifest, const Damage& damage) {
     plan.blocks.push_back(mend);
   }
   for (const DamagedFile& file : damage.files) {
-    if (manifest.files[file.file].name == kMegatronTracker) continue;
+    if (IsTracker(manifest.files[file.file].name)) continue;
     if (file.size_bytes > manifest.files[file.file].size_bytes || !has_damaged_block[file.file]) {
       plan.sizes.push_back(file);
     }

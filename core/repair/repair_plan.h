@@ -32,7 +32,7 @@ struct RepairPlan {
 };
 
 // A block is mended by one flipped bit if that explains its checksums, else from its group if no other
-// file of it lacks the same block. Megatron's tracker is left out: it is no file of the directory.
+// file of it lacks the same block. The tracker is left out: it is no file of the directory.
 [[nodiscard]] RepairPlan PlanRepair(const Manifest& manifest, const Damage& damage);
 
 }  // namespace ckpt

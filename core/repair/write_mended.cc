@@ -205,7 +205,7 @@ Result<std::vector<MendedPlace>> Mender::Run() {
     options_.progress->OnPhase("repair", bytes, manifest_.files.size());
   }
   for (std::size_t file = 0; file < manifest_.files.size(); ++file) {
-    if (manifest_.files[file].name != kMegatronTracker) CKPT_RETURN_IF_ERROR(CopyFile(file));
+    if (!IsTracker(manifest_.files[file].name)) CKPT_RETURN_IF_ERROR(CopyFile(file));
   }
   return std::move(mended_);
 }

@@ -40,7 +40,7 @@ struct WriteMendedOptions {
   std::stop_token stop = {};
 };
 
-// Copies every file of `manifest` but Megatron's tracker from `from` to `to`, mended as `plan` says, and
+// Copies every file of `manifest` but the tracker from `from` to `to`, mended as `plan` says, and
 // makes the files durable. `to` exists and has none of them. Returns what was mended, in order of file
 // and place; neighbouring blocks that parity gave are one place.
 //

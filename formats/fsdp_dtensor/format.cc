@@ -52,6 +52,7 @@ Result<PlannedCheckpoint> PlanWeights(WeightsRequest request) {
 constinit const Format kFormat = {.name = kName,
                                   .usual_naming = kName,
                                   .built_on = &dcp::kFormat,
+                                  .root = &megatron::kRunRoot,
                                   .has_keys_of = &HasKeysOf,
                                   .open = &OpenDcp,
                                   .plan_weights = &PlanWeights};

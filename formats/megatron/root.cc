@@ -23,7 +23,28 @@ std::string_view Trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
 }
 
+bool IsTrackerText(std::string_view text) {
+  const std::string_view word = Trimmed(text);
+  if (word == kReleaseDirectory) return true;
+  return !word.empty() && word.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+// "release", or 100 for iter_0000100.
+std::string TrackerText(std::string_view directory) {
+  if (!directory.starts_with(kIterationPrefix)) return std::string(directory);
+  const std::size_t digits = directory.find_first_not_of('0', kIterationPrefix.size());
+  return std::string(digits == std::string_view::npos ? "0" : directory.substr(digits));
+}
+
+bool IsOfRun(std::string_view name) { return name.starts_with(kIterationPrefix); }
+
 }  // namespace
+
+constinit const RunRoot kRunRoot = {.tracker_name = kTrackerName,
+                                    .weights_directory = kReleaseDirectory,
+                                    .is_tracker_text = &IsTrackerText,
+                                    .tracker_text = &TrackerText,
+                                    .is_of_run = &IsOfRun};
 
 std::string IterationName(std::int64_t iteration) {
   return fmt::format("{}{:07d}", kIterationPrefix, iteration);

@@ -11,6 +11,7 @@
 
 #include "core/base/result.h"
 #include "core/io/storage.h"
+#include "core/manifest/run_root.h"
 
 namespace ckpt::megatron {
 
@@ -18,6 +19,9 @@ namespace ckpt::megatron {
 inline constexpr std::string_view kTrackerName = "latest_checkpointed_iteration.txt";
 // The directory of weights that come from no run.
 inline constexpr std::string_view kReleaseDirectory = "release";
+
+// The convention, for what checks and replaces checkpoints.
+extern const RunRoot kRunRoot;
 
 // "iter_0000100".
 [[nodiscard]] std::string IterationName(std::int64_t iteration);

@@ -72,6 +72,12 @@ std::span<const std::string_view> FormatNames() {
   return names;
 }
 
+const RunRoot& KnownRunRoot() {
+  const auto found =
+      std::ranges::find_if(kFormats, [](const Format* format) { return format->root != nullptr; });
+  return *(*found)->root;
+}
+
 Result<const Format*> FindFormat(std::string_view name) {
   const auto found = std::ranges::find(kFormats, name, &Format::name);
   if (found != kFormats.end()) return *found;

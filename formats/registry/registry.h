@@ -13,6 +13,7 @@
 #include "core/checkpoint/source.h"
 #include "core/io/storage.h"
 #include "core/manifest/manifest.h"
+#include "core/manifest/run_root.h"
 #include "formats/format.h"
 
 namespace ckpt {
@@ -42,6 +43,9 @@ struct OpenedCheckpoint {
 
 // Errors: kUsage (none has this name).
 Result<const Format*> FindFormat(std::string_view name);
+
+// The root that runs have, in the formats that know one.
+[[nodiscard]] const RunRoot& KnownRunRoot();
 
 // Opens whatever `path` holds: a checkpoint directory, a Megatron root, a folder of step-N, a
 // Hugging Face repository, or one file.

@@ -5,6 +5,7 @@
 
 #include "core/json/json_reader.h"
 #include "formats/dcp/format.h"
+#include "formats/megatron/root.h"
 #include "formats/torch_dist/source.h"
 
 namespace ckpt::torch_dist {
@@ -56,6 +57,7 @@ Result<std::optional<Path>> RecogniseZarr(const Place& place) {
 constinit const Format kFormat = {.name = kName,
                                   .usual_naming = kName,
                                   .built_on = &dcp::kFormat,
+                                  .root = &megatron::kRunRoot,
                                   .directory_signs = kStateName,
                                   .recognise = &Recognise,
                                   .open = &OpenTorchDist};

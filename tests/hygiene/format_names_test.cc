@@ -1,6 +1,7 @@
 // Formats and namings are asked for their properties: their names stand in their own folders and where they are registered.
 #include <algorithm>
 #include <array>
+#include <regex>
 #include <set>
 #include <string>
 #include <string_view>
@@ -86,6 +87,16 @@ TEST(FormatNamesTest, StandOnlyInRegistrations) {
 
 TEST(FormatNamesTest, OfOthersAreNotInAFormatsFolder) {
   EXPECT_THAT(StrangeNamesInFolders(ReadSources({"formats"})), IsEmpty());
+}
+
+// Which words a trainer uses for the directories and files around its checkpoints is a matter of formats.
+TEST(FormatNamesTest, CoreKnowsNoTrainersRoot) {
+  const std::regex word(R"re("(\.\./)?(release/?|iter_|latest_checkpointed_iteration\.txt)")re");
+  std::vector<std::string> wrong;
+  for (const SourceFile& file : ReadSources({"core"})) {
+    if (std::regex_search(WithoutComments(file.text), word)) wrong.push_back(file.path);
+  }
+  EXPECT_THAT(wrong, IsEmpty());
 }
 
 TEST(FormatNamesTest, AreCaughtInCodeButNotInAComment) {

@@ -112,7 +112,7 @@ TEST_P(RepairTest, EveryFlippedBitIsNamedAndASampleMended) {
   std::uint64_t mended = 0;
   for (std::size_t f = 0; f < manifest_.files.size(); ++f) {
     const std::string& name = manifest_.files[f].name;
-    if (name == kMegatronTracker) continue;
+    if (IsTracker(name)) continue;
     const std::string& content = files_.at(name);
     // Metadata whole; of what is large a sample.
     const std::uint64_t stride = IsLongRun() || content.size() < 2'000 ? 1 : 11;

@@ -71,6 +71,7 @@ void AddTargetOptions(CLI::App& app, const ConvertVerb& verb, ConvertCommand& co
       ->check(CLI::Range(1, 1000))
       ->option_text("N");
   const KnownNaming* naming = FindNaming(ContainerOf(verb).usual_naming);
+  if (naming == nullptr) return;
   for (const NamingChoice& choice : naming->choices) {
     std::string& word = words.choices[std::string(choice.name)];
     word = choice.preset;

@@ -21,6 +21,7 @@
 #include "core/manifest/verify_manifest.h"
 #include "core/repair/repair_plan.h"
 #include "core/repair/write_mended.h"
+#include "formats/registry/registry.h"
 #include "tools/ckpt-inspect/commands.h"
 #include "tools/ckpt-inspect/covered_directory.h"
 #include "tools/ckpt-inspect/health.h"
@@ -42,7 +43,7 @@ struct Outcome {
 struct Job {
   Path directory;  // that the sidecar covers
   StoredManifest sidecar;
-  std::string subdirectory;  // of the copy; "release" under a Megatron root, else empty
+  std::string subdirectory;  // of the copy; under a root, as its tracker names it; else empty
   int threads = 1;
   std::stop_token stop = {};
 
@@ -83,19 +84,11 @@ Result<Job> Open(Storage& storage, const RepairOptions& options) {
   }
   job.sidecar = **std::move(sidecar);
   const bool is_root = CanonicalPath(options.path) != CanonicalPath(job.directory);
-  if (is_root && job.manifest().FindFile(kMegatronTracker)) {
+  if (is_root && job.manifest().FindTracker()) {
     job.subdirectory = CanonicalPath(job.directory).filename().string();
   }
   job.threads = options.common.threads > 0 ? options.common.threads : DefaultThreads();
   return job;
-}
-
-// The text of the tracker that names the checkpoint's directory: "release", or 100 for iter_0000100.
-std::string TrackerText(const std::string& directory) {
-  constexpr std::string_view kIteration = "iter_";
-  if (!directory.starts_with(kIteration)) return directory;
-  const std::size_t digits = directory.find_first_not_of('0', kIteration.size());
-  return digits == std::string::npos ? "0" : directory.substr(digits);
 }
 
 bool IsAsWritten(const ManifestFile& file, std::string_view text) {
@@ -106,12 +99,12 @@ bool IsAsWritten(const ManifestFile& file, std::string_view text) {
 // The copy holds one checkpoint, so its tracker names that one, whatever the root's came to say.
 Status WriteTracker(Storage& storage, const Job& job, const Path& root, const Damage& damage,
                     Outcome& outcome) {
-  const std::size_t number = *job.manifest().FindFile(kMegatronTracker);
+  const std::size_t number = *job.manifest().FindTracker();
   const ManifestFile& file = job.manifest().files[number];
   const auto is_it = [number](const auto& damaged) { return damaged.file == number; };
   const bool is_damaged = std::any_of(damage.files.begin(), damage.files.end(), is_it) ||
                           std::any_of(damage.blocks.begin(), damage.blocks.end(), is_it);
-  std::string text = TrackerText(job.subdirectory);
+  std::string text = KnownRunRoot().tracker_text(job.subdirectory);
   if (!IsAsWritten(file, text)) {
     // Written by hand, perhaps with a line end.
     CKPT_ASSIGN_OR_RETURN(text,
@@ -162,9 +155,12 @@ Status VerifyCopy(Storage& storage, const Job& job, const Path& copy, ProgressSi
           storage, copy, job.manifest(),
           {.threads = job.threads,
            .on_progress = [&](std::uint64_t bytes) { progress.OnDone(kManifestName, bytes); },
+           .root = &KnownRunRoot(),
            .stop = job.stop}));
+  const std::optional<std::size_t> tracker = job.manifest().FindTracker();
   std::erase_if(problems, [&](const Problem& problem) {
-    const bool is_outside = job.subdirectory.empty() && problem.file.starts_with(kMegatronTracker);
+    const bool is_outside = job.subdirectory.empty() && tracker &&
+                            problem.file.starts_with(job.manifest().files[*tracker].name);
     return is_outside || problem.severity != Severity::kError;
   });
   return Status(std::move(problems));
@@ -185,6 +181,7 @@ Result<Diagnosis> Diagnose(Storage& storage, const Job& job, ProgressSink& progr
   ckpt::VerifyOptions options{
       .threads = job.threads,
       .on_progress = [&](std::uint64_t bytes) { progress.OnDone(kManifestName, bytes); },
+      .root = &KnownRunRoot(),
       .stop = job.stop};
   AnnounceReading("check", job, progress);
   Result<Damage> damage = FindDamage(storage, job.directory, job.manifest(), options);

@@ -10,6 +10,7 @@
 #include "core/manifest/read_manifest.h"
 #include "core/manifest/verify_manifest.h"
 #include "core/repair/repair_plan.h"
+#include "formats/registry/registry.h"
 
 namespace ckpt::inspect {
 namespace {
@@ -58,7 +59,8 @@ Finding DescribeDamagedBlock(const Manifest& manifest, const DamagedBlock& block
 std::vector<Finding> Describe(const Manifest& manifest, const Damage& damage,
                               const CheckpointIndex* index) {
   std::vector<Finding> findings;
-  if (auto tracker = DescribeTracker(damage.tracker)) findings.push_back({*std::move(tracker)});
+  if (auto tracker = DescribeTracker(manifest, damage.tracker))
+    findings.push_back({*std::move(tracker)});
   for (const DamagedFile& file : damage.files) findings.push_back({DescribeFile(manifest, file)});
   std::optional<ByteOwners> owners;
   if (index != nullptr && !damage.blocks.empty()) owners.emplace(*index);
@@ -89,11 +91,13 @@ Result<std::optional<ManifestCheck>> Compare(Storage& storage, const Path& check
   if (!manifest) return std::optional<ManifestCheck>();
   for (const ManifestFile& file : manifest->files) check.checked_bytes += file.size_bytes;
   progress.OnPhase("compare", check.checked_bytes, manifest->files.size());
-  CKPT_ASSIGN_OR_RETURN(Damage damage,
-                        FindDamage(storage, directory, *manifest,
-                                   {.threads = threads, .on_progress = [&](std::uint64_t bytes) {
-                                      progress.OnDone(kManifestName, bytes);
-                                    }}));
+  CKPT_ASSIGN_OR_RETURN(
+      Damage damage,
+      FindDamage(
+          storage, directory, *manifest,
+          {.threads = threads,
+           .on_progress = [&](std::uint64_t bytes) { progress.OnDone(kManifestName, bytes); },
+           .root = &KnownRunRoot()}));
   if (!is_whole) damage.leftovers.clear();  // the other files of the directory
   for (Finding& finding : Describe(*manifest, damage, index)) {
     check.findings.push_back(std::move(finding));

@@ -15,6 +15,7 @@
 #include "core/manifest/replaceable.h"
 #include "formats/fsdp_dtensor/writer.h"
 #include "formats/megatron/root.h"
+#include "formats/registry/registry.h"
 #include "formats/safetensors/sharded_index.h"
 #include "trainer/checkpoint/state_map.h"
 #include "trainer/comm/agreement.h"
@@ -234,7 +235,10 @@ Status RunCheckpoints::Start(const Taken& taken) {
       .source = staging_->source(),
       .target = to_hf ? WeightsToExport(target) : target,
       .staging = {.if_target_exists = StagedDirectory::IfTargetExists::kReplace,
-                  .may_replace = &CheckReplaceable},
+                  .may_replace =
+                      [](Storage& there, const Path& old) {
+                        return CheckReplaceable(there, old, KnownRunRoot());
+                      }},
       .tool = "ckptkit " CKPT_VERSION,
       .progress = progress_.get(),
       .published = [this, target, iteration, to_hf, damaged = damaged_]() -> Status {

@@ -12,6 +12,7 @@
 #include "core/manifest/verify_manifest.h"
 #include "formats/megatron/root.h"
 #include "formats/registry/locate.h"
+#include "formats/registry/registry.h"
 #include "formats/registry/stored_run.h"
 
 namespace ckpt::train {
@@ -47,6 +48,7 @@ Status CheckStoredBytes(Storage& storage, const Path& checkpoint, const Manifest
     share.files.push_back(sidecar.files[f]);
   }
   VerifyOptions options;
+  options.root = &KnownRunRoot();
   if (index != nullptr) options.leaves_blocks = HeldBy(*index);
   CKPT_ASSIGN_OR_RETURN(std::vector<Problem> problems,
                         VerifyManifest(storage, checkpoint, share, options));
@@ -65,7 +67,7 @@ Status NoRun(Storage& storage, const ModelSource& source, const Status& lack) {
   return Error(lack.kind(), "there are weights, but no run to go on with")
       .File(source.checkpoint->path.string())
       .Expected("a checkpoint that ckpt-train saved")
-      .Actual(fmt::format("{}: {}", source.checkpoint->format, lack.first().message))
+      .Actual(fmt::format("{}: {}", source.checkpoint->format->name, lack.first().message))
       .Hint(is_repository ? fmt::format("--init hf:{} begins with the weights",
                                         source.checkpoint->path.string())
                           : std::string("--set finetune=true takes the weights alone"));

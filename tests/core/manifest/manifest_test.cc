@@ -110,6 +110,14 @@ TEST(Manifest, IsSmall) {
   EXPECT_LT(SerializeManifest(manifest).size(), 8 * 1000 + 300U);
 }
 
+// A convention whose trackers say a number or "release".
+constexpr RunRoot kRoot = {.tracker_name = "latest_checkpointed_iteration.txt",
+                           .weights_directory = "release",
+                           .is_tracker_text = [](std::string_view text) {
+                             return text.find_first_not_of("0123456789release \n") ==
+                                    std::string_view::npos;
+                           }};
+
 class VerifyManifestTest : public ::testing::Test {
  protected:
   VerifyManifestTest() : storage_(MakeMemoryStorage()), content_(2 * kManifestBlockBytes + 5) {
@@ -129,8 +137,8 @@ class VerifyManifestTest : public ::testing::Test {
   }
 
   std::vector<Problem> Verify(int threads = 1) {
-    Result<std::vector<Problem>> problems = VerifyManifest(*storage_, "/base/release", manifest_,
-                                                           {.threads = threads, .on_progress = {}});
+    Result<std::vector<Problem>> problems =
+        VerifyManifest(*storage_, "/base/release", manifest_, {.threads = threads, .root = &kRoot});
     EXPECT_THAT(problems, IsOk());
     return problems.ok() ? *problems : std::vector<Problem>();
   }

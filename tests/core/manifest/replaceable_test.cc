@@ -17,6 +17,11 @@ namespace {
 using testing::FailsWith;
 using testing::IsOk;
 
+constexpr RunRoot kRoot = {
+    .tracker_name = "latest_checkpointed_iteration.txt",
+    .weights_directory = "release",
+    .is_of_run = [](std::string_view name) { return name.starts_with("iter_"); }};
+
 class ReplaceableTest : public ::testing::Test {
  protected:
   ReplaceableTest() : storage_(MakeMemoryStorage()) {
@@ -36,7 +41,7 @@ class ReplaceableTest : public ::testing::Test {
                                AsBytes(SerializeManifest(manifest))),
                 IsOk());
   }
-  Status Check() { return CheckReplaceable(*storage_, "/out"); }
+  Status Check() { return CheckReplaceable(*storage_, "/out", kRoot); }
 
   std::unique_ptr<Storage> storage_;
 };
