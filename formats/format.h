@@ -14,12 +14,15 @@
 #include "core/checkpoint/index.h"
 #include "core/checkpoint/source.h"
 #include "core/io/storage.h"
+#include "core/layout/value.h"
 #include "core/manifest/manifest.h"
 #include "core/manifest/run_root.h"
 #include "formats/place.h"
 #include "formats/weights_request.h"
 
 namespace ckpt {
+
+struct RunFormat;  // core/training/run_format.h
 
 // The folder of a checkpoint in which the side files of a published model travel, where a format keeps them apart.
 inline constexpr std::string_view kAssetsDirectory = "hf_assets";
@@ -57,6 +60,10 @@ struct Format {
   // Every file of a new checkpoint with a model's weights. A pure function.
   // Errors: kUsage (something asked for that the format does not have), and those of the format's planner.
   Result<PlannedCheckpoint> (*plan_weights)(WeightsRequest request) = nullptr;
+  // How a whole training run is stored. Null: the format holds weights alone, or no run is saved in it.
+  const RunFormat* run = nullptr;
+  // Megatron's arguments, by their names; nothing if a checkpoint has none. Null: the format has no place for them.
+  Result<layout::Configuration> (*read_args)(const CheckpointSource& source) = nullptr;
   // How the files of a source that `open` returned divide its tensors, so that they can be written again as they are. Null:
   // the format's files have no names of their own to keep.
   std::vector<ManifestShard> (*describe_shards)(const CheckpointSource& source) = nullptr;

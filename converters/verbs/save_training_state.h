@@ -1,10 +1,10 @@
-// Planning the checkpoint of a training run: the state that its ranks hold, as Megatron-FSDP stores
-// it.
+// Planning the checkpoint of a training run from the state that its ranks hold.
 #ifndef CKPT_CONVERTERS_VERBS_SAVE_TRAINING_STATE_H_
 #define CKPT_CONVERTERS_VERBS_SAVE_TRAINING_STATE_H_
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,63 +14,69 @@
 #include "core/layout/resolve.h"
 #include "core/layout/value.h"
 #include "core/plan/conversion_plan.h"
+#include "core/plan/follow_chunks.h"
 #include "core/training/training_run.h"
-#include "formats/dcp/writer.h"
+#include "formats/format.h"
 
 namespace ckpt {
 
 // The state in memory, tensors under the trainer's names ("decoder.layers.0.mlp.linear_fc1.weight") behind a prefix that
-// says what they are.
-struct RunningState {
+// says what they are. A file of the source is a process's memory, and it writes what lies there.
+struct StateInMemory {
   std::shared_ptr<const CheckpointSource> source;
   std::string weights;               // prefix of the weights
   std::vector<std::string> moments;  // of what the optimizer keeps, in the order of `moment_names`
   std::vector<std::string> moment_names;  // "exp_avg", …
-  std::string run;                        // of fsdp_dtensor::RunTensors
+  std::string run;                        // of RunFormat::run_tensors
+  std::set<std::string> decayed;          // parameters to which weight decay applies
+};
+
+// What a run is saved as: the whole state where the format has a place for it (Format::run), else the weights.
+struct SaveTarget {
+  const Format* format = nullptr;
+  layout::Choices choices;  // of the format's naming: "transformer_impl", "expert_names"
 };
 
 // What the checkpoints of one run have in common: their tensors, what fills them, and who writes
 // which rows.
 struct SavedTensors {
+  SaveTarget target;
+  std::string family;  // of the layout table
   std::vector<TargetTensor> tensors;
-  // Parallel to `tensors`. A writer is a file of the state's source.
+  // Parallel to `tensors`.
   std::vector<TensorRecipe> recipes;
-  std::vector<std::vector<dcp::PlacedRows>> placed;
-  // Parameters that the optimizer updates, by their live names, and whether they decay: those of
-  // two dims or more that are no bias do, as in Megatron.
+  std::vector<std::vector<RowsFromFile>> placed;
+  // Parameters that the optimizer updates, by their names in the format, and whether they decay.
   std::map<std::string, bool> decays;
 };
 
-// Planned once a run: only values of the state change from save to save. `args` are Megatron's and
-// say what model it is; `choices` are those of the format: "transformer_impl", "expert_names". A
-// pure function: every rank plans the same.
+// Planned once a run: only values of the state change from save to save. `model` says what the layout tables ask of it. A
+// pure function: every process plans the same.
 //
 // Errors: kUnsupported (a family without tables, or rows of the target that come from several
-//         source files), kMissing, kShapeMismatch (the state is not that of the model that `args`
-//         describe), those of CheckRecipes.
-Result<SavedTensors> PlanSavedTensors(const RunningState& state, const layout::Configuration& args,
-                                      const layout::Choices& choices);
-
-// Whether the weights of `state` are those of the published model that `hf_config` describes, so that a repository can be
-// made of them. Rows that pad the vocabulary are left behind.
-// Errors: those of MatchModel and ViewModel.
-Status CheckSavesAsModel(const RunningState& state, layout::Configuration hf_config);
+//         source files), kMissing, kShapeMismatch (the state is not that of `model`), those of CheckRecipes.
+Result<SavedTensors> PlanSavedTensors(const StateInMemory& state,
+                                      const layout::Configuration& model, SaveTarget target);
 
 struct TrainingSave {
   ConversionPlan plan;
-  std::vector<int>
-      writers;  // parallel to plan.write.files: the file of the source that each is made from
+  std::vector<int> writers;  // parallel to plan.write.items: the process that writes each
 };
 
-// A checkpoint directory (no root around it) with the whole of `run`. Tensors go to the files of
-// their writers; objects and side files go to writer 0. A pure function: every rank plans the same.
+// Beside the tensors.
+struct SavedFiles {
+  std::vector<WriteCopy> copies;  // named relative to the model's repository
+  std::vector<SideText> texts;    // of new content; where the format holds weights only
+};
+
+// A checkpoint directory (no root around it) with `run` where the format holds it. A pure function: every process plans the
+// same.
 //
 // `run.group_of` is filled in: what decays goes to the first group, the rest to the last.
 //
-// REQUIRES: `run.args` describe the model that `saved` is of. Errors: those of PlanDcp and
+// REQUIRES: `run.args` describe the model that `saved` is of. Errors: those of RunFormat::plan, PlanWeights, CutItems and
 // CheckWritePlan.
-Result<TrainingSave> PlanTrainingSave(const SavedTensors& saved, TrainingRun run,
-                                      const std::vector<WriteCopy>& side_files);
+Result<TrainingSave> PlanTrainingSave(const SavedTensors& saved, TrainingRun run, SavedFiles files);
 
 }  // namespace ckpt
 

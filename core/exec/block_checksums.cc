@@ -72,4 +72,17 @@ Result<BlockChecksums> CombineChecksums(std::vector<ChecksumPiece> pieces,
   return blocks;
 }
 
+// A checksum is linear but for a constant, which is that of the zeros: where no byte is in both parts, the whole is their sum.
+BlockChecksums JoinParts(const BlockChecksums& a, const BlockChecksums& b,
+                         std::uint64_t size_bytes) {
+  BlockChecksums joined;
+  for (std::size_t block = 0; block < a.crc32c.size(); ++block) {
+    const ByteSpan zeros =
+        Zeros(std::min(kManifestBlockBytes, size_bytes - block * kManifestBlockBytes));
+    joined.crc32c.push_back(a.crc32c[block] ^ b.crc32c[block] ^ Crc32c(zeros));
+    joined.crc32.push_back(a.crc32[block] ^ b.crc32[block] ^ Crc32(zeros));
+  }
+  return joined;
+}
+
 }  // namespace ckpt

@@ -48,6 +48,11 @@ struct BlockChecksums {
 Result<BlockChecksums> CombineChecksums(std::vector<ChecksumPiece> pieces,
                                         std::uint64_t size_bytes);
 
+// Those of a file of which two processes each wrote a part: both count the other's bytes as zeros.
+// REQUIRES: both are of a file of `size_bytes`.
+[[nodiscard]] BlockChecksums JoinParts(const BlockChecksums& a, const BlockChecksums& b,
+                                       std::uint64_t size_bytes);
+
 }  // namespace ckpt
 
 #endif  // CKPT_CORE_EXEC_BLOCK_CHECKSUMS_H_

@@ -56,12 +56,15 @@ class Execution {
   Result<ExecuteResult> Run();
 
  private:
-  [[nodiscard]] bool IsShared() const { return !options_.own_files.empty(); }
-  [[nodiscard]] bool Owns(std::uint32_t file) const {
-    return !IsShared() || options_.own_files[file];
+  [[nodiscard]] bool Makes(std::uint32_t file) const {
+    return !options_.share || options_.share->files[file];
+  }
+  [[nodiscard]] bool Writes(std::size_t item) const {
+    return !options_.share || options_.share->items[item];
   }
   void IndexItems();
   Status PrepareFiles();
+  Status PrepareShared(std::uint32_t file, const Path& path);
   Result<std::vector<JournalRecord>> OpenJournal();
   Status RemoveStrangers();
   Status TakeOver(const JournalRecord& record);
@@ -104,20 +107,11 @@ Status Execution::PrepareFiles() {
   for (std::uint32_t f = 0; f < plan_.write.files.size(); ++f) {
     const WriteFile& file = plan_.write.files[f];
     const Path path = directory_ / file.name;
-    if (!Owns(f)) {
-      files_.push_back(nullptr);
+    if (options_.share) {
+      CKPT_RETURN_IF_ERROR(PrepareShared(f, path));
       continue;
     }
     CKPT_RETURN_IF_ERROR(storage_.MakeDirectories(path.parent_path()));
-    // A shared directory is new. A process of a job that died may linger, and would go on to fill files of these names: it
-    // must not find those of this job, nor this one take its files for its own.
-    if (IsShared()) {
-      CKPT_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> out, storage_.Create(path));
-      CKPT_RETURN_IF_ERROR(out->Resize(file.size_bytes));
-      files_.push_back(
-          std::make_unique<OutputFile>(storage_, path, file.size_bytes, std::move(out)));
-      continue;
-    }
     CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage_.Stat(path));
     CKPT_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> out, stat.type == FileType::kMissing
                                                                  ? storage_.Create(path)
@@ -131,15 +125,34 @@ Status Execution::PrepareFiles() {
     files_.push_back(std::make_unique<OutputFile>(storage_, path, file.size_bytes));
   }
   if (plan_.write.compression) placement_.emplace(plan_.write);
-  for (const WriteItem& item : plan_.write.items) {
-    if (Owns(item.file)) files_[item.file]->AddPart();
+  for (std::size_t i = 0; i < plan_.write.items.size(); ++i) {
+    if (Writes(i)) files_[plan_.write.items[i].file]->AddPart();
   }
   const MutexLock lock(mutex_);
   for (const WriteLiteral& literal : plan_.write.literals) {
-    if (!Owns(literal.file)) continue;
+    if (!Makes(literal.file)) continue;
     files_[literal.file]->AddLiteral(literal);
     result_.bytes_written += literal.bytes.size();
   }
+  return OkStatus();
+}
+
+// A file that this process makes or has open; null for all others. The directory is new. A process of a job that died may
+// linger, and would go on to fill files of these names: it must not find those of this job, nor this one take its files for
+// its own.
+Status Execution::PrepareShared(std::uint32_t file, const Path& path) {
+  const std::uint64_t size_bytes = plan_.write.files[file].size_bytes;
+  std::shared_ptr<WritableFile> out;
+  if (const auto open = options_.share->open.find(file); open != options_.share->open.end()) {
+    out = open->second;
+  } else if (Makes(file)) {
+    CKPT_RETURN_IF_ERROR(storage_.MakeDirectories(path.parent_path()));
+    CKPT_ASSIGN_OR_RETURN(out, storage_.Create(path));
+    CKPT_RETURN_IF_ERROR(out->Resize(size_bytes));
+  }
+  files_.push_back(out == nullptr
+                       ? nullptr
+                       : std::make_unique<OutputFile>(storage_, path, size_bytes, std::move(out)));
   return OkStatus();
 }
 
@@ -245,7 +258,7 @@ Status Execution::WriteTensor(std::size_t tensor, Worker& worker) {
   worker.reader.Reset();
   for (std::size_t i = first_item_[tensor]; i < first_item_[tensor + 1]; ++i) {
     const WriteItem& item = plan_.write.items[i];
-    if (!Owns(item.file)) {
+    if (!Writes(i)) {
       is_whole = false;
       continue;
     }
@@ -396,14 +409,14 @@ Result<ExecuteResult> Execution::Run() {
   }
   if (options_.progress != nullptr) {
     std::uint64_t bytes = 0;
-    for (const WriteItem& item : plan_.write.items) {
-      if (Owns(item.file)) bytes += item.payload_bytes;
+    for (std::size_t i = 0; i < plan_.write.items.size(); ++i) {
+      if (Writes(i)) bytes += plan_.write.items[i].payload_bytes;
     }
     options_.progress->OnPhase(options_.phase, bytes, plan_.write.tensors.size());
   }
   done_.assign(plan_.write.tensors.size(), false);
   std::vector<JournalRecord> records;
-  if (!IsShared()) {
+  if (!options_.share) {
     CKPT_ASSIGN_OR_RETURN(records, OpenJournal());
   }
   IndexItems();
@@ -412,7 +425,7 @@ Result<ExecuteResult> Execution::Run() {
   CKPT_RETURN_IF_ERROR(WriteTensors());
   CKPT_RETURN_IF_ERROR(WriteIndex());
   CKPT_RETURN_IF_ERROR(FinishFiles());
-  if (Owns(0)) CKPT_RETURN_IF_ERROR(CopySideFiles());
+  if (Makes(0)) CKPT_RETURN_IF_ERROR(CopySideFiles());
   const MutexLock lock(mutex_);
   return std::move(result_);
 }

@@ -3,6 +3,7 @@
 #define CKPT_CORE_EXEC_EXECUTOR_H_
 
 #include <cstdint>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -10,6 +11,7 @@
 
 #include "core/base/result.h"
 #include "core/checkpoint/source.h"
+#include "core/exec/plan_share.h"
 #include "core/exec/progress.h"
 #include "core/io/storage.h"
 #include "core/manifest/manifest.h"
@@ -23,19 +25,18 @@ struct ExecuteOptions {
   int threads = 1;
   // Go on from the journal that an interrupted run of the same plan left in the directory.
   bool resume = false;
-  // Parallel to the plan's files: those that this process writes, while others write the rest; empty:
-  // all. Then no file may exist yet, nothing is journaled, side files go with the first file, and a
-  // tensor that is only partly written here has no digest. Not for compressed plans.
-  std::vector<bool> own_files = {};
+  // The part that this process writes, while others write the rest; nothing: all. Then a file that it makes may not exist
+  // yet, nothing is journaled, side files go with the first file, and a tensor that is only partly written here has no
+  // digest; the account of a file that others fill, too, counts their bytes as zeros. Not for compressed plans.
+  std::optional<PlanShare> share = {};
   ProgressSink* progress = nullptr;    // may be null
   std::string_view phase = "convert";  // what the progress is of
   std::stop_token stop = {};
 };
 
 struct ExecuteResult {
-  std::vector<ManifestFile> files;  // in plan order, side files behind
-  std::vector<std::string>
-      tensor_xxh3;  // hex, parallel to the plan's tensors; empty: see own_files
+  std::vector<ManifestFile> files;       // in plan order, side files behind
+  std::vector<std::string> tensor_xxh3;  // hex, parallel to the plan's tensors; empty: see share
   std::uint64_t bytes_read = 0;
   std::uint64_t bytes_written = 0;
   std::uint64_t cast_overflows = 0;  // finite values that a narrowing cast made infinite

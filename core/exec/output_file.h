@@ -23,7 +23,7 @@ class OutputFile {
   // `path` exists and has `size_bytes`, unless SetSize says otherwise later. `file`: where it is open already; null: it is
   // opened for the first part.
   OutputFile(Storage& storage, Path path, std::uint64_t size_bytes,
-             std::unique_ptr<WritableFile> file = nullptr)
+             std::shared_ptr<WritableFile> file = nullptr)
       : storage_(storage),
         path_(std::move(path)),
         is_open_elsewhere_(file != nullptr),
@@ -62,7 +62,7 @@ class OutputFile {
   Mutex mutex_;
   std::uint64_t size_bytes_ CKPT_GUARDED_BY(mutex_);
   bool has_late_size_ CKPT_GUARDED_BY(mutex_) = false;
-  std::unique_ptr<WritableFile> file_ CKPT_GUARDED_BY(mutex_);
+  std::shared_ptr<WritableFile> file_ CKPT_GUARDED_BY(mutex_);
   bool has_literals_ CKPT_GUARDED_BY(mutex_) = false;  // they are written
   std::vector<const WriteLiteral*> literals_ CKPT_GUARDED_BY(mutex_);
   std::vector<ChecksumPiece> pieces_ CKPT_GUARDED_BY(mutex_);

@@ -58,8 +58,8 @@ struct TrainingRun {
   double num_floating_point_operations = 0;  // so far
   RunSchedule schedule = {};
   std::vector<ParamGroup> groups = {};
-  // Every trained parameter by its live name without wrappers, fc1 in one piece
-  // ("decoder.layers.0.mlp.linear_fc1.weight"), and its position in `groups`.
+  // Every trained parameter under the format's name without wrappers ("decoder.layers.0.mlp.linear_fc1.weight"; encoded, also
+  // its halves), and its position in `groups`.
   std::vector<std::pair<std::string, std::size_t>> group_of = {};
   std::uint64_t seed = 0;  // of the random states, which Megatron asks for
   int tensor_ranks = 1;    // each of which asks for states of its own

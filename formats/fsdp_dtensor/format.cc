@@ -7,6 +7,8 @@
 
 #include "formats/dcp/format.h"
 #include "formats/dcp/source.h"
+#include "formats/fsdp_dtensor/read_run.h"
+#include "formats/fsdp_dtensor/run_objects.h"
 #include "formats/fsdp_dtensor/writer.h"
 #include "formats/megatron/root.h"
 
@@ -47,6 +49,12 @@ Result<PlannedCheckpoint> PlanWeights(WeightsRequest request) {
   return planned;
 }
 
+constexpr RunFormat kRun = {.weight_key = &WeightKey,
+                            .moment_key = &MomentKey,
+                            .run_tensors = &RunTensors,
+                            .plan = &PlanRun,
+                            .read = &ReadRun};
+
 }  // namespace
 
 constinit const Format kFormat = {.name = kName,
@@ -55,6 +63,8 @@ constinit const Format kFormat = {.name = kName,
                                   .root = &megatron::kRunRoot,
                                   .has_keys_of = &HasKeysOf,
                                   .open = &OpenDcp,
-                                  .plan_weights = &PlanWeights};
+                                  .plan_weights = &PlanWeights,
+                                  .run = &kRun,
+                                  .read_args = &ReadArgs};
 
 }  // namespace ckpt::fsdp_dtensor

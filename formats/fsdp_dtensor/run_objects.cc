@@ -2,8 +2,11 @@
 
 #include <array>
 #include <charconv>
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -67,6 +70,24 @@ std::string RandomStatesOf(int tensor_rank) {
   return fmt::format("{}(0, {}).0.", kRandomStates, tensor_rank);
 }
 
+// The live name of an optimized tensor: the halves of a SwiGLU fc1 are one parameter.
+std::string LiveName(const std::string& name, const std::set<std::string>& names) {
+  if (!name.ends_with(kGateHalf) && !name.ends_with(kUpHalf)) return name;
+  std::string whole = name.substr(0, name.size() - kGateHalf.size());
+  const bool is_half = names.contains(whole + std::string(kGateHalf)) &&
+                       names.contains(whole + std::string(kUpHalf));
+  return is_half ? whole : name;
+}
+
+// The group of every parameter, by its live name.
+std::map<std::string, std::size_t> LiveGroups(const TrainingRun& run) {
+  std::set<std::string> names;
+  for (const auto& [name, group] : run.group_of) names.insert(name);
+  std::map<std::string, std::size_t> groups;
+  for (const auto& [name, group] : run.group_of) groups[LiveName(name, names)] = group;
+  return groups;
+}
+
 // What is behind `prefix`, if the key starts with it.
 std::optional<std::string_view> Behind(std::string_view prefix, std::string_view key) {
   if (!key.starts_with(prefix)) return std::nullopt;
@@ -124,7 +145,7 @@ std::vector<WriterObject> RunObjects(const TrainingRun& run) {
   }
   std::vector<std::vector<Field>> groups;
   for (const ParamGroup& group : run.groups) groups.push_back(FieldsOf(group));
-  for (const auto& [name, group] : run.group_of) {
+  for (const auto& [name, group] : LiveGroups(run)) {
     for (const Field& field : groups.at(group)) {
       objects.push_back({fmt::format("{}{}{}.{}", kGroupMeta, kOptimizerWrappers, name, field.name),
                          field.pickle});

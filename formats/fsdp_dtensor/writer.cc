@@ -6,8 +6,10 @@
 #include <fmt/format.h>
 
 #include "core/base/bytes.h"
+#include "formats/dcp/writer.h"
 #include "formats/format.h"
 #include "formats/fsdp_dtensor/plain_pickle.h"
+#include "formats/fsdp_dtensor/run_objects.h"
 #include "formats/megatron/root.h"
 
 namespace ckpt::fsdp_dtensor {
@@ -46,15 +48,18 @@ Result<WritePlan> PlanRelease(std::vector<TargetTensor> tensors, WriterOptions o
   return plan;
 }
 
-Result<WritePlan> PlanRun(std::vector<TargetTensor> tensors,
-                          std::vector<std::vector<dcp::PlacedRows>> placed, const TrainingRun& run,
-                          const std::vector<WriteCopy>& side_files) {
+Result<WritePlan> PlanRun(RunRequest request) {
   dcp::WriterOptions options;
-  options.objects = RunObjects(run);
+  options.objects = RunObjects(request.run);
   options.path_of = &RunPath;
-  options.placed = std::move(placed);
-  CKPT_ASSIGN_OR_RETURN(WritePlan plan, dcp::PlanDcp(std::move(tensors), options));
-  AddSideFiles(side_files, "", plan);
+  for (const std::vector<RowsFromFile>& blocks : request.placed) {
+    std::vector<dcp::PlacedRows>& placed = options.placed.emplace_back();
+    for (const RowsFromFile& rows : blocks) {
+      placed.push_back({.box = rows.box, .writer = rows.file});
+    }
+  }
+  CKPT_ASSIGN_OR_RETURN(WritePlan plan, dcp::PlanDcp(std::move(request.tensors), options));
+  AddSideFiles(request.side_files, "", plan);
   return plan;
 }
 

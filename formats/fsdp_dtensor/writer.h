@@ -11,8 +11,7 @@
 #include "core/base/result.h"
 #include "core/checkpoint/write_plan.h"
 #include "core/layout/value.h"
-#include "formats/dcp/writer.h"
-#include "formats/fsdp_dtensor/run_objects.h"
+#include "core/training/run_format.h"
 
 namespace ckpt::fsdp_dtensor {
 
@@ -33,13 +32,11 @@ struct WriterOptions {
 // Errors: those of dcp::PlanDcp.
 Result<WritePlan> PlanRelease(std::vector<TargetTensor> tensors, WriterOptions options);
 
-// A checkpoint directory of a run, without the root around it: `.metadata` and `__<writer>_0.distcp` with the tensors and
-// RunObjects(run), hf_assets/ with the side files. `placed` is parallel to `tensors`: which writer stores which rows.
+// A checkpoint directory of a run, without the root around it: `.metadata` and `__<process>_0.distcp` with the tensors and
+// RunObjects(run), hf_assets/ with the side files.
 //
 // Errors: those of dcp::PlanDcp.
-Result<WritePlan> PlanRun(std::vector<TargetTensor> tensors,
-                          std::vector<std::vector<dcp::PlacedRows>> placed, const TrainingRun& run,
-                          const std::vector<WriteCopy>& side_files);
+Result<WritePlan> PlanRun(RunRequest request);
 
 }  // namespace ckpt::fsdp_dtensor
 

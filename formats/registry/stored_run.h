@@ -9,10 +9,10 @@
 
 namespace ckpt {
 
-// Megatron's arguments, by their names. Nothing if the checkpoint has none. Errors: those of the format's reader.
+// Megatron's arguments, by their names. Nothing if the checkpoint has none. Errors: those of Format::read_args.
 Result<layout::Configuration> ReadRunArgs(const CheckpointSource& source);
 
-// Errors: those of fsdp_dtensor::ReadRun, the one format that a run goes on from.
+// Errors: those of RunFormat::read. One format stores runs: a checkpoint that is in another one lacks what that needs.
 Result<StoredRun> ReadStoredRun(const CheckpointSource& source);
 
 }  // namespace ckpt

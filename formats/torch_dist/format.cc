@@ -6,6 +6,7 @@
 #include "core/json/json_reader.h"
 #include "formats/dcp/format.h"
 #include "formats/megatron/root.h"
+#include "formats/torch_dist/read_args.h"
 #include "formats/torch_dist/source.h"
 
 namespace ckpt::torch_dist {
@@ -60,7 +61,8 @@ constinit const Format kFormat = {.name = kName,
                                   .root = &megatron::kRunRoot,
                                   .directory_signs = kStateName,
                                   .recognise = &Recognise,
-                                  .open = &OpenTorchDist};
+                                  .open = &OpenTorchDist,
+                                  .read_args = &ReadArgs};
 
 constinit const Format kZarrFormat = {.name = kZarrName, .recognise = &RecogniseZarr};
 

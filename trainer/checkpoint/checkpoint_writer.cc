@@ -4,9 +4,11 @@
 #include <chrono>
 #include <cstddef>
 #include <iterator>
+#include <map>
 #include <utility>
 
 #include "core/base/units.h"
+#include "core/exec/block_checksums.h"
 #include "core/io/staging_name.h"
 #include "trainer/comm/agreement.h"
 
@@ -16,12 +18,6 @@ namespace {
 template <typename T>
 bool HasEnded(const std::future<T>& work) {
   return !work.valid() || work.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
-}
-
-std::vector<bool> FilesOf(const std::vector<int>& writers, int rank) {
-  std::vector<bool> own(writers.size());
-  for (std::size_t f = 0; f < writers.size(); ++f) own[f] = writers[f] == rank;
-  return own;
 }
 
 // What one rank wrote, as the sidecar will say it.
@@ -36,14 +32,32 @@ Manifest AccountOf(const WriteJob& job, const ExecuteResult& written) {
   return manifest;
 }
 
+// Of a file that several ranks filled, each told its part.
+void AddPart(const ManifestFile& part, ManifestFile& file) {
+  BlockChecksums joined =
+      JoinParts({.crc32c = file.block_crc32c, .crc32 = file.block_crc32},
+                {.crc32c = part.block_crc32c, .crc32 = part.block_crc32}, file.size_bytes);
+  file.block_crc32c = std::move(joined.crc32c);
+  file.block_crc32 = std::move(joined.crc32);
+}
+
 Result<Manifest> JoinAccounts(const std::vector<std::string>& accounts) {
   Manifest joined;
+  std::map<std::string, ManifestFile> files;
   for (const std::string& account : accounts) {
     CKPT_ASSIGN_OR_RETURN(Manifest part, ParseManifest(account, "a rank's account"));
     joined.tool = part.tool;
-    std::ranges::move(part.files, std::back_inserter(joined.files));
+    for (ManifestFile& file : part.files) {
+      const auto known = files.find(file.name);
+      if (known == files.end()) {
+        files.emplace(file.name, std::move(file));
+      } else {
+        AddPart(file, known->second);
+      }
+    }
     std::ranges::move(part.tensors, std::back_inserter(joined.tensors));
   }
+  for (auto& [name, file] : files) joined.files.push_back(std::move(file));
   return joined;
 }
 
@@ -72,11 +86,31 @@ CheckpointWriter::~CheckpointWriter() {
 Status CheckpointWriter::Start(WriteJob job) {
   job_ = std::move(job);
   stop_ = std::stop_source();
+  PlanShare share;
+  if (Status opened = Open(share); !opened.ok()) {
+    staged_.reset();
+    return opened;
+  }
+  phase_ = Phase::kWriting;
+  writing_ = std::async(std::launch::async, [this, share = std::move(share)]() mutable {
+    return Execute(job_.plan, *job_.source, storage_, StagingOf(job_.target),
+                   {.share = std::move(share),
+                    .progress = job_.progress,
+                    .phase = "save",
+                    .stop = stop_.get_token()});
+  });
+  return OkStatus();
+}
+
+Status CheckpointWriter::Open(PlanShare& share) {
+  const std::vector<FileMaker> makers = MakersOfFiles(job_.plan.write, job_.writers);
+  share = ShareOf(job_.plan.write, job_.writers, makers, world_.rank());
   Status opened;
   if (world_.rank() == 0) {
     Result<StagedDirectory> staged = StagedDirectory::Open(storage_, job_.target, job_.staging);
     if (staged.ok()) {
       staged_ = std::move(staged).value();
+      opened = MakeCommonFiles(makers, share);
     } else {
       opened = std::move(staged).status();
     }
@@ -84,14 +118,33 @@ Status CheckpointWriter::Start(WriteJob job) {
   // Nobody writes before the directory is there, or into another one.
   CKPT_RETURN_IF_ERROR(AgreeOn(world_, opened));
   CKPT_RETURN_IF_ERROR(AgreeOnText(world_, job_.target.string(), "folder to save in"));
-  phase_ = Phase::kWriting;
-  writing_ = std::async(std::launch::async, [this] {
-    return Execute(job_.plan, *job_.source, storage_, StagingOf(job_.target),
-                   {.own_files = FilesOf(job_.writers, world_.rank()),
-                    .progress = job_.progress,
-                    .phase = "save",
-                    .stop = stop_.get_token()});
-  });
+  const bool has_common = std::ranges::any_of(makers, &FileMaker::is_filled_by_many);
+  if (!has_common) return OkStatus();
+  // Nor before all have opened the files that they fill together: a rank of a job that died may open one of the next job's,
+  // and does not write, since no rank agrees with it.
+  return AgreeOn(world_, OpenCommonFiles(makers, share));
+}
+
+Status CheckpointWriter::MakeCommonFiles(std::span<const FileMaker> makers, PlanShare& share) {
+  for (std::uint32_t f = 0; f < makers.size(); ++f) {
+    if (!makers[f].is_filled_by_many) continue;
+    const WriteFile& file = job_.plan.write.files[f];
+    const Path path = staged_->path() / file.name;
+    CKPT_RETURN_IF_ERROR(storage_.MakeDirectories(path.parent_path()));
+    CKPT_ASSIGN_OR_RETURN(share.open[f], storage_.Create(path));
+    CKPT_RETURN_IF_ERROR(share.open[f]->Resize(file.size_bytes));
+  }
+  return OkStatus();
+}
+
+Status CheckpointWriter::OpenCommonFiles(std::span<const FileMaker> makers, PlanShare& share) {
+  const WritePlan& plan = job_.plan.write;
+  for (std::size_t i = 0; i < plan.items.size(); ++i) {
+    const std::uint32_t f = plan.items[i].file;
+    if (!share.items[i] || !makers[f].is_filled_by_many || share.open.contains(f)) continue;
+    CKPT_ASSIGN_OR_RETURN(share.open[f],
+                          storage_.OpenForUpdate(StagingOf(job_.target) / plan.files[f].name));
+  }
   return OkStatus();
 }
 
@@ -146,6 +199,7 @@ Status CheckpointWriter::EndCommitting() {
 
 Status CheckpointWriter::Commit(Manifest manifest) {
   CKPT_RETURN_IF_ERROR(CheckGathered(storage_, staged_->path(), manifest));
+  manifest.origin = job_.origin;
   CKPT_RETURN_IF_ERROR(WriteSmallFile(storage_, staged_->path() / std::string(kManifestName),
                                       AsBytes(SerializeManifest(std::move(manifest)))));
   const Status published = staged_->Publish();

@@ -1,6 +1,7 @@
 // CheckpointWriter: ranks write one checkpoint together, beside the training, in two phases.
 //
-//   1. every rank writes its own files below `<target>.ckptkit-partial` and makes them durable;
+//   1. every rank writes its own items below `<target>.ckptkit-partial` and makes them durable: in files of its own, or in
+//      files that several ranks fill, which rank 0 made before;
 //   2. when all have, rank 0 adds the sidecar and publishes the directory by one rename.
 //
 // A rank that fails or dies before the rename leaves nothing under the target's name.
@@ -12,6 +13,7 @@
 #include <future>
 #include <memory>
 #include <optional>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -19,6 +21,7 @@
 #include "core/base/result.h"
 #include "core/checkpoint/source.h"
 #include "core/exec/executor.h"
+#include "core/exec/plan_share.h"
 #include "core/io/staged_directory.h"
 #include "core/io/storage.h"
 #include "core/manifest/manifest.h"
@@ -30,12 +33,13 @@ namespace ckpt::trainer {
 // The same on every rank, but for what `source` has in memory.
 struct WriteJob {
   ConversionPlan plan;
-  std::vector<int> writers;  // parallel to plan.write.files: the rank that writes each
+  std::vector<int> writers;  // parallel to plan.write.items: the rank that writes each
   std::shared_ptr<const CheckpointSource> source;
   Path target;
   StagedDirectory::Options staging = {};
-  std::string tool;                  // "ckptkit 0.1.0", for the sidecar
-  ProgressSink* progress = nullptr;  // of what this rank writes, as phase "save"; may be null
+  std::string tool;                           // "ckptkit 0.1.0", for the sidecar
+  std::optional<ManifestOrigin> origin = {};  // for the sidecar
+  ProgressSink* progress = nullptr;           // of what this rank writes, as phase "save"; may be null
   // On rank 0, when the target is durable; may be empty. What it returns is an error of the save.
   std::function<Status()> published = {};
 };
@@ -63,6 +67,11 @@ class CheckpointWriter {
  private:
   enum class Phase : std::uint8_t { kIdle, kWriting, kCommitting };
 
+  // Until every rank may write: the directory is there, and in `share` are the files that several ranks fill.
+  Status Open(PlanShare& share);
+  // Those: rank 0 makes them, and every rank that writes into one opens it.
+  Status MakeCommonFiles(std::span<const FileMaker> makers, PlanShare& share);
+  Status OpenCommonFiles(std::span<const FileMaker> makers, PlanShare& share);
   // The background work of this rank in this phase, and whether it has ended.
   [[nodiscard]] bool IsReady() const;
   void Wait() const;

@@ -4,6 +4,16 @@
 
 namespace ckpt::train {
 
+std::string SaveFormatName(SaveFormat format) {
+  switch (format) {
+    case SaveFormat::kFsdpDtensor:
+      return "fsdp_dtensor";
+    case SaveFormat::kHf:
+      return "hf";
+  }
+  return {};
+}
+
 CheckpointSettings ReadCheckpointSettings(trainer::SettingsReader& reader) {
   CheckpointSettings settings;
   settings.save = reader.Text("save", "");

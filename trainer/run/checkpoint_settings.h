@@ -3,6 +3,7 @@
 #define CKPT_TRAINER_RUN_CHECKPOINT_SETTINGS_H_
 
 #include <cstdint>
+#include <string>
 
 #include "core/io/path.h"
 #include "core/layout/resolve.h"
@@ -14,6 +15,8 @@ enum class SaveFormat : std::uint8_t {
   kFsdpDtensor,
   kHf,  // weights only
 };
+// "fsdp_dtensor", "hf": names of formats, and the words of the setting.
+[[nodiscard]] std::string SaveFormatName(SaveFormat format);
 
 // Settings of the same names.
 struct CheckpointSettings {

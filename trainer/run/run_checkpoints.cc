@@ -7,21 +7,19 @@
 
 #include <fmt/format.h>
 
-#include "converters/verbs/side_files.h"
 #include "converters/verbs/target_space.h"
 #include "core/base/hash.h"
 #include "core/io/disk_space.h"
 #include "core/io/staging_name.h"
 #include "core/manifest/replaceable.h"
-#include "formats/fsdp_dtensor/writer.h"
 #include "formats/megatron/root.h"
 #include "formats/registry/registry.h"
-#include "formats/safetensors/sharded_index.h"
+#include "trainer/checkpoint/model_facts.h"
 #include "trainer/checkpoint/state_map.h"
 #include "trainer/comm/agreement.h"
 #include "trainer/run/initial_weights.h"
 #include "trainer/run/internal/describe_run.h"
-#include "trainer/run/internal/hf_export.h"
+#include "trainer/run/internal/published_model.h"
 
 namespace ckpt::train {
 
@@ -35,6 +33,7 @@ RunCheckpoints::RunCheckpoints(Storage& storage, CheckpointSettings settings, co
       world_(world),
       voice_(std::move(voice)),
       naming_({{"transformer_impl", "transformer_engine"}, {"expert_names", "grouped"}}),
+      format_(*FindFormat(SaveFormatName(settings_.save_format)).value()),
       writer_(storage, world) {
   if (run.init_from) assets_ = *run.init_from;
   for (const auto& [choice, value] : settings_.naming) naming_[choice] = value;
@@ -80,8 +79,11 @@ void RunCheckpoints::Tell(const std::string& text) const {
 
 Status RunCheckpoints::AllocateStaging() {
   if (staging_) return OkStatus();
-  const std::vector<MemoryTensor> run_tensors =
-      fsdp_dtensor::RunTensors({.seed = run_.train.seed, .tensor_ranks = tensor_ranks_});
+  std::vector<MemoryTensor> run_tensors;
+  if (format_.run != nullptr) {
+    run_tensors =
+        format_.run->run_tensors({.seed = run_.train.seed, .tensor_ranks = tensor_ranks_});
+  }
   CKPT_ASSIGN_OR_RETURN(const trainer::StateMap map, trainer::MapState(run_.train, run_tensors));
   CKPT_ASSIGN_OR_RETURN(staging_, trainer::Staging::Create(map, world_.rank(), run_tensors));
   return OkStatus();
@@ -95,10 +97,6 @@ Status RunCheckpoints::Stage() {
 Status RunCheckpoints::PlanFirstSave(const RunProgress& start) {
   CKPT_RETURN_IF_ERROR(AllocateStaging());
   CKPT_ASSIGN_OR_RETURN(const TrainingSave save, Plan(Taken()));
-  if (settings_.save_format == SaveFormat::kHf) {
-    CKPT_RETURN_IF_ERROR(
-        CheckExport(storage_, assets_, Staged(), run_.train.model.padded_vocab_size));
-  }
   return world_.rank() == 0 ? CheckDisk(save.plan.write, start) : OkStatus();
 }
 
@@ -109,10 +107,6 @@ Result<SavesAhead> RunCheckpoints::LookAhead(const WritePlan& plan,
   ahead.keep = settings_.keep_checkpoints;
   CKPT_ASSIGN_OR_RETURN(const std::vector<ManifestFile> files, PlannedFiles(storage_, plan));
   ahead.checkpoint_bytes = BytesWithParity(files, /*parity_group=*/0);
-  if (settings_.save_format == SaveFormat::kHf) {
-    ahead.passing_bytes = ahead.checkpoint_bytes;  // the whole state, of which the weights stay
-    ahead.checkpoint_bytes = StoredWeightBytes(run_.train.model);
-  }
   if (ahead.keep == 0) return ahead;
   CKPT_ASSIGN_OR_RETURN(const std::vector<std::int64_t> there,
                         megatron::ListIterations(storage_, settings_.save));
@@ -159,27 +153,29 @@ Result<std::string> RunCheckpoints::DigestStaged(const RunProgress& progress) {
   return HashHex(HashAlgorithm::kXxh3, std::as_bytes(std::span(whole)));
 }
 
-RunningState RunCheckpoints::Staged() const {
-  RunningState state = {.source = staging_->source(),
-                        .weights = std::string(trainer::kWeightsPart),
-                        .moments = {},
-                        .moment_names = MomentNames(run_.train.optimizer),
-                        .run = std::string(trainer::kRunPart)};
+StateInMemory RunCheckpoints::Staged() const {
+  StateInMemory state = {.source = staging_->source(),
+                         .weights = std::string(trainer::kWeightsPart),
+                         .moments = {},
+                         .moment_names = MomentNames(run_.train.optimizer),
+                         .run = std::string(trainer::kRunPart),
+                         .decayed = DecayedParameters(run_.train)};
   for (std::size_t m = 0; m < state.moment_names.size(); ++m) {
     state.moments.push_back(trainer::MomentPart(static_cast<int>(m)));
   }
   return state;
 }
 
-Result<std::vector<WriteCopy>> RunCheckpoints::SideFiles() const {
-  std::vector<WriteCopy> copies;
-  if (assets_.empty()) return copies;
-  CKPT_ASSIGN_OR_RETURN(const ckpt::SideFiles files, ListSideFiles(storage_, assets_));
-  for (const std::string& name : files.carried) {
-    if (name != safetensors::kIndexFileName)
-      copies.push_back({.from = assets_ / name, .name = name});
-  }
-  return copies;
+// A repository's names are those of the published model, whatever the trainer would call it.
+Result<SavedTensors> RunCheckpoints::PlanTensors() const {
+  const trainer::ModelConfig& model = run_.train.model;
+  CKPT_ASSIGN_OR_RETURN(const layout::Configuration facts,
+                        format_.run != nullptr
+                            ? trainer::ModelFacts(model)
+                            : ReadPublishedConfig(storage_, assets_, model.padded_vocab_size));
+  return PlanSavedTensors(
+      Staged(), facts,
+      {.format = &format_, .choices = format_.run != nullptr ? naming_ : layout::Choices()});
 }
 
 Result<TrainingSave> RunCheckpoints::Plan(const Taken& taken) {
@@ -187,11 +183,24 @@ Result<TrainingSave> RunCheckpoints::Plan(const Taken& taken) {
                         DescribeRun(run_, taken.progress, taken.updates, taken.digest, naming_));
   run.tensor_ranks = tensor_ranks_;
   if (!tensors_) {
-    const layout::Configuration args(run.args.begin(), run.args.end());
-    CKPT_ASSIGN_OR_RETURN(tensors_, PlanSavedTensors(Staged(), args, naming_));
+    CKPT_ASSIGN_OR_RETURN(tensors_, PlanTensors());
   }
-  CKPT_ASSIGN_OR_RETURN(const std::vector<WriteCopy> side_files, SideFiles());
-  return PlanTrainingSave(*tensors_, std::move(run), side_files);
+  CKPT_ASSIGN_OR_RETURN(SavedFiles files,
+                        format_.run != nullptr
+                            ? CopyPublishedFiles(storage_, assets_)
+                            : DescribePublishedFiles(storage_, assets_, DType::kFloat32));
+  return PlanTrainingSave(*tensors_, std::move(run), std::move(files));
+}
+
+// Weights alone say that they are what a checkpoint of the run would be converted to: the way back has its names.
+std::optional<ManifestOrigin> RunCheckpoints::Origin() const {
+  if (format_.run != nullptr) return std::nullopt;
+  ManifestOrigin origin = {.format = SaveFormatName(SaveFormat::kFsdpDtensor),
+                           .shards = {},
+                           .dropped = {},
+                           .choices = {naming_.begin(), naming_.end()}};
+  origin.choices["family"] = tensors_->family;
+  return origin;
 }
 
 Status RunCheckpoints::Take(const RunProgress& progress) {
@@ -225,7 +234,6 @@ Status RunCheckpoints::Start(const Taken& taken) {
   const std::int64_t iteration = taken.progress.iteration;
   const Path target = settings_.save / megatron::IterationName(iteration);
   damaged_.erase(iteration);  // this one takes its place
-  const bool to_hf = settings_.save_format == SaveFormat::kHf;
   // A bar beside the training's own line would only tear it.
   const bool is_waited_for = world_.rank() == 0 && !settings_.async_save && voice_.make_progress;
   if (is_waited_for) progress_ = voice_.make_progress();
@@ -233,16 +241,16 @@ Status RunCheckpoints::Start(const Taken& taken) {
       .plan = std::move(save.plan),
       .writers = std::move(save.writers),
       .source = staging_->source(),
-      .target = to_hf ? WeightsToExport(target) : target,
+      .target = target,
       .staging = {.if_target_exists = StagedDirectory::IfTargetExists::kReplace,
                   .may_replace =
                       [](Storage& there, const Path& old) {
                         return CheckReplaceable(there, old, KnownRunRoot());
                       }},
       .tool = "ckptkit " CKPT_VERSION,
+      .origin = Origin(),
       .progress = progress_.get(),
-      .published = [this, target, iteration, to_hf, damaged = damaged_]() -> Status {
-        if (to_hf) CKPT_RETURN_IF_ERROR(ExportToHf(storage_, target));
+      .published = [this, iteration, damaged = damaged_]() -> Status {
         CKPT_RETURN_IF_ERROR(megatron::PointTrackerTo(storage_, settings_.save, iteration));
         if (settings_.keep_checkpoints == 0) return OkStatus();
         return megatron::RemoveOldIterations(
@@ -258,16 +266,18 @@ Status RunCheckpoints::Start(const Taken& taken) {
                 .start = start,
                 .waited = taken.copying + (Clock::now() - start),
                 .target = target,
-                .assets = to_hf ? target : target / kAssetsDirectory.data()};
+                .assets = format_.assets_directory.empty()
+                              ? target
+                              : target / std::string(format_.assets_directory)};
   return OkStatus();
 }
 
 Status RunCheckpoints::SayWhatIsLeft(Status failure, const Path& target) const {
   if (failure.ok() || failure.kind() == ErrorKind::kCancelled) return failure;
   std::string hint;
-  for (const Path& partial : {StagingOf(target), WeightsToExport(target)}) {
-    const Result<FileStat> stat = storage_.Stat(partial);
-    if (!stat.ok() || stat->type == FileType::kMissing) continue;
+  const Path partial = StagingOf(target);
+  const Result<FileStat> stat = storage_.Stat(partial);
+  if (stat.ok() && stat->type != FileType::kMissing) {
     hint += fmt::format("{} holds a part of it and can be removed; ", partial.string());
   }
   const bool is_full = failure.kind() == ErrorKind::kNoSpace;

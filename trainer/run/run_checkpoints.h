@@ -12,10 +12,11 @@
 
 #include "converters/verbs/save_training_state.h"
 #include "core/base/result.h"
-#include "core/checkpoint/write_plan.h"
 #include "core/exec/progress.h"
 #include "core/io/storage.h"
 #include "core/layout/resolve.h"
+#include "core/training/run_format.h"
+#include "formats/format.h"
 #include "trainer/checkpoint/checkpoint_writer.h"
 #include "trainer/checkpoint/staging.h"
 #include "trainer/comm/communicator.h"
@@ -97,8 +98,9 @@ class RunCheckpoints {
   [[nodiscard]] Result<SavesAhead> LookAhead(const WritePlan& plan, const RunProgress& start) const;
   Status Start(const Taken& taken);
   Result<std::string> DigestStaged(const RunProgress& progress);
-  [[nodiscard]] RunningState Staged() const;
-  Result<std::vector<WriteCopy>> SideFiles() const;
+  [[nodiscard]] StateInMemory Staged() const;
+  Result<SavedTensors> PlanTensors() const;
+  [[nodiscard]] std::optional<ManifestOrigin> Origin() const;
   // Every file of a checkpoint of what is staged.
   Result<TrainingSave> Plan(const Taken& taken);
   // The failure of a save to `target`, with a hint at what it left and how the run can go on.
@@ -116,6 +118,7 @@ class RunCheckpoints {
   std::uint64_t save_bytes_ = 0;  // of the disk, that one save takes; 0: not known yet
   Path assets_;                   // of the model: its config.json and tokenizer; empty: none
   layout::Choices naming_;
+  const Format& format_;  // of the saves; without `run`, they hold weights only
   std::set<std::int64_t> damaged_;  // iterations that this run went back behind
   int tensor_ranks_ = 1;            // of Megatron, if it goes on with the run as before
   std::optional<trainer::Staging> staging_;

@@ -1,7 +1,8 @@
-// Several processes carry out one plan, each its own files; together they leave what one would.
+// Several processes carry out one plan, each its own items; together they leave what one would.
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -9,7 +10,9 @@
 #include <gmock/gmock.h>
 
 #include "core/checkpoint/memory_source.h"
+#include "core/exec/block_checksums.h"
 #include "core/exec/executor.h"
+#include "core/exec/plan_share.h"
 #include "core/io/forwarding_storage.h"
 #include "core/io/memory_storage.h"
 #include "core/layout/affine.h"
@@ -79,7 +82,25 @@ class SharedExecutionTest : public ::testing::Test {
 
   Result<ExecuteResult> Write(Storage& storage, const Path& directory, std::vector<bool> own) {
     CKPT_RETURN_IF_ERROR(storage_->MakeDirectories(directory));
-    return Execute(plan_, *source_, storage, directory, {.own_files = std::move(own)});
+    ExecuteOptions options;
+    if (!own.empty()) {
+      options.share = {.files = own, .items = {}};
+      for (const WriteItem& item : plan_.write.items) {
+        options.share->items.push_back(own[item.file]);
+      }
+    }
+    return Execute(plan_, *source_, storage, directory, options);
+  }
+  // The same tensors in one file behind a literal, item by item.
+  void PutAllIntoOneFile() {
+    plan_.write.literals.front().file = 0;
+    std::uint64_t size = plan_.write.literals.front().bytes.size();
+    for (WriteItem& item : plan_.write.items) {
+      item.file = 0;
+      item.offset_bytes = item.payload_offset = size;
+      size += item.size_bytes;
+    }
+    plan_.write.files = {{.name = "all", .size_bytes = size}};
   }
   // Writer w has data file w; the first has the index too.
   static std::vector<bool> FilesOf(int writer) {
@@ -150,6 +171,38 @@ TEST_F(SharedExecutionTest, TakesSideFilesWithTheFirstFile) {
     ASSERT_THAT(Write(*storage_, directory, FilesOf(writer)), IsOk());
     EXPECT_EQ(ReadAll(directory).contains("assets/side"), writer == 0);
   }
+}
+
+TEST_F(SharedExecutionTest, FillsOneFileTogether) {
+  PutAllIntoOneFile();
+  const auto whole = Write(*storage_, "/whole", {});
+  ASSERT_THAT(whole, IsOk());
+  std::vector<int> writers;
+  for (std::size_t i = 0; i < plan_.write.items.size(); ++i) {
+    writers.push_back(static_cast<int>(i % kWriters));
+  }
+  const std::vector<FileMaker> makers = MakersOfFiles(plan_.write, writers);
+  ASSERT_EQ(makers.size(), 1U);
+  EXPECT_TRUE(makers.front().is_filled_by_many);
+  EXPECT_EQ(makers.front().process, 0);
+  ASSERT_THAT(storage_->MakeDirectories("/shared"), IsOk());
+  ASSERT_THAT(storage_->Create("/shared/all").value()->Resize(whole->files[0].size_bytes), IsOk());
+
+  std::optional<BlockChecksums> joined;
+  for (int writer = kWriters - 1; writer >= 0; --writer) {
+    PlanShare share = ShareOf(plan_.write, writers, makers, writer);
+    share.open[0] = storage_->OpenForUpdate("/shared/all").value();
+    const auto part = Execute(plan_, *source_, *storage_, "/shared", {.share = std::move(share)});
+    ASSERT_THAT(part, IsOk());
+    ASSERT_EQ(part->files.size(), writer == 0 ? 2U : 1U);  // the side file is the maker's
+    const ManifestFile& file = part->files.front();
+    const BlockChecksums sums = {.crc32c = file.block_crc32c, .crc32 = file.block_crc32};
+    joined = joined ? JoinParts(*joined, sums, file.size_bytes) : sums;
+    EXPECT_NE(sums.crc32c, whole->files[0].block_crc32c);
+  }
+  EXPECT_EQ(ReadAll("/shared"), ReadAll("/whole"));
+  EXPECT_EQ(joined->crc32c, whole->files[0].block_crc32c);
+  EXPECT_EQ(joined->crc32, whole->files[0].block_crc32);
 }
 
 // A job that started while a process of the one before was still about to write.

@@ -55,7 +55,6 @@ WriteJob JobOf(int rank, float value) {
       dcp::PlanDcp({{.key = "t", .dtype = DType::kFloat32, .shape = shape}}, options).value();
   job.plan.recipes = {{.nests = {layout::IdentityNest(0, shape)}, .source_dtype = DType::kFloat32}};
   for (int r = 0; r < kRanks; ++r) job.writers.push_back(r);
-  job.writers.push_back(0);  // .metadata
   const std::vector<float> values(kRows * kRowElems, value);
   const ByteSpan bytes = std::as_bytes(std::span(values));
   std::vector<std::shared_ptr<const ReadableFile>> files(kRanks);

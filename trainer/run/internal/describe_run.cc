@@ -6,6 +6,8 @@
 #include "converters/config/run_args.h"
 #include "core/layout/value.h"
 #include "trainer/optim/schedule.h"
+#include "trainer/optim/weight_decay.h"
+#include "trainer/step/trained_units.h"
 
 namespace ckpt::train {
 namespace {
@@ -81,6 +83,17 @@ std::vector<std::string> MomentNames(const trainer::OptimizerConfig& optimizer) 
       return {"momentum_buffer"};
   }
   return {};
+}
+
+std::set<std::string> DecayedParameters(trainer::TrainConfig config) {
+  config.mesh.expert_parallel = 1;  // those of all ranks
+  std::set<std::string> names;
+  for (const trainer::UnitSpec& unit : ListTrainedUnits(config, 0)) {
+    for (const trainer::ParamSpec& param : unit.params) {
+      if (trainer::Decays(param)) names.insert(param.name);
+    }
+  }
+  return names;
 }
 
 }  // namespace ckpt::train

@@ -3,6 +3,7 @@
 #define CKPT_TRAINER_RUN_INTERNAL_DESCRIBE_RUN_H_
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,9 @@ Result<TrainingRun> DescribeRun(const RunConfig& run, const RunProgress& progres
 
 // Names of the optimizer's state: "exp_avg", "exp_avg_sq".
 [[nodiscard]] std::vector<std::string> MomentNames(const trainer::OptimizerConfig& optimizer);
+
+// The parameters to which weight decay applies, where not all of them decay.
+[[nodiscard]] std::set<std::string> DecayedParameters(trainer::TrainConfig config);
 
 }  // namespace ckpt::train
 
