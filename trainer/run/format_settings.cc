@@ -11,7 +11,7 @@ namespace {
 
 using layout::Value;
 
-std::string FormatValue(const Value& value) {
+std::string YamlValue(const Value& value) {
   if (const bool* boolean = value.AsBool()) return *boolean ? "true" : "false";
   if (const std::int64_t* integer = value.AsInt()) return std::to_string(*integer);
   if (const double* number = value.AsFloat()) return JsonNumber(*number);
@@ -19,7 +19,7 @@ std::string FormatValue(const Value& value) {
   const Value::List* const list = value.AsList();
   if (list == nullptr) return "null";
   std::string text = "[";
-  for (const Value& item : *list) text += (text.size() > 1 ? ", " : "") + FormatValue(item);
+  for (const Value& item : *list) text += (text.size() > 1 ? ", " : "") + YamlValue(item);
   return text + "]";
 }
 
@@ -28,7 +28,7 @@ std::string FormatValue(const Value& value) {
 std::string FormatSettings(const layout::Configuration& settings) {
   std::string text;
   for (const auto& [name, value] : settings) {
-    text += fmt::format("{}: {}\n", name, FormatValue(value));
+    text += fmt::format("{}: {}\n", name, YamlValue(value));
   }
   return text;
 }
