@@ -18,13 +18,13 @@ WritePlan TwoTensors() {
   plan.tensors = {{.key = "matrix", .dtype = DType::kFloat32, .shape = {4, 3}},
                   {.key = "scalar", .dtype = DType::kFloat32, .shape = {}}};
   plan.items = {{.tensor = 0,
-                 .box = WholeBox({4, 3}),
+                 .box = WholeBox(Dims{4, 3}),
                  .offset_bytes = 8,
                  .payload_offset = 8,
                  .payload_bytes = 48,
                  .size_bytes = 48},
                 {.tensor = 1,
-                 .box = WholeBox({}),
+                 .box = WholeBox(Dims{}),
                  .offset_bytes = 56,
                  .payload_offset = 56,
                  .payload_bytes = 4,
@@ -36,7 +36,7 @@ const std::map<std::string, std::vector<RowsFromFile>> kRows = {
     {"matrix",
      {{.box = {.offsets = {0, 0}, .sizes = {1, 3}}, .file = 2},
       {.box = {.offsets = {1, 0}, .sizes = {3, 3}}, .file = 0}}},
-    {"scalar", {{.box = WholeBox({}), .file = 1}}}};
+    {"scalar", {{.box = WholeBox(Dims{}), .file = 1}}}};
 
 TEST(CutItems, PutsEachBlockWhereItsRowsLay) {
   WritePlan plan = TwoTensors();
