@@ -1,4 +1,4 @@
-// Raw bytes: owned, viewed, and made from text.
+// Raw bytes: owned, viewed, or made from text.
 #ifndef CKPT_CORE_BASE_BYTES_H_
 #define CKPT_CORE_BASE_BYTES_H_
 
@@ -17,7 +17,7 @@ inline ByteSpan AsBytes(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
-// The same bytes seen as text; no encoding is checked.
+// The same bytes as text. The encoding is not checked.
 inline std::string_view AsText(ByteSpan bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }

@@ -1,4 +1,4 @@
-// Integer arithmetic on numbers that came from a file: false instead of wrapping.
+// Integer arithmetic on numbers that came from a file: returns false instead of wrapping.
 #ifndef CKPT_CORE_BASE_CHECKED_MATH_H_
 #define CKPT_CORE_BASE_CHECKED_MATH_H_
 

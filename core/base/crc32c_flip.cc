@@ -9,20 +9,21 @@
 namespace ckpt {
 namespace {
 
-// CRC-32C is linear: two texts of equal length that differ in one bit have checksums that differ by
-// what this one bit leaves in the shift register after the bits behind it were shifted in. With s
-// shifts that is x^s modulo the polynomial, so the place of the bit is a discrete logarithm. Baby
-// steps and giant steps find it: x^-B, x^-2B, … times the difference, until it is one of x^0 … x^(B-1).
+// CRC-32C is linear. If two texts of equal length differ in one bit, their checksums differ by what
+// this bit leaves in the shift register after all bits behind it were shifted in. After s shifts
+// that is x^s modulo the polynomial, so finding the bit's position is a discrete logarithm. It is
+// found with baby steps and giant steps: multiply the difference by x^-B, x^-2B, … until the result
+// is one of x^0 … x^(B-1).
 constexpr std::uint32_t kPolynomial = 0x82F63B78;  // Castagnoli, reflected
 constexpr std::uint32_t kBabySteps = 4096;
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 28;
 
-// One shift of the register, and one back.
+// One shift of the register forward, and one back.
 constexpr std::uint32_t Shift(std::uint32_t state) {
   return (state >> 1) ^ ((state & 1U) != 0 ? kPolynomial : 0);
 }
 constexpr std::uint32_t ShiftBack(std::uint32_t state) {
-  // Only the polynomial has the highest bit, so that bit tells whether it was added.
+  // Only the polynomial has the highest bit set, so that bit tells whether it was added.
   const bool was_added = (state >> 31) != 0;
   return ((state ^ (was_added ? kPolynomial : 0)) << 1) | (was_added ? 1U : 0U);
 }
@@ -35,7 +36,7 @@ struct BabyStep {
 class ShiftTable {
  public:
   ShiftTable() {
-    std::uint32_t state = 1;  // what a bit is when it enters the register
+    std::uint32_t state = 1;  // the state of a bit that just entered the register
     for (std::uint32_t s = 0; s < kBabySteps; ++s, state = Shift(state))
       baby_steps_[s] = {state, s};
     std::sort(baby_steps_.begin(), baby_steps_.end(),
@@ -64,7 +65,8 @@ class ShiftTable {
   }
 
  private:
-  // kBabySteps shifts back: a linear map, so the sum of what it makes of each bit.
+  // Shifts back kBabySteps times. The map is linear: the result is the sum of the results of each
+  // bit.
   [[nodiscard]] std::uint32_t GiantStep(std::uint32_t state) const {
     std::uint32_t image = 0;
     for (; state != 0; state &= state - 1) {
@@ -73,8 +75,8 @@ class ShiftTable {
     return image;
   }
 
-  std::array<BabyStep, kBabySteps> baby_steps_;  // in order of the state
-  std::array<std::uint32_t, 32> giant_step_;     // of each single bit
+  std::array<BabyStep, kBabySteps> baby_steps_;  // sorted by state
+  std::array<std::uint32_t, 32> giant_step_;     // the result of each single bit
 };
 
 }  // namespace
@@ -86,7 +88,7 @@ std::optional<FlippedBit> FindFlippedBit(std::uint32_t expected, std::uint32_t a
   if (expected == actual) return std::nullopt;
   const std::uint64_t num_bits = size_bytes * 8;
   const std::optional<std::uint64_t> shifts = table.CountShifts(expected ^ actual, num_bits);
-  // Even the last bit is shifted once. Within a byte the least significant bit goes first.
+  // Even the last bit is shifted once. Within a byte the least significant bit comes first.
   if (!shifts || *shifts == 0) return std::nullopt;
   const std::uint64_t position = num_bits - *shifts;
   return FlippedBit{.offset_bytes = position / 8, .bit = static_cast<int>(position % 8)};

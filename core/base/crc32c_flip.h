@@ -14,12 +14,13 @@ struct FlippedBit {
   friend bool operator==(const FlippedBit&, const FlippedBit&) = default;
 };
 
-// The bit of `size_bytes` bytes whose flip turns a CRC-32C of `expected` into one of `actual`; nothing
-// if there is none. There is never more than one below 2^28 bytes, and a burst of an even number of
-// flips never looks like one bit. Bytes that are wrong altogether do with a chance of
-// 8 * size_bytes / 2^32: one in 512 for a MiB. Whoever mends on this ground needs a second proof.
+// Finds the bit of `size_bytes` bytes whose flip turns the CRC-32C `expected` into `actual`.
+// Returns nothing if there is no such bit. Below 2^28 bytes there is at most one, and an even
+// number of flipped bits never looks like one bit. Arbitrary wrong bytes look like one flipped bit
+// with a chance of 8 * size_bytes / 2^32: one in 512 for 1 MiB. A caller that repairs bytes because
+// of this result needs a second proof.
 //
-// REQUIRES: size_bytes < 2^28. Cost: 0.1 ms for a MiB, whether there is one or not.
+// REQUIRES: size_bytes < 2^28. Cost: 0.1 ms for 1 MiB, whether or not a bit is found.
 [[nodiscard]] std::optional<FlippedBit> FindFlippedBit(std::uint32_t expected, std::uint32_t actual,
                                                        std::uint64_t size_bytes);
 

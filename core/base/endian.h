@@ -1,4 +1,4 @@
-// Fixed-width numbers in bytes, without aliasing or alignment assumptions.
+// Reads and writes fixed-width numbers in bytes, without aliasing or alignment assumptions.
 #ifndef CKPT_CORE_BASE_ENDIAN_H_
 #define CKPT_CORE_BASE_ENDIAN_H_
 

@@ -5,21 +5,21 @@
 namespace ckpt {
 namespace {
 
-// The part of a pattern that stands for one byte.
+// The part of a pattern that matches one byte.
 struct OneByte {
-  std::size_t length = 0;  // of the part
+  std::size_t length = 0;  // of that part of the pattern
   bool matches = false;
 };
 
-// Position of the `]` that closes the class which begins at `glob[0]`; npos if none does. The first byte of a class is
-// never its end.
+// Position of the `]` that closes the class at `glob[0]`, or npos if no `]` closes it. The first
+// byte of a class is never its end.
 std::size_t EndOfClass(std::string_view glob) {
   std::size_t first = 1;
   if (first < glob.size() && glob[first] == '!') ++first;
   return glob.find(']', first + 1);
 }
 
-// `members`: what stands between the brackets, without `!`.
+// `members`: the text between the brackets, without `!`.
 bool IsInClass(std::string_view members, char byte) {
   const auto number = static_cast<unsigned char>(byte);
   for (std::size_t i = 0; i < members.size(); ++i) {
@@ -48,7 +48,7 @@ OneByte MatchOne(std::string_view glob, char byte) {
 }  // namespace
 
 bool MatchesGlob(std::string_view glob, std::string_view text) {
-  // Greedy with one point to come back to, the last `*`.
+  // Greedy, with one point to return to: the last `*`.
   std::size_t g = 0;
   std::size_t t = 0;
   std::size_t star = std::string_view::npos;

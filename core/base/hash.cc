@@ -12,7 +12,7 @@
 namespace ckpt {
 namespace {
 
-// ISA-L takes lengths as int (CRC-32C) or uint64_t; pieces of 1 GiB suit both.
+// ISA-L takes lengths as int (CRC-32C) or uint64_t. Pieces of 1 GiB fit both.
 constexpr std::size_t kMaxCrcPiece = std::size_t{1} << 30;
 
 // Reflected.

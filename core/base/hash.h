@@ -1,5 +1,5 @@
-// Checksums and digests: XXH3-128 (tensors), SHA-256 (accounts), CRC-32 (zip), CRC-32C (file
-// blocks).
+// Checksums and digests: XXH3-128 (tensors), SHA-256 (values of objects, whole files), CRC-32
+// (zip), CRC-32C (blocks of files).
 #ifndef CKPT_CORE_BASE_HASH_H_
 #define CKPT_CORE_BASE_HASH_H_
 
@@ -17,7 +17,7 @@ enum class HashAlgorithm : std::uint8_t { kXxh3, kSha256 };
 // "xxh3", "sha256".
 std::string_view HashName(HashAlgorithm algorithm);
 
-// A running digest. One thread.
+// Computes a digest piece by piece. For one thread.
 class Hasher {
  public:
   explicit Hasher(HashAlgorithm algorithm);
@@ -26,8 +26,8 @@ class Hasher {
   ~Hasher();
 
   void Update(ByteSpan bytes);
-  // Lower-case hex: 32 digits of XXH3-128 (big-endian, as xxhsum prints it), or 64 of SHA-256. Ends
-  // the use of this.
+  // Lower-case hex: 32 digits for XXH3-128 (big-endian, as xxhsum prints it), 64 for SHA-256. Do
+  // not use the object after this call.
   [[nodiscard]] std::string Finish();
 
  private:
@@ -35,7 +35,7 @@ class Hasher {
   std::unique_ptr<Impl> impl_;
 };
 
-// XXH3-128 of bytes as a number, which sums and orders.
+// An XXH3-128 as a number, which can be added and ordered.
 struct Hash128 {
   std::uint64_t high = 0;
   std::uint64_t low = 0;
@@ -48,11 +48,12 @@ struct Hash128 {
 
 [[nodiscard]] std::string HashHex(HashAlgorithm algorithm, ByteSpan bytes);
 
-// CRC-32 as in zip (polynomial 0x04C11DB7, reflected). `crc` continues an earlier value; 0 starts.
+// CRC-32 as in zip (polynomial 0x04C11DB7, reflected). Pass an earlier result as `crc` to continue
+// it, or 0 to start.
 [[nodiscard]] std::uint32_t Crc32(ByteSpan bytes, std::uint32_t crc = 0);
 // CRC-32C (Castagnoli, reflected), with the same convention.
 [[nodiscard]] std::uint32_t Crc32c(ByteSpan bytes, std::uint32_t crc = 0);
-// The CRC of A‖B from those of A and B and B's length, without the bytes.
+// The CRC of A followed by B, computed from both CRCs and B's length, without the bytes.
 [[nodiscard]] std::uint32_t Crc32Concat(std::uint32_t crc_a, std::uint32_t crc_b,
                                         std::uint64_t length_b);
 [[nodiscard]] std::uint32_t Crc32cConcat(std::uint32_t crc_a, std::uint32_t crc_b,

@@ -1,4 +1,4 @@
-// A list of names in a sentence.
+// Formats a list of names for a sentence.
 #ifndef CKPT_CORE_BASE_NAME_LIST_H_
 #define CKPT_CORE_BASE_NAME_LIST_H_
 

@@ -7,7 +7,7 @@
 namespace ckpt {
 namespace {
 
-// Optimal string alignment distance, three rows at a time.
+// Optimal string alignment distance. It keeps three rows at a time.
 std::size_t EditDistance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before(b.size() + 1);
   std::vector<std::size_t> above(b.size() + 1);

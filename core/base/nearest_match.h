@@ -1,4 +1,4 @@
-// What a mistyped word was probably meant to be.
+// Guesses which word a mistyped word was meant to be.
 #ifndef CKPT_CORE_BASE_NEAREST_MATCH_H_
 #define CKPT_CORE_BASE_NEAREST_MATCH_H_
 
@@ -8,8 +8,8 @@
 
 namespace ckpt {
 
-// The candidate with the fewest edits (insert, delete, replace, swap neighbours) from `word`; empty
-// if none is within a third of the word's length. Ties go to the earlier one.
+// The candidate with the fewest edits (insert, delete, replace, swap neighbours) from `word`. Empty
+// if none is within a third of the word's length. On a tie the earlier one wins.
 [[nodiscard]] std::string NearestMatch(std::string_view word,
                                        std::span<const std::string> candidates);
 

@@ -58,7 +58,8 @@ std::string EscapeControls(std::string_view text) {
 }
 
 std::string Quote(std::string_view text, std::size_t max_bytes) {
-  // Quotes and backslashes first: those that EscapeControls adds must stay as they are.
+  // Escape quotes and backslashes first: the backslashes that EscapeControls adds must stay as they
+  // are.
   const auto escape = [](std::string_view part) {
     std::string escaped;
     for (const char c : part) {

@@ -1,4 +1,4 @@
-// Untrusted text made safe to print.
+// Makes untrusted text safe to print.
 #ifndef CKPT_CORE_BASE_QUOTE_H_
 #define CKPT_CORE_BASE_QUOTE_H_
 
@@ -7,11 +7,12 @@
 
 namespace ckpt {
 
-// Control characters (a terminal escape among them) and bytes that are no UTF-8 become \xNN; the
+// Control characters (including terminal escapes) and bytes that are not UTF-8 become \xNN. The
 // rest is kept.
 std::string EscapeControls(std::string_view text);
 
-// EscapeControls between double quotes, with " and \ escaped; cut in the middle past `max_bytes`.
+// EscapeControls between double quotes, with " and \ escaped. A result longer than `max_bytes` is
+// cut in the middle.
 std::string Quote(std::string_view text, std::size_t max_bytes = 200);
 
 // Whether every byte belongs to a well-formed UTF-8 sequence (no surrogates, no overlong forms).

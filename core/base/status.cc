@@ -82,11 +82,11 @@ ErrorKind KindOfErrno(int error) {
       return ErrorKind::kNotFound;
     case EEXIST:
       return ErrorKind::kAlreadyExists;
-    // The disk gives other bytes than it took, or none.
+    // The disk returns other bytes than were written, or none.
     case EBADMSG:
     case EIO:
     case EUCLEAN:
-    // What lies under the name is not what was written there.
+    // The name refers to something other than the file that was written.
     case EISDIR:
     case ELOOP:
     case ENAMETOOLONG:

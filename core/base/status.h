@@ -1,5 +1,5 @@
-// Status: success, or problems that carry the whole case: kind, file, tensor, expected, actual,
-// hint.
+// Status: success, or problems that carry all facts of the case: kind, file, tensor, expected,
+// actual, hint.
 #ifndef CKPT_CORE_BASE_STATUS_H_
 #define CKPT_CORE_BASE_STATUS_H_
 
@@ -11,22 +11,22 @@
 
 namespace ckpt {
 
-// What is wrong, in the word that `--json` prints (`KindName`). Append, never rename: scripts match
-// on them.
+// What is wrong, as the word that `--json` prints (`KindName`). Append, never rename: scripts match
+// on these words.
 enum class ErrorKind : std::uint8_t {
   // The caller can change the call.
   kUsage,          // an option or argument makes no sense
   kNotFound,       // no such path, tensor or object
-  kAlreadyExists,  // the target is there already
+  kAlreadyExists,  // the target exists already
   kUnmapped,       // a source key that no rule of the table maps
   kMissing,        // a key that the target needs and the source lacks
   kUnsupported,    // a feature, version or codec that this build does not know
-  // The bytes are wrong. Never retried.
+  // The bytes are wrong. Such an error is never retried.
   kTruncated,      // fewer bytes than announced
   kMissingFile,    // a file that the metadata names is not there
   kChecksum,       // stored and computed checksum differ
-  kBadMetadata,    // the index itself cannot be understood
-  kBadItem,        // one stored item cannot be understood
+  kBadMetadata,    // the index itself cannot be parsed
+  kBadItem,        // one stored item cannot be parsed
   kCoverage,       // elements of a tensor that no chunk holds
   kOverlap,        // elements that several chunks hold
   kOutOfRange,     // an offset, length or index outside what contains it
@@ -39,24 +39,24 @@ enum class ErrorKind : std::uint8_t {
   kIncomplete,     // an interrupted save
   kResource,       // announced sizes past any sensible limit
   kLeftover,       // a file that nothing refers to
-  // The world is in the way.
-  kIo,         // a file or a device does not give or take its bytes
-  kSystem,     // the system refuses, whatever the file: no memory, handles, permission, network
+  // The environment prevents it.
+  kIo,         // a file or a device cannot be read or written
+  kSystem,     // the system refuses for any file: no memory, handles, permission, network
   kNoSpace,    // the disk is full
-  kCancelled,  // asked to stop
+  kCancelled,  // the caller asked to stop
   kInternal,   // a bug of ours
 };
 
 // "coverage", "unsafe_path", …: the spelling used in JSON and messages.
 std::string_view KindName(ErrorKind kind);
 
-// Whether such an error says nothing about the file that it names: another one would fail the same.
+// Whether the error is not about the file that it names: another file would fail in the same way.
 [[nodiscard]] bool IsOfSystem(ErrorKind kind);
 
 enum class Severity : std::uint8_t { kError, kWarning };
 
-// One finding. Empty fields are unknown or meaningless. Text that came from a file is stored as it
-// is and escaped only when printed.
+// One finding. A field is empty if it is unknown or has no meaning here. Text that came from a file
+// is stored unchanged and escaped only when printed.
 struct Problem {
   ErrorKind kind = ErrorKind::kInternal;
   Severity severity = Severity::kError;
@@ -69,16 +69,16 @@ struct Problem {
   std::string context;  // what was being done, innermost first
 };
 
-// "coverage: <message>: <file>: <tensor>: expected …, found …" and "hint: …" lines, control
+// "coverage: <message>: <file>: <tensor>: expected …, found …" and "hint: …" lines, with control
 // characters escaped.
 std::string Describe(const Problem& problem);
 
-// OK, or at least one problem of severity `kError`; the first one decides `kind()`.
+// OK, or at least one problem of severity `kError`. The first one decides `kind()`.
 //
-//   return Error(ErrorKind::kChecksum, "record CRC-32
-//   differs").File(path).Tensor(key).Expected(a).Actual(b);
+//   return Error(ErrorKind::kChecksum, "record CRC-32 differs")
+//       .File(path).Tensor(key).Expected(a).Actual(b);
 //
-// Copies are deep, so annotating one never changes another.
+// Copies are deep: annotating one never changes another.
 class [[nodiscard]] Status {
  public:
   Status() = default;
@@ -97,16 +97,16 @@ class [[nodiscard]] Status {
   // Empty when OK.
   [[nodiscard]] const std::vector<Problem>& problems() const;
 
-  // Annotations of the first problem; a field that is set already stays. They do nothing on OK.
+  // Annotate the first problem. A field that is already set stays. On OK they do nothing.
   Status File(std::string_view file) &&;
   Status Tensor(std::string_view tensor) &&;
   Status Expected(std::string_view expected) &&;
   Status Actual(std::string_view actual) &&;
   Status Hint(std::string_view hint) &&;
-  // Adds "while <what>" to every problem, keeping what inner calls said.
+  // Adds "while <what>" to every problem and keeps what inner calls added.
   Status While(std::string_view what) &&;
 
-  // Collects: keeps this one's problems and adds those of `other`.
+  // Keeps the problems of this status and adds those of `other`.
   void Add(Status other);
 
   [[nodiscard]] std::string ToString() const;
@@ -119,8 +119,9 @@ class [[nodiscard]] Status {
 
 inline Status OkStatus() { return {}; }
 Status Error(ErrorKind kind, std::string_view message);
-// The operating system's answer to `operation` on `file`: ENOSPC and EDQUOT are kNoSpace, ENOENT is
-// kNotFound, EEXIST kAlreadyExists; kSystem where it would be the same for any file, else kIo.
+// What the operating system answered to `operation` on `file`: ENOSPC and EDQUOT are kNoSpace,
+// ENOENT is kNotFound, EEXIST is kAlreadyExists. Errors that any file would meet are kSystem,
+// others kIo.
 Status ErrnoError(int error, std::string_view operation, std::string_view file);
 
 }  // namespace ckpt

@@ -1,4 +1,4 @@
-// Exceptions of third-party code, as errors.
+// Turns exceptions of third-party code into errors.
 #ifndef CKPT_CORE_BASE_THROWN_H_
 #define CKPT_CORE_BASE_THROWN_H_
 
@@ -8,10 +8,11 @@
 
 namespace ckpt {
 
-// kSystem for std::bad_alloc, kResource for std::length_error, kInternal for any other; its text.
+// kSystem for std::bad_alloc, kResource for std::length_error, kInternal for any other exception,
+// with its text.
 Status ThrownError(const std::exception_ptr& thrown);
 
-// What `call()` returns, or throws.
+// Returns what `call()` returns, or the error for what it throws.
 template <typename Call>
 Status StatusOfCall(const Call& call) {
   try {

@@ -1,12 +1,13 @@
-// Loops compiled once for every width of vectors, the widest chosen when the program runs.
+// Compiles a loop once for every vector width and chooses the widest when the program runs.
 #ifndef CKPT_CORE_BASE_WIDEST_VECTORS_H_
 #define CKPT_CORE_BASE_WIDEST_VECTORS_H_
 
 namespace ckpt {
 
 #if defined(__x86_64__) && defined(__GNUC__)
-// The project is built for every x86-64. `flatten` inlines all of `body` here, so that it is compiled once more for the
-// wider instructions. The same bits come out on every machine, if who multiplies and adds compiles with -ffp-contract=off.
+// The project is built for every x86-64. `flatten` inlines all of `body` here, so that it is
+// compiled again for the wider instructions. Every machine gives the same bits, if callers that
+// multiply and add are compiled with -ffp-contract=off.
 template <typename Body>
 [[gnu::flatten, gnu::target("avx512f,avx512vl,avx512bw,avx512dq")]] void CallWithAvx512(
     const Body& body) {
@@ -18,7 +19,7 @@ template <typename Body>
 }
 #endif
 
-// Calls `body()`, compiled for the widest vectors at hand.
+// Calls `body()`, compiled for the widest vectors that this machine has.
 template <typename Body>
 void WithWidestVectors(const Body& body) {
 #if defined(__x86_64__) && defined(__GNUC__)

@@ -10,7 +10,7 @@ namespace ckpt {
 ByteOwners::ByteOwners(const CheckpointIndex& index) {
   const auto add = [&](const auto& stored, ByteOwner owner) {
     Entry entry{.begin = stored.offset_bytes, .owner = owner};
-    // Metadata may claim anything: what would wrap ends at the end of all files.
+    // Metadata may claim anything: an end that would wrap becomes the largest number.
     if (!CheckedAdd(stored.offset_bytes, stored.size_bytes, &entry.end)) {
       entry.end = std::numeric_limits<std::uint64_t>::max();
     }

@@ -1,4 +1,4 @@
-// Which tensors and objects lie in a range of a file's bytes.
+// Finds which tensors and objects own a range of a file's bytes.
 #ifndef CKPT_CORE_CHECKPOINT_BYTE_OWNERS_H_
 #define CKPT_CORE_CHECKPOINT_BYTE_OWNERS_H_
 
@@ -18,11 +18,11 @@ struct ByteOwner {
   const Chunk* chunk = nullptr;  // nullptr: an object
 };
 
-// Where bytes lie that no entry has.
+// The place of bytes that belong to no entry.
 enum class UnownedRegion : std::uint8_t {
   kHeader,   // before the first entry
   kBetween,  // padding, framing
-  kTrailer,  // behind the last entry
+  kTrailer,  // after the last entry
   kFile,     // the file has no entries: metadata, a side file
 };
 
@@ -32,10 +32,10 @@ class ByteOwners {
   // REQUIRES: `index` outlives this and what it returns.
   explicit ByteOwners(const CheckpointIndex& index);
 
-  // Entries that share a byte with [offset, offset + length) of `file`, in order of where they begin.
+  // Entries that share a byte with [offset, offset + length) of `file`, sorted by where they begin.
   [[nodiscard]] std::vector<ByteOwner> Of(std::string_view file, std::uint64_t offset_bytes,
                                           std::uint64_t size_bytes) const;
-  // REQUIRES: no entry has the byte.
+  // REQUIRES: the byte belongs to no entry.
   [[nodiscard]] UnownedRegion RegionOf(std::string_view file, std::uint64_t offset_bytes) const;
 
  private:
@@ -45,7 +45,7 @@ class ByteOwners {
     std::uint64_t reach = 0;  // the largest end of this entry and those before it
     ByteOwner owner;
   };
-  std::map<std::string, std::vector<Entry>, std::less<>> files_;  // entries in order of `begin`
+  std::map<std::string, std::vector<Entry>, std::less<>> files_;  // entries sorted by `begin`
 };
 
 }  // namespace ckpt

@@ -1,4 +1,4 @@
-// Digests of logical tensors: the same for the same values under any container and chunking.
+// Digests of logical tensors: equal values give equal digests, whatever the container and chunks.
 #ifndef CKPT_CORE_CHECKPOINT_DIGEST_H_
 #define CKPT_CORE_CHECKPOINT_DIGEST_H_
 
@@ -20,13 +20,13 @@ struct TensorDigest {
   std::string hex;
 };
 
-// Hash of the tensor's bytes in C order, little endian, without a header; of nothing for an empty
-// tensor. Errors: those of StreamTensor.
+// Hash of the tensor's bytes in C order, little endian, without a header. An empty tensor gives the
+// hash of no bytes. Errors: those of StreamTensor.
 Result<std::string> DigestTensor(const CheckpointSource& source, const GlobalTensor& tensor,
                                  HashAlgorithm algorithm, std::uint64_t budget_bytes);
 
-// One value over all tensors: the hash of the lines `key NUL dtype NUL d0,d1,… NUL hex LF` in byte
-// order of the key.
+// One value for all tensors: the hash of the lines `key NUL dtype NUL d0,d1,… NUL hex LF`, sorted
+// by the bytes of the key.
 std::string CombineDigests(std::vector<TensorDigest> digests, HashAlgorithm algorithm);
 
 }  // namespace ckpt

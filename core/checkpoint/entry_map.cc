@@ -7,7 +7,7 @@
 namespace ckpt {
 namespace {
 
-// No known writer aligns its entries to more.
+// No known writer uses a larger alignment.
 constexpr std::uint64_t kMaxAlignmentBytes = 64;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Where the entries of a checkpoint's files lie, and what that says about a file that is too short.
+// Where the entries of a checkpoint's files lie. It helps to explain a file that is too short.
 #ifndef CKPT_CORE_CHECKPOINT_ENTRY_MAP_H_
 #define CKPT_CORE_CHECKPOINT_ENTRY_MAP_H_
 
@@ -9,14 +9,15 @@
 
 namespace ckpt {
 
-// Chunks and objects of every file, by where they begin and end. Immutable; 16 bytes an entry.
+// The begins and ends of chunks and objects in every file. Immutable; 16 bytes per entry.
 class EntryMap {
  public:
   explicit EntryMap(const CheckpointIndex& index);
 
-  // Whether a file that ends before [offset, offset + size) was cut off, rather than the range being
-  // wrong: writers put entries one behind the other, so an honest range starts where another one
-  // ends, or at the next aligned place, and holds the start of none.
+  // [offset, offset + size) lies past the end of its file. Returns whether the file was probably
+  // cut off, rather than the range being wrong. Writers put entries one after the other, so a
+  // correct range starts where another entry ends, or at the next aligned place, and no other entry
+  // starts inside it.
   [[nodiscard]] bool LooksCutOff(FileId file, std::uint64_t offset_bytes,
                                  std::uint64_t size_bytes) const;
 

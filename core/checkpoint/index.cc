@@ -11,7 +11,7 @@ namespace {
 constexpr DimsId kEmptySlot = 0xFFFFFFFF;
 
 std::uint64_t HashDims(DimsView dims) {
-  // splitmix64 steps: dims are small, similar numbers, so every bit must spread.
+  // Steps of splitmix64: dims are small, similar numbers, so every bit must spread.
   std::uint64_t hash = dims.size() + 0x9E3779B97F4A7C15ULL;
   for (const std::int64_t dim : dims) {
     hash ^= static_cast<std::uint64_t>(dim);
@@ -87,7 +87,7 @@ FileId IndexBuilder::AddFile(std::string_view name) {
 }
 
 EncodingId IndexBuilder::AddEncoding(std::string_view name) {
-  // A checkpoint has a handful of encodings.
+  // A checkpoint has only a few encodings.
   const auto it = std::find(index_.encodings_.begin(), index_.encodings_.end(), name);
   if (it == index_.encodings_.end()) {
     index_.encodings_.emplace_back(name);

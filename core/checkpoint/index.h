@@ -1,4 +1,4 @@
-// CheckpointIndex: what a checkpoint holds, whatever container it lies in.
+// CheckpointIndex: what a checkpoint holds, whatever its container.
 #ifndef CKPT_CORE_CHECKPOINT_INDEX_H_
 #define CKPT_CORE_CHECKPOINT_INDEX_H_
 
@@ -21,23 +21,24 @@ namespace ckpt {
 
 // Number of a file in `CheckpointIndex::files()`.
 using FileId = std::uint32_t;
-// Number of a text in `CheckpointIndex::encodings()`: how the bytes of a chunk become elements.
+// Number of a text in `CheckpointIndex::encodings()`, which says how the bytes of a chunk become
+// elements.
 using EncodingId = std::uint32_t;
 // Number of an interned Dims.
 using DimsId = std::uint32_t;
 
-// A stored hyper-rectangle of a global tensor: which box, and which bytes of which file. 32 bytes:
-// an index of a large run holds millions.
+// A stored box of a global tensor, and its bytes in a file. 32 bytes: the index of a large run
+// holds millions of chunks.
 struct Chunk {
   DimsId offsets = 0;
   DimsId sizes = 0;
   FileId file = 0;
   EncodingId encoding = 0;
-  std::uint64_t offset_bytes = 0;  // of the stored item, framing included
+  std::uint64_t offset_bytes = 0;  // of the stored item, including framing
   std::uint64_t size_bytes = 0;
 };
 
-// The logical whole, independent of any mesh.
+// The whole logical tensor, independent of any mesh.
 struct GlobalTensor {
   std::string key;
   DType dtype = DType::kFloat32;
@@ -46,7 +47,7 @@ struct GlobalTensor {
   std::uint64_t num_chunks = 0;
 };
 
-// A small entry that is no tensor: a scalar, a byte blob, a configuration.
+// A small entry that is not a tensor: a scalar, a byte blob, a configuration.
 struct ObjectEntry {
   std::string key;
   FileId file = 0;
@@ -76,7 +77,7 @@ class DimsPool {
 // thread-safe.
 class CheckpointIndex {
  public:
-  // In byte order of the key.
+  // Sorted by the bytes of the key.
   [[nodiscard]] std::span<const GlobalTensor> tensors() const { return tensors_; }
   [[nodiscard]] std::span<const ObjectEntry> objects() const { return objects_; }
   [[nodiscard]] std::span<const Chunk> chunks() const { return chunks_; }
@@ -98,10 +99,10 @@ class CheckpointIndex {
   [[nodiscard]] const GlobalTensor* FindTensor(std::string_view key) const;
   [[nodiscard]] const ObjectEntry* FindObject(std::string_view key) const;
 
-  // What reading the metadata found: warnings, and errors that concern single tensors (their
-  // `tensor` is set). Such a tensor must not be delivered.
+  // What was found while reading the metadata: warnings, and errors about single tensors (their
+  // `tensor` is set). A tensor with an error must not be delivered.
   [[nodiscard]] const std::vector<Problem>& problems() const { return problems_; }
-  // The errors about one key. Readers ask before they deliver a chunk of it.
+  // The errors about one key. Readers call this before they deliver a chunk of it.
   [[nodiscard]] Status CheckDeliverable(std::string_view key) const;
 
  private:
@@ -113,7 +114,8 @@ class CheckpointIndex {
   std::vector<std::string> encodings_;
   DimsPool dims_;
   std::vector<Problem> problems_;
-  std::map<std::string, std::vector<std::size_t>, std::less<>> errors_;  // in `problems_`, by key
+  // Positions in `problems_`, by key.
+  std::map<std::string, std::vector<std::size_t>, std::less<>> errors_;
 };
 
 // Collects tensors, chunks and objects in any order.
@@ -122,13 +124,13 @@ class IndexBuilder {
   FileId AddFile(std::string_view name);  // the same name gives the same id
   EncodingId AddEncoding(std::string_view name);
   DimsId AddDims(DimsView dims) { return index_.dims_.Intern(dims); }
-  // Takes over dims interned elsewhere; earlier ids become invalid. For readers that intern while
-  // they parse.
+  // Takes over dims that were interned elsewhere, for readers that intern while they parse. Earlier
+  // ids become invalid.
   void AdoptDims(DimsPool dims) { index_.dims_ = std::move(dims); }
 
   // Starts a tensor; its chunks follow by AddChunk.
   void AddTensor(std::string_view key, DType dtype, Dims shape);
-  void AddChunk(const Chunk& chunk);  // of the tensor started last
+  void AddChunk(const Chunk& chunk);  // to the tensor started last
   void AddChunk(const Box& box, FileId file, EncodingId encoding, std::uint64_t offset_bytes,
                 std::uint64_t size_bytes);
   void AddObject(ObjectEntry object) { index_.objects_.push_back(std::move(object)); }

@@ -45,7 +45,7 @@ class MemorySource final : public CheckpointSource {
   }
 
   CheckpointIndex index_;
-  std::vector<std::shared_ptr<const ReadableFile>> files_;  // by FileId; null: elsewhere
+  std::vector<std::shared_ptr<const ReadableFile>> files_;  // by FileId; null: in another process
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Tensors in memory as a CheckpointSource: what a program saves.
+// Tensors in memory as a CheckpointSource: the source of a program that saves.
 #ifndef CKPT_CORE_CHECKPOINT_MEMORY_SOURCE_H_
 #define CKPT_CORE_CHECKPOINT_MEMORY_SOURCE_H_
 
@@ -15,7 +15,7 @@
 
 namespace ckpt {
 
-// A whole tensor: C order, little endian.
+// A whole tensor, in C order, little endian.
 struct MemoryTensor {
   std::string key;
   DType dtype = DType::kFloat32;
@@ -23,12 +23,13 @@ struct MemoryTensor {
   Bytes values;
 };
 
-// Errors: kSizeMismatch (values of another size than the shape), kBadMetadata (a key twice), kResource.
+// Errors: kSizeMismatch (the size of the values does not fit the shape), kBadMetadata (a key occurs
+// twice), kResource.
 Result<std::unique_ptr<CheckpointSource>> MakeMemorySource(std::vector<MemoryTensor> tensors);
 
-// Chunks of plain bytes whose files are here in part: `files` is parallel to `index.files()`, and where one is null,
-// another process has it. Locate says kMissingFile there. Of every chunk, offset_bytes and size_bytes are those of its
-// elements in C order.
+// Chunks of plain bytes, of which this process has only a part. `files` is parallel to
+// `index.files()`; a null entry is in another process, and Locate returns kMissingFile for it. The
+// offset_bytes and size_bytes of each chunk are those of its elements in C order.
 //
 // Errors: kOutOfRange (a chunk reaches past its file).
 Result<std::unique_ptr<CheckpointSource>> MakePartialSource(

@@ -1,4 +1,5 @@
-// The error of a pattern over keys that matches none of them: obeyed in silence, it would do nothing.
+// The error of a pattern over keys that matches no key. Accepting such a pattern in silence would
+// do nothing.
 #ifndef CKPT_CORE_CHECKPOINT_NO_MATCH_H_
 #define CKPT_CORE_CHECKPOINT_NO_MATCH_H_
 
@@ -11,11 +12,12 @@
 
 namespace ckpt {
 
-// kUsage: `option` names the pattern as the user gave it ("--drop"); the hint names the nearest of `keys`.
+// kUsage. `option` names the pattern as the user gave it ("--drop"); the hint names the nearest of
+// `keys`.
 [[nodiscard]] Status NoKeyMatches(std::string_view option, std::string_view pattern,
                                   std::span<const std::string> keys);
 
-// The same of the keys of the index's tensors.
+// The same for the keys of the index's tensors.
 [[nodiscard]] Status NoTensorMatches(std::string_view option, std::string_view pattern,
                                      const CheckpointIndex& index);
 

@@ -15,8 +15,8 @@
 namespace ckpt {
 namespace {
 
-// A gap this small costs less to read than a second request (local NVMe; the page cache reads ahead
-// further).
+// A gap of this size costs less to read than a second request (local NVMe; the page cache reads
+// further ahead).
 constexpr std::uint64_t kCoalesceGapBytes = 64 * kKiB;
 constexpr std::uint64_t kMinScratchBytes = 256 * kKiB;
 constexpr std::size_t kMaxLocated = 1024;
@@ -30,8 +30,8 @@ void NegateInteger(MutableByteSpan element) {
   }
 }
 
-// Turns stored elements into logical ones, in place: byte order, then torch's lazy conjugate and
-// negative.
+// Turns stored elements into logical ones, in place: first byte order, then torch's lazy conjugate
+// and negative.
 void ResolveElements(const StoredArray& array, MutableByteSpan elements) {
   const std::uint64_t unit = SwapUnitBytes(array.dtype);
   if (array.byte_swapped && unit > 1) {
@@ -47,8 +47,8 @@ void ResolveElements(const StoredArray& array, MutableByteSpan elements) {
     }
     return;
   }
-  // Both only flip sign bits of floating-point components; a conjugate those of the odd (imaginary)
-  // ones.
+  // Both only flip sign bits of floating-point components. A conjugate flips only the odd
+  // (imaginary) components.
   const bool is_complex = unit != ElementBytes(array.dtype);
   for (std::size_t at = 0, i = 0; at < elements.size(); at += unit, ++i) {
     const bool flip = array.negated != (array.conjugated && is_complex && i % 2 == 1);
@@ -86,7 +86,7 @@ Status Gatherer::Gather(const ReadableFile& file, const StridedCopy& copy, Mutab
     }
     return OkStatus();
   }
-  // As many outer iterations as fit the scratch buffer share one read.
+  // One read serves as many outer iterations as fit the scratch buffer.
   const std::uint64_t fitting = step == 0 ? static_cast<std::uint64_t>(outer.extent)
                                           : (scratch_bytes_ - inner_span) / step + 1;
   for (std::int64_t i = 0; i < outer.extent;) {
@@ -136,7 +136,7 @@ Status TensorReader::GatherStored(const StoredArray& array, const StridedCopy& c
   StridedCopy in_file = copy;
   in_file.src_offset += array.offset_bytes;
   if (!NeedsResolving(array)) return gatherer_->Gather(*array.file, Normalize(in_file), out);
-  // Gather into C order of the loops first: resolving wants whole elements side by side.
+  // Gather into the C order of the loops first: resolving needs whole elements side by side.
   Bytes elements(copy.SizeBytes());
   StridedCopy packed = in_file;
   StridedCopy unpack = copy;
@@ -163,7 +163,7 @@ Status TensorReader::ReadInto(const Box& box, MutableByteSpan out, std::uint64_t
   const CheckpointIndex& index = chunks_->source().index();
   const std::uint64_t element_bytes = ElementBytes(tensor_->dtype);
   std::int64_t missing = NumElements(box.sizes);
-  std::set<std::pair<DimsId, DimsId>> read;  // boxes taken: a replica of one must not count twice
+  std::set<std::pair<DimsId, DimsId>> read;  // boxes read: a replica must not count twice
   for (const Chunk& chunk : index.chunks(*tensor_)) {
     if (missing <= 0) break;
     const Box stored = index.box(chunk);

@@ -1,5 +1,4 @@
-// Reading tensors: from boxes of a global tensor to bytes in memory, through whatever chunks cover
-// them.
+// Reads tensors: copies boxes of a global tensor into memory, whatever chunks cover them.
 #ifndef CKPT_CORE_CHECKPOINT_READ_H_
 #define CKPT_CORE_CHECKPOINT_READ_H_
 
@@ -16,7 +15,8 @@
 
 namespace ckpt {
 
-// Reads file bytes by strided copies, coalescing what lies close together. One thread.
+// Reads file bytes by strided copies and joins reads of ranges that are close together. For one
+// thread.
 class Gatherer {
  public:
   // `scratch_bytes` bounds the memory for reads that are not contiguous on both sides.
@@ -26,25 +26,27 @@ class Gatherer {
   // read. REQUIRES: the destination side of `copy` lies in `out`. Errors: kTruncated, kIo.
   Status Gather(const ReadableFile& file, const StridedCopy& copy, MutableByteSpan out);
 
-  // Bytes asked of files so far: the read amplification is this over the bytes delivered.
+  // Bytes requested from files so far. Divided by the bytes delivered, this is the read
+  // amplification.
   [[nodiscard]] std::uint64_t bytes_read() const { return bytes_read_; }
 
  private:
   std::uint64_t scratch_bytes_;
-  Bytes scratch_;  // grows to what reads need
+  Bytes scratch_;  // grows as reads need it
   std::uint64_t bytes_read_ = 0;
 };
 
-// Where the chunks of a source lie that were looked at last. One thread.
+// Remembers where recently used chunks of a source lie. For one thread.
 class LocatedChunks {
  public:
-  // Decoded items stay within `budget_bytes`, all tensors' together (one item at least).
+  // Decoded items of all tensors together stay within `budget_bytes` (but at least one item).
   LocatedChunks(const CheckpointSource& source, std::uint64_t budget_bytes)
       : source_(&source), budget_bytes_(budget_bytes) {}
 
   [[nodiscard]] const CheckpointSource& source() const { return *source_; }
 
-  // Valid until the next call. `chunk` is one of `tensor`'s. Errors: those of CheckpointSource::Locate.
+  // Valid until the next call. `chunk` is one of `tensor`'s. Errors: those of
+  // CheckpointSource::Locate.
   Result<const StoredArray*> Locate(const GlobalTensor& tensor, const Chunk& chunk);
   void Clear();
 
@@ -58,19 +60,20 @@ class LocatedChunks {
   std::uint64_t budget_bytes_;
   std::list<Located> recent_;  // most recent first
   std::unordered_map<const Chunk*, std::list<Located>::iterator> by_chunk_;
-  std::uint64_t resident_bytes_ = 0;  // of all in `recent_`
+  std::uint64_t resident_bytes_ = 0;  // sum over `recent_`
 };
 
-// Reads boxes of one tensor. One thread.
+// Reads boxes of one tensor. For one thread.
 class TensorReader {
  public:
-  // REQUIRES: `tensor` (one of the index of `chunks`' source), `gatherer` and `chunks` outlive this.
+  // REQUIRES: `tensor` (one of the index of `chunks`' source), `gatherer` and `chunks` outlive
+  // this.
   TensorReader(const GlobalTensor& tensor, Gatherer& gatherer, LocatedChunks& chunks)
       : tensor_(&tensor), gatherer_(&gatherer), chunks_(&chunks) {}
 
   [[nodiscard]] const GlobalTensor& tensor() const { return *tensor_; }
 
-  // Copies `box` into `out`, C order, converting nothing.
+  // Copies `box` into `out` in C order, without converting.
   // REQUIRES: `box` lies inside the shape; out.size() == bytes of `box`.
   // Errors: kCoverage (no chunk holds part of the box) and those of CheckpointSource::Locate.
   Status Read(const Box& box, MutableByteSpan out);
@@ -79,8 +82,8 @@ class TensorReader {
   Status ReadInto(const Box& box, MutableByteSpan out, std::uint64_t dst_offset,
                   DimsView dst_strides);
 
-  // Copies a part of one chunk. `copy`'s source side counts from the chunk's first element, in
-  // bytes.
+  // Copies a part of one chunk. The source side of `copy` counts bytes from the chunk's first
+  // element.
   Status GatherStored(const StoredArray& array, const StridedCopy& copy, MutableByteSpan out);
 
  private:
@@ -93,7 +96,7 @@ class TensorReader {
 Status ReadBox(const CheckpointSource& source, const GlobalTensor& tensor, const Box& box,
                MutableByteSpan out, std::uint64_t budget_bytes);
 
-// The tensor's bytes in C order, in blocks of at most a quarter of the budget, to `sink`.
+// Passes the tensor's bytes in C order to `sink`, in blocks of at most a quarter of the budget.
 Status StreamTensor(const CheckpointSource& source, const GlobalTensor& tensor,
                     std::uint64_t budget_bytes, const std::function<Status(ByteSpan)>& sink);
 

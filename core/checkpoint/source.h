@@ -1,4 +1,4 @@
-// CheckpointSource: a checkpoint that can be read piecewise, whatever container holds it.
+// CheckpointSource: a checkpoint that can be read piece by piece, whatever its container.
 #ifndef CKPT_CORE_CHECKPOINT_SOURCE_H_
 #define CKPT_CORE_CHECKPOINT_SOURCE_H_
 
@@ -13,9 +13,9 @@
 
 namespace ckpt {
 
-// Where the elements of one chunk lie: element `i` (an index into the chunk's sizes) starts at byte
-// `offset_bytes + ElementBytes(dtype) * Σ strides[d]·i[d]` of `file`. Every such byte was checked
-// to lie in the file.
+// Where the elements of one chunk lie. Element `i` (an index into the chunk's sizes) starts at byte
+// `offset_bytes + ElementBytes(dtype) * Σ strides[d]·i[d]` of `file`. All these bytes were checked
+// to lie within the file.
 struct StoredArray {
   std::shared_ptr<const ReadableFile> file;
   std::uint64_t offset_bytes = 0;
@@ -24,30 +24,30 @@ struct StoredArray {
   bool byte_swapped = false;  // big-endian elements
   bool negated = false;       // torch's lazy negative: the value is minus what is stored
   bool conjugated = false;    // torch's lazy conjugate
-  std::uint64_t resident_bytes =
-      0;  // memory that `file` holds on to: a decoded item; 0 for a real file
+  // Memory that `file` keeps: the size of a decoded item; 0 for a real file.
+  std::uint64_t resident_bytes = 0;
 };
 
 // A tensor inside an object that the object's JSON does not show.
 struct HeldTensor {
-  std::string path;  // from the object: names of attributes, keys and positions, joined with '.'
+  std::string path;  // inside the object: attributes, keys and positions joined with '.'
   Dims shape;
   DType dtype = DType::kFloat32;
   std::string sha256;  // of the elements in C order, little-endian
 };
 
-// An entry that is no tensor, rendered by the rule of docs/formats/objects.md.
+// An entry that is not a tensor, as JSON by the rule of docs/formats/objects.md.
 struct RenderedObject {
   std::string type;  // "int", "dict", "Namespace", …: Python's name of the outermost type
   std::string json;
-  std::vector<Problem> warnings;      // calls that its pickle asks for and nobody makes
-  std::vector<HeldTensor> held = {};  // of values that the JSON only names
+  std::vector<Problem> warnings;      // calls in its pickle, which are not executed
+  std::vector<HeldTensor> held = {};  // tensors that the JSON only names
 };
 
-// What proved the payload when a chunk was located or verified.
+// What checked the payload when a chunk was located or verified.
 enum class Protection : std::uint8_t { kNone, kCrc32, kIntegrityJson, kManifest };
-std::string_view ProtectionName(
-    Protection protection);  // "none", "crc32", "integrity.json", "manifest"
+// "none", "crc32", "integrity.json", "manifest".
+std::string_view ProtectionName(Protection protection);
 
 // Thread-safety: const methods may run concurrently.
 class CheckpointSource {
@@ -57,30 +57,31 @@ class CheckpointSource {
   // Global tensors and the chunks that cover them. Valid as long as this object.
   [[nodiscard]] virtual const CheckpointIndex& index() const = 0;
 
-  // Opens a chunk's stored item and finds its elements. A checksum that the item carries is
+  // Opens a chunk's stored item and finds its elements. If the item carries a checksum, it is
   // verified first, which reads the item once.
   //
-  // REQUIRES: `tensor` is one of the index, and `chunk` one of its chunks there, no copy.
-  // Errors: kMissingFile, kTruncated, kOutOfRange, kBadItem, kShapeMismatch or kDtypeMismatch (the item is not what
-  //         the index says), kSizeMismatch, kChecksum, kUnsupported (encoding), kResource.
-  // Cost: a few small reads, plus the item once if it carries a checksum or is compressed.
+  // REQUIRES: `tensor` is one of the index, and `chunk` one of its chunks there, not a copy.
+  // Errors: kMissingFile, kTruncated, kOutOfRange, kBadItem, kShapeMismatch or kDtypeMismatch (the
+  // item is not what the index says), kSizeMismatch, kChecksum, kUnsupported (encoding), kResource.
+  // Cost: a few small reads, plus one read of the item if it carries a checksum or is compressed.
   [[nodiscard]] virtual Result<StoredArray> Locate(const GlobalTensor& tensor,
                                                    const Chunk& chunk) const = 0;
 
   // Errors: kBadItem and the file errors of Locate.
   [[nodiscard]] virtual Result<RenderedObject> ReadObject(const ObjectEntry& object) const = 0;
 
-  // Whether the checkpoint is one object in one file. ReadObject gives the whole of it for an entry with the empty key.
+  // Whether the checkpoint is one object in one file. For an entry with the empty key, ReadObject
+  // then returns all of it.
   [[nodiscard]] virtual bool is_one_object() const { return false; }
 
-  // Compares what no tensor of the index uses, as numbers inside of objects, with the checksums it has.
-  // Errors: kChecksum and the file errors of Locate.
+  // Compares bytes that belong to no tensor of the index, such as numbers inside objects, with
+  // their checksums. Errors: kChecksum and the file errors of Locate.
   [[nodiscard]] virtual Status VerifyRest() const { return OkStatus(); }
 
   // Full size of a file that chunks name. Errors: kMissingFile, kUnsafePath.
   [[nodiscard]] virtual Result<std::uint64_t> FileSize(FileId file) const = 0;
 
-  // The strongest checksum this format stores with every item, kNone if it has none.
+  // The strongest checksum that this format stores with every item; kNone if there is none.
   [[nodiscard]] virtual Protection protection() const = 0;
 };
 

@@ -61,7 +61,7 @@ class Validator {
     if (all_inside) CheckCover(tensor);
   }
 
-  // One problem a file at most: a lost file would otherwise be reported for each of a million
+  // At most one problem per file: a lost file would otherwise be reported for each of a million
   // chunks.
   void CheckFiles(const GlobalTensor& tensor) {
     reported_.clear();
@@ -78,14 +78,14 @@ class Validator {
     }
   }
 
-  // Reports the file as missing if it is.
+  // Reports the file as missing if it does not exist.
   bool FileIsThere(FileId file, const std::string& key) {
     if (sizes_[file].ok()) return true;
     Report(Status(sizes_[file].status()).File(index_.files()[file]), key);
     return false;
   }
 
-  // REQUIRES: the file is there.
+  // REQUIRES: the file exists.
   void CheckExtent(FileId file, std::uint64_t offset, std::uint64_t size_bytes,
                    const std::string& key) {
     const std::uint64_t size = *sizes_[file];
@@ -107,7 +107,7 @@ class Validator {
     }
   }
 
-  // REQUIRES: every one of `boxes_` lies inside the tensor.
+  // REQUIRES: all of `boxes_` lie inside the tensor.
   void CheckCover(const GlobalTensor& tensor) {
     const CoverProof proof = ProveCover(tensor.shape, boxes_);
     if (proof.overlap) {
@@ -130,8 +130,8 @@ class Validator {
     if (proof.duplicates != 0) WarnOfDuplicates(tensor);
   }
 
-  // Replicas in files of different ranks are how saves without collectives look; the same box twice
-  // in one file is not.
+  // Saves without collectives leave replicas in the files of several ranks. The same box twice in
+  // one file is unusual.
   void WarnOfDuplicates(const GlobalTensor& tensor) {
     std::vector<Chunk> chunks(index_.chunks(tensor).begin(), index_.chunks(tensor).end());
     const auto id = [](const Chunk& c) { return std::tie(c.offsets, c.sizes, c.file); };
@@ -151,8 +151,8 @@ class Validator {
   const CheckpointIndex& index_;
   std::vector<Problem> problems_;
   std::vector<Result<std::uint64_t>> sizes_;  // by FileId
-  std::optional<EntryMap> entries_;           // made when the first wrong extent is found
-  // Scratch of one tensor.
+  std::optional<EntryMap> entries_;           // built when the first wrong extent is found
+  // Buffers for one tensor.
   std::vector<BoxView> boxes_;
   std::vector<FileId> reported_;
 };

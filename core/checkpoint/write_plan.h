@@ -1,5 +1,5 @@
-// WritePlan: every file of a checkpoint that is to be written, byte for byte, before a tensor is
-// read.
+// WritePlan: every file of a checkpoint that is to be written, planned byte for byte before a
+// tensor is read.
 #ifndef CKPT_CORE_CHECKPOINT_WRITE_PLAN_H_
 #define CKPT_CORE_CHECKPOINT_WRITE_PLAN_H_
 
@@ -19,15 +19,15 @@
 
 namespace ckpt {
 
-// A tensor of the target. Chunks are row blocks: whole in every dim but the first, so that each is
-// one contiguous interval of the tensor's C order.
+// A tensor of the target. Its chunks are row blocks: whole in every dim except the first, so each
+// is one contiguous interval of the tensor's C order.
 struct TargetTensor {
   std::string key;
   DType dtype = DType::kFloat32;
   Dims shape;
 };
 
-// One chunk of one tensor in one file: head, payload in C order, tail, without gaps between them.
+// One chunk of one tensor in one file: head, payload in C order, tail, without gaps.
 struct WriteItem {
   std::uint32_t tensor = 0;  // position in WritePlan::tensors
   std::uint32_t file = 0;    // position in WritePlan::files
@@ -38,7 +38,7 @@ struct WriteItem {
   std::uint64_t size_bytes = 0;  // head + payload + tail
 };
 
-// Bytes at a known place that depend on no tensor: a header, a pickled object.
+// Bytes at a known offset that depend on no tensor: a header, a pickled object.
 struct WriteLiteral {
   std::uint32_t file = 0;
   std::uint64_t offset_bytes = 0;
@@ -50,7 +50,7 @@ struct WriteFile {
   std::uint64_t size_bytes = 0;
 };
 
-// A side file taken over byte for byte.
+// A side file that is copied unchanged.
 struct WriteCopy {
   Path from;
   std::string name;
@@ -64,20 +64,21 @@ struct ItemExtent {
   friend bool operator==(const ItemExtent&, const ItemExtent&) = default;
 };
 
-// What surrounds payloads in a format. Stateless apart from the plan it belongs to; thread-safe.
+// The bytes that a format puts around a payload. It has no state except the plan it belongs to.
+// Thread-safe.
 class ItemFraming {
  public:
   virtual ~ItemFraming() = default;
   // The bytes before the payload: exactly payload_offset - offset_bytes of them.
   [[nodiscard]] virtual Bytes Head(const TargetTensor& tensor, const WriteItem& item) const = 0;
-  // The bytes behind it, which may carry the payload's CRC-32 (as in zip).
+  // The bytes after the payload, which may contain the payload's CRC-32 (as in zip).
   [[nodiscard]] virtual Bytes Tail(const TargetTensor& tensor, const WriteItem& item,
                                    std::uint32_t payload_crc32) const = 0;
-  // Whether Tail looks at the CRC; computing it costs time.
+  // Whether Tail uses the CRC. Computing it costs time.
   [[nodiscard]] virtual bool needs_crc32() const = 0;
 };
 
-// Nothing around the payload.
+// Puts nothing around the payload.
 class NoFraming final : public ItemFraming {
  public:
   [[nodiscard]] Bytes Head(const TargetTensor& /*t*/, const WriteItem& /*i*/) const override {
@@ -92,25 +93,26 @@ class NoFraming final : public ItemFraming {
 
 struct WritePlan;
 
-// Every item is stored as one zstd frame around head, payload and tail. How long a frame is shows
-// only when it has been written: the items of a file follow each other in plan order, without gaps,
-// behind its literals; and the file that says where they lie is made last.
+// Stores every item as one zstd frame around head, payload and tail. The length of a frame is known
+// only after it was written. So the items of a file follow each other in plan order, without gaps,
+// after its literals, and the file that says where they lie is written last.
 struct ItemCompression {
   int zstd_level = 0;
   // The encoder and its version, which also decide the bytes.
   std::string encoder;
-  // Position in `files`: the one made last, which has no other content.
+  // Position in `files` of the file that is written last. It has no other content.
   std::uint32_t index_file = 0;
-  // Its bytes. `extents` is parallel to the plan's items. A pure function.
+  // The bytes of that file. `extents` is parallel to the plan's items. A pure function.
   std::function<Bytes(const WritePlan& plan, std::span<const ItemExtent> extents)> encode_index;
 };
 
-// A pure value: the same plan gives the same bytes, whatever the number of threads.
+// A pure value: the same plan gives the same bytes, for any number of threads.
 //
-// Invariants, checked by CheckWritePlan: in every file, literals and items tile [0, size)
-// without overlap, gaps being allowed where the format ignores them (they read as zero); the items
-// of a tensor are consecutive in `items`, in order of their rows, and cover it exactly once. With
-// `compression`, offsets of items count from their own start, their sizes are those before
+// Invariants, checked by CheckWritePlan. In every file, literals and items tile [0, size) without
+// overlap. Gaps are allowed where the format ignores them; they read as zero. The items of a tensor
+// are consecutive in `items`, sorted by rows, and cover it exactly once. With `compression`,
+// offsets count from the item's own start, sizes are those before compression, and file sizes are
+// those of the literals.
 // compression, and sizes of files are those of the literals.
 struct WritePlan {
   std::vector<WriteFile> files;

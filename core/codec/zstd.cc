@@ -13,7 +13,8 @@
 namespace ckpt {
 namespace {
 
-// What one worker encodes at a time. Part of the format of our frames: it decides where blocks end.
+// What one worker encodes at a time. It decides where blocks end, so it is part of the format of
+// our frames.
 constexpr int kJobBytes = 1 << 20;
 
 struct FreeDCtx {
@@ -105,7 +106,7 @@ struct ZstdEncoder::Impl {
     CKPT_CHECK(context != nullptr);
     Set(ZSTD_c_compressionLevel, options.level);
     Set(ZSTD_c_checksumFlag, 1);
-    // One worker at least: without any, frames are cut into blocks in another way.
+    // At least one worker: without workers, zstd cuts frames into other blocks.
     Set(ZSTD_c_nbWorkers, options.threads);
     Set(ZSTD_c_jobSize, kJobBytes);
   }
@@ -114,8 +115,9 @@ struct ZstdEncoder::Impl {
     CKPT_CHECK(!ZSTD_isError(ZSTD_CCtx_setParameter(context.get(), parameter, value)));
   }
 
-  // Runs one directive to its end. The end of a frame is always asked for without input: with some,
-  // a short way around the block buffer would make the bytes depend on the pieces.
+  // Runs one directive until it is finished. The end of a frame is always requested without input:
+  // with input, zstd may bypass the block buffer, and the bytes would depend on how the input was
+  // split.
   Status Run(ByteSpan input, ZSTD_EndDirective directive, Bytes& out) {
     ZSTD_inBuffer in{input.data(), input.size(), 0};
     while (true) {

@@ -13,13 +13,13 @@ namespace ckpt {
 
 struct ZstdLimits {
   std::uint64_t max_output_bytes = 0;
-  // Base-2 logarithm of the largest window a frame may ask for; it is what decoding allocates. 27
-  // (128 MiB) is what zstd writes at most without `--long`.
+  // Base-2 logarithm of the largest window that a frame may request; the decoder allocates it. 27
+  // (128 MiB) is the largest that zstd writes without `--long`.
   int max_window_log = 27;
 };
 
 // Decodes a stream of concatenated frames that arrives in pieces of any size. Skippable frames are
-// skipped. One thread.
+// skipped. For one thread.
 //
 //   ZstdDecoder decoder({.max_output_bytes = 1 << 20});
 //   CKPT_RETURN_IF_ERROR(decoder.Decode(piece, out));  // any number of times
@@ -31,11 +31,11 @@ class ZstdDecoder {
   ZstdDecoder& operator=(ZstdDecoder&&) noexcept;
   ~ZstdDecoder();
 
-  // Appends what `input` yields to `out`, which grows with real output only, never by an announced
-  // size.
+  // Appends what `input` decodes to to `out`, which grows by real output only, never by an
+  // announced size.
   //
-  // Errors: kBadItem (no zstd frame, or a damaged one), kChecksum (the frame's own checksum), kResource (past
-  //         max_output_bytes, or a larger window).
+  // Errors: kBadItem (not a zstd frame, or a damaged one), kChecksum (the frame's own checksum),
+  // kResource (more than max_output_bytes, or a larger window).
   Status Decode(ByteSpan input, Bytes& out);
 
   // Errors: kTruncated (the last frame is not complete), kBadItem (there was no frame at all).
@@ -50,12 +50,12 @@ class ZstdDecoder {
 Result<Bytes> ZstdDecompress(ByteSpan input, const ZstdLimits& limits);
 
 inline constexpr int kDefaultZstdLevel = 3;
-// Higher ones ask every reader for windows of 128 MiB.
+// Higher levels require every reader to allocate windows of 128 MiB.
 inline constexpr int kMaxZstdLevel = 19;
 
-// Encodes one frame after the other, each from input that arrives in pieces of any size. One thread
-// calls; `threads` more do the work. The bytes depend on content, level and version of the library,
-// never on the pieces nor on the threads.
+// Encodes frames one after the other, each from input that arrives in pieces of any size. One
+// thread calls; `threads` more do the work. The bytes depend on the content, the level and the
+// library's version, never on the pieces or the threads.
 //
 //   ZstdEncoder encoder({.level = 3, .threads = 4});
 //   encoder.Begin(content_bytes);
@@ -72,8 +72,8 @@ class ZstdEncoder {
   ZstdEncoder& operator=(ZstdEncoder&&) noexcept;
   ~ZstdEncoder();
 
-  // Starts a frame of exactly `content_bytes`, which its header states; what an unfinished one held
-  // is forgotten.
+  // Starts a frame of exactly `content_bytes`, which its header states. An unfinished frame is
+  // discarded.
   void Begin(std::uint64_t content_bytes);
   // Takes all of `input` and appends what is ready to `out`.
   // Errors: kSystem (memory ran out), kInternal (more bytes than Begin announced).
@@ -86,7 +86,7 @@ class ZstdEncoder {
   std::unique_ptr<Impl> impl_;
 };
 
-// "zstd 1.5.4": what else decides the bytes of a frame.
+// "zstd 1.5.4": the version, which also decides the bytes of a frame.
 [[nodiscard]] std::string ZstdEncoderName();
 
 // One frame, with its content size and a checksum. REQUIRES: 1 <= level <= 22.

@@ -8,7 +8,7 @@
 namespace ckpt {
 namespace {
 
-// `count` zero bytes, at most a block.
+// `count` zero bytes, at most one block.
 ByteSpan Zeros(std::uint64_t count) {
   static const Bytes zeros(kManifestBlockBytes);
   return ByteSpan(zeros).first(count);

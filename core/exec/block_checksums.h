@@ -21,13 +21,13 @@ struct ChecksumPiece {
   friend bool operator==(const ChecksumPiece&, const ChecksumPiece&) = default;
 };
 
-// Checksums of bytes written front to back in one part of a file. One thread.
+// Checksums bytes that are written front to back into one part of a file. For one thread.
 class ChecksumStream {
  public:
   explicit ChecksumStream(std::uint64_t offset_bytes) : at_(offset_bytes) {}
   // The next bytes.
   void Update(ByteSpan bytes);
-  // One piece a block, in order.
+  // One piece per block, in order.
   [[nodiscard]] const std::vector<ChecksumPiece>& pieces() const { return pieces_; }
 
  private:
@@ -35,7 +35,7 @@ class ChecksumStream {
   std::vector<ChecksumPiece> pieces_;
 };
 
-// As ManifestFile has them.
+// The checksums as ManifestFile stores them.
 struct BlockChecksums {
   std::vector<std::uint32_t> crc32c;
   std::vector<std::uint32_t> crc32;
@@ -43,8 +43,8 @@ struct BlockChecksums {
   friend bool operator==(const BlockChecksums&, const BlockChecksums&) = default;
 };
 
-// Those of each block of a file of `size_bytes`; bytes that no piece covers are zeros.
-// Errors: kInternal if pieces overlap, reach outside the file or straddle blocks.
+// The checksums of each block of a file of `size_bytes`. Bytes that no piece covers are zeros.
+// Errors: kInternal if pieces overlap, reach outside the file or cross block bounds.
 Result<BlockChecksums> CombineChecksums(std::vector<ChecksumPiece> pieces,
                                         std::uint64_t size_bytes);
 

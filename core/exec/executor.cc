@@ -29,7 +29,7 @@ namespace ckpt {
 namespace {
 
 constexpr std::uint64_t kMinWindowBytes = 64 * kKiB;
-// Larger windows no longer pay: the page cache and the disk are saturated.
+// Larger windows bring nothing: the page cache and the disk are saturated.
 constexpr std::uint64_t kMaxWindowBytes = 8 * kMiB;
 
 // One thread's memory, allocated once and reused for every tensor.
@@ -42,9 +42,9 @@ struct Worker {
   std::uint64_t window_bytes;
   NestReader reader;
   Bytes gathered;  // a window in the source's dtype
-  Bytes cast;      // the same in the target's
+  Bytes cast;      // the same in the target's dtype
   ItemBuffers buffers;
-  std::unique_ptr<ZstdEncoder> encoder;  // null: items are stored as they are
+  std::unique_ptr<ZstdEncoder> encoder;  // null: items are not compressed
 };
 
 class Execution {
@@ -90,7 +90,7 @@ class Execution {
   std::vector<std::size_t> first_item_;
   std::vector<bool> done_;
   std::optional<ItemPlacement> placement_;  // of compressed items
-  WriteLiteral index_;                      // of the same
+  WriteLiteral index_;                      // says where they lie
 
   Mutex mutex_;
   ExecuteResult result_ CKPT_GUARDED_BY(mutex_);
@@ -116,8 +116,8 @@ Status Execution::PrepareFiles() {
     CKPT_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> out, stat.type == FileType::kMissing
                                                                  ? storage_.Create(path)
                                                                  : storage_.OpenForUpdate(path));
-    // The whole size at once: a full disk shows before hours of work. Compressed files grow, and keep
-    // what an interrupted run put into them.
+    // Reserve the whole size at once: a full disk shows before hours of work. Compressed files grow
+    // as they are written, and keep what an interrupted run wrote into them.
     const bool keeps_its_size = plan_.write.compression ? stat.size_bytes > file.size_bytes
                                                         : stat.size_bytes == file.size_bytes;
     if (!keeps_its_size) CKPT_RETURN_IF_ERROR(out->Resize(file.size_bytes));
@@ -180,7 +180,7 @@ Result<std::vector<JournalRecord>> Execution::OpenJournal() {
   return records;
 }
 
-// Side files that the source no longer has.
+// Removes side files that the source no longer has.
 Status Execution::RemoveStrangers() {
   std::set<std::string_view> own = {kJournalName};
   for (const WriteFile& file : plan_.write.files) own.insert(file.name);
@@ -193,14 +193,14 @@ Status Execution::RemoveStrangers() {
   return OkStatus();
 }
 
-// Accepts a finished tensor if what lies on disk is what was recorded: after a power failure the
-// journal may have survived and the data not.
+// Accepts a finished tensor if the bytes on disk are the recorded ones: after a power failure the
+// journal may have survived without the data.
 Status Execution::TakeOver(const JournalRecord& record) {
   if (record.tensor >= done_.size() || done_[record.tensor]) return OkStatus();
   const std::size_t first = first_item_[record.tensor];
   const std::size_t end = first_item_[record.tensor + 1];
   if (placement_) {
-    // Only right behind those before it are its bytes where this run would put them.
+    // Its bytes are where this run would put them only if they directly follow the items before it.
     const bool is_next = first == placement_->extents().size() &&
                          record.extents.size() == end - first &&
                          placement_->Continues(record.extents);
@@ -234,7 +234,7 @@ Status Execution::TakeOver(const JournalRecord& record) {
   return OkStatus();
 }
 
-// The next compressed item is this long.
+// Records the length of the next compressed item.
 void Execution::Place(std::uint64_t size_bytes) {
   const std::uint32_t file = plan_.write.items[placement_->extents().size()].file;
   placement_->Append(size_bytes);
@@ -315,8 +315,8 @@ Status Execution::WriteTensor(std::size_t tensor, Worker& worker) {
 Status Execution::WriteTensors() {
   const std::size_t count = plan_.write.tensors.size();
   const auto& compression = plan_.write.compression;
-  // Where a compressed item starts shows when the one before it has ended: one tensor after the
-  // other then, and the threads encode.
+  // The start of a compressed item is known only when the item before it has ended. So tensors are
+  // written one after the other, and the threads encode.
   const auto threads =
       compression ? std::size_t{1} : static_cast<std::size_t>(std::max(options_.threads, 1));
   std::vector<std::unique_ptr<Worker>> workers;
@@ -343,7 +343,7 @@ Status Execution::WriteTensors() {
   return OkStatus();
 }
 
-// The file that says where compressed items came to lie; written with the other literals.
+// Makes the file that says where compressed items lie. It is written with the other literals.
 Status Execution::WriteIndex() {
   if (!plan_.write.compression) return OkStatus();
   const ItemCompression& compression = *plan_.write.compression;
@@ -362,7 +362,7 @@ Status Execution::CopySideFiles() {
   for (const WriteCopy& copy : plan_.write.copies) {
     const Path path = directory_ / copy.name;
     CKPT_RETURN_IF_ERROR(storage_.MakeDirectories(path.parent_path()));
-    CKPT_RETURN_IF_ERROR(storage_.RemoveAll(path));  // of an interrupted run
+    CKPT_RETURN_IF_ERROR(storage_.RemoveAll(path));  // left by an interrupted run
     CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> in, storage_.Open(copy.from));
     CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> out, storage_.Create(path));
     ManifestFile written{.name = copy.name, .size_bytes = in->size_bytes(), .block_crc32c = {}};

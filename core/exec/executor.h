@@ -1,4 +1,4 @@
-// The executor: carries out a plan under a byte budget. It knows nothing about formats or models.
+// The executor carries out a plan within a byte budget. It knows nothing about formats or models.
 #ifndef CKPT_CORE_EXEC_EXECUTOR_H_
 #define CKPT_CORE_EXEC_EXECUTOR_H_
 
@@ -20,10 +20,10 @@
 namespace ckpt {
 
 struct ExecuteOptions {
-  // Upper bound of the buffers of all threads together.
+  // Upper limit for the buffers of all threads together.
   std::uint64_t memory_budget_bytes = std::uint64_t{1} << 30;
   int threads = 1;
-  // Go on from the journal that an interrupted run of the same plan left in the directory.
+  // Resume from the journal that an interrupted run of the same plan left in the directory.
   bool resume = false;
   // The part that this process writes, while others write the rest; nothing: all. Then a file that it makes may not exist
   // yet, nothing is journaled, side files go with the first file, and a tensor that is only partly written here has no
@@ -35,25 +35,26 @@ struct ExecuteOptions {
 };
 
 struct ExecuteResult {
-  std::vector<ManifestFile> files;       // in plan order, side files behind
-  std::vector<std::string> tensor_xxh3;  // hex, parallel to the plan's tensors; empty: see share
+  std::vector<ManifestFile> files;  // in plan order, then side files
+  // Hex, parallel to the plan's tensors. An entry may be empty: see own_files.
+  std::vector<std::string> tensor_xxh3;
   std::uint64_t bytes_read = 0;
   std::uint64_t bytes_written = 0;
   std::uint64_t cast_overflows = 0;  // finite values that a narrowing cast made infinite
-  std::size_t resumed_tensors = 0;   // taken over from the journal
+  std::size_t resumed_tensors = 0;   // already finished according to the journal
 };
 
-// Writes every file of `plan` below `directory`, which exists, and syncs each. Leaves `kJournalName`
-// there: the caller removes it before publishing.
+// Writes every file of `plan` below `directory`, which exists, and syncs each. Leaves
+// `kJournalName` there: the caller removes it before publishing.
 //
-// A tensor is the unit of work: one thread produces its items front to back in windows, which gives
-// its digest and its zip checksum in the same pass; tensors run in parallel. Compressed ones follow
-// each other, and the threads encode blocks of them. Finished ones are journaled. On resume a journaled tensor is taken over if the bytes on disk still have the
-// recorded checksums.
+// A tensor is the unit of work. One thread writes its items front to back in windows, so that one
+// pass gives the digest and the zip checksum as well. Tensors run in parallel. Compressed tensors
+// follow each other, and the threads encode blocks of them. Finished tensors are journaled. When
+// resuming, a journaled tensor is skipped if the bytes on disk still have the recorded checksums.
 //
 // REQUIRES: CheckPlan(plan, source.index()) was OK.
 // Errors: those of CheckpointSource::Locate, kNoSpace, kIo, kCancelled. Files written so far stay,
-// for a later resume.
+// so that a later run can resume.
 Result<ExecuteResult> Execute(const ConversionPlan& plan, const CheckpointSource& source,
                               Storage& storage, const Path& directory,
                               const ExecuteOptions& options);

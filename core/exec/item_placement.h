@@ -1,4 +1,4 @@
-// Where the items of a compressed plan come to lie, which shows only while they are written.
+// Where the items of a compressed plan lie. This is known only while they are written.
 #ifndef CKPT_CORE_EXEC_ITEM_PLACEMENT_H_
 #define CKPT_CORE_EXEC_ITEM_PLACEMENT_H_
 
@@ -11,21 +11,21 @@
 
 namespace ckpt {
 
-// Each item starts where the one before it in the same file ended, the first one behind the file's
-// literals. Items are placed in plan order. One thread.
+// Each item starts where the item before it in the same file ended; the first one starts after the
+// file's literals. Items are placed in plan order. For one thread.
 class ItemPlacement {
  public:
   // `plan` must outlive this.
   explicit ItemPlacement(const WritePlan& plan);
 
-  // Where the next item of a file starts: all that is placed there lies before.
+  // Where the next item of a file starts: the end of everything placed there so far.
   [[nodiscard]] std::uint64_t end_of_file(std::uint32_t file) const { return file_ends_[file]; }
-  // Item `extents().size()` is this long.
+  // Places item number `extents().size()`, which is this long.
   void Append(std::uint64_t size_bytes);
-  // Whether `extents`, of the next items, are where Append would put them.
+  // Whether the next items would be placed exactly at `extents`.
   [[nodiscard]] bool Continues(std::span<const ItemExtent> extents) const;
 
-  // Of the items placed so far, in plan order.
+  // The extents of the items placed so far, in plan order.
   [[nodiscard]] const std::vector<ItemExtent>& extents() const { return extents_; }
 
  private:

@@ -13,26 +13,27 @@
 
 namespace ckpt {
 
-// What outlives an item, one a thread: fresh pages cost more than copying into old ones.
+// Buffers that are reused for all items of a thread: new pages cost more than copying into old
+// ones.
 struct ItemBuffers {
   std::uint64_t window_bytes = 0;
-  Bytes pending = {};  // small parts on their way into one write
-  Bytes encoded = {};  // a window's worth of a frame
+  Bytes pending = {};  // small parts that are joined into one write
+  Bytes encoded = {};  // the encoded bytes of one window
 };
 
-// Small parts are gathered, large ones passed through, checksums computed on the way. One thread.
+// Joins small parts, writes large ones directly, and computes the checksums. For one thread.
 class ItemWriter {
  public:
-  // All of them must outlive this. An encoder (null: none) has begun its frame.
+  // All arguments must outlive this. An encoder (null: none) must have begun its frame.
   ItemWriter(WritableFile& out, std::uint64_t offset_bytes, ItemBuffers& buffers,
              ZstdEncoder* encoder);
 
   // The next bytes of the item, before they are encoded.
   Status Write(ByteSpan bytes);
-  // Nothing follows.
+  // Ends the item.
   Status Finish();
 
-  // What lies in the file. REQUIRES: Finish was OK.
+  // Bytes of the item in the file. REQUIRES: Finish was OK.
   [[nodiscard]] std::uint64_t size_bytes() const { return at_ - begin_; }
   [[nodiscard]] const std::vector<ChecksumPiece>& pieces() const { return sums_.pieces(); }
 

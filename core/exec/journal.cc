@@ -81,7 +81,8 @@ std::optional<JournalRecord> DecodeBody(ByteSpan body) {
   return record;
 }
 
-// Length of the framed record that `rest` starts with, if its checksum holds, and the record.
+// Decodes the record at the start of `rest`, if its checksum is right, and returns its framed
+// length.
 std::optional<std::pair<std::size_t, JournalRecord>> DecodeRecord(ByteSpan rest) {
   if (rest.size() < kFrameBytes + kFixedBodyBytes) return std::nullopt;
   const auto length = LoadLe<std::uint32_t>(rest.data());

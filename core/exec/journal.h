@@ -1,4 +1,4 @@
-// The journal of a conversion: which tensors are finished, so that an interrupted run can go on.
+// The journal of a conversion: it lists finished tensors, so that an interrupted run can resume.
 #ifndef CKPT_CORE_EXEC_JOURNAL_H_
 #define CKPT_CORE_EXEC_JOURNAL_H_
 
@@ -16,14 +16,14 @@
 
 namespace ckpt {
 
-// A finished tensor: what resuming needs to know without computing it again.
+// A finished tensor: everything that resuming needs and does not compute again.
 struct JournalRecord {
   std::uint32_t tensor = 0;  // position in the plan
   std::string digest;        // XXH3-128 of its bytes, hex
   std::uint64_t cast_overflows = 0;
-  // Pieces of the files that hold it, by position of the file in the plan.
+  // The checksummed pieces of the files that hold it, by the file's position in the plan.
   std::vector<std::pair<std::uint32_t, ChecksumPiece>> pieces;
-  // Where its items came to lie, if the plan did not know.
+  // Where its items lie, if the plan did not know.
   std::vector<ItemExtent> extents;
 };
 
@@ -31,16 +31,17 @@ struct JournalRecord {
 //   header   "CKPTJNL3", 32 hex digits of the plan's hash
 //   record   u32 body length, u32 CRC-32C of the body, body
 //   body     u32 tensor, u64 overflows, 32 hex digits, u32 pieces, u32 extents,
-//            pieces × (u32 file, u64 offset, u32 length, u32 CRC-32C, u32 CRC-32), extents × (u64 offset, u64 size)
-// A record that was cut off or damaged, and everything behind it, is as if it were never written.
+//            pieces × (u32 file, u64 offset, u32 length, u32 CRC-32C, u32 CRC-32),
+//            extents × (u64 offset, u64 size)
+// A record that was cut off or damaged is ignored, together with everything after it.
 // Thread-safety: Append may run concurrently.
 class Journal {
  public:
   // Starts an empty journal. Errors: kIo, kNoSpace.
   static Result<std::unique_ptr<Journal>> Create(Storage& storage, const Path& path,
                                                  const std::string& plan_hash);
-  // Reads an existing one and goes on behind its last good record; `records` receives what it says.
-  // A missing journal, or one of another plan, is kNotFound.
+  // Opens an existing journal and continues after its last good record. `records` receives what it
+  // contains. A missing journal, or the journal of another plan, is kNotFound.
   static Result<std::unique_ptr<Journal>> Resume(Storage& storage, const Path& path,
                                                  const std::string& plan_hash,
                                                  std::vector<JournalRecord>& records);

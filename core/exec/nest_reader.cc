@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint64_t kMinWideningBytes = 4 * kKiB;
 
-// The strided copy of a nest that lies within one source chunk and one target box.
+// The strided copy for a nest that lies within one source chunk and one target box.
 StridedCopy MakeNestCopy(const layout::Nest& nest, const Box& stored, const StoredArray& array,
                          const Box& box) {
   const auto element = static_cast<std::int64_t>(ElementBytes(array.dtype));
@@ -54,7 +54,7 @@ Status NestReader::ReadNest(const layout::Nest& nest, const Box& box, MutableByt
   const CheckpointIndex& index = chunks_.source().index();
   TensorReader reader(index.tensors()[nest.source], gatherer_, chunks_);
   std::int64_t missing = layout::Volume(nest);
-  std::set<std::pair<DimsId, DimsId>> read;  // boxes taken: a replica of one must not count twice
+  std::set<std::pair<DimsId, DimsId>> read;  // boxes read: a replica must not count twice
   for (const Chunk& chunk : index.chunks(reader.tensor())) {
     if (missing <= 0) break;
     const std::pair<DimsId, DimsId> identity(chunk.offsets, chunk.sizes);
@@ -92,7 +92,8 @@ Status NestReader::AddBlockOfDtype(const TensorRecipe& recipe, DType dtype, cons
   }
   widened_.resize(out.size());
   CastElements(dtype, stored_, recipe.source_dtype, widened_);
-  // Zeros where the nests have no element; where they have one, `out` is zero.
+  // Combines by or: `widened_` is zero where the nests have no element, and `out` is zero where
+  // they have one.
   std::transform(out.begin(), out.end(), widened_.begin(), out.begin(), std::bit_or<>());
   return OkStatus();
 }
@@ -111,7 +112,7 @@ Status NestReader::AddOfDtype(const TensorRecipe& recipe, DType dtype, const Box
 }
 
 Status NestReader::Read(const TensorRecipe& recipe, const Box& box, MutableByteSpan out) {
-  std::set<DType> others;  // than the recipe's
+  std::set<DType> others;  // dtypes other than the recipe's
   bool has_gaps = false;
   for (const layout::Nest& nest : recipe.nests) {
     if (IsOf(recipe.source_dtype, nest)) continue;
@@ -119,7 +120,7 @@ Status NestReader::Read(const TensorRecipe& recipe, const Box& box, MutableByteS
     if (nest.is_zero_fill()) continue;
     others.insert(chunks_.source().index().tensors()[nest.source].dtype);
   }
-  // Zeros are laid first; a nest of them only accounts for the elements.
+  // Fill with zeros first; a nest of zeros then only counts its elements.
   if (has_gaps) std::fill(out.begin(), out.end(), std::byte{0});
   std::int64_t filled = 0;
   for (const layout::Nest& nest : recipe.nests) {

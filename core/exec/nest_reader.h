@@ -1,4 +1,4 @@
-// Reading through a layout: target boxes filled from source chunks by loop nests.
+// Reads through a layout: fills boxes of target tensors from source chunks by loop nests.
 #ifndef CKPT_CORE_EXEC_NEST_READER_H_
 #define CKPT_CORE_EXEC_NEST_READER_H_
 
@@ -12,18 +12,19 @@
 
 namespace ckpt {
 
-// Fills boxes of target tensors. One thread; remembers where the chunks of the current target's sources lie.
+// Fills boxes of target tensors. It remembers where the chunks of the current target's sources lie.
+// For one thread.
 class NestReader {
  public:
-  // Half of `budget_bytes` bounds scratch memory (an eighth of all of it what tensors of other dtypes are widened in, some KiB
-  // at least), half decoded items.
+  // Half of `budget_bytes` limits scratch memory, the other half decoded items. Widening tensors of
+  // other dtypes uses an eighth of the whole budget, but at least some KiB.
   NestReader(const CheckpointSource& source, std::uint64_t budget_bytes);
 
   // Starts another target tensor: forgets where the chunks of earlier sources lie.
   void Reset() { chunks_.Clear(); }
 
-  // Writes the elements of `box` of the target, in C order and in the recipe's source dtype, into `out`.
-  // Errors: those of TensorReader; kInternal if the recipe does not fill the box.
+  // Writes the elements of `box` of the target into `out`, in C order and in the recipe's source
+  // dtype. Errors: those of TensorReader; kInternal if the recipe does not fill the box.
   Status Read(const TensorRecipe& recipe, const Box& box, MutableByteSpan out);
 
   [[nodiscard]] std::uint64_t bytes_read() const { return gatherer_.bytes_read(); }
@@ -31,7 +32,8 @@ class NestReader {
  private:
   // Whether the nest reads from a tensor of `dtype`.
   [[nodiscard]] bool IsOf(DType dtype, const layout::Nest& nest) const;
-  // Adds the elements of nests that read from tensors of `dtype` to `out`, widened to the recipe's.
+  // Adds the elements of all nests that read from tensors of `dtype` to `out`, widened to the
+  // recipe's dtype.
   Status AddOfDtype(const TensorRecipe& recipe, DType dtype, const Box& box, MutableByteSpan out);
   Status ReadNest(const layout::Nest& nest, const Box& box, MutableByteSpan out);
 
@@ -40,14 +42,14 @@ class NestReader {
                          MutableByteSpan out);
 
   std::uint64_t widening_bytes_;
-  Bytes stored_;   // a block as the source has it
-  Bytes widened_;  // and in the recipe's dtype
+  Bytes stored_;   // a block in the source's dtype
+  Bytes widened_;  // the same in the recipe's dtype
   Gatherer gatherer_;
   LocatedChunks chunks_;
 };
 
-// The bytes of a tensor as the recipe makes it from `source`, in C order and the source's dtype, in
-// blocks to `sink`: what digests under another layout are computed from.
+// Passes the bytes of a tensor, as the recipe makes it from `source`, to `sink` in blocks: in C
+// order and in the source's dtype. Digests under another layout are computed from them.
 Status StreamRecipe(const CheckpointSource& source, const TensorRecipe& recipe, DimsView shape,
                     std::uint64_t budget_bytes, const std::function<Status(ByteSpan)>& sink);
 

@@ -41,7 +41,7 @@ Status OutputFile::PartDone() {
 
 Result<BlockChecksums> OutputFile::Finish() {
   const MutexLock lock(mutex_);
-  if (!is_durable_) CKPT_RETURN_IF_ERROR(SyncAndClose());  // a file of literals alone
+  if (!is_durable_) CKPT_RETURN_IF_ERROR(SyncAndClose());  // a file that has only literals
   return CombineChecksums(std::move(pieces_), size_bytes_);
 }
 
@@ -64,8 +64,8 @@ Status OutputFile::SyncAndClose() {
   CKPT_RETURN_IF_ERROR(EnsureOpen());
   if (has_late_size_) CKPT_RETURN_IF_ERROR(file_->Resize(size_bytes_));
   if (Status synced = file_->Sync(); !synced.ok()) {
-    // The system says once that bytes were lost, and then reads them back from memory as if they
-    // were not: a resumed run must not find them.
+    // The system reports lost bytes once. Later it returns them from memory as if they were
+    // written. A resumed run must not find them.
     file_ = nullptr;
     if (!is_open_elsewhere_) synced.Add(storage_.RemoveAll(path_));
     return synced;

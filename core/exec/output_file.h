@@ -16,12 +16,12 @@
 
 namespace ckpt {
 
-// Open from its first part to its last one, so that a plan may have more files than can be open at
-// once. Thread-safe.
+// The file is open only from its first part to its last one, so that a plan may have more files
+// than can be open at once. Thread-safe.
 class OutputFile {
  public:
-  // `path` exists and has `size_bytes`, unless SetSize says otherwise later. `file`: where it is open already; null: it is
-  // opened for the first part.
+  // `path` exists and has `size_bytes`, unless SetSize changes the size later. `file`: its handle
+  // if it is already open; if null, it is opened for the first part.
   OutputFile(Storage& storage, Path path, std::uint64_t size_bytes,
              std::shared_ptr<WritableFile> file = nullptr)
       : storage_(storage),
@@ -30,24 +30,25 @@ class OutputFile {
         size_bytes_(size_bytes),
         file_(std::move(file)) {}
 
-  // What the plan puts into the file, both told before anything is written. A literal is written
+  // What the plan puts into the file. Call both before anything is written. A literal is written
   // when the file is opened, and must outlive this.
   void AddLiteral(const WriteLiteral& literal) CKPT_EXCLUDES(mutex_);
   void AddPart() CKPT_EXCLUDES(mutex_);
 
-  // The size, where only writing the parts shows it; told before the last one is done. Any further
-  // bytes are of an interrupted run and are cut off.
+  // Sets the size, where it is known only after writing. Call it before the last part is done.
+  // Bytes after it were left by an interrupted run and are cut off.
   void SetSize(std::uint64_t size_bytes) CKPT_EXCLUDES(mutex_);
 
   // Valid until the caller's part is done.
   Result<WritableFile*> Open() CKPT_EXCLUDES(mutex_);
-  // Checksums of what a part put into the file.
+  // Adds the checksums of what a part wrote into the file.
   void AddPieces(const std::vector<ChecksumPiece>& pieces) CKPT_EXCLUDES(mutex_);
-  // A part is complete. The last one makes the file durable and closes it; where that fails, the
-  // file is removed, if it was opened here: a later job may have given its name to a file of its own.
+  // A part is complete. The last part makes the file durable and closes it. If that fails, the file
+  // is removed, but only if it was opened here: a later job may have a file of its own with this
+  // name.
   Status PartDone() CKPT_EXCLUDES(mutex_);
 
-  // The checksums of its blocks; the file is durable. REQUIRES: all parts are done.
+  // The checksums of its blocks; the file is then durable. REQUIRES: all parts are done.
   Result<BlockChecksums> Finish() CKPT_EXCLUDES(mutex_);
   [[nodiscard]] std::uint64_t size_bytes() CKPT_EXCLUDES(mutex_);
 

@@ -1,4 +1,5 @@
-// Where long work reports how far it is. Implemented by tools/cli; libraries only call it.
+// The interface through which long work reports its progress. tools/cli implements it; libraries
+// only call it.
 #ifndef CKPT_CORE_EXEC_PROGRESS_H_
 #define CKPT_CORE_EXEC_PROGRESS_H_
 

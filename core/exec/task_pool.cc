@@ -15,8 +15,8 @@
 namespace ckpt {
 namespace {
 
-// The failure of the lowest-numbered task. Third-party code below one may throw: memory that ran out
-// must end the task, not the process.
+// Keeps the failure of the lowest-numbered task. Third-party code below a task may throw: running
+// out of memory must end the task, not the process.
 class FirstFailure {
  public:
   void Report(std::size_t task, Status status) CKPT_EXCLUDES(mutex_) {
@@ -25,7 +25,7 @@ class FirstFailure {
     status_ = std::move(status);
     thrown_ = nullptr;
   }
-  // Allocates nothing: there may be no memory left, and a thread has nobody to tell.
+  // Allocates nothing: there may be no memory left, and a thread cannot report that to its caller.
   void Report(std::size_t task, std::exception_ptr thrown) CKPT_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
     if (!IsFirst(task)) return;
@@ -59,8 +59,8 @@ int DefaultThreads() { return std::max(1, static_cast<int>(std::thread::hardware
 Status RunTasks(std::size_t num_tasks, int threads, std::stop_token stop,
                 const std::function<Status(std::size_t task, std::size_t worker)>& run) {
   FirstFailure failure;
-  std::atomic<std::size_t> next =
-      0;  // a ticket counter: only atomicity matters, joins order the rest
+  // A ticket counter: only atomicity matters, joining the threads orders the rest.
+  std::atomic<std::size_t> next = 0;
   const auto work = [&](std::size_t worker) {
     while (!failure.failed()) {
       const std::size_t task = next.fetch_add(1, std::memory_order_relaxed);
@@ -82,7 +82,7 @@ Status RunTasks(std::size_t num_tasks, int threads, std::stop_token stop,
       helpers.reserve(workers - 1);
       for (std::size_t worker = 1; worker < workers; ++worker) helpers.emplace_back(work, worker);
     } catch (const std::system_error&) {
-      // No more threads are to be had: those there are do the work.
+      // The system gives no more threads: the existing ones do the work.
     } catch (const std::bad_alloc&) {
       // The same.
     }

@@ -1,4 +1,4 @@
-// Independent tasks on a few threads, stopped by the first failure.
+// Runs independent tasks on a few threads, and stops at the first failure.
 #ifndef CKPT_CORE_EXEC_TASK_POOL_H_
 #define CKPT_CORE_EXEC_TASK_POOL_H_
 
@@ -10,16 +10,16 @@
 
 namespace ckpt {
 
-// Threads to use where the caller named none: the cores this process may run on.
+// The number of threads to use if the caller gave none: the cores that this process may use.
 [[nodiscard]] int DefaultThreads();
 
-// Calls `run(task, worker)` for every task in [0, num_tasks), in ascending order of start, on
+// Calls `run(task, worker)` for every task in [0, num_tasks), starting them in ascending order, on
 // `threads` workers numbered from 0 (the calling thread is worker 0). Returns when all have ended.
 //
-// After a failure no new task starts; the result is the failure of the lowest-numbered task, so
-// that it does not depend on timing more than it must. What a task throws is its failure:
-// kSystem for memory that ran out, else kInternal. Where the system refuses threads, fewer do the
-// work. `stop` ends the work early with kCancelled.
+// After a failure no new task starts. The result is the failure of the lowest-numbered task, so
+// that it depends on timing as little as possible. If a task throws, that is its failure: kSystem
+// if memory ran out, else kInternal. If the system refuses threads, fewer threads do the work.
+// `stop` ends the work early with kCancelled.
 Status RunTasks(std::size_t num_tasks, int threads, std::stop_token stop,
                 const std::function<Status(std::size_t task, std::size_t worker)>& run);
 

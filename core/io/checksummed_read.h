@@ -1,4 +1,4 @@
-// Reading bytes together with their checksum.
+// Reads bytes and computes their checksum at the same time.
 #ifndef CKPT_CORE_IO_CHECKSUMMED_READ_H_
 #define CKPT_CORE_IO_CHECKSUMMED_READ_H_
 
@@ -10,11 +10,11 @@
 
 namespace ckpt {
 
-// Fills `out` from `offset`; the CRC-32C of what was read. Errors: those of ReadAt.
+// Fills `out` from `offset` and returns the CRC-32C of what was read. Errors: those of ReadAt.
 //
-// Cost: beside the read, a quarter of what Crc32c takes behind it. The kernel copies a long read past the
-// processor's caches, so that a checksum fetches everything from memory again; here each piece is summed
-// up before the next one comes.
+// Cost: the read, plus a quarter of what a separate Crc32c after the read would take. The kernel
+// copies a long read past the processor's caches, so a separate checksum fetches everything from
+// memory again. Here each piece is checksummed before the next one is read.
 Result<std::uint32_t> ReadAtWithCrc32c(const ReadableFile& file, std::uint64_t offset,
                                        MutableByteSpan out);
 

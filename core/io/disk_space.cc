@@ -16,7 +16,7 @@
 namespace ckpt {
 namespace {
 
-constexpr std::uint64_t kStatBlockBytes = 512;  // of st_blocks, whatever the file system's own are
+constexpr std::uint64_t kStatBlockBytes = 512;  // the unit of st_blocks on every file system
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// Room on the disk below a path.
+// Free and used space of the disk that holds a path.
 #ifndef CKPT_CORE_IO_DISK_SPACE_H_
 #define CKPT_CORE_IO_DISK_SPACE_H_
 
@@ -12,14 +12,15 @@
 
 namespace ckpt {
 
-// Bytes that this user may still write where `path` lies or will lie. Nothing where the file system does not say. A quota
-// that it does not count in may leave less.
+// Bytes that this user may still write where `path` lies or will lie. Nothing where the file system
+// does not say. A quota that the file system does not count may leave less.
 [[nodiscard]] std::optional<std::uint64_t> FreeBytes(const Path& path);
 
-// Bytes of the disk that the files below `directory` take; 0 if it is not there.
+// Bytes of disk that the files below `directory` use; 0 if it does not exist.
 [[nodiscard]] std::uint64_t AllocatedBytes(const Path& directory);
 
-// Errors: kNoSpace where `free_bytes` are fewer than the `needed_bytes` of `target`; the caller adds what can be done.
+// Errors: kNoSpace if `free_bytes` is less than the `needed_bytes` of `target`. The caller adds the
+// hint.
 Status CheckRoom(const Path& target, std::uint64_t needed_bytes, std::uint64_t free_bytes);
 
 // What to do first where the disk was full: "make room (<what> takes 3.1 GiB in all)"; 0: how much is not known.

@@ -10,7 +10,7 @@ Status MakeDurableDirectories(Storage& storage, const Path& directory) {
   if (stat.type == FileType::kDirectory) {
     CKPT_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries, storage.List(directory));
     if (!entries.empty()) return OkStatus();
-    // A run that was killed may have got as far as making it.
+    // An earlier run may have created it and been killed before this sync.
   } else {
     CKPT_RETURN_IF_ERROR(MakeDurableDirectories(storage, directory.parent_path()));
     CKPT_RETURN_IF_ERROR(storage.MakeDirectories(directory));

@@ -8,8 +8,9 @@
 
 namespace ckpt {
 
-// Creates the directory and its parents, the name of each durable before the next one is made: a power failure must not take
-// what is written below away with a directory above it. One that exists is fine. Errors: those of the storage.
+// Creates the directory and its parents. Each name is made durable before the next directory is
+// created: a power failure must not lose the files below because a directory above them was lost.
+// An existing directory is fine. Errors: those of the storage.
 Status MakeDurableDirectories(Storage& storage, const Path& directory);
 
 }  // namespace ckpt

@@ -1,4 +1,4 @@
-// Storages that stand in front of another one and change some of its calls.
+// Base for storages that wrap another one and change some of its calls.
 #ifndef CKPT_CORE_IO_FORWARDING_STORAGE_H_
 #define CKPT_CORE_IO_FORWARDING_STORAGE_H_
 
@@ -11,7 +11,7 @@
 
 namespace ckpt {
 
-// Hands every call on to the storage behind it, which must outlive this.
+// Forwards every call to the storage behind it, which must outlive this.
 class ForwardingStorage : public Storage {
  public:
   explicit ForwardingStorage(Storage& behind) : behind_(behind) {}

@@ -10,7 +10,8 @@
 namespace ckpt {
 namespace {
 
-// https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md: "key value" lines, `version` first, less than 1024 bytes.
+// https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md: "key value" lines, `version` first,
+// less than 1024 bytes.
 constexpr std::string_view kFirstLine = "version https://git-lfs.github.com/spec/";
 constexpr std::string_view kSizeKey = "\nsize ";
 constexpr std::uint64_t kMaxPointerBytes = 1024;
@@ -28,7 +29,7 @@ Status RefuseGitLfsPointer(const ReadableFile& file) {
   Status pointer = Error(ErrorKind::kIncomplete, "a Git LFS pointer, not the file itself")
                        .File(file.name())
                        .Actual(fmt::format("a text of {} bytes", text.size()))
-                       .Hint("git lfs pull fetches the files that pointers stand for");
+                       .Hint("run `git lfs pull` to fetch the files themselves");
   if (const std::size_t at = text.find(kSizeKey); at != std::string_view::npos) {
     const std::size_t begin = at + kSizeKey.size();
     const std::string_view size = text.substr(begin, text.find('\n', begin) - begin);

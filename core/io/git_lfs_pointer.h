@@ -1,4 +1,4 @@
-// The text that Git LFS leaves in place of a file that it did not fetch.
+// Detects the text that Git LFS leaves in place of a file that it did not fetch.
 #ifndef CKPT_CORE_IO_GIT_LFS_POINTER_H_
 #define CKPT_CORE_IO_GIT_LFS_POINTER_H_
 
@@ -7,7 +7,7 @@
 
 namespace ckpt {
 
-// Errors: kIncomplete (the file is such a pointer; says how large the real one is), kIo.
+// Errors: kIncomplete (the file is such a pointer; the error says how large the real file is), kIo.
 Status RefuseGitLfsPointer(const ReadableFile& file);
 
 }  // namespace ckpt

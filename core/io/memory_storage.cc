@@ -15,7 +15,7 @@
 namespace ckpt {
 namespace {
 
-// A file's content, shared by the directory entry and every open handle.
+// The content of a file, shared by the directory entry and every open handle.
 struct Content {
   Mutex mutex;
   Bytes bytes CKPT_GUARDED_BY(mutex);
@@ -264,9 +264,9 @@ class MemoryStorage final : public Storage {
   }
 
   Mutex mutex_;
-  // Absolute path → content; a directory has none.
+  // Absolute path → content. A directory has none.
   std::map<std::string, std::shared_ptr<Content>> nodes_ CKPT_GUARDED_BY(mutex_);
-  // Absolute path → alive as long as the lock is held.
+  // Absolute path → a pointer that lives as long as the lock is held.
   std::map<std::string, std::weak_ptr<const void>> locks_ CKPT_GUARDED_BY(mutex_);
 };
 

@@ -1,4 +1,4 @@
-// Storage in memory: the real one's rules without a disk, for tests.
+// Storage in memory, for tests: it follows the rules of the real one without a disk.
 #ifndef CKPT_CORE_IO_MEMORY_STORAGE_H_
 #define CKPT_CORE_IO_MEMORY_STORAGE_H_
 

@@ -16,7 +16,7 @@ Result<Path> JoinInside(const Path& directory, std::string_view name) {
   if (name.find('\0') != std::string_view::npos) return refuse("path contains a NUL character");
   if (name.empty()) return refuse("path is empty: it names the directory itself");
   if (name.front() == '/') return refuse("path is absolute");
-  // Not by iterating over a Path: Boost ends the process if memory runs out there.
+  // Do not iterate over a Path: Boost ends the process if memory runs out there.
   bool names_something = false;
   for (std::size_t begin = 0; begin < name.size();) {
     const std::size_t end = std::min(name.find('/', begin), name.size());
@@ -33,7 +33,7 @@ Path CanonicalPath(const Path& path) {
   boost::system::error_code error;
   Path canonical = boost::filesystem::weakly_canonical(path, error);
   if (error) canonical = boost::filesystem::absolute(path).lexically_normal();
-  // "a/" and "a/." are "a".
+  // "a/" and "a/." mean "a".
   while (canonical.has_parent_path() &&
          (canonical.filename() == "." || canonical.filename().empty())) {
     canonical = canonical.parent_path();

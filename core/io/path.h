@@ -1,4 +1,4 @@
-// The one alias for file system paths, and the rule for names that come out of a file.
+// The one alias for file system paths, and the rule for names that come from a file.
 #ifndef CKPT_CORE_IO_PATH_H_
 #define CKPT_CORE_IO_PATH_H_
 
@@ -14,12 +14,13 @@ using Path = boost::filesystem::path;
 
 // `directory / name` for a relative name found inside a file.
 //
-// Errors: kUnsafePath if the name is empty, absolute, contains a NUL or a "..", or is "." in
-// disguise. Names are checked as text: a link that the user placed in the directory is followed,
-// one that a name would climb out by cannot exist.
+// Errors: kUnsafePath if the name is empty or absolute, contains a NUL or a "..", or is "." in
+// another spelling. Names are checked as text. A link that the user placed in the directory is
+// followed; a name cannot leave the directory by itself.
 Result<Path> JoinInside(const Path& directory, std::string_view name);
 
-// The absolute path behind links, "." and "..", as far as it exists; what does not is taken as written.
+// The absolute path with links, "." and ".." resolved as far as it exists. The rest is taken as
+// written.
 [[nodiscard]] Path CanonicalPath(const Path& path);
 
 // Whether `path` is `directory` or lies in it. REQUIRES: both are canonical.

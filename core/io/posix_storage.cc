@@ -23,17 +23,17 @@ namespace {
 
 namespace fs = boost::filesystem;
 
-// What a call may be repeated for. A signal may interrupt any of them. Regular files transfer without
-// waiting, but file systems in user space pass on what their servers say.
+// Whether to repeat the call. A signal may interrupt any call. Regular files transfer without
+// waiting, but file systems in user space return whatever their servers say.
 bool IsInterruption(int code) { return code == EINTR; }
 bool IsPause(int code) { return code == EINTR || code == EAGAIN; }
 
-// Attempts in a row without progress. Then something is wrong that trying again does not cure, and
-// the error is reported.
+// Attempts in a row without progress, after which the error is reported: trying again does not help
+// then.
 constexpr int kMaxAttempts = 100;
 
-// The result of `call`, which is negative and sets errno if it fails, repeated while it is
-// interrupted. A failed fsync was not: an interrupted one has reported nothing yet.
+// Repeats `call` while it is interrupted and returns its result, which is negative and sets errno
+// on failure. It is safe for fsync: an interrupted fsync has reported no failure.
 template <typename Call>
 auto Uninterrupted(const Call& call) {
   auto result = call();
@@ -43,7 +43,7 @@ auto Uninterrupted(const Call& call) {
   return result;
 }
 
-// The same for functions of Boost's, which may be called again from the start.
+// The same for functions of Boost, which may be called again from the start.
 template <typename Call>
 boost::system::error_code UninterruptedByCode(const Call& call) {
   boost::system::error_code error;
@@ -68,7 +68,7 @@ class Descriptor {
     if (fd_ >= 0) ::close(fd_);
   }
   [[nodiscard]] int get() const { return fd_; }
-  // An interrupted close has closed: Linux gives the number back first.
+  // An interrupted close did close the descriptor: Linux frees the number first.
   int Close() {
     const int result = ::close(std::exchange(fd_, -1));
     return result != 0 && IsInterruption(errno) ? 0 : result;
@@ -91,10 +91,10 @@ int RenameAt(const Path& from, const Path& to, unsigned flags) {
       [&] { return ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), flags); });
 }
 
-// Whether the file system knows no such flag of a rename.
+// Whether the file system does not support this flag of rename.
 bool LacksFlag(int code) { return code == EINVAL || code == ENOSYS; }
 
-// The kernel moves at most 0x7ffff000 bytes a call.
+// The kernel moves at most 0x7ffff000 bytes per call.
 constexpr std::size_t kMaxTransfer = std::size_t{1} << 30;
 
 class PosixView final : public FileView {
@@ -208,8 +208,9 @@ class PosixWritableFile final : public WritableFile {
     if (Uninterrupted([&] { return ::ftruncate(fd_.get(), size); }) != 0) {
       return ErrnoError(errno, "resize", name_);
     }
-    // Reserving finds a full disk before hours of work; file systems that cannot reserve say so.
-    // Not posix_fallocate: its emulation reads the file, which is open for writing only.
+    // Reserving space finds a full disk before hours of work; file systems that cannot reserve say
+    // so. posix_fallocate is not used: its emulation reads the file, which is open for writing
+    // only.
     if (size_bytes == 0) return OkStatus();
     const int result = Uninterrupted([&] { return ::fallocate(fd_.get(), 0, 0, size); });
     const int code = result == 0 ? 0 : errno;
@@ -251,7 +252,7 @@ class PosixDirectoryLock final : public DirectoryLock {
   explicit PosixDirectoryLock(Descriptor fd) : fd_(std::move(fd)) {}
 
  private:
-  Descriptor fd_;  // closing it gives the lock back
+  Descriptor fd_;  // closing it releases the lock
 };
 
 bool IsSameFile(const struct stat& a, const struct stat& b) {
@@ -263,7 +264,7 @@ FileType TypeOf(mode_t mode) {
   return S_ISDIR(mode) ? FileType::kDirectory : FileType::kOther;
 }
 
-// A checkpoint may have more files than the soft limit, which is low for the sake of select().
+// A checkpoint may have more files than the soft limit, which is low because of select().
 void RaiseOpenFileLimit() {
   struct rlimit limit {};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -315,7 +316,7 @@ class PosixStorageImpl final : public Storage {
       entries.clear();
       fs::directory_iterator it(directory, error);
       for (; !error && it != fs::directory_iterator(); it.increment(error)) {
-        boost::system::error_code ignored;  // an entry that vanished is no link
+        boost::system::error_code ignored;  // an entry that vanished is not a link
         entries.push_back({.name = it->path().filename().string(),
                            .is_link = fs::is_symlink(it->symlink_status(ignored))});
       }
@@ -341,8 +342,8 @@ class PosixStorageImpl final : public Storage {
 
   Status Rename(const Path& from, const Path& to) override {
     if (RenameAt(from, to, RENAME_NOREPLACE) == 0) return OkStatus();
-    // Network file systems lack the flag. Then look first; a directory still never replaces a file
-    // or a directory with something in it.
+    // Network file systems lack the flag, so look first. Even so, a directory never replaces a file
+    // or a non-empty directory.
     const int code = errno;
     struct stat info {};
     if (LacksFlag(code) && ::lstat(to.c_str(), &info) != 0 && errno == ENOENT) {
@@ -353,7 +354,7 @@ class PosixStorageImpl final : public Storage {
 
   Status Exchange(const Path& a, const Path& b) override {
     if (RenameAt(a, b, RENAME_EXCHANGE) == 0) return OkStatus();
-    // Network file systems lack the flag. One file takes another's place all the same.
+    // Network file systems lack the flag. Replacing one file with another still works.
     const int code = errno;
     if (LacksFlag(code) && IsFile(a) && IsFile(b)) return RenameWith(a, b, 0, "rename to");
     return ErrnoError(code, "exchange with " + b.string(), a.string());
@@ -376,7 +377,7 @@ class PosixStorageImpl final : public Storage {
     while (true) {
       Descriptor fd = OpenDescriptor(directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
       if (fd.get() < 0 && (errno == ENOTDIR || errno == ELOOP)) {
-        return Error(ErrorKind::kAlreadyExists, "a link or a file is in the directory's place")
+        return Error(ErrorKind::kAlreadyExists, "a link or a file has the directory's name")
             .File(directory.string())
             .Hint("remove it yourself if it is not needed");
       }
@@ -386,7 +387,7 @@ class PosixStorageImpl final : public Storage {
       if (code != 0 && !CannotLock(code)) return ErrnoError(code, "lock", directory.string());
       struct stat locked {};
       if (!StatDescriptor(fd, locked)) return ErrnoError(errno, "stat", directory.string());
-      // Its last holder may have renamed or removed it between the two calls.
+      // The process that held the lock last may have renamed or removed it between the two calls.
       struct stat named {};
       const int found = Uninterrupted([&] { return ::lstat(directory.c_str(), &named); });
       if (found != 0 && errno != ENOENT) return ErrnoError(errno, "stat", directory.string());
@@ -408,7 +409,7 @@ class PosixStorageImpl final : public Storage {
  private:
   static Result<std::unique_ptr<WritableFile>> OpenWritable(const Path& path, int flags,
                                                             std::string_view verb) {
-    // O_NONBLOCK: a FIFO in the file's place must fail, not wait for a reader.
+    // O_NONBLOCK: opening a FIFO must fail, not wait for a reader.
     Descriptor fd = OpenDescriptor(path, flags | O_NOFOLLOW | O_NONBLOCK);
     if (fd.get() < 0) return ErrnoError(errno, verb, path.string());
     struct stat info {};

@@ -6,12 +6,12 @@
 
 namespace ckpt {
 
-// The process's file system. Stateless; one instance serves all. Its first use raises the process's
-// limit of open files as far as the system lets it.
+// The process's file system. Stateless; one instance serves all callers. Its first use raises the
+// process's limit of open files as far as the system allows.
 //
-// Calls that a signal interrupts are repeated, and transfers also after EAGAIN and where they move
-// only a part; after 100 attempts in a row without progress the error is reported. A failed fsync is
-// final.
+// Calls that a signal interrupts are repeated. Transfers are also repeated after EAGAIN and after a
+// partial transfer. After 100 attempts in a row without progress the error is reported. A failed
+// fsync is final.
 Storage& PosixStorage();
 
 }  // namespace ckpt

@@ -19,8 +19,9 @@ Status SyncTree(Storage& storage, const Path& directory) {
   return storage.SyncDirectory(directory);
 }
 
-// "out/" and "out" are the same target; a trailing slash would put the staging directory inside it.
-// Nothing else is folded: "link/../out" lies where the system finds it, not beside the link.
+// "out/" and "out" are the same target; with a trailing slash the staging directory would lie
+// inside it. Nothing else is normalised: "link/../out" lies where the system finds it, not beside
+// the link.
 Result<Path> WithoutTrailingSlash(const Path& target) {
   Path clean = target;
   while (clean.has_parent_path() && (clean.filename().empty() || clean.filename() == ".")) {
@@ -69,12 +70,13 @@ Status StagedDirectory::LockStaging() {
   }
   CKPT_ASSIGN_OR_RETURN(lock_, std::move(lock));
   if (is_new) return OkStatus();
-  // What lies there may be the old checkpoint, of a run that exchanged the two and was killed before
-  // that was durable: none of it may go as long as a power failure could bring its name back.
+  // The staging directory may hold the old checkpoint, of a run that exchanged the two and was
+  // killed before the exchange was durable. None of it may be removed while a power failure could
+  // bring its name back.
   CKPT_RETURN_IF_ERROR(storage_->SyncDirectory(staging_.parent_path()));
   resumed_ = options_.if_staging_exists == IfStagingExists::kKeep;
   if (resumed_) return OkStatus();
-  // Emptied in place: the lock is on this very directory.
+  // Remove the entries, not the directory: the lock is on this very directory.
   CKPT_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> leftovers, storage_->List(staging_));
   for (const DirectoryEntry& entry : leftovers) {
     CKPT_RETURN_IF_ERROR(storage_->RemoveAll(staging_ / entry.name));
@@ -91,7 +93,8 @@ Status StagedDirectory::Publish() {
     CKPT_RETURN_IF_ERROR(storage_->Rename(staging_, target_));
   }
   CKPT_RETURN_IF_ERROR(storage_->SyncDirectory(target_.parent_path()));
-  // The old checkpoint now lies under the staging name; it goes only after the new one is durable.
+  // The old checkpoint now lies under the staging name. Remove it only after the new one is
+  // durable.
   return replaced != nullptr ? storage_->RemoveAll(staging_) : OkStatus();
 }
 

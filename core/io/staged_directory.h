@@ -1,4 +1,4 @@
-// A directory that is filled beside its final name and appears under it by one atomic step.
+// A directory that is filled beside its final name and gets that name in one atomic step.
 #ifndef CKPT_CORE_IO_STAGED_DIRECTORY_H_
 #define CKPT_CORE_IO_STAGED_DIRECTORY_H_
 
@@ -18,11 +18,11 @@ namespace ckpt {
 //   2. everything is written below `<target>.ckptkit-partial`, each file synced;
 //   3. `Publish` syncs every directory below it, then renames it to `<target>` (with kReplace:
 //      exchanges the two and removes the old one afterwards), then syncs the parent.
-// Killed before the rename, a reader of `<target>` sees what was there before; after it, the new
-// whole. Killed between the exchange and the last sync, `<target>.ckptkit-partial` is the old checkpoint, and
-// a power failure may yet bring its name back: whoever opens it next syncs the parent first.
-// `<target>.ckptkit-partial` is locked from `Open` to the end of this object, so that two runs never
-// write the same target.
+// If the run is killed before the rename, a reader of `<target>` sees what was there before; after
+// it, the complete new directory. If it is killed between the exchange and the last sync,
+// `<target>.ckptkit-partial` is the old checkpoint, and a power failure may still bring its name
+// back. Therefore the next `Open` syncs the parent first. `<target>.ckptkit-partial` is locked from
+// `Open` to the end of this object, so that two runs never write the same target.
 class StagedDirectory {
  public:
   enum class IfTargetExists : std::uint8_t { kFail, kReplace };
@@ -31,23 +31,23 @@ class StagedDirectory {
   struct Options {
     IfTargetExists if_target_exists = IfTargetExists::kFail;
     IfStagingExists if_staging_exists = IfStagingExists::kDiscard;
-    // kReplace only: what this says about the existing target is an error of `Open` and `Publish`.
-    // Empty: every directory may be replaced.
+    // kReplace only: an error that this returns for the existing target becomes an error of `Open`
+    // and `Publish`. If empty, every directory may be replaced.
     std::function<Status(Storage& storage, const Path& target)> may_replace = {};
   };
 
-  // Errors: kAlreadyExists (the target is there and may not be replaced, another run is writing it,
-  // or a link or a file is in the way), kUsage (the target is no name of a directory: "", ".",
-  // ".."), those of `may_replace`, kNoSpace, kIo.
+  // Errors: kAlreadyExists (the target exists and may not be replaced, another run is writing it,
+  // or a link or a file has its name), kUsage (the target is not a directory name: "", ".", ".."),
+  // those of `may_replace`, kNoSpace, kIo.
   static Result<StagedDirectory> Open(Storage& storage, const Path& target, Options options);
 
-  // Where to write.
+  // The directory to write into.
   [[nodiscard]] const Path& path() const { return staging_; }
   [[nodiscard]] const Path& target() const { return target_; }
   // Whether an earlier, interrupted run left its files here (kKeep only).
   [[nodiscard]] bool resumed() const { return resumed_; }
 
-  // Ends the use of this.
+  // Do not use the object after this call.
   Status Publish();
 
  private:
@@ -57,7 +57,7 @@ class StagedDirectory {
         staging_(std::move(staging)),
         options_(std::move(options)) {}
 
-  // The lock of what is to be replaced; null if nothing is there.
+  // Locks the directory that is to be replaced; null if there is none.
   Result<std::unique_ptr<DirectoryLock>> LockTarget();
   Status LockStaging();
 

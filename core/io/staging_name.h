@@ -1,4 +1,4 @@
-// The name under which a file or directory is written before it gets its own.
+// The temporary name under which a file or directory is written before it gets its own.
 #ifndef CKPT_CORE_IO_STAGING_NAME_H_
 #define CKPT_CORE_IO_STAGING_NAME_H_
 
@@ -9,8 +9,8 @@
 
 namespace ckpt {
 
-// What lies under such a name is emptied unasked when the target is written again, so the name is
-// one that nobody gives to a file or folder of theirs.
+// A directory with such a name is emptied without asking when the target is written again. Users do
+// not give this suffix to files of their own.
 inline constexpr std::string_view kStagingSuffix = ".ckptkit-partial";
 
 inline Path StagingOf(const Path& target) {

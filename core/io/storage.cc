@@ -94,7 +94,7 @@ Status WriteSmallFile(Storage& storage, const Path& path, ByteSpan content) {
 
 Status ReplaceSmallFile(Storage& storage, const Path& path, ByteSpan content) {
   const Path fresh = StagingOf(path);
-  CKPT_RETURN_IF_ERROR(storage.RemoveAll(fresh));  // of an interrupted call
+  CKPT_RETURN_IF_ERROR(storage.RemoveAll(fresh));  // left by an interrupted call
   CKPT_RETURN_IF_ERROR(WriteSmallFile(storage, fresh, content));
   CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(path));
   const bool replaces = stat.type != FileType::kMissing;

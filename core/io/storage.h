@@ -18,8 +18,8 @@ namespace ckpt {
 
 // A file's bytes as one contiguous range, valid as long as this object.
 //
-// A mapped file that another process truncates raises SIGBUS on access; our own writers never
-// truncate a visible file, they rename. Use `ReadAt` where foreign writers may be at work.
+// If another process truncates a mapped file, access raises SIGBUS. Our own writers never truncate
+// a visible file; they rename. Use `ReadAt` where foreign writers may be active.
 class FileView {
  public:
   virtual ~FileView() = default;
@@ -33,29 +33,28 @@ class ReadableFile {
  public:
   virtual ~ReadableFile() = default;
   [[nodiscard]] virtual std::uint64_t size_bytes() const = 0;
-  // For messages.
+  // The name for messages.
   [[nodiscard]] virtual const std::string& name() const = 0;
-  // Whether all that is read was compared with a checksum before: a second one over the same bytes
-  // proves nothing more.
+  // Whether everything that is read was already compared with a checksum. A second checksum over
+  // the same bytes then proves nothing more.
   [[nodiscard]] virtual bool is_checked() const { return false; }
 
-  // Fills `out` from `offset`.
-  // Errors: kTruncated (the file ends before), kIo.
+  // Fills `out` from `offset`. Errors: kTruncated (the file ends earlier), kIo.
   virtual Status ReadAt(std::uint64_t offset, MutableByteSpan out) const = 0;
 
   // Errors: kIo.
   [[nodiscard]] virtual Result<std::unique_ptr<FileView>> View() const = 0;
 };
 
-// A file being written, visible under its name from the start: callers write below a staged
-// directory. Thread-safety: `WriteAt` on disjoint ranges may run concurrently.
+// A file that is being written. It is visible under its name from the start, so callers write below
+// a staged directory. Thread-safety: `WriteAt` on disjoint ranges may run concurrently.
 class WritableFile {
  public:
   virtual ~WritableFile() = default;
   [[nodiscard]] virtual const std::string& name() const = 0;
   // Errors: kNoSpace, kIo. A short write is an error.
   virtual Status WriteAt(std::uint64_t offset, ByteSpan bytes) = 0;
-  // Reserves or cuts to exactly `size_bytes`; new bytes read as zero.
+  // Extends (and reserves space) or cuts the file to exactly `size_bytes`. New bytes read as zero.
   virtual Status Resize(std::uint64_t size_bytes) = 0;
   // Hint: start writing [offset, offset + length) to the device, so that `Sync` has less to wait
   // for.
@@ -83,7 +82,7 @@ struct DirectoryEntry {
   bool is_link = false;
 };
 
-// Keeps a directory to its holder until it is destroyed or the process ends.
+// Locks a directory for its holder until this is destroyed or the process ends.
 class DirectoryLock {
  public:
   virtual ~DirectoryLock() = default;
@@ -94,25 +93,25 @@ class Storage {
  public:
   virtual ~Storage() = default;
 
-  // Errors: kNotFound, kIo (a directory, a device or a FIFO among them: only regular files are
+  // Errors: kNotFound, kIo (also for a directory, a device or a FIFO: only regular files are
   // opened).
   [[nodiscard]] virtual Result<std::shared_ptr<const ReadableFile>> Open(const Path& path) = 0;
   // Creates a new file. Errors: kAlreadyExists, kNoSpace, kIo.
   [[nodiscard]] virtual Result<std::unique_ptr<WritableFile>> Create(const Path& path) = 0;
-  // Opens an existing file for writing, to continue it. Errors: kNotFound, kIo.
+  // Opens an existing file to write more of it. Errors: kNotFound, kIo.
   [[nodiscard]] virtual Result<std::unique_ptr<WritableFile>> OpenForUpdate(const Path& path) = 0;
 
-  // A missing path is no error: its type is kMissing.
+  // A missing path is not an error: its type is kMissing.
   [[nodiscard]] virtual Result<FileStat> Stat(const Path& path) = 0;
-  // Entries in byte order of their names, without "." and "..".
+  // Entries sorted by the bytes of their names, without "." and "..".
   [[nodiscard]] virtual Result<std::vector<DirectoryEntry>> List(const Path& directory) = 0;
 
   // Creates the directory and its parents; one that exists is fine.
   virtual Status MakeDirectories(const Path& directory) = 0;
   // Moves atomically. Errors: kAlreadyExists if `to` exists.
   virtual Status Rename(const Path& from, const Path& to) = 0;
-  // Swaps two existing paths atomically. Where the file system cannot, one file replaces the other
-  // (`a` is gone then), and directories are an error.
+  // Swaps two existing paths atomically. Where the file system cannot do that, a file replaces the
+  // other one (`a` no longer exists then), and directories are an error.
   virtual Status Exchange(const Path& a, const Path& b) = 0;
   // Removes a file or a whole directory; a missing path is fine.
   virtual Status RemoveAll(const Path& path) = 0;
@@ -133,12 +132,12 @@ Result<std::string> ReadSmallFile(Storage& storage, const Path& path, std::uint6
 // Creates `path` with this content and syncs it.
 Status WriteSmallFile(Storage& storage, const Path& path, ByteSpan content);
 
-// Gives `path` this content, whether or not it exists; readers see the old one or the new, and the
-// new one is durable.
+// Gives `path` this content, whether or not it exists. Readers see the old content or the new one,
+// and the new one is durable.
 Status ReplaceSmallFile(Storage& storage, const Path& path, ByteSpan content);
 
-// Regular files below `directory`, as relative names with '/' in byte order. Links to directories
-// are not entered. Errors: kResource past `max_files`.
+// Regular files below `directory`, as relative names with '/', sorted by bytes. Links to
+// directories are not followed. Errors: kResource if there are more than `max_files`.
 Result<std::vector<std::string>> ListRecursively(Storage& storage, const Path& directory,
                                                  std::size_t max_files = 1'000'000);
 
@@ -147,7 +146,8 @@ std::string DescribeRange(std::string_view name, std::uint64_t offset, std::uint
 
 // A file held in memory, for decoded items and tests.
 std::shared_ptr<const ReadableFile> MakeMemoryFile(std::string name, Bytes content);
-// The same over memory that is filled again and again, never while anybody reads; its size stays.
+// The same over memory that is filled again and again, but never while it is being read. Its size
+// stays.
 std::shared_ptr<const ReadableFile> MakeMemoryFile(std::string name,
                                                    std::shared_ptr<const Bytes> content);
 

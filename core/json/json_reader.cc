@@ -26,8 +26,8 @@ struct JsonCursor::Node {
 
 namespace {
 
-// nlohmann's SAX events → a tree that keeps member order, finds duplicates and is searched in O(log
-// n).
+// Builds a tree from nlohmann's SAX events. It keeps the order of members, finds duplicate keys and
+// is searched in O(log n).
 template <typename Node>
 class TreeBuilder final : public nlohmann::json_sax<nlohmann::json> {
  public:
@@ -101,7 +101,7 @@ class TreeBuilder final : public nlohmann::json_sax<nlohmann::json> {
   }
 
  private:
-  // `open_` holds pointers into `children` vectors; only the innermost one grows, so they stay
+  // `open_` holds pointers into `children` vectors. Only the innermost vector grows, so they stay
   // valid.
   bool Place(Node node) {
     if (!root_placed_) {

@@ -1,4 +1,4 @@
-// Typed access to JSON from outside: every error says where in the document it is.
+// Typed access to JSON from outside. Every error says where in the document it is.
 #ifndef CKPT_CORE_JSON_JSON_READER_H_
 #define CKPT_CORE_JSON_JSON_READER_H_
 
@@ -24,7 +24,7 @@ enum class JsonKind : std::uint8_t { kNull, kBool, kInt, kUint, kFloat, kText, k
 // "object", "array", …
 std::string_view JsonKindName(JsonKind kind);
 
-// One value of a parsed document, and where it stands. A cheap view: the document must outlive it.
+// One value of a parsed document, and its place there. A cheap view: the document must outlive it.
 class JsonCursor {
  public:
   [[nodiscard]] JsonKind kind() const;
@@ -32,7 +32,7 @@ class JsonCursor {
   // "/quantization_config/bits"; the root is "".
   [[nodiscard]] const std::string& where() const { return where_; }
 
-  // Errors of all: kBadMetadata naming the place, the expected and the found kind.
+  // Errors of all of them: kBadMetadata with the place, the expected kind and the kind found.
   [[nodiscard]] Result<bool> Bool() const;
   [[nodiscard]] Result<std::int64_t> Int64() const;    // refuses fractions and numbers past 63 bits
   [[nodiscard]] Result<std::uint64_t> Uint64() const;  // refuses negative ones too
@@ -40,9 +40,9 @@ class JsonCursor {
   [[nodiscard]] Result<std::string> Text() const;
   [[nodiscard]] Result<std::vector<std::int64_t>> Int64Array() const;
 
-  // The member of an object. Errors: also kBadMetadata if it is absent.
+  // The member of an object. Errors: kBadMetadata also if it is absent.
   [[nodiscard]] Result<JsonCursor> At(std::string_view key) const;
-  // Nothing if absent, or if this is no object.
+  // Nothing if absent, or if this is not an object.
   [[nodiscard]] std::optional<JsonCursor> Find(std::string_view key) const;
   // Elements of an array.
   [[nodiscard]] Result<std::vector<JsonCursor>> Items() const;

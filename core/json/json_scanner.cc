@@ -266,7 +266,7 @@ void JsonScanner::SkipNumber() {
     return found;
   };
   take("-");
-  // A zero stands alone: what follows it is no part of the number, and no caller expects it.
+  // A zero stands alone: digits after it are not part of the number, and callers report them.
   if (!take("0")) digits();
   if (take(".")) digits();
   if (take("eE")) {

@@ -1,4 +1,4 @@
-// A pull reader of JSON: for large, regular documents that are turned into something else while
+// A pull reader of JSON, for large, regular documents that are converted into something else while
 // they are read.
 #ifndef CKPT_CORE_JSON_JSON_SCANNER_H_
 #define CKPT_CORE_JSON_JSON_SCANNER_H_
@@ -13,30 +13,29 @@
 
 namespace ckpt {
 
-// Walks one document, allocating nothing but the texts it returns, so memory is bounded by what the
-// caller keeps.
+// Reads one document from front to back. It allocates only the texts it returns, so the caller
+// decides how much memory is used.
 //
-// The first error is kept, and everything after it returns false, zero or empty: loops end by
-// themselves and one look at `Finish` suffices.
+// The first error is kept, and every later call returns false, zero or empty: loops end by
+// themselves, and one call of `Finish` at the end is enough.
 //
 //   JsonScanner scan(text, path);
 //   std::string key;
 //   for (scan.BeginObject(); scan.NextMember(key);) sizes[key] = scan.Uint();
 //   CKPT_RETURN_IF_ERROR(scan.Finish());
 //
-// Repeated keys are returned as often as they occur: refusing them is the caller's duty. One
-// thread.
+// Repeated keys are returned as often as they occur; the caller must refuse them. For one thread.
 class JsonScanner {
  public:
   // Both views must outlive this. `name` (a path) appears in errors.
   JsonScanner(std::string_view text, std::string_view name);
 
-  // What comes next, by its first character; a number counts as kUint unless it has a sign. kNull
-  // after an error.
+  // The kind of the next value, judged by its first character. A number counts as kUint unless it
+  // has a sign. kNull after an error.
   [[nodiscard]] JsonKind Peek();
 
   bool BeginObject();
-  // False at the end of the object, which it consumes.
+  // False at the end of the object, which is then consumed.
   bool NextMember(std::string& key);
   bool BeginArray();
   bool NextItem();
@@ -48,10 +47,10 @@ class JsonScanner {
   // Any value, up to 64 levels deep.
   void Skip();
 
-  // Records an error of the caller's at the current place, unless there is one already.
+  // Records an error of the caller at the current place, unless there is an error already.
   void Fail(ErrorKind kind, std::string_view message, std::string_view actual = {});
   [[nodiscard]] bool ok() const { return status_.ok(); }
-  // The first error, or kBadMetadata if anything but white space is left. Errors: kBadMetadata,
+  // The first error, or kBadMetadata if anything except white space is left. Errors: kBadMetadata,
   // kResource (depth).
   [[nodiscard]] Status Finish();
 
@@ -69,7 +68,7 @@ class JsonScanner {
   std::string_view text_;
   std::string_view name_;
   std::size_t at_ = 0;
-  bool at_first_ = false;  // just behind an opening bracket
+  bool at_first_ = false;  // just after an opening bracket
   int depth_ = 0;
   Status status_;
 };

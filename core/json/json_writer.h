@@ -1,4 +1,4 @@
-// JSON output, streamed in order: what the tools print and what formats store.
+// JSON output, streamed in order. The tools print it and formats store it.
 #ifndef CKPT_CORE_JSON_JSON_WRITER_H_
 #define CKPT_CORE_JSON_JSON_WRITER_H_
 
@@ -11,9 +11,9 @@
 
 namespace ckpt {
 
-// Text as a JSON string with its quotes. Bytes that are no UTF-8 become U+FFFD; non-ASCII is kept.
+// Text as a JSON string with its quotes. Bytes that are not UTF-8 become U+FFFD; non-ASCII is kept.
 [[nodiscard]] std::string JsonQuote(std::string_view text);
-// The shortest decimal that reads back as the same double, always with a point or an exponent.
+// The shortest decimal that reads back as the same double. It always has a point or an exponent.
 // REQUIRES: finite.
 [[nodiscard]] std::string JsonNumber(double value);
 
@@ -23,7 +23,7 @@ namespace ckpt {
 //   json.BeginObject().Key("tensors").Int(3).End();
 class JsonWriter {
  public:
-  // `indent` spaces a level; 0 writes everything on one line without spaces.
+  // Indents by `indent` spaces per level; 0 writes everything on one line without spaces.
   explicit JsonWriter(int indent = 0) : indent_(indent) {}
 
   JsonWriter& BeginObject() { return Begin('{', '}'); }
@@ -39,7 +39,7 @@ class JsonWriter {
   }
   JsonWriter& Double(double value) { return Raw(JsonNumber(value)); }
   JsonWriter& Text(std::string_view text) { return Raw(JsonQuote(text)); }
-  // A value that is JSON already.
+  // A value that already is JSON.
   JsonWriter& Raw(std::string_view json);
   // An array of integers on one line.
   template <typename Range>
@@ -52,9 +52,10 @@ class JsonWriter {
     return Raw(text + "]");
   }
 
-  // What was written since the last call, for documents too large to hold; the rest follows.
+  // What was written since the last call, for documents too large to hold in memory. The rest
+  // follows later.
   [[nodiscard]] std::string TakeSoFar() { return std::exchange(out_, {}); }
-  // The document, or its rest. REQUIRES: everything begun has ended.
+  // The document, or the rest of it. REQUIRES: everything begun has ended.
   [[nodiscard]] std::string Take();
 
  private:

@@ -9,7 +9,7 @@
 namespace ckpt::layout {
 namespace {
 
-// The two sides of a nest differ only in which members they use.
+// The two sides of a nest differ only in the members that they use.
 struct TargetSide {
   static Dims& Origin(Nest& nest) { return nest.target_origin; }
   static int Dim(const Loop& loop) { return loop.target_dim; }
@@ -43,7 +43,7 @@ class DimClipper {
     });
   }
 
-  // Keeps the coordinates in [lo, hi). Loops before `level` have been fixed or narrowed already.
+  // Keeps the coordinates in [lo, hi). Loops before `level` are already fixed or narrowed.
   void Clip(Nest nest, std::size_t level, std::int64_t lo, std::int64_t hi) {
     const std::int64_t begin = Side::Origin(nest)[static_cast<std::size_t>(dim_)];
     const std::int64_t last = begin + Reach(nest, level);
@@ -52,7 +52,8 @@ class DimClipper {
       out_.push_back(std::move(nest));
       return;
     }
-    // Here begin < last, so there is a loop left. Its iteration i spans [begin + i·step, begin + i·step + inner].
+    // Here begin < last, so a loop is left. Its iteration i spans [begin + i·step, begin + i·step +
+    // inner].
     const Loop loop = nest.loops[loops_[level]];
     const std::int64_t step = Side::Step(loop);
     const std::int64_t inner = Reach(nest, level + 1);
@@ -79,7 +80,7 @@ class DimClipper {
   }
 
  private:
-  // How far past the origin the loops from `level` on reach.
+  // How far the loops from `level` on reach past the origin.
   [[nodiscard]] std::int64_t Reach(const Nest& nest, std::size_t level) const {
     std::int64_t reach = 0;
     for (std::size_t k = level; k < loops_.size(); ++k) {
@@ -88,7 +89,8 @@ class DimClipper {
     }
     return reach;
   }
-  // Iterations [begin, end) of one loop. Loops of extent 1 stay until Normalize, so that positions stay valid.
+  // Keeps the iterations [begin, end) of one loop. Loops of extent 1 stay until Normalize, so that
+  // positions stay valid.
   [[nodiscard]] Nest Narrow(const Nest& nest, std::size_t level, std::int64_t begin,
                             std::int64_t end) const {
     Nest part = nest;

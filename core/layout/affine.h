@@ -1,6 +1,6 @@
 // Affine copies between two tensors: loop nests with a step on each side.
 //
-// Fusing, splitting, interleaving, stacking and transposing are all of this form.
+// Fusing, splitting, interleaving, stacking and transposing are all such copies.
 #ifndef CKPT_CORE_LAYOUT_AFFINE_H_
 #define CKPT_CORE_LAYOUT_AFFINE_H_
 
@@ -26,13 +26,16 @@ struct Loop {
   friend bool operator==(const Loop&, const Loop&) = default;
 };
 
-// target[target_origin + Σ iₖ·target_stepₖ] = source[source_origin + Σ iₖ·source_stepₖ] for every (i₀, i₁, …).
+// target[target_origin + Σ iₖ·target_stepₖ] = source[source_origin + Σ iₖ·source_stepₖ] for every
+// (i₀, i₁, …).
 //
-// Invariants of every nest this library makes: extents are at least 2; loops are ordered by target dim, then by
-// decreasing target step; on each side the loops along one dim form a mixed radix (a step exceeds what all finer loops
-// of that dim reach together), so no element is visited twice.
+// Invariants of every nest that this library makes: extents are at least 2. Loops are ordered by
+// target dim, then by decreasing target step. On each side, the loops along one dim form a mixed
+// radix: a step is larger than everything that the finer loops of that dim reach together. So no
+// element is visited twice.
 struct Nest {
-  // `source` of a nest that fills the target with zeros; such a nest has an empty source_origin and source steps of 0.
+  // `source` of a nest that fills the target with zeros. Such a nest has an empty source_origin and
+  // source steps of 0.
   static constexpr std::uint32_t kZeroFill = 0xffffffff;
 
   std::uint32_t source = 0;  // which source tensor: position in ResolvedLayout::tensors
@@ -44,19 +47,21 @@ struct Nest {
   friend bool operator==(const Nest&, const Nest&) = default;
 };
 
-// How many elements it copies.
+// How many elements the nest copies.
 [[nodiscard]] std::int64_t Volume(const Nest& nest);
 
-// Brings loops into the order above, drops those of extent 1 and joins neighbours that are one loop on both sides.
+// Sorts the loops as above, drops loops of extent 1 and joins neighbours that are one loop on both
+// sides.
 void Normalize(Nest& nest);
 
-// Copies a tensor onto an equal one. REQUIRES: the shape was checked and has no zero.
+// Copies a tensor to an equal one. REQUIRES: the shape was checked and has no zero.
 [[nodiscard]] Nest IdentityNest(std::uint32_t source, DimsView shape);
 
-// The parts of a nest whose target (source) elements lie in `box`, coordinates unchanged. Exact: together they copy
-// those elements and no others, each once. At most 2k-1 parts for k loops along a dim the box cuts.
+// The parts of a nest whose target (source) elements lie in `box`, with unchanged coordinates.
+// Exact: together they copy those elements and no others, each once. At most 2k-1 parts for k loops
+// along a dim that the box cuts.
 //
-// REQUIRES: same ndim; for ClipToSource no zero fill.
+// REQUIRES: same ndim; for ClipToSource, not a zero fill.
 [[nodiscard]] std::vector<Nest> ClipToTarget(const Nest& nest, const Box& box);
 [[nodiscard]] std::vector<Nest> ClipToSource(const Nest& nest, const Box& box);
 
@@ -64,7 +69,7 @@ void Normalize(Nest& nest);
 [[nodiscard]] Box TargetBounds(const Nest& nest);
 [[nodiscard]] Box SourceBounds(const Nest& nest);
 
-// "target [0, 0] <- 3 [4, 0]: 2×(0+8, 0+4) 16×(1+1, 1+1)": for plans and test failures.
+// Text for plans and test failures: "target [0, 0] <- 3 [4, 0]: 2×(0+8, 0+4) 16×(1+1, 1+1)".
 [[nodiscard]] std::string FormatNest(const Nest& nest);
 
 }  // namespace ckpt::layout

@@ -16,9 +16,10 @@ struct SegmentRef {
   const Segment* segment = nullptr;
 };
 
-// The segments of one logical tensor whose rules bind the same axes by name, found by the numbers of those axes.
+// The segments of one logical tensor whose rules bind the same axes by name, indexed by the numbers
+// of those axes.
 struct SegmentGroup {
-  std::vector<bool> in_name;  // by axis
+  std::vector<bool> in_name;  // one per axis
   std::map<Dims, SegmentRef> by_numbers;
 };
 
@@ -111,8 +112,8 @@ class Composer {
     return nest;
   }
 
-  // Completes the numbers of the axes that the source binds by name. Where the target has such an axis in its shape,
-  // each number is another source tensor.
+  // Completes the numbers of the axes that the source binds by name. If the target has such an axis
+  // in its shape, each number is another source tensor.
   void Enumerate(const Segment& segment, const SegmentGroup& group, std::size_t axis, Dims& numbers,
                  std::vector<Nest>& nests) const {
     while (axis < group.in_name.size() && !group.in_name[axis]) ++axis;

@@ -1,4 +1,4 @@
-// Compose: two layouts of one model → the copies that make one out of the other.
+// Compose: from two layouts of one model, the copies that turn one into the other.
 #ifndef CKPT_CORE_LAYOUT_COMPOSE_H_
 #define CKPT_CORE_LAYOUT_COMPOSE_H_
 
@@ -11,17 +11,19 @@
 
 namespace ckpt::layout {
 
-// The copies that fill each tensor of the target, in the order of ResolvedLayout::tensors. `Nest::source` is a position
-// in the source layout's `tensors`, never of a derived one.
+// The copies that fill each tensor of the target, in the order of ResolvedLayout::tensors.
+// `Nest::source` is a position in the source layout's `tensors`, and never that of a derived
+// tensor.
 struct Composition {
   std::vector<std::vector<Nest>> nests;
 };
 
-// target ∘ source⁻¹. Every target tensor, derived ones included, is proved to be written exactly once.
+// target ∘ source⁻¹. Proves that every target tensor, derived ones included, is written exactly
+// once.
 //
 // REQUIRES: both layouts come from the same table.
-// Errors: kUnsupported (the layouts describe different models), kCoverage (part of a target tensor has no source),
-//         kOverlap, kResource; all of them, not only the first.
+// Errors (all of them, not only the first): kUnsupported (the layouts describe different models),
+// kCoverage (part of a target tensor has no source), kOverlap, kResource.
 Result<Composition> Compose(const ResolvedLayout& source, const ResolvedLayout& target);
 
 }  // namespace ckpt::layout

@@ -13,9 +13,9 @@
 namespace ckpt::layout {
 namespace {
 
-// Enumerating more positions than this along one dim, after dividing by what is common, is refused.
+// If one dim has more positions than this, after dividing out what all sets share, it is refused.
 constexpr std::int64_t kMaxPositions = std::int64_t{1} << 24;
-// Nests compared pair by pair where no dim separates them.
+// At most this many nests are compared pair by pair, if no dim separates them.
 constexpr std::size_t kMaxPairwise = 2048;
 
 struct Stride {
@@ -25,7 +25,8 @@ struct Stride {
   friend auto operator<=>(const Stride&, const Stride&) = default;
 };
 
-// The coordinates a nest visits along one dim: origin + Σ i·step. A nest's target is the product of these sets.
+// The coordinates that a nest visits along one dim: origin + Σ i·step. A nest's target is the
+// product of these sets.
 struct StrideSet {
   std::int64_t origin = 0;
   std::vector<Stride> strides;  // coarsest first
@@ -49,7 +50,7 @@ StrideSet SetAlong(const Nest& nest, int dim) {
   return set;
 }
 
-// Inside [0, size), and no coordinate twice.
+// Checks that the set lies inside [0, size) and holds no coordinate twice.
 Status CheckSet(const StrideSet& set, std::int64_t size) {
   std::int64_t reach = 0;
   for (auto stride = set.strides.rbegin(); stride != set.strides.rend(); ++stride) {
@@ -69,8 +70,8 @@ Status CheckSet(const StrideSet& set, std::int64_t size) {
   return OkStatus();
 }
 
-// Removes what all sets of a dim have in common: the finest unit they all move in, and the coarsest period they all
-// repeat with. Returns the number of positions that remain.
+// Removes what all sets of a dim share: the finest unit in which they all move, and the coarsest
+// period with which they all repeat. Returns the number of positions that remain.
 std::int64_t Quotient(std::vector<StrideSet>& sets, std::int64_t size) {
   std::int64_t unit = size;
   for (const StrideSet& set : sets) {
@@ -82,7 +83,7 @@ std::int64_t Quotient(std::vector<StrideSet>& sets, std::int64_t size) {
   }
   for (StrideSet& set : sets) {
     set.origin /= unit;
-    if (unit > 1) {  // so every set ends in a run that the unit divides
+    if (unit > 1) {  // so the unit divides the last run of every set
       set.strides.back().extent /= unit;
       for (std::size_t k = 0; k + 1 < set.strides.size(); ++k) set.strides[k].step /= unit;
       if (set.strides.back().extent == 1) set.strides.pop_back();
@@ -116,7 +117,7 @@ bool ForEach(const StrideSet& set, std::size_t level, std::int64_t at, const Vis
 
 enum class Arrangement : std::uint8_t { kTiles, kGaps, kStaggered };
 
-// How distinct sets share [0, size) of one dim.
+// How distinct sets divide [0, size) of one dim among them.
 Result<Arrangement> Arrange(std::vector<StrideSet> sets, std::int64_t size) {
   const std::int64_t positions = Quotient(sets, size);
   if (positions > kMaxPositions) {
@@ -152,7 +153,7 @@ class CoverProver {
  public:
   explicit CoverProver(DimsView shape) : shape_(shape) {}
 
-  // `nests` agree in what they do along the dims before `dim`.
+  // REQUIRES: `nests` visit the same coordinates along the dims before `dim`.
   Status Prove(std::vector<const Nest*> nests, std::size_t dim) const {
     if (dim == shape_.size()) {
       if (nests.size() == 1) return OkStatus();
@@ -176,7 +177,7 @@ class CoverProver {
   }
 
  private:
-  // Disjoint and of the right volume, hence a tiling.
+  // Disjoint parts of the right total volume are a tiling.
   Status ProvePairwise(const std::vector<const Nest*>& nests, std::size_t first_dim) const {
     if (nests.size() > kMaxPairwise) {
       return Error(ErrorKind::kResource, "copies are too irregular to be proved a cover")

@@ -1,4 +1,4 @@
-// The proof that loop nests fill a tensor exactly once.
+// Proves that loop nests fill a tensor exactly once.
 #ifndef CKPT_CORE_LAYOUT_COVER_H_
 #define CKPT_CORE_LAYOUT_COVER_H_
 
@@ -10,12 +10,12 @@
 
 namespace ckpt::layout {
 
-// Whether the nests' targets tile `shape`: inside it, disjoint, nothing left out. Looks at the nests only, not at the
-// table they came from.
+// Checks that the nests' targets tile `shape`: they lie inside it, do not overlap and leave nothing
+// out. Looks at the nests only, not at the table they came from.
 //
-// Errors: kOutOfRange (a nest reaches outside), kOverlap (elements written twice), kCoverage (elements never written),
-//         kResource (an arrangement too irregular to decide cheaply).
-// Cost: per dim, once over its elements divided by what all nests have in common; a row block costs nothing.
+// Errors: kOutOfRange (a nest reaches outside), kOverlap (elements written twice), kCoverage
+// (elements never written), kResource (too irregular to decide at low cost).
+// Cost: per dim, its elements divided by what all nests have in common. A row block costs nothing.
 Status ProveExactCover(DimsView shape, std::span<const Nest> nests);
 
 }  // namespace ckpt::layout

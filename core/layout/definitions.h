@@ -1,4 +1,4 @@
-// The `let` lines of a table, evaluated over a configuration.
+// The `let` lines of a table, evaluated with a configuration.
 #ifndef CKPT_CORE_LAYOUT_DEFINITIONS_H_
 #define CKPT_CORE_LAYOUT_DEFINITIONS_H_
 
@@ -15,9 +15,9 @@
 
 namespace ckpt::layout {
 
-// `let NAME = expr`, or a function `let NAME(a, b) = expr`. A body sees its parameters, the definitions before it and
-// the configuration, in that order; so nothing is recursive, and `let rope_theta = rope_theta ?? 10000` refers to the
-// configuration's key.
+// `let NAME = expr`, or a function `let NAME(a, b) = expr`. A body sees its parameters, the
+// definitions before it and the configuration, in that order. So nothing is recursive, and in `let
+// rope_theta = rope_theta ?? 10000` the second name is the configuration's key.
 struct Definition {
   std::string name;
   std::vector<std::string> params;
@@ -27,8 +27,8 @@ struct Definition {
 // Definitions of one table, in order. Names are unique.
 class Definitions {
  public:
-  // `text` is what follows the keyword: "NAME = expr". Errors: kBadMetadata (syntax, a name twice or of a built-in
-  // function).
+  // `text` is what follows the keyword: "NAME = expr". Errors: kBadMetadata (syntax, a name that is
+  // defined twice or is a built-in function).
   Status Add(std::string_view text);
 
   [[nodiscard]] std::span<const Definition> all() const { return all_; }
@@ -40,8 +40,8 @@ class Definitions {
   std::map<std::string, int, std::less<>> positions_;
 };
 
-// A configuration with the definitions of a table over it. Values without parameters are computed at first use and
-// kept. One thread. Both arguments must outlive it.
+// A configuration together with the definitions of a table. Values without parameters are computed
+// at first use and kept. For one thread. Both arguments must outlive it.
 class DefinedNames final : public Names {
  public:
   DefinedNames(const Definitions& definitions, const Configuration& config)
@@ -51,13 +51,13 @@ class DefinedNames final : public Names {
   [[nodiscard]] Result<Value> Call(std::string_view function,
                                    std::span<const Value> args) const override;
 
-  // "hidden_size = 4096, num_attention_heads = 3": the keys of the configuration that `expr` depends on, through
-  // definitions too. For messages.
+  // For messages: "hidden_size = 4096, num_attention_heads = 3", the keys of the configuration on
+  // which `expr` depends, also through definitions.
   [[nodiscard]] std::string Explain(const Expr& expr) const;
 
  private:
   class Frame;
-  // What the definitions before position `visible` know.
+  // Looks the name up among the definitions before position `visible`.
   [[nodiscard]] Result<Value> GetBefore(int visible, std::string_view name) const;
   [[nodiscard]] Result<Value> CallBefore(int visible, std::string_view function,
                                          std::span<const Value> args) const;

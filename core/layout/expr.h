@@ -1,4 +1,4 @@
-// Expressions over a model's configuration, as layout and translation tables use them.
+// Expressions over a model's configuration. Layout and translation tables use them.
 #ifndef CKPT_CORE_LAYOUT_EXPR_H_
 #define CKPT_CORE_LAYOUT_EXPR_H_
 
@@ -14,13 +14,14 @@
 
 namespace ckpt::layout {
 
-// What the names in an expression mean.
+// Gives the names in an expression their meaning.
 class Names {
  public:
   virtual ~Names() = default;
   // The value of a name; null if nothing has that name.
   [[nodiscard]] virtual Result<Value> Get(std::string_view name) const = 0;
-  // A function that the table defines. Errors: kBadMetadata (no such function, wrong number of arguments).
+  // Calls a function that the table defines. Errors: kBadMetadata (no such function, wrong number
+  // of arguments).
   [[nodiscard]] virtual Result<Value> Call(std::string_view function,
                                            std::span<const Value> args) const = 0;
 };
@@ -37,7 +38,7 @@ class ConfigurationNames final : public Names {
   const Configuration& config_;
 };
 
-// One more name over those of `outer`, which must outlive it.
+// Adds one name to those of `outer`, which must outlive it.
 class LocalName final : public Names {
  public:
   LocalName(const Names& outer, std::string_view name, Value value)
@@ -56,39 +57,42 @@ class LocalName final : public Names {
 //
 //   literals   12  1e-6  "text"  true  false  null  [1, 2]
 //   names      hidden_size  rope_parameters.rope_theta      an unknown name is null
-//   operators  c ? a : b | or | and | not | == != < <= > >= in, not in | ?? | + - | * / % | -x | list[i]
+//   operators  c ? a : b | or | and | not | == != < <= > >= in, not in | ?? | + - | * / % | -x
+//              | list[i]
 //   lists      [body for x in n if condition]               n: a count, or a list
-//   functions  ceildiv min max len all any int is_int is_list, and those of the table; int(x) makes an integral float
-//              an integer and leaves other numbers alone
+//   functions  ceildiv min max len all any int is_int is_list, and those of the table; int(x) turns
+//              an integral float into an integer and leaves other numbers unchanged
 //
-// Loosest first; `a ?? b` is b if a is null and binds tighter than comparisons, looser than arithmetic. Integer
-// division must be exact, integer results must fit 63 bits, and null takes part in nothing but `??`, `==` and `!=`.
+// Operators are listed from loosest to tightest. `a ?? b` is b if a is null; it binds tighter than
+// comparisons and looser than arithmetic. Integer division must be exact, integer results must fit
+// 63 bits, and null is allowed only in `??`, `==` and `!=`.
 class Expr {
  public:
-  // Errors: kBadMetadata (syntax, with its column), kResource (longer than 4096 bytes, nested too deeply).
+  // Errors: kBadMetadata (syntax, with its column), kResource (longer than 4096 bytes, nested too
+  // deeply).
   static Result<Expr> Parse(std::string_view text);
 
-  // Errors: kBadMetadata (an operand of the wrong kind, a name that is null, inexact or zero division),
-  //         kResource (overflow, a list past 65,536 elements).
+  // Errors: kBadMetadata (an operand of the wrong kind, a name that is null, inexact division,
+  // division by zero), kResource (overflow, a list longer than 65,536 elements).
   [[nodiscard]] Result<Value> Evaluate(const Names& names) const;
-  // Errors: also kBadMetadata if the value is no boolean.
+  // Errors: those of Evaluate; kBadMetadata also if the value is not a boolean.
   [[nodiscard]] Result<bool> EvaluateBool(const Names& names) const;
 
   [[nodiscard]] const std::string& text() const;
-  // Every name the expression reads, and every function of the table it calls.
+  // Every name that the expression reads, and every function of the table that it calls.
   [[nodiscard]] std::vector<std::string> names() const;
   [[nodiscard]] std::vector<std::string> calls() const;
-  // Every text that stands in it as a literal.
+  // Every text literal in the expression.
   [[nodiscard]] std::vector<std::string> texts() const;
 
-  struct Tree;  // of the implementation
+  struct Tree;  // private to the implementation
 
  private:
   explicit Expr(std::shared_ptr<const Tree> tree) : tree_(std::move(tree)) {}
   std::shared_ptr<const Tree> tree_;
 };
 
-// Whether `name` is one of the functions every expression has.
+// Whether `name` is a built-in function.
 [[nodiscard]] bool IsBuiltinFunction(std::string_view name);
 
 }  // namespace ckpt::layout

@@ -289,7 +289,7 @@ class Evaluator {
     return Value(a / b + (a % b != 0 ? 1 : 0));
   }
 
-  // 10000.0 → 10000; other numbers stay what they are.
+  // 10000.0 → 10000; other numbers stay as they are.
   Result<Value> Integral(const Node& node, const Value& arg) const {
     if (!ToDouble(arg)) return WrongKind(node.args[0], "a number", arg);
     const double* const number = arg.AsFloat();

@@ -36,7 +36,7 @@ constexpr std::array<std::string_view, 22> kSymbols = {"??", "==", "!=", "<=", "
                                                        "-",  "*",  "/",  "%",  "(",  ")", "[", "]",
                                                        ",",  "?",  ":",  "=",  "{",  "}"};
 
-// Recursive descent, one function a precedence level.
+// Recursive descent, with one function per precedence level.
 class ExprParser {
  public:
   ExprParser(std::string_view text, Expr::Tree& tree) : text_(text), tree_(tree) {}
@@ -149,7 +149,7 @@ class ExprParser {
     std::string_view spelling;
     Op op;
   };
-  // `next (op next)*`, to the left.
+  // `next (op next)*`, grouped to the left.
   template <typename Next>
   Result<NodeIndex> LeftToRight(std::initializer_list<Operator> operators, Next next) {
     CKPT_ASSIGN_OR_RETURN(NodeIndex left, (this->*next)());
@@ -176,7 +176,7 @@ class ExprParser {
     CKPT_ASSIGN_OR_RETURN(const NodeIndex operand, Not());
     return Add(Op::kNot, position, {operand});
   }
-  // One comparison: `a < b < c` is refused, it would not mean what it says.
+  // One comparison: `a < b < c` is refused, because it would not mean what it says.
   Result<NodeIndex> Comparison() {
     CKPT_ASSIGN_OR_RETURN(const NodeIndex left, Coalesce());
     static constexpr std::array<Operator, 7> kComparisons = {{{"==", Op::kEqual},
@@ -298,7 +298,7 @@ class ExprParser {
     tree_.nodes[index].name = token.text;
     return index;
   }
-  // Comma separated up to `close`, which is consumed.
+  // Reads items separated by commas up to `close`, and consumes `close`.
   Result<std::vector<NodeIndex>> Items(std::string_view close) {
     std::vector<NodeIndex> items;
     while (!Is(close)) {

@@ -8,7 +8,7 @@
 namespace ckpt::layout {
 namespace {
 
-// Puts the value of the first `<name>` of `rule` in its place and goes on with the rest.
+// Replaces the first `<name>` of `rule` by its value and continues with the rest.
 Status Expand(const IgnoreRule& rule, const Names& names, std::vector<IgnoreRule>& resolved) {
   const std::size_t open = rule.pattern.find('<');
   if (open == std::string::npos) {
@@ -17,7 +17,7 @@ Status Expand(const IgnoreRule& rule, const Names& names, std::vector<IgnoreRule
   }
   const std::size_t close = rule.pattern.find('>', open);
   if (close == std::string::npos) {
-    return Error(ErrorKind::kBadMetadata, "expected '>' behind the name in a pattern")
+    return Error(ErrorKind::kBadMetadata, "expected '>' after the name in a pattern")
         .Actual(Quote(rule.pattern));
   }
   const std::string name = rule.pattern.substr(open + 1, close - open - 1);
@@ -27,7 +27,7 @@ Status Expand(const IgnoreRule& rule, const Names& names, std::vector<IgnoreRule
   for (const Value& element : list == nullptr ? one : *list) {
     const std::int64_t* const number = element.AsInt();
     if (number == nullptr) {
-      return Error(ErrorKind::kBadMetadata, "a name in a pattern stands for no number")
+      return Error(ErrorKind::kBadMetadata, "a name in a pattern is not a number")
           .Expected("an integer, or a list of them")
           .Actual(name + " = " + FormatValue(value));
     }

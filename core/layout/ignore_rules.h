@@ -1,4 +1,4 @@
-// Keys that a source may have besides a layout's own.
+// Keys that a source may have in addition to those of a layout.
 #ifndef CKPT_CORE_LAYOUT_IGNORE_RULES_H_
 #define CKPT_CORE_LAYOUT_IGNORE_RULES_H_
 
@@ -11,10 +11,11 @@
 
 namespace ckpt::layout {
 
-// The rules under one configuration: `<name>` in a pattern becomes the value of `name`, an integer; a list makes a rule
-// for each of its elements, none if it is empty.
+// The rules for one configuration. In a pattern, `<name>` becomes the value of `name`, an integer.
+// A list gives one rule for each of its elements, so an empty list gives none.
 //
-// Errors: kBadMetadata (`name` is neither integer nor list of integers, an unclosed '<'), and those of names.Get.
+// Errors: kBadMetadata (`name` is neither an integer nor a list of integers, a '<' without '>'),
+// and those of names.Get.
 Result<std::vector<IgnoreRule>> ResolveIgnoreRules(const std::vector<IgnoreRule>& rules,
                                                    const Names& names);
 

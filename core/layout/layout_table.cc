@@ -19,7 +19,7 @@ Status TableError(std::string_view message, std::string_view actual = {}) {
   return Error(ErrorKind::kBadMetadata, message).Actual(actual.empty() ? "" : Quote(actual));
 }
 
-// "a b {x: c | y} (d e)" → words and punctuation.
+// Splits "a b {x: c | y} (d e)" into words and punctuation.
 std::vector<std::string> ShapeTokens(std::string_view text) {
   std::vector<std::string> tokens;
   std::string word;
@@ -404,9 +404,10 @@ class TableParser {
     return factor;
   }
 
-  // Every axis of each logical tensor is bound by the name or by the shape, exactly once, and nothing else is.
+  // Checks that the name and the shape together bind every axis of each logical tensor exactly
+  // once, and nothing else.
   Status CheckConsumption(const TensorRule& rule) const {
-    std::vector<std::string> common;  // atoms every slot shares
+    std::vector<std::string> common;  // atoms that all slots share
     const auto consume = [&](std::vector<std::string>& into, std::string_view axis) {
       for (std::string& atom : table_.Atoms(axis)) into.push_back(std::move(atom));
     };

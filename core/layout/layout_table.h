@@ -1,7 +1,8 @@
-// Layout tables: where each logical tensor of a model family lies, under every naming convention.
+// Layout tables: where each logical tensor of a model family lies, in every naming.
 //
-// A logical tensor has named axes. A rule of a format binds each of them either in the tensor's name (`layers.<l>.`) or
-// in its shape (`(g {q: j | k | v} d) h`). docs/formats/layout-tables.md describes the text.
+// A logical tensor has named axes. A rule binds each axis either in the tensor's name
+// (`layers.<l>.`) or in its shape (`(g {q: j | k | v} d) h`). docs/formats/layout-tables.md
+// describes the syntax.
 #ifndef CKPT_CORE_LAYOUT_LAYOUT_TABLE_H_
 #define CKPT_CORE_LAYOUT_LAYOUT_TABLE_H_
 
@@ -20,16 +21,18 @@ namespace ckpt::layout {
 
 // Position of a logical tensor in LayoutTable::logicals.
 using LogicalId = std::uint32_t;
-// Stands in a slot of a direct sum for elements that no logical tensor has: they read as zero and are dropped.
+// In a slot of a direct sum: elements that no logical tensor has. They read as zero and are
+// dropped.
 inline constexpr LogicalId kZeros = 0xffffffff;
 
-// `dim h = hidden_size`, with `min 0` where an empty axis is meaningful.
+// `dim h = hidden_size`, with `min 0` if an empty axis makes sense.
 struct AxisExtent {
   std::string definition;  // name of the definition that computes it
   std::int64_t min = 1;
 };
 
-// `logical attn.q [l g j d h] when expr`; the condition may read one of the axes, a layer number usually.
+// `logical attn.q [l g j d h] when expr`. The condition may read one of the axes, usually a layer
+// number.
 struct LogicalTensor {
   std::string name;
   std::vector<std::string> axes;  // canonical order, outermost first
@@ -62,29 +65,30 @@ struct TensorRule {
   std::vector<NamePart> name;
   std::vector<std::string> name_axes;  // distinct, in order
   std::vector<DimRule> dims;
-  std::optional<LogicalId> logical;  // of a rule without a direct sum
+  std::optional<LogicalId> logical;  // only without a direct sum
   std::vector<Expr> when;  // all must hold: the rule's own, and that of the `if` around it
-  // A copy of elements that another rule of the format holds, such as the head of a tied embedding.
+  // A copy of elements that another rule holds, such as the head of a tied embedding.
   bool derived = false;
   int line = 0;
 };
 
-// `choice expert_layout published | fused`: a name that conditions compare with one of the values.
+// `choice expert_layout published | fused`: a name that conditions compare with one of its values.
 struct Choice {
   std::string name;
   std::vector<std::string> values;
 };
 
-// `ignore optimizer.* "why"`: keys that a source may have besides; `bookkeeping args "why"`: those that nobody misses who
-// is left without them. `*` stands for any text, `<name>` for the value of a
-// definition.
+// `ignore optimizer.* "why"`: keys that a source may have in addition. `bookkeeping args "why"`:
+// such keys that are not worth reporting. `*` matches any text; `<name>` is replaced by the value
+// of a definition.
 struct IgnoreRule {
   std::string pattern;
   std::string reason;
   bool is_bookkeeping = false;
 };
 
-// `strip model. "what the source is" when EXPR`: names lose what they begin with where the condition holds.
+// `strip model. "what the source is" when EXPR`: if the condition holds, names are read without
+// this prefix.
 struct StripRule {
   std::string text;
   std::string reason;
@@ -101,7 +105,7 @@ struct Format {
 };
 
 struct LayoutTable {
-  std::string name;           // of the family
+  std::string name;           // the family's name
   std::optional<Expr> match;  // whether a configuration belongs to it
   Definitions definitions;    // `let` and `dim`
   std::map<std::string, AxisExtent, std::less<>> axes;
@@ -118,11 +122,11 @@ struct LayoutTable {
 // Gives the text of a file that a table includes. Errors: kNotFound.
 using IncludeResolver = std::function<Result<std::string>(std::string_view name)>;
 
-// `name` (a path) appears in errors. Every rule is checked: each axis of a logical tensor is consumed exactly once, by
-// the name or by the shape.
+// `name` (a path) appears in errors. Every rule is checked: the name or the shape must bind each
+// axis of a logical tensor exactly once.
 //
-// Errors: kBadMetadata (syntax, an unknown axis or logical tensor, an axis consumed never or twice; with file and
-//         line), kResource (includes nested too deeply), and those of `includes`.
+// Errors: kBadMetadata (syntax, an unknown axis or logical tensor, an axis bound never or twice;
+// with file and line), kResource (includes nested too deeply), and those of `includes`.
 Result<LayoutTable> ParseLayoutTable(std::string_view text, std::string_view name,
                                      const IncludeResolver& includes = {});
 

@@ -15,7 +15,7 @@ namespace {
 
 using KeyMap = std::unordered_map<std::string_view, std::uint32_t>;
 
-// How many tensors of the layout are there under a prefix.
+// How many tensors of the layout the checkpoint has, if names start with this prefix.
 std::size_t CountHits(const ResolvedLayout& layout, std::string_view prefix, const KeyMap& keys) {
   std::size_t hits = 0;
   std::string key;
@@ -42,10 +42,10 @@ Problem KeyProblem(ErrorKind kind, std::string message, std::string key) {
   return problem;
 }
 
-// How well names fit: less is better.
+// How badly names fit: less is better.
 struct Misfit {
-  std::size_t missing = 0;   // the layout has, the checkpoint lacks
-  std::size_t unmapped = 0;  // the checkpoint has, the layout lacks
+  std::size_t missing = 0;   // in the layout, not in the checkpoint
+  std::size_t unmapped = 0;  // in the checkpoint, not in the layout
   [[nodiscard]] std::size_t total() const { return missing + unmapped; }
 };
 
@@ -105,7 +105,7 @@ void Account(SourceMatch& match, std::span<const GlobalTensor> tensors, const Ke
 Result<SourceMatch> MatchSource(const LayoutTable& table, std::string_view format_id,
                                 const Configuration& config, std::span<const GlobalTensor> tensors,
                                 const Choices& fixed) {
-  // Resolving first reports an unknown format, and wrong choices.
+  // Resolve first: it reports an unknown naming and wrong choices.
   Result<ResolvedLayout> first = Resolve(table, format_id, config, fixed);
   if (!first.ok()) return std::move(first).status();
   const Format& format = *table.FindFormat(format_id);
@@ -132,7 +132,8 @@ Result<SourceMatch> MatchSource(const LayoutTable& table, std::string_view forma
     Result<ResolvedLayout> layout = form == first->choices
                                         ? Result<ResolvedLayout>(*first)
                                         : ResolveExactly(table, format_id, config, form);
-    if (!layout.ok()) continue;  // this form cannot hold the model, so it is not the checkpoint's
+    // This form cannot hold the model, so the checkpoint does not have it.
+    if (!layout.ok()) continue;
     layout->prefix = prefix;
     const Misfit misfit = MeasureMisfit(*layout, keys, num_ignorable);
     if (best && misfit.total() >= least.total()) continue;
@@ -169,7 +170,7 @@ TargetDtypes InheritDtypes(const Composition& composition, const ResolvedLayout&
       is_held = is_held && wider;
       common = wider.value_or(common);
     }
-    // What no source tells is of the dtype of the tensor before it.
+    // If no source gives a dtype, use that of the tensor before it.
     const DType otherwise = result.dtypes.empty() ? DType::kFloat32 : result.dtypes.back();
     result.dtypes.push_back(first == nullptr ? otherwise : common);
     if (other == nullptr) continue;

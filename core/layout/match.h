@@ -1,4 +1,4 @@
-// Match: the tensors a checkpoint has against the layouts it may have.
+// Match: compares the tensors of a checkpoint with the layouts that it may have.
 #ifndef CKPT_CORE_LAYOUT_MATCH_H_
 #define CKPT_CORE_LAYOUT_MATCH_H_
 
@@ -18,38 +18,42 @@
 namespace ckpt::layout {
 
 struct IgnoredKey {
-  std::uint32_t position = 0;  // in the tensors given
+  std::uint32_t position = 0;  // among the given tensors
   std::string reason;
   bool is_bookkeeping = false;  // see IgnoreRule
 };
 
-// A source checkpoint understood.
+// What was found out about a source checkpoint.
 struct SourceMatch {
   static constexpr std::uint32_t kAbsent = 0xffffffff;
 
-  ResolvedLayout layout;                 // with the prefix and the choices that were found
-  std::vector<std::uint32_t> positions;  // of each layout tensor in the tensors given, or kAbsent
+  ResolvedLayout layout;  // with the prefix and the choices that were found
+  // Of each layout tensor: its position among the given tensors, or kAbsent.
+  std::vector<std::uint32_t> positions;
   std::vector<IgnoredKey> ignored;
-  // Layout tensors (positions in layout.tensors) that copy others and are there: they must hold the same bytes.
+  // Layout tensors (positions in layout.tensors) that are copies of others and present in the
+  // checkpoint: they must hold the same bytes.
   std::vector<std::uint32_t> derived_present;
-  // Everything wrong, in the order of the layout, then of the keys: kMissing, kShapeMismatch, kUnmapped.
+  // Everything that is wrong: in the order of the layout, then of the keys. kMissing,
+  // kShapeMismatch, kUnmapped.
   std::vector<Problem> problems;
 };
 
-// Finds the prefix and the form (of those that agree with `fixed`) whose names fit best, and reports all that does not
-// fit.
+// Finds the prefix and the form whose names fit best, among the forms that agree with `fixed`, and
+// reports everything that does not fit.
 //
-// Errors: those of ResolveExactly, if no form of the format can hold the model.
+// Errors: those of ResolveExactly, if no form of the naming can hold the model.
 Result<SourceMatch> MatchSource(const LayoutTable& table, std::string_view format,
                                 const Configuration& config, std::span<const GlobalTensor> tensors,
                                 const Choices& fixed = {});
 
-// The dtype each target tensor takes over from its sources; where they differ, the smallest that holds the values of all.
-// Parts that only zeros fill, or whose sources are absent, have no say; a tensor without any has that of the one before it.
+// The dtype that each target tensor gets from its sources. If sources differ, it is the smallest
+// dtype that holds the values of all. Parts that are zeros, or whose sources are absent, do not
+// count. If nothing counts, the tensor gets the dtype of the tensor before it.
 struct TargetDtypes {
   std::vector<DType> dtypes;      // parallel to the target's tensors
   std::vector<Problem> mixed;     // kDtypeMismatch for every tensor whose sources differ
-  std::vector<Problem> problems;  // and for those where no dtype holds the values of all
+  std::vector<Problem> problems;  // for those where no dtype holds the values of all
 };
 [[nodiscard]] TargetDtypes InheritDtypes(const Composition& composition,
                                          const ResolvedLayout& target, const SourceMatch& source,

@@ -14,7 +14,8 @@
 namespace ckpt::layout {
 namespace {
 
-// The largest published models have a hundred thousand tensors; past this a configuration is nonsense.
+// The largest published models have a hundred thousand tensors. A configuration with more than this
+// is wrong.
 constexpr std::int64_t kMaxTensors = 1 << 20;
 constexpr std::int64_t kMaxExtent = std::int64_t{1} << 40;
 
@@ -26,7 +27,7 @@ Presence Uniform(const std::vector<bool>& presence) {
   return any ? (all ? Presence::kPresent : Presence::kMixed) : Presence::kAbsent;
 }
 
-// What all tensors of one rule share; numbers of name-bound axes are still zero.
+// What all tensors of one rule share. The numbers of axes bound by name are still zero.
 struct RuleShape {
   Dims shape;
   std::vector<Segment> segments;
@@ -37,7 +38,7 @@ class Resolver {
   Resolver(const LayoutTable& table, const Format& format, const Configuration& config,
            const Choices& choices)
       : table_(table), format_(format), config_(config), names_(table.definitions, config_) {
-    // Choices are names like any other, and hide a key of the configuration.
+    // Choices are names like any other. They hide a key of the configuration.
     for (const auto& [name, value] : choices) config_.insert_or_assign(name, Value(value));
     layout_.format = format.id;
     layout_.prefix = format.prefixes.front();
@@ -124,7 +125,8 @@ class Resolver {
     } else {
       resolved.presence = {true};
     }
-    // Sizes of what the model lacks need not make sense: a dense model has no number of experts.
+    // Sizes of parts that the model lacks need not be valid: a dense model has no number of
+    // experts.
     if (!resolved.IsPresentAnywhere()) return resolved;
     for (const std::string& axis : logical.axes) {
       if (logical.when_axis == axis) {
@@ -158,8 +160,9 @@ class Resolver {
     return names_.Explain(table_.definitions.all()[static_cast<std::size_t>(position)].body);
   }
 
-  // Emits the tensors of rules [begin, end), which bind the same first `depth` name axes. Neighbours that go on with the
-  // same axis are expanded together, so that tensors come out layer by layer.
+  // Emits the tensors of rules [begin, end), which bind the same first `depth` name axes.
+  // Neighbours that bind the same next axis are expanded together, so that tensors come out layer
+  // by layer.
   Status Expand(std::size_t begin, std::size_t end, std::size_t depth) {
     for (std::size_t i = begin; i < end;) {
       const std::vector<std::string>& axes = format_.rules[i].name_axes;
@@ -207,7 +210,7 @@ class Resolver {
     }
     return false;
   }
-  // Under the numbers bound so far.
+  // Whether the tensor is present for the numbers bound so far.
   [[nodiscard]] Presence PresenceOf(LogicalId id) const {
     const ResolvedLogical& logical = layout_.logicals[id];
     const std::optional<std::string>& axis = table_.logicals[id].when_axis;
@@ -232,7 +235,8 @@ class Resolver {
       is_mixed = is_mixed || presence == Presence::kMixed;
       if (presence != Presence::kAbsent) ++present;
     }
-    if (present == 0 && !logicals.empty()) return OkStatus();  // without any, it is all padding
+    // With no logical tensor, it is all padding.
+    if (present == 0 && !logicals.empty()) return OkStatus();
     CKPT_ASSIGN_OR_RETURN(const bool applies, Applies(rule));
     if (!applies) return OkStatus();
     if (is_mixed) {
@@ -287,7 +291,7 @@ class Resolver {
     return name;
   }
 
-  // Row-major strides of every factor; a direct sum gives each slot its own start.
+  // Computes row-major strides of every factor. In a direct sum each slot gets its own start.
   Result<RuleShape> ShapeOf(const TensorRule& rule) {
     RuleShape result;
     struct Place {
@@ -365,7 +369,8 @@ class Resolver {
   }
   static Status Overflow() { return Error(ErrorKind::kResource, "shape overflows 63 bits"); }
 
-  // Writes the bound numbers into the segments, split axes as the numbers of their atoms.
+  // Writes the bound numbers into the segments. The number of a split axis becomes the numbers of
+  // its atoms.
   Status BindNumbers(ResolvedTensor& tensor) {
     for (const auto& [axis, number] : bound_) {
       const std::vector<std::string> atoms = table_.Atoms(axis);
@@ -384,8 +389,8 @@ class Resolver {
     return OkStatus();
   }
 
-  // A segment's image in its logical tensor is a box, and so are the parts that the model lacks: together they must
-  // tile the logical index space.
+  // A segment covers a box of its logical tensor, and the parts that the model lacks are boxes too.
+  // Together they must tile the logical index space.
   Status ProveLogicalCover() const {
     std::vector<std::vector<Box>> boxes(layout_.logicals.size());
     for (const ResolvedTensor& tensor : layout_.tensors) {
@@ -438,14 +443,14 @@ class Resolver {
   const Format& format_;
   Configuration config_;
   DefinedNames names_;
-  std::string stripped_;  // what names lose at their front
+  std::string stripped_;  // the prefix that names lose
   ResolvedLayout layout_;
   std::map<std::string, std::int64_t, std::less<>> extents_;
-  std::vector<std::optional<RuleShape>> shapes_;  // by rule, once needed
+  std::vector<std::optional<RuleShape>> shapes_;  // by rule, computed when needed
   std::vector<std::pair<std::string, std::int64_t>> bound_;
 };
 
-// The value of every choice of the format, the first one unless given.
+// The value of every choice: the given one, else the first.
 Result<Choices> CompleteChoices(const Format& format, const Choices& given) {
   Choices complete;
   for (const Choice& choice : format.choices) {

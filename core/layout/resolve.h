@@ -1,4 +1,5 @@
-// Resolve: a layout table under one configuration: every tensor with its name, its shape and what lies where in it.
+// Resolve: applies a layout table to one configuration. The result is every tensor with its name,
+// its shape and the logical elements in it.
 #ifndef CKPT_CORE_LAYOUT_RESOLVE_H_
 #define CKPT_CORE_LAYOUT_RESOLVE_H_
 
@@ -15,7 +16,7 @@
 
 namespace ckpt::layout {
 
-// Values of a format's choices by name. A choice that is not listed is free.
+// Values of choices by name. A choice that is not listed is free.
 using Choices = std::map<std::string, std::string, std::less<>>;
 
 // Where one atomic axis of a logical tensor lies within a segment.
@@ -23,15 +24,15 @@ struct AxisPlace {
   static constexpr int kInName = -1;
 
   std::int64_t extent = 0;
-  int dim = kInName;       // of the physical tensor
+  int dim = kInName;       // a dim of the physical tensor
   std::int64_t step = 0;   // along `dim`
   std::int64_t index = 0;  // the bound number, if `dim` is kInName
 };
 
-// Elements of one logical tensor within a physical one: index (i₀, i₁, …) of the axes lies at
+// Elements of one logical tensor within a physical one. Index (i₀, i₁, …) of the axes lies at
 // origin + Σ places[a].step·i_a along places[a].dim.
 struct Segment {
-  LogicalId logical = 0;  // kZeros: elements of no logical tensor
+  LogicalId logical = 0;  // kZeros: belongs to no logical tensor
   Dims origin;
   std::vector<AxisPlace> places;  // in the order of ResolvedLogical::axes
 };
@@ -40,17 +41,17 @@ struct ResolvedTensor {
   std::string name;  // without the prefix
   Dims shape;
   std::vector<Segment> segments;  // they tile the shape
-  bool derived = false;           // a copy of elements that others of the layout hold
-  bool is_stripped = false;       // its name lost what this form strips
+  bool derived = false;           // a copy of elements that other tensors hold
+  bool is_stripped = false;       // its name lost the prefix that this form strips
 };
 
-// A logical tensor of this configuration. Absent ones have no axes.
+// A logical tensor in this configuration. If it is absent, it has no axes.
 struct ResolvedLogical {
   std::string name;
   std::vector<std::string> axes;  // atomic, in canonical order
   Dims shape;
   int presence_axis = -1;      // the axis its condition reads, or -1
-  std::vector<bool> presence;  // by number of that axis, or one entry
+  std::vector<bool> presence;  // one per number of that axis, or one entry
   [[nodiscard]] bool IsPresentAnywhere() const;
 };
 
@@ -62,27 +63,28 @@ struct ResolvedLayout {
   std::vector<ResolvedLogical> logicals;  // parallel to LayoutTable::logicals
   std::vector<ResolvedTensor> tensors;    // module order: layer by layer, expert by expert
   std::vector<IgnoreRule> ignores;
-  std::string form;  // what a model of this form is, where names are stripped; else empty
+  std::string form;  // if names are stripped: what a model of this form is
 
-  // What a checkpoint calls the tensor.
+  // The tensor's key in a checkpoint.
   [[nodiscard]] std::string Key(const ResolvedTensor& tensor) const { return prefix + tensor.name; }
 };
 
-// One form of a format: every choice not in `choices` takes its first value. The prefix is the format's first. Proves
-// that every logical tensor the configuration has lies in the layout exactly once.
+// Resolves one form: every choice that is not in `choices` takes its first value, and the prefix is
+// the first one. Proves that every logical tensor of the configuration lies in the layout exactly
+// once.
 //
-// Errors: kUsage (no such format, choice or value), kUnsupported (this form cannot hold the model: a stacked axis whose
-//         layers differ), kBadMetadata (a dim below its minimum or of the wrong kind, naming its expression; a rule
-//         whose slots are not present together), kResource (sizes or counts past any model), kCoverage, kOverlap (the
-//         table loses or doubles elements).
+// Errors: kUsage (no such naming, choice or value), kUnsupported (this form cannot hold the model:
+// a stacked axis whose layers differ), kBadMetadata (a dim below its minimum or of the wrong kind,
+// with its expression; a rule of whose slots only some are present), kResource (sizes or counts
+// larger than any model's), kCoverage, kOverlap (the table loses or doubles elements).
 Result<ResolvedLayout> ResolveExactly(const LayoutTable& table, std::string_view format,
                                       const Configuration& config, const Choices& choices);
 
-// The same for a target: of the forms that agree with `choices`, the first that can hold the model.
+// The same for a target: takes the first form that agrees with `choices` and can hold the model.
 Result<ResolvedLayout> Resolve(const LayoutTable& table, std::string_view format,
                                const Configuration& config, const Choices& choices = {});
 
-// Every combination of a format's choices that agrees with `fixed`, first values first.
+// Every combination of a naming's choices that agrees with `fixed`, first values first.
 [[nodiscard]] std::vector<Choices> ListChoices(const Format& format, const Choices& fixed = {});
 
 }  // namespace ckpt::layout

@@ -1,4 +1,4 @@
-// Value and Configuration: what layout tables compute with.
+// Value and Configuration: the data that layout tables compute with.
 #ifndef CKPT_CORE_LAYOUT_VALUE_H_
 #define CKPT_CORE_LAYOUT_VALUE_H_
 
@@ -13,13 +13,14 @@
 
 namespace ckpt::layout {
 
-// Null, a boolean, an integer, a float, a text or a list of values. Null stands for "the key is absent" as well.
+// Null, a boolean, an integer, a float, a text or a list of values. Null also means that a key is
+// absent.
 class Value {
  public:
   using List = std::vector<Value>;
 
   Value() = default;
-  // Implicit on purpose, so that configurations read like the files they stand for.
+  // Implicit on purpose, so that configurations in code read like the files they come from.
   // NOLINTBEGIN(google-explicit-constructor)
   Value(bool value) : value_(value) {}
   template <std::integral T>
@@ -38,7 +39,7 @@ class Value {
   [[nodiscard]] const std::string* AsText() const { return std::get_if<std::string>(&value_); }
   [[nodiscard]] const List* AsList() const { return std::get_if<List>(&value_); }
 
-  // The same kind and value. 1 and 1.0 differ here; expressions call them equal.
+  // Whether kind and value are the same. 1 and 1.0 differ here; expressions call them equal.
   friend bool operator==(const Value&, const Value&) = default;
 
  private:

@@ -18,7 +18,8 @@
 namespace ckpt {
 namespace {
 
-// The block that a thread checked last: who reads the end of a block wants the begin of the rest next.
+// The block that a thread checked last. A caller that reads the end of a block usually reads the
+// start of the next piece from the same block.
 struct LastBlock {
   std::uint64_t file = 0;  // CheckedFile::id_; 0: nothing is here
   std::uint64_t block = 0;
@@ -30,10 +31,10 @@ LastBlock& LastOfThisThread() {
   return last;
 }
 
-// An open file, and which of its blocks were checked.
+// An open file, and which of its blocks have been checked.
 class CheckedFile final : public ReadableFile {
  public:
-  // `number`: position in the manifest's files. `directory`: with '/' at its end.
+  // `number`: position in the manifest's files. `directory`: ends with '/'.
   CheckedFile(std::shared_ptr<const ReadableFile> file, std::string directory,
               std::shared_ptr<const Manifest> manifest, std::shared_ptr<LateIndex> index,
               std::size_t number)
@@ -55,16 +56,17 @@ class CheckedFile final : public ReadableFile {
 
  private:
   [[nodiscard]] bool IsChecked(std::uint64_t block) const {
-    // The bit orders nothing: bytes are read by whoever uses them.
+    // The bit orders no other memory access: each caller reads the bytes itself.
     return (checked_[block / 64].load(std::memory_order_relaxed) >> block % 64 & 1) != 0;
   }
-  // Reads a whole block and compares it.
+  // Reads a whole block and compares it with its checksum.
   Status ReadBlock(std::uint64_t block, MutableByteSpan out) const;
-  // Gives a part of one block.
+  // Copies a part of one block to the caller.
   Status ReadPart(std::uint64_t block, std::uint64_t skipped_bytes, MutableByteSpan out) const;
-  // Whose bytes are damaged; empty: nobody's, or those of several, or nothing is known.
+  // The entry that owns the damaged bytes. Empty if no entry or several own them, or nothing is
+  // known.
   [[nodiscard]] std::string OwnerOf(const DamagedBlock& damaged) const;
-  // Manifests name files within the directory.
+  // Makes file names full paths: manifests name files within the directory.
   [[nodiscard]] Status InDirectory(Problem problem) const {
     problem.file = directory_ + problem.file;
     return Status(std::move(problem));
@@ -75,8 +77,8 @@ class CheckedFile final : public ReadableFile {
   const std::shared_ptr<const Manifest> manifest_;
   const std::shared_ptr<LateIndex> index_;
   const std::size_t number_;
-  mutable std::vector<std::atomic<std::uint64_t>> checked_;  // a bit a block
-  const std::uint64_t id_ = ++last_id_;  // of no other file of this process, ever
+  mutable std::vector<std::atomic<std::uint64_t>> checked_;  // one bit per block
+  const std::uint64_t id_ = ++last_id_;  // unique among all files of this process
 
   static inline std::atomic<std::uint64_t> last_id_ = 0;
 };
@@ -155,7 +157,7 @@ Result<std::unique_ptr<FileView>> CheckedFile::View() const {
   return file_->View();
 }
 
-// What the paths of files in a directory begin with.
+// The directory with a '/' at its end: the common start of the paths of its files.
 std::string WithSlash(std::string directory) {
   if (!directory.empty() && !directory.ends_with('/')) directory += '/';
   return directory;

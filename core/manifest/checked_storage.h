@@ -1,4 +1,4 @@
-// Reading a checkpoint of ours so that no byte is believed which its manifest does not prove.
+// Reads a checkpoint of ours so that no byte is used before its manifest has proved it.
 #ifndef CKPT_CORE_MANIFEST_CHECKED_STORAGE_H_
 #define CKPT_CORE_MANIFEST_CHECKED_STORAGE_H_
 
@@ -17,16 +17,16 @@
 
 namespace ckpt {
 
-// Whose bytes lie where in the files of a checkpoint. It is told so late because the metadata that say it are read through
-// the storage that wants to know. Thread-safe.
+// Says which entry owns which bytes of a checkpoint's files. The index is set later, because its
+// metadata are read through the same storage that asks for it. Thread-safe.
 class LateIndex {
  public:
-  // The index is not kept alive: the files of a checkpoint may be read for longer than it.
+  // The index is not kept alive: a checkpoint's files may be read after the index is gone.
   void Set(std::weak_ptr<const CheckpointIndex> index) CKPT_EXCLUDES(mutex_);
 
-  // The tensor or object that alone has bytes in [offset, offset + length) of `file`. Empty: none has, or several have,
-  // or the index is not there yet, or any more.
-  // Cost: the first call sorts everything that the index has.
+  // The only tensor or object that has bytes in [offset, offset + length) of `file`. Empty if there
+  // is none, if there are several, or if the index is not set yet or is gone.
+  // Cost: the first call sorts all entries of the index.
   [[nodiscard]] std::string OwnerOf(std::string_view file, std::uint64_t offset_bytes,
                                     std::uint64_t size_bytes) CKPT_EXCLUDES(mutex_);
 
@@ -36,15 +36,18 @@ class LateIndex {
   std::optional<ByteOwners> owners_ CKPT_GUARDED_BY(mutex_);  // of `index_`
 };
 
-// `storage`, except that files below `directory` which `manifest` names are compared with it while they
-// are read: nobody gets a byte of a block before the block was found to be as it was written. Each
-// block of an open file is checked once, by the first read that takes a part of it, with that same
-// read where it takes the whole; a view checks all of its file. Thread-safe if `storage` is, which must outlive this.
+// Wraps `storage`. Files below `directory` that `manifest` names are compared with it while they
+// are read: a reader gets bytes of a block only after the block was checked. Each block of an open
+// file is checked once, by the first read that needs a part of it. A read of a whole block serves
+// as the check itself; a view checks its whole file. `storage` must outlive this. Thread-safe if
+// `storage` is.
 //
-// Errors, beside those of `storage`: kTruncated, kSizeMismatch (of Open), kChecksum; each as VerifyManifest
-//         describes it. With an `index`, kChecksum names the tensor or object that the flipped bit, or the whole of the damaged
-//         block, belongs to: a block holds many, and it need not be the one that was asked for.
-// Cost: one checksum of what is read, rounded to blocks; a block of memory for each thread that reads.
+// Errors: those of `storage`; kTruncated and kSizeMismatch (from Open), kChecksum, described as by
+// VerifyManifest. With an `index`, kChecksum names the tensor or object that owns the flipped bit,
+// or all of the damaged block. It need not be the tensor that was asked for, since a block may hold
+// many.
+// Cost: one checksum over what is read, rounded up to blocks; memory for one block per reading
+// thread.
 [[nodiscard]] std::shared_ptr<Storage> MakeCheckedStorage(
     Storage& storage, const Path& directory, std::shared_ptr<const Manifest> manifest,
     std::shared_ptr<LateIndex> index = nullptr);

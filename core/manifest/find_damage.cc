@@ -18,7 +18,7 @@ namespace {
 constexpr std::uint64_t kBlocksPerTask = 64;
 constexpr std::uint64_t kMaxTrackerBytes = 4096;
 
-// A run of blocks of one file, and what reading it showed.
+// Consecutive blocks of one file, and what reading them showed.
 struct Task {
   std::size_t file = 0;
   std::uint64_t first_block = 0;
@@ -70,7 +70,7 @@ Status Scan::CheckTracker(std::size_t file) {
   return CheckFile(file);
 }
 
-// What the size shows at once; blocks that are there are left to the tasks.
+// Reports what the size alone shows. Blocks that exist are compared by the tasks.
 Status Scan::CheckFile(std::size_t file) {
   const ManifestFile& written = manifest_.files[file];
   CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage_.Stat(directory_ / written.name));
@@ -125,13 +125,14 @@ void Scan::ReadTask(Bytes& buffer, Task& task) const {
 }
 
 void Scan::RunTasks() {
-  // Tasks are claimed in order, and each is touched by the one thread that claimed it; joining orders the rest.
+  // Tasks are claimed in order. Only the thread that claimed a task writes to it, and joining the
+  // threads makes the results visible.
   std::atomic<std::size_t> next = 0;
-  // What a thread threw, for the caller's: memory may run out, and a thread has nobody to tell.
+  // What each thread threw (memory may run out). The calling thread reports it.
   std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(std::max(options_.threads, 1)));
   const auto work = [&](std::size_t worker) {
     try {
-      Bytes buffer;  // of a block
+      Bytes buffer;  // one block
       for (std::size_t i = next++; i < tasks_.size(); i = next++) {
         if (options_.stop.stop_requested()) return;
         ReadTask(buffer, tasks_[i]);
@@ -145,7 +146,7 @@ void Scan::RunTasks() {
     try {
       for (std::size_t i = 1; i < thrown.size(); ++i) threads.emplace_back(work, i);
     } catch (const std::system_error&) {
-      // No more threads are to be had: those there are do the work.
+      // The system gives no more threads: the existing ones do the work.
     }
     work(0);
   }
@@ -186,7 +187,7 @@ Result<Damage> Scan::Run() {
   return std::move(damage_);
 }
 
-// CRC-32 of the bytes as they were before a bit of them flipped.
+// CRC-32 of the bytes as they were before one bit flipped.
 std::uint32_t Crc32WithFlip(ByteSpan bytes, const FlippedBit& flip) {
   const std::byte whole = bytes[flip.offset_bytes] ^ (std::byte{1} << flip.bit);
   const std::uint32_t before = Crc32(bytes.first(flip.offset_bytes));

@@ -1,4 +1,4 @@
-// Which files and blocks of a checkpoint are not what its manifest says.
+// Finds the files and blocks of a checkpoint that differ from its manifest.
 #ifndef CKPT_CORE_MANIFEST_FIND_DAMAGE_H_
 #define CKPT_CORE_MANIFEST_FIND_DAMAGE_H_
 
@@ -22,12 +22,11 @@ namespace ckpt {
 
 struct VerifyOptions {
   int threads = 1;
-  // Called with the bytes read since the last call; from any thread.
+  // Called with the bytes read since the last call, from any thread.
   std::function<void(std::uint64_t bytes)> on_progress = {};
-  // Files of which only the size is compared, as whoever reads them checks their blocks
-  // (checked_storage.h).
+  // Files whose size alone is compared, because their reader checks the blocks (checked_storage.h).
   std::function<bool(std::string_view file)> leaves_blocks = {};
-  // A block that the storage cannot read is as if it were not there, rather than an error.
+  // Treats a block that the storage cannot read as lost, instead of as an error.
   bool unreadable_is_damage = false;
   // The convention of the directory around: what a rewritten tracker may say. Null: only what was written.
   const RunRoot* root = nullptr;
@@ -38,10 +37,10 @@ struct VerifyOptions {
 struct DamagedBlock {
   std::size_t file = 0;  // position in Manifest::files
   std::uint64_t block = 0;
-  // Of what lies there; nothing if nothing does: the file ends before the block does, or is missing.
+  // The checksum of what lies there. Nothing if the file is missing or ends before the block does.
   std::optional<std::uint32_t> crc32c = {};
-  // The one bit whose flip explains both checksums, counted from the start of the file. Bytes that are
-  // wrong altogether look like one with a chance of 2^-41.
+  // The one bit whose flip explains both checksums, counted from the start of the file. Arbitrary
+  // wrong bytes look like a flipped bit with a chance of 2^-41.
   std::optional<FlippedBit> flip = {};
 
   friend bool operator==(const DamagedBlock&, const DamagedBlock&) = default;
@@ -55,31 +54,32 @@ struct DamagedFile {
   friend bool operator==(const DamagedFile&, const DamagedFile&) = default;
 };
 
-// What has become of the tracker, which lies outside the checkpoint: training that goes on
-// rewrites it, a copy of the checkpoint alone lacks it. Neither touches what the manifest proves.
+// The state of Megatron's tracker, which lies outside the checkpoint. Training that continues
+// rewrites it, and a copy of the checkpoint alone lacks it. Neither affects what the manifest
+// proves.
 enum class TrackerState : std::uint8_t { kAsWritten, kMissing, kRewritten };
 
-// The same whatever the number of threads. Blocks of the tracker are listed only if it is no tracker
-// any more, in which case its state is kAsWritten.
+// The same for any number of threads. Blocks of the tracker are listed only if its text is no
+// longer a tracker's; its state is then kAsWritten.
 struct Damage {
-  std::vector<DamagedFile> files = {};    // in order
-  std::vector<DamagedBlock> blocks = {};  // in order of file and block; those of missing files, too
+  std::vector<DamagedFile> files = {};    // sorted
+  std::vector<DamagedBlock> blocks = {};  // sorted by file and block, missing files included
   TrackerState tracker = TrackerState::kAsWritten;
-  std::vector<std::string> leftovers = {};  // files that the manifest does not know, in order
+  std::vector<std::string> leftovers = {};  // files that the manifest does not know, sorted
 };
 
-// Compares one whole block, `bytes` of CRC-32C `crc32c`; nothing if it is as it was written. Where the
-// manifest has no CRC-32, no bit is named.
+// Compares one whole block, `bytes`, whose CRC-32C is `crc32c`. Nothing if it is as written. If the
+// manifest has no CRC-32, no flipped bit is named.
 [[nodiscard]] std::optional<DamagedBlock> CompareBlock(const Manifest& manifest, std::size_t file,
                                                        std::uint64_t block, std::uint32_t crc32c,
                                                        ByteSpan bytes);
 
-// Errors: kIo and others of reading, which say nothing about the bytes; kCancelled.
-// Cost: reads everything once; memory is one block a thread.
+// Errors: kIo and other errors of reading, which do not mean that the bytes are wrong; kCancelled.
+// Cost: reads everything once; memory for one block per thread.
 Result<Damage> FindDamage(Storage& storage, const Path& directory, const Manifest& manifest,
                           const VerifyOptions& options = {});
 
-// Where a block begins, and its length, in a file of `size_bytes`.
+// Where a block of a file of `size_bytes` begins, and how long it is.
 struct BlockExtent {
   std::uint64_t offset_bytes = 0;
   std::uint64_t size_bytes = 0;

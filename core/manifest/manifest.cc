@@ -25,7 +25,8 @@ constexpr std::string_view kPrefix = R"({"ckptkit":1,"self":")";
 constexpr std::size_t kDigestDigits = 32;
 constexpr std::size_t kCrcDigits = 8;
 
-// XXH3-128 of the text with zeros in place of the digest. REQUIRES: the text starts with kPrefix and a digest.
+// XXH3-128 of the text with zeros in place of the digest. REQUIRES: the text starts with kPrefix
+// and a digest.
 std::string SelfDigest(std::string_view text) {
   Hasher hasher(HashAlgorithm::kXxh3);
   hasher.Update(AsBytes(text.substr(0, kPrefix.size())));
@@ -133,7 +134,7 @@ bool HasAllChecksums(const ManifestFile& file) {
          (file.block_crc32.empty() || file.block_crc32.size() == num_blocks);
 }
 
-// Members may come in any order and unknown ones are skipped: later versions add some.
+// Members may come in any order. Unknown ones are skipped, because later versions may add some.
 std::vector<ManifestFile> ScanFiles(JsonScanner& scan) {
   std::vector<std::string> names;
   std::vector<std::uint64_t> sizes;
@@ -276,7 +277,7 @@ ManifestOrigin ScanOrigin(JsonScanner& scan) {
   return origin;
 }
 
-// Names are relative and in order, so none occurs twice.
+// Names are relative and sorted, so none occurs twice.
 Status CheckNames(const Manifest& manifest) {
   int num_trackers = 0;
   for (std::size_t i = 0; i < manifest.files.size(); ++i) {
@@ -300,7 +301,8 @@ Status CheckNames(const Manifest& manifest) {
   return OkStatus();
 }
 
-// Every file in one group at most, in one role, and every parity file as long as its group needs.
+// Every file is in at most one group and has one role in it. Every parity file is as long as its
+// longest member.
 Status CheckParity(const Manifest& manifest) {
   std::vector<bool> has_role(manifest.files.size(), false);
   const auto take = [&](const std::string& name) -> Result<std::uint64_t> {

@@ -1,4 +1,5 @@
-// The sidecar `ckptkit.json`: what proves the bytes of a checkpoint, and what its format cannot say about its origin.
+// The manifest `ckptkit.json`: it proves the bytes of a checkpoint, and records what the format
+// cannot say about its origin.
 //
 // docs/formats/ckptkit-json.md describes it byte by byte.
 #ifndef CKPT_CORE_MANIFEST_MANIFEST_H_
@@ -19,7 +20,8 @@
 namespace ckpt {
 
 inline constexpr std::string_view kManifestName = "ckptkit.json";
-// The same bytes once more, where there is parity: without a manifest parity mends nothing.
+// A second copy of the manifest, written with parity: parity without a manifest cannot repair
+// anything.
 inline constexpr std::string_view kManifestCopyName = "ckptkit-parity.json";
 
 // Whether a file of a manifest is a tracker: a text beside the checkpoint's directory ("../latest.txt") that names the
@@ -37,17 +39,17 @@ inline constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{1} << 30;
 struct ManifestFile {
   std::string name;  // relative to the manifest's directory, '/' between components
   std::uint64_t size_bytes = 0;
-  std::vector<std::uint32_t>
-      block_crc32c;  // of each block of kManifestBlockBytes; the last may be shorter
-  // CRC-32 of the same blocks: what one checksum makes likely, two prove (see CompareBlock). Empty where
-  // the writer did not say it.
+  // CRC-32C of each block of kManifestBlockBytes. The last block may be shorter.
+  std::vector<std::uint32_t> block_crc32c;
+  // CRC-32 of the same blocks. One checksum makes a flipped bit likely, two prove it (see
+  // CompareBlock). Empty if the writer did not store it.
   std::vector<std::uint32_t> block_crc32 = {};
 
   friend bool operator==(const ManifestFile&, const ManifestFile&) = default;
 };
 
-// Files of which any one can be rebuilt from the rest: `parity_file` is the exclusive or of them all,
-// each continued with zeros to the length of the longest.
+// A group of files. Any one of them can be rebuilt from the others: `parity_file` is the exclusive
+// or of all members, each extended with zeros to the length of the longest.
 struct ParityGroup {
   std::string parity_file;
   std::vector<std::string> members;
@@ -62,7 +64,7 @@ struct ManifestTensor {
   friend bool operator==(const ManifestTensor&, const ManifestTensor&) = default;
 };
 
-// How the files of the origin were laid out, so that converting back gives the same files.
+// How the files of the origin were split, so that converting back gives the same files.
 struct ManifestShard {
   std::string file;
   std::optional<std::vector<std::pair<std::string, std::string>>> metadata;
@@ -82,13 +84,13 @@ struct ManifestOrigin {
 
 struct Manifest {
   std::string tool;                      // "ckptkit 0.1.0"
-  std::vector<ManifestFile> files;       // in byte order of the name
+  std::vector<ManifestFile> files;       // sorted by the bytes of the name
   std::vector<ParityGroup> parity = {};  // disjoint; all their files are among `files`
-  bool has_copy = false;                 // kManifestCopyName lies beside it
-  std::vector<ManifestTensor> tensors;   // in byte order of the key
+  bool has_copy = false;                 // there is a kManifestCopyName file
+  std::vector<ManifestTensor> tensors;   // sorted by the bytes of the key
   std::optional<ManifestOrigin> origin;
 
-  // Position in `files`, which must be in order; nothing if there is none of this name.
+  // Position in `files`, which must be sorted. Nothing if there is no file of this name.
   [[nodiscard]] std::optional<std::size_t> FindFile(std::string_view name) const;
   // The same of the tracker.
   [[nodiscard]] std::optional<std::size_t> FindTracker() const;
@@ -96,17 +98,17 @@ struct Manifest {
   friend bool operator==(const Manifest&, const Manifest&) = default;
 };
 
-// One value for a whole file: XXH3-128 over its size and the checksums of its blocks.
+// One value for a whole file: XXH3-128 of its size and the checksums of its blocks.
 [[nodiscard]] std::string FileRoot(const ManifestFile& file);
 
-// The file's content. Files and tensors are put into order. REQUIRES: names are unique, every file has as many
-// checksums as blocks, and parity groups are as ParityGroup says.
+// The content of the file. Sorts files and tensors. REQUIRES: names are unique, every file has one
+// checksum per block, and parity groups are as ParityGroup says.
 [[nodiscard]] std::string SerializeManifest(Manifest manifest);
 
 // `name` (a path) appears in errors.
 //
-// Errors: kChecksum (the text is not what was written), kUnsupported (a later version), kUnsafePath (a file outside the
-//         directory), kBadMetadata (all else).
+// Errors: kChecksum (the text is not what was written), kUnsupported (a later version), kUnsafePath
+// (a file outside the directory), kBadMetadata (any other error).
 Result<Manifest> ParseManifest(std::string_view text, std::string_view name);
 
 }  // namespace ckpt

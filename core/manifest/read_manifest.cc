@@ -8,18 +8,18 @@ namespace ckpt {
 namespace {
 
 constexpr std::string_view kHowToMend =
-    "ckpt-inspect repair PATH -o DST writes a copy of the checkpoint that has it again";
+    "ckpt-inspect repair PATH -o DST writes a copy of the checkpoint that contains it again";
 constexpr std::string_view kNothingMends =
-    "nothing else proves or mends the files: take ckptkit.json from another copy of the "
+    "nothing else can prove or repair the files: take ckptkit.json from another copy of the "
     "checkpoint, "
-    "or remove the ckptkit-parity files and go on without proof";
+    "or remove the ckptkit-parity files and continue without proof";
 
 Result<bool> IsThere(Storage& storage, const Path& directory, std::string_view name) {
   CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(directory / std::string(name)));
   return stat.type != FileType::kMissing;
 }
 
-// Nothing if there is no such file.
+// Nothing if the file does not exist.
 Result<std::optional<StoredManifest>> ReadOne(Storage& storage, const Path& directory,
                                               std::string_view name) {
   const Path path = directory / std::string(name);
@@ -38,14 +38,14 @@ Status Missing(const Path& directory, std::string_view name) {
       .Hint(kNothingMends);
 }
 
-// What is wrong with the copy of a manifest that is whole itself.
+// What is wrong with the copy, where the manifest itself is intact.
 Result<std::optional<Problem>> CompareCopy(Storage& storage, const Path& directory,
                                            const StoredManifest& stored) {
   Result<std::optional<StoredManifest>> copy = ReadOne(storage, directory, kManifestCopyName);
   if (!copy.ok() && IsOfSystem(copy.status().kind())) return std::move(copy).status();
   if (copy.ok() && *copy && (*copy)->text == stored.text) return std::optional<Problem>();
   Status lost =
-      Error(ErrorKind::kValueMismatch, "the copy of the checkpoint's sidecar is another one")
+      Error(ErrorKind::kValueMismatch, "the copy of the checkpoint's sidecar differs from it")
           .File((directory / std::string(kManifestCopyName)).string());
   if (!copy.ok()) lost = std::move(copy).status();
   if (copy.ok() && !*copy) lost = Missing(directory, kManifestCopyName);
@@ -54,7 +54,7 @@ Result<std::optional<Problem>> CompareCopy(Storage& storage, const Path& directo
   return std::optional(std::move(problem));
 }
 
-// The copy in place of what is lost for the reason `why`.
+// Uses the copy in place of the manifest, which was lost for the reason `why`.
 Result<std::optional<StoredManifest>> FromCopy(Storage& storage, const Path& directory,
                                                Status why) {
   Result<std::optional<StoredManifest>> copy = ReadOne(storage, directory, kManifestCopyName);
@@ -68,7 +68,7 @@ Result<std::optional<StoredManifest>> FromCopy(Storage& storage, const Path& dir
   return why;
 }
 
-// What FindManifest finds, where `own` is what lies in the manifest's own place.
+// Does the work of FindManifest, where `own` is what was found under the manifest's own name.
 Result<std::optional<StoredManifest>> FindBeside(Storage& storage, const Path& directory,
                                                  Result<std::optional<StoredManifest>> own) {
   if (!own.ok()) {

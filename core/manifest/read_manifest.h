@@ -1,4 +1,4 @@
-// The manifest that lies in a checkpoint of ours.
+// Finds and reads the manifest of a checkpoint of ours.
 #ifndef CKPT_CORE_MANIFEST_READ_MANIFEST_H_
 #define CKPT_CORE_MANIFEST_READ_MANIFEST_H_
 
@@ -12,27 +12,29 @@
 
 namespace ckpt {
 
-// Where the manifest of a checkpoint lies: `checkpoint` itself; beside it, if it is a file. Errors: kIo.
+// The directory that holds the manifest: `checkpoint` itself, or its parent if it is a file.
+// Errors: kIo.
 Result<Path> ManifestDirectory(Storage& storage, const Path& checkpoint);
 
-// Null if there is none: then another program wrote the checkpoint. Of a checkpoint that is one file, the manifest says
-// only what concerns this file; null if it does not name it. A copy does not serve in its place: reading goes on only
-// where nothing is lost.
-// Errors: those of ParseManifest, of reading; kMissingFile (what is left beside a manifest is there, and it is not);
-//         kResource (larger than kMaxManifestBytes).
+// Null if there is no manifest: then another program wrote the checkpoint. If the checkpoint is a
+// single file, the manifest is reduced to this file; null if it does not name the file. The copy of
+// the manifest is not used here: reading continues only if nothing is lost.
+// Errors: those of ParseManifest and of reading; kMissingFile (other files that belong to a
+// manifest exist, but the manifest does not); kResource (larger than kMaxManifestBytes).
 Result<std::shared_ptr<const Manifest>> ReadManifest(Storage& storage, const Path& checkpoint);
 
-// A manifest that is whole, and what became of the other place where it should lie.
+// An intact manifest, and the state of the other place where it should be stored.
 struct StoredManifest {
   std::string text;
   Manifest manifest;
-  // The file, kManifestName or kManifestCopyName, that does not hold the text. Nothing: all of them do.
+  // The file, kManifestName or kManifestCopyName, that does not hold the text. Nothing if all hold
+  // it.
   std::optional<Problem> lost = {};
 };
 
-// The manifest of `directory`, from its copy where it is lost itself. Nothing if the directory has neither a manifest nor
-// what is left beside one.
-// Errors: those of ReadManifest, if no copy serves.
+// The manifest of `directory`, read from its copy if the manifest itself is lost. Nothing if the
+// directory has neither a manifest nor files that belong to one.
+// Errors: those of ReadManifest, if the copy cannot be used either.
 Result<std::optional<StoredManifest>> FindManifest(Storage& storage, const Path& directory);
 
 }  // namespace ckpt

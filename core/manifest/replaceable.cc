@@ -14,10 +14,10 @@ namespace {
 
 constexpr std::size_t kMaxNamed = 5;
 
-// A place below a directory where a sidecar of ours may lie.
+// A place below a directory where a manifest of ours may lie.
 struct Covered {
-  std::string prefix;                // of the names that it gives
-  std::optional<Manifest> manifest;  // nothing: it is damaged, and says nothing
+  std::string prefix;                // of the names in it
+  std::optional<Manifest> manifest;  // nothing: it is damaged
 };
 
 Result<std::vector<Covered>> FindCovered(Storage& storage, const Path& directory,
@@ -28,7 +28,7 @@ Result<std::vector<Covered>> FindCovered(Storage& storage, const Path& directory
     if (!stored.ok()) {
       const ErrorKind kind = stored.status().kind();
       if (IsOfSystem(kind)) return std::move(stored).status();
-      // Parity files alone do not say what else is ours.
+      // Parity files alone do not say which other files are ours.
       if (kind != ErrorKind::kMissingFile) found.push_back({prefix, std::nullopt});
     } else if (*stored) {
       found.push_back({prefix, std::move((*stored)->manifest)});
@@ -63,7 +63,7 @@ Status CheckReplaceable(Storage& storage, const Path& directory, const RunRoot& 
   CKPT_ASSIGN_OR_RETURN(std::vector<std::string> foreign, ListRecursively(storage, directory));
   std::erase_if(foreign, [&](const std::string& name) { return IsCovered(covered, root, name); });
   if (foreign.empty()) return OkStatus();
-  return Error(ErrorKind::kAlreadyExists, "the target holds what these tools did not write")
+  return Error(ErrorKind::kAlreadyExists, "the target holds files that these tools did not write")
       .File(directory.string())
       .Actual(ListNames(foreign))
       .Hint("remove it yourself if it is not needed");

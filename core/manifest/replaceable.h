@@ -1,4 +1,4 @@
-// Which directories a new checkpoint may take the place of.
+// Decides which directories a new checkpoint may replace.
 #ifndef CKPT_CORE_MANIFEST_REPLACEABLE_H_
 #define CKPT_CORE_MANIFEST_REPLACEABLE_H_
 
@@ -8,9 +8,10 @@
 
 namespace ckpt {
 
-// OK for a directory without files, and for a checkpoint that these tools made: a sidecar in the directory
-// or in its `root.weights_directory` names every file there is, and nothing else would be lost. Of a sidecar
-// that is damaged only the place is known: all beside it is taken for its own, save what is of a run.
+// OK for a directory without files, and for a checkpoint that these tools made: a manifest in the
+// directory or in its `release/` names every file there, so that nothing else would be lost. If the
+// manifest is damaged, everything in its directory counts as its own, except what training wrote
+// (`iter_*`).
 //
 // Errors: kAlreadyExists (names files that would be lost), kIo.
 Status CheckReplaceable(Storage& storage, const Path& directory, const RunRoot& root);

@@ -77,7 +77,7 @@ Result<std::vector<Problem>> VerifyManifest(Storage& storage, const Path& direct
     problems.push_back(*std::move(tracker));
   for (const DamagedFile& file : damage.files) problems.push_back(DescribeFile(manifest, file));
   for (const DamagedBlock& block : damage.blocks) {
-    // What is not there was said of the file.
+    // For a block that does not exist, the file is already reported.
     if (block.crc32c) problems.push_back(DescribeBlock(manifest, block));
   }
   for (const std::string& name : damage.leftovers) problems.push_back(DescribeLeftover(name));

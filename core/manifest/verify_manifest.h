@@ -16,28 +16,29 @@
 
 namespace ckpt {
 
-// Everything that differs: first what sizes show, then blocks, then left-over files, each in order of the file and the
-// offset, whatever the number of threads:
+// Everything that differs: first what sizes show, then blocks, then left-over files. Each part is
+// sorted by file and offset, for any number of threads:
 //
-//   kMissingFile   a file of the manifest is not there
+//   kMissingFile   a file of the manifest does not exist
 //   kTruncated     it is shorter
 //   kSizeMismatch  it is longer
-//   kChecksum      a block differs; `file` gives its extent, and the message the one bit that explains it, if any
-//   kValueMismatch (warning) the tracker beside the checkpoint is absent, or was rewritten
-//                  and is a tracker still
+//   kChecksum      a block differs; `file` gives its extent, the message the one flipped bit, if any
+//   kValueMismatch (warning) Megatron's tracker beside the checkpoint is absent, or was rewritten
+//                  and still is a tracker
 //   kLeftover      (warning) a file that the manifest does not know
 //
 // REQUIRES: not `options.unreadable_is_damage`: only bytes that were read are judged.
-// Errors: kIo and others of reading, which say nothing about the bytes.
-// Cost: reads everything once; memory is one block a thread.
+// Errors: kIo and other errors of reading, which do not mean that the bytes are wrong.
+// Cost: reads everything once; memory for one block per thread.
 Result<std::vector<Problem>> VerifyManifest(Storage& storage, const Path& directory,
                                             const Manifest& manifest,
                                             const VerifyOptions& options = {});
 
-// For VerifyOptions::leaves_blocks: whether tensors or objects of `index` lie in a file. The function refers to the index.
+// For VerifyOptions::leaves_blocks: whether a file holds tensors or objects of `index`. The
+// function keeps a reference to the index.
 [[nodiscard]] std::function<bool(std::string_view file)> HeldBy(const CheckpointIndex& index);
 
-// One kind of finding as a problem. REQUIRES: `found` is of `manifest`; a block that lies there.
+// Describes one finding as a problem. REQUIRES: `found` belongs to `manifest`; its block exists.
 [[nodiscard]] Problem DescribeFile(const Manifest& manifest, const DamagedFile& found);
 [[nodiscard]] Problem DescribeBlock(const Manifest& manifest, const DamagedBlock& found);
 [[nodiscard]] std::optional<Problem> DescribeTracker(const Manifest& manifest, TrackerState state);

@@ -1,4 +1,5 @@
-// ConversionPlan: what fills every byte of a target, as a value that can be printed and checked.
+// ConversionPlan: where every byte of a target comes from, as a value that can be printed and
+// checked.
 #ifndef CKPT_CORE_PLAN_CONVERSION_PLAN_H_
 #define CKPT_CORE_PLAN_CONVERSION_PLAN_H_
 
@@ -11,15 +12,15 @@
 
 namespace ckpt {
 
-// The executor's journal in the target's directory; no file of a plan may have the name.
+// The executor's journal in the target's directory. No file of a plan may have this name.
 inline constexpr char kJournalName[] = ".ckptkit-journal";
 
-// What fills one target tensor. `layout::Nest::source` is a position in the source's
+// The copies that fill one target tensor. `layout::Nest::source` is a position in the source's
 // `index().tensors()`.
 struct TensorRecipe {
   std::vector<layout::Nest> nests;  // disjoint; together they cover the tensor
-  // What elements are read as: the dtype of every nest's source, or one that holds the values of all of them. They are cast
-  // where the target's differs.
+  // The dtype in which elements are read: that of every nest's source, or one that holds the values
+  // of all of them. Elements are cast if the target's dtype differs.
   DType source_dtype = DType::kFloat32;
 };
 
@@ -27,8 +28,8 @@ struct TensorRecipe {
 struct ConversionPlan {
   WritePlan write;
   std::vector<TensorRecipe> recipes;  // parallel to write.tensors
-  // Distinguishes this source from one that has changed since: names, sizes and modification times
-  // of its files.
+  // Identifies the state of the source, so that a changed source is noticed: names, sizes and
+  // modification times of its files.
   std::string source_identity;
 };
 

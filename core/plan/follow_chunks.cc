@@ -10,7 +10,7 @@
 namespace ckpt {
 namespace {
 
-// Half-open rows of the target, and where their elements are.
+// A half-open range of target rows, and the file that holds their elements.
 struct Part {
   std::int64_t begin = 0;
   std::int64_t end = 0;

@@ -1,5 +1,5 @@
-// Cutting a target where its source is cut, so that whoever holds a part of the source can write its
-// part of the target alone.
+// Cuts a target where its source is cut, so that a process that holds a part of the source can
+// write its part of the target alone.
 #ifndef CKPT_CORE_PLAN_FOLLOW_CHUNKS_H_
 #define CKPT_CORE_PLAN_FOLLOW_CHUNKS_H_
 
@@ -17,7 +17,8 @@ struct RowsFromFile {
   FileId file = 0;
 };
 
-// The row blocks of `target` in order, neighbours of one file joined; what zeros fill belongs to file 0.
+// The row blocks of `target` in order. Neighbours from the same file are joined; rows that are all
+// zeros belong to file 0.
 //
 // REQUIRES: the recipe covers the target, and source chunks cover their tensors.
 // Errors: kUnsupported (a row comes from several files).

@@ -21,7 +21,7 @@ Status PlanBug(std::string_view message, std::string_view tensor) {
   return Error(ErrorKind::kInternal, message).Tensor(tensor);
 }
 
-// Items and literals of each file lie side by side.
+// Items and literals of each file do not overlap.
 Status CheckTiling(const WritePlan& plan) {
   struct Extent {
     std::uint32_t file;
@@ -32,7 +32,7 @@ Status CheckTiling(const WritePlan& plan) {
   extents.reserve(plan.items.size() + plan.literals.size());
   for (const WriteItem& item : plan.items) {
     if (item.file >= plan.files.size()) return PlanBug("a part has no file", "");
-    // Compressed ones get their places one behind the other.
+    // Compressed items are placed later, one after the other.
     if (!plan.compression) extents.push_back({item.file, item.offset_bytes, item.size_bytes});
   }
   for (const WriteLiteral& literal : plan.literals) {
@@ -58,7 +58,7 @@ Status CheckTiling(const WritePlan& plan) {
   return OkStatus();
 }
 
-// The index of compressed items has a file of its own, empty until they lie.
+// The index of compressed items has its own file, which is empty until the items are written.
 Status CheckCompression(const WritePlan& plan) {
   if (!plan.compression) return OkStatus();
   const std::uint32_t index = plan.compression->index_file;
@@ -73,7 +73,7 @@ Status CheckCompression(const WritePlan& plan) {
   return from_start ? OkStatus() : PlanBug("a compressed item has a place in advance", "");
 }
 
-// Each file has a name of its own, which is none of those that the tools themselves write.
+// Each file has its own name, and none has the name of a file that the tools write themselves.
 Status CheckNames(const WritePlan& plan) {
   std::set<std::string> names;
   Status status;
@@ -144,7 +144,8 @@ Status CheckRecipe(const TargetTensor& target, const TensorRecipe& recipe,
   return layout::ProveExactCover(target.shape, recipe.nests).Tensor(target.key);
 }
 
-// Feeds numbers and length-prefixed texts to a hash, so that no two plans share a byte sequence.
+// Passes numbers and length-prefixed texts to a hash, so that no two plans give the same byte
+// sequence.
 class PlanHasher {
  public:
   void Number(std::uint64_t value) {

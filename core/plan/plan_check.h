@@ -1,4 +1,4 @@
-// Proofs about a plan, before a byte is read.
+// Proofs about a plan, before any byte is read.
 #ifndef CKPT_CORE_PLAN_PLAN_CHECK_H_
 #define CKPT_CORE_PLAN_PLAN_CHECK_H_
 
@@ -11,10 +11,10 @@
 
 namespace ckpt {
 
-// Literals and items tile their files without overlap; the items of each tensor are consecutive row
-// blocks that cover it exactly once. Errors: kInternal, all of them: a writer made a wrong plan;
-// kAlreadyExists (two files, or a file and the journal or a sidecar, have one name: side files and
-// shards are named by the source).
+// Literals and items tile their files without overlap, and the items of each tensor are consecutive
+// row blocks that cover it exactly once. Errors (all of them): kInternal (a writer made a wrong
+// plan), kAlreadyExists (two files have one name, or a file has the name of the journal or a
+// manifest; the source names side files and shards).
 Status CheckWritePlan(const WritePlan& plan);
 
 // Every element of every target tensor is filled exactly once, from inside a tensor of `source`, by
@@ -26,8 +26,8 @@ Status CheckRecipes(std::span<const TargetTensor> tensors, std::span<const Tenso
 // CheckWritePlan and CheckRecipes.
 Status CheckPlan(const ConversionPlan& plan, const CheckpointIndex& source);
 
-// XXH3-128, hex, of everything that decides the bytes of the result: equal hashes may resume one
-// another.
+// XXH3-128 as hex of everything that decides the bytes of the result. A run may resume another one
+// if their hashes are equal.
 std::string HashPlan(const ConversionPlan& plan);
 
 }  // namespace ckpt

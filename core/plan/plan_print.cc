@@ -34,8 +34,9 @@ std::string PrintPlan(const ConversionPlan& plan, const CheckpointIndex& source)
                   plan.write.tensors.size(), plan.write.files.size());
   const bool is_compressed = plan.write.compression.has_value();
   if (is_compressed) {
-    out += fmt::format("items are compressed: zstd level {}; their sizes below are before it\n",
-                       plan.write.compression->zstd_level);
+    out +=
+        fmt::format("items are compressed: zstd level {}; the sizes below are before compression\n",
+                    plan.write.compression->zstd_level);
   }
   for (const WriteFile& file : plan.write.files) {
     out += is_compressed
@@ -77,7 +78,7 @@ void WritePlanJson(const ConversionPlan& plan, const CheckpointIndex& source, Js
   json.Key("files").BeginArray();
   for (const WriteFile& file : plan.write.files) {
     json.BeginObject().Key("name").Text(file.name);
-    // Of compressed files only the names are known.
+    // For compressed files only the names are known.
     if (!plan.write.compression) json.Key("bytes").Int(file.size_bytes);
     json.End();
   }

@@ -1,4 +1,4 @@
-// A plan as people and scripts read it: `--plan`.
+// Prints a plan for people and for scripts: `--plan`.
 #ifndef CKPT_CORE_PLAN_PLAN_PRINT_H_
 #define CKPT_CORE_PLAN_PLAN_PRINT_H_
 
@@ -10,11 +10,11 @@
 
 namespace ckpt {
 
-// One line a file and a target tensor: its shape, where its bytes go, what it is made of, in how
-// many pieces.
+// One line per file and per target tensor: its shape, where its bytes go, which tensors it is made
+// from, and in how many pieces.
 std::string PrintPlan(const ConversionPlan& plan, const CheckpointIndex& source);
 
-// The same as members of the object that `json` has open: `files`, `tensors`, `bytes`.
+// Writes the same as members of the object that `json` has open: `files`, `tensors`, `bytes`.
 void WritePlanJson(const ConversionPlan& plan, const CheckpointIndex& source, JsonWriter& json);
 
 }  // namespace ckpt

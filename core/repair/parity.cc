@@ -16,7 +16,7 @@
 namespace ckpt {
 namespace {
 
-// A file is opened once a window: with more blocks in it, opening no longer shows.
+// A file is opened once per window. With this many blocks the cost of opening is negligible.
 constexpr std::uint64_t kMaxWindowBlocks = 8;
 
 std::uint64_t NumBlocks(std::uint64_t size_bytes) {
@@ -25,11 +25,11 @@ std::uint64_t NumBlocks(std::uint64_t size_bytes) {
 
 // One thread's memory.
 struct Buffers {
-  Bytes block;  // of a member
-  Bytes sum;    // a window of the parity file
+  Bytes block;  // one block of a member
+  Bytes sum;    // one window of the parity file
 };
 
-// One parity file while it is made.
+// One parity file while it is being made.
 class ParityFile {
  public:
   ParityFile(Storage& storage, const Path& directory, std::vector<const ManifestFile*> members,
@@ -59,10 +59,10 @@ class ParityFile {
   const Path& directory_;
   const std::vector<const ManifestFile*> members_;
   const ParityOptions& options_;
-  std::vector<Buffers>& buffers_;  // one a thread
+  std::vector<Buffers>& buffers_;  // one per thread
   std::uint64_t window_blocks_ = 1;
   std::unique_ptr<WritableFile> out_;
-  ManifestFile written_;  // windows fill in their own blocks
+  ManifestFile written_;  // each window fills in its own blocks
 };
 
 Status ParityFile::AddMember(const ManifestFile& member, std::uint64_t first_block,
@@ -103,7 +103,7 @@ Status ParityFile::WriteWindow(std::uint64_t first_block, Buffers& buffers) {
 Result<ManifestFile> ParityFile::Write(const std::string& name) {
   written_.name = name;
   CKPT_ASSIGN_OR_RETURN(out_, storage_.Create(directory_ / name));
-  // The whole size at once: a full disk shows before the work.
+  // Reserve the whole size at once: a full disk shows before the work starts.
   CKPT_RETURN_IF_ERROR(out_->Resize(written_.size_bytes));
   const auto write_window = [&](std::size_t window, std::size_t worker) {
     return WriteWindow(window * window_blocks_, buffers_[worker]);

@@ -1,4 +1,5 @@
-// Parity files: from them and the rest of its group, any one file of a checkpoint can be rebuilt.
+// Parity files: a parity file and all but one file of its group are enough to rebuild that one
+// file.
 #ifndef CKPT_CORE_REPAIR_PARITY_H_
 #define CKPT_CORE_REPAIR_PARITY_H_
 
@@ -16,36 +17,37 @@
 namespace ckpt {
 
 struct ParityOptions {
-  // Files that share a parity file, at most. The smaller, the more damage can be mended, and the more
-  // space it takes: about one part in `group_size`.
+  // How many files share a parity file, at most. A smaller group can repair more damage and takes
+  // more space: about one part in `group_size`.
   std::size_t group_size = 1;
-  std::uint64_t memory_budget_bytes = std::uint64_t{1}
-                                      << 30;  // of all threads; two blocks each at least
+  // For all threads together; each gets at least two blocks.
+  std::uint64_t memory_budget_bytes = std::uint64_t{1} << 30;
   int threads = 1;
   ProgressSink* progress = nullptr;  // may be null
   std::stop_token stop = {};
 };
 
 struct WrittenParity {
-  std::vector<ManifestFile> files;  // one a group
+  std::vector<ManifestFile> files;  // one per group
   std::vector<ParityGroup> groups;
 };
 
-// How many parity files WriteParity makes of this many files. The tracker is not counted.
+// How many parity files WriteParity makes for this many files. Megatron's tracker does not count.
 [[nodiscard]] std::size_t CountParityFiles(std::size_t num_files, std::size_t group_size);
 
-// Who shares a parity file: files of like size, since it is as long as the longest of them; those of
-// equal size in order of their names. Every file is in a group but the tracker, which later
-// saves rewrite and which its directory's name restores.
+// Which files share a parity file. Files of similar size share one, since it is as long as the
+// longest of them; files of equal size are grouped in order of their names. Every file except
+// Megatron's tracker is in a group: later saves rewrite the tracker, and it can be restored from
+// the name of its directory.
 [[nodiscard]] std::vector<ParityGroup> GroupForParity(std::span<const ManifestFile> files,
                                                       std::size_t group_size);
 
-// Writes the parity files of `files` into `directory`, where they lie, and makes them durable. Every
-// block read is compared with its checksum first, so that damage never becomes parity. The same files
-// give the same bytes, whatever threads and budget.
+// Writes the parity files of `files` into `directory`, which holds them, and makes them durable.
+// Every block is compared with its checksum before it is used, so that damage never becomes parity.
+// The same files give the same bytes, whatever the threads and the budget.
 //
-// Errors: kChecksum, kTruncated (a file is not what `files` says), kAlreadyExists (a parity file is
-// there), kNoSpace, kIo, kCancelled.
+// Errors: kChecksum, kTruncated (a file is not what `files` says), kAlreadyExists (a parity file
+// exists already), kNoSpace, kIo, kCancelled.
 // Cost: reads everything once; writes the longest file of each group.
 Result<WrittenParity> WriteParity(Storage& storage, const Path& directory,
                                   std::span<const ManifestFile> files,

@@ -11,7 +11,7 @@
 namespace ckpt {
 namespace {
 
-// The group of each file, by position; nothing if it is in none.
+// The group of each file, by position. Nothing for a file without a group.
 std::vector<std::optional<std::size_t>> GroupsOfFiles(const Manifest& manifest) {
   std::vector<std::optional<std::size_t>> groups(manifest.files.size());
   for (std::size_t g = 0; g < manifest.parity.size(); ++g) {
@@ -23,11 +23,11 @@ std::vector<std::optional<std::size_t>> GroupsOfFiles(const Manifest& manifest) 
   return groups;
 }
 
-// The blocks of one group at one place in its files.
+// The blocks of one group at the same place in its files.
 using Stripe = std::pair<std::size_t, std::uint64_t>;  // group, block
 using FilesOfStripe = std::map<Stripe, std::vector<std::size_t>>;
 
-// The other damaged file, or files, that a block would be needed of.
+// The names of the other damaged files that are needed to rebuild a block.
 std::string OtherNames(const Manifest& manifest, const std::vector<std::size_t>& lost,
                        std::size_t file) {
   std::string names;
@@ -47,10 +47,11 @@ Problem BeyondRepair(const Manifest& manifest, const DamagedBlock& block,
   problem.file = DescribeRange(file.name, extent.offset_bytes, extent.size_bytes);
   if (!group) {
     problem.message = "no single bit explains the damage, and the checkpoint has no parity";
-    problem.hint = "write checkpoints with ckpt-convert --parity N to be able to mend such damage";
+    problem.hint =
+        "write checkpoints with ckpt-convert --parity N so that such damage can be repaired";
   } else {
     problem.message =
-        "parity mends one file of a group, and another one is damaged at the same place";
+        "parity repairs one file of a group, and another one is damaged at the same place";
     problem.actual = OtherNames(manifest, lost, block.file) + " damaged, too";
   }
   return problem;
@@ -60,7 +61,7 @@ Problem BeyondRepair(const Manifest& manifest, const DamagedBlock& block,
 
 RepairPlan PlanRepair(const Manifest& manifest, const Damage& damage) {
   const std::vector<std::optional<std::size_t>> group_of = GroupsOfFiles(manifest);
-  // Damaged files of each stripe that no single bit mends.
+  // Damaged files of each stripe that flipping one bit does not repair.
   FilesOfStripe lost;
   std::vector<bool> has_damaged_block(manifest.files.size());
   for (const DamagedBlock& block : damage.blocks) {

@@ -1,4 +1,5 @@
-// What can be mended of a damaged checkpoint, and how: a pure function of its manifest and the damage.
+// What can be repaired in a damaged checkpoint, and how: a pure function of its manifest and the
+// damage.
 #ifndef CKPT_CORE_REPAIR_REPAIR_PLAN_H_
 #define CKPT_CORE_REPAIR_REPAIR_PLAN_H_
 
@@ -13,26 +14,27 @@
 
 namespace ckpt {
 
-// A damaged block, and what gives its bytes back.
+// A damaged block, and the source of its right bytes.
 struct BlockMend {
   std::size_t file = 0;  // position in Manifest::files
   std::uint64_t block = 0;
-  // Flipping this bit back, counted from the start of the file.
+  // The bit to flip back, counted from the start of the file.
   std::optional<FlippedBit> flip = {};
-  // Else the group whose other files give the block; a position in Manifest::parity.
+  // If no bit: the group whose other files give the block, as a position in Manifest::parity.
   std::optional<std::size_t> group = {};
 
   friend bool operator==(const BlockMend&, const BlockMend&) = default;
 };
 
 struct RepairPlan {
-  std::vector<BlockMend> blocks;       // in order of file and block
-  std::vector<DamagedFile> sizes;      // files whose length alone is wrong
-  std::vector<Problem> beyond_repair;  // damage that nothing mends, each file once
+  std::vector<BlockMend> blocks;       // sorted by file and block
+  std::vector<DamagedFile> sizes;      // files where only the length is wrong
+  std::vector<Problem> beyond_repair;  // damage that cannot be repaired, once per file
 };
 
-// A block is mended by one flipped bit if that explains its checksums, else from its group if no other
-// file of it lacks the same block. The tracker is left out: it is no file of the directory.
+// A block is repaired by flipping one bit if that explains its checksums, else from its group if no
+// other file of the group lacks the same block. Megatron's tracker is left out: it is not a file of
+// the directory.
 [[nodiscard]] RepairPlan PlanRepair(const Manifest& manifest, const Damage& damage);
 
 }  // namespace ckpt

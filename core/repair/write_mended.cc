@@ -16,9 +16,9 @@ constexpr std::uint64_t kBlocksPerTask = 16;
 
 // One thread's memory.
 struct Buffers {
-  Bytes block;    // what is written
-  Bytes sibling;  // of another file of the group
-  Bytes sum;      // of the others
+  Bytes block;    // the block to write
+  Bytes sibling;  // the block of another file of the group
+  Bytes sum;      // the sum of the other files' blocks
 };
 
 class Mender {
@@ -39,7 +39,7 @@ class Mender {
   Result<std::vector<MendedPlace>> Run();
 
  private:
-  // A run of blocks of the file that is being copied, and what was mended in it.
+  // Consecutive blocks of the file that is being copied, and what was repaired in them.
   struct Task {
     std::uint64_t first_block = 0;
     std::uint64_t end_block = 0;
@@ -48,10 +48,10 @@ class Mender {
 
   Status CopyFile(std::size_t file);
   Status CopyBlocks(std::size_t file, WritableFile& out, Task& task, Buffers& buffers) const;
-  // Fill `buffers.block` with the right bytes.
+  // Fills `buffers.block` with the right bytes.
   Result<MendedPlace> Mend(const BlockMend& mend, Buffers& buffers) const;
   Status FlipBack(const BlockMend& mend, Bytes& block) const;
-  // Fills `buffers.sum` with what the others of the group say of the block.
+  // Fills `buffers.sum` with what the other files of the group say about the block.
   Status AddUpOthers(const BlockMend& mend, Buffers& buffers) const;
   Status ReadBlock(std::size_t file, std::uint64_t block, Bytes& bytes) const;
   [[nodiscard]] const BlockMend* FindMend(std::size_t file, std::uint64_t block) const;
@@ -63,7 +63,7 @@ class Mender {
   const RepairPlan& plan_;
   const Path& to_;
   const WriteMendedOptions& options_;
-  std::vector<bool> has_other_size_;  // by file
+  std::vector<bool> has_other_size_;  // one per file
   std::vector<Buffers> buffers_;
   std::vector<MendedPlace> mended_;
 };
@@ -78,7 +78,7 @@ const BlockMend* Mender::FindMend(std::size_t file, std::uint64_t block) const {
   return is_there ? &*it : nullptr;
 }
 
-// A block of another file of a group: whole, or mended by a bit.
+// A block of another file of a group: intact, or repaired by flipping one bit.
 Status Mender::ReadBlock(std::size_t file, std::uint64_t block, Bytes& bytes) const {
   const BlockMend* const mend = FindMend(file, block);
   if (mend != nullptr && mend->flip) return FlipBack(*mend, bytes);
@@ -136,7 +136,7 @@ Result<MendedPlace> Mender::Mend(const BlockMend& mend, Buffers& buffers) const 
 
 Status Mender::CopyBlocks(std::size_t file, WritableFile& out, Task& task, Buffers& buffers) const {
   const ManifestFile& written = manifest_.files[file];
-  // Opened when first needed: of a lost file there is nothing to open.
+  // Opened when first needed: a lost file cannot be opened.
   std::shared_ptr<const ReadableFile> stored;
   for (std::uint64_t block = task.first_block; block < task.end_block; ++block) {
     if (const BlockMend* const mend = FindMend(file, block)) {
@@ -156,7 +156,7 @@ Status Mender::CopyBlocks(std::size_t file, WritableFile& out, Task& task, Buffe
   return OkStatus();
 }
 
-// Joins a block that parity gave to the one before it.
+// Joins a block that parity gave with the place before it.
 void Mender::Tell(MendedPlace place) {
   if (place.source == MendSource::kParity && !mended_.empty()) {
     MendedPlace& last = mended_.back();

@@ -1,4 +1,4 @@
-// Writes the mended copy that a RepairPlan promises.
+// Writes the repaired copy that a RepairPlan describes.
 #ifndef CKPT_CORE_REPAIR_WRITE_MENDED_H_
 #define CKPT_CORE_REPAIR_WRITE_MENDED_H_
 
@@ -16,20 +16,20 @@
 
 namespace ckpt {
 
-// Where the right bytes came from.
+// The source of the right bytes.
 enum class MendSource : std::uint8_t {
   kBit,       // one bit was flipped back
   kParity,    // from the other files of the group
-  kManifest,  // it says how long the file was
+  kManifest,  // the length that it records for the file
   kCopy,      // the manifest's copy, or the manifest of its copy
 };
 
 struct MendedPlace {
   std::string file;
   std::uint64_t offset_bytes = 0;
-  std::uint64_t size_bytes = 0;  // 1 for a bit; 0 for what was too much
+  std::uint64_t size_bytes = 0;  // 1 for a bit; 0 for bytes that were removed
   MendSource source = MendSource::kBit;
-  int bit = 0;  // of kBit
+  int bit = 0;  // only for kBit
 
   friend bool operator==(const MendedPlace&, const MendedPlace&) = default;
 };
@@ -40,16 +40,16 @@ struct WriteMendedOptions {
   std::stop_token stop = {};
 };
 
-// Copies every file of `manifest` but the tracker from `from` to `to`, mended as `plan` says, and
-// makes the files durable. `to` exists and has none of them. Returns what was mended, in order of file
-// and place; neighbouring blocks that parity gave are one place.
+// Copies every file of `manifest` except Megatron's tracker from `from` to `to`, repaired as `plan`
+// says, and makes the files durable. `to` exists and holds none of these files. Returns what was
+// repaired, sorted by file and place; neighbouring blocks from parity are one place.
 //
-// Every block, mended or not, is compared with its checksums before it is written.
+// Every block, repaired or not, is compared with its checksums before it is written.
 //
-// Errors: kChecksum, kTruncated (what was read is not what the plan was made for, or the parity does not
-// fit), kNoSpace, kIo, kCancelled.
-// Cost: reads everything once, and of the groups of damaged blocks these blocks once more. Memory is
-// three blocks a thread.
+// Errors: kChecksum, kTruncated (the plan was made for other bytes, or the parity does not fit),
+// kNoSpace, kIo, kCancelled.
+// Cost: reads everything once, and the blocks of the group again for each damaged block. Memory is
+// three blocks per thread.
 Result<std::vector<MendedPlace>> WriteMended(Storage& storage, const Path& from,
                                              const Manifest& manifest, const RepairPlan& plan,
                                              const Path& to,

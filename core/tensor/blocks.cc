@@ -11,8 +11,8 @@ Status ForEachBlock(const Box& box, std::int64_t max_elements,
   if (IsEmpty(box)) return OkStatus();
   const std::size_t ndim = box.sizes.size();
   if (ndim == 0) return visit(box);
-  // Dims behind `cut` are whole in every block; dim `cut` is taken `step` indices at a time; dims
-  // before it singly.
+  // Dims after `cut` are whole in every block. Dim `cut` is taken `step` indices at a time, dims
+  // before it one index at a time.
   std::size_t cut = ndim - 1;
   std::int64_t inner = 1;
   while (cut > 0 && inner <= max_elements / box.sizes[cut]) inner *= box.sizes[cut--];
@@ -26,7 +26,7 @@ Status ForEachBlock(const Box& box, std::int64_t max_elements,
       block.sizes[cut] = std::min(step, box.sizes[cut] - at);
       CKPT_RETURN_IF_ERROR(visit(block));
     }
-    // Next index of the dims before the cut, the last one fastest.
+    // Advance the dims before the cut, the last one fastest.
     std::size_t d = cut;
     while (d-- > 0) {
       if (++block.offsets[d] < box.offsets[d] + box.sizes[d]) break;

@@ -1,4 +1,4 @@
-// Cutting a box into pieces that are contiguous in its C order.
+// Cuts a box into pieces that are contiguous in its C order.
 #ifndef CKPT_CORE_TENSOR_BLOCKS_H_
 #define CKPT_CORE_TENSOR_BLOCKS_H_
 
@@ -9,9 +9,9 @@
 
 namespace ckpt {
 
-// Calls `visit` with boxes that tile `box`, in C order, each one contiguous in the C order of `box`
-// and at most `max_elements` large (one element at least). Stops at the first error. An empty box
-// gives no call.
+// Calls `visit` with boxes that tile `box`, in C order. Each is contiguous in the C order of `box`
+// and has at most `max_elements` elements (but at least one). Stops at the first error. An empty
+// box gives no call.
 Status ForEachBlock(const Box& box, std::int64_t max_elements,
                     const std::function<Status(const Box& block)>& visit);
 

@@ -12,8 +12,8 @@
 namespace ckpt {
 namespace {
 
-// Orders boxes dim by dim, so that those of a grid come in an order in which every dim is sorted
-// within the dims before.
+// Orders boxes dim by dim, so that the boxes of a grid are sorted by the first dim, then by the
+// second, and so on.
 int Compare(const BoxView& a, const BoxView& b) {
   for (std::size_t d = 0; d < a.offsets.size(); ++d) {
     if (a.offsets[d] != b.offsets[d]) return a.offsets[d] < b.offsets[d] ? -1 : 1;
@@ -26,18 +26,19 @@ Box Copy(const BoxView& box) {
   return {Dims(box.offsets.begin(), box.offsets.end()), Dims(box.sizes.begin(), box.sizes.end())};
 }
 
-// Looks for elements of a region that no box holds, and for elements that two hold.
+// Finds elements of a region that no box holds, and elements that two boxes hold.
 //
-// Along a dim, boxes form groups whose ranges chain together. Between groups the whole region can
-// be cut, and each part is a smaller problem of the same kind. Where no dim separates anything, the
-// region is cut at every range bound of one dim, and the boxes that a cut divides go to both sides.
-// In the end a cell holds one box, and is all of it or not, or several that all span it.
+// Along a dim, boxes form groups whose ranges overlap or touch in a chain. Between two groups the
+// whole region can be cut, and each part is a smaller problem of the same kind. If no dim separates
+// the boxes, the region is cut at every range bound of one dim, and a box that a cut divides goes
+// to both sides. At the end a cell holds one box, which fills it or does not, or several boxes that
+// all span it.
 class CoverSearch {
  public:
   CoverSearch(DimsView shape, std::size_t num_boxes, CoverProof& proof)
       : region_(WholeBox(shape)), work_left_(20'000'000 + 32 * num_boxes), proof_(proof) {}
 
-  // Leaves `region_` as it was. Reorders `boxes`, each of which shares elements with the region.
+  // Leaves `region_` unchanged. Reorders `boxes`; each of them shares elements with the region.
   void Prove(std::span<BoxView> boxes) {
     if (Stop(boxes.size())) return;
     if (boxes.size() == 1) return ProveOne(boxes[0]);
@@ -63,7 +64,7 @@ class CoverSearch {
             std::min(box.offsets[dim] + box.sizes[dim], region.hi)};
   }
 
-  // Whether there is nothing more to find, or no more work to be spent on it.
+  // Whether the search ends: everything was found, or the work limit is reached.
   bool Stop(std::size_t work) {
     if (proof_.missing && proof_.overlap) return true;
     if (work_left_ < work) {
@@ -126,7 +127,7 @@ class CoverSearch {
     return true;
   }
 
-  // Every bound of the boxes' ranges, the region's own included.
+  // Every bound of the boxes' ranges, including the region's own.
   [[nodiscard]] std::vector<std::int64_t> BoundsAlong(std::span<const BoxView> boxes,
                                                       std::size_t dim) const {
     std::vector<std::int64_t> bounds;
@@ -190,7 +191,7 @@ Box WholeBox(DimsView shape) { return {Dims(shape.size(), 0), Dims(shape.begin()
 std::string FormatBox(const BoxView& box) {
   std::string text = "[";
   for (std::size_t d = 0; d < box.offsets.size(); ++d) {
-    // Boxes are also printed because they are wrong: their ends may be past 63 bits.
+    // Wrong boxes are printed too: their ends may exceed 63 bits.
     const std::uint64_t end =
         static_cast<std::uint64_t>(box.offsets[d]) + static_cast<std::uint64_t>(box.sizes[d]);
     const bool is_negative = box.offsets[d] < 0 || box.sizes[d] < 0;

@@ -17,7 +17,7 @@ struct Box {
   friend bool operator==(const Box&, const Box&) = default;
 };
 
-// A box whose numbers lie elsewhere: in an index that holds millions of them.
+// A box whose numbers are stored elsewhere, such as in an index that holds millions of them.
 struct BoxView {
   DimsView offsets;
   DimsView sizes;
@@ -27,31 +27,31 @@ struct BoxView {
   BoxView(const Box& box) : offsets(box.offsets), sizes(box.sizes) {}
 };
 
-// The whole of a tensor.
+// The box of a whole tensor.
 [[nodiscard]] Box WholeBox(DimsView shape);
 // "[0:2, 3:5]"
 [[nodiscard]] std::string FormatBox(const BoxView& box);
-// Whether the box has no index at all: some size is 0.
+// Whether the box has no elements: some size is 0.
 [[nodiscard]] bool IsEmpty(const BoxView& box);
 // The common part, or nothing. REQUIRES: same ndim.
 [[nodiscard]] std::optional<Box> Intersect(const Box& a, const Box& b);
-// Errors: kBadMetadata (ndim differs, negative size), kOutOfRange (reaches outside `shape`).
+// Errors: kBadMetadata (ndim differs, negative size), kOutOfRange (not within `shape`).
 Status CheckInside(const BoxView& box, DimsView shape);
 
 // A proof that boxes cover a tensor exactly once, or why they do not.
 //
-// Boxes equal to an earlier one are counted in `duplicates` and otherwise ignored: replicas are no
-// overlap. `missing` and `overlap` give one witness each.
+// A box equal to an earlier one is counted in `duplicates` and otherwise ignored: replicas are not
+// an overlap. `missing` and `overlap` each give one example.
 struct CoverProof {
   std::optional<Box> missing;                  // a box that nothing covers
   std::optional<std::pair<Box, Box>> overlap;  // two different boxes that share elements
   std::size_t duplicates = 0;
-  bool undecided = false;  // an arrangement made to defeat the search; no real one is
+  bool undecided = false;  // made to defeat the search; real checkpoints never are
 
   [[nodiscard]] bool exact() const { return !missing && !overlap && !undecided; }
 };
-// Cost: O(n log n) a dim for grids, row blocks and whatever else cuts across the whole tensor
-// separate, at any nesting. Other arrangements are cut into cells, with a bound on the work.
+// Cost: O(n log n) per dim for grids, row blocks and any arrangement that cuts across the whole
+// tensor separate, at any nesting. Other arrangements are cut into cells, with a limit on the work.
 //
 // REQUIRES: every box passed CheckInside(box, shape).
 [[nodiscard]] CoverProof ProveCover(DimsView shape, std::vector<BoxView> boxes);

@@ -15,20 +15,22 @@
 namespace ckpt {
 namespace {
 
-// Elements pass through float32, a block at a time, in loops that the compiler vectorises: they branch nowhere, and select
-// among results that are all computed. Both stages of a block stay in the cache nearest to the core.
+// Elements pass through float32, one block at a time, in loops that the compiler vectorises:
+// without branches, choosing among results that are all computed. Both stages of a block stay in
+// the cache nearest to the core.
 constexpr std::size_t kBlockElements = 2048;
 constexpr std::size_t kLineBytes = 64;  // of the cache, and the widest vector
 
 constexpr std::uint32_t kSign32 = 0x80000000U;
 constexpr std::uint32_t kInfinity32 = 0x7F800000U;
-constexpr std::uint32_t kQuiet32 = 0x00400000U;  // set in a NaN that arithmetic gave
+constexpr std::uint32_t kQuiet32 = 0x00400000U;  // set in a NaN that arithmetic returns
 constexpr std::uint32_t kInfinity16 = 0x7C00U;
 // Powers of two as bits of a float32.
 constexpr std::uint32_t kTwoTo16 = 0x47800000U;
 constexpr std::uint32_t kTwoToMinus14 = 0x38800000U;  // the smallest normal float16
 constexpr std::uint32_t kHalf = 0x3F000000U;
-// What is between the biases of the two exponents, in float32's place, and how far the mantissas' ends are apart.
+// The difference of the two exponent biases, at float32's exponent position, and the difference of
+// the mantissa lengths.
 constexpr std::uint32_t kRebias = 112U << 23;
 constexpr int kFp16Shift = 13;
 
@@ -39,12 +41,12 @@ std::uint32_t Quieted(std::uint32_t bits) {
   return bits | ((bits & ~kSign32) > kInfinity32 ? kQuiet32 : 0U);
 }
 
-// Exact, payloads of NaNs included.
+// Exact, including NaN payloads.
 std::uint32_t WidenFp16(std::uint16_t half) {
   const std::uint32_t sign = (half & 0x8000U) << 16;
   const std::uint32_t magnitude = (half & 0x7FFFU) << kFp16Shift;
   const std::uint32_t normal = magnitude + kRebias;
-  // Under the smallest normal exponent the leading one is not implied: it is subtracted again.
+  // Below the smallest normal exponent there is no implied leading one, so it is subtracted again.
   const std::uint32_t subnormal =
       AsBits(AsFloat(magnitude + kTwoToMinus14) - AsFloat(kTwoToMinus14));
   const bool is_subnormal = magnitude < (1U << 23);
@@ -56,10 +58,11 @@ std::uint16_t NarrowToFp16(std::uint32_t bits) {
   const std::uint32_t sign = (bits & kSign32) >> 16;
   const std::uint32_t magnitude = bits & ~kSign32;
   const std::uint32_t nan = kInfinity16 | 0x0200U | ((magnitude >> kFp16Shift) & 0x03FFU);
-  // A carry out of the mantissa moves into the exponent by itself, and out of the largest one gives infinity.
+  // A carry out of the mantissa moves into the exponent by itself; out of the largest exponent it
+  // gives infinity.
   const std::uint32_t odd = (magnitude >> kFp16Shift) & 1U;
   const std::uint32_t normal = (magnitude - kRebias + 0x0FFFU + odd) >> kFp16Shift;
-  // The last bit of 1/2 is worth as much as that of a subnormal float16: the addition rounds.
+  // The last bit of 1/2 has the same value as that of a subnormal float16, so the addition rounds.
   const std::uint32_t subnormal = AsBits(AsFloat(magnitude) + AsFloat(kHalf)) - kHalf;
   const std::uint32_t finite = magnitude < kTwoToMinus14 ? subnormal : normal;
   const std::uint32_t number = magnitude < kTwoTo16 ? finite : kInfinity16;
@@ -72,8 +75,9 @@ std::uint16_t NarrowToBf16(std::uint32_t bits) {
   return static_cast<std::uint16_t>((bits & ~kSign32) > kInfinity32 ? nan : number);
 }
 
-// The neighbour towards zero with its last bit set, unless `value` is a float32. That bit stands for all that was cut off,
-// so rounding the result once more, to a type of two bits less or more, rounds `value` once.
+// The neighbour towards zero with its last bit set, unless `value` is a float32 exactly. That bit
+// stands for everything that was cut off. If the result is then rounded to a type with fewer bits,
+// `value` is in effect rounded only once.
 std::uint32_t RoundToOdd(double value) {
   const auto nearest = static_cast<float>(value);
   const double back = nearest;
@@ -94,7 +98,8 @@ void Store(T value, std::byte* to, std::size_t i) {
   std::memcpy(to + i * sizeof value, &value, sizeof value);
 }
 
-// Elements of `from` to float32; to those that a narrower target rounds (`to_odd`), or to those that are the target.
+// Converts elements of `from` to float32. With `to_odd`, a narrower target rounds the result later;
+// otherwise float32 is the target.
 void ToFloat32(DType from, const std::byte* in, bool to_odd, std::byte* out, std::size_t count) {
   if (from == DType::kBfloat16) {
     for (std::size_t i = 0; i < count; ++i) {
@@ -115,7 +120,7 @@ void ToFloat32(DType from, const std::byte* in, bool to_odd, std::byte* out, std
   }
 }
 
-// The way back.
+// Converts float32 to `to`.
 void FromFloat32(DType to, const std::byte* in, std::byte* out, std::size_t count) {
   if (to == DType::kFloat64) {
     for (std::size_t i = 0; i < count; ++i) Store<double>(Load<float>(in, i), out, i);

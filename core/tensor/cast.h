@@ -16,11 +16,11 @@ namespace ckpt {
 [[nodiscard]] float FromBf16Bits(std::uint16_t bits);
 [[nodiscard]] float FromFp16Bits(std::uint16_t bits);
 
-// The smaller of the dtypes that hold every value of both: float32 of bfloat16 and float16. Nothing if elements cannot be
-// converted.
+// The smallest dtype that holds every value of both: for bfloat16 and float16 that is float32.
+// Nothing if elements of either cannot be converted.
 [[nodiscard]] std::optional<DType> CommonDtype(DType a, DType b);
 
-// Converts elements of `from` in `in` to elements of `to` in `out`: widening is exact, narrowing
+// Converts the elements of `in` from `from` to `to`, into `out`. Widening is exact; narrowing
 // rounds once to nearest even. float64 narrows through float32 only where the result is float32.
 //
 // Returns how many finite values became infinite.

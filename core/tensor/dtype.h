@@ -1,4 +1,4 @@
-// Element types, under torch's names.
+// Element types, with torch's names.
 #ifndef CKPT_CORE_TENSOR_DTYPE_H_
 #define CKPT_CORE_TENSOR_DTYPE_H_
 
@@ -8,7 +8,7 @@
 
 namespace ckpt {
 
-// Persisted nowhere by number; names are the contract.
+// The numbers are never stored; the names are the contract.
 enum class DType : std::uint8_t {
   kBool,
   kUint8,
@@ -28,7 +28,7 @@ enum class DType : std::uint8_t {
   kFloat8E4m3fnuz,
   kFloat8E5m2fnuz,
   kFloat8E8m0fnu,
-  kFloat4E2m1fnX2,  // two 4-bit values in a byte; shapes count bytes, as torch does
+  kFloat4E2m1fnX2,  // two 4-bit values in a byte; shapes count bytes, as in torch
   kComplex32,
   kComplex64,
   kComplex128,
@@ -40,14 +40,14 @@ inline constexpr int kNumDTypes = static_cast<int>(DType::kComplex128) + 1;
 [[nodiscard]] std::string_view DTypeName(DType dtype);
 [[nodiscard]] std::optional<DType> ParseDType(std::string_view torch_name);
 
-// Bytes of one element, as shapes count them.
+// Bytes of one element as shapes count elements.
 [[nodiscard]] std::uint64_t ElementBytes(DType dtype);
 
-// Bytes of the unit that a foreign byte order swaps: a component of a complex number, else the
-// element.
+// Bytes of the unit that is reversed for the other byte order: a component of a complex number,
+// else the element.
 [[nodiscard]] std::uint64_t SwapUnitBytes(DType dtype);
 
-// Signed and unsigned integers; bool is none.
+// Signed and unsigned integers, but not bool.
 [[nodiscard]] bool IsInteger(DType dtype);
 
 // float16, bfloat16, float32, float64: the types that `--dtype` converts between.

@@ -52,7 +52,7 @@ std::uint64_t NumBytes(DimsView shape, DType dtype) {
 Dims ContiguousStrides(DimsView shape) {
   Dims strides(shape.size(), 1);
   for (std::size_t d = shape.size(); d-- > 1;) {
-    // May wrap for an empty shape, whose other sizes nobody bounds and whose strides nobody uses.
+    // May wrap for an empty shape: its other sizes have no limit, and its strides are never used.
     strides[d - 1] =
         static_cast<std::int64_t>(static_cast<std::uint64_t>(strides[d]) *
                                   static_cast<std::uint64_t>(std::max<std::int64_t>(shape[d], 1)));

@@ -18,10 +18,10 @@ using DimsView = std::span<const std::int64_t>;
 
 // Product of a shape. Errors: kResource if it overflows 63 bits, kBadMetadata if a dim is negative.
 Result<std::int64_t> CountElements(DimsView shape);
-// Bytes of a dense tensor. Errors: as CountElements.
+// Bytes of a dense tensor. Errors: those of CountElements.
 Result<std::uint64_t> CountBytes(DimsView shape, DType dtype);
 
-// The same for shapes that were checked when they came in. CHECK-fails otherwise.
+// The same for shapes that were checked when they were read. CHECK-fails otherwise.
 [[nodiscard]] std::int64_t NumElements(DimsView shape);
 [[nodiscard]] std::uint64_t NumBytes(DimsView shape, DType dtype);
 

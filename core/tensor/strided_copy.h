@@ -1,4 +1,4 @@
-// A loop nest with two stride vectors: every re-layout of a tensor is some of these.
+// A loop nest with two stride vectors. Every change of a tensor's layout consists of such copies.
 #ifndef CKPT_CORE_TENSOR_STRIDED_COPY_H_
 #define CKPT_CORE_TENSOR_STRIDED_COPY_H_
 
@@ -19,8 +19,8 @@ struct StrideLoop {
   friend bool operator==(const StrideLoop&, const StrideLoop&) = default;
 };
 
-// For every index of `loops`, outermost first: `run_bytes` bytes from src_offset + Σ i·src_step to
-// dst_offset + Σ i·dst_step. Steps are never negative.
+// For every index of `loops`, outermost first, copies `run_bytes` bytes from src_offset + Σ
+// i·src_step to dst_offset + Σ i·dst_step. Steps are never negative.
 struct StridedCopy {
   std::uint64_t src_offset = 0;
   std::uint64_t dst_offset = 0;
@@ -29,22 +29,22 @@ struct StridedCopy {
 
   // Total bytes moved.
   [[nodiscard]] std::uint64_t SizeBytes() const;
-  // Bytes from the first to the last one touched on the source side.
+  // Bytes from the first to the last one read on the source side.
   [[nodiscard]] std::uint64_t SourceSpan() const;
 };
 
-// The same copy with the fewest loops: extents of 1 dropped, loops ordered by descending source
-// step, adjacent ones merged, the contiguous innermost one turned into a longer run. Nothing to
-// move gives run_bytes == 0.
+// The same copy with the fewest loops: drops extents of 1, orders loops by descending source step,
+// merges adjacent loops, and turns a contiguous innermost loop into a longer run. With nothing to
+// copy, run_bytes == 0.
 [[nodiscard]] StridedCopy Normalize(StridedCopy copy);
 
-// The copy of a box of one strided array to a box of another, both `sizes` large. Strides in
-// elements.
+// The copy from a box of one strided array to a box of another. Both boxes have size `sizes`.
+// Strides count elements.
 [[nodiscard]] StridedCopy MakeBoxCopy(DimsView sizes, std::uint64_t element_bytes,
                                       std::uint64_t src_offset, DimsView src_strides,
                                       std::uint64_t dst_offset, DimsView dst_strides);
 
-// Performs it in memory. REQUIRES: both sides in bounds, no overlap.
+// Copies in memory. REQUIRES: both sides in bounds, no overlap.
 void CopyStrided(const StridedCopy& copy, const std::byte* src, std::byte* dst);
 
 }  // namespace ckpt

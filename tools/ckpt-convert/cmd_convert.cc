@@ -22,8 +22,8 @@
 namespace ckpt::cli {
 namespace {
 
-// Of this program, in bytes; 0 if the system does not tell. Not getrusage's: that one counts what the caller held before
-// it became this program.
+// Peak memory of this program in bytes; 0 if the system does not say. getrusage is not used: it
+// also counts the memory of the caller before the exec.
 std::uint64_t PeakRssBytes() {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {
@@ -182,12 +182,12 @@ Result<ExitCode> RunConvert(const ConvertCommand& command, Streams& streams) {
   }
 
   if (const auto free_bytes = FreeBytes(options.target)) {
-    // What an earlier run left is continued or removed.
+    // The files of an earlier run are continued or removed, so their space counts as free.
     const std::uint64_t room = *free_bytes + AllocatedBytes(StagingOf(options.target));
     CKPT_RETURN_IF_ERROR(
         CheckRoom(options.target, prepared.needed_bytes, room)
             .Hint("free space, or choose a target on another disk; ckpt-convert --overwrite keeps "
-                  "the old target until the new one is whole"));
+                  "the old target until the new one is complete"));
   }
   const StopOnSignal signal;
   options.stop = signal.token();

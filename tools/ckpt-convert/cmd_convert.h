@@ -13,7 +13,7 @@ namespace ckpt::cli {
 struct ConvertCommand {
   ConvertOptions options;
   CommonOptions common;
-  bool plan_only = false;  // print the plan, touch nothing
+  bool plan_only = false;  // print the plan, write nothing
 };
 
 // Errors: those of PrepareConversion and RunConversion.

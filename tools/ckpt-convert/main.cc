@@ -1,4 +1,5 @@
-// ckpt-convert: from one checkpoint format and naming to another. Parses and dispatches.
+// ckpt-convert: converts a checkpoint to another format and naming. This file parses the command
+// line and calls the verb.
 
 #include <algorithm>
 #include <charconv>
@@ -25,7 +26,7 @@
 namespace ckpt::cli {
 namespace {
 
-// What CLI11 writes into before it becomes a ConvertCommand.
+// The words that CLI11 stores before they become a ConvertCommand.
 struct Words {
   std::string source;
   std::string target;
@@ -65,9 +66,9 @@ void AddTargetOptions(CLI::App& app, const ConvertVerb& verb, ConvertCommand& co
       ->excludes("--max-shard-size");
   app.add_option("--compress", words.compress, "Compress tensors; level 1 to 19 [none, level 3]")
       ->option_text("zstd[:LEVEL]");
-  app.add_option(
-         "--parity", command.options.parity_group,
-         "One more file for every N, from which ckpt-inspect repair rebuilds one of them [none]")
+  app.add_option("--parity", command.options.parity_group,
+                 "One more file for every N files, so that ckpt-inspect repair can rebuild one of "
+                 "these [none]")
       ->check(CLI::Range(1, 1000))
       ->option_text("N");
   const KnownNaming* naming = FindNaming(ContainerOf(verb).usual_naming);
@@ -103,13 +104,13 @@ void AddSourceOptions(CLI::App& app, ConvertCommand& command, Words& words) {
   app.add_option("--rename", words.rename, "Take a source key for another one")
       ->option_text("OLD=NEW ...");
   app.add_flag("--allow-missing", command.options.model.allow_missing,
-               "Go on without tensors that the family needs and the source lacks");
+               "Continue without tensors that the family needs and the source lacks");
 }
 
 void AddRunOptions(CLI::App& app, ConvertCommand& command, Words& words) {
   app.add_flag("--plan", command.plan_only, "Print the plan and touch nothing");
   app.add_flag("--overwrite", command.options.overwrite, "Replace an existing target");
-  app.add_flag("--resume", command.options.resume, "Go on where an interrupted run stopped");
+  app.add_flag("--resume", command.options.resume, "Resume where an interrupted run stopped");
   app.add_flag("--no-verify", words.no_verify,
                "Do not compare the source with its sidecar, nor read the result back");
   AddReadingOptions(app, command.common);

@@ -1,4 +1,4 @@
-// The verbs of ckpt-convert: spellings of one conversion.
+// The verbs of ckpt-convert. Each is a name for one kind of conversion.
 #ifndef CKPT_TOOLS_CKPT_CONVERT_VERBS_H_
 #define CKPT_TOOLS_CKPT_CONVERT_VERBS_H_
 
@@ -9,8 +9,8 @@ namespace ckpt::cli {
 
 struct ConvertVerb {
   std::string_view name;
-  std::string_view from;  // naming of the source, as layout tables call it
-  std::string_view to;    // format of the target
+  std::string_view from;  // naming of the source, as in layout tables
+  std::string_view to;
   std::string_view purpose;
   std::array<std::string_view, 2> examples;
 };

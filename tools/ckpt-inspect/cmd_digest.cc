@@ -22,7 +22,7 @@
 namespace ckpt::inspect {
 namespace {
 
-// Digests of the tensors as they are stored, each on one thread.
+// Digests of the tensors as they are stored. One thread works on each tensor.
 Result<std::vector<TensorDigest>> DigestStored(const CheckpointSource& source,
                                                const DigestOptions& options,
                                                ProgressSink& progress) {
@@ -41,7 +41,7 @@ Result<std::vector<TensorDigest>> DigestStored(const CheckpointSource& source,
     const GlobalTensor& tensor = *tensors[i];
     Result<std::string> hex = DigestTensor(source, tensor, options.algorithm, budget);
     progress.OnDone(tensor.key, LogicalBytes(tensor));
-    // Kept for the end, so that one run lists everything that is wrong.
+    // Report errors at the end, so that one run lists everything that is wrong.
     if (!hex.ok()) {
       failures[i] = std::move(hex).status().Tensor(tensor.key);
     } else {
@@ -83,7 +83,7 @@ void PrintText(const std::vector<TensorDigest>& digests, const std::string& comb
   }
 }
 
-// The hash of no tensors is the same for every checkpoint that has none, so it says nothing of any.
+// All checkpoints without tensors have the same hash, so it says nothing.
 Status NothingToDigest(const OpenedCheckpoint& checkpoint) {
   const CheckpointIndex& index = checkpoint.source->index();
   return Error(ErrorKind::kNotFound, "the checkpoint has no tensors to digest")

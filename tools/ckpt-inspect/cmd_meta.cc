@@ -30,7 +30,7 @@ void AddProblem(Problem problem, const std::string& key, std::vector<Problem>& p
   problems.push_back(std::move(problem));
 }
 
-// The object as JSON; nothing if it cannot be read. What is wrong or odd goes to `problems`.
+// The object as JSON; nothing if it cannot be read. Errors and warnings go to `problems`.
 std::optional<RenderedObject> Render(const CheckpointSource& source, const ObjectEntry& object,
                                      std::vector<Problem>& problems) {
   const auto add = [&](const std::vector<Problem>& found) {

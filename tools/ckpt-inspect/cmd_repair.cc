@@ -36,12 +36,12 @@ constexpr std::uint64_t kMaxTrackerBytes = 4096;
 
 struct Outcome {
   std::vector<MendedPlace> repaired;
-  std::vector<Problem> problems;  // with an error among them nothing was published
+  std::vector<Problem> problems;  // if one is an error, nothing was published
 };
 
-// What is repaired, and to where.
+// What is repaired, and where the copy goes.
 struct Job {
-  Path directory;  // that the sidecar covers
+  Path directory;  // the directory that the manifest covers
   StoredManifest sidecar;
   std::string subdirectory;  // of the copy; under a root, as its tracker names it; else empty
   int threads = 1;
@@ -50,13 +50,13 @@ struct Job {
   [[nodiscard]] const Manifest& manifest() const { return sidecar.manifest; }
 };
 
-// Nothing of the source may be in the way of the copy, or be emptied for it.
+// The target must not exist, and must not overlap with the source.
 Status CheckTarget(Storage& storage, const Path& path, const Path& target) {
   CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(target));
   if (stat.type != FileType::kMissing) {
-    return Error(ErrorKind::kAlreadyExists, "the copy's name is taken")
+    return Error(ErrorKind::kAlreadyExists, "the target exists already")
         .File(target.string())
-        .Hint("repair never changes what is there: choose a new name");
+        .Hint("choose a new name: repair never changes existing files");
   }
   const Path source = CanonicalPath(path);
   const Path clean = CanonicalPath(target);
@@ -78,7 +78,8 @@ Result<Job> Open(Storage& storage, const RepairOptions& options) {
     return std::move(sidecar).status().While("reading the checksums that repair needs");
   }
   if (!sidecar->has_value()) {
-    return Error(ErrorKind::kNotFound, "the checkpoint's sidecar vanished while it was looked for")
+    return Error(ErrorKind::kNotFound,
+                 "the checkpoint's sidecar vanished while repair looked for it")
         .File((job.directory / std::string(kManifestName)).string())
         .Hint("another process changes the checkpoint: run repair again when it is done");
   }
@@ -96,7 +97,8 @@ bool IsAsWritten(const ManifestFile& file, std::string_view text) {
          Crc32c(AsBytes(text)) == file.block_crc32c.front();
 }
 
-// The copy holds one checkpoint, so its tracker names that one, whatever the root's came to say.
+// The copy holds one checkpoint, so its tracker names that one, whatever the root's tracker says
+// now.
 Status WriteTracker(Storage& storage, const Job& job, const Path& root, const Damage& damage,
                     Outcome& outcome) {
   const std::size_t number = *job.manifest().FindTracker();
@@ -106,12 +108,14 @@ Status WriteTracker(Storage& storage, const Job& job, const Path& root, const Da
                           std::any_of(damage.blocks.begin(), damage.blocks.end(), is_it);
   std::string text = KnownRunRoot().tracker_text(job.subdirectory);
   if (!IsAsWritten(file, text)) {
-    // Written by hand, perhaps with a line end.
+    // The tracker may have been written by hand, with a line end.
     CKPT_ASSIGN_OR_RETURN(text,
                           ReadSmallFile(storage, job.directory / file.name, kMaxTrackerBytes));
     if (!IsAsWritten(file, text)) {
       outcome.problems.push_back(
-          Error(ErrorKind::kChecksum, "nothing says what the tracker was").File(file.name).first());
+          Error(ErrorKind::kChecksum, "the tracker's content cannot be restored")
+              .File(file.name)
+              .first());
       return OkStatus();
     }
   }
@@ -123,7 +127,7 @@ Status WriteTracker(Storage& storage, const Job& job, const Path& root, const Da
   return WriteSmallFile(storage, root / Path(file.name).filename(), AsBytes(text));
 }
 
-// In both of its places, whichever it was read from.
+// Writes the manifest in both of its places, whichever it was read from.
 Status WriteSidecar(Storage& storage, const Job& job, const Path& copy, Outcome& outcome) {
   const ByteSpan text = AsBytes(job.sidecar.text);
   CKPT_RETURN_IF_ERROR(WriteSmallFile(storage, copy / std::string(kManifestName), text));
@@ -139,14 +143,14 @@ Status WriteSidecar(Storage& storage, const Job& job, const Path& copy, Outcome&
   return OkStatus();
 }
 
-// A phase that reads every covered byte begins.
+// Announces a phase that reads every covered byte.
 void AnnounceReading(std::string_view phase, const Job& job, ProgressSink& progress) {
   std::uint64_t bytes = 0;
   for (const ManifestFile& file : job.manifest().files) bytes += file.size_bytes;
   progress.OnPhase(phase, bytes, job.manifest().files.size());
 }
 
-// The finished copy against the manifest.
+// Compares the finished copy with the manifest.
 Status VerifyCopy(Storage& storage, const Job& job, const Path& copy, ProgressSink& progress) {
   AnnounceReading("verify", job, progress);
   CKPT_ASSIGN_OR_RETURN(
@@ -175,8 +179,8 @@ struct Diagnosis {
   RepairPlan plan;
 };
 
-// Blocks that the disk no longer gives are as good as lost, if all of them can be mended; else that it does
-// not give them is the answer.
+// Blocks that the disk cannot read are treated as lost, if all of them can be repaired. Otherwise
+// the read error is the answer.
 Result<Diagnosis> Diagnose(Storage& storage, const Job& job, ProgressSink& progress) {
   ckpt::VerifyOptions options{
       .threads = job.threads,
@@ -199,7 +203,8 @@ Result<Diagnosis> Diagnose(Storage& storage, const Job& job, ProgressSink& progr
   return Diagnosis{std::move(readable), std::move(plan)};
 }
 
-// Fails where the world is in the way; what cannot be mended is in the outcome.
+// Returns an error if the environment prevents the work. Damage that cannot be repaired is in the
+// outcome.
 Result<Outcome> Repair(Storage& storage, const Job& job, const Path& target,
                        ProgressSink& progress) {
   CKPT_ASSIGN_OR_RETURN(const Diagnosis diagnosis, Diagnose(storage, job, progress));
@@ -241,17 +246,17 @@ Result<Outcome> Repair(Storage& storage, const Job& job, const Path& target,
   return outcome;
 }
 
-// Bytes that the copy takes.
+// Bytes that the copy takes on disk.
 std::uint64_t NeededBytes(const Job& job) {
   std::uint64_t bytes = job.sidecar.text.size() * (job.manifest().has_copy ? 2 : 1);
   for (const ManifestFile& file : job.manifest().files) bytes += file.size_bytes;
   return bytes;
 }
 
-// The failure of a repair that removed what it wrote, with what to do now.
+// Adds to the failure of a repair, which removed the copy, what the user can do now.
 Status HowToGoOn(Status failure, const Job& job, const Path& target) {
   if (failure.kind() == ErrorKind::kCancelled) {
-    return std::move(failure).Hint("nothing is left of the copy: repair begins anew");
+    return std::move(failure).Hint("the copy was removed: run repair again");
   }
   if (failure.kind() != ErrorKind::kNoSpace) return failure;
   const std::uint64_t needed = NeededBytes(job);
@@ -260,7 +265,7 @@ Status HowToGoOn(Status failure, const Job& job, const Path& target) {
     room += fmt::format(", {} ({} bytes) are free", FormatByteSize(*free), *free);
   }
   return std::move(failure).Hint(fmt::format(
-      "nothing is left of the copy: {}; make room, or choose a target on another disk, and run "
+      "the copy was removed: {}; make room, or choose a target on another disk, and run "
       "repair again",
       room));
 }
@@ -271,7 +276,7 @@ void PrintJson(const Outcome& outcome, Streams& streams) {
   json.BeginObject().Key("ok").Bool(is_ok);
   json.Key("repaired").BeginArray();
   for (const MendedPlace& place : outcome.repaired) {
-    if (!is_ok) break;  // the copy is gone
+    if (!is_ok) break;  // the copy was removed
     json.BeginObject().Key("file").Text(place.file).Key("offset").Int(place.offset_bytes);
     switch (place.source) {
       case MendSource::kBit:
@@ -314,7 +319,7 @@ std::string DescribePlace(const MendedPlace& place) {
 void PrintText(const Outcome& outcome, const Path& target, Streams& streams) {
   PrintProblemList(outcome.problems, streams);
   if (HasErrors(outcome.problems)) {
-    streams.out.Write("damaged: not all of it can be mended; nothing was written\n");
+    streams.out.Write("damaged: not everything can be repaired; nothing was written\n");
     return;
   }
   for (const MendedPlace& place : outcome.repaired) {
@@ -332,7 +337,7 @@ Result<ExitCode> RunRepair(Storage& storage, const RepairOptions& options, Strea
   CKPT_RETURN_IF_ERROR(CheckTarget(storage, options.path, options.target));
   CKPT_RETURN_IF_ERROR(CheckTarget(storage, job.directory, options.target));
   if (const auto free_bytes = FreeBytes(options.target)) {
-    // What an earlier run left is removed.
+    // The files of an earlier run are removed, so their space counts as free.
     const std::uint64_t room = *free_bytes + AllocatedBytes(StagingOf(options.target));
     CKPT_RETURN_IF_ERROR(
         CheckRoom(options.target, NeededBytes(job), room)

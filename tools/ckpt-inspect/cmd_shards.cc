@@ -16,10 +16,10 @@ namespace {
 struct FileUse {
   FileId file = 0;
   std::uint64_t chunks = 0;
-  std::optional<std::uint64_t> size_bytes;  // nothing: it cannot be found out
+  std::optional<std::uint64_t> size_bytes;  // nothing: unknown
 };
 
-// In order of first use by the selected tensors.
+// The files of the selected tensors, in order of first use.
 std::vector<FileUse> FilesOf(const CheckpointSource& source,
                              const std::vector<const GlobalTensor*>& tensors) {
   const CheckpointIndex& index = source.index();
@@ -40,7 +40,7 @@ std::vector<FileUse> FilesOf(const CheckpointSource& source,
   return uses;
 }
 
-// Written tensor by tensor: a large run has millions of chunks.
+// Writes tensor by tensor: a large run has millions of chunks.
 void PrintJson(const CheckpointSource& source, const std::vector<const GlobalTensor*>& tensors,
                const std::vector<Problem>& problems, Streams& streams) {
   const CheckpointIndex& index = source.index();

@@ -21,13 +21,13 @@
 namespace ckpt::inspect {
 namespace {
 
-// Boxes that together are `box`, in C order and each one interval of it, of at most `max_elements`
-// where a box of one element is not larger already.
+// Cuts `box` into boxes in C order, each one interval of its C order, with at most `max_elements`
+// elements (but at least one).
 void ForEachBlock(const Box& box, std::int64_t max_elements,
                   const std::function<bool(const Box&)>& visit) {
   if (IsEmpty(box)) return;
   const std::size_t ndim = box.sizes.size();
-  // The outermost dim that can be cut so that everything inside it is read whole.
+  // The outermost dim that can be cut, so that all dims inside it are read whole.
   std::size_t cut = ndim;
   std::int64_t inner = 1;
   while (cut > 0 && inner <= max_elements / box.sizes[cut - 1]) inner *= box.sizes[--cut];
@@ -74,7 +74,7 @@ Status StreamBox(const CheckpointSource& source, const GlobalTensor& tensor, con
   return status;
 }
 
-// The member "problems" of a document that is written by hand.
+// The member "problems" of a document that is written without JsonWriter.
 std::string ProblemsMember(const std::vector<Problem>& problems) {
   JsonWriter json;
   json.BeginObject();
@@ -90,8 +90,8 @@ Status ShowTensor(const ListedCheckpoint& checkpoint, const GlobalTensor& tensor
   CKPT_ASSIGN_OR_RETURN(const Slice slice, ParseSlice(options.slice, tensor.shape));
   CKPT_RETURN_IF_ERROR(CheckPrintable(slice.dims));
   const bool is_json = options.common.json;
-  // Read twice: values are too many to keep, and what cannot be read must not leave half a document
-  // behind.
+  // Reads everything twice: the values are too many to keep in memory, and an error must not leave
+  // half a document.
   const auto read = [&](const std::function<void(ByteSpan)>& sink) {
     return StreamBox(source, tensor, slice.box, options.common.memory_budget, sink);
   };

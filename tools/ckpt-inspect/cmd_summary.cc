@@ -21,13 +21,13 @@ namespace ckpt::inspect {
 namespace {
 
 struct Totals {
-  std::uint64_t bytes = 0;       // of the dense tensors
+  std::uint64_t bytes = 0;       // sum over the dense tensors
   std::uint64_t parameters = 0;  // elements of the model's tensors
   std::map<std::string_view, std::uint64_t> bytes_by_dtype;
 };
 
-// Tensors that belong to the training run and not to the model, in the spelling of the frameworks
-// we read.
+// Whether the tensor belongs to the training run rather than the model, by the names that the
+// frameworks use.
 bool IsTrainingState(std::string_view key) {
   constexpr std::array<std::string_view, 8> kPrefixes = {
       "optimizer.",  "optim.",        "chained_",   "rng_state",
@@ -100,7 +100,7 @@ std::string DescribeTopology(const Topology& topology) {
   if (topology.writers) add(*topology.writers == 1 ? "writer" : "writers", *topology.writers);
   if (topology.pipeline_parallel) add("pipeline stages", *topology.pipeline_parallel);
   if (topology.tensor_parallel) add("tensor-parallel ranks", *topology.tensor_parallel);
-  add("chunks a tensor at most", static_cast<std::int64_t>(topology.max_chunks));
+  add("chunks per tensor, at most", static_cast<std::int64_t>(topology.max_chunks));
   return text;
 }
 

@@ -17,7 +17,7 @@
 namespace ckpt::inspect {
 namespace {
 
-// Counts the files of one tensor after another without clearing anything in between.
+// Counts the files of one tensor after another without clearing anything between them.
 class FileCounter {
  public:
   explicit FileCounter(const CheckpointIndex& index)

@@ -30,7 +30,7 @@ struct Findings {
   void AddProblems(const std::vector<Problem>& problems) {
     for (const Problem& problem : problems) list.push_back({problem});
   }
-  // Several proofs may cover the same bytes; the strongest one is named, and its bytes are counted.
+  // Several proofs may cover the same bytes. The strongest one is reported, with its bytes.
   void AddProof(Protection proof, std::uint64_t bytes) {
     if (proof < protection) return;
     protection = proof;
@@ -38,7 +38,8 @@ struct Findings {
   }
 };
 
-// Side files that prove the bytes of whole files. `index` is null where it could not be read.
+// Checks the side files that prove the bytes of whole files. `index` is null if it could not be
+// read.
 void AddFileChecks(Storage& storage, const Path& directory, const CheckpointIndex* index,
                    int threads, ProgressSink& progress, Findings& findings) {
   if (auto integrity = CheckIntegrityFile(storage, directory, threads, progress)) {
@@ -46,7 +47,7 @@ void AddFileChecks(Storage& storage, const Path& directory, const CheckpointInde
     findings.AddProof(Protection::kIntegrityJson, integrity->checked_bytes);
   }
   if (auto manifest = CheckManifest(storage, directory, index, threads, progress)) {
-    // Nothing was compared with one that cannot be read.
+    // A manifest that cannot be read was not compared with anything.
     if (manifest->checked_bytes != 0) {
       findings.AddProof(Protection::kManifest, manifest->checked_bytes);
     }
@@ -55,7 +56,7 @@ void AddFileChecks(Storage& storage, const Path& directory, const CheckpointInde
   }
 }
 
-// The same finding may come of several checks; one with a place is never the same as another.
+// Several checks may find the same thing. Findings with a place are all different.
 void RemoveRepeatedFindings(std::vector<Finding>& findings) {
   std::set<std::tuple<ErrorKind, std::string, std::string, std::string>> seen;
   std::erase_if(findings, [&](const Finding& finding) {
@@ -65,8 +66,8 @@ void RemoveRepeatedFindings(std::vector<Finding>& findings) {
   });
 }
 
-// A lost file is told of with the tensors that it held, where the metadata know them; what a side file says of it again is
-// dropped. Side files name files from `directory`.
+// A lost file is reported with the tensors it held, if the metadata name them. The report of a side
+// file about the same file is then dropped. Side files name files relative to `directory`.
 void RemoveRetoldLosses(const Path& directory, std::vector<Finding>& findings) {
   std::set<std::string> told;
   for (const Finding& finding : findings) {
@@ -126,7 +127,7 @@ void PrintText(const Findings& findings, bool quick, Streams& streams) {
   streams.out.Write(fmt::format("{}: {}\n", HasErrors(findings.list) ? "damaged" : "ok", what));
   if (findings.is_repairable) {
     streams.out.Write(
-        "hint: all of it can be mended into a copy: ckpt-inspect repair PATH -o DST\n");
+        "hint: everything can be repaired into a copy: ckpt-inspect repair PATH -o DST\n");
   }
 }
 
@@ -147,7 +148,7 @@ Result<ExitCode> RunVerifyUnopened(Storage& storage, const Path& directory, cons
   Findings findings;
   findings.AddProblems(why.problems());
   const auto progress = cli::MakeProgress(options.common, streams);
-  // Only what leads to it may be damaged.
+  // If it cannot be opened, perhaps only the metadata are damaged.
   const Result<OpenedCheckpoint> opened = OpenCheckpoint(storage, directory, {.verify = false});
   AddFileChecks(storage, directory, opened.ok() ? &opened->source->index() : nullptr,
                 Threads(options.common), *progress, findings);

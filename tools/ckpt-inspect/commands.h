@@ -1,5 +1,5 @@
 // The verbs of ckpt-inspect, callable without a process. Each prints its answer to `streams.out`
-// and returns what it found; a Status is a failure that the caller prints.
+// and returns what it found. A Status is a failure that the caller prints.
 #ifndef CKPT_TOOLS_CKPT_INSPECT_COMMANDS_H_
 #define CKPT_TOOLS_CKPT_INSPECT_COMMANDS_H_
 
@@ -51,7 +51,7 @@ struct RepairOptions {
   CommonOptions common;
   Path path;
   std::optional<std::int64_t> iteration;  // which checkpoint under a root
-  Path target;                            // where the mended copy goes
+  Path target;                            // where the repaired copy goes
 };
 
 struct DigestOptions {
@@ -81,24 +81,24 @@ Result<ExitCode> RunShow(const ListedCheckpoint& checkpoint, const ShowOptions& 
 Result<ExitCode> RunVerify(Storage& storage, const OpenedCheckpoint& checkpoint,
                            const VerifyOptions& options, Streams& streams);
 
-// The same of a checkpoint that could not be opened by its path, for the reason `why`, and whose sidecar lies
-// in `directory`. Always kDifferent.
+// The same for a checkpoint that could not be opened by its path, for the reason `why`, and whose
+// manifest lies in `directory`. Always kDifferent.
 Result<ExitCode> RunVerifyUnopened(Storage& storage, const Path& directory, const Status& why,
                                    const VerifyOptions& options, Streams& streams);
 
-// Writes a mended copy of the checkpoint, complete and verified or not at all; the checkpoint itself is
-// only read. Of a Megatron root the copy is a root that holds this one checkpoint. kDifferent if some
-// damage is beyond repair.
+// Writes a repaired copy of the checkpoint: complete and verified, or not at all. The checkpoint
+// itself is only read. The copy of a Megatron root is a root that holds this one checkpoint.
+// Returns kDifferent if some damage cannot be repaired.
 //
-// Errors: those of FindCoveredDirectory; kChecksum and others of the manifest itself; kAlreadyExists (the
-// target), kUsage (the target lies inside the checkpoint), kNoSpace, kIo.
+// Errors: those of FindCoveredDirectory; kChecksum and others of the manifest itself;
+// kAlreadyExists (the target), kUsage (the target lies inside the checkpoint), kNoSpace, kIo.
 Result<ExitCode> RunRepair(Storage& storage, const RepairOptions& options, Streams& streams);
 
-// Errors: all of those that the selected tensors have; a digest of part of them would mislead.
+// Errors: all errors of the selected tensors, since a digest of only some of them would mislead.
 Result<ExitCode> RunDigest(const ListedCheckpoint& checkpoint, const DigestOptions& options,
                            Streams& streams);
 
-// kDifferent if an object cannot be read; the others are printed.
+// Returns kDifferent if an object cannot be read; the others are printed.
 Result<ExitCode> RunMeta(const OpenedCheckpoint& checkpoint, const MetaOptions& options,
                          Streams& streams);
 

@@ -10,7 +10,7 @@
 namespace ckpt::inspect {
 namespace {
 
-// Or what is left beside one.
+// Whether the directory has a manifest, or files that belong to one.
 Result<bool> HasSidecar(Storage& storage, const Path& directory) {
   for (const std::string& name :
        {std::string(kManifestName), std::string(kManifestCopyName), ParityName(0)}) {
@@ -58,7 +58,9 @@ Result<Path> FindCoveredDirectory(Storage& storage, const Path& path,
   }
   return Error(ErrorKind::kNotFound, "the checkpoint has no ckptkit.json")
       .File(located->path.string())
-      .Hint("only what these tools wrote carries the checksums that prove and mend its bytes");
+      .Hint(
+          "only checkpoints that these tools wrote carry the checksums that prove and repair their "
+          "bytes");
 }
 
 }  // namespace ckpt::inspect

@@ -1,5 +1,5 @@
-// From the path a person gives to the directory that our sidecar covers, also where so much is damaged
-// that the checkpoint cannot be opened.
+// Finds the directory that our manifest covers, from the path that the user gave. It works even if
+// the damaged checkpoint cannot be opened.
 #ifndef CKPT_TOOLS_CKPT_INSPECT_COVERED_DIRECTORY_H_
 #define CKPT_TOOLS_CKPT_INSPECT_COVERED_DIRECTORY_H_
 
@@ -11,8 +11,8 @@
 
 namespace ckpt::inspect {
 
-// The directory with the ckptkit.json of the checkpoint at `path`: that itself, the one a root leads to,
-// or, where the root's tracker is damaged, its only one.
+// The directory with the ckptkit.json of the checkpoint at `path`: `path` itself, or the checkpoint
+// that a root's tracker names, or, if that tracker is damaged, the root's only checkpoint.
 //
 // Errors: those of LocateCheckpoint; kUsage (a single file), kNotFound (no ckptkit.json there).
 Result<Path> FindCoveredDirectory(Storage& storage, const Path& path,

@@ -13,7 +13,7 @@ namespace ckpt::inspect {
 Result<ModelDigests> DigestModelAs(const OpenedCheckpoint& checkpoint, const std::string& layout,
                                    HashAlgorithm algorithm, const cli::CommonOptions& options,
                                    ProgressSink& progress) {
-  // The caller keeps the checkpoint; the model only looks at it.
+  // The caller owns the checkpoint; the model only refers to it.
   const std::shared_ptr<const OpenedCheckpoint> borrowed(std::shared_ptr<void>(), &checkpoint);
   CKPT_ASSIGN_OR_RETURN(const ModelSource model, UnderstandModel(PosixStorage(), borrowed, {}));
   CKPT_ASSIGN_OR_RETURN(

@@ -1,4 +1,4 @@
-// Digests of a model under another naming than the one it is stored in.
+// Digests of a model in another naming than the stored one.
 #ifndef CKPT_TOOLS_CKPT_INSPECT_DIGEST_AS_H_
 #define CKPT_TOOLS_CKPT_INSPECT_DIGEST_AS_H_
 
@@ -19,8 +19,8 @@ struct ModelDigests {
   std::uint64_t left_out = 0;  // entries of the checkpoint that have no place in the layout
 };
 
-// The model's weights alone, in the stored dtype, under the names and shapes of `layout`, the word of a
-// KnownNaming.
+// The model's weights only, in the stored dtype, with the names and shapes of `layout`: "hf",
+// "fsdp" or "torch-dist".
 //
 // Errors: kUsage (no such layout), kUnsupported (no table for this model), and those of a
 // conversion to it.

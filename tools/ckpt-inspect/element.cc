@@ -12,8 +12,8 @@
 namespace ckpt::inspect {
 namespace {
 
-// A small floating-point type with a sign bit on top. docs: OCP 8-bit and MX specifications; the
-// "fnuz" variants are those of ONNX.
+// A small floating-point type with a sign bit on top. Sources: the OCP 8-bit and MX specifications;
+// the "fnuz" variants are those of ONNX.
 struct MiniFloat {
   int exponent_bits;
   int mantissa_bits;
@@ -29,7 +29,7 @@ constexpr MiniFloat kE2m1{2, 1, 1};
 constexpr long double kNan = std::numeric_limits<long double>::quiet_NaN();
 constexpr long double kInf = std::numeric_limits<long double>::infinity();
 
-// The finite value of the bits; callers deal with the codes for NaN and infinity.
+// The finite value of the bits. Callers handle the codes for NaN and infinity.
 long double Finite(MiniFloat type, unsigned bits) {
   const unsigned mantissa = bits & ((1U << type.mantissa_bits) - 1);
   const unsigned exponent = bits >> type.mantissa_bits & ((1U << type.exponent_bits) - 1);
@@ -56,7 +56,7 @@ long double DecodeFloat8(DType dtype, unsigned bits) {
     default:
       break;
   }
-  // float8_e5m2 keeps IEEE's codes.
+  // float8_e5m2 keeps the special codes of IEEE 754.
   if (magnitude > 0x7C) return kNan;
   if (magnitude == 0x7C) return bits == 0x7C ? kInf : -kInf;
   return Finite(kE5m2, bits);

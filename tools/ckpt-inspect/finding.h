@@ -1,4 +1,4 @@
-// What `verify` found, with the place of damaged bytes as fields.
+// What `verify` found, with the place of damaged bytes as separate fields.
 #ifndef CKPT_TOOLS_CKPT_INSPECT_FINDING_H_
 #define CKPT_TOOLS_CKPT_INSPECT_FINDING_H_
 
@@ -15,12 +15,12 @@
 namespace ckpt::inspect {
 
 struct DamagePlace {
-  std::uint64_t offset_bytes = 0;  // of the flipped bit's byte, or of the block
-  std::uint64_t size_bytes = 0;    // 1, or of the block
+  std::uint64_t offset_bytes = 0;  // the byte with the flipped bit, or the block
+  std::uint64_t size_bytes = 0;    // 1, or the block's size
   std::optional<int> bit = {};
-  std::vector<std::string> keys = {};  // of the tensors and objects that have bytes there
-  std::optional<Box> chunk = {};       // where it is one chunk of one tensor
-  std::string region = {};             // where no key has the bytes: "header", …
+  std::vector<std::string> keys = {};  // tensors and objects that have bytes there
+  std::optional<Box> chunk = {};       // if the bytes belong to one chunk of one tensor
+  std::string region = {};             // if no key has the bytes: "header", …
 };
 
 struct Finding {
@@ -30,11 +30,11 @@ struct Finding {
 
 [[nodiscard]] bool HasErrors(const std::vector<Finding>& findings);
 
-// On standard output: here the findings are the answer.
+// Prints to standard output, because the findings are the answer here.
 void PrintFindings(const std::vector<Finding>& findings, cli::Streams& streams);
 
-// "problems": [{the members of cli::AppendProblemList, and of a place "offset", "length", "bit", "keys",
-// "chunk", "region" as far as known}].
+// "problems": [{the members of cli::AppendProblemList, and for a place "offset", "length", "bit",
+// "keys", "chunk", "region" as far as known}].
 void AppendFindings(const std::vector<Finding>& findings, JsonWriter& json);
 
 }  // namespace ckpt::inspect

@@ -1,4 +1,4 @@
-// Whether tensors can be trusted, as far as the metadata tell.
+// Says whether tensors can be trusted, as far as the metadata show.
 #ifndef CKPT_TOOLS_CKPT_INSPECT_HEALTH_H_
 #define CKPT_TOOLS_CKPT_INSPECT_HEALTH_H_
 
@@ -9,29 +9,30 @@
 
 namespace ckpt::inspect {
 
-// A checkpoint and what is known to be wrong with it before anything is checked.
+// A checkpoint, and what is known to be wrong with it before anything is checked.
 struct ListedCheckpoint : OpenedCheckpoint {
-  std::vector<Problem> problems;  // of reading the metadata, and every file that is not there
+  std::vector<Problem> problems;  // from reading the metadata, and every missing file
 };
 
-// Cost: asks for every file of the checkpoint.
+// Cost: asks for the size of every file of the checkpoint.
 [[nodiscard]] ListedCheckpoint ListProblems(OpenedCheckpoint checkpoint);
 
-// Whether one of them is a file that is not there: what is listed is not all of the checkpoint, or cannot be read.
+// Whether one of the problems is a missing file: then the list is not all of the checkpoint, or
+// cannot be read.
 [[nodiscard]] bool LacksFiles(const std::vector<Problem>& problems);
 
-// What reading the metadata found and what ValidateIndex proves wrong, each finding once.
+// What was found while reading the metadata and what ValidateIndex proves wrong, each finding once.
 [[nodiscard]] std::vector<Problem> MetadataProblems(const CheckpointSource& source);
 
-// All errors that concern one of `tensors`: those must not be delivered, not even in part.
+// All errors that concern one of `tensors`: these must not be delivered, not even in part.
 Status CheckHealthy(const CheckpointSource& source,
                     const std::vector<const GlobalTensor*>& tensors);
 
-// All errors about keys that are neither tensors nor objects of the index: what is so wrong that it could not be listed
-// is missing from anything that claims to cover the whole checkpoint.
+// All errors about keys that are neither tensors nor objects of the index. Entries that are too
+// damaged to be listed would be missing from any answer that claims to cover the whole checkpoint.
 Status CheckNothingUnlisted(const CheckpointSource& source);
 
-// Drops findings that say the same about the same thing again; order is kept.
+// Drops findings that repeat an earlier one. The order stays.
 void RemoveRepeated(std::vector<Problem>& problems);
 
 }  // namespace ckpt::inspect

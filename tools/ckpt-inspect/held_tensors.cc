@@ -12,7 +12,8 @@ namespace ckpt::inspect {
 void AppendHeld(const std::vector<HeldTensor>& held, JsonWriter& json) {
   if (held.empty()) return;
   json.Key("tensors").BeginObject();
-  // Parts of an object that have no name give their tensors one path: the second is `path#2`.
+  // Parts of an object without names give several tensors the same path: the second one is
+  // `path#2`.
   std::map<std::string_view, int> times;
   for (const HeldTensor& tensor : held) {
     const int time = ++times[tensor.path];

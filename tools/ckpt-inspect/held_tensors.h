@@ -1,4 +1,4 @@
-// Tensors inside an object that its value does not show.
+// Tensors inside an object that its printed value does not show.
 #ifndef CKPT_TOOLS_CKPT_INSPECT_HELD_TENSORS_H_
 #define CKPT_TOOLS_CKPT_INSPECT_HELD_TENSORS_H_
 
@@ -13,7 +13,7 @@ namespace ckpt::inspect {
 // "tensors": {path: {"shape", "dtype", "sha256"}}; nothing if there are none.
 void AppendHeld(const std::vector<HeldTensor>& held, JsonWriter& json);
 
-// A line for each: "  path  float32[3, 4]  sha256".
+// One line for each: "  path  float32[3, 4]  sha256".
 [[nodiscard]] std::string DescribeHeld(const std::vector<HeldTensor>& held);
 
 }  // namespace ckpt::inspect

@@ -24,9 +24,9 @@
 namespace ckpt::inspect {
 namespace {
 
-constexpr std::size_t kMaxTalk = 20;  // findings told in passing; `verify` lists all
+constexpr std::size_t kMaxTalk = 20;  // findings that other verbs print; `verify` lists all
 
-// One parse: what the command line said, and the verb that it chose.
+// One parse of the command line: the options, and the verb that it chose.
 class CommandLine {
  public:
   explicit CommandLine(Storage& storage);
@@ -57,7 +57,7 @@ class CommandLine {
   std::optional<std::int64_t> iteration_;
   std::string format_;
   CommonOptions common_;
-  // What single verbs add; `common` is filled in when they run.
+  // Options of single verbs. `common` is filled in when a verb runs.
   TensorsOptions tensors_;
   ShowOptions show_;
   ShardsOptions shards_;
@@ -158,7 +158,7 @@ void CommandLine::AddVerify() {
   const std::array<std::string, 2> examples = {
       "ckpt-inspect verify run7", "ckpt-inspect verify --quick --json run7/iter_0000100"};
   CLI::App& verb =
-      AddVerb("verify", "Check all that the checkpoint itself can prove; exit 1 if it is damaged",
+      AddVerb("verify", "Check everything that the checkpoint can prove; exit 1 if it is damaged",
               examples, [this](const ListedCheckpoint& checkpoint, Streams& streams) {
                 verify_.common = common_;
                 return RunVerify(storage_, checkpoint, verify_, streams);
@@ -167,7 +167,7 @@ void CommandLine::AddVerify() {
   cli::AddReadingOptions(verb, common_);
 }
 
-// It opens nothing: what the checkpoint's own format cannot read any more is what it mends.
+// It does not open the checkpoint: it repairs what the checkpoint's own format can no longer read.
 void CommandLine::AddRepair() {
   const std::array<std::string, 2> examples = {
       "ckpt-inspect repair run7 -o run7-mended",
@@ -214,14 +214,14 @@ void CommandLine::AddDigest() {
 void CommandLine::AddMeta() {
   const std::array<std::string, 2> examples = {"ckpt-inspect meta run7",
                                                "ckpt-inspect meta --json model.pt"};
-  AddVerb("meta", "Every object with its value; of a torch.save file the whole content", examples,
+  AddVerb("meta", "Every object with its value; for a torch.save file, all its content", examples,
           [this](const ListedCheckpoint& checkpoint, Streams& streams) {
             return RunMeta(checkpoint, {.common = common_}, streams);
           });
 }
 
-// Verbs that do not list findings themselves say them in passing: warnings, and errors where the verb does not refuse
-// the tensors they are about.
+// Verbs that do not list findings themselves print them to standard error: warnings, and errors if
+// the verb does not refuse the tensors they concern.
 void TellProblems(const std::vector<Problem>& problems, bool with_errors, Streams& streams) {
   std::size_t count = 0;
   for (const auto& [problem, tensors] : cli::Report(problems)) {
@@ -233,8 +233,8 @@ void TellProblems(const std::vector<Problem>& problems, bool with_errors, Stream
   }
 }
 
-// Whether bytes may be why a checkpoint could not be opened, rather than the call or the system. A length that a flipped
-// bit made absurd is refused as kResource.
+// Whether damaged bytes may be the reason that a checkpoint could not be opened, rather than the
+// call or the system. A length that a flipped bit made absurd is refused as kResource.
 bool MayBeDamage(const Status& status) {
   const ErrorKind kind = status.kind();
   return kind != ErrorKind::kUsage && kind != ErrorKind::kIo && !IsOfSystem(kind);
@@ -253,12 +253,12 @@ Result<ExitCode> CommandLine::OpenAndRun(Streams& streams) {
   const CLI::App& chosen = *app_.get_subcommands().front();
   const std::string verb = chosen.get_name();
   if (verb == "repair") return Repair(streams);
-  // `verify` compares everything by itself, and names all the damage rather than the first.
+  // `verify` compares everything itself, and names all damage rather than the first.
   Result<OpenedCheckpoint> opened =
       OpenCheckpoint(storage_, Path(path_),
                      {.format = format_, .iteration = iteration_, .verify = verb != "verify"});
   if (!opened.ok() && verb == "verify" && !verify_.quick && MayBeDamage(opened.status())) {
-    // The sidecar can tell what is damaged where the format's own metadata cannot be read.
+    // The manifest can say what is damaged even if the format's own metadata cannot be read.
     const Result<Path> covered = FindCoveredDirectory(storage_, Path(path_), iteration_);
     verify_.common = common_;
     if (covered.ok()) {
@@ -266,7 +266,7 @@ Result<ExitCode> CommandLine::OpenAndRun(Streams& streams) {
     }
   }
   CKPT_RETURN_IF_ERROR(opened.status());
-  // `verify` finds for itself what is not there.
+  // `verify` finds missing files itself.
   const ListedCheckpoint checkpoint = verb == "verify" ? ListedCheckpoint{*std::move(opened), {}}
                                                        : ListProblems(*std::move(opened));
   const CheckpointIndex& index = checkpoint.source->index();

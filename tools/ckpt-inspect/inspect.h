@@ -1,4 +1,4 @@
-// The whole of ckpt-inspect as a function.
+// All of ckpt-inspect as one function.
 #ifndef CKPT_TOOLS_CKPT_INSPECT_INSPECT_H_
 #define CKPT_TOOLS_CKPT_INSPECT_INSPECT_H_
 

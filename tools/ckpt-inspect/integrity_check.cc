@@ -42,7 +42,7 @@ Result<std::vector<ListedFile>> ReadList(Storage& storage, const Path& path) {
   return list;
 }
 
-// Returns the bytes compared.
+// Returns the number of bytes compared.
 Result<std::uint64_t> CheckFile(Storage& storage, const Path& directory, const ListedFile& listed) {
   CKPT_ASSIGN_OR_RETURN(const Path path, JoinInside(directory, listed.name));
   CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(path));
@@ -59,7 +59,7 @@ Result<std::uint64_t> CheckFile(Storage& storage, const Path& directory, const L
     hasher.Update(part);
   }
   if (const std::string actual = hasher.Finish(); actual != listed.sha256) {
-    return Error(ErrorKind::kChecksum, "SHA-256 of the file is not that of integrity.json")
+    return Error(ErrorKind::kChecksum, "SHA-256 of the file differs from integrity.json")
         .Expected(listed.sha256)
         .Actual(actual);
   }
@@ -87,7 +87,7 @@ std::optional<CheckedBytes> CheckIntegrityFile(Storage& storage, const Path& dir
     return OkStatus();
   };
   const Status done = RunTasks(list->size(), threads, std::stop_token(), check);
-  CKPT_CHECK(done.ok());  // no task fails: what is wrong is a result
+  CKPT_CHECK(done.ok());  // tasks do not fail: errors are results
   for (std::size_t i = 0; i < results.size(); ++i) {
     if (results[i].ok()) {
       all.checked_bytes += *results[i];

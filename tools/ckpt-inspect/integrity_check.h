@@ -11,7 +11,7 @@
 namespace ckpt::inspect {
 
 // Compares every file that `directory`/integrity.json lists; nothing if there is no such file.
-// Findings: kBadMetadata (not understood), kUnsupported (another algorithm), kUnsafePath,
+// Findings: kBadMetadata (cannot be parsed), kUnsupported (another algorithm), kUnsafePath,
 // kMissingFile, kChecksum.
 std::optional<CheckedBytes> CheckIntegrityFile(Storage& storage, const Path& directory, int threads,
                                                ProgressSink& progress);

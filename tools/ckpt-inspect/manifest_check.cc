@@ -65,7 +65,7 @@ std::vector<Finding> Describe(const Manifest& manifest, const Damage& damage,
   std::optional<ByteOwners> owners;
   if (index != nullptr && !damage.blocks.empty()) owners.emplace(*index);
   for (const DamagedBlock& block : damage.blocks) {
-    // What is not there was said of the file.
+    // For a block that does not exist, the file is already reported.
     if (!block.crc32c) continue;
     findings.push_back(DescribeDamagedBlock(manifest, block, index, owners ? &*owners : nullptr));
   }

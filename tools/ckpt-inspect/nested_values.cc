@@ -46,7 +46,7 @@ void NestedValues::AddOne(const std::byte* element) {
   const std::size_t ndim = dims_.size();
   const std::size_t num_opened = NumTrailingZeros();
   if (const std::size_t hidden = FirstHiddenDim(); hidden < ndim) {
-    // One mark stands for all that is hidden in a row.
+    // One mark stands for all hidden entries of a row.
     const bool is_first_hidden = index_[hidden] == kEdgeEntries && num_opened == ndim - 1 - hidden;
     if (!is_first_hidden) return;
     Separate(hidden);
@@ -77,7 +77,7 @@ std::size_t NestedValues::NumTrailingZeros() const {
   return count;
 }
 
-// What stands before an entry of `dim` that is not its first.
+// Writes what separates an entry of `dim` from the one before it.
 void NestedValues::Separate(std::size_t dim) {
   const bool starts_row = style_ == NestedStyle::kPeople && dim + 1 < dims_.size();
   text_ += starts_row ? ",\n" + std::string(dim + 1, ' ') : ", ";

@@ -1,4 +1,4 @@
-// Elements as nested arrays of text, written while they stream by.
+// Writes elements as nested arrays of text while they are being read.
 #ifndef CKPT_TOOLS_CKPT_INSPECT_NESTED_VALUES_H_
 #define CKPT_TOOLS_CKPT_INSPECT_NESTED_VALUES_H_
 
@@ -15,21 +15,21 @@ namespace ckpt::inspect {
 
 enum class NestedStyle : std::uint8_t {
   kJson,    // every value, on one line
-  kPeople,  // a row a line; of long dims only the first and last three entries
+  kPeople,  // one row per line; long dims show only their first and last three entries
 };
 
-// Errors: kResource: the shape has no elements and so many rows that printing them makes no sense.
+// Errors: kResource: the shape has no elements, but too many rows to print.
 Status CheckPrintable(DimsView dims);
 
-// The nesting for elements of `dims` in C order. One thread.
+// Nests elements of `dims`, which arrive in C order. For one thread.
 class NestedValues {
  public:
   // REQUIRES: `out` outlives this; CheckPrintable(dims).
   NestedValues(DType dtype, Dims dims, NestedStyle style, cli::TextOutput& out);
 
-  // Whole elements, following those of the last call.
+  // Adds whole elements, which follow those of the last call.
   void Add(ByteSpan elements);
-  // REQUIRES: as many elements were added as `dims` have.
+  // REQUIRES: exactly as many elements were added as `dims` have.
   void Finish();
 
  private:

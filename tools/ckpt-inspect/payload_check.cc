@@ -11,7 +11,7 @@
 namespace ckpt::inspect {
 namespace {
 
-// `status`'s problems, with the key filled in where the reader did not know it.
+// Adds the problems of `status`, with the key filled in if the reader did not know it.
 void AddProblems(const Status& status, const std::string& key, std::vector<Problem>& problems) {
   for (Problem problem : status.problems()) {
     if (problem.tensor.empty()) problem.tensor = key;
@@ -80,7 +80,7 @@ CheckedBytes CheckPayload(const CheckpointSource& source, const std::vector<Prob
     return OkStatus();
   };
   const Status done = RunTasks(num_items, threads, std::stop_token(), check);
-  // What is wrong with an item is a result; a task fails only where memory ran out.
+  // Errors of an item are results; a task fails only if memory runs out.
   CheckedBytes all{.problems = done.problems()};
   for (CheckedBytes& result : results) {
     all.checked_bytes += result.checked_bytes;

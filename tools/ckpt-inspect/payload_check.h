@@ -1,4 +1,4 @@
-// Checks of the stored items themselves: structure, checksums, pickles.
+// Checks the stored items themselves: structure, checksums, pickles.
 #ifndef CKPT_TOOLS_CKPT_INSPECT_PAYLOAD_CHECK_H_
 #define CKPT_TOOLS_CKPT_INSPECT_PAYLOAD_CHECK_H_
 
@@ -11,12 +11,13 @@
 namespace ckpt::inspect {
 
 struct CheckedBytes {
-  std::uint64_t checked_bytes = 0;  // stored bytes that a checksum was compared for
-  std::vector<Problem> problems;    // in the order of tensors, then of objects
+  std::uint64_t checked_bytes = 0;  // stored bytes that were compared with a checksum
+  std::vector<Problem> problems;    // first those of tensors, then those of objects
 };
 
-// Locates every chunk, which verifies what checksum it carries, and parses every object. Tensors with errors among
-// `known`, those of the metadata, are left out: the errors say already that they cannot be read.
+// Locates every chunk, which verifies its checksum if it has one, and parses every object. Tensors
+// with errors among `known` (those of the metadata) are left out: those errors already say that
+// they cannot be read.
 CheckedBytes CheckPayload(const CheckpointSource& source, const std::vector<Problem>& known,
                           int threads, ProgressSink& progress);
 

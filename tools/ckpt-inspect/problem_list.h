@@ -1,4 +1,4 @@
-// Findings as a part of an answer.
+// Prints findings as a part of the answer.
 #ifndef CKPT_TOOLS_CKPT_INSPECT_PROBLEM_LIST_H_
 #define CKPT_TOOLS_CKPT_INSPECT_PROBLEM_LIST_H_
 
@@ -14,7 +14,7 @@ namespace ckpt::inspect {
 
 using cli::AppendProblemList;
 
-// On standard output: here the findings are the answer.
+// Prints to standard output, because the findings are the answer here.
 void PrintProblemList(const std::vector<Problem>& problems, cli::Streams& streams);
 
 }  // namespace ckpt::inspect

@@ -1,4 +1,4 @@
-// Which tensors a command is about.
+// Selects the tensors that a command works on.
 #ifndef CKPT_TOOLS_CKPT_INSPECT_SELECTION_H_
 #define CKPT_TOOLS_CKPT_INSPECT_SELECTION_H_
 
@@ -11,10 +11,10 @@
 
 namespace ckpt::inspect {
 
-// Whether `key` matches `glob` by the rule of core/base/glob.h. An empty one matches all.
+// Whether `key` matches `glob` by the rule of core/base/glob.h. An empty glob matches all.
 [[nodiscard]] bool MatchesGlob(const std::string& key, const std::string& glob);
 
-// In byte order of the key. Pointers into `index`.
+// Sorted by the bytes of the key. The pointers point into `index`.
 [[nodiscard]] std::vector<const GlobalTensor*> SelectTensors(const CheckpointIndex& index,
                                                              const std::string& glob);
 [[nodiscard]] std::vector<const ObjectEntry*> SelectObjects(const CheckpointIndex& index,
@@ -25,7 +25,7 @@ enum class Among : std::uint8_t { kTensors, kTensorsAndObjects };
 // Errors: kUsage (`glob` matches no key).
 Status CheckMatchesSome(const CheckpointIndex& index, const std::string& glob, Among among);
 
-// Bytes of the dense tensor; saturates where a damaged shape overflows.
+// Bytes of the dense tensor. If a damaged shape overflows, the largest number.
 [[nodiscard]] std::uint64_t LogicalBytes(const GlobalTensor& tensor);
 
 }  // namespace ckpt::inspect

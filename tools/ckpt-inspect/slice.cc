@@ -32,7 +32,7 @@ std::vector<std::string_view> Split(std::string_view text, char separator) {
 
 Status NotASlice(std::string_view text) {
   return Error(ErrorKind::kUsage, "not a slice")
-      .Expected("one index or start:end a dim, as in 0:2,3")
+      .Expected("one index or start:end per dim, as in 0:2,3")
       .Actual(Quote(text));
 }
 
@@ -43,11 +43,11 @@ Result<std::int64_t> ParseIndex(std::string_view text) {
   return value;
 }
 
-// The end of a range that `text` names, counted from the dim's end if negative, clipped to the dim.
+// The end of a range that `text` names: counted from the dim's end if negative, clipped to the dim.
 Result<std::int64_t> ParseBound(std::string_view text, std::int64_t size, std::int64_t if_empty) {
   if (text.empty()) return if_empty;
   CKPT_ASSIGN_OR_RETURN(const std::int64_t value, ParseIndex(text));
-  // A negative number past -size clips to 0; the sum cannot wrap, for size is not negative.
+  // A negative number below -size clips to 0. The sum cannot wrap, because size is not negative.
   return std::clamp<std::int64_t>(value < 0 ? value + size : value, 0, size);
 }
 

@@ -12,11 +12,11 @@ namespace ckpt::inspect {
 
 struct Slice {
   Box box;    // what to read; an integer index is one element wide
-  Dims dims;  // of the result: an integer index removes its dim
+  Dims dims;  // the result's dims: an integer index removes its dim
 };
 
-// "0:2,3", ":,-1", "": one entry a dim from the left, the rest is whole. Ranges are clipped to the
-// dim, negative numbers count from its end, as numpy does.
+// "0:2,3", ":,-1", "": one entry per dim from the left; the remaining dims are whole. As in numpy,
+// ranges are clipped to the dim, and negative numbers count from its end.
 //
 // Errors: kUsage (not of this form, a step, more entries than dims), kOutOfRange (an integer index
 // outside its dim).

@@ -1,4 +1,4 @@
-// Minimum, maximum, mean and what is not finite, gathered while elements stream by.
+// Minimum, maximum, mean and the count of non-finite values, computed while elements are read.
 #ifndef CKPT_TOOLS_CKPT_INSPECT_STATISTICS_H_
 #define CKPT_TOOLS_CKPT_INSPECT_STATISTICS_H_
 
@@ -10,14 +10,14 @@
 
 namespace ckpt::inspect {
 
-// `min`, `max` and `mean` are over the finite numbers, and null where there are none or they have
-// no order (complex); both numbers of a float4 pair count. `nan` and `inf` count elements. One
-// thread.
+// `min`, `max` and `mean` cover the finite numbers. They are null if there are none, or if the
+// numbers have no order (complex). Both numbers of a float4 pair count. `nan` and `inf` count
+// elements. For one thread.
 class Statistics {
  public:
   explicit Statistics(DType dtype) : dtype_(dtype) {}
 
-  // Whole elements.
+  // Adds whole elements.
   void Add(ByteSpan elements);
   // {"min": …, "max": …, "mean": …, "nan": …, "inf": …}
   [[nodiscard]] std::string Json() const;

@@ -9,7 +9,7 @@
 namespace ckpt::inspect {
 namespace {
 
-// Takes `prefix` off the front of `text`, if it is there.
+// Removes `prefix` from the front of `text`, if it is there.
 bool Skip(std::string_view prefix, std::string_view& text) {
   if (!text.starts_with(prefix)) return false;
   text.remove_prefix(prefix.size());
@@ -24,7 +24,8 @@ std::optional<std::int64_t> TakeNumber(std::string_view& text) {
   return value;
 }
 
-// "__3_0.distcp", "experts__3_0.distcp": rank 3; "shard-00004-model-….safetensors": rank 3.
+// The rank in a file's name: "__3_0.distcp", "experts__3_0.distcp": rank 3;
+// "shard-00004-model-….safetensors": rank 3.
 std::optional<std::int64_t> WriterOf(std::string_view file) {
   if (file.ends_with(".distcp")) {
     const std::size_t at = file.rfind("__");
@@ -42,7 +43,7 @@ struct Grid {
   std::int64_t tensor = 0;
 };
 
-// Sizes that one key proves: "rng_state/shard_1.0_2.4" is cell (1, 0) of a grid of 2 x 4;
+// What one key says about the grid: "rng_state/shard_1.0_2.4" is cell (1, 0) of a grid of 2 x 4;
 // "rng_state.(1, 0).…" shows that the grid has that cell.
 std::optional<Grid> GridOf(std::string_view key) {
   if (Skip("rng_state/shard_", key)) {

@@ -39,14 +39,14 @@ const CLI::App& SelectedVerb(const CLI::App& app) {
   return selected.empty() ? app : *selected.back();
 }
 
-// Options may stand before the verb: the first argument that is one moves to the front.
-// Returns whether a verb was found.
+// Options may come before the verb: moves the first argument that is a verb to the front. Returns
+// whether a verb was found.
 bool MoveVerbToFront(std::vector<std::string>& args, std::span<const std::string> verbs) {
   const auto is_verb = [&](const std::string& arg) {
     return std::find(verbs.begin(), verbs.end(), arg) != verbs.end();
   };
-  // Only a leading option makes later words candidates: in `summary tensors` the second word is a
-  // path.
+  // Later words are candidates only if the first argument is an option: in `summary tensors` the
+  // second word is a path.
   const bool starts_with_option = !args.empty() && args.front().starts_with('-');
   const auto verb = starts_with_option
                         ? std::find_if(args.begin(), args.end(), is_verb)
@@ -104,12 +104,12 @@ Status UsageError(const CLI::App& app, const std::vector<std::string>& args, boo
     return Error(ErrorKind::kUsage, "unknown option " + Quote(name))
         .Hint(DidYouMean(name, OptionsOf(SelectedVerb(app))));
   }
-  // Two words and no verb: the first was meant to be one.
+  // Two words and no verb: the first word was meant to be a verb.
   if (!verb_was_given && word != args.end()) return UnknownVerb(*word, verbs);
   return Error(ErrorKind::kUsage, "one argument too many: " + Quote(extras.front()));
 }
 
-// What the build asks for; nothing if `args` are something else.
+// The text that the build installs; nothing if `args` do not ask for one.
 std::optional<std::string> InstalledText(const CLI::App& app, const std::vector<std::string>& args,
                                          const std::string& default_verb) {
   if (args.size() == 1 && args[0] == "--print-man-page") {
@@ -133,7 +133,7 @@ void AddOutputOptions(CLI::App& app, CommonOptions& options) {
 void AddReadingOptions(CLI::App& app, CommonOptions& options) {
   AddByteSize(app, "--memory-budget", options.memory_budget,
               "Tensor data in memory at a time: 64MiB, 1GB or bytes [1GiB]");
-  app.add_option("--threads", options.threads, "Worker threads; 0: one a core")
+  app.add_option("--threads", options.threads, "Worker threads; 0: one per core")
       ->check(CLI::Range(0, 1024))
       ->option_text("N [0]");
   const auto set_progress = [&options](bool value) {
@@ -143,7 +143,7 @@ void AddReadingOptions(CLI::App& app, CommonOptions& options) {
   CLI::Option* off =
       app.add_flag_function("--no-progress", set_progress(false), "Show none, even on a terminal");
   off->excludes(on);
-  // Else the help page says which option excludes which.
+  // Otherwise the help page says which option excludes which.
   on->option_text(" ");
   off->option_text(" ");
 }
@@ -183,7 +183,7 @@ std::optional<ExitCode> ParseArguments(CLI::App& app, std::vector<std::string> a
   }
   if (args.empty()) args = {"--help"};
   try {
-    std::reverse(args.begin(), args.end());  // CLI11 takes them last first
+    std::reverse(args.begin(), args.end());  // CLI11 takes them in reverse order
     app.parse(std::move(args));
     return std::nullopt;
   } catch (const CLI::CallForHelp&) {

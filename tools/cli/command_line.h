@@ -1,4 +1,4 @@
-// Parsing of a tool's command line on top of CLI11: what all tools share.
+// Parses a tool's command line with CLI11: the part that all tools share.
 #ifndef CKPT_TOOLS_CLI_COMMAND_LINE_H_
 #define CKPT_TOOLS_CLI_COMMAND_LINE_H_
 
@@ -22,32 +22,32 @@ namespace ckpt::cli {
 struct CommonOptions {
   bool json = false;                   // standard output holds exactly one JSON document
   bool quiet = false;                  // errors only
-  int verbosity = 0;                   // 1: what was found out and decided; 2: every tensor, too
+  int verbosity = 0;                   // 1: what was detected and decided; 2: also every tensor
   std::optional<bool> progress = {};   // nothing: only if standard error is a terminal
   std::uint64_t memory_budget = kGiB;  // bytes of tensor data in memory at a time
-  int threads = 0;                     // 0: one a core
+  int threads = 0;                     // 0: one per core
 };
 
 // -q, -v and --json.
 void AddOutputOptions(CLI::App& app, CommonOptions& options);
 // --memory-budget, --threads, --progress and --no-progress, for verbs that read tensors.
 void AddReadingOptions(CLI::App& app, CommonOptions& options);
-// For CLI::Option::check: "" is no pattern, and no way to say "all".
+// For CLI::Option::check: "" is not a pattern, and does not mean "all".
 std::string RefuseEmpty(const std::string& word);
 // An option that takes "64MiB", "1GB" or plain bytes.
 void AddByteSize(CLI::App& app, const std::string& names, std::uint64_t& value,
                  const std::string& help);
-// Examples for the foot of a help page, one command a line.
+// Examples at the end of a help page, one command per line.
 void AddExamples(CLI::App& app, std::span<const std::string> commands);
 
-// Parses `args` (without the program's name). Returns nothing if a verb is to run; else help or
-// version were printed, or a usage error: one line that names the nearest valid word, and the usage
+// Parses `args` (without the program's name). Returns nothing if a verb is to run. Otherwise it has
+// printed help, the version, or a usage error: one line with the nearest valid word, and the usage
 // line.
 //
-// Every tool also prints what is installed beside it, for the build: `--print-completion SHELL` (bash,
-// zsh, fish) and `--print-man-page`.
+// For the build, every tool also prints the files that are installed with it: `--print-completion
+// SHELL` (bash, zsh, fish) and `--print-man-page`.
 //
-// `default_verb`, if any, is put in front when no argument is a verb.
+// `default_verb`, if any, is put in front if no argument is a verb.
 std::optional<ExitCode> ParseArguments(CLI::App& app, std::vector<std::string> args,
                                        const std::string& default_verb, Streams& streams);
 

@@ -15,7 +15,7 @@ std::string FunctionName(const ToolDescription& tool) {
   return name;
 }
 
-// 'text' for any of the three shells; `specials` also get a backslash.
+// Quotes text for any of the three shells. Characters in `specials` also get a backslash.
 std::string Quoted(std::string_view text, std::string_view specials = "") {
   std::string out = "'";
   for (const char c : text) {
@@ -43,7 +43,7 @@ std::vector<std::string> OptionNames(const std::vector<OptionDescription>& optio
   return names;
 }
 
-// What follows an option that takes a value.
+// Completes the value of an option.
 std::string BashValue(const OptionDescription& option) {
   switch (option.takes) {
     case Takes::kChoice:

@@ -10,8 +10,9 @@
 
 namespace ckpt::cli {
 
-// "bash", "zsh" or "fish"; nothing for another shell. The script completes verbs, the options of
-// each, the words they choose from, and paths; it runs nothing but the shell's own functions.
+// The script for "bash", "zsh" or "fish"; nothing for another shell. It completes verbs, the
+// options of each verb, the words they choose from, and paths. It runs only the shell's own
+// functions.
 [[nodiscard]] std::optional<std::string> CompletionScript(const ToolDescription& tool,
                                                           std::string_view shell);
 

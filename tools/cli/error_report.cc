@@ -13,13 +13,13 @@ constexpr std::string_view kRed = "\x1b[1;31m";
 constexpr std::string_view kYellow = "\x1b[1;33m";
 constexpr std::string_view kReset = "\x1b[0m";
 
-// Whether a tensor is lost with a file that is not there.
+// Whether the problem is a tensor that was lost with a missing file.
 bool IsLoss(const Problem& problem) {
   return problem.kind == ErrorKind::kMissingFile && !problem.file.empty() &&
          !problem.tensor.empty();
 }
 
-// Losses are the same if all but the tensor is.
+// Two losses are equal if they differ only in the tensor.
 struct IsOtherLoss {
   bool operator()(const Problem* a, const Problem* b) const {
     const auto facts = [](const Problem& p) {
@@ -48,7 +48,7 @@ void AppendTextOrNull(std::string_view key, const std::string& text, JsonWriter&
 
 std::vector<ReportedProblem> Report(const std::vector<Problem>& problems) {
   std::vector<ReportedProblem> reported;
-  std::map<const Problem*, std::size_t, IsOtherLoss> losses;  // where in `reported`
+  std::map<const Problem*, std::size_t, IsOtherLoss> losses;  // positions in `reported`
   for (const Problem& problem : problems) {
     if (IsLoss(problem)) {
       const auto [known, is_new] = losses.emplace(&problem, reported.size());
@@ -130,7 +130,7 @@ ExitCode Conclude(const Result<ExitCode>& outcome, bool is_json, Streams& stream
     PrintStatus(written, streams);
     code = ExitCode::kFailed;
   }
-  // Nowhere is left to tell that standard error cannot be written.
+  // If standard error cannot be written, nothing can report it.
   (void)streams.err.Flush().ok();
   return code;
 }

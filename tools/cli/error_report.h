@@ -1,4 +1,4 @@
-// Problems as people and scripts get them.
+// Prints problems for people and for scripts.
 #ifndef CKPT_TOOLS_CLI_ERROR_REPORT_H_
 #define CKPT_TOOLS_CLI_ERROR_REPORT_H_
 
@@ -12,31 +12,30 @@
 
 namespace ckpt::cli {
 
-// A problem, and all entries that it is about where that is more than one.
+// A problem, and all entries that it concerns if there are several.
 struct ReportedProblem {
   Problem problem;  // for people: `tensor` names the first few
   std::vector<std::string> tensors;
 };
 
-// The problems in their order, but a file that is not there once, with all entries that need it.
+// The problems in their order. A missing file is listed only once, with all entries that need it.
 [[nodiscard]] std::vector<ReportedProblem> Report(const std::vector<Problem>& problems);
 
 // "error: <what>: <file>: <tensor>: expected …, found …", then "hint: …" lines; a warning starts
 // with "warning: ".
 void PrintProblem(const Problem& problem, Streams& streams);
-// All of them; nothing for OK.
+// Prints all problems; nothing for OK.
 void PrintStatus(const Status& status, Streams& streams);
 
-// The members "kind", "message", "file", "tensor", "expected", "actual", "hint"; null where
-// unknown.
+// The members "kind", "message", "file", "tensor", "expected", "actual", "hint"; null if unknown.
 void AppendProblemMembers(const Problem& problem, JsonWriter& json);
-// "problems": [{"severity", the members above, and "tensors" where there are several}].
+// "problems": [{"severity", the members above, and "tensors" if there are several}].
 void AppendProblemList(const std::vector<Problem>& problems, JsonWriter& json);
-// {"ok": false, "errors": […]} on one line, which may end a stream of lines, and a line end.
+// {"ok": false, "errors": […]} on one line with a line end. It may end a stream of lines.
 [[nodiscard]] std::string ErrorDocument(const Status& status);
 
-// The end of every command: prints the error of one that failed, also as the document under
-// `is_json`, and flushes. A document that could not be written is itself a failure.
+// Ends every command: prints the error of a command that failed (under `is_json` also as a
+// document) and flushes. If a document could not be written, that is itself a failure.
 ExitCode Conclude(const Result<ExitCode>& outcome, bool is_json, Streams& streams);
 
 }  // namespace ckpt::cli

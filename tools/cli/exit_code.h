@@ -10,12 +10,12 @@ namespace ckpt::cli {
 
 enum class ExitCode : std::uint8_t {
   kDone = 0,
-  kDifferent = 1,  // checked, and found different, missing or corrupt
+  kDifferent = 1,  // the check found something different, missing or corrupt
   kUsage = 2,
   kFailed = 3,  // input unreadable, I/O, out of space, refused
 };
 
-// Of an operation that could not be carried out.
+// The exit code of an operation that ended with `status`.
 [[nodiscard]] inline ExitCode ExitCodeOf(const Status& status) {
   if (status.ok()) return ExitCode::kDone;
   return status.kind() == ErrorKind::kUsage ? ExitCode::kUsage : ExitCode::kFailed;

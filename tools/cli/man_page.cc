@@ -8,7 +8,8 @@
 namespace ckpt::cli {
 namespace {
 
-// Text that roff prints as it is: hyphens that can be copied, no requests at the start of a line.
+// Makes roff print the text as it is: hyphens that can be copied, no requests at the start of a
+// line.
 std::string Escaped(std::string_view text) {
   std::string out;
   if (text.starts_with('.') || text.starts_with('\'')) out += "\\&";
@@ -46,7 +47,7 @@ std::string VerbSection(const ToolDescription& tool, const VerbDescription& verb
     section += fmt::format(" \\fI{}\\fR", Escaped(word));
   }
   section += fmt::format(" [\\fIOPTIONS\\fR]\n{}.\n", Escaped(verb.purpose));
-  if (verb.name == tool.default_verb) section += "Runs where no verb is named.\n";
+  if (verb.name == tool.default_verb) section += "Runs if no verb is named.\n";
   for (const OptionDescription& option : verb.options) section += OptionEntry(option);
   return section;
 }
@@ -73,7 +74,7 @@ std::string ManPage(const ToolDescription& tool) {
       ".TP\n2\nBad usage.\n"
       ".TP\n3\nFailed: input unreadable, out of space, refused.\n"
       ".SH ENVIRONMENT\n"
-      ".TP\n\\fBNO_COLOR\\fR\nIf set, no colours on a terminal either.\n"
+      ".TP\n\\fBNO_COLOR\\fR\nIf set, no colours, even on a terminal.\n"
       ".SH EXAMPLES\n.nf\n";
   for (const VerbDescription& verb : tool.verbs) {
     for (const std::string& example : verb.examples) page += Escaped(example) + "\n";

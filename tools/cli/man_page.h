@@ -1,4 +1,4 @@
-// The manual page of a tool.
+// Writes the manual page of a tool.
 #ifndef CKPT_TOOLS_CLI_MAN_PAGE_H_
 #define CKPT_TOOLS_CLI_MAN_PAGE_H_
 
@@ -8,7 +8,8 @@
 
 namespace ckpt::cli {
 
-// For section 1, in the man macros of roff. No date in it: the same definitions give the same bytes.
+// For section 1, in the man macros of roff. It has no date: the same definitions give the same
+// bytes.
 [[nodiscard]] std::string ManPage(const ToolDescription& tool);
 
 }  // namespace ckpt::cli

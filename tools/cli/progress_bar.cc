@@ -26,7 +26,7 @@ std::string FormatProgress(std::string_view phase, const ProgressState& state,
   }
   line += fmt::format("  {} of {}", FormatByteSize(state.done_bytes),
                       FormatByteSize(state.total_bytes));
-  // The first instants say nothing about the rate.
+  // The first moments say nothing about the rate.
   if (state.seconds > 0.2 && state.done_bytes > 0) {
     const double rate = done / state.seconds;
     const auto left =
@@ -47,7 +47,7 @@ void ProgressBar::OnPhase(std::string_view phase, std::uint64_t bytes, std::uint
   state_ = ProgressState();
   state_.total_bytes = bytes;
   start_ = Clock::now();
-  // At once: its first bytes may be long in coming.
+  // Show it at once: the first bytes of the phase may take long.
   line_.Show(FormatProgress(phase_, state_, kColumns));
 }
 

@@ -1,4 +1,4 @@
-// One line on standard error that says how far a long command is.
+// One line on standard error that shows the progress of a long command.
 #ifndef CKPT_TOOLS_CLI_PROGRESS_BAR_H_
 #define CKPT_TOOLS_CLI_PROGRESS_BAR_H_
 
@@ -14,7 +14,7 @@
 
 namespace ckpt::cli {
 
-// What the line says at one moment.
+// The contents of the line at one moment.
 struct ProgressState {
   std::uint64_t done_bytes = 0;
   std::uint64_t total_bytes = 0;
@@ -26,7 +26,8 @@ struct ProgressState {
 [[nodiscard]] std::string FormatProgress(std::string_view phase, const ProgressState& state,
                                          std::size_t columns);
 
-// Rewrites the line in place when a phase begins, else at most six times a second, and clears it at the end. Thread-safe.
+// Rewrites the line in place: when a phase begins, and otherwise at most six times per second.
+// Clears it at the end. Thread-safe.
 class ProgressBar final : public ProgressSink {
  public:
   // REQUIRES: `err` outlives this.

@@ -1,4 +1,4 @@
-// What -vv shows: a line for everything that is worked on.
+// The lines that -vv shows: one for everything that is worked on.
 #ifndef CKPT_TOOLS_CLI_PROGRESS_LINES_H_
 #define CKPT_TOOLS_CLI_PROGRESS_LINES_H_
 
@@ -13,8 +13,9 @@
 
 namespace ckpt::cli {
 
-// "convert: decoder.layers.12.mlp.w2" when the first bytes of a tensor or file are done, once a phase;
-// in the order of the work, which several threads share. Thread-safe.
+// Writes "convert: decoder.layers.12.mlp.w2" when the first bytes of a tensor or file are done,
+// once per phase. Several threads share the work, so lines come in the order of the work.
+// Thread-safe.
 class ProgressLines final : public ProgressSink {
  public:
   // REQUIRES: `err` outlives this.

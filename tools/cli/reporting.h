@@ -1,4 +1,4 @@
-// What a command tells on standard error while it works, as -q, -v and --progress ask for.
+// What a command writes to standard error while it works, depending on -q, -v and --progress.
 #ifndef CKPT_TOOLS_CLI_REPORTING_H_
 #define CKPT_TOOLS_CLI_REPORTING_H_
 
@@ -12,15 +12,16 @@
 
 namespace ckpt::cli {
 
-// Under -v: "info: format: dcp, …", what was found out or decided. Else nothing.
+// Under -v writes "info: format: dcp, …": what was detected or decided. Otherwise nothing.
 void Tell(const CommonOptions& options, std::string_view what, std::string_view text,
           Streams& streams);
 
-// The threads and the memory that reading takes, as Tell.
+// Tells the threads and the memory that reading uses.
 void TellResources(const CommonOptions& options, Streams& streams);
 
-// Under -vv a line for every tensor; else a bar if --progress asks for it, or if nobody said and
-// standard error is a terminal; else a sink that swallows everything. REQUIRES: `streams` outlives it.
+// Under -vv: a line for every tensor. Otherwise a bar, if --progress asks for it, or if neither
+// option was given and standard error is a terminal. Otherwise a sink that shows nothing. REQUIRES:
+// `streams` outlives it.
 std::unique_ptr<ProgressSink> MakeProgress(const CommonOptions& options, Streams& streams);
 
 }  // namespace ckpt::cli

@@ -1,4 +1,4 @@
-// A whole run of a tool, whatever happens in it.
+// Runs a whole tool and handles whatever it throws.
 #ifndef CKPT_TOOLS_CLI_RUN_TOOL_H_
 #define CKPT_TOOLS_CLI_RUN_TOOL_H_
 
@@ -13,8 +13,9 @@ namespace ckpt::cli {
 
 using Tool = std::function<ExitCode(const std::vector<std::string>& args, Streams& streams)>;
 
-// What `tool` returns for `args` (without the program's name). What it throws is told as an error, with `--json` among
-// `args` as a document, too. Our code throws nothing: it is memory that ran out, or a bug.
+// Returns what `tool` returns for `args` (without the program's name). If it throws, that is
+// reported as an error, with `--json` among `args` also as a document. Our code throws nothing:
+// memory ran out, or it is a bug.
 ExitCode RunTool(const Tool& tool, const std::vector<std::string>& args, Streams& streams);
 
 }  // namespace ckpt::cli

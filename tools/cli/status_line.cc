@@ -19,7 +19,7 @@ bool StatusLine::IsDue() {
 
 void StatusLine::Show(std::string_view text) {
   err_.Write(std::string(kStartOver) + std::string(text));
-  // Talk that cannot be written is lost.
+  // Progress output that cannot be written is dropped.
   (void)err_.Flush().ok();
   is_shown_ = true;
 }

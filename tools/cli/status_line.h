@@ -9,7 +9,7 @@
 
 namespace ckpt::cli {
 
-// One thread at a time. Cleared at the end.
+// For one thread at a time. Cleared at the end.
 class StatusLine {
  public:
   // REQUIRES: `err` outlives this.
@@ -18,11 +18,12 @@ class StatusLine {
   StatusLine& operator=(const StatusLine&) = delete;
   ~StatusLine() { Clear(); }
 
-  // True six times a second at most: whether to show something new. Takes the turn.
+  // Whether it is time to show something new: true at most six times per second. A call that
+  // returns true starts the next interval.
   [[nodiscard]] bool IsDue();
   // REQUIRES: fits the terminal, holds no control characters.
   void Show(std::string_view text);
-  // Before anything else is printed.
+  // Call it before anything else is printed.
   void Clear();
 
  private:

@@ -38,7 +38,7 @@ StopOnSignal::StopOnSignal(std::span<const int> signals) : wake_(::eventfd(0, EF
   try {
     if (wake_ >= 0) watcher_ = std::thread([this] { Watch(); });
   } catch (const std::system_error&) {
-    // No more threads are to be had.
+    // The system gives no more threads.
   }
   if (!watcher_.joinable()) return;
   wake_handle.store(wake_, std::memory_order_relaxed);

@@ -1,4 +1,4 @@
-// StopOnSignal: signals as a request that the work ends in order.
+// StopOnSignal: turns Ctrl-C into a request that the work ends in order.
 #ifndef CKPT_TOOLS_CLI_STOP_ON_SIGNAL_H_
 #define CKPT_TOOLS_CLI_STOP_ON_SIGNAL_H_
 

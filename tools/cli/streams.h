@@ -1,4 +1,4 @@
-// A command's surroundings: the answer goes to `out`, talk goes to `err`.
+// The output streams of a command: the answer goes to `out`, everything else to `err`.
 #ifndef CKPT_TOOLS_CLI_STREAMS_H_
 #define CKPT_TOOLS_CLI_STREAMS_H_
 
@@ -9,11 +9,11 @@ namespace ckpt::cli {
 struct Streams {
   TextOutput& out;
   TextOutput& err;
-  bool err_is_terminal = false;  // progress shows without being asked for
+  bool err_is_terminal = false;  // progress is shown by default
   bool err_has_colour = false;
 };
 
-// Those of the process. Colour needs a terminal and no NO_COLOR in the environment
+// The streams of the process. Colour needs a terminal and no NO_COLOR in the environment
 // (https://no-color.org).
 Streams ProcessStreams();
 

@@ -15,13 +15,13 @@ struct Column {
   Align align = Align::kLeft;
 };
 
-// Cells are escaped (`EscapeControls`), so names from a file cannot steer the terminal. Widths
-// count code points.
+// Cells are escaped (`EscapeControls`), so that names from a file cannot control the terminal.
+// Widths count code points.
 class Table {
  public:
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
 
-  // REQUIRES: one cell a column.
+  // REQUIRES: one cell per column.
   void AddRow(std::vector<std::string> cells);
   [[nodiscard]] bool empty() const { return rows_.empty(); }
   // Title line and rows, two spaces between columns, no trailing spaces.

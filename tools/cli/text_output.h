@@ -1,5 +1,5 @@
-// Where a tool writes text: a file descriptor, or memory in tests. Not iostreams: their start-up
-// alone costs more than reading a small checkpoint.
+// Where a tool writes text: a file descriptor, or memory in tests. It does not use iostreams:
+// starting them costs more than reading a small checkpoint.
 #ifndef CKPT_TOOLS_CLI_TEXT_OUTPUT_H_
 #define CKPT_TOOLS_CLI_TEXT_OUTPUT_H_
 
@@ -10,13 +10,13 @@
 
 namespace ckpt::cli {
 
-// One thread at a time.
+// For one thread at a time.
 class TextOutput {
  public:
   virtual ~TextOutput() = default;
-  // A failure is kept for Flush, so that callers may write piece by piece without looking.
+  // An error is kept for Flush, so that callers need not check every Write.
   virtual void Write(std::string_view text) = 0;
-  // Errors: kNoSpace, kIo, from this or any earlier Write.
+  // Errors: kNoSpace, kIo, from this call or any earlier Write.
   virtual Status Flush() = 0;
 };
 

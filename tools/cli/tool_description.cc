@@ -61,7 +61,7 @@ VerbDescription DescribeVerb(const CLI::App& app) {
     if (option->get_positional()) verb.positionals.push_back(option->get_name(true));
   }
   verb.options = DescribeOptions(app);
-  // The first line of the footer is its title, see AddExamples.
+  // The first line of the footer is its title; see AddExamples.
   for (const std::string& line : Split(app.get_footer(), '\n')) {
     if (line.starts_with(' ')) verb.examples.push_back(Trimmed(line));
   }

@@ -1,4 +1,4 @@
-// What a tool understands, as plain values: what its completions and its man page are made of.
+// Describes a tool as plain values. Its completions and its man page are made from them.
 #ifndef CKPT_TOOLS_CLI_TOOL_DESCRIPTION_H_
 #define CKPT_TOOLS_CLI_TOOL_DESCRIPTION_H_
 
@@ -17,7 +17,7 @@ enum class Takes : std::uint8_t { kNothing, kWord, kChoice, kFile, kDirectory };
 struct OptionDescription {
   std::vector<std::string> names;  // "-q", "--quiet"
   std::string purpose;
-  std::string value;  // as help shows it: "SIZE"; empty if it takes none
+  std::string value;  // as the help shows it: "SIZE"; empty: no value
   Takes takes = Takes::kNothing;
   std::vector<std::string> choices;  // of kChoice
 };
@@ -34,12 +34,12 @@ struct ToolDescription {
   std::string name;
   std::string purpose;
   std::string version;
-  std::string default_verb;                // empty: one must be named
-  std::vector<OptionDescription> options;  // without a verb
+  std::string default_verb;                // empty: the user must name a verb
+  std::vector<OptionDescription> options;  // options before any verb
   std::vector<VerbDescription> verbs;
 };
 
-// Read off the definitions that the command line is parsed by. A value spelled "a|b" is a choice,
+// Reads the definitions with which the command line is parsed. A value spelled "a|b" is a choice;
 // FILE and DIR are paths.
 [[nodiscard]] ToolDescription DescribeTool(const CLI::App& app, const std::string& default_verb);
 

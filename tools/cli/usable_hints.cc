@@ -12,7 +12,7 @@
 namespace ckpt::cli {
 namespace {
 
-// A hint that names a tool speaks of that tool's options from there on.
+// A hint that names another tool is about that tool's options from there on.
 bool IsUsable(std::string_view hint, const CLI::App& verb) {
   constexpr std::string_view kTools = "ckpt-";
   constexpr std::string_view kDashes = "--";

@@ -1,4 +1,4 @@
-// Hints that a verb's user can follow.
+// Keeps only the hints that the user of a verb can follow.
 #ifndef CKPT_TOOLS_CLI_USABLE_HINTS_H_
 #define CKPT_TOOLS_CLI_USABLE_HINTS_H_
 
@@ -10,8 +10,8 @@ class App;
 
 namespace ckpt::cli {
 
-// `status` without the hints that name an option (`--hf-assets`) which `verb` lacks: libraries do not know whose user they
-// advise.
+// `status` without the hints that name an option (`--hf-assets`) which `verb` does not have.
+// Libraries do not know which tool calls them.
 [[nodiscard]] Status WithUsableHints(const Status& status, const CLI::App& verb);
 
 }  // namespace ckpt::cli

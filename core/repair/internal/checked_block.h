@@ -1,4 +1,5 @@
-// Blocks of files that a manifest covers: read, compared with their checksums, added up.
+// Reads blocks of files that a manifest covers, compares them with their checksums and combines
+// them.
 #ifndef CKPT_CORE_REPAIR_INTERNAL_CHECKED_BLOCK_H_
 #define CKPT_CORE_REPAIR_INTERNAL_CHECKED_BLOCK_H_
 
@@ -14,12 +15,12 @@ namespace ckpt::internal {
 // OK if `bytes` are what was written as block number `block` of `file`. Errors: kChecksum.
 Status CheckBlock(const ManifestFile& file, std::uint64_t block, ByteSpan bytes);
 
-// Reads a block of `file`, opened as `stored`, into the front of `buffer`, which becomes as long as the
-// block. Errors: kChecksum, kTruncated, kIo.
+// Reads a block of `file`, which is open as `stored`, into `buffer`, and resizes `buffer` to the
+// block's length. Errors: kChecksum, kTruncated, kIo.
 Status ReadCheckedBlock(const ReadableFile& stored, const ManifestFile& file, std::uint64_t block,
                         Bytes& buffer);
 
-// sum ^= bytes, where they are. REQUIRES: bytes.size() <= sum.size().
+// sum ^= bytes, for the first bytes.size() bytes. REQUIRES: bytes.size() <= sum.size().
 void XorInto(ByteSpan bytes, MutableByteSpan sum);
 
 }  // namespace ckpt::internal

@@ -218,8 +218,8 @@ TEST_F(RepairCommandTest, EveryFlippedBitIsNamedAndMended) {
   }
 }
 
-// Nothing proves the manifest's own bytes but its digest, which does not tell where it is wrong; without parity it
-// has no copy.
+// Nothing proves the manifest's own bytes but its digest, which does not tell where it is wrong;
+// without parity it has no copy.
 TEST_F(RepairCommandTest, AFlippedBitOfAManifestWithoutACopyIsAnErrorOfTheManifest) {
   Make(0);
   const std::string& manifest = contents_["ckptkit.json"];
@@ -274,7 +274,8 @@ TEST_F(RepairCommandTest, MendsSeveralDamagesAtOnce) {
   EXPECT_TRUE(Exists("/c/left-over"));
 }
 
-// Of wrong blocks of this length one in 4096 has a checksum that one flipped bit would explain. The other one tells.
+// Of wrong blocks of this length one in 4096 has a checksum that one flipped bit would explain. The
+// other one tells.
 TEST_F(RepairCommandTest, DoesNotMendByAWrongGuess) {
   const std::string name = "b.safetensors";
   Make(0, 1 << 17);
@@ -313,7 +314,7 @@ TEST_F(RepairCommandTest, AFullDiskSaysWhatTheCopyTakesAndThatNothingIsLeft) {
   testing::FaultStorage full(*storage_, 8, ErrorKind::kNoSpace, testing::FaultStorage::Mode::kOnce);
   EXPECT_EQ(RunOn(full, {"repair", "/c", "-o", "/d"}), ExitCode::kFailed);
   EXPECT_THAT(err_.text(), HasSubstr("error: no_space: injected fault"));
-  EXPECT_THAT(err_.text(), HasSubstr("nothing is left of the copy: it takes"));
+  EXPECT_THAT(err_.text(), HasSubstr("the copy was removed: it takes"));
   EXPECT_THAT(err_.text(), HasSubstr("(" + std::to_string(bytes) + " bytes), "));
   EXPECT_THAT(err_.text(), HasSubstr(" bytes) are free"));
   ExpectNothingWritten();

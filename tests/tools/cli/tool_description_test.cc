@@ -79,7 +79,7 @@ TEST_F(ToolDescriptionTest, ManPageEscapesWhatRoffWouldTakeForItsOwn) {
   EXPECT_THAT(page, HasSubstr(".TH CKPT-TRY 1 "));
   EXPECT_THAT(page, HasSubstr("\\fB\\-\\-dtype\\fR \\fIfloat16|float32\\fR\nCast [none]\n"));
   EXPECT_THAT(page, HasSubstr("ckpt\\-try run .hidden\n"));
-  EXPECT_THAT(page, HasSubstr("Runs where no verb is named.\n"));
+  EXPECT_THAT(page, HasSubstr("Runs if no verb is named.\n"));
   EXPECT_THAT(page, Not(HasSubstr("\n'")));
 }
 
