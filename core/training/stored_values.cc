@@ -9,7 +9,8 @@
 namespace ckpt {
 namespace {
 
-// The name of a member without what says how Python wrapped its value (docs/formats/objects.md).
+// The name of a member, without the part that says how Python wrapped its value
+// (docs/formats/objects.md).
 std::string_view PlainName(std::string_view name) {
   for (const std::string_view wrapping : {".$tuple", ".$dtype"}) {
     if (name.ends_with(wrapping)) return name.substr(0, name.size() - wrapping.size());
