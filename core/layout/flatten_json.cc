@@ -17,7 +17,7 @@ namespace {
 // Real files have a few kilobytes.
 constexpr JsonLimits kLimits = {.max_bytes = 16 * kMiB, .max_depth = 32};
 
-// What transformers 5 puts around a number that JSON lacks.
+// The key with which transformers 5 wraps a number that JSON lacks.
 constexpr std::string_view kFloatTag = "__float__";
 
 // The number of a tag; nothing for other values, and where the tag has company.
@@ -34,7 +34,8 @@ std::optional<double> TaggedFloat(const JsonCursor& json) {
   return std::nullopt;
 }
 
-// Python's json writes and reads NaN, Infinity and -Infinity, which JSON lacks: they get their tag.
+// Python's json module writes and reads NaN, Infinity and -Infinity, which JSON lacks. Each is
+// wrapped in the tag.
 std::string TagPythonFloats(std::string_view json) {
   std::string tagged;
   bool is_text = false;

@@ -1,4 +1,4 @@
-// JSON text as a Configuration.
+// Reads JSON text as a Configuration.
 #ifndef CKPT_CORE_LAYOUT_FLATTEN_JSON_H_
 #define CKPT_CORE_LAYOUT_FLATTEN_JSON_H_
 
@@ -9,12 +9,12 @@
 
 namespace ckpt::layout {
 
-// Members of nested objects get dotted names (`rope_parameters.rope_theta`); arrays become lists, objects within them
-// null. Integers past 63 bits become floats. NaN and the infinities are read as Python writes them. `name` (a path) appears
-// in errors.
+// Members of nested objects get dotted names (`rope_parameters.rope_theta`). Arrays become lists;
+// objects inside arrays become null. Integers of more than 63 bits become floats. NaN and the
+// infinities are read as Python writes them. `name` (a path) appears in errors.
 //
-// Errors: kBadMetadata (not JSON, not an object, a duplicate key, two keys that flatten to one name), kResource (too
-//         large or too deep).
+// Errors: kBadMetadata (not JSON, not an object, a duplicate key, two keys with the same flattened
+// name), kResource (too large or too deep).
 Result<Configuration> FlattenJson(std::string_view json, std::string_view name);
 
 }  // namespace ckpt::layout

@@ -19,7 +19,7 @@ namespace {
 // without branches, choosing among results that are all computed. Both stages of a block stay in
 // the cache nearest to the core.
 constexpr std::size_t kBlockElements = 2048;
-constexpr std::size_t kLineBytes = 64;  // of the cache, and the widest vector
+constexpr std::size_t kLineBytes = 64;  // a line of the cache, and the widest vector
 
 constexpr std::uint32_t kSign32 = 0x80000000U;
 constexpr std::uint32_t kInfinity32 = 0x7F800000U;
@@ -135,7 +135,7 @@ void FromFloat32(DType to, const std::byte* in, std::byte* out, std::size_t coun
   }
 }
 
-// Values without their signs, as the bits of `T`; `infinity` has them too.
+// Compares magnitudes, the bits of `T` without the sign, with those of infinity.
 template <typename T>
 bool HasInfinity(T infinity, const std::byte* in, std::size_t count) {
   constexpr T kMagnitude = std::numeric_limits<T>::max() >> 1;
@@ -172,7 +172,8 @@ double ValueOf(DType dtype, const std::byte* in, std::size_t i) {
   }
 }
 
-// How many finite values became infinite. Hardly any block has an infinity, so the first look at it asks no more.
+// How many finite values became infinite. Almost no block has an infinity, so the first check looks
+// only for one.
 std::uint64_t CountOverflows(DType from, const std::byte* in, DType to, const std::byte* out,
                              std::size_t count) {
   if (!HasInfinity(to, out, count)) return 0;
@@ -184,7 +185,8 @@ std::uint64_t CountOverflows(DType from, const std::byte* in, DType to, const st
   return overflowed;
 }
 
-// Elements before the first one that begins a line; where elements lie across lines, about as many.
+// How many elements come before the first one that begins a cache line. If elements cross lines,
+// about that many.
 std::size_t ElementsToLine(const std::byte* at, std::size_t element_bytes) {
   const std::size_t past = reinterpret_cast<std::uintptr_t>(at) % kLineBytes;
   return past == 0 ? 0 : (kLineBytes - past) / element_bytes;
@@ -225,7 +227,7 @@ std::uint64_t CastElements(DType from, ByteSpan in, DType to, MutableByteSpan ou
     if (count != 0) std::memcpy(out.data(), in.data(), in.size());
     return 0;
   }
-  // Vectors of the wider side lie each in one line of the cache.
+  // Each vector of the wider side lies within one cache line.
   const std::size_t head = from_bytes > to_bytes ? ElementsToLine(in.data(), from_bytes)
                                                  : ElementsToLine(out.data(), to_bytes);
   std::uint64_t overflowed = 0;
@@ -243,7 +245,7 @@ std::uint64_t CastElements(DType from, ByteSpan in, DType to, MutableByteSpan ou
 std::optional<DType> CommonDtype(DType a, DType b) {
   if (a == b) return a;
   if (!IsCastable(a) || !IsCastable(b)) return std::nullopt;
-  if (ElementBytes(a) == ElementBytes(b)) return DType::kFloat32;  // the two of 16 bits
+  if (ElementBytes(a) == ElementBytes(b)) return DType::kFloat32;  // both have 16 bits
   return ElementBytes(a) > ElementBytes(b) ? a : b;
 }
 

@@ -1,4 +1,4 @@
-// Conversions that the processor makes many elements at a time, where it can.
+// Conversions with the processor's own instructions, many elements at a time, if it has them.
 #ifndef CKPT_CORE_TENSOR_INTERNAL_CAST_VECTORS_H_
 #define CKPT_CORE_TENSOR_INTERNAL_CAST_VECTORS_H_
 
@@ -6,8 +6,9 @@
 
 namespace ckpt::internal {
 
-// Each converts the first elements of `in`, as many as it can by whole vectors, and returns how many: none where the
-// processor lacks the instructions. The bits are those of the portable loops in cast.cc, which convert the rest.
+// Each converts the first elements of `in`, as many as fill whole vectors, and returns how many: 0
+// if the processor lacks the instructions. The bits equal those of the portable loops in cast.cc,
+// which convert the rest.
 [[nodiscard]] std::size_t WidenFp16Vectors(const std::byte* in, std::byte* out, std::size_t count);
 [[nodiscard]] std::size_t NarrowToFp16Vectors(const std::byte* in, std::byte* out,
                                               std::size_t count);
