@@ -28,7 +28,7 @@ class MemorySource final : public CheckpointSource {
   }
 
   Result<RenderedObject> ReadObject(const ObjectEntry& object) const override {
-    return Error(ErrorKind::kNotFound, "tensors in memory come without objects").Tensor(object.key);
+    return Error(ErrorKind::kNotFound, "a source in memory has no objects").Tensor(object.key);
   }
 
   Result<std::uint64_t> FileSize(FileId file) const override {

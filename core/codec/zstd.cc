@@ -78,7 +78,7 @@ Status ZstdDecoder::Decode(ByteSpan input, Bytes& out) {
     d.inside_frame = hint != 0;
     output_pending = d.inside_frame && block.pos == block.size;
     if (block.pos > d.limits.max_output_bytes - d.produced_bytes) {
-      return Error(ErrorKind::kResource, "zstd data expand to far more than is needed")
+      return Error(ErrorKind::kResource, "zstd data expand beyond the limit")
           .Expected("at most " + FormatByteSize(d.limits.max_output_bytes));
     }
     d.produced_bytes += block.pos;

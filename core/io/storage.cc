@@ -74,7 +74,7 @@ Status ListInto(Storage& storage, const Path& directory, const std::string& pref
 Result<std::string> ReadSmallFile(Storage& storage, const Path& path, std::uint64_t max_bytes) {
   CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> file, storage.Open(path));
   if (file->size_bytes() > max_bytes) {
-    return Error(ErrorKind::kResource, "file is larger than any real one of its kind")
+    return Error(ErrorKind::kResource, "file is too large for its kind")
         .File(path.string())
         .Expected("at most " + FormatByteSize(max_bytes))
         .Actual(FormatByteSize(file->size_bytes()));

@@ -121,7 +121,8 @@ enum class Arrangement : std::uint8_t { kTiles, kGaps, kStaggered };
 Result<Arrangement> Arrange(std::vector<StrideSet> sets, std::int64_t size) {
   const std::int64_t positions = Quotient(sets, size);
   if (positions > kMaxPositions) {
-    return Error(ErrorKind::kResource, "copies are too irregular to be proved a cover")
+    return Error(ErrorKind::kResource,
+                 "copies are too irregular to prove that they cover the tensor")
         .Expected(fmt::format("at most {} positions in a dim", kMaxPositions))
         .Actual(fmt::format("{}", positions));
   }
@@ -180,7 +181,8 @@ class CoverProver {
   // Disjoint parts of the right total volume are a tiling.
   Status ProvePairwise(const std::vector<const Nest*>& nests, std::size_t first_dim) const {
     if (nests.size() > kMaxPairwise) {
-      return Error(ErrorKind::kResource, "copies are too irregular to be proved a cover")
+      return Error(ErrorKind::kResource,
+                   "copies are too irregular to prove that they cover the tensor")
           .Actual(fmt::format("{} interlocking pieces", nests.size()));
     }
     std::int64_t volume = 0;

@@ -84,7 +84,7 @@ class ExprParser {
         return Take(TokenKind::kSymbol, at_ + symbol.size());
       }
     }
-    return SyntaxError("expression has a character that means nothing", at_);
+    return SyntaxError("expression has an unknown character", at_);
   }
   Status Take(TokenKind kind, std::size_t end) {
     token_ = {kind, text_.substr(at_, end - at_), at_};

@@ -76,13 +76,13 @@ class Resolver {
     if (!value.ok()) return std::move(value).status().While(what);
     const std::int64_t* const extent = value->AsInt();
     if (extent == nullptr || *extent < rule.min) {
-      return Error(ErrorKind::kBadMetadata, "size in the configuration makes no sense")
+      return Error(ErrorKind::kBadMetadata, "size in the configuration is not valid")
           .Expected(fmt::format("an integer >= {}", rule.min))
           .Actual(FormatValue(*value))
           .While(what);
     }
     if (*extent > kMaxExtent) {
-      return Error(ErrorKind::kResource, "size in the configuration is past any model")
+      return Error(ErrorKind::kResource, "size in the configuration is too large")
           .Expected(fmt::format("at most {}", kMaxExtent))
           .Actual(FormatValue(*value))
           .While(what);

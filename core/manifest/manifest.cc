@@ -403,7 +403,7 @@ Result<Manifest> ParseManifest(std::string_view text, std::string_view name) {
         .Actual(Quote(text.substr(0, kPrefix.size())));
   }
   if (!text.starts_with(kPrefix)) {
-    return Error(ErrorKind::kUnsupported, "manifest of another version")
+    return Error(ErrorKind::kUnsupported, "unsupported version of the manifest")
         .File(name)
         .Expected(kPrefix)
         .Actual(Quote(text.substr(0, kPrefix.size())));
@@ -441,7 +441,7 @@ Result<Manifest> ParseManifest(std::string_view text, std::string_view name) {
   }
   CKPT_RETURN_IF_ERROR(scan.Finish());
   if (block_bytes != kManifestBlockBytes) {
-    return Error(ErrorKind::kUnsupported, "blocks of another size")
+    return Error(ErrorKind::kUnsupported, "unsupported block size in the manifest")
         .File(name)
         .Expected(std::to_string(kManifestBlockBytes))
         .Actual(std::to_string(block_bytes));

@@ -26,7 +26,7 @@ def bad(kind, message):
 
 FRAME = zs.frame(ITEM)
 DAMAGED = "damaged zstd frame"
-BOMB = "zstd data expand to far more than is needed"
+BOMB = "zstd data expand beyond the limit"
 
 add("honest", "an honest frame", FRAME, HARMLESS)
 add("honest-split", "the item in two frames and a skippable one", zs.frame(ITEM[:100]) + zs.skippable(b"x" * 9) + zs.frame(ITEM[100:]), HARMLESS)

@@ -171,7 +171,7 @@ TEST(RefusedExpressions, ACharacterThatStartsNoTokenIsNamedWhereverItStands) {
     const auto expr = Expr::Parse(before + "$ " + Join(std::span(kTokens).subspan(i)));
     ASSERT_THAT(expr, FailsWith(ErrorKind::kBadMetadata)) << before;
     const Problem& problem = expr.status().first();
-    EXPECT_EQ(problem.message, "expression has a character that means nothing") << before;
+    EXPECT_EQ(problem.message, "expression has an unknown character") << before;
     EXPECT_THAT(problem.actual,
                 ::testing::StartsWith("column " + std::to_string(before.size() + 1) + " of "));
   }
