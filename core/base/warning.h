@@ -1,4 +1,4 @@
-// Problems that do not stop anything.
+// Makes problems of severity warning.
 #ifndef CKPT_CORE_BASE_WARNING_H_
 #define CKPT_CORE_BASE_WARNING_H_
 

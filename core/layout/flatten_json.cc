@@ -20,7 +20,7 @@ constexpr JsonLimits kLimits = {.max_bytes = 16 * kMiB, .max_depth = 32};
 // The key with which transformers 5 wraps a number that JSON lacks.
 constexpr std::string_view kFloatTag = "__float__";
 
-// The number of a tag; nothing for other values, and where the tag has company.
+// The number in a tag; nothing for other values, and if the object has other members too.
 std::optional<double> TaggedFloat(const JsonCursor& json) {
   const std::optional<JsonCursor> tag = json.Find(kFloatTag);
   if (!tag || tag->kind() != JsonKind::kText) return std::nullopt;
@@ -101,7 +101,8 @@ Status Flatten(const JsonCursor& object, const std::string& prefix, Configuratio
     const std::string name = prefix + key;
     if (json.kind() == JsonKind::kObject && !TaggedFloat(json)) {
       if (json.Find(kFloatTag)) {
-        return Error(ErrorKind::kBadMetadata, "a number in its tag is not alone, or none")
+        return Error(ErrorKind::kBadMetadata,
+                     "a tagged number has other members next to it, or is not a number")
             .Expected("{\"__float__\": \"NaN\"}, or Infinity, or -Infinity")
             .Actual(Quote(name));
       }
