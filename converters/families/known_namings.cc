@@ -22,7 +22,7 @@ constexpr std::array kPublishedChoices = {
 
 constexpr std::array kMegatronChoices = {
     NamingChoice{.name = "transformer_impl",
-                 .purpose = "Whose layers name the parameters [transformer_engine]",
+                 .purpose = "The layers that name the parameters [transformer_engine]",
                  .values = kImplementations},
     NamingChoice{.name = "expert_names",
                  .purpose = "How experts are named [grouped]",

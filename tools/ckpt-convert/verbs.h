@@ -10,7 +10,7 @@ namespace ckpt::cli {
 struct ConvertVerb {
   std::string_view name;
   std::string_view from;  // naming of the source, as in layout tables
-  std::string_view to;
+  std::string_view to;    // format of the target
   std::string_view purpose;
   std::array<std::string_view, 2> examples;
 };

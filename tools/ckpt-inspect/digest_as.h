@@ -19,8 +19,8 @@ struct ModelDigests {
   std::uint64_t left_out = 0;  // entries of the checkpoint that have no place in the layout
 };
 
-// The model's weights only, in the stored dtype, with the names and shapes of `layout`: "hf",
-// "fsdp" or "torch-dist".
+// The model's weights only, in the stored dtype, with the names and shapes of `layout`, the
+// word of a KnownNaming.
 //
 // Errors: kUsage (no such layout), kUnsupported (no table for this model), and those of a
 // conversion to it.
