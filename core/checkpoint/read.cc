@@ -211,7 +211,7 @@ Status StreamTensor(const CheckpointSource& source, const GlobalTensor& tensor,
   LocatedChunks chunks(source, budget_bytes / 2);
   TensorReader reader(tensor, gatherer, chunks);
   const auto bytes_of = [&](DimsView sizes) { return NumBytes(sizes, tensor.dtype); };
-  // Not filled with zeros: a tensor that cannot be read costs next to nothing.
+  // The buffer is not filled with zeros, so that a tensor that cannot be read costs almost nothing.
   const auto buffer =
       std::make_unique_for_overwrite<std::byte[]>(std::min(block_bytes, bytes_of(tensor.shape)));
   return ForEachBlock(WholeBox(tensor.shape),

@@ -30,7 +30,7 @@ struct ExecuteOptions {
   // digest; the account of a file that others fill, too, counts their bytes as zeros. Not for compressed plans.
   std::optional<PlanShare> share = {};
   ProgressSink* progress = nullptr;    // may be null
-  std::string_view phase = "convert";  // what the progress is of
+  std::string_view phase = "convert";  // the phase that progress reports
   std::stop_token stop = {};
 };
 

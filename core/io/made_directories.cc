@@ -29,7 +29,7 @@ MadeDirectories& MadeDirectories::operator=(MadeDirectories&& other) noexcept {
 
 MadeDirectories::~MadeDirectories() {
   for (const Path& path : made_) {
-    if (!storage_->RemoveEmptyDirectory(path).ok()) return;  // something is in it, or it is gone
+    if (!storage_->RemoveEmptyDirectory(path).ok()) return;  // it is not empty, or does not exist
   }
 }
 

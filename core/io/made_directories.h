@@ -1,4 +1,4 @@
-// MadeDirectories: directories that are there as long as they are needed, and go again if nothing is put in.
+// MadeDirectories: directories that are removed again if nothing was put into them.
 #ifndef CKPT_CORE_IO_MADE_DIRECTORIES_H_
 #define CKPT_CORE_IO_MADE_DIRECTORIES_H_
 
@@ -12,14 +12,14 @@ namespace ckpt {
 
 class MadeDirectories {
  public:
-  // Makes `directory` and those above it, as MakeDurableDirectories. `storage` outlives this. Errors: those of the storage;
-  // then nothing that it made is left.
+  // Creates `directory` and its parents, as MakeDurableDirectories does. `storage` must outlive this.
+  // Errors: those of the storage; the directories it created are then removed.
   static Result<MadeDirectories> Make(Storage& storage, const Path& directory);
 
   MadeDirectories() = default;
   MadeDirectories(MadeDirectories&& other) noexcept;
   MadeDirectories& operator=(MadeDirectories&& other) noexcept;
-  // Removes those that it made and that hold nothing. A directory that was there before stays.
+  // Removes the directories that it created and that are empty. One that existed before stays.
   ~MadeDirectories();
 
  private:

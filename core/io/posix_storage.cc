@@ -168,12 +168,12 @@ class PosixReadableFile final : public ReadableFile {
   std::string name_;
 };
 
-// Network file systems may lack locks on directories: NFS wants a descriptor open for writing.
+// Network file systems may lack locks on directories: NFS requires a descriptor open for writing.
 bool CannotLock(int code) {
   return code == EBADF || code == EINVAL || code == ENOLCK || code == ENOSYS || code == EOPNOTSUPP;
 }
 
-// 0, or the system's error number; EWOULDBLOCK: another one has it.
+// 0, or the system's error number. EWOULDBLOCK: another process holds the lock.
 int TryLock(const Descriptor& fd) {
   return Uninterrupted([&] { return ::flock(fd.get(), LOCK_EX | LOCK_NB); }) == 0 ? 0 : errno;
 }
@@ -181,7 +181,7 @@ int TryLock(const Descriptor& fd) {
 Status HeldByAnother(std::string_view what, const std::string& name) {
   return Error(ErrorKind::kAlreadyExists, fmt::format("another run is writing this {}", what))
       .File(name)
-      .Hint("wait for its end, or choose another name");
+      .Hint("wait until it ends, or choose another name");
 }
 
 class PosixWritableFile final : public WritableFile {

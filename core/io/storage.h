@@ -61,8 +61,8 @@ class WritableFile {
   virtual void StartWriteback(std::uint64_t offset, std::uint64_t length) = 0;
   // Returns when the bytes are durable. An error is final: the file must be discarded.
   virtual Status Sync() = 0;
-  // Keeps the file to this holder, among callers of this, until it is closed. File systems that have no locks grant it to
-  // everyone. Errors: kAlreadyExists (another one has it), kIo.
+  // Locks the file against other callers of Lock until it is closed. On file systems without locks
+  // everyone gets the lock. Errors: kAlreadyExists (another process holds it), kIo.
   virtual Status Lock() = 0;
   virtual Status Close() = 0;
 };
@@ -115,12 +115,12 @@ class Storage {
   virtual Status Exchange(const Path& a, const Path& b) = 0;
   // Removes a file or a whole directory; a missing path is fine.
   virtual Status RemoveAll(const Path& path) = 0;
-  // Removes a directory that holds nothing. Errors: kAlreadyExists (it holds something, and stays), kNotFound, kIo.
+  // Removes an empty directory. Errors: kAlreadyExists (it is not empty, and stays), kNotFound, kIo.
   virtual Status RemoveEmptyDirectory(const Path& directory) = 0;
-  // Takes an existing directory for the caller alone, among callers of this. The lock stays with the
-  // directory when that is renamed. File systems that have no locks grant it to everyone.
-  // Errors: kAlreadyExists (another one has it, or the path is a link or no directory), kNotFound,
-  // kIo.
+  // Locks an existing directory against other callers of Lock. The lock stays with the directory
+  // when it is renamed. On file systems without locks everyone gets the lock.
+  // Errors: kAlreadyExists (another process holds it, or the path is a link or not a directory),
+  // kNotFound, kIo.
   [[nodiscard]] virtual Result<std::unique_ptr<DirectoryLock>> Lock(const Path& directory) = 0;
   // Makes the directory's entries durable.
   virtual Status SyncDirectory(const Path& directory) = 0;

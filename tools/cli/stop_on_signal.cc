@@ -13,14 +13,14 @@
 namespace ckpt::cli {
 namespace {
 
-// All that the handler touches. Relaxed: nothing else is read because of them.
+// The handler uses only these. Relaxed: they order no other memory access.
 std::atomic<bool> has_arrived = false;
 std::atomic<int> wake_handle = -1;
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
 
 void Wake(int handle) {
   const std::uint64_t one = 1;
-  // It can only fail where the handle is readable already.
+  // It fails only if the handle is already readable.
   [[maybe_unused]] const auto written = ::write(handle, &one, sizeof one);
 }
 
@@ -44,7 +44,7 @@ StopOnSignal::StopOnSignal(std::span<const int> signals) : wake_(::eventfd(0, EF
   wake_handle.store(wake_, std::memory_order_relaxed);
   struct sigaction action = {};
   action.sa_handler = NoteSignal;
-  // SA_RESETHAND: the second one does what it does by default. SA_RESTART: no call is interrupted.
+  // SA_RESETHAND: a second signal has its default action. SA_RESTART: no call is interrupted.
   action.sa_flags = static_cast<int>(SA_RESETHAND | static_cast<unsigned>(SA_RESTART));
   for (const int signal : signals) {
     struct sigaction before = {};

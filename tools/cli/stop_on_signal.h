@@ -12,14 +12,16 @@
 
 namespace ckpt::cli {
 
-// Of a user, the system, and a terminal that is gone.
+// Signals from a user, from the system, and from a terminal that was closed.
 inline constexpr std::array kEndingSignals = {SIGINT, SIGTERM, SIGHUP};
-// And of batch systems: mpirun hands SIGUSR1 and SIGUSR2 on to its processes, and schedulers send them some time before the end.
+// Also signals from batch systems: schedulers send SIGUSR1 or SIGUSR2 some time before the end, and
+// mpirun forwards them to its processes.
 inline constexpr std::array kBatchSignals = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 
-// As long as it exists, the first of each of its signals requests a stop instead of ending the process; a second one of the
-// same kind ends it at once. Signals that the process ignores stay ignored (nohup). Where the system gives neither a handle
-// nor a thread, all signals stay as they were. REQUIRES: one at a time.
+// As long as it exists, the first signal of each kind requests a stop instead of ending the process.
+// A second one of the same kind ends the process at once. Signals that the process ignores stay
+// ignored (nohup). If the system gives no handle or no thread, signals keep their previous action.
+// REQUIRES: only one at a time.
 class StopOnSignal {
  public:
   explicit StopOnSignal(std::span<const int> signals = kEndingSignals);
@@ -27,9 +29,9 @@ class StopOnSignal {
   StopOnSignal& operator=(const StopOnSignal&) = delete;
   ~StopOnSignal();
 
-  // Requested some time after the signal, by a thread of its own.
+  // A separate thread requests the stop, shortly after the signal.
   [[nodiscard]] std::stop_token token() const { return stop_.get_token(); }
-  // Whether a signal has arrived, of this object or the last one. Any thread.
+  // Whether a signal has arrived for this object or the previous one. Callable from any thread.
   [[nodiscard]] static bool HasArrived();
 
  private:
