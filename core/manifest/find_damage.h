@@ -28,7 +28,8 @@ struct VerifyOptions {
   std::function<bool(std::string_view file)> leaves_blocks = {};
   // Treats a block that the storage cannot read as lost, instead of as an error.
   bool unreadable_is_damage = false;
-  // The convention of the directory around: what a rewritten tracker may say. Null: only what was written.
+  // The convention of the root, which says what a rewritten tracker may contain. Null: only what
+  // was written.
   const RunRoot* root = nullptr;
   std::stop_token stop = {};  // ends the work early with kCancelled
 };
@@ -54,7 +55,7 @@ struct DamagedFile {
   friend bool operator==(const DamagedFile&, const DamagedFile&) = default;
 };
 
-// The state of Megatron's tracker, which lies outside the checkpoint. Training that continues
+// The state of the tracker, which lies outside the checkpoint. Training that continues
 // rewrites it, and a copy of the checkpoint alone lacks it. Neither affects what the manifest
 // proves.
 enum class TrackerState : std::uint8_t { kAsWritten, kMissing, kRewritten };

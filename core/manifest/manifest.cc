@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::string_view kOutside = "../";
 
-// The first bytes of every manifest; the digest's digits follow.
+// The first bytes of every manifest. The digits of the digest follow.
 constexpr std::string_view kVersionPrefix = R"({"ckptkit":)";
 constexpr std::string_view kPrefix = R"({"ckptkit":1,"self":")";
 constexpr std::size_t kDigestDigits = 32;

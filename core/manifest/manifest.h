@@ -24,12 +24,12 @@ inline constexpr std::string_view kManifestName = "ckptkit.json";
 // anything.
 inline constexpr std::string_view kManifestCopyName = "ckptkit-parity.json";
 
-// Whether a file of a manifest is a tracker: a text beside the checkpoint's directory ("../latest.txt") that names the
-// checkpoint to go on from. It is the one file outside the directory that a manifest may cover: later saves rewrite it, and
-// a copy of the directory lacks it.
+// Whether a file of a manifest is a tracker: a text beside the checkpoint's directory
+// ("../latest.txt") that names the checkpoint to resume from. It is the only file outside the
+// directory that a manifest may cover: later saves rewrite it, and a copy of the directory lacks it.
 [[nodiscard]] bool IsTracker(std::string_view name);
 
-// What parity files are called: this, a number of three digits from 0, kParitySuffix.
+// Name of a parity file: this prefix, a number of three digits starting at 0, kParitySuffix.
 inline constexpr std::string_view kParityPrefix = "ckptkit-parity-";
 inline constexpr std::string_view kParitySuffix = ".xor";
 [[nodiscard]] std::string ParityName(std::size_t number);
@@ -92,7 +92,7 @@ struct Manifest {
 
   // Position in `files`, which must be sorted. Nothing if there is no file of this name.
   [[nodiscard]] std::optional<std::size_t> FindFile(std::string_view name) const;
-  // The same of the tracker.
+  // The same for the tracker.
   [[nodiscard]] std::optional<std::size_t> FindTracker() const;
 
   friend bool operator==(const Manifest&, const Manifest&) = default;

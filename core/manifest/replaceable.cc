@@ -37,7 +37,7 @@ Result<std::vector<Covered>> FindCovered(Storage& storage, const Path& directory
   return found;
 }
 
-// Whether a file of the directory is one that the sidecars name, or is such a sidecar.
+// Whether a manifest names this file of the directory, or the file is such a manifest.
 bool IsCovered(const std::vector<Covered>& covered, const RunRoot& root, const std::string& name) {
   return std::ranges::any_of(covered, [&](const Covered& place) {
     if (!place.prefix.empty() && name == root.tracker_name) return true;

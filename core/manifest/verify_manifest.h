@@ -23,7 +23,7 @@ namespace ckpt {
 //   kTruncated     it is shorter
 //   kSizeMismatch  it is longer
 //   kChecksum      a block differs; `file` gives its extent, the message the one flipped bit, if any
-//   kValueMismatch (warning) Megatron's tracker beside the checkpoint is absent, or was rewritten
+//   kValueMismatch (warning) the tracker beside the checkpoint is absent, or was rewritten
 //                  and still is a tracker
 //   kLeftover      (warning) a file that the manifest does not know
 //

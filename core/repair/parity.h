@@ -32,12 +32,12 @@ struct WrittenParity {
   std::vector<ParityGroup> groups;
 };
 
-// How many parity files WriteParity makes for this many files. Megatron's tracker does not count.
+// How many parity files WriteParity makes for this many files. The tracker does not count.
 [[nodiscard]] std::size_t CountParityFiles(std::size_t num_files, std::size_t group_size);
 
 // Which files share a parity file. Files of similar size share one, since it is as long as the
 // longest of them; files of equal size are grouped in order of their names. Every file except
-// Megatron's tracker is in a group: later saves rewrite the tracker, and it can be restored from
+// the tracker is in a group: later saves rewrite the tracker, and it can be restored from
 // the name of its directory.
 [[nodiscard]] std::vector<ParityGroup> GroupForParity(std::span<const ManifestFile> files,
                                                       std::size_t group_size);

@@ -33,7 +33,7 @@ struct RepairPlan {
 };
 
 // A block is repaired by flipping one bit if that explains its checksums, else from its group if no
-// other file of the group lacks the same block. Megatron's tracker is left out: it is not a file of
+// other file of the group lacks the same block. The tracker is left out: it is not a file of
 // the directory.
 [[nodiscard]] RepairPlan PlanRepair(const Manifest& manifest, const Damage& damage);
 

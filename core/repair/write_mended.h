@@ -40,7 +40,7 @@ struct WriteMendedOptions {
   std::stop_token stop = {};
 };
 
-// Copies every file of `manifest` except Megatron's tracker from `from` to `to`, repaired as `plan`
+// Copies every file of `manifest` except the tracker from `from` to `to`, repaired as `plan`
 // says, and makes the files durable. `to` exists and holds none of these files. Returns what was
 // repaired, sorted by file and place; neighbouring blocks from parity are one place.
 //

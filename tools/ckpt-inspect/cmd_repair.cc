@@ -43,7 +43,7 @@ struct Outcome {
 struct Job {
   Path directory;  // the directory that the manifest covers
   StoredManifest sidecar;
-  std::string subdirectory;  // of the copy; under a root, as its tracker names it; else empty
+  std::string subdirectory;  // of the copy: under a root, as its tracker names it; else empty
   int threads = 1;
   std::stop_token stop = {};
 
