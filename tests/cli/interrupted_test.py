@@ -98,7 +98,7 @@ class Interrupted(unittest.TestCase):
         code, out, err = self.stop(signal.SIGINT, "ckpt-inspect", "repair", self.folder / "damaged", "-o", self.target)
         self.assertEqual((code, out), (3, ""), err)
         self.assertIn("error: cancelled: stopped", err)
-        self.assertIn("hint: nothing is left of the copy", err)
+        self.assertIn("hint: the copy was removed", err)
         self.assertFalse(self.partial.exists() or self.target.exists())
 
     def test_a_repair_says_how_much_room_it_lacks(self):
