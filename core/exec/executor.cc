@@ -137,9 +137,9 @@ Status Execution::PrepareFiles() {
   return OkStatus();
 }
 
-// A file that this process makes or has open; null for all others. The directory is new. A process of a job that died may
-// linger, and would go on to fill files of these names: it must not find those of this job, nor this one take its files for
-// its own.
+// Opens a file that this process creates or has open; null for all others. The directory is new. A
+// process of a job that died may still run and continue to fill files of these names: it must not
+// find the files of this job, and this job must not use its files.
 Status Execution::PrepareShared(std::uint32_t file, const Path& path) {
   const std::uint64_t size_bytes = plan_.write.files[file].size_bytes;
   std::shared_ptr<WritableFile> out;
@@ -156,8 +156,8 @@ Status Execution::PrepareShared(std::uint32_t file, const Path& path) {
   return OkStatus();
 }
 
-// Goes on behind the journal of the same plan; returns what it says. What another plan left is removed: it would show
-// through the gaps between items, and its other files would be published.
+// Continues the journal of the same plan and returns its records. What another plan left is
+// removed: its bytes would show in the gaps between items, and its other files would be published.
 Result<std::vector<JournalRecord>> Execution::OpenJournal() {
   const std::string plan_hash = HashPlan(plan_);
   const Path path = directory_ / kJournalName;

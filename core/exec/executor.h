@@ -25,9 +25,10 @@ struct ExecuteOptions {
   int threads = 1;
   // Resume from the journal that an interrupted run of the same plan left in the directory.
   bool resume = false;
-  // The part that this process writes, while others write the rest; nothing: all. Then a file that it makes may not exist
-  // yet, nothing is journaled, side files go with the first file, and a tensor that is only partly written here has no
-  // digest; the account of a file that others fill, too, counts their bytes as zeros. Not for compressed plans.
+  // The part that this process writes; other processes write the rest. Nothing: all. If set, a file
+  // that this process creates must not exist yet, nothing is journaled, side files are written with
+  // the first file, and a tensor that is only partly written here has no digest. The checksums of a
+  // file that others fill as well count their bytes as zeros. Not for compressed plans.
   std::optional<PlanShare> share = {};
   ProgressSink* progress = nullptr;    // may be null
   std::string_view phase = "convert";  // the phase that progress reports
