@@ -9,7 +9,7 @@
 
 namespace ckpt {
 
-// The value of a choice that stands for "as it once was", where the sidecar knows.
+// The value of a choice that stands for "as it once was", where the manifest knows.
 inline constexpr std::string_view kOriginalChoice = "original";
 
 // A `choice` of the tables, as a conversion asks for it.

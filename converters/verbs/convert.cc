@@ -125,8 +125,8 @@ void DropCopies(const std::vector<ManifestShard>& original, ModelView& view) {
   view = std::move(kept);
 }
 
-// What the sidecar of the target says about where it came from. A checkpoint that was converted before passes on what its
-// own sidecar says, so that the way back leads to the first origin.
+// What the manifest of the target says about where it came from. A checkpoint that was converted before passes on what its
+// own manifest says, so that the way back leads to the first origin.
 ManifestOrigin DescribeOrigin(const ModelSource& model) {
   ManifestOrigin origin;
   const Format& format = *model.checkpoint->format;
@@ -164,8 +164,8 @@ Status CheckPaths(const ConvertOptions& options, const ModelSource& model) {
   return OkStatus();
 }
 
-// Names relative to the checkpoint's directory, as the sidecar counts them.
-std::string SidecarName(const std::string& name, const std::string& directory) {
+// Names relative to the checkpoint's directory, as the manifest counts them.
+std::string NameInManifest(const std::string& name, const std::string& directory) {
   if (directory.empty()) return name;
   return name.starts_with(directory + "/") ? name.substr(directory.size() + 1) : "../" + name;
 }
@@ -175,7 +175,7 @@ Status CountFiles(Storage& storage, const ConvertOptions& options, PreparedConve
   CKPT_ASSIGN_OR_RETURN(std::vector<ManifestFile> files,
                         PlannedFiles(storage, prepared.plan.write));
   for (ManifestFile& file : files) {
-    file.name = SidecarName(file.name, prepared.checkpoint_directory);
+    file.name = NameInManifest(file.name, prepared.checkpoint_directory);
   }
   prepared.needed_bytes = BytesWithParity(files, options.parity_group);
   if (options.parity_group != 0) {
@@ -184,16 +184,16 @@ Status CountFiles(Storage& storage, const ConvertOptions& options, PreparedConve
   return OkStatus();
 }
 
-// Parity of all that was written, then the sidecar that covers both.
-Status WriteSidecar(Storage& storage, const PreparedConversion& prepared,
-                    const ConvertOptions& options, const ExecuteResult& executed,
-                    const Path& staging, ConvertReport& report) {
+// Parity of all that was written, then the manifest that covers both.
+Status WriteManifest(Storage& storage, const PreparedConversion& prepared,
+                     const ConvertOptions& options, const ExecuteResult& executed,
+                     const Path& staging, ConvertReport& report) {
   Manifest manifest;
   manifest.tool = "ckptkit " CKPT_VERSION;
   manifest.origin = prepared.origin;
   manifest.files = executed.files;
   for (ManifestFile& file : manifest.files) {
-    file.name = SidecarName(file.name, prepared.checkpoint_directory);
+    file.name = NameInManifest(file.name, prepared.checkpoint_directory);
   }
   const Path directory = staging / prepared.checkpoint_directory;
   if (options.parity_group != 0) {
@@ -250,7 +250,7 @@ std::vector<LeftOutEntry> LeftOutFiles(const ModelSource& model, std::vector<Lef
   return files;
 }
 
-// Side files travel byte for byte. Only a config.json that would make readers round the weights is mended: after --dtype,
+// Side files travel byte for byte. Only a config.json that would make readers round the weights is changed: after --dtype,
 // or when it was written for other weights than these.
 Status AddSideFiles(Storage& storage, const Format& target, PreparedConversion& prepared,
                     WeightsRequest& request) {
@@ -334,7 +334,7 @@ Result<ModelView> ViewTarget(const ConvertOptions& options, PreparedConversion& 
                             DTypeName(kept.front()->dtype), kept.size(), view.tensors.size()),
                 model.checkpoint->path.string(), kept.front()->key));
   }
-  // The sidecar remembers it, so that the way back describes the weights as they are now.
+  // The manifest remembers it, so that the way back describes the weights as they are now.
   if (prepared.changes_dtype) prepared.origin.choices["cast"] = "true";
   return view;
 }
@@ -437,7 +437,7 @@ namespace {
 // From the source to the published target.
 Result<ConvertReport> Fill(Storage& storage, const PreparedConversion& prepared,
                            const ConvertOptions& options, StagedDirectory& staged) {
-  CKPT_RETURN_IF_ERROR(CheckSourceSidecar(storage, prepared, options));
+  CKPT_RETURN_IF_ERROR(CheckSourceManifest(storage, prepared, options));
   CKPT_RETURN_IF_ERROR(CheckCopies(prepared.model, options.memory_budget_bytes));
   CKPT_ASSIGN_OR_RETURN(const ExecuteResult executed,
                         Execute(prepared.plan, prepared.model.source(), storage, staged.path(),
@@ -473,7 +473,7 @@ Result<ConvertReport> Fill(Storage& storage, const PreparedConversion& prepared,
                                       prepared.model.checkpoint->path.string(), entry.key));
   }
 
-  CKPT_RETURN_IF_ERROR(WriteSidecar(storage, prepared, options, executed, staged.path(), report));
+  CKPT_RETURN_IF_ERROR(WriteManifest(storage, prepared, options, executed, staged.path(), report));
   if (options.verify) {
     Result<VerifiedDigests> verified =
         VerifyConversion(storage, prepared, options, executed, staged.path());

@@ -53,7 +53,7 @@ struct ConvertOptions {
   // How it is done.
   bool overwrite = false;
   bool resume = false;
-  // Compare the source with its sidecar, if it has one, and the model's digest in the result, read back, with the source's.
+  // Compare the source with its manifest, if it has one, and the model's digest in the result, read back, with the source's.
   bool verify = true;
   std::uint64_t memory_budget_bytes = std::uint64_t{1} << 30;
   int threads = 1;
@@ -66,7 +66,7 @@ struct PreparedConversion {
   ModelSource model;
   ConversionPlan plan;
   std::string checkpoint_directory;  // inside the target, as the format has it; or empty
-  ManifestOrigin origin;             // the sidecar's account of the source
+  ManifestOrigin origin;             // the manifest's account of the source
   bool changes_dtype = false;        // some tensor is cast
   // Files of the source that hold no weights of the model, and belong to no published one.
   std::vector<LeftOutEntry> left_out_files;

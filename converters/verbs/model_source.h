@@ -51,7 +51,7 @@ struct ModelSource {
   layout::SourceMatch match;
   // Tensors and objects that the model's weights do not need.
   std::vector<LeftOutEntry> left_out;
-  std::shared_ptr<const Manifest> manifest;  // our sidecar; null if the checkpoint has none
+  std::shared_ptr<const Manifest> manifest;  // our manifest; null if the checkpoint has none
   std::vector<Problem> warnings;             // of ValidateIndex: what a reader should know of
 
   [[nodiscard]] const CheckpointSource& source() const { return *checkpoint->source; }

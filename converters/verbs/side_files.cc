@@ -162,7 +162,7 @@ bool IsSkippedDirectory(std::string_view name) {
 }
 
 // What these tools put beside a checkpoint's own files: it is about those, and is made anew.
-bool IsOfSidecar(std::string_view name) {
+bool IsOfManifest(std::string_view name) {
   return name == kManifestName || name == kManifestCopyName ||
          (name.starts_with(kParityPrefix) && name.ends_with(kParitySuffix));
 }
@@ -171,14 +171,15 @@ bool IsOfSidecar(std::string_view name) {
 
 Result<SideFiles> ListSideFiles(Storage& storage, const Path& repository) {
   CKPT_ASSIGN_OR_RETURN(std::vector<std::string> names, ListRecursively(storage, repository));
-  std::erase_if(
-      names, [](const std::string& name) { return IsSkippedDirectory(name) || IsOfSidecar(name); });
+  std::erase_if(names, [](const std::string& name) {
+    return IsSkippedDirectory(name) || IsOfManifest(name);
+  });
   const WeightFolders others(names);
   SideFiles files;
   for (std::string& name : names) {
     if (!IsUtf8(name)) {
       return Error(ErrorKind::kUnsupported,
-                   "the name of a side file is no UTF-8, as the sidecar's must be")
+                   "the name of a side file is no UTF-8, as the manifest's must be")
           .File((repository / name).string())
           .Hint("rename or remove it");
     }

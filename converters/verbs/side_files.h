@@ -29,7 +29,7 @@ struct SideFiles {
 // code and pictures are carried. All others are left out, weights among them: checkpoints and logs of a training run,
 // other forms of the weights, and whatever lies in a folder that has weights of its own.
 //
-// Directories of version control and download caches (`.git`, `.cache`) and our own sidecar are in neither list. Links are
+// Directories of version control and download caches (`.git`, `.cache`) and our own manifest are in neither list. Links are
 // followed. Errors: kIo, kResource, kUnsupported (a name that is no UTF-8).
 Result<SideFiles> ListSideFiles(Storage& storage, const Path& repository);
 

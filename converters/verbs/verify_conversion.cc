@@ -66,8 +66,8 @@ Status CompareWithWritten(const PreparedConversion& prepared, const ExecuteResul
 
 }  // namespace
 
-Status CheckSourceSidecar(Storage& storage, const PreparedConversion& prepared,
-                          const ConvertOptions& options) {
+Status CheckSourceManifest(Storage& storage, const PreparedConversion& prepared,
+                           const ConvertOptions& options) {
   const ModelSource& model = prepared.model;
   if (!model.manifest || !options.verify) return OkStatus();
   VerifyOptions verify;
@@ -88,7 +88,7 @@ Status CheckSourceSidecar(Storage& storage, const PreparedConversion& prepared,
                         VerifyManifest(storage, directory, *model.manifest, verify));
   std::erase_if(problems,
                 [](const Problem& problem) { return problem.severity != Severity::kError; });
-  return Status(std::move(problems)).While("checking the source against its sidecar");
+  return Status(std::move(problems)).While("checking the source against its manifest");
 }
 
 Status CompareModels(const ModelDigest& source, const ModelDigest& target, const Path& result) {

@@ -1,4 +1,4 @@
-// Proof of a conversion: that the source is what its sidecar says, and the result what the source is.
+// Proof of a conversion: that the source is what its manifest says, and the result what the source is.
 #ifndef CKPT_CONVERTERS_VERBS_VERIFY_CONVERSION_H_
 #define CKPT_CONVERTERS_VERBS_VERIFY_CONVERSION_H_
 
@@ -18,11 +18,11 @@ struct VerifiedDigests {
   std::string target;
 };
 
-// A source with a sidecar of ours must be what the sidecar says. Tensors' bytes are left to whoever copies
-// them. OK without a sidecar, and where `options` ask for no verification.
+// A source with a manifest of ours must be what the manifest says. Tensors' bytes are left to whoever copies
+// them. OK without a manifest, and where `options` ask for no verification.
 // Errors: as VerifyManifest finds them; those of reading.
-Status CheckSourceSidecar(Storage& storage, const PreparedConversion& prepared,
-                          const ConvertOptions& options);
+Status CheckSourceManifest(Storage& storage, const PreparedConversion& prepared,
+                           const ConvertOptions& options);
 
 // Names every tensor that is another one, or that only one of the two has, in `target`, the result that was read back.
 // Errors: kValueMismatch, kMissing, one for each of them.

@@ -7,9 +7,9 @@
 namespace ckpt {
 namespace {
 
-constexpr std::string_view kHowToMend =
+constexpr std::string_view kHowToRepair =
     "ckpt-inspect repair PATH -o DST writes a copy of the checkpoint that contains it again";
-constexpr std::string_view kNothingMends =
+constexpr std::string_view kNothingRepairs =
     "nothing else can prove or repair the files: take ckptkit.json from another copy of the "
     "checkpoint, "
     "or remove the ckptkit-parity files and continue without proof";
@@ -32,10 +32,10 @@ Result<std::optional<StoredManifest>> ReadOne(Storage& storage, const Path& dire
 
 Status Missing(const Path& directory, std::string_view name) {
   return Error(ErrorKind::kMissingFile, name == kManifestName
-                                            ? "the checkpoint's sidecar is missing"
-                                            : "the copy of the checkpoint's sidecar is missing")
+                                            ? "the checkpoint's manifest is missing"
+                                            : "the copy of the checkpoint's manifest is missing")
       .File((directory / std::string(name)).string())
-      .Hint(kNothingMends);
+      .Hint(kNothingRepairs);
 }
 
 // What is wrong with the copy, where the manifest itself is intact.
@@ -45,12 +45,12 @@ Result<std::optional<Problem>> CompareCopy(Storage& storage, const Path& directo
   if (!copy.ok() && IsOfSystem(copy.status().kind())) return std::move(copy).status();
   if (copy.ok() && *copy && (*copy)->text == stored.text) return std::optional<Problem>();
   Status lost =
-      Error(ErrorKind::kValueMismatch, "the copy of the checkpoint's sidecar differs from it")
+      Error(ErrorKind::kValueMismatch, "the copy of the checkpoint's manifest differs from it")
           .File((directory / std::string(kManifestCopyName)).string());
   if (!copy.ok()) lost = std::move(copy).status();
   if (copy.ok() && !*copy) lost = Missing(directory, kManifestCopyName);
   Problem problem = lost.first();
-  problem.hint = kHowToMend;
+  problem.hint = kHowToRepair;
   return std::optional(std::move(problem));
 }
 
@@ -61,7 +61,7 @@ Result<std::optional<StoredManifest>> FromCopy(Storage& storage, const Path& dir
   if (!copy.ok() && IsOfSystem(copy.status().kind())) return copy;
   if (copy.ok() && *copy) {
     (*copy)->lost = why.first();
-    (*copy)->lost->hint = kHowToMend;
+    (*copy)->lost->hint = kHowToRepair;
     return copy;
   }
   if (!copy.ok()) why.Add(std::move(copy).status());

@@ -74,7 +74,7 @@ RepairPlan PlanRepair(const Manifest& manifest, const Damage& damage) {
   for (const DamagedBlock& block : damage.blocks) {
     if (IsTracker(manifest.files[block.file].name)) continue;
     const std::optional<std::size_t> group = group_of[block.file];
-    BlockMend mend{.file = block.file, .block = block.block, .flip = block.flip};
+    BlockRepair repair{.file = block.file, .block = block.block, .flip = block.flip};
     if (!block.flip) {
       static const std::vector<std::size_t> none;
       const std::vector<std::size_t>& others = group ? lost.at({*group, block.block}) : none;
@@ -85,9 +85,9 @@ RepairPlan PlanRepair(const Manifest& manifest, const Damage& damage) {
         last_hopeless = block.file;
         continue;
       }
-      mend.group = group;
+      repair.group = group;
     }
-    plan.blocks.push_back(mend);
+    plan.blocks.push_back(repair);
   }
   for (const DamagedFile& file : damage.files) {
     if (IsTracker(manifest.files[file.file].name)) continue;

@@ -15,7 +15,7 @@
 namespace ckpt {
 
 // A damaged block, and the source of its right bytes.
-struct BlockMend {
+struct BlockRepair {
   std::size_t file = 0;  // position in Manifest::files
   std::uint64_t block = 0;
   // The bit to flip back, counted from the start of the file.
@@ -23,11 +23,11 @@ struct BlockMend {
   // If no bit: the group whose other files give the block, as a position in Manifest::parity.
   std::optional<std::size_t> group = {};
 
-  friend bool operator==(const BlockMend&, const BlockMend&) = default;
+  friend bool operator==(const BlockRepair&, const BlockRepair&) = default;
 };
 
 struct RepairPlan {
-  std::vector<BlockMend> blocks;       // sorted by file and block
+  std::vector<BlockRepair> blocks;     // sorted by file and block
   std::vector<DamagedFile> sizes;      // files where only the length is wrong
   std::vector<Problem> beyond_repair;  // damage that cannot be repaired, once per file
 };

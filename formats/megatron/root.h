@@ -48,7 +48,7 @@ struct Retention {
   // Later iterations stay: a run that went back behind a damaged one must not lose what it saves for it.
   std::int64_t newest = 0;
   std::int64_t keep = 1;
-  // Iterations that nobody can go on from. They stay, too: whoever wants them mended finds them.
+  // Iterations that nobody can go on from. They stay, too: whoever wants them repaired finds them.
   std::set<std::int64_t> not_counted = {};
 };
 

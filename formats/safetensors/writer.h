@@ -15,7 +15,7 @@
 namespace ckpt::safetensors {
 
 struct WriterOptions {
-  // The files to write, as `SafetensorsSource::shards` or a sidecar gives them; headers are written
+  // The files to write, as `SafetensorsSource::shards` or a manifest gives them; headers are written
   // in the canonical form. Empty: tensors are packed in key order, and named as transformers does.
   std::vector<ShardLayout> shards = {};
 

@@ -149,8 +149,8 @@ def test_one_flipped_bit_is_found_in_any_file(name, tmp_path):
 
 
 @pytest.mark.parametrize("named", ["model.safetensors", "./model.safetensors"])
-def test_a_single_file_is_proved_by_the_sidecar_beside_it(named, tmp_path, monkeypatch):
-    """Also where the file is in the working directory, and nothing in its name says where the sidecar is."""
+def test_a_single_file_is_proved_by_the_manifest_beside_it(named, tmp_path, monkeypatch):
+    """Also where the file is in the working directory, and nothing in its name says where the manifest is."""
     source = next(c for c in golden.models() if c.name == "llama-tied-fp32")
     tools.convert("hf-to-fsdp", source / "ckpt", tmp_path / "fsdp")
     tools.convert("fsdp-to-hf", tmp_path / "fsdp", tmp_path / "hf")

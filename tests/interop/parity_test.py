@@ -1,4 +1,4 @@
-"""Parity files are in nobody's way: PyTorch and Transformers load what lies beside them, and what was mended by them."""
+"""Parity files are in nobody's way: PyTorch and Transformers load what lies beside them, and what was repaired by them."""
 import shutil
 
 import pytest
@@ -32,10 +32,10 @@ def damaged(source, target, name):
     content = bytearray(other.read_bytes())
     content[len(content) // 2] ^= 0x10
     other.write_bytes(content)
-    mended = target.with_name(target.name + "-mended")
-    assert {place["file"] for place in tools.run_ok("ckpt-inspect", "repair", target, "-o", mended)["repaired"]} \
+    repaired = target.with_name(target.name + "-repaired")
+    assert {place["file"] for place in tools.run_ok("ckpt-inspect", "repair", target, "-o", repaired)["repaired"]} \
         == {lost.name, other.name}
-    return mended
+    return repaired
 
 
 @pytest.mark.parametrize("torch_version", sorted(tools.PYTHONS))

@@ -79,6 +79,6 @@ def test_into_dtensors(saved):
 
 
 @pytest.mark.parametrize("mesh", MESHES)
-def test_sidecar_proves_every_byte(mesh, saved):
+def test_manifest_proves_every_byte(mesh, saved):
     report = tools.inspect("verify", saved[mesh])
     assert report["ok"] and report["protection"] == "manifest" and report["problems"] == []

@@ -49,14 +49,14 @@ enum class Phase : std::uint8_t {
   kWriting,
   kWritten,
   kAccounts,
-  kBeforeSidecar,
+  kBeforeManifest,
   kBeforeRename,
   kAfterRename,
 };
-constexpr std::array kPhaseNames = {"before staging", "after staging",     "exchange of digests",
-                                    "planning",       "before open",       "after open",
-                                    "during writing", "own files durable", "accounts",
-                                    "before sidecar", "before rename",     "after rename"};
+constexpr std::array kPhaseNames = {"before staging",  "after staging",     "exchange of digests",
+                                    "planning",        "before open",       "after open",
+                                    "during writing",  "own files durable", "accounts",
+                                    "before manifest", "before rename",     "after rename"};
 constexpr int kNumPhases = static_cast<int>(kPhaseNames.size());
 
 // The exchanges of a save that waits for itself, by number.
@@ -95,7 +95,7 @@ bool IsPoint(Phase phase, const RankCall& call, int rank) {
       return enters(kExchangeOfWriting);
     case Phase::kAccounts:
       return enters(kExchangeOfAccounts);
-    case Phase::kBeforeSidecar:
+    case Phase::kBeforeManifest:
       if (!commits) return enters(kExchangeOfCommit);
       return call.kind == Kind::kCreate && !call.is_over && call.file == "ckptkit.json";
     case Phase::kBeforeRename:

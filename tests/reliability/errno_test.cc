@@ -254,7 +254,7 @@ TEST_F(ErrnoTest, OverwritingGivesAClearErrorOrTheSameFiles) {
 
 TEST_F(ErrnoTest, VerifyGivesAClearErrorOrTheSameAnswer) { FailInspect("verify"); }
 
-// A block that cannot be read is rebuilt from parity where that can be done, so what was mended may differ.
+// A block that cannot be read is rebuilt from parity where that can be done, so what was repaired may differ.
 TEST_F(ErrnoTest, RepairGivesAClearErrorOrTheSameCopy) {
   ConvertOptions options = HfToFsdp(dir() / "hf", dir() / "damaged");
   options.parity_group = 2;

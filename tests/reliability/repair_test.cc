@@ -1,4 +1,4 @@
-// Damage to checkpoints of ours, one place after the other: found, named to the bit, and mended.
+// Damage to checkpoints of ours, one place after the other: found, named to the bit, and repaired.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -14,7 +14,7 @@
 #include "core/manifest/find_damage.h"
 #include "core/manifest/read_manifest.h"
 #include "core/repair/repair_plan.h"
-#include "core/repair/write_mended.h"
+#include "core/repair/write_repaired.h"
 #include "formats/registry/registry.h"
 #include "tests/reliability/small_model.h"
 #include "tests/reliability/suite.h"
@@ -36,7 +36,7 @@ void PrintTo(const RepairCase& test, std::ostream* os) { *os << test.name; }
 
 class RepairTest : public ::testing::TestWithParam<RepairCase> {
  protected:
-  // The tracker beside a Megatron checkpoint is not among the files: it is mended by its name.
+  // The tracker beside a Megatron checkpoint is not among the files: it is repaired by its name.
   void SetUp() override {
     ASSERT_THAT(WriteSmallModel(*storage_, "/source", {.hidden = 16}), IsOk());
     ConvertOptions options = HfToFsdp("/source", "/fsdp");
@@ -59,7 +59,7 @@ class RepairTest : public ::testing::TestWithParam<RepairCase> {
     const auto tree = ReadTree(*storage_, directory_);
     ASSERT_THAT(tree, IsOk());
     files_ = *tree;
-    sidecar_ = files_.at(std::string(kManifestName));
+    manifest_text_ = files_.at(std::string(kManifestName));
     files_.erase(std::string(kManifestName));
     files_.erase(std::string(kManifestCopyName));
   }
@@ -79,23 +79,23 @@ class RepairTest : public ::testing::TestWithParam<RepairCase> {
     return PlanRepair(manifest_, damage_);
   }
 
-  // The mended copy must be the checkpoint as it was written.
-  void CheckMended(const RepairPlan& plan, const std::string& where, Suite& suite) {
+  // The repaired copy must be the checkpoint as it was written.
+  void CheckRepaired(const RepairPlan& plan, const std::string& where, Suite& suite) {
     ASSERT_THAT(storage_->RemoveAll(kCopy), IsOk());
     ASSERT_THAT(storage_->MakeDirectories(kCopy), IsOk());
-    const auto mended = WriteMended(*storage_, directory_, manifest_, plan, kCopy);
-    if (!mended.ok()) {
-      suite.Fail(where + ": " + mended.status().ToString());
+    const auto repaired = WriteRepaired(*storage_, directory_, manifest_, plan, kCopy);
+    if (!repaired.ok()) {
+      suite.Fail(where + ": " + repaired.status().ToString());
     } else if (const auto copy = ReadTree(*storage_, kCopy); !copy.ok() || *copy != files_) {
-      suite.Fail(where + ": mended to something else");
+      suite.Fail(where + ": repaired to something else");
     }
   }
 
   std::unique_ptr<Storage> storage_ = MakeMemoryStorage();
   Path directory_;
-  std::string sidecar_;
+  std::string manifest_text_;
   Manifest manifest_;
-  Tree files_;  // that the sidecar covers
+  Tree files_;  // that the manifest covers
   Damage damage_;
 };
 
@@ -105,11 +105,11 @@ INSTANTIATE_TEST_SUITE_P(Formats, RepairTest,
                                            RepairCase{"OurCompressed", false, 3}),
                          [](const auto& test) { return std::string(test.param.name); });
 
-TEST_P(RepairTest, EveryFlippedBitIsNamedAndASampleMended) {
-  Suite suite(fmt::format("flipped bits named and mended, {}", GetParam().name));
+TEST_P(RepairTest, EveryFlippedBitIsNamedAndASampleRepaired) {
+  Suite suite(fmt::format("flipped bits named and repaired, {}", GetParam().name));
   std::mt19937_64 rng(TestSeed(kDefaultSeed));
-  const std::uint64_t mend_stride = IsLongRun() ? 1 : 40;
-  std::uint64_t mended = 0;
+  const std::uint64_t repair_stride = IsLongRun() ? 1 : 40;
+  std::uint64_t repaired = 0;
   for (std::size_t f = 0; f < manifest_.files.size(); ++f) {
     const std::string& name = manifest_.files[f].name;
     if (IsTracker(name)) continue;
@@ -128,18 +128,18 @@ TEST_P(RepairTest, EveryFlippedBitIsNamedAndASampleMended) {
             damage_.blocks.size() == 1 && damage_.blocks[0].file == f &&
             damage_.blocks[0].flip == FlippedBit{.offset_bytes = offset, .bit = bit};
         if (!is_named) suite.Fail(where + ": not named");
-        if (rng() % mend_stride == 0) {
-          ++mended;
-          CheckMended(*plan, where, suite);
+        if (rng() % repair_stride == 0) {
+          ++repaired;
+          CheckRepaired(*plan, where, suite);
         }
         PutByte(name, offset, whole);
       }
     }
   }
-  suite.Note(fmt::format("{} mended", mended));
+  suite.Note(fmt::format("{} repaired", repaired));
 }
 
-// Every file lost; every two of them: mended if they are of different groups, else both named.
+// Every file lost; every two of them: repaired if they are of different groups, else both named.
 TEST_P(RepairTest, LostFilesAreRebuiltOrNamed) {
   Suite suite(fmt::format("lost files, {}", GetParam().name));
   const auto group_of = [&](const std::string& name) {
@@ -161,7 +161,7 @@ TEST_P(RepairTest, LostFilesAreRebuiltOrNamed) {
       ASSERT_THAT(plan, IsOk());
       const bool can_be_done = first == second || group_of(first) != group_of(second);
       if (can_be_done) {
-        CheckMended(*plan, where, suite);
+        CheckRepaired(*plan, where, suite);
       } else if (plan->beyond_repair.size() != 2 ||
                  !plan->beyond_repair[0].file.starts_with(first + " ") ||
                  !plan->beyond_repair[1].file.starts_with(second + " ")) {
@@ -173,43 +173,43 @@ TEST_P(RepairTest, LostFilesAreRebuiltOrNamed) {
   }
 }
 
-// Every bit of the sidecar and of its copy, every cut, either file lost: the other one serves, and what was lost is named.
-TEST_P(RepairTest, TheSidecarIsFoundInOneOfItsTwoPlaces) {
-  Suite suite(fmt::format("sidecars, {}", GetParam().name));
+// Every bit of the manifest and of its copy, every cut, either file lost: the other one serves, and what was lost is named.
+TEST_P(RepairTest, TheManifestIsFoundInOneOfItsTwoPlaces) {
+  Suite suite(fmt::format("manifests, {}", GetParam().name));
   const auto check = [&](const std::string& name, const std::string& where) {
     suite.Count();
     const auto found = FindManifest(*storage_, directory_);
     ASSERT_THAT(found, IsOk()) << where;
     const bool is_named = (*found)->lost && (*found)->lost->file == (directory_ / name).string();
-    if ((*found)->text != sidecar_ || !is_named) suite.Fail(where);
+    if ((*found)->text != manifest_text_ || !is_named) suite.Fail(where);
   };
   const std::size_t stride = IsLongRun() ? 1 : 7;
   for (const auto& place : {kManifestName, kManifestCopyName}) {
     const std::string name(place);
-    for (std::size_t at = 0; at < sidecar_.size(); at += stride) {
+    for (std::size_t at = 0; at < manifest_text_.size(); at += stride) {
       for (int bit = 0; bit < 8; ++bit) {
-        const std::byte whole{static_cast<unsigned char>(sidecar_[at])};
+        const std::byte whole{static_cast<unsigned char>(manifest_text_[at])};
         PutByte(name, at, whole ^ (std::byte{1} << bit));
         check(name, fmt::format("{} byte {} bit {}", name, at, bit));
         PutByte(name, at, whole);
       }
-      Put(name, sidecar_.substr(0, at));
+      Put(name, manifest_text_.substr(0, at));
       check(name, fmt::format("{} cut at {}", name, at));
-      Put(name, sidecar_);
+      Put(name, manifest_text_);
     }
     ASSERT_THAT(storage_->RemoveAll(directory_ / name), IsOk());
     check(name, name + " lost");
-    Put(name, sidecar_);
+    Put(name, manifest_text_);
   }
 }
 
 // Bits, overwritten ranges, cut-off ends and lost files at random.
-TEST_P(RepairTest, RandomDamageIsMendedOrRefused) {
+TEST_P(RepairTest, RandomDamageIsRepairedOrRefused) {
   Suite suite(fmt::format("random damage, {}", GetParam().name));
   std::mt19937_64 rng(TestSeed(kDefaultSeed));
   std::vector<std::string> names;
   for (const auto& [name, content] : files_) names.push_back(name);
-  std::uint64_t mended = 0;
+  std::uint64_t repaired = 0;
   for (int i = 0; i < (IsLongRun() ? 10'000 : 500); ++i) {
     Tree damaged;
     for (std::uint64_t hits = 1 + rng() % 3; hits > 0; --hits) {
@@ -236,12 +236,12 @@ TEST_P(RepairTest, RandomDamageIsMendedOrRefused) {
     const auto plan = Plan();
     ASSERT_THAT(plan, IsOk());
     if (plan->beyond_repair.empty()) {
-      ++mended;
-      CheckMended(*plan, fmt::format("case {}", i), suite);
+      ++repaired;
+      CheckRepaired(*plan, fmt::format("case {}", i), suite);
     }
     for (const auto& [name, content] : damaged) Put(name, files_.at(name));
   }
-  suite.Note(fmt::format("{} mended, the others refused", mended));
+  suite.Note(fmt::format("{} repaired, the others refused", repaired));
 }
 
 }  // namespace

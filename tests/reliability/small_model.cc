@@ -141,9 +141,10 @@ Result<Tree> ReadTree(Storage& storage, const Path& directory) {
 Result<std::string> ReadCheckpoint(Storage& storage, const Path& path) {
   CKPT_ASSIGN_OR_RETURN(const OpenedCheckpoint opened, OpenCheckpoint(storage, path));
   std::vector<Problem> problems = ValidateIndex(*opened.source);
-  const Path sidecar = opened.path / std::string(kManifestName);
-  CKPT_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(storage, sidecar, kMaxFileBytes));
-  CKPT_ASSIGN_OR_RETURN(const Manifest manifest, ParseManifest(text, sidecar.string()));
+  const Path manifest_path = opened.path / std::string(kManifestName);
+  CKPT_ASSIGN_OR_RETURN(const std::string text,
+                        ReadSmallFile(storage, manifest_path, kMaxFileBytes));
+  CKPT_ASSIGN_OR_RETURN(const Manifest manifest, ParseManifest(text, manifest_path.string()));
   CKPT_ASSIGN_OR_RETURN(const std::vector<Problem> differences,
                         VerifyManifest(storage, opened.path, manifest));
   problems.insert(problems.end(), differences.begin(), differences.end());

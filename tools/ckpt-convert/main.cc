@@ -112,7 +112,7 @@ void AddRunOptions(CLI::App& app, ConvertCommand& command, Words& words) {
   app.add_flag("--overwrite", command.options.overwrite, "Replace an existing target");
   app.add_flag("--resume", command.options.resume, "Resume where an interrupted run stopped");
   app.add_flag("--no-verify", words.no_verify,
-               "Do not compare the source with its sidecar, nor read the result back");
+               "Do not compare the source with its manifest, nor read the result back");
   AddReadingOptions(app, command.common);
   AddOutputOptions(app, command.common);
 }

@@ -20,7 +20,7 @@
 #include "core/manifest/read_manifest.h"
 #include "core/manifest/verify_manifest.h"
 #include "core/repair/repair_plan.h"
-#include "core/repair/write_mended.h"
+#include "core/repair/write_repaired.h"
 #include "formats/registry/registry.h"
 #include "tools/ckpt-inspect/commands.h"
 #include "tools/ckpt-inspect/covered_directory.h"
@@ -35,19 +35,19 @@ namespace {
 constexpr std::uint64_t kMaxTrackerBytes = 4096;
 
 struct Outcome {
-  std::vector<MendedPlace> repaired;
+  std::vector<RepairedPlace> repaired;
   std::vector<Problem> problems;  // if one is an error, nothing was published
 };
 
 // What is repaired, and where the copy goes.
 struct Job {
   Path directory;  // the directory that the manifest covers
-  StoredManifest sidecar;
+  StoredManifest stored;
   std::string subdirectory;  // of the copy: under a root, as its tracker names it; else empty
   int threads = 1;
   std::stop_token stop = {};
 
-  [[nodiscard]] const Manifest& manifest() const { return sidecar.manifest; }
+  [[nodiscard]] const Manifest& manifest() const { return stored.manifest; }
 };
 
 // The target must not exist, and must not overlap with the source.
@@ -73,17 +73,17 @@ Result<Job> Open(Storage& storage, const RepairOptions& options) {
   Job job;
   CKPT_ASSIGN_OR_RETURN(job.directory,
                         FindCoveredDirectory(storage, options.path, options.iteration));
-  Result<std::optional<StoredManifest>> sidecar = FindManifest(storage, job.directory);
-  if (!sidecar.ok()) {
-    return std::move(sidecar).status().While("reading the checksums that repair needs");
+  Result<std::optional<StoredManifest>> stored = FindManifest(storage, job.directory);
+  if (!stored.ok()) {
+    return std::move(stored).status().While("reading the checksums that repair needs");
   }
-  if (!sidecar->has_value()) {
+  if (!stored->has_value()) {
     return Error(ErrorKind::kNotFound,
-                 "the checkpoint's sidecar vanished while repair looked for it")
+                 "the checkpoint's manifest vanished while repair looked for it")
         .File((job.directory / std::string(kManifestName)).string())
         .Hint("another process changes the checkpoint: run repair again when it is done");
   }
-  job.sidecar = **std::move(sidecar);
+  job.stored = **std::move(stored);
   const bool is_root = CanonicalPath(options.path) != CanonicalPath(job.directory);
   if (is_root && job.manifest().FindTracker()) {
     job.subdirectory = CanonicalPath(job.directory).filename().string();
@@ -122,23 +122,23 @@ Status WriteTracker(Storage& storage, const Job& job, const Path& root, const Da
   if (is_damaged) {
     outcome.repaired.insert(
         outcome.repaired.begin(),
-        {.file = file.name, .size_bytes = file.size_bytes, .source = MendSource::kManifest});
+        {.file = file.name, .size_bytes = file.size_bytes, .source = RepairSource::kManifest});
   }
   return WriteSmallFile(storage, root / Path(file.name).filename(), AsBytes(text));
 }
 
 // Writes the manifest in both of its places, whichever it was read from.
-Status WriteSidecar(Storage& storage, const Job& job, const Path& copy, Outcome& outcome) {
-  const ByteSpan text = AsBytes(job.sidecar.text);
+Status WriteManifest(Storage& storage, const Job& job, const Path& copy, Outcome& outcome) {
+  const ByteSpan text = AsBytes(job.stored.text);
   CKPT_RETURN_IF_ERROR(WriteSmallFile(storage, copy / std::string(kManifestName), text));
   if (job.manifest().has_copy) {
     CKPT_RETURN_IF_ERROR(WriteSmallFile(storage, copy / std::string(kManifestCopyName), text));
   }
-  if (job.sidecar.lost) {
+  if (job.stored.lost) {
     outcome.repaired.insert(outcome.repaired.begin(),
-                            {.file = Path(job.sidecar.lost->file).filename().string(),
+                            {.file = Path(job.stored.lost->file).filename().string(),
                              .size_bytes = text.size(),
-                             .source = MendSource::kCopy});
+                             .source = RepairSource::kCopy});
   }
   return OkStatus();
 }
@@ -219,22 +219,22 @@ Result<Outcome> Repair(Storage& storage, const Job& job, const Path& target,
   CKPT_ASSIGN_OR_RETURN(StagedDirectory staged, StagedDirectory::Open(storage, target, {}));
   const Path copy = job.subdirectory.empty() ? staged.path() : staged.path() / job.subdirectory;
   CKPT_RETURN_IF_ERROR(storage.MakeDirectories(copy));
-  const auto mend = [&]() -> Status {
+  const auto repair = [&]() -> Status {
     CKPT_ASSIGN_OR_RETURN(
         outcome.repaired,
-        WriteMended(storage, job.directory, job.manifest(), plan, copy,
-                    {.threads = job.threads, .progress = &progress, .stop = job.stop}));
-    CKPT_RETURN_IF_ERROR(WriteSidecar(storage, job, copy, outcome));
+        WriteRepaired(storage, job.directory, job.manifest(), plan, copy,
+                      {.threads = job.threads, .progress = &progress, .stop = job.stop}));
+    CKPT_RETURN_IF_ERROR(WriteManifest(storage, job, copy, outcome));
     if (!job.subdirectory.empty()) {
       CKPT_RETURN_IF_ERROR(WriteTracker(storage, job, staged.path(), damage, outcome));
       if (HasErrors(outcome.problems)) return OkStatus();
     }
-    return VerifyCopy(storage, job, copy, progress).While("verifying the mended copy");
+    return VerifyCopy(storage, job, copy, progress).While("verifying the repaired copy");
   };
-  if (const Status mended = mend(); !mended.ok()) {
+  if (const Status repaired = repair(); !repaired.ok()) {
     CKPT_RETURN_IF_ERROR(storage.RemoveAll(staged.path()));
-    if (!IsAboutBytes(mended)) return mended;
-    const std::vector<Problem>& wrong = mended.problems();
+    if (!IsAboutBytes(repaired)) return repaired;
+    const std::vector<Problem>& wrong = repaired.problems();
     outcome.problems.insert(outcome.problems.begin(), wrong.begin(), wrong.end());
     return outcome;
   }
@@ -248,7 +248,7 @@ Result<Outcome> Repair(Storage& storage, const Job& job, const Path& target,
 
 // Bytes that the copy takes on disk.
 std::uint64_t NeededBytes(const Job& job) {
-  std::uint64_t bytes = job.sidecar.text.size() * (job.manifest().has_copy ? 2 : 1);
+  std::uint64_t bytes = job.stored.text.size() * (job.manifest().has_copy ? 2 : 1);
   for (const ManifestFile& file : job.manifest().files) bytes += file.size_bytes;
   return bytes;
 }
@@ -275,20 +275,20 @@ void PrintJson(const Outcome& outcome, Streams& streams) {
   JsonWriter json(2);
   json.BeginObject().Key("ok").Bool(is_ok);
   json.Key("repaired").BeginArray();
-  for (const MendedPlace& place : outcome.repaired) {
+  for (const RepairedPlace& place : outcome.repaired) {
     if (!is_ok) break;  // the copy was removed
     json.BeginObject().Key("file").Text(place.file).Key("offset").Int(place.offset_bytes);
     switch (place.source) {
-      case MendSource::kBit:
+      case RepairSource::kBit:
         json.Key("bit").Int(place.bit);
         break;
-      case MendSource::kParity:
+      case RepairSource::kParity:
         json.Key("length").Int(place.size_bytes).Key("from").Text("parity");
         break;
-      case MendSource::kManifest:
+      case RepairSource::kManifest:
         json.Key("length").Int(place.size_bytes).Key("from").Text("manifest");
         break;
-      case MendSource::kCopy:
+      case RepairSource::kCopy:
         json.Key("length").Int(place.size_bytes).Key("from").Text("copy");
         break;
     }
@@ -300,17 +300,17 @@ void PrintJson(const Outcome& outcome, Streams& streams) {
   streams.out.Write(json.Take() + "\n");
 }
 
-std::string DescribePlace(const MendedPlace& place) {
+std::string DescribePlace(const RepairedPlace& place) {
   switch (place.source) {
-    case MendSource::kBit:
+    case RepairSource::kBit:
       return fmt::format("{}: bit {} of byte {} flipped back", place.file, place.bit,
                          place.offset_bytes);
-    case MendSource::kParity:
+    case RepairSource::kParity:
       return fmt::format("{}: rebuilt from parity",
                          DescribeRange(place.file, place.offset_bytes, place.size_bytes));
-    case MendSource::kManifest:
+    case RepairSource::kManifest:
       return fmt::format("{}: length and content as the manifest says", place.file);
-    case MendSource::kCopy:
+    case RepairSource::kCopy:
       return fmt::format("{}: written again from its copy", place.file);
   }
   return {};
@@ -322,11 +322,11 @@ void PrintText(const Outcome& outcome, const Path& target, Streams& streams) {
     streams.out.Write("damaged: not everything can be repaired; nothing was written\n");
     return;
   }
-  for (const MendedPlace& place : outcome.repaired) {
-    streams.out.Write(fmt::format("mended: {}\n", EscapeControls(DescribePlace(place))));
+  for (const RepairedPlace& place : outcome.repaired) {
+    streams.out.Write(fmt::format("repaired: {}\n", EscapeControls(DescribePlace(place))));
   }
   streams.out.Write(fmt::format(
-      "ok: {} {} mended, the copy at {} is verified\n", outcome.repaired.size(),
+      "ok: {} {} repaired, the copy at {} is verified\n", outcome.repaired.size(),
       outcome.repaired.size() == 1 ? "place" : "places", EscapeControls(target.string())));
 }
 

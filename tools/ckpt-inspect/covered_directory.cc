@@ -11,7 +11,7 @@ namespace ckpt::inspect {
 namespace {
 
 // Whether the directory has a manifest, or files that belong to one.
-Result<bool> HasSidecar(Storage& storage, const Path& directory) {
+Result<bool> HasManifest(Storage& storage, const Path& directory) {
   for (const std::string& name :
        {std::string(kManifestName), std::string(kManifestCopyName), ParityName(0)}) {
     CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(directory / name));
@@ -25,7 +25,7 @@ Result<std::vector<Path>> CoveredChildren(Storage& storage, const Path& director
   CKPT_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries, storage.List(directory));
   for (const DirectoryEntry& entry : entries) {
     if (entry.type != FileType::kDirectory) continue;
-    CKPT_ASSIGN_OR_RETURN(const bool is_covered, HasSidecar(storage, directory / entry.name));
+    CKPT_ASSIGN_OR_RETURN(const bool is_covered, HasManifest(storage, directory / entry.name));
     if (is_covered) covered.push_back(directory / entry.name);
   }
   return covered;
@@ -38,12 +38,12 @@ Result<Path> FindCoveredDirectory(Storage& storage, const Path& path,
   CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(path));
   const bool is_directory = stat.type == FileType::kDirectory;
   if (is_directory && !iteration) {
-    CKPT_ASSIGN_OR_RETURN(const bool is_covered, HasSidecar(storage, path));
+    CKPT_ASSIGN_OR_RETURN(const bool is_covered, HasManifest(storage, path));
     if (is_covered) return path;
   }
   const Result<CheckpointLocation> located = LocateCheckpoint(storage, path, iteration);
   if (located.ok() && located->is_directory) {
-    CKPT_ASSIGN_OR_RETURN(const bool is_covered, HasSidecar(storage, located->path));
+    CKPT_ASSIGN_OR_RETURN(const bool is_covered, HasManifest(storage, located->path));
     if (is_covered) return located->path;
   }
   if (is_directory && !iteration) {
@@ -52,7 +52,7 @@ Result<Path> FindCoveredDirectory(Storage& storage, const Path& path,
   }
   CKPT_RETURN_IF_ERROR(located.status());
   if (!located->is_directory) {
-    return Error(ErrorKind::kUsage, "one file of a checkpoint cannot be mended alone")
+    return Error(ErrorKind::kUsage, "one file of a checkpoint cannot be repaired alone")
         .File(located->path.string())
         .Hint("name the directory that it lies in");
   }

@@ -170,15 +170,15 @@ void CommandLine::AddVerify() {
 // It does not open the checkpoint: it repairs what the checkpoint's own format can no longer read.
 void CommandLine::AddRepair() {
   const std::array<std::string, 2> examples = {
-      "ckpt-inspect repair run7 -o run7-mended",
-      "ckpt-inspect repair --json out/qwen3 -o out/qwen3-mended"};
+      "ckpt-inspect repair run7 -o run7-repaired",
+      "ckpt-inspect repair --json out/qwen3 -o out/qwen3-repaired"};
   CLI::App& verb = *app_.add_subcommand(
       "repair",
-      "Write a mended copy: flipped bits by checksum, the rest by parity; exit 1 if it cannot");
+      "Write a repaired copy: flipped bits by checksum, the rest by parity; exit 1 if it cannot");
   verb.add_option("PATH", path_, "A checkpoint with a ckptkit.json: its directory, or a root")
       ->required()
       ->option_text(" ");
-  verb.add_option("-o,--output", repair_target_, "Where the mended copy goes")
+  verb.add_option("-o,--output", repair_target_, "Where the repaired copy goes")
       ->required()
       ->option_text("DIR");
   verb.add_option("--iteration", iteration_, "Which checkpoint under a root")->option_text("N");

@@ -20,7 +20,7 @@ bool HasEnded(const std::future<T>& work) {
   return !work.valid() || work.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
 }
 
-// What one rank wrote, as the sidecar will say it.
+// What one rank wrote, as the manifest will say it.
 Manifest AccountOf(const WriteJob& job, const ExecuteResult& written) {
   Manifest manifest;
   manifest.tool = job.tool;

@@ -2,7 +2,7 @@
 //
 //   1. every rank writes its own items below `<target>.ckptkit-partial` and makes them durable: in files of its own, or in
 //      files that several ranks fill, which rank 0 made before;
-//   2. when all have, rank 0 adds the sidecar and publishes the directory by one rename.
+//   2. when all have, rank 0 adds the manifest and publishes the directory by one rename.
 //
 // A rank that fails or dies before the rename leaves nothing under the target's name.
 #ifndef CKPT_TRAINER_CHECKPOINT_CHECKPOINT_WRITER_H_
@@ -37,9 +37,9 @@ struct WriteJob {
   std::shared_ptr<const CheckpointSource> source;
   Path target;
   StagedDirectory::Options staging = {};
-  std::string tool;                           // "ckptkit 0.1.0", for the sidecar
-  std::optional<ManifestOrigin> origin = {};  // for the sidecar
-  ProgressSink* progress = nullptr;           // of what this rank writes, as phase "save"; may be null
+  std::string tool;                           // "ckptkit 0.1.0", for the manifest
+  std::optional<ManifestOrigin> origin = {};  // for the manifest
+  ProgressSink* progress = nullptr;  // of what this rank writes, as phase "save"; may be null
   // On rank 0, when the target is durable; may be empty. What it returns is an error of the save.
   std::function<Status()> published = {};
 };

@@ -22,20 +22,20 @@
 namespace ckpt::train {
 namespace {
 
-// This rank's share of the files: whether they are what the sidecar says. OK without a sidecar.
+// This rank's share of the files: whether they are what the manifest says. OK without a manifest.
 // Tensors' bytes are left to the load, where the candidate could be `opened`.
 Status CheckShare(Storage& storage, const Path& candidate, const Result<StatePtr>& opened,
                   const trainer::Communicator& world) {
-  std::shared_ptr<const Manifest> sidecar;
+  std::shared_ptr<const Manifest> manifest;
   const CheckpointIndex* index = nullptr;
   if (opened.ok()) {
-    sidecar = (*opened)->weights.manifest;
+    manifest = (*opened)->weights.manifest;
     index = &(*opened)->weights.source().index();
   } else {
-    CKPT_ASSIGN_OR_RETURN(sidecar, ReadManifest(storage, candidate));
+    CKPT_ASSIGN_OR_RETURN(manifest, ReadManifest(storage, candidate));
   }
-  if (!sidecar) return OkStatus();
-  return CheckStoredBytes(storage, candidate, *sidecar, index, world.rank(), world.size());
+  if (!manifest) return OkStatus();
+  return CheckStoredBytes(storage, candidate, *manifest, index, world.rank(), world.size());
 }
 
 // Whether another candidate may do better: this one's bytes are not what was written, or cannot be
@@ -71,11 +71,11 @@ Result<std::vector<Path>> ListForAll(Storage& storage, const Path& root,
 
 // What tells one stored state from another.
 std::string IdentityOf(const TrainingState& state) {
-  const std::shared_ptr<const Manifest>& sidecar = state.weights.manifest;
+  const std::shared_ptr<const Manifest>& manifest = state.weights.manifest;
   return fmt::format(
-      "iteration {}, {} samples, state digest {}, sidecar {}", state.run.iteration,
+      "iteration {}, {} samples, state digest {}, manifest {}", state.run.iteration,
       state.run.consumed_samples, state.facts.state_digest.value_or("none"),
-      sidecar ? HashHex(HashAlgorithm::kXxh3, AsBytes(SerializeManifest(*sidecar))) : "none");
+      manifest ? HashHex(HashAlgorithm::kXxh3, AsBytes(SerializeManifest(*manifest))) : "none");
 }
 
 struct Found {

@@ -40,12 +40,12 @@ Result<std::vector<Path>> ListCandidates(Storage& storage, const Path& root) {
   return candidates;
 }
 
-Status CheckStoredBytes(Storage& storage, const Path& checkpoint, const Manifest& sidecar,
+Status CheckStoredBytes(Storage& storage, const Path& checkpoint, const Manifest& manifest,
                         const CheckpointIndex* index, int part, int parts) {
   Manifest share;
-  for (auto f = static_cast<std::size_t>(part); f < sidecar.files.size();
+  for (auto f = static_cast<std::size_t>(part); f < manifest.files.size();
        f += static_cast<std::size_t>(parts)) {
-    share.files.push_back(sidecar.files[f]);
+    share.files.push_back(manifest.files[f]);
   }
   VerifyOptions options;
   options.root = &KnownRunRoot();

@@ -20,10 +20,10 @@ namespace ckpt::train {
 // that was interrupted.
 Result<std::vector<Path>> ListCandidates(Storage& storage, const Path& root);
 
-// Compares files with the checkpoint's sidecar: those at positions part, part + parts, …. Where the checkpoint could be
+// Compares files with the checkpoint's manifest: those at positions part, part + parts, …. Where the checkpoint could be
 // opened, `index` is its own, and bytes of tensors are left to whoever reads them.
 // Errors: kChecksum and the others of VerifyManifest.
-Status CheckStoredBytes(Storage& storage, const Path& checkpoint, const Manifest& sidecar,
+Status CheckStoredBytes(Storage& storage, const Path& checkpoint, const Manifest& manifest,
                         const CheckpointIndex* index, int part, int parts);
 
 // The training state in a checkpoint of ours or of Megatron-FSDP, with all the rows it has.

@@ -58,7 +58,7 @@ struct TrainConfig {
 // `canonical` sets what it needs (fixed-point sums) in `config.precision`.
 void ApplyReduction(TrainConfig& config);
 
-// Errors: kUsage: every violation at once, each with a hint how to mend it.
+// Errors: kUsage: every violation at once, each with a hint.
 Status ValidateTrainConfig(const TrainConfig& config);
 
 // Errors: kUsage (slots and root of `plan` need more than max_unsharded_bytes: names the bytes and

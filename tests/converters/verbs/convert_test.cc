@@ -19,8 +19,8 @@
 #include "core/base/endian.h"
 #include "core/base/hash.h"
 #include "core/manifest/verify_manifest.h"
-#include "formats/safetensors/header.h"
 #include "formats/registry/stored_run.h"
+#include "formats/safetensors/header.h"
 #include "tests/converters/verbs/convert_fixture.h"
 
 namespace ckpt {
@@ -92,7 +92,7 @@ TEST_F(ConvertTest, TheSameModelWhateverTheLayoutOfTheResult) {
   }
 }
 
-TEST_F(ConvertTest, TheSidecarProvesEveryFileOfTheResult) {
+TEST_F(ConvertTest, TheManifestProvesEveryFileOfTheResult) {
   ASSERT_THAT(Convert(ToFsdp(Golden("llama-tied-fp32"))), IsOk());
   const Path release = dir_.path() / "fsdp" / "release";
   const auto manifest = ParseManifest(Content(release / "ckptkit.json"), "ckptkit.json");
@@ -139,8 +139,8 @@ TEST_F(ConvertTest, ParityCoversEveryFileAndDependsOnNeitherThreadsNorBudget) {
   EXPECT_EQ(report->parity_files, prepared->parity_files);
   EXPECT_GT(report->parity_bytes, 0U);
   const Path expected = options.target;
-  const Path sidecar = expected / "release" / "ckptkit.json";
-  const auto manifest = ParseManifest(Content(sidecar), "ckptkit.json");
+  const Path manifest_path = expected / "release" / "ckptkit.json";
+  const auto manifest = ParseManifest(Content(manifest_path), "ckptkit.json");
   ASSERT_THAT(manifest, IsOk());
   std::size_t covered = 0;
   for (const ParityGroup& group : manifest->parity) covered += 1 + group.members.size();
@@ -148,7 +148,7 @@ TEST_F(ConvertTest, ParityCoversEveryFileAndDependsOnNeitherThreadsNorBudget) {
   const auto problems = VerifyManifest(PosixStorage(), expected / "release", *manifest);
   ASSERT_THAT(problems, IsOk());
   EXPECT_TRUE(problems->empty());
-  EXPECT_EQ(Content(expected / "release" / "ckptkit-parity.json"), Content(sidecar));
+  EXPECT_EQ(Content(expected / "release" / "ckptkit-parity.json"), Content(manifest_path));
   ASSERT_NO_FATAL_FAILURE(ExpectSameForAnyThreadsAndBudget(expected, options));
   // Parity is of these files: a conversion does not take it along as a side file.
   ConvertOptions back = ToHf(expected);
@@ -196,7 +196,7 @@ TEST_F(ConvertTest, TellsEveryPhaseByItsName) {
   for (const PhaseLog* log : {&there, &back}) EXPECT_EQ(log->done_, log->totals_);
 }
 
-// The room is counted before anything is written: it must be what is written in the end, but for the sidecar.
+// The room is counted before anything is written: it must be what is written in the end, but for the manifest.
 TEST_F(ConvertTest, KnowsHowMuchRoomTheTargetTakes) {
   for (const std::size_t parity_group : {0U, 3U}) {
     ConvertOptions options = ToFsdp(Golden("qwen3moe-norm-bf16"));
@@ -513,7 +513,7 @@ TEST_F(ConvertTest, SaysWhichPaddingOfTheVocabularyIsNotZero) {
   ExpectSameFiles(dir_.path() / "hf", back.target);
 }
 
-TEST_F(ConvertTest, RefusesASourceThatItsOwnSidecarProvesDamaged) {
+TEST_F(ConvertTest, RefusesASourceThatItsOwnManifestProvesDamaged) {
   ASSERT_THAT(Convert(ToFsdp(Golden("llama-tied-fp32"))), IsOk());
   ASSERT_THAT(Convert(ToHf(dir_.path() / "fsdp")), IsOk());
   const Path weights = dir_.path() / "hf" / "model.safetensors";
@@ -528,7 +528,7 @@ TEST_F(ConvertTest, RefusesASourceThatItsOwnSidecarProvesDamaged) {
   EXPECT_FALSE(boost::filesystem::exists(again.target));
 }
 
-TEST_F(ConvertTest, RefusesASingleFileThatTheSidecarBesideItProvesDamaged) {
+TEST_F(ConvertTest, RefusesASingleFileThatTheManifestBesideItProvesDamaged) {
   ASSERT_THAT(Convert(ToFsdp(Golden("llama-tied-fp32"))), IsOk());
   ASSERT_THAT(Convert(ToHf(dir_.path() / "fsdp")), IsOk());
   const Path weights = dir_.path() / "hf" / "model.safetensors";

@@ -129,7 +129,7 @@ TEST(SideFiles, GitLfsPointersAreNamed) {
   EXPECT_EQ(status.first().expected, "a file of 499723 bytes");
 }
 
-// The sidecar is JSON: it could not name such a file, and would call the copy damaged.
+// The manifest is JSON: it could not name such a file, and would call the copy damaged.
 TEST(SideFiles, OfNamesThatAreNoUtf8AreRefused) {
   const auto storage = MakeMemoryStorage();
   ASSERT_THAT(storage->MakeDirectories("/repo"), testing::IsOk());

@@ -136,8 +136,8 @@ TEST_F(CheckedStorageTest, NoticesEveryByteOfTheLastBlock) {
     EXPECT_THAT(Open()->ReadAt(3 * kBlock, out), FailsWith(ErrorKind::kChecksum)) << offset;
     Flip(offset, 1);
     EXPECT_THAT(Open()->ReadAt(kSize - 1, out), FailsWith(ErrorKind::kChecksum)) << offset;
-    auto mended = disk_->OpenForUpdate("/ck/sub/data");
-    ASSERT_THAT((*mended)->WriteAt(offset, ByteSpan(content_).subspan(offset, 1)), IsOk());
+    auto repaired = disk_->OpenForUpdate("/ck/sub/data");
+    ASSERT_THAT((*repaired)->WriteAt(offset, ByteSpan(content_).subspan(offset, 1)), IsOk());
   }
 }
 

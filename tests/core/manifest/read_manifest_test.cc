@@ -28,8 +28,8 @@ class ReadManifestTest : public ::testing::Test {
     }
   }
   void Put(const std::string& text) {
-    ASSERT_THAT(storage_->RemoveAll(kSidecar), IsOk());
-    ASSERT_THAT(WriteSmallFile(*storage_, kSidecar, AsBytes(text)), IsOk());
+    ASSERT_THAT(storage_->RemoveAll(kManifestPath), IsOk());
+    ASSERT_THAT(WriteSmallFile(*storage_, kManifestPath, AsBytes(text)), IsOk());
   }
   void PutCopy(const std::string& text) {
     ASSERT_THAT(storage_->RemoveAll(kCopy), IsOk());
@@ -61,7 +61,7 @@ class ReadManifestTest : public ::testing::Test {
     return manifest;
   }
 
-  const Path kSidecar = Path("/d") / std::string(kManifestName);
+  const Path kManifestPath = Path("/d") / std::string(kManifestName);
   const Path kCopy = Path("/d") / std::string(kManifestCopyName);
   std::unique_ptr<Storage> storage_ = MakeMemoryStorage();
 };
@@ -103,7 +103,7 @@ TEST_F(ReadManifestTest, ADamagedOneIsAnErrorForEveryFileBesideIt) {
   }
 }
 
-TEST_F(ReadManifestTest, TheCopyServesWhereTheSidecarIsLost) {
+TEST_F(ReadManifestTest, TheCopyServesWhereTheManifestIsLost) {
   const std::string text = SerializeManifest(WithCopy());
   PutCopy(text);
   ExpectFound(ErrorKind::kMissingFile, kManifestName);
@@ -114,7 +114,7 @@ TEST_F(ReadManifestTest, TheCopyServesWhereTheSidecarIsLost) {
     const auto found = FindManifest(*storage_, "/d");
     ASSERT_THAT(found, IsOk()) << i;
     ASSERT_EQ((*found)->text, text) << i;
-    ASSERT_EQ((*found)->lost->file, kSidecar.string()) << i;
+    ASSERT_EQ((*found)->lost->file, kManifestPath.string()) << i;
   }
   Put(text);
   const auto whole = FindManifest(*storage_, "/d");
@@ -134,13 +134,13 @@ TEST_F(ReadManifestTest, TellsWhatBecameOfTheCopy) {
   EXPECT_THAT(ReadManifest(*storage_, "/d"), IsOk());
 }
 
-// Else whoever deletes the sidecar would be told that all is well.
-TEST_F(ReadManifestTest, WhatIsLeftBesideASidecarIsNoCheckpointOfAnotherProgram) {
+// Else whoever deletes the manifest would be told that all is well.
+TEST_F(ReadManifestTest, WhatIsLeftBesideAManifestIsNoCheckpointOfAnotherProgram) {
   PutCopy(SerializeManifest(WithCopy()));
   for (const char* path : {"/d", "/d/a"}) {
     const auto read = ReadManifest(*storage_, path);
     ASSERT_THAT(read, FailsWith(ErrorKind::kMissingFile)) << path;
-    EXPECT_EQ(read.status().first().file, kSidecar.string());
+    EXPECT_EQ(read.status().first().file, kManifestPath.string());
     EXPECT_THAT(read.status().first().hint, ::testing::HasSubstr("ckpt-inspect repair"));
   }
   ASSERT_THAT(storage_->RemoveAll(kCopy), IsOk());
@@ -153,7 +153,7 @@ TEST_F(ReadManifestTest, WhatIsLeftBesideASidecarIsNoCheckpointOfAnotherProgram)
   EXPECT_EQ(both.status().problems().size(), 2U);
 }
 
-TEST_F(ReadManifestTest, ASidecarWithoutACopyIsAsBefore) {
+TEST_F(ReadManifestTest, AManifestWithoutACopyIsAsBefore) {
   Put(SerializeManifest(Example()));
   const auto found = FindManifest(*storage_, "/d");
   ASSERT_THAT(found, IsOk());

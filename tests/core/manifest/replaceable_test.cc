@@ -31,7 +31,7 @@ class ReplaceableTest : public ::testing::Test {
     EXPECT_THAT(storage_->MakeDirectories(path.parent_path()), IsOk());
     EXPECT_THAT(WriteSmallFile(*storage_, path, AsBytes("x")), IsOk());
   }
-  void WriteSidecar(const Path& directory, const std::vector<std::string>& names) {
+  void WriteManifest(const Path& directory, const std::vector<std::string>& names) {
     Manifest manifest;
     manifest.tool = "t";
     for (const std::string& name : names) {
@@ -48,15 +48,15 @@ class ReplaceableTest : public ::testing::Test {
 
 TEST_F(ReplaceableTest, AnEmptyDirectoryIs) { EXPECT_THAT(Check(), IsOk()); }
 
-TEST_F(ReplaceableTest, WhatItsSidecarNamesIs) {
+TEST_F(ReplaceableTest, WhatItsManifestNamesIs) {
   Write("/out/model.safetensors");
-  WriteSidecar("/out", {"model.safetensors"});
+  WriteManifest("/out", {"model.safetensors"});
   EXPECT_THAT(Check(), IsOk());
 }
 
-TEST_F(ReplaceableTest, WhatTheCopyOfALostSidecarNamesIs) {
+TEST_F(ReplaceableTest, WhatTheCopyOfALostManifestNamesIs) {
   Write("/out/model.safetensors");
-  WriteSidecar("/out", {"model.safetensors"});
+  WriteManifest("/out", {"model.safetensors"});
   EXPECT_THAT(storage_->Rename("/out/ckptkit.json", "/out/ckptkit-parity.json"), IsOk());
   EXPECT_THAT(Check(), IsOk());
   Write("/out/mine");
@@ -73,7 +73,7 @@ TEST_F(ReplaceableTest, ParityFilesAloneMakeNothingReplaceable) {
 TEST_F(ReplaceableTest, AMegatronRootIsUntilTrainingSavesIntoIt) {
   Write("/out/latest_checkpointed_iteration.txt");
   Write("/out/release/.metadata");
-  WriteSidecar("/out/release", {"../latest_checkpointed_iteration.txt", ".metadata"});
+  WriteManifest("/out/release", {"../latest_checkpointed_iteration.txt", ".metadata"});
   EXPECT_THAT(Check(), IsOk());
   Write("/out/iter_0000010/.metadata");
   const Status status = Check();
@@ -86,7 +86,7 @@ TEST_F(ReplaceableTest, WhatSomebodyAddedIsNamed) {
   for (const char* directory : {"/out", "/out/release"}) {
     storage_ = MakeMemoryStorage();
     Write(Path(directory) / "weights");
-    WriteSidecar(directory, {"weights"});
+    WriteManifest(directory, {"weights"});
     EXPECT_THAT(Check(), IsOk());
     Write("/out/tensorboard/events");
     Write("/out/README.md");
@@ -97,7 +97,7 @@ TEST_F(ReplaceableTest, WhatSomebodyAddedIsNamed) {
 }
 
 // A run saves its damaged iteration anew.
-TEST_F(ReplaceableTest, OfADamagedSidecarThePlaceIsKnown) {
+TEST_F(ReplaceableTest, OfADamagedManifestThePlaceIsKnown) {
   Write("/out/weights");
   Write("/out/ckptkit.json");
   EXPECT_THAT(Check(), IsOk());

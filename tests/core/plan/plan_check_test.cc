@@ -24,7 +24,7 @@ TEST(CheckWritePlan, WantsANameForEachFile) {
   EXPECT_THAT(CheckWritePlan(PlanOf({}, {"d/a", "d//a"})), FailsWith(ErrorKind::kAlreadyExists));
 }
 
-TEST(CheckWritePlan, KeepsTheNamesOfTheJournalAndTheSidecarFree) {
+TEST(CheckWritePlan, KeepsTheNamesOfTheJournalAndTheManifestFree) {
   for (const std::string name : {".ckptkit-journal", "ckptkit.json", "release/ckptkit.json"}) {
     EXPECT_THAT(CheckWritePlan(PlanOf({name}, {})), FailsWith(ErrorKind::kAlreadyExists)) << name;
     EXPECT_THAT(CheckWritePlan(PlanOf({}, {name})), FailsWith(ErrorKind::kAlreadyExists)) << name;

@@ -46,23 +46,23 @@ TEST(PlanRepair, HasNothingToDoForWholeFiles) {
 
 TEST(PlanRepair, FlipsBitsBack) {
   const RepairPlan plan = Plan({Flipped(0, 0), Flipped(3, 0)});
-  EXPECT_THAT(plan.blocks, ElementsAre(BlockMend{.file = 0, .block = 0, .flip = kSomeBit},
-                                       BlockMend{.file = 3, .block = 0, .flip = kSomeBit}));
+  EXPECT_THAT(plan.blocks, ElementsAre(BlockRepair{.file = 0, .block = 0, .flip = kSomeBit},
+                                       BlockRepair{.file = 3, .block = 0, .flip = kSomeBit}));
   EXPECT_THAT(plan.beyond_repair, IsEmpty());
 }
 
 TEST(PlanRepair, RebuildsBlocksAtDifferentPlacesOfOneGroup) {
   const RepairPlan plan = Plan({Garbage(0, 0), Garbage(1, 1)});
-  EXPECT_THAT(plan.blocks, ElementsAre(BlockMend{.file = 0, .block = 0, .group = 0},
-                                       BlockMend{.file = 1, .block = 1, .group = 0}));
+  EXPECT_THAT(plan.blocks, ElementsAre(BlockRepair{.file = 0, .block = 0, .group = 0},
+                                       BlockRepair{.file = 1, .block = 1, .group = 0}));
   EXPECT_THAT(plan.beyond_repair, IsEmpty());
 }
 
-TEST(PlanRepair, RebuildsFromBlocksThatABitMends) {
+TEST(PlanRepair, RebuildsFromBlocksThatABitRepairs) {
   const RepairPlan plan = Plan({Garbage(0, 0), Flipped(1, 0), Flipped(4, 0)});
-  EXPECT_THAT(plan.blocks, ElementsAre(BlockMend{.file = 0, .block = 0, .group = 0},
-                                       BlockMend{.file = 1, .block = 0, .flip = kSomeBit},
-                                       BlockMend{.file = 4, .block = 0, .flip = kSomeBit}));
+  EXPECT_THAT(plan.blocks, ElementsAre(BlockRepair{.file = 0, .block = 0, .group = 0},
+                                       BlockRepair{.file = 1, .block = 0, .flip = kSomeBit},
+                                       BlockRepair{.file = 4, .block = 0, .flip = kSomeBit}));
   EXPECT_THAT(plan.beyond_repair, IsEmpty());
 }
 

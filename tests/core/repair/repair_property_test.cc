@@ -1,11 +1,11 @@
-// Random damage: what is mended has the bytes that were written, and what can be mended is.
+// Random damage: what is repaired has the bytes that were written, and what can be repaired is.
 #include <set>
 
 #include <gmock/gmock.h>
 
 #include "core/manifest/find_damage.h"
 #include "core/repair/repair_plan.h"
-#include "core/repair/write_mended.h"
+#include "core/repair/write_repaired.h"
 #include "tests/core/repair/specimen.h"
 
 namespace ckpt {
@@ -30,8 +30,8 @@ class RepairTest : public ::testing::Test {
   std::uint64_t Below(std::uint64_t bound) { return rng_() % bound; }
 
   // Finds, plans, writes. The plan is kept in `plan_`.
-  static Result<std::vector<MendedPlace>> Repair(Specimen& specimen, int threads,
-                                                 RepairPlan& plan) {
+  static Result<std::vector<RepairedPlace>> Repair(Specimen& specimen, int threads,
+                                                   RepairPlan& plan) {
     CKPT_ASSIGN_OR_RETURN(const Damage damage,
                           FindDamage(specimen.storage(), Specimen::directory(), specimen.manifest(),
                                      {.threads = threads}));
@@ -39,8 +39,8 @@ class RepairTest : public ::testing::Test {
     CKPT_RETURN_IF_ERROR(Status(plan.beyond_repair));
     CKPT_RETURN_IF_ERROR(specimen.storage().RemoveAll(kCopy));
     CKPT_RETURN_IF_ERROR(specimen.storage().MakeDirectories(kCopy));
-    return WriteMended(specimen.storage(), Specimen::directory(), specimen.manifest(), plan, kCopy,
-                       {.threads = threads});
+    return WriteRepaired(specimen.storage(), Specimen::directory(), specimen.manifest(), plan,
+                         kCopy, {.threads = threads});
   }
 
   Contents SomeFiles(std::size_t count) {
@@ -59,9 +59,9 @@ class RepairTest : public ::testing::Test {
 TEST_F(RepairTest, CopiesWhatIsWhole) {
   Specimen specimen(SomeFiles(5), 2);
   RepairPlan plan;
-  const auto mended = Repair(specimen, 2, plan);
-  ASSERT_THAT(mended, IsOk());
-  EXPECT_THAT(*mended, ::testing::IsEmpty());
+  const auto repaired = Repair(specimen, 2, plan);
+  ASSERT_THAT(repaired, IsOk());
+  EXPECT_THAT(*repaired, ::testing::IsEmpty());
   EXPECT_EQ(specimen.ReadAll(kCopy), specimen.contents());
 }
 
@@ -73,13 +73,13 @@ TEST_F(RepairTest, RebuildsEverySingleLostFile) {
     SCOPED_TRACE(name);
     specimen.Remove(name);
     RepairPlan plan;
-    const auto mended = Repair(specimen, 1, plan);
-    ASSERT_THAT(mended, IsOk());
-    ASSERT_EQ(mended->size(), 1U);
-    EXPECT_EQ(mended->front().file, name);
-    EXPECT_EQ(mended->front().source,
-              content.empty() ? MendSource::kManifest : MendSource::kParity);
-    EXPECT_EQ(mended->front().size_bytes, content.size());
+    const auto repaired = Repair(specimen, 1, plan);
+    ASSERT_THAT(repaired, IsOk());
+    ASSERT_EQ(repaired->size(), 1U);
+    EXPECT_EQ(repaired->front().file, name);
+    EXPECT_EQ(repaired->front().source,
+              content.empty() ? RepairSource::kManifest : RepairSource::kParity);
+    EXPECT_EQ(repaired->front().size_bytes, content.size());
     EXPECT_EQ(specimen.ReadAll(kCopy), specimen.contents());
     specimen.Restore();
   }
@@ -111,21 +111,21 @@ TEST_F(RepairTest, ShortAndLongFilesGetTheirLengthBack) {
   for (const std::uint64_t length : {std::uint64_t{0}, kBlock - 1, kBlock, 2 * kBlock + 4}) {
     specimen.Put("a", ByteSpan(a).first(length));
     RepairPlan plan;
-    const auto mended = Repair(specimen, 2, plan);
-    ASSERT_THAT(mended, IsOk());
-    ASSERT_EQ(mended->size(), 1U);
-    EXPECT_EQ(mended->front().offset_bytes, length / kBlock * kBlock);
+    const auto repaired = Repair(specimen, 2, plan);
+    ASSERT_THAT(repaired, IsOk());
+    ASSERT_EQ(repaired->size(), 1U);
+    EXPECT_EQ(repaired->front().offset_bytes, length / kBlock * kBlock);
     EXPECT_EQ(specimen.ReadAll(kCopy), specimen.contents());
   }
   Bytes grown = a;
   grown.push_back(std::byte{1});
   specimen.Put("a", grown);
   RepairPlan plan;
-  const auto mended = Repair(specimen, 1, plan);
-  ASSERT_THAT(mended, IsOk());
-  EXPECT_THAT(*mended,
-              ::testing::ElementsAre(MendedPlace{
-                  .file = "a", .offset_bytes = a.size(), .source = MendSource::kManifest}));
+  const auto repaired = Repair(specimen, 1, plan);
+  ASSERT_THAT(repaired, IsOk());
+  EXPECT_THAT(*repaired,
+              ::testing::ElementsAre(RepairedPlace{
+                  .file = "a", .offset_bytes = a.size(), .source = RepairSource::kManifest}));
   EXPECT_EQ(specimen.ReadAll(kCopy), specimen.contents());
 }
 
@@ -139,12 +139,12 @@ TEST_F(RepairTest, TakesNoGuessForAFlippedBit) {
   }
   specimen.Put("a", garbage);
   RepairPlan plan;
-  const auto mended = Repair(specimen, 1, plan);
-  ASSERT_THAT(mended, IsOk());
+  const auto repaired = Repair(specimen, 1, plan);
+  ASSERT_THAT(repaired, IsOk());
   ASSERT_EQ(plan.blocks.size(), 1U);
   EXPECT_FALSE(plan.blocks[0].flip.has_value());
-  ASSERT_EQ(mended->size(), 1U);
-  EXPECT_EQ(mended->front().source, MendSource::kParity);
+  ASSERT_EQ(repaired->size(), 1U);
+  EXPECT_EQ(repaired->front().source, RepairSource::kParity);
   EXPECT_EQ(specimen.ReadAll(kCopy), specimen.contents());
 }
 
@@ -156,18 +156,18 @@ TEST_F(RepairTest, NoticesDamageThatComesWhileItWrites) {
   specimen.Put("b", RandomBytes(300, rng_));
   ASSERT_THAT(specimen.storage().MakeDirectories(kCopy), IsOk());
   EXPECT_THAT(
-      WriteMended(specimen.storage(), Specimen::directory(), specimen.manifest(), plan, kCopy),
+      WriteRepaired(specimen.storage(), Specimen::directory(), specimen.manifest(), plan, kCopy),
       FailsWith(ErrorKind::kChecksum));
 }
 
 TEST_F(RepairTest, GivesTheBytesBackWheneverItCanBeDone) {
-  int mended_cases = 0;
+  int repaired_cases = 0;
   int refused_cases = 0;
   for (int i = 0; i < 60; ++i) {
     SCOPED_TRACE(::testing::Message() << "case " << i);
     Specimen specimen(SomeFiles(2 + Below(4)), 1 + Below(4));
     const Manifest& manifest = specimen.manifest();
-    // (file, block) → whether a bit mends it.
+    // (file, block) → whether a bit repairs it.
     std::map<std::pair<std::string, std::uint64_t>, bool> damaged;
     Contents now = specimen.contents();
     for (std::uint64_t hits = 1 + Below(4); hits > 0; --hits) {
@@ -199,15 +199,15 @@ TEST_F(RepairTest, GivesTheBytesBackWheneverItCanBeDone) {
       }
     }
     RepairPlan plan;
-    const auto mended = Repair(specimen, 1 + static_cast<int>(Below(3)), plan);
-    ASSERT_EQ(mended.ok(), can_be_done) << mended.status().ToString();
+    const auto repaired = Repair(specimen, 1 + static_cast<int>(Below(3)), plan);
+    ASSERT_EQ(repaired.ok(), can_be_done) << repaired.status().ToString();
     if (can_be_done) {
       ASSERT_EQ(specimen.ReadAll(kCopy), specimen.contents());
-      ASSERT_EQ(mended->empty(), damaged.empty());
+      ASSERT_EQ(repaired->empty(), damaged.empty());
     }
-    (can_be_done ? mended_cases : refused_cases) += 1;
+    (can_be_done ? repaired_cases : refused_cases) += 1;
   }
-  EXPECT_GT(mended_cases, 20);
+  EXPECT_GT(repaired_cases, 20);
   EXPECT_GT(refused_cases, 3);
 }
 

@@ -38,7 +38,7 @@ std::string OneTensor(const std::string& key, std::size_t size, std::mt19937_64&
   return content;
 }
 
-// A repository of two shards with a sidecar of ours under /c.
+// A repository of two shards with a manifest of ours under /c.
 class RepairCommandTest : public ::testing::Test {
  protected:
   void Make(std::size_t group_size, std::size_t w_bytes = 400) {
@@ -125,7 +125,7 @@ TEST_F(RepairCommandTest, AWholeCheckpointIsCopied) {
   EXPECT_EQ(ReadAll("/d"), contents_);
 }
 
-TEST_F(RepairCommandTest, AFlippedBitOfTheSidecarIsMended) {
+TEST_F(RepairCommandTest, AFlippedBitOfTheManifestIsRepaired) {
   Make(2);
   for (const char* name : {"ckptkit.json", "ckptkit-parity.json"}) {
     Flip(name, contents_[name].size() / 2, 3);
@@ -141,12 +141,12 @@ TEST_F(RepairCommandTest, AFlippedBitOfTheSidecarIsMended) {
 }
 
 // What wrote parity before it wrote copies.
-TEST_F(RepairCommandTest, ALostSidecarWithoutACopyIsNamed) {
+TEST_F(RepairCommandTest, ALostManifestWithoutACopyIsNamed) {
   Make(2);
   Remove("/c/ckptkit.json");
   Remove("/c/ckptkit-parity.json");
   EXPECT_EQ(Verify(), ExitCode::kDifferent);
-  EXPECT_THAT(out_.text(), HasSubstr("the checkpoint's sidecar is missing"));
+  EXPECT_THAT(out_.text(), HasSubstr("the checkpoint's manifest is missing"));
   EXPECT_THAT(out_.text(), HasSubstr("\"protection\": \"none\""));
   EXPECT_EQ(Repair(), ExitCode::kFailed);
   EXPECT_THAT(err_.text(), HasSubstr("from another copy of the checkpoint"));
@@ -166,7 +166,7 @@ TEST_F(RepairCommandTest, VerifyNamesByteBitTensorAndChunk) {
   EXPECT_THAT(out_.text(), HasSubstr("ckpt-inspect repair"));
 }
 
-// Its tensors are lost with it: the metadata say so, and the sidecar says it again.
+// Its tensors are lost with it: the metadata say so, and the manifest says it again.
 TEST_F(RepairCommandTest, VerifyTellsOfALostFileOnce) {
   Make(0);
   Remove("/c/b.safetensors");
@@ -199,7 +199,7 @@ TEST_F(RepairCommandTest, VerifyListsTheTensorsOfABlockThatNoBitExplains) {
   EXPECT_THAT(out_.text(), HasSubstr("\"repairable\": false"));
 }
 
-TEST_F(RepairCommandTest, EveryFlippedBitIsNamedAndMended) {
+TEST_F(RepairCommandTest, EveryFlippedBitIsNamedAndRepaired) {
   Make(0);
   for (const auto& [name, content] : contents_) {
     if (name == kManifestName) continue;
@@ -233,18 +233,19 @@ TEST_F(RepairCommandTest, AFlippedBitOfAManifestWithoutACopyIsAnErrorOfTheManife
   }
 }
 
-// The sidecar is no single point of failure: its copy takes its place.
+// The manifest is no single point of failure: its copy takes its place.
 TEST_F(RepairCommandTest, RebuildsAnyOneLostFile) {
   Make(3);
   for (const auto& [name, content] : contents_) {
     SCOPED_TRACE(name);
-    const bool is_sidecar = name == kManifestName || name == kManifestCopyName;
+    const bool is_manifest = name == kManifestName || name == kManifestCopyName;
     Remove(Path("/c") / name);
     EXPECT_EQ(Verify(), ExitCode::kDifferent);
     EXPECT_THAT(out_.text(), HasSubstr(name));
     EXPECT_THAT(out_.text(), HasSubstr("\"repairable\": true"));
     ASSERT_EQ(Repair(), ExitCode::kDone) << out_.text();
-    EXPECT_THAT(out_.text(), HasSubstr(is_sidecar ? "\"from\": \"copy\"" : "\"from\": \"parity\""));
+    EXPECT_THAT(out_.text(),
+                HasSubstr(is_manifest ? "\"from\": \"copy\"" : "\"from\": \"parity\""));
     EXPECT_EQ(ReadAll("/d"), contents_);
     Remove("/d");
     Put("/c/" + name, content);
@@ -262,7 +263,7 @@ TEST_F(RepairCommandTest, NamesBothFilesWhenTwoOfAGroupAreLost) {
   ExpectNothingWritten();
 }
 
-TEST_F(RepairCommandTest, MendsSeveralDamagesAtOnce) {
+TEST_F(RepairCommandTest, RepairsSeveralDamagesAtOnce) {
   Make(2);
   Flip("a.safetensors", 70, 1);
   Flip("config.json", 0, 0);
@@ -276,7 +277,7 @@ TEST_F(RepairCommandTest, MendsSeveralDamagesAtOnce) {
 
 // Of wrong blocks of this length one in 4096 has a checksum that one flipped bit would explain. The
 // other one tells.
-TEST_F(RepairCommandTest, DoesNotMendByAWrongGuess) {
+TEST_F(RepairCommandTest, DoesNotRepairByAWrongGuess) {
   const std::string name = "b.safetensors";
   Make(0, 1 << 17);
   std::string content = contents_[name];
@@ -320,8 +321,8 @@ TEST_F(RepairCommandTest, AFullDiskSaysWhatTheCopyTakesAndThatNothingIsLeft) {
   ExpectNothingWritten();
 }
 
-// The sidecar is there when it is looked for, and gone when it is read.
-class VanishingSidecar final : public ForwardingStorage {
+// The manifest is there when it is looked for, and gone when it is read.
+class VanishingManifest final : public ForwardingStorage {
  public:
   using ForwardingStorage::ForwardingStorage;
 
@@ -334,11 +335,11 @@ class VanishingSidecar final : public ForwardingStorage {
   int num_asked_ = 0;
 };
 
-TEST_F(RepairCommandTest, ASidecarThatVanishesIsAnError) {
+TEST_F(RepairCommandTest, AManifestThatVanishesIsAnError) {
   Make(0);
-  VanishingSidecar storage(*storage_);
+  VanishingManifest storage(*storage_);
   EXPECT_EQ(RunOn(storage, {"repair", "/c", "-o", "/d"}), ExitCode::kFailed);
-  EXPECT_THAT(err_.text(), HasSubstr("the checkpoint's sidecar vanished"));
+  EXPECT_THAT(err_.text(), HasSubstr("the checkpoint's manifest vanished"));
   ExpectNothingWritten();
 }
 

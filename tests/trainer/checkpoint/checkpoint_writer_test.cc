@@ -87,12 +87,12 @@ Status Save(CheckpointWriter& writer, Communicator& world, float value) {
   return writer.Finish();
 }
 
-// The files below `directory` and their contents, each of them proved by the sidecar.
+// The files below `directory` and their contents, each of them proved by the manifest.
 Result<std::vector<std::string>> ReadWhole(Storage& storage, const Path& directory) {
   CKPT_ASSIGN_OR_RETURN(
       const std::string text,
       ReadSmallFile(storage, directory / std::string(kManifestName), kMaxManifestBytes));
-  CKPT_ASSIGN_OR_RETURN(const Manifest manifest, ParseManifest(text, "sidecar"));
+  CKPT_ASSIGN_OR_RETURN(const Manifest manifest, ParseManifest(text, "manifest"));
   CKPT_ASSIGN_OR_RETURN(std::vector<Problem> problems,
                         VerifyManifest(storage, directory, manifest));
   if (!problems.empty()) return Status(std::move(problems));
@@ -130,11 +130,11 @@ class CheckpointWriterTest : public ::testing::Test {
   std::unique_ptr<Storage> storage_ = MakeMemoryStorage();
 };
 
-TEST_F(CheckpointWriterTest, PublishesWhatAllRanksWroteWithASidecarThatProvesIt) {
+TEST_F(CheckpointWriterTest, PublishesWhatAllRanksWroteWithAManifestThatProvesIt) {
   for (const Status& status : SaveOnAll(1)) ASSERT_THAT(status, IsOk());
   const auto whole = ReadWhole(*storage_, kTarget);
   ASSERT_THAT(whole, IsOk());
-  EXPECT_EQ(whole->size(), kRanks + 2U);  // data files, .metadata, sidecar
+  EXPECT_EQ(whole->size(), kRanks + 2U);  // data files, .metadata, manifest
   EXPECT_FALSE(Exists(kTarget.string() + ".ckptkit-partial"));
 }
 

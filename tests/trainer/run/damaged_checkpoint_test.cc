@@ -113,7 +113,7 @@ TEST_F(DamagedCheckpointTest, TakesTheNewestWhereNothingIsDamaged) {
 }
 
 TEST_F(DamagedCheckpointTest, TakesTheOneBeforeAndSaysWhyWhateverFileIsDamaged) {
-  ASSERT_GE(files_.size(), 5U);  // a file a rank, .metadata, sidecar, config.json
+  ASSERT_GE(files_.size(), 5U);  // a file a rank, .metadata, manifest, config.json
   int tried = 0;
   for (const auto& [name, content] : files_) {
     for (const Damage& damage : Damages()) {

@@ -99,15 +99,15 @@ TEST_F(LoadRunTest, ReadsMetadataOnceForSettingsAndAllRanks) {
     auto sessions = SmallSessions::Create(storage, GoOn(ranks), ranks);
     ASSERT_THAT(sessions, IsOk());
     EXPECT_EQ(storage.NumOpened(".metadata"), 1U) << ranks;
-    const std::size_t sidecars = storage.NumOpened("ckptkit.json");
-    EXPECT_GE(sidecars, 1U);
+    const std::size_t manifests = storage.NumOpened("ckptkit.json");
+    EXPECT_GE(manifests, 1U);
     EXPECT_THAT(sessions->Run([](RankSession& session, Communicator&) -> Status {
       CKPT_RETURN_IF_ERROR(session.Start().status());
       return CheckState(session.trainer(), 2);
     }),
                 IsOk());
     EXPECT_EQ(storage.NumOpened(".metadata"), 2U) << ranks;
-    EXPECT_EQ(storage.NumOpened("ckptkit.json"), sidecars) << ranks;
+    EXPECT_EQ(storage.NumOpened("ckptkit.json"), manifests) << ranks;
   }
 }
 

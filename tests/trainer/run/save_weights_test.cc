@@ -63,7 +63,7 @@ class SaveWeightsTest : public ::testing::TestWithParam<MeshCase> {
     return Path(*settings.at("save").AsText()) / "iter_0000001";
   }
 
-  // Every file but our sidecar, by its name.
+  // Every file but our manifest, by its name.
   static std::map<std::string, std::string> ReadAll(const Path& directory) {
     std::map<std::string, std::string> contents;
     const auto names = ListRecursively(PosixStorage(), directory);
@@ -100,20 +100,20 @@ TEST_P(SaveWeightsTest, LeavesTheRepositoryThatAConversionOfTheRunGives) {
   }
   EXPECT_EQ(actual.size(), expected.size());
 
-  // The sidecar joins what the ranks told of the files that they filled together.
-  const auto sidecar = ReadManifest(PosixStorage(), *weights);
-  ASSERT_THAT(sidecar, IsOk());
-  ASSERT_NE(*sidecar, nullptr);
-  EXPECT_EQ((*sidecar)->files.size(), actual.size());
-  const auto problems = VerifyManifest(PosixStorage(), *weights, **sidecar, {});
+  // The manifest joins what the ranks told of the files that they filled together.
+  const auto manifest = ReadManifest(PosixStorage(), *weights);
+  ASSERT_THAT(manifest, IsOk());
+  ASSERT_NE(*manifest, nullptr);
+  EXPECT_EQ((*manifest)->files.size(), actual.size());
+  const auto problems = VerifyManifest(PosixStorage(), *weights, **manifest, {});
   ASSERT_THAT(problems, IsOk());
   EXPECT_THAT(*problems, IsEmpty());
   const auto converted = ReadManifest(PosixStorage(), options.target);
   ASSERT_THAT(converted, IsOk());
-  EXPECT_EQ((*sidecar)->files, (*converted)->files);
-  EXPECT_EQ((*sidecar)->origin->format, (*converted)->origin->format);
-  EXPECT_EQ((*sidecar)->origin->choices, (*converted)->origin->choices);
-  for (const ManifestTensor& tensor : (*sidecar)->tensors) {
+  EXPECT_EQ((*manifest)->files, (*converted)->files);
+  EXPECT_EQ((*manifest)->origin->format, (*converted)->origin->format);
+  EXPECT_EQ((*manifest)->origin->choices, (*converted)->origin->choices);
+  for (const ManifestTensor& tensor : (*manifest)->tensors) {
     EXPECT_THAT((*converted)->tensors, ::testing::Contains(tensor));
   }
 }
@@ -157,10 +157,10 @@ TEST_P(SaveWeightsFaults, OfAnyRankLeaveNothing) {
         EXPECT_GT(call, 6);
         break;
       }
-      const auto sidecar = ReadManifest(PosixStorage(), save / "iter_0000001");
-      if (sidecar.ok() && *sidecar != nullptr) {
+      const auto manifest = ReadManifest(PosixStorage(), save / "iter_0000001");
+      if (manifest.ok() && *manifest != nullptr) {
         // Published, and then the tracker could not be written.
-        const auto problems = VerifyManifest(PosixStorage(), save / "iter_0000001", **sidecar, {});
+        const auto problems = VerifyManifest(PosixStorage(), save / "iter_0000001", **manifest, {});
         ASSERT_THAT(problems, IsOk());
         EXPECT_THAT(*problems, IsEmpty()) << "call " << call;
       } else {

@@ -1,4 +1,4 @@
-#include "core/repair/write_mended.h"
+#include "core/repair/write_repaired.h"
 
 #include <algorithm>
 #include <memory>
@@ -21,10 +21,10 @@ struct Buffers {
   Bytes sum;      // the sum of the other files' blocks
 };
 
-class Mender {
+class Repairer {
  public:
-  Mender(Storage& storage, const Path& from, const Manifest& manifest, const RepairPlan& plan,
-         const Path& to, const WriteMendedOptions& options)
+  Repairer(Storage& storage, const Path& from, const Manifest& manifest, const RepairPlan& plan,
+           const Path& to, const WriteRepairedOptions& options)
       : storage_(storage),
         from_(from),
         manifest_(manifest),
@@ -36,112 +36,113 @@ class Mender {
     for (const DamagedFile& damaged : plan.sizes) has_other_size_[damaged.file] = true;
   }
 
-  Result<std::vector<MendedPlace>> Run();
+  Result<std::vector<RepairedPlace>> Run();
 
  private:
   // Consecutive blocks of the file that is being copied, and what was repaired in them.
   struct Task {
     std::uint64_t first_block = 0;
     std::uint64_t end_block = 0;
-    std::vector<MendedPlace> mended;
+    std::vector<RepairedPlace> repaired;
   };
 
   Status CopyFile(std::size_t file);
   Status CopyBlocks(std::size_t file, WritableFile& out, Task& task, Buffers& buffers) const;
   // Fills `buffers.block` with the right bytes.
-  Result<MendedPlace> Mend(const BlockMend& mend, Buffers& buffers) const;
-  Status FlipBack(const BlockMend& mend, Bytes& block) const;
+  Result<RepairedPlace> Repair(const BlockRepair& repair, Buffers& buffers) const;
+  Status FlipBack(const BlockRepair& repair, Bytes& block) const;
   // Fills `buffers.sum` with what the other files of the group say about the block.
-  Status AddUpOthers(const BlockMend& mend, Buffers& buffers) const;
+  Status AddUpOthers(const BlockRepair& repair, Buffers& buffers) const;
   Status ReadBlock(std::size_t file, std::uint64_t block, Bytes& bytes) const;
-  [[nodiscard]] const BlockMend* FindMend(std::size_t file, std::uint64_t block) const;
-  void Tell(MendedPlace place);
+  [[nodiscard]] const BlockRepair* FindRepair(std::size_t file, std::uint64_t block) const;
+  void Tell(RepairedPlace place);
 
   Storage& storage_;
   const Path& from_;
   const Manifest& manifest_;
   const RepairPlan& plan_;
   const Path& to_;
-  const WriteMendedOptions& options_;
+  const WriteRepairedOptions& options_;
   std::vector<bool> has_other_size_;  // one per file
   std::vector<Buffers> buffers_;
-  std::vector<MendedPlace> mended_;
+  std::vector<RepairedPlace> repaired_;
 };
 
-const BlockMend* Mender::FindMend(std::size_t file, std::uint64_t block) const {
+const BlockRepair* Repairer::FindRepair(std::size_t file, std::uint64_t block) const {
   const auto at = std::pair(file, block);
   const auto it = std::lower_bound(plan_.blocks.begin(), plan_.blocks.end(), at,
-                                   [](const BlockMend& mend, const auto& wanted) {
-                                     return std::pair(mend.file, mend.block) < wanted;
+                                   [](const BlockRepair& repair, const auto& wanted) {
+                                     return std::pair(repair.file, repair.block) < wanted;
                                    });
   const bool is_there = it != plan_.blocks.end() && it->file == file && it->block == block;
   return is_there ? &*it : nullptr;
 }
 
 // A block of another file of a group: intact, or repaired by flipping one bit.
-Status Mender::ReadBlock(std::size_t file, std::uint64_t block, Bytes& bytes) const {
-  const BlockMend* const mend = FindMend(file, block);
-  if (mend != nullptr && mend->flip) return FlipBack(*mend, bytes);
+Status Repairer::ReadBlock(std::size_t file, std::uint64_t block, Bytes& bytes) const {
+  const BlockRepair* const repair = FindRepair(file, block);
+  if (repair != nullptr && repair->flip) return FlipBack(*repair, bytes);
   CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> stored,
                         storage_.Open(from_ / manifest_.files[file].name));
   return internal::ReadCheckedBlock(*stored, manifest_.files[file], block, bytes);
 }
 
-Status Mender::FlipBack(const BlockMend& mend, Bytes& block) const {
-  const ManifestFile& file = manifest_.files[mend.file];
-  const BlockExtent extent = ExtentOfBlock(mend.block, file.size_bytes);
+Status Repairer::FlipBack(const BlockRepair& repair, Bytes& block) const {
+  const ManifestFile& file = manifest_.files[repair.file];
+  const BlockExtent extent = ExtentOfBlock(repair.block, file.size_bytes);
   CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> stored,
                         storage_.Open(from_ / file.name));
   block.resize(extent.size_bytes);
   CKPT_RETURN_IF_ERROR(stored->ReadAt(extent.offset_bytes, block));
-  block[mend.flip->offset_bytes - extent.offset_bytes] ^= std::byte{1} << mend.flip->bit;
-  return internal::CheckBlock(file, mend.block, block);
+  block[repair.flip->offset_bytes - extent.offset_bytes] ^= std::byte{1} << repair.flip->bit;
+  return internal::CheckBlock(file, repair.block, block);
 }
 
-Status Mender::AddUpOthers(const BlockMend& mend, Buffers& buffers) const {
-  const ParityGroup& group = manifest_.parity[*mend.group];
+Status Repairer::AddUpOthers(const BlockRepair& repair, Buffers& buffers) const {
+  const ParityGroup& group = manifest_.parity[*repair.group];
   buffers.sum.assign(kManifestBlockBytes, std::byte{0});
   const auto add = [&](const std::string& name) -> Status {
     const std::size_t file = *manifest_.FindFile(name);
-    const bool has_block = mend.block < manifest_.files[file].block_crc32c.size();
-    if (file == mend.file || !has_block) return OkStatus();
-    CKPT_RETURN_IF_ERROR(ReadBlock(file, mend.block, buffers.sibling));
+    const bool has_block = repair.block < manifest_.files[file].block_crc32c.size();
+    if (file == repair.file || !has_block) return OkStatus();
+    CKPT_RETURN_IF_ERROR(ReadBlock(file, repair.block, buffers.sibling));
     internal::XorInto(buffers.sibling, buffers.sum);
     return OkStatus();
   };
   CKPT_RETURN_IF_ERROR(add(group.parity_file));
   for (const std::string& member : group.members) CKPT_RETURN_IF_ERROR(add(member));
-  const ManifestFile& file = manifest_.files[mend.file];
-  buffers.sum.resize(ExtentOfBlock(mend.block, file.size_bytes).size_bytes);
-  return internal::CheckBlock(file, mend.block, buffers.sum).While("rebuilding it from parity");
+  const ManifestFile& file = manifest_.files[repair.file];
+  buffers.sum.resize(ExtentOfBlock(repair.block, file.size_bytes).size_bytes);
+  return internal::CheckBlock(file, repair.block, buffers.sum).While("rebuilding it from parity");
 }
 
-Result<MendedPlace> Mender::Mend(const BlockMend& mend, Buffers& buffers) const {
-  const ManifestFile& file = manifest_.files[mend.file];
-  if (mend.flip) {
-    CKPT_RETURN_IF_ERROR(FlipBack(mend, buffers.block));
-    return MendedPlace{.file = file.name,
-                       .offset_bytes = mend.flip->offset_bytes,
-                       .size_bytes = 1,
-                       .source = MendSource::kBit,
-                       .bit = mend.flip->bit};
+Result<RepairedPlace> Repairer::Repair(const BlockRepair& repair, Buffers& buffers) const {
+  const ManifestFile& file = manifest_.files[repair.file];
+  if (repair.flip) {
+    CKPT_RETURN_IF_ERROR(FlipBack(repair, buffers.block));
+    return RepairedPlace{.file = file.name,
+                         .offset_bytes = repair.flip->offset_bytes,
+                         .size_bytes = 1,
+                         .source = RepairSource::kBit,
+                         .bit = repair.flip->bit};
   }
-  CKPT_RETURN_IF_ERROR(AddUpOthers(mend, buffers));
+  CKPT_RETURN_IF_ERROR(AddUpOthers(repair, buffers));
   buffers.block.swap(buffers.sum);
-  return MendedPlace{.file = file.name,
-                     .offset_bytes = mend.block * kManifestBlockBytes,
-                     .size_bytes = buffers.block.size(),
-                     .source = MendSource::kParity};
+  return RepairedPlace{.file = file.name,
+                       .offset_bytes = repair.block * kManifestBlockBytes,
+                       .size_bytes = buffers.block.size(),
+                       .source = RepairSource::kParity};
 }
 
-Status Mender::CopyBlocks(std::size_t file, WritableFile& out, Task& task, Buffers& buffers) const {
+Status Repairer::CopyBlocks(std::size_t file, WritableFile& out, Task& task,
+                            Buffers& buffers) const {
   const ManifestFile& written = manifest_.files[file];
   // Opened when first needed: a lost file cannot be opened.
   std::shared_ptr<const ReadableFile> stored;
   for (std::uint64_t block = task.first_block; block < task.end_block; ++block) {
-    if (const BlockMend* const mend = FindMend(file, block)) {
-      CKPT_ASSIGN_OR_RETURN(MendedPlace place, Mend(*mend, buffers));
-      task.mended.push_back(std::move(place));
+    if (const BlockRepair* const repair = FindRepair(file, block)) {
+      CKPT_ASSIGN_OR_RETURN(RepairedPlace place, Repair(*repair, buffers));
+      task.repaired.push_back(std::move(place));
     } else {
       if (stored == nullptr) {
         CKPT_ASSIGN_OR_RETURN(stored, storage_.Open(from_ / written.name));
@@ -157,20 +158,20 @@ Status Mender::CopyBlocks(std::size_t file, WritableFile& out, Task& task, Buffe
 }
 
 // Joins a block that parity gave with the place before it.
-void Mender::Tell(MendedPlace place) {
-  if (place.source == MendSource::kParity && !mended_.empty()) {
-    MendedPlace& last = mended_.back();
-    const bool continues = last.source == MendSource::kParity && last.file == place.file &&
+void Repairer::Tell(RepairedPlace place) {
+  if (place.source == RepairSource::kParity && !repaired_.empty()) {
+    RepairedPlace& last = repaired_.back();
+    const bool continues = last.source == RepairSource::kParity && last.file == place.file &&
                            last.offset_bytes + last.size_bytes == place.offset_bytes;
     if (continues) {
       last.size_bytes += place.size_bytes;
       return;
     }
   }
-  mended_.push_back(std::move(place));
+  repaired_.push_back(std::move(place));
 }
 
-Status Mender::CopyFile(std::size_t file) {
+Status Repairer::CopyFile(std::size_t file) {
   const ManifestFile& written = manifest_.files[file];
   const Path path = to_ / written.name;
   CKPT_RETURN_IF_ERROR(storage_.MakeDirectories(path.parent_path()));
@@ -188,17 +189,17 @@ Status Mender::CopyFile(std::size_t file) {
   CKPT_RETURN_IF_ERROR(out->Sync());
   CKPT_RETURN_IF_ERROR(out->Close());
   for (Task& task : tasks) {
-    for (MendedPlace& place : task.mended) Tell(std::move(place));
+    for (RepairedPlace& place : task.repaired) Tell(std::move(place));
   }
   if (has_other_size_[file]) {
     Tell({.file = written.name,
           .offset_bytes = written.size_bytes,
-          .source = MendSource::kManifest});
+          .source = RepairSource::kManifest});
   }
   return OkStatus();
 }
 
-Result<std::vector<MendedPlace>> Mender::Run() {
+Result<std::vector<RepairedPlace>> Repairer::Run() {
   if (options_.progress != nullptr) {
     std::uint64_t bytes = 0;
     for (const ManifestFile& file : manifest_.files) bytes += file.size_bytes;
@@ -207,15 +208,16 @@ Result<std::vector<MendedPlace>> Mender::Run() {
   for (std::size_t file = 0; file < manifest_.files.size(); ++file) {
     if (!IsTracker(manifest_.files[file].name)) CKPT_RETURN_IF_ERROR(CopyFile(file));
   }
-  return std::move(mended_);
+  return std::move(repaired_);
 }
 
 }  // namespace
 
-Result<std::vector<MendedPlace>> WriteMended(Storage& storage, const Path& from,
-                                             const Manifest& manifest, const RepairPlan& plan,
-                                             const Path& to, const WriteMendedOptions& options) {
-  return Mender(storage, from, manifest, plan, to, options).Run();
+Result<std::vector<RepairedPlace>> WriteRepaired(Storage& storage, const Path& from,
+                                                 const Manifest& manifest, const RepairPlan& plan,
+                                                 const Path& to,
+                                                 const WriteRepairedOptions& options) {
+  return Repairer(storage, from, manifest, plan, to, options).Run();
 }
 
 }  // namespace ckpt

@@ -1,6 +1,6 @@
 // Writes the repaired copy that a RepairPlan describes.
-#ifndef CKPT_CORE_REPAIR_WRITE_MENDED_H_
-#define CKPT_CORE_REPAIR_WRITE_MENDED_H_
+#ifndef CKPT_CORE_REPAIR_WRITE_REPAIRED_H_
+#define CKPT_CORE_REPAIR_WRITE_REPAIRED_H_
 
 #include <cstdint>
 #include <optional>
@@ -17,24 +17,24 @@
 namespace ckpt {
 
 // The source of the right bytes.
-enum class MendSource : std::uint8_t {
+enum class RepairSource : std::uint8_t {
   kBit,       // one bit was flipped back
   kParity,    // from the other files of the group
   kManifest,  // the length that it records for the file
   kCopy,      // the manifest's copy, or the manifest of its copy
 };
 
-struct MendedPlace {
+struct RepairedPlace {
   std::string file;
   std::uint64_t offset_bytes = 0;
   std::uint64_t size_bytes = 0;  // 1 for a bit; 0 for bytes that were removed
-  MendSource source = MendSource::kBit;
+  RepairSource source = RepairSource::kBit;
   int bit = 0;  // only for kBit
 
-  friend bool operator==(const MendedPlace&, const MendedPlace&) = default;
+  friend bool operator==(const RepairedPlace&, const RepairedPlace&) = default;
 };
 
-struct WriteMendedOptions {
+struct WriteRepairedOptions {
   int threads = 1;
   ProgressSink* progress = nullptr;  // may be null
   std::stop_token stop = {};
@@ -50,11 +50,11 @@ struct WriteMendedOptions {
 // kNoSpace, kIo, kCancelled.
 // Cost: reads everything once, and the blocks of the group again for each damaged block. Memory is
 // three blocks per thread.
-Result<std::vector<MendedPlace>> WriteMended(Storage& storage, const Path& from,
-                                             const Manifest& manifest, const RepairPlan& plan,
-                                             const Path& to,
-                                             const WriteMendedOptions& options = {});
+Result<std::vector<RepairedPlace>> WriteRepaired(Storage& storage, const Path& from,
+                                                 const Manifest& manifest, const RepairPlan& plan,
+                                                 const Path& to,
+                                                 const WriteRepairedOptions& options = {});
 
 }  // namespace ckpt
 
-#endif  // CKPT_CORE_REPAIR_WRITE_MENDED_H_
+#endif  // CKPT_CORE_REPAIR_WRITE_REPAIRED_H_
