@@ -37,7 +37,7 @@ struct ExecuteOptions {
 
 struct ExecuteResult {
   std::vector<ManifestFile> files;  // in plan order, then side files
-  // Hex, parallel to the plan's tensors. An entry may be empty: see own_files.
+  // Hex, parallel to the plan's tensors. An entry may be empty: see `share`.
   std::vector<std::string> tensor_xxh3;
   std::uint64_t bytes_read = 0;
   std::uint64_t bytes_written = 0;
