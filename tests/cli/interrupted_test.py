@@ -175,7 +175,7 @@ class InterruptedTraining(unittest.TestCase):
             self.assertIn("the disk has room for 1 of the 2 checkpoints to come", done.stderr)
             self.assertIn("error: no_space:", done.stderr)
             self.assertIn("out/iter_0000002.ckptkit-partial holds a part of it and can be removed", done.stderr)
-            self.assertRegex(done.stderr, r"out/iter_0000001 is whole: make room \(a save takes .* in all\) and go on from it")
+            self.assertRegex(done.stderr, r"out/iter_0000001 is complete: make room \(a save takes .* in all\) and resume it")
             subprocess.run(["mount", "-o", f"remount,size={4 * self.save_bytes}", disk], check=True)
             done = self.train(disk / "out", "train_iters=2", "save_interval=1", load=disk / "out")
             self.assertEqual(done.returncode, 0, done.stderr)

@@ -35,7 +35,7 @@ Result<Start> ProvedStart(RankSession& session, const BatchReader& batches, cons
   }
   start.progress = *loaded;
   if (!start.progress.next_loss) {
-    notice("no loss was stored to be compared with");
+    notice("the checkpoint has no stored loss to compare with");
     return start;
   }
   CKPT_ASSIGN_OR_RETURN(const Proof proof,
@@ -43,7 +43,7 @@ Result<Start> ProvedStart(RankSession& session, const BatchReader& batches, cons
   notice(proof.Text(start.progress.iteration));
   if (proof.holds()) return start;
   start.difference =
-      Error(ErrorKind::kValueMismatch, "the loss after loading is not the stored one")
+      Error(ErrorKind::kValueMismatch, "the loss after loading differs from the stored loss")
           .Expected(fmt::format("{:.9g} within {:g}", proof.expected, proof.tolerance))
           .Actual(fmt::format("{:.9g}", proof.actual))
           .Hint("data, batch and seq_length must be those of the run that saved");

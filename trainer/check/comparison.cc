@@ -14,7 +14,7 @@
 namespace ckpt::train {
 namespace {
 
-// A model's gradients, under the names and in the shapes of its parameters at run time.
+// A model's gradients under the names and in the shapes of its parameters at run time.
 class RuntimeGradients {
  public:
   // Errors: kInternal and the like: the model's own names always match.
@@ -24,7 +24,7 @@ class RuntimeGradients {
     CKPT_ASSIGN_OR_RETURN(opened->source, MakeMemorySource(std::move(gradients)));
     OpenModelOptions options;
     options.naming = kTrainerNaming;
-    options.allow_missing = true;  // what has no gradient
+    options.allow_missing = true;  // parameters without a gradient
     RuntimeGradients view;
     CKPT_ASSIGN_OR_RETURN(view.model_, MatchModel(opened, model.config, options));
     CKPT_ASSIGN_OR_RETURN(view.view_, ViewModel(view.model_, std::string(PublishedNaming().name),
@@ -62,7 +62,7 @@ class RuntimeGradients {
 
 Status WrongShape(const Reference& reference, std::string_view key, const Dims& expected,
                   const Dims& actual) {
-  return Error(ErrorKind::kShapeMismatch, "the reference has another shape than the model")
+  return Error(ErrorKind::kShapeMismatch, "the shape in the reference differs from the model's")
       .File(reference.path().string())
       .Tensor(key)
       .Expected(FormatDims(expected))

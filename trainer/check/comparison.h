@@ -1,4 +1,4 @@
-// How far the trainer's numbers are from a reference's.
+// How much the trainer's numbers differ from a reference's.
 #ifndef CKPT_TRAINER_CHECK_COMPARISON_H_
 #define CKPT_TRAINER_CHECK_COMPARISON_H_
 
@@ -20,9 +20,10 @@ namespace ckpt::train {
 struct Computed {
   double loss = 0;
   std::int64_t vocab_size = 0;
-  std::int64_t row_elems = 0;           // of a token in `logits`: the vocabulary with its padding
-  std::vector<float> logits;            // [batch · seq, row_elems]; empty if nobody asked
-  std::vector<MemoryTensor> gradients;  // under the trainer's names; empty if nobody asked
+  // Elements per token in `logits`: the vocabulary with its padding.
+  std::int64_t row_elems = 0;
+  std::vector<float> logits;            // [batch · seq, row_elems]; empty if not requested
+  std::vector<MemoryTensor> gradients;  // under the trainer's names; empty if not requested
 };
 
 struct Comparison {
@@ -33,30 +34,32 @@ struct Comparison {
   };
   std::optional<Loss> loss;
   std::optional<double> logits;  // error
-  // Error by name, in the order of the reference.
+  // Errors by name, in the order of the reference.
   std::vector<std::pair<std::string, double>> gradients;
 
-  // Everything that was compared, worst first.
+  // Everything that was compared, the largest error first.
   [[nodiscard]] std::vector<std::pair<std::string, double>> ByError() const;
 };
 
-// How far numbers are from what is expected.
+// How much numbers differ from the expected ones.
 struct Deviation {
-  double difference = 0;  // the largest; infinite if anything is not finite
-  double magnitude = 0;   // the largest that is expected
+  double difference = 0;  // the largest difference; infinite if any number is not finite
+  double magnitude = 0;   // the largest expected magnitude
 
-  // Where nothing but zeros is expected, any difference is infinite.
+  // If all expected numbers are zero, any difference is infinite.
   [[nodiscard]] double Relative() const;
-  // Of a gradient whose reference has none larger than `largest`. One below a millionth of it is a zero that was rounded, for
-  // which its own magnitude is no measure: it is compared at a hundredth of `largest`. So a tolerance of 1e-5 lets pass what
-  // float32 rounds off the largest gradient.
+  // For a gradient, where `largest` is the largest magnitude in all gradients of the reference. A
+  // gradient below a millionth of it is a rounded zero, so its own magnitude is not a useful
+  // measure: its difference is taken relative to a hundredth of `largest`. So a tolerance of 1e-5
+  // accepts the rounding errors of float32 on the largest gradient.
   [[nodiscard]] double RelativeInGradients(double largest) const;
 };
 
 // REQUIRES: equal sizes.
 [[nodiscard]] Deviation Measure(std::span<const double> expected, std::span<const double> actual);
 
-// Gradients are renamed and reshaped as Transformers holds the parameters of `model` at run time.
+// Compares gradients under the names and in the shapes that Transformers uses for the parameters of
+// `model` at run time.
 //
 // Errors: kMissing (the model has no such gradient), kShapeMismatch, those of reading.
 Result<Comparison> Compare(const ModelSource& model, const Reference& reference, Computed computed,

@@ -28,7 +28,7 @@ std::vector<HostMicroBatch> BatchesOf(const trainer::TrainConfig& config,
   return batches;
 }
 
-// Logits of all ranks' sequences, in their order.
+// Logits of all ranks' sequences, in order of rank.
 Result<std::vector<float>> GatherLogits(RankTrainer& trainer, trainer::Communicator& world,
                                         const std::vector<HostMicroBatch>& batches) {
   std::vector<float> mine;

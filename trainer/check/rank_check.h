@@ -1,4 +1,4 @@
-// One rank's part of a check: loss, logits and gradients of a batch.
+// One rank's part of a check: loss, logits and gradients of one batch.
 #ifndef CKPT_TRAINER_CHECK_RANK_CHECK_H_
 #define CKPT_TRAINER_CHECK_RANK_CHECK_H_
 
@@ -15,21 +15,21 @@
 
 namespace ckpt::train {
 
-// What every rank of a check is given. Everything outlives the ranks.
+// What every rank of a check gets. Everything outlives the ranks.
 struct CheckInput {
   const trainer::TrainConfig& config;
   const ModelSource& model;
   const Reference& reference;
-  std::uint64_t budget_bytes = 0;  // for reading weights, of this rank
-  int threads = 1;                 // of this rank
+  std::uint64_t budget_bytes = 0;  // for reading weights, per rank
+  int threads = 1;                 // per rank
   ProgressSink& progress;
 };
 
-// The queues that ranks of a check compute on.
+// The queues on which the ranks of a check compute.
 inline constexpr trainer::QueueMode kCheckQueues = trainer::QueueMode::kInline;
 
-// Reads this rank's share of the weights, computes its share of the batch and joins all of it on rank 0; the others get the
-// loss alone. Every rank of `world` calls it.
+// Reads this rank's share of the weights, computes its share of the batch, and joins all results on
+// rank 0. The other ranks get only the loss. Every rank of `world` calls it.
 //
 // Errors: those of WeightReader and RankTrainer.
 Result<Computed> ComputeOnRank(const CheckInput& input, trainer::Communicator& world);

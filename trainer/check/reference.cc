@@ -79,9 +79,9 @@ Result<std::vector<std::int32_t>> Reference::ReadIds(std::string_view key, Dims&
       ReadBox(*checkpoint_->source, *tensor, WholeBox(shape), bytes, kIdsBudgetBytes));
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const std::int64_t id = IdAt(tensor->dtype, bytes, i);
-    // Every label below zero is one that does not count.
+    // All negative labels mean that the token is not counted.
     if (id > std::numeric_limits<std::int32_t>::max()) {
-      return Error(ErrorKind::kOutOfRange, "no vocabulary is this large")
+      return Error(ErrorKind::kOutOfRange, "the token is larger than any vocabulary")
           .Tensor(key)
           .Actual(fmt::format("{}", id));
     }

@@ -1,4 +1,4 @@
-// What another implementation computed of one batch: the file that `check` compares with.
+// What another implementation computed for one batch: the file that `check` compares with.
 #ifndef CKPT_TRAINER_CHECK_REFERENCE_H_
 #define CKPT_TRAINER_CHECK_REFERENCE_H_
 
@@ -18,28 +18,30 @@
 
 namespace ckpt::train {
 
-// A file with the tensors `input_ids` and `labels` [batch, seq] of integers, and any of `loss` [], `logits` [batch, seq,
-// vocabulary] and `grad.<name of a parameter at run time>`, of floating point.
+// A file with integer tensors `input_ids` and `labels` [batch, seq], and any of the floating-point
+// tensors `loss` [], `logits` [batch, seq, vocabulary] and `grad.<name of a parameter at run
+// time>`.
 //
-// Several threads may read.
+// Thread-safety: several threads may read.
 class Reference {
  public:
-  // Errors: those of OpenCheckpoint; kMissing (no batch, or nothing to compare), kShapeMismatch, kDtypeMismatch.
+  // Errors: those of OpenCheckpoint; kMissing (no batch, or nothing to compare), kShapeMismatch,
+  // kDtypeMismatch.
   static Result<Reference> Open(Storage& storage, const Path& path);
 
   [[nodiscard]] std::int64_t batch() const { return batch_.batch; }
   [[nodiscard]] std::int64_t seq() const { return batch_.seq; }
-  // Errors: kOutOfRange (a token or a label that a vocabulary of this size does not have).
+  // Errors: kOutOfRange (a token or a label is outside a vocabulary of this size).
   [[nodiscard]] Status CheckVocabulary(std::int64_t vocab_size) const;
 
-  // Sequences [begin, begin + count). The file's labels stand at their own token; here each stands at the token before it,
-  // and the last of a sequence does not count.
+  // Sequences [begin, begin + count). In the file, a label is at its own token. In the result it is
+  // at the token before it, and the last place of a sequence has no label.
   [[nodiscard]] trainer::HostMicroBatch Sequences(std::int64_t begin, std::int64_t count) const;
 
   [[nodiscard]] bool Has(std::string_view key) const { return Find(key) != nullptr; }
   // Null if the file has no such tensor.
   [[nodiscard]] const Dims* FindShape(std::string_view key) const;
-  // Errors: kMissing, kUnsupported (no floating-point tensor), those of reading.
+  // Errors: kMissing, kUnsupported (not a floating-point tensor), those of reading.
   [[nodiscard]] Result<std::vector<double>> Read(std::string_view key,
                                                  std::uint64_t budget_bytes) const;
   // Without "grad.", in the order of the file.

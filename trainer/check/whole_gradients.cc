@@ -21,7 +21,7 @@ using trainer::MainArrays;
 using trainer::ParamSpec;
 using trainer::TrainConfig;
 
-// What one rank holds: a pure function of the mesh, so nobody has to send it.
+// What one rank holds. A pure function of the mesh, so ranks need not send it.
 struct Holdings {
   std::vector<trainer::UnitSpec> units;
   trainer::ShardPlan plan;
@@ -35,7 +35,7 @@ Holdings HoldingsOf(const TrainConfig& config, int rank) {
   return holdings;
 }
 
-// Tensors that fill up with rows.
+// Whole tensors, which are filled with rows.
 class Assembly {
  public:
   // `main`: this rank's part of a flat array of gradients.

@@ -1,4 +1,4 @@
-// Gradients of a sharded run as whole tensors.
+// Gathers the gradients of a sharded run into whole tensors.
 #ifndef CKPT_TRAINER_CHECK_WHOLE_GRADIENTS_H_
 #define CKPT_TRAINER_CHECK_WHOLE_GRADIENTS_H_
 
@@ -11,10 +11,11 @@
 
 namespace ckpt::train {
 
-// What `ComputeGradients` left on all ranks of `world`, in float32 under the trainer's names. Every rank calls it; rank 0 gets
-// the tensors, the others none. One flat array at a time travels.
+// What `ComputeGradients` left on all ranks of `world`, in float32 under the trainer's names. Every
+// rank calls it; rank 0 gets the tensors, the others get none. One flat array is sent at a time.
 //
-// Errors: kCancelled (a rank is gone), kCoverage (a bug: no rank holds some rows), those of the queue.
+// Errors: kCancelled (a rank is gone), kCoverage (a bug: no rank holds some rows), those of the
+// queue.
 Result<std::vector<MemoryTensor>> GatherGradients(trainer::RankTrainer& trainer,
                                                   trainer::Communicator& world);
 

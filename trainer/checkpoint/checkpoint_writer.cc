@@ -20,7 +20,7 @@ bool HasEnded(const std::future<T>& work) {
   return !work.valid() || work.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
 }
 
-// What one rank wrote, as the manifest will say it.
+// What one rank wrote, as its part of the manifest.
 Manifest AccountOf(const WriteJob& job, const ExecuteResult& written) {
   Manifest manifest;
   manifest.tool = job.tool;
@@ -61,17 +61,19 @@ Result<Manifest> JoinAccounts(const std::vector<std::string>& accounts) {
   return joined;
 }
 
-// Every rank said what it wrote; only what lies in this directory becomes part of the checkpoint.
+// Every rank reported what it wrote. The files must lie in this directory: the checkpoint consists
+// of what is here.
 Status CheckGathered(Storage& storage, const Path& directory, const Manifest& manifest) {
   for (const ManifestFile& file : manifest.files) {
     const Path path = directory / file.name;
     CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(path));
     if (stat.type == FileType::kRegular && stat.size_bytes == file.size_bytes) continue;
-    return Error(ErrorKind::kMissingFile, "a rank wrote its file, but not here")
+    return Error(ErrorKind::kMissingFile,
+                 "a file that a rank wrote is not in the folder to save in")
         .File(path.string())
         .Expected(FormatByteSize(file.size_bytes))
         .Actual(stat.type == FileType::kMissing ? "nothing" : FormatByteSize(stat.size_bytes))
-        .Hint("every rank must see the same folder to save in");
+        .Hint("let every rank save into the same shared folder");
   }
   return OkStatus();
 }
@@ -115,7 +117,7 @@ Status CheckpointWriter::Open(PlanShare& share) {
       opened = std::move(staged).status();
     }
   }
-  // Nobody writes before the directory is there, or into another one.
+  // No rank writes before the directory exists, and all ranks write into the same one.
   CKPT_RETURN_IF_ERROR(AgreeOn(world_, opened));
   CKPT_RETURN_IF_ERROR(AgreeOnText(world_, job_.target.string(), "folder to save in"));
   const bool has_common = std::ranges::any_of(makers, &FileMaker::is_filled_by_many);

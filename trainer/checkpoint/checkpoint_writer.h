@@ -1,10 +1,11 @@
-// CheckpointWriter: ranks write one checkpoint together, beside the training, in two phases.
+// CheckpointWriter: the ranks write one checkpoint together, in two phases, while training goes on.
 //
-//   1. every rank writes its own items below `<target>.ckptkit-partial` and makes them durable: in files of its own, or in
-//      files that several ranks fill, which rank 0 made before;
-//   2. when all have, rank 0 adds the manifest and publishes the directory by one rename.
+//   1. every rank writes its own items below `<target>.ckptkit-partial` and makes them durable,
+//      either in its own files, or in files that several ranks fill and that rank 0 has made;
+//   2. when all ranks have done so, rank 0 adds the manifest and publishes the directory by one
+//      rename.
 //
-// A rank that fails or dies before the rename leaves nothing under the target's name.
+// If a rank fails or dies before the rename, nothing appears under the target's name.
 #ifndef CKPT_TRAINER_CHECKPOINT_CHECKPOINT_WRITER_H_
 #define CKPT_TRAINER_CHECKPOINT_CHECKPOINT_WRITER_H_
 
@@ -30,7 +31,7 @@
 
 namespace ckpt::trainer {
 
-// The same on every rank, but for what `source` has in memory.
+// Equal on every rank, except for the contents of `source`.
 struct WriteJob {
   ConversionPlan plan;
   std::vector<int> writers;  // parallel to plan.write.items: the rank that writes each
@@ -40,25 +41,27 @@ struct WriteJob {
   std::string tool;                           // "ckptkit 0.1.0", for the manifest
   std::optional<ManifestOrigin> origin = {};  // for the manifest
   ProgressSink* progress = nullptr;  // of what this rank writes, as phase "save"; may be null
-  // On rank 0, when the target is durable; may be empty. What it returns is an error of the save.
+  // Called on rank 0 when the target is durable; may be empty. If it returns an error, the save
+  // fails with it.
   std::function<Status()> published = {};
 };
 
-// All calls but the destructor are collective. Thread-safety: the rank's thread.
+// All calls except the destructor are collective. Thread-safety: the rank's thread.
 class CheckpointWriter {
  public:
   // `storage` and `world` outlive it.
   CheckpointWriter(Storage& storage, Communicator& world) : storage_(storage), world_(world) {}
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
-  // Stops the writing, and nothing is published then; what all ranks have written already is.
+  // Stops this rank's writing; nothing is published then. But a checkpoint that all ranks have
+  // written already is published.
   ~CheckpointWriter();
 
   // Begins to write; `job.source` must not change until it is done. REQUIRES: !busy().
   // Errors: those of StagedDirectory::Open, on rank 0; kCancelled on the others.
   Status Start(WriteJob job);
-  // Goes on to the next phase where all ranks are ready for it; does not wait for writing.
-  // Errors: what failed on any rank: the save is over, and nothing was published.
+  // Starts the next phase when all ranks are ready for it. Does not wait for writing.
+  // Errors: what failed on any rank. The save has then ended, and nothing was published.
   Status Poll();
   // Waits until the save is done. Errors: as Poll.
   Status Finish();
@@ -67,15 +70,16 @@ class CheckpointWriter {
  private:
   enum class Phase : std::uint8_t { kIdle, kWriting, kCommitting };
 
-  // Until every rank may write: the directory is there, and in `share` are the files that several ranks fill.
+  // Prepares the writing of every rank: makes the directory, and opens in `share` the files that
+  // several ranks fill.
   Status Open(PlanShare& share);
-  // Those: rank 0 makes them, and every rank that writes into one opens it.
+  // Rank 0 makes those files, and every rank that writes into one opens it.
   Status MakeCommonFiles(std::span<const FileMaker> makers, PlanShare& share);
   Status OpenCommonFiles(std::span<const FileMaker> makers, PlanShare& share);
-  // The background work of this rank in this phase, and whether it has ended.
+  // Whether this rank's background work of this phase has ended.
   [[nodiscard]] bool IsReady() const;
   void Wait() const;
-  // The end of a phase that has ended on every rank.
+  // Completes a phase that has ended on every rank.
   Status Advance();
   Status EndWriting();
   Status EndCommitting();

@@ -1,4 +1,4 @@
-// Staging: one rank's rows of a run's state, copied out so that training may go on.
+// Staging: a copy of one rank's rows of a run's state, so that training may change the originals.
 #ifndef CKPT_TRAINER_CHECKPOINT_STAGING_H_
 #define CKPT_TRAINER_CHECKPOINT_STAGING_H_
 
@@ -19,29 +19,28 @@
 
 namespace ckpt::trainer {
 
-// The memory is kept from save to save. One thread.
+// Saves share one block of memory. One thread.
 class Staging {
  public:
   // Errors: kSystem.
   static Result<Staging> Create(const StateMap& map, int rank,
                                 std::span<const MemoryTensor> run_tensors);
 
-  // Copies what `rank` writes, and nothing else that it holds. Errors: those of
-  // RankTrainer::ReadWeights and ReadMoment; kInternal (the trainer does not own what the map
-  // says).
+  // Copies the rows that `rank` writes, and no others. Errors: those of RankTrainer::ReadWeights
+  // and ReadMoment; kInternal (the trainer does not own the rows that the map names).
   Status Fill(RankTrainer& trainer);
 
-  // Sum of a hash of every staged row of parameters, buffers and moments; a row's depends on its
-  // key, its number and its bits. Every row is staged once in the world: the sum over all ranks is
-  // the same on every mesh.
+  // Sum of the hashes of all staged rows of parameters, buffers and moments. A row's hash depends
+  // on its key, its number and its bits. Exactly one rank stages each row, so the sum over all
+  // ranks is the same on every mesh.
   [[nodiscard]] Hash128 SumRows() const;
 
-  // The state as a checkpoint of which this rank's file is here. Uses this object's memory until the
-  // next Fill.
+  // The state as a checkpoint, of which only this rank's file can be read here. It uses this
+  // object's memory: the next Fill changes it.
   [[nodiscard]] const std::shared_ptr<const CheckpointSource>& source() const { return source_; }
 
  private:
-  // Rows that are staged, by the first.
+  // Where consecutive rows are staged.
   struct Slot {
     std::int64_t row_begin = 0;
     std::int64_t rows = 0;
@@ -49,13 +48,13 @@ class Staging {
     std::uint64_t offset_bytes = 0;
   };
 
-  // Where rows of a part are staged, and counts their bytes; nowhere if another replica writes
-  // them.
+  // Returns where the rows of a part are staged, and adds up their bytes in `staged`. Rows that
+  // another replica writes have no place.
   ParamStore::PlaceRows PlacesOf(std::string_view part, std::uint64_t& staged);
 
   std::shared_ptr<Bytes> memory_;
   std::map<std::string, std::vector<Slot>, std::less<>> slots_;  // by key
-  std::uint64_t state_bytes_ = 0;  // staged of parameters, buffers and moments
+  std::uint64_t state_bytes_ = 0;  // staged bytes of parameters, buffers and moments
   std::shared_ptr<const CheckpointSource> source_;
 };
 

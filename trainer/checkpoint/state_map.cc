@@ -20,7 +20,7 @@
 namespace ckpt::trainer {
 namespace {
 
-// Half-open, of one tensor.
+// Rows [begin, begin + count) of one tensor.
 struct Rows {
   std::int64_t begin = 0;
   std::int64_t count = 0;
@@ -31,10 +31,10 @@ class Holders {
  public:
   void Add(int rank) { ranks_.push({0, rank}); }
 
-  // The one that stages least, of equal ones the lowest.
+  // The rank that stages the fewest bytes; the lowest of several.
   [[nodiscard]] int LeastLoaded(std::span<const std::uint64_t> staged) {
-    // What a rank stages only grows, so an entry that is too low comes up and is put right; the others
-    // need no look.
+    // A rank's staged bytes only grow. So an outdated entry is too low: it comes up first and is
+    // corrected. The other entries need no check.
     for (;;) {
       const auto [load, rank] = ranks_.top();
       const std::uint64_t now = staged[static_cast<std::size_t>(rank)];
@@ -45,18 +45,19 @@ class Holders {
   }
 
  private:
-  using Entry = std::pair<std::uint64_t, int>;  // bytes that it staged when last looked at
+  using Entry = std::pair<std::uint64_t, int>;  // its staged bytes when last checked, and the rank
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> ranks_;
 };
 
-// The ranks that hold each slice of a group's main weights, for every way to divide one.
+// The ranks that hold each slice of a group's main weights, for every way to divide a group.
 class HoldersOfSlices {
  public:
   explicit HoldersOfSlices(const MeshConfig& mesh) {
     for (int rank = 0; rank < mesh.world_size; ++rank) places_.emplace_back(mesh, rank);
   }
 
-  // `expert`: which part of the experts the group's parameters belong to, if they are some.
+  // `expert`: the expert-parallel rank whose experts the group's parameters belong to, if they
+  // belong to experts.
   std::vector<Holders>& Of(const GroupPlan& group, int expert) {
     const bool is_expert = group.param_class == ParamClass::kExpert;
     const bool divides_inner = group.part.elems < group.layout.total_elems;
@@ -94,7 +95,7 @@ struct HeldTensor {
 };
 using HeldTensors = std::map<std::string, HeldTensor>;
 
-// A group's tensors, cut where slices end.
+// Adds a group's tensors, cut into pieces where slices end.
 void AddGroup(const UnitSpec& unit, const GroupPlan& group, std::vector<Holders>& slices,
               HeldTensors& tensors) {
   const std::int64_t slice_elems = group.main.elems;
@@ -116,12 +117,13 @@ void AddGroup(const UnitSpec& unit, const GroupPlan& group, std::vector<Holders>
   }
 }
 
-// Who holds what of the whole state. Linear in its pieces: a group is laid out once, not once a rank,
-// since all its ranks have the same layout and hold equal slices of it. `holders` outlives the result.
+// Which ranks hold which rows of the whole state. Cost: linear in the pieces, because a group is
+// laid out once and not once per rank: all its ranks have the same layout and hold equal slices.
+// `holders` outlives the result.
 HeldTensors FindHolders(const TrainConfig& config, HoldersOfSlices& holders, Holders& everyone) {
   HeldTensors tensors;
   for (int expert = 0; expert < config.mesh.expert_parallel; ++expert) {
-    const Topology first(config.mesh, expert);  // of those with this part of the experts
+    const Topology first(config.mesh, expert);  // the first rank that holds these experts
     const std::vector<UnitSpec> units = ListTrainedUnits(config, expert);
     const ShardPlan plan = PlanShards(units, first, config.precision, config.slots);
     for (const GroupPlan& group : plan.groups) {

@@ -28,7 +28,7 @@ Result<std::vector<std::string>> ExchangeTexts(Communicator& world, std::string_
   const std::uint64_t longest = *std::ranges::max_element(sizes);
   std::vector<std::string> texts(sizes.size());
   if (longest == 0) return texts;
-  // Equal messages, as the communicator wants them.
+  // All messages get the same length, because Exchange requires it.
   std::string padded(mine);
   padded.resize(longest);
   std::string all(longest * sizes.size(), '\0');
@@ -67,7 +67,7 @@ Status AgreeOnText(Communicator& world, std::string_view mine, std::string_view 
   for (std::size_t rank = 1; rank < texts.size(); ++rank) {
     if (texts[rank] == texts[0]) continue;
     return Error(ErrorKind::kValueMismatch,
-                 fmt::format("rank {} sees another {} than rank 0", rank, what))
+                 fmt::format("rank {} has a different {} than rank 0", rank, what))
         .Expected(texts[0])
         .Actual(texts[rank])
         .Hint("every rank must see the same file system");

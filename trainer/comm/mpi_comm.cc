@@ -25,10 +25,10 @@
 namespace ckpt::trainer {
 namespace {
 
-// Of one rank in one MPI call. Large operands go in rounds: that bounds staging memory, and MPI's
-// `int` counts.
+// Bytes of one rank in one MPI call. Larger operands take several rounds. That bounds the staging
+// memory and keeps counts within MPI's `int`.
 constexpr std::uint64_t kRoundBytes = std::uint64_t{4} << 20;
-// Reductions below this are gathered whole, in one call instead of two.
+// Smaller reductions gather everything, which takes one call instead of two.
 constexpr std::uint64_t kSmallReduceBytes = 4096;
 
 Status MpiStatus(int code, const char* call) {
@@ -39,8 +39,8 @@ Status MpiStatus(int code, const char* call) {
   return Error(ErrorKind::kIo, std::string(call) + ": " + text.data());
 }
 
-// One element of `size_bytes` whose neighbour in an array lies `stride_bytes` on: piece k of every
-// rank's part at once.
+// An array's element of `size_bytes`, with `stride_bytes` from one element to the next: it
+// describes piece k of every rank's part at once.
 class PieceType {
  public:
   PieceType(std::uint64_t size_bytes, std::uint64_t stride_bytes) {
@@ -62,7 +62,7 @@ class PieceType {
 
 class MpiCommunicator final : public HostCommunicator {
  public:
-  // Takes `comm`.
+  // Takes ownership of `comm`.
   explicit MpiCommunicator(MPI_Comm comm) : comm_(comm) {
     MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
     MPI_Comm_rank(comm_, &rank_);
@@ -89,7 +89,7 @@ class MpiCommunicator final : public HostCommunicator {
   Status ReduceParts(ReduceOp op, DType dtype, const std::byte* full, std::byte* shard,
                      std::int64_t count);
   Status ReduceSmall(ReduceOp op, DType dtype, std::byte* data, std::int64_t count);
-  // Combines what lies in `staging`, one piece of `size_bytes` from each rank.
+  // Combines the pieces in `staging`, one of `size_bytes` from each rank.
   void ReduceStaged(ReduceOp op, DType dtype, const std::byte* staging, std::uint64_t size_bytes,
                     std::byte* out) const;
 
@@ -121,7 +121,8 @@ void MpiCommunicator::ReduceStaged(ReduceOp op, DType dtype, const std::byte* st
   ReduceByTree(op, dtype, pieces, out, static_cast<std::int64_t>(size_bytes / ElementBytes(dtype)));
 }
 
-// A round writes its piece of `shard` after it sent that piece of `full`, so they may be the same.
+// Each round sends a piece of `full` before it writes the same piece of `shard`, so the two may
+// share memory.
 Status MpiCommunicator::ReduceParts(ReduceOp op, DType dtype, const std::byte* full,
                                     std::byte* shard, std::int64_t count) {
   const std::uint64_t part_bytes = static_cast<std::uint64_t>(count) * ElementBytes(dtype);
@@ -150,7 +151,7 @@ Status MpiCommunicator::ReduceSmall(ReduceOp op, DType dtype, std::byte* data, s
   return OkStatus();
 }
 
-// Equal parts as reduce-scatter and all-gather, in place; then what does not divide.
+// Reduce-scatter and all-gather of equal parts, in place; then the remainder that does not divide.
 Status MpiCommunicator::AllReduceNow(ReduceOp op, DType dtype, std::byte* data,
                                      std::int64_t count) {
   const std::uint64_t element_bytes = ElementBytes(dtype);
@@ -169,7 +170,7 @@ Status MpiCommunicator::AllReduceNow(ReduceOp op, DType dtype, std::byte* data,
 Status MpiCommunicator::AllToAllNow(const RowExchange& rows) {
   if (rows.row_bytes == 0) return OkStatus();
   const auto num_ranks = static_cast<std::size_t>(size_);
-  // Counts and where each rank's rows begin, in rows, as MPI takes them.
+  // Counts of rows, and where each rank's rows begin, as MPI's `int`.
   const auto to_ints = [&](const std::vector<std::int64_t>& counts, std::vector<int>& ints,
                            std::vector<int>& begins) {
     std::int64_t begin = 0;
@@ -192,7 +193,7 @@ Status MpiCommunicator::AllToAllNow(const RowExchange& rows) {
 }
 
 Result<std::unique_ptr<Communicator>> MpiCommunicator::Split(int color, int key) {
-  // MPI wants no negative colors: the members' first rank serves as well.
+  // MPI takes no negative colors, so the members' first rank is the color.
   CKPT_ASSIGN_OR_RETURN(const std::vector<int> members, SplitMembers(*this, color, key));
   const int part = *std::ranges::min_element(members);
   MPI_Comm comm = MPI_COMM_NULL;
@@ -200,23 +201,26 @@ Result<std::unique_ptr<Communicator>> MpiCommunicator::Split(int color, int key)
   return std::unique_ptr<Communicator>(std::make_unique<MpiCommunicator>(comm));
 }
 
-// The one place of the trainer that prints: MPI ends this process too, so nobody else can say why.
+// The only place of the trainer that prints. MPI ends this process too, so no caller could report
+// the reason.
 void MpiCommunicator::Abort(const Status& why) {
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   std::fprintf(stderr, "rank %d gave up: %s\n", rank, why.ToString().c_str());
   std::fflush(stderr);
-  constexpr int kFailed = 3;  // as the tools exit
+  constexpr int kFailed = 3;  // the tools' exit code for a failure
   MPI_Abort(MPI_COMM_WORLD, kFailed);
 }
 
-// Which of the ranks that failed speaks: MPI ends all processes when one does, so it speaks for all of them.
+// Decides which of the ranks that failed prints its error. That rank then ends all processes, so it
+// speaks for all of them.
 //
-// Ranks that fail alike meet here, and the first whose error is not that of another rank speaks. Where one fails alone the
-// others are held in a call that waits for it, and it speaks when they had the time to come.
+// Ranks that fail alike meet here. The first whose error was not caused by another rank speaks. If
+// only one rank fails, the others wait for it in a call; it speaks after the time in which they
+// could have come here.
 class SpeakerVote {
  public:
-  // While all ranks are well. Takes `comm`.
+  // Made while all ranks work normally. Takes ownership of `comm`.
   explicit SpeakerVote(MPI_Comm comm) : comm_(comm) {
     MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
     MPI_Comm_rank(comm_, &rank_);
@@ -228,7 +232,8 @@ class SpeakerVote {
   SpeakerVote(const SpeakerVote&) = delete;
   SpeakerVote& operator=(const SpeakerVote&) = delete;
 
-  // Returns when this rank is to speak; usually another one has ended the process by then. Once, by a rank that failed.
+  // Returns when it is this rank's turn to speak; usually another rank has ended the process by
+  // then. A rank that failed calls it once.
   void AwaitTurn(ErrorKind failure);
 
  private:
@@ -258,10 +263,10 @@ bool SpeakerVote::HaveAllCome(std::chrono::steady_clock::time_point deadline) {
 
 void SpeakerVote::AwaitTurn(ErrorKind failure) {
   using std::chrono::milliseconds;
-  constexpr milliseconds kOthersCome(500);  // where all fail alike
+  constexpr milliseconds kOthersCome(500);  // the time for all to come if they fail alike
   constexpr milliseconds kBetweenTurns(100);
-  constexpr milliseconds kCauseSpeaks(
-      5000);  // a rank that failed because another did should not be first
+  // A rank that failed because of another one should not speak first.
+  constexpr milliseconds kCauseSpeaks(5000);
   is_cause_ = failure == ErrorKind::kCancelled ? 0 : 1;
   const milliseconds patience = is_cause_ == 0 ? kCauseSpeaks : kOthersCome + rank_ * kBetweenTurns;
   if (!HaveAllCome(std::chrono::steady_clock::now() + patience)) return;
@@ -272,13 +277,13 @@ void SpeakerVote::AwaitTurn(ErrorKind failure) {
 
 bool NotEmpty(const std::string& text) { return !text.empty(); }
 
-// MPI from its start to its end; `status` says whether it started.
+// Starts MPI and ends it; `status` says whether it started.
 class MpiSession {
  public:
   static Result<std::unique_ptr<MpiSession>> Start(QueueMode queues) {
     int has_started = 0;
     MPI_Initialized(&has_started);
-    if (has_started != 0) return Error(ErrorKind::kUsage, "MPI starts once in a process");
+    if (has_started != 0) return Error(ErrorKind::kUsage, "MPI can start only once in a process");
     const int needed = queues == QueueMode::kThreads ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED;
     int provided = MPI_THREAD_SINGLE;
     CKPT_RETURN_IF_ERROR(
@@ -321,7 +326,7 @@ Status RunMpiRank(QueueMode queues, const std::function<Status(Communicator& wor
   CKPT_ASSIGN_OR_RETURN(const std::vector<std::string> failures, ExchangeTexts(world, ""));
   const auto failed = std::ranges::find_if(failures, &NotEmpty);
   if (failed != failures.end()) {
-    CKPT_RETURN_IF_ERROR(world.Barrier());  // FailTogether's
+    CKPT_RETURN_IF_ERROR(world.Barrier());  // matches the one in FailTogether
     return Error(ErrorKind::kCancelled,
                  fmt::format("rank {} failed before it ran", failed - failures.begin()))
         .Actual(*failed);
@@ -329,7 +334,8 @@ Status RunMpiRank(QueueMode queues, const std::function<Status(Communicator& wor
   MPI_Comm vote_comm = MPI_COMM_NULL;
   CKPT_RETURN_IF_ERROR(MpiStatus(MPI_Comm_dup(MPI_COMM_WORLD, &vote_comm), "MPI_Comm_dup"));
   SpeakerVote vote(vote_comm);
-  // An exception must not unwind to MPI_Finalize, where it would wait for ranks that wait for it.
+  // An exception must not unwind to MPI_Finalize: this rank would wait there for ranks that wait
+  // for it.
   Status status = StatusOfCall([&] { return body(world); });
   if (!status.ok()) {
     vote.AwaitTurn(status.kind());

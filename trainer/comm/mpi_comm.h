@@ -10,18 +10,20 @@
 
 namespace ckpt::trainer {
 
-// Starts MPI, runs `body(world)` as this process's rank of all that were started together, and ends
-// MPI: once in the life of a process. `queues` says from which threads the ranks communicate. A
-// rank that fails says why on stderr and ends every process, its own too: MPI gives up in no other
-// way, and so does `Communicator::Abort`. Where several fail alike one of them says it. Every communicator is gone when `body` returns.
+// Starts MPI, runs `body(world)` as this process's rank, and ends MPI. A process can do it once.
+// The world is all processes that were started together. `queues` says from which threads the ranks
+// communicate. A rank that fails prints why on stderr and ends every process, its own too: MPI has
+// no other way to give up. `Communicator::Abort` does the same. If several ranks fail alike, only
+// one of them prints. `body` destroys every communicator before it returns.
 //
-// Errors: kCancelled (another rank failed before it ran, see FailTogether), kUnsupported (built without CKPT_WITH_MPI, or MPI
-// lacks the thread support), kUsage (second call), kIo (MPI).
+// Errors: kCancelled (another rank failed before it ran, see FailTogether), kUnsupported (built
+// without CKPT_WITH_MPI, or MPI lacks the thread support), kUsage (second call), kIo (MPI).
 Status RunMpiRank(QueueMode queues, const std::function<Status(Communicator& world)>& body);
 
-// For a process whose rank failed before it ran, while the others come to RunMpiRank: tells them, so that none waits for it.
-// The first of those that failed calls `speak`, for all of them. None returns before it has: the launcher ends all processes
-// when one of them ends with an error. Instead of RunMpiRank, by a process that would have called it. Errors: as RunMpiRank.
+// A process calls this instead of RunMpiRank if its rank failed early, while the others do call
+// RunMpiRank: it tells them, so that none waits for this rank. Of the ranks that failed, the first
+// calls `speak` for all. None returns before that, because the launcher ends all processes when one
+// ends with an error. Errors: those of RunMpiRank.
 Status FailTogether(const Status& failure, const std::function<void()>& speak);
 
 }  // namespace ckpt::trainer

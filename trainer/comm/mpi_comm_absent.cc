@@ -1,4 +1,4 @@
-// In place of mpi_comm.cc in builds without MPI.
+// Replaces mpi_comm.cc in builds without MPI.
 #include "trainer/comm/mpi_comm.h"
 
 namespace ckpt::trainer {
@@ -8,7 +8,7 @@ Status RunMpiRank(QueueMode, const std::function<Status(Communicator& world)>&) 
       .Hint("configure with -DCKPT_WITH_MPI=ON, or start one process");
 }
 
-// Every process speaks for itself.
+// Without MPI, every process reports its own failure.
 Status FailTogether(const Status&, const std::function<void()>& speak) {
   speak();
   return OkStatus();

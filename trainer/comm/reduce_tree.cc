@@ -12,7 +12,8 @@
 namespace ckpt::trainer {
 namespace {
 
-// A block of every partial result of one path down the tree stays in the first-level cache.
+// The blocks of all partial results along one path of the tree fit into the first-level cache
+// together.
 constexpr std::int64_t kBlockElems = 1024;
 
 struct Add {
@@ -71,7 +72,7 @@ class Tree {
     return reinterpret_cast<const Stored*>(inputs_[rank]) + begin;
   }
 
-  // The result of inputs [lo, hi) into `out`, with room for partial results in `scratch`.
+  // Reduces inputs [lo, hi) into `out`. `scratch` has room for partial results.
   void ReduceBlock(std::size_t lo, std::size_t hi, std::int64_t begin, std::int64_t elems,
                    Wide* __restrict__ out, Wide* __restrict__ scratch) const {
     const Combine combine;
@@ -106,7 +107,7 @@ void ReduceByTree(ReduceOp op, DType dtype, std::span<const std::byte* const> in
   } else if (dtype == DType::kFloat64) {
     is_sum ? reduce(Tree<double, double, Add>(inputs)) : reduce(Tree<double, double, Max>(inputs));
   } else if (dtype == DType::kInt32) {
-    // Unsigned sums wrap where signed ones are undefined; the bits are the same.
+    // Overflow is undefined for signed sums, but unsigned ones wrap; the bits are the same.
     is_sum ? reduce(Tree<std::uint32_t, std::uint32_t, Add>(inputs))
            : reduce(Tree<std::int32_t, std::int32_t, Max>(inputs));
   } else if (dtype == DType::kInt64) {

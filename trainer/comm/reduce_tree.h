@@ -1,4 +1,4 @@
-// The order in which ranks' values are combined, in one place for every backend.
+// The order in which ranks' values are combined: one implementation for all backends.
 #ifndef CKPT_TRAINER_COMM_REDUCE_TREE_H_
 #define CKPT_TRAINER_COMM_REDUCE_TREE_H_
 
@@ -11,12 +11,12 @@
 
 namespace ckpt::trainer {
 
-// out[i] = inputs[0][i] ∘ inputs[1][i] ∘ …, by the binary tree that `Communicator` documents: the
-// inputs [lo, hi) are split at lo + m, m the largest power of two below hi - lo, and the halves are
-// combined the same way. `out` may be one of the inputs.
+// out[i] = inputs[0][i] ∘ inputs[1][i] ∘ …, by the binary tree that `Communicator` documents. The
+// inputs [lo, hi) are split at lo + m, where m is the largest power of two below hi - lo, and both
+// halves are combined in the same way. `out` may be one of the inputs.
 //
 // kSum: float32, float64, bfloat16 (in float32, rounded once), int32, int64 (both wrap). kMax: the
-// same less bfloat16; a NaN wins.
+// same except bfloat16; a NaN wins.
 // REQUIRES: at least one input, `count` elements each, aligned as their type.
 void ReduceByTree(ReduceOp op, DType dtype, std::span<const std::byte* const> inputs,
                   std::byte* out, std::int64_t count);

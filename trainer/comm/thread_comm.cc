@@ -16,7 +16,7 @@
 namespace ckpt::trainer {
 namespace {
 
-// The groups of one world, so that giving up reaches all of them.
+// All groups of one world, so that giving up reaches each of them.
 class ThreadWorld {
  public:
   explicit ThreadWorld(int num_ranks)
@@ -42,7 +42,7 @@ class ThreadWorld {
 
  private:
   const bool should_spin_;
-  Mutex mutex_;  // before a group's
+  Mutex mutex_;  // locked before a group's mutex
   std::vector<std::weak_ptr<ThreadGroup>> groups_ CKPT_GUARDED_BY(mutex_);
   Status cancelled_ CKPT_GUARDED_BY(mutex_);
 };
@@ -56,7 +56,7 @@ class ThreadCommunicator final : public HostCommunicator {
   ThreadCommunicator(std::shared_ptr<ThreadWorld> world, std::shared_ptr<ThreadGroup> group,
                      int rank)
       : world_(std::move(world)), group_(std::move(group)), rank_(rank) {}
-  // A group that lost a rank can never meet again.
+  // The rank leaves its group: every later meeting of the group fails.
   ~ThreadCommunicator() override {
     group_->Cancel(Error(ErrorKind::kCancelled, "rank " + std::to_string(rank_) + " is gone"));
   }
@@ -79,7 +79,7 @@ class ThreadCommunicator final : public HostCommunicator {
   }
 
  private:
-  // What every rank showed, `offset_bytes` in.
+  // The operands that the ranks showed, from `offset_bytes` on.
   std::vector<const std::byte*> ShownData(std::uint64_t offset_bytes) const {
     std::vector<const std::byte*> data;
     for (int peer = 0; peer < size(); ++peer) {
@@ -87,8 +87,8 @@ class ThreadCommunicator final : public HostCommunicator {
     }
     return data;
   }
-  // The other ranks, each rank starting behind itself, so that not all read the same memory at
-  // once.
+  // The other ranks, beginning with the next one, so that the ranks do not all read the same memory
+  // at once.
   int Peer(int i) const { return (rank_ + i) % size(); }
 
   const std::shared_ptr<ThreadWorld> world_;
@@ -109,7 +109,8 @@ Status ThreadCommunicator::GatherNow(const std::byte* mine, std::byte* all,
   return OkStatus();
 }
 
-// Nobody writes what others read, in place too: a rank writes only its own part of its own `full`.
+// A rank writes only its own part of its own `full`, which no other rank reads. So `shard` may lie
+// in `full`.
 Status ThreadCommunicator::ReduceScatterNow(DType dtype, std::byte* full, std::byte* shard,
                                             std::int64_t count) {
   const std::uint64_t part_bytes = static_cast<std::uint64_t>(count) * ElementBytes(dtype);
@@ -158,9 +159,10 @@ Status ThreadCommunicator::AllToAllNow(const RowExchange& rows) {
     const std::int64_t num_rows = theirs.send_rows[static_cast<std::size_t>(rank_)];
     const std::int64_t expected = rows.receive_rows[static_cast<std::size_t>(peer)];
     if (num_rows != expected) {
-      status = Error(ErrorKind::kInternal, "a rank sends another number of rows than is received")
-                   .Expected(std::to_string(expected) + " rows from rank " + std::to_string(peer))
-                   .Actual(std::to_string(num_rows));
+      status =
+          Error(ErrorKind::kInternal, "a rank sends a different number of rows than is received")
+              .Expected(std::to_string(expected) + " rows from rank " + std::to_string(peer))
+              .Actual(std::to_string(num_rows));
       break;
     }
     std::int64_t rows_before = 0;
@@ -177,7 +179,7 @@ Status ThreadCommunicator::AllToAllNow(const RowExchange& rows) {
 Result<std::unique_ptr<Communicator>> ThreadCommunicator::Split(int color, int key) {
   CKPT_ASSIGN_OR_RETURN(const std::vector<int> members, SplitMembers(*this, color, key));
   const auto own = std::ranges::find(members, rank_) - members.begin();
-  // The first member makes the group; the others take it while all are met.
+  // The first member makes the group. The others take it before the ranks part.
   std::shared_ptr<ThreadGroup> group;
   if (own == 0) group = world_->MakeGroup(static_cast<int>(members.size()));
   CKPT_RETURN_IF_ERROR(group_->Meet(rank_, {.call = "Split", .made = &group}));
@@ -206,7 +208,7 @@ Status RunRanks(int num_ranks, const std::function<Status(Communicator& world)>&
   const auto run = [&](std::size_t rank) {
     statuses[rank] = StatusOfCall([&] { return body(*worlds[rank]); });
     if (!statuses[rank].ok()) worlds[rank]->Abort(statuses[rank]);
-    worlds[rank].reset();  // a rank that still waits for this one learns that it is gone
+    worlds[rank].reset();  // tells a rank that still waits for this one that it is gone
   };
   {
     std::vector<std::jthread> threads;

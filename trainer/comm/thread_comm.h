@@ -11,12 +11,12 @@
 
 namespace ckpt::trainer {
 
-// One world communicator per rank; each is then used by its rank's thread and queues.
+// One world communicator per rank. After that, only the rank's own thread and queues use it.
 std::vector<std::unique_ptr<Communicator>> MakeThreadWorld(int num_ranks);
 
 // Runs `body(world)` on `num_ranks` threads and waits for all. A rank that fails aborts the world,
-// so that none hangs.
-// Errors: the first real failure (in order of rank; kCancelled only if there is no other).
+// so that the others do not hang.
+// Errors: the first real failure in order of rank; kCancelled only if there is no other.
 Status RunRanks(int num_ranks, const std::function<Status(Communicator& world)>& body);
 
 }  // namespace ckpt::trainer

@@ -12,8 +12,8 @@
 namespace ckpt::trainer {
 
 int NumLaunchedProcesses() {
-  // Open MPI; Hydra, MPICH and srun's PMI-2; srun with PMIx. SLURM_NTASKS would not do: a batch
-  // script has it too.
+  // Set by Open MPI; by Hydra, MPICH and srun's PMI-2; by srun with PMIx. SLURM_NTASKS is not
+  // usable: a batch script has it too.
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}) {
     const char* text = std::getenv(name);
     if (text == nullptr) continue;
@@ -30,7 +30,8 @@ Status RunWorld(const WorldOptions& options,
   const int processes = NumLaunchedProcesses();
   if (processes == 1) return RunRanks(std::max(options.num_ranks, 1), body);
   if (options.num_ranks != 0 && options.num_ranks != processes) {
-    return Error(ErrorKind::kUsage, "the launcher started another number of ranks than asked for")
+    return Error(ErrorKind::kUsage,
+                 "the launcher started a different number of ranks than asked for")
         .Expected(std::to_string(options.num_ranks))
         .Actual(std::to_string(processes))
         .Hint("start " + std::to_string(options.num_ranks) +

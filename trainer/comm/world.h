@@ -11,19 +11,19 @@
 namespace ckpt::trainer {
 
 struct WorldOptions {
-  // Ranks to run; 0: as many as the launcher started processes.
+  // Number of ranks; 0 means as many as the launcher started processes.
   int num_ranks = 0;
-  // What queues the ranks will communicate from.
+  // The kind of queues from which the ranks communicate.
   QueueMode queues = QueueMode::kInline;
 };
 
-// Processes that mpirun or srun started together with this one, itself included; 1 if there was no
-// launcher. Read from what the launcher leaves in the environment, since MPI itself must not start
-// in a run of threads.
+// The processes that mpirun or srun started together with this one, this one included; 1 without a
+// launcher. Read from the environment that the launcher sets, because a run of threads must not
+// start MPI.
 [[nodiscard]] int NumLaunchedProcesses();
 
-// Runs `body(world)` once per rank and waits for the ranks of this process: `num_ranks` threads
-// (RunRanks), or one rank of MPI (RunMpiRank) if there are several processes.
+// Runs `body(world)` once per rank and waits for the ranks of this process. These are `num_ranks`
+// threads (RunRanks), or one MPI rank (RunMpiRank) if there are several processes.
 //
 // Errors: kUsage (`num_ranks` is neither 0 nor the number of processes), those of RunRanks and
 // RunMpiRank.

@@ -12,7 +12,7 @@ Result<BatchReader> BatchReader::Create(std::shared_ptr<const SequenceSource> so
                                         const TrainConfig& config, int rank) {
   CKPT_CHECK(rank >= 0 && rank < config.mesh.world_size);
   if (source->seq_length() != config.seq_length) {
-    return Error(ErrorKind::kShapeMismatch, "the data's sequences have another length")
+    return Error(ErrorKind::kShapeMismatch, "the data's sequences are not seq_length tokens long")
         .Expected(fmt::format("seq_length {}", config.seq_length))
         .Actual(fmt::format("{} tokens", source->seq_length()));
   }

@@ -6,7 +6,7 @@ namespace ckpt::trainer {
 
 Status CheckByteVocabulary(std::int64_t vocab_size) {
   if (vocab_size == kByteVocabSize) return OkStatus();
-  return Error(ErrorKind::kUsage, "text is read as bytes, and the model has another vocabulary")
+  return Error(ErrorKind::kUsage, "text is read as bytes, but the model has another vocabulary")
       .Expected(fmt::format("vocab_size {}", kByteVocabSize))
       .Actual(fmt::format("{}", vocab_size));
 }

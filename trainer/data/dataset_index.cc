@@ -42,14 +42,15 @@ Result<TokenType> TypeOfCode(std::uint8_t code) {
   for (const TypeRow& row : kTypes) {
     if (static_cast<std::uint8_t>(row.type) == code) return row.type;
   }
-  Status unknown = Error(ErrorKind::kUnsupported, "type of elements that no token has")
+  Status unknown = Error(ErrorKind::kUnsupported, "the type of elements cannot hold tokens")
                        .Expected("a code of an integer type: 1 to 5 or 8");
   if (code == kFloat64Code) return std::move(unknown).Actual("code 6 (float64)");
   if (code == kFloat32Code) return std::move(unknown).Actual("code 7 (float32)");
   return std::move(unknown).Actual(fmt::format("code {}", code));
 }
 
-// Bytes of the header and the tables, without modes. False if they fit no number.
+// Sets `end` to the bytes of the header and the tables, without modes. False if the number
+// overflows.
 bool TablesEnd(std::uint64_t num_sequences, std::uint64_t num_entries, std::uint64_t* end) {
   std::uint64_t sequences = 0;
   std::uint64_t documents = 0;
@@ -69,7 +70,7 @@ Result<TokenType> TokenTypeOf(std::string_view name) {
     if (row.name == name) return row.type;
     names += (names.empty() ? "" : ", ") + std::string(row.name);
   }
-  return Error(ErrorKind::kUsage, "no type of tokens has this name")
+  return Error(ErrorKind::kUsage, "unknown type of tokens")
       .Expected("one of " + names)
       .Actual(Quote(name));
 }
@@ -91,7 +92,7 @@ Result<DatasetIndex> DatasetIndex::Parse(ByteSpan bytes, std::uint64_t bin_bytes
   const std::byte* at = bytes.data() + kDatasetMagic.size();
   const auto version = LoadLe<std::uint64_t>(at);
   if (version != kDatasetVersion) {
-    return Error(ErrorKind::kUnsupported, "version of a dataset index that is not known")
+    return Error(ErrorKind::kUnsupported, "unknown version of a dataset index")
         .File(name)
         .Expected(fmt::format("version {}", kDatasetVersion))
         .Actual(fmt::format("version {}", version));
@@ -105,15 +106,15 @@ Result<DatasetIndex> DatasetIndex::Parse(ByteSpan bytes, std::uint64_t bin_bytes
   const auto num_entries = LoadLe<std::uint64_t>(at + 17);
   std::uint64_t end = 0;
   if (!TablesEnd(num_sequences, num_entries, &end) || end > bytes.size()) {
-    return Error(ErrorKind::kTruncated, "the tables of a dataset index reach past its end")
+    return Error(ErrorKind::kTruncated, "the tables of a dataset index reach beyond its end")
         .File(name)
         .Expected(
             fmt::format("{} sequences and {} entries of documents", num_sequences, num_entries))
         .Actual(fmt::format("{} bytes", bytes.size()));
   }
-  // Datasets of several modalities end with one byte a sequence, which is ignored.
+  // Datasets of several modalities end with one mode byte per sequence, which is ignored.
   if (bytes.size() != end && bytes.size() != end + num_sequences) {
-    return Error(ErrorKind::kSizeMismatch, "bytes behind the tables of a dataset index")
+    return Error(ErrorKind::kSizeMismatch, "extra bytes after the tables of a dataset index")
         .File(name)
         .Expected(fmt::format("{} bytes, or {} with modes", end, end + num_sequences))
         .Actual(fmt::format("{} bytes", bytes.size()));
@@ -142,14 +143,14 @@ Status DatasetIndex::CheckSequences(std::uint64_t bin_bytes) {
       return Error(ErrorKind::kBadMetadata, fmt::format("sequence {} has a negative length", i))
           .Actual(fmt::format("{}", length));
     }
-    // A negative offset is a huge one here. The product fits: 2³¹ times 8.
+    // A negative offset is a huge number here. The product is below 2³¹ · 8 and cannot overflow.
     const std::uint64_t size_bytes = static_cast<std::uint64_t>(length) * token_bytes;
     if (!RangeFits(SequenceOffset(i), size_bytes, bin_bytes)) {
       return Error(ErrorKind::kOutOfRange, fmt::format("sequence {} lies outside the .bin file", i))
           .Expected(fmt::format("within {} bytes", bin_bytes))
           .Actual(
               fmt::format("[{}, +{})", static_cast<std::int64_t>(SequenceOffset(i)), size_bytes))
-          .Hint("check that .bin and .idx belong together and that neither was cut off");
+          .Hint("check that .bin and .idx belong together and that both are complete");
     }
     if (!CheckedAdd(num_tokens_, length, &num_tokens_)) {
       return Error(ErrorKind::kResource, "more than 2^63 tokens");

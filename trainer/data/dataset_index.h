@@ -1,4 +1,5 @@
-// The `.idx` half of a Megatron indexed dataset: where sequences and documents lie in the `.bin` half.
+// The `.idx` half of a Megatron indexed dataset: where sequences and documents are in the `.bin`
+// half.
 //
 // docs/formats/indexed_dataset.md describes the bytes.
 #ifndef CKPT_TRAINER_DATA_DATASET_INDEX_H_
@@ -13,12 +14,14 @@
 
 namespace ckpt::trainer {
 
-// "MMIDIDX" and two zero bytes, version, type, number of sequences, entries of the document table.
+// "MMIDIDX" and two zero bytes, version, type, number of sequences, number of entries of the
+// document table.
 inline constexpr std::string_view kDatasetMagic = {"MMIDIDX\0", 9};
 inline constexpr std::uint64_t kDatasetVersion = 1;
 inline constexpr std::uint64_t kDatasetHeaderBytes = 9 + 8 + 1 + 8 + 8;
 
-// Types of tokens, with their codes on disk. Codes 6 and 7 are float64 and float32, which no token has.
+// Types of tokens, with their codes on disk. Codes 6 and 7 are float64 and float32, which cannot
+// hold tokens.
 enum class TokenType : std::uint8_t {
   kUint8 = 1,
   kInt8 = 2,
@@ -30,17 +33,19 @@ enum class TokenType : std::uint8_t {
 [[nodiscard]] std::size_t TokenBytes(TokenType type);
 // "uint16", …
 [[nodiscard]] std::string_view TokenTypeName(TokenType type);
-// Errors: kUsage (no such name; names them all).
+// Errors: kUsage (no type has this name; lists the names).
 Result<TokenType> TokenTypeOf(std::string_view name);
 
-// A checked view of an index. The bytes must outlive it.
+// A checked view of an index. The bytes must outlive the view.
 class DatasetIndex {
  public:
-  // Checks everything: afterwards every range of the index lies in the `.bin` file of `bin_bytes`. Cost: one pass.
+  // Checks everything: afterwards every range of the index lies within the `.bin` file of
+  // `bin_bytes`. Cost: one pass.
   //
-  // `name` (a path) appears in errors. Errors: kTruncated, kBadMetadata (magic, a length or offset below 0, a document
-  // table that is not ascending from 0 to the number of sequences), kUnsupported (version, type), kSizeMismatch (bytes
-  // behind the last table), kOutOfRange (a sequence that reaches past the `.bin` file).
+  // `name` (a path) appears in errors. Errors: kTruncated, kBadMetadata (magic, a negative length
+  // or offset, a document table that does not ascend from 0 to the number of sequences),
+  // kUnsupported (version, type), kSizeMismatch (bytes after the last table), kOutOfRange (a
+  // sequence that reaches beyond the `.bin` file).
   static Result<DatasetIndex> Parse(ByteSpan bytes, std::uint64_t bin_bytes, std::string_view name);
 
   [[nodiscard]] TokenType type() const { return type_; }
@@ -51,7 +56,8 @@ class DatasetIndex {
   // REQUIRES: 0 <= sequence < num_sequences().
   [[nodiscard]] std::int64_t SequenceLength(std::int64_t sequence) const;   // tokens
   [[nodiscard]] std::uint64_t SequenceOffset(std::int64_t sequence) const;  // bytes into the `.bin`
-  // The first sequence of a document; those of the last document end at FirstSequence(num_documents()).
+  // The first sequence of a document; FirstSequence(num_documents()) is the end of the last
+  // document.
   // REQUIRES: 0 <= document <= num_documents().
   [[nodiscard]] std::int64_t FirstSequence(std::int64_t document) const;
 

@@ -27,7 +27,7 @@ Result<Line> FirstLine(Storage& storage, const Path& path) {
   Result<LineIndex> pass = LineIndex::Build(file, take);
   if (first) return *std::move(first);
   if (!pass.ok()) return std::move(pass).status();
-  return Error(ErrorKind::kUsage, "the data has no line").File(path.string());
+  return Error(ErrorKind::kUsage, "the data has no lines").File(path.string());
 }
 
 }  // namespace
@@ -55,8 +55,8 @@ Result<DataKind> KindOfLine(std::string_view line, std::string_view where) {
   if (kinds.size() == 1) return kinds.front();
   std::string found;
   for (const std::string& field : fields) found += (found.empty() ? "" : ", ") + Quote(field);
-  return Error(ErrorKind::kUsage, kinds.empty() ? "the first line has the fields of no kind of data"
-                                                : "the first line has the fields of several kinds")
+  return Error(ErrorKind::kUsage, kinds.empty() ? "the first line fits no kind of data"
+                                                : "the first line fits several kinds of data")
       .File(where)
       .Expected(kFieldsOfKinds)
       .Actual(found.empty() ? "no field" : found)
@@ -68,7 +68,7 @@ Result<DataKind> DetectKind(Storage& storage, const Path& path) {
   if (extension == ".bin" || extension == ".idx") {
     Path prefix = path;
     prefix.replace_extension();
-    return Error(ErrorKind::kUsage, "data of Megatron is named without .bin and .idx")
+    return Error(ErrorKind::kUsage, "Megatron's data must be given without .bin or .idx")
         .Actual(path.string())
         .Hint("give " + prefix.string());
   }
@@ -76,7 +76,7 @@ Result<DataKind> DetectKind(Storage& storage, const Path& path) {
   if (index.type == FileType::kRegular) return DataKind::kIndexed;
   CKPT_ASSIGN_OR_RETURN(const FileStat lines, storage.Stat(path));
   if (lines.type == FileType::kMissing) {
-    return Error(ErrorKind::kNotFound, "there is no such data")
+    return Error(ErrorKind::kNotFound, "the data does not exist")
         .File(path.string())
         .Expected("a JSONL file, or the prefix of .bin and .idx");
   }

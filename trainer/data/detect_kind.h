@@ -1,4 +1,4 @@
-// What a file of data holds, as its first line tells.
+// Finds out what kind of data a file holds, from its first line.
 #ifndef CKPT_TRAINER_DATA_DETECT_KIND_H_
 #define CKPT_TRAINER_DATA_DETECT_KIND_H_
 
@@ -11,14 +11,15 @@
 
 namespace ckpt::trainer {
 
-// kIndexed where `path`.idx exists; else `path` is JSONL, and of the kind of its first line.
+// kIndexed if `path`.idx exists. Otherwise `path` is JSONL, and its first line decides.
 //
-// Errors: kNotFound (neither is there), kUsage (one of Megatron's two files instead of their prefix, no line), those of
-//         KindOfLine and of reading.
+// Errors: kNotFound (neither exists), kUsage (`path` is one of Megatron's two files instead of
+// their prefix; the file has no lines), those of KindOfLine and of reading.
 Result<DataKind> DetectKind(Storage& storage, const Path& path);
 
-// The kind of a line by its fields. `where` appears in errors.
-// Errors: kUsage (the fields of no kind, or of several), kBadMetadata, kResource (not JSON, or too deep).
+// The kind of a line, from its fields. `where` appears in errors.
+// Errors: kUsage (the fields fit no kind, or several), kBadMetadata, kResource (not JSON, or nested
+// too deeply).
 Result<DataKind> KindOfLine(std::string_view line, std::string_view where);
 
 }  // namespace ckpt::trainer

@@ -39,7 +39,7 @@ Status BadField(std::string_view key, std::string_view what, std::string_view wh
   return Error(ErrorKind::kBadItem, fmt::format("field \"{}\" {}", key, what)).File(where);
 }
 
-// Whether a value of this kind stands here, as the first of its key.
+// Checks that the value has this kind and that its key occurs for the first time.
 template <typename T>
 bool Expect(JsonScanner& scan, std::string_view key, JsonKind kind, const std::optional<T>& field) {
   if (field) {
@@ -84,7 +84,7 @@ void Take(JsonScanner& scan, std::string_view key, std::optional<std::vector<Mes
     }
     if (std::ranges::find(kRoles, *role) == kRoles.end()) {
       scan.Fail(ErrorKind::kBadItem,
-                fmt::format("message {} has a role that is none of {}", field->size(),
+                fmt::format("message {} has a role other than {}", field->size(),
                             fmt::join(kRoles, ", ")),
                 Quote(*role));
       return;
@@ -122,7 +122,7 @@ Result<Fields> ScanFields(std::string_view line, std::string_view where, Example
   return std::move(status).While("reading field " + Quote(key) + " or what follows it");
 }
 
-// Bytes of a text that are learned, or not.
+// Appends the bytes of a text. `learned`: whether they are labels.
 void AppendText(std::string_view text, bool learned, Example& example) {
   AppendByteTokens(text, example.tokens);
   if (learned) {
@@ -179,11 +179,11 @@ Result<Example> TokensExample(const Fields& fields, std::string_view where,
   const std::string_view extra = fields.labels ? "labels" : "loss_mask";
   const auto& chosen = fields.labels ? fields.labels : fields.loss_mask;
   if (chosen && format.whole_documents) {
-    return BadField(extra, "has no place in documents that are learned as a whole", where)
-        .Hint("pack the lines as examples, or leave the field out");
+    return BadField(extra, "is not allowed in documents, of which every token is learned", where)
+        .Hint("set data_kind to train on the lines as examples, or leave the field out");
   }
   if (fields.labels && fields.loss_mask) {
-    return BadField("loss_mask", "stands beside \"labels\"; one of them decides", where);
+    return BadField("loss_mask", "cannot be combined with \"labels\"", where);
   }
   if (chosen && chosen->size() != ids.size()) {
     return BadField(extra, "must have as many elements as \"input_ids\"", where)
@@ -248,7 +248,7 @@ Result<Example> MessagesExample(const Fields& fields, std::string_view where) {
     }
   }
   if (!has_answer) {
-    return BadField("messages", "has no message of the assistant: there is nothing to learn",
+    return BadField("messages", "has no message of the assistant, so there is nothing to learn",
                     where);
   }
   return example;

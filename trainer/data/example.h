@@ -1,4 +1,4 @@
-// One line of a JSONL file as tokens, and which of them are to be learned.
+// One line of a JSONL file as tokens, with those that are to be learned.
 #ifndef CKPT_TRAINER_DATA_EXAMPLE_H_
 #define CKPT_TRAINER_DATA_EXAMPLE_H_
 
@@ -11,40 +11,44 @@
 
 namespace ckpt::trainer {
 
-// What the lines of a file are. Fields that are not named here are passed over.
+// What the lines of a file are. Fields that are not named here are ignored.
 enum class ExampleKind : std::uint8_t {
   // "input_ids", and at most one of
-  //   "labels"     as many: the token to be predicted at this place, -100 (or -1) where none is. As Transformers has
-  //                them they are not shifted: labels[i] is predicted from the tokens before i.
-  //   "loss_mask"  as many, 0 or 1: whether input_ids[i] is to be predicted. Not shifted either.
-  // Without them every token is learned.
+  //   "labels"     as many: the token to predict at this place, or -100 (or -1) for none. They are
+  //                not shifted, as in Transformers: the tokens before i predict labels[i].
+  //   "loss_mask"  as many, 0 or 1: whether to predict input_ids[i]. Not shifted either.
+  // Without both, every token is learned.
   kTokens,
-  kText,      // "text": its bytes and the end token, all learned
-  kPrompt,    // "prompt", "completion": bytes; the completion and an end token are learned
-  kMessages,  // "messages": [{"role", "content"}, …]; what the assistant says, and an end token after it, is learned
+  kText,    // "text": its bytes and the end token; all are learned
+  kPrompt,  // "prompt", "completion": bytes; the completion and an end token are learned
+  // "messages": [{"role", "content"}, …]; the assistant's words and an end token after each of its
+  // messages are learned.
+  kMessages,
 };
 
 struct ExampleFormat {
   ExampleKind kind = ExampleKind::kTokens;
   std::int64_t vocab_size = 0;
-  // Lines are documents that are learned as a whole: "labels" and "loss_mask" are refused.
+  // Every token of a line is learned: "labels" and "loss_mask" are refused.
   bool whole_documents = false;
 };
 
 struct Example {
-  std::vector<std::int32_t> tokens;  // at least two, one in a document
-  std::vector<std::int32_t>
-      targets;  // as many: what is predicted at this place, or kNoLabel; not shifted
+  std::vector<std::int32_t> tokens;  // at least two; in a document at least one
+  // As many: the token to predict at this place, or kNoLabel. Not shifted.
+  std::vector<std::int32_t> targets;
 };
 
-// `where` ("data.jsonl:17") appears in errors, which name the field too.
+// `where` ("data.jsonl:17") appears in errors, which also name the field.
 //
-// Messages are laid out as "<role>: <content>\n", those of the assistant as "assistant: <content>" and the end token;
-// roles are system, user, assistant and tool. To ask a trained model, end with "assistant: ".
+// A message is laid out as "<role>: <content>\n", and one of the assistant as "assistant:
+// <content>" with the end token. Roles are system, user, assistant and tool. To ask a trained
+// model, end the text with "assistant: ".
 //
-// REQUIRES: vocab_size holds the byte tokenizer's, unless the kind is kTokens.
-// Errors: kBadMetadata, kResource (not JSON, or too deep), kBadItem (a field that is missing, of another type, twice
-//         there, or makes no sense), kOutOfRange (a token outside the vocabulary).
+// REQUIRES: vocab_size is at least the byte tokenizer's, unless the kind is kTokens.
+// Errors: kBadMetadata, kResource (not JSON, or nested too deeply), kBadItem (a field that is
+// missing, has another type, occurs twice or makes no sense), kOutOfRange (a token outside the
+// vocabulary).
 Result<Example> ParseExample(std::string_view line, std::string_view where,
                              const ExampleFormat& format);
 

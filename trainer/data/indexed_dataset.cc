@@ -10,7 +10,7 @@
 namespace ckpt::trainer {
 namespace {
 
-// Numbers of one width as 64 bits. REQUIRES: bytes.size() is a multiple of the width.
+// Numbers of one width, widened to 64 bits. REQUIRES: bytes.size() is a multiple of the width.
 template <typename T>
 void Widen(ByteSpan bytes, std::span<std::int64_t> out) {
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = LoadLe<T>(bytes.data() + i * sizeof(T));

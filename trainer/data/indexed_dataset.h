@@ -15,11 +15,11 @@
 
 namespace ckpt::trainer {
 
-// The index is mapped, tokens are read where they are asked for. Neither file may be changed meanwhile: cutting the
-// mapped index raises SIGBUS, as FileView says.
+// The index is mapped; tokens are read on request. Do not change the files meanwhile: truncating
+// the mapped index raises SIGBUS, as FileView says.
 class IndexedDataset final : public DocumentSet {
  public:
-  // Tokens at `vocab_size` and above, or below 0, are refused when they are read.
+  // Reading a token that is negative, or `vocab_size` or more, is an error.
   // Errors: kNotFound, kIo, those of DatasetIndex::Parse.
   static Result<std::unique_ptr<IndexedDataset>> Open(Storage& storage, const Path& prefix,
                                                       std::int64_t vocab_size);

@@ -46,7 +46,7 @@ Result<std::unique_ptr<JsonlFile>> JsonlFile::Open(Storage& storage, const Path&
     if (lengths.size() == std::numeric_limits<std::uint32_t>::max()) {
       return Error(ErrorKind::kResource, "2^32 lines or more").File(where);
     }
-    // A token takes a byte of its line at least, and lines are bounded.
+    // A token takes at least one byte of its line, and lines have a limit.
     lengths.push_back(static_cast<std::uint32_t>(example.tokens.size()));
     if (!format.whole_documents) first_labels.push_back(FirstLabel(example));
     return OkStatus();
@@ -62,11 +62,11 @@ Result<Example> JsonlFile::ReadExample(std::int64_t index) const {
   CKPT_ASSIGN_OR_RETURN(Example example, ParseExample(line.text, where, format_));
   const std::uint32_t length = lengths_[static_cast<std::size_t>(index)];
   if (example.tokens.size() != length) {
-    return Error(ErrorKind::kValueMismatch, "the line is not what it was when the file was opened")
+    return Error(ErrorKind::kValueMismatch, "the line has changed since the file was opened")
         .File(where)
         .Expected(fmt::format("{} tokens", length))
         .Actual(fmt::format("{} tokens", example.tokens.size()))
-        .Hint("leave data alone while it is trained on");
+        .Hint("do not change data while a run trains on it");
   }
   return example;
 }

@@ -1,4 +1,4 @@
-// JsonlFile: the lines of a file as examples, and as documents.
+// JsonlFile: the lines of a file, both as examples and as documents.
 #ifndef CKPT_TRAINER_DATA_JSONL_FILE_H_
 #define CKPT_TRAINER_DATA_JSONL_FILE_H_
 
@@ -19,13 +19,15 @@
 
 namespace ckpt::trainer {
 
-// Every line is read and checked when the file is opened, so that a bad one is found before training starts; tokens are
-// not kept, but made again where they are asked for. Keeps four bytes a document, eight an example, and what LineIndex keeps.
+// Opening reads and checks every line, so that a bad one is found before training starts. Tokens
+// are not kept: each request parses the line again. Memory: four bytes per document, eight per
+// example, and LineIndex.
 //
 // Thread-safety: const methods may run concurrently.
 class JsonlFile final : public DocumentSet {
  public:
-  // Errors: kNotFound, kIo, kUsage (text for a model of another vocabulary than bytes), kResource (2³² lines), those of ParseExample.
+  // Errors: kNotFound, kIo, kUsage (text for a model with another vocabulary than bytes), kResource
+  // (2³² lines), those of ParseExample.
   static Result<std::unique_ptr<JsonlFile>> Open(Storage& storage, const Path& path,
                                                  const ExampleFormat& format);
 
@@ -33,13 +35,14 @@ class JsonlFile final : public DocumentSet {
   [[nodiscard]] const std::string& file_name() const { return lines_.file_name(); }
   // Tokens of every example.
   [[nodiscard]] std::span<const std::uint32_t> lengths() const { return lengths_; }
-  // The first place of every example whose token is learned, counted from 1: the first token is no label; or kNoLabels. Empty
-  // for documents.
+  // The first place of every example whose token is learned, counted from 1 because the first token
+  // is never a label; kNoLabels if none is learned. Empty for documents.
   [[nodiscard]] std::span<const std::uint32_t> first_labels() const { return first_labels_; }
   static constexpr std::uint32_t kNoLabels = std::numeric_limits<std::uint32_t>::max();
-  // REQUIRES: 0 <= index < num_examples(). Errors: kIo; kValueMismatch (the file was changed after it was opened).
+  // REQUIRES: 0 <= index < num_examples(). Errors: kIo; kValueMismatch (the file has changed since
+  // it was opened).
   [[nodiscard]] Result<Example> ReadExample(std::int64_t index) const;
-  // "data.jsonl:17", for messages. REQUIRES as ReadExample.
+  // "data.jsonl:17", for messages. REQUIRES: as ReadExample.
   [[nodiscard]] std::string Where(std::int64_t index) const;
 
   [[nodiscard]] std::int64_t num_documents() const override { return num_examples(); }

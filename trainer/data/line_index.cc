@@ -23,7 +23,7 @@ class LineScanner {
     line_.number = number - 1;
   }
 
-  // Moves to the next line, blank or not. False at the end of the file.
+  // Moves to the next line, which may be blank. False at the end of the file.
   Result<bool> Next() {
     line_offset_ += consumed_bytes_;
     ++line_.number;
@@ -71,7 +71,7 @@ class LineScanner {
   std::uint64_t next_read_;
   std::uint64_t line_offset_;
   std::uint64_t block_bytes_;
-  std::uint64_t consumed_bytes_ = 0;  // of the current line, with its end
+  std::uint64_t consumed_bytes_ = 0;  // by the current line and its end
   std::string block_;
   std::size_t at_ = 0;
   Line line_;

@@ -1,4 +1,4 @@
-// LineIndex: the lines of a large text file by number, without keeping a place for each.
+// LineIndex: finds the lines of a large text file by number without storing the place of each.
 #ifndef CKPT_TRAINER_DATA_LINE_INDEX_H_
 #define CKPT_TRAINER_DATA_LINE_INDEX_H_
 
@@ -14,24 +14,24 @@
 
 namespace ckpt::trainer {
 
-// A line that is longer is an error: no example is, and memory stays bounded.
+// A longer line is an error, which keeps memory bounded. No real example is that long.
 inline constexpr std::uint64_t kMaxLineBytes = 64ULL << 20;
 
-// A line with something on it, without its end.
+// A line that is not blank, without its end.
 struct Line {
   std::string text;
   std::int64_t number = 0;  // in the file, from 1
 };
 
-// Lines end with '\n', the last one maybe with the file. Lines of white space are passed over: they have a number in the
-// file but none here.
+// Lines end with '\n'; the last one may end with the file. Blank lines are skipped: they count in
+// `Line::number`, but have no index.
 //
-// Keeps 24 bytes for every 64 KiB of the file, whatever its lines are.
+// Keeps 24 bytes per 64 KiB of the file, however long the lines are.
 //
 // Thread-safety: const methods may run concurrently.
 class LineIndex {
  public:
-  // Reads the file once and shows every line to `visit`, which ends the pass by an error.
+  // Reads the file once and passes every line to `visit`; an error from `visit` stops it.
   // Errors: kResource (a line past kMaxLineBytes), kIo, those of `visit`.
   static Result<LineIndex> Build(std::shared_ptr<const ReadableFile> file,
                                  const std::function<Status(const Line&)>& visit);
@@ -39,12 +39,12 @@ class LineIndex {
   [[nodiscard]] std::int64_t num_lines() const { return num_lines_; }
   [[nodiscard]] const std::string& file_name() const { return file_->name(); }
 
-  // REQUIRES: 0 <= index < num_lines(). Errors: kIo, kOutOfRange (the file was changed meanwhile).
-  // Cost: reads 64 KiB and the line at most.
+  // REQUIRES: 0 <= index < num_lines(). Errors: kIo, kOutOfRange (the file has changed since).
+  // Cost: reads at most 64 KiB and the line.
   [[nodiscard]] Result<Line> Read(std::int64_t index) const;
 
  private:
-  // A line to start looking from.
+  // A line from which a search can start.
   struct Mark {
     std::uint64_t offset = 0;
     std::int64_t index = 0;

@@ -18,7 +18,7 @@ namespace {
 Status CheckSize(std::string_view name, std::int64_t value) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
   if (value > 0 && value <= kMost) return OkStatus();
-  return Error(ErrorKind::kUsage, fmt::format("{} must be positive and fit 31 bits", name))
+  return Error(ErrorKind::kUsage, fmt::format("{} must be positive and fit into 31 bits", name))
       .Actual(fmt::format("{}", value));
 }
 

@@ -1,4 +1,4 @@
-// Opens the data of a run: a file, what its content is, and how it becomes sequences.
+// Opens the data of a run: a file, the kind of its content, and how sequences are made from it.
 #ifndef CKPT_TRAINER_DATA_OPEN_SOURCE_H_
 #define CKPT_TRAINER_DATA_OPEN_SOURCE_H_
 
@@ -24,14 +24,15 @@ enum class DataKind : std::uint8_t {
   kMessages,        // JSONL, "messages": examples of bytes
 };
 
-// Documents are laid end to end and cut into windows (token_windows.h), examples are packed (packed_examples.h).
+// Documents are joined and cut into windows (token_windows.h). Examples are packed
+// (packed_examples.h).
 struct DataConfig {
-  Path path = {};  // of kIndexed without .bin and .idx
+  Path path = {};  // for kIndexed without .bin or .idx
   DataKind kind = DataKind::kIndexed;
   std::int64_t seq_length = 0;
-  std::int64_t vocab_size = 0;  // of the model: a token outside is an error
+  std::int64_t vocab_size = 0;  // the model's; a token outside is an error
   std::uint64_t seed = 1234;
-  bool shuffle = true;  // documents once and windows every epoch, packs every epoch
+  bool shuffle = true;  // documents once, then windows in every epoch; packs in every epoch
 
   // For documents.
   std::optional<DocumentEnds> ends = {};
@@ -39,11 +40,11 @@ struct DataConfig {
   // For examples.
   bool pack = true;
   LongExamples long_examples = LongExamples::kRefuse;
-  std::int32_t pad_token = 0;  // of kTokenExamples; bytes have their own
+  std::int32_t pad_token = 0;  // for kTokenExamples; bytes have their own
 };
 
-// Errors: kUsage (seq_length or vocab_size not positive or past 31 bits, a pad token outside the vocabulary, too little
-//         data), those of the file.
+// Errors: kUsage (seq_length or vocab_size is not positive or exceeds 31 bits, a pad token outside
+// the vocabulary, too little data), those of the file.
 Result<std::unique_ptr<SequenceSource>> OpenSource(Storage& storage, const DataConfig& config);
 
 }  // namespace ckpt::trainer

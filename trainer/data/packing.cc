@@ -19,7 +19,7 @@ Numbers Count(std::size_t count) {
   return numbers;
 }
 
-// Items grouped by their pack, which are renumbered by their first item.
+// Groups items by their pack, and numbers the packs by their first item.
 Packs Group(const Numbers& pack_of, std::size_t num_packs) {
   constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
   Numbers renumbered(num_packs, kNone);
@@ -47,7 +47,7 @@ Packs PackBestFit(std::span<const std::uint32_t> sizes, std::uint32_t capacity) 
     return std::pair(sizes[b], a) < std::pair(sizes[a], b);
   });
   Numbers pack_of(sizes.size());
-  std::map<std::uint32_t, Numbers> packs_by_space;  // none is listed without a pack
+  std::map<std::uint32_t, Numbers> packs_by_space;  // no list is empty
   std::uint32_t num_packs = 0;
   for (const std::uint32_t item : largest_first) {
     const std::uint32_t size = sizes[item];

@@ -10,30 +10,32 @@
 
 namespace ckpt::trainer {
 
-// Groups of examples, by number. A value.
+// Groups of item numbers. A value.
 class Packs {
  public:
   Packs(std::vector<std::uint32_t> members, std::vector<std::uint32_t> begins)
       : members_(std::move(members)), begins_(std::move(begins)) {}
 
   [[nodiscard]] std::size_t size() const { return begins_.size() - 1; }
-  // In ascending order. REQUIRES: pack < size().
+  // The members in ascending order. REQUIRES: pack < size().
   [[nodiscard]] std::span<const std::uint32_t> operator[](std::size_t pack) const {
     return std::span(members_).subspan(begins_[pack], begins_[pack + 1] - begins_[pack]);
   }
 
  private:
   std::vector<std::uint32_t> members_;  // pack after pack
-  std::vector<std::uint32_t> begins_;   // of each pack in `members_`, and their end
+  std::vector<std::uint32_t> begins_;   // where each pack begins in `members_`, then the end
 };
 
-// Every item in exactly one pack whose sizes add up to `capacity` at most: best fit, the largest first. Takes at most
-// 11/9 of the packs that the best packing has, and one. Packs are numbered by their smallest member.
+// Puts every item into exactly one pack whose sizes add up to at most `capacity`: best fit, largest
+// item first. Takes at most 11/9 of the packs of the best packing, plus one. Packs are numbered by
+// their smallest member.
 //
-// REQUIRES: sizes are at most `capacity`, and fewer than 2³² - 1. Cost: O(n log n); 16 bytes an item meanwhile, 8 after.
+// REQUIRES: sizes are at most `capacity`, and there are fewer than 2³² - 1. Cost: O(n log n); 16
+// bytes per item meanwhile, 8 afterwards.
 [[nodiscard]] Packs PackBestFit(std::span<const std::uint32_t> sizes, std::uint32_t capacity);
 
-// Every item on its own.
+// Puts every item into its own pack.
 [[nodiscard]] Packs PackAlone(std::size_t num_items);
 
 }  // namespace ckpt::trainer

@@ -8,8 +8,9 @@
 namespace ckpt::trainer {
 namespace {
 
-// Each half is replaced this many times. Four rounds in all make a strong pseudorandom permutation of large domains
-// (Luby, Rackoff 1988); small ones, whose halves have a few bits, need more to be fair.
+// Each half is replaced this many times. Four rounds in all make a strong pseudorandom permutation
+// of large domains (Luby, Rackoff 1988). Small domains, whose halves have only a few bits, need
+// more rounds to be fair.
 constexpr std::uint32_t kRoundsPerHalf = 4;
 
 constexpr std::uint64_t Mask(int bits) { return (std::uint64_t{1} << bits) - 1; }
@@ -33,8 +34,8 @@ std::uint64_t Permutation::operator[](std::uint64_t position) const {
   return value;
 }
 
-// The halves differ by one bit where `bits` is odd: each round replaces one of them with itself xor a function of the
-// other, which is undone by the same round.
+// The halves differ in width by one bit if `bits` is odd. Each round replaces one half by itself
+// xor a function of the other half; the same round undoes it.
 std::uint64_t Permutation::Encrypt(std::uint64_t value) const {
   std::uint64_t low = value & Mask(low_bits_);
   std::uint64_t high = value >> low_bits_;

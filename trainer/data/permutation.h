@@ -1,8 +1,9 @@
 // Permutation: [0, size) in a random order that is computed, not stored.
 //
-// A Feistel network over Philox permutes the numbers of as many bits as `size` needs; a number that leaves [0, size) is
-// sent through again until it is back (cycle walking: Black, Rogaway: "Ciphers with Arbitrary Finite Domains", CT-RSA
-// 2002). Fewer than half of the numbers lie outside, so a look-up takes two passes at most on average.
+// A Feistel network over Philox permutes the numbers with as many bits as `size` needs. A number
+// outside [0, size) passes through it again until it is inside (cycle walking: Black, Rogaway:
+// "Ciphers with Arbitrary Finite Domains", CT-RSA 2002). Fewer than half of the numbers are
+// outside, so a look-up takes at most two passes on average.
 #ifndef CKPT_TRAINER_DATA_PERMUTATION_H_
 #define CKPT_TRAINER_DATA_PERMUTATION_H_
 
@@ -11,16 +12,17 @@
 
 namespace ckpt::trainer {
 
-// A value. Part of what a seed means: never change what it computes.
+// A value. Runs with the same seed rely on its results: never change them.
 class Permutation {
  public:
-  // The `number`-th permutation of a stream (StreamKey, trainer/random/philox.h). The stream must have no other use.
+  // The `number`-th permutation of a stream (StreamKey, trainer/random/philox.h). The stream must
+  // have no other use.
   // REQUIRES: 0 < size <= 2⁶³.
   Permutation(std::array<std::uint32_t, 2> key, std::uint64_t number, std::uint64_t size);
 
   [[nodiscard]] std::uint64_t size() const { return size_; }
 
-  // REQUIRES: position < size(). Cost: eight blocks of Philox a pass, under 1 µs.
+  // REQUIRES: position < size(). Cost: eight blocks of Philox per pass, under 1 µs.
   [[nodiscard]] std::uint64_t operator[](std::uint64_t position) const;
 
  private:

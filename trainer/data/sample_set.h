@@ -1,4 +1,4 @@
-// SampleSet: the sequences that some data set is cut into, numbered, in no particular order.
+// SampleSet: the numbered sequences that a data set is cut into, in no particular order.
 #ifndef CKPT_TRAINER_DATA_SAMPLE_SET_H_
 #define CKPT_TRAINER_DATA_SAMPLE_SET_H_
 
@@ -18,7 +18,7 @@ class SampleSet {
   // At least 1.
   [[nodiscard]] virtual std::int64_t num_samples() const = 0;
 
-  // Less the order, which is not the set's.
+  // Without the order, which a set does not know.
   [[nodiscard]] virtual SourceFacts facts() const { return {}; }
 
   // REQUIRES: 0 <= sample < num_samples().

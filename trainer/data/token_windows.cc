@@ -14,10 +14,11 @@
 namespace ckpt::trainer {
 namespace {
 
-// One start in so many is kept; the others are found by adding up lengths. A look-up walks half of them on average.
+// The start of one document in so many is kept; the others are found by adding up lengths. A
+// look-up walks half of them on average.
 constexpr std::int64_t kDocumentsPerMark = 64;
 
-// The documents in their order, and where each begins in the stream they make.
+// The documents in their order in the stream, and where each begins.
 class DocumentStream {
  public:
   static Result<DocumentStream> Create(std::shared_ptr<const DocumentSet> documents,
@@ -67,7 +68,7 @@ Result<DocumentStream> DocumentStream::Create(std::shared_ptr<const DocumentSet>
 Status DocumentStream::Read(std::int64_t begin, std::span<std::int32_t> out) const {
   const auto mark = std::prev(std::upper_bound(marks_.begin(), marks_.end(), begin));
   std::int64_t place = (mark - marks_.begin()) * kDocumentsPerMark;
-  begin -= *mark;  // from here on within the document at `place`
+  begin -= *mark;  // from here on an offset into the document at `place`
   for (; !out.empty(); ++place) {
     const std::int64_t document = DocumentAt(place);
     const std::int64_t length = documents_->DocumentLength(document);
@@ -82,7 +83,7 @@ Status DocumentStream::Read(std::int64_t begin, std::span<std::int32_t> out) con
 }
 
 void StartAnewBehind(const DocumentEnds& ends, Sequence& sequence) {
-  std::int32_t length = 0;  // of the document so far
+  std::int32_t length = 0;  // of the current document so far
   for (std::size_t i = 0; i < sequence.tokens.size(); ++i) {
     const bool is_end = sequence.tokens[i] == ends.token;
     if (is_end && ends.mask_loss) sequence.labels[i] = kNoLabel;

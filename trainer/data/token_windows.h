@@ -1,10 +1,11 @@
-// Documents laid end to end and cut into windows: the samples of pretraining.
+// Documents joined end to end and cut into windows: the samples of pretraining.
 //
-// The stream is cut every seq_length tokens; a window reads one token more, its last label, which is the first token of
-// the next window. What is left at the end, and would not fill a window, is dropped. These are the samples of Megatron's
-// GPTDataset for the same order of documents.
+// The stream is cut every seq_length tokens. A window reads one token more as its last label, which
+// is also the first token of the next window. A rest that does not fill a window is dropped. For
+// the same order of documents, these are the samples of Megatron's GPTDataset.
 //
-// Windows run over the ends of documents: by default, as Megatron's, neither attention nor positions start anew there.
+// A window may contain the end of a document. By default, as in Megatron, attention and positions
+// continue across it.
 #ifndef CKPT_TRAINER_DATA_TOKEN_WINDOWS_H_
 #define CKPT_TRAINER_DATA_TOKEN_WINDOWS_H_
 
@@ -18,23 +19,25 @@
 
 namespace ckpt::trainer {
 
-// The token that ends documents, and what starts anew behind it. Megatron's settings, all off by default there too.
+// The token that ends documents, and what restarts after it. These are Megatron's settings, off by
+// default as there.
 struct DocumentEnds {
   std::int32_t token = 0;
-  bool mask_loss = false;        // eod_mask_loss: nothing is learned where it is the input
-  bool reset_positions = false;  // reset_position_ids: positions count from 0 behind it
-  bool reset_attention = false;  // reset_attention_mask: tokens behind it see nothing before it
+  bool mask_loss = false;        // eod_mask_loss: nothing is learned where the token is the input
+  bool reset_positions = false;  // reset_position_ids: positions count from 0 after the token
+  bool reset_attention = false;  // reset_attention_mask: tokens after it see nothing before them
 };
 
 struct WindowOptions {
   std::int64_t seq_length = 0;
-  // The documents' order in the stream is drawn once from the seed, the same for all epochs; else it is theirs.
+  // Draws the documents' order in the stream once from the seed, for all epochs. Otherwise it is
+  // the order of the file.
   bool shuffle_documents = true;
   std::uint64_t seed = 1234;
   std::optional<DocumentEnds> ends = {};
 };
 
-// Cost: one pass over the documents' lengths; keeps a number for every 64 documents.
+// Cost: one pass over the documents' lengths; keeps one number per 64 documents.
 // REQUIRES: options.seq_length > 0.
 // Errors: kUsage (the documents do not fill one window).
 Result<std::unique_ptr<SampleSet>> MakeTokenWindows(std::shared_ptr<const DocumentSet> documents,

@@ -9,8 +9,8 @@ namespace ckpt::trainer {
 namespace {
 
 constexpr std::uint64_t kAlignmentBytes = 256;
-// A new slab is larger than the largest step by this part of it, so that steps whose sizes vary by a
-// few percent do not outgrow it one after another.
+// A new slab is larger than the largest step by this fraction of it, so that steps whose sizes vary
+// by a few percent do not outgrow it again and again.
 constexpr std::uint64_t kHeadroomDivisor = 16;
 
 constexpr std::uint64_t AlignUp(std::uint64_t size_bytes) {
@@ -24,7 +24,7 @@ Arena::Arena(Device& device, Queue& queue, std::uint64_t chunk_bytes)
 
 Tensor Arena::Allocate(DType dtype, std::initializer_list<std::int64_t> dims) {
   Tensor tensor(nullptr, dtype, dims);
-  // A tensor without elements still has an address: null means "absent".
+  // A tensor without elements needs an address too: null means "absent".
   const std::uint64_t size_bytes = AlignUp(std::max<std::uint64_t>(tensor.size_bytes(), 1));
   if (Status status = FindRoom(size_bytes); !status.ok()) {
     queue_.Fail(std::move(status));
@@ -62,9 +62,9 @@ Status Arena::FindRoom(std::uint64_t size_bytes) {
     return chunk < chunks_.size() && chunks_[chunk].size_bytes() - offset_bytes >= size_bytes;
   };
   if (has_room(position_.chunk, position_.offset_bytes)) return OkStatus();
-  // Chunks are used one behind another and none is skipped. So what is lost at the end of a chunk is
-  // less than the tensor that begins the next, and all of it less than what is handed out: hence the
-  // factor 2 of the header.
+  // Chunks are used in order and none is skipped. So the bytes lost at the end of a chunk are fewer
+  // than those of the tensor that begins the next chunk, and all lost bytes together are fewer than
+  // the bytes handed out. This gives the factor 2 in the header.
   const std::size_t next = position_.chunk + (position_.offset_bytes > 0 ? 1 : 0);
   if (!has_room(next, 0)) CKPT_RETURN_IF_ERROR(ReplaceUnused(next, size_bytes));
   position_.chunk = next;
@@ -76,18 +76,18 @@ Status Arena::ReplaceUnused(std::size_t first, std::uint64_t size_bytes) {
   std::uint64_t unused_bytes = 0;
   for (std::size_t i = first; i < chunks_.size(); ++i) unused_bytes += chunks_[i].size_bytes();
   if (unused_bytes > 0) {
-    // Work that was enqueued before may use them. Its failure stays with the queue.
+    // Work enqueued earlier may use them. If it fails, the queue reports that itself.
     (void)queue_.Synchronize();
     chunks_.erase(chunks_.begin() + static_cast<std::ptrdiff_t>(first), chunks_.end());
   }
-  // As much as they were together: what did not fit them one by one may fit the whole.
+  // As large as these chunks together: what did not fit into each may fit into one.
   return AddChunk(std::max({size_bytes, chunk_bytes_, unused_bytes}));
 }
 
 Status Arena::AddChunk(std::uint64_t size_bytes) {
   Result<Buffer> chunk = device_.Allocate(size_bytes, MemoryUse::kActivations);
   if (!chunk.ok()) {
-    return Status(chunk.status()).Hint("smaller micro-batches or recomputation need less");
+    return Status(chunk.status()).Hint("use smaller micro-batches, or recomputation");
   }
   chunks_.push_back(std::move(*chunk));
   return OkStatus();

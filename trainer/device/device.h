@@ -14,7 +14,7 @@
 
 namespace ckpt::trainer {
 
-// What memory is for; `explain` predicts the peak of each and a test compares.
+// What memory is used for. `explain` predicts the peak of each use, and a test compares.
 enum class MemoryUse : std::uint8_t {
   kWeights,
   kMainWeights,
@@ -34,8 +34,8 @@ struct MemoryUsage {
 
 class Device;
 
-// Owned device memory, zeroed when made, aligned to 256 bytes. Returned to its device on
-// destruction; the caller has synchronised the queues that use it.
+// Owned device memory, zero at first, aligned to 256 bytes. Destruction returns it to its device;
+// synchronise the queues that use it before that.
 class Buffer {
  public:
   Buffer() = default;
@@ -64,18 +64,18 @@ class Device {
 
   // Errors: kSystem (out of memory).
   virtual Result<Buffer> Allocate(std::uint64_t size_bytes, MemoryUse use) = 0;
-  // A queue of its own; `name` appears in traces ("compute", "all-gather").
+  // Makes a new queue; `name` appears in traces ("compute", "all-gather").
   virtual std::unique_ptr<Queue> MakeQueue(std::string_view name) = 0;
 
-  // Enqueued copies between this device's memory and the host's. `host` stays valid until the queue
-  // got there.
+  // Enqueue a copy between this device's memory and the host's. `host` stays valid until the queue
+  // has run it.
   virtual void CopyToHost(Queue& queue, const Tensor& from, void* host) = 0;
   virtual void CopyFromHost(Queue& queue, const void* host, const Tensor& to) = 0;
 
   [[nodiscard]] const MemoryUsage& usage(MemoryUse use) const {
     return usage_[static_cast<std::size_t>(use)];
   }
-  // Starts new peaks from what is allocated now.
+  // Sets every peak to what is allocated now.
   void ResetPeaks();
 
  protected:

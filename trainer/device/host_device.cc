@@ -13,8 +13,8 @@ namespace ckpt::trainer {
 namespace {
 
 constexpr std::uint64_t kAlignmentBytes = 256;
-// Arrays this large start on a page of this size and ask for more of them: matrix products walk
-// columns, and would look up a small page for nearly every element.
+// Arrays at least this large start on a boundary of this size and ask for huge pages. Matrix
+// products walk along columns, and with small pages nearly every element would need a page look-up.
 constexpr std::uint64_t kHugePageBytes = std::uint64_t{2} << 20;
 
 // Memory of at least `size_bytes`; null if there is none.
@@ -24,14 +24,14 @@ void* AllocateAligned(std::uint64_t size_bytes) {
   // At least one byte, since a null tensor means an absent one.
   const std::uint64_t whole_bytes = (size_bytes / alignment + 1) * alignment;
   void* const data = std::aligned_alloc(alignment, whole_bytes);
-  // A wish: without huge pages it works as well.
+  // Only a request: the program also works without huge pages.
   if (data != nullptr && alignment == kHugePageBytes) {
     (void)::madvise(data, whole_bytes, MADV_HUGEPAGE);
   }
   return data;
 }
 
-// An empty vector of the host may have no address, which memcpy must not be given.
+// A zero-sized array may have a null address, which memcpy does not allow.
 void CopyBytes(const void* from, void* to, std::uint64_t size_bytes) {
   if (size_bytes != 0) std::memcpy(to, from, size_bytes);
 }
@@ -53,7 +53,7 @@ class HostDevice final : public Device {
 
   std::unique_ptr<Queue> MakeQueue(std::string_view name) override {
     if (options_.queues == QueueMode::kInline) return MakeInlineQueue();
-    // Queues of one device are delayed differently, and every run alike.
+    // The delays differ between the queues of a device but are the same in every run.
     const std::uint64_t seed = options_.delay_seed == 0 ? 0 : options_.delay_seed + num_queues_++;
     return MakeThreadQueue(name, seed);
   }

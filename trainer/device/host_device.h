@@ -1,4 +1,4 @@
-// The CPU as a Device: queues run their work at once, or on threads of their own.
+// The CPU as a Device. Queues run their work at once or on their own threads.
 #ifndef CKPT_TRAINER_DEVICE_HOST_DEVICE_H_
 #define CKPT_TRAINER_DEVICE_HOST_DEVICE_H_
 
@@ -13,17 +13,17 @@ namespace ckpt::trainer {
 
 enum class QueueMode : std::uint8_t {
   kInline,   // enqueued work runs before Enqueue returns
-  kThreads,  // every queue has a thread, so that overlap is real and a missing wait shows
+  kThreads,  // every queue has a thread: work really overlaps, and a missing wait is noticed
 };
 
-// A Queue of host work. Every queue of a host device is one.
+// A queue of host work. Every queue of a host device is a HostQueue.
 class HostQueue : public Queue {
  public:
   [[nodiscard]] bool is_inline() const { return is_inline_; }
-  // Whether work may run on the caller's thread instead of being enqueued: an inline queue that has
-  // not failed.
+  // Whether work may run on the caller's thread instead of being enqueued: the queue is inline and
+  // has not failed.
   [[nodiscard]] bool runs_at_once() const { return is_inline_ && !has_failed_; }
-  // Runs `work` behind what was enqueued before. What it returns as an error fails the queue.
+  // Runs `work` after everything enqueued before. If it returns an error, the queue fails with it.
   virtual void Enqueue(std::function<Status()> work) = 0;
   void Fail(Status error) final {
     Enqueue([error = std::move(error)] { return error; });
@@ -32,7 +32,7 @@ class HostQueue : public Queue {
  protected:
   explicit HostQueue(bool is_inline) : is_inline_(is_inline) {}
 
-  // For inline queues, whose caller's thread is the only one that sees it.
+  // For inline queues only: they use no thread but the caller's.
   void set_has_failed() { has_failed_ = true; }
 
  private:
@@ -42,13 +42,14 @@ class HostQueue : public Queue {
 
 struct HostDeviceOptions {
   QueueMode queues = QueueMode::kInline;
-  // Random delays before work, to shake schedules (kThreads only); 0: none.
+  // Seed of random delays before work, which test other schedules (kThreads only); 0: no delays.
   std::uint64_t delay_seed = 0;
 };
 
 std::unique_ptr<Device> MakeHostDevice(const HostDeviceOptions& options);
 
-// Enqueues `work` (callable, returns nothing) on a host queue; inline queues run it without a copy.
+// Enqueues `work` (callable, returns nothing) on a host queue. An inline queue runs it without
+// copying it.
 template <typename Work>
 void RunOn(Queue& queue, Work&& work) {
   auto& host = static_cast<HostQueue&>(queue);

@@ -1,4 +1,4 @@
-// Queue and Event: ordered asynchronous work, a CUDA stream's contract.
+// Queue and Event: ordered asynchronous work, with the contract of a CUDA stream.
 #ifndef CKPT_TRAINER_DEVICE_QUEUE_H_
 #define CKPT_TRAINER_DEVICE_QUEUE_H_
 
@@ -9,10 +9,10 @@
 
 namespace ckpt::trainer {
 
-// A point in one queue's work. Copies share it; a default one has always been reached.
+// A point in one queue's work. Copies share the point. A default Event counts as reached.
 class Event {
  public:
-  // What a device keeps of the point; each kind of device derives its own.
+  // What a device stores about the point; each kind of device derives its own.
   class State {
    public:
     virtual ~State() = default;
@@ -26,29 +26,29 @@ class Event {
   std::shared_ptr<State> state_;
 };
 
-// Work runs in the order it was enqueued, at some time after. What enqueued work reads and writes
-// must stay valid until it has run; ordering against other queues is only what events give.
+// Work runs in the order of enqueueing, at some later time. What it reads and writes must stay
+// valid until it has run. Only events order it relative to other queues.
 //
-// A queue that is destroyed finishes its work first.
+// The destructor first runs all enqueued work.
 //
 // Thread-safety: one thread enqueues.
 class Queue {
  public:
   virtual ~Queue() = default;
 
-  // The point behind everything enqueued so far.
+  // The point after everything enqueued so far.
   [[nodiscard]] virtual Event Record() = 0;
-  // Work enqueued from now on starts after `event`, and is skipped if the work before `event`
+  // Work enqueued from now on starts after `event`. It is skipped if the work before `event`
   // failed.
   virtual void Wait(const Event& event) = 0;
   // Blocks the caller until everything enqueued so far has run.
   //
   // Errors: the first failure of enqueued work, or of work that it waited for (a collective whose
-  // peer is gone: kCancelled). Once failed, a queue skips its work and repeats the error; its
-  // events are reached all the same.
+  // peer is gone: kCancelled). A failed queue skips all further work and returns the same error;
+  // its events still count as reached.
   virtual Status Synchronize() = 0;
-  // Behind what was enqueued so far the queue fails with `error`, as if work had returned it: for
-  // the caller's thread, where it cannot give later work what that would need.
+  // The queue fails with `error` after what was enqueued so far, as if work had returned it. The
+  // caller's thread uses it when it cannot give later work what that would need.
   virtual void Fail(Status error) = 0;
 };
 

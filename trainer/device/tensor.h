@@ -12,8 +12,8 @@
 
 namespace ckpt::trainer {
 
-// Views only, never owners; a default one is null and means "absent". Sizes are bounded by the
-// memory they view, so products cannot wrap.
+// A view, never an owner. A default Tensor is null and means "absent". The memory bounds the sizes,
+// so products of them cannot wrap.
 struct Tensor {
   static constexpr int kMaxDims = 4;
 
@@ -41,7 +41,7 @@ struct Tensor {
     return static_cast<T*>(data);
   }
 
-  // The same elements under other sizes. REQUIRES: as many elements.
+  // The same elements with other dims. REQUIRES: the same number of elements.
   [[nodiscard]] Tensor Reshape(std::initializer_list<std::int64_t> sizes) const {
     const Tensor view(data, dtype, sizes);
     CKPT_CHECK(view.num_elems() == num_elems());

@@ -15,8 +15,8 @@ std::uint64_t BytesOf(std::int64_t elems, DType dtype) {
   return static_cast<std::uint64_t>(elems) * ElementBytes(dtype);
 }
 
-// The weights of units coming and going, as ParamStore and its SlotPool do it. Unit 0, the root, has a place of its own and
-// is kept until weights change.
+// Which units' weights are gathered, as ParamStore and its SlotPool do it. Unit 0, the root, has
+// its own place and is kept until weights change.
 class WeightTraffic {
  public:
   WeightTraffic(const TrainConfig& config, const ShardPlan& plan)
@@ -90,7 +90,7 @@ class WeightTraffic {
   }
 
   const bool prefetches_;
-  const bool keeps_;  // what is released may be found again
+  const bool keeps_;  // a released unit may be found again
   std::vector<std::uint64_t> unit_bytes_;
   std::vector<Slot> slots_;  // longest unused first
   bool has_root_ = false;
@@ -110,7 +110,7 @@ Collectives Reduces(const ShardPlan& plan) {
   return reduces;
 }
 
-// To the experts and back, in forward and in backward.
+// Tokens to the experts, in forward and in backward.
 Collectives TokenExchanges(const TrainConfig& config) {
   const std::int64_t ranks = config.mesh.expert_parallel;
   if (!config.model.moe || ranks == 1) return {};

@@ -9,8 +9,8 @@
 
 namespace ckpt::train {
 
-// Collectives of one kind. Bytes are those of the whole arrays that they gather or sum; what a rank sends or receives is that
-// less its own part.
+// Collectives of one kind. `bytes` is the size of the whole arrays that they gather or sum. A rank
+// sends or receives that size without its own part.
 struct Collectives {
   std::int64_t calls = 0;
   std::uint64_t bytes = 0;
@@ -27,21 +27,22 @@ struct MicroBatchSchedule {
   Collectives forward_gathers;  // of one unit's weights
   Collectives backward_gathers;
   Collectives reduces;  // of one unit's gradients
-  // Tokens to their experts or back, of one layer: bytes that leave a rank at most.
+  // Tokens of one layer on the way to their experts or back: the most bytes that leave a rank.
   Collectives token_exchanges;
 };
 
 struct CommSchedule {
-  // A later micro-batch finds some units where the one before left them.
+  // A later micro-batch finds some units in the slots where the previous one left them.
   MicroBatchSchedule first;
   MicroBatchSchedule later;
-  // Once a step, of one flat array:
+  // Once per step, each for one flat array:
   Collectives
-      late_reduces;       // gradients, behind the last micro-batch, over a shard group or replicas
-  Collectives refreshes;  // compute weights, behind the update
+      late_reduces;       // gradients, after the last micro-batch, over a shard group or replicas
+  Collectives refreshes;  // compute weights, after the update
 };
 
-// The same calls as ParamStore makes for a model that goes through its layers and back; a test compares its counters.
+// The calls that ParamStore makes for a model that runs through its layers forward and backward. A
+// test compares this with the store's counters.
 CommSchedule PlanCommunication(const trainer::TrainConfig& config, const trainer::ShardPlan& plan);
 
 }  // namespace ckpt::train

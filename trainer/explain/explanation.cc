@@ -42,11 +42,11 @@ bool AreAlike(const FlatArrays& a, const FlatArrays& b) {
          a.num_params == b.num_params && a.elems == b.elems && a.padding_elems == b.padding_elems;
 }
 
-// The arrays of neighbouring units that are alike, told once.
+// Lists the arrays of units; consecutive units with equal arrays share a row.
 std::vector<FlatArrays> DescribeArrays(const std::vector<UnitSpec>& units, const ShardPlan& plan) {
   std::vector<FlatArrays> all;
-  std::vector<FlatArrays> last;  // of the units that end with the one before
-  std::size_t first = 0;         // of those units
+  std::vector<FlatArrays> last;  // of the group of equal units that ends with the previous unit
+  std::size_t first = 0;         // first unit of that group
   const auto finish = [&](std::size_t end) {
     for (FlatArrays& arrays : last) {
       const std::string& from = units[first].name;
@@ -59,7 +59,7 @@ std::vector<FlatArrays> DescribeArrays(const std::vector<UnitSpec>& units, const
   for (std::size_t u = 0; u < units.size(); ++u) {
     std::vector<FlatArrays> arrays;
     for (const std::size_t g : plan.units[u]) arrays.push_back(DescribeGroup(plan.groups[g]));
-    // The root stands alone.
+    // The root has its own row.
     const bool continues =
         u > 1 && std::equal(arrays.begin(), arrays.end(), last.begin(), last.end(), AreAlike);
     if (continues) continue;

@@ -1,4 +1,4 @@
-// What a run would be: places, memory and communication, computed without starting anything.
+// Describes a run before it starts: mesh, memory and communication, by computation only.
 #ifndef CKPT_TRAINER_EXPLAIN_EXPLANATION_H_
 #define CKPT_TRAINER_EXPLAIN_EXPLANATION_H_
 
@@ -15,17 +15,17 @@
 
 namespace ckpt::train {
 
-// A flat array that neighbouring units have alike.
+// A flat array that consecutive units have in the same form.
 struct FlatArrays {
   std::string units;  // "root", "decoder.layers.3 to .60"
   std::int64_t num_units = 0;
   trainer::ParamClass param_class = trainer::ParamClass::kDense;
   bool trainable = true;
-  std::int64_t num_params = 0;  // of one unit
+  std::int64_t num_params = 0;  // per unit
   std::int64_t elems = 0;       // with padding
   std::int64_t padding_elems = 0;
-  std::int64_t num_shards = 0;    // that the layout can be cut into
-  std::int64_t weight_elems = 0;  // that a rank holds
+  std::int64_t num_shards = 0;    // into how many shards the layout can be cut
+  std::int64_t weight_elems = 0;  // elements that a rank holds
   std::int64_t gradient_elems = 0;
   std::int64_t main_elems = 0;
 
@@ -34,26 +34,28 @@ struct FlatArrays {
   }
 };
 
-// Every rank holds as many bytes, but for the sums of rows: shards are equal, and every rank has as many experts.
+// Every rank holds the same number of bytes, except for sums of rows: shards are equal, and every
+// rank has the same number of experts.
 struct Explanation {
   trainer::TrainConfig config;
-  trainer::Topology rank;  // the one that serves as an example
+  trainer::Topology rank;  // the rank that is described
   trainer::ShardPlan plan;
   trainer::PlannedBytes bytes;
-  std::uint64_t activation_bytes = 0;  // at the peak, if experts are chosen equally often
-  // A sum for each row of the gradients, tokens and their losses, tables of positions, counts of experts.
+  std::uint64_t activation_bytes = 0;  // at the peak, if all experts are chosen equally often
+  // One sum per row of the gradients, tokens and their losses, tables of positions, counts of
+  // experts.
   std::uint64_t other_bytes = 0;
   std::vector<FlatArrays> arrays;
   CommSchedule schedule;
 
-  // The peak of a training step: nothing of it comes and goes.
+  // The peak of a training step: all of this is allocated for the whole step.
   [[nodiscard]] std::uint64_t total_bytes() const {
     return bytes.total() + activation_bytes + other_bytes;
   }
 };
 
-// REQUIRES: ValidateTrainConfig accepts `config`. Errors: kUsage (the mesh has no such rank; slots and root need more than
-// max_unsharded_bytes: names the bytes and what would fit).
+// REQUIRES: ValidateTrainConfig accepts `config`. Errors: kUsage (the mesh has no rank `rank`;
+// slots and root need more than max_unsharded_bytes: names the bytes and what would fit).
 Result<Explanation> Explain(const trainer::TrainConfig& config, int rank);
 
 [[nodiscard]] std::string ExplanationJson(const Explanation& explanation);

@@ -36,7 +36,7 @@ Status CheckPositive(std::string_view name, int value) {
                    fmt::format("set {} to 1 or more", name));
 }
 
-// N and P against D. REQUIRES: all are positive.
+// Checks N and P against D. REQUIRES: all are positive.
 Status CheckRanks(const MeshConfig& mesh) {
   const int instances = mesh.num_instances;
   const int expert_parallel = mesh.expert_parallel;
@@ -54,7 +54,7 @@ Status CheckRanks(const MeshConfig& mesh) {
                              std::to_string(expert_parallel),
                              "choose " + DivisorsOf(mesh.world_size)));
   }
-  // Otherwise an expert group would reach into the next instance.
+  // Otherwise an expert group would contain ranks of the next instance.
   if (instances_fit && experts_fit && mesh.world_size / instances % expert_parallel != 0) {
     const int instance = mesh.world_size / instances;
     violations.Add(
@@ -70,9 +70,8 @@ Status CheckRanks(const MeshConfig& mesh) {
 
 Status CheckExperts(int expert_parallel, std::int64_t num_experts) {
   if (num_experts == 0 && expert_parallel > 1) {
-    return Violation(fmt::format("{} without experts", kExpertParallel), "1",
-                     std::to_string(expert_parallel),
-                     fmt::format("set {} to 1: the model is dense", kExpertParallel));
+    return Violation(fmt::format("{} is set, but the model has no experts", kExpertParallel), "1",
+                     std::to_string(expert_parallel), fmt::format("set {} to 1", kExpertParallel));
   }
   if (num_experts % expert_parallel != 0) {
     return Violation(fmt::format("{} does not divide the experts", kExpertParallel),

@@ -1,13 +1,13 @@
-// Topology: which ranks share what, as pure arithmetic.
+// Topology: which ranks form which groups. Pure arithmetic.
 //
-// With D ranks, N instances and P expert-parallel ranks, an instance has I = D/N ranks, J = I/P of
-// which hold the same experts. Rank r has coordinates
+// There are D ranks, N instances and P expert-parallel ranks. An instance has I = D/N ranks, and J
+// = I/P of them hold the same experts. Rank r has the coordinates
 //
 //   r = o·I + i            o: instance (outer)           i: place within the instance (inner)
 //   i = j·P + e            j: place among the ranks      e: which part of the experts it holds
 //                             with the same experts
 //
-// so that r = (o·J + j)·P + e. Every group fixes some of (o, j, e) and runs over the others.
+// so r = (o·J + j)·P + e. Every group fixes some of (o, j, e) and runs over the others.
 #ifndef CKPT_TRAINER_MESH_TOPOLOGY_H_
 #define CKPT_TRAINER_MESH_TOPOLOGY_H_
 
@@ -19,51 +19,51 @@
 
 namespace ckpt::trainer {
 
-// What is divided over the ranks of a shard group (`data_parallel_sharding_strategy`).
+// What the ranks of a shard group divide among them (`data_parallel_sharding_strategy`).
 enum class Sharding : std::uint8_t {
   kNoShard,           // nothing
   kOptim,             // main weights and optimizer state
-  kOptimGrads,        // and gradients
-  kOptimGradsParams,  // and compute weights
+  kOptimGrads,        // these and gradients
+  kOptimGradsParams,  // these and compute weights
 };
-// What is divided over the replicas of a shard group (`outer_dp_sharding_strategy`).
+// What the replicas of a shard group divide again among them (`outer_dp_sharding_strategy`).
 enum class OuterSharding : std::uint8_t {
-  kNoShard,  // nothing: HSDP, where there are several instances
+  kNoShard,  // nothing; with several instances this is HSDP
   kOptim,    // main weights and optimizer state: HFSDP
 };
 
-// "optim_grads_params", …: Megatron's spelling.
+// "optim_grads_params", …, as Megatron spells them.
 [[nodiscard]] std::string_view ShardingName(Sharding sharding);
 [[nodiscard]] std::string_view OuterShardingName(OuterSharding sharding);
 
 struct MeshConfig {
   int world_size = 1;     // D: all ranks are data-parallel
   int num_instances = 1;  // N: replicas of the shard group (`num_distributed_optimizer_instances`)
-  int expert_parallel = 1;  // P: ranks that share out the experts (`expert_model_parallel_size`)
+  int expert_parallel = 1;  // P: ranks that divide the experts (`expert_model_parallel_size`)
   Sharding sharding = Sharding::kOptimGradsParams;
   OuterSharding outer = OuterSharding::kNoShard;
 };
 
-// Whether the mesh can be built: N divides D, P divides I (no expert group crosses instances) and
-// the experts, and outer sharding has several instances of fully sharded ranks. `num_experts` is 0
-// for a dense model.
+// OK if the mesh can be built: N divides D, P divides the experts and I (an expert group must not
+// cross instances), and outer sharding has several instances of fully sharded ranks. `num_experts`
+// is 0 for a dense model.
 //
-// Errors: kUsage, one problem for every violation, each with a fix as its hint.
+// Errors: kUsage, one error for every violation, each with a hint that fixes it.
 Status ValidateMesh(const MeshConfig& mesh, std::int64_t num_experts);
 
-// The groups every rank is in.
+// The groups of every rank.
 enum class Group : std::uint8_t {
-  kShard,   // the I ranks of an instance: dense shards
-  kOuter,   // the N ranks of one place in every instance: replicas of dense and expert shards alike
-  kHybrid,  // all D: dense slices where both are divided
-  kExpert,  // the P ranks, neighbours, that share out the experts for each other's tokens
-  kExpertShard,  // the J ranks of an instance with the same experts: expert shards; may be one rank
+  kShard,        // the I ranks of an instance, which divide the dense parameters
+  kOuter,        // the N ranks of one place in every instance: replicas of dense and expert shards
+  kHybrid,       // all D ranks: dense slices if instances divide the shards again
+  kExpert,       // the P neighbours that divide the experts and send each other tokens
+  kExpertShard,  // the J ranks of an instance with the same experts; may be one rank
 };
 inline constexpr int kNumGroups = 5;
 // "shard", "outer", …
 [[nodiscard]] std::string_view GroupName(Group group);
 
-// One rank's place.
+// The place of one rank.
 class Topology {
  public:
   // REQUIRES: ValidateMesh accepts the mesh; 0 <= rank < world_size.
@@ -76,20 +76,20 @@ class Topology {
   [[nodiscard]] int expert() const { return rank_ % mesh_.expert_parallel; }          // e
   [[nodiscard]] int expert_inner() const { return inner() / mesh_.expert_parallel; }  // j
 
-  // Members in ascending order, this rank among them; `Index` is its place. Two ranks are in the
-  // same group iff they list the same members.
+  // Members in ascending order, with this rank among them; `Index` is its place. Two ranks are in
+  // the same group iff they list the same members.
   [[nodiscard]] std::vector<int> Members(Group group) const;
   [[nodiscard]] int Size(Group group) const { return RanksOf(group).size; }
   [[nodiscard]] int Index(Group group) const;
-  // One number per distinct group of this kind, the color of a split: its first member.
+  // The first member, which identifies the group among those of its kind: the color of a split.
   [[nodiscard]] int Color(Group group) const { return RanksOf(group).first; }
 
-  // Which of the D/P expert slices this rank owns where shards are divided again over the instances. A slice is a part of the
-  // inner shard, so the inner index is the slow one.
+  // Which of the D/P expert slices this rank owns if instances divide shards again. Slices divide
+  // the inner shard, so the inner index changes slowest.
   [[nodiscard]] int ExpertSlice() const { return expert_inner() * mesh_.num_instances + outer(); }
 
  private:
-  // first, first + stride, …: `size` ranks. Every group is one.
+  // The ranks first, first + stride, …; `size` of them. Every group has this form.
   struct Progression {
     int first;
     int stride;

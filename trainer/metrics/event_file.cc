@@ -25,15 +25,15 @@ std::string HostName() {
 }
 
 constexpr std::string_view kEventPrefix = "events.out.tfevents.";
-constexpr std::string_view kRunMark = ".ckptkit-";  // before the run's id, at the end
+constexpr std::string_view kRunMark = ".ckptkit-";  // before the run's id, at the end of the name
 
-// Readers look for "tfevents" and take files in the order of their names: the time comes first.
+// Readers look for "tfevents" and read files in the order of their names, so the time comes first.
 Path FileName(const Path& directory, const std::string& run_id) {
   return directory / fmt::format("{}{:.6f}.{}.{}{}{}", kEventPrefix, Now(), HostName(), ::getpid(),
                                  kRunMark, run_id);
 }
 
-// A reader of the directory takes all its files for one run.
+// A reader takes all files of a directory for one run.
 Status CheckHoldsNoOther(Storage& storage, const Path& directory, const RunPosition& run) {
   CKPT_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries, storage.List(directory));
   for (const DirectoryEntry& entry : entries) {
@@ -54,7 +54,7 @@ Status CheckHoldsNoOther(Storage& storage, const Path& directory, const RunPosit
 }  // namespace
 
 Result<EventFile> EventFile::Take(Storage& storage, const Path& directory) {
-  EventFile file(storage, CanonicalPath(directory));  // a link to it is as good
+  EventFile file(storage, CanonicalPath(directory));  // so that a link to it has the same lock
   CKPT_ASSIGN_OR_RETURN(file.made_, MadeDirectories::Make(storage, file.directory_));
   CKPT_ASSIGN_OR_RETURN(file.lock_, storage.Lock(file.directory_));
   return file;

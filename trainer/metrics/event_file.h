@@ -1,4 +1,4 @@
-// EventFile: the course of a run for TensorBoard.
+// EventFile: the metrics of a run for TensorBoard.
 #ifndef CKPT_TRAINER_METRICS_EVENT_FILE_H_
 #define CKPT_TRAINER_METRICS_EVENT_FILE_H_
 
@@ -19,20 +19,21 @@ namespace ckpt::train {
 // One thread.
 class EventFile {
  public:
-  // Keeps `directory` to this run; it is made if it is not there, and goes again if nothing is put in. `storage` outlives
-  // this. Errors: kAlreadyExists (another run is writing there), those of the storage.
+  // Locks `directory` for this run. Makes it if it does not exist, and removes it again if nothing
+  // is written. `storage` outlives this. Errors: kAlreadyExists (another run is writing there),
+  // those of the storage.
   static Result<EventFile> Take(Storage& storage, const Path& directory);
 
-  // Makes a new file there. Readers drop the steps behind `run.last_step` of the files that are there: this run writes them
-  // again. Comes before the first scalar.
+  // Makes a new file there. In the older files, readers drop the steps after `run.last_step`, which
+  // this run writes again. Call it before the first scalar.
   //
-  // Errors: kAlreadyExists (event files of another run; those that do not say whose they are count as such for a run that
-  // begins), those of the storage.
+  // Errors: kAlreadyExists (event files of another run; for a run that begins, files that do not
+  // name their run count as such), those of the storage.
   Status Begin(const RunPosition& run);
 
-  // Readers see them at once. Errors: kNoSpace, kIo.
+  // Readers see the scalars at once. Errors: kNoSpace, kIo.
   Status Add(std::int64_t step, std::span<const Scalar> scalars);
-  // Returns when all of it is durable.
+  // Returns when everything is durable.
   Status Sync();
 
  private:

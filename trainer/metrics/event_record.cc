@@ -9,7 +9,7 @@ namespace {
 constexpr std::string_view kVersion = "brain.Event:2";
 constexpr std::uint64_t kSessionStart = 1;  // SessionLog.SessionStatus
 
-// Fields of a protobuf message, appended in the order of the calls.
+// Fields of a protobuf message. Each call appends one.
 class Message {
  public:
   Message& Varint(int field, std::uint64_t value) {
@@ -50,7 +50,7 @@ class Message {
   Bytes bytes_;
 };
 
-// Field numbers: event.proto and summary.proto of TensorFlow.
+// The field numbers are those of TensorFlow's event.proto and summary.proto.
 Message EventAt(double wall_time, std::int64_t step) {
   Message event;
   event.Double(1, wall_time).Varint(2, static_cast<std::uint64_t>(step));

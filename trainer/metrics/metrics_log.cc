@@ -13,14 +13,14 @@
 namespace ckpt::train {
 namespace {
 
-constexpr std::string_view kLineStart = "{\"step\":";  // as StepMetrics has it
+constexpr std::string_view kLineStart = "{\"step\":";  // as StepMetrics writes it
 
 struct MetricsLine {
   std::int64_t step = 0;
   std::optional<std::string> run_id;
 };
 
-// Nothing if the line is none of ours.
+// Empty if the line was not written by MetricsJson.
 std::optional<MetricsLine> ParseLine(std::string_view text) {
   const Result<JsonDocument> json = JsonDocument::Parse(text, "line");
   if (!json.ok()) return std::nullopt;
@@ -42,10 +42,10 @@ bool IsOf(const MetricsLine& line, const RunPosition& run) {
 }
 
 Status NoMetrics(std::string_view line, const std::string& name) {
-  return Error(ErrorKind::kBadMetadata, "a line of the file is no step's metrics")
+  return Error(ErrorKind::kBadMetadata, "a line of the file is not a step's metrics")
       .File(name)
       .Actual(Quote(line, 60))
-      .Hint("name a new file: this one stays as it is");
+      .Hint("name a new file; this one was not changed");
 }
 
 Status AnotherRun(const MetricsLine& line, const RunPosition& run, const std::string& name) {
@@ -54,14 +54,15 @@ Status AnotherRun(const MetricsLine& line, const RunPosition& run, const std::st
       .Expected("run " + run.run_id)
       .Actual(fmt::format("step {} of {}", line.step,
                           line.run_id ? "run " + *line.run_id : "a run without a name"))
-      .Hint("name a new file, or remove this one: it stays as it is");
+      .Hint("name a new file, or remove this one; it was not changed");
 }
 
-// Bytes of the lines up to step `run.last_step`. Steps ascend, so it reads from the end as many lines as go.
+// Bytes of the lines up to step `run.last_step`. Steps ascend, so only the lines that are cut off
+// are read, from the end.
 Result<std::size_t> KeptBytes(std::string_view text, const RunPosition& run,
                               const std::string& name) {
-  std::size_t end = text.rfind('\n') + 1;  // npos wraps to nothing
-  // The last line may have been cut off.
+  std::size_t end = text.rfind('\n') + 1;  // npos + 1 is 0
+  // The last line may be incomplete.
   const std::string_view tail = text.substr(end);
   if (!tail.starts_with(kLineStart) && !kLineStart.starts_with(tail)) return NoMetrics(tail, name);
   while (end > 0) {
@@ -100,7 +101,7 @@ Result<MetricsLog> MetricsLog::Take(Storage& storage, const Path& path) {
 }
 
 MetricsLog::~MetricsLog() {
-  // That it stays is no harm.
+  // It does no harm if the file cannot be removed.
   if (file_ && is_made_ && size_bytes_ == 0) (void)storage_->RemoveAll(path_).ok();
 }
 

@@ -1,4 +1,4 @@
-// MetricsLog: the file with a line for every step, which outlives interruptions of its run.
+// MetricsLog: a file with one line per step, which stays complete over interruptions of its run.
 #ifndef CKPT_TRAINER_METRICS_METRICS_LOG_H_
 #define CKPT_TRAINER_METRICS_METRICS_LOG_H_
 
@@ -18,21 +18,23 @@ namespace ckpt::train {
 // One thread.
 class MetricsLog {
  public:
-  // Keeps the file to this run. Makes it, and its directory, if they are not there; what it made goes again if no line comes.
-  // `storage` outlives this. Errors: kAlreadyExists (another run is writing it), those of the storage.
+  // Locks the file for this run. Makes it and its directory if they do not exist, and removes what
+  // it made if no line is written. `storage` outlives this. Errors: kAlreadyExists (another run is
+  // writing it), those of the storage.
   static Result<MetricsLog> Take(Storage& storage, const Path& path);
   MetricsLog(MetricsLog&&) = default;
   MetricsLog& operator=(MetricsLog&&) = default;
   ~MetricsLog();
 
-  // Goes on behind the line of step `run.last_step`: what follows is cut off, since those steps are repeated, and a line that
-  // was cut short too. Comes before the first line.
+  // Continues after the line of step `run.last_step`. Cuts off later lines, because those steps are
+  // repeated, and an incomplete line. Call it before the first line.
   //
-  // Errors: kBadMetadata (the file holds something else), kAlreadyExists (lines of another run; lines that do not say whose
-  // they are count as such for a run that begins), those of the storage. Then the file stays as it is.
+  // Errors: kBadMetadata (the file holds something else), kAlreadyExists (lines of another run; for
+  // a run that begins, lines that do not name their run count as such), those of the storage. After
+  // an error the file is unchanged.
   Status GoOn(const RunPosition& run);
 
-  // `line` ends with a line end. Readers see it at once. Errors: kNoSpace, kIo.
+  // `line` ends with '\n'. Readers see it at once. Errors: kNoSpace, kIo.
   Status Append(std::string_view line);
   // Returns when all lines are durable.
   Status Sync();
@@ -43,8 +45,8 @@ class MetricsLog {
   Storage* storage_;
   Path path_;
   MadeDirectories directories_;
-  bool is_made_ = false;                // by this
-  std::unique_ptr<WritableFile> file_;  // null once it was moved
+  bool is_made_ = false;                // by this object
+  std::unique_ptr<WritableFile> file_;  // null after a move
   std::uint64_t size_bytes_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Where a run goes on, and which one it is.
+// Where a run resumes, and which run it is.
 #ifndef CKPT_TRAINER_METRICS_RUN_POSITION_H_
 #define CKPT_TRAINER_METRICS_RUN_POSITION_H_
 
@@ -9,7 +9,7 @@ namespace ckpt::train {
 
 struct RunPosition {
   std::string run_id;
-  std::int64_t last_step = 0;  // finished; 0: it begins
+  std::int64_t last_step = 0;  // finished steps; 0: the run begins
 };
 
 }  // namespace ckpt::train

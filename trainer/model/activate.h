@@ -1,4 +1,4 @@
-// The feed-forward activation of a model, for dense blocks and experts alike.
+// The feed-forward activation of a model, used by dense blocks and by experts.
 #ifndef CKPT_TRAINER_MODEL_ACTIVATE_H_
 #define CKPT_TRAINER_MODEL_ACTIVATE_H_
 
@@ -9,13 +9,13 @@
 
 namespace ckpt::trainer {
 
-// Rows of linear_fc1 for `ffn_size` activated elements: gate and up with SwiGLU.
+// Rows of linear_fc1 for `ffn_size` activated elements; with SwiGLU the rows of gate and up.
 [[nodiscard]] std::int64_t Fc1Rows(Activation activation, std::int64_t ffn_size);
 
-// x [rows, Fc1Rows] → y [rows, F], times row_weights [rows] where those are not null.
+// x [rows, Fc1Rows] → y [rows, F], multiplied by row_weights [rows] unless those are null.
 void Activate(BlockContext& context, Activation activation, const Tensor& x,
               const Tensor& row_weights, const Tensor& y);
-// dx may be x. drow_weights [rows] is overwritten; null where row_weights is.
+// dx may be x. drow_weights [rows] is overwritten; it is null if row_weights is.
 void ActivateBackward(BlockContext& context, Activation activation, const Tensor& dy,
                       const Tensor& x, const Tensor& row_weights, const Tensor& dx,
                       const Tensor& drow_weights);

@@ -1,4 +1,4 @@
-// Attention: the block's interface, and grouped-query attention.
+// Attention: the interface of attention blocks, and grouped-query attention.
 #ifndef CKPT_TRAINER_MODEL_ATTENTION_H_
 #define CKPT_TRAINER_MODEL_ATTENTION_H_
 
@@ -14,15 +14,15 @@
 
 namespace ckpt::trainer {
 
-// Causal self-attention of one layer, its projections included.
+// Causal self-attention of one layer, with its projections.
 //
-// Forward keeps what its Backward needs, until the next Forward.
+// Forward keeps what Backward needs until the next Forward.
 class Attention {
  public:
   virtual ~Attention() = default;
 
   [[nodiscard]] virtual std::vector<ParamSpec> Params() const = 0;
-  // y = attention(x), both [T, H]. `x` stays as it is until Backward.
+  // y = attention(x), both [T, H]. Do not change `x` before Backward.
   virtual void Forward(BlockContext& context, std::span<const Tensor> weights, const Tensor& x,
                        const Tensor& y) = 0;
   // dx is overwritten.
@@ -31,11 +31,11 @@ class Attention {
                         const Tensor& dx) = 0;
 };
 
-// N query heads share G key and value heads. One fused projection, in Megatron's interleaving
-// (QkvShape).
+// N query heads share G key and value heads. One projection makes queries, keys and values,
+// interleaved as in Megatron (QkvShape).
 class GroupedAttention final : public Attention {
  public:
-  // `prefix`: "decoder.layers.3.self_attention."; `rope` is null for models without rotary
+  // `prefix`: "decoder.layers.3.self_attention."; `rope` is null in models without rotary
   // positions.
   GroupedAttention(const ModelConfig& config, int layer, std::string prefix, const RopeTable* rope);
 
@@ -54,7 +54,7 @@ class GroupedAttention final : public Attention {
   [[nodiscard]] Parts<T> Unpack(std::span<const T> params) const;
   [[nodiscard]] AttentionShape Shape(const BlockContext& context) const;
   [[nodiscard]] Tensor AllocateHeads(BlockContext& context, std::int64_t num_heads) const;
-  // Rotates queries and keys in place; `inverse` turns gradients back.
+  // Rotates queries and keys in place; with `inverse` it rotates gradients back.
   void Rotate(BlockContext& context, bool inverse, const Tensor& q, const Tensor& k) const;
 
   const QkvShape heads_;
@@ -73,8 +73,8 @@ class GroupedAttention final : public Attention {
 
   struct Saved {
     Tensor x;
-    Tensor q, k, v;                   // as attention sees them
-    Tensor projected_q, projected_k;  // before their norm
+    Tensor q, k, v;                   // as the attention kernel reads them
+    Tensor projected_q, projected_k;  // before their norms
     Tensor q_rstd, k_rstd;
     Tensor o, lse;
   };

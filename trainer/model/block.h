@@ -1,4 +1,4 @@
-// What the blocks of a model have in common.
+// What all blocks of a model share.
 #ifndef CKPT_TRAINER_MODEL_BLOCK_H_
 #define CKPT_TRAINER_MODEL_BLOCK_H_
 
@@ -10,26 +10,26 @@
 
 namespace ckpt::trainer {
 
-// The dtype of scores, norms' statistics and losses.
+// The dtype of scores, of norms' statistics and of losses.
 inline DType StatisticsDtype(DType compute) {
   return compute == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
 }
 
-// How the tokens of a micro-batch belong together, in device memory.
+// Which tokens of a micro-batch belong together, in device memory.
 struct TokenLayout {
-  // int32 [tokens]: the position of each, below the sequence's length; negative: padding. Null: its
-  // place in its sequence, and no token is padding.
+  // int32 [tokens]: the position of each token, below the sequence's length; negative for padding.
+  // Null: a token's position is its place in its sequence, and no token is padding.
   Tensor positions = {};
-  ExampleBounds examples = {};   // attention does not leave them
-  std::int64_t num_padding = 0;  // tokens
+  ExampleBounds examples = {};   // attention stays within an example
+  std::int64_t num_padding = 0;  // number of padding tokens
 };
 
-// Everything runs on one queue. Forward keeps what its backward needs in the arena; the layer loop
-// rewinds it.
+// Everything runs on one queue. Forward keeps in the arena what Backward needs; the loop over
+// layers rewinds the arena.
 //
-// A block's Forward takes x [T, H] and writes y [T, H]; its Backward takes dy, writes or adds dx,
-// and writes every gradient of its parameters once. Weights, and gradients, come in the order in
-// which the block lists its ParamSpecs.
+// A block's Forward takes x [T, H] and writes y [T, H]. Its Backward takes dy, writes or adds dx,
+// and writes every gradient of its parameters once. Weights and gradients are in the order in which
+// the block lists its ParamSpecs.
 struct BlockContext {
   Ops& ops;
   Device& device;
@@ -41,7 +41,7 @@ struct BlockContext {
   TokenLayout layout = {};
 
   [[nodiscard]] std::int64_t tokens() const { return batch * seq; }
-  // Those that are not padding.
+  // Tokens that are not padding.
   [[nodiscard]] std::int64_t routed_tokens() const { return tokens() - layout.num_padding; }
   [[nodiscard]] DType statistics() const { return StatisticsDtype(compute); }
 };

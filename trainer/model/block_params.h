@@ -1,4 +1,4 @@
-// How a block lists its parameters, and finds them again among a unit's tensors.
+// How a block lists its parameters and finds them among a unit's tensors.
 #ifndef CKPT_TRAINER_MODEL_BLOCK_PARAMS_H_
 #define CKPT_TRAINER_MODEL_BLOCK_PARAMS_H_
 
@@ -27,14 +27,14 @@ inline ParamSpec NormWeightSpec(std::string name, std::int64_t size) {
   return {.name = std::move(name), .shape = {size}, .init = {.constant = 1}};
 }
 
-// Megatron's scaled initialisation of the matrices that write to the residual stream, of which
-// there are two a layer.
+// Megatron's scaled initialisation of the matrices that write to the residual stream. A layer has
+// two of them.
 inline double ResidualInitStd(const ModelConfig& config) {
   return config.init_method_std / std::sqrt(2.0 * static_cast<double>(config.num_layers));
 }
 
-// Hands out what a block was given for its parameters (`Tensor`: the weights, `Gradient`: where
-// their gradients go) in the order in which it lists its ParamSpecs.
+// Iterates over what a block was given for its parameters (`Tensor`: the weights, `Gradient`: where
+// their gradients go) in the order in which the block lists its ParamSpecs.
 template <typename T>
 class ParamCursor {
  public:

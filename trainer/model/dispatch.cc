@@ -16,11 +16,11 @@ Tensor Upload(BlockContext& context, const std::vector<std::int32_t>& values) {
   return to;
 }
 
-// Tokens travel to the ranks of their experts and back.
+// Sends tokens to the ranks of their experts and back.
 //
-// A rank sorts its choices by expert, which also sorts them by destination, and sends each rank its
-// share. What arrives is sorted by source, then expert; one permutation makes it sorted by expert,
-// then source.
+// A rank sorts its choices by expert. That also sorts them by destination, so each rank gets one
+// contiguous share. The received rows are sorted by source, then by expert; one permutation sorts
+// them by expert, then by source.
 class AllToAllDispatch final : public Dispatch {
  public:
   AllToAllDispatch(const DispatchSpec& spec, Communicator& group)
@@ -66,11 +66,12 @@ class AllToAllDispatch final : public Dispatch {
   }
 
  private:
-  // Rows sorted by expert need not leave.
+  // In a group of one rank the sorted rows stay where they are.
   [[nodiscard]] bool is_alone() const { return group_.size() == 1; }
 
   void CountTraffic(const std::vector<std::int32_t>& counts);
-  // Rows [num_sent, …] sorted here → rows [R, …] of the experts held here; and back.
+  // Sends rows sorted here [num_sent, …] to their experts, which receive rows [R, …]; and the way
+  // back.
   void Travel(BlockContext& context, const Tensor& sorted, const Tensor& rows);
   void TravelBack(BlockContext& context, const Tensor& rows, const Tensor& sorted);
   [[nodiscard]] static Tensor Like(BlockContext& context, const Tensor& rows) {
@@ -83,8 +84,10 @@ class AllToAllDispatch final : public Dispatch {
   const std::int64_t num_held_;
 
   std::int64_t num_sent_ = 0;
-  Tensor sent_rows_;  // int32 [T, K]: place among the rows sorted here, -1 if dropped
-  Tensor arrival_;    // int32 [R]: where a row of the experts held here arrived
+  // int32 [T, K]: the row of each choice among the rows sorted here; -1 if dropped.
+  Tensor sent_rows_;
+  // int32 [R]: where each row of the experts held here was received.
+  Tensor arrival_;
   std::vector<std::int64_t> sent_to_;        // rows per rank
   std::vector<std::int64_t> received_from_;  // rows per rank
   std::vector<std::int32_t> host_offsets_;
@@ -98,7 +101,7 @@ Status AllToAllDispatch::Route(BlockContext& context, const Tensor& experts,
   context.ops.SortByExpert(context.queue, spec_.drop, experts, weights, sent_rows_, sent_offsets);
   std::vector<std::int32_t> sent(static_cast<std::size_t>(spec_.num_experts + 1));
   context.device.CopyToHost(context.queue, sent_offsets, sent.data());
-  // How many choices have a row: offsets tell, unless experts' rows are padded.
+  // The number of choices that have a row. The offsets give it, unless experts' rows are padded.
   std::vector<std::int32_t> places;
   if (spec_.drop.pad) {
     places.resize(static_cast<std::size_t>(sent_rows_.num_elems()));
@@ -134,7 +137,7 @@ void AllToAllDispatch::CountTraffic(const std::vector<std::int32_t>& counts) {
     sent_to_[static_cast<std::size_t>(expert / num_held_)] += count(group_.rank(), expert);
   }
   const std::int64_t first = group_.rank() * num_held_;
-  // Where the rows of (source, held expert) arrive.
+  // Where the rows of each pair (source, held expert) are received.
   std::vector<std::int32_t> arrivals;
   std::int32_t arrived = 0;
   for (std::int64_t source = 0; source < num_ranks; ++source) {
@@ -172,7 +175,7 @@ void AllToAllDispatch::TravelBack(BlockContext& context, const Tensor& rows, con
   group_.AllToAll(context.queue, received, received_from_, sorted, sent_to_);
 }
 
-// Every rank sees all tokens of the group.
+// Every rank gets all tokens of the group.
 class AllGatherDispatch final : public Dispatch {
  public:
   AllGatherDispatch(const DispatchSpec& spec, Communicator& group)
@@ -218,8 +221,9 @@ class AllGatherDispatch final : public Dispatch {
   Communicator& group_;
   const std::int64_t num_held_;
 
-  Tensor
-      rows_;  // int32 [P·T, K]: place among the rows of the experts held here, -1 for other experts
+  // int32 [P·T, K]: the row of each choice among the rows of the experts held here; -1 for other
+  // experts.
+  Tensor rows_;
   std::vector<std::int32_t> host_rows_;
   std::vector<std::int32_t> host_offsets_;
 };
@@ -233,7 +237,7 @@ Status AllGatherDispatch::Route(BlockContext& context, const Tensor& experts,
     const ArenaScope scope(context.arena);
     const Tensor all_experts = context.arena.Allocate(DType::kInt32, {all_tokens, experts.dim(1)});
     group_.AllGather(context.queue, experts, all_experts);
-    // Nobody is dropped, so the weights decide nothing.
+    // No choice is dropped, so the weights have no influence.
     context.ops.SortByExpert(context.queue, spec_.drop, all_experts, weights, rows_, all_offsets);
   }
   host_rows_.resize(static_cast<std::size_t>(rows_.num_elems()));
@@ -242,7 +246,7 @@ Status AllGatherDispatch::Route(BlockContext& context, const Tensor& experts,
   context.device.CopyToHost(context.queue, all_offsets, offsets.data());
   CKPT_RETURN_IF_ERROR(context.queue.Synchronize());
 
-  // Keep the rows of the experts held here, which lie together.
+  // Keep the rows of the experts held here, which are contiguous.
   const auto first = static_cast<std::size_t>(group_.rank() * num_held_);
   const std::int32_t begin = offsets[first];
   const std::int32_t end = offsets[first + static_cast<std::size_t>(num_held_)];

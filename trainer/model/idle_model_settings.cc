@@ -37,10 +37,11 @@ void RefuseIdlePositions(SettingsReader& settings, const ModelConfig& config) {
   settings.RefuseIdle(!is_yarn && !sharpens, "without rope_scaling_type=yarn", {"mscale_all_dim"});
   if (!is_yarn) return;
   const bool is_given = settings.Has("rope_attention_factor");
-  settings.RefuseIdle(is_given, "beside rope_attention_factor", {"mscale"});
+  settings.RefuseIdle(is_given, "together with rope_attention_factor", {"mscale"});
   settings.RefuseIdle(!is_given && !settings.Has("mscale_all_dim"), "without mscale_all_dim",
                       {"mscale"});
-  settings.RefuseIdle(!sharpens && is_given, "beside rope_attention_factor", {"mscale_all_dim"});
+  settings.RefuseIdle(!sharpens && is_given, "together with rope_attention_factor",
+                      {"mscale_all_dim"});
   settings.RefuseIdle(!sharpens && !is_given && !settings.Has("mscale"), "without mscale",
                       {"mscale_all_dim"});
 }
@@ -63,7 +64,8 @@ void RefuseIdleRouter(SettingsReader& settings, const MoeConfig& moe) {
 }  // namespace
 
 void RefuseIdleModelSettings(SettingsReader& settings, const ModelConfig& config) {
-  // What stands in for a setting that is wrong says nothing about the others.
+  // With an invalid setting, `config` holds a default in its place, which cannot show what else has
+  // no effect.
   if (!settings.ok()) return;
   RefuseIdleAttention(settings, config);
   RefuseIdlePositions(settings, config);

@@ -1,4 +1,4 @@
-// Settings of a model that decide nothing, given the others.
+// Settings of a model that have no effect, given the other settings.
 #ifndef CKPT_TRAINER_MODEL_IDLE_MODEL_SETTINGS_H_
 #define CKPT_TRAINER_MODEL_IDLE_MODEL_SETTINGS_H_
 
@@ -7,7 +7,7 @@
 
 namespace ckpt::trainer {
 
-// Refuses those that were given and that `config`, which was made of `settings`, does not depend on.
+// Refuses settings that were given but have no effect on `config`, which was read from `settings`.
 void RefuseIdleModelSettings(SettingsReader& settings, const ModelConfig& config);
 
 }  // namespace ckpt::trainer

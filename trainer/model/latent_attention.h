@@ -11,9 +11,10 @@
 
 namespace ckpt::trainer {
 
-// Keys and values of all heads come from one latent per token, which has a norm of its own; so do
-// queries if q_lora_rank > 0. A head's query and key are [without position (dn) | rotated (dr)];
-// the rotated part of the key comes straight from the hidden state and is the same for all heads.
+// Keys and values of all heads are computed from one latent per token, which has its own norm.
+// Queries are too, from another latent, if q_lora_rank > 0. A head's query and key are [without
+// position (dn) | rotated (dr)]. The rotated part of the key is computed from the hidden state
+// directly and is the same for all heads.
 //
 // DeepSeek-AI: "DeepSeek-V2: A Strong, Economical, and Efficient Mixture-of-Experts Language
 // Model", section 2.1.
@@ -39,13 +40,14 @@ class LatentAttention final : public Attention {
   [[nodiscard]] Parts<T> Unpack(std::span<const T> params) const;
   [[nodiscard]] bool has_query_latent() const { return mla_.q_lora_rank > 0; }
   [[nodiscard]] AttentionShape Shape(const BlockContext& context) const;
-  // [tokens, columns] of the compute dtype.
+  // Allocates [tokens, columns] of the compute dtype.
   [[nodiscard]] static Tensor Allocate(BlockContext& context, std::int64_t columns);
 
-  // Each fills its part of `saved_` from saved_.x, which has room for it.
+  // Each fills its part of `saved_`, already allocated, from saved_.x.
   void ForwardQueries(BlockContext& context, const Parts<Tensor>& w);
   void ForwardKeysAndValues(BlockContext& context, const Parts<Tensor>& w);
-  // dx is overwritten by the queries' part; that of keys and values is added. dq is used up.
+  // dx is overwritten by the queries' part, and the part of keys and values is added to it. dq is
+  // overwritten too.
   void BackwardQueries(BlockContext& context, const Parts<Tensor>& w, const Parts<Gradient>& g,
                        const Tensor& dq, const Tensor& dx);
   void BackwardKeysAndValues(BlockContext& context, const Parts<Tensor>& w,
@@ -73,7 +75,7 @@ class LatentAttention final : public Attention {
     Tensor x;
     Tensor q_latent, q_rstd, q_normed;
     Tensor kv_latent, kv_rstd, kv_normed;
-    Tensor q, k, v;  // as attention sees them
+    Tensor q, k, v;  // as the attention kernel reads them
     Tensor o, lse;
   };
   Saved saved_;

@@ -21,39 +21,40 @@
 
 namespace ckpt::trainer {
 
-// What a layer shares with its model. Outlives the layer.
+// What all layers of a model share. Outlives the layer.
 struct LayerSurroundings {
   const RopeTable* rope = nullptr;  // null: no rotary positions
   MoeRuntime moe = {};
-  Tensor expert_bias = {};    // of the statistics' dtype [E], null without expert bias
-  Tensor expert_counts = {};  // int64 [E], null where there are no experts
+  Tensor expert_bias = {};    // [E] of the statistics' dtype; null without expert bias
+  Tensor expert_counts = {};  // int64 [E]; null in a layer without experts
 };
 
-// The parameters of layer `index`, "decoder.layers.<index>", where `place` holds its part of the
-// experts: in the order of the tensors that the layer is given.
+// The parameters of layer `index`, "decoder.layers.<index>", on a rank that holds the experts of
+// `place`; in the order of the tensors that the layer is given.
 [[nodiscard]] std::vector<ParamSpec> LayerParams(const ModelConfig& config, int index,
                                                  ExpertPlace place);
 
 // h = x + attention(norm(x)); y = h + feed_forward(norm(h)).
 //
-// Forward keeps what its Backward needs, until the next Forward.
+// Forward keeps what Backward needs until the next Forward.
 class Layer {
  public:
   Layer(const ModelConfig& config, int index, const LayerSurroundings& surroundings);
 
-  // y = layer(x), both [T, H]; both stay as they are until Backward. aux_loss [1] += the auxiliary
-  // losses, and experts' rows are counted; null: neither, as in an evaluation or a recomputation.
+  // y = layer(x), both [T, H]. Do not change them before Backward. aux_loss [1] += the auxiliary
+  // losses, and the rows of experts are counted. If aux_loss is null, neither happens, as in an
+  // evaluation or a recomputation.
   //
   // Errors: those of MoeBlock.
   Status Forward(BlockContext& context, std::span<const Tensor> weights, const Tensor& x,
                  const Tensor& y, const Tensor& aux_loss);
-  // `residual` [T, H] holds dy, and then dx. `aux_scale` multiplies the gradient of the auxiliary
-  // losses.
+  // `residual` [T, H] holds dy and is overwritten by dx. `aux_scale` multiplies the gradient of the
+  // auxiliary losses.
   void Backward(BlockContext& context, std::span<const Tensor> weights,
                 std::span<const Gradient> gradients, double aux_scale, const Tensor& residual);
 
  private:
-  // The parts of what the layer was given for its parameters that belong to its blocks.
+  // What the layer was given for its parameters, divided among its blocks.
   template <typename T>
   struct Parts {
     std::span<const T> input_norm, attention, mlp_norm, mlp;

@@ -13,10 +13,10 @@ void Linear(BlockContext& context, const Tensor& x, const Tensor& weight, const 
 // dx = dy·w, or dx += dy·w with `accumulate`.
 void LinearBackwardData(BlockContext& context, const Tensor& dy, const Tensor& weight,
                         bool accumulate, const Tensor& dx);
-// dweight = dyᵀ·x and dbias = Σ dy; null ones are left out.
+// dweight = dyᵀ·x and dbias = Σ dy; null ones are skipped.
 void LinearBackwardWeights(BlockContext& context, const Tensor& dy, const Tensor& x,
                            const Gradient& dweight, const Gradient& dbias);
-// Both; dx is overwritten.
+// Both of the above; dx is overwritten.
 void LinearBackward(BlockContext& context, const Tensor& dy, const Tensor& x, const Tensor& weight,
                     const Tensor& dx, const Gradient& dweight, const Gradient& dbias);
 

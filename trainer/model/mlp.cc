@@ -57,7 +57,7 @@ void Mlp::Backward(BlockContext& context, std::span<const Tensor> weights,
   const Parts<Gradient> g = Unpack(gradients);
   const ArenaScope scope(context.arena);
   const Tensor dactivated = context.arena.Allocate(context.compute, {context.tokens(), ffn_size_});
-  const Tensor dprojected = saved_.projected;  // in its place
+  const Tensor dprojected = saved_.projected;  // overwrites it
 
   LinearBackward(context, dy, saved_.activated, w.fc2, dactivated, g.fc2, g.fc2_bias);
   ActivateBackward(context, activation_, dactivated, saved_.projected, {}, dprojected, {});

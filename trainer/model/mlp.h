@@ -13,17 +13,17 @@
 
 namespace ckpt::trainer {
 
-// y = W₂·act(W₁·x): linear_fc1 [2F, H], gate then up, with SwiGLU, [F, H] with GELU; linear_fc2 [H,
-// F].
+// y = W₂·act(W₁·x). linear_fc1 is [2F, H], gate then up, with SwiGLU and [F, H] with GELU;
+// linear_fc2 is [H, F].
 //
-// Forward keeps what its Backward needs, until the next Forward.
+// Forward keeps what Backward needs until the next Forward.
 class Mlp {
  public:
   // `prefix`: "decoder.layers.3.mlp."
   Mlp(const ModelConfig& config, std::string prefix);
 
   [[nodiscard]] std::vector<ParamSpec> Params() const;
-  // y = mlp(x), both [T, H]. `x` stays as it is until Backward.
+  // y = mlp(x), both [T, H]. Do not change `x` before Backward.
   void Forward(BlockContext& context, std::span<const Tensor> weights, const Tensor& x,
                const Tensor& y);
   // dx is overwritten.

@@ -16,7 +16,7 @@
 namespace ckpt::trainer {
 namespace {
 
-// What the first step's activations are gathered in, before anybody knows how much they need.
+// Chunk size for the activations of the first step, whose need is not known before it.
 constexpr std::uint64_t kArenaChunkBytes = std::uint64_t{8} << 20;
 
 constexpr const char* kFinalNorm = "decoder.final_layernorm.";
@@ -24,7 +24,7 @@ constexpr const char* kFinalNorm = "decoder.final_layernorm.";
 constexpr int kRootUnit = 0;
 constexpr int UnitOfLayer(std::size_t layer) { return static_cast<int>(layer) + 1; }
 
-// A unit's weights, for a scope.
+// Holds a unit's weights for a scope.
 class UnitLease {
  public:
   UnitLease(ParamAccess& params, int unit)
@@ -49,7 +49,7 @@ Status CheckSupported(const ModelConfig& config, const ModelRuntime& runtime) {
   }
   if (config.moe && runtime.moe.expert_group != nullptr &&
       config.moe->num_experts % runtime.moe.expert_group->size() != 0) {
-    status.Add(Error(ErrorKind::kUsage, "the experts do not divide over their group")
+    status.Add(Error(ErrorKind::kUsage, "the ranks of the expert group do not divide the experts")
                    .Expected("a multiple of " + std::to_string(runtime.moe.expert_group->size()))
                    .Actual(std::to_string(config.moe->num_experts) + " experts"));
   }
@@ -93,14 +93,14 @@ class Decoder final : public Model {
                  const Tensor& logits) override;
 
  private:
-  // What the root unit was given for its parameters: weights, or where their gradients go.
+  // What the root unit was given for its parameters: the weights, or where their gradients go.
   template <typename T>
   struct RootParts {
     T embedding;
     std::span<const T> final_norm;
-    T output;  // the embedding again, if they are tied
+    T output;  // the same as the embedding if the two are tied
   };
-  // What a layer was given, and where its own memory starts.
+  // What a layer was given, and the position of the arena where its own memory starts.
   struct LayerRun {
     Tensor x;
     Tensor y;
@@ -127,7 +127,7 @@ class Decoder final : public Model {
 
   const ModelConfig config_;
   ModelRuntime runtime_;
-  std::unique_ptr<Communicator> alone_;  // the expert group, if there is none
+  std::unique_ptr<Communicator> alone_;  // the expert group if the runtime gives none
   Arena arena_;
   RopeTable rope_;
   Norm final_norm_;
@@ -170,7 +170,7 @@ Decoder::RootParts<T> Decoder::DivideRoot(std::span<const T> params) const {
           .output = config_.tied_embeddings ? params.front() : params.back()};
 }
 
-// One buffer: the counts of all layers, then the biases.
+// One buffer holds the counts of all layers, then the biases.
 Status Decoder::AllocateExpertState() {
   const auto num_layers = static_cast<std::int64_t>(
       std::count(config_.is_moe_layer.begin(), config_.is_moe_layer.end(), true));
@@ -216,7 +216,7 @@ Status Decoder::ForwardBackward(ParamAccess& params, const MicroBatch& batch,
                                 const Tensor& aux_loss) {
   CKPT_ASSIGN_OR_RETURN(BlockContext context, Begin(batch));
   const ArenaScope scope(arena_);
-  const Tensor residual = AllocateHidden(context);  // the gradient, on its way down the layers
+  const Tensor residual = AllocateHidden(context);  // the gradient, from layer to layer
   const Tensor embedded = AllocateHidden(context);
 
   const UnitLease root(params, kRootUnit);
@@ -261,7 +261,7 @@ Status Decoder::BackwardLayers(BlockContext& context, ParamAccess& params,
     const UnitLease unit(params, UnitOfLayer(layer));
     if (layer > 0) params.Prefetch(UnitOfLayer(layer - 1));
     if (runtime_.recompute) {
-      // The auxiliary losses, and who chose which expert, were counted the first time.
+      // The first pass has counted the auxiliary losses and the experts' tokens already.
       CKPT_RETURN_IF_ERROR(layers_[layer]->Forward(context, unit.weights(), run.x, run.y, {}));
     }
     const std::span<const Gradient> gradients = params.AcquireGradients(UnitOfLayer(layer));
@@ -292,7 +292,7 @@ void Decoder::RunHead(BlockContext& context, const RootParts<Tensor>& root,
   ComputeLosses(context, root, batch, x, normed, logits, losses, lse);
 
   const Tensor token_weights = arena_.Allocate(context.statistics(), {tokens});
-  const Tensor dlogits = logits;  // in their place: they are the largest activation
+  const Tensor dlogits = logits;  // overwrites them: they are the largest activation
   const Tensor dnormed = AllocateHidden(context);
   context.ops.Fill(context.queue, token_weights, token_scale);
   context.ops.CrossEntropyBackward(context.queue, logits, batch.labels, config_.vocab_size, lse,

@@ -1,4 +1,5 @@
-// Model: a decoder with hand-written forward and backward over Ops, whatever holds its parameters.
+// Model: a decoder with hand-written forward and backward over Ops. ParamAccess gives it its
+// parameters.
 #ifndef CKPT_TRAINER_MODEL_MODEL_H_
 #define CKPT_TRAINER_MODEL_MODEL_H_
 
@@ -23,11 +24,11 @@ struct ModelRuntime {
   Device* device = nullptr;
   Queue* queue = nullptr;  // the compute queue
   DType compute = DType::kFloat32;
-  bool recompute = false;  // keep only each layer's input, run the layer again in backward
-  MoeRuntime moe;          // expert_group null: all experts are here
+  bool recompute = false;  // keep only each layer's input, and run the layer again in backward
+  MoeRuntime moe;          // expert_group null: this rank holds all experts
 };
 
-// One rank's share of a step, in device memory.
+// One micro-batch of a rank, in device memory.
 struct MicroBatch {
   Tensor tokens;  // int32 [batch · seq]
   Tensor labels;  // int32 [batch · seq]: the token that should follow; negative: not counted
@@ -41,19 +42,19 @@ struct LossScales {
   double aux = 1;    // weight of the auxiliary losses
 };
 
-// State that no gradient trains, the same on every rank.
+// State that has no gradient and is the same on every rank.
 struct ReplicatedBuffer {
   ReplicatedBufferSpec spec;
-  Tensor values;  // of the statistics' dtype: float32, or float64 beside float64
+  Tensor values;  // of the statistics' dtype
 };
 
-// The units of a model, without a device: the parameters that rank `expert_rank` of the
-// `expert_ranks` which share out the experts needs. What `Model::units` lists.
+// The units of a model, without a device, for rank `expert_rank` of the `expert_ranks` that divide
+// the experts. `Model::units` returns this list.
 //
-// REQUIRES: the experts divide over the ranks.
+// REQUIRES: expert_ranks divides the number of experts.
 std::vector<UnitSpec> ListUnits(const ModelConfig& config, int expert_rank, int expert_ranks);
 
-// The buffers of a model, without a device: what `Model::buffers` has, in that order.
+// The buffers of a model, without a device, in the order of `Model::buffers`.
 std::vector<ReplicatedBufferSpec> ListBuffers(const ModelConfig& config);
 
 // Unit 0 is the root (embedding, final norm, output layer); unit 1 + l is layer l.
@@ -61,33 +62,34 @@ std::vector<ReplicatedBufferSpec> ListBuffers(const ModelConfig& config);
 // Thread-safety: the rank's thread.
 class Model {
  public:
-  // Errors: kUsage (the experts do not divide over the group, learned positions), kSystem.
+  // Errors: kUsage (the group does not divide the experts; learned positions), kSystem.
   static Result<std::unique_ptr<Model>> Create(const ModelConfig& config,
                                                const ModelRuntime& runtime);
   virtual ~Model() = default;
 
   [[nodiscard]] virtual const ModelConfig& config() const = 0;
-  // The parameters this rank's expert-parallel place needs: all dense ones, and its experts.
+  // The parameters that this rank needs: all dense ones, and those of the experts it holds.
   [[nodiscard]] virtual const std::vector<UnitSpec>& units() const = 0;
   [[nodiscard]] virtual std::vector<ReplicatedBuffer>& buffers() = 0;
-  // Rows that came to the experts held here since the counts were cleared (MoeBlock): int64 [L, E], a
-  // row for each of the L layers with experts, in the order of the expert biases among `buffers` if
-  // there are any; null without experts. Over all ranks they add up to the tokens of each expert.
+  // int64 [L, E]: the rows that the experts held here have received since the counts were cleared
+  // (MoeBlock). One row for each of the L layers with experts, in the order of the expert biases
+  // among `buffers` if there are any; null without experts. Added up over all ranks, they are the
+  // tokens of each expert.
   [[nodiscard]] virtual const Tensor& expert_counts() const = 0;
 
-  // Writes losses [tokens] (0 where not counted) and adds the auxiliary losses to aux_loss [1],
-  // both of the statistics' dtype, and adds every gradient. All enqueued on the compute queue, but
-  // for waits on routing.
+  // Writes losses [tokens] (0 where not counted), adds the auxiliary losses to aux_loss [1], and
+  // adds every gradient. losses and aux_loss have the statistics' dtype. Everything is enqueued on
+  // the compute queue; the call itself waits only for routing.
   //
   // Errors: those of the queue.
   virtual Status ForwardBackward(ParamAccess& params, const MicroBatch& batch,
                                  const LossScales& scales, const Tensor& losses,
                                  const Tensor& aux_loss) = 0;
-  // Forward alone. `logits` [tokens, padded vocabulary]: null if not wanted.
+  // Only forward. `logits` [tokens, padded vocabulary] may be null.
   virtual Status Forward(ParamAccess& params, const MicroBatch& batch, const Tensor& losses,
                          const Tensor& logits) = 0;
 
-  // Most activation memory used so far.
+  // The most activation memory that was ever in use at once.
   [[nodiscard]] virtual std::uint64_t activation_peak_bytes() const = 0;
 };
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int64_t kMaxLayers = 100'000;
 
-// By how much yarn sharpens attention that sees `factor` times more positions.
+// The factor by which yarn sharpens attention over `factor` times more positions.
 double YarnMagnitude(double factor, double mscale) {
   return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
 }
@@ -101,11 +101,11 @@ void ReadAttention(SettingsReader& settings, ModelConfig& config) {
                       std::to_string(config.num_attention_heads));
     }
     if (config.qkv_bias) {
-      settings.Refuse("add_qkv_bias", "has no place in latent attention", "false");
+      settings.Refuse("add_qkv_bias", "is not allowed in latent attention", "false");
     }
   } else {
     if (mla.down_bias) settings.Refuse("add_latent_bias", "needs latent attention", "false");
-    // What stands in for a size that makes no sense is no cause for complaint.
+    // After an earlier error, the sizes may be defaults, so they are not compared.
     if (!settings.Has("kv_channels") && settings.ok() &&
         config.hidden_size % config.num_attention_heads != 0) {
       settings.Refuse("kv_channels", "is missing, and hidden_size is no multiple of the heads");
@@ -120,7 +120,7 @@ void ReadAttention(SettingsReader& settings, ModelConfig& config) {
   }
 }
 
-// Which layers see a window only: all, all but every n-th, or as listed.
+// Reads which layers see only a window: all, all except every n-th, or as listed.
 void ReadWindow(SettingsReader& settings, ModelConfig& config) {
   const auto layers = static_cast<std::size_t>(config.num_layers);
   config.window_size.assign(layers, 0);
@@ -130,7 +130,7 @@ void ReadWindow(SettingsReader& settings, ModelConfig& config) {
                                 : std::optional<std::vector<std::int64_t>>();
   const std::int64_t every = has_list ? 0 : settings.Int("window_attn_skip_freq", 0, 1);
   if (pattern && pattern->size() != layers) {
-    settings.Refuse("window_attn_skip_freq", "is not as long as there are layers",
+    settings.Refuse("window_attn_skip_freq", "does not have a number for every layer",
                     fmt::format("{} numbers", layers));
     return;
   }
@@ -156,7 +156,7 @@ void ReadRouter(SettingsReader& settings, MoeConfig& moe) {
   router.score = is_sigmoid ? ScoreFunction::kSigmoid
                  : before   ? ScoreFunction::kSoftmax
                             : ScoreFunction::kSoftmaxTopK;
-  // Weights of the chosen that sum to one: Megatron always has them for sigmoid scores.
+  // The weights of the chosen experts sum to one. Megatron always does this for sigmoid scores.
   router.normalize = settings.Flag("moe_router_normalize_topk", is_sigmoid && router.topk > 1);
   router.scaling = settings.Number("moe_router_topk_scaling_factor", 1);
   router.num_groups = settings.Int("moe_router_num_groups", 1, 1);
@@ -169,14 +169,15 @@ void ReadRouter(SettingsReader& settings, MoeConfig& moe) {
     settings.Refuse("moe_router_num_groups", "does not divide num_experts",
                     fmt::format("a divisor of {}", moe.num_experts));
   } else if (router.group_topk > router.num_groups) {
-    settings.Refuse("moe_router_group_topk", "is more than there are groups",
+    settings.Refuse("moe_router_group_topk", "is more than the number of groups",
                     fmt::format("at most {}", router.num_groups));
   } else if (router.num_groups > 1 && router.group_score == GroupScore::kTopTwoSum &&
              moe.num_experts / router.num_groups < 2) {
-    settings.Refuse("moe_router_num_groups", "leaves groups of one, which have no two best");
+    settings.Refuse("moe_router_num_groups",
+                    "leaves groups of one expert, which have no two best scores");
   } else if (router.topk > moe.num_experts / router.num_groups * router.group_topk) {
     settings.Refuse(
-        "moe_router_topk", "is more than the experts to choose from",
+        "moe_router_topk", "is more than the number of eligible experts",
         fmt::format("at most {}", moe.num_experts / router.num_groups * router.group_topk));
   }
   if (router.num_groups > 1 && router.score == ScoreFunction::kSoftmaxTopK) {
@@ -193,7 +194,7 @@ void ReadMoe(SettingsReader& settings, ModelConfig& config) {
   if (moe.num_experts > 0 || settings.Has("moe_router_topk")) ReadRouter(settings, moe);
   moe.expert_bias = settings.Flag("moe_router_enable_expert_bias", false);
   if (moe.expert_bias && moe.router.score != ScoreFunction::kSigmoid) {
-    settings.Refuse("moe_router_enable_expert_bias", "corrects sigmoid scores only", "false");
+    settings.Refuse("moe_router_enable_expert_bias", "works only with sigmoid scores", "false");
   }
   moe.bias_update_rate = settings.Number("moe_router_bias_update_rate", 0);
   moe.aux.kind = settings.Word<AuxLoss>("moe_router_load_balancing_type",
@@ -211,14 +212,14 @@ void ReadMoe(SettingsReader& settings, ModelConfig& config) {
     settings.Refuse("moe_pad_expert_input_to_capacity", "needs moe_expert_capacity_factor");
   }
 
-  // Megatron counts every n-th layer from the first.
+  // As in Megatron, every n-th layer counts from the first.
   const bool has_list = settings.HasList("moe_layer_freq");
   const auto pattern =
       has_list ? settings.IntList("moe_layer_freq") : std::optional<std::vector<std::int64_t>>();
   const std::int64_t every = has_list ? 1 : settings.Int("moe_layer_freq", 1, 1);
   config.is_moe_layer.assign(layers, false);
   if (pattern && pattern->size() != layers) {
-    settings.Refuse("moe_layer_freq", "is not as long as there are layers",
+    settings.Refuse("moe_layer_freq", "does not have a number for every layer",
                     fmt::format("{} numbers", layers));
     return;
   }
@@ -230,7 +231,7 @@ void ReadMoe(SettingsReader& settings, ModelConfig& config) {
   config.moe = moe;
 }
 
-// Rows and columns of what maps `from` elements to `to`.
+// Weights of a linear map from `from` elements to `to`, and its bias.
 std::int64_t CountLinear(std::int64_t from, std::int64_t to, bool has_bias) {
   return from * to + (has_bias ? to : 0);
 }
@@ -266,7 +267,7 @@ std::int64_t CountShared(const ModelConfig& c) {
   return ffn == 0 ? 0 : CountMlp(c, ffn, c.mlp_bias);
 }
 
-// With `experts` of every mixture counted.
+// Counts weights, with `experts` experts in every layer that has experts.
 std::int64_t Count(const ModelConfig& c, std::int64_t experts) {
   const std::int64_t norm = (c.normalization == Normalization::kLayerNorm ? 2 : 1) * c.hidden_size;
   std::int64_t total = c.vocab_size * c.hidden_size * (c.tied_embeddings ? 1 : 2) +
@@ -296,7 +297,7 @@ ModelConfig ReadModelConfig(SettingsReader& settings) {
   ModelConfig config;
   config.num_layers = settings.RequiredInt("num_layers");
   if (config.num_layers > kMaxLayers) {
-    settings.Refuse("num_layers", "is past any model", fmt::format("at most {}", kMaxLayers));
+    settings.Refuse("num_layers", "is too large", fmt::format("at most {}", kMaxLayers));
     config.num_layers = 1;
   }
   config.hidden_size = settings.RequiredInt("hidden_size");
@@ -335,10 +336,10 @@ ModelConfig ReadModelConfig(SettingsReader& settings) {
   } else {
     const std::int64_t head = config.mla ? config.mla->qk_pos_emb_head_dim : config.kv_channels;
     const auto rotated = static_cast<std::int64_t>(static_cast<double>(head) * config.rope.percent);
-    // What stands in for a missing size is no cause for complaint.
+    // If a size is missing, a default stands in its place, which is not worth a message.
     if (rotated % 2 != 0 && settings.ok()) {
       settings.Refuse(config.mla ? "qk_pos_emb_head_dim" : "kv_channels",
-                      "leaves a rotated element without a partner", "an even number to rotate");
+                      "gives an odd number of rotated elements", "an even number to rotate");
     }
   }
   RefuseIdleModelSettings(settings, config);

@@ -19,7 +19,7 @@ enum class RopeScaling : std::uint8_t { kNone, kLinear, kLlama3, kYarn };
 
 struct RopeConfig {
   double base = 10000;
-  double percent = 1;  // of a head's elements that are rotated, from the front
+  double percent = 1;  // fraction of a head's elements that are rotated, from the first
   bool interleaved = false;
   RopeScaling scaling = RopeScaling::kNone;
   double factor = 1;
@@ -28,9 +28,9 @@ struct RopeConfig {
   double high_freq_factor = 4;  // llama3
   double beta_fast = 32;        // yarn
   double beta_slow = 1;         // yarn
-  bool truncate = true;         // yarn: whole dims at the ends of the ramp
-  // yarn: cosine and sine are multiplied by this; the softmax scale of latent attention by the
-  // square of `mscale_all_dim`'s.
+  bool truncate = true;         // yarn: the ends of the ramp are rounded to whole dims
+  // yarn: multiplies cosine and sine. In latent attention, the square of the factor that belongs to
+  // `mscale_all_dim` multiplies the softmax scale.
   double attention_factor = 1;
 
   bool operator==(const RopeConfig&) const = default;
@@ -38,13 +38,13 @@ struct RopeConfig {
 
 // Latent attention (DeepSeek). Heads have qk_head_dim + qk_pos_emb_head_dim elements.
 struct MlaConfig {
-  std::int64_t q_lora_rank = 0;  // 0: queries straight from the hidden state
+  std::int64_t q_lora_rank = 0;  // 0: queries are computed from the hidden state directly
   std::int64_t kv_lora_rank = 0;
-  std::int64_t qk_head_dim = 0;          // without position
-  std::int64_t qk_pos_emb_head_dim = 0;  // rotated
+  std::int64_t qk_head_dim = 0;          // elements without position
+  std::int64_t qk_pos_emb_head_dim = 0;  // rotated elements
   std::int64_t v_head_dim = 0;
-  bool down_bias = false;      // of what makes the latents
-  double norm_epsilon = 1e-6;  // of the latent norms
+  bool down_bias = false;      // the projections to the latents have biases
+  double norm_epsilon = 1e-6;  // of the norms of the latents
 
   bool operator==(const MlaConfig&) const = default;
 };
@@ -53,11 +53,11 @@ struct MoeConfig {
   std::int64_t num_experts = 0;
   std::int64_t ffn_hidden_size = 0;
   RouterForm router;
-  bool expert_bias = false;  // a bias for selection only, updated from counts
+  bool expert_bias = false;  // a bias that only affects selection, updated from counts
   double bias_update_rate = 0;
   AuxLossForm aux;                                 // `seq` is filled in at run time
   std::int64_t shared_expert_ffn_hidden_size = 0;  // 0: none
-  std::optional<double> capacity_factor;           // of the mean load; none: no token is dropped
+  std::optional<double> capacity_factor;           // times the mean load; none: nothing is dropped
   DropPolicy drop_policy = DropPolicy::kProbability;
   bool pad_to_capacity = false;
 
@@ -84,7 +84,7 @@ struct ModelConfig {
   std::int64_t learned_positions = 0;  // rows of a learned position embedding; 0: rotary positions
   RopeConfig rope;
   double softmax_scale = 0;  // 0: 1/√head
-  // Per layer: keys that a query sees, itself included; 0: all before it.
+  // Per layer: the number of keys that a query sees, itself included; 0: all keys before it.
   std::vector<std::int64_t> window_size;
   std::optional<MlaConfig> mla;
   std::optional<MoeConfig> moe;
@@ -96,18 +96,18 @@ struct ModelConfig {
 
 class SettingsReader;
 
-// Reads settings under Megatron's option names (`num_layers`, `moe_router_topk`, …; the list with
-// defaults is docs/guides/model-settings.md). A setting that no field reads is an error with the
-// nearest name, and so is one that decides nothing beside the others.
+// Reads settings under Megatron's option names (`num_layers`, `moe_router_topk`, …;
+// docs/guides/model-settings.md lists them with defaults). A setting that no field reads is an
+// error with the nearest name. A setting that has no effect, given the others, is an error too.
 //
-// Errors: kUsage, all violations at once: a missing, unknown or ill-typed setting, sizes that do
-// not fit one another.
+// Errors: kUsage, all violations at once: a setting that is missing, unknown or of the wrong type;
+// sizes that do not fit each other.
 Result<ModelConfig> ParseModelConfig(const layout::Configuration& settings);
-// The same of a reader from which the caller reads other settings, too. What is wrong stays in the
+// The same from a reader from which the caller also reads other settings. Errors stay in the
 // reader.
 ModelConfig ReadModelConfig(SettingsReader& settings);
 
-// Number of weights: of all experts, and of those that one token meets.
+// Number of weights, with all experts; with only the experts that one token uses.
 [[nodiscard]] std::int64_t CountParameters(const ModelConfig& config);
 [[nodiscard]] std::int64_t CountActiveParameters(const ModelConfig& config);
 

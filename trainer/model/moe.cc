@@ -18,7 +18,7 @@ ModelConfig SharedExpertsConfig(ModelConfig config) {
   return config;
 }
 
-// `x` in the statistics' dtype: scores are computed in it, as Transformers and Megatron do.
+// `x` in the statistics' dtype. Scores are computed in it, as Transformers and Megatron do.
 Tensor AsStatistics(BlockContext& context, const Tensor& x) {
   if (x.dtype == context.statistics()) return x;
   const Tensor cast = context.arena.Allocate(context.statistics(), {x.dim(0), x.dim(1)});
@@ -99,10 +99,10 @@ DropForm MoeBlock::Drop(std::int64_t tokens) const {
   if (moe_.capacity_factor) {
     const double mean_load =
         static_cast<double>(tokens * moe_.router.topk) / static_cast<double>(moe_.num_experts);
-    // A token chooses an expert at most once, so more rows than tokens would stay empty.
+    // A token chooses an expert at most once, so an expert cannot receive more rows than tokens.
     const double capacity =
         std::min(std::ceil(mean_load * *moe_.capacity_factor), static_cast<double>(tokens));
-    // Without tokens there is nothing to drop, but 0 would mean no limit.
+    // A capacity of 0 would mean no limit, so it is at least 1, also without tokens.
     drop.capacity = std::max<std::int64_t>(static_cast<std::int64_t>(capacity), 1);
   }
   return drop;
@@ -135,8 +135,8 @@ Status MoeBlock::Forward(BlockContext& context, std::span<const Tensor> weights,
   saved_ = {};
   saved_.x = x;
   RouteForward(context, w.router, x, aux_loss);
-  // How many rows an expert takes depends on the number of tokens, so the dispatch is made anew.
-  // The last one's memory may be in use until the queue has been waited for.
+  // An expert's capacity depends on the number of tokens, so every Forward makes a new dispatch.
+  // The queue may still use the memory of the old one until it has been waited for.
   std::unique_ptr<Dispatch> dispatch =
       MakeDispatch(runtime_.dispatcher,
                    {.num_experts = moe_.num_experts,
@@ -150,7 +150,7 @@ Status MoeBlock::Forward(BlockContext& context, std::span<const Tensor> weights,
     context.ops.CountRows(context.queue, dispatch_->offsets(), dispatch_->segments(), held);
   }
   if (aux_loss && runtime_.dropped != nullptr) {
-    // Padding was not dropped: it was never routed.
+    // Padding is never routed, so it does not count as dropped.
     const std::int64_t of_padding =
         moe_.capacity_factor ? context.layout.num_padding * moe_.router.topk : 0;
     *runtime_.dropped += dispatch_->num_unplaced() - of_padding;
@@ -188,7 +188,7 @@ void MoeBlock::RouteBackward(BlockContext& context, const Tensor& router, const 
   context.ops.RouterBackward(context.queue, moe_.router, saved_.scores, saved_.experts, dweights,
                              dlogits);
   if (has_aux_loss()) {
-    const Tensor value = context.arena.Allocate(statistics, {1});  // known since Forward
+    const Tensor value = context.arena.Allocate(statistics, {1});  // Forward has reported it
     context.ops.Fill(context.queue, value, 0);
     context.ops.RouterAuxLoss(context.queue, moe_.router, Aux(context), saved_.logits,
                               saved_.scores, saved_.experts, aux_scale, value, dlogits);
@@ -216,11 +216,11 @@ void MoeBlock::Backward(BlockContext& context, std::span<const Tensor> weights,
   dispatch_->ToExperts(context, dy, dresults);
   GroupedLinearBackwardData(context, *dispatch_, dresults, w.fc2, dactivated);
   GroupedLinearBackwardWeights(context, *dispatch_, dresults, saved_.activated, g.fc2);
-  const Tensor dprojected = saved_.projected;  // in its place
+  const Tensor dprojected = saved_.projected;  // overwrites it
   ActivateBackward(context, config_.activation, dactivated, saved_.projected, saved_.row_weights,
                    dprojected, drow_weights);
   GroupedLinearBackwardWeights(context, *dispatch_, dprojected, saved_.rows, g.fc1);
-  const Tensor drows = dresults;  // used up
+  const Tensor drows = dresults;  // overwrites them
   GroupedLinearBackwardData(context, *dispatch_, dprojected, w.fc1, drows);
   dispatch_->FromExperts(context, drows, dx);
 

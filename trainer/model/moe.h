@@ -1,5 +1,5 @@
-// Mixture of experts: router, dispatch to the ranks that hold the experts, experts, combine, shared
-// experts.
+// Mixture of experts: router, dispatch to the ranks that hold the experts, experts, combination of
+// their results, shared experts.
 #ifndef CKPT_TRAINER_MODEL_MOE_H_
 #define CKPT_TRAINER_MODEL_MOE_H_
 
@@ -21,35 +21,36 @@
 namespace ckpt::trainer {
 
 struct MoeRuntime {
-  // The ranks that share out the experts; rank e of P holds experts [e·E/P, (e+1)·E/P).
+  // The ranks that divide the experts; rank e of P holds experts [e·E/P, (e+1)·E/P).
   Communicator* expert_group = nullptr;
   Dispatcher dispatcher = Dispatcher::kAllToAll;
-  // Gradients of expert weights are added up one source rank at a time, so that with fixed-point
+  // Adds up gradients of expert weights one source rank at a time, so that with fixed-point
   // gradients their sum does not depend on the mesh. Needs kAllToAll.
   bool separate_sources = false;
-  // Counts choices of this rank's tokens that experts had no room for, where they are counted at all; null: nowhere.
+  // Adds the choices of this rank's tokens that experts had no room for, in a Forward that counts.
+  // May be null.
   std::int64_t* dropped = nullptr;
 };
 
-// Rank `rank` of the `ranks` that share out the experts.
+// Rank `rank` of the `ranks` that divide the experts.
 struct ExpertPlace {
   int rank = 0;
   int ranks = 1;
 };
 
-// What a MoeBlock at this place holds: router.weight, the shared experts' weights, then linear_fc1
-// and linear_fc2 of every expert held there (all fc1 first).
+// The parameters of a MoeBlock at this place: router.weight, the shared experts' weights, then
+// linear_fc1 of every expert held here, then linear_fc2 of each.
 [[nodiscard]] std::vector<ParamSpec> MoeParams(const ModelConfig& config, const std::string& prefix,
                                                ExpertPlace place);
 
 // y = Σ over the chosen experts of weight · expert(x), plus the shared experts. The weight is
-// applied before an expert's second product, so that nothing has to be kept of its result.
+// applied before an expert's second product, so Forward need not keep the product's result.
 //
-// Forward keeps what its Backward needs, until the next Forward. Thread-safety: the rank's thread.
+// Forward keeps what Backward needs until the next Forward. Thread-safety: the rank's thread.
 class MoeBlock {
  public:
   // `prefix`: "decoder.layers.3.mlp.". `expert_bias` [E] of the statistics' dtype and
-  // `expert_counts` int64 [E] are device memory of the caller; null: there is no bias, and choices
+  // `expert_counts` int64 [E] are device memory of the caller. If null, there is no bias or choices
   // are not counted.
   MoeBlock(const ModelConfig& config, std::string prefix, const MoeRuntime& runtime,
            Tensor expert_bias, Tensor expert_counts);
@@ -59,13 +60,14 @@ class MoeBlock {
                      {runtime_.expert_group->rank(), runtime_.expert_group->size()});
   }
 
-  // y = moe(x), both [T, H]. `x` stays as it is until Backward. aux_loss [1] += the auxiliary
-  // losses, and the rows of the experts held here are counted, whichever rank they come from: after
-  // dropping, padding up to the capacity included, which is Megatron's `routing_map.sum`. null:
-  // neither, as in an evaluation or a recomputation. Blocks until the routing is known.
+  // y = moe(x), both [T, H]. Do not change `x` before Backward. aux_loss [1] += the auxiliary
+  // losses, and the rows of the experts held here are counted, from all ranks. As in Megatron's
+  // `routing_map.sum`, dropped rows are not counted but padding up to the capacity is. If aux_loss
+  // is null, neither happens, as in an evaluation or a recomputation. Blocks until the routing is
+  // known.
   //
-  // Padding among the tokens is not routed: it takes no place of an expert's capacity, and its rows
-  // of y are those of the shared experts alone.
+  // Padding tokens are not routed: they take no place of an expert's capacity, and their rows of y
+  // contain only the shared experts.
   //
   // Errors: those of the queue and of the expert group.
   Status Forward(BlockContext& context, std::span<const Tensor> weights, const Tensor& x,
@@ -88,7 +90,7 @@ class MoeBlock {
   [[nodiscard]] DropForm Drop(std::int64_t tokens) const;
   void RouteForward(BlockContext& context, const Tensor& router, const Tensor& x,
                     const Tensor& aux_loss);
-  // dx += the router's part.
+  // dx += the router's part of the gradient.
   void RouteBackward(BlockContext& context, const Tensor& router, const Gradient& drouter,
                      const Tensor& dweights, double aux_scale, const Tensor& dx);
 
@@ -98,15 +100,15 @@ class MoeBlock {
   const MoeRuntime runtime_;
   const Tensor expert_bias_;
   const Tensor expert_counts_;
-  const std::int64_t num_held_;  // experts
-  const std::int64_t fc1_rows_;  // of one expert
+  const std::int64_t num_held_;  // experts that this rank holds
+  const std::int64_t fc1_rows_;  // rows of one expert's linear_fc1
   std::optional<Mlp> shared_;
   std::size_t num_shared_params_ = 0;
 
   struct Saved {
     Tensor x;
     Tensor logits, scores, experts, weights;
-    Tensor rows;         // x of the experts' rows [R, H]
+    Tensor rows;         // x of each row of the experts [R, H]
     Tensor row_weights;  // [R]
     Tensor projected;    // [R, 2F] or [R, F]
     Tensor activated;    // [R, F]

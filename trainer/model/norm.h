@@ -13,17 +13,17 @@
 
 namespace ckpt::trainer {
 
-// Forward keeps what its Backward needs, until the next Forward.
+// Forward keeps what Backward needs until the next Forward.
 class Norm {
  public:
   // `prefix`: "decoder.final_layernorm."
   Norm(const ModelConfig& config, std::string prefix);
 
   [[nodiscard]] std::vector<ParamSpec> Params() const;
-  // y = norm(x), both [T, H]. `x` stays as it is until Backward.
+  // y = norm(x), both [T, H]. Do not change `x` before Backward.
   void Forward(BlockContext& context, std::span<const Tensor> weights, const Tensor& x,
                const Tensor& y);
-  // dx += ….
+  // Adds to dx.
   void Backward(BlockContext& context, std::span<const Tensor> weights,
                 std::span<const Gradient> gradients, const Tensor& dy, const Tensor& dx);
 
@@ -35,7 +35,7 @@ class Norm {
 
   struct Saved {
     Tensor x;
-    Tensor statistics;  // 1/σ [T]; of layer norms mean and 1/σ [T, 2]
+    Tensor statistics;  // 1/σ [T]; for layer norms mean and 1/σ [T, 2]
   };
   Saved saved_;
 };

@@ -12,7 +12,8 @@ namespace ckpt::trainer {
 namespace {
 
 // Long waves, which turn less than low_freq_factor times over the original context, are slowed down
-// by the factor, short ones not at all, those between in between.
+// by the whole factor. Short waves, which turn more than high_freq_factor times, keep their
+// frequency. Waves between them are interpolated.
 template <typename Real>
 Real Llama3Frequency(const RopeConfig& rope, Real frequency) {
   const auto factor = static_cast<Real>(rope.factor);
@@ -31,7 +32,7 @@ Real Llama3Frequency(const RopeConfig& rope, Real frequency) {
 class YarnRamp {
  public:
   YarnRamp(const RopeConfig& rope, std::int64_t dim) {
-    // The pair that turns `turns` times over the original context.
+    // The pair that makes `turns` turns over the original context.
     const auto pair_of = [&](double turns) {
       return static_cast<double>(dim) *
              std::log(rope.original_max_positions / (turns * 2 * std::numbers::pi)) /
@@ -48,7 +49,7 @@ class YarnRamp {
     if (low_ == high_) high_ += 0.001;
   }
 
-  // 0: keeps its frequency; 1: is slowed down by the whole factor.
+  // 0: the pair keeps its frequency; 1: it is slowed down by the whole factor.
   template <typename Real>
   [[nodiscard]] Real At(std::int64_t pair) const {
     const Real ramp =
@@ -126,7 +127,7 @@ Status RopeTable::Prepare(Device& device, Queue& queue, DType dtype, std::int64_
     CKPT_ASSIGN_OR_RETURN(Buffer buffer, device.Allocate(values.size(), MemoryUse::kOther));
     const Tensor all(buffer.data(), dtype, {2 * seq, dim_ / 2});
     device.CopyFromHost(queue, values.data(), all);
-    CKPT_RETURN_IF_ERROR(queue.Synchronize());  // nobody uses the old table or `values` any more
+    CKPT_RETURN_IF_ERROR(queue.Synchronize());  // no work uses the old table or `values` now
     buffer_ = std::move(buffer);
     num_positions_ = seq;
   }

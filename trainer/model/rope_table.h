@@ -12,16 +12,16 @@
 
 namespace ckpt::trainer {
 
-// Radians per position of each of the dim/2 rotated pairs, slowed down as `rope.scaling` says. The
-// formulas and their precision are those of Transformers (modeling_rope_utils.py); Real is float or
-// double.
+// The angle in radians per position of each of the dim/2 rotated pairs, slowed down as
+// `rope.scaling` says. Formulas and precision are those of Transformers (modeling_rope_utils.py).
+// Real is float or double.
 template <typename Real>
 std::vector<Real> RopeFrequencies(const RopeConfig& rope, std::int64_t dim);
 
-// Rotated elements of a head of the model; 0 if its positions are not rotary.
+// Elements of a head that are rotated; 0 if the model's positions are not rotary.
 [[nodiscard]] std::int64_t RotatedElements(const ModelConfig& config);
 
-// The table of one model. It grows with the longest sequence seen.
+// The table of one model. It grows to the longest sequence seen.
 //
 // Thread-safety: the rank's thread.
 class RopeTable {
@@ -29,12 +29,12 @@ class RopeTable {
   // `dim`: rotated elements of a head, an even number.
   RopeTable(const RopeConfig& rope, std::int64_t dim) : rope_(rope), dim_(dim) {}
 
-  // Makes `cosine` and `sine` hold `seq` positions, of `dtype` (float32 or float64). Waits for the
-  // queue when it grows.
-  // Errors: kSystem, and those of the queue.
+  // Makes `cosine` and `sine` hold `seq` positions of `dtype` (float32 or float64). Waits for the
+  // queue if the table grows.
+  // Errors: kSystem, those of the queue.
   Status Prepare(Device& device, Queue& queue, DType dtype, std::int64_t seq);
 
-  // [seq, dim/2], of what was prepared last.
+  // [seq, dim/2], as prepared last.
   [[nodiscard]] const Tensor& cosine() const { return cosine_; }
   [[nodiscard]] const Tensor& sine() const { return sine_; }
   [[nodiscard]] std::int64_t dim() const { return dim_; }

@@ -8,7 +8,7 @@
 namespace ckpt::trainer {
 namespace {
 
-// Words that are far from the setting's own: a mistyped name is found by its letters.
+// Words that differ too much from the setting's own name to be found by their letters.
 constexpr auto kSynonyms = std::to_array<std::pair<std::string_view, std::string_view>>({
     // the model
     {"num_hidden_layers", "num_layers"},
@@ -124,21 +124,20 @@ constexpr auto kSynonyms = std::to_array<std::pair<std::string_view, std::string
     {"random_seed", "seed"},
 });
 
-// Hints are whole sentences here.
+// Complete hints.
 constexpr std::string_view kNoTensorParallelism =
-    "this trainer cuts no tensor over ranks: data_parallel_sharding_strategy shards parameters "
-    "over "
-    "all of them, expert_model_parallel_size experts";
+    "this trainer does not divide a tensor's computation among ranks: "
+    "data_parallel_sharding_strategy shards parameters over ranks, expert_model_parallel_size "
+    "experts";
 constexpr std::string_view kNoPipeline =
     "this trainer has no pipeline: every rank computes all layers, and "
     "data_parallel_sharding_strategy shards their parameters";
 constexpr std::string_view kNoContextParallelism =
-    "this trainer cuts no sequence over ranks: recompute_granularity=full takes less memory for "
-    "long "
-    "ones";
+    "this trainer does not divide sequences among ranks: recompute_granularity=full saves memory "
+    "with long ones";
 constexpr std::string_view kNoEpochs =
-    "training is counted in steps: train_iters, each of global_batch_size sequences";
-constexpr std::string_view kNoDropout = "this trainer computes no dropout";
+    "training is counted in steps of global_batch_size sequences: set train_iters";
+constexpr std::string_view kNoDropout = "this trainer does not compute dropout";
 
 constexpr auto kAbsent = std::to_array<std::pair<std::string_view, std::string_view>>({
     {"tensor_model_parallel_size", kNoTensorParallelism},

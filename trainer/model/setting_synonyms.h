@@ -1,4 +1,4 @@
-// What other programs call the settings of a run.
+// Names that other programs use for the settings of a run.
 #ifndef CKPT_TRAINER_MODEL_SETTING_SYNONYMS_H_
 #define CKPT_TRAINER_MODEL_SETTING_SYNONYMS_H_
 
@@ -6,11 +6,12 @@
 
 namespace ckpt::trainer {
 
-// The setting that means what Transformers, DeepSpeed, torchtitan or a habit calls `name`; empty if none is known. For hints:
-// values may have another form.
+// The setting for which Transformers, DeepSpeed, torchtitan or common use has the name `name`;
+// empty if unknown. Use it only in hints: the values may have another form.
 [[nodiscard]] std::string_view SettingCalled(std::string_view name);
 
-// What this trainer has instead of a thing that other programs call `name`, or that it has none; empty for other names.
+// A hint for a setting of other programs that this trainer does not have: what to use instead, or
+// that there is nothing. Empty for other names.
 [[nodiscard]] std::string_view WhyNoSetting(std::string_view name);
 
 }  // namespace ckpt::trainer

@@ -21,7 +21,7 @@ std::optional<double> AsNumber(const Value& value) {
   return std::nullopt;
 }
 
-// As it was given: 8.0 is no integer.
+// As the user wrote it, because 8.0 is not an integer.
 std::string Shown(const Value& value) {
   const std::string text = FormatValue(value);
   const bool seems_integer =
@@ -29,12 +29,12 @@ std::string Shown(const Value& value) {
   return seems_integer ? text + ".0" : text;
 }
 
-// Integers count as numbers.
+// An integer equals a number of the same value.
 bool IsSame(const Value& a, const Value& b) {
   return a == b || (AsNumber(a) && AsNumber(a) == AsNumber(b));
 }
 
-// What a name that is none of `known` may be meant for.
+// A hint for a name that is not in `known`.
 std::string HintFor(std::string_view name, const std::vector<std::string>& known) {
   if (const std::string_view why = WhyNoSetting(name); !why.empty()) return std::string(why);
   std::string meant(SettingCalled(name));
@@ -63,7 +63,7 @@ const Value* SettingsReader::Take(std::string_view name, Value otherwise) {
 }
 
 std::int64_t SettingsReader::Int(std::string_view name, std::int64_t otherwise, std::int64_t min) {
-  // A default that could not be given stands for absence itself.
+  // A default below `min` is not a valid value; it only means that the setting is absent.
   const Value* const value = otherwise < min ? Take(name) : Take(name, otherwise);
   if (value == nullptr) return otherwise;
   const std::int64_t* const number = value->AsInt();
@@ -74,7 +74,7 @@ std::int64_t SettingsReader::Int(std::string_view name, std::int64_t otherwise, 
 
 std::int64_t SettingsReader::RequiredInt(std::string_view name, std::int64_t min) {
   if (!Has(name)) Refuse(name, "is missing");
-  // Something to go on with.
+  // A value to continue with.
   return Int(name, min, min);
 }
 
@@ -164,7 +164,7 @@ Status SettingsReader::Violation(std::string_view name, std::string_view why,
 }
 
 void SettingsReader::Refuse(std::string_view name, std::string_view why, std::string expected) {
-  // Several may read a setting, and what is wrong with it is said once.
+  // Several readers may read a setting, but each problem is reported once.
   if (refused_.emplace(name, why).second) problems_.Add(Violation(name, why, expected));
 }
 

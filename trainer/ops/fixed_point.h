@@ -1,4 +1,4 @@
-// Fixed-point gradients: sums that do not depend on their order.
+// Fixed-point gradients, whose sums do not depend on the order of addition.
 #ifndef CKPT_TRAINER_OPS_FIXED_POINT_H_
 #define CKPT_TRAINER_OPS_FIXED_POINT_H_
 
@@ -7,11 +7,11 @@
 
 namespace ckpt::trainer {
 
-// A contribution (one micro-batch's gradient of one element) is rounded once to a multiple of 2⁻⁴⁰
-// and from then on added as an integer, so that every mesh gets the same bits. The range is ±2¹⁵. A
-// contribution beyond it, or one that is not finite, counts as the limit, whatever its sign, and a
-// sum past the limit reads as NaN: the finiteness check of a step reports it, as long as fewer than
-// 256 contributions to one element are bad at once.
+// A contribution (the gradient of one element from one micro-batch) is rounded once to a multiple
+// of 2⁻⁴⁰. From then on it is added as an integer, so every mesh gets the same bits. The range is
+// ±2¹⁵. A contribution that is outside it or not finite counts as the limit, of either sign, and a
+// sum beyond the limit reads as NaN. The finiteness check of a step reports it if fewer than 256
+// contributions to one element are invalid at once.
 inline constexpr int kFixedPointBits = 40;
 inline constexpr std::int64_t kFixedPointLimit = std::int64_t{1} << 55;
 

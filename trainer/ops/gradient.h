@@ -1,4 +1,4 @@
-// Gradient: where the gradient of a parameter goes, and whether it is the first to go there.
+// Gradient: where the gradient of a parameter goes, and whether it is stored or added there.
 #ifndef CKPT_TRAINER_OPS_GRADIENT_H_
 #define CKPT_TRAINER_OPS_GRADIENT_H_
 
@@ -8,14 +8,15 @@
 
 namespace ckpt::trainer {
 
-// How an op writes a gradient. What was stored is what would have been added to zeros, but for the
-// sign of a zero: 0 + -0 is 0, and a store may leave -0. No later sum, norm or update can tell.
+// How an op writes a gradient. Storing gives the same as adding to zeros, except for the sign of a
+// zero: 0 + -0 is 0, but a store may leave -0. Later sums, norms and updates do not depend on that
+// sign.
 enum class GradWrite : std::uint8_t {
-  kStore,  // every element is overwritten, whatever was there: memory need not be cleared
+  kStore,  // overwrites every element, so memory need not be cleared
   kAdd,
 };
 
-// A null one belongs to a frozen parameter: it is not computed.
+// A null Gradient belongs to a frozen parameter and is not computed.
 struct Gradient {
   Tensor tensor;
   GradWrite write = GradWrite::kStore;

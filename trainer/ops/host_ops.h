@@ -1,4 +1,4 @@
-// The CPU's Ops: the reference that every other backend is compared with.
+// The CPU's Ops: the reference for all other backends.
 #ifndef CKPT_TRAINER_OPS_HOST_OPS_H_
 #define CKPT_TRAINER_OPS_HOST_OPS_H_
 
@@ -9,15 +9,14 @@
 namespace ckpt::trainer {
 
 struct HostOpsOptions {
-  // Threads that share one call; results do not depend on it.
+  // Threads that share one call. Results do not depend on their number.
   int threads = 1;
-  // Matrix products and attention whose every result is summed in one order that depends on nothing
-  // but its own row and column (never on how many rows there are), so that a token's numbers are
-  // the same in every batch.
+  // Sums every result of matrix products and attention in one order that depends only on its own
+  // row and column, not on the number of rows. So a token gets the same numbers in every batch.
   bool fixed_order = false;
 };
 
-// Runs on queues of a host device. Thread-safety: each call may come from another queue.
+// Runs on queues of a host device. Thread-safety: calls may come from different queues.
 std::unique_ptr<Ops> MakeHostOps(const HostOpsOptions& options);
 
 }  // namespace ckpt::trainer

@@ -1,5 +1,4 @@
-// Ops: every computation that the model, the optimizer and the engine ask of a device, as one
-// table.
+// Ops: all computations of the model, the optimizer and the trainer that run on a device.
 #ifndef CKPT_TRAINER_OPS_OPS_H_
 #define CKPT_TRAINER_OPS_OPS_H_
 
@@ -17,16 +16,17 @@ namespace ckpt::trainer {
 // key/value heads, D head dim, F feed-forward size, E experts, K experts per token, R rows sorted
 // by expert, V vocabulary.
 //
-// Every call enqueues and returns; operands are contiguous, do not overlap unless a comment says
-// so, and stay valid until the queue got there. Activations and weights have the compute dtype
-// (float32, float64 for tests, bfloat16: computed in float32 and rounded on store). Statistics
-// (`rstd`, `lse`, losses, router scores) are float32, or float64 beside float64.
+// Every call enqueues its work and returns. Operands are contiguous and stay valid until the queue
+// has run the work. They do not overlap unless a comment allows it. Activations and weights have
+// the compute dtype: float32, float64 (for tests), or bfloat16, which is computed in float32 and
+// rounded on store. Statistics (`rstd`, `lse`, losses, router scores) are float32; with float64
+// they are float64.
 //
-// Gradients of parameters are stored or added, as their `Gradient` says (`d… = …` below means
-// either). Their dtype is float32, float64, bfloat16, or int64 for fixed-point gradients
+// Gradients of parameters are stored or added, as their `Gradient` says; `d… = …` below means
+// either. Their dtype is float32, float64, bfloat16, or int64 for fixed-point gradients
 // (trainer/ops/fixed_point.h), whose sums are exact and so the same in every order.
 //
-// Wrong shapes or dtypes are bugs of the caller and abort (CKPT_CHECK).
+// Wrong shapes or dtypes are the caller's bugs and abort (CKPT_CHECK).
 
 struct GemmForm {
   bool transpose_a = false;
@@ -34,13 +34,14 @@ struct GemmForm {
   bool accumulate = false;  // d += …
 };
 
-// Where examples lie that share sequences, on the device. Without tensors every sequence is one
-// example. An example and the padding behind it lie in one sequence.
+// On the device: where the examples are that share sequences. Without tensors, every sequence is
+// one example. An example and the padding after it are within one sequence.
 struct ExampleBounds {
-  // int32 [n + 1], ascending from 0 to T: example e begins at token cu_seqlens[e]. Examples without
-  // a token may stand anywhere, so that n need not vary.
+  // int32 [n + 1], ascending from 0 to T: example e begins at token cu_seqlens[e]. Empty examples
+  // are allowed anywhere, so that n can be constant.
   Tensor cu_seqlens = {};
-  // int32 [n]: the tokens of each; those from there to the next example are padding.
+  // int32 [n]: the number of tokens of each example. Tokens between its end and the next example
+  // are padding.
   Tensor lengths = {};
 };
 
@@ -48,35 +49,35 @@ struct AttentionShape {
   std::int64_t batch = 0;
   std::int64_t seq = 0;
   std::int64_t num_heads = 0;     // N
-  std::int64_t num_kv_heads = 0;  // G; query head n attends to key/value head n / (N / G)
+  std::int64_t num_kv_heads = 0;  // G; query head n uses key/value head n / (N / G)
   std::int64_t qk_dim = 0;        // D of queries and keys
   std::int64_t v_dim = 0;         // D of values and of the result
   double scale = 1;
-  std::int64_t window = 0;      // keys k with q - window < k <= q; 0: every k <= q
-  ExampleBounds examples = {};  // no query sees a key of another example
+  std::int64_t window = 0;      // a query q sees keys q - window < k <= q; 0: all keys k <= q
+  ExampleBounds examples = {};  // a query sees only keys of its own example
 };
 
-// Rotation of the last `dim` elements of every head, or the first if `at_front`.
+// Rotates `dim` elements of every head: the first ones if `at_front`, otherwise the last ones.
 struct RopeForm {
-  std::int64_t seq = 0;   // positions of the tables; that of token t is t mod seq
-  Tensor positions = {};  // or int32 [T]: below seq; negative: padding, which is not rotated
+  std::int64_t seq = 0;   // positions in the tables; token t has position t mod seq
+  Tensor positions = {};  // or int32 [T]: positions below seq; negative: padding, not rotated
   std::int64_t dim = 0;   // rotated elements of a head
-  bool at_front = true;   // the first `dim` elements, else the last
-  bool interleaved =
-      false;  // pairs (2i, 2i+1), else (i, i + dim/2); the result is stored where its operands were
-  bool inverse = false;  // rotate back: the backward of the rotation
+  bool at_front = true;   // the first `dim` elements, otherwise the last
+  // Pairs are (2i, 2i+1), otherwise (i, i + dim/2). Results are stored where the operands were.
+  bool interleaved = false;
+  bool inverse = false;  // rotates back, which is the backward of the rotation
 };
 
-// Where the parts of a fused projection lie: per key/value head its N/G query heads, its key, its
-// value (Megatron's linear_qkv), each D elements.
+// The order of a fused projection: for each key/value head its N/G query heads, its key and its
+// value (Megatron's linear_qkv), D elements each.
 struct QkvShape {
   std::int64_t num_heads = 0;
   std::int64_t num_kv_heads = 0;
   std::int64_t head_dim = 0;
 };
 
-// Multi-head latent attention: q [T, N, dn+dr], kv [T, N, dn+dv] from the latent, k_rope [T, dr]
-// shared by the heads.
+// Multi-head latent attention: q [T, N, dn+dr]; kv [T, N, dn+dv], computed from the latent; k_rope
+// [T, dr], which all heads share.
 struct MlaShape {
   std::int64_t num_heads = 0;
   std::int64_t nope_dim = 0;  // dn
@@ -84,11 +85,11 @@ struct MlaShape {
   std::int64_t v_dim = 0;     // dv
 };
 
-// What a sum of gradients is multiplied by wherever it is used, so that no pass over all of them
-// does it: first by `scale`, then by `clip`, each time rounded to float32.
+// Factors of a sum of gradients. They are applied where the sum is used, so that no extra pass over
+// all gradients is needed: first `scale`, then `clip`, each time rounded to float32.
 struct GradientFactors {
-  double scale = 1;  // makes an average of the sum
-  double clip = 1;   // bounds the norm
+  double scale = 1;  // turns the sum into an average
+  double clip = 1;   // limits the norm
 };
 
 struct AdamWStep {
@@ -97,7 +98,7 @@ struct AdamWStep {
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0;
-  bool decoupled = true;  // decay as p -= lr·wd·p (AdamW); else g += wd·p (Adam with L2)
+  bool decoupled = true;  // decay as p -= lr·wd·p (AdamW); otherwise g += wd·p (Adam with L2)
   std::int64_t step = 1;  // counted from 1, for bias correction
   GradientFactors factors = {};
 };
@@ -114,13 +115,13 @@ class Ops {
   virtual ~Ops() = default;
 
   // --- matrix products ---------------------------------------------------------------------------
-  // d [m, n] = op(a) [m, k] · op(b) [k, n]. d has the dtype of a and b, or any of a gradient.
+  // d [m, n] = op(a) [m, k] · op(b) [k, n]. d has the dtype of a and b, or any dtype of gradients.
   virtual void Gemm(Queue& queue, const GemmForm& form, const Tensor& a, const Tensor& b,
                     const Tensor& d) = 0;
-  // Products of row ranges with a matrix of their own, one of w [E, O, I]: rows [offsets[s],
-  // offsets[s+1]) belong to w[s / segments], with `segments` row ranges per matrix (more than one
-  // only for sums that do not depend on the mesh). offsets: int32 [E·segments + 1], on the device,
-  // ascending. Rows before the first and behind the last range are not touched.
+  // Products of ranges of rows, where each range uses one matrix of w [E, O, I]: rows [offsets[s],
+  // offsets[s+1]) use w[s / segments]. A matrix has `segments` ranges (more than one only for sums
+  // that do not depend on the mesh). offsets: int32 [E·segments + 1], on the device, ascending.
+  // Rows before the first and after the last range are not touched.
   //   forward:          y [R, O] = x [R, I] · w[e]ᵀ,  w[e] [O, I]
   //   backward data:    dx [R, I] = dy [R, O] · w[e]
   //   backward weights: dw[e] [O, I] = dy[rows]ᵀ · x[rows], one range at a time; 0 without rows
@@ -135,23 +136,23 @@ class Ops {
 
   // --- element-wise and rows ---------------------------------------------------------------------
   virtual void Fill(Queue& queue, const Tensor& x, double value) = 0;
-  // Same number of elements; casts between float32, float64, bfloat16; from int64 fixed point to a
-  // float dtype and back.
+  // Between float32, float64 and bfloat16; or between int64 fixed point and a float dtype. Both
+  // tensors have the same number of elements.
   virtual void Cast(Queue& queue, const Tensor& from, const Tensor& to) = 0;
-  // to += from, cast as above; `to` may be a gradient.
+  // to += from, cast as above. `to` may have any dtype of gradients.
   virtual void Accumulate(Queue& queue, const Tensor& from, const Tensor& to) = 0;
   // out = a + b; `out` may be `a` or `b`.
   virtual void Add(Queue& queue, const Tensor& a, const Tensor& b, const Tensor& out) = 0;
   virtual void Scale(Queue& queue, const Tensor& x, double factor) = 0;
-  virtual void AddBias(Queue& queue, const Tensor& x,
-                       const Tensor& bias) = 0;  // x [T, O] += bias [O]
+  // x [T, O] += bias [O].
+  virtual void AddBias(Queue& queue, const Tensor& x, const Tensor& bias) = 0;
   virtual void BiasBackward(Queue& queue, const Tensor& dy, const Gradient& dbias) = 0;
 
-  // y = w · x·rstd with rstd = (mean(x²) + eps)^-½ over the last dim; x [rows, D], w [D], rstd
+  // y = w · x·rstd, where rstd = (mean(x²) + eps)^-½ over the last dim; x [rows, D], w [D], rstd
   // [rows].
   virtual void RmsNorm(Queue& queue, const Tensor& x, const Tensor& weight, double eps,
                        const Tensor& y, const Tensor& rstd) = 0;
-  // dx = …, or dx += … with `accumulate`; dx may be dy.
+  // dx = …, or dx += … if `accumulate`. dx may be dy.
   virtual void RmsNormBackward(Queue& queue, const Tensor& dy, const Tensor& x,
                                const Tensor& weight, const Tensor& rstd, bool accumulate,
                                const Tensor& dx, const Gradient& dweight) = 0;
@@ -163,41 +164,41 @@ class Ops {
                                  const Tensor& dx, const Gradient& dweight,
                                  const Gradient& dbias) = 0;
 
-  // Feed-forward activations. x [rows, 2F] holds gate then up: y [rows, F] = silu(gate)·up·p, with
-  // p [rows] (float statistics) the routing weight of a row, or null for 1.
+  // Feed-forward activations. x [rows, 2F] is gate then up. y [rows, F] = silu(gate)·up·p, where p
+  // [rows] (statistics' dtype) is the routing weight of a row; null: 1.
   virtual void SwiGlu(Queue& queue, const Tensor& x, const Tensor& row_weights,
                       const Tensor& y) = 0;
-  // dx may be x. drow_weights [rows] is overwritten; null where row_weights is.
+  // dx may be x. drow_weights [rows] is overwritten; it is null if row_weights is.
   virtual void SwiGluBackward(Queue& queue, const Tensor& dy, const Tensor& x,
                               const Tensor& row_weights, const Tensor& dx,
                               const Tensor& drow_weights) = 0;
-  // Megatron's default activation, erf form: y = gelu(x).
+  // Megatron's default activation in erf form: y = gelu(x)·p, p as above.
   virtual void Gelu(Queue& queue, const Tensor& x, const Tensor& row_weights, const Tensor& y) = 0;
   virtual void GeluBackward(Queue& queue, const Tensor& dy, const Tensor& x,
                             const Tensor& row_weights, const Tensor& dx,
                             const Tensor& drow_weights) = 0;
 
   // --- attention ---------------------------------------------------------------------------------
-  // qkv [T, (N + 2G)·D] ⇄ q [T, N, D], k [T, G, D], v [T, G, D].
+  // qkv [T, (N + 2G)·D] to q [T, N, D], k [T, G, D] and v [T, G, D], and back.
   virtual void SplitQkv(Queue& queue, const QkvShape& shape, const Tensor& qkv, const Tensor& q,
                         const Tensor& k, const Tensor& v) = 0;
   virtual void MergeQkv(Queue& queue, const QkvShape& shape, const Tensor& q, const Tensor& k,
                         const Tensor& v, const Tensor& qkv) = 0;
-  // kv [T, N, dn+dv], k_rope [T, dr] → k [T, N, dn+dr] (its last dr shared by all heads), v [T, N,
-  // dv]; and the backward, which sums dk_rope over the heads.
+  // kv [T, N, dn+dv] and k_rope [T, dr] to k [T, N, dn+dr], whose last dr elements are the same in
+  // all heads, and v [T, N, dv]. The backward sums dk_rope over the heads.
   virtual void SplitMlaKv(Queue& queue, const MlaShape& shape, const Tensor& kv,
                           const Tensor& k_rope, const Tensor& k, const Tensor& v) = 0;
   virtual void SplitMlaKvBackward(Queue& queue, const MlaShape& shape, const Tensor& dk,
                                   const Tensor& dv, const Tensor& dkv, const Tensor& dk_rope) = 0;
-  // Columns of a matrix: from [T, A + B] → a [T, A], b [T, B], and back.
+  // Columns of a matrix: `from` [T, A + B] to a [T, A] and b [T, B], and back.
   virtual void SplitColumns(Queue& queue, const Tensor& from, const Tensor& a, const Tensor& b) = 0;
   virtual void MergeColumns(Queue& queue, const Tensor& a, const Tensor& b, const Tensor& to) = 0;
-  // In place on x [T, heads, D]. cosine, sine: [seq, dim/2], of the statistics' dtype.
+  // Rotates x [T, heads, D] in place. cosine, sine: [seq, dim/2], of the statistics' dtype.
   virtual void Rope(Queue& queue, const RopeForm& form, const Tensor& cosine, const Tensor& sine,
                     const Tensor& x) = 0;
-  // o [T, N, v_dim] = softmax(scale · q·kᵀ, causal) · v; lse [B, N, S]. An example's numbers are
-  // those that it has in a sequence of its own. Padding sees nothing and is seen by nothing: its o,
-  // lse and gradients are 0.
+  // o [T, N, v_dim] = softmax(scale · q·kᵀ, causal) · v; lse [B, N, S]. An example gets the same
+  // numbers as in a sequence of its own. Padding sees no key and no query sees padding: its o, lse
+  // and gradients are 0.
   virtual void Attention(Queue& queue, const AttentionShape& shape, const Tensor& q,
                          const Tensor& k, const Tensor& v, const Tensor& o, const Tensor& lse) = 0;
   virtual void AttentionBackward(Queue& queue, const AttentionShape& shape, const Tensor& d_o,
@@ -206,27 +207,27 @@ class Ops {
                                  const Tensor& dv) = 0;
 
   // --- ends --------------------------------------------------------------------------------------
-  // y [T, H] = table [V, H] rows at tokens int32 [T].
+  // y [T, H] = the rows of table [V, H] for tokens int32 [T].
   virtual void Embedding(Queue& queue, const Tensor& tokens, const Tensor& table,
                          const Tensor& y) = 0;
-  // Rows of tokens that do not occur are 0.
+  // Rows of dtable for tokens that do not occur are 0.
   virtual void EmbeddingBackward(Queue& queue, const Tensor& tokens, const Tensor& dy,
                                  const Gradient& dtable) = 0;
-  // losses [T] = lse - logit of the label, 0 where labels int32 [T] is negative. Columns behind
-  // `vocab` of logits [T, V] are padding and take no part.
+  // losses [T] = lse - logit of the label; 0 where labels int32 [T] is negative. Columns of logits
+  // [T, V] from `vocab` on are padding and are ignored.
   virtual void CrossEntropy(Queue& queue, const Tensor& logits, const Tensor& labels,
                             std::int64_t vocab, const Tensor& losses, const Tensor& lse) = 0;
-  // dlogits = token_weights[t] · (softmax - onehot), 0 for ignored tokens and padding. dlogits may
-  // be logits.
+  // dlogits = token_weights[t] · (softmax - onehot); 0 for ignored tokens and for padding. dlogits
+  // may be logits.
   virtual void CrossEntropyBackward(Queue& queue, const Tensor& logits, const Tensor& labels,
                                     std::int64_t vocab, const Tensor& lse,
                                     const Tensor& token_weights, const Tensor& dlogits) = 0;
 
   // --- mixture of experts ------------------------------------------------------------------------
-  // logits [T, E] (statistics' dtype) → scores [T, E], experts int32 [T, K] (best first; ties:
-  // lowest index), weights [T, K]. expert_bias [E] is added for the selection only; null: none.
-  // Tokens whose position (int32 [T]; null: none) is negative are padding: they choose expert -1
-  // everywhere, with scores and weights of 0. What follows leaves such choices out.
+  // logits [T, E] (statistics' dtype) → scores [T, E], experts int32 [T, K] (best first; of equal
+  // scores the lowest index), weights [T, K]. expert_bias [E] affects only the selection; null:
+  // none. Tokens with a negative position (int32 [T]; null: no such tokens) are padding: their
+  // experts are all -1, their scores and weights 0. The operations below ignore such choices.
   virtual void Router(Queue& queue, const RouterForm& form, const Tensor& logits,
                       const Tensor& expert_bias, const Tensor& positions, const Tensor& scores,
                       const Tensor& experts, const Tensor& weights) = 0;
@@ -234,19 +235,20 @@ class Ops {
   virtual void RouterBackward(Queue& queue, const RouterForm& form, const Tensor& scores,
                               const Tensor& experts, const Tensor& dweights,
                               const Tensor& dlogits) = 0;
-  // Adds the gradient of the auxiliary losses, times `gradient_scale`, to dlogits (null: only the
-  // value) and their value to loss [1].
+  // Adds the auxiliary losses to loss [1], and their gradient times `gradient_scale` to dlogits,
+  // unless dlogits is null.
   virtual void RouterAuxLoss(Queue& queue, const RouterForm& form, const AuxLossForm& aux,
                              const Tensor& logits, const Tensor& scores, const Tensor& experts,
                              double gradient_scale, const Tensor& loss, const Tensor& dlogits) = 0;
-  // Gives every (token, slot) its row among rows sorted by expert, in order of token then slot
-  // within an expert. rows int32 [T, K]: the row, -1 if dropped or not routed; offsets int32
-  // [E + 1]. `weights` decide who is dropped.
+  // Gives every (token, slot) its row among rows sorted by expert; within an expert in order of
+  // token, then slot. rows int32 [T, K]: the row, -1 if dropped or not routed; offsets int32 [E +
+  // 1]. `weights` decide which choices are dropped.
   virtual void SortByExpert(Queue& queue, const DropForm& form, const Tensor& experts,
                             const Tensor& weights, const Tensor& rows, const Tensor& offsets) = 0;
-  // y[rows[t, k]] = x[t]; rows of y that nobody names become 0. x [T, H], y [R, H].
+  // y[rows[t, k]] = x[t]; other rows of y become 0. x [T, H], y [R, H].
   virtual void Permute(Queue& queue, const Tensor& x, const Tensor& rows, const Tensor& y) = 0;
-  // y[t] = Σ_k x[rows[t, k]] in order of k. The backward of Permute, and Permute of this.
+  // y[t] = Σ_k x[rows[t, k]] in order of k. It is the backward of Permute, and Permute is its
+  // backward.
   virtual void Unpermute(Queue& queue, const Tensor& x, const Tensor& rows, const Tensor& y) = 0;
   // Scalars per slot: y[rows[t, k]] = x[t, k] (0 elsewhere), and back (0 where dropped). x [T, K],
   // y [R].
@@ -257,8 +259,8 @@ class Ops {
   // y[i] = x[index[i]], and y[index[i]] = x[i]. index int32 [R], a permutation; x, y [R, …].
   virtual void GatherRows(Queue& queue, const Tensor& x, const Tensor& index, const Tensor& y) = 0;
   virtual void ScatterRows(Queue& queue, const Tensor& x, const Tensor& index, const Tensor& y) = 0;
-  // counts int64 [E] += the rows of each expert, where `offsets` int32 [E·segments + 1] bounds the
-  // row ranges of them all, as in grouped products.
+  // counts int64 [E] += the rows of each expert. `offsets` int32 [E·segments + 1] bounds the ranges
+  // of rows, as in grouped products.
   virtual void CountRows(Queue& queue, const Tensor& offsets, std::int64_t segments,
                          const Tensor& counts) = 0;
   // bias [E] += rate · sign(mean(counts) - counts); counts int64 [E].
@@ -266,16 +268,17 @@ class Ops {
                                 const Tensor& bias) = 0;
 
   // --- optimizer and gradient statistics ---------------------------------------------------------
-  // Flat arrays of one length: main weights and moments float32, gradients of any dtype that a
-  // gradient has; `compute` (null: none) receives the new weights, cast.
+  // Flat arrays of one length: main weights and moments are float32, gradients have any dtype of
+  // gradients. `compute` (may be null) receives the new weights, cast.
   virtual void AdamW(Queue& queue, const AdamWStep& step, const Tensor& gradient,
                      const Tensor& main, const Tensor& exp_avg, const Tensor& exp_avg_sq,
                      const Tensor& compute) = 0;
   virtual void Sgd(Queue& queue, const SgdStep& step, const Tensor& gradient, const Tensor& main,
                    const Tensor& momentum, const Tensor& compute) = 0;
-  // sums [rows] (float64) = Σ (scale·x)² of every row of x [rows, D], of any dtype that a gradient
-  // has; scale·x is rounded to its compute type. Each row is summed in one fixed order, whatever the
-  // rows beside it, and not finite where the row is not.
+  // sums [rows] (float64) = Σ (scale·x)² of every row of x [rows, D], which has any dtype of
+  // gradients. scale·x is rounded to its compute type. Each row is summed in one fixed order,
+  // independent of other rows. A row with an element that is not finite has a sum that is not
+  // finite.
   virtual void SumSquares(Queue& queue, const Tensor& x, double scale, const Tensor& sums) = 0;
 };
 

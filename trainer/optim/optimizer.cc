@@ -59,7 +59,7 @@ void Optimizer::AddRuns(std::size_t state, const MainArrays& main) {
   for (const ParamPiece& piece : main.pieces) {
     const bool decays = config_.decay_all || Decays(*piece.spec);
     const std::int64_t end = piece.main_offset + piece.rows * piece.row_elems;
-    // Padding in between is zero and stays zero.
+    // The padding between parameters is zero and stays zero, so one run may contain it.
     if (!runs_.empty() && runs_.back().state == state && runs_.back().decays == decays) {
       runs_.back().elems = end - runs_.back().begin;
       continue;

@@ -25,20 +25,22 @@ struct OptimizerConfig {
   bool decoupled_weight_decay = true;
   double sgd_momentum = 0.9;
   double weight_decay = 0.01;
-  // Decay every parameter, norms and biases too; else those that Megatron decays (weight_decay.h).
+  // Decay every parameter, also norms and biases; otherwise only those that Megatron decays
+  // (weight_decay.h).
   bool decay_all = false;
 };
 
 // Errors: kUsage, all violations at once.
 Status ValidateOptimizer(const OptimizerConfig& config);
 
-// Arrays per element beside the weights.
+// The optimizer's arrays per weight: 2 for AdamW, 1 for SGD.
 [[nodiscard]] int NumMoments(const OptimizerConfig& config);
 
 // Thread-safety: the rank's thread.
 class Optimizer {
  public:
-  // State of one group, parallel to its main weights: exp_avg and exp_avg_sq, or the momentum.
+  // The optimizer's state of one group, parallel to its main weights: exp_avg and exp_avg_sq, or
+  // the momentum.
   struct State {
     std::size_t group = 0;  // index among the store's mains
     std::vector<Tensor> moments;
@@ -48,12 +50,12 @@ class Optimizer {
   static Result<Optimizer> Create(const OptimizerConfig& config, ParamStore& store, Ops& ops,
                                   Device& device);
 
-  // Update number `steps() + 1` of every trainable weight, enqueued on `queue`, from the store's
-  // sums times `factors`.
+  // Enqueues on `queue` update number `steps() + 1` of every trained weight. The gradient is the
+  // store's sums times `factors`.
   void Step(Queue& queue, double lr, const GradientFactors& factors);
 
-  // Sets moment number `moment` of every weight this rank updates, in float32, or copies it to the
-  // host as ParamStore::ReadWeights does. Blocks.
+  // Set moment number `moment` of every weight that this rank updates, from float32; or copy it to
+  // the host as ParamStore::ReadWeights does. Both block.
   //
   // REQUIRES: 0 <= moment < NumMoments. Errors: those of `fill` and of the queue, kSystem.
   Status SetMoment(int moment, const ParamStore::FillRows& fill, Queue& queue);
@@ -64,7 +66,7 @@ class Optimizer {
   [[nodiscard]] const std::vector<State>& states() const { return states_; }
 
  private:
-  // Neighbouring elements with the same settings.
+  // Consecutive elements with the same settings.
   struct Run {
     std::size_t state = 0;
     std::int64_t begin = 0;

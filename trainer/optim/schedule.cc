@@ -14,10 +14,10 @@ Status Violation(std::string_view rule, const std::string& expected, const std::
   return Error(ErrorKind::kUsage, rule).Expected(expected).Actual(actual);
 }
 
-// Half a cosine from 1 to 0.
+// Half a period of a cosine, from 1 to 0.
 double CosineFall(double ratio) { return 0.5 * (std::cos(std::numbers::pi * ratio) + 1.0); }
 
-// From 1 to 0 while `ratio` goes from 0 to 1.
+// Falls from 1 to 0 as `ratio` goes from 0 to 1.
 double WsdFall(WsdDecayStyle style, double ratio) {
   switch (style) {
     case WsdDecayStyle::kExponential:
@@ -32,7 +32,7 @@ double WsdFall(WsdDecayStyle style, double ratio) {
   return 0;
 }
 
-// The share of max_lr - min_lr that is left after `done` updates, past warm-up.
+// The fraction of max_lr - min_lr that is left after `done` updates. REQUIRES: warm-up is over.
 double Remaining(const ScheduleConfig& schedule, std::int64_t done) {
   const double ratio = static_cast<double>(done - schedule.warmup_steps) /
                        static_cast<double>(schedule.decay_steps - schedule.warmup_steps);
@@ -77,7 +77,7 @@ std::optional<WsdDecayStyle> ParseWsdDecayStyle(std::string_view name) {
   return std::nullopt;
 }
 
-// Messages speak of the settings of a run, as its user does.
+// Messages use the names of the run's settings, which the user knows.
 Status ValidateSchedule(const ScheduleConfig& schedule) {
   Status violations;
   const auto require = [&violations](bool holds, std::string_view rule, const std::string& expected,

@@ -6,7 +6,7 @@
 
 namespace ckpt::trainer {
 
-// Whether weight decay applies: the parameter has at least two dims and is no bias.
+// Whether weight decay applies: the parameter has at least two dims and is not a bias.
 [[nodiscard]] bool Decays(const ParamSpec& param);
 
 }  // namespace ckpt::trainer

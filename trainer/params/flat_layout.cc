@@ -29,8 +29,8 @@ std::int64_t RowElems(const Dims& shape) {
   return shape.empty() ? 1 : NumElements(DimsView(shape).subspan(1));
 }
 
-// Where the array of `num_elems` elements ends once it is divided into aligned shards of whole
-// rows.
+// The end of an array of `num_elems` elements after padding it so that its shards are equal,
+// aligned and of whole rows.
 std::int64_t PaddedElems(std::int64_t num_elems, std::int64_t row_multiple,
                          const FlatLayoutOptions& options) {
   std::int64_t step = CommonMultiple(row_multiple, options.alignment_elems);
@@ -38,7 +38,7 @@ std::int64_t PaddedElems(std::int64_t num_elems, std::int64_t row_multiple,
   return AlignUp(num_elems, step);
 }
 
-// Tensors that share an array, as far as grouping looks at them.
+// Tensors that share an array: what grouping needs to know.
 struct Gathered {
   std::vector<Dims> shapes;
   std::int64_t num_elems = 0;
@@ -59,7 +59,7 @@ Gathered Gather(std::vector<Dims> shapes, const FlatLayoutOptions& options) {
   return gathered;
 }
 
-// Both together, if that is worth one array instead of two.
+// Both together, if one array is better than two.
 std::optional<Gathered> Join(const Gathered& a, const Gathered& b,
                              const FlatLayoutOptions& options) {
   const std::int64_t row_multiple = CommonMultiple(a.row_multiple, b.row_multiple);
@@ -76,10 +76,11 @@ std::optional<Gathered> Join(const Gathered& a, const Gathered& b,
   return both;
 }
 
-// An array that grows at its end, and the gaps that alignment left before it.
+// An array that grows at its end, with the gaps that alignment left.
 class Placement {
  public:
-  // Where a tensor goes: at a multiple of `unit`, in the first gap that holds it, else at the end.
+  // Returns where a tensor goes: at a multiple of `unit`, in the first gap that holds it, or at the
+  // end.
   std::int64_t Place(std::int64_t num_elems, std::int64_t unit) {
     for (auto gap = gaps_.begin(); gap != gaps_.end(); ++gap) {
       const std::int64_t begin = AlignUp(gap->begin, unit);
@@ -145,8 +146,8 @@ FlatLayout LayOut(std::span<const Dims> shapes, const FlatLayoutOptions& options
     row_multiple = CommonMultiple(row_multiple, layout.row_elems.back());
   }
 
-  // Long rows first: what follows a multiple of a long row is often aligned for a short one
-  // already.
+  // Long rows first: after a multiple of a long row, the place is often already aligned for a short
+  // one.
   std::vector<std::size_t> order(shapes.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(), [&layout](std::size_t a, std::size_t b) {

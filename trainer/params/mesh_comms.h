@@ -11,19 +11,18 @@
 
 namespace ckpt::trainer {
 
-// A communicator serves one queue at a time, so gathering, reducing and computing have
-// communicators of their own: an all-gather can proceed while a reduce-scatter of the same ranks is
-// in flight.
+// A communicator serves one queue at a time, so gathering, reducing and computing have their own.
+// An all-gather can run while a reduce-scatter of the same ranks is in flight.
 struct MeshComms {
-  // Weights: shard groups and replicas.
+  // For weights: shard groups and replicas.
   std::unique_ptr<Communicator> gather_shard;
   std::unique_ptr<Communicator> gather_expert_shard;
   std::unique_ptr<Communicator> gather_outer;
-  // Gradients.
+  // For gradients.
   std::unique_ptr<Communicator> reduce_shard;
   std::unique_ptr<Communicator> reduce_expert_shard;
   std::unique_ptr<Communicator> reduce_outer;
-  // The compute queue: tokens to experts, and sums over all ranks.
+  // For the compute queue: sending tokens to experts, and sums over all ranks.
   std::unique_ptr<Communicator> expert;
   std::unique_ptr<Communicator> world;
 };

@@ -10,18 +10,20 @@
 
 namespace ckpt::trainer {
 
-// One rank's rows of one parameter: what the optimizer updates, a checkpoint stores and a norm
-// counts.
+// One rank's rows of one parameter, as the optimizer updates, a checkpoint stores and a norm counts
+// them.
 struct ParamPiece {
   const ParamSpec* spec = nullptr;
   std::int64_t row_begin = 0;
   std::int64_t rows = 0;
   std::int64_t row_elems = 0;
-  // Of the group's main arrays (main weights, moments, gradient): element where the piece starts.
+  // In the group's main arrays (main weights, moments, gradient): the element where the piece
+  // starts.
   std::int64_t main_offset = 0;
 };
 
-// The pieces of a group's main arrays, by position. They refer to the specs of `unit`, the group's.
+// The pieces of a group's main arrays, in order of position. They point to the specs of `unit`,
+// which is the group's unit.
 [[nodiscard]] std::vector<ParamPiece> ListPieces(const UnitSpec& unit, const GroupPlan& group);
 
 }  // namespace ckpt::trainer

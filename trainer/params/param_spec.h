@@ -1,4 +1,4 @@
-// ParamSpec: one trainable tensor of the model, as every mesh sees it.
+// ParamSpec: one parameter of the model, the same on every mesh.
 #ifndef CKPT_TRAINER_PARAMS_PARAM_SPEC_H_
 #define CKPT_TRAINER_PARAMS_PARAM_SPEC_H_
 
@@ -10,7 +10,7 @@
 
 namespace ckpt::trainer {
 
-// Which ranks share a parameter. Declared, never guessed from a name.
+// Which ranks hold a parameter. Always declared; a name does not decide it.
 enum class ParamClass : std::uint8_t {
   kDense,   // every rank of the data-parallel group
   kExpert,  // the ranks that hold the same experts
@@ -22,25 +22,26 @@ struct ParamInit {
 };
 
 struct ParamSpec {
-  // Global, the same on every mesh: `decoder.layers.3.mlp.experts.linear_fc1.weight5`.
+  // The global name: `decoder.layers.3.mlp.experts.linear_fc1.weight5`.
   std::string name;
   Dims shape;  // [rows, …]
   ParamClass param_class = ParamClass::kDense;
   ParamInit init = {};
   bool trainable = true;
-  // Parameters that follow one another in a unit under the same name here, of one shape, are a
-  // stack: wherever the unit is whole, those of them that are trained, and those that are not, lie
-  // behind one another without gaps, as one tensor [n, rows, …]. Empty: by itself.
+  // Consecutive parameters of a unit with the same `stack` and the same shape form a stack.
+  // Wherever the unit is whole, the trained ones of a stack are contiguous, as one tensor [n, rows,
+  // …], and so are the frozen ones. Empty: not in a stack.
   std::string stack = {};
 };
 
-// What is gathered, used and released together: a layer, or the root (embedding, final norm, head).
+// Parameters that are gathered, used and released together: a layer, or the root (embedding, final
+// norm, head).
 struct UnitSpec {
   std::string name;
   std::vector<ParamSpec> params;
 };
 
-// State that no gradient trains and that every rank holds alike: the router's expert bias.
+// State without a gradient, the same on every rank: the router's expert bias.
 struct ReplicatedBufferSpec {
   std::string name;
   Dims shape;

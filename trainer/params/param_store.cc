@@ -10,12 +10,12 @@
 namespace ckpt::trainer {
 namespace {
 
-// The part `range` of an array that holds the part `held` of its group.
+// The part `range` of an array that holds the range `held` of its group.
 Tensor PartOf(const Tensor& array, const FlatRange& held, const FlatRange& range) {
   return array.Rows(range.begin - held.begin, range.elems);
 }
 
-// A parameter's place in an array that holds its group's flat elements.
+// A parameter as a view of an array that holds its group's flat elements.
 Tensor ParamView(const Tensor& flat, const FlatLayout& layout, std::size_t index,
                  const ParamSpec& spec) {
   Tensor view = flat.Rows(layout.offsets[index], layout.num_elems[index]);
@@ -62,21 +62,21 @@ class ParamStore::Impl {
   [[nodiscard]] const ParamStoreCounters& counters() const { return counters_; }
 
  private:
-  // One group's persistent arrays; each holds the range that the plan names.
+  // The persistent arrays of one group. Each holds the range that the plan names.
   struct GroupArrays {
     std::vector<Buffer> memory;
     Tensor weights;
     Tensor main;
     Tensor gradients;
-    std::vector<FlatGap> gaps;    // of the whole array
-    bool sums_are_stale = false;  // of the step before: the next micro-batch overwrites them
+    std::vector<FlatGap> gaps;    // in the whole array
+    bool sums_are_stale = false;  // from the last step: the next micro-batch overwrites them
   };
   struct UnitState {
     int users = 0;
     std::vector<Tensor> weights;
     std::vector<Gradient> gradients;
-    Event sliced;     // slices of the replicas have arrived: this rank's part is up to date
-    Event refreshed;  // and so are compute weights that are held whole
+    Event sliced;     // this rank's part is up to date: the replicas' slices have arrived
+    Event refreshed;  // compute weights that are held whole are up to date too
   };
 
   Result<Tensor> AllocateArray(GroupArrays& arrays, std::int64_t elems, DType dtype, MemoryUse use);
@@ -98,27 +98,28 @@ class ParamStore::Impl {
     return std::ranges::any_of(Groups(unit),
                                [&](std::size_t g) { return predicate(plan_.groups[g]); });
   }
-  // Calls `use(group, array)` for each group of `unit` that lies in a slot: its whole array there.
+  // Calls `use(group, array)` for each group of `unit` that is in a slot, with its whole array
+  // there.
   template <typename Predicate, typename Use>
   void ForEachInSlot(int unit, const Buffer& memory, DType dtype, Predicate lies_there,
                      const Use& use);
 
-  // Brings this rank's part up to date where it updates a slice of it.
+  // Updates this rank's part from the replicas if it updates only a slice of it.
   void RefreshPart(const GroupPlan& group, const Tensor& weights);
   SlotPool::Slot* Gather(int unit);
-  // Calls `use(parameter's index in its unit, its place in the group's whole array)`.
+  // Calls `use(parameter's index in its unit, its tensor in the group's whole array)`.
   template <typename Use>
   void ForEachParam(const GroupPlan& group, const Tensor& flat, const Use& use) const;
   void SetWeightViews(const GroupPlan& group, const Tensor& flat);
-  // Where a micro-batch writes a group's gradients. If it stores them, zeros are left between them.
+  // Sets where a micro-batch writes a group's gradients. If it stores them, the gaps are zeroed.
   void SetGradientViews(std::size_t group_index, const Tensor& flat, GradWrite write);
   void Poison(Queue& queue, const Tensor& memory);
   void Poison(Queue& queue, const SlotPool::Slot& slot, DType dtype);
-  // Every slot: nobody has written any.
+  // Poisons every slot. Call it before any is used.
   void PoisonAll();
-  // Reductions of a group's sums behind the last micro-batch, on the reduce queue.
+  // Enqueues the reductions of a group's sums after the last micro-batch, on the reduce queue.
   void ReduceLate(const GroupPlan& group, GroupArrays& arrays);
-  // Sums `region` over `comm`; afterwards `own`, a part of it or all of it, is valid.
+  // Sums `region` over `comm`. Afterwards `own`, a part of it or all of it, is valid.
   void ReduceSums(Communicator& comm, const Tensor& region, const Tensor& own);
 
   [[nodiscard]] Communicator& GatherComm(const GroupPlan& group) {
@@ -147,7 +148,7 @@ class ParamStore::Impl {
   int num_micro_batches_ = 0;
   int micro_batch_ = 0;  // counted from 1
   ParamStoreCounters counters_;
-  // Last, so that their work ends before the memory goes.
+  // Last, so that the queues end their work before the memory is freed.
   std::unique_ptr<Queue> gather_;
   std::unique_ptr<Queue> gather_outer_;
   std::unique_ptr<Queue> reduce_;
@@ -163,7 +164,7 @@ Result<Tensor> ParamStore::Impl::AllocateArray(GroupArrays& arrays, std::int64_t
   return array;
 }
 
-// What ParamSpec promises of the parameters of a stack.
+// Checks what ParamSpec promises about the parameters of a stack.
 void ParamStore::Impl::CheckStacks(const GroupPlan& group) const {
   const FlatLayout& layout = group.layout;
   for (std::size_t i = 1; i < group.params.size(); ++i) {
@@ -236,7 +237,7 @@ Status ParamStore::Impl::SetWeights(const FillRows& fill) {
     if (!filled.ok()) break;
     if (main.compute) ops_.Cast(compute_, main.weights, main.compute);
   }
-  // The other ranks wait for this one's part, whatever it is worth.
+  // Even after a failure: the other ranks wait for this one's part.
   WeightsChanged();
   Status refreshed = Synchronize();
   return filled.ok() ? refreshed : filled;
@@ -249,9 +250,9 @@ Status ParamStore::Impl::ReadWeights(const PlaceRows& place) {
   return OkStatus();
 }
 
-// Slices of a part come from the replicas, over what joins instances and is slow; parts come from the
-// shard group. Each has a queue, and a unit's parts wait for its own slices alone: the first layer's
-// gather does not stand behind the slices of the whole model.
+// The slices of a part come from the replicas, over the slow links between instances; the parts
+// come from the shard group. Each has its own queue. A unit's parts wait only for its own slices,
+// so the first layer's gather does not wait for the slices of the whole model.
 void ParamStore::Impl::WeightsChanged() {
   weight_slots_.ForgetAll();
   const Event updated = compute_.Record();
@@ -366,7 +367,7 @@ std::span<const Tensor> ParamStore::Impl::Acquire(int unit) {
   const auto gathers = [](const GroupPlan& group) { return group.gathers(); };
   if (AnyGroup(unit, gathers)) {
     const SlotPool::Slot* slot = Gather(unit);
-    CKPT_CHECK(slot != nullptr);  // a schedule holds no more units than there are slots
+    CKPT_CHECK(slot != nullptr);  // a schedule never holds more units than there are slots
     compute_.Wait(slot->ready);
     ForEachInSlot(
         unit, slot->memory, plan_.precision.compute, gathers,
@@ -375,7 +376,7 @@ std::span<const Tensor> ParamStore::Impl::Acquire(int unit) {
   return state.weights;
 }
 
-// Fixed point has no number that spoils every sum.
+// Leaves fixed point as it is: it has no value that makes every sum invalid.
 void ParamStore::Impl::Poison(Queue& queue, const Tensor& memory) {
   if (memory.dtype == DType::kInt64) return;
   ops_.Fill(queue, memory, std::numeric_limits<double>::quiet_NaN());
@@ -490,7 +491,7 @@ void ParamStore::Impl::ReduceGradients(int unit) {
 void ParamStore::Impl::FinishGradients() {
   CKPT_CHECK(IsLastMicroBatch());
   compute_.Wait(reduce_->Record());
-  // Nothing reads the weights any more.
+  // After that no gather reads the weights, so the optimizer may write them.
   compute_.Wait(gather_->Record());
   compute_.Wait(gather_outer_->Record());
 }

@@ -1,5 +1,5 @@
-// ParamStore: the sharded parameters of one rank: gathers weights, reduces gradients, owns what the
-// optimizer updates.
+// ParamStore: the sharded parameters of one rank. It gathers weights, reduces gradients, and owns
+// the arrays that the optimizer updates.
 #ifndef CKPT_TRAINER_PARAMS_PARAM_STORE_H_
 #define CKPT_TRAINER_PARAMS_PARAM_STORE_H_
 
@@ -22,33 +22,33 @@
 namespace ckpt::trainer {
 
 struct ParamStoreOptions {
-  // Fill slots with NaN when they are released, so that work which reads them without having
-  // acquired or waited shows.
+  // Fill slots with NaN when they are released, so that work that reads them without Acquire or
+  // without waiting is noticed.
   bool poison_released = false;
-  // Gather a unit's weights before they are asked for, beside the computation.
+  // Gather a unit's weights before they are requested, in parallel with the computation.
   bool prefetches = true;
-  // Let reductions run beside the computation; else the compute queue waits for each.
+  // Run reductions in parallel with the computation. Otherwise the compute queue waits for each.
   bool overlaps_reduces = true;
 };
 
-// How often the store communicated; a schedule's promise is a count.
+// How often the store communicated. Tests compare it with what a schedule promises.
 struct ParamStoreCounters {
   std::int64_t gathers = 0;  // of one unit's weights over a shard group
   std::int64_t reduces = 0;  // of one unit's gradients of one micro-batch over a shard group
-  std::int64_t late_reduces =
-      0;  // of sums, behind the last micro-batch, over a shard group or replicas
+  // Of sums, after the last micro-batch, over a shard group or replicas.
+  std::int64_t late_reduces = 0;
   std::int64_t refreshes = 0;   // of compute weights after an update
-  int most_gathered_units = 0;  // whole units at once, the root aside
+  int most_gathered_units = 0;  // most whole units at once, without the root
 };
 
-// What the optimizer sees of a group: arrays of equal length, this rank's part. Padding between
+// A group as the optimizer sees it: this rank's part, in arrays of equal length. Padding between
 // parameters is zero.
 struct MainArrays {
   std::size_t group = 0;  // index into the plan
   Tensor weights;         // main weights
-  Tensor gradient;        // sums over the step, of their own dtype, not averaged yet
-  Tensor compute;         // compute weights to write too; null: they are the main weights
-  bool counts = true;     // exactly one rank counts these elements in a norm
+  Tensor gradient;        // sums over the step in their own dtype, not yet averaged
+  Tensor compute;         // compute weights to write too; null: the main weights are also those
+  bool counts = true;     // whether this rank counts these elements in a norm; one rank does
   std::vector<ParamPiece> pieces;
 };
 
@@ -58,13 +58,13 @@ struct MainArrays {
 //   FinishGradients();
 //   read `mains()`, update them; WeightsChanged().
 //
-// Weights are gathered on two queues, from the shard group and from the replicas; gradients are
-// reduced on a third, beside the compute queue.
+// Weights are gathered on two queues, from the shard group and from the replicas. Gradients are
+// reduced on a third. All three run in parallel with the compute queue.
 //
 // Thread-safety: the rank's thread.
 class ParamStore final : public ParamAccess {
  public:
-  // `units`, `topology`, `comms` and everything in it outlive the store.
+  // `units`, `comms` with its communicators, `ops`, `device` and `compute` outlive the store.
   // Errors: kSystem (out of memory).
   static Result<std::unique_ptr<ParamStore>> Create(const std::vector<UnitSpec>& units,
                                                     ShardPlan plan, MeshComms& comms, Ops& ops,
@@ -72,26 +72,26 @@ class ParamStore final : public ParamAccess {
                                                     const ParamStoreOptions& options);
   ~ParamStore() override;
 
-  // Sets every weight this rank owns: `fill(spec, row_begin, rows, values)` writes rows of one
-  // parameter, in float32; afterwards the compute weights follow on all ranks. Every rank calls it.
+  // Sets every weight that this rank owns: `fill(spec, row_begin, rows, values)` writes rows of one
+  // parameter in float32. Then updates the compute weights on all ranks. Every rank calls it.
   // Errors: those of `fill` and of the queues.
   using FillRows = std::function<Status(const ParamSpec& spec, std::int64_t row_begin,
                                         std::int64_t rows, std::span<float> values)>;
   Status SetWeights(const FillRows& fill);
-  // Copies weights this rank owns to the host, in float32: the rows of a piece, in C order, to
-  // where `place(piece)` says, which must be there until the call returns. A piece without a place
-  // (an empty span) is not wanted, and stays on the device. Blocks.
+  // Copies the weights that this rank owns to the host in float32. The rows of a piece go, in C
+  // order, to `place(piece)`, which must be valid until the call returns. A piece for which it
+  // returns an empty span is not copied. Blocks.
   //
-  // REQUIRES: a place is as large as its piece. Errors: those of the queue, kSystem.
+  // REQUIRES: a place has the size of its piece. Errors: those of the queue, kSystem.
   using PlaceRows = std::function<MutableByteSpan(const ParamPiece& piece)>;
   Status ReadWeights(const PlaceRows& place);
 
   void BeginStep(int num_micro_batches);
   void BeginMicroBatch();
-  // Waits (on the compute queue) for every reduction: the sums of `mains()` are complete.
+  // Makes the compute queue wait for every reduction: then the sums of `mains()` are complete.
   void FinishGradients();
-  // The main weights have new values, and so have the compute weights of the same range: brings the
-  // others up to date.
+  // The caller has changed the main weights and the compute weights of the same range. Updates all
+  // other compute weights from them.
   void WeightsChanged();
 
   [[nodiscard]] std::span<const MainArrays> mains() const;

@@ -10,10 +10,10 @@
 namespace ckpt::trainer {
 namespace {
 
-constexpr std::int64_t kBlockElems = 64 << 10;  // that are cast at a time
+constexpr std::int64_t kBlockElems = 64 << 10;  // elements that are cast at a time
 
-// Where elements of another dtype pass through float32, a block at a time: a whole embedding would be the largest allocation
-// of a run. No memory where the array is float32.
+// Memory for casting elements of another dtype from or to float32, a block at a time: a whole
+// embedding would be the largest allocation of a run. None if the array is float32.
 Result<Buffer> AllocateBlock(const Tensor& array, Device& device) {
   if (array.dtype == DType::kFloat32) return Buffer();
   return device.Allocate(kBlockElems * sizeof(float), MemoryUse::kOther);
@@ -44,7 +44,7 @@ Status FillPieces(std::span<const ParamPiece> pieces, const Tensor& array,
         ops.Cast(queue, block, elements.Rows(first, elems));
       }
     }
-    CKPT_RETURN_IF_ERROR(queue.Synchronize());  // `host` is used again
+    CKPT_RETURN_IF_ERROR(queue.Synchronize());  // before `host` is reused
   }
   return OkStatus();
 }

@@ -1,4 +1,4 @@
-// Rows of parameters on their way between the host and what a rank owns of them.
+// Copies rows of parameters between the host and the arrays that a rank owns.
 #ifndef CKPT_TRAINER_PARAMS_PIECE_ROWS_H_
 #define CKPT_TRAINER_PARAMS_PIECE_ROWS_H_
 
@@ -11,12 +11,12 @@
 
 namespace ckpt::trainer {
 
-// Sets the pieces of `array`; `main_offset` is where one starts. Blocks.
+// Sets the pieces of `array`, each from its `main_offset` on. Blocks.
 // Errors: those of `fill` and of the queue, kSystem.
 Status FillPieces(std::span<const ParamPiece> pieces, const Tensor& array,
                   const ParamStore::FillRows& fill, Ops& ops, Device& device, Queue& queue);
 
-// Copies the pieces of `array` that are wanted to their places, as ParamStore::ReadWeights does.
+// Copies the requested pieces of `array` to their places, as ParamStore::ReadWeights does.
 // Errors: those of the queue, kSystem.
 Status ReadPieces(std::span<const ParamPiece> pieces, const Tensor& array,
                   const ParamStore::PlaceRows& place, Ops& ops, Device& device, Queue& queue);

@@ -20,8 +20,8 @@ FlatRange Part(const FlatRange& range, int index, int count) {
   return {.begin = range.begin + index * elems, .elems = elems};
 }
 
-// Which arrays the mesh divides over the inner ranks, and whether slices of main weights divide
-// over the replicas.
+// Which arrays the mesh divides over the inner ranks, and whether replicas divide main weights
+// again into slices.
 struct Divided {
   bool weights = false;
   bool gradients = false;
@@ -40,7 +40,7 @@ Group ShardGroup(ParamClass param_class) {
   return param_class == ParamClass::kExpert ? Group::kExpertShard : Group::kShard;
 }
 
-// The finest division that any array of such a group has. A frozen group has weights only.
+// The finest division of any array of such a group. A frozen group has only weights.
 int NumShards(ParamClass param_class, bool trainable, const Topology& topology) {
   const Divided divided = DividedBy(topology.mesh());
   const bool divides_inner = divided.weights || (trainable && divided.main);
@@ -49,14 +49,14 @@ int NumShards(ParamClass param_class, bool trainable, const Topology& topology) 
          (divides_outer ? topology.mesh().num_instances : 1);
 }
 
-// What a layout places as one tensor: a parameter, or those of a stack, as rows of the same size
-// one behind another.
+// What a layout places as one tensor: a parameter, or the parameters of a stack, which follow each
+// other as rows of the same size.
 struct LaidOut {
   std::vector<std::size_t> params;  // indices in the unit
   Dims shape;
 };
 
-// `params` are of one class, trained or not, in the unit's order.
+// `params` have one class, are all trained or all frozen, and are in the unit's order.
 std::vector<LaidOut> JoinStacks(const UnitSpec& unit, std::span<const std::size_t> params) {
   std::vector<LaidOut> joined;
   for (const std::size_t index : params) {
@@ -82,7 +82,7 @@ std::vector<Dims> ShapesOf(std::span<const LaidOut> tensors) {
   return shapes;
 }
 
-// `layout` of stacks as one of their parameters.
+// Turns a layout of stacks into the layout of their parameters.
 FlatLayout TakeApart(const FlatLayout& layout, std::span<const LaidOut> tensors) {
   FlatLayout apart;
   apart.total_elems = layout.total_elems;
@@ -139,7 +139,8 @@ GroupPlan PlanGroup(const UnitSpec& unit, int unit_index, std::vector<std::size_
   return group;
 }
 
-// Indices of the unit's parameters that may share a flat array: one class, trained or not.
+// Indices of the unit's parameters that may share a flat array: one class, all trained or all
+// frozen.
 std::vector<std::vector<std::size_t>> SplitUnit(const UnitSpec& unit, const Topology& topology) {
   std::vector<std::vector<std::size_t>> groups;
   constexpr std::array kClasses = {ParamClass::kDense, ParamClass::kExpert};
@@ -163,7 +164,7 @@ std::vector<std::vector<std::size_t>> SplitUnit(const UnitSpec& unit, const Topo
   return groups;
 }
 
-// Bytes that reductions behind the last micro-batch send in another dtype than the sums have.
+// Bytes that reductions after the last micro-batch send in a dtype other than that of the sums.
 std::uint64_t WireBytes(const GroupPlan& group, const Precision& precision) {
   if (!group.trainable || precision.grad_comm == precision.main_grads) return 0;
   const bool reduces_late = group.outer > 1 || (!group.uses_bucket() && group.inner > 1);

@@ -1,4 +1,4 @@
-// ShardPlan: what of every parameter a rank holds, gathers and reduces, as a pure function of the
+// ShardPlan: what a rank holds, gathers and reduces of every parameter, as a pure function of the
 // mesh.
 #ifndef CKPT_TRAINER_PARAMS_SHARD_PLAN_H_
 #define CKPT_TRAINER_PARAMS_SHARD_PLAN_H_
@@ -19,10 +19,10 @@ struct Precision {
   DType compute = DType::kFloat32;      // weights as the model reads them
   DType main_params = DType::kFloat32;  // weights as the optimizer writes them
   DType main_grads = DType::kFloat32;   // sums over micro-batches; int64: fixed point
-  DType grad_comm = DType::kFloat32;    // on the wire; int64 iff main_grads is
+  DType grad_comm = DType::kFloat32;    // as sent to other ranks; int64 iff main_grads is
 };
 
-// Half-open range of a group's flat array, in elements.
+// A range of a group's flat array, in elements.
 struct FlatRange {
   std::int64_t begin = 0;
   std::int64_t elems = 0;
@@ -31,8 +31,9 @@ struct FlatRange {
   friend bool operator==(const FlatRange&, const FlatRange&) = default;
 };
 
-// Parameters of one unit and class that share a flat array. `inner` ranks divide it, `outer`
-// replicas may divide each part again: slice (i, o) is part i·outer + o of inner·outer equal ones.
+// Parameters of one unit and class that share a flat array. The `inner` ranks divide it, and the
+// `outer` replicas may divide each part again: slice (i, o) is part i·outer + o of inner·outer
+// equal parts.
 struct GroupPlan {
   int unit = 0;
   ParamClass param_class = ParamClass::kDense;
@@ -41,32 +42,33 @@ struct GroupPlan {
   FlatLayout layout;
   int inner = 1;
   int outer = 1;
-  // What this rank holds. main ⊆ weights and main ⊆ gradients, always.
+  // What this rank holds. `main` always lies within `weights` and within `gradients`.
   FlatRange weights;    // compute weights
   FlatRange main;       // main weights and optimizer state
   FlatRange gradients;  // sums over micro-batches
-  // Main weights are a view of the compute weights: nothing was asked to differ.
+  // Main weights are a view of the compute weights, because their dtypes are equal.
   bool main_is_weights = true;
 
-  // Whole weights exist only in a slot, between Acquire and Release.
+  // Whether weights are gathered: whole weights exist only in a slot, between Acquire and Release.
   [[nodiscard]] bool gathers() const { return weights.elems < layout.total_elems; }
-  // Gradients of a micro-batch lie in a slot and are reduced at its end; else they are added up in
-  // place.
+  // Whether a micro-batch's gradients go to a slot and are reduced at its end. Otherwise they are
+  // added in place.
   [[nodiscard]] bool uses_bucket() const {
     return trainable && gradients.elems < layout.total_elems;
   }
-  // This rank's inner part.
+  // The part of this rank as an inner rank.
   FlatRange part;
-  // Exactly one rank counts each element of a gradient: whether this one counts its `main`.
+  // Exactly one rank counts each element of a gradient; this tells whether this rank counts its
+  // `main`.
   bool counts_main = true;
 };
 
 struct SlotOptions {
-  int weight_slots = 2;  // units whose whole weights may exist at once, besides the root
+  int weight_slots = 2;  // units whose whole weights may exist at once, without the root
   int gradient_slots = 2;
 };
 
-// The memory a plan needs, by use. `explain` prints it; the store allocates exactly this.
+// The memory that a plan needs, by use. `explain` prints it; the store allocates exactly this.
 struct PlannedBytes {
   std::uint64_t weights = 0;
   std::uint64_t main_weights = 0;
@@ -83,23 +85,23 @@ struct ShardPlan {
   Precision precision;
   SlotOptions slots;
   std::vector<GroupPlan> groups = {};                // by unit, dense before expert
-  std::vector<std::vector<std::size_t>> units = {};  // groups of each unit
-  // A slot holds the gathered groups of any unit but the root (unit 0), which has a place of its
-  // own.
+  std::vector<std::vector<std::size_t>> units = {};  // the groups of each unit, as indices
+  // A slot holds the gathered groups of any unit except the root (unit 0), which has its own place.
   std::uint64_t weight_slot_bytes = 0;
   std::uint64_t root_weight_bytes = 0;
   std::uint64_t gradient_slot_bytes = 0;
   std::uint64_t root_gradient_bytes = 0;
-  std::uint64_t wire_bytes =
-      0;  // a copy in the wire's dtype of what the largest late reduction sends; 0 if none is needed
+  // Bytes of the largest late reduction, copied into the dtype in which it is sent; 0 if none needs
+  // a copy.
+  std::uint64_t wire_bytes = 0;
 };
 
-// `moments` per element are the optimizer's state: 2 for AdamW, 1 for SGD with momentum.
+// `moments`: arrays of optimizer state, 2 for AdamW, 1 for SGD with momentum.
 ShardPlan PlanShards(std::span<const UnitSpec> units, const Topology& topology,
                      const Precision& precision, const SlotOptions& slots);
 PlannedBytes PlanBytes(const ShardPlan& plan, int moments);
 
-// Bytes of a group's whole array in a slot, aligned so that groups follow one another.
+// Bytes of a group's whole array in a slot, aligned so that another group may follow.
 [[nodiscard]] std::uint64_t SlotBytes(const GroupPlan& group, DType dtype);
 
 }  // namespace ckpt::trainer

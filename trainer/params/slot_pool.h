@@ -1,4 +1,4 @@
-// SlotPool: a few places of fixed address in which whole units live for a while.
+// SlotPool: a few memory areas with fixed addresses that hold whole units for some time.
 #ifndef CKPT_TRAINER_PARAMS_SLOT_POOL_H_
 #define CKPT_TRAINER_PARAMS_SLOT_POOL_H_
 
@@ -10,19 +10,18 @@
 
 namespace ckpt::trainer {
 
-// A slot is taken for a unit, used, and given back with the event behind which its memory is free;
-// whoever takes it next waits for that event on its own queue. Unit 0, the root, has a slot to
-// itself.
+// Take gives a slot to a unit. GiveBack returns it with the event after which its memory is free;
+// the next user waits for that event on its own queue. Unit 0, the root, has its own slot.
 //
 // Thread-safety: the rank's thread.
 class SlotPool {
  public:
   struct Slot {
     Buffer memory;
-    int unit = -1;  // whose contents it holds; -1: nobody's
+    int unit = -1;  // the unit whose contents it holds; -1: none
     bool taken = false;
     Event free;   // its last user is done
-    Event ready;  // its contents are there
+    Event ready;  // its contents are complete
   };
 
   SlotPool() = default;
@@ -30,16 +29,16 @@ class SlotPool {
   static Result<SlotPool> Create(Device& device, int num_slots, std::uint64_t slot_bytes,
                                  std::uint64_t root_bytes);
 
-  // The slot that holds `unit`, taken or not; null if none does.
+  // The slot that holds `unit`, taken or not; null if there is none.
   [[nodiscard]] Slot* Find(int unit);
-  // Takes a slot for `unit`, the one given back longest ago; its old contents are forgotten. Null
-  // if all are taken.
+  // Takes the slot that was given back longest ago, for `unit`. Its old contents are forgotten.
+  // Null if all are taken.
   Slot* Take(int unit);
-  // `keep`: the contents may be found again until the slot is taken for another unit.
+  // `keep`: Find still finds the contents until the slot is taken for another unit.
   void GiveBack(Slot& slot, Event free, bool keep);
-  // No slot holds anything any more. REQUIRES: none is taken.
+  // Forgets the contents of all slots. REQUIRES: none is taken.
   void ForgetAll();
-  [[nodiscard]] int num_taken() const;  // the root's aside
+  [[nodiscard]] int num_taken() const;  // without the root's
 
   template <typename Use>
   void ForEach(const Use& use) const {

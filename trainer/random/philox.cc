@@ -13,14 +13,15 @@ using Block = std::array<std::uint32_t, 4>;
 using Key = std::array<std::uint32_t, 2>;
 __extension__ using Uint128 = unsigned __int128;
 
-// Constants of the paper, table 2 and section 4.3.
+// Constants from table 2 and section 4.3 of the paper.
 constexpr int kRounds = 10;
 constexpr std::uint64_t kMultiplier0 = 0xD2511F53;
 constexpr std::uint64_t kMultiplier1 = 0xCD9E8D57;
 constexpr std::uint32_t kWeyl0 = 0x9E3779B9;
 constexpr std::uint32_t kWeyl1 = 0xBB67AE85;
 
-// The last word of a counter: what the block is for, so that no use of a stream repeats another's bits.
+// The last word of a counter: the purpose of the block, so that different uses of a stream have
+// different bits.
 enum class Use : std::uint32_t { kNormal = 0, kUniform = 1 };
 
 constexpr std::uint32_t Low(std::uint64_t value) { return static_cast<std::uint32_t>(value); }
@@ -32,8 +33,8 @@ Block BlockAt(Key key, std::uint64_t position, std::uint32_t attempt, Use use) {
   return Philox({Low(position), High(position), attempt, static_cast<std::uint32_t>(use)}, key);
 }
 
-// Box-Muller: two normal numbers of two words. In double, so that what mathematical libraries differ
-// in is rounded away.
+// Box-Muller: two normal numbers from two words. Computed in double; rounding to float removes the
+// small differences between mathematical libraries.
 void NormalPair(std::uint32_t radius_bits, std::uint32_t angle_bits, float* out) {
   constexpr double kUnit = 0x1p-32;
   const double uniform = (radius_bits + 0.5) * kUnit;  // in (0, 1): the logarithm is finite
@@ -57,8 +58,8 @@ Block Philox(Block counter, Key key) {
   return counter;
 }
 
-// The name goes through the generator in blocks of 16 bytes, each mixed with the result of those before
-// it; its length goes first, so that no name continues another.
+// The name passes through the generator in blocks of 16 bytes, each mixed with the result so far.
+// Its length comes first, so a name that is the beginning of another gives an unrelated key.
 Key StreamKey(std::uint64_t seed, std::string_view name) {
   const Key seed_key = {Low(seed), High(seed)};
   Block state = Philox({Low(name.size()), High(name.size()), 0, 0}, seed_key);
@@ -86,8 +87,8 @@ void FillNormal(Key key, std::uint64_t begin, std::span<float> out) {
   }
 }
 
-// Lemire, "Fast Random Integer Generation in an Interval" (2019): the high half of a product is the
-// number, and products whose low half is short of a whole share are drawn again.
+// Lemire, "Fast Random Integer Generation in an Interval" (2019). The high half of the product is
+// the number. If the low half falls into an incomplete share, another number is drawn.
 std::uint64_t UniformBelow(Key key, std::uint64_t position, std::uint64_t bound) {
   CKPT_CHECK(bound > 0);
   const std::uint64_t surplus = (0 - bound) % bound;  // 2⁶⁴ mod bound

@@ -2,8 +2,8 @@
 //
 // Salmon, Moraes, Dror, Shaw: "Parallel Random Numbers: As Easy as 1, 2, 3" (SC11).
 //
-// A number is named by its stream (a key) and its position in it. Nothing is drawn one after
-// another, so a rank computes the numbers of its own rows and no others.
+// A stream (a key) and a position in it identify a number. No number depends on an earlier one, so
+// a rank computes only the numbers of its own rows.
 #ifndef CKPT_TRAINER_RANDOM_PHILOX_H_
 #define CKPT_TRAINER_RANDOM_PHILOX_H_
 
@@ -18,15 +18,16 @@ namespace ckpt::trainer {
 [[nodiscard]] std::array<std::uint32_t, 4> Philox(std::array<std::uint32_t, 4> counter,
                                                   std::array<std::uint32_t, 2> key);
 
-// The stream that belongs to `name` under `seed`. Part of what a seed means: never change it.
+// The stream of `name` under `seed`. Runs with the same seed rely on it: never change it.
 [[nodiscard]] std::array<std::uint32_t, 2> StreamKey(std::uint64_t seed, std::string_view name);
 
 // Standard normal numbers at positions [begin, begin + out.size()) of a stream (Box-Muller on
-// Philox). The number at a position has the same bits however the range is cut. It lies within
-// ±6.77: the radius has 32 random bits.
+// Philox). The number at a position has the same bits in every range that contains it. It is within
+// ±6.77, because the radius has 32 random bits.
 void FillNormal(std::array<std::uint32_t, 2> key, std::uint64_t begin, std::span<float> out);
 
-// A number in [0, bound) at a position of a stream, every one equally likely. REQUIRES: bound > 0.
+// A number in [0, bound) at a position of a stream, each with equal probability. REQUIRES: bound >
+// 0.
 [[nodiscard]] std::uint64_t UniformBelow(std::array<std::uint32_t, 2> key, std::uint64_t position,
                                          std::uint64_t bound);
 

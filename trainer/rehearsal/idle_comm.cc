@@ -31,7 +31,7 @@ class IdleComm final : public Communicator {
   Status Barrier() override { return OkStatus(); }
 
   Result<std::unique_ptr<Communicator>> Split(int /*color*/, int /*key*/) override {
-    return Error(ErrorKind::kInternal, "a rehearsal splits no groups");
+    return Error(ErrorKind::kInternal, "a rehearsal cannot split groups");
   }
   void Abort(const Status& /*why*/) override {}
 

@@ -1,4 +1,4 @@
-// A group whose other ranks do what this one does, for a rehearsal.
+// A group for a rehearsal: its other ranks are taken to do the same as this one.
 #ifndef CKPT_TRAINER_REHEARSAL_IDLE_COMM_H_
 #define CKPT_TRAINER_REHEARSAL_IDLE_COMM_H_
 
@@ -8,7 +8,8 @@
 
 namespace ckpt::trainer {
 
-// Tensors stay where they are; in an exchange of the host all ranks have what this one has. It cannot be split.
+// Collectives leave tensors unchanged; in an exchange of the host, all ranks have this rank's
+// bytes. It cannot be split.
 [[nodiscard]] std::unique_ptr<Communicator> MakeIdleComm(int rank, int size);
 
 }  // namespace ckpt::trainer

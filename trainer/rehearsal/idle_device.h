@@ -1,4 +1,4 @@
-// A device that counts memory and has none, for a rehearsal.
+// A device for a rehearsal: it counts memory but does not use any.
 #ifndef CKPT_TRAINER_REHEARSAL_IDLE_DEVICE_H_
 #define CKPT_TRAINER_REHEARSAL_IDLE_DEVICE_H_
 
@@ -8,8 +8,8 @@
 
 namespace ckpt::trainer {
 
-// Its memory is addresses, of which the system backs those that are touched. Queues are done at once. What is copied to the
-// device is dropped; what is copied from it was written there by the host.
+// Its memory is only reserved addresses; the system backs a page when it is touched. Its queues are
+// always done. It ignores copies to the device. A copy from it returns what the host wrote there.
 [[nodiscard]] std::unique_ptr<Device> MakeIdleDevice();
 
 }  // namespace ckpt::trainer

@@ -116,7 +116,7 @@ class IdleOps final : public Ops {
   void SumSquares(Queue& /*queue*/, const Tensor& /*x*/, double /*scale*/,
                   const Tensor& /*sums*/) override {}
 
-  // The one result that decides how much memory follows.
+  // The only result on which the size of later allocations depends.
   void SortByExpert(Queue& /*queue*/, const DropForm& form, const Tensor& experts,
                     const Tensor& /*weights*/, const Tensor& /*rows*/,
                     const Tensor& offsets) override {

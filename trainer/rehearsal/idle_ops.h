@@ -1,4 +1,4 @@
-// Ops that compute nothing, for a rehearsal.
+// Ops for a rehearsal: they compute nothing.
 #ifndef CKPT_TRAINER_REHEARSAL_IDLE_OPS_H_
 #define CKPT_TRAINER_REHEARSAL_IDLE_OPS_H_
 
@@ -8,7 +8,8 @@
 
 namespace ckpt::trainer {
 
-// Results are left as they are, but for where experts' rows lie: as if all experts were chosen equally often.
+// Results are left unchanged, except for the places of experts' rows: these are as if all experts
+// were chosen equally often.
 [[nodiscard]] std::unique_ptr<Ops> MakeIdleOps();
 
 }  // namespace ckpt::trainer

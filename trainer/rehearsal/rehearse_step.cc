@@ -37,7 +37,7 @@ std::uint64_t LargestBytes(const std::vector<UnitSpec>& units, DType dtype) {
   return largest;
 }
 
-// All parameters and all gradients in one place, since nobody looks at them.
+// All parameters and gradients share one place, because no operation reads them.
 class IdleParams final : public ParamAccess {
  public:
   IdleParams(const std::vector<UnitSpec>& units, Buffer memory, DType compute)
@@ -95,7 +95,7 @@ Result<RehearsedBytes> RehearseStep(const TrainConfig& config, int rank) {
   IdleParams params(units, std::move(memory), compute);
 
   const std::int64_t tokens = config.micro_batch_size * config.seq_length;
-  // Not counted: they belong to the trainer, not to the model.
+  // Counted as kSlots, which the result leaves out: the trainer owns these arrays, not the model.
   CKPT_ASSIGN_OR_RETURN(
       const Buffer inputs,
       device->Allocate(static_cast<std::uint64_t>(tokens) * sizeof(double), MemoryUse::kSlots));

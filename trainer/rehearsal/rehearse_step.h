@@ -1,4 +1,4 @@
-// A micro-batch's way through the model without numbers: what memory it takes.
+// Runs a micro-batch through the model without computing, to find what memory it takes.
 #ifndef CKPT_TRAINER_REHEARSAL_REHEARSE_STEP_H_
 #define CKPT_TRAINER_REHEARSAL_REHEARSE_STEP_H_
 
@@ -9,16 +9,18 @@
 
 namespace ckpt::trainer {
 
-// What the model of a rank holds at its peak, in training and in evaluations.
+// The peak memory of a rank's model, in training and in evaluations.
 struct RehearsedBytes {
   std::uint64_t activations = 0;
-  std::uint64_t tables = 0;  // of positions, of experts' counts and biases
+  std::uint64_t tables = 0;  // of positions, and of experts' counts and biases
 };
 
-// The model's own code runs, on a device that counts, so that nothing is estimated. Experts are taken to be chosen equally
-// often: where they are shared out over ranks, a rank whose experts are chosen more often holds more.
+// Runs the model's own code on a device that counts, so nothing is estimated. Experts are taken to
+// be chosen equally often. If ranks divide the experts, a rank whose experts are chosen more often
+// needs more.
 //
-// REQUIRES: ValidateTrainConfig accepts `config`; 0 <= rank < config.mesh.world_size. Errors: those of Model::Create.
+// REQUIRES: ValidateTrainConfig accepts `config`; 0 <= rank < config.mesh.world_size. Errors: those
+// of Model::Create.
 Result<RehearsedBytes> RehearseStep(const TrainConfig& config, int rank);
 
 }  // namespace ckpt::trainer

@@ -32,7 +32,7 @@ CheckpointSettings ReadCheckpointSettings(trainer::SettingsReader& reader) {
   settings.save_proof = reader.Flag("save_proof", true);
   settings.prove = reader.Flag("prove", false);
   if (settings.prove && settings.finetune) {
-    reader.Refuse("prove", "needs the whole state, and finetune takes the weights only");
+    reader.Refuse("prove", "needs the whole state, and finetune takes only the weights");
   }
   return settings;
 }

@@ -1,4 +1,4 @@
-// What a run's settings say about its checkpoints.
+// The settings of a run that concern its checkpoints.
 #ifndef CKPT_TRAINER_RUN_CHECKPOINT_SETTINGS_H_
 #define CKPT_TRAINER_RUN_CHECKPOINT_SETTINGS_H_
 
@@ -20,25 +20,26 @@ enum class SaveFormat : std::uint8_t {
 
 // Settings of the same names.
 struct CheckpointSettings {
-  Path save;  // root of the run's checkpoints; empty: none are made
-  Path load;  // root to go on from, where it has a checkpoint
+  Path save;  // folder of the run's checkpoints; empty: no checkpoints
+  Path load;  // folder of the checkpoints to resume, if it has one
   SaveFormat save_format = SaveFormat::kFsdpDtensor;
-  std::int64_t save_interval = 0;  // iterations; 0: at the end only
+  std::int64_t save_interval = 0;  // iterations; 0: only at the end
   bool async_save = false;
-  std::int64_t keep_checkpoints = 0;  // the newest ones of `save` that stay; 0: all
+  std::int64_t keep_checkpoints = 0;  // how many of the newest ones in `save` to keep; 0: all
   // How parameters are named: transformer_impl (transformer_engine or local), expert_names (grouped
-  // or sequential). Where nothing is asked for, as in the checkpoint that the run goes on from.
+  // or sequential). Without a setting, as in the checkpoint that the run resumes.
   layout::Choices naming;
-  bool finetune = false;  // take the weights of `load`, and nothing else
-  // Where data or seq_length are not those of the stored run: begin at the first sample of them, in
-  // place of an error.
+  bool finetune = false;  // take only the weights of `load`
+  // If data or seq_length differ from those of the stored run, begin at their first sample instead
+  // of failing.
   bool restart_data = false;
-  // Store the loss of the next batch with every checkpoint, for `prove`: the checkpoint waits for the next step.
+  // Store the loss of the next batch with every checkpoint, for `prove`. The checkpoint is then
+  // written one step later.
   bool save_proof = true;
   bool prove = false;  // after loading, recompute the stored digest and loss
 };
 
-// Errors: kUsage, all at once, by way of `reader`.
+// Errors: kUsage, all at once, reported by `reader`.
 CheckpointSettings ReadCheckpointSettings(trainer::SettingsReader& reader);
 
 }  // namespace ckpt::train

@@ -7,7 +7,7 @@
 namespace ckpt::train {
 namespace {
 
-// What is known of the stored run's samples, and the same of this one's.
+// What is known of the stored run's data, and the same about this run's.
 struct Compared {
   std::string stored;
   std::string now;
@@ -15,7 +15,7 @@ struct Compared {
 
 Compared Compare(const TrainingState& state, const RunConfig& run) {
   if (state.facts.data_identity) return {*state.facts.data_identity, run.data_identity};
-  // Megatron stores no more than this.
+  // Megatron stores only this.
   const auto length = state.args.find("seq_length");
   const std::string now = fmt::format("sequences of {}", run.train.seq_length);
   if (length == state.args.end()) return {now, now};
@@ -36,13 +36,15 @@ Status PlaceInData(const std::string& identity, const CheckpointSettings& settin
     return OkStatus();
   }
   return Error(ErrorKind::kUsage,
-               fmt::format("the stored run counted its {} samples in other sequences: to go on "
-                           "there would skip or repeat some",
+               fmt::format("the stored run consumed its {} samples from other data or sequences: "
+                           "resuming would skip or repeat some",
                            state->run.consumed_samples))
       .File(state->weights.checkpoint->path.string())
       .Expected(data.stored)
       .Actual(data.now)
-      .Hint("give the data, seed and seq_length it had, or begin these with restart_data=true");
+      .Hint(
+          "give the data, seed and seq_length of the stored run, or start these data at their "
+          "first sample with restart_data=true");
 }
 
 }  // namespace ckpt::train

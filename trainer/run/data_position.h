@@ -1,4 +1,4 @@
-// The place in the data where a run goes on.
+// The place in the data at which a run resumes.
 #ifndef CKPT_TRAINER_RUN_DATA_POSITION_H_
 #define CKPT_TRAINER_RUN_DATA_POSITION_H_
 
@@ -10,10 +10,11 @@
 
 namespace ckpt::train {
 
-// Notes in `run` the `identity` of the data it trains on, and compares it with what the stored run, if it goes on from one,
-// counted its samples in: in other data, or sequences of another length, the same number would skip or repeat some.
+// Stores the `identity` of the run's data in `run`. If the run resumes a stored run, compares it
+// with the data of that run: in other data, or with sequences of another length, the same sample
+// number would skip or repeat samples.
 //
-// Errors: kUsage (they differ, and restart_data does not ask for a new start in them).
+// Errors: kUsage (they differ, and restart_data is not set).
 Status PlaceInData(const std::string& identity, const CheckpointSettings& settings, RunConfig& run);
 
 }  // namespace ckpt::train

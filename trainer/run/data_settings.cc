@@ -18,7 +18,7 @@ using trainer::DataKind;
 using trainer::LongExamples;
 
 std::optional<std::int32_t> ReadToken(trainer::SettingsReader& reader, std::string_view name) {
-  // A default that cannot be given stands for absence.
+  // A default that is not a valid value means that the setting is absent.
   const std::int64_t token = reader.Int(name, -1);
   if (token > std::numeric_limits<std::int32_t>::max()) {
     reader.Refuse(name, "is no token", "less than 2^31");
@@ -37,10 +37,10 @@ bool IsOfBytes(DataKind kind) {
   return kind == DataKind::kText || kind == DataKind::kPrompts || kind == DataKind::kMessages;
 }
 
-// What starts anew where a document ends; none if nothing does.
+// What restarts at the end of a document; none if nothing does.
 Result<std::optional<trainer::DocumentEnds>> EndsOfDocuments(const DataSettings& settings,
                                                              DataKind kind) {
-  // Of two kinds of data the settings may be for the other.
+  // If data of both kinds are used, the settings may be meant for the other kind.
   if (!settings.asks_for_document_ends() || IsOfExamples(kind)) {
     return std::optional<trainer::DocumentEnds>();
   }
@@ -99,7 +99,7 @@ Result<Path> FindTokenizer(Storage& storage, const Path& assets) {
 Status CheckTakesBytes(const DataSettings& settings, std::int64_t vocab_size) {
   CKPT_RETURN_IF_ERROR(trainer::CheckByteVocabulary(vocab_size));
   if (settings.tokenizer.empty()) return OkStatus();
-  return Error(ErrorKind::kUsage, "text is read as bytes, and the model has a tokenizer of its own")
+  return Error(ErrorKind::kUsage, "text is read as bytes, but the model has its own tokenizer")
       .Actual(settings.tokenizer.string());
 }
 

@@ -1,4 +1,4 @@
-// The loss over some batches of data that is not trained on.
+// The loss over some batches of data that are not used for training.
 #ifndef CKPT_TRAINER_RUN_EVALUATION_H_
 #define CKPT_TRAINER_RUN_EVALUATION_H_
 
@@ -12,9 +12,10 @@
 
 namespace ckpt::train {
 
-// Over the first `num_batches` of `batches`, each of the run's global batch size: always the same ones. The mean of their
-// losses; over all their tokens where a step's loss is (`calculate_per_token_loss`). Every rank calls it, and all ask
-// `goes_on` between batches: nothing if it says no.
+// The loss over the first `num_batches` of `batches`, each of the run's global batch size: always
+// the same ones. It is the mean of their losses, or the mean over all their tokens if a step's loss
+// is (`calculate_per_token_loss`). Every rank calls it. All ranks call `goes_on` between batches;
+// if it returns false, the result is empty.
 //
 // REQUIRES: num_batches > 0. Errors: those of BatchReader, RankTrainer::Evaluate and `goes_on`.
 Result<std::optional<trainer::Evaluation>> EvaluateBatches(

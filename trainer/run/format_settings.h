@@ -1,4 +1,4 @@
-// Settings as YAML, which reads back as they are.
+// Writes settings as YAML, from which they can be read back unchanged.
 #ifndef CKPT_TRAINER_RUN_FORMAT_SETTINGS_H_
 #define CKPT_TRAINER_RUN_FORMAT_SETTINGS_H_
 
@@ -8,7 +8,7 @@
 
 namespace ckpt::train {
 
-// "name: value", one a line, in order of the names: the same text for the same settings.
+// One "name: value" per line, in order of the names. Equal settings give the same text.
 [[nodiscard]] std::string FormatSettings(const layout::Configuration& settings);
 
 }  // namespace ckpt::train

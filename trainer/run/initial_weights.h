@@ -1,4 +1,4 @@
-// Weights of a run from a model's files: each rank reads its own rows.
+// Reads the weights of a run from a model's files; each rank reads its own rows.
 #ifndef CKPT_TRAINER_RUN_INITIAL_WEIGHTS_H_
 #define CKPT_TRAINER_RUN_INITIAL_WEIGHTS_H_
 
@@ -12,11 +12,12 @@
 
 namespace ckpt::train {
 
-// Sets every weight of this rank. Errors: those of CheckFits, WeightReader and RankTrainer::SetWeights.
+// Sets every weight of this rank. Errors: those of CheckFits, WeightReader and
+// RankTrainer::SetWeights.
 Status ReadInitialWeights(const ModelSource& model, std::uint64_t budget_bytes,
                           trainer::RankTrainer& trainer, ProgressSink& progress);
 
-// What the weights of a whole model take in float32, as they are read and stored.
+// The bytes of a whole model's weights in float32, as they are read and stored.
 [[nodiscard]] std::uint64_t StoredWeightBytes(const trainer::ModelConfig& model);
 
 }  // namespace ckpt::train

@@ -22,8 +22,8 @@
 namespace ckpt::train {
 namespace {
 
-// This rank's share of the files: whether they are what the manifest says. OK without a manifest.
-// Tensors' bytes are left to the load, where the candidate could be `opened`.
+// Compares this rank's share of the files with the manifest. OK without a manifest. The bytes of
+// tensors are left to the load if the candidate could be `opened`.
 Status CheckShare(Storage& storage, const Path& candidate, const Result<StatePtr>& opened,
                   const trainer::Communicator& world) {
   std::shared_ptr<const Manifest> manifest;
@@ -38,7 +38,7 @@ Status CheckShare(Storage& storage, const Path& candidate, const Result<StatePtr
   return CheckStoredBytes(storage, candidate, *manifest, index, world.rank(), world.size());
 }
 
-// Whether another candidate may do better: this one's bytes are not what was written, or cannot be
+// Whether another candidate may be better: this one's bytes are not what was written, or cannot be
 // read.
 bool IsAboutBytes(const Status& status) {
   switch (status.kind()) {
@@ -53,10 +53,10 @@ bool IsAboutBytes(const Status& status) {
   }
 }
 
-// Those that rank 0 sees, on every rank: what each sees may change meanwhile.
+// The candidates that rank 0 sees, on every rank, because what each rank sees may change meanwhile.
 Result<std::vector<Path>> ListForAll(Storage& storage, const Path& root,
                                      trainer::Communicator& world) {
-  constexpr char kEnd = '\0';  // in no path
+  constexpr char kEnd = '\0';  // never part of a path
   Result<std::vector<Path>> listed = std::vector<Path>();
   if (world.rank() == 0) listed = ListCandidates(storage, root);
   CKPT_RETURN_IF_ERROR(AgreeOn(world, listed.ok() ? OkStatus() : listed.status()));
@@ -69,7 +69,7 @@ Result<std::vector<Path>> ListForAll(Storage& storage, const Path& root,
   return candidates;
 }
 
-// What tells one stored state from another.
+// What distinguishes one stored state from another.
 std::string IdentityOf(const TrainingState& state) {
   const std::shared_ptr<const Manifest>& manifest = state.weights.manifest;
   return fmt::format(
@@ -85,10 +85,10 @@ struct Found {
 
 using Load = std::function<Status(const TrainingState&)>;
 
-// Loads the newest candidate that every rank finds intact, before it reads the tensors and while it
-// does; what a damaged one left in the trainer is overwritten. An error that any candidate would give
-// ends it: a run must not go back because there were no handles left. `opened` is a candidate's, in
-// every process.
+// Loads the newest candidate that every rank finds intact, both before it reads the tensors and
+// while it reads them. What a damaged candidate has left in the trainer is overwritten. An error
+// that every candidate would give ends the load: a run must not resume an older checkpoint because
+// there were no file handles left. `opened` is the same candidate's in every process.
 Result<Found> LoadIntact(Storage& storage, const CheckpointSettings& settings,
                          const StatePtr& opened, const Load& load, trainer::Communicator& world,
                          const Notice& tell) {
@@ -100,8 +100,8 @@ Result<Found> LoadIntact(Storage& storage, const CheckpointSettings& settings,
     const bool is_open = opened && opened->weights.checkpoint->path == candidate;
     const Result<StatePtr> state =
         is_open ? opened : OpenStoredRun(storage, candidate, settings.finetune);
-    // Bytes first: what is wrong with them explains whatever else is. A rank that is gone says
-    // nothing about the checkpoint.
+    // Bytes first, because damaged bytes explain all other errors. An error that a rank is gone
+    // says nothing about the checkpoint.
     Status found = CheckShare(storage, candidate, state, world);
     CKPT_ASSIGN_OR_RETURN(bool holds, trainer::HoldsEverywhere(world, found.ok()));
     if (holds) {
@@ -110,7 +110,7 @@ Result<Found> LoadIntact(Storage& storage, const CheckpointSettings& settings,
     }
     bool is_its_own = found.ok() || !IsOfSystem(found.kind());
     if (holds) {
-      // No rank may train on another state than the rest.
+      // All ranks must train on the same state.
       CKPT_RETURN_IF_ERROR(
           AgreeOnText(world, IdentityOf(**state), "checkpoint under " + candidate.string()));
       found = load(**state);
@@ -125,7 +125,7 @@ Result<Found> LoadIntact(Storage& storage, const CheckpointSettings& settings,
     CKPT_ASSIGN_OR_RETURN(const bool may_pass, trainer::HoldsEverywhere(world, is_its_own));
     Status agreed = AgreeOn(world, found);
     if (!may_pass) return agreed;
-    tell(fmt::format("cannot go on from {}: {}", candidate.string(), trainer::InOneLine(agreed)));
+    tell(fmt::format("cannot resume {}: {}", candidate.string(), trainer::InOneLine(agreed)));
     refused.Add(std::move(agreed).While(GoingOnFrom(candidate)));
     result.refused.push_back(candidate);
   }
@@ -149,7 +149,7 @@ Result<std::optional<LoadedRun>> LoadRun(Storage& storage, const CheckpointSetti
                         LoadIntact(storage, settings, opened.state(), load, world, tell));
   const StatePtr& state = found.state;
   if (!state) return std::optional<LoadedRun>();
-  opened.Close();  // every rank has it
+  opened.Close();  // every rank has its own pointer now
 
   LoadedRun run = {.checkpoint = state->weights.checkpoint->path,
                    .refused = found.refused,
@@ -164,7 +164,7 @@ Result<std::optional<LoadedRun>> LoadRun(Storage& storage, const CheckpointSetti
                     .next_loss = state->facts.next_loss};
   }
   if (run.state_digest && !state->weights.manifest) {
-    tell(fmt::format("{} has lost its {}: its bytes were not compared, --prove does it",
+    tell(fmt::format("{} has no {}, so its bytes were not checked; --prove checks them",
                      run.checkpoint.string(), kManifestName));
   }
   tell(fmt::format("loaded {} at iteration {}", run.checkpoint.string(), run.progress.iteration));

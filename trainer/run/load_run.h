@@ -1,4 +1,4 @@
-// Going on with a stored run: all ranks load the newest checkpoint that is whole.
+// Resumes a stored run: all ranks load the newest intact checkpoint.
 #ifndef CKPT_TRAINER_RUN_LOAD_RUN_H_
 #define CKPT_TRAINER_RUN_LOAD_RUN_H_
 
@@ -18,33 +18,33 @@
 
 namespace ckpt::train {
 
-// What a run learns from the checkpoint that it goes on from, beside the state.
+// What a run learns from the checkpoint that it resumes, in addition to the state.
 struct LoadedRun {
   Path checkpoint;
-  std::vector<Path> refused;                // newer ones, that could not be gone on from
-  RunProgress progress;                     // a new run's, where only weights were taken
-  std::optional<std::string> state_digest;  // that was stored
+  std::vector<Path> refused;                // newer ones that could not be resumed
+  RunProgress progress;                     // a new run's, if only weights were taken
+  std::optional<std::string> state_digest;  // as it was stored
   Path assets;                              // config.json and tokenizer; empty: there are none
   layout::Choices naming;                   // how its parameters are named
-  int tensor_ranks = 1;                     // of Megatron
+  int tensor_ranks = 1;                     // Megatron's
 };
 
-// What a load tells on the way.
+// Where a load reports what it does.
 struct LoadVoice {
   Notice notice;           // on rank 0
-  ProgressSink& progress;  // of what is read, on every rank
+  ProgressSink& progress;  // of reading, on every rank
 };
 
-// Loads the newest valid checkpoint of `settings.load`: weights, optimizer and schedule
-// (`finetune`: weights). Nothing if there is none. Says why it is not a newer one. Every rank calls
-// it.
+// Loads the newest valid checkpoint of `settings.load`: weights, optimizer and schedule; with
+// `finetune` only weights. Empty if there is no checkpoint. Reports why it does not take a newer
+// one. Every rank calls it.
 //
-// Where that is the checkpoint that the ranks of this process have `opened`, its metadata are not
-// read again. Closes it.
+// If that is the checkpoint that the ranks of this process have `opened`, its metadata are not read
+// again. Closes `opened`.
 //
-// REQUIRES: nobody replaces a checkpoint meanwhile. Of one that is replaced what was opened is loaded,
-// or it is taken for damaged; never a mixture.
-// Errors: those of OpenStoredRun and LoadState; of every candidate, if none is valid.
+// REQUIRES: no checkpoint is replaced meanwhile. If one is, the load takes what was opened or
+// reports damage; it never mixes the two.
+// Errors: those of OpenStoredRun and LoadState; those of every candidate, if none is valid.
 Result<std::optional<LoadedRun>> LoadRun(Storage& storage, const CheckpointSettings& settings,
                                          OpenedRun& opened, trainer::RankTrainer& trainer,
                                          trainer::Communicator& world, const LoadVoice& voice);

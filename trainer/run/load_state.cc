@@ -43,9 +43,9 @@ Status LoadState(const TrainingState& state, trainer::RankTrainer& trainer,
   if (state.moments.size() != expected) {
     return Error(ErrorKind::kUnsupported, "the checkpoint was saved by another optimizer")
         .File(state.weights.checkpoint->path.string())
-        .Expected(fmt::format("{} values a weight", expected))
+        .Expected(fmt::format("{} values per weight", expected))
         .Actual(fmt::format("{}", state.moments.size()))
-        .Hint("--set finetune=true takes the weights alone");
+        .Hint("--set finetune=true takes only the weights");
   }
   for (std::size_t m = 0; m < expected; ++m) {
     CKPT_ASSIGN_OR_RETURN(WeightReader moment,

@@ -1,4 +1,4 @@
-// A stored training state, put into one rank of a run.
+// Loads a stored training state into one rank of a run.
 #ifndef CKPT_TRAINER_RUN_LOAD_STATE_H_
 #define CKPT_TRAINER_RUN_LOAD_STATE_H_
 
@@ -9,15 +9,16 @@
 
 namespace ckpt::train {
 
-// Reads the rows that this rank owns of weights and buffers, and tells `progress`, unless it is null, their bytes
-// in float32. Errors: those of CheckFits and WeightReader.
+// Reads the rows of weights and buffers that this rank owns. Adds their bytes in float32 to
+// `progress`, unless it is null. Errors: those of CheckFits and WeightReader.
 Status LoadWeights(const ModelSource& model, trainer::RankTrainer& trainer,
                    ProgressSink* progress = nullptr);
 
-// Reads the rows that this rank owns of weights, buffers and, where the state has them, moments and
-// the number of updates.
+// Reads the rows that this rank owns of weights and buffers and, if the state has them, of moments;
+// and the number of updates.
 //
-// Errors: those of CheckFits and WeightReader; kUnsupported (the state is of another optimizer).
+// Errors: those of CheckFits and WeightReader; kUnsupported (the state belongs to another
+// optimizer).
 Status LoadState(const TrainingState& state, trainer::RankTrainer& trainer,
                  ProgressSink* progress = nullptr);
 

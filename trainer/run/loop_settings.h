@@ -1,4 +1,4 @@
-// How long a run trains, and what it tells on the way.
+// How long a run trains, and what it reports.
 #ifndef CKPT_TRAINER_RUN_LOOP_SETTINGS_H_
 #define CKPT_TRAINER_RUN_LOOP_SETTINGS_H_
 
@@ -11,16 +11,16 @@ namespace ckpt::train {
 
 // Settings of the same names. Intervals count steps; 0: never.
 struct LoopSettings {
-  std::int64_t train_iters = 0;      // steps of the whole run, resumed parts included
+  std::int64_t train_iters = 0;      // steps of the whole run, with those before a resume
   std::int64_t exit_interval = 0;    // the run ends at the next multiple
-  std::int64_t eval_interval = 100;  // evaluations, and there is one at the end
-  std::int64_t eval_iters = 10;      // batches of an evaluation, of global_batch_size
-  std::int64_t log_interval = 10;    // lines for people
-  Path metrics;                      // a JSON object a step; empty: none
+  std::int64_t eval_interval = 100;  // evaluations; there is one at the end too
+  std::int64_t eval_iters = 10;      // batches per evaluation, of global_batch_size
+  std::int64_t log_interval = 10;    // lines of text
+  Path metrics;                      // file for one JSON object per step; empty: none
   Path tensorboard_dir;              // event files; empty: none
 };
 
-// Errors: kUsage, all at once, by way of `reader`.
+// Errors: kUsage, all at once, reported by `reader`.
 LoopSettings ReadLoopSettings(trainer::SettingsReader& reader);
 
 }  // namespace ckpt::train

@@ -1,4 +1,4 @@
-// OpenedRun: the checkpoint that a run goes on from, opened once for all ranks of the process.
+// OpenedRun: the checkpoint that a run resumes, opened once for all ranks of the process.
 #ifndef CKPT_TRAINER_RUN_OPENED_RUN_H_
 #define CKPT_TRAINER_RUN_OPENED_RUN_H_
 
@@ -12,8 +12,8 @@ namespace ckpt::train {
 
 using StatePtr = std::shared_ptr<const TrainingState>;
 
-// First the settings of the run are taken from it, then every rank loads its part. Then it is closed:
-// else the run would keep files open that it removes one day.
+// The run's settings are read from it first; then every rank loads its part. It must be closed
+// after that, because it keeps files open that the run may remove later.
 //
 // Thread-safety: thread-safe.
 class OpenedRun {
@@ -25,7 +25,7 @@ class OpenedRun {
     const MutexLock lock(mutex_);
     return state_;
   }
-  // Whoever has taken the state keeps it.
+  // Callers that have got the state keep it.
   void Close() CKPT_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
     state_.reset();

@@ -1,4 +1,4 @@
-// The proof that a checkpoint went on as it was left: the loss of the batch that follows is what was stored.
+// Proof that a checkpoint was resumed correctly: the loss of the next batch equals the stored one.
 #ifndef CKPT_TRAINER_RUN_PROOF_H_
 #define CKPT_TRAINER_RUN_PROOF_H_
 
@@ -12,9 +12,9 @@
 namespace ckpt::train {
 
 struct Proof {
-  double expected = 0;  // stored
+  double expected = 0;  // as stored
   double actual = 0;
-  double tolerance = 0;  // relative: 1e-6, and 1e-3 where the weights in use are bfloat16
+  double tolerance = 0;  // relative: 1e-6, or 1e-3 if compute weights are bfloat16
 
   [[nodiscard]] double RelativeDifference() const;
   [[nodiscard]] bool holds() const { return RelativeDifference() <= tolerance; }
@@ -22,7 +22,7 @@ struct Proof {
   [[nodiscard]] std::string Text(std::int64_t iteration) const;
 };
 
-// Computes the loss of the batch that follows `loaded`. Every rank calls it.
+// Computes the loss of the batch after `loaded`. Every rank calls it.
 //
 // REQUIRES: loaded.next_loss. Errors: those of BatchReader and RankTrainer::Evaluate.
 Result<Proof> ComputeProof(const RunProgress& loaded, const trainer::BatchReader& batches,

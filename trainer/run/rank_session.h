@@ -1,4 +1,4 @@
-// RankSession: one rank with a model in it, from wherever its state comes.
+// RankSession: one rank with a model and its state, which is loaded, read or drawn.
 #ifndef CKPT_TRAINER_RUN_RANK_SESSION_H_
 #define CKPT_TRAINER_RUN_RANK_SESSION_H_
 
@@ -24,33 +24,35 @@
 
 namespace ckpt::train {
 
-// What every rank of a process is given. Everything outlives the ranks.
+// What every rank of a process gets. Everything outlives the ranks.
 struct SessionInput {
   const RunConfig& run;
   const CheckpointSettings& checkpoints;
   Storage& storage;
-  const ModelSource* init = nullptr;  // where weights are read from; null: they are drawn
-  std::uint64_t budget_bytes = 0;     // for reading weights, of a rank
-  int threads = 1;                    // of a rank
+  const ModelSource* init = nullptr;  // source of weights; null: weights are random
+  std::uint64_t budget_bytes = 0;     // for reading weights, per rank
+  int threads = 1;                    // per rank
   ProgressSink& progress;             // of reading weights or a whole state
-  // Of saves that training waits for; may be empty.
+  // Makes the progress of a save that training waits for; may be empty.
   std::function<std::unique_ptr<ProgressSink>()> make_save_progress = {};
 };
 
-// The queues that ranks of a run compute on: threads of their own where computation and communication are to overlap.
+// The queues on which the ranks of a run compute: with threads of their own if computation and
+// communication overlap.
 [[nodiscard]] trainer::QueueMode QueuesOf(const trainer::TrainConfig& config);
 
 // Thread-safety: the rank's thread. Every rank makes the same calls.
 class RankSession {
  public:
-  // Without weights yet. Errors: those of RankTrainer.
+  // The session has no weights yet. Errors: those of RankTrainer.
   static Result<std::unique_ptr<RankSession>> Create(const SessionInput& input,
                                                      trainer::Communicator& world, Notice notice);
 
-  // Fills in the state: of the checkpoint that the run goes on from, else weights that are read or drawn.
+  // Sets the state: from the checkpoint that the run resumes, or with weights that are read or
+  // drawn.
   //
-  // Errors: kNotFound (the checkpoint that the settings came from is gone), those of LoadRun,
-  //         RunCheckpoints::Prove, ReadInitialWeights and RankTrainer.
+  // Errors: kNotFound (the checkpoint that the settings came from has disappeared), those of
+  // LoadRun, RunCheckpoints::Prove, ReadInitialWeights and RankTrainer.
   Result<RunProgress> Start();
 
   [[nodiscard]] trainer::RankTrainer& trainer() { return *trainer_; }

@@ -58,13 +58,13 @@ void RunCheckpoints::GoOnFrom(const LoadedRun& loaded) {
 Status RunCheckpoints::Prove(const LoadedRun& loaded) {
   const std::string file = loaded.checkpoint.string();
   if (!loaded.state_digest) {
-    return Error(ErrorKind::kMissing, "the checkpoint has no digest to prove itself with")
+    return Error(ErrorKind::kMissing, "the checkpoint has no state digest to compare with")
         .File(file)
-        .Hint("only ckpt-train stores one; leave --prove out");
+        .Hint("only ckpt-train stores one: run without --prove");
   }
   CKPT_ASSIGN_OR_RETURN(const std::string digest, StateDigest(loaded.progress));
   if (digest != *loaded.state_digest) {
-    return Error(ErrorKind::kValueMismatch, "what was loaded is not what was saved")
+    return Error(ErrorKind::kValueMismatch, "the loaded state differs from the saved state")
         .File(file)
         .Expected("state digest " + *loaded.state_digest)
         .Actual("state digest " + digest);
@@ -233,8 +233,8 @@ Status RunCheckpoints::Start(const Taken& taken) {
 
   const std::int64_t iteration = taken.progress.iteration;
   const Path target = settings_.save / megatron::IterationName(iteration);
-  damaged_.erase(iteration);  // this one takes its place
-  // A bar beside the training's own line would only tear it.
+  damaged_.erase(iteration);  // this checkpoint replaces it
+  // With async_save there is no progress bar, because it would mix with the lines of training.
   const bool is_waited_for = world_.rank() == 0 && !settings_.async_save && voice_.make_progress;
   if (is_waited_for) progress_ = voice_.make_progress();
   trainer::WriteJob job = {
@@ -285,7 +285,7 @@ Status RunCheckpoints::SayWhatIsLeft(Status failure, const Path& target) const {
   if (whole_.empty()) {
     hint += fmt::format("no checkpoint of the run was saved before: {}start it again", first);
   } else {
-    hint += fmt::format("{} is whole: {}go on from it with --load {}", whole_.string(), first,
+    hint += fmt::format("{} is complete: {}resume it with --load {}", whole_.string(), first,
                         whole_.parent_path().string());
   }
   return std::move(failure).Hint(hint);
@@ -303,7 +303,7 @@ Status RunCheckpoints::Conclude(Status status) {
          (settings_.async_save
               ? fmt::format(", of which training waited {:.3f} s", under_way_->waited.count())
               : std::string()));
-    // Those of the checkpoint that was loaded may have gone with it.
+    // The side files of the loaded checkpoint may have been removed with it.
     if (!assets_.empty()) assets_ = under_way_->assets;
   }
   under_way_.reset();
@@ -315,7 +315,7 @@ Status RunCheckpoints::Poll() { return Conclude(writer_.Poll()); }
 Status RunCheckpoints::Finish() { return Conclude(writer_.Finish()); }
 
 Result<std::string> RunCheckpoints::StateDigest(const RunProgress& progress) {
-  CKPT_RETURN_IF_ERROR(Finish());  // the staging memory is in use until then
+  CKPT_RETURN_IF_ERROR(Finish());  // until then the staging memory is in use
   CKPT_RETURN_IF_ERROR(AgreeOn(world_, Stage()));
   return DigestStaged(progress);
 }

@@ -1,4 +1,4 @@
-// Checkpoints that a running training leaves behind.
+// The checkpoints that a running training writes.
 #ifndef CKPT_TRAINER_RUN_RUN_CHECKPOINTS_H_
 #define CKPT_TRAINER_RUN_RUN_CHECKPOINTS_H_
 
@@ -29,50 +29,51 @@
 
 namespace ckpt::train {
 
-// One a rank. All its calls but GoOnFrom are collective: every rank makes the same ones in the same
-// order.
+// One per rank. All calls except GoOnFrom are collective: every rank makes the same calls in the
+// same order.
 class RunCheckpoints {
  public:
   // `run`, `trainer`, `world` and `storage` outlive it.
   RunCheckpoints(Storage& storage, CheckpointSettings settings, const RunConfig& run,
                  trainer::RankTrainer& trainer, trainer::Communicator& world, RunVoice voice);
-  RunCheckpoints(const RunCheckpoints&) = delete;  // a background save points at it
+  RunCheckpoints(const RunCheckpoints&) = delete;  // a background save points to this object
   RunCheckpoints& operator=(const RunCheckpoints&) = delete;
 
-  // What is not asked for otherwise will be as in `loaded`: names of parameters, the model's side
+  // Takes over from `loaded` what the settings do not give: names of parameters, the model's side
   // files. REQUIRES: nothing was saved yet.
   void GoOnFrom(const LoadedRun& loaded);
-  // Compares the digest of what was loaded with the stored one.
-  // Errors: kValueMismatch, kMissing (none was stored).
+  // Compares the digest of the loaded state with the stored one.
+  // Errors: kValueMismatch, kMissing (no digest was stored).
   Status Prove(const LoadedRun& loaded);
 
-  // Everything that a save will need: memory for a copy of the state, a plan of the whole checkpoint, and room on the disk
-  // for those that a run at `start` has before it. After it a save fails for nothing but its storage. REQUIRES: the state is
-  // loaded.
+  // Checks, before the first step, everything that a save needs: memory for a copy of the state, a
+  // plan of the whole checkpoint, and space on the disk for the saves of a run that is at `start`.
+  // After it, a save can fail only because of its storage. REQUIRES: the state is loaded.
   //
-  // Errors: kNotFound (save_format hf without a config.json), kNoSpace (CheckRoomForSaves), those of PlanSavedTensors and
-  //         PlanTrainingSave.
+  // Errors: kNotFound (save_format hf without a config.json), kNoSpace (CheckRoomForSaves), those
+  // of PlanSavedTensors and PlanTrainingSave.
   Status Prepare(const RunProgress& start);
 
-  // A save in two parts, since the loss that proves it may be known a step later only. `Take` copies the state; one that
-  // is still under way is waited for first. `Write` makes a checkpoint of the copy durable; with `async_save` it returns
-  // when the writing has begun. Errors: those of either.
+  // A save has two parts, because the loss that proves it may be known only one step later. `Take`
+  // copies the state, after waiting for a save that is still running. `Write` makes a checkpoint of
+  // the copy durable; with `async_save` it returns when writing has begun. Errors: those of either
+  // part.
   Status Take(const RunProgress& progress);
   // REQUIRES: is_taken().
   Status Write(std::optional<double> next_loss);
   [[nodiscard]] bool is_taken() const { return taken_.has_value(); }
-  // Both, of a progress that is complete.
+  // Both parts, for a progress that is complete.
   Status Save(const RunProgress& progress);
-  // Between steps: brings a background save on, and returns what went wrong with it.
+  // Call it between steps: advances a background save, and returns its failure if it failed.
   Status Poll();
   // Waits for a background save.
   Status Finish();
-  // Digest of weights, buffers, moments and progress; the same on every mesh. 32 hex digits.
+  // Digest of weights, buffers, moments and progress: 32 hex digits, the same on every mesh.
   Result<std::string> StateDigest(const RunProgress& progress);
 
  private:
   using Clock = std::chrono::steady_clock;
-  // A copy of the state, of which nothing is written yet.
+  // A copy of the state of which nothing is written yet.
   struct Taken {
     RunProgress progress;
     std::int64_t updates = 0;  // of the optimizer
@@ -82,18 +83,18 @@ class RunCheckpoints {
   struct UnderWay {
     std::int64_t iteration = 0;
     std::chrono::duration<double> copying{};
-    Clock::time_point start;                 // of the writing
-    std::chrono::duration<double> waited{};  // by training, the copying included
+    Clock::time_point start;                 // of writing
+    std::chrono::duration<double> waited{};  // by training, with the copying
     Path target;
-    Path assets;  // where it will have the model's side files
+    Path assets;  // the model's side files in the checkpoint
   };
 
   void Tell(const std::string& text) const;
   Status AllocateStaging();
-  // This rank's part of the state, copied.
+  // Copies this rank's part of the state.
   Status Stage();
   Status PlanFirstSave(const RunProgress& start);
-  // Whether the disk has room for checkpoints of `plan`. By rank 0.
+  // Checks that the disk has space for checkpoints of `plan`. On rank 0.
   Status CheckDisk(const WritePlan& plan, const RunProgress& start);
   [[nodiscard]] Result<SavesAhead> LookAhead(const WritePlan& plan, const RunProgress& start) const;
   Status Start(const Taken& taken);
@@ -101,11 +102,11 @@ class RunCheckpoints {
   [[nodiscard]] StateInMemory Staged() const;
   Result<SavedTensors> PlanTensors() const;
   [[nodiscard]] std::optional<ManifestOrigin> Origin() const;
-  // Every file of a checkpoint of what is staged.
+  // Plans every file of a checkpoint of the staged state.
   Result<TrainingSave> Plan(const Taken& taken);
-  // The failure of a save to `target`, with a hint at what it left and how the run can go on.
+  // Adds a hint to the failure of a save to `target`: what it left, and how to resume the run.
   [[nodiscard]] Status SayWhatIsLeft(Status failure, const Path& target) const;
-  // What follows a call of the writer that gave `status`.
+  // Handles the result `status` of a call of the writer.
   Status Conclude(Status status);
 
   Storage& storage_;
@@ -114,19 +115,19 @@ class RunCheckpoints {
   trainer::RankTrainer& trainer_;
   trainer::Communicator& world_;
   const RunVoice voice_;
-  Path whole_;                    // the newest checkpoint of the run; empty: there is none
-  std::uint64_t save_bytes_ = 0;  // of the disk, that one save takes; 0: not known yet
-  Path assets_;                   // of the model: its config.json and tokenizer; empty: none
+  Path whole_;                    // the newest complete checkpoint of the run; empty: none
+  std::uint64_t save_bytes_ = 0;  // on the disk, per save; 0: not known yet
+  Path assets_;                   // the model's config.json and tokenizer; empty: none
   layout::Choices naming_;
-  const Format& format_;  // of the saves; without `run`, they hold weights only
-  std::set<std::int64_t> damaged_;  // iterations that this run went back behind
-  int tensor_ranks_ = 1;            // of Megatron, if it goes on with the run as before
+  const Format& format_;            // of the saves; without `run`, they hold only weights
+  std::set<std::int64_t> damaged_;  // iterations that this run skipped as damaged
+  int tensor_ranks_ = 1;            // Megatron's, for when it resumes the run
   std::optional<trainer::Staging> staging_;
-  std::optional<SavedTensors> tensors_;  // from the first plan on
+  std::optional<SavedTensors> tensors_;  // since the first plan
   std::optional<Taken> taken_;
   std::optional<UnderWay> under_way_;
-  std::unique_ptr<ProgressSink> progress_;  // of rank 0, while it waits for a save
-  trainer::CheckpointWriter writer_;        // last: what it writes is above
+  std::unique_ptr<ProgressSink> progress_;  // on rank 0, while it waits for a save
+  trainer::CheckpointWriter writer_;        // last, because it uses the members above
 };
 
 }  // namespace ckpt::train

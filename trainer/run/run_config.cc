@@ -21,14 +21,14 @@ namespace {
 constexpr std::string_view kHfPrefix = "hf:";
 constexpr std::string_view kRandom = "random";
 
-// The repository that `named` stands for: itself, or the revision that the hub's cache holds of it.
+// The repository of `named`: the folder itself, or the revision that the hub's cache holds for it.
 Result<Path> FindRepository(Storage& storage, const Path& named) {
   CKPT_ASSIGN_OR_RETURN(const CheckpointLocation found,
                         LocateCheckpoint(storage, named, std::nullopt));
   const Path config = found.path / std::string(kHfConfigName);
   CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(config));
   if (found.is_directory && stat.type != FileType::kMissing) return found.path;
-  return Error(ErrorKind::kNotFound, "init names no Hugging Face repository")
+  return Error(ErrorKind::kNotFound, "init does not name a Hugging Face repository")
       .File(named.string())
       .Expected("a folder with config.json beside the weights")
       .Hint("--load takes the checkpoints of runs, and conversions with --set finetune=true");
@@ -41,7 +41,7 @@ Result<layout::Configuration> ReadModelSettings(Storage& storage, const Path& di
   return ModelSettings(config);
 }
 
-// A folder without checkpoints was mistyped, unless a run starts there.
+// A folder without checkpoints is probably a typing error, unless a run starts there.
 Status CheckMayStart(const CheckpointSettings& checkpoints, const RunNeeds& needs) {
   const bool starts_there = !needs.weights && !checkpoints.finetune && !checkpoints.save.empty() &&
                             CanonicalPath(checkpoints.load) == CanonicalPath(checkpoints.save);
@@ -51,17 +51,16 @@ Status CheckMayStart(const CheckpointSettings& checkpoints, const RunNeeds& need
       .Expected("a folder of checkpoints, or one checkpoint")
       .Hint(needs.weights || checkpoints.finetune
                 ? "name a folder that holds one"
-                : "a run that is to start there, and to go on from there later, names the "
-                  "same folder as save");
+                : "to start a run there, and to resume it later, set save to the same folder");
 }
 
-// Where `load` holds a checkpoint: opens it for `run`, and gives its settings.
+// If `load` holds a checkpoint: opens it for `run`, and returns its settings.
 Result<layout::Configuration> GoOnFromStored(Storage& storage, const RunNeeds& needs,
                                              const layout::Configuration& given, RunConfig& run) {
   layout::Configuration stored;
   trainer::SettingsReader reader(given);
   const CheckpointSettings checkpoints = ReadCheckpointSettings(reader);
-  // What is wrong with them is told with everything else.
+  // Errors in these settings are reported later, with all others.
   if (!reader.ok() || checkpoints.load.empty()) return stored;
   CKPT_ASSIGN_OR_RETURN(StatePtr state,
                         OpenNewestRun(storage, checkpoints.load, checkpoints.finetune));
@@ -79,7 +78,7 @@ Result<layout::Configuration> GoOnFromStored(Storage& storage, const RunNeeds& n
   return stored;
 }
 
-// Those of the given settings that say something else than what lies under them.
+// The given settings that differ from those that they override.
 layout::Configuration NewsIn(layout::Configuration given, const layout::Configuration& under) {
   std::erase_if(given, [&](const auto& setting) {
     const auto said = under.find(setting.first);
@@ -88,7 +87,7 @@ layout::Configuration NewsIn(layout::Configuration given, const layout::Configur
   return given;
 }
 
-// A run that goes on is still the one that it was; other settings start another run, but for how long it is.
+// A resumed run keeps its id. Other settings make another run, except for those of its length.
 std::string RunIdOf(const RunConfig& run) {
   constexpr std::size_t kDigits = 16;
   const StatePtr stored = run.stored ? run.stored->state() : nullptr;
@@ -98,15 +97,17 @@ std::string RunIdOf(const RunConfig& run) {
   const auto iters = settings.find("train_iters");
   const bool is_as_long =
       decay != settings.end() && iters != settings.end() && decay->second == iters->second;
-  if (is_as_long) settings.erase(decay);  // what it is where nobody gave it
+  if (is_as_long) settings.erase(decay);  // its default
   for (const char* length : {"train_iters", "exit_interval"}) settings.erase(length);
   return HashHex(HashAlgorithm::kXxh3, AsBytes(FormatSettings(settings))).substr(0, kDigits);
 }
 
-// Those that do nothing where a run trains. Other verbs pass over what only training reads.
+// Refuses settings that have no effect in training. Other verbs ignore settings that only training
+// reads.
 void RefuseIdleSettings(const CheckpointSettings& checkpoints, const RunConfig& run,
                         trainer::SettingsReader& settings) {
-  // What stands in for a setting that is wrong says nothing about the others.
+  // With an invalid setting, the configuration holds a default in its place, which cannot show what
+  // else has no effect.
   if (!settings.ok()) return;
   settings.RefuseIdle(checkpoints.save.empty(), "without save",
                       {"save_interval", "save_format", "async_save", "keep_checkpoints",
@@ -116,8 +117,8 @@ void RefuseIdleSettings(const CheckpointSettings& checkpoints, const RunConfig& 
   settings.RefuseIdle(!settings.Has("num_experts"), "without num_experts", {"expert_names"});
   settings.RefuseIdle(checkpoints.load.empty(), "without load",
                       {"finetune", "prove", "restart_data"});
-  settings.RefuseIdle(checkpoints.finetune, "with finetune, which begins the data anew",
-                      {"restart_data"});
+  settings.RefuseIdle(checkpoints.finetune,
+                      "with finetune, which starts the data at the first sample", {"restart_data"});
   settings.RefuseIdle(!run.data.asks_for_document_ends(),
                       "without eod_mask_loss, reset_position_ids and reset_attention_mask",
                       {"eod_token"});
@@ -125,12 +126,12 @@ void RefuseIdleSettings(const CheckpointSettings& checkpoints, const RunConfig& 
                       {"eval_interval", "eval_iters"});
   settings.RefuseIdle(run.loop.eval_interval == 0, "with eval_interval=0",
                       {"eval_iters", "valid_data_path"});
-  // Where a checkpoint is there already, the same settings go on that started the run.
+  // If a checkpoint exists already, the settings that started the run also resume it.
   settings.RefuseIdle(run.init_from.has_value(), "where init names weights", {"init_method_std"});
 }
 
 void CheckNeeds(const RunConfig& run, const RunNeeds& needs, trainer::SettingsReader& settings) {
-  // What is of the wrong kind was refused already, and is not missing as well.
+  // A setting of the wrong type was refused already, and is not reported as missing too.
   const auto lacks = [&](const char* name, const layout::Value& nothing) {
     return settings.effective().at(name) == nothing;
   };
@@ -169,7 +170,7 @@ Result<RunConfig> ResolveRun(Storage& storage, const layout::Configuration& give
     CKPT_ASSIGN_OR_RETURN(under, ReadModelSettings(storage, *run.init_from));
   }
   layout::Configuration all = given;
-  all.insert(under.begin(), under.end());  // what was given stays
+  all.insert(under.begin(), under.end());  // given settings have priority
   const layout::Configuration news = NewsIn(given, under);
   trainer::SettingsReader settings(all, &news);
   settings.Text("init", kRandom);

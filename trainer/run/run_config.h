@@ -1,4 +1,4 @@
-// The configuration of a run, from everything that may say something about it.
+// The configuration of a run, from all its sources.
 #ifndef CKPT_TRAINER_RUN_RUN_CONFIG_H_
 #define CKPT_TRAINER_RUN_RUN_CONFIG_H_
 
@@ -22,40 +22,41 @@ struct RunConfig {
   trainer::TrainConfig train;
   LoopSettings loop;
   DataSettings data;
-  // Every setting with its value, given or not: read again, it makes the same run.
+  // Every setting with its value, given or not. Reading them again makes the same run.
   layout::Configuration effective;
-  // Where the state comes from: a checkpoint in `load`, else a Hugging Face repository, else
-  // weights are drawn.
+  // Where the state comes from: a checkpoint in `load`, otherwise a Hugging Face repository,
+  // otherwise random weights.
   std::shared_ptr<OpenedRun> stored;
   std::optional<Path> init_from;
-  // The same in all parts of a run, and whenever the same settings start it, for however many steps: 16 hex digits.
+  // 16 hex digits, equal in all parts of a run. The same settings always give the same id, for any
+  // number of steps.
   std::string run_id;
 
-  // Of the data it trains on (SourceFacts); empty: none are open.
+  // Identity of the training data (SourceFacts); empty: no data are open.
   std::string data_identity;
-  bool restarts_data = false;  // goes on with other data than the stored run had
+  bool restarts_data = false;  // resumes with other data than the stored run's
 
   [[nodiscard]] bool goes_on() const { return stored != nullptr; }
 };
 
-// Settings that a verb cannot do without, beside those of model and batch.
+// Settings that a verb requires, in addition to those of model and batch.
 struct RunNeeds {
   bool training = false;    // data_path, train_iters
   bool evaluation = false;  // valid_data_path or data_path
-  bool weights = false;     // those of `load`, where it is given: nothing starts
+  bool weights = false;     // those of `load` if it is given; no new run starts
 };
 
-// What the setting `init` names; nothing: weights are drawn. Errors: kUsage (neither random nor hf:DIR).
+// The source that the setting `init` names; empty: weights are random. Errors: kUsage (neither
+// random nor hf:DIR).
 Result<std::optional<Path>> InitSource(const layout::Configuration& settings);
 
-// A run of `num_ranks` ranks. Where `load` holds a checkpoint, the settings it was made with go
-// under the given ones; else the model's settings come from `init: hf:DIR`, where not given
-// otherwise.
+// The configuration of a run of `num_ranks` ranks. If `load` holds a checkpoint, its settings apply
+// where none are given. Otherwise `init: hf:DIR` gives the model's settings where none are given.
 //
-// Errors: kNotFound (`load` holds no checkpoint, and is not where a run that starts will save), those
-//         of InitSource, of reading its config.json, of ModelSettings, of OpenNewestRun,
-//         StoredSettings, CheckKeepsModel and CheckTokensOf, and all at once what `needs` names and is missing,
-//         settings that do nothing beside the others, and those of ParseTrainConfig.
+// Errors: kNotFound (`load` holds no checkpoint, and is not the folder in which a new run saves);
+// those of InitSource, of reading its config.json, of ModelSettings, OpenNewestRun, StoredSettings,
+// CheckKeepsModel and CheckTokensOf; and, all at once, settings that `needs` requires but that are
+// missing, settings that have no effect, given the others, and those of ParseTrainConfig.
 Result<RunConfig> ResolveRun(Storage& storage, const layout::Configuration& given, int num_ranks,
                              const RunNeeds& needs = {});
 

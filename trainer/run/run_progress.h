@@ -1,4 +1,4 @@
-// How far a run has come, and who is told of it.
+// How far a run has come, and the functions that report it.
 #ifndef CKPT_TRAINER_RUN_RUN_PROGRESS_H_
 #define CKPT_TRAINER_RUN_RUN_PROGRESS_H_
 
@@ -14,18 +14,18 @@ namespace ckpt::train {
 
 struct RunProgress {
   std::int64_t iteration = 0;         // finished steps
-  std::int64_t consumed_samples = 0;  // of the training data
-  std::optional<double> next_loss;    // of the batch that follows, before it is trained on
+  std::int64_t consumed_samples = 0;  // from the training data
+  std::optional<double> next_loss;    // of the next batch, before the run trains on it
 };
 
-// Told on rank 0: "cannot go on from iter_0000100: …", "saved iteration 100 in 0.8 s". May be
-// empty.
+// Called on rank 0 with a line of text: "cannot resume iter_0000100: …", "saved iteration 100 in
+// 0.8 s". May be empty.
 using Notice = std::function<void(const std::string& text)>;
 
-// What a rank tells on the way. Either may be empty; rank 0 alone uses them.
+// Where a rank reports what it does. Both may be empty; only rank 0 uses them.
 struct RunVoice {
   Notice say;
-  // Where the progress of a save is told that training waits for.
+  // Makes the progress report of a save that training waits for.
   std::function<std::unique_ptr<ProgressSink>()> make_progress;
 };
 

@@ -12,12 +12,12 @@
 namespace ckpt::train {
 namespace {
 
-// By its name a leftover, should the run be killed while it is there.
+// Named as a leftover, so that it can be recognised if the run is killed meanwhile.
 Path ProbeOf(const Path& folder, int rank) {
   return StagingOf(folder / fmt::format("write-test-{}", rank));
 }
 
-// What a rank writes before it knows whether rank 0 sees the same folder is only this.
+// Before a rank knows whether rank 0 sees the same folder, it writes only this file.
 Status WriteProbe(Storage& storage, const Path& folder, int rank) {
   const Path probe = ProbeOf(folder, rank);
   CKPT_RETURN_IF_ERROR(storage.RemoveAll(probe));
@@ -30,9 +30,10 @@ Status FindProbes(Storage& storage, const Path& folder, int num_ranks) {
     const Path probe = ProbeOf(folder, rank);
     CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(probe));
     if (stat.type == FileType::kRegular) continue;
-    return Error(ErrorKind::kMissingFile, "a rank wrote its file, but not here")
+    return Error(ErrorKind::kMissingFile,
+                 "a file that a rank wrote is not in the folder to save in")
         .File(probe.string())
-        .Hint("every rank must see the same folder to save in");
+        .Hint("let every rank save into the same shared folder");
   }
   return OkStatus();
 }
@@ -43,7 +44,7 @@ Status CheckWritable(Storage& storage, const Path& folder, trainer::Communicator
     const bool looks = world.rank() == 0;
     fit = AgreeOn(world, looks ? FindProbes(storage, folder, world.size()) : OkStatus());
   }
-  // None goes before rank 0 has looked.
+  // Files are removed only after rank 0 has looked for them.
   fit.Add(storage.RemoveAll(ProbeOf(folder, world.rank())));
   return fit;
 }
@@ -52,11 +53,11 @@ Status CheckWritable(Storage& storage, const Path& folder, trainer::Communicator
 
 Result<SaveFolder> SaveFolder::TakeFirst(Storage& storage, const CheckpointSettings& settings,
                                          bool goes_on) {
-  const Path path = CanonicalPath(settings.save);  // a link to it is as good
+  const Path path = CanonicalPath(settings.save);  // so that a link to it has the same lock
   SaveFolder folder;
   CKPT_ASSIGN_OR_RETURN(folder.made_, MadeDirectories::Make(storage, path));
   CKPT_ASSIGN_OR_RETURN(folder.lock_, storage.Lock(path));
-  // Asked under the lock: another run may have saved and ended a moment ago.
+  // Checked under the lock, because another run may have saved and ended a moment ago.
   CKPT_RETURN_IF_ERROR(CheckSavesNoneAway(storage, settings, goes_on));
   return folder;
 }

@@ -1,4 +1,5 @@
-// SaveFolder: the folder that a run saves in, found fit before the first step and kept to this run.
+// SaveFolder: the folder in which a run saves, checked before the first step and locked for the
+// run.
 #ifndef CKPT_TRAINER_RUN_SAVE_FOLDER_H_
 #define CKPT_TRAINER_RUN_SAVE_FOLDER_H_
 
@@ -13,14 +14,16 @@
 
 namespace ckpt::train {
 
-// As long as rank 0 has it, no other run and no conversion writes into the folder.
+// While rank 0 holds it, no other run and no conversion writes into the folder.
 class SaveFolder {
  public:
-  // Makes the folder if it is not there; what it made goes again if the run leaves nothing in it. Every rank then writes a file into it, which rank 0 must see, and removes it
-  // again. `goes_on`: with the whole state of a stored run. Without a setting `save` it does nothing. Every rank calls it.
+  // Makes the folder if it does not exist, and removes it again if the run leaves nothing in it.
+  // Then every rank writes a file into it, which rank 0 must see, and removes the file. `goes_on`:
+  // the run resumes the whole state of a stored run. Does nothing without the setting `save`. Every
+  // rank calls it.
   //
-  // Errors: kAlreadyExists (another run is saving there; those of CheckSavesNoneAway), kMissingFile (a rank writes into
-  // another folder of that name), kNoSpace, kIo.
+  // Errors: kAlreadyExists (another run is saving there; those of CheckSavesNoneAway), kMissingFile
+  // (a rank writes into another folder of that name), kNoSpace, kIo.
   static Result<SaveFolder> Take(Storage& storage, const CheckpointSettings& settings, bool goes_on,
                                  trainer::Communicator& world);
 

@@ -12,7 +12,7 @@
 namespace ckpt::train {
 namespace {
 
-// Saves after which as many new checkpoints are there as ever will be.
+// The number of saves after which the number of new checkpoints no longer grows.
 std::int64_t SavesUntilFull(const SavesAhead& ahead) {
   if (ahead.keep == 0 || ahead.keep == std::numeric_limits<std::int64_t>::max()) return ahead.saves;
   return std::min(ahead.saves, ahead.keep + 1);
@@ -32,7 +32,7 @@ std::uint64_t BytesAtSave(const SavesAhead& ahead, std::int64_t n) {
   const auto keep = static_cast<std::uint64_t>(ahead.keep);
   const std::uint64_t old = ahead.old_bytes.size();
   std::uint64_t new_ones = before;
-  std::uint64_t removed = 0;  // of the old ones, by the saves before this one
+  std::uint64_t removed = 0;  // bytes of old checkpoints that earlier saves removed
   if (keep > 0 && before > 0) {
     new_ones = std::min(before, keep);
     removed = old - std::min(old, keep - new_ones);

@@ -1,4 +1,4 @@
-// Room on the disk for the checkpoints of a run.
+// Space on the disk for the checkpoints of a run.
 #ifndef CKPT_TRAINER_RUN_SAVE_ROOM_H_
 #define CKPT_TRAINER_RUN_SAVE_ROOM_H_
 
@@ -10,28 +10,29 @@
 
 namespace ckpt::train {
 
-// The saves that a run has before it.
+// The saves that are still to come in a run.
 struct SavesAhead {
   std::int64_t saves = 0;
-  std::int64_t keep = 0;               // checkpoints that stay; 0: all
-  std::uint64_t checkpoint_bytes = 0;  // of one
-  std::uint64_t passing_bytes = 0;     // that a save takes beside it, and gives back
-  std::vector<std::uint64_t>
-      old_bytes;  // of those that are there and count for `keep`, oldest first
+  std::int64_t keep = 0;               // checkpoints to keep; 0: all
+  std::uint64_t checkpoint_bytes = 0;  // per checkpoint
+  std::uint64_t passing_bytes = 0;     // additional bytes during a save, freed at its end
+  // Bytes of the existing checkpoints that count for `keep`, oldest first.
+  std::vector<std::uint64_t> old_bytes;
 };
 
-// How often a run saves after `iteration`: at multiples of `interval` (0: at none) and at its end.
+// How often a run saves after `iteration`: at multiples of `interval` (0: never) and at its end.
 [[nodiscard]] std::int64_t CountSaves(std::int64_t iteration, std::int64_t train_iters,
                                       std::int64_t interval);
 
-// Bytes that have to be free when save number `n` (from 1) is at its end, and the old ones that are not kept are gone.
+// The bytes that must be free at the end of save number `n` (from 1), after old checkpoints that
+// are not kept were removed.
 [[nodiscard]] std::uint64_t BytesAtSave(const SavesAhead& ahead, std::int64_t n);
 
-// How many saves find room in `free_bytes`, one after the other; all of them at most.
+// How many saves, one after another, fit into `free_bytes`; at most all of them.
 [[nodiscard]] std::int64_t SavesThatFit(const SavesAhead& ahead, std::uint64_t free_bytes);
 
-// Whether the first save finds room in `free_bytes` below `folder`, and, where retention bounds them, all that are there at
-// once. Errors: kNoSpace.
+// Checks that the first save fits into `free_bytes` below `folder` and, if `keep` limits the number
+// of checkpoints, that the largest number of them fits too. Errors: kNoSpace.
 Status CheckRoomForSaves(const Path& folder, const SavesAhead& ahead, std::uint64_t free_bytes);
 
 }  // namespace ckpt::train

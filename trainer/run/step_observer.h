@@ -1,4 +1,4 @@
-// StepObserver: who is told of every step of a run.
+// StepObserver: gets a report of every step of a run.
 #ifndef CKPT_TRAINER_RUN_STEP_OBSERVER_H_
 #define CKPT_TRAINER_RUN_STEP_OBSERVER_H_
 
@@ -7,12 +7,13 @@
 
 namespace ckpt::train {
 
-// Of rank 0, on its thread. An error ends the run.
+// Called on rank 0's thread. An error ends the run.
 class StepObserver {
  public:
   virtual ~StepObserver() = default;
   virtual Status OnStep(const StepMetrics& metrics) = 0;
-  // Returns when all that was told is durable: a checkpoint never knows of steps that the observer lost.
+  // Returns when all reports are durable, so that a checkpoint never contains steps that the
+  // observer has lost.
   virtual Status Sync() = 0;
 };
 

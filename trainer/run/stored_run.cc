@@ -59,18 +59,18 @@ Status CheckStoredBytes(Storage& storage, const Path& checkpoint, const Manifest
 
 namespace {
 
-// What a source is that has weights, and no state of an optimizer to go on with.
+// The error for a source that has weights, but no optimizer state to resume.
 Status NoRun(Storage& storage, const ModelSource& source, const Status& lack) {
   const Path config = source.checkpoint->path / std::string(kHfConfigName);
   const Result<FileStat> stat = storage.Stat(config);
   const bool is_repository = stat.ok() && stat->type == FileType::kRegular;
-  return Error(lack.kind(), "there are weights, but no run to go on with")
+  return Error(lack.kind(), "there are weights, but no run to resume")
       .File(source.checkpoint->path.string())
       .Expected("a checkpoint that ckpt-train saved")
       .Actual(fmt::format("{}: {}", source.checkpoint->format->name, lack.first().message))
-      .Hint(is_repository ? fmt::format("--init hf:{} begins with the weights",
+      .Hint(is_repository ? fmt::format("--init hf:{} starts a run with the weights",
                                         source.checkpoint->path.string())
-                          : std::string("--set finetune=true takes the weights alone"));
+                          : std::string("--set finetune=true takes only the weights"));
 }
 
 }  // namespace
@@ -84,7 +84,7 @@ Result<StatePtr> OpenStoredRun(Storage& storage, const Path& checkpoint, bool we
     CKPT_ASSIGN_OR_RETURN(state.args, ReadRunArgs(state.weights.source()));
   } else {
     Result<TrainingState> run = OpenTrainingState(storage, checkpoint, options);
-    // What a run lacks is named by its entry.
+    // The error names the entry that is missing.
     const bool has_none = !run.ok() && run.status().kind() == ErrorKind::kMissing &&
                           run.status().first().tensor.empty();
     if (has_none) {
@@ -119,10 +119,9 @@ Status CheckSavesNoneAway(Storage& storage, const CheckpointSettings& settings, 
   return Error(ErrorKind::kAlreadyExists, "the folder to save in holds the checkpoints of a run")
       .File(settings.save.string())
       .Actual(fmt::format("{} iterations up to {}", there.size(), there.back()))
-      .Hint(
-          fmt::format("go on from them with --load {}, or save elsewhere", settings.save.string()));
+      .Hint(fmt::format("resume them with --load {}, or save elsewhere", settings.save.string()));
 }
 
-std::string GoingOnFrom(const Path& checkpoint) { return "going on from " + checkpoint.string(); }
+std::string GoingOnFrom(const Path& checkpoint) { return "resuming " + checkpoint.string(); }
 
 }  // namespace ckpt::train

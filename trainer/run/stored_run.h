@@ -1,4 +1,4 @@
-// Checkpoints that a run may go on from.
+// Checkpoints that a run may resume.
 #ifndef CKPT_TRAINER_RUN_STORED_RUN_H_
 #define CKPT_TRAINER_RUN_STORED_RUN_H_
 
@@ -15,33 +15,35 @@
 
 namespace ckpt::train {
 
-// Directories below `root` in the order to try them: iterations, newest first; else what a tracker
-// names, or the root itself. None if `root` does not exist or holds nothing but what a first save left
-// that was interrupted.
+// The directories below `root` to try, in order: iterations, newest first; or what a tracker names;
+// or the root itself. Empty if `root` does not exist or contains only what an interrupted first
+// save left.
 Result<std::vector<Path>> ListCandidates(Storage& storage, const Path& root);
 
-// Compares files with the checkpoint's manifest: those at positions part, part + parts, …. Where the checkpoint could be
-// opened, `index` is its own, and bytes of tensors are left to whoever reads them.
+// Compares files with the checkpoint's manifest: those at positions part, part + parts, …. If the
+// checkpoint could be opened, `index` is its index, and the bytes of tensors are left to the code
+// that reads them.
 // Errors: kChecksum and the others of VerifyManifest.
 Status CheckStoredBytes(Storage& storage, const Path& checkpoint, const Manifest& manifest,
                         const CheckpointIndex* index, int part, int parts);
 
-// The training state in a checkpoint of ours or of Megatron-FSDP, with all the rows it has.
-// `weights_only`: what else there is of the state is not looked at.
+// The training state in a checkpoint of ckptkit or of Megatron-FSDP, with all its rows.
+// `weights_only`: the rest of the state is not read.
 Result<StatePtr> OpenStoredRun(Storage& storage, const Path& checkpoint, bool weights_only);
 
-// The state in the newest candidate below `root` that can be opened, whatever its bytes are worth;
-// null if there is no candidate. Errors: those of OpenStoredRun, of every candidate or of one that any
-// other would give, too (IsOfSystem).
+// The state in the newest candidate below `root` that can be opened, before its bytes are checked;
+// null if there is no candidate. Errors: those of OpenStoredRun, either for every candidate, or for
+// one that shows a problem of the system that others would show too (IsOfSystem).
 Result<StatePtr> OpenNewestRun(Storage& storage, const Path& root, bool weights_only);
 
-// A run may save where nothing is, or where it goes on from the newest iteration: it would replace
-// another run's iterations one by one, and retention remove the rest. `goes_on`: with its whole state.
+// A run may save into an empty folder, or into one whose newest iteration it resumes. Otherwise it
+// would replace another run's iterations one by one, and retention would remove the rest.
+// `goes_on`: it resumes the whole state.
 //
 // Errors: kAlreadyExists.
 Status CheckSavesNoneAway(Storage& storage, const CheckpointSettings& settings, bool goes_on);
 
-// What errors of a candidate say was being done.
+// What errors of a candidate name as the action.
 [[nodiscard]] std::string GoingOnFrom(const Path& checkpoint);
 
 }  // namespace ckpt::train

@@ -46,7 +46,7 @@ Result<LoopEnd> TrainLoop::Run() {
   }
   CKPT_RETURN_IF_ERROR(in_.checkpoints.Finish());
   if (in_.observer != nullptr) CKPT_RETURN_IF_ERROR(in_.observer->Sync());
-  progress_.next_loss.reset();  // known after some saves only
+  progress_.next_loss.reset();  // known only after some saves
   return LoopEnd{.progress = progress_, .reason = *reason};
 }
 
@@ -72,7 +72,7 @@ Result<StepMetrics> TrainLoop::Step() {
                          .step_ms = watch.Milliseconds(),
                          .peak_bytes = report->peak_bytes,
                          .experts = report->experts};
-  // This step began with the weights that wait to be written: its loss is their proof.
+  // This step began with the weights that wait to be written, so its loss is their proof.
   if (in_.checkpoints.is_taken()) CKPT_RETURN_IF_ERROR(WriteTaken(report->loss));
   return metrics;
 }
@@ -85,9 +85,9 @@ Status TrainLoop::EndWith(Status failure, std::int64_t step) {
   } else {
     failure = std::move(failure).While(fmt::format("training step {}", step));
   }
-  // Ranks that have not failed wait inside the step, and come to no save.
+  // Ranks that did not fail wait inside the step and cannot take part in a save.
   if (!is_of_all && in_.world.size() > 1) return failure;
-  // What is being saved is of earlier steps, and good.
+  // The state that is being saved is from an earlier step and good.
   if (in_.checkpoints.is_taken()) failure.Add(in_.checkpoints.Write(std::nullopt));
   failure.Add(in_.checkpoints.Finish());
   return failure;
@@ -109,7 +109,8 @@ Status TrainLoop::Evaluate(StepMetrics& metrics) {
         .status()
         .While(fmt::format("evaluating after step {}", progress_.iteration));
   }
-  if (!*evaluation) return OkStatus();  // told to stop: a loss over less would be another figure
+  // Asked to stop: the loss over fewer batches would be another figure.
+  if (!*evaluation) return OkStatus();
   metrics.eval_loss = (*evaluation)->loss;
   metrics.eval_ms = watch.Milliseconds();
   return OkStatus();
@@ -126,7 +127,7 @@ Result<bool> TrainLoop::IsToldToGoOn() {
 }
 
 Result<std::optional<EndReason>> TrainLoop::ReasonToEnd() {
-  // Asked first, since every rank has to.
+  // Called first, because every rank must call it.
   CKPT_ASSIGN_OR_RETURN(const bool goes_on, IsToldToGoOn());
   std::optional<EndReason> reason;
   if (progress_.iteration >= in_.settings.train_iters) {
@@ -141,14 +142,15 @@ Result<std::optional<EndReason>> TrainLoop::ReasonToEnd() {
 
 Status TrainLoop::Save(std::optional<EndReason> reason) {
   const Stopwatch watch;
-  // A checkpoint never knows of steps that the metrics lack.
+  // A checkpoint must not contain steps that the metrics lack.
   if (in_.observer != nullptr) CKPT_RETURN_IF_ERROR(in_.observer->Sync());
   CKPT_RETURN_IF_ERROR(in_.checkpoints.Take(progress_));
   save_ms_ += watch.Milliseconds();
-  // A proof at the end takes the time of half a step, which a run that was told to stop may not have.
+  // A proof at the end takes half a step, for which a stopped run may not have the time.
   const bool is_hurried = reason == EndReason::kStopped;
   if (!in_.checkpoint_settings.save_proof || is_hurried) return WriteTaken(std::nullopt);
-  // The next step tells the loss; but one that cannot begin must not take the checkpoint along.
+  // The next step will compute the loss. But if its batch cannot be read, the checkpoint must still
+  // be written.
   Result<Batch> next = in_.batches.ReadStep(progress_.consumed_samples);
   CKPT_ASSIGN_OR_RETURN(const bool is_read, trainer::HoldsEverywhere(in_.world, next.ok()));
   if (!is_read) return WriteTaken(std::nullopt);

@@ -1,4 +1,4 @@
-// TrainLoop: the steps of a run, from where its state is to where it ends.
+// TrainLoop: the steps of a run, from its current state to its end.
 #ifndef CKPT_TRAINER_RUN_TRAIN_LOOP_H_
 #define CKPT_TRAINER_RUN_TRAIN_LOOP_H_
 
@@ -28,19 +28,19 @@ struct LoopInput {
   RunCheckpoints& checkpoints;
   trainer::Communicator& world;
   const trainer::BatchReader& batches;
-  const trainer::BatchReader* valid = nullptr;  // null: nothing is evaluated
-  StepObserver* observer = nullptr;             // of rank 0
-  // Asked between steps: whether this rank was told to end the run.
+  const trainer::BatchReader* valid = nullptr;  // null: no evaluation
+  StepObserver* observer = nullptr;             // set on rank 0
+  // Called between steps: whether this rank was asked to end the run.
   std::function<bool()> is_stop_asked;
-  // Told every step, on every rank.
+  // Called after every step, on every rank.
   std::function<void(const StepMetrics& metrics)> on_step = {};
 };
 
 enum class EndReason : std::uint8_t {
   kFinished,      // train_iters steps are done
-  kNothingToDo,   // they were done before
-  kExitInterval,  // as exit_interval says
-  kStopped,       // a rank was told to
+  kNothingToDo,   // they were done already
+  kExitInterval,  // at a multiple of exit_interval
+  kStopped,       // a rank was asked to stop
 };
 
 struct LoopEnd {
@@ -54,40 +54,42 @@ using Batch = std::vector<trainer::HostMicroBatch>;
 // Thread-safety: the rank's thread. Every rank makes the same calls, and all end at the same step.
 class TrainLoop {
  public:
-  // From where `start` is.
+  // Starts from `start`.
   TrainLoop(const LoopInput& input, const RunProgress& start) : in_(input), progress_(start) {}
 
-  // Trains, tells, evaluates and saves until one of the reasons to end; what was trained is saved then, and durable. What a
-  // save needs is found out before the first step. A wish to stop ends an evaluation between two batches.
+  // Trains, reports, evaluates and saves until there is a reason to end. Then the state is saved
+  // and durable. What a save needs is checked before the first step. A request to stop ends an
+  // evaluation after the current batch.
   //
-  // With `save_proof` a checkpoint is copied where it is due, and written when the step that follows has told its loss; of a
-  // run that was told to stop it is written at once, without.
+  // With `save_proof`, the state is copied when a checkpoint is due, and written when the next step
+  // has computed its loss. A run that is asked to stop writes it at once, without the loss.
   //
-  // Errors: kValueMismatch (a loss or a gradient is not finite: names step and samples; nothing of that step is saved),
-  //         those of the data, of the checkpoints and of the observer, kCancelled (another rank failed).
+  // Errors: kValueMismatch (a loss or a gradient is not finite: names step and samples; nothing of
+  // that step is saved), those of the data, of the checkpoints and of the observer, kCancelled
+  // (another rank failed).
   Result<LoopEnd> Run();
 
  private:
   [[nodiscard]] bool saves() const { return !in_.checkpoint_settings.save.empty(); }
-  // The batch that follows, which a save may have read already.
+  // The next batch, which a save may have read already.
   Result<Batch> ReadNext();
   Result<StepMetrics> Step();
   [[nodiscard]] bool IsEvaluationDue() const;
   Status Evaluate(StepMetrics& metrics);
-  // Whether no rank was told to end the run.
+  // Whether no rank was asked to end the run.
   Result<bool> IsToldToGoOn();
-  // Nothing to end for yet.
+  // Empty if there is no reason yet.
   Result<std::optional<EndReason>> ReasonToEnd();
-  // The error of a run whose step failed, when what can still be saved is.
+  // Saves what can still be saved after a failed step, and returns the run's error.
   Status EndWith(Status failure, std::int64_t step);
-  // `reason`: of the end that this save belongs to.
+  // `reason`: why the run ends, if this is its last save.
   Status Save(std::optional<EndReason> reason);
   Status WriteTaken(std::optional<double> next_loss);
 
   const LoopInput in_;
   RunProgress progress_;
   std::optional<Batch> next_;
-  double save_ms_ = 0;  // that training waited for checkpoints since the last step was told
+  double save_ms_ = 0;  // time that training waited for checkpoints since the last report
 };
 
 }  // namespace ckpt::train

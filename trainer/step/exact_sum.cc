@@ -12,9 +12,9 @@ using Limbs = std::array<std::int64_t, ExactSum::kLimbs>;
 
 constexpr int kLimbBits = 32;
 constexpr std::uint64_t kLimbMask = 0xFFFF'FFFF;
-constexpr std::size_t kTop = ExactSum::kLimbs - 2;  // signed: takes what carries out of the range
+constexpr std::size_t kTop = ExactSum::kLimbs - 2;  // signed: takes the carries out of the range
 constexpr std::size_t kNotFinite = ExactSum::kLimbs - 1;
-// Every term adds less than 2³² to a limb, so 2³⁰ terms and as many carried sums fit in 63 bits.
+// A term adds less than 2³² to a limb. So 2³⁰ terms and as many carried sums fit into 63 bits.
 constexpr std::int64_t kMaxWaiting = std::int64_t{1} << 30;
 
 constexpr int kFractionBits = 52;
@@ -22,7 +22,7 @@ constexpr std::uint64_t kFractionMask = (std::uint64_t{1} << kFractionBits) - 1;
 constexpr std::uint64_t kExponentMask = 0x7FF;
 constexpr int kLowestExponent = -1074;  // of the lowest bit of limb 0
 
-// Leaves limbs below the top in [0, 2³²), the same number.
+// Carries, so that all limbs below the top are in [0, 2³²). The number stays the same.
 void Carry(Limbs& limbs) {
   std::int64_t carry = 0;
   for (std::size_t i = 0; i < kTop; ++i) {
@@ -33,12 +33,12 @@ void Carry(Limbs& limbs) {
   limbs[kTop] += carry;
 }
 
-// Bit `position` of a carried number that is not negative.
+// Bit `position` of a carried, non-negative number.
 bool Bit(const Limbs& limbs, int position) {
   return (limbs[static_cast<std::size_t>(position / kLimbBits)] >> (position % kLimbBits) & 1) != 0;
 }
 
-// The highest bit that is set; -1 in zero.
+// The highest bit that is set; -1 for zero.
 int HighestBit(const Limbs& limbs) {
   for (std::size_t i = kTop + 1; i-- > 0;) {
     if (limbs[i] == 0) continue;
@@ -56,10 +56,10 @@ bool AnyBitBelow(const Limbs& limbs, int position) {
   return (limbs[limb] & ((std::int64_t{1} << position % kLimbBits) - 1)) != 0;
 }
 
-// Rounds a carried number that is not negative.
+// Rounds a carried, non-negative number.
 double Round(const Limbs& limbs) {
   const int highest = HighestBit(limbs);
-  const int lowest = highest > kFractionBits ? highest - kFractionBits : 0;  // that is kept
+  const int lowest = highest > kFractionBits ? highest - kFractionBits : 0;  // lowest bit kept
   std::uint64_t significand = 0;
   for (int position = highest; position >= lowest; --position) {
     significand = significand << 1 | (Bit(limbs, position) ? 1U : 0U);
@@ -84,8 +84,8 @@ void ExactSum::Add(double term) {
     Carry(limbs_);
     num_waiting_ = 1;
   }
-  // The term is significand · 2^(shift - 1074); subnormals lack the leading bit and share exponent
-  // 1's weight.
+  // The term is significand · 2^(shift - 1074). Subnormals have no leading bit and the weight of
+  // exponent 1.
   const std::uint64_t fraction = bits & kFractionMask;
   const std::uint64_t significand = exponent == 0 ? fraction : fraction | (kFractionMask + 1);
   const std::uint64_t shift = exponent == 0 ? 0 : exponent - 1;

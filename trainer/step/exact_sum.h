@@ -1,5 +1,5 @@
-// ExactSum: a sum of doubles whose bits do not depend on the order of its terms, nor on how ranks
-// share them.
+// ExactSum: a sum of doubles whose bits do not depend on the order of its terms, nor on how the
+// terms are divided among ranks.
 #ifndef CKPT_TRAINER_STEP_EXACT_SUM_H_
 #define CKPT_TRAINER_STEP_EXACT_SUM_H_
 
@@ -10,26 +10,26 @@
 
 namespace ckpt::trainer {
 
-// A fixed-point number over the whole range of double, in limbs of 32 bits held in 64, so that
-// carries wait. Sums of several ranks are added limb by limb as integers (an int64 all-reduce of
-// `limbs()`).
+// A fixed-point number over the whole range of double. Its limbs have 32 bits and are held in 64,
+// so carries can wait. Sums of several ranks are added limb by limb as integers (an int64
+// all-reduce of `limbs()`).
 //
 // One thread.
 class ExactSum {
  public:
-  // 2¹⁰²⁴ down to 2⁻¹⁰⁷⁴, room above for sums of 2⁶³ terms, and a count.
+  // From 2¹⁰²⁴ down to 2⁻¹⁰⁷⁴, plus bits for sums of 2⁶³ terms, plus a count.
   static constexpr std::size_t kLimbs = 68;
 
-  // Terms that are not finite make the value NaN. Cost: a few nanoseconds.
+  // A term that is not finite makes the value NaN. Cost: a few nanoseconds.
   void Add(double term);
-  // The sum, rounded to nearest even once; past the largest double, infinity. Zero is +0.
+  // The sum, rounded once to nearest even; beyond the largest double, infinity. Zero is +0.
   [[nodiscard]] double Value() const;
 
-  // For adding other sums' limbs, those of fewer than 2³⁰ sums, element by element.
+  // For adding the limbs of other sums, fewer than 2³⁰ of them, element by element.
   [[nodiscard]] std::span<std::int64_t, kLimbs> limbs();
 
  private:
-  // Limb i < kLimbs - 1 weighs 2^(32·i - 1074); the last counts terms that were not finite.
+  // Limb i < kLimbs - 1 has the weight 2^(32·i - 1074). The last counts terms that were not finite.
   std::array<std::int64_t, kLimbs> limbs_{};
   std::int64_t num_waiting_ = 0;  // terms added since the last carry
 };

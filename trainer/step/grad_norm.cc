@@ -69,7 +69,7 @@ Status GradNorm::NotFinite(const std::vector<double>& row_sums) const {
     }
   });
   Status status = Error(ErrorKind::kValueMismatch, "a gradient is not finite");
-  return name.empty() ? std::move(status).Hint("another rank names the parameter")
+  return name.empty() ? std::move(status).Hint("the error of another rank names the parameter")
                       : std::move(status).Tensor(name);
 }
 

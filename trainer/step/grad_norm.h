@@ -1,4 +1,4 @@
-// The norm of all gradients, the same bits on every mesh that has the same gradients.
+// The norm of all gradients. Equal gradients give the same bits on every mesh.
 #ifndef CKPT_TRAINER_STEP_GRAD_NORM_H_
 #define CKPT_TRAINER_STEP_GRAD_NORM_H_
 
@@ -14,29 +14,29 @@
 
 namespace ckpt::trainer {
 
-// Rows of this rank's parts of the gradients that it counts.
+// Rows of gradients that this rank counts.
 [[nodiscard]] std::int64_t CountNormRows(std::span<const UnitSpec> units, const ShardPlan& plan);
-// Device memory that a GradNorm holds.
+// Device memory of a GradNorm.
 [[nodiscard]] constexpr std::uint64_t NormBytes(std::int64_t rows) {
   return static_cast<std::uint64_t>(rows) * sizeof(double);
 }
 
-// Squares are summed row by row, each row in one order, and the rows exactly: shards hold whole
-// rows, so neither the mesh nor who counts a row shows in the result. Every element is counted by
-// exactly one rank.
+// Squares are summed within each row in one fixed order, and over the rows exactly. Shards hold
+// whole rows. So the result does not depend on the mesh, nor on which rank counts a row. Exactly
+// one rank counts each element.
 //
 // Thread-safety: the rank's thread.
 class GradNorm {
  public:
-  // `world`: all ranks that train. All outlive it. Errors: kSystem.
+  // `world`: all ranks that train. All arguments outlive it. Errors: kSystem.
   static Result<GradNorm> Create(const ParamStore& store, Communicator& world, Ops& ops,
                                  Device& device);
 
-  // √Σ g² over every element g of every sum of gradients times `scale`. Blocks until `queue` got
-  // there. Every rank calls it.
+  // √Σ g² over every element g of the gradients, where g is the store's sum times `scale`. Blocks
+  // until `queue` has run what was enqueued. Every rank calls it.
   //
-  // Errors: kValueMismatch on every rank if a gradient is not finite (names the parameter where
-  //         this rank holds it), those of the queue.
+  // Errors: kValueMismatch on every rank if a gradient is not finite (a rank that holds it names
+  // the parameter), those of the queue.
   Result<double> Compute(Queue& queue, double scale);
 
  private:
@@ -49,7 +49,7 @@ class GradNorm {
   Ops* ops_;
   Device* device_;
   Buffer memory_;
-  Tensor row_sums_;  // float64, of the rows that this rank counts
+  Tensor row_sums_;  // float64, one per row that this rank counts
 };
 
 }  // namespace ckpt::trainer

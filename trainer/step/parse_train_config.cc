@@ -16,7 +16,7 @@ namespace {
 template <typename Enum>
 using Words = std::vector<std::pair<std::string_view, Enum>>;
 
-// Long and short names, as Megatron's options take either.
+// Long and short names: Megatron's options accept both.
 const Words<DType>& FloatWords() {
   static const Words<DType> words = {{"fp32", DType::kFloat32},
                                      {"float32", DType::kFloat32},
@@ -52,11 +52,11 @@ void ReadMesh(SettingsReader& settings, TrainConfig& config) {
 
 void ReadBatch(SettingsReader& settings, TrainConfig& config) {
   config.micro_batch_size = settings.Int("micro_batch_size", 1, 1);
-  // One micro-batch a rank, unless said otherwise.
+  // The default is one micro-batch per rank.
   const bool fits =
       config.micro_batch_size <= std::numeric_limits<std::int64_t>::max() / config.mesh.world_size;
   if (!fits) {
-    settings.Refuse("micro_batch_size", "is past any batch");
+    settings.Refuse("micro_batch_size", "is too large");
     config.micro_batch_size = 1;
   }
   config.global_batch_size =
@@ -85,7 +85,8 @@ void ReadPrecision(SettingsReader& settings, TrainConfig& config) {
   if (config.reduction == Reduction::kTree) return;
   for (const auto& [name, is_set] : {std::pair("main_grads_dtype", main_grads.has_value()),
                                      std::pair("grad_comm_dtype", grad_comm.has_value())}) {
-    if (is_set) settings.Refuse(name, "has no say under reduction=canonical: sums are fixed-point");
+    if (is_set)
+      settings.Refuse(name, "has no effect under reduction=canonical: sums are fixed-point");
   }
   ApplyReduction(config);
 }
@@ -117,7 +118,7 @@ void ReadSchedule(SettingsReader& settings, TrainConfig& config) {
   schedule.min_lr = settings.Number("min_lr", schedule.min_lr);
   schedule.init_lr = settings.Number("lr_warmup_init", schedule.init_lr);
   schedule.warmup_steps = settings.Int("lr_warmup_iters", schedule.warmup_steps);
-  // A curve without a length of its own is as long as the run; a constant rate needs none.
+  // The default length of decay is that of the run. A constant rate needs none.
   const std::int64_t train_iters = settings.Int("train_iters", 0);
   schedule.decay_steps =
       settings.Int("lr_decay_iters", schedule.style == DecayStyle::kConstant ? 0 : train_iters);
@@ -138,7 +139,8 @@ void ReadEngine(SettingsReader& settings, TrainConfig& config) {
 }
 
 void RefuseIdleSettings(SettingsReader& settings, TrainConfig& config) {
-  // What stands in for a setting that is wrong says nothing about the others.
+  // With an invalid setting, `config` holds a default in its place, which cannot show what else has
+  // no effect.
   if (!settings.ok()) return;
   settings.RefuseIdle(config.mesh.num_instances == 1, "without num_distributed_optimizer_instances",
                       {"outer_dp_sharding_strategy"});
@@ -160,7 +162,7 @@ void RefuseIdleSettings(SettingsReader& settings, TrainConfig& config) {
   settings.RefuseIdle(schedule.style != DecayStyle::kWsd, "without lr_decay_style=WSD",
                       {"lr_wsd_decay_style", "lr_wsd_decay_iters"});
 
-  // Rotary positions go as far as they are asked for; a bound that is given is kept.
+  // Rotary positions have no limit of their own, but a limit that is given applies.
   const std::int64_t positions = settings.Int("max_position_embeddings", 0);
   const bool is_bound = settings.IsGiven("max_position_embeddings") && positions > 0;
   if (is_bound && config.seq_length > positions) {
@@ -175,7 +177,7 @@ Result<TrainConfig> ParseTrainConfig(SettingsReader& settings, int num_ranks) {
   TrainConfig config;
   config.mesh.world_size = num_ranks;
   config.model = ReadModelConfig(settings);
-  // What was wrong with the model is not to be found a second time below.
+  // Do not report the model's errors again below.
   if (!settings.ok() && config.model.moe) {
     config.model.moe->router = {};
     config.model.moe->pad_to_capacity = false;

@@ -1,4 +1,4 @@
-// The settings of a training run, under Megatron's option names with underscores.
+// Parses the settings of a training run: Megatron's option names, with underscores.
 #ifndef CKPT_TRAINER_STEP_PARSE_TRAIN_CONFIG_H_
 #define CKPT_TRAINER_STEP_PARSE_TRAIN_CONFIG_H_
 
@@ -8,11 +8,12 @@
 
 namespace ckpt::trainer {
 
-// Reads every setting of a run on `num_ranks` ranks, those of its model included (the list with defaults is
-// docs/guides/train.md), and checks the whole. The caller may have read other settings before.
+// Reads every setting of a run on `num_ranks` ranks, those of its model included
+// (docs/guides/train.md lists them with defaults), and validates the configuration as a whole. The
+// caller may have read other settings before.
 //
-// Errors: kUsage, all violations at once: unknown, missing or ill-typed settings, those of ParseModelConfig and of
-//         ValidateTrainConfig.
+// Errors: kUsage, all violations at once: unknown, missing or ill-typed settings, those of
+// ParseModelConfig and of ValidateTrainConfig.
 Result<TrainConfig> ParseTrainConfig(SettingsReader& settings, int num_ranks);
 
 }  // namespace ckpt::trainer

@@ -29,7 +29,7 @@ std::int64_t CountPadding(const HostMicroBatch& batch) {
   return std::ranges::count_if(batch.positions, [](std::int32_t position) { return position < 0; });
 }
 
-// The arrays of a micro-batch, in the order in which they lie on the device.
+// The arrays of a micro-batch, in their order on the device.
 std::array<const std::vector<std::int32_t>*, 5> ArraysOf(const HostMicroBatch& batch) {
   return {&batch.tokens, &batch.labels, &batch.positions, &batch.cu_seqlens, &batch.lengths};
 }
@@ -38,7 +38,7 @@ struct HostLosses {
   std::vector<double> tokens;
   double aux = 0;
 
-  // In order of token: a number that no mesh changes.
+  // Summed in order of token, so the result is the same on every mesh.
   [[nodiscard]] double Sum() const { return std::accumulate(tokens.begin(), tokens.end(), 0.0); }
 };
 
@@ -48,7 +48,7 @@ std::int64_t MostTokens(std::span<const HostMicroBatch> batches) {
   return most;
 }
 
-// A replicated buffer, as if it were a parameter.
+// Describes a replicated buffer as if it were a parameter.
 ParamSpec SpecOf(const ReplicatedBuffer& buffer) {
   return {.name = buffer.spec.name, .shape = buffer.spec.shape, .init = {}};
 }
@@ -98,25 +98,25 @@ class RankTrainerImpl final : public RankTrainer {
   [[nodiscard]] DType statistics() const {
     return config_.precision.compute == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
   }
-  // Device memory for these micro-batches, kept from step to step.
+  // Makes room on the device for these micro-batches; the memory is kept from step to step.
   Status Reserve(std::span<const HostMicroBatch> batches);
-  // This micro-batch's arrays, on their way to the device.
+  // Starts copying this micro-batch's arrays to the device.
   MicroBatch Upload(const HostMicroBatch& batch);
-  // A micro-batch's results on the device: a loss per token, then its auxiliary losses.
+  // The results of a micro-batch on the device: a loss per token, then its auxiliary losses.
   [[nodiscard]] Tensor LossesOf(std::size_t micro_batch, std::int64_t tokens) const;
   [[nodiscard]] Tensor AuxLossOf(std::size_t micro_batch) const;
   Result<std::vector<HostLosses>> ReadLosses(std::span<const HostMicroBatch> batches);
-  // Fills in loss, aux_loss and tokens over all ranks.
+  // Sets loss, aux_loss and tokens to their values over all ranks.
   Status SumLossesOverRanks(std::span<const HostMicroBatch> batches, StepReport& report);
   void ClearExpertCounts();
-  // Over all ranks, here and on the device.
+  // Sums them over all ranks, on the host and on the device.
   void SumExpertCounts();
   void UpdateExpertBias();
-  // REQUIRES: the compute queue was synchronised behind SumExpertCounts.
+  // REQUIRES: the compute queue was synchronised after SumExpertCounts.
   void DescribeExperts(StepReport::ExpertLoad& load) const;
-  // Of the rank that has held most.
+  // The peak of the rank that has used the most memory.
   Result<std::uint64_t> PeakBytes();
-  // What keeps a gradient of this norm below the configured one.
+  // The factor that brings a gradient of this norm down to the configured one; 1 if it is smaller.
   [[nodiscard]] double ClipFactor(double norm) const;
   // Casts a tensor to float32 and copies it to the host, times `factors`. Blocks.
   Result<std::vector<float>> ReadFloats(const Tensor& tensor, const GradientFactors& factors);
@@ -133,7 +133,7 @@ class RankTrainerImpl final : public RankTrainer {
   std::unique_ptr<ParamStore> store_;
   std::optional<Optimizer> optimizer_;
   std::optional<GradNorm> grad_norm_;
-  Buffer inputs_;  // of a micro-batch
+  Buffer inputs_;  // of one micro-batch
   Buffer losses_;  // of every micro-batch, `losses_stride_` elements each
   std::int64_t losses_stride_ = 0;
   std::vector<double> micro_batch_losses_;
@@ -305,7 +305,7 @@ Status RankTrainerImpl::SumLossesOverRanks(std::span<const HostMicroBatch> batch
   if (std::isfinite(report.loss) && std::isfinite(report.aux_loss)) return OkStatus();
   Status status = Error(ErrorKind::kValueMismatch, "the loss is not finite")
                       .Actual(bad.empty() ? fmt::format("{}", report.loss) : bad);
-  return bad.empty() ? std::move(status).Hint("another rank names the micro-batch")
+  return bad.empty() ? std::move(status).Hint("the error of another rank names the micro-batch")
                      : std::move(status);
 }
 
@@ -347,7 +347,7 @@ void RankTrainerImpl::DescribeExperts(StepReport::ExpertLoad& load) const {
 }
 
 Result<std::uint64_t> RankTrainerImpl::PeakBytes() {
-  std::uint64_t mine = 0;  // what a step allocates it keeps: the peaks of all uses coincide
+  std::uint64_t mine = 0;  // a step keeps what it allocates, so all uses peak at once
   for (int use = 0; use < kNumMemoryUses; ++use) {
     mine += device_.usage(static_cast<MemoryUse>(use)).peak_bytes;
   }
@@ -370,8 +370,8 @@ Result<StepReport> RankTrainerImpl::ComputeGradients(std::span<const HostMicroBa
   for (std::size_t m = 0; m < batches.size(); ++m) {
     const std::int64_t tokens = batches[m].batch * batches[m].seq;
     const auto counted = static_cast<double>(CountLabels(batches[m]));
-    // A micro-batch's gradient is that of its mean loss, or of its sum: a number that no mesh changes. The rest of the
-    // average is one factor at the end.
+    // The gradient of a micro-batch is that of its mean loss, or of its sum: the same numbers on
+    // every mesh. One factor at the end completes the average.
     const LossScales scales = {
         .token = config_.per_token_loss ? 1 : (counted > 0 ? 1 / counted : 0),
         .aux = config_.per_token_loss ? counted : 1};

@@ -1,4 +1,4 @@
-// What a rank's trainer keeps on the device beside parameters and activations.
+// What a rank's trainer keeps on the device in addition to parameters and activations.
 #ifndef CKPT_TRAINER_STEP_STEP_MEMORY_H_
 #define CKPT_TRAINER_STEP_STEP_MEMORY_H_
 
@@ -12,14 +12,14 @@
 
 namespace ckpt::trainer {
 
-// The arrays of a micro-batch of so many tokens, whatever examples they are.
+// The arrays of a micro-batch with this many tokens, for any number of examples.
 [[nodiscard]] std::uint64_t InputBytes(std::int64_t tokens);
-// A loss for each token and one auxiliary loss, of so many micro-batches.
+// For this many micro-batches, a loss per token and one auxiliary loss each.
 [[nodiscard]] std::uint64_t LossBytes(std::int64_t micro_batches, std::int64_t tokens,
                                       DType compute);
 
-// Both for a step, and what the norm of its gradients takes. RankTrainer allocates exactly this. `units` and `plan` are
-// those of a rank.
+// Both for a step, plus the norm of its gradients. RankTrainer allocates exactly this. `units` and
+// `plan` are the rank's.
 [[nodiscard]] std::uint64_t StepBytes(const TrainConfig& config, std::span<const UnitSpec> units,
                                       const ShardPlan& plan);
 

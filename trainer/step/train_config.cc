@@ -10,7 +10,8 @@
 namespace ckpt::trainer {
 namespace {
 
-// The unit in use and the one that is gathered next; one whose gradients are complete.
+// Two weight slots: for the unit in use and the one gathered next. One gradient slot, for a unit
+// whose gradients are complete.
 constexpr SlotOptions kFewestSlots = {.weight_slots = 2, .gradient_slots = 1};
 
 // Collects violations.

@@ -1,4 +1,4 @@
-// TrainConfig: everything that decides a training run, checked as a whole before anything starts.
+// TrainConfig: all settings of a training run, validated as a whole before anything starts.
 #ifndef CKPT_TRAINER_STEP_TRAIN_CONFIG_H_
 #define CKPT_TRAINER_STEP_TRAIN_CONFIG_H_
 
@@ -29,23 +29,23 @@ struct TrainConfig {
   Dispatcher dispatcher = Dispatcher::kAllToAll;
   Reduction reduction = Reduction::kTree;
   bool recompute = false;
-  // A step's loss is the mean over all its counted tokens; else the mean over its micro-batches of
-  // their means.
+  // If true, a step's loss is the mean over all its counted tokens. Otherwise it is the mean over
+  // its micro-batches of their means.
   bool per_token_loss = false;
 
-  std::int64_t micro_batch_size = 1;   // sequences a rank computes at once
-  std::int64_t global_batch_size = 1;  // sequences of a step, over all ranks
+  std::int64_t micro_batch_size = 1;   // sequences that a rank computes at once
+  std::int64_t global_batch_size = 1;  // sequences of a step on all ranks
   std::int64_t seq_length = 0;
 
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
-  double clip_grad = 1;  // largest norm of the gradients; 0: not clipped
+  double clip_grad = 1;  // largest norm of the gradients; 0: no clipping
   std::uint64_t seed = 1234;
-  // Shell patterns of names (`*` matches dots too) of parameters that are not trained.
+  // Shell patterns of the names of parameters that are not trained (`*` also matches dots).
   std::vector<std::string> frozen;
 
   SlotOptions slots;
-  std::uint64_t max_unsharded_bytes = 0;  // cap on slots and root; 0: none
+  std::uint64_t max_unsharded_bytes = 0;  // limit for slots and root; 0: none
   bool overlap_grad_reduce = false;
   bool overlap_param_gather = false;
   bool poison_released = false;  // see ParamStoreOptions
@@ -55,13 +55,13 @@ struct TrainConfig {
   }
 };
 
-// `canonical` sets what it needs (fixed-point sums) in `config.precision`.
+// kCanonical sets the precision that it needs (fixed-point sums) in `config.precision`.
 void ApplyReduction(TrainConfig& config);
 
-// Errors: kUsage: every violation at once, each with a hint.
+// Errors: kUsage, all violations at once, each with a hint how to fix it.
 Status ValidateTrainConfig(const TrainConfig& config);
 
-// Errors: kUsage (slots and root of `plan` need more than max_unsharded_bytes: names the bytes and
+// Errors: kUsage (slots and root of `plan` need more than max_unsharded_bytes; names the bytes and
 // what would fit).
 Status CheckUnshardedBytes(const TrainConfig& config, const ShardPlan& plan);
 

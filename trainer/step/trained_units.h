@@ -1,4 +1,4 @@
-// The units of a run's model as the run trains them.
+// The units of a run's model, with the parameters that are not trained marked.
 #ifndef CKPT_TRAINER_STEP_TRAINED_UNITS_H_
 #define CKPT_TRAINER_STEP_TRAINED_UNITS_H_
 
@@ -10,10 +10,12 @@
 
 namespace ckpt::trainer {
 
-// ListUnits, where what `config.frozen` names is not trainable: what PlanShards wants to know.
+// ListUnits, with the parameters that match `config.frozen` marked as not trainable. PlanShards
+// takes it.
 [[nodiscard]] std::vector<UnitSpec> ListTrainedUnits(const TrainConfig& config, int expert_rank);
 
-// Errors: kUsage (a pattern of `config.frozen` that names no parameter; all of them; or together they name every one).
+// Errors: kUsage (patterns of `config.frozen` that match no parameter, of which it names all; or
+// all patterns together match every parameter).
 Status CheckFrozen(const TrainConfig& config);
 
 }  // namespace ckpt::trainer

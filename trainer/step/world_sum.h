@@ -10,7 +10,8 @@
 
 namespace ckpt::trainer {
 
-// Replaces each sum by its total over the ranks of `world`. Every rank calls it with as many sums.
+// Replaces each sum by its total over the ranks of `world`. Every rank calls it with the same
+// number of sums.
 // Errors: kCancelled (a rank is gone).
 Status SumOverRanks(Communicator& world, std::span<ExactSum> sums);
 

@@ -124,7 +124,7 @@ TEST_F(ResumeTest, FindsDataThatChanged) {
   const Said said = Call(RunTrain, again);
   ASSERT_THAT(said.code, IsOk());
   EXPECT_EQ(*said.code, cli::ExitCode::kDifferent);
-  EXPECT_THAT(said.err, HasSubstr("the loss after loading is not the stored one"));
+  EXPECT_THAT(said.err, HasSubstr("the loss after loading differs from the stored loss"));
 }
 
 class ChangedRunTest : public ResumeTest {
@@ -157,7 +157,7 @@ TEST_F(ChangedRunTest, AnotherModelIsRefusedByTheNameOfTheSetting) {
     EXPECT_EQ(said.code.status().problems().size(), 1U) << said.code.status().ToString();
     const std::string name = std::string(change).substr(0, std::string(change).find('='));
     EXPECT_THAT(said.code.status().ToString(),
-                HasSubstr("setting " + name + " makes another model of the stored run's"));
+                HasSubstr("setting " + name + " changes the model of the stored run"));
     EXPECT_EQ(CountCheckpoints(), 3U);
   }
 }
@@ -186,7 +186,7 @@ TEST_F(ChangedRunTest, FinetuningTakesEveryTensorOfTheSourceOrNone) {
               HasSubstr("mlp.router.weight: expected [2, 24], found [4, 24]"));
   const Said more = finetune({"num_layers=2"});
   ASSERT_FALSE(more.code.ok());
-  EXPECT_THAT(more.code.status().ToString(), HasSubstr("needs a tensor that is not there"));
+  EXPECT_THAT(more.code.status().ToString(), HasSubstr("a tensor of the run's model is missing"));
   EXPECT_THAT(more.code.status().ToString(), HasSubstr("decoder.layers.1.input_layernorm.weight"));
   const Said tied = finetune({"untie_embeddings_and_output_weights=false"});
   ASSERT_FALSE(tied.code.ok());
@@ -279,7 +279,7 @@ TEST_F(ResumeTest, StartsNoSecondRunInTheFolderOfAnother) {
   ASSERT_THAT(metrics, IsOk());
   const Said said = Call(RunTrain, options);
   EXPECT_THAT(said.code, testing::FailsWith(ErrorKind::kAlreadyExists));
-  EXPECT_THAT(said.code.status().ToString(), HasSubstr("go on from them with --load"));
+  EXPECT_THAT(said.code.status().ToString(), HasSubstr("resume them with --load"));
   EXPECT_EQ(*Metrics(In("metrics.jsonl")), *metrics);
 }
 

@@ -86,7 +86,7 @@ TEST_F(TrainTest, ReportsEverythingThatIsWrongAtOnce) {
   const std::string problems = said.code.status().ToString();
   for (const char* problem :
        {"setting train_iters is missing", "setting data_path is missing",
-        "there is no setting lerning_rate", "setting data_kind is none of its words",
+        "there is no setting lerning_rate", "setting data_kind has an unknown value",
         "setting save_interval is no such number"}) {
     EXPECT_THAT(problems, HasSubstr(problem));
   }
@@ -187,8 +187,8 @@ TEST_F(TrainTest, AFailedSaveSaysWhatIsLeftAndHowToGoOn) {
   ASSERT_THAT(failure, FailsWith(ErrorKind::kNoSpace));
   const std::string hint = failure.first().hint;
   EXPECT_THAT(hint, HasSubstr("full/iter_0000004.ckptkit-partial holds a part of it"));
-  EXPECT_THAT(hint, HasSubstr("full/iter_0000002 is whole: make room (a save takes "));
-  EXPECT_THAT(hint, HasSubstr("go on from it with --load " + options.run.save));
+  EXPECT_THAT(hint, HasSubstr("full/iter_0000002 is complete: make room (a save takes "));
+  EXPECT_THAT(hint, HasSubstr("resume it with --load " + options.run.save));
 
   options.run.load = options.run.save;
   EXPECT_TRUE(Call(RunTrain, options).IsDone()) << "as the hint says";
@@ -383,11 +383,11 @@ TEST_F(HfTrainTest, TakesEveryWeightOfTheModelOrNone) {
   };
   const std::vector<Change> changes = {
       {{"num_layers=1", "moe_layer_freq=1"}, "no place for this tensor"},
-      {{"num_layers=3", "moe_layer_freq=1"}, "needs a tensor that is not there"},
+      {{"num_layers=3", "moe_layer_freq=1"}, "a tensor of the run's model is missing"},
       {{"num_experts=4"}, "mlp.experts.linear_fc1.weight4"},
       {{"qk_layernorm=false"}, "self_attention.k_layernorm.weight"},
       {{"vocab_size=128"}, "word_embeddings.weight: expected [128, 40], found [160, 40]"},
-      {{"moe_ffn_hidden_size=16"}, "the run's model has another shape"}};
+      {{"moe_ffn_hidden_size=16"}, "the tensor has a different shape in the run's model"}};
   for (const Change& change : changes) {
     SCOPED_TRACE(change.set.front());
     const Said said = TrainModel(change.set, Tokens());
@@ -483,7 +483,7 @@ TEST_F(HfTrainTest, TextIsNoBytesForAModelThatCameWithATokenizer) {
   settings.tokenizer = *tokenizer;
   const auto refused = OpenData(PosixStorage(), In("data.jsonl"), settings, config);
   ASSERT_THAT(refused.status(), FailsWith(ErrorKind::kUsage));
-  EXPECT_THAT(refused.status().ToString(), HasSubstr("has a tokenizer of its own"));
+  EXPECT_THAT(refused.status().ToString(), HasSubstr("has its own tokenizer"));
 }
 
 TEST_F(HfTrainTest, SaysWhatALoadIsThatHoldsNoRun) {
@@ -504,7 +504,7 @@ TEST_F(HfTrainTest, SaysWhatALoadIsThatHoldsNoRun) {
     const Said said = Call(RunEvaluate, options);
     ASSERT_THAT(said.code, FailsWith(ErrorKind::kMissing)) << one.source;
     const std::string text = said.code.status().ToString();
-    EXPECT_THAT(text, HasSubstr("there are weights, but no run to go on with")) << one.source;
+    EXPECT_THAT(text, HasSubstr("there are weights, but no run to resume")) << one.source;
     EXPECT_THAT(text, HasSubstr(one.is)) << one.source;
     EXPECT_THAT(text, HasSubstr(one.takes)) << one.source;
   }

@@ -21,7 +21,7 @@ bool AppendToken(std::int32_t token, Bytes& out) {
   return std::cmp_equal(static_cast<std::int64_t>(stored), token);
 }
 
-// False if the type does not hold the token.
+// False if the token does not fit the type.
 bool AppendToken(TokenType type, std::int32_t token, Bytes& out) {
   switch (type) {
     case TokenType::kUint8:
@@ -66,7 +66,7 @@ Result<std::unique_ptr<IndexedDatasetWriter>> IndexedDatasetWriter::Create(Stora
                                                                            TokenType type) {
   CKPT_ASSIGN_OR_RETURN(const FileStat index, storage.Stat(DatasetIndexPath(prefix)));
   if (index.type != FileType::kMissing) {
-    return Error(ErrorKind::kAlreadyExists, "there is a dataset of this name")
+    return Error(ErrorKind::kAlreadyExists, "a dataset of this name exists already")
         .File(DatasetIndexPath(prefix).string());
   }
   CKPT_ASSIGN_OR_RETURN(auto bin, storage.Create(DatasetBinPath(prefix)));
@@ -84,7 +84,7 @@ Status IndexedDatasetWriter::AddSequence(std::span<const std::int32_t> tokens) {
   }
   for (const std::int32_t token : tokens) {
     if (!AppendToken(type_, token, buffer_)) {
-      return Error(ErrorKind::kOutOfRange, "the type does not hold the token")
+      return Error(ErrorKind::kOutOfRange, "the token does not fit the type")
           .File(bin_->name())
           .Expected(TokenTypeName(type_))
           .Actual(fmt::format("{}", token));

@@ -15,10 +15,12 @@
 
 namespace ckpt::trainer {
 
-// The index appears last and by one rename: until `Finish` there is no dataset. A writer that is destroyed before leaves
-// PREFIX.bin, to be removed by hand. After an error only destruction is left. One thread.
+// The index appears last, by one rename: until `Finish` the dataset does not exist. A writer that
+// is destroyed before Finish leaves PREFIX.bin for the user to remove. After an error, only destroy
+// the writer. One thread.
 //
-//   CKPT_ASSIGN_OR_RETURN(auto writer, IndexedDatasetWriter::Create(storage, prefix, TokenType::kUint16));
+//   CKPT_ASSIGN_OR_RETURN(
+//       auto writer, IndexedDatasetWriter::Create(storage, prefix, TokenType::kUint16));
 //   CKPT_RETURN_IF_ERROR(writer->AddDocument(tokens));
 //   CKPT_RETURN_IF_ERROR(writer->Finish());
 class IndexedDatasetWriter {
@@ -27,15 +29,15 @@ class IndexedDatasetWriter {
   static Result<std::unique_ptr<IndexedDatasetWriter>> Create(Storage& storage, const Path& prefix,
                                                               TokenType type);
 
-  // Adds to the document that is open. Errors: kOutOfRange (a token that the type does not hold, 2³¹ tokens or more),
-  // kNoSpace, kIo.
+  // Adds to the open document. Errors: kOutOfRange (a token that does not fit the type, 2³¹ tokens
+  // or more), kNoSpace, kIo.
   Status AddSequence(std::span<const std::int32_t> tokens);
-  // Ends the open document; one without sequences is fine.
+  // Ends the open document, which may be empty.
   void EndDocument();
   // A document of one sequence. REQUIRES: no document is open.
   Status AddDocument(std::span<const std::int32_t> tokens);
 
-  // Makes both files durable, the index last. REQUIRES: no document is open, not called before.
+  // Makes both files durable, the index last. REQUIRES: no document is open, Finish was not called.
   // Errors: kAlreadyExists, kNoSpace, kIo.
   Status Finish();
 

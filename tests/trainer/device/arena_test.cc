@@ -232,7 +232,7 @@ TEST(ArenaMemoryTest, RunningOutOfMemoryFailsTheQueueWhichSkipsTheWork) {
   device.CopyFromHost(*queue, &value, none);
   const Status status = queue->Synchronize();
   ASSERT_THAT(status, FailsWith(ErrorKind::kSystem));
-  EXPECT_EQ(status.first().hint, "smaller micro-batches or recomputation need less");
+  EXPECT_EQ(status.first().hint, "use smaller micro-batches, or recomputation");
 }
 
 }  // namespace

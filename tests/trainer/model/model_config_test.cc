@@ -94,7 +94,8 @@ TEST(ParseModelConfig, ReportsEverythingAtOnceAndTheNearestName) {
 TEST(ParseModelConfig, SaysWhatItHasInsteadOfWhatOthersHave) {
   Configuration settings = Tiny();
   for (const auto& [given, says] :
-       {std::pair("tensor_model_parallel_size", "cuts no tensor over ranks"),
+       {std::pair("tensor_model_parallel_size",
+                  "does not divide a tensor's computation among ranks"),
         std::pair("pipeline_model_parallel_size", "has no pipeline"),
         std::pair("epochs", "train_iters"), std::pair("num_heads", "num_attention_heads")}) {
     settings[given] = 2;
@@ -218,7 +219,7 @@ INSTANTIATE_TEST_SUITE_P(
                     "without rope_scaling_type=yarn"},
         IdleSetting{"MscaleAlone", Yarn(), "mscale", 0.7, "without mscale_all_dim"},
         IdleSetting{"MscaleBesideFactor", With(Yarn(), {{"rope_attention_factor", 1.5}}), "mscale",
-                    0.7, "beside rope_attention_factor"},
+                    0.7, "together with rope_attention_factor"},
         IdleSetting{"Topk", Tiny(), "moe_router_topk", 4, "without num_experts"},
         IdleSetting{"Groups", Tiny(), "moe_router_num_groups", 2, "without num_experts"},
         IdleSetting{"LayersOfExperts", Tiny(), "moe_layer_freq", Value::List{0, 1},

@@ -109,7 +109,7 @@ class DamagedCheckpointTest : public ::testing::Test {
 TEST_F(DamagedCheckpointTest, TakesTheNewestWhereNothingIsDamaged) {
   EXPECT_THAT(GoOn(), testing::IsOkAndHolds(3));
   EXPECT_THAT(notices_, Contains(HasSubstr("loaded " + Iteration(3).string())));
-  EXPECT_THAT(notices_, ::testing::Not(Contains(HasSubstr("cannot go on"))));
+  EXPECT_THAT(notices_, ::testing::Not(Contains(HasSubstr("cannot resume"))));
 }
 
 TEST_F(DamagedCheckpointTest, TakesTheOneBeforeAndSaysWhyWhateverFileIsDamaged) {
@@ -123,7 +123,7 @@ TEST_F(DamagedCheckpointTest, TakesTheOneBeforeAndSaysWhyWhateverFileIsDamaged) 
       ASSERT_NE(damaged, content);
       Put(Iteration(3) / name, damaged);
       EXPECT_THAT(GoOn(), testing::IsOkAndHolds(2));
-      EXPECT_THAT(notices_, Contains(HasSubstr("cannot go on from " + Iteration(3).string())));
+      EXPECT_THAT(notices_, Contains(HasSubstr("cannot resume " + Iteration(3).string())));
       EXPECT_THAT(notices_, Contains(HasSubstr(name)));
       EXPECT_THAT(notices_, Contains(HasSubstr("takes " + Iteration(2).string() + " instead")));
       ++tried;
@@ -171,7 +171,7 @@ TEST_F(DamagedCheckpointTest, TakesTheOneBeforeWhenAFileIsGone) {
     SCOPED_TRACE(name);
     ASSERT_THAT(storage_->RemoveAll(Iteration(3) / name), IsOk());
     EXPECT_THAT(GoOn(), testing::IsOkAndHolds(2));
-    EXPECT_THAT(notices_, Contains(HasSubstr("cannot go on from " + Iteration(3).string())));
+    EXPECT_THAT(notices_, Contains(HasSubstr("cannot resume " + Iteration(3).string())));
     Put(Iteration(3) / name, content);
   }
 }
@@ -181,8 +181,8 @@ TEST_F(DamagedCheckpointTest, GoesBackAsFarAsItMust) {
     Put(Iteration(iteration) / ".metadata", "no pickle");
   }
   EXPECT_THAT(GoOn(), testing::IsOkAndHolds(1));
-  EXPECT_THAT(notices_, Contains(HasSubstr("cannot go on from " + Iteration(3).string())));
-  EXPECT_THAT(notices_, Contains(HasSubstr("cannot go on from " + Iteration(2).string())));
+  EXPECT_THAT(notices_, Contains(HasSubstr("cannot resume " + Iteration(3).string())));
+  EXPECT_THAT(notices_, Contains(HasSubstr("cannot resume " + Iteration(2).string())));
 }
 
 TEST_F(DamagedCheckpointTest, DoesNotCountAmongThoseThatARunKeeps) {

@@ -159,7 +159,7 @@ TEST_F(LoadRunTest, RefusesACheckpointWhoseOtherFilesWereReplacedSinceItWasOpene
   }),
               IsOk());
   EXPECT_THAT(sessions->notices(),
-              ::testing::Contains(::testing::HasSubstr("cannot go on from " + newest.string())));
+              ::testing::Contains(::testing::HasSubstr("cannot resume " + newest.string())));
 }
 
 TEST_F(LoadRunTest, LoadsAgainInTheSameProcess) {

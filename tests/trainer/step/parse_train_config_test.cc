@@ -162,9 +162,9 @@ TEST(ParseTrainConfigTest, ReportsWhatIsWrongWithModelRunAndMeshAtOnce) {
                                         4);
   for (const char* want :
        {"hidden_size is no such number", "no setting lr_decai_style", "did you mean lr_decay_style",
-        "optimizer is none of its words: expected adam, sgd", "micro_batch_size is no such number",
-        "expert_model_parallel_size without experts", "max_unsharded_bytes is no size",
-        "overlap_param_gather needs overlap_grad_reduce"}) {
+        "optimizer has an unknown value: expected adam, sgd", "micro_batch_size is no such number",
+        "expert_model_parallel_size is set, but the model has no experts",
+        "max_unsharded_bytes is no size", "overlap_param_gather needs overlap_grad_reduce"}) {
     EXPECT_THAT(problems, HasSubstr(want));
   }
 }
@@ -188,7 +188,7 @@ TEST(ParseTrainConfigTest, RefusesNumbersPastAnyMachine) {
   EXPECT_THAT(Problems(With(Small(), {{"num_distributed_optimizer_instances", kHuge}}), 2),
               HasSubstr("num_distributed_optimizer_instances is no such number"));
   EXPECT_THAT(Problems(With(Small(), {{"micro_batch_size", kHuge}}), 4),
-              HasSubstr("micro_batch_size is past any batch"));
+              HasSubstr("micro_batch_size is too large"));
 }
 
 TEST(ParseTrainConfigTest, WhatWasReadMakesTheSameRun) {

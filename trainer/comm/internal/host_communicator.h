@@ -1,4 +1,4 @@
-// What communicators over host memory share: checks, groups of one rank, and the way onto a queue.
+// What all communicators over host memory share: checks, groups of one rank, and enqueueing.
 #ifndef CKPT_TRAINER_COMM_INTERNAL_HOST_COMMUNICATOR_H_
 #define CKPT_TRAINER_COMM_INTERNAL_HOST_COMMUNICATOR_H_
 
@@ -10,7 +10,7 @@
 
 namespace ckpt::trainer {
 
-// One rank's side of an AllToAll: parts lie behind one another in order of peer.
+// One rank's side of an AllToAll. The rows of each peer follow each other in order of rank.
 struct RowExchange {
   const std::byte* send = nullptr;
   std::byte* receive = nullptr;
@@ -19,8 +19,8 @@ struct RowExchange {
   std::vector<std::int64_t> receive_rows;
 };
 
-// A backend implements the blocking calls; they run on the queue's thread, and only in groups of
-// several ranks. A group of one rank copies and waits for nobody.
+// A backend implements the blocking calls below. They run on the queue's thread, and only in groups
+// of several ranks: a group of one rank copies and does not wait.
 class HostCommunicator : public Communicator {
  public:
   void AllGather(Queue& queue, const Tensor& shard, const Tensor& full) final;
@@ -32,9 +32,9 @@ class HostCommunicator : public Communicator {
   Status Barrier() final;
 
  protected:
-  // `mine`, `size_bytes` long, may be the own part of `all`.
+  // `mine`, `size_bytes` long, may be this rank's part of `all`.
   virtual Status GatherNow(const std::byte* mine, std::byte* all, std::uint64_t size_bytes) = 0;
-  // `count` elements a rank; `shard` may be the own part of `full`.
+  // `count` elements per rank; `shard` may be this rank's part of `full`.
   virtual Status ReduceScatterNow(DType dtype, std::byte* full, std::byte* shard,
                                   std::int64_t count) = 0;
   virtual Status AllReduceNow(ReduceOp op, DType dtype, std::byte* data, std::int64_t count) = 0;

@@ -1,4 +1,4 @@
-// Who belongs to which part of a split.
+// Which ranks belong to which part of a split.
 #ifndef CKPT_TRAINER_COMM_INTERNAL_SPLIT_MEMBERS_H_
 #define CKPT_TRAINER_COMM_INTERNAL_SPLIT_MEMBERS_H_
 
@@ -11,7 +11,7 @@ namespace ckpt::trainer {
 
 // The ranks of `parent` that gave the caller's `color`, ordered by (`key`, rank). Every rank calls
 // it.
-// Errors: as Communicator::Exchange.
+// Errors: those of Communicator::Exchange.
 Result<std::vector<int>> SplitMembers(Communicator& parent, int color, int key);
 
 }  // namespace ckpt::trainer

@@ -26,7 +26,7 @@ inline void PauseOnce() {
 Status ThreadGroup::Meet(int rank, const Operands& mine) {
   shown_[static_cast<std::size_t>(rank)] = mine;
   CKPT_RETURN_IF_ERROR(Arrive(/*can_cancel=*/true));
-  // A difference is seen by every rank, so all of them part here.
+  // Every rank sees a difference, so each of them parts here.
   Status status = CheckSameCall(rank);
   if (!status.ok()) Part();
   return status;
@@ -40,8 +40,8 @@ void ThreadGroup::Cancel(const Status& why) {
   changed_.notify_all();
 }
 
-// A rank that leaves cancelled stays counted as arrived. That is harmless: the cancellation is seen
-// under the mutex, so no later arrival can complete this meeting.
+// A rank that leaves because of a cancellation stays counted as arrived. That is harmless: every
+// later arrival sees the cancellation under the mutex, so it cannot complete this meeting.
 Status ThreadGroup::Arrive(bool can_cancel) {
   std::uint64_t meeting = 0;
   {

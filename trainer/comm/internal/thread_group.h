@@ -1,4 +1,4 @@
-// Where the threads of one group of ranks meet.
+// The meeting point of the threads of one group of ranks.
 #ifndef CKPT_TRAINER_COMM_INTERNAL_THREAD_GROUP_H_
 #define CKPT_TRAINER_COMM_INTERNAL_THREAD_GROUP_H_
 
@@ -25,23 +25,24 @@ struct Operands {
   DType dtype = DType::kUint8;
   std::uint64_t size_bytes = 0;
   const std::byte* data = nullptr;
-  const RowExchange* rows = nullptr;                   // AllToAll
-  const std::shared_ptr<ThreadGroup>* made = nullptr;  // Split: the new group, by its first rank
+  const RowExchange* rows = nullptr;  // AllToAll
+  // Split: the new group, made by its first rank.
+  const std::shared_ptr<ThreadGroup>* made = nullptr;
 };
 
-// A collective is Meet, any number of `Sync`, and Part; Part is due whenever Meet was OK. Between
-// Meet and Part every rank may read what the others showed. Meet alone can be cancelled: once all
-// have met, nothing that follows waits for a rank that could give up, so nobody's operands go away
-// under a reader.
+// A collective is one Meet, any number of `Sync`, and one Part, which must follow every Meet that
+// was OK. Between Meet and Part every rank may read what the others showed. Only Meet can be
+// cancelled. Once all ranks have met, no later wait is for a rank that could give up, so no rank's
+// operands disappear while another reads them.
 class ThreadGroup {
  public:
-  // `should_spin`: every rank has a core, so that a short busy wait saves two switches.
+  // `should_spin`: every rank has a core, so a short busy wait saves two context switches.
   ThreadGroup(int size, bool should_spin)
       : spins_(should_spin ? kSpins : 0), shown_(static_cast<std::size_t>(size)) {}
 
   [[nodiscard]] int size() const { return static_cast<int>(shown_.size()); }
 
-  // Shows `mine` and waits for all others. On an error there is nothing to part from.
+  // Shows `mine` and waits for all others. After an error, do not call Part.
   //
   // Errors: kCancelled (see Cancel), kInternal (the ranks make different calls).
   Status Meet(int rank, const Operands& mine) CKPT_EXCLUDES(mutex_);
@@ -53,7 +54,7 @@ class ThreadGroup {
     return shown_[static_cast<std::size_t>(rank)];
   }
 
-  // Every waiting and later Meet ends with `why`. The first call counts.
+  // Every waiting and later Meet ends with `why` of the first call.
   void Cancel(const Status& why) CKPT_EXCLUDES(mutex_);
 
  private:
@@ -63,16 +64,16 @@ class ThreadGroup {
   Status CheckSameCall(int rank) const;
 
   const int spins_;
-  // Each rank writes its own before it arrives; the meeting orders that before the others' reads,
-  // and the parting orders these before the next write.
+  // Each rank writes its own entry before it arrives. Meeting orders this write before the others'
+  // reads, and parting orders those reads before the next write.
   std::vector<Operands> shown_;
 
   Mutex mutex_;
   std::condition_variable changed_;
   int num_arrived_ CKPT_GUARDED_BY(mutex_) = 0;
   Status cancelled_ CKPT_GUARDED_BY(mutex_);
-  // How often all have arrived. Written under the mutex; release and acquire let a spinning rank do
-  // without it.
+  // How often all ranks have arrived. Written under the mutex. A spinning rank reads it without the
+  // mutex, by release and acquire.
   std::atomic<std::uint64_t> num_meetings_ = 0;
 };
 

@@ -14,10 +14,10 @@
 namespace ckpt::trainer {
 namespace {
 
-// How far a queue has come. Items are numbered from 1 in the order they were enqueued.
+// How far a queue has come. Items are numbered from 1 in the order of enqueueing.
 class Progress {
  public:
-  // One more item has run, or was skipped.
+  // Counts an item that has run or was skipped.
   void Finish(Status status) CKPT_EXCLUDES(mutex_) {
     {
       const MutexLock lock(mutex_);
@@ -30,7 +30,7 @@ class Progress {
     advanced_.notify_all();
   }
 
-  // Blocks until `num_items` are done; the failure, if it was one of theirs.
+  // Blocks until `num_items` are done. Returns the failure if one of those items failed.
   Status Await(std::uint64_t num_items) CKPT_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
     while (num_done_ < num_items) lock.Wait(advanced_);
@@ -58,7 +58,7 @@ class HostEvent final : public Event::State {
   [[nodiscard]] Status Await() const { return progress_->Await(num_items_); }
 
  private:
-  const std::shared_ptr<Progress> progress_;  // outlives its queue with the events
+  const std::shared_ptr<Progress> progress_;  // the events keep it after the queue is gone
   const std::uint64_t num_items_;
 };
 
@@ -75,7 +75,7 @@ class InlineQueue final : public HostQueue {
   void Enqueue(std::function<Status()> work) override {
     if (runs_at_once()) Note(work());
   }
-  // Everything has run already, so only a failure is worth a state.
+  // Everything has run already, so only a failure needs a state.
   Event Record() override {
     if (failure_.ok()) return Event();
     auto progress = std::make_shared<Progress>();
@@ -97,7 +97,7 @@ class InlineQueue final : public HostQueue {
   Status failure_;
 };
 
-// Waits a random while, now and then.
+// Sometimes waits for a random time.
 class Delays {
  public:
   explicit Delays(std::uint64_t seed) : is_on_(seed != 0), random_(seed) {}
@@ -120,7 +120,7 @@ class ThreadQueue final : public HostQueue {
  public:
   ThreadQueue(std::string_view name, std::uint64_t delay_seed)
       : HostQueue(/*is_inline=*/false), delays_(delay_seed), worker_([this] { Run(); }) {
-    // Debuggers show the name; the system takes 15 characters.
+    // The name is for debuggers; the system takes 15 characters.
     pthread_setname_np(worker_.native_handle(), std::string(name.substr(0, 15)).c_str());
   }
   ~ThreadQueue() override {
@@ -128,7 +128,7 @@ class ThreadQueue final : public HostQueue {
       const MutexLock lock(mutex_);
       is_closing_ = true;
     }
-    changed_.notify_one();  // and `worker_` joins
+    changed_.notify_one();  // the worker ends, and the destructor of `worker_` joins it
   }
 
   void Enqueue(std::function<Status()> work) override {
@@ -150,12 +150,12 @@ class ThreadQueue final : public HostQueue {
     while (std::function<Status()> work = Take()) {
       delays_.Next();
       Status status = progress_->has_failed() ? OkStatus() : work();
-      work = nullptr;  // what it captured goes before anybody hears that it ran
+      work = nullptr;  // destroys its captures before any waiter learns that it ran
       progress_->Finish(std::move(status));
     }
   }
 
-  // The next work, or none once the queue is closing and empty.
+  // The next item of work; an empty function once the queue is closing and has no more.
   std::function<Status()> Take() CKPT_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
     while (work_.empty() && !is_closing_) lock.Wait(changed_);
@@ -166,15 +166,15 @@ class ThreadQueue final : public HostQueue {
   }
 
   const std::shared_ptr<Progress> progress_ = std::make_shared<Progress>();
-  std::uint64_t num_enqueued_ = 0;  // of the enqueuing thread alone
-  Delays delays_;                   // of the worker alone
+  std::uint64_t num_enqueued_ = 0;  // used by the enqueuing thread only
+  Delays delays_;                   // used by the worker only
 
   Mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<Status()>> work_ CKPT_GUARDED_BY(mutex_);
   bool is_closing_ CKPT_GUARDED_BY(mutex_) = false;
 
-  std::jthread worker_;  // last, so that it ends before what it uses
+  std::jthread worker_;  // last, so that it joins before the members that it uses are destroyed
 };
 
 }  // namespace

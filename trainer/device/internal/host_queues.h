@@ -12,7 +12,7 @@ namespace ckpt::trainer {
 
 std::unique_ptr<HostQueue> MakeInlineQueue();
 
-// `delay_seed`: of the random delays before work; 0: none.
+// `delay_seed`: seed of the random delays before work; 0: no delays.
 std::unique_ptr<HostQueue> MakeThreadQueue(std::string_view name, std::uint64_t delay_seed);
 
 }  // namespace ckpt::trainer

@@ -1,4 +1,4 @@
-// Feed-forward activations, optionally times a routing weight per row.
+// Feed-forward activations, optionally multiplied by a routing weight per row.
 #include <cmath>
 #include <cstdint>
 #include <numbers>
@@ -14,7 +14,7 @@
 namespace ckpt::trainer {
 namespace {
 
-// A forward's x [rows, inner] and y [rows, outer].
+// The shapes of a forward's x [rows, inner] and y [rows, outer].
 struct ActivationShape {
   std::int64_t rows = 0;
   std::int64_t inner = 0;
@@ -52,7 +52,7 @@ S Sigmoid(S x) {
   return S{1} / (S{1} + Exp(-x));
 }
 
-// Φ(x), the normal distribution's cumulative and density functions.
+// Φ(x) and its derivative: the cumulative and the density function of the normal distribution.
 template <typename S>
 S NormalCdf(S x) {
   return S{0.5} * (S{1} + std::erf(x * static_cast<S>(std::numbers::sqrt2 / 2)));
@@ -107,7 +107,7 @@ void HostOps::SwiGluBackward(Queue& queue, const Tensor& dy, const Tensor& x,
             auto* dgate = dx.as<T>() + row * shape.inner;
             auto* dup = dgate + shape.outer;
             const S weight = WeightOf<S>(row_weights, row);
-            // Before dx, which may replace x.
+            // Computed before dx, which may overwrite x.
             if (drow_weights) {
               drow_weights.as<S>()[row] = LaneSum<S>(shape.outer, [=](std::int64_t i) {
                 const S g = Load(gate[i]);

@@ -1,5 +1,6 @@
-// Attention by blocks of query rows: the scores of one block against every key it may see are two or three matrix
-// products and a pass over rows; no more of the score matrix ever exists, and the backward makes it again from `lse`.
+// Attention by blocks of query rows. The scores of one block and of every key it may see take two
+// or three matrix products and one pass over rows. Only that part of the score matrix exists at a
+// time, and the backward computes it again from `lse`.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -19,10 +20,11 @@
 namespace ckpt::trainer {
 namespace {
 
-// Query rows of a block: fewer leave the matrix products short, more compute scores of keys behind the diagonal.
+// Query rows of a block. With fewer, the matrix products are too small. With more, many scores are
+// computed for keys after the query, which it does not see.
 constexpr std::int64_t kBlockRows = 128;
 
-// A head of one example: [seq, dim] with rows `stride` apart.
+// One head of one example: [seq, dim], with rows `stride` elements apart.
 template <typename T>
 struct Head {
   T* data = nullptr;
@@ -39,7 +41,7 @@ class Heads {
   Heads(const Tensor& x, std::int64_t num_heads, std::int64_t dim)
       : data_(x.as<T>()), num_heads_(num_heads), dim_(dim) {}
 
-  // From `token` on.
+  // The head from `token` on.
   [[nodiscard]] Head<T> at(std::int64_t token, std::int64_t head) const {
     return {data_ + (token * num_heads_ + head) * dim_, num_heads_ * dim_, dim_};
   }
@@ -50,7 +52,7 @@ class Heads {
   std::int64_t dim_;
 };
 
-// The head as the products read it: in place, or widened.
+// A head in the form that the products read: in place, or widened to the compute type.
 template <typename T>
 Matrix<Real<T>> Read(const Head<T>& head, std::int64_t seq, Scratch& scratch) {
   if constexpr (std::is_same_v<T, Real<T>>) {
@@ -68,7 +70,8 @@ Matrix<Real<T>> Read(const Head<T>& head, std::int64_t seq, Scratch& scratch) {
   }
 }
 
-// Where products that add up to a head are summed: in place, or wide until `Finish` rounds them once.
+// The sum of the products that add up to a head: in place, or in the compute type until `Finish`
+// rounds it once.
 template <typename T>
 class HeadSum {
  public:
@@ -105,7 +108,7 @@ class HeadSum {
   std::int64_t stride_ = 0;
 };
 
-// The tokens of an example, and the padding behind it.
+// The tokens of an example, and the padding after it.
 struct Example {
   std::int64_t begin = 0;
   std::int64_t length = 0;
@@ -124,16 +127,16 @@ Example ExampleAt(const AttentionShape& shape, std::int64_t index) {
   const std::int64_t end = begins[index + 1];
   CKPT_CHECK(begin >= 0 && end >= begin && end <= shape.batch * shape.seq);
   CKPT_CHECK(length >= 0 && length <= end - begin);
-  CKPT_CHECK(end - begin <= shape.seq - begin % shape.seq);  // in one sequence
+  CKPT_CHECK(end - begin <= shape.seq - begin % shape.seq);  // within one sequence
   return {.begin = begin, .length = length, .padding = end - begin - length};
 }
 
-// Where a head's lse of the tokens from `token` on lies in lse [B, N, S].
+// The index in lse [B, N, S] of a head's entry for `token`; those of the next tokens follow.
 std::int64_t LseAt(const AttentionShape& shape, std::int64_t token, std::int64_t head) {
   return (token / shape.seq * shape.num_heads + head) * shape.seq + token % shape.seq;
 }
 
-// Zeroes the head's rows of the padding behind an example.
+// Zeroes the head's rows of the padding after an example.
 template <typename T>
 void ClearPadding(const Example& example, const Head<T>& head) {
   for (std::int64_t i = example.length; i < example.length + example.padding; ++i) {
@@ -141,7 +144,7 @@ void ClearPadding(const Example& example, const Head<T>& head) {
   }
 }
 
-// Queries [begin, end) of an example and the keys [first_key, end) that some of them see.
+// Queries [begin, end) of an example, and the keys [first_key, end) that any of them sees.
 struct Block {
   std::int64_t begin = 0;
   std::int64_t end = 0;
@@ -162,7 +165,7 @@ void ForBlocks(const AttentionShape& shape, const Body& body) {
   }
 }
 
-// The keys that one query of a block sees, as columns of the block's scores.
+// The keys that one query of a block sees, as a range of columns of the block's scores.
 struct Seen {
   std::int64_t begin = 0;
   std::int64_t end = 0;
@@ -175,7 +178,7 @@ Seen SeenBy(const AttentionShape& shape, const Block& block, std::int64_t row) {
   return {FirstKey(shape, query) - block.first_key, query + 1 - block.first_key};
 }
 
-// Zeroes what a row does not see.
+// Zeroes the scores of keys that the row's query does not see.
 template <typename R>
 void ClearUnseen(const Seen& seen, std::int64_t keys, R* row) {
   std::fill(row, row + seen.begin, R{0});
@@ -199,7 +202,7 @@ R LargestOf(const R* x, std::int64_t count) {
   return largest;
 }
 
-// One row of scores → softmax(scale · row), in place; returns the logarithm of what it divided by.
+// Replaces one row of scores by softmax(scale · row). Returns the logarithm of the divisor.
 template <typename R>
 [[gnu::always_inline]] inline R SoftmaxRow(R scale, std::int64_t count, R* x) {
   const R shift = LargestOf(x, count) * scale;
@@ -210,7 +213,7 @@ template <typename R>
   return shift + std::log(sum);
 }
 
-// The same of every row of a block.
+// The same for every row of a block.
 template <typename R>
 void Softmax(const AttentionShape& shape, const Block& block, R* scores, R* lse) {
   WithWidestVectors([&] {
@@ -223,7 +226,8 @@ void Softmax(const AttentionShape& shape, const Block& block, R* scores, R* lse)
   });
 }
 
-// scores → softmax, as above from its lse, and dp → dscores = scale · p · (dp - delta), both in place.
+// In place: scores become the softmax p, computed from its lse, and dp becomes dscores = scale · p
+// · (dp - delta).
 template <typename R>
 void SoftmaxBackward(const AttentionShape& shape, const Block& block, const R* lse, const R* delta,
                      R* scores, R* dp) {
@@ -245,7 +249,7 @@ void SoftmaxBackward(const AttentionShape& shape, const Block& block, const R* l
   });
 }
 
-// delta[i] = Σ do·o over row `begin + i`: what the softmax's backward subtracts.
+// delta[i] = Σ do·o over row `begin + i`, which the backward of the softmax subtracts.
 template <typename T>
 void Deltas(const Block& block, const Head<T>& d_o, const Head<T>& o, Real<T>* delta) {
   WithWidestVectors([&] {
@@ -257,7 +261,7 @@ void Deltas(const Block& block, const Head<T>& d_o, const Head<T>& o, Real<T>* d
   });
 }
 
-// The result of one query head, and its lse [seq].
+// Computes the result of one query head and its lse [seq].
 template <typename T>
 void Forward(SumOrder order, const AttentionShape& shape, const Head<T>& query, const Head<T>& key,
              const Head<T>& value, const Head<T>& o, Real<T>* lse) {
@@ -283,7 +287,7 @@ void Forward(SumOrder order, const AttentionShape& shape, const Head<T>& query, 
   });
 }
 
-// What the backward of one query head reads and writes besides its keys and values.
+// What the backward of one query head reads and writes, apart from its keys and values.
 template <typename T>
 struct QueryHead {
   Head<T> d_o;
@@ -293,7 +297,7 @@ struct QueryHead {
   Head<T> dq;
 };
 
-// dq of one query head; what it contributes to dk and dv is added to them.
+// Computes dq of one query head, and adds its contributions to dk and dv.
 template <typename T>
 void Backward(SumOrder order, const AttentionShape& shape, const QueryHead<T>& head,
               const Matrix<Real<T>>& k, const Matrix<Real<T>>& v, const HeadSum<T>& dk,
@@ -414,8 +418,8 @@ void HostOps::AttentionBackward(Queue& queue, const AttentionShape& shape, const
         return Heads<T>(x, shape.num_kv_heads, dim);
       };
       const std::int64_t group = shape.num_heads / shape.num_kv_heads;
-      // A task is a key/value head of an example with its query heads, in ascending order: their
-      // contributions add up.
+      // A task is one key/value head of an example with all its query heads. They run in ascending
+      // order, because their contributions to dk and dv are added up.
       ForExamples(parallel_, shape, shape.num_kv_heads,
                   [&](const Example& example, const AttentionShape& alone, std::int64_t kv_head) {
                     thread_local Scratch k_scratch;

@@ -12,7 +12,7 @@
 namespace ckpt::trainer {
 namespace {
 
-// Elements of one row that go from one place to another; walks along both.
+// A place in a row. Copying elements from one place to another advances both.
 struct Cursor {
   std::byte* at = nullptr;
 
@@ -33,7 +33,8 @@ Cursor RowOf(const Tensor& x, std::int64_t row, std::int64_t row_bytes) {
 
 std::int64_t ElemBytes(const Tensor& x) { return static_cast<std::int64_t>(ElementBytes(x.dtype)); }
 
-// A whole and its parts are walked in step, whichever way the elements go.
+// Whether elements move from the whole to its parts or back. Both directions walk through them in
+// the same order.
 enum class Direction : std::uint8_t { kSplit, kMerge };
 
 void Move(Direction direction, Cursor& whole, Cursor& part, std::int64_t size_bytes) {

@@ -6,7 +6,8 @@
 
 #include "core/base/check.h"
 
-// OpenBLAS's choice of kernels, to be made again. Weak: another build of it may not have them.
+// Functions by which OpenBLAS chooses its kernels again. Weak symbols, because other builds of it
+// may lack them.
 extern "C" {
 __attribute__((weak)) void gotoblas_dynamic_init();
 __attribute__((weak)) void gotoblas_dynamic_quit();
@@ -15,8 +16,9 @@ __attribute__((weak)) void gotoblas_dynamic_quit();
 namespace ckpt::trainer {
 namespace {
 
-// OpenBLAS takes processors that are younger than itself for the oldest it knows, and is then five times slower than
-// need be (0.3.21 on Emerald Rapids). Where it did, it is told what the processor has.
+// OpenBLAS takes a processor newer than itself for the oldest one it knows, and then runs five
+// times slower than necessary (0.3.21 on Emerald Rapids). If it did so, this tells it what the
+// processor supports.
 void ChooseKernels() {
 #if defined(__x86_64__)
   if (gotoblas_dynamic_init == nullptr || gotoblas_dynamic_quit == nullptr) return;
@@ -29,15 +31,16 @@ void ChooseKernels() {
     core = "Haswell";
   }
   if (core == nullptr) return;
-  // A name that the user has set stands. The library reads it from the environment only.
+  // Does not overwrite a name that the user has set. The library reads the name only from the
+  // environment.
   if (setenv("OPENBLAS_CORETYPE", core, /*overwrite=*/0) != 0) return;
   gotoblas_dynamic_quit();
   gotoblas_dynamic_init();
 #endif
 }
 
-// Before the first product. The rows of one product are shared among our threads, and products of several ranks run side
-// by side: threads of the library's own would fight both.
+// Runs before the first product. Our threads divide the rows of a product among them, and several
+// ranks compute products at the same time. The library's own threads would compete with both.
 void PrepareOnce() {
   static const bool prepared = [] {
     ChooseKernels();
@@ -54,7 +57,8 @@ struct Operand {
 
 template <typename T>
 Operand Describe(const Matrix<T>& matrix, std::int64_t rows, std::int64_t columns) {
-  // A matrix of one row or column may have any stride beside 1: cblas wants one that its rows fit in.
+  // A matrix of one row or column may have any other stride, but cblas requires one that is at
+  // least a row's length.
   if (matrix.column_stride == 1) {
     return {CblasNoTrans, static_cast<blasint>(rows == 1 ? columns : matrix.row_stride)};
   }

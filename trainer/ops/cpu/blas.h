@@ -1,4 +1,4 @@
-// Matrix products of the BLAS.
+// Matrix products by the BLAS library.
 #ifndef CKPT_TRAINER_OPS_CPU_BLAS_H_
 #define CKPT_TRAINER_OPS_CPU_BLAS_H_
 
@@ -9,15 +9,16 @@
 
 namespace ckpt::trainer {
 
-// c [m, n] = (or +=) a [m, k] · b [k, n], on the calling thread. Rows of c are `c_stride` apart.
+// c [m, n] = (or +=) a [m, k] · b [k, n], on the calling thread. Rows of c are `c_stride` elements
+// apart.
 //
-// REQUIRES: one stride of `a` and of `b` is 1.
+// REQUIRES: `a` and `b` each have a stride of 1 in one dim.
 void BlasGemm(const ProductSize& size, const Matrix<float>& a, const Matrix<float>& b,
               bool accumulate, float* c, std::int64_t c_stride);
 void BlasGemm(const ProductSize& size, const Matrix<double>& a, const Matrix<double>& b,
               bool accumulate, double* c, std::int64_t c_stride);
 
-// The processor family whose kernels the BLAS runs, for reports of speed.
+// The processor family for which the BLAS chose its kernels, for reports of speed.
 [[nodiscard]] std::string BlasCoreName();
 
 }  // namespace ckpt::trainer

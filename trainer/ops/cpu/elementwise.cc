@@ -11,7 +11,7 @@
 namespace ckpt::trainer {
 namespace {
 
-// An element of any dtype that a gradient may have, as a number.
+// An element of any dtype of gradients, as a number.
 template <typename T>
 Real<T> ValueOf(T element) {
   return Load(element);
@@ -31,7 +31,8 @@ template <typename From, typename To>
 To CastElement(From element) {
   return FromValue<To>(static_cast<double>(ValueOf(element)));
 }
-// Between equal types nothing is rounded, and bits survive: fixed point past its range reads as NaN otherwise.
+// Between equal types nothing is rounded and the bits stay the same. Otherwise fixed point beyond
+// its range would become NaN.
 template <typename From, typename To>
 requires std::is_same_v<From, To> To CastElement(From element) { return element; }
 
@@ -53,7 +54,8 @@ void HostOps::Fill(Queue& queue, const Tensor& x, double value) {
         for (std::int64_t i = begin; i < end; ++i) to[i] = element;
       });
     };
-    // Indices and counts are filled with the integer itself; so is fixed point, where only 0 is asked for.
+    // Indices and counts are filled with the integer itself. So is fixed point, for which only 0 is
+    // used.
     if (x.dtype == DType::kInt32)
       return fill(x.as<std::int32_t>(), static_cast<std::int32_t>(value));
     if (x.dtype == DType::kInt64)

@@ -1,4 +1,4 @@
-// The model's two ends: embedding rows, and the cross entropy of logits.
+// The first and the last operation of a model: embedding, and cross entropy of logits.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -37,10 +37,11 @@ void CheckTokens(const std::int32_t* tokens, const TableShape& shape) {
   }
 }
 
-// The positions of tokens, grouped by token and ascending in each group, and where the groups begin.
+// The positions of tokens: grouped by token, ascending within each group; and where the groups
+// begin.
 struct TokenGroups {
   std::vector<std::int32_t> positions;
-  std::vector<std::int64_t> begins;  // one more than groups
+  std::vector<std::int64_t> begins;  // one per group, then the end
 };
 
 TokenGroups GroupTokens(const std::int32_t* tokens, std::int64_t count) {
@@ -62,7 +63,7 @@ TokenGroups GroupTokens(const std::int32_t* tokens, std::int64_t count) {
 struct LogitsShape {
   std::int64_t tokens = 0;   // T
   std::int64_t columns = 0;  // V
-  std::int64_t vocab = 0;    // of them not padding
+  std::int64_t vocab = 0;    // the columns that are not padding
 };
 
 LogitsShape ShapeOfLogits(const Tensor& logits, const Tensor& labels, std::int64_t vocab,
@@ -74,7 +75,8 @@ LogitsShape ShapeOfLogits(const Tensor& logits, const Tensor& labels, std::int64
   return shape;
 }
 
-// log Σ exp(logits[0 … count)), summed in double: the loss is a difference of such a logarithm and a logit near it.
+// log Σ exp(logits[0 … count)), summed in double, because the loss is the small difference between
+// this logarithm and a logit.
 template <typename T>
 double LogSumExp(const T* logits, std::int64_t count) {
   using S = Real<T>;
@@ -109,7 +111,8 @@ void HostOps::EmbeddingBackward(Queue& queue, const Tensor& tokens, const Tensor
   RunOn(queue, [this, tokens, dy, dtable, shape] {
     const auto* ids = tokens.as<const std::int32_t>();
     CheckTokens(ids, shape);
-    // A row of the table is one contribution: its tokens are summed in their order and rounded once.
+    // Each row of the table gets one contribution: its tokens are summed in their order and rounded
+    // once.
     const TokenGroups groups = GroupTokens(ids, shape.tokens);
     const auto num_groups = static_cast<std::int64_t>(groups.begins.size()) - 1;
     DispatchCompute(dy.dtype, [&](auto tag) {

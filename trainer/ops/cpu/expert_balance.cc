@@ -1,4 +1,4 @@
-// What keeps experts evenly used: auxiliary losses, and the bias that counts move.
+// Keeps experts evenly used: auxiliary losses, and the bias that is updated from counts.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -24,15 +24,16 @@ S LogSumExp(const S* logits, std::int64_t count) {
          std::log(LaneSum<S>(count, [=](std::int64_t e) { return Exp(logits[e] - largest); }));
 }
 
-// What tokens are balanced with: those of their segment that are routed.
+// How often experts are chosen in each segment. A token is balanced with the routed tokens of its
+// segment.
 struct SegmentLoads {
   std::vector<std::int64_t> counts;  // [segments, E]: how often each expert is chosen
   std::vector<std::int64_t> tokens;  // [segments]
   std::int64_t all_tokens = 0;
-  std::int64_t num_segments = 0;  // that have tokens
+  std::int64_t num_segments = 0;  // segments with at least one routed token
 };
 
-// A segment is `segment_rows` rows of experts [rows, K].
+// A segment consists of `segment_rows` rows of experts [rows, K].
 SegmentLoads LoadsBySegment(const Tensor& experts, const RouterShape& shape,
                             std::int64_t segment_rows) {
   const auto num_segments = static_cast<std::size_t>(shape.tokens / segment_rows);
@@ -53,9 +54,9 @@ SegmentLoads LoadsBySegment(const Tensor& experts, const RouterShape& shape,
   return loads;
 }
 
-// The auxiliary losses of one token: its share of their value, and its gradient. With n_e the uses of expert e among the
-// tokens that it is balanced with, the balance loss is a sum over tokens of Σ_e p_e·g_e, g_e = factor·n_e, and so
-// dp_e = g_e; counts have no gradient.
+// The auxiliary losses of one token: its share of the value, and its gradient. Let n_e be the uses
+// of expert e among the tokens of the segment. The balance loss is a sum over tokens of Σ_e p_e·g_e
+// with g_e = factor·n_e. Counts have no gradient, so dp_e = g_e.
 template <typename S>
 class TokenAuxLoss {
  public:
@@ -122,7 +123,7 @@ void HostOps::RouterAuxLoss(Queue& queue, const RouterForm& form, const AuxLossF
   CheckSameLogits(logits, scores);
   if (dlogits) CheckSameLogits(logits, dlogits);
   CKPT_CHECK(loss.dtype == logits.dtype && loss.num_elems() == 1);
-  // Tokens are balanced with those of their segment: the whole micro-batch, or their sequence.
+  // The segment of a token is the whole micro-batch or its sequence.
   const std::int64_t segment_rows = aux.kind == AuxLoss::kSequence ? aux.seq : shape.tokens;
   if (shape.tokens == 0) return;
   CKPT_CHECK(segment_rows > 0 && shape.tokens % segment_rows == 0);
@@ -187,7 +188,7 @@ void HostOps::UpdateExpertBias(Queue& queue, const Tensor& counts, double rate,
       std::int64_t total = 0;
       for (std::int64_t e = 0; e < num_experts; ++e) total += count[e];
       for (std::int64_t e = 0; e < num_experts; ++e) {
-        // sign(total/E - count) in integers.
+        // The sign of total/E - count, computed in integers.
         const std::int64_t lack = total - count[e] * num_experts;
         if (lack != 0) bias.as<S>()[e] += static_cast<S>(lack > 0 ? rate : -rate);
       }

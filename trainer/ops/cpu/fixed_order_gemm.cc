@@ -9,8 +9,8 @@
 namespace ckpt::trainer {
 namespace {
 
-// Blocks of the operands, packed in the order in which the kernel reads them: a panel of b stays in the first-level
-// cache, a block of a in the second.
+// Sizes of the blocks of operands that are packed in the order in which the kernel reads them. A
+// panel of b stays in the first-level cache, a block of a in the second.
 constexpr std::int64_t kDepth = 256;
 constexpr std::int64_t kRows = 336;  // a multiple of every kernel's rows
 constexpr std::int64_t kColumns = 2048;
@@ -24,8 +24,8 @@ const GemmKernel<R>& KernelFor(const GemmKernels& kernels) {
   }
 }
 
-// Packs `depth` × `count` elements into panels of `width`: panel after panel, each [depth, width], the last filled up
-// with anything. Element (p, i) of the source is from.at(p, i).
+// Packs `depth` × `count` elements into panels of `width`, one after another, each [depth, width].
+// The last panel is filled up with arbitrary values. Element (p, i) of the source is from.at(p, i).
 template <typename T>
 void Pack(const GemmKernel<Real<T>>& kernel, const Matrix<T>& from, std::int64_t depth,
           std::int64_t count, std::int64_t width, Real<T>* to) {
@@ -40,7 +40,8 @@ void Pack(const GemmKernel<Real<T>>& kernel, const Matrix<T>& from, std::int64_t
       CKPT_CHECK(from.row_stride == 1);
       kernel.pack_lines(depth, from.at(0, first), from.column_stride, used, width, to);
     } else {
-      // Runs along p, in strips that leave the lines they are scattered to in the cache.
+      // Copies along p, in strips so short that the cache lines they are scattered to stay in the
+      // cache.
       constexpr std::int64_t kStrip = 16;
       for (std::int64_t p = 0; p < depth; p += kStrip) {
         const std::int64_t end = std::min(p + kStrip, depth);
@@ -54,7 +55,8 @@ void Pack(const GemmKernel<Real<T>>& kernel, const Matrix<T>& from, std::int64_t
   }
 }
 
-// The first part of `whole`, cut into as few equal parts as are at most `largest` long.
+// The length of the first part if `whole` is cut into as few equal parts as possible, each at most
+// `largest` long.
 std::int64_t FairPart(std::int64_t whole, std::int64_t largest) {
   const std::int64_t parts = (whole + largest - 1) / largest;
   return (whole + parts - 1) / parts;
@@ -64,7 +66,7 @@ std::int64_t RoundUp(std::int64_t value, std::int64_t unit) {
   return (value + unit - 1) / unit * unit;
 }
 
-// One kernel-sized block of c, of which `rows` × `columns` exist.
+// Computes one kernel-sized block of c, of which `rows` × `columns` exist.
 template <typename R>
 void RunBlock(const GemmKernel<R>& kernel, std::int64_t depth, const R* a, const R* b, bool resume,
               std::int64_t rows, std::int64_t columns, R* c, std::int64_t c_stride) {
@@ -99,7 +101,8 @@ void FixedOrderGemm(const ProductSize& size, const Matrix<T>& a, const Matrix<T>
   thread_local Scratch b_scratch;
   for (std::int64_t column = 0; column < n; column += kColumns) {
     const std::int64_t columns = std::min(kColumns, n - column);
-    // Ascending and outside: the chains of a block resume where the last depth block left them.
+    // This loop is ascending and outside the others: each depth block continues the chains of the
+    // one before.
     for (std::int64_t p = 0, depth = 0; p < k; p += depth) {
       depth = FairPart(k - p, kDepth);
       const bool resume = accumulate || p > 0;

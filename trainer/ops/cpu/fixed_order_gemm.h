@@ -1,4 +1,4 @@
-// Matrix products whose bits depend on nothing but the row and the column they are products of.
+// Matrix products in which the bits of an element depend only on its row and its column.
 #ifndef CKPT_TRAINER_OPS_CPU_FIXED_ORDER_GEMM_H_
 #define CKPT_TRAINER_OPS_CPU_FIXED_ORDER_GEMM_H_
 
@@ -10,9 +10,10 @@
 
 namespace ckpt::trainer {
 
-// c [m, n] = (or +=) a [m, k] · b [k, n], on the calling thread. Every element is one chain of fused multiply-adds in the
-// compute type over ascending k, from 0 or from what c holds: the same bits whatever the sizes, the strides and the
-// processor. T: float, double, Bf16. Rows of c are `c_stride` apart.
+// c [m, n] = (or +=) a [m, k] · b [k, n], on the calling thread. Every element is one chain of
+// fused multiply-adds in the compute type over ascending k, which starts at 0 or at the old element
+// of c. So its bits do not depend on sizes, strides or processor. T: float, double, Bf16. Rows of c
+// are `c_stride` elements apart.
 template <typename T>
 void FixedOrderGemm(const ProductSize& size, const Matrix<T>& a, const Matrix<T>& b,
                     bool accumulate, Real<T>* c, std::int64_t c_stride,

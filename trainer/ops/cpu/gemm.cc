@@ -10,9 +10,10 @@
 namespace ckpt::trainer {
 namespace {
 
-// Rows or columns of d that one thread takes: it packs the whole of one operand for them, so fewer are dear.
+// Rows or columns of d per thread. Each thread packs the whole of one operand, so fewer would be
+// slow.
 constexpr std::int64_t kTaskLines = 512;
-// Products with fewer multiplications are done before another thread has woken.
+// A product with fewer multiplications is done before a second thread has woken up.
 constexpr std::int64_t kSharedProducts = std::int64_t{1} << 19;
 
 struct Operand {
@@ -33,7 +34,7 @@ struct Operand {
   }
 };
 
-// Cuts the longer side of d among the threads.
+// Divides the longer side of d among the threads.
 template <typename T, typename G>
 void ShareProduct(Parallel& parallel, SumOrder order, const ProductSize& size, const Matrix<T>& a,
                   const Matrix<T>& b, bool accumulate, G* d) {

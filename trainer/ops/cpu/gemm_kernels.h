@@ -1,4 +1,4 @@
-// The innermost loops of the fixed-order product, once per instruction set.
+// The innermost loops of the fixed-order product, one version per instruction set.
 #ifndef CKPT_TRAINER_OPS_CPU_GEMM_KERNELS_H_
 #define CKPT_TRAINER_OPS_CPU_GEMM_KERNELS_H_
 
@@ -6,12 +6,13 @@
 
 namespace ckpt::trainer {
 
-// A block of c: `rows` × `columns` elements, each one chain of fused multiply-adds over ascending p,
+// Computes a block of c: `rows` × `columns` elements, each one chain of fused multiply-adds over
+// ascending p,
 //
 //   c[i, j] = fma(a[p, i], b[p, j], c[i, j])   for p = 0 … depth - 1
 //
-// from 0, or from what c holds if `resume`. a: [depth, rows], b: [depth, columns], packed; rows of c are `c_stride`
-// apart.
+// starting at 0, or at the old c if `resume`. a: [depth, rows], b: [depth, columns], both packed.
+// Rows of c are `c_stride` elements apart.
 template <typename Real>
 struct GemmKernel {
   std::int64_t rows = 0;
@@ -19,26 +20,27 @@ struct GemmKernel {
   void (*run)(std::int64_t depth, const Real* a, const Real* b, bool resume, Real* c,
               std::int64_t c_stride) = nullptr;
 
-  // A panel from `count` lines of the source that run along p: to[p · width + i] = from[i · stride + p] for i < count.
-  // Columns from `count` to `width` become something; so do kPastPanel elements behind the panel.
+  // Packs a panel from `count` lines of the source that run along p: to[p · width + i] = from[i ·
+  // stride + p] for i < count. Columns from `count` to `width`, and kPastPanel elements after the
+  // panel, become arbitrary.
   void (*pack_lines)(std::int64_t depth, const Real* from, std::int64_t stride, std::int64_t count,
                      std::int64_t width, Real* to) = nullptr;
   static constexpr std::int64_t kPastPanel = 16;
 };
 
-// Every instruction set gives the same bits.
+// All instruction sets give the same bits.
 struct GemmKernels {
   const char* name = "";
   GemmKernel<float> f32;
   GemmKernel<double> f64;
 };
 
-// Null where this build has no such kernels.
+// Null if this build does not have these kernels.
 const GemmKernels* Avx512GemmKernels();
 const GemmKernels* Avx2GemmKernels();
 const GemmKernels* PlainGemmKernels();
 
-// The best of them that this processor runs.
+// The best kernels that this processor can run.
 const GemmKernels& BestGemmKernels();
 
 }  // namespace ckpt::trainer

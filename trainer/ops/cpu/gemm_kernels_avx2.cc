@@ -1,6 +1,6 @@
 #include "trainer/ops/cpu/gemm_kernels.h"
 
-// Compiled for AVX2 and FMA (CMakeLists.txt); elsewhere it has nothing to offer.
+// Compiled for AVX2 and FMA (CMakeLists.txt). Without them it returns no kernels.
 #if defined(__AVX2__) && defined(__FMA__)
 
 #include <immintrin.h>
@@ -18,7 +18,7 @@ struct Floats256 {
   static void Store(Reg x, float* to) { _mm256_storeu_ps(to, x); }
   static Reg Broadcast(float x) { return _mm256_set1_ps(x); }
   static Reg MultiplyAdd(Reg a, Reg b, Reg c) { return _mm256_fmadd_ps(a, b, c); }
-  // Unpacking works in halves of 128 bits, which are then put together.
+  // Unpacking works within halves of 128 bits, which are combined afterwards.
   static Reg InterleaveLow(Reg a, Reg b) {
     return _mm256_permute2f128_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b), 0x20);
   }
@@ -43,7 +43,7 @@ struct Doubles256 {
   }
 };
 
-// 12 of 16 registers hold sums.
+// 12 of the 16 registers hold sums.
 constexpr GemmKernels kKernels = MakeGemmKernels<Floats256, 6, Doubles256, 6>("avx2");
 
 }  // namespace

@@ -1,6 +1,6 @@
 #include "trainer/ops/cpu/gemm_kernels.h"
 
-// Compiled for AVX-512 (CMakeLists.txt); elsewhere it has nothing to offer.
+// Compiled for AVX-512 (CMakeLists.txt). Without it, it returns no kernels.
 #if defined(__AVX512F__)
 
 #include <immintrin.h>
@@ -45,7 +45,7 @@ struct Doubles512 {
   }
 };
 
-// 28 of 32 registers hold sums.
+// 28 of the 32 registers hold sums.
 constexpr GemmKernels kKernels = MakeGemmKernels<Floats512, 14, Doubles512, 14>("avx512");
 
 }  // namespace

@@ -1,6 +1,7 @@
-// The loops of GemmKernels, compiled once per instruction set: included by gemm_kernels_*.cc and nothing else, and
-// all of it local to each of them. Includes no header with inline functions, of which the linker might keep a copy that
-// was compiled for a newer processor than the one that runs.
+// The loops of GemmKernels, compiled once per instruction set. Only gemm_kernels_*.cc include this
+// file, and everything in it is local to each of them. It includes no header with inline functions:
+// the linker might keep a copy of one that was compiled for a newer processor than the one that
+// runs.
 #ifndef CKPT_TRAINER_OPS_CPU_GEMM_KERNELS_BODY_H_
 #define CKPT_TRAINER_OPS_CPU_GEMM_KERNELS_BODY_H_
 
@@ -17,12 +18,13 @@
 namespace ckpt::trainer {
 namespace {
 
-// V: the registers of an instruction set (Reg, Real, kLanes; Load, Store, Broadcast, MultiplyAdd, and Interleave: the lower
-// or upper halves of two, lane by lane in turn). kRows · 2 of them hold the block of c.
+// V: the registers of an instruction set (Reg, Real, kLanes; Load, Store, Broadcast, MultiplyAdd,
+// and Interleave, which takes lanes alternately from the lower or upper halves of two registers).
+// kRows · 2 registers hold the block of c.
 template <typename V, int kRows>
 void RunGemm(std::int64_t depth, const typename V::Real* a, const typename V::Real* b, bool resume,
              typename V::Real* c, std::int64_t c_stride) {
-  // Unrolled: an index that varies would keep the sums in memory.
+  // Unrolled, because a variable index would keep the sums in memory.
   typename V::Reg sums[static_cast<unsigned>(kRows)][2];
   CKPT_UNROLL
   for (int i = 0; i < kRows; ++i) {
@@ -47,8 +49,8 @@ void RunGemm(std::int64_t depth, const typename V::Real* a, const typename V::Re
   }
 }
 
-// Transposes a square of registers: interleaving the first half of the rows with the second, log2(kLanes) times, turns
-// rows into columns.
+// Transposes a square of registers. Interleaving the first half of the rows with the second,
+// log2(kLanes) times, turns rows into columns.
 template <typename V>
 void Transpose(typename V::Reg* rows) {
   constexpr int kHalf = V::kLanes / 2;
@@ -80,7 +82,8 @@ void PackLines(std::int64_t depth, const typename V::Real* from, std::int64_t st
         square[i] = V::Load(from + at * stride + p);
       }
       Transpose<V>(square);
-      // Ascending: what reaches past a narrow panel's row is overwritten by the next.
+      // In ascending order: elements stored beyond a narrow panel's row are overwritten by the next
+      // store.
       CKPT_UNROLL
       for (int i = 0; i < V::kLanes; ++i) V::Store(square[i], to + (p + i) * width + first);
     }

@@ -6,7 +6,8 @@
 namespace ckpt::trainer {
 namespace {
 
-// One number a register. Where the processor has no fused multiply-add, std::fma emulates it: slowly, with the same bits.
+// One number per register. Without fused multiply-add in the processor, std::fma emulates it:
+// slowly, with the same bits.
 template <typename T>
 struct Plain {
   using Real = T;

@@ -11,7 +11,7 @@
 namespace ckpt::trainer {
 namespace {
 
-// Rows of a range, or of a weight's gradient, that one thread takes.
+// Rows of a range, or of a weight's gradient, per task.
 constexpr std::int64_t kTaskRows = 256;
 
 struct RowRange {
@@ -19,7 +19,8 @@ struct RowRange {
   std::int64_t end = 0;
 };
 
-// Where the rows of each weight lie. Read when the queue gets there: offsets are made on the device.
+// Which rows belong to each weight. Offsets are made on the device, so this reads them when the
+// queue runs the product.
 class RowRanges {
  public:
   RowRanges(const Tensor& offsets, std::int64_t segments)
@@ -29,7 +30,7 @@ class RowRanges {
     const std::int32_t* const at = at_ + weight * segments_ + segment;
     return {at[0], at[1]};
   }
-  // Its segments lie one behind the other.
+  // All segments of a weight, which follow each other.
   [[nodiscard]] RowRange OfWeight(std::int64_t weight) const {
     return {at_[weight * segments_], at_[(weight + 1) * segments_]};
   }
@@ -44,7 +45,7 @@ struct Task {
   RowRange rows;
 };
 
-// The rows of every weight, cut into tasks.
+// Divides the rows of every weight into tasks.
 std::vector<Task> RowTasks(const RowRanges& ranges, std::int64_t num_weights) {
   std::vector<Task> tasks;
   for (std::int64_t weight = 0; weight < num_weights; ++weight) {
@@ -74,7 +75,7 @@ void CheckOperands(const Tensor& wide, const Tensor& narrow, const Tensor& weigh
   CKPT_CHECK(offsets.num_elems() == weights.dim(0) * segments + 1);
 }
 
-// to [R, …] = from · op(weight), rows by rows.
+// to [R, …] = from · op(weight), where each row uses its own weight.
 void ProductsOfRows(Parallel& parallel, SumOrder order, const Tensor& from, const Tensor& weights,
                     bool transpose_weights, const RowRanges& ranges, const Tensor& to) {
   const std::vector<Task> tasks = RowTasks(ranges, weights.dim(0));
@@ -144,7 +145,7 @@ void HostOps::GroupedBackwardWeights(Queue& queue, const Tensor& dy, const Tenso
           G* const to =
               dweights.tensor.as<G>() + (task.weight * rows_of_weight + task.rows.begin) * columns;
           bool accumulate = dweights.adds();
-          // In the order of the segments: each is a contribution of its own, rounded by itself.
+          // In order of the segments. Each is its own contribution and is rounded by itself.
           for (std::int64_t segment = 0; segment < segments; ++segment) {
             const RowRange rows = ranges.Segment(task.weight, segment);
             if (rows.begin == rows.end) continue;

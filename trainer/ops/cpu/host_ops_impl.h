@@ -1,4 +1,4 @@
-// HostOps: the class behind MakeHostOps; its methods are defined by theme, one file each.
+// HostOps: the class behind MakeHostOps. Its methods are defined by theme, in one file per theme.
 #ifndef CKPT_TRAINER_OPS_CPU_HOST_OPS_IMPL_H_
 #define CKPT_TRAINER_OPS_CPU_HOST_OPS_IMPL_H_
 

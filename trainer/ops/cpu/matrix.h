@@ -1,4 +1,4 @@
-// Matrix: a strided view that products read.
+// Matrix: a strided view of an operand of a product.
 #ifndef CKPT_TRAINER_OPS_CPU_MATRIX_H_
 #define CKPT_TRAINER_OPS_CPU_MATRIX_H_
 
@@ -6,7 +6,7 @@
 
 namespace ckpt::trainer {
 
-// Element (i, j) lies at data[i · row_stride + j · column_stride]; a transposition swaps the strides.
+// Element (i, j) is data[i · row_stride + j · column_stride]. Swapping the strides transposes it.
 template <typename T>
 struct Matrix {
   const T* data = nullptr;

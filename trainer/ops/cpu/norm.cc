@@ -1,7 +1,7 @@
 // RMSNorm and LayerNorm over the last dim.
 //
-// With x̂ the normalised row and g = w·dy, the backward of both is dx = rstd·(g - x̂·mean(g·x̂)), of LayerNorm less
-// rstd·mean(g).
+// Let x̂ be the normalised row and g = w·dy. For RMSNorm dx = rstd·(g - x̂·mean(g·x̂)); LayerNorm
+// also subtracts rstd·mean(g).
 #include <cmath>
 #include <cstdint>
 
@@ -15,7 +15,7 @@
 namespace ckpt::trainer {
 namespace {
 
-// [rows, columns] of a tensor whose last dim is normalised.
+// A tensor as [rows, columns], whose last dim is normalised.
 struct NormShape {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
@@ -61,7 +61,7 @@ void HostOps::RmsNorm(Queue& queue, const Tensor& x, const Tensor& weight, doubl
                           });
                           const S scale = S{1} / std::sqrt(squares / size + epsilon);
                           rstd.as<S>()[row] = scale;
-                          // Rounded before the weight too, as Transformers' classes do.
+                          // Rounded also before the weight, as Transformers' classes do.
                           ForEach(0, columns, [=](std::int64_t i) {
                             out[i] = Store<T>(Load(w[i]) * Load(Store<T>(Load(in[i]) * scale)));
                           });

@@ -1,4 +1,4 @@
-// Numbers as the CPU's ops hold, compute and accumulate them.
+// Number types of the CPU's ops: in memory, in computations and in sums.
 #ifndef CKPT_TRAINER_OPS_CPU_NUMERIC_H_
 #define CKPT_TRAINER_OPS_CPU_NUMERIC_H_
 
@@ -11,12 +11,12 @@
 
 namespace ckpt::trainer {
 
-// A bfloat16 in memory; computed with as a float.
+// A bfloat16 in memory. Computations use float.
 struct Bf16 {
   std::uint16_t bits;
 };
 
-// The type that elements of T are computed in; also that of statistics beside them.
+// The type in which elements of T are computed. Statistics of such elements have it too.
 template <typename T>
 struct RealOf {
   using type = float;
@@ -34,8 +34,8 @@ inline float Load(Bf16 value) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16);
 }
 
-// Narrows to the element type, once, to nearest even. Written so that a loop of it vectorises: a NaN is chosen, not
-// branched to.
+// Rounds once to the element type, to nearest even. It selects a NaN without a branch, so that a
+// loop of it vectorises.
 template <typename T>
 T Store(Real<T> value) {
   return value;
@@ -49,8 +49,8 @@ inline Bf16 Store<Bf16>(float value) {
   return {static_cast<std::uint16_t>(is_nan ? quiet_nan : rounded)};
 }
 
-// to += value, for gradients of every dtype. The sum of fixed-point numbers wraps rather than being undefined; what
-// that means for bad contributions is in fixed_point.h.
+// to += value, for gradients of every dtype. Fixed-point sums wrap, which is defined behaviour;
+// fixed_point.h says what that means for invalid contributions.
 inline void AccumulateInto(float& to, double value) { to += static_cast<float>(value); }
 inline void AccumulateInto(double& to, double value) { to += value; }
 inline void AccumulateInto(Bf16& to, double value) {
@@ -77,12 +77,12 @@ inline constexpr DType kDTypeOf<std::int64_t> = DType::kInt64;
 template <>
 inline constexpr DType kDTypeOf<std::int32_t> = DType::kInt32;
 
-// The dtype of statistics beside activations of `dtype`.
+// The dtype of the statistics of activations of `dtype`.
 [[nodiscard]] inline DType StatisticsDType(DType dtype) {
   return dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
 }
 
-// Calls `body(TypeTag<T>{})` with T the element type of a compute dtype:
+// Calls `body(TypeTag<T>{})`, where T is the element type of a compute dtype:
 //
 //   DispatchCompute(x.dtype, [&](auto tag) {
 //     using T = typename decltype(tag)::type;

@@ -1,4 +1,4 @@
-// Optimizer updates and the sums of squares that gradients are clipped by.
+// Optimizer updates, and the sums of squares for gradient clipping.
 #include <cmath>
 #include <cstdint>
 
@@ -16,14 +16,14 @@ void CheckState(const Tensor& main, const Tensor& state) {
   CKPT_CHECK(state.dtype == DType::kFloat32 && state.num_elems() == main.num_elems());
 }
 
-// A sum of gradients as a number, rounded to the compute type.
+// A gradient sum as a number, rounded to the compute type.
 template <typename T>
 Real<T> Sum(T sum) {
   return Load(sum);
 }
 float Sum(std::int64_t sum) { return static_cast<float>(FromFixedPoint(sum)); }
 
-// Element i of an update's gradient: its sum, averaged and clipped.
+// Element i of the gradient that an update uses: its sum, averaged and clipped.
 template <typename T>
 struct ScaledGradient {
   const T* sums = nullptr;
@@ -33,7 +33,7 @@ struct ScaledGradient {
   float operator()(std::int64_t i) const { return static_cast<float>(Sum(sums[i])) * scale * clip; }
 };
 
-// Calls `body(ScaledGradient)` for the gradient's dtype.
+// Calls `body` with a ScaledGradient of the gradient's dtype.
 template <typename Body>
 void DispatchScaled(const Tensor& gradient, const GradientFactors& factors, const Body& body) {
   DispatchGradient(gradient.dtype, [&](auto tag) {
@@ -43,7 +43,8 @@ void DispatchScaled(const Tensor& gradient, const GradientFactors& factors, cons
   });
 }
 
-// compute[begin … end) = main, cast; of a null tensor nothing. Right after the update, while the weights are in the cache.
+// compute[begin … end) = main, cast; nothing if `compute` is null. It runs right after the update,
+// while the weights are still in the cache.
 void CastWeights(const float* main, const Tensor& compute, std::int64_t begin, std::int64_t end) {
   if (!compute) return;
   DispatchCompute(compute.dtype, [&](auto tag) {
@@ -61,7 +62,8 @@ void HostOps::AdamW(Queue& queue, const AdamWStep& step, const Tensor& gradient,
   CKPT_CHECK(gradient.num_elems() == main.num_elems());
   CKPT_CHECK(!compute || compute.num_elems() == main.num_elems());
   RunOn(queue, [this, step, gradient, main, exp_avg, exp_avg_sq, compute] {
-    // The order of operations, and which scalars are rounded to float, is that of torch.optim.AdamW.
+    // The order of operations, and which scalars are rounded to float, are the same as in
+    // torch.optim.AdamW.
     const auto steps = static_cast<double>(step.step);
     const double correction1 = 1 - std::pow(step.beta1, steps);
     const auto root_correction2 = static_cast<float>(std::sqrt(1 - std::pow(step.beta2, steps)));

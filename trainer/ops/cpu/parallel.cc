@@ -12,19 +12,21 @@
 namespace ckpt::trainer {
 namespace {
 
-// Ranges a thread takes of one call, so that a thread that lost its core for a while holds nobody up.
+// Ranges per thread and call. With several, a thread that lost its core for a while does not delay
+// the others.
 constexpr std::int64_t kRangesPerThread = 4;
 
 using Body = std::function<void(std::int64_t begin, std::int64_t end)>;
 
-// One call's work: threads take ranges until none is left.
+// The work of one call. Threads take ranges until there are no more.
 class Job {
  public:
   Job(std::int64_t count, std::int64_t range, const Body& body)
       : count_(count), range_(range), body_(body) {}
 
   void Run() {
-    // Relaxed: the ranges are disjoint, and what they wrote is published when the pool's mutex is released.
+    // Relaxed is enough: the ranges are disjoint, and releasing the pool's mutex publishes what
+    // threads wrote.
     for (;;) {
       const std::int64_t begin = next_.fetch_add(range_, std::memory_order_relaxed);
       if (begin >= count_) return;
@@ -57,7 +59,7 @@ struct Parallel::Pool {
     for (std::thread& thread : threads) thread.join();
   }
 
-  // Returns whether the workers were free; else nothing was done.
+  // Returns false, and does nothing, if the workers are busy with another call.
   bool Share(Job& shared) {
     {
       MutexLock lock(mutex);
@@ -67,7 +69,8 @@ struct Parallel::Pool {
     }
     wake.notify_all();
     shared.Run();
-    // A worker that has not woken by now finds no job: only those inside are waited for.
+    // A worker that has not woken up by now finds no job, so this waits only for workers that have
+    // begun.
     MutexLock lock(mutex);
     job = nullptr;
     while (active > 0) lock.Wait(idle);

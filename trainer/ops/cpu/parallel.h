@@ -1,4 +1,4 @@
-// Parallel: shares the work of one call among a few threads.
+// Parallel: divides the work of one call among a few threads.
 #ifndef CKPT_TRAINER_OPS_CPU_PARALLEL_H_
 #define CKPT_TRAINER_OPS_CPU_PARALLEL_H_
 
@@ -8,7 +8,8 @@
 
 namespace ckpt::trainer {
 
-// Thread-safety: calls from several threads take turns at the workers; each call may also run on its caller alone.
+// Thread-safety: several threads may call. One call at a time uses the workers; the others may run
+// on their caller alone.
 class Parallel {
  public:
   explicit Parallel(int threads);
@@ -18,8 +19,9 @@ class Parallel {
 
   [[nodiscard]] int threads() const { return threads_; }
 
-  // Calls `body(begin, end)` for ranges that tile [0, count), each at least `grain` long but the last. The split depends
-  // on the number of threads: results must not.
+  // Calls `body(begin, end)` for ranges that cover [0, count) without overlap. Each has at least
+  // `grain` elements, except the last. The division depends on the number of threads, so results
+  // must not depend on the division.
   void For(std::int64_t count, std::int64_t grain,
            const std::function<void(std::int64_t begin, std::int64_t end)>& body);
 

@@ -1,4 +1,4 @@
-// Tokens to rows sorted by expert, and back.
+// Moves tokens to rows sorted by expert, and back.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +17,8 @@
 namespace ckpt::trainer {
 namespace {
 
-// The (token, slot) pairs of every expert, in order, without those of padding: slots[begins[e] … begins[e + 1]).
+// The (token, slot) pairs of every expert in order, without those of padding: slots[begins[e] …
+// begins[e + 1]).
 struct SlotsByExpert {
   std::vector<std::int32_t> slots;
   std::vector<std::int32_t> begins;
@@ -43,12 +44,13 @@ SlotsByExpert GroupSlots(const std::int32_t* experts, std::int64_t num_slots,
   return groups;
 }
 
-// Moves the `capacity` heaviest of [first, last) to the front, in order of slots; of equal ones the first wins.
+// Moves the `capacity` slots with the largest weights in [first, last) to the front, in order of
+// slots. Of equal weights, the first wins.
 template <typename S>
 void KeepHeaviest(const S* weights, std::int64_t capacity, std::int32_t* first,
                   std::int32_t* last) {
   const auto weight_of = [=](std::int32_t slot) {
-    // A NaN has no order; it counts as the lightest.
+    // A NaN cannot be compared, so it counts as the smallest weight.
     return weights[slot] == weights[slot] ? weights[slot] : -std::numeric_limits<S>::infinity();
   };
   const auto is_before = [&](std::int32_t a, std::int32_t b) {
@@ -67,7 +69,7 @@ struct SlotShape {
   std::int64_t row_elems = 0;  // H
 };
 
-// of tokens [T, H] and rows [R, H] that `rows` [T, K] relates.
+// Shape of tokens [T, H] and rows [R, H] that `rows` [T, K] relates to each other.
 SlotShape ShapeOf(const Tensor& rows, const Tensor& by_token, const Tensor& by_row) {
   CKPT_CHECK(rows.dtype == DType::kInt32 && rows.ndim == 2 && by_row.ndim > 0 && by_token.ndim > 0);
   CKPT_CHECK(by_token.dtype == by_row.dtype && by_token.dim(0) == rows.dim(0));
@@ -77,7 +79,7 @@ SlotShape ShapeOf(const Tensor& rows, const Tensor& by_token, const Tensor& by_r
   return {rows.dim(0), rows.dim(1), num_rows, row_elems};
 }
 
-// The slot that goes to each row; -1 where none does.
+// The slot that goes to each row; -1 if there is none.
 std::vector<std::int32_t> SlotOfRow(const Tensor& rows, std::int64_t num_rows) {
   std::vector<std::int32_t> slots(static_cast<std::size_t>(num_rows), -1);
   const auto* row = rows.as<const std::int32_t>();
@@ -89,7 +91,7 @@ std::vector<std::int32_t> SlotOfRow(const Tensor& rows, std::int64_t num_rows) {
   return slots;
 }
 
-// Rows of x and y, moved as bytes, and the permutation between them.
+// Rows of x and y, copied as bytes, and the permutation between them.
 struct MovedRows {
   const std::byte* x = nullptr;
   std::byte* y = nullptr;

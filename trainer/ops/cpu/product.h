@@ -1,4 +1,4 @@
-// The matrix product that the ops of one HostOps share: the BLAS's, or in a fixed order.
+// The matrix product that all ops of one HostOps use: the BLAS's, or the one in fixed order.
 #ifndef CKPT_TRAINER_OPS_CPU_PRODUCT_H_
 #define CKPT_TRAINER_OPS_CPU_PRODUCT_H_
 
@@ -16,7 +16,8 @@ namespace ckpt::trainer {
 
 enum class SumOrder : std::uint8_t { kAny, kFixed };
 
-// c = (or +=) a · b in the compute type. The BLAS knows no bfloat16; the fixed order reads it as it is.
+// c = (or +=) a · b in the compute type. The BLAS does not support bfloat16; FixedOrderGemm reads
+// it directly.
 template <typename T>
 void Multiply(SumOrder order, const ProductSize& size, const Matrix<T>& a, const Matrix<T>& b,
               bool accumulate, Real<T>* c, std::int64_t c_stride) {
@@ -26,8 +27,8 @@ void Multiply(SumOrder order, const ProductSize& size, const Matrix<T>& a, const
   FixedOrderGemm(size, a, b, accumulate, c, c_stride);
 }
 
-// d = (or +=) a · b with d of any gradient dtype: each element is rounded once, and added as a whole where its dtype is
-// not the compute type.
+// d = (or +=) a · b for d of any dtype of gradients. Each product is rounded once. If d's dtype is
+// not the compute type, the whole product is computed first and then added.
 template <typename T, typename G>
 void MultiplyInto(SumOrder order, const ProductSize& size, const Matrix<T>& a, const Matrix<T>& b,
                   bool accumulate, G* d, std::int64_t d_stride) {

@@ -1,4 +1,4 @@
-// How tokens choose experts, and the backward.
+// How tokens choose experts, and its backward.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -26,8 +26,9 @@ void Softmax(const S* logits, std::int64_t count, S* probabilities) {
   ForEach(0, count, [=](std::int64_t e) { probabilities[e] /= sum; });
 }
 
-// Writes the indices of the `k` largest of values[0 … count) to `chosen`, largest first, of equal ones the lowest first.
-// Only those that `is_eligible` are looked at. REQUIRES: at least k are.
+// Writes the indices of the `k` largest of values[0 … count) to `chosen`, largest first; of equal
+// values, the lowest index first. Considers only indices for which `is_eligible` is true. REQUIRES:
+// there are at least k of them.
 template <typename S, typename Eligible, typename Index>
 void ChooseLargest(const S* values, std::int64_t count, const Eligible& is_eligible, std::int64_t k,
                    Index* chosen) {
@@ -41,7 +42,7 @@ void ChooseLargest(const S* values, std::int64_t count, const Eligible& is_eligi
   }
 }
 
-// Chooses the experts of one token after another.
+// Chooses the experts of tokens, one token at a time.
 template <typename S>
 class ExpertChooser {
  public:
@@ -92,8 +93,9 @@ class ExpertChooser {
   std::vector<std::int64_t> groups_;
 };
 
-// Whether a token's weights are its chosen scores over their sum. Over the chosen logits alone a softmax is that of all
-// logits so divided, whatever `normalize` says.
+// Whether a token's weights are its chosen scores divided by their sum. The softmax over the chosen
+// logits always equals the softmax over all logits divided in this way, so there `normalize` has no
+// effect.
 bool IsNormalized(const RouterForm& form) {
   return form.normalize || form.score == ScoreFunction::kSoftmaxTopK;
 }
@@ -118,7 +120,7 @@ void WeighChosen(const RouterForm& form, const S* logits, const S* scores,
   for (std::int64_t k = 0; k < form.topk; ++k) weights[k] *= static_cast<S>(form.scaling);
 }
 
-// dscores [E] of one token, from the gradient of its weights. Zero but at the chosen.
+// dscores [E] of one token, from the gradient of its weights. Zero except at the chosen experts.
 template <typename S>
 void ScoresBackward(const RouterForm& form, const S* scores, const std::int32_t* chosen,
                     const S* dweights, std::int64_t num_experts, S* dscores) {

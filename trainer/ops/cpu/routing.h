@@ -1,4 +1,4 @@
-// What choosing experts and balancing them share.
+// What routing and balancing share.
 #ifndef CKPT_TRAINER_OPS_CPU_ROUTING_H_
 #define CKPT_TRAINER_OPS_CPU_ROUTING_H_
 
@@ -12,13 +12,14 @@
 
 namespace ckpt::trainer {
 
-// Keeps a sum of sigmoid scores, all of them tiny, from dividing by zero; the value is Transformers' and Megatron's.
+// Added to a sum of sigmoid scores, so that tiny scores do not divide by zero. Transformers and
+// Megatron use this value.
 inline constexpr double kTinySum = 1e-20;
 
-// What padding chooses, in every slot.
+// The choice of padding, in every slot.
 inline constexpr std::int32_t kNoExpert = -1;
 
-// Whether the token with these choices takes part.
+// Whether the token with these choices is routed.
 [[nodiscard]] inline bool IsRouted(const std::int32_t* chosen) { return chosen[0] != kNoExpert; }
 
 struct RouterShape {
@@ -50,14 +51,14 @@ void DispatchStatistics(DType dtype, Body&& body) {
   body(TypeTag<float>{});
 }
 
-// dlogits [E] += of a softmax: p·(dp - Σ p·dp). dlogits may not be dp.
+// Adds a softmax's p·(dp - Σ p·dp) to dlogits [E]. dlogits may not be dp.
 template <typename S>
 void AddSoftmaxBackward(const S* p, const S* dp, std::int64_t count, S* dlogits) {
   const S mean = LaneSum<S>(count, [=](std::int64_t e) { return p[e] * dp[e]; });
   ForEach(0, count, [=](std::int64_t e) { dlogits[e] += p[e] * (dp[e] - mean); });
 }
 
-// dlogits [E] += of sigmoids.
+// Adds the gradient through sigmoids to dlogits [E].
 template <typename S>
 void AddSigmoidBackward(const S* scores, const S* dscores, std::int64_t count, S* dlogits) {
   ForEach(0, count,

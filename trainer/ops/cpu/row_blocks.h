@@ -1,4 +1,4 @@
-// Sums over rows that do not depend on the number of threads.
+// Sums over rows, with results that do not depend on the number of threads.
 #ifndef CKPT_TRAINER_OPS_CPU_ROW_BLOCKS_H_
 #define CKPT_TRAINER_OPS_CPU_ROW_BLOCKS_H_
 
@@ -16,29 +16,29 @@
 
 namespace ckpt::trainer {
 
-// Elements worth a thread's while.
+// Elements that are worth starting a thread for.
 inline constexpr std::int64_t kGrainElems = std::int64_t{1} << 14;
 
-// The same in rows of `row_elems`.
+// The same as a number of rows of `row_elems`.
 [[nodiscard]] inline std::int64_t GrainRows(std::int64_t row_elems) {
   return std::max<std::int64_t>(1, kGrainElems / std::max<std::int64_t>(1, row_elems));
 }
 
-// Per-column sums over rows: every block of kRows rows is summed in order of its rows, by whichever thread, then the
-// blocks in their order.
+// Sums over rows, one per column. Any thread may sum a block of kRows rows, in order of its rows;
+// the blocks are added in their order.
 template <typename S>
 class RowBlockSums {
  public:
   static constexpr std::int64_t kRows = 64;
 
-  // `columns` may be 0: a frozen parameter's, nothing is summed.
+  // `columns` may be 0, for a frozen parameter: then nothing is summed.
   RowBlockSums(std::int64_t rows, std::int64_t columns)
       : rows_(rows),
         columns_(columns),
         partials_(static_cast<std::size_t>(num_blocks() * columns)) {}
 
   [[nodiscard]] std::int64_t num_blocks() const { return (rows_ + kRows - 1) / kRows; }
-  // The sums of a block, zero at first: `columns` of them.
+  // The `columns` sums of a block, zero at first.
   [[nodiscard]] S* block(std::int64_t index) { return partials_.data() + index * columns_; }
 
   // Calls `body(row, sums of its block)` for every row, blocks in parallel.

@@ -1,4 +1,4 @@
-// Scratch: memory that a thread keeps from call to call.
+// Scratch: memory that a thread keeps between calls.
 #ifndef CKPT_TRAINER_OPS_CPU_SCRATCH_H_
 #define CKPT_TRAINER_OPS_CPU_SCRATCH_H_
 
@@ -9,8 +9,8 @@
 
 namespace ckpt::trainer {
 
-// Memory of one thread for one use: allocating it anew in every call would cost its page faults every time. Declared
-// `thread_local` where it is used:
+// Memory for one use by one thread. Allocating it in every call would cost page faults every time.
+// Declare it `thread_local` where it is used:
 //
 //   thread_local Scratch scores;
 //   float* const rows = scores.Get<float>(count);  // uninitialised, aligned to a cache line

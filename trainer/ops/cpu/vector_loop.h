@@ -1,4 +1,4 @@
-// Loops that the compiler turns into vector instructions, the widest that the machine has.
+// Loops that the compiler turns into the widest vector instructions of the machine.
 #ifndef CKPT_TRAINER_OPS_CPU_VECTOR_LOOP_H_
 #define CKPT_TRAINER_OPS_CPU_VECTOR_LOOP_H_
 
@@ -7,7 +7,8 @@
 
 #include "core/base/widest_vectors.h"
 
-// For GCC, which would not vectorise a loop whose result replaces an operand: it asks at run time whether they overlap.
+// For GCC: it does not vectorise a loop whose result overwrites an operand, because it tests for
+// overlap at run time.
 #if defined(__GNUC__) && !defined(__clang__)
 #define CKPT_INDEPENDENT_ITERATIONS _Pragma("GCC ivdep")
 #else
@@ -16,15 +17,16 @@
 
 namespace ckpt::trainer {
 
-// Calls `body(i)` for i in [begin, end). Iterations are independent: what one writes, no other reads or writes; an operand
-// may be replaced by the result in place.
+// Calls `body(i)` for i in [begin, end). Iterations must be independent: none reads or writes what
+// another writes. A result may overwrite its operand in place.
 template <typename Body>
 inline void ForEach(std::int64_t begin, std::int64_t end, const Body& body) {
   CKPT_INDEPENDENT_ITERATIONS
   for (std::int64_t i = begin; i < end; ++i) body(i);
 }
 
-// Σ term(i) for i in [0, count), in an order that depends on `count` alone: sixteen lanes, then pairwise.
+// Σ term(i) for i in [0, count), in an order that depends only on `count`: sixteen lanes, then
+// pairwise.
 template <typename Sum, typename Term>
 inline Sum LaneSum(std::int64_t count, const Term& term) {
   constexpr int kLanes = 16;
@@ -33,7 +35,8 @@ inline Sum LaneSum(std::int64_t count, const Term& term) {
   for (std::int64_t i = 0; i < whole; i += kLanes) {
     for (int lane = 0; lane < kLanes; ++lane) running[lane] += static_cast<Sum>(term(i + lane));
   }
-  // A copy takes the rest: the lanes above stay in registers as long as no index into them is a variable.
+  // The remaining terms go to a copy. So `running` can stay in registers, because no variable index
+  // is used on it.
   Sum lanes[kLanes];
   for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = running[lane];
   for (std::int64_t i = whole; i < count; ++i) lanes[i - whole] += static_cast<Sum>(term(i));
@@ -43,7 +46,7 @@ inline Sum LaneSum(std::int64_t count, const Term& term) {
   return lanes[0];
 }
 
-// The largest term(i) for i in [0, count); -infinity of none. Terms that are NaN do not count.
+// The largest term(i) for i in [0, count); -infinity if count is 0. Terms that are NaN are ignored.
 template <typename Real, typename Term>
 inline Real LaneMax(std::int64_t count, const Term& term) {
   constexpr int kLanes = 16;

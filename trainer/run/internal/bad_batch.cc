@@ -17,9 +17,9 @@ namespace {
 
 constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
 
-// What one rank knows, in the form that ranks exchange.
+// What one rank knows, in a form that ranks can exchange.
 struct Finding {
-  std::int64_t first_sample = kNone;  // of its first micro-batch whose loss is not finite
+  std::int64_t first_sample = kNone;  // of this rank's first micro-batch whose loss is not finite
   std::int64_t micro_batch = kNone;
   std::array<char, 240> tensor = {};  // a parameter whose gradient is not finite
 };

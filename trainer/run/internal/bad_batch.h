@@ -1,4 +1,4 @@
-// Which samples a loss or a gradient that is not finite came from.
+// Names the samples from which a loss or a gradient that is not finite came.
 #ifndef CKPT_TRAINER_RUN_INTERNAL_BAD_BATCH_H_
 #define CKPT_TRAINER_RUN_INTERNAL_BAD_BATCH_H_
 
@@ -14,11 +14,12 @@ namespace ckpt::train {
 // A step that failed.
 struct FailedStep {
   std::int64_t step = 0;
-  std::int64_t consumed_samples = 0;  // before it
+  std::int64_t consumed_samples = 0;  // before the step
 };
 
-// `failure` of RankTrainer::Step with the step's number and the global samples: those of the first micro-batch of any rank
-// whose loss is not finite, else of the whole step. The same on every rank; all of them call it.
+// Adds to `failure` of RankTrainer::Step the step's number and the global samples. They are the
+// samples of the first micro-batch of any rank whose loss is not finite, or those of the whole step
+// if there is none. Equal on every rank; every rank calls it.
 //
 // REQUIRES: `failure` is kValueMismatch.
 Status NameBadBatch(const Status& failure, const FailedStep& failed,

@@ -16,7 +16,7 @@ RunSchedule DescribeSchedule(const trainer::TrainConfig& config, const RunConfig
                              std::int64_t updates) {
   const trainer::ScheduleConfig& schedule = config.schedule;
   const std::int64_t batch = config.global_batch_size;
-  // Megatron's style and lengths are those of its arguments; a constant rate still has a length.
+  // Style and lengths as in Megatron's arguments; a constant rate has a length too.
   const std::int64_t decay_steps =
       schedule.decay_steps > 0 ? schedule.decay_steps : run.loop.train_iters;
   return {.max_lr = schedule.max_lr,
@@ -31,7 +31,7 @@ RunSchedule DescribeSchedule(const trainer::TrainConfig& config, const RunConfig
           .wd_incr_steps = run.loop.train_iters * batch};
 }
 
-// With and without weight decay; the same group where everything decays.
+// One group with and one without weight decay, or a single group if everything decays.
 std::vector<ParamGroup> DescribeGroups(const trainer::TrainConfig& config, std::int64_t updates) {
   ParamGroup decayed = {.max_lr = config.schedule.max_lr,
                         .min_lr = config.schedule.min_lr,

@@ -1,4 +1,4 @@
-// What a running training stores beside its tensors: its TrainingRun.
+// What a running training stores in addition to its tensors: its TrainingRun.
 #ifndef CKPT_TRAINER_RUN_INTERNAL_DESCRIBE_RUN_H_
 #define CKPT_TRAINER_RUN_INTERNAL_DESCRIBE_RUN_H_
 
@@ -15,8 +15,8 @@
 
 namespace ckpt::train {
 
-// Arguments, progress, parameter groups and schedule of `run`; the parameters of each group are left to
-// who knows their names. `naming` are the choices that the parameters' names
+// Arguments, progress, parameter groups and schedule of `run`. The caller, who knows the
+// parameters' names, adds the parameters of each group. `naming`: the choices that these names
 // follow.
 //
 // Errors: those of RunArgs.

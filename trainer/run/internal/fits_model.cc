@@ -26,7 +26,7 @@ struct Place {
 };
 using Places = std::map<std::string, Place, std::less<>>;
 
-// What the whole model is made of, whichever rank holds it.
+// The tensors of the whole model, on all ranks.
 Places PlacesOf(trainer::TrainConfig config, StoredPart part) {
   config.mesh.expert_parallel = 1;
   Places places;
@@ -43,7 +43,7 @@ Places PlacesOf(trainer::TrainConfig config, StoredPart part) {
   return places;
 }
 
-// The first differences, and how many there are.
+// The first differences, and how many there are in all.
 class Differences {
  public:
   explicit Differences(const ModelSource& source) : source_(source) {}
@@ -63,8 +63,7 @@ class Differences {
       status_.Add(Error(ErrorKind::kUnmapped,
                         fmt::format("{} more tensors do not fit", count_ - kMostListed)));
     }
-    return std::move(status_).Hint(
-        "leave out the settings that make another model than the source's");
+    return std::move(status_).Hint("leave out settings that change the source's model");
   }
 
  private:
@@ -87,18 +86,20 @@ Status CheckFits(const ModelSource& source, const ModelView& view,
       differences.Add(ErrorKind::kUnmapped, "the run's model has no place for this tensor",
                       tensor.key, {}, FormatDims(tensor.shape));
     } else if (place->second.shape != tensor.shape) {
-      differences.Add(ErrorKind::kShapeMismatch, "the run's model has another shape", tensor.key,
+      differences.Add(ErrorKind::kShapeMismatch,
+                      "the tensor has a different shape in the run's model", tensor.key,
                       FormatDims(place->second.shape), FormatDims(tensor.shape));
     }
   }
   for (const auto& [name, place] : places) {
     if (place.is_needed && !present.contains(name)) {
-      differences.Add(ErrorKind::kMissing, "the run's model needs a tensor that is not there", name,
+      differences.Add(ErrorKind::kMissing, "a tensor of the run's model is missing", name,
                       FormatDims(place.shape));
     }
   }
   CKPT_RETURN_IF_ERROR(differences.Take());
-  // The trainer reads one of two that are tied: the other must be the same, or its numbers were dropped.
+  // The trainer reads only one of two tied tensors. The other must be equal, or its values would be
+  // lost without notice.
   constexpr std::uint64_t kBudgetBytes = 64 * kMiB;
   return part == StoredPart::kWeights ? CheckCopies(source, kBudgetBytes) : OkStatus();
 }

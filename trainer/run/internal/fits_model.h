@@ -1,4 +1,4 @@
-// Whether what a source holds is what a run's model is made of: no tensor more, none less, none of another size.
+// Checks that a source holds exactly the tensors of a run's model, with the same shapes.
 #ifndef CKPT_TRAINER_RUN_INTERNAL_FITS_MODEL_H_
 #define CKPT_TRAINER_RUN_INTERNAL_FITS_MODEL_H_
 
@@ -12,14 +12,17 @@ namespace ckpt::train {
 
 enum class StoredPart : std::uint8_t {
   kWeights,  // parameters and buffers
-  kMoment,  // of parameters that are trained; one that was trained before and is frozen now may have one still
+  // Of parameters that are trained; one that was trained before and is frozen now may still have
+  // one.
+  kMoment,
 };
 
-// `view` is `source` under the trainer's names (kTrainerNaming). Rows of a rank say nothing about the others: a layer that the
-// model lacks is read by nobody.
+// `view` is `source` under the trainer's names (kTrainerNaming). The whole model is checked on each
+// rank, because no rank reads a layer that the model does not have.
 //
-// Errors: kUnmapped (a tensor that the model has no place for), kMissing (a parameter that the source lacks), kShapeMismatch;
-//         all at once, of many the first ones. kValueMismatch (a tied tensor is stored twice, with different values).
+// Errors: kUnmapped (the model has no place for a tensor), kMissing (the source lacks a parameter),
+// kShapeMismatch; all at once, but only the first of many. kValueMismatch (a tied tensor is stored
+// twice, with different values).
 Status CheckFits(const ModelSource& source, const ModelView& view,
                  const trainer::TrainConfig& config, StoredPart part);
 

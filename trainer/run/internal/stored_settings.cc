@@ -14,7 +14,7 @@
 namespace ckpt::train {
 namespace {
 
-// Settings that say what one invocation does, and nothing about the run it goes on with.
+// Settings of one invocation. They say nothing about the run.
 constexpr std::array<std::string_view, 9> kOfOneInvocation = {
     "save",         "load",  "exit_interval", "init",           "finetune",
     "restart_data", "prove", "metrics",       "tensorboard_dir"};
@@ -34,7 +34,7 @@ StoredModel ModelOf(const layout::Configuration& settings) {
   return model;
 }
 
-// Those of the settings that describe the model.
+// The settings that describe the model.
 layout::Configuration OfTheModel(const layout::Configuration& settings) {
   layout::Configuration model;
   for (const auto& [name, value] : ModelOf(settings).effective) {
@@ -43,7 +43,7 @@ layout::Configuration OfTheModel(const layout::Configuration& settings) {
   return model;
 }
 
-// What must stay as it is. The rest keeps experts in balance, or is for new weights only.
+// The part of the model that must stay. The rest balances experts, or matters only for new weights.
 trainer::ModelConfig Lasting(trainer::ModelConfig config) {
   config.init_method_std = 0;
   if (!config.moe) return config;
@@ -79,12 +79,12 @@ Status CheckKeepsModel(const layout::Configuration& stored, const layout::Config
     const StoredModel other = ModelOf(changed);
     if (other.is_valid && Lasting(other.config) == Lasting(model.config)) continue;
     changes.Add(Error(ErrorKind::kUsage,
-                      fmt::format("setting {} makes another model of the stored run's", name))
+                      fmt::format("setting {} changes the model of the stored run", name))
                     .Expected(layout::FormatValue(kept->second))
                     .Actual(layout::FormatValue(value)));
   }
   return std::move(changes).Hint(
-      "a run goes on with its own model: leave the setting out, or take the weights alone with "
+      "a resumed run keeps its model: leave the setting out, or take only the weights with "
       "finetune=true");
 }
 

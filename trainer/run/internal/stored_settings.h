@@ -1,4 +1,4 @@
-// Settings that a run takes over from the checkpoint it goes on from.
+// Settings that a run takes from the checkpoint that it resumes.
 #ifndef CKPT_TRAINER_RUN_INTERNAL_STORED_SETTINGS_H_
 #define CKPT_TRAINER_RUN_INTERNAL_STORED_SETTINGS_H_
 
@@ -8,12 +8,13 @@
 
 namespace ckpt::train {
 
-// Those that `state` was made with, less what concerns one invocation only. `finetune`: those of
-// the model alone. Settings that are given go before them. Errors: those of RunSettings.
+// The settings with which `state` was made, without those that concern only one invocation. With
+// `finetune`, only those of the model. Given settings override them. Errors: those of RunSettings.
 Result<layout::Configuration> StoredSettings(const TrainingState& state, bool finetune);
 
-// Whether a run that goes on with `stored` settings has the stored model under the `given` ones, too. How experts are kept in
-// balance may change on the way; another model needs `finetune`. Errors: kUsage, naming every setting that makes another model.
+// Checks that a run with `stored` settings keeps the stored model under the `given` ones. Settings
+// of expert balancing may change; another model needs `finetune`. Errors: kUsage, naming every
+// setting that changes the model.
 Status CheckKeepsModel(const layout::Configuration& stored, const layout::Configuration& given);
 
 }  // namespace ckpt::train
