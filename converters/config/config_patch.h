@@ -10,7 +10,7 @@
 namespace ckpt {
 
 // The same text with the top-level text value of `key` replaced: order, spacing and unknown keys stay. Unchanged if the key
-// is absent or its value is no text. REQUIRES: `json` is valid.
+// is absent or its value is not text. REQUIRES: `json` is valid.
 [[nodiscard]] std::string ReplaceTextValue(std::string_view json, std::string_view key,
                                            std::string_view value);
 

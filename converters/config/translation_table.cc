@@ -121,7 +121,7 @@ Status TranslationTable::ParseLine(std::string_view line, const layout::IncludeR
   const bool stores = word == "store";
   const std::string_view name = stores ? layout::TakeWord(rest) : word;
   if (!layout::IsDottedName(name) || !rest.starts_with('=')) {
-    return Error(ErrorKind::kBadMetadata, "line is no statement")
+    return Error(ErrorKind::kBadMetadata, "line is not a statement")
         .Expected("let, require, include, anew, closed, neutral, or [store] NAME = EXPR")
         .Actual(Quote(line));
   }

@@ -238,7 +238,7 @@ DType MainDtype(const std::vector<TargetTensor>& tensors) {
 }
 
 // Files of the repository that neither the target nor the model's weights hold. What lies beside a configuration from
-// elsewhere is no part of the source.
+// elsewhere is not part of the source.
 std::vector<LeftOutEntry> LeftOutFiles(const ModelSource& model, std::vector<LeftOutEntry> files) {
   const bool is_own = model.checkpoint->format->assets_directory.empty() &&
                       CanonicalPath(model.assets) == CanonicalPath(model.checkpoint->path);
@@ -282,7 +282,7 @@ Status AddSideFiles(Storage& storage, const Format& target, PreparedConversion& 
   return OkStatus();
 }
 
-// A regular expression that keeps nothing is no wish to keep nothing.
+// A regular expression that keeps nothing is not a wish to keep nothing.
 Status CheckKeepsSome(const std::string& keep_fp32, const DtypePolicy& dtypes,
                       const std::vector<TargetTensor>& tensors) {
   const bool keeps_some = std::ranges::any_of(

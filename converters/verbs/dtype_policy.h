@@ -25,7 +25,7 @@ class DtypePolicy {
 
   // Whether the regular expression keeps a tensor as it is.
   [[nodiscard]] bool Keeps(const std::string& key, DType stored) const;
-  // Whether a dtype was asked for and this one stays, although it is no integer's.
+  // Whether a dtype was asked for and this one stays, although it is not of integers.
   [[nodiscard]] bool CannotCast(DType stored) const;
   [[nodiscard]] DType For(const std::string& key, DType stored) const;
 

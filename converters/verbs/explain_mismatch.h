@@ -12,7 +12,7 @@
 
 namespace ckpt {
 
-// Weights in the blocks and scales of a quantisation method are no elements that a layout could place. A checkpoint of
+// Weights in the blocks and scales of a quantisation method are not elements that a layout could place. A checkpoint of
 // decoded weights may still have the published configuration. Errors: kUnsupported.
 Status RefuseQuantised(const ModelSource& model, std::span<const GlobalTensor> tensors);
 

@@ -30,7 +30,7 @@ struct ModelDigest {
   std::string checkpoint;             // one value over all tensors
   std::vector<TensorDigest> tensors;  // in byte order of the key
   std::size_t left_out =
-      0;  // tensors and objects of the checkpoint that are no weights of the model
+      0;  // tensors and objects of the checkpoint that are not weights of the model
 };
 
 // The weights alone, in the stored dtype, under the names of `as` (the published: one tensor per expert, no tied head;

@@ -77,7 +77,7 @@ Status CheckAgainstArgs(const layout::Configuration& config, const layout::Confi
     const std::optional<std::int64_t> stored = number(*run, name);
     const std::string_view key = name;
     if (!said && key == "num_key_value_heads") said = heads;
-    // Where the hidden size differs, what follows from it is no finding of its own.
+    // Where the hidden size differs, what follows from it is not a finding of its own.
     if (!said && key == "head_dim" && same_hidden && hidden && heads && *heads > 0) {
       said = *hidden / *heads;
     }
@@ -103,7 +103,7 @@ Status ReadConfiguration(Storage& storage, const OpenModelOptions& options, Mode
     CKPT_ASSIGN_OR_RETURN(const std::string json, ReadSmallFile(storage, path, kMaxHfConfigBytes));
     CKPT_ASSIGN_OR_RETURN(model.config, ParseHfConfig(json, path.string()));
     if (!args.empty()) CKPT_RETURN_IF_ERROR(CheckAgainstArgs(model.config, args, path.string()));
-    // How far the run padded the vocabulary is no matter of the published configuration.
+    // How far the run padded the vocabulary is not a matter of the published configuration.
     const auto padded = args.find("padded_vocab_size");
     if (padded != args.end() && !padded->second.is_null()) model.config.insert(*padded);
   } else if (!args.empty()) {

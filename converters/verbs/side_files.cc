@@ -179,7 +179,7 @@ Result<SideFiles> ListSideFiles(Storage& storage, const Path& repository) {
   for (std::string& name : names) {
     if (!IsUtf8(name)) {
       return Error(ErrorKind::kUnsupported,
-                   "the name of a side file is no UTF-8, as the manifest's must be")
+                   "the name of a side file is not UTF-8, as the manifest's must be")
           .File((repository / name).string())
           .Hint("rename or remove it");
     }

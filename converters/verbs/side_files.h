@@ -30,7 +30,7 @@ struct SideFiles {
 // other forms of the weights, and whatever lies in a folder that has weights of its own.
 //
 // Directories of version control and download caches (`.git`, `.cache`) and our own manifest are in neither list. Links are
-// followed. Errors: kIo, kResource, kUnsupported (a name that is no UTF-8).
+// followed. Errors: kIo, kResource, kUnsupported (a name that is not UTF-8).
 Result<SideFiles> ListSideFiles(Storage& storage, const Path& repository);
 
 // Git LFS leaves a pointer where it did not fetch a file. Errors: kIncomplete, naming each one of `names` that is a pointer;

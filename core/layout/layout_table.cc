@@ -101,7 +101,7 @@ class TableParser {
       CKPT_ASSIGN_OR_RETURN(const std::string text, includes_(rest));
       return ParseFile(text, rest, depth + 1);
     }
-    return TableError("line is no statement", word)
+    return TableError("line is not a statement", word)
         .Expected(
             "family, match, let, dim, split, logical, format, prefix, choice, strip, ignore, "
             "bookkeeping, include, if, stack, end, or NAME : AXES");

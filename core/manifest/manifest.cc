@@ -117,7 +117,7 @@ std::vector<std::string> ScanTexts(JsonScanner& scan) {
 
 std::vector<std::uint32_t> ParseCrcs(JsonScanner& scan, std::string_view digits) {
   if (digits.size() % kCrcDigits != 0 || !IsHex(digits)) {
-    scan.Fail(ErrorKind::kBadMetadata, "checksums are no sequence of 8 hex digits each");
+    scan.Fail(ErrorKind::kBadMetadata, "checksums are not a sequence of 8 hex digits each");
     return {};
   }
   std::vector<std::uint32_t> crcs(digits.size() / kCrcDigits);
@@ -226,7 +226,7 @@ std::vector<ManifestTensor> ScanTensors(JsonScanner& scan) {
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     tensors[i] = {std::move(keys[i]), std::move(digests[i])};
     if (tensors[i].xxh3.size() != kDigestDigits || !IsHex(tensors[i].xxh3)) {
-      scan.Fail(ErrorKind::kBadMetadata, "digest is no 32 hex digits", Quote(tensors[i].key));
+      scan.Fail(ErrorKind::kBadMetadata, "digest is not 32 hex digits", Quote(tensors[i].key));
     }
   }
   return tensors;
@@ -243,7 +243,7 @@ ManifestShard ScanShard(JsonScanner& scan) {
       for (scan.BeginArray(); scan.NextItem();) {
         std::vector<std::string> pair = ScanTexts(scan);
         if (pair.size() != 2) {
-          scan.Fail(ErrorKind::kBadMetadata, "metadata entry is no pair");
+          scan.Fail(ErrorKind::kBadMetadata, "metadata entry is not a pair");
           break;
         }
         shard.metadata->emplace_back(std::move(pair[0]), std::move(pair[1]));

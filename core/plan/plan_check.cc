@@ -104,7 +104,7 @@ Status CheckItems(const TargetTensor& tensor, std::span<const WriteItem> items) 
                                 ? item.box.offsets[0] == row
                                 : item.box.offsets[d] == 0 && item.box.sizes[d] == tensor.shape[d];
       if (!in_place)
-        return PlanBug("the chunks of a tensor are no consecutive row blocks", tensor.key);
+        return PlanBug("the chunks of a tensor are not consecutive row blocks", tensor.key);
     }
     if (!tensor.shape.empty()) row += item.box.sizes[0];
     CKPT_ASSIGN_OR_RETURN(const std::uint64_t bytes, CountBytes(item.box.sizes, tensor.dtype));

@@ -17,7 +17,7 @@ namespace ckpt::dcp {
 Result<std::vector<std::string>> FindMetadataFiles(Storage& storage, const Path& directory);
 
 // A kIncomplete warning for a `.metadata.tmp`, a kLeftover warning for every data file that is not in `named`.
-// Empty data files are no finding: a rank without data writes one.
+// Empty data files are not a finding: a rank without data writes one.
 //
 // Errors: kIo.
 Result<std::vector<Problem>> FindLeftovers(Storage& storage, const Path& directory,

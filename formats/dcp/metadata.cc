@@ -108,7 +108,7 @@ Status MetadataPart::Read(const MetadataFile& file) {
   state_ = g.state(root);
   const NodeId entries = g.Find(state_, "state_dict_metadata");
   if (entries == kNoNode || g.kind(entries) != NodeKind::kDict) {
-    return Error(ErrorKind::kBadMetadata, "state_dict_metadata is no dict").File(name_);
+    return Error(ErrorKind::kBadMetadata, "state_dict_metadata is not a dict").File(name_);
   }
   entries_ = g.items(entries);
   return OkStatus();
@@ -140,7 +140,7 @@ class MetadataMerger {
   Status AddEntries(std::span<const Entry> same_key);
   Status AddTensor(std::span<const Entry> same_key);
   void AddObject(const Entry& entry);
-  // Why this entry is no TensorStorageMetadata that can be used.
+  // Why this entry is not a TensorStorageMetadata that can be used.
   Status Diagnose(const Entry& entry);
   // The item of (key, offset), as index numbers. `key` is the part's number of the entry's key.
   Result<Chunk> FindItem(const Entry& entry, std::uint32_t key, DimsId offset);
@@ -183,7 +183,7 @@ Status MetadataMerger::AddPart(MetadataPart& part) {
   entries_.reserve(entries_.size() + pairs.size() / 2);
   for (std::size_t i = 0; i < pairs.size(); i += 2) {
     if (graph.kind(pairs[i]) != NodeKind::kText) {
-      return Error(ErrorKind::kBadMetadata, "a key of state_dict_metadata is no text")
+      return Error(ErrorKind::kBadMetadata, "a key of state_dict_metadata is not text")
           .File(part.name());
     }
     entries_.push_back({graph.text(pairs[i]), number, pairs[i + 1]});
@@ -257,13 +257,13 @@ Status MetadataMerger::Diagnose(const Entry& entry) {
   const NodeId chunks = graph.Find(state, "chunks");
   if (chunks == kNoNode ||
       (graph.kind(chunks) != NodeKind::kList && graph.kind(chunks) != NodeKind::kTuple)) {
-    return bad("chunks is no list");
+    return bad("chunks is not a list");
   }
   const NodeId properties = graph.Find(state, "properties");
   if (properties == kNoNode || graph.kind(properties) != NodeKind::kRecord) {
     return bad("properties holds no dtype");
   }
-  return bad("a chunk is no pair of integer lists");
+  return bad("a chunk is not a pair of integer lists");
 }
 
 Result<Chunk> MetadataMerger::FindItem(const Entry& entry, std::uint32_t key, DimsId offset) {

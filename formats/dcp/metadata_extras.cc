@@ -16,7 +16,7 @@ using pickle::NodeKind;
 
 namespace {
 
-// More than this of something that is no planner_data is a bomb.
+// More than this of something that is not planner_data is a bomb.
 constexpr std::uint64_t kMaxPlannerBytes = 16ULL << 20;
 
 // Keys may share one path, or one dict, of a million entries, and steps one text of a megabyte.
@@ -87,7 +87,7 @@ void ReadPlannerData(const Graph& graph, NodeId planner, const std::string& file
   if (planner == kNoNode || graph.kind(planner) == NodeKind::kNone) return;
   if (graph.kind(planner) != NodeKind::kDict) {
     warnings.push_back(
-        PlannerWarning(graph, planner, file, "planner_data is no dict of paths and is ignored"));
+        PlannerWarning(graph, planner, file, "planner_data is not a dict of paths and is ignored"));
     return;
   }
   std::vector<PlannerEntry> entries;
@@ -98,7 +98,7 @@ void ReadPlannerData(const Graph& graph, NodeId planner, const std::string& file
     std::optional<PlannerEntry> entry = PlannerEntryOf(graph, pairs[i], pairs[i + 1], copies);
     if (!entry) {
       warnings.push_back(PlannerWarning(
-          graph, planner, file, "planner_data holds something that is no path and is ignored"));
+          graph, planner, file, "planner_data holds something that is not a path and is ignored"));
       return;
     }
     entries.push_back(*std::move(entry));

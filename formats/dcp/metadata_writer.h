@@ -15,7 +15,7 @@
 
 namespace ckpt::dcp {
 
-// An entry that is no tensor: which bytes hold its pickled value.
+// An entry that is not a tensor: which bytes hold its pickled value.
 struct StoredObject {
   std::string key;
   std::uint32_t file = 0;  // position in MetadataContent::files

@@ -26,10 +26,10 @@ Status CheckPairs(const Graph& graph, std::span<const NodeId> pairs,
   };
   for (std::size_t i = 0; i < pairs.size(); i += 2) {
     if (!is_record(pairs[i], MetadataReducer::kIndex)) {
-      return Error(ErrorKind::kBadMetadata, "a key of storage_data is no MetadataIndex");
+      return Error(ErrorKind::kBadMetadata, "a key of storage_data is not a MetadataIndex");
     }
     if (!is_record(pairs[i + 1], MetadataReducer::kStored)) {
-      return Error(ErrorKind::kBadMetadata, "a value of storage_data is no _StorageInfo")
+      return Error(ErrorKind::kBadMetadata, "a value of storage_data is not a _StorageInfo")
           .Tensor(reducer.keys().Get(KeyOf(graph, pairs[i])));
     }
   }
@@ -41,7 +41,7 @@ Status CheckPairs(const Graph& graph, std::span<const NodeId> pairs,
 Result<StoredItems> StoredItems::Open(const Graph& graph, NodeId storage_data,
                                       const MetadataReducer& reducer) {
   if (graph.kind(storage_data) != pickle::NodeKind::kDict) {
-    return Error(ErrorKind::kBadMetadata, "storage_data is no dict")
+    return Error(ErrorKind::kBadMetadata, "storage_data is not a dict")
         .Actual(pickle::NodeKindName(graph.kind(storage_data)));
   }
   const std::span<const NodeId> pairs = graph.items(storage_data);

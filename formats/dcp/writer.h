@@ -16,7 +16,7 @@
 
 namespace ckpt::dcp {
 
-// An entry that is no tensor: its value as a protocol-2 pickle, which torch.load reads.
+// An entry that is not a tensor: its value as a protocol-2 pickle, which torch.load reads.
 struct WriterObject {
   std::string key;
   Bytes pickle;

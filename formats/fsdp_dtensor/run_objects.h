@@ -19,7 +19,7 @@ namespace ckpt::fsdp_dtensor {
 [[nodiscard]] std::string WeightKey(std::string_view name);
 [[nodiscard]] std::string MomentKey(std::string_view name, std::string_view moment);
 
-// Every entry that is no tensor, in the types that Megatron's own have.
+// Every entry that is not a tensor, in the types that Megatron's own have.
 [[nodiscard]] std::vector<dcp::WriterObject> RunObjects(const TrainingRun& run);
 // The entries that are tensors and belong to no parameter: states of random generators, each valid
 // for its library and a function of the seed.

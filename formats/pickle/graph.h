@@ -97,9 +97,9 @@ class Graph {
   }
   [[nodiscard]] NodeId kwargs(NodeId node) const { return extras(node).kwargs; }  // of NEWOBJ_EX
   [[nodiscard]] NodeId state(NodeId node) const { return extras(node).state; }    // of BUILD
-  // A list: APPENDS to an object that is no list.
+  // A list: APPENDS to an object that is not a list.
   [[nodiscard]] NodeId appended(NodeId node) const { return extras(node).appended; }
-  // A dict: SETITEMS on an object that is no dict.
+  // A dict: SETITEMS on an object that is not a dict.
   [[nodiscard]] NodeId entries(NodeId node) const { return extras(node).entries; }
 
   // Whether the node is the global `module.name`.

@@ -16,7 +16,7 @@ struct Literal {
     kNone,
     kInt,   // `integer`
     kText,  // `text`, which is ASCII
-    kNode,  // `node`: an older object that is no class and does not change any more
+    kNode,  // `node`: an older object that is not a class and does not change any more
     kCall,  // of the class `node` with one argument, a tuple of integers: `integers`
   };
   Kind kind = Kind::kNone;

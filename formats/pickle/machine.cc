@@ -94,7 +94,7 @@ bool Machine::PushLong(std::string_view bytes) {
 
 bool Machine::PushText(NodeKind text_kind, std::string_view text) {
   if (text_kind == NodeKind::kText && !IsPickledUtf8(text)) {
-    return Malformed("a text that is no UTF-8");
+    return Malformed("a text that is not UTF-8");
   }
   return Push(builder_.AddText(text_kind, text));
 }
@@ -109,7 +109,7 @@ bool Machine::PushGlobal(std::string_view module, std::string_view name) {
     return Fail(ErrorKind::kResource,
                 fmt::format("a class's name of more than {} bytes", kMaxNameBytes));
   }
-  if (!IsPickledUtf8(module) || !IsPickledUtf8(name)) return Malformed("a name that is no UTF-8");
+  if (!IsPickledUtf8(module) || !IsPickledUtf8(name)) return Malformed("a name that is not UTF-8");
   const NodeId global = builder_.AddGlobal(ModernModule(module), ModernName(module, name));
   if (builder_.global_bytes() > std::max(pickle_bytes_, kFreeGlobalBytes)) {
     return Fail(ErrorKind::kResource, "names of classes take more room than the pickle");
@@ -188,7 +188,7 @@ bool Machine::StackGlobal() {
   const Slot name = stack_.back();
   const Slot module = stack_[stack_.size() - 2];
   if (kind(name.node) != NodeKind::kText || kind(module.node) != NodeKind::kText) {
-    return Malformed("a class whose name is no text");
+    return Malformed("a class whose name is not text");
   }
   // Copies: the graph's text moves when it grows.
   const std::string module_text(builder_.graph().text(module.node).substr(0, kMaxNameBytes + 1));
@@ -203,7 +203,7 @@ bool Machine::Call() {
   if (!Need(2)) return false;
   const NodeId args = stack_.back().node;
   const Slot callable = stack_[stack_.size() - 2];
-  if (kind(args) != NodeKind::kTuple) return Malformed("arguments of a call that are no tuple");
+  if (kind(args) != NodeKind::kTuple) return Malformed("arguments of a call that are not a tuple");
   stack_.resize(stack_.size() - 2);
   if (kind(callable.node) == NodeKind::kGlobal) builder_.MarkCalled(callable.node);
   if (options_.reducer != nullptr) {
@@ -224,11 +224,11 @@ bool Machine::NewObject(bool with_kwargs) {
   const Slot cls = top[0];
   const NodeId args = top[1].node;
   const NodeId kwargs = with_kwargs ? top[2].node : kNoNode;
-  if (kind(args) != NodeKind::kTuple) return Malformed("arguments of a class that are no tuple");
+  if (kind(args) != NodeKind::kTuple) return Malformed("arguments of a class that are not a tuple");
   if (kind(cls.node) != NodeKind::kGlobal)
-    return Malformed("an instance of something that is no class");
+    return Malformed("an instance of something that is not a class");
   if (with_kwargs && kind(kwargs) != NodeKind::kDict) {
-    return Malformed("keyword arguments that are no dict");
+    return Malformed("keyword arguments that are not a dict");
   }
   stack_.resize(stack_.size() - parts);
   const NodeId object = builder_.AddObject(NodeKind::kInstance, cls.node, args);

@@ -50,7 +50,7 @@ class Machine {
   bool PushLong(std::string_view twos_complement);
   bool PushFloat(double value) { return Push(builder_.AddFloat(value)); }
   bool PushText(NodeKind kind, std::string_view text);
-  // Text of Python 2, which is bytes if it is no UTF-8.
+  // Text of Python 2, which is bytes if it is not UTF-8.
   bool PushPython2Text(std::string_view text);
   bool PushGlobal(std::string_view module, std::string_view name);
   bool PushEmpty(NodeKind container) { return Push(builder_.AddContainer(container)); }

@@ -67,7 +67,7 @@ bool IsDTypeName(std::string_view name) {
 }
 
 // What the classes of pickled enums look like: a call of a class with one plain value. Those of the standard library that
-// look the same are no enums. REQUIRES: a kCall.
+// look the same are not enums. REQUIRES: a kCall.
 bool IsEnumCall(const Graph& graph, NodeId node) {
   if (graph.state(node) != kNoNode || graph.appended(node) != kNoNode ||
       graph.entries(node) != kNoNode || graph.kind(graph.callable(node)) != NodeKind::kGlobal) {

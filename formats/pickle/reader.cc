@@ -106,7 +106,7 @@ bool Reader::TakeLine(std::string_view* out) {
 bool Reader::Decimal(std::string_view line) {
   if (!line.empty() && line.back() == 'L') line.remove_suffix(1);
   const std::optional<std::string> bytes = DecodeDecimal(line);
-  if (!bytes) return Malformed("an integer that is no decimal number");
+  if (!bytes) return Malformed("an integer that is not a decimal number");
   return machine_.PushLong(*bytes);
 }
 
@@ -114,7 +114,7 @@ bool Reader::FloatLine(std::string_view line) {
   double value = 0;
   const auto [rest, code] = std::from_chars(line.data(), line.data() + line.size(), value);
   if (code != std::errc() || rest != line.data() + line.size()) {
-    return Malformed("a float that is no number");
+    return Malformed("a float that is not a number");
   }
   return machine_.PushFloat(value);
 }
@@ -139,7 +139,7 @@ bool Reader::StepText(Op op) {
       return FloatLine(line);
     case Op::kString: {
       const std::optional<std::string> text = DecodeStringLiteral(line);
-      return text ? machine_.PushPython2Text(*text) : Malformed("a text that is no string literal");
+      return text ? machine_.PushPython2Text(*text) : Malformed("a text that is not a string literal");
     }
     case Op::kUnicode: {
       const std::optional<std::string> text = DecodeRawUnicodeEscape(line);
@@ -149,7 +149,7 @@ bool Reader::StepText(Op op) {
       std::uint64_t slot = 0;
       const auto [rest, code] = std::from_chars(line.data(), line.data() + line.size(), slot);
       if (code != std::errc() || rest != line.data() + line.size() || slot > bytes_.size()) {
-        return Malformed("a pickle memo slot that is no number");
+        return Malformed("a pickle memo slot that is not a number");
       }
       return op == Op::kGet ? Recall(slot) : machine_.Remember(slot);
     }

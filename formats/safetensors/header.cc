@@ -47,7 +47,7 @@ void ScanOffsets(JsonScanner& scan, TensorEntry& entry) {
   for (scan.BeginArray(); scan.NextItem(); ++count) {
     (count == 0 ? entry.begin : entry.end) = scan.Uint();
   }
-  if (count != 2) scan.Fail(ErrorKind::kBadMetadata, "data_offsets are no pair");
+  if (count != 2) scan.Fail(ErrorKind::kBadMetadata, "data_offsets are not a pair");
 }
 
 TensorEntry ScanTensor(JsonScanner& scan, std::string name) {

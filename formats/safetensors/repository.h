@@ -17,7 +17,7 @@ struct RepositoryFiles {
   std::vector<std::string> shards;
   // Named by the index, but not there.
   std::vector<std::string> missing;
-  // Weights in the directory that are no part of the checkpoint.
+  // Weights in the directory that are not part of the checkpoint.
   std::vector<std::string> leftover;
   std::optional<ShardedIndex> index;
   std::string index_name;  // of the file that `index` was read from

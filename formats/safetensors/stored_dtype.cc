@@ -67,7 +67,7 @@ std::optional<StoredDType> FromDType(DType dtype) {
 Result<Dims> ToTorchShape(StoredDType dtype, const Dims& stored_shape) {
   if (dtype != StoredDType::kF4) return stored_shape;
   if (stored_shape.empty() || stored_shape.back() % 2 != 0) {
-    return Error(ErrorKind::kUnsupported, "F4 tensor whose rows are no whole bytes")
+    return Error(ErrorKind::kUnsupported, "F4 tensor whose rows are not whole bytes")
         .Expected("an even last dim")
         .Actual(FormatDims(stored_shape));
   }

@@ -29,7 +29,7 @@ std::vector<std::string> TorchFiles(const DirectoryNames& names) {
   return found;
 }
 
-// Folders of trainers whose files are no checkpoint together.
+// Folders of trainers whose files are not a checkpoint together.
 Status RefuseFoldersOfRanks(const Place& place) {
   if (place.names.Has("ckpt_contents.json")) {
     return Unsupported("a verl checkpoint around Megatron ones", place.path,

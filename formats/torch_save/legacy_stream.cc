@@ -92,7 +92,7 @@ Result<TorchContainer> OpenLegacyStream(std::shared_ptr<const ReadableFile> file
   }
   CKPT_ASSIGN_OR_RETURN(const ParsedPickle system, next_pickle());
   if (system.graph.kind(system.root) != NodeKind::kDict) {
-    return Bad(*file, "the description of the writing system is no dict");
+    return Bad(*file, "the description of the writing system is not a dict");
   }
   // Whatever it says of the writer's byte order: torch turns elements into little endian before it writes them, and does
   // not look at this when it reads.
@@ -100,12 +100,12 @@ Result<TorchContainer> OpenLegacyStream(std::shared_ptr<const ReadableFile> file
   CKPT_ASSIGN_OR_RETURN(container.pickle, next_pickle());
   CKPT_ASSIGN_OR_RETURN(const ParsedPickle keys, next_pickle());
   if (keys.graph.kind(keys.root) != NodeKind::kList) {
-    return Bad(*file, "the list of storage keys is no list");
+    return Bad(*file, "the list of storage keys is not a list");
   }
 
   const auto element_bytes = ElementBytesByKey(container.pickle.graph);
   for (const NodeId item : keys.graph.items(keys.root)) {
-    if (keys.graph.kind(item) != NodeKind::kText) return Bad(*file, "a storage key is no text");
+    if (keys.graph.kind(item) != NodeKind::kText) return Bad(*file, "a storage key is not text");
     const std::string_view key = keys.graph.text(item);
     const auto found = element_bytes.find(key);
     if (found == element_bytes.end()) {

@@ -32,7 +32,7 @@ constexpr std::size_t kStateArg = 3;           // of the wrappers that have one
 // Attributes whose assignment changes the elements of a tensor.
 constexpr std::array<std::string_view, 3> kElementAttributes = {"data", "real", "imag"};
 
-// function(*args); what `_rebuild_from_type_v2` wraps is no node of its own.
+// function(*args); what `_rebuild_from_type_v2` wraps is not a node of its own.
 struct Call {
   NodeId function = kNoNode;
   std::span<const NodeId> args;
@@ -109,7 +109,7 @@ bool IsTorchUtil(const Graph& graph, NodeId function, std::string_view name) {
   return graph.IsGlobal(function, "torch._utils", name);
 }
 
-// The rebuild functions of tensors that are no strided array of a plain dtype.
+// The rebuild functions of tensors that are not strided arrays of a plain dtype.
 bool RebuildsOtherForm(const Graph& graph, NodeId function) {
   constexpr std::array<std::string_view, 7> kNames = {
       "_rebuild_qtensor",
@@ -159,7 +159,7 @@ Result<Dims> ReadDims(const Graph& graph, NodeId node, std::string_view what) {
     node = call->args[0];
   }
   if (graph.kind(node) != NodeKind::kTuple && graph.kind(node) != NodeKind::kList) {
-    return Bad(fmt::format("the {} of a tensor is no tuple", what));
+    return Bad(fmt::format("the {} of a tensor is not a tuple", what));
   }
   if (graph.items(node).size() > kMaxDims) {
     return Bad(fmt::format("the {} of a tensor has more than {} dims", what, kMaxDims));
@@ -177,7 +177,7 @@ Result<Dims> ReadDims(const Graph& graph, NodeId node, std::string_view what) {
 // What torch keeps of a tensor beside its elements. As there, "conj" and "neg" count by being there, whatever their value.
 Status ReadMetadata(const Graph& graph, NodeId metadata, StoredArray& array) {
   if (graph.kind(metadata) == NodeKind::kNone) return OkStatus();
-  if (graph.kind(metadata) != NodeKind::kDict) return Bad("the metadata of a tensor are no dict");
+  if (graph.kind(metadata) != NodeKind::kDict) return Bad("the metadata of a tensor are not a dict");
   if (graph.items(metadata).size() > 2 * kMaxMetadataItems) {
     return Bad("the metadata of a tensor are more than torch writes");
   }
@@ -271,11 +271,11 @@ Result<RebuiltTensor> RebuildTensor(const TorchContainer& container, NodeId node
   const std::span<const NodeId> args = call->args;
   if (args.size() < 4) return Bad("a tensor is rebuilt from fewer than four arguments");
   const std::optional<PersistentStorage> reference = StorageOf(graph, *call);
-  if (!reference) return Bad("a tensor is rebuilt from something that is no storage");
+  if (!reference) return Bad("a tensor is rebuilt from something that is not a storage");
   const std::optional<DType> dtype = DTypeOf(graph, rebuild, *call, *reference);
   CKPT_CHECK(dtype.has_value());
   if (graph.kind(args[1]) != NodeKind::kInt || graph.integer(args[1]) < 0) {
-    return Bad("the storage offset of a tensor is no size");
+    return Bad("the storage offset of a tensor is not a size");
   }
 
   RebuiltTensor tensor;

@@ -47,7 +47,7 @@ Problem WarnOfHolder(const torch_save::TorchContainer& container, pickle::NodeId
                      std::uint64_t bytes) {
   const pickle::Graph& graph = container.pickle.graph;
   Problem warning = Warning(ErrorKind::kUnsupported,
-                            "an object holds numbers that are no tensor of the checkpoint",
+                            "an object holds numbers that are not tensors of the checkpoint",
                             container.file->name(), key);
   warning.actual = fmt::format("{} with {}, {}", pickle::ClassName(graph, node), NameSome(paths),
                                FormatByteSize(bytes));

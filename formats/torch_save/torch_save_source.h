@@ -17,7 +17,7 @@
 namespace ckpt {
 
 // Tensors are named by their path in the pickled object (FindTensors) and have one chunk each; several may share bytes.
-// Tensors that are no plain arrays are objects under their path, and so is whatever else holds numbers that no tensor of the
+// Tensors that are not plain arrays are objects under their path, and so is whatever else holds numbers that no tensor of the
 // index has.
 //
 // Thread-safety: const methods may run concurrently.

@@ -55,7 +55,7 @@ class Hints(unittest.TestCase):
         wrong, seen = [], 0
         for path, text in hints():
             seen += len(OPTION.findall(text))
-            wrong += [f"{path}: {option} is no option of {', '.join(lacking)}: {text}"
+            wrong += [f"{path}: {option} is not an option of {', '.join(lacking)}: {text}"
                       for option, lacking in wrong_options(path, text, options)]
         self.assertGreater(seen, 15)
         self.assertEqual(wrong, [], "\n".join(wrong))

@@ -186,7 +186,7 @@ class Mpi(Training):
         process = self.start("--config", "run.yaml", "--set", "train_iters=9", launcher=(*self.launcher, *only_first))
         _, err = process.communicate(timeout=100)
         self.assertNotEqual(process.returncode, 0, err)
-        self.assertIn("setting clip_grad is no such number", err)
+        self.assertIn("setting clip_grad is not a valid number", err)
 
     def test_numbers_that_run_away_end_all(self):
         process = self.start("--config", "run.yaml", "--set", "train_iters=9", "--set", "lr=1e30", "--set", "clip_grad=0",

@@ -31,31 +31,31 @@ ROOTS = {
     "system": (p.Call(p.G("os", "system"), TOUCH), "unsafe_pickle"),
 }
 for name, (value, kind) in ROOTS.items():
-    add(f"root-{name}", f"the root is no Metadata: {name}", p.dumps(value), bad(kind, "does not hold a torch.distributed.checkpoint Metadata"))
+    add(f"root-{name}", f"the root is not a Metadata: {name}", p.dumps(value), bad(kind, "does not hold a torch.distributed.checkpoint Metadata"))
 add("root-state-list", "the state of the root is a list", p.Inst(p.G(d.METADATA, "Metadata"), [1]), bad("bad_metadata", "does not hold a torch.distributed.checkpoint Metadata"))
-add("no-entries", "no state_dict_metadata", p.Inst(p.G(d.METADATA, "Metadata"), {"storage_data": {}}), bad("bad_metadata", "state_dict_metadata is no dict"))
+add("no-entries", "no state_dict_metadata", p.Inst(p.G(d.METADATA, "Metadata"), {"storage_data": {}}), bad("bad_metadata", "state_dict_metadata is not a dict"))
 add("no-storage", "no storage_data", p.Inst(p.G(d.METADATA, "Metadata"), {"state_dict_metadata": {}}), bad("bad_metadata", "storage_data is missing"))
-add("storage-list", "storage_data is a list", p.Inst(p.G(d.METADATA, "Metadata"), {"state_dict_metadata": {}, "storage_data": []}), bad("bad_metadata", "storage_data is no dict"))
+add("storage-list", "storage_data is a list", p.Inst(p.G(d.METADATA, "Metadata"), {"state_dict_metadata": {}, "storage_data": []}), bad("bad_metadata", "storage_data is not a dict"))
 add("empty-file", "a .metadata of no bytes", b"", bad("bad_metadata", "an empty file where a pickle is expected"))
 
 # --- Entries.
 
 W = d.described((4,))
-add("key-number", "a key that is a number", d.root([(7, W)], []), bad("bad_metadata", "a key of state_dict_metadata is no text"))
+add("key-number", "a key that is a number", d.root([(7, W)], []), bad("bad_metadata", "a key of state_dict_metadata is not text"))
 add("key-twice", "the same key twice", d.root([("w", W), ("w", d.described((2,)))], [(d.index("w", (0,)), GOOD)]), bad("bad_metadata", "the same key twice", "w"))
 add("entry-number", "an entry that is a number", d.root({"w": 7}, []), bad("bad_metadata", "neither TensorStorageMetadata nor BytesStorageMetadata", "w"))
 add("entry-call", "an entry that calls", d.root({"w": p.Call(p.G("os", "system"), TOUCH)}, []), bad("bad_metadata", "neither TensorStorageMetadata nor BytesStorageMetadata", "w"))
 add("entry-no-size", "a tensor without a size", d.root({"w": p.Inst(p.G(d.METADATA, "TensorStorageMetadata"), {"properties": d.properties(), "chunks": []})}, []), bad("bad_metadata", "size is not a list of integers", "w"))
 add("entry-no-dtype", "a tensor without a dtype", d.root({"w": p.Inst(p.G(d.METADATA, "TensorStorageMetadata"), {"properties": {}, "size": d.size((4,)), "chunks": []})}, []), bad("bad_metadata", "properties holds no dtype", "w"))
-add("entry-chunks-number", "chunks that are a number", d.root({"w": p.Inst(p.G(d.METADATA, "TensorStorageMetadata"), {"properties": d.properties(), "size": d.size((4,)), "chunks": 1})}, []), bad("bad_metadata", "chunks is no list", "w"))
-add("entry-chunk-number", "a chunk that is a number", d.root({"w": p.Inst(p.G(d.METADATA, "TensorStorageMetadata"), {"properties": d.properties(), "size": d.size((4,)), "chunks": [1]})}, []), bad("bad_metadata", "a chunk is no pair of integer lists", "w"))
+add("entry-chunks-number", "chunks that are a number", d.root({"w": p.Inst(p.G(d.METADATA, "TensorStorageMetadata"), {"properties": d.properties(), "size": d.size((4,)), "chunks": 1})}, []), bad("bad_metadata", "chunks is not a list", "w"))
+add("entry-chunk-number", "a chunk that is a number", d.root({"w": p.Inst(p.G(d.METADATA, "TensorStorageMetadata"), {"properties": d.properties(), "size": d.size((4,)), "chunks": [1]})}, []), bad("bad_metadata", "a chunk is not a pair of integer lists", "w"))
 add("entry-dtype-of-os", "a dtype of the module os", d.root({"w": p.Inst(p.G(d.METADATA, "TensorStorageMetadata"), {"properties": p.Inst(p.G(d.METADATA, "TensorProperties"), {"dtype": p.G("os", "float32")}), "size": d.size((4,)), "chunks": []})}, []), bad("bad_metadata", "properties holds no dtype", "w"))
 add("size-by-call-of-call", "what torch.Size returned is called as a size", d.root({"w": p.Inst(p.G(d.METADATA, "TensorStorageMetadata"), {"properties": d.properties(), "size": p.Call(p.Call(p.G("torch", "Size"), (("x",),)), ((4,),)), "chunks": []})}, []), bad("bad_metadata", "size is not a list of integers", "w"))
-add("index-number", "a storage key that is a number", d.root({"w": W}, [(7, GOOD)]), bad("bad_metadata", "a key of storage_data is no MetadataIndex"))
-add("stored-number", "a stored item that is a number", d.root({"w": W}, [(d.index("w", (0,)), 7)]), bad("bad_metadata", "a value of storage_data is no _StorageInfo", "w"))
-add("stored-call", "a stored item that calls", d.root({"w": W}, [(d.index("w", (0,)), p.Call(p.G("os", "system"), TOUCH))]), bad("bad_metadata", "a value of storage_data is no _StorageInfo", "w"))
+add("index-number", "a storage key that is a number", d.root({"w": W}, [(7, GOOD)]), bad("bad_metadata", "a key of storage_data is not a MetadataIndex"))
+add("stored-number", "a stored item that is a number", d.root({"w": W}, [(d.index("w", (0,)), 7)]), bad("bad_metadata", "a value of storage_data is not a _StorageInfo", "w"))
+add("stored-call", "a stored item that calls", d.root({"w": W}, [(d.index("w", (0,)), p.Call(p.G("os", "system"), TOUCH))]), bad("bad_metadata", "a value of storage_data is not a _StorageInfo", "w"))
 add("stored-twice", "two items for one chunk", d.root({"w": W}, [(d.index("w", (0,)), GOOD), (d.index("w", (0,)), d.stored(1, 9))]), bad("bad_metadata", "two storage entries for the same chunk", "w"))
-add("path-number", "a path that is a number", d.root({"w": W}, [(d.index("w", (0,)), d.stored(0, 9, 7))]), bad("bad_metadata", "a value of storage_data is no _StorageInfo", "w"))
+add("path-number", "a path that is a number", d.root({"w": W}, [(d.index("w", (0,)), d.stored(0, 9, 7))]), bad("bad_metadata", "a value of storage_data is not a _StorageInfo", "w"))
 add("item-missing", "a chunk without an item", d.root({"w": W}, []), damaged("bad_metadata", "no storage entry", tensor="w", also=(
     error("coverage", "no chunk holds", tensor="w"), warning("leftover", "a data file that no entry refers to"))))
 add("chunks-overlap", "two chunks that share elements", d.root({"w": d.described((6,), [((0,), (4,)), ((2,), (4,))])}, [(d.index("w", (0,)), GOOD), (d.index("w", (2,)), GOOD)]), damaged("overlap", "chunks share elements", tensor="w"))
@@ -126,9 +126,9 @@ def shared_paths(keys, steps, step=b"K\1", *before):
 
 
 add("shared-planner-path", "60000 keys that share a path of 200000 steps", lambda: shared_paths(60000, 200000),
-    without_tensors(warned("resource", "planner_data holds something that is no path and is ignored", also=(warning("leftover", "a data file"),))))
+    without_tensors(warned("resource", "planner_data holds something that is not a path and is ignored", also=(warning("leftover", "a data file"),))))
 add("shared-planner-step", "2000 keys that share a path of 200 references to a text of 1 MiB: 400 GB to copy", lambda: shared_paths(2000, 200, b"h\1", LONG_TEXT + b"q\x01"),
-    without_tensors(warned("resource", "planner_data holds something that is no path and is ignored", also=(warning("leftover", "a data file"),))))
+    without_tensors(warned("resource", "planner_data holds something that is not a path and is ignored", also=(warning("leftover", "a data file"),))))
 
 
 def shared_mcore_key(uses):
@@ -140,7 +140,7 @@ def shared_mcore_key(uses):
 add("shared-mcore-key", "300000 entries of one key of 1 MiB: 300 GB to copy", lambda: shared_mcore_key(300000),
     without_tensors(warned("leftover", "a data file that no entry refers to")))
 add("planner-call", "planner_data that calls", d.root({"w": W}, [(d.index("w", (0,)), GOOD)], planner_data=p.Call(p.G("os", "system"), TOUCH)),
-    warned("bad_metadata", "planner_data is no dict of paths and is ignored", also=(warning("unsafe_pickle", "calls os.system"),)))
+    warned("bad_metadata", "planner_data is not a dict of paths and is ignored", also=(warning("unsafe_pickle", "calls os.system"),)))
 add("memo-gap", "MEMOIZE where readers disagree about its number", b"\x80\x04K\1q\x050K\2\x940h\x06.", bad("bad_metadata", "MEMOIZE behind a gap in the memo"))
 
 # --- Objects.
@@ -208,5 +208,5 @@ def blobs(headers, keys, folder):
 LONG_HEADER = '{"__metadata__":{"x":"' + "a" * 2**23 + '"}'
 group.add("blobs-in-turn", "2000 tensors, by turns of two blobs whose headers take 8 MiB each", lambda folder: blobs((LONG_HEADER, LONG_HEADER), 2000, folder), HARMLESS)
 BROKEN = "not valid JSON at byte"
-group.add("blob-unreadable", "1000 tensors of a blob whose header of 8 MiB is no JSON", lambda folder: blobs((LONG_HEADER + ",}",), 1000, folder),
+group.add("blob-unreadable", "1000 tensors of a blob whose header of 8 MiB is not JSON", lambda folder: blobs((LONG_HEADER + ",}",), 1000, folder),
           damaged("bad_metadata", BROKEN, tensor="k00000", also=tuple(error("bad_metadata", BROKEN, tensor=f"k{i:05d}") for i in range(1, 1000))))

@@ -104,7 +104,7 @@ group.add("metadata-is-fifo", ".metadata is a FIFO", dcp_with(replace(".metadata
 group.add("metadata-is-zero", ".metadata is a link to /dev/zero", dcp_with(replace(".metadata", lambda f: f.symlink_to("/dev/zero"))), refused("io", "not a regular file"))
 group.add("metadata-link-loop", ".metadata is a link to itself", dcp_with(replace(".metadata", lambda f: f.symlink_to(".metadata"))), refused("io", ""))
 group.add("folder-link-loop", "a link to the folder itself", dcp_with(lambda f: (f / "self").symlink_to(".")), HARMLESS)
-group.add("name-not-utf8", "a file whose name is no UTF-8", dcp_with(lambda f: open(os.fsencode(f) + b"/\xff\x1b[2J.distcp", "wb").write(b"x")),
+group.add("name-not-utf8", "a file whose name is not UTF-8", dcp_with(lambda f: open(os.fsencode(f) + b"/\xff\x1b[2J.distcp", "wb").write(b"x")),
           warned("leftover", "a data file that no entry refers to"))
 group.add("case-clash", "a second data file whose name differs in case", dcp_with(lambda f: (f / "__0_0.DISTCP").write_bytes(b"x")), HARMLESS)
 group.add("file-is-folder", "a folder named like a file", lambda f: ((f / "model.safetensors").mkdir(), f / "model.safetensors")[1],

@@ -146,24 +146,24 @@ BROKEN = {
     "additems-to-list": (b"](N\x90", "items added to a list"),
     "build-on-int": (b"K\1}b", "a state for a int"),
     "build-twice": (p.enc(p.Inst(p.G("a", "B"), {})) + b"}b", "a second state for the same object"),
-    "reduce-no-tuple": (p.enc(p.G("a", "b")) + b"]R", "arguments of a call that are no tuple"),
-    "newobj-no-tuple": (p.enc(p.G("a", "B")) + b"]\x81", "arguments of a class that are no tuple"),
-    "newobj-of-int": (b"K\1)\x81", "an instance of something that is no class"),
-    "newobj-ex-no-dict": (p.enc(p.G("a", "B")) + b")]\x92", "keyword arguments that are no dict"),
-    "stack-global-of-int": (b"K\1K\1\x93", "a class whose name is no text"),
+    "reduce-no-tuple": (p.enc(p.G("a", "b")) + b"]R", "arguments of a call that are not a tuple"),
+    "newobj-no-tuple": (p.enc(p.G("a", "B")) + b"]\x81", "arguments of a class that are not a tuple"),
+    "newobj-of-int": (b"K\1)\x81", "an instance of something that is not a class"),
+    "newobj-ex-no-dict": (p.enc(p.G("a", "B")) + b")]\x92", "keyword arguments that are not a dict"),
+    "stack-global-of-int": (b"K\1K\1\x93", "a class whose name is not text"),
     "memo-not-set": (b"h\x09", "pickle memo slot 9 not set"),
     "memo-long-not-set": (b"j\xff\xff\xff\xff", "pickle memo slot 4294967295 not set"),
-    "memo-text-huge": (b"g99999999999999999999\n", "a pickle memo slot that is no number"),
-    "memo-text-negative": (b"g-1\n", "a pickle memo slot that is no number"),
+    "memo-text-huge": (b"g99999999999999999999\n", "a pickle memo slot that is not a number"),
+    "memo-text-negative": (b"g-1\n", "a pickle memo slot that is not a number"),
     "memo-put-empty": (b"q\x00", "pickle stack underflow"),
     "memo-gap": (b"K\1q\x050K\2\x940h\x06", "MEMOIZE behind a gap in the memo"),
-    "int-no-number": (b"I1x\n", "an integer that is no decimal number"),
-    "long-no-number": (b"L0x10L\n", "an integer that is no decimal number"),
-    "float-no-number": (b"F1e\n", "a float that is no number"),
-    "string-unquoted": (b"Sabc\n", "a text that is no string literal"),
+    "int-no-number": (b"I1x\n", "an integer that is not a decimal number"),
+    "long-no-number": (b"L0x10L\n", "an integer that is not a decimal number"),
+    "float-no-number": (b"F1e\n", "a float that is not a number"),
+    "string-unquoted": (b"Sabc\n", "a text that is not a string literal"),
     "unicode-bad-escape": (b"V\\ud8\n", "a malformed \\u escape"),
-    "text-not-utf8": (b"X\1\0\0\0\xff", "a text that is no UTF-8"),
-    "global-not-utf8": (b"c\xff\nx\n", "a name that is no UTF-8"),
+    "text-not-utf8": (b"X\1\0\0\0\xff", "a text that is not UTF-8"),
+    "global-not-utf8": (b"c\xff\nx\n", "a name that is not UTF-8"),
     "line-without-end": (b"c" + b"a" * 40, "the pickle ends early"),
 }
 for name, (opcodes, message) in BROKEN.items():
@@ -227,7 +227,7 @@ group.add("shared-state", "40000 objects that share one state of 40000 entries: 
           pt(b"\x80\x02}(" + (p.enc("k") + b"q\1" + b"N" + b"h\1N" * 40000) + b"uq\x000" + p.enc(p.G("a", "B")) + b"q\x020]("
              + b"h\2)\x81h\0b" * 40000 + b"e."), without_tensors())
 group.add("big-int-decimal", "an INT of a million digits: quadratic to read",
-          beside(p.Raw(b"I" + b"9" * 1000000 + b"\n")), refused("bad_metadata", "an integer that is no decimal number"))
+          beside(p.Raw(b"I" + b"9" * 1000000 + b"\n")), refused("bad_metadata", "an integer that is not a decimal number"))
 group.add("big-int-binary", "a LONG4 of two megabytes", beside(p.Raw(b"\x8b" + struct.pack("<I", 1 << 21) + b"\x7f" * (1 << 21))),
           refused("resource", "an integer past a megabyte"))
 group.add("big-int-as-key", "a LONG4 of a megabyte as the name of a tensor: quadratic to print",
@@ -285,7 +285,7 @@ PERSISTENT = {
 }
 for name, id in PERSISTENT.items():
     value = p.Call(p.G("torch._utils", "_rebuild_tensor_v2"), (p.Pers(id), 0, (4,), (1,), False, p.ORDERED))
-    group.add(f"persistent-{name}", "a persistent id that is no storage", pt({"w": value}),
-              damaged("bad_item", "a tensor is rebuilt from something that is no storage", tensor="w"))
+    group.add(f"persistent-{name}", "a persistent id that is not a storage", pt({"w": value}),
+              damaged("bad_item", "a tensor is rebuilt from something that is not a storage", tensor="w"))
 group.add("persistent-other-class", "a storage of a class that torch has not",
-          pt({"w": p.tensor(cls="Popen")}), without_tensors(warned("unsupported", "an object holds numbers that are no tensor of the checkpoint", tensor="w")))
+          pt({"w": p.tensor(cls="Popen")}), without_tensors(warned("unsupported", "an object holds numbers that are not tensors of the checkpoint", tensor="w")))

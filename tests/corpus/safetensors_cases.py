@@ -48,8 +48,8 @@ NOT_JSON = {
 }
 for name, text in NOT_JSON.items():
     message = "half of a surrogate pair" if name == "half-surrogate" else "not valid JSON here"
-    group.add(f"json-{name}", f"a header that is no JSON object: {text[:20]!r}", st(s.file(text, ZEROS)), bad("bad_metadata", message))
-group.add("json-not-utf8", "a name that is no UTF-8", st(s.file(b'{"\xff":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}}', ZEROS)), bad("bad_metadata", "JSON is not UTF-8"))
+    group.add(f"json-{name}", f"a header that is not JSON object: {text[:20]!r}", st(s.file(text, ZEROS)), bad("bad_metadata", message))
+group.add("json-not-utf8", "a name that is not UTF-8", st(s.file(b'{"\xff":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}}', ZEROS)), bad("bad_metadata", "JSON is not UTF-8"))
 group.add("json-overlong-utf8", "an overlong NUL", st(s.file(b'{"\xc0\x80":{}}', ZEROS)), bad("bad_metadata", "JSON is not UTF-8"))
 group.add("json-surrogate-utf8", "a surrogate in UTF-8", st(s.file(b'{"\xed\xa0\x80":{}}', ZEROS)), bad("bad_metadata", "JSON is not UTF-8"))
 group.add("json-deep", "ten thousand levels of nesting in a tensor", one('{"shape":' + "[" * 10000 + "]" * 10000 + "}"), bad("bad_metadata", "expected an unsigned integer", "w"))
@@ -79,9 +79,9 @@ FIELDS = {
     "shape-leading-zero": ('{"dtype":"F32","shape":[04],"data_offsets":[0,16]}', "bad_metadata", "expected an unsigned integer"),
     "shape-null": ('{"dtype":"F32","shape":[null],"data_offsets":[0,16]}', "bad_metadata", "expected an unsigned integer"),
     "shape-object": ('{"dtype":"F32","shape":{"0":4},"data_offsets":[0,16]}', "bad_metadata", "expected an array"),
-    "offsets-one": ('{"dtype":"F32","shape":[4],"data_offsets":[0]}', "bad_metadata", "data_offsets are no pair"),
-    "offsets-three": ('{"dtype":"F32","shape":[4],"data_offsets":[0,16,16]}', "bad_metadata", "data_offsets are no pair"),
-    "offsets-empty": ('{"dtype":"F32","shape":[4],"data_offsets":[]}', "bad_metadata", "data_offsets are no pair"),
+    "offsets-one": ('{"dtype":"F32","shape":[4],"data_offsets":[0]}', "bad_metadata", "data_offsets are not a pair"),
+    "offsets-three": ('{"dtype":"F32","shape":[4],"data_offsets":[0,16,16]}', "bad_metadata", "data_offsets are not a pair"),
+    "offsets-empty": ('{"dtype":"F32","shape":[4],"data_offsets":[]}', "bad_metadata", "data_offsets are not a pair"),
     "offsets-negative": ('{"dtype":"F32","shape":[4],"data_offsets":[-16,0]}', "bad_metadata", "expected an unsigned integer"),
     "offsets-text": ('{"dtype":"F32","shape":[4],"data_offsets":"0,16"}', "bad_metadata", "expected an array"),
     "tensor-is-array": ('[0,16]', "bad_metadata", "expected an object"),
@@ -93,7 +93,7 @@ for name, (text, kind, message) in FIELDS.items():
 group.add("sub-byte-odd", "three halves of a byte", st(s.file({"w": s.entry((3,), "F4", (0, 2))}, b"\0\0")), bad("size_mismatch", "tensor ends inside a byte", "w"))
 group.add("sub-byte-6", "five times six bits", st(s.file({"w": s.entry((5,), "F6_E2M3", (0, 4))}, b"\0" * 4)), bad("size_mismatch", "tensor ends inside a byte", "w"))
 group.add("sub-byte-scalar", "half a byte without dims", st(s.file({"w": s.entry((), "F4", (0, 1))}, b"\0")), bad("size_mismatch", "tensor ends inside a byte", "w"))
-group.add("sub-byte-rows", "rows that end inside a byte", st(s.file({"w": s.entry((2, 3), "F4", (0, 3))}, b"\0" * 3)), damaged("unsupported", "F4 tensor whose rows are no whole bytes", tensor="w"))
+group.add("sub-byte-rows", "rows that end inside a byte", st(s.file({"w": s.entry((2, 3), "F4", (0, 3))}, b"\0" * 3)), damaged("unsupported", "F4 tensor whose rows are not whole bytes", tensor="w"))
 group.add("dtype-without-torch", "a dtype that torch has not", st(s.file({"w": s.entry((4,), "F6_E3M2", (0, 3))}, b"\0" * 3)), damaged("unsupported", "torch has no such dtype", tensor="w"))
 group.add("bool-not-0-or-1", "a bool of 255: bytes are delivered as they are", st(s.file({"w": s.entry((4,), "BOOL", (0, 4))}, b"\xff" * 4)), HARMLESS)
 

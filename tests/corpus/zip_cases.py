@@ -250,7 +250,7 @@ group.add("record-is-prefix", "a record named like the folder", archive(entries(
 
 # --- Contents.
 
-HELD = warning("unsupported", "an object holds numbers that are no tensor of the checkpoint", tensor="p")
+HELD = warning("unsupported", "an object holds numbers that are not tensors of the checkpoint", tensor="p")
 
 group.add("pickle-crc", "the pickle does not match its checksum", archive(changed(0, crc=1)),
           refused("checksum", "CRC-32 of record archive/data.pkl differs"))

@@ -26,7 +26,7 @@ std::string TargetFolder(const Layering& layering, std::string_view path) {
   return {};
 }
 
-// Executables are no targets of the manifest: tools and tests may include all that is public.
+// Executables are not targets of the manifest: tools and tests may include all that is public.
 bool MayIncludeEverything(std::string_view path) {
   return path.starts_with("tests/") || path.starts_with("tools/") || path.starts_with("docs/");
 }
@@ -88,7 +88,7 @@ std::vector<std::string> WrongIncludes(const Layering& layering,
       if (include.target.starts_with("tests/") && !file.path.starts_with("tests/")) {
         wrong.push_back(where + "nobody but tests includes tests");
       } else if (to.empty() && !MayIncludeEverything(include.target)) {
-        wrong.push_back(where + "\"" + include.target + "\" is no path from the root");
+        wrong.push_back(where + "\"" + include.target + "\" is not a path from the root");
       } else if (from.empty() || to.empty() || from == to) {
         continue;
       } else if (const FolderEdges& edges = layering.at(from); !edges.Has(to)) {

@@ -90,7 +90,7 @@ class Restricted(pickle.Unpickler):
 
 
 class Unknown(Exception):
-    """A value whose rendering is no business of this test."""
+    """A value whose rendering is not a business of this test."""
 
 
 def rendered(value):

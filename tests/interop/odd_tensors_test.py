@@ -1,4 +1,4 @@
-"""Tensors that are no plain entries of a state dict, as real torch saves them: none of their numbers is invisible."""
+"""Tensors that are not plain entries of a state dict, as real torch saves them: none of their numbers is invisible."""
 import socket
 
 import pytest

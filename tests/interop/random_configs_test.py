@@ -75,7 +75,7 @@ def draw_legal(family, number, root):
         folder = root / family / str(case.seed)
         try:
             loss = make(case, folder)
-        except Exception as error:  # what the class of Transformers itself refuses is no legal configuration
+        except Exception as error:  # what the class of Transformers itself refuses is not a legal configuration
             refused = error
             continue
         if torch.isfinite(torch.tensor(loss)):

@@ -99,7 +99,7 @@ std::vector<HostMicroBatch> BatchesOf(const std::vector<Sequence>& step, const T
 Status CheckTokens(const std::vector<std::vector<Sequence>>& steps, const TrainConfig& config) {
   for (const std::vector<Sequence>& step : steps) {
     if (std::ssize(step) != config.global_batch_size) {
-      return Error(ErrorKind::kSizeMismatch, "a step is no global batch")
+      return Error(ErrorKind::kSizeMismatch, "a step is not a global batch")
           .Expected(std::to_string(config.global_batch_size))
           .Actual(std::to_string(step.size()));
     }

@@ -150,7 +150,7 @@ int flock(int fd, int operation) noexcept {
 
 void* mmap(void* at, size_t length, int protection, int flags, int fd, off_t offset) noexcept {
   static auto* const real = Real<void*(void*, size_t, int, int, int, off_t)>("mmap");
-  // Memory of the allocator's is no file.
+  // Memory of the allocator's is not a file.
   if (fd >= 0 && Fails()) return MAP_FAILED;
   return real(at, length, protection, flags, fd, offset);
 }

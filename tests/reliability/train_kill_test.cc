@@ -116,7 +116,7 @@ TEST_P(TrainKillTest, EndsInTheStateOfTheRunThatNobodyKilled) {
                          : "no steps: " + traced.status().ToString());
 }
 
-// SIGTERM is no loss at all: the run saves and ends in order, and goes on from the very step.
+// SIGTERM is not a loss at all: the run saves and ends in order, and goes on from the very step.
 TEST_P(TrainKillTest, SavesAndEndsInOrderWhenItIsAskedTo) {
   Suite suite(
       fmt::format("SIGTERM, training{}", GetParam() ? " with saves in the background" : ""));

@@ -89,7 +89,7 @@ Value SettingsOfYaml::ReadList(const YAML::Node& list) {
 
 void SettingsOfYaml::ReadEntry(const YAML::Node& key, const YAML::Node& value) {
   if (!key.IsScalar()) {
-    Refuse(key, "the name of a setting is no plain text");
+    Refuse(key, "the name of a setting is not plain text");
     return;
   }
   const std::string& name = key.Scalar();

@@ -25,7 +25,7 @@ void ReadRope(SettingsReader& settings, ModelConfig& config) {
   rope.base = settings.Number("rotary_base", rope.base, 1e-6);
   rope.percent = settings.Number("rotary_percent", rope.percent);
   if (rope.percent <= 0 || rope.percent > 1) {
-    settings.Refuse("rotary_percent", "is no share of a head", "above 0, at most 1");
+    settings.Refuse("rotary_percent", "is not a share of a head", "above 0, at most 1");
   }
   rope.interleaved = settings.Flag("rotary_interleaved", rope.interleaved);
   rope.scaling = settings.Word<RopeScaling>("rope_scaling_type", {{"none", RopeScaling::kNone},
@@ -108,7 +108,7 @@ void ReadAttention(SettingsReader& settings, ModelConfig& config) {
     // After an earlier error, the sizes may be defaults, so they are not compared.
     if (!settings.Has("kv_channels") && settings.ok() &&
         config.hidden_size % config.num_attention_heads != 0) {
-      settings.Refuse("kv_channels", "is missing, and hidden_size is no multiple of the heads");
+      settings.Refuse("kv_channels", "is missing, and hidden_size is not a multiple of the heads");
     }
     config.kv_channels =
         settings.Int("kv_channels",
@@ -136,7 +136,7 @@ void ReadWindow(SettingsReader& settings, ModelConfig& config) {
   }
   if (!window) return;
   if (window->size() != 2 || (*window)[1] != 0) {
-    settings.Refuse("window_size", "is no causal window", "[keys before the query, 0]");
+    settings.Refuse("window_size", "is not a causal window", "[keys before the query, 0]");
     return;
   }
   for (std::size_t layer = 0; layer < layers; ++layer) {

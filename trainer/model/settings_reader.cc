@@ -68,7 +68,7 @@ std::int64_t SettingsReader::Int(std::string_view name, std::int64_t otherwise, 
   if (value == nullptr) return otherwise;
   const std::int64_t* const number = value->AsInt();
   if (number != nullptr && *number >= min) return *number;
-  Refuse(name, "is no such number", fmt::format("an integer >= {}", min));
+  Refuse(name, "is not a valid number", fmt::format("an integer >= {}", min));
   return otherwise;
 }
 
@@ -83,7 +83,7 @@ std::optional<double> SettingsReader::OptionalNumber(std::string_view name, doub
   if (value == nullptr) return std::nullopt;
   const double number = AsNumber(*value).value_or(std::nan(""));
   if (std::isfinite(number) && number >= min) return number;
-  Refuse(name, "is no such number", fmt::format("a number >= {}", min));
+  Refuse(name, "is not a valid number", fmt::format("a number >= {}", min));
   return std::nullopt;
 }
 
@@ -97,7 +97,7 @@ bool SettingsReader::Flag(std::string_view name, bool otherwise) {
   const Value* const value = Take(name, otherwise);
   if (value == nullptr) return otherwise;
   if (value->AsBool() != nullptr) return *value->AsBool();
-  Refuse(name, "is no truth value", "true or false");
+  Refuse(name, "is neither true nor false", "true or false");
   return otherwise;
 }
 
@@ -114,7 +114,7 @@ std::optional<std::vector<std::int64_t>> SettingsReader::IntList(std::string_vie
     }
   }
   if (is_valid) return numbers;
-  Refuse(name, "is no such list", "integers >= 0");
+  Refuse(name, "is not a valid list", "integers >= 0");
   return std::nullopt;
 }
 
@@ -122,7 +122,7 @@ std::string SettingsReader::Text(std::string_view name, std::string_view otherwi
   const Value* const value = Take(name, std::string(otherwise));
   if (value == nullptr) return std::string(otherwise);
   if (value->AsText() != nullptr) return *value->AsText();
-  Refuse(name, "is no text");
+  Refuse(name, "is not text");
   return std::string(otherwise);
 }
 
@@ -133,7 +133,7 @@ std::vector<std::string> SettingsReader::TextList(std::string_view name) {
   std::vector<std::string> texts;
   for (const Value& item : items) {
     if (item.AsText() == nullptr) {
-      Refuse(name, "is no such list", "texts");
+      Refuse(name, "is not a valid list", "texts");
       return {};
     }
     texts.push_back(*item.AsText());
@@ -151,7 +151,7 @@ std::uint64_t SettingsReader::ByteSize(std::string_view name, std::uint64_t othe
     const Result<std::uint64_t> bytes = ParseByteSize(*value->AsText());
     if (bytes.ok()) return *bytes;
   }
-  Refuse(name, "is no size", "bytes, or a size such as 64MiB");
+  Refuse(name, "is not a size", "bytes, or a size such as 64MiB");
   return otherwise;
 }
 

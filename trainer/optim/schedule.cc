@@ -104,7 +104,7 @@ Status ValidateSchedule(const ScheduleConfig& schedule) {
           fmt::format("{}", schedule.decay_steps));
   if (schedule.style == DecayStyle::kWsd) {
     require(1 <= schedule.wsd_decay_steps && schedule.wsd_decay_steps <= schedule.decay_steps,
-            "lr_wsd_decay_iters is no part of lr_decay_iters",
+            "lr_wsd_decay_iters is not part of lr_decay_iters",
             fmt::format("1 to {}", schedule.decay_steps),
             fmt::format("{}", schedule.wsd_decay_steps));
   }

@@ -21,7 +21,7 @@ std::optional<std::int32_t> ReadToken(trainer::SettingsReader& reader, std::stri
   // A default that is not a valid value means that the setting is absent.
   const std::int64_t token = reader.Int(name, -1);
   if (token > std::numeric_limits<std::int32_t>::max()) {
-    reader.Refuse(name, "is no token", "less than 2^31");
+    reader.Refuse(name, "is not a token", "less than 2^31");
     return std::nullopt;
   }
   if (token < 0) return std::nullopt;

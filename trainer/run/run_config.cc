@@ -153,7 +153,7 @@ Result<std::optional<Path>> InitSource(const layout::Configuration& settings) {
   if (text != nullptr && text->starts_with(kHfPrefix) && text->size() > kHfPrefix.size()) {
     return std::optional<Path>(text->substr(kHfPrefix.size()));
   }
-  return Error(ErrorKind::kUsage, "setting init is no source of weights")
+  return Error(ErrorKind::kUsage, "setting init is not a source of weights")
       .Expected("random or hf:DIR")
       .Actual(layout::FormatValue(found->second));
 }

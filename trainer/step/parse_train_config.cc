@@ -28,7 +28,7 @@ const Words<DType>& FloatWords() {
 int SmallInt(SettingsReader& settings, std::string_view name, int otherwise) {
   const std::int64_t value = settings.Int(name, otherwise, 1);
   if (value <= std::numeric_limits<int>::max()) return static_cast<int>(value);
-  settings.Refuse(name, "is no such number",
+  settings.Refuse(name, "is not a valid number",
                   fmt::format("at most {}", std::numeric_limits<int>::max()));
   return otherwise;
 }

@@ -31,7 +31,7 @@ constexpr int kWriters = 3;
 constexpr std::int64_t kCols = 5;
 
 // Ten tensors; the rows of tensor t lie in files that differ from tensor to tensor. File 3, with a
-// literal, is no writer's own.
+// literal, is not the writer's own.
 class SharedExecutionTest : public ::testing::Test {
  protected:
   SharedExecutionTest() {

@@ -266,7 +266,7 @@ TEST_F(CheckedStorageTest, RefusesAFileOfAnotherSize) {
   EXPECT_THAT(longer.status().ToString(), HasSubstr("/ck/sub/data"));
 }
 
-// What cannot be read is no damage.
+// What cannot be read is not a damage.
 TEST_F(CheckedStorageTest, HandsErrorsOfReadingOn) {
   const auto file = Open();
   ExpectReads(*file, 0, kBlock);

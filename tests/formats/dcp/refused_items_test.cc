@@ -80,7 +80,7 @@ TEST_F(RefusedItemsTest, ARangeOverAnotherIsWrongByItself) {
 // must not be much smaller.
 TEST_F(RefusedItemsTest, AHugeChunkNeedsMoreThanNothing) {
   const std::int64_t least_elems = (std::int64_t{1} << 28) + 16;
-  // What passes is read: zeros are no archive.
+  // What passes is read: zeros are not an archive.
   struct Case {
     std::int64_t num_elems;
     std::int64_t item_bytes;

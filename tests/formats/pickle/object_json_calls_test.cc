@@ -165,7 +165,7 @@ TEST(ObjectJsonTest, ShowsTensorsByTheirDigest) {
               IsOkAndHolds(Opaque("m.Tensor")));
   EXPECT_THAT(Render("ctorch._tensor\n_rebuild_from_type_v2\n(Nctorch\nTensor\n)NtR.", options),
               IsOkAndHolds(R"({"$tensor":{)" + shown + "}}"));
-  // Parameters that do not say whether they want a gradient are no parameters.
+  // Parameters that do not say whether they want a gradient are not parameters.
   for (const char* args : {"", "K\x01"}) {
     EXPECT_THAT(Render(parameter("_rebuild_parameter", args), options),
                 IsOkAndHolds(Opaque("torch.Tensor")));

@@ -63,7 +63,7 @@ Write V2(const std::vector<Write>& args) {
   return Call("torch._utils", "_rebuild_tensor_v2", args);
 }
 
-// What came of a tensor; its own kind if it is no dense one.
+// What came of a tensor; its own kind if it is not a dense one.
 struct Rebuilt {
   TensorForm form = TensorForm::kNone;
   Status status = {};

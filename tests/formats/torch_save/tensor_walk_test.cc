@@ -72,7 +72,7 @@ TEST(TensorWalkTest, NamesWhatAModulesStateDictHas) {
     EXPECT_THAT(Keys(Module("}", buffers, key + set) + "."), IsOkAndHolds(ElementsAre("a", "7")))
         << set;
   }
-  // What is no set of names names nothing.
+  // What is not a set of names names nothing.
   for (const char* set : {"N", "cbuiltins\nset\n)R", "cbuiltins\nset\n(NNtR", "}"}) {
     EXPECT_THAT(Keys(Module("}", buffers, key + set) + "."),
                 IsOkAndHolds(ElementsAre("a", "b", "7")))

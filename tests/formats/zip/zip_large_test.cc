@@ -1,4 +1,4 @@
-// Archives of files that are no memory: huge ones, and ones whose reads fail.
+// Archives of files that are not memory: huge ones, and ones whose reads fail.
 #include <algorithm>
 #include <limits>
 #include <memory>

@@ -233,7 +233,7 @@ TEST_F(RepairCommandTest, AFlippedBitOfAManifestWithoutACopyIsAnErrorOfTheManife
   }
 }
 
-// The manifest is no single point of failure: its copy takes its place.
+// The manifest is not a single point of failure: its copy takes its place.
 TEST_F(RepairCommandTest, RebuildsAnyOneLostFile) {
   Make(3);
   for (const auto& [name, content] : contents_) {

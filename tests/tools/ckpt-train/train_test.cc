@@ -87,7 +87,7 @@ TEST_F(TrainTest, ReportsEverythingThatIsWrongAtOnce) {
   for (const char* problem :
        {"setting train_iters is missing", "setting data_path is missing",
         "there is no setting lerning_rate", "setting data_kind has an unknown value",
-        "setting save_interval is no such number"}) {
+        "setting save_interval is not a valid number"}) {
     EXPECT_THAT(problems, HasSubstr(problem));
   }
 }
@@ -581,7 +581,7 @@ TEST_F(TrainTest, WhatPrintConfigPrintsIsTaken) {
   }
 }
 
-// A source says more than the run needs (how its weights were drawn once): said again, that is no news.
+// A source says more than the run needs (how its weights were drawn once): said again, that is not news.
 TEST_F(TrainTest, WhatPrintConfigPrintsOfAModelIsTaken) {
   const Path source = std::string(kHfModel).substr(3);
   std::string json = ReadSmallFile(PosixStorage(), source / "config.json", 1 << 20).value();

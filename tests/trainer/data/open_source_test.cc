@@ -209,7 +209,7 @@ TEST_F(OpenSourceTest, CountsWhatTruncationLeavesOut) {
   const SourceFacts facts = (*source)->facts();
   EXPECT_EQ(facts.examples, 4);
   EXPECT_EQ(facts.truncated, 1);
-  EXPECT_EQ(facts.unlabelled, 3);  // the first token is no label
+  EXPECT_EQ(facts.unlabelled, 3);  // the first token is not a label
 }
 
 TEST_F(OpenSourceTest, RefusesExamplesOfWhichNothingIsLearned) {

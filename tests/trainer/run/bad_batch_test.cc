@@ -44,7 +44,7 @@ class OnePoisonedSample final : public trainer::SequenceSource {
   const std::int64_t sample_;
 };
 
-// Weights as they are drawn, but the poison's embedding is no number.
+// Weights as they are drawn, but the poison's embedding is not a number.
 Status PoisonWeights(RankTrainer& trainer) {
   return trainer.SetWeights([](const trainer::ParamSpec& spec, std::int64_t row_begin,
                                std::int64_t rows, std::span<float> values) {

@@ -138,7 +138,7 @@ TEST(ParseTrainConfigTest, OnePatternOfFrozenParametersNeedsNoList) {
   ASSERT_THAT(config, IsOk());
   EXPECT_EQ(config->frozen, std::vector<std::string>{"embedding.*"});
   EXPECT_THAT(Problems(With(Small(), {{"frozen", layout::Value::List{1}}}), 1),
-              HasSubstr("setting frozen is no such list"));
+              HasSubstr("setting frozen is not a valid list"));
 }
 
 TEST(ParseTrainConfigTest, CanonicalSumsAreFixedPoint) {
@@ -161,10 +161,10 @@ TEST(ParseTrainConfigTest, ReportsWhatIsWrongWithModelRunAndMeshAtOnce) {
                                                        {"overlap_param_gather", true}}),
                                         4);
   for (const char* want :
-       {"hidden_size is no such number", "no setting lr_decai_style", "did you mean lr_decay_style",
-        "optimizer has an unknown value: expected adam, sgd", "micro_batch_size is no such number",
+       {"hidden_size is not a valid number", "no setting lr_decai_style", "did you mean lr_decay_style",
+        "optimizer has an unknown value: expected adam, sgd", "micro_batch_size is not a valid number",
         "expert_model_parallel_size is set, but the model has no experts",
-        "max_unsharded_bytes is no size", "overlap_param_gather needs overlap_grad_reduce"}) {
+        "max_unsharded_bytes is not a size", "overlap_param_gather needs overlap_grad_reduce"}) {
     EXPECT_THAT(problems, HasSubstr(want));
   }
 }
@@ -186,7 +186,7 @@ TEST(ParseTrainConfigTest, RefusesContradictions) {
 TEST(ParseTrainConfigTest, RefusesNumbersPastAnyMachine) {
   constexpr std::int64_t kHuge = std::int64_t{1} << 62;
   EXPECT_THAT(Problems(With(Small(), {{"num_distributed_optimizer_instances", kHuge}}), 2),
-              HasSubstr("num_distributed_optimizer_instances is no such number"));
+              HasSubstr("num_distributed_optimizer_instances is not a valid number"));
   EXPECT_THAT(Problems(With(Small(), {{"micro_batch_size", kHuge}}), 4),
               HasSubstr("micro_batch_size is too large"));
 }
