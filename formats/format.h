@@ -1,7 +1,7 @@
 // What a checkpoint format is: one value that says how it is recognised, read and written.
 //
-// Every format has a folder of its own with one constant of this type; formats/registry lists them. No other code asks which
-// format it has: it asks for a property, or calls a function.
+// Every format has a folder of its own with one constant of this type; formats/registry lists them.
+// No other code asks which format it has: it asks for a property, or calls a function.
 #ifndef CKPT_FORMATS_FORMAT_H_
 #define CKPT_FORMATS_FORMAT_H_
 
@@ -24,48 +24,59 @@ namespace ckpt {
 
 struct RunFormat;  // core/training/run_format.h
 
-// The folder of a checkpoint in which the side files of a published model travel, where a format keeps them apart.
+// The folder of a checkpoint in which the side files of a published model travel, where a format
+// keeps them apart.
 inline constexpr std::string_view kAssetsDirectory = "hf_assets";
 
-// Constants with static lifetime: a pointer to one is the format. A function that is null is something that the format
-// cannot do, or that nobody has written yet; OpenAs and PlanWeights say so.
+// Constants with static lifetime: a pointer to one is the format. A function that is null is
+// something that the format cannot do, or that nobody has written yet; OpenAs and PlanWeights say
+// so.
 struct Format {
   std::string_view name;
-  // What its tensors are called when nothing else is asked for: a naming of the layout tables. Empty: it does not say.
+  // What its tensors are called when nothing else is asked for: a naming of the layout tables.
+  // Empty: it does not say.
   std::string_view usual_naming = {};
   // The format whose files it uses in a way of its own; null: none.
   const Format* built_on = nullptr;
   // The directory around its checkpoints, if a convention says what is in it.
   const RunRoot* root = nullptr;
-  // Where config.json, the tokenizer and other side files lie in a checkpoint. Empty: among its own files.
+  // Where config.json, the tokenizer and other side files lie in a checkpoint. Empty: among its own
+  // files.
   std::string_view assets_directory = kAssetsDirectory;
-  // Its readers know the model from config.json alone: a checkpoint needs one, and one that is true of its weights.
+  // Its readers know the model from config.json alone: a checkpoint needs one, and one that is true
+  // of its weights.
   bool needs_config = false;
-  // A side file that says which file holds which tensor, and is written anew where it no longer does. Empty: there is none.
+  // A side file that says which file holds which tensor, and is written anew where it no longer
+  // does. Empty: there is none.
   std::string_view index_file = {};
-  // By what people know a directory or a file of it, for the message that nothing was recognised. Empty: by nothing simple.
+  // By what people know a directory or a file of it, for the message that nothing was recognised.
+  // Empty: by nothing simple.
   std::string_view directory_signs = {};
   std::string_view file_signs = {};
 
-  // Finds out, by names and first bytes alone, whether a place holds such a checkpoint, and returns what to open: the place
-  // itself or a file in it. Null: only its keys show it.
-  // Errors: kIncomplete (an interrupted save), kUnsupported (a related layout that is not read), kBadMetadata, kIo.
+  // Finds out, by names and first bytes alone, whether a place holds such a checkpoint, and returns
+  // what to open: the place itself or a file in it. Null: only its keys show it.
+  // Errors: kIncomplete (an interrupted save), kUnsupported (a related layout that is not read),
+  // kBadMetadata, kIo.
   Result<std::optional<Path>> (*recognise)(const Place& place) = nullptr;
   // What a place is that no format recognises, if this one knows; else OK. Null: it never does.
   Status (*explain)(const Place& place) = nullptr;
-  // Whether the tensors and objects of a checkpoint in the format `built_on` are named as in this one.
+  // Whether the tensors and objects of a checkpoint in the format `built_on` are named as in this
+  // one.
   bool (*has_keys_of)(const CheckpointIndex& index) = nullptr;
   // Errors: what the format's reader finds.
   Result<std::unique_ptr<CheckpointSource>> (*open)(Storage& storage, const Path& path) = nullptr;
-  // Every file of a new checkpoint with a model's weights. A pure function.
-  // Errors: kUsage (something asked for that the format does not have), and those of the format's planner.
+  // Every file of a new checkpoint with a model's weights. A pure function. Errors: kUsage
+  // (something asked for that the format does not have), and those of the format's planner.
   Result<PlannedCheckpoint> (*plan_weights)(WeightsRequest request) = nullptr;
-  // How a whole training run is stored. Null: the format holds weights alone, or no run is saved in it.
+  // How a whole training run is stored. Null: the format holds weights alone, or no run is saved in
+  // it.
   const RunFormat* run = nullptr;
-  // Megatron's arguments, by their names; nothing if a checkpoint has none. Null: the format has no place for them.
+  // Megatron's arguments, by their names; nothing if a checkpoint has none. Null: the format has no
+  // place for them.
   Result<layout::Configuration> (*read_args)(const CheckpointSource& source) = nullptr;
-  // How the files of a source that `open` returned divide its tensors, so that they can be written again as they are. Null:
-  // the format's files have no names of their own to keep.
+  // How the files of a source that `open` returned divide its tensors, so that they can be written
+  // again as they are. Null: the format's files have no names of their own to keep.
   std::vector<ManifestShard> (*describe_shards)(const CheckpointSource& source) = nullptr;
 
   [[nodiscard]] bool keeps_shards() const { return describe_shards != nullptr; }
@@ -78,7 +89,8 @@ inline constexpr Format kInMemory = {.name = "memory"};
 Result<std::unique_ptr<CheckpointSource>> OpenAs(const Format& format, Storage& storage,
                                                  const Path& path);
 
-// `format.plan_weights`. Errors: kUnsupported (this build does not write the format), and those of `plan_weights`.
+// `format.plan_weights`. Errors: kUnsupported (this build does not write the format), and those of
+// `plan_weights`.
 Result<PlannedCheckpoint> PlanWeights(const Format& format, WeightsRequest request);
 
 }  // namespace ckpt

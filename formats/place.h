@@ -1,4 +1,5 @@
-// Where a checkpoint may lie, as formats look at it: the names in a directory, or the first bytes of a file.
+// Where a checkpoint may lie, as formats look at it: the names in a directory, or the first bytes
+// of a file.
 #ifndef CKPT_FORMATS_PLACE_H_
 #define CKPT_FORMATS_PLACE_H_
 
@@ -35,7 +36,8 @@ struct Place {
   Bytes head;            // of a file: its first bytes, at least one
 };
 
-// Errors: kTruncated (an empty file), kIncomplete (a pointer that Git LFS left in place of the file), kIo.
+// Errors: kTruncated (an empty file), kIncomplete (a pointer that Git LFS left in place of the
+// file), kIo.
 Result<Place> LookAt(Storage& storage, const Path& path, bool is_directory);
 
 }  // namespace ckpt

@@ -34,13 +34,15 @@ struct WeightsRequest {
   // The index of the files above as it once was: written again if it still tells the truth.
   std::string original_index;
   bool is_cast = false;  // some tensor has another dtype than it had there
-  // What Megatron stores as `args`: names and plain values. Called only for formats that store them.
+  // What Megatron stores as `args`: names and plain values. Called only for formats that store
+  // them.
   std::function<Result<std::vector<std::pair<std::string, layout::Value>>>()> run_args = nullptr;
 };
 
 struct PlannedCheckpoint {
   WritePlan plan;
-  // Where in the target the checkpoint's own directory is, without slashes at its ends; empty: the target itself.
+  // Where in the target the checkpoint's own directory is, without slashes at its ends; empty: the
+  // target itself.
   std::string checkpoint_directory;
 };
 

@@ -9,13 +9,13 @@
 
 namespace ckpt {
 
-// The same text with the top-level text value of `key` replaced: order, spacing and unknown keys stay. Unchanged if the key
-// is absent or its value is not text. REQUIRES: `json` is valid.
+// The same text with the top-level text value of `key` replaced: order, spacing and unknown keys
+// stay. Unchanged if the key is absent or its value is not text. REQUIRES: `json` is valid.
 [[nodiscard]] std::string ReplaceTextValue(std::string_view json, std::string_view key,
                                            std::string_view value);
 
-// The configuration of a model whose weights are `dtype`: readers that trust `dtype` (transformers 5) or `torch_dtype` (4)
-// would round the weights to another type while loading them.
+// The configuration of a model whose weights are `dtype`: readers that trust `dtype` (transformers
+// 5) or `torch_dtype` (4) would round the weights to another type while loading them.
 [[nodiscard]] std::string DescribeDtype(std::string_view json, DType dtype);
 
 }  // namespace ckpt

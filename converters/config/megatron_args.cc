@@ -17,8 +17,8 @@ namespace {
 using layout::Configuration;
 using layout::Value;
 
-// What `settings` mean, in one spelling (model_meaning.table). Settings of `model` that the table does not know mean what
-// they say.
+// What `settings` mean, in one spelling (model_meaning.table). Settings of `model` that the table
+// does not know mean what they say.
 Result<NamedValues> MeaningOf(const Configuration& settings, const Configuration& model) {
   CKPT_ASSIGN_OR_RETURN(const TranslationTable table,
                         LoadBuiltInTranslation("model_meaning.table"));
@@ -43,7 +43,8 @@ std::string InTheGuidesWords(const Value& value) {
   return value.AsText() != nullptr ? *value.AsText() : layout::FormatValue(value);
 }
 
-// `who` means another thing `than` the expected one. Two meanings have the same names in the same order.
+// `who` means another thing `than` the expected one. Two meanings have the same names in the same
+// order.
 std::vector<Problem> Differences(const NamedValues& expected, std::string_view than,
                                  const NamedValues& actual, std::string_view who) {
   std::vector<Problem> differences;
@@ -58,7 +59,8 @@ std::vector<Problem> Differences(const NamedValues& expected, std::string_view t
   return differences;
 }
 
-// What Megatron computes with `args`: the trainer's settings for it, whether or not the trainer computes the same.
+// What Megatron computes with `args`: the trainer's settings for it, whether or not the trainer
+// computes the same.
 struct MegatronModel {
   Configuration settings;
   NamedValues meaning;
@@ -94,7 +96,8 @@ void AddRefusal(const Status& refusal, ModelArgs& args) {
   args.values.emplace_back(kRefused, std::move(reasons));
 }
 
-// Settings that mean nothing else need no words, unless the model gives them: `settings` shall come back bit by bit.
+// Settings that mean nothing else need no words, unless the model gives them: `settings` shall come
+// back bit by bit.
 void AddOwnSettings(const Configuration& settings, const NamedValues& meaning,
                     const MegatronModel& megatron, NamedValues& args) {
   const auto is_said = [&](const std::string& name, bool comes_back) {

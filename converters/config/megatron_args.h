@@ -12,26 +12,32 @@ namespace ckpt {
 
 // A model as the `args` of a Megatron checkpoint.
 struct ModelArgs {
-  // Plain values under Megatron's names, null for None; then what these do not say, or say otherwise, in our own words
-  // (own_args.h), so that StoredModelSettings gives what ModelSettings does, or refuses where that does.
+  // Plain values under Megatron's names, null for None; then what these do not say, or say
+  // otherwise, in our own words (own_args.h), so that StoredModelSettings gives what ModelSettings
+  // does, or refuses where that does.
   NamedValues values;
-  // A warning for each thing that Megatron would compute otherwise than the model, and that the trainer does not compute.
+  // A warning for each thing that Megatron would compute otherwise than the model, and that the
+  // trainer does not compute.
   std::vector<Problem> warnings;
 };
 
-// Options that decide names may be in the configuration under their own names: `transformer_impl`, `expert_names`.
+// Options that decide names may be in the configuration under their own names: `transformer_impl`,
+// `expert_names`.
 //
-// Errors: kUnsupported (Megatron has no such model), kBadMetadata (a key is missing or of the wrong kind).
+// Errors: kUnsupported (Megatron has no such model), kBadMetadata (a key is missing or of the wrong
+// kind).
 Result<ModelArgs> MegatronArgs(const layout::Configuration& hf_config);
 
-// A warning for each thing that the run which stored `args` computed otherwise than the model of `hf_config`, vocabularies
-// aside.
+// A warning for each thing that the run which stored `args` computed otherwise than the model of
+// `hf_config`, vocabularies aside.
 //
-// Errors: kUnsupported (a newer ckptkit stored `args`), kBadMetadata (either of them says too little to be compared).
+// Errors: kUnsupported (a newer ckptkit stored `args`), kBadMetadata (either of them says too
+// little to be compared).
 Result<std::vector<Problem>> DifferencesFromArgs(const layout::Configuration& hf_config,
                                                  const layout::Configuration& args);
 
-// The configuration that describes a Megatron checkpoint's model, from its `args`. Includes `padded_vocab_size`.
+// The configuration that describes a Megatron checkpoint's model, from its `args`. Includes
+// `padded_vocab_size`.
 //
 // Errors: kUnsupported (no layout table describes such a model), kBadMetadata.
 Result<layout::Configuration> ConfigFromMegatronArgs(const layout::Configuration& args);

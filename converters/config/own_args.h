@@ -14,7 +14,8 @@
 
 namespace ckpt {
 
-// `ckptkit_<setting>` is a setting that Megatron's arguments do not say, or say otherwise; None: there was none.
+// `ckptkit_<setting>` is a setting that Megatron's arguments do not say, or say otherwise; None:
+// there was none.
 inline constexpr std::string_view kOwnPrefix = "ckptkit_";
 // What kOwnPrefix means: in every checkpoint whose arguments RunArgs or MegatronArgs made.
 inline constexpr std::string_view kArgsVersion = "ckptkit_args_version";
@@ -40,24 +41,27 @@ Result<OwnFacts> ReadOwnFacts(const layout::Configuration& args);
 // Adds those of `values` whose names are not there yet.
 void AddMissing(NamedValues values, NamedValues& args);
 
-// Adds every setting that has not been said, in our own words. `back` is what is made of the arguments; whether that is
-// enough, `is_said` decides, by name and by whether the very value came back.
+// Adds every setting that has not been said, in our own words. `back` is what is made of the
+// arguments; whether that is enough, `is_said` decides, by name and by whether the very value came
+// back.
 void AddOwn(const layout::Configuration& settings, const layout::Configuration& back,
             const std::function<bool(const std::string& name, bool comes_back)>& is_said,
             NamedValues& args);
 
-// Puts them over the settings that were made of Megatron's arguments; those that `table` lists as `anew` are left alone.
+// Puts them over the settings that were made of Megatron's arguments; those that `table` lists as
+// `anew` are left alone.
 void TakeOwn(const layout::Configuration& args, const TranslationTable& table,
              layout::Configuration& settings);
 
 // Whether two values are the same. NaN is the same as NaN: a setting, not a number to compute with.
 [[nodiscard]] bool AreSame(const layout::Value& a, const layout::Value& b);
 
-// Errors: kUnsupported (a later version of this program stored the arguments). Those of Megatron have no version.
+// Errors: kUnsupported (a later version of this program stored the arguments). Those of Megatron
+// have no version.
 Status CheckArgsVersion(const layout::Configuration& args);
 
-// Whether RunArgs or MegatronArgs made the arguments. Errors: kUnsupported (of another version; the trainer does not
-// compute the model: all reasons).
+// Whether RunArgs or MegatronArgs made the arguments. Errors: kUnsupported (of another version; the
+// trainer does not compute the model: all reasons).
 Result<bool> AreOurs(const layout::Configuration& args);
 
 }  // namespace ckpt

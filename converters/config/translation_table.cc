@@ -35,7 +35,8 @@ Result<NamedValues> EvaluateAll(const std::vector<Line>& lines, const layout::De
   return values;
 }
 
-// The quoted text that `text` ends with, which is cut off with the blanks before it. Other quoted texts may stand before.
+// The quoted text that `text` ends with, which is cut off with the blanks before it. Other quoted
+// texts may stand before.
 std::optional<std::string_view> TakeLastQuoted(std::string_view& text) {
   const std::size_t open =
       text.size() < 2 ? std::string_view::npos : text.rfind('"', text.size() - 2);

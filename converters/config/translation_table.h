@@ -20,23 +20,24 @@ namespace ckpt {
 // Names and values in a fixed order.
 using NamedValues = std::vector<std::pair<std::string, layout::Value>>;
 
-// One table: `let NAME = EXPR` definitions, `require EXPR "what is wrong otherwise" [expect "what is right"]` and
-// `include FILE` lines, and `NAME = EXPR` lines, which make the output in their order. `store NAME = EXPR` lines make
-// it a table of two directions: they say an input by the output. An output that no such line is about is an input of the
-// same name. `anew NAME …` lines list what only the other direction knows, and does not give back.
+// One table: `let NAME = EXPR` definitions, `require EXPR "what is wrong otherwise" [expect "what
+// is right"]` and `include FILE` lines, and `NAME = EXPR` lines, which make the output in their
+// order. `store NAME = EXPR` lines make it a table of two directions: they say an input by the
+// output. An output that no such line is about is an input of the same name. `anew NAME …` lines
+// list what only the other direction knows, and does not give back.
 //
-// `closed NAME …` lines require of an object of the input that the table reads all its members, but for those that a
-// `neutral NAME …` line lists by their dotted names.
+// `closed NAME …` lines require of an object of the input that the table reads all its members, but
+// for those that a `neutral NAME …` line lists by their dotted names.
 class TranslationTable {
  public:
-  // `facts`: definitions that stand before those of the table. Errors: kBadMetadata (syntax, a name twice; with file and
-  // line), and those of `includes`.
+  // `facts`: definitions that stand before those of the table. Errors: kBadMetadata (syntax, a name
+  // twice; with file and line), and those of `includes`.
   static Result<TranslationTable> Parse(std::string_view text, std::string_view name,
                                         const layout::IncludeResolver& includes = {},
                                         const layout::Definitions& facts = {});
 
-  // Errors: kUnsupported (a requirement does not hold, a closed object has members that nothing reads; all of them), and
-  //         those of Expr::Evaluate, naming the line's name.
+  // Errors: kUnsupported (a requirement does not hold, a closed object has members that nothing
+  // reads; all of them), and those of Expr::Evaluate, naming the line's name.
   [[nodiscard]] Result<NamedValues> Translate(const layout::Configuration& config) const;
   // The same as a configuration, without what is null.
   [[nodiscard]] Result<layout::Configuration> TranslatePresent(
@@ -45,8 +46,8 @@ class TranslationTable {
   [[nodiscard]] Result<layout::Configuration> TranslateUnchecked(
       const layout::Configuration& config) const;
 
-  // The other direction: an input that gives `output` back, as far as the lines can say it. Errors: those of
-  // Expr::Evaluate, naming the line's name.
+  // The other direction: an input that gives `output` back, as far as the lines can say it. Errors:
+  // those of Expr::Evaluate, naming the line's name.
   [[nodiscard]] Result<NamedValues> Invert(const layout::Configuration& output) const;
   // Whether an `anew` line lists the name.
   [[nodiscard]] bool IsAnew(std::string_view name) const { return anew_.contains(name); }
@@ -80,7 +81,8 @@ class TranslationTable {
   std::set<std::string, std::less<>> neutral_;
 };
 
-// A table of this folder by its file name. Errors: kInternal (there is none), and those of TranslationTable::Parse.
+// A table of this folder by its file name. Errors: kInternal (there is none), and those of
+// TranslationTable::Parse.
 Result<TranslationTable> LoadBuiltInTranslation(std::string_view name,
                                                 const layout::Definitions& facts = {});
 // The same, over what `hf_config` says of its model (FactsOf).

@@ -20,20 +20,23 @@ Result<std::span<const Family>> BuiltInFamilies();
 
 // The family whose `match` holds for the configuration. The table lives as long as the program.
 //
-// Errors: kUnsupported (no family matches, naming the configuration's model_type), and those of BuiltInFamilies.
+// Errors: kUnsupported (no family matches, naming the configuration's model_type), and those of
+// BuiltInFamilies.
 Result<const layout::LayoutTable*> FindFamily(const layout::Configuration& config);
 
-// What a configuration says of a model, as definitions over its keys: of its family, or of any model if none describes it.
-// They live as long as the program. Errors: those of BuiltInFamilies.
+// What a configuration says of a model, as definitions over its keys: of its family, or of any
+// model if none describes it. They live as long as the program. Errors: those of BuiltInFamilies.
 Result<const layout::Definitions*> FactsOf(const layout::Configuration& config);
 
-// Makes of a configuration what the class of its family does: keys that only other classes read go, and keys that are not
-// there get what the class takes for them. A null stays one. Nothing changes where no family matches.
+// Makes of a configuration what the class of its family does: keys that only other classes read go,
+// and keys that are not there get what the class takes for them. A null stays one. Nothing changes
+// where no family matches.
 //
 // Errors: those of BuiltInFamilies; kBadMetadata (a key is of the wrong kind).
 Status ReadAsClass(layout::Configuration& config);
 
-// A table of the user's, `--mapping FILE`. It may include the built-in files. `name` appears in errors.
+// A table of the user's, `--mapping FILE`. It may include the built-in files. `name` appears in
+// errors.
 //
 // Errors: those of ParseLayoutTable.
 Result<layout::LayoutTable> LoadMapping(std::string_view text, std::string_view name);

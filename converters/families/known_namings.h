@@ -1,4 +1,5 @@
-// The namings that people ask for: what the built-in tables call them, and which of their forms can be chosen.
+// The namings that people ask for: what the built-in tables call them, and which of their forms can
+// be chosen.
 #ifndef CKPT_CONVERTERS_FAMILIES_KNOWN_NAMINGS_H_
 #define CKPT_CONVERTERS_FAMILIES_KNOWN_NAMINGS_H_
 

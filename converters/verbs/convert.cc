@@ -37,7 +37,8 @@ namespace {
 
 constexpr std::uint64_t kMaxIndexBytes = kGiB;
 
-// Names, sizes and modification times of everything the result depends on, and where the tensors lie in it.
+// Names, sizes and modification times of everything the result depends on, and where the tensors
+// lie in it.
 Result<std::string> IdentifySource(Storage& storage, const ModelSource& model) {
   CKPT_ASSIGN_OR_RETURN(const Path directory, ManifestDirectory(storage, model.checkpoint->path));
   std::string identity = CanonicalPath(model.checkpoint->path).string();
@@ -81,7 +82,8 @@ Result<layout::Choices> TargetChoices(const ModelSource& model, const ConvertOpt
   return choices;
 }
 
-// The origin's shards without the keys that were left out on the way here: constants that every reader computes.
+// The origin's shards without the keys that were left out on the way here: constants that every
+// reader computes.
 std::vector<ManifestShard> RemainingShards(const ModelSource& model,
                                            std::vector<ManifestShard> shards) {
   if (!model.manifest || !model.manifest->origin) return shards;
@@ -93,7 +95,8 @@ std::vector<ManifestShard> RemainingShards(const ModelSource& model,
   return shards;
 }
 
-// Whether the shards the origin had hold exactly these tensors: then they are written again as they were.
+// Whether the shards the origin had hold exactly these tensors: then they are written again as they
+// were.
 bool ShardsFit(const std::vector<ManifestShard>& shards, const std::vector<TargetTensor>& tensors) {
   std::vector<std::string_view> wanted;
   for (const TargetTensor& tensor : tensors) wanted.push_back(tensor.key);
@@ -125,8 +128,8 @@ void DropCopies(const std::vector<ManifestShard>& original, ModelView& view) {
   view = std::move(kept);
 }
 
-// What the manifest of the target says about where it came from. A checkpoint that was converted before passes on what its
-// own manifest says, so that the way back leads to the first origin.
+// What the manifest of the target says about where it came from. A checkpoint that was converted
+// before passes on what its own manifest says, so that the way back leads to the first origin.
 ManifestOrigin DescribeOrigin(const ModelSource& model) {
   ManifestOrigin origin;
   const Format& format = *model.checkpoint->format;
@@ -143,7 +146,8 @@ ManifestOrigin DescribeOrigin(const ModelSource& model) {
   return origin;
 }
 
-// Replacing the target must not take the source with it, and side files must not be collected from the result.
+// Replacing the target must not take the source with it, and side files must not be collected from
+// the result.
 Status CheckPaths(const ConvertOptions& options, const ModelSource& model) {
   const Path target = CanonicalPath(options.target);
   const auto refuse = [&](std::string_view rule) {
@@ -237,8 +241,8 @@ DType MainDtype(const std::vector<TargetTensor>& tensors) {
   return most == elements.end() ? DType::kFloat32 : most->first;
 }
 
-// Files of the repository that neither the target nor the model's weights hold. What lies beside a configuration from
-// elsewhere is not part of the source.
+// Files of the repository that neither the target nor the model's weights hold. What lies beside a
+// configuration from elsewhere is not part of the source.
 std::vector<LeftOutEntry> LeftOutFiles(const ModelSource& model, std::vector<LeftOutEntry> files) {
   const bool is_own = model.checkpoint->format->assets_directory.empty() &&
                       CanonicalPath(model.assets) == CanonicalPath(model.checkpoint->path);
@@ -250,8 +254,8 @@ std::vector<LeftOutEntry> LeftOutFiles(const ModelSource& model, std::vector<Lef
   return files;
 }
 
-// Side files travel byte for byte. Only a config.json that would make readers round the weights is changed: after --dtype,
-// or when it was written for other weights than these.
+// Side files travel byte for byte. Only a config.json that would make readers round the weights is
+// changed: after --dtype, or when it was written for other weights than these.
 Status AddSideFiles(Storage& storage, const Format& target, PreparedConversion& prepared,
                     WeightsRequest& request) {
   const ModelSource& model = prepared.model;
@@ -300,7 +304,8 @@ bool Casts(const CheckpointIndex& index, const TensorRecipe& recipe, DType targe
   });
 }
 
-// The source's model under the target's names, copies and dtypes. Fills in `origin` and `changes_dtype`, adds to `warnings`.
+// The source's model under the target's names, copies and dtypes. Fills in `origin` and
+// `changes_dtype`, adds to `warnings`.
 Result<ModelView> ViewTarget(const ConvertOptions& options, PreparedConversion& prepared) {
   const ModelSource& model = prepared.model;
   CKPT_ASSIGN_OR_RETURN(const layout::Choices choices, TargetChoices(model, options));

@@ -20,7 +20,8 @@
 
 namespace ckpt {
 
-// What a conversion makes: files of a format, with tensors called as in a naming, in one of its forms.
+// What a conversion makes: files of a format, with tensors called as in a naming, in one of its
+// forms.
 struct Target {
   const Format* container = nullptr;  // never null in a conversion
   // Of the family's tables; empty: the container's usual one.
@@ -53,7 +54,8 @@ struct ConvertOptions {
   // How it is done.
   bool overwrite = false;
   bool resume = false;
-  // Compare the source with its manifest, if it has one, and the model's digest in the result, read back, with the source's.
+  // Compare the source with its manifest, if it has one, and the model's digest in the result, read
+  // back, with the source's.
   bool verify = true;
   std::uint64_t memory_budget_bytes = std::uint64_t{1} << 30;
   int threads = 1;
@@ -96,12 +98,13 @@ struct ConvertReport {
 };
 
 // Reads metadata only. All problems are reported at once.
-// Errors: those of OpenModel; kUnmapped, kMissing, kShapeMismatch, kDtypeMismatch (the names and shapes do not fit
-//         the family), kUsage (no naming of the target is known, a choice it does not have), kAlreadyExists (the target), kUnsupported.
+// Errors: those of OpenModel; kUnmapped, kMissing, kShapeMismatch, kDtypeMismatch (the names and
+// shapes do not fit the family), kUsage (no naming of the target is known, a choice it does not
+// have), kAlreadyExists (the target), kUnsupported.
 Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOptions& options);
 
-// Carries it out: writes beside the target, verifies, publishes by one rename.
-// Errors: those of Execute and WriteParity; kValueMismatch (the result read back is not the source: nothing is
+// Carries it out: writes beside the target, verifies, publishes by one rename. Errors: those of
+// Execute and WriteParity; kValueMismatch (the result read back is not the source: nothing is
 // published). What was stopped, or found the disk full, can be gone on with: the hint says how.
 Result<ConvertReport> RunConversion(Storage& storage, const PreparedConversion& prepared,
                                     const ConvertOptions& options);

@@ -11,15 +11,16 @@
 
 namespace ckpt {
 
-// Floating-point tensors that training code keeps in float32 whatever the model's precision: routing corrections decide
-// by differences that bfloat16 does not hold, frequencies and decays are computed from.
+// Floating-point tensors that training code keeps in float32 whatever the model's precision:
+// routing corrections decide by differences that bfloat16 does not hold, frequencies and decays are
+// computed from.
 inline constexpr char kDefaultKeepFp32[] =
     "e_score_correction_bias|expert_bias|A_log|dt_bias|inv_freq";
 
 class DtypePolicy {
  public:
-  // `dtype`: nothing keeps every tensor's own. `keep_fp32`: a regular expression searched in target keys; a float32 tensor
-  // that matches stays float32; empty means kDefaultKeepFp32.
+  // `dtype`: nothing keeps every tensor's own. `keep_fp32`: a regular expression searched in target
+  // keys; a float32 tensor that matches stays float32; empty means kDefaultKeepFp32.
   // Errors: kUsage (not a regular expression, not a type that casts exist for).
   static Result<DtypePolicy> Make(std::optional<DType> dtype, const std::string& keep_fp32);
 

@@ -59,8 +59,8 @@ std::size_t CountProblems(const std::vector<Problem>& problems, ErrorKind kind) 
       problems.begin(), problems.end(), [kind](const Problem& p) { return p.kind == kind; }));
 }
 
-// The naming of the family, other than `asked`, that knows the tensors which that one does not; nothing if none knows half
-// of them. `num_unmapped`: those unknown to `asked`.
+// The naming of the family, other than `asked`, that knows the tensors which that one does not;
+// nothing if none knows half of them. `num_unmapped`: those unknown to `asked`.
 std::optional<std::string> FindOtherNaming(const ModelSource& model, const std::string& asked,
                                            std::span<const GlobalTensor> tensors,
                                            std::size_t num_unmapped) {
@@ -130,7 +130,8 @@ std::optional<SizePair> MostFrequentDifference(const layout::SourceMatch& match,
   return most == times.end() ? std::nullopt : std::optional(most->first);
 }
 
-// How many there are of what keys number, layers before experts: one past the largest first, second, … number of a key.
+// How many there are of what keys number, layers before experts: one past the largest first,
+// second, … number of a key.
 std::vector<std::int64_t> CountNumbered(const std::vector<std::string>& keys) {
   std::vector<std::int64_t> counts;
   for (const std::string& key : keys) {

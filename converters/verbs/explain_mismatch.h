@@ -12,11 +12,13 @@
 
 namespace ckpt {
 
-// Weights in the blocks and scales of a quantisation method are not elements that a layout could place. A checkpoint of
-// decoded weights may still have the published configuration. Errors: kUnsupported.
+// Weights in the blocks and scales of a quantisation method are not elements that a layout could
+// place. A checkpoint of decoded weights may still have the published configuration. Errors:
+// kUnsupported.
 Status RefuseQuantised(const ModelSource& model, std::span<const GlobalTensor> tensors);
 
-// The error for `problems`, which are what is wrong with `match`, the best of the naming that was asked for:
+// The error for `problems`, which are what is wrong with `match`, the best of the naming that was
+// asked for:
 //   kUsage           the tensors have the names of another naming: the source is of another kind
 //   kUnmapped        no tensor has a name of the family
 //   kMissing, kUnmapped, kShapeMismatch

@@ -33,14 +33,15 @@ struct ModelDigest {
       0;  // tensors and objects of the checkpoint that are not weights of the model
 };
 
-// The weights alone, in the stored dtype, under the names of `as` (the published: one tensor per expert, no tied head;
-// the others: Transformer Engine's names, grouped experts), whatever form the source has. Copies that the source stores of
-// other tensors are compared with them.
-// Errors: those of ViewModel and StreamRecipe; kUsage (another `as`); kValueMismatch (a copy differs from its original).
+// The weights alone, in the stored dtype, under the names of `as` (the published: one tensor per
+// expert, no tied head; the others: Transformer Engine's names, grouped experts), whatever form the
+// source has. Copies that the source stores of other tensors are compared with them.
+// Errors: those of ViewModel and StreamRecipe; kUsage (another `as`); kValueMismatch (a copy
+// differs from its original).
 Result<ModelDigest> DigestModel(const ModelSource& model, const ModelDigestOptions& options);
 
-// Whether every stored copy of another tensor (a tied head) holds the same values as its original. Reads only these.
-// Errors: kValueMismatch, all of them; those of StreamTensor.
+// Whether every stored copy of another tensor (a tied head) holds the same values as its original.
+// Reads only these. Errors: kValueMismatch, all of them; those of StreamTensor.
 Status CheckCopies(const ModelSource& model, std::uint64_t memory_budget_bytes);
 
 }  // namespace ckpt

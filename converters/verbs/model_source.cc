@@ -35,7 +35,8 @@ Result<bool> Exists(Storage& storage, const Path& path) {
   return stat.type != FileType::kMissing;
 }
 
-// The first directory that has a config.json: the user's, the one inside the checkpoint, the checkpoint's own.
+// The first directory that has a config.json: the user's, the one inside the checkpoint, the
+// checkpoint's own.
 Result<Path> FindAssets(Storage& storage, const OpenedCheckpoint& checkpoint, const Path& given) {
   if (!given.empty()) {
     CKPT_ASSIGN_OR_RETURN(const bool exists, Exists(storage, given / kHfConfigName.data()));
@@ -54,8 +55,8 @@ Result<Path> FindAssets(Storage& storage, const OpenedCheckpoint& checkpoint, co
   return Path();
 }
 
-// The run that wrote the checkpoint knows its own shape. Another grouping of the heads can have the same tensor shapes and
-// would permute rows without anybody noticing.
+// The run that wrote the checkpoint knows its own shape. Another grouping of the heads can have the
+// same tensor shapes and would permute rows without anybody noticing.
 Status CheckAgainstArgs(const layout::Configuration& config, const layout::Configuration& args,
                         const std::string& file) {
   const Result<layout::Configuration> run = ConfigFromMegatronArgs(args);
@@ -81,7 +82,8 @@ Status CheckAgainstArgs(const layout::Configuration& config, const layout::Confi
     if (!said && key == "head_dim" && same_hidden && hidden && heads && *heads > 0) {
       said = *hidden / *heads;
     }
-    // A published vocabulary may count rows that the run's tokenizer lacks, not the other way round.
+    // A published vocabulary may count rows that the run's tokenizer lacks, not the other way
+    // round.
     const bool agrees =
         !said || !stored || *said == *stored || (key == "vocab_size" && *said > *stored);
     if (agrees) continue;

@@ -1,4 +1,5 @@
-// ModelSource: a checkpoint understood as a model: its family, its configuration, and where its weights lie.
+// ModelSource: a checkpoint understood as a model: its family, its configuration, and where its
+// weights lie.
 #ifndef CKPT_CONVERTERS_VERBS_MODEL_SOURCE_H_
 #define CKPT_CONVERTERS_VERBS_MODEL_SOURCE_H_
 
@@ -59,12 +60,12 @@ struct ModelSource {
 
 // Opens `path`, finds its configuration and family, and matches every tensor's name and shape.
 //
-// The configuration is `config.json` in `assets`, in the checkpoint's own directory or in its `hf_assets`; without one it
-// is derived from the `args` that Megatron stores.
+// The configuration is `config.json` in `assets`, in the checkpoint's own directory or in its
+// `hf_assets`; without one it is derived from the `args` that Megatron stores.
 //
-// Errors: those of OpenCheckpoint; every error that ValidateIndex finds; kNotFound (no configuration), kUnsupported (no
-//         table for the family), kUnmapped, kMissing, kShapeMismatch; all at once. kUsage (a glob matches
-//         nothing, --rename names no key).
+// Errors: those of OpenCheckpoint; every error that ValidateIndex finds; kNotFound (no
+// configuration), kUnsupported (no table for the family), kUnmapped, kMissing, kShapeMismatch; all
+// at once. kUsage (a glob matches nothing, --rename names no key).
 Result<ModelSource> OpenModel(Storage& storage, const Path& path, const OpenModelOptions& options);
 
 // The same for a checkpoint that is open already; `options.open` is not looked at.
@@ -72,8 +73,9 @@ Result<ModelSource> UnderstandModel(Storage& storage,
                                     std::shared_ptr<const OpenedCheckpoint> checkpoint,
                                     const OpenModelOptions& options);
 
-// The model whose configuration is known, in a checkpoint that may be in memory and that nobody checked: matches names and
-// shapes. Of `options`, what decides naming and the choice of tensors is looked at.
+// The model whose configuration is known, in a checkpoint that may be in memory and that nobody
+// checked: matches names and shapes. Of `options`, what decides naming and the choice of tensors is
+// looked at.
 //
 // Errors: kUnsupported (no table for the family), kUnmapped, kMissing, kShapeMismatch; all at once.
 Result<ModelSource> MatchModel(std::shared_ptr<const OpenedCheckpoint> checkpoint,
@@ -98,8 +100,9 @@ struct ModelView {
 enum class MixedDtypes { kRefuse, kWiden };
 
 // The model under the layout `format` with `choices`.
-// Errors: kUsage (no such format or choice), kUnsupported, kDtypeMismatch (parts of one tensor differ, and `mixed` refuses
-//         it, or no dtype holds the values of all), kMissing (part of a tensor is absent).
+// Errors: kUsage (no such format or choice), kUnsupported, kDtypeMismatch (parts of one tensor
+// differ, and `mixed` refuses it, or no dtype holds the values of all), kMissing (part of a tensor
+// is absent).
 Result<ModelView> ViewModel(const ModelSource& model, const std::string& format,
                             const layout::Choices& choices,
                             MixedDtypes mixed = MixedDtypes::kRefuse);

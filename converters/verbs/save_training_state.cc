@@ -31,7 +31,8 @@ Result<ModelSource> TakeForModel(const std::shared_ptr<const OpenedCheckpoint>& 
   return MatchModel(checkpoint, config, options);
 }
 
-// Whether weight decay applies to what the tensor is made of; `prefix` is that of its parts in the source.
+// Whether weight decay applies to what the tensor is made of; `prefix` is that of its parts in the
+// source.
 bool Decays(const TensorRecipe& recipe, const CheckpointIndex& source, const std::string& prefix,
             const std::set<std::string>& decayed) {
   return std::ranges::any_of(recipe.nests, [&](const layout::Nest& nest) {

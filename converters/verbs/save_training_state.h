@@ -20,8 +20,9 @@
 
 namespace ckpt {
 
-// The state in memory, tensors under the trainer's names ("decoder.layers.0.mlp.linear_fc1.weight") behind a prefix that
-// says what they are. A file of the source is a process's memory, and it writes what lies there.
+// The state in memory, tensors under the trainer's names ("decoder.layers.0.mlp.linear_fc1.weight")
+// behind a prefix that says what they are. A file of the source is a process's memory, and it
+// writes what lies there.
 struct StateInMemory {
   std::shared_ptr<const CheckpointSource> source;
   std::string weights;               // prefix of the weights
@@ -31,7 +32,8 @@ struct StateInMemory {
   std::set<std::string> decayed;          // parameters to which weight decay applies
 };
 
-// What a run is saved as: the whole state where the format has a place for it (Format::run), else the weights.
+// What a run is saved as: the whole state where the format has a place for it (Format::run), else
+// the weights.
 struct SaveTarget {
   const Format* format = nullptr;
   layout::Choices choices;  // of the format's naming: "transformer_impl", "expert_names"
@@ -50,11 +52,12 @@ struct SavedTensors {
   std::map<std::string, bool> decays;
 };
 
-// Planned once a run: only values of the state change from save to save. `model` says what the layout tables ask of it. A
-// pure function: every process plans the same.
+// Planned once a run: only values of the state change from save to save. `model` says what the
+// layout tables ask of it. A pure function: every process plans the same.
 //
 // Errors: kUnsupported (a family without tables, or rows of the target that come from several
-//         source files), kMissing, kShapeMismatch (the state is not that of `model`), those of CheckRecipes.
+// source files), kMissing, kShapeMismatch (the state is not that of `model`), those of
+// CheckRecipes.
 Result<SavedTensors> PlanSavedTensors(const StateInMemory& state,
                                       const layout::Configuration& model, SaveTarget target);
 
@@ -69,13 +72,13 @@ struct SavedFiles {
   std::vector<SideText> texts;    // of new content; where the format holds weights only
 };
 
-// A checkpoint directory (no root around it) with `run` where the format holds it. A pure function: every process plans the
-// same.
+// A checkpoint directory (no root around it) with `run` where the format holds it. A pure function:
+// every process plans the same.
 //
 // `run.group_of` is filled in: what decays goes to the first group, the rest to the last.
 //
-// REQUIRES: `run.args` describe the model that `saved` is of. Errors: those of RunFormat::plan, PlanWeights, CutItems and
-// CheckWritePlan.
+// REQUIRES: `run.args` describe the model that `saved` is of. Errors: those of RunFormat::plan,
+// PlanWeights, CutItems and CheckWritePlan.
 Result<TrainingSave> PlanTrainingSave(const SavedTensors& saved, TrainingRun run, SavedFiles files);
 
 }  // namespace ckpt

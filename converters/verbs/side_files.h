@@ -25,16 +25,18 @@ struct SideFiles {
   std::vector<LeftOutEntry> left_out;  // in byte order of the name
 };
 
-// Sorts the files of `repository` by what belongs to a published model: configuration, tokenizer, templates, documents,
-// code and pictures are carried. All others are left out, weights among them: checkpoints and logs of a training run,
-// other forms of the weights, and whatever lies in a folder that has weights of its own.
+// Sorts the files of `repository` by what belongs to a published model: configuration, tokenizer,
+// templates, documents, code and pictures are carried. All others are left out, weights among them:
+// checkpoints and logs of a training run, other forms of the weights, and whatever lies in a folder
+// that has weights of its own.
 //
-// Directories of version control and download caches (`.git`, `.cache`) and our own manifest are in neither list. Links are
-// followed. Errors: kIo, kResource, kUnsupported (a name that is not UTF-8).
+// Directories of version control and download caches (`.git`, `.cache`) and our own manifest are in
+// neither list. Links are followed. Errors: kIo, kResource, kUnsupported (a name that is not
+// UTF-8).
 Result<SideFiles> ListSideFiles(Storage& storage, const Path& repository);
 
-// Git LFS leaves a pointer where it did not fetch a file. Errors: kIncomplete, naming each one of `names` that is a pointer;
-// kIo.
+// Git LFS leaves a pointer where it did not fetch a file. Errors: kIncomplete, naming each one of
+// `names` that is a pointer; kIo.
 Status CheckFetched(Storage& storage, const Path& repository,
                     const std::vector<std::string>& names);
 

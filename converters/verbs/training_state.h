@@ -16,8 +16,8 @@ namespace ckpt {
 
 struct TrainingState {
   ModelSource weights;
-  // What the optimizer keeps for every weight, a model of the same names and shapes each: exp_avg and
-  // exp_avg_sq of Adam, momentum_buffer of SGD. Tensors that are not trained have none.
+  // What the optimizer keeps for every weight, a model of the same names and shapes each: exp_avg
+  // and exp_avg_sq of Adam, momentum_buffer of SGD. Tensors that are not trained have none.
   std::vector<ModelSource> moments;
   TrainingRun run;
   layout::Configuration args;  // of `run`, by their names (RunSettings translates them)

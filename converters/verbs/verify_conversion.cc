@@ -36,8 +36,9 @@ Result<std::string> DigestOfCast(const CheckpointSource& source, const TensorRec
   return hasher.Finish();
 }
 
-// Every stored tensor must have the digest that was computed while it was written; after an interrupted run, which may
-// have read another source under the same name, that of what the source gives now.
+// Every stored tensor must have the digest that was computed while it was written; after an
+// interrupted run, which may have read another source under the same name, that of what the source
+// gives now.
 Status CompareWithWritten(const PreparedConversion& prepared, const ExecuteResult& executed,
                           const CheckpointSource& written, const ConvertOptions& options) {
   const std::vector<TargetTensor>& tensors = prepared.plan.write.tensors;

@@ -10,8 +10,8 @@
 
 namespace ckpt {
 
-// Elements that the source's layout takes for zeros, padding that is, and that are not: a conversion leaves them out. One
-// entry a tensor, with the size of its padding.
+// Elements that the source's layout takes for zeros, padding that is, and that are not: a
+// conversion leaves them out. One entry a tensor, with the size of its padding.
 //
 // Reads the padding alone. Errors: those of reading it.
 Result<std::vector<LeftOutEntry>> FindUsedPadding(const ModelSource& model,

@@ -24,10 +24,11 @@ class WeightReader {
   static Result<WeightReader> Open(const ModelSource& model, const std::string& naming,
                                    const layout::Choices& choices, std::uint64_t budget_bytes);
 
-  // Rows [begin, begin + rows) along the tensor's first dim, in C order. Reads no more of the checkpoint than they need.
+  // Rows [begin, begin + rows) along the tensor's first dim, in C order. Reads no more of the
+  // checkpoint than they need.
   //
-  // Errors: kMissing (no such tensor), kOutOfRange (rows it does not have), kSizeMismatch (`out` has another size),
-  //         kUnsupported (no floating-point tensor), those of NestReader.
+  // Errors: kMissing (no such tensor), kOutOfRange (rows it does not have), kSizeMismatch (`out`
+  // has another size), kUnsupported (no floating-point tensor), those of NestReader.
   Status ReadRows(std::string_view key, std::int64_t begin, std::int64_t rows,
                   std::span<float> out);
 

@@ -14,9 +14,10 @@ class EntryMap {
  public:
   explicit EntryMap(const CheckpointIndex& index);
 
-  // For a range that reaches past the end of its file: whether the file was probably cut off, rather
-  // than the range being wrong. Writers put entries one after the other, so a correct range starts
-  // where another entry ends, or at the next aligned place, and no other entry starts inside it.
+  // For a range that reaches past the end of its file: whether the file was probably cut off,
+  // rather than the range being wrong. Writers put entries one after the other, so a correct range
+  // starts where another entry ends, or at the next aligned place, and no other entry starts inside
+  // it.
   [[nodiscard]] bool LooksCutOff(FileId file, std::uint64_t offset_bytes,
                                  std::uint64_t size_bytes) const;
 

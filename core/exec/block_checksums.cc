@@ -72,7 +72,8 @@ Result<BlockChecksums> CombineChecksums(std::vector<ChecksumPiece> pieces,
   return blocks;
 }
 
-// A checksum is linear but for a constant, which is that of the zeros: where no byte is in both parts, the whole is their sum.
+// A checksum is linear but for a constant, which is that of the zeros: where no byte is in both
+// parts, the whole is their sum.
 BlockChecksums JoinParts(const BlockChecksums& a, const BlockChecksums& b,
                          std::uint64_t size_bytes) {
   BlockChecksums joined;

@@ -23,7 +23,8 @@ namespace ckpt {
 // hint.
 Status CheckRoom(const Path& target, std::uint64_t needed_bytes, std::uint64_t free_bytes);
 
-// The first hint after the disk was full: "make room (<what> takes 3.1 GiB in all)". 0 bytes: unknown.
+// The first hint after the disk was full: "make room (<what> takes 3.1 GiB in all)". 0 bytes:
+// unknown.
 [[nodiscard]] std::string MakeRoom(std::string_view what, std::uint64_t needed_bytes);
 
 }  // namespace ckpt

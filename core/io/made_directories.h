@@ -12,8 +12,8 @@ namespace ckpt {
 
 class MadeDirectories {
  public:
-  // Creates `directory` and its parents, as MakeDurableDirectories does. `storage` must outlive this.
-  // Errors: those of the storage; the directories it created are then removed.
+  // Creates `directory` and its parents, as MakeDurableDirectories does. `storage` must outlive
+  // this. Errors: those of the storage; the directories it created are then removed.
   static Result<MadeDirectories> Make(Storage& storage, const Path& directory);
 
   MadeDirectories() = default;

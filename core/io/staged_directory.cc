@@ -29,7 +29,8 @@ Result<Path> WithoutTrailingSlash(const Path& target) {
   }
   const Path name = clean.filename();
   if (name.empty() || name == "." || name == ".." || name == "/") {
-    return Error(ErrorKind::kUsage, "the target is not a name of a directory").Actual(target.string());
+    return Error(ErrorKind::kUsage, "the target is not a name of a directory")
+        .Actual(target.string());
   }
   return clean;
 }

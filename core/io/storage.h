@@ -115,7 +115,8 @@ class Storage {
   virtual Status Exchange(const Path& a, const Path& b) = 0;
   // Removes a file or a whole directory; a missing path is fine.
   virtual Status RemoveAll(const Path& path) = 0;
-  // Removes an empty directory. Errors: kAlreadyExists (it is not empty, and stays), kNotFound, kIo.
+  // Removes an empty directory. Errors: kAlreadyExists (it is not empty, and stays), kNotFound,
+  // kIo.
   virtual Status RemoveEmptyDirectory(const Path& directory) = 0;
   // Locks an existing directory against other callers of Lock. The lock stays with the directory
   // when it is renamed. On file systems without locks everyone gets the lock.

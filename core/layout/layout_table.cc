@@ -197,8 +197,8 @@ class TableParser {
     return OkStatus();
   }
 
-  // stack AXIS when EXPR … end: rules that name the axis, `layers.<l>.weight : h`, mean one tensor along it where the
-  // condition holds: `layers.weight : l h`.
+  // stack AXIS when EXPR … end: rules that name the axis, `layers.<l>.weight : h`, mean one tensor
+  // along it where the condition holds: `layers.weight : l h`.
   Status ParseStack(std::string_view text) {
     CKPT_RETURN_IF_ERROR(CurrentFormat().status());
     if (enclosing_ || stack_) return TableError("a `stack` stands inside another block", text);

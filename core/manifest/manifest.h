@@ -26,7 +26,8 @@ inline constexpr std::string_view kManifestCopyName = "ckptkit-parity.json";
 
 // Whether a file of a manifest is a tracker: a text beside the checkpoint's directory
 // ("../latest.txt") that names the checkpoint to resume from. It is the only file outside the
-// directory that a manifest may cover: later saves rewrite it, and a copy of the directory lacks it.
+// directory that a manifest may cover: later saves rewrite it, and a copy of the directory lacks
+// it.
 [[nodiscard]] bool IsTracker(std::string_view name);
 
 // Name of a parity file: this prefix, a number of three digits starting at 0, kParitySuffix.

@@ -9,9 +9,9 @@
 namespace ckpt {
 
 // OK for a directory without files, and for a checkpoint that these tools made: a manifest in the
-// directory or in its `root.weights_directory` names every file there, so that nothing else would be
-// lost. If the manifest is damaged, everything in its directory counts as its own, except files of a
-// run.
+// directory or in its `root.weights_directory` names every file there, so that nothing else would
+// be lost. If the manifest is damaged, everything in its directory counts as its own, except files
+// of a run.
 //
 // Errors: kAlreadyExists (names files that would be lost), kIo.
 Status CheckReplaceable(Storage& storage, const Path& directory, const RunRoot& root);

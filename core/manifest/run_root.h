@@ -1,4 +1,5 @@
-// The root directory that holds the checkpoints of a run: what checking and replacing one must know.
+// The root directory that holds the checkpoints of a run: what checking and replacing one must
+// know.
 #ifndef CKPT_CORE_MANIFEST_RUN_ROOT_H_
 #define CKPT_CORE_MANIFEST_RUN_ROOT_H_
 

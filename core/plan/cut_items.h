@@ -1,4 +1,5 @@
-// Items cut where their rows come from several files, so that several processes can write one tensor.
+// Items cut where their rows come from several files, so that several processes can write one
+// tensor.
 #ifndef CKPT_CORE_PLAN_CUT_ITEMS_H_
 #define CKPT_CORE_PLAN_CUT_ITEMS_H_
 
@@ -12,8 +13,8 @@
 
 namespace ckpt {
 
-// Puts an item for each row block in place of the one that holds a whole tensor; the bytes of the files stay. `rows` has the
-// blocks of every tensor, by its key, which tile it in order.
+// Puts an item for each row block in place of the one that holds a whole tensor; the bytes of the
+// files stay. `rows` has the blocks of every tensor, by its key, which tile it in order.
 //
 // Errors: kUnsupported (the format frames or compresses its items, or stores a tensor in several).
 Status CutItems(const std::map<std::string, std::vector<RowsFromFile>>& rows, WritePlan& plan);

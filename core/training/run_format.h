@@ -1,4 +1,5 @@
-// How a format stores a whole training run, both ways: weights, what the optimizer keeps of them, and the run itself.
+// How a format stores a whole training run, both ways: weights, what the optimizer keeps of them,
+// and the run itself.
 #ifndef CKPT_CORE_TRAINING_RUN_FORMAT_H_
 #define CKPT_CORE_TRAINING_RUN_FORMAT_H_
 
@@ -26,14 +27,17 @@ struct RunRequest {
 
 // A part of a Format (formats/format.h).
 struct RunFormat {
-  // Keys of a weight and of what the optimizer keeps for it; `name` is the tensor's in this format, without prefix.
+  // Keys of a weight and of what the optimizer keeps for it; `name` is the tensor's in this format,
+  // without prefix.
   std::string (*weight_key)(std::string_view name);
   std::string (*moment_key)(std::string_view name, std::string_view moment);
   // Entries that are tensors and belong to no parameter.
   std::vector<MemoryTensor> (*run_tensors)(const TrainingRun& run);
-  // Every file of a checkpoint's directory, without a root around it. Errors: those of the format's planner.
+  // Every file of a checkpoint's directory, without a root around it. Errors: those of the format's
+  // planner.
   Result<WritePlan> (*plan)(RunRequest request);
-  // The way back. Errors: kMissing (the checkpoint holds no run, or not all of one), kUnsupported, kBadMetadata.
+  // The way back. Errors: kMissing (the checkpoint holds no run, or not all of one), kUnsupported,
+  // kBadMetadata.
   Result<StoredRun> (*read)(const CheckpointSource& source);
 };
 

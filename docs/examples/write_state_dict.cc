@@ -1,8 +1,10 @@
-// Writes a small torch.distributed.checkpoint folder with one tensor of every dtype asked for, and an account of it.
+// Writes a small torch.distributed.checkpoint folder with one tensor of every dtype asked for, and
+// an account of it.
 //
 //   example-write-state-dict DIR ACCOUNT.json float32,bfloat16,…
 //
-// `dcp.load` in PyTorch reads the folder; ACCOUNT.json lists each tensor's shape, dtype and SHA-256.
+// `dcp.load` in PyTorch reads the folder; ACCOUNT.json lists each tensor's shape, dtype and
+// SHA-256.
 
 #include <cstdio>
 #include <random>

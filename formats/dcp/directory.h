@@ -11,13 +11,15 @@
 
 namespace ckpt::dcp {
 
-// ".metadata", or one "__<rank>.metadata" a rank, in order of the rank, where ranks saved without talking to each other.
+// ".metadata", or one "__<rank>.metadata" a rank, in order of the rank, where ranks saved without
+// talking to each other.
 //
-// Errors: kIncomplete (data files without metadata: an interrupted save), kNotFound (nothing of a checkpoint), kIo.
+// Errors: kIncomplete (data files without metadata: an interrupted save), kNotFound (nothing of a
+// checkpoint), kIo.
 Result<std::vector<std::string>> FindMetadataFiles(Storage& storage, const Path& directory);
 
-// A kIncomplete warning for a `.metadata.tmp`, a kLeftover warning for every data file that is not in `named`.
-// Empty data files are not a finding: a rank without data writes one.
+// A kIncomplete warning for a `.metadata.tmp`, a kLeftover warning for every data file that is not
+// in `named`. Empty data files are not a finding: a rank without data writes one.
 //
 // Errors: kIo.
 Result<std::vector<Problem>> FindLeftovers(Storage& storage, const Path& directory,

@@ -70,7 +70,8 @@ Result<DecodedItem> DecodeItem(std::shared_ptr<const ReadableFile> file, std::ui
                       .resident_bytes = 0};
   const std::vector<std::string_view> transforms = Transforms(encoding);
   for (std::size_t i = 0; i < transforms.size(); ++i) {
-    // What comes out of an outer stage is the input of the next: it may be a little larger than what that yields.
+    // What comes out of an outer stage is the input of the next: it may be a little larger than
+    // what that yields.
     const std::uint64_t stage_limit =
         max_bytes + (transforms.size() - 1 - i) * (max_bytes / 64 + kMiB);
     Result<Bytes> bytes = Decompress(*item.file, item.offset_bytes, item.size_bytes, stage_limit);

@@ -11,8 +11,9 @@
 
 namespace ckpt::dcp {
 
-// Writers give every entry its own bytes. Somebody may point a few at the same item, to tie weights; a pickle of some
-// kilobytes that points thousands at one of many megabytes makes every reader work for hours.
+// Writers give every entry its own bytes. Somebody may point a few at the same item, to tie
+// weights; a pickle of some kilobytes that points thousands at one of many megabytes makes every
+// reader work for hours.
 //
 // Thread-safe. Cost: one pass over the entries, 8 bytes a file.
 class ItemDemand {
@@ -20,8 +21,8 @@ class ItemDemand {
   // `index` must outlive this.
   explicit ItemDemand(const CheckpointIndex& index);
 
-  // Whether the entries that lie within the `file_bytes` of this file are together more than 64 times as large. Entries
-  // behind its end do not count: they cannot be read.
+  // Whether the entries that lie within the `file_bytes` of this file are together more than 64
+  // times as large. Entries behind its end do not count: they cannot be read.
   [[nodiscard]] bool IsExcessive(FileId file, std::uint64_t file_bytes) const CKPT_EXCLUDES(mutex_);
 
  private:

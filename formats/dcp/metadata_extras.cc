@@ -72,7 +72,8 @@ std::optional<PlannerEntry> PlannerEntryOf(const Graph& graph, NodeId key, NodeI
   return entry;
 }
 
-// Why planner_data is of no use. Rendering it finds out whether it is a bomb or only of another type.
+// Why planner_data is of no use. Rendering it finds out whether it is a bomb or only of another
+// type.
 Problem PlannerWarning(const Graph& graph, NodeId planner, const std::string& file,
                        std::string message) {
   const Result<std::string> rendered =

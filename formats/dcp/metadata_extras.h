@@ -11,8 +11,9 @@
 
 namespace ckpt::dcp {
 
-// Fills `extras` from the state of the Metadata object, keeping what an earlier file filled in. What cannot be understood
-// is left out, with a warning: nothing of it stands between the reader and a tensor.
+// Fills `extras` from the state of the Metadata object, keeping what an earlier file filled in.
+// What cannot be understood is left out, with a warning: nothing of it stands between the reader
+// and a tensor.
 //
 // REQUIRES: `state` is a dict.
 void ReadExtras(const pickle::Graph& graph, pickle::NodeId state, const std::string& file,

@@ -23,12 +23,14 @@ namespace {
 constexpr std::string_view kPlainEncoding = "torch_save";
 constexpr std::uint32_t kPlainEncodingId = 0;
 
-// What an honest pickle has a few of. Objects may share one list of a million: looking at it for each takes for ever.
+// What an honest pickle has a few of. Objects may share one list of a million: looking at it for
+// each takes for ever.
 constexpr std::size_t kMaxFields = 32;
 constexpr std::size_t kMaxDims = 64;  // torch's own limit
 constexpr std::size_t kMaxTransforms = 16;
 constexpr std::size_t kMaxTransformBytes = 256;
-// A chunk takes more than this with its index and its stored item, but small pickles need not be looked at closely.
+// A chunk takes more than this with its index and its stored item, but small pickles need not be
+// looked at closely.
 constexpr std::uint64_t kLeastBytesPerChunk = 32;
 constexpr std::uint64_t kFreeChunks = 4096;
 
@@ -73,7 +75,8 @@ Status ReadByteCount(const Graph& graph, NodeId node, std::string_view what, std
 
 MetadataClass ClassifyMetadata(std::string_view module, std::string_view name) {
   if (module == "torch" && name == "Size") return MetadataClass::kSize;
-  // torch up to 2.2 kept the properties beside ShardedTensor, torch up to 2.0 everything below `_shard`.
+  // torch up to 2.2 kept the properties beside ShardedTensor, torch up to 2.0 everything below
+  // `_shard`.
   if (module == "torch.distributed._shard.sharded_tensor.metadata") {
     return name == "TensorProperties" ? MetadataClass::kProperties : MetadataClass::kOther;
   }

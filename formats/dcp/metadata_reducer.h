@@ -1,4 +1,5 @@
-// Turns the objects of a `.metadata` pickle into numbers while it is being read: a chunk becomes 16 bytes.
+// Turns the objects of a `.metadata` pickle into numbers while it is being read: a chunk becomes 16
+// bytes.
 #ifndef CKPT_FORMATS_DCP_METADATA_REDUCER_H_
 #define CKPT_FORMATS_DCP_METADATA_REDUCER_H_
 
@@ -19,7 +20,8 @@
 
 namespace ckpt::dcp {
 
-// The classes of torch.distributed.checkpoint that a `.metadata` is made of, under all module names they ever had.
+// The classes of torch.distributed.checkpoint that a `.metadata` is made of, under all module names
+// they ever had.
 enum class MetadataClass : std::uint8_t {
   kOther,
   kMetadata,
@@ -66,7 +68,8 @@ constexpr std::uint64_t MakeIdentity(std::uint32_t key, DimsId offset) {
 
 class MetadataReducer final : public pickle::Reducer {
  public:
-  // Record types in the graph. The value of kIndex is an identity; of the others a number in the table of that name.
+  // Record types in the graph. The value of kIndex is an identity; of the others a number in the
+  // table of that name.
   enum RecordType : std::uint32_t {
     kSize = 1,
     kProperties,
@@ -80,8 +83,8 @@ class MetadataReducer final : public pickle::Reducer {
   // `dims` is shared by the files of one checkpoint and must outlive this.
   explicit MetadataReducer(DimsPool& dims);
 
-  // Makes room for what a pickle of this size may hold, and sets the limit of that. Room that stays unused is never
-  // touched.
+  // Makes room for what a pickle of this size may hold, and sets the limit of that. Room that stays
+  // unused is never touched.
   void ReserveFor(std::uint64_t pickle_bytes);
 
   std::optional<pickle::Record> OnCall(const pickle::Graph& graph, pickle::NodeId callable,

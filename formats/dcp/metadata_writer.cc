@@ -168,7 +168,8 @@ void MetadataEncoder::StorageData() {
 
 void MetadataEncoder::StorageMeta() {
   Class(kModule, "StorageMeta");
-  // Text, where torch's own writer leaves a pathlib object that older versions of Python cannot load.
+  // Text, where torch's own writer leaves a pathlib object that older versions of Python cannot
+  // load.
   out_.BeginDict().Text("checkpoint_id").Text(content_.checkpoint_id);
   out_.Text("save_id").Text(content_.save_id).Text("load_id").None();
   out_.Text("modules").BeginList().EndList().EndDict().Build();

@@ -23,8 +23,8 @@ struct StoredObject {
   std::uint64_t size_bytes = 0;
 };
 
-// What the file says. Tensors, items and files are those of a WritePlan: the items of a tensor follow each other, in the
-// order of the tensors. Every key stands once.
+// What the file says. Tensors, items and files are those of a WritePlan: the items of a tensor
+// follow each other, in the order of the tensors. Every key stands once.
 struct MetadataContent {
   std::span<const WriteFile> files;
   std::span<const TargetTensor> tensors;

@@ -1,4 +1,5 @@
-// Tensors of data files saved with SerializationFormat.SAFETENSORS: one safetensors blob behind the pickled objects.
+// Tensors of data files saved with SerializationFormat.SAFETENSORS: one safetensors blob behind the
+// pickled objects.
 #ifndef CKPT_FORMATS_DCP_SAFETENSORS_BLOB_H_
 #define CKPT_FORMATS_DCP_SAFETENSORS_BLOB_H_
 
@@ -25,7 +26,8 @@ namespace ckpt::dcp {
 class SafetensorsBlob {
  public:
   // The blob that starts at `offset` and ends with the file.
-  // Errors: kBadItem (no header), kBadMetadata (malformed header), kOverlap, kResource, kTruncated, kIo.
+  // Errors: kBadItem (no header), kBadMetadata (malformed header), kOverlap, kResource, kTruncated,
+  // kIo.
   static Result<SafetensorsBlob> Open(const ReadableFile& file, std::uint64_t offset);
 
   [[nodiscard]] std::uint64_t header_bytes() const { return header_bytes_; }

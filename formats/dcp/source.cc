@@ -29,8 +29,8 @@ constexpr std::uint64_t kMaxObjectBytes = 256 * kMiB;
 // Headers of blobs that are kept parsed, in all.
 constexpr std::uint64_t kMaxBlobHeaderBytes = 64 * kMiB;
 
-// The archive's one tensor, checked against what the metadata say about its chunk. `has_crc`: whether its bytes were
-// compared with a checksum.
+// The archive's one tensor, checked against what the metadata say about its chunk. `has_crc`:
+// whether its bytes were compared with a checksum.
 Result<StoredArray> TensorOfItem(const DecodedItem& item, DType dtype, DimsView sizes,
                                  bool& has_crc) {
   CKPT_ASSIGN_OR_RETURN(
@@ -93,7 +93,8 @@ Result<std::shared_ptr<const ReadableFile>> DcpSource::OpenFor(FileId file, std:
                         files_->Open(index_.files()[file]));
   if (RangeFits(offset, size_bytes, opened->size_bytes())) {
     std::call_once(demand_once_, [this] { demand_.emplace(index_); });
-    // All tensors of a blob name the whole of it; it is parsed once, and each reads what is its own.
+    // All tensors of a blob name the whole of it; it is parsed once, and each reads what is its
+    // own.
     if (!demand_->IsExcessive(file, opened->size_bytes()) ||
         dcp::StartsSafetensorsBlob(*opened, offset)) {
       return opened;
@@ -152,8 +153,8 @@ Result<StoredArray> DcpSource::LocateItem(const GlobalTensor& tensor, const Chun
   if (torch_save::IsFarTooSmall(item.size_bytes, chunk_bytes)) return too_small();
   bool has_crc = false;
   Result<StoredArray> array = TensorOfItem(item, tensor.dtype, sizes, has_crc);
-  // Torch makes a tensor that repeats its elements contiguous before it writes it; thousands of others might each ask for
-  // a gigabyte.
+  // Torch makes a tensor that repeats its elements contiguous before it writes it; thousands of
+  // others might each ask for a gigabyte.
   if (array.ok() && chunk_bytes / torch_save::kMaxTimesRepeated > item.size_bytes) {
     return too_small();
   }

@@ -24,15 +24,15 @@
 
 namespace ckpt {
 
-// Every chunk is an item of its own in a data file: a torch.save archive, perhaps compressed, or a tensor of the file's
-// safetensors blob. Opening reads the metadata and lists the folder; data files are opened when something in them is
-// asked for.
+// Every chunk is an item of its own in a data file: a torch.save archive, perhaps compressed, or a
+// tensor of the file's safetensors blob. Opening reads the metadata and lists the folder; data
+// files are opened when something in them is asked for.
 //
 // Thread-safety: const methods may run concurrently.
 class DcpSource final : public CheckpointSource {
  public:
-  // Errors: those of FindMetadataFiles and ReadMetadata, kIo. What concerns single keys, and what is left over in the
-  //         folder, goes to index().problems().
+  // Errors: those of FindMetadataFiles and ReadMetadata, kIo. What concerns single keys, and what
+  // is left over in the folder, goes to index().problems().
   static Result<std::unique_ptr<DcpSource>> Open(Storage& storage, const Path& directory);
 
   [[nodiscard]] const CheckpointIndex& index() const override { return index_; }
@@ -44,7 +44,8 @@ class DcpSource final : public CheckpointSource {
     return lacks_crc_ ? Protection::kNone : Protection::kCrc32;
   }
 
-  // The container of an object's item, for formats that take it apart themselves. Errors: as ReadObject.
+  // The container of an object's item, for formats that take it apart themselves. Errors: as
+  // ReadObject.
   Result<torch_save::TorchContainer> OpenObject(const ObjectEntry& object) const;
 
   // What the metadata say besides.
@@ -60,7 +61,8 @@ class DcpSource final : public CheckpointSource {
   // The same as `Locate`; its errors do not name the tensor yet.
   Result<StoredArray> LocateItem(const GlobalTensor& tensor, const Chunk& chunk) const;
 
-  // The blob of safetensors that a chunk names. All tensors of a data file share it, so it is read once.
+  // The blob of safetensors that a chunk names. All tensors of a data file share it, so it is read
+  // once.
   Result<std::shared_ptr<const dcp::SafetensorsBlob>> OpenBlob(const Chunk& chunk,
                                                                const dcp::DecodedItem& item) const
       CKPT_EXCLUDES(blobs_mutex_);

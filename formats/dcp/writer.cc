@@ -97,7 +97,8 @@ struct MetadataRest {
   }
 };
 
-// Leaves the places of items, so far those of uncompressed ones, to the executor, and `.metadata`, the last file, too.
+// Leaves the places of items, so far those of uncompressed ones, to the executor, and `.metadata`,
+// the last file, too.
 void Compress(int level, MetadataRest rest, WritePlan& plan) {
   for (WriteItem& item : plan.items) {
     item.payload_offset -= item.offset_bytes;

@@ -30,26 +30,28 @@ struct PlacedRows {
 
 struct WriterOptions {
   std::vector<WriterObject> objects = {};
-  // Where a flat key stands in the nested state dict that loaders without a template rebuild. Default: at the top level.
+  // Where a flat key stands in the nested state dict that loaders without a template rebuild.
+  // Default: at the top level.
   std::function<std::vector<PathStep>(const std::string& key)> path_of = nullptr;
   // Data files of about equal size; 0: as many as max_file_bytes asks for.
   int files = 0;
   std::uint64_t max_file_bytes = 0;  // 0: 4 GiB
   // Larger tensors are cut into row blocks, so that readers of a part need not read the whole.
   std::uint64_t max_chunk_bytes = std::uint64_t{512} << 20;
-  // Tensors are stored in zstd frames of this level, which torch reads from 2.7 on. Chunks are 64 MiB
-  // at most then: readers decode whole ones.
+  // Tensors are stored in zstd frames of this level, which torch reads from 2.7 on. Chunks are 64
+  // MiB at most then: readers decode whole ones.
   std::optional<int> zstd_level = {};
-  // Several writers, each with files of its own, `__<writer>_0.distcp`; one that stores nothing has none. Parallel to the
-  // tensors: the row blocks of each, which tile it. Objects go to writer 0. Empty: one writer, who cuts as above.
+  // Several writers, each with files of its own, `__<writer>_0.distcp`; one that stores nothing has
+  // none. Parallel to the tensors: the row blocks of each, which tile it. Objects go to writer 0.
+  // Empty: one writer, who cuts as above.
   std::vector<std::vector<PlacedRows>> placed = {};
   // Prepended to every name: "release/". Not part of the names inside `.metadata`.
   std::string directory = {};
 };
 
-// One file `__0_<n>.distcp` after the other, objects first, and `.metadata`. Items start at multiples of 64 bytes, which
-// makes every payload aligned; the gaps belong to no item. Compressed ones follow each other without gaps, and
-// `.metadata` is made when their places are known.
+// One file `__0_<n>.distcp` after the other, objects first, and `.metadata`. Items start at
+// multiples of 64 bytes, which makes every payload aligned; the gaps belong to no item. Compressed
+// ones follow each other without gaps, and `.metadata` is made when their places are known.
 //
 // Errors: kAlreadyExists (a key twice), kResource.
 Result<WritePlan> PlanDcp(std::vector<TargetTensor> tensors, const WriterOptions& options);

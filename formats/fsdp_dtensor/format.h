@@ -1,4 +1,5 @@
-// What Megatron-FSDP saves: a DCP folder with names of its own, under a root that a tracker belongs to.
+// What Megatron-FSDP saves: a DCP folder with names of its own, under a root that a tracker belongs
+// to.
 #ifndef CKPT_FORMATS_FSDP_DTENSOR_FORMAT_H_
 #define CKPT_FORMATS_FSDP_DTENSOR_FORMAT_H_
 

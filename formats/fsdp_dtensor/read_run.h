@@ -14,9 +14,10 @@ Result<layout::Configuration> ReadArgs(const CheckpointSource& source);
 
 // Progress, arguments and optimizer of the run. Nothing that the optimizer keeps is read.
 //
-// Errors: kMissing (nothing says how often the optimizer updated the weights, as in a checkpoint of weights only; a weight
-//         that it updates has no moment, all of them; a count is not there), kUnsupported (parameters are at different
-//         updates, or the learning rate is at another one than the optimizer), kBadMetadata.
+// Errors: kMissing (nothing says how often the optimizer updated the weights, as in a checkpoint of
+// weights only; a weight that it updates has no moment, all of them; a count is not there),
+// kUnsupported (parameters are at different updates, or the learning rate is at another one than
+// the optimizer), kBadMetadata.
 Result<StoredRun> ReadRun(const CheckpointSource& source);
 
 }  // namespace ckpt::fsdp_dtensor

@@ -1,5 +1,5 @@
-// A training run as Megatron-LM stores it in an `fsdp_dtensor` checkpoint beside weights and moments: its whole tree, so
-// that a run of its own goes on from it. read_run.h is the way back.
+// A training run as Megatron-LM stores it in an `fsdp_dtensor` checkpoint beside weights and
+// moments: its whole tree, so that a run of its own goes on from it. read_run.h is the way back.
 #ifndef CKPT_FORMATS_FSDP_DTENSOR_RUN_OBJECTS_H_
 #define CKPT_FORMATS_FSDP_DTENSOR_RUN_OBJECTS_H_
 

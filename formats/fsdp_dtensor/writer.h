@@ -32,8 +32,8 @@ struct WriterOptions {
 // Errors: those of dcp::PlanDcp.
 Result<WritePlan> PlanRelease(std::vector<TargetTensor> tensors, WriterOptions options);
 
-// A checkpoint directory of a run, without the root around it: `.metadata` and `__<process>_0.distcp` with the tensors and
-// RunObjects(run), hf_assets/ with the side files.
+// A checkpoint directory of a run, without the root around it: `.metadata` and
+// `__<process>_0.distcp` with the tensors and RunObjects(run), hf_assets/ with the side files.
 //
 // Errors: those of dcp::PlanDcp.
 Result<WritePlan> PlanRun(RunRequest request);

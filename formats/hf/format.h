@@ -1,4 +1,5 @@
-// A repository as the Hugging Face hub has them: config.json, and weights in safetensors or torch.save files.
+// A repository as the Hugging Face hub has them: config.json, and weights in safetensors or
+// torch.save files.
 #ifndef CKPT_FORMATS_HF_FORMAT_H_
 #define CKPT_FORMATS_HF_FORMAT_H_
 

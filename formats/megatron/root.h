@@ -34,8 +34,8 @@ extern const RunRoot kRunRoot;
 // The iterations that `root` has directories for, ascending; none if it does not exist.
 Result<std::vector<std::int64_t>> ListIterations(Storage& storage, const Path& root);
 
-// The name of the directory that the tracker of `root` names: kReleaseDirectory or that of an iteration.
-// Errors: kBadMetadata (it names neither), kIo.
+// The name of the directory that the tracker of `root` names: kReleaseDirectory or that of an
+// iteration. Errors: kBadMetadata (it names neither), kIo.
 Result<std::string> ReadTracker(Storage& storage, const Path& root);
 
 // Makes the tracker name `iteration`; a reader sees the old one or the new.
@@ -45,15 +45,17 @@ Status PointTrackerTo(Storage& storage, const Path& root, std::int64_t iteration
 [[nodiscard]] bool IsLeftover(std::string_view name);
 
 struct Retention {
-  // Later iterations stay: a run that went back behind a damaged one must not lose what it saves for it.
+  // Later iterations stay: a run that went back behind a damaged one must not lose what it saves
+  // for it.
   std::int64_t newest = 0;
   std::int64_t keep = 1;
   // Iterations that nobody can go on from. They stay, too: whoever wants them repaired finds them.
   std::set<std::int64_t> not_counted = {};
 };
 
-// Of the iterations up to `newest` that count, removes all but the last `keep`. Each is first renamed: no
-// reader takes half of one for a checkpoint, and what an interrupted removal left goes with the next.
+// Of the iterations up to `newest` that count, removes all but the last `keep`. Each is first
+// renamed: no reader takes half of one for a checkpoint, and what an interrupted removal left goes
+// with the next.
 Status RemoveOldIterations(Storage& storage, const Path& root, const Retention& retention);
 
 }  // namespace ckpt::megatron

@@ -62,7 +62,8 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 49> kHarmles
     {"uuid", "UUID"},
 }};
 
-// Their classes only store what they are given. Functions, which start with a small letter, are another matter.
+// Their classes only store what they are given. Functions, which start with a small letter, are
+// another matter.
 constexpr std::array<std::string_view, 8> kFrameworks = {
     "torch",   "megatron", "transformer_engine", "numpy", "omegaconf", "transformers",
     "pathlib", "torchao"};

@@ -11,8 +11,9 @@
 
 namespace ckpt::pickle {
 
-// Whether honest checkpoints call this: constructors of Python's and numpy's plain values, torch's rebuild functions,
-// classes (not functions) of the usual frameworks. We call nothing in either case; Python's own loader would.
+// Whether honest checkpoints call this: constructors of Python's and numpy's plain values, torch's
+// rebuild functions, classes (not functions) of the usual frameworks. We call nothing in either
+// case; Python's own loader would.
 [[nodiscard]] bool IsHarmlessCall(std::string_view module, std::string_view name);
 
 // A kUnsafePickle warning for every other global that the pickle calls, naming it.

@@ -108,7 +108,8 @@ class Graph {
   [[nodiscard]] std::string QualifiedName(NodeId node) const;
   // The value of a text key of a kDict, the last one as in Python; kNoNode if absent.
   [[nodiscard]] NodeId Find(NodeId dict, std::string_view key) const;
-  // Every global that the pickle calls (REDUCE), in order of first appearance; also those whose result was dropped.
+  // Every global that the pickle calls (REDUCE), in order of first appearance; also those whose
+  // result was dropped.
   [[nodiscard]] std::vector<GlobalName> CalledGlobals() const;
 
  private:

@@ -66,8 +66,8 @@ bool IsDTypeName(std::string_view name) {
          digits[0] >= '1' && digits[0] <= '7';
 }
 
-// What the classes of pickled enums look like: a call of a class with one plain value. Those of the standard library that
-// look the same are not enums. REQUIRES: a kCall.
+// What the classes of pickled enums look like: a call of a class with one plain value. Those of the
+// standard library that look the same are not enums. REQUIRES: a kCall.
 bool IsEnumCall(const Graph& graph, NodeId node) {
   if (graph.state(node) != kNoNode || graph.appended(node) != kNoNode ||
       graph.entries(node) != kNoNode || graph.kind(graph.callable(node)) != NodeKind::kGlobal) {

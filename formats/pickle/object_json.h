@@ -1,8 +1,8 @@
 // Renders a pickled Python value as JSON without losing its type.
 //
-// Everything that is not plain JSON becomes an object with one key that starts with `$`: {"$tuple": […]}, {"$bytes": hex},
-// {"$numpy_scalar": {…}}, …, and {"$opaque": "module.Name"} for what only its own class understands
-// (docs/formats/objects.md).
+// Everything that is not plain JSON becomes an object with one key that starts with `$`: {"$tuple":
+// […]}, {"$bytes": hex}, {"$numpy_scalar": {…}}, …, and {"$opaque": "module.Name"} for what only
+// its own class understands (docs/formats/objects.md).
 #ifndef CKPT_FORMATS_PICKLE_OBJECT_JSON_H_
 #define CKPT_FORMATS_PICKLE_OBJECT_JSON_H_
 
@@ -26,8 +26,8 @@ struct TensorDigest {
   std::string sha256;  // of the elements in C order, little-endian
 };
 
-// Digests the dense tensor that `node` (a call of one of torch's rebuild functions) describes; nothing if it is no such
-// tensor. Only the container knows where its bytes are.
+// Digests the dense tensor that `node` (a call of one of torch's rebuild functions) describes;
+// nothing if it is no such tensor. Only the container knows where its bytes are.
 using TensorRenderer = std::function<Result<std::optional<TensorDigest>>(NodeId node)>;
 
 struct RenderOptions {
@@ -37,8 +37,8 @@ struct RenderOptions {
   int max_depth = 200;
 };
 
-// One line of JSON. Errors: kResource (larger or deeper than the limits, or a value that contains itself), and those of
-// the tensor renderer.
+// One line of JSON. Errors: kResource (larger or deeper than the limits, or a value that contains
+// itself), and those of the tensor renderer.
 Result<std::string> RenderJson(const Graph& graph, NodeId node, const RenderOptions& options = {});
 
 // "module.Name" of a value that only its class understands, as far as its pickle tells.
@@ -47,7 +47,8 @@ Result<std::string> RenderJson(const Graph& graph, NodeId node, const RenderOpti
 // Python's name of the value's type: "int", "dict", "Namespace", "Tensor", …
 [[nodiscard]] std::string PythonTypeName(const Graph& graph, NodeId node);
 
-// All of it: type, JSON and a warning for each suspicious call. `file` and `key` go into the warnings.
+// All of it: type, JSON and a warning for each suspicious call. `file` and `key` go into the
+// warnings.
 Result<RenderedObject> RenderObject(const Graph& graph, NodeId root, const std::string& file,
                                     const std::string& key, const RenderOptions& options = {});
 

@@ -21,8 +21,8 @@ class Reducer {
   virtual std::optional<Record> OnCall(const Graph& graph, NodeId callable, NodeId args) = 0;
   // `instance` (a kInstance) got its state. Nothing: keep the node.
   virtual std::optional<Record> OnBuilt(const Graph& graph, NodeId instance, NodeId state) = 0;
-  // The shortcut of both for an instance that was read in one piece. Must return what OnBuilt would,
-  // or nothing: then its parts are read again one by one.
+  // The shortcut of both for an instance that was read in one piece. Must return what OnBuilt
+  // would, or nothing: then its parts are read again one by one.
   virtual std::optional<Record> OnLiteral(const Graph& /*graph*/,
                                           const InstanceLiteral& /*instance*/) {
     return std::nullopt;

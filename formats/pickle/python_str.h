@@ -8,8 +8,9 @@
 
 namespace ckpt::pickle {
 
-// str(value) for None, bools, numbers, text, bytes, dtypes and tuples of these; "<module.Name>" for anything else and for
-// what nests deeper than eight tuples, for integers past 154 digits and for tuples of more than 64 KiB of text.
+// str(value) for None, bools, numbers, text, bytes, dtypes and tuples of these; "<module.Name>" for
+// anything else and for what nests deeper than eight tuples, for integers past 154 digits and for
+// tuples of more than 64 KiB of text.
 [[nodiscard]] std::string PythonStr(const Graph& graph, NodeId node);
 
 // repr(value): text has quotes.

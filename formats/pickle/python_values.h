@@ -14,7 +14,8 @@ namespace ckpt::pickle {
 
 // Each returns nothing if the node is another value.
 
-// bytes: as they are, or as protocols 0 to 2 spell them, `_codecs.encode(text, 'latin1')` and `bytes()`.
+// bytes: as they are, or as protocols 0 to 2 spell them, `_codecs.encode(text, 'latin1')` and
+// `bytes()`.
 [[nodiscard]] std::optional<std::string> BytesOf(const Graph& graph, NodeId node);
 // bytearray, from bytes, from text in Latin-1, or empty.
 [[nodiscard]] std::optional<std::string> ByteArrayOf(const Graph& graph, NodeId node);

@@ -139,7 +139,8 @@ bool Reader::StepText(Op op) {
       return FloatLine(line);
     case Op::kString: {
       const std::optional<std::string> text = DecodeStringLiteral(line);
-      return text ? machine_.PushPython2Text(*text) : Malformed("a text that is not a string literal");
+      return text ? machine_.PushPython2Text(*text)
+                  : Malformed("a text that is not a string literal");
     }
     case Op::kUnicode: {
       const std::optional<std::string> text = DecodeRawUnicodeEscape(line);

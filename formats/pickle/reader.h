@@ -22,10 +22,10 @@ struct ParsedPickle {
 // Reads one pickle of protocol 0 to 5. `name` (a path) appears in errors, which name the byte. The
 // bytes need not outlive the result.
 //
-// Errors: kBadMetadata (no pickle at all, unknown opcode, early end, stack underflow, memo slot not set, malformed
-//         argument), kResource (an announced length larger than the input, too many nodes), kUnsafePickle (INST, OBJ:
-//         old opcodes that only an attacker writes), kUnsupported (EXT, PERSID, out-of-band buffers, a newer
-//         protocol).
+// Errors: kBadMetadata (no pickle at all, unknown opcode, early end, stack underflow, memo slot not
+// set, malformed argument), kResource (an announced length larger than the input, too many nodes),
+// kUnsafePickle (INST, OBJ: old opcodes that only an attacker writes), kUnsupported (EXT, PERSID,
+// out-of-band buffers, a newer protocol).
 // Cost: two passes over the bytes; 16 bytes of memory a node plus the text. Nothing recurses,
 // whatever the nesting.
 Result<ParsedPickle> ParsePickle(ByteSpan bytes, std::string_view name,

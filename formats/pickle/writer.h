@@ -26,7 +26,8 @@ enum class Dialect : std::uint8_t {
 //   writer.Global("argparse", "Namespace").EmptyTuple().NewObject();
 //   writer.BeginDict().Text("lr").Float(0.1).EndDict().Build();
 //
-// Misuse (an End without its Begin, Take with something open) CHECK-fails; a value in the wrong place does not.
+// Misuse (an End without its Begin, Take with something open) CHECK-fails; a value in the wrong
+// place does not.
 class PickleWriter {
  public:
   explicit PickleWriter(Dialect dialect);
@@ -51,8 +52,8 @@ class PickleWriter {
   PickleWriter& BeginDict();
   PickleWriter& EndDict();
 
-  // A class or function; written in full once, by its number afterwards. Protocol 2 keeps Python 2's module names, which
-  // every loader maps back: say "builtins".
+  // A class or function; written in full once, by its number afterwards. Protocol 2 keeps Python
+  // 2's module names, which every loader maps back: say "builtins".
   PickleWriter& Global(std::string_view module, std::string_view name);
   PickleWriter& Reduce();        // callable, args tuple → callable(*args)
   PickleWriter& NewObject();     // class, args tuple → class.__new__(class, *args)

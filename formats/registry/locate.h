@@ -24,8 +24,9 @@ struct CheckpointLocation {
 //   names, or the only one; a checkpoint's own directory, or a file that stands for it (.metadata, an index.json);
 //   any other file.
 //
-// Errors: kNotFound, kIo, kBadMetadata (the tracker, refs/main), kIncomplete (only interrupted saves),
-// kUsage (`iteration` where there is nothing to choose from, several snapshots and no refs/main).
+// Errors: kNotFound, kIo, kBadMetadata (the tracker, refs/main), kIncomplete (only interrupted
+// saves), kUsage (`iteration` where there is nothing to choose from, several snapshots and no
+// refs/main).
 Result<CheckpointLocation> LocateCheckpoint(Storage& storage, const Path& path,
                                             std::optional<std::int64_t> iteration);
 

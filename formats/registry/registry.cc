@@ -22,8 +22,8 @@
 namespace ckpt {
 namespace {
 
-// What is built on another format stands before it, so that it is asked first; HDF5 files are told by their first bytes from
-// files that others know by their names.
+// What is built on another format stands before it, so that it is asked first; HDF5 files are told
+// by their first bytes from files that others know by their names.
 constexpr std::array<const Format*, 8> kFormats = {
     &torch_dist::kFormat, &torch_dist::kZarrFormat, &fsdp_dtensor::kFormat, &dcp::kFormat,
     &hf::kFormat,         &hdf5::kFormat,           &safetensors::kFormat,  &torch_save::kFormat};

@@ -22,8 +22,9 @@ struct OpenOptions {
   std::string format = {};  // a name of FormatNames(); empty: find out
   // Which one under a root; nothing: the one its tracker names, or the newest.
   std::optional<std::int64_t> iteration = std::nullopt;
-  // Whether what is read is compared with the manifest, where the checkpoint is ours (MakeCheckedStorage). Readers
-  // that look for damage, or that compare everything anyway, do without.
+  // Whether what is read is compared with the manifest, where the checkpoint is ours
+  // (MakeCheckedStorage). Readers that look for damage, or that compare everything anyway, do
+  // without.
   bool verify = true;
 };
 
@@ -33,7 +34,8 @@ struct OpenedCheckpoint {
   std::shared_ptr<const CheckpointSource> source;
   std::optional<std::int64_t> iteration = std::nullopt;  // where the directory's name says it
   bool is_release = false;  // Megatron's `release`: weights outside any run
-  // What `source` compares its bytes with; null if the checkpoint is foreign, or nothing is compared.
+  // What `source` compares its bytes with; null if the checkpoint is foreign, or nothing is
+  // compared.
   std::shared_ptr<const Manifest> manifest = nullptr;
 };
 
@@ -50,8 +52,9 @@ Result<const Format*> FindFormat(std::string_view name);
 // Opens whatever `path` holds: a checkpoint directory, a Megatron root, a folder of step-N, a
 // Hugging Face repository, or one file.
 //
-// Errors: those of LocateCheckpoint and DetectFormat, kUsage (an unknown format name), kUnsupported (a format that
-//         this build cannot read), those of ParseManifest and MakeCheckedStorage, and what the format's reader finds.
+// Errors: those of LocateCheckpoint and DetectFormat, kUsage (an unknown format name), kUnsupported
+// (a format that this build cannot read), those of ParseManifest and MakeCheckedStorage, and what
+// the format's reader finds.
 Result<OpenedCheckpoint> OpenCheckpoint(Storage& storage, const Path& path,
                                         const OpenOptions& options = {});
 

@@ -9,10 +9,12 @@
 
 namespace ckpt {
 
-// Megatron's arguments, by their names. Nothing if the checkpoint has none. Errors: those of Format::read_args.
+// Megatron's arguments, by their names. Nothing if the checkpoint has none. Errors: those of
+// Format::read_args.
 Result<layout::Configuration> ReadRunArgs(const CheckpointSource& source);
 
-// Errors: those of RunFormat::read. One format stores runs: a checkpoint that is in another one lacks what that needs.
+// Errors: those of RunFormat::read. One format stores runs: a checkpoint that is in another one
+// lacks what that needs.
 Result<StoredRun> ReadStoredRun(const CheckpointSource& source);
 
 }  // namespace ckpt

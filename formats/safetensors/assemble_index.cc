@@ -36,7 +36,8 @@ class Assembler {
 
   Result<CheckpointIndex> Assemble() {
     for (const std::string& name : files_.leftover) {
-      builder_.AddProblem(Warning(ErrorKind::kLeftover, "file is not part of the checkpoint", name));
+      builder_.AddProblem(
+          Warning(ErrorKind::kLeftover, "file is not part of the checkpoint", name));
     }
     CollectPieces();
     CheckTensorsOfIndex();

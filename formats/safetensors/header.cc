@@ -91,7 +91,8 @@ Status CheckExtent(const TensorEntry& entry) {
         .Actual(fmt::format("[{}, {})", entry.begin, entry.end));
   }
   CKPT_ASSIGN_OR_RETURN(const std::int64_t count, CountElements(entry.shape));
-  // The safetensors library multiplies in this order, so that not even a zero makes up for an overflow before it.
+  // The safetensors library multiplies in this order, so that not even a zero makes up for an
+  // overflow before it.
   std::uint64_t product = 1;
   for (const std::int64_t dim : entry.shape) {
     if (!CheckedMul(product, static_cast<std::uint64_t>(dim), &product)) {

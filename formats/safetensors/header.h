@@ -59,9 +59,9 @@ Result<std::uint64_t> ParseHeaderLength(ByteSpan first_bytes, std::uint64_t file
 
 // The JSON text and the size of what follows it.
 //
-// Errors: kBadMetadata (syntax, a repeated or unknown key, a hole, trailing bytes), kUnsupported (dtype), kOverlap,
-//         kSizeMismatch (extent against shape), kOutOfRange (begin > end), kTruncated (payload too short), kResource
-//         (overflow). They name the tensor.
+// Errors: kBadMetadata (syntax, a repeated or unknown key, a hole, trailing bytes), kUnsupported
+// (dtype), kOverlap, kSizeMismatch (extent against shape), kOutOfRange (begin > end), kTruncated
+// (payload too short), kResource (overflow). They name the tensor.
 Result<Header> ParseHeader(std::string_view json, std::uint64_t payload_bytes,
                            std::string_view file);
 

@@ -29,11 +29,12 @@ struct ShardedIndex {
   friend bool operator==(const ShardedIndex&, const ShardedIndex&) = default;
 };
 
-// Errors: kBadMetadata (syntax, a repeated tensor, no weight_map), kUnsafePath (a file outside the directory; names the
-//         tensor).
+// Errors: kBadMetadata (syntax, a repeated tensor, no weight_map), kUnsafePath (a file outside the
+// directory; names the tensor).
 Result<ShardedIndex> ParseShardedIndex(std::string_view json, std::string_view file);
 
-// Compares the index with what was found: tensors by name, and files that it names but that are not there, sorted.
+// Compares the index with what was found: tensors by name, and files that it names but that are not
+// there, sorted.
 //
 // Errors, a problem for each tensor: kMissingFile, kMissing (the file is there and lacks it).
 Status CheckWeightMap(const ShardedIndex& index, const std::set<std::string_view>& found,

@@ -29,11 +29,11 @@ class SafetensorsSource final : public CheckpointSource {
  public:
   // `path` is one file, or a directory whose files FindRepositoryFiles chooses.
   //
-  // Errors: those of FindRepositoryFiles and ReadHeader, for all files at once; kIo. What concerns single tensors
-  //         goes to index().problems(): kMissingFile and kMissing (the index names a file or tensor that is not
-  //         there), kUnsupported (a dtype that torch lacks), kOverlap (a tensor in two files), kCoverage (the index
-  //         announces more bytes than the pieces hold), kDtypeMismatch, kOutOfRange and kBadMetadata (pieces that do
-  //         not fit).
+  // Errors: those of FindRepositoryFiles and ReadHeader, for all files at once; kIo. What concerns
+  // single tensors goes to index().problems(): kMissingFile and kMissing (the index names a file or
+  // tensor that is not there), kUnsupported (a dtype that torch lacks), kOverlap (a tensor in two
+  // files), kCoverage (the index announces more bytes than the pieces hold), kDtypeMismatch,
+  // kOutOfRange and kBadMetadata (pieces that do not fit).
   static Result<std::unique_ptr<SafetensorsSource>> Open(Storage& storage, const Path& path);
 
   [[nodiscard]] const CheckpointIndex& index() const override { return index_; }

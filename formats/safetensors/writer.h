@@ -15,8 +15,9 @@
 namespace ckpt::safetensors {
 
 struct WriterOptions {
-  // The files to write, as `SafetensorsSource::shards` or a manifest gives them; headers are written
-  // in the canonical form. Empty: tensors are packed in key order, and named as transformers does.
+  // The files to write, as `SafetensorsSource::shards` or a manifest gives them; headers are
+  // written in the canonical form. Empty: tensors are packed in key order, and named as
+  // transformers does.
   std::vector<ShardLayout> shards = {};
 
   // Packing only. So many files of about the same size, or one a tensor if there are fewer; 0: as
@@ -35,9 +36,10 @@ struct WriterOptions {
 
 // One contiguous item per tensor, headers and index as literals.
 //
-// Errors, all of them at once: kUnsupported (a dtype without a name in the format), kAlreadyExists (a key or file name
-//         twice), kMissing (`shards` names a tensor that is not in `tensors`), kUnmapped (`tensors` has one that no shard
-//         names), kUnsafePath, kResource (a header past the format's limit).
+// Errors, all of them at once: kUnsupported (a dtype without a name in the format), kAlreadyExists
+// (a key or file name twice), kMissing (`shards` names a tensor that is not in `tensors`),
+// kUnmapped (`tensors` has one that no shard names), kUnsafePath, kResource (a header past the
+// format's limit).
 Result<WritePlan> PlanSafetensors(std::vector<TargetTensor> tensors, const WriterOptions& options);
 
 // Key order in which numbers inside names count as numbers: layers.2 before layers.10.

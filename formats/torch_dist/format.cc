@@ -17,7 +17,8 @@ constexpr std::string_view kZarrName = "zarr";
 constexpr std::string_view kStateName = "metadata.json";
 constexpr std::uint64_t kMaxStateBytes = 1 << 20;
 
-// `sharded_backend` of Megatron-Core's metadata.json; nothing where the file is somebody else's, or is not there.
+// `sharded_backend` of Megatron-Core's metadata.json; nothing where the file is somebody else's, or
+// is not there.
 Result<std::optional<std::string>> ShardedBackend(const Place& place) {
   if (!place.is_directory || !place.names.Has(kStateName)) return std::optional<std::string>();
   const Path path = place.path / kStateName.data();

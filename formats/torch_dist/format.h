@@ -1,4 +1,5 @@
-// What Megatron-Core's dist_checkpointing saves: a DCP folder with metadata.json, and the older kind of it.
+// What Megatron-Core's dist_checkpointing saves: a DCP folder with metadata.json, and the older
+// kind of it.
 #ifndef CKPT_FORMATS_TORCH_DIST_FORMAT_H_
 #define CKPT_FORMATS_TORCH_DIST_FORMAT_H_
 

@@ -16,15 +16,16 @@
 
 namespace ckpt {
 
-// A DCP folder with conventions of its own: the common state is the object `common_state` whether it lies in common.pt
-// (Core up to 0.18) or in an item; tensors that old optimizers stored as slices of flattened blocks have their true shape,
-// and each slice is a few chunks of one item (encoding "…+flat").
+// A DCP folder with conventions of its own: the common state is the object `common_state` whether
+// it lies in common.pt (Core up to 0.18) or in an item; tensors that old optimizers stored as
+// slices of flattened blocks have their true shape, and each slice is a few chunks of one item
+// (encoding "…+flat").
 //
 // Thread-safety: const methods may run concurrently.
 class TorchDistSource final : public CheckpointSource {
  public:
-  // Errors: those of DcpSource::Open and OpenTorchFile (common.pt), kBadMetadata (metadata.json), kUnsupported (another
-  //         backend). What concerns single keys goes to index().problems().
+  // Errors: those of DcpSource::Open and OpenTorchFile (common.pt), kBadMetadata (metadata.json),
+  // kUnsupported (another backend). What concerns single keys goes to index().problems().
   static Result<std::unique_ptr<TorchDistSource>> Open(Storage& storage, const Path& directory);
 
   [[nodiscard]] const CheckpointIndex& index() const override { return index_; }
@@ -34,7 +35,8 @@ class TorchDistSource final : public CheckpointSource {
   [[nodiscard]] Protection protection() const override { return dcp_->protection(); }
 
  private:
-  // Where a chunk of a flattened tensor lies: elements from `first_elem` of the item of an inner chunk.
+  // Where a chunk of a flattened tensor lies: elements from `first_elem` of the item of an inner
+  // chunk.
   struct FlatSlice {
     std::size_t inner_chunk = 0;  // position among the inner tensor's chunks
     std::int64_t first_elem = 0;

@@ -12,7 +12,8 @@ using pickle::kNoNode;
 using pickle::NodeId;
 using pickle::NodeKind;
 
-// Of `_rebuild_from_type_v2(function, type, args, state)` and of `_rebuild_wrapper_subclass(type, dtype, size, …)`.
+// Of `_rebuild_from_type_v2(function, type, args, state)` and of `_rebuild_wrapper_subclass(type,
+// dtype, size, …)`.
 constexpr std::size_t kFromTypeArgs = 4;
 constexpr std::size_t kSizeArg = 2;
 // Of `_rebuild_tensor_v2(storage, offset, size, …)` and its kin.

@@ -16,7 +16,8 @@ struct DistributedTensor {
   bool is_whole = false;
 };
 
-// What `_rebuild_from_type_v2(_rebuild_wrapper_subclass, DTensor, (…), state)` describes; nothing of another node.
+// What `_rebuild_from_type_v2(_rebuild_wrapper_subclass, DTensor, (…), state)` describes; nothing
+// of another node.
 [[nodiscard]] std::optional<DistributedTensor> DistributedTensorOf(const pickle::Graph& graph,
                                                                    pickle::NodeId node);
 

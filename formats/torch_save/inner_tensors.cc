@@ -22,8 +22,8 @@ constexpr std::size_t kMaxPathBytes = std::size_t{1} << 28;
 // Frames that are walked for the paths: parts without names take time, too.
 constexpr std::size_t kMaxWalked = std::size_t{1} << 24;
 
-// A step of the walk: to the value of a key, to an item of a list, to a part of an object that has no name, or to the mesh
-// and the placements of a DTensor.
+// A step of the walk: to the value of a key, to an item of a list, to a part of an object that has
+// no name, or to the mesh and the placements of a DTensor.
 struct Step {
   enum class Kind : std::uint8_t { kKey, kItem, kPart, kSpec };
   Kind kind = Kind::kPart;

@@ -1,5 +1,5 @@
-// Tensors wherever they are in a pickled object: also in attributes of objects and arguments of calls, where no state dict
-// leads.
+// Tensors wherever they are in a pickled object: also in attributes of objects and arguments of
+// calls, where no state dict leads.
 #ifndef CKPT_FORMATS_TORCH_SAVE_INNER_TENSORS_H_
 #define CKPT_FORMATS_TORCH_SAVE_INNER_TENSORS_H_
 
@@ -14,8 +14,8 @@ namespace ckpt::torch_save {
 struct InnerTensor {
   pickle::NodeId node =
       pickle::kNoNode;  // a dense tensor, or a storage that is referred to as such
-  // The outermost object on the way that is neither a mapping, a list nor a module, the storage itself included; kNoNode if
-  // there is none.
+  // The outermost object on the way that is neither a mapping, a list nor a module, the storage
+  // itself included; kNoNode if there is none.
   pickle::NodeId holder = pickle::kNoNode;
   std::string holder_key = {};  // its path from the root, as FindTensors names paths
   std::string path = {};        // from the holder, or else from the root

@@ -94,8 +94,8 @@ Result<TorchContainer> OpenLegacyStream(std::shared_ptr<const ReadableFile> file
   if (system.graph.kind(system.root) != NodeKind::kDict) {
     return Bad(*file, "the description of the writing system is not a dict");
   }
-  // Whatever it says of the writer's byte order: torch turns elements into little endian before it writes them, and does
-  // not look at this when it reads.
+  // Whatever it says of the writer's byte order: torch turns elements into little endian before it
+  // writes them, and does not look at this when it reads.
   TorchContainer container;
   CKPT_ASSIGN_OR_RETURN(container.pickle, next_pickle());
   CKPT_ASSIGN_OR_RETURN(const ParsedPickle keys, next_pickle());

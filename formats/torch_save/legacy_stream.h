@@ -16,8 +16,9 @@ namespace ckpt::torch_save {
 inline constexpr std::string_view kLegacyMagic =
     "\x80\x02\x8A\x0A\x6C\xFC\x9C\x46\xF9\x20\x6A\xA8\x50\x19.";
 
-// Errors: those of ParsePickle, kUnsupported (another protocol number), kBadItem (not what follows in such a file),
-//         kTruncated (storage data end early), kResource (a storage that announces more than the whole file), kIo.
+// Errors: those of ParsePickle, kUnsupported (another protocol number), kBadItem (not what follows
+// in such a file), kTruncated (storage data end early), kResource (a storage that announces more
+// than the whole file), kIo.
 Result<TorchContainer> OpenLegacyStream(std::shared_ptr<const ReadableFile> file);
 
 }  // namespace ckpt::torch_save

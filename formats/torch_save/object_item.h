@@ -18,18 +18,18 @@ using VerifyFunction = std::function<Status(const StorageExtent& storage)>;
 // Whether the tensors of values that are only named by class are looked for and digested, too.
 enum class Held : std::uint8_t { kSkip, kDigest };
 
-// The value at `node` by the rule of docs/formats/objects.md, its tensors by SHA-256. `key` names it in warnings and
-// errors.
+// The value at `node` by the rule of docs/formats/objects.md, its tensors by SHA-256. `key` names
+// it in warnings and errors.
 //
-// Errors: kResource (too large to print), and those of reading the tensors: kBadItem, kSizeMismatch, kChecksum, kIo;
-//         those of `verify`.
+// Errors: kResource (too large to print), and those of reading the tensors: kBadItem,
+// kSizeMismatch, kChecksum, kIo; those of `verify`.
 // Cost: reads every tensor inside the value, and `verify` its storage.
 Result<RenderedObject> RenderObject(const TorchContainer& container, pickle::NodeId node,
                                     const std::string& key, Held held,
                                     const VerifyFunction& verify);
 
-// RenderObject for a container that holds nothing else: its storages are compared with their checksums, those too
-// that belong to values of which only the class is rendered.
+// RenderObject for a container that holds nothing else: its storages are compared with their
+// checksums, those too that belong to values of which only the class is rendered.
 Result<RenderedObject> RenderItem(const TorchContainer& container, pickle::NodeId node,
                                   const std::string& key);
 

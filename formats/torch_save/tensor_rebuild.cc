@@ -36,7 +36,8 @@ constexpr std::array<std::string_view, 3> kElementAttributes = {"data", "real", 
 struct Call {
   NodeId function = kNoNode;
   std::span<const NodeId> args;
-  // Something is done to what it returned, that may change the elements: none of torch's writers does.
+  // Something is done to what it returned, that may change the elements: none of torch's writers
+  // does.
   bool is_changed = false;
 };
 
@@ -57,8 +58,8 @@ std::optional<Call> CallOf(const Graph& graph, NodeId node) {
   return call;
 }
 
-// Whether `state`, whose attributes the wrapper gives to the tensor, has one that replaces elements: a dict, or a tuple
-// of the dict and another for slots.
+// Whether `state`, whose attributes the wrapper gives to the tensor, has one that replaces
+// elements: a dict, or a tuple of the dict and another for slots.
 bool SetsElements(const Graph& graph, NodeId state) {
   if (graph.kind(state) == NodeKind::kTuple) {
     return std::ranges::any_of(graph.items(state), [&](NodeId part) {
@@ -174,10 +175,12 @@ Result<Dims> ReadDims(const Graph& graph, NodeId node, std::string_view what) {
   return dims;
 }
 
-// What torch keeps of a tensor beside its elements. As there, "conj" and "neg" count by being there, whatever their value.
+// What torch keeps of a tensor beside its elements. As there, "conj" and "neg" count by being
+// there, whatever their value.
 Status ReadMetadata(const Graph& graph, NodeId metadata, StoredArray& array) {
   if (graph.kind(metadata) == NodeKind::kNone) return OkStatus();
-  if (graph.kind(metadata) != NodeKind::kDict) return Bad("the metadata of a tensor are not a dict");
+  if (graph.kind(metadata) != NodeKind::kDict)
+    return Bad("the metadata of a tensor are not a dict");
   if (graph.items(metadata).size() > 2 * kMaxMetadataItems) {
     return Bad("the metadata of a tensor are more than torch writes");
   }

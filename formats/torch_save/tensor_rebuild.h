@@ -32,11 +32,12 @@ struct RebuiltTensor {
   [[nodiscard]] std::uint64_t SizeBytes() const { return NumBytes(shape, array.dtype); }
 };
 
-// Tensors may repeat their elements (strides of zero) and share a storage, so a few bytes can ask for any number of
-// them. Nobody makes this many times of what is stored.
+// Tensors may repeat their elements (strides of zero) and share a storage, so a few bytes can ask
+// for any number of them. Nobody makes this many times of what is stored.
 inline constexpr std::uint64_t kMaxTimesRepeated = 64;
 
-// Whether `asked_bytes` of tensors are over 1 GiB, and over kMaxTimesRepeated times as many as are stored.
+// Whether `asked_bytes` of tensors are over 1 GiB, and over kMaxTimesRepeated times as many as are
+// stored.
 [[nodiscard]] bool IsFarTooSmall(std::uint64_t stored_bytes, std::uint64_t asked_bytes);
 
 // Tensors of one file, in sum.
@@ -57,9 +58,10 @@ class TensorSum {
 
 // Resolves a tensor down to the bytes of its storage. No byte of the storage is read.
 //
-// REQUIRES: TensorFormOf(node) == kDense. The result refers to `container`.
-// Errors: kBadItem (malformed arguments, a storage that is not there), kSizeMismatch (reaches outside its storage),
-//         kUnsupported (changed after that), kResource (its size overflows, or is far larger than its storage).
+// REQUIRES: TensorFormOf(node) == kDense. The result refers to `container`. Errors: kBadItem
+// (malformed arguments, a storage that is not there), kSizeMismatch (reaches outside its storage),
+// kUnsupported (changed after that), kResource (its size overflows, or is far larger than its
+// storage).
 Result<RebuiltTensor> RebuildTensor(const TorchContainer& container, pickle::NodeId node);
 
 }  // namespace ckpt::torch_save

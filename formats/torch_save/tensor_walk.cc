@@ -176,7 +176,8 @@ class Walk {
     while (!stack_.empty()) {
       Frame& frame = stack_.back();
       if (frame.next == frame.children.size()) {
-        // What holds no tensor is not entered again, so sharing multiplies nothing but names of tensors.
+        // What holds no tensor is not entered again, so sharing multiplies nothing but names of
+        // tensors.
         marks_[frame.node] = found_.size() == frame.found_before ? Mark::kBarren : Mark::kAgain;
         stack_.pop_back();
         continue;
@@ -218,7 +219,8 @@ class Walk {
       }
     }
     Children children = state == kNoNode ? ChildrenOf(graph_, node) : ModuleChildren(graph_, state);
-    // The first visits of all containers together are bounded by the pickle's size, but modules may share their parts.
+    // The first visits of all containers together are bounded by the pickle's size, but modules may
+    // share their parts.
     if (marks_[node] == Mark::kAgain || state != kNoNode) {
       if (children.places >= places_left_) {
         return Error(ErrorKind::kResource, "the object has more places than can be looked at")

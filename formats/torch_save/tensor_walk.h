@@ -17,15 +17,15 @@ struct NamedNode {
   TensorForm form = TensorForm::kNone;  // kNone: a call that no honest checkpoint asks for
 };
 
-// Walks mappings (keys by Python's str), lists and tuples (positions) below `root`, and a pickled nn.Module as its
-// state_dict() does: parameters, persistent buffers, submodules. Path elements are joined with '.'. Where two paths
-// are the same text then (`{"a.b": …}` beside `{"a": {"b": …}}`, a key 1 beside "1"), both are written as Python would
-// subscript them: `['a.b']`, `['a']['b']`. In order of the walk;
-// the same tensor under two paths is named twice; a container that contains itself is not entered again. Calls that
-// pickle::IsHarmlessCall does not know are named too.
+// Walks mappings (keys by Python's str), lists and tuples (positions) below `root`, and a pickled
+// nn.Module as its state_dict() does: parameters, persistent buffers, submodules. Path elements are
+// joined with '.'. Where two paths are the same text then (`{"a.b": …}` beside `{"a": {"b": …}}`, a
+// key 1 beside "1"), both are written as Python would subscript them: `['a.b']`, `['a']['b']`. In
+// order of the walk; the same tensor under two paths is named twice; a container that contains
+// itself is not entered again. Calls that pickle::IsHarmlessCall does not know are named too.
 //
-// Errors: kResource (more names, or more ways to them, than a checkpoint can have: shared containers that multiply),
-//         kBadMetadata (a dict with the same key twice).
+// Errors: kResource (more names, or more ways to them, than a checkpoint can have: shared
+// containers that multiply), kBadMetadata (a dict with the same key twice).
 Result<std::vector<NamedNode>> FindTensors(const pickle::Graph& graph, pickle::NodeId root);
 
 }  // namespace ckpt::torch_save

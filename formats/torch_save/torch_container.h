@@ -36,15 +36,15 @@ struct TorchContainer {
 // The zip container in a byte range of a file. The checksum of the pickle is verified, those of the
 // storages are not.
 //
-// Errors: those of zip::Archive::Open and ParsePickle, kIncomplete (no data.pkl: an aborted save), kUnsupported
-//         (TorchScript), kChecksum.
+// Errors: those of zip::Archive::Open and ParsePickle, kIncomplete (no data.pkl: an aborted save),
+// kUnsupported (TorchScript), kChecksum.
 Result<TorchContainer> OpenZipContainer(std::shared_ptr<const ReadableFile> file,
                                         std::uint64_t offset, std::uint64_t length);
 
 // Whatever torch.save ever wrote as a whole file, told apart by its first bytes.
 //
-// Errors: those of OpenZipContainer and OpenLegacyStream, kTruncated (an empty file), kUnsupported (a plain pickle,
-//         tar, or nothing of torch's).
+// Errors: those of OpenZipContainer and OpenLegacyStream, kTruncated (an empty file), kUnsupported
+// (a plain pickle, tar, or nothing of torch's).
 Result<TorchContainer> OpenTorchFile(std::shared_ptr<const ReadableFile> file);
 
 // Reads a storage once and compares its checksum, if it has one. Errors: kChecksum, kTruncated,

@@ -1,5 +1,5 @@
-// A Hugging Face repository whose weights torch.save wrote, as Transformers did before safetensors: `pytorch_model.bin`, or
-// several files and `pytorch_model.bin.index.json`.
+// A Hugging Face repository whose weights torch.save wrote, as Transformers did before safetensors:
+// `pytorch_model.bin`, or several files and `pytorch_model.bin.index.json`.
 #ifndef CKPT_FORMATS_TORCH_SAVE_TORCH_REPOSITORY_H_
 #define CKPT_FORMATS_TORCH_SAVE_TORCH_REPOSITORY_H_
 
@@ -18,15 +18,16 @@ namespace ckpt {
 inline constexpr std::string_view kTorchWeightsName = "pytorch_model.bin";
 inline constexpr std::string_view kTorchIndexName = "pytorch_model.bin.index.json";
 
-// The tensors of all its files, as each file names them (TorchSaveSource); of those that the index gives to a file, only
-// that one's. As in Transformers, `pytorch_model.bin` goes before an index.
+// The tensors of all its files, as each file names them (TorchSaveSource); of those that the index
+// gives to a file, only that one's. As in Transformers, `pytorch_model.bin` goes before an index.
 //
 // Thread-safety: const methods may run concurrently.
 class TorchRepositorySource final : public CheckpointSource {
  public:
-  // Errors: kNotFound (neither of the two names), those of ParseShardedIndex, and of TorchSaveSource::Open for all files at
-  //         once. What concerns single files and tensors goes to index().problems(): kMissingFile and kMissing (the index
-  //         names a file or tensor that is not there), and those of each file.
+  // Errors: kNotFound (neither of the two names), those of ParseShardedIndex, and of
+  // TorchSaveSource::Open for all files at once. What concerns single files and tensors goes to
+  // index().problems(): kMissingFile and kMissing (the index names a file or tensor that is not
+  // there), and those of each file.
   static Result<std::unique_ptr<TorchRepositorySource>> Open(Storage& storage,
                                                              const Path& directory);
 

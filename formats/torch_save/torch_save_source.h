@@ -16,20 +16,21 @@
 
 namespace ckpt {
 
-// Tensors are named by their path in the pickled object (FindTensors) and have one chunk each; several may share bytes.
-// Tensors that are not plain arrays are objects under their path, and so is whatever else holds numbers that no tensor of the
-// index has.
+// Tensors are named by their path in the pickled object (FindTensors) and have one chunk each;
+// several may share bytes. Tensors that are not plain arrays are objects under their path, and so
+// is whatever else holds numbers that no tensor of the index has.
 //
 // Thread-safety: const methods may run concurrently.
 class TorchSaveSource final : public CheckpointSource {
  public:
-  // Errors: those of OpenTorchFile and FindTensors, kNotFound, kIo. What is wrong with single tensors goes to
-  //         index().problems().
+  // Errors: those of OpenTorchFile and FindTensors, kNotFound, kIo. What is wrong with single
+  // tensors goes to index().problems().
   static Result<std::unique_ptr<TorchSaveSource>> Open(Storage& storage, const Path& path);
 
   [[nodiscard]] const CheckpointIndex& index() const override { return index_; }
   Result<StoredArray> Locate(const GlobalTensor& tensor, const Chunk& chunk) const override;
-  // An entry of index().objects(); or the whole pickled object, its tensors by SHA-256, for an entry with the empty key.
+  // An entry of index().objects(); or the whole pickled object, its tensors by SHA-256, for an
+  // entry with the empty key.
   Result<RenderedObject> ReadObject(const ObjectEntry& object) const override;
   [[nodiscard]] bool is_one_object() const override { return true; }
   Status VerifyRest() const override;

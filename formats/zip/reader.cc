@@ -100,8 +100,8 @@ struct Entry {
   std::uint64_t payload_at = 0;  // known from the local header only
 };
 
-// The end record is the last thing in an archive, but for its own comment. One inside the comment of another is an
-// error: readers that search from the end take it.
+// The end record is the last thing in an archive, but for its own comment. One inside the comment
+// of another is an error: readers that search from the end take it.
 Result<std::optional<std::uint64_t>> FindEnd(const Range& range) {
   constexpr std::uint64_t kMaxComment = 0xFFFF;
   if (range.length() < kEndBytes) return std::optional<std::uint64_t>();
@@ -109,7 +109,8 @@ Result<std::optional<std::uint64_t>> FindEnd(const Range& range) {
     const std::uint64_t size = std::min(window, range.length());
     CKPT_ASSIGN_OR_RETURN(const Bytes tail, range.Read(range.length() - size, size));
     bool has_signature_behind = false;
-    // Also where only a comment can be; but a record that ends the file is the one, whatever its numbers look like.
+    // Also where only a comment can be; but a record that ends the file is the one, whatever its
+    // numbers look like.
     const std::uint64_t last = size - (size == kEndBytes ? kEndBytes : sizeof(kEndSignature));
     for (std::uint64_t at = last + 1; at-- > 0;) {
       if (LoadLe<std::uint32_t>(&tail[at]) != kEndSignature) continue;
@@ -262,8 +263,8 @@ Result<Entry> ParseEntry(const Range& range, ByteSpan directory, std::size_t* at
   return entry;
 }
 
-// Whether checksum and sizes of a local header are those of the directory. Writers that learn them too late leave them to
-// a descriptor behind the payload, and large sizes to an extra field.
+// Whether checksum and sizes of a local header are those of the directory. Writers that learn them
+// too late leave them to a descriptor behind the payload, and large sizes to an extra field.
 bool LocalSizesAgree(ByteSpan head, const Entry& entry) {
   if ((LoadLe<std::uint16_t>(&head[6]) & kFlagDataDescriptor) != 0) return true;
   const auto agrees = [&](std::size_t at) {
@@ -325,7 +326,8 @@ bool LeavesFolder(std::string_view name) {
   return false;
 }
 
-// torch's reader does not tell cases of ASCII apart: to it, two such names are one, and the first one counts.
+// torch's reader does not tell cases of ASCII apart: to it, two such names are one, and the first
+// one counts.
 std::string FoldCase(std::string_view name) {
   std::string folded(name);
   for (char& c : folded) {

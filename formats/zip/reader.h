@@ -36,9 +36,10 @@ struct Record {
 // thread-safe.
 class Archive {
  public:
-  // Errors: kBadItem (no archive, or one that breaks an invariant), kTruncated (the range is the whole file and has
-  //         no end record: the file was cut; or the file ends inside the range), kUnsupported (TorchScript, torch.export; compressed, encrypted
-  //         or split archives), kResource (a directory of absurd size), kIo.
+  // Errors: kBadItem (no archive, or one that breaks an invariant), kTruncated (the range is the
+  // whole file and has no end record: the file was cut; or the file ends inside the range),
+  // kUnsupported (TorchScript, torch.export; compressed, encrypted or split archives), kResource (a
+  // directory of absurd size), kIo.
   // Cost: two small reads for archives of a few records.
   static Result<Archive> Open(std::shared_ptr<const ReadableFile> file, std::uint64_t offset,
                               std::uint64_t length);

@@ -10,8 +10,8 @@
 
 namespace ckpt::zip {
 
-// Reads [offset, offset + size) in blocks of at most 1 MiB, unless the file's bytes are compared with
-// checksums anyway. `record` appears in the error.
+// Reads [offset, offset + size) in blocks of at most 1 MiB, unless the file's bytes are compared
+// with checksums anyway. `record` appears in the error.
 // Errors: kChecksum, kTruncated, kIo.
 Status VerifyRecordCrc(const ReadableFile& file, std::string_view record, std::uint64_t offset,
                        std::uint64_t size_bytes, std::uint32_t expected_crc32);

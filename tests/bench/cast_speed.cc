@@ -1,4 +1,5 @@
-// How fast elements are cast from one type to another, on one thread, beside a copy of as many bytes as are read and written.
+// How fast elements are cast from one type to another, on one thread, beside a copy of as many
+// bytes as are read and written.
 #include <chrono>
 #include <cstddef>
 #include <cstdint>

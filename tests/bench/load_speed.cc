@@ -1,4 +1,5 @@
-// How fast a checkpoint is read: every tensor, into memory of its own, with or without the comparison with the manifest.
+// How fast a checkpoint is read: every tensor, into memory of its own, with or without the
+// comparison with the manifest.
 #include <cstdint>
 #include <iostream>
 #include <string>

@@ -1,4 +1,5 @@
-// OpProfile: an Ops that notes how long each kind of call takes, and how many multiplications products do.
+// OpProfile: an Ops that notes how long each kind of call takes, and how many multiplications
+// products do.
 #ifndef CKPT_TESTS_BENCH_OP_PROFILE_H_
 #define CKPT_TESTS_BENCH_OP_PROFILE_H_
 
@@ -29,7 +30,8 @@ class OpProfile final : public ForwardingOps {
     products_.clear();
   }
 
-  // How often a product of m, n and k was asked for. Those of experts count as if each had as many rows.
+  // How often a product of m, n and k was asked for. Those of experts count as if each had as many
+  // rows.
   [[nodiscard]] const std::map<std::array<std::int64_t, 3>, std::int64_t>& products() const {
     return products_;
   }

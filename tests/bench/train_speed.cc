@@ -1,5 +1,5 @@
-// How fast one rank trains: whole steps of a model that a Hugging Face repository describes, on tokens that
-// train_speed_peer.py draws alike. Prints one JSON document.
+// How fast one rank trains: whole steps of a model that a Hugging Face repository describes, on
+// tokens that train_speed_peer.py draws alike. Prints one JSON document.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>

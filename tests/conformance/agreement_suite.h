@@ -1,4 +1,5 @@
-// What ranks agree on, over any Communicator. A backend instantiates AgreementSuite with its worlds.
+// What ranks agree on, over any Communicator. A backend instantiates AgreementSuite with its
+// worlds.
 #ifndef CKPT_TESTS_CONFORMANCE_AGREEMENT_SUITE_H_
 #define CKPT_TESTS_CONFORMANCE_AGREEMENT_SUITE_H_
 

@@ -1,4 +1,5 @@
-// What every Ops promises of attention and of what surrounds it. Instantiate AttentionOpsTest with backends.
+// What every Ops promises of attention and of what surrounds it. Instantiate AttentionOpsTest with
+// backends.
 #ifndef CKPT_TESTS_CONFORMANCE_ATTENTION_OPS_SUITE_H_
 #define CKPT_TESTS_CONFORMANCE_ATTENTION_OPS_SUITE_H_
 

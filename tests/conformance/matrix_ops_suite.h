@@ -50,8 +50,8 @@ class MatrixOpsTest : public OpsTest {
     return form.transpose_b ? Random(dtype, {size.n, size.k}) : Random(dtype, {size.k, size.n});
   }
 
-  // Three experts in two segments each; the second has no rows in its first segment, the third none at all. Rows 12 and
-  // 13 are nobody's.
+  // Three experts in two segments each; the second has no rows in its first segment, the third none
+  // at all. Rows 12 and 13 are nobody's.
   static constexpr std::int64_t kRows = 14;
   static constexpr std::int64_t kIn = 9;
   static constexpr std::int64_t kOut = 21;
@@ -300,7 +300,8 @@ TEST_P(MatrixOpsTest, GroupedBackwardWeightsStoresGradientsOfEveryDTypeAndZerosW
   }
 }
 
-// One contribution per segment, whatever rows lie behind it: what makes dispatch by all-to-all and by all-gather agree.
+// One contribution per segment, whatever rows lie behind it: what makes dispatch by all-to-all and
+// by all-gather agree.
 TEST_P(MatrixOpsTest, GroupedBackwardWeightsRoundsEverySegmentByItself) {
   const Array x = Random(DType::kFloat32, {kRows, kIn});
   const Array dy = Random(DType::kFloat32, {kRows, kOut});

@@ -33,7 +33,8 @@ struct OpsBackend {
   std::string name;
   std::function<std::unique_ptr<Device>()> make_device;
   std::function<std::unique_ptr<Ops>()> make_ops;
-  // The same with another number of threads, which results do not depend on; null where there are none.
+  // The same with another number of threads, which results do not depend on; null where there are
+  // none.
   std::function<std::unique_ptr<Ops>(int threads)> with_threads = {};
 };
 inline void PrintTo(const OpsBackend& backend, std::ostream* os) { *os << backend.name; }

@@ -1,5 +1,6 @@
-// What the tests of norms, activations, routing and optimizers share: tests/trainer/ops/*_ops_test.cc. A program that
-// links them instantiates the suite with its backends:
+// What the tests of norms, activations, routing and optimizers share:
+// tests/trainer/ops/*_ops_test.cc. A program that links them instantiates the suite with its
+// backends:
 //
 //   INSTANTIATE_TEST_SUITE_P(Host, OpsSuite, ::testing::ValuesIn(HostBackends()), BackendName);
 #ifndef CKPT_TESTS_CONFORMANCE_OPS_SUITE_H_

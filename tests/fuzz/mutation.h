@@ -1,4 +1,5 @@
-// What the mutators share: libFuzzer's own mutation of a part of an input, and numbers that break things.
+// What the mutators share: libFuzzer's own mutation of a part of an input, and numbers that break
+// things.
 #ifndef CKPT_TESTS_FUZZ_MUTATION_H_
 #define CKPT_TESTS_FUZZ_MUTATION_H_
 

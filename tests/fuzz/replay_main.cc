@@ -1,4 +1,5 @@
-// Runs a fuzz target over files and folders given on the command line: the corpus as a test, in every build.
+// Runs a fuzz target over files and folders given on the command line: the corpus as a test, in
+// every build.
 
 #include <cstdint>
 #include <cstdio>

@@ -1,4 +1,5 @@
-// Any bytes as a torch.save file: the zip container or the legacy stream, with the tensors that it refers to.
+// Any bytes as a torch.save file: the zip container or the legacy stream, with the tensors that it
+// refers to.
 
 #include <cstddef>
 #include <cstdint>

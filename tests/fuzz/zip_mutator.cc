@@ -1,5 +1,5 @@
-// Inputs that stay archives: one field of one header changes, or the content of a record together with its checksum.
-// Bytes changed anywhere mostly end at the first signature or checksum.
+// Inputs that stay archives: one field of one header changes, or the content of a record together
+// with its checksum. Bytes changed anywhere mostly end at the first signature or checksum.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,4 +1,5 @@
-// What ckpt-inspect finds in checkpoints that real software wrote, against the account that comes with each.
+// What ckpt-inspect finds in checkpoints that real software wrote, against the account that comes
+// with each.
 #include "tests/testing/golden.h"
 
 #include <algorithm>
@@ -125,9 +126,9 @@ TEST_P(GoldenTest, DigestsAreThoseOfTheAccount) {
   }
 }
 
-// Boxes as text, for the tensors of which the account lists them as they are stored. Not those of Hugging Face files,
-// where it lists what the ranks held and files may be consolidated, and not Megatron's flattened ones, of which we show
-// the true shape.
+// Boxes as text, for the tensors of which the account lists them as they are stored. Not those of
+// Hugging Face files, where it lists what the ranks held and files may be consolidated, and not
+// Megatron's flattened ones, of which we show the true shape.
 std::map<std::string, std::vector<std::string>> ListedBoxes(const JsonCursor& account) {
   std::map<std::string, std::vector<std::string>> boxes;
   if (TextAt(account, "format") == "safetensors") return boxes;
@@ -252,7 +253,8 @@ TEST_P(BrokenTest, IsReportedAsItsAccountSays) {
     });
   };
   EXPECT_TRUE(has("")) << "no finding of kind " << kind << ": " << NormalizedJson(answer.root());
-  // Where the checkpoint as a whole cannot be opened, or may hold a mixture, no single entry is to blame.
+  // Where the checkpoint as a whole cannot be opened, or may hold a mixture, no single entry is to
+  // blame.
   const bool names_entries =
       answer.code == ExitCode::kDifferent || (may_read_on && kind != "incomplete");
   if (!names_entries) return;

@@ -8,9 +8,9 @@
 
 namespace ckpt::testing {
 
-// Empty if both say the same; else where they differ and how. `jsonable` in torch_dist_rank.py, beside the goldens,
-// defines the golden's notation; it names enum members by name where the file has the value, so of those only the class
-// is compared.
+// Empty if both say the same; else where they differ and how. `jsonable` in torch_dist_rank.py,
+// beside the goldens, defines the golden's notation; it names enum members by name where the file
+// has the value, so of those only the class is compared.
 std::string DifferenceFromMegatron(const JsonCursor& ours, const JsonCursor& golden);
 
 }  // namespace ckpt::testing

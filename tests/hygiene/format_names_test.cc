@@ -1,4 +1,5 @@
-// Formats and namings are asked for their properties: their names stand in their own folders and where they are registered.
+// Formats and namings are asked for their properties: their names stand in their own folders and
+// where they are registered.
 #include <algorithm>
 #include <array>
 #include <regex>
@@ -89,7 +90,8 @@ TEST(FormatNamesTest, OfOthersAreNotInAFormatsFolder) {
   EXPECT_THAT(StrangeNamesInFolders(ReadSources({"formats"})), IsEmpty());
 }
 
-// Which words a trainer uses for the directories and files around its checkpoints is a matter of formats.
+// Which words a trainer uses for the directories and files around its checkpoints is a matter of
+// formats.
 TEST(FormatNamesTest, CoreKnowsNoTrainersRoot) {
   const std::regex word(R"re("(\.\./)?(release/?|iter_|latest_checkpointed_iteration\.txt)")re");
   std::vector<std::string> wrong;

@@ -27,12 +27,14 @@ using Layering = std::map<std::string, FolderEdges>;
 // Parses the manifest that ckpt_write_layering_manifest writes.
 Layering ParseLayering(std::string_view manifest);
 
-// "path:line: includes … but <folder> declares no edge to <folder>", one for each wrong include. Edges are not inherited:
-// a folder declares every one that it includes, and whether its headers do.
+// "path:line: includes … but <folder> declares no edge to <folder>", one for each wrong include.
+// Edges are not inherited: a folder declares every one that it includes, and whether its headers
+// do.
 std::vector<std::string> WrongIncludes(const Layering& layering,
                                        const std::vector<SourceFile>& files);
 
-// "<folder> declares an edge to <folder>, but …", one for each edge that no include of `files` follows.
+// "<folder> declares an edge to <folder>, but …", one for each edge that no include of `files`
+// follows.
 std::vector<std::string> UnusedEdges(const Layering& layering,
                                      const std::vector<SourceFile>& files);
 

@@ -1,5 +1,5 @@
-// What a run of ours computes next: loads a checkpoint, trains on given tokens, prints the settings and every step's numbers
-// as one JSON document. megatron_loads.py compares real Megatron with it.
+// What a run of ours computes next: loads a checkpoint, trains on given tokens, prints the settings
+// and every step's numbers as one JSON document. megatron_loads.py compares real Megatron with it.
 #include <cstdint>
 #include <iostream>
 #include <memory>
@@ -76,7 +76,8 @@ Result<std::vector<std::vector<Sequence>>> ReadTokens(const std::string& path) {
   return steps;
 }
 
-// Of consecutive runs of micro_batch_size sequences, every world-size-th one is this rank's, as Megatron deals them.
+// Of consecutive runs of micro_batch_size sequences, every world-size-th one is this rank's, as
+// Megatron deals them.
 std::vector<HostMicroBatch> BatchesOf(const std::vector<Sequence>& step, const TrainConfig& config,
                                       int rank) {
   std::vector<HostMicroBatch> batches;

@@ -1,5 +1,6 @@
-// One bit flips, anywhere. With a manifest of ours every flip is found and placed, and no reader gets another value;
-// without one the reader refuses, or reads the same, or the format has nothing that could tell.
+// One bit flips, anywhere. With a manifest of ours every flip is found and placed, and no reader
+// gets another value; without one the reader refuses, or reads the same, or the format has nothing
+// that could tell.
 #include <algorithm>
 #include <cstdint>
 #include <functional>
@@ -284,8 +285,8 @@ class BitFlipTest : public ::testing::TestWithParam<FlipCase> {
     }
   }
 
-  // Values change, or cannot be read, only where the flip is. Returns whether any does: bits between
-  // the elements of a strided tensor, or that a zstd frame does not use, change nothing.
+  // Values change, or cannot be read, only where the flip is. Returns whether any does: bits
+  // between the elements of a strided tensor, or that a zstd frame does not use, change nothing.
   bool CheckValues(const Reading& reading, const std::set<std::string>& tensors,
                    const std::string& where, Suite& suite) {
     bool is_seen = false;

@@ -2,7 +2,8 @@
 //
 //   dump-random-models DIR COUNT SEED
 //
-// DIR/account.json lists the checkpoints: container, path, and shape, dtype and SHA-256 of every tensor.
+// DIR/account.json lists the checkpoints: container, path, and shape, dtype and SHA-256 of every
+// tensor.
 
 #include <cstdint>
 #include <cstdio>

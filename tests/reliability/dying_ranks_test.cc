@@ -1,4 +1,5 @@
-// Any of four ranks die at any point of a save: nobody hangs, and the last complete checkpoint loads.
+// Any of four ranks die at any point of a save: nobody hangs, and the last complete checkpoint
+// loads.
 #include <array>
 #include <bit>
 #include <chrono>

@@ -1,4 +1,5 @@
-// A scratch directory in memory where the system has such a place: a disk would only make it slower.
+// A scratch directory in memory where the system has such a place: a disk would only make it
+// slower.
 #ifndef CKPT_TESTS_RELIABILITY_FAST_DIR_H_
 #define CKPT_TESTS_RELIABILITY_FAST_DIR_H_
 

@@ -1,4 +1,5 @@
-// Real programs are killed -9, again and again: nothing is lost, nothing mixed, and the next run completes.
+// Real programs are killed -9, again and again: nothing is lost, nothing mixed, and the next run
+// completes.
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -21,7 +22,8 @@
 namespace ckpt::testing {
 namespace {
 
-// A program that is killed, and what must hold then. A new one (a training run, say) is one more of these.
+// A program that is killed, and what must hold then. A new one (a training run, say) is one more of
+// these.
 struct KilledFlow {
   std::string name;
   Command command;

@@ -18,8 +18,8 @@ using Command = std::vector<std::string>;
 // When to kill. Neither: never.
 struct KillPoint {
   std::optional<std::chrono::microseconds> after = {};
-  // A step is the begin or the end of a system call that changes files (a creating open, a write, a sync, a rename, …), of
-  // any thread. Counted from 0 while the program runs under ptrace.
+  // A step is the begin or the end of a system call that changes files (a creating open, a write, a
+  // sync, a rename, …), of any thread. Counted from 0 while the program runs under ptrace.
   std::optional<int> at_step = {};
   int signal = SIGKILL;  // sent after the time
 };

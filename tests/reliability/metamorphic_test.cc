@@ -1,5 +1,5 @@
-// Random models through chains of writers and readers: whatever the containers, cuts and orders in between, the same
-// bits come out, and the same choice writes the same files.
+// Random models through chains of writers and readers: whatever the containers, cuts and orders in
+// between, the same bits come out, and the same choice writes the same files.
 #include <algorithm>
 #include <cstdint>
 #include <iterator>

@@ -31,7 +31,8 @@ std::optional<int> RandomLevel(std::mt19937_64& rng) {
   return 1 + static_cast<int>(Below(4, rng));
 }
 
-// As ranks of a run own rows: some have none, some own several blocks that do not follow each other.
+// As ranks of a run own rows: some have none, some own several blocks that do not follow each
+// other.
 std::vector<std::vector<dcp::PlacedRows>> RandomPlaces(const std::vector<TargetTensor>& tensors,
                                                        std::mt19937_64& rng) {
   const std::uint64_t writers = 1 + Below(4, rng);

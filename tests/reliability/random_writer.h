@@ -23,14 +23,16 @@ inline constexpr Container kContainers[] = {Container::kDcp, Container::kFsdpDte
 // What it can hold.
 [[nodiscard]] std::vector<DType> DTypesOf(Container container);
 
-// How a checkpoint is written: the rest of the options follows from the seed. The same choice writes the same files.
+// How a checkpoint is written: the rest of the options follows from the seed. The same choice
+// writes the same files.
 struct WriterChoice {
   Container container = Container::kDcp;
   std::uint64_t seed = 0;
 };
 [[nodiscard]] std::string Describe(const WriterChoice& choice);
 
-// Copies every tensor of `source` into a new checkpoint at `directory`, with a number of threads and a budget of its own.
+// Copies every tensor of `source` into a new checkpoint at `directory`, with a number of threads
+// and a budget of its own.
 Result<ExecuteResult> WriteRandomly(Storage& storage, const Path& directory,
                                     const CheckpointSource& source, const WriterChoice& choice);
 

@@ -1,5 +1,6 @@
-// Every call that reads fails in turn, in every format: an error of the system, never one about the bytes, and never
-// other tensors or values. Torch's own shapes of each format; writers are in errno_test.cc.
+// Every call that reads fails in turn, in every format: an error of the system, never one about the
+// bytes, and never other tensors or values. Torch's own shapes of each format; writers are in
+// errno_test.cc.
 #include <functional>
 #include <map>
 #include <memory>

@@ -173,7 +173,8 @@ TEST_P(RepairTest, LostFilesAreRebuiltOrNamed) {
   }
 }
 
-// Every bit of the manifest and of its copy, every cut, either file lost: the other one serves, and what was lost is named.
+// Every bit of the manifest and of its copy, every cut, either file lost: the other one serves, and
+// what was lost is named.
 TEST_P(RepairTest, TheManifestIsFoundInOneOfItsTwoPlaces) {
   Suite suite(fmt::format("manifests, {}", GetParam().name));
   const auto check = [&](const std::string& name, const std::string& where) {

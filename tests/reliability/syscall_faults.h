@@ -22,8 +22,9 @@ struct SyscallFault {
   bool of_all_threads = false;  // calls of every thread count, in the order they come
 };
 
-// Counts the calls of this thread, or of all, while it lives, and fails one. One at a time. Hints to the kernel
-// (madvise, sync_file_range) are not counted. A failing close closes all the same, as Linux does.
+// Counts the calls of this thread, or of all, while it lives, and fails one. One at a time. Hints
+// to the kernel (madvise, sync_file_range) are not counted. A failing close closes all the same, as
+// Linux does.
 class SyscallFaults {
  public:
   explicit SyscallFaults(const SyscallFault& fault);

@@ -1,4 +1,5 @@
-// Power failures behind every operation of a trainer's saves, with every outcome of what was not synced.
+// Power failures behind every operation of a trainer's saves, with every outcome of what was not
+// synced.
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -113,8 +114,8 @@ class TrainCrashStatesTest : public ::testing::TestWithParam<Case> {
     });
   }
 
-  // The first run is killed before operation number `killed`, without a power failure: what it wrote is in memory, not
-  // on the disk. The second one makes the saves that had not ended.
+  // The first run is killed before operation number `killed`, without a power failure: what it
+  // wrote is in memory, not on the disk. The second one makes the saves that had not ended.
   static Run SaveKilled(const DiskImage& start, const Case& c, std::size_t killed) {
     CrashStorage disk(start);
     Run run;

@@ -26,8 +26,8 @@ struct RankCall {
   friend bool operator==(const RankCall&, const RankCall&) = default;
 };
 
-// One rank's life. A dead rank's calls do nothing and fail, and its world learns that it is gone, as
-// from a process that ended. Thread-safety: the rank's threads.
+// One rank's life. A dead rank's calls do nothing and fail, and its world learns that it is gone,
+// as from a process that ended. Thread-safety: the rank's threads.
 class WatchedRank {
  public:
   // Whether the rank dies at this call.

@@ -1,4 +1,5 @@
-// Storage that fails: every mutating call of another storage is counted, and one of them, or all from one on, fail.
+// Storage that fails: every mutating call of another storage is counted, and one of them, or all
+// from one on, fail.
 #ifndef CKPT_TESTS_TESTING_FAULT_STORAGE_H_
 #define CKPT_TESTS_TESTING_FAULT_STORAGE_H_
 
@@ -17,7 +18,8 @@ class FaultStorage final : public ForwardingStorage {
  public:
   enum class Mode { kOnce, kFromThenOn };
 
-  // Fails mutating call number `fail_at` (from 0) with `kind`; a negative number fails nothing and only counts.
+  // Fails mutating call number `fail_at` (from 0) with `kind`; a negative number fails nothing and
+  // only counts.
   FaultStorage(Storage& behind, int fail_at, ErrorKind kind = ErrorKind::kIo,
                Mode mode = Mode::kFromThenOn)
       : ForwardingStorage(behind), fault_{fail_at, kind, mode, 0} {}

@@ -1,4 +1,5 @@
-// ForwardingOps: an Ops that hands every call on, to be derived from by tests that change one, or do something around all.
+// ForwardingOps: an Ops that hands every call on, to be derived from by tests that change one, or
+// do something around all.
 #ifndef CKPT_TESTS_TESTING_FORWARDING_OPS_H_
 #define CKPT_TESTS_TESTING_FORWARDING_OPS_H_
 

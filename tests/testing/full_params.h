@@ -29,8 +29,9 @@ struct FullParamsOptions {
   std::set<std::string> frozen = {};  // parameters without a gradient
 };
 
-// Checks the protocol of ParamAccess, too: weights are only used while they are acquired, and each unit's gradients are
-// acquired and reduced once per micro-batch. Gradients are stored first, over what spoils every sum, and then added.
+// Checks the protocol of ParamAccess, too: weights are only used while they are acquired, and each
+// unit's gradients are acquired and reduced once per micro-batch. Gradients are stored first, over
+// what spoils every sum, and then added.
 class FullParams final : public trainer::ParamAccess {
  public:
   using Tensor = trainer::Tensor;
@@ -172,8 +173,8 @@ class FullParams final : public trainer::ParamAccess {
   std::vector<std::string> calls_;
 };
 
-// Weights large enough that every part of the model matters: matrices of standard deviation 1/√columns, norms around 1,
-// biases around 0. The same for every dtype but for rounding.
+// Weights large enough that every part of the model matters: matrices of standard deviation
+// 1/√columns, norms around 1, biases around 0. The same for every dtype but for rounding.
 inline void FillFromSeed(std::uint64_t seed, FullParams& params) {
   std::mt19937_64 random(seed);
   std::normal_distribution<double> normal;

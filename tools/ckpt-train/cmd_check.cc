@@ -29,7 +29,8 @@ using cli::Streams;
 
 constexpr std::size_t kMostListed = 10;
 
-// A reference holds one loss of one batch: the mean over its tokens, in fp32, without auxiliary losses.
+// A reference holds one loss of one batch: the mean over its tokens, in fp32, without auxiliary
+// losses.
 layout::Configuration SettingsOf(const Reference& reference, int num_ranks,
                                  layout::Configuration settings) {
   for (const char* decided :

@@ -21,13 +21,13 @@ struct CheckOptions {
   bool print_config = false;
 };
 
-// Computes one batch under the mesh that the settings ask for and compares loss, logits and every gradient in the reference.
-// Batch and precision are the reference's, whatever the settings say, and auxiliary losses are left out. Where ranks are
-// processes, the first one prints.
+// Computes one batch under the mesh that the settings ask for and compares loss, logits and every
+// gradient in the reference. Batch and precision are the reference's, whatever the settings say,
+// and auxiliary losses are left out. Where ranks are processes, the first one prints.
 //
-// Returns kDifferent past the tolerance, and where the two have other shapes. Errors: kUsage (the settings, or a mesh that
-// does not fit the model or the batch), those of Reference::Open and OpenModel, kMissing (a gradient that the model does not
-// have), those of the ranks.
+// Returns kDifferent past the tolerance, and where the two have other shapes. Errors: kUsage (the
+// settings, or a mesh that does not fit the model or the batch), those of Reference::Open and
+// OpenModel, kMissing (a gradient that the model does not have), those of the ranks.
 Result<cli::ExitCode> RunCheck(const CheckOptions& options, Storage& storage,
                                cli::Streams& streams);
 

@@ -61,7 +61,8 @@ Result<ExitCode> RunEvaluate(const EvaluateOptions& options, Storage& storage,
                              cli::Streams& streams) {
   const int num_ranks = NumRanks(options.run);
   CKPT_ASSIGN_OR_RETURN(layout::Configuration given, GivenSettings(storage, options.run));
-  // That a run was evaluated on a few batches as it trained is not a wish to see no more of the data.
+  // That a run was evaluated on a few batches as it trained is not a wish to see no more of the
+  // data.
   const bool is_limited = given.contains("eval_iters");
   given.insert_or_assign("calculate_per_token_loss", true);  // what a perplexity is of
   CKPT_ASSIGN_OR_RETURN(const RunConfig run,

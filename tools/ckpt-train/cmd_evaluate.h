@@ -17,10 +17,12 @@ struct EvaluateOptions {
   bool print_config = false;
 };
 
-// The mean loss of a token, once over `valid_data_path`, else over `data_path`, of the newest checkpoint in `load`, else of
-// the model that `init` names. Where `eval_iters` is given, over as many batches at most.
+// The mean loss of a token, once over `valid_data_path`, else over `data_path`, of the newest
+// checkpoint in `load`, else of the model that `init` names. Where `eval_iters` is given, over as
+// many batches at most.
 //
-// Errors: kUsage (neither of them), those of ResolveRun, of opening data and weights, and of the ranks.
+// Errors: kUsage (neither of them), those of ResolveRun, of opening data and weights, and of the
+// ranks.
 Result<cli::ExitCode> RunEvaluate(const EvaluateOptions& options, Storage& storage,
                                   cli::Streams& streams);
 

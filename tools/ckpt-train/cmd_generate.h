@@ -24,11 +24,12 @@ struct GenerateOptions {
   bool print_config = false;
 };
 
-// Continues the prompt by the most likely tokens, under the mesh that the settings ask for, with the weights of the newest
-// checkpoint in `load`, else of the model that `init` names. A text ends with the end token; tokens do not.
+// Continues the prompt by the most likely tokens, under the mesh that the settings ask for, with
+// the weights of the newest checkpoint in `load`, else of the model that `init` names. A text ends
+// with the end token; tokens do not.
 //
-// Errors: kUsage (no weights, no prompt or two, a token outside the vocabulary, more tokens than the model has positions),
-//         those of ResolveRun, of opening weights, and of the ranks.
+// Errors: kUsage (no weights, no prompt or two, a token outside the vocabulary, more tokens than
+// the model has positions), those of ResolveRun, of opening weights, and of the ranks.
 Result<cli::ExitCode> RunGenerate(const GenerateOptions& options, Storage& storage,
                                   cli::Streams& streams);
 

@@ -19,11 +19,11 @@ struct TrainOptions {
   bool print_config = false;
 };
 
-// Trains. SIGTERM or SIGINT ends the run after the current step: it is saved, and the exit code is that of a run that is
-// done. Where ranks are processes, the first one prints.
+// Trains. SIGTERM or SIGINT ends the run after the current step: it is saved, and the exit code is
+// that of a run that is done. Where ranks are processes, the first one prints.
 //
-// Returns kDifferent if `prove` finds a difference. Errors: those of ResolveRun, of opening data and weights, and of
-// TrainOnRank.
+// Returns kDifferent if `prove` finds a difference. Errors: those of ResolveRun, of opening data
+// and weights, and of TrainOnRank.
 Result<cli::ExitCode> RunTrain(const TrainOptions& options, Storage& storage,
                                cli::Streams& streams);
 

@@ -17,10 +17,12 @@ struct GreedyOptions {
   std::optional<std::int32_t> end_token = {};  // ends the continuation, and is not part of it
 };
 
-// Takes the most likely token, rank 0's where they differ, again and again, running the whole sequence every time: for a look
-// at a model, not for serving one. Every rank calls it and gets the same tokens.
+// Takes the most likely token, rank 0's where they differ, again and again, running the whole
+// sequence every time: for a look at a model, not for serving one. Every rank calls it and gets the
+// same tokens.
 //
-// REQUIRES: `prompt` is not empty and in the vocabulary. Errors: those of RankTrainer::Logits, kCancelled.
+// REQUIRES: `prompt` is not empty and in the vocabulary. Errors: those of RankTrainer::Logits,
+// kCancelled.
 Result<std::vector<std::int32_t>> ContinueGreedily(trainer::RankTrainer& trainer,
                                                    trainer::Communicator& world,
                                                    const std::vector<std::int32_t>& prompt,

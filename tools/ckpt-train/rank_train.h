@@ -35,7 +35,8 @@ struct TrainedRank {
   Status difference;
 };
 
-// Every rank of `world` calls it. Errors: those of SaveFolder, RankSession, RunLog's files and TrainLoop.
+// Every rank of `world` calls it. Errors: those of SaveFolder, RankSession, RunLog's files and
+// TrainLoop.
 Result<TrainedRank> TrainOnRank(const TrainInput& input, trainer::Communicator& world);
 
 }  // namespace ckpt::train

@@ -1,4 +1,5 @@
-// RunLog: what a run tells while it trains: lines for people or for programs, the metrics file, event files.
+// RunLog: what a run tells while it trains: lines for people or for programs, the metrics file,
+// event files.
 #ifndef CKPT_TOOLS_CKPT_TRAIN_RUN_LOG_H_
 #define CKPT_TOOLS_CKPT_TRAIN_RUN_LOG_H_
 
@@ -28,7 +29,8 @@ class RunLog final : public StepObserver {
   // `streams` outlives it.
   RunLog(const LoopSettings& settings, const cli::CommonOptions& options, cli::Streams& streams);
 
-  // Keeps the files to this run, before it reads or computes anything. Errors: those of MetricsLog::Take and EventFile::Take.
+  // Keeps the files to this run, before it reads or computes anything. Errors: those of
+  // MetricsLog::Take and EventFile::Take.
   Status TakeFiles(Storage& storage);
   // Goes on with them where the run does. Errors: those of MetricsLog::GoOn and EventFile::Begin.
   Status BeginFiles(const RunPosition& run);

@@ -24,7 +24,8 @@ struct RunOptions {
 
 // The settings that were given: those of the file, and over them those of the command line.
 //
-// Errors: kUsage (a name twice in the file or twice on the command line, no YAML, no KEY=VALUE), those of reading the file.
+// Errors: kUsage (a name twice in the file or twice on the command line, no YAML, no KEY=VALUE),
+// those of reading the file.
 Result<layout::Configuration> GivenSettings(Storage& storage, const RunOptions& options);
 
 // How many ranks the options ask for, or were launched.

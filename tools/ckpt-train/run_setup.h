@@ -25,8 +25,8 @@ Status CheckHasWeights(const RunConfig& run);
 // Resources of the ranks of this process.
 class RunSetup {
  public:
-  // Opens the files that weights are read from, if there are any. `run`, `storage` and `streams` outlive it.
-  // Errors: those of OpenModel.
+  // Opens the files that weights are read from, if there are any. `run`, `storage` and `streams`
+  // outlive it. Errors: those of OpenModel.
   static Result<std::unique_ptr<RunSetup>> Create(const RunConfig& run, int num_ranks,
                                                   const cli::CommonOptions& options,
                                                   Storage& storage, cli::Streams& streams);

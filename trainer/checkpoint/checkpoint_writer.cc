@@ -122,8 +122,8 @@ Status CheckpointWriter::Open(PlanShare& share) {
   CKPT_RETURN_IF_ERROR(AgreeOnText(world_, job_.target.string(), "folder to save in"));
   const bool has_common = std::ranges::any_of(makers, &FileMaker::is_filled_by_many);
   if (!has_common) return OkStatus();
-  // Nor before all have opened the files that they fill together: a rank of a job that died may open one of the next job's,
-  // and does not write, since no rank agrees with it.
+  // Nor before all have opened the files that they fill together: a rank of a job that died may
+  // open one of the next job's, and does not write, since no rank agrees with it.
   return AgreeOn(world_, OpenCommonFiles(makers, share));
 }
 

@@ -1,4 +1,5 @@
-// What layout tables ask of a model (converters/families), answered by the trainer's own configuration.
+// What layout tables ask of a model (converters/families), answered by the trainer's own
+// configuration.
 #ifndef CKPT_TRAINER_CHECKPOINT_MODEL_FACTS_H_
 #define CKPT_TRAINER_CHECKPOINT_MODEL_FACTS_H_
 
@@ -8,8 +9,9 @@
 
 namespace ckpt::trainer {
 
-// Everything that decides names and shapes is said: the table's defaults and what it knows of published models have no part
-// in it. Rows that pad the vocabulary are part of it, as of all state.
+// Everything that decides names and shapes is said: the table's defaults and what it knows of
+// published models have no part in it. Rows that pad the vocabulary are part of it, as of all
+// state.
 //
 // Errors: kUnsupported (no table has names for a part of the model; all of them).
 Result<layout::Configuration> ModelFacts(const ModelConfig& model);

@@ -192,7 +192,8 @@ Result<TrainingSave> RunCheckpoints::Plan(const Taken& taken) {
   return PlanTrainingSave(*tensors_, std::move(run), std::move(files));
 }
 
-// Weights alone say that they are what a checkpoint of the run would be converted to: the way back has its names.
+// Weights alone say that they are what a checkpoint of the run would be converted to: the way back
+// has its names.
 std::optional<ManifestOrigin> RunCheckpoints::Origin() const {
   if (format_.run != nullptr) return std::nullopt;
   ManifestOrigin origin = {.format = SaveFormatName(SaveFormat::kFsdpDtensor),

@@ -155,7 +155,8 @@ TEST(MegatronArgs, WarnOfEveryScalingTheyCannotCarry) {
                           HasSubstr("rope_attention_factor")));
 }
 
-// Both factors of yarn or none decide; with one of them, Megatron takes the other from its defaults.
+// Both factors of yarn or none decide; with one of them, Megatron takes the other from its
+// defaults.
 TEST(MegatronArgs, WarnOfHalfAYarnOnlyWhereItMeansSomethingElse) {
   const Configuration yarn = {{"rope_type", "yarn"}, {"factor", 4.0}};
   Configuration first = yarn;

@@ -284,7 +284,8 @@ TEST_P(PublishedModelTest, KeepsItsSettings) {
   EXPECT_EQ(TrainedWith(*stored), TrainedWith(ModelSettings(config).value()));
 }
 
-// model_meaning.table knows the trainer's defaults: what it leaves out or says anew, the trainer reads as before.
+// model_meaning.table knows the trainer's defaults: what it leaves out or says anew, the trainer
+// reads as before.
 TEST_P(PublishedModelTest, MeansTheSameInEverySpelling) {
   const Configuration settings = ModelSettings(GoldenConfig(GetParam())).value();
   Configuration complete = AsTheTrainerReads(settings);

@@ -28,7 +28,8 @@ Configuration GoldenConfig(const std::string& name) {
   return ParseHfConfig(*text, name).value();
 }
 
-// What every golden's settings have in common is taken from the published keys by hand here; the rest is listed per case.
+// What every golden's settings have in common is taken from the published keys by hand here; the
+// rest is listed per case.
 Configuration Common(const Configuration& hf) {
   const auto key = [&](const char* name, Value otherwise = {}) {
     const auto found = hf.find(name);
@@ -317,7 +318,8 @@ TEST(ModelSettings, SayWhatIsRightInTheWordsOfTheFile) {
   EXPECT_EQ(refused.first().actual, "hidden_act = \"gelu\"");
 }
 
-// Transformers does not read these keys, whatever DeepSeek's own code or another family makes of them.
+// Transformers does not read these keys, whatever DeepSeek's own code or another family makes of
+// them.
 TEST(ModelSettings, LeaveKeysAloneThatTheClassDoesNotRead) {
   Configuration config = TinyQwen2();
   config["model_type"] = "qwen3_moe";

@@ -26,7 +26,8 @@ using layout::Value;
 using testing::FailsWith;
 using testing::IsOk;
 
-// Settings as ckpt-train knows them: complete. The keys are a few; what is not here does not matter to the case.
+// Settings as ckpt-train knows them: complete. The keys are a few; what is not here does not matter
+// to the case.
 Configuration SomeSettings() {
   return {{"num_layers", 2},
           {"hidden_size", 48},
@@ -240,7 +241,8 @@ TEST_P(ModelArgsTest, MakeTheSameRunAgain) {
   }
 }
 
-// What differs means the same: a list of ones, a factor that nothing uses, a bound that the settings do not know.
+// What differs means the same: a list of ones, a factor that nothing uses, a bound that the
+// settings do not know.
 TEST_P(ModelArgsTest, SayWhatAConvertedCheckpointOfTheModelSays) {
   const std::set<std::string> differs = {
       "fp16",           "max_position_embeddings", "moe_grouped_gemm",      "moe_layer_freq",

@@ -1,4 +1,5 @@
-// The built-in tables against checkpoints that transformers, Megatron-Bridge, Megatron-FSDP and Megatron-Core wrote.
+// The built-in tables against checkpoints that transformers, Megatron-Bridge, Megatron-FSDP and
+// Megatron-Core wrote.
 
 #include <algorithm>
 #include <cstring>
@@ -74,7 +75,8 @@ std::map<std::string, Bytes> ReadRepository(const Path& directory) {
   return tensors;
 }
 
-// A golden Hugging Face model of one of the built-in families. Quantised ones need decoding before any layout.
+// A golden Hugging Face model of one of the built-in families. Quantised ones need decoding before
+// any layout.
 struct HfModel {
   std::string name;
   GoldenCase golden;
@@ -261,7 +263,8 @@ TEST(GoldenHfModels, TranslateIntoArgsAndBack) {
   }
 }
 
-// `args` of a run, from its command line: what Megatron's parser would make of the flags that matter here.
+// `args` of a run, from its command line: what Megatron's parser would make of the flags that
+// matter here.
 Configuration ArgsFromFlags(const std::vector<std::string>& flags) {
   Configuration args = {{"add_bias_linear", true}, {"group_query_attention", false}};
   for (std::size_t i = 0; i < flags.size(); ++i) {

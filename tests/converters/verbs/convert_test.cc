@@ -196,7 +196,8 @@ TEST_F(ConvertTest, TellsEveryPhaseByItsName) {
   for (const PhaseLog* log : {&there, &back}) EXPECT_EQ(log->done_, log->totals_);
 }
 
-// The room is counted before anything is written: it must be what is written in the end, but for the manifest.
+// The room is counted before anything is written: it must be what is written in the end, but for
+// the manifest.
 TEST_F(ConvertTest, KnowsHowMuchRoomTheTargetTakes) {
   for (const std::size_t parity_group : {0U, 3U}) {
     ConvertOptions options = ToFsdp(Golden("qwen3moe-norm-bf16"));
@@ -607,8 +608,8 @@ TEST_F(ConvertTest, PackingAnewWritesAnIndexThatTellsTheTruth) {
   EXPECT_NE(index, original);
 }
 
-// Old repositories store rotary frequencies, which every reader computes: they are left out, and the way back still gives
-// the origin's files, less these.
+// Old repositories store rotary frequencies, which every reader computes: they are left out, and
+// the way back still gives the origin's files, less these.
 TEST_F(ConvertTest, LeavesOutConstantsAndKeepsTheOrderOfTheRest) {
   const Path source = dir_.path() / "source";
   boost::filesystem::create_directories(source);

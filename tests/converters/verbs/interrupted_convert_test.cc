@@ -37,8 +37,8 @@ INSTANTIATE_TEST_SUITE_P(Stored, InterruptedConvertTest,
                          ::testing::Values(std::optional<int>(), std::optional<int>(3)),
                          [](const auto& level) { return level.param ? "Compressed" : "Plain"; });
 
-// Every mutating call fails in turn, for good: nothing appears under the target's name, and a resumed run finishes with
-// the bytes an undisturbed one gives.
+// Every mutating call fails in turn, for good: nothing appears under the target's name, and a
+// resumed run finishes with the bytes an undisturbed one gives.
 TEST_P(InterruptedConvertTest, AFaultAnywhereLeavesNothingThatLooksComplete) {
   ConvertOptions options = ToFsdp(Golden("llama-tied-fp32"));
   options.zstd_level = GetParam();
@@ -94,8 +94,8 @@ TEST_P(InterruptedConvertTest, ResumingTakesOverFinishedTensorsOnlyIfTheirBytesA
   ExpectSameFiles(undisturbed, options.target);
 }
 
-// Another file under the same name, as large and as old, where a run was interrupted: after a cast nothing in the result shows
-// which of them a tensor comes from.
+// Another file under the same name, as large and as old, where a run was interrupted: after a cast
+// nothing in the result shows which of them a tensor comes from.
 TEST_F(ConvertTest, NeverMixesTwoSources) {
   const Path source = dir_.path() / "source";
   boost::filesystem::create_directories(source);

@@ -34,7 +34,8 @@ MemoryTensor Counting(std::string key, Dims shape, float first) {
   return {std::move(key), DType::kFloat32, std::move(shape), Bytes(bytes.begin(), bytes.end())};
 }
 
-// The gradients of one layer: experts apart, fc1 in one piece, no gradient of the routing correction.
+// The gradients of one layer: experts apart, fc1 in one piece, no gradient of the routing
+// correction.
 std::vector<MemoryTensor> Gradients() {
   const std::string layer = "decoder.layers.0.";
   return {Counting("embedding.word_embeddings.weight", {4, 2}, 0),

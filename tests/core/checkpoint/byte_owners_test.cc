@@ -13,8 +13,8 @@ using testing::IsOk;
 
 class ByteOwnersTest : public ::testing::Test {
  protected:
-  // data: 10 header bytes; w in two chunks [10, 30) [30, 50); 5 bytes of padding; object o [55, 60); t,
-  // which shares w's second chunk; 4 trailing bytes nobody has.
+  // data: 10 header bytes; w in two chunks [10, 30) [30, 50); 5 bytes of padding; object o [55,
+  // 60); t, which shares w's second chunk; 4 trailing bytes nobody has.
   void SetUp() override {
     IndexBuilder builder;
     const FileId data = builder.AddFile("data");

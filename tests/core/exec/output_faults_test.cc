@@ -1,5 +1,5 @@
-// Every change to a journal or an output file fails in turn: always an error, and never a journal of records that were
-// not written.
+// Every change to a journal or an output file fails in turn: always an error, and never a journal
+// of records that were not written.
 #include <memory>
 #include <string>
 #include <vector>

@@ -1,4 +1,5 @@
-// Every change that a commit makes fails in turn: an error, and at the target the old directory or the new one, whole.
+// Every change that a commit makes fails in turn: an error, and at the target the old directory or
+// the new one, whole.
 #include <functional>
 #include <memory>
 #include <string>

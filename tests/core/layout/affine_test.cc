@@ -34,7 +34,8 @@ bool Contains(const Box& box, const Dims& index) {
   return true;
 }
 
-// Atomic axes laid out in a random order and grouping on each side, as tables do, within larger tensors.
+// Atomic axes laid out in a random order and grouping on each side, as tables do, within larger
+// tensors.
 Nest RandomNest(std::mt19937_64& rng) {
   const auto pick = [&](int lo, int hi) { return std::uniform_int_distribution<int>(lo, hi)(rng); };
   Nest nest;

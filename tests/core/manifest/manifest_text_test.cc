@@ -1,5 +1,5 @@
-// Manifests whose own digest is right and whose text contradicts itself: what a later version with a mistake, or
-// somebody who signs what he changed, could leave.
+// Manifests whose own digest is right and whose text contradicts itself: what a later version with
+// a mistake, or somebody who signs what he changed, could leave.
 #include <ostream>
 #include <string>
 #include <vector>

@@ -81,7 +81,8 @@ TEST(FollowChunksTest, JoinsNeighboursOfOneFile) {
               IsOkAndHolds(ElementsAre(Rows(0, 6, kCols, 1), Rows(6, 10, kCols, 0))));
 }
 
-// Gate and up of a fused fc1 are targets of their own: halves that are cut elsewhere than in the middle.
+// Gate and up of a fused fc1 are targets of their own: halves that are cut elsewhere than in the
+// middle.
 TEST(FollowChunksTest, CutsTheHalvesOfASource) {
   const CheckpointIndex index = IndexOf({{{0, 3, 0}, {3, 7, 1}, {7, 10, 2}}}, kCols);
   EXPECT_THAT(FollowChunks(Target(5), {.nests = {CopyRows(0, 0, 0, 5, kCols)}}, index),

@@ -1,4 +1,5 @@
-// Files of random bytes in memory, covered by a manifest with parity: something to damage and repair.
+// Files of random bytes in memory, covered by a manifest with parity: something to damage and
+// repair.
 #ifndef CKPT_TESTS_CORE_REPAIR_SPECIMEN_H_
 #define CKPT_TESTS_CORE_REPAIR_SPECIMEN_H_
 

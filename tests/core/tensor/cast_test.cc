@@ -124,7 +124,8 @@ TEST(CastElements, NarrowsFloat64WithOneRounding) {
               ::testing::ElementsAre(0x3C01));
 }
 
-// One element after the other, by the definition: the value as a double, rounded once by scaling and rint.
+// One element after the other, by the definition: the value as a double, rounded once by scaling
+// and rint.
 class OneByOne {
  public:
   static double Value(DType dtype, std::uint64_t bits) {
@@ -187,7 +188,8 @@ void PrintTo(const Pair& pair, std::ostream* os) {
   *os << DTypeName(pair.from) << " to " << DTypeName(pair.to);
 }
 
-// Bits of `dtype`: all that 16 of them can be; of more the edges of the narrower types, what lies around them, and noise.
+// Bits of `dtype`: all that 16 of them can be; of more the edges of the narrower types, what lies
+// around them, and noise.
 std::vector<std::uint64_t> Inputs(DType dtype) {
   std::vector<std::uint64_t> inputs;
   const std::uint64_t width = 8 * ElementBytes(dtype);
@@ -197,7 +199,8 @@ std::vector<std::uint64_t> Inputs(DType dtype) {
   }
   std::mt19937_64 rng(20261123);
   for (int i = 0; i < 100'000; ++i) inputs.push_back(rng() >> (64 - width));
-  // Every value of a narrower type and the ties between them, one step of the last place up and down.
+  // Every value of a narrower type and the ties between them, one step of the last place up and
+  // down.
   for (const DType narrow : {DType::kFloat16, DType::kBfloat16}) {
     for (std::uint64_t bits = 0; bits < 0x10000; bits += 3) {
       const double value = OneByOne::Value(narrow, bits);

@@ -1,4 +1,5 @@
-// Pickles that are cut, malformed or too large: each is refused with its kind, its byte and its file.
+// Pickles that are cut, malformed or too large: each is refused with its kind, its byte and its
+// file.
 #include <ostream>
 #include <string>
 #include <string_view>
@@ -138,7 +139,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadCase{"EmptyFloat", "\x80\2F\n."s, ErrorKind::kBadMetadata, "no number"},
         BadCase{"NoLiteral", "\x80\2Sa\n."s, ErrorKind::kBadMetadata, "no string literal"},
         BadCase{"NoEscape", "\x80\2V\\u12\n."s, ErrorKind::kBadMetadata, "a malformed \\u escape"},
-        BadCase{"SlotOfText", "\x80\2Npx\n."s, ErrorKind::kBadMetadata, "slot that is not a number"},
+        BadCase{"SlotOfText", "\x80\2Npx\n."s, ErrorKind::kBadMetadata,
+                "slot that is not a number"},
         BadCase{"SlotWithARest", "\x80\2Np1x\n."s, ErrorKind::kBadMetadata,
                 "slot that is not a number"},
         BadCase{"SlotPastTheFile", "\x80\2Np9\n."s, ErrorKind::kBadMetadata,

@@ -1,4 +1,5 @@
-// Scalars and arrays of numpy, as their pickles spell them: what is understood, and what only looks like it.
+// Scalars and arrays of numpy, as their pickles spell them: what is understood, and what only looks
+// like it.
 #include "formats/pickle/numpy_values.h"
 
 #include <cstdint>
@@ -76,7 +77,8 @@ Write BufferOf(const Write& bytes, const Write& shape, const Write& order) {
               Then({bytes, DTypeOf("u1", "|"), shape, order}));
 }
 
-// _reconstruct(ndarray, (0,), b'b') with the state (version, shape, dtype, is Fortran order, bytes).
+// _reconstruct(ndarray, (0,), b'b') with the state (version, shape, dtype, is Fortran order,
+// bytes).
 Write ArrayOf(const Write& state) {
   return [=](PickleWriter& w) {
     w.Global("numpy._core.multiarray", "_reconstruct").BeginTuple();

@@ -1,4 +1,5 @@
-// Values of Python's own, as their pickles spell them: what is understood, and what only looks like it.
+// Values of Python's own, as their pickles spell them: what is understood, and what only looks like
+// it.
 #include "formats/pickle/python_values.h"
 
 #include <optional>

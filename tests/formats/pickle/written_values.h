@@ -1,4 +1,5 @@
-// Python values as calls of a PickleWriter, put together like the values themselves: Tuple({Int(1), Text("a")}).
+// Python values as calls of a PickleWriter, put together like the values themselves: Tuple({Int(1),
+// Text("a")}).
 #ifndef CKPT_TESTS_FORMATS_PICKLE_WRITTEN_VALUES_H_
 #define CKPT_TESTS_FORMATS_PICKLE_WRITTEN_VALUES_H_
 

@@ -1,4 +1,5 @@
-// What the registry says of places, by their names and first bytes alone, and of the formats it lists.
+// What the registry says of places, by their names and first bytes alone, and of the formats it
+// lists.
 #include "formats/registry/registry.h"
 
 #include <algorithm>

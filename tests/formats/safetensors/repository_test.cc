@@ -57,7 +57,8 @@ TEST_F(RepositoryTest, PrefersNumberedFilesCalledModelElseTheFirstStem) {
               ElementsAre("b-00001-of-00001.safetensors", "c-00001-of-00001.safetensors"));
 }
 
-// As Transformers does: whoever saved shards once and one file later has the index of the first save left.
+// As Transformers does: whoever saved shards once and one file later has the index of the first
+// save left.
 TEST_F(RepositoryTest, TakesTheSingleFileBeforeAnIndex) {
   Add("model.safetensors");
   Add("model-00001-of-00001.safetensors");

@@ -1,4 +1,5 @@
-// Where tensors are found, what they are called, and which objects are refused; each object is the text of a pickle.
+// Where tensors are found, what they are called, and which objects are refused; each object is the
+// text of a pickle.
 #include "formats/torch_save/tensor_walk.h"
 
 #include <string>

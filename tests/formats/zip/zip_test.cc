@@ -211,7 +211,8 @@ TEST(ZipTest, AnEmptyRecordMayLeaveItsSizesToAnExtraField) {
   EXPECT_THAT(with_sizes(0, 1), FailsWith(ErrorKind::kBadItem));
 }
 
-// An archive of one record of 8 bytes whose directory entry says "see zip64" of both sizes and has this extra field.
+// An archive of one record of 8 bytes whose directory entry says "see zip64" of both sizes and has
+// this extra field.
 Result<Archive> OpenWithExtra(std::string_view extra) {
   Bytes bytes = ArchiveOf({{"data.pkl", "12345678"}});
   const std::size_t name_at = AsText(bytes).rfind("archive/data.pkl");

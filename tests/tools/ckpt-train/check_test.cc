@@ -168,7 +168,8 @@ TEST(DeviationTest, AGradientThatIsZeroButForRoundingIsMeasuredByTheOthers) {
        {std::pair(zeros, rounded), std::pair(rounded, zeros), std::pair(rounded, also_rounded)}) {
     EXPECT_LT(Measure(expected, actual).RelativeInGradients(kLargest), 1e-5);
   }
-  // A gradient where there should be none is found all the same, and a small one has its own measure.
+  // A gradient where there should be none is found all the same, and a small one has its own
+  // measure.
   const std::vector<double> wrong = {1e-6, 0};
   EXPECT_GT(Measure(zeros, wrong).RelativeInGradients(kLargest), 1e-5);
   const std::vector<double> small = {1e-5, 0};

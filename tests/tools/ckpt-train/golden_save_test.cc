@@ -1,4 +1,5 @@
-// A run that Megatron-LM saved, taken over and saved again by us: what lies there is what Megatron wrote.
+// A run that Megatron-LM saved, taken over and saved again by us: what lies there is what Megatron
+// wrote.
 #include <memory>
 #include <set>
 #include <string>

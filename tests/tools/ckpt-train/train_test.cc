@@ -431,7 +431,8 @@ class OwnRepositoryTest : public HfTrainTest {
   }
 };
 
-// Both matrices are stored and differ, so that leaving one of them out would change the model in silence.
+// Both matrices are stored and differ, so that leaving one of them out would change the model in
+// silence.
 TEST_F(OwnRepositoryTest, TiedWeightsThatDifferAreRefused) {
   Copy("llama-untied-bf16", In("tied"), "\"tie_word_embeddings\": false",
        "\"tie_word_embeddings\": true");
@@ -581,7 +582,8 @@ TEST_F(TrainTest, WhatPrintConfigPrintsIsTaken) {
   }
 }
 
-// A source says more than the run needs (how its weights were drawn once): said again, that is not news.
+// A source says more than the run needs (how its weights were drawn once): said again, that is not
+// news.
 TEST_F(TrainTest, WhatPrintConfigPrintsOfAModelIsTaken) {
   const Path source = std::string(kHfModel).substr(3);
   std::string json = ReadSmallFile(PosixStorage(), source / "config.json", 1 << 20).value();

@@ -1,4 +1,5 @@
-// The layout tables, asked with the trainer's own facts, name exactly the tensors that the trainer has.
+// The layout tables, asked with the trainer's own facts, name exactly the tensors that the trainer
+// has.
 #include "trainer/checkpoint/model_facts.h"
 
 #include <map>

@@ -204,8 +204,8 @@ TEST(StateMapTest, IsTheSameWhoeverAsks) {
   }
 }
 
-// The map by its definition: every rank's pieces, one after another in order of names and rows, each to
-// the holder that stages least, of equal ones the lowest.
+// The map by its definition: every rank's pieces, one after another in order of names and rows,
+// each to the holder that stages least, of equal ones the lowest.
 std::vector<std::pair<std::string, int>> StagedBy(const TrainConfig& config) {
   std::map<Piece, std::vector<int>> holders;
   std::set<std::string> trained;
@@ -257,8 +257,9 @@ TEST(StateMapTest, IsTheOneThatEveryRanksPiecesGive) {
   });
 }
 
-// Where every rank holds everything, the map has as many pieces on 4,096 ranks as on 4: a rank costs
-// no more than its name and its place in a queue. (Planning for each took a thousand times as long.)
+// Where every rank holds everything, the map has as many pieces on 4,096 ranks as on 4: a rank
+// costs no more than its name and its place in a queue. (Planning for each took a thousand times as
+// long.)
 TEST(StateMapTest, CostsWhatItHoldsNotOnceARank) {
   const auto seconds_of = [](int ranks) {
     TrainConfig config = testing::SmallRun(testing::SmallDeepSeek(), ranks);

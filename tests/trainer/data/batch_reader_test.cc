@@ -113,7 +113,8 @@ TEST(BatchReaderTest, AStepHasTheSameSamplesOnEveryMesh) {
   }
 }
 
-// Four steps of 24, then a restart on another mesh with another batch size: no sample is left out or repeated.
+// Four steps of 24, then a restart on another mesh with another batch size: no sample is left out
+// or repeated.
 TEST(BatchReaderTest, ResumesWhereItWasUnderAnotherBatchSize) {
   std::vector<std::int32_t> seen;
   std::int64_t consumed = 0;

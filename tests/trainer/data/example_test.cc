@@ -160,7 +160,8 @@ TEST(ExampleTest, DocumentsRefuseWhatPicksLabels) {
   EXPECT_THAT(Parse(kTokens, R"({"input_ids": [1]})", true), IsOk());
 }
 
-// Whatever is cut off or flipped, a line is an example whose parts agree, or an error of this place.
+// Whatever is cut off or flipped, a line is an example whose parts agree, or an error of this
+// place.
 TEST(ExampleTest, AnyDamageIsAnErrorOrAnExample) {
   const std::string line = R"({"input_ids": [5, 16, 7], "labels": [-100, 6, 7], "x": {"y": null}})";
   const auto check = [](const std::string& damaged) {

@@ -1,4 +1,5 @@
-// Writes Megatron's indexed datasets, byte for byte as its builder does: for tests, which read them.
+// Writes Megatron's indexed datasets, byte for byte as its builder does: for tests, which read
+// them.
 #ifndef CKPT_TESTS_TRAINER_DATA_INDEXED_DATASET_WRITER_H_
 #define CKPT_TESTS_TRAINER_DATA_INDEXED_DATASET_WRITER_H_
 

@@ -55,7 +55,8 @@ TEST(PackBestFitTest, EveryItemIsInOnePackThatHoldsIt) {
     std::vector<std::uint32_t> all(sizes.size());
     std::iota(all.begin(), all.end(), 0U);
     ASSERT_EQ(members, all);
-    // No packing has fewer than the sum needs; the bound of best fit decreasing is against the best.
+    // No packing has fewer than the sum needs; the bound of best fit decreasing is against the
+    // best.
     const auto total = std::accumulate(sizes.begin(), sizes.end(), 0U);
     ASSERT_GE(packs.size(), (total + capacity - 1) / capacity);
   }

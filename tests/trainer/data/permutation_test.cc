@@ -62,7 +62,8 @@ TEST(PermutationTest, DiffersByNumberAndByKey) {
   EXPECT_EQ(orders.size(), 401U);
 }
 
-// All orders of four are equally likely: the smallest domain is the hardest for a network of halves.
+// All orders of four are equally likely: the smallest domain is the hardest for a network of
+// halves.
 TEST(PermutationTest, OrdersOfFewAreAboutEquallyLikely) {
   for (const std::uint64_t size : {std::uint64_t{3}, std::uint64_t{4}}) {
     constexpr int kDraws = 24'000;
@@ -92,7 +93,8 @@ TEST(PermutationTest, PlacesAreEquallyLikely) {
   }
 }
 
-// In a random order a number follows its successor as often as any other: once in `size` neighbours.
+// In a random order a number follows its successor as often as any other: once in `size`
+// neighbours.
 TEST(PermutationTest, KeepsNoNeighbours) {
   const std::vector<std::uint64_t> values = All(Permutation(kKey, 0, 100'000));
   int neighbours = 0;

@@ -98,8 +98,8 @@ TEST(TokenWindowsTest, NeedOneTokenMoreThanTheirLength) {
   EXPECT_THAT(Windows({}, {.seq_length = 1}), FailsWith(ErrorKind::kUsage));
 }
 
-// Documents of many lengths, empty ones too: windows are what cutting the whole stream gives, and the stream is the
-// documents, each whole and once.
+// Documents of many lengths, empty ones too: windows are what cutting the whole stream gives, and
+// the stream is the documents, each whole and once.
 TEST(TokenWindowsTest, EqualTheStreamCutByHand) {
   const std::uint64_t seed = 20261121;
   SCOPED_TRACE(::testing::Message() << "seed " << seed);

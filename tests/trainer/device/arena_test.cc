@@ -132,8 +132,9 @@ TEST_F(ArenaTest, OneChunkThatSufficesStays) {
   EXPECT_EQ(arena_.Allocate(DType::kUint8, {100}).data, before);
 }
 
-// A step of a mixture of experts: every layer keeps tensors whose rows vary from step to step, and backward takes
-// temporaries of as many rows, layer by layer. All are larger than a chunk, and none has the size of another.
+// A step of a mixture of experts: every layer keeps tensors whose rows vary from step to step, and
+// backward takes temporaries of as many rows, layer by layer. All are larger than a chunk, and none
+// has the size of another.
 void RunStep(std::mt19937_64& random, double jitter, Arena& arena) {
   constexpr int kLayers = 6;
   std::uniform_real_distribution<double> vary(1 - jitter, 1 + jitter);

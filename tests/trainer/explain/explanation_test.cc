@@ -239,8 +239,8 @@ INSTANTIATE_TEST_SUITE_P(
                   {"moe_expert_capacity_factor", 1.5},
                   {"moe_pad_expert_input_to_capacity", true}}}));
 
-// What grows with the vocabulary and is not a parameter is in the total too: each row of a gradient has a sum, and weights are
-// drawn on the host.
+// What grows with the vocabulary and is not a parameter is in the total too: each row of a gradient
+// has a sum, and weights are drawn on the host.
 class LargeVocabularyTest : public ::testing::TestWithParam<MeshCase> {};
 
 TEST_P(LargeVocabularyTest, TotalIsThePeakThatAStepReports) {

@@ -129,7 +129,8 @@ TEST(TopologyTest, ExpertGroupsStayWithinAnInstance) {
   });
 }
 
-// A shard cut into N slices, shards in order of the inner index: slice o of shard i is number i·N + o.
+// A shard cut into N slices, shards in order of the inner index: slice o of shard i is number i·N +
+// o.
 TEST(TopologyTest, SlicesOfAllRanksCoverTheFlatArrayOnce) {
   ForEveryMesh([](const MeshConfig& mesh) {
     const int n = mesh.num_instances;

@@ -1,4 +1,5 @@
-// The bytes of event files, against what TensorFlow's record writer and protobuf make of the same events.
+// The bytes of event files, against what TensorFlow's record writer and protobuf make of the same
+// events.
 #include "trainer/metrics/event_record.h"
 
 #include <vector>

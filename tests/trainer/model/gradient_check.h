@@ -18,8 +18,8 @@ struct GradientError {
   double relative = 0;  // to the norm of the parameter's gradient
 };
 
-// The largest error over all parameters. Each gradient is compared along `num_directions` random directions, into which
-// every element enters.
+// The largest error over all parameters. Each gradient is compared along `num_directions` random
+// directions, into which every element enters.
 inline GradientError WorstGradientError(ModelRunner& runner, std::uint64_t seed,
                                         int num_directions = 2) {
   std::mt19937_64 random(seed);
@@ -46,7 +46,8 @@ inline GradientError WorstGradientError(ModelRunner& runner, std::uint64_t seed,
         runner.params().WriteWeight(name, moved);
         return runner.Objective();
       };
-      // Five points: the error is of fourth order in the distance. Short enough that no token changes its experts.
+      // Five points: the error is of fourth order in the distance. Short enough that no token
+      // changes its experts.
       constexpr double kStep = 1e-4;
       const double slope =
           (8 * (at(kStep) - at(-kStep)) - (at(2 * kStep) - at(-2 * kStep))) / (12 * kStep);

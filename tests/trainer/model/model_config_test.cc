@@ -106,7 +106,8 @@ TEST(ParseModelConfig, SaysWhatItHasInsteadOfWhatOthersHave) {
   }
 }
 
-// What stands in for a size of the wrong kind divides nothing, and that is not a finding of its own.
+// What stands in for a size of the wrong kind divides nothing, and that is not a finding of its
+// own.
 TEST(ParseModelConfig, SaysOnceThatASizeIsNoNumber) {
   Configuration settings = Tiny();
   settings["hidden_size"] = "12";

@@ -92,8 +92,8 @@ inline std::vector<double> MoeWeight(const trainer::ParamSpec& spec, std::uint64
                       1 / std::sqrt(static_cast<double>(spec.shape.back())));
 }
 
-// One rank of RunMoe. Between Prepare and AddTo nothing waits for the queue but the block itself, so
-// that memory it gives up too early shows.
+// One rank of RunMoe. Between Prepare and AddTo nothing waits for the queue but the block itself,
+// so that memory it gives up too early shows.
 class MoeRank {
  public:
   MoeRank(const trainer::ModelConfig& config, std::uint64_t seed, const MoeOptions& options,

@@ -203,8 +203,8 @@ class NaiveMoe {
     return loss;
   }
 
-  // An expert with more choices than its capacity keeps the heaviest, or the first. Counts become what
-  // is kept, or padded to.
+  // An expert with more choices than its capacity keeps the heaviest, or the first. Counts become
+  // what is kept, or padded to.
   void DropTokens(std::vector<Token>& tokens, std::vector<double>& counts) const {
     if (!moe_.capacity_factor) return;
     const double mean = static_cast<double>(tokens.size()) * static_cast<double>(moe_.router.topk) /

@@ -19,7 +19,8 @@ using ::testing::Pointwise;
 using trainer::RopeConfig;
 using trainer::RopeScaling;
 
-// Reference values: transformers 5.23.0, ROPE_INIT_FUNCTIONS (modeling_rope_utils.py), torch 2.15.0.
+// Reference values: transformers 5.23.0, ROPE_INIT_FUNCTIONS (modeling_rope_utils.py), torch
+// 2.15.0.
 struct FrequencyCase {
   std::string name;
   RopeConfig rope;

@@ -1,4 +1,5 @@
-// The model against numbers that Transformers computed: loss, logits and every gradient of the golden repositories.
+// The model against numbers that Transformers computed: loss, logits and every gradient of the
+// golden repositories.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -190,7 +191,8 @@ Result<trainer::ModelConfig> ReadModelConfig(const layout::Configuration& hf_con
   return trainer::ParseModelConfig(settings);
 }
 
-// Golden repositories whose model the trainer computes, or the others. Those of quantised weights have a twin in bfloat16.
+// Golden repositories whose model the trainer computes, or the others. Those of quantised weights
+// have a twin in bfloat16.
 std::vector<std::string> Cases(bool are_covered) {
   std::vector<std::string> cases;
   for (const std::string& name : GoldenCases("hf")) {

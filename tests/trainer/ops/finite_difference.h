@@ -12,8 +12,9 @@
 
 namespace ckpt::trainer {
 
-// The derivative of `value` by x[i]; `value` reads `x`, which is as before afterwards. Two central differences,
-// extrapolated: the error is of the fourth order of the step, about 1e-11 of the values themselves.
+// The derivative of `value` by x[i]; `value` reads `x`, which is as before afterwards. Two central
+// differences, extrapolated: the error is of the fourth order of the step, about 1e-11 of the
+// values themselves.
 inline double CentralDifference(std::vector<double>& x, std::size_t i,
                                 const std::function<double()>& value) {
   const double at = x[i];
@@ -29,8 +30,8 @@ inline double CentralDifference(std::vector<double>& x, std::size_t i,
   return (4 * difference(kStep / 2) - difference(kStep)) / 3;
 }
 
-// Whether every element of `gradient` is the derivative of `value` by that element of `x`, to 1e-6 of itself and 1e-9 of
-// the largest: a relative error of 1e-4 in any but the smallest is found.
+// Whether every element of `gradient` is the derivative of `value` by that element of `x`, to 1e-6
+// of itself and 1e-9 of the largest: a relative error of 1e-4 in any but the smallest is found.
 //
 // REQUIRES: everything is computed in double precision; `value` is smooth where it is looked at.
 inline ::testing::AssertionResult IsGradientOf(const std::vector<double>& gradient,

@@ -1,4 +1,5 @@
-// What the fixed order adds to the promises of every Ops: bits that depend on nothing beside a row and a column.
+// What the fixed order adds to the promises of every Ops: bits that depend on nothing beside a row
+// and a column.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>

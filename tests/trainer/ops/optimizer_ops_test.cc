@@ -125,7 +125,8 @@ TEST_P(OpsSuite, AdamWGivesEveryShardTheBitsOfTheWhole) {
   ExpectSameWithAnyThreads([&] { return update({kLong}); });
 }
 
-// What the passes would leave that the factors stand for: a cast to float32, and one multiplication after the other.
+// What the passes would leave that the factors stand for: a cast to float32, and one multiplication
+// after the other.
 TEST_P(OpsSuite, UpdatesAndNormsTakeSumsOfEveryDtypeWithTheBitsOfSeparatePasses) {
   constexpr GradientFactors kFactors = {.scale = 1.0 / 3, .clip = 0.3};
   const Values weights = Uniform(kSize);

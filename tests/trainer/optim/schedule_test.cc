@@ -35,8 +35,9 @@ struct Curve {
 };
 void PrintTo(const Curve& curve, std::ostream* os) { *os << curve.name; }
 
-// Recorded from megatron.core 0.16.1: OptimizerParamScheduler(init_lr=1e-6, max_lr=3e-4, min_lr=3e-5,
-// lr_decay_steps=20, wsd_decay_steps=8, …), the rate of its group after 0, 1, 2, … calls of step(1).
+// Recorded from megatron.core 0.16.1: OptimizerParamScheduler(init_lr=1e-6, max_lr=3e-4,
+// min_lr=3e-5, lr_decay_steps=20, wsd_decay_steps=8, …), the rate of its group after 0, 1, 2, …
+// calls of step(1).
 const Curve kCurves[] = {
     {"Constant",
      DecayStyle::kConstant,

@@ -90,7 +90,8 @@ void ExpectSoundLayout(const Shapes& shapes, const FlatLayoutOptions& options) {
   ASSERT_LT(layout.total_elems - all_elems, options.num_shards * multiple + gaps);
 }
 
-// The pieces of all shards of a division put together give every row of every tensor once, in order.
+// The pieces of all shards of a division put together give every row of every tensor once, in
+// order.
 void ExpectShardsCoverRows(const FlatLayout& layout, int num_parts) {
   const std::int64_t part = layout.total_elems / num_parts;
   std::vector<std::int64_t> next_row(layout.offsets.size(), 0);
@@ -193,8 +194,8 @@ TEST(FlatLayoutDeathTest, RefusesARangeThatCutsARow) {
   EXPECT_DEATH(RowsWithin(layout, 0, 6), "row == 0");
 }
 
-// Layouts with the same finest division hold the same tensors at the same places, however coarse the
-// shards in use: what HFSDP relies on.
+// Layouts with the same finest division hold the same tensors at the same places, however coarse
+// the shards in use: what HFSDP relies on.
 TEST(FlatLayoutTest, ACoarseShardIsItsFineShardsInOrder) {
   const Shapes shapes = {{33, 12}, {7, 8}, {50}, {9, 4, 2}};
   const FlatLayout layout = LayOut(shapes, {.num_shards = 8});

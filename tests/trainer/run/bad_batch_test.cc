@@ -85,7 +85,8 @@ std::vector<Status> NamesOf(const trainer::TrainConfig& config, std::int64_t poi
 }
 
 TEST(BadBatchTest, EveryRankNamesTheSamples) {
-  // Two micro-batches of two sequences on each of two ranks: sample 16 + 5 is of rank 0's second one.
+  // Two micro-batches of two sequences on each of two ranks: sample 16 + 5 is of rank 0's second
+  // one.
   const auto config = testing::SmallMoeRun(2, {{"micro_batch_size", 2}, {"global_batch_size", 8}});
   ASSERT_THAT(config, IsOk());
   for (const Status& name : NamesOf(*config, 21)) {

@@ -134,7 +134,8 @@ TEST_F(DamagedCheckpointTest, TakesTheOneBeforeAndSaysWhyWhateverFileIsDamaged) 
   EXPECT_THAT(GoOn(), testing::IsOkAndHolds(3));
 }
 
-// One rank finds the damage while it reads; the others are in a collective by then, or wait for it in one.
+// One rank finds the damage while it reads; the others are in a collective by then, or wait for it
+// in one.
 TEST_F(DamagedCheckpointTest, LeavesNoRankWaitingWhateverTheStrategy) {
   struct Mesh {
     const char* name;

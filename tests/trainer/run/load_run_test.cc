@@ -92,7 +92,8 @@ class LoadRunTest : public ::testing::Test {
   std::unique_ptr<Storage> disk_ = MakeMemoryStorage();
 };
 
-// Of what was read for the settings, loading reads the bytes of `.metadata` again, for its checksum.
+// Of what was read for the settings, loading reads the bytes of `.metadata` again, for its
+// checksum.
 TEST_F(LoadRunTest, ReadsMetadataOnceForSettingsAndAllRanks) {
   for (const int ranks : {1, 2, 4}) {
     WatchedStorage storage(*disk_);

@@ -1,4 +1,5 @@
-// save_format hf: what all ranks write together is what ckpt-convert makes of a checkpoint of the run.
+// save_format hf: what all ranks write together is what ckpt-convert makes of a checkpoint of the
+// run.
 #include <algorithm>
 #include <cstdint>
 #include <map>

@@ -1,4 +1,5 @@
-// What the engine promises beside the numbers: memory, counts of collectives, waits, frozen parameters, number types, errors.
+// What the engine promises beside the numbers: memory, counts of collectives, waits, frozen
+// parameters, number types, errors.
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
@@ -77,7 +78,8 @@ TEST(EngineMemoryTest, MixedPrecisionIsPlannedToo) {
   ExpectMemoryAsPlanned(config);
 }
 
-// Bytes of the plan against the formulas of sharding.md C.3: compute weights, gradients, main weights and two moments.
+// Bytes of the plan against the formulas of sharding.md C.3: compute weights, gradients, main
+// weights and two moments.
 TEST(EngineMemoryTest, ShardingDividesWhatItNames) {
   ModelConfig model = SmallMoe();
   model.hidden_size = 64;  // large enough that padding does not matter
@@ -116,7 +118,8 @@ TEST(EngineMemoryTest, ACapOnWholeUnitsIsKept) {
   EXPECT_THAT(run.status().first().hint, HasSubstr("max_unsharded_bytes="));
 }
 
-// Rows per rank vary from step to step, and one layer's are larger than what the arena grows by at least.
+// Rows per rank vary from step to step, and one layer's are larger than what the arena grows by at
+// least.
 TEST(EngineMemoryTest, ActivationsOfRowsThatVaryHoldLittleMoreThanTheLargestStepNeeds) {
   ModelConfig model = SmallMoe();
   model.moe->ffn_hidden_size = 2048;
@@ -210,7 +213,8 @@ TEST(EngineScheduleTest, EveryUnitIsGatheredTwiceAndReducedOnceAMicroBatch) {
 
 TEST(EngineScheduleTest, WhatIsStillInASlotIsNotGatheredAgain) {
   const RunOptions options = {.steps = 1, .inspect = [&](RankTrainer& trainer, Device&) {
-                                // Two units wait where the layers turn round, at the last and, between micro-batches, at the first; and the root.
+                                // Two units wait where the layers turn round, at the last and,
+                                // between micro-batches, at the first; and the root.
                                 const std::int64_t turns = 2 * kDeepMicroBatches - 1;
                                 EXPECT_EQ(trainer.params().counters().gathers,
                                           2 * kDeepMicroBatches * kDeepLayers - 2 * turns + 1);
@@ -298,8 +302,8 @@ RunOptions SlowGathers(bool forgets) {
           }};
 }
 
-// Between two steps of HFSDP, the slices of the last unit arrive only after a gather of the next step:
-// a gather that waited for more than its own unit's slices would never run.
+// Between two steps of HFSDP, the slices of the last unit arrive only after a gather of the next
+// step: a gather that waited for more than its own unit's slices would never run.
 class LateSlices {
  public:
   // From here on, the next refresh is held back. `slices` are its gathers over replicas.

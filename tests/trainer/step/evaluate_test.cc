@@ -29,7 +29,8 @@ Result<TrainConfig> Config(const layout::Configuration& more) {
   return ParseTrainConfig(reader, 2);
 }
 
-// Micro-batches with different numbers of labels: only then the mean over tokens is not the mean of means.
+// Micro-batches with different numbers of labels: only then the mean over tokens is not the mean of
+// means.
 std::vector<HostMicroBatch> Batches(int rank) {
   std::vector<HostMicroBatch> batches;
   for (int m = 0; m < 2; ++m) {

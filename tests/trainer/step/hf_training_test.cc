@@ -1,4 +1,5 @@
-// Training against Transformers and torch's AdamW: the losses that the golden repositories recorded.
+// Training against Transformers and torch's AdamW: the losses that the golden repositories
+// recorded.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

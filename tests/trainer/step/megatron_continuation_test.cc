@@ -1,4 +1,5 @@
-// Runs that go on where Megatron-LM stopped: the state is what it stored, the losses are those it had.
+// Runs that go on where Megatron-LM stopped: the state is what it stored, the losses are those it
+// had.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -46,8 +47,8 @@ using namespace trainer;  // NOLINT(google-build-using-namespace)
 constexpr std::string_view kGroup = "fsdp_dtensor";
 constexpr std::uint64_t kBudgetBytes = 64 << 20;
 
-// Relative, of a loss and a gradient norm against Megatron's, and of any mesh against one rank. All compute in bf16, in
-// another order; what is seen is at most half of it.
+// Relative, of a loss and a gradient norm against Megatron's, and of any mesh against one rank. All
+// compute in bf16, in another order; what is seen is at most half of it.
 constexpr double kLossTolerance = 3e-4;
 constexpr double kNormTolerance = 5e-3;
 constexpr double kMeshTolerance = 1e-4;
@@ -228,7 +229,8 @@ OurTensor OurTensorOf(std::string key) {
   return ours;
 }
 
-// Every stored tensor of model and optimizer, and nothing else, with the bytes that Megatron had in memory.
+// Every stored tensor of model and optimizer, and nothing else, with the bytes that Megatron had in
+// memory.
 void ExpectEqualsStored(const WholeState& whole,
                         const std::map<std::string, GoldenTensor>& stored) {
   std::set<std::string> used;
@@ -307,7 +309,8 @@ TEST_P(MegatronContinuationTest, LoadsEveryBitAndFollowsTheLossesOnEveryMesh) {
         WorstDifference(reports, &StepReport::loss, Column(recorded->steps, &RecordedStep::loss));
     const double norm = WorstDifference(reports, &StepReport::grad_norm,
                                         Column(recorded->steps, &RecordedStep::grad_norm));
-    // The first loss is of the weights as they were stored: right whatever becomes of the gradients.
+    // The first loss is of the weights as they were stored: right whatever becomes of the
+    // gradients.
     const double first_loss = recorded->steps.front().loss;
     EXPECT_NEAR(reports.front().loss, first_loss, kLossTolerance * first_loss);
     if (recorded->is_target) {
@@ -331,7 +334,8 @@ TEST(MegatronContinuation, HasACaseWithExpertsAndOneWithout) {
   EXPECT_GE(MegatronCases().size(), 2U);
 }
 
-// What four steps of a small model cannot show: each of these changes a loss by less than bf16 does.
+// What four steps of a small model cannot show: each of these changes a loss by less than bf16
+// does.
 TEST(MegatronContinuation, TakesOverTheSettingsOfTheRun) {
   const Path path = GoldenDir() / std::string(kGroup) / "moe_ep2_fsdp4" / "ckpt";
   const auto state = OpenTrainingState(PosixStorage(), path, {});

@@ -1,4 +1,5 @@
-// Every mesh is the same training: whatever is sharded, replicated or dispatched, a run equals that of one rank.
+// Every mesh is the same training: whatever is sharded, replicated or dispatched, a run equals that
+// of one rank.
 #include <cmath>
 #include <map>
 #include <vector>
@@ -112,7 +113,8 @@ void ExpectSameBits(const TrainingRun& a, const TrainingRun& b) {
   EXPECT_TRUE(a.buffers == b.buffers);
 }
 
-// With one micro-batch a step, the sum over all ranks is the same tree, whoever makes which part of it.
+// With one micro-batch a step, the sum over all ranks is the same tree, whoever makes which part of
+// it.
 TEST(MeshBitsTest, ShardingAndReplicasDoNotChangeASumOfOneMicroBatch) {
   const TrainConfig config = SmallRun(SmallMoe(), 8);
   const Result<TrainingRun> fsdp = Train(OnMesh(config, {.ranks = 8}, 1), {});

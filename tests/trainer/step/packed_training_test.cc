@@ -172,8 +172,9 @@ INSTANTIATE_TEST_SUITE_P(
                                             {"moe_expert_capacity_factor", 0.75}}),
     [](const auto& test) { return "Run" + std::to_string(test.index); });
 
-// An example is a micro-batch of its own, or a part of one: the loss over all tokens is the same, and
-// so is its gradient, but for the order of sums: T tokens' float32 terms, T·2^-24 of their magnitudes.
+// An example is a micro-batch of its own, or a part of one: the loss over all tokens is the same,
+// and so is its gradient, but for the order of sums: T tokens' float32 terms, T·2^-24 of their
+// magnitudes.
 TEST(PackedTrainingTest, ExamplesAreLearnedAsIfAlone) {
   const Result<TrainConfig> config = Config({{"calculate_per_token_loss", true}});
   ASSERT_THAT(config, IsOk());

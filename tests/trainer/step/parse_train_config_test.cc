@@ -161,8 +161,9 @@ TEST(ParseTrainConfigTest, ReportsWhatIsWrongWithModelRunAndMeshAtOnce) {
                                                        {"overlap_param_gather", true}}),
                                         4);
   for (const char* want :
-       {"hidden_size is not a valid number", "no setting lr_decai_style", "did you mean lr_decay_style",
-        "optimizer has an unknown value: expected adam, sgd", "micro_batch_size is not a valid number",
+       {"hidden_size is not a valid number", "no setting lr_decai_style",
+        "did you mean lr_decay_style", "optimizer has an unknown value: expected adam, sgd",
+        "micro_batch_size is not a valid number",
         "expert_model_parallel_size is set, but the model has no experts",
         "max_unsharded_bytes is not a size", "overlap_param_gather needs overlap_grad_reduce"}) {
     EXPECT_THAT(problems, HasSubstr(want));

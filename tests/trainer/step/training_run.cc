@@ -52,7 +52,8 @@ std::vector<double> ReadValues(Device& device, Queue& queue, const Tensor& tenso
                                   : std::vector<double>();
 }
 
-// A piece on its way between ranks: "name", first element, values. As text of numbers it would lose bits, so as bytes.
+// A piece on its way between ranks: "name", first element, values. As text of numbers it would lose
+// bits, so as bytes.
 struct Piece {
   std::string name;
   std::uint64_t begin = 0;
@@ -231,7 +232,8 @@ TrainConfig SmallRun(const ModelConfig& model, std::int64_t sequences) {
   config.global_batch_size = sequences;
   config.seq_length = kSeq;
   config.schedule = {.style = DecayStyle::kConstant, .max_lr = 3e-3};
-  // Far above the noise of a sum: Adam divides a gradient by its own size, which makes noise of tiny ones an update.
+  // Far above the noise of a sum: Adam divides a gradient by its own size, which makes noise of
+  // tiny ones an update.
   config.optimizer.adam_eps = 1e-3;
   config.overlap_grad_reduce = true;
   config.overlap_param_gather = true;

@@ -1,4 +1,5 @@
-// Small training runs on any mesh, and what is left of them: reports, weights and gradients as whole tensors.
+// Small training runs on any mesh, and what is left of them: reports, weights and gradients as
+// whole tensors.
 #ifndef CKPT_TESTS_TRAINER_STEP_TRAINING_RUN_H_
 #define CKPT_TESTS_TRAINER_STEP_TRAINING_RUN_H_
 
@@ -16,8 +17,8 @@
 
 namespace ckpt::testing {
 
-// A mixture of experts with a dense first layer, sequence auxiliary loss and grouped queries; every size but the number of
-// experts is odd, so that shards are uneven.
+// A mixture of experts with a dense first layer, sequence auxiliary loss and grouped queries; every
+// size but the number of experts is odd, so that shards are uneven.
 trainer::ModelConfig SmallMoe();
 // The same with latent attention, sigmoid scores in groups, an expert bias and a shared expert.
 trainer::ModelConfig SmallDeepSeek();
@@ -45,8 +46,9 @@ struct TrainingRun {
   WholeTensors buffers;                      // expert biases
 };
 
-// One rank's part, from any launcher: trains on `world`'s ranks, gathers the pieces of all ranks into whole tensors and
-// checks that pieces held by several ranks agree bit for bit (kValueMismatch names the tensor).
+// One rank's part, from any launcher: trains on `world`'s ranks, gathers the pieces of all ranks
+// into whole tensors and checks that pieces held by several ranks agree bit for bit (kValueMismatch
+// names the tensor).
 Result<TrainingRun> TrainOnRank(const trainer::TrainConfig& config, trainer::Communicator& world,
                                 const RunOptions& options);
 // On threads, or on the world given to TrainOn if that has as many ranks.
@@ -55,8 +57,8 @@ Result<TrainingRun> Train(const trainer::TrainConfig& config, const RunOptions& 
 // Ranks that runs take from now on, where their number fits. Null: threads.
 void TrainOn(trainer::Communicator* world);
 
-// Largest |a - b| of any element over the largest magnitude of its tensor, over all tensors; infinite if names or sizes
-// differ.
+// Largest |a - b| of any element over the largest magnitude of its tensor, over all tensors;
+// infinite if names or sizes differ.
 double RelativeDifference(const WholeTensors& a, const WholeTensors& b);
 
 }  // namespace ckpt::testing

@@ -22,8 +22,8 @@ struct Tick {
 
 class ChartAxis {
  public:
-  // Covers the values, which may be none, and more, so that it ends at ticks (an x axis that is to end where its values do
-  // is `tight`). REQUIRES: all values are finite, those of kLog at least 0.
+  // Covers the values, which may be none, and more, so that it ends at ticks (an x axis that is to
+  // end where its values do is `tight`). REQUIRES: all values are finite, those of kLog at least 0.
   ChartAxis(Scale scale, std::span<const double> values, bool tight = false);
 
   // From 0 at the lower end to 1 at the upper. REQUIRES: the value is covered.

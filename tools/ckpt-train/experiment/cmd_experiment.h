@@ -24,8 +24,9 @@ struct ExperimentOptions {
   bool keep = false;                       // the checkpoints, which are removed otherwise
 };
 
-// `experiment reshard`: trains the proxy under FSDP and expert parallelism, saves it, lets it go on as the reference, and
-// resumes it under every topology, and back. Ranks are threads of this process.
+// `experiment reshard`: trains the proxy under FSDP and expert parallelism, saves it, lets it go on
+// as the reference, and resumes it under every topology, and back. Ranks are threads of this
+// process.
 //
 // Returns kDifferent where a check fails, after the report is written and the failures are printed.
 // Errors: those of ExperimentFolder::Open, SelectCases, ResolveRun and RunLeg.

@@ -17,7 +17,8 @@ class ExperimentFolder {
   // Makes the folder, or empties one that an earlier experiment left. Nothing else is ever removed.
   // `storage` outlives it.
   //
-  // Errors: kAlreadyExists (a folder with anything that no experiment made, or no folder), kNoSpace, kIo.
+  // Errors: kAlreadyExists (a folder with anything that no experiment made, or no folder),
+  // kNoSpace, kIo.
   static Result<ExperimentFolder> Open(Storage& storage, const Path& path);
 
   [[nodiscard]] Path data() const { return path_ / "data.jsonl"; }

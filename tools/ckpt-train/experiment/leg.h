@@ -44,8 +44,8 @@ struct LegOptions {
   std::function<void(const StepMetrics&)> on_step;  // by rank 0
 };
 
-// Starts as `run` says and trains, ranks as threads of this process. Stretches follow each other as in one run: nothing is
-// loaded in between.
+// Starts as `run` says and trains, ranks as threads of this process. Stretches follow each other as
+// in one run: nothing is loaded in between.
 //
 // Errors: those of opening the data, of RankSession and of TrainLoop.
 Result<Leg> RunLeg(const RunConfig& run, const LegOptions& leg, const cli::CommonOptions& options,

@@ -36,7 +36,8 @@ struct ChartMark {
 struct LineChart {
   std::string title;
   std::string x_label;
-  // Names for the legend. The first series is drawn as a wide grey band that others lie on: what they are compared with.
+  // Names for the legend. The first series is drawn as a wide grey band that others lie on: what
+  // they are compared with.
   std::vector<std::string> series;
   std::vector<ChartMark> marks;
   std::vector<ChartPanel> panels;  // from top to bottom

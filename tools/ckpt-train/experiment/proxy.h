@@ -9,13 +9,14 @@
 
 namespace ckpt::train {
 
-// Eight layers, three of them dense, five with eight experts of which a token takes four: sigmoid scores, four groups of
-// which two are chosen, a correction bias, a shared expert, a balancing loss of sequences; latent attention; bytes as tokens.
-// Batch, optimizer and schedule too, the latter for a run of `train_iters` steps: a step has one sequence a rank of eight.
+// Eight layers, three of them dense, five with eight experts of which a token takes four: sigmoid
+// scores, four groups of which two are chosen, a correction bias, a shared expert, a balancing loss
+// of sequences; latent attention; bytes as tokens. Batch, optimizer and schedule too, the latter
+// for a run of `train_iters` steps: a step has one sequence a rank of eight.
 [[nodiscard]] layout::Configuration ProxySettings(std::int64_t train_iters);
 
-// JSON lines of text: short sentences and sums of a small vocabulary, drawn from a fixed seed. The same bytes always, few
-// enough that a run of some hundred steps goes through them more than once.
+// JSON lines of text: short sentences and sums of a small vocabulary, drawn from a fixed seed. The
+// same bytes always, few enough that a run of some hundred steps goes through them more than once.
 [[nodiscard]] std::string ProxyText();
 
 }  // namespace ckpt::train

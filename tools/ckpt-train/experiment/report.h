@@ -46,7 +46,8 @@ struct ReportFiles {
                                            const std::string& figure);
 // One document and a line end.
 [[nodiscard]] std::string FindingsJson(const ReshardFindings& findings, const ReportFiles& files);
-// Loss and gradient norm of all runs, and how far the resumed ones are from the one that was never interrupted.
+// Loss and gradient norm of all runs, and how far the resumed ones are from the one that was never
+// interrupted.
 [[nodiscard]] LineChart FindingsChart(const ReshardFindings& findings);
 
 }  // namespace ckpt::train

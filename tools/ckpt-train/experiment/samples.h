@@ -21,7 +21,8 @@ struct ReadSample {
   friend bool operator==(const ReadSample&, const ReadSample&) = default;
 };
 
-// Hands on what another source has, and remembers it. All ranks of a run may share it: it is thread-safe.
+// Hands on what another source has, and remembers it. All ranks of a run may share it: it is
+// thread-safe.
 class RecordingSource final : public trainer::SequenceSource {
  public:
   explicit RecordingSource(std::shared_ptr<const trainer::SequenceSource> source)

@@ -16,11 +16,12 @@ using trainer::MeshConfig;
 using trainer::OuterSharding;
 using trainer::Sharding;
 
-// A step's products have the shapes they have on the source's mesh, and its sums over ranks the same tree: that of eight
-// ranks contains the trees over the ranks of an instance and over the instances.
+// A step's products have the shapes they have on the source's mesh, and its sums over ranks the
+// same tree: that of eight ranks contains the trees over the ranks of an instance and over the
+// instances.
 constexpr Tolerance kBitEqual = {.bit_equal = true};
-// Other batches meet at the experts, or ranks take several micro-batches: float32 rounds differently, and training carries
-// that on.
+// Other batches meet at the experts, or ranks take several micro-batches: float32 rounds
+// differently, and training carries that on.
 constexpr Tolerance kRounding = {
     .first_loss = 1e-6, .first_norm = 1e-5, .tail_loss = 1e-3, .turned_loss = 2e-2};
 

@@ -11,7 +11,8 @@
 
 namespace ckpt::train {
 
-// Of one step, relative to the uninterrupted run; 0 only where the numbers are the same bit for bit.
+// Of one step, relative to the uninterrupted run; 0 only where the numbers are the same bit for
+// bit.
 struct Deviation {
   std::int64_t step = 0;
   double loss = 0;
@@ -34,11 +35,11 @@ struct ResumeVerdict {
   }
 };
 
-// Compares after loading: the digest of the state, router biases, progress and seed. On the way: loss, norm, and the
-// samples that were read with what was in them. At the end: the digest again.
+// Compares after loading: the digest of the state, router biases, progress and seed. On the way:
+// loss, norm, and the samples that were read with what was in them. At the end: the digest again.
 //
-// `saved` is what was resumed from. REQUIRES: both legs took at least a step, `whole` those of `resumed` among others and a
-// station where `resumed` ends.
+// `saved` is what was resumed from. REQUIRES: both legs took at least a step, `whole` those of
+// `resumed` among others and a station where `resumed` ends.
 [[nodiscard]] ResumeVerdict JudgeResume(const ReshardCase& resumed_case, const Leg& resumed,
                                         const Station& saved, const Leg& whole);
 

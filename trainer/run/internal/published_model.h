@@ -1,4 +1,5 @@
-// The published model that a run began from, as far as its saves need it: configuration and side files.
+// The published model that a run began from, as far as its saves need it: configuration and side
+// files.
 #ifndef CKPT_TRAINER_RUN_INTERNAL_PUBLISHED_MODEL_H_
 #define CKPT_TRAINER_RUN_INTERNAL_PUBLISHED_MODEL_H_
 
@@ -12,12 +13,14 @@
 
 namespace ckpt::train {
 
-// The configuration in `assets` (empty: there are none), for a save as a repository. `padded_vocab_size`: rows that the run
-// has, and the model not. Errors: kNotFound (no config.json), those of ParseHfConfig.
+// The configuration in `assets` (empty: there are none), for a save as a repository.
+// `padded_vocab_size`: rows that the run has, and the model not. Errors: kNotFound (no
+// config.json), those of ParseHfConfig.
 Result<layout::Configuration> ReadPublishedConfig(Storage& storage, const Path& assets,
                                                   std::int64_t padded_vocab_size);
 
-// The side files in `assets`; none if it is empty. The index of the weights is left out: it is of the files that were there.
+// The side files in `assets`; none if it is empty. The index of the weights is left out: it is of
+// the files that were there.
 Result<SavedFiles> CopyPublishedFiles(Storage& storage, const Path& assets);
 
 // The same for a repository whose weights are of `dtype`: config.json says so.
