@@ -149,6 +149,8 @@ std::string_view GroupName(Group group) {
       return "expert";
     case Group::kExpertShard:
       return "expert_shard";
+    case Group::kExpertHybrid:
+      return "expert_hybrid";
   }
   return "unknown";
 }
@@ -190,6 +192,8 @@ Topology::Progression Topology::RanksOf(Group group) const {
       return {rank_ - expert(), 1, parallel};
     case Group::kExpertShard:
       return {outer() * instance + expert(), parallel, instance / parallel};
+    case Group::kExpertHybrid:
+      return {expert(), parallel, all / parallel};
   }
   CKPT_CHECK(false);
 }

@@ -58,8 +58,9 @@ enum class Group : std::uint8_t {
   kHybrid,       // all D ranks: dense slices if instances divide the shards again
   kExpert,       // the P neighbours that divide the experts and send each other tokens
   kExpertShard,  // the J ranks of an instance with the same experts; may be one rank
+  kExpertHybrid,  // all D/P ranks with the same experts: expert slices if instances divide the shards again
 };
-inline constexpr int kNumGroups = 5;
+inline constexpr int kNumGroups = 6;
 // "shard", "outer", …
 [[nodiscard]] std::string_view GroupName(Group group);
 

@@ -18,8 +18,8 @@ using ::testing::HasSubstr;
 using testing::IsOk;
 
 constexpr int kMaxRanks = 64;
-constexpr Group kGroups[] = {Group::kShard, Group::kOuter, Group::kHybrid, Group::kExpert,
-                             Group::kExpertShard};
+constexpr Group kGroups[] = {Group::kShard,  Group::kOuter,       Group::kHybrid,
+                             Group::kExpert, Group::kExpertShard, Group::kExpertHybrid};
 static_assert(std::size(kGroups) == kNumGroups);
 
 // Calls `check` with every legal mesh of up to kMaxRanks ranks.
@@ -73,6 +73,8 @@ bool Together(Group group, const Coordinates& a, const Coordinates& b) {
       return a.outer == b.outer && a.expert_inner == b.expert_inner;
     case Group::kExpertShard:
       return a.outer == b.outer && a.expert == b.expert;
+    case Group::kExpertHybrid:
+      return a.expert == b.expert;
   }
   return false;
 }
@@ -171,6 +173,7 @@ struct WorkedMesh {
   const char* outer;
   const char* expert;
   const char* expert_shard;
+  const char* expert_hybrid;
   const char* expert_slices;
 };
 void PrintTo(const WorkedMesh& mesh, std::ostream* os) { *os << mesh.name; }
@@ -186,6 +189,7 @@ TEST_P(WorkedMeshTest, GroupsAndSlicesAreThoseWorkedByHand) {
   EXPECT_EQ(Draw(mesh, Group::kOuter), want.outer);
   EXPECT_EQ(Draw(mesh, Group::kExpert), want.expert);
   EXPECT_EQ(Draw(mesh, Group::kExpertShard), want.expert_shard);
+  EXPECT_EQ(Draw(mesh, Group::kExpertHybrid), want.expert_hybrid);
   std::string expert;
   for (int rank = 0; rank < mesh.world_size; ++rank) {
     expert += std::to_string(Topology(mesh, rank).ExpertSlice());
@@ -195,13 +199,14 @@ TEST_P(WorkedMeshTest, GroupsAndSlicesAreThoseWorkedByHand) {
 
 INSTANTIATE_TEST_SUITE_P(
     , WorkedMeshTest,
-    ::testing::Values(WorkedMesh{"D4_N2_P2", 4, 2, 2, "01·23", "02·13", "01·23", "0·1·2·3", "0011"},
+    ::testing::Values(WorkedMesh{"D4_N2_P2", 4, 2, 2, "01·23", "02·13", "01·23", "0·1·2·3", "02·13",
+                                 "0011"},
                       WorkedMesh{"D8_N2_P2", 8, 2, 2, "0123·4567", "04·15·26·37", "01·23·45·67",
-                                 "02·13·46·57", "00221133"},
+                                 "02·13·46·57", "0246·1357", "00221133"},
                       WorkedMesh{"D8_N2_P4", 8, 2, 4, "0123·4567", "04·15·26·37", "0123·4567",
-                                 "0·1·2·3·4·5·6·7", "00001111"},
+                                 "0·1·2·3·4·5·6·7", "04·15·26·37", "00001111"},
                       WorkedMesh{"D8_N4_P2", 8, 4, 2, "01·23·45·67", "0246·1357", "01·23·45·67",
-                                 "0·1·2·3·4·5·6·7", "00112233"}),
+                                 "0·1·2·3·4·5·6·7", "0246·1357", "00112233"}),
     [](const auto& test) { return std::string(test.param.name); });
 
 TEST(ValidateMeshTest, AcceptsExactlyTheMeshesWhoseSizesDivide) {
