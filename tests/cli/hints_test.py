@@ -3,8 +3,8 @@
 
     hints_test.py --bin DIR
 
-The tool is the last one that the hint names before the option; else the one whose folder the source lies in; else, in a library
-that all tools use, every one of them.
+The tool is the last one that the hint names before the option; else the one whose folder the source lies in (trainer/ is
+ckpt-train's); else, in a library that all tools use, every one of them.
 """
 import argparse
 import pathlib
@@ -38,7 +38,7 @@ def hints():
 
 def wrong_options(path, text, options):
     """[(option, tools that lack it)] of one hint."""
-    folder = [tool for tool in TOOLS if tool in path.parts]
+    folder = ["ckpt-train"] if path.parts[0] == "trainer" else [tool for tool in TOOLS if tool in path.parts]
     wrong = []
     for match in OPTION.finditer(text):
         named = re.findall("|".join(TOOLS), text[:match.start()])
