@@ -174,7 +174,8 @@ Status CheckPatterns(const OpenModelOptions& options, const CheckpointIndex& ind
     } else {
       status.Add(Error(ErrorKind::kUsage, "--drop removes nothing that --only chooses")
                      .Actual(Quote(pattern))
-                     .Hint("--only leaves out " + named->key + " already: remove this --drop"));
+                     .Hint("ckpt-convert --only leaves out " + named->key +
+                           " already: remove this --drop"));
     }
   }
   return status;
