@@ -33,7 +33,7 @@ std::string FormatCount(std::int64_t count) {
   return std::to_string(count);
 }
 
-// "0 to 6 by 2": members of a group are evenly spaced.
+// "0 to 6 by 2": the members of a group are evenly spaced.
 std::string FormatMembers(const std::vector<int>& members) {
   if (members.size() == 1) return std::to_string(members.front());
   const int stride = members[1] - members[0];

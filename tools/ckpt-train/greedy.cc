@@ -22,7 +22,7 @@ Result<std::int32_t> MostLikelyNext(trainer::RankTrainer& trainer,
   return static_cast<std::int32_t>(std::max_element(last, last + model.vocab_size) - last);
 }
 
-// Ranks whose sums differ in the last bit could go apart.
+// Ranks whose sums differ in the last bit could choose different tokens.
 Result<std::int32_t> OfRankZero(std::int32_t mine, trainer::Communicator& world) {
   std::vector<std::int32_t> all(static_cast<std::size_t>(world.size()));
   CKPT_RETURN_IF_ERROR(

@@ -14,12 +14,12 @@ namespace ckpt::train {
 
 struct GreedyOptions {
   std::int64_t num_tokens = 0;
-  std::optional<std::int32_t> end_token = {};  // ends the continuation, and is not part of it
+  std::optional<std::int32_t> end_token = {};  // ends the continuation and is not part of it
 };
 
-// Takes the most likely token, rank 0's where they differ, again and again, running the whole
-// sequence every time: for a look at a model, not for serving one. Every rank calls it and gets the
-// same tokens.
+// Adds the most likely token again and again; if ranks differ, rank 0's. It computes the whole
+// sequence for every token, so it is for trying a model, not for serving one. Every rank calls it
+// and gets the same tokens.
 //
 // REQUIRES: `prompt` is not empty and in the vocabulary. Errors: those of RankTrainer::Logits,
 // kCancelled.

@@ -14,7 +14,7 @@ namespace {
 
 using trainer::BatchReader;
 
-// Where the run starts, or what `prove` found to differ.
+// Where the run starts; or what `prove` found to differ.
 struct Start {
   RunProgress progress;
   Status difference;

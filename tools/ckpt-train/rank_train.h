@@ -17,13 +17,13 @@
 
 namespace ckpt::train {
 
-// What every rank of a process is given. Everything outlives the ranks.
+// What every rank of a process gets. Everything outlives the ranks.
 struct TrainInput {
   SessionInput session;
   std::shared_ptr<const trainer::SequenceSource> data;
-  std::shared_ptr<const trainer::SequenceSource> valid;  // null: nothing is evaluated
-  RunLog& log;                                           // used by rank 0 alone
-  std::function<void()> on_started;                      // by rank 0, before its first step
+  std::shared_ptr<const trainer::SequenceSource> valid;  // null: no evaluation
+  RunLog& log;                                           // used only by rank 0
+  std::function<void()> on_started;                      // called by rank 0 before its first step
   std::function<bool()> is_stop_asked;
   bool wants_digest = false;
 };
@@ -31,7 +31,7 @@ struct TrainInput {
 struct TrainedRank {
   LoopEnd end;
   std::optional<std::string> state_digest;
-  // What `prove` found to differ, on every rank the same; then nothing was trained.
+  // What `prove` found to differ, equal on every rank. If not OK, nothing was trained.
   Status difference;
 };
 

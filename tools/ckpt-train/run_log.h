@@ -1,5 +1,4 @@
-// RunLog: what a run tells while it trains: lines for people or for programs, the metrics file,
-// event files.
+// RunLog: the reports of a run while it trains: text or JSON lines, the metrics file, event files.
 #ifndef CKPT_TOOLS_CKPT_TRAIN_RUN_LOG_H_
 #define CKPT_TOOLS_CKPT_TRAIN_RUN_LOG_H_
 
@@ -23,21 +22,22 @@
 
 namespace ckpt::train {
 
-// Of rank 0. One thread.
+// For rank 0. One thread.
 class RunLog final : public StepObserver {
  public:
   // `streams` outlives it.
   RunLog(const LoopSettings& settings, const cli::CommonOptions& options, cli::Streams& streams);
 
-  // Keeps the files to this run, before it reads or computes anything. Errors: those of
+  // Locks the files for this run, before it reads or computes anything. Errors: those of
   // MetricsLog::Take and EventFile::Take.
   Status TakeFiles(Storage& storage);
-  // Goes on with them where the run does. Errors: those of MetricsLog::GoOn and EventFile::Begin.
+  // Continues the files where the run resumes. Errors: those of MetricsLog::GoOn and
+  // EventFile::Begin.
   Status BeginFiles(const RunPosition& run);
 
   // Errors: kNoSpace, kIo.
   Status OnStep(const StepMetrics& metrics) override;
-  // A line of talk, on standard error.
+  // Writes a line to standard error.
   void Say(std::string_view text);
   // Returns when everything in the files is durable.
   Status Sync() override;

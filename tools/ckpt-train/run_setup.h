@@ -1,4 +1,4 @@
-// What the verbs that run ranks have in common before the ranks start.
+// What all verbs that run ranks do before the ranks start.
 #ifndef CKPT_TOOLS_CKPT_TRAIN_RUN_SETUP_H_
 #define CKPT_TOOLS_CKPT_TRAIN_RUN_SETUP_H_
 
@@ -19,32 +19,33 @@
 
 namespace ckpt::train {
 
-// Errors: kUsage (the run would begin with random weights, which mean nothing).
+// Errors: kUsage (the run would use random weights).
 Status CheckHasWeights(const RunConfig& run);
 
 // Resources of the ranks of this process.
 class RunSetup {
  public:
-  // Opens the files that weights are read from, if there are any. `run`, `storage` and `streams`
-  // outlive it. Errors: those of OpenModel.
+  // Opens the files of the weights, if the run reads any. `run`, `storage` and `streams` outlive
+  // it.
+  // Errors: those of OpenModel.
   static Result<std::unique_ptr<RunSetup>> Create(const RunConfig& run, int num_ranks,
                                                   const cli::CommonOptions& options,
                                                   Storage& storage, cli::Streams& streams);
 
-  // For the ranks, as long as this.
+  // For the ranks. Valid as long as this object.
   [[nodiscard]] SessionInput session_input();
-  // Takes the progress of reading off the screen. By one rank, when all have read.
+  // Removes the progress of reading from the screen. Called by one rank, when all have read.
   void EndProgress() { progress_.reset(); }
 
-  // Runs `body` once a rank, as RunWorld does.
+  // Runs `body` once per rank, as RunWorld does.
   Status RunRanks(const std::function<Status(trainer::Communicator& world)>& body);
 
-  // A rank with its weights, for verbs that only use them. Every rank calls it, in RunRanks.
+  // A rank with its weights, for verbs that do not train. Every rank calls it, inside RunRanks.
   // Errors: those of RankSession.
   Result<std::unique_ptr<RankSession>> StartRank(trainer::Communicator& world);
 
   [[nodiscard]] const CheckpointSettings& checkpoints() const { return checkpoints_; }
-  // Ranks take nothing else from a checkpoint, whatever `finetune` says.
+  // Ranks take only weights from a checkpoint, with any value of `finetune`.
   void LoadWeightsOnly() { checkpoints_.finetune = true; }
 
  private:
@@ -52,7 +53,7 @@ class RunSetup {
            cli::Streams& streams)
       : run_(run), options_(options), storage_(storage), streams_(streams) {}
 
-  // Of what the ranks read first.
+  // The progress of what the ranks read first.
   void BeginProgress();
 
   const RunConfig& run_;
@@ -62,8 +63,8 @@ class RunSetup {
   CheckpointSettings checkpoints_;
   std::optional<ModelSource> init_;
   int num_ranks_ = 1;
-  int threads_ = 1;                 // of a rank
-  std::uint64_t budget_bytes_ = 0;  // of a rank
+  int threads_ = 1;                 // per rank
+  std::uint64_t budget_bytes_ = 0;  // per rank
   std::unique_ptr<ProgressSink> progress_;
 };
 

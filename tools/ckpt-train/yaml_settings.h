@@ -11,12 +11,13 @@
 
 namespace ckpt::train {
 
-// Scalars are typed as YAML 1.2's core schema does: true, 12, 1e-4, null, and text; "quoted" is
-// text. Mappings within the mapping only group settings: their own names mean nothing, so a name
-// may stand once in the whole file.
+// Scalars have the types of YAML 1.2's core schema: true, 12, 1e-4, null, and text; "quoted" is
+// text. Mappings within the mapping only group settings, and their names have no meaning. So a
+// setting may occur only once in the whole file.
 //
-// `name` (a path) appears in errors. Errors: kUsage: not YAML, more than one document, no mapping,
-// a name twice, lists of anything but scalars; all at once, with their lines, except for syntax.
+// `name` (a path) appears in errors. Errors: kUsage: not YAML, more than one document, not a
+// mapping, a name twice, lists with anything but scalars. All errors at once, with their lines,
+// except for syntax errors.
 Result<layout::Configuration> ParseYamlSettings(std::string_view text, std::string_view name);
 
 // "KEY=VALUE", the value as YAML writes it: `lr=3e-4`, `window_size=[127, 0]`. Errors: kUsage.
