@@ -59,6 +59,9 @@ struct Format {
   // Errors: kIncomplete (an interrupted save), kUnsupported (a related layout that is not read),
   // kBadMetadata, kIo.
   Result<std::optional<Path>> (*recognise)(const Place& place) = nullptr;
+  // Asked of every format before any recognises the place: an error if the place looks like a
+  // checkpoint of some format and is none. Null: never.
+  Status (*refuse)(const Place& place) = nullptr;
   // What a place is that no format recognises, if this one knows; else OK. Null: it never does.
   Status (*explain)(const Place& place) = nullptr;
   // Whether the tensors and objects of a checkpoint in the format `built_on` are named as in this

@@ -37,9 +37,11 @@ void AdoptOldRope(Configuration& config) {
 
 }  // namespace
 
-Result<Configuration> ParseHfConfig(std::string_view json, std::string_view name) {
+Result<Configuration> ParseHfConfig(std::string_view json, std::string_view name,
+                                    std::string_view model_type) {
   CKPT_ASSIGN_OR_RETURN(Configuration config, layout::FlattenJson(json, name));
   AdoptOldRope(config);
+  if (!model_type.empty()) config["model_type"] = std::string(model_type);
   if (Status status = ReadAsClass(config); !status.ok()) return std::move(status).File(name);
   return config;
 }

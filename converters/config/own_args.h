@@ -25,12 +25,12 @@ inline constexpr std::string_view kRefused = "ckptkit_refused";
 
 // What a run of ours notes when it saves: facts about the state, no settings.
 struct OwnFacts {
-  std::optional<std::string> state_digest = {};  // of all of it
-  std::optional<std::string> run_id =
-      {};  // tells its files from those of other runs; all its parts have the same
+  std::optional<std::string> state_digest = {};  // of the whole state
+  // Tells the run's files from those of other runs. A run that is resumed keeps it.
+  std::optional<std::string> run_id = {};
   std::optional<double> next_loss = {};  // of the batch that comes next
-  std::optional<std::string> data_identity =
-      {};  // what the samples that were consumed are counted in
+  // The data in which consumed samples are counted.
+  std::optional<std::string> data_identity = {};
 };
 [[nodiscard]] NamedValues ArgsOf(const OwnFacts& facts);
 // Those that `args` have. Errors: kBadMetadata (one is of the wrong kind).

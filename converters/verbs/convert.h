@@ -42,11 +42,11 @@ struct ConvertOptions {
   // What the result looks like.
   Target to;
   std::optional<DType> dtype;  // of floating-point tensors; nothing keeps each one's own
-  std::string keep_fp32;  // regular expression over target keys that `dtype` leaves alone if they
-                          // are float32
-  std::uint64_t max_shard_bytes =
-      0;          // of one file; 0: the source's own shards, else the format's default
-  int files = 0;  // data files; 0: by size
+  // A regular expression over target keys: `dtype` does not change these if they are float32.
+  std::string keep_fp32;
+  // Largest size of one file. 0: the source's own shards, else the format's default.
+  std::uint64_t max_shard_bytes = 0;
+  int files = 0;                  // data files; 0: by size
   std::optional<int> zstd_level;  // compress tensors, 1 to 19; nothing: store them as they are
   // A parity file for every group of this many files, so that one of them can be rebuilt; 0: none.
   std::size_t parity_group = 0;

@@ -17,6 +17,7 @@
 #include "core/checkpoint/no_match.h"
 #include "core/checkpoint/validate.h"
 #include "core/checkpoint/write_plan.h"
+#include "core/layout/flatten_json.h"
 #include "core/manifest/read_manifest.h"
 #include "formats/registry/stored_run.h"
 
@@ -103,7 +104,12 @@ Status ReadConfiguration(Storage& storage, const OpenModelOptions& options, Mode
     const Path path = model.assets / kHfConfigName.data();
     CKPT_RETURN_IF_ERROR(CheckFetched(storage, model.assets, {std::string(kHfConfigName)}));
     CKPT_ASSIGN_OR_RETURN(const std::string json, ReadSmallFile(storage, path, kMaxHfConfigBytes));
-    CKPT_ASSIGN_OR_RETURN(model.config, ParseHfConfig(json, path.string()));
+    CKPT_ASSIGN_OR_RETURN(model.config, ParseHfConfig(json, path.string(), options.model_type));
+    if (!options.mapping.empty()) {
+      // The user's table may read keys that the class ignores.
+      CKPT_ASSIGN_OR_RETURN(layout::Configuration all, layout::FlattenJson(json, path.string()));
+      model.config.merge(all);
+    }
     if (!args.empty()) CKPT_RETURN_IF_ERROR(CheckAgainstArgs(model.config, args, path.string()));
     // How far the run padded the vocabulary is not a matter of the published configuration.
     const auto padded = args.find("padded_vocab_size");

@@ -11,15 +11,18 @@ struct OneByte {
   bool matches = false;
 };
 
+// As the shell's and as fnmatch's.
+bool IsNegation(char byte) { return byte == '!' || byte == '^'; }
+
 // Position of the `]` that closes the class at `glob[0]`, or npos if no `]` closes it. The first
 // byte of a class is never its end.
 std::size_t EndOfClass(std::string_view glob) {
   std::size_t first = 1;
-  if (first < glob.size() && glob[first] == '!') ++first;
+  if (first < glob.size() && IsNegation(glob[first])) ++first;
   return glob.find(']', first + 1);
 }
 
-// `members`: the text between the brackets, without `!`.
+// `members`: the text between the brackets, without `!` or `^`.
 bool IsInClass(std::string_view members, char byte) {
   const auto number = static_cast<unsigned char>(byte);
   for (std::size_t i = 0; i < members.size(); ++i) {
@@ -40,7 +43,7 @@ OneByte MatchOne(std::string_view glob, char byte) {
   if (glob[0] == '\\' && glob.size() > 1) return {2, glob[1] == byte};
   const std::size_t end = glob[0] == '[' ? EndOfClass(glob) : std::string_view::npos;
   if (end == std::string_view::npos) return {1, glob[0] == byte};
-  const bool is_negated = glob[1] == '!';
+  const bool is_negated = IsNegation(glob[1]);
   const std::size_t first = is_negated ? 2 : 1;
   return {end + 1, IsInClass(glob.substr(first, end - first), byte) != is_negated};
 }

@@ -14,6 +14,20 @@ ByteSpan Zeros(std::uint64_t count) {
   return ByteSpan(zeros).first(count);
 }
 
+struct Checksums {
+  std::uint32_t crc32c = 0;
+  std::uint32_t crc32 = 0;
+};
+
+// Of `count` zero bytes, at most one block. Nearly every block is whole, so that one is kept.
+Checksums ChecksumsOfZeros(std::uint64_t count) {
+  const auto compute = [](std::uint64_t bytes) {
+    return Checksums{Crc32c(Zeros(bytes)), Crc32(Zeros(bytes))};
+  };
+  static const Checksums whole = compute(kManifestBlockBytes);
+  return count == kManifestBlockBytes ? whole : compute(count);
+}
+
 }  // namespace
 
 void ChecksumStream::Update(ByteSpan bytes) {
@@ -78,10 +92,10 @@ BlockChecksums JoinParts(const BlockChecksums& a, const BlockChecksums& b,
                          std::uint64_t size_bytes) {
   BlockChecksums joined;
   for (std::size_t block = 0; block < a.crc32c.size(); ++block) {
-    const ByteSpan zeros =
-        Zeros(std::min(kManifestBlockBytes, size_bytes - block * kManifestBlockBytes));
-    joined.crc32c.push_back(a.crc32c[block] ^ b.crc32c[block] ^ Crc32c(zeros));
-    joined.crc32.push_back(a.crc32[block] ^ b.crc32[block] ^ Crc32(zeros));
+    const Checksums zeros =
+        ChecksumsOfZeros(std::min(kManifestBlockBytes, size_bytes - block * kManifestBlockBytes));
+    joined.crc32c.push_back(a.crc32c[block] ^ b.crc32c[block] ^ zeros.crc32c);
+    joined.crc32.push_back(a.crc32[block] ^ b.crc32[block] ^ zeros.crc32);
   }
   return joined;
 }

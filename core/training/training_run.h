@@ -82,7 +82,7 @@ struct StoredMoment {
   std::map<std::string, std::string> weight_of;
 };
 
-// A run as a checkpoint holds it. If `groups` is empty, the checkpoint has no optimizer state.
+// A run as a checkpoint holds it.
 struct StoredRun {
   TrainingRun run;
   std::vector<StoredMoment> moments;  // in the optimizer's order

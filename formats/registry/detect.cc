@@ -34,6 +34,9 @@ Status NothingKnown(const Place& place) {
 Result<DetectedFormat> DetectFormat(Storage& storage, const CheckpointLocation& location) {
   CKPT_ASSIGN_OR_RETURN(const Place place, LookAt(storage, location.path, location.is_directory));
   for (const Format* format : Formats()) {
+    if (format->refuse != nullptr) CKPT_RETURN_IF_ERROR(format->refuse(place));
+  }
+  for (const Format* format : Formats()) {
     if (format->recognise == nullptr) continue;
     CKPT_ASSIGN_OR_RETURN(std::optional<Path> recognised, format->recognise(place));
     if (recognised) return DetectedFormat{format, *std::move(recognised)};

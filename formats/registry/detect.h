@@ -1,5 +1,4 @@
-// Which format a directory or file has, from names and first bytes alone (docs/formats, "Detecting
-// a layout").
+// Which format a directory or file has, from names and first bytes alone.
 #ifndef CKPT_FORMATS_REGISTRY_DETECT_H_
 #define CKPT_FORMATS_REGISTRY_DETECT_H_
 

@@ -31,6 +31,7 @@ std::vector<std::string> TorchFiles(const DirectoryNames& names) {
 
 // Folders of trainers whose files are not a checkpoint together.
 Status RefuseFoldersOfRanks(const Place& place) {
+  if (!place.is_directory) return OkStatus();
   if (place.names.Has("ckpt_contents.json")) {
     return Unsupported("a verl checkpoint around Megatron ones", place.path,
                        "open one of its dist_ckpt folders");
@@ -47,7 +48,6 @@ Status RefuseFoldersOfRanks(const Place& place) {
 }
 
 Result<std::optional<Path>> RecogniseDirectory(const Place& place) {
-  CKPT_RETURN_IF_ERROR(RefuseFoldersOfRanks(place));
   if (place.names.Has(kTorchWeightsName)) {
     return std::optional(place.path / kTorchWeightsName.data());
   }
@@ -89,6 +89,7 @@ constinit const Format kFormat = {.name = "torch_save",
                                   .directory_signs = "*.pt and *.bin",
                                   .file_signs = "torch.save (zip or legacy)",
                                   .recognise = &Recognise,
+                                  .refuse = &RefuseFoldersOfRanks,
                                   .open = &Open};
 
 }  // namespace ckpt::torch_save

@@ -14,6 +14,7 @@
 #include "core/io/posix_storage.h"
 #include "core/json/json_reader.h"
 #include "core/json/json_writer.h"
+#include "tools/ckpt-train/run_options.h"
 #include "trainer/comm/thread_comm.h"
 #include "trainer/device/host_device.h"
 #include "trainer/ops/host_ops.h"

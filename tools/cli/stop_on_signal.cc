@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstdint>
 #include <system_error>
 
@@ -24,9 +25,13 @@ void Wake(int handle) {
   [[maybe_unused]] const auto written = ::write(handle, &one, sizeof one);
 }
 
-extern "C" void NoteSignal(int /*signal*/) {
+extern "C" void NoteSignal(int signal) {
   const int before = errno;
-  has_arrived.store(true, std::memory_order_relaxed);
+  if (has_arrived.exchange(true, std::memory_order_relaxed)) {
+    // The second one, of whichever kind: it ends the process when this handler returns.
+    static_cast<void>(std::signal(signal, SIG_DFL));
+    static_cast<void>(std::raise(signal));
+  }
   Wake(wake_handle.load(std::memory_order_relaxed));
   errno = before;
 }
@@ -44,8 +49,7 @@ StopOnSignal::StopOnSignal(std::span<const int> signals) : wake_(::eventfd(0, EF
   wake_handle.store(wake_, std::memory_order_relaxed);
   struct sigaction action = {};
   action.sa_handler = NoteSignal;
-  // SA_RESETHAND: a second signal has its default action. SA_RESTART: no call is interrupted.
-  action.sa_flags = static_cast<int>(SA_RESETHAND | static_cast<unsigned>(SA_RESTART));
+  action.sa_flags = SA_RESTART;  // no call is interrupted
   for (const int signal : signals) {
     struct sigaction before = {};
     CKPT_CHECK(::sigaction(signal, nullptr, &before) == 0);
@@ -56,6 +60,7 @@ StopOnSignal::StopOnSignal(std::span<const int> signals) : wake_(::eventfd(0, EF
 }
 
 StopOnSignal::~StopOnSignal() {
+  wake_handle.store(-1, std::memory_order_relaxed);  // the number may soon be another file's
   for (const auto& [signal, before] : before_) {
     CKPT_CHECK(::sigaction(signal, &before, nullptr) == 0);
   }

@@ -18,8 +18,8 @@ inline constexpr std::array kEndingSignals = {SIGINT, SIGTERM, SIGHUP};
 // mpirun forwards them to its processes.
 inline constexpr std::array kBatchSignals = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 
-// As long as it exists, the first signal of each kind requests a stop instead of ending the
-// process. A second one of the same kind ends the process at once. Signals that the process ignores
+// As long as it exists, the first signal requests a stop instead of ending the
+// process. A second one, of whichever kind, ends the process at once. Signals that the process ignores
 // stay ignored (nohup). If the system gives no handle or no thread, signals keep their previous
 // action. REQUIRES: only one at a time.
 class StopOnSignal {

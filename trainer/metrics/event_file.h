@@ -43,8 +43,8 @@ class EventFile {
 
   Storage* storage_;
   Path directory_;
-  MadeDirectories made_;
   std::unique_ptr<DirectoryLock> lock_;
+  MadeDirectories made_;  // removed while the lock is held
   std::unique_ptr<WritableFile> file_;
   std::uint64_t size_bytes_ = 0;
 };

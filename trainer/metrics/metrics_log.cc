@@ -92,11 +92,12 @@ Result<MetricsLog> MetricsLog::Take(Storage& storage, const Path& path) {
     CKPT_ASSIGN_OR_RETURN(log.directories_, MadeDirectories::Make(storage, directory));
   }
   Result<std::unique_ptr<WritableFile>> file = storage.Create(path);
-  log.is_made_ = file.ok();
+  const bool is_made = file.ok();
   const bool is_there = !file.ok() && file.status().kind() == ErrorKind::kAlreadyExists;
   if (is_there) file = storage.OpenForUpdate(path);
   CKPT_ASSIGN_OR_RETURN(log.file_, std::move(file));
   CKPT_RETURN_IF_ERROR(log.file_->Lock());
+  log.is_made_ = is_made;  // only now: a run that was faster may hold the file
   return log;
 }
 

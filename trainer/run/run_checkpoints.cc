@@ -286,8 +286,11 @@ Status RunCheckpoints::SayWhatIsLeft(Status failure, const Path& target) const {
   if (whole_.empty()) {
     hint += fmt::format("no checkpoint of the run was saved before: {}start it again", first);
   } else {
-    hint += fmt::format("{} is complete: {}resume it with --load {}", whole_.string(), first,
-                        whole_.parent_path().string());
+    // Weights alone are not a run to resume.
+    const std::string from = format_.run == nullptr
+                                 ? "begin a run with --init hf:" + whole_.string()
+                                 : "resume it with --load " + whole_.parent_path().string();
+    hint += fmt::format("{} is complete: {}{}", whole_.string(), first, from);
   }
   return std::move(failure).Hint(hint);
 }

@@ -34,8 +34,8 @@ class SaveFolder {
                                       bool goes_on);
 
   // On rank 0.
-  MadeDirectories made_;
   std::unique_ptr<DirectoryLock> lock_;
+  MadeDirectories made_;  // removed while the lock is held
 };
 
 }  // namespace ckpt::train

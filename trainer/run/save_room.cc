@@ -32,7 +32,7 @@ std::uint64_t BytesAtSave(const SavesAhead& ahead, std::int64_t n) {
   const auto keep = static_cast<std::uint64_t>(ahead.keep);
   const std::uint64_t old = ahead.old_bytes.size();
   std::uint64_t new_ones = before;
-  std::uint64_t removed = 0;  // bytes of old checkpoints that earlier saves removed
+  std::uint64_t removed = 0;  // how many old checkpoints earlier saves removed
   if (keep > 0 && before > 0) {
     new_ones = std::min(before, keep);
     removed = old - std::min(old, keep - new_ones);

@@ -153,13 +153,21 @@ Status TrainLoop::Save(std::optional<EndReason> reason) {
   // be written.
   Result<Batch> next = in_.batches.ReadStep(progress_.consumed_samples);
   CKPT_ASSIGN_OR_RETURN(const bool is_read, trainer::HoldsEverywhere(in_.world, next.ok()));
-  if (!is_read) return WriteTaken(std::nullopt);
+  if (!is_read) {
+    CKPT_RETURN_IF_ERROR(WriteTaken(std::nullopt));
+    // The next step will fail on this batch, and the writing must have ended by then.
+    return in_.checkpoints.Finish();
+  }
   if (!reason) {
     next_ = *std::move(next);
     return OkStatus();
   }
-  CKPT_ASSIGN_OR_RETURN(const trainer::Evaluation evaluation, in_.trainer.Evaluate(*next));
-  return WriteTaken(evaluation.loss);
+  const Result<trainer::Evaluation> evaluation = in_.trainer.Evaluate(*next);
+  if (evaluation.ok()) return WriteTaken(evaluation->loss);
+  // The state is good, although the run could not have gone on from it. All ranks find a loss that
+  // is not finite; another failure may be of one rank alone, while the others wait inside.
+  const bool is_of_all = evaluation.status().kind() == ErrorKind::kValueMismatch;
+  return is_of_all || in_.world.size() == 1 ? WriteTaken(std::nullopt) : evaluation.status();
 }
 
 }  // namespace ckpt::train

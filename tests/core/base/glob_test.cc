@@ -31,6 +31,8 @@ TEST(GlobTest, BracketsAreOneByteOfAClass) {
   EXPECT_TRUE(MatchesGlob("*[qkv]_proj", "self_attn.k_proj"));
   EXPECT_FALSE(MatchesGlob("*[!qkv]_proj", "self_attn.k_proj"));
   EXPECT_TRUE(MatchesGlob("*[!qkv]_proj", "self_attn.o_proj"));
+  EXPECT_FALSE(MatchesGlob("layers.[^0]*", "layers.0.w"));
+  EXPECT_TRUE(MatchesGlob("layers.[^0]*", "layers.1.w"));
   EXPECT_TRUE(MatchesGlob("[]]", "]"));
   EXPECT_TRUE(MatchesGlob("[a-]", "-"));
   EXPECT_FALSE(MatchesGlob("[a-c]", "-"));

@@ -151,6 +151,10 @@ INSTANTIATE_TEST_SUITE_P(
                     {"model_world_size_2_rank_0.pt"},
                     ErrorKind::kUnsupported,
                     "one file a rank"},
+        RefusedCase{"FilesOfRanksBesideARepository",
+                    {"model_world_size_2_rank_0.pt", "config.json", "model.safetensors"},
+                    ErrorKind::kUnsupported,
+                    "one file a rank"},
         RefusedCase{"LegacyMegatron", {"mp_rank_00/x.pt"}, ErrorKind::kUnsupported, "legacy"},
         RefusedCase{"SeveralFiles", {"a.pt", "b.pt"}, ErrorKind::kUnsupported, "several"},
         RefusedCase{

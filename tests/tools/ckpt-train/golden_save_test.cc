@@ -109,7 +109,7 @@ TEST_P(GoldenSaveTest, HasTheKeysShapesTypesAndValuesThatMegatronWrote) {
                 IsOk());
     const auto ours = OpenCheckpoint(PosixStorage(), directory.path() / "run");
     ASSERT_THAT(ours, IsOk());
-    EXPECT_EQ(ours->format, kGroup);
+    EXPECT_EQ(ours->format->name, kGroup);
     EXPECT_EQ(ours->iteration, theirs->iteration);
     ExpectSameTensors(*theirs->source, *ours->source);
     ExpectSameObjects(*theirs->source, *ours->source);

@@ -64,6 +64,16 @@ TEST(StopOnSignalDeathTest, TheSecondOneEndsTheProcess) {
       ::testing::KilledBySignal(SIGTERM), "");
 }
 
+TEST(StopOnSignalDeathTest, ASecondOneOfAnotherKindEndsTheProcessToo) {
+  EXPECT_EXIT(
+      {
+        const StopOnSignal stop(kBatchSignals);
+        std::raise(SIGINT);
+        std::raise(SIGTERM);
+      },
+      ::testing::KilledBySignal(SIGTERM), "");
+}
+
 TEST(StopOnSignalDeathTest, SignalsDoAsBeforeWhenItIsGone) {
   EXPECT_EXIT(
       {

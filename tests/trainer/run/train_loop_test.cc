@@ -36,7 +36,8 @@ class Tokens final : public trainer::SequenceSource {
   }
 };
 
-// Trains until a step, which fails for want of memory.
+// Trains until step `fail_at` (0: for ever), which fails for want of memory. No batch that it only
+// evaluates has a finite loss.
 class FailingTrainer final : public trainer::RankTrainer {
  public:
   FailingTrainer(trainer::RankTrainer& behind, int fail_at) : behind_(behind), left_(fail_at) {}
@@ -65,8 +66,9 @@ class FailingTrainer final : public trainer::RankTrainer {
   Result<std::vector<float>> ReadGradient(const trainer::MainArrays& main) override {
     return behind_.ReadGradient(main);
   }
-  Result<trainer::Evaluation> Evaluate(std::span<const trainer::HostMicroBatch> batches) override {
-    return behind_.Evaluate(batches);
+  Result<trainer::Evaluation> Evaluate(
+      std::span<const trainer::HostMicroBatch> /*batches*/) override {
+    return Error(ErrorKind::kValueMismatch, "the loss is not finite");
   }
   Result<std::vector<float>> Logits(const trainer::HostMicroBatch& batch) override {
     return behind_.Logits(batch);
@@ -84,21 +86,24 @@ class FailingTrainer final : public trainer::RankTrainer {
   int left_;
 };
 
-TEST(TrainLoopTest, ACheckpointThatWaitsForItsProofIsWrittenWhenTheNextStepFails) {
-  const auto storage = MakeMemoryStorage();
-  auto sessions = SmallSessions::Create(
-      *storage, With(TinySettings(), {{"save", kRoot.string()}, {"save_interval", 2}}), 1);
-  ASSERT_THAT(sessions, IsOk());
-  const Status failure = sessions->Run([&](RankSession& session, trainer::Communicator& world) {
+// Runs a FailingTrainer that saves at step 2.
+Status TrainUntilItFails(Storage& storage, int train_iters, int fail_at) {
+  CKPT_ASSIGN_OR_RETURN(
+      auto sessions,
+      SmallSessions::Create(
+          storage, With(TinySettings(), {{"save", kRoot.string()}, {"save_interval", 2}}), 1));
+  return sessions.Run([&](RankSession& session, trainer::Communicator& world) {
     CKPT_RETURN_IF_ERROR(session.Start().status());
     CKPT_ASSIGN_OR_RETURN(const auto batches,
                           trainer::BatchReader::Create(std::make_shared<Tokens>(),
-                                                       sessions->run().train, world.rank()));
-    FailingTrainer trainer(session.trainer(), 3);
+                                                       sessions.run().train, world.rank()));
+    FailingTrainer trainer(session.trainer(), fail_at);
+    LoopSettings loop_settings = sessions.run().loop;
+    loop_settings.train_iters = train_iters;
     CheckpointSettings settings;
     settings.save = kRoot;
     settings.save_interval = 2;
-    TrainLoop loop({.settings = sessions->run().loop,
+    TrainLoop loop({.settings = loop_settings,
                     .checkpoint_settings = settings,
                     .trainer = trainer,
                     .checkpoints = session.checkpoints(),
@@ -108,14 +113,29 @@ TEST(TrainLoopTest, ACheckpointThatWaitsForItsProofIsWrittenWhenTheNextStepFails
                    {});
     return loop.Run().status();
   });
-  ASSERT_THAT(failure, FailsWith(ErrorKind::kSystem));
-  EXPECT_THAT(failure.ToString(), HasSubstr("training step 3"));
+}
+
+void ExpectSavedWithoutProof(Storage& storage) {
   OpenModelOptions padded;
   padded.with_vocabulary_padding = true;
-  const auto saved = OpenTrainingState(*storage, kRoot / megatron::IterationName(2), padded);
+  const auto saved = OpenTrainingState(storage, kRoot / megatron::IterationName(2), padded);
   ASSERT_THAT(saved, IsOk());
   EXPECT_EQ(saved->run.iteration, 2);
   EXPECT_FALSE(saved->facts.next_loss);
+}
+
+TEST(TrainLoopTest, ACheckpointThatWaitsForItsProofIsWrittenWhenTheNextStepFails) {
+  const auto storage = MakeMemoryStorage();
+  const Status failure = TrainUntilItFails(*storage, 4, 3);
+  ASSERT_THAT(failure, FailsWith(ErrorKind::kSystem));
+  EXPECT_THAT(failure.ToString(), HasSubstr("training step 3"));
+  ExpectSavedWithoutProof(*storage);
+}
+
+TEST(TrainLoopTest, TheLastCheckpointIsWrittenWhenItsProofFails) {
+  const auto storage = MakeMemoryStorage();
+  ASSERT_THAT(TrainUntilItFails(*storage, 2, 0), IsOk());
+  ExpectSavedWithoutProof(*storage);
 }
 
 }  // namespace
