@@ -52,7 +52,7 @@ TEST(LayeringTest, CatchesAnIncludeOfTests) {
 TEST(LayeringTest, CatchesAnIncludeThatIsNotWrittenFromTheRoot) {
   const SourceFile planted = {"core/io/planted.cc", "#include \"storage.h\"\n"};
   EXPECT_THAT(WrongIncludes(ParseLayering(kSmallManifest), {planted}),
-              ElementsAre(HasSubstr("no path from the root")));
+              ElementsAre(HasSubstr("not a path from the root")));
 }
 
 TEST(LayeringTest, EveryDeclaredEdgeIsFollowed) {

@@ -18,6 +18,7 @@ namespace {
 
 using layout::Configuration;
 using layout::Value;
+using ::testing::StartsWith;
 using testing::FailsWith;
 using testing::IsOk;
 
@@ -322,7 +323,11 @@ TEST(GoldenModels, HaveAsManyWeightsAsTheirFiles) {
     ASSERT_THAT(hf, IsOk());
     if (!FindFamily(*hf).ok() || hf->contains("quantization_config.quant_method")) continue;
     const auto settings = ModelSettings(*hf);
-    ASSERT_THAT(settings, IsOk());
+    if (!settings.ok()) {
+      EXPECT_EQ(settings.status().kind(), ErrorKind::kUnsupported);
+      EXPECT_THAT(name, StartsWith("olmoe"));  // the one family that only converts
+      continue;
+    }
     const auto config = ParseModelConfig(*settings);
     ASSERT_THAT(config, IsOk());
     std::int64_t stored = 0;

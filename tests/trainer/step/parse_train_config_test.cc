@@ -148,7 +148,7 @@ TEST(ParseTrainConfigTest, CanonicalSumsAreFixedPoint) {
   EXPECT_EQ(config->precision.grad_comm, DType::kInt64);
   EXPECT_THAT(
       Problems(With(Small(), {{"reduction", "canonical"}, {"main_grads_dtype", "fp32"}}), 2),
-      HasSubstr("main_grads_dtype has no say under reduction=canonical"));
+      HasSubstr("main_grads_dtype has no effect under reduction=canonical"));
 }
 
 TEST(ParseTrainConfigTest, ReportsWhatIsWrongWithModelRunAndMeshAtOnce) {
