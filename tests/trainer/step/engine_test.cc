@@ -78,7 +78,7 @@ TEST(EngineMemoryTest, MixedPrecisionIsPlannedToo) {
   ExpectMemoryAsPlanned(config);
 }
 
-// Bytes of the plan against the formulas of sharding.md C.3: compute weights, gradients, main
+// Bytes of the plan against the formulas: compute weights, gradients, main
 // weights and two moments.
 TEST(EngineMemoryTest, ShardingDividesWhatItNames) {
   ModelConfig model = SmallMoe();
