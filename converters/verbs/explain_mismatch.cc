@@ -282,6 +282,10 @@ Status ExplainMismatch(const ModelSource& model, const OpenModelOptions& options
       std::all_of(match.positions.begin(), match.positions.end(),
                   [](std::uint32_t position) { return position == layout::SourceMatch::kAbsent; });
   if (fits_nothing) return UnknownNames(model, tensors, problems);
+  // One missing tensor says more than a setting without which it would not be needed: a head, say,
+  // that a base model is saved without.
+  const bool is_one_lost = problems.size() == 1 && problems.front().kind == ErrorKind::kMissing;
+  if (is_one_lost) return Status(std::move(problems));
   if (const auto setting = FindWrongSetting(model, match, tensors)) {
     return WrongSetting(model, *setting, problems);
   }
