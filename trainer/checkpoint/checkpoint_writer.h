@@ -61,7 +61,8 @@ class CheckpointWriter {
   // Errors: those of StagedDirectory::Open, on rank 0; kCancelled on the others.
   Status Start(WriteJob job);
   // Starts the next phase when all ranks are ready for it. Does not wait for writing.
-  // Errors: what failed on any rank. The save has then ended, and nothing was published.
+  // Errors: what failed on any rank. The save has then ended. Nothing was published, unless it
+  // was `published` that failed.
   Status Poll();
   // Waits until the save is done. Errors: as Poll.
   Status Finish();

@@ -252,12 +252,14 @@ Status RunCheckpoints::Start(const Taken& taken) {
       .origin = Origin(),
       .progress = progress_.get(),
       .published = [this, iteration, damaged = damaged_]() -> Status {
+        is_published_ = true;
         CKPT_RETURN_IF_ERROR(megatron::PointTrackerTo(storage_, settings_.save, iteration));
         if (settings_.keep_checkpoints == 0) return OkStatus();
         return megatron::RemoveOldIterations(
             storage_, settings_.save,
             {.newest = iteration, .keep = settings_.keep_checkpoints, .not_counted = damaged});
       }};
+  is_published_ = false;
   if (Status started = writer_.Start(std::move(job)); !started.ok()) {
     progress_.reset();
     return SayWhatIsLeft(std::move(started), target);
@@ -287,9 +289,10 @@ Status RunCheckpoints::SayWhatIsLeft(Status failure, const Path& target) const {
     hint += fmt::format("no checkpoint of the run was saved before: {}start it again", first);
   } else {
     // Weights alone are not a run to resume.
-    const std::string from = format_.run == nullptr
-                                 ? "begin a run with --init hf:" + whole_.string()
-                                 : "resume it with --load " + whole_.parent_path().string();
+    const std::string from =
+        format_.run == nullptr ? "begin a run with --init hf:" + whole_.string()
+                               : "resume it with --load " +
+                                     (has_saved_ ? whole_.parent_path() : settings_.load).string();
     hint += fmt::format("{} is complete: {}{}", whole_.string(), first, from);
   }
   return std::move(failure).Hint(hint);
@@ -298,9 +301,13 @@ Status RunCheckpoints::SayWhatIsLeft(Status failure, const Path& target) const {
 Status RunCheckpoints::Conclude(Status status) {
   if (writer_.busy() || !under_way_) return status;
   progress_.reset();  // a bar clears its line before anything else is printed
+  // The tracker, or the removal of older checkpoints, may fail behind a checkpoint that is complete.
+  if (status.ok() || is_published_) {
+    whole_ = under_way_->target;
+    has_saved_ = true;
+  }
   status = SayWhatIsLeft(std::move(status), under_way_->target);
   if (status.ok()) {
-    whole_ = under_way_->target;
     const std::chrono::duration<double> whole =
         under_way_->copying + (Clock::now() - under_way_->start);
     Tell(fmt::format("saved iteration {} in {:.1f} s", under_way_->iteration, whole.count()) +

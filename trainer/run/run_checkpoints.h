@@ -116,6 +116,8 @@ class RunCheckpoints {
   trainer::Communicator& world_;
   const RunVoice voice_;
   Path whole_;                    // the newest complete checkpoint of the run; empty: none
+  bool has_saved_ = false;        // `whole_` is this process's own, not the one that it loaded
+  bool is_published_ = false;     // rank 0: the save that is under way has its name
   std::uint64_t save_bytes_ = 0;  // on the disk, per save; 0: not known yet
   Path assets_;                   // the model's config.json and tokenizer; empty: none
   layout::Choices naming_;

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "converters/verbs/training_state.h"
+#include "core/io/forwarding_storage.h"
 #include "core/io/memory_storage.h"
 #include "formats/megatron/root.h"
 #include "tests/testing/matchers.h"
@@ -129,6 +130,28 @@ TEST(TrainLoopTest, ACheckpointThatWaitsForItsProofIsWrittenWhenTheNextStepFails
   const Status failure = TrainUntilItFails(*storage, 4, 3);
   ASSERT_THAT(failure, FailsWith(ErrorKind::kSystem));
   EXPECT_THAT(failure.ToString(), HasSubstr("training step 3"));
+  ExpectSavedWithoutProof(*storage);
+}
+
+// Has no room for a tracker, once a checkpoint has its name.
+class NoRoomForATracker final : public ForwardingStorage {
+ public:
+  using ForwardingStorage::ForwardingStorage;
+  Status Rename(const Path& from, const Path& to) override {
+    if (to.filename() == std::string(megatron::kTrackerName)) {
+      return Error(ErrorKind::kNoSpace, "no space left on device").File(to.string());
+    }
+    return ForwardingStorage::Rename(from, to);
+  }
+};
+
+TEST(TrainLoopTest, ACheckpointThatWasPublishedIsNamedWhenTheTrackerFails) {
+  const auto storage = MakeMemoryStorage();
+  NoRoomForATracker full(*storage);
+  const Status failure = TrainUntilItFails(full, 2, 0);
+  ASSERT_THAT(failure, FailsWith(ErrorKind::kNoSpace));
+  EXPECT_THAT(failure.ToString(), HasSubstr("iter_0000002 is complete"));
+  EXPECT_THAT(failure.ToString(), HasSubstr("--load /runs/a"));
   ExpectSavedWithoutProof(*storage);
 }
 
