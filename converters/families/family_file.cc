@@ -21,10 +21,10 @@ Status ParseDefault(std::string_view text, Family& family) {
 
 }  // namespace
 
-Result<Family> ParseFamily(std::string_view text, std::string_view name,
-                           const layout::IncludeResolver& includes) {
+Result<Family> ParseFamily(std::string_view text, std::string_view name) {
   Family family;
-  std::string table;  // the lines of a layout table
+  family.file = name;
+  int lines = 0;  // of layout_text
   for (const layout::TableLine& line : layout::SplitTableLines(text)) {
     std::string_view rest = line.text;
     const std::string_view word = layout::TakeWord(rest);
@@ -37,14 +37,27 @@ Result<Family> ParseFamily(std::string_view text, std::string_view name,
     } else if (word == "reads") {
       while (!rest.empty()) family.reads.emplace(layout::TakeWord(rest));
     } else {
-      table.append(line.text).append("\n");
+      for (; lines < line.number - 1; ++lines) family.layout_text += '\n';
+      family.layout_text.append(line.text).append("\n");
+      ++lines;
+    }
+    if (word == "match") {
+      Result<layout::Expr> match = layout::Expr::Parse(rest);
+      if (!match.ok()) {
+        return std::move(match).status().File(fmt::format("{}:{}", name, line.number));
+      }
+      family.match = std::move(match).value();
     }
   }
-  CKPT_ASSIGN_OR_RETURN(family.table, layout::ParseLayoutTable(table, name, includes));
-  if (!family.table.match || family.name.empty()) {
+  if (!family.match || family.name.empty()) {
     return Error(ErrorKind::kBadMetadata, "a family has no name, or no match").File(name);
   }
   return family;
+}
+
+Result<layout::LayoutTable> ParseLayout(const Family& family,
+                                        const layout::IncludeResolver& includes) {
+  return layout::ParseLayoutTable(family.layout_text, family.file, includes);
 }
 
 }  // namespace ckpt

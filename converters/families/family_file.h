@@ -3,6 +3,7 @@
 #ifndef CKPT_CONVERTERS_FAMILIES_FAMILY_FILE_H_
 #define CKPT_CONVERTERS_FAMILIES_FAMILY_FILE_H_
 
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -23,14 +24,20 @@ struct Family {
   std::vector<std::pair<std::string, layout::Expr>> defaults;
   // `reads KEY …`: keys that classes of other families do not read.
   std::set<std::string, std::less<>> reads;
-  // Everything else. It has a `match`.
-  layout::LayoutTable table;
+  // `match EXPR`: whether a configuration belongs to the family. Always there.
+  std::optional<layout::Expr> match;
+  // Every other line, at the place that it has in the file: a layout table, which only the family of
+  // the model at hand needs.
+  std::string layout_text;
+  std::string file;  // for errors
 };
 
-// `name` appears in errors. Errors: those of layout::ParseLayoutTable; kBadMetadata (a line that is
-// wrong, no `match`).
-Result<Family> ParseFamily(std::string_view text, std::string_view name,
-                           const layout::IncludeResolver& includes);
+// `name` appears in errors. Errors: kBadMetadata (a line that is wrong, no name, no `match`).
+Result<Family> ParseFamily(std::string_view text, std::string_view name);
+
+// The layout of the family. Errors: those of layout::ParseLayoutTable.
+Result<layout::LayoutTable> ParseLayout(const Family& family,
+                                        const layout::IncludeResolver& includes);
 
 }  // namespace ckpt
 

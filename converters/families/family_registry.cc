@@ -1,5 +1,6 @@
 #include "converters/families/family_registry.h"
 
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -9,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "converters/families/embedded_tables.h"
+#include "core/base/mutex.h"
 #include "core/base/quote.h"
 
 namespace ckpt {
@@ -16,16 +18,19 @@ namespace {
 
 using layout::LayoutTable;
 
+// What is wrong in a file of the source tree is not the user's.
+Status AsInternal(const Status& status) {
+  Problem problem = status.first();
+  problem.kind = ErrorKind::kInternal;
+  return Status(std::move(problem));
+}
+
 Result<std::vector<Family>> ParseBuiltIn() {
   std::vector<Family> families;
   for (const auto& [file, text] : EmbeddedTables()) {
     if (!file.ends_with(".family")) continue;  // there to be included
-    Result<Family> family = ParseFamily(text, file, ReadBuiltInTable);
-    if (!family.ok()) {
-      Problem problem = family.status().first();
-      problem.kind = ErrorKind::kInternal;
-      return Status(std::move(problem));
-    }
+    Result<Family> family = ParseFamily(text, file);
+    if (!family.ok()) return AsInternal(family.status());
     families.push_back(std::move(family).value());
   }
   return families;
@@ -36,7 +41,7 @@ Result<const Family*> MatchingFamily(const layout::Configuration& config) {
   CKPT_ASSIGN_OR_RETURN(const std::span<const Family> families, BuiltInFamilies());
   const layout::ConfigurationNames names(config);
   for (const Family& family : families) {
-    CKPT_ASSIGN_OR_RETURN(const bool matches, family.table.match->EvaluateBool(names));
+    CKPT_ASSIGN_OR_RETURN(const bool matches, family.match->EvaluateBool(names));
     if (matches) return &family;
   }
   return static_cast<const Family*>(nullptr);
@@ -50,14 +55,26 @@ Result<std::span<const Family>> BuiltInFamilies() {
   return std::span<const Family>(*families);
 }
 
+Result<const LayoutTable*> LayoutOf(const Family& family) {
+  static Mutex mutex;
+  static std::map<std::string, Result<LayoutTable>> layouts;  // by the family's name
+  const MutexLock lock(mutex);
+  auto at = layouts.find(family.name);
+  if (at == layouts.end()) {
+    at = layouts.emplace(family.name, ParseLayout(family, ReadBuiltInTable)).first;
+  }
+  if (!at->second.ok()) return AsInternal(at->second.status());
+  return &*at->second;
+}
+
 Result<const LayoutTable*> FindFamily(const layout::Configuration& config) {
   CKPT_ASSIGN_OR_RETURN(const Family* const family, MatchingFamily(config));
-  if (family != nullptr) return &family->table;
+  if (family != nullptr) return LayoutOf(*family);
   const auto model_type = config.find("model_type");
   std::set<std::string> covered;
   CKPT_ASSIGN_OR_RETURN(const std::span<const Family> families, BuiltInFamilies());
   for (const Family& other : families) {
-    for (std::string& text : other.table.match->texts()) covered.insert(std::move(text));
+    for (std::string& text : other.match->texts()) covered.insert(std::move(text));
   }
   return Error(ErrorKind::kUnsupported, "no layout table describes this model")
       .Actual("model_type " +
@@ -70,7 +87,10 @@ Result<const LayoutTable*> FindFamily(const layout::Configuration& config) {
 
 Result<const layout::Definitions*> FactsOf(const layout::Configuration& config) {
   CKPT_ASSIGN_OR_RETURN(const Family* const family, MatchingFamily(config));
-  if (family != nullptr) return &family->table.definitions;
+  if (family != nullptr) {
+    CKPT_ASSIGN_OR_RETURN(const LayoutTable* const table, LayoutOf(*family));
+    return &table->definitions;
+  }
   static const Result<LayoutTable> any = LoadMapping("family any\ninclude decoder.facts\n", "any");
   if (!any.ok()) return any.status();
   return &any->definitions;

@@ -13,12 +13,16 @@
 
 namespace ckpt {
 
-// Those of the files *.family of this folder. Parsed once; the same for everyone.
+// Those of the files *.family of this folder. Parsed once; the same for everyone. Layouts are parsed
+// when they are asked for: one model needs one.
 //
 // Errors: kInternal (a file in the source tree is wrong; a test parses them all).
 Result<std::span<const Family>> BuiltInFamilies();
 
-// The family whose `match` holds for the configuration. The table lives as long as the program.
+// The layout of a built-in family. It lives as long as the program. Errors: kInternal.
+Result<const layout::LayoutTable*> LayoutOf(const Family& family);
+
+// The layout of the family whose `match` holds for the configuration. The table lives as long as the program.
 //
 // Errors: kUnsupported (no family matches, naming the configuration's model_type), and those of
 // BuiltInFamilies.

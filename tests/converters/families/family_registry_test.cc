@@ -34,6 +34,7 @@ TEST(FamilyRegistry, ParsesEveryBuiltInTable) {
   const auto families = BuiltInFamilies();
   ASSERT_THAT(families, IsOk());
   EXPECT_FALSE(families->empty());
+  for (const Family& family : *families) EXPECT_THAT(LayoutOf(family), IsOk()) << family.name;
 }
 
 TEST(FamilyRegistry, SaysWhichModelItDoesNotKnow) {
@@ -176,19 +177,29 @@ TEST(FamilyFile, SaysWhatItsClassReadsAndTakesForAbsentKeys) {
   const auto included = ParseFamily(
       "family tiny\nmatch model_type == \"tiny\"\nreads depth width\n"
       "default width = depth == null ? 4 : null\ninclude tiny.layout\n",
-      "tiny.family", [](std::string_view) -> Result<std::string> {
-        return std::string("family shared\ndim h = width\nlogical norm [h]\n");
-      });
+      "tiny.family");
   ASSERT_THAT(included, IsOk());
+  const auto table = ParseLayout(*included, [](std::string_view) -> Result<std::string> {
+    return std::string("family shared\ndim h = width\nlogical norm [h]\n");
+  });
+  ASSERT_THAT(table, IsOk());
   EXPECT_EQ(included->name, "tiny");
-  EXPECT_EQ(included->table.name, "shared");
+  EXPECT_EQ(table->name, "shared");
   EXPECT_TRUE(included->reads.contains("depth"));
   ASSERT_EQ(included->defaults.size(), 1U);
   EXPECT_EQ(included->defaults[0].first, "width");
   for (const char* text :
        {"family a\ndefault = 1\n", "family a\ndefault b\n", "family a\nreads b\n"}) {
-    EXPECT_THAT(ParseFamily(text, "a.family", {}), FailsWith(ErrorKind::kBadMetadata)) << text;
+    EXPECT_THAT(ParseFamily(text, "a.family"), FailsWith(ErrorKind::kBadMetadata)) << text;
   }
+}
+
+TEST(FamilyFile, ErrorsNameTheLineOfTheFile) {
+  const auto family = ParseFamily("# a\nfamily a\n\nreads b\nmatch true\nnonsense\n", "a.family");
+  ASSERT_THAT(family, IsOk());
+  const auto table = ParseLayout(*family, {});
+  ASSERT_THAT(table, FailsWith(ErrorKind::kBadMetadata));
+  EXPECT_EQ(table.status().first().file, "a.family:6");
 }
 
 TEST(FamilyRegistry, MakesOfAConfigurationWhatItsClassDoes) {
