@@ -22,7 +22,7 @@ std::string ReadText(const fs::path& path) {
 }  // namespace
 
 std::vector<SourceFile> ReadSources(const std::vector<std::string>& top_folders) {
-  return ReadFiles(top_folders, {".h", ".cc"});
+  return ReadFiles(top_folders, {".h", ".cc", ".cuh", ".cu"});
 }
 
 std::vector<SourceFile> ReadFiles(const std::vector<std::string>& top_folders,
@@ -90,6 +90,8 @@ std::string WithoutComments(std::string_view text) {
   return out;
 }
 
-bool IsHeader(const SourceFile& file) { return file.path.ends_with(".h"); }
+bool IsHeader(const SourceFile& file) {
+  return file.path.ends_with(".h") || file.path.ends_with(".cuh");
+}
 
 }  // namespace ckpt::hygiene

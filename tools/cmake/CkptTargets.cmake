@@ -11,12 +11,12 @@ include_guard(GLOBAL)
 include(CkptPrecompiled)
 
 add_library(ckpt_warnings INTERFACE)
-target_compile_options(ckpt_warnings INTERFACE
+target_compile_options(ckpt_warnings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion
   $<$<BOOL:${CKPT_WERROR}>:-Werror>
   $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>
   # GCC 12 reports false positives of these inside inlined std::string and std::vector code at -O2.
-  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds -Wno-maybe-uninitialized>)
+  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds -Wno-maybe-uninitialized>>)
 
 add_library(ckpt_sanitizers INTERFACE)
 if(CKPT_SANITIZE)
@@ -32,12 +32,20 @@ endif()
 
 set_property(GLOBAL PROPERTY CKPT_LAYERING "")
 
-# ckpt_library(<folder> [HDRS ...] [SRCS ...] [DEPS ...] [PRIVATE_DEPS ...])
+# ckpt_library(<folder> [NEEDS <option>] [HDRS ...] [SRCS ...] [DEPS ...] [PRIVATE_DEPS ...])
+#   NEEDS         without this option no target is made; the edges are recorded all the same
 #   HDRS          headers for other folders; those of internal/ are sources
 #   DEPS          targets whose headers HDRS include
 #   PRIVATE_DEPS  targets whose headers the sources alone include
 function(ckpt_library folder)
-  cmake_parse_arguments(ARG "" "" "HDRS;SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "NEEDS" "HDRS;SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
+  list(JOIN ARG_DEPS " " public)
+  list(JOIN ARG_PRIVATE_DEPS " " private)
+  list(JOIN ARG_HDRS " " headers)
+  set_property(GLOBAL APPEND_STRING PROPERTY CKPT_LAYERING "${folder}|${public}|${private}|${headers}\n")
+  if(ARG_NEEDS AND NOT ${ARG_NEEDS})
+    return()
+  endif()
   string(REPLACE "/" "_" name ${folder})
   string(REPLACE "-" "_" name ${name})
   set(target ckpt_${name})
@@ -54,10 +62,6 @@ function(ckpt_library folder)
   target_sources(${target} ${scope} FILE_SET HEADERS BASE_DIRS ${CMAKE_SOURCE_DIR} FILES ${ARG_HDRS})
   target_link_libraries(${target} ${scope} ckpt_sanitizers ${ARG_DEPS})
   set_target_properties(${target} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON)
-  list(JOIN ARG_DEPS " " public)
-  list(JOIN ARG_PRIVATE_DEPS " " private)
-  list(JOIN ARG_HDRS " " headers)
-  set_property(GLOBAL APPEND_STRING PROPERTY CKPT_LAYERING "${folder}|${public}|${private}|${headers}\n")
 endfunction()
 
 # Writes <build>/layering.txt, read by tests/hygiene: one line a folder, `folder|public dep dep|private dep dep|header header`.

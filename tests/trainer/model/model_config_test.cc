@@ -18,9 +18,9 @@ namespace {
 
 using layout::Configuration;
 using layout::Value;
-using ::testing::StartsWith;
 using testing::FailsWith;
 using testing::IsOk;
+using ::testing::StartsWith;
 
 Configuration Tiny() {
   return {{"num_layers", 2},          {"hidden_size", 16}, {"ffn_hidden_size", 20},

@@ -1,0 +1,402 @@
+// Every operation of the GPU against the CPU's, at sizes of real models and at odd ones.
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/trainer/ops/cuda/twins.h"
+
+namespace ckpt::trainer {
+namespace {
+
+constexpr DType kComputeDTypes[] = {DType::kFloat32, DType::kBfloat16};
+
+Gradient Stored(const Tensor& tensor) { return {.tensor = tensor, .write = GradWrite::kStore}; }
+Gradient Added(const Tensor& tensor) { return {.tensor = tensor, .write = GradWrite::kAdd}; }
+
+using CudaOpsTest = Twins;
+
+TEST_F(CudaOpsTest, ProductsOfEveryFormAgree) {
+  struct Size {
+    std::int64_t m, n, k;
+  };
+  for (const DType dtype : kComputeDTypes) {
+    for (const Size size : {Size{1, 1, 1}, Size{3, 5, 7}, Size{64, 24, 40}, Size{512, 768, 1024},
+                            Size{129, 257, 511}}) {
+      for (const bool transpose_a : {false, true}) {
+        for (const bool transpose_b : {false, true}) {
+          for (const bool accumulate : {false, true}) {
+            for (const DType result : {dtype, DType::kFloat32}) {
+              const auto a =
+                  transpose_a ? Random(dtype, {size.k, size.m}) : Random(dtype, {size.m, size.k});
+              const auto b =
+                  transpose_b ? Random(dtype, {size.n, size.k}) : Random(dtype, {size.k, size.n});
+              const auto d = accumulate ? Random(result, {size.m, size.n})
+                                        : Poisoned(result, {size.m, size.n});
+              OnBoth([&](Ops& ops, Queue& queue) {
+                ops.Gemm(queue,
+                         {.transpose_a = transpose_a,
+                          .transpose_b = transpose_b,
+                          .accumulate = accumulate},
+                         a, b, d);
+              });
+              SCOPED_TRACE(size.m);
+              // cuBLASLt may round a bfloat16 product before it adds.
+              ExpectNear(d, (accumulate ? 2 : 1) * BoundOf(result));
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CudaOpsTest, ElementwiseOperationsAgree) {
+  for (const DType dtype : kComputeDTypes) {
+    for (const std::int64_t count : {1, 13, 4096, 100003}) {
+      const auto a = Random(dtype, {count});
+      const auto b = Random(dtype, {count});
+      const auto sum = Poisoned(dtype, {count});
+      const auto filled = Poisoned(dtype, {count});
+      const auto wide = Poisoned(DType::kFloat32, {count});
+      const auto narrow = Poisoned(DType::kBfloat16, {count});
+      const auto added = Random(DType::kFloat32, {count});
+      const auto scaled = Random(dtype, {count});
+      OnBoth([&](Ops& ops, Queue& queue) {
+        ops.Add(queue, a, b, sum);
+        ops.Fill(queue, filled, 0.3);
+        ops.Cast(queue, a, wide);
+        ops.Cast(queue, a, narrow);
+        ops.Accumulate(queue, a, added);
+        ops.Scale(queue, scaled, 0.7);
+      });
+      for (const auto* result : {&sum, &filled, &wide, &narrow, &added, &scaled}) {
+        ExpectEqual(*result);
+      }
+    }
+  }
+}
+
+TEST_F(CudaOpsTest, BiasesAgree) {
+  for (const DType dtype : kComputeDTypes) {
+    for (const std::int64_t columns : {1, 37, 1024, 4097}) {
+      for (const std::int64_t rows : {1, 131, 2000}) {
+        const auto x = Random(dtype, {rows, columns});
+        const auto bias = Random(dtype, {columns});
+        const auto stored = Poisoned(DType::kFloat32, {columns});
+        const auto added = Random(DType::kBfloat16, {columns});
+        OnBoth([&](Ops& ops, Queue& queue) {
+          ops.BiasBackward(queue, x, Stored(stored));
+          ops.BiasBackward(queue, x, Added(added));
+          ops.AddBias(queue, x, bias);
+        });
+        ExpectEqual(x);
+        ExpectNear(stored, 1e-5);
+        ExpectNear(added, BoundOf(DType::kBfloat16));
+      }
+    }
+  }
+}
+
+TEST_F(CudaOpsTest, NormsAgree) {
+  for (const DType dtype : kComputeDTypes) {
+    for (const std::int64_t columns : {5, 37, 128, 1024, 1536, 5120}) {
+      for (const std::int64_t rows : {1, 131, 3000}) {
+        SCOPED_TRACE(columns);
+        const auto x = Random(dtype, {rows, columns});
+        const auto dy = Random(dtype, {rows, columns});
+        const auto weight = Random(dtype, {columns});
+        const auto bias = Random(dtype, {columns});
+        const auto y = Poisoned(dtype, {rows, columns});
+        const auto rstd = Poisoned(DType::kFloat32, {rows});
+        const auto dx = Poisoned(dtype, {rows, columns});
+        const auto dx_added = Random(dtype, {rows, columns});
+        const auto dweight = Poisoned(DType::kFloat32, {columns});
+        const auto centered = Poisoned(dtype, {rows, columns});
+        const auto statistics = Poisoned(DType::kFloat32, {rows, 2});
+        const auto centered_dx = Poisoned(dtype, {rows, columns});
+        const auto centered_dweight = Poisoned(DType::kFloat32, {columns});
+        const auto dbias = Random(DType::kFloat32, {columns});
+        OnBoth([&](Ops& ops, Queue& queue) {
+          ops.RmsNorm(queue, x, weight, 1e-5, y, rstd);
+          ops.RmsNormBackward(queue, dy, x, weight, rstd, false, dx, Stored(dweight));
+          ops.RmsNormBackward(queue, dy, x, weight, rstd, true, dx_added, {});
+          ops.LayerNorm(queue, x, weight, bias, 1e-5, centered, statistics);
+          ops.LayerNormBackward(queue, dy, x, weight, statistics, false, centered_dx,
+                                Stored(centered_dweight), Added(dbias));
+        });
+        for (const auto* result : {&y, &dx, &dx_added, &centered, &centered_dx}) {
+          ExpectNear(*result, BoundOf(dtype));
+        }
+        for (const auto* result : {&rstd, &statistics}) ExpectNear(*result, 1e-6);
+        for (const auto* result : {&dweight, &centered_dweight, &dbias}) ExpectNear(*result, 1e-5);
+      }
+    }
+  }
+}
+
+TEST_F(CudaOpsTest, ActivationsAgree) {
+  for (const DType dtype : kComputeDTypes) {
+    for (const std::int64_t columns : {3, 640, 3072}) {
+      for (const bool weighted : {false, true}) {
+        constexpr std::int64_t kRows = 257;
+        const auto x = Random(dtype, {kRows, 2 * columns});
+        const auto single = Random(dtype, {kRows, columns});
+        const auto dy = Random(dtype, {kRows, columns});
+        const auto p = Random(DType::kFloat32, {kRows});
+        const auto y = Poisoned(dtype, {kRows, columns});
+        const auto dx = Poisoned(dtype, {kRows, 2 * columns});
+        const auto dp = Poisoned(DType::kFloat32, {kRows});
+        const auto gelu = Poisoned(dtype, {kRows, columns});
+        const auto gelu_dx = Poisoned(dtype, {kRows, columns});
+        const auto gelu_dp = Poisoned(DType::kFloat32, {kRows});
+        OnBoth([&](Ops& ops, Queue& queue) {
+          const Tensor weights = weighted ? Tensor(p) : Tensor();
+          ops.SwiGlu(queue, x, weights, y);
+          ops.SwiGluBackward(queue, dy, x, weights, dx, weighted ? Tensor(dp) : Tensor());
+          ops.Gelu(queue, single, weights, gelu);
+          ops.GeluBackward(queue, dy, single, weights, gelu_dx,
+                           weighted ? Tensor(gelu_dp) : Tensor());
+        });
+        for (const auto* result : {&y, &dx, &gelu, &gelu_dx}) ExpectNear(*result, BoundOf(dtype));
+        if (!weighted) continue;
+        ExpectNear(dp, 1e-5);
+        ExpectNear(gelu_dp, 1e-5);
+      }
+    }
+  }
+}
+
+TEST_F(CudaOpsTest, PartsOfProjectionsMoveTheSameWay) {
+  for (const DType dtype : kComputeDTypes) {
+    for (const QkvShape shape : {QkvShape{16, 8, 128}, QkvShape{6, 2, 5}, QkvShape{4, 4, 64}}) {
+      constexpr std::int64_t kTokens = 33;
+      const std::int64_t q_dim = shape.num_heads * shape.head_dim;
+      const std::int64_t kv_dim = shape.num_kv_heads * shape.head_dim;
+      const auto qkv = Random(dtype, {kTokens, q_dim + 2 * kv_dim});
+      const auto q = Poisoned(dtype, {kTokens, q_dim});
+      const auto k = Poisoned(dtype, {kTokens, kv_dim});
+      const auto v = Poisoned(dtype, {kTokens, kv_dim});
+      const auto merged = Poisoned(dtype, {kTokens, q_dim + 2 * kv_dim});
+      const auto left = Poisoned(dtype, {kTokens, q_dim});
+      const auto right = Poisoned(dtype, {kTokens, 2 * kv_dim});
+      const auto joined = Poisoned(dtype, {kTokens, q_dim + 2 * kv_dim});
+      OnBoth([&](Ops& ops, Queue& queue) {
+        ops.SplitQkv(queue, shape, qkv, q, k, v);
+        ops.MergeQkv(queue, shape, q, k, v, merged);
+        ops.SplitColumns(queue, qkv, left, right);
+        ops.MergeColumns(queue, left, right, joined);
+      });
+      for (const auto* result : {&q, &k, &v, &merged, &left, &right, &joined}) ExpectEqual(*result);
+    }
+    for (const MlaShape shape : {MlaShape{4, 128, 64, 128}, MlaShape{3, 5, 2, 7}}) {
+      constexpr std::int64_t kTokens = 21;
+      const auto kv = Random(dtype, {kTokens, shape.num_heads, shape.nope_dim + shape.v_dim});
+      const auto rope = Random(dtype, {kTokens, shape.rope_dim});
+      const auto k = Poisoned(dtype, {kTokens, shape.num_heads, shape.nope_dim + shape.rope_dim});
+      const auto v = Poisoned(dtype, {kTokens, shape.num_heads, shape.v_dim});
+      const auto dkv = Poisoned(dtype, {kTokens, shape.num_heads, shape.nope_dim + shape.v_dim});
+      const auto drope = Poisoned(dtype, {kTokens, shape.rope_dim});
+      OnBoth([&](Ops& ops, Queue& queue) {
+        ops.SplitMlaKv(queue, shape, kv, rope, k, v);
+        ops.SplitMlaKvBackward(queue, shape, k, v, dkv, drope);
+      });
+      for (const auto* result : {&k, &v, &dkv}) ExpectEqual(*result);
+      ExpectNear(drope, BoundOf(dtype));
+    }
+  }
+}
+
+TEST_F(CudaOpsTest, RotationsAgree) {
+  constexpr std::int64_t kSeq = 17;
+  constexpr std::int64_t kTokens = 3 * kSeq;
+  for (const DType dtype : kComputeDTypes) {
+    for (const bool interleaved : {false, true}) {
+      for (const bool at_front : {false, true}) {
+        const auto x = Random(dtype, {kTokens, 4, 24});
+        const auto cosine = Random(DType::kFloat32, {kSeq, 8});
+        const auto sine = Random(DType::kFloat32, {kSeq, 8});
+        const auto positions = Indices({kTokens}, kSeq);
+        OnBoth([&](Ops& ops, Queue& queue) {
+          RopeForm form = {
+              .seq = kSeq, .dim = 16, .at_front = at_front, .interleaved = interleaved};
+          ops.Rope(queue, form, cosine, sine, x);
+          form.positions = positions;
+          form.inverse = true;
+          ops.Rope(queue, form, cosine, sine, x);
+        });
+        ExpectNear(x, BoundOf(dtype));
+      }
+    }
+  }
+}
+
+class CudaAttentionTest : public Twins {
+ protected:
+  void ExpectAgreement(AttentionShape shape, DType dtype, const Operand* cu_seqlens = nullptr,
+                       const Operand* lengths = nullptr) {
+    SCOPED_TRACE(std::to_string(shape.seq) + " x " + std::to_string(shape.qk_dim) + " " +
+                 std::string(DTypeName(dtype)));
+    const std::int64_t tokens = shape.batch * shape.seq;
+    const auto q = Random(dtype, {tokens, shape.num_heads, shape.qk_dim});
+    const auto k = Random(dtype, {tokens, shape.num_kv_heads, shape.qk_dim});
+    const auto v = Random(dtype, {tokens, shape.num_kv_heads, shape.v_dim});
+    const auto d_o = Random(dtype, {tokens, shape.num_heads, shape.v_dim});
+    const auto o = Poisoned(dtype, {tokens, shape.num_heads, shape.v_dim});
+    const auto lse = Poisoned(DType::kFloat32, {shape.batch, shape.num_heads, shape.seq});
+    const auto dq = Poisoned(dtype, {tokens, shape.num_heads, shape.qk_dim});
+    const auto dk = Poisoned(dtype, {tokens, shape.num_kv_heads, shape.qk_dim});
+    const auto dv = Poisoned(dtype, {tokens, shape.num_kv_heads, shape.v_dim});
+    OnBoth([&](Ops& ops, Queue& queue) {
+      AttentionShape here = shape;
+      if (cu_seqlens != nullptr) here.examples = {.cu_seqlens = *cu_seqlens, .lengths = *lengths};
+      ops.Attention(queue, here, q, k, v, o, lse);
+      ops.AttentionBackward(queue, here, d_o, q, k, v, o, lse, dq, dk, dv);
+    });
+    const double bound = dtype == DType::kBfloat16 ? 8e-3 : 5e-6;
+    for (const auto* result : {&o, &dq, &dk, &dv}) ExpectNear(*result, bound);
+    ExpectNear(lse, dtype == DType::kBfloat16 ? 1e-4 : 1e-6);
+  }
+
+  static AttentionShape Shape(std::int64_t batch, std::int64_t seq, std::int64_t heads,
+                              std::int64_t kv_heads, std::int64_t qk_dim, std::int64_t v_dim) {
+    return {.batch = batch,
+            .seq = seq,
+            .num_heads = heads,
+            .num_kv_heads = kv_heads,
+            .qk_dim = qk_dim,
+            .v_dim = v_dim,
+            .scale = 1 / std::sqrt(static_cast<double>(qk_dim))};
+  }
+};
+
+TEST_F(CudaAttentionTest, AgreesOnHeadsOfEverySize) {
+  for (const DType dtype : kComputeDTypes) {
+    ExpectAgreement(Shape(2, 33, 4, 2, 16, 16), dtype);
+    ExpectAgreement(Shape(1, 1, 2, 1, 64, 64), dtype);
+    ExpectAgreement(Shape(2, 256, 8, 2, 64, 64), dtype);
+    ExpectAgreement(Shape(1, 384, 4, 4, 128, 128), dtype);
+    ExpectAgreement(Shape(1, 100, 2, 2, 192, 128), dtype);
+    ExpectAgreement(Shape(1, 65, 3, 1, 7, 5), dtype);
+  }
+}
+
+TEST_F(CudaAttentionTest, AgreesOnWindows) {
+  for (const DType dtype : kComputeDTypes) {
+    for (const std::int64_t window : {1, 2, 17, 300}) {
+      AttentionShape shape = Shape(1, 200, 4, 2, 64, 64);
+      shape.window = window;
+      ExpectAgreement(shape, dtype);
+    }
+  }
+}
+
+TEST_F(CudaAttentionTest, AgreesOnExamplesThatShareASequence) {
+  const auto cu_seqlens = Values(DType::kInt32, {6}, {0, 10, 10, 31, 40, 80});
+  const auto lengths = Values(DType::kInt32, {5}, {10, 0, 17, 9, 33});
+  for (const DType dtype : kComputeDTypes) {
+    ExpectAgreement(Shape(2, 40, 4, 2, 64, 64), dtype, &cu_seqlens, &lengths);
+  }
+}
+
+TEST_F(CudaOpsTest, EmbeddingsAgree) {
+  for (const DType dtype : kComputeDTypes) {
+    for (const std::int64_t hidden : {3, 64, 1024}) {
+      constexpr std::int64_t kVocab = 50;
+      constexpr std::int64_t kTokens = 1000;
+      const auto tokens = Indices({kTokens}, kVocab);
+      const auto table = Random(dtype, {kVocab, hidden});
+      const auto dy = Random(dtype, {kTokens, hidden});
+      const auto y = Poisoned(dtype, {kTokens, hidden});
+      const auto stored = Poisoned(DType::kFloat32, {kVocab, hidden});
+      const auto added = Random(DType::kBfloat16, {kVocab, hidden});
+      OnBoth([&](Ops& ops, Queue& queue) {
+        ops.Embedding(queue, tokens, table, y);
+        ops.EmbeddingBackward(queue, tokens, dy, Stored(stored));
+        ops.EmbeddingBackward(queue, tokens, dy, Added(added));
+      });
+      ExpectEqual(y);
+      ExpectEqual(stored);
+      ExpectEqual(added);
+    }
+  }
+}
+
+TEST_F(CudaOpsTest, CrossEntropiesAgree) {
+  for (const DType dtype : kComputeDTypes) {
+    for (const auto& [columns, vocab] :
+         {std::pair{7, 5}, {1024, 1024}, {32768, 32000}, {9001, 9000}}) {
+      constexpr std::int64_t kTokens = 19;
+      const auto logits = Random(dtype, {kTokens, columns}, 3);
+      std::vector<double> label_values(kTokens);
+      for (std::size_t t = 0; t < label_values.size(); ++t) {
+        label_values[t] =
+            t % 5 == 4 ? -1 : static_cast<double>(t * 7919 % static_cast<std::size_t>(vocab));
+      }
+      const auto labels = Values(DType::kInt32, {kTokens}, label_values);
+      const auto weights = Random(DType::kFloat32, {kTokens});
+      const auto losses = Poisoned(DType::kFloat32, {kTokens});
+      const auto lse = Poisoned(DType::kFloat32, {kTokens});
+      const auto dlogits = Poisoned(dtype, {kTokens, columns});
+      OnBoth([&](Ops& ops, Queue& queue) {
+        ops.CrossEntropy(queue, logits, labels, vocab, losses, lse);
+        ops.CrossEntropyBackward(queue, logits, labels, vocab, lse, weights, dlogits);
+      });
+      ExpectNear(losses, 1e-6);
+      ExpectNear(lse, 1e-6);
+      ExpectNear(dlogits, dtype == DType::kBfloat16 ? 2e-3 : 5e-6);
+    }
+  }
+}
+
+TEST_F(CudaOpsTest, UpdatesGiveTheSameBits) {
+  for (const DType gradient_dtype : kComputeDTypes) {
+    for (const std::int64_t count : {1, 1023, 65536}) {
+      const auto gradient = Random(gradient_dtype, {count});
+      const auto main = Random(DType::kFloat32, {count});
+      const auto average = Random(DType::kFloat32, {count}, 0.1);
+      const auto square = Values(DType::kFloat32, {count},
+                                 std::vector<double>(static_cast<std::size_t>(count), 0.01));
+      const auto compute = Poisoned(DType::kBfloat16, {count});
+      const auto sgd_main = Random(DType::kFloat32, {count});
+      const auto momentum = Random(DType::kFloat32, {count});
+      const auto sums = Poisoned(DType::kFloat64, {count});
+      const auto sum = Poisoned(DType::kFloat64, {1});
+      OnBoth([&](Ops& ops, Queue& queue) {
+        for (std::int64_t step = 1; step <= 3; ++step) {
+          ops.AdamW(queue,
+                    {.lr = 1e-3,
+                     .weight_decay = 0.1,
+                     .decoupled = step != 2,
+                     .step = step,
+                     .factors = {.scale = 0.25, .clip = 0.7}},
+                    gradient, main, average, square, compute);
+          ops.Sgd(queue, {.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01}, gradient, sgd_main,
+                  momentum, {});
+        }
+        ops.SumSquares(queue, gradient, 0.5, sums);
+        ops.SumSquares(queue, Tensor(gradient).Reshape({1, count}), 0.5, sum);
+      });
+      for (const auto* result : {&main, &average, &square, &compute, &sgd_main, &momentum, &sums}) {
+        ExpectEqual(*result);
+      }
+      ExpectNear(sum, 1e-14);
+    }
+  }
+}
+
+TEST_F(CudaOpsTest, AFailedQueueSkipsWorkAndKeepsItsError) {
+  Result<std::unique_ptr<Device>> device = MakeCudaDevice(0);
+  ASSERT_THAT(device.status(), testing::IsOk());
+  const std::unique_ptr<Queue> first = (*device)->MakeQueue("first");
+  const std::unique_ptr<Queue> second = (*device)->MakeQueue("second");
+  first->Fail(Error(ErrorKind::kCancelled, "given up"));
+  second->Wait(first->Record());
+  EXPECT_EQ(second->Synchronize().kind(), ErrorKind::kCancelled);
+}
+
+}  // namespace
+}  // namespace ckpt::trainer

@@ -1,0 +1,23 @@
+# The CUDA toolkit, cuDNN, and cuDNN's frontend, which is headers alone. `tools/dev/setup --cuda` brings what is missing.
+#
+# Kernels are compiled for one architecture, Hopper with its own instructions unless CMAKE_CUDA_ARCHITECTURES says otherwise.
+
+include_guard(GLOBAL)
+
+if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES 90a)
+endif()
+enable_language(CUDA)
+# CMake 3.25 does not know that nvcc has C++20.
+set(CMAKE_CUDA_STANDARD_REQUIRED OFF)
+string(APPEND CMAKE_CUDA_FLAGS " -std=c++20")
+find_package(CUDAToolkit 13.0 REQUIRED)
+
+set(CKPT_CUDA_DIR "$ENV{HOME}/.cache/ckptkit/cuda" CACHE PATH "Where tools/dev/setup --cuda puts headers")
+find_library(CKPT_CUDNN cudnn REQUIRED HINTS ${CUDAToolkit_LIBRARY_DIR})
+find_path(CKPT_CUDNN_FRONTEND cudnn_frontend.h REQUIRED HINTS ${CKPT_CUDA_DIR}/include)
+add_library(ckpt_cudnn INTERFACE)
+add_library(ckpt::cudnn ALIAS ckpt_cudnn)
+target_include_directories(ckpt_cudnn SYSTEM INTERFACE ${CKPT_CUDNN_FRONTEND} ${CUDAToolkit_INCLUDE_DIRS})
+target_compile_definitions(ckpt_cudnn INTERFACE CUDNN_FRONTEND_SKIP_JSON_LIB)
+target_link_libraries(ckpt_cudnn INTERFACE ${CKPT_CUDNN} CUDA::cudart_static CUDA::nvrtc)

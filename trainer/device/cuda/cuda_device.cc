@@ -1,0 +1,94 @@
+#include "trainer/device/cuda/cuda_device.h"
+
+#include <string>
+
+#include <cuda_runtime_api.h>
+
+#include "trainer/device/cuda/cuda_queue.h"
+#include "trainer/device/cuda/cuda_status.h"
+
+namespace ckpt::trainer {
+namespace {
+
+// Code is built for this architecture alone (CMAKE_CUDA_ARCHITECTURES).
+constexpr int kCudaMajor = CKPT_CUDA_MAJOR;
+
+class CudaDevice final : public Device {
+ public:
+  CudaDevice() : events_(std::make_shared<CudaEventPool>()) {}
+
+  Result<Buffer> Allocate(std::uint64_t size_bytes, MemoryUse use) override {
+    void* data = nullptr;
+    // At least one byte, since a null tensor means an absent one.
+    const cudaError_t code = cudaMalloc(&data, size_bytes == 0 ? 1 : size_bytes);
+    if (code == cudaErrorMemoryAllocation) {
+      (void)cudaGetLastError();  // the device is usable after it
+      return Error(ErrorKind::kSystem, "out of memory on the GPU")
+          .Expected(std::to_string(size_bytes) + " bytes for " + std::string(MemoryUseName(use)));
+    }
+    CKPT_RETURN_IF_ERROR(CudaStatus(code, "cudaMalloc"));
+    Count(use, size_bytes);
+    Buffer buffer(this, data, size_bytes, use);
+    // The streams of queues do not wait for the default stream, so the caller does.
+    CKPT_RETURN_IF_ERROR(
+        CudaStatus(cudaMemsetAsync(data, 0, size_bytes, cudaStreamLegacy), "cudaMemsetAsync"));
+    CKPT_RETURN_IF_ERROR(
+        CudaStatus(cudaStreamSynchronize(cudaStreamLegacy), "cudaStreamSynchronize"));
+    return buffer;
+  }
+
+  std::unique_ptr<Queue> MakeQueue(std::string_view /*name*/) override {
+    return std::make_unique<CudaQueue>(*this, events_);
+  }
+
+  void CopyToHost(Queue& queue, const Tensor& from, void* host) override {
+    Copy(queue, from.data, host, from.size_bytes(), cudaMemcpyDeviceToHost);
+  }
+  void CopyFromHost(Queue& queue, const void* host, const Tensor& to) override {
+    Copy(queue, host, to.data, to.size_bytes(), cudaMemcpyHostToDevice);
+  }
+
+ private:
+  static void Copy(Queue& queue, const void* from, void* to, std::uint64_t size_bytes,
+                   cudaMemcpyKind kind) {
+    if (size_bytes == 0) return;
+    RunOnCuda(queue, [=](CudaQueue& cuda) {
+      (void)cudaMemcpyAsync(to, from, size_bytes, kind, cuda.stream());
+    });
+  }
+
+  void Free(void* data) override { (void)cudaFree(data); }
+
+  const std::shared_ptr<CudaEventPool> events_;
+};
+
+}  // namespace
+
+int NumCudaDevices() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  (void)cudaGetLastError();
+  return 0;
+}
+
+Result<std::unique_ptr<Device>> MakeCudaDevice(int ordinal) {
+  const int count = NumCudaDevices();
+  if (ordinal < 0 || ordinal >= count) {
+    return Error(ErrorKind::kUnsupported, "there is no such GPU")
+        .Expected("GPU " + std::to_string(ordinal))
+        .Actual(std::to_string(count) + " GPUs");
+  }
+  cudaDeviceProp properties{};
+  CKPT_RETURN_IF_ERROR(
+      CudaStatus(cudaGetDeviceProperties(&properties, ordinal), "cudaGetDeviceProperties"));
+  if (properties.major != kCudaMajor) {
+    return Error(ErrorKind::kUnsupported, "this program has no code for the GPU")
+        .Expected("compute capability " + std::to_string(kCudaMajor) + ".x")
+        .Actual(std::string(properties.name) + ", " + std::to_string(properties.major) + "." +
+                std::to_string(properties.minor));
+  }
+  CKPT_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(ordinal), "cudaSetDevice"));
+  return std::unique_ptr<Device>(std::make_unique<CudaDevice>());
+}
+
+}  // namespace ckpt::trainer

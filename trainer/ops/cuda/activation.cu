@@ -1,0 +1,168 @@
+// Feed-forward activations, optionally multiplied by a routing weight per row. A block works on one
+// row.
+#include <cstdint>
+
+#include "core/base/check.h"
+#include "trainer/ops/cuda/cuda_ops_impl.h"
+#include "trainer/ops/cuda/kernel.cuh"
+
+namespace ckpt::trainer {
+namespace cuda {
+namespace {
+
+__device__ __forceinline__ float Sigmoid(float x) { return 1 / (1 + __expf(-x)); }
+
+// An activation is a type with
+//   kInputs           how many values of a row of x an output takes: gate and up, or one
+//   Value(x, u)       the output
+//   Slopes(x, u, …)   its derivatives by x and u
+struct SwiGluForm {
+  static constexpr int kInputs = 2;
+  static __device__ float Value(float gate, float up) { return gate * Sigmoid(gate) * up; }
+  static __device__ void Slopes(float gate, float up, float& by_gate, float& by_up) {
+    const float sigmoid = Sigmoid(gate);
+    by_gate = up * (sigmoid * (1 + gate * (1 - sigmoid)));
+    by_up = gate * sigmoid;
+  }
+};
+
+// Megatron's default, in erf form: x·Φ(x).
+struct GeluForm {
+  static constexpr int kInputs = 1;
+  static __device__ float Value(float x, float) { return x * normcdff(x); }
+  static __device__ void Slopes(float x, float, float& by_x, float&) {
+    constexpr float kPeak = 0.3989422804F;  // of the normal density, 1/√(2π)
+    by_x = normcdff(x) + x * kPeak * __expf(-0.5F * x * x);
+  }
+};
+
+// y [rows, packs] from x [rows, kInputs · packs].
+template <typename Form, int kWidth, typename T>
+__global__ void ActivateKernel(const T* x, const float* row_weights, std::int64_t packs, T* y) {
+  const std::int64_t row = blockIdx.x;
+  const float weight = row_weights == nullptr ? 1 : row_weights[row];
+  for (std::int64_t p = threadIdx.x; p < packs; p += blockDim.x) {
+    const std::int64_t at = row * Form::kInputs * packs + p;
+    const auto first = LoadPack<kWidth>(x, at);
+    const auto second = Form::kInputs == 2 ? LoadPack<kWidth>(x, at + packs) : first;
+    Pack<T, kWidth> result;
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      result.values[i] =
+          Store<T>(Form::Value(Load(first.values[i]), Load(second.values[i])) * weight);
+    }
+    StorePack(y, row * packs + p, result);
+  }
+}
+
+// A thread reads a place of x before it writes the same place of dx, which may be x.
+template <typename Form, int kWidth, typename T>
+__global__ void ActivateBackwardKernel(const T* dy, const T* x, const float* row_weights,
+                                       std::int64_t packs, T* dx, float* drow_weights) {
+  const std::int64_t row = blockIdx.x;
+  const float weight = row_weights == nullptr ? 1 : row_weights[row];
+  float dweight = 0;
+  for (std::int64_t p = threadIdx.x; p < packs; p += blockDim.x) {
+    const std::int64_t at = row * Form::kInputs * packs + p;
+    const auto d = LoadPack<kWidth>(dy, row * packs + p);
+    const auto first = LoadPack<kWidth>(x, at);
+    const auto second = Form::kInputs == 2 ? LoadPack<kWidth>(x, at + packs) : first;
+    Pack<T, kWidth> dfirst;
+    Pack<T, kWidth> dsecond;
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      const float a = Load(first.values[i]);
+      const float b = Load(second.values[i]);
+      float by_first = 0;
+      float by_second = 0;
+      Form::Slopes(a, b, by_first, by_second);
+      const float gradient = Load(d.values[i]);
+      dweight += gradient * Form::Value(a, b);
+      dfirst.values[i] = Store<T>(gradient * weight * by_first);
+      dsecond.values[i] = Store<T>(gradient * weight * by_second);
+    }
+    StorePack(dx, at, dfirst);
+    if constexpr (Form::kInputs == 2) StorePack(dx, at + packs, dsecond);
+  }
+  if (drow_weights == nullptr) return;
+  dweight = GroupSum<kThreads>(dweight);
+  if (threadIdx.x == 0) drow_weights[row] = dweight;
+}
+
+struct ActivationShape {
+  std::int64_t rows = 0;
+  std::int64_t outer = 0;  // of y
+};
+
+template <typename Form>
+ActivationShape ShapeOf(const Tensor& x, const Tensor& y, const Tensor& row_weights) {
+  CKPT_CHECK(x.dtype == y.dtype && y.ndim > 0 && x.num_elems() == y.num_elems() * Form::kInputs);
+  const std::int64_t outer = y.dim(y.ndim - 1);
+  const std::int64_t rows = outer == 0 ? 0 : y.num_elems() / outer;
+  CKPT_CHECK(!row_weights ||
+             (row_weights.num_elems() == rows && row_weights.dtype == DType::kFloat32));
+  return {rows, outer};
+}
+
+template <typename Form>
+void Forward(Queue& queue, const Tensor& x, const Tensor& row_weights, const Tensor& y) {
+  const ActivationShape shape = ShapeOf<Form>(x, y, row_weights);
+  if (shape.rows == 0) return;
+  RunOnCuda(queue, [&](CudaQueue& on) {
+    Dispatch(x.dtype, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      DispatchWidth(shape.outer, {x.data, y.data}, [&](auto width) {
+        constexpr int kWidth = decltype(width)::kWidth;
+        ActivateKernel<Form, kWidth>
+            <<<static_cast<unsigned int>(shape.rows), kThreads, 0, on.stream()>>>(
+                x.as<const T>(), row_weights.as<const float>(), shape.outer / kWidth, y.as<T>());
+      });
+    });
+  });
+}
+
+template <typename Form>
+void Backward(Queue& queue, const Tensor& dy, const Tensor& x, const Tensor& row_weights,
+              const Tensor& dx, const Tensor& drow_weights) {
+  const ActivationShape shape = ShapeOf<Form>(x, dy, row_weights);
+  CKPT_CHECK(dx.dtype == x.dtype && dx.num_elems() == x.num_elems());
+  CKPT_CHECK(static_cast<bool>(drow_weights) == static_cast<bool>(row_weights));
+  if (shape.rows == 0) return;
+  RunOnCuda(queue, [&](CudaQueue& on) {
+    Dispatch(x.dtype, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      DispatchWidth(shape.outer, {dy.data, x.data, dx.data}, [&](auto width) {
+        constexpr int kWidth = decltype(width)::kWidth;
+        ActivateBackwardKernel<Form, kWidth>
+            <<<static_cast<unsigned int>(shape.rows), kThreads, 0, on.stream()>>>(
+                dy.as<const T>(), x.as<const T>(), row_weights.as<const float>(),
+                shape.outer / kWidth, dx.as<T>(), drow_weights.as<float>());
+      });
+    });
+  });
+}
+
+}  // namespace
+}  // namespace cuda
+
+void CudaOps::SwiGlu(Queue& queue, const Tensor& x, const Tensor& row_weights, const Tensor& y) {
+  cuda::Forward<cuda::SwiGluForm>(queue, x, row_weights, y);
+}
+
+void CudaOps::SwiGluBackward(Queue& queue, const Tensor& dy, const Tensor& x,
+                             const Tensor& row_weights, const Tensor& dx,
+                             const Tensor& drow_weights) {
+  cuda::Backward<cuda::SwiGluForm>(queue, dy, x, row_weights, dx, drow_weights);
+}
+
+void CudaOps::Gelu(Queue& queue, const Tensor& x, const Tensor& row_weights, const Tensor& y) {
+  cuda::Forward<cuda::GeluForm>(queue, x, row_weights, y);
+}
+
+void CudaOps::GeluBackward(Queue& queue, const Tensor& dy, const Tensor& x,
+                           const Tensor& row_weights, const Tensor& dx,
+                           const Tensor& drow_weights) {
+  cuda::Backward<cuda::GeluForm>(queue, dy, x, row_weights, dx, drow_weights);
+}
+
+}  // namespace ckpt::trainer

@@ -1,0 +1,39 @@
+#include "trainer/ops/cuda/cuda_ops.h"
+
+#include <utility>
+
+#include "trainer/ops/cuda/cuda_ops_impl.h"
+#include "trainer/ops/cuda/plain_attention.h"
+
+namespace ckpt::trainer {
+
+Result<std::unique_ptr<Ops>> MakeCudaOps(const CudaOpsOptions& options) {
+  CKPT_ASSIGN_OR_RETURN(std::unique_ptr<cuda::Products> products, cuda::Products::Create());
+  CKPT_ASSIGN_OR_RETURN(std::unique_ptr<cuda::AttentionPlans> attention,
+                        cuda::AttentionPlans::Create(options.deterministic));
+  return std::unique_ptr<Ops>(std::make_unique<CudaOps>(std::move(products), std::move(attention)));
+}
+
+void CudaOps::Attention(Queue& queue, const AttentionShape& shape, const Tensor& q, const Tensor& k,
+                        const Tensor& v, const Tensor& o, const Tensor& lse) {
+  RunOnCuda(queue, [&](CudaQueue& on) {
+    if (cuda::AttentionPlans::Covers(shape, q.dtype)) {
+      return attention_->Forward(on, shape, q, k, v, o, lse);
+    }
+    cuda::PlainAttention(on, shape, q, k, v, o, lse);
+  });
+}
+
+void CudaOps::AttentionBackward(Queue& queue, const AttentionShape& shape, const Tensor& d_o,
+                                const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
+                                const Tensor& lse, const Tensor& dq, const Tensor& dk,
+                                const Tensor& dv) {
+  RunOnCuda(queue, [&](CudaQueue& on) {
+    if (cuda::AttentionPlans::Covers(shape, q.dtype)) {
+      return attention_->Backward(on, shape, d_o, q, k, v, o, lse, dq, dk, dv);
+    }
+    cuda::PlainAttentionBackward(on, shape, d_o, q, k, v, o, lse, dq, dk, dv);
+  });
+}
+
+}  // namespace ckpt::trainer

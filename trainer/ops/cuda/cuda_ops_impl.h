@@ -1,0 +1,133 @@
+// CudaOps: the class behind MakeCudaOps. Its methods are defined by theme, in one file per theme,
+// beside the CPU's files of the same names.
+#ifndef CKPT_TRAINER_OPS_CUDA_CUDA_OPS_IMPL_H_
+#define CKPT_TRAINER_OPS_CUDA_CUDA_OPS_IMPL_H_
+
+#include <memory>
+#include <utility>
+
+#include "core/base/result.h"
+#include "trainer/ops/cuda/attention_plans.h"
+#include "trainer/ops/cuda/cuda_ops.h"
+#include "trainer/ops/cuda/products.h"
+
+namespace ckpt::trainer {
+
+class CudaOps final : public Ops {
+ public:
+  CudaOps(std::unique_ptr<cuda::Products> products, std::unique_ptr<cuda::AttentionPlans> attention)
+      : products_(std::move(products)), attention_(std::move(attention)) {}
+
+  // gemm.cc, experts.cc
+  void Gemm(Queue& queue, const GemmForm& form, const Tensor& a, const Tensor& b,
+            const Tensor& d) override;
+  void GroupedForward(Queue& queue, const Tensor& x, const Tensor& weights, const Tensor& offsets,
+                      std::int64_t segments, const Tensor& y) override;
+  void GroupedBackwardData(Queue& queue, const Tensor& dy, const Tensor& weights,
+                           const Tensor& offsets, std::int64_t segments, const Tensor& dx) override;
+  void GroupedBackwardWeights(Queue& queue, const Tensor& dy, const Tensor& x,
+                              const Tensor& offsets, std::int64_t segments,
+                              const Gradient& dweights) override;
+
+  // elementwise.cu
+  void Fill(Queue& queue, const Tensor& x, double value) override;
+  void Cast(Queue& queue, const Tensor& from, const Tensor& to) override;
+  void Accumulate(Queue& queue, const Tensor& from, const Tensor& to) override;
+  void Add(Queue& queue, const Tensor& a, const Tensor& b, const Tensor& out) override;
+  void Scale(Queue& queue, const Tensor& x, double factor) override;
+  void AddBias(Queue& queue, const Tensor& x, const Tensor& bias) override;
+  void BiasBackward(Queue& queue, const Tensor& dy, const Gradient& dbias) override;
+
+  // norm.cu
+  void RmsNorm(Queue& queue, const Tensor& x, const Tensor& weight, double eps, const Tensor& y,
+               const Tensor& rstd) override;
+  void RmsNormBackward(Queue& queue, const Tensor& dy, const Tensor& x, const Tensor& weight,
+                       const Tensor& rstd, bool accumulate, const Tensor& dx,
+                       const Gradient& dweight) override;
+  void LayerNorm(Queue& queue, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                 double eps, const Tensor& y, const Tensor& statistics) override;
+  void LayerNormBackward(Queue& queue, const Tensor& dy, const Tensor& x, const Tensor& weight,
+                         const Tensor& statistics, bool accumulate, const Tensor& dx,
+                         const Gradient& dweight, const Gradient& dbias) override;
+
+  // activation.cu
+  void SwiGlu(Queue& queue, const Tensor& x, const Tensor& row_weights, const Tensor& y) override;
+  void SwiGluBackward(Queue& queue, const Tensor& dy, const Tensor& x, const Tensor& row_weights,
+                      const Tensor& dx, const Tensor& drow_weights) override;
+  void Gelu(Queue& queue, const Tensor& x, const Tensor& row_weights, const Tensor& y) override;
+  void GeluBackward(Queue& queue, const Tensor& dy, const Tensor& x, const Tensor& row_weights,
+                    const Tensor& dx, const Tensor& drow_weights) override;
+
+  // attention_parts.cu
+  void SplitQkv(Queue& queue, const QkvShape& shape, const Tensor& qkv, const Tensor& q,
+                const Tensor& k, const Tensor& v) override;
+  void MergeQkv(Queue& queue, const QkvShape& shape, const Tensor& q, const Tensor& k,
+                const Tensor& v, const Tensor& qkv) override;
+  void SplitMlaKv(Queue& queue, const MlaShape& shape, const Tensor& kv, const Tensor& k_rope,
+                  const Tensor& k, const Tensor& v) override;
+  void SplitMlaKvBackward(Queue& queue, const MlaShape& shape, const Tensor& dk, const Tensor& dv,
+                          const Tensor& dkv, const Tensor& dk_rope) override;
+  void SplitColumns(Queue& queue, const Tensor& from, const Tensor& a, const Tensor& b) override;
+  void MergeColumns(Queue& queue, const Tensor& a, const Tensor& b, const Tensor& to) override;
+  void Rope(Queue& queue, const RopeForm& form, const Tensor& cosine, const Tensor& sine,
+            const Tensor& x) override;
+
+  // cuda_ops.cc
+  void Attention(Queue& queue, const AttentionShape& shape, const Tensor& q, const Tensor& k,
+                 const Tensor& v, const Tensor& o, const Tensor& lse) override;
+  void AttentionBackward(Queue& queue, const AttentionShape& shape, const Tensor& d_o,
+                         const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
+                         const Tensor& lse, const Tensor& dq, const Tensor& dk,
+                         const Tensor& dv) override;
+
+  // embedding_and_loss.cu
+  void Embedding(Queue& queue, const Tensor& tokens, const Tensor& table, const Tensor& y) override;
+  void EmbeddingBackward(Queue& queue, const Tensor& tokens, const Tensor& dy,
+                         const Gradient& dtable) override;
+  void CrossEntropy(Queue& queue, const Tensor& logits, const Tensor& labels, std::int64_t vocab,
+                    const Tensor& losses, const Tensor& lse) override;
+  void CrossEntropyBackward(Queue& queue, const Tensor& logits, const Tensor& labels,
+                            std::int64_t vocab, const Tensor& lse, const Tensor& token_weights,
+                            const Tensor& dlogits) override;
+
+  // experts.cc
+  void Router(Queue& queue, const RouterForm& form, const Tensor& logits, const Tensor& expert_bias,
+              const Tensor& positions, const Tensor& scores, const Tensor& experts,
+              const Tensor& weights) override;
+  void RouterBackward(Queue& queue, const RouterForm& form, const Tensor& scores,
+                      const Tensor& experts, const Tensor& dweights,
+                      const Tensor& dlogits) override;
+
+  void RouterAuxLoss(Queue& queue, const RouterForm& form, const AuxLossForm& aux,
+                     const Tensor& logits, const Tensor& scores, const Tensor& experts,
+                     double gradient_scale, const Tensor& loss, const Tensor& dlogits) override;
+  void CountRows(Queue& queue, const Tensor& offsets, std::int64_t segments,
+                 const Tensor& counts) override;
+  void UpdateExpertBias(Queue& queue, const Tensor& counts, double rate,
+                        const Tensor& bias) override;
+
+  void SortByExpert(Queue& queue, const DropForm& form, const Tensor& experts,
+                    const Tensor& weights, const Tensor& rows, const Tensor& offsets) override;
+  void Permute(Queue& queue, const Tensor& x, const Tensor& rows, const Tensor& y) override;
+  void Unpermute(Queue& queue, const Tensor& x, const Tensor& rows, const Tensor& y) override;
+  void PermuteWeights(Queue& queue, const Tensor& x, const Tensor& rows, const Tensor& y) override;
+  void UnpermuteWeights(Queue& queue, const Tensor& x, const Tensor& rows,
+                        const Tensor& y) override;
+  void GatherRows(Queue& queue, const Tensor& x, const Tensor& index, const Tensor& y) override;
+  void ScatterRows(Queue& queue, const Tensor& x, const Tensor& index, const Tensor& y) override;
+
+  // optimizer.cu
+  void AdamW(Queue& queue, const AdamWStep& step, const Tensor& gradient, const Tensor& main,
+             const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& compute) override;
+  void Sgd(Queue& queue, const SgdStep& step, const Tensor& gradient, const Tensor& main,
+           const Tensor& momentum, const Tensor& compute) override;
+  void SumSquares(Queue& queue, const Tensor& x, double scale, const Tensor& sums) override;
+
+ private:
+  const std::unique_ptr<cuda::Products> products_;
+  const std::unique_ptr<cuda::AttentionPlans> attention_;
+};
+
+}  // namespace ckpt::trainer
+
+#endif  // CKPT_TRAINER_OPS_CUDA_CUDA_OPS_IMPL_H_

@@ -1,0 +1,204 @@
+// Fills, casts, sums and biases.
+#include <cstdint>
+
+#include "core/base/check.h"
+#include "trainer/ops/cuda/cuda_ops_impl.h"
+#include "trainer/ops/cuda/kernel.cuh"
+
+namespace ckpt::trainer {
+namespace cuda {
+namespace {
+
+template <typename T>
+__global__ void FillKernel(T* to, std::int64_t elems, T value) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i < elems) to[i] = value;
+}
+
+template <typename T>
+void FillWith(cudaStream_t stream, const Tensor& x, T value) {
+  const std::int64_t elems = x.num_elems();
+  if (elems == 0) return;
+  FillKernel<<<Blocks(elems, kThreads), kThreads, 0, stream>>>(x.as<T>(), elems, value);
+}
+
+struct Constant {
+  float value = 0;
+  __device__ float operator()() const { return value; }
+};
+struct Same {
+  __device__ float operator()(float x) const { return x; }
+};
+struct Sum {
+  __device__ float operator()(float x, float y) const { return x + y; }
+};
+struct Times {
+  float factor = 1;
+  __device__ float operator()(float x) const { return x * factor; }
+};
+
+// x [rows, columns] += bias [columns].
+template <int kWidth, typename T>
+__global__ void AddBiasKernel(T* x, const T* bias, std::int64_t packs, std::int64_t row_packs) {
+  const std::int64_t pack = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (pack >= packs) return;
+  auto values = LoadPack<kWidth>(x, pack);
+  const auto add = LoadPack<kWidth>(bias, pack % row_packs);
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) {
+    values.values[i] = Store<T>(Load(values.values[i]) + Load(add.values[i]));
+  }
+  StorePack(x, pack, values);
+}
+
+// partials [gridDim.x, columns] = Σ of every gridDim.x-th row of x. A thread sums one column.
+template <typename T>
+__global__ void SumRowsKernel(const T* x, std::int64_t rows, std::int64_t columns,
+                              float* partials) {
+  for (std::int64_t column = threadIdx.x; column < columns; column += blockDim.x) {
+    float sum = 0;
+    for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+      sum += Load(x[row * columns + column]);
+    }
+    partials[blockIdx.x * columns + column] = sum;
+  }
+}
+
+// 32 columns a block; its 8 rows of threads share the partials.
+template <typename T>
+__global__ void ColumnSumsKernel(const float* partials, std::int64_t columns, T* to, bool adds) {
+  __shared__ float sums[kThreads / kWarp][kWarp];
+  const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kWarp + threadIdx.x;
+  float sum = 0;
+  if (column < columns) {
+    for (int block = static_cast<int>(threadIdx.y); block < kSumBlocks; block += blockDim.y) {
+      sum += partials[block * columns + column];
+    }
+  }
+  sums[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y != 0 || column >= columns) return;
+  float total = 0;
+  for (const auto& row : sums) total += row[threadIdx.x];
+  WriteGradient(to[column], total, adds);
+}
+
+}  // namespace
+
+void WriteColumnSums(cudaStream_t stream, const float* partials, const Gradient& gradient) {
+  const std::int64_t columns = gradient.tensor.num_elems();
+  if (columns == 0) return;
+  Dispatch(gradient.tensor.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const dim3 threads(kWarp, kThreads / kWarp);
+    ColumnSumsKernel<<<Blocks(columns, kWarp), threads, 0, stream>>>(
+        partials, columns, gradient.tensor.as<T>(), gradient.adds());
+  });
+}
+
+}  // namespace cuda
+
+using namespace cuda;  // NOLINT(google-build-using-namespace): this file's own kernels
+
+void CudaOps::Fill(Queue& queue, const Tensor& x, double value) {
+  RunOnCuda(queue, [&](CudaQueue& on) {
+    switch (x.dtype) {
+      case DType::kInt32:
+        return FillWith(on.stream(), x, static_cast<std::int32_t>(value));
+      case DType::kInt64:
+        return FillWith(on.stream(), x, static_cast<std::int64_t>(value));
+      case DType::kFloat64:
+        return FillWith(on.stream(), x, value);
+      default:
+        break;
+    }
+    Dispatch(x.dtype, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      Map(on.stream(), x.num_elems(), x.as<T>(), Constant{static_cast<float>(value)});
+    });
+  });
+}
+
+void CudaOps::Cast(Queue& queue, const Tensor& from, const Tensor& to) {
+  CKPT_CHECK(from.num_elems() == to.num_elems());
+  RunOnCuda(queue, [&](CudaQueue& on) {
+    Dispatch(from.dtype, [&](auto from_tag) {
+      Dispatch(to.dtype, [&](auto to_tag) {
+        using From = typename decltype(from_tag)::type;
+        using To = typename decltype(to_tag)::type;
+        Map(on.stream(), to.num_elems(), to.as<To>(), Same{}, from.as<const From>());
+      });
+    });
+  });
+}
+
+void CudaOps::Accumulate(Queue& queue, const Tensor& from, const Tensor& to) {
+  CKPT_CHECK(from.num_elems() == to.num_elems());
+  RunOnCuda(queue, [&](CudaQueue& on) {
+    Dispatch(from.dtype, [&](auto from_tag) {
+      Dispatch(to.dtype, [&](auto to_tag) {
+        using From = typename decltype(from_tag)::type;
+        using To = typename decltype(to_tag)::type;
+        Map(on.stream(), to.num_elems(), to.as<To>(), Sum{}, to.as<const To>(),
+            from.as<const From>());
+      });
+    });
+  });
+}
+
+void CudaOps::Add(Queue& queue, const Tensor& a, const Tensor& b, const Tensor& out) {
+  CKPT_CHECK(a.dtype == b.dtype && a.dtype == out.dtype);
+  CKPT_CHECK(a.num_elems() == b.num_elems() && a.num_elems() == out.num_elems());
+  RunOnCuda(queue, [&](CudaQueue& on) {
+    Dispatch(out.dtype, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      Map(on.stream(), out.num_elems(), out.as<T>(), Sum{}, a.as<const T>(), b.as<const T>());
+    });
+  });
+}
+
+void CudaOps::Scale(Queue& queue, const Tensor& x, double factor) {
+  RunOnCuda(queue, [&](CudaQueue& on) {
+    Dispatch(x.dtype, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      Map(on.stream(), x.num_elems(), x.as<T>(), Times{static_cast<float>(factor)},
+          x.as<const T>());
+    });
+  });
+}
+
+void CudaOps::AddBias(Queue& queue, const Tensor& x, const Tensor& bias) {
+  const std::int64_t columns = bias.num_elems();
+  CKPT_CHECK(x.dtype == bias.dtype && x.ndim > 0 && x.dim(x.ndim - 1) == columns);
+  if (x.num_elems() == 0) return;
+  RunOnCuda(queue, [&](CudaQueue& on) {
+    Dispatch(x.dtype, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      DispatchWidth(columns, {x.data, bias.data}, [&](auto width) {
+        constexpr int kWidth = decltype(width)::kWidth;
+        const std::int64_t packs = x.num_elems() / kWidth;
+        AddBiasKernel<kWidth><<<Blocks(packs, kThreads), kThreads, 0, on.stream()>>>(
+            x.as<T>(), bias.as<const T>(), packs, columns / kWidth);
+      });
+    });
+  });
+}
+
+void CudaOps::BiasBackward(Queue& queue, const Tensor& dy, const Gradient& dbias) {
+  if (!dbias) return;
+  const std::int64_t columns = dbias.tensor.num_elems();
+  CKPT_CHECK(dy.ndim > 0 && dy.dim(dy.ndim - 1) == columns);
+  RunOnCuda(queue, [&](CudaQueue& on) {
+    auto* const partials = reinterpret_cast<float*>(
+        on.Scratch(static_cast<std::uint64_t>(kSumBlocks * columns) * sizeof(float)));
+    if (partials == nullptr || columns == 0) return;
+    Dispatch(dy.dtype, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      SumRowsKernel<<<kSumBlocks, kThreads, 0, on.stream()>>>(
+          dy.as<const T>(), dy.num_elems() / columns, columns, partials);
+    });
+    WriteColumnSums(on.stream(), partials, dbias);
+  });
+}
+
+}  // namespace ckpt::trainer

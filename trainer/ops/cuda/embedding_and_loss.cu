@@ -1,0 +1,241 @@
+// The first and the last operation of a model: embedding, and cross entropy of logits.
+#include <cstdint>
+
+#include <cub/device/device_radix_sort.cuh>
+
+#include "core/base/check.h"
+#include "trainer/ops/cuda/cuda_ops_impl.h"
+#include "trainer/ops/cuda/kernel.cuh"
+
+namespace ckpt::trainer {
+namespace cuda {
+namespace {
+
+// A block copies the row of one token.
+template <int kWidth, typename T>
+__global__ void EmbeddingKernel(const std::int32_t* tokens, const T* table, std::int64_t vocab,
+                                std::int64_t packs, T* y) {
+  const std::int64_t token = tokens[blockIdx.x];
+  if (token < 0 || token >= vocab) __trap();
+  for (std::int64_t p = threadIdx.x; p < packs; p += blockDim.x) {
+    StorePack(y, blockIdx.x * packs + p, LoadPack<kWidth>(table, token * packs + p));
+  }
+}
+
+__global__ void CountUpKernel(std::int32_t* values, std::int32_t count) {
+  const std::int32_t i = static_cast<std::int32_t>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i < count) values[i] = i;
+}
+
+// A block for each place among the sorted tokens. The first place of a token sums all rows of that
+// token, in the order of the tokens, and rounds once.
+template <typename T, typename G>
+__global__ void EmbeddingBackwardKernel(const std::int32_t* sorted_tokens,
+                                        const std::int32_t* positions, std::int64_t num_tokens,
+                                        const T* dy, std::int64_t hidden, G* dtable, bool adds) {
+  const std::int64_t first = blockIdx.x;
+  const std::int32_t token = sorted_tokens[first];
+  if (first > 0 && sorted_tokens[first - 1] == token) return;
+  for (std::int64_t column = threadIdx.x; column < hidden; column += blockDim.x) {
+    float sum = 0;
+    for (std::int64_t i = first; i < num_tokens && sorted_tokens[i] == token; ++i) {
+      sum += Load(dy[positions[i] * hidden + column]);
+    }
+    WriteGradient(dtable[token * hidden + column], sum, adds);
+  }
+}
+
+// The largest of some numbers, and the sum of exp(number - largest).
+struct SoftmaxSum {
+  float largest = -INFINITY;
+  float sum = 0;
+
+  __device__ void Add(const SoftmaxSum& other) {
+    const float both = fmaxf(largest, other.largest);
+    if (both == -INFINITY) {  // nothing to scale by: both are empty, or have only NaN and -∞
+      sum += other.sum;
+      return;
+    }
+    sum = sum * __expf(largest - both) + other.sum * __expf(other.largest - both);
+    largest = both;
+  }
+};
+
+inline constexpr int kLossThreads = 512;
+
+// A block for each token.
+template <int kWidth, typename T>
+__global__ void __launch_bounds__(kLossThreads)
+    CrossEntropyKernel(const T* logits, std::int64_t columns, std::int64_t vocab,
+                       const std::int32_t* labels, float* losses, float* lse) {
+  const std::int64_t token = blockIdx.x;
+  const T* const row = logits + token * columns;
+  SoftmaxSum mine;
+  // NaN logits make a NaN loss: fmaxf drops a NaN, the sum keeps it.
+  for (std::int64_t p = threadIdx.x; p * kWidth < vocab; p += kLossThreads) {
+    const auto pack = LoadPack<kWidth>(row, p);
+    SoftmaxSum of_pack;
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      if (p * kWidth + i < vocab) of_pack.largest = fmaxf(of_pack.largest, Load(pack.values[i]));
+    }
+    const float from = of_pack.largest == -INFINITY ? 0 : of_pack.largest;
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      if (p * kWidth + i < vocab) of_pack.sum += __expf(Load(pack.values[i]) - from);
+    }
+    mine.Add(of_pack);
+  }
+  __shared__ SoftmaxSum sums[kLossThreads];
+  sums[threadIdx.x] = mine;
+  __syncthreads();
+  for (int half = kLossThreads / 2; half > 0; half /= 2) {
+    if (threadIdx.x < half) sums[threadIdx.x].Add(sums[threadIdx.x + half]);
+    __syncthreads();
+  }
+  if (threadIdx.x != 0) return;
+  const std::int32_t label = labels[token];
+  if (label >= vocab) __trap();
+  // In double, because the loss is the small difference between this logarithm and a logit.
+  const double log_sum =
+      static_cast<double>(sums[0].largest) + log(static_cast<double>(sums[0].sum));
+  lse[token] = static_cast<float>(log_sum);
+  losses[token] = label < 0 ? 0 : static_cast<float>(log_sum - Load(row[label]));
+}
+
+template <int kWidth, typename T>
+__global__ void __launch_bounds__(kLossThreads)
+    CrossEntropyBackwardKernel(const T* logits, std::int64_t columns, std::int64_t vocab,
+                               const std::int32_t* labels, const float* lse,
+                               const float* token_weights, T* dlogits) {
+  const std::int64_t token = blockIdx.x;
+  const std::int32_t label = labels[token];
+  if (label >= vocab) __trap();
+  const float weight = label < 0 ? 0 : token_weights[token];
+  const float log_sum = lse[token];
+  for (std::int64_t p = threadIdx.x; p * kWidth < columns; p += kLossThreads) {
+    const auto pack = LoadPack<kWidth>(logits + token * columns, p);
+    Pack<T, kWidth> result;
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      const std::int64_t column = p * kWidth + i;
+      const float hit = column == label ? 1 : 0;
+      const bool counts = label >= 0 && column < vocab;
+      result.values[i] =
+          Store<T>(counts ? weight * (__expf(Load(pack.values[i]) - log_sum) - hit) : 0);
+    }
+    StorePack(dlogits + token * columns, p, result);
+  }
+}
+
+void CheckLogits(const Tensor& logits, const Tensor& labels, std::int64_t vocab,
+                 const Tensor& lse) {
+  CKPT_CHECK(logits.ndim == 2 && labels.dtype == DType::kInt32);
+  CKPT_CHECK(vocab > 0 && vocab <= logits.dim(1) && labels.num_elems() == logits.dim(0));
+  CKPT_CHECK(lse.dtype == DType::kFloat32 && lse.num_elems() == logits.dim(0));
+}
+
+constexpr std::uint64_t AlignedBytes(std::uint64_t size_bytes) {
+  return (size_bytes + 255) / 256 * 256;
+}
+
+}  // namespace
+}  // namespace cuda
+
+void CudaOps::Embedding(Queue& queue, const Tensor& tokens, const Tensor& table, const Tensor& y) {
+  CKPT_CHECK(tokens.dtype == DType::kInt32 && table.ndim == 2 && table.dtype == y.dtype);
+  CKPT_CHECK(y.num_elems() == tokens.num_elems() * table.dim(1));
+  if (y.num_elems() == 0) return;
+  RunOnCuda(queue, [&](CudaQueue& on) {
+    cuda::Dispatch(y.dtype, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      cuda::DispatchWidth(table.dim(1), {table.data, y.data}, [&](auto width) {
+        constexpr int kWidth = decltype(width)::kWidth;
+        cuda::EmbeddingKernel<kWidth>
+            <<<static_cast<unsigned int>(tokens.num_elems()), 128, 0, on.stream()>>>(
+                tokens.as<const std::int32_t>(), table.as<const T>(), table.dim(0),
+                table.dim(1) / kWidth, y.as<T>());
+      });
+    });
+  });
+}
+
+void CudaOps::EmbeddingBackward(Queue& queue, const Tensor& tokens, const Tensor& dy,
+                                const Gradient& dtable) {
+  if (!dtable) return;
+  const Tensor& table = dtable.tensor;
+  CKPT_CHECK(tokens.dtype == DType::kInt32 && table.ndim == 2);
+  CKPT_CHECK(dy.num_elems() == tokens.num_elems() * table.dim(1));
+  const auto count = static_cast<std::int32_t>(tokens.num_elems());
+  RunOnCuda(queue, [&](CudaQueue& on) {
+    if (!dtable.adds()) (void)cudaMemsetAsync(table.data, 0, table.size_bytes(), on.stream());
+    if (count == 0) return;
+    // Sorted tokens, positions as they were and sorted, then the sort's own memory.
+    const std::uint64_t list_bytes =
+        cuda::AlignedBytes(static_cast<std::uint64_t>(count) * sizeof(std::int32_t));
+    std::size_t sort_bytes = 0;
+    const auto* const ids = tokens.as<const std::int32_t>();
+    (void)cub::DeviceRadixSort::SortPairs(
+        nullptr, sort_bytes, ids, static_cast<std::int32_t*>(nullptr),
+        static_cast<const std::int32_t*>(nullptr), static_cast<std::int32_t*>(nullptr), count);
+    std::byte* const scratch = on.Scratch(3 * list_bytes + sort_bytes);
+    if (scratch == nullptr) return;
+    auto* const sorted = reinterpret_cast<std::int32_t*>(scratch);
+    auto* const places = reinterpret_cast<std::int32_t*>(scratch + list_bytes);
+    auto* const positions = reinterpret_cast<std::int32_t*>(scratch + 2 * list_bytes);
+    cuda::CountUpKernel<<<cuda::Blocks(count, cuda::kThreads), cuda::kThreads, 0, on.stream()>>>(
+        places, count);
+    // Stable, so the rows of a token stay in their order.
+    (void)cub::DeviceRadixSort::SortPairs(scratch + 3 * list_bytes, sort_bytes, ids, sorted, places,
+                                          positions, count, 0, 32, on.stream());
+    cuda::Dispatch(dy.dtype, [&](auto tag) {
+      cuda::Dispatch(table.dtype, [&](auto gradient_tag) {
+        using T = typename decltype(tag)::type;
+        using G = typename decltype(gradient_tag)::type;
+        cuda::EmbeddingBackwardKernel<<<static_cast<unsigned int>(count), cuda::kThreads, 0,
+                                        on.stream()>>>(sorted, positions, count, dy.as<const T>(),
+                                                       table.dim(1), table.as<G>(), dtable.adds());
+      });
+    });
+  });
+}
+
+void CudaOps::CrossEntropy(Queue& queue, const Tensor& logits, const Tensor& labels,
+                           std::int64_t vocab, const Tensor& losses, const Tensor& lse) {
+  cuda::CheckLogits(logits, labels, vocab, lse);
+  if (logits.num_elems() == 0) return;
+  RunOnCuda(queue, [&](CudaQueue& on) {
+    cuda::Dispatch(logits.dtype, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      cuda::DispatchWidth(logits.dim(1), {logits.data}, [&](auto width) {
+        constexpr int kWidth = decltype(width)::kWidth;
+        cuda::CrossEntropyKernel<kWidth>
+            <<<static_cast<unsigned int>(logits.dim(0)), cuda::kLossThreads, 0, on.stream()>>>(
+                logits.as<const T>(), logits.dim(1), vocab, labels.as<const std::int32_t>(),
+                losses.as<float>(), lse.as<float>());
+      });
+    });
+  });
+}
+
+void CudaOps::CrossEntropyBackward(Queue& queue, const Tensor& logits, const Tensor& labels,
+                                   std::int64_t vocab, const Tensor& lse,
+                                   const Tensor& token_weights, const Tensor& dlogits) {
+  cuda::CheckLogits(logits, labels, vocab, lse);
+  CKPT_CHECK(dlogits.dtype == logits.dtype && dlogits.num_elems() == logits.num_elems());
+  if (logits.num_elems() == 0) return;
+  RunOnCuda(queue, [&](CudaQueue& on) {
+    cuda::Dispatch(logits.dtype, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      cuda::DispatchWidth(logits.dim(1), {logits.data, dlogits.data}, [&](auto width) {
+        constexpr int kWidth = decltype(width)::kWidth;
+        cuda::CrossEntropyBackwardKernel<kWidth>
+            <<<static_cast<unsigned int>(logits.dim(0)), cuda::kLossThreads, 0, on.stream()>>>(
+                logits.as<const T>(), logits.dim(1), vocab, labels.as<const std::int32_t>(),
+                lse.as<const float>(), token_weights.as<const float>(), dlogits.as<T>());
+      });
+    });
+  });
+}
+
+}  // namespace ckpt::trainer

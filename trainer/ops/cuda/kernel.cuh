@@ -1,0 +1,187 @@
+// What the kernels share: element types, packs of elements, sums over a group of threads.
+#ifndef CKPT_TRAINER_OPS_CUDA_KERNEL_CUH_
+#define CKPT_TRAINER_OPS_CUDA_KERNEL_CUH_
+
+#include <cstdint>
+#include <initializer_list>
+#include <utility>
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include "core/base/check.h"
+#include "core/tensor/dtype.h"
+#include "trainer/device/cuda/cuda_queue.h"
+#include "trainer/device/tensor.h"
+#include "trainer/ops/gradient.h"
+
+namespace ckpt::trainer::cuda {
+
+// --- elements ------------------------------------------------------------------------------------
+
+using Bf16 = __nv_bfloat16;
+
+__device__ __forceinline__ float Load(float value) { return value; }
+__device__ __forceinline__ float Load(Bf16 value) { return __bfloat162float(value); }
+
+// Rounds once, to nearest even.
+template <typename T>
+__device__ __forceinline__ T Store(float value);
+template <>
+__device__ __forceinline__ float Store<float>(float value) {
+  return value;
+}
+template <>
+__device__ __forceinline__ Bf16 Store<Bf16>(float value) {
+  return __float2bfloat16_rn(value);
+}
+
+// Stores or adds one element of a gradient.
+template <typename T>
+__device__ __forceinline__ void WriteGradient(T& to, float value, bool adds) {
+  to = Store<T>(adds ? Load(to) + value : value);
+}
+
+template <typename T>
+struct TypeTag {
+  using type = T;
+};
+
+// Calls `body(TypeTag<T>{})` with the element type of a compute dtype.
+template <typename Body>
+void Dispatch(DType dtype, const Body& body) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return body(TypeTag<float>{});
+    case DType::kBfloat16:
+      return body(TypeTag<Bf16>{});
+    default:
+      CKPT_CHECK(false && "a dtype that the GPU's operations do not take");
+  }
+}
+
+// --- packs ---------------------------------------------------------------------------------------
+
+// Consecutive elements that a thread loads and stores at once, by accesses of 16 bytes where they
+// have as many.
+template <typename T, int kWidth>
+struct alignas(sizeof(T) * kWidth < 16 ? sizeof(T) * kWidth : 16) Pack {
+  T values[kWidth];
+};
+
+template <int kWidth, typename T>
+__device__ __forceinline__ Pack<T, kWidth> LoadPack(const T* from, std::int64_t pack) {
+  return reinterpret_cast<const Pack<T, kWidth>*>(from)[pack];
+}
+template <int kWidth, typename T>
+__device__ __forceinline__ void StorePack(T* to, std::int64_t pack, const Pack<T, kWidth>& values) {
+  reinterpret_cast<Pack<T, kWidth>*>(to)[pack] = values;
+}
+
+inline constexpr int kPackWidth = 8;
+
+// Whether arrays can be read in packs: each begins at a multiple of 16 bytes, and so does each of
+// its rows of `columns` elements.
+inline bool FitsPacks(std::int64_t columns, std::initializer_list<const void*> arrays) {
+  if (columns % kPackWidth != 0) return false;
+  for (const void* array : arrays) {
+    if (reinterpret_cast<std::uintptr_t>(array) % 16 != 0) return false;
+  }
+  return true;
+}
+
+template <int kValue>
+struct WidthTag {
+  static constexpr int kWidth = kValue;
+};
+
+// Calls `body(WidthTag<…>{})`: with packs if the arrays fit, else with single elements.
+template <typename Body>
+void DispatchWidth(std::int64_t columns, std::initializer_list<const void*> arrays,
+                   const Body& body) {
+  if (FitsPacks(columns, arrays)) return body(WidthTag<kPackWidth>{});
+  body(WidthTag<1>{});
+}
+
+// --- launches ------------------------------------------------------------------------------------
+
+inline constexpr int kThreads = 256;
+inline constexpr int kWarp = 32;
+
+inline unsigned int Blocks(std::int64_t items, std::int64_t per_block) {
+  return static_cast<unsigned int>((items + per_block - 1) / per_block);
+}
+
+// out[i] = f(in[i]…), rounded to the type of `out`, for 0 <= i < packs · kWidth.
+template <int kWidth, typename Out, typename Function, typename... In>
+__global__ void MapKernel(std::int64_t packs, Out* out, Function f, const In*... in) {
+  const std::int64_t pack = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (pack >= packs) return;
+  const auto apply = [&](const auto&... loaded) {
+    Pack<Out, kWidth> result;
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) result.values[i] = Store<Out>(f(Load(loaded.values[i])...));
+    StorePack(out, pack, result);
+  };
+  apply(LoadPack<kWidth>(in, pack)...);
+}
+
+// `out` may be one of the inputs.
+template <typename Out, typename Function, typename... In>
+void Map(cudaStream_t stream, std::int64_t elems, Out* out, Function f, const In*... in) {
+  if (elems == 0) return;
+  DispatchWidth(elems, {out, in...}, [&](auto width) {
+    constexpr int kWidth = decltype(width)::kWidth;
+    const std::int64_t packs = elems / kWidth;
+    MapKernel<kWidth><<<Blocks(packs, kThreads), kThreads, 0, stream>>>(packs, out, f, in...);
+  });
+}
+
+// --- sums over threads ---------------------------------------------------------------------------
+
+__device__ __forceinline__ float WarpSum(float value) {
+#pragma unroll
+  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+    value += __shfl_xor_sync(0xFFFFFFFFU, value, distance);
+  }
+  return value;
+}
+
+__device__ __forceinline__ float WarpMax(float value) {
+#pragma unroll
+  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+    value = fmaxf(value, __shfl_xor_sync(0xFFFFFFFFU, value, distance));
+  }
+  return value;
+}
+
+// The sum over `kGroup` consecutive threads, a warp or a whole block of that many; every thread
+// gets it. A block has `kGroup` threads or, if kGroup is a warp, any number of warps. The order of
+// additions is fixed.
+template <int kGroup>
+__device__ __forceinline__ float GroupSum(float value) {
+  value = WarpSum(value);
+  if constexpr (kGroup > kWarp) {
+    __shared__ float sums[kGroup / kWarp];
+    __syncthreads();  // the sums of an earlier call were read
+    if (threadIdx.x % kWarp == 0) sums[threadIdx.x / kWarp] = value;
+    __syncthreads();
+    value = 0;
+#pragma unroll
+    for (float sum : sums) value += sum;
+  }
+  return value;
+}
+
+// --- sums over rows ------------------------------------------------------------------------------
+
+// Sums of columns over many rows, in a fixed order and without atomics: every block sums some rows
+// into its part of `partials` [kSumBlocks, columns], and WriteColumnSums adds the parts.
+inline constexpr int kSumBlocks = 264;  // two on each multiprocessor of an H100 or H200
+
+// gradient [columns] (=, +=) Σ over the blocks of partials.
+void WriteColumnSums(cudaStream_t stream, const float* partials, const Gradient& gradient);
+
+}  // namespace ckpt::trainer::cuda
+
+#endif  // CKPT_TRAINER_OPS_CUDA_KERNEL_CUH_

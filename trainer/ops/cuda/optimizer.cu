@@ -1,0 +1,201 @@
+// Optimizer updates, and the sums of squares for gradient clipping. Compiled without fused
+// multiply-adds: an update gives the bits that the CPU gives.
+#include <cmath>
+#include <cstdint>
+
+#include "core/base/check.h"
+#include "trainer/ops/cuda/cuda_ops_impl.h"
+#include "trainer/ops/cuda/kernel.cuh"
+
+namespace ckpt::trainer {
+namespace cuda {
+namespace {
+
+// A thread updates four elements: more were slower on an H200.
+constexpr int kUpdateWidth = 4;
+
+// A sum of gradients as an update uses it: averaged and clipped.
+struct GradientScale {
+  float scale = 1;
+  float clip = 1;
+
+  __device__ float operator()(float sum) const { return sum * scale * clip; }
+};
+
+// The scalars of an AdamW step, rounded as torch.optim.AdamW rounds them.
+struct AdamWScalars {
+  GradientScale gradient;
+  float keep = 1;   // of the weight, after decoupled decay
+  float decay = 0;  // coupled decay
+  float rate1 = 0;  // 1 - beta1
+  float beta2 = 0;
+  float rate2 = 0;
+  float root_correction2 = 1;
+  float step_size = 0;
+  float eps = 0;
+
+  __device__ void operator()(float sum, float& weight, float& average, float& square) const {
+    const float g = gradient(sum) + decay * weight;
+    average = average + rate1 * (g - average);
+    square = square * beta2 + rate2 * g * g;
+    weight = weight * keep + step_size * average / (sqrtf(square) / root_correction2 + eps);
+  }
+};
+
+template <int kWidth, typename G, typename C, typename Update>
+__global__ void AdamWKernel(Update update, const G* gradient, float* main, float* exp_avg,
+                            float* exp_avg_sq, C* compute, std::int64_t packs) {
+  const std::int64_t p = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (p >= packs) return;
+  const auto g = LoadPack<kWidth>(gradient, p);
+  auto weights = LoadPack<kWidth>(main, p);
+  auto averages = LoadPack<kWidth>(exp_avg, p);
+  auto squares = LoadPack<kWidth>(exp_avg_sq, p);
+  Pack<C, kWidth> rounded;
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) {
+    update(Load(g.values[i]), weights.values[i], averages.values[i], squares.values[i]);
+    rounded.values[i] = Store<C>(weights.values[i]);
+  }
+  StorePack(main, p, weights);
+  StorePack(exp_avg, p, averages);
+  StorePack(exp_avg_sq, p, squares);
+  if (compute != nullptr) StorePack(compute, p, rounded);
+}
+
+struct SgdScalars {
+  GradientScale gradient;
+  float lr = 0;  // negative
+  float decay = 0;
+  float keep = 0;
+};
+
+template <typename G, typename C>
+__global__ void SgdKernel(SgdScalars sgd, const G* gradient, float* main, float* momentum,
+                          C* compute, std::int64_t elems) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= elems) return;
+  float step = sgd.gradient(Load(gradient[i])) + sgd.decay * main[i];
+  if (momentum != nullptr) {
+    step = momentum[i] * sgd.keep + step;
+    momentum[i] = step;
+  }
+  main[i] += sgd.lr * step;
+  if (compute != nullptr) compute[i] = Store<C>(main[i]);
+}
+
+// A block for each row.
+template <typename T>
+__global__ void SumSquaresKernel(const T* x, float scale, std::int64_t columns, double* sums) {
+  const T* const row = x + blockIdx.x * columns;
+  double sum = 0;
+  for (std::int64_t i = threadIdx.x; i < columns; i += kThreads) {
+    const double value = Load(row[i]) * scale;
+    sum += value * value;
+  }
+  __shared__ double parts[kThreads];
+  parts[threadIdx.x] = sum;
+  __syncthreads();
+  for (int half = kThreads / 2; half > 0; half /= 2) {
+    if (threadIdx.x < half) parts[threadIdx.x] += parts[threadIdx.x + half];
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) sums[blockIdx.x] = parts[0];
+}
+
+void CheckState(const Tensor& main, const Tensor& state) {
+  CKPT_CHECK(state.dtype == DType::kFloat32 && state.num_elems() == main.num_elems());
+}
+
+GradientScale ScaleOf(const GradientFactors& factors) {
+  return {static_cast<float>(factors.scale), static_cast<float>(factors.clip)};
+}
+
+// The dtype of compute weights; without them any.
+DType ComputeDType(const Tensor& compute) { return compute ? compute.dtype : DType::kFloat32; }
+
+}  // namespace
+}  // namespace cuda
+
+void CudaOps::AdamW(Queue& queue, const AdamWStep& step, const Tensor& gradient, const Tensor& main,
+                    const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& compute) {
+  for (const Tensor& state : {main, exp_avg, exp_avg_sq}) cuda::CheckState(main, state);
+  CKPT_CHECK(gradient.num_elems() == main.num_elems());
+  CKPT_CHECK(!compute || compute.num_elems() == main.num_elems());
+  if (main.num_elems() == 0) return;
+  const auto steps = static_cast<double>(step.step);
+  const double correction1 = 1 - std::pow(step.beta1, steps);
+  const cuda::AdamWScalars scalars = {
+      .gradient = cuda::ScaleOf(step.factors),
+      .keep = static_cast<float>(step.decoupled ? 1 - step.lr * step.weight_decay : 1),
+      .decay = static_cast<float>(step.decoupled ? 0 : step.weight_decay),
+      .rate1 = static_cast<float>(1 - step.beta1),
+      .beta2 = static_cast<float>(step.beta2),
+      .rate2 = static_cast<float>(1 - step.beta2),
+      .root_correction2 = static_cast<float>(std::sqrt(1 - std::pow(step.beta2, steps))),
+      .step_size = static_cast<float>(-step.lr / correction1),
+      .eps = static_cast<float>(step.eps)};
+  RunOnCuda(queue, [&](CudaQueue& on) {
+    cuda::Dispatch(gradient.dtype, [&](auto gradient_tag) {
+      cuda::Dispatch(cuda::ComputeDType(compute), [&](auto compute_tag) {
+        using G = typename decltype(gradient_tag)::type;
+        using C = typename decltype(compute_tag)::type;
+        const std::int64_t elems = main.num_elems();
+        const auto update = [&](auto width) {
+          constexpr int kWidth = decltype(width)::kWidth;
+          const std::int64_t packs = elems / kWidth;
+          cuda::AdamWKernel<kWidth>
+              <<<cuda::Blocks(packs, cuda::kThreads), cuda::kThreads, 0, on.stream()>>>(
+                  scalars, gradient.as<const G>(), main.as<float>(), exp_avg.as<float>(),
+                  exp_avg_sq.as<float>(), compute.as<C>(), packs);
+        };
+        if (cuda::FitsPacks(
+                elems, {gradient.data, main.data, exp_avg.data, exp_avg_sq.data, compute.data})) {
+          return update(cuda::WidthTag<cuda::kUpdateWidth>{});
+        }
+        update(cuda::WidthTag<1>{});
+      });
+    });
+  });
+}
+
+void CudaOps::Sgd(Queue& queue, const SgdStep& step, const Tensor& gradient, const Tensor& main,
+                  const Tensor& momentum, const Tensor& compute) {
+  cuda::CheckState(main, main);
+  CKPT_CHECK(gradient.num_elems() == main.num_elems());
+  CKPT_CHECK(momentum || step.momentum == 0);
+  if (momentum) cuda::CheckState(main, momentum);
+  CKPT_CHECK(!compute || compute.num_elems() == main.num_elems());
+  if (main.num_elems() == 0) return;
+  const cuda::SgdScalars scalars = {.gradient = cuda::ScaleOf(step.factors),
+                                    .lr = static_cast<float>(-step.lr),
+                                    .decay = static_cast<float>(step.weight_decay),
+                                    .keep = static_cast<float>(step.momentum)};
+  RunOnCuda(queue, [&](CudaQueue& on) {
+    cuda::Dispatch(gradient.dtype, [&](auto gradient_tag) {
+      cuda::Dispatch(cuda::ComputeDType(compute), [&](auto compute_tag) {
+        using G = typename decltype(gradient_tag)::type;
+        using C = typename decltype(compute_tag)::type;
+        cuda::SgdKernel<<<cuda::Blocks(main.num_elems(), cuda::kThreads), cuda::kThreads, 0,
+                          on.stream()>>>(scalars, gradient.as<const G>(), main.as<float>(),
+                                         momentum.as<float>(), compute.as<C>(), main.num_elems());
+      });
+    });
+  });
+}
+
+void CudaOps::SumSquares(Queue& queue, const Tensor& x, double scale, const Tensor& sums) {
+  const std::int64_t rows = sums.num_elems();
+  CKPT_CHECK(sums.dtype == DType::kFloat64);
+  CKPT_CHECK(rows == 0 || (x.ndim > 0 && x.dim(0) == rows));
+  if (rows == 0) return;
+  RunOnCuda(queue, [&](CudaQueue& on) {
+    cuda::Dispatch(x.dtype, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      cuda::SumSquaresKernel<<<static_cast<unsigned int>(rows), cuda::kThreads, 0, on.stream()>>>(
+          x.as<const T>(), static_cast<float>(scale), x.num_elems() / rows, sums.as<double>());
+    });
+  });
+}
+
+}  // namespace ckpt::trainer
