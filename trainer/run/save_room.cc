@@ -37,7 +37,7 @@ std::uint64_t BytesAtSave(const SavesAhead& ahead, std::int64_t n) {
     new_ones = std::min(before, keep);
     removed = old - std::min(old, keep - new_ones);
   }
-  std::uint64_t bytes = (new_ones + 1) * ahead.checkpoint_bytes + ahead.passing_bytes;
+  std::uint64_t bytes = (new_ones + 1) * ahead.checkpoint_bytes;
   for (std::size_t i = 0; i < removed; ++i) bytes -= std::min(bytes, ahead.old_bytes[i]);
   return bytes;
 }

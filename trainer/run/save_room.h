@@ -15,7 +15,6 @@ struct SavesAhead {
   std::int64_t saves = 0;
   std::int64_t keep = 0;               // checkpoints to keep; 0: all
   std::uint64_t checkpoint_bytes = 0;  // per checkpoint
-  std::uint64_t passing_bytes = 0;     // additional bytes during a save, freed at its end
   // Bytes of the existing checkpoints that count for `keep`, oldest first.
   std::vector<std::uint64_t> old_bytes;
 };

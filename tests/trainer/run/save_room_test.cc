@@ -46,13 +46,6 @@ TEST(SaveRoomTest, ANewOneIsThereBeforeAnOldOneGoes) {
   EXPECT_EQ(BytesAtSave(goes_on, 3), 300U - 70U - 80U);
 }
 
-TEST(SaveRoomTest, WhatASaveTakesBesideItComesOnce) {
-  SavesAhead ahead = Ahead(3, 0);
-  ahead.passing_bytes = 1000;
-  EXPECT_EQ(BytesAtSave(ahead, 1), 1100U);
-  EXPECT_EQ(BytesAtSave(ahead, 3), 1300U);
-}
-
 TEST(SaveRoomTest, RefusesWhatTheDiskCannotHold) {
   EXPECT_THAT(CheckRoomForSaves("/out", Ahead(5, 0), 100), IsOk()) << "the rest may be moved away";
   EXPECT_EQ(SavesThatFit(Ahead(5, 0), 250), 2);
