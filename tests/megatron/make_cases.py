@@ -66,6 +66,17 @@ def draw_sequence(draw, vocab, length):
     return tokens[:length]
 
 
+def as_json(settings):
+    """Settings as ckpt-train's --set takes them, as one JSON object."""
+    values = {}
+    for name, value in (setting.split("=", 1) for setting in settings):
+        try:
+            values[name] = json.loads(value)
+        except ValueError:
+            values[name] = value  # plain text
+    return json.dumps(values)
+
+
 def draw_tokens(settings):
     """[step][sequence][token] to compute losses on."""
     draw = random.Random(20261121)
@@ -136,8 +147,7 @@ class Maker:
     def next_losses(self, name, source, settings, tokens):
         path = self.out / name / "tokens.json"
         path.write_text(json.dumps(tokens))
-        assignments = [argument for setting in settings for argument in ("--set", setting)]
-        text = self.run("next_losses", *source, *assignments, "--tokens", path)
+        text = self.run("next_losses", *source, "--settings", as_json(settings), "--tokens", path)
         path.unlink()
         return json.loads(text)
 

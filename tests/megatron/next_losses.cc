@@ -14,7 +14,7 @@
 #include "core/io/posix_storage.h"
 #include "core/json/json_reader.h"
 #include "core/json/json_writer.h"
-#include "tools/ckpt-train/run_options.h"
+#include "core/layout/flatten_json.h"
 #include "trainer/comm/thread_comm.h"
 #include "trainer/device/host_device.h"
 #include "trainer/ops/host_ops.h"
@@ -30,10 +30,12 @@ using namespace trainer;  // NOLINT(google-build-using-namespace): this file is 
 constexpr std::uint64_t kMaxTokensBytes = 64 << 20;
 
 struct Options {
-  train::RunOptions run;
-  std::string load;  // what Megatron-FSDP or ckpt-train saved; else `--init`
-  std::string
-      tokens;  // a JSON file: [step][sequence][token], one token more than a sequence has inputs
+  std::string load;      // what Megatron-FSDP or ckpt-train saved; else `init`
+  std::string init;      // hf:DIR
+  std::string settings;  // a JSON object
+  int ranks = 1;
+  // A JSON file: [step][sequence][token], one token more than a sequence has inputs.
+  std::string tokens;
 };
 
 // Where the run starts. Of `--init` there are weights only.
@@ -45,12 +47,14 @@ struct Start {
 
 Result<Start> StartFrom(const Options& options) {
   CKPT_ASSIGN_OR_RETURN(layout::Configuration given,
-                        train::GivenSettings(PosixStorage(), options.run));
+                        layout::FlattenJson(options.settings, "--settings"));
+  if (!options.load.empty()) given["load"] = options.load;
+  if (!options.init.empty()) given["init"] = options.init;
   CKPT_ASSIGN_OR_RETURN(train::RunConfig run,
-                        train::ResolveRun(PosixStorage(), std::move(given), options.run.ranks));
+                        train::ResolveRun(PosixStorage(), given, options.ranks));
   Start start = {.state = {}, .config = run.train, .settings = run.effective};
   if (run.goes_on()) {
-    CKPT_ASSIGN_OR_RETURN(start.state, OpenTrainingState(PosixStorage(), options.run.load, {}));
+    CKPT_ASSIGN_OR_RETURN(start.state, OpenTrainingState(PosixStorage(), options.load, {}));
   } else if (run.init_from) {
     CKPT_ASSIGN_OR_RETURN(start.state.weights, OpenModel(PosixStorage(), *run.init_from, {}));
   } else {
@@ -161,13 +165,12 @@ Status Run(const Options& options) {
 
 int main(int argc, char** argv) {
   ckpt::Options options;
-  options.run.ranks = 1;
+  options.settings = "{}";
   CLI::App app("Trains from a checkpoint on given tokens and prints what it computed");
-  app.add_option("--load", options.run.load, "weights, optimizer, schedule and settings of a run");
-  app.add_option("--init", options.run.init, "weights and model: hf:DIR");
-  app.add_option("--config", options.run.config, "settings, as YAML");
-  app.add_option("--set", options.run.set, "KEY=VALUE, over all others")->take_all()->expected(1);
-  app.add_option("--ranks", options.run.ranks, "ranks, as threads [1]");
+  app.add_option("--load", options.load, "weights, optimizer, schedule and settings of a run");
+  app.add_option("--init", options.init, "weights and model: hf:DIR");
+  app.add_option("--settings", options.settings, "a JSON object, over all others");
+  app.add_option("--ranks", options.ranks, "ranks, as threads [1]");
   app.add_option("--tokens", options.tokens, "JSON: [step][sequence][token]")->required();
   CLI11_PARSE(app, argc, argv);
   if (const ckpt::Status status = ckpt::Run(options); !status.ok()) {
