@@ -13,6 +13,10 @@
 
 namespace ckpt {
 
+// model_type of a configuration that leaves nothing to the defaults of a published class, as that of
+// a training run does (megatron.family).
+inline constexpr std::string_view kModelTypeOfRuns = "megatron";
+
 // Those of the files *.family of this folder. Parsed once; the same for everyone. Layouts are parsed
 // when they are asked for: one model needs one.
 //

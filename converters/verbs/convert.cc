@@ -8,7 +8,6 @@
 
 #include <fmt/format.h>
 
-#include "converters/config/config_patch.h"
 #include "converters/config/hf_config.h"
 #include "converters/config/megatron_args.h"
 #include "converters/verbs/dtype_policy.h"
@@ -20,7 +19,6 @@
 #include "core/base/endian.h"
 #include "core/base/hash.h"
 #include "core/base/quote.h"
-#include "core/base/units.h"
 #include "core/base/warning.h"
 #include "core/exec/executor.h"
 #include "core/io/staged_directory.h"
@@ -34,8 +32,6 @@
 
 namespace ckpt {
 namespace {
-
-constexpr std::uint64_t kMaxIndexBytes = kGiB;
 
 // Names, sizes and modification times of everything the result depends on, and where the tensors
 // lie in it.
@@ -54,32 +50,6 @@ Result<std::string> IdentifySource(Storage& storage, const ModelSource& model) {
   }
   identity += "\n" + HashHex(HashAlgorithm::kXxh3, places);
   return identity;
-}
-
-// The choices of the target's naming: what the user asked for, and what "original" stands for.
-Result<layout::Choices> TargetChoices(const ModelSource& model, const ConvertOptions& options) {
-  const std::string naming = options.to.NamingInUse();
-  const layout::Format* format = model.family->FindFormat(naming);
-  if (format == nullptr) {
-    return Error(ErrorKind::kUnsupported, "the family's table has no such naming")
-        .Actual(Quote(naming));
-  }
-  layout::Choices choices;
-  for (const auto& [name, value] : options.to.choices) {
-    const auto declared =
-        std::find_if(format->choices.begin(), format->choices.end(),
-                     [&name = name](const layout::Choice& choice) { return choice.name == name; });
-    // A form that this family does not distinguish cannot be wrong.
-    if (declared == format->choices.end()) continue;
-    if (value != kOriginalChoice) {
-      choices[name] = value;
-      continue;
-    }
-    if (!model.manifest || !model.manifest->origin) continue;
-    const auto original = model.manifest->origin->choices.find(name);
-    if (original != model.manifest->origin->choices.end()) choices[name] = original->second;
-  }
-  return choices;
 }
 
 // The origin's shards without the keys that were left out on the way here: constants that every
@@ -254,35 +224,23 @@ std::vector<LeftOutEntry> LeftOutFiles(const ModelSource& model, std::vector<Lef
   return files;
 }
 
-// Side files travel byte for byte. Only a config.json that would make readers round the weights is
-// changed: after --dtype, or when it was written for other weights than these.
+// What travels with the weights. Fills in `left_out_files`.
 Status AddSideFiles(Storage& storage, const Format& target, PreparedConversion& prepared,
                     WeightsRequest& request) {
   const ModelSource& model = prepared.model;
   if (model.assets.empty()) return OkStatus();
   CKPT_ASSIGN_OR_RETURN(SideFiles files, ListSideFiles(storage, model.assets));
-  const std::vector<std::string>& names = files.carried;
-  CKPT_RETURN_IF_ERROR(CheckFetched(storage, model.assets, names));
+  CKPT_RETURN_IF_ERROR(CheckFetched(storage, model.assets, files.carried));
   prepared.left_out_files = LeftOutFiles(model, std::move(files.left_out));
+  CarryOptions options = {.target = &target};
   const bool was_cast = prepared.origin.choices.contains("cast");
   const bool is_same_model = model.manifest && model.manifest->origin && !was_cast;
-  for (const std::string& name : names) {
-    if (name == target.index_file) {
-      CKPT_ASSIGN_OR_RETURN(request.original_index,
-                            ReadSmallFile(storage, model.assets / name, kMaxIndexBytes));
-      continue;
-    }
-    if (target.needs_config && name == kHfConfigName && !is_same_model) {
-      CKPT_ASSIGN_OR_RETURN(const std::string config,
-                            ReadSmallFile(storage, model.assets / name, kMaxHfConfigBytes));
-      std::string described = DescribeDtype(config, MainDtype(request.tensors));
-      if (described != config) {
-        request.side_texts.push_back({.name = name, .content = std::move(described)});
-        continue;
-      }
-    }
-    request.side_files.push_back({.from = model.assets / name, .name = name});
-  }
+  if (!is_same_model) options.dtype = MainDtype(request.tensors);
+  CKPT_ASSIGN_OR_RETURN(CarriedFiles carried,
+                        CarrySideFiles(storage, model.assets, files.carried, options));
+  request.side_files = std::move(carried.copies);
+  request.side_texts = std::move(carried.texts);
+  request.original_index = std::move(carried.index);
   return OkStatus();
 }
 
@@ -308,7 +266,7 @@ bool Casts(const CheckpointIndex& index, const TensorRecipe& recipe, DType targe
 // `changes_dtype`, adds to `warnings`.
 Result<ModelView> ViewTarget(const ConvertOptions& options, PreparedConversion& prepared) {
   const ModelSource& model = prepared.model;
-  CKPT_ASSIGN_OR_RETURN(const layout::Choices choices, TargetChoices(model, options));
+  CKPT_ASSIGN_OR_RETURN(const layout::Choices choices, ChoicesOf(options.to, model));
   Result<ModelView> viewed = ViewModel(model, options.to.NamingInUse(), choices,
                                        options.dtype ? MixedDtypes::kWiden : MixedDtypes::kRefuse);
   if (!viewed.ok()) {
@@ -377,7 +335,7 @@ Result<PlannedCheckpoint> PlanTarget(Storage& storage, const ConvertOptions& opt
 Status WarnOfAnotherModel(PreparedConversion& prepared) {
   const ModelSource& model = prepared.model;
   if (model.assets.empty()) return OkStatus();
-  CKPT_ASSIGN_OR_RETURN(const layout::Configuration args, ReadRunArgs(model.source()));
+  CKPT_ASSIGN_OR_RETURN(const layout::Configuration args, ReadRunArgs(*model.checkpoint));
   if (args.empty()) return OkStatus();
   const std::string file = (model.assets / kHfConfigName.data()).string();
   Result<std::vector<Problem>> differences = DifferencesFromArgs(model.config, args);
@@ -397,10 +355,6 @@ Status WarnOfAnotherModel(PreparedConversion& prepared) {
 }
 
 }  // namespace
-
-std::string Target::NamingInUse() const {
-  return naming.empty() ? std::string(container->usual_naming) : naming;
-}
 
 Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOptions& options) {
   PreparedConversion prepared;

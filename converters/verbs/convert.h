@@ -4,34 +4,19 @@
 #define CKPT_CONVERTERS_VERBS_CONVERT_H_
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
 
-#include "converters/families/known_namings.h"
 #include "converters/verbs/model_source.h"
+#include "converters/verbs/target.h"
 #include "core/base/result.h"
 #include "core/exec/progress.h"
 #include "core/io/storage.h"
 #include "core/plan/conversion_plan.h"
-#include "formats/format.h"
 
 namespace ckpt {
-
-// What a conversion makes: files of a format, with tensors called as in a naming, in one of its
-// forms.
-struct Target {
-  const Format* container = nullptr;  // never null in a conversion
-  // Of the family's tables; empty: the container's usual one.
-  std::string naming = {};
-  // Of the naming: "transformer_impl" → "local", …
-  std::map<std::string, std::string> choices = {};
-
-  // The naming, or the usual one; empty if there is neither.
-  [[nodiscard]] std::string NamingInUse() const;
-};
 
 struct ConvertOptions {
   // What is converted.
@@ -99,8 +84,8 @@ struct ConvertReport {
 
 // Reads metadata only. All problems are reported at once.
 // Errors: those of OpenModel; kUnmapped, kMissing, kShapeMismatch, kDtypeMismatch (the names and
-// shapes do not fit the family), kUsage (no naming of the target is known, a choice it does not
-// have), kAlreadyExists (the target), kUnsupported.
+// shapes do not fit the family), kUsage (a naming that the target cannot have, a choice that the naming
+// does not have), kAlreadyExists (the target), kUnsupported.
 Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOptions& options);
 
 // Carries it out: writes beside the target, verifies, publishes by one rename. Errors: those of

@@ -66,15 +66,15 @@ std::optional<std::string> FindOtherNaming(const ModelSource& model, const std::
                                            std::size_t num_unmapped) {
   std::optional<std::string> best;
   std::size_t fewest = num_unmapped / 2 + 1;
-  for (const layout::Format& format : model.family->formats) {
-    if (format.id == asked) continue;
+  for (const layout::Naming& naming : model.family->namings) {
+    if (naming.id == asked) continue;
     const Result<layout::SourceMatch> match =
-        layout::MatchSource(*model.family, format.id, model.config, tensors);
+        layout::MatchSource(*model.family, naming.id, model.config, tensors);
     if (!match.ok()) continue;
     const std::size_t unmapped = CountProblems(match->problems, ErrorKind::kUnmapped);
     if (unmapped >= std::min(fewest, num_unmapped)) continue;
     fewest = unmapped;
-    best = format.id;
+    best = naming.id;
   }
   return best;
 }
@@ -217,7 +217,7 @@ std::optional<Setting> FindWrongSetting(const ModelSource& model, const layout::
     layout::Configuration config = model.config;
     config[setting.name] = setting.value;
     const Result<layout::SourceMatch> changed =
-        layout::MatchSource(*model.family, match.layout.format, config, tensors);
+        layout::MatchSource(*model.family, match.layout.naming, config, tensors);
     if (changed.ok() && changed->problems.empty()) return setting;
   }
   return std::nullopt;

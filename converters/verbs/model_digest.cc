@@ -69,7 +69,7 @@ Status CheckCopies(const ModelSource& model, std::uint64_t memory_budget_bytes) 
   constexpr HashAlgorithm kAlgorithm = HashAlgorithm::kXxh3;
   if (model.match.derived_present.empty()) return OkStatus();
   CKPT_ASSIGN_OR_RETURN(const ModelView own,
-                        ViewModel(model, model.match.layout.format, model.match.layout.choices));
+                        ViewModel(model, model.match.layout.naming, model.match.layout.choices));
   const CheckpointIndex& index = model.source().index();
   Status status;
   for (const std::uint32_t copy : model.match.derived_present) {

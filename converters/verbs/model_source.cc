@@ -99,7 +99,7 @@ Status CheckAgainstArgs(const layout::Configuration& config, const layout::Confi
 
 Status ReadConfiguration(Storage& storage, const OpenModelOptions& options, ModelSource& model) {
   CKPT_ASSIGN_OR_RETURN(model.assets, FindAssets(storage, *model.checkpoint, options.assets));
-  CKPT_ASSIGN_OR_RETURN(const layout::Configuration args, ReadRunArgs(model.source()));
+  CKPT_ASSIGN_OR_RETURN(const layout::Configuration args, ReadRunArgs(*model.checkpoint));
   if (!model.assets.empty()) {
     const Path path = model.assets / kHfConfigName.data();
     CKPT_RETURN_IF_ERROR(CheckFetched(storage, model.assets, {std::string(kHfConfigName)}));
@@ -233,15 +233,16 @@ Result<Offered> OfferTensors(const OpenModelOptions& options, ModelSource& model
   return offered;
 }
 
-// The naming of the table that the keys fit best; a container says little about what its tensors are called.
-Result<layout::SourceMatch> MatchBest(const ModelSource& model, const std::string& naming,
+// The naming of the table that the keys fit best, or the one that was `asked` for. A container says
+// little about what its tensors are called.
+Result<layout::SourceMatch> MatchBest(const ModelSource& model, const std::string& asked,
                                       std::span<const GlobalTensor> tensors) {
   std::optional<layout::SourceMatch> best;
   Status failure;
-  for (const layout::Format& format : model.family->formats) {
-    if (!naming.empty() && format.id != naming) continue;
+  for (const layout::Naming& naming : model.family->namings) {
+    if (!asked.empty() && naming.id != asked) continue;
     Result<layout::SourceMatch> match =
-        layout::MatchSource(*model.family, format.id, model.config, tensors);
+        layout::MatchSource(*model.family, naming.id, model.config, tensors);
     if (!match.ok()) {
       failure.Add(std::move(match).status());
       continue;
@@ -251,7 +252,7 @@ Result<layout::SourceMatch> MatchBest(const ModelSource& model, const std::strin
   }
   if (!best && failure.ok()) {
     return Error(ErrorKind::kUnsupported, "the layout table does not describe this naming")
-        .Actual(Quote(naming));
+        .Actual(Quote(asked));
   }
   if (!best) return failure;
   return std::move(*best);
@@ -351,10 +352,10 @@ void PadVocabulary(std::int64_t rows, layout::Configuration& config) {
   if (count != nullptr && rows > *count) config["padded_vocab_size"] = rows;
 }
 
-Result<ModelView> ViewModel(const ModelSource& model, const std::string& format,
+Result<ModelView> ViewModel(const ModelSource& model, const std::string& naming,
                             const layout::Choices& choices, MixedDtypes mixed) {
   ModelView view;
-  CKPT_ASSIGN_OR_RETURN(view.layout, layout::Resolve(*model.family, format, model.config, choices));
+  CKPT_ASSIGN_OR_RETURN(view.layout, layout::Resolve(*model.family, naming, model.config, choices));
   CKPT_ASSIGN_OR_RETURN(layout::Composition composition,
                         layout::Compose(model.match.layout, view.layout));
   layout::TargetDtypes dtypes = layout::InheritDtypes(composition, view.layout, model.match,

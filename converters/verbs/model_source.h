@@ -27,9 +27,9 @@ namespace ckpt {
 struct OpenModelOptions {
   OpenOptions open;
   Path assets;  // directory with config.json and tokenizer; empty: beside or inside the checkpoint
-  std::string naming;      // the layout the keys must follow; empty: whichever fits best
-  std::string model_type;  // in place of the configuration's own
-  Path mapping;            // a layout table to use instead of the built-in ones
+  std::string naming;                    // of the keys; empty: the one that fits best
+  std::string model_type;                // in place of the configuration's own
+  Path mapping;                          // a layout table to use instead of the built-in ones
   bool with_vocabulary_padding = false;  // see CountVocabularyPadding
   bool allow_missing =
       false;  // tensors that the family needs and the checkpoint lacks are left out
@@ -99,11 +99,11 @@ struct ModelView {
 // What becomes of a tensor whose parts are stored in different dtypes.
 enum class MixedDtypes { kRefuse, kWiden };
 
-// The model under the layout `format` with `choices`.
-// Errors: kUsage (no such format or choice), kUnsupported, kDtypeMismatch (parts of one tensor
+// The model under the naming `naming` with `choices`.
+// Errors: kUsage (no such naming or choice), kUnsupported, kDtypeMismatch (parts of one tensor
 // differ, and `mixed` refuses it, or no dtype holds the values of all), kMissing (part of a tensor
 // is absent).
-Result<ModelView> ViewModel(const ModelSource& model, const std::string& format,
+Result<ModelView> ViewModel(const ModelSource& model, const std::string& naming,
                             const layout::Choices& choices,
                             MixedDtypes mixed = MixedDtypes::kRefuse);
 

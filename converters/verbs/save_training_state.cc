@@ -6,8 +6,8 @@
 #include <string_view>
 #include <utility>
 
+#include "converters/families/known_namings.h"
 #include "converters/verbs/model_source.h"
-#include "converters/verbs/weight_reader.h"
 #include "core/layout/affine.h"
 #include "core/plan/cut_items.h"
 #include "core/plan/plan_check.h"
@@ -128,7 +128,7 @@ class Planner {
 using RowsByKey = std::map<std::string, std::vector<RowsFromFile>>;
 
 // Every file of a format that holds weights only, with an item for each row block.
-Result<WritePlan> PlanWeightsAlone(const SavedTensors& saved, SavedFiles files,
+Result<WritePlan> PlanWeightsAlone(const SavedTensors& saved, CarriedFiles files,
                                    const RowsByKey& rows) {
   WeightsRequest request;
   request.tensors = saved.tensors;
@@ -159,7 +159,7 @@ Result<SavedTensors> PlanSavedTensors(const StateInMemory& state,
 }
 
 Result<TrainingSave> PlanTrainingSave(const SavedTensors& saved, TrainingRun run,
-                                      SavedFiles files) {
+                                      CarriedFiles files) {
   RowsByKey rows;
   std::map<std::string, std::size_t> position;
   for (std::size_t t = 0; t < saved.tensors.size(); ++t) {

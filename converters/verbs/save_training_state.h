@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "converters/verbs/side_files.h"
 #include "core/base/result.h"
 #include "core/checkpoint/source.h"
 #include "core/checkpoint/write_plan.h"
@@ -66,20 +67,15 @@ struct TrainingSave {
   std::vector<int> writers;  // parallel to plan.write.items: the process that writes each
 };
 
-// Beside the tensors.
-struct SavedFiles {
-  std::vector<WriteCopy> copies;  // named relative to the model's repository
-  std::vector<SideText> texts;    // of new content; where the format holds weights only
-};
-
-// A checkpoint directory (no root around it) with `run` where the format holds it. A pure function:
-// every process plans the same.
+// A checkpoint directory (no root around it) with `run` where the format holds it, and the side
+// files of the model. A pure function: every process plans the same.
 //
 // `run.group_of` is filled in: what decays goes to the first group, the rest to the last.
 //
 // REQUIRES: `run.args` describe the model that `saved` is of. Errors: those of RunFormat::plan,
 // PlanWeights, CutItems and CheckWritePlan.
-Result<TrainingSave> PlanTrainingSave(const SavedTensors& saved, TrainingRun run, SavedFiles files);
+Result<TrainingSave> PlanTrainingSave(const SavedTensors& saved, TrainingRun run,
+                                      CarriedFiles files);
 
 }  // namespace ckpt
 

@@ -7,12 +7,18 @@
 #include <string_view>
 #include <utility>
 
+#include "converters/config/config_patch.h"
+#include "converters/config/hf_config.h"
 #include "core/base/quote.h"
+#include "core/base/units.h"
 #include "core/io/git_lfs_pointer.h"
 #include "core/manifest/manifest.h"
+#include "formats/registry/registry.h"
 
 namespace ckpt {
 namespace {
+
+constexpr std::uint64_t kMaxIndexBytes = kGiB;
 
 enum class Place : std::uint8_t {
   kTop,     // the pattern is of the whole relative name
@@ -161,6 +167,12 @@ bool IsSkippedDirectory(std::string_view name) {
   return name.starts_with(".git/") || name.starts_with(".cache/");
 }
 
+// Whether the file tells readers of some format which file holds which tensor.
+bool IsIndexFile(std::string_view name) {
+  return std::ranges::any_of(Formats(),
+                             [&](const Format* format) { return format->index_file == name; });
+}
+
 // What these tools put beside a checkpoint's own files: it is about those, and is made anew.
 bool IsOfManifest(std::string_view name) {
   return name == kManifestName || name == kManifestCopyName ||
@@ -203,6 +215,31 @@ Status CheckFetched(Storage& storage, const Path& repository,
     pointers.Add(RefuseGitLfsPointer(*file));
   }
   return pointers;
+}
+
+Result<CarriedFiles> CarrySideFiles(Storage& storage, const Path& repository,
+                                    const std::vector<std::string>& names,
+                                    const CarryOptions& options) {
+  CarriedFiles files;
+  for (const std::string& name : names) {
+    const Path path = repository / name;
+    if (options.drops_index && IsIndexFile(name)) continue;
+    if (name == options.target->index_file) {
+      CKPT_ASSIGN_OR_RETURN(files.index, ReadSmallFile(storage, path, kMaxIndexBytes));
+      continue;
+    }
+    if (name == kHfConfigName && options.dtype && options.target->needs_config) {
+      CKPT_ASSIGN_OR_RETURN(const std::string config,
+                            ReadSmallFile(storage, path, kMaxHfConfigBytes));
+      std::string described = DescribeDtype(config, *options.dtype);
+      if (described != config) {
+        files.texts.push_back({.name = name, .content = std::move(described)});
+        continue;
+      }
+    }
+    files.copies.push_back({.from = path, .name = name});
+  }
+  return files;
 }
 
 }  // namespace ckpt

@@ -1,13 +1,18 @@
 // The files of a published model that hold no weights: they travel with the weights, byte for byte.
+// Only a config.json that would make readers round the weights is changed.
 #ifndef CKPT_CONVERTERS_VERBS_SIDE_FILES_H_
 #define CKPT_CONVERTERS_VERBS_SIDE_FILES_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/base/result.h"
+#include "core/checkpoint/write_plan.h"
 #include "core/io/storage.h"
+#include "core/tensor/dtype.h"
+#include "formats/format.h"
 
 namespace ckpt {
 
@@ -39,6 +44,27 @@ Result<SideFiles> ListSideFiles(Storage& storage, const Path& repository);
 // `names` that is a pointer; kIo.
 Status CheckFetched(Storage& storage, const Path& repository,
                     const std::vector<std::string>& names);
+
+// Side files as a checkpoint takes them.
+struct CarriedFiles {
+  std::vector<WriteCopy> copies;  // byte for byte, named relative to the repository
+  std::vector<SideText> texts;    // of new content
+  std::string index;              // the text of the target's index file; empty: there is none
+};
+
+struct CarryOptions {
+  const Format* target = nullptr;
+  // The dtype of the target's weights. Where the target's readers go by config.json, it must say
+  // this one, or they round the weights to another. Nothing: it does already.
+  std::optional<DType> dtype = {};
+  // Leave out the index of the weights' files in every format: the weights are others.
+  bool drops_index = false;
+};
+
+// How `names`, side files of `repository`, travel into a checkpoint. Errors: those of reading.
+Result<CarriedFiles> CarrySideFiles(Storage& storage, const Path& repository,
+                                    const std::vector<std::string>& names,
+                                    const CarryOptions& options);
 
 }  // namespace ckpt
 

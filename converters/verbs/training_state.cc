@@ -12,7 +12,7 @@ namespace {
 Result<ModelSource> UnderstandMoment(Storage& storage, const ModelSource& weights,
                                      StoredMoment moment, const OpenModelOptions& options) {
   OpenModelOptions as_weights = options;
-  as_weights.naming = weights.match.layout.format;
+  as_weights.naming = weights.match.layout.naming;
   as_weights.take_as = std::move(moment.weight_of);
   as_weights.allow_missing = true;  // of what is not trained
   as_weights.only.clear();
@@ -36,7 +36,7 @@ Result<TrainingState> UnderstandTrainingState(Storage& storage,
   TrainingState state;
   CKPT_ASSIGN_OR_RETURN(state.weights, UnderstandModel(storage, std::move(checkpoint), options));
   const std::string file = state.weights.checkpoint->path.string();
-  Result<StoredRun> stored = ReadStoredRun(state.weights.source());
+  Result<StoredRun> stored = ReadStoredRun(*state.weights.checkpoint);
   if (!stored.ok()) return std::move(stored).status().File(file);
   for (StoredMoment& moment : stored->moments) {
     CKPT_ASSIGN_OR_RETURN(state.moments.emplace_back(),

@@ -38,7 +38,7 @@ Result<std::vector<LeftOutEntry>> FindUsedPadding(const ModelSource& model,
                                                   std::uint64_t memory_budget_bytes) {
   // The source under its own naming: what only zeros fill there is padding.
   CKPT_ASSIGN_OR_RETURN(const ModelView own,
-                        ViewModel(model, model.match.layout.format, model.match.layout.choices));
+                        ViewModel(model, model.match.layout.naming, model.match.layout.choices));
   std::map<std::string_view, std::size_t> recipe_of;
   for (std::size_t t = 0; t < own.tensors.size(); ++t) recipe_of[own.tensors[t].key] = t;
 

@@ -14,9 +14,6 @@
 
 namespace ckpt {
 
-// What the trainer calls the tensors of a model, in every family that it computes.
-inline constexpr char kTrainerNaming[] = "trainer";
-
 // One thread; several readers of one model may be used at once.
 class WeightReader {
  public:

@@ -60,9 +60,9 @@ class TableParser {
   Result<LayoutTable> Finish() {
     if (table_.name.empty()) return TableError("table names no family");
     if (enclosing_ || stack_) return TableError("`if` or `stack` has no `end`");
-    for (Format& format : table_.formats) {
-      if (format.prefixes.empty()) format.prefixes.emplace_back();
-      format.ignores.insert(format.ignores.end(), ignores_.begin(), ignores_.end());
+    for (Naming& naming : table_.namings) {
+      if (naming.prefixes.empty()) naming.prefixes.emplace_back();
+      naming.ignores.insert(naming.ignores.end(), ignores_.begin(), ignores_.end());
     }
     return std::move(table_);
   }
@@ -76,7 +76,7 @@ class TableParser {
     if (word == "dim") return ParseDim(rest);
     if (word == "split") return ParseSplit(rest);
     if (word == "logical") return ParseLogical(rest);
-    if (word == "format") return ParseFormat(rest);
+    if (word == "naming") return ParseNaming(rest);
     if (word == "if") return ParseIf(rest);
     if (word == "stack") return ParseStack(rest);
     if (word == "end") return ParseEnd(rest);
@@ -103,7 +103,7 @@ class TableParser {
     }
     return TableError("line is not a statement", word)
         .Expected(
-            "family, match, let, dim, split, logical, format, prefix, choice, strip, ignore, "
+            "family, match, let, dim, split, logical, naming, prefix, choice, strip, ignore, "
             "bookkeeping, include, if, stack, end, or NAME : AXES");
   }
 
@@ -150,7 +150,7 @@ class TableParser {
 
   // logical NAME [axes] {when expr}
   Status ParseLogical(std::string_view text) {
-    if (!table_.formats.empty()) return TableError("logical tensors stand before the formats");
+    if (!table_.namings.empty()) return TableError("logical tensors stand before the namings");
     LogicalTensor logical;
     CKPT_RETURN_IF_ERROR(TakeCondition(text, logical.when));
     logical.name = TakeWord(text);
@@ -180,18 +180,18 @@ class TableParser {
     return OkStatus();
   }
 
-  Status ParseFormat(std::string_view id) {
+  Status ParseNaming(std::string_view id) {
     if (enclosing_ || stack_) return TableError("`if` or `stack` has no `end`");
-    if (!IsIdentifier(id) || table_.FindFormat(id) != nullptr) {
-      return TableError("not a name for a new format", id);
+    if (!IsIdentifier(id) || table_.FindNaming(id) != nullptr) {
+      return TableError("not a name for a new naming", id);
     }
-    table_.formats.emplace_back().id = id;
+    table_.namings.emplace_back().id = id;
     return OkStatus();
   }
 
   // if EXPR … end: around rules that share a condition.
   Status ParseIf(std::string_view text) {
-    CKPT_RETURN_IF_ERROR(CurrentFormat().status());
+    CKPT_RETURN_IF_ERROR(CurrentNaming().status());
     if (enclosing_ || stack_) return TableError("an `if` stands inside another block", text);
     CKPT_ASSIGN_OR_RETURN(enclosing_, Expr::Parse(text));
     return OkStatus();
@@ -200,7 +200,7 @@ class TableParser {
   // stack AXIS when EXPR … end: rules that name the axis, `layers.<l>.weight : h`, mean one tensor
   // along it where the condition holds: `layers.weight : l h`.
   Status ParseStack(std::string_view text) {
-    CKPT_RETURN_IF_ERROR(CurrentFormat().status());
+    CKPT_RETURN_IF_ERROR(CurrentNaming().status());
     if (enclosing_ || stack_) return TableError("a `stack` stands inside another block", text);
     std::optional<Expr> when;
     CKPT_RETURN_IF_ERROR(TakeCondition(text, when));
@@ -219,25 +219,25 @@ class TableParser {
     enclosing_.reset();
     if (!stack_) return OkStatus();
     // Behind those that are stacked, so that rules of either form are neighbours.
-    CKPT_ASSIGN_OR_RETURN(Format * format, CurrentFormat());
-    for (TensorRule& rule : stack_->apart) format->rules.push_back(std::move(rule));
+    CKPT_ASSIGN_OR_RETURN(Naming * naming, CurrentNaming());
+    for (TensorRule& rule : stack_->apart) naming->rules.push_back(std::move(rule));
     stack_.reset();
     return OkStatus();
   }
 
   // prefix model. | ""
   Status ParsePrefix(std::string_view text) {
-    CKPT_ASSIGN_OR_RETURN(Format * format, CurrentFormat());
+    CKPT_ASSIGN_OR_RETURN(Naming * naming, CurrentNaming());
     for (std::string_view prefix : SplitTrimmed(text, '|')) {
       if (prefix == "\"\"") prefix = {};
-      format->prefixes.emplace_back(prefix);
+      naming->prefixes.emplace_back(prefix);
     }
     return OkStatus();
   }
 
   // choice NAME a | b
   Status ParseChoice(std::string_view text) {
-    CKPT_ASSIGN_OR_RETURN(Format * format, CurrentFormat());
+    CKPT_ASSIGN_OR_RETURN(Naming * naming, CurrentNaming());
     Choice choice;
     choice.name = TakeWord(text);
     for (const std::string_view value : SplitTrimmed(text, '|')) choice.values.emplace_back(value);
@@ -245,21 +245,21 @@ class TableParser {
         !std::all_of(choice.values.begin(), choice.values.end(), IsIdentifier)) {
       return TableError("expected NAME a | b", text);
     }
-    if (format->choices.size() == 4) return TableError("a format has at most four choices", text);
-    format->choices.push_back(std::move(choice));
+    if (naming->choices.size() == 4) return TableError("a naming has at most four choices", text);
+    naming->choices.push_back(std::move(choice));
     return OkStatus();
   }
 
   // strip TEXT "reason" when EXPR
   Status ParseStrip(std::string_view text) {
-    CKPT_ASSIGN_OR_RETURN(Format * format, CurrentFormat());
+    CKPT_ASSIGN_OR_RETURN(Naming * naming, CurrentNaming());
     std::optional<Expr> when;
     CKPT_RETURN_IF_ERROR(TakeCondition(text, when));
     const std::string_view stripped = TakeWord(text);
     if (!when || text.size() < 2 || !text.starts_with('"') || !text.ends_with('"')) {
       return TableError("expected a text, a quoted reason and `when EXPR`", text);
     }
-    format->strips.push_back(
+    naming->strips.push_back(
         {std::string(stripped), std::string(text.substr(1, text.size() - 2)), *std::move(when)});
     return OkStatus();
   }
@@ -273,16 +273,16 @@ class TableParser {
       return TableError("expected a pattern and a quoted reason", text);
     }
     rule.reason = text.substr(1, text.size() - 2);
-    (table_.formats.empty() ? ignores_ : table_.formats.back().ignores).push_back(std::move(rule));
+    (table_.namings.empty() ? ignores_ : table_.namings.back().ignores).push_back(std::move(rule));
     return OkStatus();
   }
 
   // NAME : axes {= LOGICAL} {derived} {when expr}
   Status ParseRule(std::string_view name, std::string_view text) {
-    CKPT_ASSIGN_OR_RETURN(Format * format, CurrentFormat());
+    CKPT_ASSIGN_OR_RETURN(Naming * naming, CurrentNaming());
     if (!stack_) {
       CKPT_ASSIGN_OR_RETURN(TensorRule rule, ReadRule(name, text, enclosing_));
-      format->rules.push_back(std::move(rule));
+      naming->rules.push_back(std::move(rule));
       return OkStatus();
     }
     const std::string number = fmt::format("<{}>.", stack_->axis);
@@ -292,7 +292,7 @@ class TableParser {
     CKPT_ASSIGN_OR_RETURN(TensorRule stacked,
                           ReadRule(std::string(name).erase(at, number.size()),
                                    fmt::format("{} {}", stack_->axis, text), stack_->when));
-    format->rules.push_back(std::move(stacked));
+    naming->rules.push_back(std::move(stacked));
     stack_->apart.push_back(std::move(apart));
     return OkStatus();
   }
@@ -460,9 +460,9 @@ class TableParser {
     return OkStatus();
   }
 
-  Result<Format*> CurrentFormat() {
-    if (table_.formats.empty()) return TableError("statement belongs to a format");
-    return &table_.formats.back();
+  Result<Naming*> CurrentNaming() {
+    if (table_.namings.empty()) return TableError("statement belongs to a naming");
+    return &table_.namings.back();
   }
   Status CheckAxis(std::string_view axis) const {
     if (table_.axes.contains(axis)) return OkStatus();
@@ -491,7 +491,7 @@ class TableParser {
 
   const IncludeResolver& includes_;
   LayoutTable table_;
-  std::vector<IgnoreRule> ignores_;  // of every format
+  std::vector<IgnoreRule> ignores_;  // of every naming
   std::optional<Expr> enclosing_;    // of the `if` that is open
   std::optional<Stack> stack_;       // that is open
   int line_ = 0;
@@ -501,9 +501,9 @@ class TableParser {
 
 }  // namespace
 
-const Format* LayoutTable::FindFormat(std::string_view id) const {
-  for (const Format& format : formats) {
-    if (format.id == id) return &format;
+const Naming* LayoutTable::FindNaming(std::string_view id) const {
+  for (const Naming& naming : namings) {
+    if (naming.id == id) return &naming;
   }
   return nullptr;
 }

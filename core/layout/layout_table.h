@@ -95,7 +95,7 @@ struct StripRule {
   Expr when;
 };
 
-struct Format {
+struct Naming {
   std::string id;
   std::vector<std::string> prefixes;  // the first is the one written; never empty
   std::vector<StripRule> strips;
@@ -111,10 +111,10 @@ struct LayoutTable {
   std::map<std::string, AxisExtent, std::less<>> axes;
   std::map<std::string, std::vector<std::string>, std::less<>> splits;
   std::vector<LogicalTensor> logicals;
-  std::vector<Format> formats;
+  std::vector<Naming> namings;
 
   // nullptr if there is none.
-  [[nodiscard]] const Format* FindFormat(std::string_view id) const;
+  [[nodiscard]] const Naming* FindNaming(std::string_view id) const;
   // The finest axes that `axis` is split into, outermost first; itself if it is not split.
   [[nodiscard]] std::vector<std::string> Atoms(std::string_view axis) const;
 };

@@ -102,13 +102,13 @@ void Account(SourceMatch& match, std::span<const GlobalTensor> tensors, const Ke
 
 }  // namespace
 
-Result<SourceMatch> MatchSource(const LayoutTable& table, std::string_view format_id,
+Result<SourceMatch> MatchSource(const LayoutTable& table, std::string_view naming_id,
                                 const Configuration& config, std::span<const GlobalTensor> tensors,
                                 const Choices& fixed) {
   // Resolve first: it reports an unknown naming and wrong choices.
-  Result<ResolvedLayout> first = Resolve(table, format_id, config, fixed);
+  Result<ResolvedLayout> first = Resolve(table, naming_id, config, fixed);
   if (!first.ok()) return std::move(first).status();
-  const Format& format = *table.FindFormat(format_id);
+  const Naming& naming = *table.FindNaming(naming_id);
 
   KeyMap keys;
   std::size_t num_ignorable = 0;
@@ -116,9 +116,9 @@ Result<SourceMatch> MatchSource(const LayoutTable& table, std::string_view forma
     keys.emplace(tensors[i].key, i);
     if (FindIgnoreRule(first->ignores, tensors[i].key) != nullptr) ++num_ignorable;
   }
-  std::string prefix = format.prefixes.front();
+  std::string prefix = naming.prefixes.front();
   std::size_t best_hits = 0;
-  for (const std::string& candidate : format.prefixes) {
+  for (const std::string& candidate : naming.prefixes) {
     const std::size_t hits = CountHits(*first, candidate, keys);
     if (hits > best_hits) {
       best_hits = hits;
@@ -128,10 +128,10 @@ Result<SourceMatch> MatchSource(const LayoutTable& table, std::string_view forma
 
   std::optional<ResolvedLayout> best;
   Misfit least;
-  for (const Choices& form : ListChoices(format, fixed)) {
+  for (const Choices& form : ListChoices(naming, fixed)) {
     Result<ResolvedLayout> layout = form == first->choices
                                         ? Result<ResolvedLayout>(*first)
-                                        : ResolveExactly(table, format_id, config, form);
+                                        : ResolveExactly(table, naming_id, config, form);
     // This form cannot hold the model, so the checkpoint does not have it.
     if (!layout.ok()) continue;
     layout->prefix = prefix;

@@ -43,7 +43,7 @@ struct SourceMatch {
 // reports everything that does not fit.
 //
 // Errors: those of ResolveExactly, if no form of the naming can hold the model.
-Result<SourceMatch> MatchSource(const LayoutTable& table, std::string_view format,
+Result<SourceMatch> MatchSource(const LayoutTable& table, std::string_view naming,
                                 const Configuration& config, std::span<const GlobalTensor> tensors,
                                 const Choices& fixed = {});
 

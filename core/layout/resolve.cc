@@ -35,19 +35,19 @@ struct RuleShape {
 
 class Resolver {
  public:
-  Resolver(const LayoutTable& table, const Format& format, const Configuration& config,
+  Resolver(const LayoutTable& table, const Naming& naming, const Configuration& config,
            const Choices& choices)
-      : table_(table), format_(format), config_(config), names_(table.definitions, config_) {
+      : table_(table), naming_(naming), config_(config), names_(table.definitions, config_) {
     // Choices are names like any other. They hide a key of the configuration.
     for (const auto& [name, value] : choices) config_.insert_or_assign(name, Value(value));
-    layout_.format = format.id;
-    layout_.prefix = format.prefixes.front();
+    layout_.naming = naming.id;
+    layout_.prefix = naming.prefixes.front();
     layout_.choices = choices;
   }
 
   Result<ResolvedLayout> Run() {
-    CKPT_ASSIGN_OR_RETURN(layout_.ignores, ResolveIgnoreRules(format_.ignores, names_));
-    for (const StripRule& rule : format_.strips) {
+    CKPT_ASSIGN_OR_RETURN(layout_.ignores, ResolveIgnoreRules(naming_.ignores, names_));
+    for (const StripRule& rule : naming_.strips) {
       CKPT_ASSIGN_OR_RETURN(const bool applies, rule.when.EvaluateBool(names_));
       if (!applies) continue;
       stripped_ = rule.text;
@@ -57,8 +57,8 @@ class Resolver {
       CKPT_ASSIGN_OR_RETURN(ResolvedLogical resolved, ResolveLogical(logical));
       layout_.logicals.push_back(std::move(resolved));
     }
-    shapes_.resize(format_.rules.size());
-    CKPT_RETURN_IF_ERROR(Expand(0, format_.rules.size(), 0));
+    shapes_.resize(naming_.rules.size());
+    CKPT_RETURN_IF_ERROR(Expand(0, naming_.rules.size(), 0));
     CKPT_RETURN_IF_ERROR(ProveLogicalCover());
     return std::move(layout_);
   }
@@ -165,15 +165,15 @@ class Resolver {
   // by layer.
   Status Expand(std::size_t begin, std::size_t end, std::size_t depth) {
     for (std::size_t i = begin; i < end;) {
-      const std::vector<std::string>& axes = format_.rules[i].name_axes;
+      const std::vector<std::string>& axes = naming_.rules[i].name_axes;
       if (axes.size() == depth) {
         CKPT_RETURN_IF_ERROR(Emit(i));
         ++i;
         continue;
       }
       std::size_t group_end = i + 1;
-      while (group_end < end && format_.rules[group_end].name_axes.size() > depth &&
-             format_.rules[group_end].name_axes[depth] == axes[depth]) {
+      while (group_end < end && naming_.rules[group_end].name_axes.size() > depth &&
+             naming_.rules[group_end].name_axes[depth] == axes[depth]) {
         ++group_end;
       }
       if (IsAnyPresent(i, group_end)) {
@@ -204,7 +204,7 @@ class Resolver {
   }
   [[nodiscard]] bool IsAnyPresent(std::size_t begin, std::size_t end) const {
     for (std::size_t i = begin; i < end; ++i) {
-      for (const LogicalId id : LogicalsOf(format_.rules[i])) {
+      for (const LogicalId id : LogicalsOf(naming_.rules[i])) {
         if (PresenceOf(id) != Presence::kAbsent) return true;
       }
     }
@@ -226,7 +226,7 @@ class Resolver {
   }
 
   Status Emit(std::size_t rule_index) {
-    const TensorRule& rule = format_.rules[rule_index];
+    const TensorRule& rule = naming_.rules[rule_index];
     const std::vector<LogicalId> logicals = LogicalsOf(rule);
     int present = 0;
     bool is_mixed = false;
@@ -242,7 +242,7 @@ class Resolver {
     if (is_mixed) {
       return Error(ErrorKind::kUnsupported, "a stacked tensor needs layers that are all alike")
           .Tensor(NameOf(rule))
-          .Hint("choose the form of the format that has one tensor a layer");
+          .Hint("choose the form of the naming that has one tensor a layer");
     }
     if (present != static_cast<int>(logicals.size())) {
       return Error(ErrorKind::kBadMetadata, "model has only some of the slots of a fused tensor")
@@ -425,13 +425,13 @@ class Resolver {
       if (proof.missing) {
         problems.Add(
             Error(ErrorKind::kCoverage,
-                  "format " + layout_.format + " has no tensor for part of the model")
+                  "naming " + layout_.naming + " has no tensor for part of the model")
                 .Tensor(logical.name)
                 .Actual(fmt::format("nothing at {} of {}", FormatBox(*proof.missing), axes)));
       }
       if (proof.overlap || proof.duplicates > 0) {
         problems.Add(Error(ErrorKind::kOverlap,
-                           "format " + layout_.format + " holds a part of the model twice")
+                           "naming " + layout_.naming + " holds a part of the model twice")
                          .Tensor(logical.name)
                          .Hint("mark the copy `derived`"));
       }
@@ -440,7 +440,7 @@ class Resolver {
   }
 
   const LayoutTable& table_;
-  const Format& format_;
+  const Naming& naming_;
   Configuration config_;
   DefinedNames names_;
   std::string stripped_;  // the prefix that names lose
@@ -451,9 +451,9 @@ class Resolver {
 };
 
 // The value of every choice: the given one, else the first.
-Result<Choices> CompleteChoices(const Format& format, const Choices& given) {
+Result<Choices> CompleteChoices(const Naming& naming, const Choices& given) {
   Choices complete;
-  for (const Choice& choice : format.choices) {
+  for (const Choice& choice : naming.choices) {
     const auto found = given.find(choice.name);
     const std::string& value = found == given.end() ? choice.values.front() : found->second;
     if (std::find(choice.values.begin(), choice.values.end(), value) == choice.values.end()) {
@@ -465,18 +465,18 @@ Result<Choices> CompleteChoices(const Format& format, const Choices& given) {
   }
   for (const auto& [name, value] : given) {
     if (!complete.contains(name)) {
-      return Error(ErrorKind::kUsage, fmt::format("format {} has no such choice", format.id))
+      return Error(ErrorKind::kUsage, fmt::format("naming {} has no such choice", naming.id))
           .Actual(Quote(name));
     }
   }
   return complete;
 }
 
-Result<const Format*> NeedFormat(const LayoutTable& table, std::string_view id) {
-  if (const Format* format = table.FindFormat(id)) return format;
+Result<const Naming*> NeedNaming(const LayoutTable& table, std::string_view id) {
+  if (const Naming* naming = table.FindNaming(id)) return naming;
   std::vector<std::string> known;
-  for (const Format& format : table.formats) known.push_back(format.id);
-  return Error(ErrorKind::kUsage, "layout table has no such format")
+  for (const Naming& naming : table.namings) known.push_back(naming.id);
+  return Error(ErrorKind::kUsage, "layout table has no such naming")
       .Expected(fmt::format("{}", fmt::join(known, ", ")))
       .Actual(Quote(id));
 }
@@ -485,29 +485,29 @@ Result<const Format*> NeedFormat(const LayoutTable& table, std::string_view id) 
 
 bool ResolvedLogical::IsPresentAnywhere() const { return Uniform(presence) != Presence::kAbsent; }
 
-Result<ResolvedLayout> ResolveExactly(const LayoutTable& table, std::string_view format_id,
+Result<ResolvedLayout> ResolveExactly(const LayoutTable& table, std::string_view naming_id,
                                       const Configuration& config, const Choices& choices) {
-  CKPT_ASSIGN_OR_RETURN(const Format* format, NeedFormat(table, format_id));
-  CKPT_ASSIGN_OR_RETURN(const Choices complete, CompleteChoices(*format, choices));
-  return Resolver(table, *format, config, complete).Run();
+  CKPT_ASSIGN_OR_RETURN(const Naming* naming, NeedNaming(table, naming_id));
+  CKPT_ASSIGN_OR_RETURN(const Choices complete, CompleteChoices(*naming, choices));
+  return Resolver(table, *naming, config, complete).Run();
 }
 
-Result<ResolvedLayout> Resolve(const LayoutTable& table, std::string_view format_id,
+Result<ResolvedLayout> Resolve(const LayoutTable& table, std::string_view naming_id,
                                const Configuration& config, const Choices& choices) {
-  CKPT_ASSIGN_OR_RETURN(const Format* format, NeedFormat(table, format_id));
-  CKPT_ASSIGN_OR_RETURN(const Choices checked, CompleteChoices(*format, choices));
-  Result<ResolvedLayout> first = Resolver(table, *format, config, checked).Run();
+  CKPT_ASSIGN_OR_RETURN(const Naming* naming, NeedNaming(table, naming_id));
+  CKPT_ASSIGN_OR_RETURN(const Choices checked, CompleteChoices(*naming, choices));
+  Result<ResolvedLayout> first = Resolver(table, *naming, config, checked).Run();
   if (first.ok() || first.status().kind() != ErrorKind::kUnsupported) return first;
-  for (const Choices& form : ListChoices(*format, choices)) {
-    Result<ResolvedLayout> layout = Resolver(table, *format, config, form).Run();
+  for (const Choices& form : ListChoices(*naming, choices)) {
+    Result<ResolvedLayout> layout = Resolver(table, *naming, config, form).Run();
     if (layout.ok()) return layout;
   }
   return first;
 }
 
-std::vector<Choices> ListChoices(const Format& format, const Choices& fixed) {
+std::vector<Choices> ListChoices(const Naming& naming, const Choices& fixed) {
   std::vector<Choices> forms = {{}};
-  for (const Choice& choice : format.choices) {
+  for (const Choice& choice : naming.choices) {
     std::vector<Choices> longer;
     const auto found = fixed.find(choice.name);
     for (const Choices& form : forms) {

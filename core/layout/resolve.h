@@ -57,7 +57,7 @@ struct ResolvedLogical {
 
 // Immutable value.
 struct ResolvedLayout {
-  std::string format;
+  std::string naming;
   std::string prefix;
   Choices choices;
   std::vector<ResolvedLogical> logicals;  // parallel to LayoutTable::logicals
@@ -77,15 +77,15 @@ struct ResolvedLayout {
 // a stacked axis whose layers differ), kBadMetadata (a dim below its minimum or of the wrong kind,
 // with its expression; a rule of whose slots only some are present), kResource (sizes or counts
 // larger than any model's), kCoverage, kOverlap (the table loses or doubles elements).
-Result<ResolvedLayout> ResolveExactly(const LayoutTable& table, std::string_view format,
+Result<ResolvedLayout> ResolveExactly(const LayoutTable& table, std::string_view naming,
                                       const Configuration& config, const Choices& choices);
 
 // The same for a target: takes the first form that agrees with `choices` and can hold the model.
-Result<ResolvedLayout> Resolve(const LayoutTable& table, std::string_view format,
+Result<ResolvedLayout> Resolve(const LayoutTable& table, std::string_view naming,
                                const Configuration& config, const Choices& choices = {});
 
 // Every combination of a naming's choices that agrees with `fixed`, first values first.
-[[nodiscard]] std::vector<Choices> ListChoices(const Format& format, const Choices& fixed = {});
+[[nodiscard]] std::vector<Choices> ListChoices(const Naming& naming, const Choices& fixed = {});
 
 }  // namespace ckpt::layout
 

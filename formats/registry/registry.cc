@@ -72,6 +72,8 @@ std::span<const std::string_view> FormatNames() {
   return names;
 }
 
+const Format& UsualRunFormat() { return fsdp_dtensor::kFormat; }
+
 const RunRoot& KnownRunRoot() {
   const auto found =
       std::ranges::find_if(kFormats, [](const Format* format) { return format->root != nullptr; });

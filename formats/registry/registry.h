@@ -46,6 +46,9 @@ struct OpenedCheckpoint {
 // Errors: kUsage (none has this name).
 Result<const Format*> FindFormat(std::string_view name);
 
+// What a training run is saved in if nothing else is asked for. It has Format::run.
+[[nodiscard]] const Format& UsualRunFormat();
+
 // The root that runs have, in the formats that know one.
 [[nodiscard]] const RunRoot& KnownRunRoot();
 

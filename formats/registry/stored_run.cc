@@ -1,22 +1,38 @@
 #include "formats/registry/stored_run.h"
 
 #include "core/training/run_format.h"
-#include "formats/fsdp_dtensor/format.h"
-#include "formats/registry/registry.h"
 
 namespace ckpt {
+namespace {
 
-Result<layout::Configuration> ReadRunArgs(const CheckpointSource& source) {
+// How the run in the checkpoint is stored; null if it holds none.
+const RunFormat* RunFormatOf(const OpenedCheckpoint& checkpoint) {
+  if (checkpoint.format->run != nullptr) return checkpoint.format->run;
+  for (const Format* format : Formats()) {
+    const bool can_tell = format->run != nullptr && format->has_keys_of != nullptr;
+    if (can_tell && format->has_keys_of(checkpoint.source->index())) return format->run;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+Result<layout::Configuration> ReadRunArgs(const OpenedCheckpoint& checkpoint) {
+  if (checkpoint.format->read_args != nullptr) {
+    return checkpoint.format->read_args(*checkpoint.source);
+  }
   for (const Format* format : Formats()) {
     if (format->read_args == nullptr) continue;
-    CKPT_ASSIGN_OR_RETURN(layout::Configuration args, format->read_args(source));
+    CKPT_ASSIGN_OR_RETURN(layout::Configuration args, format->read_args(*checkpoint.source));
     if (!args.empty()) return args;
   }
   return layout::Configuration();
 }
 
-Result<StoredRun> ReadStoredRun(const CheckpointSource& source) {
-  return fsdp_dtensor::kFormat.run->read(source);
+Result<StoredRun> ReadStoredRun(const OpenedCheckpoint& checkpoint) {
+  if (const RunFormat* const run = RunFormatOf(checkpoint)) return run->read(*checkpoint.source);
+  return Error(ErrorKind::kMissing, "the checkpoint stores no training run")
+      .Hint("ckpt-train --set finetune=true takes the weights alone");
 }
 
 }  // namespace ckpt

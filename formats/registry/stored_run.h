@@ -3,19 +3,21 @@
 #define CKPT_FORMATS_REGISTRY_STORED_RUN_H_
 
 #include "core/base/result.h"
-#include "core/checkpoint/source.h"
 #include "core/layout/value.h"
 #include "core/training/training_run.h"
+#include "formats/registry/registry.h"
 
 namespace ckpt {
 
+// Both functions read in the way of the checkpoint's own format. A format that stores no runs may
+// still be the container of one (`dcp`, or tensors in memory): then the formats that do are asked.
+
 // Megatron's arguments, by their names. Nothing if the checkpoint has none. Errors: those of
 // Format::read_args.
-Result<layout::Configuration> ReadRunArgs(const CheckpointSource& source);
+Result<layout::Configuration> ReadRunArgs(const OpenedCheckpoint& checkpoint);
 
-// Errors: those of RunFormat::read. One format stores runs: a checkpoint that is in another one
-// lacks what that needs.
-Result<StoredRun> ReadStoredRun(const CheckpointSource& source);
+// Errors: those of RunFormat::read; kMissing (nothing in the checkpoint is of a run).
+Result<StoredRun> ReadStoredRun(const OpenedCheckpoint& checkpoint);
 
 }  // namespace ckpt
 

@@ -120,10 +120,7 @@ bool EdgeIsAllowed(std::string_view from, std::string_view to) {
     return in(to, "core") || to == "formats" || is_notation(to) || IsBuiltOn(from, to);
   }
   if (in(from, "converters")) {
-    // A training run is planned in the words of one format, until every format plans its own.
-    const bool is_of_saves = to == "formats/dcp" || to == "formats/fsdp_dtensor";
-    return in(to, "core") || in(to, "converters") || to == "formats" || to == "formats/registry" ||
-           (from == "converters/verbs" && is_of_saves);
+    return in(to, "core") || in(to, "converters") || to == "formats" || to == "formats/registry";
   }
   // What opens and writes the files of a run knows the doors of the formats.
   const bool has_files = in(from, "trainer/run") || in(from, "trainer/check");

@@ -75,7 +75,7 @@ void TellDecisions(const PreparedConversion& prepared, const ConvertCommand& com
                    model.checkpoint->path.string(), index.tensors().size(), index.chunks().size(),
                    index.files().size()),
        streams);
-  std::string naming = model.match.layout.format;
+  std::string naming = model.match.layout.naming;
   for (const auto& [name, value] : model.match.layout.choices) {
     naming += fmt::format(", {} {}", name, value);
   }

@@ -71,6 +71,12 @@ void AddTargetOptions(CLI::App& app, const ConvertVerb& verb, ConvertCommand& co
                  "these [none]")
       ->check(CLI::Range(1, 1000))
       ->option_text("N");
+  if (MayChooseNaming(ContainerOf(verb))) {
+    app.add_option("--naming", command.options.to.naming,
+                   "What tensors are called: a naming of the layout table [the format's usual one]")
+        ->check(RefuseEmpty)
+        ->option_text("NAME");
+  }
   const KnownNaming* naming = FindNaming(ContainerOf(verb).usual_naming);
   if (naming == nullptr) return;
   for (const NamingChoice& choice : naming->choices) {

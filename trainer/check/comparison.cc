@@ -7,7 +7,6 @@
 #include <memory>
 
 #include "converters/families/known_namings.h"
-#include "converters/verbs/weight_reader.h"
 #include "core/exec/nest_reader.h"
 #include "core/tensor/cast.h"
 

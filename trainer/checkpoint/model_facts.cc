@@ -2,8 +2,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <utility>
 
+#include "converters/families/family_registry.h"
 #include "core/base/status.h"
 
 namespace ckpt::trainer {
@@ -66,8 +68,7 @@ Configuration OfExperts(const ModelConfig& model) {
 Result<Configuration> ModelFacts(const ModelConfig& model) {
   CKPT_RETURN_IF_ERROR(CheckHasNames(model));
   Configuration facts = {
-      // The one whose facts are all said, and none known from a published model.
-      {"model_type", "megatron"},
+      {"model_type", std::string(kModelTypeOfRuns)},
       {"of_megatron", true},
       {"num_hidden_layers", model.num_layers},
       {"hidden_size", model.hidden_size},

@@ -1,25 +1,33 @@
 #include "trainer/run/checkpoint_settings.h"
 
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 namespace ckpt::train {
 
-std::string SaveFormatName(SaveFormat format) {
-  switch (format) {
-    case SaveFormat::kFsdpDtensor:
-      return "fsdp_dtensor";
-    case SaveFormat::kHf:
-      return "hf";
+namespace {
+
+// The formats that a run can be saved in, with their names as the setting's words; the usual one
+// first.
+std::vector<std::pair<std::string_view, const Format*>> SaveFormats() {
+  std::vector<std::pair<std::string_view, const Format*>> words = {
+      {UsualRunFormat().name, &UsualRunFormat()}};
+  for (const Format* format : Formats()) {
+    const bool can_save = format->run != nullptr || format->plan_weights != nullptr;
+    if (can_save && format != &UsualRunFormat()) words.emplace_back(format->name, format);
   }
-  return {};
+  return words;
 }
+
+}  // namespace
 
 CheckpointSettings ReadCheckpointSettings(trainer::SettingsReader& reader) {
   CheckpointSettings settings;
   settings.save = reader.Text("save", "");
   settings.load = reader.Text("load", "");
-  settings.save_format = reader.Word<SaveFormat>(
-      "save_format", {{"fsdp_dtensor", SaveFormat::kFsdpDtensor}, {"hf", SaveFormat::kHf}});
+  settings.save_format = reader.Word("save_format", SaveFormats());
   settings.save_interval = reader.Int("save_interval", 0);
   settings.async_save = reader.Flag("async_save", false);
   settings.keep_checkpoints = reader.Int("keep_checkpoints", 0);

@@ -7,23 +7,17 @@
 
 #include "core/io/path.h"
 #include "core/layout/resolve.h"
+#include "formats/registry/registry.h"
 #include "trainer/model/settings_reader.h"
 
 namespace ckpt::train {
-
-enum class SaveFormat : std::uint8_t {
-  kFsdpDtensor,
-  kHf,  // weights only
-};
-// "fsdp_dtensor", "hf": names of formats, and the words of the setting.
-[[nodiscard]] std::string SaveFormatName(SaveFormat format);
 
 // Settings of the same names.
 struct CheckpointSettings {
   Path save;  // folder of the run's checkpoints; empty: no checkpoints
   Path load;  // folder of the checkpoints to resume, if it has one
-  SaveFormat save_format = SaveFormat::kFsdpDtensor;
-  std::int64_t save_interval = 0;  // iterations; 0: only at the end
+  const Format* save_format = &UsualRunFormat();  // without Format::run: weights only
+  std::int64_t save_interval = 0;                 // iterations; 0: only at the end
   bool async_save = false;
   std::int64_t keep_checkpoints = 0;  // how many of the newest ones in `save` to keep; 0: all
   // How parameters are named: transformer_impl (transformer_engine or local), expert_names (grouped

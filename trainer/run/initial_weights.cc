@@ -2,6 +2,7 @@
 
 #include <span>
 
+#include "converters/families/known_namings.h"
 #include "converters/verbs/weight_reader.h"
 #include "trainer/run/internal/fits_model.h"
 

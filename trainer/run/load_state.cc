@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "converters/families/known_namings.h"
 #include "converters/verbs/weight_reader.h"
 #include "core/base/units.h"
 #include "trainer/optim/optimizer.h"

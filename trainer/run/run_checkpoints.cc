@@ -33,7 +33,7 @@ RunCheckpoints::RunCheckpoints(Storage& storage, CheckpointSettings settings, co
       world_(world),
       voice_(std::move(voice)),
       naming_({{"transformer_impl", "transformer_engine"}, {"expert_names", "grouped"}}),
-      format_(*FindFormat(SaveFormatName(settings_.save_format)).value()),
+      format_(*settings_.save_format),
       writer_(storage, world) {
   if (run.init_from) assets_ = *run.init_from;
   for (const auto& [choice, value] : settings_.naming) naming_[choice] = value;
@@ -185,10 +185,7 @@ Result<TrainingSave> RunCheckpoints::Plan(const Taken& taken) {
   if (!tensors_) {
     CKPT_ASSIGN_OR_RETURN(tensors_, PlanTensors());
   }
-  CKPT_ASSIGN_OR_RETURN(SavedFiles files,
-                        format_.run != nullptr
-                            ? CopyPublishedFiles(storage_, assets_)
-                            : DescribePublishedFiles(storage_, assets_, DType::kFloat32));
+  CKPT_ASSIGN_OR_RETURN(CarriedFiles files, PublishedFiles(storage_, assets_, format_));
   return PlanTrainingSave(*tensors_, std::move(run), std::move(files));
 }
 
@@ -196,7 +193,7 @@ Result<TrainingSave> RunCheckpoints::Plan(const Taken& taken) {
 // has its names.
 std::optional<ManifestOrigin> RunCheckpoints::Origin() const {
   if (format_.run != nullptr) return std::nullopt;
-  ManifestOrigin origin = {.format = SaveFormatName(SaveFormat::kFsdpDtensor),
+  ManifestOrigin origin = {.format = std::string(UsualRunFormat().name),
                            .shards = {},
                            .dropped = {},
                            .choices = {naming_.begin(), naming_.end()}};

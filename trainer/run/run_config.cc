@@ -112,7 +112,8 @@ void RefuseIdleSettings(const CheckpointSettings& checkpoints, const RunConfig& 
   settings.RefuseIdle(checkpoints.save.empty(), "without save",
                       {"save_interval", "save_format", "async_save", "keep_checkpoints",
                        "save_proof", "transformer_impl", "expert_names"});
-  settings.RefuseIdle(checkpoints.save_format == SaveFormat::kHf, "with save_format=hf",
+  settings.RefuseIdle(checkpoints.save_format->run == nullptr,
+                      "with save_format=" + std::string(checkpoints.save_format->name),
                       {"transformer_impl", "expert_names"});
   settings.RefuseIdle(!settings.Has("num_experts"), "without num_experts", {"expert_names"});
   settings.RefuseIdle(checkpoints.load.empty(), "without load",

@@ -81,7 +81,7 @@ Result<StatePtr> OpenStoredRun(Storage& storage, const Path& checkpoint, bool we
   TrainingState state;
   if (weights_only) {
     CKPT_ASSIGN_OR_RETURN(state.weights, OpenModel(storage, checkpoint, options));
-    CKPT_ASSIGN_OR_RETURN(state.args, ReadRunArgs(state.weights.source()));
+    CKPT_ASSIGN_OR_RETURN(state.args, ReadRunArgs(*state.weights.checkpoint));
   } else {
     Result<TrainingState> run = OpenTrainingState(storage, checkpoint, options);
     // The error names the entry that is missing.

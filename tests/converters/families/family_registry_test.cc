@@ -53,12 +53,12 @@ TEST(FamilyRegistry, LoadsATableOfTheUsersThatIncludesABuiltInFile) {
       "family mine\n"
       "dim h = hidden_size\n"
       "logical norm [h]\n"
-      "format hf\n"
+      "naming hf\n"
       "  include training_state.layout\n"
       "  norm.weight : h = norm\n",
       "mine.layout");
   ASSERT_THAT(table, IsOk());
-  EXPECT_FALSE(table->formats[0].ignores.empty());
+  EXPECT_FALSE(table->namings[0].ignores.empty());
 }
 
 TEST(DecoderTable, HasOneProjectionWhereTheMlpHasNoGate) {
@@ -67,10 +67,10 @@ TEST(DecoderTable, HasOneProjectionWhereTheMlpHasNoGate) {
   config["gated_linear_unit"] = false;
   const auto family = FindFamily(config);
   ASSERT_THAT(family, IsOk());
-  for (const char* format : {"fsdp_dtensor", "torch_dist", "trainer"}) {
-    SCOPED_TRACE(format);
-    const auto layout = layout::Resolve(**family, format, config,
-                                        std::string_view(format) == "torch_dist"
+  for (const char* naming : {"fsdp_dtensor", "torch_dist", "trainer"}) {
+    SCOPED_TRACE(naming);
+    const auto layout = layout::Resolve(**family, naming, config,
+                                        std::string_view(naming) == "torch_dist"
                                             ? layout::Choices{{"layer_keys", "per_layer"}}
                                             : layout::Choices{});
     ASSERT_THAT(layout, IsOk());

@@ -9,6 +9,7 @@
 
 #include <gmock/gmock.h>
 
+#include "converters/families/known_namings.h"
 #include "converters/verbs/convert.h"
 #include "converters/verbs/model_digest.h"
 #include "core/io/posix_storage.h"

@@ -390,7 +390,7 @@ TEST_F(ConvertTest, ArgsTellTheTargetsDtype) {
     ASSERT_THAT(Convert(options), IsOk());
     const auto model = OpenModel(PosixStorage(), options.target, {});
     ASSERT_THAT(model, IsOk());
-    const auto args = ReadRunArgs(model->source());
+    const auto args = ReadRunArgs(*model->checkpoint);
     ASSERT_THAT(args, IsOk());
     EXPECT_EQ(args->at("fp16"), layout::Value(c.fp16));
     EXPECT_EQ(args->at("bf16"), layout::Value(c.bf16));
@@ -411,7 +411,7 @@ TEST_F(ConvertTest, ArgsDescribeTheModelOfTheSource) {
     ASSERT_THAT(Convert(options), IsOk());
     const auto model = OpenModel(PosixStorage(), options.target, {});
     ASSERT_THAT(model, IsOk());
-    const auto args = ReadRunArgs(model->source());
+    const auto args = ReadRunArgs(*model->checkpoint);
     ASSERT_THAT(args, IsOk());
     const auto stored = StoredModelSettings(*args);
     ASSERT_THAT(stored, IsOk());

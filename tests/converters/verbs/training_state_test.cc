@@ -182,7 +182,7 @@ TEST(TrainingState, NeedsAnOptimizer) {
   const auto state =
       OpenTrainingState(PosixStorage(), GoldenDir() / "hf" / "llama-untied-bf16" / "ckpt", {});
   ASSERT_THAT(state, FailsWith(ErrorKind::kMissing));
-  EXPECT_THAT(state.status().first().message, ::testing::HasSubstr("how often"));
+  EXPECT_THAT(state.status().first().message, ::testing::HasSubstr("no training run"));
 }
 
 TEST(TrainingState, NeedsBothMomentsOfEveryTrainedWeight) {

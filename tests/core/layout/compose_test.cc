@@ -44,7 +44,7 @@ logical gate [l e f h]
 logical up   [l e f h]
 logical down [l e h f]
 
-format hf
+naming hf
   choice experts one | fused
   embed : v h = embed
   <l>.q : (g j d) h = q
@@ -56,20 +56,20 @@ format hf
   <l>.gate_up : e ({gate | up} f) h when experts == "fused"
   <l>.down : e h f = down when experts == "fused"
 
-format megatron
+naming megatron
   embed : {embed: v | zero: pad} h
   qkv.<l> : (g {q: j | k | vv} d) h
   fc1.<l>.weight<e> : ({gate | up} f) h
   fc2.<l>.weight<e> : h f = down
 
-format stacked
+naming stacked
   embed : {embed: v | zero: pad} h
   qkv : l (g {q: j | k | vv} d) h
   fc1 : l e ({gate | up} f) h
   fc2 : l e h f = down
 
 # Meta's pairwise rotary order; gpt-oss's interleaved, transposed experts.
-format meta
+naming meta
   embed : h v = embed
   wq.<l+1> : (g j p r) h = q
   wk.<l+1> : (g p r) h = k
@@ -90,14 +90,14 @@ class ComposeTest : public ::testing::Test {
  protected:
   ComposeTest() : table_(ParseLayoutTable(kTable, "table").value()) {}
 
-  ResolvedLayout Layout(std::string_view format, const Choices& choices = {}) const {
-    const auto layout = ResolveExactly(table_, format, {{"padded", 16}}, choices);
+  ResolvedLayout Layout(std::string_view naming, const Choices& choices = {}) const {
+    const auto layout = ResolveExactly(table_, naming, {{"padded", 16}}, choices);
     EXPECT_THAT(layout, IsOk());
     return *layout;
   }
 
-  Model RandomModel(std::string_view format) const {
-    Model model{Layout(format), {}};
+  Model RandomModel(std::string_view naming) const {
+    Model model{Layout(naming), {}};
     std::mt19937_64 rng(7);
     for (const ResolvedTensor& tensor : model.layout.tensors) {
       Values values(static_cast<std::size_t>(NumElements(tensor.shape)));
@@ -240,7 +240,7 @@ TEST_F(ComposeTest, KeepsContiguousRunsLong) {
 
 TEST(ComposeErrors, RefusesLayoutsOfDifferentModels) {
   const auto table =
-      ParseLayoutTable("family t\ndim a = size\nlogical x [a]\nformat f\nt : a = x\n", "t");
+      ParseLayoutTable("family t\ndim a = size\nlogical x [a]\nnaming f\nt : a = x\n", "t");
   ASSERT_THAT(table, IsOk());
   const auto small = ResolveExactly(*table, "f", {{"size", 2}}, {});
   const auto large = ResolveExactly(*table, "f", {{"size", 3}}, {});
@@ -258,7 +258,7 @@ class WrongTableTest : public ::testing::TestWithParam<WrongTable> {};
 TEST_P(WrongTableTest, IsRejectedWhenItIsResolved) {
   const auto table = ParseLayoutTable(
       std::string("family t\ndim l = 3\ndim f = 2\nlogical gate [l f]\nlogical up [l f]\n"
-                  "logical odd [l f] when l % 2 == 1\nformat f\n") +
+                  "logical odd [l f] when l % 2 == 1\nnaming f\n") +
           GetParam().rules,
       "t");
   ASSERT_THAT(table, IsOk());
@@ -284,7 +284,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(ResolveOrder, IsLayerByLayer) {
   const auto table = ParseLayoutTable(
       "family t\ndim l = 2\ndim e = 2\ndim f = 2\nlogical a [l f]\nlogical b [l e f]\n"
-      "logical c [l e f]\nformat f\n"
+      "logical c [l e f]\nnaming f\n"
       "a.<l> : f = a\nb.<l>.<e> : f = b\nc.<l>.<e> : f = c\n",
       "t");
   ASSERT_THAT(table, IsOk());

@@ -23,7 +23,7 @@ constexpr std::string_view kHead =
     "split b = b0 b1\n"
     "logical x [l a b]\n"
     "logical y [l a b]\n"
-    "format one\n";
+    "naming one\n";
 
 TEST(LayoutTable, ReadsEveryStatement) {
   const auto table = ParseLayoutTable("# comment\n" + std::string(kHead) +
@@ -40,18 +40,18 @@ TEST(LayoutTable, ReadsEveryStatement) {
                                         return "ignore " + std::string(name) + " \"included\"\n";
                                       });
   ASSERT_THAT(table, IsOk());
-  const Format& format = *table->FindFormat("one");
-  EXPECT_EQ(format.prefixes, (std::vector<std::string>{"p.", ""}));
-  EXPECT_EQ(format.choices[0].values, (std::vector<std::string>{"new", "old"}));
-  ASSERT_EQ(format.ignores.size(), 2U);
-  EXPECT_EQ(format.ignores[0].reason, "not # needed");
-  EXPECT_EQ(format.ignores[1].pattern, "more");
-  ASSERT_EQ(format.rules.size(), 2U);
-  EXPECT_EQ(format.rules[0].name_axes, (std::vector<std::string>{"l", "a"}));
-  EXPECT_EQ(format.rules[0].name[1].plus, 1);
-  EXPECT_EQ(format.rules[0].when.size(), 1U);
-  EXPECT_EQ(format.rules[1].dims.size(), 3U);
-  EXPECT_EQ(format.rules[1].dims[0][0].slots.size(), 2U);
+  const Naming& naming = *table->FindNaming("one");
+  EXPECT_EQ(naming.prefixes, (std::vector<std::string>{"p.", ""}));
+  EXPECT_EQ(naming.choices[0].values, (std::vector<std::string>{"new", "old"}));
+  ASSERT_EQ(naming.ignores.size(), 2U);
+  EXPECT_EQ(naming.ignores[0].reason, "not # needed");
+  EXPECT_EQ(naming.ignores[1].pattern, "more");
+  ASSERT_EQ(naming.rules.size(), 2U);
+  EXPECT_EQ(naming.rules[0].name_axes, (std::vector<std::string>{"l", "a"}));
+  EXPECT_EQ(naming.rules[0].name[1].plus, 1);
+  EXPECT_EQ(naming.rules[0].when.size(), 1U);
+  EXPECT_EQ(naming.rules[1].dims.size(), 3U);
+  EXPECT_EQ(naming.rules[1].dims[0][0].slots.size(), 2U);
   EXPECT_EQ(table->Atoms("b"), (std::vector<std::string>{"b0", "b1"}));
 }
 
@@ -61,10 +61,10 @@ TEST(LayoutTable, ReadsWhatIsWrittenUnusually) {
   const auto table = ParseLayoutTable(
       "family f\ndim a = 4\ndim b = 4\n"
       "logical x [a b] when a > 0 and a < 3\n"
-      "format one\nt\t:\ta\tb\t=\tx \\",
+      "naming one\nt\t:\ta\tb\t=\tx \\",
       "test");
   ASSERT_THAT(table, IsOk());
-  EXPECT_EQ(table->FindFormat("one")->rules[0].dims.size(), 2U);
+  EXPECT_EQ(table->FindNaming("one")->rules[0].dims.size(), 2U);
 }
 
 struct BadTable {
@@ -100,7 +100,7 @@ INSTANTIATE_TEST_SUITE_P(Lines, BadTableTest,
                                            BadTable{"StrayEnd", "end\n"},
                                            BadTable{"IncludeWithoutResolver", "include other\n"},
                                            BadTable{"LateLogical", "logical z [a]\n"},
-                                           BadTable{"SameFormatTwice", "format one\n"},
+                                           BadTable{"SameNamingTwice", "naming one\n"},
                                            BadTable{"IgnoreWithoutReason", "ignore a.*\n"}),
                          [](const auto& test) { return std::string(test.param.name); });
 
@@ -109,9 +109,9 @@ TEST(LayoutTable, TakesWhatIsJustWithinItsLimits) {
       std::string(kHead) + "choice q a|b|c|d|e|f|g|h\nignore a \"\"\nt.<l+1000000> : a b = x\n",
       "test");
   ASSERT_THAT(table, IsOk());
-  EXPECT_EQ(table->FindFormat("one")->choices[0].values.size(), 8U);
-  EXPECT_EQ(table->FindFormat("one")->ignores[0].reason, "");
-  EXPECT_EQ(table->FindFormat("one")->rules[0].name[0].plus, 1'000'000);
+  EXPECT_EQ(table->FindNaming("one")->choices[0].values.size(), 8U);
+  EXPECT_EQ(table->FindNaming("one")->ignores[0].reason, "");
+  EXPECT_EQ(table->FindNaming("one")->rules[0].name[0].plus, 1'000'000);
 }
 
 TEST(LayoutTable, IncludesAreEightDeepAtMost) {

@@ -20,7 +20,7 @@ dim b = 3
 logical x [l a]
 logical y [l b]
 logical e [b]
-format src
+naming src
   prefix "" | model. | deep.model.
   choice style split | fused
   ignore *.junk "left behind"
@@ -32,7 +32,7 @@ format src
     <l>.y : b = y
   end
   <l>.xy : {x: a | y: b} when style == "fused"
-format dst
+naming dst
   e : b = e
   <l>.xy : {x: a | y: b}
 )";
@@ -107,7 +107,7 @@ family test
 dim a = 2
 logical x [a]
 logical head [a]
-format src
+naming src
   choice body whole | base
   strip model. "a base model" when body == "base"
   model.x : a = x
@@ -135,10 +135,10 @@ family test
 dim a = 2
 dim no = 0 min 0
 logical x [a]
-format src
+naming src
   x : a = x
   empty : {zero: no} a when has_empty
-format dst
+naming dst
   x : a = x
 )",
                                              "table")
@@ -160,7 +160,7 @@ format dst
             (std::vector<DType>{DType::kBfloat16, DType::kBfloat16}));
 }
 
-TEST_F(MatchTest, RefusesUnknownFormatsAndChoices) {
+TEST_F(MatchTest, RefusesUnknownNamingsAndChoices) {
   EXPECT_THAT(MatchSource(table_, "nosuch", {{"layers", 2}}, {}), FailsWith(ErrorKind::kUsage));
   EXPECT_THAT(Resolve(table_, "src", {{"layers", 2}}, {{"style", "odd"}}),
               FailsWith(ErrorKind::kUsage));

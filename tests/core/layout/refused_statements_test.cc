@@ -22,13 +22,13 @@ constexpr const char* kHead =
     "dim l = n\ndim a = n\ndim b = n\ndim b0 = 2\ndim b1 = 2\n"
     "split b = b0 b1\n"
     "logical x [l a b]\nlogical y [l b]\n";
-constexpr const char* kFormat = "format one\nt.<l> : a b = x\n";
+constexpr const char* kNaming = "naming one\nt.<l> : a b = x\n";
 
 struct Refused {
   const char* name;
   const char* statement;
   const char* says;
-  bool is_in_format = false;
+  bool is_in_naming = false;
 };
 void PrintTo(const Refused& c, std::ostream* os) { *os << c.name; }
 
@@ -36,8 +36,8 @@ class RefusedStatementTest : public ::testing::TestWithParam<Refused> {};
 
 TEST_P(RefusedStatementTest, SaysWhy) {
   const std::string statement = std::string(GetParam().statement) + "\n";
-  const std::string text = GetParam().is_in_format ? std::string(kHead) + kFormat + statement
-                                                   : std::string(kHead) + statement + kFormat;
+  const std::string text = GetParam().is_in_naming ? std::string(kHead) + kNaming + statement
+                                                   : std::string(kHead) + statement + kNaming;
   const auto table = ParseLayoutTable(text, "t");
   ASSERT_THAT(table, FailsWith(ErrorKind::kBadMetadata));
   EXPECT_THAT(table.status().ToString(), ::testing::HasSubstr(GetParam().says));
@@ -88,21 +88,21 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return std::string(test.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(
-    OutsideFormats, RefusedStatementTest,
-    ::testing::Values(Refused{"Rule", "t.<l> : a b = x", "belongs to a format"},
-                      Refused{"If", "if true", "belongs to a format"},
-                      Refused{"Prefix", "prefix \"\"", "belongs to a format"},
-                      Refused{"Strip", "strip t. \"r\" when true", "belongs to a format"},
-                      Refused{"Choice", "choice q a | b", "belongs to a format"}),
+    OutsideNamings, RefusedStatementTest,
+    ::testing::Values(Refused{"Rule", "t.<l> : a b = x", "belongs to a naming"},
+                      Refused{"If", "if true", "belongs to a naming"},
+                      Refused{"Prefix", "prefix \"\"", "belongs to a naming"},
+                      Refused{"Strip", "strip t. \"r\" when true", "belongs to a naming"},
+                      Refused{"Choice", "choice q a | b", "belongs to a naming"}),
     [](const auto& test) { return std::string(test.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(
-    InsideFormats, RefusedStatementTest,
+    InsideNamings, RefusedStatementTest,
     ::testing::Values(
-        Refused{"BadFormat", "format 1", "new format", true},
+        Refused{"BadNaming", "naming 1", "new naming", true},
         Refused{"StripAlways", "strip t. \"r\"", "and `when EXPR`", true},
         Refused{"StripWithoutReason", "strip t. when true", "a quoted reason", true},
-        Refused{"FormatInsideIf", "if true\nformat two", "no `end`", true},
+        Refused{"NamingInsideIf", "if true\nnaming two", "no `end`", true},
         Refused{"IfInsideIf", "if true\nif true", "inside another", true},
         Refused{"BadIf", "if (", "expected a value", true},
         Refused{"EndWithMore", "if true\nend if", "closes no", true},

@@ -495,9 +495,10 @@ TEST_F(HfTrainTest, SaysWhatALoadIsThatHoldsNoRun) {
   };
   const std::string goldens = CKPT_SOURCE_DIR "/tests/golden";
   const std::vector<Case> cases = {
-      {"/hf/qwen3moe-norm-bf16/ckpt", "found hf: nothing says how often", "--init hf:"},
-      {"/torch_dist/dense_tp1_core012/ckpt", "found torch_dist: nothing says how often",
-       "--set finetune=true"}};
+      {"/hf/qwen3moe-norm-bf16/ckpt", "found hf: the checkpoint stores no training run",
+       "--init hf:"},
+      {"/torch_dist/dense_tp1_core012/ckpt",
+       "found torch_dist: the checkpoint stores no training run", "--set finetune=true"}};
   for (const Case& one : cases) {
     EvaluateOptions options;
     options.run.load = goldens + one.source;

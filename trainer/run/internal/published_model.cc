@@ -3,10 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "converters/config/config_patch.h"
 #include "converters/config/hf_config.h"
-#include "converters/verbs/side_files.h"
-#include "formats/safetensors/sharded_index.h"
 
 namespace ckpt::train {
 
@@ -27,27 +24,11 @@ Result<layout::Configuration> ReadPublishedConfig(Storage& storage, const Path& 
   return config;
 }
 
-Result<SavedFiles> CopyPublishedFiles(Storage& storage, const Path& assets) {
-  SavedFiles files;
-  if (assets.empty()) return files;
+Result<CarriedFiles> PublishedFiles(Storage& storage, const Path& assets, const Format& format) {
+  if (assets.empty()) return CarriedFiles();
   CKPT_ASSIGN_OR_RETURN(const SideFiles listed, ListSideFiles(storage, assets));
-  for (const std::string& name : listed.carried) {
-    if (name != safetensors::kIndexFileName) {
-      files.copies.push_back({.from = assets / name, .name = name});
-    }
-  }
-  return files;
-}
-
-Result<SavedFiles> DescribePublishedFiles(Storage& storage, const Path& assets, DType dtype) {
-  CKPT_ASSIGN_OR_RETURN(SavedFiles files, CopyPublishedFiles(storage, assets));
-  const Path path = assets / std::string(kHfConfigName);
-  CKPT_ASSIGN_OR_RETURN(const std::string config, ReadSmallFile(storage, path, kMaxHfConfigBytes));
-  std::string described = DescribeDtype(config, dtype);
-  if (described == config) return files;
-  std::erase_if(files.copies, [](const WriteCopy& copy) { return copy.name == kHfConfigName; });
-  files.texts.push_back({.name = std::string(kHfConfigName), .content = std::move(described)});
-  return files;
+  return CarrySideFiles(storage, assets, listed.carried,
+                        {.target = &format, .dtype = DType::kFloat32, .drops_index = true});
 }
 
 }  // namespace ckpt::train

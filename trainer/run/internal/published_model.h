@@ -5,11 +5,11 @@
 
 #include <cstdint>
 
-#include "converters/verbs/save_training_state.h"
+#include "converters/verbs/side_files.h"
 #include "core/base/result.h"
 #include "core/io/storage.h"
 #include "core/layout/value.h"
-#include "core/tensor/dtype.h"
+#include "formats/format.h"
 
 namespace ckpt::train {
 
@@ -19,12 +19,9 @@ namespace ckpt::train {
 Result<layout::Configuration> ReadPublishedConfig(Storage& storage, const Path& assets,
                                                   std::int64_t padded_vocab_size);
 
-// The side files in `assets`; none if it is empty. The index of the weights is left out: it is of
-// the files that were there.
-Result<SavedFiles> CopyPublishedFiles(Storage& storage, const Path& assets);
-
-// The same for a repository whose weights are of `dtype`: config.json says so.
-Result<SavedFiles> DescribePublishedFiles(Storage& storage, const Path& assets, DType dtype);
+// The side files in `assets` (empty: there are none) as saves in `format` take them, with float32
+// weights. The index of the weights is left out: it is of the files that were there.
+Result<CarriedFiles> PublishedFiles(Storage& storage, const Path& assets, const Format& format);
 
 }  // namespace ckpt::train
 

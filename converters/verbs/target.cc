@@ -1,0 +1,69 @@
+#include "converters/verbs/target.h"
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "converters/families/known_namings.h"
+#include "formats/registry/registry.h"
+
+namespace ckpt {
+namespace {
+
+// The namings of the table that tensors in the container can have. One that is usual in another
+// format is not among them: readers, ours too, would take the checkpoint for one of that format.
+std::vector<std::string> NamingsIn(const Format& container, const layout::LayoutTable& table) {
+  std::vector<std::string> namings;
+  for (const layout::Naming& naming : table.namings) {
+    const bool is_usual = naming.id == container.usual_naming;
+    const bool is_usual_elsewhere = std::ranges::any_of(
+        Formats(), [&](const Format* format) { return format->usual_naming == naming.id; });
+    if (is_usual || (MayChooseNaming(container) && !is_usual_elsewhere)) {
+      namings.push_back(naming.id);
+    }
+  }
+  return namings;
+}
+
+Result<const layout::Naming*> FindNaming(const Target& target, const ModelSource& model) {
+  const std::string asked = target.NamingInUse();
+  const std::vector<std::string> namings = NamingsIn(*target.container, *model.family);
+  if (std::ranges::find(namings, asked) != namings.end()) return model.family->FindNaming(asked);
+  const bool is_asked = !target.naming.empty();
+  return Error(is_asked ? ErrorKind::kUsage : ErrorKind::kUnsupported,
+               fmt::format("this model in a {} checkpoint cannot have the naming {}",
+                           target.container->name, asked))
+      .Expected(namings.empty() ? "a layout table that describes it"
+                                : fmt::format("{}", fmt::join(namings, " or ")))
+      .Hint(is_asked || namings.empty() ? "" : "ckpt-convert --naming NAME chooses it");
+}
+
+}  // namespace
+
+std::string Target::NamingInUse() const {
+  return naming.empty() ? std::string(container->usual_naming) : naming;
+}
+
+bool MayChooseNaming(const Format& container) { return !container.needs_config; }
+
+Result<layout::Choices> ChoicesOf(const Target& target, const ModelSource& model) {
+  CKPT_ASSIGN_OR_RETURN(const layout::Naming* const naming, FindNaming(target, model));
+  layout::Choices choices;
+  for (const auto& [name, value] : target.choices) {
+    const auto declared = std::ranges::find(naming->choices, name, &layout::Choice::name);
+    // A form that this family does not distinguish cannot be wrong.
+    if (declared == naming->choices.end()) continue;
+    if (value != kOriginalChoice) {
+      choices[name] = value;
+      continue;
+    }
+    if (!model.manifest || !model.manifest->origin) continue;
+    const auto original = model.manifest->origin->choices.find(name);
+    if (original != model.manifest->origin->choices.end()) choices[name] = original->second;
+  }
+  return choices;
+}
+
+}  // namespace ckpt

@@ -1,0 +1,38 @@
+// What a conversion makes: files of a format, with tensors called as in a naming, in one of its
+// forms.
+#ifndef CKPT_CONVERTERS_VERBS_TARGET_H_
+#define CKPT_CONVERTERS_VERBS_TARGET_H_
+
+#include <map>
+#include <string>
+
+#include "converters/verbs/model_source.h"
+#include "core/base/result.h"
+#include "core/layout/resolve.h"
+#include "formats/format.h"
+
+namespace ckpt {
+
+struct Target {
+  const Format* container = nullptr;  // never null in a conversion
+  // Of the family's tables; empty: the container's usual one.
+  std::string naming = {};
+  // Of the naming: "transformer_impl" → "local", …
+  std::map<std::string, std::string> choices = {};
+
+  // The naming, or the usual one; empty if there is neither.
+  [[nodiscard]] std::string NamingInUse() const;
+};
+
+// Whether people can choose what the tensors in a container are called. Where readers know the
+// model from its configuration alone, they expect the usual names.
+[[nodiscard]] bool MayChooseNaming(const Format& container);
+
+// The choices of the target's naming: what the user asked for, and what "original" stands for.
+// Errors: kUsage (the container or the family's table cannot have the naming that was asked for),
+// kUnsupported (the table lacks the container's usual one).
+Result<layout::Choices> ChoicesOf(const Target& target, const ModelSource& model);
+
+}  // namespace ckpt
+
+#endif  // CKPT_CONVERTERS_VERBS_TARGET_H_

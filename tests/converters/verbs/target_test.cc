@@ -1,0 +1,89 @@
+// Which namings a target can have, and what their choices stand for.
+#include "converters/verbs/target.h"
+
+#include <memory>
+#include <string>
+
+#include <gmock/gmock.h>
+
+#include "converters/families/family_registry.h"
+#include "tests/converters/verbs/convert_fixture.h"
+#include "tests/testing/matchers.h"
+
+namespace ckpt {
+namespace {
+
+using testing::ConvertTest;
+using testing::FailsWith;
+using ::testing::HasSubstr;
+using testing::IsOk;
+
+// A model of a table with two namings.
+ModelSource Model() {
+  auto table = LoadMapping(
+      "family mine\n"
+      "dim h = hidden_size\n"
+      "logical norm [h]\n"
+      "naming hf\n"
+      "  norm.weight : h = norm\n"
+      "naming mine\n"
+      "  choice form a | b\n"
+      "  norm : h = norm\n",
+      "mine.layout");
+  EXPECT_THAT(table, IsOk());
+  ModelSource model;
+  if (table.ok()) model.family = std::make_shared<const layout::LayoutTable>(*std::move(table));
+  return model;
+}
+
+Target To(const std::string& container, const std::string& naming) {
+  return {.container = *FindFormat(container), .naming = naming};
+}
+
+TEST(TargetTest, TakesANamingThatOnlyTheUsersTableHas) {
+  Target target = To("fsdp_dtensor", "mine");
+  target.choices = {{"form", "b"}, {"expert_names", "grouped"}};
+  const auto choices = ChoicesOf(target, Model());
+  ASSERT_THAT(choices, IsOk());
+  EXPECT_EQ(*choices, (layout::Choices{{"form", "b"}}));
+}
+
+TEST(TargetTest, RefusesANamingThatTheContainerOrTheTableCannotHave) {
+  struct Case {
+    const char* container;
+    const char* naming;
+    const char* possible;
+  };
+  for (const Case& c : {Case{"fsdp_dtensor", "hf", "mine"}, Case{"fsdp_dtensor", "other", "mine"},
+                        Case{"hf", "mine", "hf"}}) {
+    SCOPED_TRACE(c.naming);
+    const auto choices = ChoicesOf(To(c.container, c.naming), Model());
+    ASSERT_THAT(choices, FailsWith(ErrorKind::kUsage));
+    EXPECT_EQ(choices.status().first().expected, c.possible);
+    EXPECT_THAT(choices.status().first().message, HasSubstr("naming " + std::string(c.naming)));
+  }
+}
+
+TEST(TargetTest, NeedsTheUsualNamingInTheTableIfNoneIsAskedFor) {
+  EXPECT_THAT(ChoicesOf(To("hf", ""), Model()), IsOk());
+  const auto choices = ChoicesOf(To("fsdp_dtensor", ""), Model());
+  ASSERT_THAT(choices, FailsWith(ErrorKind::kUnsupported));
+  EXPECT_THAT(choices.status().first().message, HasSubstr("naming fsdp_dtensor"));
+  EXPECT_EQ(choices.status().first().expected, "mine");
+}
+
+TEST_F(ConvertTest, AnotherNamingHoldsTheSameModel) {
+  const Path source = Golden("qwen3moe-norm-bf16");
+  ConvertOptions options = ToFsdp(source);
+  options.to.naming = "trainer";
+  const auto report = Convert(options);
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(report->source_digest, report->target_digest);
+  const auto written = OpenCheckpoint(PosixStorage(), options.target);
+  ASSERT_THAT(written, IsOk());
+  EXPECT_NE(written->source->index().FindTensor("decoder.final_layernorm.weight"), nullptr);
+  EXPECT_EQ(DigestAsHf(options.target), DigestAsHf(source));
+}
+
+}  // namespace
+}  // namespace ckpt

@@ -1,0 +1,97 @@
+// A run is read in the way of the format that its checkpoint is in.
+#include "formats/registry/stored_run.h"
+
+#include <memory>
+#include <string>
+
+#include <gmock/gmock.h>
+
+#include "core/checkpoint/memory_source.h"
+#include "core/io/posix_storage.h"
+#include "core/training/run_format.h"
+#include "tests/testing/golden.h"
+#include "tests/testing/matchers.h"
+
+namespace ckpt {
+namespace {
+
+using testing::FailsWith;
+using testing::GoldenDir;
+using testing::IsOk;
+
+constexpr const char* kMegatronRun = "fsdp_dtensor/dense_fsdp2/ckpt";
+
+OpenedCheckpoint Open(const std::string& golden, const std::string& format = {}) {
+  auto opened = OpenCheckpoint(PosixStorage(), GoldenDir() / golden, {.format = format});
+  EXPECT_THAT(opened, IsOk());
+  return opened.ok() ? *std::move(opened) : OpenedCheckpoint();
+}
+
+OpenedCheckpoint InMemory(const std::string& key) {
+  auto source = MakeMemorySource(
+      {{.key = key, .dtype = DType::kUint8, .shape = {1}, .values = Bytes(1, std::byte{0})}});
+  EXPECT_THAT(source, IsOk());
+  OpenedCheckpoint checkpoint;
+  checkpoint.source = *std::move(source);
+  return checkpoint;
+}
+
+Result<StoredRun> ReadElsewhere(const CheckpointSource& /*source*/) {
+  StoredRun stored;
+  stored.run.iteration = 77;
+  return stored;
+}
+
+Result<layout::Configuration> ReadArgsElsewhere(const CheckpointSource& /*source*/) {
+  return layout::Configuration{{"hidden_size", 8}};
+}
+
+TEST(StoredRunTest, IsReadByTheFormatOfTheCheckpoint) {
+  constexpr RunFormat kRun = {.weight_key = nullptr,
+                              .moment_key = nullptr,
+                              .run_tensors = nullptr,
+                              .plan = nullptr,
+                              .read = &ReadElsewhere};
+  const Format elsewhere = {
+      .name = "elsewhere", .run = &kRun, .read_args = &ReadArgsElsewhere};
+  OpenedCheckpoint checkpoint = Open(kMegatronRun);
+  checkpoint.format = &elsewhere;
+  const auto stored = ReadStoredRun(checkpoint);
+  ASSERT_THAT(stored, IsOk());
+  EXPECT_EQ(stored->run.iteration, 77);
+  const auto args = ReadRunArgs(checkpoint);
+  ASSERT_THAT(args, IsOk());
+  EXPECT_EQ(args->size(), 1U);
+}
+
+TEST(StoredRunTest, IsFoundByItsKeysInAPlainContainer) {
+  const OpenedCheckpoint itself = Open(kMegatronRun);
+  const OpenedCheckpoint plain = Open(kMegatronRun, "dcp");
+  ASSERT_NE(itself.format, plain.format);
+  const auto expected = ReadStoredRun(itself);
+  const auto stored = ReadStoredRun(plain);
+  ASSERT_THAT(expected, IsOk());
+  ASSERT_THAT(stored, IsOk());
+  EXPECT_EQ(stored->run, expected->run);
+  const auto args = ReadRunArgs(plain);
+  ASSERT_THAT(args, IsOk());
+  EXPECT_FALSE(args->empty());
+  // Keys of a run, though not all that one needs.
+  EXPECT_EQ(ReadStoredRun(InMemory("model.module.norm.weight")).status().first().message,
+            "nothing says how often the optimizer updated the weights");
+}
+
+TEST(StoredRunTest, IsRefusedWhereNothingIsOfARun) {
+  for (const OpenedCheckpoint& checkpoint :
+       {Open("hf/llama-tied-fp32/ckpt"), InMemory("norm.weight")}) {
+    const auto stored = ReadStoredRun(checkpoint);
+    EXPECT_THAT(stored, FailsWith(ErrorKind::kMissing));
+    EXPECT_EQ(stored.status().first().message, "the checkpoint stores no training run");
+    const auto args = ReadRunArgs(checkpoint);
+    ASSERT_THAT(args, IsOk());
+    EXPECT_TRUE(args->empty());
+  }
+}
+
+}  // namespace
+}  // namespace ckpt
