@@ -29,7 +29,9 @@ MadeDirectories& MadeDirectories::operator=(MadeDirectories&& other) noexcept {
 
 MadeDirectories::~MadeDirectories() {
   for (const Path& path : made_) {
-    if (!storage_->RemoveEmptyDirectory(path).ok()) return;  // it is not empty, or does not exist
+    const Status removed = storage_->RemoveEmptyDirectory(path);
+    // One that is not empty stays, and so do its parents. One that does not exist was not made.
+    if (!removed.ok() && removed.kind() != ErrorKind::kNotFound) return;
   }
 }
 

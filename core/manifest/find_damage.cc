@@ -168,7 +168,18 @@ Status Scan::FindLeftovers() {
 
 Result<Damage> Scan::Run() {
   for (std::size_t file = 0; file < manifest_.files.size(); ++file) {
-    const bool is_tracker = IsTracker(manifest_.files[file].name);
+    const std::string& name = manifest_.files[file].name;
+    const bool is_tracker = IsTracker(name);
+    if (is_tracker && options_.root != nullptr) {
+      // No other file outside the checkpoint is read, and none is repaired.
+      const std::string expected = "../" + std::string(options_.root->tracker_name);
+      if (name != expected) {
+        return Error(ErrorKind::kBadMetadata, "the manifest names a file outside the checkpoint")
+            .File((directory_ / std::string(kManifestName)).string())
+            .Expected("none but " + expected)
+            .Actual(name);
+      }
+    }
     CKPT_RETURN_IF_ERROR(is_tracker ? CheckTracker(file) : CheckFile(file));
   }
   RunTasks();

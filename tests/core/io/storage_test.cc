@@ -188,6 +188,18 @@ INSTANTIATE_TEST_SUITE_P(All, MadeDirectoriesTest,
                          ::testing::Values(Kind::kPosix, Kind::kMemory, Kind::kCrash),
                          ::testing::PrintToStringParamName());
 
+TEST_P(MadeDirectoriesTest, GoAgainIfOneOfThemCannotBeMade) {
+  ASSERT_THAT(storage().MakeDirectories(dir() / "there"), IsOk());
+  for (int fail_at = 0; fail_at < 4; ++fail_at) {
+    testing::FaultStorage faulty(storage(), fail_at, ErrorKind::kIo,
+                                 testing::FaultStorage::Mode::kOnce);
+    EXPECT_FALSE(MadeDirectories::Make(faulty, dir() / "there" / "a" / "b").ok());
+    const auto left = storage().List(dir() / "there");
+    ASSERT_THAT(left, IsOk());
+    EXPECT_TRUE(left->empty()) << "after failure " << fail_at;
+  }
+}
+
 TEST_P(MadeDirectoriesTest, GoAgainUnlessSomethingIsInThem) {
   ASSERT_THAT(storage().MakeDirectories(dir() / "there"), IsOk());
   {

@@ -222,6 +222,15 @@ TEST_F(VerifyManifestTest, OnlyWarnsOfATrackerThatTrainingRewrote) {
   EXPECT_EQ(problems[0].severity, Severity::kWarning);
 }
 
+// Else a manifest could have any file beside the checkpoint read, and repaired.
+TEST_F(VerifyManifestTest, RefusesAnotherFileOutsideTheCheckpoint) {
+  manifest_.files[0].name = "../other.txt";
+  const Result<Damage> damage = FindDamage(*storage_, "/base/release", manifest_, {.root = &kRoot});
+  ASSERT_FALSE(damage.ok());
+  EXPECT_EQ(damage.status().kind(), ErrorKind::kBadMetadata);
+  EXPECT_THAT(damage.status().ToString(), ::testing::HasSubstr("../other.txt"));
+}
+
 // The k-th call that looks at the disk fails.
 class FailingStorage final : public ForwardingStorage {
  public:
