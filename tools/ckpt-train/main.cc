@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 
 #include "core/io/posix_storage.h"
+#include "tools/ckpt-train/cmd_bench.h"
 #include "tools/ckpt-train/cmd_check.h"
 #include "tools/ckpt-train/cmd_evaluate.h"
 #include "tools/ckpt-train/cmd_explain.h"
@@ -173,6 +174,37 @@ CLI::App* AddCheck(CLI::App& app, CheckOptions& options) {
   return verb;
 }
 
+CLI::App* AddBench(CLI::App& app, BenchOptions& options) {
+  CLI::App* const verb = app.add_subcommand(
+      "bench", "Times steps of a model whose weights and tokens any program can make");
+  AddRunOptions(*verb, options.run, options.print_config);
+  verb->add_option("--model", options.model, "d1, d2, m1, m2, m3, tiny or tiny-moe [d1]")
+      ->option_text("NAME");
+  verb->add_option("--tokens-per-rank", options.tokens_per_rank, "Tokens of a step [16384]")
+      ->check(CLI::Range(1, kMaxTokens))
+      ->option_text("N");
+  verb->add_option("--seq", options.seq, "Tokens of a sequence [4096]")
+      ->check(CLI::Range(1, kMaxTokens))
+      ->option_text("N");
+  verb->add_option("--warmup", options.warmup, "Steps before the timed ones [10]")
+      ->check(CLI::Range(0, kMaxExperimentSteps))
+      ->option_text("N");
+  verb->add_option("--steps", options.steps, "Timed steps [30]")
+      ->check(CLI::Range(1, kMaxExperimentSteps))
+      ->option_text("N");
+  verb->add_option("--peak-tflops", options.peak_tflops,
+                   "What a rank's device can do; gives the MFU")
+      ->check(CLI::PositiveNumber)
+      ->option_text("X");
+  cli::AddReadingOptions(*verb, options.common);
+  cli::AddOutputOptions(*verb, options.common);
+  cli::AddExamples(*verb,
+                   std::vector<std::string>{
+                       "ckpt-train bench --model tiny --tokens-per-rank 512 --seq 128 --steps 5",
+                       "ckpt-train bench --model d1 --ranks 2 --set overlap_param_gather=true"});
+  return verb;
+}
+
 template <typename Options>
 using RunVerb = Result<cli::ExitCode> (*)(const Options&, Storage&, cli::Streams&);
 
@@ -233,8 +265,13 @@ cli::ExitCode Main(const std::vector<std::string>& args, cli::Streams& streams) 
   const CLI::App* const explain_app = AddExplain(app, explain);
   CheckOptions check;
   const CLI::App* const check_app = AddCheck(app, check);
+  BenchOptions bench;
+  const CLI::App* const bench_app = AddBench(app, bench);
 
   if (const auto ended = Parse(app, args, streams)) return *ended;
+  if (bench_app->parsed()) {
+    return Conclude(RunBench, bench, !bench.print_config, *bench_app, streams);
+  }
   if (evaluate_app->parsed()) {
     return Conclude(RunEvaluate, evaluate, !evaluate.print_config, *evaluate_app, streams);
   }

@@ -52,8 +52,7 @@ TEST(StoredRunTest, IsReadByTheFormatOfTheCheckpoint) {
                               .run_tensors = nullptr,
                               .plan = nullptr,
                               .read = &ReadElsewhere};
-  const Format elsewhere = {
-      .name = "elsewhere", .run = &kRun, .read_args = &ReadArgsElsewhere};
+  const Format elsewhere = {.name = "elsewhere", .run = &kRun, .read_args = &ReadArgsElsewhere};
   OpenedCheckpoint checkpoint = Open(kMegatronRun);
   checkpoint.format = &elsewhere;
   const auto stored = ReadStoredRun(checkpoint);

@@ -1,0 +1,79 @@
+#include <nlohmann/json.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/io/posix_storage.h"
+#include "tests/testing/matchers.h"
+#include "tools/ckpt-train/cmd_bench.h"
+#include "tools/cli/text_output.h"
+
+namespace ckpt::train {
+namespace {
+
+using testing::FailsWith;
+using testing::IsOk;
+
+BenchOptions Small(const std::string& model, int ranks) {
+  BenchOptions options;
+  options.common.json = true;
+  options.common.quiet = true;
+  options.run.ranks = ranks;
+  options.run.set = {"bf16=false"};
+  options.model = model;
+  options.tokens_per_rank = 128 / ranks;
+  options.seq = 32;
+  options.warmup = 1;
+  options.steps = 2;
+  return options;
+}
+
+nlohmann::json Report(const BenchOptions& options) {
+  cli::StringOutput out;
+  cli::StringOutput err;
+  cli::Streams streams = {.out = out, .err = err};
+  EXPECT_THAT(RunBench(options, PosixStorage(), streams), IsOk());
+  return nlohmann::json::parse(out.text());
+}
+
+TEST(BenchTest, TrainsOnTheSameTokensOnAnyNumberOfRanks) {
+  for (const char* model : {"tiny", "tiny-moe"}) {
+    const nlohmann::json alone = Report(Small(model, 1));
+    const nlohmann::json shared = Report(Small(model, 2));
+    const auto loss = [](const nlohmann::json& report, const char* which) {
+      return report[which].get<double>();
+    };
+    EXPECT_NEAR(loss(alone, "first_loss"), loss(shared, "first_loss"), 1e-6) << model;
+    // The updates between them round differently, and experts' losses are per micro-batch.
+    EXPECT_NEAR(loss(alone, "last_loss"), loss(shared, "last_loss"), 1e-3) << model;
+    EXPECT_NE(alone["first_loss"], alone["last_loss"]) << model;
+    EXPECT_EQ(alone["tokens_per_rank"], 128);
+    EXPECT_EQ(shared["tokens_per_rank"], 64);
+  }
+}
+
+TEST(BenchTest, ReportsWhatItMeasured) {
+  BenchOptions options = Small("tiny", 1);
+  options.peak_tflops = 2;
+  const nlohmann::json report = Report(options);
+  const double seconds = report["step_ms"].get<double>() / 1e3;
+  EXPECT_EQ(report["steps"], 2);
+  EXPECT_LE(report["step_ms_min"], report["step_ms"]);
+  EXPECT_DOUBLE_EQ(report["tokens_s_rank"].get<double>(), 128 / seconds);
+  EXPECT_NEAR(report["mfu"].get<double>(),
+              report["flops_per_token"].get<double>() * 128 / seconds / 2e12, 1e-12);
+  EXPECT_GT(report["peak_bytes"]["activations"], 0);
+}
+
+TEST(BenchTest, RefusesWhatItCannotTime) {
+  cli::StringOutput out;
+  cli::StringOutput err;
+  cli::Streams streams = {.out = out, .err = err};
+  EXPECT_THAT(RunBench(Small("d9", 1), PosixStorage(), streams), FailsWith(ErrorKind::kUsage));
+  BenchOptions uneven = Small("tiny", 1);
+  uneven.seq = 48;
+  EXPECT_THAT(RunBench(uneven, PosixStorage(), streams), FailsWith(ErrorKind::kUsage));
+}
+
+}  // namespace
+}  // namespace ckpt::train

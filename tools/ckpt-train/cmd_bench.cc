@@ -1,0 +1,106 @@
+#include "tools/ckpt-train/cmd_bench.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/exec/task_pool.h"
+#include "tools/cli/reporting.h"
+#include "trainer/bench/bench_model.h"
+#include "trainer/bench/bench_run.h"
+#include "trainer/comm/world.h"
+#include "trainer/model/flops.h"
+#include "trainer/ops/host_ops.h"
+#include "trainer/run/format_settings.h"
+#include "trainer/run/rank_session.h"
+#include "trainer/run/run_config.h"
+
+namespace ckpt::train {
+namespace {
+
+// The model's settings, and a step of one micro-batch a rank in bfloat16; those that were given
+// stand over them.
+Result<layout::Configuration> SettingsOf(const BenchOptions& options,
+                                         const layout::Configuration& given, int num_ranks) {
+  std::optional<layout::Configuration> settings = BenchSettings(options.model);
+  if (!settings) {
+    return Error(ErrorKind::kUsage, "the benchmark has no such model")
+        .Expected(fmt::format("one of {}", fmt::join(BenchModelNames(), ", ")))
+        .Actual(options.model);
+  }
+  if (options.tokens_per_rank % options.seq != 0) {
+    return Error(ErrorKind::kUsage, "a step does not consist of whole sequences")
+        .Expected(fmt::format("a multiple of --seq {} as --tokens-per-rank", options.seq))
+        .Actual(fmt::format("{}", options.tokens_per_rank));
+  }
+  const std::int64_t rows = options.tokens_per_rank / options.seq;
+  settings->insert_or_assign("bf16", true);
+  settings->insert_or_assign("seq_length", options.seq);
+  settings->insert_or_assign("micro_batch_size", rows);
+  settings->insert_or_assign("global_batch_size", rows * num_ranks);
+  for (const auto& [name, value] : given) settings->insert_or_assign(name, value);
+  return *std::move(settings);
+}
+
+}  // namespace
+
+Result<cli::ExitCode> RunBench(const BenchOptions& options, Storage& storage,
+                               cli::Streams& streams) {
+  const int num_ranks = NumRanks(options.run);
+  CKPT_ASSIGN_OR_RETURN(const layout::Configuration given, GivenSettings(storage, options.run));
+  CKPT_ASSIGN_OR_RETURN(const layout::Configuration settings,
+                        SettingsOf(options, given, num_ranks));
+  CKPT_ASSIGN_OR_RETURN(const RunConfig run, ResolveRun(storage, settings, num_ranks));
+  if (options.print_config) {
+    streams.out.Write(FormatSettings(run.effective));
+    return cli::ExitCode::kDone;
+  }
+
+  const int threads = options.common.threads == 0 ? DefaultThreads() : options.common.threads;
+  const BenchPlan plan = {.warmup = options.warmup,
+                          .steps = options.steps,
+                          .tokens = {.seed = static_cast<std::uint32_t>(run.train.seed),
+                                     .vocab_size = run.train.model.vocab_size,
+                                     .seq = run.train.seq_length,
+                                     .rows_of_rank = run.train.micro_batch_size,
+                                     .num_ranks = num_ranks}};
+  std::unique_ptr<ProgressSink> progress = cli::MakeProgress(options.common, streams);
+  std::optional<BenchTimes> times;  // of rank 0, where it is one of this process
+  CKPT_RETURN_IF_ERROR(trainer::RunWorld(
+      {.num_ranks = options.run.ranks == 0 ? num_ranks : options.run.ranks,
+       .queues = QueuesOf(run.train)},
+      [&](trainer::Communicator& world) -> Status {
+        const auto device = trainer::MakeHostDevice({.queues = QueuesOf(run.train)});
+        const auto ops = trainer::MakeHostOps(
+            {.threads = std::max(1, threads / num_ranks),
+             .fixed_order = run.train.reduction == trainer::Reduction::kCanonical});
+        CKPT_ASSIGN_OR_RETURN(
+            const auto trainer,
+            trainer::RankTrainer::Create(run.train, world,
+                                         {.device = device.get(), .ops = ops.get()}));
+        CKPT_ASSIGN_OR_RETURN(BenchTimes mine,
+                              TimeSteps(plan, *trainer, *device, world.rank(),
+                                        world.rank() == 0 ? progress.get() : nullptr));
+        if (world.rank() == 0) times = std::move(mine);
+        return OkStatus();
+      }));
+  progress.reset();  // a bar clears its line before anything else is printed
+  if (!times) return cli::ExitCode::kDone;
+
+  const BenchReport report = {
+      .model = options.model,
+      .num_ranks = num_ranks,
+      .seq = plan.tokens.seq,
+      .tokens_of_rank = plan.tokens.seq * plan.tokens.rows_of_rank,
+      .flops_per_token = trainer::TrainingFlopsPerToken(run.train.model, plan.tokens.seq),
+      .peak_flops = options.peak_tflops * 1e12,
+      .times = *std::move(times)};
+  streams.out.Write(options.common.json ? BenchJson(report) : BenchText(report));
+  return cli::ExitCode::kDone;
+}
+
+}  // namespace ckpt::train

@@ -1,0 +1,36 @@
+// ckpt-train bench: times training steps of a model with weights and tokens that need no files.
+#ifndef CKPT_TOOLS_CKPT_TRAIN_CMD_BENCH_H_
+#define CKPT_TOOLS_CKPT_TRAIN_CMD_BENCH_H_
+
+#include <cstdint>
+#include <string>
+
+#include "core/base/result.h"
+#include "core/io/storage.h"
+#include "tools/ckpt-train/run_options.h"
+#include "tools/cli/command_line.h"
+#include "tools/cli/exit_code.h"
+#include "tools/cli/streams.h"
+
+namespace ckpt::train {
+
+struct BenchOptions {
+  cli::CommonOptions common;
+  RunOptions run;
+  std::string model = "d1";              // one of BenchModelNames
+  std::int64_t tokens_per_rank = 16384;  // of a step
+  std::int64_t seq = 4096;
+  std::int64_t warmup = 10;
+  std::int64_t steps = 30;
+  double peak_tflops = 0;  // 0: not known, and no MFU is printed
+  bool print_config = false;
+};
+
+// Errors: kUsage (no such model; tokens that `seq` does not divide), those of ResolveRun and
+// TimeSteps.
+Result<cli::ExitCode> RunBench(const BenchOptions& options, Storage& storage,
+                               cli::Streams& streams);
+
+}  // namespace ckpt::train
+
+#endif  // CKPT_TOOLS_CKPT_TRAIN_CMD_BENCH_H_

@@ -1,0 +1,57 @@
+// Times training steps on one rank.
+#ifndef CKPT_TRAINER_BENCH_BENCH_RUN_H_
+#define CKPT_TRAINER_BENCH_BENCH_RUN_H_
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/exec/progress.h"
+#include "trainer/bench/bench_model.h"
+#include "trainer/device/device.h"
+#include "trainer/step/rank_trainer.h"
+
+namespace ckpt::train {
+
+struct BenchPlan {
+  std::int64_t warmup = 10;  // steps before the timed ones
+  std::int64_t steps = 30;
+  BenchTokens tokens;
+};
+
+struct BenchTimes {
+  std::vector<double> step_ms;  // of the timed steps, in order
+  double first_loss = 0;        // of the first step of all
+  double last_loss = 0;
+  // The peak of each use of memory on this rank.
+  std::array<std::uint64_t, trainer::kNumMemoryUses> peak_bytes{};
+
+  [[nodiscard]] double median_ms() const;
+};
+
+// Sets the benchmark's weights, then trains. Every rank calls it with the same plan.
+// `progress` counts steps; null: none. Errors: those of FillBenchWeights and RankTrainer.
+Result<BenchTimes> TimeSteps(const BenchPlan& plan, trainer::RankTrainer& trainer,
+                             const trainer::Device& device, int rank, ProgressSink* progress);
+
+struct BenchReport {
+  std::string model;
+  int num_ranks = 1;
+  std::int64_t seq = 0;
+  std::int64_t tokens_of_rank = 0;  // of a step
+  double flops_per_token = 0;       // TrainingFlopsPerToken
+  double peak_flops = 0;            // what a rank's device could do in a second; 0: not known
+  BenchTimes times;
+
+  [[nodiscard]] double tokens_per_s_of_rank() const;
+  [[nodiscard]] double flops_per_s_of_rank() const;
+};
+
+[[nodiscard]] std::string BenchJson(const BenchReport& report);
+[[nodiscard]] std::string BenchText(const BenchReport& report);
+
+}  // namespace ckpt::train
+
+#endif  // CKPT_TRAINER_BENCH_BENCH_RUN_H_
