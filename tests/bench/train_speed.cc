@@ -17,8 +17,8 @@
 #include "core/json/json_writer.h"
 #include "tests/bench/op_profile.h"
 #include "trainer/comm/thread_comm.h"
-#include "trainer/device/host_device.h"
-#include "trainer/ops/host_ops.h"
+#include "trainer/device/cpu/host_device.h"
+#include "trainer/ops/cpu/host_ops.h"
 #include "trainer/step/rank_trainer.h"
 
 namespace ckpt {

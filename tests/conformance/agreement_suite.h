@@ -1,4 +1,4 @@
-// What ranks agree on, over any Communicator. A backend instantiates AgreementSuite with its
+// What ranks agree on, over any HostGroup. A backend instantiates AgreementSuite with its
 // worlds.
 #ifndef CKPT_TESTS_CONFORMANCE_AGREEMENT_SUITE_H_
 #define CKPT_TESTS_CONFORMANCE_AGREEMENT_SUITE_H_
@@ -10,7 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/conformance/communicator_suite.h"
+#include "tests/conformance/collectives_suite.h"
 #include "tests/testing/matchers.h"
 #include "trainer/comm/agreement.h"
 
@@ -18,8 +18,8 @@ namespace ckpt::trainer {
 
 class AgreementSuite : public ::testing::TestWithParam<WorldCase> {
  protected:
-  void OnEveryRank(const std::function<void(Communicator& world)>& body) {
-    EXPECT_THAT(GetParam().run([&](Communicator& world) {
+  void OnEveryRank(const std::function<void(HostGroup& world)>& body) {
+    EXPECT_THAT(GetParam().run([&](HostGroup& world) {
       body(world);
       return OkStatus();
     }),
@@ -33,7 +33,7 @@ TEST_P(AgreementSuite, ExchangeTextsGivesEveryRankEveryText) {
     const auto length = static_cast<std::size_t>(rank * 7919 * round);
     return std::string(length, static_cast<char>(rank)) + (round == 1 && rank == 1 ? "" : "\0x");
   };
-  OnEveryRank([&](Communicator& world) {
+  OnEveryRank([&](HostGroup& world) {
     for (int round = 0; round < 4; ++round) {
       const auto texts = ExchangeTexts(world, text_of(world.rank(), round));
       ASSERT_THAT(texts, ckpt::testing::IsOk());
@@ -48,7 +48,7 @@ TEST_P(AgreementSuite, ExchangeTextsGivesEveryRankEveryText) {
 }
 
 TEST_P(AgreementSuite, AgreeOnGivesTheFailedRankItsErrorAndTheOthersItsName) {
-  OnEveryRank([](Communicator& world) {
+  OnEveryRank([](HostGroup& world) {
     EXPECT_THAT(AgreeOn(world, OkStatus()), ckpt::testing::IsOk());
     for (int failing = 0; failing < world.size(); ++failing) {
       const bool fails = world.rank() == failing;
@@ -70,7 +70,7 @@ TEST_P(AgreementSuite, AgreeOnGivesTheFailedRankItsErrorAndTheOthersItsName) {
 }
 
 TEST_P(AgreementSuite, HoldsEverywhereOnlyWhereItHoldsOnEveryRank) {
-  OnEveryRank([](Communicator& world) {
+  OnEveryRank([](HostGroup& world) {
     EXPECT_THAT(HoldsEverywhere(world, true), ckpt::testing::IsOkAndHolds(true));
     EXPECT_THAT(HoldsEverywhere(world, false), ckpt::testing::IsOkAndHolds(false));
     for (int rank = 0; rank < world.size(); ++rank) {

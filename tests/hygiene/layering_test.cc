@@ -90,6 +90,52 @@ TEST(LayeringTest, CatchesAnEdgeThatNoIncludeFollows) {
                   "formats/dcp declares an edge to core/io, but no source follows it"));
 }
 
+// Folders that implement a kind of device: `trainer/device/cpu`, `trainer/ops/cpu`.
+bool IsOfOneDevice(std::string_view folder) {
+  return folder.starts_with("trainer/device/") || folder.starts_with("trainer/ops/");
+}
+
+// Includes of a kind of device, by files that may not know any. Only the kind itself and
+// trainer/backend, which makes it by name, know it; tests may.
+std::vector<std::string> NamesOfDevices(const std::vector<SourceFile>& files) {
+  std::vector<std::string> names;
+  for (const SourceFile& file : files) {
+    if (IsOfOneDevice(file.path.substr(0, file.path.rfind('/'))) ||
+        file.path.starts_with("trainer/backend/") || file.path.starts_with("tests/")) {
+      continue;
+    }
+    for (const Include& include : FindIncludes(file.text)) {
+      if (IsOfOneDevice(include.target.substr(0, include.target.rfind('/')))) {
+        names.push_back(file.path + " includes \"" + include.target + "\"");
+      }
+    }
+  }
+  return names;
+}
+
+TEST(LayeringTest, NothingAboveTheBackendNamesAKindOfDevice) {
+  EXPECT_THAT(NamesOfDevices(ReadSources(kAllFolders)), IsEmpty());
+}
+
+TEST(LayeringTest, CatchesANameOfAKindOfDevice) {
+  const std::string text = "#include \"trainer/device/cpu/host_device.h\"\n";
+  EXPECT_THAT(
+      NamesOfDevices({{"tools/ckpt-train/planted.cc", text}, {"trainer/backend/b.cc", text}}),
+      ElementsAre(HasSubstr("tools/ckpt-train/planted.cc includes")));
+}
+
+// The operations' interface is what a backend implements, so it must not link the CPU's library.
+TEST(LayeringTest, OnlyTheBackendDependsOnAKindOfDevice) {
+  for (const auto& [from, edges] : ParseLayering(Manifest())) {
+    if (from == "trainer/backend" || IsOfOneDevice(from)) continue;
+    for (const auto& targets : {edges.of_headers, edges.of_sources}) {
+      for (const std::string& to : targets) {
+        EXPECT_FALSE(IsOfOneDevice(to)) << from << " declares an edge to " << to;
+      }
+    }
+  }
+}
+
 // Which formats read and write their files by means of other folders.
 bool IsBuiltOn(std::string_view from, std::string_view to) {
   static const std::map<std::string_view, std::set<std::string_view>> kBelow = {

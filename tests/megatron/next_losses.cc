@@ -16,8 +16,8 @@
 #include "core/json/json_writer.h"
 #include "core/layout/flatten_json.h"
 #include "trainer/comm/thread_comm.h"
-#include "trainer/device/host_device.h"
-#include "trainer/ops/host_ops.h"
+#include "trainer/device/cpu/host_device.h"
+#include "trainer/ops/cpu/host_ops.h"
 #include "trainer/run/load_state.h"
 #include "trainer/run/run_config.h"
 #include "trainer/step/rank_trainer.h"
@@ -123,7 +123,7 @@ Status CheckTokens(const std::vector<std::vector<Sequence>>& steps, const TrainC
 Result<std::vector<StepReport>> Train(const Start& start,
                                       const std::vector<std::vector<Sequence>>& steps) {
   std::vector<StepReport> reports;
-  const auto train = [&](Communicator& world) -> Status {
+  const auto train = [&](HostGroup& world) -> Status {
     const std::unique_ptr<Device> device = MakeHostDevice({});
     const std::unique_ptr<Ops> ops = MakeHostOps({.threads = 1});
     CKPT_ASSIGN_OR_RETURN(

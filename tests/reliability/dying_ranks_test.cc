@@ -32,7 +32,7 @@ namespace {
 
 using train::RankSession;
 using train::RunProgress;
-using trainer::Communicator;
+using trainer::HostGroup;
 using Kind = RankCall::Kind;
 
 constexpr int kRanks = 4;
@@ -131,7 +131,7 @@ class DyingRanksTest : public ::testing::Test {
     auto sessions = SmallSessions::Create(disk, Settings(), 1);
     EXPECT_THAT(sessions.status(), IsOk());
     EXPECT_THAT(
-        sessions->Run([](RankSession& session, Communicator&) { return SaveState(session, 1, 1); }),
+        sessions->Run([](RankSession& session, HostGroup&) { return SaveState(session, 1, 1); }),
         IsOk());
     return disk.image();
   }
@@ -146,7 +146,7 @@ class DyingRanksTest : public ::testing::Test {
     sessions->storage_of = [&](int rank) -> Storage& {
       return ranks[static_cast<std::size_t>(rank)]->storage();
     };
-    const Status ignored = trainer::RunRanks(kRanks, [&](Communicator& world) {
+    const Status ignored = trainer::RunRanks(kRanks, [&](HostGroup& world) {
       const int rank = world.rank();
       const bool is_victim = (victims >> rank & 1) != 0;
       auto& watched = ranks[static_cast<std::size_t>(rank)];
@@ -156,7 +156,7 @@ class DyingRanksTest : public ::testing::Test {
             all_are_there.arrive_and_wait();
             return true;
           });
-      const auto body = [&](RankSession& session, Communicator&) -> Status {
+      const auto body = [&](RankSession& session, HostGroup&) -> Status {
         CKPT_RETURN_IF_ERROR(SetState(session.trainer(), 2));
         CKPT_RETURN_IF_ERROR(world.Barrier());
         watched->Watch();
@@ -180,7 +180,7 @@ class DyingRanksTest : public ::testing::Test {
         SmallSessions sessions,
         SmallSessions::Create(storage, With(Settings(), {{"load", kRoot.string()}}), 1));
     std::int64_t iteration = 0;
-    CKPT_RETURN_IF_ERROR(sessions.Run([&](RankSession& session, Communicator&) -> Status {
+    CKPT_RETURN_IF_ERROR(sessions.Run([&](RankSession& session, HostGroup&) -> Status {
       CKPT_ASSIGN_OR_RETURN(const RunProgress progress, session.Start());
       iteration = progress.iteration;
       return CheckState(session.trainer(), static_cast<std::uint64_t>(iteration));

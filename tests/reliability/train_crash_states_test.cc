@@ -28,7 +28,7 @@ namespace {
 
 using train::RankSession;
 using train::RunProgress;
-using trainer::Communicator;
+using trainer::HostGroup;
 
 // The parent does not exist before: its own name must become durable too.
 const Path kRoot = "/runs/today/model";
@@ -100,7 +100,7 @@ class TrainCrashStatesTest : public ::testing::TestWithParam<Case> {
     CKPT_ASSIGN_OR_RETURN(SmallSessions sessions,
                           SmallSessions::Create(disk, SettingsOf(c.flow), c.ranks));
     sessions.set_async_save(c.is_async);
-    return sessions.Run([&](RankSession& session, Communicator& world) -> Status {
+    return sessions.Run([&](RankSession& session, HostGroup& world) -> Status {
       for (const auto& [state, iteration] : saves) {
         CKPT_RETURN_IF_ERROR(SaveState(session, state, iteration));
         // Training changes what was saved while it is written.
@@ -136,7 +136,7 @@ class TrainCrashStatesTest : public ::testing::TestWithParam<Case> {
     if (!sessions.ok()) return sessions.status().ToString();
     if (!sessions->run().goes_on()) return "nothing";
     std::string seen;
-    const Status status = sessions->Run([&](RankSession& session, Communicator&) -> Status {
+    const Status status = sessions->Run([&](RankSession& session, HostGroup&) -> Status {
       CKPT_ASSIGN_OR_RETURN(const RunProgress progress, session.Start());
       const auto state = static_cast<std::uint64_t>(session.trainer().optimizer().steps());
       CKPT_RETURN_IF_ERROR(CheckState(session.trainer(), state));

@@ -24,7 +24,7 @@ namespace {
 
 using train::RankSession;
 using train::RunProgress;
-using trainer::Communicator;
+using trainer::HostGroup;
 
 constexpr int kRanks = 2;
 
@@ -70,7 +70,7 @@ class TrainErrnoTest : public ::testing::TestWithParam<Case> {
         SmallSessions::Create(storage_, With(TinySettings(), {{"save", root().string()}}), kRanks));
     sessions.set_async_save(GetParam().is_async);
     std::optional<SyscallFaults> faults;
-    const Status status = sessions.Run([&](RankSession& session, Communicator& world) -> Status {
+    const Status status = sessions.Run([&](RankSession& session, HostGroup& world) -> Status {
       CKPT_RETURN_IF_ERROR(SetState(session.trainer(), state));
       CKPT_RETURN_IF_ERROR(world.Barrier());
       if (fault != nullptr && world.rank() == 0) faults.emplace(*fault);
@@ -93,7 +93,7 @@ class TrainErrnoTest : public ::testing::TestWithParam<Case> {
             ranks));
     if (!sessions.run().goes_on()) return 0;
     std::int64_t iteration = 0;
-    CKPT_RETURN_IF_ERROR(sessions.Run([&](RankSession& session, Communicator& world) -> Status {
+    CKPT_RETURN_IF_ERROR(sessions.Run([&](RankSession& session, HostGroup& world) -> Status {
       CKPT_ASSIGN_OR_RETURN(const RunProgress progress, session.Start());
       if (world.rank() == 0) iteration = progress.iteration;
       return CheckState(session.trainer(), static_cast<std::uint64_t>(progress.iteration));

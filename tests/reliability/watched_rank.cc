@@ -117,29 +117,12 @@ class WatchedRank::WatchedStorage final : public Storage {
   WatchedRank& rank_;
 };
 
-class WatchedRank::WatchedWorld final : public trainer::Communicator {
+class WatchedRank::WatchedWorld final : public trainer::HostGroup {
  public:
-  WatchedWorld(trainer::Communicator& behind, WatchedRank& rank) : behind_(behind), rank_(rank) {}
+  WatchedWorld(trainer::HostGroup& behind, WatchedRank& rank) : behind_(behind), rank_(rank) {}
 
   [[nodiscard]] int rank() const override { return behind_.rank(); }
   [[nodiscard]] int size() const override { return behind_.size(); }
-  void AllGather(trainer::Queue& queue, const trainer::Tensor& shard,
-                 const trainer::Tensor& full) override {
-    behind_.AllGather(queue, shard, full);
-  }
-  void ReduceScatter(trainer::Queue& queue, const trainer::Tensor& full,
-                     const trainer::Tensor& shard) override {
-    behind_.ReduceScatter(queue, full, shard);
-  }
-  void AllReduce(trainer::Queue& queue, const trainer::Tensor& data,
-                 trainer::ReduceOp op) override {
-    behind_.AllReduce(queue, data, op);
-  }
-  void AllToAll(trainer::Queue& queue, const trainer::Tensor& send,
-                std::span<const std::int64_t> send_rows, const trainer::Tensor& receive,
-                std::span<const std::int64_t> receive_rows) override {
-    behind_.AllToAll(queue, send, send_rows, receive, receive_rows);
-  }
   Status Exchange(ByteSpan mine, MutableByteSpan all) override {
     RankCall call = {.kind = Kind::kExchange};
     if (rank_.is_watched_) call.number = ++rank_.exchanges_;
@@ -148,18 +131,24 @@ class WatchedRank::WatchedWorld final : public trainer::Communicator {
     call.is_over = true;
     return rank_.Announce(std::move(call));
   }
+  Status ExchangeParts(ByteSpan full, const UseParts& use) override {
+    return behind_.ExchangeParts(full, use);
+  }
+  Status ExchangeRows(const trainer::RowExchange& rows) override {
+    return behind_.ExchangeRows(rows);
+  }
   Status Barrier() override { return behind_.Barrier(); }
-  Result<std::unique_ptr<trainer::Communicator>> Split(int color, int key) override {
+  Result<std::unique_ptr<trainer::HostGroup>> Split(int color, int key) override {
     return behind_.Split(color, key);
   }
   void Abort(const Status& why) override { behind_.Abort(why); }
 
  private:
-  trainer::Communicator& behind_;
+  trainer::HostGroup& behind_;
   WatchedRank& rank_;
 };
 
-WatchedRank::WatchedRank(Storage& storage, trainer::Communicator& world, DiesAt dies_at)
+WatchedRank::WatchedRank(Storage& storage, trainer::HostGroup& world, DiesAt dies_at)
     : behind_(world),
       dies_at_(std::move(dies_at)),
       storage_(std::make_unique<WatchedStorage>(storage, *this)),

@@ -1,4 +1,4 @@
-// A rank that is watched from outside: every call it makes of its storage and its communicator is
+// A rank that is watched from outside: every call it makes of its storage and its group is
 // announced before and after, and from some moment on it may be dead.
 #ifndef CKPT_TESTS_RELIABILITY_WATCHED_RANK_H_
 #define CKPT_TESTS_RELIABILITY_WATCHED_RANK_H_
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/io/storage.h"
-#include "trainer/comm/communicator.h"
+#include "trainer/comm/host_group.h"
 
 namespace ckpt::testing {
 
@@ -34,11 +34,11 @@ class WatchedRank {
   using DiesAt = std::function<bool(const RankCall& call)>;
 
   // `storage` and `world` outlive it.
-  WatchedRank(Storage& storage, trainer::Communicator& world, DiesAt dies_at);
+  WatchedRank(Storage& storage, trainer::HostGroup& world, DiesAt dies_at);
   ~WatchedRank();
 
   [[nodiscard]] Storage& storage() { return *storage_; }
-  [[nodiscard]] trainer::Communicator& world() { return *world_; }
+  [[nodiscard]] trainer::HostGroup& world() { return *world_; }
   // From now on calls are counted and may be the last ones.
   void Watch() { is_watched_ = true; }
   void Die();
@@ -56,14 +56,14 @@ class WatchedRank {
   template <typename Call>
   auto Make(RankCall::Kind kind, const Path& path, const Call& call) -> decltype(call());
 
-  trainer::Communicator& behind_;
+  trainer::HostGroup& behind_;
   const DiesAt dies_at_;
   std::atomic<bool> is_watched_ = false;
   std::atomic<bool> is_dead_ = false;
   std::atomic<int> exchanges_ = 0;
   std::atomic<int> writes_ = 0;
   const std::unique_ptr<Storage> storage_;
-  const std::unique_ptr<trainer::Communicator> world_;
+  const std::unique_ptr<trainer::HostGroup> world_;
 };
 
 }  // namespace ckpt::testing

@@ -10,13 +10,12 @@
 
 #include "core/exec/task_pool.h"
 #include "tools/cli/reporting.h"
+#include "trainer/backend/backend.h"
 #include "trainer/bench/bench_model.h"
 #include "trainer/bench/bench_run.h"
 #include "trainer/comm/world.h"
 #include "trainer/model/flops.h"
-#include "trainer/ops/host_ops.h"
 #include "trainer/run/format_settings.h"
-#include "trainer/run/rank_session.h"
 #include "trainer/run/run_config.h"
 
 namespace ckpt::train {
@@ -72,18 +71,20 @@ Result<cli::ExitCode> RunBench(const BenchOptions& options, Storage& storage,
   std::optional<BenchTimes> times;  // of rank 0, where it is one of this process
   CKPT_RETURN_IF_ERROR(trainer::RunWorld(
       {.num_ranks = options.run.ranks == 0 ? num_ranks : options.run.ranks,
-       .queues = QueuesOf(run.train)},
-      [&](trainer::Communicator& world) -> Status {
-        const auto device = trainer::MakeHostDevice({.queues = QueuesOf(run.train)});
-        const auto ops = trainer::MakeHostOps(
-            {.threads = std::max(1, threads / num_ranks),
-             .fixed_order = run.train.reduction == trainer::Reduction::kCanonical});
+       .from_threads = run.train.overlaps()},
+      [&](trainer::HostGroup& world) -> Status {
+        CKPT_ASSIGN_OR_RETURN(const trainer::Backend backend,
+                              trainer::MakeBackend({.threads = std::max(1, threads / num_ranks),
+                                                    .fixed_order = run.train.reduction ==
+                                                                   trainer::Reduction::kCanonical,
+                                                    .overlaps = run.train.overlaps()},
+                                                   world));
         CKPT_ASSIGN_OR_RETURN(
             const auto trainer,
-            trainer::RankTrainer::Create(run.train, world,
-                                         {.device = device.get(), .ops = ops.get()}));
+            trainer::RankTrainer::Create(
+                run.train, world, {.device = backend.device.get(), .ops = backend.ops.get()}));
         CKPT_ASSIGN_OR_RETURN(BenchTimes mine,
-                              TimeSteps(plan, *trainer, *device, world.rank(),
+                              TimeSteps(plan, *trainer, *backend.device, world.rank(),
                                         world.rank() == 0 ? progress.get() : nullptr));
         if (world.rank() == 0) times = std::move(mine);
         return OkStatus();

@@ -140,13 +140,13 @@ Result<ExitCode> RunCheck(const CheckOptions& options, Storage& storage, Streams
       .threads = std::max(1, threads / num_ranks),
       .progress = *progress};
   std::optional<Computed> computed;  // by rank 0, where it is one of this process
-  CKPT_RETURN_IF_ERROR(trainer::RunWorld(
-      {.num_ranks = options.run.ranks == 0 ? num_ranks : options.run.ranks, .queues = kCheckQueues},
-      [&](trainer::Communicator& world) -> Status {
-        CKPT_ASSIGN_OR_RETURN(Computed mine, ComputeOnRank(input, world));
-        if (world.rank() == 0) computed = std::move(mine);
-        return OkStatus();
-      }));
+  CKPT_RETURN_IF_ERROR(
+      trainer::RunWorld({.num_ranks = options.run.ranks == 0 ? num_ranks : options.run.ranks},
+                        [&](trainer::HostGroup& world) -> Status {
+                          CKPT_ASSIGN_OR_RETURN(Computed mine, ComputeOnRank(input, world));
+                          if (world.rank() == 0) computed = std::move(mine);
+                          return OkStatus();
+                        }));
   progress.reset();  // a bar clears its line before anything else is printed
   if (!computed) return ExitCode::kDone;
 

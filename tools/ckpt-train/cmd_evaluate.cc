@@ -87,7 +87,7 @@ Result<ExitCode> RunEvaluate(const EvaluateOptions& options, Storage& storage,
   setup->LoadWeightsOnly();
 
   std::optional<Report> report;  // by rank 0, where it is one of this process
-  CKPT_RETURN_IF_ERROR(setup->RunRanks([&](trainer::Communicator& world) -> Status {
+  CKPT_RETURN_IF_ERROR(setup->RunRanks([&](trainer::HostGroup& world) -> Status {
     CKPT_ASSIGN_OR_RETURN(const auto batches,
                           trainer::BatchReader::Create(data, run.train, world.rank()));
     CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<RankSession> session, setup->StartRank(world));

@@ -104,7 +104,7 @@ Result<ExitCode> RunGenerate(const GenerateOptions& options, Storage& storage,
   GreedyOptions greedy = {.num_tokens = options.tokens};
   if (is_text) greedy.end_token = trainer::kByteEos;
   std::optional<std::vector<std::int32_t>> tokens;  // where rank 0 is one of this process
-  CKPT_RETURN_IF_ERROR(setup->RunRanks([&](trainer::Communicator& world) -> Status {
+  CKPT_RETURN_IF_ERROR(setup->RunRanks([&](trainer::HostGroup& world) -> Status {
     CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<RankSession> session, setup->StartRank(world));
     CKPT_ASSIGN_OR_RETURN(std::vector<std::int32_t> mine,
                           ContinueGreedily(session->trainer(), world, prompt, greedy));

@@ -130,7 +130,7 @@ Result<ExitCode> RunTrain(const TrainOptions& options, Storage& storage, cli::St
                             .is_stop_asked = cli::StopOnSignal::HasArrived,
                             .wants_digest = options.print_state_digest};
   std::optional<TrainedRank> trained;  // of rank 0, where it is one of this process
-  CKPT_RETURN_IF_ERROR(setup->RunRanks([&](trainer::Communicator& world) -> Status {
+  CKPT_RETURN_IF_ERROR(setup->RunRanks([&](trainer::HostGroup& world) -> Status {
     CKPT_ASSIGN_OR_RETURN(TrainedRank mine, TrainOnRank(input, world));
     if (world.rank() == 0) trained = std::move(mine);
     return OkStatus();

@@ -23,7 +23,7 @@ Result<std::int32_t> MostLikelyNext(trainer::RankTrainer& trainer,
 }
 
 // Ranks whose sums differ in the last bit could choose different tokens.
-Result<std::int32_t> OfRankZero(std::int32_t mine, trainer::Communicator& world) {
+Result<std::int32_t> OfRankZero(std::int32_t mine, trainer::HostGroup& world) {
   std::vector<std::int32_t> all(static_cast<std::size_t>(world.size()));
   CKPT_RETURN_IF_ERROR(
       world.Exchange(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all))));
@@ -33,7 +33,7 @@ Result<std::int32_t> OfRankZero(std::int32_t mine, trainer::Communicator& world)
 }  // namespace
 
 Result<std::vector<std::int32_t>> ContinueGreedily(trainer::RankTrainer& trainer,
-                                                   trainer::Communicator& world,
+                                                   trainer::HostGroup& world,
                                                    const std::vector<std::int32_t>& prompt,
                                                    const GreedyOptions& options) {
   CKPT_CHECK(!prompt.empty());

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/base/result.h"
-#include "trainer/comm/communicator.h"
+#include "trainer/comm/host_group.h"
 #include "trainer/step/rank_trainer.h"
 
 namespace ckpt::train {
@@ -24,7 +24,7 @@ struct GreedyOptions {
 // REQUIRES: `prompt` is not empty and in the vocabulary. Errors: those of RankTrainer::Logits,
 // kCancelled.
 Result<std::vector<std::int32_t>> ContinueGreedily(trainer::RankTrainer& trainer,
-                                                   trainer::Communicator& world,
+                                                   trainer::HostGroup& world,
                                                    const std::vector<std::int32_t>& prompt,
                                                    const GreedyOptions& options);
 

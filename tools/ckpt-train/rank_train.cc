@@ -21,7 +21,7 @@ struct Start {
 };
 
 Result<Start> ProvedStart(RankSession& session, const BatchReader& batches, const Notice& notice,
-                          trainer::Communicator& world) {
+                          trainer::HostGroup& world) {
   Start start;
   Result<RunProgress> loaded = session.Start();
   const bool differs = !loaded.ok() && loaded.status().kind() == ErrorKind::kValueMismatch;
@@ -52,7 +52,7 @@ Result<Start> ProvedStart(RankSession& session, const BatchReader& batches, cons
 
 }  // namespace
 
-Result<TrainedRank> TrainOnRank(const TrainInput& input, trainer::Communicator& world) {
+Result<TrainedRank> TrainOnRank(const TrainInput& input, trainer::HostGroup& world) {
   const RunConfig& run = input.session.run;
   const CheckpointSettings& checkpoints = input.session.checkpoints;
   const bool is_first = world.rank() == 0;

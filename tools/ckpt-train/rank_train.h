@@ -10,7 +10,7 @@
 #include "core/base/result.h"
 #include "core/exec/progress.h"
 #include "tools/ckpt-train/run_log.h"
-#include "trainer/comm/communicator.h"
+#include "trainer/comm/host_group.h"
 #include "trainer/data/sequence_source.h"
 #include "trainer/run/rank_session.h"
 #include "trainer/run/train_loop.h"
@@ -37,7 +37,7 @@ struct TrainedRank {
 
 // Every rank of `world` calls it. Errors: those of SaveFolder, RankSession, RunLog's files and
 // TrainLoop.
-Result<TrainedRank> TrainOnRank(const TrainInput& input, trainer::Communicator& world);
+Result<TrainedRank> TrainOnRank(const TrainInput& input, trainer::HostGroup& world);
 
 }  // namespace ckpt::train
 

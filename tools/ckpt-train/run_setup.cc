@@ -48,7 +48,7 @@ SessionInput RunSetup::session_input() {
           .make_save_progress = [this] { return cli::MakeProgress(options_, streams_); }};
 }
 
-Result<std::unique_ptr<RankSession>> RunSetup::StartRank(trainer::Communicator& world) {
+Result<std::unique_ptr<RankSession>> RunSetup::StartRank(trainer::HostGroup& world) {
   const auto notice = [&](const std::string& text) { cli::Tell(options_, "load", text, streams_); };
   CKPT_ASSIGN_OR_RETURN(std::unique_ptr<RankSession> session,
                         RankSession::Create(session_input(), world, notice));
@@ -68,9 +68,9 @@ void RunSetup::BeginProgress() {
   }
 }
 
-Status RunSetup::RunRanks(const std::function<Status(trainer::Communicator& world)>& body) {
+Status RunSetup::RunRanks(const std::function<Status(trainer::HostGroup& world)>& body) {
   BeginProgress();
-  return trainer::RunWorld({.num_ranks = num_ranks_, .queues = QueuesOf(run_.train)}, body);
+  return trainer::RunWorld({.num_ranks = num_ranks_, .from_threads = run_.train.overlaps()}, body);
 }
 
 }  // namespace ckpt::train

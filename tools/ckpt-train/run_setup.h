@@ -12,7 +12,7 @@
 #include "core/io/storage.h"
 #include "tools/cli/command_line.h"
 #include "tools/cli/streams.h"
-#include "trainer/comm/communicator.h"
+#include "trainer/comm/host_group.h"
 #include "trainer/run/checkpoint_settings.h"
 #include "trainer/run/rank_session.h"
 #include "trainer/run/run_config.h"
@@ -38,11 +38,11 @@ class RunSetup {
   void EndProgress() { progress_.reset(); }
 
   // Runs `body` once per rank, as RunWorld does.
-  Status RunRanks(const std::function<Status(trainer::Communicator& world)>& body);
+  Status RunRanks(const std::function<Status(trainer::HostGroup& world)>& body);
 
   // A rank with its weights, for verbs that do not train. Every rank calls it, inside RunRanks.
   // Errors: those of RankSession.
-  Result<std::unique_ptr<RankSession>> StartRank(trainer::Communicator& world);
+  Result<std::unique_ptr<RankSession>> StartRank(trainer::HostGroup& world);
 
   [[nodiscard]] const CheckpointSettings& checkpoints() const { return checkpoints_; }
   // Ranks take only weights from a checkpoint, with any value of `finetune`.

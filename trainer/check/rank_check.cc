@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "trainer/backend/backend.h"
 #include "trainer/check/whole_gradients.h"
-#include "trainer/ops/host_ops.h"
 #include "trainer/run/initial_weights.h"
 #include "trainer/step/rank_trainer.h"
 
@@ -29,7 +29,7 @@ std::vector<HostMicroBatch> BatchesOf(const trainer::TrainConfig& config,
 }
 
 // Logits of all ranks' sequences, in order of rank.
-Result<std::vector<float>> GatherLogits(RankTrainer& trainer, trainer::Communicator& world,
+Result<std::vector<float>> GatherLogits(RankTrainer& trainer, trainer::HostGroup& world,
                                         const std::vector<HostMicroBatch>& batches) {
   std::vector<float> mine;
   for (const HostMicroBatch& batch : batches) {
@@ -44,14 +44,16 @@ Result<std::vector<float>> GatherLogits(RankTrainer& trainer, trainer::Communica
 
 }  // namespace
 
-Result<Computed> ComputeOnRank(const CheckInput& input, trainer::Communicator& world) {
-  const std::unique_ptr<trainer::Device> device = trainer::MakeHostDevice({.queues = kCheckQueues});
-  const std::unique_ptr<trainer::Ops> ops = trainer::MakeHostOps(
-      {.threads = input.threads,
-       .fixed_order = input.config.reduction == trainer::Reduction::kCanonical});
+Result<Computed> ComputeOnRank(const CheckInput& input, trainer::HostGroup& world) {
+  CKPT_ASSIGN_OR_RETURN(const trainer::Backend backend,
+                        trainer::MakeBackend({.threads = input.threads,
+                                              .fixed_order = input.config.reduction ==
+                                                             trainer::Reduction::kCanonical},
+                                             world));
   CKPT_ASSIGN_OR_RETURN(
       const std::unique_ptr<RankTrainer> trainer,
-      RankTrainer::Create(input.config, world, {.device = device.get(), .ops = ops.get()}));
+      RankTrainer::Create(input.config, world,
+                          {.device = backend.device.get(), .ops = backend.ops.get()}));
   CKPT_RETURN_IF_ERROR(
       ReadInitialWeights(input.model, input.budget_bytes, *trainer, input.progress));
 

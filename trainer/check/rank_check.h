@@ -9,8 +9,7 @@
 #include "core/exec/progress.h"
 #include "trainer/check/comparison.h"
 #include "trainer/check/reference.h"
-#include "trainer/comm/communicator.h"
-#include "trainer/device/host_device.h"
+#include "trainer/comm/host_group.h"
 #include "trainer/step/train_config.h"
 
 namespace ckpt::train {
@@ -25,14 +24,11 @@ struct CheckInput {
   ProgressSink& progress;
 };
 
-// The queues on which the ranks of a check compute.
-inline constexpr trainer::QueueMode kCheckQueues = trainer::QueueMode::kInline;
-
 // Reads this rank's share of the weights, computes its share of the batch, and joins all results on
 // rank 0. The other ranks get only the loss. Every rank of `world` calls it.
 //
-// Errors: those of WeightReader and RankTrainer.
-Result<Computed> ComputeOnRank(const CheckInput& input, trainer::Communicator& world);
+// Errors: those of MakeBackend, WeightReader and RankTrainer.
+Result<Computed> ComputeOnRank(const CheckInput& input, trainer::HostGroup& world);
 
 }  // namespace ckpt::train
 

@@ -95,7 +95,7 @@ Result<std::vector<MemoryTensor>> Assembly::Take() {
 }  // namespace
 
 Result<std::vector<MemoryTensor>> GatherGradients(trainer::RankTrainer& trainer,
-                                                  trainer::Communicator& world) {
+                                                  trainer::HostGroup& world) {
   const bool assembles = world.rank() == 0;
   std::vector<Holdings> holdings;
   for (int rank = 0; assembles && rank < world.size(); ++rank) {

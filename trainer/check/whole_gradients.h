@@ -6,7 +6,7 @@
 
 #include "core/base/result.h"
 #include "core/checkpoint/memory_source.h"
-#include "trainer/comm/communicator.h"
+#include "trainer/comm/host_group.h"
 #include "trainer/step/rank_trainer.h"
 
 namespace ckpt::train {
@@ -17,7 +17,7 @@ namespace ckpt::train {
 // Errors: kCancelled (a rank is gone), kCoverage (a bug: no rank holds some rows), those of the
 // queue.
 Result<std::vector<MemoryTensor>> GatherGradients(trainer::RankTrainer& trainer,
-                                                  trainer::Communicator& world);
+                                                  trainer::HostGroup& world);
 
 }  // namespace ckpt::train
 

@@ -27,7 +27,7 @@
 #include "core/io/storage.h"
 #include "core/manifest/manifest.h"
 #include "core/plan/conversion_plan.h"
-#include "trainer/comm/communicator.h"
+#include "trainer/comm/host_group.h"
 
 namespace ckpt::trainer {
 
@@ -50,7 +50,7 @@ struct WriteJob {
 class CheckpointWriter {
  public:
   // `storage` and `world` outlive it.
-  CheckpointWriter(Storage& storage, Communicator& world) : storage_(storage), world_(world) {}
+  CheckpointWriter(Storage& storage, HostGroup& world) : storage_(storage), world_(world) {}
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
   // Stops this rank's writing; nothing is published then. But a checkpoint that all ranks have
@@ -88,7 +88,7 @@ class CheckpointWriter {
   Status GiveUp(Status status);
 
   Storage& storage_;
-  Communicator& world_;
+  HostGroup& world_;
   Phase phase_ = Phase::kIdle;
   WriteJob job_;
   std::optional<StagedDirectory> staged_;  // rank 0

@@ -13,7 +13,7 @@ namespace ckpt::trainer {
 namespace {
 
 template <typename T>
-Result<std::vector<T>> ExchangeValues(Communicator& world, const T& mine) {
+Result<std::vector<T>> ExchangeValues(HostGroup& world, const T& mine) {
   std::vector<T> all(static_cast<std::size_t>(world.size()));
   CKPT_RETURN_IF_ERROR(
       world.Exchange(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all))));
@@ -22,7 +22,7 @@ Result<std::vector<T>> ExchangeValues(Communicator& world, const T& mine) {
 
 }  // namespace
 
-Result<std::vector<std::string>> ExchangeTexts(Communicator& world, std::string_view mine) {
+Result<std::vector<std::string>> ExchangeTexts(HostGroup& world, std::string_view mine) {
   CKPT_ASSIGN_OR_RETURN(const std::vector<std::uint64_t> sizes,
                         ExchangeValues(world, std::uint64_t{mine.size()}));
   const std::uint64_t longest = *std::ranges::max_element(sizes);
@@ -51,7 +51,7 @@ std::string InOneLine(const Status& failure) {
   return line;
 }
 
-Status AgreeOn(Communicator& world, const Status& mine) {
+Status AgreeOn(HostGroup& world, const Status& mine) {
   CKPT_ASSIGN_OR_RETURN(const std::vector<std::string> failures,
                         ExchangeTexts(world, mine.ok() ? std::string() : InOneLine(mine)));
   if (!mine.ok()) return mine;
@@ -62,7 +62,7 @@ Status AgreeOn(Communicator& world, const Status& mine) {
   return OkStatus();
 }
 
-Status AgreeOnText(Communicator& world, std::string_view mine, std::string_view what) {
+Status AgreeOnText(HostGroup& world, std::string_view mine, std::string_view what) {
   CKPT_ASSIGN_OR_RETURN(const std::vector<std::string> texts, ExchangeTexts(world, mine));
   for (std::size_t rank = 1; rank < texts.size(); ++rank) {
     if (texts[rank] == texts[0]) continue;
@@ -75,7 +75,7 @@ Status AgreeOnText(Communicator& world, std::string_view mine, std::string_view 
   return OkStatus();
 }
 
-Result<bool> HoldsEverywhere(Communicator& world, bool mine) {
+Result<bool> HoldsEverywhere(HostGroup& world, bool mine) {
   CKPT_ASSIGN_OR_RETURN(const std::vector<std::uint8_t> all,
                         ExchangeValues(world, static_cast<std::uint8_t>(mine ? 1 : 0)));
   return std::ranges::all_of(all, [](std::uint8_t holds) { return holds != 0; });

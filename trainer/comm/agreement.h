@@ -7,27 +7,27 @@
 #include <vector>
 
 #include "core/base/result.h"
-#include "trainer/comm/communicator.h"
+#include "trainer/comm/host_group.h"
 
 namespace ckpt::trainer {
 
 // Every rank's text, in order of rank. Every rank calls it. Errors: kCancelled (a rank is gone).
-Result<std::vector<std::string>> ExchangeTexts(Communicator& world, std::string_view mine);
+Result<std::vector<std::string>> ExchangeTexts(HostGroup& world, std::string_view mine);
 
 // The text of `failure` on one line, to be part of another message.
 [[nodiscard]] std::string InOneLine(const Status& failure);
 
 // OK if `mine` is OK on every rank. Otherwise a rank that failed gets its own error back, and the
 // others get a kCancelled that says which rank failed and how. Every rank calls it.
-Status AgreeOn(Communicator& world, const Status& mine);
+Status AgreeOn(HostGroup& world, const Status& mine);
 
 // OK if every rank has the same text. Otherwise all ranks get the same error, about a rank whose
 // text differs from rank 0's. `what` names the text in messages. Every rank calls it. Errors:
 // kValueMismatch, kCancelled.
-Status AgreeOnText(Communicator& world, std::string_view mine, std::string_view what);
+Status AgreeOnText(HostGroup& world, std::string_view mine, std::string_view what);
 
 // Whether `mine` is true on every rank. Every rank calls it. Errors: kCancelled (a rank is gone).
-Result<bool> HoldsEverywhere(Communicator& world, bool mine);
+Result<bool> HoldsEverywhere(HostGroup& world, bool mine);
 
 }  // namespace ckpt::trainer
 

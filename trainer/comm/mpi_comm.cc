@@ -18,9 +18,7 @@
 #include "core/base/check.h"
 #include "core/base/thrown.h"
 #include "trainer/comm/agreement.h"
-#include "trainer/comm/internal/host_communicator.h"
 #include "trainer/comm/internal/split_members.h"
-#include "trainer/comm/reduce_tree.h"
 
 namespace ckpt::trainer {
 namespace {
@@ -28,8 +26,6 @@ namespace {
 // Bytes of one rank in one MPI call. Larger operands take several rounds. That bounds the staging
 // memory and keeps counts within MPI's `int`.
 constexpr std::uint64_t kRoundBytes = std::uint64_t{4} << 20;
-// Smaller reductions gather everything, which takes one call instead of two.
-constexpr std::uint64_t kSmallReduceBytes = 4096;
 
 Status MpiStatus(int code, const char* call) {
   if (code == MPI_SUCCESS) return OkStatus();
@@ -60,114 +56,71 @@ class PieceType {
   MPI_Datatype type_ = MPI_DATATYPE_NULL;
 };
 
-class MpiCommunicator final : public HostCommunicator {
+class MpiHostGroup final : public HostGroup {
  public:
   // Takes ownership of `comm`.
-  explicit MpiCommunicator(MPI_Comm comm) : comm_(comm) {
+  explicit MpiHostGroup(MPI_Comm comm) : comm_(comm) {
     MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
     MPI_Comm_rank(comm_, &rank_);
     MPI_Comm_size(comm_, &size_);
   }
-  ~MpiCommunicator() override { MPI_Comm_free(&comm_); }
+  ~MpiHostGroup() override { MPI_Comm_free(&comm_); }
 
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return size_; }
-  Result<std::unique_ptr<Communicator>> Split(int color, int key) override;
+
+  Status Exchange(ByteSpan mine, MutableByteSpan all) override;
+  Status ExchangeParts(ByteSpan full, const UseParts& use) override;
+  Status ExchangeRows(const RowExchange& rows) override;
+  Status Barrier() override { return MpiStatus(MPI_Barrier(comm_), "MPI_Barrier"); }
+  Result<std::unique_ptr<HostGroup>> Split(int color, int key) override;
   void Abort(const Status& why) override;
 
- protected:
-  Status GatherNow(const std::byte* mine, std::byte* all, std::uint64_t size_bytes) override;
-  Status ReduceScatterNow(DType dtype, std::byte* full, std::byte* shard,
-                          std::int64_t count) override {
-    return ReduceParts(ReduceOp::kSum, dtype, full, shard, count);
-  }
-  Status AllReduceNow(ReduceOp op, DType dtype, std::byte* data, std::int64_t count) override;
-  Status AllToAllNow(const RowExchange& rows) override;
-  Status BarrierNow() override { return MpiStatus(MPI_Barrier(comm_), "MPI_Barrier"); }
-
  private:
-  Status ReduceParts(ReduceOp op, DType dtype, const std::byte* full, std::byte* shard,
-                     std::int64_t count);
-  Status ReduceSmall(ReduceOp op, DType dtype, std::byte* data, std::int64_t count);
-  // Combines the pieces in `staging`, one of `size_bytes` from each rank.
-  void ReduceStaged(ReduceOp op, DType dtype, const std::byte* staging, std::uint64_t size_bytes,
-                    std::byte* out) const;
-
   MPI_Comm comm_;
   int rank_ = 0;
   int size_ = 0;
 };
 
-Status MpiCommunicator::GatherNow(const std::byte* mine, std::byte* all, std::uint64_t size_bytes) {
-  const bool is_in_place = mine == all + static_cast<std::uint64_t>(rank_) * size_bytes;
+Status MpiHostGroup::Exchange(ByteSpan mine, MutableByteSpan all) {
+  const std::uint64_t size_bytes = mine.size();
+  CKPT_CHECK(all.size() == size_bytes * static_cast<std::uint64_t>(size_));
+  const bool is_in_place =
+      mine.data() == all.data() + static_cast<std::uint64_t>(rank_) * size_bytes;
   for (std::uint64_t done = 0; done < size_bytes;) {
     const std::uint64_t piece_bytes = std::min(kRoundBytes, size_bytes - done);
     const PieceType piece(piece_bytes, size_bytes);
-    const void* send = is_in_place ? MPI_IN_PLACE : mine + done;
+    const void* send = is_in_place ? MPI_IN_PLACE : mine.data() + done;
     CKPT_RETURN_IF_ERROR(MpiStatus(MPI_Allgather(send, static_cast<int>(piece_bytes), MPI_BYTE,
-                                                 all + done, 1, piece.get(), comm_),
+                                                 all.data() + done, 1, piece.get(), comm_),
                                    "MPI_Allgather"));
     done += piece_bytes;
   }
   return OkStatus();
 }
 
-void MpiCommunicator::ReduceStaged(ReduceOp op, DType dtype, const std::byte* staging,
-                                   std::uint64_t size_bytes, std::byte* out) const {
-  std::vector<const std::byte*> pieces;
-  for (int rank = 0; rank < size_; ++rank) {
-    pieces.push_back(staging + static_cast<std::uint64_t>(rank) * size_bytes);
-  }
-  ReduceByTree(op, dtype, pieces, out, static_cast<std::int64_t>(size_bytes / ElementBytes(dtype)));
-}
-
-// Each round sends a piece of `full` before it writes the same piece of `shard`, so the two may
-// share memory.
-Status MpiCommunicator::ReduceParts(ReduceOp op, DType dtype, const std::byte* full,
-                                    std::byte* shard, std::int64_t count) {
-  const std::uint64_t part_bytes = static_cast<std::uint64_t>(count) * ElementBytes(dtype);
+// Each round sends a piece of `full` before `use` may write the same piece of this rank's part.
+Status MpiHostGroup::ExchangeParts(ByteSpan full, const UseParts& use) {
+  const auto num_ranks = static_cast<std::uint64_t>(size_);
+  const std::uint64_t part_bytes = full.size() / num_ranks;
+  CKPT_CHECK(part_bytes * num_ranks == full.size());
   const std::uint64_t most = std::min(kRoundBytes, part_bytes);
-  const auto staging =
-      std::make_unique_for_overwrite<std::byte[]>(most * static_cast<std::uint64_t>(size_));
+  const auto staging = std::make_unique_for_overwrite<std::byte[]>(most * num_ranks);
+  std::vector<const std::byte*> parts(num_ranks);
   for (std::uint64_t done = 0; done < part_bytes;) {
     const std::uint64_t piece_bytes = std::min(most, part_bytes - done);
     const PieceType piece(piece_bytes, part_bytes);
-    CKPT_RETURN_IF_ERROR(MpiStatus(MPI_Alltoall(full + done, 1, piece.get(), staging.get(),
+    CKPT_RETURN_IF_ERROR(MpiStatus(MPI_Alltoall(full.data() + done, 1, piece.get(), staging.get(),
                                                 static_cast<int>(piece_bytes), MPI_BYTE, comm_),
                                    "MPI_Alltoall"));
-    ReduceStaged(op, dtype, staging.get(), piece_bytes, shard + done);
+    for (std::uint64_t r = 0; r < num_ranks; ++r) parts[r] = staging.get() + r * piece_bytes;
+    use(parts, done, piece_bytes);
     done += piece_bytes;
   }
   return OkStatus();
 }
 
-Status MpiCommunicator::ReduceSmall(ReduceOp op, DType dtype, std::byte* data, std::int64_t count) {
-  if (count == 0) return OkStatus();
-  const std::uint64_t size_bytes = static_cast<std::uint64_t>(count) * ElementBytes(dtype);
-  const auto staging =
-      std::make_unique_for_overwrite<std::byte[]>(size_bytes * static_cast<std::uint64_t>(size_));
-  CKPT_RETURN_IF_ERROR(GatherNow(data, staging.get(), size_bytes));
-  ReduceStaged(op, dtype, staging.get(), size_bytes, data);
-  return OkStatus();
-}
-
-// Reduce-scatter and all-gather of equal parts, in place; then the remainder that does not divide.
-Status MpiCommunicator::AllReduceNow(ReduceOp op, DType dtype, std::byte* data,
-                                     std::int64_t count) {
-  const std::uint64_t element_bytes = ElementBytes(dtype);
-  if (static_cast<std::uint64_t>(count) * element_bytes <= kSmallReduceBytes) {
-    return ReduceSmall(op, dtype, data, count);
-  }
-  const std::int64_t part = count / size_;
-  const std::uint64_t part_bytes = static_cast<std::uint64_t>(part) * element_bytes;
-  std::byte* const own = data + static_cast<std::uint64_t>(rank_) * part_bytes;
-  CKPT_RETURN_IF_ERROR(ReduceParts(op, dtype, data, own, part));
-  CKPT_RETURN_IF_ERROR(GatherNow(own, data, part_bytes));
-  return ReduceSmall(op, dtype, data + static_cast<std::uint64_t>(size_) * part_bytes,
-                     count - part * size_);
-}
-
-Status MpiCommunicator::AllToAllNow(const RowExchange& rows) {
+Status MpiHostGroup::ExchangeRows(const RowExchange& rows) {
   if (rows.row_bytes == 0) return OkStatus();
   const auto num_ranks = static_cast<std::size_t>(size_);
   // Counts of rows, and where each rank's rows begin, as MPI's `int`.
@@ -192,18 +145,18 @@ Status MpiCommunicator::AllToAllNow(const RowExchange& rows) {
       "MPI_Alltoallv");
 }
 
-Result<std::unique_ptr<Communicator>> MpiCommunicator::Split(int color, int key) {
+Result<std::unique_ptr<HostGroup>> MpiHostGroup::Split(int color, int key) {
   // MPI takes no negative colors, so the members' first rank is the color.
   CKPT_ASSIGN_OR_RETURN(const std::vector<int> members, SplitMembers(*this, color, key));
   const int part = *std::ranges::min_element(members);
   MPI_Comm comm = MPI_COMM_NULL;
   CKPT_RETURN_IF_ERROR(MpiStatus(MPI_Comm_split(comm_, part, key, &comm), "MPI_Comm_split"));
-  return std::unique_ptr<Communicator>(std::make_unique<MpiCommunicator>(comm));
+  return std::unique_ptr<HostGroup>(std::make_unique<MpiHostGroup>(comm));
 }
 
 // The only place of the trainer that prints. MPI ends this process too, so no caller could report
 // the reason.
-void MpiCommunicator::Abort(const Status& why) {
+void MpiHostGroup::Abort(const Status& why) {
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   std::fprintf(stderr, "rank %d gave up: %s\n", rank, why.ToString().c_str());
@@ -280,11 +233,11 @@ bool NotEmpty(const std::string& text) { return !text.empty(); }
 // Starts MPI and ends it; `status` says whether it started.
 class MpiSession {
  public:
-  static Result<std::unique_ptr<MpiSession>> Start(QueueMode queues) {
+  static Result<std::unique_ptr<MpiSession>> Start(bool from_threads) {
     int has_started = 0;
     MPI_Initialized(&has_started);
     if (has_started != 0) return Error(ErrorKind::kUsage, "MPI can start only once in a process");
-    const int needed = queues == QueueMode::kThreads ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED;
+    const int needed = from_threads ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED;
     int provided = MPI_THREAD_SINGLE;
     CKPT_RETURN_IF_ERROR(
         MpiStatus(MPI_Init_thread(nullptr, nullptr, needed, &provided), "MPI_Init_thread"));
@@ -308,21 +261,21 @@ class MpiSession {
 Status FailTogether(const Status& failure, const std::function<void()>& speak) {
   CKPT_CHECK(!failure.ok());
   CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<MpiSession> session,
-                        MpiSession::Start(QueueMode::kInline));
+                        MpiSession::Start(/*from_threads=*/false));
   MPI_Comm comm = MPI_COMM_NULL;
   CKPT_RETURN_IF_ERROR(MpiStatus(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup"));
-  MpiCommunicator world(comm);
+  MpiHostGroup world(comm);
   CKPT_ASSIGN_OR_RETURN(const std::vector<std::string> failures,
                         ExchangeTexts(world, InOneLine(failure)));
   if (std::ranges::find_if(failures, &NotEmpty) - failures.begin() == world.rank()) speak();
   return world.Barrier();
 }
 
-Status RunMpiRank(QueueMode queues, const std::function<Status(Communicator& world)>& body) {
-  CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<MpiSession> session, MpiSession::Start(queues));
+Status RunMpiRank(bool from_threads, const std::function<Status(HostGroup& world)>& body) {
+  CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<MpiSession> session, MpiSession::Start(from_threads));
   MPI_Comm comm = MPI_COMM_NULL;
   CKPT_RETURN_IF_ERROR(MpiStatus(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup"));
-  MpiCommunicator world(comm);
+  MpiHostGroup world(comm);
   CKPT_ASSIGN_OR_RETURN(const std::vector<std::string> failures, ExchangeTexts(world, ""));
   const auto failed = std::ranges::find_if(failures, &NotEmpty);
   if (failed != failures.end()) {

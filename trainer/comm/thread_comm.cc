@@ -1,6 +1,7 @@
 #include "trainer/comm/thread_comm.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -11,7 +12,6 @@
 #include "trainer/comm/agreement.h"
 #include "trainer/comm/internal/split_members.h"
 #include "trainer/comm/internal/thread_group.h"
-#include "trainer/comm/reduce_tree.h"
 
 namespace ckpt::trainer {
 namespace {
@@ -51,107 +51,68 @@ void CopyBytes(const std::byte* from, std::byte* to, std::uint64_t size_bytes) {
   if (from != to && size_bytes != 0) std::memcpy(to, from, size_bytes);
 }
 
-class ThreadCommunicator final : public HostCommunicator {
+class ThreadHostGroup final : public HostGroup {
  public:
-  ThreadCommunicator(std::shared_ptr<ThreadWorld> world, std::shared_ptr<ThreadGroup> group,
-                     int rank)
+  ThreadHostGroup(std::shared_ptr<ThreadWorld> world, std::shared_ptr<ThreadGroup> group, int rank)
       : world_(std::move(world)), group_(std::move(group)), rank_(rank) {}
   // The rank leaves its group: every later meeting of the group fails.
-  ~ThreadCommunicator() override {
+  ~ThreadHostGroup() override {
     group_->Cancel(Error(ErrorKind::kCancelled, "rank " + std::to_string(rank_) + " is gone"));
   }
 
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return group_->size(); }
-  Result<std::unique_ptr<Communicator>> Split(int color, int key) override;
+  Result<std::unique_ptr<HostGroup>> Split(int color, int key) override;
   void Abort(const Status& why) override { world_->Abort(why); }
 
- protected:
-  Status GatherNow(const std::byte* mine, std::byte* all, std::uint64_t size_bytes) override;
-  Status ReduceScatterNow(DType dtype, std::byte* full, std::byte* shard,
-                          std::int64_t count) override;
-  Status AllReduceNow(ReduceOp op, DType dtype, std::byte* data, std::int64_t count) override;
-  Status AllToAllNow(const RowExchange& rows) override;
-  Status BarrierNow() override {
+  Status Exchange(ByteSpan mine, MutableByteSpan all) override;
+  Status ExchangeParts(ByteSpan full, const UseParts& use) override;
+  Status ExchangeRows(const RowExchange& rows) override;
+  Status Barrier() override {
     CKPT_RETURN_IF_ERROR(group_->Meet(rank_, {.call = "Barrier"}));
     group_->Part();
     return OkStatus();
   }
 
  private:
-  // The operands that the ranks showed, from `offset_bytes` on.
-  std::vector<const std::byte*> ShownData(std::uint64_t offset_bytes) const {
-    std::vector<const std::byte*> data;
-    for (int peer = 0; peer < size(); ++peer) {
-      data.push_back(group_->shown(peer).data + offset_bytes);
-    }
-    return data;
-  }
-  // The other ranks, beginning with the next one, so that the ranks do not all read the same memory
-  // at once.
-  int Peer(int i) const { return (rank_ + i) % size(); }
-
   const std::shared_ptr<ThreadWorld> world_;
   const std::shared_ptr<ThreadGroup> group_;
   const int rank_;
 };
 
-Status ThreadCommunicator::GatherNow(const std::byte* mine, std::byte* all,
-                                     std::uint64_t size_bytes) {
+// The other ranks come in the order that begins with the next one, so that the ranks do not all read
+// the same memory at once.
+Status ThreadHostGroup::Exchange(ByteSpan mine, MutableByteSpan all) {
+  CKPT_CHECK(all.size() == mine.size() * static_cast<std::size_t>(size()));
   CKPT_RETURN_IF_ERROR(
-      group_->Meet(rank_, {.call = "AllGather", .size_bytes = size_bytes, .data = mine}));
+      group_->Meet(rank_, {.call = "Exchange", .size_bytes = mine.size(), .data = mine.data()}));
   for (int i = 0; i < size(); ++i) {
-    const int peer = Peer(i);
-    CopyBytes(group_->shown(peer).data, all + static_cast<std::uint64_t>(peer) * size_bytes,
-              size_bytes);
+    const int peer = (rank_ + i) % size();
+    CopyBytes(group_->shown(peer).data, all.data() + static_cast<std::size_t>(peer) * mine.size(),
+              mine.size());
   }
   group_->Part();
   return OkStatus();
 }
 
-// A rank writes only its own part of its own `full`, which no other rank reads. So `shard` may lie
-// in `full`.
-Status ThreadCommunicator::ReduceScatterNow(DType dtype, std::byte* full, std::byte* shard,
-                                            std::int64_t count) {
-  const std::uint64_t part_bytes = static_cast<std::uint64_t>(count) * ElementBytes(dtype);
+// A rank writes only its own part of its own `full`, which no other rank reads.
+Status ThreadHostGroup::ExchangeParts(ByteSpan full, const UseParts& use) {
+  const std::uint64_t part_bytes = full.size() / static_cast<std::size_t>(size());
+  CKPT_CHECK(part_bytes * static_cast<std::size_t>(size()) == full.size());
   CKPT_RETURN_IF_ERROR(group_->Meet(
-      rank_, {.call = "ReduceScatter", .dtype = dtype, .size_bytes = part_bytes, .data = full}));
-  ReduceByTree(ReduceOp::kSum, dtype, ShownData(static_cast<std::uint64_t>(rank_) * part_bytes),
-               shard, count);
-  group_->Part();
-  return OkStatus();
-}
-
-// Every rank reduces one slice in place, then copies the slices of the others.
-Status ThreadCommunicator::AllReduceNow(ReduceOp op, DType dtype, std::byte* data,
-                                        std::int64_t count) {
-  constexpr std::int64_t kSliceUnit = 64;  // elements, so that slices share no cache line
-  const std::uint64_t element_bytes = ElementBytes(dtype);
-  const std::int64_t units = (count + kSliceUnit - 1) / kSliceUnit;
-  const std::int64_t slice = (units + size() - 1) / size() * kSliceUnit;
-  const auto begin_of = [&](int rank) { return std::min(rank * slice, count); };
-  const auto offset_of = [&](int rank) {
-    return static_cast<std::uint64_t>(begin_of(rank)) * element_bytes;
-  };
-  CKPT_RETURN_IF_ERROR(
-      group_->Meet(rank_, {.call = op == ReduceOp::kSum ? "AllReduce" : "AllReduce max",
-                           .dtype = dtype,
-                           .size_bytes = offset_of(size()),
-                           .data = data}));
-  const std::uint64_t own = offset_of(rank_);
-  ReduceByTree(op, dtype, ShownData(own), data + own, begin_of(rank_ + 1) - begin_of(rank_));
-  group_->Sync();
-  for (int i = 1; i < size(); ++i) {
-    const std::uint64_t offset = offset_of(Peer(i));
-    CopyBytes(group_->shown(Peer(i)).data + offset, data + offset, offset_of(Peer(i) + 1) - offset);
+      rank_, {.call = "ExchangeParts", .size_bytes = full.size(), .data = full.data()}));
+  std::vector<const std::byte*> parts;
+  for (int peer = 0; peer < size(); ++peer) {
+    parts.push_back(group_->shown(peer).data + static_cast<std::uint64_t>(rank_) * part_bytes);
   }
+  use(parts, 0, part_bytes);
   group_->Part();
   return OkStatus();
 }
 
-Status ThreadCommunicator::AllToAllNow(const RowExchange& rows) {
+Status ThreadHostGroup::ExchangeRows(const RowExchange& rows) {
   CKPT_RETURN_IF_ERROR(
-      group_->Meet(rank_, {.call = "AllToAll", .size_bytes = rows.row_bytes, .rows = &rows}));
+      group_->Meet(rank_, {.call = "ExchangeRows", .size_bytes = rows.row_bytes, .rows = &rows}));
   Status status;
   std::byte* to = rows.receive;
   for (int peer = 0; peer < size(); ++peer) {
@@ -176,7 +137,7 @@ Status ThreadCommunicator::AllToAllNow(const RowExchange& rows) {
   return status;
 }
 
-Result<std::unique_ptr<Communicator>> ThreadCommunicator::Split(int color, int key) {
+Result<std::unique_ptr<HostGroup>> ThreadHostGroup::Split(int color, int key) {
   CKPT_ASSIGN_OR_RETURN(const std::vector<int> members, SplitMembers(*this, color, key));
   const auto own = std::ranges::find(members, rank_) - members.begin();
   // The first member makes the group. The others take it before the ranks part.
@@ -185,25 +146,25 @@ Result<std::unique_ptr<Communicator>> ThreadCommunicator::Split(int color, int k
   CKPT_RETURN_IF_ERROR(group_->Meet(rank_, {.call = "Split", .made = &group}));
   const std::shared_ptr<ThreadGroup> made = *group_->shown(members.front()).made;
   group_->Part();
-  return std::unique_ptr<Communicator>(
-      std::make_unique<ThreadCommunicator>(world_, made, static_cast<int>(own)));
+  return std::unique_ptr<HostGroup>(
+      std::make_unique<ThreadHostGroup>(world_, made, static_cast<int>(own)));
 }
 
 }  // namespace
 
-std::vector<std::unique_ptr<Communicator>> MakeThreadWorld(int num_ranks) {
+std::vector<std::unique_ptr<HostGroup>> MakeThreadWorld(int num_ranks) {
   CKPT_CHECK(num_ranks > 0);
   auto world = std::make_shared<ThreadWorld>(num_ranks);
   const std::shared_ptr<ThreadGroup> group = world->MakeGroup(num_ranks);
-  std::vector<std::unique_ptr<Communicator>> ranks;
+  std::vector<std::unique_ptr<HostGroup>> ranks;
   for (int rank = 0; rank < num_ranks; ++rank) {
-    ranks.push_back(std::make_unique<ThreadCommunicator>(world, group, rank));
+    ranks.push_back(std::make_unique<ThreadHostGroup>(world, group, rank));
   }
   return ranks;
 }
 
-Status RunRanks(int num_ranks, const std::function<Status(Communicator& world)>& body) {
-  std::vector<std::unique_ptr<Communicator>> worlds = MakeThreadWorld(num_ranks);
+Status RunRanks(int num_ranks, const std::function<Status(HostGroup& world)>& body) {
+  std::vector<std::unique_ptr<HostGroup>> worlds = MakeThreadWorld(num_ranks);
   std::vector<Status> statuses(worlds.size());
   const auto run = [&](std::size_t rank) {
     statuses[rank] = StatusOfCall([&] { return body(*worlds[rank]); });

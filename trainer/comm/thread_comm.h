@@ -7,17 +7,17 @@
 #include <vector>
 
 #include "core/base/status.h"
-#include "trainer/comm/communicator.h"
+#include "trainer/comm/host_group.h"
 
 namespace ckpt::trainer {
 
-// One world communicator per rank. After that, only the rank's own thread and queues use it.
-std::vector<std::unique_ptr<Communicator>> MakeThreadWorld(int num_ranks);
+// One group per rank, all of them the world. After that, only the rank's own thread and queues use it.
+std::vector<std::unique_ptr<HostGroup>> MakeThreadWorld(int num_ranks);
 
 // Runs `body(world)` on `num_ranks` threads and waits for all. A rank that fails aborts the world,
 // so that the others do not hang.
 // Errors: the first real failure in order of rank; kCancelled only if there is no other.
-Status RunRanks(int num_ranks, const std::function<Status(Communicator& world)>& body);
+Status RunRanks(int num_ranks, const std::function<Status(HostGroup& world)>& body);
 
 }  // namespace ckpt::trainer
 

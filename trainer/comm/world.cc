@@ -25,8 +25,7 @@ int NumLaunchedProcesses() {
   return 1;
 }
 
-Status RunWorld(const WorldOptions& options,
-                const std::function<Status(Communicator& world)>& body) {
+Status RunWorld(const WorldOptions& options, const std::function<Status(HostGroup& world)>& body) {
   const int processes = NumLaunchedProcesses();
   if (processes == 1) return RunRanks(std::max(options.num_ranks, 1), body);
   if (options.num_ranks != 0 && options.num_ranks != processes) {
@@ -37,7 +36,7 @@ Status RunWorld(const WorldOptions& options,
         .Hint("start " + std::to_string(options.num_ranks) +
               " processes, or one, whose threads are the ranks");
   }
-  return RunMpiRank(options.queues, body);
+  return RunMpiRank(options.from_threads, body);
 }
 
 }  // namespace ckpt::trainer

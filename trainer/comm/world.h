@@ -5,16 +5,15 @@
 #include <functional>
 
 #include "core/base/status.h"
-#include "trainer/comm/communicator.h"
-#include "trainer/device/host_device.h"
+#include "trainer/comm/host_group.h"
 
 namespace ckpt::trainer {
 
 struct WorldOptions {
   // Number of ranks; 0 means as many as the launcher started processes.
   int num_ranks = 0;
-  // The kind of queues from which the ranks communicate.
-  QueueMode queues = QueueMode::kInline;
+  // Ranks call their groups from threads of their own, such as those of queues.
+  bool from_threads = false;
 };
 
 // The processes that mpirun or srun started together with this one, this one included; 1 without a
@@ -27,8 +26,7 @@ struct WorldOptions {
 //
 // Errors: kUsage (`num_ranks` is neither 0 nor the number of processes), those of RunRanks and
 // RunMpiRank.
-Status RunWorld(const WorldOptions& options,
-                const std::function<Status(Communicator& world)>& body);
+Status RunWorld(const WorldOptions& options, const std::function<Status(HostGroup& world)>& body);
 
 }  // namespace ckpt::trainer
 

@@ -1,4 +1,4 @@
-// Device: memory, queues and copies of one rank's processor.
+// Device: memory, queues, copies and collectives of one rank's processor.
 #ifndef CKPT_TRAINER_DEVICE_DEVICE_H_
 #define CKPT_TRAINER_DEVICE_DEVICE_H_
 
@@ -32,7 +32,9 @@ struct MemoryUsage {
   std::uint64_t peak_bytes = 0;
 };
 
+class Collectives;
 class Device;
+class HostGroup;
 
 // Owned device memory, zero at first, aligned to 256 bytes. Destruction returns it to its device;
 // synchronise the queues that use it before that.
@@ -71,6 +73,15 @@ class Device {
   // has run it.
   virtual void CopyToHost(Queue& queue, const Tensor& from, void* host) = 0;
   virtual void CopyFromHost(Queue& queue, const void* host, const Tensor& to) = 0;
+
+  // Collectives of the ranks of `group`, which nobody else may use from now on. Every rank of the
+  // group calls it. Errors: those of the group.
+  virtual Result<std::unique_ptr<Collectives>> MakeCollectives(
+      std::unique_ptr<HostGroup> group) = 0;
+  // Calls that are made between the two, of any collectives of this device, may be sent as one. They
+  // may start only at EndBatch. Use CollectiveBatch.
+  virtual void BeginBatch() {}
+  virtual void EndBatch() {}
 
   [[nodiscard]] const MemoryUsage& usage(MemoryUse use) const {
     return usage_[static_cast<std::size_t>(use)];

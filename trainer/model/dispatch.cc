@@ -23,7 +23,7 @@ Tensor Upload(BlockContext& context, const std::vector<std::int32_t>& values) {
 // them by expert, then by source.
 class AllToAllDispatch final : public Dispatch {
  public:
-  AllToAllDispatch(const DispatchSpec& spec, Communicator& group)
+  AllToAllDispatch(const DispatchSpec& spec, Collectives& group)
       : spec_(spec), group_(group), num_held_(spec.num_experts / group.size()) {
     CKPT_CHECK(spec.num_experts % group.size() == 0);
     segments_ = spec.separates_sources ? group.size() : 1;
@@ -80,7 +80,7 @@ class AllToAllDispatch final : public Dispatch {
   }
 
   const DispatchSpec spec_;
-  Communicator& group_;
+  Collectives& group_;
   const std::int64_t num_held_;
 
   std::int64_t num_sent_ = 0;
@@ -117,8 +117,8 @@ Status AllToAllDispatch::Route(BlockContext& context, const Tensor& experts,
   std::vector<std::int32_t> mine(static_cast<std::size_t>(spec_.num_experts));
   std::adjacent_difference(sent.begin() + 1, sent.end(), mine.begin());  // from offset 0
   std::vector<std::int32_t> counts(mine.size() * static_cast<std::size_t>(group_.size()));
-  CKPT_RETURN_IF_ERROR(
-      group_.Exchange(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(counts))));
+  CKPT_RETURN_IF_ERROR(group_.host().Exchange(std::as_bytes(std::span(mine)),
+                                              std::as_writable_bytes(std::span(counts))));
   CountTraffic(counts);
   offsets_ = Upload(context, host_offsets_);
   if (!is_alone()) arrival_ = Upload(context, host_arrival_);
@@ -178,7 +178,7 @@ void AllToAllDispatch::TravelBack(BlockContext& context, const Tensor& rows, con
 // Every rank gets all tokens of the group.
 class AllGatherDispatch final : public Dispatch {
  public:
-  AllGatherDispatch(const DispatchSpec& spec, Communicator& group)
+  AllGatherDispatch(const DispatchSpec& spec, Collectives& group)
       : spec_(spec), group_(group), num_held_(spec.num_experts / group.size()) {
     CKPT_CHECK(spec.num_experts % group.size() == 0 && !spec.separates_sources &&
                spec.drop.capacity == 0);
@@ -218,7 +218,7 @@ class AllGatherDispatch final : public Dispatch {
 
  private:
   const DispatchSpec spec_;
-  Communicator& group_;
+  Collectives& group_;
   const std::int64_t num_held_;
 
   // int32 [P·T, K]: the row of each choice among the rows of the experts held here; -1 for other
@@ -264,7 +264,7 @@ Status AllGatherDispatch::Route(BlockContext& context, const Tensor& experts,
 }  // namespace
 
 std::unique_ptr<Dispatch> MakeDispatch(Dispatcher kind, const DispatchSpec& spec,
-                                       Communicator& group) {
+                                       Collectives& group) {
   switch (kind) {
     case Dispatcher::kAllGather:
       return std::make_unique<AllGatherDispatch>(spec, group);

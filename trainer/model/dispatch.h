@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "core/base/status.h"
-#include "trainer/comm/communicator.h"
+#include "trainer/device/collectives.h"
 #include "trainer/model/block.h"
 #include "trainer/ops/moe_specs.h"
 
@@ -71,7 +71,7 @@ class Dispatch {
 // REQUIRES: the number of ranks of `group` divides the number of experts. `group` outlives the
 // Dispatch.
 std::unique_ptr<Dispatch> MakeDispatch(Dispatcher kind, const DispatchSpec& spec,
-                                       Communicator& group);
+                                       Collectives& group);
 
 }  // namespace ckpt::trainer
 

@@ -6,7 +6,8 @@
 #include <string>
 #include <utility>
 
-#include "trainer/comm/thread_comm.h"
+#include "trainer/comm/lone_group.h"
+#include "trainer/device/collectives.h"
 #include "trainer/model/block_params.h"
 #include "trainer/model/layer.h"
 #include "trainer/model/linear.h"
@@ -127,7 +128,7 @@ class Decoder final : public Model {
 
   const ModelConfig config_;
   ModelRuntime runtime_;
-  std::unique_ptr<Communicator> alone_;  // the expert group if the runtime gives none
+  std::unique_ptr<Collectives> alone_;  // the expert group if the runtime gives none
   Arena arena_;
   RopeTable rope_;
   Norm final_norm_;
@@ -140,11 +141,11 @@ class Decoder final : public Model {
 
 Status Decoder::Build() {
   if (config_.moe && runtime_.moe.expert_group == nullptr) {
-    alone_ = std::move(MakeThreadWorld(1).front());
+    CKPT_ASSIGN_OR_RETURN(alone_, runtime_.device->MakeCollectives(MakeLoneGroup()));
     runtime_.moe.expert_group = alone_.get();
   }
   CKPT_RETURN_IF_ERROR(AllocateExpertState());
-  const Communicator* const experts = runtime_.moe.expert_group;
+  const Collectives* const experts = runtime_.moe.expert_group;
   units_ = ListUnits(config_, experts == nullptr ? 0 : experts->rank(),
                      experts == nullptr ? 1 : experts->size());
   std::int64_t num_moe_layers = 0;

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/base/status.h"
-#include "trainer/comm/communicator.h"
+#include "trainer/device/collectives.h"
 #include "trainer/model/block.h"
 #include "trainer/model/dispatch.h"
 #include "trainer/model/mlp.h"
@@ -22,7 +22,7 @@ namespace ckpt::trainer {
 
 struct MoeRuntime {
   // The ranks that divide the experts; rank e of P holds experts [e·E/P, (e+1)·E/P).
-  Communicator* expert_group = nullptr;
+  Collectives* expert_group = nullptr;
   Dispatcher dispatcher = Dispatcher::kAllToAll;
   // Adds up gradients of expert weights one source rank at a time, so that with fixed-point
   // gradients their sum does not depend on the mesh. Needs kAllToAll.

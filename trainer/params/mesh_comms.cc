@@ -1,10 +1,14 @@
 #include "trainer/params/mesh_comms.h"
 
+#include <utility>
+
 namespace ckpt::trainer {
 
-Result<MeshComms> SplitWorld(Communicator& world, const Topology& topology) {
-  const auto split = [&](Group group) {
-    return world.Split(topology.Color(group), topology.rank());
+Result<MeshComms> SplitWorld(HostGroup& world, const Topology& topology, Device& device) {
+  const auto split = [&](Group group) -> Result<std::unique_ptr<Collectives>> {
+    CKPT_ASSIGN_OR_RETURN(std::unique_ptr<HostGroup> ranks,
+                          world.Split(topology.Color(group), topology.rank()));
+    return device.MakeCollectives(std::move(ranks));
   };
   MeshComms comms;
   CKPT_ASSIGN_OR_RETURN(comms.gather_shard, split(Group::kShard));

@@ -104,8 +104,10 @@ class ParamStore::Impl {
   void ForEachInSlot(int unit, const Buffer& memory, DType dtype, Predicate lies_there,
                      const Use& use);
 
-  // Updates this rank's part from the replicas if it updates only a slice of it.
-  void RefreshPart(const GroupPlan& group, const Tensor& weights);
+  // Updates this rank's parts from the replicas where it updates only slices of them.
+  void RefreshSlices(int unit);
+  // Updates weights that are held whole from the shard group.
+  void RefreshWhole(int unit);
   SlotPool::Slot* Gather(int unit);
   // Calls `use(parameter's index in its unit, its tensor in the group's whole array)`.
   template <typename Use>
@@ -120,13 +122,13 @@ class ParamStore::Impl {
   // Enqueues the reductions of a group's sums after the last micro-batch, on the reduce queue.
   void ReduceLate(const GroupPlan& group, GroupArrays& arrays);
   // Sums `region` over `comm`. Afterwards `own`, a part of it or all of it, is valid.
-  void ReduceSums(Communicator& comm, const Tensor& region, const Tensor& own);
+  void ReduceSums(Collectives& comm, const Tensor& region, const Tensor& own);
 
-  [[nodiscard]] Communicator& GatherComm(const GroupPlan& group) {
+  [[nodiscard]] Collectives& GatherComm(const GroupPlan& group) {
     return group.param_class == ParamClass::kExpert ? *comms_.gather_expert_shard
                                                     : *comms_.gather_shard;
   }
-  [[nodiscard]] Communicator& ReduceComm(const GroupPlan& group) {
+  [[nodiscard]] Collectives& ReduceComm(const GroupPlan& group) {
     return group.param_class == ParamClass::kExpert ? *comms_.reduce_expert_shard
                                                     : *comms_.reduce_shard;
   }
@@ -259,25 +261,39 @@ void ParamStore::Impl::WeightsChanged() {
   gather_outer_->Wait(updated);
   gather_->Wait(updated);
   for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) {
-    for (const std::size_t g : Groups(unit)) RefreshPart(plan_.groups[g], arrays_[g].weights);
+    RefreshSlices(unit);
     State(unit).sliced = gather_outer_->Record();
-    for (const std::size_t g : Groups(unit)) {
-      const GroupPlan& group = plan_.groups[g];
-      if (group.part.elems == group.weights.elems) continue;
-      const Tensor& weights = arrays_[g].weights;
-      gather_->Wait(State(unit).sliced);
-      GatherComm(group).AllGather(*gather_, PartOf(weights, group.weights, group.part), weights);
-      ++counters_.refreshes;
-    }
+    RefreshWhole(unit);
     State(unit).refreshed = gather_->Record();
   }
 }
 
-void ParamStore::Impl::RefreshPart(const GroupPlan& group, const Tensor& weights) {
-  if (group.main.elems == group.part.elems) return;
-  comms_.gather_outer->AllGather(*gather_outer_, PartOf(weights, group.weights, group.main),
-                                 PartOf(weights, group.weights, group.part));
-  ++counters_.refreshes;
+void ParamStore::Impl::RefreshSlices(int unit) {
+  const CollectiveBatch batch(device_);
+  for (const std::size_t g : Groups(unit)) {
+    const GroupPlan& group = plan_.groups[g];
+    if (group.main.elems == group.part.elems) continue;
+    const Tensor& weights = arrays_[g].weights;
+    comms_.gather_outer->AllGather(*gather_outer_, PartOf(weights, group.weights, group.main),
+                                   PartOf(weights, group.weights, group.part));
+    ++counters_.refreshes;
+  }
+}
+
+void ParamStore::Impl::RefreshWhole(int unit) {
+  const auto is_held_whole = [](const GroupPlan& group) {
+    return group.part.elems < group.weights.elems;
+  };
+  if (!AnyGroup(unit, is_held_whole)) return;
+  gather_->Wait(State(unit).sliced);
+  const CollectiveBatch batch(device_);
+  for (const std::size_t g : Groups(unit)) {
+    const GroupPlan& group = plan_.groups[g];
+    if (!is_held_whole(group)) continue;
+    const Tensor& weights = arrays_[g].weights;
+    GatherComm(group).AllGather(*gather_, PartOf(weights, group.weights, group.part), weights);
+    ++counters_.refreshes;
+  }
 }
 
 void ParamStore::Impl::BeginStep(int num_micro_batches) {
@@ -338,12 +354,15 @@ SlotPool::Slot* ParamStore::Impl::Gather(int unit) {
   if (slot == nullptr) return nullptr;
   gather_->Wait(slot->free);
   gather_->Wait(State(unit).sliced);
-  ForEachInSlot(
-      unit, slot->memory, plan_.precision.compute,
-      [](const GroupPlan& group) { return group.gathers(); },
-      [&](std::size_t g, const Tensor& whole) {
-        GatherComm(plan_.groups[g]).AllGather(*gather_, arrays_[g].weights, whole);
-      });
+  {
+    const CollectiveBatch batch(device_);
+    ForEachInSlot(
+        unit, slot->memory, plan_.precision.compute,
+        [](const GroupPlan& group) { return group.gathers(); },
+        [&](std::size_t g, const Tensor& whole) {
+          GatherComm(plan_.groups[g]).AllGather(*gather_, arrays_[g].weights, whole);
+        });
+  }
   slot->ready = gather_->Record();
   ++counters_.gathers;
   counters_.most_gathered_units =
@@ -425,7 +444,7 @@ std::span<const Gradient> ParamStore::Impl::AcquireGradients(int unit) {
   return State(unit).gradients;
 }
 
-void ParamStore::Impl::ReduceSums(Communicator& comm, const Tensor& region, const Tensor& own) {
+void ParamStore::Impl::ReduceSums(Collectives& comm, const Tensor& region, const Tensor& own) {
   const auto reduce = [&](const Tensor& data, const Tensor& result) {
     if (result.num_elems() == data.num_elems()) {
       comm.AllReduce(*reduce_, data, ReduceOp::kSum);

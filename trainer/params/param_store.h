@@ -64,7 +64,7 @@ struct MainArrays {
 // Thread-safety: the rank's thread.
 class ParamStore final : public ParamAccess {
  public:
-  // `units`, `comms` with its communicators, `ops`, `device` and `compute` outlive the store.
+  // `units`, `comms` with its collectives, `ops`, `device` and `compute` outlive the store.
   // Errors: kSystem (out of memory).
   static Result<std::unique_ptr<ParamStore>> Create(const std::vector<UnitSpec>& units,
                                                     ShardPlan plan, MeshComms& comms, Ops& ops,

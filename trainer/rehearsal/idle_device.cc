@@ -10,6 +10,8 @@
 #include <string_view>
 #include <utility>
 
+#include "trainer/device/collectives.h"
+
 namespace ckpt::trainer {
 namespace {
 
@@ -22,6 +24,18 @@ class IdleQueue final : public Queue {
 
  private:
   Status status_;
+};
+
+class IdleCollectives final : public Collectives {
+ public:
+  explicit IdleCollectives(std::unique_ptr<HostGroup> group) : Collectives(std::move(group)) {}
+
+  void AllGather(Queue& /*queue*/, const Tensor& /*shard*/, const Tensor& /*full*/) override {}
+  void ReduceScatter(Queue& /*queue*/, const Tensor& /*full*/, const Tensor& /*shard*/) override {}
+  void AllReduce(Queue& /*queue*/, const Tensor& /*data*/, ReduceOp /*op*/) override {}
+  void AllToAll(Queue& /*queue*/, const Tensor& /*send*/,
+                std::span<const std::int64_t> /*send_rows*/, const Tensor& /*receive*/,
+                std::span<const std::int64_t> /*receive_rows*/) override {}
 };
 
 class IdleDevice final : public Device {
@@ -47,6 +61,9 @@ class IdleDevice final : public Device {
     if (from.num_elems() > 0) std::memcpy(host, from.data, from.size_bytes());
   }
   void CopyFromHost(Queue& /*queue*/, const void* /*host*/, const Tensor& /*to*/) override {}
+  Result<std::unique_ptr<Collectives>> MakeCollectives(std::unique_ptr<HostGroup> group) override {
+    return std::unique_ptr<Collectives>(std::make_unique<IdleCollectives>(std::move(group)));
+  }
 
  private:
   void Free(void* data) override {

@@ -9,7 +9,8 @@
 namespace ckpt::trainer {
 
 // Its memory is only reserved addresses; the system backs a page when it is touched. Its queues are
-// always done. It ignores copies to the device. A copy from it returns what the host wrote there.
+// always done. It ignores copies to the device and
+// collectives. A copy from it returns what the host wrote there.
 [[nodiscard]] std::unique_ptr<Device> MakeIdleDevice();
 
 }  // namespace ckpt::trainer

@@ -8,11 +8,12 @@
 #include <vector>
 
 #include "core/base/check.h"
+#include "trainer/device/collectives.h"
 #include "trainer/mesh/topology.h"
 #include "trainer/model/model.h"
 #include "trainer/params/param_access.h"
-#include "trainer/rehearsal/idle_comm.h"
 #include "trainer/rehearsal/idle_device.h"
+#include "trainer/rehearsal/idle_group.h"
 #include "trainer/rehearsal/idle_ops.h"
 #include "trainer/step/trained_units.h"
 
@@ -76,8 +77,9 @@ Result<RehearsedBytes> RehearseStep(const TrainConfig& config, int rank) {
   const std::unique_ptr<Device> device = MakeIdleDevice();
   const std::unique_ptr<Ops> ops = MakeIdleOps();
   const std::unique_ptr<Queue> queue = device->MakeQueue("compute");
-  const std::unique_ptr<Communicator> experts =
-      MakeIdleComm(topology.Index(Group::kExpert), topology.Size(Group::kExpert));
+  CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<Collectives> experts,
+                        device->MakeCollectives(MakeIdleGroup(topology.Index(Group::kExpert),
+                                                              topology.Size(Group::kExpert))));
   CKPT_ASSIGN_OR_RETURN(
       const std::unique_ptr<Model> model,
       Model::Create(config.model,

@@ -25,7 +25,7 @@ namespace {
 // Compares this rank's share of the files with the manifest. OK without a manifest. The bytes of
 // tensors are left to the load if the candidate could be `opened`.
 Status CheckShare(Storage& storage, const Path& candidate, const Result<StatePtr>& opened,
-                  const trainer::Communicator& world) {
+                  const trainer::HostGroup& world) {
   std::shared_ptr<const Manifest> manifest;
   const CheckpointIndex* index = nullptr;
   if (opened.ok()) {
@@ -55,7 +55,7 @@ bool IsAboutBytes(const Status& status) {
 
 // The candidates that rank 0 sees, on every rank, because what each rank sees may change meanwhile.
 Result<std::vector<Path>> ListForAll(Storage& storage, const Path& root,
-                                     trainer::Communicator& world) {
+                                     trainer::HostGroup& world) {
   constexpr char kEnd = '\0';  // never part of a path
   Result<std::vector<Path>> listed = std::vector<Path>();
   if (world.rank() == 0) listed = ListCandidates(storage, root);
@@ -90,7 +90,7 @@ using Load = std::function<Status(const TrainingState&)>;
 // that every candidate would give ends the load: a run must not resume an older checkpoint because
 // there were no file handles left. `opened` is the same candidate's in every process.
 Result<Found> LoadIntact(Storage& storage, const CheckpointSettings& settings,
-                         const StatePtr& opened, const Load& load, trainer::Communicator& world,
+                         const StatePtr& opened, const Load& load, trainer::HostGroup& world,
                          const Notice& tell) {
   CKPT_ASSIGN_OR_RETURN(const std::vector<Path> candidates,
                         ListForAll(storage, settings.load, world));
@@ -137,7 +137,7 @@ Result<Found> LoadIntact(Storage& storage, const CheckpointSettings& settings,
 
 Result<std::optional<LoadedRun>> LoadRun(Storage& storage, const CheckpointSettings& settings,
                                          OpenedRun& opened, trainer::RankTrainer& trainer,
-                                         trainer::Communicator& world, const LoadVoice& voice) {
+                                         trainer::HostGroup& world, const LoadVoice& voice) {
   const Notice tell = [&](const std::string& text) {
     if (world.rank() == 0 && voice.notice) voice.notice(text);
   };

@@ -10,7 +10,7 @@
 #include "core/exec/progress.h"
 #include "core/io/storage.h"
 #include "core/layout/resolve.h"
-#include "trainer/comm/communicator.h"
+#include "trainer/comm/host_group.h"
 #include "trainer/run/checkpoint_settings.h"
 #include "trainer/run/opened_run.h"
 #include "trainer/run/run_progress.h"
@@ -47,7 +47,7 @@ struct LoadVoice {
 // Errors: those of OpenStoredRun and LoadState; those of every candidate, if none is valid.
 Result<std::optional<LoadedRun>> LoadRun(Storage& storage, const CheckpointSettings& settings,
                                          OpenedRun& opened, trainer::RankTrainer& trainer,
-                                         trainer::Communicator& world, const LoadVoice& voice);
+                                         trainer::HostGroup& world, const LoadVoice& voice);
 
 }  // namespace ckpt::train
 

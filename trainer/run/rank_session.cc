@@ -3,30 +3,25 @@
 #include <optional>
 #include <utility>
 
-#include "trainer/ops/host_ops.h"
 #include "trainer/run/initial_weights.h"
 #include "trainer/run/load_run.h"
 
 namespace ckpt::train {
 
-trainer::QueueMode QueuesOf(const trainer::TrainConfig& config) {
-  return config.overlap_grad_reduce || config.overlap_param_gather ? trainer::QueueMode::kThreads
-                                                                   : trainer::QueueMode::kInline;
-}
-
 Result<std::unique_ptr<RankSession>> RankSession::Create(const SessionInput& input,
-                                                         trainer::Communicator& world,
-                                                         Notice notice) {
+                                                         trainer::HostGroup& world, Notice notice) {
   std::unique_ptr<RankSession> session(new RankSession(input, world, std::move(notice)));
   const trainer::TrainConfig& config = input.run.train;
-  session->device_ = trainer::MakeHostDevice({.queues = QueuesOf(config)});
-  session->ops_ =
-      trainer::MakeHostOps({.threads = input.threads,
-                            .fixed_order = config.reduction == trainer::Reduction::kCanonical});
   CKPT_ASSIGN_OR_RETURN(
-      session->trainer_,
-      trainer::RankTrainer::Create(config, world,
-                                   {.device = session->device_.get(), .ops = session->ops_.get()}));
+      session->backend_,
+      trainer::MakeBackend({.threads = input.threads,
+                            .fixed_order = config.reduction == trainer::Reduction::kCanonical,
+                            .overlaps = config.overlaps()},
+                           world));
+  CKPT_ASSIGN_OR_RETURN(session->trainer_,
+                        trainer::RankTrainer::Create(config, world,
+                                                     {.device = session->backend_.device.get(),
+                                                      .ops = session->backend_.ops.get()}));
   session->checkpoints_.emplace(
       input.storage, input.checkpoints, input.run, *session->trainer_, world,
       RunVoice{.say = session->notice_, .make_progress = input.make_save_progress});

@@ -12,10 +12,8 @@
 #include "core/base/result.h"
 #include "core/exec/progress.h"
 #include "core/io/storage.h"
-#include "trainer/comm/communicator.h"
-#include "trainer/device/device.h"
-#include "trainer/device/host_device.h"
-#include "trainer/ops/ops.h"
+#include "trainer/backend/backend.h"
+#include "trainer/comm/host_group.h"
 #include "trainer/run/checkpoint_settings.h"
 #include "trainer/run/run_checkpoints.h"
 #include "trainer/run/run_config.h"
@@ -37,16 +35,12 @@ struct SessionInput {
   std::function<std::unique_ptr<ProgressSink>()> make_save_progress = {};
 };
 
-// The queues on which the ranks of a run compute: with threads of their own if computation and
-// communication overlap.
-[[nodiscard]] trainer::QueueMode QueuesOf(const trainer::TrainConfig& config);
-
 // Thread-safety: the rank's thread. Every rank makes the same calls.
 class RankSession {
  public:
-  // The session has no weights yet. Errors: those of RankTrainer.
+  // The session has no weights yet. Errors: those of MakeBackend and RankTrainer.
   static Result<std::unique_ptr<RankSession>> Create(const SessionInput& input,
-                                                     trainer::Communicator& world, Notice notice);
+                                                     trainer::HostGroup& world, Notice notice);
 
   // Sets the state: from the checkpoint that the run resumes, or with weights that are read or
   // drawn.
@@ -59,15 +53,14 @@ class RankSession {
   [[nodiscard]] RunCheckpoints& checkpoints() { return *checkpoints_; }
 
  private:
-  RankSession(const SessionInput& input, trainer::Communicator& world, Notice notice)
+  RankSession(const SessionInput& input, trainer::HostGroup& world, Notice notice)
       : input_(input), world_(world), notice_(std::move(notice)) {}
   Result<RunProgress> GoOn();
 
   const SessionInput input_;
-  trainer::Communicator& world_;
+  trainer::HostGroup& world_;
   const Notice notice_;
-  std::unique_ptr<trainer::Device> device_;
-  std::unique_ptr<trainer::Ops> ops_;
+  trainer::Backend backend_;
   std::unique_ptr<trainer::RankTrainer> trainer_;
   std::optional<RunCheckpoints> checkpoints_;
 };

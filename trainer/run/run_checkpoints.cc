@@ -24,7 +24,7 @@
 namespace ckpt::train {
 
 RunCheckpoints::RunCheckpoints(Storage& storage, CheckpointSettings settings, const RunConfig& run,
-                               trainer::RankTrainer& trainer, trainer::Communicator& world,
+                               trainer::RankTrainer& trainer, trainer::HostGroup& world,
                                RunVoice voice)
     : storage_(storage),
       settings_(std::move(settings)),

@@ -19,7 +19,7 @@
 #include "formats/format.h"
 #include "trainer/checkpoint/checkpoint_writer.h"
 #include "trainer/checkpoint/staging.h"
-#include "trainer/comm/communicator.h"
+#include "trainer/comm/host_group.h"
 #include "trainer/run/checkpoint_settings.h"
 #include "trainer/run/load_run.h"
 #include "trainer/run/run_config.h"
@@ -35,7 +35,7 @@ class RunCheckpoints {
  public:
   // `run`, `trainer`, `world` and `storage` outlive it.
   RunCheckpoints(Storage& storage, CheckpointSettings settings, const RunConfig& run,
-                 trainer::RankTrainer& trainer, trainer::Communicator& world, RunVoice voice);
+                 trainer::RankTrainer& trainer, trainer::HostGroup& world, RunVoice voice);
   RunCheckpoints(const RunCheckpoints&) = delete;  // a background save points to this object
   RunCheckpoints& operator=(const RunCheckpoints&) = delete;
 
@@ -113,7 +113,7 @@ class RunCheckpoints {
   const CheckpointSettings settings_;
   const RunConfig& run_;
   trainer::RankTrainer& trainer_;
-  trainer::Communicator& world_;
+  trainer::HostGroup& world_;
   const RunVoice voice_;
   Path whole_;                    // the newest complete checkpoint of the run; empty: none
   bool has_saved_ = false;        // `whole_` is this process's own, not the one that it loaded

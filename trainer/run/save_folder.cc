@@ -38,7 +38,7 @@ Status FindProbes(Storage& storage, const Path& folder, int num_ranks) {
   return OkStatus();
 }
 
-Status CheckWritable(Storage& storage, const Path& folder, trainer::Communicator& world) {
+Status CheckWritable(Storage& storage, const Path& folder, trainer::HostGroup& world) {
   Status fit = AgreeOn(world, WriteProbe(storage, folder, world.rank()));
   if (fit.ok()) {
     const bool looks = world.rank() == 0;
@@ -63,7 +63,7 @@ Result<SaveFolder> SaveFolder::TakeFirst(Storage& storage, const CheckpointSetti
 }
 
 Result<SaveFolder> SaveFolder::Take(Storage& storage, const CheckpointSettings& settings,
-                                    bool goes_on, trainer::Communicator& world) {
+                                    bool goes_on, trainer::HostGroup& world) {
   Result<SaveFolder> folder = SaveFolder();
   if (settings.save.empty()) return folder;
   if (world.rank() == 0) folder = TakeFirst(storage, settings, goes_on);

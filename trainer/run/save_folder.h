@@ -9,7 +9,7 @@
 #include "core/base/result.h"
 #include "core/io/made_directories.h"
 #include "core/io/storage.h"
-#include "trainer/comm/communicator.h"
+#include "trainer/comm/host_group.h"
 #include "trainer/run/checkpoint_settings.h"
 
 namespace ckpt::train {
@@ -25,7 +25,7 @@ class SaveFolder {
   // Errors: kAlreadyExists (another run is saving there; those of CheckSavesNoneAway), kMissingFile
   // (a rank writes into another folder of that name), kNoSpace, kIo.
   static Result<SaveFolder> Take(Storage& storage, const CheckpointSettings& settings, bool goes_on,
-                                 trainer::Communicator& world);
+                                 trainer::HostGroup& world);
 
  private:
   SaveFolder() = default;

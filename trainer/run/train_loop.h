@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/base/result.h"
-#include "trainer/comm/communicator.h"
+#include "trainer/comm/host_group.h"
 #include "trainer/data/batch_reader.h"
 #include "trainer/metrics/step_metrics.h"
 #include "trainer/run/checkpoint_settings.h"
@@ -26,7 +26,7 @@ struct LoopInput {
   const CheckpointSettings& checkpoint_settings;
   trainer::RankTrainer& trainer;
   RunCheckpoints& checkpoints;
-  trainer::Communicator& world;
+  trainer::HostGroup& world;
   const trainer::BatchReader& batches;
   const trainer::BatchReader* valid = nullptr;  // null: no evaluation
   StepObserver* observer = nullptr;             // set on rank 0

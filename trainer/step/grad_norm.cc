@@ -32,7 +32,7 @@ std::int64_t CountNormRows(std::span<const UnitSpec> units, const ShardPlan& pla
   return rows;
 }
 
-Result<GradNorm> GradNorm::Create(const ParamStore& store, Communicator& world, Ops& ops,
+Result<GradNorm> GradNorm::Create(const ParamStore& store, HostGroup& world, Ops& ops,
                                   Device& device) {
   GradNorm norm(store, world, ops, device);
   std::int64_t rows = 0;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/base/result.h"
-#include "trainer/comm/communicator.h"
+#include "trainer/comm/host_group.h"
 #include "trainer/device/device.h"
 #include "trainer/ops/ops.h"
 #include "trainer/params/param_store.h"
@@ -29,7 +29,7 @@ namespace ckpt::trainer {
 class GradNorm {
  public:
   // `world`: all ranks that train. All arguments outlive it. Errors: kSystem.
-  static Result<GradNorm> Create(const ParamStore& store, Communicator& world, Ops& ops,
+  static Result<GradNorm> Create(const ParamStore& store, HostGroup& world, Ops& ops,
                                  Device& device);
 
   // √Σ g² over every element g of the gradients, where g is the store's sum times `scale`. Blocks
@@ -40,12 +40,12 @@ class GradNorm {
   Result<double> Compute(Queue& queue, double scale);
 
  private:
-  GradNorm(const ParamStore& store, Communicator& world, Ops& ops, Device& device)
+  GradNorm(const ParamStore& store, HostGroup& world, Ops& ops, Device& device)
       : store_(&store), world_(&world), ops_(&ops), device_(&device) {}
   [[nodiscard]] Status NotFinite(const std::vector<double>& row_sums) const;
 
   const ParamStore* store_;
-  Communicator* world_;
+  HostGroup* world_;
   Ops* ops_;
   Device* device_;
   Buffer memory_;

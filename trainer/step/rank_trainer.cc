@@ -61,11 +61,11 @@ ParamPiece WholePiece(const ParamSpec& spec) {
 
 class RankTrainerImpl final : public RankTrainer {
  public:
-  RankTrainerImpl(const TrainConfig& config, Communicator& world, const Backend& backend)
+  RankTrainerImpl(const TrainConfig& config, HostGroup& world, const TrainerRuntime& runtime)
       : config_(config),
         world_(world),
-        device_(*backend.device),
-        ops_(*backend.ops),
+        device_(*runtime.device),
+        ops_(*runtime.ops),
         topology_(config.mesh, world.rank()),
         compute_(device_.MakeQueue("compute")) {}
 
@@ -122,7 +122,7 @@ class RankTrainerImpl final : public RankTrainer {
   Result<std::vector<float>> ReadFloats(const Tensor& tensor, const GradientFactors& factors);
 
   const TrainConfig config_;
-  Communicator& world_;
+  HostGroup& world_;
   Device& device_;
   Ops& ops_;
   const Topology topology_;
@@ -143,7 +143,7 @@ class RankTrainerImpl final : public RankTrainer {
 };
 
 Status RankTrainerImpl::Build() {
-  CKPT_ASSIGN_OR_RETURN(comms_, SplitWorld(world_, topology_));
+  CKPT_ASSIGN_OR_RETURN(comms_, SplitWorld(world_, topology_, device_));
   const bool is_canonical = config_.reduction == Reduction::kCanonical;
   const ModelRuntime runtime = {.ops = &ops_,
                                 .device = &device_,
@@ -455,9 +455,9 @@ Result<std::vector<float>> RankTrainerImpl::ReadFloats(const Tensor& tensor,
 }  // namespace
 
 Result<std::unique_ptr<RankTrainer>> RankTrainer::Create(const TrainConfig& config,
-                                                         Communicator& world,
-                                                         const Backend& backend) {
-  auto trainer = std::make_unique<RankTrainerImpl>(config, world, backend);
+                                                         HostGroup& world,
+                                                         const TrainerRuntime& runtime) {
+  auto trainer = std::make_unique<RankTrainerImpl>(config, world, runtime);
   CKPT_RETURN_IF_ERROR(trainer->Build());
   return std::unique_ptr<RankTrainer>(std::move(trainer));
 }

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/base/result.h"
-#include "trainer/comm/communicator.h"
+#include "trainer/comm/host_group.h"
 #include "trainer/device/device.h"
 #include "trainer/model/model.h"
 #include "trainer/ops/ops.h"
@@ -21,7 +21,7 @@
 namespace ckpt::trainer {
 
 // What a rank computes with. Both outlive the trainer.
-struct Backend {
+struct TrainerRuntime {
   Device* device = nullptr;
   Ops* ops = nullptr;
 };
@@ -73,8 +73,8 @@ class RankTrainer {
  public:
   // REQUIRES: the configuration is valid, and `world` has its world_size ranks. Errors: kSystem,
   // kCancelled, those of CheckUnshardedBytes.
-  static Result<std::unique_ptr<RankTrainer>> Create(const TrainConfig& config, Communicator& world,
-                                                     const Backend& backend);
+  static Result<std::unique_ptr<RankTrainer>> Create(const TrainConfig& config, HostGroup& world,
+                                                     const TrainerRuntime& runtime);
   virtual ~RankTrainer() = default;
 
   // Draws weights from (seed, name, row): the same on every mesh.

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "core/base/status.h"
-#include "trainer/device/host_device.h"
 #include "trainer/mesh/topology.h"
 #include "trainer/model/model.h"
 #include "trainer/model/model_config.h"
@@ -53,6 +52,8 @@ struct TrainConfig {
   [[nodiscard]] std::int64_t num_micro_batches() const {
     return global_batch_size / (micro_batch_size * mesh.world_size);
   }
+  // Whether any communication runs in parallel with the computation.
+  [[nodiscard]] bool overlaps() const { return overlap_grad_reduce || overlap_param_gather; }
 };
 
 // kCanonical sets the precision that it needs (fixed-point sums) in `config.precision`.

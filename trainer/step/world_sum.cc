@@ -6,7 +6,7 @@
 
 namespace ckpt::trainer {
 
-Status SumOverRanks(Communicator& world, std::span<ExactSum> sums) {
+Status SumOverRanks(HostGroup& world, std::span<ExactSum> sums) {
   constexpr std::size_t kLimbs = ExactSum::kLimbs;
   std::vector<std::int64_t> mine;
   mine.reserve(sums.size() * kLimbs);

@@ -5,7 +5,7 @@
 #include <span>
 
 #include "core/base/result.h"
-#include "trainer/comm/communicator.h"
+#include "trainer/comm/host_group.h"
 #include "trainer/step/exact_sum.h"
 
 namespace ckpt::trainer {
@@ -13,7 +13,7 @@ namespace ckpt::trainer {
 // Replaces each sum by its total over the ranks of `world`. Every rank calls it with the same
 // number of sums.
 // Errors: kCancelled (a rank is gone).
-Status SumOverRanks(Communicator& world, std::span<ExactSum> sums);
+Status SumOverRanks(HostGroup& world, std::span<ExactSum> sums);
 
 }  // namespace ckpt::trainer
 

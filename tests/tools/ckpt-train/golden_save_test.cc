@@ -43,7 +43,7 @@ Status TakeOver(const Path& from, const Path& to, int ranks, layout::Configurati
   cli::Streams streams = cli::ProcessStreams();
   CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<RunSetup> setup,
                         RunSetup::Create(run, ranks, {}, PosixStorage(), streams));
-  return setup->RunRanks([&](trainer::Communicator& world) -> Status {
+  return setup->RunRanks([&](trainer::HostGroup& world) -> Status {
     CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<RankSession> session,
                           RankSession::Create(setup->session_input(), world, nullptr));
     CKPT_ASSIGN_OR_RETURN(const RunProgress progress, session->Start());

@@ -66,14 +66,14 @@ WriteJob JobOf(int rank, float value) {
   return job;
 }
 
-using SaveBody = std::function<Status(CheckpointWriter&, Communicator&)>;
+using SaveBody = std::function<Status(CheckpointWriter&, HostGroup&)>;
 
 // Runs the body on every rank; `storage_of` gives each its way to the disk. Statuses by rank; ranks
 // that failed abort nobody, as in a run that goes on to report.
 std::vector<Status> RunWriters(const std::function<Storage&(int rank)>& storage_of,
                                const SaveBody& body) {
   std::vector<Status> statuses(kRanks);
-  const Status all = RunRanks(kRanks, [&](Communicator& world) -> Status {
+  const Status all = RunRanks(kRanks, [&](HostGroup& world) -> Status {
     CheckpointWriter writer(storage_of(world.rank()), world);
     statuses[static_cast<std::size_t>(world.rank())] = body(writer, world);
     return OkStatus();
@@ -82,7 +82,7 @@ std::vector<Status> RunWriters(const std::function<Storage&(int rank)>& storage_
   return statuses;
 }
 
-Status Save(CheckpointWriter& writer, Communicator& world, float value) {
+Status Save(CheckpointWriter& writer, HostGroup& world, float value) {
   CKPT_RETURN_IF_ERROR(writer.Start(JobOf(world.rank(), value)));
   return writer.Finish();
 }
@@ -111,13 +111,13 @@ class CheckpointWriterTest : public ::testing::Test {
   std::vector<Status> SaveOnAll(float value) {
     return RunWriters(
         [this](int rank) -> Storage& { return OnDisk(rank); },
-        [&](CheckpointWriter& writer, Communicator& world) { return Save(writer, world, value); });
+        [&](CheckpointWriter& writer, HostGroup& world) { return Save(writer, world, value); });
   }
   // What is under the target's name after a whole save.
   std::vector<std::string> Expected(float value) {
     const std::unique_ptr<Storage> storage = MakeMemoryStorage();
     const auto on_it = [&](int /*rank*/) -> Storage& { return *storage; };
-    const auto save = [&](CheckpointWriter& writer, Communicator& world) {
+    const auto save = [&](CheckpointWriter& writer, HostGroup& world) {
       return Save(writer, world, value);
     };
     for (const Status& status : RunWriters(on_it, save)) EXPECT_THAT(status, IsOk());
@@ -139,7 +139,7 @@ TEST_F(CheckpointWriterTest, PublishesWhatAllRanksWroteWithAManifestThatProvesIt
 }
 
 TEST_F(CheckpointWriterTest, GivesTheSameBytesWhenItIsPolled) {
-  const auto poll = [&](CheckpointWriter& writer, Communicator& world) -> Status {
+  const auto poll = [&](CheckpointWriter& writer, HostGroup& world) -> Status {
     CKPT_RETURN_IF_ERROR(writer.Start(JobOf(world.rank(), 1)));
     EXPECT_TRUE(writer.busy());
     while (writer.busy()) CKPT_RETURN_IF_ERROR(writer.Poll());
@@ -151,7 +151,7 @@ TEST_F(CheckpointWriterTest, GivesTheSameBytesWhenItIsPolled) {
 }
 
 TEST_F(CheckpointWriterTest, SavesAgainAndAgain) {
-  const auto thrice = [&](CheckpointWriter& writer, Communicator& world) -> Status {
+  const auto thrice = [&](CheckpointWriter& writer, HostGroup& world) -> Status {
     for (const float value : {1.0F, 2.0F, 3.0F}) {
       CKPT_RETURN_IF_ERROR(Save(writer, world, value));
     }
@@ -166,7 +166,7 @@ TEST_F(CheckpointWriterTest, TellsTheRankThatFailedItsErrorAndTheOthersWhoItWas)
   FaultStorage broken(*storage_, 0, ErrorKind::kNoSpace);
   const std::vector<Status> statuses =
       RunWriters([&](int rank) -> Storage& { return rank == 1 ? broken : *storage_; },
-                 [&](CheckpointWriter& writer, Communicator& world) {
+                 [&](CheckpointWriter& writer, HostGroup& world) {
                    const Status status = Save(writer, world, 1);
                    EXPECT_FALSE(writer.busy());
                    return status;
@@ -195,7 +195,7 @@ TEST_F(CheckpointWriterTest, KeepsTheOldCheckpointWhateverFails) {
       FaultStorage broken(*storage_, call);
       const std::vector<Status> statuses = RunWriters(
           [&](int rank) -> Storage& { return rank == failing ? broken : *storage_; },
-          [&](CheckpointWriter& writer, Communicator& world) { return Save(writer, world, 2); });
+          [&](CheckpointWriter& writer, HostGroup& world) { return Save(writer, world, 2); });
       const auto whole = ReadWhole(*storage_, kTarget);
       ASSERT_THAT(whole, IsOk());
       if (broken.calls() <= call) {  // nothing was left to fail
@@ -219,7 +219,7 @@ TEST_F(CheckpointWriterTest, CallsPublishedOnRankZeroWhenTheTargetIsThereAndRepo
   std::atomic<int> calls = 0;
   const std::vector<Status> statuses =
       RunWriters([this](int rank) -> Storage& { return OnDisk(rank); },
-                 [&](CheckpointWriter& writer, Communicator& world) -> Status {
+                 [&](CheckpointWriter& writer, HostGroup& world) -> Status {
                    WriteJob job = JobOf(world.rank(), 1);
                    job.published = [&]() -> Status {
                      ++calls;
@@ -238,7 +238,7 @@ TEST_F(CheckpointWriterTest, RefusesATargetThatMayNotBeReplaced) {
   for (const Status& status : SaveOnAll(1)) ASSERT_THAT(status, IsOk());
   const std::vector<Status> statuses =
       RunWriters([this](int rank) -> Storage& { return OnDisk(rank); },
-                 [&](CheckpointWriter& writer, Communicator& world) -> Status {
+                 [&](CheckpointWriter& writer, HostGroup& world) -> Status {
                    WriteJob job = JobOf(world.rank(), 2);
                    job.staging = {};
                    const Status status = writer.Start(std::move(job));
@@ -252,7 +252,7 @@ TEST_F(CheckpointWriterTest, RefusesATargetThatMayNotBeReplaced) {
 
 TEST_F(CheckpointWriterTest, PublishesNothingWhenItGoesBeforeAllHaveWritten) {
   RunWriters([this](int rank) -> Storage& { return OnDisk(rank); },
-             [&](CheckpointWriter& writer, Communicator& world) {
+             [&](CheckpointWriter& writer, HostGroup& world) {
                return writer.Start(JobOf(world.rank(), 1));
              });
   EXPECT_FALSE(Exists(kTarget));
@@ -261,7 +261,7 @@ TEST_F(CheckpointWriterTest, PublishesNothingWhenItGoesBeforeAllHaveWritten) {
 TEST_F(CheckpointWriterTest, EndsWithAnErrorWhenARankIsGone) {
   const std::vector<Status> statuses =
       RunWriters([this](int rank) -> Storage& { return OnDisk(rank); },
-                 [&](CheckpointWriter& writer, Communicator& world) -> Status {
+                 [&](CheckpointWriter& writer, HostGroup& world) -> Status {
                    CKPT_RETURN_IF_ERROR(writer.Start(JobOf(world.rank(), 1)));
                    if (world.rank() == 2) return OkStatus();  // leaves
                    return writer.Finish();

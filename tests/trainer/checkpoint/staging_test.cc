@@ -19,12 +19,13 @@
 #include <gtest/gtest.h>
 
 #include "core/tensor/box.h"
+#include "tests/testing/forwarding_device.h"
 #include "tests/testing/matchers.h"
 #include "tests/trainer/checkpoint/state_cases.h"
 #include "tests/trainer/checkpoint/state_pattern.h"
 #include "trainer/comm/thread_comm.h"
-#include "trainer/device/host_device.h"
-#include "trainer/ops/host_ops.h"
+#include "trainer/device/cpu/host_device.h"
+#include "trainer/ops/cpu/host_ops.h"
 #include "trainer/step/trained_units.h"
 
 namespace ckpt::trainer {
@@ -38,36 +39,26 @@ using testing::SetState;
 using testing::StateCase;
 
 // Counts what is copied to the host.
-class CountingDevice final : public Device {
+class CountingDevice final : public testing::ForwardingDevice {
  public:
-  Result<Buffer> Allocate(std::uint64_t size_bytes, MemoryUse use) override {
-    return device_->Allocate(size_bytes, use);
-  }
-  std::unique_ptr<Queue> MakeQueue(std::string_view name) override {
-    return device_->MakeQueue(name);
-  }
+  CountingDevice() : ForwardingDevice(MakeHostDevice({})) {}
+
   void CopyToHost(Queue& queue, const Tensor& from, void* host) override {
     copied_bytes_ += from.size_bytes();
-    device_->CopyToHost(queue, from, host);
-  }
-  void CopyFromHost(Queue& queue, const void* host, const Tensor& to) override {
-    device_->CopyFromHost(queue, host, to);
+    ForwardingDevice::CopyToHost(queue, from, host);
   }
 
   // Since the last call.
   std::uint64_t TakeCopiedBytes() { return std::exchange(copied_bytes_, 0); }
 
  private:
-  void Free(void* /*data*/) override {}  // buffers are the other device's
-
-  const std::unique_ptr<Device> device_ = MakeHostDevice({});
   std::uint64_t copied_bytes_ = 0;
 };
 
 // Runs `body` on every rank with its trainer, which has no weights yet.
 Status RunTrainers(const TrainConfig& config,
-                   const std::function<Status(RankTrainer&, Communicator&)>& body) {
-  return RunRanks(config.mesh.world_size, [&](Communicator& world) -> Status {
+                   const std::function<Status(RankTrainer&, HostGroup&)>& body) {
+  return RunRanks(config.mesh.world_size, [&](HostGroup& world) -> Status {
     const std::unique_ptr<Device> device = MakeHostDevice({});
     const std::unique_ptr<Ops> ops = MakeHostOps({.threads = 1});
     CKPT_ASSIGN_OR_RETURN(
@@ -123,7 +114,7 @@ TEST(StagingTest, HoldsTheRowsOfItsRankAndTheirSumIsTheSameOnEveryMesh) {
     ASSERT_THAT(map, IsOk());
     std::mutex mutex;
     Hash128 sum;
-    const Status status = RunTrainers(c.config, [&](RankTrainer& trainer, Communicator& world) {
+    const Status status = RunTrainers(c.config, [&](RankTrainer& trainer, HostGroup& world) {
       CKPT_RETURN_IF_ERROR(SetState(trainer, kState));
       CKPT_ASSIGN_OR_RETURN(const Staging staging, Stage(trainer, *map, world.rank()));
       const std::lock_guard lock(mutex);
@@ -141,7 +132,7 @@ TEST(StagingTest, HoldsTheRowsOfItsRankAndTheirSumIsTheSameOnEveryMesh) {
 // Of each rank, the bytes that one Fill copied from its device.
 std::vector<std::uint64_t> CopiedBytes(const TrainConfig& config, const StateMap& map) {
   std::vector<std::uint64_t> copied(static_cast<std::size_t>(config.mesh.world_size));
-  const Status status = RunRanks(config.mesh.world_size, [&](Communicator& world) -> Status {
+  const Status status = RunRanks(config.mesh.world_size, [&](HostGroup& world) -> Status {
     CountingDevice device;
     const std::unique_ptr<Ops> ops = MakeHostOps({.threads = 1});
     CKPT_ASSIGN_OR_RETURN(
@@ -198,7 +189,7 @@ TEST(StagingTest, FollowsTheStateFromFillToFill) {
   const Result<StateMap> map = MapState(config, {});
   ASSERT_THAT(map, IsOk());
   EXPECT_THAT(RunTrainers(config,
-                          [&](RankTrainer& trainer, Communicator& world) -> Status {
+                          [&](RankTrainer& trainer, HostGroup& world) -> Status {
                             CKPT_ASSIGN_OR_RETURN(Staging staging,
                                                   Staging::Create(*map, world.rank(), {}));
                             for (const std::uint64_t state : {1U, 2U}) {
@@ -226,7 +217,7 @@ class SumTest : public ::testing::Test {
     std::vector<Hash128> sums;
     const Result<StateMap> map = MapState(config_, {});
     EXPECT_THAT(map, IsOk());
-    const Status status = RunTrainers(config_, [&](RankTrainer& trainer, Communicator&) -> Status {
+    const Status status = RunTrainers(config_, [&](RankTrainer& trainer, HostGroup&) -> Status {
       CKPT_ASSIGN_OR_RETURN(Staging staging, Staging::Create(*map, 0, {}));
       for (const Change& change : changes) {
         const auto fill = [&](const std::string& part) {
@@ -335,7 +326,7 @@ TEST(StagingTest, RefusesATrainerThatDoesNotOwnWhatTheMapSays) {
   const Result<StateMap> map = MapState(config, {});
   ASSERT_THAT(map, IsOk());
   EXPECT_THAT(RunTrainers(config,
-                          [&](RankTrainer& trainer, Communicator& world) -> Status {
+                          [&](RankTrainer& trainer, HostGroup& world) -> Status {
                             CKPT_RETURN_IF_ERROR(SetState(trainer, 1));
                             EXPECT_THAT(Stage(trainer, *map, 1 - world.rank()),
                                         FailsWith(ErrorKind::kInternal));

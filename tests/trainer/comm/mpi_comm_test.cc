@@ -12,7 +12,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/conformance/agreement_suite.h"
-#include "tests/conformance/communicator_suite.h"
+#include "tests/conformance/collectives_suite.h"
 #include "tests/testing/matchers.h"
 #include "trainer/comm/world.h"
 
@@ -20,7 +20,7 @@ namespace ckpt::trainer {
 namespace {
 
 // MPI starts once in a process, so the tests share this rank.
-Communicator* mpi_world = nullptr;
+HostGroup* mpi_world = nullptr;
 
 WorldCase OnMpi(std::string name, QueueMode queues) {
   return {.name = std::move(name), .queues = queues, .run = [](const auto& body) {
@@ -28,7 +28,7 @@ WorldCase OnMpi(std::string name, QueueMode queues) {
           }};
 }
 
-INSTANTIATE_TEST_SUITE_P(Mpi, CommunicatorSuite,
+INSTANTIATE_TEST_SUITE_P(Mpi, CollectivesSuite,
                          ::testing::Values(OnMpi("Inline", QueueMode::kInline),
                                            OnMpi("Threads", QueueMode::kThreads)),
                          WorldCaseName);
@@ -42,12 +42,14 @@ TEST(MpiCommTest, LargeOperandsGoInRounds) {
   constexpr std::int64_t kCount = 2'345'679;
   const auto device = MakeHostDevice({});
   const auto queue = device->MakeQueue("comm");
+  const auto all = SplitCollectives(*mpi_world, *device, 0, mpi_world->rank());
+  ASSERT_THAT(all, testing::IsOk());
   const int rank = mpi_world->rank();
   const int size = mpi_world->size();
 
   std::vector<float> shard = ValuesOf<float>(rank, kCount);
   std::vector<float> full(shard.size() * static_cast<std::size_t>(size));
-  mpi_world->AllGather(*queue, ViewOf(shard), ViewOf(full));
+  (*all)->AllGather(*queue, ViewOf(shard), ViewOf(full));
   ASSERT_THAT(queue->Synchronize(), testing::IsOk());
   std::vector<float> expected;
   for (int peer = 0; peer < size; ++peer) {
@@ -57,14 +59,14 @@ TEST(MpiCommTest, LargeOperandsGoInRounds) {
 
   full = ValuesOf<float>(rank, kCount * size);
   const std::int64_t begin = rank * kCount;
-  mpi_world->ReduceScatter(*queue, ViewOf(full), ViewOf(full).Rows(begin, kCount));
+  (*all)->ReduceScatter(*queue, ViewOf(full), ViewOf(full).Rows(begin, kCount));
   ASSERT_THAT(queue->Synchronize(), testing::IsOk());
   expected.clear();
   for (std::int64_t i = 0; i < kCount; ++i) expected.push_back(SumAt<float>(size, begin + i));
   ExpectSameBits(std::vector<float>(full.begin() + begin, full.begin() + begin + kCount), expected,
                  "ReduceScatter");
 
-  mpi_world->AllReduce(*queue, ViewOf(shard), ReduceOp::kSum);
+  (*all)->AllReduce(*queue, ViewOf(shard), ReduceOp::kSum);
   ASSERT_THAT(queue->Synchronize(), testing::IsOk());
   expected.clear();
   for (std::int64_t i = 0; i < kCount; ++i) expected.push_back(SumAt<float>(size, i));
@@ -72,15 +74,14 @@ TEST(MpiCommTest, LargeOperandsGoInRounds) {
 }
 
 TEST(MpiCommTest, StartsOnce) {
-  EXPECT_THAT(RunMpiRank(QueueMode::kInline, [](Communicator&) { return OkStatus(); }),
+  EXPECT_THAT(RunMpiRank(false, [](HostGroup&) { return OkStatus(); }),
               testing::FailsWith(ErrorKind::kUsage));
 }
 
 int RunSuite(bool with_threads, int num_ranks) {
   if (!with_threads) ::testing::GTEST_FLAG(filter) = "-*/Threads";
   int failures = 1;
-  const QueueMode queues = with_threads ? QueueMode::kThreads : QueueMode::kInline;
-  const Status status = RunMpiRank(queues, [&](Communicator& world) {
+  const Status status = RunMpiRank(with_threads, [&](HostGroup& world) {
     EXPECT_EQ(world.size(), num_ranks);
     mpi_world = &world;
     failures = RUN_ALL_TESTS();
@@ -91,7 +92,7 @@ int RunSuite(bool with_threads, int num_ranks) {
 }
 
 int RunAbort(int num_ranks) {
-  const Status status = RunWorld({.num_ranks = num_ranks}, [](Communicator& world) -> Status {
+  const Status status = RunWorld({.num_ranks = num_ranks}, [](HostGroup& world) -> Status {
     if (world.rank() == 1) return Error(ErrorKind::kNoSpace, "the disk is full");
     return world.Barrier();
   });

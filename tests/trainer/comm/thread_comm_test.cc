@@ -10,9 +10,9 @@
 #include <gmock/gmock.h>
 
 #include "tests/conformance/agreement_suite.h"
-#include "tests/conformance/communicator_suite.h"
+#include "tests/conformance/collectives_suite.h"
 #include "tests/testing/matchers.h"
-#include "trainer/device/host_device.h"
+#include "trainer/device/cpu/host_device.h"
 
 namespace ckpt::trainer {
 namespace {
@@ -34,7 +34,7 @@ std::vector<WorldCase> ThreadWorlds() {
   return cases;
 }
 
-INSTANTIATE_TEST_SUITE_P(Threads, CommunicatorSuite, ::testing::ValuesIn(ThreadWorlds()),
+INSTANTIATE_TEST_SUITE_P(Threads, CollectivesSuite, ::testing::ValuesIn(ThreadWorlds()),
                          WorldCaseName);
 INSTANTIATE_TEST_SUITE_P(Threads, AgreementSuite, ::testing::ValuesIn(ThreadWorlds()),
                          WorldCaseName);
@@ -42,7 +42,7 @@ INSTANTIATE_TEST_SUITE_P(Threads, AgreementSuite, ::testing::ValuesIn(ThreadWorl
 // Nobody waits for a rank that is gone.
 TEST(AgreementTest, FailsWhenARankIsGone) {
   EXPECT_THAT(RunRanks(3,
-                       [](Communicator& world) -> Status {
+                       [](HostGroup& world) -> Status {
                          if (world.rank() == 2) return OkStatus();  // leaves
                          EXPECT_THAT(ExchangeTexts(world, "x"), FailsWith(ErrorKind::kCancelled));
                          EXPECT_THAT(AgreeOn(world, OkStatus()), FailsWith(ErrorKind::kCancelled));
@@ -58,7 +58,7 @@ const QueueMode kModes[] = {QueueMode::kInline, QueueMode::kThreads};
 TEST(RunRanksTest, RunsEveryRankOnce) {
   std::vector<std::atomic<int>> runs(5);
   EXPECT_THAT(RunRanks(5,
-                       [&](Communicator& world) {
+                       [&](HostGroup& world) {
                          EXPECT_EQ(world.size(), 5);
                          ++runs[static_cast<std::size_t>(world.rank())];
                          return OkStatus();
@@ -68,7 +68,7 @@ TEST(RunRanksTest, RunsEveryRankOnce) {
 }
 
 TEST(RunRanksTest, ReportsTheCauseAndNotWhatItCancelled) {
-  const Status status = RunRanks(4, [](Communicator& world) -> Status {
+  const Status status = RunRanks(4, [](HostGroup& world) -> Status {
     if (world.rank() == 2) return Error(ErrorKind::kNoSpace, "the disk is full");
     return world.Barrier();
   });
@@ -78,7 +78,7 @@ TEST(RunRanksTest, ReportsTheCauseAndNotWhatItCancelled) {
 // Memory that runs out on one rank ends the others, which wait for it, and not the process.
 TEST(RunRanksTest, AnExceptionOnOneRankIsItsError) {
   const auto run = [](const auto& thrown) {
-    return RunRanks(3, [&](Communicator& world) -> Status {
+    return RunRanks(3, [&](HostGroup& world) -> Status {
       if (world.rank() == 1) throw thrown;
       return world.Barrier();
     });
@@ -90,7 +90,7 @@ TEST(RunRanksTest, AnExceptionOnOneRankIsItsError) {
 
 TEST(RunRanksTest, ReportsACancellationIfThereIsNothingElse) {
   EXPECT_THAT(RunRanks(2,
-                       [](Communicator& world) -> Status {
+                       [](HostGroup& world) -> Status {
                          if (world.rank() == 0) return OkStatus();  // leaves the other waiting
                          return world.Barrier();
                        }),
@@ -100,10 +100,12 @@ TEST(RunRanksTest, ReportsACancellationIfThereIsNothingElse) {
 TEST(ThreadCommAbort, WakesEveryWaitingRankInEveryGroupWithTheReason) {
   for (const QueueMode queues : kModes) {
     std::atomic<int> cancelled = 0;
-    const Status status = RunRanks(8, [&](Communicator& world) -> Status {
+    const Status status = RunRanks(8, [&](HostGroup& world) -> Status {
       const auto device = MakeHostDevice({.queues = queues, .delay_seed = 7});
       const auto queue = device->MakeQueue("comm");
-      CKPT_ASSIGN_OR_RETURN(const auto pair, world.Split(world.rank() / 2, world.rank()));
+      CKPT_ASSIGN_OR_RETURN(const auto all, SplitCollectives(world, *device, 0, world.rank()));
+      CKPT_ASSIGN_OR_RETURN(const auto pair,
+                            SplitCollectives(world, *device, world.rank() / 2, world.rank()));
       if (world.rank() == 5) {
         world.Abort(Error(ErrorKind::kIo, "cable cut").File("eth0"));
         return OkStatus();
@@ -112,7 +114,7 @@ TEST(ThreadCommAbort, WakesEveryWaitingRankInEveryGroupWithTheReason) {
       std::vector<float> data(1000, 1.0F);
       Status answer;
       if (world.rank() % 2 == 0) {
-        Communicator& waits_in = world.rank() == 4 ? *pair : world;
+        Collectives& waits_in = world.rank() == 4 ? *pair : *all;
         waits_in.AllReduce(*queue, ViewOf(data), ReduceOp::kSum);
         answer = queue->Synchronize();
       } else {
@@ -134,14 +136,15 @@ TEST(ThreadCommAbort, WakesEveryWaitingRankInEveryGroupWithTheReason) {
 // already freed (which AddressSanitizer and ThreadSanitizer would see).
 TEST(ThreadCommAbort, MayHappenInTheMiddleOfACollective) {
   for (int trial = 0; trial < 40; ++trial) {
-    const Status status = RunRanks(4, [&](Communicator& world) -> Status {
+    const Status status = RunRanks(4, [&](HostGroup& world) -> Status {
       const auto device = MakeHostDevice(
           {.queues = kModes[trial % 2], .delay_seed = static_cast<std::uint64_t>(trial) + 1});
       const auto queue = device->MakeQueue("comm");
+      CKPT_ASSIGN_OR_RETURN(const auto all, SplitCollectives(world, *device, 0, world.rank()));
       for (int round = 0;; ++round) {
-        std::vector<float> data(20'000, 1.0F), all(80'000);
-        world.AllGather(*queue, ViewOf(data), ViewOf(all));
-        world.AllReduce(*queue, ViewOf(data), ReduceOp::kSum);
+        std::vector<float> data(20'000, 1.0F), gathered(80'000);
+        all->AllGather(*queue, ViewOf(data), ViewOf(gathered));
+        all->AllReduce(*queue, ViewOf(data), ReduceOp::kSum);
         if (world.rank() == trial % 4 && round == trial / 8) {
           world.Abort(Error(ErrorKind::kIo, "planned"));
         }
@@ -153,7 +156,7 @@ TEST(ThreadCommAbort, MayHappenInTheMiddleOfACollective) {
 }
 
 TEST(ThreadCommTest, ARankThatLeavesCancelsThoseThatWaitForIt) {
-  std::vector<std::unique_ptr<Communicator>> worlds = MakeThreadWorld(2);
+  std::vector<std::unique_ptr<HostGroup>> worlds = MakeThreadWorld(2);
   worlds[1].reset();
   const Status status = worlds[0]->Barrier();
   EXPECT_THAT(status, FailsWith(ErrorKind::kCancelled));
@@ -161,14 +164,15 @@ TEST(ThreadCommTest, ARankThatLeavesCancelsThoseThatWaitForIt) {
 }
 
 TEST(ThreadCommTest, RefusesDifferentCallsInsteadOfMixingThem) {
-  const Status status = RunRanks(3, [](Communicator& world) -> Status {
+  const Status status = RunRanks(3, [](HostGroup& world) -> Status {
     const auto device = MakeHostDevice({});
     const auto queue = device->MakeQueue("comm");
+    CKPT_ASSIGN_OR_RETURN(const auto all, SplitCollectives(world, *device, 0, world.rank()));
     std::vector<float> full(30), shard(10);
     if (world.rank() == 1) {
-      world.ReduceScatter(*queue, ViewOf(full), ViewOf(shard));
+      all->ReduceScatter(*queue, ViewOf(full), ViewOf(shard));
     } else {
-      world.AllGather(*queue, ViewOf(shard), ViewOf(full));
+      all->AllGather(*queue, ViewOf(shard), ViewOf(full));
     }
     EXPECT_THAT(queue->Synchronize(), FailsWith(ErrorKind::kInternal));
     return OkStatus();
@@ -177,12 +181,13 @@ TEST(ThreadCommTest, RefusesDifferentCallsInsteadOfMixingThem) {
 }
 
 TEST(ThreadCommTest, RefusesRowsThatAreNotExpected) {
-  const Status status = RunRanks(2, [](Communicator& world) -> Status {
+  const Status status = RunRanks(2, [](HostGroup& world) -> Status {
     const auto device = MakeHostDevice({});
     const auto queue = device->MakeQueue("comm");
+    CKPT_ASSIGN_OR_RETURN(const auto all, SplitCollectives(world, *device, 0, world.rank()));
     std::vector<float> send(4), receive(4);
     const std::vector<std::int64_t> send_rows = {1, 2}, receive_rows = {1, 1};
-    world.AllToAll(*queue, ViewOf(send), send_rows, ViewOf(receive), receive_rows);
+    all->AllToAll(*queue, ViewOf(send), send_rows, ViewOf(receive), receive_rows);
     return queue->Synchronize();
   });
   EXPECT_THAT(status, FailsWith(ErrorKind::kInternal));

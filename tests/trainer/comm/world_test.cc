@@ -31,7 +31,7 @@ TEST_F(WorldTest, WithoutALauncherRanksAreThreads) {
   for (const int asked : {0, 3}) {
     std::atomic<int> ranks = 0;
     EXPECT_THAT(RunWorld({.num_ranks = asked},
-                         [&](Communicator& world) {
+                         [&](HostGroup& world) {
                            EXPECT_EQ(world.size(), asked == 0 ? 1 : asked);
                            ++ranks;
                            return world.Barrier();
@@ -46,7 +46,7 @@ TEST_F(WorldTest, RefusesAnotherNumberOfRanksThanTheLauncherStarted) {
     setenv(name, "4", 1);
     EXPECT_EQ(NumLaunchedProcesses(), 4) << name;
     bool ran = false;
-    const Status status = RunWorld({.num_ranks = 2}, [&](Communicator&) {
+    const Status status = RunWorld({.num_ranks = 2}, [&](HostGroup&) {
       ran = true;
       return OkStatus();
     });
@@ -59,7 +59,7 @@ TEST_F(WorldTest, RefusesAnotherNumberOfRanksThanTheLauncherStarted) {
 TEST_F(WorldTest, OneLaunchedProcessHasThreadsForRanks) {
   setenv("OMPI_COMM_WORLD_SIZE", "1", 1);
   EXPECT_THAT(RunWorld({.num_ranks = 2},
-                       [](Communicator& world) {
+                       [](HostGroup& world) {
                          EXPECT_EQ(world.size(), 2);
                          return OkStatus();
                        }),

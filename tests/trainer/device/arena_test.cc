@@ -8,8 +8,9 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/testing/forwarding_device.h"
 #include "tests/testing/matchers.h"
-#include "trainer/device/host_device.h"
+#include "trainer/device/cpu/host_device.h"
 
 namespace ckpt::trainer {
 namespace {
@@ -195,28 +196,18 @@ TEST_F(ArenaTest, StepsThatVaryLittleAllocateNothingOnceTheFirstHasRun) {
 }
 
 // Has only so much memory.
-class SmallDevice final : public Device {
+class SmallDevice final : public testing::ForwardingDevice {
  public:
-  explicit SmallDevice(std::uint64_t limit_bytes) : limit_bytes_(limit_bytes) {}
+  explicit SmallDevice(std::uint64_t limit_bytes)
+      : ForwardingDevice(MakeHostDevice({.queues = QueueMode::kThreads})),
+        limit_bytes_(limit_bytes) {}
 
   Result<Buffer> Allocate(std::uint64_t size_bytes, MemoryUse use) override {
     if (size_bytes > limit_bytes_) return Error(ErrorKind::kSystem, "out of memory");
-    return device_->Allocate(size_bytes, use);
-  }
-  std::unique_ptr<Queue> MakeQueue(std::string_view name) override {
-    return device_->MakeQueue(name);
-  }
-  void CopyToHost(Queue& queue, const Tensor& from, void* host) override {
-    device_->CopyToHost(queue, from, host);
-  }
-  void CopyFromHost(Queue& queue, const void* host, const Tensor& to) override {
-    device_->CopyFromHost(queue, host, to);
+    return ForwardingDevice::Allocate(size_bytes, use);
   }
 
  private:
-  void Free(void* /*data*/) override {}  // buffers are the other device's
-
-  const std::unique_ptr<Device> device_ = MakeHostDevice({.queues = QueueMode::kThreads});
   const std::uint64_t limit_bytes_;
 };
 

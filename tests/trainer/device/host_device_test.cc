@@ -1,4 +1,4 @@
-#include "trainer/device/host_device.h"
+#include "trainer/device/cpu/host_device.h"
 
 #include <cstdint>
 #include <cstring>

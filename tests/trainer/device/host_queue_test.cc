@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/testing/matchers.h"
-#include "trainer/device/host_device.h"
+#include "trainer/device/cpu/host_device.h"
 
 namespace ckpt::trainer {
 namespace {

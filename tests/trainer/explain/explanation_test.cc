@@ -13,9 +13,9 @@
 #include "tests/testing/matchers.h"
 #include "tests/trainer/run/small_run.h"
 #include "trainer/comm/thread_comm.h"
-#include "trainer/device/host_device.h"
+#include "trainer/device/cpu/host_device.h"
 #include "trainer/model/model.h"
-#include "trainer/ops/host_ops.h"
+#include "trainer/ops/cpu/host_ops.h"
 #include "trainer/step/rank_trainer.h"
 
 namespace ckpt::train {
@@ -52,7 +52,7 @@ trainer::HostMicroBatch AnyBatch(const trainer::TrainConfig& config) {
 }
 
 // What a rank has done and held after one step.
-Result<Measured> MeasureStep(const trainer::TrainConfig& config, trainer::Communicator& world) {
+Result<Measured> MeasureStep(const trainer::TrainConfig& config, trainer::HostGroup& world) {
   const auto device = trainer::MakeHostDevice({});
   const auto ops = trainer::MakeHostOps({});
   CKPT_ASSIGN_OR_RETURN(
@@ -81,7 +81,7 @@ Result<Measured> MeasureStep(const trainer::TrainConfig& config, trainer::Commun
 // Of the last rank.
 Result<Measured> MeasureRun(const trainer::TrainConfig& config) {
   Measured measured;
-  const auto body = [&](trainer::Communicator& world) -> Status {
+  const auto body = [&](trainer::HostGroup& world) -> Status {
     CKPT_ASSIGN_OR_RETURN(Measured mine, MeasureStep(config, world));
     if (world.rank() + 1 == world.size()) measured = std::move(mine);
     return OkStatus();
@@ -177,7 +177,7 @@ struct MeasuredPeak {
 // What a rank holds, a step and an evaluation behind it.
 Result<MeasuredPeak> MeasurePeak(const trainer::TrainConfig& config) {
   MeasuredPeak measured;
-  const auto body = [&](trainer::Communicator& world) -> Status {
+  const auto body = [&](trainer::HostGroup& world) -> Status {
     const auto device = trainer::MakeHostDevice({});
     const auto ops = trainer::MakeHostOps({});
     CKPT_ASSIGN_OR_RETURN(

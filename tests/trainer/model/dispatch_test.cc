@@ -21,10 +21,10 @@ namespace {
 
 using ::testing::Each;
 using ::testing::IsEmpty;
-using trainer::Communicator;
 using trainer::Dispatcher;
 using trainer::DispatchSpec;
 using trainer::DropPolicy;
+using trainer::HostGroup;
 using trainer::QueueMode;
 using trainer::Tensor;
 
@@ -51,11 +51,12 @@ Choices RandomChoices(std::uint64_t seed, std::int64_t tokens) {
 // One rank with a routing. Values say where they come from: token t of rank r is 100·r + t.
 class RoutedRank {
  public:
-  RoutedRank(Dispatcher kind, const DispatchSpec& spec, Communicator& group,
+  RoutedRank(Dispatcher kind, const DispatchSpec& spec, HostGroup& group,
              const trainer::HostDeviceOptions& device = {})
       : rank_(device),
         context_(rank_.Context(kType, 1, 0)),
-        dispatch_(trainer::MakeDispatch(kind, spec, group)) {}
+        group_(rank_.CollectivesOf(group)),
+        dispatch_(trainer::MakeDispatch(kind, spec, *group_)) {}
   RoutedRank(const RoutedRank&) = delete;
   RoutedRank& operator=(const RoutedRank&) = delete;
   ~RoutedRank() { (void)rank_.queue().Synchronize(); }
@@ -100,6 +101,7 @@ class RoutedRank {
   std::int64_t tokens_ = 0;
   Tensor experts_;
   Tensor weights_;
+  const std::unique_ptr<trainer::Collectives> group_;
   std::unique_ptr<trainer::Dispatch> dispatch_;
 };
 
@@ -169,7 +171,7 @@ class DispatchTest : public ::testing::TestWithParam<DispatchCase> {
     ASSERT_EQ(choices.size(), static_cast<std::size_t>(GetParam().ranks));
     EXPECT_THAT(
         trainer::RunRanks(GetParam().ranks,
-                          [&](Communicator& group) -> Status {
+                          [&](HostGroup& group) -> Status {
                             RoutedRank rank(GetParam().kind,
                                             {.num_experts = kNumExperts,
                                              .drop = {.num_experts = kNumExperts},
@@ -271,7 +273,7 @@ TEST(AllToAllDispatchTest, TakesDifferentNumbersOfTokensFromEachRank) {
       RandomChoices(1, 3), {}, RandomChoices(2, 8), RandomChoices(3, 1)};
   EXPECT_THAT(trainer::RunRanks(
                   4,
-                  [&](Communicator& group) -> Status {
+                  [&](HostGroup& group) -> Status {
                     const int number = group.rank();
                     const auto& mine = choices[static_cast<std::size_t>(number)];
                     RoutedRank rank(
@@ -304,7 +306,7 @@ TEST_P(DropTest, KeepsTheCapacity) {
   EXPECT_THAT(
       trainer::RunRanks(
           2,
-          [&](Communicator& group) -> Status {
+          [&](HostGroup& group) -> Status {
             RoutedRank rank(Dispatcher::kAllToAll,
                             {.num_experts = kNumExperts,
                              .drop = {.num_experts = kNumExperts,
@@ -360,7 +362,7 @@ TEST(AllToAllDispatchTest, CountsChoicesWithoutARow) {
       const std::int64_t dropped = capacity == 2 ? 2 : 0;  // a third token of experts 0 and 1
       EXPECT_THAT(trainer::RunRanks(
                       2,
-                      [&](Communicator& group) -> Status {
+                      [&](HostGroup& group) -> Status {
                         RoutedRank rank(Dispatcher::kAllToAll,
                                         {.num_experts = kNumExperts,
                                          .drop = {.num_experts = kNumExperts,
@@ -379,7 +381,7 @@ TEST(AllToAllDispatchTest, CountsChoicesWithoutARow) {
 }
 
 TEST(AllGatherDispatchTest, SeesRanksWithDifferentNumbersOfTokens) {
-  const Status status = trainer::RunRanks(2, [&](Communicator& group) {
+  const Status status = trainer::RunRanks(2, [&](HostGroup& group) {
     RoutedRank rank(Dispatcher::kAllGather,
                     {.num_experts = kNumExperts, .drop = {.num_experts = kNumExperts}}, group);
     return rank.Route(RandomChoices(1, 2 + group.rank()));

@@ -17,9 +17,9 @@
 #include "core/base/check.h"
 #include "tests/testing/device_values.h"
 #include "tests/testing/full_params.h"
-#include "trainer/device/host_device.h"
+#include "trainer/device/cpu/host_device.h"
 #include "trainer/model/model.h"
-#include "trainer/ops/host_ops.h"
+#include "trainer/ops/cpu/host_ops.h"
 
 namespace ckpt::testing {
 

@@ -271,10 +271,12 @@ TEST(ModelTest, TheExpertBiasChangesWhoIsChosenAndNothingElse) {
 
 TEST(ModelTest, RefusesExpertsThatDoNotDivideOverTheirGroup) {
   const auto device = trainer::MakeHostDevice({});
-  const auto world = trainer::MakeThreadWorld(4);
+  auto world = trainer::MakeThreadWorld(4);
+  const auto experts = device->MakeCollectives(std::move(world[0]));
+  ASSERT_THAT(experts, IsOk());
   trainer::ModelRuntime runtime;
   runtime.device = device.get();
-  runtime.moe.expert_group = world[0].get();
+  runtime.moe.expert_group = experts->get();
   EXPECT_THAT(trainer::Model::Create(TinyMoe(), runtime), FailsWith(ErrorKind::kUsage));
 }
 

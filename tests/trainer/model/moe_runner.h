@@ -97,13 +97,14 @@ inline std::vector<double> MoeWeight(const trainer::ParamSpec& spec, std::uint64
 class MoeRank {
  public:
   MoeRank(const trainer::ModelConfig& config, std::uint64_t seed, const MoeOptions& options,
-          trainer::Communicator& group)
+          trainer::HostGroup& group)
       : options_(options),
         hidden_size_(config.hidden_size),
         rank_(options.device, {.fixed_order = options.fixed_order}),
+        group_(rank_.CollectivesOf(group)),
         counts_(rank_.Zeros(DType::kInt64, {config.moe->num_experts})),
         block_(config, "mlp.",
-               {.expert_group = &group,
+               {.expert_group = group_.get(),
                 .dispatcher = options.dispatcher,
                 .separate_sources = options.separate_sources},
                PutBias(), counts_),
@@ -199,6 +200,7 @@ class MoeRank {
   const MoeOptions& options_;
   const std::int64_t hidden_size_;
   RankDevice rank_;
+  const std::unique_ptr<trainer::Collectives> group_;
   const trainer::Tensor counts_;
   trainer::MoeBlock block_;
   FullParams params_;
@@ -216,7 +218,7 @@ inline Result<MoeValues> RunMoe(const trainer::ModelConfig& config,
   std::mutex mutex;
   const int count = static_cast<int>(batches.size());
   CKPT_CHECK(count % options.ranks == 0);
-  const Status status = trainer::RunRanks(options.ranks, [&](trainer::Communicator& group) {
+  const Status status = trainer::RunRanks(options.ranks, [&](trainer::HostGroup& group) {
     MoeRank rank(config, seed, options, group);
     for (int index = group.rank(); index < count; index += options.ranks) {
       rank.Prepare(batches[static_cast<std::size_t>(index)], index);

@@ -519,7 +519,7 @@ TEST_P(MoeTest, ARankThatFailsEndsTheOthers) {
                                .expert_bias = GetParam().expert_bias};
       for (const bool takes_part_at_first : {false, true}) {
         std::vector<Status> ends(4);
-        const Status status = trainer::RunRanks(4, [&](trainer::Communicator& group) -> Status {
+        const Status status = trainer::RunRanks(4, [&](trainer::HostGroup& group) -> Status {
           MoeRank rank(config, testing::TestSeed(kDefaultSeed), options, group);
           rank.Prepare(batch, 0);
           const bool fails = group.rank() == 2;
@@ -596,8 +596,10 @@ TEST(MoeBlockTest, ListsTheExpertsOfItsRank) {
   EXPECT_THAT(
       trainer::RunRanks(
           4,
-          [&](trainer::Communicator& group) {
-            const trainer::MoeBlock block(config, "mlp.", {.expert_group = &group}, {}, {});
+          [&](trainer::HostGroup& group) {
+            testing::RankDevice device;
+            const auto experts = device.CollectivesOf(group);
+            const trainer::MoeBlock block(config, "mlp.", {.expert_group = experts.get()}, {}, {});
             std::vector<std::string> names;
             for (const trainer::ParamSpec& param : block.Params()) {
               names.push_back(param.name + " " + FormatDims(param.shape) +

@@ -11,10 +11,12 @@
 
 #include "core/base/check.h"
 #include "tests/testing/device_values.h"
+#include "trainer/comm/host_group.h"
 #include "trainer/device/arena.h"
-#include "trainer/device/host_device.h"
+#include "trainer/device/collectives.h"
+#include "trainer/device/cpu/host_device.h"
 #include "trainer/model/block.h"
-#include "trainer/ops/host_ops.h"
+#include "trainer/ops/cpu/host_ops.h"
 
 namespace ckpt::testing {
 
@@ -68,6 +70,14 @@ class RankDevice {
     const trainer::Tensor tensor = Zeros(dtype, dims);
     WriteValues(*device_, *queue_, values, tensor);
     return tensor;
+  }
+  // Of the ranks of `group`, each of which calls it.
+  [[nodiscard]] std::unique_ptr<trainer::Collectives> CollectivesOf(trainer::HostGroup& group) {
+    auto ranks = group.Split(0, group.rank());
+    CKPT_CHECK(ranks.ok());
+    auto collectives = device_->MakeCollectives(std::move(*ranks));
+    CKPT_CHECK(collectives.ok());
+    return std::move(*collectives);
   }
   [[nodiscard]] std::vector<double> Read(const trainer::Tensor& tensor) {
     return ReadValues(*device_, *queue_, tensor);

@@ -10,7 +10,7 @@
 
 #include "tests/testing/device_values.h"
 #include "tests/testing/matchers.h"
-#include "trainer/device/host_device.h"
+#include "trainer/device/cpu/host_device.h"
 
 namespace ckpt::testing {
 namespace {

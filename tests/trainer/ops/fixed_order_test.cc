@@ -12,10 +12,10 @@
 
 #include <gtest/gtest.h>
 
-#include "trainer/device/host_device.h"
+#include "trainer/device/cpu/host_device.h"
 #include "trainer/ops/cpu/fixed_order_gemm.h"
 #include "trainer/ops/cpu/gemm_kernels.h"
-#include "trainer/ops/host_ops.h"
+#include "trainer/ops/cpu/host_ops.h"
 
 namespace ckpt::trainer {
 namespace {

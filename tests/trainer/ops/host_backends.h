@@ -8,8 +8,8 @@
 #include <gtest/gtest.h>
 
 #include "tests/conformance/ops_fixture.h"
-#include "trainer/device/host_device.h"
-#include "trainer/ops/host_ops.h"
+#include "trainer/device/cpu/host_device.h"
+#include "trainer/ops/cpu/host_ops.h"
 
 namespace ckpt::trainer {
 

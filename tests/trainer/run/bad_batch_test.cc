@@ -15,8 +15,8 @@
 #include "tests/trainer/run/small_run.h"
 #include "trainer/comm/thread_comm.h"
 #include "trainer/data/sequence_source.h"
-#include "trainer/device/host_device.h"
-#include "trainer/ops/host_ops.h"
+#include "trainer/device/cpu/host_device.h"
+#include "trainer/ops/cpu/host_ops.h"
 
 namespace ckpt::train {
 namespace {
@@ -64,7 +64,7 @@ std::vector<Status> NamesOf(const trainer::TrainConfig& config, std::int64_t poi
   std::vector<Status> names(static_cast<std::size_t>(config.mesh.world_size));
   const auto source = std::make_shared<OnePoisonedSample>(poisoned_sample);
   const Status ran =
-      trainer::RunRanks(config.mesh.world_size, [&](trainer::Communicator& world) -> Status {
+      trainer::RunRanks(config.mesh.world_size, [&](trainer::HostGroup& world) -> Status {
         const auto device = trainer::MakeHostDevice({});
         const auto ops = trainer::MakeHostOps({.threads = 1});
         CKPT_ASSIGN_OR_RETURN(

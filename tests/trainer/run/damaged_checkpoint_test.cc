@@ -26,7 +26,7 @@ using testing::IsOk;
 using testing::SaveState;
 using testing::SmallSessions;
 using testing::Tree;
-using trainer::Communicator;
+using trainer::HostGroup;
 
 const Path kRoot = "/runs/a";
 constexpr int kRanks = 2;
@@ -65,7 +65,7 @@ class DamagedCheckpointTest : public ::testing::Test {
         *storage_,
         {{"init", "hf:/hf"}, {"seq_length", 4}, {"train_iters", 9}, {"save", kRoot.string()}}, 2);
     EXPECT_THAT(sessions, IsOk());
-    EXPECT_THAT(sessions->Run([&](RankSession& session, Communicator&) -> Status {
+    EXPECT_THAT(sessions->Run([&](RankSession& session, HostGroup&) -> Status {
       for (const std::int64_t iteration : {1, 2, 3}) {
         CKPT_RETURN_IF_ERROR(SaveState(session, static_cast<std::uint64_t>(iteration), iteration));
       }
@@ -91,7 +91,7 @@ class DamagedCheckpointTest : public ::testing::Test {
             *storage_,
             testing::With({{"load", kRoot.string()}, {"global_batch_size", ranks}}, more), ranks));
     std::int64_t iteration = -1;
-    const Status status = sessions.Run([&](RankSession& session, Communicator& world) -> Status {
+    const Status status = sessions.Run([&](RankSession& session, HostGroup& world) -> Status {
       CKPT_ASSIGN_OR_RETURN(const RunProgress progress, session.Start());
       if (world.rank() == 0) iteration = progress.iteration;
       return CheckState(session.trainer(), static_cast<std::uint64_t>(progress.iteration));
@@ -195,7 +195,7 @@ TEST_F(DamagedCheckpointTest, DoesNotCountAmongThoseThatARunKeeps) {
                                          {"global_batch_size", kRanks}},
                                         kRanks);
   ASSERT_THAT(sessions, IsOk());
-  ASSERT_THAT(sessions->Run([&](RankSession& session, Communicator&) -> Status {
+  ASSERT_THAT(sessions->Run([&](RankSession& session, HostGroup&) -> Status {
     CKPT_RETURN_IF_ERROR(session.Start().status());
     return SaveState(session, 4, 4);
   }),
@@ -272,7 +272,7 @@ TEST_F(DamagedCheckpointTest, IsNotKeptInsteadOfWhatIsSavedAfterGoingBack) {
   auto sessions = SmallSessions::Create(
       *storage_, {{"load", kRoot.string()}, {"save", kRoot.string()}, {"keep_checkpoints", 1}}, 2);
   ASSERT_THAT(sessions, IsOk());
-  ASSERT_THAT(sessions->Run([&](RankSession& session, Communicator&) -> Status {
+  ASSERT_THAT(sessions->Run([&](RankSession& session, HostGroup&) -> Status {
     CKPT_ASSIGN_OR_RETURN(const RunProgress progress, session.Start());
     EXPECT_EQ(progress.iteration, 2);
     return SaveState(session, 2, 2);

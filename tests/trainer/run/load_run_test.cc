@@ -28,7 +28,7 @@ using testing::SaveState;
 using testing::SmallSessions;
 using testing::TinySettings;
 using testing::With;
-using trainer::Communicator;
+using trainer::HostGroup;
 
 const Path kRoot = "/runs/a";
 
@@ -76,7 +76,7 @@ class LoadRunTest : public ::testing::Test {
     auto sessions =
         SmallSessions::Create(*disk_, With(TinySettings(), {{"save", kRoot.string()}}), 2);
     EXPECT_THAT(sessions, IsOk());
-    EXPECT_THAT(sessions->Run([&](RankSession& session, Communicator&) -> Status {
+    EXPECT_THAT(sessions->Run([&](RankSession& session, HostGroup&) -> Status {
       for (const std::int64_t iteration : {1, 2}) {
         CKPT_RETURN_IF_ERROR(SaveState(session, static_cast<std::uint64_t>(iteration), iteration));
       }
@@ -102,7 +102,7 @@ TEST_F(LoadRunTest, ReadsMetadataOnceForSettingsAndAllRanks) {
     EXPECT_EQ(storage.NumOpened(".metadata"), 1U) << ranks;
     const std::size_t manifests = storage.NumOpened("ckptkit.json");
     EXPECT_GE(manifests, 1U);
-    EXPECT_THAT(sessions->Run([](RankSession& session, Communicator&) -> Status {
+    EXPECT_THAT(sessions->Run([](RankSession& session, HostGroup&) -> Status {
       CKPT_RETURN_IF_ERROR(session.Start().status());
       return CheckState(session.trainer(), 2);
     }),
@@ -117,7 +117,7 @@ TEST_F(LoadRunTest, HasNoFileOpenOnceAllRanksHaveLoaded) {
   auto sessions = SmallSessions::Create(storage, GoOn(4), 4);
   ASSERT_THAT(sessions, IsOk());
   EXPECT_FALSE(storage.StillOpen().empty());
-  EXPECT_THAT(sessions->Run([&](RankSession& session, Communicator& world) -> Status {
+  EXPECT_THAT(sessions->Run([&](RankSession& session, HostGroup& world) -> Status {
     CKPT_RETURN_IF_ERROR(session.Start().status());
     CKPT_RETURN_IF_ERROR(world.Barrier());
     EXPECT_THAT(storage.StillOpen(), ::testing::IsEmpty());
@@ -136,10 +136,9 @@ TEST_F(LoadRunTest, LoadsNoMixtureWithACheckpointThatReplacedIt) {
   ASSERT_THAT(disk_->RemoveAll(newest), IsOk());
   auto other = SmallSessions::Create(*disk_, With(TinySettings(), {{"save", kRoot.string()}}), 2);
   ASSERT_THAT(other, IsOk());
-  ASSERT_THAT(
-      other->Run([](RankSession& session, Communicator&) { return SaveState(session, 7, 2); }),
-      IsOk());
-  EXPECT_THAT(sessions->Run([](RankSession& session, Communicator&) -> Status {
+  ASSERT_THAT(other->Run([](RankSession& session, HostGroup&) { return SaveState(session, 7, 2); }),
+              IsOk());
+  EXPECT_THAT(sessions->Run([](RankSession& session, HostGroup&) -> Status {
     CKPT_ASSIGN_OR_RETURN(const RunProgress progress, session.Start());
     EXPECT_THAT(progress.iteration, ::testing::AnyOf(1, 2));
     return CheckState(session.trainer(), static_cast<std::uint64_t>(progress.iteration));
@@ -153,7 +152,7 @@ TEST_F(LoadRunTest, RefusesACheckpointWhoseOtherFilesWereReplacedSinceItWasOpene
   ASSERT_THAT(sessions, IsOk());
   const Path newest = kRoot / megatron::IterationName(2);
   ASSERT_THAT(ReplaceSmallFile(*disk_, newest / ".metadata", AsBytes("no pickle")), IsOk());
-  EXPECT_THAT(sessions->Run([](RankSession& session, Communicator&) -> Status {
+  EXPECT_THAT(sessions->Run([](RankSession& session, HostGroup&) -> Status {
     CKPT_ASSIGN_OR_RETURN(const RunProgress progress, session.Start());
     EXPECT_EQ(progress.iteration, 1);
     return CheckState(session.trainer(), 1);
@@ -167,7 +166,7 @@ TEST_F(LoadRunTest, LoadsAgainInTheSameProcess) {
   auto sessions = SmallSessions::Create(*disk_, GoOn(2), 2);
   ASSERT_THAT(sessions, IsOk());
   for (int time = 0; time < 2; ++time) {
-    EXPECT_THAT(sessions->Run([](RankSession& session, Communicator&) -> Status {
+    EXPECT_THAT(sessions->Run([](RankSession& session, HostGroup&) -> Status {
       CKPT_RETURN_IF_ERROR(session.Start().status());
       return CheckState(session.trainer(), 2);
     }),
@@ -200,7 +199,7 @@ TEST_F(LoadRunTest, EveryRankLoadsWhatRank0Chooses) {
       return rank == late_rank ? static_cast<Storage&>(late) : *disk_;
     };
     const std::int64_t expected = late_rank == 0 ? 1 : 2;
-    EXPECT_THAT(sessions->Run([&](RankSession& session, Communicator&) -> Status {
+    EXPECT_THAT(sessions->Run([&](RankSession& session, HostGroup&) -> Status {
       CKPT_ASSIGN_OR_RETURN(const RunProgress progress, session.Start());
       EXPECT_EQ(progress.iteration, expected);
       return CheckState(session.trainer(), static_cast<std::uint64_t>(expected));
@@ -215,15 +214,14 @@ TEST_F(LoadRunTest, RefusesWhenRanksSeeDifferentCheckpoints) {
   auto other =
       SmallSessions::Create(*other_disk, With(TinySettings(), {{"save", kRoot.string()}}), 2);
   ASSERT_THAT(other, IsOk());
-  ASSERT_THAT(
-      other->Run([](RankSession& session, Communicator&) { return SaveState(session, 5, 1); }),
-      IsOk());
+  ASSERT_THAT(other->Run([](RankSession& session, HostGroup&) { return SaveState(session, 5, 1); }),
+              IsOk());
   ASSERT_THAT(disk_->RemoveAll(kRoot / megatron::IterationName(2)), IsOk());
   auto sessions = SmallSessions::Create(*disk_, GoOn(2), 2);
   ASSERT_THAT(sessions, IsOk());
   sessions->storage_of = [&](int rank) -> Storage& { return rank == 0 ? *disk_ : *other_disk; };
   sessions->run().stored->Close();  // processes have one each
-  EXPECT_THAT(sessions->Run([](RankSession& session, Communicator&) -> Status {
+  EXPECT_THAT(sessions->Run([](RankSession& session, HostGroup&) -> Status {
     return session.Start().status();
   }),
               FailsWith(ErrorKind::kValueMismatch));

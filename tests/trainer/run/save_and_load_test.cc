@@ -34,7 +34,7 @@ using testing::SetState;
 using testing::SmallSessions;
 using testing::TinySettings;
 using testing::With;
-using trainer::Communicator;
+using trainer::HostGroup;
 
 const Path kRoot = "/runs/a";
 
@@ -108,7 +108,7 @@ class SaveAndLoadTest : public ::testing::Test {
         SmallSessions sessions,
         SmallSessions::Create(*storage_, With(settings, {{"save", kRoot.string()}}), ranks));
     sessions.set_async_save(is_async);
-    return sessions.Run([&](RankSession& session, Communicator&) -> Status {
+    return sessions.Run([&](RankSession& session, HostGroup&) -> Status {
       CKPT_RETURN_IF_ERROR(SaveState(session, state, iteration));
       // Training goes on beside an asynchronous save.
       CKPT_RETURN_IF_ERROR(SetState(session.trainer(), state + 1000));
@@ -123,7 +123,7 @@ class SaveAndLoadTest : public ::testing::Test {
         SmallSessions sessions,
         SmallSessions::Create(*storage_,
                               With(settings, {{"load", kRoot.string()}, {"prove", true}}), ranks));
-    return sessions.Run([&](RankSession& session, Communicator&) -> Status {
+    return sessions.Run([&](RankSession& session, HostGroup&) -> Status {
       CKPT_ASSIGN_OR_RETURN(const RunProgress progress, session.Start());
       EXPECT_EQ(progress.iteration, iteration);
       EXPECT_EQ(progress.consumed_samples, iteration);
@@ -191,7 +191,7 @@ TEST_F(SaveAndLoadTest, WritesTheSameBytesWhateverTheRunSavedBefore) {
          {std::vector<std::int64_t>{12}, std::vector<std::int64_t>{3, 7, 12}}) {
       auto sessions = SmallSessions::Create(*storage_, With(settings, mesh.settings), mesh.ranks);
       ASSERT_THAT(sessions, IsOk());
-      ASSERT_THAT(sessions->Run([&](RankSession& session, Communicator&) -> Status {
+      ASSERT_THAT(sessions->Run([&](RankSession& session, HostGroup&) -> Status {
         for (const std::int64_t iteration : iterations) {
           CKPT_RETURN_IF_ERROR(
               SaveState(session, static_cast<std::uint64_t>(iteration), iteration));
@@ -227,7 +227,7 @@ TEST_F(SaveAndLoadTest, PublishesNothingWhoseFilesLieElsewhere) {
   ASSERT_THAT(sessions, IsOk());
   sessions->storage_of = [&](int rank) -> Storage& { return rank == 0 ? *here : *elsewhere; };
   const Status saved =
-      sessions->Run([](RankSession& session, Communicator&) { return SaveState(session, 1, 1); });
+      sessions->Run([](RankSession& session, HostGroup&) { return SaveState(session, 1, 1); });
   EXPECT_THAT(saved, FailsWith(ErrorKind::kMissingFile));
   EXPECT_THAT(saved.ToString(), HasSubstr("__1_0.distcp"));
   EXPECT_THAT(megatron::ListIterations(*here, "/runs/split"),
@@ -290,7 +290,7 @@ TEST_F(SaveAndLoadTest, NamesParametersAsAskedAndGoesOnWithTheNamesItFound) {
           SmallSessions::Create(*storage_, {{"load", kRoot.string()}, {"save", kRoot.string()}}, 1);
       ASSERT_THAT(sessions, IsOk());
       ++iteration;
-      EXPECT_THAT(sessions->Run([&](RankSession& session, Communicator&) -> Status {
+      EXPECT_THAT(sessions->Run([&](RankSession& session, HostGroup&) -> Status {
         CKPT_RETURN_IF_ERROR(session.Start().status());
         return SaveState(session, state + 1, iteration);
       }),
@@ -314,7 +314,7 @@ TEST_F(SaveAndLoadTest, AsHfIsARepositoryWithTheSameWeights) {
     ASSERT_THAT(sessions, IsOk());
     sessions->set_async_save(is_async);
     const std::int64_t iteration = is_async ? 2 : 1;
-    ASSERT_THAT(sessions->Run([&](RankSession& session, Communicator&) -> Status {
+    ASSERT_THAT(sessions->Run([&](RankSession& session, HostGroup&) -> Status {
       CKPT_RETURN_IF_ERROR(session.Start().status());
       CKPT_RETURN_IF_ERROR(SaveState(session, 9, iteration));
       return session.checkpoints().Finish();
@@ -355,7 +355,7 @@ TEST_F(SaveAndLoadTest, ForAnotherOptimizerIsRefusedUnlessOnlyWeightsAreTaken) {
       *storage_,
       {{"load", kRoot.string()}, {"optimizer", "sgd"}, {"finetune", true}, {"seq_length", 4}}, 2);
   ASSERT_THAT(sessions, IsOk());
-  EXPECT_THAT(sessions->Run([&](RankSession& session, Communicator&) -> Status {
+  EXPECT_THAT(sessions->Run([&](RankSession& session, HostGroup&) -> Status {
     CKPT_ASSIGN_OR_RETURN(const RunProgress progress, session.Start());
     EXPECT_EQ(progress.iteration, 0);
     EXPECT_EQ(session.trainer().optimizer().steps(), 0);

@@ -55,7 +55,7 @@ class SaveWeightsTest : public ::testing::TestWithParam<MeshCase> {
   static Result<Path> Save(const layout::Configuration& settings, int ranks) {
     CKPT_ASSIGN_OR_RETURN(SmallSessions sessions,
                           SmallSessions::Create(PosixStorage(), settings, ranks));
-    const Status saved = sessions.Run([](RankSession& session, trainer::Communicator&) -> Status {
+    const Status saved = sessions.Run([](RankSession& session, trainer::HostGroup&) -> Status {
       CKPT_RETURN_IF_ERROR(session.Start().status());
       CKPT_RETURN_IF_ERROR(SaveState(session, 9, 1));
       return session.checkpoints().Finish();
@@ -147,12 +147,11 @@ TEST_P(SaveWeightsFaults, OfAnyRankLeaveNothing) {
       sessions->storage_of = [&](int rank) -> Storage& {
         return rank == broken_rank ? static_cast<Storage&>(broken) : PosixStorage();
       };
-      const Status saved =
-          sessions->Run([&](RankSession& session, trainer::Communicator&) -> Status {
-            CKPT_RETURN_IF_ERROR(session.Start().status());
-            CKPT_RETURN_IF_ERROR(SaveState(session, 9, 1));
-            return session.checkpoints().Finish();
-          });
+      const Status saved = sessions->Run([&](RankSession& session, trainer::HostGroup&) -> Status {
+        CKPT_RETURN_IF_ERROR(session.Start().status());
+        CKPT_RETURN_IF_ERROR(SaveState(session, 9, 1));
+        return session.checkpoints().Finish();
+      });
       was_saved = saved.ok();
       if (was_saved) {
         EXPECT_GT(call, 6);

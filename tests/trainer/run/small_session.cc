@@ -66,7 +66,7 @@ Result<SmallSessions> SmallSessions::Create(Storage& storage, const layout::Conf
   return sessions;
 }
 
-Status SmallSessions::RunAsRank(trainer::Communicator& world, const Body& body) {
+Status SmallSessions::RunAsRank(trainer::HostGroup& world, const Body& body) {
   Storage& storage = storage_of ? storage_of(world.rank()) : *storage_;
   Silence silence;
   ModelSource init;
@@ -90,7 +90,7 @@ Status SmallSessions::RunAsRank(trainer::Communicator& world, const Body& body) 
 
 Status SmallSessions::Run(const Body& body) {
   return trainer::RunRanks(run_.train.mesh.world_size,
-                           [&](trainer::Communicator& world) { return RunAsRank(world, body); });
+                           [&](trainer::HostGroup& world) { return RunAsRank(world, body); });
 }
 
 Status SaveState(train::RankSession& session, std::uint64_t state, std::int64_t iteration) {

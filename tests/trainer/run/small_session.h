@@ -10,7 +10,7 @@
 #include "core/base/result.h"
 #include "core/io/storage.h"
 #include "core/layout/value.h"
-#include "trainer/comm/communicator.h"
+#include "trainer/comm/host_group.h"
 #include "trainer/run/rank_session.h"
 #include "trainer/run/run_config.h"
 
@@ -25,7 +25,7 @@ layout::Configuration With(layout::Configuration settings, const layout::Configu
 // come in as in any run.
 class SmallSessions {
  public:
-  using Body = std::function<Status(train::RankSession& session, trainer::Communicator& world)>;
+  using Body = std::function<Status(train::RankSession& session, trainer::HostGroup& world)>;
 
   // Errors: those of ResolveRun.
   static Result<SmallSessions> Create(Storage& storage, const layout::Configuration& settings,
@@ -39,7 +39,7 @@ class SmallSessions {
   // Runs `body` once a rank. Errors: those of RunRanks.
   Status Run(const Body& body);
   // The same as rank of a world from elsewhere. Every rank calls it.
-  Status RunAsRank(trainer::Communicator& world, const Body& body);
+  Status RunAsRank(trainer::HostGroup& world, const Body& body);
 
   [[nodiscard]] const train::RunConfig& run() const { return run_; }
   // What rank 0 told.

@@ -93,7 +93,7 @@ Status TrainUntilItFails(Storage& storage, int train_iters, int fail_at) {
       auto sessions,
       SmallSessions::Create(
           storage, With(TinySettings(), {{"save", kRoot.string()}, {"save_interval", 2}}), 1));
-  return sessions.Run([&](RankSession& session, trainer::Communicator& world) {
+  return sessions.Run([&](RankSession& session, trainer::HostGroup& world) {
     CKPT_RETURN_IF_ERROR(session.Start().status());
     CKPT_ASSIGN_OR_RETURN(const auto batches,
                           trainer::BatchReader::Create(std::make_shared<Tokens>(),

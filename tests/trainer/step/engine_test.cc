@@ -15,10 +15,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/testing/forwarding_device.h"
 #include "tests/testing/matchers.h"
 #include "tests/trainer/step/training_run.h"
 #include "trainer/comm/thread_comm.h"
-#include "trainer/ops/host_ops.h"
+#include "trainer/ops/cpu/host_ops.h"
 
 namespace ckpt {
 namespace {
@@ -137,31 +138,19 @@ TEST(EngineMemoryTest, ActivationsOfRowsThatVaryHoldLittleMoreThanTheLargestStep
 }
 
 // Has no memory for activations larger than `limit_bytes`.
-class FewActivationsDevice final : public Device {
+class FewActivationsDevice final : public testing::ForwardingDevice {
  public:
   FewActivationsDevice(std::unique_ptr<Device> device, std::uint64_t limit_bytes)
-      : device_(std::move(device)), limit_bytes_(limit_bytes) {}
+      : ForwardingDevice(std::move(device)), limit_bytes_(limit_bytes) {}
 
   Result<Buffer> Allocate(std::uint64_t size_bytes, MemoryUse use) override {
     if (use == MemoryUse::kActivations && size_bytes > limit_bytes_) {
       return Error(ErrorKind::kSystem, "out of memory");
     }
-    return device_->Allocate(size_bytes, use);
-  }
-  std::unique_ptr<Queue> MakeQueue(std::string_view name) override {
-    return device_->MakeQueue(name);
-  }
-  void CopyToHost(Queue& queue, const Tensor& from, void* host) override {
-    device_->CopyToHost(queue, from, host);
-  }
-  void CopyFromHost(Queue& queue, const void* host, const Tensor& to) override {
-    device_->CopyFromHost(queue, host, to);
+    return ForwardingDevice::Allocate(size_bytes, use);
   }
 
  private:
-  void Free(void* /*data*/) override {}  // buffers are the other device's
-
-  const std::unique_ptr<Device> device_;
   const std::uint64_t limit_bytes_;
 };
 
@@ -232,29 +221,85 @@ TEST(EngineScheduleTest, ReplicasAreReducedOnceAStep) {
   EXPECT_THAT(Train(config, options), IsOk());
 }
 
+// Tells for each piece of work of the queues of collectives whether it was enqueued in a batch.
+class BatchDevice final : public testing::ForwardingDevice {
+ public:
+  struct Log {
+    std::vector<int> batches;  // calls of each batch, without empty ones
+    int outside = 0;           // calls outside of batches
+  };
+
+  BatchDevice(std::unique_ptr<Device> device, std::function<void(const Log&)> at_end)
+      : ForwardingDevice(std::move(device)), at_end_(std::move(at_end)) {}
+  ~BatchDevice() override { at_end_(log_); }
+
+  std::unique_ptr<Queue> MakeQueue(std::string_view name) override {
+    std::unique_ptr<Queue> queue = ForwardingDevice::MakeQueue(name);
+    if (!name.starts_with("gather")) return queue;
+    return std::make_unique<CountedQueue>(std::move(queue), *this);
+  }
+  void BeginBatch() override { calls_ = 0; }
+  void EndBatch() override {
+    if (calls_ > 0) log_.batches.push_back(calls_);
+    calls_ = kNoBatch;
+  }
+
+ private:
+  static constexpr int kNoBatch = -1;
+
+  class CountedQueue final : public HostQueue {
+   public:
+    CountedQueue(std::unique_ptr<Queue> queue, BatchDevice& device)
+        : HostQueue(false), device_(device), queue_(std::move(queue)) {}
+
+    void Enqueue(std::function<Status()> work) override {
+      ++(device_.calls_ == kNoBatch ? device_.log_.outside : device_.calls_);
+      static_cast<HostQueue&>(*queue_).Enqueue(std::move(work));
+    }
+    Event Record() override { return queue_->Record(); }
+    void Wait(const Event& event) override { queue_->Wait(event); }
+    Status Synchronize() override { return queue_->Synchronize(); }
+
+   private:
+    BatchDevice& device_;
+    const std::unique_ptr<Queue> queue_;
+  };
+
+  const std::function<void(const Log&)> at_end_;
+  Log log_;
+  int calls_ = kNoBatch;
+};
+
+// A unit has several flat arrays: dense ones, and in the second layer one of experts.
+TEST(EngineScheduleTest, TheCallsOfAUnitAreOneBatch) {
+  std::mutex mutex;
+  const auto check = [&](const BatchDevice::Log& log) {
+    const std::lock_guard lock(mutex);
+    EXPECT_EQ(log.outside, 0);
+    // The root, then the layers; backward finds both in their slots.
+    EXPECT_THAT(log.batches, ::testing::ElementsAre(1, 3, 4));
+  };
+  TrainConfig config = OnMesh(SmallRun(SmallMoe(), 4), {.world_size = 4});
+  const RunOptions options = {.steps = 1, .wrap_device = [&](std::unique_ptr<Device> device) {
+                                return std::make_unique<BatchDevice>(std::move(device), check);
+                              }};
+  EXPECT_THAT(Train(config, options), IsOk());
+}
+
 // --- waits ----------------------------------------------------------------------------------------
 
 // Runs one piece of work of the queue of this name.
 using Around = std::function<Status(std::string_view queue, const std::function<Status()>& work)>;
 
 // Queues as they are, but for what stands around their work, and that one may forget to wait.
-class AroundDevice final : public Device {
+class AroundDevice final : public testing::ForwardingDevice {
  public:
   AroundDevice(std::unique_ptr<Device> device, Around around, bool forgets = false)
-      : device_(std::move(device)), around_(std::move(around)), forgets_(forgets) {}
+      : ForwardingDevice(std::move(device)), around_(std::move(around)), forgets_(forgets) {}
 
-  Result<Buffer> Allocate(std::uint64_t size_bytes, MemoryUse use) override {
-    return device_->Allocate(size_bytes, use);
-  }
   std::unique_ptr<Queue> MakeQueue(std::string_view name) override {
-    return std::make_unique<WrappedQueue>(device_->MakeQueue(name), std::string(name), around_,
-                                          name == "compute" && forgets_);
-  }
-  void CopyToHost(Queue& queue, const Tensor& from, void* host) override {
-    device_->CopyToHost(queue, from, host);
-  }
-  void CopyFromHost(Queue& queue, const void* host, const Tensor& to) override {
-    device_->CopyFromHost(queue, host, to);
+    return std::make_unique<WrappedQueue>(ForwardingDevice::MakeQueue(name), std::string(name),
+                                          around_, name == "compute" && forgets_);
   }
 
  private:
@@ -284,9 +329,6 @@ class AroundDevice final : public Device {
     const std::unique_ptr<Queue> queue_;  // last: its work uses the others
   };
 
-  void Free(void* /*data*/) override { CKPT_CHECK(false); }  // buffers belong to the wrapped device
-
-  const std::unique_ptr<Device> device_;
   const Around around_;
   const bool forgets_;
 };
@@ -357,7 +399,7 @@ TEST(EngineWaitTest, SlicesOfLaterUnitsDoNotHoldUpGathers) {
   for (const bool prefetches : {false, true}) {
     TrainConfig config = OnMesh(SmallRun(SmallMoe(), 8), kHybridOuter);
     config.overlap_param_gather = prefetches;
-    const Status status = RunRanks(config.mesh.world_size, [&](Communicator& world) -> Status {
+    const Status status = RunRanks(config.mesh.world_size, [&](HostGroup& world) -> Status {
       LateSlices late;
       AroundDevice device(MakeHostDevice({.queues = QueueMode::kThreads, .delay_seed = 5}),
                           std::ref(late));

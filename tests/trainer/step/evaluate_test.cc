@@ -5,8 +5,8 @@
 
 #include "tests/testing/matchers.h"
 #include "trainer/comm/thread_comm.h"
-#include "trainer/device/host_device.h"
-#include "trainer/ops/host_ops.h"
+#include "trainer/device/cpu/host_device.h"
+#include "trainer/ops/cpu/host_ops.h"
 #include "trainer/step/parse_train_config.h"
 #include "trainer/step/rank_trainer.h"
 
@@ -52,7 +52,7 @@ struct Seen {
 
 Result<Seen> TrainTwoSteps(const TrainConfig& config, bool evaluates) {
   Seen seen;
-  const auto on_rank = [&](Communicator& world) -> Status {
+  const auto on_rank = [&](HostGroup& world) -> Status {
     const auto device = MakeHostDevice({});
     const auto ops = MakeHostOps({.threads = 1});
     CKPT_ASSIGN_OR_RETURN(

@@ -22,8 +22,8 @@
 #include "tests/testing/golden.h"
 #include "tests/testing/matchers.h"
 #include "trainer/comm/thread_comm.h"
-#include "trainer/device/host_device.h"
-#include "trainer/ops/host_ops.h"
+#include "trainer/device/cpu/host_device.h"
+#include "trainer/ops/cpu/host_ops.h"
 #include "trainer/step/rank_trainer.h"
 
 namespace ckpt {
@@ -120,7 +120,7 @@ Result<std::vector<double>> TrainOn(const MeshConfig& mesh, const ModelSource& m
   CKPT_RETURN_IF_ERROR(ValidateTrainConfig(config));
 
   std::vector<double> losses;
-  const auto train = [&](Communicator& world) -> Status {
+  const auto train = [&](HostGroup& world) -> Status {
     const std::unique_ptr<Device> device = MakeHostDevice({});
     const std::unique_ptr<Ops> ops = MakeHostOps({});
     CKPT_ASSIGN_OR_RETURN(

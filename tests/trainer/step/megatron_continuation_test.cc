@@ -26,8 +26,8 @@
 #include "tests/trainer/step/held_rows.h"
 #include "tests/trainer/step/whole_state.h"
 #include "trainer/comm/thread_comm.h"
-#include "trainer/device/host_device.h"
-#include "trainer/ops/host_ops.h"
+#include "trainer/device/cpu/host_device.h"
+#include "trainer/ops/cpu/host_ops.h"
 #include "trainer/optim/schedule.h"
 #include "trainer/run/load_state.h"
 #include "trainer/step/parse_train_config.h"
@@ -161,7 +161,7 @@ Status Collect(RankTrainer& trainer, WholeState& whole) {
 }
 
 // Sequence m·D + r of the step is micro-batch m of rank r.
-std::vector<HostMicroBatch> BatchesOf(const RecordedStep& step, const Communicator& world) {
+std::vector<HostMicroBatch> BatchesOf(const RecordedStep& step, const HostGroup& world) {
   std::vector<HostMicroBatch> batches;
   const auto ranks = static_cast<std::size_t>(world.size());
   for (auto s = static_cast<std::size_t>(world.rank()); s < step.sequences.size(); s += ranks) {
@@ -180,7 +180,7 @@ std::vector<HostMicroBatch> BatchesOf(const RecordedStep& step, const Communicat
 // Loads the state on every rank, collects it, and trains the recorded steps.
 Status GoOn(const TrainConfig& config, const TrainingState& state, const RecordedRun& recorded,
             WholeState& whole, std::vector<StepReport>& reports) {
-  return RunRanks(config.mesh.world_size, [&](Communicator& world) -> Status {
+  return RunRanks(config.mesh.world_size, [&](HostGroup& world) -> Status {
     const std::unique_ptr<Device> device = MakeHostDevice({});
     const std::unique_ptr<Ops> ops = MakeHostOps({.threads = 1});
     CKPT_ASSIGN_OR_RETURN(

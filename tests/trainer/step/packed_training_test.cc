@@ -11,8 +11,8 @@
 
 #include "tests/testing/matchers.h"
 #include "trainer/comm/thread_comm.h"
-#include "trainer/device/host_device.h"
-#include "trainer/ops/host_ops.h"
+#include "trainer/device/cpu/host_device.h"
+#include "trainer/ops/cpu/host_ops.h"
 #include "trainer/step/parse_train_config.h"
 #include "trainer/step/rank_trainer.h"
 
@@ -94,7 +94,7 @@ struct Trained {
 Result<Trained> TrainOn(const TrainConfig& config,
                         const std::function<std::vector<HostMicroBatch>(int rank)>& batches) {
   Trained trained;
-  const auto on_rank = [&](Communicator& world) -> Status {
+  const auto on_rank = [&](HostGroup& world) -> Status {
     const auto device = MakeHostDevice({});
     const auto ops = MakeHostOps({.fixed_order = config.reduction == Reduction::kCanonical});
     CKPT_ASSIGN_OR_RETURN(

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "trainer/comm/thread_comm.h"
-#include "trainer/ops/host_ops.h"
+#include "trainer/ops/cpu/host_ops.h"
 #include "trainer/random/philox.h"
 
 namespace ckpt::testing {
@@ -18,7 +18,7 @@ using namespace trainer;  // NOLINT(google-build-using-namespace): this file is 
 
 constexpr std::int64_t kSeq = 7;
 
-Communicator* given_world = nullptr;
+HostGroup* given_world = nullptr;
 
 // Sequence number `index` of a run: the same on every mesh.
 HostMicroBatch Sequence(std::int64_t index, const TrainConfig& config) {
@@ -98,7 +98,7 @@ std::vector<Piece> Decode(std::span<const std::byte> bytes) {
   return pieces;
 }
 
-Result<WholeTensors> Assemble(Communicator& world, const std::vector<Piece>& mine) {
+Result<WholeTensors> Assemble(HostGroup& world, const std::vector<Piece>& mine) {
   std::vector<std::byte> bytes = Encode(mine);
   const std::uint64_t size = bytes.size();
   std::vector<std::uint64_t> sizes(static_cast<std::size_t>(world.size()));
@@ -240,7 +240,7 @@ TrainConfig SmallRun(const ModelConfig& model, std::int64_t sequences) {
   return config;
 }
 
-Result<TrainingRun> TrainOnRank(const TrainConfig& config, Communicator& world,
+Result<TrainingRun> TrainOnRank(const TrainConfig& config, HostGroup& world,
                                 const RunOptions& options) {
   TrainConfig complete = config;
   ApplyReduction(complete);
@@ -271,7 +271,7 @@ Result<TrainingRun> TrainOnRank(const TrainConfig& config, Communicator& world,
   return run;
 }
 
-void TrainOn(Communicator* world) { given_world = world; }
+void TrainOn(HostGroup* world) { given_world = world; }
 
 Result<TrainingRun> Train(const TrainConfig& config, const RunOptions& options) {
   if (given_world != nullptr && given_world->size() == config.mesh.world_size) {
@@ -279,7 +279,7 @@ Result<TrainingRun> Train(const TrainConfig& config, const RunOptions& options) 
   }
   std::mutex mutex;
   TrainingRun first;
-  CKPT_RETURN_IF_ERROR(RunRanks(config.mesh.world_size, [&](Communicator& world) -> Status {
+  CKPT_RETURN_IF_ERROR(RunRanks(config.mesh.world_size, [&](HostGroup& world) -> Status {
     CKPT_ASSIGN_OR_RETURN(TrainingRun run, TrainOnRank(config, world, options));
     if (world.rank() == 0) {
       const std::lock_guard lock(mutex);

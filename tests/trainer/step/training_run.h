@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "core/base/result.h"
-#include "trainer/comm/communicator.h"
-#include "trainer/device/host_device.h"
+#include "trainer/comm/host_group.h"
+#include "trainer/device/cpu/host_device.h"
 #include "trainer/step/rank_trainer.h"
 #include "trainer/step/train_config.h"
 
@@ -49,13 +49,13 @@ struct TrainingRun {
 // One rank's part, from any launcher: trains on `world`'s ranks, gathers the pieces of all ranks
 // into whole tensors and checks that pieces held by several ranks agree bit for bit (kValueMismatch
 // names the tensor).
-Result<TrainingRun> TrainOnRank(const trainer::TrainConfig& config, trainer::Communicator& world,
+Result<TrainingRun> TrainOnRank(const trainer::TrainConfig& config, trainer::HostGroup& world,
                                 const RunOptions& options);
 // On threads, or on the world given to TrainOn if that has as many ranks.
 Result<TrainingRun> Train(const trainer::TrainConfig& config, const RunOptions& options);
 
 // Ranks that runs take from now on, where their number fits. Null: threads.
-void TrainOn(trainer::Communicator* world);
+void TrainOn(trainer::HostGroup* world);
 
 // Largest |a - b| of any element over the largest magnitude of its tensor, over all tensors;
 // infinite if names or sizes differ.

@@ -51,7 +51,7 @@ Result<Station> LookAround(RankSession& session, const RunProgress& progress) {
 class LegOnRank {
  public:
   LegOnRank(const SessionInput& input, const LegOptions& options,
-            std::shared_ptr<const RecordingSource> samples, trainer::Communicator& world)
+            std::shared_ptr<const RecordingSource> samples, trainer::HostGroup& world)
       : input_(input), options_(options), samples_(std::move(samples)), world_(world) {}
 
   Result<Leg> Run(const Notice& notice) {
@@ -101,7 +101,7 @@ class LegOnRank {
   const SessionInput input_;
   const LegOptions& options_;
   const std::shared_ptr<const RecordingSource> samples_;
-  trainer::Communicator& world_;
+  trainer::HostGroup& world_;
   Leg leg_;
 };
 
@@ -117,7 +117,7 @@ Result<Leg> RunLeg(const RunConfig& run, const LegOptions& leg, const cli::Commo
   CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<RunSetup> setup,
                         RunSetup::Create(run, leg.num_ranks, options, storage, streams));
   Leg watched;
-  const auto on_rank = [&](trainer::Communicator& world) -> Status {
+  const auto on_rank = [&](trainer::HostGroup& world) -> Status {
     const bool is_first = world.rank() == 0;
     const Notice notice = [&](const std::string& text) {
       if (is_first) cli::Tell(options, "checkpoints", text, streams);

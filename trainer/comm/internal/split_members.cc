@@ -6,7 +6,7 @@
 
 namespace ckpt::trainer {
 
-Result<std::vector<int>> SplitMembers(Communicator& parent, int color, int key) {
+Result<std::vector<int>> SplitMembers(HostGroup& parent, int color, int key) {
   struct Choice {
     int color = 0;
     int key = 0;

@@ -5,14 +5,14 @@
 #include <vector>
 
 #include "core/base/result.h"
-#include "trainer/comm/communicator.h"
+#include "trainer/comm/host_group.h"
 
 namespace ckpt::trainer {
 
 // The ranks of `parent` that gave the caller's `color`, ordered by (`key`, rank). Every rank calls
 // it.
-// Errors: those of Communicator::Exchange.
-Result<std::vector<int>> SplitMembers(Communicator& parent, int color, int key);
+// Errors: those of HostGroup::Exchange.
+Result<std::vector<int>> SplitMembers(HostGroup& parent, int color, int key);
 
 }  // namespace ckpt::trainer
 

@@ -6,13 +6,12 @@ namespace ckpt::trainer {
 namespace {
 
 bool IsSameCall(const Operands& a, const Operands& b) {
-  return a.call == b.call && a.dtype == b.dtype && a.size_bytes == b.size_bytes;
+  return a.call == b.call && a.size_bytes == b.size_bytes;
 }
 
 std::string Describe(int rank, const Operands& operands) {
   return "rank " + std::to_string(rank) + " in " + std::string(operands.call) + " of " +
-         std::to_string(operands.size_bytes) + " bytes of " +
-         std::string(DTypeName(operands.dtype));
+         std::to_string(operands.size_bytes) + " bytes";
 }
 
 inline void PauseOnce() {

@@ -12,25 +12,24 @@
 
 #include "core/base/mutex.h"
 #include "core/base/status.h"
-#include "trainer/comm/internal/host_communicator.h"
+#include "trainer/comm/host_group.h"
 
 namespace ckpt::trainer {
 
 class ThreadGroup;
 
-// What a rank shows its group while a collective runs. `call`, `dtype` and `size_bytes` must be the
-// same on all ranks.
+// What a rank shows its group while a call runs. `call` and `size_bytes` must be the same on all
+// ranks.
 struct Operands {
   std::string_view call;  // a literal
-  DType dtype = DType::kUint8;
   std::uint64_t size_bytes = 0;
   const std::byte* data = nullptr;
-  const RowExchange* rows = nullptr;  // AllToAll
+  const RowExchange* rows = nullptr;  // ExchangeRows
   // Split: the new group, made by its first rank.
   const std::shared_ptr<ThreadGroup>* made = nullptr;
 };
 
-// A collective is one Meet, any number of `Sync`, and one Part, which must follow every Meet that
+// A call is one Meet, any number of `Sync`, and one Part, which must follow every Meet that
 // was OK. Between Meet and Part every rank may read what the others showed. Only Meet can be
 // cancelled. Once all ranks have met, no later wait is for a rank that could give up, so no rank's
 // operands disappear while another reads them.

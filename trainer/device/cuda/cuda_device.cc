@@ -1,9 +1,13 @@
 #include "trainer/device/cuda/cuda_device.h"
 
+#include <span>
 #include <string>
+#include <utility>
 
 #include <cuda_runtime_api.h>
 
+#include "trainer/comm/host_group.h"
+#include "trainer/device/collectives.h"
 #include "trainer/device/cuda/cuda_queue.h"
 #include "trainer/device/cuda/cuda_status.h"
 
@@ -12,6 +16,32 @@ namespace {
 
 // Code is built for this architecture alone (CMAKE_CUDA_ARCHITECTURES).
 constexpr int kCudaMajor = CKPT_CUDA_MAJOR;
+
+void Copy(Queue& queue, const void* from, void* to, std::uint64_t size_bytes, cudaMemcpyKind kind) {
+  if (size_bytes == 0 || from == to) return;
+  RunOnCuda(queue, [=](CudaQueue& cuda) {
+    (void)cudaMemcpyAsync(to, from, size_bytes, kind, cuda.stream());
+  });
+}
+
+// Collectives of one rank copy what is not in place.
+class LoneCollectives final : public Collectives {
+ public:
+  explicit LoneCollectives(std::unique_ptr<HostGroup> group) : Collectives(std::move(group)) {}
+
+  void AllGather(Queue& queue, const Tensor& shard, const Tensor& full) override {
+    Copy(queue, shard.data, full.data, full.size_bytes(), cudaMemcpyDeviceToDevice);
+  }
+  void ReduceScatter(Queue& queue, const Tensor& full, const Tensor& shard) override {
+    Copy(queue, full.data, shard.data, full.size_bytes(), cudaMemcpyDeviceToDevice);
+  }
+  void AllReduce(Queue& /*queue*/, const Tensor& /*data*/, ReduceOp /*op*/) override {}
+  void AllToAll(Queue& queue, const Tensor& send, std::span<const std::int64_t> send_rows,
+                const Tensor& receive, std::span<const std::int64_t> /*receive_rows*/) override {
+    Copy(queue, send.data, receive.data, send.Rows(0, send_rows.front()).size_bytes(),
+         cudaMemcpyDeviceToDevice);
+  }
+};
 
 class CudaDevice final : public Device {
  public:
@@ -48,15 +78,16 @@ class CudaDevice final : public Device {
     Copy(queue, host, to.data, to.size_bytes(), cudaMemcpyHostToDevice);
   }
 
- private:
-  static void Copy(Queue& queue, const void* from, void* to, std::uint64_t size_bytes,
-                   cudaMemcpyKind kind) {
-    if (size_bytes == 0) return;
-    RunOnCuda(queue, [=](CudaQueue& cuda) {
-      (void)cudaMemcpyAsync(to, from, size_bytes, kind, cuda.stream());
-    });
+  Result<std::unique_ptr<Collectives>> MakeCollectives(std::unique_ptr<HostGroup> group) override {
+    if (group->size() > 1) {
+      return Error(ErrorKind::kUnsupported, "GPUs do not communicate with each other yet")
+          .Expected("1 rank")
+          .Actual(std::to_string(group->size()) + " ranks");
+    }
+    return std::unique_ptr<Collectives>(std::make_unique<LoneCollectives>(std::move(group)));
   }
 
+ private:
   void Free(void* data) override { (void)cudaFree(data); }
 
   const std::shared_ptr<CudaEventPool> events_;

@@ -4,7 +4,7 @@
 #include <numbers>
 
 #include "core/base/check.h"
-#include "trainer/device/host_device.h"
+#include "trainer/device/cpu/host_device.h"
 #include "trainer/ops/cpu/exp.h"
 #include "trainer/ops/cpu/host_ops_impl.h"
 #include "trainer/ops/cpu/numeric.h"

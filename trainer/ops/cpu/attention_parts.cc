@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "core/base/check.h"
-#include "trainer/device/host_device.h"
+#include "trainer/device/cpu/host_device.h"
 #include "trainer/ops/cpu/host_ops_impl.h"
 #include "trainer/ops/cpu/numeric.h"
 #include "trainer/ops/cpu/row_blocks.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/base/check.h"
-#include "trainer/device/host_device.h"
+#include "trainer/device/cpu/host_device.h"
 #include "trainer/ops/cpu/exp.h"
 #include "trainer/ops/cpu/host_ops_impl.h"
 #include "trainer/ops/cpu/numeric.h"

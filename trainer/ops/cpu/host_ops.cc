@@ -1,4 +1,4 @@
-#include "trainer/ops/host_ops.h"
+#include "trainer/ops/cpu/host_ops.h"
 
 #include "trainer/ops/cpu/host_ops_impl.h"
 

@@ -2,8 +2,8 @@
 #ifndef CKPT_TRAINER_OPS_CPU_HOST_OPS_IMPL_H_
 #define CKPT_TRAINER_OPS_CPU_HOST_OPS_IMPL_H_
 
+#include "trainer/ops/cpu/host_ops.h"
 #include "trainer/ops/cpu/parallel.h"
-#include "trainer/ops/host_ops.h"
 
 namespace ckpt::trainer {
 

@@ -42,7 +42,7 @@ Finding FindingOf(const Status& failure, const FailedStep& failed,
 
 Status NameBadBatch(const Status& failure, const FailedStep& failed,
                     const trainer::BatchReader& batches, const trainer::RankTrainer& trainer,
-                    trainer::Communicator& world) {
+                    trainer::HostGroup& world) {
   CKPT_CHECK(failure.kind() == ErrorKind::kValueMismatch);
   const Finding mine = FindingOf(failure, failed, batches, trainer);
   std::vector<Finding> all(static_cast<std::size_t>(world.size()));

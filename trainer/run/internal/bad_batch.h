@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "core/base/status.h"
-#include "trainer/comm/communicator.h"
+#include "trainer/comm/host_group.h"
 #include "trainer/data/batch_reader.h"
 #include "trainer/step/rank_trainer.h"
 
@@ -24,7 +24,7 @@ struct FailedStep {
 // REQUIRES: `failure` is kValueMismatch.
 Status NameBadBatch(const Status& failure, const FailedStep& failed,
                     const trainer::BatchReader& batches, const trainer::RankTrainer& trainer,
-                    trainer::Communicator& world);
+                    trainer::HostGroup& world);
 
 }  // namespace ckpt::train
 

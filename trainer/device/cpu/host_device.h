@@ -1,6 +1,6 @@
 // The CPU as a Device. Queues run their work at once or on their own threads.
-#ifndef CKPT_TRAINER_DEVICE_HOST_DEVICE_H_
-#define CKPT_TRAINER_DEVICE_HOST_DEVICE_H_
+#ifndef CKPT_TRAINER_DEVICE_CPU_HOST_DEVICE_H_
+#define CKPT_TRAINER_DEVICE_CPU_HOST_DEVICE_H_
 
 #include <cstdint>
 #include <functional>
@@ -65,4 +65,4 @@ void RunOn(Queue& queue, Work&& work) {
 
 }  // namespace ckpt::trainer
 
-#endif  // CKPT_TRAINER_DEVICE_HOST_DEVICE_H_
+#endif  // CKPT_TRAINER_DEVICE_CPU_HOST_DEVICE_H_

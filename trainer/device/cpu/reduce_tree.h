@@ -1,17 +1,17 @@
 // The order in which ranks' values are combined: one implementation for all backends.
-#ifndef CKPT_TRAINER_COMM_REDUCE_TREE_H_
-#define CKPT_TRAINER_COMM_REDUCE_TREE_H_
+#ifndef CKPT_TRAINER_DEVICE_CPU_REDUCE_TREE_H_
+#define CKPT_TRAINER_DEVICE_CPU_REDUCE_TREE_H_
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
 #include "core/tensor/dtype.h"
-#include "trainer/comm/communicator.h"
+#include "trainer/device/collectives.h"
 
 namespace ckpt::trainer {
 
-// out[i] = inputs[0][i] ∘ inputs[1][i] ∘ …, by the binary tree that `Communicator` documents. The
+// out[i] = inputs[0][i] ∘ inputs[1][i] ∘ …, by the binary tree that `Collectives` documents. The
 // inputs [lo, hi) are split at lo + m, where m is the largest power of two below hi - lo, and both
 // halves are combined in the same way. `out` may be one of the inputs.
 //
@@ -23,4 +23,4 @@ void ReduceByTree(ReduceOp op, DType dtype, std::span<const std::byte* const> in
 
 }  // namespace ckpt::trainer
 
-#endif  // CKPT_TRAINER_COMM_REDUCE_TREE_H_
+#endif  // CKPT_TRAINER_DEVICE_CPU_REDUCE_TREE_H_

@@ -1,12 +1,12 @@
 // The two kinds of host queue.
-#ifndef CKPT_TRAINER_DEVICE_INTERNAL_HOST_QUEUES_H_
-#define CKPT_TRAINER_DEVICE_INTERNAL_HOST_QUEUES_H_
+#ifndef CKPT_TRAINER_DEVICE_CPU_INTERNAL_HOST_QUEUES_H_
+#define CKPT_TRAINER_DEVICE_CPU_INTERNAL_HOST_QUEUES_H_
 
 #include <cstdint>
 #include <memory>
 #include <string_view>
 
-#include "trainer/device/host_device.h"
+#include "trainer/device/cpu/host_device.h"
 
 namespace ckpt::trainer {
 
@@ -17,4 +17,4 @@ std::unique_ptr<HostQueue> MakeThreadQueue(std::string_view name, std::uint64_t 
 
 }  // namespace ckpt::trainer
 
-#endif  // CKPT_TRAINER_DEVICE_INTERNAL_HOST_QUEUES_H_
+#endif  // CKPT_TRAINER_DEVICE_CPU_INTERNAL_HOST_QUEUES_H_

@@ -1,4 +1,4 @@
-#include "trainer/device/host_device.h"
+#include "trainer/device/cpu/host_device.h"
 
 #include <sys/mman.h>
 
@@ -6,8 +6,11 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <utility>
 
-#include "trainer/device/internal/host_queues.h"
+#include "trainer/comm/host_group.h"
+#include "trainer/device/cpu/internal/host_collectives.h"
+#include "trainer/device/cpu/internal/host_queues.h"
 
 namespace ckpt::trainer {
 namespace {
@@ -63,6 +66,10 @@ class HostDevice final : public Device {
   }
   void CopyFromHost(Queue& queue, const void* host, const Tensor& to) override {
     RunOn(queue, [host, to] { CopyBytes(host, to.data, to.size_bytes()); });
+  }
+
+  Result<std::unique_ptr<Collectives>> MakeCollectives(std::unique_ptr<HostGroup> group) override {
+    return MakeHostCollectives(std::move(group));
   }
 
  private:

@@ -1,4 +1,4 @@
-#include "trainer/comm/reduce_tree.h"
+#include "trainer/device/cpu/reduce_tree.h"
 
 #include <algorithm>
 #include <bit>

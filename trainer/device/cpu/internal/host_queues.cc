@@ -1,4 +1,4 @@
-#include "trainer/device/internal/host_queues.h"
+#include "trainer/device/cpu/internal/host_queues.h"
 
 #include <chrono>
 #include <deque>

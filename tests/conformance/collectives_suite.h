@@ -1,7 +1,7 @@
-// What every Communicator promises, on any number of ranks. A backend instantiates
-// CommunicatorSuite with its worlds.
-#ifndef CKPT_TESTS_CONFORMANCE_COMMUNICATOR_SUITE_H_
-#define CKPT_TESTS_CONFORMANCE_COMMUNICATOR_SUITE_H_
+// What every HostGroup, and Collectives of the CPU over it, promise on any number of ranks. A kind of
+// world instantiates CollectivesSuite.
+#ifndef CKPT_TESTS_CONFORMANCE_COLLECTIVES_SUITE_H_
+#define CKPT_TESTS_CONFORMANCE_COLLECTIVES_SUITE_H_
 
 #include <algorithm>
 #include <cmath>
@@ -15,6 +15,7 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -22,8 +23,9 @@
 
 #include "tests/conformance/rank_values.h"
 #include "tests/testing/matchers.h"
-#include "trainer/comm/communicator.h"
-#include "trainer/device/host_device.h"
+#include "trainer/comm/host_group.h"
+#include "trainer/device/collectives.h"
+#include "trainer/device/cpu/host_device.h"
 
 namespace ckpt::trainer {
 
@@ -31,32 +33,45 @@ struct WorldCase {
   std::string name;
   QueueMode queues = QueueMode::kInline;
   // Runs `body(world)` on every rank that lives in this process.
-  std::function<Status(const std::function<Status(Communicator& world)>& body)> run;
+  std::function<Status(const std::function<Status(HostGroup& world)>& body)> run;
 };
 inline void PrintTo(const WorldCase& c, std::ostream* os) { *os << c.name; }
 inline std::string WorldCaseName(const ::testing::TestParamInfo<WorldCase>& test) {
   return test.param.name;
 }
 
+inline Result<std::unique_ptr<Collectives>> SplitCollectives(HostGroup& world, Device& device,
+                                                             int color, int key) {
+  CKPT_ASSIGN_OR_RETURN(std::unique_ptr<HostGroup> part, world.Split(color, key));
+  return device.MakeCollectives(std::move(part));
+}
+
 // One rank of a test.
 struct TestRank {
-  Communicator& world;
+  HostGroup& world;
   Device& device;
   Queue& queue;
+  Collectives& all;  // of all ranks of `world`
 
   [[nodiscard]] int rank() const { return world.rank(); }
   [[nodiscard]] int size() const { return world.size(); }
+  // Collectives of a part of `world`.
+  [[nodiscard]] Result<std::unique_ptr<Collectives>> Split(int color, int key) const {
+    return SplitCollectives(world, device, color, key);
+  }
 };
 
-class CommunicatorSuite : public ::testing::TestWithParam<WorldCase> {
+class CollectivesSuite : public ::testing::TestWithParam<WorldCase> {
  protected:
   void OnEveryRank(const std::function<void(TestRank& rank)>& body) {
-    const Status status = GetParam().run([&](Communicator& world) {
+    const Status status = GetParam().run([&](HostGroup& world) -> Status {
       const std::unique_ptr<Device> device =
           MakeHostDevice({.queues = GetParam().queues,
                           .delay_seed = static_cast<std::uint64_t>(world.rank()) + 1});
       const std::unique_ptr<Queue> queue = device->MakeQueue("comm");
-      TestRank rank{world, *device, *queue};
+      CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<Collectives> all,
+                            SplitCollectives(world, *device, 0, world.rank()));
+      TestRank rank{world, *device, *queue, *all};
       body(rank);
       return queue->Synchronize();
     });
@@ -76,7 +91,7 @@ class CommunicatorSuite : public ::testing::TestWithParam<WorldCase> {
 // Odd ones, those around the block of a sum, and none at all.
 inline constexpr std::int64_t kCounts[] = {0, 1, 3, 64, 1024, 1031, 5000};
 
-TEST_P(CommunicatorSuite, AllGatherPutsShardsInOrderOfRank) {
+TEST_P(CollectivesSuite, AllGatherPutsShardsInOrderOfRank) {
   OnEveryRank([](TestRank& self) {
     ForEachType([&]<typename T>(T) {
       for (const std::int64_t count : kCounts) {
@@ -86,12 +101,12 @@ TEST_P(CommunicatorSuite, AllGatherPutsShardsInOrderOfRank) {
         }
         std::vector<T> shard = ValuesOf<T>(self.rank(), count);
         std::vector<T> apart(expected.size());
-        self.world.AllGather(self.queue, ViewOf(shard), ViewOf(apart));
+        self.all.AllGather(self.queue, ViewOf(shard), ViewOf(apart));
 
         std::vector<T> in_place(expected.size());
         const Tensor own = ViewOf(in_place).Rows(self.rank() * count, count);
         if (count > 0) std::memcpy(own.data, shard.data(), own.size_bytes());
-        self.world.AllGather(self.queue, own, ViewOf(in_place));
+        self.all.AllGather(self.queue, own, ViewOf(in_place));
 
         ASSERT_THAT(self.queue.Synchronize(), ckpt::testing::IsOk());
         ExpectSameBits(apart, expected, "AllGather");
@@ -101,7 +116,7 @@ TEST_P(CommunicatorSuite, AllGatherPutsShardsInOrderOfRank) {
   });
 }
 
-TEST_P(CommunicatorSuite, ReduceScatterSumsInTheDocumentedOrder) {
+TEST_P(CollectivesSuite, ReduceScatterSumsInTheDocumentedOrder) {
   OnEveryRank([](TestRank& self) {
     ForEachType([&]<typename T>(T) {
       for (const std::int64_t count : kCounts) {
@@ -112,12 +127,12 @@ TEST_P(CommunicatorSuite, ReduceScatterSumsInTheDocumentedOrder) {
         }
         std::vector<T> full = ValuesOf<T>(self.rank(), count * self.size());
         std::vector<T> shard(expected.size());
-        self.world.ReduceScatter(self.queue, ViewOf(full), ViewOf(shard));
+        self.all.ReduceScatter(self.queue, ViewOf(full), ViewOf(shard));
         ASSERT_THAT(self.queue.Synchronize(), ckpt::testing::IsOk());
         ExpectSameBits(shard, expected, "ReduceScatter");
 
         full = ValuesOf<T>(self.rank(), count * self.size());
-        self.world.ReduceScatter(self.queue, ViewOf(full), ViewOf(full).Rows(begin, count));
+        self.all.ReduceScatter(self.queue, ViewOf(full), ViewOf(full).Rows(begin, count));
         ASSERT_THAT(self.queue.Synchronize(), ckpt::testing::IsOk());
         ExpectSameBits(std::vector<T>(full.begin() + begin, full.begin() + begin + count), expected,
                        "ReduceScatter in place");
@@ -126,14 +141,14 @@ TEST_P(CommunicatorSuite, ReduceScatterSumsInTheDocumentedOrder) {
   });
 }
 
-TEST_P(CommunicatorSuite, AllReduceSumsInTheDocumentedOrder) {
+TEST_P(CollectivesSuite, AllReduceSumsInTheDocumentedOrder) {
   OnEveryRank([](TestRank& self) {
     ForEachType([&]<typename T>(T) {
       for (const std::int64_t count : kCounts) {
         std::vector<T> expected;
         for (std::int64_t i = 0; i < count; ++i) expected.push_back(SumAt<T>(self.size(), i));
         std::vector<T> data = ValuesOf<T>(self.rank(), count);
-        self.world.AllReduce(self.queue, ViewOf(data), ReduceOp::kSum);
+        self.all.AllReduce(self.queue, ViewOf(data), ReduceOp::kSum);
         ASSERT_THAT(self.queue.Synchronize(), ckpt::testing::IsOk());
         ExpectSameBits(data, expected, "AllReduce");
       }
@@ -141,7 +156,7 @@ TEST_P(CommunicatorSuite, AllReduceSumsInTheDocumentedOrder) {
   });
 }
 
-TEST_P(CommunicatorSuite, AllReduceFindsTheMaximum) {
+TEST_P(CollectivesSuite, AllReduceFindsTheMaximum) {
   OnEveryRank([](TestRank& self) {
     ForEachType([&]<typename T>(T) {
       if constexpr (!std::is_same_v<T, Bf16>) {
@@ -153,7 +168,7 @@ TEST_P(CommunicatorSuite, AllReduceFindsTheMaximum) {
             }
           }
           std::vector<T> data = ValuesOf<T>(self.rank(), count);
-          self.world.AllReduce(self.queue, ViewOf(data), ReduceOp::kMax);
+          self.all.AllReduce(self.queue, ViewOf(data), ReduceOp::kMax);
           ASSERT_THAT(self.queue.Synchronize(), ckpt::testing::IsOk());
           ExpectSameBits(data, expected, "AllReduce max");
         }
@@ -162,12 +177,12 @@ TEST_P(CommunicatorSuite, AllReduceFindsTheMaximum) {
   });
 }
 
-TEST_P(CommunicatorSuite, OneNotANumberIsTheMaximum) {
+TEST_P(CollectivesSuite, OneNotANumberIsTheMaximum) {
   OnEveryRank([](TestRank& self) {
     for (int rank = 0; rank < self.size(); ++rank) {
       const float mine = self.rank() == rank ? std::numeric_limits<float>::quiet_NaN() : 1.0F;
       std::vector<float> data = {mine, 2.0F};
-      self.world.AllReduce(self.queue, ViewOf(data), ReduceOp::kMax);
+      self.all.AllReduce(self.queue, ViewOf(data), ReduceOp::kMax);
       ASSERT_THAT(self.queue.Synchronize(), ckpt::testing::IsOk());
       EXPECT_TRUE(std::isnan(data[0])) << "of rank " << rank;
       EXPECT_EQ(data[1], 2.0F);
@@ -176,7 +191,7 @@ TEST_P(CommunicatorSuite, OneNotANumberIsTheMaximum) {
 }
 
 // Rank s sends rank r s + 2r rows of three elements, so that some send nothing.
-TEST_P(CommunicatorSuite, AllToAllMovesUnevenRows) {
+TEST_P(CollectivesSuite, AllToAllMovesUnevenRows) {
   constexpr std::int64_t kWidth = 3;
   const auto rows_between = [](int from, int to) -> std::int64_t { return from + 2 * to; };
   OnEveryRank([&](TestRank& self) {
@@ -197,8 +212,8 @@ TEST_P(CommunicatorSuite, AllToAllMovesUnevenRows) {
     // A row more than is used at the end of each.
     std::vector<float> send = ValuesOf<float>(self.rank(), (total(send_rows) + 1) * kWidth);
     std::vector<float> receive(expected.size() + kWidth, -7.0F);
-    self.world.AllToAll(self.queue, ViewOf(send).Reshape({total(send_rows) + 1, kWidth}), send_rows,
-                        ViewOf(receive).Reshape({total(receive_rows) + 1, kWidth}), receive_rows);
+    self.all.AllToAll(self.queue, ViewOf(send).Reshape({total(send_rows) + 1, kWidth}), send_rows,
+                      ViewOf(receive).Reshape({total(receive_rows) + 1, kWidth}), receive_rows);
     send_rows.assign(send_rows.size(), 1'000'000);  // counts were read by the call
     receive_rows.clear();
     ASSERT_THAT(self.queue.Synchronize(), ckpt::testing::IsOk());
@@ -207,7 +222,7 @@ TEST_P(CommunicatorSuite, AllToAllMovesUnevenRows) {
   });
 }
 
-TEST_P(CommunicatorSuite, ExchangeAndBarrierAreHostCalls) {
+TEST_P(CollectivesSuite, ExchangeAndBarrierAreHostCalls) {
   OnEveryRank([](TestRank& self) {
     for (int round = 0; round < 20; ++round) {
       const std::vector<int> mine = {self.rank(), round};
@@ -226,7 +241,7 @@ TEST_P(CommunicatorSuite, ExchangeAndBarrierAreHostCalls) {
 }
 
 // The world's ranks that `part` holds, in its order.
-inline std::vector<int> MembersOf(TestRank& self, Communicator& part) {
+inline std::vector<int> MembersOf(TestRank& self, HostGroup& part) {
   std::vector<int> ranks(static_cast<std::size_t>(part.size()));
   const int mine = self.rank();
   EXPECT_THAT(
@@ -235,7 +250,7 @@ inline std::vector<int> MembersOf(TestRank& self, Communicator& part) {
   return ranks;
 }
 
-TEST_P(CommunicatorSuite, SplitOrdersByKeyThenRank) {
+TEST_P(CollectivesSuite, SplitOrdersByKeyThenRank) {
   OnEveryRank([](TestRank& self) {
     const int parity = self.rank() % 2;
     std::vector<int> same_parity;
@@ -259,9 +274,9 @@ TEST_P(CommunicatorSuite, SplitOrdersByKeyThenRank) {
   });
 }
 
-TEST_P(CommunicatorSuite, AGroupOfOneRankCopies) {
+TEST_P(CollectivesSuite, AGroupOfOneRankCopies) {
   OnEveryRank([](TestRank& self) {
-    auto alone = self.world.Split(self.rank(), 0);
+    auto alone = self.Split(self.rank(), 0);
     ASSERT_THAT(alone, ckpt::testing::IsOk());
     ASSERT_EQ((*alone)->size(), 1);
     // Ranks that do not take part are not waited for.
@@ -276,7 +291,7 @@ TEST_P(CommunicatorSuite, AGroupOfOneRankCopies) {
     (*alone)->AllGather(self.queue, ViewOf(kept), ViewOf(kept));
     (*alone)->ReduceScatter(self.queue, ViewOf(kept), ViewOf(kept));
     ASSERT_THAT(self.queue.Synchronize(), ckpt::testing::IsOk());
-    EXPECT_THAT((*alone)->Barrier(), ckpt::testing::IsOk());
+    EXPECT_THAT((*alone)->host().Barrier(), ckpt::testing::IsOk());
     for (const auto* to : {&gathered, &reduced, &swapped, &kept}) {
       ExpectSameBits(*to, from, "copy");
     }
@@ -285,16 +300,16 @@ TEST_P(CommunicatorSuite, AGroupOfOneRankCopies) {
 
 // What lets one mesh continue another's run bit for bit: the sum over all is the sum of the halves'
 // sums.
-TEST_P(CommunicatorSuite, SumsOfHalvesAddUpToTheWholeBitForBit) {
+TEST_P(CollectivesSuite, SumsOfHalvesAddUpToTheWholeBitForBit) {
   OnEveryRank([](TestRank& self) {
     const int size = self.size();
     if (size < 2 || (size & (size - 1)) != 0) return;
     std::vector<float> whole = ValuesOf<float>(self.rank(), 1031), parts = whole;
-    self.world.AllReduce(self.queue, ViewOf(whole), ReduceOp::kSum);
+    self.all.AllReduce(self.queue, ViewOf(whole), ReduceOp::kSum);
     ASSERT_THAT(self.queue.Synchronize(), ckpt::testing::IsOk());
 
-    auto half = self.world.Split(self.rank() / (size / 2), self.rank());
-    auto across = self.world.Split(self.rank() % (size / 2), self.rank());
+    auto half = self.Split(self.rank() / (size / 2), self.rank());
+    auto across = self.Split(self.rank() % (size / 2), self.rank());
     ASSERT_THAT(half, ckpt::testing::IsOk());
     ASSERT_THAT(across, ckpt::testing::IsOk());
     (*half)->AllReduce(self.queue, ViewOf(parts), ReduceOp::kSum);
@@ -304,15 +319,15 @@ TEST_P(CommunicatorSuite, SumsOfHalvesAddUpToTheWholeBitForBit) {
   });
 }
 
-// Ranks enqueue on two communicators in different order; each has its own queue, so nothing waits
+// Ranks enqueue on two groups in different order; each has its own queue, so nothing waits
 // in a circle. Inline queues have no other order than the program's.
-TEST_P(CommunicatorSuite, TwoCommunicatorsOnTwoQueuesDoNotDisturbEachOther) {
+TEST_P(CollectivesSuite, TwoGroupsOnTwoQueuesDoNotDisturbEachOther) {
   const bool may_swap = GetParam().queues == QueueMode::kThreads;
   OnEveryRank([&](TestRank& self) {
     constexpr int kRounds = 30;
     constexpr std::int64_t kCount = 513;
-    auto first = self.world.Split(0, self.rank());
-    auto second = self.world.Split(0, -self.rank());
+    auto first = self.Split(0, self.rank());
+    auto second = self.Split(0, -self.rank());
     ASSERT_THAT(first, ckpt::testing::IsOk());
     ASSERT_THAT(second, ckpt::testing::IsOk());
     const std::unique_ptr<Queue> other = self.device.MakeQueue("second");
@@ -349,7 +364,7 @@ TEST_P(CommunicatorSuite, TwoCommunicatorsOnTwoQueuesDoNotDisturbEachOther) {
 }
 
 // The engine's pattern: work makes a shard, a gather waits for it, work waits for the gather.
-TEST_P(CommunicatorSuite, EventsOrderCollectivesAndWorkOfOtherQueues) {
+TEST_P(CollectivesSuite, EventsOrderCollectivesAndWorkOfOtherQueues) {
   OnEveryRank([](TestRank& self) {
     constexpr std::int64_t kCount = 300;
     const std::unique_ptr<Queue> compute = self.device.MakeQueue("compute");
@@ -358,7 +373,7 @@ TEST_P(CommunicatorSuite, EventsOrderCollectivesAndWorkOfOtherQueues) {
     for (int round = 0; round < 10; ++round) {
       RunOn(*compute, [&, round] { shard.assign(kCount, self.rank() + 100.0 * round); });
       self.queue.Wait(compute->Record());
-      self.world.AllGather(self.queue, ViewOf(shard), ViewOf(full));
+      self.all.AllGather(self.queue, ViewOf(shard), ViewOf(full));
       compute->Wait(self.queue.Record());
       RunOn(*compute, [&] { seen.push_back(std::accumulate(full.begin(), full.end(), 0.0)); });
     }
@@ -373,4 +388,4 @@ TEST_P(CommunicatorSuite, EventsOrderCollectivesAndWorkOfOtherQueues) {
 
 }  // namespace ckpt::trainer
 
-#endif  // CKPT_TESTS_CONFORMANCE_COMMUNICATOR_SUITE_H_
+#endif  // CKPT_TESTS_CONFORMANCE_COLLECTIVES_SUITE_H_

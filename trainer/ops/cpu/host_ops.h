@@ -1,6 +1,6 @@
 // The CPU's Ops: the reference for all other backends.
-#ifndef CKPT_TRAINER_OPS_HOST_OPS_H_
-#define CKPT_TRAINER_OPS_HOST_OPS_H_
+#ifndef CKPT_TRAINER_OPS_CPU_HOST_OPS_H_
+#define CKPT_TRAINER_OPS_CPU_HOST_OPS_H_
 
 #include <memory>
 
@@ -21,4 +21,4 @@ std::unique_ptr<Ops> MakeHostOps(const HostOpsOptions& options);
 
 }  // namespace ckpt::trainer
 
-#endif  // CKPT_TRAINER_OPS_HOST_OPS_H_
+#endif  // CKPT_TRAINER_OPS_CPU_HOST_OPS_H_

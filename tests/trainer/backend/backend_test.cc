@@ -1,0 +1,62 @@
+#include "trainer/backend/backend.h"
+
+#include <array>
+#include <memory>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/testing/matchers.h"
+#include "trainer/comm/lone_group.h"
+#include "trainer/device/collectives.h"
+
+namespace ckpt::trainer {
+namespace {
+
+using testing::FailsWith;
+using testing::IsOk;
+
+TEST(BackendTest, MakesWhatARankComputesWith) {
+  const auto world = MakeLoneGroup();
+  for (const bool overlaps : {false, true}) {
+    const auto backend = MakeBackend({.overlaps = overlaps}, *world);
+    ASSERT_THAT(backend, IsOk());
+    const auto queue = backend->device->MakeQueue("compute");
+    const auto memory = backend->device->Allocate(4 * sizeof(float), MemoryUse::kOther);
+    ASSERT_THAT(memory, IsOk());
+    const Tensor values(memory->data(), DType::kFloat32, {4});
+    std::array<float, 4> read{};
+    backend->ops->Fill(*queue, values, 2.5);
+    backend->device->CopyToHost(*queue, values, read.data());
+    EXPECT_THAT(queue->Synchronize(), IsOk());
+    EXPECT_THAT(read, ::testing::Each(2.5F));
+  }
+}
+
+// A rank without others has collectives too: they copy.
+TEST(BackendTest, ItsDeviceMakesCollectivesOfALoneRank) {
+  const auto world = MakeLoneGroup();
+  const auto backend = MakeBackend({}, *world);
+  ASSERT_THAT(backend, IsOk());
+  const auto alone = backend->device->MakeCollectives(MakeLoneGroup());
+  ASSERT_THAT(alone, IsOk());
+  EXPECT_EQ((*alone)->rank(), 0);
+  EXPECT_EQ((*alone)->size(), 1);
+  const auto queue = backend->device->MakeQueue("compute");
+  std::array<float, 2> shard = {1, 2}, full{};
+  (*alone)->AllGather(*queue, Tensor(shard.data(), DType::kFloat32, {2}),
+                      Tensor(full.data(), DType::kFloat32, {2}));
+  EXPECT_THAT(queue->Synchronize(), IsOk());
+  EXPECT_EQ(full, shard);
+}
+
+TEST(BackendTest, RefusesANameThatIsNotThere) {
+  const auto world = MakeLoneGroup();
+  const auto backend = MakeBackend({.name = "abacus"}, *world);
+  ASSERT_THAT(backend, FailsWith(ErrorKind::kUsage));
+  EXPECT_EQ(backend.status().first().actual, "abacus");
+  EXPECT_EQ(backend.status().first().expected, "cpu");
+}
+
+}  // namespace
+}  // namespace ckpt::trainer

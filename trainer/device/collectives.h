@@ -1,0 +1,81 @@
+// Collectives: what the ranks of a group compute together, on queues of a device.
+#ifndef CKPT_TRAINER_DEVICE_COLLECTIVES_H_
+#define CKPT_TRAINER_DEVICE_COLLECTIVES_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "trainer/comm/host_group.h"
+#include "trainer/device/device.h"
+#include "trainer/device/queue.h"
+#include "trainer/device/tensor.h"
+
+namespace ckpt::trainer {
+
+enum class ReduceOp : std::uint8_t { kSum, kMax };
+
+// Made by Device::MakeCollectives, for queues and memory of that device.
+//
+// All ranks of the group make the same calls in the same order, each on its own queue. A call
+// enqueues its work and returns. `Queue::Synchronize` reports what went wrong: kCancelled if a rank
+// is gone or gave up, kInternal if the device sees that ranks make different calls. Operands are
+// contiguous and stay valid until the queue has run the call. In a group of one rank, a call copies
+// what is not in place and does not wait.
+//
+// The CPU adds in one fixed order: a binary tree over the group's ranks in which neighbours meet
+// first, ((0+1)+(2+3))+…; of n ranks, the left part is the largest power of two below n. Sums have
+// the operands' dtype (bfloat16 is added in float32 and rounded once). So the sum over 2·2^k ranks
+// equals the sum of the sums of its halves, bit for bit where nothing is rounded in between. int64
+// sums do not wrap where the trainer uses them (fixed-point gradients).
+//
+// Thread-safety: one queue or one host call uses a group at a time; different groups of one rank
+// may be used at once. Synchronise the queues that use it before destroying it.
+class Collectives {
+ public:
+  virtual ~Collectives() = default;
+
+  [[nodiscard]] int rank() const { return host_->rank(); }
+  [[nodiscard]] int size() const { return host_->size(); }
+  // The same ranks on the host.
+  [[nodiscard]] HostGroup& host() const { return *host_; }
+
+  // full[r·n … (r+1)·n) = the shard of rank r, n elements each. `shard` may be this rank's part of
+  // `full`.
+  virtual void AllGather(Queue& queue, const Tensor& shard, const Tensor& full) = 0;
+  // shard = Σ over the ranks of this rank's part of their `full`. `shard` may be this rank's part
+  // of `full`; the other parts of `full` become undefined.
+  virtual void ReduceScatter(Queue& queue, const Tensor& full, const Tensor& shard) = 0;
+  // In place. kSum takes bfloat16, float32, float64, int32 and int64, and adds as ReduceScatter
+  // does. kMax takes the same except bfloat16; a NaN wins.
+  virtual void AllReduce(Queue& queue, const Tensor& data, ReduceOp op) = 0;
+  // Rows [Σ send_rows[<r], +send_rows[r]) of `send` go to rank r. `receive` gets the rows in order
+  // of the rank that sent them, `receive_rows[r]` of them from rank r. The counts are read before
+  // the call returns.
+  virtual void AllToAll(Queue& queue, const Tensor& send, std::span<const std::int64_t> send_rows,
+                        const Tensor& receive, std::span<const std::int64_t> receive_rows) = 0;
+
+ protected:
+  explicit Collectives(std::unique_ptr<HostGroup> host) : host_(std::move(host)) {}
+
+ private:
+  const std::unique_ptr<HostGroup> host_;
+};
+
+// Sends the calls that are made in its scope, of any collectives of `device`, as one where that is
+// faster. None of them may depend on another.
+class CollectiveBatch {
+ public:
+  explicit CollectiveBatch(Device& device) : device_(device) { device_.BeginBatch(); }
+  ~CollectiveBatch() { device_.EndBatch(); }
+  CollectiveBatch(const CollectiveBatch&) = delete;
+  CollectiveBatch& operator=(const CollectiveBatch&) = delete;
+
+ private:
+  Device& device_;
+};
+
+}  // namespace ckpt::trainer
+
+#endif  // CKPT_TRAINER_DEVICE_COLLECTIVES_H_
