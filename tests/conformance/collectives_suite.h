@@ -212,13 +212,29 @@ TEST_P(CollectivesSuite, AllToAllMovesUnevenRows) {
     // A row more than is used at the end of each.
     std::vector<float> send = ValuesOf<float>(self.rank(), (total(send_rows) + 1) * kWidth);
     std::vector<float> receive(expected.size() + kWidth, -7.0F);
-    self.all.AllToAll(self.queue, ViewOf(send).Reshape({total(send_rows) + 1, kWidth}), send_rows,
-                      ViewOf(receive).Reshape({total(receive_rows) + 1, kWidth}), receive_rows);
-    send_rows.assign(send_rows.size(), 1'000'000);  // counts were read by the call
-    receive_rows.clear();
+    // Another tensor goes with it: the number of each row's sender.
+    std::vector<std::int32_t> sent_tags(send.size() / kWidth, self.rank());
+    std::vector<std::int32_t> tags(receive.size() / kWidth, -7);
+    std::vector<std::int32_t> expected_tags;
+    for (int peer = 0; peer < self.size(); ++peer) {
+      expected_tags.insert(expected_tags.end(),
+                           static_cast<std::size_t>(rows_between(peer, self.rank())), peer);
+    }
+    // Counts are known when the queue gets to the call, not before.
+    std::vector<std::int64_t> send_counts(send_rows.size(), 1'000'000);
+    std::vector<std::int64_t> receive_counts(send_rows.size(), 1'000'000);
+    self.device.CopyFromHost(self.queue, send_rows.data(), ViewOf(send_counts));
+    self.device.CopyFromHost(self.queue, receive_rows.data(), ViewOf(receive_counts));
+    const std::vector<RowTransfer> transfers = {
+        {.send = ViewOf(send).Reshape({total(send_rows) + 1, kWidth}),
+         .receive = ViewOf(receive).Reshape({total(receive_rows) + 1, kWidth})},
+        {.send = ViewOf(sent_tags), .receive = ViewOf(tags)}};
+    self.all.AllToAll(self.queue, transfers, ViewOf(send_counts), ViewOf(receive_counts));
     ASSERT_THAT(self.queue.Synchronize(), ckpt::testing::IsOk());
     expected.insert(expected.end(), kWidth, -7.0F);
+    expected_tags.push_back(-7);
     ExpectSameBits(receive, expected, "AllToAll");
+    ExpectSameBits(tags, expected_tags, "AllToAll of the second tensor");
   });
 }
 
@@ -283,10 +299,11 @@ TEST_P(CollectivesSuite, AGroupOfOneRankCopies) {
     if (self.rank() % 2 == 1) return;
     std::vector<float> from = ValuesOf<float>(self.rank(), 77);
     std::vector<float> gathered(77), reduced(77), swapped(77), kept = from;
-    const std::vector<std::int64_t> rows = {77};
+    std::vector<std::int64_t> rows = {77};
+    const RowTransfer transfer = {.send = ViewOf(from), .receive = ViewOf(swapped)};
     (*alone)->AllGather(self.queue, ViewOf(from), ViewOf(gathered));
     (*alone)->ReduceScatter(self.queue, ViewOf(from), ViewOf(reduced));
-    (*alone)->AllToAll(self.queue, ViewOf(from), rows, ViewOf(swapped), rows);
+    (*alone)->AllToAll(self.queue, {&transfer, 1}, ViewOf(rows), ViewOf(rows));
     (*alone)->AllReduce(self.queue, ViewOf(kept), ReduceOp::kSum);
     (*alone)->AllGather(self.queue, ViewOf(kept), ViewOf(kept));
     (*alone)->ReduceScatter(self.queue, ViewOf(kept), ViewOf(kept));

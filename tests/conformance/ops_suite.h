@@ -82,6 +82,28 @@ class OpsSuite : public OpsTest {
 
   std::mt19937_64& random() { return random_; }
 
+  // The arrays of ExpertRows.
+  struct RowArrays {
+    Array rows, choices, offsets;
+
+    [[nodiscard]] ExpertRows view() const { return {rows, choices, offsets}; }
+  };
+  RowArrays MakeRows(std::int64_t tokens, std::int64_t topk, std::int64_t experts,
+                     std::int64_t max_rows) {
+    return {Poisoned(DType::kInt32, {tokens, topk}), Poisoned(DType::kInt32, {max_rows}),
+            Poisoned(DType::kInt32, {experts + 1})};
+  }
+  // Tokens 0, 1, 2 in two slots; row 1 belongs to no choice, one choice has no row, and the last two
+  // rows are not in use.
+  RowArrays SomeRows() {
+    return {Make(DType::kInt32, {3, 2}, {4, 0, 2, -1, 3, 5}),
+            Make(DType::kInt32, {8}, {1, -1, 2, 4, 0, 5, 99, 99}),
+            Make(DType::kInt32, {3}, {0, 2, 6})};
+  }
+  // An int64 that counts, although an array reads it as fixed point.
+  Array Counter() { return Make(DType::kInt64, {1}, {0}); }
+  static double CountOf(const Array& counter) { return Read(counter)[0] * 0x1p40; }
+
  private:
   std::unique_ptr<Ops> other_ops_;
   std::mt19937_64 random_{20260};

@@ -11,10 +11,12 @@ namespace ckpt::testing {
 
 class ForwardingOps : public trainer::Ops {
  public:
+  using ActivationRows = trainer::ActivationRows;
   using AdamWStep = trainer::AdamWStep;
   using AttentionShape = trainer::AttentionShape;
   using AuxLossForm = trainer::AuxLossForm;
-  using DropForm = trainer::DropForm;
+  using ExchangePlan = trainer::ExchangePlan;
+  using ExpertRows = trainer::ExpertRows;
   using GemmForm = trainer::GemmForm;
   using Gradient = trainer::Gradient;
   using MlaShape = trainer::MlaShape;
@@ -23,6 +25,7 @@ class ForwardingOps : public trainer::Ops {
   using RopeForm = trainer::RopeForm;
   using RouterForm = trainer::RouterForm;
   using SgdStep = trainer::SgdStep;
+  using SortForm = trainer::SortForm;
   using Tensor = trainer::Tensor;
 
   explicit ForwardingOps(trainer::Ops& target) : target_(target) {}
@@ -90,21 +93,19 @@ class ForwardingOps : public trainer::Ops {
       target_.LayerNormBackward(queue, dy, x, weight, statistics, accumulate, dx, dweight, dbias);
     });
   }
-  void SwiGlu(Queue& queue, const Tensor& x, const Tensor& row_weights, const Tensor& y) override {
-    Around("SwiGlu", [&] { target_.SwiGlu(queue, x, row_weights, y); });
+  void SwiGlu(Queue& queue, const Tensor& x, const ActivationRows& rows, const Tensor& y) override {
+    Around("SwiGlu", [&] { target_.SwiGlu(queue, x, rows, y); });
   }
-  void SwiGluBackward(Queue& queue, const Tensor& dy, const Tensor& x, const Tensor& row_weights,
+  void SwiGluBackward(Queue& queue, const Tensor& dy, const Tensor& x, const ActivationRows& rows,
                       const Tensor& dx, const Tensor& drow_weights) override {
-    Around("SwiGluBackward",
-           [&] { target_.SwiGluBackward(queue, dy, x, row_weights, dx, drow_weights); });
+    Around("SwiGluBackward", [&] { target_.SwiGluBackward(queue, dy, x, rows, dx, drow_weights); });
   }
-  void Gelu(Queue& queue, const Tensor& x, const Tensor& row_weights, const Tensor& y) override {
-    Around("Gelu", [&] { target_.Gelu(queue, x, row_weights, y); });
+  void Gelu(Queue& queue, const Tensor& x, const ActivationRows& rows, const Tensor& y) override {
+    Around("Gelu", [&] { target_.Gelu(queue, x, rows, y); });
   }
-  void GeluBackward(Queue& queue, const Tensor& dy, const Tensor& x, const Tensor& row_weights,
+  void GeluBackward(Queue& queue, const Tensor& dy, const Tensor& x, const ActivationRows& rows,
                     const Tensor& dx, const Tensor& drow_weights) override {
-    Around("GeluBackward",
-           [&] { target_.GeluBackward(queue, dy, x, row_weights, dx, drow_weights); });
+    Around("GeluBackward", [&] { target_.GeluBackward(queue, dy, x, rows, dx, drow_weights); });
   }
   void SplitQkv(Queue& queue, const QkvShape& shape, const Tensor& qkv, const Tensor& q,
                 const Tensor& k, const Tensor& v) override {
@@ -185,29 +186,32 @@ class ForwardingOps : public trainer::Ops {
                             dlogits);
     });
   }
-  void SortByExpert(Queue& queue, const DropForm& form, const Tensor& experts,
-                    const Tensor& weights, const Tensor& rows, const Tensor& offsets) override {
-    Around("SortByExpert",
-           [&] { target_.SortByExpert(queue, form, experts, weights, rows, offsets); });
+  void SortByExpert(Queue& queue, const SortForm& form, const Tensor& experts,
+                    const Tensor& weights, const ExpertRows& sorted, const Tensor& dropped,
+                    const Tensor& overflows) override {
+    Around("SortByExpert", [&] {
+      target_.SortByExpert(queue, form, experts, weights, sorted, dropped, overflows);
+    });
   }
-  void Permute(Queue& queue, const Tensor& x, const Tensor& rows, const Tensor& y) override {
-    Around("Permute", [&] { target_.Permute(queue, x, rows, y); });
+  void Permute(Queue& queue, const ExpertRows& sorted, const Tensor& x, const Tensor& weights,
+               const Tensor& y, const Tensor& row_weights) override {
+    Around("Permute", [&] { target_.Permute(queue, sorted, x, weights, y, row_weights); });
   }
-  void Unpermute(Queue& queue, const Tensor& x, const Tensor& rows, const Tensor& y) override {
-    Around("Unpermute", [&] { target_.Unpermute(queue, x, rows, y); });
+  void Unpermute(Queue& queue, const ExpertRows& sorted, const Tensor& x, const Tensor& row_weights,
+                 const Tensor& y, const Tensor& weights) override {
+    Around("Unpermute", [&] { target_.Unpermute(queue, sorted, x, row_weights, y, weights); });
   }
-  void PermuteWeights(Queue& queue, const Tensor& x, const Tensor& rows, const Tensor& y) override {
-    Around("PermuteWeights", [&] { target_.PermuteWeights(queue, x, rows, y); });
+  void PlanExchange(Queue& queue, std::int64_t rank, const Tensor& offsets,
+                    const ExchangePlan& plan, const Tensor& overflows) override {
+    Around("PlanExchange", [&] { target_.PlanExchange(queue, rank, offsets, plan, overflows); });
   }
-  void UnpermuteWeights(Queue& queue, const Tensor& x, const Tensor& rows,
-                        const Tensor& y) override {
-    Around("UnpermuteWeights", [&] { target_.UnpermuteWeights(queue, x, rows, y); });
+  void GatherRows(Queue& queue, const Tensor& x, const Tensor& index, const Tensor& count,
+                  const Tensor& y) override {
+    Around("GatherRows", [&] { target_.GatherRows(queue, x, index, count, y); });
   }
-  void GatherRows(Queue& queue, const Tensor& x, const Tensor& index, const Tensor& y) override {
-    Around("GatherRows", [&] { target_.GatherRows(queue, x, index, y); });
-  }
-  void ScatterRows(Queue& queue, const Tensor& x, const Tensor& index, const Tensor& y) override {
-    Around("ScatterRows", [&] { target_.ScatterRows(queue, x, index, y); });
+  void ScatterRows(Queue& queue, const Tensor& x, const Tensor& index, const Tensor& count,
+                   const Tensor& y) override {
+    Around("ScatterRows", [&] { target_.ScatterRows(queue, x, index, count, y); });
   }
   void CountRows(Queue& queue, const Tensor& offsets, std::int64_t segments,
                  const Tensor& counts) override {

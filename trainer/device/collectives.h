@@ -16,6 +16,12 @@ namespace ckpt::trainer {
 
 enum class ReduceOp : std::uint8_t { kSum, kMax };
 
+// Tensors [rows, …] of one AllToAll: their rows have the same size in both.
+struct RowTransfer {
+  Tensor send;
+  Tensor receive;
+};
+
 // Made by Device::MakeCollectives, for queues and memory of that device.
 //
 // All ranks of the group make the same calls in the same order, each on its own queue. A call
@@ -50,11 +56,18 @@ class Collectives {
   // In place. kSum takes bfloat16, float32, float64, int32 and int64, and adds as ReduceScatter
   // does. kMax takes the same except bfloat16; a NaN wins.
   virtual void AllReduce(Queue& queue, const Tensor& data, ReduceOp op) = 0;
-  // Rows [Σ send_rows[<r], +send_rows[r]) of `send` go to rank r. `receive` gets the rows in order
-  // of the rank that sent them, `receive_rows[r]` of them from rank r. The counts are read before
-  // the call returns.
-  virtual void AllToAll(Queue& queue, const Tensor& send, std::span<const std::int64_t> send_rows,
-                        const Tensor& receive, std::span<const std::int64_t> receive_rows) = 0;
+  // Rows [Σ send_rows[<r], +send_rows[r]) of each `send` go to rank r. `receive` gets the rows in
+  // order of the rank that sent them, `receive_rows[r]` of them from rank r. Both counts are int64
+  // [size()] on the device, where they may have been computed just before. Rows after the last are
+  // neither read nor written.
+  //
+  // The CPU reads the counts when the queue runs the call. Kernels that read peers' memory find them
+  // on the device. NCCL needs counts on the host: where every rank sends each peer the same number
+  // of rows, as with padded capacity, the shapes give them; otherwise it copies them to pinned
+  // memory as soon as they are computed, and the host waits for that copy alone. The model enqueues
+  // the shared experts between the two.
+  virtual void AllToAll(Queue& queue, std::span<const RowTransfer> transfers,
+                        const Tensor& send_rows, const Tensor& receive_rows) = 0;
 
  protected:
   explicit Collectives(std::unique_ptr<HostGroup> host) : host_(std::move(host)) {}

@@ -116,12 +116,12 @@ Collectives TokenExchanges(const TrainConfig& config) {
   if (!config.model.moe || ranks == 1) return {};
   const std::vector<bool>& is_moe = config.model.is_moe_layer;
   const std::int64_t layers = std::count(is_moe.begin(), is_moe.end(), true);
-  const std::int64_t passes = config.recompute ? 3 : 2;
   const std::int64_t tokens = config.micro_batch_size * config.seq_length;
   const std::int64_t rows = config.dispatcher == trainer::Dispatcher::kAllGather
                                 ? tokens * ranks
                                 : tokens * config.model.moe->router.topk;
-  const std::int64_t calls = 2 * passes * layers;
+  // To the experts and back, in both passes. A recomputation ends at the experts.
+  const std::int64_t calls = (config.recompute ? 5 : 4) * layers;
   return {.calls = calls,
           .bytes = static_cast<std::uint64_t>(calls) *
                    BytesOf(rows * config.model.hidden_size, config.precision.compute)};

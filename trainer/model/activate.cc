@@ -7,23 +7,23 @@ std::int64_t Fc1Rows(Activation activation, std::int64_t ffn_size) {
 }
 
 void Activate(BlockContext& context, Activation activation, const Tensor& x,
-              const Tensor& row_weights, const Tensor& y) {
+              const ActivationRows& rows, const Tensor& y) {
   switch (activation) {
     case Activation::kSwiGlu:
-      return context.ops.SwiGlu(context.queue, x, row_weights, y);
+      return context.ops.SwiGlu(context.queue, x, rows, y);
     case Activation::kGelu:
-      return context.ops.Gelu(context.queue, x, row_weights, y);
+      return context.ops.Gelu(context.queue, x, rows, y);
   }
 }
 
 void ActivateBackward(BlockContext& context, Activation activation, const Tensor& dy,
-                      const Tensor& x, const Tensor& row_weights, const Tensor& dx,
+                      const Tensor& x, const ActivationRows& rows, const Tensor& dx,
                       const Tensor& drow_weights) {
   switch (activation) {
     case Activation::kSwiGlu:
-      return context.ops.SwiGluBackward(context.queue, dy, x, row_weights, dx, drow_weights);
+      return context.ops.SwiGluBackward(context.queue, dy, x, rows, dx, drow_weights);
     case Activation::kGelu:
-      return context.ops.GeluBackward(context.queue, dy, x, row_weights, dx, drow_weights);
+      return context.ops.GeluBackward(context.queue, dy, x, rows, dx, drow_weights);
   }
 }
 

@@ -12,12 +12,12 @@ namespace ckpt::trainer {
 // Rows of linear_fc1 for `ffn_size` activated elements; with SwiGLU the rows of gate and up.
 [[nodiscard]] std::int64_t Fc1Rows(Activation activation, std::int64_t ffn_size);
 
-// x [rows, Fc1Rows] → y [rows, F], multiplied by row_weights [rows] unless those are null.
+// x [rows, Fc1Rows] → y [rows, F].
 void Activate(BlockContext& context, Activation activation, const Tensor& x,
-              const Tensor& row_weights, const Tensor& y);
-// dx may be x. drow_weights [rows] is overwritten; it is null if row_weights is.
+              const ActivationRows& rows, const Tensor& y);
+// dx may be x. drow_weights [rows] is overwritten; it is null if rows.weights is.
 void ActivateBackward(BlockContext& context, Activation activation, const Tensor& dy,
-                      const Tensor& x, const Tensor& row_weights, const Tensor& dx,
+                      const Tensor& x, const ActivationRows& rows, const Tensor& dx,
                       const Tensor& drow_weights);
 
 }  // namespace ckpt::trainer

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
-#include "core/base/status.h"
 #include "trainer/device/collectives.h"
 #include "trainer/model/block.h"
 #include "trainer/ops/moe_specs.h"
@@ -20,58 +20,84 @@ enum class Dispatcher : std::uint8_t {
   kAllToAll,
 };
 
+// The rows that an expert takes of one rank's tokens, as multiple of the mean load.
+struct ExpertCapacity {
+  std::optional<double> factor = {};  // none: no limit, nothing is dropped
+  DropPolicy policy = DropPolicy::kProbability;
+  bool pad = false;
+
+  // For this many choices, of this many tokens; 0: no limit.
+  [[nodiscard]] std::int64_t Rows(std::int64_t tokens, std::int64_t topk,
+                                  std::int64_t num_experts) const;
+};
+
 struct DispatchSpec {
   std::int64_t num_experts = 1;  // on all ranks; rank e of P holds [e·E/P, (e+1)·E/P)
-  DropForm drop;
+  std::int64_t topk = 1;
+  ExpertCapacity capacity = {};  // not with kAllGather
+  // Limits the rows that the experts of a rank may get from all ranks together, as a multiple of
+  // the mean. None: memory for the most rows that can come. Only for several ranks.
+  std::optional<double> rank_capacity_factor = {};
   // The rows of each expert are kept apart by the rank that they come from (kAllToAll only).
   bool separates_sources = false;
 };
 
-// One routing of T tokens to K experts each. This rank's experts have R rows, ordered by expert,
-// then by source rank, then by token. Two linear maps, each the transpose of the other, carry rows
-// to the experts and back. So forward and backward use the same calls.
+// What a routing counts in device memory: int64 [1] each, which it adds to.
+struct DispatchCounts {
+  Tensor dropped;    // choices of this rank's tokens without a row, because of the capacity
+  Tensor overflows;  // routings whose rows exceeded rank_capacity_factor; may be null on one rank
+};
+
+// One routing of T tokens to K experts each. This rank's experts have rows, ordered by expert, then
+// by source rank, then by token. Two linear maps, each the transpose of the other, carry rows to the
+// experts and back. So forward and backward use the same calls.
 //
-// Thread-safety: the rank's thread; every rank of the group makes the same calls.
+// All calls only enqueue. What the host must know, it knows from the number of tokens: memory for
+// rows has a fixed number of rows R, and how many of them are in use is known on the device alone
+// (`count`). If there are more than R, all results are undefined, `overflows` counts it, and the
+// step must fail.
+//
+// Thread-safety: the rank's thread; every rank of the group makes the same calls, with the same T.
 class Dispatch {
  public:
   virtual ~Dispatch() = default;
 
-  // Takes the choice `experts` int32 [T, K], which is -1 for padding, and its `weights` [T, K],
-  // which decide what is dropped. Padding is not sent. With kAllToAll, ranks may differ in T, and T
-  // may be 0; with kAllGather, T is equal on all ranks. What Route allocates in the arena must stay
-  // as long as the routing is used. Blocks until the choice is known.
-  // Errors: those of the queue and of the group (kInternal: ranks differ in T, kAllGather).
-  virtual Status Route(BlockContext& context, const Tensor& experts, const Tensor& weights) = 0;
+  // Allocates in the arena what a routing of `tokens` tokens keeps. It must stay as long as the
+  // routing is used. The capacity is that of `routed_tokens`, those that are not padding.
+  virtual void Plan(BlockContext& context, std::int64_t tokens, std::int64_t routed_tokens) = 0;
+  // R. REQUIRES, as all below: a plan.
+  [[nodiscard]] std::int64_t max_rows() const { return max_rows_; }
 
-  [[nodiscard]] std::int64_t num_rows() const { return num_rows_; }  // R
-  // With a capacity: the choices of this rank's tokens that have no row, those of padding included.
-  // Without: 0.
-  [[nodiscard]] std::int64_t num_unplaced() const { return num_unplaced_; }
+  // Takes the choice `experts` int32 [T, K], which is -1 for padding, and its `weights` [T, K],
+  // which decide what is dropped. Padding is not sent.
+  virtual void Route(BlockContext& context, const Tensor& experts, const Tensor& weights,
+                     const DispatchCounts& counts) = 0;
+
   // int32 [held experts · segments() + 1], in the form that grouped products take.
   [[nodiscard]] const Tensor& offsets() const { return offsets_; }
   [[nodiscard]] std::int64_t segments() const { return segments_; }
+  // int32 [1]: the rows in use.
+  [[nodiscard]] Tensor count() const { return offsets_.Rows(offsets_.dim(0) - 1, 1); }
 
-  // x [T, H] → rows [R, H]: one copy of a token for every expert held here that it chose.
-  virtual void ToExperts(BlockContext& context, const Tensor& x, const Tensor& rows) = 0;
-  // rows [R, H] → y [T, H]: the sum of a token's rows.
-  virtual void FromExperts(BlockContext& context, const Tensor& rows, const Tensor& y) = 0;
-  // The same for one number per choice: weights [T, K] to row_weights [R], and back.
-  virtual void WeightsToExperts(BlockContext& context, const Tensor& weights,
-                                const Tensor& row_weights) = 0;
-  virtual void WeightsFromExperts(BlockContext& context, const Tensor& row_weights,
-                                  const Tensor& weights) = 0;
+  // x [T, H] → rows [R, H]: one copy of a token for every expert held here that it chose. With it go
+  // the weights [T, K] → row_weights [R], or both are null.
+  virtual void ToExperts(BlockContext& context, const Tensor& x, const Tensor& weights,
+                         const Tensor& rows, const Tensor& row_weights) = 0;
+  // rows [R, H] → y [T, H]: the sum of a token's rows. With it go row_weights → weights, or both are
+  // null.
+  virtual void FromExperts(BlockContext& context, const Tensor& rows, const Tensor& row_weights,
+                           const Tensor& y, const Tensor& weights) = 0;
 
  protected:
-  std::int64_t num_rows_ = 0;
-  std::int64_t num_unplaced_ = 0;
+  std::int64_t max_rows_ = 0;
   std::int64_t segments_ = 1;
   Tensor offsets_;
 };
 
-// REQUIRES: the number of ranks of `group` divides the number of experts. `group` outlives the
-// Dispatch.
+// `group`: the ranks that divide the experts; null: this rank holds all. Outlives the Dispatch.
+// REQUIRES: the number of ranks divides the number of experts.
 std::unique_ptr<Dispatch> MakeDispatch(Dispatcher kind, const DispatchSpec& spec,
-                                       Collectives& group);
+                                       Collectives* group);
 
 }  // namespace ckpt::trainer
 

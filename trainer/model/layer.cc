@@ -65,29 +65,45 @@ Layer::Parts<T> Layer::Divide(std::span<const T> params) const {
   return parts;
 }
 
-Status Layer::Forward(BlockContext& context, std::span<const Tensor> weights, const Tensor& x,
-                      const Tensor& y, const Tensor& aux_loss) {
-  const Parts<Tensor> w = Divide(weights);
-  const std::int64_t hidden_size = x.dim(1);
+Tensor Layer::ForwardAttention(BlockContext& context, const Parts<Tensor>& weights, const Tensor& x,
+                               const Tensor& h) {
   const auto allocate = [&] {
-    return context.arena.Allocate(context.compute, {context.tokens(), hidden_size});
+    return context.arena.Allocate(context.compute, {x.dim(0), x.dim(1)});
   };
-
-  const Tensor h = allocate();
   const Tensor attention_input = allocate();
-  input_norm_.Forward(context, w.input_norm, x, attention_input);
-  attention_->Forward(context, w.attention, attention_input, h);
+  input_norm_.Forward(context, weights.input_norm, x, attention_input);
+  attention_->Forward(context, weights.attention, attention_input, h);
   context.ops.Add(context.queue, x, h, h);
-
   const Tensor mlp_input = allocate();
-  mlp_norm_.Forward(context, w.mlp_norm, h, mlp_input);
-  if (auto* moe = std::get_if<MoeBlock>(&mlp_)) {
-    CKPT_RETURN_IF_ERROR(moe->Forward(context, w.mlp, mlp_input, y, aux_loss));
+  mlp_norm_.Forward(context, weights.mlp_norm, h, mlp_input);
+  return mlp_input;
+}
+
+void Layer::Forward(BlockContext& context, std::span<const Tensor> weights, const Tensor& x,
+                    const Tensor& y, const Tensor& aux_loss) {
+  const Parts<Tensor> w = Divide(weights);
+  auto* const moe = std::get_if<MoeBlock>(&mlp_);
+  if (moe != nullptr) moe->PlanRouting(context);
+  recomputed_ = context.arena.Position();
+  const Tensor h = context.arena.Allocate(context.compute, {x.dim(0), x.dim(1)});
+  const Tensor mlp_input = ForwardAttention(context, w, x, h);
+  if (moe != nullptr) {
+    moe->Forward(context, w.mlp, mlp_input, y, aux_loss);
   } else {
     std::get<Mlp>(mlp_).Forward(context, w.mlp, mlp_input, y);
   }
   context.ops.Add(context.queue, h, y, y);
-  return OkStatus();
+}
+
+void Layer::Recompute(BlockContext& context, std::span<const Tensor> weights, const Tensor& x) {
+  const Parts<Tensor> w = Divide(weights);
+  const Tensor h = context.arena.Allocate(context.compute, {x.dim(0), x.dim(1)});
+  const Tensor mlp_input = ForwardAttention(context, w, x, h);
+  if (auto* moe = std::get_if<MoeBlock>(&mlp_)) {
+    moe->Recompute(context, w.mlp, mlp_input);
+  } else {
+    std::get<Mlp>(mlp_).Forward(context, w.mlp, mlp_input, {});
+  }
 }
 
 void Layer::Backward(BlockContext& context, std::span<const Tensor> weights,

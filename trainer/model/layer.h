@@ -9,7 +9,6 @@
 #include <variant>
 #include <vector>
 
-#include "core/base/status.h"
 #include "trainer/model/attention.h"
 #include "trainer/model/block.h"
 #include "trainer/model/mlp.h"
@@ -43,11 +42,14 @@ class Layer {
 
   // y = layer(x), both [T, H]. Do not change them before Backward. aux_loss [1] += the auxiliary
   // losses, and the rows of experts are counted. If aux_loss is null, neither happens, as in an
-  // evaluation or a recomputation.
-  //
-  // Errors: those of MoeBlock.
-  Status Forward(BlockContext& context, std::span<const Tensor> weights, const Tensor& x,
-                 const Tensor& y, const Tensor& aux_loss);
+  // evaluation.
+  void Forward(BlockContext& context, std::span<const Tensor> weights, const Tensor& x,
+               const Tensor& y, const Tensor& aux_loss);
+  // Where the memory begins in the arena that Forward allocated and that Recompute allocates and
+  // computes again. What is before it, the routing, stays until Backward.
+  [[nodiscard]] const Arena::Mark& recomputed() const { return recomputed_; }
+  // What Backward needs of the last Forward, which had the same x.
+  void Recompute(BlockContext& context, std::span<const Tensor> weights, const Tensor& x);
   // `residual` [T, H] holds dy and is overwritten by dx. `aux_scale` multiplies the gradient of the
   // auxiliary losses.
   void Backward(BlockContext& context, std::span<const Tensor> weights,
@@ -62,12 +64,17 @@ class Layer {
   template <typename T>
   [[nodiscard]] Parts<T> Divide(std::span<const T> params) const;
 
+  // From x to the input of the feed-forward block, which it returns; h = x + attention(norm(x)).
+  Tensor ForwardAttention(BlockContext& context, const Parts<Tensor>& weights, const Tensor& x,
+                          const Tensor& h);
+
   Norm input_norm_;
   std::unique_ptr<Attention> attention_;
   Norm mlp_norm_;
   std::variant<Mlp, MoeBlock> mlp_;
   std::size_t num_norm_params_ = 0;
   std::size_t num_attention_params_ = 0;
+  Arena::Mark recomputed_;
 };
 
 }  // namespace ckpt::trainer

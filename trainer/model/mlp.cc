@@ -48,7 +48,7 @@ void Mlp::Forward(BlockContext& context, std::span<const Tensor> weights, const 
 
   Linear(context, x, w.fc1, w.fc1_bias, saved_.projected);
   Activate(context, activation_, saved_.projected, {}, saved_.activated);
-  Linear(context, saved_.activated, w.fc2, w.fc2_bias, y);
+  if (y) Linear(context, saved_.activated, w.fc2, w.fc2_bias, y);
 }
 
 void Mlp::Backward(BlockContext& context, std::span<const Tensor> weights,

@@ -23,7 +23,8 @@ class Mlp {
   Mlp(const ModelConfig& config, std::string prefix);
 
   [[nodiscard]] std::vector<ParamSpec> Params() const;
-  // y = mlp(x), both [T, H]. Do not change `x` before Backward.
+  // y = mlp(x), both [T, H]. Do not change `x` before Backward. If y is null, only what Backward
+  // needs is computed.
   void Forward(BlockContext& context, std::span<const Tensor> weights, const Tensor& x,
                const Tensor& y);
   // dx is overwritten.

@@ -6,8 +6,6 @@
 #include <string>
 #include <utility>
 
-#include "trainer/comm/lone_group.h"
-#include "trainer/device/collectives.h"
 #include "trainer/model/block_params.h"
 #include "trainer/model/layer.h"
 #include "trainer/model/linear.h"
@@ -48,10 +46,9 @@ Status CheckSupported(const ModelConfig& config, const ModelRuntime& runtime) {
     status.Add(Error(ErrorKind::kUsage, "learned position embeddings are not implemented")
                    .Expected("rotary positions"));
   }
-  if (config.moe && runtime.moe.expert_group != nullptr &&
-      config.moe->num_experts % runtime.moe.expert_group->size() != 0) {
+  if (config.moe && config.moe->num_experts % runtime.moe.ranks() != 0) {
     status.Add(Error(ErrorKind::kUsage, "the ranks of the expert group do not divide the experts")
-                   .Expected("a multiple of " + std::to_string(runtime.moe.expert_group->size()))
+                   .Expected("a multiple of " + std::to_string(runtime.moe.ranks()))
                    .Actual(std::to_string(config.moe->num_experts) + " experts"));
   }
   return status;
@@ -114,10 +111,10 @@ class Decoder final : public Model {
 
   Result<BlockContext> Begin(const MicroBatch& batch);
   [[nodiscard]] Tensor AllocateHidden(BlockContext& context) const;
-  Result<std::vector<LayerRun>> ForwardLayers(BlockContext& context, ParamAccess& params, Tensor x,
-                                              const Tensor& aux_loss);
-  Status BackwardLayers(BlockContext& context, ParamAccess& params, std::span<const LayerRun> runs,
-                        double aux_scale, const Tensor& residual);
+  std::vector<LayerRun> ForwardLayers(BlockContext& context, ParamAccess& params, Tensor x,
+                                      const Tensor& aux_loss);
+  void BackwardLayers(BlockContext& context, ParamAccess& params, std::span<const LayerRun> runs,
+                      double aux_scale, const Tensor& residual);
   void ComputeLosses(BlockContext& context, const RootParts<Tensor>& root, const MicroBatch& batch,
                      const Tensor& x, const Tensor& normed, const Tensor& logits,
                      const Tensor& losses, const Tensor& lse);
@@ -127,8 +124,7 @@ class Decoder final : public Model {
                const Tensor& x, const Tensor& losses, const Tensor& residual);
 
   const ModelConfig config_;
-  ModelRuntime runtime_;
-  std::unique_ptr<Collectives> alone_;  // the expert group if the runtime gives none
+  const ModelRuntime runtime_;
   Arena arena_;
   RopeTable rope_;
   Norm final_norm_;
@@ -140,14 +136,8 @@ class Decoder final : public Model {
 };
 
 Status Decoder::Build() {
-  if (config_.moe && runtime_.moe.expert_group == nullptr) {
-    CKPT_ASSIGN_OR_RETURN(alone_, runtime_.device->MakeCollectives(MakeLoneGroup()));
-    runtime_.moe.expert_group = alone_.get();
-  }
   CKPT_RETURN_IF_ERROR(AllocateExpertState());
-  const Collectives* const experts = runtime_.moe.expert_group;
-  units_ = ListUnits(config_, experts == nullptr ? 0 : experts->rank(),
-                     experts == nullptr ? 1 : experts->size());
+  units_ = ListUnits(config_, runtime_.moe.rank(), runtime_.moe.ranks());
   std::int64_t num_moe_layers = 0;
   for (int index = 0; index < config_.num_layers; ++index) {
     LayerSurroundings surroundings{.rope = &rope_, .moe = runtime_.moe};
@@ -224,12 +214,11 @@ Status Decoder::ForwardBackward(ParamAccess& params, const MicroBatch& batch,
   params.Prefetch(UnitOfLayer(0));
   const RootParts<Tensor> weights = DivideRoot(root.weights());
   context.ops.Embedding(context.queue, batch.tokens, weights.embedding, embedded);
-  CKPT_ASSIGN_OR_RETURN(const std::vector<LayerRun> runs,
-                        ForwardLayers(context, params, embedded, aux_loss));
+  const std::vector<LayerRun> runs = ForwardLayers(context, params, embedded, aux_loss);
 
   RootParts<Gradient> gradients = DivideRoot(params.AcquireGradients(kRootUnit));
   RunHead(context, weights, gradients, batch, scales.token, runs.back().y, losses, residual);
-  CKPT_RETURN_IF_ERROR(BackwardLayers(context, params, runs, scales.aux, residual));
+  BackwardLayers(context, params, runs, scales.aux, residual);
   if (config_.tied_embeddings) gradients.embedding.write = GradWrite::kAdd;  // to the head's
   if (gradients.embedding) {
     context.ops.EmbeddingBackward(context.queue, batch.tokens, residual, gradients.embedding);
@@ -238,39 +227,34 @@ Status Decoder::ForwardBackward(ParamAccess& params, const MicroBatch& batch,
   return OkStatus();
 }
 
-Result<std::vector<Decoder::LayerRun>> Decoder::ForwardLayers(BlockContext& context,
-                                                              ParamAccess& params, Tensor x,
-                                                              const Tensor& aux_loss) {
+std::vector<Decoder::LayerRun> Decoder::ForwardLayers(BlockContext& context, ParamAccess& params,
+                                                      Tensor x, const Tensor& aux_loss) {
   std::vector<LayerRun> runs;
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
     const Tensor y = AllocateHidden(context);
     runs.push_back({.x = x, .y = y, .start = arena_.Position()});
     const UnitLease unit(params, UnitOfLayer(layer));
     if (layer + 1 < layers_.size()) params.Prefetch(UnitOfLayer(layer + 1));
-    CKPT_RETURN_IF_ERROR(layers_[layer]->Forward(context, unit.weights(), x, y, aux_loss));
-    if (runtime_.recompute) arena_.Rewind(runs.back().start);
+    layers_[layer]->Forward(context, unit.weights(), x, y, aux_loss);
+    if (runtime_.recompute) arena_.Rewind(layers_[layer]->recomputed());
     x = y;
   }
   return runs;
 }
 
-Status Decoder::BackwardLayers(BlockContext& context, ParamAccess& params,
-                               std::span<const LayerRun> runs, double aux_scale,
-                               const Tensor& residual) {
+void Decoder::BackwardLayers(BlockContext& context, ParamAccess& params,
+                             std::span<const LayerRun> runs, double aux_scale,
+                             const Tensor& residual) {
   for (std::size_t layer = layers_.size(); layer-- > 0;) {
     const LayerRun& run = runs[layer];
     const UnitLease unit(params, UnitOfLayer(layer));
     if (layer > 0) params.Prefetch(UnitOfLayer(layer - 1));
-    if (runtime_.recompute) {
-      // The first pass has counted the auxiliary losses and the experts' tokens already.
-      CKPT_RETURN_IF_ERROR(layers_[layer]->Forward(context, unit.weights(), run.x, run.y, {}));
-    }
+    if (runtime_.recompute) layers_[layer]->Recompute(context, unit.weights(), run.x);
     const std::span<const Gradient> gradients = params.AcquireGradients(UnitOfLayer(layer));
     layers_[layer]->Backward(context, unit.weights(), gradients, aux_scale, residual);
     params.ReduceGradients(UnitOfLayer(layer));
     arena_.Rewind(run.start);
   }
-  return OkStatus();
 }
 
 void Decoder::ComputeLosses(BlockContext& context, const RootParts<Tensor>& root,
@@ -318,7 +302,7 @@ Status Decoder::Forward(ParamAccess& params, const MicroBatch& batch, const Tens
     const ArenaScope layer_scope(arena_);
     const UnitLease unit(params, UnitOfLayer(layer));
     if (layer + 1 < layers_.size()) params.Prefetch(UnitOfLayer(layer + 1));
-    CKPT_RETURN_IF_ERROR(layers_[layer]->Forward(context, unit.weights(), x, y, {}));
+    layers_[layer]->Forward(context, unit.weights(), x, y, {});
     std::swap(x, y);
   }
 

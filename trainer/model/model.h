@@ -25,7 +25,7 @@ struct ModelRuntime {
   Queue* queue = nullptr;  // the compute queue
   DType compute = DType::kFloat32;
   bool recompute = false;  // keep only each layer's input, and run the layer again in backward
-  MoeRuntime moe;          // expert_group null: this rank holds all experts
+  MoeRuntime moe;
 };
 
 // One micro-batch of a rank, in device memory.
@@ -79,9 +79,9 @@ class Model {
 
   // Writes losses [tokens] (0 where not counted), adds the auxiliary losses to aux_loss [1], and
   // adds every gradient. losses and aux_loss have the statistics' dtype. Everything is enqueued on
-  // the compute queue; the call itself waits only for routing.
+  // the compute queue, and the call does not wait for it.
   //
-  // Errors: those of the queue.
+  // Errors: kSystem (out of memory).
   virtual Status ForwardBackward(ParamAccess& params, const MicroBatch& batch,
                                  const LossScales& scales, const Tensor& losses,
                                  const Tensor& aux_loss) = 0;

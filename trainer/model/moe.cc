@@ -1,7 +1,5 @@
 #include "trainer/model/moe.h"
 
-#include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "core/base/check.h"
@@ -65,8 +63,9 @@ MoeBlock::MoeBlock(const ModelConfig& config, std::string prefix, const MoeRunti
       runtime_(runtime),
       expert_bias_(expert_bias),
       expert_counts_(expert_counts),
-      num_held_(moe_.num_experts / runtime.expert_group->size()),
-      fc1_rows_(Fc1Rows(config.activation, config.moe->ffn_hidden_size)) {
+      num_held_(moe_.num_experts / runtime.ranks()),
+      fc1_rows_(Fc1Rows(config.activation, config.moe->ffn_hidden_size)),
+      dispatch_(MakeDispatch(runtime.dispatcher, Spec(), runtime.expert_group)) {
   if (moe_.shared_expert_ffn_hidden_size > 0) {
     shared_.emplace(SharedExpertsConfig(config), prefix_ + "shared_experts.");
     num_shared_params_ = shared_->Params().size();
@@ -93,91 +92,86 @@ AuxLossForm MoeBlock::Aux(const BlockContext& context) const {
   return aux;
 }
 
-DropForm MoeBlock::Drop(std::int64_t tokens) const {
-  DropForm drop = {
-      .num_experts = moe_.num_experts, .policy = moe_.drop_policy, .pad = moe_.pad_to_capacity};
-  if (moe_.capacity_factor) {
-    const double mean_load =
-        static_cast<double>(tokens * moe_.router.topk) / static_cast<double>(moe_.num_experts);
-    // A token chooses an expert at most once, so an expert cannot receive more rows than tokens.
-    const double capacity =
-        std::min(std::ceil(mean_load * *moe_.capacity_factor), static_cast<double>(tokens));
-    // A capacity of 0 would mean no limit, so it is at least 1, also without tokens.
-    drop.capacity = std::max<std::int64_t>(static_cast<std::int64_t>(capacity), 1);
-  }
-  return drop;
+DispatchSpec MoeBlock::Spec() const {
+  return {.num_experts = moe_.num_experts,
+          .topk = moe_.router.topk,
+          .capacity = {.factor = moe_.capacity_factor,
+                       .policy = moe_.drop_policy,
+                       .pad = moe_.pad_to_capacity},
+          .rank_capacity_factor = runtime_.rank_capacity_factor,
+          .separates_sources = runtime_.separate_sources};
+}
+
+void MoeBlock::PlanRouting(BlockContext& context) {
+  const std::int64_t tokens = context.tokens();
+  const DType statistics = context.statistics();
+  routing_ = {.logits = context.arena.Allocate(statistics, {tokens, moe_.num_experts}),
+              .scores = context.arena.Allocate(statistics, {tokens, moe_.num_experts}),
+              .experts = context.arena.Allocate(DType::kInt32, {tokens, moe_.router.topk}),
+              .weights = context.arena.Allocate(statistics, {tokens, moe_.router.topk})};
+  dispatch_->Plan(context, tokens, context.routed_tokens());
 }
 
 void MoeBlock::RouteForward(BlockContext& context, const Tensor& router, const Tensor& x,
                             const Tensor& aux_loss) {
-  const std::int64_t tokens = context.tokens();
-  const DType statistics = context.statistics();
-  saved_.logits = context.arena.Allocate(statistics, {tokens, moe_.num_experts});
-  saved_.scores = context.arena.Allocate(statistics, {tokens, moe_.num_experts});
-  saved_.experts = context.arena.Allocate(DType::kInt32, {tokens, moe_.router.topk});
-  saved_.weights = context.arena.Allocate(statistics, {tokens, moe_.router.topk});
   {
     const ArenaScope scope(context.arena);
     context.ops.Gemm(context.queue, {.transpose_b = true}, AsStatistics(context, x),
-                     AsStatistics(context, router), saved_.logits);
+                     AsStatistics(context, router), routing_.logits);
   }
-  context.ops.Router(context.queue, moe_.router, saved_.logits, expert_bias_,
-                     context.layout.positions, saved_.scores, saved_.experts, saved_.weights);
-  if (aux_loss && has_aux_loss()) {
-    context.ops.RouterAuxLoss(context.queue, moe_.router, Aux(context), saved_.logits,
-                              saved_.scores, saved_.experts, 1, aux_loss, {});
+  context.ops.Router(context.queue, moe_.router, routing_.logits, expert_bias_,
+                     context.layout.positions, routing_.scores, routing_.experts, routing_.weights);
+  DispatchCounts counts = runtime_.counts;
+  if (!aux_loss) counts.dropped = {};
+  dispatch_->Route(context, routing_.experts, routing_.weights, counts);
+  if (!aux_loss) return;
+  if (has_aux_loss()) {
+    context.ops.RouterAuxLoss(context.queue, moe_.router, Aux(context), routing_.logits,
+                              routing_.scores, routing_.experts, 1, aux_loss, {});
+  }
+  if (expert_counts_) {
+    const Tensor held = expert_counts_.Rows(runtime_.rank() * num_held_, num_held_);
+    context.ops.CountRows(context.queue, dispatch_->offsets(), dispatch_->segments(), held);
   }
 }
 
-Status MoeBlock::Forward(BlockContext& context, std::span<const Tensor> weights, const Tensor& x,
-                         const Tensor& y, const Tensor& aux_loss) {
+void MoeBlock::Forward(BlockContext& context, std::span<const Tensor> weights, const Tensor& x,
+                       const Tensor& y, const Tensor& aux_loss) {
   const Parts<Tensor> w = Unpack(weights);
-  saved_ = {};
-  saved_.x = x;
   RouteForward(context, w.router, x, aux_loss);
-  // An expert's capacity depends on the number of tokens, so every Forward makes a new dispatch.
-  // The queue may still use the memory of the old one until it has been waited for.
-  std::unique_ptr<Dispatch> dispatch =
-      MakeDispatch(runtime_.dispatcher,
-                   {.num_experts = moe_.num_experts,
-                    .drop = Drop(context.routed_tokens()),
-                    .separates_sources = runtime_.separate_sources},
-                   *runtime_.expert_group);
-  CKPT_RETURN_IF_ERROR(dispatch->Route(context, saved_.experts, saved_.weights));
-  dispatch_ = std::move(dispatch);
-  if (aux_loss && expert_counts_) {
-    const Tensor held = expert_counts_.Rows(runtime_.expert_group->rank() * num_held_, num_held_);
-    context.ops.CountRows(context.queue, dispatch_->offsets(), dispatch_->segments(), held);
-  }
-  if (aux_loss && runtime_.dropped != nullptr) {
-    // Padding is never routed, so it does not count as dropped.
-    const std::int64_t of_padding =
-        moe_.capacity_factor ? context.layout.num_padding * moe_.router.topk : 0;
-    *runtime_.dropped += dispatch_->num_unplaced() - of_padding;
+  Compute(context, w, x, y);
+}
+
+void MoeBlock::Recompute(BlockContext& context, std::span<const Tensor> weights, const Tensor& x) {
+  Compute(context, Unpack(weights), x, {});
+}
+
+void MoeBlock::Compute(BlockContext& context, const Parts<Tensor>& weights, const Tensor& x,
+                       const Tensor& y) {
+  // Shared experts come first. They need no rows of other ranks, so a device that must know the
+  // number of rows on the host can copy it meanwhile.
+  Tensor shared;
+  if (shared_) {
+    if (y) shared = context.arena.Allocate(context.compute, {y.dim(0), y.dim(1)});
+    shared_->Forward(context, weights.shared, x, shared);
   }
 
-  const std::int64_t num_rows = dispatch_->num_rows();
-  saved_.rows = context.arena.Allocate(context.compute, {num_rows, config_.hidden_size});
-  saved_.row_weights = context.arena.Allocate(context.statistics(), {num_rows});
-  saved_.projected = context.arena.Allocate(context.compute, {num_rows, fc1_rows_});
-  saved_.activated = context.arena.Allocate(context.compute, {num_rows, moe_.ffn_hidden_size});
-  dispatch_->ToExperts(context, x, saved_.rows);
-  dispatch_->WeightsToExperts(context, saved_.weights, saved_.row_weights);
-  GroupedLinear(context, *dispatch_, saved_.rows, w.fc1, saved_.projected);
-  Activate(context, config_.activation, saved_.projected, saved_.row_weights, saved_.activated);
-  {
-    const ArenaScope scope(context.arena);
-    const Tensor results = context.arena.Allocate(context.compute, {num_rows, config_.hidden_size});
-    GroupedLinear(context, *dispatch_, saved_.activated, w.fc2, results);
-    dispatch_->FromExperts(context, results, y);
-  }
-  if (shared_) {
-    const Tensor shared =
-        context.arena.Allocate(context.compute, {context.tokens(), config_.hidden_size});
-    shared_->Forward(context, w.shared, x, shared);
-    context.ops.Add(context.queue, y, shared, y);
-  }
-  return OkStatus();
+  const std::int64_t max_rows = dispatch_->max_rows();
+  saved_ = {.x = x,
+            .rows = context.arena.Allocate(context.compute, {max_rows, config_.hidden_size}),
+            .row_weights = context.arena.Allocate(context.statistics(), {max_rows}),
+            .projected = context.arena.Allocate(context.compute, {max_rows, fc1_rows_}),
+            .activated = context.arena.Allocate(context.compute, {max_rows, moe_.ffn_hidden_size})};
+  dispatch_->ToExperts(context, x, routing_.weights, saved_.rows, saved_.row_weights);
+  GroupedLinear(context, *dispatch_, saved_.rows, weights.fc1, saved_.projected);
+  Activate(context, config_.activation, saved_.projected,
+           {.weights = saved_.row_weights, .count = dispatch_->count()}, saved_.activated);
+  if (!y) return;
+  const ArenaScope scope(context.arena);
+  const Tensor results = context.arena.Allocate(context.compute, {max_rows, config_.hidden_size});
+  GroupedLinear(context, *dispatch_, saved_.activated, weights.fc2, results);
+  dispatch_->FromExperts(context, results, {}, y, {});
+  if (shared) context.ops.Add(context.queue, y, shared, y);
 }
 
 void MoeBlock::RouteBackward(BlockContext& context, const Tensor& router, const Gradient& drouter,
@@ -185,13 +179,13 @@ void MoeBlock::RouteBackward(BlockContext& context, const Tensor& router, const 
   const ArenaScope scope(context.arena);
   const DType statistics = context.statistics();
   const Tensor dlogits = context.arena.Allocate(statistics, {context.tokens(), moe_.num_experts});
-  context.ops.RouterBackward(context.queue, moe_.router, saved_.scores, saved_.experts, dweights,
-                             dlogits);
+  context.ops.RouterBackward(context.queue, moe_.router, routing_.scores, routing_.experts,
+                             dweights, dlogits);
   if (has_aux_loss()) {
     const Tensor value = context.arena.Allocate(statistics, {1});  // Forward has reported it
     context.ops.Fill(context.queue, value, 0);
-    context.ops.RouterAuxLoss(context.queue, moe_.router, Aux(context), saved_.logits,
-                              saved_.scores, saved_.experts, aux_scale, value, dlogits);
+    context.ops.RouterAuxLoss(context.queue, moe_.router, Aux(context), routing_.logits,
+                              routing_.scores, routing_.experts, aux_scale, value, dlogits);
   }
   const Tensor part = context.arena.Allocate(statistics, {context.tokens(), config_.hidden_size});
   context.ops.Gemm(context.queue, {}, dlogits, AsStatistics(context, router), part);
@@ -207,26 +201,26 @@ void MoeBlock::Backward(BlockContext& context, std::span<const Tensor> weights,
   const Parts<Tensor> w = Unpack(weights);
   const Parts<Gradient> g = Unpack(gradients);
   const ArenaScope scope(context.arena);
-  const std::int64_t num_rows = dispatch_->num_rows();
+  const std::int64_t max_rows = dispatch_->max_rows();
 
-  const Tensor dresults = context.arena.Allocate(context.compute, {num_rows, config_.hidden_size});
+  const Tensor dresults = context.arena.Allocate(context.compute, {max_rows, config_.hidden_size});
   const Tensor dactivated =
-      context.arena.Allocate(context.compute, {num_rows, moe_.ffn_hidden_size});
-  const Tensor drow_weights = context.arena.Allocate(context.statistics(), {num_rows});
-  dispatch_->ToExperts(context, dy, dresults);
+      context.arena.Allocate(context.compute, {max_rows, moe_.ffn_hidden_size});
+  const Tensor drow_weights = context.arena.Allocate(context.statistics(), {max_rows});
+  dispatch_->ToExperts(context, dy, {}, dresults, {});
   GroupedLinearBackwardData(context, *dispatch_, dresults, w.fc2, dactivated);
   GroupedLinearBackwardWeights(context, *dispatch_, dresults, saved_.activated, g.fc2);
   const Tensor dprojected = saved_.projected;  // overwrites it
-  ActivateBackward(context, config_.activation, dactivated, saved_.projected, saved_.row_weights,
-                   dprojected, drow_weights);
+  ActivateBackward(context, config_.activation, dactivated, saved_.projected,
+                   {.weights = saved_.row_weights, .count = dispatch_->count()}, dprojected,
+                   drow_weights);
   GroupedLinearBackwardWeights(context, *dispatch_, dprojected, saved_.rows, g.fc1);
   const Tensor drows = dresults;  // overwrites them
   GroupedLinearBackwardData(context, *dispatch_, dprojected, w.fc1, drows);
-  dispatch_->FromExperts(context, drows, dx);
 
   const Tensor dweights =
       context.arena.Allocate(context.statistics(), {context.tokens(), moe_.router.topk});
-  dispatch_->WeightsFromExperts(context, drow_weights, dweights);
+  dispatch_->FromExperts(context, drows, drow_weights, dx, dweights);
   RouteBackward(context, w.router, g.router, dweights, aux_scale, dx);
   if (shared_) {
     const Tensor dshared =

@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "core/base/status.h"
 #include "trainer/device/collectives.h"
 #include "trainer/model/block.h"
 #include "trainer/model/dispatch.h"
@@ -21,15 +20,19 @@
 namespace ckpt::trainer {
 
 struct MoeRuntime {
-  // The ranks that divide the experts; rank e of P holds experts [e·E/P, (e+1)·E/P).
+  // The ranks that divide the experts; rank e of P holds experts [e·E/P, (e+1)·E/P). Null: this rank
+  // holds all.
   Collectives* expert_group = nullptr;
   Dispatcher dispatcher = Dispatcher::kAllToAll;
+  std::optional<double> rank_capacity_factor = {};  // see DispatchSpec
   // Adds up gradients of expert weights one source rank at a time, so that with fixed-point
   // gradients their sum does not depend on the mesh. Needs kAllToAll.
   bool separate_sources = false;
-  // Adds the choices of this rank's tokens that experts had no room for, in a Forward that counts.
-  // May be null.
-  std::int64_t* dropped = nullptr;
+  // Every Forward adds to `overflows`, a Forward that counts to `dropped`. Memory of the caller.
+  DispatchCounts counts = {};
+
+  [[nodiscard]] int rank() const { return expert_group == nullptr ? 0 : expert_group->rank(); }
+  [[nodiscard]] int ranks() const { return expert_group == nullptr ? 1 : expert_group->size(); }
 };
 
 // Rank `rank` of the `ranks` that divide the experts.
@@ -56,22 +59,23 @@ class MoeBlock {
            Tensor expert_bias, Tensor expert_counts);
 
   [[nodiscard]] std::vector<ParamSpec> Params() const {
-    return MoeParams(config_, prefix_,
-                     {runtime_.expert_group->rank(), runtime_.expert_group->size()});
+    return MoeParams(config_, prefix_, {runtime_.rank(), runtime_.ranks()});
   }
 
+  // Allocates in the arena what the next routing keeps until Backward. Memory allocated after it may
+  // be taken back between Forward and Recompute.
+  void PlanRouting(BlockContext& context);
   // y = moe(x), both [T, H]. Do not change `x` before Backward. aux_loss [1] += the auxiliary
   // losses, and the rows of the experts held here are counted, from all ranks. As in Megatron's
   // `routing_map.sum`, dropped rows are not counted but padding up to the capacity is. If aux_loss
-  // is null, neither happens, as in an evaluation or a recomputation. Blocks until the routing is
-  // known.
+  // is null, neither happens, as in an evaluation.
   //
   // Padding tokens are not routed: they take no place of an expert's capacity, and their rows of y
   // contain only the shared experts.
-  //
-  // Errors: those of the queue and of the expert group.
-  Status Forward(BlockContext& context, std::span<const Tensor> weights, const Tensor& x,
-                 const Tensor& y, const Tensor& aux_loss);
+  void Forward(BlockContext& context, std::span<const Tensor> weights, const Tensor& x,
+               const Tensor& y, const Tensor& aux_loss);
+  // Computes again what Backward needs, with the routing of the last Forward, which had the same x.
+  void Recompute(BlockContext& context, std::span<const Tensor> weights, const Tensor& x);
   // dx [T, H] is overwritten. `aux_scale` multiplies the gradient of the auxiliary losses.
   void Backward(BlockContext& context, std::span<const Tensor> weights,
                 std::span<const Gradient> gradients, const Tensor& dy, double aux_scale,
@@ -87,9 +91,12 @@ class MoeBlock {
   [[nodiscard]] Parts<T> Unpack(std::span<const T> params) const;
   [[nodiscard]] bool has_aux_loss() const;
   [[nodiscard]] AuxLossForm Aux(const BlockContext& context) const;
-  [[nodiscard]] DropForm Drop(std::int64_t tokens) const;
+  [[nodiscard]] DispatchSpec Spec() const;
   void RouteForward(BlockContext& context, const Tensor& router, const Tensor& x,
                     const Tensor& aux_loss);
+  // y is null in a recomputation.
+  void Compute(BlockContext& context, const Parts<Tensor>& weights, const Tensor& x,
+               const Tensor& y);
   // dx += the router's part of the gradient.
   void RouteBackward(BlockContext& context, const Tensor& router, const Gradient& drouter,
                      const Tensor& dweights, double aux_scale, const Tensor& dx);
@@ -105,16 +112,21 @@ class MoeBlock {
   std::optional<Mlp> shared_;
   std::size_t num_shared_params_ = 0;
 
+  // What PlanRouting allocates, with the dispatch.
+  struct Routing {
+    Tensor logits, scores, experts, weights;
+  };
+  Routing routing_;
+  std::unique_ptr<Dispatch> dispatch_;
+
   struct Saved {
     Tensor x;
-    Tensor logits, scores, experts, weights;
     Tensor rows;         // x of each row of the experts [R, H]
     Tensor row_weights;  // [R]
     Tensor projected;    // [R, 2F] or [R, F]
     Tensor activated;    // [R, F]
   };
   Saved saved_;
-  std::unique_ptr<Dispatch> dispatch_;
 };
 
 }  // namespace ckpt::trainer

@@ -54,7 +54,9 @@ enum class DropPolicy : std::uint8_t {
   kPosition,     // an expert keeps the first choices
 };
 
-struct DropForm {
+// Which choices get rows: those of the experts [first_expert, first_expert + num_experts).
+struct SortForm {
+  std::int64_t first_expert = 0;
   std::int64_t num_experts = 1;
   std::int64_t capacity = 0;  // rows per expert; 0: no limit
   DropPolicy policy = DropPolicy::kProbability;

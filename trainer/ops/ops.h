@@ -85,6 +85,36 @@ struct MlaShape {
   std::int64_t v_dim = 0;     // dv
 };
 
+// The rows that choices have at experts, in device memory. There is room for R rows, which is a
+// bound that the host knows. How many are in use is known on the device only, by the last offset.
+// Operations on such rows neither read nor write the rows that are not in use.
+struct ExpertRows {
+  Tensor rows;     // int32 [T, K]: the row of each choice; -1: none
+  Tensor choices;  // int32 [R]: the choice t·K + k of each row; -1: the row belongs to no choice
+  Tensor offsets;  // int32 [E + 1]: expert e has the rows [offsets[e], offsets[e + 1])
+
+  // int32 [1]: the rows in use.
+  [[nodiscard]] Tensor count() const { return offsets.Rows(offsets.dim(0) - 1, 1); }
+};
+
+// How the rows of P ranks travel to the ranks of their experts, E/P on each; in device memory.
+struct ExchangePlan {
+  Tensor send_rows;     // int64 [P]: rows from here to each rank
+  Tensor receive_rows;  // int64 [P]: rows from each rank to here
+  Tensor arrival;       // int32 [R]: which of the received rows is each row of the experts here
+  // int32 [E/P · segments + 1]: the rows of the experts here, in the form of grouped products.
+  Tensor offsets;
+
+  // int32 [1]: the rows in use.
+  [[nodiscard]] Tensor count() const { return offsets.Rows(offsets.dim(0) - 1, 1); }
+};
+
+// What an activation knows about its rows. Dense blocks have neither.
+struct ActivationRows {
+  Tensor weights = {};  // [rows], of the statistics' dtype: the routing weight p; null: 1
+  Tensor count = {};    // int32 [1]: the rows in use; null: all
+};
+
 // Factors of a sum of gradients. They are applied where the sum is used, so that no extra pass over
 // all gradients is needed: first `scale`, then `clip`, each time rounded to float32.
 struct GradientFactors {
@@ -164,18 +194,17 @@ class Ops {
                                  const Tensor& dx, const Gradient& dweight,
                                  const Gradient& dbias) = 0;
 
-  // Feed-forward activations. x [rows, 2F] is gate then up. y [rows, F] = silu(gate)·up·p, where p
-  // [rows] (statistics' dtype) is the routing weight of a row; null: 1.
-  virtual void SwiGlu(Queue& queue, const Tensor& x, const Tensor& row_weights,
+  // Feed-forward activations. x [rows, 2F] is gate then up. y [rows, F] = silu(gate)·up·p.
+  virtual void SwiGlu(Queue& queue, const Tensor& x, const ActivationRows& rows,
                       const Tensor& y) = 0;
-  // dx may be x. drow_weights [rows] is overwritten; it is null if row_weights is.
+  // dx may be x. drow_weights [rows] is overwritten; it is null if rows.weights is.
   virtual void SwiGluBackward(Queue& queue, const Tensor& dy, const Tensor& x,
-                              const Tensor& row_weights, const Tensor& dx,
+                              const ActivationRows& rows, const Tensor& dx,
                               const Tensor& drow_weights) = 0;
-  // Megatron's default activation in erf form: y = gelu(x)·p, p as above.
-  virtual void Gelu(Queue& queue, const Tensor& x, const Tensor& row_weights, const Tensor& y) = 0;
+  // Megatron's default activation in erf form: y = gelu(x)·p.
+  virtual void Gelu(Queue& queue, const Tensor& x, const ActivationRows& rows, const Tensor& y) = 0;
   virtual void GeluBackward(Queue& queue, const Tensor& dy, const Tensor& x,
-                            const Tensor& row_weights, const Tensor& dx,
+                            const ActivationRows& rows, const Tensor& dx,
                             const Tensor& drow_weights) = 0;
 
   // --- attention ---------------------------------------------------------------------------------
@@ -240,25 +269,37 @@ class Ops {
   virtual void RouterAuxLoss(Queue& queue, const RouterForm& form, const AuxLossForm& aux,
                              const Tensor& logits, const Tensor& scores, const Tensor& experts,
                              double gradient_scale, const Tensor& loss, const Tensor& dlogits) = 0;
-  // Gives every (token, slot) its row among rows sorted by expert; within an expert in order of
-  // token, then slot. rows int32 [T, K]: the row, -1 if dropped or not routed; offsets int32 [E +
-  // 1]. `weights` decide which choices are dropped.
-  virtual void SortByExpert(Queue& queue, const DropForm& form, const Tensor& experts,
-                            const Tensor& weights, const Tensor& rows, const Tensor& offsets) = 0;
-  // y[rows[t, k]] = x[t]; other rows of y become 0. x [T, H], y [R, H].
-  virtual void Permute(Queue& queue, const Tensor& x, const Tensor& rows, const Tensor& y) = 0;
-  // y[t] = Σ_k x[rows[t, k]] in order of k. It is the backward of Permute, and Permute is its
-  // backward.
-  virtual void Unpermute(Queue& queue, const Tensor& x, const Tensor& rows, const Tensor& y) = 0;
-  // Scalars per slot: y[rows[t, k]] = x[t, k] (0 elsewhere), and back (0 where dropped). x [T, K],
-  // y [R].
-  virtual void PermuteWeights(Queue& queue, const Tensor& x, const Tensor& rows,
-                              const Tensor& y) = 0;
-  virtual void UnpermuteWeights(Queue& queue, const Tensor& x, const Tensor& rows,
-                                const Tensor& y) = 0;
-  // y[i] = x[index[i]], and y[index[i]] = x[i]. index int32 [R], a permutation; x, y [R, …].
-  virtual void GatherRows(Queue& queue, const Tensor& x, const Tensor& index, const Tensor& y) = 0;
-  virtual void ScatterRows(Queue& queue, const Tensor& x, const Tensor& index, const Tensor& y) = 0;
+  // Gives the choices of the form's experts rows sorted by expert; within an expert in order of
+  // token, then slot. Other choices have no row. `weights` [T, K] decide which are dropped; they are
+  // read only with a capacity. dropped [1] += choices of these experts without a row because of the
+  // capacity. If more rows are needed than there is room for, no choice has a row and overflows [1]
+  // += 1. Both are int64; null: not counted.
+  virtual void SortByExpert(Queue& queue, const SortForm& form, const Tensor& experts,
+                            const Tensor& weights, const ExpertRows& sorted, const Tensor& dropped,
+                            const Tensor& overflows) = 0;
+  // From tokens to rows: y [R, H] gets x [T, H] of the token of each row, and row_weights [R] the
+  // weight [T, K] of each row's choice. Rows in use that belong to no choice become 0.
+  // `weights` and `row_weights` may both be null.
+  virtual void Permute(Queue& queue, const ExpertRows& sorted, const Tensor& x,
+                       const Tensor& weights, const Tensor& y, const Tensor& row_weights) = 0;
+  // Back: y[t] = Σ_k x[rows[t, k]] in order of k, summed in the compute type and rounded once;
+  // weights[t, k] = row_weights[rows[t, k]], 0 without a row. It is the backward of Permute, and
+  // Permute is its backward.
+  virtual void Unpermute(Queue& queue, const ExpertRows& sorted, const Tensor& x,
+                         const Tensor& row_weights, const Tensor& y, const Tensor& weights) = 0;
+  // Plans the exchange of rows that every rank has sorted by expert. offsets int32 [P, E + 1] are
+  // those of all ranks, this one is `rank`. Rows are sent in their order, so they are received by
+  // source, then by expert; `plan.arrival` sorts them by expert, then by source. If plan.offsets has
+  // an entry for every source (segments = P), sources are segments. If the experts of any rank get
+  // more than R rows, no rank sends any and overflows [1] (int64) += 1, on all ranks alike.
+  virtual void PlanExchange(Queue& queue, std::int64_t rank, const Tensor& offsets,
+                            const ExchangePlan& plan, const Tensor& overflows) = 0;
+  // y[i] = x[index[i]], and y[index[i]] = x[i], for i < count (int32 [1], on the device). index int32
+  // [R] is a permutation of [0, count); x, y [R, …].
+  virtual void GatherRows(Queue& queue, const Tensor& x, const Tensor& index, const Tensor& count,
+                          const Tensor& y) = 0;
+  virtual void ScatterRows(Queue& queue, const Tensor& x, const Tensor& index, const Tensor& count,
+                           const Tensor& y) = 0;
   // counts int64 [E] += the rows of each expert. `offsets` int32 [E·segments + 1] bounds the ranges
   // of rows, as in grouped products.
   virtual void CountRows(Queue& queue, const Tensor& offsets, std::int64_t segments,

@@ -33,9 +33,8 @@ class IdleCollectives final : public Collectives {
   void AllGather(Queue& /*queue*/, const Tensor& /*shard*/, const Tensor& /*full*/) override {}
   void ReduceScatter(Queue& /*queue*/, const Tensor& /*full*/, const Tensor& /*shard*/) override {}
   void AllReduce(Queue& /*queue*/, const Tensor& /*data*/, ReduceOp /*op*/) override {}
-  void AllToAll(Queue& /*queue*/, const Tensor& /*send*/,
-                std::span<const std::int64_t> /*send_rows*/, const Tensor& /*receive*/,
-                std::span<const std::int64_t> /*receive_rows*/) override {}
+  void AllToAll(Queue& /*queue*/, std::span<const RowTransfer> /*transfers*/,
+                const Tensor& /*send_rows*/, const Tensor& /*receive_rows*/) override {}
 };
 
 class IdleDevice final : public Device {

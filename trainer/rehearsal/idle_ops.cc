@@ -1,6 +1,5 @@
 #include "trainer/rehearsal/idle_ops.h"
 
-#include <algorithm>
 #include <cstdint>
 
 namespace ckpt::trainer {
@@ -39,15 +38,15 @@ class IdleOps final : public Ops {
                          const Tensor& /*weight*/, const Tensor& /*statistics*/,
                          bool /*accumulate*/, const Tensor& /*dx*/, const Gradient& /*dweight*/,
                          const Gradient& /*dbias*/) override {}
-  void SwiGlu(Queue& /*queue*/, const Tensor& /*x*/, const Tensor& /*row_weights*/,
+  void SwiGlu(Queue& /*queue*/, const Tensor& /*x*/, const ActivationRows& /*rows*/,
               const Tensor& /*y*/) override {}
   void SwiGluBackward(Queue& /*queue*/, const Tensor& /*dy*/, const Tensor& /*x*/,
-                      const Tensor& /*row_weights*/, const Tensor& /*dx*/,
+                      const ActivationRows& /*rows*/, const Tensor& /*dx*/,
                       const Tensor& /*drow_weights*/) override {}
-  void Gelu(Queue& /*queue*/, const Tensor& /*x*/, const Tensor& /*row_weights*/,
+  void Gelu(Queue& /*queue*/, const Tensor& /*x*/, const ActivationRows& /*rows*/,
             const Tensor& /*y*/) override {}
   void GeluBackward(Queue& /*queue*/, const Tensor& /*dy*/, const Tensor& /*x*/,
-                    const Tensor& /*row_weights*/, const Tensor& /*dx*/,
+                    const ActivationRows& /*rows*/, const Tensor& /*dx*/,
                     const Tensor& /*drow_weights*/) override {}
   void SplitQkv(Queue& /*queue*/, const QkvShape& /*shape*/, const Tensor& /*qkv*/,
                 const Tensor& /*q*/, const Tensor& /*k*/, const Tensor& /*v*/) override {}
@@ -91,18 +90,21 @@ class IdleOps final : public Ops {
                      const Tensor& /*logits*/, const Tensor& /*scores*/, const Tensor& /*experts*/,
                      double /*gradient_scale*/, const Tensor& /*loss*/,
                      const Tensor& /*dlogits*/) override {}
-  void Permute(Queue& /*queue*/, const Tensor& /*x*/, const Tensor& /*rows*/,
-               const Tensor& /*y*/) override {}
-  void Unpermute(Queue& /*queue*/, const Tensor& /*x*/, const Tensor& /*rows*/,
-                 const Tensor& /*y*/) override {}
-  void PermuteWeights(Queue& /*queue*/, const Tensor& /*x*/, const Tensor& /*rows*/,
-                      const Tensor& /*y*/) override {}
-  void UnpermuteWeights(Queue& /*queue*/, const Tensor& /*x*/, const Tensor& /*rows*/,
-                        const Tensor& /*y*/) override {}
+  void SortByExpert(Queue& /*queue*/, const SortForm& /*form*/, const Tensor& /*experts*/,
+                    const Tensor& /*weights*/, const ExpertRows& /*sorted*/,
+                    const Tensor& /*dropped*/, const Tensor& /*overflows*/) override {}
+  void Permute(Queue& /*queue*/, const ExpertRows& /*sorted*/, const Tensor& /*x*/,
+               const Tensor& /*weights*/, const Tensor& /*y*/,
+               const Tensor& /*row_weights*/) override {}
+  void Unpermute(Queue& /*queue*/, const ExpertRows& /*sorted*/, const Tensor& /*x*/,
+                 const Tensor& /*row_weights*/, const Tensor& /*y*/,
+                 const Tensor& /*weights*/) override {}
+  void PlanExchange(Queue& /*queue*/, std::int64_t /*rank*/, const Tensor& /*offsets*/,
+                    const ExchangePlan& /*plan*/, const Tensor& /*overflows*/) override {}
   void GatherRows(Queue& /*queue*/, const Tensor& /*x*/, const Tensor& /*index*/,
-                  const Tensor& /*y*/) override {}
+                  const Tensor& /*count*/, const Tensor& /*y*/) override {}
   void ScatterRows(Queue& /*queue*/, const Tensor& /*x*/, const Tensor& /*index*/,
-                   const Tensor& /*y*/) override {}
+                   const Tensor& /*count*/, const Tensor& /*y*/) override {}
   void CountRows(Queue& /*queue*/, const Tensor& /*offsets*/, std::int64_t /*segments*/,
                  const Tensor& /*counts*/) override {}
   void UpdateExpertBias(Queue& /*queue*/, const Tensor& /*counts*/, double /*rate*/,
@@ -115,21 +117,6 @@ class IdleOps final : public Ops {
   }
   void SumSquares(Queue& /*queue*/, const Tensor& /*x*/, double /*scale*/,
                   const Tensor& /*sums*/) override {}
-
-  // The only result on which the size of later allocations depends.
-  void SortByExpert(Queue& /*queue*/, const DropForm& form, const Tensor& experts,
-                    const Tensor& /*weights*/, const Tensor& /*rows*/,
-                    const Tensor& offsets) override {
-    const std::int64_t choices = experts.num_elems();
-    auto* const ends = offsets.as<std::int32_t>();
-    ends[0] = 0;
-    for (std::int64_t e = 0; e < form.num_experts; ++e) {
-      const std::int64_t even =
-          choices * (e + 1) / form.num_experts - choices * e / form.num_experts;
-      const std::int64_t kept = form.capacity == 0 ? even : std::min(even, form.capacity);
-      ends[e + 1] = ends[e] + static_cast<std::int32_t>(form.pad ? form.capacity : kept);
-    }
-  }
 };
 
 }  // namespace

@@ -8,8 +8,7 @@
 
 namespace ckpt::trainer {
 
-// Results are left unchanged, except for the places of experts' rows: these are as if all experts
-// were chosen equally often.
+// All results are left unchanged: the size of no allocation depends on them.
 [[nodiscard]] std::unique_ptr<Ops> MakeIdleOps();
 
 }  // namespace ckpt::trainer

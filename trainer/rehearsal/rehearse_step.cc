@@ -90,6 +90,7 @@ Result<RehearsedBytes> RehearseStep(const TrainConfig& config, int rank) {
                      .recompute = config.recompute,
                      .moe = {.expert_group = experts.get(),
                              .dispatcher = config.dispatcher,
+                             .rank_capacity_factor = config.rank_capacity_factor,
                              .separate_sources = config.reduction == Reduction::kCanonical}}));
   const std::vector<UnitSpec> units = ListTrainedUnits(config, topology.expert());
   CKPT_ASSIGN_OR_RETURN(Buffer memory,

@@ -15,9 +15,8 @@ struct RehearsedBytes {
   std::uint64_t tables = 0;  // of positions, and of experts' counts and biases
 };
 
-// Runs the model's own code on a device that counts, so nothing is estimated. Experts are taken to
-// be chosen equally often. If ranks divide the experts, a rank whose experts are chosen more often
-// needs more.
+// Runs the model's own code on a device that counts, so nothing is estimated. The number of tokens
+// decides how much memory is allocated; it does not depend on which experts they choose.
 //
 // REQUIRES: ValidateTrainConfig accepts `config`; 0 <= rank < config.mesh.world_size. Errors: those
 // of Model::Create.

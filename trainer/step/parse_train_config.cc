@@ -48,6 +48,7 @@ void ReadMesh(SettingsReader& settings, TrainConfig& config) {
   config.dispatcher = settings.Word<Dispatcher>(
       "moe_token_dispatcher_type",
       {{"alltoall", Dispatcher::kAllToAll}, {"allgather", Dispatcher::kAllGather}});
+  config.rank_capacity_factor = settings.OptionalNumber("moe_expert_rank_capacity_factor", 1);
 }
 
 void ReadBatch(SettingsReader& settings, TrainConfig& config) {
@@ -146,7 +147,10 @@ void RefuseIdleSettings(SettingsReader& settings, TrainConfig& config) {
                       {"outer_dp_sharding_strategy"});
   // Said above, and not to be found a second time.
   if (config.mesh.num_instances == 1) config.mesh.outer = OuterSharding::kNoShard;
-  settings.RefuseIdle(!config.model.moe, "without num_experts", {"moe_token_dispatcher_type"});
+  settings.RefuseIdle(!config.model.moe, "without num_experts",
+                      {"moe_token_dispatcher_type", "moe_expert_rank_capacity_factor"});
+  settings.RefuseIdle(config.model.moe && config.mesh.expert_parallel == 1,
+                      "without expert_model_parallel_size", {"moe_expert_rank_capacity_factor"});
 
   const OptimizerConfig& optimizer = config.optimizer;
   const bool is_adam = optimizer.kind == OptimizerKind::kAdam;

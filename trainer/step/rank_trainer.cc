@@ -98,7 +98,8 @@ class RankTrainerImpl final : public RankTrainer {
   [[nodiscard]] DType statistics() const {
     return config_.precision.compute == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
   }
-  // Makes room on the device for these micro-batches; the memory is kept from step to step.
+  // Makes room on the device for these micro-batches; the memory is kept from step to step. Clears
+  // the counts of the routing.
   Status Reserve(std::span<const HostMicroBatch> batches);
   // Starts copying this micro-batch's arrays to the device.
   MicroBatch Upload(const HostMicroBatch& batch);
@@ -108,6 +109,8 @@ class RankTrainerImpl final : public RankTrainer {
   Result<std::vector<HostLosses>> ReadLosses(std::span<const HostMicroBatch> batches);
   // Sets loss, aux_loss and tokens to their values over all ranks.
   Status SumLossesOverRanks(std::span<const HostMicroBatch> batches, StepReport& report);
+  // Errors: kUsage.
+  [[nodiscard]] Status RowsDoNotFit() const;
   void ClearExpertCounts();
   // Sums them over all ranks, on the host and on the device.
   void SumExpertCounts();
@@ -139,21 +142,27 @@ class RankTrainerImpl final : public RankTrainer {
   std::vector<double> micro_batch_losses_;
   GradientFactors factors_;                // of the last step's gradients
   std::vector<std::int64_t> host_counts_;  // of experts, [L, E]
-  std::int64_t dropped_ = 0;               // choices of this rank's tokens in this step
+  Buffer routing_memory_;
+  Tensor routing_;                              // int64 [2]: the model's DispatchCounts
+  std::array<std::int64_t, 2> host_routing_{};  // a copy
 };
 
 Status RankTrainerImpl::Build() {
   CKPT_ASSIGN_OR_RETURN(comms_, SplitWorld(world_, topology_, device_));
+  CKPT_ASSIGN_OR_RETURN(routing_memory_, device_.Allocate(RoutingBytes(), MemoryUse::kOther));
+  routing_ = Tensor(routing_memory_.data(), DType::kInt64, {2});
   const bool is_canonical = config_.reduction == Reduction::kCanonical;
-  const ModelRuntime runtime = {.ops = &ops_,
-                                .device = &device_,
-                                .queue = compute_.get(),
-                                .compute = config_.precision.compute,
-                                .recompute = config_.recompute,
-                                .moe = {.expert_group = comms_.expert.get(),
-                                        .dispatcher = config_.dispatcher,
-                                        .separate_sources = is_canonical,
-                                        .dropped = &dropped_}};
+  const ModelRuntime runtime = {
+      .ops = &ops_,
+      .device = &device_,
+      .queue = compute_.get(),
+      .compute = config_.precision.compute,
+      .recompute = config_.recompute,
+      .moe = {.expert_group = comms_.expert.get(),
+              .dispatcher = config_.dispatcher,
+              .rank_capacity_factor = config_.rank_capacity_factor,
+              .separate_sources = is_canonical,
+              .counts = {.dropped = routing_.Rows(0, 1), .overflows = routing_.Rows(1, 1)}}};
   CKPT_ASSIGN_OR_RETURN(model_, Model::Create(config_.model, runtime));
   units_ = ListTrainedUnits(config_, topology_.expert());
   ShardPlan plan = PlanShards(units_, topology_, config_.precision, config_.slots);
@@ -214,6 +223,7 @@ Status RankTrainerImpl::Reserve(std::span<const HostMicroBatch> batches) {
     return OkStatus();
   };
   CKPT_RETURN_IF_ERROR(grow(inputs_, InputBytes(tokens)));
+  ops_.Fill(*compute_, routing_, 0);
   return grow(losses_, LossBytes(static_cast<std::int64_t>(batches.size()), tokens,
                                  config_.precision.compute));
 }
@@ -256,6 +266,7 @@ Result<std::vector<HostLosses>> RankTrainerImpl::ReadLosses(
   const auto stride = static_cast<std::size_t>(losses_stride_);
   const Tensor all(losses_.data(), statistics(),
                    {static_cast<std::int64_t>(batches.size() * stride)});
+  device_.CopyToHost(*compute_, routing_, host_routing_.data());
   std::vector<double> values(batches.size() * stride);
   if (statistics() == DType::kFloat64) {
     device_.CopyToHost(*compute_, all, values.data());
@@ -278,7 +289,7 @@ Result<std::vector<HostLosses>> RankTrainerImpl::ReadLosses(
 Status RankTrainerImpl::SumLossesOverRanks(std::span<const HostMicroBatch> batches,
                                            StepReport& report) {
   CKPT_ASSIGN_OR_RETURN(const std::vector<HostLosses> losses, ReadLosses(batches));
-  std::array<ExactSum, 4> sums;  // loss, tokens, auxiliary losses, dropped choices
+  std::array<ExactSum, 5> sums;  // loss, tokens, auxiliary losses, dropped choices, overflows
   std::string bad;
   micro_batch_losses_.clear();
   for (std::size_t m = 0; m < batches.size(); ++m) {
@@ -292,8 +303,11 @@ Status RankTrainerImpl::SumLossesOverRanks(std::span<const HostMicroBatch> batch
     sums[1].Add(static_cast<double>(tokens));
     sums[2].Add(losses[m].aux);
   }
-  sums[3].Add(static_cast<double>(dropped_));
+  sums[3].Add(static_cast<double>(host_routing_[0]));
+  sums[4].Add(static_cast<double>(host_routing_[1]));
   CKPT_RETURN_IF_ERROR(SumOverRanks(world_, sums));
+  // First: it leaves the losses undefined.
+  if (sums[4].Value() > 0) return RowsDoNotFit();
   const double num_batches = static_cast<double>(batches.size()) * world_.size();
   report.tokens = static_cast<std::int64_t>(sums[1].Value());
   const double divisor = config_.per_token_loss ? sums[1].Value() : num_batches;
@@ -309,8 +323,14 @@ Status RankTrainerImpl::SumLossesOverRanks(std::span<const HostMicroBatch> batch
                      : std::move(status);
 }
 
+Status RankTrainerImpl::RowsDoNotFit() const {
+  return Error(ErrorKind::kUsage, "the experts of a rank got more tokens than they have memory for")
+      .Expected(fmt::format("at most moe_expert_rank_capacity_factor={} times the mean",
+                            config_.rank_capacity_factor.value_or(0)))
+      .Hint("raise moe_expert_rank_capacity_factor, or leave it out");
+}
+
 void RankTrainerImpl::ClearExpertCounts() {
-  dropped_ = 0;
   const Tensor& counts = model_->expert_counts();
   if (counts) ops_.Fill(*compute_, counts, 0);
 }
@@ -429,7 +449,10 @@ Result<std::vector<float>> RankTrainerImpl::Logits(const HostMicroBatch& batch) 
       device_.Allocate(elems * ElementBytes(config_.precision.compute), MemoryUse::kOther));
   const Tensor logits(logits_memory.data(), config_.precision.compute, {tokens, vocab});
   CKPT_RETURN_IF_ERROR(model_->Forward(*store_, Upload(batch), LossesOf(0, tokens), logits));
-  return ReadFloats(logits, {});
+  device_.CopyToHost(*compute_, routing_, host_routing_.data());
+  CKPT_ASSIGN_OR_RETURN(std::vector<float> values, ReadFloats(logits, {}));
+  if (host_routing_[1] > 0) return RowsDoNotFit();
+  return values;
 }
 
 Result<std::vector<float>> RankTrainerImpl::ReadGradient(const MainArrays& main) {

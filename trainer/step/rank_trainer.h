@@ -92,8 +92,9 @@ class RankTrainer {
 
   // One update from this rank's micro-batches, `config.num_micro_batches()` of them.
   //
-  // Errors: kValueMismatch (a loss or gradient is not finite: names micro-batch or parameter;
-  // nothing is updated), kCancelled (a rank is gone).
+  // Errors: kValueMismatch (a loss or gradient is not finite: names micro-batch or parameter),
+  // kUsage (moe_expert_rank_capacity_factor is too small for the tokens), kCancelled (a rank is
+  // gone). After an error, nothing is updated.
   virtual Result<StepReport> Step(std::span<const HostMicroBatch> batches) = 0;
   // Computes the gradients of a step, for ReadGradient, and updates nothing. The report has no lr.
   virtual Result<StepReport> ComputeGradients(std::span<const HostMicroBatch> batches) = 0;

@@ -15,10 +15,12 @@ std::uint64_t LossBytes(std::int64_t micro_batches, std::int64_t tokens, DType c
          ElementBytes(StatisticsDtype(compute));
 }
 
+std::uint64_t RoutingBytes() { return 2 * sizeof(std::int64_t); }
+
 std::uint64_t StepBytes(const TrainConfig& config, std::span<const UnitSpec> units,
                         const ShardPlan& plan) {
   const std::int64_t tokens = config.micro_batch_size * config.seq_length;
-  return NormBytes(CountNormRows(units, plan)) + InputBytes(tokens) +
+  return NormBytes(CountNormRows(units, plan)) + RoutingBytes() + InputBytes(tokens) +
          LossBytes(config.num_micro_batches(), tokens, config.precision.compute);
 }
 

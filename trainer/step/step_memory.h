@@ -18,7 +18,10 @@ namespace ckpt::trainer {
 [[nodiscard]] std::uint64_t LossBytes(std::int64_t micro_batches, std::int64_t tokens,
                                       DType compute);
 
-// Both for a step, plus the norm of its gradients. RankTrainer allocates exactly this. `units` and
+// The counts of the routing (DispatchCounts).
+[[nodiscard]] std::uint64_t RoutingBytes();
+
+// All of these for a step, plus the norm of its gradients. RankTrainer allocates exactly this. `units` and
 // `plan` are the rank's.
 [[nodiscard]] std::uint64_t StepBytes(const TrainConfig& config, std::span<const UnitSpec> units,
                                       const ShardPlan& plan);

@@ -3,6 +3,7 @@
 #define CKPT_TRAINER_STEP_TRAIN_CONFIG_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,9 @@ struct TrainConfig {
   MeshConfig mesh;
   Precision precision;
   Dispatcher dispatcher = Dispatcher::kAllToAll;
+  // Memory for the rows that the experts of a rank get, as a multiple of the mean; a step that needs
+  // more fails. None: for the most rows that can come.
+  std::optional<double> rank_capacity_factor;
   Reduction reduction = Reduction::kTree;
   bool recompute = false;
   // If true, a step's loss is the mean over all its counted tokens. Otherwise it is the mean over

@@ -186,8 +186,9 @@ TEST(ThreadCommTest, RefusesRowsThatAreNotExpected) {
     const auto queue = device->MakeQueue("comm");
     CKPT_ASSIGN_OR_RETURN(const auto all, SplitCollectives(world, *device, 0, world.rank()));
     std::vector<float> send(4), receive(4);
-    const std::vector<std::int64_t> send_rows = {1, 2}, receive_rows = {1, 1};
-    all->AllToAll(*queue, ViewOf(send), send_rows, ViewOf(receive), receive_rows);
+    std::vector<std::int64_t> send_rows = {1, 2}, receive_rows = {1, 1};
+    const RowTransfer transfer = {.send = ViewOf(send), .receive = ViewOf(receive)};
+    all->AllToAll(*queue, {&transfer, 1}, ViewOf(send_rows), ViewOf(receive_rows));
     return queue->Synchronize();
   });
   EXPECT_THAT(status, FailsWith(ErrorKind::kInternal));

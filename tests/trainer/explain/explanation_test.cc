@@ -45,7 +45,9 @@ struct Measured {
 
 trainer::HostMicroBatch AnyBatch(const trainer::TrainConfig& config) {
   const auto tokens = static_cast<std::size_t>(config.micro_batch_size * config.seq_length);
-  return {.tokens = std::vector<std::int32_t>(tokens, 3),
+  std::vector<std::int32_t> values(tokens);
+  for (std::size_t i = 0; i < tokens; ++i) values[i] = static_cast<std::int32_t>(i % 37);
+  return {.tokens = std::move(values),
           .labels = std::vector<std::int32_t>(tokens, 5),
           .batch = config.micro_batch_size,
           .seq = config.seq_length};
@@ -233,7 +235,17 @@ INSTANTIATE_TEST_SUITE_P(
         MeshCase{1, {{"frozen", layout::Value::List{"*.linear_fc1.*"}}}},
         MeshCase{1,
                  {{"moe_expert_capacity_factor", 1.5}, {"moe_pad_expert_input_to_capacity", true}}},
-        // Where every expert has as many rows, ranks that share them out have, too.
+        // Ranks that share the experts have memory for the most rows that can come, or for the given
+        // number.
+        MeshCase{2, {{"expert_model_parallel_size", 2}}},
+        MeshCase{2,
+                 {{"expert_model_parallel_size", 2},
+                  {"moe_token_dispatcher_type", "allgather"},
+                  {"recompute_granularity", "full"}}},
+        MeshCase{4,
+                 {{"expert_model_parallel_size", 4},
+                  {"moe_expert_rank_capacity_factor", 3.5},
+                  {"recompute_granularity", "full"}}},
         MeshCase{2,
                  {{"expert_model_parallel_size", 2},
                   {"moe_expert_capacity_factor", 1.5},

@@ -1,9 +1,11 @@
 #include "trainer/model/dispatch.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <ostream>
 #include <random>
 #include <string>
@@ -51,57 +53,89 @@ Choices RandomChoices(std::uint64_t seed, std::int64_t tokens) {
 // One rank with a routing. Values say where they come from: token t of rank r is 100·r + t.
 class RoutedRank {
  public:
-  RoutedRank(Dispatcher kind, const DispatchSpec& spec, HostGroup& group,
+  RoutedRank(Dispatcher kind, DispatchSpec spec, HostGroup& group,
              const trainer::HostDeviceOptions& device = {})
       : rank_(device),
         context_(rank_.Context(kType, 1, 0)),
         group_(rank_.CollectivesOf(group)),
-        dispatch_(trainer::MakeDispatch(kind, spec, *group_)) {}
+        counts_({.dropped = rank_.Zeros(DType::kInt64, {1}),
+                 .overflows = rank_.Zeros(DType::kInt64, {1})}) {
+    spec.num_experts = kNumExperts;
+    spec.topk = kTopK;
+    dispatch_ = trainer::MakeDispatch(kind, spec, group_.get());
+  }
   RoutedRank(const RoutedRank&) = delete;
   RoutedRank& operator=(const RoutedRank&) = delete;
   ~RoutedRank() { (void)rank_.queue().Synchronize(); }
 
   // Weights are 0 unless they are given.
-  Status Route(const Choices& choices, std::vector<double> weights = {}) {
+  void Route(const Choices& choices, std::vector<double> weights = {}) {
     tokens_ = static_cast<std::int64_t>(choices.size()) / kTopK;
     weights.resize(choices.size());
-    experts_ = rank_.Put(choices, DType::kInt32, {tokens_, kTopK});
-    weights_ = rank_.Put(weights, kType, {tokens_, kTopK});
-    return dispatch_->Route(context_, experts_, weights_);
+    const auto padding = std::ranges::count(choices, -1) / kTopK;
+    const Tensor experts = rank_.Put(choices, DType::kInt32, {tokens_, kTopK});
+    dispatch_->Plan(context_, tokens_, tokens_ - padding);
+    dispatch_->Route(context_, experts, rank_.Put(weights, kType, {tokens_, kTopK}), counts_);
   }
 
-  [[nodiscard]] const trainer::Dispatch& dispatch() const { return *dispatch_; }
+  [[nodiscard]] std::int64_t max_rows() const { return dispatch_->max_rows(); }
   [[nodiscard]] std::vector<double> offsets() { return rank_.Read(dispatch_->offsets()); }
-
-  std::vector<double> ToExperts(const std::vector<double>& x) {
-    const Tensor rows = rank_.Nans(kType, {dispatch_->num_rows(), kHidden});
-    dispatch_->ToExperts(context_, rank_.Put(x, kType, {tokens_, kHidden}), rows);
-    return rank_.Read(rows);
+  [[nodiscard]] std::size_t num_rows() {
+    return static_cast<std::size_t>(rank_.Read(dispatch_->count())[0]);
   }
+  [[nodiscard]] double dropped() { return rank_.Read(counts_.dropped)[0]; }
+  [[nodiscard]] double overflows() { return rank_.Read(counts_.overflows)[0]; }
+
+  // Rows in use. Others are not written.
+  std::vector<double> ToExperts(const std::vector<double>& x) {
+    const Tensor rows = rank_.Nans(kType, {max_rows(), kHidden});
+    dispatch_->ToExperts(context_, rank_.Put(x, kType, {tokens_, kHidden}), {}, rows, {});
+    return InUse(rows, kHidden);
+  }
+  // The sums of rows in use. Others are not read.
   std::vector<double> FromExperts(const std::vector<double>& rows) {
     const Tensor y = rank_.Nans(kType, {tokens_, kHidden});
-    dispatch_->FromExperts(context_, rank_.Put(rows, kType, {dispatch_->num_rows(), kHidden}), y);
+    dispatch_->FromExperts(context_, PutRows(rows, kHidden), {}, y, {});
     return rank_.Read(y);
   }
+  // The same with weights: of the rows, and back.
   std::vector<double> WeightsToExperts(const std::vector<double>& weights) {
-    const Tensor rows = rank_.Nans(kType, {dispatch_->num_rows()});
-    dispatch_->WeightsToExperts(context_, rank_.Put(weights, kType, {tokens_, kTopK}), rows);
-    return rank_.Read(rows);
+    const Tensor x = rank_.Zeros(kType, {tokens_, kHidden});
+    const Tensor rows = rank_.Nans(kType, {max_rows(), kHidden});
+    const Tensor row_weights = rank_.Nans(kType, {max_rows()});
+    dispatch_->ToExperts(context_, x, rank_.Put(weights, kType, {tokens_, kTopK}), rows,
+                         row_weights);
+    EXPECT_THAT(InUse(rows, kHidden), Each(0));
+    return InUse(row_weights, 1);
   }
-  std::vector<double> WeightsFromExperts(const std::vector<double>& rows) {
+  std::vector<double> WeightsFromExperts(const std::vector<double>& row_weights) {
+    const Tensor y = rank_.Nans(kType, {tokens_, kHidden});
     const Tensor weights = rank_.Nans(kType, {tokens_, kTopK});
-    dispatch_->WeightsFromExperts(context_, rank_.Put(rows, kType, {dispatch_->num_rows()}),
-                                  weights);
+    const Tensor rows = PutRows(std::vector<double>(row_weights.size() * kHidden), kHidden);
+    dispatch_->FromExperts(context_, rows, PutRows(row_weights, 1).Reshape({max_rows()}), y,
+                           weights);
+    EXPECT_THAT(rank_.Read(y), Each(0));
     return rank_.Read(weights);
   }
 
  private:
+  std::vector<double> InUse(const Tensor& rows, std::int64_t columns) {
+    std::vector<double> values = rank_.Read(rows);
+    const std::size_t size = num_rows() * static_cast<std::size_t>(columns);
+    for (std::size_t i = size; i < values.size(); ++i) EXPECT_TRUE(std::isnan(values[i]));
+    values.resize(size);
+    return values;
+  }
+  Tensor PutRows(std::vector<double> values, std::int64_t columns) {
+    values.resize(static_cast<std::size_t>(max_rows() * columns), std::nan(""));
+    return rank_.Put(values, kType, {max_rows(), columns});
+  }
+
   RankDevice rank_;
   trainer::BlockContext context_;
-  std::int64_t tokens_ = 0;
-  Tensor experts_;
-  Tensor weights_;
   const std::unique_ptr<trainer::Collectives> group_;
+  trainer::DispatchCounts counts_;
+  std::int64_t tokens_ = 0;
   std::unique_ptr<trainer::Dispatch> dispatch_;
 };
 
@@ -169,20 +203,17 @@ class DispatchTest : public ::testing::TestWithParam<DispatchCase> {
   template <typename Body>
   void OnRanks(const std::vector<Choices>& choices, const Body& body) {
     ASSERT_EQ(choices.size(), static_cast<std::size_t>(GetParam().ranks));
-    EXPECT_THAT(
-        trainer::RunRanks(GetParam().ranks,
-                          [&](HostGroup& group) -> Status {
-                            RoutedRank rank(GetParam().kind,
-                                            {.num_experts = kNumExperts,
-                                             .drop = {.num_experts = kNumExperts},
-                                             .separates_sources = GetParam().separates_sources},
-                                            group, GetParam().device);
-                            CKPT_RETURN_IF_ERROR(
-                                rank.Route(choices[static_cast<std::size_t>(group.rank())]));
-                            body(rank, group.rank());
-                            return OkStatus();
-                          }),
-        IsOk());
+    EXPECT_THAT(trainer::RunRanks(GetParam().ranks,
+                                  [&](HostGroup& group) -> Status {
+                                    RoutedRank rank(
+                                        GetParam().kind,
+                                        {.separates_sources = GetParam().separates_sources}, group,
+                                        GetParam().device);
+                                    rank.Route(choices[static_cast<std::size_t>(group.rank())]);
+                                    body(rank, group.rank());
+                                    return OkStatus();
+                                  }),
+                IsOk());
   }
   [[nodiscard]] static std::vector<Choices> SomeChoices(std::int64_t tokens) {
     std::vector<Choices> choices;
@@ -196,7 +227,8 @@ class DispatchTest : public ::testing::TestWithParam<DispatchCase> {
     const auto tokens =
         static_cast<std::int64_t>(choices[static_cast<std::size_t>(number)].size()) / kTopK;
     EXPECT_EQ(rank.offsets(), want.offsets);
-    EXPECT_EQ(rank.dispatch().num_rows(), static_cast<std::int64_t>(want.rows.size()));
+    EXPECT_EQ(rank.num_rows(), want.rows.size());
+    EXPECT_EQ(rank.overflows(), 0);
     std::vector<double> firsts;
     const std::vector<double> rows = rank.ToExperts(TokenNames(number, tokens));
     for (std::size_t i = 0; i < rows.size(); i += kHidden) firsts.push_back(rows[i]);
@@ -239,7 +271,7 @@ TEST_P(DispatchTest, EveryTokenToTheLastExperts) {
   OnRanks(choices, [&](RoutedRank& rank, int number) {
     ExpectRows(rank, number, choices);
     const std::int64_t held = kNumExperts / GetParam().ranks;
-    EXPECT_EQ(rank.dispatch().num_rows() == 0, (number + 1) * held <= 5);
+    EXPECT_EQ(rank.num_rows() == 0, (number + 1) * held <= 5);
     // Whoever got nothing still takes part.
     EXPECT_EQ(rank.FromExperts(rank.ToExperts(TokenNames(number, 6)))[0], 100.0 * number * kTopK);
     EXPECT_EQ(rank.WeightsFromExperts(rank.WeightsToExperts(choice)), choice);
@@ -249,7 +281,7 @@ TEST_P(DispatchTest, EveryTokenToTheLastExperts) {
 TEST_P(DispatchTest, NoTokensAtAll) {
   const std::vector<Choices> choices(static_cast<std::size_t>(GetParam().ranks));
   OnRanks(choices, [&](RoutedRank& rank, int) {
-    EXPECT_EQ(rank.dispatch().num_rows(), 0);
+    EXPECT_EQ(rank.max_rows(), 0);
     EXPECT_THAT(rank.offsets(), Each(0));
     EXPECT_THAT(rank.FromExperts(rank.ToExperts({})), IsEmpty());
     EXPECT_THAT(rank.WeightsFromExperts(rank.WeightsToExperts({})), IsEmpty());
@@ -260,7 +292,7 @@ TEST_P(DispatchTest, ARoutingReplacesTheOneBefore) {
   const std::vector<Choices> choices = SomeChoices(9);
   const std::vector<Choices> later = SomeChoices(4);
   OnRanks(choices, [&](RoutedRank& rank, int number) {
-    ASSERT_THAT(rank.Route(later[static_cast<std::size_t>(number)]), IsOk());
+    rank.Route(later[static_cast<std::size_t>(number)]);
     ExpectRows(rank, number, later);
   });
 }
@@ -268,24 +300,57 @@ TEST_P(DispatchTest, ARoutingReplacesTheOneBefore) {
 INSTANTIATE_TEST_SUITE_P(Groups, DispatchTest, ::testing::ValuesIn(DispatchCases()),
                          [](const auto& test) { return test.param.name; });
 
-TEST(AllToAllDispatchTest, TakesDifferentNumbersOfTokensFromEachRank) {
-  const std::vector<Choices> choices = {
-      RandomChoices(1, 3), {}, RandomChoices(2, 8), RandomChoices(3, 1)};
-  EXPECT_THAT(trainer::RunRanks(
-                  4,
-                  [&](HostGroup& group) -> Status {
-                    const int number = group.rank();
-                    const auto& mine = choices[static_cast<std::size_t>(number)];
-                    RoutedRank rank(
-                        Dispatcher::kAllToAll,
-                        {.num_experts = kNumExperts, .drop = {.num_experts = kNumExperts}}, group);
-                    CKPT_RETURN_IF_ERROR(rank.Route(mine));
-                    const Expected want = ExpectedRows(choices, number, false);
-                    EXPECT_EQ(rank.offsets(), want.offsets);
-                    EXPECT_EQ(rank.WeightsFromExperts(rank.WeightsToExperts(mine)), mine);
-                    return OkStatus();
-                  }),
-              IsOk());
+// The most rows that can come have room, and with a limit no more than that.
+TEST_P(DispatchTest, HasRoomForEveryRouting) {
+  Choices choice;
+  for (int t = 0; t < 6; ++t) choice.insert(choice.end(), {0, 1, 2});
+  const std::vector<Choices> choices(static_cast<std::size_t>(GetParam().ranks), choice);
+  const std::int64_t held = kNumExperts / GetParam().ranks;
+  OnRanks(choices, [&](RoutedRank& rank, int number) {
+    EXPECT_EQ(rank.max_rows(), GetParam().ranks * 6 * std::min(kTopK, held));
+    if (number == 0) {
+      EXPECT_EQ(rank.num_rows(), static_cast<std::size_t>(rank.max_rows()));
+    }
+  });
+}
+
+TEST_P(DispatchTest, CountsRowsThatExceedTheLimit) {
+  if (GetParam().ranks == 1) return;
+  // The mean load is 3·8 rows a rank. The first rank gets all of its own tokens, and those of
+  // the others that are asked for.
+  Choices to_first, elsewhere;
+  for (int t = 0; t < 8; ++t) {
+    for (const int slot : {0, 1, 2}) {
+      to_first.push_back(slot % (static_cast<int>(kNumExperts) / GetParam().ranks));
+      elsewhere.push_back(5 + slot);
+    }
+  }
+  for (const bool overflows : {false, true}) {
+    std::vector<Choices> choices(static_cast<std::size_t>(GetParam().ranks), elsewhere);
+    choices[0] = to_first;
+    if (overflows) choices[1] = to_first;
+    const double factor = GetParam().ranks - 1.0;
+    EXPECT_THAT(
+        trainer::RunRanks(GetParam().ranks,
+                          [&](HostGroup& group) -> Status {
+                            RoutedRank rank(GetParam().kind,
+                                            {.rank_capacity_factor = overflows ? 1 : factor + 1,
+                                             .separates_sources = GetParam().separates_sources},
+                                            group, GetParam().device);
+                            rank.Route(choices[static_cast<std::size_t>(group.rank())]);
+                            EXPECT_LE(rank.max_rows(), (overflows ? 1 : factor + 1) * 24);
+                            // With all-to-all every rank knows.
+                            const bool knows =
+                                group.rank() == 0 || GetParam().kind == Dispatcher::kAllToAll;
+                            if (!overflows || knows) {
+                              EXPECT_EQ(rank.overflows(), overflows ? 1 : 0);
+                            }
+                            // Whatever the sums are, the ranks agree on what they exchange.
+                            rank.FromExperts(rank.ToExperts(TokenNames(group.rank(), 8)));
+                            return OkStatus();
+                          }),
+        IsOk());
+  }
 }
 
 struct DropCase {
@@ -307,14 +372,12 @@ TEST_P(DropTest, KeepsTheCapacity) {
       trainer::RunRanks(
           2,
           [&](HostGroup& group) -> Status {
-            RoutedRank rank(Dispatcher::kAllToAll,
-                            {.num_experts = kNumExperts,
-                             .drop = {.num_experts = kNumExperts,
-                                      .capacity = 2,
-                                      .policy = GetParam().policy,
-                                      .pad = GetParam().pad}},
-                            group);
-            CKPT_RETURN_IF_ERROR(rank.Route(choices, weights));
+            // The mean load is 9/8.
+            RoutedRank rank(
+                Dispatcher::kAllToAll,
+                {.capacity = {.factor = 1.6, .policy = GetParam().policy, .pad = GetParam().pad}},
+                group);
+            rank.Route(choices, weights);
             const std::vector<double> rows = rank.ToExperts(TokenNames(0, 3));
             if (group.rank() == 0) {
               // Both ranks send the same.
@@ -323,10 +386,9 @@ TEST_P(DropTest, KeepsTheCapacity) {
               EXPECT_EQ(firsts, GetParam().rows);
             }
             if (GetParam().pad) {
-              EXPECT_EQ(rank.dispatch().num_rows(),
-                        4 * 2 * 2);  // experts, ranks, capacity
+              EXPECT_EQ(rank.num_rows(), 4 * 2 * 2);  // experts, ranks, capacity
             }
-            EXPECT_EQ(rank.dispatch().num_unplaced(), std::ranges::count(GetParam().returned, 0));
+            EXPECT_EQ(rank.dropped(), std::ranges::count(GetParam().returned, 0));
             std::vector<double> slots(9);
             std::iota(slots.begin(), slots.end(), 1);
             EXPECT_EQ(rank.WeightsFromExperts(rank.WeightsToExperts(slots)), GetParam().returned);
@@ -353,38 +415,46 @@ INSTANTIATE_TEST_SUITE_P(Policies, DropTest,
                                                     {0, 2, 3, 4, 0, 6, 7, 8, 9}}),
                          [](const auto& test) { return test.param.name; });
 
-// Choices of padding have no row either; without a capacity all others have one.
-TEST(AllToAllDispatchTest, CountsChoicesWithoutARow) {
+// Choices of padding have no row either, but they were not dropped.
+TEST(DispatchCountsTest, CountsDroppedChoices) {
   const Choices choices = {0, 1, 2, 0, 1, 3, 0, 1, 4, -1, -1, -1};
-  for (const bool pad : {false, true}) {
-    for (const std::int64_t capacity : {0, 2, 3}) {
-      if (pad && capacity == 0) continue;
-      const std::int64_t dropped = capacity == 2 ? 2 : 0;  // a third token of experts 0 and 1
-      EXPECT_THAT(trainer::RunRanks(
-                      2,
-                      [&](HostGroup& group) -> Status {
-                        RoutedRank rank(Dispatcher::kAllToAll,
-                                        {.num_experts = kNumExperts,
-                                         .drop = {.num_experts = kNumExperts,
-                                                  .capacity = capacity,
-                                                  .policy = DropPolicy::kPosition,
-                                                  .pad = pad}},
-                                        group);
-                        CKPT_RETURN_IF_ERROR(rank.Route(choices));
-                        EXPECT_EQ(rank.dispatch().num_unplaced(), capacity == 0 ? 0 : dropped + 3)
-                            << "capacity " << capacity << " pad " << pad;
-                        return OkStatus();
-                      }),
-                  IsOk());
+  for (const int ranks : {1, 2}) {
+    for (const bool pad : {false, true}) {
+      for (const double capacity : {0, 2, 3}) {
+        if (pad && capacity == 0) continue;
+        std::optional<double> factor;
+        if (capacity > 0) factor = capacity * 8 / 9;  // the mean load is 9/8
+        EXPECT_THAT(
+            trainer::RunRanks(
+                ranks,
+                [&](HostGroup& group) -> Status {
+                  RoutedRank rank(
+                      Dispatcher::kAllToAll,
+                      {.capacity = {.factor = factor, .policy = DropPolicy::kPosition, .pad = pad}},
+                      group);
+                  rank.Route(choices);
+                  // A third token of experts 0 and 1.
+                  EXPECT_EQ(rank.dropped(), capacity == 2 ? 2 : 0);
+                  return OkStatus();
+                }),
+            IsOk());
+      }
     }
   }
 }
 
 TEST(AllGatherDispatchTest, SeesRanksWithDifferentNumbersOfTokens) {
   const Status status = trainer::RunRanks(2, [&](HostGroup& group) {
-    RoutedRank rank(Dispatcher::kAllGather,
-                    {.num_experts = kNumExperts, .drop = {.num_experts = kNumExperts}}, group);
-    return rank.Route(RandomChoices(1, 2 + group.rank()));
+    RankDevice rank;
+    const auto collectives = rank.CollectivesOf(group);
+    trainer::BlockContext context = rank.Context(kType, 1, 0);
+    const auto dispatch = trainer::MakeDispatch(
+        Dispatcher::kAllGather, {.num_experts = kNumExperts, .topk = kTopK}, collectives.get());
+    const std::int64_t tokens = 2 + group.rank();
+    dispatch->Plan(context, tokens, tokens);
+    dispatch->Route(context, rank.Put(RandomChoices(1, tokens), DType::kInt32, {tokens, kTopK}), {},
+                    {});
+    return rank.queue().Synchronize();
   });
   EXPECT_THAT(status, FailsWith(ErrorKind::kInternal));
 }

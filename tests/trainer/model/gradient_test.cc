@@ -85,9 +85,9 @@ class PlantedErrorOps final : public ForwardingOps {
     ForwardingOps::Rope(queue, form, cosine, sine, x);
     if (form.inverse) Spoil(Planted::kRotation, queue, x);
   }
-  void SwiGluBackward(Queue& queue, const Tensor& dy, const Tensor& x, const Tensor& row_weights,
+  void SwiGluBackward(Queue& queue, const Tensor& dy, const Tensor& x, const ActivationRows& rows,
                       const Tensor& dx, const Tensor& drow_weights) override {
-    ForwardingOps::SwiGluBackward(queue, dy, x, row_weights, dx, drow_weights);
+    ForwardingOps::SwiGluBackward(queue, dy, x, rows, dx, drow_weights);
     Spoil(Planted::kSwiGlu, queue, dx);
   }
   void Gemm(Queue& queue, const GemmForm& form, const Tensor& a, const Tensor& b,

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -40,7 +41,7 @@ struct MoeOptions {
   trainer::Dispatcher dispatcher = trainer::Dispatcher::kAllToAll;
   bool separate_sources = false;
   bool fixed_order = false;
-  bool recompute = false;  // forward again before backward, without auxiliary losses
+  bool recompute = false;  // computes again before backward, with the memory of forward taken back
   DType compute = DType::kFloat64;
   std::optional<DType> gradients = {};  // else that of the statistics
   trainer::HostDeviceOptions device = {};
@@ -92,8 +93,8 @@ inline std::vector<double> MoeWeight(const trainer::ParamSpec& spec, std::uint64
                       1 / std::sqrt(static_cast<double>(spec.shape.back())));
 }
 
-// One rank of RunMoe. Between Prepare and AddTo nothing waits for the queue but the block itself,
-// so that memory it gives up too early shows.
+// One rank of RunMoe. Between Prepare and AddTo nothing waits for the queue, so that memory which the
+// block gives up too early shows.
 class MoeRank {
  public:
   MoeRank(const trainer::ModelConfig& config, std::uint64_t seed, const MoeOptions& options,
@@ -103,10 +104,12 @@ class MoeRank {
         rank_(options.device, {.fixed_order = options.fixed_order}),
         group_(rank_.CollectivesOf(group)),
         counts_(rank_.Zeros(DType::kInt64, {config.moe->num_experts})),
+        overflows_(rank_.Zeros(DType::kInt64, {1})),
         block_(config, "mlp.",
                {.expert_group = group_.get(),
                 .dispatcher = options.dispatcher,
-                .separate_sources = options.separate_sources},
+                .separate_sources = options.separate_sources,
+                .counts = {.dropped = {}, .overflows = overflows_}},
                PutBias(), counts_),
         params_(rank_.device(), rank_.queue(), {{.name = "moe", .params = block_.Params()}},
                 {.weights = options.compute,
@@ -139,26 +142,33 @@ class MoeRank {
   }
 
   // REQUIRES: it was prepared.
-  Status Run(int index) {
+  void Run(int index) {
     const trainer::ArenaScope scope(rank_.arena());
     const Step& step = steps_.at(index);
     trainer::BlockContext context = rank_.Context(options_.compute, step.batch, step.seq);
     context.layout = step.layout;
     const auto weights = params_.Acquire(0);
-    CKPT_RETURN_IF_ERROR(block_.Forward(context, weights, step.x, step.y, step.aux_loss));
+    block_.PlanRouting(context);
+    const trainer::Arena::Mark recomputed = rank_.arena().Position();
+    block_.Forward(context, weights, step.x, step.y, step.aux_loss);
     if (options_.recompute) {
-      CKPT_RETURN_IF_ERROR(block_.Forward(context, weights, step.x, step.y, {}));
+      rank_.arena().Rewind(recomputed);
+      const trainer::Tensor other = rank_.arena().Allocate(options_.compute, {64, hidden_size_});
+      context.ops.Fill(context.queue, other, std::numeric_limits<double>::quiet_NaN());
+      block_.Recompute(context, weights, step.x);
     }
     block_.Backward(context, weights, params_.AcquireGradients(0), step.dy, options_.aux_scale,
                     step.dx);
     params_.ReduceGradients(0);
     params_.Release(0);
-    return OkStatus();
   }
+  // Waits for the queue.
+  Status Finish() { return rank_.queue().Synchronize(); }
 
   // Waits for the queue.
   Status AddTo(MoeValues& values) {
-    CKPT_RETURN_IF_ERROR(rank_.queue().Synchronize());
+    CKPT_RETURN_IF_ERROR(Finish());
+    CKPT_CHECK(rank_.Read(overflows_)[0] == 0);
     for (const auto& [index, step] : steps_) {
       const auto at = static_cast<std::size_t>(index);
       values.y[at] = rank_.Read(step.y);
@@ -202,6 +212,7 @@ class MoeRank {
   RankDevice rank_;
   const std::unique_ptr<trainer::Collectives> group_;
   const trainer::Tensor counts_;
+  const trainer::Tensor overflows_;
   trainer::MoeBlock block_;
   FullParams params_;
   std::map<int, Step> steps_;
@@ -224,7 +235,7 @@ inline Result<MoeValues> RunMoe(const trainer::ModelConfig& config,
       rank.Prepare(batches[static_cast<std::size_t>(index)], index);
     }
     for (int index = group.rank(); index < count; index += options.ranks) {
-      CKPT_RETURN_IF_ERROR(rank.Run(index));
+      rank.Run(index);
     }
     const std::lock_guard lock(mutex);
     return rank.AddTo(values);

@@ -8,8 +8,8 @@ struct Activation {
   const char* name;
   std::int64_t inner_per_outer;
   double (*value)(const double* row, std::int64_t outer, std::int64_t i);
-  void (Ops::*forward)(Queue&, const Tensor& x, const Tensor& row_weights, const Tensor& y);
-  void (Ops::*backward)(Queue&, const Tensor& dy, const Tensor& x, const Tensor& row_weights,
+  void (Ops::*forward)(Queue&, const Tensor& x, const ActivationRows& rows, const Tensor& y);
+  void (Ops::*backward)(Queue&, const Tensor& dy, const Tensor& x, const ActivationRows& rows,
                         const Tensor& dx, const Tensor& drow_weights);
 };
 
@@ -47,10 +47,10 @@ TEST_P(OpsSuite, ActivationsAreTheirFormulasInEveryDtype) {
       const auto x = Make(dtype, {kRows, inner}, Uniform(kRows * inner, -8, 8));
       const auto row_weights = Make(StatisticsOf(dtype), {kRows}, Uniform(kRows));
       const auto y = Poisoned(dtype, {kRows, kOuter});
-      (ops().*activation.forward)(queue(), x, row_weights, y);
+      (ops().*activation.forward)(queue(), x, {.weights = row_weights}, y);
       EXPECT_THAT(Read(y), NearValues(Reference(activation, Read(x), Read(row_weights), kOuter),
                                       4 * epsilon));
-      (ops().*activation.forward)(queue(), x, Tensor(), y);
+      (ops().*activation.forward)(queue(), x, {}, y);
       EXPECT_THAT(Read(y), NearValues(Reference(activation, Read(x), Values(kRows, 1.0), kOuter),
                                       4 * epsilon));
     }
@@ -66,10 +66,10 @@ TEST_P(OpsSuite, ActivationsStayFiniteFarFromZero) {
     const auto x_t = Make(DType::kFloat32, {1, static_cast<std::int64_t>(x.size())}, x);
     const auto y = Poisoned(DType::kFloat32, {1, 6});
     const auto dx = Poisoned(DType::kFloat32, {1, static_cast<std::int64_t>(x.size())});
-    (ops().*activation.forward)(queue(), x_t, Tensor(), y);
+    (ops().*activation.forward)(queue(), x_t, {}, y);
     EXPECT_THAT(Read(y), NearValues(Values{0, 0, 0, 90, 200, 1e30}, 1e-6));
-    (ops().*activation.backward)(queue(), Make(DType::kFloat32, {1, 6}, Values(6, 1.0)), x_t,
-                                 Tensor(), dx, Tensor());
+    (ops().*activation.backward)(queue(), Make(DType::kFloat32, {1, 6}, Values(6, 1.0)), x_t, {},
+                                 dx, Tensor());
     Values slopes = Read(dx);
     slopes.resize(6);
     EXPECT_THAT(slopes, NearValues(Values{0, 0, 0, 1, 1, 1}, 1e-6));
@@ -90,7 +90,7 @@ TEST_P(OpsSuite, ActivationBackwardsAreTheSlopesOfTheForwards) {
     const auto row_weights_t = Make(DType::kFloat64, {kRows}, row_weights);
     const auto dx = Poisoned(DType::kFloat64, {kRows, inner});
     const auto drow_weights = Poisoned(DType::kFloat64, {kRows});
-    (ops().*activation.backward)(queue(), dy_t, x_t, row_weights_t, dx, drow_weights);
+    (ops().*activation.backward)(queue(), dy_t, x_t, {.weights = row_weights_t}, dx, drow_weights);
     const auto loss = [&](const Values& at_x, const Values& at_weights) {
       return Dot(Reference(activation, at_x, at_weights, kOuter), dy);
     };
@@ -102,15 +102,47 @@ TEST_P(OpsSuite, ActivationBackwardsAreTheSlopesOfTheForwards) {
                 NearValues(NumericGradient(row_weights,
                                            [&](const Values& moved) { return loss(x, moved); }),
                            1e-8));
-    (ops().*activation.backward)(queue(), dy_t, x_t, Tensor(), dx, Tensor());
+    (ops().*activation.backward)(queue(), dy_t, x_t, {}, dx, Tensor());
     EXPECT_THAT(
         Read(dx),
         NearValues(NumericGradient(
                        x, [&](const Values& moved) { return loss(moved, Values(kRows, 1.0)); }),
                    1e-8));
     const Values apart = Read(dx);
-    (ops().*activation.backward)(queue(), dy_t, x_t, Tensor(), x_t, Tensor());
+    (ops().*activation.backward)(queue(), dy_t, x_t, {}, x_t, Tensor());
     EXPECT_EQ(Read(x_t), apart) << "in place of x";
+  }
+}
+
+// Of rows that are not in use nothing is read or written.
+TEST_P(OpsSuite, ActivationsLeaveRowsAloneThatAreNotInUse) {
+  constexpr std::int64_t kRows = 9;
+  constexpr std::int64_t kUsed = 5;
+  constexpr std::int64_t kOuter = 7;
+  for (const Activation& activation : kActivations) {
+    SCOPED_TRACE(activation.name);
+    const std::int64_t inner = kOuter * activation.inner_per_outer;
+    const auto x = Make(DType::kFloat32, {kRows, inner}, Uniform(kRows * inner));
+    const auto dy = Make(DType::kFloat32, {kRows, kOuter}, Uniform(kRows * kOuter));
+    const auto row_weights = Make(DType::kFloat32, {kRows}, Uniform(kRows));
+    const auto count = Make(DType::kInt32, {1}, {kUsed});
+    std::vector<std::vector<Values>> results;
+    for (const Tensor& used : {Tensor(), count.tensor()}) {
+      const ActivationRows rows = {.weights = row_weights, .count = used};
+      const auto y = Poisoned(DType::kFloat32, {kRows, kOuter});
+      const auto dx = Poisoned(DType::kFloat32, {kRows, inner});
+      const auto drow_weights = Poisoned(DType::kFloat32, {kRows});
+      (ops().*activation.forward)(queue(), x, rows, y);
+      (ops().*activation.backward)(queue(), dy, x, rows, dx, drow_weights);
+      results.push_back({Read(y), Read(dx), Read(drow_weights)});
+    }
+    for (std::size_t i = 0; i < results[0].size(); ++i) {
+      const auto end = static_cast<std::ptrdiff_t>(results[0][i].size() * kUsed / kRows);
+      const Values& got = results[1][i];
+      EXPECT_EQ(Values(got.begin(), got.begin() + end),
+                Values(results[0][i].begin(), results[0][i].begin() + end));
+      EXPECT_THAT(Values(got.begin() + end, got.end()), ::testing::Each(::testing::IsNan()));
+    }
   }
 }
 
@@ -127,8 +159,8 @@ TEST_P(OpsSuite, ActivationsAreTheSameWithAnyNumberOfThreads) {
       const auto y = Poisoned(DType::kFloat32, {kRows, kOuter});
       const auto dx = Poisoned(DType::kFloat32, {kRows, inner});
       const auto drow_weights = Poisoned(DType::kFloat32, {kRows});
-      (ops().*activation.forward)(queue(), x, row_weights, y);
-      (ops().*activation.backward)(queue(), dy, x, row_weights, dx, drow_weights);
+      (ops().*activation.forward)(queue(), x, {.weights = row_weights}, y);
+      (ops().*activation.backward)(queue(), dy, x, {.weights = row_weights}, dx, drow_weights);
       return std::vector<Values>{Read(y), Read(dx), Read(drow_weights)};
     });
   }

@@ -119,9 +119,9 @@ TEST(EngineMemoryTest, ACapOnWholeUnitsIsKept) {
   EXPECT_THAT(run.status().first().hint, HasSubstr("max_unsharded_bytes="));
 }
 
-// Rows per rank vary from step to step, and one layer's are larger than what the arena grows by at
-// least.
-TEST(EngineMemoryTest, ActivationsOfRowsThatVaryHoldLittleMoreThanTheLargestStepNeeds) {
+// Rows per rank vary from step to step, but the memory for them does not. One layer's are larger
+// than what the arena grows by at least.
+TEST(EngineMemoryTest, ActivationsHoldLittleMoreThanAStepNeeds) {
   ModelConfig model = SmallMoe();
   model.moe->ffn_hidden_size = 2048;
   TrainConfig config = OnMesh(SmallRun(model, 2), {.world_size = 2, .expert_parallel = 2});
@@ -509,6 +509,37 @@ TEST(EngineTest, NarrowWireAndSumsStayClose) {
 }
 
 // --- errors ---------------------------------------------------------------------------------------
+
+// Every rank has as many tokens, and a rank's experts get more or less of them than the mean.
+TEST(EngineTest, RowsThatDoNotFitStopEveryRankAndNameTheSetting) {
+  for (const Dispatcher dispatcher : {Dispatcher::kAllToAll, Dispatcher::kAllGather}) {
+    TrainConfig config = OnMesh(SmallRun(SmallMoe(), 4), {.world_size = 4, .expert_parallel = 2});
+    config.dispatcher = dispatcher;
+    const Result<TrainingRun> unlimited = Train(config, {});
+    ASSERT_THAT(unlimited, IsOk());
+    config.rank_capacity_factor = 2;  // all tokens
+    const Result<TrainingRun> enough = Train(config, {});
+    ASSERT_THAT(enough, IsOk());
+    EXPECT_EQ(enough->weights, unlimited->weights);
+
+    config.rank_capacity_factor = 1;
+    const Result<TrainingRun> run = Train(config, {});
+    ASSERT_THAT(run, FailsWith(ErrorKind::kUsage));
+    EXPECT_THAT(run.status().ToString(), HasSubstr("at most moe_expert_rank_capacity_factor=1"));
+  }
+}
+
+// What was routed stays, although the memory of the layer was taken back.
+TEST(EngineTest, RecomputationRoutesNoTokenAgain) {
+  TrainConfig config =
+      OnMesh(SmallRun(SmallDeepSeek(), 4), {.world_size = 2, .expert_parallel = 2});
+  const Result<TrainingRun> kept = Train(config, {});
+  ASSERT_THAT(kept, IsOk());
+  config.recompute = true;
+  const Result<TrainingRun> recomputed = Train(config, {});
+  ASSERT_THAT(recomputed, IsOk());
+  EXPECT_EQ(recomputed->weights, kept->weights);
+}
 
 TEST(EngineTest, ALossThatIsNotFiniteStopsEveryRankAndUpdatesNothing) {
   TrainConfig config = OnMesh(SmallRun(SmallMoe(), 4), {.world_size = 4});

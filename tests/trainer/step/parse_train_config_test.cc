@@ -60,6 +60,7 @@ TEST(ParseTrainConfigTest, EverySettingReachesItsField) {
                               {"num_distributed_optimizer_instances", 2},
                               {"expert_model_parallel_size", 2},
                               {"moe_token_dispatcher_type", "allgather"},
+                              {"moe_expert_rank_capacity_factor", 1.5},
                               {"params_dtype", "bfloat16"},
                               {"main_params_dtype", "fp32"},
                               {"main_grads_dtype", "float32"},
@@ -93,6 +94,7 @@ TEST(ParseTrainConfigTest, EverySettingReachesItsField) {
   EXPECT_EQ(config->mesh.num_instances, 2);
   EXPECT_EQ(config->mesh.expert_parallel, 2);
   EXPECT_EQ(config->dispatcher, Dispatcher::kAllGather);
+  EXPECT_EQ(config->rank_capacity_factor, 1.5);
   EXPECT_EQ(config->precision.compute, DType::kBfloat16);
   EXPECT_EQ(config->precision.main_params, DType::kFloat32);
   EXPECT_EQ(config->precision.main_grads, DType::kFloat32);
@@ -219,6 +221,9 @@ TEST(ParseTrainConfigTest, RefusesSettingsThatDoNothing) {
               Not(HasSubstr("\n")))
       << "one error";
   says("moe_token_dispatcher_type", "allgather", {}, "without num_experts");
+  says("moe_expert_rank_capacity_factor", 2, {}, "without num_experts");
+  EXPECT_THAT(Problems(With(SmallMoe(), {{"moe_expert_rank_capacity_factor", 2}}), 2),
+              HasSubstr("does nothing without expert_model_parallel_size"));
   says("adam_beta2", 0.95, {{"optimizer", "sgd"}}, "with optimizer=sgd");
   says("sgd_momentum", 0.5, {}, "with optimizer=adam");
   says("decoupled_weight_decay", false, {{"weight_decay", 0}}, "without weight_decay");

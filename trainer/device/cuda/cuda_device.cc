@@ -1,5 +1,6 @@
 #include "trainer/device/cuda/cuda_device.h"
 
+#include <algorithm>
 #include <span>
 #include <string>
 #include <utility>
@@ -36,10 +37,13 @@ class LoneCollectives final : public Collectives {
     Copy(queue, full.data, shard.data, full.size_bytes(), cudaMemcpyDeviceToDevice);
   }
   void AllReduce(Queue& /*queue*/, const Tensor& /*data*/, ReduceOp /*op*/) override {}
-  void AllToAll(Queue& queue, const Tensor& send, std::span<const std::int64_t> send_rows,
-                const Tensor& receive, std::span<const std::int64_t> /*receive_rows*/) override {
-    Copy(queue, send.data, receive.data, send.Rows(0, send_rows.front()).size_bytes(),
-         cudaMemcpyDeviceToDevice);
+  // The number of rows is known on the device alone, so it copies all that both have room for.
+  void AllToAll(Queue& queue, std::span<const RowTransfer> transfers, const Tensor& /*send_rows*/,
+                const Tensor& /*receive_rows*/) override {
+    for (const auto& [send, receive] : transfers) {
+      Copy(queue, send.data, receive.data, std::min(send.size_bytes(), receive.size_bytes()),
+           cudaMemcpyDeviceToDevice);
+    }
   }
 };
 

@@ -65,19 +65,20 @@ S NormalDensity(S x) {
 
 }  // namespace
 
-void HostOps::SwiGlu(Queue& queue, const Tensor& x, const Tensor& row_weights, const Tensor& y) {
-  const ActivationShape shape = ShapeOf(x, y, row_weights, 2);
-  RunOn(queue, [this, x, row_weights, y, shape] {
+void HostOps::SwiGlu(Queue& queue, const Tensor& x, const ActivationRows& rows, const Tensor& y) {
+  const ActivationShape shape = ShapeOf(x, y, rows.weights, 2);
+  RunOn(queue, [this, x, rows, y, shape] {
     DispatchCompute(x.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
       using S = Real<T>;
-      parallel_.For(shape.rows, GrainRows(shape.inner), [&](std::int64_t begin, std::int64_t end) {
+      const std::int64_t count = RowsInUse(rows.count, shape.rows);
+      parallel_.For(count, GrainRows(shape.inner), [&](std::int64_t begin, std::int64_t end) {
         WithWidestVectors([&] {
           for (std::int64_t row = begin; row < end; ++row) {
             const auto* gate = x.as<const T>() + row * shape.inner;
             const auto* up = gate + shape.outer;
             auto* out = y.as<T>() + row * shape.outer;
-            const S weight = WeightOf<S>(row_weights, row);
+            const S weight = WeightOf<S>(rows.weights, row);
             ForEach(0, shape.outer, [=](std::int64_t i) {
               const S g = Load(gate[i]);
               out[i] = Store<T>(g * Sigmoid(g) * Load(up[i]) * weight);
@@ -90,15 +91,16 @@ void HostOps::SwiGlu(Queue& queue, const Tensor& x, const Tensor& row_weights, c
 }
 
 void HostOps::SwiGluBackward(Queue& queue, const Tensor& dy, const Tensor& x,
-                             const Tensor& row_weights, const Tensor& dx,
+                             const ActivationRows& rows, const Tensor& dx,
                              const Tensor& drow_weights) {
-  const ActivationShape shape = ShapeOf(x, dy, row_weights, 2);
-  CheckBackward(x, row_weights, dx, drow_weights);
-  RunOn(queue, [this, dy, x, row_weights, dx, drow_weights, shape] {
+  const ActivationShape shape = ShapeOf(x, dy, rows.weights, 2);
+  CheckBackward(x, rows.weights, dx, drow_weights);
+  RunOn(queue, [this, dy, x, rows, dx, drow_weights, shape] {
     DispatchCompute(x.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
       using S = Real<T>;
-      parallel_.For(shape.rows, GrainRows(shape.inner), [&](std::int64_t begin, std::int64_t end) {
+      const std::int64_t count = RowsInUse(rows.count, shape.rows);
+      parallel_.For(count, GrainRows(shape.inner), [&](std::int64_t begin, std::int64_t end) {
         WithWidestVectors([&] {
           for (std::int64_t row = begin; row < end; ++row) {
             const auto* gate = x.as<const T>() + row * shape.inner;
@@ -106,7 +108,7 @@ void HostOps::SwiGluBackward(Queue& queue, const Tensor& dy, const Tensor& x,
             const auto* dout = dy.as<const T>() + row * shape.outer;
             auto* dgate = dx.as<T>() + row * shape.inner;
             auto* dup = dgate + shape.outer;
-            const S weight = WeightOf<S>(row_weights, row);
+            const S weight = WeightOf<S>(rows.weights, row);
             // Computed before dx, which may overwrite x.
             if (drow_weights) {
               drow_weights.as<S>()[row] = LaneSum<S>(shape.outer, [=](std::int64_t i) {
@@ -129,17 +131,18 @@ void HostOps::SwiGluBackward(Queue& queue, const Tensor& dy, const Tensor& x,
   });
 }
 
-void HostOps::Gelu(Queue& queue, const Tensor& x, const Tensor& row_weights, const Tensor& y) {
-  const ActivationShape shape = ShapeOf(x, y, row_weights, 1);
-  RunOn(queue, [this, x, row_weights, y, shape] {
+void HostOps::Gelu(Queue& queue, const Tensor& x, const ActivationRows& rows, const Tensor& y) {
+  const ActivationShape shape = ShapeOf(x, y, rows.weights, 1);
+  RunOn(queue, [this, x, rows, y, shape] {
     DispatchCompute(x.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
       using S = Real<T>;
-      parallel_.For(shape.rows, GrainRows(shape.inner), [&](std::int64_t begin, std::int64_t end) {
+      const std::int64_t count = RowsInUse(rows.count, shape.rows);
+      parallel_.For(count, GrainRows(shape.inner), [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t row = begin; row < end; ++row) {
           const auto* in = x.as<const T>() + row * shape.inner;
           auto* out = y.as<T>() + row * shape.outer;
-          const S weight = WeightOf<S>(row_weights, row);
+          const S weight = WeightOf<S>(rows.weights, row);
           ForEach(0, shape.outer, [=](std::int64_t i) {
             const S value = Load(in[i]);
             out[i] = Store<T>(value * NormalCdf(value) * weight);
@@ -151,20 +154,21 @@ void HostOps::Gelu(Queue& queue, const Tensor& x, const Tensor& row_weights, con
 }
 
 void HostOps::GeluBackward(Queue& queue, const Tensor& dy, const Tensor& x,
-                           const Tensor& row_weights, const Tensor& dx,
+                           const ActivationRows& rows, const Tensor& dx,
                            const Tensor& drow_weights) {
-  const ActivationShape shape = ShapeOf(x, dy, row_weights, 1);
-  CheckBackward(x, row_weights, dx, drow_weights);
-  RunOn(queue, [this, dy, x, row_weights, dx, drow_weights, shape] {
+  const ActivationShape shape = ShapeOf(x, dy, rows.weights, 1);
+  CheckBackward(x, rows.weights, dx, drow_weights);
+  RunOn(queue, [this, dy, x, rows, dx, drow_weights, shape] {
     DispatchCompute(x.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
       using S = Real<T>;
-      parallel_.For(shape.rows, GrainRows(shape.inner), [&](std::int64_t begin, std::int64_t end) {
+      const std::int64_t count = RowsInUse(rows.count, shape.rows);
+      parallel_.For(count, GrainRows(shape.inner), [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t row = begin; row < end; ++row) {
           const auto* in = x.as<const T>() + row * shape.inner;
           const auto* dout = dy.as<const T>() + row * shape.outer;
           auto* din = dx.as<T>() + row * shape.inner;
-          const S weight = WeightOf<S>(row_weights, row);
+          const S weight = WeightOf<S>(rows.weights, row);
           if (drow_weights) {
             drow_weights.as<S>()[row] = LaneSum<S>(shape.outer, [=](std::int64_t i) {
               const S value = Load(in[i]);

@@ -24,6 +24,16 @@ inline constexpr std::int64_t kGrainElems = std::int64_t{1} << 14;
   return std::max<std::int64_t>(1, kGrainElems / std::max<std::int64_t>(1, row_elems));
 }
 
+// How many of `max_rows` rows are in use: what `count` int32 [1] says when the queue runs the call;
+// null: all.
+[[nodiscard]] inline std::int64_t RowsInUse(const Tensor& count, std::int64_t max_rows) {
+  if (!count) return max_rows;
+  CKPT_CHECK(count.dtype == DType::kInt32 && count.num_elems() == 1);
+  const std::int64_t rows = *count.as<const std::int32_t>();
+  CKPT_CHECK(rows >= 0 && rows <= max_rows);
+  return rows;
+}
+
 // Sums over rows, one per column. Any thread may sum a block of kRows rows, in order of its rows;
 // the blocks are added in their order.
 template <typename S>

@@ -1,5 +1,5 @@
 // Feed-forward activations, optionally multiplied by a routing weight per row. A block works on one
-// row.
+// row, if it is in use.
 #include <cstdint>
 
 #include "core/base/check.h"
@@ -36,11 +36,23 @@ struct GeluForm {
   }
 };
 
+// The arrays of ActivationRows; null: absent.
+struct Rows {
+  const float* weights;
+  const std::int32_t* count;
+
+  explicit Rows(const ActivationRows& rows)
+      : weights(rows.weights.as<const float>()), count(rows.count.as<const std::int32_t>()) {}
+  __device__ bool Has(std::int64_t row) const { return count == nullptr || row < *count; }
+  __device__ float Weight(std::int64_t row) const { return weights == nullptr ? 1 : weights[row]; }
+};
+
 // y [rows, packs] from x [rows, kInputs · packs].
 template <typename Form, int kWidth, typename T>
-__global__ void ActivateKernel(const T* x, const float* row_weights, std::int64_t packs, T* y) {
+__global__ void ActivateKernel(const T* x, Rows rows, std::int64_t packs, T* y) {
   const std::int64_t row = blockIdx.x;
-  const float weight = row_weights == nullptr ? 1 : row_weights[row];
+  if (!rows.Has(row)) return;
+  const float weight = rows.Weight(row);
   for (std::int64_t p = threadIdx.x; p < packs; p += blockDim.x) {
     const std::int64_t at = row * Form::kInputs * packs + p;
     const auto first = LoadPack<kWidth>(x, at);
@@ -57,10 +69,11 @@ __global__ void ActivateKernel(const T* x, const float* row_weights, std::int64_
 
 // A thread reads a place of x before it writes the same place of dx, which may be x.
 template <typename Form, int kWidth, typename T>
-__global__ void ActivateBackwardKernel(const T* dy, const T* x, const float* row_weights,
-                                       std::int64_t packs, T* dx, float* drow_weights) {
+__global__ void ActivateBackwardKernel(const T* dy, const T* x, Rows rows, std::int64_t packs,
+                                       T* dx, float* drow_weights) {
   const std::int64_t row = blockIdx.x;
-  const float weight = row_weights == nullptr ? 1 : row_weights[row];
+  if (!rows.Has(row)) return;
+  const float weight = rows.Weight(row);
   float dweight = 0;
   for (std::int64_t p = threadIdx.x; p < packs; p += blockDim.x) {
     const std::int64_t at = row * Form::kInputs * packs + p;
@@ -95,18 +108,19 @@ struct ActivationShape {
 };
 
 template <typename Form>
-ActivationShape ShapeOf(const Tensor& x, const Tensor& y, const Tensor& row_weights) {
+ActivationShape ShapeOf(const Tensor& x, const Tensor& y, const ActivationRows& of_rows) {
   CKPT_CHECK(x.dtype == y.dtype && y.ndim > 0 && x.num_elems() == y.num_elems() * Form::kInputs);
   const std::int64_t outer = y.dim(y.ndim - 1);
   const std::int64_t rows = outer == 0 ? 0 : y.num_elems() / outer;
-  CKPT_CHECK(!row_weights ||
-             (row_weights.num_elems() == rows && row_weights.dtype == DType::kFloat32));
+  const auto& [weights, count] = of_rows;
+  CKPT_CHECK(!weights || (weights.num_elems() == rows && weights.dtype == DType::kFloat32));
+  CKPT_CHECK(!count || (count.num_elems() == 1 && count.dtype == DType::kInt32));
   return {rows, outer};
 }
 
 template <typename Form>
-void Forward(Queue& queue, const Tensor& x, const Tensor& row_weights, const Tensor& y) {
-  const ActivationShape shape = ShapeOf<Form>(x, y, row_weights);
+void Forward(Queue& queue, const Tensor& x, const ActivationRows& rows, const Tensor& y) {
+  const ActivationShape shape = ShapeOf<Form>(x, y, rows);
   if (shape.rows == 0) return;
   RunOnCuda(queue, [&](CudaQueue& on) {
     Dispatch(x.dtype, [&](auto tag) {
@@ -115,18 +129,18 @@ void Forward(Queue& queue, const Tensor& x, const Tensor& row_weights, const Ten
         constexpr int kWidth = decltype(width)::kWidth;
         ActivateKernel<Form, kWidth>
             <<<static_cast<unsigned int>(shape.rows), kThreads, 0, on.stream()>>>(
-                x.as<const T>(), row_weights.as<const float>(), shape.outer / kWidth, y.as<T>());
+                x.as<const T>(), Rows(rows), shape.outer / kWidth, y.as<T>());
       });
     });
   });
 }
 
 template <typename Form>
-void Backward(Queue& queue, const Tensor& dy, const Tensor& x, const Tensor& row_weights,
+void Backward(Queue& queue, const Tensor& dy, const Tensor& x, const ActivationRows& rows,
               const Tensor& dx, const Tensor& drow_weights) {
-  const ActivationShape shape = ShapeOf<Form>(x, dy, row_weights);
+  const ActivationShape shape = ShapeOf<Form>(x, dy, rows);
   CKPT_CHECK(dx.dtype == x.dtype && dx.num_elems() == x.num_elems());
-  CKPT_CHECK(static_cast<bool>(drow_weights) == static_cast<bool>(row_weights));
+  CKPT_CHECK(static_cast<bool>(drow_weights) == static_cast<bool>(rows.weights));
   if (shape.rows == 0) return;
   RunOnCuda(queue, [&](CudaQueue& on) {
     Dispatch(x.dtype, [&](auto tag) {
@@ -135,8 +149,8 @@ void Backward(Queue& queue, const Tensor& dy, const Tensor& x, const Tensor& row
         constexpr int kWidth = decltype(width)::kWidth;
         ActivateBackwardKernel<Form, kWidth>
             <<<static_cast<unsigned int>(shape.rows), kThreads, 0, on.stream()>>>(
-                dy.as<const T>(), x.as<const T>(), row_weights.as<const float>(),
-                shape.outer / kWidth, dx.as<T>(), drow_weights.as<float>());
+                dy.as<const T>(), x.as<const T>(), Rows(rows), shape.outer / kWidth, dx.as<T>(),
+                drow_weights.as<float>());
       });
     });
   });
@@ -145,24 +159,24 @@ void Backward(Queue& queue, const Tensor& dy, const Tensor& x, const Tensor& row
 }  // namespace
 }  // namespace cuda
 
-void CudaOps::SwiGlu(Queue& queue, const Tensor& x, const Tensor& row_weights, const Tensor& y) {
-  cuda::Forward<cuda::SwiGluForm>(queue, x, row_weights, y);
+void CudaOps::SwiGlu(Queue& queue, const Tensor& x, const ActivationRows& rows, const Tensor& y) {
+  cuda::Forward<cuda::SwiGluForm>(queue, x, rows, y);
 }
 
 void CudaOps::SwiGluBackward(Queue& queue, const Tensor& dy, const Tensor& x,
-                             const Tensor& row_weights, const Tensor& dx,
+                             const ActivationRows& rows, const Tensor& dx,
                              const Tensor& drow_weights) {
-  cuda::Backward<cuda::SwiGluForm>(queue, dy, x, row_weights, dx, drow_weights);
+  cuda::Backward<cuda::SwiGluForm>(queue, dy, x, rows, dx, drow_weights);
 }
 
-void CudaOps::Gelu(Queue& queue, const Tensor& x, const Tensor& row_weights, const Tensor& y) {
-  cuda::Forward<cuda::GeluForm>(queue, x, row_weights, y);
+void CudaOps::Gelu(Queue& queue, const Tensor& x, const ActivationRows& rows, const Tensor& y) {
+  cuda::Forward<cuda::GeluForm>(queue, x, rows, y);
 }
 
 void CudaOps::GeluBackward(Queue& queue, const Tensor& dy, const Tensor& x,
-                           const Tensor& row_weights, const Tensor& dx,
+                           const ActivationRows& rows, const Tensor& dx,
                            const Tensor& drow_weights) {
-  cuda::Backward<cuda::GeluForm>(queue, dy, x, row_weights, dx, drow_weights);
+  cuda::Backward<cuda::GeluForm>(queue, dy, x, rows, dx, drow_weights);
 }
 
 }  // namespace ckpt::trainer

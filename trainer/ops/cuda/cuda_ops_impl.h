@@ -51,11 +51,11 @@ class CudaOps final : public Ops {
                          const Gradient& dweight, const Gradient& dbias) override;
 
   // activation.cu
-  void SwiGlu(Queue& queue, const Tensor& x, const Tensor& row_weights, const Tensor& y) override;
-  void SwiGluBackward(Queue& queue, const Tensor& dy, const Tensor& x, const Tensor& row_weights,
+  void SwiGlu(Queue& queue, const Tensor& x, const ActivationRows& rows, const Tensor& y) override;
+  void SwiGluBackward(Queue& queue, const Tensor& dy, const Tensor& x, const ActivationRows& rows,
                       const Tensor& dx, const Tensor& drow_weights) override;
-  void Gelu(Queue& queue, const Tensor& x, const Tensor& row_weights, const Tensor& y) override;
-  void GeluBackward(Queue& queue, const Tensor& dy, const Tensor& x, const Tensor& row_weights,
+  void Gelu(Queue& queue, const Tensor& x, const ActivationRows& rows, const Tensor& y) override;
+  void GeluBackward(Queue& queue, const Tensor& dy, const Tensor& x, const ActivationRows& rows,
                     const Tensor& dx, const Tensor& drow_weights) override;
 
   // attention_parts.cu
@@ -106,15 +106,19 @@ class CudaOps final : public Ops {
   void UpdateExpertBias(Queue& queue, const Tensor& counts, double rate,
                         const Tensor& bias) override;
 
-  void SortByExpert(Queue& queue, const DropForm& form, const Tensor& experts,
-                    const Tensor& weights, const Tensor& rows, const Tensor& offsets) override;
-  void Permute(Queue& queue, const Tensor& x, const Tensor& rows, const Tensor& y) override;
-  void Unpermute(Queue& queue, const Tensor& x, const Tensor& rows, const Tensor& y) override;
-  void PermuteWeights(Queue& queue, const Tensor& x, const Tensor& rows, const Tensor& y) override;
-  void UnpermuteWeights(Queue& queue, const Tensor& x, const Tensor& rows,
-                        const Tensor& y) override;
-  void GatherRows(Queue& queue, const Tensor& x, const Tensor& index, const Tensor& y) override;
-  void ScatterRows(Queue& queue, const Tensor& x, const Tensor& index, const Tensor& y) override;
+  void SortByExpert(Queue& queue, const SortForm& form, const Tensor& experts,
+                    const Tensor& weights, const ExpertRows& sorted, const Tensor& dropped,
+                    const Tensor& overflows) override;
+  void Permute(Queue& queue, const ExpertRows& sorted, const Tensor& x, const Tensor& weights,
+               const Tensor& y, const Tensor& row_weights) override;
+  void Unpermute(Queue& queue, const ExpertRows& sorted, const Tensor& x, const Tensor& row_weights,
+                 const Tensor& y, const Tensor& weights) override;
+  void PlanExchange(Queue& queue, std::int64_t rank, const Tensor& offsets,
+                    const ExchangePlan& plan, const Tensor& overflows) override;
+  void GatherRows(Queue& queue, const Tensor& x, const Tensor& index, const Tensor& count,
+                  const Tensor& y) override;
+  void ScatterRows(Queue& queue, const Tensor& x, const Tensor& index, const Tensor& count,
+                   const Tensor& y) override;
 
   // optimizer.cu
   void AdamW(Queue& queue, const AdamWStep& step, const Tensor& gradient, const Tensor& main,

@@ -41,26 +41,27 @@ void CudaOps::CountRows(Queue& queue, const Tensor&, std::int64_t, const Tensor&
 void CudaOps::UpdateExpertBias(Queue& queue, const Tensor&, double, const Tensor&) {
   FailAsAbsent(queue);
 }
-void CudaOps::SortByExpert(Queue& queue, const DropForm&, const Tensor&, const Tensor&,
-                           const Tensor&, const Tensor&) {
+void CudaOps::SortByExpert(Queue& queue, const SortForm&, const Tensor&, const Tensor&,
+                           const ExpertRows&, const Tensor&, const Tensor&) {
   FailAsAbsent(queue);
 }
-void CudaOps::Permute(Queue& queue, const Tensor&, const Tensor&, const Tensor&) {
+void CudaOps::Permute(Queue& queue, const ExpertRows&, const Tensor&, const Tensor&, const Tensor&,
+                      const Tensor&) {
   FailAsAbsent(queue);
 }
-void CudaOps::Unpermute(Queue& queue, const Tensor&, const Tensor&, const Tensor&) {
+void CudaOps::Unpermute(Queue& queue, const ExpertRows&, const Tensor&, const Tensor&,
+                        const Tensor&, const Tensor&) {
   FailAsAbsent(queue);
 }
-void CudaOps::PermuteWeights(Queue& queue, const Tensor&, const Tensor&, const Tensor&) {
+void CudaOps::PlanExchange(Queue& queue, std::int64_t, const Tensor&, const ExchangePlan&,
+                           const Tensor&) {
   FailAsAbsent(queue);
 }
-void CudaOps::UnpermuteWeights(Queue& queue, const Tensor&, const Tensor&, const Tensor&) {
+void CudaOps::GatherRows(Queue& queue, const Tensor&, const Tensor&, const Tensor&, const Tensor&) {
   FailAsAbsent(queue);
 }
-void CudaOps::GatherRows(Queue& queue, const Tensor&, const Tensor&, const Tensor&) {
-  FailAsAbsent(queue);
-}
-void CudaOps::ScatterRows(Queue& queue, const Tensor&, const Tensor&, const Tensor&) {
+void CudaOps::ScatterRows(Queue& queue, const Tensor&, const Tensor&, const Tensor&,
+                          const Tensor&) {
   FailAsAbsent(queue);
 }
 

@@ -155,10 +155,11 @@ TEST_F(CudaOpsTest, ActivationsAgree) {
         const auto gelu_dp = Poisoned(DType::kFloat32, {kRows});
         OnBoth([&](Ops& ops, Queue& queue) {
           const Tensor weights = weighted ? Tensor(p) : Tensor();
-          ops.SwiGlu(queue, x, weights, y);
-          ops.SwiGluBackward(queue, dy, x, weights, dx, weighted ? Tensor(dp) : Tensor());
-          ops.Gelu(queue, single, weights, gelu);
-          ops.GeluBackward(queue, dy, single, weights, gelu_dx,
+          ops.SwiGlu(queue, x, {.weights = weights}, y);
+          ops.SwiGluBackward(queue, dy, x, {.weights = weights}, dx,
+                             weighted ? Tensor(dp) : Tensor());
+          ops.Gelu(queue, single, {.weights = weights}, gelu);
+          ops.GeluBackward(queue, dy, single, {.weights = weights}, gelu_dx,
                            weighted ? Tensor(gelu_dp) : Tensor());
         });
         for (const auto* result : {&y, &dx, &gelu, &gelu_dx}) ExpectNear(*result, BoundOf(dtype));

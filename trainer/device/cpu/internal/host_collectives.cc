@@ -27,6 +27,11 @@ std::uint64_t RowBytes(const Tensor& tensor) {
   return bytes;
 }
 
+std::vector<std::int64_t> CountsIn(const Tensor& counts) {
+  const auto* const first = counts.as<const std::int64_t>();
+  return {first, first + counts.num_elems()};
+}
+
 std::int64_t Sum(std::span<const std::int64_t> counts) {
   return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
 }
@@ -96,18 +101,27 @@ class HostCollectives final : public Collectives {
     Enqueue(queue, [this, data, op] { return ReduceAll(host(), op, data); });
   }
 
-  void AllToAll(Queue& queue, const Tensor& send, std::span<const std::int64_t> send_rows,
-                const Tensor& receive, std::span<const std::int64_t> receive_rows) override {
-    const auto num_ranks = static_cast<std::size_t>(size());
-    CKPT_CHECK(send_rows.size() == num_ranks && receive_rows.size() == num_ranks);
-    CKPT_CHECK(send.dtype == receive.dtype && RowBytes(send) == RowBytes(receive));
-    CKPT_CHECK(Sum(send_rows) <= send.dim(0) && Sum(receive_rows) <= receive.dim(0));
-    RowExchange rows{.send = send.bytes(),
-                     .receive = receive.bytes(),
-                     .row_bytes = RowBytes(send),
-                     .send_rows = {send_rows.begin(), send_rows.end()},
-                     .receive_rows = {receive_rows.begin(), receive_rows.end()}};
-    Enqueue(queue, [this, rows = std::move(rows)] { return host().ExchangeRows(rows); });
+  void AllToAll(Queue& queue, std::span<const RowTransfer> transfers, const Tensor& send_rows,
+                const Tensor& receive_rows) override {
+    for (const Tensor& counts : {send_rows, receive_rows}) {
+      CKPT_CHECK(counts.dtype == DType::kInt64 && counts.num_elems() == size());
+    }
+    Enqueue(queue,
+            [this, moved = std::vector<RowTransfer>(transfers.begin(), transfers.end()), send_rows,
+             receive_rows]() -> Status {
+              for (const RowTransfer& transfer : moved) {
+                const RowExchange rows{.send = transfer.send.bytes(),
+                                       .receive = transfer.receive.bytes(),
+                                       .row_bytes = RowBytes(transfer.send),
+                                       .send_rows = CountsIn(send_rows),
+                                       .receive_rows = CountsIn(receive_rows)};
+                CKPT_CHECK(rows.row_bytes == RowBytes(transfer.receive));
+                CKPT_CHECK(Sum(rows.send_rows) <= transfer.send.dim(0));
+                CKPT_CHECK(Sum(rows.receive_rows) <= transfer.receive.dim(0));
+                CKPT_RETURN_IF_ERROR(host().ExchangeRows(rows));
+              }
+              return OkStatus();
+            });
   }
 
  private:
