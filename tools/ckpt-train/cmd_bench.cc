@@ -53,7 +53,8 @@ Result<cli::ExitCode> RunBench(const BenchOptions& options, Storage& storage,
   CKPT_ASSIGN_OR_RETURN(const layout::Configuration given, GivenSettings(storage, options.run));
   CKPT_ASSIGN_OR_RETURN(const layout::Configuration settings,
                         SettingsOf(options, given, num_ranks));
-  CKPT_ASSIGN_OR_RETURN(const RunConfig run, ResolveRun(storage, settings, num_ranks));
+  CKPT_ASSIGN_OR_RETURN(RunConfig run, ResolveRun(storage, settings, num_ranks));
+  run.train.optimizer.decay_all = true;  // as the other trainer does
   if (options.print_config) {
     streams.out.Write(FormatSettings(run.effective));
     return cli::ExitCode::kDone;
@@ -74,9 +75,11 @@ Result<cli::ExitCode> RunBench(const BenchOptions& options, Storage& storage,
        .from_threads = run.train.overlaps()},
       [&](trainer::HostGroup& world) -> Status {
         CKPT_ASSIGN_OR_RETURN(const trainer::Backend backend,
-                              trainer::MakeBackend({.threads = std::max(1, threads / num_ranks),
+                              trainer::MakeBackend({.name = options.run.device,
+                                                    .threads = std::max(1, threads / num_ranks),
                                                     .fixed_order = run.train.reduction ==
                                                                    trainer::Reduction::kCanonical,
+                                                    .compute = run.train.precision.compute,
                                                     .overlaps = run.train.overlaps()},
                                                    world));
         CKPT_ASSIGN_OR_RETURN(

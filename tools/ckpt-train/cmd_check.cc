@@ -138,6 +138,7 @@ Result<ExitCode> RunCheck(const CheckOptions& options, Storage& storage, Streams
       .reference = reference,
       .budget_bytes = options.common.memory_budget / static_cast<std::uint64_t>(num_ranks),
       .threads = std::max(1, threads / num_ranks),
+      .device = options.run.device,
       .progress = *progress};
   std::optional<Computed> computed;  // by rank 0, where it is one of this process
   CKPT_RETURN_IF_ERROR(

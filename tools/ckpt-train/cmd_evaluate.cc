@@ -82,8 +82,9 @@ Result<ExitCode> RunEvaluate(const EvaluateOptions& options, Storage& storage,
   const std::int64_t all_batches = BatchesOfEpoch(data_samples, run.train.global_batch_size);
   const std::int64_t num_batches =
       is_limited ? std::min(run.loop.eval_iters, all_batches) : all_batches;
-  CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<RunSetup> setup,
-                        RunSetup::Create(run, num_ranks, options.common, storage, streams));
+  CKPT_ASSIGN_OR_RETURN(
+      const std::unique_ptr<RunSetup> setup,
+      RunSetup::Create(run, num_ranks, options.run.device, options.common, storage, streams));
   setup->LoadWeightsOnly();
 
   std::optional<Report> report;  // by rank 0, where it is one of this process

@@ -98,8 +98,9 @@ Result<ExitCode> RunGenerate(const GenerateOptions& options, Storage& storage,
   }
   CKPT_RETURN_IF_ERROR(CheckHasWeights(run));
   CKPT_RETURN_IF_ERROR(CheckTokens(prompt, is_text, run));
-  CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<RunSetup> setup,
-                        RunSetup::Create(run, num_ranks, options.common, storage, streams));
+  CKPT_ASSIGN_OR_RETURN(
+      const std::unique_ptr<RunSetup> setup,
+      RunSetup::Create(run, num_ranks, options.run.device, options.common, storage, streams));
 
   GreedyOptions greedy = {.num_tokens = options.tokens};
   if (is_text) greedy.end_token = trainer::kByteEos;

@@ -110,8 +110,9 @@ Result<ExitCode> RunTrain(const TrainOptions& options, Storage& storage, cli::St
     return ExitCode::kDone;
   }
   CKPT_ASSIGN_OR_RETURN(const TrainingData data, OpenTrainingData(storage, run));
-  CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<RunSetup> setup,
-                        RunSetup::Create(run, num_ranks, options.common, storage, streams));
+  CKPT_ASSIGN_OR_RETURN(
+      const std::unique_ptr<RunSetup> setup,
+      RunSetup::Create(run, num_ranks, options.run.device, options.common, storage, streams));
   CKPT_RETURN_IF_ERROR(PlaceInData(data.trained->facts().identity, setup->checkpoints(), run));
   RunLog log(run.loop, options.common, streams);
   const cli::StopOnSignal stop(cli::kBatchSignals);

@@ -45,6 +45,12 @@ void AddRunOptions(CLI::App& app, RunOptions& run, bool& print_config) {
   app.add_flag("--print-config", print_config, "Print every setting as YAML and do nothing else");
 }
 
+void AddDeviceOption(CLI::App& app, RunOptions& run) {
+  app.add_option("--device", run.device, "What the ranks compute on [a GPU if there is one]")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->option_text("auto|cpu|cuda");
+}
+
 void AddLoadOption(CLI::App& app, RunOptions& run) {
   app.add_option("--load", run.load,
                  "Checkpoints of a run: settings and state come from the newest")
@@ -54,6 +60,7 @@ void AddLoadOption(CLI::App& app, RunOptions& run) {
 CLI::App* AddTrain(CLI::App& app, TrainOptions& options) {
   CLI::App* const verb = app.add_subcommand("train", "Train (the default verb)");
   AddRunOptions(*verb, options.run, options.print_config);
+  AddDeviceOption(*verb, options.run);
   AddLoadOption(*verb, options.run);
   verb->add_option("--save", options.run.save, "Where checkpoints go")->option_text("DIR");
   verb->add_option("--metrics", options.run.metrics, "A JSON object a step goes there")
@@ -75,6 +82,7 @@ CLI::App* AddTrain(CLI::App& app, TrainOptions& options) {
 CLI::App* AddEvaluate(CLI::App& app, EvaluateOptions& options) {
   CLI::App* const verb = app.add_subcommand("evaluate", "The loss of a model on data");
   AddRunOptions(*verb, options.run, options.print_config);
+  AddDeviceOption(*verb, options.run);
   AddLoadOption(*verb, options.run);
   cli::AddReadingOptions(*verb, options.common);
   cli::AddOutputOptions(*verb, options.common);
@@ -89,6 +97,7 @@ CLI::App* AddGenerate(CLI::App& app, GenerateOptions& options) {
   CLI::App* const verb =
       app.add_subcommand("generate", "The most likely continuation of a prompt; for a smoke look");
   AddRunOptions(*verb, options.run, options.print_config);
+  AddDeviceOption(*verb, options.run);
   AddLoadOption(*verb, options.run);
   verb->add_option("--prompt", options.prompt, "Text, for models of bytes")->option_text("TEXT");
   verb->add_option("--prompt-ids", options.prompt_ids, "Tokens: 1,2,3")
@@ -157,6 +166,7 @@ CLI::App* AddCheck(CLI::App& app, CheckOptions& options) {
   CLI::App* const verb = app.add_subcommand(
       "check", "Loss, logits and gradients of a batch against a reference; exit 1 if they differ");
   AddRunOptions(*verb, options.run, options.print_config);
+  AddDeviceOption(*verb, options.run);
   verb->add_option("--reference", options.reference,
                    "input_ids and labels, and any of loss, logits, grad.<parameter>")
       ->required()
@@ -178,6 +188,7 @@ CLI::App* AddBench(CLI::App& app, BenchOptions& options) {
   CLI::App* const verb = app.add_subcommand(
       "bench", "Times steps of a model whose weights and tokens any program can make");
   AddRunOptions(*verb, options.run, options.print_config);
+  AddDeviceOption(*verb, options.run);
   verb->add_option("--model", options.model, "d1, d2, m1, m2, m3, tiny or tiny-moe [d1]")
       ->option_text("NAME");
   verb->add_option("--tokens-per-rank", options.tokens_per_rank, "Tokens of a step [16384]")

@@ -19,7 +19,8 @@ struct RunOptions {
   std::string load;
   std::string save;
   std::string metrics;
-  int ranks = 0;  // 0: as many as were launched
+  int ranks = 0;                // 0: as many as were launched
+  std::string device = "auto";  // name of a backend, or the first that can run here
 };
 
 // The settings that were given: those of the file, and over them those of the command line.

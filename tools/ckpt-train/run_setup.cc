@@ -19,6 +19,7 @@ Status CheckHasWeights(const RunConfig& run) {
 }
 
 Result<std::unique_ptr<RunSetup>> RunSetup::Create(const RunConfig& run, int num_ranks,
+                                                   const std::string& device,
                                                    const cli::CommonOptions& options,
                                                    Storage& storage, cli::Streams& streams) {
   std::unique_ptr<RunSetup> setup(new RunSetup(run, options, storage, streams));
@@ -31,6 +32,7 @@ Result<std::unique_ptr<RunSetup>> RunSetup::Create(const RunConfig& run, int num
   }
   const int threads = options.threads == 0 ? DefaultThreads() : options.threads;
   setup->num_ranks_ = num_ranks;
+  setup->device_ = device;
   setup->threads_ = std::max(1, threads / num_ranks);
   setup->budget_bytes_ = options.memory_budget / static_cast<std::uint64_t>(num_ranks);
   setup->progress_ = cli::MakeProgress(options, streams);
@@ -44,6 +46,7 @@ SessionInput RunSetup::session_input() {
           .init = init_ ? &*init_ : nullptr,
           .budget_bytes = budget_bytes_,
           .threads = threads_,
+          .device = device_,
           .progress = *progress_,
           .make_save_progress = [this] { return cli::MakeProgress(options_, streams_); }};
 }

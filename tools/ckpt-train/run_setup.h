@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "converters/verbs/model_source.h"
 #include "core/base/result.h"
@@ -29,6 +30,7 @@ class RunSetup {
   // it.
   // Errors: those of OpenModel.
   static Result<std::unique_ptr<RunSetup>> Create(const RunConfig& run, int num_ranks,
+                                                  const std::string& device,
                                                   const cli::CommonOptions& options,
                                                   Storage& storage, cli::Streams& streams);
 
@@ -63,6 +65,7 @@ class RunSetup {
   CheckpointSettings checkpoints_;
   std::optional<ModelSource> init_;
   int num_ranks_ = 1;
+  std::string device_;
   int threads_ = 1;                 // per rank
   std::uint64_t budget_bytes_ = 0;  // per rank
   std::unique_ptr<ProgressSink> progress_;

@@ -33,7 +33,7 @@ endif()
 set_property(GLOBAL PROPERTY CKPT_LAYERING "")
 
 # ckpt_library(<folder> [NEEDS <option>] [HDRS ...] [SRCS ...] [DEPS ...] [PRIVATE_DEPS ...])
-#   NEEDS         without this option no target is made; the edges are recorded all the same
+#   NEEDS         without this option no target is made, and nothing is linked to it; the edges are recorded all the same
 #   HDRS          headers for other folders; those of internal/ are sources
 #   DEPS          targets whose headers HDRS include
 #   PRIVATE_DEPS  targets whose headers the sources alone include
@@ -43,11 +43,17 @@ function(ckpt_library folder)
   list(JOIN ARG_PRIVATE_DEPS " " private)
   list(JOIN ARG_HDRS " " headers)
   set_property(GLOBAL APPEND_STRING PROPERTY CKPT_LAYERING "${folder}|${public}|${private}|${headers}\n")
-  if(ARG_NEEDS AND NOT ${ARG_NEEDS})
-    return()
-  endif()
   string(REPLACE "/" "_" name ${folder})
   string(REPLACE "-" "_" name ${name})
+  if(ARG_NEEDS AND NOT ${ARG_NEEDS})
+    set_property(GLOBAL APPEND PROPERTY CKPT_ABSENT ckpt::${name})
+    return()
+  endif()
+  get_property(absent GLOBAL PROPERTY CKPT_ABSENT)
+  if(absent)
+    list(REMOVE_ITEM ARG_DEPS ${absent})
+    list(REMOVE_ITEM ARG_PRIVATE_DEPS ${absent})
+  endif()
   set(target ckpt_${name})
   if(ARG_SRCS)
     add_library(${target} STATIC ${ARG_SRCS})

@@ -4,33 +4,44 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "core/base/result.h"
+#include "core/tensor/dtype.h"
 #include "trainer/comm/host_group.h"
 #include "trainer/device/device.h"
 #include "trainer/ops/ops.h"
 
 namespace ckpt::trainer {
 
+// The name that stands for the first backend that can run here: a GPU before the CPU.
+inline constexpr std::string_view kAnyBackend = "auto";
+
 struct BackendOptions {
-  std::string name = "cpu";
+  std::string name = "cpu";  // one of BackendNames, or kAnyBackend
   // Threads of the host that share one operation, per rank.
   int threads = 1;
   // A token gets the same numbers in every batch (Reduction::kCanonical).
   bool fixed_order = false;
+  DType compute = DType::kFloat32;  // of weights and activations
   // Queues run in parallel with each other and with the rank's thread. Then a world of processes
   // needs WorldOptions::from_threads.
   bool overlaps = false;
 };
 
 // The device also makes the collectives of a rank's groups (Device::MakeCollectives).
+// In the order in which kAnyBackend tries them.
+[[nodiscard]] std::vector<std::string_view> BackendNames();
+
 struct Backend {
   std::unique_ptr<Device> device;
   std::unique_ptr<Ops> ops;
 };
 
 // `world`: all ranks of the run, which may share a machine and its devices. Every rank calls it.
-// Errors: kUsage (there is no backend of this name: the error lists those that there are).
+// Errors: kUsage (there is no backend of this name: the error lists those that there are),
+// kUnsupported (it cannot run here, or cannot compute as the options ask; the error says why).
 Result<Backend> MakeBackend(const BackendOptions& options, HostGroup& world);
 
 }  // namespace ckpt::trainer

@@ -38,9 +38,9 @@ constexpr std::array kShapes = {
 
 // Where the elements of one row of a parameter stand in the other model's tensor.
 struct Place {
-  std::string name;          // of the tensor
-  std::int64_t first_row;    // of the tensor, that the parameter's row 0 is, unless `is_qkv`
-  bool is_qkv = false;       // rows are in another order
+  std::string name;        // of the tensor
+  std::int64_t first_row;  // of the tensor, that the parameter's row 0 is, unless `is_qkv`
+  bool is_qkv = false;     // rows are in another order
 };
 
 // Takes `prefix` from the front of `text` if it is there.
@@ -168,8 +168,7 @@ Status FillBenchWeights(const trainer::ModelConfig& config, std::uint32_t seed,
   const auto row_elems = static_cast<std::int64_t>(values.size()) / rows;
   for (std::int64_t row = 0; row < rows; ++row) {
     const std::int64_t ours = row_begin + row;
-    const std::int64_t theirs =
-        place->is_qkv ? QkvRow(config, ours) : place->first_row + ours;
+    const std::int64_t theirs = place->is_qkv ? QkvRow(config, ours) : place->first_row + ours;
     for (std::int64_t i = 0; i < row_elems; ++i) {
       values[static_cast<std::size_t>(row * row_elems + i)] =
           random.Weight(static_cast<std::uint64_t>(theirs * row_elems + i));

@@ -28,9 +28,9 @@ double BenchTimes::median_ms() const {
 
 Result<BenchTimes> TimeSteps(const BenchPlan& plan, trainer::RankTrainer& trainer,
                              const trainer::Device& device, int rank, ProgressSink* progress) {
-  CKPT_RETURN_IF_ERROR(trainer.SetWeights(
-      [&](const trainer::ParamSpec& spec, std::int64_t row_begin, std::int64_t rows,
-          std::span<float> values) {
+  CKPT_RETURN_IF_ERROR(
+      trainer.SetWeights([&](const trainer::ParamSpec& spec, std::int64_t row_begin,
+                             std::int64_t rows, std::span<float> values) {
         return FillBenchWeights(trainer.config().model, plan.tokens.seed, spec, row_begin, rows,
                                 values);
       }));
@@ -56,9 +56,7 @@ double BenchReport::tokens_per_s_of_rank() const {
   return static_cast<double>(tokens_of_rank) * 1e3 / times.median_ms();
 }
 
-double BenchReport::flops_per_s_of_rank() const {
-  return flops_per_token * tokens_per_s_of_rank();
-}
+double BenchReport::flops_per_s_of_rank() const { return flops_per_token * tokens_per_s_of_rank(); }
 
 std::string BenchJson(const BenchReport& report) {
   const BenchTimes& times = report.times;
@@ -101,8 +99,8 @@ std::string BenchText(const BenchReport& report) {
   }
   text += fmt::format("\nmemory    {:.2f} GiB at most\n",
                       static_cast<double>(peak_bytes) / static_cast<double>(1U << 30U));
-  text += fmt::format("loss      {:.6f} at first, {:.6f} at last\n", times.first_loss,
-                      times.last_loss);
+  text +=
+      fmt::format("loss      {:.6f} at first, {:.6f} at last\n", times.first_loss, times.last_loss);
   return text;
 }
 

@@ -45,11 +45,13 @@ Result<std::vector<float>> GatherLogits(RankTrainer& trainer, trainer::HostGroup
 }  // namespace
 
 Result<Computed> ComputeOnRank(const CheckInput& input, trainer::HostGroup& world) {
-  CKPT_ASSIGN_OR_RETURN(const trainer::Backend backend,
-                        trainer::MakeBackend({.threads = input.threads,
-                                              .fixed_order = input.config.reduction ==
-                                                             trainer::Reduction::kCanonical},
-                                             world));
+  CKPT_ASSIGN_OR_RETURN(
+      const trainer::Backend backend,
+      trainer::MakeBackend({.name = input.device,
+                            .threads = input.threads,
+                            .fixed_order = input.config.reduction == trainer::Reduction::kCanonical,
+                            .compute = input.config.precision.compute},
+                           world));
   CKPT_ASSIGN_OR_RETURN(
       const std::unique_ptr<RankTrainer> trainer,
       RankTrainer::Create(input.config, world,

@@ -3,6 +3,7 @@
 #define CKPT_TRAINER_CHECK_RANK_CHECK_H_
 
 #include <cstdint>
+#include <string>
 
 #include "converters/verbs/model_source.h"
 #include "core/base/result.h"
@@ -21,6 +22,7 @@ struct CheckInput {
   const Reference& reference;
   std::uint64_t budget_bytes = 0;  // for reading weights, per rank
   int threads = 1;                 // per rank
+  std::string device = "cpu";      // name of a backend
   ProgressSink& progress;
 };
 

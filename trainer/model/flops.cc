@@ -13,14 +13,14 @@ double MatrixWeights(const ModelConfig& config) {
     for (const ParamSpec& param : unit.params) {
       if (param.shape.size() < 2) continue;
       const bool is_table = param.name.starts_with("embedding.");
-      if (is_table && !(config.tied_embeddings && param.shape.front() == config.padded_vocab_size)) {
+      if (is_table &&
+          !(config.tied_embeddings && param.shape.front() == config.padded_vocab_size)) {
         continue;
       }
-      const double share =
-          param.param_class == ParamClass::kExpert
-              ? static_cast<double>(config.moe->router.topk) /
-                    static_cast<double>(config.moe->num_experts)
-              : 1;
+      const double share = param.param_class == ParamClass::kExpert
+                               ? static_cast<double>(config.moe->router.topk) /
+                                     static_cast<double>(config.moe->num_experts)
+                               : 1;
       weights += share * static_cast<double>(NumElements(param.shape));
     }
   }
@@ -38,14 +38,13 @@ double TrainingFlopsPerToken(const ModelConfig& config, std::int64_t seq) {
   for (std::int64_t layer = 0; layer < config.num_layers; ++layer) {
     const auto all = static_cast<double>(seq);
     const auto at = static_cast<std::size_t>(layer);
-    const auto window = static_cast<double>(
-        at < config.window_size.size() ? config.window_size[at] : std::int64_t{0});
+    const auto window = static_cast<double>(at < config.window_size.size() ? config.window_size[at]
+                                                                           : std::int64_t{0});
     keys += window == 0 || window >= all ? all / 2 : window - window * window / (2 * all);
   }
   // A product with a score's row or column is two operations an element; the backward takes twice
   // what the forward takes.
-  const double attention =
-      6 * keys * static_cast<double>(config.num_attention_heads) * dims;
+  const double attention = 6 * keys * static_cast<double>(config.num_attention_heads) * dims;
   return 6 * MatrixWeights(config) + attention;
 }
 

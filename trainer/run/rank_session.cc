@@ -14,8 +14,10 @@ Result<std::unique_ptr<RankSession>> RankSession::Create(const SessionInput& inp
   const trainer::TrainConfig& config = input.run.train;
   CKPT_ASSIGN_OR_RETURN(
       session->backend_,
-      trainer::MakeBackend({.threads = input.threads,
+      trainer::MakeBackend({.name = input.device,
+                            .threads = input.threads,
                             .fixed_order = config.reduction == trainer::Reduction::kCanonical,
+                            .compute = config.precision.compute,
                             .overlaps = config.overlaps()},
                            world));
   CKPT_ASSIGN_OR_RETURN(session->trainer_,

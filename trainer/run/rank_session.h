@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "converters/verbs/model_source.h"
@@ -30,6 +31,7 @@ struct SessionInput {
   const ModelSource* init = nullptr;  // source of weights; null: weights are random
   std::uint64_t budget_bytes = 0;     // for reading weights, per rank
   int threads = 1;                    // per rank
+  std::string device = "cpu";         // name of a backend
   ProgressSink& progress;             // of reading weights or a whole state
   // Makes the progress of a save that training waits for; may be empty.
   std::function<std::unique_ptr<ProgressSink>()> make_save_progress = {};

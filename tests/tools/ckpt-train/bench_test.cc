@@ -1,7 +1,6 @@
-#include <nlohmann/json.hpp>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "core/io/posix_storage.h"
 #include "tests/testing/matchers.h"

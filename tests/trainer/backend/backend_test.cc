@@ -55,7 +55,20 @@ TEST(BackendTest, RefusesANameThatIsNotThere) {
   const auto backend = MakeBackend({.name = "abacus"}, *world);
   ASSERT_THAT(backend, FailsWith(ErrorKind::kUsage));
   EXPECT_EQ(backend.status().first().actual, "abacus");
-  EXPECT_EQ(backend.status().first().expected, "cpu");
+  EXPECT_EQ(backend.status().first().expected, "auto or cuda, cpu");
+}
+
+// The GPU refuses by name what it cannot do; then any other backend does it.
+TEST(BackendTest, TakesTheFirstBackendThatCanRun) {
+  const auto world = MakeLoneGroup();
+  for (const BackendOptions& asked :
+       {BackendOptions{.fixed_order = true}, BackendOptions{.compute = DType::kFloat64}}) {
+    BackendOptions options = asked;
+    options.name = "cuda";
+    EXPECT_THAT(MakeBackend(options, *world), FailsWith(ErrorKind::kUnsupported));
+    options.name = kAnyBackend;
+    EXPECT_THAT(MakeBackend(options, *world), IsOk());
+  }
 }
 
 }  // namespace

@@ -17,10 +17,10 @@
 #include "core/base/check.h"
 #include "tests/testing/device_values.h"
 #include "tests/testing/matchers.h"
-#include "trainer/device/cuda/cuda_device.h"
 #include "trainer/device/cpu/host_device.h"
-#include "trainer/ops/cuda/cuda_ops.h"
+#include "trainer/device/cuda/cuda_device.h"
 #include "trainer/ops/cpu/host_ops.h"
+#include "trainer/ops/cuda/cuda_ops.h"
 
 namespace ckpt::trainer {
 

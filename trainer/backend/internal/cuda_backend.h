@@ -1,0 +1,20 @@
+// The GPU as a backend. Built without CUDA, it can never run.
+#ifndef CKPT_TRAINER_BACKEND_INTERNAL_CUDA_BACKEND_H_
+#define CKPT_TRAINER_BACKEND_INTERNAL_CUDA_BACKEND_H_
+
+#include "core/base/result.h"
+#include "trainer/backend/backend.h"
+#include "trainer/comm/host_group.h"
+
+namespace ckpt::trainer {
+
+// Errors: kUnsupported (built without CUDA; no GPU; canonical sums or float64).
+Status CanRunCuda(const BackendOptions& options);
+
+// Rank r of `world` gets GPU r, counted among those of its machine.
+// REQUIRES: CanRunCuda is OK. Errors: those of MakeCudaDevice and MakeCudaOps.
+Result<Backend> MakeCuda(const BackendOptions& options, HostGroup& world);
+
+}  // namespace ckpt::trainer
+
+#endif  // CKPT_TRAINER_BACKEND_INTERNAL_CUDA_BACKEND_H_
