@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "converters/config/embedded_translations.h"
+#include "converters/config/internal/embedded_translations.h"
 #include "converters/families/family_registry.h"
 #include "core/base/quote.h"
 #include "core/layout/words.h"

@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "converters/families/embedded_tables.h"
+#include "converters/families/internal/embedded_tables.h"
 #include "core/base/mutex.h"
 #include "core/base/quote.h"
 

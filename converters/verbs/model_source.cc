@@ -10,7 +10,7 @@
 #include "converters/config/hf_config.h"
 #include "converters/config/megatron_args.h"
 #include "converters/families/family_registry.h"
-#include "converters/verbs/explain_mismatch.h"
+#include "converters/verbs/internal/explain_mismatch.h"
 #include "core/base/glob.h"
 #include "core/base/quote.h"
 #include "core/base/units.h"

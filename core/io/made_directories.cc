@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "core/io/durable_directories.h"
+#include "core/io/internal/durable_directories.h"
 
 namespace ckpt {
 

@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/io/durable_directories.h"
+#include "core/io/internal/durable_directories.h"
 #include "core/io/staging_name.h"
 
 namespace ckpt {

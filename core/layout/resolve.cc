@@ -8,7 +8,7 @@
 
 #include "core/base/checked_math.h"
 #include "core/base/quote.h"
-#include "core/layout/ignore_rules.h"
+#include "core/layout/internal/ignore_rules.h"
 #include "core/tensor/box.h"
 
 namespace ckpt::layout {

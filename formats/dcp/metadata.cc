@@ -10,10 +10,10 @@
 #include "core/base/quote.h"
 #include "core/io/path.h"
 #include "core/tensor/box.h"
+#include "formats/dcp/internal/metadata_extras.h"
+#include "formats/dcp/internal/metadata_reducer.h"
+#include "formats/dcp/internal/stored_items.h"
 #include "formats/dcp/item.h"
-#include "formats/dcp/metadata_extras.h"
-#include "formats/dcp/metadata_reducer.h"
-#include "formats/dcp/stored_items.h"
 #include "formats/pickle/globals.h"
 #include "formats/pickle/reader.h"
 

@@ -7,7 +7,7 @@
 
 #include "core/base/checked_math.h"
 #include "core/base/units.h"
-#include "formats/dcp/directory.h"
+#include "formats/dcp/internal/directory.h"
 #include "formats/torch_save/object_item.h"
 #include "formats/torch_save/tensor_rebuild.h"
 #include "formats/torch_save/torch_container.h"

@@ -11,8 +11,8 @@
 #include "core/base/checked_math.h"
 #include "core/base/hash.h"
 #include "core/codec/zstd.h"
-#include "formats/dcp/item_framing.h"
-#include "formats/dcp/metadata_writer.h"
+#include "formats/dcp/internal/item_framing.h"
+#include "formats/dcp/internal/metadata_writer.h"
 #include "formats/torch_save/torch_item.h"
 
 namespace ckpt::dcp {

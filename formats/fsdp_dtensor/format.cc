@@ -7,9 +7,9 @@
 
 #include "formats/dcp/format.h"
 #include "formats/dcp/source.h"
-#include "formats/fsdp_dtensor/read_run.h"
-#include "formats/fsdp_dtensor/run_objects.h"
-#include "formats/fsdp_dtensor/writer.h"
+#include "formats/fsdp_dtensor/internal/read_run.h"
+#include "formats/fsdp_dtensor/internal/run_objects.h"
+#include "formats/fsdp_dtensor/internal/writer.h"
 #include "formats/megatron/root.h"
 
 namespace ckpt::fsdp_dtensor {

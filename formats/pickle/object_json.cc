@@ -15,9 +15,9 @@
 #include "core/base/quote.h"
 #include "core/json/json_writer.h"
 #include "formats/pickle/globals.h"
-#include "formats/pickle/numpy_values.h"
+#include "formats/pickle/internal/numpy_values.h"
+#include "formats/pickle/internal/python_values.h"
 #include "formats/pickle/python_str.h"
-#include "formats/pickle/python_values.h"
 #include "formats/pickle/text.h"
 
 namespace ckpt::pickle {

@@ -10,7 +10,7 @@
 
 #include "core/base/endian.h"
 #include "core/base/quote.h"
-#include "formats/pickle/machine.h"
+#include "formats/pickle/internal/machine.h"
 #include "formats/pickle/opcodes.h"
 #include "formats/pickle/text.h"
 

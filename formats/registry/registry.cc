@@ -13,7 +13,7 @@
 #include "formats/fsdp_dtensor/format.h"
 #include "formats/hdf5/format.h"
 #include "formats/hf/format.h"
-#include "formats/registry/detect.h"
+#include "formats/registry/internal/detect.h"
 #include "formats/registry/locate.h"
 #include "formats/safetensors/format.h"
 #include "formats/torch_dist/format.h"

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "core/base/checked_math.h"
-#include "formats/safetensors/assemble_index.h"
-#include "formats/safetensors/repository.h"
+#include "formats/safetensors/internal/assemble_index.h"
+#include "formats/safetensors/internal/repository.h"
 
 namespace ckpt::safetensors {
 namespace {

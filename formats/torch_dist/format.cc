@@ -6,8 +6,8 @@
 #include "core/json/json_reader.h"
 #include "formats/dcp/format.h"
 #include "formats/megatron/root.h"
-#include "formats/torch_dist/read_args.h"
-#include "formats/torch_dist/source.h"
+#include "formats/torch_dist/internal/read_args.h"
+#include "formats/torch_dist/internal/source.h"
 
 namespace ckpt::torch_dist {
 namespace {

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "formats/pickle/object_json.h"
-#include "formats/torch_save/array_digest.h"
-#include "formats/torch_save/inner_tensors.h"
-#include "formats/torch_save/persistent_storage.h"
+#include "formats/torch_save/internal/array_digest.h"
+#include "formats/torch_save/internal/inner_tensors.h"
+#include "formats/torch_save/internal/persistent_storage.h"
 #include "formats/torch_save/tensor_rebuild.h"
 
 namespace ckpt::torch_save {

@@ -13,8 +13,8 @@
 #include "core/base/checked_math.h"
 #include "core/base/quote.h"
 #include "core/base/units.h"
-#include "formats/torch_save/distributed_tensor.h"
-#include "formats/torch_save/persistent_storage.h"
+#include "formats/torch_save/internal/distributed_tensor.h"
+#include "formats/torch_save/internal/persistent_storage.h"
 
 namespace ckpt::torch_save {
 namespace {

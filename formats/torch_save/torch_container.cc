@@ -7,7 +7,7 @@
 #include "core/base/bytes.h"
 #include "core/base/units.h"
 #include "core/io/git_lfs_pointer.h"
-#include "formats/torch_save/legacy_stream.h"
+#include "formats/torch_save/internal/legacy_stream.h"
 #include "formats/zip/reader.h"
 #include "formats/zip/record_crc.h"
 

@@ -7,7 +7,7 @@
 
 #include "core/base/check.h"
 #include "core/base/endian.h"
-#include "formats/torch_save/torch_dtype.h"
+#include "formats/torch_save/internal/torch_dtype.h"
 #include "formats/zip/writer.h"
 
 namespace ckpt::torch_save {

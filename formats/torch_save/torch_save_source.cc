@@ -13,11 +13,11 @@
 #include "formats/pickle/globals.h"
 #include "formats/pickle/object_json.h"
 #include "formats/pickle/python_str.h"
-#include "formats/torch_save/distributed_tensor.h"
-#include "formats/torch_save/inner_tensors.h"
+#include "formats/torch_save/internal/distributed_tensor.h"
+#include "formats/torch_save/internal/inner_tensors.h"
+#include "formats/torch_save/internal/persistent_storage.h"
+#include "formats/torch_save/internal/tensor_walk.h"
 #include "formats/torch_save/object_item.h"
-#include "formats/torch_save/persistent_storage.h"
-#include "formats/torch_save/tensor_walk.h"
 
 namespace ckpt {
 

@@ -13,7 +13,7 @@
 #include "core/base/units.h"
 #include "core/base/warning.h"
 #include "core/checkpoint/index.h"
-#include "formats/zip/format.h"
+#include "formats/zip/internal/format.h"
 #include "formats/zip/record_crc.h"
 
 namespace ckpt::zip {

@@ -6,7 +6,7 @@
 #include "core/base/check.h"
 #include "core/base/endian.h"
 #include "core/base/hash.h"
-#include "formats/zip/format.h"
+#include "formats/zip/internal/format.h"
 
 namespace ckpt::zip {
 namespace {

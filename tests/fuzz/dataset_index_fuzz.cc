@@ -6,7 +6,7 @@
 #include "core/base/bytes.h"
 #include "core/base/check.h"
 #include "core/base/checked_math.h"
-#include "trainer/data/dataset_index.h"
+#include "trainer/data/internal/dataset_index.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   constexpr std::uint64_t kBinBytes = 64;

@@ -7,7 +7,7 @@
 #include "core/base/check.h"
 #include "core/base/checked_math.h"
 #include "core/io/storage.h"
-#include "formats/torch_save/legacy_stream.h"
+#include "formats/torch_save/internal/legacy_stream.h"
 #include "formats/torch_save/tensor_rebuild.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -9,7 +9,7 @@
 
 #include "core/base/bytes.h"
 #include "core/base/hash.h"
-#include "formats/zip/format.h"
+#include "formats/zip/internal/format.h"
 #include "tests/fuzz/mutation.h"
 
 namespace {

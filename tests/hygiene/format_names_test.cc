@@ -166,9 +166,10 @@ TEST(FormatNamesTest, AreCaughtInCodeButNotInAComment) {
       ElementsAre("tools/b.cc:2: asks for \"hf\"", "trainer/d.cc:1: asks for \"fsdp2\"",
                   "trainer/e.cc:1: asks for kFsdpDtensor", "trainer/f.cc:1: asks for hf::kFormat",
                   "trainer/g.cc:1: asks for \"qwen3_moe\""));
-  EXPECT_THAT(StrangeNamesInFolders({{"formats/registry/detect.cc", "if (name == \"dcp\") {}\n"},
-                                     {"formats/dcp/format.cc", "{.name = \"dcp\"}\n"}}),
-              ElementsAre("formats/registry/detect.cc: names dcp"));
+  EXPECT_THAT(
+      StrangeNamesInFolders({{"formats/registry/internal/detect.cc", "if (name == \"dcp\") {}\n"},
+                             {"formats/dcp/format.cc", "{.name = \"dcp\"}\n"}}),
+      ElementsAre("formats/registry/internal/detect.cc: names dcp"));
 }
 
 }  // namespace

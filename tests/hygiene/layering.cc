@@ -89,8 +89,14 @@ std::vector<std::string> WrongIncludes(const Layering& layering,
         wrong.push_back(where + "nobody but tests includes tests");
       } else if (to.empty() && !MayIncludeEverything(include.target)) {
         wrong.push_back(where + "\"" + include.target + "\" is not a path from the root");
-      } else if (from.empty() || to.empty() || from == to) {
+      } else if (from.empty() || to.empty()) {
         continue;
+      } else if (from == to) {
+        const FolderEdges& own = layering.at(from);
+        if (own.headers.contains(file.path) && !own.headers.contains(include.target)) {
+          wrong.push_back(where + "a public header includes the internal \"" + include.target +
+                          "\"");
+        }
       } else if (const FolderEdges& edges = layering.at(from); !edges.Has(to)) {
         wrong.push_back(where + "includes \"" + include.target + "\", but " + from +
                         " declares no edge to " + to);
@@ -132,6 +138,36 @@ std::vector<std::string> UnusedEdges(const Layering& layering,
     }
   }
   return unused;
+}
+
+std::vector<std::string> HeadersOfOneFolder(const Layering& layering,
+                                            const std::vector<SourceFile>& files) {
+  std::map<std::string, const SourceFile*> by_path;
+  std::vector<std::string> used;  // each once; grows while it is walked
+  std::set<std::string> seen;
+  const auto add = [&](const std::string& header) {
+    if (seen.insert(header).second) used.push_back(header);
+  };
+  for (const SourceFile& file : files) {
+    by_path[file.path] = &file;
+    if (file.path.starts_with("tests/")) continue;
+    const std::string from = TargetFolder(layering, file.path);
+    for (const Include& include : FindIncludes(file.text)) {
+      if (include.quoted && TargetFolder(layering, include.target) != from) add(include.target);
+    }
+  }
+  for (std::size_t i = 0; i < used.size(); ++i) {
+    const auto header = by_path.find(used[i]);
+    if (header == by_path.end()) continue;
+    for (const Include& include : FindIncludes(header->second->text)) add(include.target);
+  }
+  std::vector<std::string> of_one;
+  for (const auto& [folder, edges] : layering) {
+    for (const std::string& header : edges.headers) {
+      if (!seen.contains(header)) of_one.push_back(header + " is included by its own folder alone");
+    }
+  }
+  return of_one;
 }
 
 }  // namespace ckpt::hygiene

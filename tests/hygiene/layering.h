@@ -38,6 +38,11 @@ std::vector<std::string> WrongIncludes(const Layering& layering,
 std::vector<std::string> UnusedEdges(const Layering& layering,
                                      const std::vector<SourceFile>& files);
 
+// "<header> is included by its own folder alone", one for each header that should be in internal/:
+// no file of another folder includes it, nor does a header that one includes. Tests do not count.
+std::vector<std::string> HeadersOfOneFolder(const Layering& layering,
+                                            const std::vector<SourceFile>& files);
+
 }  // namespace ckpt::hygiene
 
 #endif  // CKPT_TESTS_HYGIENE_LAYERING_H_

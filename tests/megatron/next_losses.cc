@@ -18,7 +18,7 @@
 #include "trainer/comm/thread_comm.h"
 #include "trainer/device/cpu/host_device.h"
 #include "trainer/ops/cpu/host_ops.h"
-#include "trainer/run/load_state.h"
+#include "trainer/run/internal/load_state.h"
 #include "trainer/run/run_config.h"
 #include "trainer/step/rank_trainer.h"
 

@@ -21,7 +21,7 @@
 #include "formats/pickle/reader.h"
 #include "formats/safetensors/header.h"
 #include "formats/safetensors/sharded_index.h"
-#include "formats/torch_save/legacy_stream.h"
+#include "formats/torch_save/internal/legacy_stream.h"
 #include "formats/torch_save/torch_container.h"
 #include "formats/zip/reader.h"
 #include "tests/reliability/allocation_faults.h"

@@ -14,7 +14,7 @@
 #include "core/tensor/box.h"
 #include "core/tensor/shape.h"
 #include "formats/pickle/writer.h"
-#include "formats/torch_save/torch_dtype.h"
+#include "formats/torch_save/internal/torch_dtype.h"
 #include "formats/zip/writer.h"
 
 namespace ckpt::testing {

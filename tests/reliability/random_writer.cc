@@ -15,7 +15,7 @@
 #include "core/tensor/box.h"
 #include "core/tensor/shape.h"
 #include "formats/dcp/writer.h"
-#include "formats/fsdp_dtensor/writer.h"
+#include "formats/fsdp_dtensor/internal/writer.h"
 #include "formats/safetensors/stored_dtype.h"
 #include "formats/safetensors/writer.h"
 

@@ -9,10 +9,10 @@
 
 #include "core/base/nearest_match.h"
 #include "core/base/quote.h"
-#include "tools/cli/completion.h"
 #include "tools/cli/error_report.h"
-#include "tools/cli/man_page.h"
-#include "tools/cli/tool_description.h"
+#include "tools/cli/internal/completion.h"
+#include "tools/cli/internal/man_page.h"
+#include "tools/cli/internal/tool_description.h"
 
 namespace ckpt::cli {
 namespace {

@@ -7,8 +7,8 @@
 #include "core/base/quote.h"
 #include "core/base/units.h"
 #include "core/exec/task_pool.h"
-#include "tools/cli/progress_bar.h"
-#include "tools/cli/progress_lines.h"
+#include "tools/cli/internal/progress_bar.h"
+#include "tools/cli/internal/progress_lines.h"
 
 namespace ckpt::cli {
 namespace {

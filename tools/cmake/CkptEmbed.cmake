@@ -1,6 +1,6 @@
 # Text files as C++ constants.
 #
-#   ckpt_embed_texts(tables.cc FUNCTION EmbeddedTables HEADER converters/families/embedded_tables.h FILES a.layout)
+#   ckpt_embed_texts(tables.cc FUNCTION EmbeddedTables HEADER converters/families/internal/embedded_tables.h FILES a.layout)
 #
 # generates `tables.cc` in the build folder, which defines `ckpt::EmbeddedTables()` as HEADER declares it: pairs of file
 # name and text. Editing a file regenerates it.

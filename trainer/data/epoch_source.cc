@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "core/base/check.h"
-#include "trainer/data/permutation.h"
+#include "trainer/data/internal/permutation.h"
 #include "trainer/random/philox.h"
 
 namespace ckpt::trainer {

@@ -9,7 +9,7 @@
 #include "core/base/check.h"
 #include "trainer/data/byte_tokenizer.h"
 #include "trainer/data/epoch_source.h"
-#include "trainer/data/indexed_dataset.h"
+#include "trainer/data/internal/indexed_dataset.h"
 #include "trainer/data/jsonl_file.h"
 
 namespace ckpt::trainer {

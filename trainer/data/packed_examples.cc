@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "core/base/check.h"
-#include "trainer/data/packing.h"
+#include "trainer/data/internal/packing.h"
 
 namespace ckpt::trainer {
 namespace {

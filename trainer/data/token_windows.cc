@@ -8,7 +8,7 @@
 
 #include "core/base/check.h"
 #include "core/base/checked_math.h"
-#include "trainer/data/permutation.h"
+#include "trainer/data/internal/permutation.h"
 #include "trainer/random/philox.h"
 
 namespace ckpt::trainer {

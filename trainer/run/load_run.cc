@@ -16,8 +16,8 @@
 #include "core/manifest/manifest.h"
 #include "core/manifest/read_manifest.h"
 #include "trainer/comm/agreement.h"
-#include "trainer/run/load_state.h"
-#include "trainer/run/stored_run.h"
+#include "trainer/run/internal/load_state.h"
+#include "trainer/run/internal/stored_run.h"
 
 namespace ckpt::train {
 namespace {

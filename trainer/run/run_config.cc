@@ -11,8 +11,8 @@
 #include "trainer/model/settings_reader.h"
 #include "trainer/run/checkpoint_settings.h"
 #include "trainer/run/format_settings.h"
+#include "trainer/run/internal/stored_run.h"
 #include "trainer/run/internal/stored_settings.h"
-#include "trainer/run/stored_run.h"
 #include "trainer/step/parse_train_config.h"
 
 namespace ckpt::train {

@@ -7,7 +7,7 @@
 
 #include "core/io/staging_name.h"
 #include "trainer/comm/agreement.h"
-#include "trainer/run/stored_run.h"
+#include "trainer/run/internal/stored_run.h"
 
 namespace ckpt::train {
 namespace {

@@ -1,6 +1,6 @@
 #include <gmock/gmock.h>
 
-#include "converters/verbs/verify_conversion.h"
+#include "converters/verbs/internal/verify_conversion.h"
 #include "tests/testing/matchers.h"
 
 namespace ckpt {

@@ -1,4 +1,4 @@
-#include "core/exec/item_placement.h"
+#include "core/exec/internal/item_placement.h"
 
 #include <gmock/gmock.h>
 

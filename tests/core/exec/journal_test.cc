@@ -1,4 +1,4 @@
-#include "core/exec/journal.h"
+#include "core/exec/internal/journal.h"
 
 #include <gmock/gmock.h>
 

@@ -8,8 +8,8 @@
 
 #include "core/base/endian.h"
 #include "core/base/hash.h"
-#include "core/exec/journal.h"
-#include "core/exec/output_file.h"
+#include "core/exec/internal/journal.h"
+#include "core/exec/internal/output_file.h"
 #include "core/io/memory_storage.h"
 #include "tests/testing/fault_storage.h"
 #include "tests/testing/matchers.h"

@@ -1,4 +1,4 @@
-#include "core/exec/output_file.h"
+#include "core/exec/internal/output_file.h"
 
 #include <gmock/gmock.h>
 

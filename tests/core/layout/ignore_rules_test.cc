@@ -1,4 +1,4 @@
-#include "core/layout/ignore_rules.h"
+#include "core/layout/internal/ignore_rules.h"
 
 #include <string>
 #include <vector>

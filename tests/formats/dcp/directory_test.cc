@@ -1,4 +1,4 @@
-#include "formats/dcp/directory.h"
+#include "formats/dcp/internal/directory.h"
 
 #include <memory>
 

@@ -1,4 +1,4 @@
-#include "formats/dcp/item_framing.h"
+#include "formats/dcp/internal/item_framing.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

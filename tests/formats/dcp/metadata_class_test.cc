@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "formats/dcp/metadata_reducer.h"
+#include "formats/dcp/internal/metadata_reducer.h"
 
 namespace ckpt::dcp {
 namespace {

@@ -1,4 +1,4 @@
-#include "formats/dcp/metadata_reducer.h"
+#include "formats/dcp/internal/metadata_reducer.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "formats/dcp/metadata_writer.h"
+#include "formats/dcp/internal/metadata_writer.h"
 #include "formats/pickle/writer.h"
 #include "tests/testing/matchers.h"
 

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "formats/dcp/item_framing.h"
+#include "formats/dcp/internal/item_framing.h"
 #include "tests/testing/matchers.h"
 
 namespace ckpt::dcp {

@@ -1,4 +1,4 @@
-#include "formats/fsdp_dtensor/mersenne_twister.h"
+#include "formats/fsdp_dtensor/internal/mersenne_twister.h"
 
 #include <random>
 #include <sstream>

@@ -13,7 +13,7 @@
 #include "core/layout/affine.h"
 #include "core/plan/plan_check.h"
 #include "formats/dcp/writer.h"
-#include "formats/fsdp_dtensor/run_objects.h"
+#include "formats/fsdp_dtensor/internal/run_objects.h"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 
 #include "core/base/endian.h"
-#include "formats/pickle/builder.h"
+#include "formats/pickle/internal/builder.h"
 #include "formats/pickle/reader.h"
 #include "tests/testing/matchers.h"
 

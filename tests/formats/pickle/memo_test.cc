@@ -1,5 +1,5 @@
 // Which slots of the memo are read, and what was last put there.
-#include "formats/pickle/memo.h"
+#include "formats/pickle/internal/memo.h"
 
 #include <string>
 

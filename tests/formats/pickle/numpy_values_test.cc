@@ -1,6 +1,6 @@
 // Scalars and arrays of numpy, as their pickles spell them: what is understood, and what only looks
 // like it.
-#include "formats/pickle/numpy_values.h"
+#include "formats/pickle/internal/numpy_values.h"
 
 #include <cstdint>
 #include <string>

@@ -1,6 +1,6 @@
 // Values of Python's own, as their pickles spell them: what is understood, and what only looks like
 // it.
-#include "formats/pickle/python_values.h"
+#include "formats/pickle/internal/python_values.h"
 
 #include <optional>
 #include <string>

@@ -8,7 +8,7 @@
 
 #include <gmock/gmock.h>
 
-#include "formats/pickle/builder.h"
+#include "formats/pickle/internal/builder.h"
 #include "tests/testing/matchers.h"
 
 namespace ckpt::pickle {

@@ -11,7 +11,7 @@
 #include <gmock/gmock.h>
 
 #include "core/io/memory_storage.h"
-#include "formats/registry/detect.h"
+#include "formats/registry/internal/detect.h"
 #include "tests/testing/matchers.h"
 
 namespace ckpt {

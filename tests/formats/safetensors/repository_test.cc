@@ -1,5 +1,5 @@
 // Which files of a directory are the checkpoint, by their names alone.
-#include "formats/safetensors/repository.h"
+#include "formats/safetensors/internal/repository.h"
 
 #include <memory>
 #include <string>
@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 
 #include "core/io/memory_storage.h"
-#include "formats/safetensors/sharding_info.h"
+#include "formats/safetensors/internal/sharding_info.h"
 #include "tests/testing/matchers.h"
 
 namespace ckpt::safetensors {

@@ -1,4 +1,4 @@
-#include "formats/torch_dist/flat_range.h"
+#include "formats/torch_dist/internal/flat_range.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -15,7 +15,7 @@
 #include "core/base/hash.h"
 #include "core/checkpoint/read.h"
 #include "core/io/memory_storage.h"
-#include "formats/torch_dist/source.h"
+#include "formats/torch_dist/internal/source.h"
 #include "formats/torch_save/torch_item.h"
 #include "formats/zip/writer.h"
 #include "tests/formats/dcp/metadata_pickle.h"

@@ -1,4 +1,4 @@
-#include "formats/torch_dist/source.h"
+#include "formats/torch_dist/internal/source.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Tensors where no state dict leads, and DTensors; each object is the text of a pickle.
-#include "formats/torch_save/inner_tensors.h"
+#include "formats/torch_save/internal/inner_tensors.h"
 
 #include <string>
 #include <string_view>
@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 
 #include "formats/pickle/reader.h"
-#include "formats/torch_save/distributed_tensor.h"
+#include "formats/torch_save/internal/distributed_tensor.h"
 #include "formats/torch_save/tensor_rebuild.h"
 #include "tests/testing/matchers.h"
 

@@ -1,5 +1,5 @@
 // Streams of torch before 1.6: five pickles in a row, then the storages.
-#include "formats/torch_save/legacy_stream.h"
+#include "formats/torch_save/internal/legacy_stream.h"
 
 #include <ostream>
 #include <string>

@@ -1,6 +1,6 @@
 // Where tensors are found, what they are called, and which objects are refused; each object is the
 // text of a pickle.
-#include "formats/torch_save/tensor_walk.h"
+#include "formats/torch_save/internal/tensor_walk.h"
 
 #include <string>
 #include <string_view>

@@ -9,7 +9,7 @@
 
 #include "core/base/endian.h"
 #include "core/base/units.h"
-#include "formats/zip/format.h"
+#include "formats/zip/internal/format.h"
 #include "formats/zip/reader.h"
 #include "formats/zip/writer.h"
 #include "tests/testing/matchers.h"

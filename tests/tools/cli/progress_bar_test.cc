@@ -1,4 +1,4 @@
-#include "tools/cli/progress_bar.h"
+#include "tools/cli/internal/progress_bar.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

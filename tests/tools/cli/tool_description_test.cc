@@ -1,11 +1,11 @@
-#include "tools/cli/tool_description.h"
+#include "tools/cli/internal/tool_description.h"
 
 #include <CLI/CLI.hpp>
 #include <gmock/gmock.h>
 
 #include "tools/cli/command_line.h"
-#include "tools/cli/completion.h"
-#include "tools/cli/man_page.h"
+#include "tools/cli/internal/completion.h"
+#include "tools/cli/internal/man_page.h"
 
 namespace ckpt::cli {
 namespace {

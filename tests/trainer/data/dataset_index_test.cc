@@ -1,4 +1,4 @@
-#include "trainer/data/dataset_index.h"
+#include "trainer/data/internal/dataset_index.h"
 
 #include <vector>
 

@@ -11,7 +11,7 @@
 #include "tests/testing/matchers.h"
 #include "trainer/data/byte_tokenizer.h"
 #include "trainer/data/example.h"
-#include "trainer/data/indexed_dataset.h"
+#include "trainer/data/internal/indexed_dataset.h"
 
 namespace ckpt::trainer {
 namespace {

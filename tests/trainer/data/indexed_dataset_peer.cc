@@ -15,7 +15,7 @@
 #include "core/json/json_scanner.h"
 #include "core/json/json_writer.h"
 #include "tests/trainer/data/indexed_dataset_writer.h"
-#include "trainer/data/indexed_dataset.h"
+#include "trainer/data/internal/indexed_dataset.h"
 #include "trainer/data/token_windows.h"
 
 namespace ckpt::trainer {

@@ -1,4 +1,4 @@
-#include "trainer/data/indexed_dataset.h"
+#include "trainer/data/internal/indexed_dataset.h"
 
 #include <random>
 #include <vector>

@@ -7,7 +7,7 @@
 
 #include "core/base/check.h"
 #include "core/base/endian.h"
-#include "trainer/data/indexed_dataset.h"
+#include "trainer/data/internal/indexed_dataset.h"
 
 namespace ckpt::trainer {
 namespace {

@@ -12,7 +12,7 @@
 #include "core/base/result.h"
 #include "core/io/path.h"
 #include "core/io/storage.h"
-#include "trainer/data/dataset_index.h"
+#include "trainer/data/internal/dataset_index.h"
 
 namespace ckpt::trainer {
 

@@ -1,4 +1,4 @@
-#include "trainer/data/packing.h"
+#include "trainer/data/internal/packing.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,4 +1,4 @@
-#include "trainer/data/permutation.h"
+#include "trainer/data/internal/permutation.h"
 
 #include <algorithm>
 #include <cmath>

@@ -16,7 +16,7 @@
 #include "formats/megatron/root.h"
 #include "tests/testing/matchers.h"
 #include "tests/trainer/run/small_session.h"
-#include "trainer/run/stored_run.h"
+#include "trainer/run/internal/stored_run.h"
 
 namespace ckpt::train {
 namespace {

@@ -29,7 +29,7 @@
 #include "trainer/device/cpu/host_device.h"
 #include "trainer/ops/cpu/host_ops.h"
 #include "trainer/optim/schedule.h"
-#include "trainer/run/load_state.h"
+#include "trainer/run/internal/load_state.h"
 #include "trainer/step/parse_train_config.h"
 #include "trainer/step/rank_trainer.h"
 

@@ -4,11 +4,11 @@
 
 #include <fmt/format.h>
 
-#include "tools/ckpt-train/experiment/folder.h"
-#include "tools/ckpt-train/experiment/line_chart.h"
-#include "tools/ckpt-train/experiment/report.h"
-#include "tools/ckpt-train/experiment/reshard.h"
-#include "tools/ckpt-train/experiment/topologies.h"
+#include "tools/ckpt-train/experiment/internal/folder.h"
+#include "tools/ckpt-train/experiment/internal/line_chart.h"
+#include "tools/ckpt-train/experiment/internal/report.h"
+#include "tools/ckpt-train/experiment/internal/reshard.h"
+#include "tools/ckpt-train/experiment/internal/topologies.h"
 #include "tools/cli/error_report.h"
 
 namespace ckpt::train {

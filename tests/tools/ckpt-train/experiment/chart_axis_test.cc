@@ -1,4 +1,4 @@
-#include "tools/ckpt-train/experiment/chart_axis.h"
+#include "tools/ckpt-train/experiment/internal/chart_axis.h"
 
 #include <cmath>
 #include <vector>

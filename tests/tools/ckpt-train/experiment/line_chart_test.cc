@@ -1,4 +1,4 @@
-#include "tools/ckpt-train/experiment/line_chart.h"
+#include "tools/ckpt-train/experiment/internal/line_chart.h"
 
 #include <string>
 

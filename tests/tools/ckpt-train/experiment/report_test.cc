@@ -1,4 +1,4 @@
-#include "tools/ckpt-train/experiment/report.h"
+#include "tools/ckpt-train/experiment/internal/report.h"
 
 #include <string>
 

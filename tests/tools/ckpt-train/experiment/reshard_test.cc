@@ -10,7 +10,7 @@
 #include "tests/testing/matchers.h"
 #include "tests/testing/temp_dir.h"
 #include "tools/ckpt-train/experiment/cmd_experiment.h"
-#include "tools/ckpt-train/experiment/folder.h"
+#include "tools/ckpt-train/experiment/internal/folder.h"
 
 namespace ckpt::train {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/ckpt-train/experiment/topologies.h"
+#include "tools/ckpt-train/experiment/internal/topologies.h"
 
 #include <string>
 #include <vector>
@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/testing/matchers.h"
-#include "tools/ckpt-train/experiment/proxy.h"
+#include "tools/ckpt-train/experiment/internal/proxy.h"
 #include "trainer/model/settings_reader.h"
 #include "trainer/step/parse_train_config.h"
 

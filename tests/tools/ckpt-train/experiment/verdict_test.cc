@@ -1,5 +1,5 @@
 // Every check of the experiment, made to fail on its own.
-#include "tools/ckpt-train/experiment/verdict.h"
+#include "tools/ckpt-train/experiment/internal/verdict.h"
 
 #include <cmath>
 #include <string>

@@ -1,0 +1,295 @@
+#include "converters/verbs/internal/explain_mismatch.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "converters/config/hf_config.h"
+#include "core/base/glob.h"
+#include "core/base/name_list.h"
+#include "core/base/quote.h"
+
+namespace ckpt {
+namespace {
+
+// Past this, trying other settings would take longer than reading the list.
+constexpr std::size_t kMaxTensorsToTry = 20000;
+// Settings that are tried, and how large a value.
+constexpr std::size_t kMaxSettingsToTry = 64;
+constexpr std::int64_t kMaxValueToTry = 1 << 17;
+
+struct QuantisedName {
+  std::string_view suffix;
+  std::string_view method;
+};
+
+// What the methods call the parts of a weight.
+constexpr std::array kQuantisedNames = {
+    QuantisedName{".qweight", "gptq or awq"},
+    QuantisedName{".qzeros", "gptq or awq"},
+    QuantisedName{".SCB", "bitsandbytes, 8 bits"},
+    QuantisedName{".weight.absmax", "bitsandbytes, 4 bits"},
+    QuantisedName{".weight_packed", "compressed-tensors"},
+};
+
+std::string_view MethodByName(std::string_view key) {
+  for (const QuantisedName& name : kQuantisedNames) {
+    if (key.ends_with(name.suffix)) return name.method;
+  }
+  return {};
+}
+
+std::vector<std::string> KeysOf(std::span<const GlobalTensor> tensors) {
+  std::vector<std::string> keys;
+  for (const GlobalTensor& tensor : tensors) keys.push_back(tensor.key);
+  return keys;
+}
+
+std::size_t CountProblems(const std::vector<Problem>& problems, ErrorKind kind) {
+  return static_cast<std::size_t>(std::count_if(
+      problems.begin(), problems.end(), [kind](const Problem& p) { return p.kind == kind; }));
+}
+
+// The naming of the family, other than `asked`, that knows the tensors which that one does not;
+// nothing if none knows half of them. `num_unmapped`: those unknown to `asked`.
+std::optional<std::string> FindOtherNaming(const ModelSource& model, const std::string& asked,
+                                           std::span<const GlobalTensor> tensors,
+                                           std::size_t num_unmapped) {
+  std::optional<std::string> best;
+  std::size_t fewest = num_unmapped / 2 + 1;
+  for (const layout::Naming& naming : model.family->namings) {
+    if (naming.id == asked) continue;
+    const Result<layout::SourceMatch> match =
+        layout::MatchSource(*model.family, naming.id, model.config, tensors);
+    if (!match.ok()) continue;
+    const std::size_t unmapped = CountProblems(match->problems, ErrorKind::kUnmapped);
+    if (unmapped >= std::min(fewest, num_unmapped)) continue;
+    fewest = unmapped;
+    best = naming.id;
+  }
+  return best;
+}
+
+Status WrongNaming(const ModelSource& model, const OpenModelOptions& options,
+                   const std::string& naming) {
+  const auto verb = options.verbs.find(naming);
+  return Error(ErrorKind::kUsage, "the source is of another kind than is converted here")
+      .File(model.checkpoint->path.string())
+      .Expected(fmt::format("tensors named as {} names them", options.naming))
+      .Actual(fmt::format("a {} checkpoint, named as {}", model.checkpoint->format->name, naming))
+      .Hint(verb == options.verbs.end() ? std::string("no verb of this build converts it")
+                                        : "ckpt-convert " + verb->second + " converts it");
+}
+
+Status UnknownNames(const ModelSource& model, std::span<const GlobalTensor> tensors,
+                    const std::vector<Problem>& problems) {
+  const auto missing = std::find_if(problems.begin(), problems.end(), [](const Problem& problem) {
+    return problem.kind == ErrorKind::kMissing;
+  });
+  return Error(ErrorKind::kUnmapped, "no tensor of the source has a name of the family")
+      .File(model.checkpoint->path.string())
+      .Expected(fmt::format("{} and others of {}",
+                            missing == problems.end() ? "weights" : missing->tensor,
+                            model.family->name))
+      .Actual(NameSome(KeysOf(tensors)))
+      .Hint(
+          "weights alone are converted; a training state, or a wrapper around the model, has other "
+          "names: ckpt-convert --mapping FILE describes them");
+}
+
+// Expected and stored size of a dim, where they differ most often.
+struct SizePair {
+  std::int64_t expected = 0;
+  std::int64_t stored = 0;
+  friend auto operator<=>(const SizePair&, const SizePair&) = default;
+};
+
+std::optional<SizePair> MostFrequentDifference(const layout::SourceMatch& match,
+                                               std::span<const GlobalTensor> tensors) {
+  std::map<SizePair, std::size_t> times;
+  for (std::size_t t = 0; t < match.positions.size(); ++t) {
+    if (match.positions[t] == layout::SourceMatch::kAbsent) continue;
+    const Dims& expected = match.layout.tensors[t].shape;
+    const Dims& stored = tensors[match.positions[t]].shape;
+    if (expected.size() != stored.size()) continue;
+    for (std::size_t d = 0; d < expected.size(); ++d) {
+      if (expected[d] != stored[d]) ++times[{expected[d], stored[d]}];
+    }
+  }
+  const auto most = std::max_element(
+      times.begin(), times.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most == times.end() ? std::nullopt : std::optional(most->first);
+}
+
+// How many there are of what keys number, layers before experts: one past the largest first,
+// second, … number of a key.
+std::vector<std::int64_t> CountNumbered(const std::vector<std::string>& keys) {
+  std::vector<std::int64_t> counts;
+  for (const std::string& key : keys) {
+    std::size_t depth = 0;
+    for (std::size_t begin = 0; begin <= key.size();) {
+      const std::size_t end = std::min(key.find('.', begin), key.size());
+      std::int64_t number = 0;
+      const auto [read, error] = std::from_chars(&key[begin], &key[end], number);
+      if (end > begin && error == std::errc() && read == &key[end] && number < kMaxValueToTry) {
+        if (counts.size() == depth) counts.push_back(0);
+        counts[depth] = std::max(counts[depth], number + 1);
+        ++depth;
+      }
+      begin = end + 1;
+    }
+  }
+  return counts;
+}
+
+// Numbers of layers, then of experts, that differ between the names expected and those stored.
+std::vector<SizePair> DifferentCounts(const layout::SourceMatch& match,
+                                      std::span<const GlobalTensor> tensors) {
+  std::vector<std::string> keys;
+  for (const layout::ResolvedTensor& tensor : match.layout.tensors) {
+    keys.push_back(match.layout.Key(tensor));
+  }
+  const std::vector<std::int64_t> expected = CountNumbered(keys);
+  const std::vector<std::int64_t> stored = CountNumbered(KeysOf(tensors));
+  std::vector<SizePair> differences;
+  for (std::size_t depth = 0; depth < std::min(expected.size(), stored.size()); ++depth) {
+    if (expected[depth] != stored[depth]) differences.push_back({expected[depth], stored[depth]});
+  }
+  return differences;
+}
+
+struct Setting {
+  std::string name;
+  layout::Value value;
+};
+
+// Other values of single settings, the most likely first.
+std::vector<Setting> OtherSettings(const ModelSource& model, const layout::SourceMatch& match,
+                                   std::span<const GlobalTensor> tensors) {
+  std::vector<Setting> likely;
+  std::vector<Setting> other;
+  const auto numbers = [&](const auto& use) {
+    for (const auto& [name, value] : model.config) {
+      const std::int64_t* number = value.AsInt();
+      if (number != nullptr && *number > 0 && *number <= (std::int64_t{1} << 31)) {
+        use(name, *number);
+      }
+    }
+  };
+  for (const SizePair& count : DifferentCounts(match, tensors)) {
+    numbers([&](const std::string& name, std::int64_t number) {
+      if (number == count.expected) likely.push_back({name, count.stored});
+    });
+  }
+  for (const auto& [name, value] : model.config) {
+    if (value.AsBool() != nullptr) likely.push_back({name, !*value.AsBool()});
+  }
+  if (const auto difference = MostFrequentDifference(match, tensors)) {
+    numbers([&](const std::string& name, std::int64_t number) {
+      if (number == difference->expected) {
+        likely.push_back({name, difference->stored});
+      } else if (number <= difference->expected && difference->stored <= kMaxValueToTry &&
+                 number * difference->stored % difference->expected == 0) {
+        other.push_back({name, number * difference->stored / difference->expected});
+      }
+    });
+  }
+  likely.insert(likely.end(), other.begin(), other.end());
+  if (likely.size() > kMaxSettingsToTry) likely.resize(kMaxSettingsToTry);
+  return likely;
+}
+
+// The setting that, if it had another value, would make everything fit.
+std::optional<Setting> FindWrongSetting(const ModelSource& model, const layout::SourceMatch& match,
+                                        std::span<const GlobalTensor> tensors) {
+  if (tensors.size() > kMaxTensorsToTry) return std::nullopt;
+  for (const Setting& setting : OtherSettings(model, match, tensors)) {
+    if (setting.value.AsInt() != nullptr && *setting.value.AsInt() <= 0) continue;
+    layout::Configuration config = model.config;
+    config[setting.name] = setting.value;
+    const Result<layout::SourceMatch> changed =
+        layout::MatchSource(*model.family, match.layout.naming, config, tensors);
+    if (changed.ok() && changed->problems.empty()) return setting;
+  }
+  return std::nullopt;
+}
+
+Status WrongSetting(const ModelSource& model, const Setting& setting,
+                    const std::vector<Problem>& problems) {
+  std::vector<std::string> keys;
+  for (const Problem& problem : problems) keys.push_back(problem.tensor);
+  const bool has_file = !model.assets.empty();
+  const std::string file =
+      has_file ? (model.assets / kHfConfigName.data()).string() : model.checkpoint->path.string();
+  // What a file lacks may be lost as well as never there.
+  const bool may_be_lost = CountProblems(problems, ErrorKind::kMissing) == problems.size();
+  const bool has_more = CountProblems(problems, ErrorKind::kUnmapped) == problems.size();
+  return Error(may_be_lost ? ErrorKind::kMissing
+               : has_more  ? ErrorKind::kUnmapped
+                           : ErrorKind::kShapeMismatch,
+               fmt::format("the configuration contradicts the tensors: {}", setting.name))
+      .File(file)
+      .Expected(may_be_lost ? fmt::format("{}, or {} more tensors ({})", FormatValue(setting.value),
+                                          keys.size(), NameSome(keys))
+                            : fmt::format("{}, as {} of the tensors need it ({})",
+                                          FormatValue(setting.value), keys.size(), NameSome(keys)))
+      .Actual(FormatValue(model.config.at(setting.name)))
+      .Hint(may_be_lost
+                ? "the configuration is that of another model, or the source lost these tensors"
+                : "the configuration is that of another model, or was changed after the save");
+}
+
+}  // namespace
+
+Status RefuseQuantised(const ModelSource& model, std::span<const GlobalTensor> tensors) {
+  const auto configured = model.config.find("quantization_config.quant_method");
+  const bool is_configured = configured != model.config.end();
+  const auto packed = std::find_if(tensors.begin(), tensors.end(), [&](const GlobalTensor& tensor) {
+    return !MethodByName(tensor.key).empty() ||
+           (is_configured &&
+            (MatchesGlob("*_packed", tensor.key) || ElementBytes(tensor.dtype) == 1));
+  });
+  if (packed == tensors.end()) return OkStatus();
+  const std::string method = is_configured ? "quant_method " + FormatValue(configured->second)
+                                           : std::string(MethodByName(packed->key));
+  return Error(ErrorKind::kUnsupported,
+               fmt::format("the weights are quantised ({}), and nothing here decodes them", method))
+      .File(model.checkpoint->path.string())
+      .Tensor(packed->key)
+      .Actual(method + ", " + std::string(DTypeName(packed->dtype)))
+      .Hint("convert a repository of the same model in bfloat16");
+}
+
+Status ExplainMismatch(const ModelSource& model, const OpenModelOptions& options,
+                       const layout::SourceMatch& match, std::span<const GlobalTensor> tensors,
+                       std::vector<Problem> problems) {
+  const std::size_t unmapped = CountProblems(problems, ErrorKind::kUnmapped);
+  if (!options.naming.empty() && unmapped != 0) {
+    const auto naming = FindOtherNaming(model, options.naming, tensors, unmapped);
+    if (naming) return WrongNaming(model, options, *naming);
+  }
+  const bool fits_nothing =
+      unmapped != 0 &&
+      std::all_of(match.positions.begin(), match.positions.end(),
+                  [](std::uint32_t position) { return position == layout::SourceMatch::kAbsent; });
+  if (fits_nothing) return UnknownNames(model, tensors, problems);
+  // One missing tensor says more than a setting without which it would not be needed: a head, say,
+  // that a base model is saved without.
+  const bool is_one_lost = problems.size() == 1 && problems.front().kind == ErrorKind::kMissing;
+  if (is_one_lost) return Status(std::move(problems));
+  if (const auto setting = FindWrongSetting(model, match, tensors)) {
+    return WrongSetting(model, *setting, problems);
+  }
+  return Status(std::move(problems));
+}
+
+}  // namespace ckpt

@@ -1,0 +1,34 @@
+// Why a checkpoint does not fit its model: one error that names the cause, where there is one.
+#ifndef CKPT_CONVERTERS_VERBS_INTERNAL_EXPLAIN_MISMATCH_H_
+#define CKPT_CONVERTERS_VERBS_INTERNAL_EXPLAIN_MISMATCH_H_
+
+#include <span>
+#include <vector>
+
+#include "converters/verbs/model_source.h"
+#include "core/base/status.h"
+#include "core/checkpoint/index.h"
+#include "core/layout/match.h"
+
+namespace ckpt {
+
+// Weights in the blocks and scales of a quantisation method are not elements that a layout could
+// place. A checkpoint of decoded weights may still have the published configuration. Errors:
+// kUnsupported.
+Status RefuseQuantised(const ModelSource& model, std::span<const GlobalTensor> tensors);
+
+// The error for `problems`, which are what is wrong with `match`, the best of the naming that was
+// asked for:
+//   kUsage           the tensors have the names of another naming: the source is of another kind
+//   kUnmapped        no tensor has a name of the family
+//   kMissing, kUnmapped, kShapeMismatch
+//                    one setting of the configuration, if it were another, would make everything fit: a size, a number of
+//                    layers or experts, or a switch
+//   else the problems as they are.
+Status ExplainMismatch(const ModelSource& model, const OpenModelOptions& options,
+                       const layout::SourceMatch& match, std::span<const GlobalTensor> tensors,
+                       std::vector<Problem> problems);
+
+}  // namespace ckpt
+
+#endif  // CKPT_CONVERTERS_VERBS_INTERNAL_EXPLAIN_MISMATCH_H_

@@ -1,0 +1,25 @@
+#include "formats/dcp/internal/item_framing.h"
+
+#include "formats/torch_save/torch_item.h"
+
+namespace ckpt::dcp {
+
+using torch_save::TensorItem;
+
+ItemSize MeasureItem(DType dtype, DimsView sizes) {
+  const TensorItem item(dtype, sizes);
+  return {.payload_offset = item.payload_offset(),
+          .payload_bytes = item.payload_bytes(),
+          .size_bytes = item.size_bytes()};
+}
+
+Bytes TorchItemFraming::Head(const TargetTensor& tensor, const WriteItem& item) const {
+  return TensorItem(tensor.dtype, item.box.sizes).head();
+}
+
+Bytes TorchItemFraming::Tail(const TargetTensor& tensor, const WriteItem& item,
+                             std::uint32_t payload_crc32) const {
+  return TensorItem(tensor.dtype, item.box.sizes).Tail(payload_crc32);
+}
+
+}  // namespace ckpt::dcp

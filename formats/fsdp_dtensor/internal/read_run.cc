@@ -1,0 +1,162 @@
+#include "formats/fsdp_dtensor/internal/read_run.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/training/stored_values.h"
+#include "formats/fsdp_dtensor/internal/run_keys.h"
+
+namespace ckpt::fsdp_dtensor {
+namespace {
+
+using layout::Configuration;
+
+constexpr std::string_view kStepSuffix = ".step";
+constexpr std::array<std::string_view, 2> kMomentsOfAdam = {"exp_avg", "exp_avg_sq"};
+constexpr std::array<std::string_view, 1> kMomentsOfSgd = {"momentum_buffer"};
+
+// The parameter between `prefix` and `suffix`, without the wrappers that the live module stood in.
+std::optional<std::string> ParameterIn(std::string_view key, std::string_view prefix,
+                                       std::string_view suffix) {
+  if (!key.starts_with(prefix) || !key.ends_with(suffix)) return std::nullopt;
+  key.remove_prefix(prefix.size());
+  if (key.size() <= suffix.size()) return std::nullopt;
+  key.remove_suffix(suffix.size());
+  while (key.starts_with(kModelWrappers)) key.remove_prefix(kModelWrappers.size());
+  return std::string(key);
+}
+
+// The parameters that the optimizer updates, and how often it did.
+Status ReadGroups(const CheckpointSource& source, TrainingRun& run) {
+  for (const ObjectEntry& object : source.index().objects()) {
+    auto name = ParameterIn(object.key, kGroupMeta, kStepSuffix);
+    if (!name) continue;
+    CKPT_ASSIGN_OR_RETURN(const std::int64_t updates, ReadStoredInteger(source, object.key));
+    if (run.groups.empty()) run.groups.push_back({.step = updates});
+    if (updates != run.finished_updates()) {
+      return Error(ErrorKind::kUnsupported, "parameters were updated unequally often")
+          .Tensor(object.key)
+          .Expected(fmt::format("{} updates", run.finished_updates()))
+          .Actual(fmt::format("{}", updates));
+    }
+    run.group_of.emplace_back(*std::move(name), 0);
+  }
+  if (!run.groups.empty()) return OkStatus();
+  return Error(ErrorKind::kMissing, "nothing says how often the optimizer updated the weights")
+      .Expected(fmt::format("objects {}*{}", kGroupMeta, kStepSuffix))
+      .Hint(
+          "a conversion has no optimizer, and a run may leave it out: ckpt-train --set "
+          "finetune=true takes the weights alone");
+}
+
+// What the optimizer keeps for every weight it updates.
+std::span<const std::string_view> MomentsIn(const CheckpointIndex& index) {
+  const auto is_of_sgd =
+      [suffix = fmt::format(".{}", kMomentsOfSgd.front())](const GlobalTensor& tensor) {
+        return ParameterIn(tensor.key, kOptimizerState, suffix).has_value();
+      };
+  if (std::ranges::any_of(index.tensors(), is_of_sgd)) return kMomentsOfSgd;
+  return kMomentsOfAdam;
+}
+
+Result<StoredMoment> FindMoment(const CheckpointIndex& index, std::string_view name,
+                                const TrainingRun& run) {
+  StoredMoment moment = {.name = std::string(name), .weight_of = {}};
+  const std::string suffix = fmt::format(".{}", name);
+  std::set<std::string> present;
+  for (const GlobalTensor& tensor : index.tensors()) {
+    const auto weight = ParameterIn(tensor.key, kOptimizerState, suffix);
+    if (!weight) continue;
+    present.insert(*weight);
+    moment.weight_of[tensor.key] = *weight;
+  }
+  Status absent;
+  for (const auto& [weight, group] : run.group_of) {
+    const bool is_present =
+        present.contains(weight) || (present.contains(weight + std::string(kGateHalf)) &&
+                                     present.contains(weight + std::string(kUpHalf)));
+    if (is_present) continue;
+    absent.Add(Error(ErrorKind::kMissing, "a trained weight has no moment of the optimizer")
+                   .Tensor(fmt::format("{}*{}{}", kOptimizerState, weight, suffix)));
+  }
+  if (!absent.ok()) return absent;
+  return moment;
+}
+
+// Nothing if the argument is absent or None.
+Result<std::optional<std::int64_t>> IntegerIn(const Configuration& args, std::string_view name) {
+  const auto found = args.find(name);
+  if (found == args.end() || found->second.is_null()) return std::optional<std::int64_t>();
+  if (const std::int64_t* value = found->second.AsInt()) return std::optional(*value);
+  return Error(ErrorKind::kBadMetadata, fmt::format("argument {} is of the wrong kind", name))
+      .Tensor(kArgs)
+      .Actual(layout::FormatValue(found->second));
+}
+
+Result<std::int64_t> NeededIntegerIn(const Configuration& args, std::string_view name) {
+  CKPT_ASSIGN_OR_RETURN(const std::optional<std::int64_t> number, IntegerIn(args, name));
+  if (number) return *number;
+  return Error(ErrorKind::kMissing, fmt::format("args have no {}", name)).Tensor(kArgs);
+}
+
+// Megatron's, as many as a machine may have.
+int TensorRanksIn(const Configuration& args) {
+  const auto found = args.find("tensor_model_parallel_size");
+  const std::int64_t* const size = found == args.end() ? nullptr : found->second.AsInt();
+  constexpr std::int64_t kMost = 1024;
+  return size == nullptr ? 1 : static_cast<int>(std::clamp<std::int64_t>(*size, 1, kMost));
+}
+
+// The scheduler counts samples, in whole batches.
+Status CheckSchedule(const TrainingRun& run, const Configuration& args, std::string_view key) {
+  CKPT_ASSIGN_OR_RETURN(const std::int64_t batch, NeededIntegerIn(args, "global_batch_size"));
+  const std::int64_t samples = run.schedule.num_steps;
+  if (batch > 0 && samples % batch == 0 && samples / batch == run.finished_updates()) {
+    return OkStatus();
+  }
+  return Error(ErrorKind::kUnsupported, "the learning rate is not where the optimizer is")
+      .Tensor(key)
+      .Expected(fmt::format("{} updates of {} samples", run.finished_updates(), batch))
+      .Actual(fmt::format("{} samples", samples));
+}
+
+Status ReadProgress(const CheckpointSource& source, TrainingRun& run) {
+  CKPT_ASSIGN_OR_RETURN(const Configuration args, ReadArgs(source));
+  run.args.assign(args.begin(), args.end());
+  CKPT_ASSIGN_OR_RETURN(run.iteration, ReadStoredInteger(source, kIteration));
+  CKPT_ASSIGN_OR_RETURN(run.consumed_samples, NeededIntegerIn(args, "consumed_train_samples"));
+  CKPT_ASSIGN_OR_RETURN(const std::optional<std::int64_t> seed, IntegerIn(args, "seed"));
+  run.seed = static_cast<std::uint64_t>(seed.value_or(0));
+  run.tensor_ranks = TensorRanksIn(args);
+  const std::string position = fmt::format("{}num_steps", kScheduler);
+  CKPT_ASSIGN_OR_RETURN(run.schedule.num_steps, ReadStoredInteger(source, position));
+  return CheckSchedule(run, args, position);
+}
+
+}  // namespace
+
+Result<Configuration> ReadArgs(const CheckpointSource& source) {
+  return ReadStoredMembers(source, kArgs, "$object.state.");
+}
+
+Result<StoredRun> ReadRun(const CheckpointSource& source) {
+  StoredRun stored;
+  CKPT_RETURN_IF_ERROR(ReadGroups(source, stored.run));
+  for (const std::string_view name : MomentsIn(source.index())) {
+    CKPT_ASSIGN_OR_RETURN(stored.moments.emplace_back(),
+                          FindMoment(source.index(), name, stored.run));
+  }
+  CKPT_RETURN_IF_ERROR(ReadProgress(source, stored.run));
+  return stored;
+}
+
+}  // namespace ckpt::fsdp_dtensor

@@ -1,0 +1,25 @@
+// A run that Megatron-FSDP stored, read back: the way back from run_objects.h.
+#ifndef CKPT_FORMATS_FSDP_DTENSOR_INTERNAL_READ_RUN_H_
+#define CKPT_FORMATS_FSDP_DTENSOR_INTERNAL_READ_RUN_H_
+
+#include "core/base/result.h"
+#include "core/checkpoint/source.h"
+#include "core/layout/value.h"
+#include "core/training/training_run.h"
+
+namespace ckpt::fsdp_dtensor {
+
+// The members of the object `args`; nothing if there is none. Errors: those of ReadStoredMembers.
+Result<layout::Configuration> ReadArgs(const CheckpointSource& source);
+
+// Progress, arguments and optimizer of the run. Nothing that the optimizer keeps is read.
+//
+// Errors: kMissing (nothing says how often the optimizer updated the weights, as in a checkpoint of
+// weights only; a weight that it updates has no moment, all of them; a count is not there),
+// kUnsupported (parameters are at different updates, or the learning rate is at another one than
+// the optimizer), kBadMetadata.
+Result<StoredRun> ReadRun(const CheckpointSource& source);
+
+}  // namespace ckpt::fsdp_dtensor
+
+#endif  // CKPT_FORMATS_FSDP_DTENSOR_INTERNAL_READ_RUN_H_

@@ -1,0 +1,202 @@
+#include "formats/fsdp_dtensor/internal/run_objects.h"
+
+#include <array>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/tensor/dtype.h"
+#include "formats/fsdp_dtensor/internal/plain_pickle.h"
+#include "formats/fsdp_dtensor/internal/random_states.h"
+#include "formats/fsdp_dtensor/internal/run_keys.h"
+#include "formats/pickle/writer.h"
+
+namespace ckpt::fsdp_dtensor {
+namespace {
+
+using dcp::PathStep;
+using dcp::WriterObject;
+
+// An object of many keys' last parts.
+struct Field {
+  std::string_view name;
+  Bytes pickle;
+};
+
+Bytes PicklePair(const std::array<double, 2>& pair) {
+  pickle::PickleWriter pickle(pickle::Dialect::kWeightsOnly);
+  pickle.BeginTuple().Float(pair[0]).Float(pair[1]).EndTuple();
+  return pickle.Take();
+}
+
+std::vector<Field> FieldsOf(const ParamGroup& group) {
+  return {{"is_expert_parallel", PickleValue(group.is_expert_parallel)},
+          {"default_config", PickleValue(true)},
+          {"wd_mult", PickleValue(group.wd_mult)},
+          {"lr_mult", PickleValue(group.lr_mult)},
+          {"is_decoupled_lr", PickleValue(false)},
+          {"max_lr", PickleValue(group.max_lr)},
+          {"min_lr", PickleValue(group.min_lr)},
+          {"lr", PickleValue(group.lr)},
+          {"bias_correction", PickleValue(true)},
+          {"betas", PicklePair(group.betas)},
+          {"eps", PickleValue(group.eps)},
+          {"weight_decay", PickleValue(group.weight_decay)},
+          {"step", PickleValue(group.step)}};
+}
+
+std::vector<Field> FieldsOf(const RunSchedule& schedule) {
+  return {{"max_lr", PickleValue(schedule.max_lr)},
+          {"lr_warmup_steps", PickleValue(schedule.lr_warmup_steps)},
+          {"num_steps", PickleValue(schedule.num_steps)},
+          {"lr_decay_style", PickleValue(schedule.lr_decay_style)},
+          {"lr_decay_steps", PickleValue(schedule.lr_decay_steps)},
+          {"min_lr", PickleValue(schedule.min_lr)},
+          {"start_wd", PickleValue(schedule.start_wd)},
+          {"end_wd", PickleValue(schedule.end_wd)},
+          {"wd_incr_style", PickleValue(schedule.wd_incr_style)},
+          {"wd_incr_steps", PickleValue(schedule.wd_incr_steps)}};
+}
+
+// Of the first pipeline stage, and of the first of the states that ranks would keep apart if each
+// initialised its own model.
+std::string RandomStatesOf(int tensor_rank) {
+  return fmt::format("{}(0, {}).0.", kRandomStates, tensor_rank);
+}
+
+// The live name of an optimized tensor: the halves of a SwiGLU fc1 are one parameter.
+std::string LiveName(const std::string& name, const std::set<std::string>& names) {
+  if (!name.ends_with(kGateHalf) && !name.ends_with(kUpHalf)) return name;
+  std::string whole = name.substr(0, name.size() - kGateHalf.size());
+  const bool is_half = names.contains(whole + std::string(kGateHalf)) &&
+                       names.contains(whole + std::string(kUpHalf));
+  return is_half ? whole : name;
+}
+
+// The group of every parameter, by its live name.
+std::map<std::string, std::size_t> LiveGroups(const TrainingRun& run) {
+  std::set<std::string> names;
+  for (const auto& [name, group] : run.group_of) names.insert(name);
+  std::map<std::string, std::size_t> groups;
+  for (const auto& [name, group] : run.group_of) groups[LiveName(name, names)] = group;
+  return groups;
+}
+
+// What is behind `prefix`, if the key starts with it.
+std::optional<std::string_view> Behind(std::string_view prefix, std::string_view key) {
+  if (!key.starts_with(prefix)) return std::nullopt;
+  return key.substr(prefix.size());
+}
+
+// "a.b.c" → "a.b", "c".
+std::vector<PathStep> SplitAtLastDot(std::string_view text) {
+  const std::size_t dot = text.rfind('.');
+  if (dot == std::string_view::npos) return {std::string(text)};
+  return {std::string(text.substr(0, dot)), std::string(text.substr(dot + 1))};
+}
+
+std::vector<PathStep> Below(std::vector<PathStep> parents, const std::vector<PathStep>& rest) {
+  parents.insert(parents.end(), rest.begin(), rest.end());
+  return parents;
+}
+
+// "(0, 1).0.rng_tracker_states.<name>": a mapping by rank, a list, a mapping and perhaps another.
+std::optional<std::vector<PathStep>> RandomStatePath(std::string_view rest) {
+  const std::size_t rank_end = rest.find(").");
+  if (rank_end == std::string_view::npos) return std::nullopt;
+  const std::string_view rank = rest.substr(0, rank_end + 1);
+  rest.remove_prefix(rank_end + 2);
+  std::int64_t position = 0;
+  const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), position);
+  rest.remove_prefix(static_cast<std::size_t>(end - rest.data()));
+  if (error != std::errc() || !rest.starts_with('.')) return std::nullopt;
+  rest.remove_prefix(1);
+  const std::vector<PathStep> parents = {std::string("rng_state"), std::string(rank), position};
+  if (const auto tracked = Behind(kTrackerStates, rest)) {
+    return Below(parents, {std::string("rng_tracker_states"), std::string(*tracked)});
+  }
+  return Below(parents, {std::string(rest)});
+}
+
+}  // namespace
+
+std::string WeightKey(std::string_view name) {
+  return fmt::format("{}{}{}", kModel, kModelWrappers, name);
+}
+
+std::string MomentKey(std::string_view name, std::string_view moment) {
+  return fmt::format("{}{}{}.{}", kOptimizerState, kOptimizerWrappers, name, moment);
+}
+
+std::vector<WriterObject> RunObjects(const TrainingRun& run) {
+  std::vector<WriterObject> objects = {
+      {std::string(kArgs), PickleNamespace(run.args)},
+      {"checkpoint_version", PickleValue(3.0)},
+      {std::string(kIteration), PickleValue(run.iteration)},
+      {std::string(kOperations), PickleValue(run.num_floating_point_operations)}};
+  for (Field& field : FieldsOf(run.schedule)) {
+    objects.push_back({fmt::format("{}{}", kScheduler, field.name), std::move(field.pickle)});
+  }
+  std::vector<std::vector<Field>> groups;
+  for (const ParamGroup& group : run.groups) groups.push_back(FieldsOf(group));
+  for (const auto& [name, group] : LiveGroups(run)) {
+    for (const Field& field : groups.at(group)) {
+      objects.push_back({fmt::format("{}{}{}.{}", kGroupMeta, kOptimizerWrappers, name, field.name),
+                         field.pickle});
+    }
+  }
+  for (int rank = 0; rank < run.tensor_ranks; ++rank) {
+    const std::string prefix = RandomStatesOf(rank);
+    objects.push_back({prefix + "random_rng_state", PicklePythonState(run.seed)});
+    objects.push_back({prefix + "np_rng_state", PickleNumpyState(run.seed)});
+  }
+  return objects;
+}
+
+std::vector<MemoryTensor> RunTensors(const TrainingRun& run) {
+  std::vector<MemoryTensor> tensors;
+  const auto add = [&](std::string key, Bytes values) {
+    tensors.push_back({.key = std::move(key),
+                       .dtype = DType::kUint8,
+                       .shape = {static_cast<std::int64_t>(values.size())},
+                       .values = std::move(values)});
+  };
+  for (int rank = 0; rank < run.tensor_ranks; ++rank) {
+    const std::string prefix = RandomStatesOf(rank);
+    const std::string tracked = prefix + std::string(kTrackerStates);
+    const auto offset = static_cast<std::uint64_t>(rank);
+    add(prefix + "torch_rng_state", TorchCpuState(run.seed));
+    add(prefix + "cuda_rng_state", TorchCudaState(run.seed));
+    // Seeds as Megatron's model_parallel_cuda_manual_seed spreads them.
+    add(tracked + "data-parallel-rng", TorchCudaState(run.seed));
+    add(tracked + "model-parallel-rng", TorchCudaState(run.seed + 2718 + offset));
+    add(tracked + "expert-parallel-rng", TorchCudaState(run.seed + 1024 + offset));
+  }
+  return tensors;
+}
+
+std::vector<PathStep> RunPath(const std::string& key) {
+  const std::string optimizer = "optimizer";
+  if (const auto name = Behind(kModel, key)) return {std::string("model"), std::string(*name)};
+  if (const auto rest = Behind(kOptimizerState, key)) {
+    return Below({optimizer, std::string("state")}, SplitAtLastDot(*rest));
+  }
+  if (const auto rest = Behind(kGroupMeta, key)) {
+    return Below({optimizer, std::string("param_to_group_meta")}, SplitAtLastDot(*rest));
+  }
+  if (const auto field = Behind(kScheduler, key)) {
+    return {std::string("opt_param_scheduler"), std::string(*field)};
+  }
+  if (const auto rest = Behind(kRandomStates, key)) {
+    if (auto path = RandomStatePath(*rest)) return *std::move(path);
+  }
+  return {key};
+}
+
+}  // namespace ckpt::fsdp_dtensor

@@ -1,0 +1,142 @@
+#include "formats/safetensors/internal/repository.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace ckpt::safetensors {
+namespace {
+
+constexpr std::string_view kSuffix = ".safetensors";
+constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
+constexpr std::uint64_t kMaxIndexBytes = 512ULL << 20;
+
+// "model-00002-of-00005.safetensors" → model, 2, 5. Shards of torch's distributed writer are
+// numbered per rank and hold what the rank had, so their numbers announce nothing.
+struct NumberedName {
+  std::string stem;
+  std::uint32_t number = 0;
+  std::uint32_t total = 0;
+};
+
+std::optional<std::uint32_t> ParseDigits(std::string_view text) {
+  std::uint32_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return {};
+  return value;
+}
+
+// REQUIRES: the name ends with kSuffix.
+std::optional<NumberedName> ParseNumberedName(std::string_view name) {
+  constexpr std::size_t kTail = std::string_view("-00001-of-00005.safetensors").size();
+  if (name.size() <= kTail || name.starts_with("shard-")) return {};
+  const std::string_view tail = name.substr(name.size() - kTail);
+  const std::optional<std::uint32_t> number = ParseDigits(tail.substr(1, 5));
+  const std::optional<std::uint32_t> total = ParseDigits(tail.substr(10, 5));
+  if (tail[0] != '-' || tail.substr(6, 4) != "-of-" || !number || !total) return {};
+  return NumberedName{std::string(name.substr(0, name.size() - kTail)), *number, *total};
+}
+
+// The index to follow, if any.
+std::string ChooseIndex(const std::vector<std::string>& names) {
+  std::vector<std::string> indexes;
+  for (const std::string& name : names) {
+    if (name == kIndexFileName) return name;
+    if (name.ends_with(kIndexSuffix)) indexes.push_back(name);
+  }
+  return indexes.size() == 1 ? indexes[0] : "";
+}
+
+// The group of case 3, or nothing. Errors: kMissingFile.
+Result<std::vector<std::string>> ChooseNumbered(const std::vector<std::string>& weights) {
+  std::map<std::pair<std::string, std::uint32_t>, std::set<std::uint32_t>> groups;
+  for (const std::string& name : weights) {
+    if (const auto parsed = ParseNumberedName(name)) {
+      groups[{parsed->stem, parsed->total}].insert(parsed->number);
+    }
+  }
+  if (groups.empty()) return std::vector<std::string>();
+  const auto named_model = std::find_if(groups.begin(), groups.end(),
+                                        [](const auto& g) { return g.first.first == "model"; });
+  const auto& [key, numbers] = named_model != groups.end() ? *named_model : *groups.begin();
+  const std::string& stem = key.first;
+  const std::uint32_t total = key.second;
+  const auto name_of = [&](std::uint32_t i) {
+    return fmt::format("{}-{:05d}-of-{:05d}{}", stem, i, total, kSuffix);
+  };
+  std::vector<std::string> chosen;
+  Status missing;
+  for (std::uint32_t i = 1; i <= total; ++i) {
+    chosen.push_back(name_of(i));
+    if (!numbers.contains(i)) {
+      missing.Add(Error(ErrorKind::kMissingFile, "a shard is missing")
+                      .File(name_of(i))
+                      .Expected(fmt::format("{} shards", total))
+                      .Actual(fmt::format("{} shards", numbers.size())));
+    }
+  }
+  if (!missing.ok()) return missing;
+  return chosen;
+}
+
+Result<RepositoryFiles> FindIn(Storage& storage, const Path& directory, const std::string& prefix) {
+  CKPT_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries,
+                        storage.List(directory / prefix));
+  std::vector<std::string> names;
+  std::vector<std::string> weights;
+  for (const DirectoryEntry& entry : entries) {
+    if (entry.type == FileType::kDirectory) continue;
+    names.push_back(entry.name);
+    if (entry.name.ends_with(kSuffix)) weights.push_back(entry.name);
+  }
+
+  RepositoryFiles files;
+  std::set<std::string> wanted;
+  if (std::binary_search(weights.begin(), weights.end(), kSingleFileName)) {
+    wanted.emplace(kSingleFileName);
+  } else if (const std::string name = ChooseIndex(names); !name.empty()) {
+    const Path path = directory / (prefix + name);
+    CKPT_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(storage, path, kMaxIndexBytes));
+    CKPT_ASSIGN_OR_RETURN(files.index, ParseShardedIndex(text, path.string()));
+    files.index_name = prefix + name;
+    for (auto& [tensor, file] : files.index->weight_map) {
+      wanted.insert(file);
+      file.insert(0, prefix);
+    }
+  } else {
+    CKPT_ASSIGN_OR_RETURN(std::vector<std::string> numbered, ChooseNumbered(weights));
+    if (numbered.empty()) numbered = weights;
+    wanted.insert(numbered.begin(), numbered.end());
+  }
+
+  for (const std::string& name : wanted) {
+    // An index may name files of a subdirectory, so the listing does not decide.
+    CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(directory / (prefix + name)));
+    (stat.type == FileType::kRegular ? files.shards : files.missing).push_back(prefix + name);
+  }
+  for (const std::string& name : weights) {
+    if (!wanted.contains(name)) files.leftover.push_back(prefix + name);
+  }
+  return files;
+}
+
+}  // namespace
+
+Result<RepositoryFiles> FindRepositoryFiles(Storage& storage, const Path& directory) {
+  CKPT_ASSIGN_OR_RETURN(RepositoryFiles files, FindIn(storage, directory, ""));
+  if (!files.shards.empty() || !files.missing.empty() || files.index) return files;
+  CKPT_ASSIGN_OR_RETURN(const FileStat sharded, storage.Stat(directory / "sharded"));
+  if (sharded.type == FileType::kDirectory) {
+    CKPT_ASSIGN_OR_RETURN(files, FindIn(storage, directory, "sharded/"));
+    if (!files.shards.empty()) return files;
+  }
+  return Error(ErrorKind::kNotFound, "no safetensors files in the directory")
+      .File(directory.string());
+}
+
+}  // namespace ckpt::safetensors

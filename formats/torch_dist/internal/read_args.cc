@@ -1,0 +1,11 @@
+#include "formats/torch_dist/internal/read_args.h"
+
+#include "core/training/stored_values.h"
+
+namespace ckpt::torch_dist {
+
+Result<layout::Configuration> ReadArgs(const CheckpointSource& source) {
+  return ReadStoredMembers(source, "common_state", "args.$object.state.");
+}
+
+}  // namespace ckpt::torch_dist

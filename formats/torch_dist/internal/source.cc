@@ -1,0 +1,191 @@
+#include "formats/torch_dist/internal/source.h"
+
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "core/base/check.h"
+#include "core/base/quote.h"
+#include "core/base/units.h"
+#include "core/json/json_reader.h"
+#include "formats/torch_dist/internal/flat_range.h"
+#include "formats/torch_save/object_item.h"
+
+namespace ckpt {
+namespace {
+
+using torch_dist::FlatBox;
+using torch_save::TorchContainer;
+
+constexpr std::string_view kCommonFile = "common.pt";
+constexpr std::string_view kCommonItem = "common_state/shard_0_1";
+constexpr std::string_view kCommonKey = "common_state";
+constexpr std::uint64_t kMaxMetadataJsonBytes = kMiB;
+
+Status CheckBackend(Storage& storage, const Path& directory) {
+  const Path path = directory / "metadata.json";
+  CKPT_ASSIGN_OR_RETURN(const std::string text,
+                        ReadSmallFile(storage, path, kMaxMetadataJsonBytes));
+  CKPT_ASSIGN_OR_RETURN(const JsonDocument json, JsonDocument::Parse(text, path.string()));
+  CKPT_ASSIGN_OR_RETURN(const JsonCursor field, json.root().At("sharded_backend"));
+  CKPT_ASSIGN_OR_RETURN(const std::string backend, field.Text());
+  if (backend == "torch_dist") return OkStatus();
+  return Error(ErrorKind::kUnsupported, "a Megatron checkpoint of another backend")
+      .File(path.string())
+      .Expected("torch_dist")
+      .Actual(Quote(backend));
+}
+
+// The one element of the list that Megatron-Core stores objects in.
+pickle::NodeId OnlyElement(const pickle::Graph& graph, pickle::NodeId node) {
+  if (graph.kind(node) != pickle::NodeKind::kList || graph.items(node).size() != 1) return node;
+  return graph.items(node)[0];
+}
+
+}  // namespace
+
+Result<std::unique_ptr<TorchDistSource>> TorchDistSource::Open(Storage& storage,
+                                                               const Path& directory) {
+  CKPT_RETURN_IF_ERROR(CheckBackend(storage, directory));
+  CKPT_ASSIGN_OR_RETURN(std::unique_ptr<DcpSource> dcp, DcpSource::Open(storage, directory));
+  std::unique_ptr<TorchDistSource> source(new TorchDistSource(std::move(dcp)));
+  const Path common = directory / std::string(kCommonFile);
+  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(common));
+  if (stat.type != FileType::kMissing) {
+    CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> file, storage.Open(common));
+    CKPT_ASSIGN_OR_RETURN(source->common_, torch_save::OpenTorchFile(std::move(file)));
+  }
+  CKPT_RETURN_IF_ERROR(source->BuildIndex());
+  return source;
+}
+
+Status TorchDistSource::BuildIndex() {
+  const CheckpointIndex& stored = dcp_->index();
+  IndexBuilder builder;
+  // Files and encodings keep their numbers.
+  for (const std::string& file : stored.files()) builder.AddFile(file);
+  for (const std::string& encoding : stored.encodings()) builder.AddEncoding(encoding);
+  for (const Problem& problem : stored.problems()) builder.AddProblem(problem);
+  builder.ReserveChunks(stored.chunks().size());
+
+  const std::map<std::string, Dims>& original_shapes = dcp_->extras().original_shapes;
+  for (const GlobalTensor& tensor : stored.tensors()) {
+    const auto original = original_shapes.find(tensor.key);
+    if (original != original_shapes.end() && !SameDims(original->second, tensor.shape)) {
+      if (Status status = AddFlattened(tensor, original->second, builder); !status.ok()) {
+        builder.AddProblems(std::move(status).Tensor(tensor.key));
+      }
+      continue;
+    }
+    builder.AddTensor(tensor.key, tensor.dtype, tensor.shape);
+    for (const Chunk& chunk : stored.chunks(tensor)) {
+      builder.AddChunk({.offsets = builder.AddDims(stored.offsets(chunk)),
+                        .sizes = builder.AddDims(stored.sizes(chunk)),
+                        .file = chunk.file,
+                        .encoding = chunk.encoding,
+                        .offset_bytes = chunk.offset_bytes,
+                        .size_bytes = chunk.size_bytes});
+    }
+  }
+
+  for (ObjectEntry object : stored.objects()) {
+    // Loaders look at common.pt first.
+    if (object.key == kCommonItem) {
+      if (common_) continue;
+      object.key = kCommonKey;
+    }
+    builder.AddObject(std::move(object));
+  }
+  if (common_) {
+    for (const Problem& warning : common_->warnings) builder.AddProblem(warning);
+    builder.AddObject({.key = std::string(kCommonKey),
+                       .file = builder.AddFile(kCommonFile),
+                       .encoding = builder.AddEncoding("torch_save"),
+                       .offset_bytes = 0,
+                       .size_bytes = common_->file->size_bytes()});
+  }
+  CKPT_ASSIGN_OR_RETURN(index_, builder.Build());
+  return OkStatus();
+}
+
+Status TorchDistSource::AddFlattened(const GlobalTensor& stored, const Dims& original,
+                                     IndexBuilder& builder) {
+  const CheckpointIndex& inner = dcp_->index();
+  CKPT_ASSIGN_OR_RETURN(const Dims block, torch_dist::BlockShape(original, stored.shape));
+  const std::size_t ndim = original.size();
+  // Checked before anything is added: the tensor is there whole or not at all. That chunks lie
+  // inside the stored shape was checked when they came in.
+  for (const Chunk& chunk : inner.chunks(stored)) {
+    for (std::size_t d = 0; d < ndim; ++d) {
+      if (inner.sizes(chunk)[d] != 1) {
+        return Error(ErrorKind::kBadMetadata, "a flattened chunk spans several blocks")
+            .Actual(FormatBox(inner.box(chunk)));
+      }
+    }
+  }
+  builder.AddTensor(stored.key, stored.dtype, original);
+  FlatTensor& flat = flattened_[stored.key];
+  flat.block_strides = ContiguousStrides(block);
+  const std::span<const Chunk> chunks = inner.chunks(stored);
+  for (std::size_t i = 0; i < chunks.size(); ++i) {
+    const Box slice = inner.box(chunks[i]);
+    const std::int64_t begin = slice.offsets[ndim];
+    const EncodingId encoding = builder.AddEncoding(inner.encoding(chunks[i]) + "+flat");
+    for (FlatBox& cut : torch_dist::CutFlatRange(block, begin, begin + slice.sizes[ndim])) {
+      for (std::size_t d = 0; d < ndim; ++d) cut.box.offsets[d] += slice.offsets[d] * block[d];
+      builder.AddChunk(cut.box, chunks[i].file, encoding, chunks[i].offset_bytes,
+                       chunks[i].size_bytes);
+      flat.slices.push_back({.inner_chunk = i, .first_elem = cut.first_elem - begin});
+    }
+  }
+  return OkStatus();
+}
+
+Result<StoredArray> TorchDistSource::Locate(const GlobalTensor& tensor, const Chunk& chunk) const {
+  const CheckpointIndex& inner = dcp_->index();
+  const GlobalTensor* const stored = inner.FindTensor(tensor.key);
+  const auto position = static_cast<std::size_t>(&chunk - index_.chunks(tensor).data());
+  CKPT_CHECK(stored != nullptr && position < tensor.num_chunks);
+  const auto flat = flattened_.find(tensor.key);
+  if (flat == flattened_.end()) return dcp_->Locate(*stored, inner.chunks(*stored)[position]);
+
+  const FlatSlice& slice = flat->second.slices[position];
+  CKPT_ASSIGN_OR_RETURN(StoredArray array,
+                        dcp_->Locate(*stored, inner.chunks(*stored)[slice.inner_chunk]));
+  // The item is one row; a step along it is what a step in C order of the block becomes.
+  const std::int64_t step = array.strides.back();
+  array.offset_bytes +=
+      static_cast<std::uint64_t>(slice.first_elem * step) * ElementBytes(array.dtype);
+  // A dim of one element needs no stride, and an item of one element may announce any.
+  const DimsView sizes = index_.sizes(chunk);
+  array.strides.assign(sizes.size(), 0);
+  for (std::size_t d = 0; d < sizes.size(); ++d) {
+    if (sizes[d] > 1) array.strides[d] = flat->second.block_strides[d] * step;
+  }
+  return array;
+}
+
+Result<RenderedObject> TorchDistSource::ReadObject(const ObjectEntry& object) const {
+  if (object.key != kCommonKey) return dcp_->ReadObject(object);
+  if (common_) return torch_save::RenderItem(*common_, common_->pickle.root, object.key);
+  const ObjectEntry* item = dcp_->index().FindObject(kCommonItem);
+  if (item == nullptr) {
+    return Error(ErrorKind::kNotFound, "no such object").Tensor(object.key);
+  }
+  CKPT_ASSIGN_OR_RETURN(const TorchContainer container, dcp_->OpenObject(*item));
+  return torch_save::RenderItem(
+      container, OnlyElement(container.pickle.graph, container.pickle.root), object.key);
+}
+
+Result<std::uint64_t> TorchDistSource::FileSize(FileId file) const {
+  if (file < dcp_->index().files().size()) return dcp_->FileSize(file);
+  return common_->file->size_bytes();
+}
+
+Result<std::unique_ptr<CheckpointSource>> OpenTorchDist(Storage& storage, const Path& directory) {
+  CKPT_ASSIGN_OR_RETURN(std::unique_ptr<TorchDistSource> source,
+                        TorchDistSource::Open(storage, directory));
+  return std::unique_ptr<CheckpointSource>(std::move(source));
+}
+
+}  // namespace ckpt

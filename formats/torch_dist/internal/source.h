@@ -1,0 +1,65 @@
+// A checkpoint of Megatron-Core's dist_checkpointing (`torch_dist`) as a CheckpointSource.
+#ifndef CKPT_FORMATS_TORCH_DIST_INTERNAL_SOURCE_H_
+#define CKPT_FORMATS_TORCH_DIST_INTERNAL_SOURCE_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/checkpoint/source.h"
+#include "core/io/storage.h"
+#include "formats/dcp/source.h"
+#include "formats/torch_save/torch_container.h"
+
+namespace ckpt {
+
+// A DCP folder with conventions of its own: the common state is the object `common_state` whether
+// it lies in common.pt (Core up to 0.18) or in an item; tensors that old optimizers stored as
+// slices of flattened blocks have their true shape, and each slice is a few chunks of one item
+// (encoding "…+flat").
+//
+// Thread-safety: const methods may run concurrently.
+class TorchDistSource final : public CheckpointSource {
+ public:
+  // Errors: those of DcpSource::Open and OpenTorchFile (common.pt), kBadMetadata (metadata.json),
+  // kUnsupported (another backend). What concerns single keys goes to index().problems().
+  static Result<std::unique_ptr<TorchDistSource>> Open(Storage& storage, const Path& directory);
+
+  [[nodiscard]] const CheckpointIndex& index() const override { return index_; }
+  Result<StoredArray> Locate(const GlobalTensor& tensor, const Chunk& chunk) const override;
+  Result<RenderedObject> ReadObject(const ObjectEntry& object) const override;
+  Result<std::uint64_t> FileSize(FileId file) const override;
+  [[nodiscard]] Protection protection() const override { return dcp_->protection(); }
+
+ private:
+  // Where a chunk of a flattened tensor lies: elements from `first_elem` of the item of an inner
+  // chunk.
+  struct FlatSlice {
+    std::size_t inner_chunk = 0;  // position among the inner tensor's chunks
+    std::int64_t first_elem = 0;
+  };
+  struct FlatTensor {
+    Dims block_strides;
+    std::vector<FlatSlice> slices;  // of each chunk, in order
+  };
+
+  explicit TorchDistSource(std::unique_ptr<DcpSource> dcp) : dcp_(std::move(dcp)) {}
+
+  Status BuildIndex();
+  Status AddFlattened(const GlobalTensor& stored, const Dims& original, IndexBuilder& builder);
+
+  const std::unique_ptr<DcpSource> dcp_;
+  std::optional<torch_save::TorchContainer> common_;  // of common.pt
+  CheckpointIndex index_;
+  std::unordered_map<std::string, FlatTensor> flattened_;
+};
+
+// The same as an interface.
+Result<std::unique_ptr<CheckpointSource>> OpenTorchDist(Storage& storage, const Path& directory);
+
+}  // namespace ckpt
+
+#endif  // CKPT_FORMATS_TORCH_DIST_INTERNAL_SOURCE_H_

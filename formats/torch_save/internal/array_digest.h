@@ -1,0 +1,19 @@
+// The SHA-256 of an array that belongs to no checkpoint index: a tensor inside a pickled object.
+#ifndef CKPT_FORMATS_TORCH_SAVE_INTERNAL_ARRAY_DIGEST_H_
+#define CKPT_FORMATS_TORCH_SAVE_INTERNAL_ARRAY_DIGEST_H_
+
+#include <string>
+
+#include "core/base/hash.h"
+#include "core/base/result.h"
+#include "core/checkpoint/source.h"
+#include "core/tensor/shape.h"
+
+namespace ckpt::torch_save {
+
+// Hash of the logical elements in C order, as DigestTensor computes it. Errors: kTruncated, kIo.
+Result<std::string> DigestArray(const StoredArray& array, DimsView shape, HashAlgorithm algorithm);
+
+}  // namespace ckpt::torch_save
+
+#endif  // CKPT_FORMATS_TORCH_SAVE_INTERNAL_ARRAY_DIGEST_H_

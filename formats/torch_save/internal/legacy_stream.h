@@ -1,0 +1,26 @@
+// The stream that torch.save wrote before 1.6, and still writes on request: pickles in a row, then
+// raw storages.
+#ifndef CKPT_FORMATS_TORCH_SAVE_INTERNAL_LEGACY_STREAM_H_
+#define CKPT_FORMATS_TORCH_SAVE_INTERNAL_LEGACY_STREAM_H_
+
+#include <memory>
+#include <string_view>
+
+#include "core/base/result.h"
+#include "core/io/storage.h"
+#include "formats/torch_save/torch_container.h"
+
+namespace ckpt::torch_save {
+
+// The pickle of the number 0x1950a86a20f9469cfc6c, which every such file starts with.
+inline constexpr std::string_view kLegacyMagic =
+    "\x80\x02\x8A\x0A\x6C\xFC\x9C\x46\xF9\x20\x6A\xA8\x50\x19.";
+
+// Errors: those of ParsePickle, kUnsupported (another protocol number), kBadItem (not what follows
+// in such a file), kTruncated (storage data end early), kResource (a storage that announces more
+// than the whole file), kIo.
+Result<TorchContainer> OpenLegacyStream(std::shared_ptr<const ReadableFile> file);
+
+}  // namespace ckpt::torch_save
+
+#endif  // CKPT_FORMATS_TORCH_SAVE_INTERNAL_LEGACY_STREAM_H_

@@ -1,0 +1,62 @@
+#include "trainer/run/internal/load_state.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <fmt/format.h>
+
+#include "converters/families/known_namings.h"
+#include "converters/verbs/weight_reader.h"
+#include "core/base/units.h"
+#include "trainer/optim/optimizer.h"
+#include "trainer/run/internal/fits_model.h"
+
+namespace ckpt::train {
+namespace {
+
+constexpr std::uint64_t kBudgetBytes = 64 * kMiB;
+
+trainer::ParamStore::FillRows RowsOf(WeightReader& reader, ProgressSink* progress) {
+  return [&reader, progress](const trainer::ParamSpec& spec, std::int64_t begin, std::int64_t rows,
+                             std::span<float> values) -> Status {
+    CKPT_RETURN_IF_ERROR(reader.ReadRows(spec.name, begin, rows, values));
+    if (progress != nullptr) progress->OnDone(spec.name, values.size_bytes());
+    return OkStatus();
+  };
+}
+
+}  // namespace
+
+Status LoadWeights(const ModelSource& model, trainer::RankTrainer& trainer,
+                   ProgressSink* progress) {
+  CKPT_ASSIGN_OR_RETURN(WeightReader weights,
+                        WeightReader::Open(model, kTrainerNaming, {}, kBudgetBytes));
+  CKPT_RETURN_IF_ERROR(CheckFits(model, weights.view(), trainer.config(), StoredPart::kWeights));
+  return trainer.SetWeights(RowsOf(weights, progress));
+}
+
+Status LoadState(const TrainingState& state, trainer::RankTrainer& trainer,
+                 ProgressSink* progress) {
+  CKPT_RETURN_IF_ERROR(LoadWeights(state.weights, trainer, progress));
+  if (state.moments.empty()) return OkStatus();
+  const auto expected = static_cast<std::size_t>(NumMoments(trainer.config().optimizer));
+  if (state.moments.size() != expected) {
+    return Error(ErrorKind::kUnsupported, "the checkpoint was saved by another optimizer")
+        .File(state.weights.checkpoint->path.string())
+        .Expected(fmt::format("{} values per weight", expected))
+        .Actual(fmt::format("{}", state.moments.size()))
+        .Hint("--set finetune=true takes only the weights");
+  }
+  for (std::size_t m = 0; m < expected; ++m) {
+    CKPT_ASSIGN_OR_RETURN(WeightReader moment,
+                          WeightReader::Open(state.moments[m], kTrainerNaming, {}, kBudgetBytes));
+    CKPT_RETURN_IF_ERROR(
+        CheckFits(state.moments[m], moment.view(), trainer.config(), StoredPart::kMoment));
+    CKPT_RETURN_IF_ERROR(trainer.SetMoment(static_cast<int>(m), RowsOf(moment, progress)));
+  }
+  trainer.optimizer().set_steps(state.run.finished_updates());
+  return OkStatus();
+}
+
+}  // namespace ckpt::train

@@ -1,0 +1,27 @@
+// Loads a stored training state into one rank of a run.
+#ifndef CKPT_TRAINER_RUN_INTERNAL_LOAD_STATE_H_
+#define CKPT_TRAINER_RUN_INTERNAL_LOAD_STATE_H_
+
+#include "converters/verbs/training_state.h"
+#include "core/base/status.h"
+#include "core/exec/progress.h"
+#include "trainer/step/rank_trainer.h"
+
+namespace ckpt::train {
+
+// Reads the rows of weights and buffers that this rank owns. Adds their bytes in float32 to
+// `progress`, unless it is null. Errors: those of CheckFits and WeightReader.
+Status LoadWeights(const ModelSource& model, trainer::RankTrainer& trainer,
+                   ProgressSink* progress = nullptr);
+
+// Reads the rows that this rank owns of weights and buffers and, if the state has them, of moments;
+// and the number of updates.
+//
+// Errors: those of CheckFits and WeightReader; kUnsupported (the state belongs to another
+// optimizer).
+Status LoadState(const TrainingState& state, trainer::RankTrainer& trainer,
+                 ProgressSink* progress = nullptr);
+
+}  // namespace ckpt::train
+
+#endif  // CKPT_TRAINER_RUN_INTERNAL_LOAD_STATE_H_
