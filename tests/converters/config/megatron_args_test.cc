@@ -1,7 +1,12 @@
 #include "converters/config/megatron_args.h"
 
+#include <string>
+#include <vector>
+
 #include <gmock/gmock.h>
 
+#include "converters/config/translation_table.h"
+#include "tests/converters/config/args_fixture.h"
 #include "tests/testing/matchers.h"
 
 namespace ckpt {
@@ -9,6 +14,7 @@ namespace {
 
 using layout::Configuration;
 using layout::Value;
+using testing::ArgsOf;
 using ::testing::ElementsAre;
 using testing::FailsWith;
 using ::testing::HasSubstr;
@@ -24,9 +30,7 @@ Configuration MixedQwen3Moe() {
 }
 
 TEST(MegatronArgs, SaysWhatMegatronChecksBeforeItLoads) {
-  const auto args = MegatronArgs(MixedQwen3Moe());
-  ASSERT_THAT(args, IsOk());
-  const Configuration named(args->values.begin(), args->values.end());
+  const Configuration named = ArgsOf(MixedQwen3Moe());
   EXPECT_EQ(named.at("num_layers"), Value(4));
   EXPECT_EQ(named.at("hidden_size"), Value(12));
   EXPECT_EQ(named.at("num_attention_heads"), Value(4));
@@ -46,9 +50,7 @@ TEST(MegatronArgs, AreNoneWhereADenseModelHasNothingToSay) {
   Configuration config = MixedQwen3Moe();
   config["model_type"] = "llama";
   config.erase("num_local_experts");
-  const auto args = MegatronArgs(config);
-  ASSERT_THAT(args, IsOk());
-  const Configuration named(args->values.begin(), args->values.end());
+  const Configuration named = ArgsOf(config);
   EXPECT_EQ(named.at("num_experts"), Value());
   EXPECT_EQ(named.at("moe_layer_freq"), Value(1));
 }
@@ -67,15 +69,8 @@ struct ScaledPositions {
 
 ScaledPositions Scaled(Configuration config, const Configuration& scaling) {
   for (const auto& [name, value] : scaling) config["rope_parameters." + name] = value;
-  const auto args = MegatronArgs(config);
-  EXPECT_THAT(args, IsOk());
-  ScaledPositions scaled;
-  if (!args.ok()) return scaled;
-  scaled.args.insert(args->values.begin(), args->values.end());
-  for (const Problem& problem : args->warnings) {
-    EXPECT_EQ(problem.severity, Severity::kWarning);
-    scaled.lost.push_back(problem.message);
-  }
+  ScaledPositions scaled = {.args = ArgsOf(config), .lost = {}};
+  for (const Problem& problem : testing::WarningsOf(config)) scaled.lost.push_back(problem.message);
   return scaled;
 }
 

@@ -5,12 +5,12 @@
 
 #include <gmock/gmock.h>
 
-#include "converters/config/hf_config.h"
 #include "converters/config/megatron_args.h"
 #include "converters/config/model_settings.h"
 #include "converters/config/own_args.h"
 #include "converters/config/run_settings.h"
-#include "tests/testing/golden.h"
+#include "converters/config/translation_table.h"
+#include "tests/converters/config/args_fixture.h"
 #include "tests/testing/matchers.h"
 #include "trainer/model/model_config.h"
 #include "trainer/model/settings_reader.h"
@@ -20,16 +20,14 @@ namespace {
 
 using layout::Configuration;
 using layout::Value;
+using testing::ArgsOf;
 using ::testing::ElementsAre;
 using testing::FailsWith;
+using testing::GoldenConfig;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::IsOk;
-
-Configuration With(Configuration config, const Configuration& more) {
-  for (const auto& [name, value] : more) config[name] = value;
-  return config;
-}
+using testing::With;
 
 Configuration Dense(const std::string& model_type) {
   return {{"model_type", model_type}, {"num_hidden_layers", 4},         {"hidden_size", 16},
@@ -53,26 +51,9 @@ Configuration Latent(const std::string& model_type) {
                                   {"first_k_dense_replace", 1}});
 }
 
-Configuration ArgsOf(const Configuration& config) {
-  const auto args = MegatronArgs(config);
-  EXPECT_THAT(args, IsOk());
-  Configuration stored;
-  if (!args.ok()) return stored;
-  for (const auto& [name, value] : args->values) {
-    EXPECT_TRUE(stored.emplace(name, value).second) << name << " is there twice";
-  }
-  return stored;
-}
-
-std::vector<std::string> WarningsOf(const Configuration& config) {
-  const auto args = MegatronArgs(config);
-  EXPECT_THAT(args, IsOk());
+std::vector<std::string> DescribedWarningsOf(const Configuration& config) {
   std::vector<std::string> warnings;
-  if (!args.ok()) return warnings;
-  for (const Problem& problem : args->warnings) {
-    EXPECT_EQ(problem.severity, Severity::kWarning);
-    warnings.push_back(Describe(problem));
-  }
+  for (const Problem& problem : testing::WarningsOf(config)) warnings.push_back(Describe(problem));
   return warnings;
 }
 
@@ -119,7 +100,7 @@ TEST_P(DescribedModelTest, IsTheModelForUsAndWarnsOfWhatItIsNotForMegatron) {
   ASSERT_THAT(stored, IsOk());
   EXPECT_EQ(TrainedWith(*stored), TrainedWith(*settings));
   EXPECT_THAT(Compared(GetParam().config, ArgsOf(GetParam().config)), IsEmpty());
-  const std::vector<std::string> warnings = WarningsOf(GetParam().config);
+  const std::vector<std::string> warnings = DescribedWarningsOf(GetParam().config);
   ASSERT_EQ(warnings.size(), GetParam().warnings.size()) << ::testing::PrintToString(warnings);
   for (std::size_t i = 0; i < warnings.size(); ++i) {
     EXPECT_THAT(warnings[i], HasSubstr(GetParam().warnings[i]));
@@ -192,7 +173,7 @@ TEST(ModelArgs, OfAModelThatTheTrainerDoesNotComputeAreRefused) {
       With(Dense("mixtral"),
            {{"num_local_experts", 4}, {"router_jitter_noise", 0.1}, {"attention_dropout", 0.5}});
   EXPECT_THAT(ModelSettings(config), FailsWith(ErrorKind::kUnsupported));
-  EXPECT_THAT(WarningsOf(config),
+  EXPECT_THAT(DescribedWarningsOf(config),
               ElementsAre(HasSubstr("attention has dropout"), HasSubstr("the router adds noise")));
   for (const auto& stored : {StoredModelSettings(ArgsOf(config)), RunSettings(ArgsOf(config))}) {
     ASSERT_THAT(stored, FailsWith(ErrorKind::kUnsupported));
@@ -211,7 +192,7 @@ TEST(ModelArgs, AreTheSameWhereNeitherIsANumber) {
   const Configuration config =
       With(Dense("llama"), {{"rms_norm_eps", std::numeric_limits<double>::quiet_NaN()}});
   EXPECT_THAT(Compared(config, ArgsOf(config)), IsEmpty());
-  EXPECT_THAT(WarningsOf(config), IsEmpty());
+  EXPECT_THAT(DescribedWarningsOf(config), IsEmpty());
 }
 
 TEST(ModelArgs, AreComparedWithAConfigurationByWhatBothMean) {
@@ -261,20 +242,6 @@ TEST(ModelArgs, CountTheRowsThatPadTheVocabulary) {
   EXPECT_EQ(args.at("make_vocab_size_divisible_by"), Value(128));
 }
 
-Configuration GoldenConfig(const std::string& name) {
-  const testing::GoldenCase golden = testing::LoadGolden("hf", name);
-  const auto text = ReadSmallFile(PosixStorage(), golden.path / "config.json", 1 << 20);
-  EXPECT_THAT(text, IsOk());
-  return ParseHfConfig(*text, name).value();
-}
-
-std::vector<std::string> TrainedModels() {
-  std::vector<std::string> names = testing::GoldenCases("hf");
-  std::erase_if(names,
-                [](const std::string& name) { return !ModelSettings(GoldenConfig(name)).ok(); });
-  return names;
-}
-
 class PublishedModelTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(PublishedModelTest, KeepsItsSettings) {
@@ -284,8 +251,8 @@ TEST_P(PublishedModelTest, KeepsItsSettings) {
   EXPECT_EQ(TrainedWith(*stored), TrainedWith(ModelSettings(config).value()));
 }
 
-// model_meaning.table knows the trainer's defaults: what it leaves out or says anew, the trainer
-// reads as before.
+// model_meaning.table knows the trainer's defaults: what it leaves out or says in another spelling,
+// the trainer reads as before.
 TEST_P(PublishedModelTest, MeansTheSameInEverySpelling) {
   const Configuration settings = ModelSettings(GoldenConfig(GetParam())).value();
   Configuration complete = AsTheTrainerReads(settings);
@@ -302,12 +269,8 @@ TEST_P(PublishedModelTest, MeansTheSameInEverySpelling) {
   EXPECT_EQ(meaning_of_complete->size(), meaning->size());
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, PublishedModelTest, ::testing::ValuesIn(TrainedModels()),
-                         [](const auto& test) {
-                           std::string name = test.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Golden, PublishedModelTest, ::testing::ValuesIn(testing::TrainedModels()),
+                         [](const auto& test) { return testing::TestNameOf(test.param); });
 
 }  // namespace
 }  // namespace ckpt

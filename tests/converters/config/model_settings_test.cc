@@ -8,9 +8,8 @@
 
 #include <gtest/gtest.h>
 
-#include "converters/config/hf_config.h"
 #include "converters/families/family_registry.h"
-#include "tests/testing/golden.h"
+#include "tests/converters/config/args_fixture.h"
 #include "tests/testing/matchers.h"
 
 namespace ckpt {
@@ -19,14 +18,8 @@ namespace {
 using layout::Configuration;
 using layout::Value;
 using testing::FailsWith;
+using testing::GoldenConfig;
 using testing::IsOk;
-
-Configuration GoldenConfig(const std::string& name) {
-  const testing::GoldenCase golden = testing::LoadGolden("hf", name);
-  const auto text = ReadSmallFile(PosixStorage(), golden.path / "config.json", 1 << 20);
-  EXPECT_THAT(text, IsOk()) << name;
-  return ParseHfConfig(*text, name).value();
-}
 
 // What every golden's settings have in common is taken from the published keys by hand here; the
 // rest is listed per case.

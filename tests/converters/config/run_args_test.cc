@@ -8,12 +8,11 @@
 
 #include <gmock/gmock.h>
 
-#include "converters/config/hf_config.h"
 #include "converters/config/megatron_args.h"
 #include "converters/config/model_settings.h"
 #include "converters/config/run_settings.h"
 #include "converters/families/family_registry.h"
-#include "tests/testing/golden.h"
+#include "tests/converters/config/args_fixture.h"
 #include "tests/testing/matchers.h"
 #include "trainer/model/settings_reader.h"
 #include "trainer/step/parse_train_config.h"
@@ -24,6 +23,7 @@ namespace {
 using layout::Configuration;
 using layout::Value;
 using testing::FailsWith;
+using testing::GoldenConfig;
 using testing::IsOk;
 
 // Settings as ckpt-train knows them: complete. The keys are a few; what is not here does not matter
@@ -67,16 +67,11 @@ Configuration Present(Configuration settings) {
   return settings;
 }
 
-// As a reader of the checkpoint finds them; fails the test if one is there twice.
+// The arguments of a run, as a reader of its checkpoint finds them.
 Configuration Stored(const Configuration& settings, const NamedValues& more = {}) {
   const auto args = RunArgs(settings, {.iteration = 3, .consumed_train_samples = 24}, more);
   EXPECT_THAT(args, IsOk());
-  Configuration stored;
-  if (!args.ok()) return stored;
-  for (const auto& [name, value] : *args) {
-    EXPECT_TRUE(stored.emplace(name, value).second) << name;
-  }
-  return stored;
+  return args.ok() ? testing::ByName(*args) : Configuration();
 }
 
 TEST(RunArgs, SaysWhatMegatronChecksInItsWords) {
@@ -179,21 +174,6 @@ TEST(RunArgs, AreMegatronsOnceItSavedThemAgain) {
   EXPECT_FALSE(settings->contains("reduction"));
 }
 
-Configuration GoldenConfig(const std::string& name) {
-  const testing::GoldenCase golden = testing::LoadGolden("hf", name);
-  const auto text = ReadSmallFile(PosixStorage(), golden.path / "config.json", 1 << 20);
-  EXPECT_THAT(text, IsOk());
-  return ParseHfConfig(*text, name).value();
-}
-
-// Those that the trainer knows.
-std::vector<std::string> TrainedModels() {
-  std::vector<std::string> names = testing::GoldenCases("hf");
-  std::erase_if(names,
-                [](const std::string& name) { return !ModelSettings(GoldenConfig(name)).ok(); });
-  return names;
-}
-
 // Every setting of a run on 4 ranks.
 Configuration Effective(const Configuration& given) {
   trainer::SettingsReader reader(given);
@@ -259,12 +239,8 @@ TEST_P(ModelArgsTest, SayWhatAConvertedCheckpointOfTheModelSays) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, ModelArgsTest, ::testing::ValuesIn(TrainedModels()),
-                         [](const auto& test) {
-                           std::string name = test.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Golden, ModelArgsTest, ::testing::ValuesIn(testing::TrainedModels()),
+                         [](const auto& test) { return testing::TestNameOf(test.param); });
 
 }  // namespace
 }  // namespace ckpt
