@@ -28,9 +28,8 @@ struct RunFormat;  // core/training/run_format.h
 // keeps them apart.
 inline constexpr std::string_view kAssetsDirectory = "hf_assets";
 
-// Constants with static lifetime: a pointer to one is the format. A function that is null is
-// something that the format cannot do, or that nobody has written yet; OpenAs and PlanWeights say
-// so.
+// Constants with static lifetime: a pointer to one is the format. A null function is something that
+// the format cannot do, or that is not implemented; OpenAs and PlanWeights say so.
 struct Format {
   std::string_view name;
   // What its tensors are called when nothing else is asked for: a naming of the layout tables.
@@ -46,8 +45,8 @@ struct Format {
   // Its readers know the model from config.json alone: a checkpoint needs one, and one that is true
   // of its weights.
   bool needs_config = false;
-  // A side file that says which file holds which tensor, and is written anew where it no longer
-  // does. Empty: there is none.
+  // A side file that says which file holds which tensor. It is written again if tensors lie in
+  // other files. Empty: there is none.
   std::string_view index_file = {};
   // By what people know a directory or a file of it, for the message that nothing was recognised.
   // Empty: by nothing simple.
@@ -59,10 +58,11 @@ struct Format {
   // Errors: kIncomplete (an interrupted save), kUnsupported (a related layout that is not read),
   // kBadMetadata, kIo.
   Result<std::optional<Path>> (*recognise)(const Place& place) = nullptr;
-  // Asked of every format before any recognises the place: an error if the place looks like a
-  // checkpoint of some format and is none. Null: never.
+  // Called for every format before `recognise`. Returns an error if the place looks like a
+  // checkpoint of some format, but is not one. Null: never.
   Status (*refuse)(const Place& place) = nullptr;
-  // What a place is that no format recognises, if this one knows; else OK. Null: it never does.
+  // Called if no format recognises the place. Returns an error that says what the place is, if this
+  // format knows; else OK. Null: it never knows.
   Status (*explain)(const Place& place) = nullptr;
   // Whether the tensors and objects of a checkpoint in the format `built_on` are named as in this
   // one.

@@ -26,12 +26,12 @@ struct WeightsRequest {
   std::vector<TargetTensor> tensors;
   std::vector<WriteCopy> side_files;  // named relative to the repository they come from
   std::vector<SideText> side_texts;   // side files of new content
-  // Files to write again as they once were (safetensors); empty: packed anew.
+  // Files to write again as they once were (safetensors); empty: tensors are packed again.
   std::vector<ManifestShard> shards;
   std::uint64_t max_file_bytes = 0;    // 0: the format's default
   int files = 0;                       // data files; 0: by size
   std::optional<int> zstd_level = {};  // compress tensors; nothing: store them as they are
-  // The index of the files above as it once was: written again if it still tells the truth.
+  // The index of the files above as it once was. It is written again if it is still correct.
   std::string original_index;
   bool is_cast = false;  // some tensor has another dtype than it had there
   // What Megatron stores as `args`: names and plain values. Called only for formats that store

@@ -59,8 +59,7 @@ std::vector<Problem> Differences(const NamedValues& expected, std::string_view t
   return differences;
 }
 
-// What Megatron computes with `args`: the trainer's settings for it, whether or not the trainer
-// computes the same.
+// The trainer's settings for what Megatron computes with `args`. The trainer may not compute it.
 struct MegatronModel {
   Configuration settings;
   NamedValues meaning;
@@ -96,8 +95,8 @@ void AddRefusal(const Status& refusal, ModelArgs& args) {
   args.values.emplace_back(kRefused, std::move(reasons));
 }
 
-// Settings that mean nothing else need no words, unless the model gives them: `settings` shall come
-// back bit by bit.
+// A setting that Megatron's arguments express is not stored again, unless the model gives it: then
+// it must come back bit for bit.
 void AddOwnSettings(const Configuration& settings, const NamedValues& meaning,
                     const MegatronModel& megatron, NamedValues& args) {
   const auto is_said = [&](const std::string& name, bool comes_back) {

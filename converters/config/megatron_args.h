@@ -12,12 +12,12 @@ namespace ckpt {
 
 // A model as the `args` of a Megatron checkpoint.
 struct ModelArgs {
-  // Plain values under Megatron's names, null for None; then what these do not say, or say
-  // otherwise, in our own words (own_args.h), so that StoredModelSettings gives what ModelSettings
-  // does, or refuses where that does.
+  // Plain values under Megatron's names, null for None; then our own arguments (own_args.h) for
+  // what these cannot express. StoredModelSettings makes of them what ModelSettings makes of the
+  // model, or refuses what that refuses.
   NamedValues values;
-  // A warning for each thing that Megatron would compute otherwise than the model, and that the
-  // trainer does not compute.
+  // A warning for each thing that Megatron would compute differently from the model, and for each
+  // that the trainer does not compute.
   std::vector<Problem> warnings;
 };
 
@@ -28,11 +28,11 @@ struct ModelArgs {
 // kind).
 Result<ModelArgs> MegatronArgs(const layout::Configuration& hf_config);
 
-// A warning for each thing that the run which stored `args` computed otherwise than the model of
-// `hf_config`, vocabularies aside.
+// A warning for each thing that the run which stored `args` computed differently from the model of
+// `hf_config`. The sizes of the vocabularies are not compared.
 //
-// Errors: kUnsupported (a newer ckptkit stored `args`), kBadMetadata (either of them says too
-// little to be compared).
+// Errors: kUnsupported (a newer ckptkit stored `args`), kBadMetadata (one of them says too little
+// for a comparison).
 Result<std::vector<Problem>> DifferencesFromArgs(const layout::Configuration& hf_config,
                                                  const layout::Configuration& args);
 

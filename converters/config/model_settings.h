@@ -8,11 +8,11 @@
 namespace ckpt {
 
 // What transformers would compute with `hf_config`, under the names of
-// docs/guides/model-settings.md. Settings that the configuration says nothing of are absent.
+// docs/guides/model-settings.md. Settings of which the configuration says nothing are absent.
 //
-// Errors: kUnsupported (a model of no covered family; one that computes something that the trainer
-// does not, or whose file says something that its class does not compute; all of it), kBadMetadata
-// (a key is missing or of the wrong kind).
+// Errors: kUnsupported (no family matches; the model computes something that the trainer does not,
+// or its file says something that its class does not compute; all at once), kBadMetadata (a key is
+// missing or of the wrong kind).
 Result<layout::Configuration> ModelSettings(const layout::Configuration& hf_config);
 
 }  // namespace ckpt

@@ -101,7 +101,7 @@ void TakeOwn(const Configuration& args, const TranslationTable& table, Configura
     if (!name.starts_with(kOwnPrefix)) continue;
     if (std::find(kFacts.begin(), kFacts.end(), name) != kFacts.end()) continue;
     const std::string setting = name.substr(kOwnPrefix.size());
-    if (table.IsAnew(setting)) continue;
+    if (table.IsOneWay(setting)) continue;
     settings.erase(setting);
     if (!value.is_null()) settings.emplace(setting, value);
   }

@@ -1,4 +1,4 @@
-// Arguments of ours among Megatron's, which passes over them.
+// Our own arguments among Megatron's. Megatron ignores them.
 #ifndef CKPT_CONVERTERS_CONFIG_OWN_ARGS_H_
 #define CKPT_CONVERTERS_CONFIG_OWN_ARGS_H_
 
@@ -14,10 +14,11 @@
 
 namespace ckpt {
 
-// `ckptkit_<setting>` is a setting that Megatron's arguments do not say, or say otherwise; None:
-// there was none.
+// `ckptkit_<setting>` is a setting that Megatron's arguments cannot express, or express
+// differently. None: the setting was absent.
 inline constexpr std::string_view kOwnPrefix = "ckptkit_";
-// What kOwnPrefix means: in every checkpoint whose arguments RunArgs or MegatronArgs made.
+// The version of our own arguments, in every checkpoint whose arguments RunArgs or MegatronArgs
+// made.
 inline constexpr std::string_view kArgsVersion = "ckptkit_args_version";
 inline constexpr std::int64_t kArgsVersionNow = 1;
 // Why the trainer does not compute this model: a list of reasons.
@@ -41,15 +42,15 @@ Result<OwnFacts> ReadOwnFacts(const layout::Configuration& args);
 // Adds those of `values` whose names are not there yet.
 void AddMissing(NamedValues values, NamedValues& args);
 
-// Adds every setting that has not been said, in our own words. `back` is what is made of the
-// arguments; whether that is enough, `is_said` decides, by name and by whether the very value came
-// back.
+// Adds `ckptkit_<setting>` for every setting that Megatron's arguments do not give back. `back`:
+// the settings that are read from those arguments. `is_said` decides by the name of a setting, and
+// by whether `back` has the same value of it, whether Megatron's arguments are enough.
 void AddOwn(const layout::Configuration& settings, const layout::Configuration& back,
             const std::function<bool(const std::string& name, bool comes_back)>& is_said,
             NamedValues& args);
 
-// Puts them over the settings that were made of Megatron's arguments; those that `table` lists as
-// `anew` are left alone.
+// Replaces settings that were read from Megatron's arguments by our own arguments, except those
+// that `table` lists as `one_way`.
 void TakeOwn(const layout::Configuration& args, const TranslationTable& table,
              layout::Configuration& settings);
 

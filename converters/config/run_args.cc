@@ -37,7 +37,7 @@ Result<NamedValues> RunArgs(const Configuration& settings, const RunCounters& co
   CKPT_ASSIGN_OR_RETURN(const Configuration back,
                         RunSettings(Configuration(args.begin(), args.end())));
   const auto is_said = [&](const std::string& name, bool comes_back) {
-    return table.IsAnew(name) ? HasArg(args, name) : comes_back;
+    return table.IsOneWay(name) ? HasArg(args, name) : comes_back;
   };
   AddOwn(settings, back, is_said, args);
   return args;

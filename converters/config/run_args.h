@@ -16,11 +16,11 @@ struct RunCounters {
   std::int64_t consumed_train_samples = 0;  // of the training data
 };
 
-// The `args` that tell Megatron of a run: what megatron_to_run.table makes of its settings, which
-// are complete (a null is an absent one), and of its counters; plain values, null for None.
-// RunSettings gives the settings back, but those of how ranks share the work. `more` says what
-// settings do not: transformer_impl, moe_grouped_gemm, kStateDigest (own_args.h); it wins over the
-// table.
+// The `args` that describe a run to Megatron: what megatron_to_run.table makes of its settings,
+// which are complete (a null is an absent one), and of its counters; plain values, null for None.
+// RunSettings gives the settings back, except those of how ranks share the work. `more` holds what
+// is no setting: transformer_impl, moe_grouped_gemm, kStateDigest (own_args.h); it replaces what
+// the table says.
 //
 // Errors: kBadMetadata (a setting is missing or of the wrong kind).
 Result<NamedValues> RunArgs(const layout::Configuration& settings, const RunCounters& counters,

@@ -13,7 +13,7 @@ using layout::Configuration;
 Result<Configuration> TranslateArgs(const Configuration& args, std::string_view table_name) {
   CKPT_ASSIGN_OR_RETURN(const TranslationTable table, LoadBuiltInTranslation(table_name));
   CKPT_ASSIGN_OR_RETURN(const bool are_ours, AreOurs(args));
-  // Ours computes what it stored, even where Megatron has no words for it.
+  // A run of ours computes what it stored, even if Megatron's arguments cannot express it.
   Result<Configuration> settings =
       are_ours ? table.TranslateUnchecked(args) : table.TranslatePresent(args);
   if (!settings.ok()) return std::move(settings).status().While("translating args into settings");

@@ -113,8 +113,9 @@ Status TranslationTable::ParseLine(std::string_view line, const layout::IncludeR
     return ParseInto(text, rest, includes, depth + 1);
   }
   if (word == "require") return ParseRequirement(rest);
-  for (const auto& [statement, names] : {std::pair("anew", &anew_), std::pair("closed", &closed_),
-                                         std::pair("neutral", &neutral_)}) {
+  for (const auto& [statement, names] :
+       {std::pair("one_way", &one_way_), std::pair("closed", &closed_),
+        std::pair("neutral", &neutral_)}) {
     if (word != statement) continue;
     while (!rest.empty()) names->emplace(layout::TakeWord(rest));
     return OkStatus();
@@ -123,7 +124,7 @@ Status TranslationTable::ParseLine(std::string_view line, const layout::IncludeR
   const std::string_view name = stores ? layout::TakeWord(rest) : word;
   if (!layout::IsDottedName(name) || !rest.starts_with('=')) {
     return Error(ErrorKind::kBadMetadata, "line is not a statement")
-        .Expected("let, require, include, anew, closed, neutral, or [store] NAME = EXPR")
+        .Expected("let, require, include, one_way, closed, neutral, or [store] NAME = EXPR")
         .Actual(Quote(line));
   }
   std::vector<Line>& lines = stores ? stores_ : lines_;

@@ -22,12 +22,12 @@ using NamedValues = std::vector<std::pair<std::string, layout::Value>>;
 
 // One table: `let NAME = EXPR` definitions, `require EXPR "what is wrong otherwise" [expect "what
 // is right"]` and `include FILE` lines, and `NAME = EXPR` lines, which make the output in their
-// order. `store NAME = EXPR` lines make it a table of two directions: they say an input by the
-// output. An output that no such line is about is an input of the same name. `anew NAME …` lines
-// list what only the other direction knows, and does not give back.
+// order. `store NAME = EXPR` lines make it a table of two directions: they compute an input from
+// the outputs, for the way back. An output that no such line mentions is an input of the same name.
+// `one_way NAME …` lines list outputs that are written and never read back.
 //
-// `closed NAME …` lines require of an object of the input that the table reads all its members, but
-// for those that a `neutral NAME …` line lists by their dotted names.
+// `closed NAME …` lines require that the table reads every member of an object of the input, except
+// those that a `neutral NAME …` line lists by their dotted names.
 class TranslationTable {
  public:
   // `facts`: definitions that stand before those of the table. Errors: kBadMetadata (syntax, a name
@@ -42,15 +42,15 @@ class TranslationTable {
   // The same as a configuration, without what is null.
   [[nodiscard]] Result<layout::Configuration> TranslatePresent(
       const layout::Configuration& config) const;
-  // The same, whatever is required.
+  // The same without checking the requirements.
   [[nodiscard]] Result<layout::Configuration> TranslateUnchecked(
       const layout::Configuration& config) const;
 
-  // The other direction: an input that gives `output` back, as far as the lines can say it. Errors:
-  // those of Expr::Evaluate, naming the line's name.
+  // The other direction: an input whose translation is `output`, as far as the lines can express
+  // it. Errors: those of Expr::Evaluate, naming the line's name.
   [[nodiscard]] Result<NamedValues> Invert(const layout::Configuration& output) const;
-  // Whether an `anew` line lists the name.
-  [[nodiscard]] bool IsAnew(std::string_view name) const { return anew_.contains(name); }
+  // Whether a `one_way` line lists the name.
+  [[nodiscard]] bool IsOneWay(std::string_view name) const { return one_way_.contains(name); }
 
  private:
   struct Requirement {
@@ -76,7 +76,7 @@ class TranslationTable {
   std::vector<Requirement> requirements_;
   std::vector<Line> lines_;
   std::vector<Line> stores_;
-  std::set<std::string, std::less<>> anew_;
+  std::set<std::string, std::less<>> one_way_;
   std::set<std::string, std::less<>> closed_;
   std::set<std::string, std::less<>> neutral_;
 };

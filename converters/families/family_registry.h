@@ -13,12 +13,12 @@
 
 namespace ckpt {
 
-// model_type of a configuration that leaves nothing to the defaults of a published class, as that of
-// a training run does (megatron.family).
+// model_type of a configuration that leaves nothing to the defaults of a published class, as that
+// of a training run does (megatron.family).
 inline constexpr std::string_view kModelTypeOfRuns = "megatron";
 
-// Those of the files *.family of this folder. Parsed once; the same for everyone. Layouts are parsed
-// when they are asked for: one model needs one.
+// The families of the files *.family in this folder, parsed once. A layout is parsed when it is
+// first asked for, because a model needs only one.
 //
 // Errors: kInternal (a file in the source tree is wrong; a test parses them all).
 Result<std::span<const Family>> BuiltInFamilies();
@@ -26,7 +26,8 @@ Result<std::span<const Family>> BuiltInFamilies();
 // The layout of a built-in family. It lives as long as the program. Errors: kInternal.
 Result<const layout::LayoutTable*> LayoutOf(const Family& family);
 
-// The layout of the family whose `match` holds for the configuration. The table lives as long as the program.
+// The layout of the family whose `match` holds for the configuration. The table lives as long as
+// the program.
 //
 // Errors: kUnsupported (no family matches, naming the configuration's model_type), and those of
 // BuiltInFamilies.
@@ -36,9 +37,9 @@ Result<const layout::LayoutTable*> FindFamily(const layout::Configuration& confi
 // model if none describes it. They live as long as the program. Errors: those of BuiltInFamilies.
 Result<const layout::Definitions*> FactsOf(const layout::Configuration& config);
 
-// Makes of a configuration what the class of its family does: keys that only other classes read go,
-// and keys that are not there get what the class takes for them. A null stays one. Nothing changes
-// where no family matches.
+// Reads a configuration as the class of its family does: removes keys that only other classes read,
+// and gives absent keys the defaults of the class. A null stays null. Nothing changes if no family
+// matches.
 //
 // Errors: those of BuiltInFamilies; kBadMetadata (a key is of the wrong kind).
 Status ReadAsClass(layout::Configuration& config);

@@ -244,7 +244,7 @@ Status AddSideFiles(Storage& storage, const Format& target, PreparedConversion& 
   return OkStatus();
 }
 
-// A regular expression that keeps nothing is not a wish to keep nothing.
+// A regular expression that matches nothing is an error, because it is probably mistyped.
 Status CheckKeepsSome(const std::string& keep_fp32, const DtypePolicy& dtypes,
                       const std::vector<TargetTensor>& tensors) {
   const bool keeps_some = std::ranges::any_of(
@@ -312,9 +312,9 @@ Result<PlannedCheckpoint> PlanTarget(Storage& storage, const ConvertOptions& opt
   request.files = options.files;
   request.zstd_level = options.zstd_level;
   request.max_file_bytes = options.max_shard_bytes;
-  const bool packs_anew = options.max_shard_bytes != 0 || options.files != 0;
+  const bool repacks = options.max_shard_bytes != 0 || options.files != 0;
   std::vector<ManifestShard> shards = RemainingShards(model, prepared.origin.shards);
-  if (!packs_anew && ShardsFit(shards, request.tensors)) request.shards = std::move(shards);
+  if (!repacks && ShardsFit(shards, request.tensors)) request.shards = std::move(shards);
   CKPT_RETURN_IF_ERROR(AddSideFiles(storage, target, prepared, request));
   request.is_cast = prepared.changes_dtype;
   request.run_args = [&]() -> Result<NamedValues> {
@@ -393,7 +393,7 @@ Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOpti
 
 namespace {
 
-// From the source to the published target.
+// Executes the plan, writes the manifest, verifies the result and publishes it.
 Result<ConvertReport> Fill(Storage& storage, const PreparedConversion& prepared,
                            const ConvertOptions& options, StagedDirectory& staged) {
   CKPT_RETURN_IF_ERROR(CheckSourceManifest(storage, prepared, options));
@@ -438,7 +438,7 @@ Result<ConvertReport> Fill(Storage& storage, const PreparedConversion& prepared,
         VerifyConversion(storage, prepared, options, executed, staged.path());
     if (!verified.ok()) {
       Status failed = std::move(verified).status();
-      // Nobody goes on with tensors that are wrong.
+      // Without the journal, --resume cannot reuse tensors that are wrong.
       if (!IsOfSystem(failed.kind())) failed.Add(storage.RemoveAll(staged.path() / kJournalName));
       return std::move(failed).While("verifying the result");
     }
@@ -468,8 +468,8 @@ Result<ConvertReport> RunConversion(Storage& storage, const PreparedConversion& 
   Result<ConvertReport> report = Fill(storage, prepared, options, staged);
   if (report.ok()) return report;
   const bool is_known = !prepared.plan.write.compression;
-  return HowToGoOn(std::move(report).status(), options.target,
-                   is_known ? prepared.needed_bytes : 0);
+  return HowToResume(std::move(report).status(), options.target,
+                     is_known ? prepared.needed_bytes : 0);
 }
 
 }  // namespace ckpt

@@ -82,15 +82,16 @@ struct ConvertReport {
   std::vector<Problem> warnings;
 };
 
-// Reads metadata only. All problems are reported at once.
-// Errors: those of OpenModel; kUnmapped, kMissing, kShapeMismatch, kDtypeMismatch (the names and
-// shapes do not fit the family), kUsage (a naming that the target cannot have, a choice that the naming
-// does not have), kAlreadyExists (the target), kUnsupported.
+// Reads metadata only. All problems are reported at once. Errors: those of OpenModel; kUnmapped,
+// kMissing, kShapeMismatch, kDtypeMismatch (the names and shapes do not fit the family), kUsage (a
+// naming that the target cannot have, a choice that the naming does not have), kAlreadyExists (the
+// target), kUnsupported.
 Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOptions& options);
 
 // Carries it out: writes beside the target, verifies, publishes by one rename. Errors: those of
 // Execute and WriteParity; kValueMismatch (the result read back is not the source: nothing is
-// published). What was stopped, or found the disk full, can be gone on with: the hint says how.
+// published). A conversion that was stopped, or that found the disk full, can be resumed: the hint
+// says how.
 Result<ConvertReport> RunConversion(Storage& storage, const PreparedConversion& prepared,
                                     const ConvertOptions& options);
 

@@ -57,7 +57,7 @@ Result<Path> FindAssets(Storage& storage, const OpenedCheckpoint& checkpoint, co
 }
 
 // The run that wrote the checkpoint knows its own shape. Another grouping of the heads can have the
-// same tensor shapes and would permute rows without anybody noticing.
+// same tensor shapes and would permute rows without an error.
 Status CheckAgainstArgs(const layout::Configuration& config, const layout::Configuration& args,
                         const std::string& file) {
   const Result<layout::Configuration> run = ConfigFromMegatronArgs(args);
@@ -79,7 +79,7 @@ Status CheckAgainstArgs(const layout::Configuration& config, const layout::Confi
     const std::optional<std::int64_t> stored = number(*run, name);
     const std::string_view key = name;
     if (!said && key == "num_key_value_heads") said = heads;
-    // Where the hidden size differs, what follows from it is not a finding of its own.
+    // If the hidden size differs, values that follow from it are not reported again.
     if (!said && key == "head_dim" && same_hidden && hidden && heads && *heads > 0) {
       said = *hidden / *heads;
     }
@@ -111,7 +111,7 @@ Status ReadConfiguration(Storage& storage, const OpenModelOptions& options, Mode
       model.config.merge(all);
     }
     if (!args.empty()) CKPT_RETURN_IF_ERROR(CheckAgainstArgs(model.config, args, path.string()));
-    // How far the run padded the vocabulary is not a matter of the published configuration.
+    // The published configuration does not say how far the run padded the vocabulary.
     const auto padded = args.find("padded_vocab_size");
     if (padded != args.end() && !padded->second.is_null()) model.config.insert(*padded);
   } else if (!args.empty()) {
@@ -156,7 +156,7 @@ bool IsChosen(const OpenModelOptions& options, std::string_view key) {
   return options.only.empty() || MatchesAny(options.only, key);
 }
 
-// A pattern that does nothing is mistyped.
+// A pattern that has no effect is an error, because it is probably mistyped.
 Status CheckPatterns(const OpenModelOptions& options, const CheckpointIndex& index) {
   Status status;
   for (const std::string& pattern : options.only) {

@@ -73,9 +73,9 @@ Result<ModelSource> UnderstandModel(Storage& storage,
                                     std::shared_ptr<const OpenedCheckpoint> checkpoint,
                                     const OpenModelOptions& options);
 
-// The model whose configuration is known, in a checkpoint that may be in memory and that nobody
-// checked: matches names and shapes. Of `options`, what decides naming and the choice of tensors is
-// looked at.
+// The model whose configuration is known. The checkpoint may be in memory, and its index is not
+// validated here: only names and shapes are matched. Of `options`, those that decide the naming and
+// the choice of tensors are used.
 //
 // Errors: kUnsupported (no table for the family), kUnmapped, kMissing, kShapeMismatch; all at once.
 Result<ModelSource> MatchModel(std::shared_ptr<const OpenedCheckpoint> checkpoint,

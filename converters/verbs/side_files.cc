@@ -21,8 +21,10 @@ namespace {
 constexpr std::uint64_t kMaxIndexBytes = kGiB;
 
 enum class Place : std::uint8_t {
-  kTop,     // the pattern is of the whole relative name
-  kFolder,  // the pattern is of the last part of the name; not in a folder that has weights of its own
+  kTop,  // the pattern is of the whole relative name
+  // The pattern is of the last part of the name. The file is not in a folder that has weights of
+  // its own.
+  kFolder,
 };
 
 struct PublishedName {
@@ -87,13 +89,13 @@ constexpr std::array kPublishedNames = {
     PublishedName{"*.webp", Place::kFolder},
 };
 
-// Names that would pass for those above, and what they are about instead.
+// Names that match the patterns above, but belong to something else.
 struct ForeignName {
   std::string_view pattern;
   std::string_view why;
 };
 constexpr std::array kForeignNames = {
-    // Transformers that finds one loads the model that it was made for, and not this one.
+    // If Transformers finds one, it loads the model for which the file was made, and not this one.
     ForeignName{"adapter_config.json", "describes an adapter (PEFT), whose weights are left out"},
     ForeignName{"ds_config*.json", "configures DeepSpeed for a training run"},
     ForeignName{"deepspeed_config*.json", "configures DeepSpeed for a training run"},
@@ -173,7 +175,8 @@ bool IsIndexFile(std::string_view name) {
                              [&](const Format* format) { return format->index_file == name; });
 }
 
-// What these tools put beside a checkpoint's own files: it is about those, and is made anew.
+// Files that these tools add to a checkpoint. They describe its other files, and a copy gets its
+// own.
 bool IsOfManifest(std::string_view name) {
   return name == kManifestName || name == kManifestCopyName ||
          (name.starts_with(kParityPrefix) && name.ends_with(kParitySuffix));

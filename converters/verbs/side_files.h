@@ -21,7 +21,7 @@ struct LeftOutEntry {
   std::string key;  // of a file: its name, relative to the repository
   std::uint64_t bytes = 0;
   std::string why;
-  bool is_bookkeeping = false;  // nobody misses it
+  bool is_bookkeeping = false;  // of no use outside the source; the summary does not count it
 };
 
 // The files of a repository. Names are relative, with '/'.

@@ -41,7 +41,7 @@ std::uint64_t BytesWithParity(const std::vector<ManifestFile>& files, std::size_
   return bytes;
 }
 
-Status HowToGoOn(Status failure, const Path& target, std::uint64_t needed_bytes) {
+Status HowToResume(Status failure, const Path& target, std::uint64_t needed_bytes) {
   if (failure.ok()) return failure;
   const ErrorKind kind = failure.kind();
   const bool is_full = kind == ErrorKind::kNoSpace;

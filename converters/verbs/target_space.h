@@ -21,9 +21,9 @@ Result<std::vector<ManifestFile>> PlannedFiles(Storage& storage, const WritePlan
 [[nodiscard]] std::uint64_t BytesWithParity(const std::vector<ManifestFile>& files,
                                             std::size_t parity_group);
 
-// The failure of a conversion, with a hint at what it left behind and how to go on, where it can be
-// gone on with. `needed_bytes`: what the target takes in all; 0 if nobody knows in advance.
-Status HowToGoOn(Status failure, const Path& target, std::uint64_t needed_bytes);
+// Adds to a failure that can be resumed a hint: what the conversion left, and how to resume it.
+// `needed_bytes`: of the whole target; 0 if it is not known in advance.
+Status HowToResume(Status failure, const Path& target, std::uint64_t needed_bytes);
 
 }  // namespace ckpt
 

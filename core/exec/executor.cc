@@ -66,7 +66,7 @@ class Execution {
   Status PrepareFiles();
   Status PrepareShared(std::uint32_t file, const Path& path);
   Result<std::vector<JournalRecord>> OpenJournal();
-  Status RemoveStrangers();
+  Status RemoveForeignFiles();
   Status TakeOver(const JournalRecord& record);
   void Place(std::uint64_t size_bytes);
   Status WriteTensors();
@@ -166,7 +166,7 @@ Result<std::vector<JournalRecord>> Execution::OpenJournal() {
     Result<std::unique_ptr<Journal>> journal = Journal::Resume(storage_, path, plan_hash, records);
     if (journal.ok()) {
       journal_ = std::move(journal).value();
-      CKPT_RETURN_IF_ERROR(RemoveStrangers());
+      CKPT_RETURN_IF_ERROR(RemoveForeignFiles());
       return records;
     }
     if (journal.status().kind() != ErrorKind::kNotFound) return std::move(journal).status();
@@ -180,8 +180,9 @@ Result<std::vector<JournalRecord>> Execution::OpenJournal() {
   return records;
 }
 
-// Removes side files that the source no longer has.
-Status Execution::RemoveStrangers() {
+// Removes files that the plan does not have: side files that the source had when the interrupted
+// run began.
+Status Execution::RemoveForeignFiles() {
   std::set<std::string_view> own = {kJournalName};
   for (const WriteFile& file : plan_.write.files) own.insert(file.name);
   for (const WriteCopy& copy : plan_.write.copies) own.insert(copy.name);

@@ -35,6 +35,6 @@ Result<std::optional<Path>> Recognise(const Place& place) {
 }  // namespace
 
 constinit const Format kFormat = {
-    .name = "dcp", .directory_signs = ".metadata", .recognise = &Recognise, .open = &OpenDcp};
+    .name = "dcp", .directory_signs = ".metadata", .recognise = &Recognise, .open = &OpenSource};
 
 }  // namespace ckpt::dcp

@@ -11,9 +11,9 @@
 
 namespace ckpt::dcp {
 
-// Writers give every entry its own bytes. Somebody may point a few at the same item, to tie
-// weights; a pickle of some kilobytes that points thousands at one of many megabytes makes every
-// reader work for hours.
+// Writers give every entry its own bytes. A few entries may share an item, for tied weights. But a
+// pickle of some kilobytes whose thousands of entries share an item of many megabytes would keep
+// every reader busy for hours.
 //
 // Thread-safe. Cost: one pass over the entries, 8 bytes a file.
 class ItemDemand {

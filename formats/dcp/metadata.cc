@@ -97,7 +97,7 @@ Status MetadataPart::Read(const MetadataFile& file) {
   if (reducer_.has_too_many_chunks()) {
     return Error(ErrorKind::kResource, "tensors list more chunks than the file can hold")
         .File(name_)
-        .Hint("chunks that tensors share multiply");
+        .Hint("tensors share chunks: listed one by one they are far more");
   }
   const NodeId root = pickle_.root;
   if (g.kind(root) != NodeKind::kInstance ||
@@ -304,7 +304,7 @@ Status MetadataMerger::AddTensor(std::span<const Entry> same_key) {
   }
   const Dims shape(dims_.Get(head.size).begin(), dims_.Get(head.size).end());
   if (Status status = CountBytes(shape, *dtype).status(); !status.ok()) {
-    // Such a tensor cannot even be listed: nobody could count its elements.
+    // Such a tensor cannot be listed: its elements cannot be counted.
     Report(std::move(status).Actual("size " + FormatDims(shape)), first);
     return OkStatus();
   }

@@ -54,7 +54,7 @@ struct MetadataFile {
 
 // Adds the tensors, objects, files and problems of a checkpoint to `index`. There is one file, or
 // one a rank where ranks saved without talking to each other; then equal chunks of several files
-// are replicas, and of equal objects the first stands.
+// are replicas, and of equal objects the first counts.
 //
 // Encodings are "torch_save", followed by "+<descriptor>" for each transform around it, the one to
 // undo first first: "torch_save+stream.zstd/1".

@@ -12,11 +12,9 @@
 #include "formats/torch_save/tensor_rebuild.h"
 #include "formats/torch_save/torch_container.h"
 
-namespace ckpt {
+namespace ckpt::dcp {
 namespace {
 
-using dcp::DecodedItem;
-using dcp::SafetensorsBlob;
 using torch_save::RebuiltTensor;
 using torch_save::TensorForm;
 using torch_save::TorchContainer;
@@ -63,12 +61,12 @@ Result<StoredArray> TensorOfItem(const DecodedItem& item, DType dtype, DimsView 
 
 }  // namespace
 
-Result<std::unique_ptr<DcpSource>> DcpSource::Open(Storage& storage, const Path& directory) {
-  std::unique_ptr<DcpSource> source(new DcpSource(storage, directory));
+Result<std::unique_ptr<Source>> Source::Open(Storage& storage, const Path& directory) {
+  std::unique_ptr<Source> source(new Source(storage, directory));
   CKPT_ASSIGN_OR_RETURN(const std::vector<std::string> names,
-                        dcp::FindMetadataFiles(storage, directory));
+                        FindMetadataFiles(storage, directory));
   std::vector<std::unique_ptr<FileView>> views;
-  std::vector<dcp::MetadataFile> metadata;
+  std::vector<MetadataFile> metadata;
   for (const std::string& name : names) {
     const Path path = directory / name;
     CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> file, storage.Open(path));
@@ -79,16 +77,16 @@ Result<std::unique_ptr<DcpSource>> DcpSource::Open(Storage& storage, const Path&
                         .consumed = [kept](std::uint64_t offset) { kept->DropBefore(offset); }});
   }
   IndexBuilder builder;
-  CKPT_ASSIGN_OR_RETURN(source->extras_, dcp::ReadMetadata(metadata, builder));
+  CKPT_ASSIGN_OR_RETURN(source->extras_, ReadMetadata(metadata, builder));
   CKPT_ASSIGN_OR_RETURN(const std::vector<Problem> leftovers,
-                        dcp::FindLeftovers(storage, directory, builder.files()));
+                        FindLeftovers(storage, directory, builder.files()));
   for (const Problem& problem : leftovers) builder.AddProblem(problem);
   CKPT_ASSIGN_OR_RETURN(source->index_, builder.Build());
   return source;
 }
 
-Result<std::shared_ptr<const ReadableFile>> DcpSource::OpenFor(FileId file, std::uint64_t offset,
-                                                               std::uint64_t size_bytes) const {
+Result<std::shared_ptr<const ReadableFile>> Source::OpenFor(FileId file, std::uint64_t offset,
+                                                            std::uint64_t size_bytes) const {
   CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> opened,
                         files_->Open(index_.files()[file]));
   if (RangeFits(offset, size_bytes, opened->size_bytes())) {
@@ -96,7 +94,7 @@ Result<std::shared_ptr<const ReadableFile>> DcpSource::OpenFor(FileId file, std:
     // All tensors of a blob name the whole of it; it is parsed once, and each reads what is its
     // own.
     if (!demand_->IsExcessive(file, opened->size_bytes()) ||
-        dcp::StartsSafetensorsBlob(*opened, offset)) {
+        StartsSafetensorsBlob(*opened, offset)) {
       return opened;
     }
     return Error(ErrorKind::kResource, "too many entries share the bytes of this file")
@@ -112,8 +110,8 @@ Result<std::shared_ptr<const ReadableFile>> DcpSource::OpenFor(FileId file, std:
       .Actual(fmt::format("{} bytes in the file", opened->size_bytes()));
 }
 
-Result<std::shared_ptr<const SafetensorsBlob>> DcpSource::OpenBlob(const Chunk& chunk,
-                                                                   const DecodedItem& item) const {
+Result<std::shared_ptr<const SafetensorsBlob>> Source::OpenBlob(const Chunk& chunk,
+                                                                const DecodedItem& item) const {
   const BlobPlace place(chunk.file, chunk.offset_bytes);
   {
     const MutexLock lock(blobs_mutex_);
@@ -136,14 +134,14 @@ Result<std::shared_ptr<const SafetensorsBlob>> DcpSource::OpenBlob(const Chunk& 
   return kept->second;
 }
 
-Result<StoredArray> DcpSource::LocateItem(const GlobalTensor& tensor, const Chunk& chunk) const {
+Result<StoredArray> Source::LocateItem(const GlobalTensor& tensor, const Chunk& chunk) const {
   const DimsView sizes = index_.sizes(chunk);
   const std::uint64_t chunk_bytes = NumBytes(sizes, tensor.dtype);
   CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> file,
                         OpenFor(chunk.file, chunk.offset_bytes, chunk.size_bytes));
   CKPT_ASSIGN_OR_RETURN(const DecodedItem item,
-                        dcp::DecodeItem(file, chunk.offset_bytes, chunk.size_bytes,
-                                        index_.encoding(chunk), chunk_bytes + kItemSlackBytes));
+                        DecodeItem(file, chunk.offset_bytes, chunk.size_bytes,
+                                   index_.encoding(chunk), chunk_bytes + kItemSlackBytes));
   const auto too_small = [&]() -> Status {
     return Error(ErrorKind::kResource, "the item is far too small for its chunk")
         .File(DescribeRange(file->name(), chunk.offset_bytes, chunk.size_bytes))
@@ -159,9 +157,9 @@ Result<StoredArray> DcpSource::LocateItem(const GlobalTensor& tensor, const Chun
     return too_small();
   }
   if (array.ok() && !has_crc) lacks_crc_ = true;
-  // Looked at only when there is no archive, since next to nobody writes this variant.
+  // Tried only if there is no archive, because this variant is rare.
   if (!array.ok() && array.status().kind() == ErrorKind::kBadItem &&
-      dcp::StartsSafetensorsBlob(*item.file, item.offset_bytes)) {
+      StartsSafetensorsBlob(*item.file, item.offset_bytes)) {
     CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const SafetensorsBlob> blob, OpenBlob(chunk, item));
     lacks_crc_ = true;
     return blob->Locate(item.file, tensor.key, tensor.dtype, sizes);
@@ -169,20 +167,20 @@ Result<StoredArray> DcpSource::LocateItem(const GlobalTensor& tensor, const Chun
   return array;
 }
 
-Result<StoredArray> DcpSource::Locate(const GlobalTensor& tensor, const Chunk& chunk) const {
+Result<StoredArray> Source::Locate(const GlobalTensor& tensor, const Chunk& chunk) const {
   CKPT_RETURN_IF_ERROR(index_.CheckDeliverable(tensor.key));
   Result<StoredArray> array = LocateItem(tensor, chunk);
   if (!array.ok()) return std::move(array).status().Tensor(tensor.key);
   return array;
 }
 
-Result<TorchContainer> DcpSource::OpenObject(const ObjectEntry& object) const {
+Result<TorchContainer> Source::OpenObject(const ObjectEntry& object) const {
   const auto open = [&]() -> Result<TorchContainer> {
     CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> file,
                           OpenFor(object.file, object.offset_bytes, object.size_bytes));
     CKPT_ASSIGN_OR_RETURN(const DecodedItem item,
-                          dcp::DecodeItem(std::move(file), object.offset_bytes, object.size_bytes,
-                                          index_.encodings()[object.encoding], kMaxObjectBytes));
+                          DecodeItem(std::move(file), object.offset_bytes, object.size_bytes,
+                                     index_.encodings()[object.encoding], kMaxObjectBytes));
     return torch_save::OpenZipContainer(item.file, item.offset_bytes, item.size_bytes);
   };
   Result<TorchContainer> container = open();
@@ -190,7 +188,7 @@ Result<TorchContainer> DcpSource::OpenObject(const ObjectEntry& object) const {
   return container;
 }
 
-Result<RenderedObject> DcpSource::ReadObject(const ObjectEntry& object) const {
+Result<RenderedObject> Source::ReadObject(const ObjectEntry& object) const {
   CKPT_ASSIGN_OR_RETURN(const TorchContainer container, OpenObject(object));
   Result<RenderedObject> rendered =
       torch_save::RenderItem(container, container.pickle.root, object.key);
@@ -198,15 +196,15 @@ Result<RenderedObject> DcpSource::ReadObject(const ObjectEntry& object) const {
   return rendered;
 }
 
-Result<std::uint64_t> DcpSource::FileSize(FileId file) const {
+Result<std::uint64_t> Source::FileSize(FileId file) const {
   CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> opened,
                         files_->Open(index_.files()[file]));
   return opened->size_bytes();
 }
 
-Result<std::unique_ptr<CheckpointSource>> OpenDcp(Storage& storage, const Path& directory) {
-  CKPT_ASSIGN_OR_RETURN(std::unique_ptr<DcpSource> source, DcpSource::Open(storage, directory));
+Result<std::unique_ptr<CheckpointSource>> OpenSource(Storage& storage, const Path& directory) {
+  CKPT_ASSIGN_OR_RETURN(std::unique_ptr<Source> source, Source::Open(storage, directory));
   return std::unique_ptr<CheckpointSource>(std::move(source));
 }
 
-}  // namespace ckpt
+}  // namespace ckpt::dcp

@@ -22,18 +22,18 @@
 #include "formats/dcp/safetensors_blob.h"
 #include "formats/torch_save/torch_container.h"
 
-namespace ckpt {
+namespace ckpt::dcp {
 
 // Every chunk is an item of its own in a data file: a torch.save archive, perhaps compressed, or a
 // tensor of the file's safetensors blob. Opening reads the metadata and lists the folder; data
 // files are opened when something in them is asked for.
 //
 // Thread-safety: const methods may run concurrently.
-class DcpSource final : public CheckpointSource {
+class Source final : public CheckpointSource {
  public:
   // Errors: those of FindMetadataFiles and ReadMetadata, kIo. What concerns single keys, and what
   // is left over in the folder, goes to index().problems().
-  static Result<std::unique_ptr<DcpSource>> Open(Storage& storage, const Path& directory);
+  static Result<std::unique_ptr<Source>> Open(Storage& storage, const Path& directory);
 
   [[nodiscard]] const CheckpointIndex& index() const override { return index_; }
   Result<StoredArray> Locate(const GlobalTensor& tensor, const Chunk& chunk) const override;
@@ -49,11 +49,11 @@ class DcpSource final : public CheckpointSource {
   Result<torch_save::TorchContainer> OpenObject(const ObjectEntry& object) const;
 
   // What the metadata say besides.
-  [[nodiscard]] const dcp::MetadataExtras& extras() const { return extras_; }
+  [[nodiscard]] const MetadataExtras& extras() const { return extras_; }
 
  private:
-  DcpSource(Storage& storage, const Path& directory)
-      : files_(std::make_unique<dcp::FileCache>(storage, directory)) {}
+  Source(Storage& storage, const Path& directory)
+      : files_(std::make_unique<FileCache>(storage, directory)) {}
 
   // A data file in which [offset, offset + size) was checked to lie.
   Result<std::shared_ptr<const ReadableFile>> OpenFor(FileId file, std::uint64_t offset,
@@ -63,32 +63,32 @@ class DcpSource final : public CheckpointSource {
 
   // The blob of safetensors that a chunk names. All tensors of a data file share it, so it is read
   // once.
-  Result<std::shared_ptr<const dcp::SafetensorsBlob>> OpenBlob(const Chunk& chunk,
-                                                               const dcp::DecodedItem& item) const
+  Result<std::shared_ptr<const SafetensorsBlob>> OpenBlob(const Chunk& chunk,
+                                                          const DecodedItem& item) const
       CKPT_EXCLUDES(blobs_mutex_);
 
-  const std::unique_ptr<dcp::FileCache> files_;
+  const std::unique_ptr<FileCache> files_;
   CheckpointIndex index_;
-  dcp::MetadataExtras extras_;
+  MetadataExtras extras_;
   // Of some item that was located: torch writes none on request, nor are there any in a blob.
   mutable std::atomic<bool> lacks_crc_ = false;
   // Made for the first range that is read.
   mutable std::once_flag demand_once_;
-  mutable std::optional<dcp::ItemDemand> demand_;
+  mutable std::optional<ItemDemand> demand_;
   // Made for the first range that lies outside its file.
   mutable std::once_flag entries_once_;
   mutable std::optional<EntryMap> entries_;
 
   using BlobPlace = std::pair<FileId, std::uint64_t>;
   mutable Mutex blobs_mutex_;
-  mutable std::map<BlobPlace, Result<std::shared_ptr<const dcp::SafetensorsBlob>>> blobs_
+  mutable std::map<BlobPlace, Result<std::shared_ptr<const SafetensorsBlob>>> blobs_
       CKPT_GUARDED_BY(blobs_mutex_);
   mutable std::uint64_t blob_header_bytes_ CKPT_GUARDED_BY(blobs_mutex_) = 0;
 };
 
 // The same as an interface.
-Result<std::unique_ptr<CheckpointSource>> OpenDcp(Storage& storage, const Path& directory);
+Result<std::unique_ptr<CheckpointSource>> OpenSource(Storage& storage, const Path& directory);
 
-}  // namespace ckpt
+}  // namespace ckpt::dcp
 
 #endif  // CKPT_FORMATS_DCP_SOURCE_H_

@@ -62,7 +62,7 @@ constinit const Format kFormat = {.name = kName,
                                   .built_on = &dcp::kFormat,
                                   .root = &megatron::kRunRoot,
                                   .has_keys_of = &HasKeysOf,
-                                  .open = &OpenDcp,
+                                  .open = &dcp::OpenSource,
                                   .plan_weights = &PlanWeights,
                                   .run = &kRun,
                                   .read_args = &ReadArgs};

@@ -1,4 +1,4 @@
-// HDF5 files, as Keras and others write them: recognised, so that the refusal has a name.
+// HDF5 files, as Keras and others write them: recognised, so that the error can name the format.
 #ifndef CKPT_FORMATS_HDF5_FORMAT_H_
 #define CKPT_FORMATS_HDF5_FORMAT_H_
 

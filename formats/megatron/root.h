@@ -15,7 +15,7 @@
 
 namespace ckpt::megatron {
 
-// The file in a root that names the checkpoint to go on from: an iteration, or kReleaseDirectory.
+// The file in a root that names the checkpoint to resume: an iteration, or kReleaseDirectory.
 inline constexpr std::string_view kTrackerName = "latest_checkpointed_iteration.txt";
 // The directory of weights that come from no run.
 inline constexpr std::string_view kReleaseDirectory = "release";
@@ -41,21 +41,22 @@ Result<std::string> ReadTracker(Storage& storage, const Path& root);
 // Makes the tracker name `iteration`; a reader sees the old one or the new.
 Status PointTrackerTo(Storage& storage, const Path& root, std::int64_t iteration);
 
-// Whether the name is that of something a save or a removal was interrupted at: no checkpoint.
+// Whether the name belongs to the rest of an interrupted save or removal, which is no checkpoint.
 [[nodiscard]] bool IsLeftover(std::string_view name);
 
 struct Retention {
-  // Later iterations stay: a run that went back behind a damaged one must not lose what it saves
-  // for it.
+  // Later iterations are not touched. A run that skipped a damaged checkpoint resumed from an
+  // earlier iteration; its new checkpoints must not be removed in favour of the damaged one.
   std::int64_t newest = 0;
   std::int64_t keep = 1;
-  // Iterations that nobody can go on from. They stay, too: whoever wants them repaired finds them.
+  // Damaged iterations, from which no run can resume. They are not removed either, so that they can
+  // be repaired.
   std::set<std::int64_t> not_counted = {};
 };
 
 // Of the iterations up to `newest` that count, removes all but the last `keep`. Each is first
-// renamed: no reader takes half of one for a checkpoint, and what an interrupted removal left goes
-// with the next.
+// renamed, so that no reader takes a part of one for a checkpoint. The next call removes what an
+// interrupted removal left.
 Status RemoveOldIterations(Storage& storage, const Path& root, const Retention& retention);
 
 }  // namespace ckpt::megatron

@@ -53,7 +53,7 @@ std::string JsonFloat(double value) {
                                                                : "-inf");
 }
 
-// Names of torch's dtypes, those included whose tensors nobody reads.
+// Names of torch's dtypes, including those whose tensors are not read.
 bool IsDTypeName(std::string_view name) {
   constexpr std::array<std::string_view, 7> kQuantized = {
       "qint8", "quint8", "qint32", "quint4x2", "quint2x4", "bits16", "bits8"};

@@ -32,7 +32,7 @@ using TensorRenderer = std::function<Result<std::optional<TensorDigest>>(NodeId 
 
 struct RenderOptions {
   TensorRenderer tensor = nullptr;  // without it tensors are opaque
-  // Shared references make the tree larger than the pickle, exponentially so if somebody means it.
+  // Shared references make the tree larger than the pickle, exponentially in a malicious file.
   std::uint64_t max_bytes = 64ULL << 20;
   int max_depth = 200;
 };

@@ -13,8 +13,8 @@
 
 namespace ckpt::pickle {
 
-// Python keeps one of the values of such a key, and picklers write it once: who has it twice wants
-// readers to disagree.
+// Python keeps one of the values of such a key, and picklers write a key once. A file that has one
+// twice is made so that readers disagree.
 //
 // Compares texts, and numbers by value whatever their type (True, 1 and 1.0 are one key); other
 // keys are taken for distinct. Each key is compared once, however many dicts share it.

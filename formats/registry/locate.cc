@@ -40,7 +40,7 @@ CheckpointLocation InDirectory(const Path& directory) {
   return location;
 }
 
-// `root / name`, which some other thing said is there.
+// `root / name`, which `who_says` names.
 Result<CheckpointLocation> InNamedDirectory(Storage& storage, const Path& root,
                                             const std::string& name, std::string_view who_says) {
   const Path directory = root / name;
@@ -138,7 +138,7 @@ Result<CheckpointLocation> LocateInDirectory(Storage& storage, const Path& direc
                  "--iteration chooses among iter_* or step-* folders; none is here")
         .File(directory.string());
   }
-  // A checkpoint of its own beats what lies around it.
+  // A directory that is a checkpoint itself is taken, whatever lies around it.
   if (Contains(entries, ".metadata") || Contains(entries, "metadata.json")) {
     return InDirectory(directory);
   }

@@ -22,19 +22,19 @@
 namespace ckpt {
 namespace {
 
-// What is built on another format stands before it, so that it is asked first; HDF5 files are told
-// by their first bytes from files that others know by their names.
+// A format that is built on another one stands before it, so that it is asked first. HDF5
+// recognises files by their first bytes, and stands before formats that go by names.
 constexpr std::array<const Format*, 8> kFormats = {
     &torch_dist::kFormat, &torch_dist::kZarrFormat, &fsdp_dtensor::kFormat, &dcp::kFormat,
     &hf::kFormat,         &hdf5::kFormat,           &safetensors::kFormat,  &torch_save::kFormat};
 
-// A source, and the storage that it reads through if that is its own.
+// A source, and the storage that it reads through, if the source owns one.
 struct OwnedSource {
   std::shared_ptr<Storage> storage;
   std::unique_ptr<CheckpointSource> source;
 };
 
-// `manifest`: what is read is compared with it; null: with nothing.
+// `manifest`: what is read is compared with it; null: nothing is compared.
 Result<std::shared_ptr<const CheckpointSource>> OpenSource(
     const Format& format, Storage& storage, const Path& path,
     const std::shared_ptr<const Manifest>& manifest) {
@@ -42,7 +42,7 @@ Result<std::shared_ptr<const CheckpointSource>> OpenSource(
   const auto index = std::make_shared<LateIndex>();
   if (manifest) {
     CKPT_ASSIGN_OR_RETURN(const Path directory, ManifestDirectory(storage, path));
-    // As the paths of its files begin: with nothing, of a file in the working directory.
+    // How the paths of its files begin. Empty for a file in the working directory.
     const Path prefix = directory == path ? path : path.parent_path();
     owned->storage = MakeCheckedStorage(storage, prefix, manifest, index);
   }

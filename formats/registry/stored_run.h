@@ -9,8 +9,8 @@
 
 namespace ckpt {
 
-// Both functions read in the way of the checkpoint's own format. A format that stores no runs may
-// still be the container of one (`dcp`, or tensors in memory): then the formats that do are asked.
+// Both functions use the checkpoint's own format. A format that stores no runs may still contain
+// one (`dcp`, or tensors in memory): then the formats that store runs are tried.
 
 // Megatron's arguments, by their names. Nothing if the checkpoint has none. Errors: those of
 // Format::read_args.

@@ -17,8 +17,8 @@ constexpr std::string_view kZarrName = "zarr";
 constexpr std::string_view kStateName = "metadata.json";
 constexpr std::uint64_t kMaxStateBytes = 1 << 20;
 
-// `sharded_backend` of Megatron-Core's metadata.json; nothing where the file is somebody else's, or
-// is not there.
+// `sharded_backend` of Megatron-Core's metadata.json; nothing if the file belongs to another
+// program, or is not there.
 Result<std::optional<std::string>> ShardedBackend(const Place& place) {
   if (!place.is_directory || !place.names.Has(kStateName)) return std::optional<std::string>();
   const Path path = place.path / kStateName.data();
@@ -62,7 +62,7 @@ constinit const Format kFormat = {.name = kName,
                                   .root = &megatron::kRunRoot,
                                   .directory_signs = kStateName,
                                   .recognise = &Recognise,
-                                  .open = &OpenTorchDist,
+                                  .open = &OpenSource,
                                   .read_args = &ReadArgs};
 
 constinit const Format kZarrFormat = {.name = kZarrName, .recognise = &RecogniseZarr};

@@ -8,7 +8,7 @@
 namespace ckpt::torch_dist {
 
 extern const Format kFormat;
-// One zarr array a tensor: recognised, so that the refusal has a name.
+// One zarr array a tensor: recognised, so that the error can name the format.
 extern const Format kZarrFormat;
 
 }  // namespace ckpt::torch_dist

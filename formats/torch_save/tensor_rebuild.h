@@ -33,7 +33,7 @@ struct RebuiltTensor {
 };
 
 // Tensors may repeat their elements (strides of zero) and share a storage, so a few bytes can ask
-// for any number of them. Nobody makes this many times of what is stored.
+// for any number of them. No checkpoint repeats its elements this many times.
 inline constexpr std::uint64_t kMaxTimesRepeated = 64;
 
 // Whether `asked_bytes` of tensors are over 1 GiB, and over kMaxTimesRepeated times as many as are

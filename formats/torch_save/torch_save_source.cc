@@ -193,7 +193,7 @@ Status TorchSaveSource::NameHidden(const std::function<ObjectEntry(const std::st
   for (const auto& [node, holder] : holders) {
     if (tensors_.contains(holder.key)) continue;
     const auto [entry, is_new] = objects_.emplace(holder.key, node);
-    // Where the key is another value's, nobody reads this one by it: its storages stay hidden.
+    // If the key belongs to another value, this one cannot be read by it: its storages stay hidden.
     if (entry->second != node) continue;
     if (is_new) builder.AddObject(make(holder.key));
     for (const StorageExtent* storage : holder.storages) {

@@ -1,4 +1,4 @@
-// The zip container of torch.save: where each record's bytes lie, checked before anyone uses them.
+// The zip container of torch.save: where each record's bytes lie. They are checked before use.
 #ifndef CKPT_FORMATS_ZIP_READER_H_
 #define CKPT_FORMATS_ZIP_READER_H_
 

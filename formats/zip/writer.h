@@ -11,8 +11,8 @@
 
 namespace ckpt::zip {
 
-// An archive with at most one record whose bytes are written by somebody else: `head` comes before
-// them, `tail` behind.
+// An archive with at most one record whose bytes the caller writes: `head` comes before them,
+// `tail` behind.
 struct Framing {
   Bytes head;
   Bytes tail;  // empty if every record was given as bytes

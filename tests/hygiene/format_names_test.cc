@@ -65,8 +65,8 @@ std::string ConstantOf(const std::string& name) {
 
 bool IsOfWord(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
-// How code can say the name of a format, a naming or a family, and nothing else: as a literal, as an
-// enumerator, as the format itself.
+// How code can say the name of a format, a naming or a family, and nothing else: as a literal, as
+// an enumerator, as the format itself.
 std::vector<std::string> Spellings() {
   std::vector<std::string> spellings;
   for (const std::string& name : Names()) {

@@ -170,7 +170,8 @@ Status VerifyCopy(Storage& storage, const Job& job, const Path& copy, ProgressSi
   return Status(std::move(problems));
 }
 
-bool IsAboutBytes(const Status& status) {
+// Whether the copy is wrong, rather than the disk or the system.
+bool IsDamage(const Status& status) {
   return status.kind() != ErrorKind::kIo && !IsOfSystem(status.kind());
 }
 
@@ -233,7 +234,7 @@ Result<Outcome> Repair(Storage& storage, const Job& job, const Path& target,
   };
   if (const Status repaired = repair(); !repaired.ok()) {
     CKPT_RETURN_IF_ERROR(storage.RemoveAll(staged.path()));
-    if (!IsAboutBytes(repaired)) return repaired;
+    if (!IsDamage(repaired)) return repaired;
     const std::vector<Problem>& wrong = repaired.problems();
     outcome.problems.insert(outcome.problems.begin(), wrong.begin(), wrong.end());
     return outcome;
@@ -254,7 +255,7 @@ std::uint64_t NeededBytes(const Job& job) {
 }
 
 // Adds to the failure of a repair, which removed the copy, what the user can do now.
-Status HowToGoOn(Status failure, const Job& job, const Path& target) {
+Status HowToResume(Status failure, const Job& job, const Path& target) {
   if (failure.kind() == ErrorKind::kCancelled) {
     return std::move(failure).Hint("the copy was removed: run repair again");
   }
@@ -348,7 +349,7 @@ Result<ExitCode> RunRepair(Storage& storage, const RepairOptions& options, Strea
   auto progress = cli::MakeProgress(options.common, streams);
   const Result<Outcome> outcome = Repair(storage, job, options.target, *progress);
   progress.reset();  // a bar clears its line before anything else is printed
-  if (!outcome.ok()) return HowToGoOn(outcome.status(), job, options.target);
+  if (!outcome.ok()) return HowToResume(outcome.status(), job, options.target);
   options.common.json ? PrintJson(*outcome, streams) : PrintText(*outcome, options.target, streams);
   return HasErrors(outcome->problems) ? ExitCode::kDifferent : ExitCode::kDone;
 }

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "trainer/bench/counter_random.h"
+#include "trainer/bench/internal/counter_random.h"
 
 namespace ckpt::train {
 namespace {

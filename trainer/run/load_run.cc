@@ -40,7 +40,7 @@ Status CheckShare(Storage& storage, const Path& candidate, const Result<StatePtr
 
 // Whether another candidate may be better: this one's bytes are not what was written, or cannot be
 // read.
-bool IsAboutBytes(const Status& status) {
+bool IsDamageOrReadError(const Status& status) {
   switch (status.kind()) {
     case ErrorKind::kTruncated:
     case ErrorKind::kMissingFile:
@@ -120,7 +120,7 @@ Result<Found> LoadIntact(Storage& storage, const CheckpointSettings& settings,
         result.state = *state;
         return result;
       }
-      is_its_own = found.ok() || IsAboutBytes(found);
+      is_its_own = found.ok() || IsDamageOrReadError(found);
     }
     CKPT_ASSIGN_OR_RETURN(const bool may_pass, trainer::HoldsEverywhere(world, is_its_own));
     Status agreed = AgreeOn(world, found);

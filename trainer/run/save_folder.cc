@@ -58,7 +58,7 @@ Result<SaveFolder> SaveFolder::TakeFirst(Storage& storage, const CheckpointSetti
   CKPT_ASSIGN_OR_RETURN(folder.made_, MadeDirectories::Make(storage, path));
   CKPT_ASSIGN_OR_RETURN(folder.lock_, storage.Lock(path));
   // Checked under the lock, because another run may have saved and ended a moment ago.
-  CKPT_RETURN_IF_ERROR(CheckSavesNoneAway(storage, settings, goes_on));
+  CKPT_RETURN_IF_ERROR(CheckReplacesNoOtherRun(storage, settings, goes_on));
   return folder;
 }
 

@@ -22,8 +22,8 @@ class SaveFolder {
   // the run resumes the whole state of a stored run. Does nothing without the setting `save`. Every
   // rank calls it.
   //
-  // Errors: kAlreadyExists (another run is saving there; those of CheckSavesNoneAway), kMissingFile
-  // (a rank writes into another folder of that name), kNoSpace, kIo.
+  // Errors: kAlreadyExists (another run is saving there; those of CheckReplacesNoOtherRun),
+  // kMissingFile (a rank writes into another folder of that name), kNoSpace, kIo.
   static Result<SaveFolder> Take(Storage& storage, const CheckpointSettings& settings, bool goes_on,
                                  trainer::HostGroup& world);
 

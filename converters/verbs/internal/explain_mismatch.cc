@@ -82,7 +82,7 @@ std::optional<std::string> FindOtherNaming(const ModelSource& model, const std::
 Status WrongNaming(const ModelSource& model, const OpenModelOptions& options,
                    const std::string& naming) {
   const auto verb = options.verbs.find(naming);
-  return Error(ErrorKind::kUsage, "the source is of another kind than is converted here")
+  return Error(ErrorKind::kUsage, "this verb does not convert a source with such names")
       .File(model.checkpoint->path.string())
       .Expected(fmt::format("tensors named as {} names them", options.naming))
       .Actual(fmt::format("a {} checkpoint, named as {}", model.checkpoint->format->name, naming))
@@ -208,7 +208,7 @@ std::vector<Setting> OtherSettings(const ModelSource& model, const layout::Sourc
   return likely;
 }
 
-// The setting that, if it had another value, would make everything fit.
+// The one setting that makes everything fit if it gets another value.
 std::optional<Setting> FindWrongSetting(const ModelSource& model, const layout::SourceMatch& match,
                                         std::span<const GlobalTensor> tensors) {
   if (tensors.size() > kMaxTensorsToTry) return std::nullopt;
@@ -230,7 +230,7 @@ Status WrongSetting(const ModelSource& model, const Setting& setting,
   const bool has_file = !model.assets.empty();
   const std::string file =
       has_file ? (model.assets / kHfConfigName.data()).string() : model.checkpoint->path.string();
-  // What a file lacks may be lost as well as never there.
+  // A tensor that is missing may have been lost.
   const bool may_be_lost = CountProblems(problems, ErrorKind::kMissing) == problems.size();
   const bool has_more = CountProblems(problems, ErrorKind::kUnmapped) == problems.size();
   return Error(may_be_lost ? ErrorKind::kMissing
@@ -282,8 +282,8 @@ Status ExplainMismatch(const ModelSource& model, const OpenModelOptions& options
       std::all_of(match.positions.begin(), match.positions.end(),
                   [](std::uint32_t position) { return position == layout::SourceMatch::kAbsent; });
   if (fits_nothing) return UnknownNames(model, tensors, problems);
-  // One missing tensor says more than a setting without which it would not be needed: a head, say,
-  // that a base model is saved without.
+  // If one tensor is missing, its name says more than a setting that would make it superfluous: a
+  // base model, for instance, is saved without its head.
   const bool is_one_lost = problems.size() == 1 && problems.front().kind == ErrorKind::kMissing;
   if (is_one_lost) return Status(std::move(problems));
   if (const auto setting = FindWrongSetting(model, match, tensors)) {

@@ -22,7 +22,8 @@ Status RefuseQuantised(const ModelSource& model, std::span<const GlobalTensor> t
 //   kUsage           the tensors have the names of another naming: the source is of another kind
 //   kUnmapped        no tensor has a name of the family
 //   kMissing, kUnmapped, kShapeMismatch
-//                    one setting of the configuration, if it were another, would make everything fit: a size, a number of
+// one setting of the configuration, if it were another, would make everything fit: a size, a number
+// of
 //                    layers or experts, or a switch
 //   else the problems as they are.
 Status ExplainMismatch(const ModelSource& model, const OpenModelOptions& options,

@@ -18,7 +18,7 @@
 namespace ckpt {
 namespace {
 
-// Of the values that the cast makes of the source's.
+// The digest of the values that the cast gives.
 Result<std::string> DigestOfCast(const CheckpointSource& source, const TensorRecipe& recipe,
                                  const TargetTensor& target, std::uint64_t budget_bytes) {
   Hasher hasher(HashAlgorithm::kXxh3);
@@ -36,9 +36,9 @@ Result<std::string> DigestOfCast(const CheckpointSource& source, const TensorRec
   return hasher.Finish();
 }
 
-// Every stored tensor must have the digest that was computed while it was written; after an
-// interrupted run, which may have read another source under the same name, that of what the source
-// gives now.
+// Every stored tensor must have the digest that was computed while it was written. A run that was
+// resumed may have read another source under the same name before: then the digest is computed
+// again from the source.
 Status CompareWithWritten(const PreparedConversion& prepared, const ExecuteResult& executed,
                           const CheckpointSource& written, const ConvertOptions& options) {
   const std::vector<TargetTensor>& tensors = prepared.plan.write.tensors;

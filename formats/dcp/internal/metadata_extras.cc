@@ -72,8 +72,7 @@ std::optional<PlannerEntry> PlannerEntryOf(const Graph& graph, NodeId key, NodeI
   return entry;
 }
 
-// Why planner_data is of no use. Rendering it finds out whether it is a bomb or only of another
-// type.
+// Why planner_data is not used. Rendering it shows whether it is too large or only of another type.
 Problem PlannerWarning(const Graph& graph, NodeId planner, const std::string& file,
                        std::string message) {
   const Result<std::string> rendered =
@@ -108,7 +107,7 @@ void ReadPlannerData(const Graph& graph, NodeId planner, const std::string& file
     extras.planner_data = std::move(entries);
     return;
   }
-  // Ranks that saved alone repeat what they share; the lowest rank's word stands.
+  // Ranks that saved alone repeat what they share; what the lowest rank says counts.
   std::unordered_set<std::string> known;
   for (const PlannerEntry& entry : *extras.planner_data) known.insert(entry.key);
   for (PlannerEntry& entry : entries) {

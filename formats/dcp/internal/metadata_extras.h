@@ -12,8 +12,7 @@
 namespace ckpt::dcp {
 
 // Fills `extras` from the state of the Metadata object, keeping what an earlier file filled in.
-// What cannot be understood is left out, with a warning: nothing of it stands between the reader
-// and a tensor.
+// What cannot be understood is left out, with a warning: tensors can be read without it.
 //
 // REQUIRES: `state` is a dict.
 void ReadExtras(const pickle::Graph& graph, pickle::NodeId state, const std::string& file,

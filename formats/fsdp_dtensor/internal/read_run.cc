@@ -123,7 +123,7 @@ Status CheckSchedule(const TrainingRun& run, const Configuration& args, std::str
   if (batch > 0 && samples % batch == 0 && samples / batch == run.finished_updates()) {
     return OkStatus();
   }
-  return Error(ErrorKind::kUnsupported, "the learning rate is not where the optimizer is")
+  return Error(ErrorKind::kUnsupported, "the learning rate is at another step than the optimizer")
       .Tensor(key)
       .Expected(fmt::format("{} updates of {} samples", run.finished_updates(), batch))
       .Actual(fmt::format("{} samples", samples));

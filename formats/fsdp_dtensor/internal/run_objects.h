@@ -1,5 +1,6 @@
 // A training run as Megatron-LM stores it in an `fsdp_dtensor` checkpoint beside weights and
-// moments: its whole tree, so that a run of its own goes on from it. read_run.h is the way back.
+// moments: its whole tree, so that a Megatron-LM run can resume from it. read_run.h is the way
+// back.
 #ifndef CKPT_FORMATS_FSDP_DTENSOR_INTERNAL_RUN_OBJECTS_H_
 #define CKPT_FORMATS_FSDP_DTENSOR_INTERNAL_RUN_OBJECTS_H_
 

@@ -1,4 +1,4 @@
-// Which memo slots a pickle ever reads: only those are worth keeping.
+// Which memo slots a pickle reads: only those are kept.
 #ifndef CKPT_FORMATS_PICKLE_INTERNAL_MEMO_H_
 #define CKPT_FORMATS_PICKLE_INTERNAL_MEMO_H_
 

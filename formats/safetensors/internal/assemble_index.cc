@@ -91,8 +91,8 @@ class Assembler {
   }
 
   // Ranks that all write `model-00001-of-00001.safetensors` replace each other's file. What is left
-  // can look whole; only the size in the index, which counts all ranks, tells. Writers without
-  // sharding info count other things there.
+  // can look complete; only the size in the index, which counts all ranks, shows the loss. Writers
+  // without sharding info count other things there.
   void CheckAnnouncedSize() {
     if (!files_.index || !files_.index->total_size || !files_.missing.empty()) return;
     std::uint64_t held = 0;  // cannot overflow: extents were checked against the sizes of files

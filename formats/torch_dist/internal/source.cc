@@ -11,10 +11,9 @@
 #include "formats/torch_dist/internal/flat_range.h"
 #include "formats/torch_save/object_item.h"
 
-namespace ckpt {
+namespace ckpt::torch_dist {
 namespace {
 
-using torch_dist::FlatBox;
 using torch_save::TorchContainer;
 
 constexpr std::string_view kCommonFile = "common.pt";
@@ -44,11 +43,10 @@ pickle::NodeId OnlyElement(const pickle::Graph& graph, pickle::NodeId node) {
 
 }  // namespace
 
-Result<std::unique_ptr<TorchDistSource>> TorchDistSource::Open(Storage& storage,
-                                                               const Path& directory) {
+Result<std::unique_ptr<Source>> Source::Open(Storage& storage, const Path& directory) {
   CKPT_RETURN_IF_ERROR(CheckBackend(storage, directory));
-  CKPT_ASSIGN_OR_RETURN(std::unique_ptr<DcpSource> dcp, DcpSource::Open(storage, directory));
-  std::unique_ptr<TorchDistSource> source(new TorchDistSource(std::move(dcp)));
+  CKPT_ASSIGN_OR_RETURN(std::unique_ptr<dcp::Source> dcp, dcp::Source::Open(storage, directory));
+  std::unique_ptr<Source> source(new Source(std::move(dcp)));
   const Path common = directory / std::string(kCommonFile);
   CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(common));
   if (stat.type != FileType::kMissing) {
@@ -59,7 +57,7 @@ Result<std::unique_ptr<TorchDistSource>> TorchDistSource::Open(Storage& storage,
   return source;
 }
 
-Status TorchDistSource::BuildIndex() {
+Status Source::BuildIndex() {
   const CheckpointIndex& stored = dcp_->index();
   IndexBuilder builder;
   // Files and encodings keep their numbers.
@@ -108,10 +106,10 @@ Status TorchDistSource::BuildIndex() {
   return OkStatus();
 }
 
-Status TorchDistSource::AddFlattened(const GlobalTensor& stored, const Dims& original,
-                                     IndexBuilder& builder) {
+Status Source::AddFlattened(const GlobalTensor& stored, const Dims& original,
+                            IndexBuilder& builder) {
   const CheckpointIndex& inner = dcp_->index();
-  CKPT_ASSIGN_OR_RETURN(const Dims block, torch_dist::BlockShape(original, stored.shape));
+  CKPT_ASSIGN_OR_RETURN(const Dims block, BlockShape(original, stored.shape));
   const std::size_t ndim = original.size();
   // Checked before anything is added: the tensor is there whole or not at all. That chunks lie
   // inside the stored shape was checked when they came in.
@@ -131,7 +129,7 @@ Status TorchDistSource::AddFlattened(const GlobalTensor& stored, const Dims& ori
     const Box slice = inner.box(chunks[i]);
     const std::int64_t begin = slice.offsets[ndim];
     const EncodingId encoding = builder.AddEncoding(inner.encoding(chunks[i]) + "+flat");
-    for (FlatBox& cut : torch_dist::CutFlatRange(block, begin, begin + slice.sizes[ndim])) {
+    for (FlatBox& cut : CutFlatRange(block, begin, begin + slice.sizes[ndim])) {
       for (std::size_t d = 0; d < ndim; ++d) cut.box.offsets[d] += slice.offsets[d] * block[d];
       builder.AddChunk(cut.box, chunks[i].file, encoding, chunks[i].offset_bytes,
                        chunks[i].size_bytes);
@@ -141,7 +139,7 @@ Status TorchDistSource::AddFlattened(const GlobalTensor& stored, const Dims& ori
   return OkStatus();
 }
 
-Result<StoredArray> TorchDistSource::Locate(const GlobalTensor& tensor, const Chunk& chunk) const {
+Result<StoredArray> Source::Locate(const GlobalTensor& tensor, const Chunk& chunk) const {
   const CheckpointIndex& inner = dcp_->index();
   const GlobalTensor* const stored = inner.FindTensor(tensor.key);
   const auto position = static_cast<std::size_t>(&chunk - index_.chunks(tensor).data());
@@ -165,7 +163,7 @@ Result<StoredArray> TorchDistSource::Locate(const GlobalTensor& tensor, const Ch
   return array;
 }
 
-Result<RenderedObject> TorchDistSource::ReadObject(const ObjectEntry& object) const {
+Result<RenderedObject> Source::ReadObject(const ObjectEntry& object) const {
   if (object.key != kCommonKey) return dcp_->ReadObject(object);
   if (common_) return torch_save::RenderItem(*common_, common_->pickle.root, object.key);
   const ObjectEntry* item = dcp_->index().FindObject(kCommonItem);
@@ -177,15 +175,14 @@ Result<RenderedObject> TorchDistSource::ReadObject(const ObjectEntry& object) co
       container, OnlyElement(container.pickle.graph, container.pickle.root), object.key);
 }
 
-Result<std::uint64_t> TorchDistSource::FileSize(FileId file) const {
+Result<std::uint64_t> Source::FileSize(FileId file) const {
   if (file < dcp_->index().files().size()) return dcp_->FileSize(file);
   return common_->file->size_bytes();
 }
 
-Result<std::unique_ptr<CheckpointSource>> OpenTorchDist(Storage& storage, const Path& directory) {
-  CKPT_ASSIGN_OR_RETURN(std::unique_ptr<TorchDistSource> source,
-                        TorchDistSource::Open(storage, directory));
+Result<std::unique_ptr<CheckpointSource>> OpenSource(Storage& storage, const Path& directory) {
+  CKPT_ASSIGN_OR_RETURN(std::unique_ptr<Source> source, Source::Open(storage, directory));
   return std::unique_ptr<CheckpointSource>(std::move(source));
 }
 
-}  // namespace ckpt
+}  // namespace ckpt::torch_dist

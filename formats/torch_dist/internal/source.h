@@ -14,7 +14,7 @@
 #include "formats/dcp/source.h"
 #include "formats/torch_save/torch_container.h"
 
-namespace ckpt {
+namespace ckpt::torch_dist {
 
 // A DCP folder with conventions of its own: the common state is the object `common_state` whether
 // it lies in common.pt (Core up to 0.18) or in an item; tensors that old optimizers stored as
@@ -22,11 +22,11 @@ namespace ckpt {
 // (encoding "…+flat").
 //
 // Thread-safety: const methods may run concurrently.
-class TorchDistSource final : public CheckpointSource {
+class Source final : public CheckpointSource {
  public:
-  // Errors: those of DcpSource::Open and OpenTorchFile (common.pt), kBadMetadata (metadata.json),
+  // Errors: those of dcp::Source::Open and OpenTorchFile (common.pt), kBadMetadata (metadata.json),
   // kUnsupported (another backend). What concerns single keys goes to index().problems().
-  static Result<std::unique_ptr<TorchDistSource>> Open(Storage& storage, const Path& directory);
+  static Result<std::unique_ptr<Source>> Open(Storage& storage, const Path& directory);
 
   [[nodiscard]] const CheckpointIndex& index() const override { return index_; }
   Result<StoredArray> Locate(const GlobalTensor& tensor, const Chunk& chunk) const override;
@@ -46,20 +46,20 @@ class TorchDistSource final : public CheckpointSource {
     std::vector<FlatSlice> slices;  // of each chunk, in order
   };
 
-  explicit TorchDistSource(std::unique_ptr<DcpSource> dcp) : dcp_(std::move(dcp)) {}
+  explicit Source(std::unique_ptr<dcp::Source> dcp) : dcp_(std::move(dcp)) {}
 
   Status BuildIndex();
   Status AddFlattened(const GlobalTensor& stored, const Dims& original, IndexBuilder& builder);
 
-  const std::unique_ptr<DcpSource> dcp_;
+  const std::unique_ptr<dcp::Source> dcp_;
   std::optional<torch_save::TorchContainer> common_;  // of common.pt
   CheckpointIndex index_;
   std::unordered_map<std::string, FlatTensor> flattened_;
 };
 
 // The same as an interface.
-Result<std::unique_ptr<CheckpointSource>> OpenTorchDist(Storage& storage, const Path& directory);
+Result<std::unique_ptr<CheckpointSource>> OpenSource(Storage& storage, const Path& directory);
 
-}  // namespace ckpt
+}  // namespace ckpt::torch_dist
 
 #endif  // CKPT_FORMATS_TORCH_DIST_INTERNAL_SOURCE_H_

@@ -17,7 +17,7 @@ struct PersistentStorage {
   bool is_untyped = false;
   std::optional<DType> dtype;       // of a typed class that is not a quantised one
   std::uint64_t num_elems = 0;      // of the whole storage
-  std::uint64_t element_bytes = 0;  // 1 of an untyped storage; 0 of a class nobody knows
+  std::uint64_t element_bytes = 0;  // 1 of an untyped storage; 0 of an unknown class
   // In elements: the part of the storage that this reference means. Legacy streams only.
   struct View {
     std::uint64_t offset = 0;

@@ -224,7 +224,7 @@ class Walk {
     if (marks_[node] == Mark::kAgain || state != kNoNode) {
       if (children.places >= places_left_) {
         return Error(ErrorKind::kResource, "the object has more places than can be looked at")
-            .Hint("shared containers that hold tensors multiply");
+            .Hint("containers that hold tensors are shared: listed one by one they are far more");
       }
       places_left_ -= children.places + 1;
     }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "core/io/memory_storage.h"
+#include "formats/registry/registry.h"
 #include "tests/testing/matchers.h"
 
 namespace ckpt {
@@ -135,6 +136,42 @@ TEST(SideFiles, OfNamesThatAreNoUtf8AreRefused) {
   ASSERT_THAT(storage->MakeDirectories("/repo"), testing::IsOk());
   ASSERT_THAT(WriteSmallFile(*storage, "/repo/a\xff.txt", AsBytes("x")), testing::IsOk());
   EXPECT_THAT(ListSideFiles(*storage, "/repo"), testing::FailsWith(ErrorKind::kUnsupported));
+}
+
+std::vector<std::string> NamesOf(const std::vector<WriteCopy>& copies) {
+  std::vector<std::string> names;
+  for (const WriteCopy& copy : copies) names.push_back(copy.name);
+  return names;
+}
+
+TEST(SideFiles, TravelAsTheTargetsReadersNeedThem) {
+  const std::vector<std::string> names = {"config.json", "model.safetensors.index.json",
+                                          "tokenizer.json"};
+  const auto storage = MakeMemoryStorage();
+  ASSERT_THAT(storage->MakeDirectories("/repo"), testing::IsOk());
+  for (const std::string& name : names) {
+    const std::string text = name == "config.json" ? R"({"dtype": "bfloat16"})" : "of " + name;
+    ASSERT_THAT(WriteSmallFile(*storage, Path("/repo") / name, AsBytes(text)), testing::IsOk());
+  }
+  const auto carry = [&](const CarryOptions& options) {
+    return CarrySideFiles(*storage, "/repo", names, options).value();
+  };
+  const Format* const hf = *FindFormat("hf");
+  const CarriedFiles published = carry({.target = hf, .dtype = DType::kFloat32});
+  EXPECT_EQ(NamesOf(published.copies), std::vector<std::string>{"tokenizer.json"});
+  ASSERT_EQ(published.texts.size(), 1U);
+  EXPECT_EQ(published.texts[0].name, "config.json");
+  EXPECT_EQ(published.texts[0].content, R"({"dtype": "float32"})");
+  EXPECT_EQ(published.index, "of model.safetensors.index.json");
+  // What config.json says already stays byte for byte.
+  const CarriedFiles same = carry({.target = hf, .dtype = DType::kBfloat16, .drops_index = true});
+  EXPECT_EQ(NamesOf(same.copies), (std::vector<std::string>{"config.json", "tokenizer.json"}));
+  EXPECT_EQ(same.index, "");
+  // Readers of Megatron's formats do not go by config.json.
+  const Format* const megatron = *FindFormat("fsdp_dtensor");
+  EXPECT_EQ(NamesOf(carry({.target = megatron, .dtype = DType::kFloat32}).copies), names);
+  EXPECT_EQ(NamesOf(carry({.target = megatron, .drops_index = true}).copies),
+            (std::vector<std::string>{"config.json", "tokenizer.json"}));
 }
 
 }  // namespace

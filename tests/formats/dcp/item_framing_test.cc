@@ -24,7 +24,7 @@ TEST_P(ItemFramingGoldenTest, FramesTensorsAsTorchDoes) {
     GTEST_SKIP() << "only in the full collection";
   }
   const testing::GoldenCase golden = testing::LoadGolden("dcp", GetParam());
-  const auto source = DcpSource::Open(PosixStorage(), golden.path);
+  const auto source = dcp::Source::Open(PosixStorage(), golden.path);
   ASSERT_THAT(source, IsOk());
   const CheckpointIndex& index = (*source)->index();
   const TorchItemFraming framing;

@@ -74,7 +74,7 @@ class PlacedWritersTest : public ::testing::Test {
     ASSERT_THAT(CheckPlan(plan, (*source)->index()), IsOk());
     ASSERT_THAT(storage_->MakeDirectories(directory), IsOk());
     ASSERT_THAT(Execute(plan, **source, *storage_, directory, {}), IsOk());
-    const auto stored = DcpSource::Open(*storage_, directory);
+    const auto stored = dcp::Source::Open(*storage_, directory);
     ASSERT_THAT(stored, IsOk());
     EXPECT_THAT(ValidateIndex(**stored), ::testing::IsEmpty());
     for (const MemoryTensor& tensor : tensors_) {

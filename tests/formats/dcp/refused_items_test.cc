@@ -29,7 +29,7 @@ class RefusedItemsTest : public ::testing::Test {
     ASSERT_THAT(storage_->MakeDirectories("/ck"), IsOk());
     ASSERT_THAT(WriteSmallFile(*storage_, "/ck/.metadata", metadata.Write()), IsOk());
     ASSERT_THAT(WriteSmallFile(*storage_, "/ck/__0_0.distcp", data), IsOk());
-    auto source = DcpSource::Open(*storage_, "/ck");
+    auto source = dcp::Source::Open(*storage_, "/ck");
     ASSERT_THAT(source, IsOk());
     source_ = *std::move(source);
   }
@@ -52,7 +52,7 @@ class RefusedItemsTest : public ::testing::Test {
   }
 
   std::unique_ptr<Storage> storage_;
-  std::unique_ptr<DcpSource> source_;
+  std::unique_ptr<dcp::Source> source_;
 };
 
 // Chunks lie in what Locate would read, yet nothing is delivered of a tensor that has an error.
@@ -132,7 +132,7 @@ TEST_F(RefusedItemsTest, RanksMayRepeatAnItemButNotContradictIt) {
   EXPECT_EQ(source_->index().FindTensor("w")->num_chunks, 2U);
   ASSERT_THAT(storage_->RemoveAll("/ck/.metadata"), IsOk());
   ASSERT_THAT(WriteSmallFile(*storage_, "/ck/.metadata", twice(1).Write()), IsOk());
-  const auto refused = DcpSource::Open(*storage_, "/ck");
+  const auto refused = dcp::Source::Open(*storage_, "/ck");
   ASSERT_THAT(refused, FailsWith(ErrorKind::kBadMetadata));
   EXPECT_EQ(refused.status().first().message, "two storage entries for the same chunk");
   EXPECT_EQ(refused.status().first().tensor, "w");

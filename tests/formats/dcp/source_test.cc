@@ -39,7 +39,7 @@ TEST(DcpSourceTest, ClaimsAChecksumOnlyWhereThereIsOne) {
   for (const auto& [name, protection] : {std::pair("nested", Protection::kCrc32),
                                          std::pair("safetensors_format", Protection::kNone)}) {
     const Path directory = testing::GoldenDir() / "dcp" / name / "ckpt";
-    const auto source = DcpSource::Open(PosixStorage(), directory);
+    const auto source = dcp::Source::Open(PosixStorage(), directory);
     ASSERT_THAT(source, IsOk()) << name;
     const CheckpointIndex& index = (*source)->index();
     ASSERT_FALSE(index.tensors().empty());
@@ -56,7 +56,7 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DcpGoldenTest);
 
 TEST_P(DcpGoldenTest, HoldsTheTensorsThatWereSaved) {
   const GoldenCase golden = testing::LoadGolden("dcp", GetParam());
-  const auto source = DcpSource::Open(PosixStorage(), golden.path);
+  const auto source = dcp::Source::Open(PosixStorage(), golden.path);
   ASSERT_THAT(source, IsOk());
   testing::ExpectGoldenTensors(**source, golden);
   for (const Problem& problem : ValidateIndex(**source)) {
@@ -71,7 +71,7 @@ TEST_P(DcpGoldenTest, RendersTheObjectsThatWereSaved) {
   ASSERT_THAT(text, IsOk());
   const Result<JsonDocument> account = JsonDocument::Parse(*text, "expected.json");
   ASSERT_THAT(account, IsOk());
-  const auto source = DcpSource::Open(PosixStorage(), golden.path);
+  const auto source = dcp::Source::Open(PosixStorage(), golden.path);
   ASSERT_THAT(source, IsOk());
   const auto objects = account->root().At("objects").value().Members();
   ASSERT_THAT(objects, IsOk());
@@ -104,7 +104,7 @@ TEST_P(FsdpDtensorGoldenTest, HoldsTheTensorsThatWereSaved) {
       path = golden.path / entry.name;
     }
   }
-  const auto source = DcpSource::Open(PosixStorage(), path);
+  const auto source = dcp::Source::Open(PosixStorage(), path);
   ASSERT_THAT(source, IsOk());
   EXPECT_EQ((*source)->index().tensors().size(), golden.tensors.size());
   for (const auto& [key, expected] : golden.tensors) {
@@ -136,7 +136,7 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DcpDamageTest);
 
 // Everything that opening the folder, checking it and reading all of it finds.
 std::vector<Problem> AllProblems(const Path& path) {
-  const auto source = DcpSource::Open(PosixStorage(), path);
+  const auto source = dcp::Source::Open(PosixStorage(), path);
   if (!source.ok()) return source.status().problems();
   std::vector<Problem> problems = ValidateIndex(**source);
   for (const GlobalTensor& tensor : (*source)->index().tensors()) {

@@ -42,7 +42,7 @@ class MegatronRunTest : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     const Path root = GoldenDir() / "fsdp_dtensor" / GetParam() / "ckpt";
-    auto source = DcpSource::Open(PosixStorage(), root / "iter_0000003");
+    auto source = dcp::Source::Open(PosixStorage(), root / "iter_0000003");
     ASSERT_THAT(source, IsOk());
     source_ = *std::move(source);
     for (const ObjectEntry& object : source_->index().objects()) {
@@ -110,7 +110,7 @@ class MegatronRunTest : public ::testing::TestWithParam<std::string> {
     return state;
   }
 
-  std::unique_ptr<DcpSource> source_;
+  std::unique_ptr<dcp::Source> source_;
   Objects objects_;
 };
 

@@ -94,18 +94,18 @@ class TorchDistFolderTest : public ::testing::Test {
         Dict({{Text("w"), Dict({{Text("nd_reformulated_orig_global_shape"), Size(shape)}})}});
   }
 
-  Result<std::unique_ptr<TorchDistSource>> Open() {
+  Result<std::unique_ptr<torch_dist::Source>> Open() {
     storage_ = MakeMemoryStorage();
     EXPECT_THAT(storage_->MakeDirectories("/ck"), IsOk());
     Write("metadata.json", AsBytes(std::string_view(backend_)));
     Write(".metadata", metadata_.Write());
     Write("__0_0.distcp", data_);
     if (common_) Write("common.pt", *common_);
-    return TorchDistSource::Open(*storage_, "/ck");
+    return torch_dist::Source::Open(*storage_, "/ck");
   }
 
   // The source of what was put, which must be good enough to open.
-  std::unique_ptr<TorchDistSource> Opened() {
+  std::unique_ptr<torch_dist::Source> Opened() {
     auto source = Open();
     EXPECT_THAT(source, IsOk());
     return source.ok() ? *std::move(source) : nullptr;
@@ -115,13 +115,13 @@ class TorchDistFolderTest : public ::testing::Test {
     EXPECT_THAT(WriteSmallFile(*storage_, Path("/ck") / name, content), IsOk());
   }
 
-  static Result<RenderedObject> CommonState(const TorchDistSource& source) {
+  static Result<RenderedObject> CommonState(const torch_dist::Source& source) {
     const ObjectEntry* const object = source.index().FindObject("common_state");
     if (object == nullptr) return Error(ErrorKind::kMissing, "no common state");
     return source.ReadObject(*object);
   }
 
-  static std::vector<float> ReadW(const TorchDistSource& source) {
+  static std::vector<float> ReadW(const torch_dist::Source& source) {
     const GlobalTensor* const tensor = source.index().FindTensor("w");
     if (tensor == nullptr) return {};
     std::vector<float> values(static_cast<std::size_t>(NumElements(tensor->shape)));
@@ -166,9 +166,9 @@ TEST_F(TorchDistFolderTest, NeedsMetadataOfBothKinds) {
   PutObject("o", EmptyDict);
   ASSERT_THAT(Open(), IsOk());
   ASSERT_THAT(storage_->RemoveAll("/ck/.metadata"), IsOk());
-  EXPECT_THAT(TorchDistSource::Open(*storage_, "/ck"), FailsWith(ErrorKind::kIncomplete));
+  EXPECT_THAT(torch_dist::Source::Open(*storage_, "/ck"), FailsWith(ErrorKind::kIncomplete));
   ASSERT_THAT(storage_->RemoveAll("/ck/metadata.json"), IsOk());
-  EXPECT_THAT(TorchDistSource::Open(*storage_, "/ck"), FailsWith(ErrorKind::kNotFound));
+  EXPECT_THAT(torch_dist::Source::Open(*storage_, "/ck"), FailsWith(ErrorKind::kNotFound));
 }
 
 TEST_F(TorchDistFolderTest, UnfoldsFlattenedTensors) {

@@ -35,7 +35,7 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TorchDistGoldenTest);
 
 TEST_P(TorchDistGoldenTest, HoldsTheTensorsThatMegatronSaved) {
   const GoldenCase golden = testing::LoadGolden("torch_dist", GetParam());
-  const auto source = TorchDistSource::Open(PosixStorage(), IterationOf(golden));
+  const auto source = torch_dist::Source::Open(PosixStorage(), IterationOf(golden));
   ASSERT_THAT(source, IsOk());
   testing::ExpectGoldenTensors(**source, golden, testing::WithoutDigest::kMustBeReadable);
   for (const Problem& problem : ValidateIndex(**source)) {
@@ -45,7 +45,7 @@ TEST_P(TorchDistGoldenTest, HoldsTheTensorsThatMegatronSaved) {
 
 TEST_P(TorchDistGoldenTest, HasTheCommonStateInBothGenerations) {
   const GoldenCase golden = testing::LoadGolden("torch_dist", GetParam());
-  const auto source = TorchDistSource::Open(PosixStorage(), IterationOf(golden));
+  const auto source = torch_dist::Source::Open(PosixStorage(), IterationOf(golden));
   ASSERT_THAT(source, IsOk());
   const ObjectEntry* common = (*source)->index().FindObject("common_state");
   ASSERT_NE(common, nullptr);

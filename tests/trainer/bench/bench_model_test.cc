@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/testing/matchers.h"
-#include "trainer/bench/counter_random.h"
+#include "trainer/bench/internal/counter_random.h"
 #include "trainer/model/flops.h"
 #include "trainer/model/model.h"
 

@@ -232,7 +232,7 @@ TEST_F(LoadRunTest, SavesOverNoOtherRunsCheckpoints) {
     CheckpointSettings settings;
     settings.load = load;
     settings.save = save;
-    return CheckSavesNoneAway(*disk_, settings, goes_on);
+    return CheckReplacesNoOtherRun(*disk_, settings, goes_on);
   };
   const Path newest = kRoot / megatron::IterationName(2);
   EXPECT_THAT(check("", "", false), IsOk());

@@ -108,7 +108,7 @@ Result<StatePtr> OpenNewestRun(Storage& storage, const Path& root, bool weights_
   return StatePtr();
 }
 
-Status CheckSavesNoneAway(Storage& storage, const CheckpointSettings& settings, bool goes_on) {
+Status CheckReplacesNoOtherRun(Storage& storage, const CheckpointSettings& settings, bool goes_on) {
   if (settings.save.empty()) return OkStatus();
   CKPT_ASSIGN_OR_RETURN(const std::vector<std::int64_t> there,
                         megatron::ListIterations(storage, settings.save));

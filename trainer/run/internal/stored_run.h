@@ -41,7 +41,7 @@ Result<StatePtr> OpenNewestRun(Storage& storage, const Path& root, bool weights_
 // `goes_on`: it resumes the whole state.
 //
 // Errors: kAlreadyExists.
-Status CheckSavesNoneAway(Storage& storage, const CheckpointSettings& settings, bool goes_on);
+Status CheckReplacesNoOtherRun(Storage& storage, const CheckpointSettings& settings, bool goes_on);
 
 // What errors of a candidate name as the action.
 [[nodiscard]] std::string GoingOnFrom(const Path& checkpoint);

@@ -1,4 +1,4 @@
-#include "trainer/bench/counter_random.h"
+#include "trainer/bench/internal/counter_random.h"
 
 #include <cmath>
 

@@ -1,6 +1,6 @@
 // Random numbers that any program can reproduce: outputs of splitmix64, by name and index.
-#ifndef CKPT_TRAINER_BENCH_COUNTER_RANDOM_H_
-#define CKPT_TRAINER_BENCH_COUNTER_RANDOM_H_
+#ifndef CKPT_TRAINER_BENCH_INTERNAL_COUNTER_RANDOM_H_
+#define CKPT_TRAINER_BENCH_INTERNAL_COUNTER_RANDOM_H_
 
 #include <cstdint>
 #include <string_view>
@@ -26,4 +26,4 @@ class CounterRandom {
 
 }  // namespace ckpt::train
 
-#endif  // CKPT_TRAINER_BENCH_COUNTER_RANDOM_H_
+#endif  // CKPT_TRAINER_BENCH_INTERNAL_COUNTER_RANDOM_H_
