@@ -21,17 +21,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/tensor/cast.h"
 #include "tests/conformance/rank_values.h"
 #include "tests/testing/matchers.h"
 #include "trainer/comm/host_group.h"
 #include "trainer/device/collectives.h"
 #include "trainer/device/cpu/host_device.h"
+#include "trainer/device/grad_write.h"
 
 namespace ckpt::trainer {
 
 struct WorldCase {
   std::string name;
   QueueMode queues = QueueMode::kInline;
+  bool reads_peers = false;  // HostDeviceOptions
   // Runs `body(world)` on every rank that lives in this process.
   std::function<Status(const std::function<Status(HostGroup& world)>& body)> run;
 };
@@ -67,7 +70,8 @@ class CollectivesSuite : public ::testing::TestWithParam<WorldCase> {
     const Status status = GetParam().run([&](HostGroup& world) -> Status {
       const std::unique_ptr<Device> device =
           MakeHostDevice({.queues = GetParam().queues,
-                          .delay_seed = static_cast<std::uint64_t>(world.rank()) + 1});
+                          .delay_seed = static_cast<std::uint64_t>(world.rank()) + 1,
+                          .reads_peers = GetParam().reads_peers});
       const std::unique_ptr<Queue> queue = device->MakeQueue("comm");
       CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<Collectives> all,
                             SplitCollectives(world, *device, 0, world.rank()));
@@ -138,6 +142,75 @@ TEST_P(CollectivesSuite, ReduceScatterSumsInTheDocumentedOrder) {
                        "ReduceScatter in place");
       }
     });
+  });
+}
+
+// An element of gradients' sums as what it stands for, and back.
+inline double ToDouble(Bf16 value) { return FromBf16Bits(value.bits); }
+template <typename T>
+double ToDouble(T value) {
+  return static_cast<double>(value);
+}
+
+// Σ over the ranks in the type in which it is formed.
+template <typename Wire>
+auto WideSumAt(int num_ranks, std::int64_t i) {
+  if constexpr (std::is_same_v<Wire, Bf16>) {
+    return TreeSum<float>(0, num_ranks,
+                          [i](int rank) { return FromBf16Bits(ValueAt<Bf16>(rank, i).bits); });
+  } else {
+    return SumAt<Wire>(num_ranks, i);
+  }
+}
+
+template <typename Sum, typename Wide>
+Sum Written(Wide sum, Sum before, GradWrite write) {
+  if constexpr (std::is_same_v<Sum, Bf16>) {
+    const auto value = static_cast<float>(sum);
+    return {ToBf16Bits(write == GradWrite::kAdd ? FromBf16Bits(before.bits) + value : value)};
+  } else {
+    const auto value = static_cast<Sum>(sum);
+    return write == GradWrite::kAdd ? before + value : value;
+  }
+}
+
+template <typename Wire, typename Sum>
+void TryReduceInto(TestRank& self, GradWrite write) {
+  for (const std::int64_t count : kCounts) {
+    std::vector<Wire> full = ValuesOf<Wire>(self.rank(), count * self.size());
+    std::vector<Sum> shard = ValuesOf<Sum>(self.rank() + 100, count);
+    std::vector<Sum> expected;
+    std::vector<double> squares(3, -1.0), expected_squares(3, 0.0);
+    const std::int64_t range = (count + 2) / 3;
+    for (std::int64_t i = 0; i < count; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      expected.push_back(
+          Written(WideSumAt<Wire>(self.size(), self.rank() * count + i), shard[at], write));
+      const double value = ToDouble(expected.back());
+      expected_squares[static_cast<std::size_t>(i / range)] += value * value;
+    }
+    constexpr bool kHasSquares = !std::is_same_v<Sum, std::int64_t>;
+    self.all.ReduceScatterInto(self.queue, ViewOf(full), ViewOf(shard), write,
+                               kHasSquares ? ViewOf(squares) : Tensor());
+    self.all.AwaitReaders(self.queue, self.all.num_calls());
+    ASSERT_THAT(self.queue.Synchronize(), ckpt::testing::IsOk());
+    ExpectSameBits(shard, expected, "ReduceScatterInto");
+    if (kHasSquares) ExpectSameBits(squares, expected_squares, "squares");
+  }
+}
+
+// A sum of bfloat16 is not rounded to bfloat16 before it is stored in float32.
+TEST_P(CollectivesSuite, ReduceScatterIntoRoundsOnceWhenItStoresOrAdds) {
+  OnEveryRank([](TestRank& self) {
+    for (const GradWrite write : {GradWrite::kStore, GradWrite::kAdd}) {
+      TryReduceInto<Bf16, float>(self, write);
+      TryReduceInto<Bf16, Bf16>(self, write);
+      TryReduceInto<float, float>(self, write);
+      TryReduceInto<float, Bf16>(self, write);
+      TryReduceInto<float, double>(self, write);
+      TryReduceInto<double, double>(self, write);
+      TryReduceInto<std::int64_t, std::int64_t>(self, write);
+    }
   });
 }
 
@@ -337,9 +410,10 @@ TEST_P(CollectivesSuite, SumsOfHalvesAddUpToTheWholeBitForBit) {
 }
 
 // Ranks enqueue on two groups in different order; each has its own queue, so nothing waits
-// in a circle. Inline queues have no other order than the program's.
+// in a circle. Inline queues have no other order than the program's, and ranks that read each other's
+// memory must make all calls in one order.
 TEST_P(CollectivesSuite, TwoGroupsOnTwoQueuesDoNotDisturbEachOther) {
-  const bool may_swap = GetParam().queues == QueueMode::kThreads;
+  const bool may_swap = GetParam().queues == QueueMode::kThreads && !GetParam().reads_peers;
   OnEveryRank([&](TestRank& self) {
     constexpr int kRounds = 30;
     constexpr std::int64_t kCount = 513;

@@ -138,6 +138,10 @@ class WatchedRank::WatchedWorld final : public trainer::HostGroup {
     return behind_.ExchangeRows(rows);
   }
   Status Barrier() override { return behind_.Barrier(); }
+  Result<std::shared_ptr<trainer::RankShared>> Share(
+      std::shared_ptr<trainer::RankShared> mine) override {
+    return behind_.Share(std::move(mine));
+  }
   Result<std::unique_ptr<trainer::HostGroup>> Split(int color, int key) override {
     return behind_.Split(color, key);
   }

@@ -7,20 +7,19 @@
 #include <functional>
 #include <memory>
 #include <span>
-#include <vector>
 
 #include "core/base/bytes.h"
 #include "core/base/result.h"
+#include "trainer/comm/row_exchange.h"
 
 namespace ckpt::trainer {
 
-// One rank's side of ExchangeRows. The rows of each peer follow each other in order of rank.
-struct RowExchange {
-  const std::byte* send = nullptr;
-  std::byte* receive = nullptr;
-  std::uint64_t row_bytes = 0;
-  std::vector<std::int64_t> send_rows;  // to each rank
-  std::vector<std::int64_t> receive_rows;
+// An object that all ranks of a group hold. Thread-safety: any thread.
+class RankShared {
+ public:
+  virtual ~RankShared() = default;
+  // A rank gave up or is gone. What waits for other ranks must end with `why` of the first call.
+  virtual void Cancel(const Status& why) = 0;
 };
 
 // It knows no device. A device makes Collectives of a group (Device::MakeCollectives): those of the
@@ -52,6 +51,10 @@ class HostGroup {
   // than is received, where that is noticed).
   virtual Status ExchangeRows(const RowExchange& rows) = 0;
   virtual Status Barrier() = 0;
+  // Gives every rank the object of rank 0, and cancels it with the group. The ranks are threads of
+  // one process, so each may read the memory of the others. Further errors: kUnsupported (they are
+  // processes).
+  virtual Result<std::shared_ptr<RankShared>> Share(std::shared_ptr<RankShared> mine) = 0;
 
   // The group of the ranks that give the same `color`, ordered by (`key`, rank).
   virtual Result<std::unique_ptr<HostGroup>> Split(int color, int key) = 0;

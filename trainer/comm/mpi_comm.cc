@@ -73,6 +73,10 @@ class MpiHostGroup final : public HostGroup {
   Status ExchangeParts(ByteSpan full, const UseParts& use) override;
   Status ExchangeRows(const RowExchange& rows) override;
   Status Barrier() override { return MpiStatus(MPI_Barrier(comm_), "MPI_Barrier"); }
+  Result<std::shared_ptr<RankShared>> Share(std::shared_ptr<RankShared> /*mine*/) override {
+    return Error(ErrorKind::kUnsupported, "ranks that are processes share no memory")
+        .Hint("start one process, whose threads are the ranks");
+  }
   Result<std::unique_ptr<HostGroup>> Split(int color, int key) override;
   void Abort(const Status& why) override;
 

@@ -31,6 +31,13 @@ class ThreadWorld {
     return group;
   }
 
+  // A rank leaves a group. If that is because a rank gave up, the others are told its reason.
+  void Leave(ThreadGroup& group, int rank) CKPT_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    const Status gone = Error(ErrorKind::kCancelled, "rank " + std::to_string(rank) + " is gone");
+    group.Cancel(cancelled_.ok() ? gone : cancelled_);
+  }
+
   void Abort(const Status& why) CKPT_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
     if (!cancelled_.ok()) return;
@@ -56,12 +63,11 @@ class ThreadHostGroup final : public HostGroup {
   ThreadHostGroup(std::shared_ptr<ThreadWorld> world, std::shared_ptr<ThreadGroup> group, int rank)
       : world_(std::move(world)), group_(std::move(group)), rank_(rank) {}
   // The rank leaves its group: every later meeting of the group fails.
-  ~ThreadHostGroup() override {
-    group_->Cancel(Error(ErrorKind::kCancelled, "rank " + std::to_string(rank_) + " is gone"));
-  }
+  ~ThreadHostGroup() override { world_->Leave(*group_, rank_); }
 
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return group_->size(); }
+  Result<std::shared_ptr<RankShared>> Share(std::shared_ptr<RankShared> mine) override;
   Result<std::unique_ptr<HostGroup>> Split(int color, int key) override;
   void Abort(const Status& why) override { world_->Abort(why); }
 
@@ -113,28 +119,19 @@ Status ThreadHostGroup::ExchangeParts(ByteSpan full, const UseParts& use) {
 Status ThreadHostGroup::ExchangeRows(const RowExchange& rows) {
   CKPT_RETURN_IF_ERROR(
       group_->Meet(rank_, {.call = "ExchangeRows", .size_bytes = rows.row_bytes, .rows = &rows}));
-  Status status;
-  std::byte* to = rows.receive;
-  for (int peer = 0; peer < size(); ++peer) {
-    const RowExchange& theirs = *group_->shown(peer).rows;
-    const std::int64_t num_rows = theirs.send_rows[static_cast<std::size_t>(rank_)];
-    const std::int64_t expected = rows.receive_rows[static_cast<std::size_t>(peer)];
-    if (num_rows != expected) {
-      status =
-          Error(ErrorKind::kInternal, "a rank sends a different number of rows than is received")
-              .Expected(std::to_string(expected) + " rows from rank " + std::to_string(peer))
-              .Actual(std::to_string(num_rows));
-      break;
-    }
-    std::int64_t rows_before = 0;
-    for (int i = 0; i < rank_; ++i) rows_before += theirs.send_rows[static_cast<std::size_t>(i)];
-    const std::uint64_t size_bytes = static_cast<std::uint64_t>(num_rows) * rows.row_bytes;
-    CopyBytes(theirs.send + static_cast<std::uint64_t>(rows_before) * rows.row_bytes, to,
-              size_bytes);
-    to += size_bytes;
-  }
+  std::vector<const RowExchange*> all;
+  for (int peer = 0; peer < size(); ++peer) all.push_back(group_->shown(peer).rows);
+  Status status = ReceiveRows(rank_, rows, all);
   group_->Part();
   return status;
+}
+
+Result<std::shared_ptr<RankShared>> ThreadHostGroup::Share(std::shared_ptr<RankShared> mine) {
+  CKPT_RETURN_IF_ERROR(group_->Meet(rank_, {.call = "Share", .shared = &mine}));
+  std::shared_ptr<RankShared> shared = *group_->shown(0).shared;
+  group_->Part();
+  if (rank_ == 0) group_->CancelToo(shared);
+  return shared;
 }
 
 Result<std::unique_ptr<HostGroup>> ThreadHostGroup::Split(int color, int key) {

@@ -9,6 +9,7 @@
 
 #include "trainer/comm/host_group.h"
 #include "trainer/device/device.h"
+#include "trainer/device/grad_write.h"
 #include "trainer/device/queue.h"
 #include "trainer/device/tensor.h"
 
@@ -31,13 +32,21 @@ struct RowTransfer {
 // what is not in place and does not wait.
 //
 // The CPU adds in one fixed order: a binary tree over the group's ranks in which neighbours meet
-// first, ((0+1)+(2+3))+…; of n ranks, the left part is the largest power of two below n. Sums have
-// the operands' dtype (bfloat16 is added in float32 and rounded once). So the sum over 2·2^k ranks
+// first, ((0+1)+(2+3))+…; of n ranks, the left part is the largest power of two below n. bfloat16 is
+// added in float32, and a result is rounded once. So the sum over 2·2^k ranks
 // equals the sum of the sums of its halves, bit for bit where nothing is rounded in between. int64
 // sums do not wrap where the trainer uses them (fixed-point gradients).
 //
+// Where ranks share a machine, a rank may read the operands of the others directly. By default no
+// caller notices: an operand may be overwritten when the queue has run the call. Weights and
+// gradients say more (GatherShards, ReduceScatterInto, AwaitReaders), so that a rank need not wait
+// until the others have read. Then a call may wait until the threads of the other ranks have made
+// it too, because an event may be awaited from another rank's queue only after it was recorded. So
+// all ranks make the calls of *all* their groups in one order.
+//
 // Thread-safety: one queue or one host call uses a group at a time; different groups of one rank
-// may be used at once. Synchronise the queues that use it before destroying it.
+// may be used at once. Synchronise the queues that use it before destroying it, and call Leave before
+// memory is freed that calls have used.
 class Collectives {
  public:
   virtual ~Collectives() = default;
@@ -50,9 +59,32 @@ class Collectives {
   // full[r·n … (r+1)·n) = the shard of rank r, n elements each. `shard` may be this rank's part of
   // `full`.
   virtual void AllGather(Queue& queue, const Tensor& shard, const Tensor& full) = 0;
-  // shard = Σ over the ranks of this rank's part of their `full`. `shard` may be this rank's part
-  // of `full`; the other parts of `full` become undefined.
-  virtual void ReduceScatter(Queue& queue, const Tensor& full, const Tensor& shard) = 0;
+  // The same of a shard that is not written between `ready`, an event of this rank, and AwaitReaders.
+  // So the other ranks need not wait until this rank's queue gets to the call. The call waits for
+  // `ready`. The memory of `shard` is registered.
+  virtual void GatherShards(Queue& queue, const Tensor& shard, const Tensor& full,
+                            const Event& ready) {
+    queue.Wait(ready);
+    AllGather(queue, shard, full);
+  }
+  // shard = or += Σ over the ranks of this rank's part of their `full`. The dtypes may differ
+  // (gradients are sent in `full`'s and kept in `shard`'s): float32, float64 and bfloat16 in any
+  // combination, or both int64 or int32. bfloat16 and float32 are summed in float32, float64 in float64. A
+  // result is rounded once, to the dtype of `shard`: the sum itself is not rounded to `full`'s dtype
+  // before it is stored or added. The other parts of `full` become undefined, and may be written
+  // only after AwaitReaders. With kStore and equal dtypes, `shard` may be this rank's part of
+  // `full`.
+  //
+  // `squares` (float64 [n], may be null) gets Σ x² over n equal ranges of the new shard, which has a
+  // floating-point dtype: range i begins at element i·⌈elements / n⌉.
+  virtual void ReduceScatterInto(Queue& queue, const Tensor& full, const Tensor& shard,
+                                 GradWrite write, const Tensor& squares) = 0;
+  // The same where all that is wanted is a sum of the operands' dtype; `full` may be overwritten when
+  // the queue has run the call.
+  void ReduceScatter(Queue& queue, const Tensor& full, const Tensor& shard) {
+    ReduceScatterInto(queue, full, shard, GradWrite::kStore, {});
+    AwaitReaders(queue, num_calls());
+  }
   // In place. kSum takes bfloat16, float32, float64, int32 and int64, and adds as ReduceScatter
   // does. kMax takes the same except bfloat16; a NaN wins.
   virtual void AllReduce(Queue& queue, const Tensor& data, ReduceOp op) = 0;
@@ -68,6 +100,17 @@ class Collectives {
   // the shared experts between the two.
   virtual void AllToAll(Queue& queue, std::span<const RowTransfer> transfers,
                         const Tensor& send_rows, const Tensor& receive_rows) = 0;
+
+  // How many calls this rank has made. It names a point for AwaitReaders.
+  [[nodiscard]] virtual std::uint64_t num_calls() const { return 0; }
+  // Work that is enqueued on `queue` from now on starts after the other ranks have read the operands
+  // of this rank's first `calls` calls.
+  virtual void AwaitReaders(Queue& /*queue*/, std::uint64_t /*calls*/) {}
+  // Calls will use this memory until Leave. Every rank registers the same memory in the same order.
+  virtual void Register(const Buffer& /*memory*/) {}
+  // Waits until no other rank reads this rank's memory any more. If a rank gave up, it does not wait
+  // for what that rank did not begin. No call may follow.
+  virtual void Leave() {}
 
  protected:
   explicit Collectives(std::unique_ptr<HostGroup> host) : host_(std::move(host)) {}

@@ -2,19 +2,10 @@
 #ifndef CKPT_TRAINER_OPS_GRADIENT_H_
 #define CKPT_TRAINER_OPS_GRADIENT_H_
 
-#include <cstdint>
-
+#include "trainer/device/grad_write.h"
 #include "trainer/device/tensor.h"
 
 namespace ckpt::trainer {
-
-// How an op writes a gradient. Storing gives the same as adding to zeros, except for the sign of a
-// zero: 0 + -0 is 0, but a store may leave -0. Later sums, norms and updates do not depend on that
-// sign.
-enum class GradWrite : std::uint8_t {
-  kStore,  // overwrites every element, so memory need not be cleared
-  kAdd,
-};
 
 // A null Gradient belongs to a frozen parameter and is not computed.
 struct Gradient {

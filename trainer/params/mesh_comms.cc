@@ -4,6 +4,13 @@
 
 namespace ckpt::trainer {
 
+void MeshComms::Leave() {
+  for (const auto* collectives : {&gather_shard, &gather_expert_shard, &gather_outer, &reduce_shard,
+                                  &reduce_expert_shard, &reduce_outer, &expert, &world}) {
+    if (*collectives != nullptr) (*collectives)->Leave();
+  }
+}
+
 Result<MeshComms> SplitWorld(HostGroup& world, const Topology& topology, Device& device) {
   const auto split = [&](Group group) -> Result<std::unique_ptr<Collectives>> {
     CKPT_ASSIGN_OR_RETURN(std::unique_ptr<HostGroup> ranks,

@@ -26,6 +26,9 @@ struct MeshComms {
   // For the compute queue: sending tokens to experts, and sums over all ranks.
   std::unique_ptr<Collectives> expert;
   std::unique_ptr<Collectives> world;
+
+  // Call it before memory is freed that they have used, after the queues were synchronised.
+  void Leave();
 };
 
 // Collectives of `device`. Every rank of `world` calls it. Errors: kCancelled (a rank is gone), those

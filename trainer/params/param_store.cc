@@ -82,6 +82,8 @@ class ParamStore::Impl {
   Result<Tensor> AllocateArray(GroupArrays& arrays, std::int64_t elems, DType dtype, MemoryUse use);
   Status AllocateGroup(const GroupPlan& group);
   void CheckStacks(const GroupPlan& group) const;
+  // Tells the collectives of each array which memory they will use.
+  void RegisterMemory();
   void ListMain(std::size_t index);
 
   [[nodiscard]] const ParamSpec& Spec(const GroupPlan& group, std::size_t index) const {
@@ -105,7 +107,7 @@ class ParamStore::Impl {
                      const Use& use);
 
   // Updates this rank's parts from the replicas where it updates only slices of them.
-  void RefreshSlices(int unit);
+  void RefreshSlices(int unit, const Event& updated);
   // Updates weights that are held whole from the shard group.
   void RefreshWhole(int unit);
   SlotPool::Slot* Gather(int unit);
@@ -115,6 +117,10 @@ class ParamStore::Impl {
   void SetWeightViews(const GroupPlan& group, const Tensor& flat);
   // Sets where a micro-batch writes a group's gradients. If it stores them, the gaps are zeroed.
   void SetGradientViews(std::size_t group_index, const Tensor& flat, GradWrite write);
+  // Work enqueued from now on comes after the other ranks' reads of this rank's weights, or of its
+  // gradients.
+  void AwaitWeightReaders();
+  void AwaitGradientReaders(Queue& queue);
   void Poison(Queue& queue, const Tensor& memory);
   void Poison(Queue& queue, const SlotPool::Slot& slot, DType dtype);
   // Poisons every slot. Call it before any is used.
@@ -229,10 +235,35 @@ Status ParamStore::Impl::Allocate() {
   if (plan_.wire_bytes > 0) {
     CKPT_ASSIGN_OR_RETURN(wire_memory_, device_.Allocate(plan_.wire_bytes, MemoryUse::kSlots));
   }
+  RegisterMemory();
   return OkStatus();
 }
 
+void ParamStore::Impl::RegisterMemory() {
+  for (std::size_t g = 0; g < plan_.groups.size(); ++g) {
+    for (const Buffer& memory : arrays_[g].memory) {
+      GatherComm(plan_.groups[g]).Register(memory);
+      comms_.gather_outer->Register(memory);
+      ReduceComm(plan_.groups[g]).Register(memory);
+      comms_.reduce_outer->Register(memory);
+    }
+  }
+  weight_slots_.ForEach([&](const SlotPool::Slot& slot) {
+    comms_.gather_shard->Register(slot.memory);
+    comms_.gather_expert_shard->Register(slot.memory);
+  });
+  const auto register_sent = [&](const Buffer& memory) {
+    comms_.reduce_shard->Register(memory);
+    comms_.reduce_expert_shard->Register(memory);
+  };
+  gradient_slots_.ForEach([&](const SlotPool::Slot& slot) { register_sent(slot.memory); });
+  if (plan_.wire_bytes == 0) return;
+  register_sent(wire_memory_);
+  comms_.reduce_outer->Register(wire_memory_);
+}
+
 Status ParamStore::Impl::SetWeights(const FillRows& fill) {
+  AwaitWeightReaders();
   Status filled;
   for (const MainArrays& main : mains_) {
     filled = FillPieces(main.pieces, main.weights, fill, ops_, device_, compute_);
@@ -261,21 +292,21 @@ void ParamStore::Impl::WeightsChanged() {
   gather_outer_->Wait(updated);
   gather_->Wait(updated);
   for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) {
-    RefreshSlices(unit);
+    RefreshSlices(unit, updated);
     State(unit).sliced = gather_outer_->Record();
     RefreshWhole(unit);
     State(unit).refreshed = gather_->Record();
   }
 }
 
-void ParamStore::Impl::RefreshSlices(int unit) {
+void ParamStore::Impl::RefreshSlices(int unit, const Event& updated) {
   const CollectiveBatch batch(device_);
   for (const std::size_t g : Groups(unit)) {
     const GroupPlan& group = plan_.groups[g];
     if (group.main.elems == group.part.elems) continue;
     const Tensor& weights = arrays_[g].weights;
-    comms_.gather_outer->AllGather(*gather_outer_, PartOf(weights, group.weights, group.main),
-                                   PartOf(weights, group.weights, group.part));
+    comms_.gather_outer->GatherShards(*gather_outer_, PartOf(weights, group.weights, group.main),
+                                      PartOf(weights, group.weights, group.part), updated);
     ++counters_.refreshes;
   }
 }
@@ -285,18 +316,19 @@ void ParamStore::Impl::RefreshWhole(int unit) {
     return group.part.elems < group.weights.elems;
   };
   if (!AnyGroup(unit, is_held_whole)) return;
-  gather_->Wait(State(unit).sliced);
   const CollectiveBatch batch(device_);
   for (const std::size_t g : Groups(unit)) {
     const GroupPlan& group = plan_.groups[g];
     if (!is_held_whole(group)) continue;
     const Tensor& weights = arrays_[g].weights;
-    GatherComm(group).AllGather(*gather_, PartOf(weights, group.weights, group.part), weights);
+    GatherComm(group).GatherShards(*gather_, PartOf(weights, group.weights, group.part), weights,
+                                   State(unit).sliced);
     ++counters_.refreshes;
   }
 }
 
 void ParamStore::Impl::BeginStep(int num_micro_batches) {
+  AwaitGradientReaders(compute_);
   num_micro_batches_ = num_micro_batches;
   micro_batch_ = 0;
   for (std::size_t g = 0; g < plan_.groups.size(); ++g) {
@@ -353,14 +385,14 @@ SlotPool::Slot* ParamStore::Impl::Gather(int unit) {
   SlotPool::Slot* slot = weight_slots_.Take(unit);
   if (slot == nullptr) return nullptr;
   gather_->Wait(slot->free);
-  gather_->Wait(State(unit).sliced);
   {
     const CollectiveBatch batch(device_);
     ForEachInSlot(
         unit, slot->memory, plan_.precision.compute,
         [](const GroupPlan& group) { return group.gathers(); },
         [&](std::size_t g, const Tensor& whole) {
-          GatherComm(plan_.groups[g]).AllGather(*gather_, arrays_[g].weights, whole);
+          GatherComm(plan_.groups[g])
+              .GatherShards(*gather_, arrays_[g].weights, whole, State(unit).sliced);
         });
   }
   slot->ready = gather_->Record();
@@ -429,6 +461,8 @@ std::span<const Gradient> ParamStore::Impl::AcquireGradients(int unit) {
     SlotPool::Slot* slot = gradient_slots_.Take(unit);
     CKPT_CHECK(slot != nullptr);
     compute_.Wait(slot->free);
+    comms_.reduce_shard->AwaitReaders(compute_, slot->reads);
+    comms_.reduce_expert_shard->AwaitReaders(compute_, slot->expert_reads);
     ForEachInSlot(
         unit, slot->memory, plan_.precision.grad_comm, in_bucket,
         [&](std::size_t g, const Tensor& whole) { SetGradientViews(g, whole, GradWrite::kStore); });
@@ -445,25 +479,22 @@ std::span<const Gradient> ParamStore::Impl::AcquireGradients(int unit) {
 }
 
 void ParamStore::Impl::ReduceSums(Collectives& comm, const Tensor& region, const Tensor& own) {
-  const auto reduce = [&](const Tensor& data, const Tensor& result) {
-    if (result.num_elems() == data.num_elems()) {
-      comm.AllReduce(*reduce_, data, ReduceOp::kSum);
-    } else {
-      comm.ReduceScatter(*reduce_, data, result);
-    }
-  };
   ++counters_.late_reduces;
-  if (plan_.precision.grad_comm == plan_.precision.main_grads) {
-    reduce(region, own);
+  const bool converts = plan_.precision.grad_comm != plan_.precision.main_grads;
+  const Tensor sent =
+      converts ? Tensor(wire_memory_.data(), plan_.precision.grad_comm, {region.num_elems()})
+               : region;
+  if (converts) {
+    AwaitGradientReaders(*reduce_);  // of what was sent from there before
+    ops_.Cast(*reduce_, region, sent);
+  }
+  if (own.num_elems() < region.num_elems()) {
+    comm.ReduceScatterInto(*reduce_, sent, own, GradWrite::kStore, {});
     return;
   }
-  const Tensor wire(wire_memory_.data(), plan_.precision.grad_comm, {region.num_elems()});
-  const auto begin = static_cast<std::int64_t>(
-      static_cast<std::uint64_t>(own.bytes() - region.bytes()) / ElementBytes(region.dtype));
-  const Tensor wire_own = wire.Rows(begin, own.num_elems());
-  ops_.Cast(*reduce_, region, wire);
-  reduce(wire, wire_own);
-  ops_.Cast(*reduce_, wire_own, own);
+  // Every rank gets the whole sum as it was sent, so a narrow wire rounds it.
+  comm.AllReduce(*reduce_, sent, ReduceOp::kSum);
+  if (converts) ops_.Cast(*reduce_, sent, own);
 }
 
 void ParamStore::Impl::ReduceLate(const GroupPlan& group, GroupArrays& arrays) {
@@ -486,17 +517,18 @@ void ParamStore::Impl::ReduceGradients(int unit) {
     ForEachInSlot(unit, slot->memory, wire, in_bucket, [&](std::size_t g, const Tensor& whole) {
       const GroupPlan& group = plan_.groups[g];
       GroupArrays& arrays = arrays_[g];
-      const Tensor own = whole.Rows(group.gradients.begin, group.gradients.elems);
-      ReduceComm(group).ReduceScatter(*reduce_, whole, own);
-      if (arrays.sums_are_stale) {
-        ops_.Cast(*reduce_, own, arrays.gradients);
-      } else {
-        ops_.Accumulate(*reduce_, own, arrays.gradients);
-      }
+      ReduceComm(group).ReduceScatterInto(
+          *reduce_, whole, arrays.gradients,
+          arrays.sums_are_stale ? GradWrite::kStore : GradWrite::kAdd, {});
       arrays.sums_are_stale = false;
     });
     ++counters_.reduces;
-    if (options_.poison_released) Poison(*reduce_, *slot, wire);
+    slot->reads = comms_.reduce_shard->num_calls();
+    slot->expert_reads = comms_.reduce_expert_shard->num_calls();
+    if (options_.poison_released) {
+      AwaitGradientReaders(*reduce_);
+      Poison(*reduce_, *slot, wire);
+    }
     gradient_slots_.GiveBack(*slot, reduce_->Record(), false);
   }
   if (IsLastMicroBatch()) {
@@ -513,6 +545,22 @@ void ParamStore::Impl::FinishGradients() {
   // After that no gather reads the weights, so the optimizer may write them.
   compute_.Wait(gather_->Record());
   compute_.Wait(gather_outer_->Record());
+  AwaitWeightReaders();
+}
+
+// Before this rank's weights are written: other ranks gather them.
+void ParamStore::Impl::AwaitWeightReaders() {
+  for (Collectives* comm :
+       {comms_.gather_shard.get(), comms_.gather_expert_shard.get(), comms_.gather_outer.get()}) {
+    comm->AwaitReaders(compute_, comm->num_calls());
+  }
+}
+
+void ParamStore::Impl::AwaitGradientReaders(Queue& queue) {
+  for (Collectives* comm :
+       {comms_.reduce_shard.get(), comms_.reduce_expert_shard.get(), comms_.reduce_outer.get()}) {
+    comm->AwaitReaders(queue, comm->num_calls());
+  }
 }
 
 Status ParamStore::Impl::Synchronize() {

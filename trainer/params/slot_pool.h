@@ -22,6 +22,9 @@ class SlotPool {
     bool taken = false;
     Event free;   // its last user is done
     Event ready;  // its contents are complete
+    // Gradients: the calls of reduce_shard and reduce_expert_shard after which no rank reads it.
+    std::uint64_t reads = 0;
+    std::uint64_t expert_reads = 0;
   };
 
   SlotPool() = default;
@@ -40,6 +43,7 @@ class SlotPool {
   void ForgetAll();
   [[nodiscard]] int num_taken() const;  // without the root's
 
+  // Without the root's if it has none.
   template <typename Use>
   void ForEach(const Use& use) const {
     if (root_.memory.size_bytes() > 0) use(root_);

@@ -31,7 +31,8 @@ class IdleCollectives final : public Collectives {
   explicit IdleCollectives(std::unique_ptr<HostGroup> group) : Collectives(std::move(group)) {}
 
   void AllGather(Queue& /*queue*/, const Tensor& /*shard*/, const Tensor& /*full*/) override {}
-  void ReduceScatter(Queue& /*queue*/, const Tensor& /*full*/, const Tensor& /*shard*/) override {}
+  void ReduceScatterInto(Queue& /*queue*/, const Tensor& /*full*/, const Tensor& /*shard*/,
+                         GradWrite /*write*/, const Tensor& /*squares*/) override {}
   void AllReduce(Queue& /*queue*/, const Tensor& /*data*/, ReduceOp /*op*/) override {}
   void AllToAll(Queue& /*queue*/, std::span<const RowTransfer> /*transfers*/,
                 const Tensor& /*send_rows*/, const Tensor& /*receive_rows*/) override {}

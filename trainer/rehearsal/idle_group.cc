@@ -22,6 +22,9 @@ class IdleGroup final : public HostGroup {
   Status ExchangeParts(ByteSpan /*full*/, const UseParts& /*use*/) override { return Refuse(); }
   Status ExchangeRows(const RowExchange& /*rows*/) override { return Refuse(); }
   Status Barrier() override { return OkStatus(); }
+  Result<std::shared_ptr<RankShared>> Share(std::shared_ptr<RankShared> /*mine*/) override {
+    return Refuse();
+  }
   Result<std::unique_ptr<HostGroup>> Split(int /*color*/, int /*key*/) override { return Refuse(); }
   void Abort(const Status& /*why*/) override {}
 

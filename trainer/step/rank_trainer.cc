@@ -68,6 +68,13 @@ class RankTrainerImpl final : public RankTrainer {
         ops_(*runtime.ops),
         topology_(config.mesh, world.rank()),
         compute_(device_.MakeQueue("compute")) {}
+  // The other ranks may still read this rank's memory.
+  ~RankTrainerImpl() override {
+    (void)(store_ != nullptr ? store_->Synchronize() : compute_->Synchronize());
+    comms_.Leave();
+  }
+  RankTrainerImpl(const RankTrainerImpl&) = delete;
+  RankTrainerImpl& operator=(const RankTrainerImpl&) = delete;
 
   Status Build();
 

@@ -145,6 +145,44 @@ TEST(MeshBitsTest, QueuesThatAreThreadsChangeNothing) {
   }
 }
 
+// Ranks read weights and gradients in each other's memory, with delays between all work, and what
+// was released is poisoned: a wait that is missing would show.
+TEST(MeshBitsTest, RanksThatReadEachOthersMemoryGetTheSameBits) {
+  std::uint64_t delay_seed = 0;
+  for (const MeshCase& c : AllMeshes()) {
+    if (c.ranks == 1) continue;
+    for (const int expert_parallel : {1, 4}) {
+      TrainConfig config = OnMesh(SmallRun(SmallDeepSeek(), 2 * c.ranks), c, expert_parallel);
+      if (!ValidateMesh(config.mesh, 8).ok()) continue;
+      SCOPED_TRACE(::testing::Message() << NameOf(c) << ", expert parallel " << expert_parallel);
+      // Every other mesh reduces in bfloat16, which needs a copy of its own.
+      if (delay_seed % 2 == 1) config.precision.grad_comm = DType::kBfloat16;
+      const Result<TrainingRun> met = Train(config, {});
+      ASSERT_THAT(met, IsOk());
+      config.poison_released = true;
+      const RunOptions options = {.device = {.queues = QueueMode::kThreads,
+                                             .delay_seed = ++delay_seed,
+                                             .reads_peers = true}};
+      const Result<TrainingRun> read = Train(config, options);
+      ASSERT_THAT(read, IsOk());
+      ExpectSameBits(*read, *met);
+    }
+  }
+}
+
+TEST(MeshBitsTest, ReadingEachOthersMemoryNeedsNoThreads) {
+  for (const Dispatcher dispatcher : {Dispatcher::kAllToAll, Dispatcher::kAllGather}) {
+    TrainConfig config = OnMesh(SmallRun(SmallMoe(), 8),
+                                {.ranks = 4, .outer = OuterSharding::kOptim, .instances = 2}, 2);
+    config.dispatcher = dispatcher;
+    const Result<TrainingRun> met = Train(config, {});
+    const Result<TrainingRun> read = Train(config, {.device = {.reads_peers = true}});
+    ASSERT_THAT(met, IsOk());
+    ASSERT_THAT(read, IsOk());
+    ExpectSameBits(*read, *met);
+  }
+}
+
 TEST(MeshBitsTest, RecomputationChangesNothing) {
   TrainConfig config = OnMesh(SmallRun(SmallDeepSeek(), 8), {.ranks = 4, .instances = 2}, 2);
   const Result<TrainingRun> kept = Train(config, {});

@@ -32,11 +32,24 @@ Status ThreadGroup::Meet(int rank, const Operands& mine) {
 }
 
 void ThreadGroup::Cancel(const Status& why) {
+  std::vector<std::shared_ptr<RankShared>> shared;
   {
     const MutexLock lock(mutex_);
     if (cancelled_.ok()) cancelled_ = why;
+    shared = shared_;
   }
   changed_.notify_all();
+  for (const std::shared_ptr<RankShared>& object : shared) object->Cancel(why);
+}
+
+void ThreadGroup::CancelToo(std::shared_ptr<RankShared> shared) {
+  Status cancelled;
+  {
+    const MutexLock lock(mutex_);
+    shared_.push_back(shared);
+    cancelled = cancelled_;
+  }
+  if (!cancelled.ok()) shared->Cancel(cancelled);
 }
 
 // A rank that leaves because of a cancellation stays counted as arrived. That is harmless: every

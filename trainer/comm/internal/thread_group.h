@@ -27,6 +27,7 @@ struct Operands {
   const RowExchange* rows = nullptr;  // ExchangeRows
   // Split: the new group, made by its first rank.
   const std::shared_ptr<ThreadGroup>* made = nullptr;
+  const std::shared_ptr<RankShared>* shared = nullptr;  // Share
 };
 
 // A call is one Meet, any number of `Sync`, and one Part, which must follow every Meet that
@@ -55,6 +56,8 @@ class ThreadGroup {
 
   // Every waiting and later Meet ends with `why` of the first call.
   void Cancel(const Status& why) CKPT_EXCLUDES(mutex_);
+  // Cancels `shared` with the group, now or later.
+  void CancelToo(std::shared_ptr<RankShared> shared) CKPT_EXCLUDES(mutex_);
 
  private:
   static constexpr int kSpins = 2000;
@@ -71,6 +74,7 @@ class ThreadGroup {
   std::condition_variable changed_;
   int num_arrived_ CKPT_GUARDED_BY(mutex_) = 0;
   Status cancelled_ CKPT_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<RankShared>> shared_ CKPT_GUARDED_BY(mutex_);
   // How often all ranks have arrived. Written under the mutex. A spinning rank reads it without the
   // mutex, by release and acquire.
   std::atomic<std::uint64_t> num_meetings_ = 0;

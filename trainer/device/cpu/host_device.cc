@@ -11,6 +11,7 @@
 #include "trainer/comm/host_group.h"
 #include "trainer/device/cpu/internal/host_collectives.h"
 #include "trainer/device/cpu/internal/host_queues.h"
+#include "trainer/device/cpu/internal/peer_collectives.h"
 
 namespace ckpt::trainer {
 namespace {
@@ -69,6 +70,7 @@ class HostDevice final : public Device {
   }
 
   Result<std::unique_ptr<Collectives>> MakeCollectives(std::unique_ptr<HostGroup> group) override {
+    if (options_.reads_peers) return MakePeerCollectives(std::move(group));
     return MakeHostCollectives(std::move(group));
   }
 

@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <memory>
+#include <type_traits>
 
-#include "core/base/bytes.h"
 #include "core/base/check.h"
 #include "core/tensor/cast.h"
 
@@ -38,15 +37,35 @@ T Widen(T value) {
   return value;
 }
 
-template <typename T>
-void Store(const T* block, std::byte* out, std::size_t count, DType dtype) {
-  const std::size_t bytes = count * sizeof(T);
-  if (dtype == DType::kBfloat16) {
-    CastElements(DType::kFloat32, std::as_bytes(std::span(block, count)), dtype, {out, bytes / 2});
-  } else {
-    std::memcpy(out, block, bytes);
+// Where a block of results goes.
+template <typename Wide, typename Out>
+class Destination {
+ public:
+  Destination(std::byte* out, GradWrite write)
+      : out_(reinterpret_cast<Out*>(out)), adds_(write == GradWrite::kAdd) {}
+
+  // Changes `block`.
+  void Put(Wide* __restrict__ block, std::int64_t begin, std::int64_t elems) const {
+    Out* __restrict__ const out = out_ + begin;
+    if constexpr (std::is_same_v<Out, std::uint16_t>) {  // bfloat16
+      if (adds_) {
+        for (std::int64_t i = 0; i < elems; ++i) block[i] += Widen(out[i]);
+      }
+      const auto count = static_cast<std::size_t>(elems);
+      constexpr DType kWide = std::is_same_v<Wide, double> ? DType::kFloat64 : DType::kFloat32;
+      CastElements(kWide, std::as_bytes(std::span(block, count)), DType::kBfloat16,
+                   std::as_writable_bytes(std::span(out, count)));
+    } else if (adds_) {
+      for (std::int64_t i = 0; i < elems; ++i) out[i] += static_cast<Out>(block[i]);
+    } else {
+      for (std::int64_t i = 0; i < elems; ++i) out[i] = static_cast<Out>(block[i]);
+    }
   }
-}
+
+ private:
+  Out* const out_;
+  const bool adds_;
+};
 
 // Combines elements stored as `Stored` in `Wide` arithmetic.
 template <typename Stored, typename Wide, typename Combine>
@@ -57,13 +76,13 @@ class Tree {
         partials_(std::make_unique_for_overwrite<Wide[]>((std::bit_width(inputs.size()) + 1) *
                                                          kBlockElems)) {}
 
-  void Reduce(DType dtype, std::byte* out, std::int64_t count) const {
+  template <typename Out>
+  void Reduce(const Destination<Wide, Out>& out, std::int64_t count) const {
     for (std::int64_t begin = 0; begin < count; begin += kBlockElems) {
       const std::int64_t elems = std::min(kBlockElems, count - begin);
       Wide* const result = partials_.get();
       ReduceBlock(0, inputs_.size(), begin, elems, result, result + kBlockElems);
-      Store(result, out + static_cast<std::size_t>(begin) * sizeof(Stored),
-            static_cast<std::size_t>(elems), dtype);
+      out.Put(result, begin, elems);
     }
   }
 
@@ -95,27 +114,66 @@ class Tree {
   const std::unique_ptr<Wide[]> partials_;
 };
 
+template <typename Stored, typename Wide>
+void SumInto(std::span<const std::byte* const> inputs, DType sums, GradWrite write, std::byte* out,
+             std::int64_t count) {
+  const Tree<Stored, Wide, Add> tree(inputs);
+  if (sums == DType::kFloat32) {
+    tree.Reduce(Destination<Wide, float>(out, write), count);
+  } else if (sums == DType::kFloat64) {
+    tree.Reduce(Destination<Wide, double>(out, write), count);
+  } else {
+    CKPT_CHECK(sums == DType::kBfloat16);
+    tree.Reduce(Destination<Wide, std::uint16_t>(out, write), count);
+  }
+}
+
+// Overflow is undefined for signed sums, but unsigned ones wrap; the bits are the same.
+template <typename Unsigned>
+void SumIntegers(std::span<const std::byte* const> inputs, GradWrite write, std::byte* out,
+                 std::int64_t count) {
+  Tree<Unsigned, Unsigned, Add>(inputs).Reduce(Destination<Unsigned, Unsigned>(out, write), count);
+}
+
+template <typename T>
+void FindMax(std::span<const std::byte* const> inputs, std::byte* out, std::int64_t count) {
+  Tree<T, T, Max>(inputs).Reduce(Destination<T, T>(out, GradWrite::kStore), count);
+}
+
 }  // namespace
 
 void ReduceByTree(ReduceOp op, DType dtype, std::span<const std::byte* const> inputs,
                   std::byte* out, std::int64_t count) {
   CKPT_CHECK(!inputs.empty());
-  const auto reduce = [&](const auto& tree) { tree.Reduce(dtype, out, count); };
-  const bool is_sum = op == ReduceOp::kSum;
-  if (dtype == DType::kFloat32) {
-    is_sum ? reduce(Tree<float, float, Add>(inputs)) : reduce(Tree<float, float, Max>(inputs));
+  if (op == ReduceOp::kSum) {
+    SumByTree(dtype, inputs, dtype, GradWrite::kStore, out, count);
+  } else if (dtype == DType::kFloat32) {
+    FindMax<float>(inputs, out, count);
   } else if (dtype == DType::kFloat64) {
-    is_sum ? reduce(Tree<double, double, Add>(inputs)) : reduce(Tree<double, double, Max>(inputs));
+    FindMax<double>(inputs, out, count);
   } else if (dtype == DType::kInt32) {
-    // Overflow is undefined for signed sums, but unsigned ones wrap; the bits are the same.
-    is_sum ? reduce(Tree<std::uint32_t, std::uint32_t, Add>(inputs))
-           : reduce(Tree<std::int32_t, std::int32_t, Max>(inputs));
-  } else if (dtype == DType::kInt64) {
-    is_sum ? reduce(Tree<std::uint64_t, std::uint64_t, Add>(inputs))
-           : reduce(Tree<std::int64_t, std::int64_t, Max>(inputs));
+    FindMax<std::int32_t>(inputs, out, count);
   } else {
-    CKPT_CHECK(dtype == DType::kBfloat16 && is_sum);
-    reduce(Tree<std::uint16_t, float, Add>(inputs));
+    CKPT_CHECK(dtype == DType::kInt64);
+    FindMax<std::int64_t>(inputs, out, count);
+  }
+}
+
+void SumByTree(DType wire, std::span<const std::byte* const> inputs, DType sums, GradWrite write,
+               std::byte* out, std::int64_t count) {
+  CKPT_CHECK(!inputs.empty());
+  if (wire == DType::kFloat32) {
+    SumInto<float, float>(inputs, sums, write, out, count);
+  } else if (wire == DType::kBfloat16) {
+    SumInto<std::uint16_t, float>(inputs, sums, write, out, count);
+  } else if (wire == DType::kFloat64) {
+    SumInto<double, double>(inputs, sums, write, out, count);
+  } else if (wire == DType::kInt64) {
+    CKPT_CHECK(sums == wire);
+    SumIntegers<std::uint64_t>(inputs, write, out, count);
+  } else {
+    CKPT_CHECK(wire == DType::kInt32 && sums == wire);
+    SumIntegers<std::uint32_t>(inputs, write, out, count);
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "core/tensor/dtype.h"
 #include "trainer/device/collectives.h"
+#include "trainer/device/grad_write.h"
 
 namespace ckpt::trainer {
 
@@ -20,6 +21,12 @@ namespace ckpt::trainer {
 // REQUIRES: at least one input, `count` elements each, aligned as their type.
 void ReduceByTree(ReduceOp op, DType dtype, std::span<const std::byte* const> inputs,
                   std::byte* out, std::int64_t count);
+
+// `out` of dtype `sums` gets the sum of inputs of dtype `wire`, by the same tree, or the sum is added
+// to it. float32 and bfloat16 are summed in float32, float64 in float64; the result is rounded once,
+// when it is written. Integers have one dtype.
+void SumByTree(DType wire, std::span<const std::byte* const> inputs, DType sums, GradWrite write,
+               std::byte* out, std::int64_t count);
 
 }  // namespace ckpt::trainer
 

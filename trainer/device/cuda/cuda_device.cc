@@ -7,6 +7,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "core/base/check.h"
 #include "trainer/comm/host_group.h"
 #include "trainer/device/collectives.h"
 #include "trainer/device/cuda/cuda_queue.h"
@@ -33,7 +34,10 @@ class LoneCollectives final : public Collectives {
   void AllGather(Queue& queue, const Tensor& shard, const Tensor& full) override {
     Copy(queue, shard.data, full.data, full.size_bytes(), cudaMemcpyDeviceToDevice);
   }
-  void ReduceScatter(Queue& queue, const Tensor& full, const Tensor& shard) override {
+  void ReduceScatterInto(Queue& queue, const Tensor& full, const Tensor& shard, GradWrite write,
+                         const Tensor& squares) override {
+    // A run of one rank has no gradients of other ranks to add.
+    CKPT_CHECK(write == GradWrite::kStore && full.dtype == shard.dtype && !squares);
     Copy(queue, full.data, shard.data, full.size_bytes(), cudaMemcpyDeviceToDevice);
   }
   void AllReduce(Queue& /*queue*/, const Tensor& /*data*/, ReduceOp /*op*/) override {}

@@ -7,6 +7,7 @@
 
 #include "core/base/check.h"
 #include "trainer/device/cpu/host_device.h"
+#include "trainer/device/cpu/internal/sum_squares.h"
 #include "trainer/device/cpu/reduce_tree.h"
 
 namespace ckpt::trainer {
@@ -28,6 +29,7 @@ std::uint64_t RowBytes(const Tensor& tensor) {
 }
 
 std::vector<std::int64_t> CountsIn(const Tensor& counts) {
+  if (!counts) return {};
   const auto* const first = counts.as<const std::int64_t>();
   return {first, first + counts.num_elems()};
 }
@@ -49,6 +51,16 @@ Status ReduceParts(HostGroup& group, ReduceOp op, const Tensor& full, const Tens
                                                 std::uint64_t begin, std::uint64_t size_bytes) {
     ReduceByTree(op, dtype, parts, own.bytes() + begin,
                  static_cast<std::int64_t>(size_bytes / ElementBytes(dtype)));
+  });
+}
+
+Status SumParts(HostGroup& group, const Tensor& full, const Tensor& shard, GradWrite write) {
+  const std::uint64_t wire_bytes = ElementBytes(full.dtype);
+  return group.ExchangeParts(BytesOf(full), [&](std::span<const std::byte* const> parts,
+                                                std::uint64_t begin, std::uint64_t size_bytes) {
+    SumByTree(full.dtype, parts, shard.dtype, write,
+              shard.bytes() + begin / wire_bytes * ElementBytes(shard.dtype),
+              static_cast<std::int64_t>(size_bytes / wire_bytes));
   });
 }
 
@@ -86,12 +98,14 @@ class HostCollectives final : public Collectives {
             [this, shard, full] { return host().Exchange(BytesOf(shard), MutableBytesOf(full)); });
   }
 
-  void ReduceScatter(Queue& queue, const Tensor& full, const Tensor& shard) override {
-    CKPT_CHECK(shard.dtype == full.dtype && shard.num_elems() * size() == full.num_elems());
-    CKPT_CHECK(IsSummable(full.dtype));
-    if (size() == 1 && full.data == shard.data) return;
-    Enqueue(queue,
-            [this, shard, full] { return ReduceParts(host(), ReduceOp::kSum, full, shard); });
+  void ReduceScatterInto(Queue& queue, const Tensor& full, const Tensor& shard, GradWrite write,
+                         const Tensor& squares) override {
+    CKPT_CHECK(shard.num_elems() * size() == full.num_elems());
+    Enqueue(queue, [this, full, shard, write, squares] {
+      CKPT_RETURN_IF_ERROR(SumParts(host(), full, shard, write));
+      SumSquares(shard, squares);
+      return OkStatus();
+    });
   }
 
   void AllReduce(Queue& queue, const Tensor& data, ReduceOp op) override {
@@ -103,25 +117,16 @@ class HostCollectives final : public Collectives {
 
   void AllToAll(Queue& queue, std::span<const RowTransfer> transfers, const Tensor& send_rows,
                 const Tensor& receive_rows) override {
-    for (const Tensor& counts : {send_rows, receive_rows}) {
-      CKPT_CHECK(counts.dtype == DType::kInt64 && counts.num_elems() == size());
-    }
-    Enqueue(queue,
-            [this, moved = std::vector<RowTransfer>(transfers.begin(), transfers.end()), send_rows,
-             receive_rows]() -> Status {
-              for (const RowTransfer& transfer : moved) {
-                const RowExchange rows{.send = transfer.send.bytes(),
-                                       .receive = transfer.receive.bytes(),
-                                       .row_bytes = RowBytes(transfer.send),
-                                       .send_rows = CountsIn(send_rows),
-                                       .receive_rows = CountsIn(receive_rows)};
-                CKPT_CHECK(rows.row_bytes == RowBytes(transfer.receive));
-                CKPT_CHECK(Sum(rows.send_rows) <= transfer.send.dim(0));
-                CKPT_CHECK(Sum(rows.receive_rows) <= transfer.receive.dim(0));
-                CKPT_RETURN_IF_ERROR(host().ExchangeRows(rows));
-              }
-              return OkStatus();
-            });
+    CheckCounts(send_rows, receive_rows, size());
+    Enqueue(
+        queue,
+        [this, moved = std::vector<RowTransfer>(transfers.begin(), transfers.end()), send_rows,
+         receive_rows]() -> Status {
+          for (const RowTransfer& transfer : moved) {
+            CKPT_RETURN_IF_ERROR(host().ExchangeRows(RowsOf(transfer, send_rows, receive_rows)));
+          }
+          return OkStatus();
+        });
   }
 
  private:
@@ -132,6 +137,25 @@ class HostCollectives final : public Collectives {
 };
 
 }  // namespace
+
+void CheckCounts(const Tensor& send_rows, const Tensor& receive_rows, int num_ranks) {
+  for (const Tensor& counts : {send_rows, receive_rows}) {
+    CKPT_CHECK(counts.dtype == DType::kInt64 && counts.num_elems() == num_ranks);
+  }
+}
+
+RowExchange RowsOf(const RowTransfer& transfer, const Tensor& send_rows,
+                   const Tensor& receive_rows) {
+  RowExchange rows{.send = transfer.send.bytes(),
+                   .receive = transfer.receive.bytes(),
+                   .row_bytes = RowBytes(transfer.send),
+                   .send_rows = CountsIn(send_rows),
+                   .receive_rows = CountsIn(receive_rows)};
+  CKPT_CHECK(rows.row_bytes == RowBytes(transfer.receive));
+  CKPT_CHECK(Sum(rows.send_rows) <= transfer.send.dim(0));
+  CKPT_CHECK(Sum(rows.receive_rows) <= transfer.receive.dim(0));
+  return rows;
+}
 
 std::unique_ptr<Collectives> MakeHostCollectives(std::unique_ptr<HostGroup> group) {
   return std::make_unique<HostCollectives>(std::move(group));

@@ -62,12 +62,6 @@ class HostEvent final : public Event::State {
   const std::uint64_t num_items_;
 };
 
-// REQUIRES: an event of a host queue.
-Status Await(const Event& event) {
-  if (event.state() == nullptr) return OkStatus();
-  return static_cast<const HostEvent&>(*event.state()).Await();
-}
-
 class InlineQueue final : public HostQueue {
  public:
   InlineQueue() : HostQueue(/*is_inline=*/true) {}
@@ -83,7 +77,7 @@ class InlineQueue final : public HostQueue {
     return Event(std::make_shared<HostEvent>(std::move(progress), 1));
   }
   void Wait(const Event& event) override {
-    if (runs_at_once()) Note(Await(event));
+    if (runs_at_once()) Note(AwaitHostEvent(event));
   }
   Status Synchronize() override { return failure_; }
 
@@ -141,7 +135,7 @@ class ThreadQueue final : public HostQueue {
   }
   Event Record() override { return Event(std::make_shared<HostEvent>(progress_, num_enqueued_)); }
   void Wait(const Event& event) override {
-    if (event.state() != nullptr) Enqueue([event] { return Await(event); });
+    if (event.state() != nullptr) Enqueue([event] { return AwaitHostEvent(event); });
   }
   Status Synchronize() override { return progress_->Await(num_enqueued_); }
 
@@ -178,6 +172,11 @@ class ThreadQueue final : public HostQueue {
 };
 
 }  // namespace
+
+Status AwaitHostEvent(const Event& event) {
+  if (event.state() == nullptr) return OkStatus();
+  return static_cast<const HostEvent&>(*event.state()).Await();
+}
 
 std::unique_ptr<HostQueue> MakeInlineQueue() { return std::make_unique<InlineQueue>(); }
 
