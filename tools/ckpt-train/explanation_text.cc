@@ -92,10 +92,10 @@ std::string ByteTable(const Explanation& e) {
   const trainer::ShardPlan& plan = e.plan;
   std::string text = table.Format();
   text += fmt::format(
-      "slots hold whole units: {} x {} and root {} of weights, {} x {} and root {} of gradients",
+      "slots hold whole units: {} x {} and ends {} of weights, {} x {} and ends {} of gradients",
       plan.slots.weight_slots, FormatByteSize(plan.weight_slot_bytes),
-      FormatByteSize(plan.root_weight_bytes), plan.slots.gradient_slots,
-      FormatByteSize(plan.gradient_slot_bytes), FormatByteSize(plan.root_gradient_bytes));
+      FormatByteSize(plan.end_weight_bytes()), plan.slots.gradient_slots,
+      FormatByteSize(plan.gradient_slot_bytes), FormatByteSize(plan.end_gradient_bytes()));
   if (plan.wire_bytes > 0) text += fmt::format(", {} on the wire", FormatByteSize(plan.wire_bytes));
   if (e.config.max_unsharded_bytes > 0) {
     text += fmt::format("; {} allowed", FormatByteSize(e.config.max_unsharded_bytes));

@@ -15,12 +15,12 @@ std::uint64_t BytesOf(std::int64_t elems, DType dtype) {
   return static_cast<std::uint64_t>(elems) * ElementBytes(dtype);
 }
 
-// Which units' weights are gathered, as ParamStore and its SlotPool do it. Unit 0, the root, has
-// its own place and is kept until weights change.
+// Which units' weights are gathered, as ParamStore and its SlotPool do it. The ends have their own
+// places and are kept until weights change.
 class WeightTraffic {
  public:
   WeightTraffic(const TrainConfig& config, const ShardPlan& plan)
-      : prefetches_(config.overlap_param_gather),
+      : prefetch_depth_(config.overlap_param_gather ? plan.slots.prefetch_depth : 0),
         keeps_(!config.poison_released),
         slots_(static_cast<std::size_t>(plan.slots.weight_slots)) {
     for (const std::vector<std::size_t>& groups : plan.units) {
@@ -30,26 +30,31 @@ class WeightTraffic {
         if (group.gathers()) bytes += BytesOf(group.layout.total_elems, plan.precision.compute);
       }
     }
+    for (const ShardPlan::EndPlace& end : plan.ends) ends_.push_back(end.unit);
+    end_layers_ = static_cast<int>(unit_bytes_.size() - ends_.size()) + 1;
   }
 
   Collectives Forward() {
-    const int units = static_cast<int>(unit_bytes_.size());
     done_ = {};
-    if (!has_root_) Count(0);
-    has_root_ = keeps_;
-    Prefetch(1);
-    for (int unit = 1; unit < units; ++unit) {
+    if (!has_ends_) {
+      for (const int end : ends_) Count(end);
+    }
+    has_ends_ = keeps_;
+    PrefetchFrom(1);
+    for (int unit = 1; unit < end_layers_; ++unit) {
       Gather(unit);
-      if (unit + 1 < units) Prefetch(unit + 1);
+      PrefetchFrom(unit + 1);
       Release(unit);
     }
     return done_;
   }
   Collectives Backward() {
     done_ = {};
-    for (int unit = static_cast<int>(unit_bytes_.size()) - 1; unit > 0; --unit) {
+    for (int unit = end_layers_ - 1; unit > 0; --unit) {
       Gather(unit);
-      if (unit > 1) Prefetch(unit - 1);
+      for (int ahead = 1; ahead <= prefetch_depth_ && unit - ahead > 0; ++ahead) {
+        Gather(unit - ahead);
+      }
       Release(unit);
     }
     return done_;
@@ -67,8 +72,10 @@ class WeightTraffic {
   void Count(int unit) {
     if (BytesOfUnit(unit) > 0) done_ += {.calls = 1, .bytes = BytesOfUnit(unit)};
   }
-  void Prefetch(int unit) {
-    if (prefetches_) Gather(unit);
+  void PrefetchFrom(int first) {
+    for (int unit = first; unit < first + prefetch_depth_ && unit < end_layers_; ++unit) {
+      Gather(unit);
+    }
   }
   void Gather(int unit) {
     if (BytesOfUnit(unit) == 0) return;
@@ -89,11 +96,13 @@ class WeightTraffic {
     std::rotate(slot, slot + 1, slots_.end());
   }
 
-  const bool prefetches_;
+  const int prefetch_depth_;
   const bool keeps_;  // a released unit may be found again
   std::vector<std::uint64_t> unit_bytes_;
   std::vector<Slot> slots_;  // longest unused first
-  bool has_root_ = false;
+  std::vector<int> ends_;
+  int end_layers_ = 0;  // the unit after the last layer's
+  bool has_ends_ = false;
   Collectives done_;
 };
 

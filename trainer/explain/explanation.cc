@@ -59,7 +59,7 @@ std::vector<FlatArrays> DescribeArrays(const std::vector<UnitSpec>& units, const
   for (std::size_t u = 0; u < units.size(); ++u) {
     std::vector<FlatArrays> arrays;
     for (const std::size_t g : plan.units[u]) arrays.push_back(DescribeGroup(plan.groups[g]));
-    // The root has its own row.
+    // The embedding has its own row.
     const bool continues =
         u > 1 && std::equal(arrays.begin(), arrays.end(), last.begin(), last.end(), AreAlike);
     if (continues) continue;

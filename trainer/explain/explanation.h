@@ -17,7 +17,7 @@ namespace ckpt::train {
 
 // A flat array that consecutive units have in the same form.
 struct FlatArrays {
-  std::string units;  // "root", "decoder.layers.3 to .60"
+  std::string units;  // "embedding", "decoder.layers.3 to .60"
   std::int64_t num_units = 0;
   trainer::ParamClass param_class = trainer::ParamClass::kDense;
   bool trainable = true;
@@ -55,7 +55,7 @@ struct Explanation {
 };
 
 // REQUIRES: ValidateTrainConfig accepts `config`. Errors: kUsage (the mesh has no rank `rank`;
-// slots and root need more than max_unsharded_bytes: names the bytes and what would fit).
+// slots and ends need more than max_unsharded_bytes: names the bytes and what would fit).
 Result<Explanation> Explain(const trainer::TrainConfig& config, int rank);
 
 [[nodiscard]] std::string ExplanationJson(const Explanation& explanation);

@@ -60,10 +60,10 @@ void WriteSlots(const Explanation& e, JsonWriter& json) {
   json.Key("slots").BeginObject();
   json.Key("weight_slots").Int(e.plan.slots.weight_slots);
   json.Key("weight_slot_bytes").Int(e.plan.weight_slot_bytes);
-  json.Key("root_weight_bytes").Int(e.plan.root_weight_bytes);
+  json.Key("root_weight_bytes").Int(e.plan.end_weight_bytes());
   json.Key("gradient_slots").Int(e.plan.slots.gradient_slots);
   json.Key("gradient_slot_bytes").Int(e.plan.gradient_slot_bytes);
-  json.Key("root_gradient_bytes").Int(e.plan.root_gradient_bytes);
+  json.Key("root_gradient_bytes").Int(e.plan.end_gradient_bytes());
   json.Key("wire_bytes").Int(e.plan.wire_bytes);
   json.Key("max_unsharded_bytes");
   e.config.max_unsharded_bytes == 0 ? json.Null() : json.Int(e.config.max_unsharded_bytes);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -20,7 +21,7 @@ constexpr std::uint64_t kArenaChunkBytes = std::uint64_t{8} << 20;
 
 constexpr const char* kFinalNorm = "decoder.final_layernorm.";
 
-constexpr int kRootUnit = 0;
+constexpr int kEmbeddingUnit = 0;
 constexpr int UnitOfLayer(std::size_t layer) { return static_cast<int>(layer) + 1; }
 
 // Holds a unit's weights for a scope.
@@ -54,17 +55,28 @@ Status CheckSupported(const ModelConfig& config, const ModelRuntime& runtime) {
   return status;
 }
 
-UnitSpec RootUnit(const ModelConfig& config) {
-  UnitSpec root{.name = "root", .params = {}};
-  root.params.push_back(MatrixSpec("embedding.word_embeddings.weight", config.padded_vocab_size,
-                                   config.hidden_size, config.init_method_std));
-  for (ParamSpec& param : Norm(config, kFinalNorm).Params())
-    root.params.push_back(std::move(param));
-  if (!config.tied_embeddings) {
-    root.params.push_back(MatrixSpec("output_layer.weight", config.padded_vocab_size,
-                                     config.hidden_size, config.init_method_std));
+ParamSpec VocabularyMatrix(const ModelConfig& config, std::string name) {
+  return MatrixSpec(std::move(name), config.padded_vocab_size, config.hidden_size,
+                    config.init_method_std);
+}
+
+// The first unit. The root if the embedding is also the output layer.
+UnitSpec EmbeddingUnit(const ModelConfig& config) {
+  UnitSpec unit{
+      .name = config.tied_embeddings ? "root" : "embedding", .params = {}, .is_end = true};
+  unit.params.push_back(VocabularyMatrix(config, "embedding.word_embeddings.weight"));
+  if (!config.tied_embeddings) return unit;
+  for (ParamSpec& param : Norm(config, kFinalNorm).Params()) {
+    unit.params.push_back(std::move(param));
   }
-  return root;
+  return unit;
+}
+
+// The last unit, of an output layer of its own.
+UnitSpec HeadUnit(const ModelConfig& config) {
+  UnitSpec unit{.name = "head", .params = Norm(config, kFinalNorm).Params(), .is_end = true};
+  unit.params.push_back(VocabularyMatrix(config, "output_layer.weight"));
+  return unit;
 }
 
 class Decoder final : public Model {
@@ -91,12 +103,11 @@ class Decoder final : public Model {
                  const Tensor& logits) override;
 
  private:
-  // What the root unit was given for its parameters: the weights, or where their gradients go.
+  // What the head's unit was given for its parameters: the weights, or where their gradients go.
   template <typename T>
-  struct RootParts {
-    T embedding;
+  struct HeadParts {
     std::span<const T> final_norm;
-    T output;  // the same as the embedding if the two are tied
+    T output;
   };
   // What a layer was given, and the position of the arena where its own memory starts.
   struct LayerRun {
@@ -105,8 +116,23 @@ class Decoder final : public Model {
     Arena::Mark start;
   };
 
+  // The head is a part of the embedding's unit if the two are tied.
+  [[nodiscard]] int head_unit() const {
+    return config_.tied_embeddings ? kEmbeddingUnit : UnitOfLayer(layers_.size());
+  }
   template <typename T>
-  [[nodiscard]] RootParts<T> DivideRoot(std::span<const T> params) const;
+  [[nodiscard]] HeadParts<T> DivideHead(std::span<const T> params) const;
+  // Request the weights that are used next: of the layers from `first` on and of the head, or of the
+  // layers before `end`, backwards.
+  void PrefetchFrom(ParamAccess& params, std::size_t first) const;
+  void PrefetchBackFrom(ParamAccess& params, std::size_t end) const;
+  // Embedding and head are one unit if they are tied: it is whole for the whole pass.
+  [[nodiscard]] std::optional<UnitLease> HoldRoot(ParamAccess& params) const {
+    if (!config_.tied_embeddings) return std::nullopt;
+    return std::optional<UnitLease>(std::in_place, params, kEmbeddingUnit);
+  }
+  // Looks up the tokens' rows and requests the first layers.
+  void Embed(BlockContext& context, ParamAccess& params, const MicroBatch& batch, const Tensor& x);
   Status AllocateExpertState();
 
   Result<BlockContext> Begin(const MicroBatch& batch);
@@ -115,12 +141,12 @@ class Decoder final : public Model {
                                       const Tensor& aux_loss);
   void BackwardLayers(BlockContext& context, ParamAccess& params, std::span<const LayerRun> runs,
                       double aux_scale, const Tensor& residual);
-  void ComputeLosses(BlockContext& context, const RootParts<Tensor>& root, const MicroBatch& batch,
+  void ComputeLosses(BlockContext& context, const HeadParts<Tensor>& head, const MicroBatch& batch,
                      const Tensor& x, const Tensor& normed, const Tensor& logits,
                      const Tensor& losses, const Tensor& lse);
   // Writes the gradient of the last layer's output.
-  void RunHead(BlockContext& context, const RootParts<Tensor>& root,
-               const RootParts<Gradient>& gradients, const MicroBatch& batch, double token_scale,
+  void RunHead(BlockContext& context, const HeadParts<Tensor>& head,
+               const HeadParts<Gradient>& gradients, const MicroBatch& batch, double token_scale,
                const Tensor& x, const Tensor& losses, const Tensor& residual);
 
   const ModelConfig config_;
@@ -154,11 +180,22 @@ Status Decoder::Build() {
 }
 
 template <typename T>
-Decoder::RootParts<T> Decoder::DivideRoot(std::span<const T> params) const {
-  const std::size_t num_norm_params = params.size() - (config_.tied_embeddings ? 1 : 2);
-  return {.embedding = params.front(),
-          .final_norm = params.subspan(1, num_norm_params),
-          .output = config_.tied_embeddings ? params.front() : params.back()};
+Decoder::HeadParts<T> Decoder::DivideHead(std::span<const T> params) const {
+  if (config_.tied_embeddings) return {.final_norm = params.subspan(1), .output = params.front()};
+  return {.final_norm = params.first(params.size() - 1), .output = params.back()};
+}
+
+void Decoder::PrefetchFrom(ParamAccess& params, std::size_t first) const {
+  const auto depth = static_cast<std::size_t>(runtime_.prefetch_depth);
+  for (std::size_t layer = first; layer < first + depth && layer < layers_.size(); ++layer) {
+    params.Prefetch(UnitOfLayer(layer));
+  }
+  if (first + depth > layers_.size()) params.Prefetch(head_unit());
+}
+
+void Decoder::PrefetchBackFrom(ParamAccess& params, std::size_t end) const {
+  const auto depth = static_cast<std::size_t>(runtime_.prefetch_depth);
+  for (std::size_t i = 0; i < depth && i < end; ++i) params.Prefetch(UnitOfLayer(end - 1 - i));
 }
 
 // One buffer holds the counts of all layers, then the biases.
@@ -210,21 +247,33 @@ Status Decoder::ForwardBackward(ParamAccess& params, const MicroBatch& batch,
   const Tensor residual = AllocateHidden(context);  // the gradient, from layer to layer
   const Tensor embedded = AllocateHidden(context);
 
-  const UnitLease root(params, kRootUnit);
-  params.Prefetch(UnitOfLayer(0));
-  const RootParts<Tensor> weights = DivideRoot(root.weights());
-  context.ops.Embedding(context.queue, batch.tokens, weights.embedding, embedded);
+  const std::optional<UnitLease> root = HoldRoot(params);
+  Embed(context, params, batch, embedded);
   const std::vector<LayerRun> runs = ForwardLayers(context, params, embedded, aux_loss);
 
-  RootParts<Gradient> gradients = DivideRoot(params.AcquireGradients(kRootUnit));
-  RunHead(context, weights, gradients, batch, scales.token, runs.back().y, losses, residual);
-  BackwardLayers(context, params, runs, scales.aux, residual);
-  if (config_.tied_embeddings) gradients.embedding.write = GradWrite::kAdd;  // to the head's
-  if (gradients.embedding) {
-    context.ops.EmbeddingBackward(context.queue, batch.tokens, residual, gradients.embedding);
+  std::span<const Gradient> gradients = params.AcquireGradients(head_unit());
+  {
+    const UnitLease head(params, head_unit());
+    RunHead(context, DivideHead(head.weights()), DivideHead(gradients), batch, scales.token,
+            runs.back().y, losses, residual);
   }
-  params.ReduceGradients(kRootUnit);
+  if (!config_.tied_embeddings) params.ReduceGradients(head_unit());
+  BackwardLayers(context, params, runs, scales.aux, residual);
+  if (!config_.tied_embeddings) gradients = params.AcquireGradients(kEmbeddingUnit);
+  Gradient embedding = gradients.front();
+  if (config_.tied_embeddings) embedding.write = GradWrite::kAdd;  // to the head's
+  if (embedding) {
+    context.ops.EmbeddingBackward(context.queue, batch.tokens, residual, embedding);
+  }
+  params.ReduceGradients(kEmbeddingUnit);
   return OkStatus();
+}
+
+void Decoder::Embed(BlockContext& context, ParamAccess& params, const MicroBatch& batch,
+                    const Tensor& x) {
+  const UnitLease embedding(params, kEmbeddingUnit);
+  PrefetchFrom(params, 0);
+  context.ops.Embedding(context.queue, batch.tokens, embedding.weights().front(), x);
 }
 
 std::vector<Decoder::LayerRun> Decoder::ForwardLayers(BlockContext& context, ParamAccess& params,
@@ -234,7 +283,7 @@ std::vector<Decoder::LayerRun> Decoder::ForwardLayers(BlockContext& context, Par
     const Tensor y = AllocateHidden(context);
     runs.push_back({.x = x, .y = y, .start = arena_.Position()});
     const UnitLease unit(params, UnitOfLayer(layer));
-    if (layer + 1 < layers_.size()) params.Prefetch(UnitOfLayer(layer + 1));
+    PrefetchFrom(params, layer + 1);
     layers_[layer]->Forward(context, unit.weights(), x, y, aux_loss);
     if (runtime_.recompute) arena_.Rewind(layers_[layer]->recomputed());
     x = y;
@@ -248,7 +297,7 @@ void Decoder::BackwardLayers(BlockContext& context, ParamAccess& params,
   for (std::size_t layer = layers_.size(); layer-- > 0;) {
     const LayerRun& run = runs[layer];
     const UnitLease unit(params, UnitOfLayer(layer));
-    if (layer > 0) params.Prefetch(UnitOfLayer(layer - 1));
+    PrefetchBackFrom(params, layer);
     if (runtime_.recompute) layers_[layer]->Recompute(context, unit.weights(), run.x);
     const std::span<const Gradient> gradients = params.AcquireGradients(UnitOfLayer(layer));
     layers_[layer]->Backward(context, unit.weights(), gradients, aux_scale, residual);
@@ -257,16 +306,16 @@ void Decoder::BackwardLayers(BlockContext& context, ParamAccess& params,
   }
 }
 
-void Decoder::ComputeLosses(BlockContext& context, const RootParts<Tensor>& root,
+void Decoder::ComputeLosses(BlockContext& context, const HeadParts<Tensor>& head,
                             const MicroBatch& batch, const Tensor& x, const Tensor& normed,
                             const Tensor& logits, const Tensor& losses, const Tensor& lse) {
-  final_norm_.Forward(context, root.final_norm, x, normed);
-  Linear(context, normed, root.output, {}, logits);
+  final_norm_.Forward(context, head.final_norm, x, normed);
+  Linear(context, normed, head.output, {}, logits);
   context.ops.CrossEntropy(context.queue, logits, batch.labels, config_.vocab_size, losses, lse);
 }
 
-void Decoder::RunHead(BlockContext& context, const RootParts<Tensor>& root,
-                      const RootParts<Gradient>& gradients, const MicroBatch& batch,
+void Decoder::RunHead(BlockContext& context, const HeadParts<Tensor>& head,
+                      const HeadParts<Gradient>& gradients, const MicroBatch& batch,
                       double token_scale, const Tensor& x, const Tensor& losses,
                       const Tensor& residual) {
   const std::int64_t tokens = context.tokens();
@@ -274,7 +323,7 @@ void Decoder::RunHead(BlockContext& context, const RootParts<Tensor>& root,
   const Tensor normed = AllocateHidden(context);
   const Tensor logits = arena_.Allocate(context.compute, {tokens, config_.padded_vocab_size});
   const Tensor lse = arena_.Allocate(context.statistics(), {tokens});
-  ComputeLosses(context, root, batch, x, normed, logits, losses, lse);
+  ComputeLosses(context, head, batch, x, normed, logits, losses, lse);
 
   const Tensor token_weights = arena_.Allocate(context.statistics(), {tokens});
   const Tensor dlogits = logits;  // overwrites them: they are the largest activation
@@ -282,9 +331,9 @@ void Decoder::RunHead(BlockContext& context, const RootParts<Tensor>& root,
   context.ops.Fill(context.queue, token_weights, token_scale);
   context.ops.CrossEntropyBackward(context.queue, logits, batch.labels, config_.vocab_size, lse,
                                    token_weights, dlogits);
-  LinearBackward(context, dlogits, normed, root.output, dnormed, gradients.output, {});
+  LinearBackward(context, dlogits, normed, head.output, dnormed, gradients.output, {});
   context.ops.Fill(context.queue, residual, 0);
-  final_norm_.Backward(context, root.final_norm, gradients.final_norm, dnormed, residual);
+  final_norm_.Backward(context, head.final_norm, gradients.final_norm, dnormed, residual);
 }
 
 Status Decoder::Forward(ParamAccess& params, const MicroBatch& batch, const Tensor& losses,
@@ -294,21 +343,20 @@ Status Decoder::Forward(ParamAccess& params, const MicroBatch& batch, const Tens
   Tensor x = AllocateHidden(context);
   Tensor y = AllocateHidden(context);
 
-  const UnitLease root(params, kRootUnit);
-  params.Prefetch(UnitOfLayer(0));
-  const RootParts<Tensor> weights = DivideRoot(root.weights());
-  context.ops.Embedding(context.queue, batch.tokens, weights.embedding, x);
+  const std::optional<UnitLease> root = HoldRoot(params);
+  Embed(context, params, batch, x);
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
     const ArenaScope layer_scope(arena_);
     const UnitLease unit(params, UnitOfLayer(layer));
-    if (layer + 1 < layers_.size()) params.Prefetch(UnitOfLayer(layer + 1));
+    PrefetchFrom(params, layer + 1);
     layers_[layer]->Forward(context, unit.weights(), x, y, {});
     std::swap(x, y);
   }
 
   const Tensor lse = arena_.Allocate(context.statistics(), {context.tokens()});
+  const UnitLease head(params, head_unit());
   ComputeLosses(
-      context, weights, batch, x, /*normed=*/y,
+      context, DivideHead(head.weights()), batch, x, /*normed=*/y,
       logits ? logits
              : arena_.Allocate(context.compute, {context.tokens(), config_.padded_vocab_size}),
       losses, lse);
@@ -318,11 +366,12 @@ Status Decoder::Forward(ParamAccess& params, const MicroBatch& batch, const Tens
 }  // namespace
 
 std::vector<UnitSpec> ListUnits(const ModelConfig& config, int expert_rank, int expert_ranks) {
-  std::vector<UnitSpec> units = {RootUnit(config)};
+  std::vector<UnitSpec> units = {EmbeddingUnit(config)};
   for (int index = 0; index < config.num_layers; ++index) {
     units.push_back({.name = "decoder.layers." + std::to_string(index),
                      .params = LayerParams(config, index, {expert_rank, expert_ranks})});
   }
+  if (!config.tied_embeddings) units.push_back(HeadUnit(config));
   return units;
 }
 

@@ -25,6 +25,7 @@ struct ModelRuntime {
   Queue* queue = nullptr;  // the compute queue
   DType compute = DType::kFloat32;
   bool recompute = false;  // keep only each layer's input, and run the layer again in backward
+  int prefetch_depth = 1;  // layers whose weights are requested ahead of the one that runs
   MoeRuntime moe;
 };
 
@@ -57,7 +58,9 @@ std::vector<UnitSpec> ListUnits(const ModelConfig& config, int expert_rank, int 
 // The buffers of a model, without a device, in the order of `Model::buffers`.
 std::vector<ReplicatedBufferSpec> ListBuffers(const ModelConfig& config);
 
-// Unit 0 is the root (embedding, final norm, output layer); unit 1 + l is layer l.
+// Unit 0 is the embedding, unit 1 + l is layer l, and the last unit is the head (final norm and output
+// layer). If the embedding is tied to the output layer, unit 0 is all three ("root"), and there is
+// no other unit for the head.
 //
 // Thread-safety: the rank's thread.
 class Model {

@@ -18,7 +18,7 @@ class ParamAccess {
   // Only a hint: starts to make a unit's weights available.
   virtual void Prefetch(int unit) = 0;
   // The unit's weights. Work enqueued on the compute queue from now until Release may read them.
-  // Calls nest: several users may acquire the root.
+  // Calls nest.
   virtual std::span<const Tensor> Acquire(int unit) = 0;
   virtual void Release(int unit) = 0;
 

@@ -34,11 +34,13 @@ struct ParamSpec {
   std::string stack = {};
 };
 
-// Parameters that are gathered, used and released together: a layer, or the root (embedding, final
-// norm, head).
+// Parameters that are gathered, used and released together: a layer, or an end of the model.
 struct UnitSpec {
   std::string name;
   std::vector<ParamSpec> params;
+  // Whole, it has a place of its own and not a slot: the embedding and the head, which are larger
+  // than layers and are used once in a pass.
+  bool is_end = false;
 };
 
 // State without a gradient, the same on every rank: the router's expert bias.

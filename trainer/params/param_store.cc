@@ -225,12 +225,16 @@ Status ParamStore::Impl::Allocate() {
     states_[u].weights.resize(units_[u].params.size());
     states_[u].gradients.resize(units_[u].params.size());
   }
-  CKPT_ASSIGN_OR_RETURN(weight_slots_,
-                        SlotPool::Create(device_, plan_.slots.weight_slots, plan_.weight_slot_bytes,
-                                         plan_.root_weight_bytes));
+  std::vector<SlotPool::OwnSlot> own_weights, own_gradients;
+  for (const ShardPlan::EndPlace& end : plan_.ends) {
+    own_weights.push_back({.unit = end.unit, .bytes = end.weight_bytes});
+    own_gradients.push_back({.unit = end.unit, .bytes = end.gradient_bytes});
+  }
+  CKPT_ASSIGN_OR_RETURN(weight_slots_, SlotPool::Create(device_, plan_.slots.weight_slots,
+                                                        plan_.weight_slot_bytes, own_weights));
   CKPT_ASSIGN_OR_RETURN(gradient_slots_,
                         SlotPool::Create(device_, plan_.slots.gradient_slots,
-                                         plan_.gradient_slot_bytes, plan_.root_gradient_bytes));
+                                         plan_.gradient_slot_bytes, own_gradients));
   if (options_.poison_released) PoisonAll();
   if (plan_.wire_bytes > 0) {
     CKPT_ASSIGN_OR_RETURN(wire_memory_, device_.Allocate(plan_.wire_bytes, MemoryUse::kSlots));

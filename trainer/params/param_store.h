@@ -38,7 +38,7 @@ struct ParamStoreCounters {
   // Of sums, after the last micro-batch, over a shard group or replicas.
   std::int64_t late_reduces = 0;
   std::int64_t refreshes = 0;   // of compute weights after an update
-  int most_gathered_units = 0;  // most whole units at once, without the root
+  int most_gathered_units = 0;  // most whole units at once, without the ends
 };
 
 // A group as the optimizer sees it: this rank's part, in arrays of equal length. Padding between

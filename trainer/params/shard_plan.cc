@@ -194,10 +194,14 @@ ShardPlan PlanShards(std::span<const UnitSpec> units, const Topology& topology,
       unit_groups.push_back(plan.groups.size());
       plan.groups.push_back(std::move(group));
     }
-    std::uint64_t& weight_slot = u == 0 ? plan.root_weight_bytes : plan.weight_slot_bytes;
-    std::uint64_t& gradient_slot = u == 0 ? plan.root_gradient_bytes : plan.gradient_slot_bytes;
-    weight_slot = std::max(weight_slot, weight_bytes);
-    gradient_slot = std::max(gradient_slot, gradient_bytes);
+    if (units[u].is_end) {
+      plan.ends.push_back({.unit = static_cast<int>(u),
+                           .weight_bytes = weight_bytes,
+                           .gradient_bytes = gradient_bytes});
+      continue;
+    }
+    plan.weight_slot_bytes = std::max(plan.weight_slot_bytes, weight_bytes);
+    plan.gradient_slot_bytes = std::max(plan.gradient_slot_bytes, gradient_bytes);
   }
   return plan;
 }
@@ -216,7 +220,7 @@ PlannedBytes PlanBytes(const ShardPlan& plan, int moments) {
   }
   bytes.slots = static_cast<std::uint64_t>(plan.slots.weight_slots) * plan.weight_slot_bytes +
                 static_cast<std::uint64_t>(plan.slots.gradient_slots) * plan.gradient_slot_bytes +
-                plan.root_weight_bytes + plan.root_gradient_bytes + plan.wire_bytes;
+                plan.end_weight_bytes() + plan.end_gradient_bytes() + plan.wire_bytes;
   return bytes;
 }
 

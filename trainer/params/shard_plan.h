@@ -64,8 +64,9 @@ struct GroupPlan {
 };
 
 struct SlotOptions {
-  int weight_slots = 2;  // units whose whole weights may exist at once, without the root
+  int weight_slots = 2;  // units whose whole weights may exist at once, without the ends
   int gradient_slots = 2;
+  int prefetch_depth = 1;  // units that are gathered ahead of the one in use
 };
 
 // The memory that a plan needs, by use. `explain` prints it; the store allocates exactly this.
@@ -86,14 +87,29 @@ struct ShardPlan {
   SlotOptions slots;
   std::vector<GroupPlan> groups = {};                // by unit, dense before expert
   std::vector<std::vector<std::size_t>> units = {};  // the groups of each unit, as indices
-  // A slot holds the gathered groups of any unit except the root (unit 0), which has its own place.
+  // A slot holds the gathered groups of any unit except the ends, which have their own places.
   std::uint64_t weight_slot_bytes = 0;
-  std::uint64_t root_weight_bytes = 0;
   std::uint64_t gradient_slot_bytes = 0;
-  std::uint64_t root_gradient_bytes = 0;
+  struct EndPlace {
+    int unit = 0;
+    std::uint64_t weight_bytes = 0;
+    std::uint64_t gradient_bytes = 0;
+  };
+  std::vector<EndPlace> ends = {};
   // Bytes of the largest late reduction, copied into the dtype in which it is sent; 0 if none needs
   // a copy.
   std::uint64_t wire_bytes = 0;
+
+  [[nodiscard]] std::uint64_t end_weight_bytes() const {
+    std::uint64_t bytes = 0;
+    for (const EndPlace& end : ends) bytes += end.weight_bytes;
+    return bytes;
+  }
+  [[nodiscard]] std::uint64_t end_gradient_bytes() const {
+    std::uint64_t bytes = 0;
+    for (const EndPlace& end : ends) bytes += end.gradient_bytes;
+    return bytes;
+  }
 };
 
 // `moments`: arrays of optimizer state, 2 for AdamW, 1 for SGD with momentum.

@@ -6,10 +6,13 @@
 namespace ckpt::trainer {
 
 Result<SlotPool> SlotPool::Create(Device& device, int num_slots, std::uint64_t slot_bytes,
-                                  std::uint64_t root_bytes) {
+                                  std::span<const OwnSlot> own) {
   SlotPool pool;
-  if (root_bytes > 0) {
-    CKPT_ASSIGN_OR_RETURN(pool.root_.memory, device.Allocate(root_bytes, MemoryUse::kSlots));
+  for (const OwnSlot& wanted : own) {
+    Own& place = pool.own_.emplace_back();
+    place.unit = wanted.unit;
+    if (wanted.bytes == 0) continue;
+    CKPT_ASSIGN_OR_RETURN(place.slot.memory, device.Allocate(wanted.bytes, MemoryUse::kSlots));
   }
   if (slot_bytes == 0) return pool;
   for (int i = 0; i < num_slots; ++i) {
@@ -20,18 +23,25 @@ Result<SlotPool> SlotPool::Create(Device& device, int num_slots, std::uint64_t s
   return pool;
 }
 
+SlotPool::Own* SlotPool::FindOwn(int unit) {
+  const auto found = std::ranges::find(own_, unit, &Own::unit);
+  return found == own_.end() ? nullptr : &*found;
+}
+
 SlotPool::Slot* SlotPool::Find(int unit) {
-  if (unit == 0) return root_.unit == 0 ? &root_ : nullptr;
+  if (Own* own = FindOwn(unit); own != nullptr) {
+    return own->slot.unit == unit ? &own->slot : nullptr;
+  }
   const auto found = std::ranges::find(slots_, unit, &Slot::unit);
   return found == slots_.end() ? nullptr : &*found;
 }
 
 SlotPool::Slot* SlotPool::Take(int unit) {
-  if (unit == 0) {
-    CKPT_CHECK(!root_.taken);
-    root_.unit = 0;
-    root_.taken = true;
-    return &root_;
+  if (Own* own = FindOwn(unit); own != nullptr) {
+    CKPT_CHECK(!own->slot.taken);
+    own->slot.unit = unit;
+    own->slot.taken = true;
+    return &own->slot;
   }
   const auto free = std::ranges::find_if(order_, [&](std::size_t i) { return !slots_[i].taken; });
   if (free == order_.end()) return nullptr;
@@ -46,15 +56,17 @@ void SlotPool::GiveBack(Slot& slot, Event free, bool keep) {
   slot.taken = false;
   slot.free = std::move(free);
   if (!keep) slot.unit = -1;
-  if (&slot == &root_) return;
-  const auto index = static_cast<std::size_t>(&slot - slots_.data());
-  const auto place = std::ranges::find(order_, index);
-  std::rotate(place, place + 1, order_.end());
+  const auto is_it = [&](std::size_t i) { return &slots_[i] == &slot; };
+  const auto place = std::ranges::find_if(order_, is_it);
+  if (place != order_.end()) std::rotate(place, place + 1, order_.end());  // else a unit's own
 }
 
 void SlotPool::ForgetAll() {
-  CKPT_CHECK(!root_.taken && num_taken() == 0);
-  root_.unit = -1;
+  CKPT_CHECK(num_taken() == 0);
+  for (Own& own : own_) {
+    CKPT_CHECK(!own.slot.taken);
+    own.slot.unit = -1;
+  }
   for (Slot& slot : slots_) slot.unit = -1;
 }
 

@@ -3,6 +3,7 @@
 #define CKPT_TRAINER_PARAMS_SLOT_POOL_H_
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/base/result.h"
@@ -11,7 +12,7 @@
 namespace ckpt::trainer {
 
 // Take gives a slot to a unit. GiveBack returns it with the event after which its memory is free;
-// the next user waits for that event on its own queue. Unit 0, the root, has its own slot.
+// the next user waits for that event on its own queue. Some units have a slot of their own.
 //
 // Thread-safety: the rank's thread.
 class SlotPool {
@@ -27,10 +28,15 @@ class SlotPool {
     std::uint64_t expert_reads = 0;
   };
 
+  struct OwnSlot {
+    int unit = 0;
+    std::uint64_t bytes = 0;
+  };
+
   SlotPool() = default;
   // Errors: kSystem.
   static Result<SlotPool> Create(Device& device, int num_slots, std::uint64_t slot_bytes,
-                                 std::uint64_t root_bytes);
+                                 std::span<const OwnSlot> own);
 
   // The slot that holds `unit`, taken or not; null if there is none.
   [[nodiscard]] Slot* Find(int unit);
@@ -41,17 +47,25 @@ class SlotPool {
   void GiveBack(Slot& slot, Event free, bool keep);
   // Forgets the contents of all slots. REQUIRES: none is taken.
   void ForgetAll();
-  [[nodiscard]] int num_taken() const;  // without the root's
+  [[nodiscard]] int num_taken() const;  // without units' own
 
-  // Without the root's if it has none.
+  // Those that have memory.
   template <typename Use>
   void ForEach(const Use& use) const {
-    if (root_.memory.size_bytes() > 0) use(root_);
+    for (const Own& own : own_) {
+      if (own.slot.memory.size_bytes() > 0) use(own.slot);
+    }
     for (const Slot& slot : slots_) use(slot);
   }
 
  private:
-  Slot root_;
+  struct Own {
+    int unit = 0;
+    Slot slot;
+  };
+  [[nodiscard]] Own* FindOwn(int unit);
+
+  std::vector<Own> own_;
   std::vector<Slot> slots_;
   std::vector<std::size_t> order_;  // longest unused first
 };

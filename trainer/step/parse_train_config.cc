@@ -136,6 +136,7 @@ void ReadEngine(SettingsReader& settings, TrainConfig& config) {
   config.overlap_param_gather = settings.Flag("overlap_param_gather", config.overlap_param_gather);
   config.slots.weight_slots = SmallInt(settings, "weight_slots", config.slots.weight_slots);
   config.slots.gradient_slots = SmallInt(settings, "gradient_slots", config.slots.gradient_slots);
+  config.slots.prefetch_depth = SmallInt(settings, "prefetch_depth", config.slots.prefetch_depth);
   config.max_unsharded_bytes = settings.ByteSize("max_unsharded_bytes", config.max_unsharded_bytes);
 }
 
@@ -151,6 +152,9 @@ void RefuseIdleSettings(SettingsReader& settings, TrainConfig& config) {
                       {"moe_token_dispatcher_type", "moe_expert_rank_capacity_factor"});
   settings.RefuseIdle(config.model.moe && config.mesh.expert_parallel == 1,
                       "without expert_model_parallel_size", {"moe_expert_rank_capacity_factor"});
+
+  settings.RefuseIdle(!config.overlap_param_gather, "without overlap_param_gather",
+                      {"prefetch_depth"});
 
   const OptimizerConfig& optimizer = config.optimizer;
   const bool is_adam = optimizer.kind == OptimizerKind::kAdam;

@@ -165,6 +165,7 @@ Status RankTrainerImpl::Build() {
       .queue = compute_.get(),
       .compute = config_.precision.compute,
       .recompute = config_.recompute,
+      .prefetch_depth = config_.slots.prefetch_depth,
       .moe = {.expert_group = comms_.expert.get(),
               .dispatcher = config_.dispatcher,
               .rank_capacity_factor = config_.rank_capacity_factor,

@@ -1,5 +1,6 @@
 #include "trainer/step/train_config.h"
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 
@@ -97,6 +98,12 @@ void CheckEngine(const TrainConfig& config, Rules& rules) {
                 "at least two weight slots and one gradient slot are needed",
                 fmt::format("{} and {}", config.slots.weight_slots, config.slots.gradient_slots),
                 "raise weight_slots and gradient_slots");
+  rules.Require(
+      config.slots.prefetch_depth >= 1 && config.slots.prefetch_depth < config.slots.weight_slots,
+      "a unit in use and those gathered ahead of it need a weight slot each",
+      fmt::format("prefetch_depth {} with {} slots", config.slots.prefetch_depth,
+                  config.slots.weight_slots),
+      fmt::format("set weight_slots={}", std::max(config.slots.prefetch_depth, 1) + 1));
   rules.Require(config.clip_grad >= 0, "clip_grad must not be negative",
                 fmt::format("{}", config.clip_grad), "set clip_grad=0 to switch clipping off");
 }

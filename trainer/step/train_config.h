@@ -48,7 +48,7 @@ struct TrainConfig {
   std::vector<std::string> frozen;
 
   SlotOptions slots;
-  std::uint64_t max_unsharded_bytes = 0;  // limit for slots and root; 0: none
+  std::uint64_t max_unsharded_bytes = 0;  // limit for slots and ends; 0: none
   bool overlap_grad_reduce = false;
   bool overlap_param_gather = false;
   bool poison_released = false;  // see ParamStoreOptions
@@ -66,7 +66,7 @@ void ApplyReduction(TrainConfig& config);
 // Errors: kUsage, all violations at once, each with a hint how to fix it.
 Status ValidateTrainConfig(const TrainConfig& config);
 
-// Errors: kUsage (slots and root of `plan` need more than max_unsharded_bytes; names the bytes and
+// Errors: kUsage (slots and ends of `plan` need more than max_unsharded_bytes; names the bytes and
 // what would fit).
 Status CheckUnshardedBytes(const TrainConfig& config, const ShardPlan& plan);
 

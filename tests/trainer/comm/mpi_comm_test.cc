@@ -73,6 +73,12 @@ TEST(MpiCommTest, LargeOperandsGoInRounds) {
   ExpectSameBits(shard, expected, "AllReduce");
 }
 
+TEST(MpiCommTest, ProcessesDoNotReadEachOthersMemory) {
+  const auto device = MakeHostDevice({.reads_peers = true});
+  EXPECT_THAT(SplitCollectives(*mpi_world, *device, 0, mpi_world->rank()),
+              testing::FailsWith(ErrorKind::kUnsupported));
+}
+
 TEST(MpiCommTest, StartsOnce) {
   EXPECT_THAT(RunMpiRank(false, [](HostGroup&) { return OkStatus(); }),
               testing::FailsWith(ErrorKind::kUsage));

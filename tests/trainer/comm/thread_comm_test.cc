@@ -114,6 +114,7 @@ TEST(ThreadCommAbort, WakesEveryWaitingRankInEveryGroupWithTheReason) {
       CKPT_ASSIGN_OR_RETURN(const auto all, SplitCollectives(world, *device, 0, world.rank()));
       CKPT_ASSIGN_OR_RETURN(const auto pair,
                             SplitCollectives(world, *device, world.rank() / 2, world.rank()));
+      CKPT_RETURN_IF_ERROR(world.Barrier());  // all have their groups
       if (world.rank() == 5) {
         world.Abort(Error(ErrorKind::kIo, "cable cut").File("eth0"));
         return OkStatus();

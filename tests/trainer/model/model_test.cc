@@ -212,8 +212,7 @@ TEST(ModelTest, NamesParametersAsMegatronDoes) {
   }
   EXPECT_THAT(
       listed,
-      ElementsAre("root: embedding.word_embeddings.weight [25, 12]",
-                  "root: decoder.final_layernorm.weight [12]", "root: output_layer.weight [25, 12]",
+      ElementsAre("embedding: embedding.word_embeddings.weight [25, 12]",
                   "decoder.layers.0: decoder.layers.0.input_layernorm.weight [12]",
                   "decoder.layers.0: decoder.layers.0.self_attention.linear_qkv.weight [48, 12]",
                   "decoder.layers.0: decoder.layers.0.self_attention.linear_qkv.bias [48]",
@@ -222,7 +221,19 @@ TEST(ModelTest, NamesParametersAsMegatronDoes) {
                   "decoder.layers.0: decoder.layers.0.self_attention.linear_proj.weight [12, 24]",
                   "decoder.layers.0: decoder.layers.0.pre_mlp_layernorm.weight [12]",
                   "decoder.layers.0: decoder.layers.0.mlp.linear_fc1.weight [40, 12]",
-                  "decoder.layers.0: decoder.layers.0.mlp.linear_fc2.weight [12, 20]"));
+                  "decoder.layers.0: decoder.layers.0.mlp.linear_fc2.weight [12, 20]",
+                  "head: decoder.final_layernorm.weight [12]",
+                  "head: output_layer.weight [25, 12]"));
+}
+
+TEST(ModelTest, TiedEmbeddingsAreOneUnitWithTheHead) {
+  ModelConfig config = TinyDense();
+  config.tied_embeddings = true;
+  const std::vector<trainer::UnitSpec> units = trainer::ListUnits(config, 0, 1);
+  ASSERT_EQ(units.size(), static_cast<std::size_t>(config.num_layers) + 1);
+  EXPECT_EQ(units.front().name, "root");
+  ASSERT_EQ(units.front().params.size(), 2U);
+  EXPECT_EQ(units.front().params.back().name, "decoder.final_layernorm.weight");
 }
 
 TEST(ModelTest, InitialisesResidualOutputsSmaller) {

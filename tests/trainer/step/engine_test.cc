@@ -190,10 +190,10 @@ TEST(EngineScheduleTest, EveryUnitIsGatheredTwiceAndReducedOnceAMicroBatch) {
   config.poison_released = true;  // nothing is found again in a slot
   const RunOptions options = {.steps = 1, .inspect = [&](RankTrainer& trainer, Device&) {
                                 const ParamStoreCounters& counters = trainer.params().counters();
-                                // Layers forward and backward, the root once for both.
+                                // Layers forward and backward, embedding and head once.
                                 EXPECT_EQ(counters.gathers,
-                                          kDeepMicroBatches * (2 * kDeepLayers + 1));
-                                EXPECT_EQ(counters.reduces, kDeepMicroBatches * (kDeepLayers + 1));
+                                          kDeepMicroBatches * (2 * kDeepLayers + 2));
+                                EXPECT_EQ(counters.reduces, kDeepMicroBatches * (kDeepLayers + 2));
                                 EXPECT_EQ(counters.late_reduces, 0);
                                 EXPECT_EQ(counters.most_gathered_units, config.slots.weight_slots);
                               }};
@@ -203,12 +203,29 @@ TEST(EngineScheduleTest, EveryUnitIsGatheredTwiceAndReducedOnceAMicroBatch) {
 TEST(EngineScheduleTest, WhatIsStillInASlotIsNotGatheredAgain) {
   const RunOptions options = {.steps = 1, .inspect = [&](RankTrainer& trainer, Device&) {
                                 // Two units wait where the layers turn round, at the last and,
-                                // between micro-batches, at the first; and the root.
+                                // between micro-batches, at the first; and the ends.
                                 const std::int64_t turns = 2 * kDeepMicroBatches - 1;
                                 EXPECT_EQ(trainer.params().counters().gathers,
-                                          2 * kDeepMicroBatches * kDeepLayers - 2 * turns + 1);
+                                          2 * kDeepMicroBatches * kDeepLayers - 2 * turns + 2);
                               }};
   EXPECT_THAT(Train(DeepRun(), options), IsOk());
+}
+
+// Units gathered further ahead are the same units.
+TEST(EngineScheduleTest, AsManyUnitsAreWholeAsThePrefetchDepthNeeds) {
+  TrainConfig config = DeepRun();
+  const Result<TrainingRun> one_ahead = Train(config, {});
+  ASSERT_THAT(one_ahead, IsOk());
+  config.slots.weight_slots = 4;
+  config.slots.prefetch_depth = 3;
+  const RunOptions options = {
+      .device = {.queues = QueueMode::kThreads, .delay_seed = 6, .reads_peers = true},
+      .inspect = [](RankTrainer& trainer, Device&) {
+        EXPECT_EQ(trainer.params().counters().most_gathered_units, 4);
+      }};
+  const Result<TrainingRun> three_ahead = Train(config, options);
+  ASSERT_THAT(three_ahead, IsOk());
+  EXPECT_TRUE(three_ahead->weights == one_ahead->weights);
 }
 
 TEST(EngineScheduleTest, ReplicasAreReducedOnceAStep) {
@@ -276,8 +293,8 @@ TEST(EngineScheduleTest, TheCallsOfAUnitAreOneBatch) {
   const auto check = [&](const BatchDevice::Log& log) {
     const std::lock_guard lock(mutex);
     EXPECT_EQ(log.outside, 0);
-    // The root, then the layers; backward finds both in their slots.
-    EXPECT_THAT(log.batches, ::testing::ElementsAre(1, 3, 4));
+    // The embedding, the layers, the head; backward finds both layers in their slots.
+    EXPECT_THAT(log.batches, ::testing::ElementsAre(1, 3, 4, 1));
   };
   TrainConfig config = OnMesh(SmallRun(SmallMoe(), 4), {.world_size = 4});
   const RunOptions options = {.steps = 1, .wrap_device = [&](std::unique_ptr<Device> device) {

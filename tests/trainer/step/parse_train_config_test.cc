@@ -84,6 +84,7 @@ TEST(ParseTrainConfigTest, EverySettingReachesItsField) {
                               {"overlap_param_gather", true},
                               {"weight_slots", 3},
                               {"gradient_slots", 1},
+                              {"prefetch_depth", 2},
                               {"max_unsharded_bytes", "64MiB"}}),
             8);
   ASSERT_THAT(config, IsOk());
@@ -118,6 +119,7 @@ TEST(ParseTrainConfigTest, EverySettingReachesItsField) {
   EXPECT_TRUE(config->overlap_param_gather);
   EXPECT_EQ(config->slots.weight_slots, 3);
   EXPECT_EQ(config->slots.gradient_slots, 1);
+  EXPECT_EQ(config->slots.prefetch_depth, 2);
   EXPECT_EQ(config->max_unsharded_bytes, std::uint64_t{64} << 20);
   EXPECT_EQ(config->model.moe->num_experts, 8);
 }
