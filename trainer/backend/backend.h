@@ -30,10 +30,10 @@ struct BackendOptions {
   bool overlaps = false;
 };
 
-// The device also makes the collectives of a rank's groups (Device::MakeCollectives).
 // In the order in which kAnyBackend tries them.
 [[nodiscard]] std::vector<std::string_view> BackendNames();
 
+// The device also makes the collectives of a rank's groups (Device::MakeCollectives).
 struct Backend {
   std::unique_ptr<Device> device;
   std::unique_ptr<Ops> ops;

@@ -26,6 +26,7 @@ namespace ckpt::testing {
 struct RunnerOptions {
   DType compute = DType::kFloat64;
   bool recompute = false;
+  int prefetch_depth = 1;
   bool fixed_order = false;
   trainer::HostDeviceOptions device = {};
   std::set<std::string> frozen = {};
@@ -87,6 +88,7 @@ class ModelRunner {
     runtime.queue = queue_.get();
     runtime.compute = options.compute;
     runtime.recompute = options.recompute;
+    runtime.prefetch_depth = options.prefetch_depth;
     auto model = trainer::Model::Create(config, runtime);
     CKPT_CHECK(model.ok());
     model_ = std::move(*model);

@@ -122,12 +122,42 @@ TEST(ModelTest, GathersALayerTwiceAndReducesAUnitOnce) {
   runner->params().ClearCalls();
   runner->ForwardBackward();
   EXPECT_THAT(runner->params().calls(),
-              ElementsAre("acquire 0", "prefetch 1",                           //
+              ElementsAre("acquire 0", "prefetch 1", "release 0",              //
                           "acquire 1", "prefetch 2", "release 1",              //
-                          "acquire 2", "release 2",                            //
+                          "acquire 2", "prefetch 3", "release 2",              //
+                          "acquire 3", "release 3", "reduce 3",                //
                           "acquire 2", "prefetch 1", "reduce 2", "release 2",  //
                           "acquire 1", "reduce 1", "release 1",                //
-                          "reduce 0", "release 0"));
+                          "reduce 0"));
+  EXPECT_TRUE(runner->params().is_at_rest());
+}
+
+TEST(ModelTest, RequestsSeveralUnitsAheadIfAskedTo) {
+  const auto runner = MakeRunner(TinyDense(), {.prefetch_depth = 2});
+  runner->params().ClearCalls();
+  runner->ForwardBackward();
+  EXPECT_THAT(runner->params().calls(),
+              ElementsAre("acquire 0", "prefetch 1", "prefetch 2", "release 0",  //
+                          "acquire 1", "prefetch 2", "prefetch 3", "release 1",  //
+                          "acquire 2", "prefetch 3", "release 2",                //
+                          "acquire 3", "release 3", "reduce 3",                  //
+                          "acquire 2", "prefetch 1", "reduce 2", "release 2",    //
+                          "acquire 1", "reduce 1", "release 1",                  //
+                          "reduce 0"));
+}
+
+// One matrix embeds tokens and gives logits: it is whole for the whole pass, and its gradient is
+// complete at the end.
+TEST(ModelTest, TiedEmbeddingsAreHeldForTheWholePass) {
+  ModelConfig config = TinyDense();
+  config.tied_embeddings = true;
+  const auto runner = MakeRunner(config);
+  runner->params().ClearCalls();
+  runner->ForwardBackward();
+  const std::vector<std::string> calls = runner->params().calls();
+  EXPECT_EQ(calls.front(), "acquire 0");
+  EXPECT_EQ(calls.back(), "release 0");
+  EXPECT_EQ(*(calls.end() - 2), "reduce 0");
   EXPECT_TRUE(runner->params().is_at_rest());
 }
 
