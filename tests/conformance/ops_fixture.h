@@ -110,6 +110,11 @@ class OpsTest : public ::testing::TestWithParam<OpsBackend> {
       return bytes;
     }
 
+    void Upload(const std::vector<std::byte>& bytes) {
+      test_->device_->CopyFromHost(test_->queue(), bytes.data(), tensor_);
+      EXPECT_THAT(test_->queue().Synchronize(), testing::IsOk());
+    }
+
    private:
     template <typename T, typename Function>
     static void Convert(const std::vector<double>& values, std::vector<std::byte>& bytes,
@@ -119,11 +124,6 @@ class OpsTest : public ::testing::TestWithParam<OpsBackend> {
         std::memcpy(bytes.data() + i * sizeof x, &x, sizeof x);
       }
     }
-    void Upload(const std::vector<std::byte>& bytes) {
-      test_->device_->CopyFromHost(test_->queue(), bytes.data(), tensor_);
-      EXPECT_THAT(test_->queue().Synchronize(), testing::IsOk());
-    }
-
     OpsTest* test_;
     Buffer buffer_;
     Tensor tensor_;
@@ -144,6 +144,20 @@ class OpsTest : public ::testing::TestWithParam<OpsBackend> {
     Array array(*this, dtype, dims);
     array.Set(values);
     return array;
+  }
+  // One of the structs of step_scalars.h on the device, and what it is there.
+  template <typename T>
+  Array Scalars(const T& values) {
+    Array array(*this, DType::kInt64, {kWordsOf<T>});
+    const auto* bytes = reinterpret_cast<const std::byte*>(&values);
+    array.Upload({bytes, bytes + sizeof values});
+    return array;
+  }
+  template <typename T>
+  static T ScalarsIn(const Array& array) {
+    T values;
+    std::memcpy(&values, array.Bytes().data(), sizeof values);
+    return values;
   }
   static Gradient Stored(const Tensor& tensor) {
     return {.tensor = tensor, .write = GradWrite::kStore};

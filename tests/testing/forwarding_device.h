@@ -14,12 +14,14 @@
 
 namespace ckpt::testing {
 
+// Memory and its counts belong to the target.
 class ForwardingDevice : public trainer::Device {
  public:
   using Buffer = trainer::Buffer;
   using Collectives = trainer::Collectives;
   using HostGroup = trainer::HostGroup;
   using MemoryUse = trainer::MemoryUse;
+  using PinnedBuffer = trainer::PinnedBuffer;
   using Queue = trainer::Queue;
   using Tensor = trainer::Tensor;
 
@@ -28,6 +30,10 @@ class ForwardingDevice : public trainer::Device {
   Result<Buffer> Allocate(std::uint64_t size_bytes, MemoryUse use) override {
     return target_->Allocate(size_bytes, use);
   }
+  Result<PinnedBuffer> AllocatePinned(std::uint64_t size_bytes) override {
+    return target_->AllocatePinned(size_bytes);
+  }
+  [[nodiscard]] bool is_asynchronous() const override { return target_->is_asynchronous(); }
   std::unique_ptr<Queue> MakeQueue(std::string_view name) override {
     return target_->MakeQueue(name);
   }
@@ -44,7 +50,8 @@ class ForwardingDevice : public trainer::Device {
   void EndBatch() override { target_->EndBatch(); }
 
  private:
-  void Free(void* /*data*/) override { CKPT_CHECK(false); }  // buffers are the other device's
+  void Free(void* /*data*/) override { CKPT_CHECK(false); }
+  void FreePinned(void* /*data*/) override { CKPT_CHECK(false); }
 
   const std::unique_ptr<trainer::Device> target_;
 };

@@ -12,7 +12,7 @@ namespace ckpt::testing {
 class ForwardingOps : public trainer::Ops {
  public:
   using ActivationRows = trainer::ActivationRows;
-  using AdamWStep = trainer::AdamWStep;
+  using AdamWForm = trainer::AdamWForm;
   using AttentionShape = trainer::AttentionShape;
   using AuxLossForm = trainer::AuxLossForm;
   using ExchangePlan = trainer::ExchangePlan;
@@ -24,8 +24,9 @@ class ForwardingOps : public trainer::Ops {
   using QkvShape = trainer::QkvShape;
   using RopeForm = trainer::RopeForm;
   using RouterForm = trainer::RouterForm;
-  using SgdStep = trainer::SgdStep;
+  using SgdForm = trainer::SgdForm;
   using SortForm = trainer::SortForm;
+  using StepRule = trainer::StepRule;
   using Tensor = trainer::Tensor;
 
   explicit ForwardingOps(trainer::Ops& target) : target_(target) {}
@@ -62,9 +63,6 @@ class ForwardingOps : public trainer::Ops {
   }
   void Add(Queue& queue, const Tensor& a, const Tensor& b, const Tensor& out) override {
     Around("Add", [&] { target_.Add(queue, a, b, out); });
-  }
-  void Scale(Queue& queue, const Tensor& x, double factor) override {
-    Around("Scale", [&] { target_.Scale(queue, x, factor); });
   }
   void AddBias(Queue& queue, const Tensor& x, const Tensor& bias) override {
     Around("AddBias", [&] { target_.AddBias(queue, x, bias); });
@@ -217,21 +215,42 @@ class ForwardingOps : public trainer::Ops {
                  const Tensor& counts) override {
     Around("CountRows", [&] { target_.CountRows(queue, offsets, segments, counts); });
   }
-  void UpdateExpertBias(Queue& queue, const Tensor& counts, double rate,
+  void UpdateExpertBias(Queue& queue, const Tensor& counts, double rate, const Tensor& update,
                         const Tensor& bias) override {
-    Around("UpdateExpertBias", [&] { target_.UpdateExpertBias(queue, counts, rate, bias); });
+    Around("UpdateExpertBias",
+           [&] { target_.UpdateExpertBias(queue, counts, rate, update, bias); });
   }
-  void AdamW(Queue& queue, const AdamWStep& step, const Tensor& gradient, const Tensor& main,
-             const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& compute) override {
-    Around("AdamW",
-           [&] { target_.AdamW(queue, step, gradient, main, exp_avg, exp_avg_sq, compute); });
+  void AddLosses(Queue& queue, const StepRule& rule, std::int64_t counted, const Tensor& losses,
+                 const Tensor& aux_loss, const Tensor& sums, const Tensor& mean) override {
+    Around("AddLosses",
+           [&] { target_.AddLosses(queue, rule, counted, losses, aux_loss, sums, mean); });
   }
-  void Sgd(Queue& queue, const SgdStep& step, const Tensor& gradient, const Tensor& main,
-           const Tensor& momentum, const Tensor& compute) override {
-    Around("Sgd", [&] { target_.Sgd(queue, step, gradient, main, momentum, compute); });
+  void AverageOverTokens(Queue& queue, const Tensor& sums, const Tensor& update) override {
+    Around("AverageOverTokens", [&] { target_.AverageOverTokens(queue, sums, update); });
   }
-  void SumSquares(Queue& queue, const Tensor& x, double scale, const Tensor& sums) override {
-    Around("SumSquares", [&] { target_.SumSquares(queue, x, scale, sums); });
+  void SumSquares(Queue& queue, const Tensor& x, const Tensor& update,
+                  const Tensor& row_sums) override {
+    Around("SumSquares", [&] { target_.SumSquares(queue, x, update, row_sums); });
+  }
+  void AddSquares(Queue& queue, const Tensor& row_sums, const Tensor& sums,
+                  const Tensor& outcome) override {
+    Around("AddSquares", [&] { target_.AddSquares(queue, row_sums, sums, outcome); });
+  }
+  void DecideStep(Queue& queue, const StepRule& rule, const Tensor& sums, const Tensor& has_failed,
+                  const Tensor& update, const Tensor& outcome) override {
+    Around("DecideStep",
+           [&] { target_.DecideStep(queue, rule, sums, has_failed, update, outcome); });
+  }
+  void AdamW(Queue& queue, const AdamWForm& form, const Tensor& update, const Tensor& gradient,
+             const Tensor& main, const Tensor& exp_avg, const Tensor& exp_avg_sq,
+             const Tensor& compute) override {
+    Around("AdamW", [&] {
+      target_.AdamW(queue, form, update, gradient, main, exp_avg, exp_avg_sq, compute);
+    });
+  }
+  void Sgd(Queue& queue, const SgdForm& form, const Tensor& update, const Tensor& gradient,
+           const Tensor& main, const Tensor& momentum, const Tensor& compute) override {
+    Around("Sgd", [&] { target_.Sgd(queue, form, update, gradient, main, momentum, compute); });
   }
 
  protected:

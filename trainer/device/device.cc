@@ -46,6 +46,8 @@ Buffer::~Buffer() {
   device_->Free(data_);
 }
 
+void PinnedReturn::operator()(void* data) const { device->FreePinned(data); }
+
 void Device::ResetPeaks() {
   for (MemoryUsage& usage : usage_) usage.peak_bytes = usage.current_bytes;
 }

@@ -36,7 +36,8 @@ class Collectives;
 class Device;
 class HostGroup;
 
-// Owned device memory, zero at first, aligned to 256 bytes. Destruction returns it to its device;
+// Owned device memory, aligned to 256 bytes and zero at first: all work that is enqueued after the
+// allocation finds zeros, on every queue of the device. Destruction returns it to its device;
 // synchronise the queues that use it before that.
 class Buffer {
  public:
@@ -59,6 +60,29 @@ class Buffer {
   MemoryUse use_ = MemoryUse::kOther;
 };
 
+// Gives pinned memory back to its device.
+struct PinnedReturn {
+  Device* device = nullptr;
+  void operator()(void* data) const;
+};
+
+// Owned memory of the host that a device can copy from and to while the host goes on (page-locked,
+// where devices need that), aligned to 256 bytes, with undefined contents. It does not count as
+// memory of the device. Synchronise the queues that use it before destroying it.
+class PinnedBuffer {
+ public:
+  PinnedBuffer() = default;
+  PinnedBuffer(Device* device, void* data, std::uint64_t size_bytes)
+      : data_(data, PinnedReturn{device}), size_bytes_(size_bytes) {}
+
+  [[nodiscard]] std::byte* data() const { return static_cast<std::byte*>(data_.get()); }
+  [[nodiscard]] std::uint64_t size_bytes() const { return size_bytes_; }
+
+ private:
+  std::unique_ptr<void, PinnedReturn> data_;
+  std::uint64_t size_bytes_ = 0;
+};
+
 // Thread-safety: one thread, the rank's.
 class Device {
  public:
@@ -66,11 +90,16 @@ class Device {
 
   // Errors: kSystem (out of memory).
   virtual Result<Buffer> Allocate(std::uint64_t size_bytes, MemoryUse use) = 0;
+  virtual Result<PinnedBuffer> AllocatePinned(std::uint64_t size_bytes) = 0;
   // Makes a new queue; `name` appears in traces ("compute", "all-gather").
   virtual std::unique_ptr<Queue> MakeQueue(std::string_view name) = 0;
 
+  // Whether queues run while the host goes on. Otherwise work runs when it is enqueued, and a host
+  // gains nothing by enqueueing ahead of what it needs.
+  [[nodiscard]] virtual bool is_asynchronous() const = 0;
+
   // Enqueue a copy between this device's memory and the host's. `host` stays valid until the queue
-  // has run it.
+  // has run it. If `host` is not pinned, the call may block until then.
   virtual void CopyToHost(Queue& queue, const Tensor& from, void* host) = 0;
   virtual void CopyFromHost(Queue& queue, const void* host, const Tensor& to) = 0;
 
@@ -94,7 +123,9 @@ class Device {
 
  private:
   friend class Buffer;
+  friend struct PinnedReturn;
   virtual void Free(void* data) = 0;
+  virtual void FreePinned(void* data) = 0;
   void Uncount(MemoryUse use, std::uint64_t size_bytes);
 
   std::array<MemoryUsage, kNumMemoryUses> usage_{};

@@ -47,6 +47,11 @@ class Queue {
   // peer is gone: kCancelled). A failed queue skips all further work and returns the same error;
   // its events still count as reached.
   virtual Status Synchronize() = 0;
+  // Blocks the caller until the work before `event`, a point of this queue, has run. Later work
+  // need not have run.
+  //
+  // Errors: the first failure of that work, as Synchronize.
+  virtual Status Await(const Event& event) = 0;
   // The queue fails with `error` after what was enqueued so far, as if work had returned it. The
   // caller's thread uses it when it cannot give later work what that would need.
   virtual void Fail(Status error) = 0;

@@ -9,6 +9,7 @@
 #include "trainer/device/tensor.h"
 #include "trainer/ops/gradient.h"
 #include "trainer/ops/moe_specs.h"
+#include "trainer/ops/step_scalars.h"
 
 namespace ckpt::trainer {
 
@@ -115,29 +116,18 @@ struct ActivationRows {
   Tensor count = {};    // int32 [1]: the rows in use; null: all
 };
 
-// Factors of a sum of gradients. They are applied where the sum is used, so that no extra pass over
-// all gradients is needed: first `scale`, then `clip`, each time rounded to float32.
-struct GradientFactors {
-  double scale = 1;  // turns the sum into an average
-  double clip = 1;   // limits the norm
-};
-
-struct AdamWStep {
-  double lr = 0;
+// What does not change from update to update. The rest is in UpdateScalars, on the device.
+struct AdamWForm {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0;
   bool decoupled = true;  // decay as p -= lr·wd·p (AdamW); otherwise g += wd·p (Adam with L2)
-  std::int64_t step = 1;  // counted from 1, for bias correction
-  GradientFactors factors = {};
 };
 
-struct SgdStep {
-  double lr = 0;
+struct SgdForm {
   double momentum = 0;
   double weight_decay = 0;
-  GradientFactors factors = {};
 };
 
 class Ops {
@@ -173,7 +163,6 @@ class Ops {
   virtual void Accumulate(Queue& queue, const Tensor& from, const Tensor& to) = 0;
   // out = a + b; `out` may be `a` or `b`.
   virtual void Add(Queue& queue, const Tensor& a, const Tensor& b, const Tensor& out) = 0;
-  virtual void Scale(Queue& queue, const Tensor& x, double factor) = 0;
   // x [T, O] += bias [O].
   virtual void AddBias(Queue& queue, const Tensor& x, const Tensor& bias) = 0;
   virtual void BiasBackward(Queue& queue, const Tensor& dy, const Gradient& dbias) = 0;
@@ -304,23 +293,46 @@ class Ops {
   // of rows, as in grouped products.
   virtual void CountRows(Queue& queue, const Tensor& offsets, std::int64_t segments,
                          const Tensor& counts) = 0;
-  // bias [E] += rate · sign(mean(counts) - counts); counts int64 [E].
+  // bias [E] += rate · sign(mean(counts) - counts); counts int64 [E]. `update`: UpdateScalars, of
+  // which it reads `skip`.
   virtual void UpdateExpertBias(Queue& queue, const Tensor& counts, double rate,
-                                const Tensor& bias) = 0;
+                                const Tensor& update, const Tensor& bias) = 0;
 
-  // --- optimizer and gradient statistics ---------------------------------------------------------
-  // Flat arrays of one length: main weights and moments are float32, gradients have any dtype of
-  // gradients. `compute` (may be null) receives the new weights, cast.
-  virtual void AdamW(Queue& queue, const AdamWStep& step, const Tensor& gradient,
-                     const Tensor& main, const Tensor& exp_avg, const Tensor& exp_avg_sq,
-                     const Tensor& compute) = 0;
-  virtual void Sgd(Queue& queue, const SgdStep& step, const Tensor& gradient, const Tensor& main,
-                   const Tensor& momentum, const Tensor& compute) = 0;
+  // --- sums and decisions of a step --------------------------------------------------------------
+  // `sums`, `update` and `outcome` are StepSums, UpdateScalars and StepOutcome on the device.
+
+  // Adds a micro-batch to `sums`: the sum or, without per_token_loss, the mean of losses [T], of
+  // which `counted` have a label; and aux_loss [1]. Both have the statistics' dtype. mean [1]
+  // (float64) = the mean of the losses, or NaN if the micro-batch has a loss that is not finite.
+  virtual void AddLosses(Queue& queue, const StepRule& rule, std::int64_t counted,
+                         const Tensor& losses, const Tensor& aux_loss, const Tensor& sums,
+                         const Tensor& mean) = 0;
+  // The gradient's scale = 1 / tokens of all ranks; 1 if there are none.
+  virtual void AverageOverTokens(Queue& queue, const Tensor& sums, const Tensor& update) = 0;
   // sums [rows] (float64) = Σ (scale·x)² of every row of x [rows, D], which has any dtype of
   // gradients. scale·x is rounded to its compute type. Each row is summed in one fixed order,
   // independent of other rows. A row with an element that is not finite has a sum that is not
   // finite.
-  virtual void SumSquares(Queue& queue, const Tensor& x, double scale, const Tensor& sums) = 0;
+  virtual void SumSquares(Queue& queue, const Tensor& x, const Tensor& update,
+                          const Tensor& row_sums) = 0;
+  // Adds row_sums [rows] to `sums`, and notes in `outcome` the first that is not finite.
+  virtual void AddSquares(Queue& queue, const Tensor& row_sums, const Tensor& sums,
+                          const Tensor& outcome) = 0;
+  // Computes what a step reports from sums over all ranks, and what its update does: the factor
+  // that clips the gradient to the rule's norm, and whether to skip. A failed step is skipped. If
+  // has_failed int64 [1] is not null, a failure sets it, and as long as it is set every step fails.
+  virtual void DecideStep(Queue& queue, const StepRule& rule, const Tensor& sums,
+                          const Tensor& has_failed, const Tensor& update,
+                          const Tensor& outcome) = 0;
+
+  // --- optimizer ---------------------------------------------------------------------------------
+  // Flat arrays of one length: main weights and moments are float32, gradients have any dtype of
+  // gradients. `compute` (may be null) receives the new weights, cast. `update`: UpdateScalars.
+  virtual void AdamW(Queue& queue, const AdamWForm& form, const Tensor& update,
+                     const Tensor& gradient, const Tensor& main, const Tensor& exp_avg,
+                     const Tensor& exp_avg_sq, const Tensor& compute) = 0;
+  virtual void Sgd(Queue& queue, const SgdForm& form, const Tensor& update, const Tensor& gradient,
+                   const Tensor& main, const Tensor& momentum, const Tensor& compute) = 0;
 };
 
 }  // namespace ckpt::trainer

@@ -1,5 +1,6 @@
 #include "trainer/optim/optimizer.h"
 
+#include <cmath>
 #include <utility>
 
 #include <fmt/format.h>
@@ -71,7 +72,16 @@ void Optimizer::AddRuns(std::size_t state, const MainArrays& main) {
   }
 }
 
-void Optimizer::Step(Queue& queue, double lr, const GradientFactors& factors) {
+UpdateScalars Optimizer::NextScalars(double lr) const {
+  UpdateScalars scalars = {.lr = lr};
+  if (config_.kind != OptimizerKind::kAdam) return scalars;
+  const auto step = static_cast<double>(steps_ + 1);
+  scalars.correction1 = 1 - std::pow(config_.adam_beta1, step);
+  scalars.root_correction2 = std::sqrt(1 - std::pow(config_.adam_beta2, step));
+  return scalars;
+}
+
+void Optimizer::Step(Queue& queue, const Tensor& update) {
   ++steps_;
   for (const Run& run : runs_) {
     const State& state = states_[run.state];
@@ -81,25 +91,18 @@ void Optimizer::Step(Queue& queue, double lr, const GradientFactors& factors) {
     };
     const double weight_decay = run.decays ? config_.weight_decay : 0;
     if (config_.kind == OptimizerKind::kSgd) {
-      ops_->Sgd(queue,
-                {.lr = lr,
-                 .momentum = config_.sgd_momentum,
-                 .weight_decay = weight_decay,
-                 .factors = factors},
+      ops_->Sgd(queue, {.momentum = config_.sgd_momentum, .weight_decay = weight_decay}, update,
                 part(main.gradient), part(main.weights), part(state.moments[0]),
                 part(main.compute));
       continue;
     }
-    const AdamWStep step = {.lr = lr,
-                            .beta1 = config_.adam_beta1,
+    const AdamWForm form = {.beta1 = config_.adam_beta1,
                             .beta2 = config_.adam_beta2,
                             .eps = config_.adam_eps,
                             .weight_decay = weight_decay,
-                            .decoupled = config_.decoupled_weight_decay,
-                            .step = steps_,
-                            .factors = factors};
-    ops_->AdamW(queue, step, part(main.gradient), part(main.weights), part(state.moments[0]),
-                part(state.moments[1]), part(main.compute));
+                            .decoupled = config_.decoupled_weight_decay};
+    ops_->AdamW(queue, form, update, part(main.gradient), part(main.weights),
+                part(state.moments[0]), part(state.moments[1]), part(main.compute));
   }
 }
 

@@ -50,9 +50,11 @@ class Optimizer {
   static Result<Optimizer> Create(const OptimizerConfig& config, ParamStore& store, Ops& ops,
                                   Device& device);
 
-  // Enqueues on `queue` update number `steps() + 1` of every trained weight. The gradient is the
-  // store's sums times `factors`.
-  void Step(Queue& queue, double lr, const GradientFactors& factors);
+  // What update number `steps() + 1` needs from the host.
+  [[nodiscard]] UpdateScalars NextScalars(double lr) const;
+  // Enqueues on `queue` update number `steps() + 1` of every trained weight, with the UpdateScalars
+  // on the device. If the device skips it, the caller sets the number of updates back.
+  void Step(Queue& queue, const Tensor& update);
 
   // Set moment number `moment` of every weight that this rank updates, from float32; or copy it to
   // the host as ParamStore::ReadWeights does. Both block.

@@ -20,6 +20,7 @@ class IdleQueue final : public Queue {
   Event Record() override { return {}; }
   void Wait(const Event& /*event*/) override {}
   Status Synchronize() override { return status_; }
+  Status Await(const Event& /*event*/) override { return status_; }
   void Fail(Status error) override { status_ = std::move(error); }
 
  private:
@@ -53,6 +54,12 @@ class IdleDevice final : public Device {
     return Buffer(this, data, size_bytes, use);
   }
 
+  Result<PinnedBuffer> AllocatePinned(std::uint64_t /*size_bytes*/) override {
+    return Error(ErrorKind::kInternal, "a rehearsal copies nothing");
+  }
+
+  [[nodiscard]] bool is_asynchronous() const override { return false; }
+
   std::unique_ptr<Queue> MakeQueue(std::string_view /*name*/) override {
     return std::make_unique<IdleQueue>();
   }
@@ -70,6 +77,8 @@ class IdleDevice final : public Device {
     const auto mapped = mapped_bytes_.extract(data);
     (void)::munmap(data, mapped.mapped());
   }
+
+  void FreePinned(void* /*data*/) override {}  // there is none
 
   std::map<void*, std::uint64_t> mapped_bytes_;
 };

@@ -23,7 +23,6 @@ class IdleOps final : public Ops {
   void Accumulate(Queue& /*queue*/, const Tensor& /*from*/, const Tensor& /*to*/) override {}
   void Add(Queue& /*queue*/, const Tensor& /*a*/, const Tensor& /*b*/,
            const Tensor& /*out*/) override {}
-  void Scale(Queue& /*queue*/, const Tensor& /*x*/, double /*factor*/) override {}
   void AddBias(Queue& /*queue*/, const Tensor& /*x*/, const Tensor& /*bias*/) override {}
   void BiasBackward(Queue& /*queue*/, const Tensor& /*dy*/, const Gradient& /*dbias*/) override {}
   void RmsNorm(Queue& /*queue*/, const Tensor& /*x*/, const Tensor& /*weight*/, double /*eps*/,
@@ -108,15 +107,25 @@ class IdleOps final : public Ops {
   void CountRows(Queue& /*queue*/, const Tensor& /*offsets*/, std::int64_t /*segments*/,
                  const Tensor& /*counts*/) override {}
   void UpdateExpertBias(Queue& /*queue*/, const Tensor& /*counts*/, double /*rate*/,
-                        const Tensor& /*bias*/) override {}
-  void AdamW(Queue& /*queue*/, const AdamWStep& /*step*/, const Tensor& /*gradient*/,
-             const Tensor& /*main*/, const Tensor& /*exp_avg*/, const Tensor& /*exp_avg_sq*/,
-             const Tensor& /*compute*/) override {}
-  void Sgd(Queue& /*queue*/, const SgdStep& /*step*/, const Tensor& /*gradient*/,
-           const Tensor& /*main*/, const Tensor& /*momentum*/, const Tensor& /*compute*/) override {
-  }
-  void SumSquares(Queue& /*queue*/, const Tensor& /*x*/, double /*scale*/,
-                  const Tensor& /*sums*/) override {}
+                        const Tensor& /*update*/, const Tensor& /*bias*/) override {}
+  void AddLosses(Queue& /*queue*/, const StepRule& /*rule*/, std::int64_t /*counted*/,
+                 const Tensor& /*losses*/, const Tensor& /*aux_loss*/, const Tensor& /*sums*/,
+                 const Tensor& /*mean*/) override {}
+  void AverageOverTokens(Queue& /*queue*/, const Tensor& /*sums*/,
+                         const Tensor& /*update*/) override {}
+  void SumSquares(Queue& /*queue*/, const Tensor& /*x*/, const Tensor& /*update*/,
+                  const Tensor& /*row_sums*/) override {}
+  void AddSquares(Queue& /*queue*/, const Tensor& /*row_sums*/, const Tensor& /*sums*/,
+                  const Tensor& /*outcome*/) override {}
+  void DecideStep(Queue& /*queue*/, const StepRule& /*rule*/, const Tensor& /*sums*/,
+                  const Tensor& /*has_failed*/, const Tensor& /*update*/,
+                  const Tensor& /*outcome*/) override {}
+  void AdamW(Queue& /*queue*/, const AdamWForm& /*form*/, const Tensor& /*update*/,
+             const Tensor& /*gradient*/, const Tensor& /*main*/, const Tensor& /*exp_avg*/,
+             const Tensor& /*exp_avg_sq*/, const Tensor& /*compute*/) override {}
+  void Sgd(Queue& /*queue*/, const SgdForm& /*form*/, const Tensor& /*update*/,
+           const Tensor& /*gradient*/, const Tensor& /*main*/, const Tensor& /*momentum*/,
+           const Tensor& /*compute*/) override {}
 };
 
 }  // namespace

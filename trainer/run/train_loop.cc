@@ -12,16 +12,11 @@
 namespace ckpt::train {
 namespace {
 
-class Stopwatch {
- public:
-  [[nodiscard]] double Milliseconds() const {
-    return std::chrono::duration<double, std::milli>(Clock::now() - start_).count();
-  }
+using Clock = std::chrono::steady_clock;
 
- private:
-  using Clock = std::chrono::steady_clock;
-  const Clock::time_point start_ = Clock::now();
-};
+double MillisecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
 
 bool IsMultiple(std::int64_t step, std::int64_t interval) {
   return interval > 0 && step % interval == 0;
@@ -34,15 +29,15 @@ Result<LoopEnd> TrainLoop::Run() {
   if (progress_.iteration >= in_.settings.train_iters) reason = EndReason::kNothingToDo;
   if (!reason && saves()) CKPT_RETURN_IF_ERROR(in_.checkpoints.Prepare(progress_));
   while (!reason) {
-    CKPT_ASSIGN_OR_RETURN(StepMetrics metrics, Step());
-    if (IsEvaluationDue()) CKPT_RETURN_IF_ERROR(Evaluate(metrics));
+    CKPT_RETURN_IF_ERROR(EnqueueSteps());
+    CKPT_ASSIGN_OR_RETURN(StepMetrics metrics, CollectStep());
+    if (IsEvaluationDue(progress_.iteration)) CKPT_RETURN_IF_ERROR(Evaluate(metrics));
     metrics.save_ms = std::exchange(save_ms_, 0);
     if (in_.on_step) in_.on_step(metrics);
     if (in_.observer != nullptr) CKPT_RETURN_IF_ERROR(in_.observer->OnStep(metrics));
     CKPT_RETURN_IF_ERROR(in_.checkpoints.Poll());
-    CKPT_ASSIGN_OR_RETURN(reason, ReasonToEnd());
-    const bool is_due = IsMultiple(progress_.iteration, in_.checkpoint_settings.save_interval);
-    if (saves() && (reason || is_due)) CKPT_RETURN_IF_ERROR(Save(reason));
+    reason = ReasonToEnd();
+    if (saves() && (reason || IsSaveDue(progress_.iteration))) CKPT_RETURN_IF_ERROR(Save(reason));
   }
   CKPT_RETURN_IF_ERROR(in_.checkpoints.Finish());
   if (in_.observer != nullptr) CKPT_RETURN_IF_ERROR(in_.observer->Sync());
@@ -50,36 +45,52 @@ Result<LoopEnd> TrainLoop::Run() {
   return LoopEnd{.progress = progress_, .reason = *reason};
 }
 
-Result<Batch> TrainLoop::ReadNext() {
-  if (next_) return *std::exchange(next_, std::nullopt);
-  return in_.batches.ReadStep(progress_.consumed_samples);
+Status TrainLoop::EnqueueSteps() {
+  trainer::RankTrainer& trainer = in_.trainer;
+  while (trainer.num_in_flight() < trainer.max_in_flight()) {
+    const std::int64_t ahead = trainer.num_in_flight();
+    if (ahead > 0 && (is_stop_asked_ || StopsBehind(progress_.iteration + ahead))) break;
+    if (ahead == 0) step_start_ = Clock::now();
+    if (!next_) {
+      next_ = in_.batches.ReadStep(progress_.consumed_samples + in_.batches.SamplesOf(ahead));
+    }
+    if (!next_->ok()) {
+      // The steps before are reported first.
+      return ahead > 0 ? OkStatus() : std::exchange(next_, std::nullopt)->status();
+    }
+    const Status enqueued = trainer.Enqueue(**next_, in_.is_stop_asked);
+    next_.reset();
+    if (!enqueued.ok()) return EndWith(enqueued, progress_.iteration + ahead + 1);
+  }
+  return OkStatus();
 }
 
-Result<StepMetrics> TrainLoop::Step() {
-  const Stopwatch watch;
+Result<StepMetrics> TrainLoop::CollectStep() {
   const std::int64_t step = progress_.iteration + 1;
-  CKPT_ASSIGN_OR_RETURN(const Batch batch, ReadNext());
-  const Result<trainer::StepReport> report = in_.trainer.Step(batch);
+  const Result<trainer::StepReport> report = in_.trainer.Collect();
   if (!report.ok()) return EndWith(report.status(), step);
   progress_.iteration = step;
   progress_.consumed_samples += in_.batches.SamplesOf(1);
+  is_stop_asked_ = is_stop_asked_ || report->is_stop_asked;
   StepMetrics metrics = {.step = step,
                          .loss = report->loss,
                          .grad_norm = report->grad_norm,
                          .lr = report->lr,
                          .aux_loss = report->aux_loss,
                          .tokens = report->tokens,
-                         .step_ms = watch.Milliseconds(),
+                         .step_ms = MillisecondsSince(step_start_),
                          .peak_bytes = report->peak_bytes,
                          .experts = report->experts};
+  step_start_ = Clock::now();
   // This step began with the weights that wait to be written, so its loss is their proof.
   if (in_.checkpoints.is_taken()) CKPT_RETURN_IF_ERROR(WriteTaken(report->loss));
   return metrics;
 }
 
 Status TrainLoop::EndWith(Status failure, std::int64_t step) {
-  const bool is_of_all = failure.kind() == ErrorKind::kValueMismatch;
-  if (is_of_all) {
+  const bool is_bad_batch = failure.kind() == ErrorKind::kValueMismatch;
+  const bool is_of_all = is_bad_batch || failure.kind() == ErrorKind::kUsage;
+  if (is_bad_batch) {
     failure = NameBadBatch(failure, {.step = step, .consumed_samples = progress_.consumed_samples},
                            in_.batches, in_.trainer, in_.world);
   } else {
@@ -94,14 +105,14 @@ Status TrainLoop::EndWith(Status failure, std::int64_t step) {
 }
 
 Status TrainLoop::WriteTaken(std::optional<double> next_loss) {
-  const Stopwatch watch;
+  const Clock::time_point start = Clock::now();
   CKPT_RETURN_IF_ERROR(in_.checkpoints.Write(next_loss));
-  save_ms_ += watch.Milliseconds();
+  save_ms_ += MillisecondsSince(start);
   return OkStatus();
 }
 
 Status TrainLoop::Evaluate(StepMetrics& metrics) {
-  const Stopwatch watch;
+  const Clock::time_point start = Clock::now();
   Result<std::optional<trainer::Evaluation>> evaluation = EvaluateBatches(
       in_.trainer, *in_.valid, in_.settings.eval_iters, [this] { return IsToldToGoOn(); });
   if (!evaluation.ok()) {
@@ -110,42 +121,51 @@ Status TrainLoop::Evaluate(StepMetrics& metrics) {
         .While(fmt::format("evaluating after step {}", progress_.iteration));
   }
   // Asked to stop: the loss over fewer batches would be another figure.
+  is_stop_asked_ = is_stop_asked_ || !*evaluation;
   if (!*evaluation) return OkStatus();
   metrics.eval_loss = (*evaluation)->loss;
-  metrics.eval_ms = watch.Milliseconds();
+  metrics.eval_ms = MillisecondsSince(start);
   return OkStatus();
 }
 
-bool TrainLoop::IsEvaluationDue() const {
+bool TrainLoop::IsEvaluationDue(std::int64_t step) const {
   if (in_.valid == nullptr || in_.settings.eval_interval == 0) return false;
-  return IsMultiple(progress_.iteration, in_.settings.eval_interval) ||
-         progress_.iteration == in_.settings.train_iters;
+  return IsMultiple(step, in_.settings.eval_interval) || step == in_.settings.train_iters;
+}
+
+bool TrainLoop::IsSaveDue(std::int64_t step) const {
+  return saves() && IsMultiple(step, in_.checkpoint_settings.save_interval);
+}
+
+std::optional<EndReason> TrainLoop::PlannedEnd(std::int64_t step) const {
+  if (step >= in_.settings.train_iters) return EndReason::kFinished;
+  if (IsMultiple(step, in_.settings.exit_interval)) return EndReason::kExitInterval;
+  return std::nullopt;
+}
+
+bool TrainLoop::StopsBehind(std::int64_t step) const {
+  return IsEvaluationDue(step) || IsSaveDue(step) || PlannedEnd(step).has_value();
 }
 
 Result<bool> TrainLoop::IsToldToGoOn() {
   return trainer::HoldsEverywhere(in_.world, !in_.is_stop_asked());
 }
 
-Result<std::optional<EndReason>> TrainLoop::ReasonToEnd() {
-  // Called first, because every rank must call it.
-  CKPT_ASSIGN_OR_RETURN(const bool goes_on, IsToldToGoOn());
-  std::optional<EndReason> reason;
-  if (progress_.iteration >= in_.settings.train_iters) {
-    reason = EndReason::kFinished;
-  } else if (!goes_on) {
-    reason = EndReason::kStopped;
-  } else if (IsMultiple(progress_.iteration, in_.settings.exit_interval)) {
-    reason = EndReason::kExitInterval;
-  }
-  return reason;
+std::optional<EndReason> TrainLoop::ReasonToEnd() {
+  // A rank alone need not vote, so its run ends at once.
+  if (in_.world.size() == 1 && in_.is_stop_asked()) is_stop_asked_ = true;
+  if (in_.trainer.num_in_flight() > 0) return std::nullopt;
+  const std::optional<EndReason> planned = PlannedEnd(progress_.iteration);
+  if (planned == EndReason::kFinished) return planned;
+  return is_stop_asked_ ? EndReason::kStopped : planned;
 }
 
 Status TrainLoop::Save(std::optional<EndReason> reason) {
-  const Stopwatch watch;
+  const Clock::time_point start = Clock::now();
   // A checkpoint must not contain steps that the metrics lack.
   if (in_.observer != nullptr) CKPT_RETURN_IF_ERROR(in_.observer->Sync());
   CKPT_RETURN_IF_ERROR(in_.checkpoints.Take(progress_));
-  save_ms_ += watch.Milliseconds();
+  save_ms_ += MillisecondsSince(start);
   // A proof at the end takes half a step, for which a stopped run may not have the time.
   const bool is_hurried = reason == EndReason::kStopped;
   if (!in_.checkpoint_settings.save_proof || is_hurried) return WriteTaken(std::nullopt);
@@ -159,7 +179,7 @@ Status TrainLoop::Save(std::optional<EndReason> reason) {
     return in_.checkpoints.Finish();
   }
   if (!reason) {
-    next_ = *std::move(next);
+    next_ = std::move(next);
     return OkStatus();
   }
   const Result<trainer::Evaluation> evaluation = in_.trainer.Evaluate(*next);

@@ -2,6 +2,7 @@
 #ifndef CKPT_TRAINER_RUN_TRAIN_LOOP_H_
 #define CKPT_TRAINER_RUN_TRAIN_LOOP_H_
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -61,6 +62,10 @@ class TrainLoop {
   // and durable. What a save needs is checked before the first step. A request to stop ends an
   // evaluation after the current batch.
   //
+  // Where the device works while the host goes on, the next step is enqueued before a step's report
+  // is awaited, unless something must happen between the two. A request to stop travels with a
+  // step, so the run ends with that step or, if the next one has been enqueued, with the next.
+  //
   // With `save_proof`, the state is copied when a checkpoint is due, and written when the next step
   // has computed its loss. A run that is asked to stop writes it at once, without the loss.
   //
@@ -71,15 +76,21 @@ class TrainLoop {
 
  private:
   [[nodiscard]] bool saves() const { return !in_.checkpoint_settings.save.empty(); }
-  // The next batch, which a save may have read already.
-  Result<Batch> ReadNext();
-  Result<StepMetrics> Step();
-  [[nodiscard]] bool IsEvaluationDue() const;
+  // Enqueues as many steps as may be in flight.
+  Status EnqueueSteps();
+  // The report of the next step.
+  Result<StepMetrics> CollectStep();
+  [[nodiscard]] bool IsEvaluationDue(std::int64_t step) const;
+  [[nodiscard]] bool IsSaveDue(std::int64_t step) const;
+  // The reason to end after a step, except requests to stop.
+  [[nodiscard]] std::optional<EndReason> PlannedEnd(std::int64_t step) const;
+  // Whether the loop must know the result of `step` before it begins the next one.
+  [[nodiscard]] bool StopsBehind(std::int64_t step) const;
   Status Evaluate(StepMetrics& metrics);
-  // Whether no rank was asked to end the run.
+  // Whether no rank was asked to end the run. A host exchange: not for every step.
   Result<bool> IsToldToGoOn();
   // Empty if there is no reason yet.
-  Result<std::optional<EndReason>> ReasonToEnd();
+  std::optional<EndReason> ReasonToEnd();
   // Saves what can still be saved after a failed step, and returns the run's error.
   Status EndWith(Status failure, std::int64_t step);
   // `reason`: why the run ends, if this is its last save.
@@ -87,8 +98,10 @@ class TrainLoop {
   Status WriteTaken(std::optional<double> next_loss);
 
   const LoopInput in_;
-  RunProgress progress_;
-  std::optional<Batch> next_;
+  RunProgress progress_;                              // of the steps that were collected
+  std::optional<Result<Batch>> next_;                 // read already, after the steps in flight
+  std::chrono::steady_clock::time_point step_start_;  // of the oldest step in flight
+  bool is_stop_asked_ = false;                        // by any rank
   double save_ms_ = 0;  // time that training waited for checkpoints since the last report
 };
 

@@ -1,22 +1,27 @@
 #include "trainer/step/grad_norm.h"
 
-#include <cmath>
-
-#include "trainer/step/world_sum.h"
+#include "core/base/check.h"
 
 namespace ckpt::trainer {
 namespace {
 
-// Calls `use(piece, its gradient as rows)` for every piece that this rank counts.
+// Calls `use(main, piece)` for every piece that this rank counts.
 template <typename Use>
 void ForEachCounted(const ParamStore& store, const Use& use) {
   for (const MainArrays& main : store.mains()) {
     if (!main.counts || !main.gradient) continue;
-    for (const ParamPiece& piece : main.pieces) {
-      const Tensor flat = main.gradient.Rows(piece.main_offset, piece.rows * piece.row_elems);
-      use(piece, flat.Reshape({piece.rows, piece.row_elems}));
-    }
+    for (const ParamPiece& piece : main.pieces) use(main, piece);
   }
+}
+
+Tensor GradientOf(const MainArrays& main, const ParamPiece& piece) {
+  const Tensor flat = main.gradient.Rows(piece.main_offset, piece.rows * piece.row_elems);
+  return flat.Reshape({piece.rows, piece.row_elems});
+}
+
+// Whether `rows` continues where `before` ends.
+bool Continues(const Tensor& before, const Tensor& rows) {
+  return before.dim(1) == rows.dim(1) && before.bytes() + before.size_bytes() == rows.bytes();
 }
 
 }  // namespace
@@ -32,45 +37,45 @@ std::int64_t CountNormRows(std::span<const UnitSpec> units, const ShardPlan& pla
   return rows;
 }
 
-Result<GradNorm> GradNorm::Create(const ParamStore& store, HostGroup& world, Ops& ops,
-                                  Device& device) {
-  GradNorm norm(store, world, ops, device);
-  std::int64_t rows = 0;
-  ForEachCounted(store, [&](const ParamPiece& piece, const Tensor&) { rows += piece.rows; });
+Result<GradNorm> GradNorm::Create(const ParamStore& store, Ops& ops, Device& device) {
+  GradNorm norm(store, ops);
+  norm.ListRows();
+  const std::int64_t rows =
+      norm.rows_.empty() ? 0 : norm.rows_.back().first + norm.rows_.back().gradient.dim(0);
   CKPT_ASSIGN_OR_RETURN(norm.memory_, device.Allocate(NormBytes(rows), MemoryUse::kOther));
   norm.row_sums_ = Tensor(norm.memory_.data(), DType::kFloat64, {rows});
   return norm;
 }
 
-Result<double> GradNorm::Compute(Queue& queue, double scale) {
-  std::int64_t row = 0;
-  ForEachCounted(*store_, [&](const ParamPiece& piece, const Tensor& gradient) {
-    ops_->SumSquares(queue, gradient, scale, row_sums_.Rows(row, piece.rows));
-    row += piece.rows;
+void GradNorm::ListRows() {
+  std::int64_t first = 0;
+  ForEachCounted(*store_, [&](const MainArrays& main, const ParamPiece& piece) {
+    const Tensor gradient = GradientOf(main, piece);
+    if (!rows_.empty() && Continues(rows_.back().gradient, gradient)) {
+      rows_.back().gradient.dims[0] += piece.rows;
+    } else {
+      rows_.push_back({.gradient = gradient, .first = first});
+    }
+    first += piece.rows;
   });
-  std::vector<double> row_sums(static_cast<std::size_t>(row));
-  if (row > 0) device_->CopyToHost(queue, row_sums_, row_sums.data());
-  CKPT_RETURN_IF_ERROR(queue.Synchronize());
-
-  ExactSum total;
-  for (const double sum : row_sums) total.Add(sum);
-  CKPT_RETURN_IF_ERROR(SumOverRanks(*world_, {&total, 1}));
-  const double norm = std::sqrt(total.Value());
-  if (!std::isfinite(norm)) return NotFinite(row_sums);
-  return norm;
 }
 
-Status GradNorm::NotFinite(const std::vector<double>& row_sums) const {
-  std::string name;
-  std::size_t row = 0;
-  ForEachCounted(*store_, [&](const ParamPiece& piece, const Tensor&) {
-    for (std::int64_t i = 0; i < piece.rows; ++i, ++row) {
-      if (name.empty() && !std::isfinite(row_sums[row])) name = piece.spec->name;
-    }
+void GradNorm::Add(Queue& queue, const Tensor& update, const Tensor& sums, const Tensor& outcome) {
+  for (const Rows& rows : rows_) {
+    ops_->SumSquares(queue, rows.gradient, update,
+                     row_sums_.Rows(rows.first, rows.gradient.dim(0)));
+  }
+  ops_->AddSquares(queue, row_sums_, sums, outcome);
+}
+
+const std::string& GradNorm::NameOf(std::int64_t row) const {
+  const std::string* name = nullptr;
+  ForEachCounted(*store_, [&](const MainArrays&, const ParamPiece& piece) {
+    if (name == nullptr && row < piece.rows) name = &piece.spec->name;
+    row -= piece.rows;
   });
-  Status status = Error(ErrorKind::kValueMismatch, "a gradient is not finite");
-  return name.empty() ? std::move(status).Hint("the error of another rank names the parameter")
-                      : std::move(status).Tensor(name);
+  CKPT_CHECK(name != nullptr);
+  return *name;
 }
 
 }  // namespace ckpt::trainer

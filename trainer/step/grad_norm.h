@@ -4,10 +4,10 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/base/result.h"
-#include "trainer/comm/host_group.h"
 #include "trainer/device/device.h"
 #include "trainer/ops/ops.h"
 #include "trainer/params/param_store.h"
@@ -28,26 +28,30 @@ namespace ckpt::trainer {
 // Thread-safety: the rank's thread.
 class GradNorm {
  public:
-  // `world`: all ranks that train. All arguments outlive it. Errors: kSystem.
-  static Result<GradNorm> Create(const ParamStore& store, HostGroup& world, Ops& ops,
-                                 Device& device);
+  // All arguments outlive it. Errors: kSystem.
+  static Result<GradNorm> Create(const ParamStore& store, Ops& ops, Device& device);
 
-  // √Σ g² over every element g of the gradients, where g is the store's sum times `scale`. Blocks
-  // until `queue` has run what was enqueued. Every rank calls it.
-  //
-  // Errors: kValueMismatch on every rank if a gradient is not finite (a rank that holds it names
-  // the parameter), those of the queue.
-  Result<double> Compute(Queue& queue, double scale);
+  // Enqueues: the squares of the gradients that this rank counts are added to `sums`, where a
+  // gradient is the store's sum times the scale in `update`. `outcome` gets the first row that is
+  // not finite.
+  void Add(Queue& queue, const Tensor& update, const Tensor& sums, const Tensor& outcome);
+
+  // The parameter to which a row of this rank belongs. REQUIRES: 0 <= row < the number of rows.
+  [[nodiscard]] const std::string& NameOf(std::int64_t row) const;
 
  private:
-  GradNorm(const ParamStore& store, HostGroup& world, Ops& ops, Device& device)
-      : store_(&store), world_(&world), ops_(&ops), device_(&device) {}
-  [[nodiscard]] Status NotFinite(const std::vector<double>& row_sums) const;
+  // Consecutive rows of equal length, of one parameter or more. One call sums them.
+  struct Rows {
+    Tensor gradient;  // [rows, elements of a row]
+    std::int64_t first = 0;
+  };
+
+  GradNorm(const ParamStore& store, Ops& ops) : store_(&store), ops_(&ops) {}
+  void ListRows();
 
   const ParamStore* store_;
-  HostGroup* world_;
   Ops* ops_;
-  Device* device_;
+  std::vector<Rows> rows_;
   Buffer memory_;
   Tensor row_sums_;  // float64, one per row that this rank counts
 };

@@ -4,6 +4,7 @@
 #define CKPT_TRAINER_STEP_RANK_TRAINER_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -16,6 +17,7 @@
 #include "trainer/ops/ops.h"
 #include "trainer/optim/optimizer.h"
 #include "trainer/params/param_store.h"
+#include "trainer/step/step_buffers.h"
 #include "trainer/step/train_config.h"
 
 namespace ckpt::trainer {
@@ -24,22 +26,6 @@ namespace ckpt::trainer {
 struct TrainerRuntime {
   Device* device = nullptr;
   Ops* ops = nullptr;
-};
-
-// Sequences of equal length, one after another. Labels are shifted already; negative ones are not
-// counted.
-struct HostMicroBatch {
-  std::vector<std::int32_t> tokens;
-  std::vector<std::int32_t> labels;
-  std::int64_t batch = 0;
-  std::int64_t seq = 0;
-
-  // If examples share sequences, the arrays of TokenLayout: at most as many examples as tokens, and
-  // no label on padding. Otherwise empty: every sequence is one example, its positions count from
-  // 0, and no token is padding.
-  std::vector<std::int32_t> positions = {};
-  std::vector<std::int32_t> cu_seqlens = {};
-  std::vector<std::int32_t> lengths = {};
 };
 
 // Equal on every rank.
@@ -61,6 +47,8 @@ struct StepReport {
     std::int64_t dropped = 0;
   };
   std::optional<ExpertLoad> experts = {};
+  // Whether a rank voted to end the run.
+  bool is_stop_asked = false;
 };
 
 struct Evaluation {
@@ -90,12 +78,34 @@ class RankTrainer {
   virtual Status ReadWeights(const ParamStore::PlaceRows& place) = 0;
   virtual Status ReadMoment(int moment, const ParamStore::PlaceRows& place) = 0;
 
-  // One update from this rank's micro-batches, `config.num_micro_batches()` of them.
+  // Enqueues one update from this rank's micro-batches, `config.num_micro_batches()` of them, and
+  // returns without waiting for the device. `asks_to_stop` (may be empty) is called late in the
+  // call; if it returns true, this rank votes to end the run. `batches` may change after the call.
   //
-  // Errors: kValueMismatch (a loss or gradient is not finite: names micro-batch or parameter),
-  // kUsage (moe_expert_rank_capacity_factor is too small for the tokens), kCancelled (a rank is
-  // gone). After an error, nothing is updated.
-  virtual Result<StepReport> Step(std::span<const HostMicroBatch> batches) = 0;
+  // A step that fails because of its numbers (Collect) changes nothing: neither parameters nor moments,
+  // expert biases or the number of updates. Nor do the steps that are enqueued behind it.
+  //
+  // REQUIRES: num_in_flight() < max_in_flight(). Errors: kSystem, those of the queue.
+  using Vote = std::function<bool()>;
+  virtual Status Enqueue(std::span<const HostMicroBatch> batches, const Vote& asks_to_stop) = 0;
+  // Waits for the oldest step in flight. After an error no step is in flight.
+  //
+  // REQUIRES: a step is in flight. Errors: kValueMismatch (a loss or gradient is not finite: names
+  // micro-batch or parameter), kUsage (moe_expert_rank_capacity_factor is too small for the tokens),
+  // kCancelled (a rank is gone).
+  virtual Result<StepReport> Collect() = 0;
+  [[nodiscard]] virtual int num_in_flight() const = 0;
+  // How many steps may be enqueued before the first is collected: 1 if work runs when it is
+  // enqueued.
+  [[nodiscard]] virtual int max_in_flight() const = 0;
+  // Both for one step.
+  Result<StepReport> Step(std::span<const HostMicroBatch> batches) {
+    CKPT_RETURN_IF_ERROR(Enqueue(batches, {}));
+    return Collect();
+  }
+
+  // All calls below are made while no step is in flight.
+
   // Computes the gradients of a step, for ReadGradient, and updates nothing. The report has no lr.
   virtual Result<StepReport> ComputeGradients(std::span<const HostMicroBatch> batches) = 0;
   // The gradient of all of `main`, one of `params().mains()`, as the last step used it for its
@@ -109,7 +119,8 @@ class RankTrainer {
   // those of its own batch.
   virtual Result<std::vector<float>> Logits(const HostMicroBatch& batch) = 0;
 
-  // Mean losses of this rank's micro-batches in the last step or evaluation, even if it failed.
+  // Mean losses of this rank's micro-batches in the step or evaluation that was collected last, even
+  // if it failed.
   [[nodiscard]] virtual std::span<const double> micro_batch_losses() const = 0;
 
   [[nodiscard]] virtual ParamStore& params() = 0;

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <limits>
 
 #include "core/tensor/cast.h"
@@ -18,6 +19,13 @@ constexpr int kSteps = 20;
 constexpr std::int64_t kSize = 7;
 
 Values StartWeights() { return {-0.5, -0.25, 0, 0.25, 0.5, -0.5, -0.25}; }
+
+// Of update number `step` with these rates; SGD reads only lr.
+UpdateScalars UpdateOf(double lr, double beta1 = 0.9, double beta2 = 0.999, int step = 1) {
+  return {.lr = lr,
+          .correction1 = 1 - std::pow(beta1, step),
+          .root_correction2 = std::sqrt(1 - std::pow(beta2, step))};
+}
 
 Values GradientOf(int step) {
   Values gradient;
@@ -56,16 +64,12 @@ TEST_P(OpsSuite, AdamWFollowsTorch) {
     const auto exp_avg_sq = Make(DType::kFloat32, {kSize}, Values(kSize, 0.0));
     const auto compute = Poisoned(DType::kBfloat16, {kSize});
     for (int step = 1; step <= kSteps; ++step) {
-      ops().AdamW(queue(),
-                  {.lr = 1e-2,
-                   .beta1 = 0.9,
-                   .beta2 = 0.95,
-                   .eps = 1e-8,
-                   .weight_decay = 0.1,
-                   .decoupled = c.decoupled,
-                   .step = step},
-                  Make(DType::kFloat32, {kSize}, GradientOf(step)), main, exp_avg, exp_avg_sq,
-                  compute);
+      const auto update = Scalars(UpdateOf(1e-2, 0.9, 0.95, step));
+      ops().AdamW(
+          queue(),
+          {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .decoupled = c.decoupled},
+          update, Make(DType::kFloat32, {kSize}, GradientOf(step)), main, exp_avg, exp_avg_sq,
+          compute);
       ASSERT_THAT(queue().Synchronize(), testing::IsOk());  // the gradient goes
     }
     EXPECT_THAT(Read(main), NearValues(c.weights, 2e-7));
@@ -92,8 +96,9 @@ TEST_P(OpsSuite, SgdFollowsTorch) {
     SCOPED_TRACE(c.momentum);
     const auto main = Make(DType::kFloat32, {kSize}, StartWeights());
     const auto momentum = Make(DType::kFloat32, {kSize}, Values(kSize, 0.0));
+    const auto update = Scalars(UpdateOf(1e-2));
     for (int step = 1; step <= kSteps; ++step) {
-      ops().Sgd(queue(), {.lr = 1e-2, .momentum = c.momentum, .weight_decay = 0.1},
+      ops().Sgd(queue(), {.momentum = c.momentum, .weight_decay = 0.1}, update,
                 Make(DType::kFloat32, {kSize}, GradientOf(step)), main,
                 c.momentum == 0 ? Tensor() : momentum.tensor(), Tensor());
       ASSERT_THAT(queue().Synchronize(), testing::IsOk());  // the gradient goes
@@ -112,10 +117,11 @@ TEST_P(OpsSuite, AdamWGivesEveryShardTheBitsOfTheWhole) {
     const auto gradient = Make(DType::kFloat32, {kLong}, gradients);
     const auto exp_avg = Make(DType::kFloat32, {kLong}, Values(kLong, 0.25));
     const auto exp_avg_sq = Make(DType::kFloat32, {kLong}, Values(kLong, 0.5));
+    const auto scalars = Scalars(UpdateOf(1e-3, 0.9, 0.999, 3));
     std::int64_t begin = 0;
     for (const std::int64_t end : cuts) {
       const auto part = [&](const Array& whole) { return whole.tensor().Rows(begin, end - begin); };
-      ops().AdamW(queue(), {.lr = 1e-3, .weight_decay = 0.1, .step = 3}, part(gradient), part(main),
+      ops().AdamW(queue(), {.weight_decay = 0.1}, scalars, part(gradient), part(main),
                   part(exp_avg), part(exp_avg_sq), Tensor());
       begin = end;
     }
@@ -128,35 +134,61 @@ TEST_P(OpsSuite, AdamWGivesEveryShardTheBitsOfTheWhole) {
 // What the passes would leave that the factors stand for: a cast to float32, and one multiplication
 // after the other.
 TEST_P(OpsSuite, UpdatesAndNormsTakeSumsOfEveryDtypeWithTheBitsOfSeparatePasses) {
-  constexpr GradientFactors kFactors = {.scale = 1.0 / 3, .clip = 0.3};
+  constexpr double kScale = 1.0 / 3;
+  constexpr double kClip = 0.3;
   const Values weights = Uniform(kSize);
-  const auto updated = [&](const Tensor& gradient, const GradientFactors& factors) {
+  const auto updated = [&](const Tensor& gradient, double scale, double clip) {
+    UpdateScalars scalars = UpdateOf(0.1);
+    scalars.scale = scale;
+    scalars.clip = clip;
+    const auto update = Scalars(scalars);
     const auto main = Make(DType::kFloat32, {kSize}, weights);
     const auto exp_avg = Make(DType::kFloat32, {kSize}, Values(kSize, 0.25));
     const auto exp_avg_sq = Make(DType::kFloat32, {kSize}, Values(kSize, 0.5));
     const auto descended = Make(DType::kFloat32, {kSize}, weights);
     const auto momentum = Make(DType::kFloat32, {kSize}, Values(kSize, 0.5));
     const auto sums = Poisoned(DType::kFloat64, {1});
-    ops().AdamW(queue(), {.weight_decay = 0.1, .factors = factors}, gradient, main, exp_avg,
-                exp_avg_sq, Tensor());
-    ops().Sgd(queue(), {.lr = 0.1, .momentum = 0.9, .factors = factors}, gradient, descended,
-              momentum, Tensor());
-    ops().SumSquares(queue(), gradient.Reshape({1, kSize}), factors.scale, sums);
+    ops().AdamW(queue(), {.weight_decay = 0.1}, update, gradient, main, exp_avg, exp_avg_sq,
+                Tensor());
+    ops().Sgd(queue(), {.momentum = 0.9}, update, gradient, descended, momentum, Tensor());
+    ops().SumSquares(queue(), gradient.Reshape({1, kSize}), update, sums);
     return std::vector<Values>{Read(main), Read(exp_avg_sq), Read(descended), Read(sums)};
+  };
+  const auto multiplied = [&](const Array& floats, double factor) {
+    Values values = Read(floats);
+    for (double& value : values) value = static_cast<float>(value) * static_cast<float>(factor);
+    return Make(DType::kFloat32, {kSize}, values);
   };
   for (const DType dtype : kGradientDTypes) {
     if (dtype == DType::kFloat64) continue;  // rounds differently, and no main weights go with it
     SCOPED_TRACE(DTypeName(dtype));
     const auto sums = Make(dtype, {kSize}, Uniform(kSize));
-    const auto passes = Poisoned(DType::kFloat32, {kSize});
-    ops().Cast(queue(), sums, passes);
-    ops().Scale(queue(), passes, kFactors.scale);
-    const Values norm = updated(passes, {})[3];
-    ops().Scale(queue(), passes, kFactors.clip);
-    std::vector<Values> want = updated(passes, {});
+    const auto floats = Poisoned(DType::kFloat32, {kSize});
+    ops().Cast(queue(), sums, floats);
+    const auto averaged = multiplied(floats, kScale);
+    const Values norm = updated(averaged, 1, 1)[3];
+    std::vector<Values> want = updated(multiplied(averaged, kClip), 1, 1);
     want[3] = norm;
-    EXPECT_EQ(updated(sums, kFactors), want);
+    EXPECT_EQ(updated(sums, kScale, kClip), want);
   }
+}
+
+TEST_P(OpsSuite, ASkippedUpdateChangesNothing) {
+  const Values weights = Uniform(kSize);
+  UpdateScalars scalars = UpdateOf(0.1);
+  scalars.skip = 1;
+  const auto update = Scalars(scalars);
+  const auto gradient = Make(DType::kFloat32, {kSize}, Values(kSize, std::nan("")));
+  const auto main = Make(DType::kFloat32, {kSize}, weights);
+  const auto exp_avg = Make(DType::kFloat32, {kSize}, Values(kSize, 0.25));
+  const auto exp_avg_sq = Make(DType::kFloat32, {kSize}, Values(kSize, 0.5));
+  const auto compute = Make(DType::kBfloat16, {kSize}, Values(kSize, 2));
+  ops().AdamW(queue(), {.weight_decay = 0.1}, update, gradient, main, exp_avg, exp_avg_sq, compute);
+  ops().Sgd(queue(), {.momentum = 0.9}, update, gradient, main, exp_avg, compute);
+  EXPECT_THAT(Read(main), NearValues(weights, 1e-7));
+  EXPECT_EQ(Read(exp_avg), Values(kSize, 0.25));
+  EXPECT_EQ(Read(exp_avg_sq), Values(kSize, 0.5));
+  EXPECT_EQ(Read(compute), Values(kSize, 2));
 }
 
 TEST_P(OpsSuite, SumSquaresOfARowDoesNotDependOnItsNeighbours) {
@@ -165,9 +197,10 @@ TEST_P(OpsSuite, SumSquaresOfARowDoesNotDependOnItsNeighbours) {
   for (const auto& [dtype, epsilon] : kComputeDTypes) {
     SCOPED_TRACE(DTypeName(dtype));
     const auto x = Make(dtype, {kRows, kColumns}, Uniform(kRows * kColumns));
+    const auto update = Scalars(UpdateScalars{});
     const auto sum_rows = [&](std::int64_t begin, std::int64_t count) {
       const auto sums = Poisoned(DType::kFloat64, {count});
-      ops().SumSquares(queue(), x.tensor().Rows(begin, count), 1, sums);
+      ops().SumSquares(queue(), x.tensor().Rows(begin, count), update, sums);
       return Read(sums);
     };
     const Values all = sum_rows(0, kRows);
@@ -187,7 +220,8 @@ TEST_P(OpsSuite, SumSquaresIsFiniteWhereTheRowIs) {
   const auto x =
       Make(DType::kFloat32, {4, 3}, {1, inf, -inf, 3e38, 3e38, 3e38, 0, 0, std::nan(""), 0, 0, 0});
   const auto sums = Poisoned(DType::kFloat64, {4});
-  ops().SumSquares(queue(), x, 1, sums);
+  const auto update = Scalars(UpdateScalars{});
+  ops().SumSquares(queue(), x, update, sums);
   Values finite = Read(sums);
   for (double& sum : finite) sum = std::isfinite(sum) ? 1 : 0;
   EXPECT_THAT(finite, ::testing::ElementsAre(0, 1, 0, 1));

@@ -256,7 +256,11 @@ TEST_P(OpsSuite, ExpertBiasMovesTowardsTheIdle) {
   ops().CountRows(queue(), one_range_each, 1, counts);
   EXPECT_EQ(Read(counts), (Values{3 * 0x1p-40, 2 * 0x1p-40, 1 * 0x1p-40}));
   const auto bias = Make(DType::kFloat32, {3}, {0.5, 0.5, 0.5});
-  ops().UpdateExpertBias(queue(), counts, 0.25, bias);
+  const auto skips = Scalars(UpdateScalars{.skip = 1});
+  ops().UpdateExpertBias(queue(), counts, 0.25, skips, bias);
+  EXPECT_EQ(Read(bias), (Values{0.5, 0.5, 0.5}));
+  const auto updates = Scalars(UpdateScalars{});
+  ops().UpdateExpertBias(queue(), counts, 0.25, updates, bias);
   EXPECT_EQ(Read(bias), (Values{0.25, 0.5, 0.75}));
 }
 

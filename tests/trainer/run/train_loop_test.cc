@@ -43,10 +43,14 @@ class FailingTrainer final : public trainer::RankTrainer {
  public:
   FailingTrainer(trainer::RankTrainer& behind, int fail_at) : behind_(behind), left_(fail_at) {}
 
-  Result<trainer::StepReport> Step(std::span<const trainer::HostMicroBatch> batches) override {
+  Status Enqueue(std::span<const trainer::HostMicroBatch> batches,
+                 const Vote& asks_to_stop) override {
     if (--left_ == 0) return Error(ErrorKind::kSystem, "out of memory");
-    return behind_.Step(batches);
+    return behind_.Enqueue(batches, asks_to_stop);
   }
+  Result<trainer::StepReport> Collect() override { return behind_.Collect(); }
+  int num_in_flight() const override { return behind_.num_in_flight(); }
+  int max_in_flight() const override { return behind_.max_in_flight(); }
   Status InitializeWeights() override { return behind_.InitializeWeights(); }
   Status SetWeights(const trainer::ParamStore::FillRows& fill) override {
     return behind_.SetWeights(fill);

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <cstring>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -276,6 +279,7 @@ class BatchDevice final : public testing::ForwardingDevice {
     Event Record() override { return queue_->Record(); }
     void Wait(const Event& event) override { queue_->Wait(event); }
     Status Synchronize() override { return queue_->Synchronize(); }
+    Status Await(const Event& event) override { return queue_->Await(event); }
 
    private:
     BatchDevice& device_;
@@ -338,6 +342,7 @@ class AroundDevice final : public testing::ForwardingDevice {
       if (!forgets_) queue_->Wait(event);
     }
     Status Synchronize() override { return queue_->Synchronize(); }
+    Status Await(const Event& event) override { return queue_->Await(event); }
 
    private:
     const std::string name_;
@@ -564,6 +569,150 @@ TEST(EngineTest, ALossThatIsNotFiniteStopsEveryRankAndUpdatesNothing) {
   const Result<TrainingRun> run = Train(config, {.steps = 3});
   ASSERT_THAT(run, FailsWith(ErrorKind::kValueMismatch));
   EXPECT_THAT(run.status().ToString(), HasSubstr("not finite"));
+}
+
+// --- steps in flight ------------------------------------------------------------------------------
+
+constexpr std::int32_t kPoison = 7;
+
+HostMicroBatch BatchOf(std::int32_t token) {
+  return {.tokens = {1, token, 3}, .labels = {2, 3, 4}, .batch = 1, .seq = 3};
+}
+
+// Weights as they are drawn, but the poison's embedding is `value`.
+Status DrawWeights(RankTrainer& trainer, float value) {
+  CKPT_RETURN_IF_ERROR(trainer.InitializeWeights());
+  for (const MainArrays& main : trainer.params().mains()) {
+    for (const ParamPiece& piece : main.pieces) {
+      if (piece.spec->name != "embedding.word_embeddings.weight") continue;
+      const std::int64_t row = kPoison - piece.row_begin;
+      if (row < 0 || row >= piece.rows) continue;
+      const Tensor poisoned =
+          main.weights.Rows(piece.main_offset + row * piece.row_elems, piece.row_elems);
+      std::fill_n(poisoned.as<float>(), piece.row_elems, value);
+    }
+  }
+  trainer.params().WeightsChanged();
+  return trainer.params().Synchronize();
+}
+
+std::vector<float> WeightsOf(RankTrainer& trainer) {
+  std::vector<float> weights;
+  for (const MainArrays& main : trainer.params().mains()) {
+    const auto* values = main.weights.as<const float>();
+    weights.insert(weights.end(), values, values + main.weights.num_elems());
+  }
+  return weights;
+}
+
+// Runs `body` on the ranks of a run whose queues have threads, with a poisoned embedding.
+Status RunPoisoned(const std::function<Status(RankTrainer&)>& body) {
+  TrainConfig config = OnMesh(SmallRun(SmallDeepSeek(), 2), {.world_size = 2});
+  return RunRanks(config.mesh.world_size, [&](HostGroup& world) -> Status {
+    const auto device = MakeHostDevice({.queues = QueueMode::kThreads, .delay_seed = 3});
+    const auto ops = MakeHostOps({});
+    CKPT_ASSIGN_OR_RETURN(
+        const auto trainer,
+        RankTrainer::Create(config, world, {.device = device.get(), .ops = ops.get()}));
+    CKPT_RETURN_IF_ERROR(DrawWeights(*trainer, std::numeric_limits<float>::quiet_NaN()));
+    return body(*trainer);
+  });
+}
+
+TEST(StepsInFlightTest, AreTheSameAsOneAfterTheOther) {
+  const Status status = RunPoisoned([](RankTrainer& trainer) -> Status {
+    EXPECT_EQ(trainer.max_in_flight(), 2);
+    const std::vector<float> start = WeightsOf(trainer);
+    std::vector<double> want;
+    for (const std::int32_t token : {1, 2, 3, 4}) {
+      const HostMicroBatch batch = BatchOf(token);
+      CKPT_ASSIGN_OR_RETURN(const StepReport report, trainer.Step({&batch, 1}));
+      want.push_back(report.loss);
+    }
+    const std::vector<float> trained = WeightsOf(trainer);
+
+    CKPT_RETURN_IF_ERROR(DrawWeights(trainer, std::numeric_limits<float>::quiet_NaN()));
+    for (int moment = 0; moment < 2; ++moment) {
+      CKPT_RETURN_IF_ERROR(trainer.SetMoment(
+          moment, [](const ParamSpec&, std::int64_t, std::int64_t, std::span<float> values) {
+            std::ranges::fill(values, 0.0F);
+            return OkStatus();
+          }));
+    }
+    for (const ReplicatedBuffer& buffer : trainer.model().buffers()) {
+      std::fill_n(buffer.values.as<float>(), buffer.values.num_elems(), 0.0F);
+    }
+    trainer.optimizer().set_steps(0);
+    std::vector<double> have;
+    const auto collect = [&]() -> Status {
+      CKPT_ASSIGN_OR_RETURN(const StepReport report, trainer.Collect());
+      EXPECT_EQ(report.step, static_cast<std::int64_t>(have.size()) + 1);
+      have.push_back(report.loss);
+      return OkStatus();
+    };
+    for (const std::int32_t token : {1, 2, 3, 4}) {
+      const HostMicroBatch batch = BatchOf(token);
+      CKPT_RETURN_IF_ERROR(trainer.Enqueue({&batch, 1}, {}));
+      if (trainer.num_in_flight() == 2) CKPT_RETURN_IF_ERROR(collect());
+    }
+    CKPT_RETURN_IF_ERROR(collect());
+    CKPT_RETURN_IF_ERROR(trainer.params().Synchronize());
+    EXPECT_EQ(have, want);
+    EXPECT_EQ(
+        std::memcmp(trained.data(), WeightsOf(trainer).data(), trained.size() * sizeof(float)), 0);
+    EXPECT_NE(std::memcmp(trained.data(), start.data(), trained.size() * sizeof(float)), 0);
+    return OkStatus();
+  });
+  EXPECT_THAT(status, IsOk());
+}
+
+TEST(StepsInFlightTest, AStepBehindAFailedOneChangesNothing) {
+  const Status status = RunPoisoned([](RankTrainer& trainer) -> Status {
+    const HostMicroBatch good = BatchOf(1);
+    const HostMicroBatch bad = BatchOf(kPoison);
+    CKPT_RETURN_IF_ERROR(trainer.Step({&good, 1}).status());
+    CKPT_RETURN_IF_ERROR(trainer.params().Synchronize());
+    const std::vector<float> weights = WeightsOf(trainer);
+    const Tensor& bias = trainer.model().buffers().front().values;
+    const std::vector<float> biases(bias.as<float>(), bias.as<float>() + bias.num_elems());
+
+    CKPT_RETURN_IF_ERROR(trainer.Enqueue({&bad, 1}, {}));
+    CKPT_RETURN_IF_ERROR(trainer.Enqueue({&good, 1}, {}));
+    EXPECT_THAT(trainer.Collect().status(), FailsWith(ErrorKind::kValueMismatch));
+    EXPECT_EQ(trainer.num_in_flight(), 0);
+    CKPT_RETURN_IF_ERROR(trainer.params().Synchronize());
+    EXPECT_EQ(trainer.optimizer().steps(), 1);
+    EXPECT_EQ(
+        std::memcmp(weights.data(), WeightsOf(trainer).data(), weights.size() * sizeof(float)), 0);
+    EXPECT_TRUE(std::ranges::equal(biases, std::span(bias.as<float>(), biases.size())));
+
+    // The failure is over: the next step counts.
+    CKPT_ASSIGN_OR_RETURN(const StepReport report, trainer.Step({&good, 1}));
+    EXPECT_EQ(report.step, 2);
+    return OkStatus();
+  });
+  EXPECT_THAT(status, IsOk());
+}
+
+TEST(StepsInFlightTest, AVoteOfOneRankReachesAll) {
+  std::mutex mutex;
+  int rank = 0;
+  const Status status = RunPoisoned([&](RankTrainer& trainer) -> Status {
+    bool votes = false;
+    {
+      const std::lock_guard lock(mutex);
+      votes = rank++ == 0;
+    }
+    const HostMicroBatch batch = BatchOf(1);
+    CKPT_RETURN_IF_ERROR(trainer.Enqueue({&batch, 1}, [] { return false; }));
+    CKPT_RETURN_IF_ERROR(trainer.Enqueue({&batch, 1}, [votes] { return votes; }));
+    CKPT_ASSIGN_OR_RETURN(const StepReport first, trainer.Collect());
+    CKPT_ASSIGN_OR_RETURN(const StepReport second, trainer.Collect());
+    EXPECT_FALSE(first.is_stop_asked);
+    EXPECT_TRUE(second.is_stop_asked);
+    return OkStatus();
+  });
+  EXPECT_THAT(status, IsOk());
 }
 
 TEST(TrainConfigTest, AllViolationsComeAtOnceWithWhatToDo) {

@@ -55,6 +55,19 @@ class HostDevice final : public Device {
     return Buffer(this, data, size_bytes, use);
   }
 
+  Result<PinnedBuffer> AllocatePinned(std::uint64_t size_bytes) override {
+    void* const data = AllocateAligned(size_bytes);
+    if (data == nullptr) {
+      return Error(ErrorKind::kSystem, "out of memory")
+          .Expected(std::to_string(size_bytes) + " bytes for copies");
+    }
+    return PinnedBuffer(this, data, size_bytes);
+  }
+
+  [[nodiscard]] bool is_asynchronous() const override {
+    return options_.queues == QueueMode::kThreads;
+  }
+
   std::unique_ptr<Queue> MakeQueue(std::string_view name) override {
     if (options_.queues == QueueMode::kInline) return MakeInlineQueue();
     // The delays differ between the queues of a device but are the same in every run.
@@ -76,6 +89,7 @@ class HostDevice final : public Device {
 
  private:
   void Free(void* data) override { std::free(data); }
+  void FreePinned(void* data) override { std::free(data); }
 
   const HostDeviceOptions options_;
   std::uint64_t num_queues_ = 0;

@@ -75,6 +75,16 @@ class CudaDevice final : public Device {
     return buffer;
   }
 
+  Result<PinnedBuffer> AllocatePinned(std::uint64_t size_bytes) override {
+    void* data = nullptr;
+    CKPT_RETURN_IF_ERROR(
+        CudaStatus(cudaHostAlloc(&data, size_bytes == 0 ? 1 : size_bytes, cudaHostAllocDefault),
+                   "cudaHostAlloc"));
+    return PinnedBuffer(this, data, size_bytes);
+  }
+
+  [[nodiscard]] bool is_asynchronous() const override { return true; }
+
   std::unique_ptr<Queue> MakeQueue(std::string_view /*name*/) override {
     return std::make_unique<CudaQueue>(*this, events_);
   }
@@ -97,6 +107,7 @@ class CudaDevice final : public Device {
 
  private:
   void Free(void* data) override { (void)cudaFree(data); }
+  void FreePinned(void* data) override { (void)cudaFreeHost(data); }
 
   const std::shared_ptr<CudaEventPool> events_;
 };

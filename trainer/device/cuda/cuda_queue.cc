@@ -82,6 +82,15 @@ Status CudaQueue::Synchronize() {
   return failure_;
 }
 
+Status CudaQueue::Await(const Event& event) {
+  if (event.state() == nullptr) return OkStatus();
+  const auto& state = static_cast<const CudaEventState&>(*event.state());
+  if (!state.failure().ok()) return state.failure();
+  const cudaError_t code = cudaEventSynchronize(state.event());
+  if (code != cudaSuccess) Fail(CudaStatus(code, "cudaEventSynchronize"));
+  return code == cudaSuccess ? OkStatus() : failure_;
+}
+
 void CudaQueue::Fail(Status error) {
   if (failure_.ok()) failure_ = std::move(error);
 }

@@ -47,6 +47,7 @@ class CudaQueue final : public Queue {
   Event Record() override;
   void Wait(const Event& event) override;
   Status Synchronize() override;
+  Status Await(const Event& event) override;
   void Fail(Status error) override;
 
   [[nodiscard]] cudaStream_t stream() const { return stream_; }

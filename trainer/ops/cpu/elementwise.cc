@@ -121,21 +121,6 @@ void HostOps::Add(Queue& queue, const Tensor& a, const Tensor& b, const Tensor& 
   });
 }
 
-void HostOps::Scale(Queue& queue, const Tensor& x, double factor) {
-  RunOn(queue, [this, x, factor] {
-    DispatchCompute(x.dtype, [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      auto* values = x.as<T>();
-      const auto by = static_cast<Real<T>>(factor);
-      parallel_.For(x.num_elems(), kGrainElems, [&](std::int64_t begin, std::int64_t end) {
-        WithWidestVectors([=] {
-          ForEach(begin, end, [=](std::int64_t i) { values[i] = Store<T>(Load(values[i]) * by); });
-        });
-      });
-    });
-  });
-}
-
 void HostOps::AddBias(Queue& queue, const Tensor& x, const Tensor& bias) {
   const std::int64_t columns = bias.num_elems();
   CKPT_CHECK(x.dtype == bias.dtype && x.ndim > 0 && x.dim(x.ndim - 1) == columns);

@@ -178,9 +178,10 @@ void HostOps::CountRows(Queue& queue, const Tensor& offsets, std::int64_t segmen
 }
 
 void HostOps::UpdateExpertBias(Queue& queue, const Tensor& counts, double rate,
-                               const Tensor& bias) {
+                               const Tensor& update, const Tensor& bias) {
   CKPT_CHECK(counts.dtype == DType::kInt64 && counts.num_elems() == bias.num_elems());
-  RunOn(queue, [counts, rate, bias] {
+  RunOn(queue, [counts, rate, update, bias] {
+    if (update.as<const UpdateScalars>()->skip != 0) return;
     DispatchStatistics(bias.dtype, [&](auto tag) {
       using S = typename decltype(tag)::type;
       const auto* count = counts.as<const std::int64_t>();

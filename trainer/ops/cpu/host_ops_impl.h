@@ -27,7 +27,6 @@ class HostOps final : public Ops {
   void Cast(Queue& queue, const Tensor& from, const Tensor& to) override;
   void Accumulate(Queue& queue, const Tensor& from, const Tensor& to) override;
   void Add(Queue& queue, const Tensor& a, const Tensor& b, const Tensor& out) override;
-  void Scale(Queue& queue, const Tensor& x, double factor) override;
   void AddBias(Queue& queue, const Tensor& x, const Tensor& bias) override;
   void BiasBackward(Queue& queue, const Tensor& dy, const Gradient& dbias) override;
 
@@ -97,7 +96,7 @@ class HostOps final : public Ops {
                      double gradient_scale, const Tensor& loss, const Tensor& dlogits) override;
   void CountRows(Queue& queue, const Tensor& offsets, std::int64_t segments,
                  const Tensor& counts) override;
-  void UpdateExpertBias(Queue& queue, const Tensor& counts, double rate,
+  void UpdateExpertBias(Queue& queue, const Tensor& counts, double rate, const Tensor& update,
                         const Tensor& bias) override;
 
   // permute.cc
@@ -118,11 +117,22 @@ class HostOps final : public Ops {
                    const Tensor& y) override;
 
   // optimizer.cc
-  void AdamW(Queue& queue, const AdamWStep& step, const Tensor& gradient, const Tensor& main,
-             const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& compute) override;
-  void Sgd(Queue& queue, const SgdStep& step, const Tensor& gradient, const Tensor& main,
-           const Tensor& momentum, const Tensor& compute) override;
-  void SumSquares(Queue& queue, const Tensor& x, double scale, const Tensor& sums) override;
+  void SumSquares(Queue& queue, const Tensor& x, const Tensor& update,
+                  const Tensor& row_sums) override;
+  void AdamW(Queue& queue, const AdamWForm& form, const Tensor& update, const Tensor& gradient,
+             const Tensor& main, const Tensor& exp_avg, const Tensor& exp_avg_sq,
+             const Tensor& compute) override;
+  void Sgd(Queue& queue, const SgdForm& form, const Tensor& update, const Tensor& gradient,
+           const Tensor& main, const Tensor& momentum, const Tensor& compute) override;
+
+  // step_scalars.cc
+  void AddLosses(Queue& queue, const StepRule& rule, std::int64_t counted, const Tensor& losses,
+                 const Tensor& aux_loss, const Tensor& sums, const Tensor& mean) override;
+  void AverageOverTokens(Queue& queue, const Tensor& sums, const Tensor& update) override;
+  void AddSquares(Queue& queue, const Tensor& row_sums, const Tensor& sums,
+                  const Tensor& outcome) override;
+  void DecideStep(Queue& queue, const StepRule& rule, const Tensor& sums, const Tensor& has_failed,
+                  const Tensor& update, const Tensor& outcome) override;
 
  private:
   const bool fixed_order_;

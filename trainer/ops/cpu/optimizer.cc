@@ -1,4 +1,4 @@
-// Optimizer updates, and the sums of squares for gradient clipping.
+// Optimizer updates, and the sums of squares of gradients.
 #include <cmath>
 #include <cstdint>
 
@@ -35,11 +35,11 @@ struct ScaledGradient {
 
 // Calls `body` with a ScaledGradient of the gradient's dtype.
 template <typename Body>
-void DispatchScaled(const Tensor& gradient, const GradientFactors& factors, const Body& body) {
+void DispatchScaled(const Tensor& gradient, const UpdateScalars& scalars, const Body& body) {
   DispatchGradient(gradient.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    body(ScaledGradient<T>{gradient.as<const T>(), static_cast<float>(factors.scale),
-                           static_cast<float>(factors.clip)});
+    body(ScaledGradient<T>{gradient.as<const T>(), static_cast<float>(scalars.scale),
+                           static_cast<float>(scalars.clip)});
   });
 }
 
@@ -56,28 +56,29 @@ void CastWeights(const float* main, const Tensor& compute, std::int64_t begin, s
 
 }  // namespace
 
-void HostOps::AdamW(Queue& queue, const AdamWStep& step, const Tensor& gradient, const Tensor& main,
-                    const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& compute) {
+void HostOps::AdamW(Queue& queue, const AdamWForm& form, const Tensor& update,
+                    const Tensor& gradient, const Tensor& main, const Tensor& exp_avg,
+                    const Tensor& exp_avg_sq, const Tensor& compute) {
   for (const Tensor& state : {main, exp_avg, exp_avg_sq}) CheckState(main, state);
   CKPT_CHECK(gradient.num_elems() == main.num_elems());
   CKPT_CHECK(!compute || compute.num_elems() == main.num_elems());
-  RunOn(queue, [this, step, gradient, main, exp_avg, exp_avg_sq, compute] {
+  RunOn(queue, [this, form, update, gradient, main, exp_avg, exp_avg_sq, compute] {
+    const UpdateScalars& scalars = *update.as<const UpdateScalars>();
+    if (scalars.skip != 0) return;
     // The order of operations, and which scalars are rounded to float, are the same as in
     // torch.optim.AdamW.
-    const auto steps = static_cast<double>(step.step);
-    const double correction1 = 1 - std::pow(step.beta1, steps);
-    const auto root_correction2 = static_cast<float>(std::sqrt(1 - std::pow(step.beta2, steps)));
-    const auto step_size = static_cast<float>(-step.lr / correction1);
-    const auto keep = static_cast<float>(step.decoupled ? 1 - step.lr * step.weight_decay : 1);
-    const auto decay = static_cast<float>(step.decoupled ? 0 : step.weight_decay);
-    const auto rate1 = static_cast<float>(1 - step.beta1);
-    const auto beta2 = static_cast<float>(step.beta2);
-    const auto rate2 = static_cast<float>(1 - step.beta2);
-    const auto eps = static_cast<float>(step.eps);
+    const auto root_correction2 = static_cast<float>(scalars.root_correction2);
+    const auto step_size = static_cast<float>(-scalars.lr / scalars.correction1);
+    const auto keep = static_cast<float>(form.decoupled ? 1 - scalars.lr * form.weight_decay : 1);
+    const auto decay = static_cast<float>(form.decoupled ? 0 : form.weight_decay);
+    const auto rate1 = static_cast<float>(1 - form.beta1);
+    const auto beta2 = static_cast<float>(form.beta2);
+    const auto rate2 = static_cast<float>(1 - form.beta2);
+    const auto eps = static_cast<float>(form.eps);
     auto* weights = main.as<float>();
     auto* averages = exp_avg.as<float>();
     auto* squares = exp_avg_sq.as<float>();
-    DispatchScaled(gradient, step.factors, [&](const auto& scaled) {
+    DispatchScaled(gradient, scalars, [&](const auto& scaled) {
       parallel_.For(main.num_elems(), kGrainElems, [&](std::int64_t begin, std::int64_t end) {
         WithWidestVectors([&] {
           ForEach(begin, end, [=](std::int64_t i) {
@@ -97,20 +98,22 @@ void HostOps::AdamW(Queue& queue, const AdamWStep& step, const Tensor& gradient,
   });
 }
 
-void HostOps::Sgd(Queue& queue, const SgdStep& step, const Tensor& gradient, const Tensor& main,
-                  const Tensor& momentum, const Tensor& compute) {
+void HostOps::Sgd(Queue& queue, const SgdForm& form, const Tensor& update, const Tensor& gradient,
+                  const Tensor& main, const Tensor& momentum, const Tensor& compute) {
   CheckState(main, main);
   CKPT_CHECK(gradient.num_elems() == main.num_elems());
-  CKPT_CHECK(momentum || step.momentum == 0);
+  CKPT_CHECK(momentum || form.momentum == 0);
   if (momentum) CheckState(main, momentum);
   CKPT_CHECK(!compute || compute.num_elems() == main.num_elems());
-  RunOn(queue, [this, step, gradient, main, momentum, compute] {
-    const auto lr = static_cast<float>(-step.lr);
-    const auto decay = static_cast<float>(step.weight_decay);
-    const auto keep = static_cast<float>(step.momentum);
+  RunOn(queue, [this, form, update, gradient, main, momentum, compute] {
+    const UpdateScalars& scalars = *update.as<const UpdateScalars>();
+    if (scalars.skip != 0) return;
+    const auto lr = static_cast<float>(-scalars.lr);
+    const auto decay = static_cast<float>(form.weight_decay);
+    const auto keep = static_cast<float>(form.momentum);
     auto* weights = main.as<float>();
     auto* velocities = momentum.as<float>();
-    DispatchScaled(gradient, step.factors, [&](const auto& scaled) {
+    DispatchScaled(gradient, scalars, [&](const auto& scaled) {
       parallel_.For(main.num_elems(), kGrainElems, [&](std::int64_t begin, std::int64_t end) {
         WithWidestVectors([&] {
           if (velocities != nullptr) {
@@ -129,13 +132,15 @@ void HostOps::Sgd(Queue& queue, const SgdStep& step, const Tensor& gradient, con
   });
 }
 
-void HostOps::SumSquares(Queue& queue, const Tensor& x, double scale, const Tensor& sums) {
-  const std::int64_t rows = sums.num_elems();
-  CKPT_CHECK(sums.dtype == DType::kFloat64);
+void HostOps::SumSquares(Queue& queue, const Tensor& x, const Tensor& update,
+                         const Tensor& row_sums) {
+  const std::int64_t rows = row_sums.num_elems();
+  CKPT_CHECK(row_sums.dtype == DType::kFloat64);
   CKPT_CHECK(rows == 0 || (x.ndim > 0 && x.dim(0) == rows));
-  RunOn(queue, [this, x, scale, sums, rows] {
+  RunOn(queue, [this, x, update, row_sums, rows] {
+    const double scale = update.as<const UpdateScalars>()->scale;
     const std::int64_t columns = rows == 0 ? 0 : x.num_elems() / rows;
-    auto* sum = sums.as<double>();
+    auto* sum = row_sums.as<double>();
     DispatchGradient(x.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
       const auto by = static_cast<decltype(Sum(T{}))>(scale);

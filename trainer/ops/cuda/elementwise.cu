@@ -32,10 +32,6 @@ struct Same {
 struct Sum {
   __device__ float operator()(float x, float y) const { return x + y; }
 };
-struct Times {
-  float factor = 1;
-  __device__ float operator()(float x) const { return x * factor; }
-};
 
 // x [rows, columns] += bias [columns].
 template <int kWidth, typename T>
@@ -153,16 +149,6 @@ void CudaOps::Add(Queue& queue, const Tensor& a, const Tensor& b, const Tensor& 
     Dispatch(out.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
       Map(on.stream(), out.num_elems(), out.as<T>(), Sum{}, a.as<const T>(), b.as<const T>());
-    });
-  });
-}
-
-void CudaOps::Scale(Queue& queue, const Tensor& x, double factor) {
-  RunOnCuda(queue, [&](CudaQueue& on) {
-    Dispatch(x.dtype, [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      Map(on.stream(), x.num_elems(), x.as<T>(), Times{static_cast<float>(factor)},
-          x.as<const T>());
     });
   });
 }

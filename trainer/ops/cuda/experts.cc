@@ -38,7 +38,7 @@ void CudaOps::RouterAuxLoss(Queue& queue, const RouterForm&, const AuxLossForm&,
 void CudaOps::CountRows(Queue& queue, const Tensor&, std::int64_t, const Tensor&) {
   FailAsAbsent(queue);
 }
-void CudaOps::UpdateExpertBias(Queue& queue, const Tensor&, double, const Tensor&) {
+void CudaOps::UpdateExpertBias(Queue& queue, const Tensor&, double, const Tensor&, const Tensor&) {
   FailAsAbsent(queue);
 }
 void CudaOps::SortByExpert(Queue& queue, const SortForm&, const Tensor&, const Tensor&,

@@ -1,4 +1,4 @@
-// Optimizer updates, and the sums of squares for gradient clipping. Compiled without fused
+// Optimizer updates, and the sums of squares of gradients. Compiled without fused
 // multiply-adds: an update gives the bits that the CPU gives.
 #include <cmath>
 #include <cstdint>
@@ -19,11 +19,24 @@ struct GradientScale {
   float scale = 1;
   float clip = 1;
 
+  __device__ explicit GradientScale(const UpdateScalars& update)
+      : scale(static_cast<float>(update.scale)), clip(static_cast<float>(update.clip)) {}
   __device__ float operator()(float sum) const { return sum * scale * clip; }
 };
 
 // The scalars of an AdamW step, rounded as torch.optim.AdamW rounds them.
 struct AdamWScalars {
+  __device__ AdamWScalars(const AdamWForm& form, const UpdateScalars& update)
+      : gradient(update),
+        keep(static_cast<float>(form.decoupled ? 1 - update.lr * form.weight_decay : 1)),
+        decay(static_cast<float>(form.decoupled ? 0 : form.weight_decay)),
+        rate1(static_cast<float>(1 - form.beta1)),
+        beta2(static_cast<float>(form.beta2)),
+        rate2(static_cast<float>(1 - form.beta2)),
+        root_correction2(static_cast<float>(update.root_correction2)),
+        step_size(static_cast<float>(-update.lr / update.correction1)),
+        eps(static_cast<float>(form.eps)) {}
+
   GradientScale gradient;
   float keep = 1;   // of the weight, after decoupled decay
   float decay = 0;  // coupled decay
@@ -42,11 +55,13 @@ struct AdamWScalars {
   }
 };
 
-template <int kWidth, typename G, typename C, typename Update>
-__global__ void AdamWKernel(Update update, const G* gradient, float* main, float* exp_avg,
-                            float* exp_avg_sq, C* compute, std::int64_t packs) {
+template <int kWidth, typename G, typename C>
+__global__ void AdamWKernel(AdamWForm form, const UpdateScalars* scalars, const G* gradient,
+                            float* main, float* exp_avg, float* exp_avg_sq, C* compute,
+                            std::int64_t packs) {
   const std::int64_t p = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (p >= packs) return;
+  if (p >= packs || scalars->skip != 0) return;
+  const AdamWScalars update(form, *scalars);
   const auto g = LoadPack<kWidth>(gradient, p);
   auto weights = LoadPack<kWidth>(main, p);
   auto averages = LoadPack<kWidth>(exp_avg, p);
@@ -63,30 +78,26 @@ __global__ void AdamWKernel(Update update, const G* gradient, float* main, float
   if (compute != nullptr) StorePack(compute, p, rounded);
 }
 
-struct SgdScalars {
-  GradientScale gradient;
-  float lr = 0;  // negative
-  float decay = 0;
-  float keep = 0;
-};
-
 template <typename G, typename C>
-__global__ void SgdKernel(SgdScalars sgd, const G* gradient, float* main, float* momentum,
-                          C* compute, std::int64_t elems) {
+__global__ void SgdKernel(SgdForm form, const UpdateScalars* scalars, const G* gradient,
+                          float* main, float* momentum, C* compute, std::int64_t elems) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i >= elems) return;
-  float step = sgd.gradient(Load(gradient[i])) + sgd.decay * main[i];
+  if (i >= elems || scalars->skip != 0) return;
+  const GradientScale scaled(*scalars);
+  float step = scaled(Load(gradient[i])) + static_cast<float>(form.weight_decay) * main[i];
   if (momentum != nullptr) {
-    step = momentum[i] * sgd.keep + step;
+    step = momentum[i] * static_cast<float>(form.momentum) + step;
     momentum[i] = step;
   }
-  main[i] += sgd.lr * step;
+  main[i] += static_cast<float>(-scalars->lr) * step;
   if (compute != nullptr) compute[i] = Store<C>(main[i]);
 }
 
 // A block for each row.
 template <typename T>
-__global__ void SumSquaresKernel(const T* x, float scale, std::int64_t columns, double* sums) {
+__global__ void SumSquaresKernel(const T* x, const UpdateScalars* scalars, std::int64_t columns,
+                                 double* sums) {
+  const auto scale = static_cast<float>(scalars->scale);
   const T* const row = x + blockIdx.x * columns;
   double sum = 0;
   for (std::int64_t i = threadIdx.x; i < columns; i += kThreads) {
@@ -107,93 +118,77 @@ void CheckState(const Tensor& main, const Tensor& state) {
   CKPT_CHECK(state.dtype == DType::kFloat32 && state.num_elems() == main.num_elems());
 }
 
-GradientScale ScaleOf(const GradientFactors& factors) {
-  return {static_cast<float>(factors.scale), static_cast<float>(factors.clip)};
-}
-
 // The dtype of compute weights; without them any.
 DType ComputeDType(const Tensor& compute) { return compute ? compute.dtype : DType::kFloat32; }
 
 }  // namespace
 }  // namespace cuda
 
-void CudaOps::AdamW(Queue& queue, const AdamWStep& step, const Tensor& gradient, const Tensor& main,
-                    const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& compute) {
+void CudaOps::AdamW(Queue& queue, const AdamWForm& form, const Tensor& update,
+                    const Tensor& gradient, const Tensor& main, const Tensor& exp_avg,
+                    const Tensor& exp_avg_sq, const Tensor& compute) {
   for (const Tensor& state : {main, exp_avg, exp_avg_sq}) cuda::CheckState(main, state);
   CKPT_CHECK(gradient.num_elems() == main.num_elems());
   CKPT_CHECK(!compute || compute.num_elems() == main.num_elems());
   if (main.num_elems() == 0) return;
-  const auto steps = static_cast<double>(step.step);
-  const double correction1 = 1 - std::pow(step.beta1, steps);
-  const cuda::AdamWScalars scalars = {
-      .gradient = cuda::ScaleOf(step.factors),
-      .keep = static_cast<float>(step.decoupled ? 1 - step.lr * step.weight_decay : 1),
-      .decay = static_cast<float>(step.decoupled ? 0 : step.weight_decay),
-      .rate1 = static_cast<float>(1 - step.beta1),
-      .beta2 = static_cast<float>(step.beta2),
-      .rate2 = static_cast<float>(1 - step.beta2),
-      .root_correction2 = static_cast<float>(std::sqrt(1 - std::pow(step.beta2, steps))),
-      .step_size = static_cast<float>(-step.lr / correction1),
-      .eps = static_cast<float>(step.eps)};
   RunOnCuda(queue, [&](CudaQueue& on) {
     cuda::Dispatch(gradient.dtype, [&](auto gradient_tag) {
       cuda::Dispatch(cuda::ComputeDType(compute), [&](auto compute_tag) {
         using G = typename decltype(gradient_tag)::type;
         using C = typename decltype(compute_tag)::type;
         const std::int64_t elems = main.num_elems();
-        const auto update = [&](auto width) {
+        const auto run = [&](auto width) {
           constexpr int kWidth = decltype(width)::kWidth;
           const std::int64_t packs = elems / kWidth;
           cuda::AdamWKernel<kWidth>
               <<<cuda::Blocks(packs, cuda::kThreads), cuda::kThreads, 0, on.stream()>>>(
-                  scalars, gradient.as<const G>(), main.as<float>(), exp_avg.as<float>(),
-                  exp_avg_sq.as<float>(), compute.as<C>(), packs);
+                  form, update.as<const UpdateScalars>(), gradient.as<const G>(), main.as<float>(),
+                  exp_avg.as<float>(), exp_avg_sq.as<float>(), compute.as<C>(), packs);
         };
         if (cuda::FitsPacks(
                 elems, {gradient.data, main.data, exp_avg.data, exp_avg_sq.data, compute.data})) {
-          return update(cuda::WidthTag<cuda::kUpdateWidth>{});
+          return run(cuda::WidthTag<cuda::kUpdateWidth>{});
         }
-        update(cuda::WidthTag<1>{});
+        run(cuda::WidthTag<1>{});
       });
     });
   });
 }
 
-void CudaOps::Sgd(Queue& queue, const SgdStep& step, const Tensor& gradient, const Tensor& main,
-                  const Tensor& momentum, const Tensor& compute) {
+void CudaOps::Sgd(Queue& queue, const SgdForm& form, const Tensor& update, const Tensor& gradient,
+                  const Tensor& main, const Tensor& momentum, const Tensor& compute) {
   cuda::CheckState(main, main);
   CKPT_CHECK(gradient.num_elems() == main.num_elems());
-  CKPT_CHECK(momentum || step.momentum == 0);
+  CKPT_CHECK(momentum || form.momentum == 0);
   if (momentum) cuda::CheckState(main, momentum);
   CKPT_CHECK(!compute || compute.num_elems() == main.num_elems());
   if (main.num_elems() == 0) return;
-  const cuda::SgdScalars scalars = {.gradient = cuda::ScaleOf(step.factors),
-                                    .lr = static_cast<float>(-step.lr),
-                                    .decay = static_cast<float>(step.weight_decay),
-                                    .keep = static_cast<float>(step.momentum)};
   RunOnCuda(queue, [&](CudaQueue& on) {
     cuda::Dispatch(gradient.dtype, [&](auto gradient_tag) {
       cuda::Dispatch(cuda::ComputeDType(compute), [&](auto compute_tag) {
         using G = typename decltype(gradient_tag)::type;
         using C = typename decltype(compute_tag)::type;
         cuda::SgdKernel<<<cuda::Blocks(main.num_elems(), cuda::kThreads), cuda::kThreads, 0,
-                          on.stream()>>>(scalars, gradient.as<const G>(), main.as<float>(),
+                          on.stream()>>>(form, update.as<const UpdateScalars>(),
+                                         gradient.as<const G>(), main.as<float>(),
                                          momentum.as<float>(), compute.as<C>(), main.num_elems());
       });
     });
   });
 }
 
-void CudaOps::SumSquares(Queue& queue, const Tensor& x, double scale, const Tensor& sums) {
-  const std::int64_t rows = sums.num_elems();
-  CKPT_CHECK(sums.dtype == DType::kFloat64);
+void CudaOps::SumSquares(Queue& queue, const Tensor& x, const Tensor& update,
+                         const Tensor& row_sums) {
+  const std::int64_t rows = row_sums.num_elems();
+  CKPT_CHECK(row_sums.dtype == DType::kFloat64);
   CKPT_CHECK(rows == 0 || (x.ndim > 0 && x.dim(0) == rows));
   if (rows == 0) return;
   RunOnCuda(queue, [&](CudaQueue& on) {
     cuda::Dispatch(x.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
       cuda::SumSquaresKernel<<<static_cast<unsigned int>(rows), cuda::kThreads, 0, on.stream()>>>(
-          x.as<const T>(), static_cast<float>(scale), x.num_elems() / rows, sums.as<double>());
+          x.as<const T>(), update.as<const UpdateScalars>(), x.num_elems() / rows,
+          row_sums.as<double>());
     });
   });
 }

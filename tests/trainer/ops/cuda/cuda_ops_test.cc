@@ -64,16 +64,14 @@ TEST_F(CudaOpsTest, ElementwiseOperationsAgree) {
       const auto wide = Poisoned(DType::kFloat32, {count});
       const auto narrow = Poisoned(DType::kBfloat16, {count});
       const auto added = Random(DType::kFloat32, {count});
-      const auto scaled = Random(dtype, {count});
       OnBoth([&](Ops& ops, Queue& queue) {
         ops.Add(queue, a, b, sum);
         ops.Fill(queue, filled, 0.3);
         ops.Cast(queue, a, wide);
         ops.Cast(queue, a, narrow);
         ops.Accumulate(queue, a, added);
-        ops.Scale(queue, scaled, 0.7);
       });
-      for (const auto* result : {&sum, &filled, &wide, &narrow, &added, &scaled}) {
+      for (const auto* result : {&sum, &filled, &wide, &narrow, &added}) {
         ExpectEqual(*result);
       }
     }
@@ -366,25 +364,72 @@ TEST_F(CudaOpsTest, UpdatesGiveTheSameBits) {
       const auto momentum = Random(DType::kFloat32, {count});
       const auto sums = Poisoned(DType::kFloat64, {count});
       const auto sum = Poisoned(DType::kFloat64, {1});
+      // The words of UpdateScalars.
+      const auto update = Values(DType::kFloat64, {6}, {1e-3, 0.19, 0.17, 0.25, 0.7, 0});
+      const auto skip = Values(DType::kFloat64, {6}, {1e-3, 0.19, 0.17, 0.25, 0.7, 1});
       OnBoth([&](Ops& ops, Queue& queue) {
-        for (std::int64_t step = 1; step <= 3; ++step) {
-          ops.AdamW(queue,
-                    {.lr = 1e-3,
-                     .weight_decay = 0.1,
-                     .decoupled = step != 2,
-                     .step = step,
-                     .factors = {.scale = 0.25, .clip = 0.7}},
-                    gradient, main, average, square, compute);
-          ops.Sgd(queue, {.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01}, gradient, sgd_main,
+        for (int step = 1; step <= 3; ++step) {
+          ops.AdamW(queue, {.weight_decay = 0.1, .decoupled = step != 2}, update, gradient, main,
+                    average, square, compute);
+          ops.Sgd(queue, {.momentum = 0.9, .weight_decay = 0.01}, update, gradient, sgd_main,
                   momentum, {});
+          ops.AdamW(queue, {}, skip, gradient, main, average, square, compute);
+          ops.Sgd(queue, {.momentum = 0.9}, skip, gradient, sgd_main, momentum, {});
         }
-        ops.SumSquares(queue, gradient, 0.5, sums);
-        ops.SumSquares(queue, Tensor(gradient).Reshape({1, count}), 0.5, sum);
+        ops.SumSquares(queue, gradient, update, sums);
+        ops.SumSquares(queue, Tensor(gradient).Reshape({1, count}), update, sum);
       });
       for (const auto* result : {&main, &average, &square, &compute, &sgd_main, &momentum, &sums}) {
         ExpectEqual(*result);
       }
       ExpectNear(sum, 1e-14);
+    }
+  }
+}
+
+// Operands of the structs of a step are float64 here, and int64 where operations take them.
+Tensor AsWords(Tensor scalars) {
+  scalars.dtype = DType::kInt64;
+  return scalars;
+}
+
+TEST_F(CudaOpsTest, AStepIsDecidedAlike) {
+  constexpr std::int64_t kRows = 100'003;
+  for (const bool has_nan : {false, true}) {
+    for (const bool per_token : {false, true}) {
+      const StepRule rule = {.clip_grad = 1, .per_token_loss = per_token, .num_batches = 2};
+      const auto losses = Random(DType::kFloat32, {4097});
+      const auto aux = Random(DType::kFloat32, {1});
+      std::vector<double> values(kRows, 0.5);
+      if (has_nan) values[70'001] = std::nan("");
+      const auto rows = Values(DType::kFloat64, {kRows}, values);
+      // Of one rank.
+      const auto sums = Values(DType::kFloat64, {kWordsOf<StepSums> + 1},
+                               std::vector<double>(kWordsOf<StepSums> + 1));
+      const auto update = Values(DType::kFloat64, {6}, {1e-3, 1, 1, 0.25, 1, 0});
+      const auto means = Poisoned(DType::kFloat64, {2});
+      const auto outcome = Values(DType::kFloat64, {kWordsOf<StepOutcome>},
+                                  std::vector<double>(kWordsOf<StepOutcome>));
+      const auto failed = Values(DType::kFloat64, {1}, {0});
+      OnBoth([&](Ops& ops, Queue& queue) {
+        for (const std::int64_t batch : {0, 1}) {
+          ops.AddLosses(queue, rule, 4000, losses, aux, AsWords(sums),
+                        Tensor(means).Rows(batch, 1));
+        }
+        ops.AverageOverTokens(queue, AsWords(sums), AsWords(update));
+        ops.AddSquares(queue, rows, AsWords(sums), AsWords(outcome));
+        ops.DecideStep(queue, rule, AsWords(sums), AsWords(failed), AsWords(update),
+                       AsWords(outcome));
+      });
+      ExpectNear(means, 1e-12);
+      for (const auto* result : {&update, &failed}) ExpectEqual(*result);
+      const std::vector<double> cpu = outcome.Read(0);
+      const std::vector<double> gpu = outcome.Read(1);
+      for (std::size_t i = 0; i < cpu.size(); ++i) {
+        const bool is_no_number = std::isnan(cpu[i]);  // a norm, or the words of -1
+        EXPECT_EQ(std::isnan(gpu[i]), is_no_number) << "word " << i;
+        if (!is_no_number) EXPECT_NEAR(gpu[i], cpu[i], 1e-12 * std::abs(cpu[i])) << "word " << i;
+      }
     }
   }
 }

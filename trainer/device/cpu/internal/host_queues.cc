@@ -80,6 +80,7 @@ class InlineQueue final : public HostQueue {
     if (runs_at_once()) Note(AwaitHostEvent(event));
   }
   Status Synchronize() override { return failure_; }
+  Status Await(const Event& event) override { return AwaitHostEvent(event); }
 
  private:
   void Note(Status status) {
@@ -138,6 +139,7 @@ class ThreadQueue final : public HostQueue {
     if (event.state() != nullptr) Enqueue([event] { return AwaitHostEvent(event); });
   }
   Status Synchronize() override { return progress_->Await(num_enqueued_); }
+  Status Await(const Event& event) override { return AwaitHostEvent(event); }
 
  private:
   void Run() {

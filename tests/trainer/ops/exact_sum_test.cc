@@ -1,4 +1,4 @@
-#include "trainer/step/exact_sum.h"
+#include "trainer/ops/exact_sum.h"
 
 #include <algorithm>
 #include <bit>

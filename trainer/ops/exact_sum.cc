@@ -1,4 +1,4 @@
-#include "trainer/step/exact_sum.h"
+#include "trainer/ops/exact_sum.h"
 
 #include <bit>
 #include <cmath>
@@ -8,7 +8,7 @@ namespace ckpt::trainer {
 namespace {
 
 __extension__ using Uint128 = unsigned __int128;
-using Limbs = std::array<std::int64_t, ExactSum::kLimbs>;
+using Limbs = ExactSum::Limbs;
 
 constexpr int kLimbBits = 32;
 constexpr std::uint64_t kLimbMask = 0xFFFF'FFFF;
@@ -97,6 +97,13 @@ void ExactSum::Add(double term) {
   limb[2] += sign * static_cast<std::int64_t>(spread >> 64);
 }
 
+void ExactSum::Add(const ExactSum& other) {
+  ExactSum carried = other;
+  Limbs& mine = limbs();
+  for (std::size_t i = 0; i < kLimbs; ++i) mine[i] += carried.limbs()[i];
+  Carry(mine);
+}
+
 double ExactSum::Value() const {
   if (limbs_[kNotFinite] != 0) return std::numeric_limits<double>::quiet_NaN();
   Limbs limbs = limbs_;
@@ -107,7 +114,7 @@ double ExactSum::Value() const {
   return -Round(limbs);
 }
 
-std::span<std::int64_t, ExactSum::kLimbs> ExactSum::limbs() {
+ExactSum::Limbs& ExactSum::limbs() {
   Carry(limbs_);
   num_waiting_ = 0;
   return limbs_;
