@@ -31,6 +31,10 @@ class ForwardingOps : public trainer::Ops {
 
   explicit ForwardingOps(trainer::Ops& target) : target_(target) {}
 
+  [[nodiscard]] Status CheckSupports(const trainer::OpsNeeds& needs) const override {
+    return target_.CheckSupports(needs);
+  }
+
   void Gemm(Queue& queue, const GemmForm& form, const Tensor& a, const Tensor& b,
             const Tensor& d) override {
     Around("Gemm", [&] { target_.Gemm(queue, form, a, b, d); });

@@ -92,7 +92,10 @@ Result<ExitCode> RunEvaluate(const EvaluateOptions& options, Storage& storage,
     CKPT_ASSIGN_OR_RETURN(const auto batches,
                           trainer::BatchReader::Create(data, run.train, world.rank()));
     CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<RankSession> session, setup->StartRank(world));
-    const auto goes_on = []() -> Result<bool> { return true; };
+    const auto goes_on = [](const Status& read) -> Result<bool> {
+      if (!read.ok()) return read;
+      return true;
+    };
     CKPT_ASSIGN_OR_RETURN(const auto evaluation,
                           EvaluateBatches(session->trainer(), batches, num_batches, goes_on));
     if (world.rank() != 0) return OkStatus();

@@ -37,11 +37,17 @@ Result<BenchTimes> TimeSteps(const BenchPlan& plan, trainer::RankTrainer& traine
   const std::int64_t all = plan.warmup + plan.steps;
   if (progress != nullptr) progress->OnPhase("bench", static_cast<std::uint64_t>(all), 0);
   BenchTimes times;
+  std::int64_t enqueued = 0;
+  Clock::time_point start = Clock::now();  // of the step that is collected next
   for (std::int64_t step = 0; step < all; ++step) {
-    const trainer::HostMicroBatch batch = plan.tokens.At(step, rank);
-    const Clock::time_point start = Clock::now();
-    CKPT_ASSIGN_OR_RETURN(const trainer::StepReport report, trainer.Step({&batch, 1}));
-    if (step >= plan.warmup) times.step_ms.push_back(Milliseconds(Clock::now() - start));
+    while (enqueued < all && trainer.num_in_flight() < trainer.max_in_flight()) {
+      const trainer::HostMicroBatch batch = plan.tokens.At(enqueued++, rank);
+      CKPT_RETURN_IF_ERROR(trainer.Enqueue({&batch, 1}, {}));
+    }
+    CKPT_ASSIGN_OR_RETURN(const trainer::StepReport report, trainer.Collect());
+    const Clock::time_point end = Clock::now();
+    if (step >= plan.warmup) times.step_ms.push_back(Milliseconds(end - start));
+    start = end;
     if (step == 0) times.first_loss = report.loss;
     times.last_loss = report.loss;
     if (progress != nullptr) progress->OnDone("step", 1);

@@ -15,6 +15,7 @@
 #include "core/checkpoint/memory_source.h"
 #include "core/checkpoint/source.h"
 #include "trainer/checkpoint/state_map.h"
+#include "trainer/device/device.h"
 #include "trainer/step/rank_trainer.h"
 
 namespace ckpt::trainer {
@@ -22,17 +23,19 @@ namespace ckpt::trainer {
 // Saves share one block of memory. One thread.
 class Staging {
  public:
-  // Errors: kSystem.
+  // `device` outlives it and its source. Errors: kSystem.
   static Result<Staging> Create(const StateMap& map, int rank,
-                                std::span<const MemoryTensor> run_tensors);
+                                std::span<const MemoryTensor> run_tensors, Device& device);
 
-  // Copies the rows that `rank` writes, and no others. Errors: those of RankTrainer::ReadWeights
-  // and ReadMoment; kInternal (the trainer does not own the rows that the map names).
+  // Begins to copy the rows that `rank` writes, and no others; RankTrainer::AwaitReads waits for
+  // it. Errors: those of RankTrainer::ReadWeights and ReadMoment; kInternal (the trainer does not
+  // own the rows that the map names).
   Status Fill(RankTrainer& trainer);
 
   // Sum of the hashes of all staged rows of parameters, buffers and moments. A row's hash depends
   // on its key, its number and its bits. Exactly one rank stages each row, so the sum over all
   // ranks is the same on every mesh.
+  // REQUIRES: the copy is complete.
   [[nodiscard]] Hash128 SumRows() const;
 
   // The state as a checkpoint, of which only this rank's file can be read here. It uses this
@@ -52,7 +55,9 @@ class Staging {
   // another replica writes have no place.
   ParamStore::PlaceRows PlacesOf(std::string_view part, std::uint64_t& staged);
 
-  std::shared_ptr<Bytes> memory_;
+  [[nodiscard]] MutableByteSpan bytes() const { return {memory_->data(), memory_->size_bytes()}; }
+
+  std::shared_ptr<PinnedBuffer> memory_;
   std::map<std::string, std::vector<Slot>, std::less<>> slots_;  // by key
   std::uint64_t state_bytes_ = 0;  // staged bytes of parameters, buffers and moments
   std::shared_ptr<const CheckpointSource> source_;

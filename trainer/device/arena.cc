@@ -44,12 +44,19 @@ void Arena::Rewind(const Mark& mark) {
   position_ = mark;
 }
 
+Status Arena::Reserve(std::uint64_t size_bytes) {
+  CKPT_CHECK(chunks_.empty());
+  reserved_bytes_ = AlignUp(size_bytes);
+  return reserved_bytes_ == 0 ? OkStatus() : AddChunk(reserved_bytes_);
+}
+
 Status Arena::Consolidate() {
   CKPT_CHECK(position_.handed_out_bytes == 0);
   if (chunks_.empty()) return OkStatus();
   const std::uint64_t slab_bytes = AlignUp(peak_bytes_ + peak_bytes_ / kHeadroomDivisor);
   const bool is_slab =
-      chunks_.size() == 1 && chunks_.front().size_bytes() <= std::max(slab_bytes, chunk_bytes_);
+      chunks_.size() == 1 &&
+      chunks_.front().size_bytes() <= std::max({slab_bytes, chunk_bytes_, reserved_bytes_});
   if (is_slab) return OkStatus();
   CKPT_RETURN_IF_ERROR(queue_.Synchronize());
   chunks_.clear();

@@ -23,7 +23,9 @@ namespace ckpt::trainer {
 // most
 //
 //   2·D + chunk_bytes                  at any time,
-//   max(17/16·D + 256, chunk_bytes)    after Consolidate.
+//   max(17/16·D + 256, chunk_bytes)    after Consolidate,
+//
+// or what was reserved, if that is more.
 //
 // Contents of a new tensor are undefined.
 class Arena {
@@ -45,6 +47,10 @@ class Arena {
   [[nodiscard]] Mark Position() const { return position_; }
   // Takes back everything allocated since `mark`.
   void Rewind(const Mark& mark);
+
+  // Makes one slab of this size, so that a step that needs no more allocates nothing. 0: none.
+  // REQUIRES: nothing was allocated yet. Errors: kSystem (out of memory).
+  Status Reserve(std::uint64_t size_bytes);
 
   // Call it between steps: replaces the chunks by one slab that is large enough for the largest
   // step so far. Waits for the queue if it replaces anything.
@@ -69,6 +75,7 @@ class Arena {
   std::vector<Buffer> chunks_;
   Mark position_;
   std::uint64_t peak_bytes_ = 0;
+  std::uint64_t reserved_bytes_ = 0;
 };
 
 // Rewinds an arena, at the end of a scope, to where it was at the start.

@@ -48,7 +48,7 @@ class Queue {
   // its events still count as reached.
   virtual Status Synchronize() = 0;
   // Blocks the caller until the work before `event`, a point of this queue, has run. Later work
-  // need not have run.
+  // need not have run. Any thread may call it.
   //
   // Errors: the first failure of that work, as Synchronize.
   virtual Status Await(const Event& event) = 0;

@@ -7,7 +7,7 @@
 
 #include "core/base/units.h"
 #include "trainer/optim/optimizer.h"
-#include "trainer/rehearsal/rehearse_step.h"
+#include "trainer/step/rehearse_step.h"
 #include "trainer/step/step_buffers.h"
 #include "trainer/step/trained_units.h"
 

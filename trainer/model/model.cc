@@ -163,6 +163,11 @@ class Decoder final : public Model {
 
 Status Decoder::Build() {
   CKPT_RETURN_IF_ERROR(AllocateExpertState());
+  CKPT_RETURN_IF_ERROR(arena_.Reserve(runtime_.activation_bytes));
+  if (runtime_.seq > 0) {
+    CKPT_RETURN_IF_ERROR(rope_.Prepare(*runtime_.device, *runtime_.queue,
+                                       StatisticsDtype(runtime_.compute), runtime_.seq));
+  }
   units_ = ListUnits(config_, runtime_.moe.rank(), runtime_.moe.ranks());
   std::int64_t num_moe_layers = 0;
   for (int index = 0; index < config_.num_layers; ++index) {

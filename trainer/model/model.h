@@ -27,6 +27,10 @@ struct ModelRuntime {
   bool recompute = false;  // keep only each layer's input, and run the layer again in backward
   int prefetch_depth = 1;  // layers whose weights are requested ahead of the one that runs
   MoeRuntime moe;
+  // Made when the model is: memory for activations, and tables for sequences of this length. A
+  // micro-batch that needs more gets it when it comes.
+  std::uint64_t activation_bytes = 0;
+  std::int64_t seq = 0;
 };
 
 // One micro-batch of a rank, in device memory.

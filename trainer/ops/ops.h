@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "core/base/status.h"
+#include "core/tensor/dtype.h"
 #include "trainer/device/queue.h"
 #include "trainer/device/tensor.h"
 #include "trainer/ops/gradient.h"
@@ -130,9 +132,20 @@ struct SgdForm {
   double weight_decay = 0;
 };
 
+// What a run asks of a backend.
+struct OpsNeeds {
+  DType compute = DType::kFloat32;
+  DType gradients = DType::kFloat32;  // int64: fixed point
+  bool has_experts = false;
+};
+
 class Ops {
  public:
   virtual ~Ops() = default;
+
+  // Refuses what the backend cannot compute, before anything is allocated for it. Errors:
+  // kUnsupported, all at once, each with what it can compute.
+  [[nodiscard]] virtual Status CheckSupports(const OpsNeeds& needs) const = 0;
 
   // --- matrix products ---------------------------------------------------------------------------
   // d [m, n] = op(a) [m, k] · op(b) [k, n]. d has the dtype of a and b, or any dtype of gradients.

@@ -7,7 +7,6 @@
 
 #include "core/base/check.h"
 #include "trainer/optim/weight_decay.h"
-#include "trainer/params/piece_rows.h"
 
 namespace ckpt::trainer {
 
@@ -38,7 +37,7 @@ int NumMoments(const OptimizerConfig& config) {
 
 Result<Optimizer> Optimizer::Create(const OptimizerConfig& config, ParamStore& store, Ops& ops,
                                     Device& device) {
-  Optimizer optimizer(config, store, ops, device);
+  Optimizer optimizer(config, store, ops);
   for (std::size_t i = 0; i < store.mains().size(); ++i) {
     const MainArrays& main = store.mains()[i];
     if (!main.gradient) continue;
@@ -109,9 +108,9 @@ void Optimizer::Step(Queue& queue, const Tensor& update) {
 Status Optimizer::SetMoment(int moment, const ParamStore::FillRows& fill, Queue& queue) {
   CKPT_CHECK(moment >= 0 && moment < NumMoments(config_));
   for (const State& state : states_) {
-    CKPT_RETURN_IF_ERROR(FillPieces(store_->mains()[state.group].pieces,
-                                    state.moments[static_cast<std::size_t>(moment)], fill, *ops_,
-                                    *device_, queue));
+    CKPT_RETURN_IF_ERROR(store_->piece_rows().Fill(store_->mains()[state.group].pieces,
+                                                   state.moments[static_cast<std::size_t>(moment)],
+                                                   fill, queue));
   }
   return OkStatus();
 }
@@ -119,9 +118,9 @@ Status Optimizer::SetMoment(int moment, const ParamStore::FillRows& fill, Queue&
 Status Optimizer::ReadMoment(int moment, const ParamStore::PlaceRows& place, Queue& queue) {
   CKPT_CHECK(moment >= 0 && moment < NumMoments(config_));
   for (const State& state : states_) {
-    CKPT_RETURN_IF_ERROR(ReadPieces(store_->mains()[state.group].pieces,
-                                    state.moments[static_cast<std::size_t>(moment)], place, *ops_,
-                                    *device_, queue));
+    CKPT_RETURN_IF_ERROR(store_->piece_rows().Read(store_->mains()[state.group].pieces,
+                                                   state.moments[static_cast<std::size_t>(moment)],
+                                                   place, queue));
   }
   return OkStatus();
 }

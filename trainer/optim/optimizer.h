@@ -56,8 +56,8 @@ class Optimizer {
   // on the device. If the device skips it, the caller sets the number of updates back.
   void Step(Queue& queue, const Tensor& update);
 
-  // Set moment number `moment` of every weight that this rank updates, from float32; or copy it to
-  // the host as ParamStore::ReadWeights does. Both block.
+  // Sets moment number `moment` of every weight that this rank updates, from float32, and blocks;
+  // or enqueues copies of it to the host as ParamStore::ReadWeights does.
   //
   // REQUIRES: 0 <= moment < NumMoments. Errors: those of `fill` and of the queue, kSystem.
   Status SetMoment(int moment, const ParamStore::FillRows& fill, Queue& queue);
@@ -76,14 +76,13 @@ class Optimizer {
     bool decays = false;
   };
 
-  Optimizer(const OptimizerConfig& config, ParamStore& store, Ops& ops, Device& device)
-      : config_(config), store_(&store), ops_(&ops), device_(&device) {}
+  Optimizer(const OptimizerConfig& config, ParamStore& store, Ops& ops)
+      : config_(config), store_(&store), ops_(&ops) {}
   void AddRuns(std::size_t state, const MainArrays& main);
 
   OptimizerConfig config_;
   ParamStore* store_;
   Ops* ops_;
-  Device* device_;
   std::vector<Buffer> memory_;
   std::vector<State> states_;
   std::vector<Run> runs_;

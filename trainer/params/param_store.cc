@@ -4,7 +4,6 @@
 #include <limits>
 #include <utility>
 
-#include "trainer/params/piece_rows.h"
 #include "trainer/params/slot_pool.h"
 
 namespace ckpt::trainer {
@@ -37,13 +36,14 @@ class ParamStore::Impl {
         device_(device),
         compute_(compute),
         options_(options),
+        piece_rows_(ops, device),
         gather_(device.MakeQueue("gather")),
         gather_outer_(device.MakeQueue("gather outer")),
         reduce_(device.MakeQueue("reduce")) {}
 
   Status Allocate();
   Status SetWeights(const FillRows& fill);
-  Status ReadWeights(const PlaceRows& place);
+  Status ReadWeights(const PlaceRows& place, Queue& queue);
 
   void BeginStep(int num_micro_batches);
   void BeginMicroBatch() { ++micro_batch_; }
@@ -57,6 +57,7 @@ class ParamStore::Impl {
   std::span<const Gradient> AcquireGradients(int unit);
   void ReduceGradients(int unit);
 
+  [[nodiscard]] PieceRows& piece_rows() { return piece_rows_; }
   [[nodiscard]] std::span<const MainArrays> mains() const { return mains_; }
   [[nodiscard]] const ShardPlan& plan() const { return plan_; }
   [[nodiscard]] const ParamStoreCounters& counters() const { return counters_; }
@@ -146,6 +147,7 @@ class ParamStore::Impl {
   Device& device_;
   Queue& compute_;
   const ParamStoreOptions options_;
+  PieceRows piece_rows_;
 
   std::vector<GroupArrays> arrays_;  // parallel to plan_.groups
   std::vector<MainArrays> mains_;
@@ -270,7 +272,7 @@ Status ParamStore::Impl::SetWeights(const FillRows& fill) {
   AwaitWeightReaders();
   Status filled;
   for (const MainArrays& main : mains_) {
-    filled = FillPieces(main.pieces, main.weights, fill, ops_, device_, compute_);
+    filled = piece_rows_.Fill(main.pieces, main.weights, fill, compute_);
     if (!filled.ok()) break;
     if (main.compute) ops_.Cast(compute_, main.weights, main.compute);
   }
@@ -280,9 +282,9 @@ Status ParamStore::Impl::SetWeights(const FillRows& fill) {
   return filled.ok() ? refreshed : filled;
 }
 
-Status ParamStore::Impl::ReadWeights(const PlaceRows& place) {
+Status ParamStore::Impl::ReadWeights(const PlaceRows& place, Queue& queue) {
   for (const MainArrays& main : mains_) {
-    CKPT_RETURN_IF_ERROR(ReadPieces(main.pieces, main.weights, place, ops_, device_, compute_));
+    CKPT_RETURN_IF_ERROR(piece_rows_.Read(main.pieces, main.weights, place, queue));
   }
   return OkStatus();
 }
@@ -589,7 +591,10 @@ Result<std::unique_ptr<ParamStore>> ParamStore::Create(const std::vector<UnitSpe
 }
 
 Status ParamStore::SetWeights(const FillRows& fill) { return impl_->SetWeights(fill); }
-Status ParamStore::ReadWeights(const PlaceRows& place) { return impl_->ReadWeights(place); }
+Status ParamStore::ReadWeights(const PlaceRows& place, Queue& queue) {
+  return impl_->ReadWeights(place, queue);
+}
+PieceRows& ParamStore::piece_rows() { return impl_->piece_rows(); }
 void ParamStore::BeginStep(int num_micro_batches) { impl_->BeginStep(num_micro_batches); }
 void ParamStore::BeginMicroBatch() { impl_->BeginMicroBatch(); }
 void ParamStore::FinishGradients() { impl_->FinishGradients(); }

@@ -4,19 +4,18 @@
 #define CKPT_TRAINER_PARAMS_PARAM_STORE_H_
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "core/base/bytes.h"
 #include "core/base/result.h"
 #include "trainer/device/device.h"
 #include "trainer/ops/ops.h"
 #include "trainer/params/mesh_comms.h"
 #include "trainer/params/param_access.h"
 #include "trainer/params/param_piece.h"
+#include "trainer/params/piece_rows.h"
 #include "trainer/params/shard_plan.h"
 
 namespace ckpt::trainer {
@@ -75,16 +74,16 @@ class ParamStore final : public ParamAccess {
   // Sets every weight that this rank owns: `fill(spec, row_begin, rows, values)` writes rows of one
   // parameter in float32. Then updates the compute weights on all ranks. Every rank calls it.
   // Errors: those of `fill` and of the queues.
-  using FillRows = std::function<Status(const ParamSpec& spec, std::int64_t row_begin,
-                                        std::int64_t rows, std::span<float> values)>;
+  using FillRows = ckpt::trainer::FillRows;
   Status SetWeights(const FillRows& fill);
-  // Copies the weights that this rank owns to the host in float32. The rows of a piece go, in C
-  // order, to `place(piece)`, which must be valid until the call returns. A piece for which it
-  // returns an empty span is not copied. Blocks.
+  // Enqueues copies to the host of the weights that this rank owns. `place` is called before the
+  // call returns; the places are valid until `queue` has run the copies.
   //
-  // REQUIRES: a place has the size of its piece. Errors: those of the queue, kSystem.
-  using PlaceRows = std::function<MutableByteSpan(const ParamPiece& piece)>;
-  Status ReadWeights(const PlaceRows& place);
+  // REQUIRES: `queue` waits for the work that writes the weights. Errors: kSystem.
+  using PlaceRows = ckpt::trainer::PlaceRows;
+  Status ReadWeights(const PlaceRows& place, Queue& queue);
+  // For copies of other arrays with the same pieces.
+  [[nodiscard]] PieceRows& piece_rows();
 
   void BeginStep(int num_micro_batches);
   void BeginMicroBatch();

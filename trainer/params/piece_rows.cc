@@ -1,57 +1,89 @@
 #include "trainer/params/piece_rows.h"
 
 #include <algorithm>
-#include <cstdint>
-#include <vector>
+#include <cstddef>
+#include <utility>
 
 #include "core/base/check.h"
-#include "core/base/result.h"
 
 namespace ckpt::trainer {
 namespace {
 
-constexpr std::int64_t kBlockElems = 64 << 10;  // elements that are cast at a time
-
-// Memory for casting elements of another dtype from or to float32, a block at a time: a whole
-// embedding would be the largest allocation of a run. None if the array is float32.
-Result<Buffer> AllocateBlock(const Tensor& array, Device& device) {
-  if (array.dtype == DType::kFloat32) return Buffer();
-  return device.Allocate(kBlockElems * sizeof(float), MemoryUse::kOther);
-}
+constexpr std::int64_t kBlockElems = 64 << 10;
+// Elements that are set at once; as many as a row has, if these are more.
+constexpr std::int64_t kStagedElems = std::int64_t{1} << 20;
 
 Tensor ElementsOf(const ParamPiece& piece, const Tensor& array) {
   return array.Rows(piece.main_offset, piece.rows * piece.row_elems);
 }
 
+std::int64_t RowsAtOnce(const ParamPiece& piece) {
+  return std::max<std::int64_t>(1, std::min(kStagedElems / piece.row_elems, piece.rows));
+}
+
 }  // namespace
 
-Status FillPieces(std::span<const ParamPiece> pieces, const Tensor& array,
-                  const ParamStore::FillRows& fill, Ops& ops, Device& device, Queue& queue) {
-  CKPT_ASSIGN_OR_RETURN(const Buffer block_memory, AllocateBlock(array, device));
-  std::vector<float> host;
-  for (const ParamPiece& piece : pieces) {
-    const Tensor elements = ElementsOf(piece, array);
-    const std::int64_t num_elems = elements.num_elems();
-    host.resize(static_cast<std::size_t>(num_elems));
-    CKPT_RETURN_IF_ERROR(fill(*piece.spec, piece.row_begin, piece.rows, host));
-    if (array.dtype == DType::kFloat32) {
-      device.CopyFromHost(queue, host.data(), elements);
-    } else {
-      for (std::int64_t first = 0; first < num_elems; first += kBlockElems) {
-        const std::int64_t elems = std::min(kBlockElems, num_elems - first);
-        const Tensor block(block_memory.data(), DType::kFloat32, {elems});
-        device.CopyFromHost(queue, &host[static_cast<std::size_t>(first)], block);
-        ops.Cast(queue, block, elements.Rows(first, elems));
-      }
-    }
-    CKPT_RETURN_IF_ERROR(queue.Synchronize());  // before `host` is reused
+Status PieceRows::Reserve(std::int64_t elems) {
+  const std::uint64_t size_bytes = static_cast<std::uint64_t>(elems) * sizeof(float);
+  for (Half& half : halves_) {
+    if (half.memory.size_bytes() >= size_bytes) continue;
+    half.memory = PinnedBuffer();
+    CKPT_ASSIGN_OR_RETURN(half.memory, device_->AllocatePinned(size_bytes));
   }
   return OkStatus();
 }
 
-Status ReadPieces(std::span<const ParamPiece> pieces, const Tensor& array,
-                  const ParamStore::PlaceRows& place, Ops& ops, Device& device, Queue& queue) {
-  CKPT_ASSIGN_OR_RETURN(const Buffer block_memory, AllocateBlock(array, device));
+Result<Tensor> PieceRows::Block(Buffer& memory, std::int64_t elems) {
+  CKPT_CHECK(elems <= kBlockElems);
+  if (memory.size_bytes() == 0) {
+    CKPT_ASSIGN_OR_RETURN(memory,
+                          device_->Allocate(kBlockElems * sizeof(float), MemoryUse::kOther));
+  }
+  return Tensor(memory.data(), DType::kFloat32, {elems});
+}
+
+Status PieceRows::Write(const float* host, const Tensor& elements, Queue& queue) {
+  if (elements.dtype == DType::kFloat32) {
+    device_->CopyFromHost(queue, host, elements);
+    return OkStatus();
+  }
+  const std::int64_t num_elems = elements.num_elems();
+  for (std::int64_t first = 0; first < num_elems; first += kBlockElems) {
+    const std::int64_t elems = std::min(kBlockElems, num_elems - first);
+    CKPT_ASSIGN_OR_RETURN(const Tensor block, Block(fill_block_, elems));
+    device_->CopyFromHost(queue, host + first, block);
+    ops_->Cast(queue, block, elements.Rows(first, elems));
+  }
+  return OkStatus();
+}
+
+Status PieceRows::Fill(std::span<const ParamPiece> pieces, const Tensor& array,
+                       const FillRows& fill, Queue& queue) {
+  std::int64_t staged_elems = 0;
+  for (const ParamPiece& piece : pieces) {
+    staged_elems = std::max(staged_elems, RowsAtOnce(piece) * piece.row_elems);
+  }
+  CKPT_RETURN_IF_ERROR(Reserve(staged_elems));
+  std::size_t turn = 0;
+  for (const ParamPiece& piece : pieces) {
+    const Tensor elements = ElementsOf(piece, array);
+    for (std::int64_t row = 0; row < piece.rows; row += RowsAtOnce(piece)) {
+      const std::int64_t rows = std::min(RowsAtOnce(piece), piece.rows - row);
+      Half& half = halves_[turn++ % halves_.size()];
+      CKPT_RETURN_IF_ERROR(queue.Await(half.read));
+      const std::span floats(reinterpret_cast<float*>(half.memory.data()),
+                             static_cast<std::size_t>(rows * piece.row_elems));
+      CKPT_RETURN_IF_ERROR(fill(*piece.spec, piece.row_begin + row, rows, floats));
+      CKPT_RETURN_IF_ERROR(Write(
+          floats.data(), elements.Rows(row * piece.row_elems, rows * piece.row_elems), queue));
+      half.read = queue.Record();
+    }
+  }
+  return queue.Synchronize();
+}
+
+Status PieceRows::Read(std::span<const ParamPiece> pieces, const Tensor& array,
+                       const PlaceRows& place, Queue& queue) {
   for (const ParamPiece& piece : pieces) {
     const MutableByteSpan host = place(piece);
     if (host.empty()) continue;
@@ -59,17 +91,17 @@ Status ReadPieces(std::span<const ParamPiece> pieces, const Tensor& array,
     const std::int64_t num_elems = elements.num_elems();
     CKPT_CHECK(host.size() == static_cast<std::size_t>(num_elems) * sizeof(float));
     if (array.dtype == DType::kFloat32) {
-      device.CopyToHost(queue, elements, host.data());
+      device_->CopyToHost(queue, elements, host.data());
       continue;
     }
     for (std::int64_t first = 0; first < num_elems; first += kBlockElems) {
       const std::int64_t elems = std::min(kBlockElems, num_elems - first);
-      const Tensor block(block_memory.data(), DType::kFloat32, {elems});
-      ops.Cast(queue, elements.Rows(first, elems), block);
-      device.CopyToHost(queue, block, &host[static_cast<std::size_t>(first) * sizeof(float)]);
+      CKPT_ASSIGN_OR_RETURN(const Tensor block, Block(read_block_, elems));
+      ops_->Cast(queue, elements.Rows(first, elems), block);
+      device_->CopyToHost(queue, block, &host[static_cast<std::size_t>(first) * sizeof(float)]);
     }
   }
-  return queue.Synchronize();
+  return OkStatus();
 }
 
 }  // namespace ckpt::trainer

@@ -1,8 +1,11 @@
 #include "trainer/random/philox.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <numbers>
+#include <thread>
+#include <vector>
 
 #include "core/base/check.h"
 
@@ -44,6 +47,22 @@ void NormalPair(std::uint32_t radius_bits, std::uint32_t angle_bits, float* out)
   out[1] = static_cast<float>(radius * std::sin(angle));
 }
 
+// Numbers that are worth a thread.
+constexpr std::size_t kThreadNumbers = 16 << 10;
+
+void FillPart(Key key, std::uint64_t begin, std::span<float> out) {
+  std::size_t filled = 0;
+  while (filled < out.size()) {
+    const std::uint64_t position = begin + filled;
+    const Block bits = BlockAt(key, position / 4, 0, Use::kNormal);
+    std::array<float, 4> numbers;
+    NormalPair(bits[0], bits[1], &numbers[0]);
+    NormalPair(bits[2], bits[3], &numbers[2]);
+    for (std::size_t i = position % 4; i < 4 && filled < out.size(); ++i)
+      out[filled++] = numbers[i];
+  }
+}
+
 }  // namespace
 
 Block Philox(Block counter, Key key) {
@@ -74,16 +93,18 @@ Key StreamKey(std::uint64_t seed, std::string_view name) {
   return {state[0], state[1]};
 }
 
-void FillNormal(Key key, std::uint64_t begin, std::span<float> out) {
-  std::size_t filled = 0;
-  while (filled < out.size()) {
-    const std::uint64_t position = begin + filled;
-    const Block bits = BlockAt(key, position / 4, 0, Use::kNormal);
-    std::array<float, 4> numbers;
-    NormalPair(bits[0], bits[1], &numbers[0]);
-    NormalPair(bits[2], bits[3], &numbers[2]);
-    for (std::size_t i = position % 4; i < 4 && filled < out.size(); ++i)
-      out[filled++] = numbers[i];
+void FillNormal(Key key, std::uint64_t begin, std::span<float> out, int threads) {
+  const std::size_t parts =
+      std::clamp<std::size_t>(out.size() / kThreadNumbers, 1, static_cast<std::size_t>(threads));
+  std::vector<std::jthread> helpers;
+  for (std::size_t part = 0; part < parts; ++part) {
+    const std::size_t first = out.size() * part / parts;
+    const std::span<float> mine = out.subspan(first, out.size() * (part + 1) / parts - first);
+    if (part + 1 == parts) {
+      FillPart(key, begin + first, mine);
+    } else {
+      helpers.emplace_back([key, at = begin + first, mine] { FillPart(key, at, mine); });
+    }
   }
 }
 

@@ -7,6 +7,9 @@ namespace {
 
 class IdleOps final : public Ops {
  public:
+  [[nodiscard]] Status CheckSupports(const OpsNeeds& /*needs*/) const override {
+    return OkStatus();
+  }
   void Gemm(Queue& /*queue*/, const GemmForm& /*form*/, const Tensor& /*a*/, const Tensor& /*b*/,
             const Tensor& /*d*/) override {}
   void GroupedForward(Queue& /*queue*/, const Tensor& /*x*/, const Tensor& /*weights*/,

@@ -37,7 +37,8 @@ CheckpointSettings ReadCheckpointSettings(trainer::SettingsReader& reader) {
   }
   settings.finetune = reader.Flag("finetune", false);
   settings.restart_data = reader.Flag("restart_data", false);
-  settings.save_proof = reader.Flag("save_proof", true);
+  // Weights alone cannot be proved: nothing resumes from them.
+  settings.save_proof = reader.Flag("save_proof", true) && settings.save_format->run != nullptr;
   settings.prove = reader.Flag("prove", false);
   if (settings.prove && settings.finetune) {
     reader.Refuse("prove", "needs the whole state, and finetune takes only the weights");

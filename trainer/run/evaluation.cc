@@ -1,24 +1,25 @@
 #include "trainer/run/evaluation.h"
 
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
+
+#include "trainer/data/batch_ahead.h"
 
 namespace ckpt::train {
 
 Result<std::optional<trainer::Evaluation>> EvaluateBatches(
     trainer::RankTrainer& trainer, const trainer::BatchReader& batches, std::int64_t num_batches,
-    const std::function<Result<bool>()>& goes_on) {
+    const std::function<Result<bool>(const Status& read)>& goes_on) {
+  trainer::BatchAhead ahead(batches, batches.SamplesOf(num_batches));
   const bool per_token = trainer.config().per_token_loss;
   trainer::Evaluation total;
   double weights = 0;
   for (std::int64_t i = 0; i < num_batches; ++i) {
-    CKPT_ASSIGN_OR_RETURN(const bool is_wanted, goes_on());
+    const Result<trainer::BatchAhead::Batch> batch = ahead.Take(batches.SamplesOf(i));
+    CKPT_ASSIGN_OR_RETURN(const bool is_wanted, goes_on(batch.ok() ? OkStatus() : batch.status()));
     if (!is_wanted) return std::optional<trainer::Evaluation>();
-    CKPT_ASSIGN_OR_RETURN(const std::vector<trainer::HostMicroBatch> batch,
-                          batches.ReadStep(batches.SamplesOf(i)));
-    Result<trainer::Evaluation> one = trainer.Evaluate(batch);
+    Result<trainer::Evaluation> one = trainer.Evaluate(*batch);
     if (!one.ok()) {
       return std::move(one).status().While(fmt::format("evaluating global samples {} to {}",
                                                        batches.SamplesOf(i),

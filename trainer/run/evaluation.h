@@ -14,13 +14,13 @@ namespace ckpt::train {
 
 // The loss over the first `num_batches` of `batches`, each of the run's global batch size: always
 // the same ones. It is the mean of their losses, or the mean over all their tokens if a step's loss
-// is (`calculate_per_token_loss`). Every rank calls it. All ranks call `goes_on` between batches;
-// if it returns false, the result is empty.
+// is (`calculate_per_token_loss`). Every rank calls it. All ranks call `goes_on`
+// before each batch, with the outcome of reading it; if it returns false, the result is empty.
 //
-// REQUIRES: num_batches > 0. Errors: those of BatchReader, RankTrainer::Evaluate and `goes_on`.
+// REQUIRES: num_batches > 0. Errors: those of `goes_on` and RankTrainer::Evaluate.
 Result<std::optional<trainer::Evaluation>> EvaluateBatches(
     trainer::RankTrainer& trainer, const trainer::BatchReader& batches, std::int64_t num_batches,
-    const std::function<Result<bool>()>& goes_on);
+    const std::function<Result<bool>(const Status& read)>& goes_on);
 
 }  // namespace ckpt::train
 

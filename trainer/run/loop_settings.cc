@@ -1,6 +1,14 @@
 #include "trainer/run/loop_settings.h"
 
+#include <algorithm>
+
 namespace ckpt::train {
+
+std::int64_t LastStep(const LoopSettings& settings, std::int64_t iteration) {
+  if (settings.exit_interval == 0) return settings.train_iters;
+  const std::int64_t next_exit = (iteration / settings.exit_interval + 1) * settings.exit_interval;
+  return std::min(settings.train_iters, next_exit);
+}
 
 LoopSettings ReadLoopSettings(trainer::SettingsReader& reader) {
   LoopSettings settings;

@@ -20,6 +20,9 @@ struct LoopSettings {
   Path tensorboard_dir;              // event files; empty: none
 };
 
+// The step after which a run ends that has done `iteration` steps.
+[[nodiscard]] std::int64_t LastStep(const LoopSettings& settings, std::int64_t iteration);
+
 // Errors: kUsage, all at once, reported by `reader`.
 LoopSettings ReadLoopSettings(trainer::SettingsReader& reader);
 

@@ -23,7 +23,8 @@ Result<std::unique_ptr<RankSession>> RankSession::Create(const SessionInput& inp
   CKPT_ASSIGN_OR_RETURN(session->trainer_,
                         trainer::RankTrainer::Create(config, world,
                                                      {.device = session->backend_.device.get(),
-                                                      .ops = session->backend_.ops.get()}));
+                                                      .ops = session->backend_.ops.get(),
+                                                      .host_threads = input.threads}));
   session->checkpoints_.emplace(
       input.storage, input.checkpoints, input.run, *session->trainer_, world,
       RunVoice{.say = session->notice_, .make_progress = input.make_save_progress});

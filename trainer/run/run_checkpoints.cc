@@ -22,6 +22,27 @@
 #include "trainer/run/internal/published_model.h"
 
 namespace ckpt::train {
+namespace {
+
+template <typename T>
+bool HasEnded(const std::future<T>& work) {
+  return work.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+}
+
+// Adds the time of a scope to a sum.
+class Stopwatch {
+ public:
+  explicit Stopwatch(std::chrono::duration<double>& sum) : sum_(sum) {}
+  ~Stopwatch() { sum_ += std::chrono::steady_clock::now() - start_; }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  std::chrono::duration<double>& sum_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace
 
 RunCheckpoints::RunCheckpoints(Storage& storage, CheckpointSettings settings, const RunConfig& run,
                                trainer::RankTrainer& trainer, trainer::HostGroup& world,
@@ -85,7 +106,8 @@ Status RunCheckpoints::AllocateStaging() {
         format_.run->run_tensors({.seed = run_.train.seed, .tensor_ranks = tensor_ranks_});
   }
   CKPT_ASSIGN_OR_RETURN(const trainer::StateMap map, trainer::MapState(run_.train, run_tensors));
-  CKPT_ASSIGN_OR_RETURN(staging_, trainer::Staging::Create(map, world_.rank(), run_tensors));
+  CKPT_ASSIGN_OR_RETURN(
+      staging_, trainer::Staging::Create(map, world_.rank(), run_tensors, trainer_.device()));
   return OkStatus();
 }
 
@@ -94,16 +116,16 @@ Status RunCheckpoints::Stage() {
   return staging_->Fill(trainer_);
 }
 
-Status RunCheckpoints::PlanFirstSave(const RunProgress& start) {
+Status RunCheckpoints::PlanFirstSave(const RunProgress& start, std::int64_t last_step) {
   CKPT_RETURN_IF_ERROR(AllocateStaging());
   CKPT_ASSIGN_OR_RETURN(const TrainingSave save, Plan(Taken()));
-  return world_.rank() == 0 ? CheckDisk(save.plan.write, start) : OkStatus();
+  return world_.rank() == 0 ? CheckDisk(save.plan.write, start, last_step) : OkStatus();
 }
 
-Result<SavesAhead> RunCheckpoints::LookAhead(const WritePlan& plan,
-                                             const RunProgress& start) const {
+Result<SavesAhead> RunCheckpoints::LookAhead(const WritePlan& plan, const RunProgress& start,
+                                             std::int64_t last_step) const {
   SavesAhead ahead;
-  ahead.saves = CountSaves(start.iteration, run_.loop.train_iters, settings_.save_interval);
+  ahead.saves = CountSaves(start.iteration, last_step, settings_.save_interval);
   ahead.keep = settings_.keep_checkpoints;
   CKPT_ASSIGN_OR_RETURN(const std::vector<ManifestFile> files, PlannedFiles(storage_, plan));
   ahead.checkpoint_bytes = BytesWithParity(files, /*parity_group=*/0);
@@ -117,8 +139,9 @@ Result<SavesAhead> RunCheckpoints::LookAhead(const WritePlan& plan,
   return ahead;
 }
 
-Status RunCheckpoints::CheckDisk(const WritePlan& plan, const RunProgress& start) {
-  CKPT_ASSIGN_OR_RETURN(const SavesAhead ahead, LookAhead(plan, start));
+Status RunCheckpoints::CheckDisk(const WritePlan& plan, const RunProgress& start,
+                                 std::int64_t last_step) {
+  CKPT_ASSIGN_OR_RETURN(const SavesAhead ahead, LookAhead(plan, start, last_step));
   save_bytes_ = BytesAtSave(ahead, 1);
   const std::optional<std::uint64_t> free_bytes = FreeBytes(settings_.save);
   if (!free_bytes) return OkStatus();
@@ -133,14 +156,19 @@ Status RunCheckpoints::CheckDisk(const WritePlan& plan, const RunProgress& start
   return OkStatus();
 }
 
-Status RunCheckpoints::Prepare(const RunProgress& start) {
-  Status planned = AgreeOn(world_, PlanFirstSave(start));
+Status RunCheckpoints::Prepare(const RunProgress& start, std::int64_t last_step) {
+  Status planned = AgreeOn(world_, PlanFirstSave(start, last_step));
   return planned.ok() ? std::move(planned)
                       : std::move(planned).While("planning the first checkpoint");
 }
 
-Result<std::string> RunCheckpoints::DigestStaged(const RunProgress& progress) {
-  const Hash128 mine = staging_->SumRows();
+Result<Hash128> RunCheckpoints::SumStaged() {
+  CKPT_RETURN_IF_ERROR(trainer_.AwaitReads());
+  return staging_->SumRows();
+}
+
+Result<std::string> RunCheckpoints::DigestOf(const Hash128& mine, const RunProgress& progress,
+                                             std::int64_t updates) {
   std::vector<Hash128> all(static_cast<std::size_t>(world_.size()));
   CKPT_RETURN_IF_ERROR(
       world_.Exchange(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all))));
@@ -148,8 +176,7 @@ Result<std::string> RunCheckpoints::DigestStaged(const RunProgress& progress) {
   for (const Hash128& of_rank : all) sum = sum + of_rank;
   const std::array<std::uint64_t, 5> whole = {
       sum.high, sum.low, static_cast<std::uint64_t>(progress.iteration),
-      static_cast<std::uint64_t>(progress.consumed_samples),
-      static_cast<std::uint64_t>(trainer_.optimizer().steps())};
+      static_cast<std::uint64_t>(progress.consumed_samples), static_cast<std::uint64_t>(updates)};
   return HashHex(HashAlgorithm::kXxh3, std::as_bytes(std::span(whole)));
 }
 
@@ -203,21 +230,23 @@ std::optional<ManifestOrigin> RunCheckpoints::Origin() const {
 
 Status RunCheckpoints::Take(const RunProgress& progress) {
   CKPT_RETURN_IF_ERROR(Finish());
+  waited_ = {};
+  const Stopwatch watch(waited_);
   const Clock::time_point start = Clock::now();
   CKPT_RETURN_IF_ERROR(AgreeOn(world_, Stage()));
-  CKPT_ASSIGN_OR_RETURN(std::string digest, DigestStaged(progress));
-  taken_ = {.progress = progress,
-            .updates = trainer_.optimizer().steps(),
-            .digest = std::move(digest),
-            .copying = Clock::now() - start};
+  Taken& taken = taken_.emplace();
+  taken.progress = progress;
+  taken.updates = trainer_.optimizer().steps();
+  taken.hashing = std::async(std::launch::async, [this] { return SumStaged(); });
+  taken.copying = Clock::now() - start;
   return OkStatus();
 }
 
 Status RunCheckpoints::Write(std::optional<double> next_loss) {
-  Taken taken = std::exchange(taken_, std::nullopt).value();
-  taken.progress.next_loss = next_loss;
-  CKPT_RETURN_IF_ERROR(Start(taken));
-  return settings_.async_save ? OkStatus() : Finish();
+  taken_->progress.next_loss = next_loss;
+  taken_->is_wanted = true;
+  taken_->start = Clock::now();
+  return settings_.async_save ? Poll() : Finish();
 }
 
 Status RunCheckpoints::Save(const RunProgress& progress) {
@@ -225,10 +254,29 @@ Status RunCheckpoints::Save(const RunProgress& progress) {
   return Write(progress.next_loss);
 }
 
-Status RunCheckpoints::Start(const Taken& taken) {
-  const Clock::time_point start = Clock::now();
-  CKPT_ASSIGN_OR_RETURN(TrainingSave save, Plan(taken));
+Status RunCheckpoints::Advance() {
+  const bool is_planned = taken_->planning.valid();
+  const bool is_ready = is_planned ? HasEnded(taken_->planning) : HasEnded(taken_->hashing);
+  CKPT_ASSIGN_OR_RETURN(const bool all_are_ready, trainer::HoldsEverywhere(world_, is_ready));
+  if (!all_are_ready) return OkStatus();
+  Status advanced = is_planned ? BeginToWrite() : BeginToPlan();
+  if (!advanced.ok()) taken_.reset();
+  return advanced;
+}
 
+Status RunCheckpoints::BeginToPlan() {
+  const Result<Hash128> mine = taken_->hashing.get();
+  CKPT_RETURN_IF_ERROR(AgreeOn(world_, mine.ok() ? OkStatus() : mine.status()));
+  CKPT_ASSIGN_OR_RETURN(taken_->digest, DigestOf(*mine, taken_->progress, taken_->updates));
+  taken_->planning = std::async(std::launch::async, [this] { return Plan(*taken_); });
+  return OkStatus();
+}
+
+Status RunCheckpoints::BeginToWrite() {
+  Result<TrainingSave> planned = taken_->planning.get();
+  CKPT_RETURN_IF_ERROR(AgreeOn(world_, planned.ok() ? OkStatus() : planned.status()));
+  const Taken taken = *std::exchange(taken_, std::nullopt);
+  TrainingSave save = std::move(planned).value();
   const std::int64_t iteration = taken.progress.iteration;
   const Path target = settings_.save / megatron::IterationName(iteration);
   damaged_.erase(iteration);  // this checkpoint replaces it
@@ -263,8 +311,7 @@ Status RunCheckpoints::Start(const Taken& taken) {
   }
   under_way_ = {.iteration = iteration,
                 .copying = taken.copying,
-                .start = start,
-                .waited = taken.copying + (Clock::now() - start),
+                .start = taken.start,
                 .target = target,
                 .assets = format_.assets_directory.empty()
                               ? target
@@ -308,9 +355,8 @@ Status RunCheckpoints::Conclude(Status status) {
     const std::chrono::duration<double> whole =
         under_way_->copying + (Clock::now() - under_way_->start);
     Tell(fmt::format("saved iteration {} in {:.1f} s", under_way_->iteration, whole.count()) +
-         (settings_.async_save
-              ? fmt::format(", of which training waited {:.3f} s", under_way_->waited.count())
-              : std::string()));
+         (settings_.async_save ? fmt::format(", of which training waited {:.3f} s", waited_.count())
+                               : std::string()));
     // The side files of the loaded checkpoint may have been removed with it.
     if (!assets_.empty()) assets_ = under_way_->assets;
   }
@@ -318,14 +364,31 @@ Status RunCheckpoints::Conclude(Status status) {
   return status;
 }
 
-Status RunCheckpoints::Poll() { return Conclude(writer_.Poll()); }
+Status RunCheckpoints::Poll() {
+  const Stopwatch watch(waited_);
+  if (taken_) return taken_->is_wanted ? Advance() : OkStatus();
+  return Conclude(writer_.Poll());
+}
 
-Status RunCheckpoints::Finish() { return Conclude(writer_.Finish()); }
+Status RunCheckpoints::Finish() {
+  const Stopwatch watch(waited_);
+  while (taken_ && taken_->is_wanted) {
+    if (taken_->planning.valid()) {
+      taken_->planning.wait();
+    } else {
+      taken_->hashing.wait();
+    }
+    CKPT_RETURN_IF_ERROR(Advance());
+  }
+  return Conclude(writer_.Finish());
+}
 
 Result<std::string> RunCheckpoints::StateDigest(const RunProgress& progress) {
   CKPT_RETURN_IF_ERROR(Finish());  // until then the staging memory is in use
   CKPT_RETURN_IF_ERROR(AgreeOn(world_, Stage()));
-  return DigestStaged(progress);
+  const Result<Hash128> mine = SumStaged();
+  CKPT_RETURN_IF_ERROR(AgreeOn(world_, mine.ok() ? OkStatus() : mine.status()));
+  return DigestOf(*mine, progress, trainer_.optimizer().steps());
 }
 
 }  // namespace ckpt::train

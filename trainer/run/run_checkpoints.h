@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <optional>
 #include <set>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "converters/verbs/save_training_state.h"
+#include "core/base/hash.h"
 #include "core/base/result.h"
 #include "core/exec/progress.h"
 #include "core/io/storage.h"
@@ -47,21 +49,24 @@ class RunCheckpoints {
   Status Prove(const LoadedRun& loaded);
 
   // Checks, before the first step, everything that a save needs: memory for a copy of the state, a
-  // plan of the whole checkpoint, and space on the disk for the saves of a run that is at `start`.
+  // plan of the whole checkpoint, and space on the disk for the saves of a run that is at `start`
+  // and ends after step `last_step`.
   // After it, a save can fail only because of its storage. REQUIRES: the state is loaded.
   //
   // Errors: kNotFound (save_format hf without a config.json), kNoSpace (CheckRoomForSaves), those
   // of PlanSavedTensors and PlanTrainingSave.
-  Status Prepare(const RunProgress& start);
+  Status Prepare(const RunProgress& start, std::int64_t last_step);
 
   // A save has two parts, because the loss that proves it may be known only one step later. `Take`
-  // copies the state, after waiting for a save that is still running. `Write` makes a checkpoint of
-  // the copy durable; with `async_save` it returns when writing has begun. Errors: those of either
-  // part.
+  // begins to copy the state, after waiting for a save that is still running. `Write` makes a
+  // checkpoint of the copy durable. With `async_save` it returns at once: training waits only while
+  // the copy keeps it from changing the state. Other threads digest the copy, plan the checkpoint
+  // and write it, and `Poll` goes on to the next of these when all ranks are ready. Errors: those
+  // of either part.
   Status Take(const RunProgress& progress);
   // REQUIRES: is_taken().
   Status Write(std::optional<double> next_loss);
-  [[nodiscard]] bool is_taken() const { return taken_.has_value(); }
+  [[nodiscard]] bool is_taken() const { return taken_ && !taken_->is_wanted; }
   // Both parts, for a progress that is complete.
   Status Save(const RunProgress& progress);
   // Call it between steps: advances a background save, and returns its failure if it failed.
@@ -78,27 +83,39 @@ class RunCheckpoints {
     RunProgress progress;
     std::int64_t updates = 0;  // of the optimizer
     std::string digest;
-    std::chrono::duration<double> copying{};
+    std::chrono::duration<double> copying{};  // as long as `Take` took
+    bool is_wanted = false;                   // `Write` was called
+    Clock::time_point start;                  // of writing
+    std::future<Result<Hash128>> hashing;     // waits for the copy, and sums this rank's rows
+    std::future<Result<TrainingSave>> planning;
   };
   struct UnderWay {
     std::int64_t iteration = 0;
     std::chrono::duration<double> copying{};
-    Clock::time_point start;                 // of writing
-    std::chrono::duration<double> waited{};  // by training, with the copying
+    Clock::time_point start;  // of writing
     Path target;
     Path assets;  // the model's side files in the checkpoint
   };
 
   void Tell(const std::string& text) const;
   Status AllocateStaging();
-  // Copies this rank's part of the state.
+  // Begins to copy this rank's part of the state.
   Status Stage();
-  Status PlanFirstSave(const RunProgress& start);
+  // Waits for the copy. Runs on another thread.
+  Result<Hash128> SumStaged();
+  Status PlanFirstSave(const RunProgress& start, std::int64_t last_step);
   // Checks that the disk has space for checkpoints of `plan`. On rank 0.
-  Status CheckDisk(const WritePlan& plan, const RunProgress& start);
-  [[nodiscard]] Result<SavesAhead> LookAhead(const WritePlan& plan, const RunProgress& start) const;
-  Status Start(const Taken& taken);
-  Result<std::string> DigestStaged(const RunProgress& progress);
+  Status CheckDisk(const WritePlan& plan, const RunProgress& start, std::int64_t last_step);
+  [[nodiscard]] Result<SavesAhead> LookAhead(const WritePlan& plan, const RunProgress& start,
+                                             std::int64_t last_step) const;
+  // Goes on with what was taken if all ranks are ready for it: to plan when the digest is known, to
+  // write when it is planned.
+  Status Advance();
+  Status BeginToPlan();
+  Status BeginToWrite();
+  // The digest of the whole state, from this rank's sum.
+  Result<std::string> DigestOf(const Hash128& mine, const RunProgress& progress,
+                               std::int64_t updates);
   [[nodiscard]] StateInMemory Staged() const;
   Result<SavedTensors> PlanTensors() const;
   [[nodiscard]] std::optional<ManifestOrigin> Origin() const;
@@ -125,7 +142,8 @@ class RunCheckpoints {
   std::set<std::int64_t> damaged_;  // iterations that this run skipped as damaged
   int tensor_ranks_ = 1;            // Megatron's, for when it resumes the run
   std::optional<trainer::Staging> staging_;
-  std::optional<SavedTensors> tensors_;  // since the first plan
+  std::optional<SavedTensors> tensors_;     // since the first plan
+  std::chrono::duration<double> waited_{};  // by training, for the save that is taken or written
   std::optional<Taken> taken_;
   std::optional<UnderWay> under_way_;
   std::unique_ptr<ProgressSink> progress_;  // on rank 0, while it waits for a save

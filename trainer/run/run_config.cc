@@ -114,7 +114,7 @@ void RefuseIdleSettings(const CheckpointSettings& checkpoints, const RunConfig& 
                        "save_proof", "transformer_impl", "expert_names"});
   settings.RefuseIdle(checkpoints.save_format->run == nullptr,
                       "with save_format=" + std::string(checkpoints.save_format->name),
-                      {"transformer_impl", "expert_names"});
+                      {"save_proof", "transformer_impl", "expert_names"});
   settings.RefuseIdle(!settings.Has("num_experts"), "without num_experts", {"expert_names"});
   settings.RefuseIdle(checkpoints.load.empty(), "without load",
                       {"finetune", "prove", "restart_data"});

@@ -20,11 +20,11 @@ std::int64_t SavesUntilFull(const SavesAhead& ahead) {
 
 }  // namespace
 
-std::int64_t CountSaves(std::int64_t iteration, std::int64_t train_iters, std::int64_t interval) {
-  if (iteration >= train_iters) return 0;
+std::int64_t CountSaves(std::int64_t iteration, std::int64_t last_step, std::int64_t interval) {
+  if (iteration >= last_step) return 0;
   if (interval == 0) return 1;
-  const std::int64_t at_multiples = train_iters / interval - iteration / interval;
-  return at_multiples + (train_iters % interval == 0 ? 0 : 1);
+  const std::int64_t at_multiples = last_step / interval - iteration / interval;
+  return at_multiples + (last_step % interval == 0 ? 0 : 1);
 }
 
 std::uint64_t BytesAtSave(const SavesAhead& ahead, std::int64_t n) {

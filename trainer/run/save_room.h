@@ -19,8 +19,9 @@ struct SavesAhead {
   std::vector<std::uint64_t> old_bytes;
 };
 
-// How often a run saves after `iteration`: at multiples of `interval` (0: never) and at its end.
-[[nodiscard]] std::int64_t CountSaves(std::int64_t iteration, std::int64_t train_iters,
+// How often a run saves after `iteration`: at multiples of `interval` (0: never) and at its end,
+// which is `last_step`.
+[[nodiscard]] std::int64_t CountSaves(std::int64_t iteration, std::int64_t last_step,
                                       std::int64_t interval);
 
 // The bytes that must be free at the end of save number `n` (from 1), after old checkpoints that

@@ -24,20 +24,40 @@ bool IsMultiple(std::int64_t step, std::int64_t interval) {
 
 }  // namespace
 
+TrainLoop::TrainLoop(const LoopInput& input, const RunProgress& start)
+    : in_(input),
+      progress_(start),
+      ahead_(in_.batches,
+             start.consumed_samples +
+                 in_.batches.SamplesOf(LastStep(in_.settings, start.iteration) - start.iteration)) {
+}
+
 Result<LoopEnd> TrainLoop::Run() {
   std::optional<EndReason> reason;
   if (progress_.iteration >= in_.settings.train_iters) reason = EndReason::kNothingToDo;
-  if (!reason && saves()) CKPT_RETURN_IF_ERROR(in_.checkpoints.Prepare(progress_));
+  if (!reason && saves()) {
+    CKPT_RETURN_IF_ERROR(
+        in_.checkpoints.Prepare(progress_, LastStep(in_.settings, progress_.iteration)));
+  }
   while (!reason) {
     CKPT_RETURN_IF_ERROR(EnqueueSteps());
     CKPT_ASSIGN_OR_RETURN(StepMetrics metrics, CollectStep());
-    if (IsEvaluationDue(progress_.iteration)) CKPT_RETURN_IF_ERROR(Evaluate(metrics));
-    metrics.save_ms = std::exchange(save_ms_, 0);
-    if (in_.on_step) in_.on_step(metrics);
-    if (in_.observer != nullptr) CKPT_RETURN_IF_ERROR(in_.observer->OnStep(metrics));
-    CKPT_RETURN_IF_ERROR(in_.checkpoints.Poll());
+    Status reported = Report(metrics);
+    if (is_apart_) return reported;
     reason = ReasonToEnd();
-    if (saves() && (reason || IsSaveDue(progress_.iteration))) CKPT_RETURN_IF_ERROR(Save(reason));
+    if (!reported.ok() && !reason) return reported;
+    CKPT_RETURN_IF_ERROR(in_.checkpoints.Poll());
+    const bool saves_now = saves() && (reason || IsSaveDue(progress_.iteration));
+    // A checkpoint must not contain steps that the metrics lack, unless the run ends with it.
+    if (saves_now && reported.ok() && in_.observer != nullptr) {
+      reported = in_.observer->Sync();
+      if (!reported.ok() && !reason) return reported;
+    }
+    if (saves_now) CKPT_RETURN_IF_ERROR(Save(reason));
+    if (!reported.ok()) {
+      reported.Add(in_.checkpoints.Finish());
+      return reported;
+    }
   }
   CKPT_RETURN_IF_ERROR(in_.checkpoints.Finish());
   if (in_.observer != nullptr) CKPT_RETURN_IF_ERROR(in_.observer->Sync());
@@ -52,7 +72,7 @@ Status TrainLoop::EnqueueSteps() {
     if (ahead > 0 && (is_stop_asked_ || StopsBehind(progress_.iteration + ahead))) break;
     if (ahead == 0) step_start_ = Clock::now();
     if (!next_) {
-      next_ = in_.batches.ReadStep(progress_.consumed_samples + in_.batches.SamplesOf(ahead));
+      next_ = ahead_.Take(progress_.consumed_samples + in_.batches.SamplesOf(ahead));
     }
     if (!next_->ok()) {
       // The steps before are reported first.
@@ -111,11 +131,27 @@ Status TrainLoop::WriteTaken(std::optional<double> next_loss) {
   return OkStatus();
 }
 
+Status TrainLoop::Report(StepMetrics& metrics) {
+  Status status;
+  if (IsEvaluationDue(progress_.iteration)) status = Evaluate(metrics);
+  metrics.save_ms = std::exchange(save_ms_, 0);
+  if (in_.on_step) in_.on_step(metrics);
+  if (in_.observer != nullptr) status.Add(in_.observer->OnStep(metrics));
+  return status;
+}
+
 Status TrainLoop::Evaluate(StepMetrics& metrics) {
   const Clock::time_point start = Clock::now();
+  bool is_of_all = in_.world.size() == 1;
   Result<std::optional<trainer::Evaluation>> evaluation = EvaluateBatches(
-      in_.trainer, *in_.valid, in_.settings.eval_iters, [this] { return IsToldToGoOn(); });
+      in_.trainer, *in_.valid, in_.settings.eval_iters, [&](const Status& read) -> Result<bool> {
+        Status agreed = trainer::AgreeOn(in_.world, read);
+        if (agreed.ok()) return IsToldToGoOn();
+        is_of_all = true;
+        return agreed;
+      });
   if (!evaluation.ok()) {
+    is_apart_ = !is_of_all && evaluation.status().kind() != ErrorKind::kValueMismatch;
     return std::move(evaluation)
         .status()
         .While(fmt::format("evaluating after step {}", progress_.iteration));
@@ -162,8 +198,6 @@ std::optional<EndReason> TrainLoop::ReasonToEnd() {
 
 Status TrainLoop::Save(std::optional<EndReason> reason) {
   const Clock::time_point start = Clock::now();
-  // A checkpoint must not contain steps that the metrics lack.
-  if (in_.observer != nullptr) CKPT_RETURN_IF_ERROR(in_.observer->Sync());
   CKPT_RETURN_IF_ERROR(in_.checkpoints.Take(progress_));
   save_ms_ += MillisecondsSince(start);
   // A proof at the end takes half a step, for which a stopped run may not have the time.
@@ -171,7 +205,7 @@ Status TrainLoop::Save(std::optional<EndReason> reason) {
   if (!in_.checkpoint_settings.save_proof || is_hurried) return WriteTaken(std::nullopt);
   // The next step will compute the loss. But if its batch cannot be read, the checkpoint must still
   // be written.
-  Result<Batch> next = in_.batches.ReadStep(progress_.consumed_samples);
+  Result<trainer::BatchAhead::Batch> next = ahead_.Take(progress_.consumed_samples);
   CKPT_ASSIGN_OR_RETURN(const bool is_read, trainer::HoldsEverywhere(in_.world, next.ok()));
   if (!is_read) {
     CKPT_RETURN_IF_ERROR(WriteTaken(std::nullopt));

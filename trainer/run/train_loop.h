@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <vector>
 
 #include "core/base/result.h"
 #include "trainer/comm/host_group.h"
+#include "trainer/data/batch_ahead.h"
 #include "trainer/data/batch_reader.h"
 #include "trainer/metrics/step_metrics.h"
 #include "trainer/run/checkpoint_settings.h"
@@ -49,14 +49,11 @@ struct LoopEnd {
   EndReason reason = EndReason::kFinished;
 };
 
-// A rank's micro-batches of a step.
-using Batch = std::vector<trainer::HostMicroBatch>;
-
 // Thread-safety: the rank's thread. Every rank makes the same calls, and all end at the same step.
 class TrainLoop {
  public:
   // Starts from `start`.
-  TrainLoop(const LoopInput& input, const RunProgress& start) : in_(input), progress_(start) {}
+  TrainLoop(const LoopInput& input, const RunProgress& start);
 
   // Trains, reports, evaluates and saves until there is a reason to end. Then the state is saved
   // and durable. What a save needs is checked before the first step. A request to stop ends an
@@ -71,7 +68,8 @@ class TrainLoop {
   //
   // Errors: kValueMismatch (a loss or a gradient is not finite: names step and samples; nothing of
   // that step is saved), those of the data, of the checkpoints and of the observer, kCancelled
-  // (another rank failed).
+  // (another rank failed). If an evaluation or the observer fails after the last step, the state is
+  // saved all the same.
   Result<LoopEnd> Run();
 
  private:
@@ -86,6 +84,8 @@ class TrainLoop {
   [[nodiscard]] std::optional<EndReason> PlannedEnd(std::int64_t step) const;
   // Whether the loop must know the result of `step` before it begins the next one.
   [[nodiscard]] bool StopsBehind(std::int64_t step) const;
+  // Errors: those of the observer and of an evaluation. Such an error ends the run.
+  Status Report(StepMetrics& metrics);
   Status Evaluate(StepMetrics& metrics);
   // Whether no rank was asked to end the run. A host exchange: not for every step.
   Result<bool> IsToldToGoOn();
@@ -98,11 +98,14 @@ class TrainLoop {
   Status WriteTaken(std::optional<double> next_loss);
 
   const LoopInput in_;
-  RunProgress progress_;                              // of the steps that were collected
-  std::optional<Result<Batch>> next_;                 // read already, after the steps in flight
+  RunProgress progress_;  // of the steps that were collected
+  trainer::BatchAhead ahead_;
+  // The batch after the steps in flight, if it is read already.
+  std::optional<Result<trainer::BatchAhead::Batch>> next_;
   std::chrono::steady_clock::time_point step_start_;  // of the oldest step in flight
   bool is_stop_asked_ = false;                        // by any rank
-  double save_ms_ = 0;  // time that training waited for checkpoints since the last report
+  bool is_apart_ = false;  // an evaluation failed on this rank alone: the others wait in it
+  double save_ms_ = 0;     // time that training waited for checkpoints since the last report
 };
 
 }  // namespace ckpt::train

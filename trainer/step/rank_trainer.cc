@@ -12,9 +12,9 @@
 #include <fmt/format.h>
 
 #include "trainer/params/mesh_comms.h"
-#include "trainer/params/piece_rows.h"
 #include "trainer/random/philox.h"
 #include "trainer/step/grad_norm.h"
+#include "trainer/step/rehearse_step.h"
 #include "trainer/step/trained_units.h"
 
 namespace ckpt::trainer {
@@ -38,10 +38,13 @@ class RankTrainerImpl final : public RankTrainer {
         world_(world),
         device_(*runtime.device),
         ops_(*runtime.ops),
+        host_threads_(runtime.host_threads),
         topology_(config.mesh, world.rank()),
-        compute_(device_.MakeQueue("compute")) {}
+        compute_(device_.MakeQueue("compute")),
+        copy_(device_.MakeQueue("copy")) {}
   // Enqueued work may use any member, and the other ranks may still read this rank's memory.
   ~RankTrainerImpl() override {
+    (void)copy_->Synchronize();
     (void)(store_ != nullptr ? store_->Synchronize() : compute_->Synchronize());
     comms_.Leave();
   }
@@ -52,13 +55,10 @@ class RankTrainerImpl final : public RankTrainer {
 
   Status InitializeWeights() override;
   Status SetWeights(const ParamStore::FillRows& fill) override;
-  Status SetMoment(int moment, const ParamStore::FillRows& fill) override {
-    return optimizer_->SetMoment(moment, fill, *compute_);
-  }
+  Status SetMoment(int moment, const ParamStore::FillRows& fill) override;
   Status ReadWeights(const ParamStore::PlaceRows& place) override;
-  Status ReadMoment(int moment, const ParamStore::PlaceRows& place) override {
-    return optimizer_->ReadMoment(moment, place, *compute_);
-  }
+  Status ReadMoment(int moment, const ParamStore::PlaceRows& place) override;
+  Status AwaitReads() override { return copy_->Await(reads_); }
   Status Enqueue(std::span<const HostMicroBatch> batches, const Vote& asks_to_stop) override;
   Result<StepReport> Collect() override;
   [[nodiscard]] int num_in_flight() const override { return static_cast<int>(in_flight_.size()); }
@@ -74,6 +74,7 @@ class RankTrainerImpl final : public RankTrainer {
     return micro_batch_losses_;
   }
   ParamStore& params() override { return *store_; }
+  Device& device() override { return device_; }
   Optimizer& optimizer() override { return *optimizer_; }
   Model& model() override { return *model_; }
   [[nodiscard]] const TrainConfig& config() const override { return config_; }
@@ -117,9 +118,12 @@ class RankTrainerImpl final : public RankTrainer {
   HostGroup& world_;
   Device& device_;
   Ops& ops_;
+  const int host_threads_;
   const Topology topology_;
   MeshComms comms_;
   std::unique_ptr<Queue> compute_;
+  std::unique_ptr<Queue> copy_;  // to the host, of the state
+  Event reads_;                  // everything that was read so far is copied
   std::unique_ptr<Model> model_;
   std::vector<UnitSpec> units_;
   std::unique_ptr<ParamStore> store_;
@@ -129,13 +133,17 @@ class RankTrainerImpl final : public RankTrainer {
   std::deque<InFlight> in_flight_;
   int next_slot_ = 0;
   std::vector<double> micro_batch_losses_;
-  StepOutcome collected_;     // of the step that was collected last
-  bool is_clipped_ = false;   // whether that step clipped its gradients
+  StepOutcome collected_;    // of the step that was collected last
+  bool is_clipped_ = false;  // whether that step clipped its gradients
 };
 
 Status RankTrainerImpl::Build() {
+  CKPT_RETURN_IF_ERROR(ops_.CheckSupports({.compute = config_.precision.compute,
+                                           .gradients = config_.precision.main_grads,
+                                           .has_experts = config_.model.moe.has_value()}));
   CKPT_ASSIGN_OR_RETURN(comms_, SplitWorld(world_, topology_, device_));
   CKPT_ASSIGN_OR_RETURN(step_, StepBuffers::Create(ShapeOf(config_), device_, *compute_));
+  CKPT_ASSIGN_OR_RETURN(const RehearsedBytes rehearsed, RehearseStep(config_, world_.rank()));
   const bool is_canonical = config_.reduction == Reduction::kCanonical;
   const ModelRuntime runtime = {
       .ops = &ops_,
@@ -148,7 +156,9 @@ Status RankTrainerImpl::Build() {
               .dispatcher = config_.dispatcher,
               .rank_capacity_factor = config_.rank_capacity_factor,
               .separate_sources = is_canonical,
-              .counts = {.dropped = step_->dropped(), .overflows = step_->overflows()}}};
+              .counts = {.dropped = step_->dropped(), .overflows = step_->overflows()}},
+      .activation_bytes = rehearsed.activations,
+      .seq = config_.seq_length};
   CKPT_ASSIGN_OR_RETURN(model_, Model::Create(config_.model, runtime));
   units_ = ListTrainedUnits(config_, topology_.expert());
   ShardPlan plan = PlanShards(units_, topology_, config_.precision, config_.slots);
@@ -173,29 +183,44 @@ Status RankTrainerImpl::InitializeWeights() {
     }
     const auto row_elems = static_cast<std::int64_t>(values.size()) / rows;
     FillNormal(StreamKey(config_.seed, spec.name),
-               static_cast<std::uint64_t>(row_begin * row_elems), values);
+               static_cast<std::uint64_t>(row_begin * row_elems), values, host_threads_);
     for (float& value : values) value = constant + static_cast<float>(spec.init.std) * value;
     return OkStatus();
   });
 }
 
 Status RankTrainerImpl::SetWeights(const ParamStore::FillRows& fill) {
+  compute_->Wait(reads_);
   CKPT_RETURN_IF_ERROR(store_->SetWeights(fill));
   for (const ReplicatedBuffer& buffer : model_->buffers()) {
     const ParamSpec spec = SpecOf(buffer);
     const ParamPiece whole = WholePiece(spec);
-    CKPT_RETURN_IF_ERROR(FillPieces({&whole, 1}, buffer.values, fill, ops_, device_, *compute_));
+    CKPT_RETURN_IF_ERROR(store_->piece_rows().Fill({&whole, 1}, buffer.values, fill, *compute_));
   }
   return OkStatus();
 }
 
+Status RankTrainerImpl::SetMoment(int moment, const ParamStore::FillRows& fill) {
+  compute_->Wait(reads_);
+  return optimizer_->SetMoment(moment, fill, *compute_);
+}
+
 Status RankTrainerImpl::ReadWeights(const ParamStore::PlaceRows& place) {
-  CKPT_RETURN_IF_ERROR(store_->ReadWeights(place));
+  copy_->Wait(compute_->Record());
+  CKPT_RETURN_IF_ERROR(store_->ReadWeights(place, *copy_));
   for (const ReplicatedBuffer& buffer : model_->buffers()) {
     const ParamSpec spec = SpecOf(buffer);
     const ParamPiece whole = WholePiece(spec);
-    CKPT_RETURN_IF_ERROR(ReadPieces({&whole, 1}, buffer.values, place, ops_, device_, *compute_));
+    CKPT_RETURN_IF_ERROR(store_->piece_rows().Read({&whole, 1}, buffer.values, place, *copy_));
   }
+  reads_ = copy_->Record();
+  return OkStatus();
+}
+
+Status RankTrainerImpl::ReadMoment(int moment, const ParamStore::PlaceRows& place) {
+  copy_->Wait(compute_->Record());
+  CKPT_RETURN_IF_ERROR(optimizer_->ReadMoment(moment, place, *copy_));
+  reads_ = copy_->Record();
   return OkStatus();
 }
 
@@ -282,6 +307,8 @@ Status RankTrainerImpl::Enqueue(std::span<const HostMicroBatch> batches, const V
   InFlight step = Begin(batches);
   CKPT_RETURN_IF_ERROR(EnqueueGradients(batches, step, asks_to_stop, step_->has_failed()));
   SumExpertCounts();
+  // The state may be on its way to the host until now.
+  compute_->Wait(reads_);
   UpdateExpertBias();
   optimizer_->Step(*compute_, step_->update());
   store_->WeightsChanged();

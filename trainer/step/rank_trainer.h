@@ -26,6 +26,7 @@ namespace ckpt::trainer {
 struct TrainerRuntime {
   Device* device = nullptr;
   Ops* ops = nullptr;
+  int host_threads = 1;  // that draw weights
 };
 
 // Equal on every rank.
@@ -60,7 +61,7 @@ struct Evaluation {
 class RankTrainer {
  public:
   // REQUIRES: the configuration is valid, and `world` has its world_size ranks. Errors: kSystem,
-  // kCancelled, those of CheckUnshardedBytes.
+  // kCancelled, those of CheckUnshardedBytes and Ops::CheckSupports.
   static Result<std::unique_ptr<RankTrainer>> Create(const TrainConfig& config, HostGroup& world,
                                                      const TrainerRuntime& runtime);
   virtual ~RankTrainer() = default;
@@ -73,10 +74,15 @@ class RankTrainer {
   // exp_avg and 1 exp_avg_sq; for SGD, 0 is the momentum. Set the number of updates by
   // `optimizer().set_steps`; the learning rate depends on it too. Errors: those of SetWeights.
   virtual Status SetMoment(int moment, const ParamStore::FillRows& fill) = 0;
-  // Copy the requested rows to the host, as ParamStore::ReadWeights does: the rows that this rank
-  // owns, and every replicated buffer.
+  // Begin to copy the requested rows to the host: the rows that this rank owns, and every replicated
+  // buffer. The copy has the values of now: what is enqueued later changes them only when they are
+  // copied. `place` is called before the call returns; the places stay valid until AwaitReads.
+  // REQUIRES: a place has the size of its piece. Errors: kSystem.
   virtual Status ReadWeights(const ParamStore::PlaceRows& place) = 0;
   virtual Status ReadMoment(int moment, const ParamStore::PlaceRows& place) = 0;
+  // Waits for these copies. Another thread may call it while no read begins. Errors: those of the
+  // queue.
+  virtual Status AwaitReads() = 0;
 
   // Enqueues one update from this rank's micro-batches, `config.num_micro_batches()` of them, and
   // returns without waiting for the device. `asks_to_stop` (may be empty) is called late in the
@@ -124,6 +130,7 @@ class RankTrainer {
   [[nodiscard]] virtual std::span<const double> micro_batch_losses() const = 0;
 
   [[nodiscard]] virtual ParamStore& params() = 0;
+  [[nodiscard]] virtual Device& device() = 0;
   [[nodiscard]] virtual Optimizer& optimizer() = 0;
   [[nodiscard]] virtual Model& model() = 0;
   [[nodiscard]] virtual const TrainConfig& config() const = 0;

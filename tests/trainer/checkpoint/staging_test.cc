@@ -69,7 +69,7 @@ Status RunTrainers(const TrainConfig& config,
 }
 
 Result<Staging> Stage(RankTrainer& trainer, const StateMap& map, int rank) {
-  CKPT_ASSIGN_OR_RETURN(Staging staging, Staging::Create(map, rank, {}));
+  CKPT_ASSIGN_OR_RETURN(Staging staging, Staging::Create(map, rank, {}, trainer.device()));
   CKPT_RETURN_IF_ERROR(staging.Fill(trainer));
   return staging;
 }
@@ -190,8 +190,9 @@ TEST(StagingTest, FollowsTheStateFromFillToFill) {
   ASSERT_THAT(map, IsOk());
   EXPECT_THAT(RunTrainers(config,
                           [&](RankTrainer& trainer, HostGroup& world) -> Status {
-                            CKPT_ASSIGN_OR_RETURN(Staging staging,
-                                                  Staging::Create(*map, world.rank(), {}));
+                            CKPT_ASSIGN_OR_RETURN(
+                                Staging staging,
+                                Staging::Create(*map, world.rank(), {}, trainer.device()));
                             for (const std::uint64_t state : {1U, 2U}) {
                               CKPT_RETURN_IF_ERROR(SetState(trainer, state));
                               CKPT_RETURN_IF_ERROR(staging.Fill(trainer));
@@ -218,7 +219,7 @@ class SumTest : public ::testing::Test {
     const Result<StateMap> map = MapState(config_, {});
     EXPECT_THAT(map, IsOk());
     const Status status = RunTrainers(config_, [&](RankTrainer& trainer, HostGroup&) -> Status {
-      CKPT_ASSIGN_OR_RETURN(Staging staging, Staging::Create(*map, 0, {}));
+      CKPT_ASSIGN_OR_RETURN(Staging staging, Staging::Create(*map, 0, {}, trainer.device()));
       for (const Change& change : changes) {
         const auto fill = [&](const std::string& part) {
           return [&change, part](const ParamSpec& spec, std::int64_t row_begin, std::int64_t rows,

@@ -195,6 +195,19 @@ TEST_F(ArenaTest, StepsThatVaryLittleAllocateNothingOnceTheFirstHasRun) {
   EXPECT_EQ(device_->usage(MemoryUse::kActivations).peak_bytes, slab_bytes);
 }
 
+TEST_F(ArenaTest, WhatWasReservedSufficesFromTheFirstStepOn) {
+  const std::uint64_t demand = 9 * kChunkBytes;
+  ASSERT_THAT(arena_.Reserve(demand), IsOk());
+  EXPECT_EQ(held_bytes(), demand);
+  for (const std::int64_t tensors : {3, 9}) {  // a step that needs less leaves the slab as it is
+    const ArenaScope scope(arena_);
+    for (std::int64_t i = 0; i < tensors; ++i) arena_.Allocate(DType::kUint8, {kChunkBytes});
+  }
+  ASSERT_THAT(arena_.Consolidate(), IsOk());
+  EXPECT_EQ(held_bytes(), demand);
+  EXPECT_EQ(device_->usage(MemoryUse::kActivations).peak_bytes, demand);
+}
+
 // Has only so much memory.
 class SmallDevice final : public testing::ForwardingDevice {
  public:

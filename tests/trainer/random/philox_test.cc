@@ -130,5 +130,18 @@ TEST(UniformBelowTest, EveryNumberIsEquallyLikely) {
   EXPECT_EQ(UniformBelow(kKey, 7, 1), 0U);
 }
 
+TEST(PhiloxTest, ThreadsDrawTheSameNumbers) {
+  const auto key = StreamKey(3, "a");
+  for (const std::size_t count : {std::size_t{0}, std::size_t{5}, std::size_t{100'003}}) {
+    std::vector<float> alone(count);
+    FillNormal(key, 7, alone);
+    for (const int threads : {2, 3, 8}) {
+      std::vector<float> together(count);
+      FillNormal(key, 7, together, threads);
+      EXPECT_EQ(together, alone) << threads << " threads";
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ckpt::trainer

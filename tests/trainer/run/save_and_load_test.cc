@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "converters/verbs/model_source.h"
+#include "converters/verbs/training_state.h"
 #include "converters/verbs/weight_reader.h"
 #include "core/base/units.h"
 #include "core/io/memory_storage.h"
@@ -20,6 +21,7 @@
 #include "tests/testing/matchers.h"
 #include "tests/trainer/checkpoint/state_pattern.h"
 #include "tests/trainer/run/small_session.h"
+#include "trainer/run/internal/load_state.h"
 
 namespace ckpt::train {
 namespace {
@@ -359,6 +361,23 @@ TEST_F(SaveAndLoadTest, ForAnotherOptimizerIsRefusedUnlessOnlyWeightsAreTaken) {
     CKPT_ASSIGN_OR_RETURN(const RunProgress progress, session.Start());
     EXPECT_EQ(progress.iteration, 0);
     EXPECT_EQ(session.trainer().optimizer().steps(), 0);
+    return OkStatus();
+  }),
+              IsOk());
+}
+
+TEST_F(SaveAndLoadTest, WithoutMomentsTheNumberOfUpdatesIsLoaded) {
+  ASSERT_THAT(Save(TinySettings(), 1, 3, 3), IsOk());
+  OpenModelOptions padded;
+  padded.with_vocabulary_padding = true;
+  auto state = OpenTrainingState(*storage_, kRoot / megatron::IterationName(3), padded);
+  ASSERT_THAT(state, IsOk());
+  state->moments.clear();
+  auto sessions = SmallSessions::Create(*storage_, TinySettings(), 1);
+  ASSERT_THAT(sessions, IsOk());
+  EXPECT_THAT(sessions->Run([&](RankSession& session, HostGroup&) -> Status {
+    CKPT_RETURN_IF_ERROR(LoadState(*state, session.trainer()));
+    EXPECT_EQ(session.trainer().optimizer().steps(), 3);
     return OkStatus();
   }),
               IsOk());

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/testing/matchers.h"
+#include "trainer/run/loop_settings.h"
 
 namespace ckpt::train {
 namespace {
@@ -20,6 +21,20 @@ TEST(CountSavesTest, CountsMultiplesAndTheEnd) {
   EXPECT_EQ(CountSaves(7, 10, 4), 2);
   EXPECT_EQ(CountSaves(0, 3, 100), 1);
   EXPECT_EQ(CountSaves(10, 10, 4), 0);
+}
+
+TEST(CountSavesTest, ARunEndsAtTheNextExitInterval) {
+  const auto saves = [](std::int64_t iteration, std::int64_t exit_interval) {
+    LoopSettings loop;
+    loop.train_iters = 10;
+    loop.exit_interval = exit_interval;
+    return CountSaves(iteration, LastStep(loop, iteration), 2);
+  };
+  EXPECT_EQ(saves(0, 0), 5);
+  EXPECT_EQ(saves(0, 3), 2) << "after steps 2 and 3";
+  EXPECT_EQ(saves(3, 3), 2) << "after steps 4 and 6";
+  EXPECT_EQ(saves(9, 3), 1);
+  EXPECT_EQ(saves(0, 100), 5);
 }
 
 SavesAhead Ahead(std::int64_t saves, std::int64_t keep, std::vector<std::uint64_t> old = {}) {

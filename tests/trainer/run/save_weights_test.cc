@@ -5,6 +5,7 @@
 #include <map>
 #include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -175,6 +176,14 @@ TEST_P(SaveWeightsFaults, OfAnyRankLeaveNothing) {
 INSTANTIATE_TEST_SUITE_P(Meshes, SaveWeightsFaults,
                          ::testing::Values(MeshCase{"Dense2", "llama-untied-bf16", 2}),
                          [](const auto& test) { return std::string(test.param.name); });
+
+TEST(CheckpointSettingsTest, NothingIsComputedToProveWeightsAlone) {
+  for (const auto& [format, proves] : {std::pair{"fsdp_dtensor", true}, std::pair{"hf", false}}) {
+    const layout::Configuration settings = {{"save_format", format}};
+    trainer::SettingsReader reader(settings);
+    EXPECT_EQ(ReadCheckpointSettings(reader).save_proof, proves) << format;
+  }
+}
 
 }  // namespace
 }  // namespace ckpt::train

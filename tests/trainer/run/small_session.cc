@@ -100,10 +100,16 @@ Status SaveState(train::RankSession& session, std::uint64_t state, std::int64_t 
 }
 
 Status CheckState(trainer::RankTrainer& trainer, std::uint64_t state) {
-  const auto weights = [&](const auto& place) { return trainer.ReadWeights(place); };
+  const auto weights = [&](const auto& place) -> Status {
+    CKPT_RETURN_IF_ERROR(trainer.ReadWeights(place));
+    return trainer.AwaitReads();
+  };
   CKPT_RETURN_IF_ERROR(ComparePart(weights, state, std::string(trainer::kWeightsPart)));
   for (int m = 0; m < NumMoments(trainer.config().optimizer); ++m) {
-    const auto moment = [&](const auto& place) { return trainer.ReadMoment(m, place); };
+    const auto moment = [&](const auto& place) -> Status {
+      CKPT_RETURN_IF_ERROR(trainer.ReadMoment(m, place));
+      return trainer.AwaitReads();
+    };
     CKPT_RETURN_IF_ERROR(ComparePart(moment, state, trainer::MomentPart(m)));
   }
   if (trainer.optimizer().steps() == static_cast<std::int64_t>(state)) return OkStatus();

@@ -64,6 +64,7 @@ class FailingTrainer final : public trainer::RankTrainer {
   Status ReadMoment(int moment, const trainer::ParamStore::PlaceRows& place) override {
     return behind_.ReadMoment(moment, place);
   }
+  Status AwaitReads() override { return behind_.AwaitReads(); }
   Result<trainer::StepReport> ComputeGradients(
       std::span<const trainer::HostMicroBatch> batches) override {
     return behind_.ComputeGradients(batches);
@@ -82,6 +83,7 @@ class FailingTrainer final : public trainer::RankTrainer {
     return behind_.micro_batch_losses();
   }
   trainer::ParamStore& params() override { return behind_.params(); }
+  trainer::Device& device() override { return behind_.device(); }
   trainer::Optimizer& optimizer() override { return behind_.optimizer(); }
   trainer::Model& model() override { return behind_.model(); }
   const trainer::TrainConfig& config() const override { return behind_.config(); }
@@ -91,8 +93,23 @@ class FailingTrainer final : public trainer::RankTrainer {
   int left_;
 };
 
+// Cannot write the report of step 2.
+class FullObserver final : public StepObserver {
+ public:
+  Status OnStep(const StepMetrics& metrics) override {
+    return metrics.step == 2 ? Error(ErrorKind::kNoSpace, "no room for metrics") : OkStatus();
+  }
+  Status Sync() override { return OkStatus(); }
+};
+
+struct Around {
+  bool evaluates = false;  // at the end
+  StepObserver* observer = nullptr;
+};
+
 // Runs a FailingTrainer that saves at step 2.
-Status TrainUntilItFails(Storage& storage, int train_iters, int fail_at) {
+Status TrainUntilItFails(Storage& storage, int train_iters, int fail_at,
+                         const Around& around = {}) {
   CKPT_ASSIGN_OR_RETURN(
       auto sessions,
       SmallSessions::Create(
@@ -114,6 +131,8 @@ Status TrainUntilItFails(Storage& storage, int train_iters, int fail_at) {
                     .checkpoints = session.checkpoints(),
                     .world = world,
                     .batches = batches,
+                    .valid = around.evaluates ? &batches : nullptr,
+                    .observer = around.observer,
                     .is_stop_asked = [] { return false; }},
                    {});
     return loop.Run().status();
@@ -163,6 +182,30 @@ TEST(TrainLoopTest, TheLastCheckpointIsWrittenWhenItsProofFails) {
   const auto storage = MakeMemoryStorage();
   ASSERT_THAT(TrainUntilItFails(*storage, 2, 0), IsOk());
   ExpectSavedWithoutProof(*storage);
+}
+
+TEST(TrainLoopTest, TheLastCheckpointIsWrittenWhenTheLastEvaluationFails) {
+  const auto storage = MakeMemoryStorage();
+  const Status failure = TrainUntilItFails(*storage, 2, 0, {.evaluates = true});
+  ASSERT_THAT(failure, FailsWith(ErrorKind::kValueMismatch));
+  EXPECT_THAT(failure.ToString(), HasSubstr("evaluating after step 2"));
+  ExpectSavedWithoutProof(*storage);
+}
+
+TEST(TrainLoopTest, TheLastCheckpointIsWrittenWhenItsMetricsCannotBe) {
+  FullObserver observer;
+  const auto storage = MakeMemoryStorage();
+  EXPECT_THAT(TrainUntilItFails(*storage, 2, 0, {.observer = &observer}),
+              FailsWith(ErrorKind::kNoSpace));
+  ExpectSavedWithoutProof(*storage);
+
+  // Before the end, a checkpoint would contain steps that the metrics lack.
+  const auto in_between = MakeMemoryStorage();
+  EXPECT_THAT(TrainUntilItFails(*in_between, 4, 0, {.observer = &observer}),
+              FailsWith(ErrorKind::kNoSpace));
+  const auto saved = megatron::ListIterations(*in_between, kRoot);
+  ASSERT_THAT(saved, IsOk());
+  EXPECT_TRUE(saved->empty());
 }
 
 }  // namespace

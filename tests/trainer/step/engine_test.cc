@@ -6,6 +6,7 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -19,6 +20,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/testing/forwarding_device.h"
+#include "tests/testing/forwarding_ops.h"
 #include "tests/testing/matchers.h"
 #include "tests/trainer/step/training_run.h"
 #include "trainer/comm/thread_comm.h"
@@ -571,6 +573,37 @@ TEST(EngineTest, ALossThatIsNotFiniteStopsEveryRankAndUpdatesNothing) {
   EXPECT_THAT(run.status().ToString(), HasSubstr("not finite"));
 }
 
+class FloatsOnlyOps final : public testing::ForwardingOps {
+ public:
+  using ForwardingOps::ForwardingOps;
+  [[nodiscard]] Status CheckSupports(const OpsNeeds& needs) const override {
+    return needs.gradients == DType::kInt64 ? Error(ErrorKind::kUnsupported, "floats only")
+                                            : OkStatus();
+  }
+};
+
+TEST(EngineTest, WhatABackendCannotComputeIsRefusedBeforeAnythingIsAllocated) {
+  TrainConfig config = SmallRun(SmallMoe(), 1);
+  for (const Reduction reduction : {Reduction::kTree, Reduction::kCanonical}) {
+    config.reduction = reduction;
+    ApplyReduction(config);
+    const auto world = std::move(MakeThreadWorld(1).front());
+    const auto device = MakeHostDevice({});
+    const auto ops = MakeHostOps({});
+    FloatsOnlyOps floats(*ops);
+    const auto trainer =
+        RankTrainer::Create(config, *world, {.device = device.get(), .ops = &floats});
+    if (reduction == Reduction::kTree) {
+      EXPECT_THAT(trainer, IsOk());
+      continue;
+    }
+    EXPECT_THAT(trainer.status(), FailsWith(ErrorKind::kUnsupported));
+    for (int use = 0; use < kNumMemoryUses; ++use) {
+      EXPECT_EQ(device->usage(static_cast<MemoryUse>(use)).peak_bytes, 0U);
+    }
+  }
+}
+
 // --- steps in flight ------------------------------------------------------------------------------
 
 constexpr std::int32_t kPoison = 7;
@@ -689,6 +722,50 @@ TEST(StepsInFlightTest, AStepBehindAFailedOneChangesNothing) {
     // The failure is over: the next step counts.
     CKPT_ASSIGN_OR_RETURN(const StepReport report, trainer.Step({&good, 1}));
     EXPECT_EQ(report.step, 2);
+    return OkStatus();
+  });
+  EXPECT_THAT(status, IsOk());
+}
+
+TEST(StepsInFlightTest, ACopyOfTheStateHasTheValuesOfItsTime) {
+  const Around slow = [](std::string_view queue, const std::function<Status()>& work) {
+    if (queue == "copy") std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    return work();
+  };
+  const TrainConfig config = OnMesh(SmallRun(SmallDeepSeek(), 2), {.world_size = 2});
+  const Status status = RunRanks(config.mesh.world_size, [&](HostGroup& world) -> Status {
+    AroundDevice device(MakeHostDevice({.queues = QueueMode::kThreads}), slow);
+    const auto ops = MakeHostOps({});
+    CKPT_ASSIGN_OR_RETURN(
+        const auto trainer,
+        RankTrainer::Create(config, world, {.device = &device, .ops = ops.get()}));
+    CKPT_RETURN_IF_ERROR(trainer->InitializeWeights());
+    const HostMicroBatch batch = BatchOf(1);
+    CKPT_RETURN_IF_ERROR(trainer->Step({&batch, 1}).status());
+    // All elements of a part, in the order of the pieces.
+    std::vector<std::vector<float>> parts;
+    const auto read = [&](bool waits) -> Status {
+      std::list<std::vector<float>> pieces;
+      const auto place = [&](const ParamPiece& piece) {
+        pieces.emplace_back(static_cast<std::size_t>(piece.rows * piece.row_elems));
+        return std::as_writable_bytes(std::span(pieces.back()));
+      };
+      CKPT_RETURN_IF_ERROR(trainer->ReadWeights(place));
+      CKPT_RETURN_IF_ERROR(trainer->ReadMoment(1, place));
+      if (!waits) CKPT_RETURN_IF_ERROR(trainer->Enqueue({&batch, 1}, {}));
+      CKPT_RETURN_IF_ERROR(trainer->AwaitReads());
+      std::vector<float>& all = parts.emplace_back();
+      for (const std::vector<float>& piece : pieces) {
+        all.insert(all.end(), piece.begin(), piece.end());
+      }
+      return OkStatus();
+    };
+    CKPT_RETURN_IF_ERROR(read(true));
+    CKPT_RETURN_IF_ERROR(read(false));
+    CKPT_RETURN_IF_ERROR(trainer->Collect().status());
+    CKPT_RETURN_IF_ERROR(read(true));
+    EXPECT_TRUE(parts[1] == parts[0]);
+    EXPECT_FALSE(parts[2] == parts[0]);
     return OkStatus();
   });
   EXPECT_THAT(status, IsOk());

@@ -151,10 +151,16 @@ Status Collect(RankTrainer& trainer, WholeState& whole) {
     }
     return OkStatus();
   };
-  const auto weights = [&](const auto& place) { return trainer.ReadWeights(place); };
+  const auto weights = [&](const auto& place) -> Status {
+    CKPT_RETURN_IF_ERROR(trainer.ReadWeights(place));
+    return trainer.AwaitReads();
+  };
   CKPT_RETURN_IF_ERROR(add("", weights));
   for (int m = 0; m < 2; ++m) {
-    const auto moment = [&](const auto& place) { return trainer.ReadMoment(m, place); };
+    const auto moment = [&](const auto& place) -> Status {
+      CKPT_RETURN_IF_ERROR(trainer.ReadMoment(m, place));
+      return trainer.AwaitReads();
+    };
     CKPT_RETURN_IF_ERROR(add(kMomentKinds[m], moment));
   }
   return OkStatus();

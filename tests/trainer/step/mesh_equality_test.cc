@@ -77,7 +77,7 @@ class MeshEqualityTest : public ::testing::TestWithParam<MeshCase> {
                        << " micro-batches, "
                        << (dispatcher == Dispatcher::kAllToAll ? "all-to-all" : "all-gather")
                        << (per_token_loss ? ", per-token loss" : ""));
-          const Result<TrainingRun> run = Train(config, {});
+          const Result<TrainingRun> run = Train(config, {.is_strict = true});
           ASSERT_THAT(run, IsOk());
           ExpectSameTraining(*run, OneRank(config));
           ++tried;
@@ -92,6 +92,23 @@ class MeshEqualityTest : public ::testing::TestWithParam<MeshCase> {
 };
 
 TEST_P(MeshEqualityTest, MixtureOfExpertsTrainsAsOnOneRank) { TryAll(SmallMoe(), false); }
+TEST_P(MeshEqualityTest, DenseStepsNeitherWaitNorAllocate) {
+  ModelConfig model = SmallMoe();
+  model.moe.reset();
+  model.is_moe_layer.assign(model.is_moe_layer.size(), false);
+  for (const bool overlaps : {false, true}) {
+    for (const bool per_token_loss : {false, true}) {
+      TrainConfig config = OnMesh(SmallRun(model, 2 * GetParam().ranks), GetParam(), 1);
+      config.per_token_loss = per_token_loss;
+      config.overlap_grad_reduce = config.overlap_param_gather = overlaps;
+      const QueueMode queues = overlaps ? QueueMode::kThreads : QueueMode::kInline;
+      const Result<TrainingRun> run =
+          Train(config, {.device = {.queues = queues}, .is_strict = true});
+      ASSERT_THAT(run, IsOk());
+      ExpectSameTraining(*run, OneRank(config));
+    }
+  }
+}
 TEST_P(MeshEqualityTest, LatentAttentionAndExpertBiasTrainAsOnOneRank) {
   TryAll(SmallDeepSeek(), true);
 }

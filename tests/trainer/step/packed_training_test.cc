@@ -115,6 +115,7 @@ Result<Trained> TrainOn(const TrainConfig& config,
       rows.resize(static_cast<std::size_t>(piece.rows * piece.row_elems));
       return std::as_writable_bytes(std::span(rows));
     }));
+    CKPT_RETURN_IF_ERROR(trainer->AwaitReads());
     if (world.rank() == 0) trained = std::move(of_rank);
     return OkStatus();
   };

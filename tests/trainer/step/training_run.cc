@@ -7,6 +7,7 @@
 #include <mutex>
 #include <utility>
 
+#include "tests/testing/strict_device.h"
 #include "trainer/comm/thread_comm.h"
 #include "trainer/ops/cpu/host_ops.h"
 #include "trainer/random/philox.h"
@@ -247,6 +248,12 @@ Result<TrainingRun> TrainOnRank(const TrainConfig& config, HostGroup& world,
   CKPT_RETURN_IF_ERROR(ValidateTrainConfig(complete));
   std::unique_ptr<Device> device = MakeHostDevice(options.device);
   if (options.wrap_device) device = options.wrap_device(std::move(device));
+  StrictDevice* strict = nullptr;
+  if (options.is_strict) {
+    auto wrapped = std::make_unique<StrictDevice>(std::move(device));
+    strict = wrapped.get();
+    device = std::move(wrapped);
+  }
   const std::unique_ptr<Ops> ops =
       MakeHostOps({.threads = 1, .fixed_order = config.reduction == Reduction::kCanonical});
   CKPT_ASSIGN_OR_RETURN(
@@ -258,7 +265,9 @@ Result<TrainingRun> TrainOnRank(const TrainConfig& config, HostGroup& world,
   const std::unique_ptr<Queue> queue = device->MakeQueue("test");
   for (std::int64_t step = 0; step < options.steps; ++step) {
     const std::vector<HostMicroBatch> batches = BatchesOf(complete, world.rank(), step);
+    if (strict != nullptr) strict->EnterStep();
     CKPT_ASSIGN_OR_RETURN(const StepReport report, trainer->Step(batches));
+    if (strict != nullptr) strict->LeaveStep();
     run.reports.push_back(report);
     CKPT_RETURN_IF_ERROR(trainer->params().Synchronize());
     if (step > 0) continue;

@@ -32,6 +32,7 @@ struct RunOptions {
   // Puts something around a rank's device.
   std::function<std::unique_ptr<trainer::Device>(std::unique_ptr<trainer::Device>)> wrap_device =
       {};
+  bool is_strict = false;  // the program ends if a step does what a StrictDevice refuses
   // Looks at every rank behind the last step; calls come from the ranks' threads.
   std::function<void(trainer::RankTrainer&, trainer::Device&)> inspect = {};
 };

@@ -11,6 +11,10 @@ class HostOps final : public Ops {
  public:
   explicit HostOps(const HostOpsOptions& options);
 
+  [[nodiscard]] Status CheckSupports(const OpsNeeds& /*needs*/) const override {
+    return OkStatus();
+  }
+
   // gemm.cc, grouped_gemm.cc
   void Gemm(Queue& queue, const GemmForm& form, const Tensor& a, const Tensor& b,
             const Tensor& d) override;

@@ -1,5 +1,6 @@
 #include "trainer/ops/cuda/cuda_ops.h"
 
+#include <string>
 #include <utility>
 
 #include "trainer/ops/cuda/cuda_ops_impl.h"
@@ -12,6 +13,29 @@ Result<std::unique_ptr<Ops>> MakeCudaOps(const CudaOpsOptions& options) {
   CKPT_ASSIGN_OR_RETURN(std::unique_ptr<cuda::AttentionPlans> attention,
                         cuda::AttentionPlans::Create(options.deterministic));
   return std::unique_ptr<Ops>(std::make_unique<CudaOps>(std::move(products), std::move(attention)));
+}
+
+Status CudaOps::CheckSupports(const OpsNeeds& needs) const {
+  const auto is_known = [](DType dtype) {
+    return dtype == DType::kFloat32 || dtype == DType::kBfloat16;
+  };
+  Status status;
+  if (!is_known(needs.compute)) {
+    status.Add(Error(ErrorKind::kUnsupported, "the GPU does not compute in this dtype")
+                   .Expected("float32 or bfloat16")
+                   .Actual(std::string(DTypeName(needs.compute))));
+  }
+  if (!is_known(needs.gradients)) {
+    status.Add(Error(ErrorKind::kUnsupported, "the GPU does not add gradients in this dtype")
+                   .Expected("float32 or bfloat16")
+                   .Actual(std::string(DTypeName(needs.gradients)))
+                   .Hint("reduction=canonical, which adds int64, needs the CPU"));
+  }
+  if (needs.has_experts) {
+    status.Add(Error(ErrorKind::kUnsupported, "the GPU computes no mixture of experts yet")
+                   .Hint("train this model on the CPU"));
+  }
+  return status;
 }
 
 void CudaOps::Attention(Queue& queue, const AttentionShape& shape, const Tensor& q, const Tensor& k,

@@ -18,6 +18,9 @@ class CudaOps final : public Ops {
   CudaOps(std::unique_ptr<cuda::Products> products, std::unique_ptr<cuda::AttentionPlans> attention)
       : products_(std::move(products)), attention_(std::move(attention)) {}
 
+  // cuda_ops.cc
+  [[nodiscard]] Status CheckSupports(const OpsNeeds& needs) const override;
+
   // gemm.cc, experts.cc
   void Gemm(Queue& queue, const GemmForm& form, const Tensor& a, const Tensor& b,
             const Tensor& d) override;

@@ -39,6 +39,7 @@ Status LoadWeights(const ModelSource& model, trainer::RankTrainer& trainer,
 Status LoadState(const TrainingState& state, trainer::RankTrainer& trainer,
                  ProgressSink* progress) {
   CKPT_RETURN_IF_ERROR(LoadWeights(state.weights, trainer, progress));
+  trainer.optimizer().set_steps(state.run.finished_updates());
   if (state.moments.empty()) return OkStatus();
   const auto expected = static_cast<std::size_t>(NumMoments(trainer.config().optimizer));
   if (state.moments.size() != expected) {
@@ -55,7 +56,6 @@ Status LoadState(const TrainingState& state, trainer::RankTrainer& trainer,
         CheckFits(state.moments[m], moment.view(), trainer.config(), StoredPart::kMoment));
     CKPT_RETURN_IF_ERROR(trainer.SetMoment(static_cast<int>(m), RowsOf(moment, progress)));
   }
-  trainer.optimizer().set_steps(state.run.finished_updates());
   return OkStatus();
 }
 

@@ -36,6 +36,7 @@ Result<std::vector<float>> ExpertBiases(trainer::RankTrainer& trainer) {
     return std::as_writable_bytes(std::span(biases).subspan(first->second, elems));
   };
   CKPT_RETURN_IF_ERROR(trainer.ReadWeights(place));
+  CKPT_RETURN_IF_ERROR(trainer.AwaitReads());
   return biases;
 }
 

@@ -1,4 +1,4 @@
-#include "trainer/rehearsal/rehearse_step.h"
+#include "trainer/step/rehearse_step.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -110,7 +110,7 @@ Result<RehearsedBytes> RehearseStep(const TrainConfig& config, int rank) {
                             .seq = config.seq_length};
   CKPT_RETURN_IF_ERROR(model->ForwardBackward(params, batch, {}, losses, losses.Rows(0, 1)));
   CKPT_RETURN_IF_ERROR(model->Forward(params, batch, losses, {}));
-  return RehearsedBytes{.activations = device->usage(MemoryUse::kActivations).peak_bytes,
+  return RehearsedBytes{.activations = model->activation_peak_bytes(),
                         .tables = device->usage(MemoryUse::kOther).peak_bytes};
 }
 

@@ -1,6 +1,6 @@
 // Runs a micro-batch through the model without computing, to find what memory it takes.
-#ifndef CKPT_TRAINER_REHEARSAL_REHEARSE_STEP_H_
-#define CKPT_TRAINER_REHEARSAL_REHEARSE_STEP_H_
+#ifndef CKPT_TRAINER_STEP_REHEARSE_STEP_H_
+#define CKPT_TRAINER_STEP_REHEARSE_STEP_H_
 
 #include <cstdint>
 
@@ -24,4 +24,4 @@ Result<RehearsedBytes> RehearseStep(const TrainConfig& config, int rank);
 
 }  // namespace ckpt::trainer
 
-#endif  // CKPT_TRAINER_REHEARSAL_REHEARSE_STEP_H_
+#endif  // CKPT_TRAINER_STEP_REHEARSE_STEP_H_

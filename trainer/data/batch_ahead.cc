@@ -1,0 +1,16 @@
+#include "trainer/data/batch_ahead.h"
+
+namespace ckpt::trainer {
+
+Result<BatchAhead::Batch> BatchAhead::Take(std::int64_t consumed) {
+  const bool is_read = reading_.valid() && next_ == consumed;
+  Result<Batch> batch = is_read ? reading_.get() : reader_.ReadStep(consumed);
+  next_ = consumed + reader_.SamplesOf(1);
+  if (batch.ok() && next_ < end_) {
+    reading_ =
+        std::async(std::launch::async, [this, begin = next_] { return reader_.ReadStep(begin); });
+  }
+  return batch;
+}
+
+}  // namespace ckpt::trainer
