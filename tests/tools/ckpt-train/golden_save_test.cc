@@ -42,7 +42,7 @@ Status TakeOver(const Path& from, const Path& to, int ranks, layout::Configurati
   CKPT_ASSIGN_OR_RETURN(const RunConfig run, ResolveRun(PosixStorage(), given, ranks));
   cli::Streams streams = cli::ProcessStreams();
   CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<RunSetup> setup,
-                        RunSetup::Create(run, ranks, {}, PosixStorage(), streams));
+                        RunSetup::Create(run, ranks, "cpu", {}, PosixStorage(), streams));
   return setup->RunRanks([&](trainer::HostGroup& world) -> Status {
     CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<RankSession> session,
                           RankSession::Create(setup->session_input(), world, nullptr));
