@@ -64,7 +64,7 @@ TEST_F(ByteOwnersTest, GivesTheChunk) {
   EXPECT_EQ(index_.box(*owners[0].chunk), (Box{{0, 0}, {2, 10}}));
 }
 
-TEST_F(ByteOwnersTest, SaysWhereNobodysBytesLie) {
+TEST_F(ByteOwnersTest, NamesTheRegionOfBytesWithoutAnOwner) {
   EXPECT_EQ(owners_->RegionOf("data", 0), UnownedRegion::kHeader);
   EXPECT_EQ(owners_->RegionOf("data", 52), UnownedRegion::kBetween);
   EXPECT_EQ(owners_->RegionOf("data", 60), UnownedRegion::kTrailer);

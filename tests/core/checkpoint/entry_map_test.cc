@@ -36,7 +36,7 @@ TEST(EntryMapTest, TellsACutOffFileFromAWrongRange) {
   EXPECT_FALSE(map.LooksCutOff(0, 0, std::numeric_limits<std::uint64_t>::max()));
 }
 
-TEST(EntryMapTest, ARangeThatWrapsEndsNowhere) {
+TEST(EntryMapTest, ARangeThatWrapsLooksCutOff) {
   const std::uint64_t huge = std::numeric_limits<std::uint64_t>::max() - 10;
   const EntryMap map(IndexOf({{100, huge}, {89, 11}}));
   EXPECT_TRUE(map.LooksCutOff(0, 100, huge));

@@ -155,7 +155,7 @@ TEST(ZstdEncoderTest, GivesTheSameFrameWhateverThePiecesAndThreads) {
   }
 }
 
-TEST(ZstdEncoderTest, StartsAnewAfterAnUnfinishedFrame) {
+TEST(ZstdEncoderTest, StartsAgainAfterAnUnfinishedFrame) {
   const Bytes content = Weights(300'000);
   ZstdEncoder encoder({.level = 1, .threads = 2});
   const Bytes expected = Encode(encoder, content, 100'000);

@@ -111,7 +111,7 @@ TEST_F(MegatronRootTest, CountsNoLaterIterationAmongThoseItKeeps) {
 }
 
 // A damaged 6 is nobody's second checkpoint.
-TEST_F(MegatronRootTest, NeitherCountsNorRemovesWhatNobodyCanGoOnFrom) {
+TEST_F(MegatronRootTest, NeitherCountsNorRemovesDamagedIterations) {
   MakeIterations({2, 4, 5, 6, 7});
   ASSERT_THAT(
       RemoveOldIterations(*storage_, kRoot, {.newest = 7, .keep = 2, .not_counted = {2, 6}}),

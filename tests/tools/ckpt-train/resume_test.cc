@@ -162,7 +162,7 @@ TEST_F(ChangedRunTest, AnotherModelIsRefusedByTheNameOfTheSetting) {
   }
 }
 
-TEST_F(ChangedRunTest, TheSameModelInOtherWordsAndOtherBalanceOfItsExpertsGoOn) {
+TEST_F(ChangedRunTest, ResumesWithOtherSpellingsAndAnotherBalanceOfExperts) {
   const Said said = GoOnWith({"moe_layer_freq=[1]", "rotary_base=1e4", "hidden_size=24",
                               "moe_router_load_balancing_type=aux_loss", "moe_aux_loss_coeff=0.01",
                               "moe_expert_capacity_factor=2"});

@@ -171,7 +171,7 @@ TEST_F(TrainTest, ADiskThatTakesNothingEndsTheRunBeforeItsFirstStep) {
   EXPECT_EQ(out.text(), "");
 }
 
-TEST_F(TrainTest, AFailedSaveSaysWhatIsLeftAndHowToGoOn) {
+TEST_F(TrainTest, AFailedSaveSaysWhatIsLeftAndHowToResume) {
   TrainOptions options = Options(1, {"train_iters=4", "save_interval=2", "save_proof=false"});
   options.run.save = In("out").string();
   testing::FaultStorage counts(PosixStorage(), -1);

@@ -65,7 +65,7 @@ TEST(TokenWindowsTest, LearnNothingBehindTheMaskedToken) {
 }
 
 // What Megatron's get_ltor_masks_and_position_ids gives: the end token belongs to what it ends.
-TEST(TokenWindowsTest, StartPositionsAndAttentionAnewBehindEnds) {
+TEST(TokenWindowsTest, RestartPositionsAndAttentionAfterEnds) {
   const auto read = [](const DocumentEnds& ends) {
     const auto windows = Windows({{1, 2, 0}, {0}, {3, 4, 0}, {5, 6, 7, 8}},
                                  {.seq_length = 5, .shuffle_documents = false, .ends = ends});

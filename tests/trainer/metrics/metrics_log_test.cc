@@ -79,7 +79,7 @@ TEST_F(MetricsLogTest, CutsALineThatWasCutShort) {
   EXPECT_THAT(Content(), IsOkAndHolds(Line(1) + Line(2)));
 }
 
-TEST_F(MetricsLogTest, TheRunThatIsStartedAgainStartsAnew) {
+TEST_F(MetricsLogTest, ARunThatIsStartedAgainStartsANewLog) {
   Put(Line(1) + Line(2));
   ASSERT_THAT(Open(0), IsOk());
   EXPECT_THAT(Content(), IsOkAndHolds(""));

@@ -243,7 +243,7 @@ TEST_F(DamagedCheckpointTest, FailsWhenTheTrackerNamesWhatIsNotThere) {
   EXPECT_THAT(GoOn(), FailsWith(ErrorKind::kNotFound));
 }
 
-TEST_F(DamagedCheckpointTest, StartsAnewOnlyWhereNoCheckpointEverWas) {
+TEST_F(DamagedCheckpointTest, StartsANewRunOnlyWhereThereWasNoCheckpoint) {
   const auto goes_on = [&](const Path& root) -> Result<bool> {
     layout::Configuration settings = testing::TinySettings();
     settings["load"] = root.string();
