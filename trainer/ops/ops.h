@@ -136,7 +136,6 @@ struct SgdForm {
 struct OpsNeeds {
   DType compute = DType::kFloat32;
   DType gradients = DType::kFloat32;  // int64: fixed point
-  bool has_experts = false;
 };
 
 class Ops {

@@ -139,8 +139,7 @@ class RankTrainerImpl final : public RankTrainer {
 
 Status RankTrainerImpl::Build() {
   CKPT_RETURN_IF_ERROR(ops_.CheckSupports({.compute = config_.precision.compute,
-                                           .gradients = config_.precision.main_grads,
-                                           .has_experts = config_.model.moe.has_value()}));
+                                           .gradients = config_.precision.main_grads}));
   CKPT_ASSIGN_OR_RETURN(comms_, SplitWorld(world_, topology_, device_));
   CKPT_ASSIGN_OR_RETURN(step_, StepBuffers::Create(ShapeOf(config_), device_, *compute_));
   CKPT_ASSIGN_OR_RETURN(const RehearsedBytes rehearsed, RehearseStep(config_, world_.rank()));

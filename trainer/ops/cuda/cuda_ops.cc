@@ -31,10 +31,6 @@ Status CudaOps::CheckSupports(const OpsNeeds& needs) const {
                    .Actual(std::string(DTypeName(needs.gradients)))
                    .Hint("reduction=canonical, which adds int64, needs the CPU"));
   }
-  if (needs.has_experts) {
-    status.Add(Error(ErrorKind::kUnsupported, "the GPU computes no mixture of experts yet")
-                   .Hint("train this model on the CPU"));
-  }
   return status;
 }
 

@@ -21,7 +21,7 @@ class CudaOps final : public Ops {
   // cuda_ops.cc
   [[nodiscard]] Status CheckSupports(const OpsNeeds& needs) const override;
 
-  // gemm.cc, experts.cc
+  // gemm.cc, grouped_gemm.cu
   void Gemm(Queue& queue, const GemmForm& form, const Tensor& a, const Tensor& b,
             const Tensor& d) override;
   void GroupedForward(Queue& queue, const Tensor& x, const Tensor& weights, const Tensor& offsets,
@@ -92,7 +92,7 @@ class CudaOps final : public Ops {
                             std::int64_t vocab, const Tensor& lse, const Tensor& token_weights,
                             const Tensor& dlogits) override;
 
-  // experts.cc
+  // router.cu
   void Router(Queue& queue, const RouterForm& form, const Tensor& logits, const Tensor& expert_bias,
               const Tensor& positions, const Tensor& scores, const Tensor& experts,
               const Tensor& weights) override;
@@ -100,6 +100,7 @@ class CudaOps final : public Ops {
                       const Tensor& experts, const Tensor& dweights,
                       const Tensor& dlogits) override;
 
+  // expert_balance.cu
   void RouterAuxLoss(Queue& queue, const RouterForm& form, const AuxLossForm& aux,
                      const Tensor& logits, const Tensor& scores, const Tensor& experts,
                      double gradient_scale, const Tensor& loss, const Tensor& dlogits) override;
@@ -108,6 +109,7 @@ class CudaOps final : public Ops {
   void UpdateExpertBias(Queue& queue, const Tensor& counts, double rate, const Tensor& update,
                         const Tensor& bias) override;
 
+  // permute.cu
   void SortByExpert(Queue& queue, const SortForm& form, const Tensor& experts,
                     const Tensor& weights, const ExpertRows& sorted, const Tensor& dropped,
                     const Tensor& overflows) override;
@@ -115,6 +117,8 @@ class CudaOps final : public Ops {
                const Tensor& y, const Tensor& row_weights) override;
   void Unpermute(Queue& queue, const ExpertRows& sorted, const Tensor& x, const Tensor& row_weights,
                  const Tensor& y, const Tensor& weights) override;
+
+  // exchange.cc
   void PlanExchange(Queue& queue, std::int64_t rank, const Tensor& offsets,
                     const ExchangePlan& plan, const Tensor& overflows) override;
   void GatherRows(Queue& queue, const Tensor& x, const Tensor& index, const Tensor& count,
