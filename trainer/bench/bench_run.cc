@@ -48,8 +48,7 @@ Result<BenchTimes> TimeSteps(const BenchPlan& plan, trainer::RankTrainer& traine
     const Clock::time_point end = Clock::now();
     if (step >= plan.warmup) times.step_ms.push_back(Milliseconds(end - start));
     start = end;
-    if (step == 0) times.first_loss = report.loss;
-    times.last_loss = report.loss;
+    times.losses.push_back(report.loss);
     if (progress != nullptr) progress->OnDone("step", 1);
   }
   for (std::size_t use = 0; use < times.peak_bytes.size(); ++use) {
@@ -79,7 +78,9 @@ std::string BenchJson(const BenchReport& report) {
   json.Key("mfu");
   report.peak_flops > 0 ? json.Double(report.flops_per_s_of_rank() / report.peak_flops)
                         : json.Null();
-  json.Key("first_loss").Double(times.first_loss).Key("last_loss").Double(times.last_loss);
+  json.Key("losses").BeginArray();
+  for (const double loss : times.losses) json.Double(loss);
+  json.End();
   json.Key("peak_bytes").BeginObject();
   for (std::size_t use = 0; use < times.peak_bytes.size(); ++use) {
     json.Key(trainer::MemoryUseName(static_cast<trainer::MemoryUse>(use)))
@@ -106,7 +107,7 @@ std::string BenchText(const BenchReport& report) {
   text += fmt::format("\nmemory    {:.2f} GiB at most\n",
                       static_cast<double>(peak_bytes) / static_cast<double>(1U << 30U));
   text +=
-      fmt::format("loss      {:.6f} at first, {:.6f} at last\n", times.first_loss, times.last_loss);
+      fmt::format("loss      {:.6f} at first, {:.6f} at last\n", times.losses.front(), times.losses.back());
   return text;
 }
 

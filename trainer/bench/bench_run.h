@@ -23,8 +23,7 @@ struct BenchPlan {
 
 struct BenchTimes {
   std::vector<double> step_ms;  // of the timed steps, in order
-  double first_loss = 0;        // of the first step of all
-  double last_loss = 0;
+  std::vector<double> losses;   // of all steps, in order, those before the timed ones too
   // The peak of each use of memory on this rank.
   std::array<std::uint64_t, trainer::kNumMemoryUses> peak_bytes{};
 
