@@ -61,12 +61,12 @@ constexpr std::array kPhaseNames = {"before staging",  "after staging",     "exc
 constexpr int kNumPhases = static_cast<int>(kPhaseNames.size());
 
 // The exchanges of a save that waits for itself, by number.
-constexpr int kExchangeOfStaging = 1;  // whether all have staged
-constexpr int kExchangeOfDigests = 2;
-constexpr int kExchangeOfOpening = 3;   // whether rank 0 has opened the directory
-constexpr int kExchangeOfWriting = 6;   // whether all have written, behind where to: size and text
-constexpr int kExchangeOfAccounts = 9;  // behind the outcomes and the sizes of accounts
-constexpr int kExchangeOfCommit = 10;   // whether rank 0 has committed
+constexpr int kExchangeOfStaging = 1;   // whether all have staged
+constexpr int kExchangeOfDigests = 4;   // behind whether all are ready, and whether all have hashed
+constexpr int kExchangeOfOpening = 7;   // behind the same about plans: whether rank 0 has opened
+constexpr int kExchangeOfWriting = 10;  // whether all have written, behind where to: size and text
+constexpr int kExchangeOfAccounts = 13;  // behind the outcomes and the sizes of accounts
+constexpr int kExchangeOfCommit = 14;    // whether rank 0 has committed
 
 // Whether a rank that is to die in `phase` dies at this call.
 bool IsPoint(Phase phase, const RankCall& call, int rank) {
