@@ -1,8 +1,12 @@
 #include "formats/format.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/base/quote.h"
 
 namespace ckpt {
 
@@ -15,9 +19,17 @@ Result<std::unique_ptr<CheckpointSource>> OpenAs(const Format& format, Storage& 
 }
 
 Result<PlannedCheckpoint> PlanWeights(const Format& format, WeightsRequest request) {
-  if (format.plan_weights != nullptr) return format.plan_weights(std::move(request));
-  return Error(ErrorKind::kUnsupported,
-               fmt::format("{} checkpoints cannot be written by this build", format.name));
+  if (format.plan_weights == nullptr) {
+    return Error(ErrorKind::kUnsupported,
+                 fmt::format("{} checkpoints cannot be written by this build", format.name));
+  }
+  if (!request.generation.empty() &&
+      std::ranges::find(format.generations, request.generation) == format.generations.end()) {
+    return Error(ErrorKind::kUsage, fmt::format("{} has no such generation", format.name))
+        .Expected(fmt::format("{}", fmt::join(format.generations, " or ")))
+        .Actual(Quote(request.generation));
+  }
+  return format.plan_weights(std::move(request));
 }
 
 }  // namespace ckpt

@@ -7,12 +7,14 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include "core/base/result.h"
 #include "core/checkpoint/index.h"
 #include "core/checkpoint/source.h"
+#include "core/checkpoint/write_plan.h"
 #include "core/io/storage.h"
 #include "core/layout/value.h"
 #include "core/manifest/manifest.h"
@@ -48,6 +50,13 @@ struct Format {
   // A side file that says which file holds which tensor. It is written again if tensors lie in
   // other files. Empty: there is none.
   std::string_view index_file = {};
+  // Forms that readers of different age take; the first is written if nothing else is asked for.
+  // Empty: there is one form.
+  std::span<const std::string_view> generations = {};
+  // A checkpoint is one file, with all that belongs to it: objects, and where it came from.
+  bool is_one_file = false;
+  // It can show the tensors of an existing checkpoint without a copy of them.
+  bool can_link = false;
   // By what people know a directory or a file of it, for the message that nothing was recognised.
   // Empty: by nothing simple.
   std::string_view directory_signs = {};
@@ -72,12 +81,19 @@ struct Format {
   // Every file of a new checkpoint with a model's weights. A pure function. Errors: kUsage
   // (something asked for that the format does not have), and those of the format's planner.
   Result<PlannedCheckpoint> (*plan_weights)(WeightsRequest request) = nullptr;
+  // Proves the files of `plan`, the first of which lies at `path`, by the software that defines the
+  // format: it must find what was planned. Called before a checkpoint is published; reads no
+  // elements. Null: there is none, or this build does not use it.
+  Status (*prove)(Storage& storage, const Path& path, const WritePlan& plan) = nullptr;
   // How a whole training run is stored. Null: the format holds weights alone, or no run is saved in
   // it.
   const RunFormat* run = nullptr;
   // Megatron's arguments, by their names; nothing if a checkpoint has none. Null: the format has no
   // place for them.
   Result<layout::Configuration> (*read_args)(const CheckpointSource& source) = nullptr;
+  // The manifest that a source of `open` holds itself; null if it holds none. Null: none does.
+  Result<std::shared_ptr<const Manifest>> (*read_manifest)(const CheckpointSource& source) =
+      nullptr;
   // How the files of a source that `open` returned divide its tensors, so that they can be written
   // again as they are. Null: the format's files have no names of their own to keep.
   std::vector<ManifestShard> (*describe_shards)(const CheckpointSource& source) = nullptr;
@@ -92,8 +108,8 @@ inline constexpr Format kInMemory = {.name = "memory"};
 Result<std::unique_ptr<CheckpointSource>> OpenAs(const Format& format, Storage& storage,
                                                  const Path& path);
 
-// `format.plan_weights`. Errors: kUnsupported (this build does not write the format), and those of
-// `plan_weights`.
+// `format.plan_weights`. Errors: kUnsupported (this build does not write the format), kUsage (a
+// generation that the format does not have), and those of `plan_weights`.
 Result<PlannedCheckpoint> PlanWeights(const Format& format, WeightsRequest request);
 
 }  // namespace ckpt

@@ -10,9 +10,11 @@
 #include <vector>
 
 #include "core/base/result.h"
+#include "core/checkpoint/empty_objects.h"
 #include "core/checkpoint/write_plan.h"
 #include "core/layout/value.h"
 #include "core/manifest/manifest.h"
+#include "core/tensor/box.h"
 
 namespace ckpt {
 
@@ -21,11 +23,28 @@ struct SideText {
   std::string content;
 };
 
+// An object of the source as JSON (docs/formats/objects.md).
+struct CarriedObject {
+  std::string key;
+  std::string type;  // Python's name of the outermost type
+  std::string json;
+};
+
+// Elements of a tensor that lie in an existing file, in C order, little endian.
+struct LinkedBox {
+  Box box;
+  std::string file;  // absolute
+  std::uint64_t offset_bytes = 0;
+  std::uint64_t size_bytes = 0;
+};
+
 // A format uses what it has a place for.
 struct WeightsRequest {
   std::vector<TargetTensor> tensors;
-  std::vector<WriteCopy> side_files;  // named relative to the repository they come from
-  std::vector<SideText> side_texts;   // side files of new content
+  std::vector<EmptyObjects> objects = {};  // of the tensors' naming
+  std::string generation = {};             // one of Format::generations; empty: the first
+  std::vector<WriteCopy> side_files;       // named relative to the repository they come from
+  std::vector<SideText> side_texts;        // side files of new content
   // Files to write again as they once were (safetensors); empty: tensors are packed again.
   std::vector<ManifestShard> shards;
   std::uint64_t max_file_bytes = 0;    // 0: the format's default
@@ -33,6 +52,12 @@ struct WeightsRequest {
   std::optional<int> zstd_level = {};  // compress tensors; nothing: store them as they are
   // The index of the files above as it once was. It is written again if it is still correct.
   std::string original_index;
+  std::string file_name = {};  // of a format whose checkpoint is one file: the target's own name
+  // For formats that hold objects as text, and the manifest's account of the source.
+  std::vector<CarriedObject> carried_objects = {};
+  std::string origin = {};
+  // Where the elements lie already, by tensor; nothing: they are written. Formats with `can_link`.
+  std::optional<std::vector<std::vector<LinkedBox>>> links = {};
   bool is_cast = false;  // some tensor has another dtype than it had there
   // What Megatron stores as `args`: names and plain values. Called only for formats that store
   // them.

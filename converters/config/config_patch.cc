@@ -3,7 +3,7 @@
 namespace ckpt {
 namespace {
 
-// End of the JSON string that starts at `at`, behind its closing quote.
+// The position after the JSON string that starts at `at`, its closing quote included.
 std::size_t EndOfString(std::string_view json, std::size_t at) {
   for (++at; at < json.size() && json[at] != '"'; ++at) {
     if (json[at] == '\\') ++at;

@@ -14,8 +14,8 @@ using layout::Configuration;
 constexpr std::string_view kRopeScaling = "rope_scaling.";
 constexpr std::string_view kRopeParameters = "rope_parameters.";
 
-// `rope_scaling` is what `rope_parameters` was called, and `type` its `rope_type`; of both,
-// transformers takes the older.
+// `rope_scaling` is the older name of `rope_parameters`, and `type` that of `rope_type`. If a file
+// has both objects, transformers takes the older one.
 void AdoptOldRope(Configuration& config) {
   Configuration old;
   for (const auto& [name, value] : config) {

@@ -17,8 +17,8 @@ namespace {
 using layout::Configuration;
 using layout::Value;
 
-// What `settings` mean, in one spelling (model_meaning.table). Settings of `model` that the table
-// does not know mean what they say.
+// What `settings` mean, with one name and value for each meaning (model_meaning.table). Settings of
+// `model` that are not in the table are taken as they are.
 Result<NamedValues> MeaningOf(const Configuration& settings, const Configuration& model) {
   CKPT_ASSIGN_OR_RETURN(const TranslationTable table,
                         LoadBuiltInTranslation("model_meaning.table"));
@@ -37,14 +37,14 @@ const Value* Find(const NamedValues& values, std::string_view name) {
   return found == values.end() ? nullptr : &found->second;
 }
 
-// As docs/guides/model-settings.md says it.
+// The value as docs/guides/model-settings.md writes it.
 std::string InTheGuidesWords(const Value& value) {
   if (value.is_null()) return "none";
   return value.AsText() != nullptr ? *value.AsText() : layout::FormatValue(value);
 }
 
-// `who` means another thing `than` the expected one. Two meanings have the same names in the same
-// order.
+// Compares the meaning of `who` with the expected one, and lists each name whose values differ.
+// Both meanings have the same names in the same order.
 std::vector<Problem> Differences(const NamedValues& expected, std::string_view than,
                                  const NamedValues& actual, std::string_view who) {
   std::vector<Problem> differences;

@@ -21,8 +21,8 @@ struct ModelArgs {
   std::vector<Problem> warnings;
 };
 
-// Options that decide names may be in the configuration under their own names: `transformer_impl`,
-// `expert_names`.
+// Options that say what the checkpoint is may be in the configuration under their own names:
+// `ckpt_format`, and those that decide names (`transformer_impl`, `expert_names`, `layer_keys`).
 //
 // Errors: kUnsupported (Megatron has no such model), kBadMetadata (a key is missing or of the wrong
 // kind).

@@ -22,7 +22,7 @@ constexpr std::string_view kRunId = "ckptkit_run_id";
 constexpr std::array kFacts = {kArgsVersion,  kStateDigest, kNextLoss,
                                kDataIdentity, kRunId,       kRefused};
 
-// Nothing for an absent setting and for null alike.
+// Nothing if the setting is absent or null.
 Value ValueOf(const Configuration& settings, const std::string& name) {
   const auto found = settings.find(name);
   return found == settings.end() ? Value() : found->second;

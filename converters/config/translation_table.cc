@@ -26,7 +26,8 @@ Result<NamedValues> EvaluateAll(const std::vector<Line>& lines, const layout::De
   for (const Line& line : lines) {
     Result<layout::Value> value = line.value.Evaluate(names);
     if (!value.ok()) {
-      // The name is another program's; what is wrong is under the names of the source.
+      // The line's name belongs to the target's program. The user knows the names of the source, so
+      // the message gives them, too.
       return std::move(value).status().While(
           fmt::format("translating {}, with {}", line.name, names.Explain(line.value)));
     }
@@ -35,8 +36,8 @@ Result<NamedValues> EvaluateAll(const std::vector<Line>& lines, const layout::De
   return values;
 }
 
-// The quoted text that `text` ends with, which is cut off with the blanks before it. Other quoted
-// texts may stand before.
+// Returns the quoted text at the end of `text`, and removes it and the blanks before it. There may
+// be other quoted texts before it.
 std::optional<std::string_view> TakeLastQuoted(std::string_view& text) {
   const std::size_t open =
       text.size() < 2 ? std::string_view::npos : text.rfind('"', text.size() - 2);
@@ -115,7 +116,7 @@ Status TranslationTable::ParseLine(std::string_view line, const layout::IncludeR
   if (word == "require") return ParseRequirement(rest);
   for (const auto& [statement, names] :
        {std::pair("one_way", &one_way_), std::pair("closed", &closed_),
-        std::pair("neutral", &neutral_)}) {
+        std::pair("neutral", &neutral_), std::pair("nullable", &nullable_)}) {
     if (word != statement) continue;
     while (!rest.empty()) names->emplace(layout::TakeWord(rest));
     return OkStatus();
@@ -124,7 +125,8 @@ Status TranslationTable::ParseLine(std::string_view line, const layout::IncludeR
   const std::string_view name = stores ? layout::TakeWord(rest) : word;
   if (!layout::IsDottedName(name) || !rest.starts_with('=')) {
     return Error(ErrorKind::kBadMetadata, "line is not a statement")
-        .Expected("let, require, include, one_way, closed, neutral, or [store] NAME = EXPR")
+        .Expected(
+            "let, require, include, one_way, closed, neutral, nullable, or [store] NAME = EXPR")
         .Actual(Quote(line));
   }
   std::vector<Line>& lines = stores ? stores_ : lines_;
@@ -162,6 +164,19 @@ Status TranslationTable::CheckClosed(const layout::Configuration& config) const 
   return unread;
 }
 
+Status TranslationTable::CheckNulls(const layout::Configuration& config) const {
+  Status nulls;
+  if (nullable_.empty()) return nulls;
+  const std::set<std::string> read = NamesRead();
+  for (const auto& [name, value] : config) {
+    if (!value.is_null() || nullable_.contains(name) || !read.contains(name)) continue;
+    nulls.Add(Error(ErrorKind::kUnsupported, name + " is null")
+                  .Expected("a value, or no such key")
+                  .Actual("null"));
+  }
+  return nulls;
+}
+
 Status TranslationTable::CheckRequirements(const layout::Configuration& config,
                                            const layout::DefinedNames& names) const {
   Status unmet;
@@ -174,6 +189,7 @@ Status TranslationTable::CheckRequirements(const layout::Configuration& config,
     }
   }
   unmet.Add(CheckClosed(config));
+  unmet.Add(CheckNulls(config));
   return unmet;
 }
 

@@ -27,7 +27,8 @@ using NamedValues = std::vector<std::pair<std::string, layout::Value>>;
 // `one_way NAME …` lines list outputs that are written and never read back.
 //
 // `closed NAME …` lines require that the table reads every member of an object of the input, except
-// those that a `neutral NAME …` line lists by their dotted names.
+// those that a `neutral NAME …` line lists by their dotted names. A table with `nullable NAME …`
+// lines requires that no input that it reads is null, except those in the lines.
 class TranslationTable {
  public:
   // `facts`: definitions that stand before those of the table. Errors: kBadMetadata (syntax, a name
@@ -37,7 +38,7 @@ class TranslationTable {
                                         const layout::Definitions& facts = {});
 
   // Errors: kUnsupported (a requirement does not hold, a closed object has members that nothing
-  // reads; all of them), and those of Expr::Evaluate, naming the line's name.
+  // reads, a null that is not nullable; all of them), and those of Expr::Evaluate, naming the line's name.
   [[nodiscard]] Result<NamedValues> Translate(const layout::Configuration& config) const;
   // The same as a configuration, without what is null.
   [[nodiscard]] Result<layout::Configuration> TranslatePresent(
@@ -69,6 +70,7 @@ class TranslationTable {
   [[nodiscard]] Status CheckRequirements(const layout::Configuration& config,
                                          const layout::DefinedNames& names) const;
   [[nodiscard]] Status CheckClosed(const layout::Configuration& config) const;
+  [[nodiscard]] Status CheckNulls(const layout::Configuration& config) const;
   // Names that some line reads.
   [[nodiscard]] std::set<std::string> NamesRead() const;
 
@@ -79,6 +81,7 @@ class TranslationTable {
   std::set<std::string, std::less<>> one_way_;
   std::set<std::string, std::less<>> closed_;
   std::set<std::string, std::less<>> neutral_;
+  std::set<std::string, std::less<>> nullable_;
 };
 
 // A table of this folder by its file name. Errors: kInternal (there is none), and those of

@@ -21,6 +21,11 @@ Status ParseDefault(std::string_view text, Family& family) {
 
 }  // namespace
 
+std::optional<std::string> NameOfClassFact(std::string_view line) {
+  if (layout::TakeWord(line) != "let" || !line.starts_with("class_")) return std::nullopt;
+  return std::string(layout::TakeWord(line));
+}
+
 Result<Family> ParseFamily(std::string_view text, std::string_view name) {
   Family family;
   family.file = name;
@@ -37,6 +42,9 @@ Result<Family> ParseFamily(std::string_view text, std::string_view name) {
     } else if (word == "reads") {
       while (!rest.empty()) family.reads.emplace(layout::TakeWord(rest));
     } else {
+      if (std::optional<std::string> fact = NameOfClassFact(line.text)) {
+        family.class_facts.emplace_back(*std::move(fact), rest);
+      }
       for (; lines < line.number - 1; ++lines) family.layout_text += '\n';
       family.layout_text.append(line.text).append("\n");
       ++lines;

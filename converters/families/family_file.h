@@ -26,6 +26,8 @@ struct Family {
   std::set<std::string, std::less<>> reads;
   // `match EXPR`: whether a configuration belongs to the family. Always there.
   std::optional<layout::Expr> match;
+  // Of its `let class_NAME = EXPR` lines what follows `let`, by name: facts that no key says.
+  std::vector<std::pair<std::string, std::string>> class_facts;
   // Every other line, at the place that it has in the file: a layout table, which only the family of
   // the model at hand needs.
   std::string layout_text;
@@ -34,6 +36,9 @@ struct Family {
 
 // `name` appears in errors. Errors: kBadMetadata (a line that is wrong, no name, no `match`).
 Result<Family> ParseFamily(std::string_view text, std::string_view name);
+
+// The name that a line `let class_NAME = EXPR` defines; nothing for any other line.
+std::optional<std::string> NameOfClassFact(std::string_view line);
 
 // The layout of the family. Errors: those of layout::ParseLayoutTable.
 Result<layout::LayoutTable> ParseLayout(const Family& family,

@@ -1,6 +1,7 @@
 #include "converters/families/family_registry.h"
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -12,13 +13,16 @@
 #include "converters/families/internal/embedded_tables.h"
 #include "core/base/mutex.h"
 #include "core/base/quote.h"
+#include "core/layout/words.h"
 
 namespace ckpt {
 namespace {
 
 using layout::LayoutTable;
 
-// What is wrong in a file of the source tree is not the user's.
+constexpr std::string_view kFactsFile = "decoder.facts";
+
+// An error in a file of the source tree is not the user's.
 Status AsInternal(const Status& status) {
   Problem problem = status.first();
   problem.kind = ErrorKind::kInternal;
@@ -91,7 +95,8 @@ Result<const layout::Definitions*> FactsOf(const layout::Configuration& config) 
     CKPT_ASSIGN_OR_RETURN(const LayoutTable* const table, LayoutOf(*family));
     return &table->definitions;
   }
-  static const Result<LayoutTable> any = LoadMapping("family any\ninclude decoder.facts\n", "any");
+  static const Result<LayoutTable> any =
+      layout::ParseLayoutTable("family any\ninclude decoder.facts\n", "any", ReadBuiltInTable);
   if (!any.ok()) return any.status();
   return &any->definitions;
 }
@@ -115,8 +120,26 @@ Status ReadAsClass(layout::Configuration& config) {
   return OkStatus();
 }
 
-Result<LayoutTable> LoadMapping(std::string_view text, std::string_view name) {
-  return layout::ParseLayoutTable(text, name, ReadBuiltInTable);
+Result<LayoutTable> LoadMapping(std::string_view text, std::string_view name,
+                                const layout::Configuration& config) {
+  std::set<std::string> defined;
+  for (const layout::TableLine& line : layout::SplitTableLines(text)) {
+    if (std::optional<std::string> fact = NameOfClassFact(line.text)) {
+      defined.insert(*std::move(fact));
+    }
+  }
+  CKPT_ASSIGN_OR_RETURN(const Family* const family, MatchingFamily(config));
+  std::string of_class;
+  if (family != nullptr) {
+    for (const auto& [fact, definition] : family->class_facts) {
+      if (!defined.contains(fact)) of_class += fmt::format("let {}\n", definition);
+    }
+  }
+  const auto read = [&](std::string_view file) -> Result<std::string> {
+    CKPT_ASSIGN_OR_RETURN(std::string included, ReadBuiltInTable(file));
+    return file == kFactsFile ? of_class + included : included;
+  };
+  return layout::ParseLayoutTable(text, name, read);
 }
 
 Result<std::string> ReadBuiltInTable(std::string_view name) {

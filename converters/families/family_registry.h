@@ -44,11 +44,14 @@ Result<const layout::Definitions*> FactsOf(const layout::Configuration& config);
 // Errors: those of BuiltInFamilies; kBadMetadata (a key is of the wrong kind).
 Status ReadAsClass(layout::Configuration& config);
 
-// A table of the user's, `--mapping FILE`. It may include the built-in files. `name` appears in
-// errors.
+// A table of the user's, `--mapping FILE`, for a model with this configuration. It may include the
+// built-in files. Those that ask for facts of the model's class (`class_NAME`) get them from the
+// family of the configuration, except those that the table defines itself. For a model without a
+// family they are what most classes have. `name` appears in errors.
 //
-// Errors: those of ParseLayoutTable.
-Result<layout::LayoutTable> LoadMapping(std::string_view text, std::string_view name);
+// Errors: those of ParseLayoutTable and BuiltInFamilies.
+Result<layout::LayoutTable> LoadMapping(std::string_view text, std::string_view name,
+                                        const layout::Configuration& config);
 
 // The text of a built-in file by its name, for `include` lines. Errors: kNotFound.
 Result<std::string> ReadBuiltInTable(std::string_view name);

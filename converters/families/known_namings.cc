@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::array<std::string_view, 3> kExpertLayouts = {kOriginalChoice, "published", "fused"};
 constexpr std::array<std::string_view, 2> kImplementations = {"transformer_engine", "local"};
+constexpr std::array<std::string_view, 2> kLayerKeys = {"stacked", "per_layer"};
 constexpr std::array<std::string_view, 2> kExpertNames = {"grouped", "sequential"};
 
 constexpr std::array kPublishedChoices = {
@@ -28,10 +29,18 @@ constexpr std::array kMegatronChoices = {
                  .purpose = "How experts are named [grouped]",
                  .values = kExpertNames}};
 
+constexpr std::array kCoreChoices = {
+    NamingChoice{.name = "transformer_impl",
+                 .purpose = "The layers that name the parameters [transformer_engine]",
+                 .values = kImplementations},
+    NamingChoice{.name = "layer_keys",
+                 .purpose = "Whether layers are stacked in one tensor [stacked if all are alike]",
+                 .values = kLayerKeys}};
+
 constexpr std::array<KnownNaming, 3> kNamings = {
     {{.name = "hf", .word = "hf", .choices = kPublishedChoices},
      {.name = "fsdp_dtensor", .word = "fsdp", .choices = kMegatronChoices},
-     {.name = "torch_dist", .word = "torch-dist"}}};
+     {.name = "torch_dist", .word = "torch-dist", .choices = kCoreChoices}}};
 
 }  // namespace
 

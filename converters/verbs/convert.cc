@@ -10,12 +10,15 @@
 
 #include "converters/config/hf_config.h"
 #include "converters/config/megatron_args.h"
+#include "converters/verbs/internal/convert_run.h"
 #include "converters/verbs/internal/dtype_policy.h"
+#include "converters/verbs/internal/link_tensors.h"
 #include "converters/verbs/internal/verify_conversion.h"
 #include "converters/verbs/internal/vocabulary_padding.h"
 #include "converters/verbs/model_digest.h"
 #include "converters/verbs/side_files.h"
 #include "converters/verbs/target_space.h"
+#include "converters/verbs/training_state.h"
 #include "core/base/endian.h"
 #include "core/base/hash.h"
 #include "core/base/quote.h"
@@ -33,8 +36,8 @@
 namespace ckpt {
 namespace {
 
-// Names, sizes and modification times of everything the result depends on, and where the tensors
-// lie in it.
+// Names, sizes and modification times of all files on which the result depends, and the places of
+// the tensors in them.
 Result<std::string> IdentifySource(Storage& storage, const ModelSource& model) {
   CKPT_ASSIGN_OR_RETURN(const Path directory, ManifestDirectory(storage, model.checkpoint->path));
   std::string identity = CanonicalPath(model.checkpoint->path).string();
@@ -52,8 +55,8 @@ Result<std::string> IdentifySource(Storage& storage, const ModelSource& model) {
   return identity;
 }
 
-// The origin's shards without the keys that were left out on the way here: constants that every
-// reader computes.
+// The origin's shards without the keys that an earlier conversion left out. These are constants
+// that every reader computes itself.
 std::vector<ManifestShard> RemainingShards(const ModelSource& model,
                                            std::vector<ManifestShard> shards) {
   if (!model.manifest || !model.manifest->origin) return shards;
@@ -65,8 +68,7 @@ std::vector<ManifestShard> RemainingShards(const ModelSource& model,
   return shards;
 }
 
-// Whether the shards the origin had hold exactly these tensors: then they are written again as they
-// were.
+// Whether the origin's shards hold exactly these tensors. If so, the same shards are written again.
 bool ShardsFit(const std::vector<ManifestShard>& shards, const std::vector<TargetTensor>& tensors) {
   std::vector<std::string_view> wanted;
   for (const TargetTensor& tensor : tensors) wanted.push_back(tensor.key);
@@ -79,7 +81,7 @@ bool ShardsFit(const std::vector<ManifestShard>& shards, const std::vector<Targe
   return wanted == had;
 }
 
-// Copies that the target may store of other tensors: written only where the origin stored them.
+// The target may store copies of other tensors. They are written only if the origin stored them.
 void DropCopies(const std::vector<ManifestShard>& original, ModelView& view) {
   std::vector<std::string> had;
   for (const ManifestShard& shard : original) {
@@ -110,14 +112,14 @@ ManifestOrigin DescribeOrigin(const ModelSource& model) {
     if (format.keeps_shards()) origin.shards = format.describe_shards(model.source());
     for (const auto& [name, value] : model.match.layout.choices) origin.choices[name] = value;
   }
-  origin.choices["family"] = model.family->name;
+  if (model.family) origin.choices["family"] = model.family->name;
   origin.dropped.clear();
   for (const LeftOutEntry& entry : model.left_out) origin.dropped.push_back(entry.key);
   return origin;
 }
 
-// Replacing the target must not take the source with it, and side files must not be collected from
-// the result.
+// When the target is replaced, the source must not be removed with it. And side files must not be
+// taken from the result.
 Status CheckPaths(const ConvertOptions& options, const ModelSource& model) {
   const Path target = CanonicalPath(options.target);
   const auto refuse = [&](std::string_view rule) {
@@ -144,11 +146,12 @@ std::string NameInManifest(const std::string& name, const std::string& directory
   return name.starts_with(directory + "/") ? name.substr(directory.size() + 1) : "../" + name;
 }
 
-// What is written besides the plan's files, and how much room all of it takes.
+// What is written besides the files of the plan, and how many bytes everything takes.
 Status CountFiles(Storage& storage, const ConvertOptions& options, PreparedConversion& prepared) {
   CKPT_ASSIGN_OR_RETURN(std::vector<ManifestFile> files,
                         PlannedFiles(storage, prepared.plan.write));
   for (ManifestFile& file : files) {
+    if (prepared.to.container->is_one_file) continue;
     file.name = NameInManifest(file.name, prepared.checkpoint_directory);
   }
   prepared.needed_bytes = BytesWithParity(files, options.parity_group);
@@ -158,7 +161,7 @@ Status CountFiles(Storage& storage, const ConvertOptions& options, PreparedConve
   return OkStatus();
 }
 
-// Parity of all that was written, then the manifest that covers both.
+// Writes parity of all files, and then the manifest, which covers the files and the parity.
 Status WriteManifest(Storage& storage, const PreparedConversion& prepared,
                      const ConvertOptions& options, const ExecuteResult& executed,
                      const Path& staging, ConvertReport& report) {
@@ -211,8 +214,8 @@ DType MainDtype(const std::vector<TargetTensor>& tensors) {
   return most == elements.end() ? DType::kFloat32 : most->first;
 }
 
-// Files of the repository that neither the target nor the model's weights hold. What lies beside a
-// configuration from elsewhere is not part of the source.
+// Files of the repository that are not carried to the target and hold no weights of the model. If
+// the configuration is from another directory, the files there are not part of the source.
 std::vector<LeftOutEntry> LeftOutFiles(const ModelSource& model, std::vector<LeftOutEntry> files) {
   const bool is_own = model.checkpoint->format->assets_directory.empty() &&
                       CanonicalPath(model.assets) == CanonicalPath(model.checkpoint->path);
@@ -224,7 +227,45 @@ std::vector<LeftOutEntry> LeftOutFiles(const ModelSource& model, std::vector<Lef
   return files;
 }
 
-// What travels with the weights. Fills in `left_out_files`.
+// Reads the objects of the source for a target that holds them as text. They are not left out then.
+Status CarryObjects(ModelSource& model, WeightsRequest& request) {
+  for (const ObjectEntry& object : model.source().index().objects()) {
+    CKPT_ASSIGN_OR_RETURN(RenderedObject rendered, model.source().ReadObject(object));
+    request.carried_objects.push_back(
+        {.key = object.key, .type = std::move(rendered.type), .json = std::move(rendered.json)});
+    std::erase_if(model.left_out,
+                  [&](const LeftOutEntry& entry) { return entry.key == object.key; });
+  }
+  return OkStatus();
+}
+
+// What a target of one file holds besides tensors.
+Status FillOneFile(const ConvertOptions& options, PreparedConversion& prepared,
+                   WeightsRequest& request) {
+  if (options.parity_group != 0) {
+    return Error(ErrorKind::kUsage,
+                 fmt::format("a {} file has no parity files", prepared.to.container->name));
+  }
+  request.file_name = options.target.filename().string();
+  Manifest account;
+  account.tool = "ckptkit " CKPT_VERSION;
+  account.origin = prepared.origin;
+  request.origin = SerializeManifest(std::move(account));
+  CKPT_RETURN_IF_ERROR(CarryObjects(prepared.model, request));
+  for (const WriteCopy& copy : request.side_files) {
+    prepared.left_out_files.push_back(
+        {.key = copy.name, .bytes = 0, .why = "the target is one file"});
+  }
+  for (const SideText& text : request.side_texts) {
+    prepared.left_out_files.push_back(
+        {.key = text.name, .bytes = text.content.size(), .why = "the target is one file"});
+  }
+  request.side_files.clear();
+  request.side_texts.clear();
+  return OkStatus();
+}
+
+// The files that are copied with the weights. Fills in `left_out_files`.
 Status AddSideFiles(Storage& storage, const Format& target, PreparedConversion& prepared,
                     WeightsRequest& request) {
   const ModelSource& model = prepared.model;
@@ -255,19 +296,19 @@ Status CheckKeepsSome(const std::string& keep_fp32, const DtypePolicy& dtypes,
       .Hint("it is a regular expression, searched in the names that ckpt-convert --plan prints");
 }
 
-// Whether elements of any source of the recipe are of another dtype than `target`.
+// Whether any source of the recipe has another dtype than `target`.
 bool Casts(const CheckpointIndex& index, const TensorRecipe& recipe, DType target) {
   return std::any_of(recipe.nests.begin(), recipe.nests.end(), [&](const layout::Nest& nest) {
     return !nest.is_zero_fill() && index.tensors()[nest.source].dtype != target;
   });
 }
 
-// The source's model under the target's names, copies and dtypes. Fills in `origin` and
-// `changes_dtype`, adds to `warnings`.
-Result<ModelView> ViewTarget(const ConvertOptions& options, PreparedConversion& prepared) {
+// The source's tensors under the target's names.
+Result<ModelView> ViewNames(const ConvertOptions& options, const PreparedConversion& prepared) {
   const ModelSource& model = prepared.model;
-  CKPT_ASSIGN_OR_RETURN(const layout::Choices choices, ChoicesOf(options.to, model));
-  Result<ModelView> viewed = ViewModel(model, options.to.NamingInUse(), choices,
+  if (!model.family) return ViewAsStored(model);
+  CKPT_ASSIGN_OR_RETURN(const layout::Choices choices, ChoicesOf(prepared.to, model));
+  Result<ModelView> viewed = ViewModel(model, prepared.to.NamingInUse(), choices,
                                        options.dtype ? MixedDtypes::kWiden : MixedDtypes::kRefuse);
   if (!viewed.ok()) {
     Status status = std::move(viewed).status();
@@ -276,7 +317,14 @@ Result<ModelView> ViewTarget(const ConvertOptions& options, PreparedConversion& 
                           "ckpt-convert --dtype TYPE gives all parts of a tensor one dtype")
                     : std::move(status);
   }
-  ModelView view = std::move(viewed).value();
+  return viewed;
+}
+
+// The same with the target's copies and dtypes. Fills in `origin` and `changes_dtype`, adds to
+// `warnings`.
+Result<ModelView> ViewTarget(const ConvertOptions& options, PreparedConversion& prepared) {
+  const ModelSource& model = prepared.model;
+  CKPT_ASSIGN_OR_RETURN(ModelView view, ViewNames(options, prepared));
   prepared.origin = DescribeOrigin(model);
   DropCopies(prepared.origin.shards, view);
   CKPT_ASSIGN_OR_RETURN(const DtypePolicy dtypes,
@@ -297,9 +345,72 @@ Result<ModelView> ViewTarget(const ConvertOptions& options, PreparedConversion& 
                             DTypeName(kept.front()->dtype), kept.size(), view.tensors.size()),
                 model.checkpoint->path.string(), kept.front()->key));
   }
-  // The manifest remembers it, so that the way back describes the weights as they are now.
+  // The manifest records the dtype, so that a conversion back describes the weights as they are
+  // now.
   if (prepared.changes_dtype) prepared.origin.choices["cast"] = "true";
   return view;
+}
+
+std::vector<EmptyObjects> ObjectsOf(const layout::ResolvedLayout& layout) {
+  std::vector<EmptyObjects> objects;
+  for (const layout::ResolvedObject& object : layout.objects) {
+    objects.push_back({.key = layout.prefix + object.name, .grid = object.grid});
+  }
+  return objects;
+}
+
+// The run of the source, if the target shall hold it; `prepared.model` becomes the weights that the
+// target holds as the model's.
+Result<std::optional<TrainingState>> FindRun(Storage& storage, const ConvertOptions& options,
+                                             PreparedConversion& prepared) {
+  const ModelSource& model = prepared.model;
+  const RunFormat* const run = prepared.to.container->run;
+  if (run == nullptr || options.weights_only || !HoldsRun(*model.checkpoint)) {
+    return std::optional<TrainingState>();
+  }
+  const auto refuse = [&](std::string_view option, std::string_view why) {
+    return Error(ErrorKind::kUsage, fmt::format("{} is for weights: {}", option, why))
+        .File(model.checkpoint->path.string())
+        .Hint("ckpt-convert --weights-only leaves the rest of the training run out");
+  };
+  const OpenModelOptions& of_model = options.model;
+  if (!of_model.only.empty() || !of_model.drop.empty() || !of_model.rename.empty()) {
+    return refuse("--only, --drop or --rename", "a training run is converted as a whole");
+  }
+  if (options.dtype && run->main_weight_key == nullptr) {
+    return refuse("--dtype", "the target has the weights once, and the run goes on with them");
+  }
+  CKPT_ASSIGN_OR_RETURN(TrainingState state, UnderstandTrainingState(storage, model.checkpoint,
+                                                                     of_model, RunDetail::kWhole));
+  if (run->main_weight_key == nullptr) {
+    ModelSource exact = state.weights;
+    exact.manifest = model.manifest;
+    prepared.model = std::move(exact);
+  }
+  prepared.model.left_out = LeftOutOfRun(state, std::move(prepared.model.left_out));
+  prepared.is_run = true;
+  return std::optional(std::move(state));
+}
+
+// Every file of the target, with the run.
+Result<PlannedCheckpoint> PlanRunTarget(Storage& storage, const ConvertOptions& options,
+                                        const TrainingState& state, ModelView& view,
+                                        PreparedConversion& prepared) {
+  const Format& target = *prepared.to.container;
+  WeightsRequest weights;
+  weights.tensors = view.tensors;
+  CKPT_RETURN_IF_ERROR(AddSideFiles(storage, target, prepared, weights));
+  RunRequest request;
+  CKPT_RETURN_IF_ERROR(AddOptimizer(state, target, view));
+  CKPT_ASSIGN_OR_RETURN(request.run, RunForTarget(state, target, view, prepared.model.left_out));
+  request.tensors = view.tensors;
+  request.side_files = std::move(weights.side_files);
+  request.objects = ObjectsOf(view.layout);
+  request.generation = prepared.to.generation;
+  request.files = options.files;
+  request.max_file_bytes = options.max_shard_bytes;
+  request.zstd_level = options.zstd_level;
+  return PlanRunInRoot(target, std::move(request));
 }
 
 // Every file of the target. Adds to `warnings`.
@@ -309,6 +420,8 @@ Result<PlannedCheckpoint> PlanTarget(Storage& storage, const ConvertOptions& opt
   const ModelSource& model = prepared.model;
   WeightsRequest request;
   request.tensors = view.tensors;
+  request.objects = ObjectsOf(view.layout);
+  request.generation = prepared.to.generation;
   request.files = options.files;
   request.zstd_level = options.zstd_level;
   request.max_file_bytes = options.max_shard_bytes;
@@ -317,10 +430,19 @@ Result<PlannedCheckpoint> PlanTarget(Storage& storage, const ConvertOptions& opt
   if (!repacks && ShardsFit(shards, request.tensors)) request.shards = std::move(shards);
   CKPT_RETURN_IF_ERROR(AddSideFiles(storage, target, prepared, request));
   request.is_cast = prepared.changes_dtype;
+  if (target.is_one_file) CKPT_RETURN_IF_ERROR(FillOneFile(options, prepared, request));
+  if (options.link) {
+    CKPT_ASSIGN_OR_RETURN(prepared.links, LinkTensors(model, options));
+    request.links.emplace();
+    for (const TargetTensor& tensor : request.tensors) {
+      request.links->push_back(prepared.links.at(tensor.key));
+    }
+  }
   request.run_args = [&]() -> Result<NamedValues> {
     layout::Configuration described = model.config;
     for (const auto& [name, value] : view.layout.choices) described[name] = value;
     described["dtype"] = std::string(DTypeName(MainDtype(view.tensors)));
+    described["ckpt_format"] = std::string(target.name);
     CKPT_ASSIGN_OR_RETURN(ModelArgs args, MegatronArgs(described));
     for (Problem& warning : args.warnings) {
       warning.file = kHfConfigName;
@@ -331,7 +453,7 @@ Result<PlannedCheckpoint> PlanTarget(Storage& storage, const ConvertOptions& opt
   return PlanWeights(target, std::move(request));
 }
 
-// A run may have computed something else than the configuration that travels with it.
+// The arguments of a run may describe another model than the configuration that is stored with it.
 Status WarnOfAnotherModel(PreparedConversion& prepared) {
   const ModelSource& model = prepared.model;
   if (model.assets.empty()) return OkStatus();
@@ -354,18 +476,65 @@ Status WarnOfAnotherModel(PreparedConversion& prepared) {
   return OkStatus();
 }
 
+// The format that the source was made from.
+Result<const Format*> OriginalContainer(const OpenedCheckpoint& checkpoint) {
+  std::shared_ptr<const Manifest> manifest = checkpoint.manifest;
+  if (!manifest && checkpoint.format->read_manifest != nullptr) {
+    CKPT_ASSIGN_OR_RETURN(manifest, checkpoint.format->read_manifest(*checkpoint.source));
+  }
+  if (manifest && manifest->origin) return FindFormat(manifest->origin->format);
+  return Error(ErrorKind::kUsage, "the source does not say what it was made from")
+      .File(checkpoint.path.string())
+      .Hint("choose a format with ckpt-convert --to CONTAINER");
+}
+
+// What a target that shows the source's tensors cannot do with them.
+Status CheckLinkOptions(const ConvertOptions& options, const Target& to) {
+  const auto refuse = [](std::string_view what) {
+    return Error(ErrorKind::kUsage, fmt::format("--link copies no tensor, so {}", what))
+        .Hint("leave ckpt-convert's --link out");
+  };
+  if (!to.container->can_link) return refuse(fmt::format("{} cannot have it", to.container->name));
+  if (!to.NamingInUse().empty()) return refuse("tensors keep the source's keys");
+  if (options.dtype) return refuse("none can be cast");
+  if (options.zstd_level) return refuse("none can be compressed");
+  if (options.files != 0 || options.max_shard_bytes != 0) return refuse("it makes one file");
+  return OkStatus();
+}
+
+// Opens the source and decides on the target. Fills in `model` and `to`.
+Status OpenConverted(Storage& storage, const ConvertOptions& options,
+                     PreparedConversion& prepared) {
+  OpenOptions open = options.model.open;
+  open.verify = options.verify;
+  CKPT_ASSIGN_OR_RETURN(OpenedCheckpoint opened, OpenCheckpoint(storage, options.source, open));
+  prepared.to = options.to;
+  if (prepared.to.container == nullptr) {
+    CKPT_ASSIGN_OR_RETURN(prepared.to.container, OriginalContainer(opened));
+  }
+  auto checkpoint = std::make_shared<const OpenedCheckpoint>(std::move(opened));
+  if (options.link) CKPT_RETURN_IF_ERROR(CheckLinkOptions(options, prepared.to));
+  // Where nothing says how tensors shall be called, they keep their keys.
+  if (prepared.to.NamingInUse().empty()) {
+    CKPT_ASSIGN_OR_RETURN(prepared.model,
+                          TakeAsStored(storage, std::move(checkpoint), options.model));
+  } else {
+    CKPT_ASSIGN_OR_RETURN(prepared.model,
+                          UnderstandModel(storage, std::move(checkpoint), options.model));
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOptions& options) {
   PreparedConversion prepared;
-  OpenModelOptions open = options.model;
-  open.open.verify = options.verify;
-  CKPT_ASSIGN_OR_RETURN(prepared.model, OpenModel(storage, options.source, open));
+  CKPT_RETURN_IF_ERROR(OpenConverted(storage, options, prepared));
   const ModelSource& model = prepared.model;
   prepared.warnings = model.warnings;
   CKPT_RETURN_IF_ERROR(WarnOfAnotherModel(prepared));
   CKPT_RETURN_IF_ERROR(CheckPaths(options, model));
-  const Format* const target = options.to.container;
+  const Format* const target = prepared.to.container;
   if (target->needs_config && model.assets.empty()) {
     return Error(ErrorKind::kNotFound, "a Hugging Face repository needs a config.json")
         .File(model.checkpoint->path.string())
@@ -373,9 +542,16 @@ Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOpti
             "pass ckpt-convert --hf-assets DIR, a directory with the model's config.json and "
             "tokenizer");
   }
+  CKPT_ASSIGN_OR_RETURN(const std::optional<TrainingState> run,
+                        FindRun(storage, options, prepared));
   CKPT_ASSIGN_OR_RETURN(ModelView view, ViewTarget(options, prepared));
   CKPT_ASSIGN_OR_RETURN(PlannedCheckpoint planned,
-                        PlanTarget(storage, options, *target, view, prepared));
+                        run ? PlanRunTarget(storage, options, *run, view, prepared)
+                            : PlanTarget(storage, options, *target, view, prepared));
+  prepared.target_tensors = view.tensors.size();
+  for (const TargetTensor& tensor : view.tensors) {
+    prepared.target_bytes += NumBytes(tensor.shape, tensor.dtype);
+  }
 
   // The writer may have put tensors into another order.
   std::map<std::string, std::size_t> recipe_of;
@@ -384,7 +560,8 @@ Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOpti
     prepared.plan.recipes.push_back(std::move(view.recipes[recipe_of.at(tensor.key)]));
   }
   prepared.plan.write = std::move(planned.plan);
-  prepared.checkpoint_directory = std::move(planned.checkpoint_directory);
+  prepared.checkpoint_directory = target->is_one_file ? options.target.filename().string()
+                                                      : std::move(planned.checkpoint_directory);
   CKPT_ASSIGN_OR_RETURN(prepared.plan.source_identity, IdentifySource(storage, model));
   CKPT_RETURN_IF_ERROR(CheckPlan(prepared.plan, model.source().index()));
   CKPT_RETURN_IF_ERROR(CountFiles(storage, options, prepared));
@@ -407,14 +584,14 @@ Result<ConvertReport> Fill(Storage& storage, const PreparedConversion& prepared,
                                  .stop = options.stop}));
   ConvertReport report;
   report.source_format = prepared.model.checkpoint->format->name;
-  report.target_format = options.to.container->name;
+  report.target_format = prepared.to.container->name;
   for (const GlobalTensor& tensor : prepared.model.source().index().tensors()) {
     ++report.source_tensors;
     CKPT_ASSIGN_OR_RETURN(const std::uint64_t bytes, CountBytes(tensor.shape, tensor.dtype));
     report.source_bytes += bytes;
   }
-  report.target_tensors = prepared.plan.write.tensors.size();
-  for (const WriteItem& item : prepared.plan.write.items) report.target_bytes += item.payload_bytes;
+  report.target_tensors = prepared.target_tensors;
+  report.target_bytes = prepared.target_bytes;
   report.bytes_read = executed.bytes_read;
   report.bytes_written = executed.bytes_written;
   report.cast_overflows = executed.cast_overflows;
@@ -432,7 +609,10 @@ Result<ConvertReport> Fill(Storage& storage, const PreparedConversion& prepared,
                                       prepared.model.checkpoint->path.string(), entry.key));
   }
 
-  CKPT_RETURN_IF_ERROR(WriteManifest(storage, prepared, options, executed, staged.path(), report));
+  if (!prepared.to.container->is_one_file) {
+    CKPT_RETURN_IF_ERROR(
+        WriteManifest(storage, prepared, options, executed, staged.path(), report));
+  }
   if (options.verify) {
     Result<VerifiedDigests> verified =
         VerifyConversion(storage, prepared, options, executed, staged.path());
@@ -450,10 +630,41 @@ Result<ConvertReport> Fill(Storage& storage, const PreparedConversion& prepared,
   return report;
 }
 
+// Files beside a target of one file are not replaced: a reader of the old one could find parts of
+// the new one in them.
+Status CheckNoneBeside(const WritePlan& plan, Storage& storage, const Path& target) {
+  Status status;
+  for (const WriteFile& file : plan.files) {
+    const Path path = target.parent_path() / file.name;
+    if (path == target) continue;
+    CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(path));
+    if (stat.type == FileType::kMissing) continue;
+    status.Add(Error(ErrorKind::kAlreadyExists, "a file that the target needs beside it exists")
+                   .File(path.string())
+                   .Hint("choose another name, or remove it yourself"));
+  }
+  return status;
+}
+
+// A file that is replaced must be one of the format.
+Status CheckIsOf(const Format& format, Storage& storage, const Path& file) {
+  CKPT_ASSIGN_OR_RETURN(Place place, LookAt(storage, file, false));
+  place.path = Path("target");  // the bytes decide, whatever the name says
+  CKPT_ASSIGN_OR_RETURN(const std::optional<Path> found, format.recognise(place));
+  if (found) return OkStatus();
+  return Error(ErrorKind::kAlreadyExists,
+               fmt::format("the target is a file of another kind than {}", format.name))
+      .File(file.string())
+      .Hint("remove it yourself if it is not needed");
+}
+
 }  // namespace
 
 Result<ConvertReport> RunConversion(Storage& storage, const PreparedConversion& prepared,
                                     const ConvertOptions& options) {
+  if (prepared.to.container->is_one_file) {
+    CKPT_RETURN_IF_ERROR(CheckNoneBeside(prepared.plan.write, storage, options.target));
+  }
   CKPT_ASSIGN_OR_RETURN(
       StagedDirectory staged,
       StagedDirectory::Open(
@@ -462,9 +673,13 @@ Result<ConvertReport> RunConversion(Storage& storage, const PreparedConversion& 
                                                  : StagedDirectory::IfTargetExists::kFail,
            .if_staging_exists = options.resume ? StagedDirectory::IfStagingExists::kKeep
                                                : StagedDirectory::IfStagingExists::kDiscard,
-           .may_replace = [](Storage& there, const Path& target) {
-             return CheckReplaceable(there, target, KnownRunRoot());
-           }}));
+           .may_replace =
+               [&](Storage& there, const Path& target) {
+                 return prepared.to.container->is_one_file
+                            ? CheckIsOf(*prepared.to.container, there, target)
+                            : CheckReplaceable(there, target, KnownRunRoot());
+               },
+           .publishes_one_file = prepared.to.container->is_one_file}));
   Result<ConvertReport> report = Fill(storage, prepared, options, staged);
   if (report.ok()) return report;
   const bool is_known = !prepared.plan.write.compression;

@@ -4,6 +4,7 @@
 #define CKPT_CONVERTERS_VERBS_CONVERT_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -15,6 +16,7 @@
 #include "core/exec/progress.h"
 #include "core/io/storage.h"
 #include "core/plan/conversion_plan.h"
+#include "formats/weights_request.h"
 
 namespace ckpt {
 
@@ -25,7 +27,8 @@ struct ConvertOptions {
   OpenModelOptions model;
 
   // What the result looks like.
-  Target to;
+  Target to;                   // without a container: that of the source's origin
+  bool weights_only = false;   // of a training run, leave out all else
   std::optional<DType> dtype;  // of floating-point tensors; nothing keeps each one's own
   // A regular expression over target keys: `dtype` does not change these if they are float32.
   std::string keep_fp32;
@@ -35,6 +38,9 @@ struct ConvertOptions {
   std::optional<int> zstd_level;  // compress tensors, 1 to 19; nothing: store them as they are
   // A parity file for every group of this many files, so that one of them can be rebuilt; 0: none.
   std::size_t parity_group = 0;
+
+  // Copy no tensor: the target shows those of the source where they lie.
+  bool link = false;
 
   // How it is done.
   bool overwrite = false;
@@ -51,10 +57,18 @@ struct ConvertOptions {
 // A checked plan, and what it was made from.
 struct PreparedConversion {
   ModelSource model;
+  Target to;  // what was asked for, or follows from the source
   ConversionPlan plan;
-  std::string checkpoint_directory;  // inside the target, as the format has it; or empty
-  ManifestOrigin origin;             // the manifest's account of the source
-  bool changes_dtype = false;        // some tensor is cast
+  // What a reader opens, relative to the directory that is written; empty: that directory. If the
+  // target is one file, its name.
+  std::string checkpoint_directory;
+  ManifestOrigin origin;       // the manifest's account of the source
+  bool changes_dtype = false;  // some tensor is cast
+  bool is_run = false;         // a whole training run
+  // Of a target that links: where each tensor lies, by key. The plan has no tensors then.
+  std::map<std::string, std::vector<LinkedBox>> links;
+  std::size_t target_tensors = 0;
+  std::uint64_t target_bytes = 0;
   // Files of the source that hold no weights of the model, and belong to no published one.
   std::vector<LeftOutEntry> left_out_files;
   std::size_t parity_files = 0;    // how many are written besides those of the plan
@@ -75,7 +89,8 @@ struct ConvertReport {
   std::uint64_t parity_bytes = 0;
   std::uint64_t cast_overflows = 0;
   std::size_t resumed_tensors = 0;
-  // XXH3 of the model as `digest --as hf` gives it; empty without verification.
+  // XXH3 of the model as `digest --as hf` gives it, or of the tensors as `digest` does if they keep
+  // their keys; empty without verification.
   std::string source_digest;
   std::string target_digest;
   std::vector<LeftOutEntry> dropped;
@@ -84,8 +99,9 @@ struct ConvertReport {
 
 // Reads metadata only. All problems are reported at once. Errors: those of OpenModel; kUnmapped,
 // kMissing, kShapeMismatch, kDtypeMismatch (the names and shapes do not fit the family), kUsage (a
-// naming that the target cannot have, a choice that the naming does not have), kAlreadyExists (the
-// target), kUnsupported.
+// naming that the target cannot have, a choice that the naming does not have, a part of a training
+// run), kAlreadyExists (the target), kUnsupported. Of a training run into a format that holds runs,
+// those of UnderstandTrainingState.
 Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOptions& options);
 
 // Carries it out: writes beside the target, verifies, publishes by one rename. Errors: those of

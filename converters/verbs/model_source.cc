@@ -56,8 +56,8 @@ Result<Path> FindAssets(Storage& storage, const OpenedCheckpoint& checkpoint, co
   return Path();
 }
 
-// The run that wrote the checkpoint knows its own shape. Another grouping of the heads can have the
-// same tensor shapes and would permute rows without an error.
+// The arguments of the run describe its shape. A config.json with another grouping of the heads can
+// have the same tensor shapes, and would then permute rows without an error.
 Status CheckAgainstArgs(const layout::Configuration& config, const layout::Configuration& args,
                         const std::string& file) {
   const Result<layout::Configuration> run = ConfigFromMegatronArgs(args);
@@ -83,8 +83,8 @@ Status CheckAgainstArgs(const layout::Configuration& config, const layout::Confi
     if (!said && key == "head_dim" && same_hidden && hidden && heads && *heads > 0) {
       said = *hidden / *heads;
     }
-    // A published vocabulary may count rows that the run's tokenizer lacks, not the other way
-    // round.
+    // A published vocabulary may have more rows than the run's tokenizer has words. It cannot have
+    // fewer.
     const bool agrees =
         !said || !stored || *said == *stored || (key == "vocab_size" && *said > *stored);
     if (agrees) continue;
@@ -106,9 +106,9 @@ Status ReadConfiguration(Storage& storage, const OpenModelOptions& options, Mode
     CKPT_ASSIGN_OR_RETURN(const std::string json, ReadSmallFile(storage, path, kMaxHfConfigBytes));
     CKPT_ASSIGN_OR_RETURN(model.config, ParseHfConfig(json, path.string(), options.model_type));
     if (!options.mapping.empty()) {
-      // The user's table may read keys that the class ignores.
-      CKPT_ASSIGN_OR_RETURN(layout::Configuration all, layout::FlattenJson(json, path.string()));
-      model.config.merge(all);
+      CKPT_ASSIGN_OR_RETURN(model.ignored, layout::FlattenJson(json, path.string()));
+      std::erase_if(model.ignored,
+                    [&](const auto& entry) { return model.config.contains(entry.first); });
     }
     if (!args.empty()) CKPT_RETURN_IF_ERROR(CheckAgainstArgs(model.config, args, path.string()));
     // The published configuration does not say how far the run padded the vocabulary.
@@ -122,6 +122,7 @@ Status ReadConfiguration(Storage& storage, const OpenModelOptions& options, Mode
         .Actual(fmt::format("a {} checkpoint alone", model.checkpoint->format->name))
         .Hint("ckpt-convert takes it from a directory of your choice with --hf-assets DIR");
   }
+  DescribeForm(args, model.config);
   if (!options.model_type.empty()) model.config["model_type"] = options.model_type;
   if (options.with_vocabulary_padding) CountVocabularyPadding(model.config);
   return OkStatus();
@@ -141,12 +142,13 @@ Status FindTable(Storage& storage, const OpenModelOptions& options, ModelSource&
   }
   CKPT_ASSIGN_OR_RETURN(const std::string text,
                         ReadSmallFile(storage, options.mapping, kMaxMappingBytes));
-  CKPT_ASSIGN_OR_RETURN(layout::LayoutTable table, LoadMapping(text, options.mapping.string()));
+  CKPT_ASSIGN_OR_RETURN(layout::LayoutTable table,
+                        LoadMapping(text, options.mapping.string(), model.config));
   model.family = std::make_shared<const layout::LayoutTable>(std::move(table));
   return OkStatus();
 }
 
-// The tensors offered to the layout, under the names the user wants them taken for.
+// The tensors that are matched with the layout, under the names that the user wants for them.
 struct Offered {
   std::vector<GlobalTensor> tensors;
   std::vector<std::uint32_t> positions;  // in the index
@@ -233,16 +235,42 @@ Result<Offered> OfferTensors(const OpenModelOptions& options, ModelSource& model
   return offered;
 }
 
-// The naming of the table that the keys fit best, or the one that was `asked` for. A container says
-// little about what its tensors are called.
+// The values of the naming's choices that the configuration says under their names.
+layout::Choices SaidBy(const layout::Configuration& config, const layout::Naming& naming) {
+  layout::Choices said;
+  for (const layout::Choice& choice : naming.choices) {
+    const auto found = config.find(choice.name);
+    const std::string* const value = found == config.end() ? nullptr : found->second.AsText();
+    if (value == nullptr) continue;
+    if (std::ranges::find(choice.values, *value) != choice.values.end()) {
+      said[choice.name] = *value;
+    }
+  }
+  return said;
+}
+
+// The keys of a model may fit several forms of a naming. What the configuration says comes first.
+Result<layout::SourceMatch> MatchNaming(const ModelSource& model, const layout::Naming& naming,
+                                        std::span<const GlobalTensor> tensors) {
+  const layout::Configuration config = model.layout_config();
+  const layout::Choices said = SaidBy(config, naming);
+  if (!said.empty()) {
+    Result<layout::SourceMatch> match =
+        layout::MatchSource(*model.family, naming.id, config, tensors, said);
+    if (match.ok() && match->problems.empty()) return match;
+  }
+  return layout::MatchSource(*model.family, naming.id, config, tensors);
+}
+
+// The naming that was `asked` for, or else the naming of the table that fits the keys best. The
+// container alone does not decide it.
 Result<layout::SourceMatch> MatchBest(const ModelSource& model, const std::string& asked,
                                       std::span<const GlobalTensor> tensors) {
   std::optional<layout::SourceMatch> best;
   Status failure;
   for (const layout::Naming& naming : model.family->namings) {
     if (!asked.empty() && naming.id != asked) continue;
-    Result<layout::SourceMatch> match =
-        layout::MatchSource(*model.family, naming.id, model.config, tensors);
+    Result<layout::SourceMatch> match = MatchNaming(model, naming, tensors);
     if (!match.ok()) {
       failure.Add(std::move(match).status());
       continue;
@@ -315,9 +343,11 @@ Result<ModelSource> OpenModel(Storage& storage, const Path& path, const OpenMode
                          options);
 }
 
-Result<ModelSource> UnderstandModel(Storage& storage,
-                                    std::shared_ptr<const OpenedCheckpoint> checkpoint,
-                                    const OpenModelOptions& options) {
+namespace {
+
+// The checkpoint with its manifest, checked.
+Result<ModelSource> OpenIntact(Storage& storage,
+                               std::shared_ptr<const OpenedCheckpoint> checkpoint) {
   ModelSource model;
   model.checkpoint = std::move(checkpoint);
   CKPT_RETURN_IF_ERROR(CheckIntact(model));
@@ -325,9 +355,43 @@ Result<ModelSource> UnderstandModel(Storage& storage,
   if (!model.manifest) {
     CKPT_ASSIGN_OR_RETURN(model.manifest, ReadManifest(storage, model.checkpoint->path));
   }
+  const Format& format = *model.checkpoint->format;
+  if (!model.manifest && format.read_manifest != nullptr) {
+    CKPT_ASSIGN_OR_RETURN(model.manifest, format.read_manifest(model.source()));
+  }
+  return model;
+}
+
+}  // namespace
+
+Result<ModelSource> UnderstandModel(Storage& storage,
+                                    std::shared_ptr<const OpenedCheckpoint> checkpoint,
+                                    const OpenModelOptions& options) {
+  CKPT_ASSIGN_OR_RETURN(ModelSource model, OpenIntact(storage, std::move(checkpoint)));
   CKPT_RETURN_IF_ERROR(ReadConfiguration(storage, options, model));
   CKPT_RETURN_IF_ERROR(FindTable(storage, options, model));
   CKPT_RETURN_IF_ERROR(MatchWeights(options, model));
+  return model;
+}
+
+layout::Configuration ModelSource::layout_config() const {
+  layout::Configuration all = config;
+  all.insert(ignored.begin(), ignored.end());
+  return all;
+}
+
+Result<ModelSource> TakeAsStored(Storage& storage,
+                                 std::shared_ptr<const OpenedCheckpoint> checkpoint,
+                                 const OpenModelOptions& options) {
+  CKPT_ASSIGN_OR_RETURN(ModelSource model, OpenIntact(storage, std::move(checkpoint)));
+  CKPT_ASSIGN_OR_RETURN(model.assets, FindAssets(storage, *model.checkpoint, options.assets));
+  CKPT_ASSIGN_OR_RETURN(const Offered offered, OfferTensors(options, model));
+  for (std::size_t t = 0; t < offered.tensors.size(); ++t) {
+    model.stored.push_back({.key = offered.tensors[t].key, .position = offered.positions[t]});
+  }
+  for (const ObjectEntry& object : model.source().index().objects()) {
+    model.left_out.push_back({object.key, object.size_bytes, "the target holds tensors alone"});
+  }
   return model;
 }
 
@@ -341,6 +405,15 @@ Result<ModelSource> MatchModel(std::shared_ptr<const OpenedCheckpoint> checkpoin
   return model;
 }
 
+void DescribeForm(const layout::Configuration& args, layout::Configuration& config) {
+  const auto impl = args.find("transformer_impl");
+  if (impl != args.end() && impl->second.AsText() != nullptr) config.insert(*impl);
+  const auto freq = args.find("moe_layer_freq");
+  if (freq != args.end() && freq->second.AsList() != nullptr) {
+    config.insert({"layer_keys", layout::Value("per_layer")});
+  }
+}
+
 void CountVocabularyPadding(layout::Configuration& config) {
   const auto padded = config.find("padded_vocab_size");
   if (padded != config.end() && !padded->second.is_null()) config["vocab_size"] = padded->second;
@@ -352,10 +425,26 @@ void PadVocabulary(std::int64_t rows, layout::Configuration& config) {
   if (count != nullptr && rows > *count) config["padded_vocab_size"] = rows;
 }
 
+ModelView ViewAsStored(const ModelSource& model) {
+  ModelView view;
+  for (const StoredTensor& stored : model.stored) {
+    const GlobalTensor& tensor = model.source().index().tensors()[stored.position];
+    TensorRecipe recipe{.nests = {}, .source_dtype = tensor.dtype};
+    if (!IsEmpty(WholeBox(tensor.shape))) {
+      recipe.nests.push_back(layout::IdentityNest(stored.position, tensor.shape));
+    }
+    view.tensors.push_back({.key = stored.key, .dtype = tensor.dtype, .shape = tensor.shape});
+    view.recipes.push_back(std::move(recipe));
+    view.derived.push_back(false);
+  }
+  return view;
+}
+
 Result<ModelView> ViewModel(const ModelSource& model, const std::string& naming,
                             const layout::Choices& choices, MixedDtypes mixed) {
   ModelView view;
-  CKPT_ASSIGN_OR_RETURN(view.layout, layout::Resolve(*model.family, naming, model.config, choices));
+  CKPT_ASSIGN_OR_RETURN(view.layout,
+                        layout::Resolve(*model.family, naming, model.layout_config(), choices));
   CKPT_ASSIGN_OR_RETURN(layout::Composition composition,
                         layout::Compose(model.match.layout, view.layout));
   layout::TargetDtypes dtypes = layout::InheritDtypes(composition, view.layout, model.match,

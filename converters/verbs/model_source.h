@@ -43,11 +43,22 @@ struct OpenModelOptions {
   std::map<std::string, std::string> verbs;
 };
 
+// A tensor of the source under the key that it is taken for.
+struct StoredTensor {
+  std::string key;
+  std::uint32_t position = 0;  // in the checkpoint's index
+};
+
 struct ModelSource {
   std::shared_ptr<const OpenedCheckpoint> checkpoint;
   Path assets;  // empty if there are none
   layout::Configuration config;
+  // Keys of config.json that the model's class ignores, if `family` is a table of the user's, which
+  // may read them.
+  layout::Configuration ignored;
+  // Null if the tensors are taken as they are stored, whatever model they are: `stored` lists them.
   std::shared_ptr<const layout::LayoutTable> family;
+  std::vector<StoredTensor> stored;
   // Where the family's tensors are: `positions` count in the checkpoint's index.
   layout::SourceMatch match;
   // Tensors and objects that the model's weights do not need.
@@ -56,6 +67,8 @@ struct ModelSource {
   std::vector<Problem> warnings;             // of ValidateIndex: what a reader should know of
 
   [[nodiscard]] const CheckpointSource& source() const { return *checkpoint->source; }
+  // What `family` reads.
+  [[nodiscard]] layout::Configuration layout_config() const;
 };
 
 // Opens `path`, finds its configuration and family, and matches every tensor's name and shape.
@@ -73,6 +86,12 @@ Result<ModelSource> UnderstandModel(Storage& storage,
                                     std::shared_ptr<const OpenedCheckpoint> checkpoint,
                                     const OpenModelOptions& options);
 
+// The tensors as they are stored, under their own keys: `family` is null. Only the choice of tensors
+// is looked at. Errors: those of OpenModel about the checkpoint and the patterns.
+Result<ModelSource> TakeAsStored(Storage& storage,
+                                 std::shared_ptr<const OpenedCheckpoint> checkpoint,
+                                 const OpenModelOptions& options);
+
 // The model whose configuration is known. The checkpoint may be in memory, and its index is not
 // validated here: only names and shapes are matched. Of `options`, those that decide the naming and
 // the choice of tensors are used.
@@ -80,6 +99,10 @@ Result<ModelSource> UnderstandModel(Storage& storage,
 // Errors: kUnsupported (no table for the family), kUnmapped, kMissing, kShapeMismatch; all at once.
 Result<ModelSource> MatchModel(std::shared_ptr<const OpenedCheckpoint> checkpoint,
                                layout::Configuration config, const OpenModelOptions& options);
+
+// Adds what the arguments of a run say of the form of its names, under the names of choices
+// (`transformer_impl`, `layer_keys`).
+void DescribeForm(const layout::Configuration& args, layout::Configuration& config);
 
 // Makes rows that pad the vocabulary part of it: of a training run they are state like all others.
 void CountVocabularyPadding(layout::Configuration& config);
@@ -95,6 +118,9 @@ struct ModelView {
   std::vector<TensorRecipe> recipes;
   std::vector<bool> derived;  // a copy of other tensors
 };
+
+// The tensors of TakeAsStored.
+[[nodiscard]] ModelView ViewAsStored(const ModelSource& model);
 
 // What becomes of a tensor whose parts are stored in different dtypes.
 enum class MixedDtypes { kRefuse, kWiden };

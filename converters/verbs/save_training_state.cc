@@ -16,7 +16,8 @@
 namespace ckpt {
 namespace {
 
-// The tensors behind `prefix`, taken for the weights they belong to.
+// The tensors whose keys start with `prefix`, each under the name of the weight to which it
+// belongs.
 Result<ModelSource> TakeForModel(const std::shared_ptr<const OpenedCheckpoint>& checkpoint,
                                  const layout::Configuration& config, const std::string& prefix,
                                  bool is_whole) {
@@ -31,8 +32,8 @@ Result<ModelSource> TakeForModel(const std::shared_ptr<const OpenedCheckpoint>& 
   return MatchModel(checkpoint, config, options);
 }
 
-// Whether weight decay applies to what the tensor is made of; `prefix` is that of its parts in the
-// source.
+// Whether weight decay applies to the parts of the tensor. `prefix` is that of the parts' keys in
+// the source.
 bool Decays(const TensorRecipe& recipe, const CheckpointIndex& source, const std::string& prefix,
             const std::set<std::string>& decayed) {
   return std::ranges::any_of(recipe.nests, [&](const layout::Nest& nest) {
@@ -56,6 +57,7 @@ class Planner {
       for (std::size_t m = 0; m < state_.moments.size(); ++m) {
         CKPT_RETURN_IF_ERROR(AddMoment(*of_run, m));
       }
+      if (of_run->main_weight_key != nullptr) CKPT_RETURN_IF_ERROR(AddMainWeights(*of_run));
       AddRunTensors();
     }
     const CheckpointIndex& index = state_.source->index();
@@ -68,12 +70,26 @@ class Planner {
   }
 
  private:
-  // Under the names of the target, without the prefix where a run's keys have one of their own.
+  // Names of the target. Formats that give the keys of a run a prefix of their own get names
+  // without one.
   Result<ModelView> View(const std::string& prefix, bool is_whole) {
     CKPT_ASSIGN_OR_RETURN(const ModelSource model,
                           TakeForModel(checkpoint_, model_, prefix, is_whole));
     saved_.family = model.family->name;
-    return ViewModel(model, std::string(saved_.target.format->usual_naming), saved_.target.choices);
+    const std::string naming(saved_.target.format->usual_naming);
+    layout::Choices choices;
+    if (const layout::Naming* const declared = model.family->FindNaming(naming)) {
+      for (const layout::Choice& choice : declared->choices) {
+        const auto asked = saved_.target.choices.find(choice.name);
+        const auto said = model_.find(choice.name);
+        if (asked != saved_.target.choices.end()) {
+          choices.insert(*asked);
+        } else if (said != model_.end() && said->second.AsText() != nullptr) {
+          choices[choice.name] = *said->second.AsText();
+        }
+      }
+    }
+    return ViewModel(model, naming, choices);
   }
 
   void Add(TargetTensor tensor, TensorRecipe recipe) {
@@ -83,6 +99,9 @@ class Planner {
 
   Status AddWeights(const RunFormat* of_run) {
     CKPT_ASSIGN_OR_RETURN(ModelView view, View(state_.weights, true));
+    for (const layout::ResolvedObject& object : view.layout.objects) {
+      saved_.objects.push_back({.key = view.layout.prefix + object.name, .grid = object.grid});
+    }
     for (std::size_t t = 0; t < view.tensors.size(); ++t) {
       if (view.derived[t]) continue;  // a copy, which no reader needs
       TargetTensor& tensor = view.tensors[t];
@@ -102,6 +121,19 @@ class Planner {
       const std::string name = tensor.key.substr(view.layout.prefix.size());
       saved_.decays[name] = Decays(view.recipes[t], state_.source->index(), prefix, state_.decayed);
       tensor.key = of_run.moment_key(name, state_.moment_names[moment]);
+      Add(std::move(tensor), std::move(view.recipes[t]));
+    }
+    return OkStatus();
+  }
+
+  // The exact values once more, of what the optimizer updates.
+  Status AddMainWeights(const RunFormat& of_run) {
+    CKPT_ASSIGN_OR_RETURN(ModelView view, View(state_.weights, true));
+    for (std::size_t t = 0; t < view.tensors.size(); ++t) {
+      TargetTensor& tensor = view.tensors[t];
+      const std::string name = tensor.key.substr(view.layout.prefix.size());
+      if (view.derived[t] || !saved_.decays.contains(name)) continue;
+      tensor.key = of_run.main_weight_key(name);
       Add(std::move(tensor), std::move(view.recipes[t]));
     }
     return OkStatus();
@@ -127,7 +159,7 @@ class Planner {
 
 using RowsByKey = std::map<std::string, std::vector<RowsFromFile>>;
 
-// Every file of a format that holds weights only, with an item for each row block.
+// Plans every file for a format that holds only weights. Each block of rows is one item.
 Result<WritePlan> PlanWeightsAlone(const SavedTensors& saved, CarriedFiles files,
                                    const RowsByKey& rows) {
   WeightsRequest request;
@@ -140,7 +172,7 @@ Result<WritePlan> PlanWeightsAlone(const SavedTensors& saved, CarriedFiles files
   return std::move(created.plan);
 }
 
-// Items of a tensor are its row blocks, in order.
+// The items of a tensor are its blocks of rows, in order.
 std::vector<int> WritersOf(const WritePlan& plan, const RowsByKey& rows) {
   std::vector<int> writers;
   std::vector<std::size_t> next(plan.tensors.size(), 0);
@@ -168,6 +200,9 @@ Result<TrainingSave> PlanTrainingSave(const SavedTensors& saved, TrainingRun run
   }
   TrainingSave save;
   if (const RunFormat* const of_run = saved.target.format->run; of_run != nullptr) {
+    for (auto& [name, value] : run.args) {
+      if (name == "ckpt_format") value = layout::Value(std::string(saved.target.format->name));
+    }
     run.group_of.clear();
     if (!run.groups.empty()) {
       for (const auto& [name, decays] : saved.decays) {
@@ -177,7 +212,8 @@ Result<TrainingSave> PlanTrainingSave(const SavedTensors& saved, TrainingRun run
     CKPT_ASSIGN_OR_RETURN(save.plan.write, of_run->plan({.tensors = saved.tensors,
                                                          .placed = saved.placed,
                                                          .run = std::move(run),
-                                                         .side_files = std::move(files.copies)}));
+                                                         .side_files = std::move(files.copies),
+                                                         .objects = saved.objects}));
   } else {
     CKPT_ASSIGN_OR_RETURN(save.plan.write, PlanWeightsAlone(saved, std::move(files), rows));
   }

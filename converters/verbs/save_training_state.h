@@ -10,6 +10,7 @@
 
 #include "converters/verbs/side_files.h"
 #include "core/base/result.h"
+#include "core/checkpoint/empty_objects.h"
 #include "core/checkpoint/source.h"
 #include "core/checkpoint/write_plan.h"
 #include "core/layout/resolve.h"
@@ -37,7 +38,8 @@ struct StateInMemory {
 // the weights.
 struct SaveTarget {
   const Format* format = nullptr;
-  layout::Choices choices;  // of the format's naming: "transformer_impl", "expert_names"
+  layout::Choices
+      choices;  // "transformer_impl", "expert_names": those that the naming has are used
 };
 
 // What the checkpoints of one run have in common: their tensors, what fills them, and who writes
@@ -49,12 +51,14 @@ struct SavedTensors {
   // Parallel to `tensors`.
   std::vector<TensorRecipe> recipes;
   std::vector<std::vector<RowsFromFile>> placed;
+  std::vector<EmptyObjects> objects;  // of the format's naming
   // Parameters that the optimizer updates, by their names in the format, and whether they decay.
   std::map<std::string, bool> decays;
 };
 
 // Planned once a run: only values of the state change from save to save. `model` says what the
-// layout tables ask of it. A pure function: every process plans the same.
+// layout tables ask of it, and may say choices that `target` leaves open (DescribeForm). A pure
+// function: every process plans the same.
 //
 // Errors: kUnsupported (a family without tables, or rows of the target that come from several
 // source files), kMissing, kShapeMismatch (the state is not that of `model`), those of

@@ -32,7 +32,7 @@ struct PublishedName {
   Place place;
 };
 
-// What a published model has beside its weights.
+// The files that a published model has besides its weights.
 constexpr std::array kPublishedNames = {
     // Configuration of the model and of its parts.
     PublishedName{"config.json", Place::kTop},
@@ -44,7 +44,7 @@ constexpr std::array kPublishedNames = {
     PublishedName{"*_pooling/config.json", Place::kTop},
     PublishedName{"original/params.json", Place::kTop},
     PublishedName{"inference/configs/*.json", Place::kTop},
-    // Which file holds which tensor. Only the writer knows whether it is still true.
+    // The index of tensors and files. The writer of the target decides whether it is still right.
     PublishedName{"*.safetensors.index.json", Place::kTop},
     // Tokenizer.
     PublishedName{"tokenizer*.json", Place::kTop},
@@ -89,7 +89,7 @@ constexpr std::array kPublishedNames = {
     PublishedName{"*.webp", Place::kFolder},
 };
 
-// Names that match the patterns above, but belong to something else.
+// Names that match the patterns above, but do not belong to the published model.
 struct ForeignName {
   std::string_view pattern;
   std::string_view why;
@@ -102,7 +102,7 @@ constexpr std::array kForeignNames = {
     ForeignName{"accelerate_config*.json", "configures Accelerate for a training run"},
 };
 
-// How names of files end that hold tensors, in the frameworks that publish and train models.
+// Endings of names of files with tensors, in the frameworks that publish and train models.
 constexpr std::array<std::string_view, 14> kWeightSuffixes = {
     ".safetensors", ".bin",     ".pt", ".pth",  ".ckpt",      ".distcp", ".gguf",
     ".h5",          ".msgpack", ".ot", ".onnx", ".onnx_data", ".npz",    ".metadata"};
@@ -121,7 +121,7 @@ std::string_view FolderOf(std::string_view name) {
   return slash == std::string_view::npos ? std::string_view() : name.substr(0, slash);
 }
 
-// The folders below the repository's own that have weights.
+// The subfolders of the repository that have weights of their own.
 class WeightFolders {
  public:
   explicit WeightFolders(const std::vector<std::string>& names) {
@@ -129,7 +129,7 @@ class WeightFolders {
       if (HoldsWeights(name) && !FolderOf(name).empty()) folders_.emplace(FolderOf(name));
     }
   }
-  // Whether the file is in one of them, however deep.
+  // Whether the file is in one of them, at any depth.
   [[nodiscard]] bool Contain(std::string_view name) const {
     for (std::string_view folder = FolderOf(name); !folder.empty(); folder = FolderOf(folder)) {
       if (folders_.contains(folder)) return true;

@@ -12,8 +12,9 @@
 namespace ckpt {
 namespace {
 
-// The namings of the table that tensors in the container can have. One that is usual in another
-// format is not among them: readers, ours too, would take the checkpoint for one of that format.
+// The namings of the table that tensors in the container can have. The usual naming of another
+// format is not one of them, because readers (ours, too) would take the checkpoint for one of that
+// format.
 std::vector<std::string> NamingsIn(const Format& container, const layout::LayoutTable& table) {
   std::vector<std::string> namings;
   for (const layout::Naming& naming : table.namings) {
@@ -51,9 +52,23 @@ bool MayChooseNaming(const Format& container) { return !container.needs_config; 
 Result<layout::Choices> ChoicesOf(const Target& target, const ModelSource& model) {
   CKPT_ASSIGN_OR_RETURN(const layout::Naming* const naming, FindNaming(target, model));
   layout::Choices choices;
+  for (const layout::Choice& choice : naming->choices) {
+    const auto own = model.match.layout.choices.find(choice.name);
+    const auto said = model.config.find(choice.name);
+    const std::string* value = nullptr;
+    if (own != model.match.layout.choices.end()) {
+      value = &own->second;
+    } else if (said != model.config.end()) {
+      value = said->second.AsText();
+    }
+    if (value == nullptr) continue;
+    if (std::ranges::find(choice.values, *value) != choice.values.end()) {
+      choices[choice.name] = *value;
+    }
+  }
   for (const auto& [name, value] : target.choices) {
     const auto declared = std::ranges::find(naming->choices, name, &layout::Choice::name);
-    // A form that this family does not distinguish cannot be wrong.
+    // If the family does not have this choice, any value is right.
     if (declared == naming->choices.end()) continue;
     if (value != kOriginalChoice) {
       choices[name] = value;

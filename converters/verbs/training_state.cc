@@ -1,6 +1,10 @@
 #include "converters/verbs/training_state.h"
 
+#include <cstddef>
+#include <map>
 #include <memory>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "formats/registry/stored_run.h"
@@ -8,17 +12,38 @@
 namespace ckpt {
 namespace {
 
-// The moment's tensors, taken for the weights they belong to.
-Result<ModelSource> UnderstandMoment(Storage& storage, const ModelSource& weights,
-                                     StoredMoment moment, const OpenModelOptions& options) {
+// Tensors, each under the name of the weight to which it belongs.
+Result<ModelSource> TakeAsWeights(Storage& storage, const ModelSource& weights,
+                                  std::map<std::string, std::string> weight_of,
+                                  const OpenModelOptions& options) {
   OpenModelOptions as_weights = options;
   as_weights.naming = weights.match.layout.naming;
-  as_weights.take_as = std::move(moment.weight_of);
+  as_weights.take_as = std::move(weight_of);
   as_weights.allow_missing = true;  // of what is not trained
   as_weights.only.clear();
   as_weights.drop.clear();
   as_weights.rename.clear();
   return UnderstandModel(storage, weights.checkpoint, as_weights);
+}
+
+// The exact weights. Those that are not trained have no copy: there is one of each.
+Result<ModelSource> UnderstandMainWeights(Storage& storage, const ModelSource& weights,
+                                          std::map<std::string, std::string> weight_of,
+                                          const OpenModelOptions& options) {
+  std::set<std::string> trained;
+  for (const auto& [key, weight] : weight_of) trained.insert(weight);
+  const layout::SourceMatch& match = weights.match;
+  for (std::size_t t = 0; t < match.positions.size(); ++t) {
+    if (match.positions[t] == layout::SourceMatch::kAbsent) continue;
+    const std::string& name = match.layout.tensors[t].name;
+    if (trained.contains(name)) continue;
+    weight_of[weights.source().index().tensors()[match.positions[t]].key] = name;
+  }
+  CKPT_ASSIGN_OR_RETURN(ModelSource main,
+                        TakeAsWeights(storage, weights, std::move(weight_of), options));
+  main.left_out = weights.left_out;
+  main.warnings = weights.warnings;
+  return main;
 }
 
 }  // namespace
@@ -32,16 +57,26 @@ Result<TrainingState> OpenTrainingState(Storage& storage, const Path& path,
 
 Result<TrainingState> UnderstandTrainingState(Storage& storage,
                                               std::shared_ptr<const OpenedCheckpoint> checkpoint,
-                                              const OpenModelOptions& options) {
+                                              const OpenModelOptions& options, RunDetail detail) {
   TrainingState state;
   CKPT_ASSIGN_OR_RETURN(state.weights, UnderstandModel(storage, std::move(checkpoint), options));
   const std::string file = state.weights.checkpoint->path.string();
-  Result<StoredRun> stored = ReadStoredRun(*state.weights.checkpoint);
+  Result<StoredRun> stored = ReadStoredRun(*state.weights.checkpoint, detail);
   if (!stored.ok()) return std::move(stored).status().File(file);
   for (StoredMoment& moment : stored->moments) {
-    CKPT_ASSIGN_OR_RETURN(state.moments.emplace_back(),
-                          UnderstandMoment(storage, state.weights, std::move(moment), options));
+    for (const auto& [key, weight] : moment.weight_of) state.tensors.insert(key);
+    CKPT_ASSIGN_OR_RETURN(
+        state.moments.emplace_back(),
+        TakeAsWeights(storage, state.weights, std::move(moment.weight_of), options));
+    state.moment_names.push_back(std::move(moment.name));
   }
+  if (!stored->main_weights.empty()) {
+    for (const auto& [key, weight] : stored->main_weights) state.tensors.insert(key);
+    CKPT_ASSIGN_OR_RETURN(
+        state.weights,
+        UnderstandMainWeights(storage, state.weights, std::move(stored->main_weights), options));
+  }
+  state.objects = std::move(stored->decoded);
   state.run = std::move(stored->run);
   state.args.insert(state.run.args.begin(), state.run.args.end());
   Result<OwnFacts> facts = ReadOwnFacts(state.args);

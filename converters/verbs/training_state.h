@@ -3,6 +3,8 @@
 #define CKPT_CONVERTERS_VERBS_TRAINING_STATE_H_
 
 #include <memory>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "converters/config/own_args.h"
@@ -10,18 +12,24 @@
 #include "core/base/result.h"
 #include "core/io/storage.h"
 #include "core/layout/value.h"
+#include "core/training/run_format.h"
 #include "core/training/training_run.h"
 
 namespace ckpt {
 
 struct TrainingState {
-  ModelSource weights;
+  ModelSource weights;  // the exact ones, where the checkpoint has rounded copies besides
   // What the optimizer keeps for every weight, a model of the same names and shapes each: exp_avg
   // and exp_avg_sq of Adam, momentum_buffer of SGD. Tensors that are not trained have none.
   std::vector<ModelSource> moments;
+  std::vector<std::string> moment_names;  // parallel: "exp_avg", …
   TrainingRun run;
   layout::Configuration args;  // of `run`, by their names (RunSettings translates them)
   OwnFacts facts;              // what a run of ours noted when it saved
+  // What of the checkpoint is in `moments`, in `weights` beside the rounded copies, and in `run`:
+  // keys of tensors, and keys of objects or how they begin.
+  std::set<std::string> tensors;
+  std::vector<std::string> objects;
 };
 
 // Opens what a run saved. Rows of weights and moments come from a WeightReader over each model.
@@ -33,7 +41,8 @@ Result<TrainingState> OpenTrainingState(Storage& storage, const Path& path,
 // The same for a checkpoint that is open already; `options.open` is not looked at.
 Result<TrainingState> UnderstandTrainingState(Storage& storage,
                                               std::shared_ptr<const OpenedCheckpoint> checkpoint,
-                                              const OpenModelOptions& options);
+                                              const OpenModelOptions& options,
+                                              RunDetail detail = RunDetail::kToResume);
 
 }  // namespace ckpt
 

@@ -19,8 +19,8 @@
 
 namespace ckpt {
 
-// A tensor of the target. Its chunks are row blocks: whole in every dim except the first, so each
-// is one contiguous interval of the tensor's C order.
+// A tensor of the target. Each of its chunks is one contiguous interval of the tensor's C order: one
+// place in the first dims, a range of the next one, whole in the last ones. Most are row blocks.
 struct TargetTensor {
   std::string key;
   DType dtype = DType::kFloat32;
@@ -36,6 +36,7 @@ struct WriteItem {
   std::uint64_t payload_offset = 0;  // in the file
   std::uint64_t payload_bytes = 0;
   std::uint64_t size_bytes = 0;  // head + payload + tail
+  bool is_plain = false;         // stored as it is, although the plan compresses
 };
 
 // Bytes at a known offset that depend on no tensor: a header, a pickled object.
@@ -93,27 +94,30 @@ class NoFraming final : public ItemFraming {
 
 struct WritePlan;
 
-// Stores every item as one zstd frame around head, payload and tail. The length of a frame is known
-// only after it was written. So the items of a file follow each other in plan order, without gaps,
-// after its literals, and the file that says where they lie is written last.
+// Stores every item, except plain ones, as one zstd frame around head, payload and tail. The length
+// of a frame is known only after it was written. So the items of a file follow each other in plan
+// order, without gaps, from the file's planned size on, and what says where they lie is written
+// last.
 struct ItemCompression {
   int zstd_level = 0;
   // The encoder and its version, which also decide the bytes.
   std::string encoder;
-  // Position in `files` of the file that is written last. It has no other content.
-  std::uint32_t index_file = 0;
-  // The bytes of that file. `extents` is parallel to the plan's items. A pure function.
-  std::function<Bytes(const WritePlan& plan, std::span<const ItemExtent> extents)> encode_index;
+  // Positions in `files` of those that `encode_index` adds to.
+  std::vector<std::uint32_t> index_files;
+  // Literals for these files, where no item lies: before the planned size, or behind the last item.
+  // `extents` is parallel to the plan's items. A pure function.
+  std::function<std::vector<WriteLiteral>(const WritePlan& plan,
+                                          std::span<const ItemExtent> extents)>
+      encode_index;
 };
 
 // A pure value: the same plan gives the same bytes, for any number of threads.
 //
 // Invariants, checked by CheckWritePlan. In every file, literals and items tile [0, size) without
 // overlap. Gaps are allowed where the format ignores them; they read as zero. The items of a tensor
-// are consecutive in `items`, sorted by rows, and cover it exactly once. With `compression`,
+// are consecutive in `items`, in C order, and cover it exactly once. With `compression`,
 // offsets count from the item's own start, sizes are those before compression, and file sizes are
-// those of the literals.
-// compression, and sizes of files are those of the literals.
+// those without items and index.
 struct WritePlan {
   std::vector<WriteFile> files;
   std::vector<TargetTensor> tensors;

@@ -90,7 +90,6 @@ class Execution {
   std::vector<std::size_t> first_item_;
   std::vector<bool> done_;
   std::optional<ItemPlacement> placement_;  // of compressed items
-  WriteLiteral index_;                      // says where they lie
 
   Mutex mutex_;
   ExecuteResult result_ CKPT_GUARDED_BY(mutex_);
@@ -127,6 +126,9 @@ Status Execution::PrepareFiles() {
   if (plan_.write.compression) placement_.emplace(plan_.write);
   for (std::size_t i = 0; i < plan_.write.items.size(); ++i) {
     if (Writes(i)) files_[plan_.write.items[i].file]->AddPart();
+  }
+  if (placement_) {
+    for (const std::uint32_t file : plan_.write.compression->index_files) files_[file]->AddPart();
   }
   const MutexLock lock(mutex_);
   for (const WriteLiteral& literal : plan_.write.literals) {
@@ -265,9 +267,10 @@ Status Execution::WriteTensor(std::size_t tensor, Worker& worker) {
     }
     OutputFile& file = *files_[item.file];
     CKPT_ASSIGN_OR_RETURN(WritableFile* const out, file.Open());
-    if (worker.encoder != nullptr) worker.encoder->Begin(item.size_bytes);
+    ZstdEncoder* const encoder = item.is_plain ? nullptr : worker.encoder.get();
+    if (encoder != nullptr) encoder->Begin(item.size_bytes);
     ItemWriter writer(*out, placement_ ? placement_->end_of_file(item.file) : item.offset_bytes,
-                      worker.buffers, worker.encoder.get());
+                      worker.buffers, encoder);
     CKPT_RETURN_IF_ERROR(writer.Write(framing.Head(target, item)));
     std::uint32_t crc32 = 0;
     const auto write_block = [&](const Box& block) -> Status {
@@ -344,17 +347,29 @@ Status Execution::WriteTensors() {
   return OkStatus();
 }
 
-// Makes the file that says where compressed items lie. It is written with the other literals.
+// Writes what says where compressed items lie.
 Status Execution::WriteIndex() {
-  if (!plan_.write.compression) return OkStatus();
+  if (!placement_) return OkStatus();
   const ItemCompression& compression = *plan_.write.compression;
-  index_ = {.file = compression.index_file,
-            .offset_bytes = 0,
-            .bytes = compression.encode_index(plan_.write, placement_->extents())};
-  files_[index_.file]->SetSize(index_.bytes.size());
-  files_[index_.file]->AddLiteral(index_);
+  const std::vector<WriteLiteral> literals =
+      compression.encode_index(plan_.write, placement_->extents());
+  std::uint64_t written = 0;
+  for (const WriteLiteral& literal : literals) {
+    OutputFile& file = *files_[literal.file];
+    CKPT_ASSIGN_OR_RETURN(WritableFile* const out, file.Open());
+    CKPT_RETURN_IF_ERROR(out->WriteAt(literal.offset_bytes, literal.bytes));
+    ChecksumStream sums(literal.offset_bytes);
+    sums.Update(literal.bytes);
+    file.AddPieces(sums.pieces());
+    const std::uint64_t end = literal.offset_bytes + literal.bytes.size();
+    file.SetSize(std::max(file.size_bytes(), end));
+    written += literal.bytes.size();
+  }
+  for (const std::uint32_t file : compression.index_files) {
+    CKPT_RETURN_IF_ERROR(files_[file]->PartDone());
+  }
   const MutexLock lock(mutex_);
-  result_.bytes_written += index_.bytes.size();
+  result_.bytes_written += written;
   return OkStatus();
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <optional>
 #include <utility>
@@ -58,8 +59,10 @@ class OpenedMemoryFile final : public ReadableFile {
 
 class WritableMemoryFile final : public WritableFile {
  public:
-  WritableMemoryFile(std::string name, std::shared_ptr<Content> content)
-      : name_(std::move(name)), content_(std::move(content)) {}
+  // `is_named`: whether the name still leads to this content.
+  WritableMemoryFile(std::string name, std::shared_ptr<Content> content,
+                     std::function<bool()> is_named)
+      : name_(std::move(name)), content_(std::move(content)), is_named_(std::move(is_named)) {}
   WritableMemoryFile(const WritableMemoryFile&) = delete;
   WritableMemoryFile& operator=(const WritableMemoryFile&) = delete;
   ~WritableMemoryFile() override { Unlock(); }
@@ -81,6 +84,7 @@ class WritableMemoryFile final : public WritableFile {
   void StartWriteback(std::uint64_t /*offset*/, std::uint64_t /*length*/) override {}
   Status Sync() override { return OkStatus(); }
   Status Lock() override {
+    if (!is_named_()) return ErrnoError(ENOENT, "lock", name_);
     const MutexLock lock(content_->mutex);
     if (content_->is_locked && !has_lock_) {
       return Error(ErrorKind::kAlreadyExists, "another run is writing this file").File(name_);
@@ -103,6 +107,7 @@ class WritableMemoryFile final : public WritableFile {
   bool has_lock_ = false;
   std::string name_;
   std::shared_ptr<Content> content_;
+  std::function<bool()> is_named_;
 };
 
 class MemoryDirectoryLock final : public DirectoryLock {
@@ -130,14 +135,12 @@ class MemoryStorage final : public Storage {
     if (!IsDirectory(Parent(key))) return ErrnoError(ENOENT, "create", path.string());
     auto content = std::make_shared<Content>();
     nodes_.emplace(key, content);
-    return std::unique_ptr<WritableFile>(
-        std::make_unique<WritableMemoryFile>(path.string(), std::move(content)));
+    return Writable(path, std::move(content));
   }
 
   Result<std::unique_ptr<WritableFile>> OpenForUpdate(const Path& path) override {
     CKPT_ASSIGN_OR_RETURN(std::shared_ptr<Content> content, FindFile(path, "open for writing"));
-    return std::unique_ptr<WritableFile>(
-        std::make_unique<WritableMemoryFile>(path.string(), std::move(content)));
+    return Writable(path, std::move(content));
   }
 
   Result<FileStat> Stat(const Path& path) override {
@@ -230,6 +233,14 @@ class MemoryStorage final : public Storage {
   Status SyncDirectory(const Path& /*directory*/) override { return OkStatus(); }
 
  private:
+  std::unique_ptr<WritableFile> Writable(const Path& path, std::shared_ptr<Content> content) {
+    const auto is_named = [this, key = Key(path), content] {
+      const MutexLock lock(mutex_);
+      const auto found = nodes_.find(key);
+      return found != nodes_.end() && found->second == content;
+    };
+    return std::make_unique<WritableMemoryFile>(path.string(), std::move(content), is_named);
+  }
   static std::string Key(const Path& path) {
     std::string key = (Path("/") / path).lexically_normal().string();
     while (key.size() > 1 && (key.back() == '/' || key.ends_with("/."))) key.pop_back();

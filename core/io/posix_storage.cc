@@ -184,6 +184,19 @@ Status HeldByAnother(std::string_view what, const std::string& name) {
       .Hint("wait until it ends, or choose another name");
 }
 
+// Whether the name still leads to what was opened under it. Another process may have renamed or
+// removed it meanwhile; a lock on the descriptor then keeps nobody from the name.
+Result<bool> StillHasName(const Descriptor& fd, const std::string& name) {
+  struct stat opened {};
+  if (!StatDescriptor(fd, opened)) return ErrnoError(errno, "stat", name);
+  struct stat named {};
+  if (Uninterrupted([&] { return ::lstat(name.c_str(), &named); }) != 0) {
+    if (errno == ENOENT) return false;
+    return ErrnoError(errno, "stat", name);
+  }
+  return opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+}
+
 class PosixWritableFile final : public WritableFile {
  public:
   PosixWritableFile(Descriptor fd, std::string name) : fd_(std::move(fd)), name_(std::move(name)) {}
@@ -234,7 +247,9 @@ class PosixWritableFile final : public WritableFile {
   Status Lock() override {
     const int code = TryLock(fd_);
     if (code == EWOULDBLOCK) return HeldByAnother("file", name_);
-    return code == 0 || CannotLock(code) ? OkStatus() : ErrnoError(code, "lock", name_);
+    if (code != 0 && !CannotLock(code)) return ErrnoError(code, "lock", name_);
+    CKPT_ASSIGN_OR_RETURN(const bool is_named, StillHasName(fd_, name_));
+    return is_named ? OkStatus() : ErrnoError(ENOENT, "lock", name_);
   }
 
   Status Close() override {
@@ -254,10 +269,6 @@ class PosixDirectoryLock final : public DirectoryLock {
  private:
   Descriptor fd_;  // closing it releases the lock
 };
-
-bool IsSameFile(const struct stat& a, const struct stat& b) {
-  return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-}
 
 FileType TypeOf(mode_t mode) {
   if (S_ISREG(mode)) return FileType::kRegular;
@@ -385,13 +396,9 @@ class PosixStorageImpl final : public Storage {
       const int code = TryLock(fd);
       if (code == EWOULDBLOCK) return HeldByAnother("target", directory.string());
       if (code != 0 && !CannotLock(code)) return ErrnoError(code, "lock", directory.string());
-      struct stat locked {};
-      if (!StatDescriptor(fd, locked)) return ErrnoError(errno, "stat", directory.string());
       // The process that held the lock last may have renamed or removed it between the two calls.
-      struct stat named {};
-      const int found = Uninterrupted([&] { return ::lstat(directory.c_str(), &named); });
-      if (found != 0 && errno != ENOENT) return ErrnoError(errno, "stat", directory.string());
-      if (found != 0 || !IsSameFile(locked, named)) continue;
+      CKPT_ASSIGN_OR_RETURN(const bool is_named, StillHasName(fd, directory.string()));
+      if (!is_named) continue;
       return std::unique_ptr<DirectoryLock>(std::make_unique<PosixDirectoryLock>(std::move(fd)));
     }
   }

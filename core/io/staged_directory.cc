@@ -41,7 +41,8 @@ Result<StagedDirectory> StagedDirectory::Open(Storage& storage, const Path& targ
                                               Options options) {
   CKPT_ASSIGN_OR_RETURN(const Path clean, WithoutTrailingSlash(target));
   StagedDirectory staged(storage, clean, StagingOf(clean), std::move(options));
-  CKPT_RETURN_IF_ERROR(staged.LockTarget().status());
+  CKPT_RETURN_IF_ERROR(staged.options_.publishes_one_file ? staged.CheckTargetFile().status()
+                                                          : staged.LockTarget().status());
   CKPT_RETURN_IF_ERROR(staged.LockStaging());
   return staged;
 }
@@ -85,8 +86,51 @@ Status StagedDirectory::LockStaging() {
   return OkStatus();
 }
 
+Result<bool> StagedDirectory::CheckTargetFile() {
+  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage_->Stat(target_));
+  if (stat.type == FileType::kMissing) return false;
+  if (stat.type != FileType::kRegular) {
+    return Error(ErrorKind::kAlreadyExists,
+                 "the target is to be a file, and a directory has its name")
+        .File(target_.string())
+        .Hint("choose another name");
+  }
+  if (options_.if_target_exists == IfTargetExists::kFail) {
+    return Error(ErrorKind::kAlreadyExists, "the target exists")
+        .File(target_.string())
+        .Hint("choose another name, or replace it with ckpt-convert --overwrite");
+  }
+  if (options_.may_replace) CKPT_RETURN_IF_ERROR(options_.may_replace(*storage_, target_));
+  return true;
+}
+
+Status StagedDirectory::PublishFile() {
+  const std::string name = target_.filename().string();
+  // A file that moved is safe when the directory that lost it and the one that got it are.
+  const auto sync = [&]() -> Status {
+    CKPT_RETURN_IF_ERROR(storage_->SyncDirectory(staging_));
+    return storage_->SyncDirectory(target_.parent_path());
+  };
+  CKPT_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries, storage_->List(staging_));
+  for (const DirectoryEntry& entry : entries) {
+    if (entry.name == name) continue;
+    CKPT_RETURN_IF_ERROR(
+        storage_->Rename(staging_ / entry.name, target_.parent_path() / entry.name));
+  }
+  CKPT_RETURN_IF_ERROR(sync());
+  CKPT_ASSIGN_OR_RETURN(const bool replaces, CheckTargetFile());
+  if (replaces) {
+    CKPT_RETURN_IF_ERROR(storage_->Exchange(staging_ / name, target_));
+  } else {
+    CKPT_RETURN_IF_ERROR(storage_->Rename(staging_ / name, target_));
+  }
+  CKPT_RETURN_IF_ERROR(sync());
+  return storage_->RemoveAll(staging_);
+}
+
 Status StagedDirectory::Publish() {
   CKPT_RETURN_IF_ERROR(SyncTree(*storage_, staging_));
+  if (options_.publishes_one_file) return PublishFile();
   CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<DirectoryLock> replaced, LockTarget());
   if (replaced != nullptr) {
     CKPT_RETURN_IF_ERROR(storage_->Exchange(staging_, target_));

@@ -1,4 +1,5 @@
-// A directory that is filled beside its final name and gets that name in one atomic step.
+// A directory that is filled beside its final name and gets that name in one atomic step. Or a file,
+// that is written in such a directory.
 #ifndef CKPT_CORE_IO_STAGED_DIRECTORY_H_
 #define CKPT_CORE_IO_STAGED_DIRECTORY_H_
 
@@ -34,6 +35,9 @@ class StagedDirectory {
     // kReplace only: an error that this returns for the existing target becomes an error of `Open`
     // and `Publish`. If empty, every directory may be replaced.
     std::function<Status(Storage& storage, const Path& target)> may_replace = {};
+    // The target is a file, not a directory: `Publish` gives its name to the file of that name in
+    // the staged directory, after all others of that directory were moved beside it.
+    bool publishes_one_file = false;
   };
 
   // Errors: kAlreadyExists (the target exists and may not be replaced, another run is writing it,
@@ -60,6 +64,9 @@ class StagedDirectory {
   // Locks the directory that is to be replaced; null if there is none.
   Result<std::unique_ptr<DirectoryLock>> LockTarget();
   Status LockStaging();
+  // Whether there is a file to replace.
+  Result<bool> CheckTargetFile();
+  Status PublishFile();
 
   Storage* storage_;
   Path target_;

@@ -62,7 +62,8 @@ class WritableFile {
   // Returns when the bytes are durable. An error is final: the file must be discarded.
   virtual Status Sync() = 0;
   // Locks the file against other callers of Lock until it is closed. On file systems without locks
-  // everyone gets the lock. Errors: kAlreadyExists (another process holds it), kIo.
+  // everyone gets the lock. Errors: kAlreadyExists (another process holds it), kNotFound (the file
+  // was removed or replaced since it was opened, so the lock would protect nothing), kIo.
   virtual Status Lock() = 0;
   virtual Status Close() = 0;
 };

@@ -76,6 +76,7 @@ class TableParser {
     if (word == "dim") return ParseDim(rest);
     if (word == "split") return ParseSplit(rest);
     if (word == "logical") return ParseLogical(rest);
+    if (word == "object") return ParseObject(rest);
     if (word == "naming") return ParseNaming(rest);
     if (word == "if") return ParseIf(rest);
     if (word == "stack") return ParseStack(rest);
@@ -104,7 +105,7 @@ class TableParser {
     return TableError("line is not a statement", word)
         .Expected(
             "family, match, let, dim, split, logical, naming, prefix, choice, strip, ignore, "
-            "bookkeeping, include, if, stack, end, or NAME : AXES");
+            "bookkeeping, object, include, if, stack, end, or NAME : AXES");
   }
 
   // dim NAME = expr {min N}
@@ -277,21 +278,28 @@ class TableParser {
     return OkStatus();
   }
 
+  // object NAME : axes = LOGICAL {when expr}
+  Status ParseObject(std::string_view text) {
+    const std::string_view name = TakeWord(text);
+    if (!text.starts_with(':')) return TableError("expected NAME : AXES = LOGICAL", text);
+    return ParseRule(name, Trim(text.substr(1)), /*is_object=*/true);
+  }
+
   // NAME : axes {= LOGICAL} {derived} {when expr}
-  Status ParseRule(std::string_view name, std::string_view text) {
+  Status ParseRule(std::string_view name, std::string_view text, bool is_object = false) {
     CKPT_ASSIGN_OR_RETURN(Naming * naming, CurrentNaming());
     if (!stack_) {
-      CKPT_ASSIGN_OR_RETURN(TensorRule rule, ReadRule(name, text, enclosing_));
+      CKPT_ASSIGN_OR_RETURN(TensorRule rule, ReadRule(name, text, enclosing_, is_object));
       naming->rules.push_back(std::move(rule));
       return OkStatus();
     }
     const std::string number = fmt::format("<{}>.", stack_->axis);
     const std::size_t at = name.find(number);
     if (at == std::string_view::npos) return TableError("a rule of a `stack` names its axis", name);
-    CKPT_ASSIGN_OR_RETURN(TensorRule apart, ReadRule(name, text, stack_->otherwise));
-    CKPT_ASSIGN_OR_RETURN(TensorRule stacked,
-                          ReadRule(std::string(name).erase(at, number.size()),
-                                   fmt::format("{} {}", stack_->axis, text), stack_->when));
+    CKPT_ASSIGN_OR_RETURN(TensorRule apart, ReadRule(name, text, stack_->otherwise, is_object));
+    CKPT_ASSIGN_OR_RETURN(TensorRule stacked, ReadRule(std::string(name).erase(at, number.size()),
+                                                       fmt::format("{} {}", stack_->axis, text),
+                                                       stack_->when, is_object));
     naming->rules.push_back(std::move(stacked));
     stack_->apart.push_back(std::move(apart));
     return OkStatus();
@@ -299,9 +307,10 @@ class TableParser {
 
   // Under the condition of the block around it.
   Result<TensorRule> ReadRule(std::string_view name, std::string_view text,
-                              const std::optional<Expr>& around) {
+                              const std::optional<Expr>& around, bool is_object) {
     TensorRule rule;
     rule.line = line_;
+    rule.is_object = is_object;
     CKPT_RETURN_IF_ERROR(ParseName(name, rule));
     std::optional<Expr> when;
     CKPT_RETURN_IF_ERROR(TakeCondition(text, when));
@@ -321,7 +330,7 @@ class TableParser {
       CKPT_ASSIGN_OR_RETURN(DimRule dim, ParseDimRule());
       rule.dims.push_back(std::move(dim));
     }
-    CKPT_RETURN_IF_ERROR(CheckConsumption(rule));
+    CKPT_RETURN_IF_ERROR(is_object ? CheckObject(rule) : CheckConsumption(rule));
     return rule;
   }
 
@@ -434,6 +443,24 @@ class TableParser {
       std::vector<std::string> consumed = common;
       for (const std::string& axis : slot.axes) consume(consumed, axis);
       CKPT_RETURN_IF_ERROR(CheckAxesOf(slot.logical, std::move(consumed)));
+    }
+    return OkStatus();
+  }
+  // Objects are told apart by axes of the logical tensor, not necessarily by all of them.
+  Status CheckObject(const TensorRule& rule) const {
+    std::vector<std::string> bound = rule.name_axes;
+    for (const DimRule& dim : rule.dims) {
+      if (dim.size() != 1 || !dim.front().slots.empty()) {
+        return TableError("a dim of a grid of objects is one axis");
+      }
+      bound.push_back(dim.front().axis);
+    }
+    if (!rule.logical || rule.derived) return TableError("expected NAME : AXES = LOGICAL");
+    std::vector<std::string> left = table_.logicals[*rule.logical].axes;
+    for (const std::string& axis : bound) {
+      const auto found = std::find(left.begin(), left.end(), axis);
+      if (found == left.end()) return TableError("its logical tensor has no such axis left", axis);
+      left.erase(found);
     }
     return OkStatus();
   }

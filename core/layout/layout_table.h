@@ -69,6 +69,9 @@ struct TensorRule {
   std::vector<Expr> when;  // all must hold: the rule's own, and that of the `if` around it
   // A copy of elements that another rule holds, such as the head of a tied embedding.
   bool derived = false;
+  // `object NAME : AXES = LOGICAL`: no tensor, but objects in a grid of these axes, wherever the
+  // model has the logical tensor.
+  bool is_object = false;
   int line = 0;
 };
 

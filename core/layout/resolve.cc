@@ -248,9 +248,10 @@ class Resolver {
       return Error(ErrorKind::kBadMetadata, "model has only some of the slots of a fused tensor")
           .Tensor(NameOf(rule));
     }
-    if (static_cast<std::int64_t>(layout_.tensors.size()) == kMaxTensors) {
+    if (static_cast<std::int64_t>(layout_.tensors.size() + layout_.objects.size()) == kMaxTensors) {
       return TooMany(rule.name_axes.empty() ? "?" : rule.name_axes.front(), kMaxTensors + 1);
     }
+    if (rule.is_object) return EmitObject(rule);
     if (!shapes_[rule_index]) {
       Result<RuleShape> shape = ShapeOf(rule);
       if (!shape.ok()) return std::move(shape).status().Tensor(NameOf(rule));
@@ -264,6 +265,16 @@ class Resolver {
     tensor.derived = rule.derived;
     CKPT_RETURN_IF_ERROR(BindNumbers(tensor));
     layout_.tensors.push_back(std::move(tensor));
+    return OkStatus();
+  }
+
+  Status EmitObject(const TensorRule& rule) {
+    ResolvedObject object = {.name = NameOf(rule), .grid = {}};
+    for (const DimRule& dim : rule.dims) {
+      CKPT_ASSIGN_OR_RETURN(const std::int64_t extent, Extent(dim.front().axis));
+      object.grid.push_back(extent);
+    }
+    layout_.objects.push_back(std::move(object));
     return OkStatus();
   }
 

@@ -45,6 +45,13 @@ struct ResolvedTensor {
   bool is_stripped = false;       // its name lost the prefix that this form strips
 };
 
+// Objects under one name, which hold no elements of the model. They lie in a grid; without dims
+// there is one.
+struct ResolvedObject {
+  std::string name;  // without the prefix
+  Dims grid;
+};
+
 // A logical tensor in this configuration. If it is absent, it has no axes.
 struct ResolvedLogical {
   std::string name;
@@ -62,6 +69,7 @@ struct ResolvedLayout {
   Choices choices;
   std::vector<ResolvedLogical> logicals;  // parallel to LayoutTable::logicals
   std::vector<ResolvedTensor> tensors;    // module order: layer by layer, expert by expert
+  std::vector<ResolvedObject> objects;    // in the order of the tensors
   std::vector<IgnoreRule> ignores;
   std::string form;  // if names are stripped: what a model of this form is
 

@@ -29,9 +29,13 @@ struct Task {
 
 class Scan {
  public:
-  Scan(Storage& storage, const Path& directory, const Manifest& manifest,
+  Scan(Storage& storage, const Path& directory, const Manifest& manifest, const RunRoot& root,
        const VerifyOptions& options)
-      : storage_(storage), directory_(directory), manifest_(manifest), options_(options) {}
+      : storage_(storage),
+        directory_(directory),
+        manifest_(manifest),
+        root_(root),
+        options_(options) {}
 
   Result<Damage> Run();
 
@@ -45,6 +49,7 @@ class Scan {
   Storage& storage_;
   const Path& directory_;
   const Manifest& manifest_;
+  const RunRoot& root_;
   const VerifyOptions& options_;
   std::vector<Task> tasks_;
   Damage damage_;
@@ -62,7 +67,7 @@ Status Scan::CheckTracker(std::size_t file) {
     CKPT_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(storage_, path, kMaxTrackerBytes));
     const bool as_written = text.size() == written.size_bytes &&
                             (text.empty() || Crc32c(AsBytes(text)) == written.block_crc32c.front());
-    if (!as_written && options_.root != nullptr && options_.root->is_tracker_text(text)) {
+    if (!as_written && root_.is_tracker_text(text)) {
       damage_.tracker = TrackerState::kRewritten;
       return OkStatus();
     }
@@ -170,9 +175,9 @@ Result<Damage> Scan::Run() {
   for (std::size_t file = 0; file < manifest_.files.size(); ++file) {
     const std::string& name = manifest_.files[file].name;
     const bool is_tracker = IsTracker(name);
-    if (is_tracker && options_.root != nullptr) {
+    if (is_tracker) {
       // No other file outside the checkpoint is read, and none is repaired.
-      const std::string expected = "../" + std::string(options_.root->tracker_name);
+      const std::string expected = "../" + std::string(root_.tracker_name);
       if (name != expected) {
         return Error(ErrorKind::kBadMetadata, "the manifest names a file outside the checkpoint")
             .File((directory_ / std::string(kManifestName)).string())
@@ -224,8 +229,8 @@ std::optional<DamagedBlock> CompareBlock(const Manifest& manifest, std::size_t f
 }
 
 Result<Damage> FindDamage(Storage& storage, const Path& directory, const Manifest& manifest,
-                          const VerifyOptions& options) {
-  return Scan(storage, directory, manifest, options).Run();
+                          const RunRoot& root, const VerifyOptions& options) {
+  return Scan(storage, directory, manifest, root, options).Run();
 }
 
 BlockExtent ExtentOfBlock(std::uint64_t block, std::uint64_t size_bytes) {

@@ -28,9 +28,6 @@ struct VerifyOptions {
   std::function<bool(std::string_view file)> leaves_blocks = {};
   // Treats a block that the storage cannot read as lost, instead of as an error.
   bool unreadable_is_damage = false;
-  // The convention of the root, which says what a rewritten tracker may contain. Null: only what
-  // was written.
-  const RunRoot* root = nullptr;
   std::stop_token stop = {};  // ends the work early with kCancelled
 };
 
@@ -75,10 +72,14 @@ struct Damage {
                                                        std::uint64_t block, std::uint32_t crc32c,
                                                        ByteSpan bytes);
 
-// Errors: kIo and other errors of reading, which do not mean that the bytes are wrong; kCancelled.
+// `root` says which file outside the directory the manifest may name, and what a rewritten tracker
+// may contain.
+//
+// Errors: kIo and other errors of reading, which do not mean that the bytes are wrong; kBadMetadata
+// (the manifest names another file outside the directory); kCancelled.
 // Cost: reads everything once; memory for one block per thread.
 Result<Damage> FindDamage(Storage& storage, const Path& directory, const Manifest& manifest,
-                          const VerifyOptions& options = {});
+                          const RunRoot& root, const VerifyOptions& options = {});
 
 // Where a block of a file of `size_bytes` begins, and how long it is.
 struct BlockExtent {

@@ -34,6 +34,17 @@ Result<std::vector<Covered>> FindCovered(Storage& storage, const Path& directory
       found.push_back({prefix, std::move((*stored)->manifest)});
     }
   }
+  // What a conversion made of a run. A run's own checkpoints have no origin.
+  CKPT_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries, storage.List(directory));
+  for (const DirectoryEntry& entry : entries) {
+    if (entry.type != FileType::kDirectory || !root.is_of_run(entry.name)) continue;
+    Result<std::optional<StoredManifest>> stored = FindManifest(storage, directory / entry.name);
+    if (!stored.ok()) {
+      if (IsOfSystem(stored.status().kind())) return std::move(stored).status();
+    } else if (*stored && (*stored)->manifest.origin) {
+      found.push_back({entry.name + "/", std::move((*stored)->manifest)});
+    }
+  }
   return found;
 }
 

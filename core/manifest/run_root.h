@@ -3,6 +3,7 @@
 #ifndef CKPT_CORE_MANIFEST_RUN_ROOT_H_
 #define CKPT_CORE_MANIFEST_RUN_ROOT_H_
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -14,6 +15,8 @@ struct RunRoot {
   std::string_view tracker_name;
   // The directory in it for weights that do not come from a run.
   std::string_view weights_directory;
+  // The directory in it for what a run saved after so many iterations.
+  std::string (*run_directory)(std::int64_t iteration) = nullptr;
   // Whether a tracker can have this content, whichever program wrote it.
   bool (*is_tracker_text)(std::string_view text) = nullptr;
   // The content of a tracker that names this directory.

@@ -68,10 +68,11 @@ std::function<bool(std::string_view)> HeldBy(const CheckpointIndex& index) {
 }
 
 Result<std::vector<Problem>> VerifyManifest(Storage& storage, const Path& directory,
-                                            const Manifest& manifest,
+                                            const Manifest& manifest, const RunRoot& root,
                                             const VerifyOptions& options) {
   CKPT_CHECK(!options.unreadable_is_damage);
-  CKPT_ASSIGN_OR_RETURN(const Damage damage, FindDamage(storage, directory, manifest, options));
+  CKPT_ASSIGN_OR_RETURN(const Damage damage,
+                        FindDamage(storage, directory, manifest, root, options));
   std::vector<Problem> problems;
   if (auto tracker = DescribeTracker(manifest, damage.tracker))
     problems.push_back(*std::move(tracker));

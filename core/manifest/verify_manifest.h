@@ -13,6 +13,7 @@
 #include "core/io/storage.h"
 #include "core/manifest/find_damage.h"
 #include "core/manifest/manifest.h"
+#include "core/manifest/run_root.h"
 
 namespace ckpt {
 
@@ -28,10 +29,10 @@ namespace ckpt {
 //   kLeftover      (warning) a file that the manifest does not know
 //
 // REQUIRES: not `options.unreadable_is_damage`: only bytes that were read are judged.
-// Errors: kIo and other errors of reading, which do not mean that the bytes are wrong.
+// Errors: those of FindDamage.
 // Cost: reads everything once; memory for one block per thread.
 Result<std::vector<Problem>> VerifyManifest(Storage& storage, const Path& directory,
-                                            const Manifest& manifest,
+                                            const Manifest& manifest, const RunRoot& root,
                                             const VerifyOptions& options = {});
 
 // For VerifyOptions::leaves_blocks: whether a file holds tensors or objects of `index`. The

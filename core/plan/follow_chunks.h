@@ -11,17 +11,19 @@
 
 namespace ckpt {
 
-// Rows of a target tensor that come from chunks of one source file.
+// Elements of a target tensor that follow each other in C order and come from chunks of one source
+// file.
 struct RowsFromFile {
-  Box box;  // whole in every dim but the first
+  Box box;  // one place in the first dims, whole in the last ones
   FileId file = 0;
 };
 
-// The row blocks of `target` in order. Neighbours from the same file are joined; rows that are all
-// zeros belong to file 0.
+// The blocks of `target` in order: of rows, or of parts of rows if a row comes from several files, as
+// where layers are stacked. Neighbours from the same file are joined; rows that are all zeros belong
+// to file 0.
 //
 // REQUIRES: the recipe covers the target, and source chunks cover their tensors.
-// Errors: kUnsupported (a row comes from several files).
+// Errors: kUnsupported (elements of several files interleave).
 Result<std::vector<RowsFromFile>> FollowChunks(const TargetTensor& target,
                                                const TensorRecipe& recipe,
                                                const CheckpointIndex& source);

@@ -58,16 +58,14 @@ Status CheckTiling(const WritePlan& plan) {
   return OkStatus();
 }
 
-// The index of compressed items has its own file, which is empty until the items are written.
+// Compressed items are placed while they are written, and an index says where they lie.
 Status CheckCompression(const WritePlan& plan) {
   if (!plan.compression) return OkStatus();
-  const std::uint32_t index = plan.compression->index_file;
-  const bool is_empty = index < plan.files.size() && plan.files[index].size_bytes == 0 &&
-                        std::none_of(plan.items.begin(), plan.items.end(),
-                                     [&](const WriteItem& item) { return item.file == index; });
-  if (!is_empty || !plan.compression->encode_index) {
-    return PlanBug("compressed items need an index of their own", "");
-  }
+  const std::vector<std::uint32_t>& index = plan.compression->index_files;
+  const bool has_index =
+      !index.empty() && plan.compression->encode_index &&
+      std::ranges::all_of(index, [&](std::uint32_t file) { return file < plan.files.size(); });
+  if (!has_index) return PlanBug("compressed items need an index", "");
   const bool from_start = std::all_of(plan.items.begin(), plan.items.end(),
                                       [](const WriteItem& item) { return item.offset_bytes == 0; });
   return from_start ? OkStatus() : PlanBug("a compressed item has a place in advance", "");
@@ -92,21 +90,30 @@ Status CheckNames(const WritePlan& plan) {
   return status;
 }
 
+// The position in C order of the first element of the box, if its elements follow each other: one
+// place in the first dims, then a range, then whole dims.
+std::optional<std::int64_t> FirstElement(const Box& box, const Dims& shape) {
+  std::size_t cut = 0;
+  while (cut < shape.size() && box.sizes[cut] == 1) ++cut;
+  for (std::size_t d = cut + 1; d < shape.size(); ++d) {
+    if (box.offsets[d] != 0 || box.sizes[d] != shape[d]) return std::nullopt;
+  }
+  std::int64_t first = 0;
+  for (std::size_t d = 0; d < shape.size(); ++d) first = first * shape[d] + box.offsets[d];
+  return first;
+}
+
 // The items of one tensor, in order.
 Status CheckItems(const TargetTensor& tensor, std::span<const WriteItem> items) {
   CKPT_ASSIGN_OR_RETURN(const std::uint64_t tensor_bytes, CountBytes(tensor.shape, tensor.dtype));
-  std::int64_t row = 0;
+  std::int64_t element = 0;
   std::uint64_t payload = 0;
   for (const WriteItem& item : items) {
     CKPT_RETURN_IF_ERROR(CheckInside(item.box, tensor.shape).Tensor(tensor.key));
-    for (std::size_t d = 0; d < tensor.shape.size(); ++d) {
-      const bool in_place = d == 0
-                                ? item.box.offsets[0] == row
-                                : item.box.offsets[d] == 0 && item.box.sizes[d] == tensor.shape[d];
-      if (!in_place)
-        return PlanBug("the chunks of a tensor are not consecutive row blocks", tensor.key);
+    if (FirstElement(item.box, tensor.shape) != element) {
+      return PlanBug("the chunks of a tensor do not follow each other in C order", tensor.key);
     }
-    if (!tensor.shape.empty()) row += item.box.sizes[0];
+    element += NumElements(item.box.sizes);
     CKPT_ASSIGN_OR_RETURN(const std::uint64_t bytes, CountBytes(item.box.sizes, tensor.dtype));
     if (bytes != item.payload_bytes || item.payload_offset < item.offset_bytes ||
         item.payload_offset - item.offset_bytes + bytes > item.size_bytes) {
@@ -218,11 +225,12 @@ std::string HashPlan(const ConversionPlan& plan) {
     hash.Number(item.offset_bytes);
     hash.Number(item.payload_offset);
     hash.Number(item.size_bytes);
+    hash.Number(item.is_plain ? 1 : 0);
   }
   if (const auto& compression = plan.write.compression) {
     hash.Text(compression->encoder);
     hash.Number(static_cast<std::uint64_t>(compression->zstd_level));
-    hash.Number(compression->index_file);
+    for (const std::uint32_t file : compression->index_files) hash.Number(file);
   }
   for (const WriteLiteral& literal : plan.write.literals) {
     hash.Number(literal.file);

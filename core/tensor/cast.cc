@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "core/base/check.h"
 #include "core/base/widest_vectors.h"
@@ -19,6 +20,8 @@ namespace {
 // without branches, choosing among results that are all computed. Both stages of a block stay in
 // the cache nearest to the core.
 constexpr std::size_t kBlockElements = 2048;
+// A kernel has one stage, but looks at a whole block again if it has an infinity.
+constexpr std::size_t kKernelBlockElements = 32768;
 constexpr std::size_t kLineBytes = 64;  // a line of the cache, and the widest vector
 
 constexpr std::uint32_t kSign32 = 0x80000000U;
@@ -110,7 +113,7 @@ void ToFloat32(DType from, const std::byte* in, bool to_odd, std::byte* out, std
       Store(Quieted(WidenFp16(Load<std::uint16_t>(in, i))), out, i);
     }
   } else if (to_odd) {
-    for (std::size_t i = internal::RoundToOddVectors(in, out, count); i < count; ++i) {
+    for (std::size_t i = 0; i < count; ++i) {
       Store(RoundToOdd(Load<double>(in, i)), out, i);
     }
   } else {
@@ -172,11 +175,9 @@ double ValueOf(DType dtype, const std::byte* in, std::size_t i) {
   }
 }
 
-// How many finite values became infinite. Almost no block has an infinity, so the first check looks
-// only for one.
+// How many finite values became infinite. For the few blocks with an infinity.
 std::uint64_t CountOverflows(DType from, const std::byte* in, DType to, const std::byte* out,
                              std::size_t count) {
-  if (!HasInfinity(to, out, count)) return 0;
   std::uint64_t overflowed = 0;
   for (std::size_t i = 0; i < count; ++i) {
     const bool overflows = std::isinf(ValueOf(to, out, i)) && std::isfinite(ValueOf(from, in, i));
@@ -204,7 +205,7 @@ std::uint64_t CastBlock(DType from, const std::byte* in, DType to, std::byte* ou
   }
   if (to != DType::kFloat32) FromFloat32(to, stage, out, count);
   const bool holds_all = ElementBytes(to) > ElementBytes(from);
-  return holds_all ? 0 : CountOverflows(from, in, to, out, count);
+  return holds_all || !HasInfinity(to, out, count) ? 0 : CountOverflows(from, in, to, out, count);
 }
 
 }  // namespace
@@ -227,16 +228,32 @@ std::uint64_t CastElements(DType from, ByteSpan in, DType to, MutableByteSpan ou
     if (count != 0) std::memcpy(out.data(), in.data(), in.size());
     return 0;
   }
+  const internal::CastKernel kernel = internal::FindCastKernel(from, to);
   // Each vector of the wider side lies within one cache line.
-  const std::size_t head = from_bytes > to_bytes ? ElementsToLine(in.data(), from_bytes)
-                                                 : ElementsToLine(out.data(), to_bytes);
+  const std::size_t to_line = from_bytes > to_bytes ? ElementsToLine(in.data(), from_bytes)
+                                                    : ElementsToLine(out.data(), to_bytes);
+  const std::size_t head = std::min(to_line, count);
+  const std::size_t vectors = kernel == nullptr ? 0 : (count - head) / internal::kKernelElements;
+  const std::size_t tail = head + vectors * internal::kKernelElements;
   std::uint64_t overflowed = 0;
+  const auto cast_in_blocks = [&](std::size_t begin, std::size_t end, std::size_t most,
+                                  const auto& cast) {
+    for (std::size_t next = 0; begin < end; begin = next) {
+      next = std::min(begin + most, end);
+      overflowed +=
+          cast(in.data() + begin * from_bytes, out.data() + begin * to_bytes, next - begin);
+    }
+  };
+  cast_in_blocks(head, tail, kKernelBlockElements,
+                 [&](const std::byte* some, std::byte* made, std::size_t size) {
+                   return kernel(some, made, size) ? CountOverflows(from, some, to, made, size) : 0;
+                 });
   WithWidestVectors([&] {
-    std::size_t end = std::min(head, count);
-    for (std::size_t begin = 0; begin < count;
-         begin = end, end = std::min(begin + kBlockElements, count)) {
-      overflowed += CastBlock(from, in.data() + begin * from_bytes, to,
-                              out.data() + begin * to_bytes, end - begin);
+    for (const auto& [begin, end] : {std::pair(std::size_t{0}, head), std::pair(tail, count)}) {
+      cast_in_blocks(begin, end, kBlockElements,
+                     [&](const std::byte* some, std::byte* made, std::size_t size) {
+                       return CastBlock(from, some, to, made, size);
+                     });
     }
   });
   return overflowed;

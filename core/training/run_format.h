@@ -3,11 +3,15 @@
 #ifndef CKPT_CORE_TRAINING_RUN_FORMAT_H_
 #define CKPT_CORE_TRAINING_RUN_FORMAT_H_
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/base/result.h"
+#include "core/checkpoint/empty_objects.h"
+#include "core/checkpoint/index.h"
 #include "core/checkpoint/memory_source.h"
 #include "core/checkpoint/source.h"
 #include "core/checkpoint/write_plan.h"
@@ -18,11 +22,24 @@ namespace ckpt {
 
 struct RunRequest {
   std::vector<TargetTensor> tensors;
-  // Parallel: the row blocks of each, and which process writes them (RowsFromFile::file).
+  // Parallel: the row blocks of each, and which process writes them (RowsFromFile::file). Empty: one
+  // process writes all.
   std::vector<std::vector<RowsFromFile>> placed;
   // Its groups' parameters under the format's names, without prefix.
   TrainingRun run;
-  std::vector<WriteCopy> side_files;  // named relative to the repository they come from
+  std::vector<WriteCopy> side_files;       // named relative to the repository they come from
+  std::vector<EmptyObjects> objects = {};  // of the tensors' naming
+  std::string generation = {};             // of the format's; empty: the first
+  // One process: as in WeightsRequest.
+  int files = 0;
+  std::uint64_t max_file_bytes = 0;
+  std::optional<int> zstd_level = {};
+};
+
+// How much of a run is read.
+enum class RunDetail : std::uint8_t {
+  kToResume,  // what does not follow from the arguments; the run must be where it can resume
+  kWhole,     // rates, decay and schedule of every group, too
 };
 
 // A part of a Format (formats/format.h).
@@ -36,9 +53,13 @@ struct RunFormat {
   // Every file of a checkpoint's directory, without a root around it. Errors: those of the format's
   // planner.
   Result<WritePlan> (*plan)(RunRequest request);
+  // Whether a checkpoint holds anything of an optimizer.
+  bool (*holds_run)(const CheckpointIndex& index);
   // The way back. Errors: kMissing (the checkpoint holds no run, or not all of one), kUnsupported,
   // kBadMetadata.
-  Result<StoredRun> (*read)(const CheckpointSource& source);
+  Result<StoredRun> (*read)(const CheckpointSource& source, RunDetail detail);
+  // Key of a trained weight's exact value, beside the weight. Null: the weight itself is exact.
+  std::string (*main_weight_key)(std::string_view name) = nullptr;
 };
 
 }  // namespace ckpt

@@ -18,7 +18,7 @@
 
 namespace ckpt {
 
-// Parameters that the optimizer treats in the same way.
+// Parameters that the optimizer treats in the same way. Of all settings, resuming needs `step` alone.
 struct ParamGroup {
   bool is_expert_parallel = false;
   double wd_mult = 1;  // factor for the run's weight decay
@@ -86,6 +86,11 @@ struct StoredMoment {
 struct StoredRun {
   TrainingRun run;
   std::vector<StoredMoment> moments;  // in the optimizer's order
+  // Where the model's weights are rounded copies: from the key of each tensor to the weight whose
+  // exact value it is. Empty: the weights are exact.
+  std::map<std::string, std::string> main_weights = {};
+  // Keys of the objects, or how they begin, that `run` was read from.
+  std::vector<std::string> decoded = {};
 };
 
 }  // namespace ckpt

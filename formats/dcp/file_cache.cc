@@ -21,7 +21,7 @@ Result<std::shared_ptr<const ReadableFile>> FileCache::Open(const std::string& n
   }
   if (!file.ok()) return file;
 
-  // Two threads may have opened the same file; the first one's stays.
+  // If two threads opened the same file, the one that came first is kept.
   const MutexLock lock(mutex_);
   if (const auto found = by_name_.find(name); found != by_name_.end()) return found->second->file;
   entries_.push_front({name, *file});

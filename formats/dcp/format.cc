@@ -1,6 +1,9 @@
 #include "formats/dcp/format.h"
 
+#include <utility>
+
 #include "formats/dcp/source.h"
+#include "formats/dcp/writer.h"
 
 namespace ckpt::dcp {
 namespace {
@@ -8,7 +11,7 @@ namespace {
 constexpr std::string_view kDataSuffix = ".distcp";
 
 Result<std::optional<Path>> RecogniseDirectory(const Place& place) {
-  // Without collectives, every rank writes metadata of its own.
+  // A save without collectives has one metadata file for each rank.
   if (place.names.Has(".metadata") || place.names.HasAffixes("__", ".metadata")) {
     return std::optional(place.path);
   }
@@ -32,9 +35,26 @@ Result<std::optional<Path>> Recognise(const Place& place) {
       .Hint("open the folder");
 }
 
+Result<PlannedCheckpoint> PlanWeights(WeightsRequest request) {
+  WriterOptions options;
+  options.files = request.files;
+  options.max_file_bytes = request.max_file_bytes;
+  options.zstd_level = request.zstd_level;
+  PlannedCheckpoint planned;
+  CKPT_ASSIGN_OR_RETURN(planned.plan, PlanDcp(std::move(request.tensors), options));
+  for (WriteCopy& copy : request.side_files) {
+    planned.plan.copies.push_back(
+        {.from = std::move(copy.from), .name = std::string(kAssetsDirectory) + "/" + copy.name});
+  }
+  return planned;
+}
+
 }  // namespace
 
-constinit const Format kFormat = {
-    .name = "dcp", .directory_signs = ".metadata", .recognise = &Recognise, .open = &OpenSource};
+constinit const Format kFormat = {.name = "dcp",
+                                  .directory_signs = ".metadata",
+                                  .recognise = &Recognise,
+                                  .open = &OpenSource,
+                                  .plan_weights = &PlanWeights};
 
 }  // namespace ckpt::dcp

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint64_t kReadBlockBytes = kMiB;
 
-// The descriptors behind the container's name.
+// The descriptors that follow the container's name.
 std::vector<std::string_view> Transforms(std::string_view encoding) {
   std::vector<std::string_view> transforms;
   std::size_t plus = encoding.find('+');
@@ -28,7 +28,7 @@ std::vector<std::string_view> Transforms(std::string_view encoding) {
   return transforms;
 }
 
-// A descriptor is `name/version`; the part of the version before the first point decides.
+// A descriptor is `name/version`. Only the part of the version before its first point is compared.
 bool IsKnown(std::string_view descriptor) {
   return descriptor == "stream.zstd/1" || descriptor.starts_with("stream.zstd/1.");
 }
@@ -70,8 +70,8 @@ Result<DecodedItem> DecodeItem(std::shared_ptr<const ReadableFile> file, std::ui
                       .resident_bytes = 0};
   const std::vector<std::string_view> transforms = Transforms(encoding);
   for (std::size_t i = 0; i < transforms.size(); ++i) {
-    // What comes out of an outer stage is the input of the next: it may be a little larger than
-    // what that yields.
+    // The output of one stage is the input of the next, so it may be a little larger than the next
+    // one's output.
     const std::uint64_t stage_limit =
         max_bytes + (transforms.size() - 1 - i) * (max_bytes / 64 + kMiB);
     Result<Bytes> bytes = Decompress(*item.file, item.offset_bytes, item.size_bytes, stage_limit);

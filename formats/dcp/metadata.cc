@@ -46,7 +46,7 @@ Status CheckChunk(DimsView offsets, DimsView sizes, DimsView shape) {
   return OkStatus();
 }
 
-// One parsed file: its pickle and what the reducer made of it.
+// One file after parsing: its pickle, and what the reducer found in it.
 class MetadataPart {
  public:
   MetadataPart(std::string name, DimsPool& dims) : name_(std::move(name)), reducer_(dims) {}
@@ -128,7 +128,7 @@ class MetadataMerger {
     std::uint32_t part;
     NodeId node;
   };
-  // How the parts' own numbers map to the index.
+  // For each number of a part, the number in the index.
   struct PartMap {
     MetadataPart* part;
     StoredItems items;

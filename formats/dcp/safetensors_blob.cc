@@ -66,7 +66,7 @@ std::string_view SafetensorsName(DType dtype) {
   return {};
 }
 
-// Length of the header that starts at `offset`, nothing if none can.
+// Length of the header that starts at `offset`; nothing if no header can start there.
 std::optional<std::uint64_t> HeaderBytes(const ReadableFile& file, std::uint64_t offset) {
   std::array<std::byte, kLengthBytes + 1> start{};
   if (!RangeFits(offset, start.size(), file.size_bytes())) return std::nullopt;
@@ -79,7 +79,8 @@ std::optional<std::uint64_t> HeaderBytes(const ReadableFile& file, std::uint64_t
   return size;
 }
 
-// As the format demands: bytes that many keys share would be read for each of them.
+// The format demands this. Otherwise many keys could share the same bytes, which would then be read
+// again for each key.
 Status CheckDisjoint(const JsonDocument& header, const std::string& where) {
   using Members = std::vector<std::pair<std::string, JsonCursor>>;
   CKPT_ASSIGN_OR_RETURN(const Members members, header.root().Members());

@@ -19,12 +19,12 @@ using torch_save::RebuiltTensor;
 using torch_save::TensorForm;
 using torch_save::TorchContainer;
 
-// Archive overhead and then some: torch's is below 2 KiB.
+// More than the overhead of an archive, which is below 2 KiB if torch wrote it.
 constexpr std::uint64_t kItemSlackBytes = kMiB;
-// Compressed objects are small; a bomb is not.
+// Real compressed objects are smaller than this. A larger one was made to exhaust memory.
 constexpr std::uint64_t kMaxObjectBytes = 256 * kMiB;
 
-// Headers of blobs that are kept parsed, in all.
+// How many bytes of parsed headers of blobs are kept in all.
 constexpr std::uint64_t kMaxBlobHeaderBytes = 64 * kMiB;
 
 // The archive's one tensor, checked against what the metadata say about its chunk. `has_crc`:
@@ -91,8 +91,8 @@ Result<std::shared_ptr<const ReadableFile>> Source::OpenFor(FileId file, std::ui
                         files_->Open(index_.files()[file]));
   if (RangeFits(offset, size_bytes, opened->size_bytes())) {
     std::call_once(demand_once_, [this] { demand_.emplace(index_); });
-    // All tensors of a blob name the whole of it; it is parsed once, and each reads what is its
-    // own.
+    // Every tensor of a blob names the whole blob. Its header is parsed once, and each tensor reads
+    // its own part.
     if (!demand_->IsExcessive(file, opened->size_bytes()) ||
         StartsSafetensorsBlob(*opened, offset)) {
       return opened;
@@ -120,7 +120,8 @@ Result<std::shared_ptr<const SafetensorsBlob>> Source::OpenBlob(const Chunk& chu
   Result<SafetensorsBlob> opened = SafetensorsBlob::Open(*item.file, item.offset_bytes);
   const MutexLock lock(blobs_mutex_);
   if (!opened.ok()) {
-    // A header of megabytes that cannot be read is not read again for each of its tensors.
+    // The failure is kept, too: a header of megabytes that cannot be read is not tried again for
+    // each of its tensors.
     if (opened.status().kind() == ErrorKind::kIo) return std::move(opened).status();
     return blobs_.try_emplace(place, std::move(opened).status()).first->second;
   }
@@ -151,8 +152,8 @@ Result<StoredArray> Source::LocateItem(const GlobalTensor& tensor, const Chunk& 
   if (torch_save::IsFarTooSmall(item.size_bytes, chunk_bytes)) return too_small();
   bool has_crc = false;
   Result<StoredArray> array = TensorOfItem(item, tensor.dtype, sizes, has_crc);
-  // Torch makes a tensor that repeats its elements contiguous before it writes it; thousands of
-  // others might each ask for a gigabyte.
+  // torch makes a tensor contiguous before it writes it, so no real tensor repeats its elements
+  // here. Thousands of hostile ones might each ask for a gigabyte.
   if (array.ok() && chunk_bytes / torch_save::kMaxTimesRepeated > item.size_bytes) {
     return too_small();
   }

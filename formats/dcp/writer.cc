@@ -23,7 +23,7 @@ constexpr std::uint64_t kDefaultFileBytes = std::uint64_t{4} << 30;
 constexpr std::uint64_t kMaxCompressedChunkBytes = std::uint64_t{64} << 20;
 constexpr std::string_view kZstdTransform = "stream.zstd/1";
 
-// Row blocks of a tensor of at most `max_bytes` each; one row at least.
+// Cuts a tensor into blocks of rows of at most `max_bytes` each, but at least one row.
 std::vector<PlacedRows> CutIntoRows(const TargetTensor& tensor, std::uint64_t max_bytes) {
   const Box whole = WholeBox(tensor.shape);
   if (tensor.shape.empty() || IsEmpty(whole)) return {{.box = whole}};
@@ -42,7 +42,7 @@ std::vector<PlacedRows> CutIntoRows(const TargetTensor& tensor, std::uint64_t ma
   return blocks;
 }
 
-// Appends items to data files; a writer opens its next one when the last is full.
+// Appends items to data files. A writer begins its next file when the last one is full.
 class FileLayout {
  public:
   FileLayout(std::uint64_t file_bytes, std::uint32_t max_files, WritePlan& plan)
@@ -81,7 +81,7 @@ class FileLayout {
 struct MetadataRest {
   std::vector<WriteFile> files;  // under their names in there
   std::vector<StoredObject> objects;
-  std::vector<PlannerEntry> planner_data;
+  std::optional<std::vector<PlannerEntry>> planner_data;
   std::string save_id;
 
   [[nodiscard]] Bytes Encode(const WritePlan& plan, std::span<const WriteItem> items,
@@ -97,8 +97,8 @@ struct MetadataRest {
   }
 };
 
-// Leaves the places of items, so far those of uncompressed ones, to the executor, and `.metadata`,
-// the last file, too.
+// The places in the plan are those of uncompressed items. The executor finds the real ones and then
+// makes `.metadata`, the last file.
 void Compress(int level, MetadataRest rest, WritePlan& plan) {
   for (WriteItem& item : plan.items) {
     item.payload_offset -= item.offset_bytes;
@@ -108,22 +108,26 @@ void Compress(int level, MetadataRest rest, WritePlan& plan) {
   for (const WriteLiteral& literal : plan.literals) {
     plan.files[literal.file].size_bytes = literal.offset_bytes + literal.bytes.size();
   }
-  const auto encode_index = [rest = std::move(rest)](const WritePlan& placed,
-                                                     std::span<const ItemExtent> extents) {
+  const auto index_file = static_cast<std::uint32_t>(plan.files.size() - 1);
+  const auto encode_index = [rest = std::move(rest), index_file](
+                                const WritePlan& placed, std::span<const ItemExtent> extents) {
     std::vector<WriteItem> items = placed.items;
     for (std::size_t i = 0; i < items.size(); ++i) {
       items[i].offset_bytes = extents[i].offset_bytes;
       items[i].size_bytes = extents[i].size_bytes;
     }
-    return rest.Encode(placed, items, kZstdTransform);
+    return std::vector<WriteLiteral>{{.file = index_file,
+                                      .offset_bytes = 0,
+                                      .bytes = rest.Encode(placed, items, kZstdTransform)}};
   };
   plan.compression = {.zstd_level = level,
                       .encoder = ZstdEncoderName(),
-                      .index_file = static_cast<std::uint32_t>(plan.files.size() - 1),
+                      .index_files = {index_file},
                       .encode_index = encode_index};
 }
 
-// Loaders only show it. The same content gives the same id, so that bytes repeat.
+// Loaders only show it. It is computed from the content, so that the same checkpoint gives the same
+// bytes.
 std::string SaveId(std::string_view keys) {
   const std::string hex = HashHex(HashAlgorithm::kXxh3, AsBytes(keys));
   return fmt::format("{}-{}-4{}-8{}-{}", hex.substr(0, 8), hex.substr(8, 4), hex.substr(13, 3),
@@ -170,7 +174,7 @@ Result<WritePlan> PlanDcp(std::vector<TargetTensor> tensors, const WriterOptions
   FileLayout layout(file_bytes, max_files, plan);
   MetadataRest rest;
   for (const WriterObject& object : options.objects) {
-    Bytes item = torch_save::ObjectItem(object.pickle);
+    Bytes item = torch_save::ObjectItem(object.pickle, object.storages);
     const auto [file, offset] = layout.Place(0, item.size());
     rest.objects.push_back(
         {.key = object.key, .file = file, .offset_bytes = offset, .size_bytes = item.size()});
@@ -193,12 +197,14 @@ Result<WritePlan> PlanDcp(std::vector<TargetTensor> tensors, const WriterOptions
   }
 
   std::string all_keys;
+  if (options.stores_paths) rest.planner_data.emplace();
   for (const std::string_view key : keys) {
     const std::string text(key);
-    rest.planner_data.push_back(
+    all_keys += text + '\n';
+    if (!rest.planner_data) continue;
+    rest.planner_data->push_back(
         {.key = text,
          .path = options.path_of ? options.path_of(text) : std::vector<PathStep>{text}});
-    all_keys += text + '\n';
   }
   rest.save_id = SaveId(all_keys);
   rest.files = plan.files;

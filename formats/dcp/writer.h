@@ -16,10 +16,12 @@
 
 namespace ckpt::dcp {
 
-// An entry that is not a tensor: its value as a protocol-2 pickle, which torch.load reads.
+// An entry that is not a tensor: its value as a protocol-2 pickle, which torch.load reads, and the
+// storages that the pickle refers to.
 struct WriterObject {
   std::string key;
   Bytes pickle;
+  std::vector<Bytes> storages = {};
 };
 
 // Rows of a tensor, and the writer that stores them.
@@ -30,6 +32,8 @@ struct PlacedRows {
 
 struct WriterOptions {
   std::vector<WriterObject> objects = {};
+  // Whether `.metadata` says where the keys stand in a nested state dict.
+  bool stores_paths = true;
   // Where a flat key stands in the nested state dict that loaders without a template rebuild.
   // Default: at the top level.
   std::function<std::vector<PathStep>(const std::string& key)> path_of = nullptr;

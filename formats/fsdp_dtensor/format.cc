@@ -53,6 +53,7 @@ constexpr RunFormat kRun = {.weight_key = &WeightKey,
                             .moment_key = &MomentKey,
                             .run_tensors = &RunTensors,
                             .plan = &PlanRun,
+                            .holds_run = &HoldsRun,
                             .read = &ReadRun};
 
 }  // namespace

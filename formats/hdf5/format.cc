@@ -1,5 +1,9 @@
 #include "formats/hdf5/format.h"
 
+#include "formats/hdf5/internal/library_proof.h"
+#include "formats/hdf5/internal/source.h"
+#include "formats/hdf5/internal/writer.h"
+
 namespace ckpt::hdf5 {
 namespace {
 
@@ -13,6 +17,14 @@ Result<std::optional<Path>> Recognise(const Place& place) {
 
 }  // namespace
 
-constinit const Format kFormat = {.name = "hdf5", .file_signs = "HDF5", .recognise = &Recognise};
+constinit const Format kFormat = {.name = "hdf5",
+                                  .is_one_file = true,
+                                  .can_link = true,
+                                  .file_signs = "HDF5",
+                                  .recognise = &Recognise,
+                                  .open = &OpenSource,
+                                  .plan_weights = &PlanHdf5,
+                                  .prove = &ProveByLibrary,
+                                  .read_manifest = &ReadOwnManifest};
 
 }  // namespace ckpt::hdf5

@@ -1,4 +1,4 @@
-// HDF5 files, as Keras and others write them: recognised, so that the error can name the format.
+// HDF5 files: those that this program writes, and those of h5py, Keras and others.
 #ifndef CKPT_FORMATS_HDF5_FORMAT_H_
 #define CKPT_FORMATS_HDF5_FORMAT_H_
 

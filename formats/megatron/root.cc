@@ -42,6 +42,7 @@ bool IsOfRun(std::string_view name) { return name.starts_with(kIterationPrefix);
 
 constinit const RunRoot kRunRoot = {.tracker_name = kTrackerName,
                                     .weights_directory = kReleaseDirectory,
+                                    .run_directory = &IterationName,
                                     .is_tracker_text = &IsTrackerText,
                                     .tracker_text = &TrackerText,
                                     .is_of_run = &IsOfRun};

@@ -62,8 +62,8 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 49> kHarmles
     {"uuid", "UUID"},
 }};
 
-// Their classes only store what they are given. Functions, which start with a small letter, are
-// another matter.
+// The classes of these modules only store their arguments. That is not known of functions, whose
+// names start with a small letter.
 constexpr std::array<std::string_view, 8> kFrameworks = {
     "torch",   "megatron", "transformer_engine", "numpy", "omegaconf", "transformers",
     "pathlib", "torchao"};

@@ -26,7 +26,8 @@ namespace {
 // JSON readers keep integers exactly up to here.
 constexpr std::int64_t kMaxPlainInt = 1LL << 53;
 
-// Text as JSON; a lone surrogate, which UTF-8 cannot hold, as the escape that Python writes.
+// Text as JSON. A lone surrogate, which UTF-8 cannot express, becomes the escape that Python
+// writes.
 std::string JsonText(std::string_view text) {
   if (IsUtf8(text)) return JsonQuote(text);
   std::string out = "\"";
@@ -66,8 +67,8 @@ bool IsDTypeName(std::string_view name) {
          digits[0] >= '1' && digits[0] <= '7';
 }
 
-// What the classes of pickled enums look like: a call of a class with one plain value. Those of the
-// standard library that look the same are not enums. REQUIRES: a kCall.
+// Whether a node is a member of an enum: a call of a class with one plain value. Classes of the
+// standard library are called like that, too, but are not enums. REQUIRES: a kCall.
 bool IsEnumCall(const Graph& graph, NodeId node) {
   if (graph.state(node) != kNoNode || graph.appended(node) != kNoNode ||
       graph.entries(node) != kNoNode || graph.kind(graph.callable(node)) != NodeKind::kGlobal) {
@@ -161,7 +162,8 @@ class ObjectRenderer {
   const Graph& graph_;
   const RenderOptions& options_;
   std::string out_;
-  // Tensors and arrays that were shown: a list may refer to one of them a million times.
+  // Tensors and arrays that were rendered already, because a list may refer to one of them a
+  // million times.
   std::unordered_map<NodeId, std::string> digested_;
 };
 
@@ -255,7 +257,7 @@ Status ObjectRenderer::RenderTensor(NodeId node, bool* done) {
   const std::span<const NodeId> args = CallArgs(graph_, node);
   if (is_parameter && (args.size() < 2 || graph_.kind(args[1]) != NodeKind::kBool))
     return OkStatus();
-  // A subclass with a class of its own is named, not shown.
+  // Of a subclass only the name is shown.
   if (IsCallOf(graph_, node, "torch._tensor", "_rebuild_from_type_v2") &&
       ClassName(graph_, node) != "torch.Tensor") {
     return OkStatus();

@@ -15,9 +15,9 @@ namespace ckpt::pickle {
 namespace {
 
 constexpr int kMaxDepth = 8;
-// Tuples that share tuples have few nodes and endless text.
+// Tuples that share other tuples have few nodes, but their text can be endless.
 constexpr std::uint64_t kMaxTupleCost = 1ULL << 16;
-// 154 digits. The time to print an integer grows with the square of its length.
+// At most 154 digits, because the time to print an integer grows with the square of its length.
 constexpr std::size_t kMaxBigIntBytes = 64;
 
 // The shortest digits that read back, with an exponent outside 1e-4 … 1e16 as Python has it.

@@ -10,8 +10,8 @@ namespace {
 
 constexpr std::uint32_t kIncomparable = 0xFFFFFFFF;
 
-// A number as Python compares keys: equal ones of any type are one key. Empty where that is not
-// cheap to say.
+// A text that is the same for numbers that Python takes for one key, whatever their types are.
+// Empty if that is expensive to find out.
 std::string NumberIdentity(const Graph& graph, NodeId key) {
   switch (graph.kind(key)) {
     case NodeKind::kBool:

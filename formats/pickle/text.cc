@@ -28,7 +28,7 @@ std::optional<char32_t> ParseHex(std::string_view digits) {
 bool IsPickledUtf8(std::string_view text) {
   std::size_t i = 0;
   while (i < text.size()) {
-    // Eight ASCII bytes at a time: most text of a checkpoint is nothing else.
+    // Most text of a checkpoint is ASCII, so eight such bytes are taken at a time.
     if (text.size() - i >= 8) {
       std::uint64_t word = 0;
       std::memcpy(&word, text.data() + i, 8);
@@ -119,7 +119,7 @@ std::optional<std::string> DecodeStringLiteral(std::string_view line) {
       out += static_cast<char>(*byte);
       i += 2;
     } else {
-      return std::nullopt;  // repr() writes no other
+      return std::nullopt;  // repr() writes no other escape
     }
   }
   return out;

@@ -38,7 +38,7 @@ PickleWriter& PickleWriter::Int(std::int64_t value) {
   } else {
     Bytes bytes;
     AppendLe(value, bytes);
-    // Sign bytes that say nothing are left out.
+    // Bytes that only repeat the sign are left out.
     while (bytes.size() > 1) {
       const bool sign = (bytes[bytes.size() - 2] & std::byte{0x80}) != std::byte{0};
       if (bytes.back() != (sign ? std::byte{0xFF} : std::byte{0})) break;
@@ -86,7 +86,7 @@ PickleWriter& PickleWriter::BytesValue(ByteSpan bytes) {
     Append(bytes, out_);
     return *this;
   }
-  // Protocol 2 has no bytes: they travel as text of the same code points.
+  // Protocol 2 has no opcode for bytes. They are written as text with the same code points.
   std::string text;
   for (const std::byte byte : bytes) AppendCodePoint(std::to_integer<char32_t>(byte), text);
   return Global("_codecs", "encode").BeginTuple().Text(text).Text("latin1").EndTuple().Reduce();

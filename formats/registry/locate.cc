@@ -40,7 +40,7 @@ CheckpointLocation InDirectory(const Path& directory) {
   return location;
 }
 
-// `root / name`, which `who_says` names.
+// The directory `root / name`. `who_says` is the file that names it, for messages.
 Result<CheckpointLocation> InNamedDirectory(Storage& storage, const Path& root,
                                             const std::string& name, std::string_view who_says) {
   const Path directory = root / name;
@@ -53,7 +53,8 @@ Result<CheckpointLocation> InNamedDirectory(Storage& storage, const Path& root,
   return InDirectory(directory);
 }
 
-// torchtitan makes the folder first and the file that names everything in it last.
+// torchtitan makes the folder first, and last the file that lists what is in it. Without that file
+// the save was not completed.
 Result<bool> IsComplete(Storage& storage, const Path& directory) {
   for (const char* name : {".metadata", "model.safetensors.index.json"}) {
     CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(directory / name));
@@ -81,7 +82,7 @@ bool IsHubCache(const std::vector<DirectoryEntry>& entries) {
          (Contains(entries, "refs") || Contains(entries, "blobs"));
 }
 
-// The snapshot that the hub's main branch was when it was fetched last.
+// The snapshot of the hub's main branch when it was fetched last.
 Result<CheckpointLocation> FollowMainRevision(Storage& storage, const Path& root) {
   const Path main = root / "refs" / "main";
   const Path snapshots = root / "snapshots";
@@ -138,7 +139,7 @@ Result<CheckpointLocation> LocateInDirectory(Storage& storage, const Path& direc
                  "--iteration chooses among iter_* or step-* folders; none is here")
         .File(directory.string());
   }
-  // A directory that is a checkpoint itself is taken, whatever lies around it.
+  // If the directory itself is a checkpoint, it is taken, whatever else it contains.
   if (Contains(entries, ".metadata") || Contains(entries, "metadata.json")) {
     return InDirectory(directory);
   }

@@ -23,7 +23,7 @@ namespace ckpt {
 namespace {
 
 // A format that is built on another one stands before it, so that it is asked first. HDF5
-// recognises files by their first bytes, and stands before formats that go by names.
+// recognises files by their first bytes, so it stands before formats that look at names.
 constexpr std::array<const Format*, 8> kFormats = {
     &torch_dist::kFormat, &torch_dist::kZarrFormat, &fsdp_dtensor::kFormat, &dcp::kFormat,
     &hf::kFormat,         &hdf5::kFormat,           &safetensors::kFormat,  &torch_save::kFormat};
@@ -34,7 +34,7 @@ struct OwnedSource {
   std::unique_ptr<CheckpointSource> source;
 };
 
-// `manifest`: what is read is compared with it; null: nothing is compared.
+// What is read is compared with `manifest`, unless it is null.
 Result<std::shared_ptr<const CheckpointSource>> OpenSource(
     const Format& format, Storage& storage, const Path& path,
     const std::shared_ptr<const Manifest>& manifest) {
@@ -42,7 +42,7 @@ Result<std::shared_ptr<const CheckpointSource>> OpenSource(
   const auto index = std::make_shared<LateIndex>();
   if (manifest) {
     CKPT_ASSIGN_OR_RETURN(const Path directory, ManifestDirectory(storage, path));
-    // How the paths of its files begin. Empty for a file in the working directory.
+    // The path before the names of its files; empty for a file in the working directory.
     const Path prefix = directory == path ? path : path.parent_path();
     owned->storage = MakeCheckedStorage(storage, prefix, manifest, index);
   }
@@ -51,7 +51,7 @@ Result<std::shared_ptr<const CheckpointSource>> OpenSource(
   return std::shared_ptr<const CheckpointSource>(owned, owned->source.get());
 }
 
-// The format itself, or one built on it whose keys the checkpoint has.
+// The format itself, or the format built on it whose keys the checkpoint has.
 const Format* FormatOfKeys(const Format* format, const CheckpointIndex& index) {
   const auto found = std::ranges::find_if(kFormats, [&](const Format* other) {
     return other->built_on == format && other->has_keys_of != nullptr && other->has_keys_of(index);

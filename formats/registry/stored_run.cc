@@ -1,11 +1,9 @@
 #include "formats/registry/stored_run.h"
 
-#include "core/training/run_format.h"
-
 namespace ckpt {
 namespace {
 
-// How the run in the checkpoint is stored; null if it holds none.
+// How a run in the checkpoint is stored; null if the checkpoint holds no run.
 const RunFormat* RunFormatOf(const OpenedCheckpoint& checkpoint) {
   if (checkpoint.format->run != nullptr) return checkpoint.format->run;
   for (const Format* format : Formats()) {
@@ -29,8 +27,13 @@ Result<layout::Configuration> ReadRunArgs(const OpenedCheckpoint& checkpoint) {
   return layout::Configuration();
 }
 
-Result<StoredRun> ReadStoredRun(const OpenedCheckpoint& checkpoint) {
-  if (const RunFormat* const run = RunFormatOf(checkpoint)) return run->read(*checkpoint.source);
+bool HoldsRun(const OpenedCheckpoint& checkpoint) {
+  const RunFormat* const run = RunFormatOf(checkpoint);
+  return run != nullptr && run->holds_run(checkpoint.source->index());
+}
+
+Result<StoredRun> ReadStoredRun(const OpenedCheckpoint& checkpoint, RunDetail detail) {
+  if (HoldsRun(checkpoint)) return RunFormatOf(checkpoint)->read(*checkpoint.source, detail);
   return Error(ErrorKind::kMissing, "the checkpoint stores no training run")
       .Hint("ckpt-train --set finetune=true takes the weights alone");
 }

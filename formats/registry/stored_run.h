@@ -4,20 +4,25 @@
 
 #include "core/base/result.h"
 #include "core/layout/value.h"
+#include "core/training/run_format.h"
 #include "core/training/training_run.h"
 #include "formats/registry/registry.h"
 
 namespace ckpt {
 
-// Both functions use the checkpoint's own format. A format that stores no runs may still contain
+// These functions use the checkpoint's own format. A format that stores no runs may still contain
 // one (`dcp`, or tensors in memory): then the formats that store runs are tried.
 
 // Megatron's arguments, by their names. Nothing if the checkpoint has none. Errors: those of
 // Format::read_args.
 Result<layout::Configuration> ReadRunArgs(const OpenedCheckpoint& checkpoint);
 
+// Whether the checkpoint holds anything of an optimizer.
+[[nodiscard]] bool HoldsRun(const OpenedCheckpoint& checkpoint);
+
 // Errors: those of RunFormat::read; kMissing (nothing in the checkpoint is of a run).
-Result<StoredRun> ReadStoredRun(const OpenedCheckpoint& checkpoint);
+Result<StoredRun> ReadStoredRun(const OpenedCheckpoint& checkpoint,
+                                RunDetail detail = RunDetail::kToResume);
 
 }  // namespace ckpt
 

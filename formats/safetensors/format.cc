@@ -1,8 +1,13 @@
 #include "formats/safetensors/format.h"
 
+#include <map>
 #include <memory>
+#include <string>
+#include <utility>
 
 #include "core/base/endian.h"
+#include "formats/safetensors/internal/writer.h"
+#include "formats/safetensors/sharded_index.h"
 #include "formats/safetensors/source.h"
 
 namespace ckpt::safetensors {
@@ -33,7 +38,57 @@ Status Explain(const Place& place) {
       .Hint("open its folder sharded/");
 }
 
+// Whether the original index names, for every tensor, the file in which the plan puts it.
+Result<bool> IndexHolds(const WeightsRequest& request, const WritePlan& plan) {
+  if (request.original_index.empty() || request.is_cast) return false;
+  CKPT_ASSIGN_OR_RETURN(const ShardedIndex index,
+                        ParseShardedIndex(request.original_index, kIndexFileName));
+  const std::map<std::string, std::string> original(index.weight_map.begin(),
+                                                    index.weight_map.end());
+  std::map<std::string, std::string> planned;
+  for (const WriteItem& item : plan.items) {
+    planned[plan.tensors[item.tensor].key] = plan.files[item.file].name;
+  }
+  return original == planned;
+}
+
 }  // namespace
+
+Result<PlannedCheckpoint> PlanWeights(WeightsRequest request) {
+  if (request.zstd_level) {
+    return Error(ErrorKind::kUsage, "a Hugging Face repository cannot be compressed")
+        .Hint(
+            "safetensors files hold plain bytes, which readers map; leave ckpt-convert's "
+            "--compress out");
+  }
+  WriterOptions options;
+  for (ManifestShard& shard : request.shards) {
+    options.shards.push_back({.file = std::move(shard.file),
+                              .metadata = std::move(shard.metadata),
+                              .tensors = std::move(shard.tensors)});
+  }
+  if (request.max_file_bytes != 0) options.max_shard_bytes = request.max_file_bytes;
+  options.files = request.files;
+  PlannedCheckpoint planned;
+  CKPT_ASSIGN_OR_RETURN(planned.plan, PlanSafetensors(request.tensors, options));
+  CKPT_ASSIGN_OR_RETURN(const bool index_holds, IndexHolds(request, planned.plan));
+  if (index_holds) {
+    options.write_index = false;
+    CKPT_ASSIGN_OR_RETURN(planned.plan, PlanSafetensors(std::move(request.tensors), options));
+    request.side_texts.push_back(
+        {.name = std::string(kIndexFileName), .content = request.original_index});
+  }
+  planned.plan.copies = std::move(request.side_files);
+  for (const SideText& text : request.side_texts) {
+    const ByteSpan content = AsBytes(text.content);
+    planned.plan.files.push_back({.name = text.name, .size_bytes = content.size()});
+    planned.plan.literals.push_back(
+        {.file = static_cast<std::uint32_t>(planned.plan.files.size() - 1),
+         .offset_bytes = 0,
+         .bytes = Bytes(content.begin(), content.end())});
+  }
+  return planned;
+}
 
 bool HoldsSafetensors(const DirectoryNames& names) {
   return names.HasSuffix(".safetensors") || names.HasSuffix(".safetensors.index.json");
@@ -56,6 +111,7 @@ constinit const Format kFormat = {.name = "safetensors",
                                   .recognise = &Recognise,
                                   .explain = &Explain,
                                   .open = &OpenSafetensors,
+                                  .plan_weights = &PlanWeights,
                                   .describe_shards = &DescribeShards};
 
 }  // namespace ckpt::safetensors

@@ -13,6 +13,10 @@ extern const Format kFormat;
 // Whether a directory has files of the format, or an index of such.
 [[nodiscard]] bool HoldsSafetensors(const DirectoryNames& names);
 
+// Files as Transformers writes them, side files among them; files as they once were, if the request
+// has them. Errors: kUsage (compression), those of PlanSafetensors.
+[[nodiscard]] Result<PlannedCheckpoint> PlanWeights(WeightsRequest request);
+
 // How the files of a SafetensorsSource divide its tensors; nothing of another source.
 [[nodiscard]] std::vector<ManifestShard> DescribeShards(const CheckpointSource& source);
 

@@ -91,8 +91,8 @@ Status CheckExtent(const TensorEntry& entry) {
         .Actual(fmt::format("[{}, {})", entry.begin, entry.end));
   }
   CKPT_ASSIGN_OR_RETURN(const std::int64_t count, CountElements(entry.shape));
-  // The safetensors library multiplies in this order, so that not even a zero makes up for an
-  // overflow before it.
+  // The safetensors library multiplies in this order: an overflow is an error even if a later dim
+  // is 0.
   std::uint64_t product = 1;
   for (const std::int64_t dim : entry.shape) {
     if (!CheckedMul(product, static_cast<std::uint64_t>(dim), &product)) {
@@ -165,8 +165,8 @@ Status CheckDistinctNames(std::span<const TensorEntry> tensors) {
   return Error(ErrorKind::kBadMetadata, "tensor is listed twice").Tensor(*twice);
 }
 
-// As serde_json escapes: short forms where JSON has them, \u00xx for other control characters, all
-// else as it is.
+// Escapes as serde_json does: the short forms that JSON has, \u00xx for other control characters,
+// everything else unchanged.
 void AppendQuoted(std::string_view text, std::string& out) {
   out += '"';
   for (const char c : text) {
@@ -248,7 +248,7 @@ Result<Header> ParseHeader(std::string_view json, std::uint64_t payload_bytes,
     if (key == kMetadataKey) {
       if (has_metadata) scan.Fail(ErrorKind::kBadMetadata, "__metadata__ twice");
       has_metadata = true;
-      // The original reader takes null for none.
+      // The original reader takes null as if the key were not there.
       if (scan.Peek() == JsonKind::kNull) {
         scan.Skip();
       } else {

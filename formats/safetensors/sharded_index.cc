@@ -10,8 +10,8 @@
 namespace ckpt::safetensors {
 namespace {
 
-// Repositories exist whose total_size is a float or a text; it is informative, so those are passed
-// over.
+// In some repositories total_size is a float or a text. It is only information, so these are
+// ignored.
 std::optional<std::uint64_t> ScanCount(JsonScanner& scan) {
   JsonScanner attempt = scan;
   const std::uint64_t value = attempt.Uint();

@@ -10,7 +10,7 @@
 namespace ckpt::safetensors {
 namespace {
 
-// Descriptors are scarce; past this, files are opened for each read.
+// A process has few descriptors. With more files than this, a file is opened for each read.
 constexpr std::size_t kMaxOpenFiles = 256;
 
 ShardLayout LayoutOf(const LoadedShard& shard) {

@@ -7,21 +7,22 @@
 #include "formats/dcp/format.h"
 #include "formats/megatron/root.h"
 #include "formats/torch_dist/internal/read_args.h"
+#include "formats/torch_dist/internal/read_run.h"
 #include "formats/torch_dist/internal/source.h"
+#include "formats/torch_dist/internal/writer.h"
 
 namespace ckpt::torch_dist {
 namespace {
 
 constexpr std::string_view kName = "torch_dist";
 constexpr std::string_view kZarrName = "zarr";
-constexpr std::string_view kStateName = "metadata.json";
 constexpr std::uint64_t kMaxStateBytes = 1 << 20;
 
 // `sharded_backend` of Megatron-Core's metadata.json; nothing if the file belongs to another
 // program, or is not there.
 Result<std::optional<std::string>> ShardedBackend(const Place& place) {
-  if (!place.is_directory || !place.names.Has(kStateName)) return std::optional<std::string>();
-  const Path path = place.path / kStateName.data();
+  if (!place.is_directory || !place.names.Has(kMetadataFile)) return std::optional<std::string>();
+  const Path path = place.path / kMetadataFile.data();
   CKPT_ASSIGN_OR_RETURN(const std::string text,
                         ReadSmallFile(*place.storage, path, kMaxStateBytes));
   CKPT_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::Parse(text, path.string()));
@@ -41,7 +42,7 @@ Result<std::optional<Path>> Recognise(const Place& place) {
   CKPT_ASSIGN_OR_RETURN(const std::optional<std::string> backend, ShardedBackend(place));
   if (backend == kName) return std::optional(place.path);
   // Megatron-Core writes metadata.json last.
-  if (!backend && place.names.Has(".metadata") && place.names.Has("common.pt")) {
+  if (!backend && place.names.Has(".metadata") && place.names.Has(kCommonFile)) {
     return Error(ErrorKind::kIncomplete, "no metadata.json: an interrupted torch_dist save")
         .File(place.path.string())
         .Hint("ckpt-inspect --format torch_dist reads what is there");
@@ -54,15 +55,29 @@ Result<std::optional<Path>> RecogniseZarr(const Place& place) {
   return backend == kZarrName ? std::optional(place.path) : std::nullopt;
 }
 
+// Megatron-Core keeps random states in an object.
+std::vector<MemoryTensor> NoTensors(const TrainingRun& /*run*/) { return {}; }
+
+constexpr RunFormat kRun = {.weight_key = &WeightKey,
+                            .moment_key = &MomentKey,
+                            .run_tensors = &NoTensors,
+                            .plan = &PlanRun,
+                            .holds_run = &HoldsRun,
+                            .read = &ReadRun,
+                            .main_weight_key = &MainWeightKey};
+
 }  // namespace
 
 constinit const Format kFormat = {.name = kName,
                                   .usual_naming = kName,
                                   .built_on = &dcp::kFormat,
                                   .root = &megatron::kRunRoot,
-                                  .directory_signs = kStateName,
+                                  .generations = kGenerations,
+                                  .directory_signs = kMetadataFile,
                                   .recognise = &Recognise,
                                   .open = &OpenSource,
+                                  .plan_weights = &PlanRelease,
+                                  .run = &kRun,
                                   .read_args = &ReadArgs};
 
 constinit const Format kZarrFormat = {.name = kZarrName, .recognise = &RecogniseZarr};

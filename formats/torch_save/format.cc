@@ -29,7 +29,7 @@ std::vector<std::string> TorchFiles(const DirectoryNames& names) {
   return found;
 }
 
-// Folders of trainers whose files are not a checkpoint together.
+// Folders of trainers whose files together are not one checkpoint.
 Status RefuseFoldersOfRanks(const Place& place) {
   if (!place.is_directory) return OkStatus();
   if (place.names.Has("ckpt_contents.json")) {
@@ -72,7 +72,7 @@ Result<std::optional<Path>> Recognise(const Place& place) {
   constexpr std::array<std::string_view, 4> kExtensions = {".pt", ".pth", ".bin", ".ckpt"};
   const bool is_torch_name =
       std::ranges::find(kExtensions, place.path.extension().string()) != kExtensions.end();
-  // A zip, or a pickle of protocol 2 and up: the reader tells torch's from others.
+  // A zip, or a pickle of protocol 2 or later. The reader finds out whether torch wrote it.
   const std::string_view head = AsText(place.head);
   const bool is_ours = is_torch_name || head.starts_with("PK") || head.front() == '\x80';
   return is_ours ? std::optional(place.path) : std::nullopt;

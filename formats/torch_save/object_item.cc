@@ -38,9 +38,9 @@ class TensorDigester {
         verify_(verify),
         digested_(*container.file, "the file is far too small for the object's tensors") {}
 
-  // What a damaged tensor inside an object costs is the object, not a wrong number.
+  // If a tensor inside an object is damaged, the object has no digest, instead of a wrong one.
   Result<std::optional<pickle::TensorDigest>> Digest(pickle::NodeId node);
-  // Those below `node` that were not digested yet.
+  // Digests the tensors below `node` that have no digest yet.
   Result<std::vector<HeldTensor>> DigestRest(pickle::NodeId node);
 
  private:

@@ -24,7 +24,7 @@ using pickle::kNoNode;
 using pickle::NodeId;
 using pickle::NodeKind;
 
-// Parameters around subclasses around tensors: torch nests two deep.
+// How many calls may stand around a tensor. torch uses two: a parameter around a subclass.
 constexpr int kMaxWrappers = 8;
 constexpr std::size_t kMaxDims = 64;           // torch's own limit
 constexpr std::size_t kMaxMetadataItems = 16;  // "conj", "neg", and what devices add
@@ -32,12 +32,11 @@ constexpr std::size_t kStateArg = 3;           // of the wrappers that have one
 // Attributes whose assignment changes the elements of a tensor.
 constexpr std::array<std::string_view, 3> kElementAttributes = {"data", "real", "imag"};
 
-// function(*args); what `_rebuild_from_type_v2` wraps is not a node of its own.
+// A call function(*args). The call inside `_rebuild_from_type_v2` has no node of its own.
 struct Call {
   NodeId function = kNoNode;
   std::span<const NodeId> args;
-  // Something is done to what it returned, that may change the elements: none of torch's writers
-  // does.
+  // Something is set on the result that may change its elements. No writer of torch does that.
   bool is_changed = false;
 };
 
@@ -58,8 +57,9 @@ std::optional<Call> CallOf(const Graph& graph, NodeId node) {
   return call;
 }
 
-// Whether `state`, whose attributes the wrapper gives to the tensor, has one that replaces
-// elements: a dict, or a tuple of the dict and another for slots.
+// Whether `state` has an attribute that replaces the tensor's elements. The wrapper gives all of
+// its attributes to the tensor. It is a dict, or a tuple of two dicts, of which the second one is
+// for slots.
 bool SetsElements(const Graph& graph, NodeId state) {
   if (graph.kind(state) == NodeKind::kTuple) {
     return std::ranges::any_of(graph.items(state), [&](NodeId part) {
@@ -134,7 +134,7 @@ Rebuild RebuildOf(const Graph& graph, NodeId function) {
   return Rebuild::kNone;
 }
 
-// Position of the arguments that not every version has.
+// Positions of arguments that only some versions have.
 constexpr std::size_t kV3DTypeArg = 6;
 
 std::optional<PersistentStorage> StorageOf(const Graph& graph, const Call& call) {
@@ -175,8 +175,8 @@ Result<Dims> ReadDims(const Graph& graph, NodeId node, std::string_view what) {
   return dims;
 }
 
-// What torch keeps of a tensor beside its elements. As there, "conj" and "neg" count by being
-// there, whatever their value.
+// What torch stores of a tensor besides its elements. "conj" and "neg" are set if they are there,
+// whatever their value is, as in torch.
 Status ReadMetadata(const Graph& graph, NodeId metadata, StoredArray& array) {
   if (graph.kind(metadata) == NodeKind::kNone) return OkStatus();
   if (graph.kind(metadata) != NodeKind::kDict)
@@ -258,7 +258,7 @@ TensorForm TensorFormOf(const Graph& graph, NodeId node) {
     return RebuildsOtherForm(graph, call->function) ? TensorForm::kOther : TensorForm::kNone;
   }
   const std::optional<PersistentStorage> storage = StorageOf(graph, *call);
-  // Malformed arguments are an error of RebuildTensor, which can say so.
+  // Malformed arguments are not decided here: RebuildTensor reports them.
   if (!storage) return TensorForm::kDense;
   return DTypeOf(graph, rebuild, *call, *storage) ? TensorForm::kDense : TensorForm::kOther;
 }
@@ -320,7 +320,7 @@ Result<RebuiltTensor> RebuildTensor(const TorchContainer& container, NodeId node
   }
   array.file = container.file;
   array.dtype = *dtype;
-  // Without elements the offset means nothing and may be anything.
+  // The offset of a tensor without elements has no meaning, so any value is accepted.
   array.offset_bytes = storage.offset_bytes + window.offset_bytes +
                        (num_elems == 0 ? 0 : first_elem * element_bytes);
   array.byte_swapped = container.is_big_endian;

@@ -13,7 +13,7 @@
 namespace ckpt::torch_save {
 namespace {
 
-// Torch derives these digits from names and checksums of the records and never looks at them again.
+// torch computes these digits from names and checksums of the records, and does not read them.
 constexpr std::string_view kSerializationId = "0000000000000000000000000000000000000000";
 
 void AddLeadingRecords(ByteSpan pickle, zip::Writer& zip) {
@@ -138,11 +138,24 @@ class TensorPickle {
 
 }  // namespace
 
-Bytes ObjectItem(ByteSpan pickle) {
+Bytes ObjectItem(ByteSpan pickle, std::span<const Bytes> storages) {
   zip::Writer zip;
   AddLeadingRecords(pickle, zip);
+  for (std::size_t i = 0; i < storages.size(); ++i) {
+    zip.Add("data/" + std::to_string(i), storages[i]);
+  }
   AddTrailingRecords(zip);
   return std::move(zip).Finish().head;
+}
+
+void WriteByteTensor(std::int64_t number, std::size_t size_bytes, pickle::PickleWriter& pickle) {
+  const auto size = static_cast<std::int64_t>(size_bytes);
+  pickle.Global("torch._utils", "_rebuild_tensor_v2").BeginTuple();
+  pickle.BeginTuple().Text("storage").Global("torch", "ByteStorage");
+  pickle.Text(std::to_string(number)).Text("cpu").Int(size).EndTuple().PersistentId();
+  pickle.Int(0).Int(size).InTuple().Int(1).InTuple().Bool(false);
+  pickle.Global("collections", "OrderedDict").EmptyTuple().Reduce();
+  pickle.EndTuple().Reduce();
 }
 
 TensorItem::TensorItem(DType dtype, DimsView shape)

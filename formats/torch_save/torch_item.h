@@ -2,16 +2,23 @@
 #ifndef CKPT_FORMATS_TORCH_SAVE_TORCH_ITEM_H_
 #define CKPT_FORMATS_TORCH_SAVE_TORCH_ITEM_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "core/base/bytes.h"
 #include "core/tensor/dtype.h"
 #include "core/tensor/shape.h"
+#include "formats/pickle/writer.h"
 
 namespace ckpt::torch_save {
 
-// A complete archive around a protocol-2 pickle (`data.pkl`) that refers to no storage.
-[[nodiscard]] Bytes ObjectItem(ByteSpan pickle);
+// A complete archive around a protocol-2 pickle (`data.pkl`) that refers to these storages by their
+// number.
+[[nodiscard]] Bytes ObjectItem(ByteSpan pickle, std::span<const Bytes> storages = {});
+
+// Writes a tensor of bytes that is the whole storage `number`.
+void WriteByteTensor(std::int64_t number, std::size_t size_bytes, pickle::PickleWriter& pickle);
 
 // The archive of one contiguous CPU tensor, all but its elements. Sizes and `head` are known from
 // dtype and shape alone, so a file can be laid out before any tensor is read.

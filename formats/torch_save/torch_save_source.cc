@@ -41,7 +41,7 @@ Problem WarnOfCall(const torch_save::TorchContainer& container, const NamedNode&
   return warning;
 }
 
-// `node` holds tensors at `paths`, and is none itself.
+// `node` holds tensors at `paths` and is not a tensor itself.
 Problem WarnOfHolder(const torch_save::TorchContainer& container, pickle::NodeId node,
                      const std::string& key, const std::vector<std::string>& paths,
                      std::uint64_t bytes) {
@@ -86,7 +86,7 @@ Status TorchSaveSource::BuildIndex(const std::string& file_name) {
 
   bool all_are_listed = true;
   std::unordered_set<std::string> seen;
-  std::unordered_set<std::string> warned_of;  // calls whose place is known
+  std::unordered_set<std::string> warned_of;  // calls for which a warning was given
   torch_save::TensorSum listed(*container_.file, "the file is far too small for its tensors");
   for (const NamedNode& named : found) {
     if (!seen.insert(named.key).second) {
@@ -193,7 +193,8 @@ Status TorchSaveSource::NameHidden(const std::function<ObjectEntry(const std::st
   for (const auto& [node, holder] : holders) {
     if (tensors_.contains(holder.key)) continue;
     const auto [entry, is_new] = objects_.emplace(holder.key, node);
-    // If the key belongs to another value, this one cannot be read by it: its storages stay hidden.
+    // If the key belongs to another value, this one cannot be read under it, and its storages are
+    // not listed.
     if (entry->second != node) continue;
     if (is_new) builder.AddObject(make(holder.key));
     for (const StorageExtent* storage : holder.storages) {
@@ -245,7 +246,7 @@ Result<RenderedObject> TorchSaveSource::ReadObject(const ObjectEntry& object) co
     return Error(ErrorKind::kNotFound, "no such object").Tensor(object.key);
   }
   const pickle::NodeId node = is_entry ? found->second : container_.pickle.root;
-  // What values inside the whole object hold belongs to entries of their own.
+  // Storages of values inside the object are listed with the entries of these values.
   const torch_save::Held held = is_entry ? torch_save::Held::kDigest : torch_save::Held::kSkip;
   const auto verify = [this](const StorageExtent& storage) { return VerifyOnce(storage); };
   return torch_save::RenderObject(container_, node, object.key, held, verify);

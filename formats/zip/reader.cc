@@ -29,7 +29,7 @@ constexpr std::string_view kScriptFolder = "/code/__torch__";
 constexpr std::uint64_t kEdgeBytes = 4 * kKiB;
 constexpr std::uint64_t kMaxDirectoryBytes = 256 * kMiB;
 
-// A byte range of a file whose two ends are read once and kept.
+// A byte range of a file. Its beginning and its end are read once and kept.
 class Range {
  public:
   Range(const ReadableFile& file, std::uint64_t offset, std::uint64_t length)
@@ -44,7 +44,7 @@ class Range {
   }
 
   Status ReadEdges() {
-    // One read where both ends meet.
+    // If both parts touch, one read is enough.
     head_.resize(length_ <= 2 * kEdgeBytes ? length_ : kEdgeBytes);
     CKPT_RETURN_IF_ERROR(file_.ReadAt(offset_, head_));
     if (head_.size() == length_) return OkStatus();
@@ -90,7 +90,7 @@ struct Directory {
   std::uint64_t limit = 0;  // start of the end records: the directory lies before
 };
 
-// An entry of the central directory; offsets count from the start of the range.
+// An entry of the central directory. Offsets are from the start of the range.
 struct Entry {
   std::string name;
   std::uint16_t method = 0;
@@ -100,8 +100,9 @@ struct Entry {
   std::uint64_t payload_at = 0;  // known from the local header only
 };
 
-// The end record is the last thing in an archive, but for its own comment. One inside the comment
-// of another is an error: readers that search from the end take it.
+// The end record is the last thing in an archive; only its own comment may follow. An end record
+// inside the comment of another is an error, because readers that search from the end would take
+// it.
 Result<std::optional<std::uint64_t>> FindEnd(const Range& range) {
   constexpr std::uint64_t kMaxComment = 0xFFFF;
   if (range.length() < kEndBytes) return std::optional<std::uint64_t>();
@@ -109,8 +110,8 @@ Result<std::optional<std::uint64_t>> FindEnd(const Range& range) {
     const std::uint64_t size = std::min(window, range.length());
     CKPT_ASSIGN_OR_RETURN(const Bytes tail, range.Read(range.length() - size, size));
     bool has_signature_behind = false;
-    // Also where only a comment can be; but a record that ends the file is the one, whatever its
-    // numbers look like.
+    // The search covers every place where a comment could be. A record that ends exactly with the
+    // file is taken, whatever its numbers are.
     const std::uint64_t last = size - (size == kEndBytes ? kEndBytes : sizeof(kEndSignature));
     for (std::uint64_t at = last + 1; at-- > 0;) {
       if (LoadLe<std::uint32_t>(&tail[at]) != kEndSignature) continue;
@@ -137,7 +138,8 @@ Status ReadZip64End(const Range& range, std::uint64_t end_at, Directory* directo
   if (!RangeFits(at, kZip64EndBytes, locator_at)) {
     return range.Bad("the zip64 end record lies outside the archive");
   }
-  // Some readers follow the locator, others look right before it.
+  // Some readers follow the locator, others read the bytes right before it. Both must find the same
+  // record.
   if (at + kZip64EndBytes != locator_at) {
     return range.Bad("the zip64 end record does not end where its locator begins");
   }
@@ -149,7 +151,7 @@ Status ReadZip64End(const Range& range, std::uint64_t end_at, Directory* directo
                           .size = LoadLe<std::uint64_t>(&end[40]),
                           .count = LoadLe<std::uint64_t>(&end[32]),
                           .limit = at};
-  // The classic record repeats what fits it.
+  // The classic record repeats the numbers that are small enough for it.
   if ((directory->count != kSeeZip64Count && directory->count != wide.count) ||
       (directory->size != kSeeZip64 && directory->size != wide.size) ||
       (directory->offset != kSeeZip64 && directory->offset != wide.offset)) {
@@ -182,7 +184,7 @@ Result<Directory> LocateDirectory(const Range& range, bool is_whole_file) {
   if (!RangeFits(directory.offset, directory.size, directory.limit)) {
     return range.Bad("the central directory lies outside the archive");
   }
-  // Readers that find the directory from its end would take another one.
+  // Readers that locate the directory by its end would find another one.
   if (directory.offset + directory.size != directory.limit) {
     return range.Bad("the central directory does not end where the end record begins");
   }
@@ -198,8 +200,8 @@ Result<Directory> LocateDirectory(const Range& range, bool is_whole_file) {
   return directory;
 }
 
-// Replaces the fields of `entry` that point into the zip64 extra field. The order there is fixed:
-// size, stored size, offset, each present only if its classic field says so.
+// Reads the fields of `entry` that are in the zip64 extra field. Their order is fixed: size, stored
+// size, offset. Each is there only if its classic field holds the mark for it.
 Status ApplyZip64Extra(const Range& range, ByteSpan extra, std::uint64_t* stored_size,
                        Entry* entry) {
   while (extra.size() >= 4) {
@@ -263,8 +265,8 @@ Result<Entry> ParseEntry(const Range& range, ByteSpan directory, std::size_t* at
   return entry;
 }
 
-// Whether checksum and sizes of a local header are those of the directory. Writers that learn them
-// too late leave them to a descriptor behind the payload, and large sizes to an extra field.
+// Whether checksum and sizes of a local header are those of the directory. A writer that does not
+// know them yet puts them into a descriptor after the payload, and large sizes into an extra field.
 bool LocalSizesAgree(ByteSpan head, const Entry& entry) {
   if ((LoadLe<std::uint16_t>(&head[6]) & kFlagDataDescriptor) != 0) return true;
   const auto agrees = [&](std::size_t at) {
@@ -274,7 +276,7 @@ bool LocalSizesAgree(ByteSpan head, const Entry& entry) {
   return LoadLe<std::uint32_t>(&head[14]) == entry.crc32 && agrees(18) && agrees(22);
 }
 
-// Finds the payload behind the local header, which must agree with the directory.
+// Finds the payload, which follows the local header. The header must agree with the directory.
 Status ReadLocalHeader(const Range& range, std::uint64_t limit, Entry* entry) {
   const std::uint64_t head_size = kLocalHeaderBytes + entry->name.size();
   if (!RangeFits(entry->header_at, head_size, limit)) {
@@ -326,8 +328,8 @@ bool LeavesFolder(std::string_view name) {
   return false;
 }
 
-// torch's reader does not tell cases of ASCII apart: to it, two such names are one, and the first
-// one counts.
+// torch's reader ignores the case of ASCII letters. It takes two names that differ only in case for
+// one, and uses the first record.
 std::string FoldCase(std::string_view name) {
   std::string folded(name);
   for (char& c : folded) {

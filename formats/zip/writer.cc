@@ -14,7 +14,7 @@ namespace {
 constexpr std::uint16_t kZip64EndMadeBy = 0x031E;
 constexpr std::uint16_t kZip64EndVersionNeeded = 0x002D;
 
-// The number, or the mark that sends a reader to its zip64 twin.
+// The number, or the mark that tells a reader to take it from the zip64 record.
 std::uint32_t Narrow(std::uint64_t value) {
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(value, kSeeZip64));
 }
@@ -23,8 +23,8 @@ std::uint16_t FlagsOf(std::uint64_t size_bytes) {
   return static_cast<std::uint16_t>(kFlagUtf8 | (size_bytes != 0 ? kFlagDataDescriptor : 0));
 }
 
-// The zip64 extra field: both sizes if they are large, then the offset if it is. Empty if neither
-// is.
+// The zip64 extra field: both sizes if they are large, then the offset if it is large. Empty if
+// none of them is.
 Bytes Zip64Extra(std::uint64_t size_bytes, std::uint64_t header_at) {
   Bytes values;
   if (size_bytes >= kSeeZip64) {
@@ -67,8 +67,7 @@ void Writer::BeginRecord(std::string_view name, std::uint64_t size_bytes, std::u
                                                    .size_bytes = size_bytes,
                                                    .crc32 = crc32});
   const Bytes zip64 = Zip64Extra(size_bytes, entry.header_at);
-  // Torch pads with a private extra field "FB", whose own header counts even where no padding is
-  // needed.
+  // torch pads with a private extra field "FB". Its header is written even if no padding is needed.
   constexpr std::size_t kPaddingHeaderBytes = 4;
   const std::uint64_t unpadded =
       entry.header_at + kLocalHeaderBytes + entry.name.size() + kPaddingHeaderBytes + zip64.size();

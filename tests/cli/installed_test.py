@@ -42,7 +42,7 @@ class Completion(unittest.TestCase):
             return done.stdout.split("\n")[:-1] if done.stdout != "\n" else []
 
     def test_verbs(self):
-        self.assertEqual(self.complete("ckpt-convert", "hf"), ["hf-to-fsdp"])
+        self.assertEqual(self.complete("ckpt-convert", "hf"), ["hf-to-fsdp", "hf-to-torch-dist"])
         self.assertIn("verify", self.complete("ckpt-inspect", ""))
 
     def test_options_of_the_verb(self):

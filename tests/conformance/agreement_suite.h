@@ -47,6 +47,20 @@ TEST_P(AgreementSuite, ExchangeTextsGivesEveryRankEveryText) {
   });
 }
 
+TEST_P(AgreementSuite, ASeparateGroupHasTheSameRanks) {
+  OnEveryRank([](HostGroup& world) {
+    const auto separate = world.Separate();
+    ASSERT_THAT(separate, ckpt::testing::IsOk());
+    EXPECT_EQ((*separate)->rank(), world.rank());
+    const auto texts = ExchangeTexts(**separate, std::to_string(world.rank()));
+    ASSERT_THAT(texts, ckpt::testing::IsOk());
+    ASSERT_EQ(texts->size(), static_cast<std::size_t>(world.size()));
+    for (int rank = 0; rank < world.size(); ++rank) {
+      EXPECT_EQ((*texts)[static_cast<std::size_t>(rank)], std::to_string(rank));
+    }
+  });
+}
+
 TEST_P(AgreementSuite, AgreeOnGivesTheFailedRankItsErrorAndTheOthersItsName) {
   OnEveryRank([](HostGroup& world) {
     EXPECT_THAT(AgreeOn(world, OkStatus()), ckpt::testing::IsOk());

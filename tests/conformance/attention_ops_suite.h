@@ -425,28 +425,188 @@ TEST_P(AttentionOpsTest, TheInverseRotationIsTheBackwardOfRope) {
   }
 }
 
-TEST_P(AttentionOpsTest, SplitQkvPutsEveryPartInItsPlaceAndMergeBack) {
-  const QkvShape shape{.num_heads = 6, .num_kv_heads = 2, .head_dim = 5};
+// A projection of seven tokens in groups of three queries, a key and a value.
+struct QkvCase {
+  static constexpr std::int64_t kTokens = 7;
+  static constexpr std::int64_t kHeadDim = 6;
+  static constexpr std::int64_t kGroups = 2;
+  static constexpr std::int64_t kWidth = 5 * kGroups * kHeadDim;
+  static constexpr std::int64_t kPositions = 4;
+
+  bool has_norm = false;
+  bool has_rope = false;
+};
+
+TEST_P(AttentionOpsTest, QkvPrepareIsItsStepsOneAfterAnother) {
+  using C = QkvCase;
   for (const DType dtype : kComputeDTypes) {
-    const Array qkv = Random(dtype, {7, 50});
-    const Array q = Make(dtype, {7, 6, 5});
-    const Array k = Make(dtype, {7, 2, 5});
-    const Array v = Make(dtype, {7, 2, 5});
-    ops().SplitQkv(queue(), shape, qkv, q, k, v);
-    const std::vector<double> all = qkv.Get();
-    std::vector<double> want_q;
-    std::vector<double> want_k;
-    std::vector<double> want_v;
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      const std::size_t part = i % 25 / 5;  // of a group: three queries, a key, a value
-      (part < 3 ? want_q : part == 3 ? want_k : want_v).push_back(all[i]);
+    const DType statistics = dtype == DType::kFloat64 ? dtype : DType::kFloat32;
+    for (const auto& [has_norm, has_rope] :
+         {QkvCase{}, QkvCase{true, false}, QkvCase{false, true}, QkvCase{true, true}}) {
+      SCOPED_TRACE(::testing::Message()
+                   << DTypeName(dtype) << " norm " << has_norm << " rope " << has_rope);
+      const Array qkv = Random(dtype, {C::kTokens, C::kWidth});
+      const Array q_norm = Random(dtype, {C::kHeadDim});
+      const Array k_norm = Random(dtype, {C::kHeadDim});
+      const Array cosine = Random(statistics, {C::kPositions, 2});
+      const Array sine = Random(statistics, {C::kPositions, 2});
+      const Array positions = Make(DType::kInt32, {C::kTokens}, {0, 1, 2, -1, 0, 3, -1});
+      QkvForm form = {.shape = {.num_heads = 6, .num_kv_heads = 2, .head_dim = C::kHeadDim},
+                      .norm_eps = 1e-5,
+                      .rope = {.seq = C::kPositions, .positions = positions, .dim = 4}};
+      if (has_norm) form.q_norm = q_norm;
+      if (has_norm) form.k_norm = k_norm;
+      if (has_rope) form.cosine = cosine;
+      if (has_rope) form.sine = sine;
+      const Array q = Make(dtype, {C::kTokens, 6, C::kHeadDim});
+      const Array k = Make(dtype, {C::kTokens, 2, C::kHeadDim});
+      const Array v = Make(dtype, {C::kTokens, 2, C::kHeadDim});
+      const Array q_rstd = Make(statistics, {C::kTokens * 6});
+      const Array k_rstd = Make(statistics, {C::kTokens * 2});
+      ops().QkvPrepare(queue(), form, qkv, q, k, v, q_rstd, k_rstd);
+
+      const std::vector<double> all = qkv.Get();
+      std::vector<double> parts[3];
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        const std::size_t head = i / C::kHeadDim % 5;
+        parts[head < 3 ? 0 : head - 2].push_back(all[i]);
+      }
+      const auto steps = [&](const std::vector<double>& values, std::int64_t heads,
+                             const Array& norm) {
+        const Array projected = Make(dtype, {C::kTokens * heads, C::kHeadDim}, values);
+        const Array normed = Make(dtype, {C::kTokens * heads, C::kHeadDim}, values);
+        const Array rstd = Make(statistics, {C::kTokens * heads});
+        if (has_norm) ops().RmsNorm(queue(), projected, norm, form.norm_eps, normed, rstd);
+        if (has_rope) {
+          ops().Rope(queue(), form.rope, cosine, sine,
+                     normed.tensor().Reshape({C::kTokens, heads, C::kHeadDim}));
+        }
+        return normed.Get();
+      };
+      EXPECT_EQ(q.Get(), steps(parts[0], 6, q_norm));
+      EXPECT_EQ(k.Get(), steps(parts[1], 2, k_norm));
+      EXPECT_EQ(v.Get(), parts[2]);
+      // Values that stay where they are.
+      const Array again = Make(dtype, {C::kTokens, 6, C::kHeadDim});
+      ops().QkvPrepare(queue(), form, qkv, again, k, {}, q_rstd, k_rstd);
+      EXPECT_EQ(again.Get(), q.Get());
     }
-    EXPECT_EQ(q.Get(), want_q);
-    EXPECT_EQ(k.Get(), want_k);
-    EXPECT_EQ(v.Get(), want_v);
-    const Array merged = Make(dtype, {7, 50});
-    ops().MergeQkv(queue(), shape, q, k, v, merged);
-    EXPECT_EQ(merged.Bytes(), qkv.Bytes());
+  }
+}
+
+TEST_P(AttentionOpsTest, QkvPrepareBackwardIsTheDerivative) {
+  using C = QkvCase;
+  for (const bool has_norm : {false, true}) {
+    std::vector<double> x = RandomValues(C::kTokens * C::kWidth);
+    std::vector<double> norms = RandomValues(2 * C::kHeadDim);
+    const std::vector<double> dq_values = RandomValues(C::kTokens * 6 * C::kHeadDim);
+    const std::vector<double> dk_values = RandomValues(C::kTokens * 2 * C::kHeadDim);
+    const std::vector<double> dv_values = RandomValues(C::kTokens * 2 * C::kHeadDim);
+    const Array cosine = Random(DType::kFloat64, {C::kTokens, 2});
+    const Array sine = Random(DType::kFloat64, {C::kTokens, 2});
+    const Array norm_weights = Make(DType::kFloat64, {2 * C::kHeadDim}, norms);
+    QkvForm form = {.shape = {.num_heads = 6, .num_kv_heads = 2, .head_dim = C::kHeadDim},
+                    .norm_eps = 1e-5,
+                    .rope = {.seq = C::kTokens, .dim = 4},
+                    .cosine = cosine,
+                    .sine = sine};
+    if (has_norm) form.q_norm = norm_weights.tensor().Rows(0, C::kHeadDim);
+    if (has_norm) form.k_norm = norm_weights.tensor().Rows(C::kHeadDim, C::kHeadDim);
+    const Array q_rstd = Make(DType::kFloat64, {C::kTokens * 6});
+    const Array k_rstd = Make(DType::kFloat64, {C::kTokens * 2});
+    const auto loss = [&] {
+      Array weights = Make(DType::kFloat64, {2 * C::kHeadDim}, norms);
+      QkvForm moved = form;
+      if (has_norm) moved.q_norm = weights.tensor().Rows(0, C::kHeadDim);
+      if (has_norm) moved.k_norm = weights.tensor().Rows(C::kHeadDim, C::kHeadDim);
+      const Array q = Make(DType::kFloat64, {C::kTokens, 6, C::kHeadDim});
+      const Array k = Make(DType::kFloat64, {C::kTokens, 2, C::kHeadDim});
+      const Array v = Make(DType::kFloat64, {C::kTokens, 2, C::kHeadDim});
+      ops().QkvPrepare(queue(), moved, Make(DType::kFloat64, {C::kTokens, C::kWidth}, x), q, k, v,
+                       q_rstd, k_rstd);
+      return SumOfProducts(q.Get(), dq_values) + SumOfProducts(k.Get(), dk_values) +
+             SumOfProducts(v.Get(), dv_values);
+    };
+    (void)loss();  // sets the statistics
+    const Array qkv = Make(DType::kFloat64, {C::kTokens, C::kWidth}, x);
+    const Array dqkv = Make(DType::kFloat64, {C::kTokens, C::kWidth});
+    const Array dnorms = Make(DType::kFloat64, {2 * C::kHeadDim});
+    const auto run = [&](const Tensor& dv) {
+      const Array dq = Make(DType::kFloat64, {C::kTokens, 6, C::kHeadDim}, dq_values);
+      const Array dk = Make(DType::kFloat64, {C::kTokens, 2, C::kHeadDim}, dk_values);
+      Gradient dq_norm;
+      Gradient dk_norm;
+      if (has_norm) dq_norm = Stored(dnorms.tensor().Rows(0, C::kHeadDim));
+      if (has_norm) dk_norm = Stored(dnorms.tensor().Rows(C::kHeadDim, C::kHeadDim));
+      ops().QkvPrepareBackward(queue(), form, dq, dk, dv, qkv, q_rstd, k_rstd, dqkv, dq_norm,
+                               dk_norm);
+    };
+    const Array dv = Make(DType::kFloat64, {C::kTokens, 2, C::kHeadDim}, dv_values);
+    run(dv);
+    const std::vector<double> whole = dqkv.Get();
+    EXPECT_TRUE(IsGradientOf(whole, x, loss));
+    if (has_norm) {
+      EXPECT_TRUE(IsGradientOf(dnorms.Get(), norms, loss));
+    }
+    run({});  // dv is in its place
+    EXPECT_EQ(dqkv.Get(), whole);
+  }
+}
+
+TEST_P(AttentionOpsTest, ValuesMayStayInAProjection) {
+  constexpr std::int64_t kStride = 13;  // of heads of 5 elements
+  const AttentionShape packed = {.batch = 2,
+                                 .seq = 9,
+                                 .num_heads = 4,
+                                 .num_kv_heads = 2,
+                                 .qk_dim = 6,
+                                 .v_dim = 5,
+                                 .scale = 0.4};
+  AttentionShape strided = packed;
+  strided.v_stride = kStride;
+  for (const DType dtype : kComputeDTypes) {
+    const DType statistics = dtype == DType::kFloat64 ? dtype : DType::kFloat32;
+    const Array q = Random(dtype, {18, 4, 6});
+    const Array k = Random(dtype, {18, 2, 6});
+    const Array v = Random(dtype, {18, 2, 5});
+    const Array d_o = Random(dtype, {18, 4, 5});
+    // The values are the last elements of each head's part.
+    constexpr std::int64_t kFirst = kStride - 5;
+    std::vector<double> spread(36 * kStride, std::nan(""));
+    const std::vector<double> values = v.Get();
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      spread[i / 5 * kStride + kFirst + i % 5] = values[i];
+    }
+    const Array projection = Make(dtype, {18, 2, kStride}, spread);
+    const Array dprojection = Make(dtype, {18, 2, kStride});
+    const auto in = [&](const Array& whole) {
+      return Tensor(whole.tensor().bytes() + kFirst * ElementBytes(dtype), dtype, {18, 2, 5});
+    };
+    std::vector<std::vector<double>> results[2];
+    for (const bool is_strided : {false, true}) {
+      const AttentionShape& shape = is_strided ? strided : packed;
+      const Array o = Make(dtype, {18, 4, 5});
+      const Array lse = Make(statistics, {2, 4, 9});
+      const Array dq = Make(dtype, {18, 4, 6});
+      const Array dk = Make(dtype, {18, 2, 6});
+      const Array dv = Make(dtype, {18, 2, 5});
+      const Tensor from = is_strided ? in(projection) : v.tensor();
+      ops().Attention(queue(), shape, q, k, from, o, lse);
+      ops().AttentionBackward(queue(), shape, d_o, q, k, from, o, lse, dq, dk,
+                              is_strided ? in(dprojection) : dv.tensor());
+      std::vector<double> gradient = dv.Get();
+      if (is_strided) {
+        gradient.clear();
+        const std::vector<double> all = dprojection.Get();
+        for (std::size_t i = 0; i < all.size(); ++i) {
+          const bool is_value = i % kStride >= kFirst;
+          EXPECT_NE(std::isnan(all[i]), is_value) << i;
+          if (is_value) gradient.push_back(all[i]);
+        }
+      }
+      results[is_strided] = {o.Get(), lse.Get(), dq.Get(), dk.Get(), gradient};
+    }
+    EXPECT_EQ(results[0], results[1]);
   }
 }
 

@@ -128,5 +128,5 @@ group.add("extent-too-small", "fewer bytes than the shape needs", st(s.file({"w"
 group.add("extent-too-large", "more bytes than the shape needs", st(s.file({"w": s.entry((3,))}, ZEROS)), bad("size_mismatch", "extent and shape disagree", "w"))
 group.add("empty-inside", "an empty tensor in the middle of another", st(s.file({"a": s.entry(), "w": s.entry((0,), offsets=(8, 8))}, ZEROS)), bad("overlap", "tensors share bytes", "w"))
 group.add("empty-past-end", "an empty tensor behind the end", st(s.file({"w": s.entry((0,), offsets=(2**60, 2**60))})), bad("bad_metadata", "bytes in front of a tensor belong to none", "w"))
-group.add("not-safetensors", "another format under the name", st(b"\x89HDF\r\n\x1a\n" + b"\0" * 100), bad("unsupported", "hdf5"))
+group.add("not-safetensors", "another format under the name", st(b"\x89HDF\r\n\x1a\n" + b"\0" * 100), bad("unsupported", "offsets or lengths"))
 group.add("torch-inside", "a zip under the name", st(b"PK\3\4" + b"\0" * 100), bad("truncated", "file ends inside its header"))

@@ -35,6 +35,14 @@ def test_load(tmp_path):
         assert set(result[name]["warm"]["gb_per_second"]) == {"verified", "unverified", result[name]["peer"], "read"}
 
 
+def test_hdf5(tmp_path):
+    command = [tools.PYTHONS["hdf5"], BENCH / "bench_hdf5.py", "--bin", tools.BIN, "--mb", "32", "--runs", "1", "--work", tmp_path]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["target_bytes"]["link"] < 100_000 and len(result["seconds"]) == 10
+
+
 def test_startup():
     result = bench("startup", tools.ROOT / "tests" / "golden" / "dcp" / "nested" / "ckpt", "--runs", "3")
     for side in (result, result["floor"]):
@@ -42,7 +50,7 @@ def test_startup():
 
 
 def test_cast():
-    result = bench("cast", "--elements", "100000", "--runs", "1")
+    result = bench("cast", "--elements", "100000", "--rounds", "1", "--runs", "1")
     assert len(result["pairs"]) == 12
     for pair in result["pairs"].values():
         assert set(pair["gb_per_second"]) == {"ours", "torch", "copy"}

@@ -4,10 +4,9 @@ import pytest
 import golden
 import mapping
 import tools
-from tools import PYTHONS, peer
+from tools import TORCH, peer
 
 MODELS = golden.models()
-TORCH = sorted(PYTHONS)
 # Every family once; the others are loaded into plain tensors only.
 ONE_PER_FAMILY = list({golden.account(c).get("family", c.name): c for c in MODELS}.values())
 

@@ -38,7 +38,7 @@ def damaged(source, target, name):
     return repaired
 
 
-@pytest.mark.parametrize("torch_version", sorted(tools.PYTHONS))
+@pytest.mark.parametrize("torch_version", tools.TORCH)
 @pytest.mark.parametrize("lost", [None, "release/.metadata", "release/__0_1.distcp"])
 def test_dcp_load(written, lost, torch_version, tmp_path):
     folder = written[0] if lost is None else damaged(written[0], tmp_path / "damaged", lost)

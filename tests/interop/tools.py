@@ -13,7 +13,9 @@ BIN = pathlib.Path(os.environ.get("CKPT_BIN_DIR", ROOT / "build" / "release" / "
 PYTHONS = {
     "2.15.0": os.environ.get("CKPT_PYTHON_2_15", sys.executable),
     "2.4.1": os.environ.get("CKPT_PYTHON_2_4", ""),
+    "hdf5": os.environ.get("CKPT_PYTHON_HDF5", sys.executable),  # no torch: h5py
 }
+TORCH = ["2.15.0", "2.4.1"]  # the environments that have it
 
 
 def are_sanitized():

@@ -6,9 +6,8 @@ import pytest
 
 import golden
 import tools
-from tools import PYTHONS, peer
+from tools import TORCH, peer
 
-TORCH = sorted(PYTHONS)
 STEPS = 3
 MESHES = {
     "fsdp+ep": {"ranks": 4, "expert_model_parallel_size": 2},

@@ -157,6 +157,15 @@ void MakeForeignRepository(Specimen& specimen) {
   specimen.path = "/specimen";
 }
 
+void MakeHdf5(Specimen& specimen, std::optional<int> zstd_level) {
+  ASSERT_THAT(WriteSmallModel(*specimen.storage, "/source", {.hidden = 16}), IsOk());
+  ASSERT_THAT(specimen.storage->MakeDirectories("/specimen"), IsOk());
+  ConvertOptions options = ToHdf5("/source", "/specimen/model.h5");
+  options.zstd_level = zstd_level;
+  ASSERT_THAT(Convert(*specimen.storage, options), IsOk());
+  specimen.path = "/specimen/model.h5";
+}
+
 std::vector<FlipCase> Cases() {
   return {
       {"OurRepository", MakeRepository, true},
@@ -167,6 +176,8 @@ std::vector<FlipCase> Cases() {
       {"DcpSafetensors", Golden("dcp", "hf_plain")},
       {"TorchDist", Golden("torch_dist", "hand_dtypes_core019")},
       {"TorchSave", Golden("dcp", "pt_nested")},
+      {"Hdf5", [](Specimen& s) { MakeHdf5(s, std::nullopt); }},
+      {"Hdf5Compressed", [](Specimen& s) { MakeHdf5(s, 3); }},
       {"TorchSaveLegacy", Golden("dcp", "pt_legacy")},
   };
 }
@@ -257,7 +268,7 @@ class BitFlipTest : public ::testing::TestWithParam<FlipCase> {
     CKPT_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(storage(), path, kMaxFileBytes));
     CKPT_ASSIGN_OR_RETURN(const Manifest manifest, ParseManifest(text, std::string(kManifestName)));
     CKPT_ASSIGN_OR_RETURN(std::vector<Problem> problems,
-                          VerifyManifest(storage(), specimen_.directory, manifest));
+                          VerifyManifest(storage(), specimen_.directory, manifest, KnownRunRoot()));
     return Status(std::move(problems));
   }
 

@@ -25,7 +25,7 @@ namespace {
 // The parent does not exist before: its own name must become durable too.
 const Path kTarget = "/runs/today/model";
 
-enum class Direction : std::uint8_t { kToFsdp, kToHf };
+enum class Direction : std::uint8_t { kToFsdp, kToHf, kToTorchDist, kToHdf5 };
 
 struct Flow {
   const char* name;
@@ -61,7 +61,7 @@ class CrashStatesTest : public ::testing::TestWithParam<Flow> {
   }
 
   static void MakeSource(CrashStorage& disk, std::uint64_t seed, const Path& path) {
-    const bool from_hf = GetParam().direction == Direction::kToFsdp;
+    const bool from_hf = GetParam().direction != Direction::kToHf;
     const Path repository = from_hf ? path : Path(path.string() + "-hf");
     ASSERT_THAT(WriteSmallModel(disk, repository, {.seed = seed}), IsOk());
     if (from_hf) return;
@@ -69,8 +69,21 @@ class CrashStatesTest : public ::testing::TestWithParam<Flow> {
   }
 
   static ConvertOptions OptionsFrom(const Path& source) {
-    ConvertOptions options = GetParam().direction == Direction::kToFsdp ? HfToFsdp(source, kTarget)
-                                                                        : FsdpToHf(source, kTarget);
+    ConvertOptions options;
+    switch (GetParam().direction) {
+      case Direction::kToFsdp:
+        options = HfToFsdp(source, kTarget);
+        break;
+      case Direction::kToHf:
+        options = FsdpToHf(source, kTarget);
+        break;
+      case Direction::kToTorchDist:
+        options = HfToTorchDist(source, kTarget);
+        break;
+      case Direction::kToHdf5:
+        options = ToHdf5(source, kTarget);
+        break;
+    }
     options.zstd_level = GetParam().zstd_level;
     options.parity_group = GetParam().parity_group;
     options.overwrite = GetParam().overwrites;
@@ -171,13 +184,18 @@ class CrashStatesTest : public ::testing::TestWithParam<Flow> {
   std::unordered_set<std::string> distinct_staging_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Flows, CrashStatesTest,
-                         ::testing::Values(Flow{"ToFsdp"}, Flow{"ToHf", Direction::kToHf},
-                                           Flow{"ToFsdpCompressed", Direction::kToFsdp, false, 3},
-                                           Flow{"ToFsdpParity", Direction::kToFsdp, false, {}, 2},
-                                           Flow{"ToFsdpOverwriting", Direction::kToFsdp, true},
-                                           Flow{"ToHfOverwriting", Direction::kToHf, true}),
-                         [](const auto& test) { return std::string(test.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Flows, CrashStatesTest,
+    ::testing::Values(
+        Flow{"ToFsdp"}, Flow{"ToHf", Direction::kToHf},
+        Flow{"ToTorchDist", Direction::kToTorchDist}, Flow{"ToHdf5", Direction::kToHdf5},
+        Flow{.name = "ToHdf5Overwriting", .direction = Direction::kToHdf5, .overwrites = true},
+        Flow{.name = "ToHdf5Compressed", .direction = Direction::kToHdf5, .zstd_level = 3},
+        Flow{"ToFsdpCompressed", Direction::kToFsdp, false, 3},
+        Flow{"ToFsdpParity", Direction::kToFsdp, false, {}, 2},
+        Flow{"ToFsdpOverwriting", Direction::kToFsdp, true},
+        Flow{"ToHfOverwriting", Direction::kToHf, true}),
+    [](const auto& test) { return std::string(test.param.name); });
 
 TEST_P(CrashStatesTest, LeaveTheOldOrTheNewCheckpointNeverAMixture) {
   Suite suite(fmt::format("crash states, {}", GetParam().name));

@@ -136,6 +136,7 @@ class CrashStorage::File final : public WritableFile {
   }
   Status Lock() override {
     const std::lock_guard lock(storage_.mutex_);
+    if (storage_.image_.Find(name_) != node_) return ErrnoError(ENOENT, "lock", name_);
     if (!storage_.locks_[node_].expired()) {
       return Error(ErrorKind::kAlreadyExists, "another run is writing this file").File(name_);
     }

@@ -52,9 +52,14 @@ Status DumpOne(const ckpt::Path& directory, std::uint64_t seed, ckpt::JsonWriter
                                               .seed = rng()};
   const auto model = ckpt::testing::RandomTensors(ckpt::testing::DTypesOf(writer.container), rng);
   CKPT_ASSIGN_OR_RETURN(const auto source, ckpt::testing::ScatteredSource(model, rng));
-  const bool is_release = writer.container == ckpt::testing::Container::kFsdpDtensor;
-  const bool is_dcp = writer.container != ckpt::testing::Container::kSafetensors;
-  Describe(is_dcp ? "dcp" : "safetensors", is_release ? name + "/release" : name, model, json);
+  const bool is_release = writer.container == ckpt::testing::Container::kFsdpDtensor ||
+                          writer.container == ckpt::testing::Container::kTorchDist;
+  const bool is_hdf5 = writer.container == ckpt::testing::Container::kHdf5;
+  const bool is_safetensors = writer.container == ckpt::testing::Container::kSafetensors;
+  Describe(is_hdf5          ? "hdf5"
+           : is_safetensors ? "safetensors"
+                            : "dcp",
+           is_release ? name + "/release" : PathToOpen(writer, name).string(), model, json);
   return WriteRandomly(storage, directory / name, *source, writer).status();
 }
 

@@ -61,12 +61,14 @@ constexpr std::array kPhaseNames = {"before staging",  "after staging",     "exc
 constexpr int kNumPhases = static_cast<int>(kPhaseNames.size());
 
 // The exchanges of a save that waits for itself, by number.
-constexpr int kExchangeOfStaging = 1;   // whether all have staged
-constexpr int kExchangeOfDigests = 4;   // behind whether all are ready, and whether all have hashed
-constexpr int kExchangeOfOpening = 7;   // behind the same about plans: whether rank 0 has opened
-constexpr int kExchangeOfWriting = 10;  // whether all have written, behind where to: size and text
-constexpr int kExchangeOfAccounts = 13;  // behind the outcomes and the sizes of accounts
-constexpr int kExchangeOfCommit = 14;    // whether rank 0 has committed
+constexpr int kExchangeOfStaging = 1;  // whether all have staged
+// Behind whether all are ready, have hashed, and know the next loss.
+constexpr int kExchangeOfDigests = 5;
+// Whether rank 0 has opened, behind whether all are ready and have planned.
+constexpr int kExchangeOfOpening = 8;
+constexpr int kExchangeOfWriting = 11;   // whether all have written, behind where to: size and text
+constexpr int kExchangeOfAccounts = 14;  // behind the outcomes and the sizes of accounts
+constexpr int kExchangeOfCommit = 15;    // whether rank 0 has committed
 
 // Whether a rank that is to die in `phase` dies at this call.
 bool IsPoint(Phase phase, const RankCall& call, int rank) {

@@ -215,6 +215,10 @@ TEST_F(ErrnoTest, HfToFsdpGivesAClearErrorOrTheSameFiles) {
   FailConversions("hf to fsdp_dtensor", HfToFsdp(dir() / "hf", target()), [] {});
 }
 
+TEST_F(ErrnoTest, HfToTorchDistGivesAClearErrorOrTheSameFiles) {
+  FailConversions("hf to torch_dist", HfToTorchDist(dir() / "hf", target()), [] {});
+}
+
 TEST_F(ErrnoTest, FsdpToHfGivesAClearErrorOrTheSameFiles) {
   FailConversions("fsdp_dtensor to hf", FsdpToHf(dir() / "fsdp", target()), [] {});
 }

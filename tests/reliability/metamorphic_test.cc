@@ -71,7 +71,8 @@ Result<std::shared_ptr<const CheckpointSource>> Pass(Storage& storage, const Pat
                                                      const CheckpointSource& source,
                                                      const WriterChoice& choice) {
   CKPT_RETURN_IF_ERROR(WriteRandomly(storage, directory, source, choice).status());
-  CKPT_ASSIGN_OR_RETURN(OpenedCheckpoint opened, OpenCheckpoint(storage, directory));
+  CKPT_ASSIGN_OR_RETURN(OpenedCheckpoint opened,
+                        OpenCheckpoint(storage, PathToOpen(choice, directory)));
   return opened.source;
 }
 

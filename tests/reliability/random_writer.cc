@@ -16,13 +16,16 @@
 #include "core/tensor/shape.h"
 #include "formats/dcp/writer.h"
 #include "formats/fsdp_dtensor/internal/writer.h"
+#include "formats/hdf5/internal/writer.h"
+#include "formats/safetensors/internal/writer.h"
 #include "formats/safetensors/stored_dtype.h"
-#include "formats/safetensors/writer.h"
+#include "formats/torch_dist/internal/writer.h"
 
 namespace ckpt::testing {
 namespace {
 
 constexpr std::uint64_t kReadBudget = 64 << 10;
+constexpr char kHdf5Name[] = "model.h5";
 
 std::uint64_t Below(std::uint64_t bound, std::mt19937_64& rng) { return rng() % bound; }
 
@@ -86,11 +89,35 @@ Result<WritePlan> PlanRandomly(Container container, std::vector<TargetTensor> te
       options.zstd_level = RandomLevel(rng);
       return fsdp_dtensor::PlanRelease(std::move(tensors), std::move(options));
     }
+    case Container::kTorchDist: {
+      WeightsRequest request;
+      request.tensors = std::move(tensors);
+      request.objects = {{.key = "module._extra_state", .grid = {2, 3}}};
+      request.generation = torch_dist::kGenerations[Below(torch_dist::kGenerations.size(), rng)];
+      request.files = files;
+      request.max_file_bytes = max_file_bytes;
+      request.zstd_level = RandomLevel(rng);
+      CKPT_ASSIGN_OR_RETURN(PlannedCheckpoint planned, torch_dist::PlanRelease(std::move(request)));
+      return std::move(planned.plan);
+    }
     case Container::kSafetensors: {
       safetensors::WriterOptions options;
       options.files = files;
       options.max_shard_bytes = max_file_bytes == 0 ? options.max_shard_bytes : max_file_bytes;
       return safetensors::PlanSafetensors(std::move(tensors), options);
+    }
+    case Container::kHdf5: {
+      WeightsRequest request;
+      request.tensors = std::move(tensors);
+      request.file_name = kHdf5Name;
+      if (Below(3, rng) == 0) {
+        request.zstd_level = 1 + static_cast<int>(Below(4, rng));
+      } else {
+        request.files = files;
+        request.max_file_bytes = files == 0 ? max_file_bytes : 0;
+      }
+      CKPT_ASSIGN_OR_RETURN(PlannedCheckpoint planned, hdf5::PlanHdf5(std::move(request)));
+      return std::move(planned.plan);
     }
   }
   return Error(ErrorKind::kInternal, "no such container");
@@ -121,7 +148,7 @@ std::vector<DType> DTypesOf(Container container) {
 }
 
 std::string Describe(const WriterChoice& choice) {
-  constexpr const char* kNames[] = {"dcp", "fsdp_dtensor", "safetensors"};
+  constexpr const char* kNames[] = {"dcp", "fsdp_dtensor", "torch_dist", "safetensors", "hdf5"};
   return fmt::format("{} of seed {}", kNames[static_cast<std::size_t>(choice.container)],
                      choice.seed);
 }
@@ -155,6 +182,10 @@ Result<ExecuteResult> WriteRandomly(Storage& storage, const Path& directory,
     }
   }
   return written;
+}
+
+Path PathToOpen(const WriterChoice& choice, const Path& directory) {
+  return choice.container == Container::kHdf5 ? directory / kHdf5Name : directory;
 }
 
 Status CheckTensors(const CheckpointSource& source, std::span<const MemoryTensor> expected) {

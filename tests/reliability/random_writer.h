@@ -16,9 +16,10 @@
 
 namespace ckpt::testing {
 
-enum class Container : std::uint8_t { kDcp, kFsdpDtensor, kSafetensors };
+enum class Container : std::uint8_t { kDcp, kFsdpDtensor, kTorchDist, kSafetensors, kHdf5 };
 inline constexpr Container kContainers[] = {Container::kDcp, Container::kFsdpDtensor,
-                                            Container::kSafetensors};
+                                            Container::kTorchDist, Container::kSafetensors,
+                                            Container::kHdf5};
 
 // What it can hold.
 [[nodiscard]] std::vector<DType> DTypesOf(Container container);
@@ -35,6 +36,9 @@ struct WriterChoice {
 // and a budget of its own.
 Result<ExecuteResult> WriteRandomly(Storage& storage, const Path& directory,
                                     const CheckpointSource& source, const WriterChoice& choice);
+
+// What a reader opens of it.
+[[nodiscard]] Path PathToOpen(const WriterChoice& choice, const Path& directory);
 
 // Whether a checkpoint holds these tensors, every byte and every digest of them.
 Status CheckTensors(const CheckpointSource& source, std::span<const MemoryTensor> expected);

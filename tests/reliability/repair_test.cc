@@ -75,7 +75,7 @@ class RepairTest : public ::testing::TestWithParam<RepairCase> {
   }
 
   Result<RepairPlan> Plan() {
-    CKPT_ASSIGN_OR_RETURN(damage_, FindDamage(*storage_, directory_, manifest_));
+    CKPT_ASSIGN_OR_RETURN(damage_, FindDamage(*storage_, directory_, manifest_, KnownRunRoot()));
     return PlanRepair(manifest_, damage_);
   }
 

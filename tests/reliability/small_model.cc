@@ -11,7 +11,7 @@
 #include "core/checkpoint/write_plan.h"
 #include "core/manifest/verify_manifest.h"
 #include "formats/registry/registry.h"
-#include "formats/safetensors/writer.h"
+#include "formats/safetensors/internal/writer.h"
 
 namespace ckpt::testing {
 namespace {
@@ -115,6 +115,20 @@ ConvertOptions HfToFsdp(const Path& source, const Path& target) {
   return options;
 }
 
+ConvertOptions HfToTorchDist(const Path& source, const Path& target) {
+  ConvertOptions options = HfToFsdp(source, target);
+  options.to.container = *FindFormat("torch_dist");
+  return options;
+}
+
+ConvertOptions ToHdf5(const Path& source, const Path& target) {
+  ConvertOptions options;
+  options.source = source;
+  options.target = target;
+  options.to.container = *FindFormat("hdf5");
+  return options;
+}
+
 ConvertOptions FsdpToHf(const Path& source, const Path& target) {
   ConvertOptions options;
   options.source = source;
@@ -141,13 +155,15 @@ Result<Tree> ReadTree(Storage& storage, const Path& directory) {
 Result<std::string> ReadCheckpoint(Storage& storage, const Path& path) {
   CKPT_ASSIGN_OR_RETURN(const OpenedCheckpoint opened, OpenCheckpoint(storage, path));
   std::vector<Problem> problems = ValidateIndex(*opened.source);
-  const Path manifest_path = opened.path / std::string(kManifestName);
-  CKPT_ASSIGN_OR_RETURN(const std::string text,
-                        ReadSmallFile(storage, manifest_path, kMaxFileBytes));
-  CKPT_ASSIGN_OR_RETURN(const Manifest manifest, ParseManifest(text, manifest_path.string()));
-  CKPT_ASSIGN_OR_RETURN(const std::vector<Problem> differences,
-                        VerifyManifest(storage, opened.path, manifest));
-  problems.insert(problems.end(), differences.begin(), differences.end());
+  if (!opened.format->is_one_file) {
+    const Path manifest_path = opened.path / std::string(kManifestName);
+    CKPT_ASSIGN_OR_RETURN(const std::string text,
+                          ReadSmallFile(storage, manifest_path, kMaxFileBytes));
+    CKPT_ASSIGN_OR_RETURN(const Manifest manifest, ParseManifest(text, manifest_path.string()));
+    CKPT_ASSIGN_OR_RETURN(const std::vector<Problem> differences,
+                          VerifyManifest(storage, opened.path, manifest, KnownRunRoot()));
+    problems.insert(problems.end(), differences.begin(), differences.end());
+  }
   if (!problems.empty()) return Status(std::move(problems));
   std::vector<TensorDigest> digests;
   for (const GlobalTensor& tensor : opened.source->index().tensors()) {

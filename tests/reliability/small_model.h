@@ -21,9 +21,12 @@ struct SmallModelOptions {
 // config.json.
 Status WriteSmallModel(Storage& storage, const Path& directory, const SmallModelOptions& options);
 
-// Both ways of converting it, on one thread.
+// Ways of converting it, on one thread.
 ConvertOptions HfToFsdp(const Path& source, const Path& target);
+ConvertOptions HfToTorchDist(const Path& source, const Path& target);
 ConvertOptions FsdpToHf(const Path& source, const Path& target);
+// Every tensor under its own key, in one file.
+ConvertOptions ToHdf5(const Path& source, const Path& target);
 
 // Prepare and run.
 Result<ConvertReport> Convert(Storage& storage, const ConvertOptions& options);
@@ -33,7 +36,7 @@ using Tree = std::map<std::string, std::string>;
 Result<Tree> ReadTree(Storage& storage, const Path& directory);
 
 // What a reader of `path` makes of it: opens it, validates the index, compares every byte with the
-// manifest, which must be there, and digests every tensor as it is stored.
+// manifest, which must be there unless the format is one file, and digests every tensor as it is stored.
 Result<std::string> ReadCheckpoint(Storage& storage, const Path& path);
 
 }  // namespace ckpt::testing

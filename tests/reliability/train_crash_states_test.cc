@@ -56,9 +56,12 @@ struct Case {
   Flow flow;
   int ranks = 1;
   bool is_async = false;
+  const char* format = "fsdp_dtensor";
 };
 std::string NameOf(const Case& c) {
-  return fmt::format("{}{}On{}", c.flow.name, c.is_async ? "Async" : "", c.ranks);
+  const bool is_usual = c.format == Case().format;
+  return fmt::format("{}{}On{}{}", c.flow.name, c.is_async ? "Async" : "", c.ranks,
+                     is_usual ? "" : "InTorchDist");
 }
 void PrintTo(const Case& c, std::ostream* os) { *os << NameOf(c); }
 
@@ -68,12 +71,15 @@ std::vector<Case> Cases() {
     for (const int ranks : {1, 2, 4}) {
       for (const bool is_async : {false, true}) cases.push_back({flow, ranks, is_async});
     }
+    cases.push_back({flow, 2, false, "torch_dist"});
   }
   return cases;
 }
 
-layout::Configuration SettingsOf(const Flow& flow) {
-  return With(TinySettings(), {{"save", kRoot.string()}, {"keep_checkpoints", flow.keep}});
+layout::Configuration SettingsOf(const Case& c) {
+  return With(
+      TinySettings(),
+      {{"save", kRoot.string()}, {"keep_checkpoints", c.flow.keep}, {"save_format", c.format}});
 }
 
 class TrainCrashStatesTest : public ::testing::TestWithParam<Case> {
@@ -98,7 +104,7 @@ class TrainCrashStatesTest : public ::testing::TestWithParam<Case> {
   static Status SaveOn(CrashStorage& disk, std::span<const SavedState> saves, const Case& c,
                        Run& run) {
     CKPT_ASSIGN_OR_RETURN(SmallSessions sessions,
-                          SmallSessions::Create(disk, SettingsOf(c.flow), c.ranks));
+                          SmallSessions::Create(disk, SettingsOf(c), c.ranks));
     sessions.set_async_save(c.is_async);
     return sessions.Run([&](RankSession& session, HostGroup& world) -> Status {
       for (const auto& [state, iteration] : saves) {

@@ -120,6 +120,15 @@ class WatchedRank::WatchedStorage final : public Storage {
 class WatchedRank::WatchedWorld final : public trainer::HostGroup {
  public:
   WatchedWorld(trainer::HostGroup& behind, WatchedRank& rank) : behind_(behind), rank_(rank) {}
+  WatchedWorld(std::unique_ptr<trainer::HostGroup> separate, WatchedRank& rank)
+      : separate_(std::move(separate)), behind_(*separate_), rank_(rank) {
+    rank_.separate_ = separate_.get();
+  }
+  ~WatchedWorld() override {
+    if (separate_) rank_.separate_ = nullptr;
+  }
+  WatchedWorld(const WatchedWorld&) = delete;
+  WatchedWorld& operator=(const WatchedWorld&) = delete;
 
   [[nodiscard]] int rank() const override { return behind_.rank(); }
   [[nodiscard]] int size() const override { return behind_.size(); }
@@ -145,9 +154,18 @@ class WatchedRank::WatchedWorld final : public trainer::HostGroup {
   Result<std::unique_ptr<trainer::HostGroup>> Split(int color, int key) override {
     return behind_.Split(color, key);
   }
+  Result<std::unique_ptr<trainer::HostGroup>> Separate() override {
+    CKPT_ASSIGN_OR_RETURN(std::unique_ptr<trainer::HostGroup> separate, behind_.Separate());
+    return std::unique_ptr<trainer::HostGroup>(
+        std::make_unique<WatchedWorld>(std::move(separate), rank_));
+  }
   void Abort(const Status& why) override { behind_.Abort(why); }
+  [[nodiscard]] bool abort_ends_processes() const override {
+    return behind_.abort_ends_processes();
+  }
 
  private:
+  const std::unique_ptr<trainer::HostGroup> separate_;
   trainer::HostGroup& behind_;
   WatchedRank& rank_;
 };
@@ -162,7 +180,10 @@ WatchedRank::~WatchedRank() = default;
 
 void WatchedRank::Die() {
   if (is_dead_.exchange(true)) return;
-  behind_.Abort(Error(ErrorKind::kCancelled, "rank " + std::to_string(behind_.rank()) + " died"));
+  const Status why =
+      Error(ErrorKind::kCancelled, "rank " + std::to_string(behind_.rank()) + " died");
+  behind_.Abort(why);
+  if (trainer::HostGroup* const separate = separate_) separate->Abort(why);
 }
 
 Status WatchedRank::Announce(RankCall call) {

@@ -57,6 +57,7 @@ class WatchedRank {
   auto Make(RankCall::Kind kind, const Path& path, const Call& call) -> decltype(call());
 
   trainer::HostGroup& behind_;
+  std::atomic<trainer::HostGroup*> separate_ = nullptr;  // the group that the saves use
   const DiesAt dies_at_;
   std::atomic<bool> is_watched_ = false;
   std::atomic<bool> is_dead_ = false;

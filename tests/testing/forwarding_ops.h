@@ -21,7 +21,7 @@ class ForwardingOps : public trainer::Ops {
   using Gradient = trainer::Gradient;
   using MlaShape = trainer::MlaShape;
   using Queue = trainer::Queue;
-  using QkvShape = trainer::QkvShape;
+  using QkvForm = trainer::QkvForm;
   using RopeForm = trainer::RopeForm;
   using RouterForm = trainer::RouterForm;
   using SgdForm = trainer::SgdForm;
@@ -78,6 +78,10 @@ class ForwardingOps : public trainer::Ops {
                const Tensor& rstd) override {
     Around("RmsNorm", [&] { target_.RmsNorm(queue, x, weight, eps, y, rstd); });
   }
+  void AddRmsNorm(Queue& queue, const Tensor& x, const Tensor& delta, const Tensor& weight,
+                  double eps, const Tensor& sum, const Tensor& y, const Tensor& rstd) override {
+    Around("AddRmsNorm", [&] { target_.AddRmsNorm(queue, x, delta, weight, eps, sum, y, rstd); });
+  }
   void RmsNormBackward(Queue& queue, const Tensor& dy, const Tensor& x, const Tensor& weight,
                        const Tensor& rstd, bool accumulate, const Tensor& dx,
                        const Gradient& dweight) override {
@@ -99,23 +103,33 @@ class ForwardingOps : public trainer::Ops {
     Around("SwiGlu", [&] { target_.SwiGlu(queue, x, rows, y); });
   }
   void SwiGluBackward(Queue& queue, const Tensor& dy, const Tensor& x, const ActivationRows& rows,
-                      const Tensor& dx, const Tensor& drow_weights) override {
-    Around("SwiGluBackward", [&] { target_.SwiGluBackward(queue, dy, x, rows, dx, drow_weights); });
+                      const Tensor& dx, const Tensor& drow_weights,
+                      const Tensor& activated) override {
+    Around("SwiGluBackward",
+           [&] { target_.SwiGluBackward(queue, dy, x, rows, dx, drow_weights, activated); });
   }
   void Gelu(Queue& queue, const Tensor& x, const ActivationRows& rows, const Tensor& y) override {
     Around("Gelu", [&] { target_.Gelu(queue, x, rows, y); });
   }
   void GeluBackward(Queue& queue, const Tensor& dy, const Tensor& x, const ActivationRows& rows,
-                    const Tensor& dx, const Tensor& drow_weights) override {
-    Around("GeluBackward", [&] { target_.GeluBackward(queue, dy, x, rows, dx, drow_weights); });
+                    const Tensor& dx, const Tensor& drow_weights,
+                    const Tensor& activated) override {
+    Around("GeluBackward",
+           [&] { target_.GeluBackward(queue, dy, x, rows, dx, drow_weights, activated); });
   }
-  void SplitQkv(Queue& queue, const QkvShape& shape, const Tensor& qkv, const Tensor& q,
-                const Tensor& k, const Tensor& v) override {
-    Around("SplitQkv", [&] { target_.SplitQkv(queue, shape, qkv, q, k, v); });
+  void QkvPrepare(Queue& queue, const QkvForm& form, const Tensor& qkv, const Tensor& q,
+                  const Tensor& k, const Tensor& v, const Tensor& q_rstd,
+                  const Tensor& k_rstd) override {
+    Around("QkvPrepare", [&] { target_.QkvPrepare(queue, form, qkv, q, k, v, q_rstd, k_rstd); });
   }
-  void MergeQkv(Queue& queue, const QkvShape& shape, const Tensor& q, const Tensor& k,
-                const Tensor& v, const Tensor& qkv) override {
-    Around("MergeQkv", [&] { target_.MergeQkv(queue, shape, q, k, v, qkv); });
+  void QkvPrepareBackward(Queue& queue, const QkvForm& form, const Tensor& dq, const Tensor& dk,
+                          const Tensor& dv, const Tensor& qkv, const Tensor& q_rstd,
+                          const Tensor& k_rstd, const Tensor& dqkv, const Gradient& dq_norm,
+                          const Gradient& dk_norm) override {
+    Around("QkvPrepareBackward", [&] {
+      target_.QkvPrepareBackward(queue, form, dq, dk, dv, qkv, q_rstd, k_rstd, dqkv, dq_norm,
+                                 dk_norm);
+    });
   }
   void SplitMlaKv(Queue& queue, const MlaShape& shape, const Tensor& kv, const Tensor& k_rope,
                   const Tensor& k, const Tensor& v) override {
@@ -179,6 +193,12 @@ class ForwardingOps : public trainer::Ops {
                       const Tensor& dlogits) override {
     Around("RouterBackward",
            [&] { target_.RouterBackward(queue, form, scores, experts, dweights, dlogits); });
+  }
+  void RouterLogitsBackward(Queue& queue, const Tensor& dlogits, const Tensor& x,
+                            const Tensor& weight, const Tensor& dx,
+                            const Gradient& dweight) override {
+    Around("RouterLogitsBackward",
+           [&] { target_.RouterLogitsBackward(queue, dlogits, x, weight, dx, dweight); });
   }
   void RouterAuxLoss(Queue& queue, const RouterForm& form, const AuxLossForm& aux,
                      const Tensor& logits, const Tensor& scores, const Tensor& experts,

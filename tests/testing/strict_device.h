@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -15,7 +14,7 @@
 
 #include "core/base/check.h"
 #include "tests/testing/forwarding_device.h"
-#include "trainer/device/cpu/host_device.h"
+#include "tests/testing/forwarding_queue.h"
 
 namespace ckpt::testing {
 
@@ -56,25 +55,18 @@ class StrictDevice final : public ForwardingDevice {
   }
 
  private:
-  class StrictQueue final : public trainer::HostQueue {
+  class StrictQueue final : public ForwardingQueue {
    public:
-    StrictQueue(std::unique_ptr<trainer::Queue> queue, const StrictDevice& device)
-        : HostQueue(false), device_(device), queue_(std::move(queue)) {}
+    StrictQueue(std::unique_ptr<trainer::Queue> target, const StrictDevice& device)
+        : ForwardingQueue(std::move(target)), device_(device) {}
 
-    void Enqueue(std::function<Status()> work) override {
-      static_cast<HostQueue&>(*queue_).Enqueue(std::move(work));
-    }
-    trainer::Event Record() override { return queue_->Record(); }
-    void Wait(const trainer::Event& event) override { queue_->Wait(event); }
-    Status Await(const trainer::Event& event) override { return queue_->Await(event); }
     Status Synchronize() override {
       CKPT_CHECK(!device_.in_step_);
-      return queue_->Synchronize();
+      return ForwardingQueue::Synchronize();
     }
 
    private:
     const StrictDevice& device_;
-    const std::unique_ptr<trainer::Queue> queue_;
   };
 
   void CheckPinned(const void* host, std::uint64_t size_bytes) const {

@@ -79,11 +79,14 @@ void TellDecisions(const PreparedConversion& prepared, const ConvertCommand& com
   for (const auto& [name, value] : model.match.layout.choices) {
     naming += fmt::format(", {} {}", name, value);
   }
-  Tell(common, "model", fmt::format("family {}, named as {}", model.family->name, naming), streams);
+  Tell(common, "model",
+       model.family ? fmt::format("family {}, named as {}", model.family->name, naming)
+                    : "the tensors as they are stored, under their own keys",
+       streams);
   Tell(common, "side files", model.assets.empty() ? "none" : model.assets.string(), streams);
   Tell(common, "target",
        fmt::format("{}: {} tensors in {} chunks, {} files and {} side files",
-                   command.options.to.container->name, write.tensors.size(), write.items.size(),
+                   prepared.to.container->name, write.tensors.size(), write.items.size(),
                    write.files.size(), write.copies.size()),
        streams);
   if (write.compression) {

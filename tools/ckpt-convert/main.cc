@@ -35,17 +35,29 @@ struct Words {
   std::string mapping;
   std::string hf_assets;
   std::string compress;
+  std::string to;
   std::vector<std::string> rename;
   std::map<std::string, std::string> choices;
   bool no_verify = false;
 };
 
-// Verbs name formats of the registry only.
-const Format& ContainerOf(const ConvertVerb& verb) { return **FindFormat(verb.to); }
+// Verbs name formats of the registry only. Null: the verb does not say.
+const Format* ContainerOf(const ConvertVerb& verb) {
+  return verb.to.empty() ? nullptr : *FindFormat(verb.to);
+}
 
-// "--expert-layout" of the choice "expert_layout".
-std::string OptionOf(const NamingChoice& choice) {
-  std::string option = "--" + std::string(choice.name);
+// The formats that can be written.
+std::vector<std::string> WrittenFormats() {
+  std::vector<std::string> names;
+  for (const Format* format : Formats()) {
+    if (format->plan_weights != nullptr) names.emplace_back(format->name);
+  }
+  return names;
+}
+
+// "--expert-layout" of the name "expert_layout".
+std::string OptionOf(std::string_view name) {
+  std::string option = "--" + std::string(name);
   std::ranges::replace(option, '_', '-');
   return option;
 }
@@ -71,26 +83,48 @@ void AddTargetOptions(CLI::App& app, const ConvertVerb& verb, ConvertCommand& co
                  "these [none]")
       ->check(CLI::Range(1, 1000))
       ->option_text("N");
-  if (MayChooseNaming(ContainerOf(verb))) {
-    app.add_option("--naming", command.options.to.naming,
-                   "What tensors are called: a naming of the layout table [the format's usual one]")
+  const Format* const container = ContainerOf(verb);
+  if (container == nullptr) {
+    app.add_option("--to", words.to, "Format of the target [the one that the source was made from]")
+        ->check(CLI::IsMember(WrittenFormats()))
+        ->option_text(fmt::format("{}", fmt::join(WrittenFormats(), "|")));
+  }
+  if (container != nullptr && container->can_link) {
+    app.add_flag("--link", command.options.link,
+                 "Copy no tensor: show those of the source where they lie, by absolute paths");
+  }
+  if (container == nullptr || MayChooseNaming(*container)) {
+    app.add_option(
+           "--naming", command.options.to.naming,
+           "What tensors are called: a naming of the layout table [the format's usual one, else as "
+           "in the source]")
         ->check(RefuseEmpty)
         ->option_text("NAME");
   }
-  const KnownNaming* naming = FindNaming(ContainerOf(verb).usual_naming);
+  if (container != nullptr && !container->generations.empty()) {
+    const auto forms = container->generations;
+    const std::vector<std::string> values(forms.begin(), forms.end());
+    app.add_option(OptionOf(fmt::format("{}_generation", container->name)),
+                   command.options.to.generation,
+                   fmt::format("Which versions of its software can read it [{}]", values.front()))
+        ->check(CLI::IsMember(values))
+        ->option_text(fmt::format("{}", fmt::join(values, "|")));
+  }
+  const KnownNaming* naming = container == nullptr ? nullptr : FindNaming(container->usual_naming);
   if (naming == nullptr) return;
   for (const NamingChoice& choice : naming->choices) {
     std::string& word = words.choices[std::string(choice.name)];
     word = choice.preset;
     if (choice.purpose.empty()) continue;
     const std::vector<std::string> values(choice.values.begin(), choice.values.end());
-    app.add_option(OptionOf(choice), word, std::string(choice.purpose))
+    app.add_option(OptionOf(choice.name), word, std::string(choice.purpose))
         ->check(CLI::IsMember(values))
         ->option_text(fmt::format("{}", fmt::join(values, "|")));
   }
 }
 
-void AddSourceOptions(CLI::App& app, ConvertCommand& command, Words& words) {
+void AddSourceOptions(CLI::App& app, const ConvertVerb& verb, ConvertCommand& command,
+                      Words& words) {
   app.add_option("--hf-assets", words.hf_assets,
                  "Directory with config.json and tokenizer, if the source has none")
       ->option_text("DIR");
@@ -109,6 +143,11 @@ void AddSourceOptions(CLI::App& app, ConvertCommand& command, Words& words) {
       ->option_text("GLOB ...");
   app.add_option("--rename", words.rename, "Take a source key for another one")
       ->option_text("OLD=NEW ...");
+  const Format* const container = ContainerOf(verb);
+  if (container == nullptr || container->run != nullptr) {
+    app.add_flag("--weights-only", command.options.weights_only,
+                 "Of a training run, leave out the optimizer and all else");
+  }
   app.add_flag("--allow-missing", command.options.model.allow_missing,
                "Continue without tensors that the family needs and the source lacks");
 }
@@ -146,10 +185,17 @@ Status Complete(const ConvertVerb& verb, const Words& words, ConvertCommand& com
   options.source = words.source;
   options.target = words.target;
   options.model.naming = verb.from;
-  options.to.container = &ContainerOf(verb);
+  options.to.container = ContainerOf(verb);
+  if (!words.to.empty()) {
+    CKPT_ASSIGN_OR_RETURN(options.to.container, FindFormat(words.to));
+  }
   options.verify = !words.no_verify;
-  for (const ConvertVerb& other : kConvertVerbs) {
-    options.model.verbs.emplace(other.from, other.name);
+  // For a source of another kind: the verb that makes the same of it, else any.
+  for (const bool same : {true, false}) {
+    for (const ConvertVerb& other : kConvertVerbs) {
+      if (other.from.empty() || (other.to == verb.to) != same) continue;
+      options.model.verbs.emplace(other.from, other.name);
+    }
   }
   options.model.assets = words.hf_assets;
   options.model.model_type = words.model_type;
@@ -198,9 +244,14 @@ ExitCode Main(const std::vector<std::string>& args, Streams& streams) {
     Parsed& p = parsed[v];
     p.app = app.add_subcommand(std::string(verb.name), std::string(verb.purpose));
     p.app->add_option("SRC", p.words.source, "The checkpoint to convert")->required();
-    p.app->add_option("DST", p.words.target, "The directory to create")->required();
+    const Format* const container = ContainerOf(verb);
+    const bool is_file = container != nullptr && container->is_one_file;
+    p.app
+        ->add_option("DST", p.words.target,
+                     is_file ? "The file to create" : "The directory to create")
+        ->required();
     AddTargetOptions(*p.app, verb, p.command, p.words);
-    AddSourceOptions(*p.app, p.command, p.words);
+    AddSourceOptions(*p.app, verb, p.command, p.words);
     AddRunOptions(*p.app, p.command, p.words);
     const std::vector<std::string> examples(verb.examples.begin(), verb.examples.end());
     AddExamples(*p.app, examples);

@@ -156,10 +156,9 @@ Status VerifyCopy(Storage& storage, const Job& job, const Path& copy, ProgressSi
   CKPT_ASSIGN_OR_RETURN(
       std::vector<Problem> problems,
       VerifyManifest(
-          storage, copy, job.manifest(),
+          storage, copy, job.manifest(), KnownRunRoot(),
           {.threads = job.threads,
            .on_progress = [&](std::uint64_t bytes) { progress.OnDone(kManifestName, bytes); },
-           .root = &KnownRunRoot(),
            .stop = job.stop}));
   const std::optional<std::size_t> tracker = job.manifest().FindTracker();
   std::erase_if(problems, [&](const Problem& problem) {
@@ -186,10 +185,10 @@ Result<Diagnosis> Diagnose(Storage& storage, const Job& job, ProgressSink& progr
   ckpt::VerifyOptions options{
       .threads = job.threads,
       .on_progress = [&](std::uint64_t bytes) { progress.OnDone(kManifestName, bytes); },
-      .root = &KnownRunRoot(),
       .stop = job.stop};
   AnnounceReading("check", job, progress);
-  Result<Damage> damage = FindDamage(storage, job.directory, job.manifest(), options);
+  Result<Damage> damage =
+      FindDamage(storage, job.directory, job.manifest(), KnownRunRoot(), options);
   if (damage.ok()) {
     RepairPlan plan = PlanRepair(job.manifest(), *damage);
     return Diagnosis{*std::move(damage), std::move(plan)};
@@ -197,8 +196,8 @@ Result<Diagnosis> Diagnose(Storage& storage, const Job& job, ProgressSink& progr
   if (damage.status().kind() != ErrorKind::kIo) return std::move(damage).status();
   options.unreadable_is_damage = true;
   AnnounceReading("check", job, progress);
-  CKPT_ASSIGN_OR_RETURN(Damage readable,
-                        FindDamage(storage, job.directory, job.manifest(), options));
+  CKPT_ASSIGN_OR_RETURN(
+      Damage readable, FindDamage(storage, job.directory, job.manifest(), KnownRunRoot(), options));
   RepairPlan plan = PlanRepair(job.manifest(), readable);
   if (!plan.beyond_repair.empty()) return std::move(damage).status();
   return Diagnosis{std::move(readable), std::move(plan)};

@@ -91,13 +91,11 @@ Result<std::optional<ManifestCheck>> Compare(Storage& storage, const Path& check
   if (!manifest) return std::optional<ManifestCheck>();
   for (const ManifestFile& file : manifest->files) check.checked_bytes += file.size_bytes;
   progress.OnPhase("compare", check.checked_bytes, manifest->files.size());
-  CKPT_ASSIGN_OR_RETURN(
-      Damage damage,
-      FindDamage(
-          storage, directory, *manifest,
-          {.threads = threads,
-           .on_progress = [&](std::uint64_t bytes) { progress.OnDone(kManifestName, bytes); },
-           .root = &KnownRunRoot()}));
+  CKPT_ASSIGN_OR_RETURN(Damage damage,
+                        FindDamage(storage, directory, *manifest, KnownRunRoot(),
+                                   {.threads = threads, .on_progress = [&](std::uint64_t bytes) {
+                                      progress.OnDone(kManifestName, bytes);
+                                    }}));
   if (!is_whole) damage.leftovers.clear();  // the other files of the directory
   for (Finding& finding : Describe(*manifest, damage, index)) {
     check.findings.push_back(std::move(finding));

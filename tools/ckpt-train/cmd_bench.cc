@@ -10,7 +10,7 @@
 
 #include "core/exec/task_pool.h"
 #include "tools/cli/reporting.h"
-#include "trainer/backend/backend.h"
+#include "trainer/backend/backend_options.h"
 #include "trainer/bench/bench_model.h"
 #include "trainer/bench/bench_run.h"
 #include "trainer/comm/world.h"
@@ -20,6 +20,8 @@
 
 namespace ckpt::train {
 namespace {
+
+constexpr std::int64_t kLedgerSteps = 5;
 
 // The model's settings, and a step of one micro-batch a rank in bfloat16; those that were given
 // stand over them.
@@ -63,6 +65,7 @@ Result<cli::ExitCode> RunBench(const BenchOptions& options, Storage& storage,
   const int threads = options.common.threads == 0 ? DefaultThreads() : options.common.threads;
   const BenchPlan plan = {.warmup = options.warmup,
                           .steps = options.steps,
+                          .ledger_steps = options.ledger ? kLedgerSteps : 0,
                           .tokens = {.seed = static_cast<std::uint32_t>(run.train.seed),
                                      .vocab_size = run.train.model.vocab_size,
                                      .seq = run.train.seq_length,
@@ -74,14 +77,11 @@ Result<cli::ExitCode> RunBench(const BenchOptions& options, Storage& storage,
       {.num_ranks = options.run.ranks == 0 ? num_ranks : options.run.ranks,
        .from_threads = run.train.overlaps()},
       [&](trainer::HostGroup& world) -> Status {
-        CKPT_ASSIGN_OR_RETURN(const trainer::Backend backend,
-                              trainer::MakeBackend({.name = options.run.device,
-                                                    .threads = std::max(1, threads / num_ranks),
-                                                    .fixed_order = run.train.reduction ==
-                                                                   trainer::Reduction::kCanonical,
-                                                    .compute = run.train.precision.compute,
-                                                    .overlaps = run.train.overlaps()},
-                                                   world));
+        CKPT_ASSIGN_OR_RETURN(
+            const trainer::Backend backend,
+            trainer::MakeBackend(trainer::BackendOptionsOf(run.train, options.run.device,
+                                                           std::max(1, threads / num_ranks)),
+                                 world));
         CKPT_ASSIGN_OR_RETURN(
             const auto trainer,
             trainer::RankTrainer::Create(
@@ -101,7 +101,7 @@ Result<cli::ExitCode> RunBench(const BenchOptions& options, Storage& storage,
       .seq = plan.tokens.seq,
       .tokens_of_rank = plan.tokens.seq * plan.tokens.rows_of_rank,
       .flops_per_token = trainer::TrainingFlopsPerToken(run.train.model, plan.tokens.seq),
-      .peak_flops = options.peak_tflops * 1e12,
+      .peak_flops = options.peak_tflops > 0 ? options.peak_tflops * 1e12 : times->peak_flops,
       .times = *std::move(times)};
   streams.out.Write(options.common.json ? BenchJson(report) : BenchText(report));
   return cli::ExitCode::kDone;

@@ -22,7 +22,8 @@ struct BenchOptions {
   std::int64_t seq = 4096;
   std::int64_t warmup = 10;
   std::int64_t steps = 30;
-  double peak_tflops = 0;  // 0: not known, and no MFU is printed
+  double peak_tflops = 0;  // 0: what the device says; if it does not, no MFU is printed
+  bool ledger = false;     // record kLedgerSteps steps more
   bool print_config = false;
 };
 

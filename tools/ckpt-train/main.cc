@@ -204,9 +204,11 @@ CLI::App* AddBench(CLI::App& app, BenchOptions& options) {
       ->check(CLI::Range(1, kMaxExperimentSteps))
       ->option_text("N");
   verb->add_option("--peak-tflops", options.peak_tflops,
-                   "What a rank's device can do; gives the MFU")
+                   "What a rank's device can do; gives the MFU [known of some GPUs]")
       ->check(CLI::PositiveNumber)
       ->option_text("X");
+  verb->add_flag("--ledger", options.ledger,
+                 "Record 5 steps more: which kernels ran, and for how long (GPU)");
   cli::AddReadingOptions(*verb, options.common);
   cli::AddOutputOptions(*verb, options.common);
   cli::AddExamples(*verb,

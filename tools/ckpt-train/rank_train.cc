@@ -99,7 +99,8 @@ Result<TrainedRank> TrainOnRank(const TrainInput& input, trainer::HostGroup& wor
                   .batches = batches,
                   .valid = valid ? &*valid : nullptr,
                   .observer = is_first ? &input.log : nullptr,
-                  .is_stop_asked = input.is_stop_asked},
+                  .is_stop_asked = input.is_stop_asked,
+                  .ideal_step_ms = session->ideal_step_ms()},
                  start);
   CKPT_ASSIGN_OR_RETURN(trained.end, loop.Run());
   if (input.wants_digest) {

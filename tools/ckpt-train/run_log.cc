@@ -18,6 +18,7 @@ std::vector<Scalar> ScalarsOf(const StepMetrics& metrics) {
                                  {"lr", metrics.lr},
                                  {"tokens_per_s", metrics.tokens_per_s()},
                                  {"peak_bytes", static_cast<double>(metrics.peak_bytes)}};
+  if (metrics.mfu) scalars.push_back({"mfu", *metrics.mfu});
   if (metrics.experts) {
     scalars.push_back({"aux_loss", metrics.aux_loss});
     scalars.push_back({"expert_load_max", metrics.experts->most});

@@ -1,4 +1,5 @@
-# The CUDA toolkit, cuDNN, and cuDNN's frontend, which is headers alone. `tools/dev/setup --cuda` brings what is missing.
+# The CUDA toolkit, cuDNN, and what is headers alone: cuDNN's frontend and CUTLASS. `tools/dev/setup --cuda` brings what is
+# missing.
 #
 # Kernels are compiled for one architecture, Hopper with its own instructions unless CMAKE_CUDA_ARCHITECTURES says otherwise.
 
@@ -21,3 +22,8 @@ add_library(ckpt::cudnn ALIAS ckpt_cudnn)
 target_include_directories(ckpt_cudnn SYSTEM INTERFACE ${CKPT_CUDNN_FRONTEND} ${CUDAToolkit_INCLUDE_DIRS})
 target_compile_definitions(ckpt_cudnn INTERFACE CUDNN_FRONTEND_SKIP_JSON_LIB)
 target_link_libraries(ckpt_cudnn INTERFACE ${CKPT_CUDNN} CUDA::cudart_static CUDA::nvrtc)
+
+find_path(CKPT_CUTLASS cutlass/cutlass.h REQUIRED HINTS ${CKPT_CUDA_DIR}/cutlass_library/source/include)
+add_library(ckpt_cutlass INTERFACE)
+add_library(ckpt::cutlass ALIAS ckpt_cutlass)
+target_include_directories(ckpt_cutlass SYSTEM INTERFACE ${CKPT_CUTLASS})

@@ -24,6 +24,7 @@ struct BackendOptions {
   int threads = 1;
   // A token gets the same numbers in every batch (Reduction::kCanonical).
   bool fixed_order = false;
+  bool deterministic = false;       // see TrainConfig
   DType compute = DType::kFloat32;  // of weights and activations
   // Queues run in parallel with each other and with the rank's thread. Then a world of processes
   // needs WorldOptions::from_threads.

@@ -17,6 +17,38 @@ double Milliseconds(Clock::duration time) {
   return std::chrono::duration<double, std::milli>(time).count();
 }
 
+// Trains step after step with the benchmark's tokens.
+class Steps {
+ public:
+  Steps(const BenchPlan& plan, trainer::RankTrainer& trainer, int rank)
+      : plan_(plan), trainer_(trainer), rank_(rank) {}
+
+  // Runs `count` more steps, as many at once as the trainer takes; `body(report, time)` is called as
+  // each ends, with the time since the one before. None is in flight at the end.
+  template <typename Body>
+  Status Run(std::int64_t count, const Body& body) {
+    const std::int64_t end = enqueued_ + count;
+    Clock::time_point start = Clock::now();
+    for (std::int64_t step = 0; step < count; ++step) {
+      while (enqueued_ < end && trainer_.num_in_flight() < trainer_.max_in_flight()) {
+        const trainer::HostMicroBatch batch = plan_.tokens.At(enqueued_++, rank_);
+        CKPT_RETURN_IF_ERROR(trainer_.Enqueue({&batch, 1}, {}));
+      }
+      CKPT_ASSIGN_OR_RETURN(const trainer::StepReport report, trainer_.Collect());
+      const Clock::time_point now = Clock::now();
+      body(report, now - start);
+      start = now;
+    }
+    return OkStatus();
+  }
+
+ private:
+  const BenchPlan& plan_;
+  trainer::RankTrainer& trainer_;
+  const int rank_;
+  std::int64_t enqueued_ = 0;
+};
+
 }  // namespace
 
 double BenchTimes::median_ms() const {
@@ -27,33 +59,40 @@ double BenchTimes::median_ms() const {
 }
 
 Result<BenchTimes> TimeSteps(const BenchPlan& plan, trainer::RankTrainer& trainer,
-                             const trainer::Device& device, int rank, ProgressSink* progress) {
+                             trainer::Device& device, int rank, ProgressSink* progress) {
   CKPT_RETURN_IF_ERROR(
       trainer.SetWeights([&](const trainer::ParamSpec& spec, std::int64_t row_begin,
                              std::int64_t rows, std::span<float> values) {
         return FillBenchWeights(trainer.config().model, plan.tokens.seed, spec, row_begin, rows,
                                 values);
       }));
-  const std::int64_t all = plan.warmup + plan.steps;
-  if (progress != nullptr) progress->OnPhase("bench", static_cast<std::uint64_t>(all), 0);
-  BenchTimes times;
-  std::int64_t enqueued = 0;
-  Clock::time_point start = Clock::now();  // of the step that is collected next
-  for (std::int64_t step = 0; step < all; ++step) {
-    while (enqueued < all && trainer.num_in_flight() < trainer.max_in_flight()) {
-      const trainer::HostMicroBatch batch = plan.tokens.At(enqueued++, rank);
-      CKPT_RETURN_IF_ERROR(trainer.Enqueue({&batch, 1}, {}));
-    }
-    CKPT_ASSIGN_OR_RETURN(const trainer::StepReport report, trainer.Collect());
-    const Clock::time_point end = Clock::now();
-    if (step >= plan.warmup) times.step_ms.push_back(Milliseconds(end - start));
-    start = end;
-    times.losses.push_back(report.loss);
-    if (progress != nullptr) progress->OnDone("step", 1);
+  // Before the steps: a device that keeps no record says so at once.
+  if (plan.ledger_steps > 0) CKPT_RETURN_IF_ERROR(device.RecordWork().status());
+  const std::int64_t timed = plan.warmup + plan.steps;
+  if (progress != nullptr) {
+    progress->OnPhase("bench", static_cast<std::uint64_t>(timed + plan.ledger_steps), 0);
   }
+  BenchTimes times;
+  Steps steps(plan, trainer, rank);
+  std::int64_t done = 0;
+  CKPT_RETURN_IF_ERROR(
+      steps.Run(timed, [&](const trainer::StepReport& report, Clock::duration time) {
+        if (done++ >= plan.warmup) times.step_ms.push_back(Milliseconds(time));
+        times.losses.push_back(report.loss);
+        if (progress != nullptr) progress->OnDone("step", 1);
+      }));
   for (std::size_t use = 0; use < times.peak_bytes.size(); ++use) {
     times.peak_bytes[use] = device.usage(static_cast<trainer::MemoryUse>(use)).peak_bytes;
   }
+  times.peak_flops = device.PeakFlops(trainer.config().precision.compute);
+  if (plan.ledger_steps == 0) return times;
+  CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<trainer::WorkRecord> record, device.RecordWork());
+  CKPT_RETURN_IF_ERROR(steps.Run(
+      plan.ledger_steps, [&](const trainer::StepReport& /*report*/, Clock::duration /*time*/) {
+        if (progress != nullptr) progress->OnDone("step", 1);
+      }));
+  CKPT_ASSIGN_OR_RETURN(const std::vector<trainer::DeviceWork> work, record->Finish());
+  times.ledger = MakeLedger(work, plan.ledger_steps);
   return times;
 }
 
@@ -86,7 +125,18 @@ std::string BenchJson(const BenchReport& report) {
     json.Key(trainer::MemoryUseName(static_cast<trainer::MemoryUse>(use)))
         .Int(times.peak_bytes[use]);
   }
-  json.End().End();
+  json.End();
+  if (times.ledger) {
+    const Ledger& ledger = *times.ledger;
+    json.Key("ledger").BeginObject().Key("step_ms").Double(ledger.step_ms);
+    json.Key("gaps_ms").Double(ledger.gaps_ms()).Key("kernels").BeginArray();
+    for (const LedgerLine& line : ledger.lines) {
+      json.BeginObject().Key("kernel").Text(line.kernel).Key("calls").Double(line.calls);
+      json.Key("ms").Double(line.busy_ms).Key("share").Double(line.share).End();
+    }
+    json.End().End();
+  }
+  json.End();
   return json.Take() + "\n";
 }
 
@@ -106,8 +156,9 @@ std::string BenchText(const BenchReport& report) {
   }
   text += fmt::format("\nmemory    {:.2f} GiB at most\n",
                       static_cast<double>(peak_bytes) / static_cast<double>(1U << 30U));
-  text +=
-      fmt::format("loss      {:.6f} at first, {:.6f} at last\n", times.losses.front(), times.losses.back());
+  text += fmt::format("loss      {:.6f} at first, {:.6f} at last\n", times.losses.front(),
+                      times.losses.back());
+  if (times.ledger) text += "\n" + LedgerText(*times.ledger);
   return text;
 }
 

@@ -4,12 +4,14 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/base/result.h"
 #include "core/exec/progress.h"
 #include "trainer/bench/bench_model.h"
+#include "trainer/bench/ledger.h"
 #include "trainer/device/device.h"
 #include "trainer/step/rank_trainer.h"
 
@@ -18,6 +20,7 @@ namespace ckpt::train {
 struct BenchPlan {
   std::int64_t warmup = 10;  // steps before the timed ones
   std::int64_t steps = 30;
+  std::int64_t ledger_steps = 0;  // after the timed ones, with a record of the device's work
   BenchTokens tokens;
 };
 
@@ -26,14 +29,17 @@ struct BenchTimes {
   std::vector<double> losses;   // of all steps, in order, those before the timed ones too
   // The peak of each use of memory on this rank.
   std::array<std::uint64_t, trainer::kNumMemoryUses> peak_bytes{};
+  std::optional<Ledger> ledger;  // with ledger_steps
+  double peak_flops = 0;         // Device::PeakFlops
 
   [[nodiscard]] double median_ms() const;
 };
 
 // Sets the benchmark's weights, then trains. Every rank calls it with the same plan.
-// `progress` counts steps; null: none. Errors: those of FillBenchWeights and RankTrainer.
+// `progress` counts steps; null: none. Errors: those of FillBenchWeights, RankTrainer and
+// Device::RecordWork.
 Result<BenchTimes> TimeSteps(const BenchPlan& plan, trainer::RankTrainer& trainer,
-                             const trainer::Device& device, int rank, ProgressSink* progress);
+                             trainer::Device& device, int rank, ProgressSink* progress);
 
 struct BenchReport {
   std::string model;

@@ -6,7 +6,8 @@
 #include <vector>
 
 #include "trainer/backend/backend.h"
-#include "trainer/check/whole_gradients.h"
+#include "trainer/backend/backend_options.h"
+#include "trainer/check/internal/whole_gradients.h"
 #include "trainer/run/initial_weights.h"
 #include "trainer/step/rank_trainer.h"
 
@@ -47,10 +48,7 @@ Result<std::vector<float>> GatherLogits(RankTrainer& trainer, trainer::HostGroup
 Result<Computed> ComputeOnRank(const CheckInput& input, trainer::HostGroup& world) {
   CKPT_ASSIGN_OR_RETURN(
       const trainer::Backend backend,
-      trainer::MakeBackend({.name = input.device,
-                            .threads = input.threads,
-                            .fixed_order = input.config.reduction == trainer::Reduction::kCanonical,
-                            .compute = input.config.precision.compute},
+      trainer::MakeBackend(trainer::BackendOptionsOf(input.config, input.device, input.threads),
                            world));
   CKPT_ASSIGN_OR_RETURN(
       const std::unique_ptr<RankTrainer> trainer,

@@ -58,11 +58,15 @@ class HostGroup {
 
   // The group of the ranks that give the same `color`, ordered by (`key`, rank).
   virtual Result<std::unique_ptr<HostGroup>> Split(int color, int key) = 0;
+  // A group of the same ranks in a world of its own: `Abort` of this world does not reach it. For
+  // what the ranks must still do together after one of them failed.
+  virtual Result<std::unique_ptr<HostGroup>> Separate() = 0;
 
   // Gives up: every waiting and later call of any rank of the whole world ends with a kCancelled
   // that carries `why`. Where ranks are processes, there is no way to tell the others, so all
   // processes end.
   virtual void Abort(const Status& why) = 0;
+  [[nodiscard]] virtual bool abort_ends_processes() const = 0;
 };
 
 }  // namespace ckpt::trainer

@@ -78,7 +78,9 @@ class MpiHostGroup final : public HostGroup {
         .Hint("start one process, whose threads are the ranks");
   }
   Result<std::unique_ptr<HostGroup>> Split(int color, int key) override;
+  Result<std::unique_ptr<HostGroup>> Separate() override;
   void Abort(const Status& why) override;
+  [[nodiscard]] bool abort_ends_processes() const override { return true; }
 
  private:
   MPI_Comm comm_;
@@ -158,12 +160,18 @@ Result<std::unique_ptr<HostGroup>> MpiHostGroup::Split(int color, int key) {
   return std::unique_ptr<HostGroup>(std::make_unique<MpiHostGroup>(comm));
 }
 
+Result<std::unique_ptr<HostGroup>> MpiHostGroup::Separate() {
+  MPI_Comm comm = MPI_COMM_NULL;
+  CKPT_RETURN_IF_ERROR(MpiStatus(MPI_Comm_dup(comm_, &comm), "MPI_Comm_dup"));
+  return std::unique_ptr<HostGroup>(std::make_unique<MpiHostGroup>(comm));
+}
+
 // The only place of the trainer that prints. MPI ends this process too, so no caller could report
 // the reason.
 void MpiHostGroup::Abort(const Status& why) {
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  std::fprintf(stderr, "rank %d gave up: %s\n", rank, why.ToString().c_str());
+  std::fprintf(stderr, "rank %d gave up: %s\n", rank, InOneLine(why).c_str());
   std::fflush(stderr);
   constexpr int kFailed = 3;  // the tools' exit code for a failure
   MPI_Abort(MPI_COMM_WORLD, kFailed);
@@ -222,10 +230,13 @@ void SpeakerVote::AwaitTurn(ErrorKind failure) {
   using std::chrono::milliseconds;
   constexpr milliseconds kOthersCome(500);  // the time for all to come if they fail alike
   constexpr milliseconds kBetweenTurns(100);
+  constexpr milliseconds kLastTurn(2000);  // however many ranks there are
   // A rank that failed because of another one should not speak first.
   constexpr milliseconds kCauseSpeaks(5000);
   is_cause_ = failure == ErrorKind::kCancelled ? 0 : 1;
-  const milliseconds patience = is_cause_ == 0 ? kCauseSpeaks : kOthersCome + rank_ * kBetweenTurns;
+  const milliseconds turn =
+      std::min(rank_ * kBetweenTurns, rank_ * kLastTurn / static_cast<int>(are_causes_.size()));
+  const milliseconds patience = is_cause_ == 0 ? kCauseSpeaks : kOthersCome + turn;
   if (!HaveAllCome(std::chrono::steady_clock::now() + patience)) return;
   const auto first = std::ranges::find(are_causes_, 1);
   const auto speaker = first == are_causes_.end() ? 0 : first - are_causes_.begin();

@@ -14,7 +14,6 @@
 #include "trainer/comm/internal/thread_group.h"
 
 namespace ckpt::trainer {
-namespace {
 
 // All groups of one world, so that giving up reaches each of them.
 class ThreadWorld {
@@ -54,6 +53,8 @@ class ThreadWorld {
   Status cancelled_ CKPT_GUARDED_BY(mutex_);
 };
 
+namespace {
+
 void CopyBytes(const std::byte* from, std::byte* to, std::uint64_t size_bytes) {
   if (from != to && size_bytes != 0) std::memcpy(to, from, size_bytes);
 }
@@ -69,7 +70,9 @@ class ThreadHostGroup final : public HostGroup {
   [[nodiscard]] int size() const override { return group_->size(); }
   Result<std::shared_ptr<RankShared>> Share(std::shared_ptr<RankShared> mine) override;
   Result<std::unique_ptr<HostGroup>> Split(int color, int key) override;
+  Result<std::unique_ptr<HostGroup>> Separate() override;
   void Abort(const Status& why) override { world_->Abort(why); }
+  [[nodiscard]] bool abort_ends_processes() const override { return false; }
 
   Status Exchange(ByteSpan mine, MutableByteSpan all) override;
   Status ExchangeParts(ByteSpan full, const UseParts& use) override;
@@ -145,6 +148,21 @@ Result<std::unique_ptr<HostGroup>> ThreadHostGroup::Split(int color, int key) {
   group_->Part();
   return std::unique_ptr<HostGroup>(
       std::make_unique<ThreadHostGroup>(world_, made, static_cast<int>(own)));
+}
+
+Result<std::unique_ptr<HostGroup>> ThreadHostGroup::Separate() {
+  std::shared_ptr<ThreadWorld> world;
+  std::shared_ptr<ThreadGroup> group;
+  if (rank_ == 0) {
+    world = std::make_shared<ThreadWorld>(size());
+    group = world->MakeGroup(size());
+  }
+  CKPT_RETURN_IF_ERROR(
+      group_->Meet(rank_, {.call = "Separate", .made = &group, .made_world = &world}));
+  const std::shared_ptr<ThreadWorld> made_world = *group_->shown(0).made_world;
+  const std::shared_ptr<ThreadGroup> made = *group_->shown(0).made;
+  group_->Part();
+  return std::unique_ptr<HostGroup>(std::make_unique<ThreadHostGroup>(made_world, made, rank_));
 }
 
 }  // namespace

@@ -48,6 +48,11 @@ Buffer::~Buffer() {
 
 void PinnedReturn::operator()(void* data) const { device->FreePinned(data); }
 
+Result<std::unique_ptr<WorkRecord>> Device::RecordWork() {
+  return Error(ErrorKind::kUnsupported, "this device keeps no record of its work")
+      .Hint("--device cuda does");
+}
+
 void Device::ResetPeaks() {
   for (MemoryUsage& usage : usage_) usage.peak_bytes = usage.current_bytes;
 }

@@ -9,8 +9,10 @@
 #include <string_view>
 
 #include "core/base/result.h"
+#include "core/tensor/dtype.h"
 #include "trainer/device/queue.h"
 #include "trainer/device/tensor.h"
+#include "trainer/device/work_record.h"
 
 namespace ckpt::trainer {
 
@@ -98,6 +100,10 @@ class Device {
   // gains nothing by enqueueing ahead of what it needs.
   [[nodiscard]] virtual bool is_asynchronous() const = 0;
 
+  // Floating-point operations that the device can do in a second in matrix products of `compute`, by
+  // its maker's figures; 0: not known.
+  [[nodiscard]] virtual double PeakFlops(DType /*compute*/) const { return 0; }
+
   // Enqueue a copy between this device's memory and the host's. `host` stays valid until the queue
   // has run it. If `host` is not pinned, the call may block until then.
   virtual void CopyToHost(Queue& queue, const Tensor& from, void* host) = 0;
@@ -111,6 +117,9 @@ class Device {
   // may start only at EndBatch. Use CollectiveBatch.
   virtual void BeginBatch() {}
   virtual void EndBatch() {}
+
+  // Records what all queues run from now on. Errors: kUnsupported, kSystem.
+  virtual Result<std::unique_ptr<WorkRecord>> RecordWork();
 
   [[nodiscard]] const MemoryUsage& usage(MemoryUse use) const {
     return usage_[static_cast<std::size_t>(use)];

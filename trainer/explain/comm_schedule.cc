@@ -130,7 +130,7 @@ Collectives TokenExchanges(const TrainConfig& config) {
                                 ? tokens * ranks
                                 : tokens * config.model.moe->router.topk;
   // To the experts and back, in both passes. A recomputation ends at the experts.
-  const std::int64_t calls = (config.recompute ? 5 : 4) * layers;
+  const std::int64_t calls = (config.recompute == trainer::Recompute::kLayers ? 5 : 4) * layers;
   return {.calls = calls,
           .bytes = static_cast<std::uint64_t>(calls) *
                    BytesOf(rows * config.model.hidden_size, config.precision.compute)};

@@ -91,14 +91,21 @@ Result<MetricsLog> MetricsLog::Take(Storage& storage, const Path& path) {
   if (!directory.empty()) {
     CKPT_ASSIGN_OR_RETURN(log.directories_, MadeDirectories::Make(storage, directory));
   }
-  Result<std::unique_ptr<WritableFile>> file = storage.Create(path);
-  const bool is_made = file.ok();
-  const bool is_there = !file.ok() && file.status().kind() == ErrorKind::kAlreadyExists;
-  if (is_there) file = storage.OpenForUpdate(path);
-  CKPT_ASSIGN_OR_RETURN(log.file_, std::move(file));
-  CKPT_RETURN_IF_ERROR(log.file_->Lock());
-  log.is_made_ = is_made;  // only now: a run that was faster may hold the file
-  return log;
+  // A run that ends without a line removes its file, perhaps between any two of these calls.
+  while (true) {
+    Result<std::unique_ptr<WritableFile>> file = storage.Create(path);
+    const bool is_made = file.ok();
+    if (!is_made && file.status().kind() == ErrorKind::kAlreadyExists) {
+      file = storage.OpenForUpdate(path);
+      if (!file.ok() && file.status().kind() == ErrorKind::kNotFound) continue;
+    }
+    CKPT_ASSIGN_OR_RETURN(log.file_, std::move(file));
+    const Status locked = log.file_->Lock();
+    if (!locked.ok() && locked.kind() == ErrorKind::kNotFound) continue;
+    CKPT_RETURN_IF_ERROR(locked);
+    log.is_made_ = is_made;  // only now: a run that was faster may hold the file
+    return log;
+  }
 }
 
 MetricsLog::~MetricsLog() {

@@ -12,6 +12,7 @@ std::string MetricsJson(const StepMetrics& metrics, std::string_view run_id) {
   json.Key("grad_norm").Double(metrics.grad_norm).Key("lr").Double(metrics.lr);
   json.Key("tokens").Int(metrics.tokens).Key("step_ms").Double(metrics.step_ms);
   json.Key("tokens_per_s").Double(metrics.tokens_per_s());
+  if (metrics.mfu) json.Key("mfu").Double(*metrics.mfu);
   json.Key("peak_bytes").Int(metrics.peak_bytes);
   if (metrics.experts) {
     json.Key("aux_loss").Double(metrics.aux_loss);

@@ -21,6 +21,9 @@ struct StepMetrics {
   double step_ms = 0;            // with the reading of the batch
   double save_ms = 0;            // time that training waited for checkpoints since the step before
   std::uint64_t peak_bytes = 0;  // peak of device memory up to now, on the rank that used most
+  // Model FLOP utilisation: the model's arithmetic (TrainingFlopsPerToken) as a share of what the
+  // devices could do in the step's time; where their peak is known.
+  std::optional<double> mfu = {};
   std::optional<trainer::StepReport::ExpertLoad> experts = {};  // only in models with experts
   std::optional<double> eval_loss = {};  // if an evaluation followed the step
   double eval_ms = 0;                    // of that evaluation

@@ -15,6 +15,13 @@ inline DType StatisticsDtype(DType compute) {
   return compute == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
 }
 
+// What Backward computes again instead of keeping it.
+enum class Recompute : std::uint8_t {
+  kNone,
+  kActivations,  // the results of feed-forward activations
+  kLayers,       // everything but each layer's input and its routing
+};
+
 // Which tokens of a micro-batch belong together, in device memory.
 struct TokenLayout {
   // int32 [tokens]: the position of each token, below the sequence's length; negative for padding.
@@ -39,6 +46,7 @@ struct BlockContext {
   std::int64_t batch = 0;
   std::int64_t seq = 0;
   TokenLayout layout = {};
+  Recompute recompute = Recompute::kNone;
 
   [[nodiscard]] std::int64_t tokens() const { return batch * seq; }
   // Tokens that are not padding.

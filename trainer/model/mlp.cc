@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "trainer/model/activate.h"
-#include "trainer/model/block_params.h"
-#include "trainer/model/linear.h"
+#include "trainer/model/internal/activate.h"
+#include "trainer/model/internal/block_params.h"
+#include "trainer/model/internal/linear.h"
 
 namespace ckpt::trainer {
 
@@ -42,13 +42,20 @@ Mlp::Parts<T> Mlp::Unpack(std::span<const T> params) const {
 void Mlp::Forward(BlockContext& context, std::span<const Tensor> weights, const Tensor& x,
                   const Tensor& y) {
   const Parts<Tensor> w = Unpack(weights);
-  saved_.x = x;
-  saved_.projected = context.arena.Allocate(context.compute, {context.tokens(), fc1_rows_});
-  saved_.activated = context.arena.Allocate(context.compute, {context.tokens(), ffn_size_});
+  const auto allocate = [&](std::int64_t columns) {
+    return context.arena.Allocate(context.compute, {context.tokens(), columns});
+  };
+  const bool keeps = context.recompute == Recompute::kNone;
+  saved_ = {.x = x,
+            .projected = allocate(fc1_rows_),
+            .activated = keeps ? allocate(ffn_size_) : Tensor()};
 
   Linear(context, x, w.fc1, w.fc1_bias, saved_.projected);
-  Activate(context, activation_, saved_.projected, {}, saved_.activated);
-  if (y) Linear(context, saved_.activated, w.fc2, w.fc2_bias, y);
+  if (!y && !keeps) return;
+  const ArenaScope scope(context.arena);
+  const Tensor activated = keeps ? saved_.activated : allocate(ffn_size_);
+  Activate(context, activation_, saved_.projected, {}, activated);
+  if (y) Linear(context, activated, w.fc2, w.fc2_bias, y);
 }
 
 void Mlp::Backward(BlockContext& context, std::span<const Tensor> weights,
@@ -59,8 +66,10 @@ void Mlp::Backward(BlockContext& context, std::span<const Tensor> weights,
   const Tensor dactivated = context.arena.Allocate(context.compute, {context.tokens(), ffn_size_});
   const Tensor dprojected = saved_.projected;  // overwrites it
 
-  LinearBackward(context, dy, saved_.activated, w.fc2, dactivated, g.fc2, g.fc2_bias);
-  ActivateBackward(context, activation_, dactivated, saved_.projected, {}, dprojected, {});
+  LinearBackwardData(context, dy, w.fc2, /*accumulate=*/false, dactivated);
+  const Tensor again = saved_.activated ? Tensor() : dactivated;  // overwrites it
+  ActivateBackward(context, activation_, dactivated, saved_.projected, {}, dprojected, {}, again);
+  LinearBackwardWeights(context, dy, again ? again : saved_.activated, g.fc2, g.fc2_bias);
   LinearBackward(context, dprojected, saved_.x, w.fc1, dx, g.fc1, g.fc1_bias);
 }
 

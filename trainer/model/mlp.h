@@ -51,7 +51,7 @@ class Mlp {
   struct Saved {
     Tensor x;
     Tensor projected;  // W₁·x
-    Tensor activated;  // act(W₁·x)
+    Tensor activated;  // act(W₁·x); null if it is computed again
   };
   Saved saved_;
 };

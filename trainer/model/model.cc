@@ -7,11 +7,11 @@
 #include <string>
 #include <utility>
 
-#include "trainer/model/block_params.h"
-#include "trainer/model/layer.h"
-#include "trainer/model/linear.h"
-#include "trainer/model/norm.h"
-#include "trainer/model/rope_table.h"
+#include "trainer/model/internal/block_params.h"
+#include "trainer/model/internal/layer.h"
+#include "trainer/model/internal/linear.h"
+#include "trainer/model/internal/norm.h"
+#include "trainer/model/internal/rope_table.h"
 
 namespace ckpt::trainer {
 namespace {
@@ -109,10 +109,9 @@ class Decoder final : public Model {
     std::span<const T> final_norm;
     T output;
   };
-  // What a layer was given, and the position of the arena where its own memory starts.
+  // The sum that a layer began with, and the position of the arena where its own memory starts.
   struct LayerRun {
     Tensor x;
-    Tensor y;
     Arena::Mark start;
   };
 
@@ -134,20 +133,25 @@ class Decoder final : public Model {
   // Looks up the tokens' rows and requests the first layers.
   void Embed(BlockContext& context, ParamAccess& params, const MicroBatch& batch, const Tensor& x);
   Status AllocateExpertState();
+  [[nodiscard]] bool recomputes_layers() const { return runtime_.recompute == Recompute::kLayers; }
 
   Result<BlockContext> Begin(const MicroBatch& batch);
   [[nodiscard]] Tensor AllocateHidden(BlockContext& context) const;
-  std::vector<LayerRun> ForwardLayers(BlockContext& context, ParamAccess& params, Tensor x,
-                                      const Tensor& aux_loss);
+  // Takes the stream from the first layer's input to the last one's output. A recomputation needs
+  // the first tensor of a layer's output only until the next layer, so `passing` serves all layers.
+  std::vector<LayerRun> ForwardLayers(BlockContext& context, ParamAccess& params,
+                                      const Tensor& passing, const Tensor& aux_loss,
+                                      Residual& stream);
   void BackwardLayers(BlockContext& context, ParamAccess& params, std::span<const LayerRun> runs,
                       double aux_scale, const Tensor& residual);
-  void ComputeLosses(BlockContext& context, const HeadParts<Tensor>& head, const MicroBatch& batch,
-                     const Tensor& x, const Tensor& normed, const Tensor& logits,
-                     const Tensor& losses, const Tensor& lse);
+  // Calls `body(first token, number of tokens)` for chunks of all tokens.
+  template <typename Body>
+  void ForChunks(BlockContext& context, const Body& body) const;
+  [[nodiscard]] Tensor AllocateLogits(BlockContext& context) const;  // of a chunk
   // Writes the gradient of the last layer's output.
   void RunHead(BlockContext& context, const HeadParts<Tensor>& head,
                const HeadParts<Gradient>& gradients, const MicroBatch& batch, double token_scale,
-               const Tensor& x, const Tensor& losses, const Tensor& residual);
+               const Residual& stream, const Tensor& losses, const Tensor& residual);
 
   const ModelConfig config_;
   const ModelRuntime runtime_;
@@ -234,7 +238,8 @@ Result<BlockContext> Decoder::Begin(const MicroBatch& batch) {
                        .compute = runtime_.compute,
                        .batch = batch.batch,
                        .seq = batch.seq,
-                       .layout = batch.layout};
+                       .layout = batch.layout,
+                       .recompute = runtime_.recompute};
   CKPT_RETURN_IF_ERROR(
       rope_.Prepare(context.device, context.queue, context.statistics(), batch.seq));
   return context;
@@ -254,13 +259,15 @@ Status Decoder::ForwardBackward(ParamAccess& params, const MicroBatch& batch,
 
   const std::optional<UnitLease> root = HoldRoot(params);
   Embed(context, params, batch, embedded);
-  const std::vector<LayerRun> runs = ForwardLayers(context, params, embedded, aux_loss);
+  Residual stream = {.x = embedded};
+  const std::vector<LayerRun> runs =
+      ForwardLayers(context, params, /*passing=*/residual, aux_loss, stream);
 
   std::span<const Gradient> gradients = params.AcquireGradients(head_unit());
   {
     const UnitLease head(params, head_unit());
-    RunHead(context, DivideHead(head.weights()), DivideHead(gradients), batch, scales.token,
-            runs.back().y, losses, residual);
+    RunHead(context, DivideHead(head.weights()), DivideHead(gradients), batch, scales.token, stream,
+            losses, residual);
   }
   if (!config_.tied_embeddings) params.ReduceGradients(head_unit());
   BackwardLayers(context, params, runs, scales.aux, residual);
@@ -282,16 +289,18 @@ void Decoder::Embed(BlockContext& context, ParamAccess& params, const MicroBatch
 }
 
 std::vector<Decoder::LayerRun> Decoder::ForwardLayers(BlockContext& context, ParamAccess& params,
-                                                      Tensor x, const Tensor& aux_loss) {
+                                                      const Tensor& passing, const Tensor& aux_loss,
+                                                      Residual& stream) {
   std::vector<LayerRun> runs;
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
-    const Tensor y = AllocateHidden(context);
-    runs.push_back({.x = x, .y = y, .start = arena_.Position()});
+    const Residual out = {.x = recomputes_layers() ? passing : AllocateHidden(context),
+                          .delta = AllocateHidden(context)};
+    runs.push_back({.x = stream.delta ? stream.delta : stream.x, .start = arena_.Position()});
     const UnitLease unit(params, UnitOfLayer(layer));
     PrefetchFrom(params, layer + 1);
-    layers_[layer]->Forward(context, unit.weights(), x, y, aux_loss);
-    if (runtime_.recompute) arena_.Rewind(layers_[layer]->recomputed());
-    x = y;
+    layers_[layer]->Forward(context, unit.weights(), stream, out, aux_loss);
+    if (recomputes_layers()) arena_.Rewind(layers_[layer]->recomputed());
+    stream = out;
   }
   return runs;
 }
@@ -303,7 +312,7 @@ void Decoder::BackwardLayers(BlockContext& context, ParamAccess& params,
     const LayerRun& run = runs[layer];
     const UnitLease unit(params, UnitOfLayer(layer));
     PrefetchBackFrom(params, layer);
-    if (runtime_.recompute) layers_[layer]->Recompute(context, unit.weights(), run.x);
+    if (recomputes_layers()) layers_[layer]->Recompute(context, unit.weights(), run.x);
     const std::span<const Gradient> gradients = params.AcquireGradients(UnitOfLayer(layer));
     layers_[layer]->Backward(context, unit.weights(), gradients, aux_scale, residual);
     params.ReduceGradients(UnitOfLayer(layer));
@@ -311,60 +320,84 @@ void Decoder::BackwardLayers(BlockContext& context, ParamAccess& params,
   }
 }
 
-void Decoder::ComputeLosses(BlockContext& context, const HeadParts<Tensor>& head,
-                            const MicroBatch& batch, const Tensor& x, const Tensor& normed,
-                            const Tensor& logits, const Tensor& losses, const Tensor& lse) {
-  final_norm_.Forward(context, head.final_norm, x, normed);
-  Linear(context, normed, head.output, {}, logits);
-  context.ops.CrossEntropy(context.queue, logits, batch.labels, config_.vocab_size, losses, lse);
+template <typename Body>
+void Decoder::ForChunks(BlockContext& context, const Body& body) const {
+  const std::int64_t tokens = context.tokens();
+  for (std::int64_t first = 0; first < tokens; first += runtime_.loss_chunk_tokens) {
+    body(first, std::min(runtime_.loss_chunk_tokens, tokens - first));
+  }
+}
+
+Tensor Decoder::AllocateLogits(BlockContext& context) const {
+  return context.arena.Allocate(
+      context.compute,
+      {std::min(runtime_.loss_chunk_tokens, context.tokens()), config_.padded_vocab_size});
 }
 
 void Decoder::RunHead(BlockContext& context, const HeadParts<Tensor>& head,
                       const HeadParts<Gradient>& gradients, const MicroBatch& batch,
-                      double token_scale, const Tensor& x, const Tensor& losses,
+                      double token_scale, const Residual& stream, const Tensor& losses,
                       const Tensor& residual) {
   const std::int64_t tokens = context.tokens();
   const ArenaScope scope(arena_);
   const Tensor normed = AllocateHidden(context);
-  const Tensor logits = arena_.Allocate(context.compute, {tokens, config_.padded_vocab_size});
-  const Tensor lse = arena_.Allocate(context.statistics(), {tokens});
-  ComputeLosses(context, head, batch, x, normed, logits, losses, lse);
-
-  const Tensor token_weights = arena_.Allocate(context.statistics(), {tokens});
-  const Tensor dlogits = logits;  // overwrites them: they are the largest activation
   const Tensor dnormed = AllocateHidden(context);
+  const Tensor chunk_logits = AllocateLogits(context);
+  const Tensor lse = arena_.Allocate(context.statistics(), {chunk_logits.dim(0)});
+  const Tensor token_weights = arena_.Allocate(context.statistics(), {chunk_logits.dim(0)});
+
+  final_norm_.Forward(context, head.final_norm, stream, normed);
   context.ops.Fill(context.queue, token_weights, token_scale);
-  context.ops.CrossEntropyBackward(context.queue, logits, batch.labels, config_.vocab_size, lse,
-                                   token_weights, dlogits);
-  LinearBackward(context, dlogits, normed, head.output, dnormed, gradients.output, {});
-  context.ops.Fill(context.queue, residual, 0);
-  final_norm_.Backward(context, head.final_norm, gradients.final_norm, dnormed, residual);
+  Gradient doutput = gradients.output;
+  ForChunks(context, [&](std::int64_t first, std::int64_t count) {
+    const Tensor inputs = normed.Rows(first, count);
+    const Tensor logits = chunk_logits.Rows(0, count);
+    const Tensor labels = batch.labels.Rows(first, count);
+    const Tensor dlogits = logits;  // overwrites them: they are the largest activation
+    Linear(context, inputs, head.output, {}, logits);
+    context.ops.CrossEntropy(context.queue, logits, labels, config_.vocab_size,
+                             losses.Rows(first, count), lse.Rows(0, count));
+    context.ops.CrossEntropyBackward(context.queue, logits, labels, config_.vocab_size,
+                                     lse.Rows(0, count), token_weights.Rows(0, count), dlogits);
+    LinearBackward(context, dlogits, inputs, head.output, dnormed.Rows(first, count), doutput, {});
+    doutput.write = GradWrite::kAdd;
+  });
+  CKPT_CHECK(tokens > 0);  // otherwise nothing has written the gradients of the output layer
+  final_norm_.Backward(context, head.final_norm, gradients.final_norm, dnormed,
+                       /*accumulate=*/false, residual);
 }
 
 Status Decoder::Forward(ParamAccess& params, const MicroBatch& batch, const Tensor& losses,
                         const Tensor& logits) {
   CKPT_ASSIGN_OR_RETURN(BlockContext context, Begin(batch));
   const ArenaScope scope(arena_);
-  Tensor x = AllocateHidden(context);
-  Tensor y = AllocateHidden(context);
+  // Two tensors serve all layers: the sum that a layer begins with is overwritten by its delta.
+  const Tensor embedded = AllocateHidden(context);
+  const Residual out = {.x = AllocateHidden(context), .delta = embedded};
 
   const std::optional<UnitLease> root = HoldRoot(params);
-  Embed(context, params, batch, x);
+  Embed(context, params, batch, embedded);
+  Residual stream = {.x = embedded};
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
     const ArenaScope layer_scope(arena_);
     const UnitLease unit(params, UnitOfLayer(layer));
     PrefetchFrom(params, layer + 1);
-    layers_[layer]->Forward(context, unit.weights(), x, y, {});
-    std::swap(x, y);
+    layers_[layer]->Forward(context, unit.weights(), stream, out, {});
+    stream = out;
   }
 
+  const Tensor chunk_logits = logits ? Tensor() : AllocateLogits(context);
   const Tensor lse = arena_.Allocate(context.statistics(), {context.tokens()});
-  const UnitLease head(params, head_unit());
-  ComputeLosses(
-      context, DivideHead(head.weights()), batch, x, /*normed=*/y,
-      logits ? logits
-             : arena_.Allocate(context.compute, {context.tokens(), config_.padded_vocab_size}),
-      losses, lse);
+  const UnitLease head_lease(params, head_unit());
+  const HeadParts<Tensor> head = DivideHead(head_lease.weights());
+  const Tensor normed = stream.x;  // overwrites it
+  final_norm_.Forward(context, head.final_norm, stream, normed);
+  ForChunks(context, [&](std::int64_t first, std::int64_t count) {
+    const Tensor of_chunk = logits ? logits.Rows(first, count) : chunk_logits.Rows(0, count);
+    Linear(context, normed.Rows(first, count), head.output, {}, of_chunk);
+    context.ops.CrossEntropy(context.queue, of_chunk, batch.labels.Rows(first, count),
+                             config_.vocab_size, losses.Rows(first, count), lse.Rows(first, count));
+  });
   return OkStatus();
 }
 

@@ -24,8 +24,10 @@ struct ModelRuntime {
   Device* device = nullptr;
   Queue* queue = nullptr;  // the compute queue
   DType compute = DType::kFloat32;
-  bool recompute = false;  // keep only each layer's input, and run the layer again in backward
+  Recompute recompute = Recompute::kNone;
   int prefetch_depth = 1;  // layers whose weights are requested ahead of the one that runs
+  // Tokens whose logits exist at once. Gradients of the output layer are added up over the chunks.
+  std::int64_t loss_chunk_tokens = 4096;
   MoeRuntime moe;
   // Made when the model is: memory for activations, and tables for sequences of this length. A
   // micro-batch that needs more gets it when it comes.

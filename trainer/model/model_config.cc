@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "trainer/model/idle_model_settings.h"
+#include "trainer/model/internal/idle_model_settings.h"
 #include "trainer/model/settings_reader.h"
 
 namespace ckpt::trainer {

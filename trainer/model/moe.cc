@@ -3,10 +3,9 @@
 #include <utility>
 
 #include "core/base/check.h"
-#include "trainer/model/activate.h"
-#include "trainer/model/block_params.h"
-#include "trainer/model/grouped_linear.h"
-#include "trainer/model/linear.h"
+#include "trainer/model/internal/activate.h"
+#include "trainer/model/internal/block_params.h"
+#include "trainer/model/internal/grouped_linear.h"
 
 namespace ckpt::trainer {
 namespace {
@@ -14,14 +13,6 @@ namespace {
 ModelConfig SharedExpertsConfig(ModelConfig config) {
   config.ffn_hidden_size = config.moe->shared_expert_ffn_hidden_size;
   return config;
-}
-
-// `x` in the statistics' dtype. Scores are computed in it, as Transformers and Megatron do.
-Tensor AsStatistics(BlockContext& context, const Tensor& x) {
-  if (x.dtype == context.statistics()) return x;
-  const Tensor cast = context.arena.Allocate(context.statistics(), {x.dim(0), x.dim(1)});
-  context.ops.Cast(context.queue, x, cast);
-  return cast;
 }
 
 }  // namespace
@@ -114,11 +105,8 @@ void MoeBlock::PlanRouting(BlockContext& context) {
 
 void MoeBlock::RouteForward(BlockContext& context, const Tensor& router, const Tensor& x,
                             const Tensor& aux_loss) {
-  {
-    const ArenaScope scope(context.arena);
-    context.ops.Gemm(context.queue, {.transpose_b = true}, AsStatistics(context, x),
-                     AsStatistics(context, router), routing_.logits);
-  }
+  // Scores are computed in the statistics' dtype, as Transformers and Megatron do.
+  context.ops.Gemm(context.queue, {.transpose_b = true}, x, router, routing_.logits);
   context.ops.Router(context.queue, moe_.router, routing_.logits, expert_bias_,
                      context.layout.positions, routing_.scores, routing_.experts, routing_.weights);
   DispatchCounts counts = runtime_.counts;
@@ -157,19 +145,25 @@ void MoeBlock::Compute(BlockContext& context, const Parts<Tensor>& weights, cons
   }
 
   const std::int64_t max_rows = dispatch_->max_rows();
+  const auto allocate = [&](std::int64_t columns) {
+    return context.arena.Allocate(context.compute, {max_rows, columns});
+  };
+  const bool keeps = context.recompute == Recompute::kNone;
   saved_ = {.x = x,
-            .rows = context.arena.Allocate(context.compute, {max_rows, config_.hidden_size}),
+            .rows = allocate(config_.hidden_size),
             .row_weights = context.arena.Allocate(context.statistics(), {max_rows}),
-            .projected = context.arena.Allocate(context.compute, {max_rows, fc1_rows_}),
-            .activated = context.arena.Allocate(context.compute, {max_rows, moe_.ffn_hidden_size})};
+            .projected = allocate(fc1_rows_),
+            .activated = keeps ? allocate(moe_.ffn_hidden_size) : Tensor()};
   dispatch_->ToExperts(context, x, routing_.weights, saved_.rows, saved_.row_weights);
   GroupedLinear(context, *dispatch_, saved_.rows, weights.fc1, saved_.projected);
-  Activate(context, config_.activation, saved_.projected,
-           {.weights = saved_.row_weights, .count = dispatch_->count()}, saved_.activated);
-  if (!y) return;
+  if (!y && !keeps) return;
   const ArenaScope scope(context.arena);
-  const Tensor results = context.arena.Allocate(context.compute, {max_rows, config_.hidden_size});
-  GroupedLinear(context, *dispatch_, saved_.activated, weights.fc2, results);
+  const Tensor activated = keeps ? saved_.activated : allocate(moe_.ffn_hidden_size);
+  Activate(context, config_.activation, saved_.projected,
+           {.weights = saved_.row_weights, .count = dispatch_->count()}, activated);
+  if (!y) return;
+  const Tensor results = allocate(config_.hidden_size);
+  GroupedLinear(context, *dispatch_, activated, weights.fc2, results);
   dispatch_->FromExperts(context, results, {}, y, {});
   if (shared) context.ops.Add(context.queue, y, shared, y);
 }
@@ -187,12 +181,7 @@ void MoeBlock::RouteBackward(BlockContext& context, const Tensor& router, const 
     context.ops.RouterAuxLoss(context.queue, moe_.router, Aux(context), routing_.logits,
                               routing_.scores, routing_.experts, aux_scale, value, dlogits);
   }
-  const Tensor part = context.arena.Allocate(statistics, {context.tokens(), config_.hidden_size});
-  context.ops.Gemm(context.queue, {}, dlogits, AsStatistics(context, router), part);
-  context.ops.Accumulate(context.queue, part, dx);
-  if (drouter) {
-    LinearBackwardWeights(context, dlogits, AsStatistics(context, saved_.x), drouter, {});
-  }
+  context.ops.RouterLogitsBackward(context.queue, dlogits, saved_.x, router, dx, drouter);
 }
 
 void MoeBlock::Backward(BlockContext& context, std::span<const Tensor> weights,
@@ -209,11 +198,13 @@ void MoeBlock::Backward(BlockContext& context, std::span<const Tensor> weights,
   const Tensor drow_weights = context.arena.Allocate(context.statistics(), {max_rows});
   dispatch_->ToExperts(context, dy, {}, dresults, {});
   GroupedLinearBackwardData(context, *dispatch_, dresults, w.fc2, dactivated);
-  GroupedLinearBackwardWeights(context, *dispatch_, dresults, saved_.activated, g.fc2);
-  const Tensor dprojected = saved_.projected;  // overwrites it
+  const Tensor again = saved_.activated ? Tensor() : dactivated;  // overwrites it
+  const Tensor dprojected = saved_.projected;                     // overwrites it
   ActivateBackward(context, config_.activation, dactivated, saved_.projected,
                    {.weights = saved_.row_weights, .count = dispatch_->count()}, dprojected,
-                   drow_weights);
+                   drow_weights, again);
+  GroupedLinearBackwardWeights(context, *dispatch_, dresults, again ? again : saved_.activated,
+                               g.fc2);
   GroupedLinearBackwardWeights(context, *dispatch_, dprojected, saved_.rows, g.fc1);
   const Tensor drows = dresults;  // overwrites them
   GroupedLinearBackwardData(context, *dispatch_, dprojected, w.fc1, drows);

@@ -124,7 +124,7 @@ class MoeBlock {
     Tensor rows;         // x of each row of the experts [R, H]
     Tensor row_weights;  // [R]
     Tensor projected;    // [R, 2F] or [R, F]
-    Tensor activated;    // [R, F]
+    Tensor activated;    // [R, F]; null if it is computed again
   };
   Saved saved_;
 };

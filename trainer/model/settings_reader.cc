@@ -7,7 +7,7 @@
 
 #include "core/base/nearest_match.h"
 #include "core/base/units.h"
-#include "trainer/model/setting_synonyms.h"
+#include "trainer/model/internal/setting_synonyms.h"
 
 namespace ckpt::trainer {
 

@@ -55,6 +55,9 @@ struct AttentionShape {
   std::int64_t num_kv_heads = 0;  // G; query head n uses key/value head n / (N / G)
   std::int64_t qk_dim = 0;        // D of queries and keys
   std::int64_t v_dim = 0;         // D of values and of the result
+  // Elements from one value head to the next, in v and dv alike; 0: v_dim. So values can stay in a
+  // fused projection. A token's heads are followed by those of the next token.
+  std::int64_t v_stride = 0;
   double scale = 1;
   std::int64_t window = 0;      // a query q sees keys q - window < k <= q; 0: all keys k <= q
   ExampleBounds examples = {};  // a query sees only keys of its own example
@@ -77,6 +80,17 @@ struct QkvShape {
   std::int64_t num_heads = 0;
   std::int64_t num_kv_heads = 0;
   std::int64_t head_dim = 0;
+};
+
+// What turns a fused projection into queries and keys. What is null is left out.
+struct QkvForm {
+  QkvShape shape;
+  Tensor q_norm = {};  // [D]: weights of a norm over every head, of queries and keys or of neither
+  Tensor k_norm = {};
+  double norm_eps = 0;
+  RopeForm rope = {};  // of the forward, also in the backward
+  Tensor cosine = {};
+  Tensor sine = {};
 };
 
 // Multi-head latent attention: q [T, N, dn+dr]; kv [T, N, dn+dv], computed from the latent; k_rope
@@ -148,6 +162,8 @@ class Ops {
 
   // --- matrix products ---------------------------------------------------------------------------
   // d [m, n] = op(a) [m, k] · op(b) [k, n]. d has the dtype of a and b, or any dtype of gradients.
+  // Sums are rounded to d's dtype only: bfloat16 operands give float32 results as precise as those
+  // of the same operands in float32. Router logits are such a product.
   virtual void Gemm(Queue& queue, const GemmForm& form, const Tensor& a, const Tensor& b,
                     const Tensor& d) = 0;
   // Products of ranges of rows, where each range uses one matrix of w [E, O, I]: rows [offsets[s],
@@ -183,6 +199,11 @@ class Ops {
   // [rows].
   virtual void RmsNorm(Queue& queue, const Tensor& x, const Tensor& weight, double eps,
                        const Tensor& y, const Tensor& rstd) = 0;
+  // sum = x + delta; y and rstd as RmsNorm of `sum`, after it was rounded to the compute dtype. `sum`
+  // may be x or delta, and y the other. Its backward is RmsNormBackward of `sum`, which adds to the gradient of the
+  // sum that came from elsewhere; the result is the gradient of both x and delta.
+  virtual void AddRmsNorm(Queue& queue, const Tensor& x, const Tensor& delta, const Tensor& weight,
+                          double eps, const Tensor& sum, const Tensor& y, const Tensor& rstd) = 0;
   // dx = …, or dx += … if `accumulate`. dx may be dy.
   virtual void RmsNormBackward(Queue& queue, const Tensor& dy, const Tensor& x,
                                const Tensor& weight, const Tensor& rstd, bool accumulate,
@@ -198,22 +219,31 @@ class Ops {
   // Feed-forward activations. x [rows, 2F] is gate then up. y [rows, F] = silu(gate)·up·p.
   virtual void SwiGlu(Queue& queue, const Tensor& x, const ActivationRows& rows,
                       const Tensor& y) = 0;
-  // dx may be x. drow_weights [rows] is overwritten; it is null if rows.weights is.
+  // dx may be x. drow_weights [rows] is overwritten; it is null if rows.weights is. `activated` gets
+  // the bits that the forward gave for y, so that they need not be kept; it may be dy or null.
   virtual void SwiGluBackward(Queue& queue, const Tensor& dy, const Tensor& x,
                               const ActivationRows& rows, const Tensor& dx,
-                              const Tensor& drow_weights) = 0;
+                              const Tensor& drow_weights, const Tensor& activated) = 0;
   // Megatron's default activation in erf form: y = gelu(x)·p.
   virtual void Gelu(Queue& queue, const Tensor& x, const ActivationRows& rows, const Tensor& y) = 0;
   virtual void GeluBackward(Queue& queue, const Tensor& dy, const Tensor& x,
                             const ActivationRows& rows, const Tensor& dx,
-                            const Tensor& drow_weights) = 0;
+                            const Tensor& drow_weights, const Tensor& activated) = 0;
 
   // --- attention ---------------------------------------------------------------------------------
-  // qkv [T, (N + 2G)·D] to q [T, N, D], k [T, G, D] and v [T, G, D], and back.
-  virtual void SplitQkv(Queue& queue, const QkvShape& shape, const Tensor& qkv, const Tensor& q,
-                        const Tensor& k, const Tensor& v) = 0;
-  virtual void MergeQkv(Queue& queue, const QkvShape& shape, const Tensor& q, const Tensor& k,
-                        const Tensor& v, const Tensor& qkv) = 0;
+  // qkv [T, (N + 2G)·D] to q [T, N, D], k [T, G, D] and v [T, G, D]. Queries and keys are normalised
+  // as by RmsNorm, with q_rstd [T·N] and k_rstd [T·G], then rotated as by Rope; the results of both
+  // steps are rounded to the compute dtype. Values are copied; if v is null, they stay in their
+  // places (AttentionShape::v_stride).
+  virtual void QkvPrepare(Queue& queue, const QkvForm& form, const Tensor& qkv, const Tensor& q,
+                          const Tensor& k, const Tensor& v, const Tensor& q_rstd,
+                          const Tensor& k_rstd) = 0;
+  // dq and dk are rotated back and rounded, and may be overwritten. If dv is null, it is in its place
+  // in dqkv already. qkv and the statistics are read only with norms.
+  virtual void QkvPrepareBackward(Queue& queue, const QkvForm& form, const Tensor& dq,
+                                  const Tensor& dk, const Tensor& dv, const Tensor& qkv,
+                                  const Tensor& q_rstd, const Tensor& k_rstd, const Tensor& dqkv,
+                                  const Gradient& dq_norm, const Gradient& dk_norm) = 0;
   // kv [T, N, dn+dv] and k_rope [T, dr] to k [T, N, dn+dr], whose last dr elements are the same in
   // all heads, and v [T, N, dv]. The backward sums dk_rope over the heads.
   virtual void SplitMlaKv(Queue& queue, const MlaShape& shape, const Tensor& kv,
@@ -265,6 +295,12 @@ class Ops {
   virtual void RouterBackward(Queue& queue, const RouterForm& form, const Tensor& scores,
                               const Tensor& experts, const Tensor& dweights,
                               const Tensor& dlogits) = 0;
+  // The backward of logits [T, E] = x [T, H] · weight [E, H]ᵀ. dlogits has the statistics' dtype, in
+  // which both products are computed from the operands as they are. dx [T, H] += dlogits · weight,
+  // rounded after the addition; dweight = dlogitsᵀ · x.
+  virtual void RouterLogitsBackward(Queue& queue, const Tensor& dlogits, const Tensor& x,
+                                    const Tensor& weight, const Tensor& dx,
+                                    const Gradient& dweight) = 0;
   // Adds the auxiliary losses to loss [1], and their gradient times `gradient_scale` to dlogits,
   // unless dlogits is null.
   virtual void RouterAuxLoss(Queue& queue, const RouterForm& form, const AuxLossForm& aux,

@@ -26,6 +26,8 @@ class IdleGroup final : public HostGroup {
     return Refuse();
   }
   Result<std::unique_ptr<HostGroup>> Split(int /*color*/, int /*key*/) override { return Refuse(); }
+  Result<std::unique_ptr<HostGroup>> Separate() override { return Refuse(); }
+  [[nodiscard]] bool abort_ends_processes() const override { return false; }
   void Abort(const Status& /*why*/) override {}
 
  private:

@@ -30,6 +30,9 @@ class IdleOps final : public Ops {
   void BiasBackward(Queue& /*queue*/, const Tensor& /*dy*/, const Gradient& /*dbias*/) override {}
   void RmsNorm(Queue& /*queue*/, const Tensor& /*x*/, const Tensor& /*weight*/, double /*eps*/,
                const Tensor& /*y*/, const Tensor& /*rstd*/) override {}
+  void AddRmsNorm(Queue& /*queue*/, const Tensor& /*x*/, const Tensor& /*delta*/,
+                  const Tensor& /*weight*/, double /*eps*/, const Tensor& /*sum*/,
+                  const Tensor& /*y*/, const Tensor& /*rstd*/) override {}
   void RmsNormBackward(Queue& /*queue*/, const Tensor& /*dy*/, const Tensor& /*x*/,
                        const Tensor& /*weight*/, const Tensor& /*rstd*/, bool /*accumulate*/,
                        const Tensor& /*dx*/, const Gradient& /*dweight*/) override {}
@@ -44,16 +47,20 @@ class IdleOps final : public Ops {
               const Tensor& /*y*/) override {}
   void SwiGluBackward(Queue& /*queue*/, const Tensor& /*dy*/, const Tensor& /*x*/,
                       const ActivationRows& /*rows*/, const Tensor& /*dx*/,
-                      const Tensor& /*drow_weights*/) override {}
+                      const Tensor& /*drow_weights*/, const Tensor& /*activated*/) override {}
   void Gelu(Queue& /*queue*/, const Tensor& /*x*/, const ActivationRows& /*rows*/,
             const Tensor& /*y*/) override {}
   void GeluBackward(Queue& /*queue*/, const Tensor& /*dy*/, const Tensor& /*x*/,
                     const ActivationRows& /*rows*/, const Tensor& /*dx*/,
-                    const Tensor& /*drow_weights*/) override {}
-  void SplitQkv(Queue& /*queue*/, const QkvShape& /*shape*/, const Tensor& /*qkv*/,
-                const Tensor& /*q*/, const Tensor& /*k*/, const Tensor& /*v*/) override {}
-  void MergeQkv(Queue& /*queue*/, const QkvShape& /*shape*/, const Tensor& /*q*/,
-                const Tensor& /*k*/, const Tensor& /*v*/, const Tensor& /*qkv*/) override {}
+                    const Tensor& /*drow_weights*/, const Tensor& /*activated*/) override {}
+  void QkvPrepare(Queue& /*queue*/, const QkvForm& /*form*/, const Tensor& /*qkv*/,
+                  const Tensor& /*q*/, const Tensor& /*k*/, const Tensor& /*v*/,
+                  const Tensor& /*q_rstd*/, const Tensor& /*k_rstd*/) override {}
+  void QkvPrepareBackward(Queue& /*queue*/, const QkvForm& /*form*/, const Tensor& /*dq*/,
+                          const Tensor& /*dk*/, const Tensor& /*dv*/, const Tensor& /*qkv*/,
+                          const Tensor& /*q_rstd*/, const Tensor& /*k_rstd*/,
+                          const Tensor& /*dqkv*/, const Gradient& /*dq_norm*/,
+                          const Gradient& /*dk_norm*/) override {}
   void SplitMlaKv(Queue& /*queue*/, const MlaShape& /*shape*/, const Tensor& /*kv*/,
                   const Tensor& /*k_rope*/, const Tensor& /*k*/, const Tensor& /*v*/) override {}
   void SplitMlaKvBackward(Queue& /*queue*/, const MlaShape& /*shape*/, const Tensor& /*dk*/,
@@ -88,6 +95,9 @@ class IdleOps final : public Ops {
   void RouterBackward(Queue& /*queue*/, const RouterForm& /*form*/, const Tensor& /*scores*/,
                       const Tensor& /*experts*/, const Tensor& /*dweights*/,
                       const Tensor& /*dlogits*/) override {}
+  void RouterLogitsBackward(Queue& /*queue*/, const Tensor& /*dlogits*/, const Tensor& /*x*/,
+                            const Tensor& /*weight*/, const Tensor& /*dx*/,
+                            const Gradient& /*dweight*/) override {}
   void RouterAuxLoss(Queue& /*queue*/, const RouterForm& /*form*/, const AuxLossForm& /*aux*/,
                      const Tensor& /*logits*/, const Tensor& /*scores*/, const Tensor& /*experts*/,
                      double /*gradient_scale*/, const Tensor& /*loss*/,

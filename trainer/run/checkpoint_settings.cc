@@ -10,12 +10,15 @@ namespace ckpt::train {
 namespace {
 
 // The formats that a run can be saved in, with their names as the setting's words; the usual one
-// first.
+// first. Tensors get the format's usual names; weights alone are not saved where checkpoints of runs
+// are expected (Format::root).
 std::vector<std::pair<std::string_view, const Format*>> SaveFormats() {
   std::vector<std::pair<std::string_view, const Format*>> words = {
       {UsualRunFormat().name, &UsualRunFormat()}};
   for (const Format* format : Formats()) {
-    const bool can_save = format->run != nullptr || format->plan_weights != nullptr;
+    const bool holds_weights = format->plan_weights != nullptr && format->root == nullptr;
+    const bool can_save =
+        !format->usual_naming.empty() && (format->run != nullptr || holds_weights);
     if (can_save && format != &UsualRunFormat()) words.emplace_back(format->name, format);
   }
   return words;

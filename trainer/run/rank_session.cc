@@ -3,6 +3,8 @@
 #include <optional>
 #include <utility>
 
+#include "trainer/backend/backend_options.h"
+#include "trainer/model/flops.h"
 #include "trainer/run/initial_weights.h"
 #include "trainer/run/load_run.h"
 
@@ -14,21 +16,28 @@ Result<std::unique_ptr<RankSession>> RankSession::Create(const SessionInput& inp
   const trainer::TrainConfig& config = input.run.train;
   CKPT_ASSIGN_OR_RETURN(
       session->backend_,
-      trainer::MakeBackend({.name = input.device,
-                            .threads = input.threads,
-                            .fixed_order = config.reduction == trainer::Reduction::kCanonical,
-                            .compute = config.precision.compute,
-                            .overlaps = config.overlaps()},
-                           world));
+      trainer::MakeBackend(trainer::BackendOptionsOf(config, input.device, input.threads), world));
   CKPT_ASSIGN_OR_RETURN(session->trainer_,
                         trainer::RankTrainer::Create(config, world,
                                                      {.device = session->backend_.device.get(),
                                                       .ops = session->backend_.ops.get(),
                                                       .host_threads = input.threads}));
+  // A rank that fails in a step gives up the world. What was taken before is written all the same.
+  CKPT_ASSIGN_OR_RETURN(session->saving_, world.Separate());
   session->checkpoints_.emplace(
-      input.storage, input.checkpoints, input.run, *session->trainer_, world,
+      input.storage, input.checkpoints, input.run, *session->trainer_, *session->saving_,
       RunVoice{.say = session->notice_, .make_progress = input.make_save_progress});
   return session;
+}
+
+double RankSession::ideal_step_ms() const {
+  const trainer::TrainConfig& config = input_.run.train;
+  const double peak = backend_.device->PeakFlops(config.precision.compute);
+  if (peak == 0) return 0;
+  const std::int64_t tokens =
+      config.num_micro_batches() * config.micro_batch_size * config.seq_length;
+  return static_cast<double>(tokens) *
+         trainer::TrainingFlopsPerToken(config.model, config.seq_length) / peak * 1e3;
 }
 
 Result<RunProgress> RankSession::Start() {

@@ -53,6 +53,8 @@ class RankSession {
 
   [[nodiscard]] trainer::RankTrainer& trainer() { return *trainer_; }
   [[nodiscard]] RunCheckpoints& checkpoints() { return *checkpoints_; }
+  // See LoopInput.
+  [[nodiscard]] double ideal_step_ms() const;
 
  private:
   RankSession(const SessionInput& input, trainer::HostGroup& world, Notice notice)
@@ -61,6 +63,7 @@ class RankSession {
 
   const SessionInput input_;
   trainer::HostGroup& world_;
+  std::unique_ptr<trainer::HostGroup> saving_;  // the world of the saves
   const Notice notice_;
   trainer::Backend backend_;
   std::unique_ptr<trainer::RankTrainer> trainer_;

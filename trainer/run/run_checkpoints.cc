@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "converters/verbs/model_source.h"
 #include "converters/verbs/target_space.h"
 #include "core/base/hash.h"
 #include "core/io/disk_space.h"
@@ -194,12 +195,13 @@ StateInMemory RunCheckpoints::Staged() const {
 }
 
 // A repository's names are those of the published model, whatever the trainer would call it.
-Result<SavedTensors> RunCheckpoints::PlanTensors() const {
+Result<SavedTensors> RunCheckpoints::PlanTensors(const TrainingRun& run) const {
   const trainer::ModelConfig& model = run_.train.model;
-  CKPT_ASSIGN_OR_RETURN(const layout::Configuration facts,
+  CKPT_ASSIGN_OR_RETURN(layout::Configuration facts,
                         format_.run != nullptr
                             ? trainer::ModelFacts(model)
                             : ReadPublishedConfig(storage_, assets_, model.padded_vocab_size));
+  DescribeForm({run.args.begin(), run.args.end()}, facts);
   return PlanSavedTensors(
       Staged(), facts,
       {.format = &format_, .choices = format_.run != nullptr ? naming_ : layout::Choices()});
@@ -210,7 +212,7 @@ Result<TrainingSave> RunCheckpoints::Plan(const Taken& taken) {
                         DescribeRun(run_, taken.progress, taken.updates, taken.digest, naming_));
   run.tensor_ranks = tensor_ranks_;
   if (!tensors_) {
-    CKPT_ASSIGN_OR_RETURN(tensors_, PlanTensors());
+    CKPT_ASSIGN_OR_RETURN(tensors_, PlanTensors(run));
   }
   CKPT_ASSIGN_OR_RETURN(CarriedFiles files, PublishedFiles(storage_, assets_, format_));
   return PlanTrainingSave(*tensors_, std::move(run), std::move(files));
@@ -249,6 +251,10 @@ Status RunCheckpoints::Write(std::optional<double> next_loss) {
   return settings_.async_save ? Poll() : Finish();
 }
 
+void RunCheckpoints::Discard() {
+  if (is_taken()) taken_.reset();
+}
+
 Status RunCheckpoints::Save(const RunProgress& progress) {
   CKPT_RETURN_IF_ERROR(Take(progress));
   return Write(progress.next_loss);
@@ -267,6 +273,10 @@ Status RunCheckpoints::Advance() {
 Status RunCheckpoints::BeginToPlan() {
   const Result<Hash128> mine = taken_->hashing.get();
   CKPT_RETURN_IF_ERROR(AgreeOn(world_, mine.ok() ? OkStatus() : mine.status()));
+  // A rank that failed in the next step does not know its loss, and the others may.
+  CKPT_ASSIGN_OR_RETURN(const bool is_loss_known,
+                        trainer::HoldsEverywhere(world_, taken_->progress.next_loss.has_value()));
+  if (!is_loss_known) taken_->progress.next_loss.reset();
   CKPT_ASSIGN_OR_RETURN(taken_->digest, DigestOf(*mine, taken_->progress, taken_->updates));
   taken_->planning = std::async(std::launch::async, [this] { return Plan(*taken_); });
   return OkStatus();

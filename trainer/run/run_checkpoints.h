@@ -35,7 +35,8 @@ namespace ckpt::train {
 // same order.
 class RunCheckpoints {
  public:
-  // `run`, `trainer`, `world` and `storage` outlive it.
+  // `run`, `trainer`, `world` and `storage` outlive it. Nothing else uses `world` meanwhile, so
+  // that a save can end although the ranks gave up training.
   RunCheckpoints(Storage& storage, CheckpointSettings settings, const RunConfig& run,
                  trainer::RankTrainer& trainer, trainer::HostGroup& world, RunVoice voice);
   RunCheckpoints(const RunCheckpoints&) = delete;  // a background save points to this object
@@ -64,8 +65,11 @@ class RunCheckpoints {
   // and write it, and `Poll` goes on to the next of these when all ranks are ready. Errors: those
   // of either part.
   Status Take(const RunProgress& progress);
-  // REQUIRES: is_taken().
+  // REQUIRES: is_taken(). The loss is stored if every rank gives it.
   Status Write(std::optional<double> next_loss);
+  // Forgets what was taken and is not written yet. Not collective: a save that the other ranks go
+  // on with fails.
+  void Discard();
   [[nodiscard]] bool is_taken() const { return taken_ && !taken_->is_wanted; }
   // Both parts, for a progress that is complete.
   Status Save(const RunProgress& progress);
@@ -117,7 +121,7 @@ class RunCheckpoints {
   Result<std::string> DigestOf(const Hash128& mine, const RunProgress& progress,
                                std::int64_t updates);
   [[nodiscard]] StateInMemory Staged() const;
-  Result<SavedTensors> PlanTensors() const;
+  Result<SavedTensors> PlanTensors(const TrainingRun& run) const;
   [[nodiscard]] std::optional<ManifestOrigin> Origin() const;
   // Plans every file of a checkpoint of the staged state.
   Result<TrainingSave> Plan(const Taken& taken);

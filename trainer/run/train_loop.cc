@@ -33,6 +33,12 @@ TrainLoop::TrainLoop(const LoopInput& input, const RunProgress& start)
 }
 
 Result<LoopEnd> TrainLoop::Run() {
+  Result<LoopEnd> end = RunToEnd();
+  if (end.ok()) return end;
+  return EndSaves(std::move(end).status());
+}
+
+Result<LoopEnd> TrainLoop::RunToEnd() {
   std::optional<EndReason> reason;
   if (progress_.iteration >= in_.settings.train_iters) reason = EndReason::kNothingToDo;
   if (!reason && saves()) {
@@ -42,22 +48,23 @@ Result<LoopEnd> TrainLoop::Run() {
   while (!reason) {
     CKPT_RETURN_IF_ERROR(EnqueueSteps());
     CKPT_ASSIGN_OR_RETURN(StepMetrics metrics, CollectStep());
-    Status reported = Report(metrics);
-    if (is_apart_) return reported;
-    reason = ReasonToEnd();
-    if (!reported.ok() && !reason) return reported;
     CKPT_RETURN_IF_ERROR(in_.checkpoints.Poll());
-    const bool saves_now = saves() && (reason || IsSaveDue(progress_.iteration));
-    // A checkpoint must not contain steps that the metrics lack, unless the run ends with it.
-    if (saves_now && reported.ok() && in_.observer != nullptr) {
-      reported = in_.observer->Sync();
-      if (!reported.ok() && !reason) return reported;
+    reason = ReasonToEnd();
+    // Before an evaluation: a device on which one failed may not copy the state any more.
+    bool is_taken = saves() && (reason || IsSaveDue(progress_.iteration));
+    Status status = is_taken ? Take() : OkStatus();
+    // The last checkpoint does not wait for an evaluation, in which the run may be lost.
+    if (status.ok() && is_taken && reason) status = Write(reason);
+    status.Add(Report(metrics, /*may_evaluate=*/status.ok()));
+    if (!reason) {
+      reason = ReasonToEnd();  // a rank may have been asked to stop meanwhile
+      if (reason && saves() && !is_taken) {
+        status.Add(Take());
+        is_taken = true;
+      }
+      if (status.ok() && is_taken) status = Write(reason);
     }
-    if (saves_now) CKPT_RETURN_IF_ERROR(Save(reason));
-    if (!reported.ok()) {
-      reported.Add(in_.checkpoints.Finish());
-      return reported;
-    }
+    if (!status.ok()) return status;
   }
   CKPT_RETURN_IF_ERROR(in_.checkpoints.Finish());
   if (in_.observer != nullptr) CKPT_RETURN_IF_ERROR(in_.observer->Sync());
@@ -80,7 +87,7 @@ Status TrainLoop::EnqueueSteps() {
     }
     const Status enqueued = trainer.Enqueue(**next_, in_.is_stop_asked);
     next_.reset();
-    if (!enqueued.ok()) return EndWith(enqueued, progress_.iteration + ahead + 1);
+    if (!enqueued.ok()) return NameStep(enqueued, progress_.iteration + ahead + 1);
   }
   return OkStatus();
 }
@@ -88,7 +95,7 @@ Status TrainLoop::EnqueueSteps() {
 Result<StepMetrics> TrainLoop::CollectStep() {
   const std::int64_t step = progress_.iteration + 1;
   const Result<trainer::StepReport> report = in_.trainer.Collect();
-  if (!report.ok()) return EndWith(report.status(), step);
+  if (!report.ok()) return NameStep(report.status(), step);
   progress_.iteration = step;
   progress_.consumed_samples += in_.batches.SamplesOf(1);
   is_stop_asked_ = is_stop_asked_ || report->is_stop_asked;
@@ -101,23 +108,34 @@ Result<StepMetrics> TrainLoop::CollectStep() {
                          .step_ms = MillisecondsSince(step_start_),
                          .peak_bytes = report->peak_bytes,
                          .experts = report->experts};
+  if (in_.ideal_step_ms > 0 && metrics.step_ms > 0) {
+    metrics.mfu = in_.ideal_step_ms / metrics.step_ms;
+  }
   step_start_ = Clock::now();
   // This step began with the weights that wait to be written, so its loss is their proof.
   if (in_.checkpoints.is_taken()) CKPT_RETURN_IF_ERROR(WriteTaken(report->loss));
   return metrics;
 }
 
-Status TrainLoop::EndWith(Status failure, std::int64_t step) {
+Status TrainLoop::NameStep(Status failure, std::int64_t step) {
   const bool is_bad_batch = failure.kind() == ErrorKind::kValueMismatch;
-  const bool is_of_all = is_bad_batch || failure.kind() == ErrorKind::kUsage;
+  fails_alone_ = !is_bad_batch && failure.kind() != ErrorKind::kUsage;
   if (is_bad_batch) {
-    failure = NameBadBatch(failure, {.step = step, .consumed_samples = progress_.consumed_samples},
-                           in_.batches, in_.trainer, in_.world);
-  } else {
-    failure = std::move(failure).While(fmt::format("training step {}", step));
+    return NameBadBatch(failure, {.step = step, .consumed_samples = progress_.consumed_samples},
+                        in_.batches, in_.trainer, in_.world);
   }
-  // Ranks that did not fail wait inside the step and cannot take part in a save.
-  if (!is_of_all && in_.world.size() > 1) return failure;
+  return std::move(failure).While(fmt::format("training step {}", step));
+}
+
+bool TrainLoop::LeaveTogether(const Status& failure) {
+  if (in_.world.size() == 1 || !fails_alone_) return true;
+  if (in_.world.abort_ends_processes()) return false;  // the caller of the loop decides when
+  in_.world.Abort(failure);
+  return true;
+}
+
+Status TrainLoop::EndSaves(Status failure) {
+  if (!LeaveTogether(failure)) return failure;
   // The state that is being saved is from an earlier step and good.
   if (in_.checkpoints.is_taken()) failure.Add(in_.checkpoints.Write(std::nullopt));
   failure.Add(in_.checkpoints.Finish());
@@ -131,12 +149,17 @@ Status TrainLoop::WriteTaken(std::optional<double> next_loss) {
   return OkStatus();
 }
 
-Status TrainLoop::Report(StepMetrics& metrics) {
+Status TrainLoop::Report(StepMetrics& metrics, bool may_evaluate) {
   Status status;
-  if (IsEvaluationDue(progress_.iteration)) status = Evaluate(metrics);
+  if (may_evaluate && IsEvaluationDue(progress_.iteration)) status = Evaluate(metrics);
   metrics.save_ms = std::exchange(save_ms_, 0);
   if (in_.on_step) in_.on_step(metrics);
-  if (in_.observer != nullptr) status.Add(in_.observer->OnStep(metrics));
+  if (in_.observer == nullptr) return status;
+  Status observed = in_.observer->OnStep(metrics);
+  // A checkpoint must not contain steps that the metrics lack, unless the run ended with it.
+  if (observed.ok() && in_.checkpoints.is_taken()) observed = in_.observer->Sync();
+  if (!observed.ok()) in_.checkpoints.Discard();
+  status.Add(std::move(observed));
   return status;
 }
 
@@ -151,7 +174,7 @@ Status TrainLoop::Evaluate(StepMetrics& metrics) {
         return agreed;
       });
   if (!evaluation.ok()) {
-    is_apart_ = !is_of_all && evaluation.status().kind() != ErrorKind::kValueMismatch;
+    fails_alone_ = !is_of_all && evaluation.status().kind() != ErrorKind::kValueMismatch;
     return std::move(evaluation)
         .status()
         .While(fmt::format("evaluating after step {}", progress_.iteration));
@@ -196,10 +219,14 @@ std::optional<EndReason> TrainLoop::ReasonToEnd() {
   return is_stop_asked_ ? EndReason::kStopped : planned;
 }
 
-Status TrainLoop::Save(std::optional<EndReason> reason) {
+Status TrainLoop::Take() {
   const Clock::time_point start = Clock::now();
   CKPT_RETURN_IF_ERROR(in_.checkpoints.Take(progress_));
   save_ms_ += MillisecondsSince(start);
+  return OkStatus();
+}
+
+Status TrainLoop::Write(std::optional<EndReason> reason) {
   // A proof at the end takes half a step, for which a stopped run may not have the time.
   const bool is_hurried = reason == EndReason::kStopped;
   if (!in_.checkpoint_settings.save_proof || is_hurried) return WriteTaken(std::nullopt);
@@ -216,12 +243,13 @@ Status TrainLoop::Save(std::optional<EndReason> reason) {
     next_ = std::move(next);
     return OkStatus();
   }
-  const Result<trainer::Evaluation> evaluation = in_.trainer.Evaluate(*next);
+  Result<trainer::Evaluation> evaluation = in_.trainer.Evaluate(*next);
   if (evaluation.ok()) return WriteTaken(evaluation->loss);
   // The state is good, although the run could not have gone on from it. All ranks find a loss that
-  // is not finite; another failure may be of one rank alone, while the others wait inside.
+  // is not finite. After another failure the others may wait inside, and the loop's end writes it.
   const bool is_of_all = evaluation.status().kind() == ErrorKind::kValueMismatch;
-  return is_of_all || in_.world.size() == 1 ? WriteTaken(std::nullopt) : evaluation.status();
+  if (is_of_all || in_.world.size() == 1) return WriteTaken(std::nullopt);
+  return std::move(evaluation).status().While("computing the loss that proves the last checkpoint");
 }
 
 }  // namespace ckpt::train

@@ -35,6 +35,8 @@ struct LoopInput {
   std::function<bool()> is_stop_asked;
   // Called after every step, on every rank.
   std::function<void(const StepMetrics& metrics)> on_step = {};
+  // The time of a step whose arithmetic runs at the peak of the devices; 0: not known.
+  double ideal_step_ms = 0;
 };
 
 enum class EndReason : std::uint8_t {
@@ -68,12 +70,15 @@ class TrainLoop {
   //
   // Errors: kValueMismatch (a loss or a gradient is not finite: names step and samples; nothing of
   // that step is saved), those of the data, of the checkpoints and of the observer, kCancelled
-  // (another rank failed). If an evaluation or the observer fails after the last step, the state is
-  // saved all the same.
+  // (another rank failed). The last state is saved before the last evaluation and the last report,
+  // which may fail. A checkpoint that was taken is written whatever fails later, on one rank or on
+  // all, with two exceptions: the observer lacks one of its steps, or ranks are processes, of which
+  // one that fails alone ends all at once.
   Result<LoopEnd> Run();
 
  private:
   [[nodiscard]] bool saves() const { return !in_.checkpoint_settings.save.empty(); }
+  Result<LoopEnd> RunToEnd();
   // Enqueues as many steps as may be in flight.
   Status EnqueueSteps();
   // The report of the next step.
@@ -84,17 +89,25 @@ class TrainLoop {
   [[nodiscard]] std::optional<EndReason> PlannedEnd(std::int64_t step) const;
   // Whether the loop must know the result of `step` before it begins the next one.
   [[nodiscard]] bool StopsBehind(std::int64_t step) const;
-  // Errors: those of the observer and of an evaluation. Such an error ends the run.
-  Status Report(StepMetrics& metrics);
+  // Errors: those of the observer and of an evaluation. Such an error ends the run. If the observer
+  // fails, what was taken and is not written yet is discarded.
+  Status Report(StepMetrics& metrics, bool may_evaluate);
   Status Evaluate(StepMetrics& metrics);
   // Whether no rank was asked to end the run. A host exchange: not for every step.
   Result<bool> IsToldToGoOn();
   // Empty if there is no reason yet.
   std::optional<EndReason> ReasonToEnd();
-  // Saves what can still be saved after a failed step, and returns the run's error.
-  Status EndWith(Status failure, std::int64_t step);
+  // The run's error from that of a step.
+  Status NameStep(Status failure, std::int64_t step);
+  // Ends the calls in which the others wait for this rank, if it failed alone. Returns whether the
+  // ranks can still save together.
+  bool LeaveTogether(const Status& failure);
+  // Writes what was taken before the failure. Returns the run's error.
+  Status EndSaves(Status failure);
+  Status Take();
+  // Makes a checkpoint of what was taken, now or when the next step has computed its loss.
   // `reason`: why the run ends, if this is its last save.
-  Status Save(std::optional<EndReason> reason);
+  Status Write(std::optional<EndReason> reason);
   Status WriteTaken(std::optional<double> next_loss);
 
   const LoopInput in_;
@@ -104,8 +117,8 @@ class TrainLoop {
   std::optional<Result<trainer::BatchAhead::Batch>> next_;
   std::chrono::steady_clock::time_point step_start_;  // of the oldest step in flight
   bool is_stop_asked_ = false;                        // by any rank
-  bool is_apart_ = false;  // an evaluation failed on this rank alone: the others wait in it
-  double save_ms_ = 0;     // time that training waited for checkpoints since the last report
+  bool fails_alone_ = true;  // a failure may be of this rank alone: the others may wait for it
+  double save_ms_ = 0;       // time that training waited for checkpoints since the last report
 };
 
 }  // namespace ckpt::train

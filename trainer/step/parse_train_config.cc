@@ -65,7 +65,10 @@ void ReadBatch(SettingsReader& settings, TrainConfig& config) {
   config.seq_length = settings.RequiredInt("seq_length");
   config.per_token_loss = settings.Flag("calculate_per_token_loss", config.per_token_loss);
   config.recompute =
-      settings.Word<bool>("recompute_granularity", {{"none", false}, {"full", true}});
+      settings.Word<Recompute>("recompute_granularity", {{"none", Recompute::kNone},
+                                                         {"selective", Recompute::kActivations},
+                                                         {"full", Recompute::kLayers}});
+  config.loss_chunk_tokens = settings.Int("loss_chunk_tokens", config.loss_chunk_tokens, 1);
 }
 
 void ReadPrecision(SettingsReader& settings, TrainConfig& config) {
@@ -79,6 +82,7 @@ void ReadPrecision(SettingsReader& settings, TrainConfig& config) {
   precision.main_params = settings.Word("main_params_dtype", FloatWords());
   config.reduction = settings.Word<Reduction>(
       "reduction", {{"tree", Reduction::kTree}, {"canonical", Reduction::kCanonical}});
+  config.deterministic = settings.Flag("deterministic_mode", config.deterministic);
   const auto main_grads = settings.OptionalWord("main_grads_dtype", FloatWords());
   const auto grad_comm = settings.OptionalWord("grad_comm_dtype", FloatWords());
   precision.main_grads = main_grads.value_or(DType::kFloat32);

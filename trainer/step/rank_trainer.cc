@@ -13,7 +13,7 @@
 
 #include "trainer/params/mesh_comms.h"
 #include "trainer/random/philox.h"
-#include "trainer/step/grad_norm.h"
+#include "trainer/step/internal/grad_norm.h"
 #include "trainer/step/rehearse_step.h"
 #include "trainer/step/trained_units.h"
 
@@ -138,8 +138,8 @@ class RankTrainerImpl final : public RankTrainer {
 };
 
 Status RankTrainerImpl::Build() {
-  CKPT_RETURN_IF_ERROR(ops_.CheckSupports({.compute = config_.precision.compute,
-                                           .gradients = config_.precision.main_grads}));
+  CKPT_RETURN_IF_ERROR(ops_.CheckSupports(
+      {.compute = config_.precision.compute, .gradients = config_.precision.main_grads}));
   CKPT_ASSIGN_OR_RETURN(comms_, SplitWorld(world_, topology_, device_));
   CKPT_ASSIGN_OR_RETURN(step_, StepBuffers::Create(ShapeOf(config_), device_, *compute_));
   CKPT_ASSIGN_OR_RETURN(const RehearsedBytes rehearsed, RehearseStep(config_, world_.rank()));
@@ -151,6 +151,7 @@ Status RankTrainerImpl::Build() {
       .compute = config_.precision.compute,
       .recompute = config_.recompute,
       .prefetch_depth = config_.slots.prefetch_depth,
+      .loss_chunk_tokens = config_.loss_chunk_tokens,
       .moe = {.expert_group = comms_.expert.get(),
               .dispatcher = config_.dispatcher,
               .rank_capacity_factor = config_.rank_capacity_factor,

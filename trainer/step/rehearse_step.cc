@@ -88,6 +88,7 @@ Result<RehearsedBytes> RehearseStep(const TrainConfig& config, int rank) {
                      .queue = queue.get(),
                      .compute = compute,
                      .recompute = config.recompute,
+                     .loss_chunk_tokens = config.loss_chunk_tokens,
                      .moe = {.expert_group = experts.get(),
                              .dispatcher = config.dispatcher,
                              .rank_capacity_factor = config.rank_capacity_factor,

@@ -7,7 +7,7 @@
 
 #include "core/base/check.h"
 #include "trainer/model/block.h"
-#include "trainer/step/grad_norm.h"
+#include "trainer/step/internal/grad_norm.h"
 
 namespace ckpt::trainer {
 namespace {
@@ -140,9 +140,9 @@ Result<StepBuffers> StepBuffers::Create(const StepShape& shape, Device& device, 
 }
 
 Status StepBuffers::AllocateScalars() {
-  CKPT_ASSIGN_OR_RETURN(scalars_memory_,
-                        device_->Allocate(DivideScalars(shape_, nullptr).size_bytes,
-                                          MemoryUse::kOther));
+  CKPT_ASSIGN_OR_RETURN(
+      scalars_memory_,
+      device_->Allocate(DivideScalars(shape_, nullptr).size_bytes, MemoryUse::kOther));
   const Scalars scalars = DivideScalars(shape_, scalars_memory_.data());
   update_ = scalars.update;
   sums_ = scalars.sums;
@@ -255,8 +255,7 @@ StepBuffers::Results StepBuffers::Read(int slot) const {
   Results results;
   std::memcpy(&results.outcome, here.outcome_down.data(), sizeof results.outcome);
   results.means.resize(here.num_micro_batches);
-  std::memcpy(results.means.data(), here.means_down.data(),
-              results.means.size() * sizeof(double));
+  std::memcpy(results.means.data(), here.means_down.data(), results.means.size() * sizeof(double));
   results.expert_counts = {reinterpret_cast<const std::int64_t*>(here.counts_down.data()),
                            static_cast<std::size_t>(here.num_counts)};
   return results;

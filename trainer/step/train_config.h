@@ -31,7 +31,9 @@ struct TrainConfig {
   // more fails. None: for the most rows that can come.
   std::optional<double> rank_capacity_factor;
   Reduction reduction = Reduction::kTree;
-  bool recompute = false;
+  bool deterministic = false;  // two runs give the same bits; the CPU's always do
+  Recompute recompute = Recompute::kNone;
+  std::int64_t loss_chunk_tokens = 4096;  // see ModelRuntime
   // If true, a step's loss is the mean over all its counted tokens. Otherwise it is the mean over
   // its micro-batches of their means.
   bool per_token_loss = false;

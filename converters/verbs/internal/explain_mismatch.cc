@@ -21,9 +21,9 @@
 namespace ckpt {
 namespace {
 
-// Past this, trying other settings would take longer than reading the list.
+// With more tensors than this, no other settings are tried, because that would take too long.
 constexpr std::size_t kMaxTensorsToTry = 20000;
-// Settings that are tried, and how large a value.
+// How many settings are tried, and the largest value that is tried.
 constexpr std::size_t kMaxSettingsToTry = 64;
 constexpr std::int64_t kMaxValueToTry = 1 << 17;
 
@@ -32,7 +32,7 @@ struct QuantisedName {
   std::string_view method;
 };
 
-// What the methods call the parts of a weight.
+// The names that quantisation methods give to the parts of a weight.
 constexpr std::array kQuantisedNames = {
     QuantisedName{".qweight", "gptq or awq"},
     QuantisedName{".qzeros", "gptq or awq"},
@@ -59,8 +59,9 @@ std::size_t CountProblems(const std::vector<Problem>& problems, ErrorKind kind) 
       problems.begin(), problems.end(), [kind](const Problem& p) { return p.kind == kind; }));
 }
 
-// The naming of the family, other than `asked`, that knows the tensors which that one does not;
-// nothing if none knows half of them. `num_unmapped`: those unknown to `asked`.
+// The naming of the family, other than `asked`, that knows most of the tensors that `asked` does
+// not know. Nothing if each knows less than half of them. `num_unmapped`: how many tensors `asked`
+// does not know.
 std::optional<std::string> FindOtherNaming(const ModelSource& model, const std::string& asked,
                                            std::span<const GlobalTensor> tensors,
                                            std::size_t num_unmapped) {
@@ -69,7 +70,7 @@ std::optional<std::string> FindOtherNaming(const ModelSource& model, const std::
   for (const layout::Naming& naming : model.family->namings) {
     if (naming.id == asked) continue;
     const Result<layout::SourceMatch> match =
-        layout::MatchSource(*model.family, naming.id, model.config, tensors);
+        layout::MatchSource(*model.family, naming.id, model.layout_config(), tensors);
     if (!match.ok()) continue;
     const std::size_t unmapped = CountProblems(match->problems, ErrorKind::kUnmapped);
     if (unmapped >= std::min(fewest, num_unmapped)) continue;
@@ -106,7 +107,7 @@ Status UnknownNames(const ModelSource& model, std::span<const GlobalTensor> tens
           "names: ckpt-convert --mapping FILE describes them");
 }
 
-// Expected and stored size of a dim, where they differ most often.
+// Expected and stored size of a dim.
 struct SizePair {
   std::int64_t expected = 0;
   std::int64_t stored = 0;
@@ -130,8 +131,8 @@ std::optional<SizePair> MostFrequentDifference(const layout::SourceMatch& match,
   return most == times.end() ? std::nullopt : std::optional(most->first);
 }
 
-// How many there are of what keys number, layers before experts: one past the largest first,
-// second, … number of a key.
+// How many layers and experts the keys have. Keys number layers first, then experts: the counts are
+// one more than the largest first, second, … number of a key.
 std::vector<std::int64_t> CountNumbered(const std::vector<std::string>& keys) {
   std::vector<std::int64_t> counts;
   for (const std::string& key : keys) {
@@ -208,13 +209,13 @@ std::vector<Setting> OtherSettings(const ModelSource& model, const layout::Sourc
   return likely;
 }
 
-// The one setting that makes everything fit if it gets another value.
+// The setting with which all tensors fit, if another value of one setting is enough for that.
 std::optional<Setting> FindWrongSetting(const ModelSource& model, const layout::SourceMatch& match,
                                         std::span<const GlobalTensor> tensors) {
   if (tensors.size() > kMaxTensorsToTry) return std::nullopt;
   for (const Setting& setting : OtherSettings(model, match, tensors)) {
     if (setting.value.AsInt() != nullptr && *setting.value.AsInt() <= 0) continue;
-    layout::Configuration config = model.config;
+    layout::Configuration config = model.layout_config();
     config[setting.name] = setting.value;
     const Result<layout::SourceMatch> changed =
         layout::MatchSource(*model.family, match.layout.naming, config, tensors);
@@ -230,7 +231,7 @@ Status WrongSetting(const ModelSource& model, const Setting& setting,
   const bool has_file = !model.assets.empty();
   const std::string file =
       has_file ? (model.assets / kHfConfigName.data()).string() : model.checkpoint->path.string();
-  // A tensor that is missing may have been lost.
+  // If a tensor is missing, it may have been lost, and the setting may be right.
   const bool may_be_lost = CountProblems(problems, ErrorKind::kMissing) == problems.size();
   const bool has_more = CountProblems(problems, ErrorKind::kUnmapped) == problems.size();
   return Error(may_be_lost ? ErrorKind::kMissing
@@ -282,8 +283,8 @@ Status ExplainMismatch(const ModelSource& model, const OpenModelOptions& options
       std::all_of(match.positions.begin(), match.positions.end(),
                   [](std::uint32_t position) { return position == layout::SourceMatch::kAbsent; });
   if (fits_nothing) return UnknownNames(model, tensors, problems);
-  // If one tensor is missing, its name says more than a setting that would make it superfluous: a
-  // base model, for instance, is saved without its head.
+  // If one tensor is missing, its name says more than a setting with which it would not be needed.
+  // For example, a base model is saved without its head.
   const bool is_one_lost = problems.size() == 1 && problems.front().kind == ErrorKind::kMissing;
   if (is_one_lost) return Status(std::move(problems));
   if (const auto setting = FindWrongSetting(model, match, tensors)) {

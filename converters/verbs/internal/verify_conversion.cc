@@ -5,6 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
+#include "converters/verbs/internal/link_tensors.h"
 #include "converters/verbs/model_digest.h"
 #include "core/base/hash.h"
 #include "core/checkpoint/digest.h"
@@ -18,7 +21,7 @@
 namespace ckpt {
 namespace {
 
-// The digest of the values that the cast gives.
+// The digest of the source's values after the cast.
 Result<std::string> DigestOfCast(const CheckpointSource& source, const TensorRecipe& recipe,
                                  const TargetTensor& target, std::uint64_t budget_bytes) {
   Hasher hasher(HashAlgorithm::kXxh3);
@@ -65,16 +68,53 @@ Status CompareWithWritten(const PreparedConversion& prepared, const ExecuteResul
   return RunTasks(tensors.size(), options.threads, options.stop, compare);
 }
 
+// Of tensors that kept their keys.
+Result<VerifiedDigests> VerifyStored(Storage& storage, const PreparedConversion& prepared,
+                                     const ConvertOptions& options, const ExecuteResult& executed,
+                                     const Path& path) {
+  const std::vector<TargetTensor>& tensors = prepared.plan.write.tensors;
+  if (options.progress != nullptr) {
+    std::uint64_t bytes = 0;
+    for (const TargetTensor& tensor : tensors) bytes += NumBytes(tensor.shape, tensor.dtype);
+    options.progress->OnPhase("verify", bytes, tensors.size());
+  }
+  CKPT_ASSIGN_OR_RETURN(const OpenedCheckpoint written,
+                        OpenCheckpoint(storage, path, {.verify = false}));
+  if (options.link) {
+    CKPT_RETURN_IF_ERROR(CheckLinks(*written.source, prepared.model, prepared.links));
+    return VerifiedDigests();  // no element was read
+  }
+  if (written.source->index().tensors().size() != tensors.size()) {
+    return Error(ErrorKind::kValueMismatch, "the result read back has other tensors")
+        .File(path.string())
+        .Expected(fmt::format("{} tensors", tensors.size()))
+        .Actual(fmt::format("{} tensors", written.source->index().tensors().size()));
+  }
+  CKPT_RETURN_IF_ERROR(CompareWithWritten(prepared, executed, *written.source, options));
+  std::vector<TensorDigest> digests;
+  for (std::size_t t = 0; t < tensors.size(); ++t) {
+    digests.push_back({.key = tensors[t].key,
+                       .dtype = tensors[t].dtype,
+                       .shape = tensors[t].shape,
+                       .hex = executed.tensor_xxh3[t]});
+  }
+  const std::string digest = CombineDigests(std::move(digests), HashAlgorithm::kXxh3);
+  // What was read back is what was digested while it came from the source. Of a source that was
+  // cast there is no digest.
+  return VerifiedDigests{.source = prepared.changes_dtype ? std::string() : digest,
+                         .target = digest};
+}
+
 }  // namespace
 
 Status CheckSourceManifest(Storage& storage, const PreparedConversion& prepared,
                            const ConvertOptions& options) {
   const ModelSource& model = prepared.model;
-  if (!model.manifest || !options.verify) return OkStatus();
+  // A manifest without files is an account of the origin alone.
+  if (!model.manifest || model.manifest->files.empty() || !options.verify) return OkStatus();
   VerifyOptions verify;
   verify.threads = options.threads;
   verify.leaves_blocks = HeldBy(model.source().index());
-  verify.root = &KnownRunRoot();
   verify.stop = options.stop;
   if (options.progress != nullptr) {
     std::uint64_t bytes = 0;
@@ -85,8 +125,9 @@ Status CheckSourceManifest(Storage& storage, const PreparedConversion& prepared,
     verify.on_progress = [&](std::uint64_t read) { options.progress->OnDone(kManifestName, read); };
   }
   CKPT_ASSIGN_OR_RETURN(const Path directory, ManifestDirectory(storage, model.checkpoint->path));
-  CKPT_ASSIGN_OR_RETURN(std::vector<Problem> problems,
-                        VerifyManifest(storage, directory, *model.manifest, verify));
+  CKPT_ASSIGN_OR_RETURN(
+      std::vector<Problem> problems,
+      VerifyManifest(storage, directory, *model.manifest, KnownRunRoot(), verify));
   std::erase_if(problems,
                 [](const Problem& problem) { return problem.severity != Severity::kError; });
   return Status(std::move(problems)).While("checking the source against its manifest");
@@ -131,19 +172,27 @@ Result<VerifiedDigests> VerifyConversion(Storage& storage, const PreparedConvers
                                     .progress = options.progress,
                                     .phase = "verify",
                                     .stop = options.stop};
+  const Path path = staging / prepared.checkpoint_directory;
+  if (const Format& format = *prepared.to.container; format.prove != nullptr) {
+    CKPT_RETURN_IF_ERROR(format.prove(storage, path, prepared.plan.write));
+  }
+  if (!prepared.model.family) return VerifyStored(storage, prepared, options, executed, path);
   OpenModelOptions reopen;
   reopen.open.verify = false;  // everything is compared below
   reopen.model_type = options.model.model_type;
   reopen.mapping = options.model.mapping;
-  reopen.naming = options.to.NamingInUse();
+  reopen.naming = prepared.to.NamingInUse();
   reopen.allow_missing = true;
   reopen.assets = prepared.model.assets;
-  CKPT_ASSIGN_OR_RETURN(const ModelSource written,
-                        OpenModel(storage, staging / prepared.checkpoint_directory, reopen));
+  CKPT_ASSIGN_OR_RETURN(const ModelSource written, OpenModel(storage, path, reopen));
   CKPT_ASSIGN_OR_RETURN(const ModelDigest target, DigestModel(written, digest_options));
   digest_options.phase = "verify source";
   CKPT_ASSIGN_OR_RETURN(const ModelDigest source, DigestModel(prepared.model, digest_options));
   const VerifiedDigests digests{.source = source.checkpoint, .target = target.checkpoint};
+  // The model's digest says nothing of what the optimizer keeps.
+  if (prepared.is_run) {
+    CKPT_RETURN_IF_ERROR(CompareWithWritten(prepared, executed, written.source(), options));
+  }
   if (digests.source == digests.target) return digests;
   if (prepared.changes_dtype) {
     CKPT_RETURN_IF_ERROR(CompareWithWritten(prepared, executed, written.source(), options));

@@ -30,7 +30,8 @@ Status CheckSourceManifest(Storage& storage, const PreparedConversion& prepared,
 Status CompareModels(const ModelDigest& source, const ModelDigest& target, const Path& result);
 
 // Reads the finished result in `staging` through its own reader and compares the model in it with
-// the source's. Values that were cast on request are compared with what the cast gives of the
+// the source's; before that, the software that defines the format proves it, where there is one.
+// Values that were cast on request are compared with what the cast gives of the
 // source's. Errors: those of CompareModels where the result is not the source; those of opening and
 // reading it.
 Result<VerifiedDigests> VerifyConversion(Storage& storage, const PreparedConversion& prepared,

@@ -37,6 +37,7 @@ Result<bool> IsZero(const CheckpointSource& source, const GlobalTensor& tensor, 
 Result<std::vector<LeftOutEntry>> FindUsedPadding(const ModelSource& model,
                                                   std::uint64_t memory_budget_bytes) {
   // The source under its own naming: what only zeros fill there is padding.
+  if (!model.family) return std::vector<LeftOutEntry>();
   CKPT_ASSIGN_OR_RETURN(const ModelView own,
                         ViewModel(model, model.match.layout.naming, model.match.layout.choices));
   std::map<std::string_view, std::size_t> recipe_of;

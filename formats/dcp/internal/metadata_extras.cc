@@ -16,10 +16,11 @@ using pickle::NodeKind;
 
 namespace {
 
-// More than this of something that is not planner_data is a bomb.
+// A value that is larger and is not planner_data was made to exhaust memory.
 constexpr std::uint64_t kMaxPlannerBytes = 16ULL << 20;
 
-// Keys may share one path, or one dict, of a million entries, and steps one text of a megabyte.
+// A small pickle may let many keys share one path or dict of a million entries, or many steps share
+// one text of a megabyte. These limits bound what is copied for each of them.
 constexpr std::size_t kMaxPathSteps = 256;
 constexpr std::uint64_t kMaxTimesCopied = 64;
 constexpr std::size_t kMaxOriginalFields = 64;
@@ -29,7 +30,8 @@ std::optional<std::string> TextOf(const Graph& graph, NodeId node) {
   return std::string(graph.text(node));
 }
 
-// Texts that are copied from a graph, no more than a multiple of what is there.
+// Counts the bytes of text that are copied from a graph, and allows only a multiple of the graph's
+// own.
 class TextCopies {
  public:
   explicit TextCopies(const Graph& graph)
@@ -107,7 +109,7 @@ void ReadPlannerData(const Graph& graph, NodeId planner, const std::string& file
     extras.planner_data = std::move(entries);
     return;
   }
-  // Ranks that saved alone repeat what they share; what the lowest rank says counts.
+  // Ranks that each saved alone repeat what they have in common. The lowest rank's value is used.
   std::unordered_set<std::string> known;
   for (const PlannerEntry& entry : *extras.planner_data) known.insert(entry.key);
   for (PlannerEntry& entry : entries) {
@@ -134,7 +136,7 @@ void ReadOriginalShapes(const Graph& graph, NodeId mcore_data, MetadataReducer& 
   }
 }
 
-// The state of an instance, kNoNode if it is none.
+// The state of an instance; kNoNode if the node is not an instance.
 NodeId StateOf(const Graph& graph, NodeId node) {
   if (node == kNoNode || graph.kind(node) != NodeKind::kInstance) return kNoNode;
   const NodeId state = graph.state(node);
@@ -150,7 +152,7 @@ void ReadExtras(const Graph& graph, NodeId state, const std::string& file, Metad
   if (!extras.version) extras.version = TextOf(graph, graph.Find(state, "version"));
   const NodeId meta = StateOf(graph, graph.Find(state, "storage_meta"));
   if (meta == kNoNode) return;
-  // A pathlib object, as torch's own writer leaves it, says nothing that the user does not know.
+  // torch's own writer leaves a pathlib object here. It repeats the path that the user gave.
   if (!extras.checkpoint_id)
     extras.checkpoint_id = TextOf(graph, graph.Find(meta, "checkpoint_id"));
   if (!extras.save_id) extras.save_id = TextOf(graph, graph.Find(meta, "save_id"));

@@ -23,14 +23,14 @@ namespace {
 constexpr std::string_view kPlainEncoding = "torch_save";
 constexpr std::uint32_t kPlainEncodingId = 0;
 
-// What an honest pickle has a few of. Objects may share one list of a million: looking at it for
-// each takes for ever.
+// Real pickles have a few of these in a list. A hostile one lets many objects share a list of a
+// million, and reading it for each of them would never end.
 constexpr std::size_t kMaxFields = 32;
 constexpr std::size_t kMaxDims = 64;  // torch's own limit
 constexpr std::size_t kMaxTransforms = 16;
 constexpr std::size_t kMaxTransformBytes = 256;
-// A chunk takes more than this with its index and its stored item, but small pickles need not be
-// looked at closely.
+// A chunk with its index and its stored item takes more bytes than this. Small pickles are not
+// checked.
 constexpr std::uint64_t kLeastBytesPerChunk = 32;
 constexpr std::uint64_t kFreeChunks = 4096;
 
@@ -54,7 +54,7 @@ Record ChunkOf(DimsId offsets, DimsId sizes) {
   return {MetadataReducer::kChunk, (static_cast<std::uint64_t>(offsets) << 32) | sizes};
 }
 
-// A byte count of a _StorageInfo, or why it is none.
+// A byte count of a _StorageInfo, or the reason why the node is not one.
 Status ReadByteCount(const Graph& graph, NodeId node, std::string_view what, std::uint64_t* out) {
   if (node != kNoNode && graph.kind(node) == NodeKind::kBigInt) {
     return Error(ErrorKind::kOutOfRange, fmt::format("{} is not a 64-bit integer", what));
@@ -113,7 +113,7 @@ MetadataReducer::MetadataReducer(DimsPool& dims) : dims_(&dims), max_chunks_(kFr
 }
 
 void MetadataReducer::ReserveFor(std::uint64_t pickle_bytes) {
-  // The least that a writer spends on a chunk with its index and its item.
+  // The fewest bytes that a writer needs for a chunk with its index and its item.
   constexpr std::uint64_t kBytesPerChunk = 96;
   constexpr std::uint64_t kMaxReserved = 1ULL << 22;
   max_chunks_ = std::max(kFreeChunks, pickle_bytes / kLeastBytesPerChunk);

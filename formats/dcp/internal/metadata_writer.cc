@@ -34,7 +34,7 @@ class MetadataEncoder {
   void Properties(DType dtype);
   void Chunk(const Box& box);
   void StorageData();
-  // A MetadataIndex; an object's has no offset.
+  // A MetadataIndex. That of an object has no offset.
   void Index(std::uint32_t key_slot, std::optional<std::int64_t> position, const Dims* offset);
   void StorageInfo(std::uint32_t file, const ItemExtent& extent, std::string_view transform);
   void PlannerData();
@@ -168,8 +168,8 @@ void MetadataEncoder::StorageData() {
 
 void MetadataEncoder::StorageMeta() {
   Class(kModule, "StorageMeta");
-  // Text, where torch's own writer leaves a pathlib object that older versions of Python cannot
-  // load.
+  // torch's own writer puts a pathlib object here, which older versions of Python cannot load. This
+  // is text instead.
   out_.BeginDict().Text("checkpoint_id").Text(content_.checkpoint_id);
   out_.Text("save_id").Text(content_.save_id).Text("load_id").None();
   out_.Text("modules").BeginList().EndList().EndDict().Build();

@@ -57,7 +57,8 @@ Result<StoredItems> StoredItems::Open(const Graph& graph, NodeId storage_data,
 void StoredItems::Fill(const Graph& graph, std::span<const NodeId> pairs) {
   starts_.assign(reducer_->keys().size() + 1, 0);
   for (std::size_t i = 0; i < pairs.size(); i += 2) ++starts_[KeyOf(graph, pairs[i])];
-  // Counts become ends; filling from the back turns ends into starts.
+  // First the counts are added up to ends. Then the lists are filled from the back, which moves
+  // each end to the start.
   std::uint32_t end = 0;
   for (std::uint32_t& start : starts_) start = end += start;
   entries_.resize(pairs.size() / 2);
@@ -86,7 +87,7 @@ Status StoredItems::Sort(std::uint32_t key) {
 }
 
 const StoredItem* StoredItems::Find(std::uint32_t key, DimsId offset) {
-  // Keys that got their number later have no entries.
+  // Keys that were numbered after this was built have no entries.
   if (key + 1 >= starts_.size()) return nullptr;
   const std::size_t first = starts_[key];
   const std::size_t end = starts_[key + 1];

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -12,8 +13,10 @@
 
 #include <fmt/format.h>
 
+#include "core/json/json_reader.h"
 #include "core/training/stored_values.h"
 #include "formats/fsdp_dtensor/internal/run_keys.h"
+#include "formats/megatron/schedule.h"
 
 namespace ckpt::fsdp_dtensor {
 namespace {
@@ -24,7 +27,8 @@ constexpr std::string_view kStepSuffix = ".step";
 constexpr std::array<std::string_view, 2> kMomentsOfAdam = {"exp_avg", "exp_avg_sq"};
 constexpr std::array<std::string_view, 1> kMomentsOfSgd = {"momentum_buffer"};
 
-// The parameter between `prefix` and `suffix`, without the wrappers that the live module stood in.
+// The name of the parameter between `prefix` and `suffix`, without the wrappers around the live
+// module.
 std::optional<std::string> ParameterIn(std::string_view key, std::string_view prefix,
                                        std::string_view suffix) {
   if (!key.starts_with(prefix) || !key.ends_with(suffix)) return std::nullopt;
@@ -35,7 +39,116 @@ std::optional<std::string> ParameterIn(std::string_view key, std::string_view pr
   return std::string(key);
 }
 
-// The parameters that the optimizer updates, and how often it did.
+// An object that is a plain value, as JSON. Nothing if there is none.
+Result<std::optional<JsonDocument>> ReadObject(const CheckpointSource& source,
+                                               const std::string& key) {
+  const ObjectEntry* const entry = source.index().FindObject(key);
+  if (entry == nullptr) return std::optional<JsonDocument>();
+  CKPT_ASSIGN_OR_RETURN(const RenderedObject object, source.ReadObject(*entry));
+  CKPT_ASSIGN_OR_RETURN(JsonDocument json, JsonDocument::Parse(object.json, key));
+  return std::optional(std::move(json));
+}
+
+// Fields of a parameter's group or of the schedule, behind a common prefix. One that is not there
+// leaves what was there.
+class Fields {
+ public:
+  Fields(const CheckpointSource& source, std::string prefix)
+      : source_(source), prefix_(std::move(prefix)) {}
+
+  Status Read(std::string_view name, double& into) const {
+    return Read(name, into, [](const JsonCursor& value) { return value.Double(); });
+  }
+  Status Read(std::string_view name, std::int64_t& into) const {
+    return Read(name, into, [](const JsonCursor& value) { return value.Int64(); });
+  }
+  Status Read(std::string_view name, bool& into) const {
+    return Read(name, into, [](const JsonCursor& value) { return value.Bool(); });
+  }
+  Status Read(std::string_view name, std::string& into) const {
+    return Read(name, into, [](const JsonCursor& value) { return value.Text(); });
+  }
+  Status Read(std::string_view name, std::array<double, 2>& into) const {
+    return Read(name, into, [](const JsonCursor& value) -> Result<std::array<double, 2>> {
+      CKPT_ASSIGN_OR_RETURN(const JsonCursor tuple, value.At("$tuple"));
+      CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> items, tuple.Items());
+      std::array<double, 2> pair = {};
+      if (items.size() != pair.size()) {
+        return Error(ErrorKind::kBadMetadata, "not a pair of numbers");
+      }
+      for (std::size_t i = 0; i < pair.size(); ++i) {
+        CKPT_ASSIGN_OR_RETURN(pair[i], items[i].Double());
+      }
+      return pair;
+    });
+  }
+
+ private:
+  template <typename T, typename Convert>
+  Status Read(std::string_view name, T& into, const Convert& convert) const {
+    const std::string key = fmt::format("{}{}", prefix_, name);
+    CKPT_ASSIGN_OR_RETURN(const std::optional<JsonDocument> json, ReadObject(source_, key));
+    if (!json || json->root().is_null()) return OkStatus();
+    Result<T> value = convert(json->root());
+    if (!value.ok()) return std::move(value).status().Tensor(key);
+    into = *std::move(value);
+    return OkStatus();
+  }
+
+  const CheckpointSource& source_;
+  const std::string prefix_;
+};
+
+Result<ParamGroup> ReadGroup(const Fields& fields, const RunSchedule& schedule) {
+  ParamGroup group = {.max_lr = schedule.max_lr, .min_lr = schedule.min_lr};
+  CKPT_RETURN_IF_ERROR(fields.Read("is_expert_parallel", group.is_expert_parallel));
+  CKPT_RETURN_IF_ERROR(fields.Read("wd_mult", group.wd_mult));
+  CKPT_RETURN_IF_ERROR(fields.Read("lr_mult", group.lr_mult));
+  CKPT_RETURN_IF_ERROR(fields.Read("max_lr", group.max_lr));
+  CKPT_RETURN_IF_ERROR(fields.Read("min_lr", group.min_lr));
+  CKPT_RETURN_IF_ERROR(fields.Read("lr", group.lr));
+  CKPT_RETURN_IF_ERROR(fields.Read("betas", group.betas));
+  CKPT_RETURN_IF_ERROR(fields.Read("eps", group.eps));
+  CKPT_RETURN_IF_ERROR(fields.Read("weight_decay", group.weight_decay));
+  return group;
+}
+
+Status ReadSchedule(const CheckpointSource& source, RunSchedule& schedule) {
+  const Fields fields(source, std::string(kScheduler));
+  CKPT_RETURN_IF_ERROR(fields.Read("max_lr", schedule.max_lr));
+  CKPT_RETURN_IF_ERROR(fields.Read("min_lr", schedule.min_lr));
+  CKPT_RETURN_IF_ERROR(fields.Read("lr_warmup_steps", schedule.lr_warmup_steps));
+  CKPT_RETURN_IF_ERROR(fields.Read("lr_decay_style", schedule.lr_decay_style));
+  CKPT_RETURN_IF_ERROR(fields.Read("lr_decay_steps", schedule.lr_decay_steps));
+  CKPT_RETURN_IF_ERROR(fields.Read("start_wd", schedule.start_wd));
+  CKPT_RETURN_IF_ERROR(fields.Read("end_wd", schedule.end_wd));
+  CKPT_RETURN_IF_ERROR(fields.Read("wd_incr_style", schedule.wd_incr_style));
+  return fields.Read("wd_incr_steps", schedule.wd_incr_steps);
+}
+
+// The parameters of each group of the run, with all their settings. Those of equal settings are
+// one group; every one was updated as often as the first of `run`.
+Status ReadSettings(const CheckpointSource& source, TrainingRun& run) {
+  CKPT_RETURN_IF_ERROR(ReadSchedule(source, run.schedule));
+  CKPT_RETURN_IF_ERROR(Fields(source, "").Read(kOperations, run.num_floating_point_operations));
+  const std::int64_t updates = run.finished_updates();
+  std::map<std::string, std::size_t> positions;
+  run.groups.clear();
+  for (const ObjectEntry& object : source.index().objects()) {
+    const auto name = ParameterIn(object.key, kGroupMeta, kStepSuffix);
+    if (!name) continue;
+    const std::string prefix = object.key.substr(0, object.key.size() - kStepSuffix.size() + 1);
+    CKPT_ASSIGN_OR_RETURN(ParamGroup group, ReadGroup(Fields(source, prefix), run.schedule));
+    group.step = updates;
+    const auto found = std::ranges::find(run.groups, group);
+    positions[*name] = static_cast<std::size_t>(found - run.groups.begin());
+    if (found == run.groups.end()) run.groups.push_back(group);
+  }
+  for (auto& [name, position] : run.group_of) position = positions.at(name);
+  return OkStatus();
+}
+
+// The parameters that the optimizer updates, and how many updates it made.
 Status ReadGroups(const CheckpointSource& source, TrainingRun& run) {
   for (const ObjectEntry& object : source.index().objects()) {
     auto name = ParameterIn(object.key, kGroupMeta, kStepSuffix);
@@ -58,7 +171,7 @@ Status ReadGroups(const CheckpointSource& source, TrainingRun& run) {
           "finetune=true takes the weights alone");
 }
 
-// What the optimizer keeps for every weight it updates.
+// The names of what the optimizer keeps for each weight: SGD's or Adam's.
 std::span<const std::string_view> MomentsIn(const CheckpointIndex& index) {
   const auto is_of_sgd =
       [suffix = fmt::format(".{}", kMomentsOfSgd.front())](const GlobalTensor& tensor) {
@@ -108,7 +221,7 @@ Result<std::int64_t> NeededIntegerIn(const Configuration& args, std::string_view
   return Error(ErrorKind::kMissing, fmt::format("args have no {}", name)).Tensor(kArgs);
 }
 
-// Megatron's, as many as a machine may have.
+// How many tensor ranks Megatron had, and never more than a machine may have.
 int TensorRanksIn(const Configuration& args) {
   const auto found = args.find("tensor_model_parallel_size");
   const std::int64_t* const size = found == args.end() ? nullptr : found->second.AsInt();
@@ -116,20 +229,7 @@ int TensorRanksIn(const Configuration& args) {
   return size == nullptr ? 1 : static_cast<int>(std::clamp<std::int64_t>(*size, 1, kMost));
 }
 
-// The scheduler counts samples, in whole batches.
-Status CheckSchedule(const TrainingRun& run, const Configuration& args, std::string_view key) {
-  CKPT_ASSIGN_OR_RETURN(const std::int64_t batch, NeededIntegerIn(args, "global_batch_size"));
-  const std::int64_t samples = run.schedule.num_steps;
-  if (batch > 0 && samples % batch == 0 && samples / batch == run.finished_updates()) {
-    return OkStatus();
-  }
-  return Error(ErrorKind::kUnsupported, "the learning rate is at another step than the optimizer")
-      .Tensor(key)
-      .Expected(fmt::format("{} updates of {} samples", run.finished_updates(), batch))
-      .Actual(fmt::format("{} samples", samples));
-}
-
-Status ReadProgress(const CheckpointSource& source, TrainingRun& run) {
+Status ReadProgress(const CheckpointSource& source, RunDetail detail, TrainingRun& run) {
   CKPT_ASSIGN_OR_RETURN(const Configuration args, ReadArgs(source));
   run.args.assign(args.begin(), args.end());
   CKPT_ASSIGN_OR_RETURN(run.iteration, ReadStoredInteger(source, kIteration));
@@ -139,7 +239,8 @@ Status ReadProgress(const CheckpointSource& source, TrainingRun& run) {
   run.tensor_ranks = TensorRanksIn(args);
   const std::string position = fmt::format("{}num_steps", kScheduler);
   CKPT_ASSIGN_OR_RETURN(run.schedule.num_steps, ReadStoredInteger(source, position));
-  return CheckSchedule(run, args, position);
+  if (detail == RunDetail::kWhole) return OkStatus();
+  return megatron::CheckSchedule(run, args, position);
 }
 
 }  // namespace
@@ -148,14 +249,24 @@ Result<Configuration> ReadArgs(const CheckpointSource& source) {
   return ReadStoredMembers(source, kArgs, "$object.state.");
 }
 
-Result<StoredRun> ReadRun(const CheckpointSource& source) {
+bool HoldsRun(const CheckpointIndex& index) {
+  constexpr std::string_view kOptimizer = "optimizer.";
+  const auto is_of_optimizer = [&](const auto& entry) { return entry.key.starts_with(kOptimizer); };
+  return std::ranges::any_of(index.tensors(), is_of_optimizer) ||
+         std::ranges::any_of(index.objects(), is_of_optimizer);
+}
+
+Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
   StoredRun stored;
   CKPT_RETURN_IF_ERROR(ReadGroups(source, stored.run));
   for (const std::string_view name : MomentsIn(source.index())) {
     CKPT_ASSIGN_OR_RETURN(stored.moments.emplace_back(),
                           FindMoment(source.index(), name, stored.run));
   }
-  CKPT_RETURN_IF_ERROR(ReadProgress(source, stored.run));
+  CKPT_RETURN_IF_ERROR(ReadProgress(source, detail, stored.run));
+  if (detail == RunDetail::kWhole) CKPT_RETURN_IF_ERROR(ReadSettings(source, stored.run));
+  stored.decoded = {std::string(kArgs),       std::string(kIteration), "checkpoint_version",
+                    std::string(kOperations), std::string(kGroupMeta), std::string(kScheduler)};
   return stored;
 }
 

@@ -3,8 +3,10 @@
 #define CKPT_FORMATS_FSDP_DTENSOR_INTERNAL_READ_RUN_H_
 
 #include "core/base/result.h"
+#include "core/checkpoint/index.h"
 #include "core/checkpoint/source.h"
 #include "core/layout/value.h"
+#include "core/training/run_format.h"
 #include "core/training/training_run.h"
 
 namespace ckpt::fsdp_dtensor {
@@ -12,13 +14,16 @@ namespace ckpt::fsdp_dtensor {
 // The members of the object `args`; nothing if there is none. Errors: those of ReadStoredMembers.
 Result<layout::Configuration> ReadArgs(const CheckpointSource& source);
 
+// Whether the checkpoint holds anything of an optimizer.
+[[nodiscard]] bool HoldsRun(const CheckpointIndex& index);
+
 // Progress, arguments and optimizer of the run. Nothing that the optimizer keeps is read.
 //
 // Errors: kMissing (nothing says how often the optimizer updated the weights, as in a checkpoint of
 // weights only; a weight that it updates has no moment, all of them; a count is not there),
 // kUnsupported (parameters are at different updates, or the learning rate is at another one than
 // the optimizer), kBadMetadata.
-Result<StoredRun> ReadRun(const CheckpointSource& source);
+Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail);
 
 }  // namespace ckpt::fsdp_dtensor
 

@@ -12,9 +12,9 @@
 #include <fmt/format.h>
 
 #include "core/tensor/dtype.h"
-#include "formats/fsdp_dtensor/internal/plain_pickle.h"
-#include "formats/fsdp_dtensor/internal/random_states.h"
 #include "formats/fsdp_dtensor/internal/run_keys.h"
+#include "formats/megatron/plain_pickle.h"
+#include "formats/megatron/random_states.h"
 #include "formats/pickle/writer.h"
 
 namespace ckpt::fsdp_dtensor {
@@ -22,8 +22,10 @@ namespace {
 
 using dcp::PathStep;
 using dcp::WriterObject;
+using megatron::PickleNamespace;
+using megatron::PickleValue;
 
-// An object of many keys' last parts.
+// The last part of a key, which many keys have, and the object under it.
 struct Field {
   std::string_view name;
   Bytes pickle;
@@ -64,13 +66,15 @@ std::vector<Field> FieldsOf(const RunSchedule& schedule) {
           {"wd_incr_steps", PickleValue(schedule.wd_incr_steps)}};
 }
 
-// Of the first pipeline stage, and of the first of the states that ranks would keep apart if each
-// initialised its own model.
+// The start of the keys of a tensor rank's random states. The first 0 is the pipeline stage. The
+// last one is the first state of several that ranks have only if each of them initialises its own
+// model.
 std::string RandomStatesOf(int tensor_rank) {
   return fmt::format("{}(0, {}).0.", kRandomStates, tensor_rank);
 }
 
-// The live name of an optimized tensor: the halves of a SwiGLU fc1 are one parameter.
+// The name of an optimized tensor in the live module, where both halves of a SwiGLU fc1 are one
+// parameter.
 std::string LiveName(const std::string& name, const std::set<std::string>& names) {
   if (!name.ends_with(kGateHalf) && !name.ends_with(kUpHalf)) return name;
   std::string whole = name.substr(0, name.size() - kGateHalf.size());
@@ -88,7 +92,7 @@ std::map<std::string, std::size_t> LiveGroups(const TrainingRun& run) {
   return groups;
 }
 
-// What is behind `prefix`, if the key starts with it.
+// The rest of the key after `prefix`; nothing if the key does not start with it.
 std::optional<std::string_view> Behind(std::string_view prefix, std::string_view key) {
   if (!key.starts_with(prefix)) return std::nullopt;
   return key.substr(prefix.size());
@@ -153,8 +157,8 @@ std::vector<WriterObject> RunObjects(const TrainingRun& run) {
   }
   for (int rank = 0; rank < run.tensor_ranks; ++rank) {
     const std::string prefix = RandomStatesOf(rank);
-    objects.push_back({prefix + "random_rng_state", PicklePythonState(run.seed)});
-    objects.push_back({prefix + "np_rng_state", PickleNumpyState(run.seed)});
+    objects.push_back({prefix + "random_rng_state", megatron::PicklePythonState(run.seed)});
+    objects.push_back({prefix + "np_rng_state", megatron::PickleNumpyState(run.seed)});
   }
   return objects;
 }
@@ -171,12 +175,11 @@ std::vector<MemoryTensor> RunTensors(const TrainingRun& run) {
     const std::string prefix = RandomStatesOf(rank);
     const std::string tracked = prefix + std::string(kTrackerStates);
     const auto offset = static_cast<std::uint64_t>(rank);
-    add(prefix + "torch_rng_state", TorchCpuState(run.seed));
-    add(prefix + "cuda_rng_state", TorchCudaState(run.seed));
-    // Seeds as Megatron's model_parallel_cuda_manual_seed spreads them.
-    add(tracked + "data-parallel-rng", TorchCudaState(run.seed));
-    add(tracked + "model-parallel-rng", TorchCudaState(run.seed + 2718 + offset));
-    add(tracked + "expert-parallel-rng", TorchCudaState(run.seed + 1024 + offset));
+    add(prefix + "torch_rng_state", megatron::TorchCpuState(run.seed));
+    add(prefix + "cuda_rng_state", megatron::TorchCudaState(run.seed));
+    for (const megatron::TrackedState& state : megatron::TrackedStates(run.seed, offset)) {
+      add(tracked + std::string(state.name), megatron::TorchCudaState(state.seed));
+    }
   }
   return tensors;
 }

@@ -5,46 +5,29 @@
 
 #include <fmt/format.h>
 
-#include "core/base/bytes.h"
 #include "formats/dcp/writer.h"
 #include "formats/format.h"
-#include "formats/fsdp_dtensor/internal/plain_pickle.h"
 #include "formats/fsdp_dtensor/internal/run_objects.h"
+#include "formats/megatron/plain_pickle.h"
+#include "formats/megatron/plan_root.h"
 #include "formats/megatron/root.h"
 
 namespace ckpt::fsdp_dtensor {
 
-namespace {
-
-void AddSideFiles(const std::vector<WriteCopy>& side_files, const std::string& directory,
-                  WritePlan& plan) {
-  for (const WriteCopy& copy : side_files) {
-    plan.copies.push_back({.from = copy.from,
-                           .name = fmt::format("{}{}/{}", directory, kAssetsDirectory, copy.name)});
-  }
-}
-
-}  // namespace
-
 Result<WritePlan> PlanRelease(std::vector<TargetTensor> tensors, WriterOptions options) {
   const std::string directory = std::string(megatron::kReleaseDirectory) + "/";
   dcp::WriterOptions dcp_options;
-  dcp_options.objects = {{"args", PickleNamespace(options.args)},
-                         {"iteration", PickleValue(0)},
-                         {"checkpoint_version", PickleValue(3.0)}};
+  dcp_options.objects = {{"args", megatron::PickleNamespace(options.args)},
+                         {"iteration", megatron::PickleValue(0)},
+                         {"checkpoint_version", megatron::PickleValue(3.0)}};
   dcp_options.path_of = &RunPath;
   dcp_options.files = options.files;
   dcp_options.max_file_bytes = options.max_file_bytes;
   dcp_options.zstd_level = options.zstd_level;
   dcp_options.directory = directory;
   CKPT_ASSIGN_OR_RETURN(WritePlan plan, dcp::PlanDcp(std::move(tensors), dcp_options));
-  AddSideFiles(options.side_files, directory, plan);
-  Bytes tracker;
-  Append(megatron::kReleaseDirectory, tracker);
-  plan.files.push_back({.name = std::string(megatron::kTrackerName), .size_bytes = tracker.size()});
-  plan.literals.push_back({.file = static_cast<std::uint32_t>(plan.files.size() - 1),
-                           .offset_bytes = 0,
-                           .bytes = std::move(tracker)});
+  megatron::AddCopies(options.side_files, fmt::format("{}{}/", directory, kAssetsDirectory), plan);
+  megatron::AddTracker(megatron::kReleaseDirectory, plan);
   return plan;
 }
 
@@ -52,6 +35,9 @@ Result<WritePlan> PlanRun(RunRequest request) {
   dcp::WriterOptions options;
   options.objects = RunObjects(request.run);
   options.path_of = &RunPath;
+  options.files = request.files;
+  options.max_file_bytes = request.max_file_bytes;
+  options.zstd_level = request.zstd_level;
   for (const std::vector<RowsFromFile>& blocks : request.placed) {
     std::vector<dcp::PlacedRows>& placed = options.placed.emplace_back();
     for (const RowsFromFile& rows : blocks) {
@@ -59,7 +45,7 @@ Result<WritePlan> PlanRun(RunRequest request) {
     }
   }
   CKPT_ASSIGN_OR_RETURN(WritePlan plan, dcp::PlanDcp(std::move(request.tensors), options));
-  AddSideFiles(request.side_files, "", plan);
+  megatron::AddCopies(request.side_files, fmt::format("{}/", kAssetsDirectory), plan);
   return plan;
 }
 

@@ -9,9 +9,9 @@ namespace ckpt::pickle {
 
 namespace {
 
-// What a large `.metadata` has a node and an item for, at least.
+// A large `.metadata` has at least this many bytes for each node and each item.
 constexpr std::uint64_t kBytesPerNode = 64;
-// The size is that of a whole file, which may hold more than a pickle.
+// The size is that of a whole file, and the pickle may be a small part of it.
 constexpr std::uint64_t kMaxReserved = 1ULL << 22;
 
 }  // namespace
@@ -80,13 +80,14 @@ void GraphBuilder::Append(NodeId container, std::span<const NodeId> added) {
     node.capacity_log2 = 0;
   }
   if (node.payload + node.count == pool.size()) {
-    // The container's items are the last ones: they grow where they are.
+    // The container's items are the last in the pool, so they can grow in place.
     pool.insert(pool.end(), added.begin(), added.end());
     node.count = static_cast<std::uint32_t>(count);
     return;
   }
   if (node.capacity_log2 == 0 || count > (1ULL << node.capacity_log2)) {
-    // Moves to the end with room to double, so that any sequence of appends stays linear.
+    // Moves the items to the end and reserves twice their number, so that the time of any sequence
+    // of appends is linear.
     const std::uint64_t start = pool.size();
     node.capacity_log2 = static_cast<std::uint8_t>(std::bit_width(count));
     pool.resize(start + (1ULL << node.capacity_log2), kNoNode);
@@ -130,8 +131,8 @@ void GraphBuilder::Replace(NodeId object, Record record) {
 }
 
 void GraphBuilder::Rollback(NodeId first) {
-  // Pools grow with the nodes, so what belongs to the dropped nodes is the end of each pool, from
-  // the least start on.
+  // Pools grow in the order of the nodes, so everything from the smallest start of a dropped node
+  // on belongs to dropped nodes.
   std::uint64_t items_end = graph_.items_.size();
   std::uint64_t text_end = graph_.text_.size();
   std::size_t extras_end = graph_.extras_.size();

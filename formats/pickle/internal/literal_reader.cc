@@ -9,10 +9,11 @@
 namespace ckpt::pickle {
 namespace {
 
-// More than a name and any value but a text can take; a text of 255 bytes is checked by itself.
+// A name and any value except a text take less. The length of a text of up to 255 bytes is checked
+// separately.
 constexpr std::ptrdiff_t kLookahead = 160;
 
-// Opcodes in a row.
+// Opcodes that follow each other.
 template <Op... ops>
 bool Skip(const std::byte*& at) {
   constexpr std::array<std::byte, sizeof...(ops)> kWanted = {static_cast<std::byte>(ops)...};
@@ -56,7 +57,7 @@ bool TakeInt(const std::byte*& at, std::int64_t* value) {
     case Op::kLong1: {
       const auto length = std::to_integer<unsigned>(at[1]);
       if (length == 0 || length > 8) return false;
-      // The sign is the topmost bit that is there.
+      // The sign is the highest bit of the bytes that are there.
       const unsigned unused = 64 - 8 * length;
       *value = static_cast<std::int64_t>(LoadLe<std::uint64_t>(at + 2) << unused) >> unused;
       at += 2 + length;
@@ -149,7 +150,7 @@ bool LiteralReader::ReadFromMemo(const std::byte*& at, Literal& value) {
       value.kind = Literal::Kind::kNode;
       return true;
     default:
-      // Above all what can still change: the machine has to know that such an object came back.
+      // Everything else is left to the machine, above all objects that can still change.
       return false;
   }
 }

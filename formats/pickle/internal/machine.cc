@@ -11,12 +11,12 @@ namespace ckpt::pickle {
 namespace {
 
 constexpr std::uint64_t kMaxIntBytes = 1ULL << 20;
-// Names of globals are copied out of shared text; files with few bytes may still have this much of
-// them.
+// Names of globals are copied from text that many may share. A small file may have this many bytes
+// of names.
 constexpr std::uint64_t kFreeGlobalBytes = 1ULL << 20;
 constexpr std::size_t kMaxNameBytes = 4096;  // of a class, or of its module
 
-// The names that Python 2 had for what protocols 0 to 2 still call so.
+// Protocols 0 to 2 still use the names of Python 2. These functions give today's.
 std::string_view ModernModule(std::string_view module) {
   if (module == "__builtin__") return "builtins";
   if (module == "copy_reg") return "copyreg";
@@ -32,7 +32,7 @@ std::string_view ModernName(std::string_view module, std::string_view name) {
   return name;
 }
 
-// Objects collect what is appended to them or set in them beside their state.
+// Objects keep the items that are appended to them or set in them, apart from their state.
 bool IsObject(NodeKind kind) { return kind == NodeKind::kInstance || kind == NodeKind::kCall; }
 
 }  // namespace
@@ -74,7 +74,7 @@ bool Machine::PopToMark(std::span<const NodeId>* items, NodeId* base) {
 
 bool Machine::PushLong(std::string_view bytes) {
   if (bytes.size() > kMaxIntBytes) return Fail(ErrorKind::kResource, "an integer past a megabyte");
-  // Sign extension that says nothing.
+  // Drops bytes that only repeat the sign.
   while (bytes.size() > 1) {
     const auto last = static_cast<unsigned char>(bytes.back());
     const bool sign = (static_cast<unsigned char>(bytes[bytes.size() - 2]) & 0x80) != 0;
@@ -104,7 +104,7 @@ bool Machine::PushPython2Text(std::string_view text) {
 }
 
 bool Machine::PushGlobal(std::string_view module, std::string_view name) {
-  // Looked at whenever it is named, and by everybody who asks what a node is.
+  // The name is checked here once, because every reader of the node uses it.
   if (module.size() > kMaxNameBytes || name.size() > kMaxNameBytes) {
     return Fail(ErrorKind::kResource,
                 fmt::format("a class's name of more than {} bytes", kMaxNameBytes));
@@ -190,7 +190,7 @@ bool Machine::StackGlobal() {
   if (kind(name.node) != NodeKind::kText || kind(module.node) != NodeKind::kText) {
     return Malformed("a class whose name is not text");
   }
-  // Copies: the graph's text moves when it grows.
+  // These are copies because the graph's text moves when it grows.
   const std::string module_text(builder_.graph().text(module.node).substr(0, kMaxNameBytes + 1));
   const std::string name_text(builder_.graph().text(name.node).substr(0, kMaxNameBytes + 1));
   stack_.resize(stack_.size() - 2);
@@ -251,7 +251,7 @@ bool Machine::Build() {
   }
   if (object_kind == NodeKind::kInstance && options_.reducer != nullptr) {
     if (const auto record = options_.reducer->OnBuilt(builder_.graph(), object, state)) {
-      // The object keeps its number: the memo may hold it.
+      // The object keeps its number because the memo may refer to it.
       builder_.Replace(object, *record);
       const NodeId first = object + 1;
       if (memo_high_ < first && floor_ < first) builder_.Rollback(first);
@@ -292,7 +292,8 @@ bool Machine::Duplicate() {
 }
 
 bool Machine::Memoize() {
-  // Python numbers by how many slots are set: readers would disagree about what a GET means.
+  // Python gives the next slot the number of slots that are set. Here that number is taken already,
+  // so readers would disagree about the meaning of a GET.
   if (memo_has_gap_) return Malformed("MEMOIZE behind a gap in the memo");
   return Remember(memo_size_);
 }
@@ -318,9 +319,9 @@ bool Machine::Recall(std::uint64_t slot, ByteSpan rest, std::size_t* used) {
   return PushExisting(node);
 }
 
-// Reads a whole instance of `cls` at once and leaves everything as its opcodes would: the record in
-// place of the instance, and none of its parts. Nothing in between can matter, since no slot that
-// the instance sets is read and nothing older changes.
+// Reads a whole instance of `cls` at once. The result is as if its opcodes had run, except that a
+// record stands for the instance and its parts have no nodes. That is the same for the rest of the
+// pickle, which reads no slot that the instance sets, and the instance changes nothing older.
 bool Machine::TakeLiteral(NodeId cls, ByteSpan rest, std::size_t* used) {
   if (memo_has_gap_ || !literals_.Read(cls, rest, memo_size_)) return false;
   const InstanceLiteral instance = literals_.instance();

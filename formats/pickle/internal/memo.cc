@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::uint64_t kReportEvery = 4ULL << 20;
 
-// What follows an opcode, as if there were none where the pickle stops.
+// What kind of argument follows each opcode. That of STOP counts as unknown, so that a scan ends
+// there.
 constexpr std::array<Argument, 256> kScanned = [] {
   std::array<Argument, 256> arguments = kArguments;
   arguments[static_cast<std::uint8_t>(Op::kStop)] = Argument::kUnknown;
@@ -89,8 +90,8 @@ const std::byte* Memo::Scan(const std::byte* at, const std::byte* stretch_end,
     const auto op = static_cast<Op>(*at);
     const auto left = static_cast<std::uint64_t>(end - at - 1);
     const Argument argument = kScanned[std::to_integer<std::uint8_t>(*at)];
-    // What a large pickle consists of. These are cases of their own, not lengths to add up, so that
-    // the processor can guess the next opcode's place instead of waiting for it.
+    // A large pickle consists mostly of these. They are separate cases with constant lengths, so
+    // that the processor can predict where the next opcode begins.
     if (argument == Argument::kNothing) {
       ++at;
       continue;
@@ -132,7 +133,8 @@ std::uint64_t Memo::NextRead(std::uint64_t slot) {
 }
 
 void Memo::AddRead(std::uint64_t slot) {
-  // Every write of a slot takes a byte, so no pickler numbers past the size of its output.
+  // Each slot that is set takes at least a byte of the pickle, so no slot has a number above its
+  // size.
   if (slot > max_slot_) return;
   if (slot / 64 >= read_.size()) {
     read_.resize(std::max<std::size_t>(slot / 64 + 1, read_.size() * 2), 0);

@@ -54,7 +54,7 @@ std::optional<std::string> UtcOffsetOf(const Graph& graph, NodeId zone) {
     if (graph.kind(args[i]) != NodeKind::kInt) return std::nullopt;
     parts[i] = graph.integer(args[i]);
   }
-  // A timezone is less than a day away; everything else is nonsense.
+  // Python allows only offsets of less than a day.
   if (parts[0] < -1 || parts[0] > 0 || parts[1] < 0 || parts[1] >= 86400 || parts[2] != 0) {
     return std::nullopt;
   }
@@ -150,7 +150,7 @@ std::optional<std::vector<std::string>> PathPartsOf(const Graph& graph, NodeId n
       parts.emplace_back(text);
       continue;
     }
-    if (text.starts_with('/')) parts.assign(1, "/");  // an absolute piece starts over
+    if (text.starts_with('/')) parts.assign(1, "/");  // an absolute part replaces what came before
     while (!text.empty()) {
       const std::string_view part = text.substr(0, text.find('/'));
       if (!part.empty() && part != ".") parts.emplace_back(part);
@@ -168,7 +168,7 @@ std::optional<std::string> IsoFormatOf(const Graph& graph, NodeId node) {
   const std::optional<std::string> packed = BytesOf(graph, args[0]);
   if (!packed || packed->size() != (is_datetime ? 10U : 4U)) return std::nullopt;
   const std::uint32_t year = Byte(*packed, 0) << 8 | Byte(*packed, 1);
-  // The month's highest bit is the fold.
+  // The highest bit of the month is Python's `fold`.
   std::string text =
       fmt::format("{:04}-{:02}-{:02}", year, Byte(*packed, 2) & 0x7F, Byte(*packed, 3));
   if (!is_datetime) return text;

@@ -15,7 +15,7 @@
 namespace ckpt::safetensors {
 namespace {
 
-// What one file holds of one tensor.
+// The part of one tensor that one file holds.
 struct Piece {
   const TensorEntry* entry;
   const LoadedShard* shard;
@@ -109,7 +109,7 @@ class Assembler {
     }
   }
 
-  // Where the piece lies. Reports and returns nothing if that makes no sense.
+  // Where the piece lies in the tensor. If that is not possible, reports it and returns nothing.
   std::optional<Box> BoxOf(const Piece& piece) {
     const Result<Dims> shape = ToTorchShape(piece.entry->dtype, piece.entry->shape);
     if (!shape.ok()) {

@@ -17,7 +17,8 @@ constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
 constexpr std::uint64_t kMaxIndexBytes = 512ULL << 20;
 
 // "model-00002-of-00005.safetensors" → model, 2, 5. Shards of torch's distributed writer are
-// numbered per rank and hold what the rank had, so their numbers announce nothing.
+// numbered by rank and hold what the rank had, so their numbers do not say how many files there
+// must be.
 struct NumberedName {
   std::string stem;
   std::uint32_t number = 0;

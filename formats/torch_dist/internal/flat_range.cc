@@ -8,7 +8,7 @@ std::vector<FlatBox> CutFlatRange(DimsView shape, std::int64_t begin, std::int64
   const Dims strides = ContiguousStrides(shape);
   std::vector<FlatBox> boxes;
   for (std::int64_t at = begin; at < end;) {
-    // The outermost dim in which whole steps fit from here.
+    // The outermost dim of which whole steps fit, from this position.
     std::size_t dim = 0;
     while (dim + 1 < shape.size() && (at % strides[dim] != 0 || strides[dim] > end - at)) ++dim;
     FlatBox cut = {.box = WholeBox(shape), .first_elem = at};

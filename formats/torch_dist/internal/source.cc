@@ -16,13 +16,10 @@ namespace {
 
 using torch_save::TorchContainer;
 
-constexpr std::string_view kCommonFile = "common.pt";
-constexpr std::string_view kCommonItem = "common_state/shard_0_1";
-constexpr std::string_view kCommonKey = "common_state";
 constexpr std::uint64_t kMaxMetadataJsonBytes = kMiB;
 
 Status CheckBackend(Storage& storage, const Path& directory) {
-  const Path path = directory / "metadata.json";
+  const Path path = directory / std::string(kMetadataFile);
   CKPT_ASSIGN_OR_RETURN(const std::string text,
                         ReadSmallFile(storage, path, kMaxMetadataJsonBytes));
   CKPT_ASSIGN_OR_RETURN(const JsonDocument json, JsonDocument::Parse(text, path.string()));
@@ -35,7 +32,7 @@ Status CheckBackend(Storage& storage, const Path& directory) {
       .Actual(Quote(backend));
 }
 
-// The one element of the list that Megatron-Core stores objects in.
+// Megatron-Core stores an object as the only element of a list. This is that element.
 pickle::NodeId OnlyElement(const pickle::Graph& graph, pickle::NodeId node) {
   if (graph.kind(node) != pickle::NodeKind::kList || graph.items(node).size() != 1) return node;
   return graph.items(node)[0];
@@ -60,7 +57,7 @@ Result<std::unique_ptr<Source>> Source::Open(Storage& storage, const Path& direc
 Status Source::BuildIndex() {
   const CheckpointIndex& stored = dcp_->index();
   IndexBuilder builder;
-  // Files and encodings keep their numbers.
+  // Files and encodings have the same numbers as in the source behind.
   for (const std::string& file : stored.files()) builder.AddFile(file);
   for (const std::string& encoding : stored.encodings()) builder.AddEncoding(encoding);
   for (const Problem& problem : stored.problems()) builder.AddProblem(problem);
@@ -111,8 +108,8 @@ Status Source::AddFlattened(const GlobalTensor& stored, const Dims& original,
   const CheckpointIndex& inner = dcp_->index();
   CKPT_ASSIGN_OR_RETURN(const Dims block, BlockShape(original, stored.shape));
   const std::size_t ndim = original.size();
-  // Checked before anything is added: the tensor is there whole or not at all. That chunks lie
-  // inside the stored shape was checked when they came in.
+  // This is checked before anything is added, so that no part of a tensor is added without the
+  // rest. That chunks lie inside the stored shape was checked before.
   for (const Chunk& chunk : inner.chunks(stored)) {
     for (std::size_t d = 0; d < ndim; ++d) {
       if (inner.sizes(chunk)[d] != 1) {
@@ -150,11 +147,13 @@ Result<StoredArray> Source::Locate(const GlobalTensor& tensor, const Chunk& chun
   const FlatSlice& slice = flat->second.slices[position];
   CKPT_ASSIGN_OR_RETURN(StoredArray array,
                         dcp_->Locate(*stored, inner.chunks(*stored)[slice.inner_chunk]));
-  // The item is one row; a step along it is what a step in C order of the block becomes.
+  // The item is one row of elements. A step in the C order of the block becomes a step along this
+  // row.
   const std::int64_t step = array.strides.back();
   array.offset_bytes +=
       static_cast<std::uint64_t>(slice.first_elem * step) * ElementBytes(array.dtype);
-  // A dim of one element needs no stride, and an item of one element may announce any.
+  // The stride of a dim with one element has no effect, so an item of one element may have any
+  // stride.
   const DimsView sizes = index_.sizes(chunk);
   array.strides.assign(sizes.size(), 0);
   for (std::size_t d = 0; d < sizes.size(); ++d) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -15,6 +16,12 @@
 #include "formats/torch_save/torch_container.h"
 
 namespace ckpt::torch_dist {
+
+inline constexpr std::string_view kMetadataFile = "metadata.json";
+// The common state: a file up to Core 0.18, an object since 0.19, and what it is called here.
+inline constexpr std::string_view kCommonFile = "common.pt";
+inline constexpr std::string_view kCommonItem = "common_state/shard_0_1";
+inline constexpr std::string_view kCommonKey = "common_state";
 
 // A DCP folder with conventions of its own: the common state is the object `common_state` whether
 // it lies in common.pt (Core up to 0.18) or in an item; tensors that old optimizers stored as

@@ -10,8 +10,8 @@ namespace {
 
 constexpr std::uint64_t kDigestBudgetBytes = 4 * kMiB;
 
-// One array posing as a checkpoint of one tensor, so that the one reader of strided chunks serves
-// it too.
+// Shows one array as a checkpoint with one tensor, so that the reader of strided chunks can read
+// it.
 class ArraySource final : public CheckpointSource {
  public:
   static Result<ArraySource> Make(const StoredArray& array, DimsView shape) {

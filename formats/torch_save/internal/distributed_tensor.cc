@@ -12,11 +12,11 @@ using pickle::kNoNode;
 using pickle::NodeId;
 using pickle::NodeKind;
 
-// Of `_rebuild_from_type_v2(function, type, args, state)` and of `_rebuild_wrapper_subclass(type,
-// dtype, size, …)`.
+// Positions of arguments of `_rebuild_from_type_v2(function, type, args, state)` and
+// `_rebuild_wrapper_subclass(type, dtype, size, …)`.
 constexpr std::size_t kFromTypeArgs = 4;
 constexpr std::size_t kSizeArg = 2;
-// Of `_rebuild_tensor_v2(storage, offset, size, …)` and its kin.
+// Position of an argument of `_rebuild_tensor_v2(storage, offset, size, …)` and similar functions.
 constexpr std::size_t kLocalSizeArg = 2;
 
 std::span<const NodeId> ArgsOf(const Graph& graph, NodeId call) {
@@ -27,13 +27,14 @@ std::span<const NodeId> ArgsOf(const Graph& graph, NodeId call) {
   return graph.items(graph.args(call));
 }
 
-// torch has moved it: torch.distributed._tensor.api, torch.distributed.tensor.
+// The class has had two places: torch.distributed._tensor.api and torch.distributed.tensor.
 bool IsDTensorClass(const Graph& graph, NodeId node) {
   return graph.kind(node) == NodeKind::kGlobal && graph.name(node) == "DTensor" &&
          graph.module(node).starts_with("torch.distributed.");
 }
 
-// An attribute in the state that pickle stores: a dict, or a tuple of one and of another for slots.
+// An attribute in the state that pickle stores: a dict, or a tuple of two dicts, of which the
+// second one is for slots.
 NodeId FindAttribute(const Graph& graph, NodeId state, std::string_view name) {
   if (graph.kind(state) == NodeKind::kDict) return graph.Find(state, name);
   if (graph.kind(state) != NodeKind::kTuple) return kNoNode;
@@ -61,7 +62,8 @@ bool IsSameSize(const Graph& graph, NodeId a, NodeId b) {
   });
 }
 
-// Whether each placement leaves elements as they are. A partial one is a summand of them.
+// Whether no placement is partial. The elements of a partial one must be added to those of other
+// ranks first.
 bool KeepsElements(const Graph& graph, NodeId spec) {
   if (spec == kNoNode || graph.kind(spec) != NodeKind::kInstance || graph.state(spec) == kNoNode) {
     return false;

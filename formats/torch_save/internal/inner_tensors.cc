@@ -19,11 +19,11 @@ using pickle::NodeId;
 using pickle::NodeKind;
 
 constexpr std::size_t kMaxPathBytes = std::size_t{1} << 28;
-// Frames that are walked for the paths: parts without names take time, too.
+// How many frames are walked to find paths. Parts without names take time, too.
 constexpr std::size_t kMaxWalked = std::size_t{1} << 24;
 
-// A step of the walk: to the value of a key, to an item of a list, to a part of an object that has
-// no name, or to the mesh and the placements of a DTensor.
+// A step of the walk: to the value of a key, to an item of a list, to a part of an object without a
+// name, or to the mesh and the placements of a DTensor.
 struct Step {
   enum class Kind : std::uint8_t { kKey, kItem, kPart, kSpec };
   Kind kind = Kind::kPart;
@@ -45,7 +45,7 @@ bool IsModule(const Graph& graph, NodeId node) {
          graph.Find(state, "_parameters") != kNoNode && graph.Find(state, "_modules") != kNoNode;
 }
 
-// Whether a path of mappings, lists and modules ends here.
+// Whether the path cannot go on here through mappings, lists and modules.
 bool IsOpaque(const Graph& graph, NodeId node) {
   const NodeKind kind = graph.kind(node);
   if (kind != NodeKind::kCall && kind != NodeKind::kInstance) return false;
@@ -137,7 +137,7 @@ class Walk {
     }
   }
 
-  // A dict of attributes, or a tuple of one and of another for slots.
+  // A dict of attributes, or a tuple of two dicts, of which the second one is for slots.
   void AddState(NodeId state, std::vector<Step>& steps) const {
     if (state == kNoNode) return;
     if (graph_.kind(state) != NodeKind::kTuple) return Add({.node = state}, steps);
@@ -173,7 +173,7 @@ class Walk {
   const Graph& graph_;
   std::vector<bool> is_seen_;
   std::vector<Frame> stack_;
-  std::size_t holder_depth_ = 0;  // frames down to the holder; 0: none is open
+  std::size_t holder_depth_ = 0;  // number of frames down to the holder; 0: there is no holder
   std::vector<InnerTensor> found_;
   std::size_t path_bytes_ = 0;
   std::size_t walked_ = 0;

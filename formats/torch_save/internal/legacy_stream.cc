@@ -26,10 +26,10 @@ Status Bad(const ReadableFile& file, std::string_view rule) {
   return Error(ErrorKind::kBadItem, rule).File(file.name());
 }
 
-// Real ones are numbers. Many references may share a long one.
+// Keys that torch writes are numbers. Many references may share one long key.
 constexpr std::size_t kMaxKeyBytes = 256;
 
-// Element size by storage key: that of the class which the key was first seen with.
+// Element size by storage key: of the class with which the key was seen first.
 std::map<std::string, std::uint64_t, std::less<>> ElementBytesByKey(const Graph& graph) {
   std::map<std::string, std::uint64_t, std::less<>> sizes;
   for (NodeId node = 0; node < graph.size(); ++node) {
@@ -94,8 +94,8 @@ Result<TorchContainer> OpenLegacyStream(std::shared_ptr<const ReadableFile> file
   if (system.graph.kind(system.root) != NodeKind::kDict) {
     return Bad(*file, "the description of the writing system is not a dict");
   }
-  // Whatever it says of the writer's byte order: torch turns elements into little endian before it
-  // writes them, and does not look at this when it reads.
+  // The recorded byte order of the writer is not used: torch always writes little endian, and does
+  // not look at this when it reads.
   TorchContainer container;
   CKPT_ASSIGN_OR_RETURN(container.pickle, next_pickle());
   CKPT_ASSIGN_OR_RETURN(const ParsedPickle keys, next_pickle());

@@ -11,7 +11,7 @@ using pickle::Graph;
 using pickle::NodeId;
 using pickle::NodeKind;
 
-// Quantised storages hold objects, not tensors; their size is needed to find what lies behind them.
+// Quantised storages are not read as tensors. Their size is needed to find what comes after them.
 std::uint64_t QuantizedElementBytes(std::string_view class_name) {
   if (class_name == "QInt32Storage") return 4;
   if (class_name == "QInt8Storage" || class_name == "QUInt8Storage" ||

@@ -25,10 +25,10 @@ using pickle::NodeKind;
 
 constexpr std::size_t kMaxTensors = std::size_t{1} << 22;
 constexpr std::size_t kMaxKeyBytes = std::size_t{1} << 28;
-// Containers that hold tensors are entered once for each of their paths.
+// A container that holds tensors is entered once for each path that leads to it.
 constexpr std::size_t kMaxPlacesAgain = std::size_t{1} << 24;
 
-// Named only once a tensor is found below: keys can be long, and shared.
+// The name is made only when a tensor is found below, because keys can be long and shared.
 struct Child {
   NodeId key = kNoNode;  // kNoNode: an item of a list
   std::uint32_t position = 0;
@@ -55,13 +55,13 @@ bool IsContainer(NodeKind kind) {
          kind == NodeKind::kCall || kind == NodeKind::kInstance;
 }
 
-// What a container holds, and how many places were looked at to find out.
+// What a container holds, and how many places were visited to find that out.
 struct Children {
   std::vector<Child> list;
   std::size_t places = 0;
 };
 
-// Only containers can be tensors or hold some.
+// Only containers can be tensors or hold tensors.
 void AddChild(const Graph& graph, Child child, Children& children) {
   ++children.places;
   if (IsContainer(graph.kind(child.node))) children.list.push_back(child);
@@ -100,7 +100,7 @@ void AddEntries(const Graph& graph, NodeId mapping, Children& children) {
   }
 }
 
-// Names in a set that a pickle may hold as such or as a call of `set` on a list.
+// Names in a set, which a pickle stores as a set or as a call of `set` with a list.
 std::set<std::string_view> TextsOf(const Graph& graph, NodeId node) {
   std::set<std::string_view> texts;
   if (node == kNoNode) return texts;
@@ -160,7 +160,7 @@ bool IsSuspiciousCall(const Graph& graph, NodeId node) {
 // How a path is written: "a.b.0", or "['a']['b'][0]", which no two places share.
 enum class Spelling : std::uint8_t { kJoined, kSubscripts };
 
-// A depth-first walk with a stack of its own: pickles nest as deep as their writer likes.
+// A depth-first walk without recursion, because a pickle may be nested to any depth.
 class Walk {
  public:
   Walk(const Graph& graph, Spelling spelling)
@@ -176,7 +176,7 @@ class Walk {
     while (!stack_.empty()) {
       Frame& frame = stack_.back();
       if (frame.next == frame.children.size()) {
-        // What holds no tensor is not entered again, so sharing multiplies nothing but names of
+        // A container without tensors is not entered again. So sharing costs time only for names of
         // tensors.
         marks_[frame.node] = found_.size() == frame.found_before ? Mark::kBarren : Mark::kAgain;
         stack_.pop_back();
@@ -219,8 +219,8 @@ class Walk {
       }
     }
     Children children = state == kNoNode ? ChildrenOf(graph_, node) : ModuleChildren(graph_, state);
-    // The first visits of all containers together are bounded by the pickle's size, but modules may
-    // share their parts.
+    // First visits are bounded by the size of the pickle. But modules may share their parts, so
+    // visits are counted.
     if (marks_[node] == Mark::kAgain || state != kNoNode) {
       if (children.places >= places_left_) {
         return Error(ErrorKind::kResource, "the object has more places than can be looked at")
@@ -231,7 +231,8 @@ class Walk {
     return std::move(children.list);
   }
 
-  // The state of a pickled nn.Module, kNoNode if it is none. Objects may share one large state.
+  // The state of a pickled nn.Module; kNoNode for anything else. It is kept, because objects may
+  // share one large state.
   NodeId ModuleStateOf(NodeId node) {
     if (graph_.kind(node) != NodeKind::kInstance) return kNoNode;
     const NodeId state = graph_.state(node);
@@ -277,7 +278,7 @@ class Walk {
   std::size_t places_left_;
 };
 
-// Positions of the nodes whose keys others have, too.
+// Positions of the nodes whose key another node has, too.
 std::vector<std::size_t> FindAmbiguous(const std::vector<NamedNode>& nodes) {
   std::unordered_map<std::string_view, std::size_t> times;
   for (const NamedNode& node : nodes) ++times[node.key];

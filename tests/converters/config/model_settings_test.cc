@@ -20,6 +20,7 @@ using layout::Value;
 using testing::FailsWith;
 using testing::GoldenConfig;
 using testing::IsOk;
+using testing::IsOkAndHolds;
 
 // What every golden's settings have in common is taken from the published keys by hand here; the
 // rest is listed per case.
@@ -300,8 +301,43 @@ INSTANTIATE_TEST_SUITE_P(
         RefusedCase{"rope_parameters.full_attention.rope_theta",
                     {{"rope_parameters.full_attention.rope_theta", 5e5}}},
         RefusedCase{"per_layer_config.1.hidden_size", {{"per_layer_config.1.hidden_size", 24}}},
+        // Transformers fails with these nulls, or takes them for false.
+        RefusedCase{"rope_theta",
+                    {{"model_type", "mixtral"}, {"num_local_experts", 4}, {"rope_theta", Value()}}},
+        RefusedCase{"rope_parameters.rope_theta", {{"rope_parameters.rope_theta", Value()}}},
+        RefusedCase{"rms_norm_eps", {{"rms_norm_eps", Value()}}},
+        RefusedCase{"tie_word_embeddings", {{"tie_word_embeddings", Value()}}},
+        RefusedCase{"norm_topk_prob",
+                    {{"model_type", "qwen3_moe"}, {"num_experts", 4}, {"norm_topk_prob", Value()}}},
+        RefusedCase{"rope_interleave", {{"rope_interleave", Value()}}},
+        RefusedCase{"rope_parameters.truncate",
+                    {{"rope_parameters.rope_type", "yarn"},
+                     {"rope_parameters.factor", 2.0},
+                     {"rope_parameters.truncate", Value()}}},
+        RefusedCase{"rope_parameters.factor",
+                    {{"rope_parameters.rope_type", "linear"},
+                     {"rope_parameters.factor", Value()},
+                     {"max_position_embeddings", 8}}},
+        RefusedCase{"n_group",
+                    {{"model_type", "deepseek_v3"},
+                     {"kv_lora_rank", 2},
+                     {"qk_nope_head_dim", 2},
+                     {"qk_rope_head_dim", 2},
+                     {"v_head_dim", 2},
+                     {"n_routed_experts", 4},
+                     {"n_group", Value()}}},
         RefusedCase{"rope_parameters.stretch", {{"rope_parameters.stretch", 2}}}),
     [](const auto& test) { return "Number" + std::to_string(test.index); });
+
+TEST(ModelSettings, TakeANullWhereItIsAnAnswer) {
+  for (const char* key : {"num_key_value_heads", "head_dim", "layer_types", "attention_dropout",
+                          "q_lora_rank", "clip_qkv", "quantization_config", "pad_token_id"}) {
+    Configuration config = TinyQwen2();
+    const Configuration without = ModelSettings(config).value();
+    config[key] = Value();
+    EXPECT_THAT(ModelSettings(config), IsOkAndHolds(without)) << key;
+  }
+}
 
 TEST(ModelSettings, SayWhatIsRightInTheWordsOfTheFile) {
   Configuration config = TinyQwen2();

@@ -16,6 +16,7 @@ using layout::Configuration;
 using layout::Value;
 using testing::FailsWith;
 using testing::IsOk;
+using testing::IsOkAndHolds;
 
 Configuration TinyLlama() {
   return {{"model_type", "llama"},    {"num_hidden_layers", 2},   {"hidden_size", 12},
@@ -56,9 +57,30 @@ TEST(FamilyRegistry, LoadsATableOfTheUsersThatIncludesABuiltInFile) {
       "naming hf\n"
       "  include training_state.layout\n"
       "  norm.weight : h = norm\n",
-      "mine.layout");
+      "mine.layout", {});
   ASSERT_THAT(table, IsOk());
   EXPECT_FALSE(table->namings[0].ignores.empty());
+}
+
+Result<bool> HasBiasOfQueries(std::string_view mapping, const Configuration& config) {
+  CKPT_ASSIGN_OR_RETURN(const layout::LayoutTable table, LoadMapping(mapping, "mine", config));
+  CKPT_ASSIGN_OR_RETURN(const layout::ResolvedLayout layout, layout::Resolve(table, "hf", config));
+  return Find(layout, "model.layers.0.self_attn.q_proj.bias") != nullptr;
+}
+
+TEST(FamilyRegistry, GivesATableOfTheUsersTheFactsOfTheModelsClass) {
+  const std::string mapping = "include decoder.layout\n";
+  Configuration config = TinyLlama();
+  EXPECT_THAT(HasBiasOfQueries(mapping, config), IsOkAndHolds(false));
+  config["model_type"] = "qwen2";
+  EXPECT_THAT(HasBiasOfQueries(mapping, config), IsOkAndHolds(true));
+  // What the table says itself counts more, also for a model that no family describes.
+  const std::string without = "let class_has_qkv_bias = false\ninclude decoder.layout\n";
+  EXPECT_THAT(HasBiasOfQueries(without, config), IsOkAndHolds(false));
+  config["model_type"] = "own";
+  EXPECT_THAT(HasBiasOfQueries(mapping, config), IsOkAndHolds(false));
+  const std::string with = "let class_has_qkv_bias = true\ninclude decoder.layout\n";
+  EXPECT_THAT(HasBiasOfQueries(with, config), IsOkAndHolds(true));
 }
 
 TEST(DecoderTable, HasOneProjectionWhereTheMlpHasNoGate) {

@@ -1,6 +1,7 @@
 #include "converters/verbs/convert.h"
 
 #include <cstdint>
+#include <fstream>
 #include <set>
 #include <stop_token>
 #include <string>
@@ -15,6 +16,7 @@
 #include "converters/config/run_settings.h"
 #include "converters/verbs/target_space.h"
 #include "core/manifest/verify_manifest.h"
+#include "formats/registry/registry.h"
 #include "formats/registry/stored_run.h"
 #include "tests/converters/verbs/convert_fixture.h"
 
@@ -66,6 +68,25 @@ TEST_F(ConvertTest, TheSameModelWhateverTheLayoutOfTheResult) {
   }
 }
 
+// The facts of its class are those of the family that its model_type names.
+TEST_F(ConvertTest, AMappingThatIncludesTheDecoderDescribesEveryFamily) {
+  const Path mapping = dir_.path() / "mine.layout";
+  std::ofstream(mapping.string()) << "include decoder.layout\n";
+  for (const std::string name : {"llama-untied-bf16", "qwen2-window-fp32", "qwen3moe-norm-bf16",
+                                 "mixtral-bf16", "deepseekv3-yarn-bf16"}) {
+    SCOPED_TRACE(name);
+    const testing::TempDir dir;
+    ConvertOptions options = ToFsdp(Golden(name));
+    options.target = dir.path() / "usual";
+    ASSERT_THAT(Convert(options), IsOk());
+    const Path usual = options.target;
+    options.model.mapping = mapping;
+    options.target = dir.path() / "mapped";
+    ASSERT_THAT(Convert(options), IsOk());
+    ExpectSameFiles(usual / "release", options.target / "release");
+  }
+}
+
 TEST_F(ConvertTest, TheManifestProvesEveryFileOfTheResult) {
   ASSERT_THAT(Convert(ToFsdp(Golden("llama-tied-fp32"))), IsOk());
   const Path release = dir_.path() / "fsdp" / "release";
@@ -75,9 +96,29 @@ TEST_F(ConvertTest, TheManifestProvesEveryFileOfTheResult) {
   for (const ManifestFile& file : manifest->files) covered.push_back(file.name);
   EXPECT_THAT(covered, ::testing::IsSupersetOf({"../latest_checkpointed_iteration.txt", ".metadata",
                                                 "__0_0.distcp", "hf_assets/config.json"}));
-  const auto problems = VerifyManifest(PosixStorage(), release, *manifest);
+  const auto problems = VerifyManifest(PosixStorage(), release, *manifest, KnownRunRoot());
   ASSERT_THAT(problems, IsOk());
   EXPECT_TRUE(problems->empty());
+}
+
+TEST_F(ConvertTest, WhatTheFormatsOwnSoftwareRefusesIsNotPublished) {
+  Format refused = **FindFormat("hdf5");
+  ASSERT_NE(refused.prove, nullptr);
+  refused.prove = [](Storage& storage, const Path& path, const WritePlan& plan) {
+    EXPECT_EQ(path.filename(), plan.files.at(0).name);
+    EXPECT_EQ(storage.Stat(path)->type, FileType::kRegular);
+    return Error(ErrorKind::kBadMetadata, "not a file of mine");
+  };
+  ConvertOptions options = Between("hf", "hdf5", Golden("llama-tied-fp32"), "out.h5");
+  ASSERT_THAT(Convert(options), IsOk());
+  options.to.container = &refused;
+  options.target = dir_.path() / "refused.h5";
+  const auto report = Convert(options);
+  EXPECT_THAT(report, FailsWith(ErrorKind::kBadMetadata));
+  EXPECT_THAT(report.status().ToString(), HasSubstr("not a file of mine"));
+  EXPECT_FALSE(boost::filesystem::exists(options.target));
+  options.verify = false;
+  EXPECT_THAT(Convert(options), IsOk());
 }
 
 TEST_F(ConvertTest, CompressedBytesDependOnNeitherThreadsNorBudget) {
@@ -119,7 +160,8 @@ TEST_F(ConvertTest, ParityCoversEveryFileAndDependsOnNeitherThreadsNorBudget) {
   std::size_t covered = 0;
   for (const ParityGroup& group : manifest->parity) covered += 1 + group.members.size();
   EXPECT_EQ(covered + 1, manifest->files.size());  // all but the tracker
-  const auto problems = VerifyManifest(PosixStorage(), expected / "release", *manifest);
+  const auto problems =
+      VerifyManifest(PosixStorage(), expected / "release", *manifest, KnownRunRoot());
   ASSERT_THAT(problems, IsOk());
   EXPECT_TRUE(problems->empty());
   EXPECT_EQ(Content(expected / "release" / "ckptkit-parity.json"), Content(manifest_path));

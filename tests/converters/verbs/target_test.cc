@@ -29,7 +29,7 @@ ModelSource Model() {
       "naming mine\n"
       "  choice form a | b\n"
       "  norm : h = norm\n",
-      "mine.layout");
+      "mine.layout", {});
   EXPECT_THAT(table, IsOk());
   ModelSource model;
   if (table.ok()) model.family = std::make_shared<const layout::LayoutTable>(*std::move(table));

@@ -183,6 +183,23 @@ TEST_P(StorageTest, AFileIsLockedToItsHolderUntilItIsClosed) {
   EXPECT_THAT((*next)->Lock(), IsOk());
 }
 
+TEST_P(StorageTest, AFileThatLostItsNameIsNotLocked) {
+  const Path path = dir() / "log";
+  const auto removed = storage().Create(path);
+  ASSERT_THAT(removed, IsOk());
+  ASSERT_THAT(storage().RemoveAll(path), IsOk());
+  EXPECT_THAT((*removed)->Lock(), FailsWith(ErrorKind::kNotFound));
+  const auto replaced = storage().Create(path);
+  ASSERT_THAT(replaced, IsOk());
+  EXPECT_THAT((*removed)->Lock(), FailsWith(ErrorKind::kNotFound)) << "another file has the name";
+  Write(dir() / "other", "");
+  ASSERT_THAT(storage().Exchange(path, dir() / "other"), IsOk());
+  EXPECT_THAT((*replaced)->Lock(), FailsWith(ErrorKind::kNotFound));
+  const auto named = storage().OpenForUpdate(path);
+  ASSERT_THAT(named, IsOk());
+  EXPECT_THAT((*named)->Lock(), IsOk());
+}
+
 class MadeDirectoriesTest : public StorageTest {};
 INSTANTIATE_TEST_SUITE_P(All, MadeDirectoriesTest,
                          ::testing::Values(Kind::kPosix, Kind::kMemory, Kind::kCrash),

@@ -90,6 +90,7 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     OutsideNamings, RefusedStatementTest,
     ::testing::Values(Refused{"Rule", "t.<l> : a b = x", "belongs to a naming"},
+                      Refused{"Object", "object t.<l> : = x", "belongs to a naming"},
                       Refused{"If", "if true", "belongs to a naming"},
                       Refused{"Prefix", "prefix \"\"", "belongs to a naming"},
                       Refused{"Strip", "strip t. \"r\" when true", "belongs to a naming"},
@@ -100,6 +101,12 @@ INSTANTIATE_TEST_SUITE_P(
     InsideNamings, RefusedStatementTest,
     ::testing::Values(
         Refused{"BadNaming", "naming 1", "new naming", true},
+        Refused{"ObjectWithoutColon", "object o.<l> = x", "NAME : AXES = LOGICAL", true},
+        Refused{"ObjectWithoutLogical", "object o.<l> : a", "NAME : AXES = LOGICAL", true},
+        Refused{"ObjectThatIsDerived", "object o.<l> : a = x derived", "NAME : AXES", true},
+        Refused{"ObjectOfAForeignAxis", "object o.<l> : a = y", "no such axis left", true},
+        Refused{"ObjectOfAnAxisTwice", "object o.<l> : l = x", "no such axis left", true},
+        Refused{"ObjectOfAProduct", "object o.<l> : (a b) = x", "is one axis", true},
         Refused{"StripAlways", "strip t. \"r\"", "and `when EXPR`", true},
         Refused{"StripWithoutReason", "strip t. when true", "a quoted reason", true},
         Refused{"NamingInsideIf", "if true\nnaming two", "no `end`", true},

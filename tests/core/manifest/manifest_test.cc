@@ -8,6 +8,7 @@
 #include "core/manifest/verify_manifest.h"
 #include "tests/testing/manifest_file.h"
 #include "tests/testing/matchers.h"
+#include "tests/testing/run_root.h"
 
 namespace ckpt {
 namespace {
@@ -16,6 +17,7 @@ using testing::DescribeContent;
 using testing::FailsWith;
 using testing::IsOk;
 using testing::IsOkAndHolds;
+using testing::kRunRoot;
 
 Manifest Example() {
   Manifest manifest;
@@ -110,14 +112,6 @@ TEST(Manifest, IsSmall) {
   EXPECT_LT(SerializeManifest(manifest).size(), 8 * 1000 + 300U);
 }
 
-// A convention whose trackers say a number or "release".
-constexpr RunRoot kRoot = {.tracker_name = "latest_checkpointed_iteration.txt",
-                           .weights_directory = "release",
-                           .is_tracker_text = [](std::string_view text) {
-                             return text.find_first_not_of("0123456789release \n") ==
-                                    std::string_view::npos;
-                           }};
-
 class VerifyManifestTest : public ::testing::Test {
  protected:
   VerifyManifestTest() : storage_(MakeMemoryStorage()), content_(2 * kManifestBlockBytes + 5) {
@@ -138,7 +132,7 @@ class VerifyManifestTest : public ::testing::Test {
 
   std::vector<Problem> Verify(int threads = 1) {
     Result<std::vector<Problem>> problems =
-        VerifyManifest(*storage_, "/base/release", manifest_, {.threads = threads, .root = &kRoot});
+        VerifyManifest(*storage_, "/base/release", manifest_, kRunRoot, {.threads = threads});
     EXPECT_THAT(problems, IsOk());
     return problems.ok() ? *problems : std::vector<Problem>();
   }
@@ -166,7 +160,7 @@ TEST_F(VerifyManifestTest, NamesTheBlockOfAFlippedBit) {
 TEST_F(VerifyManifestTest, FindsTheFlippedBit) {
   content_[kManifestBlockBytes + 3] ^= std::byte{0x20};
   Write("/base/release/data", content_);
-  const Result<Damage> damage = FindDamage(*storage_, "/base/release", manifest_);
+  const Result<Damage> damage = FindDamage(*storage_, "/base/release", manifest_, kRunRoot);
   ASSERT_THAT(damage, IsOk());
   ASSERT_EQ(damage->blocks.size(), 1U);
   EXPECT_EQ(damage->blocks[0].block, 1U);
@@ -178,7 +172,7 @@ TEST_F(VerifyManifestTest, FindsTheFlippedBit) {
 TEST_F(VerifyManifestTest, LooksAtWhatIsLeftOfATruncatedFile) {
   content_[0] ^= std::byte{1};
   Write("/base/release/data", ByteSpan(content_).first(kManifestBlockBytes + 7));
-  const Result<Damage> damage = FindDamage(*storage_, "/base/release", manifest_);
+  const Result<Damage> damage = FindDamage(*storage_, "/base/release", manifest_, kRunRoot);
   ASSERT_THAT(damage, IsOk());
   EXPECT_THAT(damage->files, ::testing::ElementsAre(
                                  DamagedFile{.file = 1, .size_bytes = kManifestBlockBytes + 7}));
@@ -225,7 +219,7 @@ TEST_F(VerifyManifestTest, OnlyWarnsOfATrackerThatTrainingRewrote) {
 // Else a manifest could have any file beside the checkpoint read, and repaired.
 TEST_F(VerifyManifestTest, RefusesAnotherFileOutsideTheCheckpoint) {
   manifest_.files[0].name = "../other.txt";
-  const Result<Damage> damage = FindDamage(*storage_, "/base/release", manifest_, {.root = &kRoot});
+  const Result<Damage> damage = FindDamage(*storage_, "/base/release", manifest_, kRunRoot);
   ASSERT_FALSE(damage.ok());
   EXPECT_EQ(damage.status().kind(), ErrorKind::kBadMetadata);
   EXPECT_THAT(damage.status().ToString(), ::testing::HasSubstr("../other.txt"));
@@ -258,7 +252,7 @@ TEST_F(VerifyManifestTest, JudgesNothingThatItCannotRead) {
   int calls = 0;
   for (bool has_failed = true; has_failed; ++calls) {
     FailingStorage failing(*storage_, calls);
-    const auto problems = VerifyManifest(failing, "/base/release", manifest_);
+    const auto problems = VerifyManifest(failing, "/base/release", manifest_, kRunRoot);
     has_failed = failing.has_failed();
     if (has_failed) {
       EXPECT_THAT(problems, FailsWith(ErrorKind::kIo)) << "call " << calls;
@@ -274,10 +268,10 @@ TEST_F(VerifyManifestTest, LeavesBlocksToWhoeverReadsThem) {
       .leaves_blocks = [](std::string_view file) { return file == "data"; }};
   content_[5] ^= std::byte{1};
   Write("/base/release/data", content_);
-  EXPECT_THAT(VerifyManifest(*storage_, "/base/release", manifest_, options),
+  EXPECT_THAT(VerifyManifest(*storage_, "/base/release", manifest_, kRunRoot, options),
               IsOkAndHolds(::testing::IsEmpty()));
   Write("/base/release/data", ByteSpan(content_).first(content_.size() - 1));
-  EXPECT_THAT(VerifyManifest(*storage_, "/base/release", manifest_, options),
+  EXPECT_THAT(VerifyManifest(*storage_, "/base/release", manifest_, kRunRoot, options),
               IsOkAndHolds(::testing::ElementsAre(IsProblem(ErrorKind::kTruncated, "data"))));
 }
 

@@ -10,17 +10,14 @@
 #include "core/manifest/manifest.h"
 #include "tests/testing/manifest_file.h"
 #include "tests/testing/matchers.h"
+#include "tests/testing/run_root.h"
 
 namespace ckpt {
 namespace {
 
 using testing::FailsWith;
 using testing::IsOk;
-
-constexpr RunRoot kRoot = {
-    .tracker_name = "latest_checkpointed_iteration.txt",
-    .weights_directory = "release",
-    .is_of_run = [](std::string_view name) { return name.starts_with("iter_"); }};
+using testing::kRunRoot;
 
 class ReplaceableTest : public ::testing::Test {
  protected:
@@ -41,7 +38,7 @@ class ReplaceableTest : public ::testing::Test {
                                AsBytes(SerializeManifest(manifest))),
                 IsOk());
   }
-  Status Check() { return CheckReplaceable(*storage_, "/out", kRoot); }
+  Status Check() { return CheckReplaceable(*storage_, "/out", kRunRoot); }
 
   std::unique_ptr<Storage> storage_;
 };

@@ -23,6 +23,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using testing::FailsWith;
+using testing::IsOk;
 using testing::IsOkAndHolds;
 
 // Rows [begin, end) of a source tensor in one file.
@@ -136,18 +137,43 @@ TEST(FollowChunksTest, RefusesRowsThatInterleaveFiles) {
 }
 
 // The left columns of every row are in one file, the right ones in another.
-TEST(FollowChunksTest, RefusesARowFromSeveralFiles) {
+TEST(FollowChunksTest, CutsRowsThatComeFromSeveralFiles) {
   const CheckpointIndex index = IndexOf({{{0, 4, 0}}, {{0, 4, 1}}}, kCols);
   std::vector<layout::Nest> nests = {CopyRows(0, 0, 0, 4, kCols), CopyRows(1, 0, 0, 4, kCols)};
   nests[1].target_origin[1] = kCols;
   const TargetTensor wide = {.key = "wide", .dtype = DType::kFloat32, .shape = {4, 2 * kCols}};
   const auto rows = FollowChunks(wide, {.nests = nests}, index);
-  ASSERT_THAT(rows, FailsWith(ErrorKind::kUnsupported));
-  EXPECT_EQ(rows.status().problems().front().tensor, "wide");
+  ASSERT_THAT(rows, IsOk());
+  ASSERT_EQ(rows->size(), 8U);
+  EXPECT_EQ((*rows)[0], (RowsFromFile{.box = {{0, 0}, {1, kCols}}, .file = 0}));
+  EXPECT_EQ((*rows)[1], (RowsFromFile{.box = {{0, kCols}, {1, kCols}}, .file = 1}));
+  EXPECT_EQ((*rows)[7], (RowsFromFile{.box = {{3, kCols}, {1, kCols}}, .file = 1}));
+}
+
+// Layers of three rows, of which the second is cut between two files: what lies together in one file
+// is one block for each part of a layer and for whole layers.
+TEST(FollowChunksTest, CutsAStackWhereALayerIsCut) {
+  const CheckpointIndex index = IndexOf({{{0, 3, 0}}, {{0, 1, 0}, {1, 3, 1}}, {{0, 3, 1}}}, kCols);
+  std::vector<layout::Nest> nests;
+  for (std::uint32_t layer = 0; layer < 3; ++layer) {
+    nests.push_back({.source = layer,
+                     .target_origin = {layer, 0, 0},
+                     .source_origin = {0, 0},
+                     .loops = {{.extent = 3, .target_dim = 1},
+                               {.extent = kCols, .target_dim = 2, .source_dim = 1}}});
+    layout::Normalize(nests.back());
+  }
+  const TargetTensor stack = {.key = "s", .dtype = DType::kFloat32, .shape = {3, 3, kCols}};
+  EXPECT_THAT(
+      FollowChunks(stack, {.nests = nests}, index),
+      IsOkAndHolds(ElementsAre(RowsFromFile{.box = {{0, 0, 0}, {1, 3, kCols}}, .file = 0},
+                               RowsFromFile{.box = {{1, 0, 0}, {1, 1, kCols}}, .file = 0},
+                               RowsFromFile{.box = {{1, 1, 0}, {1, 2, kCols}}, .file = 1},
+                               RowsFromFile{.box = {{2, 0, 0}, {1, 3, kCols}}, .file = 1})));
 }
 
 // Transposed, each row of the target has elements of every row of the source.
-TEST(FollowChunksTest, RefusesATransposeOfSeveralFiles) {
+TEST(FollowChunksTest, CutsEveryRowOfATransposeOfSeveralFiles) {
   const layout::Nest transpose = {
       .source = 0,
       .target_origin = {0, 0},
@@ -156,9 +182,10 @@ TEST(FollowChunksTest, RefusesATransposeOfSeveralFiles) {
   const TargetTensor target = {.key = "t", .dtype = DType::kFloat32, .shape = {kCols, 4}};
   EXPECT_THAT(FollowChunks(target, {.nests = {transpose}}, IndexOf({{{0, 4, 3}}}, kCols)),
               IsOkAndHolds(ElementsAre(Rows(0, kCols, 4, 3))));
-  EXPECT_THAT(
-      FollowChunks(target, {.nests = {transpose}}, IndexOf({{{0, 2, 0}, {2, 4, 1}}}, kCols)),
-      FailsWith(ErrorKind::kUnsupported));
+  const auto rows =
+      FollowChunks(target, {.nests = {transpose}}, IndexOf({{{0, 2, 0}, {2, 4, 1}}}, kCols));
+  ASSERT_THAT(rows, IsOk());
+  EXPECT_EQ(rows->size(), static_cast<std::size_t>(2 * kCols));
 }
 
 TEST(FollowChunksTest, TakesAScalarForOneRow) {

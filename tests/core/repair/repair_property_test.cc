@@ -7,6 +7,7 @@
 #include "core/repair/repair_plan.h"
 #include "core/repair/write_repaired.h"
 #include "tests/core/repair/specimen.h"
+#include "tests/testing/run_root.h"
 
 namespace ckpt {
 namespace {
@@ -34,7 +35,7 @@ class RepairTest : public ::testing::Test {
                                                    RepairPlan& plan) {
     CKPT_ASSIGN_OR_RETURN(const Damage damage,
                           FindDamage(specimen.storage(), Specimen::directory(), specimen.manifest(),
-                                     {.threads = threads}));
+                                     testing::kRunRoot, {.threads = threads}));
     plan = PlanRepair(specimen.manifest(), damage);
     CKPT_RETURN_IF_ERROR(Status(plan.beyond_repair));
     CKPT_RETURN_IF_ERROR(specimen.storage().RemoveAll(kCopy));
@@ -150,7 +151,8 @@ TEST_F(RepairTest, TakesNoGuessForAFlippedBit) {
 
 TEST_F(RepairTest, NoticesDamageThatComesWhileItWrites) {
   Specimen specimen({{"a", RandomBytes(300, rng_)}, {"b", RandomBytes(300, rng_)}}, 2);
-  const auto damage = FindDamage(specimen.storage(), Specimen::directory(), specimen.manifest());
+  const auto damage =
+      FindDamage(specimen.storage(), Specimen::directory(), specimen.manifest(), testing::kRunRoot);
   ASSERT_THAT(damage, IsOk());
   const RepairPlan plan = PlanRepair(specimen.manifest(), *damage);
   specimen.Put("b", RandomBytes(300, rng_));

@@ -232,6 +232,19 @@ TEST_P(EveryCastTest, GivesTheBitsOfTheDefinition) {
   }
   Bytes out(inputs.size() * ElementBytes(to));
   const std::uint64_t overflows = CastElements(from, in, to, out);
+  // Few elements at once go through the portable loops.
+  Bytes portable(out.size());
+  std::uint64_t portable_overflows = 0;
+  for (std::size_t begin = 0, end = 0; begin < inputs.size(); begin = end) {
+    end = std::min(begin + 7, inputs.size());
+    portable_overflows += CastElements(
+        from, ByteSpan(in).subspan(begin * ElementBytes(from), (end - begin) * ElementBytes(from)),
+        to,
+        MutableByteSpan(portable).subspan(begin * ElementBytes(to),
+                                          (end - begin) * ElementBytes(to)));
+  }
+  EXPECT_TRUE(portable == out);
+  EXPECT_EQ(portable_overflows, overflows);
   std::uint64_t expected_overflows = 0;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     double value = OneByOne::Value(from, inputs[i]);

@@ -167,7 +167,7 @@ TEST_P(MegatronRunTest, NamesWeightsAndMomentsAsWeDo) {
 }
 
 TEST_P(MegatronRunTest, IsReadBack) {
-  const auto stored = ReadRun(*source_);
+  const auto stored = ReadRun(*source_, RunDetail::kToResume);
   ASSERT_THAT(stored, IsOk());
   const TrainingRun same = SameState();
   const TrainingRun& run = stored->run;
@@ -188,6 +188,20 @@ TEST_P(MegatronRunTest, IsReadBack) {
       EXPECT_EQ(key, MomentKey(weight, moment.name));
       EXPECT_NE(source_->index().FindTensor(WeightKey(weight)), nullptr) << weight;
     }
+  }
+}
+
+// All settings, as they are written again.
+TEST_P(MegatronRunTest, IsReadBackWhole) {
+  const auto stored = ReadRun(*source_, RunDetail::kWhole);
+  ASSERT_THAT(stored, IsOk());
+  const TrainingRun same = SameState();
+  EXPECT_EQ(stored->run.schedule, same.schedule);
+  EXPECT_EQ(stored->run.num_floating_point_operations, same.num_floating_point_operations);
+  for (std::size_t p = 0; p < same.group_of.size(); ++p) {
+    EXPECT_EQ(stored->run.groups.at(stored->run.group_of[p].second),
+              same.groups.at(same.group_of[p].second))
+        << same.group_of[p].first;
   }
 }
 

@@ -36,7 +36,7 @@ OpenedCheckpoint InMemory(const std::string& key) {
   return checkpoint;
 }
 
-Result<StoredRun> ReadElsewhere(const CheckpointSource& /*source*/) {
+Result<StoredRun> ReadElsewhere(const CheckpointSource& /*source*/, RunDetail /*detail*/) {
   StoredRun stored;
   stored.run.iteration = 77;
   return stored;
@@ -51,6 +51,7 @@ TEST(StoredRunTest, IsReadByTheFormatOfTheCheckpoint) {
                               .moment_key = nullptr,
                               .run_tensors = nullptr,
                               .plan = nullptr,
+                              .holds_run = nullptr,
                               .read = &ReadElsewhere};
   const Format elsewhere = {.name = "elsewhere", .run = &kRun, .read_args = &ReadArgsElsewhere};
   OpenedCheckpoint checkpoint = Open(kMegatronRun);

@@ -1,4 +1,4 @@
-#include "formats/safetensors/writer.h"
+#include "formats/safetensors/internal/writer.h"
 
 #include <cstddef>
 #include <cstdint>

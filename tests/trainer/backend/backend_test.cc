@@ -7,7 +7,8 @@
 #include <gtest/gtest.h>
 
 #include "tests/testing/matchers.h"
-#include "trainer/comm/lone_group.h"
+#include "trainer/backend/backend_options.h"
+#include "trainer/comm/internal/lone_group.h"
 #include "trainer/device/collectives.h"
 
 namespace ckpt::trainer {
@@ -69,6 +70,21 @@ TEST(BackendTest, TakesTheFirstBackendThatCanRun) {
     options.name = kAnyBackend;
     EXPECT_THAT(MakeBackend(options, *world), IsOk());
   }
+}
+
+TEST(BackendOptionsTest, SayWhatARunAsksFor) {
+  TrainConfig config;
+  const BackendOptions usual = BackendOptionsOf(config, "auto", 3);
+  EXPECT_EQ(usual.name, "auto");
+  EXPECT_EQ(usual.threads, 3);
+  EXPECT_FALSE(usual.fixed_order || usual.deterministic || usual.overlaps);
+  config.reduction = Reduction::kCanonical;
+  config.deterministic = true;
+  config.precision.compute = DType::kBfloat16;
+  config.overlap_grad_reduce = true;
+  const BackendOptions asked = BackendOptionsOf(config, "cpu", 1);
+  EXPECT_TRUE(asked.fixed_order && asked.deterministic && asked.overlaps);
+  EXPECT_EQ(asked.compute, DType::kBfloat16);
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include "formats/dcp/writer.h"
 #include "tests/testing/fault_storage.h"
 #include "tests/testing/matchers.h"
+#include "tests/testing/run_root.h"
 #include "trainer/comm/thread_comm.h"
 
 namespace ckpt::trainer {
@@ -94,7 +95,7 @@ Result<std::vector<std::string>> ReadWhole(Storage& storage, const Path& directo
       ReadSmallFile(storage, directory / std::string(kManifestName), kMaxManifestBytes));
   CKPT_ASSIGN_OR_RETURN(const Manifest manifest, ParseManifest(text, "manifest"));
   CKPT_ASSIGN_OR_RETURN(std::vector<Problem> problems,
-                        VerifyManifest(storage, directory, manifest));
+                        VerifyManifest(storage, directory, manifest, testing::kRunRoot));
   if (!problems.empty()) return Status(std::move(problems));
   CKPT_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListRecursively(storage, directory));
   std::vector<std::string> contents;

@@ -99,7 +99,9 @@ int RunSuite(bool with_threads, int num_ranks) {
 
 int RunAbort(int num_ranks) {
   const Status status = RunWorld({.num_ranks = num_ranks}, [](HostGroup& world) -> Status {
-    if (world.rank() == 1) return Error(ErrorKind::kNoSpace, "the disk is full");
+    if (world.rank() == 1) {
+      return Error(ErrorKind::kNoSpace, "the disk is full").Hint("remove something");
+    }
     return world.Barrier();
   });
   return status.ok() ? 0 : 1;

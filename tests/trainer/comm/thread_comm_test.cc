@@ -104,6 +104,22 @@ TEST(RunRanksTest, ReportsACancellationIfThereIsNothingElse) {
               FailsWith(ErrorKind::kCancelled));
 }
 
+TEST(ThreadCommAbort, LeavesASeparateGroupAlone) {
+  EXPECT_THAT(RunRanks(3,
+                       [](HostGroup& world) -> Status {
+                         CKPT_ASSIGN_OR_RETURN(const auto separate, world.Separate());
+                         if (world.rank() == 1) world.Abort(Error(ErrorKind::kIo, "cable cut"));
+                         EXPECT_THAT(world.Barrier(), FailsWith(ErrorKind::kCancelled));
+                         EXPECT_THAT(HoldsEverywhere(*separate, true),
+                                     ::ckpt::testing::IsOkAndHolds(true));
+                         // Nobody waits in it for a rank that is gone.
+                         if (world.rank() == 2) return OkStatus();
+                         EXPECT_THAT(separate->Barrier(), FailsWith(ErrorKind::kCancelled));
+                         return OkStatus();
+                       }),
+              IsOk());
+}
+
 TEST(ThreadCommAbort, WakesEveryWaitingRankInEveryGroupWithTheReason) {
   for (HostDeviceOptions mode : kModes) {
     mode.delay_seed = 7;

@@ -1,4 +1,4 @@
-#include "trainer/device/cpu/reduce_tree.h"
+#include "trainer/device/cpu/internal/reduce_tree.h"
 
 #include <limits>
 #include <string>

@@ -234,7 +234,9 @@ TEST_P(ActivationsTest, AreWhatARunHolds) {
 INSTANTIATE_TEST_SUITE_P(
     Shapes, ActivationsTest,
     ::testing::Values(
-        MeshCase{}, MeshCase{1, {{"recompute_granularity", "full"}}}, MeshCase{2, {{"bf16", true}}},
+        MeshCase{}, MeshCase{1, {{"recompute_granularity", "selective"}}},
+        MeshCase{1, {{"recompute_granularity", "full"}}}, MeshCase{2, {{"bf16", true}}},
+        MeshCase{1, {{"loss_chunk_tokens", 100}}},
         MeshCase{1,
                  {{"num_experts", layout::Value()},
                   {"moe_layer_freq", layout::Value()},

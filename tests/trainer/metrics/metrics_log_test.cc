@@ -145,5 +145,12 @@ TEST(StepMetricsTest, AnEvaluationIsToldWithItsStep) {
   EXPECT_THAT(MetricsJson(metrics), HasSubstr("\"eval_loss\":2.5"));
 }
 
+TEST(StepMetricsTest, TheShareOfTheDevicesPeakIsToldWhereItIsKnown) {
+  StepMetrics metrics = {.step = 7};
+  EXPECT_THAT(MetricsJson(metrics), Not(HasSubstr("mfu")));
+  metrics.mfu = 0.5;
+  EXPECT_THAT(MetricsJson(metrics), HasSubstr("\"mfu\":0.5"));
+}
+
 }  // namespace
 }  // namespace ckpt::train

@@ -43,7 +43,7 @@ enum class Planted {
   kCrossEntropy,
   kEmbedding,
   kNorm,
-  kRotation,
+  kProjection,
   kSwiGlu,
   kWeightProduct,
 };
@@ -81,14 +81,18 @@ class PlantedErrorOps final : public ForwardingOps {
     ForwardingOps::RmsNormBackward(queue, dy, x, weight, rstd, accumulate, dx, dweight);
     Spoil(Planted::kNorm, queue, dx);
   }
-  void Rope(Queue& queue, const RopeForm& form, const Tensor& cosine, const Tensor& sine,
-            const Tensor& x) override {
-    ForwardingOps::Rope(queue, form, cosine, sine, x);
-    if (form.inverse) Spoil(Planted::kRotation, queue, x);
+  void QkvPrepareBackward(Queue& queue, const QkvForm& form, const Tensor& dq, const Tensor& dk,
+                          const Tensor& dv, const Tensor& qkv, const Tensor& q_rstd,
+                          const Tensor& k_rstd, const Tensor& dqkv, const Gradient& dq_norm,
+                          const Gradient& dk_norm) override {
+    ForwardingOps::QkvPrepareBackward(queue, form, dq, dk, dv, qkv, q_rstd, k_rstd, dqkv, dq_norm,
+                                      dk_norm);
+    Spoil(Planted::kProjection, queue, dqkv);
   }
   void SwiGluBackward(Queue& queue, const Tensor& dy, const Tensor& x, const ActivationRows& rows,
-                      const Tensor& dx, const Tensor& drow_weights) override {
-    ForwardingOps::SwiGluBackward(queue, dy, x, rows, dx, drow_weights);
+                      const Tensor& dx, const Tensor& drow_weights,
+                      const Tensor& activated) override {
+    ForwardingOps::SwiGluBackward(queue, dy, x, rows, dx, drow_weights, activated);
     Spoil(Planted::kSwiGlu, queue, dx);
   }
   void Gemm(Queue& queue, const GemmForm& form, const Tensor& a, const Tensor& b,
@@ -124,7 +128,7 @@ TEST_P(PlantedErrorTest, IsFound) {
 INSTANTIATE_TEST_SUITE_P(Backward, PlantedErrorTest,
                          ::testing::Values(Planted::kAttention, Planted::kBias,
                                            Planted::kCrossEntropy, Planted::kEmbedding,
-                                           Planted::kNorm, Planted::kRotation, Planted::kSwiGlu,
+                                           Planted::kNorm, Planted::kProjection, Planted::kSwiGlu,
                                            Planted::kWeightProduct));
 
 }  // namespace

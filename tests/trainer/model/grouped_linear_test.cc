@@ -1,5 +1,5 @@
 // Experts that lie behind one another are one product.
-#include "trainer/model/grouped_linear.h"
+#include "trainer/model/internal/grouped_linear.h"
 
 #include <array>
 #include <cstdint>

@@ -25,8 +25,9 @@ namespace ckpt::testing {
 
 struct RunnerOptions {
   DType compute = DType::kFloat64;
-  bool recompute = false;
+  trainer::Recompute recompute = trainer::Recompute::kNone;
   int prefetch_depth = 1;
+  std::int64_t loss_chunk_tokens = 4096;
   bool fixed_order = false;
   trainer::HostDeviceOptions device = {};
   std::set<std::string> frozen = {};
@@ -89,6 +90,7 @@ class ModelRunner {
     runtime.compute = options.compute;
     runtime.recompute = options.recompute;
     runtime.prefetch_depth = options.prefetch_depth;
+    runtime.loss_chunk_tokens = options.loss_chunk_tokens;
     auto model = trainer::Model::Create(config, runtime);
     CKPT_CHECK(model.ok());
     model_ = std::move(*model);

@@ -45,12 +45,17 @@ double MaxDifference(const std::vector<double>& a, const std::vector<double>& b)
 
 class EveryModelTest : public ::testing::TestWithParam<TinyModel> {};
 
-TEST_P(EveryModelTest, RecomputingChangesNoBit) {
+TEST_P(EveryModelTest, RecomputingChangesNoBitAndSavesMemory) {
   const auto kept = MakeRunner(GetParam().config, {.compute = DType::kFloat32});
-  const auto recomputed =
-      MakeRunner(GetParam().config, {.compute = DType::kFloat32, .recompute = true});
-  EXPECT_EQ(kept->Step(), recomputed->Step());
-  EXPECT_LT(recomputed->model().activation_peak_bytes(), kept->model().activation_peak_bytes());
+  const StepValues want = kept->Step();
+  std::uint64_t before = kept->model().activation_peak_bytes();
+  for (const auto recompute : {trainer::Recompute::kActivations, trainer::Recompute::kLayers}) {
+    const auto recomputed =
+        MakeRunner(GetParam().config, {.compute = DType::kFloat32, .recompute = recompute});
+    EXPECT_EQ(recomputed->Step(), want);
+    EXPECT_LT(recomputed->model().activation_peak_bytes(), before);
+    before = recomputed->model().activation_peak_bytes();
+  }
 }
 
 TEST_P(EveryModelTest, QueuesOnThreadsChangeNoBit) {
@@ -112,6 +117,45 @@ TEST_P(EveryModelTest, NoParameterIsWithoutGradient) {
   for (const auto& [name, gradient] : many.Step().gradients) {
     EXPECT_GT(MaxAbs(gradient), 0) << name;
   }
+}
+
+// Only the order changes in which the gradient of the output layer is added up.
+TEST_P(EveryModelTest, ChunksOfLogitsGiveWhatAllLogitsGive) {
+  const ModelConfig& config = GetParam().config;
+  const RunnerOptions whole = {.fixed_order = true};
+  RunnerOptions chunked = whole;
+  chunked.loss_chunk_tokens = 5;  // of 24 tokens
+  const auto at_once = MakeRunner(config, whole);
+  const auto in_chunks = MakeRunner(config, chunked);
+  const StepValues want = at_once->Step();
+  const StepValues have = in_chunks->Step();
+  EXPECT_EQ(have.losses, want.losses);
+  EXPECT_EQ(in_chunks->Evaluate(), want.losses);
+  std::vector<double> logits;
+  std::vector<double> want_logits;
+  EXPECT_EQ(in_chunks->Evaluate(&logits), at_once->Evaluate(&want_logits));
+  EXPECT_EQ(logits, want_logits);
+  for (const auto& [name, gradient] : want.gradients) {
+    if (name == "output_layer.weight" || config.tied_embeddings) {
+      EXPECT_LE(MaxDifference(have.gradients.at(name), gradient), 1e-13 * MaxAbs(gradient)) << name;
+    } else {
+      EXPECT_EQ(have.gradients.at(name), gradient) << name;
+    }
+  }
+}
+
+TEST(ModelTest, ChunksOfLogitsTakeLessMemory) {
+  ModelConfig config = TinyDense();
+  config.vocab_size = 4000;
+  config.padded_vocab_size = 4000;
+  const auto peak = [&](std::int64_t chunk) {
+    const auto runner = MakeRunner(config, {.loss_chunk_tokens = chunk});
+    runner->Step();
+    return runner->model().activation_peak_bytes();
+  };
+  constexpr std::uint64_t kTokens = 24;
+  EXPECT_GE(peak(kTokens) - peak(6), (kTokens - 6) * 4000 * sizeof(double));
+  EXPECT_EQ(peak(4096), peak(kTokens));
 }
 
 INSTANTIATE_TEST_SUITE_P(Tiny, EveryModelTest, ::testing::ValuesIn(AllModels()),
@@ -282,7 +326,7 @@ TEST(ModelTest, CountsTheExpertsOfTrainedTokensOnce) {
   ModelConfig config = TinyMoe();
   config.moe->router.score = trainer::ScoreFunction::kSigmoid;
   config.moe->expert_bias = true;
-  const auto runner = MakeRunner(config, {.recompute = true});
+  const auto runner = MakeRunner(config, {.recompute = trainer::Recompute::kLayers});
   ASSERT_EQ(runner->model().expert_counts().dim(0), 1);
   ASSERT_EQ(runner->model().buffers().size(), 1U);
   EXPECT_EQ(runner->model().buffers()[0].spec.name, "decoder.layers.1.mlp.router.expert_bias");

@@ -147,6 +147,7 @@ class MoeRank {
     const Step& step = steps_.at(index);
     trainer::BlockContext context = rank_.Context(options_.compute, step.batch, step.seq);
     context.layout = step.layout;
+    if (options_.recompute) context.recompute = trainer::Recompute::kLayers;
     const auto weights = params_.Acquire(0);
     block_.PlanRouting(context);
     const trainer::Arena::Mark recomputed = rank_.arena().Position();

@@ -3,13 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <functional>
-#include <limits>
 #include <map>
 #include <ostream>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -19,6 +16,7 @@
 #include "tests/testing/test_seed.h"
 #include "tests/trainer/model/moe_runner.h"
 #include "tests/trainer/model/naive_moe.h"
+#include "tests/trainer/model/small_moe.h"
 
 namespace ckpt::testing {
 namespace {
@@ -30,23 +28,7 @@ using trainer::DropPolicy;
 using trainer::GroupScore;
 using trainer::ModelConfig;
 using trainer::QueueMode;
-using trainer::RouterForm;
 using trainer::ScoreFunction;
-
-constexpr std::uint64_t kDefaultSeed = 11;
-constexpr std::int64_t kNumExperts = 8;
-
-ModelConfig SmallMoe(const RouterForm& router = {.topk = 3, .normalize = true}) {
-  ModelConfig config;
-  config.num_layers = 2;
-  config.hidden_size = 10;
-  trainer::MoeConfig moe;
-  moe.num_experts = kNumExperts;
-  moe.ffn_hidden_size = 6;
-  moe.router = router;
-  config.moe = moe;
-  return config;
-}
 
 struct MoeCase {
   std::string name;
@@ -54,12 +36,6 @@ struct MoeCase {
   std::vector<double> expert_bias = {};
 };
 void PrintTo(const MoeCase& moe, std::ostream* os) { *os << moe.name; }
-
-std::vector<double> BiasTowards(std::size_t expert) {
-  std::vector<double> bias(static_cast<std::size_t>(kNumExperts));
-  bias[expert] = 100;
-  return bias;
-}
 
 std::vector<MoeCase> MoeCases() {
   std::vector<MoeCase> cases;
@@ -159,44 +135,6 @@ MoeOptions OptionsFor(const Mesh& mesh, const MoeOptions& base = {}) {
   options.dispatcher = mesh.dispatcher;
   options.separate_sources = mesh.separate_sources;
   return options;
-}
-
-MoeValues RunOk(const ModelConfig& config, const std::vector<MoeBatch>& batches,
-                const MoeOptions& options) {
-  Result<MoeValues> values = RunMoe(config, batches, testing::TestSeed(kDefaultSeed), options);
-  EXPECT_THAT(values, IsOk());
-  return values.ok() ? std::move(*values) : MoeValues();
-}
-
-double MaxAbs(const std::vector<double>& values) {
-  double max = 0;
-  for (const double value : values) max = std::max(max, std::abs(value));
-  return max;
-}
-
-// Largest difference over the largest magnitude; infinite if anything is NaN or sizes differ.
-double Difference(const std::vector<double>& have, const std::vector<double>& want) {
-  if (have.size() != want.size()) return std::numeric_limits<double>::infinity();
-  double max = 0;
-  for (std::size_t i = 0; i < have.size(); ++i) {
-    const double difference = std::abs(have[i] - want[i]);
-    if (!(difference <= max)) max = difference;
-    if (std::isnan(difference)) return std::numeric_limits<double>::infinity();
-  }
-  return max == 0 ? 0 : max / std::max(MaxAbs(want), 1e-9);
-}
-
-double Difference(const MoeValues& have, const MoeValues& want) {
-  double worst = have.gradients.size() == want.gradients.size()
-                     ? Difference(have.aux_losses, want.aux_losses)
-                     : std::numeric_limits<double>::infinity();
-  for (std::size_t i = 0; i < want.y.size(); ++i) {
-    worst = std::max({worst, Difference(have.y[i], want.y[i]), Difference(have.dx[i], want.dx[i])});
-  }
-  for (const auto& [name, gradient] : want.gradients) {
-    worst = std::max(worst, Difference(have.gradients.at(name), gradient));
-  }
-  return worst;
 }
 
 class MoeTest : public ::testing::TestWithParam<MoeCase> {};
@@ -545,85 +483,6 @@ TEST_P(MoeTest, ARankThatFailsEndsTheOthers) {
 
 INSTANTIATE_TEST_SUITE_P(Forms, MoeTest, ::testing::ValuesIn(MoeCases()),
                          [](const auto& test) { return test.param.name; });
-
-TEST(MoeBlockTest, ScalesTheGradientOfTheAuxiliaryLosses) {
-  ModelConfig config = SmallMoe();
-  config.moe->aux = {.kind = AuxLoss::kBatch, .coefficient = 0.5, .z_coefficient = 0.1};
-  std::vector<MoeBatch> batches = RandomMoeBatches(config, testing::TestSeed(kDefaultSeed), 1);
-  const auto gradient_at = [&](double scale) {
-    return RunOk(config, batches, {.aux_scale = scale}).gradients.at("mlp.router.weight");
-  };
-  const std::vector<double> none = gradient_at(0);
-  const std::vector<double> one = gradient_at(1);
-  std::vector<double> extrapolated;
-  for (std::size_t i = 0; i < one.size(); ++i) extrapolated.push_back(4 * one[i] - 3 * none[i]);
-  EXPECT_LT(Difference(gradient_at(4), extrapolated), 1e-13);
-  EXPECT_GT(Difference(one, none), 1e-3);
-}
-
-// As many tokens on every rank, but more or less of them padding; one rank has nothing else.
-TEST(MoeBlockTest, RanksMayHaveDifferentAmountsOfPadding) {
-  for (const bool pad : {false, true}) {
-    ModelConfig config = SmallMoe();
-    config.moe->aux = {.kind = AuxLoss::kSequence, .coefficient = 0.5, .z_coefficient = 0.1};
-    config.moe->shared_expert_ffn_hidden_size = 3;
-    if (pad) config.moe->capacity_factor = 1;
-    config.moe->pad_to_capacity = pad;
-    std::vector<MoeBatch> batches =
-        RandomMoeBatches(config, testing::TestSeed(kDefaultSeed), 4, 3, 5);
-    const std::vector<std::int64_t> lengths = {5, 0, 4, 1};
-    for (std::size_t i = 0; i < batches.size(); ++i) {
-      for (std::int64_t t = 0; t < batches[i].tokens(); ++t) {
-        batches[i].positions.push_back(t % 5 < lengths[i] ? static_cast<double>(t % 5) : -1);
-      }
-    }
-    const MoeValues want = RunOk(config, batches, {});
-    for (const int ranks : {2, 4}) {
-      EXPECT_LT(Difference(RunOk(config, batches, {.ranks = ranks}), want), 1e-12) << ranks;
-    }
-  }
-}
-
-TEST(MoeBlockTest, PassesNoGradientToExpertsThatNobodyChose) {
-  const ModelConfig config = SmallMoe({.topk = 1});
-  const MoeValues values =
-      RunOk(config, RandomMoeBatches(config, testing::TestSeed(kDefaultSeed), 2),
-            {.ranks = 2, .expert_bias = BiasTowards(5)});
-  for (const auto& [name, gradient] : values.gradients) {
-    if (name == "mlp.router.weight") continue;
-    EXPECT_EQ(MaxAbs(gradient) > 0, name.back() == '5') << name;
-  }
-}
-
-TEST(MoeBlockTest, ListsTheExpertsOfItsRank) {
-  ModelConfig config = SmallMoe();
-  config.moe->shared_expert_ffn_hidden_size = 4;
-  EXPECT_THAT(
-      trainer::RunRanks(
-          4,
-          [&](trainer::HostGroup& group) {
-            testing::RankDevice device;
-            const auto experts = device.CollectivesOf(group);
-            const trainer::MoeBlock block(config, "mlp.", {.expert_group = experts.get()}, {}, {});
-            std::vector<std::string> names;
-            for (const trainer::ParamSpec& param : block.Params()) {
-              names.push_back(param.name + " " + FormatDims(param.shape) +
-                              (param.param_class == trainer::ParamClass::kExpert ? " expert" : ""));
-            }
-            const std::string first = std::to_string(2 * group.rank());
-            const std::string second = std::to_string(2 * group.rank() + 1);
-            EXPECT_THAT(names, ::testing::ElementsAre(
-                                   "mlp.router.weight [8, 10]",
-                                   "mlp.shared_experts.linear_fc1.weight [8, 10]",
-                                   "mlp.shared_experts.linear_fc2.weight [10, 4]",
-                                   "mlp.experts.linear_fc1.weight" + first + " [12, 10] expert",
-                                   "mlp.experts.linear_fc1.weight" + second + " [12, 10] expert",
-                                   "mlp.experts.linear_fc2.weight" + first + " [10, 6] expert",
-                                   "mlp.experts.linear_fc2.weight" + second + " [10, 6] expert"));
-            return OkStatus();
-          }),
-      IsOk());
-}
 
 }  // namespace
 }  // namespace ckpt::testing

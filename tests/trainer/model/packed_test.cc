@@ -88,7 +88,9 @@ TEST_P(PackedModelTest, AnExampleIsWhatItIsAloneBitForBit) {
   for (const DType compute : {DType::kFloat32, DType::kFloat64, DType::kBfloat16}) {
     for (const bool recompute : {false, true}) {
       const RunnerOptions options = {
-          .compute = compute, .recompute = recompute, .fixed_order = true};
+          .compute = compute,
+          .recompute = recompute ? trainer::Recompute::kLayers : trainer::Recompute::kNone,
+          .fixed_order = true};
       for (std::size_t e = 0; e < batch_.examples.size(); ++e) {
         SCOPED_TRACE(::testing::Message()
                      << DTypeName(compute) << " recompute " << recompute << " example " << e);

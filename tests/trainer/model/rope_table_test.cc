@@ -1,4 +1,4 @@
-#include "trainer/model/rope_table.h"
+#include "trainer/model/internal/rope_table.h"
 
 #include <cmath>
 #include <ostream>

@@ -10,7 +10,7 @@ struct Activation {
   double (*value)(const double* row, std::int64_t outer, std::int64_t i);
   void (Ops::*forward)(Queue&, const Tensor& x, const ActivationRows& rows, const Tensor& y);
   void (Ops::*backward)(Queue&, const Tensor& dy, const Tensor& x, const ActivationRows& rows,
-                        const Tensor& dx, const Tensor& drow_weights);
+                        const Tensor& dx, const Tensor& drow_weights, const Tensor& activated);
 };
 
 double SwiGluValue(const double* row, std::int64_t outer, std::int64_t i) {
@@ -69,7 +69,7 @@ TEST_P(OpsSuite, ActivationsStayFiniteFarFromZero) {
     (ops().*activation.forward)(queue(), x_t, {}, y);
     EXPECT_THAT(Read(y), NearValues(Values{0, 0, 0, 90, 200, 1e30}, 1e-6));
     (ops().*activation.backward)(queue(), Make(DType::kFloat32, {1, 6}, Values(6, 1.0)), x_t, {},
-                                 dx, Tensor());
+                                 dx, Tensor(), Tensor());
     Values slopes = Read(dx);
     slopes.resize(6);
     EXPECT_THAT(slopes, NearValues(Values{0, 0, 0, 1, 1, 1}, 1e-6));
@@ -90,7 +90,8 @@ TEST_P(OpsSuite, ActivationBackwardsAreTheSlopesOfTheForwards) {
     const auto row_weights_t = Make(DType::kFloat64, {kRows}, row_weights);
     const auto dx = Poisoned(DType::kFloat64, {kRows, inner});
     const auto drow_weights = Poisoned(DType::kFloat64, {kRows});
-    (ops().*activation.backward)(queue(), dy_t, x_t, {.weights = row_weights_t}, dx, drow_weights);
+    (ops().*activation.backward)(queue(), dy_t, x_t, {.weights = row_weights_t}, dx, drow_weights,
+                                 Tensor());
     const auto loss = [&](const Values& at_x, const Values& at_weights) {
       return Dot(Reference(activation, at_x, at_weights, kOuter), dy);
     };
@@ -102,15 +103,42 @@ TEST_P(OpsSuite, ActivationBackwardsAreTheSlopesOfTheForwards) {
                 NearValues(NumericGradient(row_weights,
                                            [&](const Values& moved) { return loss(x, moved); }),
                            1e-8));
-    (ops().*activation.backward)(queue(), dy_t, x_t, {}, dx, Tensor());
+    (ops().*activation.backward)(queue(), dy_t, x_t, {}, dx, Tensor(), Tensor());
     EXPECT_THAT(
         Read(dx),
         NearValues(NumericGradient(
                        x, [&](const Values& moved) { return loss(moved, Values(kRows, 1.0)); }),
                    1e-8));
     const Values apart = Read(dx);
-    (ops().*activation.backward)(queue(), dy_t, x_t, {}, x_t, Tensor());
+    (ops().*activation.backward)(queue(), dy_t, x_t, {}, x_t, Tensor(), Tensor());
     EXPECT_EQ(Read(x_t), apart) << "in place of x";
+  }
+}
+
+TEST_P(OpsSuite, ActivationBackwardsGiveTheBitsOfTheForwardAgain) {
+  constexpr std::int64_t kRows = 13;
+  constexpr std::int64_t kOuter = 37;
+  for (const Activation& activation : kActivations) {
+    for (const auto& [dtype, epsilon] : kComputeDTypes) {
+      for (const bool weighted : {false, true}) {
+        SCOPED_TRACE(::testing::Message() << activation.name << " " << DTypeName(dtype));
+        const std::int64_t inner = kOuter * activation.inner_per_outer;
+        const auto x = Make(dtype, {kRows, inner}, Uniform(kRows * inner, -8, 8));
+        const auto dy = Make(dtype, {kRows, kOuter}, Uniform(kRows * kOuter));
+        const auto row_weights = Make(StatisticsOf(dtype), {kRows}, Uniform(kRows));
+        const ActivationRows rows = {.weights = weighted ? row_weights.tensor() : Tensor()};
+        const auto y = Poisoned(dtype, {kRows, kOuter});
+        const auto dx = Poisoned(dtype, {kRows, inner});
+        const auto dx_alone = Poisoned(dtype, {kRows, inner});
+        const auto drow_weights = Poisoned(StatisticsOf(dtype), {kRows});
+        const Tensor dp = weighted ? drow_weights.tensor() : Tensor();
+        (ops().*activation.forward)(queue(), x, rows, y);
+        (ops().*activation.backward)(queue(), dy, x, rows, dx_alone, dp, {});
+        (ops().*activation.backward)(queue(), dy, x, rows, dx, dp, dy);  // in place of dy
+        EXPECT_EQ(Read(dy), Read(y));
+        EXPECT_EQ(Read(dx), Read(dx_alone));
+      }
+    }
   }
 }
 
@@ -133,7 +161,7 @@ TEST_P(OpsSuite, ActivationsLeaveRowsAloneThatAreNotInUse) {
       const auto dx = Poisoned(DType::kFloat32, {kRows, inner});
       const auto drow_weights = Poisoned(DType::kFloat32, {kRows});
       (ops().*activation.forward)(queue(), x, rows, y);
-      (ops().*activation.backward)(queue(), dy, x, rows, dx, drow_weights);
+      (ops().*activation.backward)(queue(), dy, x, rows, dx, drow_weights, Tensor());
       results.push_back({Read(y), Read(dx), Read(drow_weights)});
     }
     for (std::size_t i = 0; i < results[0].size(); ++i) {
@@ -160,7 +188,8 @@ TEST_P(OpsSuite, ActivationsAreTheSameWithAnyNumberOfThreads) {
       const auto dx = Poisoned(DType::kFloat32, {kRows, inner});
       const auto drow_weights = Poisoned(DType::kFloat32, {kRows});
       (ops().*activation.forward)(queue(), x, {.weights = row_weights}, y);
-      (ops().*activation.backward)(queue(), dy, x, {.weights = row_weights}, dx, drow_weights);
+      (ops().*activation.backward)(queue(), dy, x, {.weights = row_weights}, dx, drow_weights,
+                                   Tensor());
       return std::vector<Values>{Read(y), Read(dx), Read(drow_weights)};
     });
   }

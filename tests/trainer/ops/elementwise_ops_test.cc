@@ -1,5 +1,5 @@
 #include "tests/conformance/ops_suite.h"
-#include "trainer/ops/cpu/exp.h"
+#include "trainer/ops/cpu/internal/exp.h"
 
 namespace ckpt::trainer {
 namespace {

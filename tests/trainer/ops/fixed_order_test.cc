@@ -13,9 +13,9 @@
 #include <gtest/gtest.h>
 
 #include "trainer/device/cpu/host_device.h"
-#include "trainer/ops/cpu/fixed_order_gemm.h"
-#include "trainer/ops/cpu/gemm_kernels.h"
 #include "trainer/ops/cpu/host_ops.h"
+#include "trainer/ops/cpu/internal/fixed_order_gemm.h"
+#include "trainer/ops/cpu/internal/gemm_kernels.h"
 
 namespace ckpt::trainer {
 namespace {

@@ -222,5 +222,53 @@ TEST_P(OpsSuite, NormsAreTheSameWithAnyNumberOfThreads) {
   });
 }
 
+// The sum is rounded before it is normed, so the bits are those of an addition and a norm apart.
+TEST_P(OpsSuite, AddRmsNormIsTheNormOfTheRoundedSum) {
+  constexpr std::int64_t kNormRows = 23;
+  constexpr std::int64_t kNormColumns = 61;
+  for (const auto& [dtype, epsilon] : kComputeDTypes) {
+    SCOPED_TRACE(DTypeName(dtype));
+    const auto make = [&] {
+      return Make(dtype, {kNormRows, kNormColumns}, Uniform(kNormRows * kNormColumns));
+    };
+    const auto x = make();
+    const auto delta = make();
+    const auto weight = Make(dtype, {kNormColumns}, Uniform(kNormColumns));
+    const auto sum = Poisoned(dtype, {kNormRows, kNormColumns});
+    const auto y = Poisoned(dtype, {kNormRows, kNormColumns});
+    const auto rstd = Poisoned(StatisticsOf(dtype), {kNormRows});
+    ops().AddRmsNorm(queue(), x, delta, weight, kEps, sum, y, rstd);
+
+    Values want_sum = Read(x);
+    const Values added = Read(delta);
+    for (std::size_t i = 0; i < want_sum.size(); ++i) want_sum[i] += added[i];
+    EXPECT_THAT(Read(sum), NearValues(want_sum, epsilon));
+    const auto apart = Poisoned(dtype, {kNormRows, kNormColumns});
+    const auto y_apart = Poisoned(dtype, {kNormRows, kNormColumns});
+    const auto rstd_apart = Poisoned(StatisticsOf(dtype), {kNormRows});
+    ops().Add(queue(), x, delta, apart);
+    ops().RmsNorm(queue(), apart, weight, kEps, y_apart, rstd_apart);
+    EXPECT_EQ(Read(sum), Read(apart));
+    EXPECT_EQ(Read(y), Read(y_apart));
+    EXPECT_EQ(Read(rstd), Read(rstd_apart));
+    // Against the definition in float64: one rounding of the sum, one before the weight, one after.
+    const Values w = Read(weight);
+    Values want_y;
+    for (std::size_t row = 0; row < kNormRows; ++row) {
+      const double* in = want_sum.data() + row * kNormColumns;
+      double squares = 0;
+      for (std::size_t i = 0; i < kNormColumns; ++i) squares += in[i] * in[i];
+      const double scale = 1 / std::sqrt(squares / kNormColumns + kEps);
+      for (std::size_t i = 0; i < kNormColumns; ++i) want_y.push_back(w[i] * in[i] * scale);
+    }
+    EXPECT_THAT(Read(y), NearValues(want_y, (dtype == DType::kBfloat16 ? 3 : 8) * epsilon));
+
+    // In place: the sum over delta, y over x.
+    ops().AddRmsNorm(queue(), x, delta, weight, kEps, delta, x, rstd);
+    EXPECT_EQ(Read(delta), Read(sum));
+    EXPECT_EQ(Read(x), Read(y));
+  }
+}
+
 }  // namespace
 }  // namespace ckpt::trainer

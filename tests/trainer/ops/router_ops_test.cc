@@ -247,6 +247,44 @@ TEST_P(OpsSuite, AuxLossesAreTheirFormulasAndTheirGradientsTheSlopes) {
   }
 }
 
+// Within what one rounding costs, also of bfloat16: products of it are exact in the statistics' dtype.
+TEST_P(OpsSuite, RouterLogitsAndTheirBackwardAreComputedInTheStatisticsDtype) {
+  constexpr std::int64_t kRouted = 37;
+  constexpr std::int64_t kInputs = 45;
+  constexpr std::int64_t kLogits = 6;
+  for (const auto& [dtype, epsilon] : kComputeDTypes) {
+    SCOPED_TRACE(DTypeName(dtype));
+    const DType statistics = StatisticsOf(dtype);
+    const double tolerance = 16 * (statistics == DType::kFloat64 ? 0x1p-52 : 0x1p-23);
+    const auto x = Make(dtype, {kRouted, kInputs}, Uniform(kRouted * kInputs));
+    const auto weight = Make(dtype, {kLogits, kInputs}, Uniform(kLogits * kInputs));
+    const auto dlogits = Make(statistics, {kRouted, kLogits}, Uniform(kRouted * kLogits));
+    const auto logits = Poisoned(statistics, {kRouted, kLogits});
+    const auto dx = Make(dtype, {kRouted, kInputs}, Uniform(kRouted * kInputs));
+    const auto dweight = Poisoned(statistics, {kLogits, kInputs});
+    const Values x_values = Read(x), w = Read(weight), d = Read(dlogits);
+    Values want_logits(kRouted * kLogits), want_dx = Read(dx), want_dweight(kLogits * kInputs);
+    for (std::size_t t = 0; t < kRouted; ++t) {
+      for (std::size_t e = 0; e < kLogits; ++e) {
+        for (std::size_t h = 0; h < kInputs; ++h) {
+          want_logits[t * kLogits + e] += x_values[t * kInputs + h] * w[e * kInputs + h];
+          want_dx[t * kInputs + h] += d[t * kLogits + e] * w[e * kInputs + h];
+          want_dweight[e * kInputs + h] += d[t * kLogits + e] * x_values[t * kInputs + h];
+        }
+      }
+    }
+    ops().Gemm(queue(), {.transpose_b = true}, x, weight, logits);
+    ops().RouterLogitsBackward(queue(), dlogits, x, weight, dx, Stored(dweight));
+    EXPECT_THAT(Read(logits), NearValues(want_logits, tolerance));
+    EXPECT_THAT(Read(dx), NearValues(want_dx, std::max(epsilon, tolerance)));
+    EXPECT_THAT(Read(dweight), NearValues(want_dweight, tolerance));
+    ops().RouterLogitsBackward(queue(), dlogits, x, weight, dx, Added(dweight));
+    for (double& value : want_dweight) value *= 2;
+    EXPECT_THAT(Read(dweight), NearValues(want_dweight, tolerance));
+    ops().RouterLogitsBackward(queue(), dlogits, x, weight, dx, {});  // frozen
+  }
+}
+
 TEST_P(OpsSuite, ExpertBiasMovesTowardsTheIdle) {
   // Counts are integers; the array reads int64 as fixed point.
   const auto counts = Make(DType::kInt64, {3}, {0, 0, 0});

@@ -4,6 +4,8 @@
 #include <ostream>
 #include <set>
 #include <string>
+#include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -73,6 +75,7 @@ std::vector<Kind> Kinds() {
   return {
       {"Dense", {{"num_layers", 2}, {"num_query_groups", 1}}, true},
       {"Experts", kExperts, true},
+      {"ExpertsInEveryLayer", With(kExperts, {{"moe_layer_freq", 1}})},
       {"AttentionBiases", {{"add_qkv_bias", true}, {"add_attention_output_bias", true}}},
       {"BiasesOfTheMlpAlone",
        {{"add_bias_linear", true}, {"add_qkv_bias", false}, {"add_attention_output_bias", false}}},
@@ -136,10 +139,14 @@ class SaveAndLoadTest : public ::testing::Test {
   std::unique_ptr<Storage> storage_ = MakeMemoryStorage();
 };
 
-class EveryKindTest : public SaveAndLoadTest, public ::testing::WithParamInterface<Kind> {};
+// A kind in a format that holds runs.
+using KindIn = std::tuple<Kind, const char*>;
+class EveryKindTest : public SaveAndLoadTest, public ::testing::WithParamInterface<KindIn> {};
 
 TEST_P(EveryKindTest, IsTheSameOnEveryPairOfMeshes) {
-  const layout::Configuration model = With(TinySettings(), GetParam().settings);
+  const auto& [kind, format] = GetParam();
+  const layout::Configuration model =
+      With(With(TinySettings(), kind.settings), {{"save_format", format}});
   std::vector<Mesh> meshes = Meshes();
   if (!model.contains("num_experts")) meshes.pop_back();
   for (std::size_t from = 0; from < meshes.size(); ++from) {
@@ -150,7 +157,7 @@ TEST_P(EveryKindTest, IsTheSameOnEveryPairOfMeshes) {
         << meshes[from].name;
     for (std::size_t to = 0; to < meshes.size(); ++to) {
       const bool is_next = to == from || to == (from + 1) % meshes.size();
-      if (!is_next && !GetParam().has_all_pairs) continue;
+      if (!is_next && !kind.has_all_pairs) continue;
       // What was said of the mesh that saved is not what this one is.
       const layout::Configuration here =
           With({{"num_distributed_optimizer_instances", 1},
@@ -165,8 +172,14 @@ TEST_P(EveryKindTest, IsTheSameOnEveryPairOfMeshes) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, EveryKindTest, ::testing::ValuesIn(Kinds()),
-                         [](const auto& test) { return std::string(test.param.name); });
+INSTANTIATE_TEST_SUITE_P(Kinds, EveryKindTest,
+                         ::testing::Combine(::testing::ValuesIn(Kinds()),
+                                            ::testing::Values("fsdp_dtensor", "torch_dist")),
+                         [](const auto& test) {
+                           const std::string_view format = std::get<1>(test.param);
+                           return std::get<0>(test.param).name +
+                                  std::string(format == "torch_dist" ? "InTorchDist" : "");
+                         });
 
 TEST_F(SaveAndLoadTest, InTheBackgroundGivesTheSameBytes) {
   const layout::Configuration settings = With(TinySettings(), kExperts);

@@ -107,7 +107,7 @@ TEST_P(SaveWeightsTest, LeavesTheRepositoryThatAConversionOfTheRunGives) {
   ASSERT_THAT(manifest, IsOk());
   ASSERT_NE(*manifest, nullptr);
   EXPECT_EQ((*manifest)->files.size(), actual.size());
-  const auto problems = VerifyManifest(PosixStorage(), *weights, **manifest, {});
+  const auto problems = VerifyManifest(PosixStorage(), *weights, **manifest, KnownRunRoot());
   ASSERT_THAT(problems, IsOk());
   EXPECT_THAT(*problems, IsEmpty());
   const auto converted = ReadManifest(PosixStorage(), options.target);
@@ -161,7 +161,8 @@ TEST_P(SaveWeightsFaults, OfAnyRankLeaveNothing) {
       const auto manifest = ReadManifest(PosixStorage(), save / "iter_0000001");
       if (manifest.ok() && *manifest != nullptr) {
         // Published, and then the tracker could not be written.
-        const auto problems = VerifyManifest(PosixStorage(), save / "iter_0000001", **manifest, {});
+        const auto problems =
+            VerifyManifest(PosixStorage(), save / "iter_0000001", **manifest, KnownRunRoot());
         ASSERT_THAT(problems, IsOk());
         EXPECT_THAT(*problems, IsEmpty()) << "call " << call;
       } else {

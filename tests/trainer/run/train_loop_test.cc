@@ -1,6 +1,7 @@
 // What a run keeps when a step fails.
 #include "trainer/run/train_loop.h"
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -21,6 +22,7 @@ namespace {
 using testing::FailsWith;
 using ::testing::HasSubstr;
 using testing::IsOk;
+using testing::IsOkAndHolds;
 using testing::SmallSessions;
 using testing::TinySettings;
 using testing::With;
@@ -37,11 +39,16 @@ class Tokens final : public trainer::SequenceSource {
   }
 };
 
-// Trains until step `fail_at` (0: for ever), which fails for want of memory. No batch that it only
-// evaluates has a finite loss.
+// What one rank cannot do.
+struct Failure {
+  int step = 0;            // fails for want of memory; 0: none
+  Status evaluation = {};  // of an evaluation; OK: it can
+};
+
 class FailingTrainer final : public trainer::RankTrainer {
  public:
-  FailingTrainer(trainer::RankTrainer& behind, int fail_at) : behind_(behind), left_(fail_at) {}
+  FailingTrainer(trainer::RankTrainer& behind, Failure failure)
+      : behind_(behind), left_(failure.step), evaluation_(std::move(failure.evaluation)) {}
 
   Status Enqueue(std::span<const trainer::HostMicroBatch> batches,
                  const Vote& asks_to_stop) override {
@@ -72,9 +79,9 @@ class FailingTrainer final : public trainer::RankTrainer {
   Result<std::vector<float>> ReadGradient(const trainer::MainArrays& main) override {
     return behind_.ReadGradient(main);
   }
-  Result<trainer::Evaluation> Evaluate(
-      std::span<const trainer::HostMicroBatch> /*batches*/) override {
-    return Error(ErrorKind::kValueMismatch, "the loss is not finite");
+  Result<trainer::Evaluation> Evaluate(std::span<const trainer::HostMicroBatch> batches) override {
+    CKPT_RETURN_IF_ERROR(evaluation_);
+    return behind_.Evaluate(batches);
   }
   Result<std::vector<float>> Logits(const trainer::HostMicroBatch& batch) override {
     return behind_.Logits(batch);
@@ -91,7 +98,11 @@ class FailingTrainer final : public trainer::RankTrainer {
  private:
   trainer::RankTrainer& behind_;
   int left_;
+  const Status evaluation_;
 };
+
+Status NotFinite() { return Error(ErrorKind::kValueMismatch, "the loss is not finite"); }
+Status OutOfMemory() { return Error(ErrorKind::kSystem, "out of memory"); }
 
 // Cannot write the report of step 2.
 class FullObserver final : public StepObserver {
@@ -103,28 +114,40 @@ class FullObserver final : public StepObserver {
 };
 
 struct Around {
-  bool evaluates = false;  // at the end
+  bool evaluates = false;  // at the end, and every `eval_interval` steps
+  int eval_interval = 100;
   StepObserver* observer = nullptr;
+  int ranks = 1;  // the last of them fails
+  bool async_save = false;
+  bool save_proof = true;
+  std::function<void(const StepMetrics& metrics)> on_step = {};
+  double ideal_step_ms = 0;
 };
 
-// Runs a FailingTrainer that saves at step 2.
-Status TrainUntilItFails(Storage& storage, int train_iters, int fail_at,
+// Saves at step 2.
+Status TrainUntilItFails(Storage& storage, int train_iters, const Failure& failure,
                          const Around& around = {}) {
   CKPT_ASSIGN_OR_RETURN(
       auto sessions,
       SmallSessions::Create(
-          storage, With(TinySettings(), {{"save", kRoot.string()}, {"save_interval", 2}}), 1));
+          storage,
+          With(TinySettings(),
+               {{"save", kRoot.string()}, {"save_interval", 2}, {"async_save", around.async_save}}),
+          around.ranks));
   return sessions.Run([&](RankSession& session, trainer::HostGroup& world) {
     CKPT_RETURN_IF_ERROR(session.Start().status());
     CKPT_ASSIGN_OR_RETURN(const auto batches,
                           trainer::BatchReader::Create(std::make_shared<Tokens>(),
                                                        sessions.run().train, world.rank()));
-    FailingTrainer trainer(session.trainer(), fail_at);
+    const bool fails = world.rank() == around.ranks - 1;
+    FailingTrainer trainer(session.trainer(), fails ? failure : Failure());
     LoopSettings loop_settings = sessions.run().loop;
     loop_settings.train_iters = train_iters;
+    loop_settings.eval_interval = around.eval_interval;
     CheckpointSettings settings;
     settings.save = kRoot;
     settings.save_interval = 2;
+    settings.save_proof = around.save_proof;
     TrainLoop loop({.settings = loop_settings,
                     .checkpoint_settings = settings,
                     .trainer = trainer,
@@ -132,8 +155,10 @@ Status TrainUntilItFails(Storage& storage, int train_iters, int fail_at,
                     .world = world,
                     .batches = batches,
                     .valid = around.evaluates ? &batches : nullptr,
-                    .observer = around.observer,
-                    .is_stop_asked = [] { return false; }},
+                    .observer = world.rank() == 0 ? around.observer : nullptr,
+                    .is_stop_asked = [] { return false; },
+                    .on_step = around.on_step,
+                    .ideal_step_ms = around.ideal_step_ms},
                    {});
     return loop.Run().status();
   });
@@ -150,7 +175,7 @@ void ExpectSavedWithoutProof(Storage& storage) {
 
 TEST(TrainLoopTest, ACheckpointThatWaitsForItsProofIsWrittenWhenTheNextStepFails) {
   const auto storage = MakeMemoryStorage();
-  const Status failure = TrainUntilItFails(*storage, 4, 3);
+  const Status failure = TrainUntilItFails(*storage, 4, {.step = 3});
   ASSERT_THAT(failure, FailsWith(ErrorKind::kSystem));
   EXPECT_THAT(failure.ToString(), HasSubstr("training step 3"));
   ExpectSavedWithoutProof(*storage);
@@ -171,7 +196,7 @@ class NoRoomForATracker final : public ForwardingStorage {
 TEST(TrainLoopTest, ACheckpointThatWasPublishedIsNamedWhenTheTrackerFails) {
   const auto storage = MakeMemoryStorage();
   NoRoomForATracker full(*storage);
-  const Status failure = TrainUntilItFails(full, 2, 0);
+  const Status failure = TrainUntilItFails(full, 2, {.evaluation = NotFinite()});
   ASSERT_THAT(failure, FailsWith(ErrorKind::kNoSpace));
   EXPECT_THAT(failure.ToString(), HasSubstr("iter_0000002 is complete"));
   EXPECT_THAT(failure.ToString(), HasSubstr("--load /runs/a"));
@@ -180,13 +205,14 @@ TEST(TrainLoopTest, ACheckpointThatWasPublishedIsNamedWhenTheTrackerFails) {
 
 TEST(TrainLoopTest, TheLastCheckpointIsWrittenWhenItsProofFails) {
   const auto storage = MakeMemoryStorage();
-  ASSERT_THAT(TrainUntilItFails(*storage, 2, 0), IsOk());
+  ASSERT_THAT(TrainUntilItFails(*storage, 2, {.evaluation = NotFinite()}), IsOk());
   ExpectSavedWithoutProof(*storage);
 }
 
 TEST(TrainLoopTest, TheLastCheckpointIsWrittenWhenTheLastEvaluationFails) {
   const auto storage = MakeMemoryStorage();
-  const Status failure = TrainUntilItFails(*storage, 2, 0, {.evaluates = true});
+  const Status failure =
+      TrainUntilItFails(*storage, 2, {.evaluation = NotFinite()}, {.evaluates = true});
   ASSERT_THAT(failure, FailsWith(ErrorKind::kValueMismatch));
   EXPECT_THAT(failure.ToString(), HasSubstr("evaluating after step 2"));
   ExpectSavedWithoutProof(*storage);
@@ -195,17 +221,81 @@ TEST(TrainLoopTest, TheLastCheckpointIsWrittenWhenTheLastEvaluationFails) {
 TEST(TrainLoopTest, TheLastCheckpointIsWrittenWhenItsMetricsCannotBe) {
   FullObserver observer;
   const auto storage = MakeMemoryStorage();
-  EXPECT_THAT(TrainUntilItFails(*storage, 2, 0, {.observer = &observer}),
+  EXPECT_THAT(TrainUntilItFails(*storage, 2, {.evaluation = NotFinite()}, {.observer = &observer}),
               FailsWith(ErrorKind::kNoSpace));
   ExpectSavedWithoutProof(*storage);
 
   // Before the end, a checkpoint would contain steps that the metrics lack.
   const auto in_between = MakeMemoryStorage();
-  EXPECT_THAT(TrainUntilItFails(*in_between, 4, 0, {.observer = &observer}),
+  EXPECT_THAT(TrainUntilItFails(*in_between, 4, {}, {.observer = &observer}),
               FailsWith(ErrorKind::kNoSpace));
   const auto saved = megatron::ListIterations(*in_between, kRoot);
   ASSERT_THAT(saved, IsOk());
   EXPECT_TRUE(saved->empty());
+}
+
+// One of three ranks fails, and the others wait for it in a call.
+class LoneFailureTest : public ::testing::TestWithParam<bool> {
+ protected:
+  [[nodiscard]] Around Ranks() const { return {.ranks = 3, .async_save = GetParam()}; }
+};
+INSTANTIATE_TEST_SUITE_P(All, LoneFailureTest, ::testing::Bool(),
+                         [](const auto& test) { return test.param ? "InBackground" : "Waiting"; });
+
+TEST_P(LoneFailureTest, TheCheckpointThatWaitsForItsProofIsWrittenWhenTheNextStepFails) {
+  const auto storage = MakeMemoryStorage();
+  const Status failure = TrainUntilItFails(*storage, 4, {.step = 3}, Ranks());
+  ASSERT_THAT(failure, FailsWith(ErrorKind::kSystem));
+  EXPECT_THAT(failure.ToString(), HasSubstr("training step 3"));
+  EXPECT_EQ(failure.problems().size(), 1U) << failure.ToString();
+  ExpectSavedWithoutProof(*storage);
+}
+
+TEST_P(LoneFailureTest, ACheckpointThatIsBeingWrittenIsCompleted) {
+  const auto storage = MakeMemoryStorage();
+  const Status failure = TrainUntilItFails(*storage, 6, {.step = 4}, Ranks());
+  ASSERT_THAT(failure, FailsWith(ErrorKind::kSystem));
+  EXPECT_THAT(failure.ToString(), HasSubstr("training step 4"));
+  EXPECT_THAT(megatron::ListIterations(*storage, kRoot), IsOkAndHolds(::testing::ElementsAre(2)));
+}
+
+TEST_P(LoneFailureTest, TheLastCheckpointIsWrittenWhenTheLastEvaluationFails) {
+  const auto storage = MakeMemoryStorage();
+  Around around = Ranks();
+  around.evaluates = true;
+  around.save_proof = false;
+  const Status failure = TrainUntilItFails(*storage, 2, {.evaluation = OutOfMemory()}, around);
+  ASSERT_THAT(failure, FailsWith(ErrorKind::kSystem));
+  EXPECT_THAT(failure.ToString(), HasSubstr("evaluating after step 2"));
+  ExpectSavedWithoutProof(*storage);
+}
+
+TEST_P(LoneFailureTest, ACheckpointThatWaitsForAnEvaluationIsWrittenWhenItFails) {
+  const auto storage = MakeMemoryStorage();
+  Around around = Ranks();
+  around.evaluates = true;
+  around.eval_interval = 2;
+  const Status failure = TrainUntilItFails(*storage, 6, {.evaluation = OutOfMemory()}, around);
+  ASSERT_THAT(failure, FailsWith(ErrorKind::kSystem));
+  EXPECT_THAT(failure.ToString(), HasSubstr("evaluating after step 2"));
+  ExpectSavedWithoutProof(*storage);
+}
+
+TEST_P(LoneFailureTest, TheLastCheckpointIsWrittenWhenItsProofFails) {
+  const auto storage = MakeMemoryStorage();
+  const Status failure = TrainUntilItFails(*storage, 2, {.evaluation = OutOfMemory()}, Ranks());
+  ASSERT_THAT(failure, FailsWith(ErrorKind::kSystem));
+  EXPECT_THAT(failure.ToString(), HasSubstr("proves the last checkpoint"));
+  ExpectSavedWithoutProof(*storage);
+}
+
+TEST(TrainLoopTest, AStepTellsItsShareOfTheDevicesPeak) {
+  std::vector<StepMetrics> steps;
+  const auto storage = MakeMemoryStorage();
+  const auto keep = [&](const StepMetrics& metrics) { steps.push_back(metrics); };
+  ASSERT_THAT(TrainUntilItFails(*storage, 2, {}, {.on_step = keep, .ideal_step_ms = 0.25}), IsOk());
+  ASSERT_EQ(steps.size(), 2U);
+  for (const StepMetrics& step : steps) EXPECT_EQ(step.mfu, 0.25 / step.step_ms);
 }
 
 }  // namespace

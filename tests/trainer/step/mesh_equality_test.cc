@@ -203,7 +203,7 @@ TEST(MeshBitsTest, ReadingEachOthersMemoryNeedsNoThreads) {
 TEST(MeshBitsTest, RecomputationChangesNothing) {
   TrainConfig config = OnMesh(SmallRun(SmallDeepSeek(), 8), {.ranks = 4, .instances = 2}, 2);
   const Result<TrainingRun> kept = Train(config, {});
-  config.recompute = true;
+  config.recompute = Recompute::kLayers;
   const Result<TrainingRun> recomputed = Train(config, {});
   ASSERT_THAT(kept, IsOk());
   ASSERT_THAT(recomputed, IsOk());

@@ -66,6 +66,8 @@ TEST(ParseTrainConfigTest, EverySettingReachesItsField) {
                               {"main_grads_dtype", "float32"},
                               {"grad_comm_dtype", "bf16"},
                               {"recompute_granularity", "full"},
+                              {"loss_chunk_tokens", 64},
+                              {"deterministic_mode", true},
                               {"calculate_per_token_loss", true},
                               {"optimizer", "sgd"},
                               {"sgd_momentum", 0.8},
@@ -100,7 +102,9 @@ TEST(ParseTrainConfigTest, EverySettingReachesItsField) {
   EXPECT_EQ(config->precision.main_params, DType::kFloat32);
   EXPECT_EQ(config->precision.main_grads, DType::kFloat32);
   EXPECT_EQ(config->precision.grad_comm, DType::kBfloat16);
-  EXPECT_TRUE(config->recompute);
+  EXPECT_EQ(config->recompute, Recompute::kLayers);
+  EXPECT_EQ(config->loss_chunk_tokens, 64);
+  EXPECT_TRUE(config->deterministic);
   EXPECT_TRUE(config->per_token_loss);
   EXPECT_EQ(config->optimizer.kind, OptimizerKind::kSgd);
   EXPECT_EQ(config->optimizer.sgd_momentum, 0.8);

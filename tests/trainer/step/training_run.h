@@ -25,6 +25,11 @@ trainer::ModelConfig SmallDeepSeek();
 
 // Of `model` on one rank: a global batch of `sequences`, one sequence a micro-batch.
 trainer::TrainConfig SmallRun(const trainer::ModelConfig& model, std::int64_t sequences);
+// The same run on a mesh.
+inline trainer::TrainConfig OnMesh(trainer::TrainConfig config, const trainer::MeshConfig& mesh) {
+  config.mesh = mesh;
+  return config;
+}
 
 struct RunOptions {
   int steps = 2;

@@ -18,10 +18,10 @@ Status CanRunCuda(const BackendOptions& options) {
   return OkStatus();
 }
 
-Result<Backend> MakeCuda(const BackendOptions& /*options*/, HostGroup& world) {
+Result<Backend> MakeCuda(const BackendOptions& options, HostGroup& world) {
   Backend backend;
   CKPT_ASSIGN_OR_RETURN(backend.device, MakeCudaDevice(world.rank() % NumCudaDevices()));
-  CKPT_ASSIGN_OR_RETURN(backend.ops, MakeCudaOps({}));
+  CKPT_ASSIGN_OR_RETURN(backend.ops, MakeCudaOps({.deterministic = options.deterministic}));
   return backend;
 }
 

@@ -17,6 +17,7 @@
 namespace ckpt::trainer {
 
 class ThreadGroup;
+class ThreadWorld;
 
 // What a rank shows its group while a call runs. `call` and `size_bytes` must be the same on all
 // ranks.
@@ -27,7 +28,8 @@ struct Operands {
   const RowExchange* rows = nullptr;  // ExchangeRows
   // Split: the new group, made by its first rank.
   const std::shared_ptr<ThreadGroup>* made = nullptr;
-  const std::shared_ptr<RankShared>* shared = nullptr;  // Share
+  const std::shared_ptr<ThreadWorld>* made_world = nullptr;  // Separate: of the group `made`
+  const std::shared_ptr<RankShared>* shared = nullptr;       // Share
 };
 
 // A call is one Meet, any number of `Sync`, and one Part, which must follow every Meet that

@@ -1,8 +1,10 @@
 #include "trainer/device/cuda/cuda_device.h"
 
 #include <algorithm>
+#include <array>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <cuda_runtime_api.h>
@@ -12,12 +14,32 @@
 #include "trainer/device/collectives.h"
 #include "trainer/device/cuda/cuda_queue.h"
 #include "trainer/device/cuda/cuda_status.h"
+#include "trainer/device/cuda/internal/cupti_record.h"
 
 namespace ckpt::trainer {
 namespace {
 
 // Code is built for this architecture alone (CMAKE_CUDA_ARCHITECTURES).
 constexpr int kCudaMajor = CKPT_CUDA_MAJOR;
+
+// Dense products, without sparsity, of the data sheets.
+struct PeakOfGpu {
+  std::string_view name;  // a part of the device's name
+  double bfloat16 = 0;
+  double float32 = 0;
+};
+constexpr std::array kPeaks = {
+    PeakOfGpu{"H100 PCIe", 756e12, 51e12}, PeakOfGpu{"H100 NVL", 835e12, 60e12},
+    PeakOfGpu{"H100", 989e12, 67e12},      PeakOfGpu{"H200 NVL", 835e12, 60e12},
+    PeakOfGpu{"H200", 989e12, 67e12},      PeakOfGpu{"A100", 312e12, 19.5e12}};
+
+// Nothing is known of a part of a GPU (MIG).
+PeakOfGpu PeakOf(std::string_view gpu) {
+  if (gpu.find("MIG") != std::string_view::npos) return {};
+  const auto found = std::ranges::find_if(
+      kPeaks, [&](const PeakOfGpu& peak) { return gpu.find(peak.name) != std::string_view::npos; });
+  return found == kPeaks.end() ? PeakOfGpu{} : *found;
+}
 
 void Copy(Queue& queue, const void* from, void* to, std::uint64_t size_bytes, cudaMemcpyKind kind) {
   if (size_bytes == 0 || from == to) return;
@@ -53,7 +75,7 @@ class LoneCollectives final : public Collectives {
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice() : events_(std::make_shared<CudaEventPool>()) {}
+  explicit CudaDevice(PeakOfGpu peak) : peak_(peak), events_(std::make_shared<CudaEventPool>()) {}
 
   Result<Buffer> Allocate(std::uint64_t size_bytes, MemoryUse use) override {
     void* data = nullptr;
@@ -85,6 +107,12 @@ class CudaDevice final : public Device {
 
   [[nodiscard]] bool is_asynchronous() const override { return true; }
 
+  [[nodiscard]] double PeakFlops(DType compute) const override {
+    return compute == DType::kBfloat16 ? peak_.bfloat16 : peak_.float32;
+  }
+
+  Result<std::unique_ptr<WorkRecord>> RecordWork() override { return StartCuptiRecord(); }
+
   std::unique_ptr<Queue> MakeQueue(std::string_view /*name*/) override {
     return std::make_unique<CudaQueue>(*this, events_);
   }
@@ -109,6 +137,7 @@ class CudaDevice final : public Device {
   void Free(void* data) override { (void)cudaFree(data); }
   void FreePinned(void* data) override { (void)cudaFreeHost(data); }
 
+  const PeakOfGpu peak_;
   const std::shared_ptr<CudaEventPool> events_;
 };
 
@@ -138,7 +167,7 @@ Result<std::unique_ptr<Device>> MakeCudaDevice(int ordinal) {
                 std::to_string(properties.minor));
   }
   CKPT_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(ordinal), "cudaSetDevice"));
-  return std::unique_ptr<Device>(std::make_unique<CudaDevice>());
+  return std::unique_ptr<Device>(std::make_unique<CudaDevice>(PeakOf(properties.name)));
 }
 
 }  // namespace ckpt::trainer

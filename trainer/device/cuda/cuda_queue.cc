@@ -33,14 +33,22 @@ CudaEventPool::~CudaEventPool() {
 }
 
 cudaEvent_t CudaEventPool::Take() {
-  if (!idle_.empty()) {
-    cudaEvent_t event = idle_.back();
-    idle_.pop_back();
-    return event;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!idle_.empty()) {
+      cudaEvent_t event = idle_.back();
+      idle_.pop_back();
+      return event;
+    }
   }
   cudaEvent_t event = nullptr;
   if (cudaEventCreateWithFlags(&event, cudaEventDisableTiming) != cudaSuccess) return nullptr;
   return event;
+}
+
+void CudaEventPool::Return(cudaEvent_t event) {
+  const std::lock_guard lock(mutex_);
+  idle_.push_back(event);
 }
 
 CudaQueue::CudaQueue(Device& device, std::shared_ptr<CudaEventPool> events)

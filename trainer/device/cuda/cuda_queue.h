@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,9 @@ namespace ckpt::trainer {
 
 // Events that are not in use, so that a step creates none. Events may outlive their queue, so they
 // share the pool.
+//
+// Thread-safety: any thread, because the last holder of an event may be the thread that writes a
+// checkpoint.
 class CudaEventPool {
  public:
   CudaEventPool() = default;
@@ -28,9 +32,10 @@ class CudaEventPool {
 
   // Null if the driver has none left.
   cudaEvent_t Take();
-  void Return(cudaEvent_t event) { idle_.push_back(event); }
+  void Return(cudaEvent_t event);
 
  private:
+  std::mutex mutex_;
   std::vector<cudaEvent_t> idle_;
 };
 

@@ -5,11 +5,11 @@
 
 #include "core/base/check.h"
 #include "trainer/device/cpu/host_device.h"
-#include "trainer/ops/cpu/exp.h"
-#include "trainer/ops/cpu/host_ops_impl.h"
-#include "trainer/ops/cpu/numeric.h"
-#include "trainer/ops/cpu/row_blocks.h"
-#include "trainer/ops/cpu/vector_loop.h"
+#include "trainer/ops/cpu/internal/exp.h"
+#include "trainer/ops/cpu/internal/host_ops_impl.h"
+#include "trainer/ops/cpu/internal/numeric.h"
+#include "trainer/ops/cpu/internal/row_blocks.h"
+#include "trainer/ops/cpu/internal/vector_loop.h"
 
 namespace ckpt::trainer {
 namespace {
@@ -40,6 +40,11 @@ void CheckBackward(const Tensor& x, const Tensor& row_weights, const Tensor& dx,
   if (!drow_weights) return;
   CKPT_CHECK(drow_weights.dtype == row_weights.dtype);
   CKPT_CHECK(drow_weights.num_elems() == row_weights.num_elems());
+}
+
+void CheckActivated(const Tensor& dy, const Tensor& activated) {
+  CKPT_CHECK(!activated ||
+             (activated.dtype == dy.dtype && activated.num_elems() == dy.num_elems()));
 }
 
 template <typename S>
@@ -92,10 +97,11 @@ void HostOps::SwiGlu(Queue& queue, const Tensor& x, const ActivationRows& rows, 
 
 void HostOps::SwiGluBackward(Queue& queue, const Tensor& dy, const Tensor& x,
                              const ActivationRows& rows, const Tensor& dx,
-                             const Tensor& drow_weights) {
+                             const Tensor& drow_weights, const Tensor& activated) {
   const ActivationShape shape = ShapeOf(x, dy, rows.weights, 2);
   CheckBackward(x, rows.weights, dx, drow_weights);
-  RunOn(queue, [this, dy, x, rows, dx, drow_weights, shape] {
+  CheckActivated(dy, activated);
+  RunOn(queue, [this, dy, x, rows, dx, drow_weights, activated, shape] {
     DispatchCompute(x.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
       using S = Real<T>;
@@ -116,14 +122,21 @@ void HostOps::SwiGluBackward(Queue& queue, const Tensor& dy, const Tensor& x,
                 return Load(dout[i]) * (g * Sigmoid(g) * Load(up[i]));
               });
             }
-            ForEach(0, shape.outer, [=](std::int64_t i) {
+            const auto slopes = [=](std::int64_t i) {
               const S g = Load(gate[i]);
               const S u = Load(up[i]);
               const S d = Load(dout[i]) * weight;
               const S sigmoid = Sigmoid(g);
               dgate[i] = Store<T>(d * u * (sigmoid * (S{1} + g * (S{1} - sigmoid))));
               dup[i] = Store<T>(d * (g * sigmoid));
-            });
+              return g * sigmoid * u * weight;
+            };
+            if (!activated) {
+              ForEach(0, shape.outer, slopes);
+              continue;
+            }
+            auto* again = activated.as<T>() + row * shape.outer;
+            ForEach(0, shape.outer, [=](std::int64_t i) { again[i] = Store<T>(slopes(i)); });
           }
         });
       });
@@ -154,11 +167,12 @@ void HostOps::Gelu(Queue& queue, const Tensor& x, const ActivationRows& rows, co
 }
 
 void HostOps::GeluBackward(Queue& queue, const Tensor& dy, const Tensor& x,
-                           const ActivationRows& rows, const Tensor& dx,
-                           const Tensor& drow_weights) {
+                           const ActivationRows& rows, const Tensor& dx, const Tensor& drow_weights,
+                           const Tensor& activated) {
   const ActivationShape shape = ShapeOf(x, dy, rows.weights, 1);
   CheckBackward(x, rows.weights, dx, drow_weights);
-  RunOn(queue, [this, dy, x, rows, dx, drow_weights, shape] {
+  CheckActivated(dy, activated);
+  RunOn(queue, [this, dy, x, rows, dx, drow_weights, activated, shape] {
     DispatchCompute(x.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
       using S = Real<T>;
@@ -175,11 +189,18 @@ void HostOps::GeluBackward(Queue& queue, const Tensor& dy, const Tensor& x,
               return Load(dout[i]) * (value * NormalCdf(value));
             });
           }
-          ForEach(0, shape.outer, [=](std::int64_t i) {
+          const auto slope = [=](std::int64_t i) {
             const S value = Load(in[i]);
-            const S slope = NormalCdf(value) + value * NormalDensity(value);
-            din[i] = Store<T>(Load(dout[i]) * weight * slope);
-          });
+            const S cdf = NormalCdf(value);
+            din[i] = Store<T>(Load(dout[i]) * weight * (cdf + value * NormalDensity(value)));
+            return value * cdf * weight;
+          };
+          if (!activated) {
+            ForEach(0, shape.outer, slope);
+            continue;
+          }
+          auto* again = activated.as<T>() + row * shape.outer;
+          ForEach(0, shape.outer, [=](std::int64_t i) { again[i] = Store<T>(slope(i)); });
         }
       });
     });

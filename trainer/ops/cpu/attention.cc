@@ -9,13 +9,13 @@
 
 #include "core/base/check.h"
 #include "trainer/device/cpu/host_device.h"
-#include "trainer/ops/cpu/exp.h"
-#include "trainer/ops/cpu/host_ops_impl.h"
-#include "trainer/ops/cpu/matrix.h"
-#include "trainer/ops/cpu/numeric.h"
-#include "trainer/ops/cpu/product.h"
-#include "trainer/ops/cpu/scratch.h"
-#include "trainer/ops/cpu/vector_loop.h"
+#include "trainer/ops/cpu/internal/exp.h"
+#include "trainer/ops/cpu/internal/host_ops_impl.h"
+#include "trainer/ops/cpu/internal/matrix.h"
+#include "trainer/ops/cpu/internal/numeric.h"
+#include "trainer/ops/cpu/internal/product.h"
+#include "trainer/ops/cpu/internal/scratch.h"
+#include "trainer/ops/cpu/internal/vector_loop.h"
 
 namespace ckpt::trainer {
 namespace {
@@ -34,23 +34,42 @@ struct Head {
   [[nodiscard]] T* row(std::int64_t i) const { return data + i * stride; }
 };
 
-// The heads of x [T, num_heads, dim].
+// The heads of x [T, num_heads, dim], each `stride` elements after the one before.
 template <typename T>
 class Heads {
  public:
-  Heads(const Tensor& x, std::int64_t num_heads, std::int64_t dim)
-      : data_(x.as<T>()), num_heads_(num_heads), dim_(dim) {}
+  Heads(const Tensor& x, std::int64_t num_heads, std::int64_t dim, std::int64_t stride)
+      : data_(x.as<T>()), num_heads_(num_heads), dim_(dim), stride_(stride) {}
 
   // The head from `token` on.
   [[nodiscard]] Head<T> at(std::int64_t token, std::int64_t head) const {
-    return {data_ + (token * num_heads_ + head) * dim_, num_heads_ * dim_, dim_};
+    return {data_ + (token * num_heads_ + head) * stride_, num_heads_ * stride_, dim_};
   }
 
  private:
   T* data_;
   std::int64_t num_heads_;
   std::int64_t dim_;
+  std::int64_t stride_;
 };
+
+// The heads of each operand.
+template <typename T>
+Heads<T> QueriesOf(const AttentionShape& shape, const Tensor& q) {
+  return {q, shape.num_heads, shape.qk_dim, shape.qk_dim};
+}
+template <typename T>
+Heads<T> KeysOf(const AttentionShape& shape, const Tensor& k) {
+  return {k, shape.num_kv_heads, shape.qk_dim, shape.qk_dim};
+}
+template <typename T>
+Heads<T> ValuesOf(const AttentionShape& shape, const Tensor& v) {
+  return {v, shape.num_kv_heads, shape.v_dim, shape.v_stride == 0 ? shape.v_dim : shape.v_stride};
+}
+template <typename T>
+Heads<T> ResultsOf(const AttentionShape& shape, const Tensor& o) {
+  return {o, shape.num_heads, shape.v_dim, shape.v_dim};
+}
 
 // A head in the form that the products read: in place, or widened to the compute type.
 template <typename T>
@@ -339,6 +358,7 @@ void CheckShape(const AttentionShape& shape, const Tensor& q, const Tensor& k, c
                 const Tensor& o, const Tensor& lse) {
   CKPT_CHECK(shape.num_kv_heads > 0 && shape.num_heads % shape.num_kv_heads == 0);
   CKPT_CHECK(shape.window >= 0 && shape.scale > 0);
+  CKPT_CHECK(shape.v_stride == 0 || shape.v_stride >= shape.v_dim);
   const std::int64_t tokens = shape.batch * shape.seq;
   CKPT_CHECK(q.num_elems() == tokens * shape.num_heads * shape.qk_dim);
   CKPT_CHECK(k.num_elems() == tokens * shape.num_kv_heads * shape.qk_dim);
@@ -381,10 +401,10 @@ void HostOps::Attention(Queue& queue, const AttentionShape& shape, const Tensor&
   RunOn(queue, [=, this] {
     DispatchCompute(q.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
-      const Heads<T> queries(q, shape.num_heads, shape.qk_dim);
-      const Heads<T> keys(k, shape.num_kv_heads, shape.qk_dim);
-      const Heads<T> values(v, shape.num_kv_heads, shape.v_dim);
-      const Heads<T> results(o, shape.num_heads, shape.v_dim);
+      const Heads<T> queries = QueriesOf<T>(shape, q);
+      const Heads<T> keys = KeysOf<T>(shape, k);
+      const Heads<T> values = ValuesOf<T>(shape, v);
+      const Heads<T> results = ResultsOf<T>(shape, o);
       const std::int64_t group = shape.num_heads / shape.num_kv_heads;
       ForExamples(parallel_, shape, shape.num_heads,
                   [&](const Example& example, const AttentionShape& alone, std::int64_t head) {
@@ -411,12 +431,6 @@ void HostOps::AttentionBackward(Queue& queue, const AttentionShape& shape, const
   RunOn(queue, [=, this] {
     DispatchCompute(q.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
-      const auto of_queries = [&](const Tensor& x, std::int64_t dim) {
-        return Heads<T>(x, shape.num_heads, dim);
-      };
-      const auto of_keys = [&](const Tensor& x, std::int64_t dim) {
-        return Heads<T>(x, shape.num_kv_heads, dim);
-      };
       const std::int64_t group = shape.num_heads / shape.num_kv_heads;
       // A task is one key/value head of an example with all its query heads. They run in ascending
       // order, because their contributions to dk and dv are added up.
@@ -428,21 +442,21 @@ void HostOps::AttentionBackward(Queue& queue, const AttentionShape& shape, const
                     thread_local Scratch dv_scratch;
                     const std::int64_t at = example.begin;
                     const std::int64_t length = example.length;
-                    const Head<T> dkey = of_keys(dk, shape.qk_dim).at(at, kv_head);
-                    const Head<T> dvalue = of_keys(dv, shape.v_dim).at(at, kv_head);
+                    const Head<T> dkey = KeysOf<T>(shape, dk).at(at, kv_head);
+                    const Head<T> dvalue = ValuesOf<T>(shape, dv).at(at, kv_head);
                     const Matrix<Real<T>> keys =
-                        Read(of_keys(k, shape.qk_dim).at(at, kv_head), length, k_scratch);
+                        Read(KeysOf<T>(shape, k).at(at, kv_head), length, k_scratch);
                     const Matrix<Real<T>> values =
-                        Read(of_keys(v, shape.v_dim).at(at, kv_head), length, v_scratch);
+                        Read(ValuesOf<T>(shape, v).at(at, kv_head), length, v_scratch);
                     const HeadSum<T> dkeys(dkey, length, dk_scratch);
                     const HeadSum<T> dvalues(dvalue, length, dv_scratch);
                     for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group;
                          ++head) {
-                      const Head<T> dquery = of_queries(dq, shape.qk_dim).at(at, head);
+                      const Head<T> dquery = QueriesOf<T>(shape, dq).at(at, head);
                       Backward<T>(order, alone,
-                                  {.d_o = of_queries(d_o, shape.v_dim).at(at, head),
-                                   .q = of_queries(q, shape.qk_dim).at(at, head),
-                                   .o = of_queries(o, shape.v_dim).at(at, head),
+                                  {.d_o = ResultsOf<T>(shape, d_o).at(at, head),
+                                   .q = QueriesOf<T>(shape, q).at(at, head),
+                                   .o = ResultsOf<T>(shape, o).at(at, head),
                                    .lse = lse.as<const Real<T>>() + LseAt(shape, at, head),
                                    .dq = dquery},
                                   keys, values, dkeys, dvalues);

@@ -4,10 +4,11 @@
 
 #include "core/base/check.h"
 #include "trainer/device/cpu/host_device.h"
-#include "trainer/ops/cpu/host_ops_impl.h"
-#include "trainer/ops/cpu/numeric.h"
-#include "trainer/ops/cpu/row_blocks.h"
-#include "trainer/ops/cpu/vector_loop.h"
+#include "trainer/ops/cpu/internal/host_ops_impl.h"
+#include "trainer/ops/cpu/internal/numeric.h"
+#include "trainer/ops/cpu/internal/row_blocks.h"
+#include "trainer/ops/cpu/internal/row_kernels.h"
+#include "trainer/ops/cpu/internal/vector_loop.h"
 
 namespace ckpt::trainer {
 namespace {
@@ -45,27 +46,6 @@ void Move(Direction direction, Cursor& whole, Cursor& part, std::int64_t size_by
   }
 }
 
-void MoveQkv(Parallel& parallel, Direction direction, const QkvShape& shape, const Tensor& qkv,
-             const Tensor& q, const Tensor& k, const Tensor& v) {
-  const std::int64_t tokens =
-      qkv.num_elems() / ((shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim);
-  const std::int64_t head_bytes = shape.head_dim * ElemBytes(qkv);
-  const std::int64_t query_bytes = shape.num_heads / shape.num_kv_heads * head_bytes;
-  parallel.For(tokens, GrainRows(qkv.num_elems() / std::max<std::int64_t>(1, tokens)),
-               [&](std::int64_t begin, std::int64_t end) {
-                 Cursor fused = RowOf(qkv, begin, RowBytes(qkv, tokens));
-                 Cursor query = RowOf(q, begin, RowBytes(q, tokens));
-                 Cursor key = RowOf(k, begin, RowBytes(k, tokens));
-                 Cursor value = RowOf(v, begin, RowBytes(v, tokens));
-                 for (std::int64_t group = begin * shape.num_kv_heads;
-                      group < end * shape.num_kv_heads; ++group) {
-                   Move(direction, fused, query, query_bytes);
-                   Move(direction, fused, key, head_bytes);
-                   Move(direction, fused, value, head_bytes);
-                 }
-               });
-}
-
 void MoveColumns(Parallel& parallel, Direction direction, const Tensor& whole, const Tensor& a,
                  const Tensor& b) {
   const std::int64_t rows = whole.dim(0);
@@ -81,15 +61,6 @@ void MoveColumns(Parallel& parallel, Direction direction, const Tensor& whole, c
                    Move(direction, both, right, b_bytes);
                  }
                });
-}
-
-void CheckQkv(const QkvShape& shape, const Tensor& qkv, const Tensor& q, const Tensor& k,
-              const Tensor& v) {
-  CKPT_CHECK(shape.num_kv_heads > 0 && shape.num_heads % shape.num_kv_heads == 0);
-  CKPT_CHECK(qkv.dtype == q.dtype && qkv.dtype == k.dtype && qkv.dtype == v.dtype);
-  CKPT_CHECK(k.num_elems() == v.num_elems());
-  CKPT_CHECK(q.num_elems() * shape.num_kv_heads == k.num_elems() * shape.num_heads);
-  CKPT_CHECK(qkv.num_elems() == q.num_elems() + k.num_elems() + v.num_elems());
 }
 
 std::int64_t CheckMla(const MlaShape& shape, const Tensor& kv, const Tensor& k_rope,
@@ -110,41 +81,7 @@ void CheckColumns(const Tensor& whole, const Tensor& a, const Tensor& b) {
   CKPT_CHECK(whole.num_elems() == a.num_elems() + b.num_elems());
 }
 
-std::int64_t PositionOf(const RopeForm& form, std::int64_t token) {
-  if (!form.positions) return token % form.seq;
-  const std::int64_t position = form.positions.as<const std::int32_t>()[token];
-  CKPT_CHECK(position < form.seq);
-  return position;
-}
-
-template <typename T>
-void RotateHead(const RopeForm& form, const Real<T>* cosine, const Real<T>* sine, T* x) {
-  const std::int64_t half = form.dim / 2;
-  const std::int64_t stride = form.interleaved ? 2 : 1;
-  T* const second = x + (form.interleaved ? 1 : half);
-  const Real<T> sign = form.inverse ? -1 : 1;
-  ForEach(0, half, [&](std::int64_t i) {
-    const Real<T> a = Load(x[i * stride]);
-    const Real<T> b = Load(second[i * stride]);
-    const Real<T> s = sign * sine[i];
-    x[i * stride] = Store<T>(a * cosine[i] - b * s);
-    second[i * stride] = Store<T>(b * cosine[i] + a * s);
-  });
-}
-
 }  // namespace
-
-void HostOps::SplitQkv(Queue& queue, const QkvShape& shape, const Tensor& qkv, const Tensor& q,
-                       const Tensor& k, const Tensor& v) {
-  CheckQkv(shape, qkv, q, k, v);
-  RunOn(queue, [=, this] { MoveQkv(parallel_, Direction::kSplit, shape, qkv, q, k, v); });
-}
-
-void HostOps::MergeQkv(Queue& queue, const QkvShape& shape, const Tensor& q, const Tensor& k,
-                       const Tensor& v, const Tensor& qkv) {
-  CheckQkv(shape, qkv, q, k, v);
-  RunOn(queue, [=, this] { MoveQkv(parallel_, Direction::kMerge, shape, qkv, q, k, v); });
-}
 
 void HostOps::SplitMlaKv(Queue& queue, const MlaShape& shape, const Tensor& kv,
                          const Tensor& k_rope, const Tensor& k, const Tensor& v) {

@@ -7,8 +7,8 @@
 
 #include "core/base/check.h"
 #include "trainer/device/cpu/host_device.h"
-#include "trainer/ops/cpu/host_ops_impl.h"
-#include "trainer/ops/cpu/row_blocks.h"
+#include "trainer/ops/cpu/internal/host_ops_impl.h"
+#include "trainer/ops/cpu/internal/row_blocks.h"
 
 namespace ckpt::trainer {
 namespace {

@@ -1,11 +1,15 @@
 #include <algorithm>
+#include <type_traits>
 
 #include "core/base/check.h"
 #include "trainer/device/cpu/host_device.h"
-#include "trainer/ops/cpu/host_ops_impl.h"
-#include "trainer/ops/cpu/matrix.h"
-#include "trainer/ops/cpu/numeric.h"
-#include "trainer/ops/cpu/product.h"
+#include "trainer/ops/cpu/internal/host_ops_impl.h"
+#include "trainer/ops/cpu/internal/matrix.h"
+#include "trainer/ops/cpu/internal/numeric.h"
+#include "trainer/ops/cpu/internal/product.h"
+#include "trainer/ops/cpu/internal/row_blocks.h"
+#include "trainer/ops/cpu/internal/scratch.h"
+#include "trainer/ops/cpu/internal/vector_loop.h"
 
 namespace ckpt::trainer {
 namespace {
@@ -55,6 +59,22 @@ void ShareProduct(Parallel& parallel, SumOrder order, const ProductSize& size, c
                });
 }
 
+// A matrix in the compute type: as it is, or widened in `scratch`.
+template <typename T>
+Matrix<Real<T>> Widen(Parallel& parallel, const Tensor& matrix, Scratch& scratch) {
+  if constexpr (std::is_same_v<T, Real<T>>) {
+    return {matrix.as<const T>(), matrix.dim(1), 1};
+  } else {
+    const T* const from = matrix.as<const T>();
+    Real<T>* const wide = scratch.Get<Real<T>>(matrix.num_elems());
+    parallel.For(matrix.num_elems(), kGrainElems, [&](std::int64_t begin, std::int64_t end) {
+      WithWidestVectors(
+          [=] { ForEach(begin, end, [=](std::int64_t i) { wide[i] = Load(from[i]); }); });
+    });
+    return {wide, matrix.dim(1), 1};
+  }
+}
+
 }  // namespace
 
 void HostOps::Gemm(Queue& queue, const GemmForm& form, const Tensor& a, const Tensor& b,
@@ -72,6 +92,46 @@ void HostOps::Gemm(Queue& queue, const GemmForm& form, const Tensor& a, const Te
         using G = typename decltype(gradient)::type;
         ShareProduct(parallel_, order, size, left.View<T>(a), right.View<T>(b), accumulate,
                      d.as<G>());
+      });
+    });
+  });
+}
+
+void HostOps::RouterLogitsBackward(Queue& queue, const Tensor& dlogits, const Tensor& x,
+                                   const Tensor& weight, const Tensor& dx,
+                                   const Gradient& dweight) {
+  CKPT_CHECK(dlogits.ndim == 2 && x.ndim == 2 && weight.ndim == 2 && dx.ndim == 2);
+  const std::int64_t tokens = dlogits.dim(0);
+  const std::int64_t experts = dlogits.dim(1);
+  const std::int64_t columns = x.dim(1);
+  CKPT_CHECK(x.dim(0) == tokens && dx.dim(0) == tokens && dx.dim(1) == columns);
+  CKPT_CHECK(weight.dim(0) == experts && weight.dim(1) == columns);
+  CKPT_CHECK(x.dtype == weight.dtype && x.dtype == dx.dtype);
+  CKPT_CHECK(dlogits.dtype == StatisticsDType(x.dtype));
+  CKPT_CHECK(!dweight || dweight.tensor.num_elems() == weight.num_elems());
+  const SumOrder order = fixed_order_ ? SumOrder::kFixed : SumOrder::kAny;
+  RunOn(queue, [=, this] {
+    DispatchCompute(x.dtype, [&](auto compute) {
+      using T = typename decltype(compute)::type;
+      using S = Real<T>;
+      thread_local Scratch scratch;
+      thread_local Scratch product_scratch;
+      const Matrix<S> gradients{dlogits.as<const S>(), experts, 1};
+      S* const product = product_scratch.Get<S>(dx.num_elems());
+      ShareProduct(parallel_, order, {tokens, columns, experts}, gradients,
+                   Widen<T>(parallel_, weight, scratch), /*accumulate=*/false, product);
+      T* const to = dx.as<T>();
+      parallel_.For(dx.num_elems(), kGrainElems, [&](std::int64_t begin, std::int64_t end) {
+        WithWidestVectors([=] {
+          ForEach(begin, end, [=](std::int64_t i) { to[i] = Store<T>(Load(to[i]) + product[i]); });
+        });
+      });
+      if (!dweight) return;
+      const Matrix<S> inputs = Widen<T>(parallel_, x, scratch);
+      DispatchGradient(dweight.tensor.dtype, [&](auto gradient) {
+        using G = typename decltype(gradient)::type;
+        ShareProduct(parallel_, order, {experts, columns, tokens}, gradients.Transposed(), inputs,
+                     dweight.adds(), dweight.tensor.as<G>());
       });
     });
   });

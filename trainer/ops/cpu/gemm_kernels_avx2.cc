@@ -1,4 +1,4 @@
-#include "trainer/ops/cpu/gemm_kernels.h"
+#include "trainer/ops/cpu/internal/gemm_kernels.h"
 
 // Compiled for AVX2 and FMA (CMakeLists.txt). Without them it returns no kernels.
 #if defined(__AVX2__) && defined(__FMA__)

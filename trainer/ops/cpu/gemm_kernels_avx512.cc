@@ -1,4 +1,4 @@
-#include "trainer/ops/cpu/gemm_kernels.h"
+#include "trainer/ops/cpu/internal/gemm_kernels.h"
 
 // Compiled for AVX-512 (CMakeLists.txt). Without it, it returns no kernels.
 #if defined(__AVX512F__)

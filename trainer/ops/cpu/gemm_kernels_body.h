@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "trainer/ops/cpu/gemm_kernels.h"
+#include "trainer/ops/cpu/internal/gemm_kernels.h"
 
 #if defined(__GNUC__) && !defined(__clang__)
 #define CKPT_UNROLL _Pragma("GCC unroll 16")

@@ -1,7 +1,7 @@
 #include <cmath>
 
-#include "trainer/ops/cpu/gemm_kernels.h"
 #include "trainer/ops/cpu/gemm_kernels_body.h"
+#include "trainer/ops/cpu/internal/gemm_kernels.h"
 
 namespace ckpt::trainer {
 namespace {

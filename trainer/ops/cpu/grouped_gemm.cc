@@ -3,10 +3,10 @@
 
 #include "core/base/check.h"
 #include "trainer/device/cpu/host_device.h"
-#include "trainer/ops/cpu/host_ops_impl.h"
-#include "trainer/ops/cpu/matrix.h"
-#include "trainer/ops/cpu/numeric.h"
-#include "trainer/ops/cpu/product.h"
+#include "trainer/ops/cpu/internal/host_ops_impl.h"
+#include "trainer/ops/cpu/internal/matrix.h"
+#include "trainer/ops/cpu/internal/numeric.h"
+#include "trainer/ops/cpu/internal/product.h"
 
 namespace ckpt::trainer {
 namespace {

@@ -1,6 +1,6 @@
 #include "trainer/ops/cpu/host_ops.h"
 
-#include "trainer/ops/cpu/host_ops_impl.h"
+#include "trainer/ops/cpu/internal/host_ops_impl.h"
 
 namespace ckpt::trainer {
 

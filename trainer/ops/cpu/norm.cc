@@ -1,16 +1,17 @@
 // RMSNorm and LayerNorm over the last dim.
 //
-// Let x̂ be the normalised row and g = w·dy. For RMSNorm dx = rstd·(g - x̂·mean(g·x̂)); LayerNorm
-// also subtracts rstd·mean(g).
+// Let x̂ be the normalised row and g = w·dy. For RMSNorm dx = rstd·(g - x̂·mean(g·x̂)), as
+// row_kernels.h computes; LayerNorm also subtracts rstd·mean(g).
 #include <cmath>
 #include <cstdint>
 
 #include "core/base/check.h"
 #include "trainer/device/cpu/host_device.h"
-#include "trainer/ops/cpu/host_ops_impl.h"
-#include "trainer/ops/cpu/numeric.h"
-#include "trainer/ops/cpu/row_blocks.h"
-#include "trainer/ops/cpu/vector_loop.h"
+#include "trainer/ops/cpu/internal/host_ops_impl.h"
+#include "trainer/ops/cpu/internal/numeric.h"
+#include "trainer/ops/cpu/internal/row_blocks.h"
+#include "trainer/ops/cpu/internal/row_kernels.h"
+#include "trainer/ops/cpu/internal/vector_loop.h"
 
 namespace ckpt::trainer {
 namespace {
@@ -44,30 +45,44 @@ void HostOps::RmsNorm(Queue& queue, const Tensor& x, const Tensor& weight, doubl
   RunOn(queue, [this, x, weight, eps, y, rstd, shape] {
     DispatchCompute(x.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
-      using S = Real<T>;
-      const auto [rows, columns] = shape;
-      const auto* w = weight.as<const T>();
-      const auto size = static_cast<S>(columns);
-      const auto epsilon = static_cast<S>(eps);
-      parallel_.For(rows, GrainRows(columns),
-                    [&, columns = columns](std::int64_t begin, std::int64_t end) {
-                      WithWidestVectors([&] {
-                        for (std::int64_t row = begin; row < end; ++row) {
-                          const auto* in = x.as<const T>() + row * columns;
-                          auto* out = y.as<T>() + row * columns;
-                          const S squares = LaneSum<S>(columns, [=](std::int64_t i) {
-                            const S value = Load(in[i]);
-                            return value * value;
-                          });
-                          const S scale = S{1} / std::sqrt(squares / size + epsilon);
-                          rstd.as<S>()[row] = scale;
-                          // Rounded also before the weight, as Transformers' classes do.
-                          ForEach(0, columns, [=](std::int64_t i) {
-                            out[i] = Store<T>(Load(w[i]) * Load(Store<T>(Load(in[i]) * scale)));
-                          });
-                        }
-                      });
-                    });
+      const std::int64_t columns = shape.columns;
+      parallel_.For(shape.rows, GrainRows(columns), [&](std::int64_t begin, std::int64_t end) {
+        WithWidestVectors([&] {
+          for (std::int64_t row = begin; row < end; ++row) {
+            rstd.as<Real<T>>()[row] =
+                NormalizeRow(x.as<const T>() + row * columns, weight.as<const T>(),
+                             static_cast<Real<T>>(eps), columns, y.as<T>() + row * columns);
+          }
+        });
+      });
+    });
+  });
+}
+
+void HostOps::AddRmsNorm(Queue& queue, const Tensor& x, const Tensor& delta, const Tensor& weight,
+                         double eps, const Tensor& sum, const Tensor& y, const Tensor& rstd) {
+  const NormShape shape = ShapeOf(x, weight, rstd, 1);
+  CheckLike(x, delta);
+  CheckLike(x, sum);
+  CheckLike(x, y);
+  RunOn(queue, [this, x, delta, weight, eps, sum, y, rstd, shape] {
+    DispatchCompute(x.dtype, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      const std::int64_t columns = shape.columns;
+      parallel_.For(shape.rows, GrainRows(columns), [&](std::int64_t begin, std::int64_t end) {
+        WithWidestVectors([&] {
+          for (std::int64_t row = begin; row < end; ++row) {
+            const auto* a = x.as<const T>() + row * columns;
+            const auto* b = delta.as<const T>() + row * columns;
+            auto* total = sum.as<T>() + row * columns;
+            ForEach(0, columns,
+                    [=](std::int64_t i) { total[i] = Store<T>(Load(a[i]) + Load(b[i])); });
+            rstd.as<Real<T>>()[row] =
+                NormalizeRow<T>(total, weight.as<const T>(), static_cast<Real<T>>(eps), columns,
+                                y.as<T>() + row * columns);
+          }
+        });
+      });
     });
   });
 }
@@ -86,26 +101,9 @@ void HostOps::RmsNormBackward(Queue& queue, const Tensor& dy, const Tensor& x, c
       const auto* w = weight.as<const T>();
       RowBlockSums<S> dweights(shape.rows, dweight ? columns : 0);
       dweights.ForRows(parallel_, columns, [&](std::int64_t row, S* dw) {
-        const auto* in = x.as<const T>() + row * columns;
-        const auto* dout = dy.as<const T>() + row * columns;
-        auto* din = dx.as<T>() + row * columns;
-        const S scale = rstd.as<const S>()[row];
-        const S dot = LaneSum<S>(
-            columns, [=](std::int64_t i) { return Load(w[i]) * Load(dout[i]) * Load(in[i]); });
-        const S mean = dot * scale / static_cast<S>(columns);
-        if (dweight) {
-          ForEach(0, columns,
-                  [=](std::int64_t i) { dw[i] += Load(dout[i]) * (Load(in[i]) * scale); });
-        }
-        const auto gradient = [=](std::int64_t i) {
-          return scale * (Load(w[i]) * Load(dout[i]) - Load(in[i]) * scale * mean);
-        };
-        if (accumulate) {
-          ForEach(0, columns,
-                  [=](std::int64_t i) { din[i] = Store<T>(Load(din[i]) + gradient(i)); });
-        } else {
-          ForEach(0, columns, [=](std::int64_t i) { din[i] = Store<T>(gradient(i)); });
-        }
+        NormalizeRowBackward(dy.as<const T>() + row * columns, x.as<const T>() + row * columns, w,
+                             rstd.as<const S>()[row], columns, accumulate,
+                             dx.as<T>() + row * columns, dweight ? dw : nullptr);
       });
       if (dweight) dweights.Write(parallel_, dweight);
     });

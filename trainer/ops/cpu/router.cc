@@ -8,12 +8,12 @@
 
 #include "core/base/check.h"
 #include "trainer/device/cpu/host_device.h"
-#include "trainer/ops/cpu/exp.h"
-#include "trainer/ops/cpu/host_ops_impl.h"
-#include "trainer/ops/cpu/numeric.h"
-#include "trainer/ops/cpu/routing.h"
-#include "trainer/ops/cpu/row_blocks.h"
-#include "trainer/ops/cpu/vector_loop.h"
+#include "trainer/ops/cpu/internal/exp.h"
+#include "trainer/ops/cpu/internal/host_ops_impl.h"
+#include "trainer/ops/cpu/internal/numeric.h"
+#include "trainer/ops/cpu/internal/routing.h"
+#include "trainer/ops/cpu/internal/row_blocks.h"
+#include "trainer/ops/cpu/internal/vector_loop.h"
 
 namespace ckpt::trainer {
 namespace {

@@ -7,8 +7,8 @@
 #include "core/base/check.h"
 #include "core/base/mutex.h"
 #include "trainer/device/cpu/host_device.h"
-#include "trainer/ops/cpu/host_ops_impl.h"
-#include "trainer/ops/cpu/numeric.h"
+#include "trainer/ops/cpu/internal/host_ops_impl.h"
+#include "trainer/ops/cpu/internal/numeric.h"
 
 namespace ckpt::trainer {
 namespace {

@@ -10,7 +10,24 @@ namespace ckpt::trainer {
 namespace cuda {
 namespace {
 
-__device__ __forceinline__ float Sigmoid(float x) { return 1 / (1 + __expf(-x)); }
+__device__ __forceinline__ float Sigmoid(float x) { return __fdividef(1, 1 + __expf(-x)); }
+
+// A block has as many threads as let it pass over its row's packs with the fewest of them idle.
+inline unsigned int ThreadsOf(std::int64_t packs) {
+  const std::int64_t passes = (packs + kThreads - 1) / kThreads;
+  return Blocks((packs + passes - 1) / passes, kWarp) * kWarp;
+}
+
+// The sum over the block, for its first thread.
+__device__ float BlockSum(float value) {
+  __shared__ float sums[kThreads / kWarp];
+  value = WarpSum(value);
+  if (threadIdx.x % kWarp == 0) sums[threadIdx.x / kWarp] = value;
+  __syncthreads();
+  value = 0;
+  for (unsigned int warp = 0; warp < blockDim.x / kWarp; ++warp) value += sums[warp];
+  return value;
+}
 
 // An activation is a type with
 //   kInputs           how many values of a row of x an output takes: gate and up, or one
@@ -67,10 +84,11 @@ __global__ void ActivateKernel(const T* x, Rows rows, std::int64_t packs, T* y) 
   }
 }
 
-// A thread reads a place of x before it writes the same place of dx, which may be x.
+// A thread reads a place of x and dy before it writes the same place of dx and activated, which may
+// be x and dy.
 template <typename Form, int kWidth, typename T>
 __global__ void ActivateBackwardKernel(const T* dy, const T* x, Rows rows, std::int64_t packs,
-                                       T* dx, float* drow_weights) {
+                                       T* dx, float* drow_weights, T* activated) {
   const std::int64_t row = blockIdx.x;
   if (!rows.Has(row)) return;
   const float weight = rows.Weight(row);
@@ -82,6 +100,7 @@ __global__ void ActivateBackwardKernel(const T* dy, const T* x, Rows rows, std::
     const auto second = Form::kInputs == 2 ? LoadPack<kWidth>(x, at + packs) : first;
     Pack<T, kWidth> dfirst;
     Pack<T, kWidth> dsecond;
+    Pack<T, kWidth> again;
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
       const float a = Load(first.values[i]);
@@ -90,15 +109,18 @@ __global__ void ActivateBackwardKernel(const T* dy, const T* x, Rows rows, std::
       float by_second = 0;
       Form::Slopes(a, b, by_first, by_second);
       const float gradient = Load(d.values[i]);
-      dweight += gradient * Form::Value(a, b);
+      const float value = Form::Value(a, b);
+      dweight += gradient * value;
+      again.values[i] = Store<T>(value * weight);
       dfirst.values[i] = Store<T>(gradient * weight * by_first);
       dsecond.values[i] = Store<T>(gradient * weight * by_second);
     }
     StorePack(dx, at, dfirst);
+    if (activated != nullptr) StorePack(activated, row * packs + p, again);
     if constexpr (Form::kInputs == 2) StorePack(dx, at + packs, dsecond);
   }
   if (drow_weights == nullptr) return;
-  dweight = GroupSum<kThreads>(dweight);
+  dweight = BlockSum(dweight);
   if (threadIdx.x == 0) drow_weights[row] = dweight;
 }
 
@@ -127,9 +149,10 @@ void Forward(Queue& queue, const Tensor& x, const ActivationRows& rows, const Te
       using T = typename decltype(tag)::type;
       DispatchWidth(shape.outer, {x.data, y.data}, [&](auto width) {
         constexpr int kWidth = decltype(width)::kWidth;
+        const std::int64_t packs = shape.outer / kWidth;
         ActivateKernel<Form, kWidth>
-            <<<static_cast<unsigned int>(shape.rows), kThreads, 0, on.stream()>>>(
-                x.as<const T>(), Rows(rows), shape.outer / kWidth, y.as<T>());
+            <<<static_cast<unsigned int>(shape.rows), ThreadsOf(packs), 0, on.stream()>>>(
+                x.as<const T>(), Rows(rows), packs, y.as<T>());
       });
     });
   });
@@ -137,20 +160,23 @@ void Forward(Queue& queue, const Tensor& x, const ActivationRows& rows, const Te
 
 template <typename Form>
 void Backward(Queue& queue, const Tensor& dy, const Tensor& x, const ActivationRows& rows,
-              const Tensor& dx, const Tensor& drow_weights) {
+              const Tensor& dx, const Tensor& drow_weights, const Tensor& activated) {
   const ActivationShape shape = ShapeOf<Form>(x, dy, rows);
   CKPT_CHECK(dx.dtype == x.dtype && dx.num_elems() == x.num_elems());
   CKPT_CHECK(static_cast<bool>(drow_weights) == static_cast<bool>(rows.weights));
+  CKPT_CHECK(!activated ||
+             (activated.dtype == dy.dtype && activated.num_elems() == dy.num_elems()));
   if (shape.rows == 0) return;
   RunOnCuda(queue, [&](CudaQueue& on) {
     Dispatch(x.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
-      DispatchWidth(shape.outer, {dy.data, x.data, dx.data}, [&](auto width) {
+      DispatchWidth(shape.outer, {dy.data, x.data, dx.data, activated.data}, [&](auto width) {
         constexpr int kWidth = decltype(width)::kWidth;
+        const std::int64_t packs = shape.outer / kWidth;
         ActivateBackwardKernel<Form, kWidth>
-            <<<static_cast<unsigned int>(shape.rows), kThreads, 0, on.stream()>>>(
-                dy.as<const T>(), x.as<const T>(), Rows(rows), shape.outer / kWidth, dx.as<T>(),
-                drow_weights.as<float>());
+            <<<static_cast<unsigned int>(shape.rows), ThreadsOf(packs), 0, on.stream()>>>(
+                dy.as<const T>(), x.as<const T>(), Rows(rows), packs, dx.as<T>(),
+                drow_weights.as<float>(), activated.as<T>());
       });
     });
   });
@@ -165,8 +191,8 @@ void CudaOps::SwiGlu(Queue& queue, const Tensor& x, const ActivationRows& rows, 
 
 void CudaOps::SwiGluBackward(Queue& queue, const Tensor& dy, const Tensor& x,
                              const ActivationRows& rows, const Tensor& dx,
-                             const Tensor& drow_weights) {
-  cuda::Backward<cuda::SwiGluForm>(queue, dy, x, rows, dx, drow_weights);
+                             const Tensor& drow_weights, const Tensor& activated) {
+  cuda::Backward<cuda::SwiGluForm>(queue, dy, x, rows, dx, drow_weights, activated);
 }
 
 void CudaOps::Gelu(Queue& queue, const Tensor& x, const ActivationRows& rows, const Tensor& y) {
@@ -174,9 +200,9 @@ void CudaOps::Gelu(Queue& queue, const Tensor& x, const ActivationRows& rows, co
 }
 
 void CudaOps::GeluBackward(Queue& queue, const Tensor& dy, const Tensor& x,
-                           const ActivationRows& rows, const Tensor& dx,
-                           const Tensor& drow_weights) {
-  cuda::Backward<cuda::GeluForm>(queue, dy, x, rows, dx, drow_weights);
+                           const ActivationRows& rows, const Tensor& dx, const Tensor& drow_weights,
+                           const Tensor& activated) {
+  cuda::Backward<cuda::GeluForm>(queue, dy, x, rows, dx, drow_weights, activated);
 }
 
 }  // namespace ckpt::trainer

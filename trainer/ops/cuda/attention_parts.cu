@@ -10,8 +10,8 @@ namespace cuda {
 namespace {
 
 // Rows of `whole` consist of parts, in their order, again and again: `repeats` times part 0, part
-// 1, …. Each part of a row goes to, or comes from, an array of its own. Sizes are in units, which
-// are 16 bytes or an element.
+// 1, …. Each part of a row goes to, or comes from, an array of its own; null: it is left alone. Sizes
+// are in units, which are 16 bytes or an element.
 struct Parts {
   static constexpr int kMost = 3;
   void* arrays[kMost] = {};
@@ -36,6 +36,7 @@ __global__ void MovePartsKernel(Unit* whole, Parts parts, std::int64_t total_uni
   std::int64_t unit = at % of_one;
   int part = 0;
   while (unit >= parts.units[part]) unit -= parts.units[part++];
+  if (parts.arrays[part] == nullptr) return;
   Unit& other = static_cast<Unit*>(parts.arrays[part])[repeat * parts.units[part] + unit];
   if constexpr (kSplit) {
     other = whole[at];
@@ -54,17 +55,20 @@ void MoveParts(Queue& queue, const Tensor& whole, std::initializer_list<Part> li
   if (whole.num_elems() == 0) return;
   const auto elem_bytes = static_cast<std::int64_t>(ElementBytes(whole.dtype));
   std::int64_t unit_bytes = sizeof(uint4);
-  std::int64_t sum = 0;
+  std::int64_t of_one = 0;
   if (reinterpret_cast<std::uintptr_t>(whole.data) % sizeof(uint4) != 0) unit_bytes = elem_bytes;
   for (const Part& part : list) {
-    CKPT_CHECK(part.tensor.dtype == whole.dtype);
-    sum += part.tensor.num_elems();
+    CKPT_CHECK(!part.tensor || part.tensor.dtype == whole.dtype);
+    of_one += part.elems;
     if (part.elems * elem_bytes % unit_bytes != 0 ||
         reinterpret_cast<std::uintptr_t>(part.tensor.data) % sizeof(uint4) != 0) {
       unit_bytes = elem_bytes;
     }
   }
-  CKPT_CHECK(sum == whole.num_elems());
+  CKPT_CHECK(whole.num_elems() % of_one == 0);
+  for (const Part& part : list) {
+    CKPT_CHECK(!part.tensor || part.tensor.num_elems() == whole.num_elems() / of_one * part.elems);
+  }
   Parts parts;
   for (const Part& part : list) {
     parts.arrays[parts.count] = part.tensor.data;
@@ -174,14 +178,42 @@ __global__ void RopeKernel(RopeForm form, const std::int32_t* positions, const f
 }  // namespace
 }  // namespace cuda
 
-void CudaOps::SplitQkv(Queue& queue, const QkvShape& shape, const Tensor& qkv, const Tensor& q,
-                       const Tensor& k, const Tensor& v) {
-  cuda::MoveQkv<true>(queue, shape, qkv, q, k, v);
+void CudaOps::PrepareInSteps(Queue& queue, const QkvForm& form, const Tensor& qkv, const Tensor& q,
+                             const Tensor& k, const Tensor& v, const Tensor& q_rstd,
+                             const Tensor& k_rstd) {
+  const bool has_norm = static_cast<bool>(form.q_norm);
+  if (has_norm) {
+    NormHeads(queue, form, /*is_key=*/false, qkv, q, q_rstd);
+    NormHeads(queue, form, /*is_key=*/true, qkv, k, k_rstd);
+  }
+  if (!has_norm || v) {
+    cuda::MoveQkv<true>(queue, form.shape, qkv, has_norm ? Tensor() : q, has_norm ? Tensor() : k,
+                        v);
+  }
+  if (!form.cosine) return;
+  Rope(queue, form.rope, form.cosine, form.sine, q);
+  Rope(queue, form.rope, form.cosine, form.sine, k);
 }
 
-void CudaOps::MergeQkv(Queue& queue, const QkvShape& shape, const Tensor& q, const Tensor& k,
-                       const Tensor& v, const Tensor& qkv) {
-  cuda::MoveQkv<false>(queue, shape, qkv, q, k, v);
+void CudaOps::PrepareBackwardInSteps(Queue& queue, const QkvForm& form, const Tensor& dq,
+                                     const Tensor& dk, const Tensor& dv, const Tensor& qkv,
+                                     const Tensor& q_rstd, const Tensor& k_rstd, const Tensor& dqkv,
+                                     const Gradient& dq_norm, const Gradient& dk_norm) {
+  if (form.cosine) {
+    RopeForm inverse = form.rope;
+    inverse.inverse = true;
+    Rope(queue, inverse, form.cosine, form.sine, dq);
+    Rope(queue, inverse, form.cosine, form.sine, dk);
+  }
+  const bool has_norm = static_cast<bool>(form.q_norm);
+  if (has_norm) {
+    NormHeadsBackward(queue, form, /*is_key=*/false, dq, qkv, q_rstd, dqkv, dq_norm);
+    NormHeadsBackward(queue, form, /*is_key=*/true, dk, qkv, k_rstd, dqkv, dk_norm);
+  }
+  if (!has_norm || dv) {
+    cuda::MoveQkv<false>(queue, form.shape, dqkv, has_norm ? Tensor() : dq,
+                         has_norm ? Tensor() : dk, dv);
+  }
 }
 
 void CudaOps::SplitColumns(Queue& queue, const Tensor& from, const Tensor& a, const Tensor& b) {

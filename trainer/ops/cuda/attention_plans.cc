@@ -28,6 +28,7 @@ struct Key {
   std::int64_t num_kv_heads = 0;
   std::int64_t qk_dim = 0;
   std::int64_t v_dim = 0;
+  std::int64_t v_stride = 0;
   double scale = 1;
   std::int64_t window = 0;
 
@@ -35,8 +36,8 @@ struct Key {
 };
 
 Key KeyOf(const AttentionShape& shape, bool backward) {
-  return {backward,     shape.batch, shape.seq,   shape.num_heads, shape.num_kv_heads,
-          shape.qk_dim, shape.v_dim, shape.scale, shape.window};
+  return {backward,     shape.batch, shape.seq,      shape.num_heads, shape.num_kv_heads,
+          shape.qk_dim, shape.v_dim, shape.v_stride, shape.scale,     shape.window};
 }
 
 struct Plan {
@@ -63,9 +64,11 @@ Status CudnnStatus(cudnnStatus_t code, const char* call) {
 // x [T, heads, dim] as cuDNN names it: dims [batch, heads, seq, dim].
 void Describe(fe::graph::Tensor_attributes& tensor, Operand id, const AttentionShape& shape,
               std::int64_t heads, std::int64_t dim) {
+  const bool is_value = id == kV || id == kDV;
+  const std::int64_t stride = is_value && shape.v_stride != 0 ? shape.v_stride : dim;
   tensor.set_uid(id)
       .set_dim({shape.batch, heads, shape.seq, dim})
-      .set_stride({shape.seq * heads * dim, dim, heads * dim, 1});
+      .set_stride({shape.seq * heads * stride, stride, heads * stride, 1});
 }
 
 // lse [B, N, S].

@@ -43,6 +43,8 @@ class CudaOps final : public Ops {
   // norm.cu
   void RmsNorm(Queue& queue, const Tensor& x, const Tensor& weight, double eps, const Tensor& y,
                const Tensor& rstd) override;
+  void AddRmsNorm(Queue& queue, const Tensor& x, const Tensor& delta, const Tensor& weight,
+                  double eps, const Tensor& sum, const Tensor& y, const Tensor& rstd) override;
   void RmsNormBackward(Queue& queue, const Tensor& dy, const Tensor& x, const Tensor& weight,
                        const Tensor& rstd, bool accumulate, const Tensor& dx,
                        const Gradient& dweight) override;
@@ -55,16 +57,22 @@ class CudaOps final : public Ops {
   // activation.cu
   void SwiGlu(Queue& queue, const Tensor& x, const ActivationRows& rows, const Tensor& y) override;
   void SwiGluBackward(Queue& queue, const Tensor& dy, const Tensor& x, const ActivationRows& rows,
-                      const Tensor& dx, const Tensor& drow_weights) override;
+                      const Tensor& dx, const Tensor& drow_weights,
+                      const Tensor& activated) override;
   void Gelu(Queue& queue, const Tensor& x, const ActivationRows& rows, const Tensor& y) override;
   void GeluBackward(Queue& queue, const Tensor& dy, const Tensor& x, const ActivationRows& rows,
-                    const Tensor& dx, const Tensor& drow_weights) override;
+                    const Tensor& dx, const Tensor& drow_weights, const Tensor& activated) override;
+
+  // qkv.cu
+  void QkvPrepare(Queue& queue, const QkvForm& form, const Tensor& qkv, const Tensor& q,
+                  const Tensor& k, const Tensor& v, const Tensor& q_rstd,
+                  const Tensor& k_rstd) override;
+  void QkvPrepareBackward(Queue& queue, const QkvForm& form, const Tensor& dq, const Tensor& dk,
+                          const Tensor& dv, const Tensor& qkv, const Tensor& q_rstd,
+                          const Tensor& k_rstd, const Tensor& dqkv, const Gradient& dq_norm,
+                          const Gradient& dk_norm) override;
 
   // attention_parts.cu
-  void SplitQkv(Queue& queue, const QkvShape& shape, const Tensor& qkv, const Tensor& q,
-                const Tensor& k, const Tensor& v) override;
-  void MergeQkv(Queue& queue, const QkvShape& shape, const Tensor& q, const Tensor& k,
-                const Tensor& v, const Tensor& qkv) override;
   void SplitMlaKv(Queue& queue, const MlaShape& shape, const Tensor& kv, const Tensor& k_rope,
                   const Tensor& k, const Tensor& v) override;
   void SplitMlaKvBackward(Queue& queue, const MlaShape& shape, const Tensor& dk, const Tensor& dv,
@@ -99,6 +107,11 @@ class CudaOps final : public Ops {
   void RouterBackward(Queue& queue, const RouterForm& form, const Tensor& scores,
                       const Tensor& experts, const Tensor& dweights,
                       const Tensor& dlogits) override;
+
+  // router_logits.cu
+  void RouterLogitsBackward(Queue& queue, const Tensor& dlogits, const Tensor& x,
+                            const Tensor& weight, const Tensor& dx,
+                            const Gradient& dweight) override;
 
   // expert_balance.cu
   void RouterAuxLoss(Queue& queue, const RouterForm& form, const AuxLossForm& aux,
@@ -145,6 +158,20 @@ class CudaOps final : public Ops {
                   const Tensor& update, const Tensor& outcome) override;
 
  private:
+  // attention_parts.cu. QkvPrepare and its backward as several passes, for heads of any size.
+  void PrepareInSteps(Queue& queue, const QkvForm& form, const Tensor& qkv, const Tensor& q,
+                      const Tensor& k, const Tensor& v, const Tensor& q_rstd, const Tensor& k_rstd);
+  void PrepareBackwardInSteps(Queue& queue, const QkvForm& form, const Tensor& dq, const Tensor& dk,
+                              const Tensor& dv, const Tensor& qkv, const Tensor& q_rstd,
+                              const Tensor& k_rstd, const Tensor& dqkv, const Gradient& dq_norm,
+                              const Gradient& dk_norm);
+  // norm.cu. RmsNorm of queries or keys within a projection (`is_key`), and its backward.
+  void NormHeads(Queue& queue, const QkvForm& form, bool is_key, const Tensor& qkv, const Tensor& x,
+                 const Tensor& rstd);
+  void NormHeadsBackward(Queue& queue, const QkvForm& form, bool is_key, const Tensor& dx,
+                         const Tensor& qkv, const Tensor& rstd, const Tensor& dqkv,
+                         const Gradient& dnorm);
+
   const std::unique_ptr<cuda::Products> products_;
   const std::unique_ptr<cuda::AttentionPlans> attention_;
 };

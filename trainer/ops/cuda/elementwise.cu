@@ -60,15 +60,19 @@ __global__ void SumRowsKernel(const T* x, std::int64_t rows, std::int64_t column
   }
 }
 
-// 32 columns a block; its 8 rows of threads share the partials.
+constexpr int kSumRows = 32;  // of threads
+
+// 32 columns a block; its 32 rows of threads share the partials.
 template <typename T>
-__global__ void ColumnSumsKernel(const float* partials, std::int64_t columns, T* to, bool adds) {
-  __shared__ float sums[kThreads / kWarp][kWarp];
+__global__ void ColumnSumsKernel(const float* partials, int num_parts, std::int64_t columns, T* to,
+                                 bool adds) {
+  __shared__ float sums[kSumRows][kWarp];
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kWarp + threadIdx.x;
   float sum = 0;
   if (column < columns) {
-    for (int block = static_cast<int>(threadIdx.y); block < kSumBlocks; block += blockDim.y) {
-      sum += partials[block * columns + column];
+#pragma unroll 8
+    for (int part = static_cast<int>(threadIdx.y); part < num_parts; part += kSumRows) {
+      sum += partials[part * columns + column];
     }
   }
   sums[threadIdx.y][threadIdx.x] = sum;
@@ -81,14 +85,15 @@ __global__ void ColumnSumsKernel(const float* partials, std::int64_t columns, T*
 
 }  // namespace
 
-void WriteColumnSums(cudaStream_t stream, const float* partials, const Gradient& gradient) {
+void WriteColumnSums(cudaStream_t stream, const float* partials, int num_parts,
+                     const Gradient& gradient) {
   const std::int64_t columns = gradient.tensor.num_elems();
   if (columns == 0) return;
   Dispatch(gradient.tensor.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const dim3 threads(kWarp, kThreads / kWarp);
+    const dim3 threads(kWarp, kSumRows);
     ColumnSumsKernel<<<Blocks(columns, kWarp), threads, 0, stream>>>(
-        partials, columns, gradient.tensor.as<T>(), gradient.adds());
+        partials, num_parts, columns, gradient.tensor.as<T>(), gradient.adds());
   });
 }
 
@@ -183,7 +188,7 @@ void CudaOps::BiasBackward(Queue& queue, const Tensor& dy, const Gradient& dbias
       SumRowsKernel<<<kSumBlocks, kThreads, 0, on.stream()>>>(
           dy.as<const T>(), dy.num_elems() / columns, columns, partials);
     });
-    WriteColumnSums(on.stream(), partials, dbias);
+    WriteColumnSums(on.stream(), partials, kSumBlocks, dbias);
   });
 }
 

@@ -45,23 +45,42 @@ __global__ void EmbeddingBackwardKernel(const std::int32_t* sorted_tokens,
   }
 }
 
-// The largest of some numbers, and the sum of exp(number - largest).
+// The largest of some numbers, and the sum of exp(number - largest). A NaN among the numbers makes
+// the sum NaN: fmaxf drops it, the sum keeps it.
 struct SoftmaxSum {
   float largest = -INFINITY;
   float sum = 0;
 
+  template <typename T, int kWidth>
+  __device__ __forceinline__ void Add(const Pack<T, kWidth>& numbers) {
+    float of_pack = largest;
+#pragma unroll
+    for (const T& number : numbers.values) of_pack = fmaxf(of_pack, Load(number));
+    Raise(of_pack);
+    const float from = Origin();
+#pragma unroll
+    for (const T& number : numbers.values) sum += __expf(Load(number) - from);
+  }
+
   __device__ void Add(const SoftmaxSum& other) {
-    const float both = fmaxf(largest, other.largest);
-    if (both == -INFINITY) {  // nothing to scale by: both are empty, or have only NaN and -∞
-      sum += other.sum;
-      return;
-    }
-    sum = sum * __expf(largest - both) + other.sum * __expf(other.largest - both);
-    largest = both;
+    Raise(fmaxf(largest, other.largest));
+    sum += other.largest == -INFINITY ? other.sum : other.sum * __expf(other.largest - Origin());
+  }
+
+ private:
+  // What is subtracted from every number. With none but -∞ and NaN there is nothing to scale by.
+  [[nodiscard]] __device__ __forceinline__ float Origin() const {
+    return largest == -INFINITY ? 0 : largest;
+  }
+  __device__ __forceinline__ void Raise(float to) {
+    if (to <= largest) return;
+    if (largest != -INFINITY) sum *= __expf(largest - to);
+    largest = to;
   }
 };
 
-inline constexpr int kLossThreads = 512;
+constexpr int kLossThreads = 512;
+constexpr int kLossPacks = 4;  // that a thread reads at once
 
 // A block for each token.
 template <int kWidth, typename T>
@@ -71,20 +90,22 @@ __global__ void __launch_bounds__(kLossThreads)
   const std::int64_t token = blockIdx.x;
   const T* const row = logits + token * columns;
   SoftmaxSum mine;
-  // NaN logits make a NaN loss: fmaxf drops a NaN, the sum keeps it.
-  for (std::int64_t p = threadIdx.x; p * kWidth < vocab; p += kLossThreads) {
-    const auto pack = LoadPack<kWidth>(row, p);
-    SoftmaxSum of_pack;
+  // Several whole packs are on their way at once, then come the columns after them.
+  const std::int64_t packs = vocab / kWidth;
+  for (std::int64_t first = threadIdx.x; first < packs; first += kLossThreads * kLossPacks) {
+    Pack<T, kWidth> loaded[kLossPacks];
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) {
-      if (p * kWidth + i < vocab) of_pack.largest = fmaxf(of_pack.largest, Load(pack.values[i]));
+    for (int j = 0; j < kLossPacks; ++j) {
+      const std::int64_t p = first + j * kLossThreads;
+      loaded[j] = LoadPack<kWidth>(row, p < packs ? p : first);
     }
-    const float from = of_pack.largest == -INFINITY ? 0 : of_pack.largest;
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) {
-      if (p * kWidth + i < vocab) of_pack.sum += __expf(Load(pack.values[i]) - from);
+    for (int j = 0; j < kLossPacks; ++j) {
+      if (first + j * kLossThreads < packs) mine.Add(loaded[j]);
     }
-    mine.Add(of_pack);
+  }
+  for (std::int64_t column = packs * kWidth + threadIdx.x; column < vocab; column += kLossThreads) {
+    mine.Add(LoadPack<1>(row, column));
   }
   __shared__ SoftmaxSum sums[kLossThreads];
   sums[threadIdx.x] = mine;

@@ -35,17 +35,24 @@ struct Loads {
   }
 };
 
-__global__ void CountLoadsKernel(RouterSizes sizes, const std::int32_t* experts, Loads loads) {
-  const std::int64_t token = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (token >= sizes.tokens) return;
-  const std::int32_t* const chosen = experts + token * sizes.topk;
-  if (chosen[0] == kNoExpert) return;
-  const std::int64_t segment = token / loads.segment_rows;
-  if (atomicAdd(&loads.tokens[segment], 1) == 0) atomicAdd(&loads.all[1], 1);
-  atomicAdd(&loads.all[0], 1);
-  for (int k = 0; k < sizes.topk; ++k) {
-    atomicAdd(&loads.counts[segment * sizes.experts + chosen[k]], 1);
+// Each of a segment's `blocks` counts some of its tokens in shared memory, and adds the sums.
+__global__ void CountLoadsKernel(RouterSizes sizes, const std::int32_t* experts, Loads loads,
+                                 unsigned int blocks) {
+  extern __shared__ std::int32_t counts[];  // [E]
+  for (int e = static_cast<int>(threadIdx.x); e < sizes.experts; e += kThreads) counts[e] = 0;
+  __syncthreads();
+  const std::int64_t segment = blockIdx.x / blocks;
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x % blocks) * kThreads + threadIdx.x;
+  const std::int32_t* const chosen = experts + (segment * loads.segment_rows + row) * sizes.topk;
+  const bool is_routed = row < loads.segment_rows && chosen[0] != kNoExpert;
+  for (int k = 0; is_routed && k < sizes.topk; ++k) atomicAdd(&counts[chosen[k]], 1);
+  const int routed = __syncthreads_count(is_routed);
+  for (int e = static_cast<int>(threadIdx.x); e < sizes.experts; e += kThreads) {
+    if (counts[e] != 0) atomicAdd(&loads.counts[segment * sizes.experts + e], counts[e]);
   }
+  if (threadIdx.x != 0 || routed == 0) return;
+  if (atomicAdd(&loads.tokens[segment], routed) == 0) atomicAdd(&loads.all[1], 1);
+  atomicAdd(&loads.all[0], routed);
 }
 
 struct AuxFactors {
@@ -110,14 +117,16 @@ __global__ void __launch_bounds__(kThreads)
   if (lane == 0) loads.values[token] = value;
 }
 
+constexpr int kSumThreads = 1024;
+
 // loss += Σ values, by one block in a fixed order.
 __global__ void AddValuesKernel(const double* values, std::int64_t count, float* loss) {
-  __shared__ double sums[kThreads];
+  __shared__ double sums[kSumThreads];
   double sum = 0;
-  for (std::int64_t i = threadIdx.x; i < count; i += kThreads) sum += values[i];
+  for (std::int64_t i = threadIdx.x; i < count; i += kSumThreads) sum += values[i];
   sums[threadIdx.x] = sum;
   __syncthreads();
-  for (int half = kThreads / 2; half > 0; half /= 2) {
+  for (int half = kSumThreads / 2; half > 0; half /= 2) {
     if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
     __syncthreads();
   }
@@ -163,14 +172,16 @@ void CudaOps::RouterAuxLoss(Queue& queue, const RouterForm& form, const AuxLossF
     if (scratch == nullptr) return;
     const cuda::Loads loads(scratch, sizes, segment_rows);
     (void)cudaMemsetAsync(scratch, 0, scratch_bytes, on.stream());
-    cuda::CountLoadsKernel<<<cuda::Blocks(sizes.tokens, cuda::kThreads), cuda::kThreads, 0,
-                             on.stream()>>>(sizes, experts.as<const std::int32_t>(), loads);
+    const unsigned int blocks = cuda::Blocks(segment_rows, cuda::kThreads);
+    cuda::CountLoadsKernel<<<static_cast<unsigned int>(loads.segments) * blocks, cuda::kThreads,
+                             static_cast<std::size_t>(sizes.experts) * sizeof(std::int32_t),
+                             on.stream()>>>(sizes, experts.as<const std::int32_t>(), loads, blocks);
     cuda::AuxLossKernel<<<cuda::Blocks(sizes.tokens, cuda::kThreads / cuda::kWarp), cuda::kThreads,
                           0, on.stream()>>>(
         sizes, factors, logits.as<const float>(), scores.as<const float>(),
         experts.as<const std::int32_t>(), loads, dlogits.as<float>());
-    cuda::AddValuesKernel<<<1, cuda::kThreads, 0, on.stream()>>>(loads.values, sizes.tokens,
-                                                                 loss.as<float>());
+    cuda::AddValuesKernel<<<1, cuda::kSumThreads, 0, on.stream()>>>(loads.values, sizes.tokens,
+                                                                    loss.as<float>());
   });
 }
 
@@ -190,8 +201,8 @@ void CudaOps::UpdateExpertBias(Queue& queue, const Tensor& counts, double rate,
   CKPT_CHECK(counts.dtype == DType::kInt64 && counts.num_elems() == bias.num_elems());
   RunOnCuda(queue, [&](CudaQueue& on) {
     cuda::UpdateExpertBiasKernel<<<cuda::Blocks(counts.num_elems(), cuda::kThreads), cuda::kThreads,
-                                   0, on.stream()>>>(counts.as<const std::int64_t>(),
-                                                     counts.num_elems(), static_cast<float>(rate),
+                                   0, on.stream()>>>(
+        counts.as<const std::int64_t>(), counts.num_elems(), static_cast<float>(rate),
         update.as<const UpdateScalars>(), bias.as<float>());
   });
 }

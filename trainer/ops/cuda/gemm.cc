@@ -17,9 +17,6 @@ namespace ckpt::trainer {
 namespace cuda {
 namespace {
 
-// What cuBLASLt's best kernels of Hopper ask for.
-constexpr std::uint64_t kWorkspaceBytes = std::uint64_t{32} << 20;
-
 Status BlasStatus(cublasStatus_t code, const char* call) {
   if (code == CUBLAS_STATUS_SUCCESS) return OkStatus();
   return Error(ErrorKind::kSystem, "a matrix product failed on the GPU")
@@ -112,7 +109,7 @@ Result<Products::Plan*> Products::PlanOf(const Shape& shape) {
 }
 
 void Products::Multiply(CudaQueue& queue, const GemmForm& form, const Tensor& a, const Tensor& b,
-                        const Tensor& d) {
+                        const Tensor& d, std::byte* workspace) {
   CKPT_CHECK(a.ndim == 2 && b.ndim == 2 && d.ndim == 2 && a.dtype == b.dtype);
   const Shape shape = {.m = d.dim(0),
                        .n = d.dim(1),
@@ -132,7 +129,7 @@ void Products::Multiply(CudaQueue& queue, const GemmForm& form, const Tensor& a,
   }
   const Result<Plan*> plan = PlanOf(shape);
   if (!plan.ok()) return queue.Fail(plan.status());
-  std::byte* const workspace = queue.Scratch(kWorkspaceBytes);
+  if (workspace == nullptr) workspace = queue.Scratch(kWorkspaceBytes);
   if (workspace == nullptr) return;
   const float alpha = 1;
   const float beta = form.accumulate ? 1 : 0;

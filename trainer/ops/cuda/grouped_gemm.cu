@@ -1,12 +1,13 @@
 // Products of ranges of rows with a matrix each. Offsets are read by the kernels, so the host never
 // knows how many rows an expert has.
 //
-// A block computes a tile of the result by fused multiply-adds in float32: right for every size and
-// dtype, but without the matrix units, whose kernels are tens of times faster.
+// GroupedProducts are the fast way; the kernels of this file compute what those do not cover. Each
+// block computes a tile of the result.
 #include <cstdint>
 
 #include "core/base/check.h"
 #include "trainer/ops/cuda/cuda_ops_impl.h"
+#include "trainer/ops/cuda/grouped_products.h"
 #include "trainer/ops/cuda/kernel.cuh"
 
 namespace ckpt::trainer {
@@ -42,9 +43,9 @@ __device__ void LoadTile(const View<T>& from, std::int64_t first, std::int64_t r
 }
 
 // sums = the thread's part of a [rows, depth] · bᵀ [columns, depth] in the tile at (row, column).
-template <typename T>
-__device__ void MultiplyTile(const View<T>& a, std::int64_t row, std::int64_t rows,
-                             const View<T>& b, std::int64_t column, std::int64_t columns,
+template <typename A, typename B>
+__device__ void MultiplyTile(const View<A>& a, std::int64_t row, std::int64_t rows,
+                             const View<B>& b, std::int64_t column, std::int64_t columns,
                              std::int64_t depth, float (&sums)[kPerThread][kPerThread]) {
   __shared__ float a_tile[kDepth][kTile + 1];
   __shared__ float b_tile[kDepth][kTile + 1];
@@ -134,19 +135,31 @@ void CheckOperands(const Tensor& wide, const Tensor& narrow, const Tensor& weigh
 }
 
 template <bool kTransposed>
-void RowProducts(Queue& queue, const Tensor& from, const Tensor& weights, const Tensor& offsets,
+void RowProducts(CudaQueue& queue, const Tensor& from, const Tensor& weights, const Tensor& offsets,
                  const Tensor& to) {
-  CKPT_CHECK(weights.dtype == from.dtype);
-  if (to.num_elems() == 0) return;
-  RunOnCuda(queue, [&](CudaQueue& on) {
-    Dispatch(from.dtype, [&](auto tag) {
+  Dispatch(from.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    // Every range may end with a tile that is not full.
+    const dim3 blocks(Blocks(to.dim(0), kTile) + static_cast<unsigned int>(weights.dim(0)),
+                      Blocks(to.dim(1), kTile));
+    RowProductsKernel<kTransposed><<<blocks, kThreads, 0, queue.stream()>>>(
+        from.as<const T>(), weights.as<const T>(), offsets.as<const std::int32_t>(), weights.dim(0),
+        from.dim(1), to.dim(1), to.as<T>());
+  });
+}
+
+void WeightProducts(CudaQueue& queue, const Tensor& dy, const Tensor& x, const Tensor& offsets,
+                    const Gradient& dweights) {
+  const Tensor& to = dweights.tensor;
+  Dispatch(x.dtype, [&](auto tag) {
+    Dispatch(to.dtype, [&](auto gradient_tag) {
       using T = typename decltype(tag)::type;
-      // Every range may end with a tile that is not full.
-      const dim3 blocks(Blocks(to.dim(0), kTile) + static_cast<unsigned int>(weights.dim(0)),
-                        Blocks(to.dim(1), kTile));
-      RowProductsKernel<kTransposed><<<blocks, kThreads, 0, on.stream()>>>(
-          from.as<const T>(), weights.as<const T>(), offsets.as<const std::int32_t>(),
-          weights.dim(0), from.dim(1), to.dim(1), to.as<T>());
+      using G = typename decltype(gradient_tag)::type;
+      const dim3 blocks(Blocks(to.dim(1), kTile), Blocks(to.dim(2), kTile),
+                        static_cast<unsigned int>(to.dim(0)));
+      WeightProductsKernel<<<blocks, kThreads, 0, queue.stream()>>>(
+          dy.as<const T>(), x.as<const T>(), offsets.as<const std::int32_t>(), to.dim(1), to.dim(2),
+          to.as<G>(), dweights.adds());
     });
   });
 }
@@ -157,34 +170,39 @@ void RowProducts(Queue& queue, const Tensor& from, const Tensor& weights, const 
 void CudaOps::GroupedForward(Queue& queue, const Tensor& x, const Tensor& weights,
                              const Tensor& offsets, std::int64_t segments, const Tensor& y) {
   cuda::CheckOperands(y, x, weights, offsets, segments);
-  cuda::RowProducts<true>(queue, x, weights, offsets, y);
+  CKPT_CHECK(weights.dtype == x.dtype);
+  if (y.num_elems() == 0) return;
+  RunOnCuda(queue, [&](CudaQueue& on) {
+    if (cuda::GroupedProductsCover(y, x, weights)) {
+      return cuda::GroupedForwardProducts(on, x, weights, offsets, y);
+    }
+    cuda::RowProducts<true>(on, x, weights, offsets, y);
+  });
 }
 
 void CudaOps::GroupedBackwardData(Queue& queue, const Tensor& dy, const Tensor& weights,
                                   const Tensor& offsets, std::int64_t segments, const Tensor& dx) {
   cuda::CheckOperands(dy, dx, weights, offsets, segments);
-  cuda::RowProducts<false>(queue, dy, weights, offsets, dx);
+  CKPT_CHECK(weights.dtype == dy.dtype);
+  if (dx.num_elems() == 0) return;
+  RunOnCuda(queue, [&](CudaQueue& on) {
+    if (cuda::GroupedProductsCover(dy, dx, weights)) {
+      return cuda::GroupedDataProducts(on, dy, weights, offsets, dx);
+    }
+    cuda::RowProducts<false>(on, dy, weights, offsets, dx);
+  });
 }
 
 void CudaOps::GroupedBackwardWeights(Queue& queue, const Tensor& dy, const Tensor& x,
                                      const Tensor& offsets, std::int64_t segments,
                                      const Gradient& dweights) {
-  if (!dweights) return;
-  const Tensor& to = dweights.tensor;
-  cuda::CheckOperands(dy, x, to, offsets, segments);
+  if (!dweights || dweights.tensor.num_elems() == 0) return;
+  cuda::CheckOperands(dy, x, dweights.tensor, offsets, segments);
   RunOnCuda(queue, [&](CudaQueue& on) {
-    cuda::Dispatch(x.dtype, [&](auto tag) {
-      cuda::Dispatch(to.dtype, [&](auto gradient_tag) {
-        using T = typename decltype(tag)::type;
-        using G = typename decltype(gradient_tag)::type;
-        const dim3 blocks(cuda::Blocks(to.dim(1), cuda::kTile),
-                          cuda::Blocks(to.dim(2), cuda::kTile),
-                          static_cast<unsigned int>(to.dim(0)));
-        cuda::WeightProductsKernel<<<blocks, cuda::kThreads, 0, on.stream()>>>(
-            dy.as<const T>(), x.as<const T>(), offsets.as<const std::int32_t>(), to.dim(1),
-            to.dim(2), to.as<G>(), dweights.adds());
-      });
-    });
+    if (cuda::GroupedProductsCover(dy, x, dweights.tensor)) {
+      return cuda::GroupedWeightProducts(on, dy, x, offsets, dweights);
+    }
+    cuda::WeightProducts(on, dy, x, offsets, dweights);
   });
 }
 

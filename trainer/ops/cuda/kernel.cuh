@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <type_traits>
 #include <utility>
 
 #include <cuda_bf16.h>
@@ -76,6 +77,34 @@ __device__ __forceinline__ Pack<T, kWidth> LoadPack(const T* from, std::int64_t 
 template <int kWidth, typename T>
 __device__ __forceinline__ void StorePack(T* to, std::int64_t pack, const Pack<T, kWidth>& values) {
   reinterpret_cast<Pack<T, kWidth>*>(to)[pack] = values;
+}
+
+// Elements of a pack as floats, and back, rounded. Pairs are converted by one instruction.
+template <typename T, int kWidth>
+__device__ __forceinline__ void Unpack(const Pack<T, kWidth>& pack, float (&values)[kWidth]) {
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) values[i] = Load(pack.values[i]);
+}
+template <typename T, int kWidth>
+__device__ __forceinline__ Pack<T, kWidth> Packed(const float (&values)[kWidth]) {
+  Pack<T, kWidth> pack;
+  if constexpr (std::is_same_v<T, Bf16> && kWidth % 2 == 0) {
+#pragma unroll
+    for (int i = 0; i < kWidth; i += 2) {
+      const __nv_bfloat162 pair = __floats2bfloat162_rn(values[i], values[i + 1]);
+      pack.values[i] = pair.x;
+      pack.values[i + 1] = pair.y;
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) pack.values[i] = Store<T>(values[i]);
+  }
+  return pack;
+}
+// The floats that are left of values when they are rounded to T.
+template <typename T, int kWidth>
+__device__ __forceinline__ void Round(float (&values)[kWidth]) {
+  if constexpr (!std::is_same_v<T, float>) Unpack(Packed<T>(values), values);
 }
 
 inline constexpr int kPackWidth = 8;
@@ -179,8 +208,9 @@ __device__ __forceinline__ float GroupSum(float value) {
 // into its part of `partials` [kSumBlocks, columns], and WriteColumnSums adds the parts.
 inline constexpr int kSumBlocks = 264;  // two on each multiprocessor of an H100 or H200
 
-// gradient [columns] (=, +=) Σ over the blocks of partials.
-void WriteColumnSums(cudaStream_t stream, const float* partials, const Gradient& gradient);
+// gradient [columns] (=, +=) Σ over the rows of partials [num_parts, columns].
+void WriteColumnSums(cudaStream_t stream, const float* partials, int num_parts,
+                     const Gradient& gradient);
 
 }  // namespace ckpt::trainer::cuda
 

@@ -1,8 +1,8 @@
 // RMSNorm and LayerNorm over the last dim, with the formulas of the CPU's norm.cc.
 //
-// A row belongs to a warp, or to a block where it is long. The second read of a row comes from the
-// cache. A block walks over many rows in the backward and keeps the sums of dw and db for its rows
-// in shared memory, one copy for each row that it works on at a time.
+// A row belongs to a warp, or to a block where it is long, and stays in registers: memory is read
+// once. In the backward a group walks over many rows and keeps the sums of dw and db for its
+// columns in registers too.
 #include <cstdint>
 
 #include "core/base/check.h"
@@ -13,46 +13,108 @@ namespace ckpt::trainer {
 namespace cuda {
 namespace {
 
-constexpr std::int64_t kWarpColumns = 1024;  // rows up to this long belong to a warp
+// Where row r of an array begins: groups of rows that follow each other. By default all do.
+struct RowPlaces {
+  std::int64_t first = 0;  // element
+  std::int64_t rows_per_group = 0;
+  std::int64_t group_elems = 0;
+
+  __device__ std::int64_t At(std::int64_t row, std::int64_t columns) const {
+    if (rows_per_group == 0) return row * columns;
+    return first + row / rows_per_group * group_elems + row % rows_per_group * columns;
+  }
+};
 
 struct NormArgs {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
   float eps = 0;
+  RowPlaces x = {};
+  RowPlaces dx = {};
 };
 
-// kCentered: LayerNorm, otherwise RMSNorm. kGroup threads work on a row.
-template <bool kCentered, int kGroup, int kWidth, typename T>
+constexpr std::int64_t kWarpColumns = 1024;  // rows up to this long belong to a warp
+
+// How a group of threads holds a row: thread `lane` has the packs lane, lane + kGroup, …
+template <int kGroupThreads, int kPacksOfThread, int kPackElems>
+struct RowForm {
+  static constexpr int kGroup = kGroupThreads;  // a warp or a block
+  static constexpr int kPacks = kPacksOfThread;
+  static constexpr int kWidth = kPackElems;
+  static constexpr int kMostColumns = kGroup * kPacks * kWidth;
+
+  // Calls `body(j, pack)` for the j-th pack of this thread.
+  template <typename Body>
+  static __device__ __forceinline__ void ForPacks(std::int64_t columns, const Body& body) {
+    const std::int64_t lane = threadIdx.x % kGroup;
+#pragma unroll
+    for (int j = 0; j < kPacks; ++j) {
+      const std::int64_t pack = lane + j * kGroup;
+      if (pack * kWidth < columns) body(j, pack);
+    }
+  }
+};
+
+// Calls `body(RowForm<…>{})` with the smallest form that holds a row.
+template <int kWidth, typename Body>
+void DispatchRow(std::int64_t columns, const Body& body) {
+  using Smallest = RowForm<kWarp, 1, kWidth>;
+  using Small = RowForm<kWarp, 4, kWidth>;
+  using Medium = RowForm<kThreads, 1, kWidth>;
+  using Large = RowForm<kThreads, 2, kWidth>;
+  using Largest = RowForm<kThreads, kWidth == 1 ? 32 : 8, kWidth>;
+  if (columns <= Smallest::kMostColumns) return body(Smallest{});
+  if (columns <= Small::kMostColumns) return body(Small{});
+  if (columns <= Medium::kMostColumns) return body(Medium{});
+  if (columns <= Large::kMostColumns) return body(Large{});
+  CKPT_CHECK(columns <= Largest::kMostColumns);  // 16,384, or 8,192 that do not fit packs
+  body(Largest{});
+}
+
+// x: the row, or with kAdds the first summand; the sum is rounded and stored. kCentered: LayerNorm,
+// otherwise RMSNorm.
+template <bool kCentered, bool kAdds, typename Form, typename T>
 __global__ void __launch_bounds__(kThreads)
-    NormKernel(NormArgs args, const T* x, const T* weight, const T* bias, T* y, float* statistics) {
-  const std::int64_t row =
-      static_cast<std::int64_t>(blockIdx.x) * (kThreads / kGroup) + threadIdx.x / kGroup;
-  if (row >= args.rows) return;  // with kGroup == kThreads, for none or all threads of a block
-  const int lane = threadIdx.x % kGroup;
-  const std::int64_t packs = args.columns / kWidth;
-  const T* const in = x + row * args.columns;
+    NormKernel(NormArgs args, const T* x, const T* delta, const T* weight, const T* bias, T* sum,
+               T* y, float* statistics) {
+  constexpr int kWidth = Form::kWidth;
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * (kThreads / Form::kGroup) +
+                           threadIdx.x / Form::kGroup;
+  if (row >= args.rows) return;  // for none or all threads of a block that is one group
+  const T* const in = x + args.x.At(row, args.columns);
   const auto size = static_cast<float>(args.columns);
 
+  Pack<T, kWidth> packs[Form::kPacks];
   float mean = 0;
-  if constexpr (kCentered) {
-    for (std::int64_t p = lane; p < packs; p += kGroup) {
-      const auto pack = LoadPack<kWidth>(in, p);
-#pragma unroll
-      for (const T& value : pack.values) mean += Load(value);
-    }
-    mean = GroupSum<kGroup>(mean) / size;
-  }
   float squares = 0;
-  for (std::int64_t p = lane; p < packs; p += kGroup) {
-    const auto pack = LoadPack<kWidth>(in, p);
+  Form::ForPacks(args.columns, [&](int j, std::int64_t p) {
+    packs[j] = LoadPack<kWidth>(in, p);
+    if constexpr (kAdds) {
+      const auto added = LoadPack<kWidth>(delta + row * args.columns, p);
 #pragma unroll
-    for (const T& value : pack.values) {
-      const float distance = Load(value) - mean;
-      squares += distance * distance;
+      for (int i = 0; i < kWidth; ++i) {
+        packs[j].values[i] = Store<T>(Load(packs[j].values[i]) + Load(added.values[i]));
+      }
+      StorePack(sum + row * args.columns, p, packs[j]);
     }
+#pragma unroll
+    for (const T& value : packs[j].values) {
+      if constexpr (kCentered) {
+        mean += Load(value);
+      } else {
+        squares += Load(value) * Load(value);
+      }
+    }
+  });
+  if constexpr (kCentered) {
+    mean = GroupSum<Form::kGroup>(mean) / size;
+    Form::ForPacks(args.columns, [&](int j, std::int64_t) {
+#pragma unroll
+      for (const T& value : packs[j].values) squares += (Load(value) - mean) * (Load(value) - mean);
+    });
   }
-  const float rstd = 1 / sqrtf(GroupSum<kGroup>(squares) / size + args.eps);
-  if (lane == 0) {
+  const float rstd = 1 / sqrtf(GroupSum<Form::kGroup>(squares) / size + args.eps);
+  if (threadIdx.x % Form::kGroup == 0) {
     if constexpr (kCentered) {
       statistics[2 * row] = mean;
       statistics[2 * row + 1] = rstd;
@@ -60,109 +122,119 @@ __global__ void __launch_bounds__(kThreads)
       statistics[row] = rstd;
     }
   }
-  for (std::int64_t p = lane; p < packs; p += kGroup) {
-    const auto pack = LoadPack<kWidth>(in, p);
+  Form::ForPacks(args.columns, [&](int j, std::int64_t p) {
     const auto w = LoadPack<kWidth>(weight, p);
     Pack<T, kWidth> result;
     if constexpr (kCentered) {
       const auto b = LoadPack<kWidth>(bias, p);
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {
-        result.values[i] = Store<T>(Load(w.values[i]) * ((Load(pack.values[i]) - mean) * rstd) +
-                                    Load(b.values[i]));
+        const float normalized = (Load(packs[j].values[i]) - mean) * rstd;
+        result.values[i] = Store<T>(Load(w.values[i]) * normalized + Load(b.values[i]));
       }
     } else {
       // Rounded also before the weight, as Transformers' classes do.
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {
-        result.values[i] =
-            Store<T>(Load(w.values[i]) * Load(Store<T>(Load(pack.values[i]) * rstd)));
+        const T normalized = Store<T>(Load(packs[j].values[i]) * rstd);
+        result.values[i] = Store<T>(Load(w.values[i]) * Load(normalized));
       }
     }
     StorePack(y + row * args.columns, p, result);
+  });
+}
+
+// Adds up the groups of a block: partials of this block [columns] = Σ over its groups of `sums`.
+// `shared`: room for the columns of one group after the other.
+template <typename Form>
+__device__ void StoreBlockSums(std::int64_t columns, float (&sums)[Form::kPacks][Form::kWidth],
+                               float* shared, float* partials) {
+  constexpr int kGroups = kThreads / Form::kGroup;
+  float* const to = kGroups == 1 ? partials : shared + threadIdx.x / Form::kGroup * columns;
+  Form::ForPacks(columns, [&](int j, std::int64_t p) {
+#pragma unroll
+    for (int i = 0; i < Form::kWidth; ++i) to[p * Form::kWidth + i] = sums[j][i];
+  });
+  if constexpr (kGroups > 1) {
+    __syncthreads();
+    for (std::int64_t column = threadIdx.x; column < columns; column += kThreads) {
+      float total = 0;
+#pragma unroll
+      for (int group = 0; group < kGroups; ++group) total += shared[group * columns + column];
+      partials[column] = total;
+    }
+    __syncthreads();
   }
 }
 
 // dx (=, +=) rstd·(g - mean(g) - x̂·mean(g·x̂)), where mean(g) counts only if kCentered. Partials:
-// [kSumBlocks, columns] of dw, and of db after them.
-template <bool kCentered, int kGroup, int kWidth, typename T>
-__global__ void __launch_bounds__(kThreads)
+// [gridDim.x, columns] of dw, and of db after them.
+template <bool kCentered, typename Form, typename T>
+__global__ void __launch_bounds__(kThreads, Form::kPacks == 1                   ? 4
+                                            : Form::kPacks * Form::kWidth <= 32 ? 2
+                                                                                : 1)
     NormBackwardKernel(NormArgs args, const T* dy, const T* x, const T* weight,
                        const float* statistics, bool accumulate, T* dx, float* partials) {
-  constexpr int kGroups = kThreads / kGroup;
-  constexpr int kSums = kCentered ? 2 : 1;
-  extern __shared__ float sums[];  // [kGroups, kSums, columns]
-  const int lane = threadIdx.x % kGroup;
-  const int group = threadIdx.x / kGroup;
-  const std::int64_t packs = args.columns / kWidth;
+  constexpr int kWidth = Form::kWidth;
+  constexpr int kGroups = kThreads / Form::kGroup;
+  extern __shared__ float shared[];  // [kGroups, columns]
+  const int group = threadIdx.x / Form::kGroup;
   const auto size = static_cast<float>(args.columns);
-  for (std::int64_t i = threadIdx.x; i < kGroups * kSums * args.columns; i += kThreads) sums[i] = 0;
-  __syncthreads();
-  float* const dw = sums + group * kSums * args.columns;
+  float dw[Form::kPacks][kWidth] = {};
+  float db[Form::kPacks][kWidth] = {};
 
-  // All threads of a block make the same number of turns, because a block may sum together.
-  for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kGroups; first < args.rows;
-       first += static_cast<std::int64_t>(gridDim.x) * kGroups) {
-    const std::int64_t row = first + group;
-    if (row >= args.rows) continue;  // whole warps; a block has one group
-    const T* const in = x + row * args.columns;
+  // All threads of a block that is one group make the same number of turns.
+  for (std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kGroups + group; row < args.rows;
+       row += static_cast<std::int64_t>(gridDim.x) * kGroups) {
+    const T* const in = x + args.x.At(row, args.columns);
     const T* const dout = dy + row * args.columns;
+    T* const din = dx + args.dx.At(row, args.columns);
     const float mean = kCentered ? statistics[2 * row] : 0;
     const float rstd = statistics[kCentered ? 2 * row + 1 : row];
+    Pack<T, kWidth> values[Form::kPacks];
+    Pack<T, kWidth> slopes[Form::kPacks];
+    Form::ForPacks(args.columns, [&](int j, std::int64_t p) {
+      values[j] = LoadPack<kWidth>(in, p);
+      slopes[j] = LoadPack<kWidth>(dout, p);
+    });
     float sum_g = 0;
     float sum_gx = 0;
-    for (std::int64_t p = lane; p < packs; p += kGroup) {
-      const auto value = LoadPack<kWidth>(in, p);
-      const auto d = LoadPack<kWidth>(dout, p);
+    Form::ForPacks(args.columns, [&](int j, std::int64_t p) {
       const auto w = LoadPack<kWidth>(weight, p);
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {
-        const float normalized = (Load(value.values[i]) - mean) * rstd;
-        const float g = Load(w.values[i]) * Load(d.values[i]);
-        sum_g += g;
+        const float d = Load(slopes[j].values[i]);
+        const float normalized = (Load(values[j].values[i]) - mean) * rstd;
+        const float g = Load(w.values[i]) * d;
         sum_gx += g * normalized;
-        const std::int64_t column = p * kWidth + i;
-        dw[column] += Load(d.values[i]) * normalized;
-        if constexpr (kCentered) dw[args.columns + column] += Load(d.values[i]);
+        dw[j][i] += d * normalized;
+        if constexpr (kCentered) {
+          sum_g += g;
+          db[j][i] += d;
+        }
       }
-    }
-    const float mean_g = kCentered ? GroupSum<kGroup>(sum_g) / size : 0;
-    const float mean_gx = GroupSum<kGroup>(sum_gx) / size;
-    for (std::int64_t p = lane; p < packs; p += kGroup) {
-      const auto value = LoadPack<kWidth>(in, p);
-      const auto d = LoadPack<kWidth>(dout, p);
+    });
+    const float mean_g = kCentered ? GroupSum<Form::kGroup>(sum_g) / size : 0;
+    const float mean_gx = GroupSum<Form::kGroup>(sum_gx) / size;
+    Form::ForPacks(args.columns, [&](int j, std::int64_t p) {
       const auto w = LoadPack<kWidth>(weight, p);
       Pack<T, kWidth> result;
-      if (accumulate) result = LoadPack<kWidth>(dx + row * args.columns, p);
+      if (accumulate) result = LoadPack<kWidth>(din, p);
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {
-        const float normalized = (Load(value.values[i]) - mean) * rstd;
-        const float gradient =
-            rstd * (Load(w.values[i]) * Load(d.values[i]) - mean_g - normalized * mean_gx);
+        const float normalized = (Load(values[j].values[i]) - mean) * rstd;
+        const float g = Load(w.values[i]) * Load(slopes[j].values[i]);
+        const float gradient = rstd * (g - mean_g - normalized * mean_gx);
         result.values[i] = Store<T>(accumulate ? Load(result.values[i]) + gradient : gradient);
       }
-      StorePack(dx + row * args.columns, p, result);
-    }
+      StorePack(din, p, result);
+    });
   }
-
-  __syncthreads();
-  for (std::int64_t i = threadIdx.x; i < kSums * args.columns; i += kThreads) {
-    float total = 0;
-    for (int g = 0; g < kGroups; ++g) total += sums[g * kSums * args.columns + i];
-    const std::int64_t which = i / args.columns;
-    partials[(which * kSumBlocks + blockIdx.x) * args.columns + i % args.columns] = total;
+  float* const mine = partials + blockIdx.x * args.columns;
+  StoreBlockSums<Form>(args.columns, dw, shared, mine);
+  if constexpr (kCentered) {
+    StoreBlockSums<Form>(args.columns, db, shared, mine + gridDim.x * args.columns);
   }
-}
-
-template <int kValue>
-struct GroupTag {
-  static constexpr int kGroup = kValue;
-};
-
-template <typename Body>
-void DispatchGroup(std::int64_t columns, const Body& body) {
-  if (columns <= kWarpColumns) return body(GroupTag<kWarp>{});
-  body(GroupTag<kThreads>{});
 }
 
 NormArgs ArgsOf(const Tensor& x, const Tensor& weight, const Tensor& statistics,
@@ -175,24 +247,53 @@ NormArgs ArgsOf(const Tensor& x, const Tensor& weight, const Tensor& statistics,
   return args;
 }
 
-template <bool kCentered>
-void Forward(Queue& queue, const NormArgs& args, const Tensor& x, const Tensor& weight,
-             const Tensor& bias, const Tensor& y, const Tensor& statistics) {
-  CKPT_CHECK(x.dtype == y.dtype && x.num_elems() == y.num_elems());
+// The rows of queries or keys in a projection.
+NormArgs HeadsOf(const QkvForm& form, bool is_key, const Tensor& qkv, const Tensor& rstd) {
+  const auto& [num_heads, num_kv_heads, head_dim] = form.shape;
+  CKPT_CHECK(num_kv_heads > 0 && num_heads % num_kv_heads == 0);
+  const std::int64_t queries = num_heads / num_kv_heads;
+  const std::int64_t group_elems = (queries + 2) * head_dim;
+  const RowPlaces places = {.first = is_key ? queries * head_dim : 0,
+                            .rows_per_group = is_key ? 1 : queries,
+                            .group_elems = group_elems};
+  const Tensor& weight = is_key ? form.k_norm : form.q_norm;
+  CKPT_CHECK(weight.num_elems() == head_dim && weight.dtype == qkv.dtype);
+  const std::int64_t rows = qkv.num_elems() / group_elems * places.rows_per_group;
+  CKPT_CHECK(rstd.dtype == DType::kFloat32 && rstd.num_elems() == rows);
+  return {rows, head_dim, static_cast<float>(form.norm_eps), places, places};
+}
+
+// The operands of a forward; null: absent. Without `delta` there is no `sum`.
+struct ForwardOperands {
+  Tensor x;
+  Tensor delta = {};
+  Tensor weight;
+  Tensor bias = {};
+  Tensor sum = {};
+  Tensor y;
+  Tensor statistics;
+};
+
+template <bool kCentered, bool kAdds>
+void Forward(Queue& queue, const NormArgs& args, const ForwardOperands& of) {
+  CKPT_CHECK(of.x.dtype == of.y.dtype && of.y.num_elems() == args.rows * args.columns);
   if (args.rows == 0) return;
   RunOnCuda(queue, [&](CudaQueue& on) {
-    Dispatch(x.dtype, [&](auto tag) {
+    Dispatch(of.x.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
-      DispatchWidth(args.columns, {x.data, weight.data, bias.data, y.data}, [&](auto width) {
-        DispatchGroup(args.columns, [&](auto group) {
-          constexpr int kGroup = decltype(group)::kGroup;
-          constexpr int kWidth = decltype(width)::kWidth;
-          NormKernel<kCentered, kGroup, kWidth>
-              <<<Blocks(args.rows, kThreads / kGroup), kThreads, 0, on.stream()>>>(
-                  args, x.as<const T>(), weight.as<const T>(), bias.as<const T>(), y.as<T>(),
-                  statistics.as<float>());
-        });
-      });
+      DispatchWidth(
+          args.columns,
+          {of.x.data, of.delta.data, of.weight.data, of.bias.data, of.sum.data, of.y.data},
+          [&](auto width) {
+            DispatchRow<decltype(width)::kWidth>(args.columns, [&](auto form) {
+              using Form = decltype(form);
+              NormKernel<kCentered, kAdds, Form>
+                  <<<Blocks(args.rows, kThreads / Form::kGroup), kThreads, 0, on.stream()>>>(
+                      args, of.x.as<const T>(), of.delta.as<const T>(), of.weight.as<const T>(),
+                      of.bias.as<const T>(), of.sum.as<T>(), of.y.as<T>(),
+                      of.statistics.as<float>());
+            });
+          });
     });
   });
 }
@@ -201,33 +302,32 @@ template <bool kCentered>
 void Backward(Queue& queue, const NormArgs& args, const Tensor& dy, const Tensor& x,
               const Tensor& weight, const Tensor& statistics, bool accumulate, const Tensor& dx,
               const Gradient& dweight, const Gradient& dbias) {
-  CKPT_CHECK(x.dtype == dy.dtype && x.num_elems() == dy.num_elems());
+  CKPT_CHECK(x.dtype == dy.dtype && dy.num_elems() == args.rows * args.columns);
   CKPT_CHECK(x.dtype == dx.dtype && x.num_elems() == dx.num_elems());
   RunOnCuda(queue, [&](CudaQueue& on) {
     constexpr int kSums = kCentered ? 2 : 1;
-    const std::int64_t partial_elems = kSumBlocks * args.columns;
+    // A block that works on one row at a time waits more, so there are more of them.
+    const int blocks = args.columns <= kWarpColumns ? kSumBlocks : 2 * kSumBlocks;
+    const std::int64_t partial_elems = blocks * args.columns;
     auto* const partials = reinterpret_cast<float*>(
         on.Scratch(static_cast<std::uint64_t>(kSums * partial_elems) * sizeof(float)));
     if (partials == nullptr) return;
     Dispatch(x.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
       DispatchWidth(args.columns, {dy.data, x.data, weight.data, dx.data}, [&](auto width) {
-        DispatchGroup(args.columns, [&](auto group) {
-          constexpr int kGroup = decltype(group)::kGroup;
-          constexpr int kWidth = decltype(width)::kWidth;
-          const auto kernel = NormBackwardKernel<kCentered, kGroup, kWidth, T>;
-          const auto shared_bytes = static_cast<std::size_t>(kThreads / kGroup * kSums) *
-                                    static_cast<std::size_t>(args.columns) * sizeof(float);
-          (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                     static_cast<int>(shared_bytes));
-          kernel<<<kSumBlocks, kThreads, shared_bytes, on.stream()>>>(
+        DispatchRow<decltype(width)::kWidth>(args.columns, [&](auto form) {
+          using Form = decltype(form);
+          constexpr int kGroups = kThreads / Form::kGroup;
+          const std::size_t shared_bytes =
+              kGroups == 1 ? 0 : kGroups * static_cast<std::size_t>(args.columns) * sizeof(float);
+          NormBackwardKernel<kCentered, Form, T><<<blocks, kThreads, shared_bytes, on.stream()>>>(
               args, dy.as<const T>(), x.as<const T>(), weight.as<const T>(),
               statistics.as<const float>(), accumulate, dx.as<T>(), partials);
         });
       });
     });
-    if (dweight) WriteColumnSums(on.stream(), partials, dweight);
-    if (dbias) WriteColumnSums(on.stream(), partials + partial_elems, dbias);
+    if (dweight) WriteColumnSums(on.stream(), partials, blocks, dweight);
+    if (dbias) WriteColumnSums(on.stream(), partials + partial_elems, blocks, dbias);
   });
 }
 
@@ -236,7 +336,18 @@ void Backward(Queue& queue, const NormArgs& args, const Tensor& dy, const Tensor
 
 void CudaOps::RmsNorm(Queue& queue, const Tensor& x, const Tensor& weight, double eps,
                       const Tensor& y, const Tensor& rstd) {
-  cuda::Forward<false>(queue, cuda::ArgsOf(x, weight, rstd, 1, eps), x, weight, {}, y, rstd);
+  cuda::Forward<false, false>(queue, cuda::ArgsOf(x, weight, rstd, 1, eps),
+                              {.x = x, .weight = weight, .y = y, .statistics = rstd});
+}
+
+void CudaOps::AddRmsNorm(Queue& queue, const Tensor& x, const Tensor& delta, const Tensor& weight,
+                         double eps, const Tensor& sum, const Tensor& y, const Tensor& rstd) {
+  for (const Tensor& other : {delta, sum}) {
+    CKPT_CHECK(other.dtype == x.dtype && other.num_elems() == x.num_elems());
+  }
+  cuda::Forward<false, true>(
+      queue, cuda::ArgsOf(x, weight, rstd, 1, eps),
+      {.x = x, .delta = delta, .weight = weight, .sum = sum, .y = y, .statistics = rstd});
 }
 
 void CudaOps::RmsNormBackward(Queue& queue, const Tensor& dy, const Tensor& x, const Tensor& weight,
@@ -246,11 +357,27 @@ void CudaOps::RmsNormBackward(Queue& queue, const Tensor& dy, const Tensor& x, c
                         dx, dweight, {});
 }
 
+void CudaOps::NormHeads(Queue& queue, const QkvForm& form, bool is_key, const Tensor& qkv,
+                        const Tensor& x, const Tensor& rstd) {
+  cuda::Forward<false, false>(
+      queue, cuda::HeadsOf(form, is_key, qkv, rstd),
+      {.x = qkv, .weight = is_key ? form.k_norm : form.q_norm, .y = x, .statistics = rstd});
+}
+
+void CudaOps::NormHeadsBackward(Queue& queue, const QkvForm& form, bool is_key, const Tensor& dx,
+                                const Tensor& qkv, const Tensor& rstd, const Tensor& dqkv,
+                                const Gradient& dnorm) {
+  cuda::Backward<false>(queue, cuda::HeadsOf(form, is_key, qkv, rstd), dx, qkv,
+                        is_key ? form.k_norm : form.q_norm, rstd, /*accumulate=*/false, dqkv, dnorm,
+                        {});
+}
+
 void CudaOps::LayerNorm(Queue& queue, const Tensor& x, const Tensor& weight, const Tensor& bias,
                         double eps, const Tensor& y, const Tensor& statistics) {
   CKPT_CHECK(bias.dtype == weight.dtype && bias.num_elems() == weight.num_elems());
-  cuda::Forward<true>(queue, cuda::ArgsOf(x, weight, statistics, 2, eps), x, weight, bias, y,
-                      statistics);
+  cuda::Forward<true, false>(
+      queue, cuda::ArgsOf(x, weight, statistics, 2, eps),
+      {.x = x, .weight = weight, .bias = bias, .y = y, .statistics = statistics});
 }
 
 void CudaOps::LayerNormBackward(Queue& queue, const Tensor& dy, const Tensor& x,

@@ -93,25 +93,27 @@ __global__ void SgdKernel(SgdForm form, const UpdateScalars* scalars, const G* g
   if (compute != nullptr) compute[i] = Store<C>(main[i]);
 }
 
-// A block for each row.
-template <typename T>
-__global__ void SumSquaresKernel(const T* x, const UpdateScalars* scalars, std::int64_t columns,
-                                 double* sums) {
+// A warp for each row; a thread adds in its own order, then the warp in a fixed one.
+template <int kWidth, typename T>
+__global__ void SumSquaresKernel(const T* x, const UpdateScalars* scalars, std::int64_t rows,
+                                 std::int64_t packs, double* sums) {
+  const std::int64_t row = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) / kWarp;
+  if (row >= rows) return;
   const auto scale = static_cast<float>(scalars->scale);
-  const T* const row = x + blockIdx.x * columns;
   double sum = 0;
-  for (std::int64_t i = threadIdx.x; i < columns; i += kThreads) {
-    const double value = Load(row[i]) * scale;
-    sum += value * value;
+  for (std::int64_t p = threadIdx.x % kWarp; p < packs; p += kWarp) {
+    const auto pack = LoadPack<kWidth>(x, row * packs + p);
+#pragma unroll
+    for (const T& value : pack.values) {
+      const double scaled = Load(value) * scale;
+      sum += scaled * scaled;
+    }
   }
-  __shared__ double parts[kThreads];
-  parts[threadIdx.x] = sum;
-  __syncthreads();
-  for (int half = kThreads / 2; half > 0; half /= 2) {
-    if (threadIdx.x < half) parts[threadIdx.x] += parts[threadIdx.x + half];
-    __syncthreads();
+#pragma unroll
+  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+    sum += __shfl_xor_sync(0xFFFFFFFFU, sum, distance);
   }
-  if (threadIdx.x == 0) sums[blockIdx.x] = parts[0];
+  if (threadIdx.x % kWarp == 0) sums[row] = sum;
 }
 
 void CheckState(const Tensor& main, const Tensor& state) {
@@ -186,9 +188,14 @@ void CudaOps::SumSquares(Queue& queue, const Tensor& x, const Tensor& update,
   RunOnCuda(queue, [&](CudaQueue& on) {
     cuda::Dispatch(x.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
-      cuda::SumSquaresKernel<<<static_cast<unsigned int>(rows), cuda::kThreads, 0, on.stream()>>>(
-          x.as<const T>(), update.as<const UpdateScalars>(), x.num_elems() / rows,
-          row_sums.as<double>());
+      const std::int64_t columns = x.num_elems() / rows;
+      cuda::DispatchWidth(columns, {x.data}, [&](auto width) {
+        constexpr int kWidth = decltype(width)::kWidth;
+        cuda::SumSquaresKernel<kWidth>
+            <<<cuda::Blocks(rows, cuda::kThreads / cuda::kWarp), cuda::kThreads, 0, on.stream()>>>(
+                x.as<const T>(), update.as<const UpdateScalars>(), rows, columns / kWidth,
+                row_sums.as<double>());
+      });
     });
   });
 }

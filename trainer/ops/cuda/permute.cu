@@ -1,6 +1,7 @@
 // Moves tokens to rows sorted by expert, and back.
+#include <algorithm>
+#include <bit>
 #include <cstdint>
-#include <initializer_list>
 
 #include <cub/device/device_radix_sort.cuh>
 
@@ -87,15 +88,17 @@ struct SortSizes {
 __global__ void OffsetsKernel(SortSizes sizes, const std::int32_t* sorted_keys,
                               std::int32_t* begins, std::int32_t* offsets, std::int64_t* dropped,
                               std::int64_t* overflows) {
+  extern __shared__ std::int32_t first[];  // begins, where one thread reads them faster
   for (std::int32_t e = threadIdx.x; e <= sizes.num_experts; e += blockDim.x) {
-    begins[e] = LowerBound(sorted_keys, sizes.count, e);
+    first[e] = LowerBound(sorted_keys, sizes.count, e);
+    begins[e] = first[e];
   }
   __syncthreads();
   if (threadIdx.x != 0) return;
   std::int64_t rows = 0;
   std::int64_t lost = 0;
   for (std::int32_t e = 0; e < sizes.num_experts; ++e) {
-    const std::int32_t chosen = begins[e + 1] - begins[e];
+    const std::int32_t chosen = first[e + 1] - first[e];
     const std::int32_t kept =
         sizes.capacity > 0 && chosen > sizes.capacity ? sizes.capacity : chosen;
     offsets[e] = static_cast<std::int32_t>(rows);
@@ -158,43 +161,89 @@ __global__ void RowsKernel(SortSizes sizes, const std::int32_t* begins,
   }
 }
 
-// A block for each row.
+constexpr int kMoveThreads = 128;  // one pack each of a row of 1024 elements
+
+// Rows are more than the caches hold, so they pass through them without staying.
 template <int kWidth, typename T>
-__global__ void PermuteKernel(const std::int32_t* choices, const std::int32_t* count, int topk,
-                              const T* x, const float* weights, std::int64_t packs, T* y,
-                              float* row_weights) {
-  const std::int64_t row = blockIdx.x;
-  if (row >= *count) return;
-  const std::int32_t choice = choices[row];
-  const std::int64_t token = choice / topk;
-  for (std::int64_t p = threadIdx.x; p < packs; p += blockDim.x) {
-    Pack<T, kWidth> pack;
-    if (choice < 0) {
-      for (T& value : pack.values) value = Store<T>(0);
-    } else {
-      pack = LoadPack<kWidth>(x, token * packs + p);
+__device__ __forceinline__ void StoreStreaming(T* to, std::int64_t pack,
+                                               const Pack<T, kWidth>& values) {
+  if constexpr (sizeof values % sizeof(uint4) == 0) {
+    constexpr int kParts = sizeof values / sizeof(uint4);
+    auto* const parts = reinterpret_cast<uint4*>(reinterpret_cast<Pack<T, kWidth>*>(to) + pack);
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) {
+      __stcs(parts + i, reinterpret_cast<const uint4*>(&values)[i]);
     }
-    StorePack(y, row * packs + p, pack);
-  }
-  if (weights != nullptr && threadIdx.x == 0) {
-    row_weights[row] = choice < 0 ? 0 : weights[choice];
+  } else {
+    StorePack(to, pack, values);
   }
 }
 
-// A block for each token.
+// A block for each token, so that each is read once. The blocks after those make the rows in use
+// that belong to no choice 0; each looks at kMoveThreads rows.
 template <int kWidth, typename T>
-__global__ void UnpermuteKernel(const std::int32_t* rows, int topk, const T* x,
-                                const float* row_weights, std::int64_t packs, T* y,
-                                float* weights) {
+__global__ void __launch_bounds__(kMoveThreads)
+    PermuteKernel(const std::int32_t* rows, const std::int32_t* choices, const std::int32_t* count,
+                  std::int64_t tokens, int topk, const T* x, const float* weights,
+                  std::int64_t packs, T* y, float* row_weights) {
+  if (blockIdx.x < tokens) {
+    const std::int64_t token = blockIdx.x;
+    const std::int32_t* const mine = rows + token * topk;
+    for (std::int64_t p = threadIdx.x; p < packs; p += kMoveThreads) {
+      const auto pack = LoadPack<kWidth>(x, token * packs + p);
+#pragma unroll 8
+      for (int k = 0; k < topk; ++k) {
+        const std::int64_t row = __ldg(mine + k);
+        if (row >= 0) StoreStreaming(y, row * packs + p, pack);
+      }
+    }
+    if (weights == nullptr) return;
+    for (int k = threadIdx.x; k < topk; k += kMoveThreads) {
+      if (mine[k] >= 0) row_weights[mine[k]] = weights[token * topk + k];
+    }
+    return;
+  }
+  const std::int64_t first = (blockIdx.x - tokens) * kMoveThreads;
+  const std::int64_t end = min(first + kMoveThreads, static_cast<std::int64_t>(*count));
+  const bool is_empty = first + threadIdx.x < end && choices[first + threadIdx.x] < 0;
+  if (__syncthreads_or(is_empty) == 0) return;
+  Pack<T, kWidth> zeros;
+  for (T& value : zeros.values) value = Store<T>(0);
+  for (std::int64_t row = first; row < end; ++row) {
+    if (choices[row] >= 0) continue;
+    for (std::int64_t p = threadIdx.x; p < packs; p += kMoveThreads) {
+      StoreStreaming(y, row * packs + p, zeros);
+    }
+    if (weights != nullptr && threadIdx.x == 0) row_weights[row] = 0;
+  }
+}
+
+// A block for each token. The rows of several choices are on their way at once.
+template <int kWidth, typename T>
+__global__ void __launch_bounds__(kMoveThreads)
+    UnpermuteKernel(const std::int32_t* rows, int topk, const T* x, const float* row_weights,
+                    std::int64_t packs, T* y, float* weights) {
+  constexpr int kAtOnce = 4;
   const std::int64_t token = blockIdx.x;
   const std::int32_t* const mine = rows + token * topk;
-  for (std::int64_t p = threadIdx.x; p < packs; p += blockDim.x) {
+  for (std::int64_t p = threadIdx.x; p < packs; p += kMoveThreads) {
     float sums[kWidth] = {};
-    for (int k = 0; k < topk; ++k) {
-      if (mine[k] < 0) continue;
-      const auto pack = LoadPack<kWidth>(x, mine[k] * packs + p);
+    for (int first = 0; first < topk; first += kAtOnce) {
+      Pack<T, kWidth> loaded[kAtOnce];
+      bool is_there[kAtOnce];
 #pragma unroll
-      for (int i = 0; i < kWidth; ++i) sums[i] += Load(pack.values[i]);
+      for (int i = 0; i < kAtOnce; ++i) {
+        const std::int64_t row = first + i < topk ? mine[first + i] : -1;
+        is_there[i] = row >= 0;
+        if (is_there[i]) loaded[i] = LoadPack<kWidth>(x, row * packs + p);
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+#pragma unroll
+        for (int j = 0; j < kWidth; ++j) {
+          if (is_there[i]) sums[j] += Load(loaded[i].values[j]);
+        }
+      }
     }
     Pack<T, kWidth> result;
 #pragma unroll
@@ -202,7 +251,7 @@ __global__ void UnpermuteKernel(const std::int32_t* rows, int topk, const T* x,
     StorePack(y, token * packs + p, result);
   }
   if (weights == nullptr) return;
-  for (int k = threadIdx.x; k < topk; k += blockDim.x) {
+  for (int k = threadIdx.x; k < topk; k += kMoveThreads) {
     weights[token * topk + k] = mine[k] < 0 ? 0 : row_weights[mine[k]];
   }
 }
@@ -229,12 +278,15 @@ void CudaOps::SortByExpert(Queue& queue, const SortForm& form, const Tensor& exp
         static_cast<std::uint64_t>(form.num_experts + 1) * sizeof(std::int32_t);
     std::size_t sort_bytes = 0;
     const auto sort = [&](void* memory, const auto* keys, auto* sorted_keys,
-                          const std::int32_t* values, std::int32_t* sorted_values) {
+                          const std::int32_t* values, std::int32_t* sorted_values, int bits) {
       (void)cub::DeviceRadixSort::SortPairs(memory, sort_bytes, keys, sorted_keys, values,
-                                            sorted_values, sizes.count, 0, 32, stream);
+                                            sorted_values, sizes.count, 0, bits, stream);
     };
+    // A pass of a sort takes 8 bits. Keys are experts, or all bits of a weight.
+    constexpr int kWeightBits = 32;
+    const int key_bits = std::bit_width(static_cast<std::uint32_t>(sizes.num_experts));
     std::int32_t* const none = nullptr;
-    sort(nullptr, none, none, none, none);
+    sort(nullptr, none, none, none, none, kWeightBits);
     const cuda::SortScratch scratch(on, sizes.count, (begin_bytes + 255) / 256 * 256 + sort_bytes);
     if (!scratch) return;
     auto* const begins = reinterpret_cast<std::int32_t*>(scratch.more());
@@ -249,8 +301,8 @@ void CudaOps::SortByExpert(Queue& queue, const SortForm& form, const Tensor& exp
     cuda::KeysKernel<<<blocks, cuda::kThreads, 0, stream>>>(experts.as<const std::int32_t>(),
                                                             form.first_expert, sizes.num_experts,
                                                             sizes.count, keys, order);
-    if (sizes.count > 0) sort(sort_memory, keys, sorted_keys, order, by_choice);
-    cuda::OffsetsKernel<<<1, cuda::kThreads, 0, stream>>>(
+    if (sizes.count > 0) sort(sort_memory, keys, sorted_keys, order, by_choice, key_bits);
+    cuda::OffsetsKernel<<<1, cuda::kThreads, begin_bytes, stream>>>(
         sizes, sorted_keys, begins, sorted.offsets.as<std::int32_t>(), dropped.as<std::int64_t>(),
         overflows.as<std::int64_t>());
     if (is_weighed && sizes.count > 0) {
@@ -260,11 +312,11 @@ void CudaOps::SortByExpert(Queue& queue, const SortForm& form, const Tensor& exp
       std::int32_t* const by_weight = scratch.array(6);
       cuda::WeightKeysKernel<<<blocks, cuda::kThreads, 0, stream>>>(weights.as<const float>(),
                                                                     sizes.count, weight_keys);
-      sort(sort_memory, weight_keys, sorted_weights, order, by_weight);
+      sort(sort_memory, weight_keys, sorted_weights, order, by_weight, kWeightBits);
       std::int32_t* const keys_by_weight = scratch.array(4);
       cuda::GatherKeysKernel<<<blocks, cuda::kThreads, 0, stream>>>(keys, by_weight, sizes.count,
                                                                     keys_by_weight);
-      sort(sort_memory, keys_by_weight, sorted_keys, by_weight, order);
+      sort(sort_memory, keys_by_weight, sorted_keys, by_weight, order, key_bits);
       kept = scratch.array(5);
       cuda::KeepKernel<<<blocks, cuda::kThreads, 0, stream>>>(sizes, sorted_keys, begins, order,
                                                               kept);
@@ -280,16 +332,21 @@ void CudaOps::Permute(Queue& queue, const ExpertRows& sorted, const Tensor& x,
                       const Tensor& weights, const Tensor& y, const Tensor& row_weights) {
   CKPT_CHECK(x.dtype == y.dtype && x.ndim == 2 && y.ndim == 2 && x.dim(1) == y.dim(1));
   CKPT_CHECK(static_cast<bool>(weights) == static_cast<bool>(row_weights));
+  CKPT_CHECK(x.dim(0) == sorted.rows.dim(0));
   if (y.num_elems() == 0) return;
   RunOnCuda(queue, [&](CudaQueue& on) {
     cuda::Dispatch(y.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
       cuda::DispatchWidth(y.dim(1), {x.data, y.data}, [&](auto width) {
         constexpr int kWidth = decltype(width)::kWidth;
-        cuda::PermuteKernel<kWidth><<<static_cast<unsigned int>(y.dim(0)), 128, 0, on.stream()>>>(
-            sorted.choices.as<const std::int32_t>(), sorted.count().as<const std::int32_t>(),
-            static_cast<int>(sorted.rows.dim(1)), x.as<const T>(), weights.as<const float>(),
-            y.dim(1) / kWidth, y.as<T>(), row_weights.as<float>());
+        const std::int64_t tokens = sorted.rows.dim(0);
+        const auto blocks =
+            static_cast<unsigned int>(tokens) + cuda::Blocks(y.dim(0), cuda::kMoveThreads);
+        cuda::PermuteKernel<kWidth><<<blocks, cuda::kMoveThreads, 0, on.stream()>>>(
+            sorted.rows.as<const std::int32_t>(), sorted.choices.as<const std::int32_t>(),
+            sorted.count().as<const std::int32_t>(), tokens, static_cast<int>(sorted.rows.dim(1)),
+            x.as<const T>(), weights.as<const float>(), y.dim(1) / kWidth, y.as<T>(),
+            row_weights.as<float>());
       });
     });
   });
@@ -305,10 +362,11 @@ void CudaOps::Unpermute(Queue& queue, const ExpertRows& sorted, const Tensor& x,
       using T = typename decltype(tag)::type;
       cuda::DispatchWidth(y.dim(1), {x.data, y.data}, [&](auto width) {
         constexpr int kWidth = decltype(width)::kWidth;
-        cuda::UnpermuteKernel<kWidth><<<static_cast<unsigned int>(y.dim(0)), 128, 0, on.stream()>>>(
-            sorted.rows.as<const std::int32_t>(), static_cast<int>(sorted.rows.dim(1)),
-            x.as<const T>(), row_weights.as<const float>(), y.dim(1) / kWidth, y.as<T>(),
-            weights.as<float>());
+        cuda::UnpermuteKernel<kWidth>
+            <<<static_cast<unsigned int>(y.dim(0)), cuda::kMoveThreads, 0, on.stream()>>>(
+                sorted.rows.as<const std::int32_t>(), static_cast<int>(sorted.rows.dim(1)),
+                x.as<const T>(), row_weights.as<const float>(), y.dim(1) / kWidth, y.as<T>(),
+                weights.as<float>());
       });
     });
   });

@@ -20,6 +20,7 @@ struct Sizes {
   std::int64_t kv_heads = 0;
   int qk_dim = 0;
   int v_dim = 0;
+  std::int64_t v_stride = 0;  // from one value head to the next
   float scale = 1;
   std::int64_t window = 0;
   const std::int32_t* cu_seqlens = nullptr;  // null: an example a sequence
@@ -123,7 +124,7 @@ __global__ void __launch_bounds__(kThreads)
       LaneRow key;
       LaneRow value;
       key.Load(k + (at * sizes.kv_heads + kv_head) * sizes.qk_dim, sizes.qk_dim);
-      value.Load(v + (at * sizes.kv_heads + kv_head) * sizes.v_dim, sizes.v_dim);
+      value.Load(v + (at * sizes.kv_heads + kv_head) * sizes.v_stride, sizes.v_dim);
       const float score = query.Dot(key) * sizes.scale;
       const float next = fmaxf(largest, score);
       const float shrink = expf(largest - next);
@@ -167,7 +168,7 @@ __global__ void __launch_bounds__(kThreads)
       LaneRow key;
       LaneRow value;
       key.Load(k + (at * sizes.kv_heads + kv_head) * sizes.qk_dim, sizes.qk_dim);
-      value.Load(v + (at * sizes.kv_heads + kv_head) * sizes.v_dim, sizes.v_dim);
+      value.Load(v + (at * sizes.kv_heads + kv_head) * sizes.v_stride, sizes.v_dim);
       const float weight = expf(query.Dot(key) * sizes.scale - log_sum);
       sum.Add(weight * (gradient.Dot(value) - delta) * sizes.scale, key);
     }
@@ -192,7 +193,7 @@ __global__ void __launch_bounds__(kThreads)
     LaneRow key;
     LaneRow value;
     key.Load(k + row * sizes.qk_dim, sizes.qk_dim);
-    value.Load(v + row * sizes.v_dim, sizes.v_dim);
+    value.Load(v + row * sizes.v_stride, sizes.v_dim);
     const std::int64_t end =
         sizes.window == 0 ? example.end : min(example.end, token + sizes.window);
     for (std::int64_t head = first_head; head < first_head + group; ++head) {
@@ -212,7 +213,7 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
   key_sum.Store(dk + row * sizes.qk_dim, sizes.qk_dim);
-  value_sum.Store(dv + row * sizes.v_dim, sizes.v_dim);
+  value_sum.Store(dv + row * sizes.v_stride, sizes.v_dim);
 }
 
 Sizes SizesOf(const AttentionShape& shape) {
@@ -225,6 +226,7 @@ Sizes SizesOf(const AttentionShape& shape) {
       .kv_heads = shape.num_kv_heads,
       .qk_dim = static_cast<int>(shape.qk_dim),
       .v_dim = static_cast<int>(shape.v_dim),
+      .v_stride = shape.v_stride == 0 ? shape.v_dim : shape.v_stride,
       .scale = static_cast<float>(shape.scale),
       .window = shape.window,
       .cu_seqlens = shape.examples.cu_seqlens.as<const std::int32_t>(),

@@ -3,6 +3,7 @@
 #define CKPT_TRAINER_OPS_CUDA_PRODUCTS_H_
 
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -25,9 +26,13 @@ class Products {
   Products(const Products&) = delete;
   Products& operator=(const Products&) = delete;
 
-  // d [m, n] = op(a) [m, k] · op(b) [k, n], or d += … . Sums are float32.
+  // What cuBLASLt's best kernels of Hopper ask for.
+  static constexpr std::uint64_t kWorkspaceBytes = std::uint64_t{32} << 20;
+
+  // d [m, n] = op(a) [m, k] · op(b) [k, n], or d += … . Sums are float32. `workspace` has
+  // kWorkspaceBytes; null: the queue's scratch memory, which then holds none of the operands.
   void Multiply(CudaQueue& queue, const GemmForm& form, const Tensor& a, const Tensor& b,
-                const Tensor& d);
+                const Tensor& d, std::byte* workspace = nullptr);
 
  private:
   struct Shape {

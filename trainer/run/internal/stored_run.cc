@@ -48,10 +48,9 @@ Status CheckStoredBytes(Storage& storage, const Path& checkpoint, const Manifest
     share.files.push_back(manifest.files[f]);
   }
   VerifyOptions options;
-  options.root = &KnownRunRoot();
   if (index != nullptr) options.leaves_blocks = HeldBy(*index);
   CKPT_ASSIGN_OR_RETURN(std::vector<Problem> problems,
-                        VerifyManifest(storage, checkpoint, share, options));
+                        VerifyManifest(storage, checkpoint, share, KnownRunRoot(), options));
   std::erase_if(problems,
                 [](const Problem& problem) { return problem.severity != Severity::kError; });
   return Status(std::move(problems));

@@ -15,20 +15,84 @@ constexpr DType kComputeDTypes[] = {DType::kFloat32, DType::kBfloat16};
 
 class CudaExpertsTest : public Twins {
  protected:
-  // As ExpectNear, over the first `count` elements: the others are not in use, and stay NaN.
-  static void ExpectNearFirst(const Operand& result, std::int64_t count, double bound) {
+  // As ExpectNear, over the elements [begin, end): the others are not in use, and stay NaN.
+  static void ExpectNearWithin(const Operand& result, std::int64_t begin, std::int64_t end,
+                               double bound) {
     if (HasFatalFailure()) return;
     std::vector<double> cpu = result.Read(0);
     std::vector<double> gpu = result.Read(1);
     double difference = 0;
     double norm = 0;
-    for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+    for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
       difference += (gpu[i] - cpu[i]) * (gpu[i] - cpu[i]);
       norm += cpu[i] * cpu[i];
     }
-    EXPECT_LE(std::sqrt(difference), bound * std::sqrt(std::max(norm, static_cast<double>(count))));
-    for (std::size_t i = static_cast<std::size_t>(count); i < gpu.size(); ++i) {
+    EXPECT_LE(std::sqrt(difference),
+              bound * std::sqrt(std::max(norm, static_cast<double>(end - begin))));
+    for (std::size_t i = 0; i < gpu.size(); ++i) {
+      if (static_cast<std::int64_t>(i) == begin) i = static_cast<std::size_t>(end);
+      if (i == gpu.size()) break;
       ASSERT_TRUE(std::isnan(gpu[i])) << "element " << i << " is not in use, but was written";
+    }
+  }
+  static void ExpectNearFirst(const Operand& result, std::int64_t count, double bound) {
+    ExpectNearWithin(result, 0, count, bound);
+  }
+
+  struct ProductSize {
+    std::int64_t out, in;
+  };
+  // The rows of the experts, with room for 20 more after them and, for `first` more, before them.
+  struct RowCounts {
+    std::int64_t first = 0;
+    std::vector<std::int64_t> of_expert;
+  };
+  // Compares the three products of row ranges. Rows that are of no expert are NaN.
+  void ExpectProductsAgree(DType dtype, const ProductSize& size, const RowCounts& counts) {
+    const auto experts = static_cast<std::int64_t>(counts.of_expert.size());
+    std::vector<double> bounds = {static_cast<double>(counts.first)};
+    for (const std::int64_t count : counts.of_expert) {
+      bounds.push_back(bounds.back() + static_cast<double>(count));
+    }
+    const auto end = static_cast<std::int64_t>(bounds.back());
+    const std::int64_t rows = end + 20;
+    SCOPED_TRACE(std::string(DTypeName(dtype)) + ", O " + std::to_string(size.out) + ", I " +
+                 std::to_string(size.in) + ", experts " + std::to_string(experts) + ", rows " +
+                 std::to_string(counts.first) + " to " + std::to_string(end));
+    const auto make_rows = [&](std::int64_t columns) {
+      Operand operand = Random(dtype, {rows, columns});
+      std::vector<double> values = operand.Read(0);
+      for (std::int64_t i = 0; i < rows * columns; ++i) {
+        if (i >= counts.first * columns && i < end * columns) continue;
+        values[static_cast<std::size_t>(i)] = std::nan("");
+      }
+      operand.Set(values);
+      return operand;
+    };
+    const auto offsets = Values(DType::kInt32, {experts + 1}, bounds);
+    const auto x = make_rows(size.in);
+    const auto dy = make_rows(size.out);
+    const auto w = Random(dtype, {experts, size.out, size.in});
+    const auto y = Poisoned(dtype, {rows, size.out});
+    const auto dx = Poisoned(dtype, {rows, size.in});
+    OnBoth([&](Ops& ops, Queue& queue) {
+      ops.GroupedForward(queue, x, w, offsets, 1, y);
+      ops.GroupedBackwardData(queue, dy, w, offsets, 1, dx);
+    });
+    ExpectNearWithin(y, counts.first * size.out, end * size.out, BoundOf(dtype));
+    ExpectNearWithin(dx, counts.first * size.in, end * size.in, BoundOf(dtype));
+    for (const DType gradient : kComputeDTypes) {
+      const auto stored = Poisoned(gradient, {experts, size.out, size.in});
+      const auto added = Random(gradient, {experts, size.out, size.in});
+      OnBoth([&](Ops& ops, Queue& queue) {
+        ops.GroupedBackwardWeights(queue, dy, x, offsets, 1,
+                                   {.tensor = stored, .write = GradWrite::kStore});
+        ops.GroupedBackwardWeights(queue, dy, x, offsets, 1,
+                                   {.tensor = added, .write = GradWrite::kAdd});
+      });
+      const double bound = gradient == DType::kBfloat16 ? BoundOf(gradient) : 5e-6;
+      ExpectNear(stored, bound);
+      ExpectNear(added, bound);
     }
   }
 
@@ -56,7 +120,7 @@ class CudaExpertsTest : public Twins {
 };
 
 TEST_F(CudaExpertsTest, RoutersAgree) {
-  constexpr std::int64_t kTokens = 203;
+  constexpr std::int64_t kTokens = 1015;  // 35 sequences; more than a block counts
   constexpr std::int64_t kExperts = 48;
   for (const ScoreFunction score :
        {ScoreFunction::kSoftmax, ScoreFunction::kSoftmaxTopK, ScoreFunction::kSigmoid}) {
@@ -110,7 +174,7 @@ TEST_F(CudaExpertsTest, RoutersAgree) {
 
 TEST_F(CudaExpertsTest, RowsAreSortedAlike) {
   constexpr std::int64_t kTokens = 700;
-  constexpr std::int64_t kTopk = 4;
+  constexpr std::int64_t kTopk = 6;
   constexpr std::int64_t kHidden = 72;
   struct Case {
     SortForm form;
@@ -167,35 +231,52 @@ TEST_F(CudaExpertsTest, RowsAreSortedAlike) {
 }
 
 TEST_F(CudaExpertsTest, ProductsOfRowRangesAgree) {
-  struct Size {
-    std::int64_t out, in;
+  // More experts than threads of a warp, two thirds of them without a row.
+  RowCounts many;
+  for (std::int64_t e = 0; e < 100; ++e) many.of_expert.push_back(e % 3 == 1 ? e / 4 : 0);
+  const RowCounts cases[] = {
+      {.of_expert = {70, 0, 1, 129, 63}},                        //
+      {.of_expert = {0, 1, 63, 64, 65, 127, 128, 129, 0, 257}},  // around the sizes of tiles
+      {.first = 37, .of_expert = {0, 128, 135}},                 // some of more experts
+      {.of_expert = {0, 0, 640, 0}},                             // one has all rows
+      {.of_expert = {0, 0, 0}},                                  // there are no rows
+      many,
   };
   for (const DType dtype : kComputeDTypes) {
-    for (const Size size : {Size{24, 40}, Size{128, 64}, Size{65, 33}}) {
-      const std::vector<double> bounds = {0, 70, 70, 71, 200, 263};  // the second has no row
-      constexpr std::int64_t kExperts = 5;
-      constexpr std::int64_t kRows = 300;
-      constexpr std::int64_t kInUse = 263;
-      const auto offsets = Values(DType::kInt32, {kExperts + 1}, bounds);
-      const auto x = Random(dtype, {kRows, size.in});
-      const auto w = Random(dtype, {kExperts, size.out, size.in});
-      const auto dy = Random(dtype, {kRows, size.out});
-      const auto y = Poisoned(dtype, {kRows, size.out});
-      const auto dx = Poisoned(dtype, {kRows, size.in});
-      const auto stored = Poisoned(DType::kFloat32, {kExperts, size.out, size.in});
-      const auto added = Random(dtype, {kExperts, size.out, size.in});
-      OnBoth([&](Ops& ops, Queue& queue) {
-        ops.GroupedForward(queue, x, w, offsets, 1, y);
-        ops.GroupedBackwardData(queue, dy, w, offsets, 1, dx);
-        ops.GroupedBackwardWeights(queue, dy, x, offsets, 1,
-                                   {.tensor = stored, .write = GradWrite::kStore});
-        ops.GroupedBackwardWeights(queue, dy, x, offsets, 1,
-                                   {.tensor = added, .write = GradWrite::kAdd});
-      });
-      ExpectNearFirst(y, kInUse * size.out, BoundOf(dtype));
-      ExpectNearFirst(dx, kInUse * size.in, BoundOf(dtype));
-      ExpectNear(stored, 5e-6);
-      ExpectNear(added, BoundOf(dtype));
+    // Of 65 x 33 no row begins at a multiple of 16 bytes.
+    for (const ProductSize& size : {ProductSize{8, 8}, {24, 40}, {65, 33}, {128, 64}, {136, 328}}) {
+      for (const RowCounts& counts : cases) ExpectProductsAgree(dtype, size, counts);
+    }
+  }
+}
+
+TEST_F(CudaExpertsTest, ProductsOfRealSizesAgree) {
+  const RowCounts counts = {.of_expert = {300, 0, 1, 257, 130}};
+  for (const ProductSize& size : {ProductSize{1280, 1024}, {1024, 640}, {1536, 2048}}) {
+    ExpectProductsAgree(DType::kBfloat16, size, counts);
+  }
+}
+
+TEST_F(CudaExpertsTest, RouterLogitsBackwardIsTheCpus) {
+  for (const DType dtype : {DType::kFloat32, DType::kBfloat16}) {
+    for (const std::int64_t tokens : {1, 33, 1537}) {
+      for (const std::int64_t experts : {8, 65}) {
+        constexpr std::int64_t kColumns = 136;
+        const auto x = Random(dtype, {tokens, kColumns});
+        const auto weight = Random(dtype, {experts, kColumns});
+        const auto dlogits = Random(DType::kFloat32, {tokens, experts});
+        const auto dx = Random(dtype, {tokens, kColumns});
+        const auto dweight = Random(DType::kFloat32, {experts, kColumns});
+        OnBoth([&](Ops& ops, Queue& queue) {
+          for (const GradWrite write : {GradWrite::kStore, GradWrite::kAdd}) {
+            ops.RouterLogitsBackward(queue, dlogits, x, weight, dx,
+                                     {.tensor = dweight, .write = write});
+          }
+          ops.RouterLogitsBackward(queue, dlogits, x, weight, dx, {});
+        });
+        ExpectNear(dx, 3 * BoundOf(dtype));
+        ExpectNear(dweight, 2 * BoundOf(DType::kFloat32));
+      }
     }
   }
 }

@@ -136,6 +136,49 @@ TEST_F(CudaOpsTest, NormsAgree) {
   }
 }
 
+TEST_F(CudaOpsTest, QueriesAndKeysAreNormalisedAndRotatedAlike) {
+  for (const DType dtype : kComputeDTypes) {
+    for (const QkvShape shape : {QkvShape{16, 8, 128}, QkvShape{6, 2, 6}}) {
+      for (const bool has_rope : {false, true}) {
+        constexpr std::int64_t kTokens = 65;
+        const std::int64_t width = (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim;
+        const auto qkv = Random(dtype, {kTokens, width});
+        const auto q_norm = Random(dtype, {shape.head_dim});
+        const auto k_norm = Random(dtype, {shape.head_dim});
+        const auto cosine = Random(DType::kFloat32, {kTokens, shape.head_dim / 2});
+        const auto sine = Random(DType::kFloat32, {kTokens, shape.head_dim / 2});
+        const auto q = Poisoned(dtype, {kTokens, shape.num_heads, shape.head_dim});
+        const auto k = Poisoned(dtype, {kTokens, shape.num_kv_heads, shape.head_dim});
+        const auto v = Poisoned(dtype, {kTokens, shape.num_kv_heads, shape.head_dim});
+        const auto q_rstd = Poisoned(DType::kFloat32, {kTokens * shape.num_heads});
+        const auto k_rstd = Poisoned(DType::kFloat32, {kTokens * shape.num_kv_heads});
+        const auto dq = Random(dtype, {kTokens, shape.num_heads, shape.head_dim});
+        const auto dk = Random(dtype, {kTokens, shape.num_kv_heads, shape.head_dim});
+        const auto dqkv = Random(dtype, {kTokens, width});  // with dv in its place
+        const auto dq_norm = Random(DType::kFloat32, {shape.head_dim});
+        const auto dk_norm = Random(DType::kFloat32, {shape.head_dim});
+        OnBoth([&](Ops& ops, Queue& queue) {
+          QkvForm form = {.shape = shape, .q_norm = q_norm, .k_norm = k_norm, .norm_eps = 1e-6};
+          if (has_rope) {
+            form.rope = {.seq = kTokens, .dim = shape.head_dim};
+            form.cosine = cosine;
+            form.sine = sine;
+          }
+          ops.QkvPrepare(queue, form, qkv, q, k, v, q_rstd, k_rstd);
+          ops.QkvPrepare(queue, form, qkv, q, k, {}, q_rstd, k_rstd);
+          ops.QkvPrepareBackward(queue, form, dq, dk, {}, qkv, q_rstd, k_rstd, dqkv,
+                                 {.tensor = dq_norm},
+                                 {.tensor = dk_norm, .write = GradWrite::kAdd});
+        });
+        ExpectEqual(v);
+        for (const auto* result : {&q, &k, &dqkv}) ExpectNear(*result, 4 * BoundOf(dtype));
+        for (const auto* result : {&q_rstd, &k_rstd}) ExpectNear(*result, 1e-5);
+        for (const auto* result : {&dq_norm, &dk_norm}) ExpectNear(*result, 4 * BoundOf(dtype));
+      }
+    }
+  }
+}
+
 TEST_F(CudaOpsTest, ActivationsAgree) {
   for (const DType dtype : kComputeDTypes) {
     for (const std::int64_t columns : {3, 640, 3072}) {
@@ -151,16 +194,20 @@ TEST_F(CudaOpsTest, ActivationsAgree) {
         const auto gelu = Poisoned(dtype, {kRows, columns});
         const auto gelu_dx = Poisoned(dtype, {kRows, columns});
         const auto gelu_dp = Poisoned(DType::kFloat32, {kRows});
+        const auto again = Poisoned(dtype, {kRows, columns});
+        const auto gelu_again = Poisoned(dtype, {kRows, columns});
         OnBoth([&](Ops& ops, Queue& queue) {
           const Tensor weights = weighted ? Tensor(p) : Tensor();
           ops.SwiGlu(queue, x, {.weights = weights}, y);
           ops.SwiGluBackward(queue, dy, x, {.weights = weights}, dx,
-                             weighted ? Tensor(dp) : Tensor());
+                             weighted ? Tensor(dp) : Tensor(), again);
           ops.Gelu(queue, single, {.weights = weights}, gelu);
           ops.GeluBackward(queue, dy, single, {.weights = weights}, gelu_dx,
-                           weighted ? Tensor(gelu_dp) : Tensor());
+                           weighted ? Tensor(gelu_dp) : Tensor(), gelu_again);
         });
-        for (const auto* result : {&y, &dx, &gelu, &gelu_dx}) ExpectNear(*result, BoundOf(dtype));
+        for (const auto* result : {&y, &dx, &again, &gelu, &gelu_dx, &gelu_again}) {
+          ExpectNear(*result, BoundOf(dtype));
+        }
         if (!weighted) continue;
         ExpectNear(dp, 1e-5);
         ExpectNear(gelu_dp, 1e-5);
@@ -184,8 +231,8 @@ TEST_F(CudaOpsTest, PartsOfProjectionsMoveTheSameWay) {
       const auto right = Poisoned(dtype, {kTokens, 2 * kv_dim});
       const auto joined = Poisoned(dtype, {kTokens, q_dim + 2 * kv_dim});
       OnBoth([&](Ops& ops, Queue& queue) {
-        ops.SplitQkv(queue, shape, qkv, q, k, v);
-        ops.MergeQkv(queue, shape, q, k, v, merged);
+        ops.QkvPrepare(queue, {.shape = shape}, qkv, q, k, v, {}, {});
+        ops.QkvPrepareBackward(queue, {.shape = shape}, q, k, v, {}, {}, {}, merged, {}, {});
         ops.SplitColumns(queue, qkv, left, right);
         ops.MergeColumns(queue, left, right, joined);
       });
@@ -242,18 +289,25 @@ class CudaAttentionTest : public Twins {
     const std::int64_t tokens = shape.batch * shape.seq;
     const auto q = Random(dtype, {tokens, shape.num_heads, shape.qk_dim});
     const auto k = Random(dtype, {tokens, shape.num_kv_heads, shape.qk_dim});
-    const auto v = Random(dtype, {tokens, shape.num_kv_heads, shape.v_dim});
+    const std::int64_t stride = shape.v_stride == 0 ? shape.v_dim : shape.v_stride;
+    const auto v = Random(dtype, {tokens, shape.num_kv_heads, stride});
     const auto d_o = Random(dtype, {tokens, shape.num_heads, shape.v_dim});
     const auto o = Poisoned(dtype, {tokens, shape.num_heads, shape.v_dim});
     const auto lse = Poisoned(DType::kFloat32, {shape.batch, shape.num_heads, shape.seq});
     const auto dq = Poisoned(dtype, {tokens, shape.num_heads, shape.qk_dim});
     const auto dk = Poisoned(dtype, {tokens, shape.num_kv_heads, shape.qk_dim});
-    const auto dv = Poisoned(dtype, {tokens, shape.num_kv_heads, shape.v_dim});
+    // What is between values stays as it is.
+    const auto dv = Random(dtype, {tokens, shape.num_kv_heads, stride});
+    const auto values_in = [&](const Operand& whole) {
+      Tensor values = whole;
+      values.dims[2] = shape.v_dim;
+      return values;
+    };
     OnBoth([&](Ops& ops, Queue& queue) {
       AttentionShape here = shape;
       if (cu_seqlens != nullptr) here.examples = {.cu_seqlens = *cu_seqlens, .lengths = *lengths};
-      ops.Attention(queue, here, q, k, v, o, lse);
-      ops.AttentionBackward(queue, here, d_o, q, k, v, o, lse, dq, dk, dv);
+      ops.Attention(queue, here, q, k, values_in(v), o, lse);
+      ops.AttentionBackward(queue, here, d_o, q, k, values_in(v), o, lse, dq, dk, values_in(dv));
     });
     const double bound = dtype == DType::kBfloat16 ? 8e-3 : 5e-6;
     for (const auto* result : {&o, &dq, &dk, &dv}) ExpectNear(*result, bound);
@@ -280,6 +334,17 @@ TEST_F(CudaAttentionTest, AgreesOnHeadsOfEverySize) {
     ExpectAgreement(Shape(1, 384, 4, 4, 128, 128), dtype);
     ExpectAgreement(Shape(1, 100, 2, 2, 192, 128), dtype);
     ExpectAgreement(Shape(1, 65, 3, 1, 7, 5), dtype);
+  }
+}
+
+TEST_F(CudaAttentionTest, AgreesOnValuesThatStayInAProjection) {
+  for (const DType dtype : kComputeDTypes) {
+    AttentionShape shape = Shape(2, 256, 8, 2, 64, 64);
+    shape.v_stride = 6 * 64;
+    ExpectAgreement(shape, dtype);
+    shape = Shape(1, 65, 3, 1, 7, 5);
+    shape.v_stride = 17;
+    ExpectAgreement(shape, dtype);
   }
 }
 

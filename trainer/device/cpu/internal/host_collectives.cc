@@ -7,8 +7,8 @@
 
 #include "core/base/check.h"
 #include "trainer/device/cpu/host_device.h"
+#include "trainer/device/cpu/internal/reduce_tree.h"
 #include "trainer/device/cpu/internal/sum_squares.h"
-#include "trainer/device/cpu/reduce_tree.h"
 
 namespace ckpt::trainer {
 namespace {

@@ -13,8 +13,8 @@
 #include "trainer/device/cpu/internal/host_collectives.h"
 #include "trainer/device/cpu/internal/host_queues.h"
 #include "trainer/device/cpu/internal/peer_board.h"
+#include "trainer/device/cpu/internal/reduce_tree.h"
 #include "trainer/device/cpu/internal/sum_squares.h"
-#include "trainer/device/cpu/reduce_tree.h"
 
 namespace ckpt::trainer {
 namespace {

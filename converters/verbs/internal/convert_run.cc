@@ -1,0 +1,178 @@
+#include "converters/verbs/internal/convert_run.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/base/check.h"
+
+namespace ckpt {
+namespace {
+
+// A model under the target's names.
+Result<ModelView> ViewLike(const ModelView& like, const ModelSource& model) {
+  return ViewModel(model, like.layout.naming, like.layout.choices);
+}
+
+std::string NameOf(const ModelView& view, const TargetTensor& tensor) {
+  return tensor.key.substr(view.layout.prefix.size());
+}
+
+void Append(TargetTensor tensor, TensorRecipe recipe, ModelView& view) {
+  view.tensors.push_back(std::move(tensor));
+  view.recipes.push_back(std::move(recipe));
+  view.derived.push_back(false);
+}
+
+bool AreOneWithoutExperts(ParamGroup a, ParamGroup b) {
+  a.is_expert_parallel = b.is_expert_parallel = false;
+  return a == b;
+}
+
+// Groups that differ in more than whether their parameters are experts.
+std::vector<ParamGroup> DistinctGroups(const std::vector<ParamGroup>& groups) {
+  std::vector<ParamGroup> distinct;
+  for (const ParamGroup& group : groups) {
+    const bool is_known = std::ranges::any_of(
+        distinct, [&](const ParamGroup& other) { return AreOneWithoutExperts(group, other); });
+    if (!is_known) distinct.push_back(group);
+  }
+  return distinct;
+}
+
+// Megatron lets biases and all other vectors decay less than matrices.
+Result<std::vector<std::pair<std::string, std::size_t>>> GroupByDecay(
+    const std::vector<ParamGroup>& groups, const std::vector<std::string>& moments,
+    const Format& target, const ModelView& view) {
+  const auto decays = [](const ParamGroup& group) { return group.wd_mult != 0; };
+  const std::size_t of_matrices =
+      static_cast<std::size_t>(std::ranges::find_if(groups, decays) - groups.begin());
+  const std::size_t of_vectors =
+      static_cast<std::size_t>(std::ranges::find_if_not(groups, decays) - groups.begin());
+  const bool are_told_apart =
+      groups.size() == 1 || (groups.size() == 2 && of_matrices < 2 && of_vectors < 2);
+  if (!are_told_apart) {
+    return Error(ErrorKind::kUnsupported,
+                 "the source does not say which parameters belong to which of its groups")
+        .Expected("one group that decays and one that does not, at most")
+        .Actual(fmt::format("{} groups", groups.size()))
+        .Hint("ckpt-convert --weights-only leaves the optimizer out");
+  }
+  std::vector<std::pair<std::string, std::size_t>> group_of;
+  const std::string of_weights = target.run->weight_key("");
+  std::set<std::string_view> keys;
+  for (const TargetTensor& tensor : view.tensors) keys.insert(tensor.key);
+  for (const TargetTensor& tensor : view.tensors) {
+    if (!tensor.key.starts_with(of_weights)) continue;
+    const std::string name = tensor.key.substr(of_weights.size());
+    const bool is_trained = std::ranges::all_of(moments, [&](const std::string& moment) {
+      return keys.contains(target.run->moment_key(name, moment));
+    });
+    if (!is_trained) continue;
+    const bool is_vector = tensor.shape.size() < 2;
+    group_of.emplace_back(name, groups.size() == 1 ? 0 : is_vector ? of_vectors : of_matrices);
+  }
+  return group_of;
+}
+
+bool IsPlain(std::string_view name) { return name.find_first_of(".$") == std::string_view::npos; }
+
+void SetArg(std::string_view name, layout::Value value, TrainingRun& run) {
+  const auto found =
+      std::ranges::find(run.args, name, &std::pair<std::string, layout::Value>::first);
+  if (found != run.args.end()) {
+    found->second = std::move(value);
+  } else {
+    run.args.emplace_back(name, std::move(value));
+  }
+}
+
+}  // namespace
+
+Status AddOptimizer(const TrainingState& state, const Format& target, ModelView& view) {
+  const RunFormat& run = *target.run;
+  std::set<std::string> trained;
+  std::vector<std::pair<TargetTensor, TensorRecipe>> moments;
+  for (std::size_t m = 0; m < state.moments.size(); ++m) {
+    CKPT_ASSIGN_OR_RETURN(ModelView moment, ViewLike(view, state.moments[m]));
+    for (std::size_t t = 0; t < moment.tensors.size(); ++t) {
+      if (moment.derived[t]) continue;
+      const std::string name = NameOf(moment, moment.tensors[t]);
+      trained.insert(name);
+      moment.tensors[t].key = run.moment_key(name, state.moment_names[m]);
+      moments.emplace_back(std::move(moment.tensors[t]), std::move(moment.recipes[t]));
+    }
+  }
+  if (run.main_weight_key != nullptr) {
+    CKPT_ASSIGN_OR_RETURN(ModelView main, ViewLike(view, state.weights));
+    for (std::size_t t = 0; t < main.tensors.size(); ++t) {
+      const std::string name = NameOf(main, main.tensors[t]);
+      if (!trained.contains(name)) continue;
+      main.tensors[t].key = run.main_weight_key(name);
+      Append(std::move(main.tensors[t]), std::move(main.recipes[t]), view);
+    }
+  }
+  for (auto& [tensor, recipe] : moments) Append(std::move(tensor), std::move(recipe), view);
+  return OkStatus();
+}
+
+Result<TrainingRun> RunForTarget(const TrainingState& state, const Format& target,
+                                 const ModelView& view, std::vector<LeftOutEntry>& left_out) {
+  TrainingRun run = state.run;
+  for (const auto& [name, value] : run.args) {
+    if (!IsPlain(name)) left_out.push_back({"args." + name, 0, "not a plain value", true});
+  }
+  std::erase_if(run.args, [](const auto& arg) { return !IsPlain(arg.first); });
+  SetArg("ckpt_format", layout::Value(std::string(target.name)), run);
+  for (const char* name : {"tensor_model_parallel_size", "pipeline_model_parallel_size",
+                           "expert_model_parallel_size"}) {
+    SetArg(name, layout::Value(std::int64_t{1}), run);
+  }
+  SetArg("virtual_pipeline_model_parallel_size", layout::Value(), run);
+  run.tensor_ranks = 1;
+  run.groups = DistinctGroups(run.groups);
+  if (run.group_of.empty()) {
+    CKPT_ASSIGN_OR_RETURN(run.group_of, GroupByDecay(run.groups, state.moment_names, target, view));
+  }
+  return run;
+}
+
+std::vector<LeftOutEntry> LeftOutOfRun(const TrainingState& state,
+                                       std::vector<LeftOutEntry> left_out) {
+  std::erase_if(left_out, [&](const LeftOutEntry& entry) {
+    return state.tensors.contains(entry.key) ||
+           std::ranges::any_of(state.objects, [&](const std::string& beginning) {
+             return entry.key.starts_with(beginning);
+           });
+  });
+  return left_out;
+}
+
+Result<PlannedCheckpoint> PlanRunInRoot(const Format& target, RunRequest request) {
+  const RunRoot* const root = target.root;
+  CKPT_CHECK(root != nullptr);
+  PlannedCheckpoint planned;
+  planned.checkpoint_directory = root->run_directory(request.run.iteration);
+  CKPT_ASSIGN_OR_RETURN(planned.plan, target.run->plan(std::move(request)));
+  const std::string below = planned.checkpoint_directory + "/";
+  for (WriteFile& file : planned.plan.files) file.name.insert(0, below);
+  for (WriteCopy& copy : planned.plan.copies) copy.name.insert(0, below);
+  Bytes tracker;
+  ckpt::Append(root->tracker_text(planned.checkpoint_directory), tracker);
+  planned.plan.files.push_back(
+      {.name = std::string(root->tracker_name), .size_bytes = tracker.size()});
+  planned.plan.literals.push_back(
+      {.file = static_cast<std::uint32_t>(planned.plan.files.size() - 1),
+       .offset_bytes = 0,
+       .bytes = std::move(tracker)});
+  return planned;
+}
+
+}  // namespace ckpt

@@ -1,0 +1,39 @@
+// Planning the conversion of a whole training run.
+#ifndef CKPT_CONVERTERS_VERBS_INTERNAL_CONVERT_RUN_H_
+#define CKPT_CONVERTERS_VERBS_INTERNAL_CONVERT_RUN_H_
+
+#include <vector>
+
+#include "converters/verbs/model_source.h"
+#include "converters/verbs/side_files.h"
+#include "converters/verbs/training_state.h"
+#include "core/base/result.h"
+#include "core/training/run_format.h"
+#include "formats/format.h"
+#include "formats/weights_request.h"
+
+namespace ckpt {
+
+// Adds to the weights in `view`, which are those of the target, what the optimizer keeps of them.
+//
+// REQUIRES: `target.run` is not null. Errors: those of ViewModel.
+Status AddOptimizer(const TrainingState& state, const Format& target, ModelView& view);
+
+// The run as the target stores it, after AddOptimizer: the checkpoint is not cut, and parameters whose groups the source
+// does not name are in those that Megatron puts them in. Arguments that are not plain values are
+// left out and added to `left_out`.
+//
+// Errors: kUnsupported (more groups than can be told apart by what decays).
+Result<TrainingRun> RunForTarget(const TrainingState& state, const Format& target,
+                                 const ModelView& view, std::vector<LeftOutEntry>& left_out);
+
+// Without what the conversion of `state` carries over.
+[[nodiscard]] std::vector<LeftOutEntry> LeftOutOfRun(const TrainingState& state,
+                                                     std::vector<LeftOutEntry> left_out);
+
+// Every file of the target, a root of runs around the checkpoint. Errors: those of RunFormat::plan.
+Result<PlannedCheckpoint> PlanRunInRoot(const Format& target, RunRequest request);
+
+}  // namespace ckpt
+
+#endif  // CKPT_CONVERTERS_VERBS_INTERNAL_CONVERT_RUN_H_

@@ -1,0 +1,254 @@
+#include "formats/hdf5/internal/assemble.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/base/endian.h"
+#include "core/base/quote.h"
+#include "core/base/warning.h"
+#include "formats/hdf5/internal/links.h"
+#include "formats/hdf5/internal/names.h"
+#include "formats/hdf5/internal/object_header.h"
+
+namespace ckpt::hdf5 {
+namespace {
+
+constexpr int kMaxDepth = 64;
+
+const Attribute* FindAttribute(const std::vector<Attribute>& attributes, std::string_view name) {
+  const auto found = std::ranges::find(attributes, name, &Attribute::name);
+  return found == attributes.end() ? nullptr : &*found;
+}
+
+class Assembler {
+ public:
+  Assembler(const DataFiles& files, std::shared_ptr<const ReadableFile> file)
+      : path_(file->name()), finder_(files) {
+    main_.name = files.own_name();
+    main_.file = std::make_unique<StructureFile>(std::move(file));
+  }
+
+  Result<Assembled> Assemble() {
+    StructureFile& file = *main_.file;
+    CKPT_ASSIGN_OR_RETURN(main_.root, ReadSuperblock(file));
+    own_ = builder_.AddFile(main_.name);
+    raw_ = builder_.AddEncoding(CodingName(Coding::kRaw));
+    CKPT_ASSIGN_OR_RETURN(const ObjectHeader root, ReadObjectHeader(file, main_.root));
+    CKPT_ASSIGN_OR_RETURN(const std::vector<Attribute> attributes, ReadAttributes(file, root));
+    if (const Attribute* const layout = FindAttribute(attributes, kLayoutAttribute)) {
+      CKPT_RETURN_IF_ERROR(CheckLayout(*layout));
+      is_ours_ = true;
+      CKPT_RETURN_IF_ERROR(AddOurGroups(root));
+    } else {
+      CKPT_RETURN_IF_ERROR(AddGroup(main_.root, root, "", 0));
+    }
+    CKPT_ASSIGN_OR_RETURN(result_.index, builder_.Build());
+    return std::move(result_);
+  }
+
+ private:
+  Status CheckLayout(const Attribute& attribute) {
+    const bool is_number = attribute.type.kind == TypeKind::kNumber &&
+                           attribute.type.dtype == DType::kInt64 &&
+                           attribute.value.size() == sizeof(std::int64_t);
+    const std::int64_t version =
+        is_number ? LoadLe<std::int64_t>(attribute.value.data()) : std::int64_t{0};
+    if (version == kLayoutVersion) return OkStatus();
+    return Error(ErrorKind::kUnsupported, "a layout of a version that this build does not know")
+        .File(path_)
+        .Expected(fmt::format("{} = {}", kLayoutAttribute, kLayoutVersion))
+        .Actual(std::to_string(version));
+  }
+
+  // Of a file that this program wrote: the tensors and the objects.
+  Status AddOurGroups(const ObjectHeader& root) {
+    CKPT_ASSIGN_OR_RETURN(const std::vector<Link> links, ReadLinks(*main_.file, root));
+    for (const Link& link : links) {
+      const bool is_group = link.name == kTensorsGroup || link.name == kObjectsGroup;
+      const bool is_origin = link.name == kOriginName;
+      if ((!is_group && !is_origin) || link.kind != LinkKind::kHard) continue;
+      CKPT_ASSIGN_OR_RETURN(const ObjectHeader header, ReadObjectHeader(*main_.file, link.at));
+      if (is_origin) {
+        CKPT_ASSIGN_OR_RETURN(const DataSet set, ParseDataSet(*main_.file, header));
+        const bool is_text = set.type.kind == TypeKind::kText && set.shape.empty() &&
+                             set.segments.size() == 1 && set.segments[0].file.empty();
+        if (!is_text) return main_.file->Bad(header.at, "the account of the origin is no text");
+        result_.origin = set.segments[0];
+        continue;
+      }
+      CKPT_RETURN_IF_ERROR(AddGroup(link.at, header, "", 1));
+    }
+    return OkStatus();
+  }
+
+  Status AddGroup(std::uint64_t at, const ObjectHeader& header, const std::string& path,
+                  int depth) {
+    StructureFile& file = *main_.file;
+    if (depth > kMaxDepth) return file.Bad(at, "groups nest too deep");
+    if (!groups_.insert(at).second) return file.Bad(at, "two links lead to one group");
+    if (!is_ours_) CKPT_RETURN_IF_ERROR(Contain(AddAttributes(header, path), path));
+    CKPT_ASSIGN_OR_RETURN(const std::vector<Link> links, ReadLinks(file, header));
+    for (const Link& link : links) {
+      const std::string inner = path.empty() ? link.name : path + "/" + link.name;
+      CKPT_RETURN_IF_ERROR(AddLink(link, inner, depth));
+    }
+    return OkStatus();
+  }
+
+  Status AddLink(const Link& link, const std::string& path, int depth) {
+    if (link.kind == LinkKind::kSoft) {
+      builder_.AddProblem(
+          Warning(ErrorKind::kUnsupported, "a symbolic link is not followed", path_, path));
+      return OkStatus();
+    }
+    if (link.kind == LinkKind::kExternal) {
+      builder_.AddProblems(
+          Error(ErrorKind::kUnsupported, "a link into another HDF5 file is not followed")
+              .File(path_)
+              .Tensor(path)
+              .Hint("open the other file"));
+      return OkStatus();
+    }
+    CKPT_ASSIGN_OR_RETURN(const ObjectHeader header, ReadObjectHeader(*main_.file, link.at));
+    const bool is_data_set = header.Find(MessageType::kLayout) != nullptr;
+    const bool is_type = !is_data_set && header.Find(MessageType::kDatatype) != nullptr;
+    if (is_type) return OkStatus();  // a name for an element type holds no values
+    if (!is_data_set) return AddGroup(link.at, header, path, depth + 1);
+    return Contain(AddDataSet(header, path), path);
+  }
+
+  // What is wrong with one object leaves the others readable.
+  Status Contain(Status status, const std::string& path) {
+    if (status.ok()) return status;
+    if (IsOfSystem(status.kind()) || status.kind() == ErrorKind::kIo) return status;
+    builder_.AddProblems(std::move(status).File(path_).Tensor(path));
+    return OkStatus();
+  }
+
+  Status AddDataSet(const ObjectHeader& header, const std::string& path) {
+    StructureFile& file = *main_.file;
+    CKPT_ASSIGN_OR_RETURN(const std::vector<Attribute> attributes, ReadAttributes(file, header));
+    CKPT_ASSIGN_OR_RETURN(DataSet set, ParseDataSet(file, header));
+    std::string key = path;
+    if (is_ours_) {
+      CKPT_ASSIGN_OR_RETURN(key, OwnText(attributes, kKeyAttribute, path));
+      // Neither the names of links nor texts have checksums: each proves the other.
+      if (LinkNameOf(key) != path) {
+        return Error(ErrorKind::kBadMetadata, "the attribute key does not fit the data set's name")
+            .Expected(Quote(LinkNameOf(key)))
+            .Actual(Quote(path));
+      }
+    }
+    if (set.type.kind != TypeKind::kNumber || set.is_null) {
+      return AddObject(set, attributes, key);
+    }
+    DType dtype = set.type.dtype;
+    if (is_ours_) {
+      CKPT_ASSIGN_OR_RETURN(const std::string name,
+                            OwnText(attributes, kDtypeAttribute, DTypeName(set.type.dtype)));
+      const std::optional<DType> named = ParseDType(name);
+      if (!named || ElementBytes(*named) != set.type.size_bytes) {
+        return Error(ErrorKind::kDtypeMismatch, "the attribute dtype does not fit the elements")
+            .Expected(fmt::format("a type of {} bytes", set.type.size_bytes))
+            .Actual(Quote(name));
+      }
+      dtype = *named;
+    } else {
+      CKPT_RETURN_IF_ERROR(AddAttributes(attributes, path));
+    }
+    CKPT_ASSIGN_OR_RETURN(std::vector<Piece> pieces, finder_.Find(main_, set));
+    builder_.AddTensor(key, dtype, set.shape);
+    for (Piece& piece : pieces) {
+      const FileId in = piece.file == main_.name ? own_ : builder_.AddFile(piece.file);
+      builder_.AddChunk(piece.box, in, builder_.AddEncoding(CodingName(piece.form.coding)),
+                        piece.offset_bytes, piece.size_bytes);
+      result_.forms.push_back(std::move(piece.form));
+    }
+    return OkStatus();
+  }
+
+  // The text of an attribute that this program writes; `otherwise` if it is absent.
+  Result<std::string> OwnText(const std::vector<Attribute>& attributes, std::string_view name,
+                              std::string_view otherwise) {
+    const Attribute* const attribute = FindAttribute(attributes, name);
+    if (attribute == nullptr) return std::string(otherwise);
+    CKPT_ASSIGN_OR_RETURN(std::optional<std::string> text, TextOf(*main_.file, *attribute));
+    if (text) return *std::move(text);
+    return main_.file->Bad(attribute->at, fmt::format("the attribute {} is no text", name));
+  }
+
+  // A data set that is no tensor: texts, compounds.
+  Status AddObject(const DataSet& set, const std::vector<Attribute>& attributes,
+                   const std::string& key) {
+    StoredObject object;
+    object.attribute.name = key;
+    object.attribute.type = set.type;
+    object.attribute.space = {.is_null = set.is_null, .shape = set.shape};
+    if (is_ours_) {
+      CKPT_ASSIGN_OR_RETURN(object.json_type, OwnText(attributes, kTypeAttribute, "str"));
+    }
+    ObjectEntry entry{.key = key, .file = own_, .encoding = raw_};
+    const bool has_values = set.type.kind != TypeKind::kOther && !set.is_null;
+    if (has_values) {
+      CKPT_ASSIGN_OR_RETURN(const std::vector<Piece> pieces, finder_.Find(main_, set));
+      const bool is_one = pieces.size() == 1 && pieces[0].form.coding == Coding::kRaw &&
+                          pieces[0].file == main_.name;
+      if (is_one) {
+        entry.offset_bytes = pieces[0].offset_bytes;
+        entry.size_bytes = pieces[0].size_bytes;
+      } else if (!pieces.empty()) {
+        return Error(ErrorKind::kUnsupported, "text that is not stored in one piece");
+      }
+    }
+    object.attribute.at = entry.offset_bytes;
+    Put(std::move(entry), std::move(object));
+    return OkStatus();
+  }
+
+  Status AddAttributes(const ObjectHeader& header, const std::string& path) {
+    CKPT_ASSIGN_OR_RETURN(const std::vector<Attribute> attributes,
+                          ReadAttributes(*main_.file, header));
+    return AddAttributes(attributes, path);
+  }
+
+  Status AddAttributes(const std::vector<Attribute>& attributes, const std::string& path) {
+    for (const Attribute& attribute : attributes) {
+      ObjectEntry entry{.key = path + "@" + attribute.name,
+                        .file = own_,
+                        .encoding = raw_,
+                        .offset_bytes = attribute.at,
+                        .size_bytes = attribute.value.size()};
+      StoredObject object{.attribute = attribute, .json_type = {}};
+      object.attribute.value.clear();
+      Put(std::move(entry), std::move(object));
+    }
+    return OkStatus();
+  }
+
+  void Put(ObjectEntry entry, StoredObject object) {
+    result_.objects.insert_or_assign(entry.key, std::move(object));
+    builder_.AddObject(std::move(entry));
+  }
+
+  std::string path_;
+  OpenedFile main_;
+  PieceFinder finder_;
+  bool is_ours_ = false;
+  IndexBuilder builder_;
+  FileId own_ = 0;
+  EncodingId raw_ = 0;
+  Assembled result_;
+  std::set<std::uint64_t> groups_;
+};
+
+}  // namespace
+
+Result<Assembled> Assemble(const DataFiles& files, std::shared_ptr<const ReadableFile> file) {
+  return Assembler(files, std::move(file)).Assemble();
+}
+
+}  // namespace ckpt::hdf5

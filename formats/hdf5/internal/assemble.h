@@ -1,0 +1,36 @@
+// From the structure of a HDF5 file to an index of its tensors and objects.
+#ifndef CKPT_FORMATS_HDF5_INTERNAL_ASSEMBLE_H_
+#define CKPT_FORMATS_HDF5_INTERNAL_ASSEMBLE_H_
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/checkpoint/index.h"
+#include "formats/hdf5/internal/attribute.h"
+#include "formats/hdf5/internal/pieces.h"
+
+namespace ckpt::hdf5 {
+
+struct StoredObject {
+  // Its value is read when it is asked for.
+  Attribute attribute;
+  // Of a file that this program wrote: Python's name of the type; the value is JSON then.
+  std::string json_type;
+};
+
+struct Assembled {
+  CheckpointIndex index;
+  std::vector<PieceForm> forms;  // parallel to index.chunks()
+  std::unordered_map<std::string, StoredObject> objects;
+  Segment origin;  // the text of kOriginName in the first file; of no bytes if there is none
+};
+
+// What concerns single tensors goes to the index's problems. Errors: those of the structure.
+Result<Assembled> Assemble(const DataFiles& files, std::shared_ptr<const ReadableFile> file);
+
+}  // namespace ckpt::hdf5
+
+#endif  // CKPT_FORMATS_HDF5_INTERNAL_ASSEMBLE_H_

@@ -1,0 +1,260 @@
+#include "formats/hdf5/internal/attribute.h"
+
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/base/checked_math.h"
+#include "core/base/endian.h"
+#include "core/base/units.h"
+#include "core/json/json_writer.h"
+#include "core/tensor/cast.h"
+#include "formats/hdf5/internal/dense_links.h"
+#include "formats/hdf5/internal/global_heap.h"
+
+namespace ckpt::hdf5 {
+namespace {
+
+// A large table belongs into a data set.
+constexpr std::uint64_t kMaxRenderedBytes = 64 * kMiB;
+// An element of text in the global heap: length, address of the heap, number in it.
+constexpr std::uint64_t kLongTextBytes = 16;
+
+Result<Attribute> ParseAttribute(const StructureFile& file, FieldReader fields) {
+  const std::uint64_t at = fields.at();
+  Attribute attribute;
+  const std::uint8_t version = fields.U8();
+  if (version < 1 || version > 3) return file.Bad(at, "an attribute of an unknown version");
+  const std::uint8_t flags = fields.U8();
+  const std::uint16_t name_bytes = fields.U16();
+  const std::uint16_t type_bytes = fields.U16();
+  const std::uint16_t space_bytes = fields.U16();
+  if (version == 3) fields.Skip(1);
+  const std::uint64_t step = version == 1 ? 8 : 1;
+  const auto take = [&](std::uint64_t length) {
+    const std::uint64_t part_at = fields.at();
+    const ByteSpan part = fields.Take(length);
+    fields.Skip((step - length % step) % step);
+    return FieldReader(part, part_at);
+  };
+  attribute.name = take(name_bytes).TextToNul();
+  FieldReader type = take(type_bytes);
+  FieldReader space = take(space_bytes);
+  if (!fields.ok()) return file.Bad(at, "an attribute is cut off");
+  if (version > 1 && flags != 0) {
+    return file.Unsupported(at, "an attribute whose type or shape is stored elsewhere");
+  }
+  CKPT_ASSIGN_OR_RETURN(attribute.type, ParseDatatype(file, type));
+  CKPT_ASSIGN_OR_RETURN(attribute.space, ParseDataspace(file, space));
+  CKPT_ASSIGN_OR_RETURN(const std::int64_t count, CountElements(attribute.space.shape));
+  std::uint64_t size = 0;
+  if (attribute.space.is_null) return attribute;
+  attribute.at = fields.at();
+  if (!CheckedMul(static_cast<std::uint64_t>(count), attribute.type.size_bytes, &size) ||
+      size > fields.left()) {
+    return file.Bad(at, "the value of an attribute is cut off");
+  }
+  const ByteSpan value = fields.Take(size);
+  attribute.value.assign(value.begin(), value.end());
+  return attribute;
+}
+
+// The text of one element.
+Result<std::string> ElementText(StructureFile& file, const Attribute& attribute, ByteSpan element) {
+  if (attribute.type.kind == TypeKind::kText) {
+    const std::string_view text = AsText(element);
+    return std::string(text.substr(0, text.find('\0')));
+  }
+  FieldReader fields(element, attribute.at);
+  const std::uint32_t length = fields.U32();
+  const std::uint64_t heap = fields.U64();
+  const std::uint32_t index = fields.U32();
+  if (length == 0) return std::string();
+  CKPT_ASSIGN_OR_RETURN(const Bytes text, ReadHeapObject(file, heap, index));
+  if (length > text.size()) return file.Bad(attribute.at, "a text is longer than its heap says");
+  return std::string(AsText(text).substr(0, length));
+}
+
+template <typename T>
+void WriteInteger(ByteSpan element, JsonWriter& json) {
+  constexpr std::int64_t kExact = std::int64_t{1} << 53;
+  const auto value = LoadLe<T>(element.data());
+  const bool is_exact =
+      std::cmp_less_equal(value, kExact) && std::cmp_greater_equal(value, -kExact);
+  if (is_exact) {
+    json.Int(value);
+  } else {
+    json.BeginObject().Key("$int").Text(std::to_string(value)).End();
+  }
+}
+
+void WriteFloat(DType dtype, ByteSpan element, JsonWriter& json) {
+  Bytes wide(sizeof(double));
+  if (dtype == DType::kFloat64) {
+    wide.assign(element.begin(), element.end());
+  } else {
+    CastElements(dtype, element, DType::kFloat64, wide);
+  }
+  const auto value = LoadLe<double>(wide.data());
+  if (std::isfinite(value)) {
+    json.Double(value);
+    return;
+  }
+  const std::string_view word = std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+  json.BeginObject().Key("$float").Text(word).End();
+}
+
+// REQUIRES: the type is one that HasValue.
+void WriteNumber(const Datatype& type, ByteSpan stored, JsonWriter& json) {
+  Bytes element(stored.begin(), stored.end());
+  if (type.byte_swapped) std::reverse(element.begin(), element.end());
+  switch (type.dtype) {
+    case DType::kBool:
+      json.Bool(element[0] != std::byte{0});
+      break;
+    case DType::kUint8:
+      WriteInteger<std::uint8_t>(element, json);
+      break;
+    case DType::kUint16:
+      WriteInteger<std::uint16_t>(element, json);
+      break;
+    case DType::kUint32:
+      WriteInteger<std::uint32_t>(element, json);
+      break;
+    case DType::kUint64:
+      WriteInteger<std::uint64_t>(element, json);
+      break;
+    case DType::kInt8:
+      WriteInteger<std::int8_t>(element, json);
+      break;
+    case DType::kInt16:
+      WriteInteger<std::int16_t>(element, json);
+      break;
+    case DType::kInt32:
+      WriteInteger<std::int32_t>(element, json);
+      break;
+    case DType::kInt64:
+      WriteInteger<std::int64_t>(element, json);
+      break;
+    default:
+      WriteFloat(type.dtype, element, json);
+      break;
+  }
+}
+
+bool IsText(const Datatype& type) {
+  return type.kind == TypeKind::kText ||
+         (type.kind == TypeKind::kLongText && type.size_bytes == kLongTextBytes);
+}
+
+bool HasValue(const Datatype& type) {
+  if (IsText(type)) return true;
+  return type.kind == TypeKind::kNumber &&
+         (type.dtype == DType::kBool || IsInteger(type.dtype) || IsCastable(type.dtype));
+}
+
+class Renderer {
+ public:
+  Renderer(StructureFile& file, const Attribute& attribute) : file_(file), attribute_(attribute) {}
+
+  Result<RenderedObject> Render() {
+    RenderedObject object;
+    const Datatype& type = attribute_.type;
+    if (attribute_.space.is_null) {
+      object.type = "NoneType";
+      json_.Null();
+    } else if (!HasValue(type)) {
+      object.type = "HDF5." + type.name;
+      json_.BeginObject().Key("$opaque").Text(object.type).End();
+    } else {
+      object.type = !attribute_.space.shape.empty() ? "list"
+                    : IsText(type)                  ? "str"
+                    : type.dtype == DType::kBool    ? "bool"
+                    : IsInteger(type.dtype)         ? "int"
+                                                    : "float";
+      CKPT_RETURN_IF_ERROR(Write(0));
+    }
+    object.json = json_.Take();
+    return object;
+  }
+
+ private:
+  Status Write(std::size_t dim) {
+    if (dim == attribute_.space.shape.size()) return WriteElement();
+    json_.BeginArray();
+    for (std::int64_t i = 0; i < attribute_.space.shape[dim]; ++i) {
+      CKPT_RETURN_IF_ERROR(Write(dim + 1));
+    }
+    json_.End();
+    return OkStatus();
+  }
+
+  Status WriteElement() {
+    const std::uint64_t size = attribute_.type.size_bytes;
+    const ByteSpan element = ByteSpan(attribute_.value).subspan(size * next_++, size);
+    if (!IsText(attribute_.type)) {
+      WriteNumber(attribute_.type, element, json_);
+      return OkStatus();
+    }
+    CKPT_ASSIGN_OR_RETURN(const std::string text, ElementText(file_, attribute_, element));
+    written_ += text.size();
+    if (written_ > kMaxRenderedBytes) {
+      return Error(ErrorKind::kResource, "the text of an attribute is too long");
+    }
+    json_.Text(text);
+    return OkStatus();
+  }
+
+  StructureFile& file_;
+  const Attribute& attribute_;
+  JsonWriter json_;
+  std::uint64_t next_ = 0;
+  std::uint64_t written_ = 0;
+};
+
+}  // namespace
+
+Result<std::vector<Attribute>> ReadAttributes(StructureFile& file, const ObjectHeader& header) {
+  std::vector<Attribute> attributes;
+  for (const Message& message : header.messages) {
+    if (message.type == MessageType::kAttribute) {
+      if (message.is_shared) {
+        return file.Unsupported(message.at, "an attribute that several objects share");
+      }
+      CKPT_ASSIGN_OR_RETURN(Attribute attribute, ParseAttribute(file, message.fields()));
+      attributes.push_back(std::move(attribute));
+    } else if (message.type == MessageType::kAttributeInfo) {
+      FieldReader fields = message.fields();
+      fields.Skip(1);
+      if ((fields.U8() & 0x01) != 0) fields.Skip(2);
+      const std::uint64_t heap = fields.U64();
+      const std::uint64_t index = fields.U64();
+      if (!fields.ok()) return file.Bad(message.at, "the account of the attributes is cut off");
+      if (heap == kUndefined) continue;
+      CKPT_ASSIGN_OR_RETURN(const std::vector<DenseRecord> records,
+                            ReadDenseAttributes(file, heap, index));
+      for (const DenseRecord& record : records) {
+        CKPT_ASSIGN_OR_RETURN(Attribute attribute,
+                              ParseAttribute(file, FieldReader(record.body, record.at)));
+        attributes.push_back(std::move(attribute));
+      }
+    }
+  }
+  return attributes;
+}
+
+Result<std::optional<std::string>> TextOf(StructureFile& file, const Attribute& attribute) {
+  const bool is_one_text =
+      !attribute.space.is_null && attribute.space.shape.empty() && IsText(attribute.type);
+  if (!is_one_text) return std::optional<std::string>();
+  CKPT_ASSIGN_OR_RETURN(std::string text, ElementText(file, attribute, attribute.value));
+  return std::optional(std::move(text));
+}
+
+Result<RenderedObject> Render(StructureFile& file, const Attribute& attribute) {
+  return Renderer(file, attribute).Render();
+}
+
+}  // namespace ckpt::hdf5

@@ -1,0 +1,40 @@
+// Attributes of groups and data sets, as text and as JSON.
+#ifndef CKPT_FORMATS_HDF5_INTERNAL_ATTRIBUTE_H_
+#define CKPT_FORMATS_HDF5_INTERNAL_ATTRIBUTE_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/bytes.h"
+#include "core/base/result.h"
+#include "core/checkpoint/source.h"
+#include "formats/hdf5/internal/data_set.h"
+#include "formats/hdf5/internal/object_header.h"
+#include "formats/hdf5/internal/structure_file.h"
+
+namespace ckpt::hdf5 {
+
+struct Attribute {
+  std::string name;
+  Datatype type;
+  Dataspace space;
+  Bytes value;
+  std::uint64_t at = 0;  // of the value
+};
+
+// Errors: kBadMetadata, kUnsupported.
+Result<std::vector<Attribute>> ReadAttributes(StructureFile& file, const ObjectHeader& header);
+
+// The text of a single value, without the padding; nothing if it is no text.
+// Errors: those of ReadHeapObject.
+Result<std::optional<std::string>> TextOf(StructureFile& file, const Attribute& attribute);
+
+// Text, numbers and bools, and arrays of them, as docs/formats/objects.md has them; anything else
+// by the name of its type. Errors: those of ReadHeapObject.
+Result<RenderedObject> Render(StructureFile& file, const Attribute& attribute);
+
+}  // namespace ckpt::hdf5
+
+#endif  // CKPT_FORMATS_HDF5_INTERNAL_ATTRIBUTE_H_

@@ -1,0 +1,228 @@
+#include "formats/hdf5/internal/chunk_index.h"
+
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/base/checked_math.h"
+
+namespace ckpt::hdf5 {
+namespace {
+
+constexpr std::size_t kSumBytes = 4;
+
+class IndexReader {
+ public:
+  IndexReader(StructureFile& file, const DataSet& set, std::uint64_t chunk_bytes)
+      : file_(file), set_(set), layout_(*set.chunked), chunk_bytes_(chunk_bytes) {}
+
+  Result<std::vector<StoredChunk>> Read() {
+    for (std::size_t d = 0; d < set_.shape.size(); ++d) {
+      const auto count = static_cast<std::int64_t>(CeilDiv(
+          static_cast<std::uint64_t>(set_.shape[d]), static_cast<std::uint64_t>(layout_.chunk[d])));
+      grid_.push_back(count);
+    }
+    CKPT_ASSIGN_OR_RETURN(num_chunks_, CountElements(grid_));
+    if (layout_.index_at == kUndefined || num_chunks_ == 0) return std::move(chunks_);
+    switch (layout_.index) {
+      case ChunkIndexKind::kTree:
+        CKPT_RETURN_IF_ERROR(ReadNode(layout_.index_at, -1));
+        break;
+      case ChunkIndexKind::kSingle:
+        CKPT_RETURN_IF_ERROR(AddSingle());
+        break;
+      case ChunkIndexKind::kImplicit:
+        CKPT_RETURN_IF_ERROR(AddImplicit());
+        break;
+      case ChunkIndexKind::kFixedArray:
+        CKPT_RETURN_IF_ERROR(ReadFixedArray());
+        break;
+      case ChunkIndexKind::kOther:
+        return file_.Unsupported(layout_.index_at,
+                                 "the chunk index of a data set that grows without limit");
+    }
+    return std::move(chunks_);
+  }
+
+ private:
+  Status Add(Dims offsets, std::uint64_t at, std::uint64_t size_bytes, std::uint32_t mask) {
+    if (at == kUndefined) return OkStatus();
+    StoredChunk chunk{.offsets = std::move(offsets), .at = at, .size_bytes = size_bytes};
+    const std::uint32_t all =
+        set_.filters.size() >= 32 ? 0xffffffff : (1U << set_.filters.size()) - 1;
+    if ((mask & all) != 0 && (mask & all) != all) {
+      return file_.Unsupported(at, "a chunk to which only some of the filters were applied");
+    }
+    bool is_partial = false;
+    for (std::size_t d = 0; d < set_.shape.size(); ++d) {
+      const std::int64_t size = layout_.chunk[d];
+      const std::int64_t offset = chunk.offsets[d];
+      if (offset < 0 || offset >= set_.shape[d] || offset % size != 0) {
+        return file_.Bad(at, "a chunk does not lie on the grid of its data set");
+      }
+      is_partial = is_partial || size > set_.shape[d] - offset;
+    }
+    chunk.is_filtered =
+        !set_.filters.empty() && (mask & all) == 0 && !(layout_.keeps_partial_chunks && is_partial);
+    if (!chunk.is_filtered && size_bytes != chunk_bytes_) {
+      return file_.Bad(at, "a chunk does not have the size of chunks");
+    }
+    chunks_.push_back(std::move(chunk));
+    return OkStatus();
+  }
+
+  // The offsets of a chunk by its number on the grid.
+  [[nodiscard]] Dims OffsetsOf(std::uint64_t number) const {
+    Dims offsets(grid_.size());
+    for (std::size_t d = grid_.size(); d-- > 0;) {
+      const auto count = static_cast<std::uint64_t>(grid_[d]);
+      offsets[d] = static_cast<std::int64_t>(number % count) * layout_.chunk[d];
+      number /= count;
+    }
+    return offsets;
+  }
+
+  Status ReadNode(std::uint64_t at, int level) {
+    if (!seen_.insert(at).second) return file_.Bad(at, "a tree of chunks goes in a circle");
+    constexpr std::uint64_t kHeadBytes = 24;
+    const std::size_t rank = set_.shape.size();
+    const std::uint64_t entry_bytes = 8 + 8 * (rank + 1) + 8;
+    CKPT_ASSIGN_OR_RETURN(const Bytes head, file_.ReadSigned(at, kHeadBytes, "TREE"));
+    FieldReader head_fields(head, at);
+    head_fields.Skip(4);
+    const std::uint8_t type = head_fields.U8();
+    const int own_level = head_fields.U8();
+    const std::uint16_t count = head_fields.U16();
+    if (type != 1 || (level >= 0 && own_level != level)) {
+      return file_.Bad(at, "a node of a tree of chunks is of another kind");
+    }
+    CKPT_ASSIGN_OR_RETURN(const Bytes body, file_.Read(at + kHeadBytes, entry_bytes * count));
+    FieldReader fields(body, at + kHeadBytes);
+    for (std::uint16_t e = 0; e < count; ++e) {
+      const std::uint32_t size_bytes = fields.U32();
+      const std::uint32_t mask = fields.U32();
+      Dims offsets;
+      for (std::size_t d = 0; d < rank; ++d) {
+        offsets.push_back(static_cast<std::int64_t>(fields.U64()));
+      }
+      fields.Skip(8);  // of the element's bytes
+      const std::uint64_t child = fields.U64();
+      CKPT_RETURN_IF_ERROR(own_level > 0 ? ReadNode(child, own_level - 1)
+                                         : Add(std::move(offsets), child, size_bytes, mask));
+    }
+    return OkStatus();
+  }
+
+  Status AddSingle() {
+    if (num_chunks_ != 1) return file_.Bad(layout_.index_at, "a data set has more than one chunk");
+    const std::uint64_t size = layout_.single_bytes != 0 ? layout_.single_bytes : chunk_bytes_;
+    return Add(OffsetsOf(0), layout_.index_at, size, layout_.single_mask);
+  }
+
+  // All chunks, one behind the other.
+  Status AddImplicit() {
+    std::uint64_t size = 0;
+    if (!CheckedMul(static_cast<std::uint64_t>(num_chunks_), chunk_bytes_, &size) ||
+        !RangeFits(layout_.index_at, size, file_.file().size_bytes())) {
+      return file_.Bad(layout_.index_at, "the chunks of a data set reach past the file");
+    }
+    for (std::uint64_t c = 0; c < static_cast<std::uint64_t>(num_chunks_); ++c) {
+      CKPT_RETURN_IF_ERROR(Add(OffsetsOf(c), layout_.index_at + c * chunk_bytes_, chunk_bytes_, 0));
+    }
+    return OkStatus();
+  }
+
+  Status ReadFixedArray() {
+    constexpr std::uint64_t kHeaderBytes = 28;
+    const std::uint64_t at = layout_.index_at;
+    CKPT_ASSIGN_OR_RETURN(const Bytes header, file_.ReadSigned(at, kHeaderBytes, "FAHD"));
+    CKPT_RETURN_IF_ERROR(file_.CheckSum(at, header));
+    FieldReader fields(header, at);
+    fields.Skip(5);
+    const bool has_sizes = fields.U8() == 1;
+    const std::uint8_t entry_bytes = fields.U8();
+    const std::uint8_t page_bits = fields.U8();
+    const std::uint64_t count = fields.U64();
+    const std::uint64_t block_at = fields.U64();
+    const std::size_t size_bytes = has_sizes ? entry_bytes - 12U : 0U;
+    const bool is_sane = (has_sizes ? entry_bytes > 12 && entry_bytes <= 20 : entry_bytes == 8) &&
+                         page_bits > 0 && page_bits < 32 &&
+                         count == static_cast<std::uint64_t>(num_chunks_);
+    if (!is_sane) return file_.Bad(at, "the sizes of an array of chunks make no sense");
+    if (block_at == kUndefined) return OkStatus();
+
+    const std::uint64_t page = std::uint64_t{1} << page_bits;
+    const bool is_paged = count > page;
+    constexpr std::uint64_t kPrefixBytes = 14;
+    const std::uint64_t num_pages = CeilDiv(count, page);
+    std::uint64_t length = 0;
+    if (!CheckedMul<std::uint64_t>(count, entry_bytes, &length) ||
+        length > file_.file().size_bytes()) {
+      return file_.Bad(at, "an array of chunks reaches past the file");
+    }
+    const std::uint64_t bitmap_bytes = is_paged ? CeilDiv(num_pages, 8) : 0;
+    const std::uint64_t prefix_bytes = kPrefixBytes + bitmap_bytes + (is_paged ? kSumBytes : 0);
+    CKPT_ASSIGN_OR_RETURN(
+        const Bytes block,
+        file_.ReadSigned(block_at, is_paged ? prefix_bytes : prefix_bytes + length + kSumBytes,
+                         "FADB"));
+    CKPT_RETURN_IF_ERROR(file_.CheckSum(block_at, block));
+    const auto add_entries = [&](FieldReader entries, std::uint64_t first, std::uint64_t num) {
+      for (std::uint64_t c = first; c < first + num; ++c) {
+        const std::uint64_t chunk_at = entries.U64();
+        const std::uint64_t size = has_sizes ? entries.Uint(size_bytes) : chunk_bytes_;
+        const std::uint32_t mask = has_sizes ? entries.U32() : 0;
+        CKPT_RETURN_IF_ERROR(Add(OffsetsOf(c), chunk_at, size, mask));
+      }
+      return OkStatus();
+    };
+    if (!is_paged) {
+      FieldReader entries(block, block_at);
+      entries.Skip(prefix_bytes);
+      return add_entries(entries, 0, count);
+    }
+    const ByteSpan bitmap = ByteSpan(block).subspan(kPrefixBytes, bitmap_bytes);
+    for (std::uint64_t p = 0; p < num_pages; ++p) {
+      const bool is_there = (bitmap[p / 8] & (std::byte{0x80} >> (p % 8))) != std::byte{0};
+      if (!is_there) continue;
+      const std::uint64_t first = p * page;
+      const std::uint64_t num = std::min(page, count - first);
+      const std::uint64_t page_at = block_at + prefix_bytes + p * (page * entry_bytes + kSumBytes);
+      CKPT_ASSIGN_OR_RETURN(const Bytes bytes, file_.Read(page_at, num * entry_bytes + kSumBytes));
+      CKPT_RETURN_IF_ERROR(file_.CheckSum(page_at, bytes));
+      CKPT_RETURN_IF_ERROR(add_entries(FieldReader(bytes, page_at), first, num));
+    }
+    return OkStatus();
+  }
+
+  StructureFile& file_;
+  const DataSet& set_;
+  const ChunkedLayout& layout_;
+  std::uint64_t chunk_bytes_;
+  Dims grid_;
+  std::int64_t num_chunks_ = 0;
+  std::vector<StoredChunk> chunks_;
+  std::set<std::uint64_t> seen_;
+};
+
+}  // namespace
+
+Result<std::uint64_t> BytesOfChunk(const DataSet& set) {
+  CKPT_ASSIGN_OR_RETURN(const std::int64_t count, CountElements(set.chunked->chunk));
+  constexpr std::uint64_t kMaxChunkBytes = 0xffffffff;  // the library's own limit
+  std::uint64_t bytes = 0;
+  if (!CheckedMul(static_cast<std::uint64_t>(count), set.type.size_bytes, &bytes) ||
+      bytes > kMaxChunkBytes) {
+    return Error(ErrorKind::kResource, "a chunk of 4 GiB or more")
+        .Actual(FormatDims(set.chunked->chunk));
+  }
+  return bytes;
+}
+
+Result<std::vector<StoredChunk>> ReadChunkIndex(StructureFile& file, const DataSet& set) {
+  CKPT_ASSIGN_OR_RETURN(const std::uint64_t chunk_bytes, BytesOfChunk(set));
+  return IndexReader(file, set, chunk_bytes).Read();
+}
+
+}  // namespace ckpt::hdf5

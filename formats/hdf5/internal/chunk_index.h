@@ -1,0 +1,34 @@
+// Where the chunks of a data set lie.
+#ifndef CKPT_FORMATS_HDF5_INTERNAL_CHUNK_INDEX_H_
+#define CKPT_FORMATS_HDF5_INTERNAL_CHUNK_INDEX_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/tensor/shape.h"
+#include "formats/hdf5/internal/data_set.h"
+#include "formats/hdf5/internal/structure_file.h"
+
+namespace ckpt::hdf5 {
+
+struct StoredChunk {
+  Dims offsets;  // of its first element
+  std::uint64_t at = 0;
+  std::uint64_t size_bytes = 0;
+  bool is_filtered = false;
+};
+
+// Chunks that were never written are not among them.
+//
+// REQUIRES: `set.chunked`.
+// Errors: kBadMetadata (also for a chunk that lies outside the data set or off the grid), kUnsupported
+// (an index of a kind that is not read, a chunk to which only some filters were applied), kResource.
+Result<std::vector<StoredChunk>> ReadChunkIndex(StructureFile& file, const DataSet& set);
+
+// Bytes of a chunk that is not filtered. Errors: kResource.
+Result<std::uint64_t> BytesOfChunk(const DataSet& set);
+
+}  // namespace ckpt::hdf5
+
+#endif  // CKPT_FORMATS_HDF5_INTERNAL_CHUNK_INDEX_H_

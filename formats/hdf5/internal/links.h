@@ -1,0 +1,34 @@
+// The way from the start of a HDF5 file to its objects: superblock, groups and the links in them.
+#ifndef CKPT_FORMATS_HDF5_INTERNAL_LINKS_H_
+#define CKPT_FORMATS_HDF5_INTERNAL_LINKS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/result.h"
+#include "formats/hdf5/internal/object_header.h"
+#include "formats/hdf5/internal/structure_file.h"
+
+namespace ckpt::hdf5 {
+
+// Where the root group's object header lies. Errors: kBadMetadata, kChecksum, kUnsupported (a user
+// block, sizes of other than eight bytes, a driver), kTruncated (the file is shorter than it says),
+// kIncomplete (it was not closed).
+Result<std::uint64_t> ReadSuperblock(StructureFile& file);
+
+enum class LinkKind : std::uint8_t { kHard, kSoft, kExternal };
+
+struct Link {
+  std::string name;
+  LinkKind kind = LinkKind::kHard;
+  std::uint64_t at = 0;  // of the object header, for a hard link
+};
+
+// The links of a group, sorted by the bytes of their names; none if the object is no group.
+// Errors: kBadMetadata (also for a name that occurs twice, is empty, or contains '/'), kUnsupported.
+Result<std::vector<Link>> ReadLinks(StructureFile& file, const ObjectHeader& header);
+
+}  // namespace ckpt::hdf5
+
+#endif  // CKPT_FORMATS_HDF5_INTERNAL_LINKS_H_

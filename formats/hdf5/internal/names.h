@@ -1,0 +1,30 @@
+// How a HDF5 file that this program writes is laid out: docs/formats/hdf5.md.
+#ifndef CKPT_FORMATS_HDF5_INTERNAL_NAMES_H_
+#define CKPT_FORMATS_HDF5_INTERNAL_NAMES_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace ckpt::hdf5 {
+
+// The attribute of the root group by which such a file is known; its value is kLayoutVersion.
+inline constexpr char kLayoutAttribute[] = "ckptkit_layout";
+inline constexpr std::int64_t kLayoutVersion = 1;
+
+inline constexpr char kTensorsGroup[] = "tensors";
+inline constexpr char kObjectsGroup[] = "objects";
+inline constexpr char kChunksGroup[] = "chunks";
+// A data set of the root: the manifest's account of where the checkpoint came from.
+inline constexpr char kOriginName[] = "ckptkit_origin";
+// Attributes of a data set.
+inline constexpr char kKeyAttribute[] = "key";
+inline constexpr char kDtypeAttribute[] = "dtype";
+inline constexpr char kTypeAttribute[] = "type";
+
+// A key as the name of a link: '/' and '%' become %2F and %25, an empty key "%", and "." %2E.
+[[nodiscard]] std::string LinkNameOf(std::string_view key);
+
+}  // namespace ckpt::hdf5
+
+#endif  // CKPT_FORMATS_HDF5_INTERNAL_NAMES_H_

@@ -1,0 +1,384 @@
+#include "formats/hdf5/internal/pieces.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/base/checked_math.h"
+#include "core/base/quote.h"
+#include "core/base/units.h"
+#include "formats/hdf5/internal/links.h"
+#include "formats/hdf5/internal/object_header.h"
+#include "formats/hdf5/internal/virtual_map.h"
+
+namespace ckpt::hdf5 {
+namespace {
+
+constexpr std::uint16_t kShuffle = 2;
+constexpr std::uint16_t kZstd = 32015;  // registered with the HDF Group
+// A terabyte in chunks of 256 KiB.
+constexpr std::uint64_t kMaxPieces = std::uint64_t{1} << 22;
+// Elements that were never written take no bytes: a small file must not announce terabytes of them.
+constexpr std::uint64_t kFilledPerByte = 16;
+constexpr std::uint64_t kFilledBytes = 64 * kMiB;
+
+constexpr std::array<std::string_view, 8> kWeightExtensions = {
+    ".safetensors", ".distcp", ".pt", ".pth", ".bin", ".ckpt", ".h5", ".hdf5"};
+
+Result<Coding> CodingOf(const StructureFile& file, const DataSet& set) {
+  const std::vector<Filter>& filters = set.filters;
+  if (filters.empty()) return Coding::kRaw;
+  if (filters.size() == 1 && filters[0].id == kZstd) return Coding::kZstd;
+  if (filters.size() == 2 && filters[0].id == kShuffle && filters[1].id == kZstd) {
+    return Coding::kShuffledZstd;
+  }
+  std::string names;
+  for (const Filter& filter : filters) {
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", filter.id);
+    if (!filter.name.empty()) names += fmt::format(" ({})", EscapeControls(filter.name));
+  }
+  return Error(ErrorKind::kUnsupported, "a filter that this build does not read")
+      .File(file.file().name())
+      .Expected("zstd (32015), alone or behind shuffle (2)")
+      .Actual(names)
+      .Hint("write the data set again without the filter (h5repack -f NONE)");
+}
+
+// The part of a piece that lies in `box`, which is inside the piece's own, still in its place.
+Piece CutPiece(const Piece& piece, const Box& box, std::uint64_t element_bytes) {
+  Piece part = piece;
+  part.box = box;
+  std::uint64_t first = 0;
+  std::uint64_t last = 0;  // element, from the first
+  for (std::size_t d = 0; d < box.sizes.size(); ++d) {
+    const auto stride = static_cast<std::uint64_t>(piece.form.strides[d]);
+    first += static_cast<std::uint64_t>(box.offsets[d] - piece.box.offsets[d]) * stride;
+    last += static_cast<std::uint64_t>(box.sizes[d] - 1) * stride;
+  }
+  if (piece.form.coding == Coding::kRaw) {
+    part.offset_bytes += first * element_bytes;
+    part.size_bytes = (last + 1) * element_bytes;
+  } else if (piece.form.coding != Coding::kFill) {
+    part.form.first += first;
+  }
+  return part;
+}
+
+// Which dim of the source is which of the virtual data set; dims of one element have no partner.
+std::optional<std::vector<std::optional<std::size_t>>> PairDims(const Box& from, const Box& to) {
+  std::vector<std::optional<std::size_t>> partners(to.sizes.size());
+  std::size_t s = 0;
+  const auto skip_ones = [&] {
+    while (s < from.sizes.size() && from.sizes[s] == 1) ++s;
+  };
+  for (std::size_t d = 0; d < to.sizes.size(); ++d) {
+    if (to.sizes[d] == 1) continue;
+    skip_ones();
+    if (s == from.sizes.size() || from.sizes[s] != to.sizes[d]) return std::nullopt;
+    partners[d] = s++;
+  }
+  skip_ones();
+  if (s != from.sizes.size()) return std::nullopt;
+  return partners;
+}
+
+}  // namespace
+
+std::string_view CodingName(Coding coding) {
+  switch (coding) {
+    case Coding::kRaw:
+      return "raw";
+    case Coding::kZstd:
+      return "zstd";
+    case Coding::kShuffledZstd:
+      return "shuffle+zstd";
+    case Coding::kFill:
+      return "fill";
+  }
+  return "";
+}
+
+DataFiles::DataFiles(Storage& storage, const Path& hdf5_file)
+    : storage_(&storage),
+      directory_(hdf5_file.has_parent_path() ? hdf5_file.parent_path() : Path(".")),
+      own_name_(hdf5_file.filename().string()) {}
+
+Result<std::string> DataFiles::Resolve(std::string_view name) const {
+  if (JoinInside(directory_, name).ok()) return std::string(name);
+  const Path path(std::string{name});
+  const std::string extension = path.extension().string();
+  const bool is_weights =
+      std::ranges::find(kWeightExtensions, extension) != kWeightExtensions.end();
+  if (!is_weights || name.find('\0') != std::string_view::npos) {
+    return Error(ErrorKind::kUnsafePath,
+                 "a file outside the directory of the HDF5 file that is not named as weights are")
+        .File(directory_.string())
+        .Expected(fmt::format("a file beside it, or one of {}", fmt::join(kWeightExtensions, ", ")))
+        .Actual(Quote(name));
+  }
+  const Path target = path.is_absolute() ? path : directory_ / path;
+  return CanonicalPath(target).lexically_relative(CanonicalPath(directory_)).string();
+}
+
+Result<std::shared_ptr<const ReadableFile>> DataFiles::Open(const std::string& name) const {
+  const Path path = directory_ / name;
+  Result<std::shared_ptr<const ReadableFile>> opened = storage_->Open(path);
+  if (!opened.ok() && opened.status().kind() == ErrorKind::kNotFound) {
+    return Error(ErrorKind::kMissingFile, "a file that holds elements of a data set is not there")
+        .File(path.string());
+  }
+  return opened;
+}
+
+Result<const DataSet*> FindDataSet(OpenedFile& file, std::string_view path) {
+  if (const auto known = file.data_sets.find(path); known != file.data_sets.end()) {
+    return &known->second;
+  }
+  const auto absent = [&]() -> Status {
+    return Error(ErrorKind::kNotFound, "a virtual data set names a data set that is not there")
+        .File(file.name)
+        .Actual(Quote(path));
+  };
+  std::uint64_t at = file.root;
+  std::string_view rest = path;
+  while (!rest.empty()) {
+    const std::size_t end = std::min(rest.find('/'), rest.size());
+    const std::string_view name = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    if (name.empty() || name == ".") continue;
+    auto group = file.groups.find(at);
+    if (group == file.groups.end()) {
+      CKPT_ASSIGN_OR_RETURN(const ObjectHeader header, ReadObjectHeader(*file.file, at));
+      CKPT_ASSIGN_OR_RETURN(const std::vector<Link> links, ReadLinks(*file.file, header));
+      group = file.groups.try_emplace(at).first;
+      for (const Link& link : links) {
+        if (link.kind == LinkKind::kHard) group->second.emplace(link.name, link.at);
+      }
+    }
+    const auto next = group->second.find(name);
+    if (next == group->second.end()) return absent();
+    at = next->second;
+  }
+  CKPT_ASSIGN_OR_RETURN(const ObjectHeader header, ReadObjectHeader(*file.file, at));
+  if (header.Find(MessageType::kLayout) == nullptr) return absent();
+  CKPT_ASSIGN_OR_RETURN(DataSet set, ParseDataSet(*file.file, header));
+  return &file.data_sets.emplace(path, std::move(set)).first->second;
+}
+
+Status PieceFinder::CountPieces(std::uint64_t count) {
+  num_pieces_ += count;
+  if (count <= kMaxPieces && num_pieces_ <= kMaxPieces) return OkStatus();
+  return Error(ErrorKind::kResource, "the data sets of the file have too many chunks")
+      .Expected(fmt::format("at most {}", kMaxPieces));
+}
+
+Result<Piece> PieceFinder::Fill(const OpenedFile& file, const DataSet& set, Box box) {
+  CKPT_ASSIGN_OR_RETURN(const std::int64_t count, CountElements(box.sizes));
+  std::uint64_t bytes = 0;
+  const std::uint64_t size = file.file->file().size_bytes();
+  const bool is_sane = CheckedMul(static_cast<std::uint64_t>(count), set.type.size_bytes, &bytes) &&
+                       CheckedAdd(filled_bytes_, bytes, &filled_bytes_) &&
+                       filled_bytes_ / kFilledPerByte <= size + kFilledBytes / kFilledPerByte;
+  if (!is_sane) {
+    return Error(ErrorKind::kResource, "far more elements are announced than were ever written")
+        .File(file.name);
+  }
+  Bytes element = set.fill.empty() ? Bytes(set.type.size_bytes) : set.fill;
+  Piece piece{.box = std::move(box), .file = file.name, .form = {}};
+  piece.form = {.coding = Coding::kFill,
+                .byte_swapped = set.type.byte_swapped,
+                .strides = Dims(piece.box.sizes.size(), 0),
+                .fill = MakeMemoryFile("the fill value", std::move(element))};
+  return piece;
+}
+
+Result<std::vector<Piece>> PieceFinder::FindSegments(const OpenedFile& file, const DataSet& set) {
+  const Box whole = WholeBox(set.shape);
+  const Dims strides = ContiguousStrides(set.shape);
+  const auto at_segment = [&](const Segment& segment, Box box) -> Result<Piece> {
+    Piece piece{.box = std::move(box),
+                .file = file.name,
+                .offset_bytes = segment.offset_bytes,
+                .size_bytes = segment.size_bytes,
+                .form = {.byte_swapped = set.type.byte_swapped, .strides = strides}};
+    if (!segment.file.empty()) {
+      CKPT_ASSIGN_OR_RETURN(piece.file, files_.Resolve(segment.file));
+    }
+    return piece;
+  };
+  std::vector<Piece> pieces;
+  if (set.segments.size() == 1) {
+    CKPT_ASSIGN_OR_RETURN(Piece piece, at_segment(set.segments.front(), whole));
+    pieces.push_back(std::move(piece));
+    return pieces;
+  }
+  // Several segments hold rows each.
+  const std::uint64_t rows = set.shape.empty() ? 1 : static_cast<std::uint64_t>(set.shape[0]);
+  CKPT_ASSIGN_OR_RETURN(const std::int64_t count, CountElements(set.shape));
+  const std::uint64_t row_bytes = static_cast<std::uint64_t>(count) / rows * set.type.size_bytes;
+  std::uint64_t row = 0;
+  for (const Segment& segment : set.segments) {
+    if (segment.size_bytes % row_bytes != 0) {
+      return file.file->Unsupported(segment.offset_bytes,
+                                    "external files that are cut inside a row of their data set");
+    }
+    Box box = whole;
+    box.offsets[0] = static_cast<std::int64_t>(row);
+    box.sizes[0] = static_cast<std::int64_t>(segment.size_bytes / row_bytes);
+    row += segment.size_bytes / row_bytes;
+    CKPT_ASSIGN_OR_RETURN(Piece piece, at_segment(segment, std::move(box)));
+    pieces.push_back(std::move(piece));
+  }
+  return pieces;
+}
+
+Result<std::vector<Piece>> PieceFinder::FindChunks(OpenedFile& file, const DataSet& set) {
+  CKPT_ASSIGN_OR_RETURN(const Coding coding, CodingOf(*file.file, set));
+  CKPT_ASSIGN_OR_RETURN(const std::uint64_t chunk_bytes, BytesOfChunk(set));
+  CKPT_ASSIGN_OR_RETURN(const std::vector<StoredChunk> chunks, ReadChunkIndex(*file.file, set));
+  const Dims& chunk_shape = set.chunked->chunk;
+  const Dims strides = ContiguousStrides(chunk_shape);
+  const Box whole = WholeBox(set.shape);
+  std::vector<Piece> pieces;
+  if (IsEmpty(whole)) return pieces;
+  if (chunks.empty()) {
+    CKPT_ASSIGN_OR_RETURN(Piece piece, Fill(file, set, whole));
+    pieces.push_back(std::move(piece));
+    return pieces;
+  }
+  const auto box_at = [&](const Dims& offsets) {
+    return *Intersect(Box{.offsets = offsets, .sizes = chunk_shape}, whole);
+  };
+  std::set<Dims> stored;
+  for (const StoredChunk& chunk : chunks) {
+    if (!stored.insert(chunk.offsets).second) {
+      return file.file->Bad(chunk.at, "two chunks of a data set have one place");
+    }
+    Piece piece{.box = Box{.offsets = chunk.offsets, .sizes = chunk_shape},
+                .file = file.name,
+                .offset_bytes = chunk.at,
+                .size_bytes = chunk.size_bytes,
+                .form = {.coding = chunk.is_filtered ? coding : Coding::kRaw,
+                         .byte_swapped = set.type.byte_swapped,
+                         .strides = strides,
+                         .decoded_bytes = chunk_bytes}};
+    pieces.push_back(CutPiece(piece, box_at(chunk.offsets), set.type.size_bytes));
+  }
+  // Chunks that were never written.
+  std::uint64_t grid = 1;
+  for (std::size_t d = 0; d < set.shape.size(); ++d) {
+    grid *= CeilDiv(static_cast<std::uint64_t>(set.shape[d]),
+                    static_cast<std::uint64_t>(chunk_shape[d]));
+  }
+  if (stored.size() == grid) return pieces;
+  CKPT_RETURN_IF_ERROR(CountPieces(grid - stored.size()));
+  // All of them count before one is made; each shows the same element.
+  CKPT_ASSIGN_OR_RETURN(Piece missing, Fill(file, set, whole));
+  Dims offsets(set.shape.size(), 0);
+  for (std::uint64_t c = 0; c < grid; ++c) {
+    if (!stored.contains(offsets)) {
+      missing.box = box_at(offsets);
+      pieces.push_back(missing);
+    }
+    for (std::size_t d = offsets.size(); d-- > 0;) {
+      offsets[d] += chunk_shape[d];
+      if (offsets[d] < set.shape[d]) break;
+      offsets[d] = 0;
+    }
+  }
+  return pieces;
+}
+
+Result<OpenedFile*> PieceFinder::OpenSource(OpenedFile& from, const std::string& name) {
+  if (name == ".") return &from;
+  CKPT_ASSIGN_OR_RETURN(const std::string resolved, files_.Resolve(name));
+  const auto [source, is_new] = sources_.try_emplace(resolved);
+  if (is_new) {
+    const auto open = [&]() -> Status {
+      CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> file, files_.Open(resolved));
+      source->second.name = resolved;
+      source->second.file = std::make_unique<StructureFile>(std::move(file));
+      CKPT_ASSIGN_OR_RETURN(source->second.root, ReadSuperblock(*source->second.file));
+      return OkStatus();
+    };
+    if (Status status = open(); !status.ok()) {
+      sources_.erase(source);
+      return status;
+    }
+  }
+  return &source->second;
+}
+
+Result<std::vector<Piece>> PieceFinder::FindVirtual(OpenedFile& file, const DataSet& set) {
+  CKPT_ASSIGN_OR_RETURN(const std::vector<VirtualPart> parts, ReadVirtualMap(*file.file, set));
+  std::vector<Piece> pieces;
+  for (const VirtualPart& part : parts) {
+    CKPT_ASSIGN_OR_RETURN(OpenedFile* const source, OpenSource(file, part.file));
+    CKPT_ASSIGN_OR_RETURN(const DataSet* const shown, FindDataSet(*source, part.data_set));
+    const bool is_same_type = shown->type.kind == set.type.kind &&
+                              shown->type.dtype == set.type.dtype &&
+                              shown->type.size_bytes == set.type.size_bytes;
+    if (!is_same_type) {
+      return Error(ErrorKind::kUnsupported,
+                   "a virtual data set that converts the elements of another one")
+          .File(file.name)
+          .Actual(Quote(part.data_set));
+    }
+    const Box from = part.from ? *part.from : WholeBox(shown->shape);
+    const Box to = part.to ? *part.to : WholeBox(set.shape);
+    CKPT_RETURN_IF_ERROR(CheckInside(from, shown->shape));
+    CKPT_RETURN_IF_ERROR(CheckInside(to, set.shape));
+    const auto partners = PairDims(from, to);
+    if (!partners) {
+      return Error(ErrorKind::kUnsupported, "a virtual data set that shows a box in another shape")
+          .File(file.name)
+          .Expected(FormatBox(to))
+          .Actual(FormatBox(from));
+    }
+    CKPT_ASSIGN_OR_RETURN(const std::vector<Piece> sources, Find(*source, *shown, true));
+    for (const Piece& piece : sources) {
+      const std::optional<Box> common = Intersect(piece.box, from);
+      if (!common || IsEmpty(*common)) continue;
+      Piece shifted = CutPiece(piece, *common, set.type.size_bytes);
+      Box box = to;
+      Dims strides(to.sizes.size(), 0);
+      for (std::size_t d = 0; d < to.sizes.size(); ++d) {
+        if (!(*partners)[d]) continue;
+        const std::size_t s = *(*partners)[d];
+        box.offsets[d] = to.offsets[d] + common->offsets[s] - from.offsets[s];
+        box.sizes[d] = common->sizes[s];
+        strides[d] = shifted.form.strides[s];
+      }
+      shifted.box = std::move(box);
+      shifted.form.strides = std::move(strides);
+      pieces.push_back(std::move(shifted));
+    }
+  }
+  return pieces;
+}
+
+Result<std::vector<Piece>> PieceFinder::Find(OpenedFile& file, const DataSet& set, bool is_source) {
+  std::vector<Piece> pieces;
+  if (set.virtual_layout) {
+    if (is_source) {
+      return Error(ErrorKind::kUnsupported, "a virtual data set that shows a virtual one")
+          .File(file.name);
+    }
+    CKPT_ASSIGN_OR_RETURN(pieces, FindVirtual(file, set));
+  } else if (set.chunked) {
+    CKPT_ASSIGN_OR_RETURN(pieces, FindChunks(file, set));
+  } else if (!set.segments.empty()) {
+    CKPT_ASSIGN_OR_RETURN(pieces, FindSegments(file, set));
+  } else if (!IsEmpty(WholeBox(set.shape))) {
+    CKPT_ASSIGN_OR_RETURN(Piece piece, Fill(file, set, WholeBox(set.shape)));
+    pieces.push_back(std::move(piece));
+  }
+  CKPT_RETURN_IF_ERROR(CountPieces(pieces.size()));
+  return pieces;
+}
+
+}  // namespace ckpt::hdf5

@@ -1,0 +1,172 @@
+#include "formats/hdf5/internal/source.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "core/base/checked_math.h"
+#include "core/base/mutex.h"
+#include "core/base/units.h"
+#include "core/codec/zstd.h"
+#include "formats/hdf5/internal/assemble.h"
+
+namespace ckpt::hdf5 {
+namespace {
+
+// A process has few descriptors. With more files than this, a file is opened for each read.
+constexpr std::size_t kMaxOpenFiles = 256;
+constexpr std::uint64_t kMaxObjectBytes = 64 * kMiB;
+
+// Bytes of elements that were stored all first bytes first, then all second ones.
+Bytes Unshuffle(ByteSpan shuffled, std::uint64_t element_bytes) {
+  Bytes out(shuffled.size());
+  const std::uint64_t count = shuffled.size() / element_bytes;
+  for (std::uint64_t b = 0; b < element_bytes; ++b) {
+    for (std::uint64_t e = 0; e < count; ++e) out[e * element_bytes + b] = shuffled[b * count + e];
+  }
+  // What does not fill an element is left as it is.
+  const std::uint64_t whole = count * element_bytes;
+  std::ranges::copy(shuffled.subspan(whole), out.begin() + static_cast<std::ptrdiff_t>(whole));
+  return out;
+}
+
+// Thread-safety: const methods may run concurrently.
+class Source final : public CheckpointSource {
+ public:
+  Source(DataFiles files, Assembled assembled)
+      : data_files_(std::move(files)),
+        assembled_(std::move(assembled)),
+        open_files_(assembled_.index.files().size()) {}
+
+  [[nodiscard]] const CheckpointIndex& index() const override { return assembled_.index; }
+
+  Result<StoredArray> Locate(const GlobalTensor& tensor, const Chunk& chunk) const override {
+    CKPT_RETURN_IF_ERROR(index().CheckDeliverable(tensor.key));
+    Result<StoredArray> array = LocatePiece(tensor, chunk);
+    if (!array.ok()) return std::move(array).status().Tensor(tensor.key);
+    return array;
+  }
+
+  Result<RenderedObject> ReadObject(const ObjectEntry& entry) const override {
+    const auto found = assembled_.objects.find(entry.key);
+    if (found == assembled_.objects.end()) {
+      return Error(ErrorKind::kNotFound, "the file has no such object").Tensor(entry.key);
+    }
+    const auto read = [&]() -> Result<RenderedObject> {
+      Attribute attribute = found->second.attribute;
+      CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> file, OpenFile(entry.file));
+      if (entry.size_bytes > kMaxObjectBytes) {
+        return Error(ErrorKind::kResource, "the object is too large to show").File(file->name());
+      }
+      StructureFile structure(file);
+      CKPT_ASSIGN_OR_RETURN(attribute.value, structure.Read(entry.offset_bytes, entry.size_bytes));
+      if (found->second.json_type.empty()) return Render(structure, attribute);
+      return RenderedObject{.type = found->second.json_type,
+                            .json = std::string(AsText(attribute.value)),
+                            .warnings = {}};
+    };
+    Result<RenderedObject> rendered = read();
+    if (!rendered.ok()) return std::move(rendered).status().Tensor(entry.key);
+    return rendered;
+  }
+
+  Result<std::uint64_t> FileSize(FileId file) const override {
+    CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> opened, OpenFile(file));
+    return opened->size_bytes();
+  }
+
+  [[nodiscard]] Protection protection() const override { return Protection::kNone; }
+
+  Result<std::shared_ptr<const Manifest>> ReadOrigin() const {
+    const Segment& origin = assembled_.origin;
+    if (origin.size_bytes == 0) return std::shared_ptr<const Manifest>();
+    CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> file, OpenFile(0));
+    StructureFile structure(file);
+    CKPT_ASSIGN_OR_RETURN(const Bytes text, structure.Read(origin.offset_bytes, origin.size_bytes));
+    CKPT_ASSIGN_OR_RETURN(Manifest manifest, ParseManifest(AsText(text), file->name()));
+    return std::make_shared<const Manifest>(std::move(manifest));
+  }
+
+ private:
+  Result<std::shared_ptr<const ReadableFile>> OpenFile(FileId file) const {
+    const MutexLock lock(mutex_);
+    if (open_files_[file] != nullptr) return open_files_[file];
+    CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> opened,
+                          data_files_.Open(std::string(index().files()[file])));
+    if (file < kMaxOpenFiles) open_files_[file] = opened;
+    return opened;
+  }
+
+  Result<StoredArray> LocatePiece(const GlobalTensor& tensor, const Chunk& chunk) const {
+    const auto position = static_cast<std::size_t>(&chunk - index().chunks().data());
+    const PieceForm& form = assembled_.forms[position];
+    StoredArray array{.file = nullptr,
+                      .offset_bytes = chunk.offset_bytes,
+                      .dtype = tensor.dtype,
+                      .strides = form.strides,
+                      .byte_swapped = form.byte_swapped};
+    if (form.coding == Coding::kFill) {
+      array.file = form.fill;
+      array.offset_bytes = 0;
+      return array;
+    }
+    CKPT_ASSIGN_OR_RETURN(array.file, OpenFile(chunk.file));
+    if (!RangeFits(chunk.offset_bytes, chunk.size_bytes, array.file->size_bytes())) {
+      return Error(ErrorKind::kTruncated, "the elements lie outside their file")
+          .File(DescribeRange(array.file->name(), chunk.offset_bytes, chunk.size_bytes))
+          .Actual(fmt::format("{} bytes in the file", array.file->size_bytes()));
+    }
+    if (form.coding == Coding::kRaw) return array;
+    const std::uint64_t element_bytes = ElementBytes(tensor.dtype);
+    CKPT_ASSIGN_OR_RETURN(Bytes decoded, Decode(*array.file, chunk, form, element_bytes));
+    const std::string name = array.file->name();
+    array.file = MakeMemoryFile(name, std::move(decoded));
+    array.offset_bytes = form.first * element_bytes;
+    array.resident_bytes = form.decoded_bytes;
+    return array;
+  }
+
+  static Result<Bytes> Decode(const ReadableFile& file, const Chunk& chunk, const PieceForm& form,
+                              std::uint64_t element_bytes) {
+    const auto where = [&] {
+      return DescribeRange(file.name(), chunk.offset_bytes, chunk.size_bytes);
+    };
+    Bytes stored(chunk.size_bytes);
+    CKPT_RETURN_IF_ERROR(file.ReadAt(chunk.offset_bytes, stored));
+    Result<Bytes> decoded = ZstdDecompress(stored, {.max_output_bytes = form.decoded_bytes});
+    if (!decoded.ok()) return std::move(decoded).status().File(where());
+    if (decoded->size() != form.decoded_bytes) {
+      return Error(ErrorKind::kSizeMismatch, "a chunk decodes to another size")
+          .File(where())
+          .Expected(fmt::format("{} bytes", form.decoded_bytes))
+          .Actual(fmt::format("{} bytes", decoded->size()));
+    }
+    if (form.coding == Coding::kShuffledZstd) return Unshuffle(*decoded, element_bytes);
+    return decoded;
+  }
+
+  DataFiles data_files_;
+  Assembled assembled_;
+  mutable Mutex mutex_;
+  // By FileId; null past the number of files that are kept open.
+  mutable std::vector<std::shared_ptr<const ReadableFile>> open_files_ CKPT_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+Result<std::unique_ptr<CheckpointSource>> OpenSource(Storage& storage, const Path& path) {
+  DataFiles files(storage, path);
+  CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> file, storage.Open(path));
+  CKPT_ASSIGN_OR_RETURN(Assembled assembled, Assemble(files, std::move(file)));
+  return std::unique_ptr<CheckpointSource>(
+      std::make_unique<Source>(std::move(files), std::move(assembled)));
+}
+
+Result<std::shared_ptr<const Manifest>> ReadOwnManifest(const CheckpointSource& source) {
+  const auto* const own = dynamic_cast<const Source*>(&source);
+  return own == nullptr ? std::shared_ptr<const Manifest>() : own->ReadOrigin();
+}
+
+}  // namespace ckpt::hdf5

@@ -1,0 +1,31 @@
+// A HDF5 file as a CheckpointSource.
+#ifndef CKPT_FORMATS_HDF5_INTERNAL_SOURCE_H_
+#define CKPT_FORMATS_HDF5_INTERNAL_SOURCE_H_
+
+#include <memory>
+
+#include "core/base/result.h"
+#include "core/checkpoint/source.h"
+#include "core/io/storage.h"
+#include "core/manifest/manifest.h"
+
+namespace ckpt::hdf5 {
+
+// One tensor a data set. Of a file that this program wrote, keys and dtypes are those of the
+// attributes, and objects those in its group (docs/formats/hdf5.md). Of any other file the key is
+// the path of the data set; attributes are objects, "path@name".
+//
+// The structure is read by this program, not by the HDF5 library: no byte of a file from elsewhere
+// reaches that.
+//
+// Errors: kBadMetadata, kOutOfRange, kChecksum, kTruncated, kIncomplete, kResource, kUnsupported,
+// kIo. What concerns single data sets goes to index().problems().
+Result<std::unique_ptr<CheckpointSource>> OpenSource(Storage& storage, const Path& path);
+
+// What a file that this program wrote says of where it came from; null for any other. Errors: those
+// of ParseManifest and of reading.
+Result<std::shared_ptr<const Manifest>> ReadOwnManifest(const CheckpointSource& source);
+
+}  // namespace ckpt::hdf5
+
+#endif  // CKPT_FORMATS_HDF5_INTERNAL_SOURCE_H_

@@ -1,0 +1,84 @@
+// Reads the blocks that describe what a HDF5 file holds. Every extent is checked against the file.
+#ifndef CKPT_FORMATS_HDF5_INTERNAL_STRUCTURE_FILE_H_
+#define CKPT_FORMATS_HDF5_INTERNAL_STRUCTURE_FILE_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "core/base/bytes.h"
+#include "core/base/result.h"
+#include "core/io/storage.h"
+
+namespace ckpt::hdf5 {
+
+// The address that stands for "nowhere".
+inline constexpr std::uint64_t kUndefined = ~std::uint64_t{0};
+inline constexpr std::string_view kSignature = "\x89HDF\r\n\x1a\n";
+
+// Little-endian fields, one after the other. Past the end every field is zero and `ok` is false, so
+// that a caller asks once. The bytes must outlive this.
+class FieldReader {
+ public:
+  // `at`: where `bytes` begin in the file.
+  FieldReader(ByteSpan bytes, std::uint64_t at) : bytes_(bytes), at_(at) {}
+
+  // A number of 0 to 8 bytes.
+  std::uint64_t Uint(std::size_t num_bytes);
+  std::uint8_t U8() { return static_cast<std::uint8_t>(Uint(1)); }
+  std::uint16_t U16() { return static_cast<std::uint16_t>(Uint(2)); }
+  std::uint32_t U32() { return static_cast<std::uint32_t>(Uint(4)); }
+  std::uint64_t U64() { return Uint(8); }
+  ByteSpan Take(std::uint64_t num_bytes);
+  void Skip(std::uint64_t num_bytes) { Take(num_bytes); }
+  // Text up to a NUL byte, which is skipped.
+  std::string_view TextToNul();
+
+  [[nodiscard]] bool ok() const { return ok_; }
+  [[nodiscard]] std::uint64_t at() const { return at_; }
+  [[nodiscard]] std::uint64_t left() const { return bytes_.size(); }
+  void Fail() { ok_ = false; }
+
+ private:
+  ByteSpan bytes_;
+  std::uint64_t at_;
+  bool ok_ = true;
+};
+
+// The checksum of HDF5's blocks: Bob Jenkins' lookup3 of 2006, from zero.
+[[nodiscard]] std::uint32_t Lookup3(ByteSpan bytes);
+
+// For one thread.
+class StructureFile {
+ public:
+  explicit StructureFile(std::shared_ptr<const ReadableFile> file);
+
+  [[nodiscard]] const ReadableFile& file() const { return *file_; }
+  [[nodiscard]] const std::shared_ptr<const ReadableFile>& shared() const { return file_; }
+
+  // Errors: kOutOfRange (the block reaches past the file), kResource (too large, or blocks are read
+  // so often that they must be entangled), kIo.
+  Result<Bytes> Read(std::uint64_t offset, std::uint64_t length);
+  // A block that begins with the four bytes `signature`. Errors: also kBadMetadata.
+  Result<Bytes> ReadSigned(std::uint64_t offset, std::uint64_t length, std::string_view signature);
+  // A block that is read once, however often it is asked for.
+  Result<std::shared_ptr<const Bytes>> ReadShared(std::uint64_t offset, std::uint64_t length);
+
+  // kBadMetadata about the structure at `offset`.
+  [[nodiscard]] Status Bad(std::uint64_t offset, std::string_view message) const;
+  [[nodiscard]] Status Unsupported(std::uint64_t offset, std::string_view message) const;
+  // Compares the last four bytes of `block`, which was read at `offset`, with the checksum of the
+  // bytes before them. Errors: kChecksum.
+  [[nodiscard]] Status CheckSum(std::uint64_t offset, ByteSpan block) const;
+
+ private:
+  std::shared_ptr<const ReadableFile> file_;
+  std::uint64_t budget_bytes_;
+  std::map<std::uint64_t, std::shared_ptr<const Bytes>> shared_;
+};
+
+}  // namespace ckpt::hdf5
+
+#endif  // CKPT_FORMATS_HDF5_INTERNAL_STRUCTURE_FILE_H_

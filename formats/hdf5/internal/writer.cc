@@ -1,0 +1,399 @@
+#include "formats/hdf5/internal/writer.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "core/base/checked_math.h"
+#include "core/base/units.h"
+#include "core/codec/zstd.h"
+#include "core/io/path.h"
+#include "formats/hdf5/internal/names.h"
+#include "formats/hdf5/internal/structure_writer.h"
+
+namespace ckpt::hdf5 {
+namespace {
+
+constexpr std::uint64_t kAlignment = 64;
+// The library's own limit.
+constexpr std::size_t kMaxRank = 32;
+
+std::uint64_t AlignUp(std::uint64_t at, std::uint64_t alignment) {
+  return CeilDiv(at, alignment) * alignment;
+}
+
+Status CheckTensors(const std::vector<TargetTensor>& tensors,
+                    const std::vector<CarriedObject>& objects) {
+  std::set<std::string_view> keys;
+  Status status;
+  std::uint64_t total = 0;
+  for (const TargetTensor& tensor : tensors) {
+    CKPT_ASSIGN_OR_RETURN(const std::uint64_t bytes, CountBytes(tensor.shape, tensor.dtype));
+    if (!CheckedAdd(total, AlignUp(bytes, kAlignment), &total)) {
+      return Error(ErrorKind::kResource, "the checkpoint's size overflows 64 bits");
+    }
+    if (!keys.insert(tensor.key).second) {
+      status.Add(Error(ErrorKind::kAlreadyExists, "the same key twice").Tensor(tensor.key));
+    }
+    if (tensor.shape.size() > kMaxRank) {
+      status.Add(Error(ErrorKind::kUnsupported, "HDF5 has no more than 32 dims")
+                     .Tensor(tensor.key)
+                     .Actual(FormatDims(tensor.shape)));
+    }
+  }
+  for (const CarriedObject& object : objects) {
+    if (!keys.insert(object.key).second) {
+      status.Add(Error(ErrorKind::kAlreadyExists, "the same key twice").Tensor(object.key));
+    }
+  }
+  return status;
+}
+
+// The data sets that hold text: objects, and where the checkpoint came from.
+std::vector<NewDataSet> TextsOf(const WeightsRequest& request) {
+  std::vector<NewDataSet> texts;
+  for (const CarriedObject& object : request.carried_objects) {
+    texts.push_back({.group = kObjectsGroup,
+                     .name = LinkNameOf(object.key),
+                     .shape = {},
+                     .attributes = {{kKeyAttribute, object.key}, {kTypeAttribute, object.type}},
+                     .text = object.json});
+  }
+  if (!request.origin.empty()) {
+    texts.push_back({.group = {}, .name = kOriginName, .shape = {}, .text = request.origin});
+  }
+  return texts;
+}
+
+NewDataSet DataSetOf(const TargetTensor& tensor) {
+  return {.group = kTensorsGroup,
+          .name = LinkNameOf(tensor.key),
+          .dtype = tensor.dtype,
+          .shape = tensor.shape,
+          .attributes = {{kKeyAttribute, tensor.key},
+                         {kDtypeAttribute, std::string(DTypeName(tensor.dtype))}}};
+}
+
+// A file of data sets that hold no elements of their own.
+WritePlan PlanStructure(const WeightsRequest& request, const std::vector<NewDataSet>& sets) {
+  WritePlan plan;
+  const std::uint64_t tail_at = AlignUp(kSuperblockBytes, kAlignment);
+  NewStructure structure = EncodeStructure({kTensorsGroup, kObjectsGroup}, sets, tail_at);
+  plan.files.push_back({.name = request.file_name, .size_bytes = tail_at + structure.tail.size()});
+  plan.literals.push_back({.file = 0, .offset_bytes = 0, .bytes = std::move(structure.superblock)});
+  plan.literals.push_back({.file = 0, .offset_bytes = tail_at, .bytes = std::move(structure.tail)});
+  return plan;
+}
+
+// One file with every tensor in one piece.
+WritePlan PlanContiguous(const WeightsRequest& request) {
+  WritePlan plan;
+  plan.files.push_back({.name = request.file_name});
+  plan.tensors = request.tensors;
+  std::vector<NewDataSet> sets;
+  std::uint64_t end = kSuperblockBytes;
+  for (std::uint32_t t = 0; t < plan.tensors.size(); ++t) {
+    const TargetTensor& tensor = plan.tensors[t];
+    const std::uint64_t bytes = NumBytes(tensor.shape, tensor.dtype);
+    const std::uint64_t at = AlignUp(end, kAlignment);
+    plan.items.push_back({.tensor = t,
+                          .file = 0,
+                          .box = WholeBox(tensor.shape),
+                          .offset_bytes = at,
+                          .payload_offset = at,
+                          .payload_bytes = bytes,
+                          .size_bytes = bytes});
+    end = at + bytes;
+    sets.push_back(DataSetOf(tensor));
+    sets.back().at = at;
+  }
+  for (NewDataSet& text : TextsOf(request)) sets.push_back(std::move(text));
+  const std::uint64_t tail_at = AlignUp(end, kAlignment);
+  NewStructure structure = EncodeStructure({kTensorsGroup, kObjectsGroup}, sets, tail_at);
+  plan.files[0].size_bytes = tail_at + structure.tail.size();
+  plan.literals.push_back({.file = 0, .offset_bytes = 0, .bytes = std::move(structure.superblock)});
+  plan.literals.push_back({.file = 0, .offset_bytes = tail_at, .bytes = std::move(structure.tail)});
+  return plan;
+}
+
+// Whether the boxes are rows of the tensor, one behind the other.
+bool AreRows(const std::vector<LinkedBox>& links, DimsView shape) {
+  std::int64_t row = 0;
+  for (const LinkedBox& link : links) {
+    for (std::size_t d = 0; d < shape.size(); ++d) {
+      const bool in_place = d == 0 ? link.box.offsets[0] == row
+                                   : link.box.offsets[d] == 0 && link.box.sizes[d] == shape[d];
+      if (!in_place) return false;
+    }
+    if (!shape.empty()) row += link.box.sizes[0];
+  }
+  return true;
+}
+
+Segment SegmentOf(const LinkedBox& link) {
+  return {.file = link.file, .offset_bytes = link.offset_bytes, .size_bytes = link.size_bytes};
+}
+
+// The structure alone; elements stay where they are.
+WritePlan PlanLinked(const WeightsRequest& request) {
+  // A list of external files is one message of at most 64 KiB.
+  constexpr std::size_t kMaxSegments = 2000;
+  std::vector<NewDataSet> sets;
+  std::size_t num_chunks = 0;
+  for (std::size_t t = 0; t < request.tensors.size(); ++t) {
+    const TargetTensor& tensor = request.tensors[t];
+    std::vector<LinkedBox> links = (*request.links)[t];
+    std::ranges::sort(links, {}, [](const LinkedBox& link) { return link.box.offsets; });
+    NewDataSet set = DataSetOf(tensor);
+    if (links.size() <= kMaxSegments && AreRows(links, tensor.shape)) {
+      for (const LinkedBox& link : links) set.segments.push_back(SegmentOf(link));
+    } else {
+      for (const LinkedBox& link : links) {
+        const std::string name = std::to_string(num_chunks++);
+        sets.push_back({.group = kChunksGroup,
+                        .name = name,
+                        .dtype = tensor.dtype,
+                        .shape = link.box.sizes,
+                        .segments = {SegmentOf(link)}});
+        set.parts.push_back({.file = ".",
+                             .data_set = fmt::format("/{}/{}", kChunksGroup, name),
+                             .from = std::nullopt,
+                             .to = link.box});
+      }
+    }
+    sets.push_back(std::move(set));
+  }
+  for (NewDataSet& text : TextsOf(request)) sets.push_back(std::move(text));
+  return PlanStructure(request, sets);
+}
+
+// Rows that fill a chunk of about this size; one at least.
+constexpr std::uint64_t kChunkBytes = 16 * kMiB;
+
+// Every chunk of a data set has the same number of rows: the last item gets zeros for those that the
+// tensor lacks.
+class WholeChunks final : public ItemFraming {
+ public:
+  [[nodiscard]] Bytes Head(const TargetTensor& /*t*/, const WriteItem& /*i*/) const override {
+    return {};
+  }
+  [[nodiscard]] Bytes Tail(const TargetTensor& /*t*/, const WriteItem& item,
+                           std::uint32_t /*c*/) const override {
+    return Bytes(item.size_bytes - item.payload_bytes);
+  }
+  [[nodiscard]] bool needs_crc32() const override { return false; }
+};
+
+Status CutIntoChunks(std::uint32_t position, WritePlan& plan) {
+  constexpr std::uint64_t kMaxChunkBytes = 0xffffffff;  // the library's own limit
+  const TargetTensor& tensor = plan.tensors[position];
+  const std::uint64_t bytes = NumBytes(tensor.shape, tensor.dtype);
+  WriteItem item{.tensor = position, .box = WholeBox(tensor.shape), .payload_bytes = bytes};
+  // Neither a single element nor no elements can be cut into chunks.
+  if (tensor.shape.empty() || bytes == 0) {
+    item.size_bytes = bytes;
+    item.is_plain = true;
+    plan.items.push_back(std::move(item));
+    return OkStatus();
+  }
+  const auto rows = static_cast<std::uint64_t>(tensor.shape[0]);
+  const std::uint64_t row_bytes = bytes / rows;
+  if (row_bytes > kMaxChunkBytes) {
+    return Error(ErrorKind::kUnsupported, "a row of the tensor is too large for a compressed chunk")
+        .Tensor(tensor.key)
+        .Expected("less than 4 GiB")
+        .Actual(FormatByteSize(row_bytes));
+  }
+  const std::uint64_t step = std::clamp<std::uint64_t>(kChunkBytes / row_bytes, 1, rows);
+  for (std::uint64_t row = 0; row < rows; row += step) {
+    const std::uint64_t count = std::min(step, rows - row);
+    item.box.offsets[0] = static_cast<std::int64_t>(row);
+    item.box.sizes[0] = static_cast<std::int64_t>(count);
+    item.payload_bytes = count * row_bytes;
+    item.size_bytes = step * row_bytes;
+    plan.items.push_back(item);
+  }
+  return OkStatus();
+}
+
+// One file of zstd frames, one a chunk. The structure is made when their places are known.
+Result<WritePlan> PlanCompressed(const WeightsRequest& request) {
+  WritePlan plan;
+  // Room for the superblock.
+  plan.files.push_back({.name = request.file_name, .size_bytes = kAlignment});
+  plan.tensors = request.tensors;
+  plan.framing = std::make_shared<WholeChunks>();
+  for (std::uint32_t t = 0; t < plan.tensors.size(); ++t) {
+    CKPT_RETURN_IF_ERROR(CutIntoChunks(t, plan));
+  }
+  const int level = *request.zstd_level;
+  const auto encode_index = [level, texts = TextsOf(request)](const WritePlan& placed,
+                                                              std::span<const ItemExtent> extents) {
+    std::vector<NewDataSet> sets;
+    for (const TargetTensor& tensor : placed.tensors) sets.push_back(DataSetOf(tensor));
+    std::uint64_t end = kAlignment;
+    for (std::size_t i = 0; i < placed.items.size(); ++i) {
+      const WriteItem& item = placed.items[i];
+      NewDataSet& set = sets[item.tensor];
+      end = extents[i].offset_bytes + extents[i].size_bytes;
+      if (item.is_plain) {
+        set.at = extents[i].offset_bytes;
+        continue;
+      }
+      if (!set.chunks) set.chunks = {.rows = item.box.sizes[0], .extents = {}, .zstd_level = level};
+      set.chunks->extents.push_back(extents[i]);
+    }
+    sets.insert(sets.end(), texts.begin(), texts.end());
+    const std::uint64_t tail_at = AlignUp(end, kAlignment);
+    NewStructure structure = EncodeStructure({kTensorsGroup, kObjectsGroup}, sets, tail_at);
+    return std::vector<WriteLiteral>{
+        {.file = 0, .offset_bytes = 0, .bytes = std::move(structure.superblock)},
+        {.file = 0, .offset_bytes = tail_at, .bytes = std::move(structure.tail)}};
+  };
+  plan.compression = {.zstd_level = level,
+                      .encoder = ZstdEncoderName(),
+                      .index_files = {0},
+                      .encode_index = encode_index};
+  return plan;
+}
+
+// "out.h5" → "out-00002-of-00003.h5".
+std::string PartName(const std::string& file_name, std::uint64_t number, std::uint64_t total) {
+  const Path name(file_name);
+  return fmt::format("{}-{:05}-of-{:05}{}", name.stem().string(), number, total,
+                     name.extension().string());
+}
+
+// Rows of a tensor in a file.
+struct PlacedRows {
+  std::uint32_t tensor = 0;
+  std::uint64_t file = 0;
+  Box box;
+};
+
+// Cuts tensors where a file is full; what is small against a file stays whole.
+std::vector<PlacedRows> Distribute(const std::vector<TargetTensor>& tensors,
+                                   std::uint64_t file_bytes) {
+  constexpr std::uint64_t kSmallPart = 8;
+  std::vector<PlacedRows> placed;
+  std::uint64_t file = 0;
+  std::uint64_t used = 0;
+  for (std::uint32_t t = 0; t < tensors.size(); ++t) {
+    const Box whole = WholeBox(tensors[t].shape);
+    const std::uint64_t bytes = NumBytes(tensors[t].shape, tensors[t].dtype);
+    if (used >= file_bytes) ++file, used = 0;
+    if (tensors[t].shape.empty() || bytes <= file_bytes / kSmallPart) {
+      placed.push_back({.tensor = t, .file = file, .box = whole});
+      used += bytes;
+      continue;
+    }
+    const auto rows = static_cast<std::uint64_t>(tensors[t].shape[0]);
+    const std::uint64_t row_bytes = bytes / rows;
+    for (std::uint64_t row = 0; row < rows;) {
+      if (used >= file_bytes) ++file, used = 0;
+      const std::uint64_t fits = CeilDiv(file_bytes - used, row_bytes);
+      const std::uint64_t count = std::min(fits, rows - row);
+      Box box = whole;
+      box.offsets[0] = static_cast<std::int64_t>(row);
+      box.sizes[0] = static_cast<std::int64_t>(count);
+      placed.push_back({.tensor = t, .file = file, .box = std::move(box)});
+      used += count * row_bytes;
+      row += count;
+    }
+  }
+  return placed;
+}
+
+// Files of elements, and one that shows all of them as virtual data sets.
+WritePlan PlanParts(const WeightsRequest& request) {
+  std::uint64_t total = 0;
+  for (const TargetTensor& tensor : request.tensors) total += NumBytes(tensor.shape, tensor.dtype);
+  std::uint64_t file_bytes = request.max_file_bytes;
+  if (request.files > 0) file_bytes = CeilDiv(total, static_cast<std::uint64_t>(request.files));
+  const std::vector<PlacedRows> placed =
+      Distribute(request.tensors, std::max<std::uint64_t>(file_bytes, 1));
+  const std::uint64_t num_parts = placed.empty() ? 1 : placed.back().file + 1;
+
+  WritePlan plan;
+  plan.tensors = request.tensors;
+  plan.files.push_back({.name = request.file_name});
+  for (std::uint64_t p = 1; p <= num_parts; ++p) {
+    plan.files.push_back(
+        {.name = PartName(request.file_name, p, num_parts), .size_bytes = kSuperblockBytes});
+  }
+  std::vector<NewDataSet> shown;
+  for (const TargetTensor& tensor : plan.tensors) shown.push_back(DataSetOf(tensor));
+  std::vector<std::vector<NewDataSet>> stored(plan.files.size());
+  for (const PlacedRows& rows : placed) {
+    const TargetTensor& tensor = plan.tensors[rows.tensor];
+    const auto f = static_cast<std::uint32_t>(rows.file + 1);
+    const std::uint64_t bytes = NumBytes(rows.box.sizes, tensor.dtype);
+    const std::uint64_t at = AlignUp(plan.files[f].size_bytes, kAlignment);
+    plan.files[f].size_bytes = at + bytes;
+    plan.items.push_back({.tensor = rows.tensor,
+                          .file = f,
+                          .box = rows.box,
+                          .offset_bytes = at,
+                          .payload_offset = at,
+                          .payload_bytes = bytes,
+                          .size_bytes = bytes});
+    if (bytes == 0) continue;
+    const std::string name = std::to_string(stored[f].size());
+    stored[f].push_back({.group = kChunksGroup,
+                         .name = name,
+                         .dtype = tensor.dtype,
+                         .shape = rows.box.sizes,
+                         .at = at});
+    const bool is_whole = rows.box.sizes == tensor.shape;
+    shown[rows.tensor].parts.push_back({.file = plan.files[f].name,
+                                        .data_set = fmt::format("/{}/{}", kChunksGroup, name),
+                                        .from = std::nullopt,
+                                        .to = is_whole ? std::nullopt : std::optional(rows.box)});
+  }
+  for (NewDataSet& text : TextsOf(request)) shown.push_back(std::move(text));
+  stored[0] = std::move(shown);
+  for (std::uint32_t f = 0; f < plan.files.size(); ++f) {
+    WriteFile& file = plan.files[f];
+    const std::uint64_t tail_at = AlignUp(std::max(file.size_bytes, kSuperblockBytes), kAlignment);
+    const bool shows = f == 0;
+    NewStructure structure =
+        EncodeStructure(shows ? std::vector<std::string>{kTensorsGroup, kObjectsGroup}
+                              : std::vector<std::string>{kChunksGroup},
+                        stored[f], tail_at);
+    file.size_bytes = tail_at + structure.tail.size();
+    plan.literals.push_back(
+        {.file = f, .offset_bytes = 0, .bytes = std::move(structure.superblock)});
+    plan.literals.push_back(
+        {.file = f, .offset_bytes = tail_at, .bytes = std::move(structure.tail)});
+  }
+  return plan;
+}
+
+}  // namespace
+
+Result<PlannedCheckpoint> PlanHdf5(WeightsRequest request) {
+  const bool has_parts = request.files > 1 || request.max_file_bytes != 0;
+  if (request.zstd_level && has_parts) {
+    return Error(ErrorKind::kUsage, "a compressed HDF5 checkpoint is one file")
+        .Hint("leave ckpt-convert's --files and --max-shard-size out, or --compress");
+  }
+  CKPT_RETURN_IF_ERROR(CheckTensors(request.tensors, request.carried_objects));
+  PlannedCheckpoint planned;
+  if (request.zstd_level) {
+    CKPT_ASSIGN_OR_RETURN(planned.plan, PlanCompressed(request));
+  } else {
+    planned.plan = request.links ? PlanLinked(request)
+                   : has_parts   ? PlanParts(request)
+                                 : PlanContiguous(request);
+  }
+  return planned;
+}
+
+}  // namespace ckpt::hdf5

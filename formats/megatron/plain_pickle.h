@@ -1,0 +1,28 @@
+// Plain values as the pickles that Megatron reads.
+#ifndef CKPT_FORMATS_MEGATRON_PLAIN_PICKLE_H_
+#define CKPT_FORMATS_MEGATRON_PLAIN_PICKLE_H_
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/bytes.h"
+#include "core/layout/value.h"
+#include "formats/pickle/writer.h"
+
+namespace ckpt::megatron {
+
+using NamedValues = std::vector<std::pair<std::string, layout::Value>>;
+
+// null is None; a list is a list.
+void WriteValue(const layout::Value& value, pickle::PickleWriter& pickle);
+// An `argparse.Namespace`.
+void WriteNamespace(const NamedValues& members, pickle::PickleWriter& pickle);
+
+// The same as whole pickles.
+[[nodiscard]] Bytes PickleValue(const layout::Value& value);
+[[nodiscard]] Bytes PickleNamespace(const NamedValues& members);
+
+}  // namespace ckpt::megatron
+
+#endif  // CKPT_FORMATS_MEGATRON_PLAIN_PICKLE_H_

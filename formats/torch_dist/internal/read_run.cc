@@ -1,0 +1,317 @@
+#include "formats/torch_dist/internal/read_run.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "core/json/json_reader.h"
+#include "formats/megatron/schedule.h"
+#include "formats/torch_dist/internal/read_args.h"
+#include "formats/torch_dist/internal/run_keys.h"
+#include "formats/torch_dist/internal/source.h"
+
+namespace ckpt::torch_dist {
+namespace {
+
+using layout::Configuration;
+
+// Of what an optimizer stores for a parameter, the exact value of the parameter itself.
+constexpr std::array<std::string_view, 2> kMainNames = {"param", "fp32_param"};
+
+// One of several optimizers numbers its keys: "chained_1.optimizer.state.exp_avg.…".
+std::string_view WithoutNumber(std::string_view key) {
+  if (!key.starts_with(kChained)) return key;
+  const std::size_t dot = key.find('.');
+  return dot == std::string_view::npos ? key : key.substr(dot + 1);
+}
+
+// "exp_avg" and the weight of "optimizer.state.exp_avg.decoder.layers.mlp.linear_fc2.weight".
+std::optional<std::pair<std::string, std::string>> StateIn(std::string_view key) {
+  key = WithoutNumber(key);
+  if (!key.starts_with(kOptimizerState)) return std::nullopt;
+  key.remove_prefix(kOptimizerState.size());
+  const std::size_t dot = key.find('.');
+  if (dot == std::string_view::npos) return std::nullopt;
+  return std::pair(std::string(key.substr(0, dot)), std::string(key.substr(dot + 1)));
+}
+
+// Where parameters lie in buffers, as each rank had filled them.
+Status RefuseBuffers(const CheckpointIndex& index) {
+  const auto refuse = [](std::string_view key) {
+    return Error(ErrorKind::kUnsupported,
+                 "the optimizer's state lies in buffers, and the checkpoint does not say where in "
+                 "them a parameter lies")
+        .Tensor(key)
+        .Expected(
+            "a tensor for each parameter: distrib_optim_sharding_type fully_reshardable or "
+            "fully_sharded_model_space")
+        .Hint("Megatron saves it so with dist_ckpt_optim_fully_reshardable");
+  };
+  for (const GlobalTensor& tensor : index.tensors()) {
+    if (WithoutNumber(tensor.key).starts_with(kOptimizerBuffers)) return refuse(tensor.key);
+  }
+  for (const ObjectEntry& object : index.objects()) {
+    const std::string_view key = WithoutNumber(object.key);
+    const bool is_state = key.find(".param_state/") != std::string_view::npos;
+    if (key.starts_with(kOptimizerBuffers) && is_state) return refuse(object.key);
+  }
+  return OkStatus();
+}
+
+// The common state, as JSON.
+class CommonState {
+ public:
+  static Result<CommonState> Read(const CheckpointSource& source) {
+    const ObjectEntry* const entry = source.index().FindObject(kCommonKey);
+    if (entry == nullptr) {
+      return Error(ErrorKind::kMissing, "the checkpoint has no common state").Tensor(kCommonKey);
+    }
+    CKPT_ASSIGN_OR_RETURN(const RenderedObject object, source.ReadObject(*entry));
+    CKPT_ASSIGN_OR_RETURN(JsonDocument json, JsonDocument::Parse(object.json, kCommonKey));
+    return CommonState(std::move(json));
+  }
+
+  [[nodiscard]] JsonCursor root() const { return json_.root(); }
+
+ private:
+  explicit CommonState(JsonDocument json) : json_(std::move(json)) {}
+  JsonDocument json_;
+};
+
+// A count that Megatron stores as a float if its optimizer does.
+Result<std::int64_t> Count(const JsonCursor& value) {
+  if (const Result<std::int64_t> integer = value.Int64(); integer.ok()) return integer;
+  CKPT_ASSIGN_OR_RETURN(const double number, value.Double());
+  constexpr double kMost = 9007199254740992.0;  // 2^53
+  if (number >= 0 && number <= kMost && std::floor(number) == number) {
+    return static_cast<std::int64_t>(number);
+  }
+  return Error(ErrorKind::kBadMetadata, "a count is not a whole number")
+      .Tensor(kCommonKey)
+      .Actual(fmt::format("{} at {}", number, value.where()));
+}
+
+// How often an optimizer that is not distributed updated all its parameters.
+Result<std::int64_t> CommonStep(const JsonCursor& value) {
+  if (value.kind() != JsonKind::kObject) return Count(value);
+  return Error(ErrorKind::kUnsupported,
+               "the number of updates is a tensor inside an object, whose value is not read")
+      .Tensor(kCommonKey)
+      .Expected("param_groups with a number `step`, as a distributed optimizer stores them")
+      .Actual(fmt::format("a tensor at {}", value.where()));
+}
+
+template <typename Read, typename T>
+Status ReadMember(const JsonCursor& object, std::string_view name, const Read& read, T& into) {
+  const std::optional<JsonCursor> member = object.Find(name);
+  if (!member || member->kind() == JsonKind::kNull) return OkStatus();
+  CKPT_ASSIGN_OR_RETURN(into, read(*member));
+  return OkStatus();
+}
+Status ReadNumber(const JsonCursor& object, std::string_view name, double& into) {
+  return ReadMember(
+      object, name, [](const JsonCursor& v) { return v.Double(); }, into);
+}
+Status ReadCount(const JsonCursor& object, std::string_view name, std::int64_t& into) {
+  return ReadMember(object, name, &Count, into);
+}
+Status ReadFlag(const JsonCursor& object, std::string_view name, bool& into) {
+  return ReadMember(
+      object, name, [](const JsonCursor& v) { return v.Bool(); }, into);
+}
+Status ReadText(const JsonCursor& object, std::string_view name, std::string& into) {
+  return ReadMember(
+      object, name, [](const JsonCursor& v) { return v.Text(); }, into);
+}
+
+Status ReadSchedule(const JsonCursor& common, RunSchedule& schedule) {
+  const std::optional<JsonCursor> found = common.Find("opt_param_scheduler");
+  if (!found) return OkStatus();
+  CKPT_RETURN_IF_ERROR(ReadNumber(*found, "max_lr", schedule.max_lr));
+  CKPT_RETURN_IF_ERROR(ReadNumber(*found, "min_lr", schedule.min_lr));
+  CKPT_RETURN_IF_ERROR(ReadCount(*found, "lr_warmup_steps", schedule.lr_warmup_steps));
+  CKPT_RETURN_IF_ERROR(ReadCount(*found, "num_steps", schedule.num_steps));
+  CKPT_RETURN_IF_ERROR(ReadText(*found, "lr_decay_style", schedule.lr_decay_style));
+  CKPT_RETURN_IF_ERROR(ReadCount(*found, "lr_decay_steps", schedule.lr_decay_steps));
+  CKPT_RETURN_IF_ERROR(ReadNumber(*found, "start_wd", schedule.start_wd));
+  CKPT_RETURN_IF_ERROR(ReadNumber(*found, "end_wd", schedule.end_wd));
+  CKPT_RETURN_IF_ERROR(ReadText(*found, "wd_incr_style", schedule.wd_incr_style));
+  return ReadCount(*found, "wd_incr_steps", schedule.wd_incr_steps);
+}
+
+Result<ParamGroup> ReadGroup(const JsonCursor& stored, const RunSchedule& schedule,
+                             std::optional<std::int64_t> step) {
+  ParamGroup group = {.max_lr = schedule.max_lr, .min_lr = schedule.min_lr};
+  CKPT_RETURN_IF_ERROR(ReadFlag(stored, "is_expert_parallel", group.is_expert_parallel));
+  CKPT_RETURN_IF_ERROR(ReadNumber(stored, "wd_mult", group.wd_mult));
+  CKPT_RETURN_IF_ERROR(ReadNumber(stored, "lr_mult", group.lr_mult));
+  CKPT_RETURN_IF_ERROR(ReadNumber(stored, "max_lr", group.max_lr));
+  CKPT_RETURN_IF_ERROR(ReadNumber(stored, "min_lr", group.min_lr));
+  CKPT_RETURN_IF_ERROR(ReadNumber(stored, "lr", group.lr));
+  CKPT_RETURN_IF_ERROR(ReadNumber(stored, "eps", group.eps));
+  CKPT_RETURN_IF_ERROR(ReadNumber(stored, "weight_decay", group.weight_decay));
+  if (const auto betas = stored.Find("betas")) {
+    CKPT_ASSIGN_OR_RETURN(const JsonCursor tuple, betas->At("$tuple"));
+    CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> pair, tuple.Items());
+    if (pair.size() != group.betas.size()) {
+      return Error(ErrorKind::kBadMetadata, "betas are not a pair")
+          .Tensor(kCommonKey)
+          .Actual(fmt::format("{} numbers at {}", pair.size(), betas->where()));
+    }
+    for (std::size_t i = 0; i < pair.size(); ++i) {
+      CKPT_ASSIGN_OR_RETURN(group.betas[i], pair[i].Double());
+    }
+  }
+  const std::optional<JsonCursor> own = stored.Find("step");
+  if (!own && !step) {
+    return Error(ErrorKind::kMissing, "a parameter group does not say how often it was updated")
+        .Tensor(kCommonKey)
+        .Actual(fmt::format("no step at {}", stored.where()));
+  }
+  group.step = step.value_or(0);
+  if (own) {
+    CKPT_ASSIGN_OR_RETURN(group.step, Count(*own));
+  }
+  return group;
+}
+
+// One optimizer: {"optimizer": {"param_groups": […]}, …}, or its inner part alone. With several
+// optimizers, a dictionary of them by number.
+Status ReadOptimizer(const JsonCursor& stored, const RunSchedule& schedule,
+                     std::optional<std::int64_t> step, int depth, std::vector<ParamGroup>& groups) {
+  constexpr int kMaxDepth = 3;
+  if (depth > kMaxDepth) return OkStatus();
+  if (const auto common_step = stored.Find("common_step")) {
+    CKPT_ASSIGN_OR_RETURN(step, CommonStep(*common_step));
+  }
+  if (const auto state = stored.Find("state")) {
+    if (const auto common_step = state->Find("common_step")) {
+      CKPT_ASSIGN_OR_RETURN(step, CommonStep(*common_step));
+    }
+  }
+  if (const auto listed = stored.Find("param_groups")) {
+    CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> items, listed->Items());
+    for (const JsonCursor& item : items) {
+      CKPT_ASSIGN_OR_RETURN(groups.emplace_back(), ReadGroup(item, schedule, step));
+    }
+    return OkStatus();
+  }
+  if (const auto inner = stored.Find("optimizer")) {
+    return ReadOptimizer(*inner, schedule, step, depth + 1, groups);
+  }
+  const auto numbered = stored.Find("$dict");
+  if (!numbered) return OkStatus();
+  CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> pairs, numbered->Items());
+  for (const JsonCursor& pair : pairs) {
+    CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> entry, pair.Items());
+    if (entry.size() != 2) continue;
+    CKPT_RETURN_IF_ERROR(ReadOptimizer(entry[1], schedule, step, depth + 1, groups));
+  }
+  return OkStatus();
+}
+
+Status ReadGroups(const JsonCursor& common, TrainingRun& run) {
+  if (const auto stored = common.Find("optimizer")) {
+    CKPT_RETURN_IF_ERROR(ReadOptimizer(*stored, run.schedule, std::nullopt, 0, run.groups));
+  }
+  if (run.groups.empty()) {
+    return Error(ErrorKind::kMissing, "nothing says how often the optimizer updated the weights")
+        .Tensor(kCommonKey)
+        .Expected("optimizer, with param_groups")
+        .Hint("ckpt-train --set finetune=true takes the weights alone");
+  }
+  for (const ParamGroup& group : run.groups) {
+    if (group.step == run.finished_updates()) continue;
+    return Error(ErrorKind::kUnsupported, "parameters were updated unequally often")
+        .Tensor(kCommonKey)
+        .Expected(fmt::format("{} updates", run.finished_updates()))
+        .Actual(fmt::format("{}", group.step));
+  }
+  return OkStatus();
+}
+
+Result<std::int64_t> NeededArg(const Configuration& args, std::string_view name) {
+  const auto found = args.find(name);
+  const std::int64_t* const value = found == args.end() ? nullptr : found->second.AsInt();
+  if (value != nullptr) return *value;
+  return Error(ErrorKind::kMissing, fmt::format("args have no number {}", name)).Tensor(kCommonKey);
+}
+
+Status ReadProgress(const CheckpointSource& source, const JsonCursor& common, RunDetail detail,
+                    TrainingRun& run) {
+  CKPT_ASSIGN_OR_RETURN(const Configuration args, ReadArgs(source));
+  run.args.assign(args.begin(), args.end());
+  CKPT_ASSIGN_OR_RETURN(const JsonCursor iteration, common.At("iteration"));
+  CKPT_ASSIGN_OR_RETURN(run.iteration, iteration.Int64());
+  CKPT_ASSIGN_OR_RETURN(run.consumed_samples, NeededArg(args, "consumed_train_samples"));
+  if (const auto seed = args.find("seed"); seed != args.end() && seed->second.AsInt() != nullptr) {
+    run.seed = static_cast<std::uint64_t>(*seed->second.AsInt());
+  }
+  CKPT_RETURN_IF_ERROR(ReadNumber(common, kOperations, run.num_floating_point_operations));
+  if (detail == RunDetail::kWhole) return OkStatus();
+  return megatron::CheckSchedule(run, args, kCommonKey);
+}
+
+// Every weight that the optimizer updates must have every moment.
+Status CheckMoments(const std::map<std::string, std::map<std::string, std::string>>& states) {
+  std::set<std::string> trained;
+  for (const auto& [name, tensors] : states) {
+    for (const auto& [key, weight] : tensors) trained.insert(weight);
+  }
+  Status absent;
+  for (const auto& [name, tensors] : states) {
+    std::set<std::string> present;
+    for (const auto& [key, weight] : tensors) present.insert(weight);
+    for (const std::string& weight : trained) {
+      if (present.contains(weight)) continue;
+      absent.Add(Error(ErrorKind::kMissing, "a trained weight has no moment of the optimizer")
+                     .Tensor(fmt::format("{}{}.{}", kOptimizerState, name, weight)));
+    }
+  }
+  return absent;
+}
+
+}  // namespace
+
+bool HoldsRun(const CheckpointIndex& index) {
+  const auto is_of_optimizer = [](const auto& entry) {
+    return WithoutNumber(entry.key).starts_with(kOptimizer);
+  };
+  return std::ranges::any_of(index.tensors(), is_of_optimizer) ||
+         std::ranges::any_of(index.objects(), is_of_optimizer);
+}
+
+Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
+  CKPT_RETURN_IF_ERROR(RefuseBuffers(source.index()));
+  CKPT_ASSIGN_OR_RETURN(const CommonState common, CommonState::Read(source));
+  StoredRun stored;
+  CKPT_RETURN_IF_ERROR(ReadSchedule(common.root(), stored.run.schedule));
+  CKPT_RETURN_IF_ERROR(ReadGroups(common.root(), stored.run));
+  CKPT_RETURN_IF_ERROR(ReadProgress(source, common.root(), detail, stored.run));
+  std::map<std::string, std::map<std::string, std::string>> states;
+  for (const GlobalTensor& tensor : source.index().tensors()) {
+    if (const auto state = StateIn(tensor.key)) states[state->first][tensor.key] = state->second;
+  }
+  CKPT_RETURN_IF_ERROR(CheckMoments(states));
+  for (auto& [name, tensors] : states) {
+    if (std::ranges::find(kMainNames, name) != kMainNames.end()) {
+      stored.main_weights = std::move(tensors);
+    } else {
+      stored.moments.push_back({.name = name, .weight_of = std::move(tensors)});
+    }
+  }
+  stored.decoded = {std::string(kCommonKey)};
+  return stored;
+}
+
+}  // namespace ckpt::torch_dist

@@ -1,0 +1,27 @@
+// A run that Megatron-Core stored as torch_dist, read back.
+#ifndef CKPT_FORMATS_TORCH_DIST_INTERNAL_READ_RUN_H_
+#define CKPT_FORMATS_TORCH_DIST_INTERNAL_READ_RUN_H_
+
+#include "core/base/result.h"
+#include "core/checkpoint/index.h"
+#include "core/checkpoint/source.h"
+#include "core/training/run_format.h"
+#include "core/training/training_run.h"
+
+namespace ckpt::torch_dist {
+
+// Whether the checkpoint holds anything of an optimizer.
+[[nodiscard]] bool HoldsRun(const CheckpointIndex& index);
+
+// Progress, arguments and optimizer of the run, where each parameter has its own tensors: the forms
+// `fully_reshardable`, `fully_sharded_model_space` (flattened ones too) and those of optimizers that
+// are not distributed. Which group a parameter belongs to is not stored; `group_of` is empty.
+//
+// Errors: kUnsupported (a form that does not say where a parameter lies, parameters at different
+// updates), kMissing (there is no optimizer, a trained weight lacks a moment, a count is not
+// there), kBadMetadata.
+Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail);
+
+}  // namespace ckpt::torch_dist
+
+#endif  // CKPT_FORMATS_TORCH_DIST_INTERNAL_READ_RUN_H_

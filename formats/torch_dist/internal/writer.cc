@@ -1,0 +1,195 @@
+#include "formats/torch_dist/internal/writer.h"
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/base/checked_math.h"
+#include "formats/dcp/writer.h"
+#include "formats/format.h"
+#include "formats/megatron/plan_root.h"
+#include "formats/megatron/random_states.h"
+#include "formats/megatron/root.h"
+#include "formats/pickle/writer.h"
+#include "formats/torch_dist/internal/common_state.h"
+#include "formats/torch_dist/internal/run_keys.h"
+#include "formats/torch_dist/internal/source.h"
+#include "formats/torch_save/torch_item.h"
+
+namespace ckpt::torch_dist {
+namespace {
+
+using pickle::Dialect;
+using pickle::PickleWriter;
+
+// The largest published models have a hundred thousand modules.
+constexpr std::int64_t kMaxObjects = 1 << 22;
+
+constexpr std::string_view kMetadataCompat =
+    R"({"sharded_backend": "torch_dist", "sharded_backend_version": 1, )"
+    R"("common_backend": "torch", "common_backend_version": 1})";
+constexpr std::string_view kMetadataSince019 =
+    R"({"sharded_backend": "torch_dist", "sharded_backend_version": 1})";
+
+// What Megatron-Core stores under the key of an object: a list of one element.
+template <typename Write>
+Bytes PickleObject(const Write& write) {
+  PickleWriter pickle(Dialect::kWeightsOnly);
+  pickle.BeginList();
+  write(pickle);
+  pickle.EndList();
+  return pickle.Take();
+}
+
+// "decoder.layers.mlp.linear_fc1._extra_state/shard_3_16", for every place in the grid.
+Status AddObjects(const EmptyObjects& objects, std::vector<dcp::WriterObject>& out) {
+  const Dims grid = objects.grid.empty() ? Dims{1} : objects.grid;
+  std::int64_t count = static_cast<std::int64_t>(out.size());
+  std::int64_t places = 1;
+  for (const std::int64_t extent : grid) {
+    if (!CheckedMul(places, extent, &places)) places = kMaxObjects + 1;
+  }
+  if (places > kMaxObjects || count + places > kMaxObjects) {
+    return Error(ErrorKind::kResource, "more objects than any model has")
+        .Tensor(objects.key)
+        .Expected(fmt::format("at most {}", kMaxObjects))
+        .Actual(fmt::format("a grid of {}", fmt::join(grid, " x ")));
+  }
+  const Bytes none = PickleObject([](PickleWriter& pickle) { pickle.None(); });
+  Dims place(grid.size(), 0);
+  for (std::int64_t i = 0; i < places; ++i) {
+    out.push_back({.key = fmt::format("{}/shard_{}_{}", objects.key, fmt::join(place, "."),
+                                      fmt::join(grid, ".")),
+                   .pickle = none});
+    for (std::size_t d = grid.size(); d-- > 0;) {
+      if (++place[d] < grid[d]) break;
+      place[d] = 0;
+    }
+  }
+  return OkStatus();
+}
+
+// A dictionary of random states, each a tensor of bytes, as a list of one: rank (0, `tensor_rank`)
+// of the grid of pipeline and tensor ranks.
+dcp::WriterObject RandomStates(const TrainingRun& run, int tensor_rank) {
+  std::vector<Bytes> storages;
+  const auto tensor = [&](std::string_view name, Bytes state, PickleWriter& pickle) {
+    pickle.Text(name);
+    torch_save::WriteByteTensor(static_cast<std::int64_t>(storages.size()), state.size(), pickle);
+    storages.push_back(std::move(state));
+  };
+  Bytes pickled = PickleObject([&](PickleWriter& pickle) {
+    const auto rank = static_cast<std::uint64_t>(tensor_rank);
+    pickle.BeginList().BeginDict();
+    pickle.Text("random_rng_state");
+    megatron::WritePythonState(run.seed, pickle);
+    pickle.Text("np_rng_state");
+    megatron::WriteNumpyState(run.seed, pickle);
+    tensor("torch_rng_state", megatron::TorchCpuState(run.seed), pickle);
+    tensor("cuda_rng_state", megatron::TorchCudaState(run.seed), pickle);
+    pickle.Text("rng_tracker_states").BeginDict();
+    for (const megatron::TrackedState& tracked : megatron::TrackedStates(run.seed, rank)) {
+      tensor(tracked.name, megatron::TorchCudaState(tracked.seed), pickle);
+    }
+    pickle.EndDict().EndDict().EndList();
+  });
+  return {.key = fmt::format("rng_state/shard_0.{}_1.{}", tensor_rank, run.tensor_ranks),
+          .pickle = std::move(pickled),
+          .storages = std::move(storages)};
+}
+
+// What both kinds of checkpoints have beside their tensors.
+struct Content {
+  bool is_compat = true;
+  std::string directory;  // empty, or ends with a slash
+  std::function<void(PickleWriter&)> write_common;
+  std::vector<WriteCopy> side_files;
+};
+
+Result<WritePlan> Plan(std::vector<TargetTensor> tensors, const std::vector<EmptyObjects>& objects,
+                       const Content& content, dcp::WriterOptions options) {
+  if (!content.is_compat) {
+    options.objects.push_back(
+        {.key = std::string(kCommonItem), .pickle = PickleObject(content.write_common)});
+  }
+  for (const EmptyObjects& grid : objects) {
+    CKPT_RETURN_IF_ERROR(AddObjects(grid, options.objects));
+  }
+  options.stores_paths = false;
+  options.directory = content.directory;
+  CKPT_ASSIGN_OR_RETURN(WritePlan plan, dcp::PlanDcp(std::move(tensors), options));
+  if (content.is_compat) {
+    PickleWriter common(Dialect::kWeightsOnly);
+    content.write_common(common);
+    megatron::AddFile(fmt::format("{}{}", content.directory, kCommonFile),
+                      torch_save::ObjectItem(common.Take()), plan);
+  }
+  Bytes metadata;
+  Append(content.is_compat ? kMetadataCompat : kMetadataSince019, metadata);
+  megatron::AddFile(fmt::format("{}{}", content.directory, kMetadataFile), std::move(metadata),
+                    plan);
+  megatron::AddCopies(content.side_files, fmt::format("{}{}/", content.directory, kAssetsDirectory),
+                      plan);
+  return plan;
+}
+
+}  // namespace
+
+Result<PlannedCheckpoint> PlanRelease(WeightsRequest request) {
+  megatron::NamedValues args;
+  if (request.run_args) {
+    CKPT_ASSIGN_OR_RETURN(args, request.run_args());
+  }
+  dcp::WriterOptions options;
+  options.files = request.files;
+  options.max_file_bytes = request.max_file_bytes;
+  options.zstd_level = request.zstd_level;
+  const Content content = {
+      .is_compat = request.generation != kSince019,
+      .directory = std::string(megatron::kReleaseDirectory) + "/",
+      .write_common = [&](PickleWriter& pickle) { WriteModelState(args, pickle); },
+      .side_files = std::move(request.side_files)};
+  PlannedCheckpoint planned;
+  CKPT_ASSIGN_OR_RETURN(
+      planned.plan, Plan(std::move(request.tensors), request.objects, content, std::move(options)));
+  megatron::AddTracker(megatron::kReleaseDirectory, planned.plan);
+  planned.checkpoint_directory = megatron::kReleaseDirectory;
+  return planned;
+}
+
+std::string WeightKey(std::string_view name) { return std::string(name); }
+
+std::string MomentKey(std::string_view name, std::string_view moment) {
+  return fmt::format("{}{}.{}", kOptimizerState, moment, name);
+}
+
+std::string MainWeightKey(std::string_view name) { return MomentKey(name, kMainWeight); }
+
+Result<WritePlan> PlanRun(RunRequest request) {
+  dcp::WriterOptions options;
+  options.files = request.files;
+  options.max_file_bytes = request.max_file_bytes;
+  options.zstd_level = request.zstd_level;
+  for (const std::vector<RowsFromFile>& blocks : request.placed) {
+    std::vector<dcp::PlacedRows>& placed = options.placed.emplace_back();
+    for (const RowsFromFile& rows : blocks) {
+      placed.push_back({.box = rows.box, .writer = rows.file});
+    }
+  }
+  for (int rank = 0; rank < request.run.tensor_ranks; ++rank) {
+    options.objects.push_back(RandomStates(request.run, rank));
+  }
+  const Content content = {
+      .is_compat = request.generation != kSince019,
+      .directory = "",
+      .write_common = [&](PickleWriter& pickle) { WriteRunState(request.run, pickle); },
+      .side_files = std::move(request.side_files)};
+  return Plan(std::move(request.tensors), request.objects, content, std::move(options));
+}
+
+}  // namespace ckpt::torch_dist

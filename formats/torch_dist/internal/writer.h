@@ -1,0 +1,47 @@
+// Plans what Megatron-Core's dist_checkpointing loads as `torch_dist`.
+#ifndef CKPT_FORMATS_TORCH_DIST_INTERNAL_WRITER_H_
+#define CKPT_FORMATS_TORCH_DIST_INTERNAL_WRITER_H_
+
+#include <array>
+#include <string>
+#include <string_view>
+
+#include "core/base/result.h"
+#include "core/checkpoint/write_plan.h"
+#include "core/training/run_format.h"
+#include "formats/weights_request.h"
+
+namespace ckpt::torch_dist {
+
+// Who reads it: with kCompat every Megatron-Core since 0.6, with kSince019 those that look for the
+// common state among the objects first.
+inline constexpr std::string_view kCompat = "compat";
+inline constexpr std::string_view kSince019 = "0.19";
+inline constexpr std::array kGenerations = {kCompat, kSince019};
+
+// A root with a model's weights:
+//
+//   latest_checkpointed_iteration.txt   "release"
+//   release/.metadata, __0_<n>.distcp   the tensors; every empty object as [None]
+//   release/metadata.json               names the backend
+//   release/common.pt                   (compat) args, checkpoint_version 3.0, iteration 0,
+//                                       content_metadata; since 0.19 an object of `.metadata`
+//   release/hf_assets/                  the side files
+//
+// Errors: those of dcp::PlanDcp, kResource (more objects than any model has).
+Result<PlannedCheckpoint> PlanRelease(WeightsRequest request);
+
+// Keys of a weight and of what the optimizer keeps for it, in the form fully_reshardable.
+[[nodiscard]] std::string WeightKey(std::string_view name);
+[[nodiscard]] std::string MomentKey(std::string_view name, std::string_view moment);
+[[nodiscard]] std::string MainWeightKey(std::string_view name);
+
+// The directory of a run's checkpoint, without the root around it: the files above, with the
+// optimizer, its schedule and `rng_state` of every tensor-parallel rank, fresh from the run's seed.
+//
+// Errors: as above.
+Result<WritePlan> PlanRun(RunRequest request);
+
+}  // namespace ckpt::torch_dist
+
+#endif  // CKPT_FORMATS_TORCH_DIST_INTERNAL_WRITER_H_

@@ -1,0 +1,198 @@
+// Whole training runs as torch_dist and fsdp_dtensor.
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "converters/verbs/training_state.h"
+#include "core/checkpoint/digest.h"
+#include "tests/converters/verbs/convert_fixture.h"
+
+namespace ckpt {
+namespace {
+
+using testing::Content;
+using testing::ConvertTest;
+using testing::FailsWith;
+using testing::GoldenDir;
+using ::testing::HasSubstr;
+using testing::IsOk;
+
+constexpr const char* kFormReason = "the checkpoint does not say where in them a parameter lies";
+
+class ConvertRunTest : public ConvertTest {
+ protected:
+  static Path RunOf(const std::string& format, const std::string& name) {
+    return GoldenDir() / format / name / "ckpt";
+  }
+  ConvertOptions ToTorchDist(const Path& source) const {
+    ConvertOptions options = Between("fsdp_dtensor", "torch_dist", source, "torch_dist");
+    options.overwrite = true;
+    return options;
+  }
+  ConvertOptions ToFsdpRun(const Path& source) const {
+    ConvertOptions options = Between("torch_dist", "fsdp_dtensor", source, "fsdp");
+    options.overwrite = true;
+    return options;
+  }
+
+  // Key → digest of every tensor that begins with one of `prefixes`.
+  static std::map<std::string, std::string> Tensors(const Path& path,
+                                                    const std::vector<std::string>& prefixes) {
+    std::map<std::string, std::string> digests;
+    const auto opened = OpenCheckpoint(PosixStorage(), path);
+    EXPECT_THAT(opened, IsOk());
+    if (!opened.ok()) return digests;
+    for (const GlobalTensor& tensor : opened->source->index().tensors()) {
+      const bool is_wanted = std::ranges::any_of(
+          prefixes, [&](const std::string& prefix) { return tensor.key.starts_with(prefix); });
+      if (!is_wanted) continue;
+      const auto digest =
+          DigestTensor(*opened->source, tensor, HashAlgorithm::kSha256, std::uint64_t{1} << 20);
+      EXPECT_THAT(digest, IsOk());
+      digests[tensor.key] =
+          std::string(DTypeName(tensor.dtype)) + FormatDims(tensor.shape) + digest.value();
+    }
+    return digests;
+  }
+
+  static TrainingState WholeState(const Path& path) {
+    auto opened = OpenCheckpoint(PosixStorage(), path);
+    EXPECT_THAT(opened, IsOk());
+    auto state = UnderstandTrainingState(
+        PosixStorage(), std::make_shared<const OpenedCheckpoint>(std::move(opened).value()), {},
+        RunDetail::kWhole);
+    EXPECT_THAT(state, IsOk());
+    return state.ok() ? std::move(state).value() : TrainingState();
+  }
+
+  // What both formats store of a run, and the order of groups apart.
+  static void ExpectSameRun(const TrainingRun& expected, const TrainingRun& actual) {
+    EXPECT_EQ(actual.iteration, expected.iteration);
+    EXPECT_EQ(actual.consumed_samples, expected.consumed_samples);
+    EXPECT_EQ(actual.num_floating_point_operations, expected.num_floating_point_operations);
+    EXPECT_EQ(actual.schedule, expected.schedule);
+    EXPECT_EQ(actual.seed, expected.seed);
+    EXPECT_THAT(actual.groups, ::testing::UnorderedElementsAreArray(expected.groups));
+  }
+};
+
+// Megatron-FSDP's runs, dense and with experts, of several meshes.
+TEST_F(ConvertRunTest, GoesToMegatronCoreAndBackUnchanged) {
+  const std::vector<std::string> all = {"model.module.", "optimizer.state."};
+  for (const char* name : {"dense_fsdp2", "dense_tied_fsdp4", "moe_ep2_fsdp4", "dense_tp2_fsdp2"}) {
+    SCOPED_TRACE(name);
+    const Path source = RunOf("fsdp_dtensor", name);
+    const ConvertOptions there = ToTorchDist(source);
+    const auto report = Convert(there);
+    ASSERT_THAT(report, IsOk());
+    EXPECT_EQ(report->target_digest, report->source_digest);
+    for (const LeftOutEntry& entry : report->dropped) {
+      EXPECT_THAT(entry.key, ::testing::AnyOf(::testing::StartsWith("rng_state"),
+                                              ::testing::StartsWith("args."),
+                                              ::testing::StartsWith("rerun_state_machine")));
+    }
+    const ConvertOptions back = ToFsdpRun(there.target);
+    ASSERT_THAT(Convert(back), IsOk());
+    EXPECT_EQ(Tensors(back.target, all), Tensors(source, all));
+    const TrainingState first = WholeState(source);
+    ExpectSameRun(first.run, WholeState(there.target).run);
+    const TrainingState last = WholeState(back.target);
+    ExpectSameRun(first.run, last.run);
+    // Which parameters decay is stored by Megatron-FSDP alone, and follows from their shapes.
+    std::map<std::string, double> decay;
+    for (const auto& [weight, group] : first.run.group_of) {
+      decay[weight] = first.run.groups[group].weight_decay;
+    }
+    for (const auto& [weight, group] : last.run.group_of) {
+      ASSERT_TRUE(decay.contains(weight)) << weight;
+      EXPECT_EQ(last.run.groups[group].weight_decay, decay.at(weight)) << weight;
+    }
+    EXPECT_EQ(last.run.group_of.size(), first.run.group_of.size());
+  }
+}
+
+// What Megatron-Core wrote: the exact weights become the weights.
+TEST_F(ConvertRunTest, GoesToMegatronFsdpAndBack) {
+  for (const char* name :
+       {"opt_fully_reshardable_dp1_core016", "opt_fully_reshardable_tp2dp2_core016",
+        "opt_fully_reshardable_pp2dp2_core019"}) {
+    SCOPED_TRACE(name);
+    const Path source = RunOf("torch_dist", name);
+    ConvertOptions there = ToFsdpRun(source);
+    there.to.choices["transformer_impl"] = "local";
+    ASSERT_THAT(Convert(there), IsOk());
+    ConvertOptions back = ToTorchDist(there.target);
+    back.dtype = DType::kBfloat16;  // of the model's weights, as they were
+    ASSERT_THAT(Convert(back), IsOk());
+    const std::vector<std::string> all = {"decoder.", "embedding.", "output_layer.", "optimizer."};
+    auto expected = Tensors(source, all);
+    auto actual = Tensors(back.target, all);
+    EXPECT_EQ(actual, expected);
+    EXPECT_EQ(WholeState(back.target).run.iteration, WholeState(source).run.iteration);
+  }
+}
+
+// Before Core 0.16 the optimizer's tensors were slices of flattened parameters.
+TEST_F(ConvertRunTest, ReadsOlderForms) {
+  for (const char* name : {"opt_model_space_dp1_core012", "opt_model_space_dp2_core013",
+                           "opt_model_space_tp2dp2_core015"}) {
+    SCOPED_TRACE(name);
+    ConvertOptions options = ToFsdpRun(RunOf("torch_dist", name));
+    ASSERT_THAT(Convert(options), IsOk());
+    EXPECT_EQ(WholeState(options.target).run.finished_updates(), 2);
+  }
+}
+
+TEST_F(ConvertRunTest, SaysWhatAFormDoesNotHold) {
+  const std::vector<std::pair<const char*, const char*>> cases = {
+      {"opt_dp_reshardable_dp1_core016", kFormReason},
+      {"opt_dp_reshardable_dp2_core019", kFormReason},
+      {"opt_gather_scatter_tp2dp2_core014", kFormReason},
+      {"opt_float16_dp1_core016", "the number of updates is a tensor inside an object"}};
+  for (const auto& [name, reason] : cases) {
+    SCOPED_TRACE(name);
+    ConvertOptions options = ToFsdpRun(RunOf("torch_dist", name));
+    const auto prepared = PrepareConversion(PosixStorage(), options);
+    ASSERT_THAT(prepared, FailsWith(ErrorKind::kUnsupported));
+    EXPECT_THAT(prepared.status().first().message, HasSubstr(reason));
+    options.weights_only = true;
+    EXPECT_THAT(PrepareConversion(PosixStorage(), options), IsOk());
+  }
+}
+
+TEST_F(ConvertRunTest, TakesTheWeightsAloneOnRequest) {
+  ConvertOptions options = ToTorchDist(RunOf("fsdp_dtensor", "dense_fsdp2"));
+  options.weights_only = true;
+  const auto prepared = PrepareConversion(PosixStorage(), options);
+  ASSERT_THAT(prepared, IsOk());
+  EXPECT_EQ(prepared->checkpoint_directory, "release");
+  EXPECT_FALSE(prepared->is_run);
+  const bool lists_moments =
+      std::ranges::any_of(prepared->model.left_out, [](const LeftOutEntry& entry) {
+        return entry.key.starts_with("optimizer.state.") && entry.bytes > 0;
+      });
+  EXPECT_TRUE(lists_moments);
+}
+
+TEST_F(ConvertRunTest, RefusesPartsOfARun) {
+  ConvertOptions options = ToTorchDist(RunOf("fsdp_dtensor", "dense_fsdp2"));
+  options.model.drop = {"*final_layernorm*"};
+  EXPECT_THAT(PrepareConversion(PosixStorage(), options), FailsWith(ErrorKind::kUsage));
+  ConvertOptions rounded = ToFsdpRun(RunOf("torch_dist", "opt_fully_reshardable_dp1_core016"));
+  rounded.dtype = DType::kBfloat16;
+  EXPECT_THAT(PrepareConversion(PosixStorage(), rounded), FailsWith(ErrorKind::kUsage));
+}
+
+TEST_F(ConvertRunTest, DependsOnNeitherThreadsNorBudget) {
+  ConvertOptions options = ToTorchDist(RunOf("fsdp_dtensor", "moe_ep2_fsdp4"));
+  options.files = 2;
+  ASSERT_THAT(Convert(options), IsOk());
+  EXPECT_EQ(Content(options.target / "latest_checkpointed_iteration.txt"), "3");
+  ExpectSameForAnyThreadsAndBudget(options.target, options);
+}
+
+}  // namespace
+}  // namespace ckpt

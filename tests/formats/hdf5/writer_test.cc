@@ -1,0 +1,135 @@
+#include "formats/hdf5/internal/writer.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include "core/checkpoint/validate.h"
+#include "core/io/memory_storage.h"
+#include "formats/hdf5/internal/names.h"
+#include "formats/hdf5/internal/source.h"
+#include "formats/hdf5/internal/structure_writer.h"
+#include "tests/testing/matchers.h"
+
+namespace ckpt::hdf5 {
+namespace {
+
+using ckpt::testing::FailsWith;
+using ckpt::testing::IsOk;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+WeightsRequest RequestOf(std::vector<TargetTensor> tensors) {
+  WeightsRequest request;
+  request.tensors = std::move(tensors);
+  request.file_name = "out.h5";
+  return request;
+}
+
+TEST(LinkNameTest, HasNoSlashAndNamesOneKey) {
+  EXPECT_EQ(LinkNameOf("model.layers.0"), "model.layers.0");
+  EXPECT_EQ(LinkNameOf("a/b%2F"), "a%2Fb%252F");
+  EXPECT_EQ(LinkNameOf(""), "%");
+  EXPECT_EQ(LinkNameOf("."), "%2E");
+}
+
+TEST(PlanHdf5Test, RefusesWhatAFileCannotHold) {
+  const TargetTensor deep{.key = "deep", .dtype = DType::kInt8, .shape = Dims(33, 1)};
+  EXPECT_THAT(PlanHdf5(RequestOf({deep})), FailsWith(ErrorKind::kUnsupported));
+  const TargetTensor small{.key = "w", .dtype = DType::kInt8, .shape = {2}};
+  EXPECT_THAT(PlanHdf5(RequestOf({small, small})), FailsWith(ErrorKind::kAlreadyExists));
+  WeightsRequest compressed_parts = RequestOf({small});
+  compressed_parts.zstd_level = 3;
+  compressed_parts.files = 2;
+  EXPECT_THAT(PlanHdf5(std::move(compressed_parts)), FailsWith(ErrorKind::kUsage));
+  WeightsRequest long_rows =
+      RequestOf({{.key = "w", .dtype = DType::kFloat32, .shape = {2, std::int64_t{1} << 31}}});
+  long_rows.zstd_level = 3;
+  EXPECT_THAT(PlanHdf5(std::move(long_rows)), FailsWith(ErrorKind::kUnsupported));
+}
+
+TEST(PlanHdf5Test, PartsAreAboutEqualAndNamedInOrder) {
+  WeightsRequest request = RequestOf({{.key = "a", .dtype = DType::kFloat32, .shape = {100, 100}},
+                                      {.key = "b", .dtype = DType::kFloat32, .shape = {10}},
+                                      {.key = "c", .dtype = DType::kFloat32, .shape = {200, 100}}});
+  request.files = 3;
+  const auto planned = PlanHdf5(std::move(request));
+  ASSERT_THAT(planned, IsOk());
+  std::vector<std::string> names;
+  for (const WriteFile& file : planned->plan.files) names.push_back(file.name);
+  EXPECT_THAT(names, ElementsAre("out.h5", "out-00001-of-00003.h5", "out-00002-of-00003.h5",
+                                 "out-00003-of-00003.h5"));
+  std::vector<std::uint64_t> bytes(4);
+  for (const WriteItem& item : planned->plan.items) bytes[item.file] += item.payload_bytes;
+  EXPECT_EQ(bytes[0], 0);
+  for (std::size_t f = 1; f < bytes.size(); ++f)
+    EXPECT_NEAR(static_cast<double>(bytes[f]), 40013, 500);
+}
+
+class StructureTest : public ::testing::Test {
+ protected:
+  // Opens a file with this structure. Elements lie outside; they are not read.
+  std::unique_ptr<CheckpointSource> Open(const std::vector<NewDataSet>& sets) {
+    const NewStructure structure = EncodeStructure({kTensorsGroup, kObjectsGroup}, sets, 64);
+    Bytes file = structure.superblock;
+    file.resize(64);
+    Append(structure.tail, file);
+    EXPECT_THAT(storage_->MakeDirectories("/d"), IsOk());
+    EXPECT_THAT(WriteSmallFile(*storage_, "/d/f.h5", file), IsOk());
+    auto source = OpenSource(*storage_, "/d/f.h5");
+    EXPECT_THAT(source, IsOk());
+    return source.ok() ? std::move(source).value() : nullptr;
+  }
+
+  std::unique_ptr<Storage> storage_ = MakeMemoryStorage();
+};
+
+// More links and more chunks than two levels of their trees hold.
+TEST_F(StructureTest, TreesGrowToThreeLevels) {
+  std::vector<NewDataSet> sets;
+  for (int i = 0; i < 9000; ++i) {
+    const std::string key = fmt::format("layers.{}/w", i);
+    sets.push_back({.group = kTensorsGroup,
+                    .name = LinkNameOf(key),
+                    .dtype = DType::kBfloat16,
+                    .shape = {0},
+                    .attributes = {{kKeyAttribute, key}, {kDtypeAttribute, "bfloat16"}}});
+  }
+  NewDataSet chunked{.group = kTensorsGroup,
+                     .name = "z",
+                     .dtype = DType::kInt32,
+                     .shape = {10'000, 3},
+                     .chunks = NewChunks{.rows = 2, .extents = {}, .zstd_level = 1}};
+  for (std::uint64_t c = 0; c < 5000; ++c) {
+    chunked.chunks->extents.push_back({.offset_bytes = 64 + c, .size_bytes = 1});
+  }
+  sets.push_back(std::move(chunked));
+  const auto source = Open(sets);
+  ASSERT_NE(source, nullptr);
+  const CheckpointIndex& index = source->index();
+  EXPECT_THAT(index.tensors(), SizeIs(9001));
+  EXPECT_EQ(index.FindTensor("layers.8999/w")->dtype, DType::kBfloat16);
+  const GlobalTensor* const z = index.FindTensor("z");
+  ASSERT_NE(z, nullptr);
+  ASSERT_EQ(z->num_chunks, 5000);
+  const Chunk& last = index.chunks(*z).back();
+  EXPECT_EQ(last.offset_bytes, 64 + 4999);
+  EXPECT_THAT(index.offsets(last), ElementsAre(9998, 0));
+  EXPECT_THAT(ValidateIndex(*source), IsEmpty());
+}
+
+TEST_F(StructureTest, IsAFunctionOfWhatItDescribes) {
+  const std::vector<NewDataSet> sets = {
+      {.group = kTensorsGroup, .name = "a", .dtype = DType::kBool, .shape = {0, 3}},
+      {.group = kObjectsGroup, .name = "b", .shape = {}, .text = "[1]"}};
+  EXPECT_EQ(EncodeStructure({}, sets, 64).tail, EncodeStructure({}, sets, 64).tail);
+  EXPECT_EQ(EncodeStructure({}, {sets[1], sets[0]}, 64).tail.size(),
+            EncodeStructure({}, sets, 64).tail.size());
+}
+
+}  // namespace
+}  // namespace ckpt::hdf5

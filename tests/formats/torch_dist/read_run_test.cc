@@ -1,0 +1,178 @@
+// Runs in a common state that says anything.
+#include "formats/torch_dist/internal/read_run.h"
+
+#include <array>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/testing/matchers.h"
+
+namespace ckpt::torch_dist {
+namespace {
+
+using testing::FailsWith;
+using ::testing::HasSubstr;
+using testing::IsOk;
+
+// Tensors without values, and a common state.
+class StatedSource final : public CheckpointSource {
+ public:
+  StatedSource(const std::vector<std::string>& tensors, std::string common)
+      : common_(std::move(common)) {
+    IndexBuilder builder;
+    const FileId file = builder.AddFile("__0_0.distcp");
+    const EncodingId raw = builder.AddEncoding("raw");
+    for (const std::string& key : tensors) {
+      builder.AddTensor(key, DType::kFloat32, {2});
+      builder.AddChunk(Box{.offsets = {0}, .sizes = {2}}, file, raw, 0, 8);
+    }
+    if (!common_.empty()) {
+      builder.AddObject({.key = "common_state", .file = file, .encoding = raw, .size_bytes = 1});
+    }
+    index_ = builder.Build().value();
+  }
+
+  [[nodiscard]] const CheckpointIndex& index() const override { return index_; }
+  [[nodiscard]] Result<StoredArray> Locate(const GlobalTensor& tensor,
+                                           const Chunk& /*chunk*/) const override {
+    return Error(ErrorKind::kInternal, "no values").Tensor(tensor.key);
+  }
+  [[nodiscard]] Result<RenderedObject> ReadObject(const ObjectEntry& /*object*/) const override {
+    return RenderedObject{.type = "dict", .json = common_, .warnings = {}};
+  }
+  [[nodiscard]] Result<std::uint64_t> FileSize(FileId /*file*/) const override { return 8; }
+  [[nodiscard]] Protection protection() const override { return {}; }
+
+ private:
+  std::string common_;
+  CheckpointIndex index_;
+};
+
+constexpr const char* kArgs =
+    R"("args": {"$object": {"class": "argparse.Namespace", "state": )"
+    R"({"consumed_train_samples": 8, "global_batch_size": 4, "seed": 7}}}, "iteration": 2, )"
+    R"("opt_param_scheduler": {"num_steps": 8, "max_lr": 0.5}, )";
+
+std::string State(const std::string& optimizer) {
+  return "{" + std::string(kArgs) + "\"optimizer\": " + optimizer + "}";
+}
+std::string Groups(const std::string& groups) {
+  return State(R"({"optimizer": {"param_groups": [)" + groups + "]}}");
+}
+
+const std::vector<std::string> kTensors = {
+    "w", "optimizer.state.param.w", "optimizer.state.exp_avg.w", "optimizer.state.exp_avg_sq.w"};
+
+TEST(ReadRunTest, ReadsWhatResumingNeeds) {
+  const StatedSource source(
+      kTensors, Groups(R"({"step": 2.0, "wd_mult": 1.0, "betas": {"$tuple": [0.8, 0.9]}},)"
+                       R"({"step": 2, "wd_mult": 0.0, "is_expert_parallel": true})"));
+  EXPECT_TRUE(HoldsRun(source.index()));
+  const auto stored = ReadRun(source, RunDetail::kToResume);
+  ASSERT_THAT(stored, IsOk());
+  const TrainingRun& run = stored->run;
+  EXPECT_EQ(run.finished_updates(), 2);
+  EXPECT_EQ(run.iteration, 2);
+  EXPECT_EQ(run.consumed_samples, 8);
+  EXPECT_EQ(run.seed, 7U);
+  ASSERT_EQ(run.groups.size(), 2U);
+  EXPECT_EQ(run.groups[0].betas, (std::array<double, 2>{0.8, 0.9}));
+  EXPECT_EQ(run.groups[1].max_lr, 0.5);
+  EXPECT_TRUE(run.groups[1].is_expert_parallel);
+  ASSERT_EQ(stored->moments.size(), 2U);
+  EXPECT_EQ(stored->moments[1].weight_of.at("optimizer.state.exp_avg_sq.w"), "w");
+  EXPECT_EQ(stored->main_weights.at("optimizer.state.param.w"), "w");
+}
+
+// Two optimizers, told apart by numbers or not.
+TEST(ReadRunTest, ReadsSeveralOptimizers) {
+  const StatedSource source(
+      {"v", "w", "chained_0.optimizer.state.exp_avg.v", "chained_1.optimizer.state.exp_avg.w"},
+      State(R"({"$dict": [[0, {"optimizer": {"param_groups": [{"step": 2}]}}],)"
+            R"([1, {"optimizer": {"param_groups": [{"step": 2}]}}]]})"));
+  const auto stored = ReadRun(source, RunDetail::kWhole);
+  ASSERT_THAT(stored, IsOk());
+  EXPECT_EQ(stored->run.groups.size(), 2U);
+  ASSERT_EQ(stored->moments.size(), 1U);
+  EXPECT_EQ(stored->moments[0].weight_of.size(), 2U);
+  EXPECT_TRUE(stored->main_weights.empty());
+}
+
+TEST(ReadRunTest, HoldsNoneWithoutAnOptimizer) {
+  EXPECT_FALSE(HoldsRun(StatedSource({"w", "decoder.optimizer"}, "{}").index()));
+}
+
+struct Refused {
+  const char* name;
+  std::string common;
+  ErrorKind kind;
+  const char* says;
+  std::vector<std::string> tensors = kTensors;
+};
+void PrintTo(const Refused& c, std::ostream* os) { *os << c.name; }
+
+class RefusedRunTest : public ::testing::TestWithParam<Refused> {};
+
+TEST_P(RefusedRunTest, SaysWhy) {
+  const StatedSource source(GetParam().tensors, GetParam().common);
+  const auto stored = ReadRun(source, RunDetail::kToResume);
+  ASSERT_THAT(stored, FailsWith(GetParam().kind));
+  EXPECT_THAT(stored.status().ToString(), HasSubstr(GetParam().says));
+}
+
+std::vector<Refused> Cases() {
+  std::string deep = R"({"param_groups": []})";
+  for (int i = 0; i < 50; ++i) deep = R"({"optimizer": )" + deep + "}";
+  return {
+      {"NoCommonState", "", ErrorKind::kMissing, "no common state"},
+      {"NotAnObject", "[]", ErrorKind::kMissing, "how often"},
+      {"NoOptimizer", "{}", ErrorKind::kMissing, "how often"},
+      {"NoGroups", Groups(""), ErrorKind::kMissing, "how often"},
+      {"TooDeep", State(deep), ErrorKind::kMissing, "how often"},
+      {"GroupsThatAreNoList", State(R"({"param_groups": 3})"), ErrorKind::kBadMetadata, "array"},
+      {"NoStep", Groups(R"({"lr": 1.0})"), ErrorKind::kMissing, "no step at"},
+      {"StepThatIsText", Groups(R"({"step": "2"})"), ErrorKind::kBadMetadata, "step"},
+      {"HalfAStep", Groups(R"({"step": 2.5})"), ErrorKind::kBadMetadata, "not a whole number"},
+      {"NegativeStep", Groups(R"({"step": -2.0})"), ErrorKind::kBadMetadata, "not a whole number"},
+      {"HugeStep", Groups(R"({"step": 1e300})"), ErrorKind::kBadMetadata, "not a whole number"},
+      {"StepInATensor", State(R"({"state": {"common_step": {"$tensor": {}}}, "param_groups": []})"),
+       ErrorKind::kUnsupported, "a tensor inside an object"},
+      {"UnequalSteps", Groups(R"({"step": 2}, {"step": 3})"), ErrorKind::kUnsupported,
+       "unequally often"},
+      {"BetasThatAreNoTuple", Groups(R"({"step": 2, "betas": [0.8, 0.9]})"),
+       ErrorKind::kBadMetadata, "betas: expected object"},
+      {"OneBeta", Groups(R"({"step": 2, "betas": {"$tuple": [0.8]}})"), ErrorKind::kBadMetadata,
+       "not a pair"},
+      {"AnotherScheduleStep", Groups(R"({"step": 3})"), ErrorKind::kUnsupported,
+       "at another step than the optimizer"},
+      {"NoConsumedSamples", R"({"iteration": 2, "optimizer": {"param_groups": [{"step": 2}]}})",
+       ErrorKind::kMissing, "consumed_train_samples"},
+      {"AMomentIsAbsent",
+       Groups(R"({"step": 2})"),
+       ErrorKind::kMissing,
+       "optimizer.state.exp_avg_sq.w",
+       {"w", "optimizer.state.exp_avg.w", "optimizer.state.exp_avg.v",
+        "optimizer.state.exp_avg_sq.v"}},
+      {"Buffers",
+       Groups(R"({"step": 2})"),
+       ErrorKind::kUnsupported,
+       "lies in buffers",
+       {"w", "optimizer.distributed.dp_group_idx_0.gbuf_idx_0.exp_avg"}},
+      {"ChainedBuffers",
+       Groups(R"({"step": 2})"),
+       ErrorKind::kUnsupported,
+       "lies in buffers",
+       {"w", "chained_1.optimizer.distributed.dp_group_idx_0.gbuf_idx_0.exp_avg"}},
+  };
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RefusedRunTest, ::testing::ValuesIn(Cases()),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+}  // namespace
+}  // namespace ckpt::torch_dist

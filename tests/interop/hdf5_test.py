@@ -1,0 +1,145 @@
+"""HDF5 files, both ways: h5py, its filters and h5dump read every form that we write, and we read what h5py writes."""
+import json
+import os
+import shutil
+import subprocess
+
+import pytest
+
+import golden
+import tools
+
+FORMS = {"contiguous": (), "linked": ("--link",), "zstd": ("--compress", "zstd:5"), "files": ("--files", "3")}
+# Tensors of every dtype, of odd shapes, cut in rows, in both dims, by ranks; of three formats.
+CASES = ("dcp/dtypes", "dcp/shapes", "dcp/many_keys", "dcp/fsdp2_tp", "dcp/mesh_2d", "dcp/sharded_tensor", "dcp/pt_nested")
+NUMPY = {"bool": "b1", "float16": "f2", "float32": "f4", "float64": "f8", "int8": "i1", "int16": "i2", "int32": "i4", "int64": "i8",
+         "uint8": "u1", "uint16": "u2", "uint32": "u4", "uint64": "u8", "complex64": "c8", "complex128": "c16"}
+OTHERS = {"bfloat16": "u2", "complex32": "u4"}  # and float8, float4: u1
+
+
+def h5py_reads(path, cwd=None):
+    command = [tools.PYTHONS["hdf5"], str(tools.HERE / "peers" / "hdf5_read.py"), str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=300)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads(done.stdout)
+
+
+def source_of(name):
+    folder = golden.root() / name
+    return folder / json.loads((folder / "expected.json").read_text())["path"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", CASES)
+def test_h5py_reads_every_value(name, form, tmp_path):
+    source = source_of(name)
+    report = tools.convert("to-hdf5", source, tmp_path / "out.h5", *FORMS[form])
+    expected = {key: [shape, dtype, sha] for key, (shape, dtype, sha) in tools.described(source).items()}
+    read = h5py_reads(tmp_path / "out.h5", cwd="/")
+    assert read["tensors"] == expected
+    for key, kind in read["kinds"].items():
+        dtype = expected[key][1]
+        assert kind == NUMPY.get(dtype, OTHERS.get(dtype, "u1"))
+    assert set(read["objects"]) == {o["key"] for o in tools.inspect("tensors", source)["objects"]}
+    assert report["dropped"] == [] or all(entry["key"] not in read["objects"] for entry in report["dropped"])
+    assert tools.described(tmp_path / "out.h5") == tools.described(source)
+    if form == "linked":
+        chunks = tools.inspect("summary", source)["chunks"] + len(read["objects"])
+        assert (tmp_path / "out.h5").stat().st_size <= max(1_000_000, 2000 * chunks)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_h5dump_reads_it(form, tmp_path):
+    if shutil.which("h5dump") is None:
+        pytest.skip("no h5dump (Debian: hdf5-tools)")
+    tools.convert("to-hdf5", source_of("dcp/mesh_2d"), tmp_path / "out.h5", *FORMS[form])
+    # Debian's own has no zstd filter: the headers alone.
+    headers = ["-H", "-p"] if form == "zstd" else []
+    done = subprocess.run(["h5dump", *headers, str(tmp_path / "out.h5")], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "error" not in done.stderr, done.stderr
+    assert done.stdout.count("DATASET") >= 9
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("container", ["dcp", "safetensors"])
+def test_digests_are_equal_along_a_chain(container, form, tmp_path):
+    source = source_of("dcp/fsdp2_tp")
+    tools.convert("to-hdf5", source, tmp_path / "out.h5", *FORMS[form])
+    tools.convert("from-hdf5", tmp_path / "out.h5", tmp_path / "back", "--to", container)
+    tools.convert("to-hdf5", tmp_path / "back", tmp_path / "again.h5")
+    digests = {tools.inspect("digest", path)["checkpoint"] for path in (source, tmp_path / "out.h5", tmp_path / "back",
+                                                                       tmp_path / "again.h5")}
+    assert len(digests) == 1
+
+
+def test_a_repository_comes_back_as_it_was(tmp_path):
+    source = source_of("hf/llama-tied-fp32")
+    tools.convert("to-hdf5", source, tmp_path / "model.h5")
+    tools.convert("from-hdf5", tmp_path / "model.h5", tmp_path / "back", "--hf-assets", source)
+    assert tools.inspect("summary", tmp_path / "back")["format"] == "hf"
+    for file in source.glob("*.safetensors"):
+        assert (tmp_path / "back" / file.name).read_bytes() == file.read_bytes()
+
+
+def test_tensors_are_chosen_renamed_and_cast(tmp_path):
+    source = source_of("dcp/mesh_2d")
+    first, second, *_ = sorted(key for key, (_, dtype, _) in tools.described(source).items() if dtype == "float32")
+    report = tools.convert("to-hdf5", source, tmp_path / "out.h5", "--only", first, second, "--drop", second, "--rename", f"{first}=a/b",
+                           "--dtype", "float16")
+    assert report["digest"]["source"] is None
+    assert {entry["key"] for entry in report["dropped"]} >= {second}
+    (key, (shape, dtype, _)), = h5py_reads(tmp_path / "out.h5")["tensors"].items()
+    assert (key, shape, dtype) == ("a/b", tools.described(source)[first][0], "float16")
+
+
+def test_a_plan_writes_nothing(tmp_path):
+    document = tools.convert("to-hdf5", source_of("dcp/shapes"), tmp_path / "out.h5", "--plan")
+    assert [file["name"] for file in document["files"]] == ["out.h5"] and os.listdir(tmp_path) == []
+
+
+def test_what_cannot_be_linked_is_named(tmp_path):
+    code, document, _ = tools.run("ckpt-convert", "to-hdf5", "--link", source_of("dcp/zstd"), tmp_path / "out.h5", "--json")
+    assert code == 3 and not (tmp_path / "out.h5").exists()
+    assert all(error["kind"] == "unsupported" and error["tensor"] for error in document["errors"])
+
+
+def test_files_beside_the_target_are_not_replaced(tmp_path):
+    source = source_of("dcp/shapes")
+    tools.convert("to-hdf5", source, tmp_path / "out.h5", "--files", "2")
+    assert sorted(os.listdir(tmp_path)) == ["out-00001-of-00002.h5", "out-00002-of-00002.h5", "out.h5"]
+    code, document, _ = tools.run("ckpt-convert", "to-hdf5", source, tmp_path / "out.h5", "--files", "2", "--overwrite", "--json")
+    assert code == 3 and document["errors"][0]["kind"] == "already_exists"
+    assert tools.described(tmp_path / "out.h5") == tools.described(source)
+
+
+def test_a_tensor_of_many_chunks_is_compressed(tmp_path):
+    script = "import h5py, numpy as np\nwith h5py.File('big.h5', 'w') as f: f['w'] = np.arange(9_000_000, dtype='f4').reshape(9000, 1000)"
+    subprocess.run([tools.PYTHONS["hdf5"], "-c", script], check=True, cwd=tmp_path)
+    tools.convert("to-hdf5", tmp_path / "big.h5", tmp_path / "out.h5", "--compress", "zstd")
+    assert tools.inspect("tensors", tmp_path / "out.h5")["tensors"][0]["chunks"] == 3
+    assert (tmp_path / "out.h5").stat().st_size < 30_000_000
+    assert h5py_reads(tmp_path / "out.h5")["tensors"] == {k: list(t) for k, t in tools.described(tmp_path / "big.h5").items()}
+
+
+def test_a_file_is_replaced_only_on_request_and_only_one_of_its_kind(tmp_path):
+    source = source_of("dcp/shapes")
+    target = tmp_path / "out.h5"
+    tools.convert("to-hdf5", source, target)
+    before = target.read_bytes()
+    assert tools.run("ckpt-convert", "to-hdf5", source, target)[0] == 3
+    tools.convert("to-hdf5", source_of("dcp/mesh_2d"), target, "--overwrite")
+    assert target.read_bytes() != before
+    target.write_text("a text of mine")
+    assert tools.run("ckpt-convert", "to-hdf5", source, target, "--overwrite")[0] == 3
+    assert target.read_text() == "a text of mine"
+    assert os.listdir(tmp_path) == ["out.h5"]
+
+
+def test_files_of_h5py_are_read(tmp_path):
+    script = tools.ROOT / "tests" / "golden" / "hdf5" / "make.py"
+    subprocess.run([tools.PYTHONS["hdf5"], str(script), str(tmp_path)], check=True, timeout=300)
+    files = json.loads((tmp_path / "expected.json").read_text())["files"]
+    assert len(files) == 4
+    for name, tensors in files.items():
+        expected = {key: (t["shape"], t["dtype"], t["sha256"]) for key, t in tensors.items()}
+        assert tools.described(tmp_path / name) == expected

@@ -1,0 +1,113 @@
+"""Real Megatron-Core loads our torch_dist checkpoints into a real GPTModel, every key and value, and saves the same itself."""
+import json
+import os
+import pathlib
+import re
+import subprocess
+import zipfile
+
+import pytest
+import torch
+from torch.distributed.checkpoint import FileSystemReader
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+
+import golden
+import mapping
+import tools
+
+# Both read what old loaders read; 0.19 is the first that looks for the common state among the objects.
+VERSIONS = {"compat": "0.16.1", "0.19": "0.19.2"}
+MODELS = [c for c in golden.models() if not golden.config(c)["model_type"].startswith("deepseek_v2")]
+# Grouped experts of layers without Transformer Engine are a class that 0.19 does not have.
+GROUPED = [c for c in MODELS if c.name.startswith("qwen3moe-norm")]
+
+
+@pytest.fixture(scope="session")
+def core():
+    """Version -> the folder with its packages. 0.17 and later ask pip for a newer Python than they need."""
+    def get(version):
+        cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "ckptkit"
+        target = cache / f"megatron-core-{version}"
+        if not (target / "complete").exists():
+            wheels = cache / f"megatron-core-{version}-wheel"
+            subprocess.run([tools.PYTHONS["2.15.0"], "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:",
+                            "--python-version", "3.12", "--dest", wheels, f"megatron-core=={version}"], check=True)
+            with zipfile.ZipFile(next(wheels.glob("*.whl"))) as wheel:
+                wheel.extractall(target)
+            (target / "complete").touch()
+        return target
+
+    return get
+
+
+def live_tensors(case, grouped=False):
+    """What a GPTModel of local layers holds of the published model, by a mapping of our own."""
+    found = mapping.megatron_tensors(*mapping.read_repository(case / "ckpt"))
+    out, experts = {}, {}
+    for key, value in found.items():
+        name = key.removeprefix("model.module.")
+        name = name.replace("self_attention.linear_qkv.layer_norm_weight", "input_layernorm.weight")
+        name = name.replace("mlp.linear_fc1.layer_norm_weight", "pre_mlp_layernorm.weight")
+        name = name.replace("linear_q_up_proj.layer_norm_weight", "q_layernorm.weight")
+        name = name.replace("linear_kv_up_proj.layer_norm_weight", "kv_layernorm.weight")
+        if name.endswith("_v"):
+            continue
+        if name.endswith("_w"):
+            name, value = name[:-2], torch.cat([value, found[key[:-2] + "_v"]])
+        if m := re.fullmatch(r"(.*\.mlp\.experts)\.linear_fc([12])\.weight(\d+)", name):
+            if grouped:
+                experts.setdefault((m[1], m[2]), {})[int(m[3])] = value
+                continue
+            name = f"{m[1]}.local_experts.{m[3]}.linear_fc{m[2]}.weight"
+        out[name] = value
+    for (prefix, part), one in experts.items():
+        stacked = torch.stack([one[e].T for e in sorted(one)])  # [expert, columns, rows]
+        hidden = stacked.shape[1] if part == "1" else stacked.shape[2]
+        out[f"{prefix}.weight{part}"] = stacked.reshape((hidden, -1) if part == "1" else (-1, hidden))
+    return out
+
+
+def stored(folder):
+    """Tensors with shape and dtype, and the keys of the other objects."""
+    entries = FileSystemReader(folder).read_metadata().state_dict_metadata
+    tensors = {k: (tuple(m.size), m.properties.dtype) for k, m in entries.items() if isinstance(m, TensorStorageMetadata)}
+    return tensors, {k for k in entries if k not in tensors}
+
+
+def check(case, generation, core, tmp_path, *options, grouped=False):
+    ours, live, own = tmp_path / "ours", tmp_path / "live.pt", tmp_path / "own"
+    tools.convert("hf-to-torch-dist", case / "ckpt", ours, "--transformer-impl", "local", "--torch-dist-generation", generation, *options)
+    done = tools.peer("2.15.0", "megatron_core.py", core(VERSIONS[generation]), ours / "release", live, own,
+                      "--grouped" if grouped else "--sequential", timeout=120)
+    assert done["iteration"] == 0
+    want, got = live_tensors(case, grouped), torch.load(live)
+    assert set(want) <= set(got)
+    assert all(re.search(r"local_tokens_per_expert|output_layer", k) for k in set(got) - set(want)), set(got) - set(want)
+    for key, value in want.items():
+        assert got[key].dtype == value.dtype, key
+        padded = torch.zeros_like(got[key])
+        padded[:value.shape[0]] = value
+        assert torch.equal(got[key], padded), key
+    assert stored(ours / "release") == stored(own)
+    assert (own / "metadata.json").read_text() == (ours / "release" / "metadata.json").read_text()
+
+
+@pytest.mark.parametrize("case", MODELS, ids=golden.name)
+def test_loads_with_every_key_and_value(case, core, tmp_path):
+    check(case, "compat", core, tmp_path)
+
+
+# Local layers of 0.19 refuse latent attention whose queries have no latents.
+@pytest.mark.parametrize("case", [c for c in MODELS if "noqlora" not in c.name], ids=golden.name)
+def test_loads_into_the_newer_version(case, core, tmp_path):
+    check(case, "0.19", core, tmp_path)
+
+
+@pytest.mark.parametrize("case", GROUPED, ids=golden.name)
+def test_loads_into_grouped_experts(case, core, tmp_path):
+    check(case, "compat", core, tmp_path, grouped=True)
+
+
+@pytest.mark.parametrize("case", GROUPED, ids=golden.name)
+def test_loads_layers_that_are_kept_apart(case, core, tmp_path):
+    check(case, "compat", core, tmp_path, "--layer-keys", "per_layer")

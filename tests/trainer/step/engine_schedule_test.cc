@@ -1,0 +1,296 @@
+// When the engine gathers, reduces and waits: the order and the number of collectives, and that no
+// wait is missing or too long.
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/testing/forwarding_device.h"
+#include "tests/testing/forwarding_queue.h"
+#include "tests/testing/matchers.h"
+#include "tests/trainer/step/around_device.h"
+#include "tests/trainer/step/training_run.h"
+#include "trainer/comm/thread_comm.h"
+#include "trainer/ops/cpu/host_ops.h"
+
+namespace ckpt {
+namespace {
+
+using testing::Around;
+using testing::AroundDevice;
+using testing::FailsWith;
+using testing::IsOk;
+using testing::OnMesh;
+using testing::RunOptions;
+using testing::SmallMoe;
+using testing::SmallRun;
+using testing::Train;
+using testing::TrainingRun;
+using namespace trainer;  // NOLINT(google-build-using-namespace)
+
+constexpr MeshConfig kHybrid = {.world_size = 8, .num_instances = 2, .expert_parallel = 2};
+constexpr MeshConfig kHybridOuter = {
+    .world_size = 8, .num_instances = 2, .expert_parallel = 2, .outer = OuterSharding::kOptim};
+
+// --- collectives ----------------------------------------------------------------------------------
+
+// Five layers and two slots, so that slots are fought over.
+TrainConfig DeepRun() {
+  ModelConfig model = SmallMoe();
+  model.num_layers = 5;
+  model.window_size.assign(5, 0);
+  model.is_moe_layer = {false, true, true, true, true};
+  return OnMesh(SmallRun(model, 12), {.world_size = 4});
+}
+constexpr std::int64_t kDeepLayers = 5;
+constexpr std::int64_t kDeepMicroBatches = 3;
+
+TEST(EngineScheduleTest, EveryUnitIsGatheredTwiceAndReducedOnceAMicroBatch) {
+  TrainConfig config = DeepRun();
+  config.poison_released = true;  // nothing is found again in a slot
+  const RunOptions options = {.steps = 1, .inspect = [&](RankTrainer& trainer, Device&) {
+                                const ParamStoreCounters& counters = trainer.params().counters();
+                                // Layers forward and backward, embedding and head once.
+                                EXPECT_EQ(counters.gathers,
+                                          kDeepMicroBatches * (2 * kDeepLayers + 2));
+                                EXPECT_EQ(counters.reduces, kDeepMicroBatches * (kDeepLayers + 2));
+                                EXPECT_EQ(counters.late_reduces, 0);
+                                EXPECT_EQ(counters.most_gathered_units, config.slots.weight_slots);
+                              }};
+  EXPECT_THAT(Train(config, options), IsOk());
+}
+
+TEST(EngineScheduleTest, WhatIsStillInASlotIsNotGatheredAgain) {
+  const RunOptions options = {.steps = 1, .inspect = [&](RankTrainer& trainer, Device&) {
+                                // Two units wait where the layers turn round, at the last and,
+                                // between micro-batches, at the first; and the ends.
+                                const std::int64_t turns = 2 * kDeepMicroBatches - 1;
+                                EXPECT_EQ(trainer.params().counters().gathers,
+                                          2 * kDeepMicroBatches * kDeepLayers - 2 * turns + 2);
+                              }};
+  EXPECT_THAT(Train(DeepRun(), options), IsOk());
+}
+
+// Units gathered further ahead are the same units.
+TEST(EngineScheduleTest, AsManyUnitsAreWholeAsThePrefetchDepthNeeds) {
+  TrainConfig config = DeepRun();
+  const Result<TrainingRun> one_ahead = Train(config, {});
+  ASSERT_THAT(one_ahead, IsOk());
+  config.slots.weight_slots = 4;
+  config.slots.prefetch_depth = 3;
+  const RunOptions options = {
+      .device = {.queues = QueueMode::kThreads, .delay_seed = 6, .reads_peers = true},
+      .inspect = [](RankTrainer& trainer, Device&) {
+        EXPECT_EQ(trainer.params().counters().most_gathered_units, 4);
+      }};
+  const Result<TrainingRun> three_ahead = Train(config, options);
+  ASSERT_THAT(three_ahead, IsOk());
+  EXPECT_TRUE(three_ahead->weights == one_ahead->weights);
+}
+
+TEST(EngineScheduleTest, ReplicasAreReducedOnceAStep) {
+  const TrainConfig config = OnMesh(SmallRun(SmallMoe(), 24), kHybrid);
+  const RunOptions options = {
+      .steps = 1, .inspect = [&](RankTrainer& trainer, Device&) {
+        const auto groups = static_cast<std::int64_t>(trainer.params().plan().groups.size());
+        EXPECT_EQ(trainer.params().counters().late_reduces, groups);
+      }};
+  EXPECT_THAT(Train(config, options), IsOk());
+}
+
+// Tells for each piece of work of the queues of collectives whether it was enqueued in a batch.
+class BatchDevice final : public testing::ForwardingDevice {
+ public:
+  struct Log {
+    std::vector<int> batches;  // calls of each batch, without empty ones
+    int outside = 0;           // calls outside of batches
+  };
+
+  BatchDevice(std::unique_ptr<Device> device, std::function<void(const Log&)> at_end)
+      : ForwardingDevice(std::move(device)), at_end_(std::move(at_end)) {}
+  ~BatchDevice() override { at_end_(log_); }
+
+  std::unique_ptr<Queue> MakeQueue(std::string_view name) override {
+    std::unique_ptr<Queue> queue = ForwardingDevice::MakeQueue(name);
+    if (!name.starts_with("gather")) return queue;
+    return std::make_unique<CountedQueue>(std::move(queue), *this);
+  }
+  void BeginBatch() override { calls_ = 0; }
+  void EndBatch() override {
+    if (calls_ > 0) log_.batches.push_back(calls_);
+    calls_ = kNoBatch;
+  }
+
+ private:
+  static constexpr int kNoBatch = -1;
+
+  class CountedQueue final : public testing::ForwardingQueue {
+   public:
+    CountedQueue(std::unique_ptr<Queue> target, BatchDevice& device)
+        : ForwardingQueue(std::move(target)), device_(device) {}
+
+    void Enqueue(std::function<Status()> work) override {
+      ++(device_.calls_ == kNoBatch ? device_.log_.outside : device_.calls_);
+      ForwardingQueue::Enqueue(std::move(work));
+    }
+
+   private:
+    BatchDevice& device_;
+  };
+
+  const std::function<void(const Log&)> at_end_;
+  Log log_;
+  int calls_ = kNoBatch;
+};
+
+// A unit has several flat arrays: dense ones, and in the second layer one of experts.
+TEST(EngineScheduleTest, TheCallsOfAUnitAreOneBatch) {
+  std::mutex mutex;
+  const auto check = [&](const BatchDevice::Log& log) {
+    const std::lock_guard lock(mutex);
+    EXPECT_EQ(log.outside, 0);
+    // The embedding, the layers, the head; backward finds both layers in their slots.
+    EXPECT_THAT(log.batches, ::testing::ElementsAre(1, 3, 4, 1));
+  };
+  TrainConfig config = OnMesh(SmallRun(SmallMoe(), 4), {.world_size = 4});
+  const RunOptions options = {.steps = 1, .wrap_device = [&](std::unique_ptr<Device> device) {
+                                return std::make_unique<BatchDevice>(std::move(device), check);
+                              }};
+  EXPECT_THAT(Train(config, options), IsOk());
+}
+
+// --- waits ----------------------------------------------------------------------------------------
+
+RunOptions SlowGathers(bool forgets) {
+  const Around slow = [](std::string_view queue, const std::function<Status()>& work) {
+    if (queue == "gather") std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    return work();
+  };
+  return {.device = {.queues = QueueMode::kThreads},
+          .wrap_device = [slow, forgets](std::unique_ptr<Device> device) {
+            return std::make_unique<AroundDevice>(std::move(device), slow, forgets);
+          }};
+}
+
+// Between two steps of HFSDP, the slices of the last unit arrive only after a gather of the next
+// step: a gather that waited for more than its own unit's slices would never run.
+class LateSlices {
+ public:
+  // From here on, the next refresh is held back. `slices` are its gathers over replicas.
+  void Arm(std::size_t slices) {
+    const std::lock_guard lock(mutex_);
+    num_slices_ = slices;
+  }
+
+  Status operator()(std::string_view queue, const std::function<Status()>& work) {
+    if (queue == "gather outer") HoldBack();
+    Status status = work();
+    if (queue == "gather" || queue == "gather outer") {
+      const std::lock_guard lock(mutex_);
+      if (num_slices_ > 0) order_.emplace_back(queue);
+      changed_.notify_all();
+    }
+    return status;
+  }
+
+  // Names of the queues of all gathers since Arm, in the order in which they ended.
+  [[nodiscard]] std::vector<std::string> order() const {
+    const std::lock_guard lock(mutex_);
+    return order_;
+  }
+  [[nodiscard]] bool gave_up() const {
+    const std::lock_guard lock(mutex_);
+    return gave_up_;
+  }
+
+ private:
+  void HoldBack() {
+    std::unique_lock lock(mutex_);
+    if (num_slices_ == 0) return;
+    const auto gathers = [this] { return std::ranges::count(order_, "gather"); };
+    if (++seen_slices_ == 1) gathers_before_ = gathers();
+    if (seen_slices_ != num_slices_) return;
+    gave_up_ = !changed_.wait_for(lock, std::chrono::seconds(20),
+                                  [&] { return gathers() > gathers_before_; });
+  }
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::size_t num_slices_ = 0;  // 0: not armed
+  std::size_t seen_slices_ = 0;
+  std::ptrdiff_t gathers_before_ = 0;
+  std::vector<std::string> order_;
+  bool gave_up_ = false;
+};
+
+TEST(EngineWaitTest, SlicesOfLaterUnitsDoNotHoldUpGathers) {
+  for (const bool prefetches : {false, true}) {
+    TrainConfig config = OnMesh(SmallRun(SmallMoe(), 8), kHybridOuter);
+    config.overlap_param_gather = prefetches;
+    const Status status = RunRanks(config.mesh.world_size, [&](HostGroup& world) -> Status {
+      LateSlices late;
+      AroundDevice device(MakeHostDevice({.queues = QueueMode::kThreads, .delay_seed = 5}),
+                          std::ref(late));
+      const auto ops = MakeHostOps({});
+      CKPT_ASSIGN_OR_RETURN(
+          const auto trainer,
+          RankTrainer::Create(config, world, {.device = &device, .ops = ops.get()}));
+      CKPT_RETURN_IF_ERROR(trainer->InitializeWeights());
+      std::size_t num_slices = 0;
+      for (const GroupPlan& group : trainer->params().plan().groups) {
+        if (group.main.elems < group.part.elems) ++num_slices;
+      }
+      EXPECT_GT(num_slices, 1U);
+      late.Arm(num_slices);
+      const HostMicroBatch batch = {.tokens = {1, 2, 3}, .labels = {2, 3, 4}, .batch = 1, .seq = 3};
+      CKPT_RETURN_IF_ERROR(trainer->Step({&batch, 1}).status());
+      CKPT_RETURN_IF_ERROR(trainer->Step({&batch, 1}).status());
+      CKPT_RETURN_IF_ERROR(trainer->params().Synchronize());
+
+      EXPECT_FALSE(late.gave_up());
+      // The first step's gathers, then its slices, the last of them behind gathers of the second.
+      const std::vector<std::string> order = late.order();
+      EXPECT_EQ(std::ranges::count(order, "gather outer"),
+                static_cast<std::ptrdiff_t>(2 * num_slices));
+      const auto first_slice = std::ranges::find(order, "gather outer");
+      const auto next_gather = std::find(first_slice, order.end(), "gather");
+      EXPECT_LT(std::count(first_slice, next_gather, "gather outer"),
+                static_cast<std::ptrdiff_t>(num_slices));
+      return OkStatus();
+    });
+    EXPECT_THAT(status, IsOk());
+  }
+}
+
+TEST(EngineWaitTest, PoisonedSlotsChangeNothingAsLongAsEverybodyWaits) {
+  TrainConfig config = OnMesh(SmallRun(SmallMoe(), 8), {.world_size = 2});
+  const Result<TrainingRun> plain = Train(config, {});
+  config.poison_released = true;
+  const Result<TrainingRun> poisoned = Train(config, SlowGathers(false));
+  ASSERT_THAT(plain, IsOk());
+  ASSERT_THAT(poisoned, IsOk());
+  EXPECT_TRUE(plain->weights == poisoned->weights);
+}
+
+TEST(EngineWaitTest, AMissingWaitShowsAsALossThatIsNotFinite) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "the sanitizer ends the program at this very race";
+#endif
+  TrainConfig config = OnMesh(SmallRun(SmallMoe(), 8), {.world_size = 2});
+  config.poison_released = true;
+  EXPECT_THAT(Train(config, SlowGathers(true)), FailsWith(ErrorKind::kValueMismatch));
+}
+
+}  // namespace
+}  // namespace ckpt

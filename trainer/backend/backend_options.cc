@@ -1,0 +1,16 @@
+#include "trainer/backend/backend_options.h"
+
+#include <utility>
+
+namespace ckpt::trainer {
+
+BackendOptions BackendOptionsOf(const TrainConfig& config, std::string device, int threads) {
+  return {.name = std::move(device),
+          .threads = threads,
+          .fixed_order = config.reduction == Reduction::kCanonical,
+          .deterministic = config.deterministic,
+          .compute = config.precision.compute,
+          .overlaps = config.overlaps()};
+}
+
+}  // namespace ckpt::trainer

@@ -1,0 +1,126 @@
+#include "trainer/ops/cpu/internal/parallel.h"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <thread>
+#include <vector>
+
+#include "core/base/check.h"
+#include "core/base/mutex.h"
+
+namespace ckpt::trainer {
+namespace {
+
+// Ranges per thread and call. With several, a thread that lost its core for a while does not delay
+// the others.
+constexpr std::int64_t kRangesPerThread = 4;
+
+using Body = std::function<void(std::int64_t begin, std::int64_t end)>;
+
+// The work of one call. Threads take ranges until there are no more.
+class Job {
+ public:
+  Job(std::int64_t count, std::int64_t range, const Body& body)
+      : count_(count), range_(range), body_(body) {}
+
+  void Run() {
+    // Relaxed is enough: the ranges are disjoint, and releasing the pool's mutex publishes what
+    // threads wrote.
+    for (;;) {
+      const std::int64_t begin = next_.fetch_add(range_, std::memory_order_relaxed);
+      if (begin >= count_) return;
+      body_(begin, std::min(begin + range_, count_));
+    }
+  }
+
+ private:
+  const std::int64_t count_;
+  const std::int64_t range_;
+  const Body& body_;
+  std::atomic<std::int64_t> next_{0};
+};
+
+}  // namespace
+
+struct Parallel::Pool {
+  explicit Pool(int workers) {
+    for (int i = 0; i < workers; ++i) {
+      threads.emplace_back([this] { Work(); });
+    }
+  }
+
+  ~Pool() {
+    {
+      MutexLock lock(mutex);
+      is_stopping = true;
+    }
+    wake.notify_all();
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  // Returns false, and does nothing, if the workers are busy with another call.
+  bool Share(Job& shared) {
+    {
+      MutexLock lock(mutex);
+      if (job != nullptr || active > 0) return false;
+      job = &shared;
+      ++number;
+    }
+    wake.notify_all();
+    shared.Run();
+    // A worker that has not woken up by now finds no job, so this waits only for workers that have
+    // begun.
+    MutexLock lock(mutex);
+    job = nullptr;
+    while (active > 0) lock.Wait(idle);
+    return true;
+  }
+
+  void Work() {
+    std::uint64_t done = 0;
+    for (;;) {
+      Job* mine = nullptr;
+      {
+        MutexLock lock(mutex);
+        while (!is_stopping && (job == nullptr || number == done)) lock.Wait(wake);
+        if (is_stopping) return;
+        mine = job;
+        done = number;
+        ++active;
+      }
+      mine->Run();
+      MutexLock lock(mutex);
+      if (--active == 0) idle.notify_one();
+    }
+  }
+
+  Mutex mutex;
+  std::condition_variable wake;
+  std::condition_variable idle;
+  Job* job CKPT_GUARDED_BY(mutex) = nullptr;
+  std::uint64_t number CKPT_GUARDED_BY(mutex) = 0;  // of the last job
+  int active CKPT_GUARDED_BY(mutex) = 0;
+  bool is_stopping CKPT_GUARDED_BY(mutex) = false;
+  std::vector<std::thread> threads;
+};
+
+Parallel::Parallel(int threads) : threads_(threads) {
+  CKPT_CHECK(threads >= 1);
+  if (threads > 1) pool_ = std::make_unique<Pool>(threads - 1);
+}
+
+Parallel::~Parallel() = default;
+
+void Parallel::For(std::int64_t count, std::int64_t grain, const Body& body) {
+  if (count <= 0) return;
+  const std::int64_t ranges = threads_ * kRangesPerThread;
+  const std::int64_t range = std::max({grain, (count + ranges - 1) / ranges, std::int64_t{1}});
+  if (pool_ != nullptr && range < count) {
+    Job job(count, range, body);
+    if (pool_->Share(job)) return;
+  }
+  body(0, count);
+}
+
+}  // namespace ckpt::trainer

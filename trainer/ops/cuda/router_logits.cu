@@ -1,0 +1,105 @@
+// The backward of router logits: products of float32 gradients with operands of the compute dtype,
+// by cuBLASLt.
+//
+// The matrix units take no mixed operands. So with bfloat16, a gradient is split into the three
+// bfloat16 terms whose sum it is, and one product adds up those of the terms: products of terms are
+// exact, and sums are float32 as they are without the split.
+#include <cstdint>
+
+#include "core/base/check.h"
+#include "trainer/ops/cuda/cuda_ops_impl.h"
+#include "trainer/ops/cuda/kernel.cuh"
+
+namespace ckpt::trainer {
+namespace cuda {
+namespace {
+
+constexpr int kTerms = 3;  // of 8 bits each, as many as a float32 has
+
+// terms [T, kTerms, E] of dlogits [T, E]; repeated [kTerms, E, H] of weight [E, H].
+__global__ void SplitKernel(const float* dlogits, const Bf16* weight, std::int64_t tokens,
+                            std::int64_t experts, std::int64_t columns, Bf16* terms,
+                            Bf16* repeated) {
+  std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (at < tokens * experts) {
+    float rest = dlogits[at];
+    Bf16* const mine = terms + at / experts * kTerms * experts + at % experts;
+#pragma unroll
+    for (int term = 0; term < kTerms; ++term) {
+      mine[term * experts] = Store<Bf16>(rest);
+      rest -= Load(Store<Bf16>(rest));  // exact
+    }
+    return;
+  }
+  at -= tokens * experts;
+  if (at >= experts * columns) return;
+#pragma unroll
+  for (int term = 0; term < kTerms; ++term) repeated[term * experts * columns + at] = weight[at];
+}
+
+template <typename G>
+__global__ void AddPartsKernel(const float* parts, std::int64_t num_parts, std::int64_t elems,
+                               G* gradient, bool adds) {
+  const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (at >= elems) return;
+  float sum = 0;
+  for (std::int64_t part = 0; part < num_parts; ++part) sum += parts[part * elems + at];
+  WriteGradient(gradient[at], sum, adds);
+}
+
+std::uint64_t Aligned(std::uint64_t size_bytes) { return (size_bytes + 255) / 256 * 256; }
+
+}  // namespace
+}  // namespace cuda
+
+void CudaOps::RouterLogitsBackward(Queue& queue, const Tensor& dlogits, const Tensor& x,
+                                   const Tensor& weight, const Tensor& dx,
+                                   const Gradient& dweight) {
+  CKPT_CHECK(dlogits.ndim == 2 && x.ndim == 2 && weight.ndim == 2 && dx.ndim == 2);
+  const std::int64_t tokens = dlogits.dim(0);
+  const std::int64_t experts = dlogits.dim(1);
+  const std::int64_t columns = x.dim(1);
+  CKPT_CHECK(x.dim(0) == tokens && dx.dim(0) == tokens && dx.dim(1) == columns);
+  CKPT_CHECK(weight.dim(0) == experts && weight.dim(1) == columns);
+  CKPT_CHECK(x.dtype == weight.dtype && x.dtype == dx.dtype && dlogits.dtype == DType::kFloat32);
+  CKPT_CHECK(!dweight || dweight.tensor.num_elems() == weight.num_elems());
+  RunOnCuda(queue, [&](CudaQueue& on) {
+    const bool splits = x.dtype == DType::kBfloat16;
+    const std::int64_t rows = splits ? cuda::kTerms * experts : experts;
+    // In scratch memory, after the workspace of the products.
+    Tensor terms(nullptr, x.dtype, {tokens, rows});
+    Tensor repeated(nullptr, x.dtype, {rows, columns});
+    Tensor parts(nullptr, DType::kFloat32, {rows, columns});
+    std::uint64_t size_bytes = cuda::Products::kWorkspaceBytes;
+    for (const Tensor* tensor : {&terms, &repeated, &parts}) {
+      size_bytes += cuda::Aligned(tensor->size_bytes());
+    }
+    std::byte* const workspace = on.Scratch(size_bytes);
+    if (workspace == nullptr) return;
+    std::byte* memory = workspace + cuda::Products::kWorkspaceBytes;
+    for (Tensor* tensor : {&terms, &repeated, &parts}) {
+      tensor->data = memory;
+      memory += cuda::Aligned(tensor->size_bytes());
+    }
+    if (splits) {
+      cuda::SplitKernel<<<cuda::Blocks((tokens + columns) * experts, cuda::kThreads),
+                          cuda::kThreads, 0, on.stream()>>>(
+          dlogits.as<const float>(), weight.as<const cuda::Bf16>(), tokens, experts, columns,
+          terms.as<cuda::Bf16>(), repeated.as<cuda::Bf16>());
+    } else {
+      terms = dlogits;
+      repeated = weight;
+    }
+    products_->Multiply(on, {.accumulate = true}, terms, repeated, dx, workspace);
+    if (!dweight) return;
+    products_->Multiply(on, {.transpose_a = true}, terms, x, parts, workspace);
+    const std::int64_t elems = weight.num_elems();
+    cuda::Dispatch(dweight.tensor.dtype, [&](auto gradient_tag) {
+      using G = typename decltype(gradient_tag)::type;
+      cuda::AddPartsKernel<<<cuda::Blocks(elems, cuda::kThreads), cuda::kThreads, 0, on.stream()>>>(
+          parts.as<const float>(), rows / experts, elems, dweight.tensor.as<G>(), dweight.adds());
+    });
+  });
+}
+
+}  // namespace ckpt::trainer

@@ -1,0 +1,193 @@
+// What a ParamStore holds and does: its memory (param_store.cc), whole weights in slots
+// (gathered_weights.cc), and gradients that become sums (reduced_gradients.cc).
+#ifndef CKPT_TRAINER_PARAMS_INTERNAL_PARAM_STORE_IMPL_H_
+#define CKPT_TRAINER_PARAMS_INTERNAL_PARAM_STORE_IMPL_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "trainer/params/internal/slot_pool.h"
+#include "trainer/params/param_store.h"
+
+namespace ckpt::trainer {
+
+// The part `range` of an array that holds the range `held` of its group.
+inline Tensor PartOf(const Tensor& array, const FlatRange& held, const FlatRange& range) {
+  return array.Rows(range.begin - held.begin, range.elems);
+}
+
+// A parameter as a view of an array that holds its group's flat elements.
+inline Tensor ParamView(const Tensor& flat, const FlatLayout& layout, std::size_t index,
+                        const ParamSpec& spec) {
+  Tensor view = flat.Rows(layout.offsets[index], layout.num_elems[index]);
+  view.ndim = static_cast<int>(spec.shape.size());
+  std::ranges::copy(spec.shape, view.dims.begin());
+  return view;
+}
+
+class ParamStore::Impl {
+ public:
+  Impl(const std::vector<UnitSpec>& units, ShardPlan plan, MeshComms& comms, Ops& ops,
+       Device& device, Queue& compute, const ParamStoreOptions& options)
+      : units_(units),
+        plan_(std::move(plan)),
+        comms_(comms),
+        ops_(ops),
+        device_(device),
+        compute_(compute),
+        options_(options),
+        piece_rows_(ops, device),
+        gather_(device.MakeQueue("gather")),
+        gather_outer_(device.MakeQueue("gather outer")),
+        reduce_(device.MakeQueue("reduce")) {}
+
+  Status Allocate();
+  Status SetWeights(const FillRows& fill);
+  Status ReadWeights(const PlaceRows& place, Queue& queue);
+
+  void BeginStep(int num_micro_batches);
+  void BeginMicroBatch() { ++micro_batch_; }
+  void FinishGradients();
+  void WeightsChanged();
+  Status Synchronize();
+
+  void Prefetch(int unit);
+  std::span<const Tensor> Acquire(int unit);
+  void Release(int unit);
+  std::span<const Gradient> AcquireGradients(int unit);
+  void ReduceGradients(int unit);
+
+  [[nodiscard]] PieceRows& piece_rows() { return piece_rows_; }
+  [[nodiscard]] std::span<const MainArrays> mains() const { return mains_; }
+  [[nodiscard]] const ShardPlan& plan() const { return plan_; }
+  [[nodiscard]] const ParamStoreCounters& counters() const { return counters_; }
+
+ private:
+  // The persistent arrays of one group. Each holds the range that the plan names.
+  struct GroupArrays {
+    std::vector<Buffer> memory;
+    Tensor weights;
+    Tensor main;
+    Tensor gradients;
+    std::vector<FlatGap> gaps;    // in the whole array
+    bool sums_are_stale = false;  // from the last step: the next micro-batch overwrites them
+  };
+  struct UnitState {
+    int users = 0;
+    std::vector<Tensor> weights;
+    std::vector<Gradient> gradients;
+    Event sliced;     // this rank's part is up to date: the replicas' slices have arrived
+    Event refreshed;  // compute weights that are held whole are up to date too
+  };
+
+  Result<Tensor> AllocateArray(GroupArrays& arrays, std::int64_t elems, DType dtype, MemoryUse use);
+  Status AllocateGroup(const GroupPlan& group);
+  void CheckStacks(const GroupPlan& group) const;
+  // Tells the collectives of each array which memory they will use.
+  void RegisterMemory();
+  void ListMain(std::size_t index);
+
+  [[nodiscard]] const ParamSpec& Spec(const GroupPlan& group, std::size_t index) const {
+    return units_[static_cast<std::size_t>(group.unit)].params[group.params[index]];
+  }
+  [[nodiscard]] std::span<const std::size_t> Groups(int unit) const {
+    return plan_.units[static_cast<std::size_t>(unit)];
+  }
+  [[nodiscard]] UnitState& State(int unit) { return states_[static_cast<std::size_t>(unit)]; }
+  [[nodiscard]] bool IsLastMicroBatch() const { return micro_batch_ == num_micro_batches_; }
+
+  template <typename Predicate>
+  [[nodiscard]] bool AnyGroup(int unit, Predicate predicate) const {
+    return std::ranges::any_of(Groups(unit),
+                               [&](std::size_t g) { return predicate(plan_.groups[g]); });
+  }
+  // Calls `use(group, array)` for each group of `unit` that is in a slot, with its whole array
+  // there.
+  template <typename Predicate, typename Use>
+  void ForEachInSlot(int unit, const Buffer& memory, DType dtype, Predicate lies_there,
+                     const Use& use);
+
+  // Updates this rank's parts from the replicas where it updates only slices of them.
+  void RefreshSlices(int unit, const Event& updated);
+  // Updates weights that are held whole from the shard group.
+  void RefreshWhole(int unit);
+  SlotPool::Slot* Gather(int unit);
+  // Calls `use(parameter's index in its unit, its tensor in the group's whole array)`.
+  template <typename Use>
+  void ForEachParam(const GroupPlan& group, const Tensor& flat, const Use& use) const;
+  void SetWeightViews(const GroupPlan& group, const Tensor& flat);
+  // Sets where a micro-batch writes a group's gradients. If it stores them, the gaps are zeroed.
+  void SetGradientViews(std::size_t group_index, const Tensor& flat, GradWrite write);
+  // Work enqueued from now on comes after the other ranks' reads of this rank's weights, or of its
+  // gradients.
+  void AwaitWeightReaders();
+  void AwaitGradientReaders(Queue& queue);
+  void Poison(Queue& queue, const Tensor& memory);
+  void Poison(Queue& queue, const SlotPool::Slot& slot, DType dtype);
+  // Poisons every slot. Call it before any is used.
+  void PoisonAll();
+  // Enqueues the reductions of a group's sums after the last micro-batch, on the reduce queue.
+  void ReduceLate(const GroupPlan& group, GroupArrays& arrays);
+  // Sums `region` over `comm`. Afterwards `own`, a part of it or all of it, is valid.
+  void ReduceSums(Collectives& comm, const Tensor& region, const Tensor& own);
+
+  [[nodiscard]] Collectives& GatherComm(const GroupPlan& group) {
+    return group.param_class == ParamClass::kExpert ? *comms_.gather_expert_shard
+                                                    : *comms_.gather_shard;
+  }
+  [[nodiscard]] Collectives& ReduceComm(const GroupPlan& group) {
+    return group.param_class == ParamClass::kExpert ? *comms_.reduce_expert_shard
+                                                    : *comms_.reduce_shard;
+  }
+
+  const std::vector<UnitSpec>& units_;
+  const ShardPlan plan_;
+  MeshComms& comms_;
+  Ops& ops_;
+  Device& device_;
+  Queue& compute_;
+  const ParamStoreOptions options_;
+  PieceRows piece_rows_;
+
+  std::vector<GroupArrays> arrays_;  // parallel to plan_.groups
+  std::vector<MainArrays> mains_;
+  std::vector<UnitState> states_;
+  SlotPool weight_slots_;
+  SlotPool gradient_slots_;
+  Buffer wire_memory_;
+  int num_micro_batches_ = 0;
+  int micro_batch_ = 0;  // counted from 1
+  ParamStoreCounters counters_;
+  // Last, so that the queues end their work before the memory is freed.
+  std::unique_ptr<Queue> gather_;
+  std::unique_ptr<Queue> gather_outer_;
+  std::unique_ptr<Queue> reduce_;
+};
+
+template <typename Predicate, typename Use>
+void ParamStore::Impl::ForEachInSlot(int unit, const Buffer& memory, DType dtype,
+                                     Predicate lies_there, const Use& use) {
+  std::uint64_t offset_bytes = 0;
+  for (const std::size_t g : Groups(unit)) {
+    const GroupPlan& group = plan_.groups[g];
+    if (!lies_there(group)) continue;
+    use(g, Tensor(memory.data() + offset_bytes, dtype, {group.layout.total_elems}));
+    offset_bytes += SlotBytes(group, dtype);
+  }
+}
+
+template <typename Use>
+void ParamStore::Impl::ForEachParam(const GroupPlan& group, const Tensor& flat,
+                                    const Use& use) const {
+  for (std::size_t i = 0; i < group.params.size(); ++i) {
+    use(group.params[i], ParamView(flat, group.layout, i, Spec(group, i)));
+  }
+}
+}  // namespace ckpt::trainer
+
+#endif  // CKPT_TRAINER_PARAMS_INTERNAL_PARAM_STORE_IMPL_H_

@@ -1,0 +1,129 @@
+// The gradients of a unit, from the micro-batches to the sum of all ranks.
+#include "trainer/params/internal/param_store_impl.h"
+
+namespace ckpt::trainer {
+
+void ParamStore::Impl::BeginStep(int num_micro_batches) {
+  AwaitGradientReaders(compute_);
+  num_micro_batches_ = num_micro_batches;
+  micro_batch_ = 0;
+  for (std::size_t g = 0; g < plan_.groups.size(); ++g) {
+    if (!plan_.groups[g].trainable) continue;
+    arrays_[g].sums_are_stale = true;
+    if (options_.poison_released) Poison(compute_, arrays_[g].gradients);
+  }
+}
+
+void ParamStore::Impl::SetGradientViews(std::size_t group_index, const Tensor& flat,
+                                        GradWrite write) {
+  const GroupPlan& group = plan_.groups[group_index];
+  UnitState& state = State(group.unit);
+  ForEachParam(group, flat, [&](std::size_t param, const Tensor& view) {
+    state.gradients[param] = {.tensor = view, .write = write};
+  });
+  if (write == GradWrite::kAdd) return;
+  for (const FlatGap& gap : arrays_[group_index].gaps) {
+    ops_.Fill(compute_, flat.Rows(gap.begin, gap.elems), 0);
+  }
+}
+
+std::span<const Gradient> ParamStore::Impl::AcquireGradients(int unit) {
+  const auto in_bucket = [](const GroupPlan& group) { return group.uses_bucket(); };
+  if (AnyGroup(unit, in_bucket)) {
+    SlotPool::Slot* slot = gradient_slots_.Take(unit);
+    CKPT_CHECK(slot != nullptr);
+    compute_.Wait(slot->free);
+    comms_.reduce_shard->AwaitReaders(compute_, slot->reads);
+    comms_.reduce_expert_shard->AwaitReaders(compute_, slot->expert_reads);
+    ForEachInSlot(
+        unit, slot->memory, plan_.precision.grad_comm, in_bucket,
+        [&](std::size_t g, const Tensor& whole) { SetGradientViews(g, whole, GradWrite::kStore); });
+  }
+  for (const std::size_t g : Groups(unit)) {
+    const GroupPlan& group = plan_.groups[g];
+    if (!group.trainable || group.uses_bucket()) continue;
+    GroupArrays& arrays = arrays_[g];
+    SetGradientViews(g, arrays.gradients,
+                     arrays.sums_are_stale ? GradWrite::kStore : GradWrite::kAdd);
+    arrays.sums_are_stale = false;
+  }
+  return State(unit).gradients;
+}
+
+void ParamStore::Impl::ReduceSums(Collectives& comm, const Tensor& region, const Tensor& own) {
+  ++counters_.late_reduces;
+  const bool converts = plan_.precision.grad_comm != plan_.precision.main_grads;
+  const Tensor sent =
+      converts ? Tensor(wire_memory_.data(), plan_.precision.grad_comm, {region.num_elems()})
+               : region;
+  if (converts) {
+    AwaitGradientReaders(*reduce_);  // of what was sent from there before
+    ops_.Cast(*reduce_, region, sent);
+  }
+  if (own.num_elems() < region.num_elems()) {
+    comm.ReduceScatterInto(*reduce_, sent, own, GradWrite::kStore, {});
+    return;
+  }
+  // Every rank gets the whole sum as it was sent, so a narrow wire rounds it.
+  comm.AllReduce(*reduce_, sent, ReduceOp::kSum);
+  if (converts) ops_.Cast(*reduce_, sent, own);
+}
+
+void ParamStore::Impl::ReduceLate(const GroupPlan& group, GroupArrays& arrays) {
+  const auto in_sums = [&](const FlatRange& range) {
+    return PartOf(arrays.gradients, group.gradients, range);
+  };
+  const Tensor part = in_sums(group.part);
+  if (!group.uses_bucket() && group.inner > 1)
+    ReduceSums(ReduceComm(group), arrays.gradients, part);
+  if (group.outer > 1) ReduceSums(*comms_.reduce_outer, part, in_sums(group.main));
+}
+
+void ParamStore::Impl::ReduceGradients(int unit) {
+  reduce_->Wait(compute_.Record());
+  const auto in_bucket = [](const GroupPlan& group) { return group.uses_bucket(); };
+  if (AnyGroup(unit, in_bucket)) {
+    SlotPool::Slot* slot = gradient_slots_.Find(unit);
+    CKPT_CHECK(slot != nullptr && slot->taken);
+    const DType wire = plan_.precision.grad_comm;
+    ForEachInSlot(unit, slot->memory, wire, in_bucket, [&](std::size_t g, const Tensor& whole) {
+      const GroupPlan& group = plan_.groups[g];
+      GroupArrays& arrays = arrays_[g];
+      ReduceComm(group).ReduceScatterInto(
+          *reduce_, whole, arrays.gradients,
+          arrays.sums_are_stale ? GradWrite::kStore : GradWrite::kAdd, {});
+      arrays.sums_are_stale = false;
+    });
+    ++counters_.reduces;
+    slot->reads = comms_.reduce_shard->num_calls();
+    slot->expert_reads = comms_.reduce_expert_shard->num_calls();
+    if (options_.poison_released) {
+      AwaitGradientReaders(*reduce_);
+      Poison(*reduce_, *slot, wire);
+    }
+    gradient_slots_.GiveBack(*slot, reduce_->Record(), false);
+  }
+  if (IsLastMicroBatch()) {
+    for (const std::size_t g : Groups(unit)) {
+      if (plan_.groups[g].trainable) ReduceLate(plan_.groups[g], arrays_[g]);
+    }
+  }
+  if (!options_.overlaps_reduces) compute_.Wait(reduce_->Record());
+}
+
+void ParamStore::Impl::FinishGradients() {
+  CKPT_CHECK(IsLastMicroBatch());
+  compute_.Wait(reduce_->Record());
+  // After that no gather reads the weights, so the optimizer may write them.
+  compute_.Wait(gather_->Record());
+  compute_.Wait(gather_outer_->Record());
+  AwaitWeightReaders();
+}
+
+void ParamStore::Impl::AwaitGradientReaders(Queue& queue) {
+  for (Collectives* comm :
+       {comms_.reduce_shard.get(), comms_.reduce_expert_shard.get(), comms_.reduce_outer.get()}) {
+    comm->AwaitReaders(queue, comm->num_calls());
+  }
+}
+}  // namespace ckpt::trainer
