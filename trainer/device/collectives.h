@@ -74,15 +74,12 @@ class Collectives {
   // before it is stored or added. The other parts of `full` become undefined, and may be written
   // only after AwaitReaders. With kStore and equal dtypes, `shard` may be this rank's part of
   // `full`.
-  //
-  // `squares` (float64 [n], may be null) gets Σ x² over n equal ranges of the new shard, which has a
-  // floating-point dtype: range i begins at element i·⌈elements / n⌉.
   virtual void ReduceScatterInto(Queue& queue, const Tensor& full, const Tensor& shard,
-                                 GradWrite write, const Tensor& squares) = 0;
+                                 GradWrite write) = 0;
   // The same where all that is wanted is a sum of the operands' dtype; `full` may be overwritten when
   // the queue has run the call.
   void ReduceScatter(Queue& queue, const Tensor& full, const Tensor& shard) {
-    ReduceScatterInto(queue, full, shard, GradWrite::kStore, {});
+    ReduceScatterInto(queue, full, shard, GradWrite::kStore);
     AwaitReaders(queue, num_calls());
   }
   // In place. kSum takes bfloat16, float32, float64, int32 and int64, and adds as ReduceScatter

@@ -56,10 +56,10 @@ class LoneCollectives final : public Collectives {
   void AllGather(Queue& queue, const Tensor& shard, const Tensor& full) override {
     Copy(queue, shard.data, full.data, full.size_bytes(), cudaMemcpyDeviceToDevice);
   }
-  void ReduceScatterInto(Queue& queue, const Tensor& full, const Tensor& shard, GradWrite write,
-                         const Tensor& squares) override {
+  void ReduceScatterInto(Queue& queue, const Tensor& full, const Tensor& shard,
+                         GradWrite write) override {
     // A run of one rank has no gradients of other ranks to add.
-    CKPT_CHECK(write == GradWrite::kStore && full.dtype == shard.dtype && !squares);
+    CKPT_CHECK(write == GradWrite::kStore && full.dtype == shard.dtype);
     Copy(queue, full.data, shard.data, full.size_bytes(), cudaMemcpyDeviceToDevice);
   }
   void AllReduce(Queue& /*queue*/, const Tensor& /*data*/, ReduceOp /*op*/) override {}

@@ -61,7 +61,7 @@ void ParamStore::Impl::ReduceSums(Collectives& comm, const Tensor& region, const
     ops_.Cast(*reduce_, region, sent);
   }
   if (own.num_elems() < region.num_elems()) {
-    comm.ReduceScatterInto(*reduce_, sent, own, GradWrite::kStore, {});
+    comm.ReduceScatterInto(*reduce_, sent, own, GradWrite::kStore);
     return;
   }
   // Every rank gets the whole sum as it was sent, so a narrow wire rounds it.
@@ -91,7 +91,7 @@ void ParamStore::Impl::ReduceGradients(int unit) {
       GroupArrays& arrays = arrays_[g];
       ReduceComm(group).ReduceScatterInto(
           *reduce_, whole, arrays.gradients,
-          arrays.sums_are_stale ? GradWrite::kStore : GradWrite::kAdd, {});
+          arrays.sums_are_stale ? GradWrite::kStore : GradWrite::kAdd);
       arrays.sums_are_stale = false;
     });
     ++counters_.reduces;

@@ -8,7 +8,6 @@
 #include "core/base/check.h"
 #include "trainer/device/cpu/host_device.h"
 #include "trainer/device/cpu/internal/reduce_tree.h"
-#include "trainer/device/cpu/internal/sum_squares.h"
 
 namespace ckpt::trainer {
 namespace {
@@ -98,14 +97,10 @@ class HostCollectives final : public Collectives {
             [this, shard, full] { return host().Exchange(BytesOf(shard), MutableBytesOf(full)); });
   }
 
-  void ReduceScatterInto(Queue& queue, const Tensor& full, const Tensor& shard, GradWrite write,
-                         const Tensor& squares) override {
+  void ReduceScatterInto(Queue& queue, const Tensor& full, const Tensor& shard,
+                         GradWrite write) override {
     CKPT_CHECK(shard.num_elems() * size() == full.num_elems());
-    Enqueue(queue, [this, full, shard, write, squares] {
-      CKPT_RETURN_IF_ERROR(SumParts(host(), full, shard, write));
-      SumSquares(shard, squares);
-      return OkStatus();
-    });
+    Enqueue(queue, [this, full, shard, write] { return SumParts(host(), full, shard, write); });
   }
 
   void AllReduce(Queue& queue, const Tensor& data, ReduceOp op) override {

@@ -14,7 +14,6 @@
 #include "trainer/device/cpu/internal/host_queues.h"
 #include "trainer/device/cpu/internal/peer_board.h"
 #include "trainer/device/cpu/internal/reduce_tree.h"
-#include "trainer/device/cpu/internal/sum_squares.h"
 
 namespace ckpt::trainer {
 namespace {
@@ -49,8 +48,8 @@ class PeerCollectives final : public Collectives {
     queue.Wait(ready);
     Gather(queue, shard, full, ready);
   }
-  void ReduceScatterInto(Queue& queue, const Tensor& full, const Tensor& shard, GradWrite write,
-                         const Tensor& squares) override;
+  void ReduceScatterInto(Queue& queue, const Tensor& full, const Tensor& shard,
+                         GradWrite write) override;
   void AllReduce(Queue& queue, const Tensor& data, ReduceOp op) override;
   void AllToAll(Queue& queue, std::span<const RowTransfer> transfers, const Tensor& send_rows,
                 const Tensor& receive_rows) override;
@@ -121,7 +120,7 @@ void PeerCollectives::Gather(Queue& queue, const Tensor& shard, const Tensor& fu
 // A rank writes only its own part of its own `full`, which no other rank reads. So `shard` may lie
 // there.
 void PeerCollectives::ReduceScatterInto(Queue& queue, const Tensor& full, const Tensor& shard,
-                                        GradWrite write, const Tensor& squares) {
+                                        GradWrite write) {
   CKPT_CHECK(shard.num_elems() * size() == full.num_elems());
   const std::uint64_t part_bytes = full.size_bytes() / static_cast<std::uint64_t>(size());
   const PeerOperand mine = {.call = "ReduceScatter",
@@ -132,7 +131,6 @@ void PeerCollectives::ReduceScatterInto(Queue& queue, const Tensor& full, const 
   Call(queue, mine, [=, wire = full.dtype](const Operands& shown) {
     SumByTree(wire, DataOf(shown, offset_bytes), shard.dtype, write, shard.bytes(),
               shard.num_elems());
-    SumSquares(shard, squares);
     return OkStatus();
   });
 }
