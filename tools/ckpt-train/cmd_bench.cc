@@ -1,9 +1,11 @@
 #include "tools/ckpt-train/cmd_bench.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -47,6 +49,27 @@ Result<layout::Configuration> SettingsOf(const BenchOptions& options,
   return *std::move(settings);
 }
 
+// The experts of a micro-batch's tokens; empty: the router chooses.
+Result<std::vector<std::int32_t>> ExpertsOf(const BenchOptions& options,
+                                            const trainer::TrainConfig& config) {
+  if (!options.balanced) return std::vector<std::int32_t>();
+  const auto& moe = config.model.moe;
+  if (!moe) {
+    return Error(ErrorKind::kUsage, "--balanced is for models with experts").Actual(options.model);
+  }
+  Status refused;
+  const auto refuse = [&](const char* setting) {
+    refused.Add(
+        Error(ErrorKind::kUsage, fmt::format("with --balanced, {} has no effect", setting)));
+  };
+  if (moe->router.num_groups > 1) refuse("moe_router_num_groups");
+  if (moe->expert_bias) refuse("moe_router_enable_expert_bias");
+  if (!refused.ok()) return refused;
+  return BalancedExperts(static_cast<std::uint32_t>(config.seed),
+                         config.micro_batch_size * config.seq_length, moe->num_experts,
+                         moe->router.topk);
+}
+
 }  // namespace
 
 Result<cli::ExitCode> RunBench(const BenchOptions& options, Storage& storage,
@@ -62,6 +85,7 @@ Result<cli::ExitCode> RunBench(const BenchOptions& options, Storage& storage,
     return cli::ExitCode::kDone;
   }
 
+  CKPT_ASSIGN_OR_RETURN(const std::vector<std::int32_t> experts, ExpertsOf(options, run.train));
   const int threads = options.common.threads == 0 ? DefaultThreads() : options.common.threads;
   const BenchPlan plan = {.warmup = options.warmup,
                           .steps = options.steps,
@@ -82,10 +106,11 @@ Result<cli::ExitCode> RunBench(const BenchOptions& options, Storage& storage,
             trainer::MakeBackend(trainer::BackendOptionsOf(run.train, options.run.device,
                                                            std::max(1, threads / num_ranks)),
                                  world));
-        CKPT_ASSIGN_OR_RETURN(
-            const auto trainer,
-            trainer::RankTrainer::Create(
-                run.train, world, {.device = backend.device.get(), .ops = backend.ops.get()}));
+        CKPT_ASSIGN_OR_RETURN(const auto trainer,
+                              trainer::RankTrainer::Create(run.train, world,
+                                                           {.device = backend.device.get(),
+                                                            .ops = backend.ops.get(),
+                                                            .assigned_experts = experts}));
         CKPT_ASSIGN_OR_RETURN(BenchTimes mine,
                               TimeSteps(plan, *trainer, *backend.device, world.rank(),
                                         world.rank() == 0 ? progress.get() : nullptr));

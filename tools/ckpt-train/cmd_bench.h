@@ -23,11 +23,13 @@ struct BenchOptions {
   std::int64_t warmup = 10;
   std::int64_t steps = 30;
   double peak_tflops = 0;  // 0: what the device says; if it does not, no MFU is printed
+  bool balanced = false;   // every expert gets the same number of tokens (BalancedExperts)
   bool ledger = false;     // record kLedgerSteps steps more
   bool print_config = false;
 };
 
-// Errors: kUsage (no such model; tokens that `seq` does not divide), those of ResolveRun and
+// Errors: kUsage (no such model; tokens that `seq` does not divide; `balanced` without experts, or
+// with a router that is limited to groups or has a bias), those of BalancedExperts, ResolveRun and
 // TimeSteps.
 Result<cli::ExitCode> RunBench(const BenchOptions& options, Storage& storage,
                                cli::Streams& streams);

@@ -207,14 +207,18 @@ CLI::App* AddBench(CLI::App& app, BenchOptions& options) {
                    "What a rank's device can do; gives the MFU [known of some GPUs]")
       ->check(CLI::PositiveNumber)
       ->option_text("X");
+  verb->add_flag(
+      "--balanced", options.balanced,
+      "Every expert gets the same number of tokens, by a table that any program can make");
   verb->add_flag("--ledger", options.ledger,
                  "Record 5 steps more: which kernels ran, and for how long (GPU)");
   cli::AddReadingOptions(*verb, options.common);
   cli::AddOutputOptions(*verb, options.common);
-  cli::AddExamples(*verb,
-                   std::vector<std::string>{
-                       "ckpt-train bench --model tiny --tokens-per-rank 512 --seq 128 --steps 5",
-                       "ckpt-train bench --model d1 --ranks 2 --set overlap_param_gather=true"});
+  cli::AddExamples(
+      *verb, std::vector<std::string>{
+                 "ckpt-train bench --model tiny --tokens-per-rank 512 --seq 128 --steps 5",
+                 "ckpt-train bench --model tiny-moe --tokens-per-rank 512 --seq 128 --balanced",
+                 "ckpt-train bench --model d1 --ranks 2 --set overlap_param_gather=true"});
   return verb;
 }
 

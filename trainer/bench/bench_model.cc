@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <numeric>
 #include <string>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "trainer/bench/internal/counter_random.h"
 
@@ -194,6 +197,27 @@ trainer::HostMicroBatch BenchTokens::At(std::int64_t step, int rank) const {
     }
   }
   return batch;
+}
+
+Result<std::vector<std::int32_t>> BalancedExperts(std::uint32_t seed, std::int64_t tokens,
+                                                  std::int64_t experts, std::int64_t topk) {
+  if (experts % topk != 0 || tokens % (experts / topk) != 0) {
+    return Error(ErrorKind::kUsage, "the experts cannot share the tokens evenly")
+        .Expected(
+            "experts that are a multiple of those a token has, and tokens that are a multiple "
+            "of the quotient")
+        .Actual(fmt::format("{} experts, {} a token, {} tokens", experts, topk, tokens));
+  }
+  const CounterRandom random(seed, "routing");
+  std::vector<std::int32_t> table(static_cast<std::size_t>(tokens * topk));
+  for (std::size_t first = 0; first < table.size(); first += static_cast<std::size_t>(experts)) {
+    const std::span row = std::span(table).subspan(first, static_cast<std::size_t>(experts));
+    std::iota(row.begin(), row.end(), 0);
+    std::ranges::stable_sort(row, {}, [&](std::int32_t expert) {
+      return random.Bits(first + static_cast<std::uint64_t>(expert));
+    });
+  }
+  return table;
 }
 
 }  // namespace ckpt::train

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/result.h"
 #include "core/base/status.h"
 #include "core/layout/value.h"
 #include "trainer/model/model_config.h"
@@ -45,6 +46,14 @@ struct BenchTokens {
 
   [[nodiscard]] trainer::HostMicroBatch At(std::int64_t step, int rank) const;
 };
+
+// Experts [tokens, topk] of every layer, rank and step, by which every expert gets the same number
+// of tokens: row r of a table of random numbers, `experts` wide, names the experts of the tokens
+// from r · experts / topk on, in the order of its numbers.
+//
+// Errors: kUsage (topk does not divide the experts, or the table's rows do not divide the tokens).
+Result<std::vector<std::int32_t>> BalancedExperts(std::uint32_t seed, std::int64_t tokens,
+                                                  std::int64_t experts, std::int64_t topk);
 
 }  // namespace ckpt::train
 

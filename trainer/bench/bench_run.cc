@@ -75,12 +75,17 @@ Result<BenchTimes> TimeSteps(const BenchPlan& plan, trainer::RankTrainer& traine
   BenchTimes times;
   Steps steps(plan, trainer, rank);
   std::int64_t done = 0;
-  CKPT_RETURN_IF_ERROR(
-      steps.Run(timed, [&](const trainer::StepReport& report, Clock::duration time) {
-        if (done++ >= plan.warmup) times.step_ms.push_back(Milliseconds(time));
-        times.losses.push_back(report.loss);
-        if (progress != nullptr) progress->OnDone("step", 1);
-      }));
+  CKPT_RETURN_IF_ERROR(steps.Run(timed, [&](const trainer::StepReport& report,
+                                            Clock::duration time) {
+    if (done++ >= plan.warmup) {
+      times.step_ms.push_back(Milliseconds(time));
+      if (report.experts) {
+        times.expert_load_max = std::max(times.expert_load_max.value_or(1), report.experts->most);
+      }
+    }
+    times.losses.push_back(report.loss);
+    if (progress != nullptr) progress->OnDone("step", 1);
+  }));
   for (std::size_t use = 0; use < times.peak_bytes.size(); ++use) {
     times.peak_bytes[use] = device.usage(static_cast<trainer::MemoryUse>(use)).peak_bytes;
   }
@@ -117,6 +122,7 @@ std::string BenchJson(const BenchReport& report) {
   json.Key("mfu");
   report.peak_flops > 0 ? json.Double(report.flops_per_s_of_rank() / report.peak_flops)
                         : json.Null();
+  if (times.expert_load_max) json.Key("expert_load_max").Double(*times.expert_load_max);
   json.Key("losses").BeginArray();
   for (const double loss : times.losses) json.Double(loss);
   json.End();
@@ -158,6 +164,9 @@ std::string BenchText(const BenchReport& report) {
                       static_cast<double>(peak_bytes) / static_cast<double>(1U << 30U));
   text += fmt::format("loss      {:.6f} at first, {:.6f} at last\n", times.losses.front(),
                       times.losses.back());
+  if (times.expert_load_max) {
+    text += fmt::format("experts   {:.2f} times the mean at most\n", *times.expert_load_max);
+  }
   if (times.ledger) text += "\n" + LedgerText(*times.ledger);
   return text;
 }

@@ -29,6 +29,9 @@ struct BenchTimes {
   std::vector<double> losses;   // of all steps, in order, those before the timed ones too
   // The peak of each use of memory on this rank.
   std::array<std::uint64_t, trainer::kNumMemoryUses> peak_bytes{};
+  // Rows of the most used expert of any layer and timed step, divided by the mean of its layer; in
+  // models with experts.
+  std::optional<double> expert_load_max;
   std::optional<Ledger> ledger;  // with ledger_steps
   double peak_flops = 0;         // Device::PeakFlops
 

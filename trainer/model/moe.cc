@@ -15,6 +15,11 @@ ModelConfig SharedExpertsConfig(ModelConfig config) {
   return config;
 }
 
+MoeConfig WithRuntime(MoeConfig moe, const MoeRuntime& runtime) {
+  moe.router.is_assigned = static_cast<bool>(runtime.assigned_experts);
+  return moe;
+}
+
 }  // namespace
 
 std::vector<ParamSpec> MoeParams(const ModelConfig& config, const std::string& prefix,
@@ -49,7 +54,7 @@ std::vector<ParamSpec> MoeParams(const ModelConfig& config, const std::string& p
 MoeBlock::MoeBlock(const ModelConfig& config, std::string prefix, const MoeRuntime& runtime,
                    Tensor expert_bias, Tensor expert_counts)
     : config_(config),
-      moe_(config.moe.value()),
+      moe_(WithRuntime(config.moe.value(), runtime)),
       prefix_(std::move(prefix)),
       runtime_(runtime),
       expert_bias_(expert_bias),
@@ -96,9 +101,13 @@ DispatchSpec MoeBlock::Spec() const {
 void MoeBlock::PlanRouting(BlockContext& context) {
   const std::int64_t tokens = context.tokens();
   const DType statistics = context.statistics();
+  const Tensor& assigned = runtime_.assigned_experts;
+  CKPT_CHECK(!assigned || (tokens <= assigned.dim(0) && context.routed_tokens() == tokens));
   routing_ = {.logits = context.arena.Allocate(statistics, {tokens, moe_.num_experts}),
               .scores = context.arena.Allocate(statistics, {tokens, moe_.num_experts}),
-              .experts = context.arena.Allocate(DType::kInt32, {tokens, moe_.router.topk}),
+              .experts = assigned
+                             ? assigned.Rows(0, tokens)
+                             : context.arena.Allocate(DType::kInt32, {tokens, moe_.router.topk}),
               .weights = context.arena.Allocate(statistics, {tokens, moe_.router.topk})};
   dispatch_->Plan(context, tokens, context.routed_tokens());
 }
@@ -107,8 +116,10 @@ void MoeBlock::RouteForward(BlockContext& context, const Tensor& router, const T
                             const Tensor& aux_loss) {
   // Scores are computed in the statistics' dtype, as Transformers and Megatron do.
   context.ops.Gemm(context.queue, {.transpose_b = true}, x, router, routing_.logits);
-  context.ops.Router(context.queue, moe_.router, routing_.logits, expert_bias_,
-                     context.layout.positions, routing_.scores, routing_.experts, routing_.weights);
+  const bool chooses = !moe_.router.is_assigned;
+  context.ops.Router(context.queue, moe_.router, routing_.logits, chooses ? expert_bias_ : Tensor(),
+                     chooses ? context.layout.positions : Tensor(), routing_.scores,
+                     routing_.experts, routing_.weights);
   DispatchCounts counts = runtime_.counts;
   if (!aux_loss) counts.dropped = {};
   dispatch_->Route(context, routing_.experts, routing_.weights, counts);

@@ -28,6 +28,9 @@ struct MoeRuntime {
   // Adds up gradients of expert weights one source rank at a time, so that with fixed-point
   // gradients their sum does not depend on the mesh. Needs kAllToAll.
   bool separate_sources = false;
+  // int32 [T, K]: the experts of the tokens of every micro-batch, whose router only weighs them. A
+  // micro-batch may have fewer tokens, and no padding. Null: the router chooses.
+  Tensor assigned_experts = {};
   // Every Forward adds to `overflows`, a Forward that counts to `dropped`. Memory of the caller.
   DispatchCounts counts = {};
 

@@ -27,6 +27,8 @@ struct RouterForm {
   GroupScore group_score = GroupScore::kTopTwoSum;
   bool normalize = false;  // weights /= Σ of the chosen (+ 1e-20 for sigmoid scores)
   double scaling = 1;      // weights *= scaling, last
+  // The experts are given, and the router only weighs them. A token with the expert -1 is padding.
+  bool is_assigned = false;
 
   bool operator==(const RouterForm&) const = default;
 };

@@ -288,6 +288,8 @@ class Ops {
   // scores the lowest index), weights [T, K]. expert_bias [E] affects only the selection; null:
   // none. Tokens with a negative position (int32 [T]; null: no such tokens) are padding: their
   // experts are all -1, their scores and weights 0. The operations below ignore such choices.
+  // If the form is assigned, `experts` is read in place of being chosen, and `expert_bias` and
+  // `positions` are null.
   virtual void Router(Queue& queue, const RouterForm& form, const Tensor& logits,
                       const Tensor& expert_bias, const Tensor& positions, const Tensor& scores,
                       const Tensor& experts, const Tensor& weights) = 0;

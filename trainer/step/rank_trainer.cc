@@ -39,6 +39,7 @@ class RankTrainerImpl final : public RankTrainer {
         device_(*runtime.device),
         ops_(*runtime.ops),
         host_threads_(runtime.host_threads),
+        assigned_experts_(runtime.assigned_experts),
         topology_(config.mesh, world.rank()),
         compute_(device_.MakeQueue("compute")),
         copy_(device_.MakeQueue("copy")) {}
@@ -80,6 +81,9 @@ class RankTrainerImpl final : public RankTrainer {
   [[nodiscard]] const TrainConfig& config() const override { return config_; }
 
  private:
+  // On the device; null if the router chooses. Errors: kSystem.
+  Result<Tensor> PutAssignedExperts();
+
   // A step whose outcome is not known yet.
   struct InFlight {
     int slot = 0;
@@ -119,11 +123,13 @@ class RankTrainerImpl final : public RankTrainer {
   Device& device_;
   Ops& ops_;
   const int host_threads_;
+  const std::span<const std::int32_t> assigned_experts_;  // valid in Build
   const Topology topology_;
   MeshComms comms_;
   std::unique_ptr<Queue> compute_;
   std::unique_ptr<Queue> copy_;  // to the host, of the state
   Event reads_;                  // everything that was read so far is copied
+  Buffer assigned_memory_;
   std::unique_ptr<Model> model_;
   std::vector<UnitSpec> units_;
   std::unique_ptr<ParamStore> store_;
@@ -143,6 +149,7 @@ Status RankTrainerImpl::Build() {
   CKPT_ASSIGN_OR_RETURN(comms_, SplitWorld(world_, topology_, device_));
   CKPT_ASSIGN_OR_RETURN(step_, StepBuffers::Create(ShapeOf(config_), device_, *compute_));
   CKPT_ASSIGN_OR_RETURN(const RehearsedBytes rehearsed, RehearseStep(config_, world_.rank()));
+  CKPT_ASSIGN_OR_RETURN(const Tensor assigned_experts, PutAssignedExperts());
   const bool is_canonical = config_.reduction == Reduction::kCanonical;
   const ModelRuntime runtime = {
       .ops = &ops_,
@@ -156,6 +163,7 @@ Status RankTrainerImpl::Build() {
               .dispatcher = config_.dispatcher,
               .rank_capacity_factor = config_.rank_capacity_factor,
               .separate_sources = is_canonical,
+              .assigned_experts = assigned_experts,
               .counts = {.dropped = step_->dropped(), .overflows = step_->overflows()}},
       .activation_bytes = rehearsed.activations,
       .seq = config_.seq_length};
@@ -171,6 +179,20 @@ Status RankTrainerImpl::Build() {
   CKPT_ASSIGN_OR_RETURN(optimizer_, Optimizer::Create(config_.optimizer, *store_, ops_, device_));
   CKPT_ASSIGN_OR_RETURN(grad_norm_, GradNorm::Create(*store_, ops_, device_));
   return OkStatus();
+}
+
+Result<Tensor> RankTrainerImpl::PutAssignedExperts() {
+  if (assigned_experts_.empty()) return Tensor();
+  CKPT_CHECK(config_.model.moe.has_value());
+  const std::int64_t topk = config_.model.moe->router.topk;
+  const auto elems = static_cast<std::int64_t>(assigned_experts_.size());
+  CKPT_CHECK(elems % topk == 0);
+  CKPT_ASSIGN_OR_RETURN(assigned_memory_,
+                        device_.Allocate(assigned_experts_.size_bytes(), MemoryUse::kOther));
+  const Tensor experts(assigned_memory_.data(), DType::kInt32, {elems / topk, topk});
+  device_.CopyFromHost(*compute_, assigned_experts_.data(), experts);
+  CKPT_RETURN_IF_ERROR(compute_->Synchronize());
+  return experts;
 }
 
 Status RankTrainerImpl::InitializeWeights() {

@@ -27,6 +27,9 @@ struct TrainerRuntime {
   Device* device = nullptr;
   Ops* ops = nullptr;
   int host_threads = 1;  // that draw weights
+  // For measurements of models with experts: the experts [T, K] of the tokens of every micro-batch, in
+  // every layer. Empty: the router chooses. Read by Create only.
+  std::span<const std::int32_t> assigned_experts = {};
 };
 
 // Equal on every rank.

@@ -133,5 +133,30 @@ TEST(BenchTokensTest, RanksTakeTurnsInOneTable) {
   EXPECT_EQ(whole.labels[0], whole.tokens[1]);
 }
 
+// The other trainer's table for seed 1234, 8 tokens, 16 experts and 4 of them a token.
+TEST(BalancedExpertsTest, IsTheTableOfThePythonProgram) {
+  const Result<std::vector<std::int32_t>> experts = BalancedExperts(1234, 8, 16, 4);
+  ASSERT_THAT(experts, IsOk());
+  EXPECT_THAT(*experts, ElementsAre(2, 9, 11, 5, 3, 1, 8, 0, 7, 12, 13, 4, 15, 10, 14, 6,  //
+                                    12, 11, 5, 8, 3, 15, 2, 13, 4, 0, 7, 6, 14, 1, 10, 9));
+}
+
+TEST(BalancedExpertsTest, EveryExpertServesTheSameNumberOfTokens) {
+  const Result<std::vector<std::int32_t>> experts = BalancedExperts(7, 256, 64, 8);
+  ASSERT_THAT(experts, IsOk());
+  std::vector<int> counts(64);
+  for (const std::int32_t expert : *experts) ++counts.at(static_cast<std::size_t>(expert));
+  EXPECT_THAT(counts, ::testing::Each(256 * 8 / 64));
+  for (std::size_t token = 0; token < 256; ++token) {
+    const auto first = experts->begin() + static_cast<std::ptrdiff_t>(token * 8);
+    EXPECT_EQ(std::set<std::int32_t>(first, first + 8).size(), 8U) << token;
+  }
+}
+
+TEST(BalancedExpertsTest, RefusesTokensThatCannotBeSharedEvenly) {
+  EXPECT_THAT(BalancedExperts(1, 7, 16, 4), testing::FailsWith(ErrorKind::kUsage));
+  EXPECT_THAT(BalancedExperts(1, 16, 16, 3), testing::FailsWith(ErrorKind::kUsage));
+}
+
 }  // namespace
 }  // namespace ckpt::train

@@ -67,6 +67,37 @@ TEST(MoeBlockTest, PassesNoGradientToExpertsThatNobodyChose) {
   }
 }
 
+// The bits are those of a router that chose the same experts.
+TEST(MoeBlockTest, AssignedExpertsAreComputedAsChosenOnes) {
+  ModelConfig config = SmallMoe({.topk = 1});
+  config.moe->aux = {.kind = AuxLoss::kBatch, .coefficient = 0.5};
+  const auto batches = RandomMoeBatches(config, testing::TestSeed(kDefaultSeed), 2);
+  const MoeValues chosen = RunOk(config, batches, {.ranks = 2, .expert_bias = BiasTowards(5)});
+  const std::vector<double> fives(static_cast<std::size_t>(batches.front().tokens()), 5);
+  EXPECT_EQ(RunOk(config, batches, {.ranks = 2, .assigned_experts = fives}), chosen);
+}
+
+TEST(MoeBlockTest, AssignedExpertsAreTheSameOnAnyNumberOfRanks) {
+  ModelConfig config = SmallMoe({.topk = 2, .normalize = true});
+  config.moe->aux = {.kind = AuxLoss::kBatch, .coefficient = 0.5};
+  const auto batches = RandomMoeBatches(config, testing::TestSeed(kDefaultSeed), 4, 2, 4);
+  const std::vector<double> table = {3, 1, 7, 0, 5, 2, 6, 4, 0, 4, 2, 6, 1, 7, 3, 5};
+  const MoeValues want = RunOk(config, batches, {.assigned_experts = table});
+  EXPECT_THAT(want.counts, ::testing::Each(8));
+  for (const trainer::Dispatcher dispatcher :
+       {trainer::Dispatcher::kAllToAll, trainer::Dispatcher::kAllGather}) {
+    for (const bool recompute : {false, true}) {
+      const MoeValues values = RunOk(config, batches,
+                                     {.ranks = 4,
+                                      .dispatcher = dispatcher,
+                                      .recompute = recompute,
+                                      .assigned_experts = table});
+      EXPECT_LT(Difference(values, want), 1e-12);
+      EXPECT_EQ(values.counts, want.counts);
+    }
+  }
+}
+
 TEST(MoeBlockTest, ListsTheExpertsOfItsRank) {
   ModelConfig config = SmallMoe();
   config.moe->shared_expert_ffn_hidden_size = 4;

@@ -46,7 +46,8 @@ struct MoeOptions {
   std::optional<DType> gradients = {};  // else that of the statistics
   trainer::HostDeviceOptions device = {};
   std::set<std::string> frozen = {};
-  std::vector<double> expert_bias = {};  // empty: none
+  std::vector<double> expert_bias = {};       // empty: none
+  std::vector<double> assigned_experts = {};  // [tokens, K]; empty: the router chooses
   double aux_scale = 1;
   // Changes a parameter, or the input "x<micro-batch>", before it is used.
   std::function<void(const std::string& name, std::vector<double>& values)> change = {};
@@ -109,6 +110,7 @@ class MoeRank {
                {.expert_group = group_.get(),
                 .dispatcher = options.dispatcher,
                 .separate_sources = options.separate_sources,
+                .assigned_experts = PutAssigned(config.moe->router.topk),
                 .counts = {.dropped = {}, .overflows = overflows_}},
                PutBias(), counts_),
         params_(rank_.device(), rank_.queue(), {{.name = "moe", .params = block_.Params()}},
@@ -202,6 +204,11 @@ class MoeRank {
     if (options_.expert_bias.empty()) return {};
     return rank_.Put(options_.expert_bias, statistics(),
                      {static_cast<std::int64_t>(options_.expert_bias.size())});
+  }
+  [[nodiscard]] trainer::Tensor PutAssigned(std::int64_t topk) {
+    if (options_.assigned_experts.empty()) return {};
+    const auto elems = static_cast<std::int64_t>(options_.assigned_experts.size());
+    return rank_.Put(options_.assigned_experts, DType::kInt32, {elems / topk, topk});
   }
   static void Add(const std::vector<double>& part, std::vector<double>& sum) {
     sum.resize(part.size());

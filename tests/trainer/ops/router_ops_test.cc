@@ -139,6 +139,54 @@ TEST_P(OpsSuite, RouterIsItsDefinitionForEveryForm) {
   }
 }
 
+// The same choices, given in place of made, have the same scores and weights; so have others, by
+// the definition; and a token without a choice has none.
+TEST_P(OpsSuite, AnAssignedRouterWeighsTheExpertsItIsGiven) {
+  for (RouterForm form : Forms()) {
+    SCOPED_TRACE(::testing::Message()
+                 << "score " << static_cast<int>(form.score) << " topk " << form.topk);
+    const Values logit_values = LogitsApart(random());
+    const Routed routed = Route(form, logit_values, Values(kExperts, 0.0));
+    const auto topk = static_cast<std::size_t>(form.topk);
+    const auto logits = Make(DType::kFloat64, {kTokens, kExperts}, logit_values);
+    // Every token takes the experts that the next one chose, and the last one takes none.
+    Values given = routed.experts;
+    std::rotate(given.begin(), given.begin() + form.topk, given.end());
+    std::fill(given.end() - form.topk, given.end(), -1.0);
+    const auto scores = Poisoned(DType::kFloat64, {kTokens, kExperts});
+    const auto weights = Poisoned(DType::kFloat64, {kTokens, form.topk});
+    const auto run = [&](const Values& chosen) {
+      const auto experts = Make(DType::kInt32, {kTokens, form.topk}, chosen);
+      form.is_assigned = true;
+      ops().Router(queue(), form, logits, Tensor(), Tensor(), scores, experts, weights);
+      EXPECT_EQ(Read(experts), chosen);
+    };
+    run(routed.experts);
+    EXPECT_THAT(Read(scores), NearValues(routed.scores, 1e-14));
+    EXPECT_THAT(Read(weights), NearValues(routed.weights, 1e-14));
+
+    run(given);
+    const Values weighed = Read(weights);
+    for (std::size_t t = 0; t < kTokens; ++t) {
+      Values want(topk, 0.0);
+      double sum = form.score == ScoreFunction::kSigmoid ? 1e-20 : 0;
+      const bool normalizes = form.normalize || form.score == ScoreFunction::kSoftmaxTopK;
+      for (std::size_t k = 0; t + 1 < kTokens && k < topk; ++k) {
+        const std::size_t at = t * kExperts + static_cast<std::size_t>(given[t * topk + k]);
+        // A softmax over the chosen logits is one over all, divided by its sum.
+        want[k] = form.score == ScoreFunction::kSoftmaxTopK ? std::exp(logit_values[at])
+                                                            : routed.scores[at];
+        sum += want[k];
+      }
+      for (double& weight : want) weight *= form.scaling / (normalizes && sum > 0 ? sum : 1);
+      const auto first = weighed.begin() + static_cast<std::ptrdiff_t>(t * topk);
+      EXPECT_THAT(Values(first, first + form.topk), NearValues(want, 1e-13)) << t;
+    }
+    const Values all_scores = Read(scores);
+    EXPECT_EQ(Values(all_scores.end() - kExperts, all_scores.end()), Values(kExperts, 0.0));
+  }
+}
+
 TEST_P(OpsSuite, RouterGivesTiesToTheLowestIndexAndChoosesOnEvenIfNothingIsANumber) {
   const RouterForm form{.topk = 3, .num_groups = 4, .group_topk = 2};
   for (const double value : {0.0, std::nan("")}) {

@@ -152,6 +152,7 @@ void HostOps::Router(Queue& queue, const RouterForm& form, const Tensor& logits,
   if (positions) {
     CKPT_CHECK(positions.dtype == DType::kInt32 && positions.num_elems() == shape.tokens);
   }
+  CKPT_CHECK(!form.is_assigned || (!expert_bias && !positions));
   RunOn(queue, [this, form, logits, expert_bias, positions, scores, experts, weights, shape] {
     DispatchStatistics(logits.dtype, [&](auto tag) {
       using S = typename decltype(tag)::type;
@@ -164,7 +165,10 @@ void HostOps::Router(Queue& queue, const RouterForm& form, const Tensor& logits,
               S* score = scores.as<S>() + t * shape.experts;
               std::int32_t* chosen = experts.as<std::int32_t>() + t * shape.topk;
               S* weight = weights.as<S>() + t * shape.topk;
-              if (positions && positions.as<const std::int32_t>()[t] < 0) {
+              const bool is_padding = form.is_assigned ? !IsRouted(chosen)
+                                      : positions      ? positions.as<const std::int32_t>()[t] < 0
+                                                       : false;
+              if (is_padding) {
                 std::fill_n(score, shape.experts, S{0});
                 std::fill_n(chosen, shape.topk, kNoExpert);
                 std::fill_n(weight, shape.topk, S{0});
@@ -178,13 +182,16 @@ void HostOps::Router(Queue& queue, const RouterForm& form, const Tensor& logits,
                   Softmax(row, shape.experts, score);
                 }
               });
-              const S* value = form.score == ScoreFunction::kSoftmaxTopK ? row : score;
-              if (expert_bias) {
-                const S* bias = expert_bias.as<const S>();
-                std::transform(value, value + shape.experts, bias, values.begin(), std::plus<S>());
-                value = values.data();
+              if (!form.is_assigned) {
+                const S* value = form.score == ScoreFunction::kSoftmaxTopK ? row : score;
+                if (expert_bias) {
+                  const S* bias = expert_bias.as<const S>();
+                  std::transform(value, value + shape.experts, bias, values.begin(),
+                                 std::plus<S>());
+                  value = values.data();
+                }
+                chooser.Choose(value, chosen);
               }
-              chooser.Choose(value, chosen);
               WeighChosen(form, row, score, chosen, weight);
             }
           });

@@ -120,7 +120,10 @@ __global__ void __launch_bounds__(kThreads)
   const WarpArrays at(memory + threadIdx.x / kWarp * WarpArrays::Bytes(sizes), sizes);
   const float* const logit = logits + token * sizes.experts;
   float* const score = scores + token * sizes.experts;
-  if (positions != nullptr && positions[token] < 0) {  // padding
+  const bool is_padding = sizes.is_assigned ? experts[token * sizes.topk] == kNoExpert
+                                            : positions != nullptr && positions[token] < 0;
+  if (is_padding) {
+    __syncwarp();  // all lanes have read before one writes
     for (int e = lane; e < sizes.experts; e += kWarp) score[e] = 0;
     for (int k = lane; k < sizes.topk; k += kWarp) {
       experts[token * sizes.topk + k] = kNoExpert;
@@ -142,9 +145,14 @@ __global__ void __launch_bounds__(kThreads)
     at.values[e] = expert_bias == nullptr ? value : value + expert_bias[e];
     at.taken[e] = 0;
   }
+  if (sizes.is_assigned) {
+    for (int k = lane; k < sizes.topk; k += kWarp) at.chosen[k] = experts[token * sizes.topk + k];
+  }
   __syncwarp();
-  if (sizes.num_groups > 1) LimitGroups(sizes, at);
-  ChooseBest(at.values, sizes.experts, sizes.topk, at.taken, at.chosen);
+  if (!sizes.is_assigned) {
+    if (sizes.num_groups > 1) LimitGroups(sizes, at);
+    ChooseBest(at.values, sizes.experts, sizes.topk, at.taken, at.chosen);
+  }
 
   // Every lane sums the few that were chosen, in the same order.
   const bool is_topk = sizes.score == ScoreFunction::kSoftmaxTopK;
@@ -214,6 +222,7 @@ void CudaOps::Router(Queue& queue, const RouterForm& form, const Tensor& logits,
   const cuda::RouterSizes sizes = cuda::SizesOf(form, scores, experts);
   CKPT_CHECK(logits.dtype == DType::kFloat32 && logits.num_elems() == scores.num_elems());
   CKPT_CHECK(weights.dtype == DType::kFloat32 && weights.num_elems() == experts.num_elems());
+  CKPT_CHECK(!form.is_assigned || (!expert_bias && !positions));
   if (sizes.tokens == 0) return;
   RunOnCuda(queue, [&](CudaQueue& on) {
     constexpr int kTokens = cuda::kThreads / cuda::kWarp;

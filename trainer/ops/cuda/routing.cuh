@@ -27,6 +27,7 @@ struct RouterSizes {
   ScoreFunction score = ScoreFunction::kSoftmax;
   bool adds_two = false;  // GroupScore::kTopTwoSum
   bool normalizes = false;
+  bool is_assigned = false;
   float scaling = 1;
 };
 
@@ -43,6 +44,7 @@ inline RouterSizes SizesOf(const RouterForm& form, const Tensor& scores, const T
           .score = form.score,
           .adds_two = form.group_score == GroupScore::kTopTwoSum,
           .normalizes = form.normalize,
+          .is_assigned = form.is_assigned,
           .scaling = static_cast<float>(form.scaling)};
 }
 

@@ -167,6 +167,22 @@ TEST_F(CudaExpertsTest, RoutersAgree) {
         ExpectNear(dlogits, 1e-6);
         ExpectNear(loss, 1e-6);
         ExpectNear(batch_dlogits, 1e-6);
+
+        RouterForm assigned = form;
+        assigned.is_assigned = true;
+        std::vector<double> given(kTokens * 6);
+        for (std::size_t i = 0; i < given.size(); ++i) {
+          given[i] = i / 6 % 7 == 6 ? -1 : static_cast<double>(i * 5 % kExperts);
+        }
+        const auto given_experts = Values(DType::kInt32, {kTokens, form.topk}, given);
+        OnBoth([&](Ops& ops, Queue& queue) {
+          ops.Router(queue, assigned, logits, {}, {}, scores, given_experts, weights);
+          ops.RouterBackward(queue, assigned, scores, given_experts, dweights, dlogits);
+        });
+        ExpectEqual(given_experts);
+        ExpectNear(scores, 1e-6);
+        ExpectNear(weights, 1e-6);
+        ExpectNear(dlogits, 1e-6);
       }
     }
   }
