@@ -105,7 +105,29 @@ class Runner:
                 known = {f.kind for f in case.outcome.findings}
                 if not kinds <= known and not (verb == "digest" and not case.outcome.has_tensors and kinds == {"not_found"}):
                     wrong.append(f"{verb}: refuses with {kinds}")
-        return wrong
+        return wrong + self.check_diff(case, path, cwd / "diff")
+
+    def check_diff(self, case, path, cwd):
+        """A case differs from itself only where it cannot be read; a checksum alone does not stop it."""
+        code, document, failure = self.run([self.bin / "ckpt-inspect", "diff", path, path, "--json", "--threads", "2"],
+                                           2 * case.seconds, cwd)
+        if failure:
+            return [f"diff: {failure}"]
+        is_system = any(f.kind == "system" for f in case.outcome.findings)
+        if code == 3 and (case.outcome.tensors == 3 or is_system):
+            return []
+        if case.outcome.tensors == 3 and {f.kind for f in case.outcome.findings} != {"checksum"}:
+            return [f"diff: exit {code}, not 3"]
+        if code not in (0, 1) or document["equal"] != (code == 0):
+            return [f"diff: exit {code}: {document}"]
+        other = [d["what"] for d in document["different"] if d["what"] != "unreadable"]
+        if other or document["only_a"] or document["only_b"]:
+            return [f"diff: differs from itself: {other} {document['only_a']}"]
+        if case.outcome.digest == 0 and code != 0:
+            return [f"diff: {document['problems']} where digest finds none"]
+        if code == 1 and not document["problems"]:
+            return ["diff: exit 1 without a reason"]
+        return []
 
 
 def reported(document):

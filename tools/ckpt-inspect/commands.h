@@ -11,6 +11,7 @@
 #include "core/base/result.h"
 #include "core/io/storage.h"
 #include "formats/registry/registry.h"
+#include "tools/ckpt-inspect/element_diff.h"
 #include "tools/ckpt-inspect/health.h"
 #include "tools/cli/command_line.h"
 #include "tools/cli/exit_code.h"
@@ -61,6 +62,15 @@ struct DigestOptions {
   std::string as;  // the word of a KnownNaming; empty: as stored
 };
 
+struct DiffOptions {
+  CommonOptions common;
+  Path a;
+  Path b;
+  Tolerance tolerance;
+  std::string match;  // a glob over keys, in A's terms
+  Path mapping;       // a layout table in place of the built-in ones: compares models
+};
+
 struct MetaOptions {
   CommonOptions common;
 };
@@ -97,6 +107,13 @@ Result<ExitCode> RunRepair(Storage& storage, const RepairOptions& options, Strea
 // Errors: all errors of the selected tensors, since a digest of only some of them would mislead.
 Result<ExitCode> RunDigest(const ListedCheckpoint& checkpoint, const DigestOptions& options,
                            Streams& streams);
+
+// Compares the tensors of two checkpoints of any formats and namings. Returns kDifferent unless all
+// are equal; objects are shown and decide nothing. Bytes that do not match their checksums are
+// reported, and compared all the same.
+//
+// Errors: those of OpenCheckpoint and CompareCheckpoints; kUsage (`match` matches nothing), kIo.
+Result<ExitCode> RunDiff(Storage& storage, const DiffOptions& options, Streams& streams);
 
 // Returns kDifferent if an object cannot be read; the others are printed.
 Result<ExitCode> RunMeta(const OpenedCheckpoint& checkpoint, const MetaOptions& options,

@@ -46,8 +46,10 @@ class CommandLine {
   void AddRepair();
   void AddDigest();
   void AddMeta();
+  void AddDiff();
 
   Result<ExitCode> Repair(Streams& streams);
+  Result<ExitCode> Diff(Streams& streams);
   Result<ExitCode> OpenAndRun(Streams& streams);
 
   Storage& storage_;
@@ -65,6 +67,12 @@ class CommandLine {
   RepairOptions repair_;
   std::string repair_target_;
   DigestOptions digest_;
+  DiffOptions diff_;
+  std::string diff_a_;
+  std::string diff_b_;
+  std::string diff_mapping_;
+  std::optional<double> atol_;
+  std::optional<double> rtol_;
 };
 
 CommandLine::CommandLine(Storage& storage) : storage_(storage) {
@@ -79,6 +87,7 @@ CommandLine::CommandLine(Storage& storage) : storage_(storage) {
   AddRepair();
   AddDigest();
   AddMeta();
+  AddDiff();
   const std::array<std::string, 2> examples = {"ckpt-inspect run7/checkpoints",
                                                "ckpt-inspect digest --json Qwen3-0.6B"};
   cli::AddExamples(app_, examples);
@@ -220,6 +229,36 @@ void CommandLine::AddMeta() {
           });
 }
 
+// It opens two checkpoints, and both even if they are damaged.
+void CommandLine::AddDiff() {
+  const std::array<std::string, 3> examples = {
+      "ckpt-inspect diff Qwen3-0.6B out/qwen3-megatron",
+      "ckpt-inspect diff --atol 1e-6 --rtol 1e-5 run7/iter_0000100 run8/iter_0000100",
+      "ckpt-inspect diff --json --match '*.mlp.*' a.safetensors b.pt"};
+  CLI::App& verb = *app_.add_subcommand(
+      "diff", "Which tensors of two checkpoints differ, where and by how much; exit 1 if any does");
+  verb.add_option("A", diff_a_, "A checkpoint of any format")->required()->option_text(" ");
+  verb.add_option("B", diff_b_, "Another one, of any format and naming")
+      ->required()
+      ->option_text(" ");
+  verb.add_option("--atol", atol_, "Equal if |a - b| <= ATOL + RTOL * |b| [equal bits]")
+      ->check(CLI::NonNegativeNumber)
+      ->option_text("ATOL");
+  verb.add_option("--rtol", rtol_, "The part of it that grows with |b| [equal bits]")
+      ->check(CLI::NonNegativeNumber)
+      ->option_text("RTOL");
+  verb.add_option("--match", diff_.match, "Only keys that match this pattern, in A's terms")
+      ->check(cli::RefuseEmpty)
+      ->option_text("GLOB");
+  verb.add_option("--map", diff_mapping_,
+                  "Compare models by this layout table instead of the built-in ones")
+      ->check(cli::RefuseEmpty)
+      ->option_text("FILE");
+  cli::AddReadingOptions(verb, common_);
+  cli::AddOutputOptions(verb, common_);
+  cli::AddExamples(verb, examples);
+}
+
 // Verbs that do not list findings themselves print them to standard error: warnings, and errors if
 // the verb does not refuse the tensors they concern.
 void TellProblems(const std::vector<Problem>& problems, bool with_errors, Streams& streams) {
@@ -249,10 +288,22 @@ Result<ExitCode> CommandLine::Repair(Streams& streams) {
   return RunRepair(storage_, repair_, streams);
 }
 
+Result<ExitCode> CommandLine::Diff(Streams& streams) {
+  diff_.common = common_;
+  diff_.a = diff_a_;
+  diff_.b = diff_b_;
+  diff_.mapping = diff_mapping_;
+  diff_.tolerance = {
+      .exact = !atol_ && !rtol_, .absolute = atol_.value_or(0), .relative = rtol_.value_or(0)};
+  cli::TellResources(common_, streams);
+  return RunDiff(storage_, diff_, streams);
+}
+
 Result<ExitCode> CommandLine::OpenAndRun(Streams& streams) {
   const CLI::App& chosen = *app_.get_subcommands().front();
   const std::string verb = chosen.get_name();
   if (verb == "repair") return Repair(streams);
+  if (verb == "diff") return Diff(streams);
   // `verify` compares everything itself, and names all damage rather than the first.
   Result<OpenedCheckpoint> opened =
       OpenCheckpoint(storage_, Path(path_),

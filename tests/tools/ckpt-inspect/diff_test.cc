@@ -1,0 +1,318 @@
+// `ckpt-inspect diff` on converted checkpoints, of which single bits are flipped.
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <boost/filesystem/operations.hpp>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/checkpoint/source.h"
+#include "core/json/json_reader.h"
+#include "tests/converters/verbs/convert_fixture.h"
+#include "tools/ckpt-inspect/inspect.h"
+
+namespace ckpt::inspect {
+namespace {
+
+using ::ckpt::testing::ConvertTest;
+using ::ckpt::testing::GoldenDir;
+using ::ckpt::testing::IsOk;
+using cli::ExitCode;
+using ::testing::HasSubstr;
+
+// One member of "different".
+struct Entry {
+  std::string key;
+  std::string what;
+  std::int64_t differing = 0;
+  Dims first_index;
+  std::string bits_a;
+  std::string bits_b;
+};
+
+struct Answer {
+  ExitCode exit = ExitCode::kFailed;
+  bool equal = false;
+  std::string compared;
+  std::int64_t tensors = 0;
+  std::vector<std::string> only_a;
+  std::vector<std::string> only_b;
+  std::vector<Entry> different;
+  std::size_t problems = 0;
+  std::string text;
+};
+
+std::vector<std::string> Texts(const JsonCursor& array) {
+  std::vector<std::string> texts;
+  const auto items = array.Items();
+  for (const JsonCursor& item : *items) texts.push_back(item.Text().value());
+  return texts;
+}
+
+Answer Diff(const Path& a, const Path& b, std::vector<std::string> more = {}) {
+  cli::StringOutput out;
+  cli::StringOutput err;
+  cli::Streams streams{.out = out, .err = err};
+  std::vector<std::string> args = {"diff", a.string(), b.string(), "--json"};
+  args.insert(args.end(), more.begin(), more.end());
+  Answer answer;
+  answer.exit = RunInspect(args, PosixStorage(), streams);
+  answer.text = out.text();
+  const auto document = JsonDocument::Parse(out.text(), "diff");
+  EXPECT_THAT(document, IsOk());
+  if (!document.ok() || answer.exit > ExitCode::kDifferent) {
+    ADD_FAILURE() << out.text();
+    return answer;
+  }
+  const JsonCursor root = document->root();
+  answer.equal = root.At("equal")->Bool().value();
+  answer.compared = root.At("compared")->Text().value();
+  answer.tensors = root.At("tensors")->Int64().value();
+  answer.only_a = Texts(*root.At("only_a"));
+  answer.only_b = Texts(*root.At("only_b"));
+  answer.problems = root.At("problems")->Items()->size();
+  const auto different = root.At("different")->Items();
+  for (const JsonCursor& item : *different) {
+    Entry entry{.key = item.At("key")->Text().value(),
+                .what = item.At("what")->Text().value(),
+                .differing = item.At("differing")->Int64().value(),
+                .first_index = {},
+                .bits_a = {},
+                .bits_b = {}};
+    if (item.At("first_index")->kind() == JsonKind::kArray) {
+      entry.first_index = item.At("first_index")->Int64Array().value();
+      entry.bits_a = item.At("bits_a")->Text().value();
+      entry.bits_b = item.At("bits_b")->Text().value();
+    }
+    answer.different.push_back(std::move(entry));
+  }
+  EXPECT_EQ(answer.exit, answer.equal ? ExitCode::kDone : ExitCode::kDifferent);
+  return answer;
+}
+
+void FlipBit(const Path& file, std::uint64_t offset, int bit) {
+  std::fstream stream(file.string(), std::ios::in | std::ios::out | std::ios::binary);
+  stream.seekg(static_cast<std::streamoff>(offset));
+  const int byte = stream.get();
+  stream.seekp(static_cast<std::streamoff>(offset));
+  stream.put(static_cast<char>(byte ^ (1 << bit)));
+  ASSERT_TRUE(stream.good()) << file;
+}
+
+// Where the element in the middle of a chunk lies.
+struct Place {
+  Path file;
+  std::uint64_t offset = 0;
+  std::string key;
+  Dims index;
+};
+
+Result<Place> PlaceIn(const Path& path, std::size_t position) {
+  CKPT_ASSIGN_OR_RETURN(const OpenedCheckpoint opened, OpenCheckpoint(PosixStorage(), path));
+  const CheckpointIndex& index = opened.source->index();
+  const GlobalTensor& tensor = index.tensors()[position];
+  const Chunk& chunk = index.chunks(tensor).back();
+  CKPT_ASSIGN_OR_RETURN(const StoredArray array, opened.source->Locate(tensor, chunk));
+  Place place{.file = array.file->name(),
+              .offset = array.offset_bytes,
+              .key = tensor.key,
+              .index = Dims(index.offsets(chunk).begin(), index.offsets(chunk).end())};
+  for (std::size_t d = 0; d < tensor.shape.size(); ++d) {
+    const std::int64_t middle = index.sizes(chunk)[d] / 2;
+    place.index[d] += middle;
+    place.offset +=
+        static_cast<std::uint64_t>(middle * array.strides[d]) * ElementBytes(tensor.dtype);
+  }
+  return place;
+}
+
+class DiffTest : public ConvertTest {
+ protected:
+  // The golden model in a container.
+  Path Converted(const std::string& container) const {
+    const ConvertOptions options =
+        Between("hf", container, Golden("qwen3moe-norm-bf16"), container + ".out");
+    EXPECT_THAT(Convert(options), IsOk()) << container;
+    return options.target;
+  }
+};
+
+constexpr int kNumFlips = 5;
+constexpr std::array kContainers = {"hf", "fsdp_dtensor", "torch_dist", "dcp", "hdf5"};
+
+TEST_F(DiffTest, AModelIsEqualInEveryContainer) {
+  const Path source = Golden("qwen3moe-norm-bf16");
+  for (const std::string container : kContainers) {
+    SCOPED_TRACE(container);
+    const Path converted = Converted(container);
+    for (const auto& [a, b] : {std::pair(source, converted), std::pair(converted, source)}) {
+      const Answer answer = Diff(a, b);
+      EXPECT_TRUE(answer.equal) << answer.text;
+      EXPECT_GT(answer.tensors, 0);
+      EXPECT_EQ(answer.problems, 0U);
+    }
+  }
+}
+
+TEST_F(DiffTest, FindsOneFlippedBitInEveryContainer) {
+  const Path source = Golden("qwen3moe-norm-bf16");
+  for (const std::string container : kContainers) {
+    const Path whole = Converted(container);
+    const ConvertOptions options = Between("hf", container, source, container + ".flipped");
+    ASSERT_THAT(Convert(options), IsOk());
+    const Path flipped = options.target;
+    const auto opened = OpenCheckpoint(PosixStorage(), flipped);
+    ASSERT_THAT(opened, IsOk());
+    const std::size_t num_tensors = opened->source->index().tensors().size();
+    for (std::size_t flip = 0; flip < kNumFlips; ++flip) {
+      const auto place = PlaceIn(flipped, flip * (num_tensors - 1) / (kNumFlips - 1));
+      ASSERT_THAT(place, IsOk());
+      SCOPED_TRACE(fmt::format("{}: {} at {}", container, place->key, FormatDims(place->index)));
+      FlipBit(place->file, place->offset, static_cast<int>(flip));
+
+      const Answer stored = Diff(whole, flipped);
+      EXPECT_FALSE(stored.equal);
+      EXPECT_EQ(stored.compared, "as stored");
+      ASSERT_EQ(stored.different.size(), 1U) << stored.text;
+      EXPECT_EQ(stored.different[0].key, place->key);
+      EXPECT_EQ(stored.different[0].first_index, place->index);
+      EXPECT_EQ(stored.different[0].differing, 1);
+
+      // The same under the names of the source.
+      const Answer model = Diff(source, flipped);
+      EXPECT_FALSE(model.equal);
+      ASSERT_EQ(model.different.size(), 1U) << model.text;
+      EXPECT_EQ(model.different[0].differing, 1);
+      EXPECT_EQ(model.different[0].bits_a, stored.different[0].bits_a);
+      EXPECT_EQ(model.different[0].bits_b, stored.different[0].bits_b);
+      EXPECT_TRUE(model.only_a.empty());
+      EXPECT_TRUE(model.only_b.empty());
+      FlipBit(place->file, place->offset, static_cast<int>(flip));
+    }
+    EXPECT_TRUE(Diff(whole, flipped).equal);
+  }
+}
+
+// What the manifest says is damaged is reported, and compared all the same.
+TEST_F(DiffTest, AChecksumThatDoesNotMatchIsReported) {
+  const Path whole = Converted("fsdp_dtensor");
+  const auto place = PlaceIn(whole, 0);
+  ASSERT_THAT(place, IsOk());
+  FlipBit(place->file, place->offset, 0);
+  const Answer answer = Diff(whole, Golden("qwen3moe-norm-bf16"));
+  EXPECT_EQ(answer.problems, 1U);
+  EXPECT_THAT(answer.text, HasSubstr("\"kind\": \"checksum\""));
+  EXPECT_EQ(answer.different.size(), 1U);
+}
+
+// Of what other programs wrote, whole files and directories.
+TEST_F(DiffTest, FindsOneFlippedBitInForeignCheckpoints) {
+  const Path golden = GoldenDir();
+  for (const Path& original :
+       {golden / "dcp/nested/ckpt", golden / "dcp/sharded/ckpt", golden / "dcp/pt_training/ckpt",
+        golden / "dcp/pt_legacy/ckpt", golden / "dcp/hf_plain/ckpt",
+        golden / "torch_dist/dense_dp2_async_core019/ckpt",
+        golden / "fsdp_dtensor/moe_ep2_fsdp4/ckpt"}) {
+    SCOPED_TRACE(original.string());
+    const Path copy = dir_.path() / "copy";
+    boost::filesystem::remove_all(copy);
+    boost::filesystem::copy(original, copy, boost::filesystem::copy_options::recursive);
+    const auto opened = OpenCheckpoint(PosixStorage(), copy);
+    ASSERT_THAT(opened, IsOk());
+    const auto tensors = opened->source->index().tensors();
+    const auto large = std::ranges::max_element(
+        tensors, {}, [](const GlobalTensor& tensor) { return NumElements(tensor.shape); });
+    const auto place = PlaceIn(copy, static_cast<std::size_t>(large - tensors.begin()));
+    ASSERT_THAT(place, IsOk());
+    FlipBit(place->file, place->offset, 1);
+    const Answer answer = Diff(original, copy);
+    // Several tensors of a torch.save file may show the same bytes.
+    const auto found = std::ranges::find(answer.different, place->key, &Entry::key);
+    ASSERT_NE(found, answer.different.end()) << answer.text;
+    EXPECT_EQ(found->what, "values");
+    EXPECT_EQ(found->first_index, place->index);
+    EXPECT_EQ(found->differing, 1);
+  }
+}
+
+// Bytes that cannot be unpacked have no values: the tensor is named, and the others are compared.
+TEST_F(DiffTest, NamesATensorThatCannotBeRead) {
+  const Path original = GoldenDir() / "dcp/zstd/ckpt";
+  const Path copy = dir_.path() / "copy";
+  boost::filesystem::copy(original, copy, boost::filesystem::copy_options::recursive);
+  const auto opened = OpenCheckpoint(PosixStorage(), copy);
+  ASSERT_THAT(opened, IsOk());
+  const CheckpointIndex& index = opened->source->index();
+  const GlobalTensor& tensor = index.tensors().front();
+  const Chunk& chunk = index.chunks(tensor).front();
+  FlipBit(copy / index.files()[chunk.file], chunk.offset_bytes + chunk.size_bytes / 2, 4);
+  const Answer answer = Diff(original, copy);
+  ASSERT_EQ(answer.different.size(), 1U) << answer.text;
+  EXPECT_EQ(answer.different[0].key, tensor.key);
+  EXPECT_EQ(answer.different[0].what, "unreadable");
+  EXPECT_EQ(answer.problems, 1U) << answer.text;
+}
+
+// Real PyTorch stores a CRC-32 beside each tensor, and no manifest.
+TEST_F(DiffTest, ReadsOnBehindAChecksumOfTheFormat) {
+  const Path golden = GoldenDir() / "dcp";
+  const Answer answer =
+      Diff(golden / "broken/payload_flip/ckpt", golden / "broken/payload_flip/ckpt");
+  EXPECT_TRUE(answer.equal) << answer.text;
+  EXPECT_THAT(answer.text, HasSubstr("\"kind\": \"checksum\""));
+}
+
+TEST_F(DiffTest, NamesKeysThatOneSideLacks) {
+  const Path golden = GoldenDir() / "dcp";
+  const Answer answer = Diff(golden / "shapes/ckpt", golden / "nested/ckpt");
+  EXPECT_FALSE(answer.equal);
+  EXPECT_FALSE(answer.only_a.empty());
+  EXPECT_FALSE(answer.only_b.empty());
+  const Answer turned = Diff(golden / "nested/ckpt", golden / "shapes/ckpt");
+  EXPECT_EQ(answer.only_a, turned.only_b);
+  EXPECT_EQ(answer.only_b, turned.only_a);
+}
+
+// A head that is stored beside the embedding that it is tied to is compared too.
+TEST_F(DiffTest, ComparesCopies) {
+  const Path source = Golden("llama-tied-fp32");
+  ConvertOptions options = Between("hf", "fsdp_dtensor", source, "fsdp");
+  ASSERT_THAT(Convert(options), IsOk());
+  EXPECT_TRUE(Diff(source, options.target).equal);
+  EXPECT_TRUE(Diff(options.target, source).equal);
+}
+
+TEST_F(DiffTest, DtypesAndShapesDiffer) {
+  const Path source = Golden("llama-tied-fp32");
+  ConvertOptions options = Between("hf", "safetensors", source, "cast");
+  options.dtype = DType::kBfloat16;
+  ASSERT_THAT(Convert(options), IsOk());
+  const Answer answer = Diff(source, options.target);
+  EXPECT_FALSE(answer.equal);
+  EXPECT_EQ(static_cast<std::int64_t>(answer.different.size()), answer.tensors);
+  for (const Entry& entry : answer.different) EXPECT_EQ(entry.what, "dtype");
+  // Numbers are close, dtypes are not the same.
+  const Answer close = Diff(source, options.target, {"--rtol", "0.01"});
+  EXPECT_FALSE(close.equal);
+  for (const Entry& entry : close.different) EXPECT_EQ(entry.differing, 0) << entry.key;
+}
+
+TEST_F(DiffTest, TheSameForAnyBudgetAndThreads) {
+  const Path converted = Converted("torch_dist");
+  const auto place = PlaceIn(converted, 3);
+  ASSERT_THAT(place, IsOk());
+  FlipBit(place->file, place->offset, 2);
+  const Path source = Golden("qwen3moe-norm-bf16");
+  const std::string text = Diff(source, converted).text;
+  EXPECT_EQ(Diff(source, converted, {"--memory-budget", "1"}).text, text);
+  EXPECT_EQ(Diff(source, converted, {"--threads", "1"}).text, text);
+  EXPECT_EQ(Diff(source, converted, {"--threads", "7"}).text, text);
+}
+
+}  // namespace
+}  // namespace ckpt::inspect

@@ -1,0 +1,370 @@
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "converters/verbs/comparison.h"
+#include "core/base/quote.h"
+#include "core/checkpoint/no_match.h"
+#include "core/exec/task_pool.h"
+#include "core/json/json_writer.h"
+#include "tools/ckpt-inspect/commands.h"
+#include "tools/ckpt-inspect/element.h"
+#include "tools/ckpt-inspect/health.h"
+#include "tools/ckpt-inspect/object_diff.h"
+#include "tools/ckpt-inspect/problem_list.h"
+#include "tools/ckpt-inspect/selection.h"
+#include "tools/ckpt-inspect/tensor_diff.h"
+#include "tools/cli/error_report.h"
+#include "tools/cli/reporting.h"
+
+namespace ckpt::inspect {
+namespace {
+
+constexpr std::size_t kMaxObjectBytes = 120;  // of a value, for people
+
+// Everything that was found.
+struct Findings {
+  const Comparison* comparison = nullptr;
+  std::vector<TensorDiff> different;  // the pairs that are not equal
+  std::int64_t num_elements = 0;      // read on each side
+  ObjectDiff objects;
+  std::vector<Problem> problems;
+
+  [[nodiscard]] bool is_equal() const {
+    const auto is_clean = [](const SideRest& rest) {
+      return rest.only.empty() && rest.unreadable.empty();
+    };
+    return different.empty() && is_clean(comparison->a) && is_clean(comparison->b);
+  }
+};
+
+// The index of the element at `position` in C order.
+Dims IndexAt(DimsView shape, std::int64_t position) {
+  Dims index(shape.size());
+  for (std::size_t d = shape.size(); d-- > 0;) {
+    index[d] = position % shape[d];
+    position /= shape[d];
+  }
+  return index;
+}
+
+std::string ValueText(DType dtype, const ElementBits& bits) {
+  std::string text;
+  AppendElement(dtype, bits.data(), text);
+  return text;
+}
+
+// "0x3f800000": the element as one little-endian number.
+std::string BitsText(DType dtype, const ElementBits& bits) {
+  std::string text = "0x";
+  for (std::uint64_t i = ElementBytes(dtype); i-- > 0;) {
+    text += fmt::format("{:02x}", std::to_integer<unsigned>(bits[i]));
+  }
+  return text;
+}
+
+// Integers differ by an integer, up to all of 64 bits.
+std::string DifferenceText(const TensorDiff& diff) {
+  const auto is_whole = [](DType dtype) { return IsInteger(dtype) || dtype == DType::kBool; };
+  const bool is_integer = is_whole(diff.pair->a.dtype) && is_whole(diff.pair->b.dtype);
+  std::string text;
+  AppendNumber(is_integer ? DType::kUint64 : DType::kFloat64, *diff.elements.max_abs, text);
+  return text;
+}
+
+std::string_view WhatDiffers(const TensorDiff& diff) {
+  if (!diff.has_same_shape) return "shape";
+  if (!diff.unreadable.ok()) return "unreadable";
+  return diff.has_same_dtype ? "values" : "dtype";
+}
+
+void AppendDifferent(const TensorDiff& diff, JsonWriter& json) {
+  const TensorAsked& a = diff.pair->a;
+  const TensorAsked& b = diff.pair->b;
+  const ElementDiff& elements = diff.elements;
+  json.BeginObject();
+  json.Key("key").Text(diff.pair->key);
+  json.Key("what").Text(WhatDiffers(diff));
+  json.Key("max_abs");
+  elements.max_abs ? json.Raw(DifferenceText(diff)) : json.Null();
+  json.Key("first_index");
+  elements.first ? json.Ints(IndexAt(a.shape, elements.first->position)) : json.Null();
+  json.Key("a");
+  elements.first ? json.Raw(ValueText(a.dtype, elements.first->a)) : json.Null();
+  json.Key("b");
+  elements.first ? json.Raw(ValueText(b.dtype, elements.first->b)) : json.Null();
+  if (elements.first) {
+    json.Key("bits_a").Text(BitsText(a.dtype, elements.first->a));
+    json.Key("bits_b").Text(BitsText(b.dtype, elements.first->b));
+  }
+  json.Key("elements").Int(elements.num_elements);
+  json.Key("differing").Int(elements.num_differing);
+  json.Key("nan").Int(elements.num_nan);
+  json.Key("dtype_a").Text(DTypeName(a.dtype)).Key("dtype_b").Text(DTypeName(b.dtype));
+  json.Key("shape_a").Ints(a.shape).Key("shape_b").Ints(b.shape);
+  json.End();
+}
+
+void AppendKeys(std::string_view name, const std::vector<TensorAsked>& tensors, JsonWriter& json) {
+  json.Key(name).BeginArray();
+  for (const TensorAsked& tensor : tensors) json.Text(tensor.key);
+  json.End();
+}
+
+void AppendLeftOut(std::string_view name, const std::vector<LeftOutEntry>& entries,
+                   JsonWriter& json) {
+  json.Key(name).BeginArray();
+  for (const LeftOutEntry& entry : entries) {
+    json.BeginObject().Key("key").Text(entry.key).Key("bytes").Int(entry.bytes);
+    json.Key("why").Text(entry.why).End();
+  }
+  json.End();
+}
+
+void AppendObjects(const ObjectDiff& objects, JsonWriter& json, Streams& streams) {
+  const auto append = [&](std::string_view name, const std::vector<std::string>& keys) {
+    json.Key(name).BeginArray();
+    for (const std::string& key : keys) json.Text(key);
+    json.End();
+  };
+  json.Key("objects").BeginObject();
+  append("only_a", objects.only_a);
+  append("only_b", objects.only_b);
+  json.Key("different").BeginArray();
+  for (const DifferingObject& object : objects.different) {
+    json.BeginObject().Key("key").Text(object.key);
+    json.Key("a").Raw(object.a).Key("b").Raw(object.b).End();
+    streams.out.Write(json.TakeSoFar());
+  }
+  json.End().End();
+}
+
+void PrintJson(const Findings& findings, Streams& streams) {
+  const Comparison& comparison = *findings.comparison;
+  JsonWriter json(2);
+  json.BeginObject();
+  json.Key("equal").Bool(findings.is_equal());
+  json.Key("compared").Text(comparison.is_of_models ? "as models" : "as stored");
+  json.Key("naming");
+  comparison.is_of_models ? json.Text(comparison.naming) : json.Null();
+  json.Key("tensors").Int(comparison.pairs.size());
+  json.Key("elements").Int(findings.num_elements);
+  AppendKeys("only_a", comparison.a.only, json);
+  AppendKeys("only_b", comparison.b.only, json);
+  json.Key("different").BeginArray();
+  for (const TensorDiff& diff : findings.different) {
+    AppendDifferent(diff, json);
+    streams.out.Write(json.TakeSoFar());
+  }
+  json.End();
+  AppendObjects(findings.objects, json, streams);
+  AppendLeftOut("left_out_a", comparison.a.left_out, json);
+  AppendLeftOut("left_out_b", comparison.b.left_out, json);
+  AppendProblemList(findings.problems, json);
+  json.End();
+  streams.out.Write(json.Take() + "\n");
+}
+
+std::string Typed(const TensorAsked& tensor) {
+  return std::string(DTypeName(tensor.dtype)) + FormatDims(tensor.shape);
+}
+
+std::string DescribeElements(const TensorDiff& diff) {
+  const ElementDiff& elements = diff.elements;
+  if (!elements.first) return elements.num_elements == 0 ? "" : ", the same numbers";
+  const FirstDifference& first = *elements.first;
+  const DType a = diff.pair->a.dtype;
+  const DType b = diff.pair->b.dtype;
+  std::string value_a = ValueText(a, first.a);
+  std::string value_b = ValueText(b, first.b);
+  if (value_a == value_b) {  // NaNs, or a bool that is neither 0 nor 1
+    value_a += " (" + BitsText(a, first.a) + ")";
+    value_b += " (" + BitsText(b, first.b) + ")";
+  }
+  return fmt::format(": {} of {} elements, {}{}; first at {}: {} and {}", elements.num_differing,
+                     elements.num_elements,
+                     elements.max_abs ? "by at most " + DifferenceText(diff) : "by no number",
+                     elements.num_nan > 0 ? fmt::format(", {} with NaN", elements.num_nan) : "",
+                     FormatDims(IndexAt(diff.pair->a.shape, first.position)), value_a, value_b);
+}
+
+void PrintDifferent(const TensorDiff& diff, Streams& streams) {
+  const TensorAsked& a = diff.pair->a;
+  const TensorAsked& b = diff.pair->b;
+  const std::string key = EscapeControls(diff.pair->key);
+  if (!diff.unreadable.ok()) {
+    streams.out.Write(fmt::format("unreadable  {}  {}\n", key, Typed(a)));
+  } else if (!diff.has_same_shape) {
+    streams.out.Write(fmt::format("differs     {}  {} and {}\n", key, Typed(a), Typed(b)));
+  } else {
+    streams.out.Write(fmt::format("differs     {}  {}{}{}\n", key, Typed(a),
+                                  diff.has_same_dtype ? "" : " and " + Typed(b),
+                                  DescribeElements(diff)));
+  }
+}
+
+void PrintObjects(const ObjectDiff& objects, Streams& streams) {
+  for (const std::string& key : objects.only_a) {
+    streams.out.Write("only in A   " + EscapeControls(key) + "  (object)\n");
+  }
+  for (const std::string& key : objects.only_b) {
+    streams.out.Write("only in B   " + EscapeControls(key) + "  (object)\n");
+  }
+  const auto brief = [](const std::string& json) {
+    return json.size() <= kMaxObjectBytes ? EscapeControls(json)
+                                          : fmt::format("{} bytes of JSON", json.size());
+  };
+  for (const DifferingObject& object : objects.different) {
+    streams.out.Write(fmt::format("differs     {}  (object): {} and {}\n",
+                                  EscapeControls(object.key), brief(object.a), brief(object.b)));
+  }
+}
+
+void PrintText(const Findings& findings, Streams& streams) {
+  const Comparison& comparison = *findings.comparison;
+  for (const TensorAsked& tensor : comparison.a.only) {
+    streams.out.Write(
+        fmt::format("only in A   {}  {}\n", EscapeControls(tensor.key), Typed(tensor)));
+  }
+  for (const TensorAsked& tensor : comparison.b.only) {
+    streams.out.Write(
+        fmt::format("only in B   {}  {}\n", EscapeControls(tensor.key), Typed(tensor)));
+  }
+  for (const TensorDiff& diff : findings.different) PrintDifferent(diff, streams);
+  PrintObjects(findings.objects, streams);
+  PrintProblemList(findings.problems, streams);
+  for (const auto& [side, rest] : {std::pair('A', &comparison.a), std::pair('B', &comparison.b)}) {
+    if (rest->left_out.empty()) continue;
+    streams.out.Write(
+        fmt::format("{} entries of {} are no weights of the model\n", rest->left_out.size(), side));
+  }
+  streams.out.Write(fmt::format(
+      "{}: {} tensors compared as {}; different: {}, only in A: {}, only in B: {}\n",
+      findings.is_equal() ? "equal" : "different", comparison.pairs.size(),
+      comparison.is_of_models ? "a model under the names of A (" + comparison.naming + ")"
+                              : std::string("they are stored"),
+      findings.different.size(), comparison.a.only.size(), comparison.b.only.size()));
+}
+
+// Keeps what matches. Errors: kUsage (nothing does).
+Status Select(const std::string& match, Comparison& comparison) {
+  if (match.empty()) return OkStatus();
+  std::vector<std::string> keys;
+  for (const TensorPair& pair : comparison.pairs) keys.push_back(pair.key);
+  const auto is_other = [&](const auto& entry) { return !MatchesGlob(entry.key, match); };
+  for (SideRest* rest : {&comparison.a, &comparison.b}) {
+    for (const TensorAsked& tensor : rest->only) keys.push_back(tensor.key);
+    for (const Problem& problem : rest->unreadable) keys.push_back(problem.tensor);
+    std::erase_if(rest->only, is_other);
+    std::erase_if(rest->unreadable,
+                  [&](const Problem& problem) { return !MatchesGlob(problem.tensor, match); });
+  }
+  std::erase_if(comparison.pairs, is_other);
+  const bool matches =
+      std::ranges::any_of(keys, [&](const std::string& key) { return MatchesGlob(key, match); });
+  return matches ? OkStatus() : NoKeyMatches("--match", match, keys);
+}
+
+// A damaged block is met by every tensor and object in it, and is told once: without a name then,
+// unless it has one reader.
+void TellOnce(std::vector<Problem>& problems) {
+  RemoveRepeated(problems);
+  using Facts = std::tuple<std::string, std::string, std::string, std::string>;
+  std::map<Facts, std::size_t> blocks;  // positions in `told`
+  std::vector<Problem> told;
+  for (Problem& problem : problems) {
+    if (problem.kind == ErrorKind::kChecksum) {
+      const auto [known, is_new] = blocks.emplace(
+          Facts(problem.message, problem.file, problem.expected, problem.actual), told.size());
+      if (!is_new) {
+        told[known->second].tensor.clear();
+        continue;
+      }
+    }
+    told.push_back(std::move(problem));
+  }
+  problems = std::move(told);
+}
+
+// Where nothing could be paired up: why.
+void TellWhyNotModels(const Comparison& comparison, const DiffOptions& options, Streams& streams) {
+  if (comparison.is_of_models || !comparison.pairs.empty() || options.common.quiet) return;
+  for (const auto& [side, rest] : {std::pair('A', &comparison.a), std::pair('B', &comparison.b)}) {
+    if (rest->not_a_model.ok()) continue;
+    Problem why = rest->not_a_model.first();
+    why.severity = Severity::kWarning;
+    why.message = fmt::format("{} is not compared as a model: {}", side, why.message);
+    cli::PrintProblem(why, streams);
+  }
+}
+
+// Both sides, and what of them is compared. A side whose metadata do not match their checksums is
+// opened without these.
+Result<Comparison> Understand(Storage& storage, const DiffOptions& options, DiffSide& a,
+                              DiffSide& b) {
+  const CompareOptions compare{.mapping = options.mapping};
+  Result<Comparison> comparison = CompareCheckpoints(storage, a.opened(), b.opened(), compare);
+  if (comparison.ok() || comparison.status().kind() != ErrorKind::kChecksum) return comparison;
+  CKPT_RETURN_IF_ERROR(a.Distrust(comparison.status()));
+  CKPT_RETURN_IF_ERROR(b.Distrust(OkStatus()));
+  return CompareCheckpoints(storage, a.opened(), b.opened(), compare);
+}
+
+}  // namespace
+
+Result<ExitCode> RunDiff(Storage& storage, const DiffOptions& options, Streams& streams) {
+  CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<DiffSide> a, DiffSide::Open(storage, options.a));
+  CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<DiffSide> b, DiffSide::Open(storage, options.b));
+  CKPT_ASSIGN_OR_RETURN(Comparison comparison, Understand(storage, options, *a, *b));
+  CKPT_RETURN_IF_ERROR(Select(options.match, comparison));
+  cli::Tell(options.common, "compare",
+            comparison.is_of_models ? "as models, under " + comparison.naming : "as stored",
+            streams);
+  TellWhyNotModels(comparison, options, streams);
+
+  Findings findings;
+  findings.comparison = &comparison;
+  {
+    const auto progress = cli::MakeProgress(options.common, streams);
+    const TensorDiffOptions tensor_options{
+        .tolerance = options.tolerance,
+        .memory_budget_bytes = options.common.memory_budget,
+        .threads = options.common.threads > 0 ? options.common.threads : DefaultThreads()};
+    CKPT_ASSIGN_OR_RETURN(std::vector<TensorDiff> diffs,
+                          DiffTensors(*a, *b, comparison.pairs, tensor_options, *progress));
+    for (TensorDiff& diff : diffs) {
+      findings.num_elements += diff.elements.num_elements;
+      if (!diff.is_equal()) findings.different.push_back(std::move(diff));
+    }
+  }
+  if (options.match.empty()) {
+    findings.objects = DiffObjects(*a->opened()->source, *b->opened()->source);
+    if (comparison.is_of_models) {  // then they are among what is left out
+      findings.objects.only_a.clear();
+      findings.objects.only_b.clear();
+    }
+  }
+  const auto add = [&](const std::vector<Problem>& problems) {
+    findings.problems.insert(findings.problems.end(), problems.begin(), problems.end());
+  };
+  add(comparison.a.unreadable);
+  add(comparison.b.unreadable);
+  for (const TensorDiff& diff : findings.different) add(diff.unreadable.problems());
+  add(a->problems());
+  add(b->problems());
+  add(findings.objects.unreadable);
+  TellOnce(findings.problems);
+  options.common.json ? PrintJson(findings, streams) : PrintText(findings, streams);
+  return findings.is_equal() ? ExitCode::kDone : ExitCode::kDifferent;
+}
+
+}  // namespace ckpt::inspect
