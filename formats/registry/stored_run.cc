@@ -3,7 +3,7 @@
 namespace ckpt {
 namespace {
 
-// How a run in the checkpoint is stored; null if the checkpoint holds no run.
+// How the checkpoint would store a run; null if no format says so.
 const RunFormat* RunFormatOf(const OpenedCheckpoint& checkpoint) {
   if (checkpoint.format->run != nullptr) return checkpoint.format->run;
   for (const Format* format : Formats()) {
@@ -11,6 +11,12 @@ const RunFormat* RunFormatOf(const OpenedCheckpoint& checkpoint) {
     if (can_tell && format->has_keys_of(checkpoint.source->index())) return format->run;
   }
   return nullptr;
+}
+
+// How the run in the checkpoint is stored; null if the checkpoint holds no run.
+const RunFormat* HeldRunFormat(const OpenedCheckpoint& checkpoint) {
+  const RunFormat* const run = RunFormatOf(checkpoint);
+  return run != nullptr && run->holds_run(checkpoint.source->index()) ? run : nullptr;
 }
 
 }  // namespace
@@ -27,13 +33,12 @@ Result<layout::Configuration> ReadRunArgs(const OpenedCheckpoint& checkpoint) {
   return layout::Configuration();
 }
 
-bool HoldsRun(const OpenedCheckpoint& checkpoint) {
-  const RunFormat* const run = RunFormatOf(checkpoint);
-  return run != nullptr && run->holds_run(checkpoint.source->index());
-}
+bool HoldsRun(const OpenedCheckpoint& checkpoint) { return HeldRunFormat(checkpoint) != nullptr; }
 
 Result<StoredRun> ReadStoredRun(const OpenedCheckpoint& checkpoint, RunDetail detail) {
-  if (HoldsRun(checkpoint)) return RunFormatOf(checkpoint)->read(*checkpoint.source, detail);
+  if (const RunFormat* const run = HeldRunFormat(checkpoint)) {
+    return run->read(*checkpoint.source, detail);
+  }
   return Error(ErrorKind::kMissing, "the checkpoint stores no training run")
       .Hint("ckpt-train --set finetune=true takes the weights alone");
 }

@@ -18,10 +18,7 @@ OTHERS = {"bfloat16": "u2", "complex32": "u4"}  # and float8, float4: u1
 
 
 def h5py_reads(path, cwd=None):
-    command = [tools.PYTHONS["hdf5"], str(tools.HERE / "peers" / "hdf5_read.py"), str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=300)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return json.loads(done.stdout)
+    return tools.peer("hdf5", "hdf5_read.py", path, cwd=cwd)[str(path)]
 
 
 def source_of(name):
@@ -34,11 +31,12 @@ def source_of(name):
 def test_h5py_reads_every_value(name, form, tmp_path):
     source = source_of(name)
     report = tools.convert("to-hdf5", source, tmp_path / "out.h5", *FORMS[form])
-    expected = {key: [shape, dtype, sha] for key, (shape, dtype, sha) in tools.described(source).items()}
+    expected = {key: {"shape": shape, "dtype": dtype, "sha256": sha}
+                for key, (shape, dtype, sha) in tools.described(source).items()}
     read = h5py_reads(tmp_path / "out.h5", cwd="/")
     assert read["tensors"] == expected
     for key, kind in read["kinds"].items():
-        dtype = expected[key][1]
+        dtype = expected[key]["dtype"]
         assert kind == NUMPY.get(dtype, OTHERS.get(dtype, "u1"))
     assert set(read["objects"]) == {o["key"] for o in tools.inspect("tensors", source)["objects"]}
     assert report["dropped"] == [] or all(entry["key"] not in read["objects"] for entry in report["dropped"])
@@ -88,8 +86,8 @@ def test_tensors_are_chosen_renamed_and_cast(tmp_path):
                            "--dtype", "float16")
     assert report["digest"]["source"] is None
     assert {entry["key"] for entry in report["dropped"]} >= {second}
-    (key, (shape, dtype, _)), = h5py_reads(tmp_path / "out.h5")["tensors"].items()
-    assert (key, shape, dtype) == ("a/b", tools.described(source)[first][0], "float16")
+    (key, tensor), = h5py_reads(tmp_path / "out.h5")["tensors"].items()
+    assert (key, tensor["shape"], tensor["dtype"]) == ("a/b", tools.described(source)[first][0], "float16")
 
 
 def test_a_plan_writes_nothing(tmp_path):

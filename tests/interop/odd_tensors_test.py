@@ -1,19 +1,13 @@
 """Tensors that are not plain entries of a state dict, as real torch saves them: none of their numbers is invisible."""
-import socket
-
 import pytest
 
 import tools
 
 
-@pytest.fixture(scope="module", params=["2.15.0", "2.4.1"])
+@pytest.fixture(scope="module", params=tools.TORCH)
 def written(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("odd")
-    with socket.socket() as free, pytest.MonkeyPatch.context() as environment:
-        free.bind(("127.0.0.1", 0))
-        environment.setenv("CKPT_TEST_PORT", str(free.getsockname()[1]))
-        free.close()
-        return folder, tools.peer(request.param, "odd_tensors.py", folder)
+    return folder, tools.peer(request.param, "odd_tensors.py", folder)
 
 
 def warnings_of(path):

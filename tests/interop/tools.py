@@ -60,9 +60,9 @@ def described(path, *options):
     return {k: (t["shape"], t["dtype"], hashes[k]) for k, t in tensors.items()}
 
 
-def peer(torch_version, script, *arguments, timeout=600):
-    """The JSON that peers/<script> prints last, run under the given torch."""
-    command = [PYTHONS[torch_version], "-W", "ignore", str(HERE / "peers" / script), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=os.environ | {"OMP_NUM_THREADS": "1"})
-    assert done.returncode == 0, f"{script} under torch {torch_version}: exit {done.returncode}\n{done.stderr[-4000:]}"
+def peer(environment, script, *arguments, timeout=600, cwd=None):
+    """The JSON that peers/<script> prints last, run in the given environment (a version of torch, or "hdf5")."""
+    command = [PYTHONS[environment], "-W", "ignore", str(HERE / "peers" / script), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, cwd=cwd, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, f"{script} in the environment {environment}: exit {done.returncode}\n{done.stderr[-4000:]}"
     return json.loads(done.stdout.splitlines()[-1])

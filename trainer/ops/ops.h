@@ -200,8 +200,9 @@ class Ops {
   virtual void RmsNorm(Queue& queue, const Tensor& x, const Tensor& weight, double eps,
                        const Tensor& y, const Tensor& rstd) = 0;
   // sum = x + delta; y and rstd as RmsNorm of `sum`, after it was rounded to the compute dtype. `sum`
-  // may be x or delta, and y the other. Its backward is RmsNormBackward of `sum`, which adds to the gradient of the
-  // sum that came from elsewhere; the result is the gradient of both x and delta.
+  // may be x or delta; then y may be the other of the two. Its backward is RmsNormBackward of `sum`,
+  // which adds to the gradient of the sum that came from elsewhere; the result is the gradient of
+  // both x and delta.
   virtual void AddRmsNorm(Queue& queue, const Tensor& x, const Tensor& delta, const Tensor& weight,
                           double eps, const Tensor& sum, const Tensor& y, const Tensor& rstd) = 0;
   // dx = …, or dx += … if `accumulate`. dx may be dy.

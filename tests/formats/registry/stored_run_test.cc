@@ -3,6 +3,8 @@
 
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 
@@ -27,9 +29,13 @@ OpenedCheckpoint Open(const std::string& golden, const std::string& format = {})
   return opened.ok() ? *std::move(opened) : OpenedCheckpoint();
 }
 
-OpenedCheckpoint InMemory(const std::string& key) {
-  auto source = MakeMemorySource(
-      {{.key = key, .dtype = DType::kUint8, .shape = {1}, .values = Bytes(1, std::byte{0})}});
+OpenedCheckpoint InMemory(const std::vector<std::string>& keys) {
+  std::vector<MemoryTensor> tensors;
+  for (const std::string& key : keys) {
+    tensors.push_back(
+        {.key = key, .dtype = DType::kUint8, .shape = {1}, .values = Bytes(1, std::byte{0})});
+  }
+  auto source = MakeMemorySource(std::move(tensors));
   EXPECT_THAT(source, IsOk());
   OpenedCheckpoint checkpoint;
   checkpoint.source = *std::move(source);
@@ -51,7 +57,7 @@ TEST(StoredRunTest, IsReadByTheFormatOfTheCheckpoint) {
                               .moment_key = nullptr,
                               .run_tensors = nullptr,
                               .plan = nullptr,
-                              .holds_run = nullptr,
+                              .holds_run = [](const CheckpointIndex&) { return true; },
                               .read = &ReadElsewhere};
   const Format elsewhere = {.name = "elsewhere", .run = &kRun, .read_args = &ReadArgsElsewhere};
   OpenedCheckpoint checkpoint = Open(kMegatronRun);
@@ -77,13 +83,18 @@ TEST(StoredRunTest, IsFoundByItsKeysInAPlainContainer) {
   ASSERT_THAT(args, IsOk());
   EXPECT_FALSE(args->empty());
   // Keys of a run, though not all that one needs.
-  EXPECT_EQ(ReadStoredRun(InMemory("model.module.norm.weight")).status().first().message,
+  const OpenedCheckpoint part =
+      InMemory({"model.module.norm.weight", "optimizer.state.module.norm.weight.exp_avg"});
+  EXPECT_TRUE(HoldsRun(part));
+  EXPECT_EQ(ReadStoredRun(part).status().first().message,
             "nothing says how often the optimizer updated the weights");
 }
 
 TEST(StoredRunTest, IsRefusedWhereNothingIsOfARun) {
   for (const OpenedCheckpoint& checkpoint :
-       {Open("hf/llama-tied-fp32/ckpt"), InMemory("norm.weight")}) {
+       {Open("hf/llama-tied-fp32/ckpt"), InMemory({"norm.weight"}),
+        InMemory({"model.module.norm.weight"})}) {
+    EXPECT_FALSE(HoldsRun(checkpoint));
     const auto stored = ReadStoredRun(checkpoint);
     EXPECT_THAT(stored, FailsWith(ErrorKind::kMissing));
     EXPECT_EQ(stored.status().first().message, "the checkpoint stores no training run");

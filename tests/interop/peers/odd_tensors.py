@@ -2,9 +2,11 @@
 import dataclasses
 import hashlib
 import json
-import os
 import pathlib
 import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import torch
 import torch.distributed
@@ -15,6 +17,8 @@ try:
 except ImportError:
     from torch.distributed._tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.device_mesh import init_device_mesh
+
+from ranks import leave_together
 
 WHOLE = torch.arange(12.0).reshape(3, 4)
 
@@ -29,24 +33,19 @@ def sha256(tensor):
     return hashlib.sha256(tensor.contiguous().numpy().tobytes()).hexdigest()
 
 
-def on_rank(rank, folder):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=os.environ["CKPT_TEST_PORT"])
-    torch.distributed.init_process_group("gloo", rank=rank, world_size=2)
+def on_rank(rank, folder, store):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     mesh = init_device_mesh("cpu", (2,))
     pair = torch.arange(16.0).reshape(4, 4)
     state = {"shard": distribute_tensor(pair, mesh, [Shard(0)]), "replica": distribute_tensor(pair, mesh, [Replicate()]),
              "summand": DTensor.from_local(pair.clone(), mesh, [Partial()])}
     if rank == 0:
         torch.save(state, folder / "two_ranks.pt")
-    torch.distributed.barrier()
-    torch.distributed.destroy_process_group()
+    leave_together(2)
 
 
-def main():
-    folder = pathlib.Path(sys.argv[1])
-    torch.multiprocessing.spawn(on_rank, (folder,), nprocs=2)
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=os.environ["CKPT_TEST_PORT"])
-    torch.distributed.init_process_group("gloo", rank=0, world_size=1)
+def write(folder, store):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
     mesh = init_device_mesh("cpu", (1,))
     torch.save({"w": distribute_tensor(WHOLE, mesh, [Shard(0)]),
                 "p": torch.nn.Parameter(distribute_tensor(WHOLE + 1, mesh, [Replicate()]))}, folder / "one_rank.pt")
@@ -63,6 +62,13 @@ def main():
     print(json.dumps({"whole": sha256(WHOLE), "plus1": sha256(WHOLE + 1), "plus2": sha256(WHOLE + 2), "plus3": sha256(WHOLE + 3),
                       "pair": sha256(torch.arange(16.0).reshape(4, 4)), "half": sha256(torch.arange(8.0).reshape(2, 4)),
                       "indices": sha256(sparse.indices()), "values": sha256(sparse.values())}))
+
+
+def main():
+    folder = pathlib.Path(sys.argv[1])
+    with tempfile.TemporaryDirectory() as scratch:
+        torch.multiprocessing.spawn(on_rank, (folder, pathlib.Path(scratch, "two_ranks")), nprocs=2)
+        write(folder, pathlib.Path(scratch, "one_rank"))
 
 
 if __name__ == "__main__":

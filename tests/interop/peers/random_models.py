@@ -1,6 +1,6 @@
 """Loads checkpoints with PyTorch and safetensors and prints what came out: path -> key -> shape, dtype, sha256.
 
-    random_models.py DIR    the checkpoints that DIR/account.json lists
+    random_models.py DIR    the checkpoints that DIR/account.json lists, but for those in HDF5, which h5py reads
 """
 import json
 import pathlib
@@ -27,4 +27,5 @@ def load(container, path):
 if __name__ == "__main__":
     folder = pathlib.Path(sys.argv[1])
     account = json.loads((folder / "account.json").read_text())
-    print(json.dumps({entry["path"]: load(entry["container"], folder / entry["path"]) for entry in account}))
+    print(json.dumps({entry["path"]: load(entry["container"], folder / entry["path"]) for entry in account
+                      if entry["container"] != "hdf5"}))

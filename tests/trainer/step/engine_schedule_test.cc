@@ -31,6 +31,8 @@ using testing::Around;
 using testing::AroundDevice;
 using testing::FailsWith;
 using testing::IsOk;
+using testing::kHybrid;
+using testing::kHybridOuter;
 using testing::OnMesh;
 using testing::RunOptions;
 using testing::SmallMoe;
@@ -38,10 +40,6 @@ using testing::SmallRun;
 using testing::Train;
 using testing::TrainingRun;
 using namespace trainer;  // NOLINT(google-build-using-namespace)
-
-constexpr MeshConfig kHybrid = {.world_size = 8, .num_instances = 2, .expert_parallel = 2};
-constexpr MeshConfig kHybridOuter = {
-    .world_size = 8, .num_instances = 2, .expert_parallel = 2, .outer = OuterSharding::kOptim};
 
 // --- collectives ----------------------------------------------------------------------------------
 

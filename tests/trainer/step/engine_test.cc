@@ -23,6 +23,8 @@ namespace {
 using testing::FailsWith;
 using ::testing::HasSubstr;
 using testing::IsOk;
+using testing::kHybrid;
+using testing::kHybridOuter;
 using testing::OnMesh;
 using testing::RelativeDifference;
 using testing::RunOptions;
@@ -32,10 +34,6 @@ using testing::SmallRun;
 using testing::Train;
 using testing::TrainingRun;
 using namespace trainer;  // NOLINT(google-build-using-namespace)
-
-constexpr MeshConfig kHybrid = {.world_size = 8, .num_instances = 2, .expert_parallel = 2};
-constexpr MeshConfig kHybridOuter = {
-    .world_size = 8, .num_instances = 2, .expert_parallel = 2, .outer = OuterSharding::kOptim};
 
 // --- memory ---------------------------------------------------------------------------------------
 

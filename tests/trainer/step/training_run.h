@@ -23,6 +23,15 @@ trainer::ModelConfig SmallMoe();
 // The same with latent attention, sigmoid scores in groups, an expert bias and a shared expert.
 trainer::ModelConfig SmallDeepSeek();
 
+// Eight ranks in two instances that hold every second expert; with the optimizer state sharded over
+// the instances, too.
+inline constexpr trainer::MeshConfig kHybrid = {
+    .world_size = 8, .num_instances = 2, .expert_parallel = 2};
+inline constexpr trainer::MeshConfig kHybridOuter = {.world_size = 8,
+                                                     .num_instances = 2,
+                                                     .expert_parallel = 2,
+                                                     .outer = trainer::OuterSharding::kOptim};
+
 // Of `model` on one rank: a global batch of `sequences`, one sequence a micro-batch.
 trainer::TrainConfig SmallRun(const trainer::ModelConfig& model, std::int64_t sequences);
 // The same run on a mesh.

@@ -156,10 +156,6 @@ void CheckLogits(const Tensor& logits, const Tensor& labels, std::int64_t vocab,
   CKPT_CHECK(lse.dtype == DType::kFloat32 && lse.num_elems() == logits.dim(0));
 }
 
-constexpr std::uint64_t AlignedBytes(std::uint64_t size_bytes) {
-  return (size_bytes + 255) / 256 * 256;
-}
-
 }  // namespace
 }  // namespace cuda
 

@@ -127,7 +127,7 @@ struct Lists {
  private:
   static constexpr std::uint64_t kArrays = 7;
   static std::uint64_t ArrayBytes(std::int64_t experts) {
-    return (static_cast<std::uint64_t>(experts) * sizeof(*sizes) + 255) / 256 * 256;
+    return AlignedBytes(static_cast<std::uint64_t>(experts) * sizeof(*sizes));
   }
 };
 

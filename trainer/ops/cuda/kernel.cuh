@@ -18,6 +18,11 @@
 
 namespace ckpt::trainer::cuda {
 
+// Where the next array in scratch memory may begin.
+constexpr std::uint64_t AlignedBytes(std::uint64_t size_bytes) {
+  return (size_bytes + 255) / 256 * 256;
+}
+
 // --- elements ------------------------------------------------------------------------------------
 
 using Bf16 = __nv_bfloat16;

@@ -18,7 +18,7 @@ namespace {
 class SortScratch {
  public:
   SortScratch(CudaQueue& queue, std::int64_t count, std::uint64_t more_bytes)
-      : stride_((static_cast<std::uint64_t>(count) * sizeof(std::int32_t) + 255) / 256 * 256),
+      : stride_(AlignedBytes(static_cast<std::uint64_t>(count) * sizeof(std::int32_t))),
         memory_(queue.Scratch(kArrays * stride_ + more_bytes)) {}
 
   explicit operator bool() const { return memory_ != nullptr; }
@@ -287,10 +287,10 @@ void CudaOps::SortByExpert(Queue& queue, const SortForm& form, const Tensor& exp
     const int key_bits = std::bit_width(static_cast<std::uint32_t>(sizes.num_experts));
     std::int32_t* const none = nullptr;
     sort(nullptr, none, none, none, none, kWeightBits);
-    const cuda::SortScratch scratch(on, sizes.count, (begin_bytes + 255) / 256 * 256 + sort_bytes);
+    const cuda::SortScratch scratch(on, sizes.count, cuda::AlignedBytes(begin_bytes) + sort_bytes);
     if (!scratch) return;
     auto* const begins = reinterpret_cast<std::int32_t*>(scratch.more());
-    std::byte* const sort_memory = scratch.more() + (begin_bytes + 255) / 256 * 256;
+    std::byte* const sort_memory = scratch.more() + cuda::AlignedBytes(begin_bytes);
     std::int32_t* const keys = scratch.array(0);
     std::int32_t* const order = scratch.array(1);
     std::int32_t* const sorted_keys = scratch.array(2);

@@ -47,8 +47,6 @@ __global__ void AddPartsKernel(const float* parts, std::int64_t num_parts, std::
   WriteGradient(gradient[at], sum, adds);
 }
 
-std::uint64_t Aligned(std::uint64_t size_bytes) { return (size_bytes + 255) / 256 * 256; }
-
 }  // namespace
 }  // namespace cuda
 
@@ -72,14 +70,14 @@ void CudaOps::RouterLogitsBackward(Queue& queue, const Tensor& dlogits, const Te
     Tensor parts(nullptr, DType::kFloat32, {rows, columns});
     std::uint64_t size_bytes = cuda::Products::kWorkspaceBytes;
     for (const Tensor* tensor : {&terms, &repeated, &parts}) {
-      size_bytes += cuda::Aligned(tensor->size_bytes());
+      size_bytes += cuda::AlignedBytes(tensor->size_bytes());
     }
     std::byte* const workspace = on.Scratch(size_bytes);
     if (workspace == nullptr) return;
     std::byte* memory = workspace + cuda::Products::kWorkspaceBytes;
     for (Tensor* tensor : {&terms, &repeated, &parts}) {
       tensor->data = memory;
-      memory += cuda::Aligned(tensor->size_bytes());
+      memory += cuda::AlignedBytes(tensor->size_bytes());
     }
     if (splits) {
       cuda::SplitKernel<<<cuda::Blocks((tokens + columns) * experts, cuda::kThreads),
