@@ -18,15 +18,17 @@
 #include "formats/safetensors/format.h"
 #include "formats/torch_dist/format.h"
 #include "formats/torch_save/format.h"
+#include "formats/verl/format.h"
 
 namespace ckpt {
 namespace {
 
 // A format that is built on another one stands before it, so that it is asked first. HDF5
 // recognises files by their first bytes, so it stands before formats that look at names.
-constexpr std::array<const Format*, 8> kFormats = {
+constexpr std::array<const Format*, 9> kFormats = {
     &torch_dist::kFormat, &torch_dist::kZarrFormat, &fsdp_dtensor::kFormat, &dcp::kFormat,
-    &hf::kFormat,         &hdf5::kFormat,           &safetensors::kFormat,  &torch_save::kFormat};
+    &hf::kFormat,         &hdf5::kFormat,           &safetensors::kFormat,  &verl::kFormat,
+    &torch_save::kFormat};
 
 // A source, and the storage that it reads through, if the source owns one.
 struct OwnedSource {

@@ -153,28 +153,6 @@ std::optional<DType> DTypeOf(const Graph& graph, Rebuild rebuild, const Call& ca
 
 Status Bad(std::string_view rule) { return Error(ErrorKind::kBadItem, rule); }
 
-// A tuple or torch.Size of integers, none negative.
-Result<Dims> ReadDims(const Graph& graph, NodeId node, std::string_view what) {
-  if (const std::optional<Call> call = CallOf(graph, node);
-      call && graph.IsGlobal(call->function, "torch", "Size") && call->args.size() == 1) {
-    node = call->args[0];
-  }
-  if (graph.kind(node) != NodeKind::kTuple && graph.kind(node) != NodeKind::kList) {
-    return Bad(fmt::format("the {} of a tensor is not a tuple", what));
-  }
-  if (graph.items(node).size() > kMaxDims) {
-    return Bad(fmt::format("the {} of a tensor has more than {} dims", what, kMaxDims));
-  }
-  Dims dims;
-  for (const NodeId item : graph.items(node)) {
-    if (graph.kind(item) != NodeKind::kInt || graph.integer(item) < 0) {
-      return Bad(fmt::format("the {} of a tensor holds something else than sizes", what));
-    }
-    dims.push_back(graph.integer(item));
-  }
-  return dims;
-}
-
 // What torch stores of a tensor besides its elements. "conj" and "neg" are set if they are there,
 // whatever their value is, as in torch.
 Status ReadMetadata(const Graph& graph, NodeId metadata, StoredArray& array) {
@@ -237,6 +215,27 @@ Result<Window> WindowOf(const PersistentStorage& reference, const StorageExtent&
 }
 
 }  // namespace
+
+Result<Dims> ReadDims(const Graph& graph, NodeId node, std::string_view what) {
+  if (const std::optional<Call> call = CallOf(graph, node);
+      call && graph.IsGlobal(call->function, "torch", "Size") && call->args.size() == 1) {
+    node = call->args[0];
+  }
+  if (graph.kind(node) != NodeKind::kTuple && graph.kind(node) != NodeKind::kList) {
+    return Bad(fmt::format("the {} of a tensor is not a tuple", what));
+  }
+  if (graph.items(node).size() > kMaxDims) {
+    return Bad(fmt::format("the {} of a tensor has more than {} dims", what, kMaxDims));
+  }
+  Dims dims;
+  for (const NodeId item : graph.items(node)) {
+    if (graph.kind(item) != NodeKind::kInt || graph.integer(item) < 0) {
+      return Bad(fmt::format("the {} of a tensor holds something else than sizes", what));
+    }
+    dims.push_back(graph.integer(item));
+  }
+  return dims;
+}
 
 bool IsFarTooSmall(std::uint64_t stored_bytes, std::uint64_t asked_bytes) {
   return asked_bytes > kGiB && asked_bytes / kMaxTimesRepeated > stored_bytes;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "core/base/result.h"
@@ -13,6 +14,10 @@
 #include "formats/torch_save/torch_container.h"
 
 namespace ckpt::torch_save {
+
+// A tuple or torch.Size of integers, none negative. `what`: of a tensor, for messages. Errors:
+// kBadItem.
+Result<Dims> ReadDims(const pickle::Graph& graph, pickle::NodeId node, std::string_view what);
 
 enum class TensorForm : std::uint8_t {
   kNone,   // no tensor

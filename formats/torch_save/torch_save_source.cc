@@ -13,6 +13,7 @@
 #include "formats/pickle/globals.h"
 #include "formats/pickle/object_json.h"
 #include "formats/pickle/python_str.h"
+#include "formats/torch_save/internal/array_digest.h"
 #include "formats/torch_save/internal/distributed_tensor.h"
 #include "formats/torch_save/internal/inner_tensors.h"
 #include "formats/torch_save/internal/persistent_storage.h"
@@ -58,6 +59,28 @@ Problem WarnOfHolder(const torch_save::TorchContainer& container, pickle::NodeId
   warning.expected = "all of " + pickle::PythonStr(graph, distributed->size);
   warning.hint = "save the state of all ranks with torch.distributed.checkpoint, or full_tensor()";
   return warning;
+}
+
+Result<RankPart> ReadPart(const torch_save::TorchContainer& container, const NamedNode& named) {
+  const pickle::Graph& graph = container.pickle.graph;
+  RankPart part;
+  part.key = named.key;
+  pickle::NodeId local = named.node;
+  const auto distributed = torch_save::DistributedTensorOf(graph, named.node);
+  if (distributed) {
+    CKPT_ASSIGN_OR_RETURN(part.shape, torch_save::ReadDims(graph, distributed->size, "size"));
+    CKPT_ASSIGN_OR_RETURN(torch_save::RankPlacement placement,
+                          torch_save::ReadPlacement(graph, *distributed));
+    part.cut_dims = std::move(placement.cut_dims);
+    part.coordinate = std::move(placement.coordinate);
+    local = distributed->local;
+  }
+  if (local == pickle::kNoNode || torch_save::TensorFormOf(graph, local) != TensorForm::kDense) {
+    return Error(ErrorKind::kUnsupported, "a rank's tensor is not a plain array");
+  }
+  CKPT_ASSIGN_OR_RETURN(part.local, torch_save::RebuildTensor(container, local));
+  if (!distributed) part.shape = part.local.shape;
+  return part;
 }
 
 }  // namespace
@@ -224,6 +247,38 @@ Status TorchSaveSource::VerifyOnce(const StorageExtent& storage) const {
   const MutexLock lock(mutex_);
   verified_.insert(&storage);
   return OkStatus();
+}
+
+Result<std::vector<RankPart>> TorchSaveSource::RankParts() const {
+  CKPT_ASSIGN_OR_RETURN(const std::vector<NamedNode> found,
+                        FindTensors(container_.pickle.graph, container_.pickle.root));
+  std::vector<RankPart> parts;
+  Status failures;
+  torch_save::TensorSum sum(*container_.file, "the file is far too small for its tensors");
+  for (const NamedNode& named : found) {
+    if (named.form == TensorForm::kNone) continue;  // a call, of which the index warns
+    Result<RankPart> part = ReadPart(container_, named);
+    if (!part.ok()) {
+      failures.Add(std::move(part).status().File(container_.file->name()).Tensor(named.key));
+      continue;
+    }
+    CKPT_RETURN_IF_ERROR(sum.Add(part->local));
+    parts.push_back(*std::move(part));
+  }
+  if (!failures.ok()) return failures;
+  return parts;
+}
+
+Result<StoredArray> TorchSaveSource::LocatePart(const RankPart& part) const {
+  if (Status status = VerifyOnce(*part.local.storage); !status.ok()) {
+    return std::move(status).Tensor(part.key);
+  }
+  return part.local.array;
+}
+
+Result<std::string> TorchSaveSource::DigestPart(const RankPart& part) const {
+  CKPT_ASSIGN_OR_RETURN(const StoredArray array, LocatePart(part));
+  return torch_save::DigestArray(array, part.local.shape, HashAlgorithm::kSha256);
 }
 
 Result<StoredArray> TorchSaveSource::Locate(const GlobalTensor& tensor,

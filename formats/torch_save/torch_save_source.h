@@ -2,19 +2,33 @@
 #ifndef CKPT_FORMATS_TORCH_SAVE_TORCH_SAVE_SOURCE_H_
 #define CKPT_FORMATS_TORCH_SAVE_TORCH_SAVE_SOURCE_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
+#include <vector>
 
 #include "core/base/mutex.h"
 #include "core/checkpoint/source.h"
 #include "core/io/storage.h"
+#include "core/tensor/shape.h"
 #include "formats/torch_save/tensor_rebuild.h"
 #include "formats/torch_save/torch_container.h"
 
 namespace ckpt {
+
+// What one rank's file has of a tensor: all of it, or its part of a distributed one (torch's
+// DTensor). The lists are by dim of the mesh; empty for a tensor that is not distributed.
+struct RankPart {
+  std::string key;
+  Dims shape;                                         // of the whole tensor
+  std::vector<std::optional<std::int64_t>> cut_dims;  // of the tensor; nothing: every rank has all
+  std::vector<std::int64_t> coordinate;               // of the rank
+  torch_save::RebuiltTensor local;                    // the rank's elements
+};
 
 // Tensors are named by their path in the pickled object (FindTensors) and have one chunk each;
 // several may share bytes. Tensors that are not plain arrays are objects under their path, and so
@@ -36,6 +50,15 @@ class TorchSaveSource final : public CheckpointSource {
   Status VerifyRest() const override;
   Result<std::uint64_t> FileSize(FileId file) const override;
   [[nodiscard]] Protection protection() const override { return protection_; }
+
+  // Every tensor, for readers of the files of all ranks. (In the index, parts are objects.) Valid as
+  // long as this object. Errors, of all tensors at once: those of RebuildTensor, kUnsupported (a
+  // placement that is not read, a tensor that is no plain array), kBadItem.
+  [[nodiscard]] Result<std::vector<RankPart>> RankParts() const;
+  // As Locate.
+  [[nodiscard]] Result<StoredArray> LocatePart(const RankPart& part) const;
+  // SHA-256 of its elements in C order.
+  [[nodiscard]] Result<std::string> DigestPart(const RankPart& part) const;
 
  private:
   using Storages = std::unordered_set<const torch_save::StorageExtent*>;

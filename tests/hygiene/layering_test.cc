@@ -189,6 +189,7 @@ bool IsBuiltOn(std::string_view from, std::string_view to) {
       {"formats/hf", {"formats/safetensors", "formats/torch_save"}},
       {"formats/torch_dist", {"formats/dcp", "formats/megatron", "formats/torch_save"}},
       {"formats/torch_save", {"formats/safetensors"}},  // the index of a sharded repository
+      {"formats/verl", {"formats/torch_save"}},
   };
   const auto found = kBelow.find(from);
   return found != kBelow.end() && found->second.contains(to);

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <span>
+#include <string>
 #include <string_view>
+
+#include <fmt/format.h>
 
 namespace ckpt::torch_save {
 namespace {
@@ -62,26 +65,51 @@ bool IsSameSize(const Graph& graph, NodeId a, NodeId b) {
   });
 }
 
+// An attribute of an object that pickle made by its state; kNoNode if there is none.
+NodeId AttributeOf(const Graph& graph, NodeId object, std::string_view name) {
+  const bool has_state = object != kNoNode && graph.kind(object) == NodeKind::kInstance &&
+                         graph.state(object) != kNoNode;
+  return has_state ? FindAttribute(graph, graph.state(object), name) : kNoNode;
+}
+
+// The name of a placement's class; empty if it is no object.
+std::string_view PlacementClass(const Graph& graph, NodeId placement) {
+  const NodeKind kind = graph.kind(placement);
+  if (kind != NodeKind::kInstance && kind != NodeKind::kCall) return {};
+  const NodeId type = graph.callable(placement);
+  return graph.kind(type) == NodeKind::kGlobal ? graph.name(type) : std::string_view();
+}
+
+// Of a tuple or list; nothing of another node.
+std::span<const NodeId> ItemsOf(const Graph& graph, NodeId node) {
+  const bool is_sequence = node != kNoNode && (graph.kind(node) == NodeKind::kTuple ||
+                                               graph.kind(node) == NodeKind::kList);
+  return is_sequence ? graph.items(node) : std::span<const NodeId>();
+}
+
 // Whether no placement is partial. The elements of a partial one must be added to those of other
 // ranks first.
 bool KeepsElements(const Graph& graph, NodeId spec) {
-  if (spec == kNoNode || graph.kind(spec) != NodeKind::kInstance || graph.state(spec) == kNoNode) {
-    return false;
-  }
-  const NodeId placements = FindAttribute(graph, graph.state(spec), "placements");
+  const NodeId placements = AttributeOf(graph, spec, "placements");
   if (placements == kNoNode || graph.kind(placements) != NodeKind::kTuple) return false;
   return std::ranges::all_of(graph.items(placements), [&](NodeId placement) {
-    const NodeKind kind = graph.kind(placement);
-    if (kind != NodeKind::kInstance && kind != NodeKind::kCall) return false;
-    const NodeId type = graph.callable(placement);
-    return graph.kind(type) == NodeKind::kGlobal &&
-           (graph.name(type) == "Shard" || graph.name(type) == "Replicate");
+    const std::string_view name = PlacementClass(graph, placement);
+    return name == "Shard" || name == "Replicate";
   });
+}
+
+// The argument of `torch._utils._rebuild_parameter`, or the node itself.
+NodeId WithoutParameter(const Graph& graph, NodeId node) {
+  const std::span<const NodeId> args = ArgsOf(graph, node);
+  const bool is_parameter =
+      !args.empty() && graph.IsGlobal(graph.callable(node), "torch._utils", "_rebuild_parameter");
+  return is_parameter ? args[0] : node;
 }
 
 }  // namespace
 
 std::optional<DistributedTensor> DistributedTensorOf(const Graph& graph, NodeId node) {
+  node = WithoutParameter(graph, node);
   if (graph.kind(node) != NodeKind::kCall ||
       !graph.IsGlobal(graph.callable(node), "torch._tensor", "_rebuild_from_type_v2")) {
     return std::nullopt;
@@ -100,6 +128,37 @@ std::optional<DistributedTensor> DistributedTensorOf(const Graph& graph, NodeId 
   tensor.is_whole = local.size() > kLocalSizeArg && KeepsElements(graph, tensor.spec) &&
                     IsSameSize(graph, local[kLocalSizeArg], tensor.size);
   return tensor;
+}
+
+Result<RankPlacement> ReadPlacement(const Graph& graph, const DistributedTensor& tensor) {
+  RankPlacement read;
+  const NodeId placements = AttributeOf(graph, tensor.spec, "placements");
+  for (const NodeId placement : ItemsOf(graph, placements)) {
+    const std::string_view name = PlacementClass(graph, placement);
+    const NodeId dim = AttributeOf(graph, placement, "dim");
+    if (name == "Shard" && dim != kNoNode && graph.kind(dim) == NodeKind::kInt) {
+      read.cut_dims.emplace_back(graph.integer(dim));
+    } else if (name == "Replicate") {
+      read.cut_dims.emplace_back();
+    } else {
+      return Error(ErrorKind::kUnsupported, "a placement of a distributed tensor is not read")
+          .Expected("Shard or Replicate")
+          .Actual(std::string(name));
+    }
+  }
+  const NodeId mesh = AttributeOf(graph, tensor.spec, "mesh");
+  for (const NodeId position : ItemsOf(graph, AttributeOf(graph, mesh, "_coordinate_on_dim"))) {
+    if (graph.kind(position) != NodeKind::kInt || graph.integer(position) < 0) {
+      return Error(ErrorKind::kBadItem, "a rank's place in its mesh is no list of positions");
+    }
+    read.coordinate.push_back(graph.integer(position));
+  }
+  if (read.coordinate.empty() || read.coordinate.size() != read.cut_dims.size()) {
+    return Error(ErrorKind::kBadItem, "a rank's place in its mesh does not match the placements")
+        .Expected(fmt::format("{} positions", read.cut_dims.size()))
+        .Actual(fmt::format("{}", read.coordinate.size()));
+  }
+  return read;
 }
 
 }  // namespace ckpt::torch_save

@@ -2,8 +2,11 @@
 #ifndef CKPT_FORMATS_TORCH_SAVE_INTERNAL_DISTRIBUTED_TENSOR_H_
 #define CKPT_FORMATS_TORCH_SAVE_INTERNAL_DISTRIBUTED_TENSOR_H_
 
+#include <cstdint>
 #include <optional>
+#include <vector>
 
+#include "core/base/result.h"
 #include "formats/pickle/graph.h"
 
 namespace ckpt::torch_save {
@@ -16,10 +19,20 @@ struct DistributedTensor {
   bool is_whole = false;
 };
 
-// What `_rebuild_from_type_v2(_rebuild_wrapper_subclass, DTensor, (…), state)` describes; nothing
-// of another node.
+// What `_rebuild_from_type_v2(_rebuild_wrapper_subclass, DTensor, (…), state)` describes, or a
+// parameter of one; nothing of another node.
 [[nodiscard]] std::optional<DistributedTensor> DistributedTensorOf(const pickle::Graph& graph,
                                                                    pickle::NodeId node);
+
+// Which part the rank has. Both by dim of the mesh.
+struct RankPlacement {
+  std::vector<std::optional<std::int64_t>> cut_dims;  // the tensor's dim; nothing: all have it all
+  std::vector<std::int64_t> coordinate;               // of the rank
+};
+
+// Errors: kUnsupported (a placement that is neither Shard nor Replicate), kBadItem (no mesh or no
+// placements, or they do not match; the rank is not in the mesh).
+Result<RankPlacement> ReadPlacement(const pickle::Graph& graph, const DistributedTensor& tensor);
 
 }  // namespace ckpt::torch_save
 

@@ -1,0 +1,93 @@
+#include "formats/verl/internal/rank_files.h"
+
+#include <charconv>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "core/base/name_list.h"
+
+namespace ckpt::verl {
+namespace {
+
+constexpr std::string_view kModel = "model";
+// Of a world. The pickles of all ranks are in memory at once.
+constexpr std::int64_t kMaxRanks = 1 << 16;
+
+// Removes decimal digits from the beginning of `text` and returns what they say.
+std::optional<std::int64_t> TakeNumber(std::string_view& text) {
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || number < 0) return std::nullopt;
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  return number;
+}
+
+bool TakePrefix(std::string_view& text, std::string_view prefix) {
+  if (!text.starts_with(prefix)) return false;
+  text.remove_prefix(prefix.size());
+  return true;
+}
+
+std::string NameOf(std::int64_t world_size, std::int64_t rank) {
+  return fmt::format("{}_world_size_{}_rank_{}.pt", kModel, world_size, rank);
+}
+
+}  // namespace
+
+std::optional<RankFile> ParseRankFile(std::string_view name) {
+  constexpr std::string_view kWorld = "_world_size_";
+  const std::size_t world = name.find(kWorld);
+  if (world == std::string_view::npos) return std::nullopt;
+  std::string_view rest = name.substr(world + kWorld.size());
+  const std::optional<std::int64_t> world_size = TakeNumber(rest);
+  if (!world_size || !TakePrefix(rest, "_rank_")) return std::nullopt;
+  const std::optional<std::int64_t> rank = TakeNumber(rest);
+  if (!rank || rest != ".pt") return std::nullopt;
+  return RankFile{.state = name.substr(0, world), .world_size = *world_size, .rank = *rank};
+}
+
+bool IsModelFile(std::string_view name) {
+  const std::optional<RankFile> file = ParseRankFile(name);
+  return file && file->state == kModel;
+}
+
+Result<std::vector<std::string>> FindModelFiles(const Path& directory,
+                                                std::span<const DirectoryEntry> entries) {
+  std::map<std::int64_t, std::set<std::int64_t>> ranks;  // by world size
+  for (const DirectoryEntry& entry : entries) {
+    const std::optional<RankFile> file = ParseRankFile(entry.name);
+    if (file && file->state == kModel) ranks[file->world_size].insert(file->rank);
+  }
+  if (ranks.size() > 1) {
+    return Error(ErrorKind::kBadMetadata, "files of several world sizes lie in one folder")
+        .File(directory.string())
+        .Expected("the files of one save")
+        .Actual(fmt::format("world sizes {} and {}", ranks.begin()->first, ranks.rbegin()->first));
+  }
+  if (ranks.empty()) {
+    return Error(ErrorKind::kMissingFile, "no file of a rank is there").File(directory.string());
+  }
+  const auto& [world_size, found] = *ranks.begin();
+  if (world_size > kMaxRanks || *found.rbegin() >= world_size) {
+    return Error(ErrorKind::kBadMetadata, "a file's rank is not in its world")
+        .File((directory / NameOf(world_size, *found.rbegin())).string())
+        .Expected(fmt::format("a rank below the world size, and no more than {} ranks", kMaxRanks));
+  }
+  std::vector<std::string> names;
+  std::vector<std::string> missing;
+  for (std::int64_t rank = 0; rank < world_size; ++rank) {
+    names.push_back(NameOf(world_size, rank));
+    if (!found.contains(rank)) missing.push_back(names.back());
+  }
+  if (!missing.empty()) {
+    return Error(ErrorKind::kMissingFile, "files of ranks are missing")
+        .File(directory.string())
+        .Expected(fmt::format("{} files", world_size))
+        .Actual("no " + NameSome(missing));
+  }
+  return names;
+}
+
+}  // namespace ckpt::verl

@@ -1,0 +1,59 @@
+"""Saves a model as verl's FSDP workers do, one file a rank, from real FSDP2 on four gloo ranks: verl_save.py MODEL FOLDER MESH.
+
+MESH: `fsdp` (four shards) or `hsdp` (two replicas of two shards). Prints the SHA-256 of every tensor of the state dict.
+"""
+import json
+import os
+import pathlib
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+import torch
+import torch.distributed as dist
+import transformers
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+
+import hashing
+from ranks import leave_together
+
+RANKS = 4
+
+
+def on_rank(rank, model_folder, folder, mesh_kind, store):
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=RANKS)
+    if mesh_kind == "hsdp":
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("ddp", "fsdp"))
+    else:
+        mesh = init_device_mesh("cpu", (RANKS,), mesh_dim_names=("fsdp",))
+    model = transformers.AutoModelForCausalLM.from_pretrained(model_folder, dtype="auto")
+    for layer in model.model.layers:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    state = model.state_dict()
+    torch.save(state, folder / f"model_world_size_{RANKS}_rank_{rank}.pt")
+    digests = {}
+    for key, value in state.items():
+        whole = value.full_tensor() if isinstance(value, DTensor) else value
+        digests[key] = hashing.describe(whole)
+    if rank == 0:
+        (folder / "fsdp_config.json").write_text(json.dumps({"FSDP_version": 2, "world_size": RANKS}))
+        model.config.save_pretrained(folder / "huggingface")
+        (folder.parent / "digests.json").write_text(json.dumps(digests))
+    leave_together(RANKS)
+
+
+def main():
+    model_folder, folder, mesh_kind = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3]
+    folder.mkdir(parents=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        store = os.path.join(scratch, "store")
+        torch.multiprocessing.spawn(on_rank, (model_folder, folder, mesh_kind, store), nprocs=RANKS)
+    print((folder.parent / "digests.json").read_text())
+
+
+if __name__ == "__main__":
+    main()
