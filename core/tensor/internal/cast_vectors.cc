@@ -106,32 +106,23 @@ CKPT_AVX512 inline __m512i Narrow(__m512 low, __m512 high) {
   }
 }
 
-// What shows whether results that were made of the float32 values nearest to float64 values may
-// differ from these rounded once: only if a float32 lies halfway between two values of the target.
+// Zero in a lane only if results that were made of the float32 values nearest to float64 values may
+// differ from these rounded once: a float32 must lie halfway between two values of the target.
 template <DType kTo>
-struct RoundingTest {
-  __m512i to_tie;   // has a zero if one of the float32 values is a tie
-  __m512i results;  // their magnitudes
-
-  CKPT_AVX512 static RoundingTest Of(__m512 low, __m512 high, __m512i narrow) {
-    constexpr int kDroppedBits = kTo == DType::kBfloat16 ? 16 : 13;
+CKPT_AVX512 inline __m512i DistanceToTie(__m512 low, __m512 high) {
+  if constexpr (kTo == DType::kBfloat16) {
     constexpr int kXorAnd = 0x28;  // (a ^ b) & c
-    const __m512i half = _mm512_set1_epi32(1 << (kDroppedBits - 1));
-    const __m512i dropped = _mm512_set1_epi32((1 << kDroppedBits) - 1);
-    return {_mm512_min_epu32(_mm512_ternarylogic_epi32(Bits(low), half, dropped, kXorAnd),
-                             _mm512_ternarylogic_epi32(Bits(high), half, dropped, kXorAnd)),
-            _mm512_and_epi32(narrow, _mm512_set1_epi16(INT16_MAX))};
+    const __m512i half = _mm512_set1_epi32(1 << 15);
+    const __m512i dropped = _mm512_set1_epi32((1 << 16) - 1);
+    return _mm512_min_epu32(_mm512_ternarylogic_epi32(Bits(low), half, dropped, kXorAnd),
+                            _mm512_ternarylogic_epi32(Bits(high), half, dropped, kXorAnd));
+  } else {
+    // 13 bits are dropped, and more for a subnormal float16: the lowest 12 are 0 in each tie.
+    const __m512i below = _mm512_set1_epi32((1 << 12) - 1);
+    return _mm512_min_epu32(_mm512_and_epi32(Bits(low), below),
+                            _mm512_and_epi32(Bits(high), below));
   }
-  CKPT_AVX512 static bool Fails(const RoundingTest& a, const RoundingTest& b) {
-    const __m512i to_tie = _mm512_min_epu32(a.to_tie, b.to_tie);
-    const std::uint32_t ties = _mm512_testn_epi32_mask(to_tie, to_tie);
-    if constexpr (kTo == DType::kBfloat16) return ties != 0;
-    // More bits than these are dropped for a subnormal float16.
-    const std::uint32_t small =
-        _mm512_cmple_epu16_mask(_mm512_min_epu16(a.results, b.results), _mm512_set1_epi16(0x0400));
-    return (ties | small) != 0;
-  }
-};
+}
 
 CKPT_AVX512 inline __m512 LoadRoundedToOdd(const std::byte* in) {
   return Join(RoundToOdd(_mm512_loadu_pd(in)), RoundToOdd(_mm512_loadu_pd(in + sizeof(__m512d))));
@@ -208,8 +199,8 @@ CKPT_AVX512 inline void CastOnce(const std::byte* in, std::byte* out, __m512i& l
     const __m512 d = LoadAsFloats<kFrom>(in_2 + kQuarter);
     __m512i narrow = Narrow<kTo>(a, b);
     __m512i narrow_2 = Narrow<kTo>(c, d);
-    if (RoundingTest<kTo>::Fails(RoundingTest<kTo>::Of(a, b, narrow),
-                                 RoundingTest<kTo>::Of(c, d, narrow_2))) {
+    const __m512i to_tie = _mm512_min_epu32(DistanceToTie<kTo>(a, b), DistanceToTie<kTo>(c, d));
+    if (_mm512_testn_epi32_mask(to_tie, to_tie) != 0) {
       narrow = Narrow<kTo>(LoadRoundedToOdd(in), LoadRoundedToOdd(in + kQuarter));
       narrow_2 = Narrow<kTo>(LoadRoundedToOdd(in_2), LoadRoundedToOdd(in_2 + kQuarter));
     }
