@@ -84,6 +84,12 @@ class Draw:
             if self.chance(0.35 if self.family in READS[key] else 0.05):
                 self.config[key] = True
 
+    def leaves_a_bias(self):
+        """Of shared experts that have no other element: nothing but Transformers has such a thing."""
+        has_experts = self.config.get("first_k_dense_replace", 0) < self.config["num_hidden_layers"]
+        return self.config.get("n_shared_experts") == 0 and self.config.get("mlp_bias", False) and \
+            self.family in READS["mlp_bias"] and has_experts
+
     def windows(self):
         layers = self.config["num_hidden_layers"]
         window = self.one(None, 1, 3, 4, 9, 100, 3, 4, 9, 0)
@@ -227,8 +233,8 @@ def draw(seed, model_type):
     if model_type in LATENT | {"qwen3_moe", "mixtral", "olmoe"}:
         d.experts()
     d.biases()
-    if d.config.get("n_shared_experts") == 0 and d.config.get("mlp_bias") and model_type in READS["mlp_bias"]:
-        d.refusable.add("n_shared_experts")  # experts of no element, and a bias
+    if d.leaves_a_bias():
+        d.refusable.add("n_shared_experts")
     d.windows()
     d.rope()
     d.strange()

@@ -295,6 +295,14 @@ INSTANTIATE_TEST_SUITE_P(
         RefusedCase{"is_causal", {{"is_causal", false}}},
         RefusedCase{"sliding_window", {{"model_type", "mistral"}, {"sliding_window", 0}}},
         RefusedCase{"sliding_window", {{"use_sliding_window", true}, {"sliding_window", -1}}},
+        RefusedCase{
+            "num_experts_per_tok",
+            {{"model_type", "mixtral"}, {"num_local_experts", 4}, {"num_experts_per_tok", 0}}},
+        RefusedCase{
+            "num_experts_per_tok",
+            {{"model_type", "mixtral"}, {"num_local_experts", 4}, {"num_experts_per_tok", 5}}},
+        RefusedCase{"rope_parameters.factor",
+                    {{"rope_parameters.rope_type", "linear"}, {"rope_parameters.factor", 0}}},
         RefusedCase{"rope_theta", {{"rope_theta", 0.0}}},
         RefusedCase{"rope_theta", {{"rope_parameters.rope_theta", -1}}},
         // What differs from layer to layer: nothing here computes it.
@@ -353,6 +361,7 @@ TEST(ModelSettings, LeaveKeysAloneThatTheClassDoesNotRead) {
   Configuration config = TinyQwen2();
   config["model_type"] = "qwen3_moe";
   config["num_experts"] = 4;
+  config["num_experts_per_tok"] = 2;
   config["moe_intermediate_size"] = 8;
   Configuration more = config;
   for (const char* key : {"shared_expert_intermediate_size", "moe_layer_freq", "n_shared_experts",
@@ -368,6 +377,7 @@ TEST(ModelSettings, RefuseNormsOverAllHeadsAndClippedAttention) {
   Configuration config = TinyQwen2();
   config["model_type"] = "olmoe";
   config["num_experts"] = 4;
+  config["num_experts_per_tok"] = 2;
   config["clip_qkv"] = 2.0;
   const auto settings = ModelSettings(config);
   ASSERT_THAT(settings, FailsWith(ErrorKind::kUnsupported));
