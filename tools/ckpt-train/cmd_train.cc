@@ -113,7 +113,7 @@ Result<ExitCode> RunTrain(const TrainOptions& options, Storage& storage, cli::St
   CKPT_ASSIGN_OR_RETURN(
       const std::unique_ptr<RunSetup> setup,
       RunSetup::Create(run, num_ranks, options.run.device, options.common, storage, streams));
-  CKPT_RETURN_IF_ERROR(PlaceInData(data.trained->facts().identity, setup->checkpoints(), run));
+  CKPT_RETURN_IF_ERROR(PlaceInData(*data.trained, setup->checkpoints(), run));
   RunLog log(run.loop, options.common, streams);
   const cli::StopOnSignal stop(cli::kBatchSignals);
   const TrainInput input = {.session = setup->session_input(),
@@ -127,6 +127,8 @@ Result<ExitCode> RunTrain(const TrainOptions& options, Storage& storage, cli::St
                                   for (const std::string& text : LengthTexts(run)) log.Say(text);
                                   const std::string text = StartText(run, setup->checkpoints());
                                   if (!text.empty()) log.Say(text);
+                                  const std::string idle = IdleInitText(run, setup->checkpoints());
+                                  if (!idle.empty()) log.Say(idle);
                                 },
                             .is_stop_asked = cli::StopOnSignal::HasArrived,
                             .wants_digest = options.print_state_digest};

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <string>
 
+#include <fmt/format.h>
+
+#include "core/base/quote.h"
 #include "core/exec/task_pool.h"
 #include "tools/cli/reporting.h"
 #include "trainer/comm/world.h"
@@ -16,6 +19,12 @@ Status CheckHasWeights(const RunConfig& run) {
   if (run.goes_on() || run.init_from) return OkStatus();
   return Error(ErrorKind::kUsage, "there are no weights but random ones")
       .Hint("give --load DIR, a folder with a checkpoint, or --init hf:DIR");
+}
+
+std::string IdleInitText(const RunConfig& run, const CheckpointSettings& checkpoints) {
+  if (!run.idle_init) return "";
+  return fmt::format("init names {}, which is not used: the weights are those of {}",
+                     run.idle_init->string(), checkpoints.load.string());
 }
 
 Result<std::unique_ptr<RunSetup>> RunSetup::Create(const RunConfig& run, int num_ranks,
@@ -57,7 +66,10 @@ Result<std::unique_ptr<RankSession>> RunSetup::StartRank(trainer::HostGroup& wor
                         RankSession::Create(session_input(), world, notice));
   CKPT_ASSIGN_OR_RETURN([[maybe_unused]] const RunProgress progress, session->Start());
   CKPT_RETURN_IF_ERROR(world.Barrier());
-  if (world.rank() == 0) EndProgress();
+  if (world.rank() != 0) return session;
+  EndProgress();
+  const std::string idle = IdleInitText(run_, checkpoints_);
+  if (!idle.empty() && !options_.quiet) streams_.err.Write(EscapeControls(idle) + "\n");
   return session;
 }
 

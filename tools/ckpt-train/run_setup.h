@@ -23,6 +23,9 @@ namespace ckpt::train {
 // Errors: kUsage (the run would use random weights).
 Status CheckHasWeights(const RunConfig& run);
 
+// Says which weights a run has that was told of two sources; empty: it was not.
+std::string IdleInitText(const RunConfig& run, const CheckpointSettings& checkpoints);
+
 // Resources of the ranks of this process.
 class RunSetup {
  public:

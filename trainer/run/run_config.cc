@@ -163,9 +163,8 @@ Result<RunConfig> ResolveRun(Storage& storage, const layout::Configuration& give
                              const RunNeeds& needs) {
   RunConfig run;
   CKPT_ASSIGN_OR_RETURN(layout::Configuration under, GoOnFromStored(storage, needs, given, run));
-  if (!run.goes_on()) {
-    CKPT_ASSIGN_OR_RETURN(run.init_from, InitSource(given));
-  }
+  CKPT_ASSIGN_OR_RETURN(const std::optional<Path> init, InitSource(given));
+  (run.goes_on() ? run.idle_init : run.init_from) = init;
   if (run.init_from) {
     CKPT_ASSIGN_OR_RETURN(run.init_from, FindRepository(storage, *run.init_from));
     CKPT_ASSIGN_OR_RETURN(under, ReadModelSettings(storage, *run.init_from));
@@ -176,6 +175,7 @@ Result<RunConfig> ResolveRun(Storage& storage, const layout::Configuration& give
   trainer::SettingsReader settings(all, &news);
   settings.Text("init", kRandom);
   const CheckpointSettings checkpoints = ReadCheckpointSettings(settings);
+  if (checkpoints.load == checkpoints.save) run.idle_init.reset();
   run.loop = ReadLoopSettings(settings);
   run.data = ReadDataSettings(settings);
   const Path assets = run.stored      ? run.stored->state()->weights.assets

@@ -28,6 +28,9 @@ struct RunConfig {
   // otherwise random weights.
   std::shared_ptr<OpenedRun> stored;
   std::optional<Path> init_from;
+  // What `init` names but nothing reads, because `load` holds a checkpoint. Empty if that is in
+  // `save`: the settings that started a run also resume it.
+  std::optional<Path> idle_init;
   // 16 hex digits, equal in all parts of a run. The same settings always give the same id, for any
   // number of steps.
   std::string run_id;

@@ -21,6 +21,7 @@ using testing::Call;
 using testing::FailsWith;
 using ::testing::HasSubstr;
 using testing::IsOk;
+using ::testing::Not;
 using testing::Said;
 
 class ResumeTest : public testing::SmallTraining {
@@ -114,12 +115,22 @@ TEST_F(ResumeTest, ProvesThatNothingWasLost) {
   EXPECT_THAT(said.err, HasSubstr("loss of the batch after step 3"));
 }
 
-TEST_F(ResumeTest, FindsDataThatChanged) {
+TEST_F(ResumeTest, DataOfTheSameSizesThatSaySomethingElseAreOtherData) {
   TrainOptions first = Options(2, {"exit_interval=3"});
   first.run.save = In("out").string();
   ASSERT_TRUE(Call(RunTrain, first).IsDone());
   WriteData("five six seven eig ");
-  TrainOptions again = GoOn(In("out"), 2);
+  const Said said = Call(RunTrain, GoOn(In("out"), 2));
+  ASSERT_THAT(said.code, FailsWith(ErrorKind::kUsage));
+  EXPECT_THAT(said.code.status().ToString(), HasSubstr("would skip or repeat some"));
+  EXPECT_TRUE(Call(RunTrain, GoOn(In("out"), 2, {"restart_data=true"})).IsDone());
+}
+
+TEST_F(ResumeTest, FindsALossThatChanged) {
+  TrainOptions first = Options(2, {"exit_interval=3"});
+  first.run.save = In("out").string();
+  ASSERT_TRUE(Call(RunTrain, first).IsDone());
+  TrainOptions again = GoOn(In("out"), 2, {"moe_expert_capacity_factor=0.25"});
   again.prove = true;
   const Said said = Call(RunTrain, again);
   ASSERT_THAT(said.code, IsOk());
@@ -324,6 +335,29 @@ TEST_F(ResumeTest, GivenSettingsGoBeforeStoredOnes) {
   EXPECT_THAT(said.out, HasSubstr("\nlr: 0.5\n"));
   EXPECT_THAT(said.out, HasSubstr("\nhidden_size: 24\n"));
   EXPECT_THAT(said.out, HasSubstr("\ntrain_iters: 2\n"));
+}
+
+TEST_F(ResumeTest, SaysThatInitIsNotUsedBesideALoadThatHoldsACheckpoint) {
+  TrainOptions first = Options(1, {"train_iters=1"});
+  first.run.save = In("out").string();
+  ASSERT_TRUE(Call(RunTrain, first).IsDone());
+  const std::string says = "init names another/model, which is not used: the weights are those of";
+  TrainOptions elsewhere = GoOn(In("out"), 1, {"train_iters=2"});
+  elsewhere.run.init = "hf:another/model";
+  elsewhere.run.save = In("other").string();
+  EXPECT_THAT(Call(RunTrain, elsewhere).err, HasSubstr(says));
+  EvaluateOptions evaluate;
+  evaluate.run.init = elsewhere.run.init;
+  evaluate.run.load = In("out").string();
+  evaluate.run.set = {"data_path=" + In("data.jsonl").string()};
+  EXPECT_THAT(Call(RunEvaluate, evaluate).err, HasSubstr(says));
+  // One command both starts and resumes a run.
+  TrainOptions again = GoOn(In("out"), 1, {"train_iters=2"});
+  again.run.init = elsewhere.run.init;
+  again.run.save = again.run.load;
+  const Said said = Call(RunTrain, again);
+  ASSERT_TRUE(said.IsDone()) << said.code.status().ToString();
+  EXPECT_THAT(said.err, Not(HasSubstr("is not used")));
 }
 
 }  // namespace
