@@ -8,12 +8,15 @@ import fcntl
 import json
 import os
 import pathlib
+import re
+import shlex
 import signal
 import subprocess
 import sys
 import tempfile
 import unittest
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = None
 MPIEXEC = None
 RANKS = 2
@@ -156,6 +159,22 @@ class Mpi(Training):
         _, err = self.finish(process)
         self.assertIn("as a signal asked: saved in out", err)
         self.assertGreaterEqual(self.steps_saved(), 3)
+
+    def test_the_guides_script_ends_with_0_whatever_signal_it_gets(self):
+        blocks = re.findall(r"^```bash\n(.*?)^```", (ROOT / "docs" / "guides" / "train.md").read_text(), re.M | re.S)
+        script, = [block for block in blocks if "trap" in block]
+        command = "mpirun -n 8 ckpt-train --config run.yaml --load out --save out"
+        self.assertIn(command, script)
+        launched = shlex.join(map(str, (*self.launcher, BIN / "ckpt-train", "--threads", "1", "--config", "run.yaml", "--load", "out",
+                                        "--save", "out", "--set", "train_iters=1000000")))
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            with self.subTest(number.name):
+                process = subprocess.Popen(["bash", "-c", script.replace(command, launched)], cwd=self.folder,
+                                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                self.read_steps(process, 3)
+                process.send_signal(number)
+                _, err = self.finish(process)
+                self.assertIn("as a signal asked: saved in out", err)
 
     def test_one_process_tells_of_an_error_that_all_have(self):
         runs_away = ("--set", "train_iters=9", "--set", "lr=1e30", "--set", "clip_grad=0")
