@@ -187,6 +187,27 @@ TEST_P(OpsSuite, AnAssignedRouterWeighsTheExpertsItIsGiven) {
   }
 }
 
+// Many tokens are computed in parts, which does not change what each gets.
+TEST_P(OpsSuite, RouterLogitsBackwardOfATokenDoesNotDependOnTheOthers) {
+  constexpr std::int64_t kMany = 2500;
+  constexpr std::int64_t kInputs = 12;
+  constexpr std::int64_t kLogits = 6;
+  const auto dlogits = Make(DType::kFloat64, {kMany, kLogits}, Uniform(kMany * kLogits));
+  const auto x = Make(DType::kFloat64, {kMany, kInputs}, Uniform(kMany * kInputs));
+  const auto weight = Make(DType::kFloat64, {kLogits, kInputs}, Uniform(kLogits * kInputs));
+  const Values before = Uniform(kMany * kInputs);
+  const auto whole = Make(DType::kFloat64, {kMany, kInputs}, before);
+  ops().RouterLogitsBackward(queue(), dlogits, x, weight, whole, {});
+  const auto parts = Make(DType::kFloat64, {kMany, kInputs}, before);
+  for (std::int64_t first = 0; first < kMany; first += 100) {
+    ops().RouterLogitsBackward(queue(), Tensor(dlogits).Rows(first, 100),
+                               Tensor(x).Rows(first, 100), weight, Tensor(parts).Rows(first, 100),
+                               {});
+  }
+  EXPECT_THAT(Read(whole), NearValues(Read(parts), 1e-14));
+  EXPECT_NE(Read(whole), before);
+}
+
 TEST_P(OpsSuite, RouterGivesTiesToTheLowestIndexAndChoosesOnEvenIfNothingIsANumber) {
   const RouterForm form{.topk = 3, .num_groups = 4, .group_topk = 2};
   for (const double value : {0.0, std::nan("")}) {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdint>
 #include <type_traits>
 
 #include "core/base/check.h"
@@ -19,6 +20,8 @@ namespace {
 constexpr std::int64_t kTaskLines = 512;
 // A product with fewer multiplications is done before a second thread has woken up.
 constexpr std::int64_t kSharedProducts = std::int64_t{1} << 19;
+// Tokens whose gradients from the router's logits exist at once, in memory that nobody counts.
+constexpr std::int64_t kRouterChunk = 2048;
 
 struct Operand {
   std::int64_t rows = 0;
@@ -116,17 +119,23 @@ void HostOps::RouterLogitsBackward(Queue& queue, const Tensor& dlogits, const Te
       using S = Real<T>;
       thread_local Scratch scratch;
       thread_local Scratch product_scratch;
-      const Matrix<S> gradients{dlogits.as<const S>(), experts, 1};
-      S* const product = product_scratch.Get<S>(dx.num_elems());
-      ShareProduct(parallel_, order, {tokens, columns, experts}, gradients,
-                   Widen<T>(parallel_, weight, scratch), /*accumulate=*/false, product);
-      T* const to = dx.as<T>();
-      parallel_.For(dx.num_elems(), kGrainElems, [&](std::int64_t begin, std::int64_t end) {
-        WithWidestVectors([=] {
-          ForEach(begin, end, [=](std::int64_t i) { to[i] = Store<T>(Load(to[i]) + product[i]); });
+      const Matrix<S> wide_weight = Widen<T>(parallel_, weight, scratch);
+      S* const product = product_scratch.Get<S>(std::min(tokens, kRouterChunk) * columns);
+      for (std::int64_t first = 0; first < tokens; first += kRouterChunk) {
+        const std::int64_t count = std::min(kRouterChunk, tokens - first);
+        const Matrix<S> of_chunk{dlogits.as<const S>() + first * experts, experts, 1};
+        ShareProduct(parallel_, order, {count, columns, experts}, of_chunk, wide_weight,
+                     /*accumulate=*/false, product);
+        T* const to = dx.as<T>() + first * columns;
+        parallel_.For(count * columns, kGrainElems, [&](std::int64_t begin, std::int64_t end) {
+          WithWidestVectors([=] {
+            ForEach(begin, end,
+                    [=](std::int64_t i) { to[i] = Store<T>(Load(to[i]) + product[i]); });
+          });
         });
-      });
+      }
       if (!dweight) return;
+      const Matrix<S> gradients{dlogits.as<const S>(), experts, 1};
       const Matrix<S> inputs = Widen<T>(parallel_, x, scratch);
       DispatchGradient(dweight.tensor.dtype, [&](auto gradient) {
         using G = typename decltype(gradient)::type;
