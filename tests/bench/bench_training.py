@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tokens a second of one rank against the same model in eager Transformers, in turn: prints one JSON document.
+"""Tokens a second of one rank against the same model in Transformers, eager and compiled, in turn: prints one JSON document.
 
     $(tools/dev/venv torch-2.15.0) tests/bench/bench_training.py [--bin build/release/bin] [--models dense moe deepseek] [--rounds 5]
 
@@ -47,11 +47,13 @@ def measure(args, model, batch, seq, directory):
         subprocess.run([*peer, "make", repository, "--model", model], check=True, capture_output=True)
     options = ["--batch", batch, "--seq", seq, "--threads", args.threads, "--steps", args.steps]
     sides = {"ours": [args.bin / "train_speed", repository, *options], "eager": [*peer, "run", repository, *options],
-             "fused": [*peer, "run", repository, *options, "--fused"]}
+             "fused": [*peer, "run", repository, *options, "--fused"],
+             "compiled": [*peer, "run", repository, *options, "--fused", "--compile"]}
     seconds = {name: [] for name in sides}
     for _ in range(args.rounds):
         results = {name: output_of(command) for name, command in sides.items()}
         check_same(model, results["ours"], results["eager"])
+        check_same(model, results["ours"], results["compiled"])
         for name, result in results.items():
             seconds[name].append(statistics.median(result["seconds"]))
     tokens = batch * seq
@@ -63,6 +65,7 @@ def measure(args, model, batch, seq, directory):
             "steps": args.steps, "parameters": results["ours"]["parameters"], "tokens_per_second": rates,
             "ratio": statistics.median(e / o for o, e in zip(seconds["ours"], seconds["eager"])),
             "ratio_fused": statistics.median(e / o for o, e in zip(seconds["ours"], seconds["fused"])),
+            "ratio_compiled": statistics.median(e / o for o, e in zip(seconds["ours"], seconds["compiled"])),
             "loss_difference": max(abs(a - b) / b for a, b in zip(results["ours"]["losses"], results["eager"]["losses"])),
             "flops": limit["flops"] + attention_flops(config, batch, seq), "ceiling_gflops": limit["gflops"], "ops": profile["ops"]}
 
