@@ -50,7 +50,8 @@ def scalars(event_accumulator, folder):
 
 
 def expected(metrics):
-    tags = ["loss", "grad_norm", "lr", "tokens_per_s", "peak_bytes", "eval_loss"]
+    tags = ["loss", "grad_norm", "lr", "tokens_per_s", "peak_bytes", "eval_loss", "data_wait_ms"]
+    tags += [f"{phase}_ms" for phase in ("idle", "forward", "backward", "gather_wait", "reduce_wait", "update")]
     return {tag: [(m["step"], pytest.approx(m[tag], rel=1e-6)) for m in metrics if tag in m] for tag in tags}
 
 

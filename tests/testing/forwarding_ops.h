@@ -265,6 +265,9 @@ class ForwardingOps : public trainer::Ops {
     Around("DecideStep",
            [&] { target_.DecideStep(queue, rule, sums, has_failed, update, outcome); });
   }
+  void EnterPhase(Queue& queue, trainer::StepPhase phase, const Tensor& times) override {
+    Around("EnterPhase", [&] { target_.EnterPhase(queue, phase, times); });
+  }
   void AdamW(Queue& queue, const AdamWForm& form, const Tensor& update, const Tensor& gradient,
              const Tensor& main, const Tensor& exp_avg, const Tensor& exp_avg_sq,
              const Tensor& compute) override {

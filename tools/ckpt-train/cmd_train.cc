@@ -146,6 +146,7 @@ Result<ExitCode> RunTrain(const TrainOptions& options, Storage& storage, cli::St
   }
   const std::string end = EndText(trained->end, setup->checkpoints());
   if (!end.empty()) log.Say(end);
+  log.SayUsage();
   if (trained->state_digest) {
     streams.out.Write(DigestText(*trained->state_digest, options.common.json));
   }

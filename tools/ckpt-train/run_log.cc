@@ -19,6 +19,11 @@ std::vector<Scalar> ScalarsOf(const StepMetrics& metrics) {
                                  {"tokens_per_s", metrics.tokens_per_s()},
                                  {"peak_bytes", static_cast<double>(metrics.peak_bytes)}};
   if (metrics.mfu) scalars.push_back({"mfu", *metrics.mfu});
+  scalars.push_back({"data_wait_ms", metrics.data_wait_ms});
+  for (std::size_t phase = 0; phase < metrics.phase_ms.size(); ++phase) {
+    scalars.push_back(
+        {fmt::format("{}_ms", trainer::kStepPhaseNames[phase]), metrics.phase_ms[phase]});
+  }
   if (metrics.experts) {
     scalars.push_back({"aux_loss", metrics.aux_loss});
     scalars.push_back({"expert_load_max", metrics.experts->most});
@@ -74,7 +79,14 @@ Status RunLog::OnStep(const StepMetrics& metrics) {
     CKPT_RETURN_IF_ERROR(streams_.out.Flush());
   }
   ShowProgress(metrics);
+  usage_.Add(metrics);
   return OkStatus();
+}
+
+void RunLog::SayUsage() {
+  if (options_.verbosity < 1 || usage_.num_steps() == 0) return;
+  Say(usage_.TimeText());
+  Say(usage_.MemoryText());
 }
 
 void RunLog::Say(std::string_view text) {

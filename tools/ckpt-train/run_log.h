@@ -16,6 +16,7 @@
 #include "trainer/metrics/event_file.h"
 #include "trainer/metrics/metrics_log.h"
 #include "trainer/metrics/run_position.h"
+#include "trainer/metrics/run_usage.h"
 #include "trainer/metrics/step_metrics.h"
 #include "trainer/run/loop_settings.h"
 #include "trainer/run/step_observer.h"
@@ -39,6 +40,8 @@ class RunLog final : public StepObserver {
   Status OnStep(const StepMetrics& metrics) override;
   // Writes a line to standard error.
   void Say(std::string_view text);
+  // With -v: where the steps' time went, and the memory.
+  void SayUsage();
   // Returns when everything in the files is durable.
   Status Sync() override;
 
@@ -55,6 +58,7 @@ class RunLog final : public StepObserver {
   std::optional<EventFile> events_;
   std::optional<cli::StatusLine> status_;
   RunPosition run_;
+  RunUsage usage_;
   Clock::time_point start_ = Clock::now();
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <utility>
 
 #include <fmt/format.h>
@@ -79,6 +80,9 @@ Result<BenchTimes> TimeSteps(const BenchPlan& plan, trainer::RankTrainer& traine
                                             Clock::duration time) {
     if (done++ >= plan.warmup) {
       times.step_ms.push_back(Milliseconds(time));
+      for (std::size_t phase = 0; phase < times.phase_ms.size(); ++phase) {
+        times.phase_ms[phase] += report.phase_ms[phase] / static_cast<double>(plan.steps);
+      }
       if (report.experts) {
         times.expert_load_max = std::max(times.expert_load_max.value_or(1), report.experts->most);
       }
@@ -123,6 +127,11 @@ std::string BenchJson(const BenchReport& report) {
   report.peak_flops > 0 ? json.Double(report.flops_per_s_of_rank() / report.peak_flops)
                         : json.Null();
   if (times.expert_load_max) json.Key("expert_load_max").Double(*times.expert_load_max);
+  json.Key("phase_ms").BeginObject();
+  for (std::size_t phase = 0; phase < times.phase_ms.size(); ++phase) {
+    json.Key(trainer::kStepPhaseNames[phase]).Double(times.phase_ms[phase]);
+  }
+  json.End();
   json.Key("losses").BeginArray();
   for (const double loss : times.losses) json.Double(loss);
   json.End();
@@ -160,7 +169,12 @@ std::string BenchText(const BenchReport& report) {
   if (report.peak_flops > 0) {
     text += fmt::format(", MFU {:.1f} %", 100 * report.flops_per_s_of_rank() / report.peak_flops);
   }
-  text += fmt::format("\nmemory    {:.2f} GiB at most\n",
+  text += "\nphases   ";
+  for (std::size_t phase = 0; phase < times.phase_ms.size(); ++phase) {
+    if (times.phase_ms[phase] == 0) continue;
+    text += fmt::format(" {} {:.1f}", trainer::kStepPhaseNames[phase], times.phase_ms[phase]);
+  }
+  text += fmt::format(" ms\nmemory    {:.2f} GiB at most\n",
                       static_cast<double>(peak_bytes) / static_cast<double>(1U << 30U));
   text += fmt::format("loss      {:.6f} at first, {:.6f} at last\n", times.losses.front(),
                       times.losses.back());

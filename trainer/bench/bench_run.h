@@ -27,6 +27,8 @@ struct BenchPlan {
 struct BenchTimes {
   std::vector<double> step_ms;  // of the timed steps, in order
   std::vector<double> losses;   // of all steps, in order, those before the timed ones too
+  // By StepPhase: the mean of the timed steps, on this rank.
+  std::array<double, trainer::kNumStepPhases> phase_ms{};
   // The peak of each use of memory on this rank.
   std::array<std::uint64_t, trainer::kNumMemoryUses> peak_bytes{};
   // Rows of the most used expert of any layer and timed step, divided by the mean of its layer; in

@@ -13,7 +13,17 @@ std::string MetricsJson(const StepMetrics& metrics, std::string_view run_id) {
   json.Key("tokens").Int(metrics.tokens).Key("step_ms").Double(metrics.step_ms);
   json.Key("tokens_per_s").Double(metrics.tokens_per_s());
   if (metrics.mfu) json.Key("mfu").Double(*metrics.mfu);
+  json.Key("data_wait_ms").Double(metrics.data_wait_ms);
+  for (std::size_t phase = 0; phase < metrics.phase_ms.size(); ++phase) {
+    json.Key(fmt::format("{}_ms", trainer::kStepPhaseNames[phase])).Double(metrics.phase_ms[phase]);
+  }
   json.Key("peak_bytes").Int(metrics.peak_bytes);
+  json.Key("rank_peak_bytes").BeginObject();
+  for (std::size_t use = 0; use < metrics.rank_peak_bytes.size(); ++use) {
+    json.Key(trainer::MemoryUseName(static_cast<trainer::MemoryUse>(use)))
+        .Int(metrics.rank_peak_bytes[use]);
+  }
+  json.End();
   if (metrics.experts) {
     json.Key("aux_loss").Double(metrics.aux_loss);
     json.Key("expert_load_max").Double(metrics.experts->most);

@@ -2,11 +2,13 @@
 #ifndef CKPT_TRAINER_METRICS_STEP_METRICS_H_
 #define CKPT_TRAINER_METRICS_STEP_METRICS_H_
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "trainer/device/device.h"
 #include "trainer/step/rank_trainer.h"
 
 namespace ckpt::train {
@@ -16,10 +18,14 @@ struct StepMetrics {
   double loss = 0;        // of the batch, before the update
   double grad_norm = 0;   // before clipping
   double lr = 0;
-  double aux_loss = 0;           // of the experts' balance; not part of `loss`
-  std::int64_t tokens = 0;       // with a label, on all ranks
-  double step_ms = 0;            // with the reading of the batch
-  double save_ms = 0;            // time that training waited for checkpoints since the step before
+  double aux_loss = 0;      // of the experts' balance; not part of `loss`
+  std::int64_t tokens = 0;  // with a label, on all ranks
+  double step_ms = 0;       // with the reading of the batch
+  double save_ms = 0;       // time that training waited for checkpoints since the step before
+  double data_wait_ms = 0;  // time that the host waited for batches since the step before
+  std::array<double, trainer::kNumStepPhases> phase_ms = {};  // StepReport::phase_ms
+  // The peak of each MemoryUse up to now, on this rank.
+  std::array<std::uint64_t, trainer::kNumMemoryUses> rank_peak_bytes = {};
   std::uint64_t peak_bytes = 0;  // peak of device memory up to now, on the rank that used most
   // Model FLOP utilisation: the model's arithmetic (TrainingFlopsPerToken) as a share of what the
   // devices could do in the step's time; where their peak is known.

@@ -133,6 +133,9 @@ class Decoder final : public Model {
   // Looks up the tokens' rows and requests the first layers.
   void Embed(BlockContext& context, ParamAccess& params, const MicroBatch& batch, const Tensor& x);
   Status AllocateExpertState();
+  void Enter(StepPhase phase) const {
+    if (runtime_.clock != nullptr) runtime_.clock->Enter(phase);
+  }
   [[nodiscard]] bool recomputes_layers() const { return runtime_.recompute == Recompute::kLayers; }
 
   Result<BlockContext> Begin(const MicroBatch& batch);
@@ -252,6 +255,7 @@ Tensor Decoder::AllocateHidden(BlockContext& context) const {
 Status Decoder::ForwardBackward(ParamAccess& params, const MicroBatch& batch,
                                 const LossScales& scales, const Tensor& losses,
                                 const Tensor& aux_loss) {
+  Enter(StepPhase::kForward);
   CKPT_ASSIGN_OR_RETURN(BlockContext context, Begin(batch));
   const ArenaScope scope(arena_);
   const Tensor residual = AllocateHidden(context);  // the gradient, from layer to layer
@@ -263,6 +267,7 @@ Status Decoder::ForwardBackward(ParamAccess& params, const MicroBatch& batch,
   const std::vector<LayerRun> runs =
       ForwardLayers(context, params, /*passing=*/residual, aux_loss, stream);
 
+  Enter(StepPhase::kBackward);
   std::span<const Gradient> gradients = params.AcquireGradients(head_unit());
   {
     const UnitLease head(params, head_unit());

@@ -14,6 +14,7 @@
 #include "trainer/model/model_config.h"
 #include "trainer/model/moe.h"
 #include "trainer/ops/ops.h"
+#include "trainer/ops/phase_clock.h"
 #include "trainer/params/param_access.h"
 #include "trainer/params/param_spec.h"
 
@@ -22,7 +23,8 @@ namespace ckpt::trainer {
 struct ModelRuntime {
   Ops* ops = nullptr;
   Device* device = nullptr;
-  Queue* queue = nullptr;  // the compute queue
+  Queue* queue = nullptr;       // the compute queue
+  PhaseClock* clock = nullptr;  // of that queue; null: no times are kept
   DType compute = DType::kFloat32;
   Recompute recompute = Recompute::kNone;
   int prefetch_depth = 1;  // layers whose weights are requested ahead of the one that runs

@@ -376,6 +376,10 @@ class Ops {
                           const Tensor& has_failed, const Tensor& update,
                           const Tensor& outcome) = 0;
 
+  // Adds the time since the last call with these `times` (PhaseTimes on the device) to the phase of
+  // that call, and begins `phase`. The time is that at which the queue gets to the call.
+  virtual void EnterPhase(Queue& queue, StepPhase phase, const Tensor& times) = 0;
+
   // --- optimizer ---------------------------------------------------------------------------------
   // Flat arrays of one length: main weights and moments are float32, gradients have any dtype of
   // gradients. `compute` (may be null) receives the new weights, cast. `update`: UpdateScalars.

@@ -3,8 +3,10 @@
 #ifndef CKPT_TRAINER_OPS_STEP_SCALARS_H_
 #define CKPT_TRAINER_OPS_STEP_SCALARS_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "trainer/device/tensor.h"
 #include "trainer/ops/exact_sum.h"
@@ -71,6 +73,26 @@ struct StepRule {
   // micro-batches of their means.
   bool per_token_loss = false;
   std::int64_t num_batches = 1;  // micro-batches of all ranks
+};
+
+// What the compute queue of a rank is at.
+enum class StepPhase : std::int64_t {
+  kIdle,  // between steps
+  kForward,
+  kBackward,    // from the head on, whose loss and gradients are computed together
+  kGatherWait,  // weights of other ranks have not arrived
+  kReduceWait,  // sums of gradients are not complete
+  kUpdate,      // norm, what the ranks report, optimizer
+};
+inline constexpr std::array<std::string_view, 6> kStepPhaseNames = {
+    "idle", "forward", "backward", "gather_wait", "reduce_wait", "update"};
+inline constexpr std::size_t kNumStepPhases = kStepPhaseNames.size();
+
+// How long the compute queue was in each phase since `ns` was zeroed.
+struct PhaseTimes {
+  std::int64_t phase = 0;                // the current StepPhase, whose time is not in `ns` yet
+  std::int64_t since_ns = 0;             // when it began, by the device's clock; 0: it never did
+  std::int64_t ns[kNumStepPhases] = {};  // by StepPhase
 };
 
 // Number of words, the length of a tensor.

@@ -12,6 +12,7 @@
 #include "core/base/result.h"
 #include "trainer/device/device.h"
 #include "trainer/ops/ops.h"
+#include "trainer/ops/phase_clock.h"
 #include "trainer/params/mesh_comms.h"
 #include "trainer/params/param_access.h"
 #include "trainer/params/param_piece.h"
@@ -28,6 +29,8 @@ struct ParamStoreOptions {
   bool prefetches = true;
   // Run reductions in parallel with the computation. Otherwise the compute queue waits for each.
   bool overlaps_reduces = true;
+  // Of the compute queue: told when it waits for weights or for sums of gradients. Null: nobody is.
+  PhaseClock* clock = nullptr;
 };
 
 // How often the store communicated. Tests compare it with what a schedule promises.

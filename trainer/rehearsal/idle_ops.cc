@@ -133,6 +133,7 @@ class IdleOps final : public Ops {
   void DecideStep(Queue& /*queue*/, const StepRule& /*rule*/, const Tensor& /*sums*/,
                   const Tensor& /*has_failed*/, const Tensor& /*update*/,
                   const Tensor& /*outcome*/) override {}
+  void EnterPhase(Queue& /*queue*/, StepPhase /*phase*/, const Tensor& /*times*/) override {}
   void AdamW(Queue& /*queue*/, const AdamWForm& /*form*/, const Tensor& /*update*/,
              const Tensor& /*gradient*/, const Tensor& /*main*/, const Tensor& /*exp_avg*/,
              const Tensor& /*exp_avg_sq*/, const Tensor& /*compute*/) override {}

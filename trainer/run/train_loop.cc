@@ -1,6 +1,7 @@
 #include "trainer/run/train_loop.h"
 
 #include <chrono>
+#include <cstddef>
 #include <utility>
 
 #include <fmt/format.h>
@@ -79,7 +80,7 @@ Status TrainLoop::EnqueueSteps() {
     if (ahead > 0 && (is_stop_asked_ || StopsBehind(progress_.iteration + ahead))) break;
     if (ahead == 0) step_start_ = Clock::now();
     if (!next_) {
-      next_ = ahead_.Take(progress_.consumed_samples + in_.batches.SamplesOf(ahead));
+      next_ = TakeBatch(progress_.consumed_samples + in_.batches.SamplesOf(ahead));
     }
     if (!next_->ok()) {
       // The steps before are reported first.
@@ -90,6 +91,13 @@ Status TrainLoop::EnqueueSteps() {
     if (!enqueued.ok()) return NameStep(enqueued, progress_.iteration + ahead + 1);
   }
   return OkStatus();
+}
+
+Result<trainer::BatchAhead::Batch> TrainLoop::TakeBatch(std::int64_t consumed) {
+  const Clock::time_point start = Clock::now();
+  Result<trainer::BatchAhead::Batch> batch = ahead_.Take(consumed);
+  data_wait_ms_ += MillisecondsSince(start);
+  return batch;
 }
 
 Result<StepMetrics> TrainLoop::CollectStep() {
@@ -106,8 +114,13 @@ Result<StepMetrics> TrainLoop::CollectStep() {
                          .aux_loss = report->aux_loss,
                          .tokens = report->tokens,
                          .step_ms = MillisecondsSince(step_start_),
+                         .phase_ms = report->phase_ms,
                          .peak_bytes = report->peak_bytes,
                          .experts = report->experts};
+  for (std::size_t use = 0; use < metrics.rank_peak_bytes.size(); ++use) {
+    metrics.rank_peak_bytes[use] =
+        in_.trainer.device().usage(static_cast<trainer::MemoryUse>(use)).peak_bytes;
+  }
   if (in_.ideal_step_ms > 0 && metrics.step_ms > 0) {
     metrics.mfu = in_.ideal_step_ms / metrics.step_ms;
   }
@@ -153,6 +166,7 @@ Status TrainLoop::Report(StepMetrics& metrics, bool may_evaluate) {
   Status status;
   if (may_evaluate && IsEvaluationDue(progress_.iteration)) status = Evaluate(metrics);
   metrics.save_ms = std::exchange(save_ms_, 0);
+  metrics.data_wait_ms = std::exchange(data_wait_ms_, 0);
   if (in_.on_step) in_.on_step(metrics);
   if (in_.observer == nullptr) return status;
   Status observed = in_.observer->OnStep(metrics);
@@ -232,7 +246,7 @@ Status TrainLoop::Write(std::optional<EndReason> reason) {
   if (!in_.checkpoint_settings.save_proof || is_hurried) return WriteTaken(std::nullopt);
   // The next step will compute the loss. But if its batch cannot be read, the checkpoint must still
   // be written.
-  Result<trainer::BatchAhead::Batch> next = ahead_.Take(progress_.consumed_samples);
+  Result<trainer::BatchAhead::Batch> next = TakeBatch(progress_.consumed_samples);
   CKPT_ASSIGN_OR_RETURN(const bool is_read, trainer::HoldsEverywhere(in_.world, next.ok()));
   if (!is_read) {
     CKPT_RETURN_IF_ERROR(WriteTaken(std::nullopt));

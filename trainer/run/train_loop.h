@@ -105,6 +105,8 @@ class TrainLoop {
   // Writes what was taken before the failure. Returns the run's error.
   Status EndSaves(Status failure);
   Status Take();
+  // The batch of the step after `consumed` samples, when it is read.
+  Result<trainer::BatchAhead::Batch> TakeBatch(std::int64_t consumed);
   // Makes a checkpoint of what was taken, now or when the next step has computed its loss.
   // `reason`: why the run ends, if this is its last save.
   Status Write(std::optional<EndReason> reason);
@@ -119,6 +121,7 @@ class TrainLoop {
   bool is_stop_asked_ = false;                        // by any rank
   bool fails_alone_ = true;  // a failure may be of this rank alone: the others may wait for it
   double save_ms_ = 0;       // time that training waited for checkpoints since the last report
+  double data_wait_ms_ = 0;  // time that the host waited for batches since the last report
 };
 
 }  // namespace ckpt::train

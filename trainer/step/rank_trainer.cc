@@ -136,6 +136,7 @@ class RankTrainerImpl final : public RankTrainer {
   std::optional<Optimizer> optimizer_;
   std::optional<GradNorm> grad_norm_;
   std::optional<StepBuffers> step_;
+  std::optional<PhaseClock> clock_;  // of the compute queue
   std::deque<InFlight> in_flight_;
   int next_slot_ = 0;
   std::vector<double> micro_batch_losses_;
@@ -148,6 +149,7 @@ Status RankTrainerImpl::Build() {
       {.compute = config_.precision.compute, .gradients = config_.precision.main_grads}));
   CKPT_ASSIGN_OR_RETURN(comms_, SplitWorld(world_, topology_, device_));
   CKPT_ASSIGN_OR_RETURN(step_, StepBuffers::Create(ShapeOf(config_), device_, *compute_));
+  clock_.emplace(ops_, *compute_, step_->phase_times());
   CKPT_ASSIGN_OR_RETURN(const RehearsedBytes rehearsed, RehearseStep(config_, world_.rank()));
   CKPT_ASSIGN_OR_RETURN(const Tensor assigned_experts, PutAssignedExperts());
   const bool is_canonical = config_.reduction == Reduction::kCanonical;
@@ -155,6 +157,7 @@ Status RankTrainerImpl::Build() {
       .ops = &ops_,
       .device = &device_,
       .queue = compute_.get(),
+      .clock = &*clock_,
       .compute = config_.precision.compute,
       .recompute = config_.recompute,
       .prefetch_depth = config_.slots.prefetch_depth,
@@ -175,7 +178,8 @@ Status RankTrainerImpl::Build() {
       store_, ParamStore::Create(units_, std::move(plan), comms_, ops_, device_, *compute_,
                                  {.poison_released = config_.poison_released,
                                   .prefetches = config_.overlap_param_gather,
-                                  .overlaps_reduces = config_.overlap_grad_reduce}));
+                                  .overlaps_reduces = config_.overlap_grad_reduce,
+                                  .clock = &*clock_}));
   CKPT_ASSIGN_OR_RETURN(optimizer_, Optimizer::Create(config_.optimizer, *store_, ops_, device_));
   CKPT_ASSIGN_OR_RETURN(grad_norm_, GradNorm::Create(*store_, ops_, device_));
   return OkStatus();
@@ -261,6 +265,9 @@ StepRule RankTrainerImpl::RuleOf(std::span<const HostMicroBatch> batches) const 
 RankTrainerImpl::InFlight RankTrainerImpl::Begin(std::span<const HostMicroBatch> batches) {
   InFlight step = {.slot = next_slot_, .number = optimizer_->steps() + 1, .lr = 0, .done = {}};
   next_slot_ = (next_slot_ + 1) % StepBuffers::kSlots;
+  constexpr std::int64_t kFirst = offsetof(PhaseTimes, ns) / sizeof(std::int64_t);
+  ops_.Fill(*compute_, step_->phase_times().Rows(kFirst, kNumStepPhases), 0);
+  clock_->Enter(StepPhase::kForward);
   step.lr = LearningRate(config_.schedule, step.number);
   UpdateScalars update = optimizer_->NextScalars(step.lr);
   update.scale = 1 / static_cast<double>(RuleOf(batches).num_batches);
@@ -283,6 +290,7 @@ void RankTrainerImpl::Decide(const StepRule& rule, const Tensor& has_failed) {
 }
 
 void RankTrainerImpl::EndStep(InFlight step, const Tensor& expert_counts) {
+  clock_->Enter(StepPhase::kIdle);
   step_->Download(step.slot, expert_counts);
   step.done = compute_->Record();
   in_flight_.push_back(std::move(step));
@@ -315,6 +323,7 @@ Status RankTrainerImpl::EnqueueGradients(std::span<const HostMicroBatch> batches
     AddLosses(m, batches);
   }
   store_->FinishGradients();
+  clock_->Enter(StepPhase::kUpdate);
   grad_norm_->Add(*compute_, step_->update(), step_->sums(), step_->outcome());
   step_->UploadLate(step.slot, {.votes_to_stop = asks_to_stop && asks_to_stop(),
                                 .rank = world_.rank(),
@@ -362,6 +371,8 @@ Result<StepReport> RankTrainerImpl::Collect() {
                        .tokens = collected_.tokens,
                        .peak_bytes = static_cast<std::uint64_t>(collected_.peak_bytes),
                        .is_stop_asked = collected_.stop_votes > 0};
+  std::ranges::transform(results.phases.ns, report.phase_ms.begin(),
+                         [](std::int64_t ns) { return static_cast<double>(ns) / 1e6; });
   if (config_.model.moe) report.experts = DescribeExperts(results);
   return report;
 }
@@ -494,6 +505,7 @@ Result<std::vector<float>> RankTrainerImpl::Logits(const HostMicroBatch& batch) 
   Begin({&batch, 1});
   CKPT_RETURN_IF_ERROR(
       model_->Forward(*store_, step_->micro_batch(0), step_->losses(tokens), logits));
+  clock_->Enter(StepPhase::kIdle);
   std::int64_t overflows = 0;
   device_.CopyToHost(*compute_, step_->overflows(), &overflows);
   CKPT_ASSIGN_OR_RETURN(std::vector<float> values, ReadFloats(logits));

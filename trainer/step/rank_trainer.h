@@ -3,6 +3,8 @@
 #ifndef CKPT_TRAINER_STEP_RANK_TRAINER_H_
 #define CKPT_TRAINER_STEP_RANK_TRAINER_H_
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -32,7 +34,7 @@ struct TrainerRuntime {
   std::span<const std::int32_t> assigned_experts = {};
 };
 
-// Equal on every rank.
+// Equal on every rank, except `phase_ms`.
 struct StepReport {
   std::int64_t step = 0;  // counted from 1
   double loss = 0;        // of the whole batch, without auxiliary losses
@@ -53,6 +55,12 @@ struct StepReport {
   std::optional<ExpertLoad> experts = {};
   // Whether a rank voted to end the run.
   bool is_stop_asked = false;
+  // By StepPhase: how long this rank's compute queue was in each, by the device's clock. The time
+  // before the step, since the work of the last one had ended, is that of kIdle.
+  std::array<double, kNumStepPhases> phase_ms{};
+  [[nodiscard]] double ms_of(StepPhase phase) const {
+    return phase_ms[static_cast<std::size_t>(phase)];
+  }
 };
 
 struct Evaluation {

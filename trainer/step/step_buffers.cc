@@ -47,7 +47,7 @@ class Divider {
 };
 
 struct Scalars {
-  Tensor update, sums, outcome, has_failed, aux_loss;
+  Tensor update, sums, outcome, phase_times, has_failed, aux_loss;
   std::uint64_t size_bytes = 0;
 };
 
@@ -57,6 +57,7 @@ Scalars DivideScalars(const StepShape& shape, std::byte* memory) {
       .update = divider.Take(DType::kInt64, kWordsOf<UpdateScalars>),
       .sums = divider.Take(DType::kInt64, kWordsOf<StepSums> + shape.ranks),
       .outcome = divider.Take(DType::kInt64, kWordsOf<StepOutcome>),
+      .phase_times = divider.Take(DType::kInt64, kWordsOf<PhaseTimes>),
       .has_failed = divider.Take(DType::kInt64, 1),
       .aux_loss = divider.Take(shape.statistics, 1),
   };
@@ -147,13 +148,15 @@ Status StepBuffers::AllocateScalars() {
   update_ = scalars.update;
   sums_ = scalars.sums;
   outcome_ = scalars.outcome;
+  phase_times_ = scalars.phase_times;
   has_failed_ = scalars.has_failed;
   aux_loss_ = scalars.aux_loss;
   for (Slot& slot : slots_) {
     CKPT_ASSIGN_OR_RETURN(slot.scalars_up,
                           device_->AllocatePinned(Span(update_, sums_).size_bytes()));
     CKPT_ASSIGN_OR_RETURN(slot.late_up, device_->AllocatePinned(LateOf(sums_).size_bytes()));
-    CKPT_ASSIGN_OR_RETURN(slot.outcome_down, device_->AllocatePinned(outcome_.size_bytes()));
+    CKPT_ASSIGN_OR_RETURN(slot.outcome_down,
+                          device_->AllocatePinned(Span(outcome_, phase_times_).size_bytes()));
     CKPT_ASSIGN_OR_RETURN(
         slot.counts_down,
         device_->AllocatePinned(static_cast<std::uint64_t>(shape_.expert_counts) * kWordBytes));
@@ -244,7 +247,7 @@ void StepBuffers::UploadLate(int slot, const LateScalars& late) {
 
 void StepBuffers::Download(int slot, const Tensor& counts) {
   Slot& here = slots_[static_cast<std::size_t>(slot)];
-  device_->CopyToHost(*queue_, outcome_, here.outcome_down.data());
+  device_->CopyToHost(*queue_, Span(outcome_, phase_times_), here.outcome_down.data());
   device_->CopyToHost(*queue_, means_, here.means_down.data());
   here.num_counts = counts ? counts.num_elems() : 0;
   if (counts) device_->CopyToHost(*queue_, counts, here.counts_down.data());
@@ -254,6 +257,8 @@ StepBuffers::Results StepBuffers::Read(int slot) const {
   const Slot& here = slots_[static_cast<std::size_t>(slot)];
   Results results;
   std::memcpy(&results.outcome, here.outcome_down.data(), sizeof results.outcome);
+  std::memcpy(&results.phases, here.outcome_down.data() + outcome_.size_bytes(),
+              sizeof results.phases);
   results.means.resize(here.num_micro_batches);
   std::memcpy(results.means.data(), here.means_down.data(), results.means.size() * sizeof(double));
   results.expert_counts = {reinterpret_cast<const std::int64_t*>(here.counts_down.data()),

@@ -69,6 +69,7 @@ class StepBuffers {
   // What the host knows when the step is over.
   struct Results {
     StepOutcome outcome;
+    PhaseTimes phases;
     std::vector<double> means;                    // loss of each micro-batch of this rank
     std::span<const std::int64_t> expert_counts;  // valid until the slot is used again
   };
@@ -87,7 +88,7 @@ class StepBuffers {
   void Upload(int slot, std::span<const HostMicroBatch> batches, const UpdateScalars& update);
   // Copies what is known only after the backward pass has been enqueued.
   void UploadLate(int slot, const LateScalars& late);
-  // Copies the outcome, the means and the expert counts to the host. `counts` may be null.
+  // Copies the outcome, the times, the means and the expert counts to the host. `counts` may be null.
   void Download(int slot, const Tensor& counts);
   // REQUIRES: the queue has run what Download enqueued.
   [[nodiscard]] Results Read(int slot) const;
@@ -102,6 +103,7 @@ class StepBuffers {
   [[nodiscard]] const Tensor& update() const { return update_; }
   [[nodiscard]] const Tensor& sums() const { return sums_; }
   [[nodiscard]] const Tensor& outcome() const { return outcome_; }
+  [[nodiscard]] const Tensor& phase_times() const { return phase_times_; }
   [[nodiscard]] const Tensor& has_failed() const { return has_failed_; }
   // Parts of the sums: int64 [1]. Their memory is the same for all steps.
   [[nodiscard]] Tensor dropped() const;
@@ -133,6 +135,7 @@ class StepBuffers {
   Tensor update_;
   Tensor sums_;  // behind the update, and behind it the peaks of the ranks
   Tensor outcome_;
+  Tensor phase_times_;  // behind the outcome
   Tensor has_failed_;
   Tensor aux_loss_;
   Buffer arrays_memory_;

@@ -8,6 +8,7 @@
 #include "core/io/memory_storage.h"
 #include "core/json/json_reader.h"
 #include "tests/testing/matchers.h"
+#include "trainer/metrics/run_usage.h"
 #include "trainer/metrics/step_metrics.h"
 
 namespace ckpt::train {
@@ -143,6 +144,36 @@ TEST(StepMetricsTest, AnEvaluationIsToldWithItsStep) {
   metrics.eval_loss = 2.5;
   EXPECT_THAT(MetricsText(metrics, 9), HasSubstr("step 7/9  eval loss 2.5000"));
   EXPECT_THAT(MetricsJson(metrics), HasSubstr("\"eval_loss\":2.5"));
+}
+
+TEST(StepMetricsTest, TellsTheTimesOfTheStepsPhasesAndTheMemoryByUse) {
+  StepMetrics metrics = {.step = 7, .data_wait_ms = 0.25, .phase_ms = {1, 2, 3, 4, 5, 6}};
+  metrics.rank_peak_bytes[static_cast<std::size_t>(trainer::MemoryUse::kGradients)] = 99;
+  const std::string json = MetricsJson(metrics);
+  EXPECT_THAT(json, HasSubstr("\"data_wait_ms\":0.25,\"idle_ms\":1.0,\"forward_ms\":2.0,"
+                              "\"backward_ms\":3.0,\"gather_wait_ms\":4.0,"
+                              "\"reduce_wait_ms\":5.0,\"update_ms\":6.0"));
+  EXPECT_THAT(json, HasSubstr("\"rank_peak_bytes\":{\"weights\":0,\"main weights\":0,"
+                              "\"gradients\":99,"));
+}
+
+TEST(RunUsageTest, TellsMeansOfTheStepsThatHadThePhase) {
+  RunUsage usage;
+  StepMetrics step = {.step = 1, .step_ms = 10, .phase_ms = {0, 4, 5, 0, 0, 1}};
+  step.rank_peak_bytes[0] = 1024;
+  usage.Add(step);
+  step.step_ms = 20;
+  step.phase_ms = {0, 5, 6, 0, 0, 2};
+  step.data_wait_ms = 1;
+  step.rank_peak_bytes[0] = 2048;
+  usage.Add(step);
+  EXPECT_EQ(usage.num_steps(), 2);
+  EXPECT_EQ(usage.TimeText(),
+            "time: 15.0 ms a step: forward 4.5, backward 5.5, update 1.5; batches 0.5 ms a step");
+  EXPECT_EQ(usage.MemoryText(), "memory: 2.0 KiB at most: weights 2.0 KiB");
+  step.save_ms = 7;
+  usage.Add(step);
+  EXPECT_THAT(usage.TimeText(), HasSubstr(", saves 7.0 ms in all"));
 }
 
 TEST(StepMetricsTest, TheShareOfTheDevicesPeakIsToldWhereItIsKnown) {

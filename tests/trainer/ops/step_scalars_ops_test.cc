@@ -43,6 +43,30 @@ TEST_P(OpsSuite, LossesOfMicroBatchesAreAddedExactly) {
   EXPECT_TRUE(std::isnan(ValueOf(ScalarsIn<StepSums>(sums).loss)));
 }
 
+// Phases follow one another: what each gets ends where the next begins.
+TEST_P(OpsSuite, PhasesOfAQueueAddUpToItsTime) {
+  const auto times = Scalars(PhaseTimes{});
+  const auto enter = [&](StepPhase phase) {
+    ops().EnterPhase(queue(), phase, times);
+    return ScalarsIn<PhaseTimes>(times);
+  };
+  const auto ns_of = [](const PhaseTimes& all, StepPhase phase) {
+    return all.ns[static_cast<std::size_t>(phase)];
+  };
+  const PhaseTimes first = enter(StepPhase::kForward);
+  EXPECT_GT(first.since_ns, 0);
+  EXPECT_THAT(first.ns, ::testing::Each(0)) << "no phase was begun before";
+  const PhaseTimes second = enter(StepPhase::kUpdate);
+  EXPECT_EQ(ns_of(second, StepPhase::kForward), second.since_ns - first.since_ns);
+  EXPECT_GT(ns_of(second, StepPhase::kForward), 0);
+  const PhaseTimes third = enter(StepPhase::kForward);
+  const PhaseTimes last = enter(StepPhase::kIdle);
+  EXPECT_EQ(ns_of(last, StepPhase::kUpdate), third.since_ns - second.since_ns);
+  EXPECT_EQ(ns_of(last, StepPhase::kForward) + ns_of(last, StepPhase::kUpdate),
+            last.since_ns - first.since_ns);
+  EXPECT_EQ(ns_of(last, StepPhase::kBackward), 0);
+}
+
 TEST_P(OpsSuite, SquaresAreAddedExactlyAndTheFirstBadRowIsNoted) {
   const auto sums = Scalars(StepSums{});
   const auto outcome = Scalars(StepOutcome{.bad_row = 7});

@@ -1,5 +1,6 @@
 // What a step sums and decides.
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -129,6 +130,19 @@ void HostOps::DecideStep(Queue& queue, const StepRule& rule, const Tensor& sums,
     scalars.skip = result.failure == StepFailure::kNone ? 0 : 1;
     result.scale = scalars.scale;
     result.clip = scalars.clip;
+  });
+}
+
+void HostOps::EnterPhase(Queue& queue, StepPhase phase, const Tensor& times) {
+  CheckScalars(times, kWordsOf<PhaseTimes>);
+  RunOn(queue, [phase, times] {
+    PhaseTimes& all = *times.as<PhaseTimes>();
+    const std::int64_t now = std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                 std::chrono::steady_clock::now().time_since_epoch())
+                                 .count();
+    if (all.since_ns != 0) all.ns[static_cast<std::size_t>(all.phase)] += now - all.since_ns;
+    all.phase = static_cast<std::int64_t>(phase);
+    all.since_ns = now;
   });
 }
 

@@ -156,6 +156,7 @@ class CudaOps final : public Ops {
                   const Tensor& outcome) override;
   void DecideStep(Queue& queue, const StepRule& rule, const Tensor& sums, const Tensor& has_failed,
                   const Tensor& update, const Tensor& outcome) override;
+  void EnterPhase(Queue& queue, StepPhase phase, const Tensor& times) override;
 
  private:
   // attention_parts.cu. QkvPrepare and its backward as several passes, for heads of any size.

@@ -159,6 +159,14 @@ __global__ void DecideKernel(StepRule rule, const StepSums* sums, const std::int
   outcome->clip = update->clip;
 }
 
+__global__ void EnterPhaseKernel(std::int64_t phase, PhaseTimes* times) {
+  std::int64_t now;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  if (times->since_ns != 0) times->ns[times->phase] += now - times->since_ns;
+  times->phase = phase;
+  times->since_ns = now;
+}
+
 }  // namespace
 }  // namespace cuda
 
@@ -202,6 +210,13 @@ void CudaOps::DecideStep(Queue& queue, const StepRule& rule, const Tensor& sums,
         rule, sums.as<const StepSums>(), sums.as<const std::int64_t>() + kWordsOf<StepSums>,
         sums.num_elems() - kWordsOf<StepSums>, has_failed.as<std::int64_t>(),
         update.as<UpdateScalars>(), outcome.as<StepOutcome>());
+  });
+}
+
+void CudaOps::EnterPhase(Queue& queue, StepPhase phase, const Tensor& times) {
+  RunOnCuda(queue, [&](CudaQueue& on) {
+    cuda::EnterPhaseKernel<<<1, 1, 0, on.stream()>>>(static_cast<std::int64_t>(phase),
+                                                     times.as<PhaseTimes>());
   });
 }
 

@@ -10,11 +10,15 @@ namespace ckpt::trainer {
 // come from the shard group. Each has its own queue. A unit's parts wait only for its own slices,
 // so the first layer's gather does not wait for the slices of the whole model.
 void ParamStore::Impl::WeightsChanged() {
+  PhaseClock* const clock = eager_clock();
+  const bool is_in_step = clock != nullptr && clock->phase() != StepPhase::kIdle;
   weight_slots_.ForgetAll();
   const Event updated = compute_.Record();
   gather_outer_->Wait(updated);
   gather_->Wait(updated);
   for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) {
+    const PhaseScope gathers(is_in_step && MayAwaitWeights(unit) ? clock : nullptr,
+                             StepPhase::kGatherWait);
     RefreshSlices(unit, updated);
     State(unit).sliced = gather_outer_->Record();
     RefreshWhole(unit);
@@ -83,12 +87,15 @@ SlotPool::Slot* ParamStore::Impl::Gather(int unit) {
 
 void ParamStore::Impl::Prefetch(int unit) {
   if (!options_.prefetches) return;
-  if (AnyGroup(unit, [](const GroupPlan& group) { return group.gathers(); })) Gather(unit);
+  if (!AnyGroup(unit, [](const GroupPlan& group) { return group.gathers(); })) return;
+  const PhaseScope gathers(eager_clock(), StepPhase::kGatherWait);
+  Gather(unit);
 }
 
 std::span<const Tensor> ParamStore::Impl::Acquire(int unit) {
   UnitState& state = State(unit);
   if (state.users++ > 0) return state.weights;
+  const PhaseScope waits(MayAwaitWeights(unit) ? options_.clock : nullptr, StepPhase::kGatherWait);
   compute_.Wait(state.sliced);
   compute_.Wait(state.refreshed);
   for (const std::size_t g : Groups(unit)) {

@@ -106,6 +106,23 @@ class ParamStore::Impl {
     return std::ranges::any_of(Groups(unit),
                                [&](std::size_t g) { return predicate(plan_.groups[g]); });
   }
+  // Whether the computation may have to wait for other ranks before it uses `unit`'s weights, or for
+  // the reductions of its gradients.
+  [[nodiscard]] bool MayAwaitWeights(int unit) const {
+    return AnyGroup(unit, [](const GroupPlan& group) {
+      return group.gathers() || group.main.elems < group.part.elems ||
+             group.part.elems < group.weights.elems;
+    });
+  }
+  [[nodiscard]] bool Reduces(int unit) const {
+    return AnyGroup(unit, [](const GroupPlan& group) {
+      return group.trainable && (group.uses_bucket() || group.inner > 1 || group.outer > 1);
+    });
+  }
+  // The clock where work of other queues runs while it is enqueued, and so holds up the computation.
+  [[nodiscard]] PhaseClock* eager_clock() const {
+    return device_.is_asynchronous() ? nullptr : options_.clock;
+  }
   // Calls `use(group, array)` for each group of `unit` that is in a slot, with its whole array
   // there.
   template <typename Predicate, typename Use>

@@ -32,9 +32,12 @@ std::span<const Gradient> ParamStore::Impl::AcquireGradients(int unit) {
   if (AnyGroup(unit, in_bucket)) {
     SlotPool::Slot* slot = gradient_slots_.Take(unit);
     CKPT_CHECK(slot != nullptr);
-    compute_.Wait(slot->free);
-    comms_.reduce_shard->AwaitReaders(compute_, slot->reads);
-    comms_.reduce_expert_shard->AwaitReaders(compute_, slot->expert_reads);
+    {
+      const PhaseScope waits(options_.clock, StepPhase::kReduceWait);
+      compute_.Wait(slot->free);
+      comms_.reduce_shard->AwaitReaders(compute_, slot->reads);
+      comms_.reduce_expert_shard->AwaitReaders(compute_, slot->expert_reads);
+    }
     ForEachInSlot(
         unit, slot->memory, plan_.precision.grad_comm, in_bucket,
         [&](std::size_t g, const Tensor& whole) { SetGradientViews(g, whole, GradWrite::kStore); });
@@ -80,6 +83,8 @@ void ParamStore::Impl::ReduceLate(const GroupPlan& group, GroupArrays& arrays) {
 }
 
 void ParamStore::Impl::ReduceGradients(int unit) {
+  PhaseClock* const clock = options_.overlaps_reduces ? eager_clock() : options_.clock;
+  const PhaseScope reduces(Reduces(unit) ? clock : nullptr, StepPhase::kReduceWait);
   reduce_->Wait(compute_.Record());
   const auto in_bucket = [](const GroupPlan& group) { return group.uses_bucket(); };
   if (AnyGroup(unit, in_bucket)) {
@@ -112,6 +117,7 @@ void ParamStore::Impl::ReduceGradients(int unit) {
 }
 
 void ParamStore::Impl::FinishGradients() {
+  const PhaseScope waits(options_.clock, StepPhase::kReduceWait);
   CKPT_CHECK(IsLastMicroBatch());
   compute_.Wait(reduce_->Record());
   // After that no gather reads the weights, so the optimizer may write them.

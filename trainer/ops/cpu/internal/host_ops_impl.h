@@ -148,6 +148,7 @@ class HostOps final : public Ops {
                   const Tensor& outcome) override;
   void DecideStep(Queue& queue, const StepRule& rule, const Tensor& sums, const Tensor& has_failed,
                   const Tensor& update, const Tensor& outcome) override;
+  void EnterPhase(Queue& queue, StepPhase phase, const Tensor& times) override;
 
  private:
   const bool fixed_order_;

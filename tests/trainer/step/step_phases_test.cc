@@ -1,0 +1,122 @@
+// What a step's report says of the time that each of its phases took.
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/testing/matchers.h"
+#include "tests/trainer/step/around_device.h"
+#include "tests/trainer/step/training_run.h"
+#include "trainer/comm/thread_comm.h"
+#include "trainer/ops/cpu/host_ops.h"
+
+namespace ckpt {
+namespace {
+
+using testing::Around;
+using testing::AroundDevice;
+using testing::IsOk;
+using testing::OnMesh;
+using testing::SmallMoe;
+using testing::SmallRun;
+using testing::Train;
+using namespace trainer;  // NOLINT(google-build-using-namespace)
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kLong(20);
+// What is left of that if the waiting thread is late to notice the time.
+constexpr double kMostOfItMs = 5;
+
+double Milliseconds(Clock::duration time) {
+  return std::chrono::duration<double, std::milli>(time).count();
+}
+
+double Sum(const StepReport& report) {
+  return std::accumulate(report.phase_ms.begin(), report.phase_ms.end(), 0.0);
+}
+
+TEST(StepPhasesTest, OfOneRankFillTheStepAndContainNoWaits) {
+  for (const QueueMode queues : {QueueMode::kInline, QueueMode::kThreads}) {
+    const TrainConfig config = SmallRun(SmallMoe(), 4);
+    EXPECT_THAT(
+        RunRanks(1,
+                 [&](HostGroup& world) -> Status {
+                   const auto device = MakeHostDevice({.queues = queues});
+                   const auto ops = MakeHostOps({});
+                   CKPT_ASSIGN_OR_RETURN(
+                       const auto trainer,
+                       RankTrainer::Create(config, world,
+                                           {.device = device.get(), .ops = ops.get()}));
+                   CKPT_RETURN_IF_ERROR(trainer->InitializeWeights());
+                   const HostMicroBatch batch = {
+                       .tokens = {1, 2, 3}, .labels = {2, 3, 4}, .batch = 1, .seq = 3};
+                   const std::vector<HostMicroBatch> batches(4, batch);
+                   const Clock::time_point start = Clock::now();
+                   double told_ms = 0;
+                   for (int step = 0; step < 3; ++step) {
+                     CKPT_ASSIGN_OR_RETURN(const StepReport report, trainer->Step(batches));
+                     for (const StepPhase phase :
+                          {StepPhase::kForward, StepPhase::kBackward, StepPhase::kUpdate}) {
+                       EXPECT_GT(report.ms_of(phase), 0) << static_cast<int>(phase);
+                     }
+                     EXPECT_EQ(report.ms_of(StepPhase::kGatherWait), 0);
+                     EXPECT_EQ(report.ms_of(StepPhase::kIdle) > 0, step > 0);
+                     told_ms += Sum(report);
+                     // What is computed between steps belongs to none.
+                     CKPT_RETURN_IF_ERROR(trainer->Evaluate(batches).status());
+                     CKPT_RETURN_IF_ERROR(trainer->Logits(batch).status());
+                   }
+                   EXPECT_LE(told_ms, Milliseconds(Clock::now() - start));
+                   return OkStatus();
+                 }),
+        IsOk());
+  }
+}
+
+// The reports of two ranks whose queue of this name takes long for each piece of work.
+std::vector<StepReport> ReportsWithSlow(std::string_view name) {
+  const Around slow = [name](std::string_view queue, const std::function<Status()>& work) {
+    if (queue == name) std::this_thread::sleep_for(kLong);
+    return work();
+  };
+  const TrainConfig config = OnMesh(SmallRun(SmallMoe(), 2), {.world_size = 2});
+  const auto run = Train(config, {.device = {.queues = QueueMode::kThreads},
+                                  .wrap_device = [slow](std::unique_ptr<Device> device) {
+                                    return std::make_unique<AroundDevice>(std::move(device), slow);
+                                  }});
+  EXPECT_THAT(run, IsOk());
+  return run.ok() ? run->reports : std::vector<StepReport>();
+}
+
+TEST(StepPhasesTest, ComputationThatWaitsForWeightsSaysSo) {
+  for (const StepReport& report : ReportsWithSlow("gather")) {
+    EXPECT_GT(report.ms_of(StepPhase::kGatherWait), kMostOfItMs) << report.step;
+  }
+}
+
+TEST(StepPhasesTest, ComputationThatWaitsForSumsOfGradientsSaysSo) {
+  for (const StepReport& report : ReportsWithSlow("reduce")) {
+    EXPECT_GT(report.ms_of(StepPhase::kReduceWait), kMostOfItMs) << report.step;
+  }
+}
+
+// Where work runs as it is enqueued, communication holds up the computation and counts as a wait.
+TEST(StepPhasesTest, CommunicationOnTheHostsThreadIsAWait) {
+  TrainConfig config = OnMesh(SmallRun(SmallMoe(), 2), {.world_size = 2});
+  const auto run = Train(config, {});
+  ASSERT_THAT(run, IsOk());
+  for (const StepReport& report : run->reports) {
+    EXPECT_GT(report.ms_of(StepPhase::kGatherWait), 0);
+    EXPECT_GT(report.ms_of(StepPhase::kReduceWait), 0);
+  }
+}
+
+}  // namespace
+}  // namespace ckpt
