@@ -39,6 +39,11 @@ struct Format {
   std::string_view usual_naming = {};
   // The format whose files it uses in a way of its own; null: none.
   const Format* built_on = nullptr;
+  // No format of its own, but a way to call what is in a checkpoint of `built_on`: people know such
+  // a checkpoint as one of that, and ask for it by that name and the naming.
+  bool is_naming = false;
+  // Its loaders ask for a tied tensor under each of its names, so that copies are written.
+  bool writes_copies = false;
   // The directory around its checkpoints, if a convention says what is in it.
   const RunRoot* root = nullptr;
   // Where config.json, the tokenizer and other side files lie in a checkpoint. Empty: among its own
@@ -50,9 +55,12 @@ struct Format {
   // A side file that says which file holds which tensor. It is written again if tensors lie in
   // other files. Empty: there is none.
   std::string_view index_file = {};
-  // Forms that readers of different age take; the first is written if nothing else is asked for.
+  // Forms that different readers take; the first is written if nothing else is asked for.
   // Empty: there is one form.
   std::span<const std::string_view> generations = {};
+  // The option by which people choose one of them, and what it is for.
+  std::string_view generation_option = {};
+  std::string_view generation_purpose = {};
   // A checkpoint is one file, with all that belongs to it: objects, and where it came from.
   bool is_one_file = false;
   // It can show the tensors of an existing checkpoint without a copy of them.
@@ -98,6 +106,8 @@ struct Format {
   // again as they are. Null: the format's files have no names of their own to keep.
   std::vector<ManifestShard> (*describe_shards)(const CheckpointSource& source) = nullptr;
 
+  // What people call the format of a checkpoint.
+  [[nodiscard]] std::string_view container() const { return is_naming ? built_on->name : name; }
   [[nodiscard]] bool keeps_shards() const { return describe_shards != nullptr; }
 };
 

@@ -10,6 +10,7 @@ namespace ckpt {
 namespace {
 
 constexpr std::array<std::string_view, 3> kExpertLayouts = {kOriginalChoice, "published", "fused"};
+constexpr std::array<std::string_view, 2> kLiveLayouts = {"fused", "published"};
 constexpr std::array<std::string_view, 2> kImplementations = {"transformer_engine", "local"};
 constexpr std::array<std::string_view, 2> kLayerKeys = {"stacked", "per_layer"};
 constexpr std::array<std::string_view, 2> kExpertNames = {"grouped", "sequential"};
@@ -37,10 +38,16 @@ constexpr std::array kCoreChoices = {
                  .purpose = "Whether layers are stacked in one tensor [stacked if all are alike]",
                  .values = kLayerKeys}};
 
-constexpr std::array<KnownNaming, 3> kNamings = {
+constexpr std::array kLiveChoices = {
+    NamingChoice{.name = "expert_layout",
+                 .purpose = "How experts are stored [fused, as the live modules have them]",
+                 .values = kLiveLayouts}};
+
+constexpr std::array<KnownNaming, 4> kNamings = {
     {{.name = "hf", .word = "hf", .choices = kPublishedChoices},
      {.name = "fsdp_dtensor", .word = "fsdp", .choices = kMegatronChoices},
-     {.name = "torch_dist", .word = "torch-dist", .choices = kCoreChoices}}};
+     {.name = "torch_dist", .word = "torch-dist", .choices = kCoreChoices},
+     {.name = "fsdp2", .word = "fsdp2", .choices = kLiveChoices}}};
 
 }  // namespace
 

@@ -326,7 +326,7 @@ Result<ModelView> ViewTarget(const ConvertOptions& options, PreparedConversion& 
   const ModelSource& model = prepared.model;
   CKPT_ASSIGN_OR_RETURN(ModelView view, ViewNames(options, prepared));
   prepared.origin = DescribeOrigin(model);
-  DropCopies(prepared.origin.shards, view);
+  if (!prepared.to.container->writes_copies) DropCopies(prepared.origin.shards, view);
   CKPT_ASSIGN_OR_RETURN(const DtypePolicy dtypes,
                         DtypePolicy::Make(options.dtype, options.keep_fp32));
   CKPT_RETURN_IF_ERROR(CheckKeepsSome(options.keep_fp32, dtypes, view.tensors));
@@ -512,6 +512,7 @@ Status OpenConverted(Storage& storage, const ConvertOptions& options,
   if (prepared.to.container == nullptr) {
     CKPT_ASSIGN_OR_RETURN(prepared.to.container, OriginalContainer(opened));
   }
+  prepared.to.container = FormatNamed(*prepared.to.container, prepared.to.naming);
   auto checkpoint = std::make_shared<const OpenedCheckpoint>(std::move(opened));
   if (options.link) CKPT_RETURN_IF_ERROR(CheckLinkOptions(options, prepared.to));
   // Where nothing says how tensors shall be called, they keep their keys.
@@ -584,7 +585,7 @@ Result<ConvertReport> Fill(Storage& storage, const PreparedConversion& prepared,
                                  .stop = options.stop}));
   ConvertReport report;
   report.source_format = prepared.model.checkpoint->format->name;
-  report.target_format = prepared.to.container->name;
+  report.target_format = prepared.to.container->container();
   for (const GlobalTensor& tensor : prepared.model.source().index().tensors()) {
     ++report.source_tensors;
     CKPT_ASSIGN_OR_RETURN(const std::uint64_t bytes, CountBytes(tensor.shape, tensor.dtype));

@@ -14,6 +14,7 @@
 #include "core/base/glob.h"
 #include "core/base/quote.h"
 #include "core/base/units.h"
+#include "core/base/wildcard.h"
 #include "core/checkpoint/no_match.h"
 #include "core/checkpoint/validate.h"
 #include "core/checkpoint/write_plan.h"
@@ -202,6 +203,21 @@ Offered OfferAs(const std::map<std::string, std::string>& take_as, const Checkpo
   return offered;
 }
 
+struct RenamedKey {
+  std::string pattern;  // of OpenModelOptions::rename
+  std::string key;
+};
+
+std::optional<RenamedKey> Renamed(const OpenModelOptions& options, const std::string& key) {
+  const auto exact = options.rename.find(key);
+  if (exact != options.rename.end()) return RenamedKey{exact->first, exact->second};
+  for (const auto& [from, to] : options.rename) {
+    if (from.find('*') == std::string::npos) continue;
+    if (auto rewritten = Rewrite(from, to, key)) return RenamedKey{from, *std::move(rewritten)};
+  }
+  return std::nullopt;
+}
+
 Result<Offered> OfferTensors(const OpenModelOptions& options, ModelSource& model) {
   if (!options.take_as.empty()) return OfferAs(options.take_as, model.source().index());
   CKPT_RETURN_IF_ERROR(CheckPatterns(options, model.source().index()));
@@ -220,9 +236,9 @@ Result<Offered> OfferTensors(const OpenModelOptions& options, ModelSource& model
     }
     offered.tensors.push_back(tensors[i]);
     offered.positions.push_back(static_cast<std::uint32_t>(i));
-    if (const auto renamed = options.rename.find(tensors[i].key); renamed != options.rename.end()) {
-      unused.erase(renamed->first);
-      offered.tensors.back().key = renamed->second;
+    if (const auto renamed = Renamed(options, tensors[i].key)) {
+      unused.erase(renamed->pattern);
+      offered.tensors.back().key = renamed->key;
     }
   }
   if (!unused.empty()) {

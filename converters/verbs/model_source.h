@@ -34,9 +34,11 @@ struct OpenModelOptions {
   bool allow_missing =
       false;  // tensors that the family needs and the checkpoint lacks are left out
   // Globs over source keys, each of which must match one.
-  std::vector<std::string> only;              // take nothing else
-  std::vector<std::string> drop;              // leave these out
-  std::map<std::string, std::string> rename;  // source key → the key it is taken for
+  std::vector<std::string> only;  // take nothing else
+  std::vector<std::string> drop;  // leave these out
+  // Source key → the key it is taken for. With `*`, all keys that the pattern matches
+  // (core/base/wildcard.h), where none is named exactly.
+  std::map<std::string, std::string> rename;
   // Take these and nothing else, each for the tensor of the name given; empty: as the globs say.
   std::map<std::string, std::string> take_as;
   // For hints: naming of a source → the verb that converts it.

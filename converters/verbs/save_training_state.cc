@@ -103,7 +103,8 @@ class Planner {
       saved_.objects.push_back({.key = view.layout.prefix + object.name, .grid = object.grid});
     }
     for (std::size_t t = 0; t < view.tensors.size(); ++t) {
-      if (view.derived[t]) continue;  // a copy, which no reader needs
+      // Most readers need no copy.
+      if (view.derived[t] && !saved_.target.format->writes_copies) continue;
       TargetTensor& tensor = view.tensors[t];
       if (of_run != nullptr) {
         tensor.key = of_run->weight_key(tensor.key.substr(view.layout.prefix.size()));
@@ -117,6 +118,7 @@ class Planner {
     const std::string& prefix = state_.moments[moment];
     CKPT_ASSIGN_OR_RETURN(ModelView view, View(prefix, false));
     for (std::size_t t = 0; t < view.tensors.size(); ++t) {
+      if (view.derived[t]) continue;  // the optimizer knows one of them
       TargetTensor& tensor = view.tensors[t];
       const std::string name = tensor.key.substr(view.layout.prefix.size());
       saved_.decays[name] = Decays(view.recipes[t], state_.source->index(), prefix, state_.decayed);

@@ -47,6 +47,14 @@ std::string Target::NamingInUse() const {
   return naming.empty() ? std::string(container->usual_naming) : naming;
 }
 
+const Format* FormatNamed(const Format& container, std::string_view naming) {
+  for (const Format* format : Formats()) {
+    const bool is_it = format->is_naming && format->built_on == &container;
+    if (is_it && format->usual_naming == naming) return format;
+  }
+  return &container;
+}
+
 bool MayChooseNaming(const Format& container) { return !container.needs_config; }
 
 Result<layout::Choices> ChoicesOf(const Target& target, const ModelSource& model) {

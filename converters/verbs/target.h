@@ -5,6 +5,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 
 #include "converters/verbs/model_source.h"
 #include "core/base/result.h"
@@ -25,6 +26,10 @@ struct Target {
   // The naming, or the usual one; empty if there is neither.
   [[nodiscard]] std::string NamingInUse() const;
 };
+
+// The format that puts tensors of this naming into the container (Format::is_naming); the container
+// itself where there is none.
+[[nodiscard]] const Format* FormatNamed(const Format& container, std::string_view naming);
 
 // Whether people can choose what the tensors in a container are called. Where readers know the
 // model from its configuration alone, they expect the usual names.

@@ -76,6 +76,7 @@ Result<TrainingState> UnderstandTrainingState(Storage& storage,
         state.weights,
         UnderstandMainWeights(storage, state.weights, std::move(stored->main_weights), options));
   }
+  state.tensors.insert(stored->decoded_tensors.begin(), stored->decoded_tensors.end());
   state.objects = std::move(stored->decoded);
   state.run = std::move(stored->run);
   state.args.insert(state.run.args.begin(), state.run.args.end());

@@ -91,6 +91,8 @@ struct StoredRun {
   std::map<std::string, std::string> main_weights = {};
   // Keys of the objects, or how they begin, that `run` was read from.
   std::vector<std::string> decoded = {};
+  // Keys of the tensors that `run` was read from.
+  std::vector<std::string> decoded_tensors = {};
 };
 
 }  // namespace ckpt

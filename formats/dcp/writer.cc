@@ -77,9 +77,19 @@ class FileLayout {
   std::map<std::uint32_t, Writer> writers_;
 };
 
+// The item of a tensor whose elements are known.
+Bytes WholeItem(const WriterTensor& tensor) {
+  const torch_save::TensorItem item(tensor.dtype, tensor.shape);
+  Bytes whole = item.head();
+  Append(tensor.values, whole);
+  Append(item.Tail(Crc32(tensor.values)), whole);
+  return whole;
+}
+
 // What `.metadata` says besides the items.
 struct MetadataRest {
   std::vector<WriteFile> files;  // under their names in there
+  std::vector<StoredTensor> known_tensors;
   std::vector<StoredObject> objects;
   std::optional<std::vector<PlannerEntry>> planner_data;
   std::string save_id;
@@ -89,6 +99,7 @@ struct MetadataRest {
     return EncodeMetadata({.files = files,
                            .tensors = plan.tensors,
                            .items = items,
+                           .known_tensors = known_tensors,
                            .objects = objects,
                            .item_transform = transform,
                            .planner_data = planner_data,
@@ -152,6 +163,18 @@ Result<WritePlan> PlanDcp(std::vector<TargetTensor> tensors, const WriterOptions
       return Error(ErrorKind::kAlreadyExists, "the same key twice").Tensor(tensor.key);
     }
   }
+  for (const WriterTensor& tensor : options.known_tensors) {
+    CKPT_ASSIGN_OR_RETURN(const std::uint64_t bytes, CountBytes(tensor.shape, tensor.dtype));
+    if (bytes != tensor.values.size()) {
+      return Error(ErrorKind::kSizeMismatch, "the values of a tensor do not fit its shape")
+          .Tensor(tensor.key)
+          .Expected(fmt::format("{} bytes", bytes))
+          .Actual(fmt::format("{} bytes", tensor.values.size()));
+    }
+    if (!keys.insert(tensor.key).second) {
+      return Error(ErrorKind::kAlreadyExists, "the same key twice").Tensor(tensor.key);
+    }
+  }
   for (const WriterObject& object : options.objects) {
     if (!keys.insert(object.key).second) {
       return Error(ErrorKind::kAlreadyExists, "the same key twice").Tensor(object.key);
@@ -178,6 +201,17 @@ Result<WritePlan> PlanDcp(std::vector<TargetTensor> tensors, const WriterOptions
     const auto [file, offset] = layout.Place(0, item.size());
     rest.objects.push_back(
         {.key = object.key, .file = file, .offset_bytes = offset, .size_bytes = item.size()});
+    plan.literals.push_back({.file = file, .offset_bytes = offset, .bytes = std::move(item)});
+  }
+  for (const WriterTensor& tensor : options.known_tensors) {
+    Bytes item = WholeItem(tensor);
+    const auto [file, offset] = layout.Place(0, item.size());
+    rest.known_tensors.push_back({.key = tensor.key,
+                                  .dtype = tensor.dtype,
+                                  .shape = tensor.shape,
+                                  .file = file,
+                                  .offset_bytes = offset,
+                                  .size_bytes = item.size()});
     plan.literals.push_back({.file = file, .offset_bytes = offset, .bytes = std::move(item)});
   }
   for (std::uint32_t t = 0; t < plan.tensors.size(); ++t) {

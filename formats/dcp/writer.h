@@ -12,6 +12,8 @@
 #include "core/base/result.h"
 #include "core/checkpoint/write_plan.h"
 #include "core/tensor/box.h"
+#include "core/tensor/dtype.h"
+#include "core/tensor/shape.h"
 #include "formats/dcp/metadata.h"
 
 namespace ckpt::dcp {
@@ -24,6 +26,14 @@ struct WriterObject {
   std::vector<Bytes> storages = {};
 };
 
+// A small tensor whose elements are known when the files are planned, in C order, little endian.
+struct WriterTensor {
+  std::string key;
+  DType dtype = DType::kFloat32;
+  Dims shape;
+  Bytes values;
+};
+
 // Rows of a tensor, and the writer that stores them.
 struct PlacedRows {
   Box box;
@@ -32,6 +42,8 @@ struct PlacedRows {
 
 struct WriterOptions {
   std::vector<WriterObject> objects = {};
+  // Stored beside the objects, never compressed.
+  std::vector<WriterTensor> known_tensors = {};
   // Whether `.metadata` says where the keys stand in a nested state dict.
   bool stores_paths = true;
   // Where a flat key stands in the nested state dict that loaders without a template rebuild.
@@ -53,11 +65,12 @@ struct WriterOptions {
   std::string directory = {};
 };
 
-// One file `__0_<n>.distcp` after the other, objects first, and `.metadata`. Items start at
+// One file `__0_<n>.distcp` after the other, objects and known tensors first, and `.metadata`. Items start at
 // multiples of 64 bytes, which makes every payload aligned; the gaps belong to no item. Compressed
 // ones follow each other without gaps, and `.metadata` is made when their places are known.
 //
-// Errors: kAlreadyExists (a key twice), kResource.
+// Errors: kAlreadyExists (a key twice), kSizeMismatch (a known tensor has too few values or too many),
+// kResource.
 Result<WritePlan> PlanDcp(std::vector<TargetTensor> tensors, const WriterOptions& options);
 
 }  // namespace ckpt::dcp

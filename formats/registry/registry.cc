@@ -10,6 +10,7 @@
 #include "core/manifest/checked_storage.h"
 #include "core/manifest/read_manifest.h"
 #include "formats/dcp/format.h"
+#include "formats/fsdp2/format.h"
 #include "formats/fsdp_dtensor/format.h"
 #include "formats/hdf5/format.h"
 #include "formats/hf/format.h"
@@ -25,10 +26,12 @@ namespace {
 
 // A format that is built on another one stands before it, so that it is asked first. HDF5
 // recognises files by their first bytes, so it stands before formats that look at names.
-constexpr std::array<const Format*, 9> kFormats = {
-    &torch_dist::kFormat, &torch_dist::kZarrFormat, &fsdp_dtensor::kFormat, &dcp::kFormat,
-    &hf::kFormat,         &hdf5::kFormat,           &safetensors::kFormat,  &verl::kFormat,
-    &torch_save::kFormat};
+constexpr std::array<const Format*, 10> kFormats = {
+    &torch_dist::kFormat,   &torch_dist::kZarrFormat,
+    &fsdp_dtensor::kFormat, &fsdp2::kFormat,
+    &dcp::kFormat,          &hf::kFormat,
+    &hdf5::kFormat,         &safetensors::kFormat,
+    &verl::kFormat,         &torch_save::kFormat};
 
 // A source, and the storage that it reads through, if the source owns one.
 struct OwnedSource {
@@ -56,7 +59,8 @@ Result<std::shared_ptr<const CheckpointSource>> OpenSource(
 // The format itself, or the format built on it whose keys the checkpoint has.
 const Format* FormatOfKeys(const Format* format, const CheckpointIndex& index) {
   const auto found = std::ranges::find_if(kFormats, [&](const Format* other) {
-    return other->built_on == format && other->has_keys_of != nullptr && other->has_keys_of(index);
+    return other->built_on == format && !other->is_naming && other->has_keys_of != nullptr &&
+           other->has_keys_of(index);
   });
   return found == kFormats.end() ? format : *found;
 }

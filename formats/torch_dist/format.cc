@@ -68,17 +68,20 @@ constexpr RunFormat kRun = {.weight_key = &WeightKey,
 
 }  // namespace
 
-constinit const Format kFormat = {.name = kName,
-                                  .usual_naming = kName,
-                                  .built_on = &dcp::kFormat,
-                                  .root = &megatron::kRunRoot,
-                                  .generations = kGenerations,
-                                  .directory_signs = kMetadataFile,
-                                  .recognise = &Recognise,
-                                  .open = &OpenSource,
-                                  .plan_weights = &PlanRelease,
-                                  .run = &kRun,
-                                  .read_args = &ReadArgs};
+constinit const Format kFormat = {
+    .name = kName,
+    .usual_naming = kName,
+    .built_on = &dcp::kFormat,
+    .root = &megatron::kRunRoot,
+    .generations = kGenerations,
+    .generation_option = "torch-dist-generation",
+    .generation_purpose = "Which versions of its software can read it",
+    .directory_signs = kMetadataFile,
+    .recognise = &Recognise,
+    .open = &OpenSource,
+    .plan_weights = &PlanRelease,
+    .run = &kRun,
+    .read_args = &ReadArgs};
 
 constinit const Format kZarrFormat = {.name = kZarrName, .recognise = &RecogniseZarr};
 

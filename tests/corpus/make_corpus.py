@@ -10,6 +10,7 @@ import fnmatch
 import pathlib
 
 import dcp_cases
+import fsdp2_cases
 import hdf5_cases
 import legacy_cases
 import path_cases
@@ -21,10 +22,10 @@ import zip_cases
 import zstd_cases
 
 MODULES = (pickle_cases, zip_cases, safetensors_cases, shape_cases, path_cases, zstd_cases, legacy_cases, dcp_cases,
-           hdf5_cases, side_file_cases)
+           fsdp2_cases, hdf5_cases, side_file_cases)
 
 # How many cases each class must have at least.
-LEAST = {"pickle": 80, "zip": 60, "safetensors": 60, "shapes": 40, "paths": 30, "zstd": 20, "hdf5": 25}
+LEAST = {"pickle": 80, "zip": 60, "safetensors": 60, "shapes": 40, "paths": 30, "zstd": 20, "hdf5": 25, "fsdp2": 25}
 LEAST_IN_ALL = 330
 
 

@@ -38,7 +38,6 @@ std::set<std::string> Names() {
   for (const Family& family : BuiltInFamilies().value()) {
     for (const layout::Naming& naming : LayoutOf(family).value()->namings) names.insert(naming.id);
   }
-  names.insert("fsdp2");  // the next one
   return names;
 }
 

@@ -185,6 +185,7 @@ TEST(LayeringTest, CatchesAPublicHeaderThatIncludesAnInternalOne) {
 bool IsBuiltOn(std::string_view from, std::string_view to) {
   static const std::map<std::string_view, std::set<std::string_view>> kBelow = {
       {"formats/dcp", {"formats/torch_save"}},
+      {"formats/fsdp2", {"formats/dcp", "formats/megatron"}},
       {"formats/fsdp_dtensor", {"formats/dcp", "formats/megatron", "formats/torch_save"}},
       {"formats/hf", {"formats/safetensors", "formats/torch_save"}},
       {"formats/torch_dist", {"formats/dcp", "formats/megatron", "formats/torch_save"}},

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -13,6 +14,8 @@
 #include <fmt/format.h>
 
 #include "converters/families/known_namings.h"
+#include "converters/verbs/target.h"
+#include "core/base/wildcard.h"
 #include "core/codec/zstd.h"
 #include "formats/registry/registry.h"
 #include "tools/ckpt-convert/cmd_convert.h"
@@ -35,11 +38,16 @@ struct Words {
   std::string mapping;
   std::string hf_assets;
   std::string compress;
+  std::string from;
   std::string to;
   std::vector<std::string> rename;
-  std::map<std::string, std::string> choices;
+  std::map<std::string, std::string> choices;      // of namings, by name
+  std::map<std::string, std::string> generations;  // by Format::generation_option
   bool no_verify = false;
 };
+
+// The word of --from for a format that is found out.
+constexpr std::string_view kAnyFormat = "auto";
 
 // Verbs name formats of the registry only. Null: the verb does not say.
 const Format* ContainerOf(const ConvertVerb& verb) {
@@ -55,11 +63,50 @@ std::vector<std::string> WrittenFormats() {
   return names;
 }
 
+// The formats that the verb may make.
+std::vector<const Format*> TargetsOf(const ConvertVerb& verb) {
+  if (const Format* const container = ContainerOf(verb)) return {container};
+  std::vector<const Format*> formats;
+  for (const Format* format : Formats()) {
+    if (format->plan_weights != nullptr) formats.push_back(format);
+  }
+  return formats;
+}
+
 // "--expert-layout" of the name "expert_layout".
 std::string OptionOf(std::string_view name) {
   std::string option = "--" + std::string(name);
   std::ranges::replace(option, '_', '-');
   return option;
+}
+
+// Options for the forms of the namings that the target may have. Namings may share a choice.
+void AddNamingChoices(CLI::App& app, const ConvertVerb& verb, Words& words) {
+  std::map<std::string, std::vector<std::string>> values_of;
+  std::map<std::string, std::string> purpose_of;
+  std::vector<const NamingChoice*> asked;
+  for (const Format* format : TargetsOf(verb)) {
+    const KnownNaming* const naming = FindNaming(format->usual_naming);
+    if (naming == nullptr) continue;
+    for (const NamingChoice& choice : naming->choices) {
+      if (choice.purpose.empty()) continue;
+      std::vector<std::string>& values = values_of[std::string(choice.name)];
+      std::string& purpose = purpose_of[std::string(choice.name)];
+      if (values.empty()) asked.push_back(&choice);
+      // What is taken if nothing is asked for, in brackets, may differ from naming to naming.
+      if (values.empty()) purpose = choice.purpose;
+      if (purpose != choice.purpose) purpose = purpose.substr(0, purpose.find(" ["));
+      for (const std::string_view value : choice.values) {
+        if (std::ranges::find(values, value) == values.end()) values.emplace_back(value);
+      }
+    }
+  }
+  for (const NamingChoice* choice : asked) {
+    const std::string name(choice->name);
+    app.add_option(OptionOf(name), words.choices[name], purpose_of[name])
+        ->check(CLI::IsMember(values_of[name]))
+        ->option_text(fmt::format("{}", fmt::join(values_of[name], "|")));
+  }
 }
 
 void AddTargetOptions(CLI::App& app, const ConvertVerb& verb, ConvertCommand& command,
@@ -101,30 +148,29 @@ void AddTargetOptions(CLI::App& app, const ConvertVerb& verb, ConvertCommand& co
         ->check(RefuseEmpty)
         ->option_text("NAME");
   }
-  if (container != nullptr && !container->generations.empty()) {
-    const auto forms = container->generations;
+  for (const Format* format : TargetsOf(verb)) {
+    if (format->generations.empty()) continue;
+    const auto forms = format->generations;
     const std::vector<std::string> values(forms.begin(), forms.end());
-    app.add_option(OptionOf(fmt::format("{}_generation", container->name)),
-                   command.options.to.generation,
-                   fmt::format("Which versions of its software can read it [{}]", values.front()))
+    const std::string option(format->generation_option);
+    app.add_option("--" + option, words.generations[option],
+                   fmt::format("{} [{}]", format->generation_purpose, values.front()))
         ->check(CLI::IsMember(values))
         ->option_text(fmt::format("{}", fmt::join(values, "|")));
   }
-  const KnownNaming* naming = container == nullptr ? nullptr : FindNaming(container->usual_naming);
-  if (naming == nullptr) return;
-  for (const NamingChoice& choice : naming->choices) {
-    std::string& word = words.choices[std::string(choice.name)];
-    word = choice.preset;
-    if (choice.purpose.empty()) continue;
-    const std::vector<std::string> values(choice.values.begin(), choice.values.end());
-    app.add_option(OptionOf(choice.name), word, std::string(choice.purpose))
-        ->check(CLI::IsMember(values))
-        ->option_text(fmt::format("{}", fmt::join(values, "|")));
-  }
+  AddNamingChoices(app, verb, words);
 }
 
 void AddSourceOptions(CLI::App& app, const ConvertVerb& verb, ConvertCommand& command,
                       Words& words) {
+  words.from = kAnyFormat;
+  if (verb.from.empty() && verb.to.empty()) {
+    std::vector<std::string> names = {std::string(kAnyFormat)};
+    names.insert(names.end(), FormatNames().begin(), FormatNames().end());
+    app.add_option("--from", words.from, "Format of the source [auto: as it shows]")
+        ->check(CLI::IsMember(names))
+        ->option_text(fmt::format("{}", fmt::join(names, "|")));
+  }
   app.add_option("--hf-assets", words.hf_assets,
                  "Directory with config.json and tokenizer, if the source has none")
       ->option_text("DIR");
@@ -141,7 +187,8 @@ void AddSourceOptions(CLI::App& app, const ConvertVerb& verb, ConvertCommand& co
   app.add_option("--drop", command.options.model.drop, "Leave these source keys out")
       ->check(RefuseEmpty)
       ->option_text("GLOB ...");
-  app.add_option("--rename", words.rename, "Take a source key for another one")
+  app.add_option("--rename", words.rename,
+                 "Take source keys for others; a * stands for the same text on both sides")
       ->option_text("OLD=NEW ...");
   const Format* const container = ContainerOf(verb);
   if (container == nullptr || container->run != nullptr) {
@@ -179,16 +226,59 @@ Result<int> ParseCompression(std::string_view word) {
       .Actual(word);
 }
 
+// What was asked for of the target's form, and what else its naming is given. Errors: kUsage (the
+// target has no such form).
+Status CompleteForm(const Words& words, Target& to) {
+  const Format* const format =
+      to.container == nullptr ? nullptr : FormatNamed(*to.container, to.naming);
+  for (const auto& [option, value] : words.generations) {
+    if (value.empty()) continue;
+    if (format == nullptr || format->generation_option != option) {
+      return Error(ErrorKind::kUsage, "the target does not have this option")
+          .Actual("--" + option)
+          .Hint("ckpt-convert --to and --naming say what the target is");
+    }
+    to.generation = value;
+  }
+  const std::string named = format == nullptr   ? std::string()
+                            : to.naming.empty() ? std::string(format->usual_naming)
+                                                : to.naming;
+  const KnownNaming* const naming = FindNaming(named);
+  std::set<std::string_view> known;
+  if (naming != nullptr) {
+    for (const NamingChoice& choice : naming->choices) {
+      known.insert(choice.name);
+      const auto asked = words.choices.find(std::string(choice.name));
+      const bool is_asked = asked != words.choices.end() && !asked->second.empty();
+      const std::string value = is_asked ? asked->second : std::string(choice.preset);
+      if (!value.empty()) to.choices[std::string(choice.name)] = value;
+    }
+  }
+  for (const auto& [name, value] : words.choices) {
+    if (value.empty() || known.contains(name)) continue;
+    if (naming == nullptr && !named.empty()) {  // of a mapping of the user's
+      to.choices[name] = value;
+      continue;
+    }
+    return Error(ErrorKind::kUsage, "the target's names have no such form")
+        .Actual(OptionOf(name))
+        .Hint("ckpt-convert --to and --naming say what the target is");
+  }
+  return OkStatus();
+}
+
 // Errors: kUsage.
 Status Complete(const ConvertVerb& verb, const Words& words, ConvertCommand& command) {
   ConvertOptions& options = command.options;
   options.source = words.source;
   options.target = words.target;
   options.model.naming = verb.from;
+  if (words.from != kAnyFormat) options.model.open.format = words.from;
   options.to.container = ContainerOf(verb);
   if (!words.to.empty()) {
     CKPT_ASSIGN_OR_RETURN(options.to.container, FindFormat(words.to));
   }
+  CKPT_RETURN_IF_ERROR(CompleteForm(words, options.to));
   options.verify = !words.no_verify;
   // For a source of another kind: the verb that makes the same of it, else any.
   for (const bool same : {true, false}) {
@@ -200,9 +290,6 @@ Status Complete(const ConvertVerb& verb, const Words& words, ConvertCommand& com
   options.model.assets = words.hf_assets;
   options.model.model_type = words.model_type;
   options.model.mapping = words.mapping;
-  for (const auto& [name, value] : words.choices) {
-    if (!value.empty()) options.to.choices[name] = value;
-  }
   if (!words.dtype.empty()) {
     const std::map<std::string, std::string> short_names = {
         {"fp16", "float16"}, {"bf16", "bfloat16"}, {"fp32", "float32"}, {"fp64", "float64"}};
@@ -222,7 +309,9 @@ Status Complete(const ConvertVerb& verb, const Words& words, ConvertCommand& com
     if (equals == std::string::npos) {
       return Error(ErrorKind::kUsage, "--rename takes OLD=NEW").Actual(pair);
     }
-    options.model.rename[pair.substr(0, equals)] = pair.substr(equals + 1);
+    const std::string from = pair.substr(0, equals);
+    CKPT_RETURN_IF_ERROR(CheckRewrite(from, pair.substr(equals + 1)).While("reading --rename"));
+    options.model.rename[from] = pair.substr(equals + 1);
   }
   return OkStatus();
 }

@@ -56,6 +56,13 @@ inline constexpr std::array kConvertVerbs = {
                 "Convert a Megatron-Core checkpoint to a Megatron-FSDP checkpoint",
                 {"ckpt-convert torch-dist-to-fsdp run7/ckpt run7-fsdp",
                  "ckpt-convert torch-dist-to-fsdp run7/ckpt run7-fsdp --transformer-impl local"}},
+    ConvertVerb{"convert",
+                "",
+                "",
+                "Convert a checkpoint of any format to any other",
+                {"ckpt-convert convert --from auto --to dcp --naming fsdp2 run7/ckpt run7-fsdp2",
+                 "ckpt-convert convert --to safetensors step-1000 model --only 'model.*' --rename "
+                 "'model.*=*'"}},
     ConvertVerb{"to-hdf5",
                 "",
                 "hdf5",

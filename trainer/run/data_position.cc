@@ -55,7 +55,7 @@ Compared Compare(const TrainingState& state, const RunConfig& run) {
   // Megatron stores only this.
   const auto length = state.args.find("seq_length");
   const std::string now = fmt::format("sequences of {}", run.train.seq_length);
-  if (length == state.args.end()) return {now, now};
+  if (length == state.args.end()) return {"data that the checkpoint does not name", now};
   return {"sequences of " + layout::FormatValue(length->second), now};
 }
 

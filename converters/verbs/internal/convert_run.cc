@@ -4,6 +4,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -11,7 +13,8 @@
 
 #include <fmt/format.h>
 
-#include "core/base/check.h"
+#include "converters/config/megatron_args.h"
+#include "converters/config/own_args.h"
 
 namespace ckpt {
 namespace {
@@ -37,20 +40,84 @@ bool AreOneWithoutExperts(ParamGroup a, ParamGroup b) {
 }
 
 // Groups that differ in more than whether their parameters are experts.
-std::vector<ParamGroup> DistinctGroups(const std::vector<ParamGroup>& groups) {
-  std::vector<ParamGroup> distinct;
+struct DistinctGroups {
+  std::vector<ParamGroup> groups;
+  std::vector<std::size_t> position_of;  // parallel to the groups that these were made of
+};
+
+DistinctGroups MergeExperts(const std::vector<ParamGroup>& groups) {
+  DistinctGroups distinct;
   for (const ParamGroup& group : groups) {
-    const bool is_known = std::ranges::any_of(
-        distinct, [&](const ParamGroup& other) { return AreOneWithoutExperts(group, other); });
-    if (!is_known) distinct.push_back(group);
+    const auto known = std::ranges::find_if(distinct.groups, [&](const ParamGroup& other) {
+      return AreOneWithoutExperts(group, other);
+    });
+    distinct.position_of.push_back(static_cast<std::size_t>(known - distinct.groups.begin()));
+    if (known == distinct.groups.end()) distinct.groups.push_back(group);
   }
   return distinct;
 }
 
+using GroupOf = std::vector<std::pair<std::string, std::size_t>>;
+
+// The group of a stored tensor. A parameter that is stored in parts has their names without the last
+// word.
+std::optional<std::size_t> FindGroup(const std::map<std::string, std::size_t>& group_of,
+                                     const std::string& name) {
+  auto found = group_of.find(name);
+  if (found == group_of.end()) found = group_of.find(name.substr(0, name.rfind('_')));
+  return found == group_of.end() ? std::nullopt : std::optional(found->second);
+}
+
+// A parameter of the target is in the group of those that it is made of.
+Result<GroupOf> GroupBySource(const TrainingState& state, const DistinctGroups& distinct,
+                              const Format& target, const ModelView& view) {
+  GroupOf group_of;
+  if (state.moments.empty()) return group_of;
+  std::map<std::string, std::size_t> in_source;
+  for (const auto& [name, group] : state.run.group_of) {
+    in_source[name] = distinct.position_of.at(group);
+  }
+  const layout::SourceMatch& match = state.moments.front().match;
+  std::map<std::uint32_t, std::string> name_at;  // by position in the source's index
+  for (std::size_t t = 0; t < match.positions.size(); ++t) {
+    if (match.positions[t] == layout::SourceMatch::kAbsent) continue;
+    name_at[match.positions[t]] = match.layout.tensors[t].name;
+  }
+  const std::string of_weights = target.run->weight_key("");
+  std::map<std::string_view, std::size_t> recipe_of;
+  for (std::size_t t = 0; t < view.tensors.size(); ++t) recipe_of[view.tensors[t].key] = t;
+  Status unknown;
+  for (const TargetTensor& tensor : view.tensors) {
+    if (!tensor.key.starts_with(of_weights)) continue;
+    const std::string name = tensor.key.substr(of_weights.size());
+    const auto moment = recipe_of.find(target.run->moment_key(name, state.moment_names.front()));
+    if (moment == recipe_of.end()) continue;
+    std::optional<std::size_t> group;
+    for (const layout::Nest& nest : view.recipes[moment->second].nests) {
+      if (nest.is_zero_fill()) continue;
+      const std::string& from = name_at.at(nest.source);
+      const std::optional<std::size_t> own = FindGroup(in_source, from);
+      if (!own) {
+        unknown.Add(Error(ErrorKind::kMissing, "no group of the optimizer has a trained weight")
+                        .Tensor(from));
+      } else if (group && *group != *own) {
+        unknown.Add(Error(ErrorKind::kUnsupported,
+                          "a tensor of the target is made of weights of several groups")
+                        .Tensor(tensor.key));
+      } else {
+        group = own;
+      }
+    }
+    if (group) group_of.emplace_back(name, *group);
+  }
+  if (!unknown.ok()) return unknown;
+  return group_of;
+}
+
 // Megatron lets biases and all other vectors decay less than matrices.
-Result<std::vector<std::pair<std::string, std::size_t>>> GroupByDecay(
-    const std::vector<ParamGroup>& groups, const std::vector<std::string>& moments,
-    const Format& target, const ModelView& view) {
+Result<GroupOf> GroupByDecay(const std::vector<ParamGroup>& groups,
+                             const std::vector<std::string>& moments, const Format& target,
+                             const ModelView& view) {
   const auto decays = [](const ParamGroup& group) { return group.wd_mult != 0; };
   const std::size_t of_matrices =
       static_cast<std::size_t>(std::ranges::find_if(groups, decays) - groups.begin());
@@ -65,7 +132,7 @@ Result<std::vector<std::pair<std::string, std::size_t>>> GroupByDecay(
         .Actual(fmt::format("{} groups", groups.size()))
         .Hint("ckpt-convert --weights-only leaves the optimizer out");
   }
-  std::vector<std::pair<std::string, std::size_t>> group_of;
+  GroupOf group_of;
   const std::string of_weights = target.run->weight_key("");
   std::set<std::string_view> keys;
   for (const TargetTensor& tensor : view.tensors) keys.insert(tensor.key);
@@ -92,6 +159,24 @@ void SetArg(std::string_view name, layout::Value value, TrainingRun& run) {
   } else {
     run.args.emplace_back(name, std::move(value));
   }
+}
+
+// A run of another program than Megatron or this one has no arguments that say what its model is.
+// They are those of its configuration; what it says of itself comes first.
+Status DescribeModel(const TrainingState& state, const ModelView& view, TrainingRun& run) {
+  if (state.args.contains("num_layers")) return OkStatus();
+  layout::Configuration described = state.weights.config;
+  for (const auto& [name, value] : view.layout.choices) described[name] = value;
+  CKPT_ASSIGN_OR_RETURN(ModelArgs of_model, MegatronArgs(described));
+  NamedValues args = std::move(of_model.values);
+  for (auto& [name, value] : run.args) {
+    std::erase_if(args, [&, &said = name](const auto& arg) { return arg.first == said; });
+    args.emplace_back(name, std::move(value));
+  }
+  AddMissing({{"iteration", run.iteration}, {"consumed_train_samples", run.consumed_samples}},
+             args);
+  run.args = std::move(args);
+  return OkStatus();
 }
 
 }  // namespace
@@ -126,6 +211,7 @@ Status AddOptimizer(const TrainingState& state, const Format& target, ModelView&
 Result<TrainingRun> RunForTarget(const TrainingState& state, const Format& target,
                                  const ModelView& view, std::vector<LeftOutEntry>& left_out) {
   TrainingRun run = state.run;
+  CKPT_RETURN_IF_ERROR(DescribeModel(state, view, run));
   for (const auto& [name, value] : run.args) {
     if (!IsPlain(name)) left_out.push_back({"args." + name, 0, "not a plain value", true});
   }
@@ -137,9 +223,12 @@ Result<TrainingRun> RunForTarget(const TrainingState& state, const Format& targe
   }
   SetArg("virtual_pipeline_model_parallel_size", layout::Value(), run);
   run.tensor_ranks = 1;
-  run.groups = DistinctGroups(run.groups);
+  DistinctGroups distinct = MergeExperts(run.groups);
+  run.groups = distinct.groups;
   if (run.group_of.empty()) {
     CKPT_ASSIGN_OR_RETURN(run.group_of, GroupByDecay(run.groups, state.moment_names, target, view));
+  } else {
+    CKPT_ASSIGN_OR_RETURN(run.group_of, GroupBySource(state, distinct, target, view));
   }
   return run;
 }
@@ -157,8 +246,11 @@ std::vector<LeftOutEntry> LeftOutOfRun(const TrainingState& state,
 
 Result<PlannedCheckpoint> PlanRunInRoot(const Format& target, RunRequest request) {
   const RunRoot* const root = target.root;
-  CKPT_CHECK(root != nullptr);
   PlannedCheckpoint planned;
+  if (root == nullptr) {
+    CKPT_ASSIGN_OR_RETURN(planned.plan, target.run->plan(std::move(request)));
+    return planned;
+  }
   planned.checkpoint_directory = root->run_directory(request.run.iteration);
   CKPT_ASSIGN_OR_RETURN(planned.plan, target.run->plan(std::move(request)));
   const std::string below = planned.checkpoint_directory + "/";

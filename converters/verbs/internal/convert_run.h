@@ -23,7 +23,9 @@ Status AddOptimizer(const TrainingState& state, const Format& target, ModelView&
 // does not name are in those that Megatron puts them in. Arguments that are not plain values are
 // left out and added to `left_out`.
 //
-// Errors: kUnsupported (more groups than can be told apart by what decays).
+// Errors: kUnsupported (more groups than can be told apart by what decays, a tensor of the target
+// that is made of weights of several groups), kMissing (a trained weight is in no group), those of
+// MegatronArgs (of a run whose own arguments say nothing of its model).
 Result<TrainingRun> RunForTarget(const TrainingState& state, const Format& target,
                                  const ModelView& view, std::vector<LeftOutEntry>& left_out);
 
@@ -31,7 +33,8 @@ Result<TrainingRun> RunForTarget(const TrainingState& state, const Format& targe
 [[nodiscard]] std::vector<LeftOutEntry> LeftOutOfRun(const TrainingState& state,
                                                      std::vector<LeftOutEntry> left_out);
 
-// Every file of the target, a root of runs around the checkpoint. Errors: those of RunFormat::plan.
+// Every file of the target, a root of runs around the checkpoint where the format has one. Errors:
+// those of RunFormat::plan.
 Result<PlannedCheckpoint> PlanRunInRoot(const Format& target, RunRequest request);
 
 }  // namespace ckpt

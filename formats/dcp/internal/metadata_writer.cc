@@ -31,6 +31,8 @@ class MetadataEncoder {
   }
   void Size(DimsView dims) { out_.Global("torch", "Size").IntTuple(dims).InTuple().Reduce(); }
   void Tensors();
+  // All of a tensor's entry but its chunks, which follow as a list.
+  void BeginTensor(DType dtype, DimsView shape);
   void Properties(DType dtype);
   void Chunk(const Box& box);
   void StorageData();
@@ -43,6 +45,7 @@ class MetadataEncoder {
   const MetadataContent& content_;
   pickle::PickleWriter out_;
   std::vector<std::uint32_t> tensor_slots_;  // memo slots of the keys
+  std::vector<std::uint32_t> known_slots_;
   std::vector<std::uint32_t> object_slots_;
   std::vector<std::uint32_t> path_slots_;  // of the file names, kNone before their first use
 };
@@ -66,6 +69,15 @@ void MetadataEncoder::Chunk(const Box& box) {
   out_.EndDict().Build();
 }
 
+void MetadataEncoder::BeginTensor(DType dtype, DimsView shape) {
+  Class(kModule, "TensorStorageMetadata");
+  out_.BeginDict().SharedText("properties");
+  Properties(dtype);
+  out_.SharedText("size");
+  Size(shape);
+  out_.SharedText("chunks").BeginList();
+}
+
 void MetadataEncoder::Tensors() {
   out_.BeginDict();
   std::size_t item = 0;
@@ -73,18 +85,20 @@ void MetadataEncoder::Tensors() {
     const TargetTensor& tensor = content_.tensors[t];
     out_.Text(tensor.key);
     tensor_slots_.push_back(out_.Memoize());
-    Class(kModule, "TensorStorageMetadata");
-    out_.BeginDict().SharedText("properties");
-    Properties(tensor.dtype);
-    out_.SharedText("size");
-    Size(tensor.shape);
-    out_.SharedText("chunks").BeginList();
+    BeginTensor(tensor.dtype, tensor.shape);
     for (; item < content_.items.size() && content_.items[item].tensor == t; ++item) {
       Chunk(content_.items[item].box);
     }
     out_.EndList().EndDict().Build();
   }
   CKPT_CHECK(item == content_.items.size());
+  for (const StoredTensor& tensor : content_.known_tensors) {
+    out_.Text(tensor.key);
+    known_slots_.push_back(out_.Memoize());
+    BeginTensor(tensor.dtype, tensor.shape);
+    Chunk(WholeBox(tensor.shape));
+    out_.EndList().EndDict().Build();
+  }
   for (const StoredObject& object : content_.objects) {
     out_.Text(object.key);
     object_slots_.push_back(out_.Memoize());
@@ -156,6 +170,13 @@ void MetadataEncoder::StorageData() {
     Index(tensor_slots_[item.tensor], position, &item.box.offsets);
     StorageInfo(item.file, {.offset_bytes = item.offset_bytes, .size_bytes = item.size_bytes},
                 content_.item_transform);
+  }
+  for (std::size_t i = 0; i < content_.known_tensors.size(); ++i) {
+    const StoredTensor& tensor = content_.known_tensors[i];
+    const Dims origin(tensor.shape.size(), 0);
+    Index(known_slots_[i], 0, &origin);
+    StorageInfo(tensor.file, {.offset_bytes = tensor.offset_bytes, .size_bytes = tensor.size_bytes},
+                {});
   }
   for (std::size_t i = 0; i < content_.objects.size(); ++i) {
     const StoredObject& object = content_.objects[i];

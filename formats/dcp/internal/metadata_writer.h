@@ -11,9 +11,21 @@
 
 #include "core/base/bytes.h"
 #include "core/checkpoint/write_plan.h"
+#include "core/tensor/dtype.h"
+#include "core/tensor/shape.h"
 #include "formats/dcp/metadata.h"
 
 namespace ckpt::dcp {
+
+// A tensor in one item that no transform is around.
+struct StoredTensor {
+  std::string key;
+  DType dtype = DType::kFloat32;
+  Dims shape;
+  std::uint32_t file = 0;  // position in MetadataContent::files
+  std::uint64_t offset_bytes = 0;
+  std::uint64_t size_bytes = 0;
+};
 
 // An entry that is not a tensor: which bytes hold its pickled value.
 struct StoredObject {
@@ -29,8 +41,9 @@ struct MetadataContent {
   std::span<const WriteFile> files;
   std::span<const TargetTensor> tensors;
   std::span<const WriteItem> items;
+  std::span<const StoredTensor> known_tensors = {};
   std::span<const StoredObject> objects;
-  // Around every tensor's item: "stream.zstd/1"; empty: nothing.
+  // Around each of `items`: "stream.zstd/1"; empty: nothing.
   std::string_view item_transform = {};
   // Flat key → path in the nested state dict; nothing says that the state dict was not flattened.
   std::optional<std::vector<PlannerEntry>> planner_data;

@@ -13,15 +13,16 @@
 
 #include <fmt/format.h>
 
-#include "core/json/json_reader.h"
 #include "core/training/stored_values.h"
 #include "formats/fsdp_dtensor/internal/run_keys.h"
+#include "formats/megatron/object_fields.h"
 #include "formats/megatron/schedule.h"
 
 namespace ckpt::fsdp_dtensor {
 namespace {
 
 using layout::Configuration;
+using megatron::ObjectFields;
 
 constexpr std::string_view kStepSuffix = ".step";
 constexpr std::array<std::string_view, 2> kMomentsOfAdam = {"exp_avg", "exp_avg_sq"};
@@ -39,67 +40,7 @@ std::optional<std::string> ParameterIn(std::string_view key, std::string_view pr
   return std::string(key);
 }
 
-// An object that is a plain value, as JSON. Nothing if there is none.
-Result<std::optional<JsonDocument>> ReadObject(const CheckpointSource& source,
-                                               const std::string& key) {
-  const ObjectEntry* const entry = source.index().FindObject(key);
-  if (entry == nullptr) return std::optional<JsonDocument>();
-  CKPT_ASSIGN_OR_RETURN(const RenderedObject object, source.ReadObject(*entry));
-  CKPT_ASSIGN_OR_RETURN(JsonDocument json, JsonDocument::Parse(object.json, key));
-  return std::optional(std::move(json));
-}
-
-// Fields of a parameter's group or of the schedule, behind a common prefix. One that is not there
-// leaves what was there.
-class Fields {
- public:
-  Fields(const CheckpointSource& source, std::string prefix)
-      : source_(source), prefix_(std::move(prefix)) {}
-
-  Status Read(std::string_view name, double& into) const {
-    return Read(name, into, [](const JsonCursor& value) { return value.Double(); });
-  }
-  Status Read(std::string_view name, std::int64_t& into) const {
-    return Read(name, into, [](const JsonCursor& value) { return value.Int64(); });
-  }
-  Status Read(std::string_view name, bool& into) const {
-    return Read(name, into, [](const JsonCursor& value) { return value.Bool(); });
-  }
-  Status Read(std::string_view name, std::string& into) const {
-    return Read(name, into, [](const JsonCursor& value) { return value.Text(); });
-  }
-  Status Read(std::string_view name, std::array<double, 2>& into) const {
-    return Read(name, into, [](const JsonCursor& value) -> Result<std::array<double, 2>> {
-      CKPT_ASSIGN_OR_RETURN(const JsonCursor tuple, value.At("$tuple"));
-      CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> items, tuple.Items());
-      std::array<double, 2> pair = {};
-      if (items.size() != pair.size()) {
-        return Error(ErrorKind::kBadMetadata, "not a pair of numbers");
-      }
-      for (std::size_t i = 0; i < pair.size(); ++i) {
-        CKPT_ASSIGN_OR_RETURN(pair[i], items[i].Double());
-      }
-      return pair;
-    });
-  }
-
- private:
-  template <typename T, typename Convert>
-  Status Read(std::string_view name, T& into, const Convert& convert) const {
-    const std::string key = fmt::format("{}{}", prefix_, name);
-    CKPT_ASSIGN_OR_RETURN(const std::optional<JsonDocument> json, ReadObject(source_, key));
-    if (!json || json->root().is_null()) return OkStatus();
-    Result<T> value = convert(json->root());
-    if (!value.ok()) return std::move(value).status().Tensor(key);
-    into = *std::move(value);
-    return OkStatus();
-  }
-
-  const CheckpointSource& source_;
-  const std::string prefix_;
-};
-
-Result<ParamGroup> ReadGroup(const Fields& fields, const RunSchedule& schedule) {
+Result<ParamGroup> ReadGroup(const ObjectFields& fields, const RunSchedule& schedule) {
   ParamGroup group = {.max_lr = schedule.max_lr, .min_lr = schedule.min_lr};
   CKPT_RETURN_IF_ERROR(fields.Read("is_expert_parallel", group.is_expert_parallel));
   CKPT_RETURN_IF_ERROR(fields.Read("wd_mult", group.wd_mult));
@@ -113,24 +54,12 @@ Result<ParamGroup> ReadGroup(const Fields& fields, const RunSchedule& schedule) 
   return group;
 }
 
-Status ReadSchedule(const CheckpointSource& source, RunSchedule& schedule) {
-  const Fields fields(source, std::string(kScheduler));
-  CKPT_RETURN_IF_ERROR(fields.Read("max_lr", schedule.max_lr));
-  CKPT_RETURN_IF_ERROR(fields.Read("min_lr", schedule.min_lr));
-  CKPT_RETURN_IF_ERROR(fields.Read("lr_warmup_steps", schedule.lr_warmup_steps));
-  CKPT_RETURN_IF_ERROR(fields.Read("lr_decay_style", schedule.lr_decay_style));
-  CKPT_RETURN_IF_ERROR(fields.Read("lr_decay_steps", schedule.lr_decay_steps));
-  CKPT_RETURN_IF_ERROR(fields.Read("start_wd", schedule.start_wd));
-  CKPT_RETURN_IF_ERROR(fields.Read("end_wd", schedule.end_wd));
-  CKPT_RETURN_IF_ERROR(fields.Read("wd_incr_style", schedule.wd_incr_style));
-  return fields.Read("wd_incr_steps", schedule.wd_incr_steps);
-}
-
 // The parameters of each group of the run, with all their settings. Those of equal settings are
 // one group; every one was updated as often as the first of `run`.
 Status ReadSettings(const CheckpointSource& source, TrainingRun& run) {
-  CKPT_RETURN_IF_ERROR(ReadSchedule(source, run.schedule));
-  CKPT_RETURN_IF_ERROR(Fields(source, "").Read(kOperations, run.num_floating_point_operations));
+  CKPT_RETURN_IF_ERROR(megatron::ReadSchedule(source, kScheduler, run.schedule));
+  CKPT_RETURN_IF_ERROR(
+      ObjectFields(source, "").Read(kOperations, run.num_floating_point_operations));
   const std::int64_t updates = run.finished_updates();
   std::map<std::string, std::size_t> positions;
   run.groups.clear();
@@ -138,7 +67,7 @@ Status ReadSettings(const CheckpointSource& source, TrainingRun& run) {
     const auto name = ParameterIn(object.key, kGroupMeta, kStepSuffix);
     if (!name) continue;
     const std::string prefix = object.key.substr(0, object.key.size() - kStepSuffix.size() + 1);
-    CKPT_ASSIGN_OR_RETURN(ParamGroup group, ReadGroup(Fields(source, prefix), run.schedule));
+    CKPT_ASSIGN_OR_RETURN(ParamGroup group, ReadGroup(ObjectFields(source, prefix), run.schedule));
     group.step = updates;
     const auto found = std::ranges::find(run.groups, group);
     positions[*name] = static_cast<std::size_t>(found - run.groups.begin());

@@ -1,6 +1,5 @@
 #include "formats/fsdp_dtensor/internal/run_objects.h"
 
-#include <array>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
@@ -13,31 +12,20 @@
 
 #include "core/tensor/dtype.h"
 #include "formats/fsdp_dtensor/internal/run_keys.h"
+#include "formats/megatron/object_fields.h"
 #include "formats/megatron/plain_pickle.h"
 #include "formats/megatron/random_states.h"
-#include "formats/pickle/writer.h"
 
 namespace ckpt::fsdp_dtensor {
 namespace {
 
 using dcp::PathStep;
 using dcp::WriterObject;
+using megatron::ObjectField;
 using megatron::PickleNamespace;
 using megatron::PickleValue;
 
-// The last part of a key, which many keys have, and the object under it.
-struct Field {
-  std::string_view name;
-  Bytes pickle;
-};
-
-Bytes PicklePair(const std::array<double, 2>& pair) {
-  pickle::PickleWriter pickle(pickle::Dialect::kWeightsOnly);
-  pickle.BeginTuple().Float(pair[0]).Float(pair[1]).EndTuple();
-  return pickle.Take();
-}
-
-std::vector<Field> FieldsOf(const ParamGroup& group) {
+std::vector<ObjectField> FieldsOf(const ParamGroup& group) {
   return {{"is_expert_parallel", PickleValue(group.is_expert_parallel)},
           {"default_config", PickleValue(true)},
           {"wd_mult", PickleValue(group.wd_mult)},
@@ -47,23 +35,10 @@ std::vector<Field> FieldsOf(const ParamGroup& group) {
           {"min_lr", PickleValue(group.min_lr)},
           {"lr", PickleValue(group.lr)},
           {"bias_correction", PickleValue(true)},
-          {"betas", PicklePair(group.betas)},
+          {"betas", megatron::PicklePair(group.betas)},
           {"eps", PickleValue(group.eps)},
           {"weight_decay", PickleValue(group.weight_decay)},
           {"step", PickleValue(group.step)}};
-}
-
-std::vector<Field> FieldsOf(const RunSchedule& schedule) {
-  return {{"max_lr", PickleValue(schedule.max_lr)},
-          {"lr_warmup_steps", PickleValue(schedule.lr_warmup_steps)},
-          {"num_steps", PickleValue(schedule.num_steps)},
-          {"lr_decay_style", PickleValue(schedule.lr_decay_style)},
-          {"lr_decay_steps", PickleValue(schedule.lr_decay_steps)},
-          {"min_lr", PickleValue(schedule.min_lr)},
-          {"start_wd", PickleValue(schedule.start_wd)},
-          {"end_wd", PickleValue(schedule.end_wd)},
-          {"wd_incr_style", PickleValue(schedule.wd_incr_style)},
-          {"wd_incr_steps", PickleValue(schedule.wd_incr_steps)}};
 }
 
 // The start of the keys of a tensor rank's random states. The first 0 is the pipeline stage. The
@@ -144,13 +119,13 @@ std::vector<WriterObject> RunObjects(const TrainingRun& run) {
       {"checkpoint_version", PickleValue(3.0)},
       {std::string(kIteration), PickleValue(run.iteration)},
       {std::string(kOperations), PickleValue(run.num_floating_point_operations)}};
-  for (Field& field : FieldsOf(run.schedule)) {
+  for (ObjectField& field : megatron::ScheduleFields(run.schedule)) {
     objects.push_back({fmt::format("{}{}", kScheduler, field.name), std::move(field.pickle)});
   }
-  std::vector<std::vector<Field>> groups;
+  std::vector<std::vector<ObjectField>> groups;
   for (const ParamGroup& group : run.groups) groups.push_back(FieldsOf(group));
   for (const auto& [name, group] : LiveGroups(run)) {
-    for (const Field& field : groups.at(group)) {
+    for (const ObjectField& field : groups.at(group)) {
       objects.push_back({fmt::format("{}{}{}.{}", kGroupMeta, kOptimizerWrappers, name, field.name),
                          field.pickle});
     }

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "formats/dcp/run_options.h"
 #include "formats/dcp/writer.h"
 #include "formats/format.h"
 #include "formats/fsdp_dtensor/internal/run_objects.h"
@@ -32,18 +33,9 @@ Result<WritePlan> PlanRelease(std::vector<TargetTensor> tensors, WriterOptions o
 }
 
 Result<WritePlan> PlanRun(RunRequest request) {
-  dcp::WriterOptions options;
+  dcp::WriterOptions options = dcp::OptionsOfRun(request);
   options.objects = RunObjects(request.run);
   options.path_of = &RunPath;
-  options.files = request.files;
-  options.max_file_bytes = request.max_file_bytes;
-  options.zstd_level = request.zstd_level;
-  for (const std::vector<RowsFromFile>& blocks : request.placed) {
-    std::vector<dcp::PlacedRows>& placed = options.placed.emplace_back();
-    for (const RowsFromFile& rows : blocks) {
-      placed.push_back({.box = rows.box, .writer = rows.file});
-    }
-  }
   CKPT_ASSIGN_OR_RETURN(WritePlan plan, dcp::PlanDcp(std::move(request.tensors), options));
   megatron::AddCopies(request.side_files, fmt::format("{}/", kAssetsDirectory), plan);
   return plan;

@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/checked_math.h"
+#include "formats/dcp/run_options.h"
 #include "formats/dcp/writer.h"
 #include "formats/format.h"
 #include "formats/megatron/plan_root.h"
@@ -171,16 +172,7 @@ std::string MomentKey(std::string_view name, std::string_view moment) {
 std::string MainWeightKey(std::string_view name) { return MomentKey(name, kMainWeight); }
 
 Result<WritePlan> PlanRun(RunRequest request) {
-  dcp::WriterOptions options;
-  options.files = request.files;
-  options.max_file_bytes = request.max_file_bytes;
-  options.zstd_level = request.zstd_level;
-  for (const std::vector<RowsFromFile>& blocks : request.placed) {
-    std::vector<dcp::PlacedRows>& placed = options.placed.emplace_back();
-    for (const RowsFromFile& rows : blocks) {
-      placed.push_back({.box = rows.box, .writer = rows.file});
-    }
-  }
+  dcp::WriterOptions options = dcp::OptionsOfRun(request);
   for (int rank = 0; rank < request.run.tensor_ranks; ++rank) {
     options.objects.push_back(RandomStates(request.run, rank));
   }

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "converters/verbs/training_state.h"
@@ -184,6 +185,68 @@ TEST_F(ConvertRunTest, RefusesPartsOfARun) {
   ConvertOptions rounded = ToFsdpRun(RunOf("torch_dist", "opt_fully_reshardable_dp1_core016"));
   rounded.dtype = DType::kBfloat16;
   EXPECT_THAT(PrepareConversion(PosixStorage(), rounded), FailsWith(ErrorKind::kUsage));
+}
+
+// Under the names of a program with FSDP2 and back, in both forms of its optimizer.
+TEST_F(ConvertRunTest, GoesToFsdp2AndBackUnchanged) {
+  const std::vector<std::string> all = {"model.module.", "optimizer.state."};
+  for (const char* name : {"dense_fsdp2", "moe_ep2_fsdp4"}) {
+    for (const char* form : {"nested", "flattened"}) {
+      SCOPED_TRACE(fmt::format("{}, {}", name, form));
+      const Path source = RunOf("fsdp_dtensor", name);
+      ConvertOptions there = Between("fsdp_dtensor", "dcp", source, "fsdp2");
+      there.overwrite = true;
+      there.to.naming = "fsdp2";
+      there.to.generation = form;
+      const auto report = Convert(there);
+      ASSERT_THAT(report, IsOk());
+      EXPECT_EQ(report->target_format, "dcp");
+      EXPECT_EQ(report->target_digest, report->source_digest);
+      for (const LeftOutEntry& entry : report->dropped) {
+        EXPECT_THAT(entry.key, ::testing::AnyOf(::testing::StartsWith("rng_state"),
+                                                ::testing::StartsWith("args."),
+                                                ::testing::StartsWith("rerun_state_machine")));
+      }
+      const TrainingState first = WholeState(source);
+      const TrainingState between = WholeState(there.target);
+      EXPECT_EQ(between.run.iteration, first.run.iteration);
+      EXPECT_EQ(between.run.schedule, first.run.schedule);
+      ConvertOptions back = Between("fsdp2", "fsdp_dtensor", there.target, "again");
+      back.overwrite = true;
+      back.to.choices["transformer_impl"] =
+          first.weights.match.layout.choices.at("transformer_impl");
+      back.to.choices["expert_names"] = first.weights.match.layout.choices.at("expert_names");
+      ASSERT_THAT(Convert(back), IsOk());
+      EXPECT_EQ(Tensors(back.target, all), Tensors(source, all));
+      const TrainingState last = WholeState(back.target);
+      EXPECT_EQ(last.run.iteration, first.run.iteration);
+      EXPECT_EQ(last.run.consumed_samples, first.run.consumed_samples);
+      EXPECT_EQ(last.run.num_floating_point_operations, first.run.num_floating_point_operations);
+      EXPECT_EQ(last.run.schedule, first.run.schedule);
+      std::map<std::string, double> decay;
+      for (const auto& [weight, group] : first.run.group_of) {
+        decay[weight] = first.run.groups[group].weight_decay;
+      }
+      EXPECT_EQ(last.run.group_of.size(), first.run.group_of.size());
+      for (const auto& [weight, group] : last.run.group_of) {
+        ASSERT_TRUE(decay.contains(weight)) << weight;
+        EXPECT_EQ(last.run.groups[group].weight_decay, decay.at(weight)) << weight;
+      }
+    }
+  }
+}
+
+// Megatron-Core keeps exact weights beside rounded ones: there is one of each in FSDP2's names.
+TEST_F(ConvertRunTest, GoesFromMegatronCoreToFsdp2AndBack) {
+  const Path source = RunOf("torch_dist", "opt_fully_reshardable_dp1_core016");
+  ConvertOptions there = Between("torch_dist", "dcp", source, "fsdp2");
+  there.to.naming = "fsdp2";
+  ASSERT_THAT(Convert(there), IsOk());
+  ConvertOptions back = Between("fsdp2", "torch_dist", there.target, "again");
+  back.dtype = DType::kBfloat16;
+  ASSERT_THAT(Convert(back), IsOk());
+  const std::vector<std::string> all = {"decoder.", "embedding.", "output_layer.", "optimizer."};
+  EXPECT_EQ(Tensors(back.target, all), Tensors(source, all));
 }
 
 TEST_F(ConvertRunTest, DependsOnNeitherThreadsNorBudget) {

@@ -174,11 +174,14 @@ TEST_P(EveryKindTest, IsTheSameOnEveryPairOfMeshes) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, EveryKindTest,
                          ::testing::Combine(::testing::ValuesIn(Kinds()),
-                                            ::testing::Values("fsdp_dtensor", "torch_dist")),
+                                            ::testing::Values("fsdp_dtensor", "torch_dist",
+                                                              "fsdp2")),
                          [](const auto& test) {
                            const std::string_view format = std::get<1>(test.param);
                            return std::get<0>(test.param).name +
-                                  std::string(format == "torch_dist" ? "InTorchDist" : "");
+                                  std::string(format == "torch_dist" ? "InTorchDist"
+                                              : format == "fsdp2"    ? "InFsdp2"
+                                                                     : "");
                          });
 
 TEST_F(SaveAndLoadTest, InTheBackgroundGivesTheSameBytes) {

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "converters/config/model_settings.h"
 #include "converters/config/run_settings.h"
 #include "trainer/model/model_config.h"
 #include "trainer/model/settings_reader.h"
@@ -18,6 +19,11 @@ namespace {
 constexpr std::array<std::string_view, 9> kOfOneInvocation = {
     "save",         "load",  "exit_interval", "init",           "finetune",
     "restart_data", "prove", "metrics",       "tensorboard_dir"};
+
+// Settings that an optimizer's state says, under the names that its reader gives them.
+constexpr std::array<std::string_view, 8> kOfTheOptimizer = {
+    "optimizer",  "lr",       "weight_decay",           "adam_beta1",
+    "adam_beta2", "adam_eps", "decoupled_weight_decay", "sgd_momentum"};
 
 struct StoredModel {
   trainer::ModelConfig config;
@@ -59,9 +65,20 @@ trainer::ModelConfig Lasting(trainer::ModelConfig config) {
 }  // namespace
 
 Result<layout::Configuration> StoredSettings(const TrainingState& state, bool finetune) {
-  if (finetune) {
-    CKPT_ASSIGN_OR_RETURN(const layout::Configuration model, StoredModelSettings(state.args));
-    return OfTheModel(model);
+  // Megatron and this program store arguments of the model, all others a configuration beside it.
+  const bool says_model = state.args.contains("num_layers");
+  const bool says_run = state.args.contains("global_batch_size");
+  if (finetune || !says_run) {
+    CKPT_ASSIGN_OR_RETURN(layout::Configuration model, says_model
+                                                           ? StoredModelSettings(state.args)
+                                                           : ModelSettings(state.weights.config));
+    model = OfTheModel(model);
+    if (finetune) return model;
+    for (const std::string_view name : kOfTheOptimizer) {
+      const auto said = state.args.find(std::string(name));
+      if (said != state.args.end()) model.insert_or_assign(said->first, said->second);
+    }
+    return model;
   }
   CKPT_ASSIGN_OR_RETURN(layout::Configuration stored, RunSettings(state.args));
   for (const std::string_view name : kOfOneInvocation) stored.erase(std::string(name));

@@ -1,0 +1,42 @@
+#include "formats/fsdp2/format.h"
+
+#include "formats/dcp/format.h"
+#include "formats/dcp/source.h"
+#include "formats/fsdp2/internal/read_run.h"
+#include "formats/fsdp2/internal/run_objects.h"
+#include "formats/fsdp2/internal/writer.h"
+
+namespace ckpt::fsdp2 {
+namespace {
+
+constexpr std::string_view kName = "fsdp2";
+
+// Random states are not part of what torch.distributed.checkpoint.state_dict collects.
+std::vector<MemoryTensor> NoTensors(const TrainingRun& /*run*/) { return {}; }
+
+constexpr RunFormat kRun = {.weight_key = &WeightKey,
+                            .moment_key = &MomentKey,
+                            .run_tensors = &NoTensors,
+                            .plan = &PlanRun,
+                            .holds_run = &HoldsRun,
+                            .read = &ReadRun};
+
+}  // namespace
+
+constinit const Format kFormat = {.name = kName,
+                                  .usual_naming = kName,
+                                  .built_on = &dcp::kFormat,
+                                  .is_naming = true,
+                                  .writes_copies = true,
+                                  .generations = kForms,
+                                  .generation_option = "optimizer-state-dict",
+                                  .generation_purpose =
+                                      "How the optimizer's settings are named: in groups, or for "
+                                      "every parameter",
+                                  .has_keys_of = &HoldsRun,
+                                  .open = &dcp::OpenSource,
+                                  .plan_weights = &PlanWeights,
+                                  .run = &kRun,
+                                  .read_args = &ReadArgs};
+
+}  // namespace ckpt::fsdp2

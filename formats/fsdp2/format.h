@@ -1,0 +1,14 @@
+// A torch.distributed.checkpoint folder as training loops with FSDP2 save it: a model's state dict
+// and its optimizer's, as torch.distributed.checkpoint.state_dict names them.
+#ifndef CKPT_FORMATS_FSDP2_FORMAT_H_
+#define CKPT_FORMATS_FSDP2_FORMAT_H_
+
+#include "formats/format.h"
+
+namespace ckpt::fsdp2 {
+
+extern const Format kFormat;
+
+}  // namespace ckpt::fsdp2
+
+#endif  // CKPT_FORMATS_FSDP2_FORMAT_H_

@@ -1,0 +1,416 @@
+#include "formats/fsdp2/internal/read_run.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/base/endian.h"
+#include "core/base/quote.h"
+#include "core/checkpoint/read.h"
+#include "core/tensor/box.h"
+#include "core/tensor/shape.h"
+#include "core/training/stored_values.h"
+#include "formats/fsdp2/internal/run_keys.h"
+#include "formats/megatron/object_fields.h"
+#include "formats/megatron/schedule.h"
+
+namespace ckpt::fsdp2 {
+namespace {
+
+using layout::Configuration;
+using megatron::ObjectFields;
+
+constexpr std::array<std::string_view, 2> kMomentsOfAdam = {"exp_avg", "exp_avg_sq"};
+constexpr std::string_view kMomentOfSgd = "momentum_buffer";
+constexpr std::uint64_t kNumberBudget = 1 << 20;
+
+bool IsMoment(std::string_view field) {
+  return field == kMomentOfSgd || std::ranges::find(kMomentsOfAdam, field) != kMomentsOfAdam.end();
+}
+
+// A tensor of one number.
+Result<double> ReadNumber(const CheckpointSource& source, const GlobalTensor& tensor) {
+  const auto bad = [&](std::string_view what) {
+    return Error(ErrorKind::kBadMetadata, what)
+        .Tensor(tensor.key)
+        .Expected("one number of float32, float64, int32 or int64")
+        .Actual(fmt::format("{} {}", DTypeName(tensor.dtype), FormatDims(tensor.shape)));
+  };
+  CKPT_RETURN_IF_ERROR(source.index().CheckDeliverable(tensor.key));
+  if (NumElements(tensor.shape) != 1) return bad("a number of the optimizer is not one");
+  Bytes value(ElementBytes(tensor.dtype));
+  CKPT_RETURN_IF_ERROR(ReadBox(source, tensor, WholeBox(tensor.shape), value, kNumberBudget));
+  switch (tensor.dtype) {
+    case DType::kFloat32:
+      return static_cast<double>(LoadLe<float>(value.data()));
+    case DType::kFloat64:
+      return LoadLe<double>(value.data());
+    case DType::kInt32:
+      return static_cast<double>(LoadLe<std::int32_t>(value.data()));
+    case DType::kInt64:
+      return static_cast<double>(LoadLe<std::int64_t>(value.data()));
+    default:
+      return bad("a number of the optimizer has another type");
+  }
+}
+
+Result<std::int64_t> CountOf(double number, std::string_view key) {
+  constexpr double kMost = 9007199254740992.0;  // 2^53
+  if (number >= 0 && number <= kMost && std::floor(number) == number) {
+    return static_cast<std::int64_t>(number);
+  }
+  return Error(ErrorKind::kBadMetadata, "a count of updates is not a whole number")
+      .Tensor(key)
+      .Actual(fmt::format("{}", number));
+}
+
+// What the checkpoint holds of the optimizer's state, by the names of the parameters.
+struct OptimizerState {
+  std::map<std::string, std::map<std::string, std::string>> moments;  // field → key → parameter
+  std::map<std::string, const GlobalTensor*> steps;
+};
+
+Result<OptimizerState> FindState(const CheckpointIndex& index, std::string_view optimizer) {
+  OptimizerState state;
+  Status other;
+  for (const GlobalTensor& tensor : index.tensors()) {
+    const auto key = ParseOptimizerKey(tensor.key);
+    if (!key || key->optimizer != optimizer || key->section != kState) continue;
+    if (key->field == kStep) {
+      state.steps[std::string(key->owner)] = &tensor;
+    } else if (IsMoment(key->field)) {
+      state.moments[std::string(key->field)][tensor.key] = key->owner;
+    } else {
+      other.Add(Error(ErrorKind::kUnsupported,
+                      "the optimizer keeps something that neither Adam nor SGD keeps")
+                    .Tensor(tensor.key)
+                    .Hint("ckpt-convert --weights-only leaves the optimizer out, ckpt-train --set "
+                          "finetune=true takes the weights alone"));
+    }
+  }
+  if (!other.ok()) return other;
+  return state;
+}
+
+// Every parameter with a moment must have all of them, and Adam's the number of its updates.
+Status CheckWhole(const OptimizerState& state, std::string_view optimizer) {
+  std::set<std::string> trained;
+  for (const auto& [name, tensors] : state.moments) {
+    for (const auto& [key, parameter] : tensors) trained.insert(parameter);
+  }
+  for (const auto& [parameter, tensor] : state.steps) trained.insert(parameter);
+  Status absent;
+  const auto lacks = [&](const std::string& parameter, std::string_view field) {
+    absent.Add(Error(ErrorKind::kMissing, "a trained weight has no moment of the optimizer")
+                   .Tensor(fmt::format("{}{}{}.{}", optimizer, kState, parameter, field)));
+  };
+  const bool is_sgd = state.moments.contains(std::string(kMomentOfSgd));
+  std::set<std::string> fields;
+  for (const auto& [name, tensors] : state.moments) fields.insert(name);
+  if (!is_sgd) fields.insert(kMomentsOfAdam.begin(), kMomentsOfAdam.end());
+  for (const std::string& field : fields) {
+    std::set<std::string> present;
+    if (const auto found = state.moments.find(field); found != state.moments.end()) {
+      for (const auto& [key, parameter] : found->second) present.insert(parameter);
+    }
+    for (const std::string& parameter : trained) {
+      if (!present.contains(parameter)) lacks(parameter, field);
+    }
+  }
+  if (!is_sgd) {
+    for (const std::string& parameter : trained) {
+      if (!state.steps.contains(parameter)) lacks(parameter, kStep);
+    }
+  }
+  return absent;
+}
+
+// How often all parameters were updated; nothing if no parameter counts.
+Result<std::optional<std::int64_t>> ReadSteps(const CheckpointSource& source,
+                                              const OptimizerState& state) {
+  std::optional<std::int64_t> updates;
+  for (const auto& [parameter, tensor] : state.steps) {
+    CKPT_ASSIGN_OR_RETURN(const double number, ReadNumber(source, *tensor));
+    CKPT_ASSIGN_OR_RETURN(const std::int64_t own, CountOf(number, tensor->key));
+    if (!updates) updates = own;
+    if (own == *updates) continue;
+    return Error(ErrorKind::kUnsupported, "parameters were updated unequally often")
+        .Tensor(tensor->key)
+        .Expected(fmt::format("{} updates", *updates))
+        .Actual(fmt::format("{}", own));
+  }
+  return updates;
+}
+
+// Settings of torch's Adam or SGD that a run of this program has no place for.
+Status RefuseSettings(const ObjectFields& fields, const std::string& prefix) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kFlags = {
+      {{"amsgrad", "the optimizer keeps the largest second moments"},
+       {"maximize", "the optimizer maximizes"},
+       {"nesterov", "the optimizer looks ahead"}}};
+  Status refused;
+  for (const auto& [name, what] : kFlags) {
+    bool is_set = false;
+    CKPT_RETURN_IF_ERROR(fields.Read(name, is_set));
+    if (!is_set) continue;
+    refused.Add(Error(ErrorKind::kUnsupported, what)
+                    .Tensor(fmt::format("{}{}", prefix, name))
+                    .Expected("False")
+                    .Actual("True"));
+  }
+  double dampening = 0;
+  CKPT_RETURN_IF_ERROR(fields.Read("dampening", dampening));
+  if (dampening != 0) {
+    refused.Add(Error(ErrorKind::kUnsupported, "the optimizer dampens its momentum")
+                    .Tensor(fmt::format("{}dampening", prefix))
+                    .Expected("0")
+                    .Actual(fmt::format("{}", dampening)));
+  }
+  return refused;
+}
+
+// What torch does not keep in a group.
+Status ReadRest(const ObjectFields& own, ParamGroup& group) {
+  CKPT_RETURN_IF_ERROR(own.Read("is_expert_parallel", group.is_expert_parallel));
+  CKPT_RETURN_IF_ERROR(own.Read("wd_mult", group.wd_mult));
+  CKPT_RETURN_IF_ERROR(own.Read("lr_mult", group.lr_mult));
+  CKPT_RETURN_IF_ERROR(own.Read("max_lr", group.max_lr));
+  return own.Read("min_lr", group.min_lr);
+}
+
+// `prefix` is that of torch's settings, `rest` that of what torch does not keep; empty: none is
+// stored.
+Result<ParamGroup> ReadGroup(const CheckpointSource& source, const std::string& prefix,
+                             const std::string& rest) {
+  const ObjectFields fields(source, prefix);
+  CKPT_RETURN_IF_ERROR(RefuseSettings(fields, prefix));
+  ParamGroup group;
+  // A rate may be a tensor, so that a captured graph can read it.
+  if (const GlobalTensor* const rate = source.index().FindTensor(prefix + "lr")) {
+    CKPT_ASSIGN_OR_RETURN(group.lr, ReadNumber(source, *rate));
+  }
+  CKPT_RETURN_IF_ERROR(fields.Read("lr", group.lr));
+  group.max_lr = group.lr;
+  CKPT_RETURN_IF_ERROR(fields.Read("initial_lr", group.max_lr));
+  CKPT_RETURN_IF_ERROR(fields.Read("betas", group.betas));
+  CKPT_RETURN_IF_ERROR(fields.Read("eps", group.eps));
+  CKPT_RETURN_IF_ERROR(fields.Read("weight_decay", group.weight_decay));
+  if (!rest.empty()) CKPT_RETURN_IF_ERROR(ReadRest(ObjectFields(source, rest), group));
+  return group;
+}
+
+struct Groups {
+  std::vector<ParamGroup> groups;
+  std::vector<std::pair<std::string, std::size_t>> group_of;
+  std::string settings;  // prefix of the first group's
+};
+
+std::string OwnPrefix(std::string_view number) { return fmt::format("{}{}.", kRunGroups, number); }
+
+// Whether a group's rest is stored.
+bool HasRest(const CheckpointSource& source, std::string_view number) {
+  return ObjectFields(source, OwnPrefix(number)).Has("wd_mult");
+}
+
+// Groups by number, each with the names of its parameters.
+Result<Groups> ReadNumbered(const CheckpointSource& source, const std::string& base,
+                            const std::set<std::string>& numbers) {
+  std::vector<std::string> sorted(numbers.begin(), numbers.end());
+  std::ranges::sort(sorted, {},
+                    [](const std::string& number) { return std::pair(number.size(), number); });
+  Groups all;
+  std::set<std::string> seen;
+  for (const std::string& number : sorted) {
+    const std::string prefix = fmt::format("{}{}.", base, number);
+    CKPT_ASSIGN_OR_RETURN(
+        ParamGroup group,
+        ReadGroup(source, prefix, HasRest(source, number) ? OwnPrefix(number) : ""));
+    std::vector<std::string> names;
+    Status read = ObjectFields(source, prefix).Read(kParams, names);
+    if (!read.ok()) {
+      return std::move(read).Hint(
+          "parameters are numbered, as in an optimizer's own state_dict: save what "
+          "torch.distributed.checkpoint.state_dict.get_state_dict returns");
+    }
+    for (std::string& name : names) {
+      if (!seen.insert(name).second) {
+        return Error(ErrorKind::kBadMetadata, "a parameter is in two groups of the optimizer")
+            .Tensor(fmt::format("{}{}", prefix, kParams))
+            .Actual(Quote(name));
+      }
+      all.group_of.emplace_back(std::move(name), all.groups.size());
+    }
+    if (all.groups.empty()) all.settings = prefix;
+    all.groups.push_back(group);
+  }
+  return all;
+}
+
+// Settings under the name of every parameter. Those of equal settings are one group.
+Result<Groups> ReadFlat(const CheckpointSource& source, const std::string& base,
+                        const std::set<std::string>& parameters) {
+  std::map<std::string, std::string> rest_of;
+  for (std::size_t g = 0; HasRest(source, std::to_string(g)); ++g) {
+    const std::string prefix = OwnPrefix(std::to_string(g));
+    std::vector<std::string> names;
+    CKPT_RETURN_IF_ERROR(ObjectFields(source, prefix).Read(kParams, names));
+    for (const std::string& name : names) rest_of[name] = prefix;
+  }
+  Groups all;
+  for (const std::string& parameter : parameters) {
+    const std::string prefix = fmt::format("{}{}.", base, parameter);
+    CKPT_ASSIGN_OR_RETURN(const ParamGroup group, ReadGroup(source, prefix, rest_of[parameter]));
+    const auto found = std::ranges::find(all.groups, group);
+    all.group_of.emplace_back(parameter, static_cast<std::size_t>(found - all.groups.begin()));
+    if (all.groups.empty()) all.settings = prefix;
+    if (found == all.groups.end()) all.groups.push_back(group);
+  }
+  return all;
+}
+
+Result<Groups> ReadGroups(const CheckpointSource& source, const std::string& optimizer) {
+  std::set<std::string> owners;
+  const auto add = [&](std::string_view text) {
+    const auto key = ParseOptimizerKey(text);
+    if (key && key->optimizer == optimizer && key->section == kGroups) owners.emplace(key->owner);
+  };
+  for (const ObjectEntry& object : source.index().objects()) add(object.key);
+  for (const GlobalTensor& tensor : source.index().tensors()) add(tensor.key);
+  const std::string base = fmt::format("{}{}", optimizer, kGroups);
+  if (owners.empty()) {
+    return Error(ErrorKind::kMissing, "nothing says the settings of the optimizer")
+        .Expected(fmt::format("objects {}*", base));
+  }
+  const bool are_numbered = std::ranges::all_of(owners, &IsNumber);
+  return are_numbered ? ReadNumbered(source, base, owners) : ReadFlat(source, base, owners);
+}
+
+// Torch has no factor for a group's decay: where some groups decay and others do not, these are it.
+void TellDecayApart(const CheckpointSource& source, std::vector<ParamGroup>& groups) {
+  if (HasRest(source, "0")) return;
+  const bool any_decays =
+      std::ranges::any_of(groups, [](const ParamGroup& group) { return group.weight_decay != 0; });
+  for (ParamGroup& group : groups) {
+    group.wd_mult = any_decays && group.weight_decay == 0 ? 0 : 1;
+  }
+}
+
+// The optimizer's settings as arguments, for a run that stores none.
+Result<Configuration> ArgsOf(const CheckpointSource& source, const Groups& groups, bool is_sgd) {
+  const ObjectFields fields(source, groups.settings);
+  const ParamGroup& first = groups.groups.front();
+  double weight_decay = 0;
+  for (const ParamGroup& group : groups.groups) {
+    weight_decay = std::max(weight_decay, group.weight_decay);
+  }
+  Configuration args = {
+      {"optimizer", is_sgd ? "sgd" : "adam"}, {"lr", first.max_lr}, {"weight_decay", weight_decay}};
+  if (is_sgd) {
+    double momentum = 0;
+    CKPT_RETURN_IF_ERROR(fields.Read("momentum", momentum));
+    args["sgd_momentum"] = momentum;
+    return args;
+  }
+  // Before torch 2.8 AdamW said nothing of it.
+  bool is_decoupled = true;
+  CKPT_RETURN_IF_ERROR(fields.Read("decoupled_weight_decay", is_decoupled));
+  args["adam_beta1"] = first.betas[0];
+  args["adam_beta2"] = first.betas[1];
+  args["adam_eps"] = first.eps;
+  args["decoupled_weight_decay"] = is_decoupled;
+  return args;
+}
+
+// What a run of this program stores beside the optimizer.
+Status ReadOwnProgress(const CheckpointSource& source, const Configuration& args, RunDetail detail,
+                       TrainingRun& run) {
+  run.args.assign(args.begin(), args.end());
+  const ObjectFields own(source, std::string(kRunState));
+  CKPT_RETURN_IF_ERROR(own.Read(kIteration, run.iteration));
+  CKPT_RETURN_IF_ERROR(own.Read(kSamples, run.consumed_samples));
+  CKPT_RETURN_IF_ERROR(own.Read(kOperations, run.num_floating_point_operations));
+  if (const auto seed = args.find("seed"); seed != args.end() && seed->second.AsInt() != nullptr) {
+    run.seed = static_cast<std::uint64_t>(*seed->second.AsInt());
+  }
+  CKPT_RETURN_IF_ERROR(megatron::ReadSchedule(source, kRunSchedule, run.schedule));
+  const std::string position = fmt::format("{}num_steps", kRunSchedule);
+  CKPT_ASSIGN_OR_RETURN(run.schedule.num_steps, ReadStoredInteger(source, position));
+  // A run of another program that was converted has no batch, and no schedule that counts samples.
+  if (detail == RunDetail::kWhole || !args.contains("global_batch_size")) return OkStatus();
+  return megatron::CheckSchedule(run, args, position);
+}
+
+// The only optimizer of the checkpoint.
+Result<std::string> FindOptimizer(const CheckpointIndex& index) {
+  const std::set<std::string> optimizers = OptimizersIn(index);
+  if (optimizers.size() == 1) return *optimizers.begin();
+  if (optimizers.empty()) {
+    return Error(ErrorKind::kMissing,
+                 "the checkpoint holds no optimizer whose parameters have names");
+  }
+  std::vector<std::string> quoted;
+  for (const std::string& optimizer : optimizers) quoted.push_back(Quote(optimizer + "state"));
+  return Error(ErrorKind::kUnsupported, "the checkpoint holds several optimizers")
+      .Expected("one")
+      .Actual(fmt::format("{}", fmt::join(quoted, ", ")));
+}
+
+}  // namespace
+
+Result<Configuration> ReadArgs(const CheckpointSource& source) {
+  return ReadStoredMembers(source, kRunArgs, "");
+}
+
+bool HoldsRun(const CheckpointIndex& index) { return !OptimizersIn(index).empty(); }
+
+Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
+  CKPT_ASSIGN_OR_RETURN(const std::string optimizer, FindOptimizer(source.index()));
+  CKPT_ASSIGN_OR_RETURN(OptimizerState state, FindState(source.index(), optimizer));
+  CKPT_RETURN_IF_ERROR(CheckWhole(state, optimizer));
+  StoredRun stored;
+  TrainingRun& run = stored.run;
+  CKPT_ASSIGN_OR_RETURN(Groups groups, ReadGroups(source, optimizer));
+  TellDecayApart(source, groups.groups);
+  CKPT_ASSIGN_OR_RETURN(const std::optional<std::int64_t> counted, ReadSteps(source, state));
+  std::int64_t updates = counted.value_or(0);
+  if (!counted) {
+    CKPT_ASSIGN_OR_RETURN(updates,
+                          ReadStoredInteger(source, fmt::format("{}{}", kRunState, kUpdates)));
+  }
+  run.groups = groups.groups;
+  for (ParamGroup& group : run.groups) group.step = updates;
+  run.group_of = groups.group_of;
+  CKPT_ASSIGN_OR_RETURN(const Configuration args, ReadArgs(source));
+  stored.decoded = {fmt::format("{}{}", optimizer, kGroups)};
+  if (!args.empty()) {
+    CKPT_RETURN_IF_ERROR(ReadOwnProgress(source, args, detail, run));
+    stored.decoded.emplace_back(kRunState);
+    stored.decoded.emplace_back(kScheduler);
+  } else {
+    const bool is_sgd = state.moments.contains(std::string(kMomentOfSgd));
+    CKPT_ASSIGN_OR_RETURN(const Configuration made, ArgsOf(source, groups, is_sgd));
+    run.args.assign(made.begin(), made.end());
+    run.iteration = updates;
+    run.schedule.max_lr = run.groups.front().max_lr;
+  }
+  for (const auto& [parameter, tensor] : state.steps) stored.decoded_tensors.push_back(tensor->key);
+  for (auto& [name, tensors] : state.moments) {
+    stored.moments.push_back({.name = name, .weight_of = std::move(tensors)});
+  }
+  return stored;
+}
+
+}  // namespace ckpt::fsdp2

@@ -1,0 +1,222 @@
+#include "formats/fsdp2/internal/run_objects.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/base/endian.h"
+#include "core/tensor/dtype.h"
+#include "formats/fsdp2/internal/run_keys.h"
+#include "formats/megatron/object_fields.h"
+#include "formats/pickle/writer.h"
+
+namespace ckpt::fsdp2 {
+namespace {
+
+using dcp::PathStep;
+using dcp::WriterObject;
+using layout::Value;
+using megatron::ObjectField;
+using megatron::PickleValue;
+
+const Value* FindArg(const TrainingRun& run, std::string_view name) {
+  const auto found = std::ranges::find(run.args, name, &std::pair<std::string, Value>::first);
+  return found == run.args.end() ? nullptr : &found->second;
+}
+
+bool UsesSgd(const TrainingRun& run) {
+  const Value* const optimizer = FindArg(run, "optimizer");
+  return optimizer != nullptr && optimizer->AsText() != nullptr && *optimizer->AsText() == "sgd";
+}
+
+// What torch 2.15 keeps of a group, in its order. A run without schedule has `lr` alone.
+std::vector<ObjectField> TorchFields(const ParamGroup& group, const TrainingRun& run) {
+  const Value none;
+  std::vector<ObjectField> fields = {{"lr", PickleValue(group.lr)}};
+  if (UsesSgd(run)) {
+    const Value* const momentum = FindArg(run, "sgd_momentum");
+    const bool is_said = momentum != nullptr && momentum->AsFloat() != nullptr;
+    fields.push_back({"momentum", PickleValue(is_said ? *momentum->AsFloat() : 0.9)});
+    fields.push_back({"dampening", PickleValue(std::int64_t{0})});
+    fields.push_back({"weight_decay", PickleValue(group.weight_decay)});
+    fields.push_back({"nesterov", PickleValue(false)});
+  } else {
+    const Value* const decoupled = FindArg(run, "decoupled_weight_decay");
+    const bool is_said = decoupled != nullptr && decoupled->AsBool() != nullptr;
+    fields.push_back({"betas", megatron::PicklePair(group.betas)});
+    fields.push_back({"eps", PickleValue(group.eps)});
+    fields.push_back({"weight_decay", PickleValue(group.weight_decay)});
+    fields.push_back({"amsgrad", PickleValue(false)});
+    fields.push_back({"capturable", PickleValue(false)});
+    fields.push_back(
+        {"decoupled_weight_decay", PickleValue(is_said ? *decoupled->AsBool() : true)});
+  }
+  for (const char* flag : {"maximize", "differentiable"}) {
+    fields.push_back({flag, PickleValue(false)});
+  }
+  for (const char* choice : {"foreach", "fused"}) fields.push_back({choice, PickleValue(none)});
+  fields.push_back({"initial_lr", PickleValue(group.max_lr)});
+  return fields;
+}
+
+std::vector<ObjectField> RestOf(const ParamGroup& group) {
+  return {{"is_expert_parallel", PickleValue(group.is_expert_parallel)},
+          {"wd_mult", PickleValue(group.wd_mult)},
+          {"lr_mult", PickleValue(group.lr_mult)},
+          {"max_lr", PickleValue(group.max_lr)},
+          {"min_lr", PickleValue(group.min_lr)}};
+}
+
+Bytes PickleTexts(const std::vector<std::string>& texts) {
+  pickle::PickleWriter pickle(pickle::Dialect::kWeightsOnly);
+  pickle.BeginList();
+  for (const std::string& text : texts) pickle.Text(text);
+  pickle.EndList();
+  return pickle.Take();
+}
+
+void Add(std::string_view prefix, std::vector<ObjectField> fields,
+         std::vector<WriterObject>& objects) {
+  for (ObjectField& field : fields) {
+    objects.push_back({fmt::format("{}{}", prefix, field.name), std::move(field.pickle)});
+  }
+}
+
+std::vector<std::vector<std::string>> ParametersByGroup(const TrainingRun& run) {
+  std::vector<std::vector<std::string>> names(run.groups.size());
+  for (const auto& [name, group] : run.group_of) names.at(group).push_back(name);
+  return names;
+}
+
+void AddGroups(const TrainingRun& run, bool is_flat, std::vector<WriterObject>& objects) {
+  const std::vector<std::vector<std::string>> parameters = ParametersByGroup(run);
+  for (std::size_t g = 0; g < run.groups.size(); ++g) {
+    const std::string own = fmt::format("{}{}.", kRunGroups, g);
+    const std::string prefix = fmt::format("{}{}", kOptimizer, kGroups);
+    Add(own, RestOf(run.groups[g]), objects);
+    const std::vector<ObjectField> fields = TorchFields(run.groups[g], run);
+    if (is_flat) {
+      objects.push_back({fmt::format("{}{}", own, kParams), PickleTexts(parameters[g])});
+      for (const std::string& name : parameters[g]) {
+        Add(fmt::format("{}{}.", prefix, name), fields, objects);
+      }
+    } else {
+      const std::string numbered = fmt::format("{}{}.", prefix, g);
+      Add(numbered, fields, objects);
+      objects.push_back({fmt::format("{}{}", numbered, kParams), PickleTexts(parameters[g])});
+    }
+  }
+}
+
+// What LambdaLR keeps: the curve itself is the program's.
+std::vector<ObjectField> SchedulerFields(const TrainingRun& run) {
+  Value::List base;
+  Value::List last;
+  Value::List curves;
+  for (const ParamGroup& group : run.groups) {
+    base.emplace_back(group.max_lr);
+    last.emplace_back(group.lr);
+    curves.emplace_back();
+  }
+  const std::int64_t updates = run.finished_updates();
+  return {{"base_lrs", PickleValue(Value(std::move(base)))},
+          {"last_epoch", PickleValue(updates)},
+          {"verbose", PickleValue(false)},
+          {"_step_count", PickleValue(updates + 1)},
+          {"_is_initial", PickleValue(false)},
+          {"_get_lr_called_within_step", PickleValue(false)},
+          {"_last_lr", PickleValue(Value(std::move(last)))},
+          {"lr_lambdas", PickleValue(Value(std::move(curves)))}};
+}
+
+std::optional<std::string_view> Behind(std::string_view prefix, std::string_view key) {
+  if (!key.starts_with(prefix)) return std::nullopt;
+  return key.substr(prefix.size());
+}
+
+// The number of a list, or a name.
+PathStep StepOf(std::string_view text) {
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool is_whole = IsNumber(text) && error == std::errc() && end == text.data() + text.size();
+  return is_whole ? PathStep(number) : PathStep(std::string(text));
+}
+
+std::string WithoutDot(std::string_view prefix) {
+  return std::string(prefix.substr(0, prefix.size() - 1));
+}
+
+}  // namespace
+
+std::string WeightKey(std::string_view name) { return fmt::format("{}{}", kModel, name); }
+
+std::string MomentKey(std::string_view name, std::string_view moment) {
+  return fmt::format("{}{}{}.{}", kOptimizer, kState, name, moment);
+}
+
+WriterObject ArgsObject(const megatron::NamedValues& args) {
+  pickle::PickleWriter pickle(pickle::Dialect::kWeightsOnly);
+  pickle.BeginDict();
+  for (const auto& [name, value] : args) {
+    pickle.Text(name);
+    megatron::WriteValue(value, pickle);
+  }
+  pickle.EndDict();
+  return {std::string(kRunArgs), pickle.Take()};
+}
+
+std::vector<WriterObject> RunObjects(const TrainingRun& run, bool is_flat) {
+  std::vector<WriterObject> objects;
+  AddGroups(run, is_flat, objects);
+  Add(kScheduler, SchedulerFields(run), objects);
+  objects.push_back(ArgsObject(run.args));
+  Add(kRunSchedule, megatron::ScheduleFields(run.schedule), objects);
+  Add(kRunState,
+      {{kIteration, PickleValue(run.iteration)},
+       {kUpdates, PickleValue(run.finished_updates())},
+       {kSamples, PickleValue(run.consumed_samples)},
+       {kOperations, PickleValue(run.num_floating_point_operations)}},
+      objects);
+  return objects;
+}
+
+std::vector<dcp::WriterTensor> StepTensors(const TrainingRun& run) {
+  std::vector<dcp::WriterTensor> steps;
+  if (UsesSgd(run)) return steps;
+  for (const auto& [name, group] : run.group_of) {
+    dcp::WriterTensor& step = steps.emplace_back();
+    step.key = MomentKey(name, kStep);
+    AppendLe(static_cast<float>(run.groups.at(group).step), step.values);
+  }
+  return steps;
+}
+
+std::vector<PathStep> RunPath(const std::string& key, bool is_flat) {
+  if (const auto name = Behind(kModel, key)) return {WithoutDot(kModel), std::string(*name)};
+  if (const auto field = Behind(kScheduler, key)) {
+    return {WithoutDot(kScheduler), std::string(*field)};
+  }
+  if (const auto rest = Behind(kOptimizer, key)) {
+    const auto parsed = ParseOptimizerKey(key);
+    if (is_flat || !parsed) return {WithoutDot(kOptimizer), std::string(*rest)};
+    return {WithoutDot(kOptimizer), WithoutDot(parsed->section), StepOf(parsed->owner),
+            std::string(parsed->field)};
+  }
+  const auto rest = Behind(kRunState, key);
+  if (!rest) return {key};
+  std::vector<PathStep> path = {WithoutDot(kRunState)};
+  std::string_view text = *rest;
+  for (std::size_t dot = text.find('.'); dot != std::string_view::npos; dot = text.find('.')) {
+    path.push_back(StepOf(text.substr(0, dot)));
+    text.remove_prefix(dot + 1);
+  }
+  path.emplace_back(std::string(text));
+  return path;
+}
+
+}  // namespace ckpt::fsdp2

@@ -1,0 +1,35 @@
+// A training run as torch.distributed.checkpoint.state_dict.get_state_dict names it, beside weights
+// and moments. read_run.h is the way back.
+#ifndef CKPT_FORMATS_FSDP2_INTERNAL_RUN_OBJECTS_H_
+#define CKPT_FORMATS_FSDP2_INTERNAL_RUN_OBJECTS_H_
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/training/training_run.h"
+#include "formats/dcp/metadata.h"
+#include "formats/dcp/writer.h"
+#include "formats/megatron/plain_pickle.h"
+
+namespace ckpt::fsdp2 {
+
+// Keys of a weight and of what the optimizer keeps for it; `name` is the parameter's in the live
+// module of Transformers.
+[[nodiscard]] std::string WeightKey(std::string_view name);
+[[nodiscard]] std::string MomentKey(std::string_view name, std::string_view moment);
+
+// Every entry that is not a tensor: parameter groups with all settings of torch's AdamW or SGD,
+// their names in a list each, or (`is_flat`) the settings under the name of every parameter; the
+// scheduler; and the rest of the run behind kRunState.
+[[nodiscard]] std::vector<dcp::WriterObject> RunObjects(const TrainingRun& run, bool is_flat);
+// The number of updates of every parameter, as Adam keeps it. SGD counts none.
+[[nodiscard]] std::vector<dcp::WriterTensor> StepTensors(const TrainingRun& run);
+// Arguments that describe the model.
+[[nodiscard]] dcp::WriterObject ArgsObject(const megatron::NamedValues& args);
+// Where a flat key stands in the nested state dict.
+[[nodiscard]] std::vector<dcp::PathStep> RunPath(const std::string& key, bool is_flat);
+
+}  // namespace ckpt::fsdp2
+
+#endif  // CKPT_FORMATS_FSDP2_INTERNAL_RUN_OBJECTS_H_

@@ -1,0 +1,51 @@
+#include "formats/fsdp2/internal/writer.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "formats/dcp/run_options.h"
+#include "formats/dcp/writer.h"
+#include "formats/format.h"
+#include "formats/fsdp2/internal/run_objects.h"
+#include "formats/megatron/plan_root.h"
+
+namespace ckpt::fsdp2 {
+namespace {
+
+Result<WritePlan> Plan(std::vector<TargetTensor> tensors, const std::vector<WriteCopy>& side_files,
+                       bool is_flat, dcp::WriterOptions options) {
+  options.path_of = [is_flat](const std::string& key) { return RunPath(key, is_flat); };
+  CKPT_ASSIGN_OR_RETURN(WritePlan plan, dcp::PlanDcp(std::move(tensors), options));
+  megatron::AddCopies(side_files, fmt::format("{}/", kAssetsDirectory), plan);
+  return plan;
+}
+
+}  // namespace
+
+Result<PlannedCheckpoint> PlanWeights(WeightsRequest request) {
+  dcp::WriterOptions options;
+  options.files = request.files;
+  options.max_file_bytes = request.max_file_bytes;
+  options.zstd_level = request.zstd_level;
+  if (request.side_files.empty() && request.run_args) {
+    CKPT_ASSIGN_OR_RETURN(const megatron::NamedValues args, request.run_args());
+    options.objects.push_back(ArgsObject(args));
+  }
+  PlannedCheckpoint planned;
+  CKPT_ASSIGN_OR_RETURN(planned.plan, Plan(std::move(request.tensors), request.side_files,
+                                           request.generation == kFlat, std::move(options)));
+  return planned;
+}
+
+Result<WritePlan> PlanRun(RunRequest request) {
+  const bool is_flat = request.generation == kFlat;
+  dcp::WriterOptions options = dcp::OptionsOfRun(request);
+  options.objects = RunObjects(request.run, is_flat);
+  options.known_tensors = StepTensors(request.run);
+  return Plan(std::move(request.tensors), request.side_files, is_flat, std::move(options));
+}
+
+}  // namespace ckpt::fsdp2

@@ -1,0 +1,33 @@
+// Plans what `torch.distributed.checkpoint.load` puts into the state dicts of an FSDP2 program.
+#ifndef CKPT_FORMATS_FSDP2_INTERNAL_WRITER_H_
+#define CKPT_FORMATS_FSDP2_INTERNAL_WRITER_H_
+
+#include <array>
+#include <string_view>
+
+#include "core/base/result.h"
+#include "core/checkpoint/write_plan.h"
+#include "core/training/run_format.h"
+#include "formats/weights_request.h"
+
+namespace ckpt::fsdp2 {
+
+// The optimizer as get_state_dict returns it, and with flatten_optimizer_state_dict.
+inline constexpr std::string_view kNested = "nested";
+inline constexpr std::string_view kFlat = "flattened";
+inline constexpr std::array kForms = {kNested, kFlat};
+
+//   .metadata, __0_<n>.distcp   model.<parameter>
+//   hf_assets/                  the side files
+//
+// Where there are none, the object run.args says what model it is. Errors: those of dcp::PlanDcp.
+Result<PlannedCheckpoint> PlanWeights(WeightsRequest request);
+
+// The same directory with the optimizer, the scheduler, and RunObjects(run).
+//
+// Errors: those of dcp::PlanDcp.
+Result<WritePlan> PlanRun(RunRequest request);
+
+}  // namespace ckpt::fsdp2
+
+#endif  // CKPT_FORMATS_FSDP2_INTERNAL_WRITER_H_

@@ -1,0 +1,242 @@
+// Optimizers under keys and with values that say anything.
+#include "formats/fsdp2/internal/read_run.h"
+
+#include <cstring>
+#include <map>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/checkpoint/memory_source.h"
+#include "tests/testing/matchers.h"
+
+namespace ckpt::fsdp2 {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::FailsWith;
+using ::testing::HasSubstr;
+using testing::IsOk;
+using ::testing::Pair;
+
+using Objects = std::map<std::string, std::string>;  // key → JSON
+
+MemoryTensor Number(const std::string& key, float value) {
+  MemoryTensor tensor{.key = key, .dtype = DType::kFloat32, .shape = {}, .values = Bytes(4)};
+  std::memcpy(tensor.values.data(), &value, sizeof(value));
+  return tensor;
+}
+MemoryTensor Vector(const std::string& key) {
+  return {.key = key, .dtype = DType::kFloat32, .shape = {2}, .values = Bytes(8)};
+}
+
+// Tensors in memory, and objects.
+class StatedSource final : public CheckpointSource {
+ public:
+  StatedSource(std::vector<MemoryTensor> tensors, Objects objects)
+      : objects_(std::move(objects)), tensors_(MakeMemorySource(std::move(tensors)).value()) {
+    IndexBuilder builder;
+    const FileId file = builder.AddFile("memory");
+    const EncodingId raw = builder.AddEncoding("raw");
+    for (const GlobalTensor& tensor : tensors_->index().tensors()) {
+      builder.AddTensor(tensor.key, tensor.dtype, tensor.shape);
+      builder.AddChunk(WholeBox(tensor.shape), file, raw, 0, NumBytes(tensor.shape, tensor.dtype));
+    }
+    for (const auto& [key, json] : objects_) {
+      builder.AddObject({.key = key, .file = file, .encoding = raw, .size_bytes = 1});
+    }
+    index_ = builder.Build().value();
+  }
+
+  [[nodiscard]] const CheckpointIndex& index() const override { return index_; }
+  [[nodiscard]] Result<StoredArray> Locate(const GlobalTensor& tensor,
+                                           const Chunk& /*chunk*/) const override {
+    const GlobalTensor* const held = tensors_->index().FindTensor(tensor.key);
+    return tensors_->Locate(*held, tensors_->index().chunks(*held).front());
+  }
+  [[nodiscard]] Result<RenderedObject> ReadObject(const ObjectEntry& object) const override {
+    return RenderedObject{.type = "any", .json = objects_.at(object.key), .warnings = {}};
+  }
+  [[nodiscard]] Result<std::uint64_t> FileSize(FileId /*file*/) const override { return 8; }
+  [[nodiscard]] Protection protection() const override { return {}; }
+
+ private:
+  Objects objects_;
+  std::unique_ptr<CheckpointSource> tensors_;
+  CheckpointIndex index_;
+};
+
+std::vector<MemoryTensor> Adam(const std::string& prefix = "optim.", float step = 3) {
+  return {Vector("model.w"), Number(prefix + "state.w.step", step),
+          Vector(prefix + "state.w.exp_avg"), Vector(prefix + "state.w.exp_avg_sq")};
+}
+Objects Group(const std::string& prefix = "optim.") {
+  return {{prefix + "param_groups.0.lr", "0.5"},
+          {prefix + "param_groups.0.initial_lr", "0.75"},
+          {prefix + "param_groups.0.betas", R"({"$tuple": [0.8, 0.9]})"},
+          {prefix + "param_groups.0.weight_decay", "0.1"},
+          {prefix + "param_groups.0.params", R"(["w"])"}};
+}
+
+TEST(ReadRunTest, ReadsARunOfAnotherProgram) {
+  for (const char* prefix : {"optim.", "optimizer.", "app.optim.", ""}) {
+    const StatedSource source(Adam(prefix), Group(prefix));
+    ASSERT_TRUE(HoldsRun(source.index())) << prefix;
+    const auto stored = ReadRun(source, RunDetail::kToResume);
+    ASSERT_THAT(stored, IsOk()) << prefix;
+    const TrainingRun& run = stored->run;
+    EXPECT_EQ(run.finished_updates(), 3);
+    EXPECT_EQ(run.iteration, 3);
+    EXPECT_THAT(run.group_of, ElementsAre(Pair("w", 0)));
+    ASSERT_EQ(run.groups.size(), 1U);
+    EXPECT_EQ(run.groups[0].betas, (std::array<double, 2>{0.8, 0.9}));
+    EXPECT_EQ(run.groups[0].lr, 0.5);
+    EXPECT_EQ(run.groups[0].max_lr, 0.75);
+    ASSERT_EQ(stored->moments.size(), 2U);
+    EXPECT_THAT(stored->moments[1].weight_of,
+                ElementsAre(Pair(std::string(prefix) + "state.w.exp_avg_sq", "w")));
+    EXPECT_THAT(stored->decoded_tensors, ElementsAre(std::string(prefix) + "state.w.step"));
+  }
+}
+
+TEST(ReadRunTest, ReadsSettingsUnderEveryName) {
+  std::vector<MemoryTensor> tensors = Adam();
+  for (MemoryTensor& tensor : Adam()) {
+    if (tensor.key == "model.w") continue;
+    tensor.key.replace(tensor.key.find(".w."), 3, ".v.");
+    tensors.push_back(std::move(tensor));
+  }
+  const StatedSource source(tensors, {{"optim.param_groups.w.lr", "0.5"},
+                                      {"optim.param_groups.w.weight_decay", "0.1"},
+                                      {"optim.param_groups.v.lr", "0.5"},
+                                      {"optim.param_groups.v.weight_decay", "0.0"}});
+  const auto stored = ReadRun(source, RunDetail::kWhole);
+  ASSERT_THAT(stored, IsOk());
+  EXPECT_THAT(stored->run.group_of, ElementsAre(Pair("v", 0), Pair("w", 1)));
+  ASSERT_EQ(stored->run.groups.size(), 2U);
+  EXPECT_EQ(stored->run.groups[0].wd_mult, 0);
+  EXPECT_EQ(stored->run.groups[1].wd_mult, 1);
+}
+
+// A rate that a captured graph reads.
+TEST(ReadRunTest, ReadsARateThatIsATensor) {
+  std::vector<MemoryTensor> tensors = Adam();
+  tensors.push_back(Number("optim.param_groups.0.lr", 0.25));
+  Objects objects = Group();
+  objects.erase("optim.param_groups.0.lr");
+  objects.erase("optim.param_groups.0.initial_lr");
+  const auto stored = ReadRun(StatedSource(tensors, objects), RunDetail::kWhole);
+  ASSERT_THAT(stored, IsOk());
+  EXPECT_EQ(stored->run.groups[0].lr, 0.25);
+}
+
+TEST(ReadRunTest, HoldsNoneWhereParametersHaveNoNames) {
+  EXPECT_FALSE(HoldsRun(
+      StatedSource({Vector("model.w"), Vector("optim.state.0.exp_avg")}, Group()).index()));
+  EXPECT_FALSE(HoldsRun(StatedSource({Vector("model.w")}, Group()).index()));
+}
+
+struct Refused {
+  const char* name;
+  std::vector<MemoryTensor> more;
+  Objects changed;
+  ErrorKind kind;
+  const char* says;
+  std::string without = {};  // a tensor or an object
+  float step = 3;
+};
+void PrintTo(const Refused& refused, std::ostream* os) { *os << refused.name; }
+
+class RefusedRunTest : public ::testing::TestWithParam<Refused> {};
+
+TEST_P(RefusedRunTest, IsAnErrorThatNamesIt) {
+  const Refused& refused = GetParam();
+  std::vector<MemoryTensor> tensors = Adam("optim.", refused.step);
+  tensors.insert(tensors.end(), refused.more.begin(), refused.more.end());
+  std::erase_if(tensors, [&](const MemoryTensor& t) { return t.key == refused.without; });
+  Objects objects = Group();
+  for (const auto& [key, json] : refused.changed) objects[key] = json;
+  objects.erase(refused.without);
+  const auto stored = ReadRun(StatedSource(tensors, objects), RunDetail::kWhole);
+  ASSERT_THAT(stored, FailsWith(refused.kind));
+  const Problem& problem = stored.status().first();
+  EXPECT_THAT(problem.message + " / " + problem.tensor, HasSubstr(refused.says));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Runs, RefusedRunTest,
+    ::testing::Values(
+        Refused{"SeveralOptimizers",
+                {Vector("optimizer.state.w.exp_avg")},
+                {},
+                ErrorKind::kUnsupported,
+                "several optimizers"},
+        Refused{"OtherState",
+                {Vector("optim.state.w.max_exp_avg_sq")},
+                {},
+                ErrorKind::kUnsupported,
+                "optim.state.w.max_exp_avg_sq"},
+        Refused{"NoMoment",
+                {},
+                {},
+                ErrorKind::kMissing,
+                "optim.state.w.exp_avg_sq",
+                "optim.state.w.exp_avg_sq"},
+        Refused{"NoCount", {}, {}, ErrorKind::kMissing, "optim.state.w.step", "optim.state.w.step"},
+        Refused{"UnequalCounts",
+                {Number("optim.state.v.step", 4), Vector("optim.state.v.exp_avg"),
+                 Vector("optim.state.v.exp_avg_sq")},
+                {},
+                ErrorKind::kUnsupported,
+                "unequally often"},
+        Refused{"HalfAnUpdate", {}, {}, ErrorKind::kBadMetadata, "optim.state.w.step", "", 2.5},
+        Refused{"UpdatesTakenBack", {}, {}, ErrorKind::kBadMetadata, "optim.state.w.step", "", -1},
+        Refused{"CountOfManyNumbers",
+                {Vector("optim.state.v.step"), Vector("optim.state.v.exp_avg"),
+                 Vector("optim.state.v.exp_avg_sq")},
+                {},
+                ErrorKind::kBadMetadata,
+                "optim.state.v.step"},
+        Refused{"Amsgrad",
+                {},
+                {{"optim.param_groups.0.amsgrad", "true"}},
+                ErrorKind::kUnsupported,
+                "optim.param_groups.0.amsgrad"},
+        Refused{"Maximizes",
+                {},
+                {{"optim.param_groups.0.maximize", "true"}},
+                ErrorKind::kUnsupported,
+                "optim.param_groups.0.maximize"},
+        Refused{"RateThatIsText",
+                {},
+                {{"optim.param_groups.0.lr", R"("fast")"}},
+                ErrorKind::kBadMetadata,
+                "optim.param_groups.0.lr"},
+        Refused{"NamesThatAreNumbers",
+                {},
+                {{"optim.param_groups.0.params", "[0, 1]"}},
+                ErrorKind::kBadMetadata,
+                "optim.param_groups.0.params"},
+        Refused{"ANameTwice",
+                {},
+                {{"optim.param_groups.0.params", R"(["w", "w"])"}},
+                ErrorKind::kBadMetadata,
+                "optim.param_groups.0.params"},
+        Refused{"RunOfArgumentsThatAreNone",
+                {},
+                {{"run.args", R"({"seed": 1})"}},
+                ErrorKind::kMissing,
+                "run.opt_param_scheduler.num_steps"}),
+    [](const auto& test) { return std::string(test.param.name); });
+
+TEST(ReadRunTest, SaysThatThereAreNoSettings) {
+  EXPECT_THAT(ReadRun(StatedSource(Adam(), {}), RunDetail::kWhole), FailsWith(ErrorKind::kMissing));
+}
+
+}  // namespace
+}  // namespace ckpt::fsdp2

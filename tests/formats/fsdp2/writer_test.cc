@@ -1,0 +1,137 @@
+// What is written is what is read.
+#include "formats/fsdp2/internal/writer.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "core/checkpoint/validate.h"
+#include "core/io/memory_storage.h"
+#include "formats/dcp/source.h"
+#include "formats/format.h"
+#include "formats/fsdp2/format.h"
+#include "formats/fsdp2/internal/read_run.h"
+#include "formats/fsdp2/internal/run_objects.h"
+#include "tests/testing/matchers.h"
+
+namespace ckpt::fsdp2 {
+namespace {
+
+using testing::FailsWith;
+using testing::IsOk;
+
+TrainingRun SomeRun() {
+  TrainingRun run = {.args = {{"num_layers", layout::Value(std::int64_t{2})},
+                              {"optimizer", layout::Value("adam")},
+                              {"global_batch_size", layout::Value(std::int64_t{4})},
+                              {"seed", layout::Value(std::int64_t{11})},
+                              {"tokenizer_model", layout::Value()}},
+                     .iteration = 5,
+                     .consumed_samples = 20,
+                     .num_floating_point_operations = 7.5,
+                     .schedule = {.max_lr = 0.5, .num_steps = 20, .lr_decay_style = "cosine"},
+                     .seed = 11};
+  ParamGroup decays = {.max_lr = 0.5, .lr = 0.25, .betas = {0.8, 0.9}, .weight_decay = 0.1};
+  decays.step = 5;
+  ParamGroup others = decays;
+  others.wd_mult = 0;
+  others.weight_decay = 0;
+  run.groups = {decays, others};
+  run.group_of = {{"a.w", 0}, {"b.norm", 1}};
+  return run;
+}
+
+RunRequest Request(std::string_view form) {
+  RunRequest request;
+  for (const char* key :
+       {"model.a.w", "model.b.norm", "optim.state.a.w.exp_avg", "optim.state.a.w.exp_avg_sq",
+        "optim.state.b.norm.exp_avg", "optim.state.b.norm.exp_avg_sq"}) {
+    request.tensors.push_back({.key = key, .dtype = DType::kFloat32, .shape = {2, 3}});
+  }
+  request.run = SomeRun();
+  request.side_files = {{.from = "/model/config.json", .name = "config.json"}};
+  request.generation = form;
+  return request;
+}
+
+// The planned files with zeros for the tensors' elements and what frames them.
+std::unique_ptr<Storage> Write(const WritePlan& plan) {
+  std::unique_ptr<Storage> storage = MakeMemoryStorage();
+  EXPECT_THAT(storage->MakeDirectories("/run"), IsOk());
+  for (std::uint32_t f = 0; f < plan.files.size(); ++f) {
+    Bytes content(plan.files[f].size_bytes);
+    for (const WriteLiteral& literal : plan.literals) {
+      if (literal.file != f) continue;
+      std::ranges::copy(literal.bytes,
+                        content.begin() + static_cast<std::ptrdiff_t>(literal.offset_bytes));
+    }
+    EXPECT_THAT(WriteSmallFile(*storage, Path("/run") / plan.files[f].name, content), IsOk());
+  }
+  return storage;
+}
+
+class FormTest : public ::testing::TestWithParam<std::string_view> {};
+
+TEST_P(FormTest, IsReadAsTheRunThatWasWritten) {
+  const auto plan = PlanRun(Request(GetParam()));
+  ASSERT_THAT(plan, IsOk());
+  ASSERT_EQ(plan->copies.size(), 1U);
+  EXPECT_EQ(plan->copies[0].name, "hf_assets/config.json");
+  const auto storage = Write(*plan);
+  const auto source = dcp::OpenSource(*storage, "/run");
+  ASSERT_THAT(source, IsOk());
+  const CheckpointIndex& index = (*source)->index();
+  const GlobalTensor* const step = index.FindTensor("optim.state.b.norm.step");
+  ASSERT_NE(step, nullptr);
+  EXPECT_EQ(step->dtype, DType::kFloat32);
+  EXPECT_TRUE(step->shape.empty());
+  for (const RunDetail detail : {RunDetail::kToResume, RunDetail::kWhole}) {
+    const auto stored = ReadRun(**source, detail);
+    ASSERT_THAT(stored, IsOk());
+    TrainingRun expected = SomeRun();
+    std::ranges::sort(expected.args, {}, &std::pair<std::string, layout::Value>::first);
+    EXPECT_EQ(stored->run, expected);
+    EXPECT_EQ(stored->moments.size(), 2U);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Forms, FormTest, ::testing::ValuesIn(kForms),
+                         [](const auto& test) { return std::string(test.param); });
+
+TEST(RunPathTest, IsWhereTorchHasIt) {
+  using dcp::PathStep;
+  const auto path = [](const char* key, bool is_flat) {
+    std::string text;
+    for (const PathStep& step : RunPath(key, is_flat)) {
+      const auto* const name = std::get_if<std::string>(&step);
+      text += (text.empty() ? "" : "|") +
+              (name != nullptr ? *name : "#" + std::to_string(std::get<std::int64_t>(step)));
+    }
+    return text;
+  };
+  EXPECT_EQ(path("model.layers.0.w", false), "model|layers.0.w");
+  EXPECT_EQ(path("optim.state.layers.0.w.exp_avg", false), "optim|state|layers.0.w|exp_avg");
+  EXPECT_EQ(path("optim.state.layers.0.w.exp_avg", true), "optim|state.layers.0.w.exp_avg");
+  EXPECT_EQ(path("optim.param_groups.1.lr", false), "optim|param_groups|#1|lr");
+  EXPECT_EQ(path("optim.param_groups.layers.0.w.lr", true), "optim|param_groups.layers.0.w.lr");
+  EXPECT_EQ(path("lr_scheduler._last_lr", false), "lr_scheduler|_last_lr");
+  EXPECT_EQ(path("run.args", false), "run|args");
+  EXPECT_EQ(path("run.param_groups.0.wd_mult", false), "run|param_groups|#0|wd_mult");
+}
+
+TEST(SgdTest, CountsNoUpdatesInItsState) {
+  TrainingRun run = SomeRun();
+  run.args[1].second = layout::Value("sgd");
+  EXPECT_TRUE(StepTensors(run).empty());
+  const auto objects = RunObjects(run, false);
+  const auto has = [&](const char* key) {
+    return std::ranges::any_of(objects, [&](const auto& object) { return object.key == key; });
+  };
+  EXPECT_TRUE(has("optim.param_groups.0.momentum"));
+  EXPECT_FALSE(has("optim.param_groups.0.betas"));
+}
+
+}  // namespace
+}  // namespace ckpt::fsdp2

@@ -1,0 +1,122 @@
+"""Runs of real FSDP2 go on from ours, and ours from theirs, with the same numbers."""
+import json
+import shutil
+
+import pytest
+import torch
+
+import golden
+import tools
+
+MODELS = {c.name: c / "ckpt" for c in golden.models()}
+# Dense, with a tied head, with norms in attention, with experts in one tensor; the optimizer in groups and under every name.
+CASES = [("llama-untied-bf16", "nested"), ("llama-untied-bf16", "flattened"), ("llama-tied-fp32", "nested"),
+         ("qwen3-tied-bf16", "nested"), ("qwen3moe-fused-bf16", "nested")]
+TRAINED = ("llama-untied-bf16", "nested")
+case = pytest.mark.parametrize("case", CASES, ids="-".join)
+
+
+def peer(ranks, jobs):
+    return tools.peer("2.15.0", "fsdp2_run.py", ranks, json.dumps(jobs, default=str), timeout=900)
+
+
+def convert(source, target, *options):
+    return tools.convert("convert", source, target, *options)
+
+
+def described(path):
+    return {k: {"shape": s, "dtype": d, "sha256": h} for k, (s, d, h) in tools.described(path).items()}
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory):
+    """case -> (the folder that real FSDP2 saved, what it says of its state)."""
+    root = tmp_path_factory.mktemp("theirs")
+    folders = {c: root / "-".join(c) for c in CASES}
+    told = peer(2, [("start", MODELS[name], folders[name, form], form, 2) for name, form in CASES])
+    return {c: (folders[c], answer) for c, answer in zip(CASES, told)}
+
+
+def train(load, root, data, *more):
+    settings = {"load": load, "save": root, "save_format": "fsdp2", "data_path": data, "seq_length": 16, "global_batch_size": 2,
+                "micro_batch_size": 1, "lr_decay_style": "constant", "shuffle": "false", "metrics": root.with_suffix(".jsonl")}
+    words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    code, _, stderr = tools.run("ckpt-train", "--ranks", 2, *words, *(word for setting in more for word in ("--set", setting)))
+    assert code == 0, stderr
+    return [json.loads(line)["loss"] for line in root.with_suffix(".jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """The batches that the peer sees from the third update on."""
+    path = tmp_path_factory.mktemp("data") / "tokens.jsonl"
+    vocabulary = json.loads((MODELS[TRAINED[0]] / "config.json").read_text())["vocab_size"]
+    lines = []
+    for step in (2, 3, 4, 5):
+        draw = torch.Generator().manual_seed(100 + step)
+        lines += torch.randint(0, vocabulary, (2, 17), generator=draw).tolist()
+    path.write_text("".join(json.dumps({"input_ids": line}) + "\n" for line in lines))
+    return path
+
+
+@pytest.fixture(scope="module")
+def ours(theirs, data, tmp_path_factory):
+    """case -> what real FSDP2 says of the run that went through Megatron's formats; "trained": of one that ckpt-train went on with."""
+    root = tmp_path_factory.mktemp("ours")
+    jobs = []
+    for name, form in CASES:
+        folder, _ = theirs[name, form]
+        here = root / f"{name}-{form}"
+        convert(folder, here / "mfsdp", "--to", "fsdp_dtensor", "--hf-assets", MODELS[name])
+        convert(here / "mfsdp", here / "core", "--to", "torch_dist")
+        convert(here / "core", here / "back", "--to", "dcp", "--naming", "fsdp2", "--optimizer-state-dict", form)
+        jobs.append(("load", MODELS[name], here / "back", form, 2))
+    name, form = TRAINED
+    start = shutil.copytree(theirs[TRAINED][0], root / "start")
+    shutil.copy(MODELS[name] / "config.json", start)  # all that a program with FSDP2 leaves to say
+    first = train(start, root / "run", data, "restart_data=true", "train_iters=4")
+    saved = root / "run" / "iter_0000004"
+    further = train(saved, root / "further", data, "train_iters=6")
+    told = peer(2, jobs + [("load", MODELS[name], saved, form, 4)])
+    answers = dict(zip(CASES, told))
+    return answers | {"trained": (told[-1], saved, first, further)}
+
+
+@case
+def test_what_it_saved_we_read(case, theirs):
+    folder, told = theirs[case]
+    assert described(folder) == told["state"]
+    assert tools.inspect("summary", folder)["format"] == "dcp"
+
+
+@case
+def test_it_goes_on_from_what_went_through_megatrons_formats(case, theirs, ours):
+    """FSDP2 -> fsdp_dtensor -> torch_dist -> FSDP2: the same state, bit for bit, and so the same losses."""
+    want, got = theirs[case][1], ours[case]
+    assert got["state"] == want["state"]
+    assert (got["loss"], got["next_loss"]) == (want["loss"], want["next_loss"])
+
+
+def sorted_names(objects):
+    return {k: sorted(v) if k.endswith(".params") else v for k, v in objects.items()}
+
+
+@case
+def test_groups_and_scheduler_are_the_same(case, theirs, ours):
+    want, got = sorted_names(theirs[case][1]["objects"]), sorted_names(ours[case]["objects"])
+    assert got == want
+
+
+def test_our_trainer_goes_on_from_it(theirs, ours):
+    _, _, first, _ = ours["trained"]
+    told = theirs[TRAINED][1]
+    assert len(first) == 2
+    assert first[0] == pytest.approx(told["loss"], rel=2e-6)
+
+
+def test_it_goes_on_from_our_trainer(ours):
+    told, saved, _, further = ours["trained"]
+    state = described(saved)
+    assert told["state"] == {key: state[key] for key in told["state"]}
+    assert set(state) == set(told["state"])
+    assert told["loss"] == pytest.approx(further[0], rel=2e-6)

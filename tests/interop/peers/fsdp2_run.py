@@ -1,0 +1,136 @@
+"""Runs of Transformers under real FSDP2, AdamW and a LambdaLR on gloo ranks: what they save, and how they go on.
+
+    fsdp2_run.py RANKS JOBS   JOBS is a JSON list of [verb, MODEL, CHECKPOINT, FORM, AT], one run each, FORM nested or flattened:
+      start   two updates from MODEL's weights, then a save in CHECKPOINT
+      load    dcp.load of CHECKPOINT and set_state_dict into a run of MODEL's configuration that has another state
+
+Prints a JSON list of answers: loss (of batch AT), next_loss (of the one behind, after an update on it), state: key -> shape, dtype,
+sha256 of what get_state_dict returns, objects: key -> value.
+"""
+import json
+import os
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+import transformers
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
+from torch.distributed.fsdp import fully_shard
+
+import hashing
+from ranks import leave_together
+
+torch.set_num_threads(1)
+LR, STEPS, LENGTH = 1e-3, 2, 16
+
+
+def batch(step, vocabulary):
+    """Two sequences, the same on every rank, another for each step."""
+    draw = torch.Generator().manual_seed(100 + step)
+    return torch.randint(0, vocabulary, (2, LENGTH + 1), generator=draw)
+
+
+class Run:
+    """Model, optimizer and schedule of one rank."""
+
+    def __init__(self, model, mesh):
+        self.model, self.vocabulary = model, model.config.vocab_size
+        for layer in model.model.layers:
+            fully_shard(layer, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        decays = [p for p in model.parameters() if p.ndim >= 2]
+        others = [p for p in model.parameters() if p.ndim < 2]
+        groups = [{"params": decays, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
+        self.optimizer = torch.optim.AdamW(groups, lr=LR, betas=(0.9, 0.95), eps=1e-8)
+        self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda epoch: 1 - 0.1 * epoch)
+
+    def loss(self, step):
+        tokens = batch(step, self.vocabulary)
+        logits = self.model(input_ids=tokens[:, :-1], use_cache=False).logits.float()
+        return torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), tokens[:, 1:].reshape(-1))
+
+    def update(self, step):
+        loss = self.loss(step)
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.scheduler.step()
+        return loss.item()
+
+    def state(self, form):
+        options = StateDictOptions(flatten_optimizer_state_dict=form == "flattened")
+        model, optim = get_state_dict(self.model, self.optimizer, options=options)
+        return {"model": model, "optim": optim, "lr_scheduler": self.scheduler.state_dict()}
+
+    def take(self, state, form):
+        options = StateDictOptions(flatten_optimizer_state_dict=form == "flattened")
+        set_state_dict(self.model, self.optimizer, model_state_dict=state["model"], optim_state_dict=state["optim"], options=options)
+        self.scheduler.load_state_dict(state["lr_scheduler"])
+
+
+def described(state):
+    flat, _ = dcp._nested_dict.flatten_state_dict(state)
+    tensors, objects = {}, {}
+    for key, value in flat.items():
+        if torch.is_tensor(value):
+            whole = value.full_tensor() if hasattr(value, "full_tensor") else value
+            tensors[key] = hashing.describe(whole)
+        else:
+            objects[key] = value
+    return {"state": tensors, "objects": objects}
+
+
+def build(folder, with_weights):
+    if with_weights:
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+    else:
+        torch.manual_seed(99)
+        config = transformers.AutoConfig.from_pretrained(folder)
+        model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
+    if hasattr(model, "set_experts_implementation"):
+        model.set_experts_implementation("eager")
+    return model.train()
+
+
+def run_job(mesh, verb, folder, checkpoint, form, at):
+    run = Run(build(folder, verb == "start"), mesh)
+    if verb == "start":
+        for step in range(STEPS):
+            run.update(step)
+        dcp.save(run.state(form), checkpoint_id=checkpoint)
+    else:
+        run.update(50)  # so that there is a state to replace
+        state = run.state(form)
+        dcp.load(state, checkpoint_id=checkpoint)
+        run.take(state, form)
+    told = described(run.state(form))
+    told["loss"] = run.update(at)
+    told["next_loss"] = run.loss(at + 1).item()
+    return told
+
+
+def rank_main(rank, ranks, store, jobs, answers):
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
+    mesh = dist.device_mesh.init_device_mesh("cpu", (ranks,))
+    told = [run_job(mesh, *job) for job in jobs]
+    if rank == 0:
+        with open(answers, "w", encoding="utf-8") as out:
+            json.dump(told, out)
+    leave_together(ranks)
+
+
+def main():
+    ranks, jobs = int(sys.argv[1]), json.loads(sys.argv[2])
+    with tempfile.TemporaryDirectory() as scratch:
+        store, answers = os.path.join(scratch, "store"), os.path.join(scratch, "answers.json")
+        torch.multiprocessing.spawn(rank_main, (ranks, store, jobs, answers), nprocs=ranks)
+        with open(answers, encoding="utf-8") as told:
+            print(json.dumps(json.load(told)))
+
+
+if __name__ == "__main__":
+    main()
