@@ -456,7 +456,8 @@ Result<PlannedCheckpoint> PlanTarget(Storage& storage, const ConvertOptions& opt
 // The arguments of a run may describe another model than the configuration that is stored with it.
 Status WarnOfAnotherModel(PreparedConversion& prepared) {
   const ModelSource& model = prepared.model;
-  if (model.assets.empty()) return OkStatus();
+  // Without a configuration, tensors keep the source's keys, whatever model they are.
+  if (model.assets.empty() || model.config.empty()) return OkStatus();
   CKPT_ASSIGN_OR_RETURN(const layout::Configuration args, ReadRunArgs(*model.checkpoint));
   if (args.empty()) return OkStatus();
   const std::string file = (model.assets / kHfConfigName.data()).string();

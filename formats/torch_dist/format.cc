@@ -55,6 +55,10 @@ Result<std::optional<Path>> RecogniseZarr(const Place& place) {
   return backend == kZarrName ? std::optional(place.path) : std::nullopt;
 }
 
+// The common state is a file in a checkpoint of Megatron-Core. Elsewhere it is an object, which only
+// a conversion of such a checkpoint writes.
+bool HasKeysOf(const CheckpointIndex& index) { return index.FindObject(kCommonKey) != nullptr; }
+
 // Megatron-Core keeps random states in an object.
 std::vector<MemoryTensor> NoTensors(const TrainingRun& /*run*/) { return {}; }
 
@@ -78,6 +82,7 @@ constinit const Format kFormat = {
     .generation_purpose = "Which versions of its software can read it",
     .directory_signs = kMetadataFile,
     .recognise = &Recognise,
+    .has_keys_of = &HasKeysOf,
     .open = &OpenSource,
     .plan_weights = &PlanRelease,
     .run = &kRun,

@@ -19,7 +19,6 @@ def test_the_ranks_files_are_the_model(model, mesh, tmp_path):
     assert tools.described(tmp_path / "actor") == expected
     assert tools.inspect("verify", tmp_path / "actor")["ok"]
 
-    tools.convert("to-hdf5", tmp_path / "actor", tmp_path / "model.h5")
-    tools.convert("from-hdf5", tmp_path / "model.h5", tmp_path / "hf", "--to", "safetensors", "--hf-assets", tmp_path / "actor" / "huggingface")
+    tools.convert("convert", tmp_path / "actor", tmp_path / "hf", "--to", "hf")
     loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "hf", dtype="auto")
     assert {key: hashing.describe(value) for key, value in loaded.state_dict().items()} == saved

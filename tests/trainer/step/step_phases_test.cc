@@ -45,38 +45,37 @@ double Sum(const StepReport& report) {
 TEST(StepPhasesTest, OfOneRankFillTheStepAndContainNoWaits) {
   for (const QueueMode queues : {QueueMode::kInline, QueueMode::kThreads}) {
     const TrainConfig config = SmallRun(SmallMoe(), 4);
-    EXPECT_THAT(
-        RunRanks(1,
-                 [&](HostGroup& world) -> Status {
-                   const auto device = MakeHostDevice({.queues = queues});
-                   const auto ops = MakeHostOps({});
-                   CKPT_ASSIGN_OR_RETURN(
-                       const auto trainer,
-                       RankTrainer::Create(config, world,
-                                           {.device = device.get(), .ops = ops.get()}));
-                   CKPT_RETURN_IF_ERROR(trainer->InitializeWeights());
-                   const HostMicroBatch batch = {
-                       .tokens = {1, 2, 3}, .labels = {2, 3, 4}, .batch = 1, .seq = 3};
-                   const std::vector<HostMicroBatch> batches(4, batch);
-                   const Clock::time_point start = Clock::now();
-                   double told_ms = 0;
-                   for (int step = 0; step < 3; ++step) {
-                     CKPT_ASSIGN_OR_RETURN(const StepReport report, trainer->Step(batches));
-                     for (const StepPhase phase :
-                          {StepPhase::kForward, StepPhase::kBackward, StepPhase::kUpdate}) {
-                       EXPECT_GT(report.ms_of(phase), 0) << static_cast<int>(phase);
-                     }
-                     EXPECT_EQ(report.ms_of(StepPhase::kGatherWait), 0);
-                     EXPECT_EQ(report.ms_of(StepPhase::kIdle) > 0, step > 0);
-                     told_ms += Sum(report);
-                     // What is computed between steps belongs to none.
-                     CKPT_RETURN_IF_ERROR(trainer->Evaluate(batches).status());
-                     CKPT_RETURN_IF_ERROR(trainer->Logits(batch).status());
-                   }
-                   EXPECT_LE(told_ms, Milliseconds(Clock::now() - start));
-                   return OkStatus();
-                 }),
-        IsOk());
+    EXPECT_THAT(RunRanks(1,
+                         [&](HostGroup& world) -> Status {
+                           const auto device = MakeHostDevice({.queues = queues});
+                           const auto ops = MakeHostOps({});
+                           CKPT_ASSIGN_OR_RETURN(
+                               const auto trainer,
+                               RankTrainer::Create(config, world,
+                                                   {.device = device.get(), .ops = ops.get()}));
+                           CKPT_RETURN_IF_ERROR(trainer->InitializeWeights());
+                           const HostMicroBatch batch = {
+                               .tokens = {1, 2, 3}, .labels = {2, 3, 4}, .batch = 1, .seq = 3};
+                           const std::vector<HostMicroBatch> batches(4, batch);
+                           const Clock::time_point start = Clock::now();
+                           double told_ms = 0;
+                           for (int step = 0; step < 3; ++step) {
+                             CKPT_ASSIGN_OR_RETURN(const StepReport report, trainer->Step(batches));
+                             for (const StepPhase phase :
+                                  {StepPhase::kForward, StepPhase::kBackward, StepPhase::kUpdate}) {
+                               EXPECT_GT(report.ms_of(phase), 0) << static_cast<int>(phase);
+                             }
+                             EXPECT_EQ(report.ms_of(StepPhase::kGatherWait), 0);
+                             EXPECT_EQ(report.ms_of(StepPhase::kIdle) > 0, step > 0);
+                             told_ms += Sum(report);
+                             // What is computed between steps belongs to none.
+                             CKPT_RETURN_IF_ERROR(trainer->Evaluate(batches).status());
+                             CKPT_RETURN_IF_ERROR(trainer->Logits(batch).status());
+                           }
+                           EXPECT_LE(told_ms, Milliseconds(Clock::now() - start));
+                           return OkStatus();
+                         }),
+                IsOk());
   }
 }
 
