@@ -1,5 +1,6 @@
 // Every operation of the GPU against the CPU's, at sizes of real models and at odd ones.
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -497,6 +498,30 @@ TEST_F(CudaOpsTest, AStepIsDecidedAlike) {
         EXPECT_NEAR(gpu[i], cpu[i], 1e-12 * std::abs(cpu[i])) << "word " << i;
       }
     }
+  }
+}
+
+TEST_F(CudaOpsTest, PhasesOfAQueueAddUpToItsTime) {
+  constexpr std::size_t kSince = offsetof(PhaseTimes, since_ns) / sizeof(std::int64_t);
+  constexpr std::size_t kFirstPhase = offsetof(PhaseTimes, ns) / sizeof(std::int64_t);
+  constexpr double kRoundingNs = 2000;  // of dates in nanoseconds as float64
+  const auto times = Values(DType::kInt64, {kWordsOf<PhaseTimes>},
+                            std::vector<double>(static_cast<std::size_t>(kWordsOf<PhaseTimes>)));
+  const auto enter = [&](StepPhase phase) {
+    OnBoth([&](Ops& ops, Queue& queue) { ops.EnterPhase(queue, phase, times); });
+    return std::pair(times.Read(0), times.Read(1));
+  };
+  const auto first = enter(StepPhase::kForward);
+  enter(StepPhase::kUpdate);
+  const auto last = enter(StepPhase::kIdle);
+  for (const auto& [begin, end] :
+       {std::pair(first.first, last.first), {first.second, last.second}}) {
+    const double forward = end[kFirstPhase + static_cast<std::size_t>(StepPhase::kForward)];
+    const double update = end[kFirstPhase + static_cast<std::size_t>(StepPhase::kUpdate)];
+    EXPECT_GT(begin[kSince], 0);
+    EXPECT_GT(forward, 0);
+    EXPECT_GT(update, 0);
+    EXPECT_NEAR(forward + update, end[kSince] - begin[kSince], kRoundingNs);
   }
 }
 
