@@ -1,6 +1,7 @@
 #include "core/layout/match.h"
 
 #include <algorithm>
+#include <compare>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -42,24 +43,27 @@ Problem KeyProblem(ErrorKind kind, std::string message, std::string key) {
   return problem;
 }
 
-// How badly names fit: less is better.
+// How badly a form fits: less is better. Where names do not decide, shapes do.
 struct Misfit {
-  std::size_t missing = 0;   // in the layout, not in the checkpoint
-  std::size_t unmapped = 0;  // in the checkpoint, not in the layout
-  [[nodiscard]] std::size_t total() const { return missing + unmapped; }
+  std::size_t names = 0;   // in the layout or in the checkpoint alone
+  std::size_t shapes = 0;  // of tensors that both have
+  friend auto operator<=>(const Misfit&, const Misfit&) = default;
 };
 
-Misfit MeasureMisfit(const ResolvedLayout& layout, const KeyMap& keys, std::size_t num_ignorable) {
+Misfit MeasureMisfit(const ResolvedLayout& layout, std::span<const GlobalTensor> tensors,
+                     const KeyMap& keys, std::size_t num_ignorable) {
   Misfit misfit;
   std::size_t found = 0;
   for (const ResolvedTensor& tensor : layout.tensors) {
-    if (keys.contains(layout.Key(tensor))) {
+    const auto stored = keys.find(layout.Key(tensor));
+    if (stored != keys.end()) {
       ++found;
+      if (!SameDims(tensors[stored->second].shape, tensor.shape)) ++misfit.shapes;
     } else if (!tensor.derived) {
-      ++misfit.missing;
+      ++misfit.names;
     }
   }
-  misfit.unmapped = keys.size() - std::min(keys.size(), found + num_ignorable);
+  misfit.names += keys.size() - std::min(keys.size(), found + num_ignorable);
   return misfit;
 }
 
@@ -135,11 +139,11 @@ Result<SourceMatch> MatchSource(const LayoutTable& table, std::string_view namin
     // This form cannot hold the model, so the checkpoint does not have it.
     if (!layout.ok()) continue;
     layout->prefix = prefix;
-    const Misfit misfit = MeasureMisfit(*layout, keys, num_ignorable);
-    if (best && misfit.total() >= least.total()) continue;
+    const Misfit misfit = MeasureMisfit(*layout, tensors, keys, num_ignorable);
+    if (best && misfit >= least) continue;
     best = std::move(layout).value();
     least = misfit;
-    if (least.total() == 0) break;
+    if (least == Misfit()) break;
   }
   SourceMatch match;
   match.layout = best ? *std::move(best) : std::move(first).value();

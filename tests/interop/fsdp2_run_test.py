@@ -3,10 +3,10 @@ import json
 import shutil
 
 import pytest
-import torch
 
 import golden
 import tools
+from token_stream import token_stream
 
 MODELS = {c.name: c / "ckpt" for c in golden.models()}
 # Dense, with a tied head, with norms in attention, with experts in one tensor; the optimizer in groups and under every name.
@@ -51,11 +51,9 @@ def data(tmp_path_factory):
     """The batches that the peer sees from the third update on."""
     path = tmp_path_factory.mktemp("data") / "tokens.jsonl"
     vocabulary = json.loads((MODELS[TRAINED[0]] / "config.json").read_text())["vocab_size"]
-    lines = []
-    for step in (2, 3, 4, 5):
-        draw = torch.Generator().manual_seed(100 + step)
-        lines += torch.randint(0, vocabulary, (2, 17), generator=draw).tolist()
-    path.write_text("".join(json.dumps({"input_ids": line}) + "\n" for line in lines))
+    # One document, so that no window begins elsewhere: two sequences of 16 tokens a step.
+    tokens = token_stream(vocabulary)[2 * 2 * 16 : 2 * 6 * 16 + 1].tolist()
+    path.write_text(json.dumps({"input_ids": tokens}) + "\n")
     return path
 
 

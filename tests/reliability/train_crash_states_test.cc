@@ -59,9 +59,10 @@ struct Case {
   const char* format = "fsdp_dtensor";
 };
 std::string NameOf(const Case& c) {
-  const bool is_usual = c.format == Case().format;
+  static const std::map<std::string_view, std::string_view> kSuffixes = {
+      {"fsdp_dtensor", ""}, {"torch_dist", "InTorchDist"}, {"fsdp2", "InFsdp2"}};
   return fmt::format("{}{}On{}{}", c.flow.name, c.is_async ? "Async" : "", c.ranks,
-                     is_usual ? "" : "InTorchDist");
+                     kSuffixes.at(c.format));
 }
 void PrintTo(const Case& c, std::ostream* os) { *os << NameOf(c); }
 
@@ -72,6 +73,7 @@ std::vector<Case> Cases() {
       for (const bool is_async : {false, true}) cases.push_back({flow, ranks, is_async});
     }
     cases.push_back({flow, 2, false, "torch_dist"});
+    cases.push_back({flow, 2, false, "fsdp2"});
   }
   return cases;
 }

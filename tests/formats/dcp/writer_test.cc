@@ -34,6 +34,21 @@ TEST(PlanDcpTest, RefusesAKeyTwice) {
   EXPECT_THAT(PlanDcp({tensor}, {.objects = {Object("b")}}), IsOk());
 }
 
+TEST(PlanDcpTest, StoresKnownTensorsBesideTheObjects) {
+  const TargetTensor tensor = {.key = "a", .dtype = DType::kFloat32, .shape = {1}};
+  const WriterTensor step = {
+      .key = "step", .dtype = DType::kInt16, .shape = {}, .values = Bytes(2)};
+  const auto plan = PlanDcp({tensor}, {.known_tensors = {step}});
+  ASSERT_THAT(plan, IsOk());
+  EXPECT_EQ(plan->tensors.size(), 1U);  // nothing is read for it
+  EXPECT_EQ(plan->literals.size(), 2U);
+  EXPECT_EQ(plan->literals[0].bytes.size(), MeasureItem(DType::kInt16, {}).size_bytes);
+  EXPECT_THAT(PlanDcp({tensor}, {.known_tensors = {step, step}}),
+              FailsWith(ErrorKind::kAlreadyExists));
+  const WriterTensor cut = {.key = "b", .dtype = DType::kInt16, .shape = {2}, .values = Bytes(3)};
+  EXPECT_THAT(PlanDcp({tensor}, {.known_tensors = {cut}}), FailsWith(ErrorKind::kSizeMismatch));
+}
+
 TEST(PlanDcpTest, RefusesSizesThatCannotBeCounted) {
   const std::int64_t huge = std::int64_t{1} << 62;
   EXPECT_THAT(PlanDcp({{"a", DType::kFloat32, {huge}}}, {}), FailsWith(ErrorKind::kResource));

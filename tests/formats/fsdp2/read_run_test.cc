@@ -13,6 +13,9 @@
 #include <gtest/gtest.h>
 
 #include "core/checkpoint/memory_source.h"
+#include "core/io/posix_storage.h"
+#include "formats/dcp/source.h"
+#include "tests/testing/golden.h"
 #include "tests/testing/matchers.h"
 
 namespace ckpt::fsdp2 {
@@ -139,6 +142,26 @@ TEST(ReadRunTest, HoldsNoneWhereParametersHaveNoNames) {
   EXPECT_FALSE(HoldsRun(
       StatedSource({Vector("model.w"), Vector("optim.state.0.exp_avg")}, Group()).index()));
   EXPECT_FALSE(HoldsRun(StatedSource({Vector("model.w")}, Group()).index()));
+}
+
+// What torch 2.4.1 saved: two groups, a scheduler, two updates on two ranks.
+TEST(ReadRunTest, ReadsWhatTorchSaved) {
+  const auto source =
+      dcp::OpenSource(PosixStorage(), testing::GoldenDir() / "dcp" / "tp_adamw_t24" / "ckpt");
+  ASSERT_THAT(source, IsOk());
+  ASSERT_TRUE(HoldsRun((*source)->index()));
+  const auto stored = ReadRun(**source, RunDetail::kWhole);
+  ASSERT_THAT(stored, IsOk());
+  const TrainingRun& run = stored->run;
+  EXPECT_EQ(run.finished_updates(), 2);
+  ASSERT_EQ(run.groups.size(), 2U);
+  EXPECT_EQ(run.groups[0].weight_decay, 0.1);
+  EXPECT_EQ(run.groups[0].max_lr, 0.003);
+  EXPECT_EQ(run.groups[0].lr, 0.0027135254915624215);
+  EXPECT_EQ(run.groups[1].wd_mult, 0);
+  ASSERT_EQ(stored->moments.size(), 2U);
+  EXPECT_EQ(stored->moments[0].weight_of.size(), run.group_of.size());
+  EXPECT_EQ(stored->decoded_tensors.size(), run.group_of.size());
 }
 
 struct Refused {

@@ -23,15 +23,16 @@ from torch.distributed.fsdp import fully_shard
 
 import hashing
 from ranks import leave_together
+from token_stream import token_stream
 
 torch.set_num_threads(1)
 LR, STEPS, LENGTH = 1e-3, 2, 16
 
 
 def batch(step, vocabulary):
-    """Two sequences, the same on every rank, another for each step."""
-    draw = torch.Generator().manual_seed(100 + step)
-    return torch.randint(0, vocabulary, (2, LENGTH + 1), generator=draw)
+    """Two sequences of a stream of tokens, the same on every rank; the last token of one is the first of the next."""
+    stream = token_stream(vocabulary)
+    return torch.stack([stream[at : at + LENGTH + 1] for at in (2 * step * LENGTH, (2 * step + 1) * LENGTH)])
 
 
 class Run:
