@@ -160,6 +160,30 @@ naming dst
             (std::vector<DType>{DType::kBfloat16, DType::kBfloat16}));
 }
 
+// Two forms of the same names.
+TEST(Match, ShapesDecideWhereNamesDoNot) {
+  const auto table = ParseLayoutTable(R"(
+family test
+dim v = tokens
+dim p = rows - tokens
+logical x [v]
+naming src
+  choice form exact | padded
+  w : v = x when form == "exact"
+  w : {x: v | zero: p} when form == "padded"
+)",
+                                      "table");
+  ASSERT_THAT(table, IsOk());
+  const Configuration config = {{"tokens", 3}, {"rows", 4}};
+  for (const auto& [stored, form] :
+       {std::pair{3, "exact"}, std::pair{4, "padded"}, std::pair{5, "exact"}}) {
+    const auto match = MatchSource(*table, "src", config, std::vector{Tensor("w", {stored})});
+    ASSERT_THAT(match, IsOk());
+    EXPECT_EQ(match->layout.choices.at("form"), form) << stored;
+    EXPECT_EQ(match->problems.empty(), stored != 5);
+  }
+}
+
 TEST_F(MatchTest, RefusesUnknownNamingsAndChoices) {
   EXPECT_THAT(MatchSource(table_, "nosuch", {{"layers", 2}}, {}), FailsWith(ErrorKind::kUsage));
   EXPECT_THAT(Resolve(table_, "src", {{"layers", 2}}, {{"style", "odd"}}),
