@@ -1,5 +1,7 @@
 #include "trainer/metrics/event_record.h"
 
+#include <string_view>
+
 #include "core/base/endian.h"
 #include "core/base/hash.h"
 

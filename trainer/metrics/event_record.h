@@ -9,14 +9,14 @@
 
 #include <cstdint>
 #include <span>
-#include <string_view>
+#include <string>
 
 #include "core/base/bytes.h"
 
 namespace ckpt::train {
 
 struct Scalar {
-  std::string_view tag;
+  std::string tag;
   double value = 0;  // stored in float32
 };
 
