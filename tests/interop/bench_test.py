@@ -35,6 +35,11 @@ def test_load(tmp_path):
         assert set(result[name]["warm"]["gb_per_second"]) == {"verified", "unverified", result[name]["peer"], "read"}
 
 
+def test_diff(tmp_path):
+    result = bench("diff", "--gb", "0.05", "--runs", "1", "--work", tmp_path)
+    assert set(result["cases"]) == {"equal", "different", "names"}
+
+
 def test_hdf5(tmp_path):
     command = [tools.PYTHONS["hdf5"], BENCH / "bench_hdf5.py", "--bin", tools.BIN, "--mb", "32", "--runs", "1", "--work", tmp_path]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=600)
