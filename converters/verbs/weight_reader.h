@@ -14,6 +14,9 @@
 
 namespace ckpt {
 
+// What a rank that loads a run gives its readers.
+inline constexpr std::uint64_t kLoadBudgetBytes = std::uint64_t{64} << 20;
+
 // One thread; several readers of one model may be used at once.
 class WeightReader {
  public:

@@ -63,14 +63,19 @@ bool NeedsResolving(const StoredArray& array) {
 
 }  // namespace
 
-Gatherer::Gatherer(std::uint64_t scratch_bytes)
-    : scratch_bytes_(std::max(scratch_bytes, kMinScratchBytes)) {}
+std::uint64_t Gatherer::ScratchBytes(std::uint64_t asked) {
+  return std::max(asked, kMinScratchBytes);
+}
 
-Status Gatherer::Gather(const ReadableFile& file, const StridedCopy& copy, MutableByteSpan out) {
+Gatherer::Gatherer(std::uint64_t scratch_bytes) : scratch_bytes_(ScratchBytes(scratch_bytes)) {}
+
+Status PlanReads(const StridedCopy& copy, std::uint64_t scratch_bytes,
+                 const std::function<Status(const FileRead&)>& visit) {
   if (copy.run_bytes == 0) return OkStatus();
   if (copy.loops.empty()) {
-    bytes_read_ += copy.run_bytes;
-    return file.ReadAt(copy.src_offset, out.subspan(copy.dst_offset, copy.run_bytes));
+    FileRead read{.offset_bytes = copy.src_offset, .size_bytes = copy.run_bytes, .copy = copy};
+    read.copy.src_offset = 0;
+    return visit(read);
   }
   const StrideLoop& outer = copy.loops.front();
   StridedCopy inner = copy;
@@ -78,34 +83,44 @@ Status Gatherer::Gather(const ReadableFile& file, const StridedCopy& copy, Mutab
   const std::uint64_t inner_span = inner.SourceSpan();
   const auto step = static_cast<std::uint64_t>(outer.src_step);
   const bool is_dense = step <= inner_span + kCoalesceGapBytes;
-  if (!is_dense || inner_span > scratch_bytes_) {
+  if (!is_dense || inner_span > scratch_bytes) {
     for (std::int64_t i = 0; i < outer.extent; ++i) {
       inner.src_offset = copy.src_offset + static_cast<std::uint64_t>(i) * step;
       inner.dst_offset = copy.dst_offset + static_cast<std::uint64_t>(i * outer.dst_step);
-      CKPT_RETURN_IF_ERROR(Gather(file, inner, out));
+      CKPT_RETURN_IF_ERROR(PlanReads(inner, scratch_bytes, visit));
     }
     return OkStatus();
   }
   // One read serves as many outer iterations as fit the scratch buffer.
   const std::uint64_t fitting = step == 0 ? static_cast<std::uint64_t>(outer.extent)
-                                          : (scratch_bytes_ - inner_span) / step + 1;
+                                          : (scratch_bytes - inner_span) / step + 1;
   for (std::int64_t i = 0; i < outer.extent;) {
     const std::int64_t count = static_cast<std::int64_t>(
         std::min<std::uint64_t>(fitting, static_cast<std::uint64_t>(outer.extent - i)));
-    StridedCopy group = copy;
-    group.loops.front().extent = count;
-    const std::uint64_t span = group.SourceSpan();
-    if (scratch_.size() < span) scratch_.resize(span);
-    const MutableByteSpan window = MutableByteSpan(scratch_).first(span);
-    CKPT_RETURN_IF_ERROR(
-        file.ReadAt(copy.src_offset + static_cast<std::uint64_t>(i) * step, window));
-    bytes_read_ += span;
-    group.src_offset = 0;
-    group.dst_offset = copy.dst_offset + static_cast<std::uint64_t>(i * outer.dst_step);
-    CopyStrided(group, window.data(), out.data());
+    FileRead read{.offset_bytes = copy.src_offset + static_cast<std::uint64_t>(i) * step,
+                  .copy = copy};
+    read.copy.loops.front().extent = count;
+    read.size_bytes = read.copy.SourceSpan();
+    read.copy.src_offset = 0;
+    read.copy.dst_offset = copy.dst_offset + static_cast<std::uint64_t>(i * outer.dst_step);
+    CKPT_RETURN_IF_ERROR(visit(read));
     i += count;
   }
   return OkStatus();
+}
+
+Status Gatherer::Gather(const ReadableFile& file, const StridedCopy& copy, MutableByteSpan out) {
+  return PlanReads(copy, scratch_bytes_, [&](const FileRead& read) -> Status {
+    bytes_read_ += read.size_bytes;
+    if (read.copy.loops.empty()) {
+      return file.ReadAt(read.offset_bytes, out.subspan(read.copy.dst_offset, read.size_bytes));
+    }
+    if (scratch_.size() < read.size_bytes) scratch_.resize(read.size_bytes);
+    const MutableByteSpan window = MutableByteSpan(scratch_).first(read.size_bytes);
+    CKPT_RETURN_IF_ERROR(file.ReadAt(read.offset_bytes, window));
+    CopyStrided(read.copy, window.data(), out.data());
+    return OkStatus();
+  });
 }
 
 Result<const StoredArray*> LocatedChunks::Locate(const GlobalTensor& tensor, const Chunk& chunk) {

@@ -15,12 +15,27 @@
 
 namespace ckpt {
 
+// One read of a file, and the copies that it serves. Their source side counts from the first byte
+// that is read.
+struct FileRead {
+  std::uint64_t offset_bytes = 0;
+  std::uint64_t size_bytes = 0;
+  StridedCopy copy;
+};
+
+// The reads that perform `copy`, in order: runs that lie within 64 KiB of each other share one, of at
+// most `scratch_bytes`. A pure function: what Gatherer does, and what a plan counts.
+Status PlanReads(const StridedCopy& copy, std::uint64_t scratch_bytes,
+                 const std::function<Status(const FileRead&)>& visit);
+
 // Reads file bytes by strided copies and joins reads of ranges that are close together. For one
 // thread.
 class Gatherer {
  public:
   // `scratch_bytes` bounds the memory for reads that are not contiguous on both sides.
   explicit Gatherer(std::uint64_t scratch_bytes);
+  // What it takes if `asked` are given: some hundred KiB at least.
+  [[nodiscard]] static std::uint64_t ScratchBytes(std::uint64_t asked);
 
   // Performs `copy` from `file` into `out`. Runs that lie within 64 KiB of each other share one
   // read. REQUIRES: the destination side of `copy` lies in `out`. Errors: kTruncated, kIo.

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <functional>
 #include <set>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "core/base/check.h"
 #include "core/base/units.h"
+#include "core/plan/stored_parts.h"
 #include "core/tensor/blocks.h"
 #include "core/tensor/cast.h"
 
@@ -16,65 +18,30 @@ namespace {
 
 constexpr std::uint64_t kMinWideningBytes = 4 * kKiB;
 
-// The strided copy for a nest that lies within one source chunk and one target box.
-StridedCopy MakeNestCopy(const layout::Nest& nest, const Box& stored, const StoredArray& array,
-                         const Box& box) {
-  const auto element = static_cast<std::int64_t>(ElementBytes(array.dtype));
-  const Dims out_strides = ContiguousStrides(box.sizes);
-  StridedCopy copy;
-  copy.run_bytes = static_cast<std::uint64_t>(element);
-  std::int64_t src = 0;
-  for (std::size_t d = 0; d < stored.offsets.size(); ++d) {
-    src += (nest.source_origin[d] - stored.offsets[d]) * array.strides[d];
-  }
-  std::int64_t dst = 0;
-  for (std::size_t d = 0; d < box.offsets.size(); ++d) {
-    dst += (nest.target_origin[d] - box.offsets[d]) * out_strides[d];
-  }
-  copy.src_offset = static_cast<std::uint64_t>(src * element);
-  copy.dst_offset = static_cast<std::uint64_t>(dst * element);
-  for (const layout::Loop& loop : nest.loops) {
-    const auto source_dim = static_cast<std::size_t>(loop.source_dim);
-    const auto target_dim = static_cast<std::size_t>(loop.target_dim);
-    copy.loops.push_back({.extent = loop.extent,
-                          .src_step = loop.source_step * array.strides[source_dim] * element,
-                          .dst_step = loop.target_step * out_strides[target_dim] * element});
-  }
-  return Normalize(std::move(copy));
-}
-
 }  // namespace
+
+std::uint64_t NestReader::ScratchBytes(std::uint64_t budget_bytes) {
+  return Gatherer::ScratchBytes(budget_bytes / 8 * 3);
+}
 
 NestReader::NestReader(const CheckpointSource& source, std::uint64_t budget_bytes)
     : widening_bytes_(std::max(budget_bytes / 8, kMinWideningBytes)),
-      gatherer_(budget_bytes / 8 * 3),
+      gatherer_(ScratchBytes(budget_bytes)),
       chunks_(source, budget_bytes / 2) {}
 
 Status NestReader::ReadNest(const layout::Nest& nest, const Box& box, MutableByteSpan out) {
   const CheckpointIndex& index = chunks_.source().index();
   TensorReader reader(index.tensors()[nest.source], gatherer_, chunks_);
-  std::int64_t missing = layout::Volume(nest);
-  std::set<std::pair<DimsId, DimsId>> read;  // boxes read: a replica must not count twice
-  for (const Chunk& chunk : index.chunks(reader.tensor())) {
-    if (missing <= 0) break;
-    const std::pair<DimsId, DimsId> identity(chunk.offsets, chunk.sizes);
-    if (read.contains(identity)) continue;
-    const Box stored = index.box(chunk);
-    const std::vector<layout::Nest> parts = layout::ClipToSource(nest, stored);
-    if (parts.empty()) continue;
-    read.insert(identity);
-    CKPT_ASSIGN_OR_RETURN(const StoredArray* array, chunks_.Locate(reader.tensor(), chunk));
-    for (const layout::Nest& part : parts) {
-      CKPT_RETURN_IF_ERROR(
-          reader.GatherStored(*array, MakeNestCopy(part, stored, *array, box), out));
-      missing -= layout::Volume(part);
-    }
-  }
-  if (missing != 0) {
-    return Error(ErrorKind::kCoverage, "no chunk holds part of the tensor")
-        .Tensor(reader.tensor().key);
-  }
-  return OkStatus();
+  return ForEachStoredPart(
+      index, reader.tensor(), index.chunks(reader.tensor()), nest,
+      [&](const Chunk& chunk, const Box& stored, std::span<const layout::Nest> parts) -> Status {
+        CKPT_ASSIGN_OR_RETURN(const StoredArray* array, chunks_.Locate(reader.tensor(), chunk));
+        for (const layout::Nest& part : parts) {
+          CKPT_RETURN_IF_ERROR(reader.GatherStored(
+              *array, CopyOfPart(part, stored, array->strides, array->dtype, box), out));
+        }
+        return OkStatus();
+      });
 }
 
 bool NestReader::IsOf(DType dtype, const layout::Nest& nest) const {

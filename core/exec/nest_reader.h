@@ -20,6 +20,9 @@ class NestReader {
   // other dtypes uses an eighth of the whole budget, but at least some KiB.
   NestReader(const CheckpointSource& source, std::uint64_t budget_bytes);
 
+  // The largest read that serves several runs, under this budget (PlanReads).
+  [[nodiscard]] static std::uint64_t ScratchBytes(std::uint64_t budget_bytes);
+
   // Starts another target tensor: forgets where the chunks of earlier sources lie.
   void Reset() { chunks_.Clear(); }
 

@@ -71,6 +71,11 @@ struct DiffOptions {
   Path mapping;       // a layout table in place of the built-in ones: compares models
 };
 
+struct PlanOptions {
+  CommonOptions common;
+  std::string mesh;  // as ParseMesh reads it
+};
+
 struct MetaOptions {
   CommonOptions common;
 };
@@ -114,6 +119,14 @@ Result<ExitCode> RunDigest(const ListedCheckpoint& checkpoint, const DigestOptio
 //
 // Errors: those of OpenCheckpoint and CompareCheckpoints; kUsage (`match` matches nothing), kIo.
 Result<ExitCode> RunDiff(Storage& storage, const DiffOptions& options, Streams& streams);
+
+// What each rank of a mesh reads when it loads the checkpoint, and the memory it takes. Reads
+// metadata only. `storage` is the one the checkpoint was opened from.
+//
+// Errors: those of ParseMesh, ValidateMesh, UnderstandModel and PlanLoad; kUnsupported (a model that
+// the trainer does not compute).
+Result<ExitCode> RunPlan(Storage& storage, const ListedCheckpoint& checkpoint,
+                         const PlanOptions& options, Streams& streams);
 
 // Returns kDifferent if an object cannot be read; the others are printed.
 Result<ExitCode> RunMeta(const OpenedCheckpoint& checkpoint, const MetaOptions& options,

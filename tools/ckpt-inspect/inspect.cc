@@ -47,6 +47,7 @@ class CommandLine {
   void AddDigest();
   void AddMeta();
   void AddDiff();
+  void AddPlan();
 
   Result<ExitCode> Repair(Streams& streams);
   Result<ExitCode> Diff(Streams& streams);
@@ -67,6 +68,7 @@ class CommandLine {
   RepairOptions repair_;
   std::string repair_target_;
   DigestOptions digest_;
+  PlanOptions plan_;
   DiffOptions diff_;
   std::string diff_a_;
   std::string diff_b_;
@@ -88,6 +90,7 @@ CommandLine::CommandLine(Storage& storage) : storage_(storage) {
   AddDigest();
   AddMeta();
   AddDiff();
+  AddPlan();
   const std::array<std::string, 2> examples = {"ckpt-inspect run7/checkpoints",
                                                "ckpt-inspect digest --json Qwen3-0.6B"};
   cli::AddExamples(app_, examples);
@@ -257,6 +260,27 @@ void CommandLine::AddDiff() {
   cli::AddReadingOptions(verb, common_);
   cli::AddOutputOptions(verb, common_);
   cli::AddExamples(verb, examples);
+}
+
+void CommandLine::AddPlan() {
+  const std::array<std::string, 2> examples = {
+      "ckpt-inspect plan --mesh dp=8,hsdp=2,ep=4 run7",
+      "ckpt-inspect plan --mesh dp=16384,ep=64 --json DeepSeek-V3"};
+  CLI::App& verb =
+      AddVerb("plan", "What each rank of a run would read to load it, and the memory it takes",
+              examples, [this](const ListedCheckpoint& checkpoint, Streams& streams) {
+                plan_.common = common_;
+                return RunPlan(storage_, checkpoint, plan_, streams);
+              });
+  verb.add_option("--mesh", plan_.mesh,
+                  "Ranks (dp), replicas of the shards (hsdp; hfsdp: which divide the optimizer "
+                  "again), ranks that divide the experts (ep), sharding=optim|optim_grads|no_shard")
+      ->required()
+      ->check(cli::RefuseEmpty)
+      ->option_text("dp=8,hsdp=2,ep=4");
+  verb.add_option("--threads", common_.threads, "Worker threads; 0: one per core")
+      ->check(CLI::NonNegativeNumber)
+      ->option_text("N [0]");
 }
 
 // Verbs that do not list findings themselves print them to standard error: warnings, and errors if

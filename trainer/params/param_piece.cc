@@ -1,10 +1,16 @@
 #include "trainer/params/param_piece.h"
 
+#include <algorithm>
 #include <cstddef>
 
 #include "trainer/params/flat_layout.h"
 
 namespace ckpt::trainer {
+namespace {
+
+constexpr std::int64_t kStagedElems = std::int64_t{1} << 20;
+
+}  // namespace
 
 std::vector<ParamPiece> ListPieces(const UnitSpec& unit, const GroupPlan& group) {
   std::vector<ParamPiece> pieces;
@@ -17,6 +23,10 @@ std::vector<ParamPiece> ListPieces(const UnitSpec& unit, const GroupPlan& group)
                       .main_offset = rows.flat_begin - group.main.begin});
   }
   return pieces;
+}
+
+std::int64_t RowsAtOnce(const ParamPiece& piece) {
+  return std::max<std::int64_t>(1, std::min(kStagedElems / piece.row_elems, piece.rows));
 }
 
 }  // namespace ckpt::trainer

@@ -26,6 +26,10 @@ struct ParamPiece {
 // which is the group's unit.
 [[nodiscard]] std::vector<ParamPiece> ListPieces(const UnitSpec& unit, const GroupPlan& group);
 
+// How many rows of a piece are set at once when weights are loaded: about a million elements, and one
+// row at least.
+[[nodiscard]] std::int64_t RowsAtOnce(const ParamPiece& piece);
+
 }  // namespace ckpt::trainer
 
 #endif  // CKPT_TRAINER_PARAMS_PARAM_PIECE_H_

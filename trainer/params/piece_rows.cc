@@ -10,15 +10,9 @@ namespace ckpt::trainer {
 namespace {
 
 constexpr std::int64_t kBlockElems = 64 << 10;
-// Elements that are set at once; as many as a row has, if these are more.
-constexpr std::int64_t kStagedElems = std::int64_t{1} << 20;
 
 Tensor ElementsOf(const ParamPiece& piece, const Tensor& array) {
   return array.Rows(piece.main_offset, piece.rows * piece.row_elems);
-}
-
-std::int64_t RowsAtOnce(const ParamPiece& piece) {
-  return std::max<std::int64_t>(1, std::min(kStagedElems / piece.row_elems, piece.rows));
 }
 
 }  // namespace

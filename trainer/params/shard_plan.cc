@@ -103,9 +103,6 @@ GroupPlan PlanGroup(const UnitSpec& unit, int unit_index, std::vector<std::size_
                     const Topology& topology, const Precision& precision) {
   const ParamSpec& first = unit.params[params.front()];
   const Group shard_group = ShardGroup(first.param_class);
-  const int inner_index = topology.Index(shard_group);
-  const int outer_index = topology.outer();
-  const Divided divided = DividedBy(topology.mesh());
 
   GroupPlan group;
   group.unit = unit_index;
@@ -121,21 +118,8 @@ GroupPlan PlanGroup(const UnitSpec& unit, int unit_index, std::vector<std::size_
                 tensors);
   group.params = std::move(params);
 
-  const FlatRange whole = {.begin = 0, .elems = group.layout.total_elems};
-  const bool divides_inner = divided.weights || (group.trainable && divided.main);
-  const bool divides_outer = group.trainable && divided.main_over_replicas;
-  group.part = divides_inner ? Part(whole, inner_index, group.inner) : whole;
-  group.weights = divided.weights ? group.part : whole;
-  if (!group.trainable) {
-    group.main = group.weights;
-    group.counts_main = false;
-    return group;
-  }
-  group.gradients = divided.gradients ? group.part : whole;
-  group.main = divided.main ? group.part : whole;
-  if (divides_outer) group.main = Part(group.main, outer_index, group.outer);
-  group.main_is_weights = precision.compute == precision.main_params;
-  group.counts_main = (divided.main || inner_index == 0) && (divides_outer || outer_index == 0);
+  group.main_is_weights = !group.trainable || precision.compute == precision.main_params;
+  PlaceRank(topology, group);
   return group;
 }
 
@@ -172,6 +156,26 @@ std::uint64_t WireBytes(const GroupPlan& group, const Precision& precision) {
 }
 
 }  // namespace
+
+void PlaceRank(const Topology& topology, GroupPlan& group) {
+  const int inner_index = topology.Index(ShardGroup(group.param_class));
+  const int outer_index = topology.outer();
+  const Divided divided = DividedBy(topology.mesh());
+  const FlatRange whole = {.begin = 0, .elems = group.layout.total_elems};
+  const bool divides_inner = divided.weights || (group.trainable && divided.main);
+  const bool divides_outer = group.trainable && divided.main_over_replicas;
+  group.part = divides_inner ? Part(whole, inner_index, group.inner) : whole;
+  group.weights = divided.weights ? group.part : whole;
+  if (!group.trainable) {
+    group.main = group.weights;
+    group.counts_main = false;
+    return;
+  }
+  group.gradients = divided.gradients ? group.part : whole;
+  group.main = divided.main ? group.part : whole;
+  if (divides_outer) group.main = Part(group.main, outer_index, group.outer);
+  group.counts_main = (divided.main || inner_index == 0) && (divides_outer || outer_index == 0);
+}
 
 std::uint64_t SlotBytes(const GroupPlan& group, DType dtype) {
   const std::uint64_t bytes = BytesOf(group.layout.total_elems, dtype);

@@ -115,6 +115,9 @@ struct ShardPlan {
 // `moments`: arrays of optimizer state, 2 for AdamW, 1 for SGD with momentum.
 ShardPlan PlanShards(std::span<const UnitSpec> units, const Topology& topology,
                      const Precision& precision, const SlotOptions& slots);
+// Makes a group of another rank's plan that of the rank of `topology`, which holds the same
+// experts: the layout is the same, what the rank holds of it is not.
+void PlaceRank(const Topology& topology, GroupPlan& group);
 PlannedBytes PlanBytes(const ShardPlan& plan, int moments);
 
 // Bytes of a group's whole array in a slot, aligned so that another group may follow.

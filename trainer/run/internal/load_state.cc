@@ -8,14 +8,11 @@
 
 #include "converters/families/known_namings.h"
 #include "converters/verbs/weight_reader.h"
-#include "core/base/units.h"
 #include "trainer/optim/optimizer.h"
 #include "trainer/run/internal/fits_model.h"
 
 namespace ckpt::train {
 namespace {
-
-constexpr std::uint64_t kBudgetBytes = 64 * kMiB;
 
 trainer::ParamStore::FillRows RowsOf(WeightReader& reader, ProgressSink* progress) {
   return [&reader, progress](const trainer::ParamSpec& spec, std::int64_t begin, std::int64_t rows,
@@ -31,7 +28,7 @@ trainer::ParamStore::FillRows RowsOf(WeightReader& reader, ProgressSink* progres
 Status LoadWeights(const ModelSource& model, trainer::RankTrainer& trainer,
                    ProgressSink* progress) {
   CKPT_ASSIGN_OR_RETURN(WeightReader weights,
-                        WeightReader::Open(model, kTrainerNaming, {}, kBudgetBytes));
+                        WeightReader::Open(model, kTrainerNaming, {}, kLoadBudgetBytes));
   CKPT_RETURN_IF_ERROR(CheckFits(model, weights.view(), trainer.config(), StoredPart::kWeights));
   return trainer.SetWeights(RowsOf(weights, progress));
 }
@@ -50,8 +47,8 @@ Status LoadState(const TrainingState& state, trainer::RankTrainer& trainer,
         .Hint("--set finetune=true takes only the weights");
   }
   for (std::size_t m = 0; m < expected; ++m) {
-    CKPT_ASSIGN_OR_RETURN(WeightReader moment,
-                          WeightReader::Open(state.moments[m], kTrainerNaming, {}, kBudgetBytes));
+    CKPT_ASSIGN_OR_RETURN(WeightReader moment, WeightReader::Open(state.moments[m], kTrainerNaming,
+                                                                  {}, kLoadBudgetBytes));
     CKPT_RETURN_IF_ERROR(
         CheckFits(state.moments[m], moment.view(), trainer.config(), StoredPart::kMoment));
     CKPT_RETURN_IF_ERROR(trainer.SetMoment(static_cast<int>(m), RowsOf(moment, progress)));

@@ -1,0 +1,201 @@
+// What PlanLoad counts is what a rank reads.
+#include "trainer/explain/load_plan.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include "converters/config/model_settings.h"
+#include "converters/families/known_namings.h"
+#include "converters/verbs/convert.h"
+#include "converters/verbs/weight_reader.h"
+#include "core/io/forwarding_storage.h"
+#include "core/io/posix_storage.h"
+#include "tests/testing/golden.h"
+#include "tests/testing/matchers.h"
+#include "tests/testing/temp_dir.h"
+#include "trainer/mesh/topology.h"
+#include "trainer/model/model.h"
+#include "trainer/params/param_piece.h"
+#include "trainer/step/trained_units.h"
+
+namespace ckpt::train {
+namespace {
+
+using testing::IsOk;
+using trainer::MeshConfig;
+using trainer::ParamPiece;
+using trainer::TrainConfig;
+
+// Counts what is read of files, and of how many files.
+struct Counts {
+  std::uint64_t bytes = 0;
+  std::uint64_t reads = 0;
+  std::set<std::string> files;
+};
+
+class CountingFile final : public ReadableFile {
+ public:
+  CountingFile(std::shared_ptr<const ReadableFile> behind, Counts& counts)
+      : behind_(std::move(behind)), counts_(counts) {}
+  [[nodiscard]] std::uint64_t size_bytes() const override { return behind_->size_bytes(); }
+  [[nodiscard]] const std::string& name() const override { return behind_->name(); }
+  Status ReadAt(std::uint64_t offset, MutableByteSpan out) const override {
+    counts_.bytes += out.size();
+    ++counts_.reads;
+    counts_.files.insert(behind_->name());
+    return behind_->ReadAt(offset, out);
+  }
+  [[nodiscard]] Result<std::unique_ptr<FileView>> View() const override { return behind_->View(); }
+
+ private:
+  std::shared_ptr<const ReadableFile> behind_;
+  Counts& counts_;
+};
+
+class CountingStorage final : public ForwardingStorage {
+ public:
+  CountingStorage(Storage& behind, Counts& counts) : ForwardingStorage(behind), counts_(counts) {}
+  Result<std::shared_ptr<const ReadableFile>> Open(const Path& path) override {
+    CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> file, behind().Open(path));
+    return std::shared_ptr<const ReadableFile>(
+        std::make_shared<CountingFile>(std::move(file), counts_));
+  }
+
+ private:
+  Counts& counts_;
+};
+
+// Reads what a rank loads, with the trainer's own reader.
+Status ReadAsRank(const ModelSource& model, const TrainConfig& config, int rank) {
+  CKPT_ASSIGN_OR_RETURN(WeightReader reader,
+                        WeightReader::Open(model, kTrainerNaming, {}, kLoadBudgetBytes));
+  const auto read = [&](const ParamPiece& piece) -> Status {
+    for (std::int64_t row = 0; row < piece.rows; row += RowsAtOnce(piece)) {
+      const std::int64_t rows = std::min(RowsAtOnce(piece), piece.rows - row);
+      std::vector<float> values(static_cast<std::size_t>(rows * piece.row_elems));
+      CKPT_RETURN_IF_ERROR(reader.ReadRows(piece.spec->name, piece.row_begin + row, rows, values));
+    }
+    return OkStatus();
+  };
+  const trainer::Topology topology(config.mesh, rank);
+  const std::vector<trainer::UnitSpec> units = trainer::ListTrainedUnits(config, topology.expert());
+  const trainer::ShardPlan plan =
+      trainer::PlanShards(units, topology, config.precision, config.slots);
+  for (const trainer::GroupPlan& group : plan.groups) {
+    for (const ParamPiece& piece :
+         trainer::ListPieces(units[static_cast<std::size_t>(group.unit)], group)) {
+      CKPT_RETURN_IF_ERROR(read(piece));
+    }
+  }
+  return OkStatus();
+}
+
+Result<TrainConfig> ConfigOf(const ModelSource& model, const MeshConfig& mesh) {
+  TrainConfig config;
+  CKPT_ASSIGN_OR_RETURN(const layout::Configuration settings, ModelSettings(model.config));
+  CKPT_ASSIGN_OR_RETURN(config.model, trainer::ParseModelConfig(settings));
+  config.mesh = mesh;
+  return config;
+}
+
+const std::vector<MeshConfig>& Meshes() {
+  using trainer::OuterSharding;
+  using trainer::Sharding;
+  static const std::vector<MeshConfig> meshes = {
+      {.world_size = 1},
+      {.world_size = 3},
+      {.world_size = 8, .num_instances = 2, .expert_parallel = 4},
+      {.world_size = 8, .num_instances = 2, .expert_parallel = 2, .outer = OuterSharding::kOptim},
+      {.world_size = 4, .expert_parallel = 2, .sharding = Sharding::kNoShard},
+      {.world_size = 4, .sharding = Sharding::kOptim},
+      {.world_size = 64, .expert_parallel = 8}};
+  return meshes;
+}
+
+TEST(LoadPlanTest, CountsWhatEachRankReads) {
+  Counts counts;
+  CountingStorage storage(PosixStorage(), counts);
+  const auto model = OpenModel(storage, testing::GoldenDir() / "hf/qwen3moe-norm-bf16/ckpt", {});
+  ASSERT_THAT(model, IsOk());
+  for (const MeshConfig& mesh : Meshes()) {
+    const auto config = ConfigOf(*model, mesh);
+    ASSERT_THAT(config, IsOk());
+    const auto loads = PlanLoad(*model, {}, *config, {.threads = 2});
+    ASSERT_THAT(loads, IsOk());
+    ASSERT_EQ(loads->size(), static_cast<std::size_t>(mesh.world_size));
+    for (int rank = 0; rank < mesh.world_size; ++rank) {
+      SCOPED_TRACE(fmt::format("rank {} of {}", rank, mesh.world_size));
+      const RankLoad& load = (*loads)[static_cast<std::size_t>(rank)];
+      counts = {};
+      ASSERT_THAT(ReadAsRank(*model, *config, rank), IsOk());
+      EXPECT_EQ(load.bytes, counts.bytes);
+      EXPECT_EQ(load.reads, counts.reads);
+      EXPECT_EQ(load.files, counts.files.size());
+      EXPECT_GT(load.peak_memory, kLoadBudgetBytes);
+    }
+  }
+}
+
+// Together the ranks read everything once, whatever divides the checkpoint and the run.
+TEST(LoadPlanTest, ShardsNeedEveryElementOnce) {
+  const testing::TempDir dir;
+  ConvertOptions options;
+  options.source = testing::GoldenDir() / "hf/qwen3moe-norm-bf16/ckpt";
+  options.target = dir.path() / "core";
+  options.to.container = *FindFormat("torch_dist");
+  const auto prepared = PrepareConversion(PosixStorage(), options);
+  ASSERT_THAT(prepared, IsOk());
+  ASSERT_THAT(RunConversion(PosixStorage(), *prepared, options), IsOk());
+  for (const Path& path : {options.source, options.target}) {
+    const auto model = OpenModel(PosixStorage(), path, {});
+    ASSERT_THAT(model, IsOk());
+    std::uint64_t stored = 0;
+    for (const std::uint32_t position : model->match.positions) {
+      const GlobalTensor& tensor = model->source().index().tensors()[position];
+      stored += NumBytes(tensor.shape, tensor.dtype);
+    }
+    for (const int ranks : {1, 4, 64}) {
+      const auto config = ConfigOf(prepared->model, {.world_size = ranks});
+      ASSERT_THAT(config, IsOk());
+      const auto loads = PlanLoad(*model, {}, *config, {});
+      ASSERT_THAT(loads, IsOk());
+      std::uint64_t needed = 0;
+      std::uint64_t bytes = 0;
+      for (const RankLoad& load : *loads) {
+        needed += load.needed_bytes;
+        bytes += load.bytes;
+      }
+      EXPECT_EQ(needed, stored) << path;
+      EXPECT_GE(bytes, stored) << path;
+    }
+  }
+}
+
+TEST(LoadPlanTest, TheSameForAnyThreads) {
+  const auto model =
+      OpenModel(PosixStorage(), testing::GoldenDir() / "hf/qwen3moe-norm-bf16/ckpt", {});
+  ASSERT_THAT(model, IsOk());
+  const auto config = ConfigOf(*model, {.world_size = 64, .expert_parallel = 4});
+  ASSERT_THAT(config, IsOk());
+  const auto one = PlanLoad(*model, {}, *config, {.threads = 1});
+  const auto five = PlanLoad(*model, {}, *config, {.threads = 5});
+  ASSERT_THAT(one, IsOk());
+  ASSERT_THAT(five, IsOk());
+  for (std::size_t rank = 0; rank < one->size(); ++rank) {
+    EXPECT_EQ((*one)[rank].bytes, (*five)[rank].bytes);
+    EXPECT_EQ((*one)[rank].reads, (*five)[rank].reads);
+    EXPECT_EQ((*one)[rank].files, (*five)[rank].files);
+    EXPECT_EQ((*one)[rank].peak_memory, (*five)[rank].peak_memory);
+  }
+}
+
+}  // namespace
+}  // namespace ckpt::train

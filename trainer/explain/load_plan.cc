@@ -1,0 +1,330 @@
+#include "trainer/explain/load_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "converters/families/known_namings.h"
+#include "converters/verbs/weight_reader.h"
+#include "core/checkpoint/read.h"
+#include "core/exec/nest_reader.h"
+#include "core/exec/task_pool.h"
+#include "core/plan/stored_parts.h"
+#include "trainer/mesh/topology.h"
+#include "trainer/model/model.h"
+#include "trainer/optim/optimizer.h"
+#include "trainer/params/param_piece.h"
+#include "trainer/params/shard_plan.h"
+#include "trainer/step/trained_units.h"
+
+namespace ckpt::train {
+namespace {
+
+using trainer::GroupPlan;
+using trainer::ParamPiece;
+using trainer::ParamSpec;
+using trainer::ShardPlan;
+using trainer::Topology;
+using trainer::TrainConfig;
+using trainer::UnitSpec;
+
+constexpr std::size_t kManyChunks = 16;
+constexpr std::size_t kAbsent = static_cast<std::size_t>(-1);
+
+// Finds the chunks of a tensor that can hold some of its rows without a look at all of them, where
+// they are stored in the order of their rows, as the ranks of a run store them.
+class ChunksByRow {
+ public:
+  explicit ChunksByRow(const CheckpointIndex& index) : index_(&index) {
+    last_ends_.resize(index.tensors().size());
+    for (std::size_t t = 0; t < index.tensors().size(); ++t) AddTensor(t);
+  }
+
+  // All that hold rows of [begin, end), and maybe others.
+  [[nodiscard]] std::span<const Chunk> Find(std::uint32_t tensor, std::int64_t begin,
+                                            std::int64_t end) const {
+    const std::span<const Chunk> chunks = index_->chunks(index_->tensors()[tensor]);
+    const std::vector<std::int64_t>& ends = last_ends_[tensor];
+    if (ends.empty()) return chunks;
+    const auto first = std::ranges::upper_bound(ends, begin) - ends.begin();
+    const auto last =
+        std::ranges::partition_point(
+            chunks, [&](const Chunk& chunk) { return index_->offsets(chunk)[0] < end; }) -
+        chunks.begin();
+    if (first >= last) return {};
+    return chunks.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(last - first));
+  }
+
+ private:
+  void AddTensor(std::size_t t) {
+    const GlobalTensor& tensor = index_->tensors()[t];
+    const std::span<const Chunk> chunks = index_->chunks(tensor);
+    const bool is_sorted = std::ranges::is_sorted(
+        chunks, {}, [&](const Chunk& chunk) { return index_->offsets(chunk)[0]; });
+    if (tensor.shape.empty() || chunks.size() < kManyChunks || !is_sorted) return;
+    std::int64_t end = 0;
+    for (const Chunk& chunk : chunks) {
+      end = std::max(end, index_->offsets(chunk)[0] + index_->sizes(chunk)[0]);
+      last_ends_[t].push_back(end);
+    }
+  }
+
+  const CheckpointIndex* index_;
+  // Of each tensor: where the chunks up to each one end. Empty: they are looked at one by one.
+  std::vector<std::vector<std::int64_t>> last_ends_;
+};
+
+// A model under the trainer's names.
+struct NamedModel {
+  const ModelSource* model = nullptr;
+  ModelView view;
+  std::map<std::string_view, std::size_t> positions;  // into the view's tensors
+  bool has_buffers = false;
+  bool has_frozen = false;
+
+  static Result<NamedModel> Of(const ModelSource& model, bool is_weights) {
+    NamedModel named;
+    named.model = &model;
+    CKPT_ASSIGN_OR_RETURN(named.view, ViewModel(model, kTrainerNaming, {}, MixedDtypes::kWiden));
+    for (std::size_t t = 0; t < named.view.tensors.size(); ++t) {
+      named.positions.emplace(named.view.tensors[t].key, t);
+    }
+    named.has_buffers = is_weights;
+    named.has_frozen = is_weights;
+    return named;
+  }
+
+  // Errors: kMissing, kShapeMismatch.
+  [[nodiscard]] Result<std::size_t> Find(const ParamSpec& spec) const {
+    const auto found = positions.find(spec.name);
+    if (found == positions.end()) {
+      return Error(ErrorKind::kMissing, "the checkpoint lacks a parameter of its model")
+          .File(model->checkpoint->path.string())
+          .Tensor(spec.name);
+    }
+    const Dims& shape = view.tensors[found->second].shape;
+    if (shape != spec.shape) {
+      return Error(ErrorKind::kShapeMismatch, "a parameter has another shape than in its model")
+          .File(model->checkpoint->path.string())
+          .Tensor(spec.name)
+          .Expected(FormatDims(spec.shape))
+          .Actual(FormatDims(shape));
+    }
+    return found->second;
+  }
+};
+
+// Counts what one rank reads.
+class RankCounter {
+ public:
+  explicit RankCounter(const ChunksByRow& chunks) : chunks_(&chunks) {}
+
+  // The piece of a parameter, as PieceRows sets it and WeightReader reads it.
+  Status Add(const NamedModel& model, std::size_t position, const ParamPiece& piece) {
+    const std::int64_t step = RowsAtOnce(piece);
+    const TensorRecipe& recipe = model.view.recipes[position];
+    Box box = WholeBox(model.view.tensors[position].shape);
+    for (std::int64_t row = 0; row < piece.rows; row += step) {
+      box.offsets[0] = piece.row_begin + row;
+      box.sizes[0] = std::min(step, piece.rows - row);
+      CKPT_RETURN_IF_ERROR(AddBox(model.model->source().index(), recipe, box));
+    }
+    const auto elems = static_cast<std::uint64_t>(std::min(step, piece.rows) * piece.row_elems);
+    staged_bytes_ = std::max(staged_bytes_, 2 * elems * sizeof(float));
+    if (recipe.source_dtype != DType::kFloat32) {
+      stored_bytes_ = std::max(stored_bytes_, elems * ElementBytes(recipe.source_dtype));
+    }
+    return OkStatus();
+  }
+
+  RankLoad Finish(std::uint64_t held_bytes) {
+    std::ranges::sort(files_);
+    load_.files = static_cast<std::uint64_t>(std::ranges::unique(files_).begin() - files_.begin());
+    load_.peak_memory = held_bytes + kLoadBudgetBytes + staged_bytes_ + stored_bytes_;
+    return load_;
+  }
+
+ private:
+  Status AddBox(const CheckpointIndex& index, const TensorRecipe& recipe, const Box& box) {
+    packed_.clear();
+    for (const layout::Nest& nest : recipe.nests) {
+      if (nest.is_zero_fill()) continue;
+      for (const layout::Nest& part : layout::ClipToTarget(nest, box)) {
+        CKPT_RETURN_IF_ERROR(AddNest(index, part, box));
+      }
+    }
+    return OkStatus();
+  }
+
+  Status AddNest(const CheckpointIndex& index, const layout::Nest& nest, const Box& box) {
+    const GlobalTensor& tensor = index.tensors()[nest.source];
+    load_.needed_bytes +=
+        static_cast<std::uint64_t>(layout::Volume(nest)) * ElementBytes(tensor.dtype);
+    std::span<const Chunk> chunks = index.chunks(tensor);
+    if (!tensor.shape.empty()) {
+      const Box bounds = layout::SourceBounds(nest);
+      chunks = chunks_->Find(nest.source, bounds.offsets[0], bounds.offsets[0] + bounds.sizes[0]);
+    }
+    return ForEachStoredPart(
+        index, tensor, chunks, nest,
+        [&](const Chunk& chunk, const Box& stored, std::span<const layout::Nest> parts) -> Status {
+          if (files_.empty() || files_.back() != chunk.file) files_.push_back(chunk.file);
+          if (chunk.size_bytes < NumBytes(stored.sizes, tensor.dtype)) {
+            AddPacked(chunk);
+            return OkStatus();
+          }
+          const Dims strides = ContiguousStrides(stored.sizes);
+          for (const layout::Nest& part : parts) {
+            CKPT_RETURN_IF_ERROR(PlanReads(CopyOfPart(part, stored, strides, tensor.dtype, box),
+                                           NestReader::ScratchBytes(kLoadBudgetBytes),
+                                           [&](const FileRead& read) {
+                                             load_.bytes += read.size_bytes;
+                                             ++load_.reads;
+                                             return OkStatus();
+                                           }));
+          }
+          return OkStatus();
+        });
+  }
+
+  // Compressed: it is unpacked once for each box.
+  void AddPacked(const Chunk& chunk) {
+    if (std::ranges::find(packed_, &chunk) != packed_.end()) return;
+    packed_.push_back(&chunk);
+    load_.bytes += chunk.size_bytes;
+    ++load_.reads;
+  }
+
+  const ChunksByRow* chunks_;
+  RankLoad load_;
+  std::vector<FileId> files_;
+  std::vector<const Chunk*> packed_;  // of one box
+  std::uint64_t staged_bytes_ = 0;
+  std::uint64_t stored_bytes_ = 0;
+};
+
+// Everything that the ranks with the same experts share.
+struct ExpertRanks {
+  std::vector<UnitSpec> units;
+  ShardPlan plan;
+  std::uint64_t held_bytes = 0;
+  // Of each model, unit and parameter: its position in the view, or kAbsent if the model has none.
+  std::vector<std::vector<std::vector<std::size_t>>> positions;
+};
+
+Result<ExpertRanks> PlanExpertRanks(const TrainConfig& config, std::span<const NamedModel> models,
+                                    int expert) {
+  ExpertRanks ranks;
+  ranks.units = trainer::ListTrainedUnits(config, expert);
+  ranks.plan = trainer::PlanShards(ranks.units, Topology(config.mesh, expert), config.precision,
+                                   config.slots);
+  ranks.held_bytes = trainer::PlanBytes(ranks.plan, trainer::NumMoments(config.optimizer)).total();
+  Status missing;
+  for (const NamedModel& model : models) {
+    auto& of_model = ranks.positions.emplace_back();
+    for (const UnitSpec& unit : ranks.units) {
+      auto& of_unit = of_model.emplace_back();
+      for (const ParamSpec& spec : unit.params) {
+        of_unit.push_back(kAbsent);
+        if (!spec.trainable && !model.has_frozen) continue;
+        const Result<std::size_t> position = model.Find(spec);
+        if (position.ok()) {
+          of_unit.back() = *position;
+        } else {
+          missing.Add(position.status());
+        }
+      }
+    }
+  }
+  if (!missing.ok()) return missing;
+  return ranks;
+}
+
+// The rank that loads what `rank` does: itself, unless the mesh makes replicas.
+int Representative(const trainer::MeshConfig& mesh, int rank) {
+  if (mesh.sharding == trainer::Sharding::kNoShard) return rank % mesh.expert_parallel;
+  if (mesh.outer == trainer::OuterSharding::kNoShard) {
+    return rank % (mesh.world_size / mesh.num_instances);
+  }
+  return rank;
+}
+
+Status AddBuffers(const TrainConfig& config, std::span<const NamedModel> models,
+                  RankCounter& counter) {
+  for (const trainer::ReplicatedBufferSpec& buffer : trainer::ListBuffers(config.model)) {
+    const ParamSpec spec = {.name = buffer.name, .shape = buffer.shape};
+    for (const NamedModel& model : models) {
+      if (!model.has_buffers) continue;
+      CKPT_ASSIGN_OR_RETURN(const std::size_t position, model.Find(spec));
+      const std::int64_t rows = spec.shape.empty() ? 1 : spec.shape[0];
+      CKPT_RETURN_IF_ERROR(
+          counter.Add(model, position,
+                      {.spec = &spec,
+                       .row_begin = 0,
+                       .rows = rows,
+                       .row_elems = std::max<std::int64_t>(NumElements(spec.shape) / rows, 1)}));
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Result<std::vector<RankLoad>> PlanLoad(const ModelSource& weights,
+                                       std::span<const ModelSource> moments,
+                                       const TrainConfig& config, const LoadPlanOptions& options) {
+  std::vector<NamedModel> models;
+  CKPT_ASSIGN_OR_RETURN(NamedModel named, NamedModel::Of(weights, true));
+  models.push_back(std::move(named));
+  for (const ModelSource& moment : moments) {
+    CKPT_ASSIGN_OR_RETURN(named, NamedModel::Of(moment, false));
+    models.push_back(std::move(named));
+  }
+  const ChunksByRow chunks(weights.source().index());
+  const trainer::MeshConfig& mesh = config.mesh;
+  std::vector<RankLoad> loads(static_cast<std::size_t>(mesh.world_size));
+  for (int expert = 0; expert < mesh.expert_parallel; ++expert) {
+    CKPT_ASSIGN_OR_RETURN(const ExpertRanks shared, PlanExpertRanks(config, models, expert));
+    std::vector<int> ranks;
+    for (int rank = expert; rank < mesh.world_size; rank += mesh.expert_parallel) {
+      if (Representative(mesh, rank) == rank) ranks.push_back(rank);
+    }
+    // Each worker moves a plan of its own from rank to rank.
+    std::vector<std::optional<ShardPlan>> plans(
+        static_cast<std::size_t>(std::max(options.threads, 1)));
+    const auto plan_rank = [&](std::size_t task, std::size_t worker) -> Status {
+      const int rank = ranks[task];
+      std::optional<ShardPlan>& plan = plans[worker];
+      if (!plan) plan = shared.plan;
+      const Topology topology(mesh, rank);
+      RankCounter counter(chunks);
+      for (GroupPlan& group : plan->groups) {
+        trainer::PlaceRank(topology, group);
+        const auto unit = static_cast<std::size_t>(group.unit);
+        for (const ParamPiece& piece : trainer::ListPieces(shared.units[unit], group)) {
+          const auto param =
+              static_cast<std::size_t>(piece.spec - shared.units[unit].params.data());
+          for (std::size_t m = 0; m < models.size(); ++m) {
+            const std::size_t position = shared.positions[m][unit][param];
+            if (position == kAbsent) continue;
+            CKPT_RETURN_IF_ERROR(counter.Add(models[m], position, piece));
+          }
+        }
+      }
+      CKPT_RETURN_IF_ERROR(AddBuffers(config, models, counter));
+      loads[static_cast<std::size_t>(rank)] = counter.Finish(shared.held_bytes);
+      return OkStatus();
+    };
+    CKPT_RETURN_IF_ERROR(RunTasks(ranks.size(), options.threads, options.stop, plan_rank));
+  }
+  for (int rank = 0; rank < mesh.world_size; ++rank) {
+    loads[static_cast<std::size_t>(rank)] =
+        loads[static_cast<std::size_t>(Representative(mesh, rank))];
+  }
+  return loads;
+}
+
+}  // namespace ckpt::train

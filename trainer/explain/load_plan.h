@@ -1,0 +1,55 @@
+// What each rank of a run reads of a checkpoint, and the memory it takes, before anything is read.
+#ifndef CKPT_TRAINER_EXPLAIN_LOAD_PLAN_H_
+#define CKPT_TRAINER_EXPLAIN_LOAD_PLAN_H_
+
+#include <cstdint>
+#include <span>
+#include <stop_token>
+#include <vector>
+
+#include "converters/verbs/model_source.h"
+#include "core/base/result.h"
+#include "trainer/step/train_config.h"
+
+namespace ckpt::train {
+
+// Of one rank.
+struct RankLoad {
+  std::uint64_t bytes = 0;         // that it reads from files
+  std::uint64_t needed_bytes = 0;  // of the elements that it keeps, as they are stored
+  std::uint64_t reads = 0;
+  std::uint64_t files = 0;
+  // What its weights, gradients, optimizer and slots take, and what the reading takes besides. No
+  // activations.
+  std::uint64_t peak_memory = 0;
+
+  // 1: it reads nothing that it does not keep.
+  [[nodiscard]] double amplification() const {
+    return needed_bytes == 0 ? 1.0 : static_cast<double>(bytes) / static_cast<double>(needed_bytes);
+  }
+};
+
+struct LoadPlanOptions {
+  int threads = 1;
+  std::stop_token stop = {};
+};
+
+// By rank. Every rank loads the rows that ParamStore owns there, as WeightReader reads them: the
+// same shards, pieces, nests and reads, counted instead of made. Chunks count as stored in C order,
+// and a chunk that takes less than its elements as read whole. Headers of stored items and
+// the blocks around a read that a manifest is compared with are not counted.
+//
+// `weights` is what LoadState reads first, `moments` are what the optimizer keeps, if any.
+//
+// REQUIRES: ValidateMesh accepts config.mesh for config.model.
+// Errors: those of ViewModel; kMissing and kShapeMismatch (a parameter of the model is not in the
+// checkpoint, or has another shape), kCoverage, kCancelled.
+// Cost: that of every piece of every rank that differs from the others; reads nothing.
+Result<std::vector<RankLoad>> PlanLoad(const ModelSource& weights,
+                                       std::span<const ModelSource> moments,
+                                       const trainer::TrainConfig& config,
+                                       const LoadPlanOptions& options);
+
+}  // namespace ckpt::train
+
+#endif  // CKPT_TRAINER_EXPLAIN_LOAD_PLAN_H_
