@@ -105,7 +105,23 @@ class Runner:
                 known = {f.kind for f in case.outcome.findings}
                 if not kinds <= known and not (verb == "digest" and not case.outcome.has_tensors and kinds == {"not_found"}):
                     wrong.append(f"{verb}: refuses with {kinds}")
-        return wrong + self.check_diff(case, path, cwd / "diff")
+        return wrong + self.check_diff(case, path, cwd / "diff") + self.check_metadata_verbs(case, path, cwd)
+
+    def check_metadata_verbs(self, case, path, cwd):
+        """`html` draws what `tensors` lists; `plan` knows no model in it, and refuses."""
+        wrong = []
+        page = cwd.parent / f"{cwd.name}.html"
+        code, document, failure = self.run([self.bin / "ckpt-inspect", "html", path, "-o", page, "--json"], case.seconds, cwd / "html")
+        if failure:
+            wrong.append(f"html: {failure}")
+        elif code != case.outcome.tensors or (code == 3) == page.exists():
+            wrong.append(f"html: exit {code}, not {case.outcome.tensors}; a page: {page.exists()}")
+        code, document, failure = self.run([self.bin / "ckpt-inspect", "plan", path, "--mesh", "dp=2", "--json"], case.seconds, cwd / "plan")
+        if failure:
+            wrong.append(f"plan: {failure}")
+        elif code != 3 or not document["errors"]:
+            wrong.append(f"plan: exit {code}")
+        return wrong
 
     def check_diff(self, case, path, cwd):
         """A case differs from itself only where it cannot be read; a checksum alone does not stop it."""

@@ -20,6 +20,7 @@
 #include "tools/cli/reporting.h"
 #include "tools/cli/table.h"
 #include "trainer/explain/load_plan.h"
+#include "trainer/model/model_config.h"
 
 namespace ckpt::inspect {
 namespace {

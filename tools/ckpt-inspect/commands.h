@@ -76,6 +76,12 @@ struct PlanOptions {
   std::string mesh;  // as ParseMesh reads it
 };
 
+struct HtmlOptions {
+  CommonOptions common;
+  Path output;
+  bool overwrite = false;
+};
+
 struct MetaOptions {
   CommonOptions common;
 };
@@ -127,6 +133,11 @@ Result<ExitCode> RunDiff(Storage& storage, const DiffOptions& options, Streams& 
 // the trainer does not compute).
 Result<ExitCode> RunPlan(Storage& storage, const ListedCheckpoint& checkpoint,
                          const PlanOptions& options, Streams& streams);
+
+// Writes one page about the checkpoint (MakePage): whole, or not at all. Reads metadata only.
+// Errors: kAlreadyExists, kNoSpace, kIo.
+Result<ExitCode> RunHtml(Storage& storage, const ListedCheckpoint& checkpoint,
+                         const HtmlOptions& options, Streams& streams);
 
 // Returns kDifferent if an object cannot be read; the others are printed.
 Result<ExitCode> RunMeta(const OpenedCheckpoint& checkpoint, const MetaOptions& options,

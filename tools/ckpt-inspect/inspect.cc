@@ -48,6 +48,7 @@ class CommandLine {
   void AddMeta();
   void AddDiff();
   void AddPlan();
+  void AddHtml();
 
   Result<ExitCode> Repair(Streams& streams);
   Result<ExitCode> Diff(Streams& streams);
@@ -69,6 +70,8 @@ class CommandLine {
   std::string repair_target_;
   DigestOptions digest_;
   PlanOptions plan_;
+  HtmlOptions html_;
+  std::string html_output_;
   DiffOptions diff_;
   std::string diff_a_;
   std::string diff_b_;
@@ -91,6 +94,7 @@ CommandLine::CommandLine(Storage& storage) : storage_(storage) {
   AddMeta();
   AddDiff();
   AddPlan();
+  AddHtml();
   const std::array<std::string, 2> examples = {"ckpt-inspect run7/checkpoints",
                                                "ckpt-inspect digest --json Qwen3-0.6B"};
   cli::AddExamples(app_, examples);
@@ -281,6 +285,21 @@ void CommandLine::AddPlan() {
   verb.add_option("--threads", common_.threads, "Worker threads; 0: one per core")
       ->check(CLI::NonNegativeNumber)
       ->option_text("N [0]");
+}
+
+void CommandLine::AddHtml() {
+  const std::array<std::string, 1> examples = {"ckpt-inspect html -o run7.html run7/checkpoints"};
+  CLI::App& verb = AddVerb("html", "One page for a browser: shard map, sizes, tensors to search",
+                           examples, [this](const ListedCheckpoint& checkpoint, Streams& streams) {
+                             html_.common = common_;
+                             html_.output = html_output_;
+                             return RunHtml(storage_, checkpoint, html_, streams);
+                           });
+  verb.add_option("-o,--output", html_output_, "Where the page goes")
+      ->required()
+      ->check(cli::RefuseEmpty)
+      ->option_text("FILE");
+  verb.add_flag("--overwrite", html_.overwrite, "Replace a file that is there");
 }
 
 // Verbs that do not list findings themselves print them to standard error: warnings, and errors if

@@ -24,20 +24,6 @@ std::optional<std::int64_t> TakeNumber(std::string_view& text) {
   return value;
 }
 
-// The rank in a file's name: "__3_0.distcp", "experts__3_0.distcp": rank 3;
-// "shard-00004-model-….safetensors": rank 3.
-std::optional<std::int64_t> WriterOf(std::string_view file) {
-  if (file.ends_with(".distcp")) {
-    const std::size_t at = file.rfind("__");
-    if (at == std::string_view::npos) return std::nullopt;
-    file.remove_prefix(at + 2);
-    return TakeNumber(file);
-  }
-  if (!Skip("shard-", file)) return std::nullopt;
-  const std::optional<std::int64_t> number = TakeNumber(file);
-  return number && *number > 0 ? std::optional(*number - 1) : std::nullopt;
-}
-
 struct Grid {
   std::int64_t pipeline = 0;
   std::int64_t tensor = 0;
@@ -62,6 +48,18 @@ std::optional<Grid> GridOf(std::string_view key) {
 }
 
 }  // namespace
+
+std::optional<std::int64_t> WriterOf(std::string_view file) {
+  if (file.ends_with(".distcp")) {
+    const std::size_t at = file.rfind("__");
+    if (at == std::string_view::npos) return std::nullopt;
+    file.remove_prefix(at + 2);
+    return TakeNumber(file);
+  }
+  if (!Skip("shard-", file)) return std::nullopt;
+  const std::optional<std::int64_t> number = TakeNumber(file);
+  return number && *number > 0 ? std::optional(*number - 1) : std::nullopt;
+}
 
 Topology FindTopology(const CheckpointIndex& index) {
   Topology topology;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include "core/checkpoint/index.h"
 
@@ -16,6 +17,10 @@ struct Topology {
   std::optional<std::int64_t> tensor_parallel;
   std::uint64_t max_chunks = 0;  // of one tensor
 };
+
+// The rank in a file's name: "__3_0.distcp", "experts__3_0.distcp": rank 3;
+// "shard-00004-model-….safetensors": rank 3.
+[[nodiscard]] std::optional<std::int64_t> WriterOf(std::string_view file);
 
 [[nodiscard]] Topology FindTopology(const CheckpointIndex& index);
 

@@ -83,8 +83,8 @@ TEST_F(InspectTest, BadByteSizeIsUsage) {
 }
 
 TEST_F(InspectTest, EveryVerbHelpsWithExamples) {
-  for (const char* verb :
-       {"summary", "tensors", "show", "shards", "verify", "digest", "diff", "plan", "meta"}) {
+  for (const char* verb : {"summary", "tensors", "show", "shards", "verify", "digest", "diff",
+                           "plan", "html", "meta"}) {
     cli::StringOutput out;
     cli::Streams streams{.out = out, .err = err_};
     EXPECT_EQ(RunInspect({verb, "--help"}, *storage_, streams), ExitCode::kDone);
