@@ -118,3 +118,12 @@ def test_it_goes_on_from_our_trainer(ours):
     assert told["state"] == {key: state[key] for key in told["state"]}
     assert set(state) == set(told["state"])
     assert told["loss"] == pytest.approx(further[0], rel=2e-6)
+
+
+@pytest.mark.parametrize("torch_version", tools.TORCH)
+def test_both_versions_of_torch_rebuild_the_state_dicts(torch_version, tmp_path):
+    """Without a template: the metadata say where in the nested state dicts every key stands."""
+    folder = tmp_path / "run"
+    convert(golden.root() / "fsdp_dtensor" / "dense_fsdp2" / "ckpt", folder, "--to", "dcp", "--naming", "fsdp2")
+    loaded = tools.peer(torch_version, "dcp_load.py", "torch_save", folder, tmp_path / "run.pt")
+    assert loaded["tensors"] == described(folder)
