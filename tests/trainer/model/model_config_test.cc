@@ -230,6 +230,8 @@ INSTANTIATE_TEST_SUITE_P(
                     "without num_experts"},
         IdleSetting{"GroupScore", Experts(), "moe_router_group_score", "max",
                     "without moe_router_num_groups"},
+        IdleSetting{"Normalization", With(Experts(), {{"moe_router_pre_softmax", false}}),
+                    "moe_router_normalize_topk", true, "without moe_router_pre_softmax"},
         IdleSetting{"BiasRate", Experts(), "moe_router_bias_update_rate", 1e-3,
                     "without moe_router_enable_expert_bias"},
         IdleSetting{"Coefficient", Experts(), "moe_aux_loss_coeff", 0.01,

@@ -49,6 +49,8 @@ void RefuseIdlePositions(SettingsReader& settings, const ModelConfig& config) {
 void RefuseIdleRouter(SettingsReader& settings, const MoeConfig& moe) {
   settings.RefuseIdle(moe.router.score == ScoreFunction::kSigmoid,
                       "with moe_router_score_function=sigmoid", {"moe_router_pre_softmax"});
+  settings.RefuseIdle(moe.router.score == ScoreFunction::kSoftmaxTopK,
+                      "without moe_router_pre_softmax", {"moe_router_normalize_topk"});
   settings.RefuseIdle(moe.router.num_groups == 1, "without moe_router_num_groups",
                       {"moe_router_group_score"});
   settings.RefuseIdle(!moe.expert_bias, "without moe_router_enable_expert_bias",
