@@ -86,21 +86,6 @@ Configuration LatentAttention() {
   return config;
 }
 
-// Transformers keeps the bias of shared experts that have no other element.
-TEST(MegatronArgs, RefuseABiasOfNoSharedExpert) {
-  Configuration config = LatentAttention();
-  config["model_type"] = "deepseek_v2";
-  config["topk_method"] = "greedy";
-  config["n_shared_experts"] = 0;
-  EXPECT_THAT(MegatronArgs(config), IsOk());
-  config["mlp_bias"] = true;
-  const auto refused = MegatronArgs(config);
-  ASSERT_THAT(refused, FailsWith(ErrorKind::kUnsupported));
-  EXPECT_THAT(refused.status().ToString(), HasSubstr("n_shared_experts is 0"));
-  config["first_k_dense_replace"] = config.at("num_hidden_layers");  // no layer has experts
-  EXPECT_THAT(MegatronArgs(config), IsOk());
-}
-
 TEST(MegatronArgs, CarryYarnUnderTheNamesOfTheAttentionThatReadsThem) {
   const Configuration yarn = {
       {"rope_type", "yarn"},  {"factor", 40.0}, {"original_max_position_embeddings", 4096},
