@@ -4,10 +4,12 @@
     train_processes_test.py --bin DIR [--mpiexec COMMAND]
 """
 import argparse
+import errno
 import fcntl
 import json
 import os
 import pathlib
+import pty
 import re
 import shlex
 import signal
@@ -126,6 +128,30 @@ class Signals(Training):
         self.assertEqual(self.digest(out), self.digest(whole))
         lines = (self.folder / "metrics.jsonl").read_text().splitlines()
         self.assertEqual([json.loads(line)["step"] for line in lines], list(range(1, steps + 1)))
+
+
+class Terminal(Training):
+    def phases(self, *options):
+        """The names of the bars that a run shows on a terminal."""
+        screen, terminal = pty.openpty()
+        self.addCleanup(os.close, screen)
+        process = subprocess.Popen([BIN / "ckpt-train", "train", "--threads", "1", *options], cwd=self.folder, stdout=terminal,
+                                   stderr=terminal, text=True)
+        os.close(terminal)
+        shown = b""
+        try:
+            while some := os.read(screen, 4096):
+                shown += some
+        except OSError as error:  # what Linux says when nobody writes there any more
+            self.assertEqual(error.errno, errno.EIO)
+        self.assertEqual(process.wait(timeout=100), 0, shown)
+        return {name.decode() for name in re.findall(rb"\x1b\[K([a-z]+) +\d+%", shown)}
+
+    def test_each_phase_has_a_bar_with_its_name(self):
+        options = ("--config", "run.yaml", "--ranks", "2", "--load", "out", "--save", "out")
+        self.assertEqual(self.phases(*options, "--set", "train_iters=2"), {"train", "save"})
+        self.assertEqual(self.phases(*options, "--set", "train_iters=4"), {"load", "train", "save"})
+        self.assertEqual(self.phases(*options, "--set", "train_iters=5", "--quiet"), set())
 
 
 class Mpi(Training):
