@@ -35,7 +35,7 @@ struct RunConfig {
   // number of steps.
   std::string run_id;
 
-  // Identity of the training data (SourceFacts); empty: no data are open.
+  // Tells the training data from others (PlaceInData); empty: no data are open.
   std::string data_identity;
   bool restarts_data = false;  // resumes with other data than the stored run's
 
