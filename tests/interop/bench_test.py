@@ -40,6 +40,13 @@ def test_diff(tmp_path):
     assert set(result["cases"]) == {"equal", "different", "names"}
 
 
+def test_plan(tmp_path):
+    result = bench("plan", "--layers", "5", "--ranks", "256", "--ep", "8", "--runs", "1", "--work", tmp_path)
+    for one in result["checkpoints"].values():
+        assert set(one["seconds"]) == {"summary", "tensors", "plan", "html"}
+    assert set(result["checkpoints"]) == {"hf", "dcp"}
+
+
 def test_hdf5(tmp_path):
     command = [tools.PYTHONS["hdf5"], BENCH / "bench_hdf5.py", "--bin", tools.BIN, "--mb", "32", "--runs", "1", "--work", tmp_path]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=600)

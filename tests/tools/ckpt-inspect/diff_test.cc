@@ -198,6 +198,22 @@ TEST_F(DiffTest, FindsOneFlippedBitInEveryContainer) {
   }
 }
 
+TEST_F(DiffTest, KeysAndIndicesAreThoseOfA) {
+  const Path source = Golden("qwen3moe-norm-bf16");
+  ConvertOptions options = Between("hf", "dcp", source, "fsdp2");
+  options.to.naming = "fsdp2";
+  ASSERT_THAT(Convert(options), IsOk());
+  EXPECT_TRUE(Diff(source, options.target).equal);
+  const auto place = PlaceIn(options.target, 7);
+  ASSERT_THAT(place, IsOk());
+  FlipBit(place->file, place->offset, 6);
+  const Answer answer = Diff(options.target, source);
+  EXPECT_EQ(answer.compared, "as models");
+  ASSERT_EQ(answer.different.size(), 1U) << answer.text;
+  EXPECT_EQ(answer.different[0].key, place->key);
+  EXPECT_EQ(answer.different[0].first_index, place->index);
+}
+
 // What the manifest says is damaged is reported, and compared all the same.
 TEST_F(DiffTest, AChecksumThatDoesNotMatchIsReported) {
   const Path whole = Converted("fsdp_dtensor");
