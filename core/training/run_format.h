@@ -48,8 +48,8 @@ struct RunFormat {
   // without prefix.
   std::string (*weight_key)(std::string_view name);
   std::string (*moment_key)(std::string_view name, std::string_view moment);
-  // Entries that are tensors and belong to no parameter.
-  std::vector<MemoryTensor> (*run_tensors)(const TrainingRun& run);
+  // Entries that are tensors and belong to no parameter, such as random states. Null: none.
+  std::vector<MemoryTensor> (*run_tensors)(const TrainingRun& run) = nullptr;
   // Every file of a checkpoint's directory, without a root around it. Errors: those of the format's
   // planner.
   Result<WritePlan> (*plan)(RunRequest request);

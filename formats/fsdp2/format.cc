@@ -11,12 +11,8 @@ namespace {
 
 constexpr std::string_view kName = "fsdp2";
 
-// Random states are not part of what torch.distributed.checkpoint.state_dict collects.
-std::vector<MemoryTensor> NoTensors(const TrainingRun& /*run*/) { return {}; }
-
 constexpr RunFormat kRun = {.weight_key = &WeightKey,
                             .moment_key = &MomentKey,
-                            .run_tensors = &NoTensors,
                             .plan = &PlanRun,
                             .holds_run = &HoldsRun,
                             .read = &ReadRun};

@@ -59,12 +59,8 @@ Result<std::optional<Path>> RecogniseZarr(const Place& place) {
 // a conversion of such a checkpoint writes.
 bool HasKeysOf(const CheckpointIndex& index) { return index.FindObject(kCommonKey) != nullptr; }
 
-// Megatron-Core keeps random states in an object.
-std::vector<MemoryTensor> NoTensors(const TrainingRun& /*run*/) { return {}; }
-
 constexpr RunFormat kRun = {.weight_key = &WeightKey,
                             .moment_key = &MomentKey,
-                            .run_tensors = &NoTensors,
                             .plan = &PlanRun,
                             .holds_run = &HoldsRun,
                             .read = &ReadRun,

@@ -102,7 +102,7 @@ void RunCheckpoints::Tell(const std::string& text) const {
 Status RunCheckpoints::AllocateStaging() {
   if (staging_) return OkStatus();
   std::vector<MemoryTensor> run_tensors;
-  if (format_.run != nullptr) {
+  if (format_.run != nullptr && format_.run->run_tensors != nullptr) {
     run_tensors =
         format_.run->run_tensors({.seed = run_.train.seed, .tensor_ranks = tensor_ranks_});
   }

@@ -1,0 +1,302 @@
+#include "converters/verbs/internal/plan_target.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <span>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "converters/config/hf_config.h"
+#include "converters/config/megatron_args.h"
+#include "converters/verbs/internal/convert_run.h"
+#include "converters/verbs/internal/dtype_policy.h"
+#include "converters/verbs/internal/link_tensors.h"
+#include "converters/verbs/side_files.h"
+#include "core/base/quote.h"
+#include "core/base/warning.h"
+#include "core/io/path.h"
+
+namespace ckpt {
+namespace {
+
+// The origin's shards without the keys that an earlier conversion left out. These are constants
+// that every reader computes itself.
+std::vector<ManifestShard> RemainingShards(const ModelSource& model,
+                                           std::vector<ManifestShard> shards) {
+  if (!model.manifest || !model.manifest->origin) return shards;
+  const std::vector<std::string>& dropped = model.manifest->origin->dropped;
+  const std::set<std::string_view> left_out(dropped.begin(), dropped.end());
+  for (ManifestShard& shard : shards) {
+    std::erase_if(shard.tensors, [&](const std::string& key) { return left_out.contains(key); });
+  }
+  return shards;
+}
+
+// Whether the origin's shards hold exactly these tensors. If so, the same shards are written again.
+bool ShardsFit(const std::vector<ManifestShard>& shards, const std::vector<TargetTensor>& tensors) {
+  std::vector<std::string_view> wanted;
+  for (const TargetTensor& tensor : tensors) wanted.push_back(tensor.key);
+  std::vector<std::string_view> had;
+  for (const ManifestShard& shard : shards) {
+    had.insert(had.end(), shard.tensors.begin(), shard.tensors.end());
+  }
+  std::sort(wanted.begin(), wanted.end());
+  std::sort(had.begin(), had.end());
+  return wanted == had;
+}
+
+// The target may store copies of other tensors. They are written only if the origin stored them.
+void DropCopies(const std::vector<ManifestShard>& original, ModelView& view) {
+  std::vector<std::string> had;
+  for (const ManifestShard& shard : original) {
+    had.insert(had.end(), shard.tensors.begin(), shard.tensors.end());
+  }
+  ModelView kept;
+  kept.layout = std::move(view.layout);
+  for (std::size_t t = 0; t < view.tensors.size(); ++t) {
+    const bool stored =
+        !view.derived[t] || std::find(had.begin(), had.end(), view.tensors[t].key) != had.end();
+    if (!stored) continue;
+    kept.tensors.push_back(std::move(view.tensors[t]));
+    kept.recipes.push_back(std::move(view.recipes[t]));
+    kept.derived.push_back(view.derived[t]);
+  }
+  view = std::move(kept);
+}
+
+// What the manifest of the target says about where it came from. A checkpoint that was converted
+// before passes on what its own manifest says, so that the way back leads to the first origin.
+ManifestOrigin DescribeOrigin(const ModelSource& model) {
+  ManifestOrigin origin;
+  const Format& format = *model.checkpoint->format;
+  if (model.manifest && model.manifest->origin && !format.keeps_shards()) {
+    origin = *model.manifest->origin;
+  } else {
+    origin.format = format.name;
+    if (format.keeps_shards()) origin.shards = format.describe_shards(model.source());
+    for (const auto& [name, value] : model.match.layout.choices) origin.choices[name] = value;
+  }
+  if (model.family) origin.choices["family"] = model.family->name;
+  origin.dropped.clear();
+  for (const LeftOutEntry& entry : model.left_out) origin.dropped.push_back(entry.key);
+  return origin;
+}
+
+// The type that most of the weights have.
+DType MainDtype(const std::vector<TargetTensor>& tensors) {
+  std::map<DType, std::int64_t> elements;
+  for (const TargetTensor& tensor : tensors) elements[tensor.dtype] += NumElements(tensor.shape);
+  const auto most =
+      std::max_element(elements.begin(), elements.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most == elements.end() ? DType::kFloat32 : most->first;
+}
+
+// Files of the repository that are not carried to the target and hold no weights of the model. If
+// the configuration is from another directory, the files there are not part of the source.
+std::vector<LeftOutEntry> LeftOutFiles(const ModelSource& model, std::vector<LeftOutEntry> files) {
+  const bool is_own = model.checkpoint->format->assets_directory.empty() &&
+                      CanonicalPath(model.assets) == CanonicalPath(model.checkpoint->path);
+  if (!is_own) return {};
+  const std::span<const std::string> read = model.source().index().files();
+  std::erase_if(files, [&](const LeftOutEntry& file) {
+    return std::find(read.begin(), read.end(), file.key) != read.end();
+  });
+  return files;
+}
+
+// Reads the objects of the source for a target that holds them as text. They are not left out then.
+Status CarryObjects(ModelSource& model, WeightsRequest& request) {
+  for (const ObjectEntry& object : model.source().index().objects()) {
+    CKPT_ASSIGN_OR_RETURN(RenderedObject rendered, model.source().ReadObject(object));
+    request.carried_objects.push_back(
+        {.key = object.key, .type = std::move(rendered.type), .json = std::move(rendered.json)});
+    std::erase_if(model.left_out,
+                  [&](const LeftOutEntry& entry) { return entry.key == object.key; });
+  }
+  return OkStatus();
+}
+
+// What a target of one file holds besides tensors.
+Status FillOneFile(const ConvertOptions& options, PreparedConversion& prepared,
+                   WeightsRequest& request) {
+  if (options.parity_group != 0) {
+    return Error(ErrorKind::kUsage,
+                 fmt::format("a {} file has no parity files", prepared.to.container->name));
+  }
+  request.file_name = options.target.filename().string();
+  Manifest account;
+  account.tool = "ckptkit " CKPT_VERSION;
+  account.origin = prepared.origin;
+  request.origin = SerializeManifest(std::move(account));
+  CKPT_RETURN_IF_ERROR(CarryObjects(prepared.model, request));
+  for (const WriteCopy& copy : request.side_files) {
+    prepared.left_out_files.push_back(
+        {.key = copy.name, .bytes = 0, .why = "the target is one file"});
+  }
+  for (const SideText& text : request.side_texts) {
+    prepared.left_out_files.push_back(
+        {.key = text.name, .bytes = text.content.size(), .why = "the target is one file"});
+  }
+  request.side_files.clear();
+  request.side_texts.clear();
+  return OkStatus();
+}
+
+// The files that are copied with the weights. Fills in `left_out_files`.
+Status AddSideFiles(Storage& storage, const Format& target, PreparedConversion& prepared,
+                    WeightsRequest& request) {
+  const ModelSource& model = prepared.model;
+  if (model.assets.empty()) return OkStatus();
+  CKPT_ASSIGN_OR_RETURN(SideFiles files, ListSideFiles(storage, model.assets));
+  CKPT_RETURN_IF_ERROR(CheckFetched(storage, model.assets, files.carried));
+  prepared.left_out_files = LeftOutFiles(model, std::move(files.left_out));
+  CarryOptions options = {.target = &target};
+  const bool was_cast = prepared.origin.choices.contains("cast");
+  const bool is_same_model = model.manifest && model.manifest->origin && !was_cast;
+  if (!is_same_model) options.dtype = MainDtype(request.tensors);
+  CKPT_ASSIGN_OR_RETURN(CarriedFiles carried,
+                        CarrySideFiles(storage, model.assets, files.carried, options));
+  request.side_files = std::move(carried.copies);
+  request.side_texts = std::move(carried.texts);
+  request.original_index = std::move(carried.index);
+  return OkStatus();
+}
+
+// A regular expression that matches nothing is an error, because it is probably mistyped.
+Status CheckKeepsSome(const std::string& keep_fp32, const DtypePolicy& dtypes,
+                      const std::vector<TargetTensor>& tensors) {
+  const bool keeps_some = std::ranges::any_of(
+      tensors, [&](const TargetTensor& tensor) { return dtypes.Keeps(tensor.key, tensor.dtype); });
+  if (keep_fp32.empty() || keeps_some) return OkStatus();
+  return Error(ErrorKind::kUsage, "--keep-fp32 matches no float32 tensor of the target")
+      .Actual(Quote(keep_fp32))
+      .Hint("it is a regular expression, searched in the names that ckpt-convert --plan prints");
+}
+
+// Whether any source of the recipe has another dtype than `target`.
+bool Casts(const CheckpointIndex& index, const TensorRecipe& recipe, DType target) {
+  return std::any_of(recipe.nests.begin(), recipe.nests.end(), [&](const layout::Nest& nest) {
+    return !nest.is_zero_fill() && index.tensors()[nest.source].dtype != target;
+  });
+}
+
+// The source's tensors under the target's names.
+Result<ModelView> ViewNames(const ConvertOptions& options, const PreparedConversion& prepared) {
+  const ModelSource& model = prepared.model;
+  if (!model.family) return ViewAsStored(model);
+  CKPT_ASSIGN_OR_RETURN(const layout::Choices choices, ChoicesOf(prepared.to, model));
+  Result<ModelView> viewed = ViewModel(model, prepared.to.NamingInUse(), choices,
+                                       options.dtype ? MixedDtypes::kWiden : MixedDtypes::kRefuse);
+  if (!viewed.ok()) {
+    Status status = std::move(viewed).status();
+    const bool is_mixed = !options.dtype && status.first().kind == ErrorKind::kDtypeMismatch;
+    return is_mixed ? std::move(status).Hint(
+                          "ckpt-convert --dtype TYPE gives all parts of a tensor one dtype")
+                    : std::move(status);
+  }
+  return viewed;
+}
+
+std::vector<EmptyObjects> ObjectsOf(const layout::ResolvedLayout& layout) {
+  std::vector<EmptyObjects> objects;
+  for (const layout::ResolvedObject& object : layout.objects) {
+    objects.push_back({.key = layout.prefix + object.name, .grid = object.grid});
+  }
+  return objects;
+}
+
+}  // namespace
+
+Result<ModelView> ViewTarget(const ConvertOptions& options, PreparedConversion& prepared) {
+  const ModelSource& model = prepared.model;
+  CKPT_ASSIGN_OR_RETURN(ModelView view, ViewNames(options, prepared));
+  prepared.origin = DescribeOrigin(model);
+  if (!prepared.to.container->writes_copies) DropCopies(prepared.origin.shards, view);
+  CKPT_ASSIGN_OR_RETURN(const DtypePolicy dtypes,
+                        DtypePolicy::Make(options.dtype, options.keep_fp32));
+  CKPT_RETURN_IF_ERROR(CheckKeepsSome(options.keep_fp32, dtypes, view.tensors));
+  std::vector<const TargetTensor*> kept;
+  for (std::size_t t = 0; t < view.tensors.size(); ++t) {
+    TargetTensor& tensor = view.tensors[t];
+    if (dtypes.CannotCast(tensor.dtype)) kept.push_back(&tensor);
+    tensor.dtype = dtypes.For(tensor.key, tensor.dtype);
+    prepared.changes_dtype =
+        prepared.changes_dtype || Casts(model.source().index(), view.recipes[t], tensor.dtype);
+  }
+  if (!kept.empty()) {
+    prepared.warnings.push_back(
+        Warning(ErrorKind::kUnsupported,
+                fmt::format("--dtype does not convert {}; {} of {} tensors keep what they have",
+                            DTypeName(kept.front()->dtype), kept.size(), view.tensors.size()),
+                model.checkpoint->path.string(), kept.front()->key));
+  }
+  // The manifest records the dtype, so that a conversion back describes the weights as they are
+  // now.
+  if (prepared.changes_dtype) prepared.origin.choices["cast"] = "true";
+  return view;
+}
+
+Result<PlannedCheckpoint> PlanRunTarget(Storage& storage, const ConvertOptions& options,
+                                        const TrainingState& state, ModelView& view,
+                                        PreparedConversion& prepared) {
+  const Format& target = *prepared.to.container;
+  WeightsRequest weights;
+  weights.tensors = view.tensors;
+  CKPT_RETURN_IF_ERROR(AddSideFiles(storage, target, prepared, weights));
+  RunRequest request;
+  CKPT_RETURN_IF_ERROR(AddOptimizer(state, target, view));
+  CKPT_ASSIGN_OR_RETURN(request.run, RunForTarget(state, target, view, prepared.model.left_out));
+  request.tensors = view.tensors;
+  request.side_files = std::move(weights.side_files);
+  request.objects = ObjectsOf(view.layout);
+  request.generation = prepared.to.generation;
+  request.files = options.files;
+  request.max_file_bytes = options.max_shard_bytes;
+  request.zstd_level = options.zstd_level;
+  return PlanRunInRoot(target, std::move(request));
+}
+
+Result<PlannedCheckpoint> PlanTarget(Storage& storage, const ConvertOptions& options,
+                                     const Format& target, const ModelView& view,
+                                     PreparedConversion& prepared) {
+  const ModelSource& model = prepared.model;
+  WeightsRequest request;
+  request.tensors = view.tensors;
+  request.objects = ObjectsOf(view.layout);
+  request.generation = prepared.to.generation;
+  request.files = options.files;
+  request.zstd_level = options.zstd_level;
+  request.max_file_bytes = options.max_shard_bytes;
+  const bool repacks = options.max_shard_bytes != 0 || options.files != 0;
+  std::vector<ManifestShard> shards = RemainingShards(model, prepared.origin.shards);
+  if (!repacks && ShardsFit(shards, request.tensors)) request.shards = std::move(shards);
+  CKPT_RETURN_IF_ERROR(AddSideFiles(storage, target, prepared, request));
+  request.is_cast = prepared.changes_dtype;
+  if (target.is_one_file) CKPT_RETURN_IF_ERROR(FillOneFile(options, prepared, request));
+  if (options.link) {
+    CKPT_ASSIGN_OR_RETURN(prepared.links, LinkTensors(model, options));
+    request.links.emplace();
+    for (const TargetTensor& tensor : request.tensors) {
+      request.links->push_back(prepared.links.at(tensor.key));
+    }
+  }
+  request.run_args = [&]() -> Result<NamedValues> {
+    layout::Configuration described = model.config;
+    for (const auto& [name, value] : view.layout.choices) described[name] = value;
+    described["dtype"] = std::string(DTypeName(MainDtype(view.tensors)));
+    described["ckpt_format"] = std::string(target.name);
+    CKPT_ASSIGN_OR_RETURN(ModelArgs args, MegatronArgs(described));
+    for (Problem& warning : args.warnings) {
+      warning.file = kHfConfigName;
+      prepared.warnings.push_back(std::move(warning));
+    }
+    return std::move(args.values);
+  };
+  return PlanWeights(target, std::move(request));
+}
+
+}  // namespace ckpt

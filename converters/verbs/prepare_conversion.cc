@@ -1,0 +1,236 @@
+// PrepareConversion: opens the source, decides on the target, plans and checks the plan.
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "converters/config/hf_config.h"
+#include "converters/config/megatron_args.h"
+#include "converters/verbs/convert.h"
+#include "converters/verbs/internal/convert_run.h"
+#include "converters/verbs/internal/name_in_manifest.h"
+#include "converters/verbs/internal/plan_target.h"
+#include "converters/verbs/target_space.h"
+#include "converters/verbs/training_state.h"
+#include "core/base/endian.h"
+#include "core/base/hash.h"
+#include "core/base/warning.h"
+#include "core/io/staging_name.h"
+#include "core/manifest/read_manifest.h"
+#include "core/plan/plan_check.h"
+#include "core/repair/parity.h"
+#include "formats/registry/registry.h"
+#include "formats/registry/stored_run.h"
+
+namespace ckpt {
+namespace {
+
+// Names, sizes and modification times of all files on which the result depends, and the places of
+// the tensors in them.
+Result<std::string> IdentifySource(Storage& storage, const ModelSource& model) {
+  CKPT_ASSIGN_OR_RETURN(const Path directory, ManifestDirectory(storage, model.checkpoint->path));
+  std::string identity = CanonicalPath(model.checkpoint->path).string();
+  for (const std::string& file : model.source().index().files()) {
+    CKPT_ASSIGN_OR_RETURN(const FileStat info, storage.Stat(directory / file));
+    identity += fmt::format("\n{} {} {}", file, info.size_bytes, info.modified_ns);
+  }
+  Bytes places;
+  for (const Chunk& chunk : model.source().index().chunks()) {
+    AppendLe(chunk.file, places);
+    AppendLe(chunk.offset_bytes, places);
+    AppendLe(chunk.size_bytes, places);
+  }
+  identity += "\n" + HashHex(HashAlgorithm::kXxh3, places);
+  return identity;
+}
+
+// When the target is replaced, the source must not be removed with it. And side files must not be
+// taken from the result.
+Status CheckPaths(const ConvertOptions& options, const ModelSource& model) {
+  const Path target = CanonicalPath(options.target);
+  const auto refuse = [&](std::string_view rule) {
+    return Error(ErrorKind::kUsage, rule)
+        .File(options.target.string())
+        .Hint("choose another target");
+  };
+  if (IsWithin(CanonicalPath(options.source), target) ||
+      IsWithin(CanonicalPath(model.checkpoint->path), target)) {
+    return refuse("the target is the source, or contains it");
+  }
+  if (IsWithin(CanonicalPath(options.source), StagingOf(target))) {
+    return refuse("the source lies where the target is prepared");
+  }
+  if (!model.assets.empty() && IsWithin(target, CanonicalPath(model.assets))) {
+    return refuse("the target lies inside the directory that side files are taken from");
+  }
+  return OkStatus();
+}
+
+// What is written besides the files of the plan, and how many bytes everything takes.
+Status CountFiles(Storage& storage, const ConvertOptions& options, PreparedConversion& prepared) {
+  CKPT_ASSIGN_OR_RETURN(std::vector<ManifestFile> files,
+                        PlannedFiles(storage, prepared.plan.write));
+  for (ManifestFile& file : files) {
+    if (prepared.to.container->is_one_file) continue;
+    file.name = NameInManifest(file.name, prepared.checkpoint_directory);
+  }
+  prepared.needed_bytes = BytesWithParity(files, options.parity_group);
+  if (options.parity_group != 0) {
+    prepared.parity_files = GroupForParity(files, options.parity_group).size();
+  }
+  return OkStatus();
+}
+
+// The run of the source, if the target shall hold it; `prepared.model` becomes the weights that the
+// target holds as the model's.
+Result<std::optional<TrainingState>> FindRun(Storage& storage, const ConvertOptions& options,
+                                             PreparedConversion& prepared) {
+  const ModelSource& model = prepared.model;
+  const RunFormat* const run = prepared.to.container->run;
+  if (run == nullptr || options.weights_only || !HoldsRun(*model.checkpoint)) {
+    return std::optional<TrainingState>();
+  }
+  const auto refuse = [&](std::string_view option, std::string_view why) {
+    return Error(ErrorKind::kUsage, fmt::format("{} is for weights: {}", option, why))
+        .File(model.checkpoint->path.string())
+        .Hint("ckpt-convert --weights-only leaves the rest of the training run out");
+  };
+  const OpenModelOptions& of_model = options.model;
+  if (!of_model.only.empty() || !of_model.drop.empty() || !of_model.rename.empty()) {
+    return refuse("--only, --drop or --rename", "a training run is converted as a whole");
+  }
+  if (options.dtype && run->main_weight_key == nullptr) {
+    return refuse("--dtype", "the target has the weights once, and the run goes on with them");
+  }
+  CKPT_ASSIGN_OR_RETURN(TrainingState state, UnderstandTrainingState(storage, model.checkpoint,
+                                                                     of_model, RunDetail::kWhole));
+  if (run->main_weight_key == nullptr) {
+    ModelSource exact = state.weights;
+    exact.manifest = model.manifest;
+    prepared.model = std::move(exact);
+  }
+  prepared.model.left_out = LeftOutOfRun(state, std::move(prepared.model.left_out));
+  prepared.is_run = true;
+  return std::optional(std::move(state));
+}
+
+// The arguments of a run may describe another model than the configuration that is stored with it.
+Status WarnOfAnotherModel(PreparedConversion& prepared) {
+  const ModelSource& model = prepared.model;
+  // Without a configuration, tensors keep the source's keys, whatever model they are.
+  if (model.assets.empty() || model.config.empty()) return OkStatus();
+  CKPT_ASSIGN_OR_RETURN(const layout::Configuration args, ReadRunArgs(*model.checkpoint));
+  if (args.empty()) return OkStatus();
+  const std::string file = (model.assets / kHfConfigName.data()).string();
+  Result<std::vector<Problem>> differences = DifferencesFromArgs(model.config, args);
+  if (!differences.ok()) {
+    prepared.warnings.push_back(
+        Warning(ErrorKind::kUnsupported,
+                fmt::format("the configuration was not compared with the run's args: {}",
+                            differences.status().first().message),
+                file));
+    return OkStatus();
+  }
+  for (Problem& difference : *differences) {
+    difference.file = file;
+    prepared.warnings.push_back(std::move(difference));
+  }
+  return OkStatus();
+}
+
+// The format that the source was made from.
+Result<const Format*> OriginalContainer(const OpenedCheckpoint& checkpoint) {
+  std::shared_ptr<const Manifest> manifest = checkpoint.manifest;
+  if (!manifest && checkpoint.format->read_manifest != nullptr) {
+    CKPT_ASSIGN_OR_RETURN(manifest, checkpoint.format->read_manifest(*checkpoint.source));
+  }
+  if (manifest && manifest->origin) return FindFormat(manifest->origin->format);
+  return Error(ErrorKind::kUsage, "the source does not say what it was made from")
+      .File(checkpoint.path.string())
+      .Hint("choose a format with ckpt-convert --to CONTAINER");
+}
+
+// What a target that shows the source's tensors cannot do with them.
+Status CheckLinkOptions(const ConvertOptions& options, const Target& to) {
+  const auto refuse = [](std::string_view what) {
+    return Error(ErrorKind::kUsage, fmt::format("--link copies no tensor, so {}", what))
+        .Hint("leave ckpt-convert's --link out");
+  };
+  if (!to.container->can_link) return refuse(fmt::format("{} cannot have it", to.container->name));
+  if (!to.NamingInUse().empty()) return refuse("tensors keep the source's keys");
+  if (options.dtype) return refuse("none can be cast");
+  if (options.zstd_level) return refuse("none can be compressed");
+  if (options.files != 0 || options.max_shard_bytes != 0) return refuse("it makes one file");
+  return OkStatus();
+}
+
+// Opens the source and decides on the target. Fills in `model` and `to`.
+Status OpenConverted(Storage& storage, const ConvertOptions& options,
+                     PreparedConversion& prepared) {
+  OpenOptions open = options.model.open;
+  open.verify = options.verify;
+  CKPT_ASSIGN_OR_RETURN(OpenedCheckpoint opened, OpenCheckpoint(storage, options.source, open));
+  prepared.to = options.to;
+  if (prepared.to.container == nullptr) {
+    CKPT_ASSIGN_OR_RETURN(prepared.to.container, OriginalContainer(opened));
+  }
+  prepared.to.container = FormatNamed(*prepared.to.container, prepared.to.naming);
+  auto checkpoint = std::make_shared<const OpenedCheckpoint>(std::move(opened));
+  if (options.link) CKPT_RETURN_IF_ERROR(CheckLinkOptions(options, prepared.to));
+  // Where nothing says how tensors shall be called, they keep their keys.
+  if (prepared.to.NamingInUse().empty()) {
+    CKPT_ASSIGN_OR_RETURN(prepared.model,
+                          TakeAsStored(storage, std::move(checkpoint), options.model));
+  } else {
+    CKPT_ASSIGN_OR_RETURN(prepared.model,
+                          UnderstandModel(storage, std::move(checkpoint), options.model));
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOptions& options) {
+  PreparedConversion prepared;
+  CKPT_RETURN_IF_ERROR(OpenConverted(storage, options, prepared));
+  const ModelSource& model = prepared.model;
+  prepared.warnings = model.warnings;
+  CKPT_RETURN_IF_ERROR(WarnOfAnotherModel(prepared));
+  CKPT_RETURN_IF_ERROR(CheckPaths(options, model));
+  const Format* const target = prepared.to.container;
+  if (target->needs_config && model.assets.empty()) {
+    return Error(ErrorKind::kNotFound, "a Hugging Face repository needs a config.json")
+        .File(model.checkpoint->path.string())
+        .Hint(
+            "pass ckpt-convert --hf-assets DIR, a directory with the model's config.json and "
+            "tokenizer");
+  }
+  CKPT_ASSIGN_OR_RETURN(const std::optional<TrainingState> run,
+                        FindRun(storage, options, prepared));
+  CKPT_ASSIGN_OR_RETURN(ModelView view, ViewTarget(options, prepared));
+  CKPT_ASSIGN_OR_RETURN(PlannedCheckpoint planned,
+                        run ? PlanRunTarget(storage, options, *run, view, prepared)
+                            : PlanTarget(storage, options, *target, view, prepared));
+  prepared.target_tensors = view.tensors.size();
+  for (const TargetTensor& tensor : view.tensors) {
+    prepared.target_bytes += NumBytes(tensor.shape, tensor.dtype);
+  }
+
+  // The writer may have put tensors into another order.
+  std::map<std::string, std::size_t> recipe_of;
+  for (std::size_t t = 0; t < view.tensors.size(); ++t) recipe_of[view.tensors[t].key] = t;
+  for (const TargetTensor& tensor : planned.plan.tensors) {
+    prepared.plan.recipes.push_back(std::move(view.recipes[recipe_of.at(tensor.key)]));
+  }
+  prepared.plan.write = std::move(planned.plan);
+  prepared.checkpoint_directory = target->is_one_file ? options.target.filename().string()
+                                                      : std::move(planned.checkpoint_directory);
+  CKPT_ASSIGN_OR_RETURN(prepared.plan.source_identity, IdentifySource(storage, model));
+  CKPT_RETURN_IF_ERROR(CheckPlan(prepared.plan, model.source().index()));
+  CKPT_RETURN_IF_ERROR(CountFiles(storage, options, prepared));
+  return prepared;
+}
+
+}  // namespace ckpt
