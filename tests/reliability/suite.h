@@ -3,6 +3,7 @@
 #define CKPT_TESTS_RELIABILITY_SUITE_H_
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -12,6 +13,9 @@ namespace ckpt::testing {
 
 // Whether the long set was asked for: CKPT_RELIABILITY=long.
 bool IsLongRun();
+
+// Whether case `n` of many like ones is tried: every third one in the short set.
+inline bool IsTried(std::size_t n) { return n % 3 == 0 || IsLongRun(); }
 
 // For TestSeed.
 inline constexpr std::uint64_t kDefaultSeed = 20240229;

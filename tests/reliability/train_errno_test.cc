@@ -136,6 +136,7 @@ TEST_P(TrainErrnoTest, GivesAClearErrorOrTheCheckpointAndKeepsTheOldOne) {
   int errors = 0;
   for (const bool is_sticky : {false, true}) {
     for (std::size_t call = 0; call < calls; ++call) {
+      if (!IsTried(call + static_cast<std::size_t>(fault.code) + (is_sticky ? 1 : 0))) continue;
       const std::string where =
           fmt::format("{} at call {} of {}", is_sticky ? "from then on" : "once", call, calls);
       ASSERT_THAT(storage_.RemoveAll(root() / "iter_0000002"), IsOk());
@@ -181,6 +182,7 @@ TEST_P(TrainLoadErrnoTest, GivesAClearErrorOrTheNewestCheckpoint) {
   int errors = 0;
   for (const bool is_sticky : {false, true}) {
     for (std::size_t call = 0; call < calls; ++call) {
+      if (!IsTried(call + static_cast<std::size_t>(fault.code) + (is_sticky ? 1 : 0))) continue;
       const std::string where =
           fmt::format("{} at call {} of {}", is_sticky ? "from then on" : "once", call, calls);
       const SyscallFaults faults({.code = fault.code,
