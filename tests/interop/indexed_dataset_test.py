@@ -1,8 +1,5 @@
 """Indexed datasets go both ways between us and the original, megatron-core's IndexedDataset."""
-import fcntl
 import json
-import os
-import pathlib
 import random
 import subprocess
 import sys
@@ -11,9 +8,9 @@ import numpy
 import pytest
 import torch
 
+import packages
 from tools import BIN
 
-MEGATRON_CORE = "megatron-core==0.16.1"
 TYPES = ["uint8", "int8", "int16", "int32", "int64", "uint16"]
 HIGHEST = {"uint8": 255, "int8": 127, "int16": 32767, "int32": 2**31 - 1, "int64": 2**31 - 1, "uint16": 65535}
 
@@ -21,16 +18,7 @@ HIGHEST = {"uint8": 255, "int8": 127, "int16": 32767, "int32": 2**31 - 1, "int64
 @pytest.fixture(scope="session")
 def megatron():
     """Modules of the original, without what it depends on: reading and writing data needs none of that."""
-    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "ckptkit"
-    target = cache / MEGATRON_CORE.replace("==", "-")
-    cache.mkdir(parents=True, exist_ok=True)
-    with open(f"{target}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (target / "complete").exists():
-            subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary", ":all:",
-                            "--upgrade", "--target", target, MEGATRON_CORE], check=True)
-            (target / "complete").touch()
-    sys.path.insert(0, str(target))
+    sys.path.insert(0, str(packages.megatron_core("0.16.1")))
     from megatron.core.datasets import helpers, indexed_dataset
     return indexed_dataset, helpers
 

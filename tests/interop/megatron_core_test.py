@@ -1,10 +1,5 @@
 """Real Megatron-Core loads our torch_dist checkpoints into a real GPTModel, every key and value, and saves the same itself."""
-import json
-import os
-import pathlib
 import re
-import subprocess
-import zipfile
 
 import pytest
 import torch
@@ -13,6 +8,7 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 import golden
 import mapping
+import packages
 import tools
 
 # Both read what old loaders read; 0.19 is the first that looks for the common state among the objects.
@@ -24,20 +20,8 @@ GROUPED = [c for c in MODELS if c.name.startswith("qwen3moe-norm")]
 
 @pytest.fixture(scope="session")
 def core():
-    """Version -> the folder with its packages. 0.17 and later ask pip for a newer Python than they need."""
-    def get(version):
-        cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "ckptkit"
-        target = cache / f"megatron-core-{version}"
-        if not (target / "complete").exists():
-            wheels = cache / f"megatron-core-{version}-wheel"
-            subprocess.run([tools.PYTHONS["2.15.0"], "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:",
-                            "--python-version", "3.12", "--dest", wheels, f"megatron-core=={version}"], check=True)
-            with zipfile.ZipFile(next(wheels.glob("*.whl"))) as wheel:
-                wheel.extractall(target)
-            (target / "complete").touch()
-        return target
-
-    return get
+    """Version -> the folder with its packages."""
+    return packages.megatron_core
 
 
 def live_tensors(case, grouped=False):

@@ -1,13 +1,11 @@
 """TensorBoard itself reads the event files of a run, each step once however often the run began."""
-import fcntl
 import json
-import os
-import pathlib
 import subprocess
 import sys
 
 import pytest
 
+import packages
 from tools import BIN
 
 # TensorBoard's readers, without its server and without TensorFlow.
@@ -16,16 +14,7 @@ PACKAGES = ["tensorboard==2.20.0", "protobuf==6.33.0", "absl-py==2.3.1", "packag
 
 @pytest.fixture(scope="session")
 def event_accumulator():
-    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "ckptkit"
-    target = cache / PACKAGES[0].replace("==", "-")
-    cache.mkdir(parents=True, exist_ok=True)
-    with open(f"{target}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (target / "complete").exists():
-            subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary", ":all:",
-                            "--upgrade", "--target", target, *PACKAGES], check=True)
-            (target / "complete").touch()
-    sys.path.insert(0, str(target))
+    sys.path.insert(0, str(packages.installed(*PACKAGES)))
     from tensorboard.backend.event_processing import event_accumulator
     return event_accumulator.EventAccumulator
 
