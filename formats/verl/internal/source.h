@@ -5,10 +5,12 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/base/mutex.h"
 #include "core/checkpoint/source.h"
 #include "core/io/storage.h"
 #include "core/tensor/box.h"
@@ -53,7 +55,8 @@ class VerlSource final : public CheckpointSource {
   Status BuildIndex(const std::optional<Problem>& warning);
   // Adds the tensor's chunks. Errors: what the tensor's problem is.
   Status Place(const Parts& parts, EncodingId encoding, IndexBuilder& builder);
-  Status CheckReplicas(const OfRank& first) const;
+  // Reads them the first time that a box is located.
+  Status CheckReplicas(const OfRank& first) const CKPT_EXCLUDES(mutex_);
 
   std::vector<std::string> names_;                       // of the files, by rank
   std::vector<std::unique_ptr<TorchSaveSource>> files_;  // by rank
@@ -61,6 +64,8 @@ class VerlSource final : public CheckpointSource {
   // Parts that must hold what an earlier one holds, and whose checksums do not show it; by that.
   std::map<const OfRank*, std::vector<const OfRank*>> unproven_;
   CheckpointIndex index_;
+  mutable Mutex mutex_;
+  mutable std::set<const OfRank*> proven_ CKPT_GUARDED_BY(mutex_);  // of `unproven_`
 };
 
 }  // namespace ckpt::verl
