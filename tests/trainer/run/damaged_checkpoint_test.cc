@@ -10,6 +10,7 @@
 
 #include "core/io/memory_storage.h"
 #include "formats/megatron/root.h"
+#include "formats/registry/registry.h"
 #include "tests/reliability/small_model.h"
 #include "tests/testing/matchers.h"
 #include "tests/trainer/run/small_session.h"
@@ -132,6 +133,30 @@ TEST_F(DamagedCheckpointTest, TakesTheOneBeforeAndSaysWhyWhateverFileIsDamaged) 
   }
   EXPECT_GE(tried, 50);
   EXPECT_THAT(GoOn(), testing::IsOkAndHolds(3));
+}
+
+// The tensor that `verify` names, too: the one whose bytes these are.
+TEST_F(DamagedCheckpointTest, NamesTheTensorOfAFlippedByte) {
+  const auto opened = OpenCheckpoint(*storage_, Iteration(3));
+  ASSERT_THAT(opened, IsOk());
+  const CheckpointIndex& index = opened->source->index();
+  for (const GlobalTensor& tensor : index.tensors()) {
+    SCOPED_TRACE(tensor.key);
+    for (const Chunk& chunk : index.chunks(tensor)) {
+      const auto array = opened->source->Locate(tensor, chunk);
+      ASSERT_THAT(array, IsOk());
+      const std::string& name = index.files()[chunk.file];
+      std::string damaged = files_.at(name);
+      damaged[array->offset_bytes] = static_cast<char>(damaged[array->offset_bytes] ^ 4);
+      Put(Iteration(3) / name, damaged);
+      EXPECT_THAT(GoOn(), testing::IsOkAndHolds(2));
+      EXPECT_THAT(notices_,
+                  Contains(HasSubstr("bit 2 of byte " + std::to_string(array->offset_bytes) +
+                                     " is flipped: " + (Iteration(3) / name).string())));
+      EXPECT_THAT(notices_, Contains(HasSubstr(": " + tensor.key + ": ")));
+      Put(Iteration(3) / name, files_.at(name));
+    }
+  }
 }
 
 // One rank finds the damage while it reads; the others are in a collective by then, or wait for it
