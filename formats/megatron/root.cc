@@ -67,7 +67,7 @@ std::optional<std::int64_t> IterationOf(std::string_view name) {
 Result<std::vector<std::int64_t>> ListIterations(Storage& storage, const Path& root) {
   std::vector<std::int64_t> iterations;
   CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(root));
-  if (stat.type == FileType::kMissing) return iterations;
+  if (stat.type != FileType::kDirectory) return iterations;
   CKPT_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries, storage.List(root));
   for (const DirectoryEntry& entry : entries) {
     if (entry.type != FileType::kDirectory) continue;

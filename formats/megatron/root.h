@@ -31,7 +31,7 @@ extern const RunRoot kRunRoot;
 [[nodiscard]] std::optional<std::int64_t> NumberAfter(std::string_view prefix,
                                                       std::string_view name);
 
-// The iterations that `root` has directories for, ascending; none if it does not exist.
+// The iterations that `root` has directories for, ascending; none if it is no directory.
 Result<std::vector<std::int64_t>> ListIterations(Storage& storage, const Path& root);
 
 // The name of the directory that the tracker of `root` names: kReleaseDirectory or that of an

@@ -62,6 +62,8 @@ TEST_F(MegatronRootTest, ListsIterationsInOrderAndNothingElse) {
   ASSERT_THAT(storage_->MakeDirectories(kRoot / "release"), IsOk());
   ASSERT_THAT(WriteSmallFile(*storage_, kRoot / "iter_0000005", {}), IsOk());  // no directory
   EXPECT_THAT(ListIterations(*storage_, kRoot), IsOkAndHolds(ElementsAre(3, 20, 10'000'000)));
+  const Path file = kRoot / std::string(kTrackerName);
+  EXPECT_THAT(ListIterations(*storage_, file), IsOkAndHolds(IsEmpty()));
 }
 
 TEST_F(MegatronRootTest, PointsTheTrackerToAnIterationThatReadersFind) {

@@ -61,13 +61,16 @@ TEST_F(HfTrainTest, TakesEveryWeightOfTheModelOrNone) {
       {{"num_experts=4"}, "mlp.experts.linear_fc1.weight4"},
       {{"qk_layernorm=false"}, "self_attention.k_layernorm.weight"},
       {{"vocab_size=128"}, "word_embeddings.weight: expected [128, 40], found [160, 40]"},
-      {{"moe_ffn_hidden_size=16"}, "the tensor has a different shape in the run's model"}};
+      {{"moe_ffn_hidden_size=16"}, "the tensor has a different shape in the run's model"},
+      {{"untie_embeddings_and_output_weights=false"}, "output_layer.weight: found [160, 40]"}};
   for (const Change& change : changes) {
     SCOPED_TRACE(change.set.front());
     const Said said = TrainModel(change.set, Tokens());
     ASSERT_FALSE(said.code.ok());
     EXPECT_THAT(said.code.status().ToString(), HasSubstr(change.says));
     EXPECT_THAT(said.code.status().ToString(), HasSubstr("qwen3moe-norm-bf16"));
+    EXPECT_THAT(said.code.status().ToString(),
+                HasSubstr("settings that change the source's model"));
     EXPECT_EQ(PosixStorage().Stat(In("out"))->type, FileType::kMissing);
   }
   // Rows beside the vocabulary are the run's own: zeros, whatever the model has.
@@ -129,10 +132,15 @@ TEST_F(OwnRepositoryTest, TheHubsCacheStandsForItsMainRevision) {
 }
 
 TEST_F(HfTrainTest, RefusesTextForAModelWithATokenizerOfItsOwn) {
-  const Said trained = TrainModel({}, In("data.jsonl").string());
-  ASSERT_THAT(trained.code, FailsWith(ErrorKind::kUsage));
-  EXPECT_THAT(trained.code.status().ToString(), HasSubstr("another vocabulary"));
-  EXPECT_THAT(trained.code.status().ToString(), HasSubstr("input_ids"));
+  for (const char* line : {R"({"text": "one two three four five"})",
+                           R"({"prompt": "one two", "completion": " three"})",
+                           R"({"messages": [{"role": "user", "content": "one"},)"
+                           R"( {"role": "assistant", "content": "two"}]})"}) {
+    const Said trained = TrainModel({}, Tokens(line));
+    ASSERT_THAT(trained.code, FailsWith(ErrorKind::kUsage)) << line;
+    EXPECT_THAT(trained.code.status().ToString(), HasSubstr("another vocabulary")) << line;
+    EXPECT_THAT(trained.code.status().ToString(), HasSubstr("input_ids")) << line;
+  }
   GenerateOptions generate;
   generate.run.init = kHfModel;
   generate.prompt = "Hi";
@@ -172,7 +180,9 @@ TEST_F(HfTrainTest, SaysWhatALoadIsThatHoldsNoRun) {
       {"/hf/qwen3moe-norm-bf16/ckpt", "found hf: the checkpoint stores no training run",
        "--init hf:"},
       {"/torch_dist/dense_tp1_core012/ckpt",
-       "found torch_dist: the checkpoint stores no training run", "--set finetune=true"}};
+       "found torch_dist: the checkpoint stores no training run", "--set finetune=true"},
+      {"/hf/llama-tied-fp32/ckpt/model.safetensors",
+       "found safetensors: the checkpoint stores no training run", "--set finetune=true"}};
   for (const Case& one : cases) {
     EvaluateOptions options;
     options.run.load = goldens + one.source;

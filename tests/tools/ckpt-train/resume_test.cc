@@ -7,8 +7,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "converters/verbs/convert.h"
 #include "converters/verbs/training_state.h"
 #include "core/json/json_reader.h"
+#include "formats/registry/registry.h"
 #include "tests/testing/matchers.h"
 #include "tests/tools/ckpt-train/small_training.h"
 #include "tools/ckpt-train/cmd_evaluate.h"
@@ -113,6 +115,30 @@ TEST_F(ResumeTest, ProvesThatNothingWasLost) {
   ASSERT_TRUE(said.IsDone()) << said.code.status().ToString() << said.err;
   EXPECT_THAT(said.err, HasSubstr("proved: the state digest is"));
   EXPECT_THAT(said.err, HasSubstr("loss of the batch after step 3"));
+}
+
+// A run in one file, and a file of something else.
+TEST_F(ResumeTest, GoesOnFromAFile) {
+  TrainOptions first = Options(2, {"exit_interval=3"});
+  first.run.save = In("out").string();
+  ASSERT_TRUE(Call(RunTrain, first).IsDone());
+  ConvertOptions to_file;
+  to_file.source = In("out");
+  to_file.target = In("run.h5");
+  to_file.to.container = *FindFormat("hdf5");
+  const auto prepared = PrepareConversion(PosixStorage(), to_file);
+  ASSERT_THAT(prepared, IsOk());
+  ASSERT_THAT(RunConversion(PosixStorage(), *prepared, to_file), IsOk());
+  const Said expected = Call(RunTrain, GoOn(In("out"), 2, {"exit_interval=0"}));
+  TrainOptions again = GoOn(In("run.h5"), 2, {"exit_interval=0"});
+  again.run.save = In("further").string();
+  const Said said = Call(RunTrain, again);
+  ASSERT_TRUE(said.IsDone()) << said.code.status().ToString();
+  EXPECT_EQ(DigestOf(said), DigestOf(expected));
+
+  const Said junk = Call(RunTrain, GoOn(In("data.jsonl"), 2));
+  ASSERT_THAT(junk.code, FailsWith(ErrorKind::kUnsupported));
+  EXPECT_THAT(junk.code.status().ToString(), HasSubstr("no checkpoint file of a known format"));
 }
 
 TEST_F(ResumeTest, DataOfTheSameSizesThatSaySomethingElseAreOtherData) {

@@ -9,6 +9,7 @@
 
 #include "converters/config/hf_config.h"
 #include "converters/verbs/training_state.h"
+#include "core/manifest/read_manifest.h"
 #include "core/manifest/verify_manifest.h"
 #include "formats/megatron/root.h"
 #include "formats/registry/locate.h"
@@ -47,10 +48,12 @@ Status CheckStoredBytes(Storage& storage, const Path& checkpoint, const Manifest
        f += static_cast<std::size_t>(parts)) {
     share.files.push_back(manifest.files[f]);
   }
+  if (share.files.empty()) return OkStatus();
   VerifyOptions options;
   if (index != nullptr) options.leaves_blocks = HeldBy(*index);
+  CKPT_ASSIGN_OR_RETURN(const Path directory, ManifestDirectory(storage, checkpoint));
   CKPT_ASSIGN_OR_RETURN(std::vector<Problem> problems,
-                        VerifyManifest(storage, checkpoint, share, KnownRunRoot(), options));
+                        VerifyManifest(storage, directory, share, KnownRunRoot(), options));
   std::erase_if(problems,
                 [](const Problem& problem) { return problem.severity != Severity::kError; });
   return Status(std::move(problems));
