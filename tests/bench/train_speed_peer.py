@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Transformers' side of bench_training.py: writes the models, and trains them in float32, eagerly or compiled.
 
-    train_speed_peer.py make OUT --model dense|moe|deepseek
+    train_speed_peer.py make OUT --model dense|moe|deepseek|tiny
     train_speed_peer.py run REPOSITORY [--batch 4] [--seq 256] [--steps 8] [--warmup 2] [--threads 2] [--fused] [--compile]
     train_speed_peer.py ceiling [--threads 2] PRODUCTS
 
@@ -20,7 +20,7 @@ COMMON = dict(vocab_size=8192, max_position_embeddings=2048, rms_norm_eps=1e-6, 
 
 
 def configuration(model):
-    """About 20 million parameters each; of the mixtures, in all."""
+    """About 20 million parameters each, but of the tiny one; of the mixtures, in all."""
     if model == "dense":
         return transformers.LlamaConfig(hidden_size=384, num_hidden_layers=8, num_attention_heads=6, num_key_value_heads=3, head_dim=64,
                                         intermediate_size=1024, **COMMON)
@@ -35,6 +35,9 @@ def configuration(model):
                                              intermediate_size=1024, moe_intermediate_size=320, n_routed_experts=8, num_experts_per_tok=4,
                                              n_shared_experts=1, n_group=4, topk_group=2, routed_scaling_factor=1.0,
                                              first_k_dense_replace=1, norm_topk_prob=True, **COMMON)
+    if model == "tiny":  # to see that everything runs
+        return transformers.LlamaConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1, head_dim=16,
+                                        intermediate_size=48, **COMMON)
     raise SystemExit(f"no such model: {model}")
 
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Every option that a hint of the sources names belongs to the tool that may print it.
+"""Every option that a hint of the sources names belongs to the tool that may print it, and settings take the words of the guides.
 
     hints_test.py --bin DIR
 
-The tool is the last one that the hint names before the option; else the one whose folder the source lies in (trainer/ is
+Of a hint, the tool is the last one that the hint names before the option; else the one whose folder the source lies in (trainer/ is
 ckpt-train's); else, in a library that all tools use, every one of them.
 """
 import argparse
@@ -66,6 +66,35 @@ class Hints(unittest.TestCase):
         self.assertEqual(wrong_options(library, "pass --overwrite", options), [("--overwrite", ["ckpt-inspect", "ckpt-train"])])
         self.assertEqual(wrong_options(tool, "pass --overwrite", options), [("--overwrite", ["ckpt-inspect"])])
         self.assertEqual(wrong_options(tool, "ckpt-convert --overwrite does it", options), [])
+
+
+SETTING = re.compile(r"setting (\w+) has an unknown value: expected (.*), found")
+
+
+def described_settings():
+    """Setting -> the cells of its row in the guides."""
+    rows = {}
+    for guide in ("train", "model-settings"):
+        for line in (ROOT / "docs" / "guides" / f"{guide}.md").read_text().splitlines():
+            if line.startswith("| `"):
+                cells = line.strip("|").split("|")
+                rows |= {name: cells for name in re.findall(r"`(\w+)`", cells[0])}
+    return rows
+
+
+class SettingWords(unittest.TestCase):
+    def test_errors_and_guides_say_the_same(self):
+        rows = described_settings()
+        wrong = [word for name in rows if name not in ("init", "load") for word in ("--set", f"{name}=zzz")]
+        done = subprocess.run([BIN / "ckpt-train", "explain", "--ranks", "1", *wrong], capture_output=True, text=True)
+        taken = {name: set(words.split(", ")) for name, words in SETTING.findall(done.stderr)}
+        self.assertGreater(len(taken), 20, done.stderr)
+        for name, words in taken.items():
+            with self.subTest(name):
+                cells = rows[name] + (rows["params_dtype"] if name.endswith("_dtype") else [])
+                self.assertLessEqual(words, set(re.findall(r"`(\w+)`", " ".join(cells[1:]))), "words that the guide lacks")
+                if cells[0].count("`") == 2:
+                    self.assertLessEqual(set(re.findall(r"`(\w+)`", cells[1])), words, "words that the tool does not take")
 
 
 if __name__ == "__main__":

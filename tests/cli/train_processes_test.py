@@ -130,6 +130,18 @@ class Signals(Training):
         self.assertEqual([json.loads(line)["step"] for line in lines], list(range(1, steps + 1)))
 
 
+class Lines(Training):
+    def test_an_error_is_a_line_in_the_stream_of_steps(self):
+        process = self.start("--config", "run.yaml", "--ranks", "2", "--json", "--set", "train_iters=9", "--set", "lr=1e30", "--set",
+                             "clip_grad=0", "--set", "optimizer=sgd")
+        out, err = process.communicate(timeout=100)
+        self.assertEqual(process.returncode, 3, err)
+        *steps, last = map(json.loads, out.splitlines())
+        self.assertEqual([line["step"] for line in steps], [1])
+        self.assertEqual((last["ok"], [error["kind"] for error in last["errors"]]), (False, ["value_mismatch"]))
+        self.assertIn("not finite in step 2", last["errors"][0]["message"])
+
+
 class Terminal(Training):
     def phases(self, *options):
         """The names of the bars that a run shows on a terminal."""

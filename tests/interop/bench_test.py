@@ -1,5 +1,6 @@
 """The benchmarks still run, and hold on small inputs what does not depend on the machine."""
 import json
+import re
 import subprocess
 import sys
 
@@ -59,6 +60,21 @@ def test_startup():
     result = bench("startup", tools.ROOT / "tests" / "golden" / "dcp" / "nested" / "ckpt", "--runs", "3")
     for side in (result, result["floor"]):
         assert {"process_ms", "wall_ms"} <= set(side)
+
+
+def test_training():
+    result, = bench("training", "--models", "tiny", "--shapes", "1x16", "--rounds", "1", "--steps", "2", "--threads", "1")
+    assert set(result["tokens_per_second"]) == {"ours", "eager", "fused", "compiled"}
+    assert result["ceiling_gflops"] > 0 and result["ops"]
+
+
+def test_async_save(tmp_path):
+    command = [sys.executable, BENCH / "report_async_save", tmp_path / "out.md", "--bin", tools.BIN, "--dir", tmp_path, "--ranks", "1",
+               "--steps", "12", "--interval", "3", "--hidden-size", "64"]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    rows = re.findall(r"^\| (?!\|)(.+) \| [\d., ]+ \|$", (tmp_path / "out.md").read_text(), re.M)
+    assert len(rows) == 11 and any("async_save" in row for row in rows), rows
 
 
 def test_cast():

@@ -97,6 +97,30 @@ def test_is_refused_for_the_reason_that_its_conversion_warns_of(name, tmp_path):
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 10, "head_dim": 8}
 
 
+@pytest.mark.parametrize("config_class,more", [("LlamaConfig", {}), ("Qwen3Config", {"head_dim": 8}), ("Qwen3MoeConfig", EXPERTS)])
+def test_biases_of_attention_alone_are_saved_and_resumed(config_class, more, tmp_path):
+    build(config_class, common(attention_bias=True, **more), torch.float32).save_pretrained(tmp_path / "model")
+    _, tokens = loss_of_trainer(tmp_path, tmp_path / "model")
+    settings = {"data_path": tmp_path / "tokens.jsonl", "seq_length": SEQ, "global_batch_size": 2, "micro_batch_size": 2,
+                "calculate_per_token_loss": "true", "lr": "1e-3"}
+    words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+
+    def train(*options):
+        code, _, stderr = tools.run("ckpt-train", "train", *options)
+        assert code == 0, stderr
+
+    train("--init", f"hf:{tmp_path / 'model'}", *words, "--save", tmp_path / "run", "--set", "train_iters=1")
+    train("--load", tmp_path / "run", "--save", tmp_path / "run", "--set", "train_iters=2", "--prove")
+    tools.convert("fsdp-to-hf", tmp_path / "run", tmp_path / "hf")
+    train("--init", f"hf:{tmp_path / 'model'}", *words, "--save", tmp_path / "published", "--set", "train_iters=2", "--set",
+          "save_format=hf")
+    published = stored(tmp_path / "published" / "iter_0000002")
+    assert "model.layers.0.self_attn.o_proj.bias" in published
+    same_tensors(tmp_path / "hf", published)
+    loss = tools.run_ok("ckpt-train", "evaluate", "--load", tmp_path / "run", "--set", "eval_iters=1")["loss"]
+    assert loss == pytest.approx(transformers_run.mean_loss(tmp_path / "hf", tokens), rel=1e-5)
+
+
 @pytest.mark.parametrize("config_class,more", [("LlamaConfig", {}), ("Qwen3MoeConfig", EXPERTS)])
 def test_a_base_model_with_a_tied_head(config_class, more, tmp_path):
     """AutoModel.save_pretrained: names without `model.`"""

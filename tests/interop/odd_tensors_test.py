@@ -68,6 +68,7 @@ def test_paths_that_are_the_same_text_are_told_apart(written):
 
 @pytest.mark.parametrize("name,word", [("script.pt", "TorchScript"), ("program.pt2", "torch.export")])
 def test_archives_of_programs_are_called_what_they_are(name, word, written):
-    code, document, _ = tools.run("ckpt-inspect", "summary", written[0] / name, "--json")
-    error, = document["errors"]
-    assert code == 3 and error["kind"] == "unsupported" and word in error["message"]
+    for command in (("ckpt-inspect", "summary", written[0] / name), ("ckpt-convert", "hf-to-fsdp", written[0] / name, written[0] / "out")):
+        code, document, _ = tools.run(*command, "--json")
+        error, = document["errors"]
+        assert code == 3 and error["kind"] == "unsupported" and word in error["message"], command

@@ -54,9 +54,13 @@ def test_it_is_a_model_like_any_other(repository, tmp_path):
         assert torch.equal(loaded[key], tensor), key
 
 
-def test_a_missing_shard_is_one_error(tmp_path):
-    folder = torch_repository(tmp_path / "hf", "30KB")
-    index = json.loads((folder / "pytorch_model.bin.index.json").read_text())
+@pytest.mark.parametrize("weights", ["pytorch_model.bin", "model.safetensors"])
+def test_a_missing_shard_is_one_error(weights, tmp_path):
+    if weights == "pytorch_model.bin":
+        folder = torch_repository(tmp_path / "hf", "30KB")
+    else:
+        folder = shutil.copytree(CASE / "ckpt", tmp_path / "hf")
+    index = json.loads((folder / f"{weights}.index.json").read_text())
     gone = index["weight_map"]["model.layers.0.self_attn.q_proj.weight"]
     (folder / gone).unlink()
     lost = sorted(key for key, file in index["weight_map"].items() if file == gone)
@@ -69,6 +73,20 @@ def test_a_missing_shard_is_one_error(tmp_path):
     code, document, stderr = tools.run("ckpt-convert", "hf-to-fsdp", folder, tmp_path / "out", "--json")
     assert code == 3 and len(document["errors"]) == 1 and stderr.count("error:") == 1, stderr
     assert gone in stderr and lost[0] in stderr
+
+
+def test_a_missing_file_of_a_conversion_is_one_error(tmp_path):
+    tools.convert("hf-to-fsdp", CASE / "ckpt", tmp_path / "fsdp", "--files", "2")
+    (tmp_path / "fsdp" / "release" / "__0_1.distcp").unlink()
+    for verb in ("summary", "tensors"):
+        code, document, stderr = tools.run("ckpt-inspect", verb, tmp_path / "fsdp", "--json")
+        assert code == 1, (verb, stderr)
+        problem, = document["problems"]
+        assert problem["kind"] == "missing_file" and problem["file"].endswith("__0_1.distcp")
+    code, document, stderr = tools.run("ckpt-convert", "fsdp-to-hf", tmp_path / "fsdp", tmp_path / "out", "--json")
+    assert code == 3 and stderr.count("error:") == 1, stderr
+    error, = document["errors"]
+    assert error["file"].endswith("__0_1.distcp") and len(error["tensors"]) > 1
 
 
 def test_shards_without_their_index_are_said_to_lack_it(tmp_path):

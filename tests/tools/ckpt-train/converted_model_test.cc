@@ -200,26 +200,44 @@ TEST_F(ConvertedModelTest, OfFloat16IsTrainedAndGoesOnAsFromTheRepository) {
   EXPECT_EQ(digests[0], digests[1]);
 }
 
-TEST_F(ConvertedModelTest, IsRefusedForTheReasonThatTheConversionWarnsOf) {
-  const std::string reason = "attention has dropout";
-  MakeModel({"", "llama-tied-fp32", {{"attention_dropout", "0.5"}}});
+struct RefusedCase {
+  Edit edit;
+  std::string reason;
+};
+
+void PrintTo(const RefusedCase& c, std::ostream* out) { *out << c.edit.key; }
+
+class RefusedModelTest : public ConvertedModelTest,
+                         public ::testing::WithParamInterface<RefusedCase> {};
+
+TEST_P(RefusedModelTest, IsRefusedByEveryVerbForTheReasonThatTheConversionWarnsOf) {
+  const auto& [edit, reason] = GetParam();
+  MakeModel({"", "llama-tied-fp32", {edit}});
   const ConvertReport report = ConvertModel();
   ASSERT_EQ(report.warnings.size(), 1U);
   EXPECT_THAT(report.warnings[0].message, HasSubstr(reason));
 
-  GenerateOptions generate;
-  generate.common.threads = 1;
-  generate.run = FromConversion();
-  generate.prompt = "one";
-  TrainOptions train = TrainWith(FromConversion());
-  train.run.set.emplace_back("train_iters=1");
-  for (const Said& said : {Evaluate(FromConversion()), Evaluate(FromRepository()),
-                           Call(RunTrain, train), Call(RunGenerate, generate)}) {
-    EXPECT_THAT(said.code.status(), FailsWith(ErrorKind::kUnsupported));
-    EXPECT_THAT(said.code.status().ToString(), HasSubstr(reason));
+  for (const RunOptions& run : {FromRepository(), FromConversion()}) {
+    GenerateOptions generate;
+    generate.common.threads = 1;
+    generate.run = run;
+    generate.prompt = "one";
+    TrainOptions train = TrainWith(run);
+    train.run.set.emplace_back("train_iters=1");
+    for (const Said& said : {Evaluate(run), Call(RunTrain, train), Call(RunGenerate, generate)}) {
+      EXPECT_THAT(said.code.status(), FailsWith(ErrorKind::kUnsupported));
+      EXPECT_THAT(said.code.status().ToString(), HasSubstr(reason));
+    }
   }
   EXPECT_THAT(Evaluate(FromConversion()).code.status().ToString(), HasSubstr(In("fsdp").string()));
 }
+
+INSTANTIATE_TEST_SUITE_P(
+    Options, RefusedModelTest,
+    ::testing::Values(RefusedCase{{"attention_dropout", "0.5"}, "attention has dropout"},
+                      RefusedCase{{"partial_rotary_factor", "0.5"},
+                                  "partial_rotary_factor rotates a part of a head"}),
+    [](const auto& test) { return test.param.edit.key; });
 
 }  // namespace
 }  // namespace ckpt::train
