@@ -1,12 +1,11 @@
-// What every HostGroup, and Collectives of the CPU over it, promise on any number of ranks. A kind of
-// world instantiates CollectivesSuite.
+// What every HostGroup, and Collectives of any device over it, promise on any number of ranks. A kind
+// of world and device instantiates CollectivesSuite.
 #ifndef CKPT_TESTS_CONFORMANCE_COLLECTIVES_SUITE_H_
 #define CKPT_TESTS_CONFORMANCE_COLLECTIVES_SUITE_H_
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -21,6 +20,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/base/check.h"
 #include "core/tensor/cast.h"
 #include "tests/conformance/rank_values.h"
 #include "tests/testing/matchers.h"
@@ -33,12 +33,25 @@ namespace ckpt::trainer {
 
 struct WorldCase {
   std::string name;
-  QueueMode queues = QueueMode::kInline;
-  bool reads_peers = false;  // HostDeviceOptions
+  std::string why_skipped = {};  // empty: it runs
+  // A rank's device.
+  std::function<Result<std::unique_ptr<Device>>(int rank)> make_device;
+  // Whether ranks may call two groups in different orders: every queue runs by itself, and ranks do not
+  // read each other's memory.
+  bool may_swap_groups = false;
   // Runs `body(world)` on every rank that lives in this process.
   std::function<Status(const std::function<Status(HostGroup& world)>& body)> run;
 };
 inline void PrintTo(const WorldCase& c, std::ostream* os) { *os << c.name; }
+// A device of the CPU with random delays.
+inline std::function<Result<std::unique_ptr<Device>>(int rank)> HostDevices(QueueMode queues,
+                                                                            bool reads_peers) {
+  return [=](int rank) -> Result<std::unique_ptr<Device>> {
+    return MakeHostDevice({.queues = queues,
+                           .delay_seed = static_cast<std::uint64_t>(rank) + 1,
+                           .reads_peers = reads_peers});
+  };
+}
 inline std::string WorldCaseName(const ::testing::TestParamInfo<WorldCase>& test) {
   return test.param.name;
 }
@@ -48,6 +61,37 @@ inline Result<std::unique_ptr<Collectives>> SplitCollectives(HostGroup& world, D
   CKPT_ASSIGN_OR_RETURN(std::unique_ptr<HostGroup> part, world.Split(color, key));
   return device.MakeCollectives(std::move(part));
 }
+
+// An array in the memory of a rank's device. The device and the queue outlive it.
+template <typename T>
+class DeviceArray {
+ public:
+  DeviceArray(Device& device, Queue& queue, const std::vector<T>& values)
+      : device_(&device), queue_(&queue), count_(values.size()) {
+    Result<Buffer> buffer = device.Allocate(count_ * sizeof(T), MemoryUse::kOther);
+    CKPT_CHECK(buffer.ok());
+    buffer_ = std::move(buffer).value();
+    device.CopyFromHost(queue, values.data(), tensor());
+    CKPT_CHECK(queue.Synchronize().ok());
+  }
+
+  [[nodiscard]] Tensor tensor() const {
+    return {buffer_.data(), kDTypeOf<T>, {static_cast<std::int64_t>(count_)}};
+  }
+  // Waits for the queue.
+  [[nodiscard]] std::vector<T> Read() const {
+    std::vector<T> values(count_);
+    device_->CopyToHost(*queue_, tensor(), values.data());
+    EXPECT_THAT(queue_->Synchronize(), ckpt::testing::IsOk());
+    return values;
+  }
+
+ private:
+  Device* device_;
+  Queue* queue_;
+  std::size_t count_;
+  Buffer buffer_;
+};
 
 // One rank of a test.
 struct TestRank {
@@ -62,16 +106,26 @@ struct TestRank {
   [[nodiscard]] Result<std::unique_ptr<Collectives>> Split(int color, int key) const {
     return SplitCollectives(world, device, color, key);
   }
+  template <typename T>
+  [[nodiscard]] DeviceArray<T> Put(const std::vector<T>& values) const {
+    return DeviceArray<T>(device, queue, values);
+  }
+  // Zeros.
+  template <typename T>
+  [[nodiscard]] DeviceArray<T> Put(std::size_t count) const {
+    return Put(std::vector<T>(count));
+  }
 };
 
 class CollectivesSuite : public ::testing::TestWithParam<WorldCase> {
  protected:
+  void SetUp() override {
+    if (!GetParam().why_skipped.empty()) GTEST_SKIP() << GetParam().why_skipped;
+  }
   void OnEveryRank(const std::function<void(TestRank& rank)>& body) {
     const Status status = GetParam().run([&](HostGroup& world) -> Status {
-      const std::unique_ptr<Device> device =
-          MakeHostDevice({.queues = GetParam().queues,
-                          .delay_seed = static_cast<std::uint64_t>(world.rank()) + 1,
-                          .reads_peers = GetParam().reads_peers});
+      CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device,
+                            GetParam().make_device(world.rank()));
       const std::unique_ptr<Queue> queue = device->MakeQueue("comm");
       CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<Collectives> all,
                             SplitCollectives(world, *device, 0, world.rank()));
@@ -103,18 +157,18 @@ TEST_P(CollectivesSuite, AllGatherPutsShardsInOrderOfRank) {
         for (int rank = 0; rank < self.size(); ++rank) {
           for (const T& value : ValuesOf<T>(rank, count)) expected.push_back(value);
         }
-        std::vector<T> shard = ValuesOf<T>(self.rank(), count);
-        std::vector<T> apart(expected.size());
-        self.all.AllGather(self.queue, ViewOf(shard), ViewOf(apart));
+        const std::vector<T> mine = ValuesOf<T>(self.rank(), count);
+        const auto shard = self.Put(mine);
+        const auto apart = self.Put<T>(expected.size());
+        self.all.AllGather(self.queue, shard.tensor(), apart.tensor());
 
-        std::vector<T> in_place(expected.size());
-        const Tensor own = ViewOf(in_place).Rows(self.rank() * count, count);
-        if (count > 0) std::memcpy(own.data, shard.data(), own.size_bytes());
-        self.all.AllGather(self.queue, own, ViewOf(in_place));
+        const auto in_place = self.Put<T>(expected.size());
+        const Tensor own = in_place.tensor().Rows(self.rank() * count, count);
+        self.device.CopyFromHost(self.queue, mine.data(), own);
+        self.all.AllGather(self.queue, own, in_place.tensor());
 
-        ASSERT_THAT(self.queue.Synchronize(), ckpt::testing::IsOk());
-        ExpectSameBits(apart, expected, "AllGather");
-        ExpectSameBits(in_place, expected, "AllGather in place");
+        ExpectSameBits(apart.Read(), expected, "AllGather");
+        ExpectSameBits(in_place.Read(), expected, "AllGather in place");
       }
     });
   });
@@ -129,16 +183,15 @@ TEST_P(CollectivesSuite, ReduceScatterSumsInTheDocumentedOrder) {
         for (std::int64_t i = 0; i < count; ++i) {
           expected.push_back(SumAt<T>(self.size(), begin + i));
         }
-        std::vector<T> full = ValuesOf<T>(self.rank(), count * self.size());
-        std::vector<T> shard(expected.size());
-        self.all.ReduceScatter(self.queue, ViewOf(full), ViewOf(shard));
-        ASSERT_THAT(self.queue.Synchronize(), ckpt::testing::IsOk());
-        ExpectSameBits(shard, expected, "ReduceScatter");
+        const auto full = self.Put(ValuesOf<T>(self.rank(), count * self.size()));
+        const auto shard = self.Put<T>(expected.size());
+        self.all.ReduceScatter(self.queue, full.tensor(), shard.tensor());
+        ExpectSameBits(shard.Read(), expected, "ReduceScatter");
 
-        full = ValuesOf<T>(self.rank(), count * self.size());
-        self.all.ReduceScatter(self.queue, ViewOf(full), ViewOf(full).Rows(begin, count));
-        ASSERT_THAT(self.queue.Synchronize(), ckpt::testing::IsOk());
-        ExpectSameBits(std::vector<T>(full.begin() + begin, full.begin() + begin + count), expected,
+        const auto in_place = self.Put(ValuesOf<T>(self.rank(), count * self.size()));
+        self.all.ReduceScatter(self.queue, in_place.tensor(), in_place.tensor().Rows(begin, count));
+        const std::vector<T> all = in_place.Read();
+        ExpectSameBits(std::vector<T>(all.begin() + begin, all.begin() + begin + count), expected,
                        "ReduceScatter in place");
       }
     });
@@ -170,18 +223,18 @@ Sum Written(Wide sum, Sum before, GradWrite write) {
 template <typename Wire, typename Sum>
 void TryReduceInto(TestRank& self, GradWrite write) {
   for (const std::int64_t count : kCounts) {
-    std::vector<Wire> full = ValuesOf<Wire>(self.rank(), count * self.size());
-    std::vector<Sum> shard = ValuesOf<Sum>(self.rank() + 100, count);
+    const auto full = self.Put(ValuesOf<Wire>(self.rank(), count * self.size()));
+    const std::vector<Sum> before = ValuesOf<Sum>(self.rank() + 100, count);
+    const auto shard = self.Put(before);
     std::vector<Sum> expected;
     for (std::int64_t i = 0; i < count; ++i) {
       const auto at = static_cast<std::size_t>(i);
       expected.push_back(
-          Written(WideSumAt<Wire>(self.size(), self.rank() * count + i), shard[at], write));
+          Written(WideSumAt<Wire>(self.size(), self.rank() * count + i), before[at], write));
     }
-    self.all.ReduceScatterInto(self.queue, ViewOf(full), ViewOf(shard), write);
+    self.all.ReduceScatterInto(self.queue, full.tensor(), shard.tensor(), write);
     self.all.AwaitReaders(self.queue, self.all.num_calls());
-    ASSERT_THAT(self.queue.Synchronize(), ckpt::testing::IsOk());
-    ExpectSameBits(shard, expected, "ReduceScatterInto");
+    ExpectSameBits(shard.Read(), expected, "ReduceScatterInto");
   }
 }
 
@@ -206,10 +259,9 @@ TEST_P(CollectivesSuite, AllReduceSumsInTheDocumentedOrder) {
       for (const std::int64_t count : kCounts) {
         std::vector<T> expected;
         for (std::int64_t i = 0; i < count; ++i) expected.push_back(SumAt<T>(self.size(), i));
-        std::vector<T> data = ValuesOf<T>(self.rank(), count);
-        self.all.AllReduce(self.queue, ViewOf(data), ReduceOp::kSum);
-        ASSERT_THAT(self.queue.Synchronize(), ckpt::testing::IsOk());
-        ExpectSameBits(data, expected, "AllReduce");
+        const auto data = self.Put(ValuesOf<T>(self.rank(), count));
+        self.all.AllReduce(self.queue, data.tensor(), ReduceOp::kSum);
+        ExpectSameBits(data.Read(), expected, "AllReduce");
       }
     });
   });
@@ -226,10 +278,9 @@ TEST_P(CollectivesSuite, AllReduceFindsTheMaximum) {
               expected[i] = std::max(expected[i], ValueAt<T>(rank, static_cast<std::int64_t>(i)));
             }
           }
-          std::vector<T> data = ValuesOf<T>(self.rank(), count);
-          self.all.AllReduce(self.queue, ViewOf(data), ReduceOp::kMax);
-          ASSERT_THAT(self.queue.Synchronize(), ckpt::testing::IsOk());
-          ExpectSameBits(data, expected, "AllReduce max");
+          const auto data = self.Put(ValuesOf<T>(self.rank(), count));
+          self.all.AllReduce(self.queue, data.tensor(), ReduceOp::kMax);
+          ExpectSameBits(data.Read(), expected, "AllReduce max");
         }
       }
     });
@@ -240,9 +291,9 @@ TEST_P(CollectivesSuite, OneNotANumberIsTheMaximum) {
   OnEveryRank([](TestRank& self) {
     for (int rank = 0; rank < self.size(); ++rank) {
       const float mine = self.rank() == rank ? std::numeric_limits<float>::quiet_NaN() : 1.0F;
-      std::vector<float> data = {mine, 2.0F};
-      self.all.AllReduce(self.queue, ViewOf(data), ReduceOp::kMax);
-      ASSERT_THAT(self.queue.Synchronize(), ckpt::testing::IsOk());
+      const auto values = self.Put(std::vector<float>{mine, 2.0F});
+      self.all.AllReduce(self.queue, values.tensor(), ReduceOp::kMax);
+      const std::vector<float> data = values.Read();
       EXPECT_TRUE(std::isnan(data[0])) << "of rank " << rank;
       EXPECT_EQ(data[1], 2.0F);
     }
@@ -269,31 +320,33 @@ TEST_P(CollectivesSuite, AllToAllMovesUnevenRows) {
       return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
     };
     // A row more than is used at the end of each.
-    std::vector<float> send = ValuesOf<float>(self.rank(), (total(send_rows) + 1) * kWidth);
-    std::vector<float> receive(expected.size() + kWidth, -7.0F);
+    const auto num_sent = static_cast<std::size_t>(total(send_rows)) + 1;
+    const auto num_received = static_cast<std::size_t>(total(receive_rows)) + 1;
+    const auto send =
+        self.Put(ValuesOf<float>(self.rank(), static_cast<std::int64_t>(num_sent) * kWidth));
+    const auto receive = self.Put(std::vector<float>(num_received * kWidth, -7.0F));
     // Another tensor goes with it: the number of each row's sender.
-    std::vector<std::int32_t> sent_tags(send.size() / kWidth, self.rank());
-    std::vector<std::int32_t> tags(receive.size() / kWidth, -7);
+    const auto sent_tags = self.Put(std::vector<std::int32_t>(num_sent, self.rank()));
+    const auto tags = self.Put(std::vector<std::int32_t>(num_received, -7));
     std::vector<std::int32_t> expected_tags;
     for (int peer = 0; peer < self.size(); ++peer) {
       expected_tags.insert(expected_tags.end(),
                            static_cast<std::size_t>(rows_between(peer, self.rank())), peer);
     }
     // Counts are known when the queue gets to the call, not before.
-    std::vector<std::int64_t> send_counts(send_rows.size(), 1'000'000);
-    std::vector<std::int64_t> receive_counts(send_rows.size(), 1'000'000);
-    self.device.CopyFromHost(self.queue, send_rows.data(), ViewOf(send_counts));
-    self.device.CopyFromHost(self.queue, receive_rows.data(), ViewOf(receive_counts));
+    const auto send_counts = self.Put(std::vector<std::int64_t>(send_rows.size(), 1'000'000));
+    const auto receive_counts = self.Put(std::vector<std::int64_t>(send_rows.size(), 1'000'000));
+    self.device.CopyFromHost(self.queue, send_rows.data(), send_counts.tensor());
+    self.device.CopyFromHost(self.queue, receive_rows.data(), receive_counts.tensor());
     const std::vector<RowTransfer> transfers = {
-        {.send = ViewOf(send).Reshape({total(send_rows) + 1, kWidth}),
-         .receive = ViewOf(receive).Reshape({total(receive_rows) + 1, kWidth})},
-        {.send = ViewOf(sent_tags), .receive = ViewOf(tags)}};
-    self.all.AllToAll(self.queue, transfers, ViewOf(send_counts), ViewOf(receive_counts));
-    ASSERT_THAT(self.queue.Synchronize(), ckpt::testing::IsOk());
+        {.send = send.tensor().Reshape({total(send_rows) + 1, kWidth}),
+         .receive = receive.tensor().Reshape({total(receive_rows) + 1, kWidth})},
+        {.send = sent_tags.tensor(), .receive = tags.tensor()}};
+    self.all.AllToAll(self.queue, transfers, send_counts.tensor(), receive_counts.tensor());
     expected.insert(expected.end(), kWidth, -7.0F);
     expected_tags.push_back(-7);
-    ExpectSameBits(receive, expected, "AllToAll");
-    ExpectSameBits(tags, expected_tags, "AllToAll of the second tensor");
+    ExpectSameBits(receive.Read(), expected, "AllToAll");
+    ExpectSameBits(tags.Read(), expected_tags, "AllToAll of the second tensor");
   });
 }
 
@@ -356,21 +409,28 @@ TEST_P(CollectivesSuite, AGroupOfOneRankCopies) {
     ASSERT_EQ((*alone)->size(), 1);
     // Ranks that do not take part are not waited for.
     if (self.rank() % 2 == 1) return;
-    std::vector<float> from = ValuesOf<float>(self.rank(), 77);
-    std::vector<float> gathered(77), reduced(77), swapped(77), kept = from;
-    std::vector<std::int64_t> rows = {77};
-    const RowTransfer transfer = {.send = ViewOf(from), .receive = ViewOf(swapped)};
-    (*alone)->AllGather(self.queue, ViewOf(from), ViewOf(gathered));
-    (*alone)->ReduceScatter(self.queue, ViewOf(from), ViewOf(reduced));
-    (*alone)->AllToAll(self.queue, {&transfer, 1}, ViewOf(rows), ViewOf(rows));
-    (*alone)->AllReduce(self.queue, ViewOf(kept), ReduceOp::kSum);
-    (*alone)->AllGather(self.queue, ViewOf(kept), ViewOf(kept));
-    (*alone)->ReduceScatter(self.queue, ViewOf(kept), ViewOf(kept));
-    ASSERT_THAT(self.queue.Synchronize(), ckpt::testing::IsOk());
+    const std::vector<float> values = ValuesOf<float>(self.rank(), 77);
+    const auto from = self.Put(values);
+    const auto gathered = self.Put<float>(77);
+    const auto reduced = self.Put<float>(77);
+    const auto swapped = self.Put<float>(77);
+    const auto kept = self.Put(values);
+    const auto rows = self.Put(std::vector<std::int64_t>{77});
+    const RowTransfer transfer = {.send = from.tensor(), .receive = swapped.tensor()};
+    (*alone)->AllGather(self.queue, from.tensor(), gathered.tensor());
+    (*alone)->ReduceScatter(self.queue, from.tensor(), reduced.tensor());
+    (*alone)->AllToAll(self.queue, {&transfer, 1}, rows.tensor(), rows.tensor());
+    (*alone)->AllReduce(self.queue, kept.tensor(), ReduceOp::kSum);
+    (*alone)->AllGather(self.queue, kept.tensor(), kept.tensor());
+    (*alone)->ReduceScatter(self.queue, kept.tensor(), kept.tensor());
     EXPECT_THAT((*alone)->host().Barrier(), ckpt::testing::IsOk());
     for (const auto* to : {&gathered, &reduced, &swapped, &kept}) {
-      ExpectSameBits(*to, from, "copy");
+      ExpectSameBits(to->Read(), values, "copy");
     }
+    (*alone)->ReduceScatterInto(self.queue, from.tensor(), kept.tensor(), GradWrite::kAdd);
+    std::vector<float> doubled = values;
+    for (float& value : doubled) value += value;
+    ExpectSameBits(kept.Read(), doubled, "sum");
   });
 }
 
@@ -380,18 +440,17 @@ TEST_P(CollectivesSuite, SumsOfHalvesAddUpToTheWholeBitForBit) {
   OnEveryRank([](TestRank& self) {
     const int size = self.size();
     if (size < 2 || (size & (size - 1)) != 0) return;
-    std::vector<float> whole = ValuesOf<float>(self.rank(), 1031), parts = whole;
-    self.all.AllReduce(self.queue, ViewOf(whole), ReduceOp::kSum);
-    ASSERT_THAT(self.queue.Synchronize(), ckpt::testing::IsOk());
+    const auto whole = self.Put(ValuesOf<float>(self.rank(), 1031));
+    const auto parts = self.Put(ValuesOf<float>(self.rank(), 1031));
+    self.all.AllReduce(self.queue, whole.tensor(), ReduceOp::kSum);
 
     auto half = self.Split(self.rank() / (size / 2), self.rank());
     auto across = self.Split(self.rank() % (size / 2), self.rank());
     ASSERT_THAT(half, ckpt::testing::IsOk());
     ASSERT_THAT(across, ckpt::testing::IsOk());
-    (*half)->AllReduce(self.queue, ViewOf(parts), ReduceOp::kSum);
-    (*across)->AllReduce(self.queue, ViewOf(parts), ReduceOp::kSum);
-    ASSERT_THAT(self.queue.Synchronize(), ckpt::testing::IsOk());
-    ExpectSameBits(parts, whole, "sum of sums");
+    (*half)->AllReduce(self.queue, parts.tensor(), ReduceOp::kSum);
+    (*across)->AllReduce(self.queue, parts.tensor(), ReduceOp::kSum);
+    ExpectSameBits(parts.Read(), whole.Read(), "sum of sums");
   });
 }
 
@@ -399,7 +458,6 @@ TEST_P(CollectivesSuite, SumsOfHalvesAddUpToTheWholeBitForBit) {
 // in a circle. Inline queues have no other order than the program's, and ranks that read each other's
 // memory must make all calls in one order.
 TEST_P(CollectivesSuite, TwoGroupsOnTwoQueuesDoNotDisturbEachOther) {
-  const bool may_swap = GetParam().queues == QueueMode::kThreads && !GetParam().reads_peers;
   OnEveryRank([&](TestRank& self) {
     constexpr int kRounds = 30;
     constexpr std::int64_t kCount = 513;
@@ -408,20 +466,20 @@ TEST_P(CollectivesSuite, TwoGroupsOnTwoQueuesDoNotDisturbEachOther) {
     ASSERT_THAT(first, ckpt::testing::IsOk());
     ASSERT_THAT(second, ckpt::testing::IsOk());
     const std::unique_ptr<Queue> other = self.device.MakeQueue("second");
-    std::vector<std::vector<double>> sums, gathers, shards;
+    std::vector<DeviceArray<double>> sums, gathers, shards;
     for (int round = 0; round < kRounds; ++round) {
-      sums.push_back(ValuesOf<double>(self.rank(), kCount));
-      gathers.emplace_back(kCount * static_cast<std::size_t>(self.size()));
-      shards.push_back(ValuesOf<double>(self.rank() + round, kCount));
+      sums.push_back(self.Put(ValuesOf<double>(self.rank(), kCount)));
+      gathers.push_back(self.Put<double>(kCount * static_cast<std::size_t>(self.size())));
+      shards.push_back(self.Put(ValuesOf<double>(self.rank() + round, kCount)));
     }
     const auto sum = [&](std::size_t round) {
-      (*first)->AllReduce(self.queue, ViewOf(sums[round]), ReduceOp::kSum);
+      (*first)->AllReduce(self.queue, sums[round].tensor(), ReduceOp::kSum);
     };
     const auto gather = [&](std::size_t round) {
-      (*second)->AllGather(*other, ViewOf(shards[round]), ViewOf(gathers[round]));
+      (*second)->AllGather(*other, shards[round].tensor(), gathers[round].tensor());
     };
     for (std::size_t round = 0; round < kRounds; ++round) {
-      const bool swap = may_swap && self.rank() % 2 == 1;
+      const bool swap = GetParam().may_swap_groups && self.rank() % 2 == 1;
       swap ? gather(round) : sum(round);
       swap ? sum(round) : gather(round);
     }
@@ -430,35 +488,49 @@ TEST_P(CollectivesSuite, TwoGroupsOnTwoQueuesDoNotDisturbEachOther) {
     std::vector<double> expected_sum;
     for (std::int64_t i = 0; i < kCount; ++i) expected_sum.push_back(SumAt<double>(self.size(), i));
     for (int round = 0; round < kRounds; ++round) {
-      ExpectSameBits(sums[static_cast<std::size_t>(round)], expected_sum, "concurrent AllReduce");
+      ExpectSameBits(sums[static_cast<std::size_t>(round)].Read(), expected_sum,
+                     "concurrent AllReduce");
       std::vector<double> expected;
       for (int rank = self.size() - 1; rank >= 0; --rank) {  // keys turned the order around
         for (const double value : ValuesOf<double>(rank + round, kCount)) expected.push_back(value);
       }
-      ExpectSameBits(gathers[static_cast<std::size_t>(round)], expected, "concurrent AllGather");
+      ExpectSameBits(gathers[static_cast<std::size_t>(round)].Read(), expected,
+                     "concurrent AllGather");
     }
   });
 }
 
-// The engine's pattern: work makes a shard, a gather waits for it, work waits for the gather.
+// The engine's pattern: work makes a shard, a gather waits for it, work waits for the gather. Nothing
+// waits on the host, so that a missing wait shows.
 TEST_P(CollectivesSuite, EventsOrderCollectivesAndWorkOfOtherQueues) {
   OnEveryRank([](TestRank& self) {
-    constexpr std::int64_t kCount = 300;
+    constexpr std::size_t kRounds = 10;
+    constexpr std::size_t kCount = 30'000;
+    const std::size_t full_count = kCount * static_cast<std::size_t>(self.size());
     const std::unique_ptr<Queue> compute = self.device.MakeQueue("compute");
-    std::vector<double> shard(kCount), full(kCount * static_cast<std::size_t>(self.size()));
-    std::vector<double> seen;
-    for (int round = 0; round < 10; ++round) {
-      RunOn(*compute, [&, round] { shard.assign(kCount, self.rank() + 100.0 * round); });
+    const auto shard = self.Put<float>(kCount);
+    const auto full = self.Put<float>(full_count);
+    Result<PinnedBuffer> made =
+        self.device.AllocatePinned(kRounds * (kCount + full_count) * sizeof(float));
+    ASSERT_THAT(made.status(), ckpt::testing::IsOk());
+    auto* const written = reinterpret_cast<float*>(made->data());
+    float* const seen = written + kRounds * kCount;
+    for (std::size_t round = 0; round < kRounds; ++round) {
+      std::fill_n(written + round * kCount, kCount,
+                  static_cast<float>(self.rank() + 100 * static_cast<int>(round)));
+    }
+    for (std::size_t round = 0; round < kRounds; ++round) {
+      self.device.CopyFromHost(*compute, written + round * kCount, shard.tensor());
       self.queue.Wait(compute->Record());
-      self.all.AllGather(self.queue, ViewOf(shard), ViewOf(full));
+      self.all.AllGather(self.queue, shard.tensor(), full.tensor());
       compute->Wait(self.queue.Record());
-      RunOn(*compute, [&] { seen.push_back(std::accumulate(full.begin(), full.end(), 0.0)); });
+      self.device.CopyToHost(*compute, full.tensor(), seen + round * full_count);
     }
     ASSERT_THAT(compute->Synchronize(), ckpt::testing::IsOk());
-    for (int round = 0; round < 10; ++round) {
-      double expected = 0;
-      for (int rank = 0; rank < self.size(); ++rank) expected += kCount * (rank + 100.0 * round);
-      EXPECT_EQ(seen[static_cast<std::size_t>(round)], expected);
+    for (std::size_t i = 0; i < kRounds * full_count; ++i) {
+      const auto round = static_cast<int>(i / full_count);
+      const auto rank = static_cast<int>(i % full_count / kCount);
+      ASSERT_EQ(seen[i], static_cast<float>(rank + 100 * round)) << "round " << round;
     }
   });
 }

@@ -147,6 +147,12 @@ class RankTrainerImpl final : public RankTrainer {
 Status RankTrainerImpl::Build() {
   CKPT_RETURN_IF_ERROR(ops_.CheckSupports(
       {.compute = config_.precision.compute, .gradients = config_.precision.main_grads}));
+  // Where ranks divide gradients, backward writes them as they are sent.
+  if (config_.mesh.sharding >= Sharding::kOptimGrads &&
+      config_.mesh.world_size > config_.mesh.num_instances) {
+    CKPT_RETURN_IF_ERROR(ops_.CheckSupports(
+        {.compute = config_.precision.compute, .gradients = config_.precision.grad_comm}));
+  }
   CKPT_ASSIGN_OR_RETURN(comms_, SplitWorld(world_, topology_, device_));
   CKPT_ASSIGN_OR_RETURN(step_, StepBuffers::Create(ShapeOf(config_), device_, *compute_));
   clock_.emplace(ops_, *compute_, step_->phase_times());

@@ -23,9 +23,10 @@ namespace {
 HostGroup* mpi_world = nullptr;
 
 WorldCase OnMpi(std::string name, QueueMode queues) {
-  return {.name = std::move(name), .queues = queues, .run = [](const auto& body) {
-            return body(*mpi_world);
-          }};
+  return {.name = std::move(name),
+          .make_device = HostDevices(queues, /*reads_peers=*/false),
+          .may_swap_groups = queues == QueueMode::kThreads,
+          .run = [](const auto& body) { return body(*mpi_world); }};
 }
 
 INSTANTIATE_TEST_SUITE_P(Mpi, CollectivesSuite,

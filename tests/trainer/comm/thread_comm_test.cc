@@ -28,8 +28,8 @@ std::vector<WorldCase> ThreadWorlds() {
       for (const int ranks : {1, 2, 3, 4, 8}) {
         const std::string mode = queues == QueueMode::kInline ? "Inline" : "Threads";
         cases.push_back({.name = (reads_peers ? "Peers" : "") + mode + std::to_string(ranks),
-                         .queues = queues,
-                         .reads_peers = reads_peers,
+                         .make_device = HostDevices(queues, reads_peers),
+                         .may_swap_groups = queues == QueueMode::kThreads && !reads_peers,
                          .run = [ranks](const auto& body) { return RunRanks(ranks, body); }});
       }
     }

@@ -246,7 +246,15 @@ Result<TrainingRun> TrainOnRank(const TrainConfig& config, HostGroup& world,
   TrainConfig complete = config;
   ApplyReduction(complete);
   CKPT_RETURN_IF_ERROR(ValidateTrainConfig(complete));
-  std::unique_ptr<Device> device = MakeHostDevice(options.device);
+  Backend backend;
+  if (options.make_backend) {
+    CKPT_ASSIGN_OR_RETURN(backend, options.make_backend(world));
+  } else {
+    backend = {.device = MakeHostDevice(options.device),
+               .ops = MakeHostOps(
+                   {.threads = 1, .fixed_order = config.reduction == Reduction::kCanonical})};
+  }
+  std::unique_ptr<Device> device = std::move(backend.device);
   if (options.wrap_device) device = options.wrap_device(std::move(device));
   StrictDevice* strict = nullptr;
   if (options.is_strict) {
@@ -254,11 +262,9 @@ Result<TrainingRun> TrainOnRank(const TrainConfig& config, HostGroup& world,
     strict = wrapped.get();
     device = std::move(wrapped);
   }
-  const std::unique_ptr<Ops> ops =
-      MakeHostOps({.threads = 1, .fixed_order = config.reduction == Reduction::kCanonical});
   CKPT_ASSIGN_OR_RETURN(
       const std::unique_ptr<RankTrainer> trainer,
-      RankTrainer::Create(complete, world, {.device = device.get(), .ops = ops.get()}));
+      RankTrainer::Create(complete, world, {.device = device.get(), .ops = backend.ops.get()}));
   CKPT_RETURN_IF_ERROR(trainer->InitializeWeights());
 
   TrainingRun run;

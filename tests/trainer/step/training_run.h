@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/result.h"
+#include "trainer/backend/backend.h"
 #include "trainer/comm/host_group.h"
 #include "trainer/device/cpu/host_device.h"
 #include "trainer/step/rank_trainer.h"
@@ -43,6 +44,8 @@ inline trainer::TrainConfig OnMesh(trainer::TrainConfig config, const trainer::M
 struct RunOptions {
   int steps = 2;
   trainer::HostDeviceOptions device = {};
+  // Makes what a rank computes with, in place of the CPU with those options.
+  std::function<Result<trainer::Backend>(trainer::HostGroup& world)> make_backend = {};
   // Puts something around a rank's device.
   std::function<std::unique_ptr<trainer::Device>(std::unique_ptr<trainer::Device>)> wrap_device =
       {};

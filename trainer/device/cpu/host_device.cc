@@ -10,8 +10,9 @@
 
 #include "trainer/comm/host_group.h"
 #include "trainer/device/cpu/internal/host_collectives.h"
+#include "trainer/device/cpu/internal/host_peer_reader.h"
 #include "trainer/device/cpu/internal/host_queues.h"
-#include "trainer/device/cpu/internal/peer_collectives.h"
+#include "trainer/device/peer/peer_collectives.h"
 
 namespace ckpt::trainer {
 namespace {
@@ -83,7 +84,7 @@ class HostDevice final : public Device {
   }
 
   Result<std::unique_ptr<Collectives>> MakeCollectives(std::unique_ptr<HostGroup> group) override {
-    if (options_.reads_peers) return MakePeerCollectives(std::move(group));
+    if (options_.reads_peers) return MakePeerCollectives(std::move(group), MakeHostPeerReader());
     return MakeHostCollectives(std::move(group));
   }
 

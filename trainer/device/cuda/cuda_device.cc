@@ -2,19 +2,18 @@
 
 #include <algorithm>
 #include <array>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include <cuda_runtime_api.h>
 
-#include "core/base/check.h"
 #include "trainer/comm/host_group.h"
-#include "trainer/device/collectives.h"
 #include "trainer/device/cuda/cuda_queue.h"
 #include "trainer/device/cuda/cuda_status.h"
+#include "trainer/device/cuda/internal/cuda_peer_reader.h"
 #include "trainer/device/cuda/internal/cupti_record.h"
+#include "trainer/device/peer/peer_collectives.h"
 
 namespace ckpt::trainer {
 namespace {
@@ -47,31 +46,6 @@ void Copy(Queue& queue, const void* from, void* to, std::uint64_t size_bytes, cu
     (void)cudaMemcpyAsync(to, from, size_bytes, kind, cuda.stream());
   });
 }
-
-// Collectives of one rank copy what is not in place.
-class LoneCollectives final : public Collectives {
- public:
-  explicit LoneCollectives(std::unique_ptr<HostGroup> group) : Collectives(std::move(group)) {}
-
-  void AllGather(Queue& queue, const Tensor& shard, const Tensor& full) override {
-    Copy(queue, shard.data, full.data, full.size_bytes(), cudaMemcpyDeviceToDevice);
-  }
-  void ReduceScatterInto(Queue& queue, const Tensor& full, const Tensor& shard,
-                         GradWrite write) override {
-    // A run of one rank has no gradients of other ranks to add.
-    CKPT_CHECK(write == GradWrite::kStore && full.dtype == shard.dtype);
-    Copy(queue, full.data, shard.data, full.size_bytes(), cudaMemcpyDeviceToDevice);
-  }
-  void AllReduce(Queue& /*queue*/, const Tensor& /*data*/, ReduceOp /*op*/) override {}
-  // The number of rows is known on the device alone, so it copies all that both have room for.
-  void AllToAll(Queue& queue, std::span<const RowTransfer> transfers, const Tensor& /*send_rows*/,
-                const Tensor& /*receive_rows*/) override {
-    for (const auto& [send, receive] : transfers) {
-      Copy(queue, send.data, receive.data, std::min(send.size_bytes(), receive.size_bytes()),
-           cudaMemcpyDeviceToDevice);
-    }
-  }
-};
 
 class CudaDevice final : public Device {
  public:
@@ -125,12 +99,8 @@ class CudaDevice final : public Device {
   }
 
   Result<std::unique_ptr<Collectives>> MakeCollectives(std::unique_ptr<HostGroup> group) override {
-    if (group->size() > 1) {
-      return Error(ErrorKind::kUnsupported, "GPUs do not communicate with each other yet")
-          .Expected("1 rank")
-          .Actual(std::to_string(group->size()) + " ranks");
-    }
-    return std::unique_ptr<Collectives>(std::make_unique<LoneCollectives>(std::move(group)));
+    CKPT_RETURN_IF_ERROR(EnablePeerAccess(*group));
+    return MakePeerCollectives(std::move(group), MakeCudaPeerReader());
   }
 
  private:

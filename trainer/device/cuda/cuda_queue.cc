@@ -63,14 +63,12 @@ CudaQueue::~CudaQueue() {
   (void)cudaStreamDestroy(stream_);
 }
 
+// A failed queue records too: what it began before must be over when the event is reached.
 Event CudaQueue::Record() {
-  cudaEvent_t event = nullptr;
-  if (!has_failed()) {
-    event = events_->Take();
-    const cudaError_t code =
-        event == nullptr ? cudaErrorMemoryAllocation : cudaEventRecord(event, stream_);
-    if (code != cudaSuccess) Fail(CudaStatus(code, "cudaEventRecord"));
-  }
+  cudaEvent_t const event = stream_ == nullptr ? nullptr : events_->Take();
+  const cudaError_t code =
+      event == nullptr ? cudaErrorMemoryAllocation : cudaEventRecord(event, stream_);
+  if (code != cudaSuccess) Fail(CudaStatus(code, "cudaEventRecord"));
   return Event(std::make_shared<CudaEventState>(events_, event, failure_));
 }
 
@@ -90,12 +88,20 @@ Status CudaQueue::Synchronize() {
   return failure_;
 }
 
-Status CudaQueue::Await(const Event& event) {
+const Status& CudaQueue::FailureBefore(const Event& event) {
+  return static_cast<const CudaEventState&>(*event.state()).failure();
+}
+
+// Other threads call this too, so it leaves the queue as it is.
+Status CudaQueue::Await(const Event& event) { return AwaitOnHost(event); }
+
+Status CudaQueue::AwaitOnHost(const Event& event) {
   if (event.state() == nullptr) return OkStatus();
   const auto& state = static_cast<const CudaEventState&>(*event.state());
+  const cudaError_t code =
+      state.event() == nullptr ? cudaSuccess : cudaEventSynchronize(state.event());
   if (!state.failure().ok()) return state.failure();
-  // Other threads call this too, so it leaves the queue as it is.
-  return CudaStatus(cudaEventSynchronize(state.event()), "cudaEventSynchronize");
+  return CudaStatus(code, "cudaEventSynchronize");
 }
 
 void CudaQueue::Fail(Status error) {

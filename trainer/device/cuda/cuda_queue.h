@@ -58,6 +58,12 @@ class CudaQueue final : public Queue {
   [[nodiscard]] cudaStream_t stream() const { return stream_; }
   [[nodiscard]] bool has_failed() const { return !failure_.ok(); }
 
+  // The first failure of the event's queue before it. The event may be of any CUDA queue, here and
+  // below.
+  [[nodiscard]] static const Status& FailureBefore(const Event& event);
+  // Blocks the caller until `event` is reached. Errors: as Await.
+  static Status AwaitOnHost(const Event& event);
+
   // At least `size_bytes` that only work on this queue uses: the next call may hand out the same
   // memory, because the queue runs its work in order. Grows when a call needs more than any before
   // it, which happens in the first step; that waits for the queue. Null after a failure.

@@ -31,6 +31,13 @@ Status CudaOps::CheckSupports(const OpsNeeds& needs) const {
                    .Actual(std::string(DTypeName(needs.gradients)))
                    .Hint("reduction=canonical, which adds int64, needs the CPU"));
   }
+  if (needs.compute == DType::kFloat32 && needs.gradients == DType::kBfloat16) {
+    status.Add(Error(ErrorKind::kUnsupported,
+                     "the GPU does not round gradients of a float32 model to bfloat16")
+                   .Expected("gradients in float32, or bf16=true")
+                   .Actual("gradients in bfloat16")
+                   .Hint("set main_grads_dtype and grad_comm_dtype to fp32"));
+  }
   return status;
 }
 

@@ -131,7 +131,7 @@ class CudaOps final : public Ops {
   void Unpermute(Queue& queue, const ExpertRows& sorted, const Tensor& x, const Tensor& row_weights,
                  const Tensor& y, const Tensor& weights) override;
 
-  // exchange.cc
+  // exchange.cu
   void PlanExchange(Queue& queue, std::int64_t rank, const Tensor& offsets,
                     const ExchangePlan& plan, const Tensor& overflows) override;
   void GatherRows(Queue& queue, const Tensor& x, const Tensor& index, const Tensor& count,

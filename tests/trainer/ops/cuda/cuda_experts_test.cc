@@ -1,4 +1,5 @@
 // The GPU's operations of mixtures of experts against the CPU's.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -270,6 +271,71 @@ TEST_F(CudaExpertsTest, ProductsOfRealSizesAgree) {
   const RowCounts counts = {.of_expert = {300, 0, 1, 257, 130}};
   for (const ProductSize& size : {ProductSize{1280, 1024}, {1024, 640}, {1536, 2048}}) {
     ExpectProductsAgree(DType::kBfloat16, size, counts);
+  }
+}
+
+TEST_F(CudaExpertsTest, AnExchangeOfRowsIsPlannedAlike) {
+  constexpr std::int64_t kRanks = 3;
+  constexpr std::int64_t kExperts = 3 * 70;  // more than threads of a warp
+  std::vector<double> offsets;
+  std::vector<double> received(kRanks);
+  for (std::int64_t source = 0; source < kRanks; ++source) {
+    double rows = 0;
+    for (std::int64_t expert = 0; expert < kExperts; ++expert) {
+      offsets.push_back(rows);
+      const auto sent = static_cast<double>((expert * 7 + source * 5) % 11 < 6 ? expert % 13 : 0);
+      rows += sent;
+      received[static_cast<std::size_t>(expert / (kExperts / kRanks))] += sent;
+    }
+    offsets.push_back(rows);
+  }
+  const auto all_offsets = Values(DType::kInt32, {kRanks, kExperts + 1}, offsets);
+  const double most = *std::ranges::max_element(received);
+  for (std::int64_t rank = 0; rank < kRanks; ++rank) {
+    for (const bool separates : {false, true}) {
+      for (const std::int64_t lacking : {0, 1}) {
+        const std::int64_t room = static_cast<std::int64_t>(most) - lacking;
+        const auto zeros = [&](DType dtype, std::int64_t count) {
+          return Values(dtype, {count}, std::vector<double>(static_cast<std::size_t>(count)));
+        };
+        const auto send = zeros(DType::kInt64, kRanks);
+        const auto receive = zeros(DType::kInt64, kRanks);
+        const auto arrival = zeros(DType::kInt32, room);
+        const auto ranges = zeros(DType::kInt32, (separates ? kExperts : kExperts / kRanks) + 1);
+        const auto overflows = zeros(DType::kInt64, 1);
+        OnBoth([&](Ops& ops, Queue& queue) {
+          ops.PlanExchange(queue, rank, all_offsets, {send, receive, arrival, ranges}, overflows);
+        });
+        for (const auto* result : {&send, &receive, &arrival, &ranges, &overflows}) {
+          ExpectEqual(*result);
+        }
+        EXPECT_EQ(overflows.Read(1).front(), static_cast<double>(lacking));
+      }
+    }
+  }
+}
+
+TEST_F(CudaExpertsTest, RowsAreGatheredAndScatteredAlike) {
+  constexpr std::int64_t kRows = 1001;
+  constexpr std::int64_t kInUse = 900;
+  std::vector<double> index(kRows, -1);
+  for (std::int64_t i = 0; i < kInUse; ++i) {
+    index[static_cast<std::size_t>(i)] = static_cast<double>(i * 7 % kInUse);
+  }
+  const auto places = Values(DType::kInt32, {kRows}, index);
+  const auto count = Values(DType::kInt32, {1}, {kInUse});
+  for (const DType dtype : kComputeDTypes) {
+    for (const std::int64_t columns : {1, 3, 8, 1024}) {
+      const auto x = Random(dtype, {kRows, columns});
+      const auto gathered = Poisoned(dtype, {kRows, columns});
+      const auto scattered = Poisoned(dtype, {kRows, columns});
+      OnBoth([&](Ops& ops, Queue& queue) {
+        ops.GatherRows(queue, x, places, count, gathered);
+        ops.ScatterRows(queue, x, places, count, scattered);
+      });
+      ExpectNearFirst(gathered, kInUse * columns, 0);
+      ExpectNearFirst(scattered, kInUse * columns, 0);
+    }
   }
 }
 

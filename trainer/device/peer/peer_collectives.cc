@@ -1,28 +1,22 @@
-#include "trainer/device/cpu/internal/peer_collectives.h"
+#include "trainer/device/peer/peer_collectives.h"
 
 #include <algorithm>
-#include <cstring>
+#include <cstddef>
+#include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "core/base/bytes.h"
 #include "core/base/check.h"
 #include "trainer/comm/agreement.h"
-#include "trainer/comm/row_exchange.h"
-#include "trainer/device/cpu/host_device.h"
-#include "trainer/device/cpu/internal/host_collectives.h"
-#include "trainer/device/cpu/internal/host_queues.h"
-#include "trainer/device/cpu/internal/peer_board.h"
-#include "trainer/device/cpu/internal/reduce_tree.h"
+#include "trainer/device/peer/internal/peer_board.h"
 
 namespace ckpt::trainer {
 namespace {
 
 using Operands = std::vector<PeerOperand>;
-
-void CopyUnlessSame(const std::byte* from, std::byte* to, std::uint64_t size_bytes) {
-  if (from != to && size_bytes != 0) std::memcpy(to, from, size_bytes);
-}
 
 std::vector<const std::byte*> DataOf(const Operands& shown, std::uint64_t offset_bytes) {
   std::vector<const std::byte*> data;
@@ -32,8 +26,9 @@ std::vector<const std::byte*> DataOf(const Operands& shown, std::uint64_t offset
 
 class PeerCollectives final : public Collectives {
  public:
-  PeerCollectives(std::unique_ptr<HostGroup> group, std::shared_ptr<PeerBoard> board)
-      : Collectives(std::move(group)), board_(std::move(board)) {}
+  PeerCollectives(std::unique_ptr<HostGroup> group, std::shared_ptr<PeerBoard> board,
+                  std::unique_ptr<PeerReader> reader)
+      : Collectives(std::move(group)), board_(std::move(board)), reader_(std::move(reader)) {}
   ~PeerCollectives() override { Leave(); }
 
   [[nodiscard]] std::uint64_t num_calls() const override { return num_calls_; }
@@ -61,33 +56,26 @@ class PeerCollectives final : public Collectives {
   void Leave() override;
 
  private:
-  // One call: shows the operand, waits on the queue until those of all ranks are ready, and enqueues
-  // `pull(operands of all ranks)`, which reads them and returns a Status.
+  // One call: shows the operand, lets the queue wait until those of all ranks are ready, and calls
+  // `pull(operands of all ranks)`, which enqueues the reads.
   template <typename Pull>
-  void Call(Queue& queue, PeerOperand mine, Pull pull);
+  void Call(Queue& queue, PeerOperand mine, const Pull& pull);
   void Gather(Queue& queue, const Tensor& shard, const Tensor& full, const Event& ready);
-  // Work that is enqueued from now on comes after `event` of rank `peer`.
-  static void WaitFor(Queue& queue, std::size_t peer, const Event& event);
+  void WaitFor(Queue& queue, std::size_t peer, const Event& event) {
+    if (event.state() != nullptr) reader_->WaitFor(queue, static_cast<int>(peer), event);
+  }
   [[nodiscard]] bool IsRegistered(const Tensor& tensor) const;
 
   const std::shared_ptr<PeerBoard> board_;
+  const std::unique_ptr<PeerReader> reader_;
   std::uint64_t num_calls_ = 0;
   std::vector<MutableByteSpan> registered_;
 };
 
-void PeerCollectives::WaitFor(Queue& queue, std::size_t peer, const Event& event) {
-  if (event.state() == nullptr) return;
-  static_cast<HostQueue&>(queue).Enqueue([peer, event]() -> Status {
-    const Status status = AwaitHostEvent(event);
-    if (status.ok()) return OkStatus();
-    return Error(ErrorKind::kCancelled,
-                 "rank " + std::to_string(peer) + " gave up: " + InOneLine(status));
-  });
-}
-
 template <typename Pull>
-void PeerCollectives::Call(Queue& queue, PeerOperand mine, Pull pull) {
-  Result<Operands> shown = board_->Show(rank(), std::move(mine));
+void PeerCollectives::Call(Queue& queue, PeerOperand mine, const Pull& pull) {
+  if (size() == 1) return pull(Operands{std::move(mine)});
+  const Result<Operands> shown = board_->Show(rank(), std::move(mine));
   if (!shown.ok()) {
     queue.Fail(shown.status());
     return;
@@ -96,8 +84,7 @@ void PeerCollectives::Call(Queue& queue, PeerOperand mine, Pull pull) {
   for (std::size_t peer = 0; peer < shown->size(); ++peer) {
     if (peer != static_cast<std::size_t>(rank())) WaitFor(queue, peer, (*shown)[peer].ready);
   }
-  static_cast<HostQueue&>(queue).Enqueue(
-      [operands = std::move(shown).value(), pull = std::move(pull)] { return pull(operands); });
+  pull(*shown);
   board_->Done(rank(), queue.Record());
 }
 
@@ -108,12 +95,11 @@ void PeerCollectives::Gather(Queue& queue, const Tensor& shard, const Tensor& fu
   const PeerOperand mine = {
       .call = "AllGather", .size_bytes = size_bytes, .data = shard.bytes(), .ready = ready};
   // Each rank begins with the next one, so that not all read the same memory at once.
-  Call(queue, mine, [full, size_bytes, first = rank()](const Operands& shown) {
+  Call(queue, mine, [&](const Operands& shown) {
     for (std::size_t i = 0; i < shown.size(); ++i) {
-      const std::size_t peer = (static_cast<std::size_t>(first) + i) % shown.size();
-      CopyUnlessSame(shown[peer].data, full.bytes() + peer * size_bytes, size_bytes);
+      const std::size_t peer = (static_cast<std::size_t>(rank()) + i) % shown.size();
+      reader_->Copy(queue, shown[peer].data, full.bytes() + peer * size_bytes, size_bytes);
     }
-    return OkStatus();
   });
 }
 
@@ -122,16 +108,21 @@ void PeerCollectives::Gather(Queue& queue, const Tensor& shard, const Tensor& fu
 void PeerCollectives::ReduceScatterInto(Queue& queue, const Tensor& full, const Tensor& shard,
                                         GradWrite write) {
   CKPT_CHECK(shard.num_elems() * size() == full.num_elems());
+  if (size() == 1 && write == GradWrite::kStore && full.dtype == shard.dtype) {
+    return reader_->Copy(queue, full.bytes(), shard.bytes(), full.size_bytes());
+  }
   const std::uint64_t part_bytes = full.size_bytes() / static_cast<std::uint64_t>(size());
   const PeerOperand mine = {.call = "ReduceScatter",
                             .size_bytes = full.size_bytes(),
                             .data = full.bytes(),
                             .ready = queue.Record()};
-  const std::uint64_t offset_bytes = static_cast<std::uint64_t>(rank()) * part_bytes;
-  Call(queue, mine, [=, wire = full.dtype](const Operands& shown) {
-    SumByTree(wire, DataOf(shown, offset_bytes), shard.dtype, write, shard.bytes(),
-              shard.num_elems());
-    return OkStatus();
+  Call(queue, mine, [&](const Operands& shown) {
+    reader_->Reduce(queue, {.wire = full.dtype,
+                            .parts = DataOf(shown, static_cast<std::uint64_t>(rank()) * part_bytes),
+                            .result = shard.dtype,
+                            .write = write,
+                            .out = shard.bytes(),
+                            .count = shard.num_elems()});
   });
 }
 
@@ -144,8 +135,8 @@ void PeerCollectives::AllReduce(Queue& queue, const Tensor& data, ReduceOp op) {
   const std::int64_t units = (count + kSliceUnit - 1) / kSliceUnit;
   const std::int64_t slice = (units + size() - 1) / size() * kSliceUnit;
   const auto begin_of = [slice, count](int rank) { return std::min(rank * slice, count); };
-  const auto offset_of = [begin_of, element_bytes = ElementBytes(data.dtype)](int rank) {
-    return static_cast<std::uint64_t>(begin_of(rank)) * element_bytes;
+  const auto offset_of = [&](int rank) {
+    return static_cast<std::uint64_t>(begin_of(rank)) * ElementBytes(data.dtype);
   };
   const auto mine = [&](std::string_view call) {
     return PeerOperand{.call = call,
@@ -155,50 +146,46 @@ void PeerCollectives::AllReduce(Queue& queue, const Tensor& data, ReduceOp op) {
   };
   const int own = rank();
   Call(queue, mine(op == ReduceOp::kSum ? "AllReduce" : "AllReduce max"),
-       [=](const Operands& shown) {
-         ReduceByTree(op, data.dtype, DataOf(shown, offset_of(own)), data.bytes() + offset_of(own),
-                      begin_of(own + 1) - begin_of(own));
-         return OkStatus();
+       [&](const Operands& shown) {
+         reader_->Reduce(queue, {.op = op,
+                                 .wire = data.dtype,
+                                 .parts = DataOf(shown, offset_of(own)),
+                                 .result = data.dtype,
+                                 .out = data.bytes() + offset_of(own),
+                                 .count = begin_of(own + 1) - begin_of(own)});
        });
   // All have reduced their slices before any is overwritten.
-  Call(queue, mine("AllReduce, second half"), [=](const Operands& shown) {
-    const int num_ranks = static_cast<int>(shown.size());
-    for (int i = 1; i < num_ranks; ++i) {
-      const int peer = (own + i) % num_ranks;
-      CopyUnlessSame(shown[static_cast<std::size_t>(peer)].data + offset_of(peer),
-                     data.bytes() + offset_of(peer), offset_of(peer + 1) - offset_of(peer));
+  Call(queue, mine("AllReduce, second half"), [&](const Operands& shown) {
+    for (int i = 1; i < size(); ++i) {
+      const int peer = (own + i) % size();
+      reader_->Copy(queue, shown[static_cast<std::size_t>(peer)].data + offset_of(peer),
+                    data.bytes() + offset_of(peer), offset_of(peer + 1) - offset_of(peer));
     }
-    return OkStatus();
   });
   AwaitReaders(queue, num_calls_);
 }
 
 void PeerCollectives::AllToAll(Queue& queue, std::span<const RowTransfer> transfers,
                                const Tensor& send_rows, const Tensor& receive_rows) {
-  CheckCounts(send_rows, receive_rows, size());
-  PeerOperand mine = {.call = "AllToAll",
-                      .size_bytes = transfers.size(),
-                      .transfers = {transfers.begin(), transfers.end()},
-                      .send_rows = send_rows,
-                      .ready = queue.Record()};
-  // A difference between ranks is told after the others have read: who fails frees its memory.
-  const auto received = std::make_shared<Status>();
-  Call(queue, std::move(mine), [own = rank(), receive_rows, received](const Operands& shown) {
-    for (std::size_t t = 0; t < shown.front().transfers.size() && received->ok(); ++t) {
-      std::vector<RowExchange> rows;
-      for (std::size_t rank = 0; rank < shown.size(); ++rank) {
-        const bool is_own = rank == static_cast<std::size_t>(own);
-        rows.push_back(RowsOf(shown[rank].transfers[t], shown[rank].send_rows,
-                              is_own ? receive_rows : Tensor()));
+  for (const Tensor& counts : {send_rows, receive_rows}) {
+    CKPT_CHECK(counts.dtype == DType::kInt64 && counts.num_elems() == size());
+  }
+  const PeerOperand mine = {.call = "AllToAll",
+                            .size_bytes = transfers.size(),
+                            .transfers = {transfers.begin(), transfers.end()},
+                            .send_rows = send_rows,
+                            .ready = queue.Record()};
+  Call(queue, mine, [&](const Operands& shown) {
+    for (std::size_t t = 0; t < transfers.size(); ++t) {
+      std::vector<PeerRows> sent;
+      for (const PeerOperand& of_rank : shown) {
+        sent.push_back({.rows = of_rank.transfers[t].send, .counts = of_rank.send_rows});
       }
-      std::vector<const RowExchange*> all;
-      for (const RowExchange& of_rank : rows) all.push_back(&of_rank);
-      *received = ReceiveRows(own, rows[static_cast<std::size_t>(own)], all);
+      reader_->ReceiveRows(queue, rank(), std::move(sent),
+                           {.rows = transfers[t].receive, .counts = receive_rows});
     }
-    return OkStatus();
   });
   AwaitReaders(queue, num_calls_);
-  static_cast<HostQueue&>(queue).Enqueue([received] { return *received; });
 }
 
 void PeerCollectives::AwaitReaders(Queue& queue, std::uint64_t calls) {
@@ -212,7 +199,10 @@ void PeerCollectives::AwaitReaders(Queue& queue, std::uint64_t calls) {
 }
 
 void PeerCollectives::Leave() {
-  for (const Event& event : board_->Leave(rank())) (void)AwaitHostEvent(event);
+  if (size() == 1) return;
+  for (const Event& event : board_->Leave(rank())) {
+    if (event.state() != nullptr) reader_->Await(event);
+  }
 }
 
 bool PeerCollectives::IsRegistered(const Tensor& tensor) const {
@@ -224,12 +214,20 @@ bool PeerCollectives::IsRegistered(const Tensor& tensor) const {
 
 }  // namespace
 
-Result<std::unique_ptr<Collectives>> MakePeerCollectives(std::unique_ptr<HostGroup> group) {
-  std::shared_ptr<PeerBoard> board;
+Status GaveUp(int peer, const Status& why) {
+  return Error(ErrorKind::kCancelled,
+               "rank " + std::to_string(peer) + " gave up: " + InOneLine(why));
+}
+
+Result<std::unique_ptr<Collectives>> MakePeerCollectives(std::unique_ptr<HostGroup> group,
+                                                         std::unique_ptr<PeerReader> reader) {
+  std::shared_ptr<RankShared> board;
   if (group->rank() == 0) board = std::make_shared<PeerBoard>(group->size());
-  CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<RankShared> shared, group->Share(std::move(board)));
+  if (group->size() > 1) {
+    CKPT_ASSIGN_OR_RETURN(board, group->Share(std::move(board)));
+  }
   return std::unique_ptr<Collectives>(std::make_unique<PeerCollectives>(
-      std::move(group), std::static_pointer_cast<PeerBoard>(shared)));
+      std::move(group), std::static_pointer_cast<PeerBoard>(board), std::move(reader)));
 }
 
 }  // namespace ckpt::trainer

@@ -1,7 +1,7 @@
 // What the ranks of one process show each other, so that each reads the others' memory from its own
 // queue.
-#ifndef CKPT_TRAINER_DEVICE_CPU_INTERNAL_PEER_BOARD_H_
-#define CKPT_TRAINER_DEVICE_CPU_INTERNAL_PEER_BOARD_H_
+#ifndef CKPT_TRAINER_DEVICE_PEER_INTERNAL_PEER_BOARD_H_
+#define CKPT_TRAINER_DEVICE_PEER_INTERNAL_PEER_BOARD_H_
 
 #include <array>
 #include <condition_variable>
@@ -87,4 +87,4 @@ class PeerBoard final : public RankShared {
 
 }  // namespace ckpt::trainer
 
-#endif  // CKPT_TRAINER_DEVICE_CPU_INTERNAL_PEER_BOARD_H_
+#endif  // CKPT_TRAINER_DEVICE_PEER_INTERNAL_PEER_BOARD_H_

@@ -1,4 +1,4 @@
-#include "trainer/device/cpu/internal/peer_board.h"
+#include "trainer/device/peer/internal/peer_board.h"
 
 #include <algorithm>
 #include <string>

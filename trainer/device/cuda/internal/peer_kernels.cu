@@ -1,0 +1,330 @@
+#include "trainer/device/cuda/internal/peer_kernels.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+#include <type_traits>
+
+#include <cuda_bf16.h>
+
+#include "core/base/check.h"
+
+namespace ckpt::trainer::cuda {
+namespace {
+
+constexpr int kThreads = 512;
+// So many blocks read 333 GB/s over the links of an H200, near what these carry; the other
+// multiprocessors go on computing.
+constexpr unsigned int kBlocks = 64;
+
+using Bf16 = __nv_bfloat16;
+
+// The parts of all ranks, as a kernel takes them.
+struct Parts {
+  const void* of_rank[kMaxPeers];
+  int count = 0;
+
+  template <typename T>
+  [[nodiscard]] __device__ const T* As(int rank) const {
+    return static_cast<const T*>(of_rank[rank]);
+  }
+};
+
+__device__ __forceinline__ float Widen(Bf16 value) { return __bfloat162float(value); }
+template <typename T>
+__device__ __forceinline__ T Widen(T value) {
+  return value;
+}
+// Rounds once, to nearest even.
+template <typename Out, typename Wide>
+__device__ __forceinline__ Out Narrow(Wide value) {
+  if constexpr (std::is_same_v<Out, Bf16>) {
+    return __float2bfloat16_rn(static_cast<float>(value));
+  } else {
+    return static_cast<Out>(value);
+  }
+}
+
+// Adds in the wider of the two types, as the CPU does.
+template <typename Out, typename Wide>
+__device__ __forceinline__ void Write(Out& to, Wide value, bool adds) {
+  if constexpr (std::is_same_v<Out, Bf16>) {
+    to = Narrow<Out>(adds ? value + static_cast<Wide>(Widen(to)) : value);
+  } else {
+    to = adds ? to + static_cast<Out>(value) : static_cast<Out>(value);
+  }
+}
+
+struct Add {
+  template <typename T>
+  __device__ T operator()(T a, T b) const {
+    return a + b;
+  }
+};
+struct Max {
+  template <typename T>
+  __device__ T operator()(T a, T b) const {
+    return a > b || a != a ? a : b;  // a NaN is unequal to itself
+  }
+};
+
+// Neighbours meet first: after rank r, partial results stand for as many ranks as the bits of r + 1
+// say.
+template <typename Stored, typename Wide, typename Out, typename Combine>
+__global__ void __launch_bounds__(kThreads)
+    ReduceKernel(Parts parts, Out* out, bool adds, std::int64_t begin, std::int64_t count) {
+  constexpr int kLevels = 7;  // kMaxPeers = 2^6
+  const Combine combine;
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kThreads;
+  for (std::int64_t i = begin + static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+       i < count; i += stride) {
+    Wide partial[kLevels];
+    int depth = 0;
+    for (int rank = 0; rank < parts.count; ++rank) {
+      Wide value = static_cast<Wide>(Widen(parts.As<Stored>(rank)[i]));
+      for (int bits = rank; (bits & 1) != 0; bits >>= 1) value = combine(partial[--depth], value);
+      partial[depth++] = value;
+    }
+    for (; depth > 1; --depth) partial[depth - 2] = combine(partial[depth - 2], partial[depth - 1]);
+    Write(out[i], partial[0], adds);
+  }
+}
+
+// --- 16 bytes at once ----------------------------------------------------------------------------
+
+template <typename T, int kWidth>
+struct alignas(sizeof(T) * kWidth < 16 ? sizeof(T) * kWidth : 16) Pack {
+  T values[kWidth];
+};
+
+// The tree over ranks [kBegin, kEnd); halves are powers of two here.
+template <int kBegin, int kEnd, int kRanks, typename Stored, int kWidth>
+__device__ __forceinline__ void SumPacks(const Pack<Stored, kWidth> (&packs)[kRanks],
+                                         float (&sums)[kWidth]) {
+  if constexpr (kEnd - kBegin == 1) {
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) sums[i] = Widen(packs[kBegin].values[i]);
+  } else {
+    constexpr int kMiddle = (kBegin + kEnd) / 2;
+    float right[kWidth];
+    SumPacks<kBegin, kMiddle>(packs, sums);
+    SumPacks<kMiddle, kEnd>(packs, right);
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) sums[i] += right[i];
+  }
+}
+
+template <int kRanks, typename Stored, typename Out>
+__global__ void __launch_bounds__(kThreads)
+    SumPacksKernel(Parts parts, Out* out, bool adds, std::int64_t num_packs) {
+  constexpr int kWidth = 16 / sizeof(Stored);
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kThreads;
+  for (std::int64_t p = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+       p < num_packs; p += stride) {
+    Pack<Stored, kWidth> packs[kRanks];
+#pragma unroll
+    for (int rank = 0; rank < kRanks; ++rank) {
+      packs[rank] = parts.As<Pack<Stored, kWidth>>(rank)[p];
+    }
+    float sums[kWidth];
+    SumPacks<0, kRanks>(packs, sums);
+    auto* const to = reinterpret_cast<Pack<Out, kWidth>*>(out) + p;
+    Pack<Out, kWidth> result;
+    if (adds) result = *to;
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) Write(result.values[i], sums[i], adds);
+    *to = result;
+  }
+}
+
+template <int kRanks, typename Stored, typename Out>
+void LaunchSumPacks(cudaStream_t stream, const Parts& parts, Out* out, bool adds,
+                    std::int64_t num_packs) {
+  const auto blocks = static_cast<unsigned int>(
+      std::min<std::int64_t>(kBlocks, (num_packs + kThreads - 1) / kThreads));
+  SumPacksKernel<kRanks, Stored><<<blocks, kThreads, 0, stream>>>(parts, out, adds, num_packs);
+}
+
+bool IsAligned(const Parts& parts, const void* out) {
+  const auto is_aligned = [](const void* at) {
+    return reinterpret_cast<std::uintptr_t>(at) % 16 == 0;
+  };
+  return is_aligned(out) && std::all_of(parts.of_rank, parts.of_rank + parts.count, is_aligned);
+}
+
+// The number of elements from the front that were added in packs.
+template <typename Stored, typename Out>
+std::int64_t SumInPacks(cudaStream_t stream, const Parts& parts, Out* out, bool adds,
+                        std::int64_t count) {
+  constexpr int kWidth = 16 / sizeof(Stored);
+  const std::int64_t num_packs = count / kWidth;
+  if (num_packs == 0 || !IsAligned(parts, out)) return 0;
+  switch (parts.count) {
+    case 1:
+      LaunchSumPacks<1, Stored>(stream, parts, out, adds, num_packs);
+      break;
+    case 2:
+      LaunchSumPacks<2, Stored>(stream, parts, out, adds, num_packs);
+      break;
+    case 4:
+      LaunchSumPacks<4, Stored>(stream, parts, out, adds, num_packs);
+      break;
+    case 8:
+      LaunchSumPacks<8, Stored>(stream, parts, out, adds, num_packs);
+      break;
+    default:
+      return 0;
+  }
+  return num_packs * kWidth;
+}
+
+// --- dtypes --------------------------------------------------------------------------------------
+
+template <typename Stored, typename Wide, typename Combine, typename Out>
+void Launch(cudaStream_t stream, const PeerReduction& reduction, const Parts& parts) {
+  auto* const out = reinterpret_cast<Out*>(reduction.out);
+  const bool adds = reduction.write == GradWrite::kAdd;
+  std::int64_t done = 0;
+  if constexpr (std::is_same_v<Wide, float> && std::is_same_v<Combine, Add> &&
+                !std::is_same_v<Out, double>) {
+    done = SumInPacks<Stored>(stream, parts, out, adds, reduction.count);
+  }
+  const std::int64_t left = reduction.count - done;
+  if (left == 0) return;
+  const auto blocks = static_cast<unsigned int>(
+      std::min<std::int64_t>(kBlocks, (left + kThreads - 1) / kThreads));
+  ReduceKernel<Stored, Wide, Out, Combine>
+      <<<blocks, kThreads, 0, stream>>>(parts, out, adds, done, reduction.count);
+}
+
+template <typename Stored, typename Wide>
+void LaunchSum(cudaStream_t stream, const PeerReduction& reduction, const Parts& parts) {
+  if (reduction.result == DType::kFloat32) {
+    Launch<Stored, Wide, Add, float>(stream, reduction, parts);
+  } else if (reduction.result == DType::kFloat64) {
+    Launch<Stored, Wide, Add, double>(stream, reduction, parts);
+  } else {
+    CKPT_CHECK(reduction.result == DType::kBfloat16);
+    Launch<Stored, Wide, Add, Bf16>(stream, reduction, parts);
+  }
+}
+
+void Sum(cudaStream_t stream, const PeerReduction& reduction, const Parts& parts) {
+  switch (reduction.wire) {
+    case DType::kBfloat16:
+      return LaunchSum<Bf16, float>(stream, reduction, parts);
+    case DType::kFloat32:
+      return LaunchSum<float, float>(stream, reduction, parts);
+    case DType::kFloat64:
+      return LaunchSum<double, double>(stream, reduction, parts);
+    default:
+      break;
+  }
+  // Overflow is undefined for signed sums, but unsigned ones wrap; the bits are the same.
+  CKPT_CHECK(reduction.result == reduction.wire);
+  if (reduction.wire == DType::kInt64) {
+    return Launch<std::uint64_t, std::uint64_t, Add, std::uint64_t>(stream, reduction, parts);
+  }
+  CKPT_CHECK(reduction.wire == DType::kInt32);
+  Launch<std::uint32_t, std::uint32_t, Add, std::uint32_t>(stream, reduction, parts);
+}
+
+void FindMax(cudaStream_t stream, const PeerReduction& reduction, const Parts& parts) {
+  CKPT_CHECK(reduction.result == reduction.wire && reduction.write == GradWrite::kStore);
+  switch (reduction.wire) {
+    case DType::kFloat32:
+      return Launch<float, float, Max, float>(stream, reduction, parts);
+    case DType::kFloat64:
+      return Launch<double, double, Max, double>(stream, reduction, parts);
+    case DType::kInt32:
+      return Launch<std::int32_t, std::int32_t, Max, std::int32_t>(stream, reduction, parts);
+    default:
+      CKPT_CHECK(reduction.wire == DType::kInt64);
+      return Launch<std::int64_t, std::int64_t, Max, std::int64_t>(stream, reduction, parts);
+  }
+}
+
+// --- rows ----------------------------------------------------------------------------------------
+
+struct Senders {
+  const std::byte* rows[kMaxPeers];
+  const std::int64_t* counts[kMaxPeers];  // to each rank
+  std::int64_t room[kMaxPeers];           // rows that the memory has
+  int count = 0;
+};
+
+// blockIdx.y is a sender; each rank begins with another one.
+template <typename Unit>
+__global__ void __launch_bounds__(kThreads)
+    ReceiveKernel(Senders senders, int rank, std::int64_t row_units, Unit* received,
+                  const std::int64_t* receive_rows, std::int64_t room) {
+  __shared__ std::int64_t from, to, rows;
+  const int peer = static_cast<int>((rank + blockIdx.y) % static_cast<unsigned int>(senders.count));
+  if (threadIdx.x == 0) {
+    from = 0;
+    for (int other = 0; other < rank; ++other) from += senders.counts[peer][other];
+    to = 0;
+    for (int other = 0; other < peer; ++other) to += receive_rows[other];
+    rows = min(senders.counts[peer][rank], receive_rows[peer]);
+    rows = max(min(rows, min(senders.room[peer] - from, room - to)), std::int64_t{0});
+  }
+  __syncthreads();
+  const Unit* const source = reinterpret_cast<const Unit*>(senders.rows[peer]) + from * row_units;
+  Unit* const target = received + to * row_units;
+  const std::int64_t units = rows * row_units;
+  if (source == target) return;
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kThreads;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < units;
+       i += stride) {
+    target[i] = source[i];
+  }
+}
+
+template <typename Unit>
+void LaunchReceive(cudaStream_t stream, const Senders& senders, int rank, std::int64_t row_bytes,
+                   const PeerRows& received) {
+  const dim3 blocks(std::max(kBlocks / static_cast<unsigned int>(senders.count), 1U),
+                    static_cast<unsigned int>(senders.count));
+  ReceiveKernel<<<blocks, kThreads, 0, stream>>>(
+      senders, rank, row_bytes / static_cast<std::int64_t>(sizeof(Unit)),
+      received.rows.as<Unit>(), received.counts.as<const std::int64_t>(), received.rows.dim(0));
+}
+
+}  // namespace
+
+void ReduceParts(cudaStream_t stream, const PeerReduction& reduction) {
+  CKPT_CHECK(!reduction.parts.empty() && reduction.parts.size() <= kMaxPeers);
+  Parts parts = {};
+  for (const std::byte* part : reduction.parts) parts.of_rank[parts.count++] = part;
+  if (reduction.op == ReduceOp::kSum) return Sum(stream, reduction, parts);
+  FindMax(stream, reduction, parts);
+}
+
+void ReceiveRows(cudaStream_t stream, int rank, std::span<const PeerRows> sent,
+                 const PeerRows& received) {
+  CKPT_CHECK(!sent.empty() && sent.size() <= kMaxPeers && received.rows.dim(0) > 0);
+  const auto row_bytes = static_cast<std::int64_t>(received.rows.size_bytes()) /
+                         received.rows.dim(0);
+  // The largest unit of which rows and addresses are multiples.
+  std::uint64_t all = static_cast<std::uint64_t>(row_bytes) |
+                      reinterpret_cast<std::uintptr_t>(received.rows.data);
+  Senders senders = {};
+  for (const PeerRows& from : sent) {
+    CKPT_CHECK(from.rows.dim(0) == 0 ||
+               static_cast<std::int64_t>(from.rows.size_bytes()) / from.rows.dim(0) == row_bytes);
+    senders.rows[senders.count] = from.rows.bytes();
+    senders.counts[senders.count] = from.counts.as<const std::int64_t>();
+    senders.room[senders.count] = from.rows.dim(0);
+    ++senders.count;
+    all |= reinterpret_cast<std::uintptr_t>(from.rows.data);
+  }
+  if (all % sizeof(uint4) == 0) {
+    LaunchReceive<uint4>(stream, senders, rank, row_bytes, received);
+  } else if (all % sizeof(std::uint32_t) == 0) {
+    LaunchReceive<std::uint32_t>(stream, senders, rank, row_bytes, received);
+  } else {
+    LaunchReceive<std::uint8_t>(stream, senders, rank, row_bytes, received);
+  }
+}
+
+}  // namespace ckpt::trainer::cuda

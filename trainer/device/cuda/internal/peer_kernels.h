@@ -1,0 +1,26 @@
+// Kernels that read the memory of several ranks.
+#ifndef CKPT_TRAINER_DEVICE_CUDA_INTERNAL_PEER_KERNELS_H_
+#define CKPT_TRAINER_DEVICE_CUDA_INTERNAL_PEER_KERNELS_H_
+
+#include <span>
+
+#include <cuda_runtime_api.h>
+
+#include "trainer/device/peer/peer_reader.h"
+
+namespace ckpt::trainer::cuda {
+
+// The most ranks of a machine that read each other's memory.
+inline constexpr int kMaxPeers = 64;
+
+// REQUIRES: at most kMaxPeers parts, at least one element.
+void ReduceParts(cudaStream_t stream, const PeerReduction& reduction);
+
+// Where two ranks disagree about how many rows go from one to the other, the smaller number goes; rows
+// without room are left out.
+void ReceiveRows(cudaStream_t stream, int rank, std::span<const PeerRows> sent,
+                 const PeerRows& received);
+
+}  // namespace ckpt::trainer::cuda
+
+#endif  // CKPT_TRAINER_DEVICE_CUDA_INTERNAL_PEER_KERNELS_H_
