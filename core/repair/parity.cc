@@ -24,7 +24,7 @@ std::uint64_t NumBlocks(std::uint64_t size_bytes) {
 }
 
 // One thread's memory.
-struct Buffers {
+struct ParityBuffers {
   Bytes block;  // one block of a member
   Bytes sum;    // one window of the parity file
 };
@@ -33,7 +33,7 @@ struct Buffers {
 class ParityFile {
  public:
   ParityFile(Storage& storage, const Path& directory, std::vector<const ManifestFile*> members,
-             const ParityOptions& options, std::vector<Buffers>& buffers)
+             const ParityOptions& options, std::vector<ParityBuffers>& buffers)
       : storage_(storage),
         directory_(directory),
         members_(std::move(members)),
@@ -52,21 +52,22 @@ class ParityFile {
   Result<ManifestFile> Write(const std::string& name);
 
  private:
-  Status WriteWindow(std::uint64_t first_block, Buffers& buffers);
-  Status AddMember(const ManifestFile& member, std::uint64_t first_block, Buffers& buffers) const;
+  Status WriteWindow(std::uint64_t first_block, ParityBuffers& buffers);
+  Status AddMember(const ManifestFile& member, std::uint64_t first_block,
+                   ParityBuffers& buffers) const;
 
   Storage& storage_;
   const Path& directory_;
   const std::vector<const ManifestFile*> members_;
   const ParityOptions& options_;
-  std::vector<Buffers>& buffers_;  // one per thread
+  std::vector<ParityBuffers>& buffers_;  // one per thread
   std::uint64_t window_blocks_ = 1;
   std::unique_ptr<WritableFile> out_;
   ManifestFile written_;  // each window fills in its own blocks
 };
 
 Status ParityFile::AddMember(const ManifestFile& member, std::uint64_t first_block,
-                             Buffers& buffers) const {
+                             ParityBuffers& buffers) const {
   const std::uint64_t end =
       std::min<std::uint64_t>(first_block + window_blocks_, member.block_crc32c.size());
   if (first_block >= end) return OkStatus();
@@ -81,7 +82,7 @@ Status ParityFile::AddMember(const ManifestFile& member, std::uint64_t first_blo
   return OkStatus();
 }
 
-Status ParityFile::WriteWindow(std::uint64_t first_block, Buffers& buffers) {
+Status ParityFile::WriteWindow(std::uint64_t first_block, ParityBuffers& buffers) {
   const std::uint64_t offset = first_block * kManifestBlockBytes;
   buffers.sum.assign(std::min(window_blocks_ * kManifestBlockBytes, written_.size_bytes - offset),
                      std::byte{0});
@@ -152,7 +153,7 @@ Result<WrittenParity> WriteParity(Storage& storage, const Path& directory,
   written.groups = GroupForParity(files, options.group_size);
   if (options.progress != nullptr)
     options.progress->OnPhase("parity", total_bytes, written.groups.size());
-  std::vector<Buffers> buffers(static_cast<std::size_t>(std::max(options.threads, 1)));
+  std::vector<ParityBuffers> buffers(static_cast<std::size_t>(std::max(options.threads, 1)));
   for (const ParityGroup& group : written.groups) {
     std::vector<const ManifestFile*> members;
     for (const std::string& name : group.members) members.push_back(by_name.at(name));

@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint64_t kBlocksPerTask = 16;
 
 // One thread's memory.
-struct Buffers {
+struct RepairBuffers {
   Bytes block;    // the block to write
   Bytes sibling;  // the block of another file of the group
   Bytes sum;      // the sum of the other files' blocks
@@ -47,12 +47,12 @@ class Repairer {
   };
 
   Status CopyFile(std::size_t file);
-  Status CopyBlocks(std::size_t file, WritableFile& out, Task& task, Buffers& buffers) const;
+  Status CopyBlocks(std::size_t file, WritableFile& out, Task& task, RepairBuffers& buffers) const;
   // Fills `buffers.block` with the right bytes.
-  Result<RepairedPlace> Repair(const BlockRepair& repair, Buffers& buffers) const;
+  Result<RepairedPlace> Repair(const BlockRepair& repair, RepairBuffers& buffers) const;
   Status FlipBack(const BlockRepair& repair, Bytes& block) const;
   // Fills `buffers.sum` with what the other files of the group say about the block.
-  Status AddUpOthers(const BlockRepair& repair, Buffers& buffers) const;
+  Status AddUpOthers(const BlockRepair& repair, RepairBuffers& buffers) const;
   Status ReadBlock(std::size_t file, std::uint64_t block, Bytes& bytes) const;
   [[nodiscard]] const BlockRepair* FindRepair(std::size_t file, std::uint64_t block) const;
   void Tell(RepairedPlace place);
@@ -64,7 +64,7 @@ class Repairer {
   const Path& to_;
   const WriteRepairedOptions& options_;
   std::vector<bool> has_other_size_;  // one per file
-  std::vector<Buffers> buffers_;
+  std::vector<RepairBuffers> buffers_;
   std::vector<RepairedPlace> repaired_;
 };
 
@@ -98,7 +98,7 @@ Status Repairer::FlipBack(const BlockRepair& repair, Bytes& block) const {
   return internal::CheckBlock(file, repair.block, block);
 }
 
-Status Repairer::AddUpOthers(const BlockRepair& repair, Buffers& buffers) const {
+Status Repairer::AddUpOthers(const BlockRepair& repair, RepairBuffers& buffers) const {
   const ParityGroup& group = manifest_.parity[*repair.group];
   buffers.sum.assign(kManifestBlockBytes, std::byte{0});
   const auto add = [&](const std::string& name) -> Status {
@@ -116,7 +116,7 @@ Status Repairer::AddUpOthers(const BlockRepair& repair, Buffers& buffers) const 
   return internal::CheckBlock(file, repair.block, buffers.sum).While("rebuilding it from parity");
 }
 
-Result<RepairedPlace> Repairer::Repair(const BlockRepair& repair, Buffers& buffers) const {
+Result<RepairedPlace> Repairer::Repair(const BlockRepair& repair, RepairBuffers& buffers) const {
   const ManifestFile& file = manifest_.files[repair.file];
   if (repair.flip) {
     CKPT_RETURN_IF_ERROR(FlipBack(repair, buffers.block));
@@ -135,7 +135,7 @@ Result<RepairedPlace> Repairer::Repair(const BlockRepair& repair, Buffers& buffe
 }
 
 Status Repairer::CopyBlocks(std::size_t file, WritableFile& out, Task& task,
-                            Buffers& buffers) const {
+                            RepairBuffers& buffers) const {
   const ManifestFile& written = manifest_.files[file];
   // Opened when first needed: a lost file cannot be opened.
   std::shared_ptr<const ReadableFile> stored;

@@ -2,13 +2,12 @@
 
 #include <utility>
 
+#include "formats/dcp/internal/directory.h"
 #include "formats/dcp/source.h"
 #include "formats/dcp/writer.h"
 
 namespace ckpt::dcp {
 namespace {
-
-constexpr std::string_view kDataSuffix = ".distcp";
 
 Result<std::optional<Path>> RecogniseDirectory(const Place& place) {
   // A save without collectives has one metadata file for each rank.

@@ -17,8 +17,6 @@
 namespace ckpt::pickle {
 namespace {
 
-constexpr std::uint64_t kReportEvery = 4ULL << 20;
-
 // Decodes opcodes and their arguments and hands them to the machine. Functions return false after
 // one of them has failed.
 class Reader {
@@ -340,7 +338,7 @@ Result<ParsedPickle> Reader::Run() {
         .File(name_);
   }
   const bool has_header = static_cast<Op>(bytes_[at_]) == Op::kProto;
-  std::uint64_t report_at = at_ + kReportEvery;
+  std::uint64_t report_at = at_ + kReportEveryBytes;
   while (true) {
     op_at_ = at_;
     if (at_ == bytes_.size()) {
@@ -357,7 +355,7 @@ Result<ParsedPickle> Reader::Run() {
     if (!Step(op) || !machine_.CheckLimits()) break;
     if (at_ >= report_at && options_.consumed) {
       options_.consumed(at_);
-      report_at = at_ + kReportEvery;
+      report_at = at_ + kReportEveryBytes;
     }
   }
   const Failure& failure = machine_.failure();

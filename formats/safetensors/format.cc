@@ -6,14 +6,13 @@
 #include <utility>
 
 #include "core/base/endian.h"
+#include "formats/safetensors/header.h"
 #include "formats/safetensors/internal/writer.h"
 #include "formats/safetensors/sharded_index.h"
 #include "formats/safetensors/source.h"
 
 namespace ckpt::safetensors {
 namespace {
-
-constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
 
 // A header length that the safetensors library accepts, followed by a JSON object.
 bool LooksLikeHeader(ByteSpan head) {

@@ -27,22 +27,22 @@ namespace {
 constexpr std::uint64_t kReadBudget = 64 << 10;
 constexpr char kHdf5Name[] = "model.h5";
 
-std::uint64_t Below(std::uint64_t bound, std::mt19937_64& rng) { return rng() % bound; }
+std::uint64_t DrawBelow(std::uint64_t bound, std::mt19937_64& rng) { return rng() % bound; }
 
 std::optional<int> RandomLevel(std::mt19937_64& rng) {
-  if (Below(3, rng) != 0) return std::nullopt;
-  return 1 + static_cast<int>(Below(4, rng));
+  if (DrawBelow(3, rng) != 0) return std::nullopt;
+  return 1 + static_cast<int>(DrawBelow(4, rng));
 }
 
 // As ranks of a run own rows: some have none, some own several blocks that do not follow each
 // other.
 std::vector<std::vector<dcp::PlacedRows>> RandomPlaces(const std::vector<TargetTensor>& tensors,
                                                        std::mt19937_64& rng) {
-  const std::uint64_t writers = 1 + Below(4, rng);
+  const std::uint64_t writers = 1 + DrawBelow(4, rng);
   std::vector<std::vector<dcp::PlacedRows>> placed;
   for (const TargetTensor& tensor : tensors) {
     std::vector<dcp::PlacedRows>& rows = placed.emplace_back();
-    const auto writer = [&] { return static_cast<std::uint32_t>(Below(writers, rng)); };
+    const auto writer = [&] { return static_cast<std::uint32_t>(DrawBelow(writers, rng)); };
     const Box whole = WholeBox(tensor.shape);
     if (tensor.shape.empty() || IsEmpty(whole)) {
       rows.push_back({.box = whole, .writer = writer()});
@@ -51,9 +51,9 @@ std::vector<std::vector<dcp::PlacedRows>> RandomPlaces(const std::vector<TargetT
     for (std::int64_t begin = 0; begin < tensor.shape[0];) {
       const std::int64_t left = tensor.shape[0] - begin;
       const std::int64_t count =
-          Below(3, rng) == 0
+          DrawBelow(3, rng) == 0
               ? left
-              : 1 + static_cast<std::int64_t>(Below(static_cast<std::uint64_t>(left), rng));
+              : 1 + static_cast<std::int64_t>(DrawBelow(static_cast<std::uint64_t>(left), rng));
       Box box = whole;
       box.offsets[0] = begin;
       box.sizes[0] = count;
@@ -66,17 +66,17 @@ std::vector<std::vector<dcp::PlacedRows>> RandomPlaces(const std::vector<TargetT
 
 Result<WritePlan> PlanRandomly(Container container, std::vector<TargetTensor> tensors,
                                std::mt19937_64& rng) {
-  const int files = Below(2, rng) == 0 ? 0 : 1 + static_cast<int>(Below(5, rng));
-  const std::uint64_t max_file_bytes = Below(2, rng) == 0 ? 0 : 64 + Below(8192, rng);
+  const int files = DrawBelow(2, rng) == 0 ? 0 : 1 + static_cast<int>(DrawBelow(5, rng));
+  const std::uint64_t max_file_bytes = DrawBelow(2, rng) == 0 ? 0 : 64 + DrawBelow(8192, rng);
   switch (container) {
     case Container::kDcp: {
       dcp::WriterOptions options;
-      if (Below(2, rng) == 0) {
+      if (DrawBelow(2, rng) == 0) {
         options.placed = RandomPlaces(tensors, rng);
       } else {
         options.files = files;
         options.max_file_bytes = max_file_bytes;
-        options.max_chunk_bytes = 1 + Below(4096, rng);
+        options.max_chunk_bytes = 1 + DrawBelow(4096, rng);
         options.zstd_level = RandomLevel(rng);
       }
       return dcp::PlanDcp(std::move(tensors), options);
@@ -93,7 +93,8 @@ Result<WritePlan> PlanRandomly(Container container, std::vector<TargetTensor> te
       WeightsRequest request;
       request.tensors = std::move(tensors);
       request.objects = {{.key = "module._extra_state", .grid = {2, 3}}};
-      request.generation = torch_dist::kGenerations[Below(torch_dist::kGenerations.size(), rng)];
+      request.generation =
+          torch_dist::kGenerations[DrawBelow(torch_dist::kGenerations.size(), rng)];
       request.files = files;
       request.max_file_bytes = max_file_bytes;
       request.zstd_level = RandomLevel(rng);
@@ -110,8 +111,8 @@ Result<WritePlan> PlanRandomly(Container container, std::vector<TargetTensor> te
       WeightsRequest request;
       request.tensors = std::move(tensors);
       request.file_name = kHdf5Name;
-      if (Below(3, rng) == 0) {
-        request.zstd_level = 1 + static_cast<int>(Below(4, rng));
+      if (DrawBelow(3, rng) == 0) {
+        request.zstd_level = 1 + static_cast<int>(DrawBelow(4, rng));
       } else {
         request.files = files;
         request.max_file_bytes = files == 0 ? max_file_bytes : 0;
@@ -167,8 +168,8 @@ Result<ExecuteResult> WriteRandomly(Storage& storage, const Path& directory,
   }
   CKPT_RETURN_IF_ERROR(CheckPlan(plan, source.index()));
   CKPT_RETURN_IF_ERROR(storage.MakeDirectories(directory));
-  const ExecuteOptions options = {.memory_budget_bytes = 4096 + Below(1 << 20, rng),
-                                  .threads = 1 + static_cast<int>(Below(2, rng))};
+  const ExecuteOptions options = {.memory_budget_bytes = 4096 + DrawBelow(1 << 20, rng),
+                                  .threads = 1 + static_cast<int>(DrawBelow(2, rng))};
   CKPT_ASSIGN_OR_RETURN(ExecuteResult written, Execute(plan, source, storage, directory, options));
   CKPT_RETURN_IF_ERROR(storage.RemoveAll(directory / kJournalName));
   // The executor's digests are in the plan's order.

@@ -32,7 +32,7 @@ namespace {
 constexpr std::size_t kMaxObjectBytes = 120;  // of a value, for people
 
 // Everything that was found.
-struct Findings {
+struct Differences {
   const Comparison* comparison = nullptr;
   std::vector<TensorDiff> different;  // the pairs that are not equal
   std::int64_t num_elements = 0;      // read on each side
@@ -148,7 +148,7 @@ void AppendObjects(const ObjectDiff& objects, JsonWriter& json, Streams& streams
   json.End().End();
 }
 
-void PrintJson(const Findings& findings, Streams& streams) {
+void PrintJson(const Differences& findings, Streams& streams) {
   const Comparison& comparison = *findings.comparison;
   JsonWriter json(2);
   json.BeginObject();
@@ -229,7 +229,7 @@ void PrintObjects(const ObjectDiff& objects, Streams& streams) {
   }
 }
 
-void PrintText(const Findings& findings, Streams& streams) {
+void PrintText(const Differences& findings, Streams& streams) {
   const Comparison& comparison = *findings.comparison;
   for (const TensorAsked& tensor : comparison.a.only) {
     streams.out.Write(
@@ -331,7 +331,7 @@ Result<ExitCode> RunDiff(Storage& storage, const DiffOptions& options, Streams& 
             streams);
   TellWhyNotModels(comparison, options, streams);
 
-  Findings findings;
+  Differences findings;
   findings.comparison = &comparison;
   {
     const auto progress = cli::MakeProgress(options.common, streams);

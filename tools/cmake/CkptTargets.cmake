@@ -16,7 +16,9 @@ target_compile_options(ckpt_warnings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:
   $<$<BOOL:${CKPT_WERROR}>:-Werror>
   $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>
   # GCC 12 reports false positives of these inside inlined std::string and std::vector code at -O2.
-  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds -Wno-maybe-uninitialized>>)
+  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds -Wno-maybe-uninitialized>
+  # In a unity build each .cc file is an included file, where GCC takes its private types for those of a header.
+  $<$<AND:$<CXX_COMPILER_ID:GNU>,$<BOOL:${CMAKE_UNITY_BUILD}>>:-Wno-subobject-linkage>>)
 
 add_library(ckpt_sanitizers INTERFACE)
 if(CKPT_SANITIZE)

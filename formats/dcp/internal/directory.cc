@@ -16,7 +16,6 @@ namespace {
 
 constexpr std::string_view kMetadataName = ".metadata";
 constexpr std::string_view kUnfinishedSuffix = ".metadata.tmp";
-constexpr std::string_view kDataSuffix = ".distcp";
 
 // The rank in "__3.metadata".
 std::optional<std::uint64_t> RankOf(std::string_view name) {

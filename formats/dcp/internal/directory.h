@@ -4,12 +4,16 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/result.h"
 #include "core/io/storage.h"
 
 namespace ckpt::dcp {
+
+// How the names of data files end.
+inline constexpr std::string_view kDataSuffix = ".distcp";
 
 // ".metadata", or one "__<rank>.metadata" a rank, in order of the rank, where ranks saved without
 // talking to each other.

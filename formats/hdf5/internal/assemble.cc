@@ -17,7 +17,7 @@
 namespace ckpt::hdf5 {
 namespace {
 
-constexpr int kMaxDepth = 64;
+constexpr int kMaxGroupDepth = 64;
 
 const Attribute* FindAttribute(const std::vector<Attribute>& attributes, std::string_view name) {
   const auto found = std::ranges::find(attributes, name, &Attribute::name);
@@ -88,7 +88,7 @@ class Assembler {
   Status AddGroup(std::uint64_t at, const ObjectHeader& header, const std::string& path,
                   int depth) {
     StructureFile& file = *main_.file;
-    if (depth > kMaxDepth) return file.Bad(at, "groups nest too deep");
+    if (depth > kMaxGroupDepth) return file.Bad(at, "groups nest too deep");
     if (!groups_.insert(at).second) return file.Bad(at, "two links lead to one group");
     if (!is_ours_) CKPT_RETURN_IF_ERROR(Contain(AddAttributes(header, path), path));
     CKPT_ASSIGN_OR_RETURN(const std::vector<Link> links, ReadLinks(file, header));

@@ -10,8 +10,6 @@
 namespace ckpt::hdf5 {
 namespace {
 
-constexpr std::size_t kSumBytes = 4;
-
 class IndexReader {
  public:
   IndexReader(StructureFile& file, const DataSet& set, std::uint64_t chunk_bytes)
@@ -162,10 +160,11 @@ class IndexReader {
       return file_.Bad(at, "an array of chunks reaches past the file");
     }
     const std::uint64_t bitmap_bytes = is_paged ? CeilDiv(num_pages, 8) : 0;
-    const std::uint64_t prefix_bytes = kPrefixBytes + bitmap_bytes + (is_paged ? kSumBytes : 0);
+    const std::uint64_t prefix_bytes =
+        kPrefixBytes + bitmap_bytes + (is_paged ? kChecksumBytes : 0);
     CKPT_ASSIGN_OR_RETURN(
         const Bytes block,
-        file_.ReadSigned(block_at, is_paged ? prefix_bytes : prefix_bytes + length + kSumBytes,
+        file_.ReadSigned(block_at, is_paged ? prefix_bytes : prefix_bytes + length + kChecksumBytes,
                          "FADB"));
     CKPT_RETURN_IF_ERROR(file_.CheckSum(block_at, block));
     const auto add_entries = [&](FieldReader entries, std::uint64_t first, std::uint64_t num) {
@@ -188,8 +187,10 @@ class IndexReader {
       if (!is_there) continue;
       const std::uint64_t first = p * page;
       const std::uint64_t num = std::min(page, count - first);
-      const std::uint64_t page_at = block_at + prefix_bytes + p * (page * entry_bytes + kSumBytes);
-      CKPT_ASSIGN_OR_RETURN(const Bytes bytes, file_.Read(page_at, num * entry_bytes + kSumBytes));
+      const std::uint64_t page_at =
+          block_at + prefix_bytes + p * (page * entry_bytes + kChecksumBytes);
+      CKPT_ASSIGN_OR_RETURN(const Bytes bytes,
+                            file_.Read(page_at, num * entry_bytes + kChecksumBytes));
       CKPT_RETURN_IF_ERROR(file_.CheckSum(page_at, bytes));
       CKPT_RETURN_IF_ERROR(add_entries(FieldReader(bytes, page_at), first, num));
     }

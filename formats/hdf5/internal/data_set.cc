@@ -12,7 +12,6 @@ namespace ckpt::hdf5 {
 namespace {
 
 // The library's own limit.
-constexpr std::size_t kMaxRank = 32;
 
 Status ParseContiguous(const StructureFile& file, FieldReader& fields, DataSet& set) {
   const std::uint64_t at = fields.U64();

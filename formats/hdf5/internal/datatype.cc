@@ -11,7 +11,7 @@ namespace ckpt::hdf5 {
 namespace {
 
 // Types nest: compounds of arrays of compounds.
-constexpr int kMaxDepth = 16;
+constexpr int kMaxTypeDepth = 16;
 
 // The classes of the file format, by number.
 constexpr std::array<std::string_view, 11> kClassNames = {
@@ -73,7 +73,7 @@ class Parser {
       : file_(file), fields_(fields), begin_(fields.at()) {}
 
   Result<Datatype> Parse(int depth) {
-    if (depth > kMaxDepth) return file_.Bad(begin_, "a datatype nests too deep");
+    if (depth > kMaxTypeDepth) return file_.Bad(begin_, "a datatype nests too deep");
     Head head;
     const std::uint8_t class_and_version = fields_.U8();
     head.version = class_and_version >> 4;

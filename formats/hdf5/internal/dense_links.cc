@@ -12,8 +12,6 @@
 namespace ckpt::hdf5 {
 namespace {
 
-constexpr std::size_t kSumBytes = 4;
-
 std::size_t BytesFor(std::uint64_t largest) {
   return (static_cast<std::size_t>(std::bit_width(largest)) + 7) / 8;
 }
@@ -176,7 +174,7 @@ class TreeReader {
     std::uint64_t all = 0;
   };
   [[nodiscard]] Capacity CapacityAt(std::uint16_t depth) const {
-    const std::uint64_t room = node_bytes_ - kHeadBytes - kSumBytes;
+    const std::uint64_t room = node_bytes_ - kHeadBytes - kChecksumBytes;
     Capacity capacity{room / record_bytes_, room / record_bytes_};
     const std::size_t count_bytes = BytesFor(capacity.own);
     for (std::uint16_t d = 1; d <= depth; ++d) {
@@ -197,7 +195,7 @@ class TreeReader {
     const std::size_t total_bytes =
         depth > 1 ? BytesFor(CapacityAt(static_cast<std::uint16_t>(depth - 1)).all) : 0;
     const std::uint64_t pointers = depth == 0 ? 0 : (count + 1) * (8 + count_bytes + total_bytes);
-    const std::uint64_t length = kHeadBytes + count * record_bytes_ + pointers + kSumBytes;
+    const std::uint64_t length = kHeadBytes + count * record_bytes_ + pointers + kChecksumBytes;
     CKPT_ASSIGN_OR_RETURN(const Bytes node,
                           file_.ReadSigned(at, length, depth == 0 ? "BTLF" : "BTIN"));
     CKPT_RETURN_IF_ERROR(file_.CheckSum(at, node));

@@ -14,7 +14,6 @@ namespace {
 
 constexpr std::uint8_t kSharedFlag = 0x02;
 constexpr std::uint8_t kFailIfUnknownFlag = 0x80;
-constexpr std::size_t kSumBytes = 4;
 
 struct Extent {
   std::uint64_t at = 0;
@@ -72,12 +71,12 @@ class HeaderReader {
     if (!fields.ok()) return file_.Bad(header_.at, "an object header is cut off");
     const std::uint64_t prefix_bytes = fields.at() - header_.at;
     std::uint64_t length = 0;
-    if (!CheckedAdd(size, prefix_bytes + kSumBytes, &length)) {
+    if (!CheckedAdd(size, prefix_bytes + kChecksumBytes, &length)) {
       return file_.Bad(header_.at, "the size of an object header overflows");
     }
     CKPT_ASSIGN_OR_RETURN(Bytes block, file_.Read(header_.at, length));
     CKPT_RETURN_IF_ERROR(file_.CheckSum(header_.at, block));
-    return AddMessages(std::move(block), header_.at, prefix_bytes, kSumBytes);
+    return AddMessages(std::move(block), header_.at, prefix_bytes, kChecksumBytes);
   }
 
   Status ReadOldBlock(Extent extent) {
@@ -86,10 +85,11 @@ class HeaderReader {
   }
 
   Status ReadNewBlock(Extent extent) {
-    if (extent.length < 4 + kSumBytes) return file_.Bad(extent.at, "a continuation is too small");
+    if (extent.length < 4 + kChecksumBytes)
+      return file_.Bad(extent.at, "a continuation is too small");
     CKPT_ASSIGN_OR_RETURN(Bytes block, file_.ReadSigned(extent.at, extent.length, "OCHK"));
     CKPT_RETURN_IF_ERROR(file_.CheckSum(extent.at, block));
-    return AddMessages(std::move(block), extent.at, 4, kSumBytes);
+    return AddMessages(std::move(block), extent.at, 4, kChecksumBytes);
   }
 
   // The messages between the first `head` and the last `tail` bytes of a block.

@@ -141,9 +141,8 @@ Status StructureFile::Unsupported(std::uint64_t offset, std::string_view message
 }
 
 Status StructureFile::CheckSum(std::uint64_t offset, ByteSpan block) const {
-  constexpr std::size_t kSumBytes = 4;
-  if (block.size() < kSumBytes) return Bad(offset, "a block is too small for its checksum");
-  const ByteSpan body = block.first(block.size() - kSumBytes);
+  if (block.size() < kChecksumBytes) return Bad(offset, "a block is too small for its checksum");
+  const ByteSpan body = block.first(block.size() - kChecksumBytes);
   const auto stored = LoadLe<std::uint32_t>(block.data() + body.size());
   const std::uint32_t computed = Lookup3(body);
   if (stored == computed) return OkStatus();

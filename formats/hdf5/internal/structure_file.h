@@ -17,6 +17,10 @@ namespace ckpt::hdf5 {
 // The address that stands for "nowhere".
 inline constexpr std::uint64_t kUndefined = ~std::uint64_t{0};
 inline constexpr std::string_view kSignature = "\x89HDF\r\n\x1a\n";
+// A checksum ends most blocks.
+inline constexpr std::size_t kChecksumBytes = 4;
+// The dims that the library permits a data space to have.
+inline constexpr std::size_t kMaxRank = 32;
 
 // Little-endian fields, one after the other. Past the end every field is zero and `ok` is false, so
 // that a caller asks once. The bytes must outlive this.

@@ -9,7 +9,6 @@ namespace {
 
 constexpr std::uint32_t kHyperslab = 2;
 constexpr std::uint32_t kAll = 3;
-constexpr std::uint32_t kMaxRank = 32;
 
 class MapReader {
  public:

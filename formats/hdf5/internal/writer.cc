@@ -23,7 +23,6 @@ namespace {
 
 constexpr std::uint64_t kAlignment = 64;
 // The library's own limit.
-constexpr std::size_t kMaxRank = 32;
 
 std::uint64_t AlignUp(std::uint64_t at, std::uint64_t alignment) {
   return CeilDiv(at, alignment) * alignment;

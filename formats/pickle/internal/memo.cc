@@ -12,8 +12,6 @@
 namespace ckpt::pickle {
 namespace {
 
-constexpr std::uint64_t kReportEvery = 4ULL << 20;
-
 // What kind of argument follows each opcode. That of STOP counts as unknown, so that a scan ends
 // there.
 constexpr std::array<Argument, 256> kScanned = [] {
@@ -70,7 +68,7 @@ Memo::Memo(ByteSpan bytes, std::uint64_t start, const std::function<void(std::ui
   const std::byte* const end = begin + bytes.size();
   for (const std::byte* at = begin + std::min<std::uint64_t>(start, bytes.size()); at != end;) {
     const auto left = static_cast<std::uint64_t>(end - at);
-    const std::byte* const stretch_end = at + std::min(left, kReportEvery);
+    const std::byte* const stretch_end = at + std::min(left, kReportEveryBytes);
     at = Scan(at, stretch_end, end);
     if (at < stretch_end) break;
     if (consumed) consumed(static_cast<std::uint64_t>(at - begin));

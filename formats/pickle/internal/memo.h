@@ -13,6 +13,9 @@
 
 namespace ckpt::pickle {
 
+// How far a pass over the opcodes goes between two reports of its progress.
+inline constexpr std::uint64_t kReportEveryBytes = std::uint64_t{4} << 20;
+
 // A pickler memoizes every object and reads back a few: of the 15 million slots of a large
 // `.metadata`, some tens of thousands. This is found by a first pass over the opcodes, so that the
 // second can let go of everything else.

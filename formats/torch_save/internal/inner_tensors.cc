@@ -52,9 +52,9 @@ bool IsOpaque(const Graph& graph, NodeId node) {
   return !IsMapping(graph, node) && graph.appended(node) == kNoNode && !IsModule(graph, node);
 }
 
-class Walk {
+class InnerWalk {
  public:
-  explicit Walk(const Graph& graph) : graph_(graph), is_seen_(graph.size(), false) {}
+  explicit InnerWalk(const Graph& graph) : graph_(graph), is_seen_(graph.size(), false) {}
 
   Result<std::vector<InnerTensor>> Run(NodeId root) && {
     CKPT_RETURN_IF_ERROR(Visit({.node = root}, false));
@@ -182,7 +182,7 @@ class Walk {
 }  // namespace
 
 Result<std::vector<InnerTensor>> FindInnerTensors(const Graph& graph, NodeId root) {
-  return Walk(graph).Run(root);
+  return InnerWalk(graph).Run(root);
 }
 
 }  // namespace ckpt::torch_save

@@ -27,7 +27,7 @@ Status Bad(const ReadableFile& file, std::string_view rule) {
 }
 
 // Keys that torch writes are numbers. Many references may share one long key.
-constexpr std::size_t kMaxKeyBytes = 256;
+constexpr std::size_t kMaxStorageKeyBytes = 256;
 
 // Element size by storage key: of the class with which the key was seen first.
 std::map<std::string, std::uint64_t, std::less<>> ElementBytesByKey(const Graph& graph) {
@@ -36,7 +36,7 @@ std::map<std::string, std::uint64_t, std::less<>> ElementBytesByKey(const Graph&
     if (graph.kind(node) != NodeKind::kPersistent) continue;
     const std::optional<PersistentStorage> storage = ParsePersistentStorage(graph, node);
     const bool is_usable =
-        storage && storage->element_bytes != 0 && storage->key.size() <= kMaxKeyBytes;
+        storage && storage->element_bytes != 0 && storage->key.size() <= kMaxStorageKeyBytes;
     if (is_usable) sizes.try_emplace(std::string(storage->key), storage->element_bytes);
   }
   return sizes;

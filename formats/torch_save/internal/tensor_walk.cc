@@ -77,7 +77,7 @@ NodeId PairsOf(const Graph& graph, NodeId node) {
   return args.size() == 1 && graph.kind(args[0]) == NodeKind::kList ? args[0] : kNoNode;
 }
 
-bool IsMapping(const Graph& graph, NodeId node) {
+bool HoldsMapping(const Graph& graph, NodeId node) {
   return AsDict(graph, node) != kNoNode || PairsOf(graph, node) != kNoNode;
 }
 
@@ -136,7 +136,7 @@ Children ChildrenOf(const Graph& graph, NodeId node) {
   NodeId list = kNoNode;
   if (graph.kind(node) == NodeKind::kList || graph.kind(node) == NodeKind::kTuple) {
     list = node;
-  } else if (IsMapping(graph, node)) {
+  } else if (HoldsMapping(graph, node)) {
     AddEntries(graph, node, children);
   } else {
     list = graph.appended(node);  // of a subclass of list
@@ -161,9 +161,9 @@ bool IsSuspiciousCall(const Graph& graph, NodeId node) {
 enum class Spelling : std::uint8_t { kJoined, kSubscripts };
 
 // A depth-first walk without recursion, because a pickle may be nested to any depth.
-class Walk {
+class TensorWalk {
  public:
-  Walk(const Graph& graph, Spelling spelling)
+  TensorWalk(const Graph& graph, Spelling spelling)
       : graph_(graph),
         spelling_(spelling),
         marks_(graph.size(), Mark::kNew),
@@ -293,11 +293,12 @@ std::vector<std::size_t> FindAmbiguous(const std::vector<NamedNode>& nodes) {
 }  // namespace
 
 Result<std::vector<NamedNode>> FindTensors(const Graph& graph, NodeId root) {
-  CKPT_ASSIGN_OR_RETURN(std::vector<NamedNode> found, Walk(graph, Spelling::kJoined).Run(root));
+  CKPT_ASSIGN_OR_RETURN(std::vector<NamedNode> found,
+                        TensorWalk(graph, Spelling::kJoined).Run(root));
   const std::vector<std::size_t> ambiguous = FindAmbiguous(found);
   if (ambiguous.empty()) return found;
   CKPT_ASSIGN_OR_RETURN(std::vector<NamedNode> spelled,
-                        Walk(graph, Spelling::kSubscripts).Run(root));
+                        TensorWalk(graph, Spelling::kSubscripts).Run(root));
   for (const std::size_t i : ambiguous) found[i].key = std::move(spelled[i].key);
   return found;
 }

@@ -20,9 +20,9 @@ namespace {
 using testing::FaultStorage;
 using testing::IsOk;
 
-const std::string kHash(32, 'a');
+const std::string kPlanHash(32, 'a');
 
-JournalRecord Record(std::uint32_t tensor) {
+JournalRecord RecordOf(std::uint32_t tensor) {
   JournalRecord record;
   record.tensor = tensor;
   record.digest = std::string(32, '0');
@@ -30,14 +30,14 @@ JournalRecord Record(std::uint32_t tensor) {
 }
 
 Status WriteJournal(Storage& storage, std::uint32_t records) {
-  CKPT_ASSIGN_OR_RETURN(const auto journal, Journal::Create(storage, "/j", kHash));
-  for (std::uint32_t t = 0; t < records; ++t) CKPT_RETURN_IF_ERROR(journal->Append(Record(t)));
+  CKPT_ASSIGN_OR_RETURN(const auto journal, Journal::Create(storage, "/j", kPlanHash));
+  for (std::uint32_t t = 0; t < records; ++t) CKPT_RETURN_IF_ERROR(journal->Append(RecordOf(t)));
   return OkStatus();
 }
 
 Status ResumeJournal(Storage& storage, std::vector<JournalRecord>& records) {
-  CKPT_ASSIGN_OR_RETURN(const auto journal, Journal::Resume(storage, "/j", kHash, records));
-  return journal->Append(Record(static_cast<std::uint32_t>(records.size())));
+  CKPT_ASSIGN_OR_RETURN(const auto journal, Journal::Resume(storage, "/j", kPlanHash, records));
+  return journal->Append(RecordOf(static_cast<std::uint32_t>(records.size())));
 }
 
 TEST(OutputFaultsTest, AJournalHoldsWhatWasAppendedBefore) {
@@ -47,7 +47,7 @@ TEST(OutputFaultsTest, AJournalHoldsWhatWasAppendedBefore) {
     EXPECT_FALSE(WriteJournal(storage, 2).ok()) << call;
     if (call < 2) continue;
     std::vector<JournalRecord> records;
-    EXPECT_THAT(Journal::Resume(*memory, "/j", kHash, records), IsOk());
+    EXPECT_THAT(Journal::Resume(*memory, "/j", kPlanHash, records), IsOk());
     EXPECT_EQ(records.size(), static_cast<std::size_t>(call - 2));
   }
 }
@@ -68,7 +68,7 @@ TEST(OutputFaultsTest, AResumedJournalHoldsWhatWasThere) {
 TEST(OutputFaultsTest, AJournalThatIsNotThereIsNotFound) {
   const std::unique_ptr<Storage> memory = MakeMemoryStorage();
   std::vector<JournalRecord> records;
-  EXPECT_THAT(Journal::Resume(*memory, "/j", kHash, records),
+  EXPECT_THAT(Journal::Resume(*memory, "/j", kPlanHash, records),
               testing::FailsWith(ErrorKind::kNotFound));
 }
 
@@ -86,7 +86,7 @@ TEST(OutputFaultsTest, AJournalEndsAtARecordThatContradictsItself) {
     ASSERT_THAT(memory->RemoveAll("/j"), IsOk());
     ASSERT_THAT(WriteSmallFile(*memory, "/j", AsBytes(text)), IsOk());
     std::vector<JournalRecord> records;
-    EXPECT_THAT(Journal::Resume(*memory, "/j", kHash, records), IsOk());
+    EXPECT_THAT(Journal::Resume(*memory, "/j", kPlanHash, records), IsOk());
     EXPECT_EQ(records.size(), 1U);
   }
 }

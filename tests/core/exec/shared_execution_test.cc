@@ -28,7 +28,7 @@ using testing::IsOk;
 using testing::IsOkAndHolds;
 
 constexpr int kWriters = 3;
-constexpr std::int64_t kCols = 5;
+constexpr std::int64_t kSharedCols = 5;
 
 // Ten tensors; the rows of tensor t lie in files that differ from tensor to tensor. File 3, with a
 // literal, is not the writer's own.
@@ -42,10 +42,10 @@ class SharedExecutionTest : public ::testing::Test {
     }
     for (std::uint32_t t = 0; t < 10; ++t) {
       const std::int64_t rows = 2 + t;
-      const Dims shape = {rows, kCols};
+      const Dims shape = {rows, kSharedCols};
       MemoryTensor tensor = {
           .key = "t" + std::to_string(t), .dtype = DType::kUint8, .shape = shape, .values = {}};
-      for (std::int64_t i = 0; i < rows * kCols; ++i) {
+      for (std::int64_t i = 0; i < rows * kSharedCols; ++i) {
         tensor.values.push_back(static_cast<std::byte>(rng()));
       }
       tensors.push_back(std::move(tensor));
@@ -68,15 +68,16 @@ class SharedExecutionTest : public ::testing::Test {
   }
 
   void AddItem(std::uint32_t tensor, std::uint32_t file, std::int64_t begin, std::int64_t end) {
-    const auto bytes = static_cast<std::uint64_t>((end - begin) * kCols);
+    const auto bytes = static_cast<std::uint64_t>((end - begin) * kSharedCols);
     std::uint64_t& size = plan_.write.files[file].size_bytes;
-    plan_.write.items.push_back({.tensor = tensor,
-                                 .file = file,
-                                 .box = {.offsets = {begin, 0}, .sizes = {end - begin, kCols}},
-                                 .offset_bytes = size,
-                                 .payload_offset = size,
-                                 .payload_bytes = bytes,
-                                 .size_bytes = bytes});
+    plan_.write.items.push_back(
+        {.tensor = tensor,
+         .file = file,
+         .box = {.offsets = {begin, 0}, .sizes = {end - begin, kSharedCols}},
+         .offset_bytes = size,
+         .payload_offset = size,
+         .payload_bytes = bytes,
+         .size_bytes = bytes});
     size += bytes;
   }
 

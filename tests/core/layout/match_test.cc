@@ -12,7 +12,7 @@ namespace {
 using testing::FailsWith;
 using testing::IsOk;
 
-constexpr std::string_view kTable = R"(
+constexpr std::string_view kMatchTable = R"(
 family test
 dim l = layers
 dim a = 2
@@ -43,7 +43,7 @@ GlobalTensor Tensor(std::string key, Dims shape, DType dtype = DType::kBfloat16)
 
 class MatchTest : public ::testing::Test {
  protected:
-  MatchTest() : table_(ParseLayoutTable(kTable, "table").value()) {}
+  MatchTest() : table_(ParseLayoutTable(kMatchTable, "table").value()) {}
   Result<SourceMatch> Match(const std::vector<GlobalTensor>& tensors) const {
     return MatchSource(table_, "src", {{"layers", 2}}, tensors);
   }

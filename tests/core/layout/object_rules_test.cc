@@ -16,7 +16,7 @@ using ::testing::ElementsAre;
 using testing::IsOk;
 using ::testing::Pair;
 
-constexpr const char* kTable =
+constexpr const char* kObjectTable =
     "family f\n"
     "dim l = layers\n"
     "dim e = 3\n"
@@ -36,7 +36,7 @@ constexpr const char* kTable =
 
 std::vector<std::pair<std::string, Dims>> Objects(const Configuration& config,
                                                   const Choices& choices) {
-  const auto table = ParseLayoutTable(kTable, "t");
+  const auto table = ParseLayoutTable(kObjectTable, "t");
   EXPECT_THAT(table, IsOk());
   if (!table.ok()) return {};
   const auto layout = Resolve(*table, "n", config, choices);

@@ -16,13 +16,13 @@ namespace {
 using testing::FailsWith;
 using testing::IsOk;
 
-constexpr const char* kHead =
+constexpr const char* kRefusedHead =
     "family f\n"
     "let n = 4\n"
     "dim l = n\ndim a = n\ndim b = n\ndim b0 = 2\ndim b1 = 2\n"
     "split b = b0 b1\n"
     "logical x [l a b]\nlogical y [l b]\n";
-constexpr const char* kNaming = "naming one\nt.<l> : a b = x\n";
+constexpr const char* kRefusedNaming = "naming one\nt.<l> : a b = x\n";
 
 struct Refused {
   const char* name;
@@ -36,8 +36,9 @@ class RefusedStatementTest : public ::testing::TestWithParam<Refused> {};
 
 TEST_P(RefusedStatementTest, SaysWhy) {
   const std::string statement = std::string(GetParam().statement) + "\n";
-  const std::string text = GetParam().is_in_naming ? std::string(kHead) + kNaming + statement
-                                                   : std::string(kHead) + statement + kNaming;
+  const std::string text = GetParam().is_in_naming
+                               ? std::string(kRefusedHead) + kRefusedNaming + statement
+                               : std::string(kRefusedHead) + statement + kRefusedNaming;
   const auto table = ParseLayoutTable(text, "t");
   ASSERT_THAT(table, FailsWith(ErrorKind::kBadMetadata));
   EXPECT_THAT(table.status().ToString(), ::testing::HasSubstr(GetParam().says));

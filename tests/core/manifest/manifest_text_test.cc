@@ -17,7 +17,7 @@ using testing::FailsWith;
 using testing::IsOk;
 using testing::IsOkAndHolds;
 
-Manifest Example() {
+Manifest SmallExample() {
   Manifest manifest;
   manifest.tool = "t";
   manifest.files = {
@@ -42,7 +42,7 @@ std::string Signed(std::string text) {
 
 // The example with one piece of its text replaced.
 std::string With(const std::string& piece, const std::string& by) {
-  std::string text = SerializeManifest(Example());
+  std::string text = SerializeManifest(SmallExample());
   const std::size_t at = text.find(piece);
   EXPECT_NE(at, std::string::npos) << piece << " in " << text;
   if (at != std::string::npos) text.replace(at, piece.size(), by);
@@ -125,7 +125,7 @@ TEST(ManifestText, MayLackTheOtherChecksum) {
     const auto manifest = ParseManifest(With(piece, by), "m");
     ASSERT_THAT(manifest, IsOk());
     EXPECT_TRUE(manifest->files[0].block_crc32.empty());
-    EXPECT_EQ(manifest->files[0].block_crc32c, Example().files[0].block_crc32c);
+    EXPECT_EQ(manifest->files[0].block_crc32c, SmallExample().files[0].block_crc32c);
   }
 }
 
@@ -168,7 +168,8 @@ TEST(ManifestText, SkipsMembersItDoesNotKnow) {
   const std::string more = R"("later":{"x":[1,{}]},)";
   for (const std::string piece :
        {R"("tool":)", R"("names":)", R"("keys":)", R"("format":)", R"("file":)"}) {
-    EXPECT_THAT(ParseManifest(With(piece, more + piece), "m"), IsOkAndHolds(Example())) << piece;
+    EXPECT_THAT(ParseManifest(With(piece, more + piece), "m"), IsOkAndHolds(SmallExample()))
+        << piece;
   }
 }
 
@@ -184,7 +185,7 @@ TEST(ManifestText, EndsBeforeItsDigestDoes) {
 }
 
 TEST(ManifestText, OfTheExampleIsGood) {
-  EXPECT_THAT(ParseManifest(SerializeManifest(Example()), "m"), IsOk());
+  EXPECT_THAT(ParseManifest(SerializeManifest(SmallExample()), "m"), IsOk());
 }
 
 }  // namespace

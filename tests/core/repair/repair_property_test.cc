@@ -18,7 +18,7 @@ using testing::IsOk;
 using testing::RandomBytes;
 using testing::Specimen;
 
-constexpr std::uint64_t kBlock = kManifestBlockBytes;
+constexpr std::uint64_t kPropertyBlock = kManifestBlockBytes;
 const Path kCopy = "/copy";
 
 class RepairTest : public ::testing::Test {
@@ -47,8 +47,8 @@ class RepairTest : public ::testing::Test {
   Contents SomeFiles(std::size_t count) {
     Contents contents;
     for (std::size_t f = 0; f < count; ++f) {
-      const std::uint64_t sizes[] = {0, 1 + Below(500), 1 + Below(500), kBlock,
-                                     kBlock + 1 + Below(500)};
+      const std::uint64_t sizes[] = {0, 1 + Below(500), 1 + Below(500), kPropertyBlock,
+                                     kPropertyBlock + 1 + Below(500)};
       contents["f" + std::to_string(f)] = RandomBytes(sizes[Below(5)], rng_);
     }
     return contents;
@@ -106,16 +106,18 @@ TEST_F(RepairTest, RefusesEveryTwoLostFilesOfAGroupAndNamesBoth) {
 }
 
 TEST_F(RepairTest, ShortAndLongFilesGetTheirLengthBack) {
-  Specimen specimen({{"a", RandomBytes(2 * kBlock + 5, rng_)}, {"b", RandomBytes(kBlock, rng_)}},
-                    2);
+  Specimen specimen(
+      {{"a", RandomBytes(2 * kPropertyBlock + 5, rng_)}, {"b", RandomBytes(kPropertyBlock, rng_)}},
+      2);
   const Bytes& a = specimen.contents().at("a");
-  for (const std::uint64_t length : {std::uint64_t{0}, kBlock - 1, kBlock, 2 * kBlock + 4}) {
+  for (const std::uint64_t length :
+       {std::uint64_t{0}, kPropertyBlock - 1, kPropertyBlock, 2 * kPropertyBlock + 4}) {
     specimen.Put("a", ByteSpan(a).first(length));
     RepairPlan plan;
     const auto repaired = Repair(specimen, 2, plan);
     ASSERT_THAT(repaired, IsOk());
     ASSERT_EQ(repaired->size(), 1U);
-    EXPECT_EQ(repaired->front().offset_bytes, length / kBlock * kBlock);
+    EXPECT_EQ(repaired->front().offset_bytes, length / kPropertyBlock * kPropertyBlock);
     EXPECT_EQ(specimen.ReadAll(kCopy), specimen.contents());
   }
   Bytes grown = a;
@@ -132,11 +134,12 @@ TEST_F(RepairTest, ShortAndLongFilesGetTheirLengthBack) {
 
 // A wrong block whose CRC-32C one flipped bit would explain: its CRC-32 says that it is none.
 TEST_F(RepairTest, TakesNoGuessForAFlippedBit) {
-  Specimen specimen({{"a", RandomBytes(kBlock, rng_)}, {"b", RandomBytes(kBlock, rng_)}}, 2);
+  Specimen specimen(
+      {{"a", RandomBytes(kPropertyBlock, rng_)}, {"b", RandomBytes(kPropertyBlock, rng_)}}, 2);
   const std::uint32_t expected = specimen.manifest().files[0].block_crc32c[0];
-  Bytes garbage = RandomBytes(kBlock, rng_);
-  while (!FindFlippedBit(expected, Crc32c(garbage), kBlock)) {
-    garbage[Below(kBlock)] ^= static_cast<std::byte>(1 + Below(255));
+  Bytes garbage = RandomBytes(kPropertyBlock, rng_);
+  while (!FindFlippedBit(expected, Crc32c(garbage), kPropertyBlock)) {
+    garbage[Below(kPropertyBlock)] ^= static_cast<std::byte>(1 + Below(255));
   }
   specimen.Put("a", garbage);
   RepairPlan plan;
@@ -176,17 +179,18 @@ TEST_F(RepairTest, GivesTheBytesBackWheneverItCanBeDone) {
       const ManifestFile& file = manifest.files[Below(manifest.files.size())];
       if (file.size_bytes == 0) continue;
       const std::uint64_t offset = Below(file.size_bytes);
-      const bool is_first = damaged.emplace(std::pair(file.name, offset / kBlock), true).second;
+      const bool is_first =
+          damaged.emplace(std::pair(file.name, offset / kPropertyBlock), true).second;
       now[file.name][offset] ^= std::byte{1} << Below(8);
       const bool more = Below(2) == 0 || !is_first;
       if (more) {
         // Two bytes of different bits: never one flipped bit.
         const ByteSpan whole = specimen.contents().at(file.name);
-        const std::uint64_t begin = offset / kBlock * kBlock;
-        const std::uint64_t length = std::min(kBlock, file.size_bytes - begin);
+        const std::uint64_t begin = offset / kPropertyBlock * kPropertyBlock;
+        const std::uint64_t length = std::min(kPropertyBlock, file.size_bytes - begin);
         for (std::uint64_t k = 0; k < length; ++k) now[file.name][begin + k] = whole[begin + k];
         now[file.name][offset] ^= std::byte{0x03};
-        damaged[{file.name, offset / kBlock}] = false;
+        damaged[{file.name, offset / kPropertyBlock}] = false;
       }
     }
     for (const auto& [name, content] : now) specimen.Put(name, content);

@@ -81,7 +81,7 @@ WriteValue Global(std::string module, std::string name) {
 // 2^63.
 void BigInt(PickleWriter& out) { out.BigInt(std::string_view("\0\0\0\0\0\0\0\x80\0", 9)); }
 
-WriteValue Chunk(WriteValue offsets, WriteValue sizes) {
+WriteValue ChunkValue(WriteValue offsets, WriteValue sizes) {
   return Instance(kMetadataModule, "ChunkStorageMetadata",
                   Dict({{Text("offsets"), std::move(offsets)}, {Text("sizes"), std::move(sizes)}}));
 }
@@ -231,7 +231,7 @@ std::vector<Damage> OfTheWhole() {
        {{"chunks",
          [](PickleWriter& out) {
            out.BeginList();
-           Chunk(Size({0}), Size({2}))(out);
+           ChunkValue(Size({0}), Size({2}))(out);
            const std::uint32_t slot = out.Memoize();
            for (int i = 0; i < 5000; ++i) out.Recall(slot);
            out.EndList();
@@ -258,11 +258,11 @@ std::vector<Damage> OfOneTensor() {
   const std::string no_short_list = "transform_descriptors is not a short list of texts";
   return {
       {"chunk_of_other_offsets",
-       {{"chunk", Chunk(Size({0, 0}), Size({2}))}},
+       {{"chunk", ChunkValue(Size({0, 0}), Size({2}))}},
        ErrorKind::kBadMetadata,
        "a chunk has 2 dimensions, the tensor 1"},
       {"chunk_of_other_sizes",
-       {{"chunk", Chunk(Size({0}), Size({2, 1}))}},
+       {{"chunk", ChunkValue(Size({0}), Size({2, 1}))}},
        ErrorKind::kBadMetadata,
        "a chunk has 2 dimensions, the tensor 1"},
       {"negative_size",
@@ -359,7 +359,7 @@ INSTANTIATE_TEST_SUITE_P(
     Cases, VariantTest,
     ::testing::Values(
         Variant{"nothing_replaced", {}},
-        Variant{"chunks_in_a_tuple", {{"chunks", TupleOf({Chunk(Size({0}), Size({2}))})}}},
+        Variant{"chunks_in_a_tuple", {{"chunks", TupleOf({ChunkValue(Size({0}), Size({2}))})}}},
         Variant{"sizes_as_plain_lists",
                 {{"size", ListOf({Int(2)})},
                  {"offsets", ListOf({Int(0)})},

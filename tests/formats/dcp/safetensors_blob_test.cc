@@ -109,13 +109,13 @@ TEST(SafetensorsBlobTest, KnowsTheNameOfEveryDType) {
   }
 }
 
-struct Damage {
+struct BlobDamage {
   std::string name;
   std::string header;
   ErrorKind kind;
   std::string message;
 };
-void PrintTo(const Damage& damage, std::ostream* os) { *os << damage.name; }
+void PrintTo(const BlobDamage& damage, std::ostream* os) { *os << damage.name; }
 
 // A header whose "w" has these fields, of two float32.
 std::string Fields(std::string_view dtype, std::string_view shape, std::string_view extent) {
@@ -123,44 +123,44 @@ std::string Fields(std::string_view dtype, std::string_view shape, std::string_v
                      extent);
 }
 
-class SafetensorsBlobDamageTest : public ::testing::TestWithParam<Damage> {};
+class SafetensorsBlobDamageTest : public ::testing::TestWithParam<BlobDamage> {};
 INSTANTIATE_TEST_SUITE_P(
     Cases, SafetensorsBlobDamageTest,
-    ::testing::Values(Damage{"no_json", "{]", ErrorKind::kBadMetadata, "not valid JSON"},
-                      Damage{"no_such_key", "{\"v\":{}}", ErrorKind::kBadItem,
-                             "the data file's safetensors blob lacks the key"},
-                      Damage{"entry_is_no_object", R"({"w":1})", ErrorKind::kBadMetadata, ""},
-                      Damage{"no_dtype", R"({"w":{"shape":[2],"data_offsets":[0,8]}})",
-                             ErrorKind::kBadMetadata, "missing"},
-                      Damage{"dtype_is_a_number", Fields("1", "[2]", "[0,8]"),
-                             ErrorKind::kBadMetadata, ""},
-                      Damage{"no_shape", R"({"w":{"dtype":"F32","data_offsets":[0,8]}})",
-                             ErrorKind::kBadMetadata, "missing"},
-                      Damage{"shape_of_fractions", Fields(R"("F32")", "[2.5]", "[0,8]"),
-                             ErrorKind::kBadMetadata, ""},
-                      Damage{"no_extent", R"({"w":{"dtype":"F32","shape":[2]}})",
-                             ErrorKind::kBadMetadata, "missing"},
-                      Damage{"extent_is_a_text", Fields(R"("F32")", "[2]", R"("0,8")"),
-                             ErrorKind::kBadMetadata, ""},
-                      Damage{"another_shape", Fields(R"("F32")", "[1,2]", "[0,8]"),
-                             ErrorKind::kShapeMismatch, "shape"},
-                      Damage{"another_dtype", Fields(R"("I32")", "[2]", "[0,8]"),
-                             ErrorKind::kDtypeMismatch, "dtype"},
-                      Damage{"extent_of_one_number", Fields(R"("F32")", "[2]", "[0]"),
-                             ErrorKind::kOutOfRange, "outside its safetensors blob"},
-                      Damage{"extent_of_three_numbers", Fields(R"("F32")", "[2]", "[0,8,8]"),
-                             ErrorKind::kOutOfRange, "outside its safetensors blob"},
-                      Damage{"negative_extent", Fields(R"("F32")", "[2]", "[-8,0]"),
-                             ErrorKind::kOutOfRange, "outside its safetensors blob"},
-                      Damage{"extent_backwards", Fields(R"("F32")", "[2]", "[8,0]"),
-                             ErrorKind::kOutOfRange, "outside its safetensors blob"},
-                      Damage{"extent_too_short", Fields(R"("F32")", "[2]", "[0,7]"),
-                             ErrorKind::kOutOfRange, "outside its safetensors blob"},
-                      Damage{"extent_behind_the_end", Fields(R"("F32")", "[2]", "[1,9]"),
-                             ErrorKind::kOutOfRange, "outside its safetensors blob"},
-                      Damage{"extent_at_the_end_of_numbers",
-                             Fields(R"("F32")", "[2]", "[9223372036854775799,9223372036854775807]"),
-                             ErrorKind::kOutOfRange, "outside its safetensors blob"}),
+    ::testing::Values(
+        BlobDamage{"no_json", "{]", ErrorKind::kBadMetadata, "not valid JSON"},
+        BlobDamage{"no_such_key", "{\"v\":{}}", ErrorKind::kBadItem,
+                   "the data file's safetensors blob lacks the key"},
+        BlobDamage{"entry_is_no_object", R"({"w":1})", ErrorKind::kBadMetadata, ""},
+        BlobDamage{"no_dtype", R"({"w":{"shape":[2],"data_offsets":[0,8]}})",
+                   ErrorKind::kBadMetadata, "missing"},
+        BlobDamage{"dtype_is_a_number", Fields("1", "[2]", "[0,8]"), ErrorKind::kBadMetadata, ""},
+        BlobDamage{"no_shape", R"({"w":{"dtype":"F32","data_offsets":[0,8]}})",
+                   ErrorKind::kBadMetadata, "missing"},
+        BlobDamage{"shape_of_fractions", Fields(R"("F32")", "[2.5]", "[0,8]"),
+                   ErrorKind::kBadMetadata, ""},
+        BlobDamage{"no_extent", R"({"w":{"dtype":"F32","shape":[2]}})", ErrorKind::kBadMetadata,
+                   "missing"},
+        BlobDamage{"extent_is_a_text", Fields(R"("F32")", "[2]", R"("0,8")"),
+                   ErrorKind::kBadMetadata, ""},
+        BlobDamage{"another_shape", Fields(R"("F32")", "[1,2]", "[0,8]"), ErrorKind::kShapeMismatch,
+                   "shape"},
+        BlobDamage{"another_dtype", Fields(R"("I32")", "[2]", "[0,8]"), ErrorKind::kDtypeMismatch,
+                   "dtype"},
+        BlobDamage{"extent_of_one_number", Fields(R"("F32")", "[2]", "[0]"), ErrorKind::kOutOfRange,
+                   "outside its safetensors blob"},
+        BlobDamage{"extent_of_three_numbers", Fields(R"("F32")", "[2]", "[0,8,8]"),
+                   ErrorKind::kOutOfRange, "outside its safetensors blob"},
+        BlobDamage{"negative_extent", Fields(R"("F32")", "[2]", "[-8,0]"), ErrorKind::kOutOfRange,
+                   "outside its safetensors blob"},
+        BlobDamage{"extent_backwards", Fields(R"("F32")", "[2]", "[8,0]"), ErrorKind::kOutOfRange,
+                   "outside its safetensors blob"},
+        BlobDamage{"extent_too_short", Fields(R"("F32")", "[2]", "[0,7]"), ErrorKind::kOutOfRange,
+                   "outside its safetensors blob"},
+        BlobDamage{"extent_behind_the_end", Fields(R"("F32")", "[2]", "[1,9]"),
+                   ErrorKind::kOutOfRange, "outside its safetensors blob"},
+        BlobDamage{"extent_at_the_end_of_numbers",
+                   Fields(R"("F32")", "[2]", "[9223372036854775799,9223372036854775807]"),
+                   ErrorKind::kOutOfRange, "outside its safetensors blob"}),
     [](const auto& of) { return of.param.name; });
 
 TEST_P(SafetensorsBlobDamageTest, IsReported) {

@@ -48,7 +48,7 @@ std::vector<TargetTensor> AllKinds() {
   return tensors;
 }
 
-WeightsRequest RequestOf(std::vector<TargetTensor> tensors) {
+WeightsRequest ProofRequestOf(std::vector<TargetTensor> tensors) {
   WeightsRequest request;
   request.tensors = std::move(tensors);
   request.carried_objects = {{.key = "o/1", .type = "int", .json = "1"},
@@ -102,22 +102,23 @@ class LibraryProofTest : public ::testing::Test {
 };
 
 TEST_F(LibraryProofTest, TheLibraryTakesEveryFormThatWeWrite) {
-  EXPECT_THAT(Prove(Write(RequestOf(AllKinds()))), IsOk()) << "in one piece";
-  WeightsRequest compressed = RequestOf(AllKinds());
+  EXPECT_THAT(Prove(Write(ProofRequestOf(AllKinds()))), IsOk()) << "in one piece";
+  WeightsRequest compressed = ProofRequestOf(AllKinds());
   compressed.tensors.push_back(
       {.key = "chunks", .dtype = DType::kFloat32, .shape = {1000, 1 << 16}});
   compressed.zstd_level = 3;
   EXPECT_THAT(Prove(Write(std::move(compressed))), IsOk()) << "compressed";
-  WeightsRequest parts = RequestOf(AllKinds());
+  WeightsRequest parts = ProofRequestOf(AllKinds());
   parts.files = 3;
   EXPECT_THAT(Prove(Write(std::move(parts))), IsOk()) << "several files";
-  EXPECT_THAT(Prove(Write(RequestOf({}))), IsOk()) << "no tensors";
+  EXPECT_THAT(Prove(Write(ProofRequestOf({}))), IsOk()) << "no tensors";
 }
 
 TEST_F(LibraryProofTest, TheLibraryTakesLinks) {
-  WeightsRequest request = RequestOf({{.key = "rows", .dtype = DType::kBfloat16, .shape = {4, 2}},
-                                      {.key = "whole", .dtype = DType::kInt64, .shape = {}},
-                                      {.key = "grid", .dtype = DType::kFloat32, .shape = {2, 4}}});
+  WeightsRequest request =
+      ProofRequestOf({{.key = "rows", .dtype = DType::kBfloat16, .shape = {4, 2}},
+                      {.key = "whole", .dtype = DType::kInt64, .shape = {}},
+                      {.key = "grid", .dtype = DType::kFloat32, .shape = {2, 4}}});
   const auto link = [](Dims offsets, Dims sizes, std::uint64_t at, std::uint64_t bytes) {
     return LinkedBox{.box = {.offsets = std::move(offsets), .sizes = std::move(sizes)},
                      .file = "/c/weights.distcp",
@@ -131,8 +132,8 @@ TEST_F(LibraryProofTest, TheLibraryTakesLinks) {
 }
 
 TEST_F(LibraryProofTest, EveryDifferenceFromThePlanIsNamed) {
-  WritePlan plan = Write(RequestOf({{.key = "a", .dtype = DType::kFloat32, .shape = {2, 3}},
-                                    {.key = "b", .dtype = DType::kFloat32, .shape = {2, 3}}}));
+  WritePlan plan = Write(ProofRequestOf({{.key = "a", .dtype = DType::kFloat32, .shape = {2, 3}},
+                                         {.key = "b", .dtype = DType::kFloat32, .shape = {2, 3}}}));
   ASSERT_THAT(Prove(plan), IsOk());
   const TargetTensor a = plan.tensors[0];
   plan.tensors[0].shape = {3, 2};
@@ -156,7 +157,7 @@ TEST_F(LibraryProofTest, ElementsInAnotherPlaceAreRefused) {
     for (const int files : {1, 2}) {
       if (is_compressed && files > 1) continue;
       const auto request = [&](std::vector<TargetTensor> tensors) {
-        WeightsRequest made = RequestOf(std::move(tensors));
+        WeightsRequest made = ProofRequestOf(std::move(tensors));
         if (is_compressed) made.zstd_level = 3;
         made.files = files;
         return made;
@@ -175,7 +176,8 @@ TEST_F(LibraryProofTest, ElementsInAnotherPlaceAreRefused) {
 }
 
 TEST_F(LibraryProofTest, ADamagedStructureIsRefused) {
-  WeightsRequest request = RequestOf({{.key = "a", .dtype = DType::kFloat32, .shape = {64, 3}}});
+  WeightsRequest request =
+      ProofRequestOf({{.key = "a", .dtype = DType::kFloat32, .shape = {64, 3}}});
   request.files = 2;
   const WritePlan plan = Write(std::move(request));
   const auto index = OpenSource(*storage_, kFile);

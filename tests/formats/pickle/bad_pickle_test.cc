@@ -19,7 +19,7 @@ using ::ckpt::testing::IsOk;
 using ::testing::HasSubstr;
 using namespace std::string_literals;
 
-Result<ParsedPickle> Parse(std::string_view text) { return ParsePickle(AsBytes(text), "a.pkl"); }
+Result<ParsedPickle> ParseBad(std::string_view text) { return ParsePickle(AsBytes(text), "a.pkl"); }
 
 std::string MessageOf(const Result<ParsedPickle>& parsed) {
   return parsed.ok() ? "OK" : parsed.status().ToString();
@@ -36,7 +36,7 @@ void PrintTo(const BadCase& c, std::ostream* os) { *os << c.name; }
 class BadPickleTest : public ::testing::TestWithParam<BadCase> {};
 
 TEST_P(BadPickleTest, IsRefusedWithItsByte) {
-  const auto parsed = Parse(GetParam().bytes);
+  const auto parsed = ParseBad(GetParam().bytes);
   EXPECT_THAT(parsed, FailsWith(GetParam().kind));
   EXPECT_THAT(MessageOf(parsed), HasSubstr(GetParam().says));
   EXPECT_THAT(MessageOf(parsed), HasSubstr("a.pkl"));
@@ -155,9 +155,9 @@ TEST(PickleReaderTest, AnswersEveryCutOfAPickleWithAnError) {
       "G?\xF8\x00\x00\x00\x00\x00\x00\x8C\x01m\x8C\x01n\x93)\x81}bu."s;
   // The last text is a key without value.
   const std::string good = whole.substr(0, whole.size() - 2) + "Nu.";
-  ASSERT_THAT(Parse(good), IsOk());
+  ASSERT_THAT(ParseBad(good), IsOk());
   for (std::size_t length = 0; length < good.size(); ++length) {
-    EXPECT_FALSE(Parse(std::string_view(good).substr(0, length)).ok()) << length;
+    EXPECT_FALSE(ParseBad(std::string_view(good).substr(0, length)).ok()) << length;
   }
 }
 
@@ -186,9 +186,9 @@ TEST(PickleReaderTest, AnswersEveryCutOfEveryOpcodeWithAnError) {
                                    "Nr\1\0\0\0j\1\0\0\0\x86."s,
                                    "Np1\ng1\n\x86."s,
                                    "cm\nf\n."s}) {
-    ASSERT_THAT(Parse("\x80\5" + whole), IsOk());
+    ASSERT_THAT(ParseBad("\x80\5" + whole), IsOk());
     for (std::size_t length = 0; length < whole.size(); ++length) {
-      EXPECT_THAT(Parse("\x80\5" + whole.substr(0, length)), FailsWith(ErrorKind::kBadMetadata))
+      EXPECT_THAT(ParseBad("\x80\5" + whole.substr(0, length)), FailsWith(ErrorKind::kBadMetadata))
           << whole << " cut to " << length;
     }
   }
@@ -219,7 +219,7 @@ TEST(PickleReaderTest, BoundsIntegersAndNames) {
   const auto integer = [](std::uint32_t length) {
     std::string bytes = "\x80\2\x8B\0\0\0\0"s + std::string(length, '\1') + ".";
     StoreLe<std::uint32_t>(length, reinterpret_cast<std::byte*>(&bytes[3]));
-    return Parse(bytes);
+    return ParseBad(bytes);
   };
   EXPECT_THAT(integer(1 << 20), IsOk());
   EXPECT_THAT(integer((1 << 20) + 1), FailsWith(ErrorKind::kResource));
@@ -230,7 +230,7 @@ TEST(PickleReaderTest, BoundsIntegersAndNames) {
       bytes += "0h\0\x8C\2"s + static_cast<char>('0' + i / 64) + static_cast<char>('0' + i % 64);
       bytes += "\x93";
     }
-    return Parse(bytes + ".");
+    return ParseBad(bytes + ".");
   };
   EXPECT_THAT(classes(4080), IsOk());
   EXPECT_THAT(classes(4081), FailsWith(ErrorKind::kResource));
@@ -238,22 +238,22 @@ TEST(PickleReaderTest, BoundsIntegersAndNames) {
 
 TEST(PickleReaderTest, RefusesAMemoizeWhoseSlotReadersDisagreeAbout) {
   // Slot 5 is set, slots 0 to 4 are not: Python's MEMOIZE takes slot 1.
-  const auto parsed = Parse(
+  const auto parsed = ParseBad(
       "\x80\x04K\x01q\x05"
       "0K\x02\x94"
       "0h\x06."s);
   EXPECT_THAT(parsed, FailsWith(ErrorKind::kBadMetadata));
   EXPECT_THAT(MessageOf(parsed), HasSubstr("MEMOIZE behind a gap"));
   // Without a gap both count the same.
-  EXPECT_THAT(Parse("\x80\x04K\x01q\x00"
-                    "0K\x02\x94"
-                    "0h\x01."s),
+  EXPECT_THAT(ParseBad("\x80\x04K\x01q\x00"
+                       "0K\x02\x94"
+                       "0h\x01."s),
               IsOk());
 }
 
 TEST(PickleReaderTest, RefusesAFrameThatIsLongerThanTheRest) {
-  EXPECT_THAT(Parse("\x80\x04\x95\x02\x00\x00\x00\x00\x00\x00\x00N."s), IsOk());
-  EXPECT_THAT(Parse("\x80\x04\x95\x03\x00\x00\x00\x00\x00\x00\x00N."s),
+  EXPECT_THAT(ParseBad("\x80\x04\x95\x02\x00\x00\x00\x00\x00\x00\x00N."s), IsOk());
+  EXPECT_THAT(ParseBad("\x80\x04\x95\x03\x00\x00\x00\x00\x00\x00\x00N."s),
               FailsWith(ErrorKind::kBadMetadata));
 }
 

@@ -130,13 +130,13 @@ std::string Pickle(const std::string& fields) {
          std::string(255, ' ') + "\x94" + "0e.";
 }
 
-struct Case {
+struct LiteralCase {
   const char* name;
   std::string fields;
 };
 
 TEST(LiteralReaderTest, ReadsInOnePieceWhatTheOpcodesSay) {
-  const std::vector<Case> cases = {
+  const std::vector<LiteralCase> cases = {
       {"None", "h\3N"},
       {"Text", "h\3\x8C\2ab\x94"},
       {"LongText", "h\3\x8C\xFA" + std::string(250, 'x') + "\x94"},
@@ -156,7 +156,7 @@ TEST(LiteralReaderTest, ReadsInOnePieceWhatTheOpcodesSay) {
       {"CallOfFive", "h\3h\2(K\1K\2K\3K\4K\5t\x94\x85\x94R\x94"},
       {"EightFields", "h\3Nh\3Nh\3Nh\3Nh\3Nh\3Nh\3Nh\3N"},
   };
-  for (const Case& c : cases) {
+  for (const LiteralCase& c : cases) {
     const std::string bytes = Pickle(c.fields);
     const Reading at_once = Read(bytes, true);
     EXPECT_EQ(at_once.num_literals, 3) << c.name;
@@ -166,7 +166,7 @@ TEST(LiteralReaderTest, ReadsInOnePieceWhatTheOpcodesSay) {
 }
 
 TEST(LiteralReaderTest, LeavesEverythingElseToTheOpcodes) {
-  const std::vector<Case> cases = {
+  const std::vector<LiteralCase> cases = {
       {"NoNameFromTheMemo", "\x8C\1aN"},
       {"NameThatIsNoText", "h\3Nh\4N"},
       {"UnsetName", "h\x63N"},
@@ -184,7 +184,7 @@ TEST(LiteralReaderTest, LeavesEverythingElseToTheOpcodes) {
       {"CallThatIsNone", "h\3h\2)\x85\x81"},
       {"NineFields", "h\3Nh\3Nh\3Nh\3Nh\3Nh\3Nh\3Nh\3Nh\3N"},
   };
-  for (const Case& c : cases) {
+  for (const LiteralCase& c : cases) {
     const std::string bytes = Pickle(c.fields);
     const Reading at_once = Read(bytes, true);
     EXPECT_EQ(at_once.num_literals, 0) << c.name;

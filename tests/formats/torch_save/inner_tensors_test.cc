@@ -19,7 +19,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using testing::IsOkAndHolds;
 
-const std::string kTensor = "ctorch._utils\n_rebuild_tensor_v2\n)R";
+const std::string kInnerTensor = "ctorch._utils\n_rebuild_tensor_v2\n)R";
 
 // "holder | path" of each, with a star where it belongs to a mesh.
 Result<std::vector<std::string>> Inner(std::string_view pickle) {
@@ -36,16 +36,16 @@ Result<std::vector<std::string>> Inner(std::string_view pickle) {
 }
 
 TEST(InnerTensorsTest, NamesTheHolderAndThePathInIt) {
-  EXPECT_THAT(Inner("}Va\n](N" + kTensor + "es."), IsOkAndHolds(ElementsAre("- | a.1")));
+  EXPECT_THAT(Inner("}Va\n](N" + kInnerTensor + "es."), IsOkAndHolds(ElementsAre("- | a.1")));
   // An attribute, in a dict and in slots; an argument; what is inside of something inside.
-  EXPECT_THAT(Inner("}Va\ncm\nC\n)\x81}Vw\n" + kTensor + "sbs."),
+  EXPECT_THAT(Inner("}Va\ncm\nC\n)\x81}Vw\n" + kInnerTensor + "sbs."),
               IsOkAndHolds(ElementsAre("a | w")));
-  EXPECT_THAT(Inner("cm\nC\n)\x81N}Vw\n" + kTensor +
+  EXPECT_THAT(Inner("cm\nC\n)\x81N}Vw\n" + kInnerTensor +
                     "s\x86"
                     "b."),
               IsOkAndHolds(ElementsAre(" | w")));
-  EXPECT_THAT(Inner("}Va\ncm\nC\n(N" + kTensor + "tRs."), IsOkAndHolds(ElementsAre("a | 1")));
-  EXPECT_THAT(Inner("}Va\ncm\nC\n(cm\nD\n)\x81}Vw\n" + kTensor + "sbtRs."),
+  EXPECT_THAT(Inner("}Va\ncm\nC\n(N" + kInnerTensor + "tRs."), IsOkAndHolds(ElementsAre("a | 1")));
+  EXPECT_THAT(Inner("}Va\ncm\nC\n(cm\nD\n)\x81}Vw\n" + kInnerTensor + "sbtRs."),
               IsOkAndHolds(ElementsAre("a | 0.w")));
   // A storage without a tensor is its own holder.
   EXPECT_THAT(Inner("}Va\n(Vstorage\ntQs."), IsOkAndHolds(ElementsAre("a | ")));
@@ -53,7 +53,7 @@ TEST(InnerTensorsTest, NamesTheHolderAndThePathInIt) {
 }
 
 TEST(InnerTensorsTest, EntersWhatIsSharedAndCyclesOnce) {
-  EXPECT_THAT(Inner("]q\1(h\1" + kTensor + "q\2h\2e."), IsOkAndHolds(ElementsAre("- | 1")));
+  EXPECT_THAT(Inner("]q\1(h\1" + kInnerTensor + "q\2h\2e."), IsOkAndHolds(ElementsAre("- | 1")));
   EXPECT_THAT(Inner("cm\nC\n)\x81q\1}Vme\nh\1sb."), IsOkAndHolds(IsEmpty()));
 }
 
@@ -62,7 +62,7 @@ std::string DTensor(const std::string& local, const std::string& global,
                     const std::string& placement) {
   const std::string tensor =
       "ctorch._utils\n_rebuild_tensor_v2\n((Vstorage\ntQI0\n(" + local + "t)tR";
-  const std::string mesh = "cm\nDeviceMesh\n)\x81}Vmesh\n" + kTensor + "sb";
+  const std::string mesh = "cm\nDeviceMesh\n)\x81}Vmesh\n" + kInnerTensor + "sb";
   const std::string spec =
       "cm\nDTensorSpec\n)\x81}(Vmesh\n" + mesh + "Vplacements\ncm\n" + placement + "\n)\x81\x85ub";
   return "ctorch._tensor\n_rebuild_from_type_v2\n(ctorch._utils\n_rebuild_wrapper_subclass\n"

@@ -33,13 +33,13 @@ struct Edit {
   std::string value;  // as JSON
 };
 
-struct Case {
+struct ConvertedCase {
   std::string name;
   std::string golden;
   std::vector<Edit> edits;  // of config.json
 };
 
-void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+void PrintTo(const ConvertedCase& c, std::ostream* out) { *out << c.name; }
 
 // The text with the value of a top-level `edit.key` in place, or with the key in front.
 std::string Edited(std::string json, const Edit& edit) {
@@ -65,7 +65,7 @@ class ConvertedModelTest : public testing::SmallTraining {
   }
 
   // A repository in the folder "model".
-  void MakeModel(const Case& c) const {
+  void MakeModel(const ConvertedCase& c) const {
     const Path golden = testing::GoldenDir() / "hf" / c.golden / "ckpt";
     boost::filesystem::create_directories(In("model"));
     for (const auto& entry : boost::filesystem::directory_iterator(golden)) {
@@ -137,29 +137,30 @@ class ConvertedModelTest : public testing::SmallTraining {
 };
 
 // Published models as they are, then with options that Megatron has none for.
-std::vector<Case> Models() {
-  std::vector<Case> models;
+std::vector<ConvertedCase> Models() {
+  std::vector<ConvertedCase> models;
   for (const std::string& golden : testing::GoldenCases("hf")) {
     std::string name = golden;
     std::replace(name.begin(), name.end(), '-', '_');
     models.push_back({name, golden, {}});
   }
-  for (const Case& edited :
-       {Case{"WindowsOfLaterLayers",
-             "qwen2-window-fp32",
-             {{"layer_types", "null"}, {"max_window_layers", "2"}}},
-        Case{"GroupsByTheirBest", "deepseekv2-group-bf16", {{"num_experts_per_tok", "4"}}},
-        Case{"GroupsByThreeExperts",
-             "deepseekv3-yarn-bf16",
-             {{"topk_group", "1"}, {"num_experts_per_tok", "2"}}},
-        Case{"HalvesAreNoPairs", "deepseekv3-noqlora-bf16", {{"rope_interleave", "false"}}},
-        Case{"NormsOfLatents", "deepseekv3-yarn-bf16", {{"rms_norm_eps", "0.01"}}}}) {
-    const bool is_there = std::any_of(models.begin(), models.end(), [&](const Case& model) {
-      return model.golden == edited.golden;
-    });
+  for (const ConvertedCase& edited :
+       {ConvertedCase{"WindowsOfLaterLayers",
+                      "qwen2-window-fp32",
+                      {{"layer_types", "null"}, {"max_window_layers", "2"}}},
+        ConvertedCase{"GroupsByTheirBest", "deepseekv2-group-bf16", {{"num_experts_per_tok", "4"}}},
+        ConvertedCase{"GroupsByThreeExperts",
+                      "deepseekv3-yarn-bf16",
+                      {{"topk_group", "1"}, {"num_experts_per_tok", "2"}}},
+        ConvertedCase{
+            "HalvesAreNoPairs", "deepseekv3-noqlora-bf16", {{"rope_interleave", "false"}}},
+        ConvertedCase{"NormsOfLatents", "deepseekv3-yarn-bf16", {{"rms_norm_eps", "0.01"}}}}) {
+    const bool is_there =
+        std::any_of(models.begin(), models.end(),
+                    [&](const ConvertedCase& model) { return model.golden == edited.golden; });
     if (is_there) models.push_back(edited);
   }
-  std::erase_if(models, [](const Case& model) {
+  std::erase_if(models, [](const ConvertedCase& model) {
     const auto json = ReadSmallFile(
         PosixStorage(), testing::GoldenDir() / "hf" / model.golden / "ckpt/config.json", 1 << 20);
     const auto config = ParseHfConfig(json.value(), model.golden);
@@ -168,7 +169,8 @@ std::vector<Case> Models() {
   return models;
 }
 
-class SameModelTest : public ConvertedModelTest, public ::testing::WithParamInterface<Case> {};
+class SameModelTest : public ConvertedModelTest,
+                      public ::testing::WithParamInterface<ConvertedCase> {};
 
 TEST_P(SameModelTest, HasTheSameLossFromRepositoryAndConversion) {
   MakeModel(GetParam());

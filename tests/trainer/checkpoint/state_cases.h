@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tests/trainer/step/mesh_cases.h"
-#include "tests/trainer/step/training_run.h"
+#include "tests/trainer/step/trained_run.h"
 #include "trainer/step/train_config.h"
 
 namespace ckpt::testing {

@@ -17,7 +17,7 @@ using ckpt::testing::IsOk;
 using ::testing::ElementsAre;
 
 // Sequence g is (g, -g), its labels (g + 1, none).
-class Numbers final : public SequenceSource {
+class NumberSequences final : public SequenceSource {
  public:
   std::int64_t seq_length() const override { return 2; }
   std::int64_t num_samples() const override { return 1 << 20; }
@@ -37,7 +37,7 @@ TrainConfig Config(int ranks, std::int64_t micro_batch, std::int64_t global_batc
 }
 
 BatchReader Reader(const TrainConfig& config, int rank) {
-  return BatchReader::Create(std::make_shared<Numbers>(), config, rank).value();
+  return BatchReader::Create(std::make_shared<NumberSequences>(), config, rank).value();
 }
 
 // The samples of a step, over all ranks.
@@ -68,7 +68,7 @@ TEST(BatchReaderTest, FollowsTheFormula) {
 }
 
 // Sequence g is two examples of one token and padding, or one example of two, in turns.
-class Packs final : public SequenceSource {
+class PackedSequences final : public SequenceSource {
  public:
   std::int64_t seq_length() const override { return 3; }
   std::int64_t num_samples() const override { return 1 << 20; }
@@ -89,7 +89,7 @@ class Packs final : public SequenceSource {
 TEST(BatchReaderTest, ExamplesAreBoundedWithinTheMicroBatch) {
   TrainConfig config = Config(1, 3, 3);
   config.seq_length = 3;
-  const auto reader = BatchReader::Create(std::make_shared<Packs>(), config, 0);
+  const auto reader = BatchReader::Create(std::make_shared<PackedSequences>(), config, 0);
   ASSERT_THAT(reader, IsOk());
   const auto batches = reader->ReadStep(0);
   ASSERT_THAT(batches, IsOk());
@@ -143,7 +143,7 @@ TEST(BatchReaderTest, ReadsAsManyAsAnEvaluationAsksFor) {
 TEST(BatchReaderTest, RefusesSequencesOfAnotherLength) {
   TrainConfig config = Config(1, 1, 1);
   config.seq_length = 3;
-  EXPECT_THAT(BatchReader::Create(std::make_shared<Numbers>(), config, 0),
+  EXPECT_THAT(BatchReader::Create(std::make_shared<NumberSequences>(), config, 0),
               FailsWith(ErrorKind::kShapeMismatch));
 }
 

@@ -13,7 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-std::vector<std::vector<std::uint32_t>> Listed(const Packs& packs) {
+std::vector<std::vector<std::uint32_t>> ListedPacks(const Packs& packs) {
   std::vector<std::vector<std::uint32_t>> listed;
   for (std::size_t i = 0; i < packs.size(); ++i)
     listed.emplace_back(packs[i].begin(), packs[i].end());
@@ -22,13 +22,13 @@ std::vector<std::vector<std::uint32_t>> Listed(const Packs& packs) {
 
 TEST(PackBestFitTest, FillsTheTightestSpace) {
   // 7 and 6 open two packs; 4 fits behind 6 alone; 3 fills the first up.
-  EXPECT_THAT(Listed(PackBestFit(std::vector<std::uint32_t>{3, 6, 7, 4}, 10)),
+  EXPECT_THAT(ListedPacks(PackBestFit(std::vector<std::uint32_t>{3, 6, 7, 4}, 10)),
               ElementsAre(ElementsAre(0, 2), ElementsAre(1, 3)));
 }
 
 TEST(PackBestFitTest, PacksNothingIntoNothing) {
-  EXPECT_THAT(Listed(PackBestFit({}, 10)), IsEmpty());
-  EXPECT_THAT(Listed(PackAlone(0)), IsEmpty());
+  EXPECT_THAT(ListedPacks(PackBestFit({}, 10)), IsEmpty());
+  EXPECT_THAT(ListedPacks(PackAlone(0)), IsEmpty());
 }
 
 TEST(PackBestFitTest, EveryItemIsInOnePackThatHoldsIt) {
@@ -39,7 +39,7 @@ TEST(PackBestFitTest, EveryItemIsInOnePackThatHoldsIt) {
     const auto capacity = static_cast<std::uint32_t>(rng() % 64 + 1);
     std::vector<std::uint32_t> sizes(rng() % 200 + 1);
     for (std::uint32_t& size : sizes) size = static_cast<std::uint32_t>(rng() % capacity + 1);
-    const auto packs = Listed(PackBestFit(sizes, capacity));
+    const auto packs = ListedPacks(PackBestFit(sizes, capacity));
     std::vector<std::uint32_t> members;
     std::uint32_t previous_first = 0;
     for (const auto& pack : packs) {
@@ -73,7 +73,8 @@ TEST(PackBestFitTest, FindsThePerfectPackingOfPairs) {
 }
 
 TEST(PackAloneTest, GivesEveryItemItsOwn) {
-  EXPECT_THAT(Listed(PackAlone(3)), ElementsAre(ElementsAre(0), ElementsAre(1), ElementsAre(2)));
+  EXPECT_THAT(ListedPacks(PackAlone(3)),
+              ElementsAre(ElementsAre(0), ElementsAre(1), ElementsAre(2)));
 }
 
 }  // namespace

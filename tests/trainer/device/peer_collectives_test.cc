@@ -22,7 +22,7 @@ namespace {
 using testing::FailsWith;
 using testing::IsOk;
 
-constexpr std::int64_t kCount = 1000;
+constexpr std::int64_t kPeerCount = 1000;
 
 // A moment that both ranks of a test know.
 class Moment {
@@ -45,7 +45,7 @@ struct Peer {
   std::unique_ptr<Queue> compute = device->MakeQueue("compute");
   std::unique_ptr<Queue> comm = device->MakeQueue("comm");
 
-  [[nodiscard]] Tensor values() const { return {memory.data(), DType::kFloat32, {kCount}}; }
+  [[nodiscard]] Tensor values() const { return {memory.data(), DType::kFloat32, {kPeerCount}}; }
   void Set(Queue& queue, float value) const {
     RunOn(queue, [values = values(), value] {
       std::fill_n(values.as<float>(), values.num_elems(), value);
@@ -57,7 +57,7 @@ Status OnTwoRanks(const std::function<void(Peer& self)>& body) {
   return RunRanks(2, [&](HostGroup& world) -> Status {
     Peer self{.world = world};
     CKPT_ASSIGN_OR_RETURN(self.memory,
-                          self.device->Allocate(kCount * sizeof(float), MemoryUse::kOther));
+                          self.device->Allocate(kPeerCount * sizeof(float), MemoryUse::kOther));
     CKPT_ASSIGN_OR_RETURN(auto group, world.Split(0, world.rank()));
     CKPT_ASSIGN_OR_RETURN(self.all, self.device->MakeCollectives(std::move(group)));
     self.all->Register(self.memory);
@@ -78,7 +78,7 @@ TEST(PeerCollectivesTest, AGatherNeedsTheOthersShardsButNotTheirQueues) {
                 const Event ready = self.compute->Record();
                 const bool is_late = self.world.rank() == 1;
                 if (is_late) RunOn(*self.comm, [&] { has_gathered.Await(); });
-                std::vector<float> full(2 * kCount);
+                std::vector<float> full(2 * kPeerCount);
                 self.all->GatherShards(*self.comm, self.values(), ViewOf(full), ready);
                 if (!is_late) {
                   EXPECT_THAT(self.comm->Synchronize(), IsOk());
@@ -100,7 +100,7 @@ TEST(PeerCollectivesTest, AwaitReadersComesAfterTheOthersReads) {
                 const Event ready = self.compute->Record();
                 const bool is_late = self.world.rank() == 1;
                 if (is_late) RunOn(*self.comm, [&] { may_read.Await(); });
-                std::vector<float> full(2 * kCount);
+                std::vector<float> full(2 * kPeerCount);
                 self.all->GatherShards(*self.comm, self.values(), ViewOf(full), ready);
                 self.all->AwaitReaders(*self.compute, self.all->num_calls());
                 if (!is_late) {
@@ -127,7 +127,7 @@ TEST(PeerCollectivesTest, ARankLeavesAfterTheOthersReads) {
                 const Event ready = self.compute->Record();
                 const bool is_late = self.world.rank() == 1;
                 if (is_late) RunOn(*self.comm, [&] { may_read.Await(); });
-                std::vector<float> full(2 * kCount);
+                std::vector<float> full(2 * kPeerCount);
                 self.all->GatherShards(*self.comm, self.values(), ViewOf(full), ready);
                 if (is_late) {
                   RunOn(*self.comm, [&] { has_read = true; });
@@ -148,7 +148,7 @@ TEST(PeerCollectivesTest, ARankLeavesAfterTheOthersReads) {
 // A rank that fails takes back nothing that another is reading, and the others do not wait for it.
 TEST(PeerCollectivesTest, ACallThatARankNeverMakesIsCancelled) {
   EXPECT_THAT(OnTwoRanks([&](Peer& self) {
-                std::vector<float> full(2 * kCount);
+                std::vector<float> full(2 * kPeerCount);
                 self.all->AllGather(*self.comm, self.values(), ViewOf(full));
                 EXPECT_THAT(self.comm->Synchronize(), IsOk());
                 if (self.world.rank() == 1) return;  // leaves
@@ -164,7 +164,7 @@ TEST(PeerCollectivesTest, WorkThatFailsBeforeACallFailsTheReaders) {
                 if (self.world.rank() == 1) {
                   self.comm->Fail(Error(ErrorKind::kSystem, "out of memory"));
                 }
-                std::vector<float> full(2 * kCount);
+                std::vector<float> full(2 * kPeerCount);
                 self.all->AllGather(*self.comm, self.values(), ViewOf(full));
                 const Status status = self.comm->Synchronize();
                 EXPECT_THAT(status, FailsWith(self.world.rank() == 1 ? ErrorKind::kSystem

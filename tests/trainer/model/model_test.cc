@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/testing/matchers.h"
+#include "tests/trainer/model/max_abs.h"
 #include "tests/trainer/model/model_runner.h"
 #include "tests/trainer/model/tiny_models.h"
 #include "trainer/comm/thread_comm.h"
@@ -28,12 +29,6 @@ std::unique_ptr<ModelRunner> MakeRunner(const ModelConfig& config,
       std::make_unique<ModelRunner>(config, RandomBatch(kSeed, config.vocab_size), options);
   FillFromSeed(kSeed, runner->params());
   return runner;
-}
-
-double MaxAbs(const std::vector<double>& values) {
-  double max = 0;
-  for (const double value : values) max = std::max(max, std::abs(value));
-  return max;
 }
 
 double MaxDifference(const std::vector<double>& a, const std::vector<double>& b) {

@@ -21,7 +21,7 @@ using trainer::ModelConfig;
 TEST(MoeBlockTest, ScalesTheGradientOfTheAuxiliaryLosses) {
   ModelConfig config = SmallMoe();
   config.moe->aux = {.kind = AuxLoss::kBatch, .coefficient = 0.5, .z_coefficient = 0.1};
-  std::vector<MoeBatch> batches = RandomMoeBatches(config, testing::TestSeed(kDefaultSeed), 1);
+  std::vector<MoeBatch> batches = RandomMoeBatches(config, testing::TestSeed(kSmallMoeSeed), 1);
   const auto gradient_at = [&](double scale) {
     return RunOk(config, batches, {.aux_scale = scale}).gradients.at("mlp.router.weight");
   };
@@ -42,7 +42,7 @@ TEST(MoeBlockTest, RanksMayHaveDifferentAmountsOfPadding) {
     if (pad) config.moe->capacity_factor = 1;
     config.moe->pad_to_capacity = pad;
     std::vector<MoeBatch> batches =
-        RandomMoeBatches(config, testing::TestSeed(kDefaultSeed), 4, 3, 5);
+        RandomMoeBatches(config, testing::TestSeed(kSmallMoeSeed), 4, 3, 5);
     const std::vector<std::int64_t> lengths = {5, 0, 4, 1};
     for (std::size_t i = 0; i < batches.size(); ++i) {
       for (std::int64_t t = 0; t < batches[i].tokens(); ++t) {
@@ -59,7 +59,7 @@ TEST(MoeBlockTest, RanksMayHaveDifferentAmountsOfPadding) {
 TEST(MoeBlockTest, PassesNoGradientToExpertsThatNobodyChose) {
   const ModelConfig config = SmallMoe({.topk = 1});
   const MoeValues values =
-      RunOk(config, RandomMoeBatches(config, testing::TestSeed(kDefaultSeed), 2),
+      RunOk(config, RandomMoeBatches(config, testing::TestSeed(kSmallMoeSeed), 2),
             {.ranks = 2, .expert_bias = BiasTowards(5)});
   for (const auto& [name, gradient] : values.gradients) {
     if (name == "mlp.router.weight") continue;
@@ -71,7 +71,7 @@ TEST(MoeBlockTest, PassesNoGradientToExpertsThatNobodyChose) {
 TEST(MoeBlockTest, AssignedExpertsAreComputedAsChosenOnes) {
   ModelConfig config = SmallMoe({.topk = 1});
   config.moe->aux = {.kind = AuxLoss::kBatch, .coefficient = 0.5};
-  const auto batches = RandomMoeBatches(config, testing::TestSeed(kDefaultSeed), 2);
+  const auto batches = RandomMoeBatches(config, testing::TestSeed(kSmallMoeSeed), 2);
   const MoeValues chosen = RunOk(config, batches, {.ranks = 2, .expert_bias = BiasTowards(5)});
   const std::vector<double> fives(static_cast<std::size_t>(batches.front().tokens()), 5);
   EXPECT_EQ(RunOk(config, batches, {.ranks = 2, .assigned_experts = fives}), chosen);
@@ -80,7 +80,7 @@ TEST(MoeBlockTest, AssignedExpertsAreComputedAsChosenOnes) {
 TEST(MoeBlockTest, AssignedExpertsAreTheSameOnAnyNumberOfRanks) {
   ModelConfig config = SmallMoe({.topk = 2, .normalize = true});
   config.moe->aux = {.kind = AuxLoss::kBatch, .coefficient = 0.5};
-  const auto batches = RandomMoeBatches(config, testing::TestSeed(kDefaultSeed), 4, 2, 4);
+  const auto batches = RandomMoeBatches(config, testing::TestSeed(kSmallMoeSeed), 4, 2, 4);
   const std::vector<double> table = {3, 1, 7, 0, 5, 2, 6, 4, 0, 4, 2, 6, 1, 7, 3, 5};
   const MoeValues want = RunOk(config, batches, {.assigned_experts = table});
   EXPECT_THAT(want.counts, ::testing::Each(8));

@@ -59,7 +59,7 @@ std::vector<MoeCase> MoeCases() {
                              .scaling = 2.5}),
                    {0.3, -0.2, 0.1, 0, -0.4, 0.2, 0, 0.1}});
   cases.push_back({"OneExpertAToken", SmallMoe({.topk = 1})});
-  cases.push_back({"EveryExpert", SmallMoe({.topk = kNumExperts, .normalize = true})});
+  cases.push_back({"EveryExpert", SmallMoe({.topk = kSmallMoeExperts, .normalize = true})});
   cases.push_back({"EveryTokenToOneExpert", SmallMoe({.topk = 1}), BiasTowards(5)});
   cases.push_back({"ExpertsThatNobodyChose", SmallMoe({.topk = 2}), BiasTowards(0)});
   {
@@ -121,11 +121,11 @@ std::vector<Mesh> MeshesOf(const ModelConfig& config) {
   std::vector<Mesh> meshes{
       {.ranks = 1}, {.ranks = 2}, {.ranks = 4}, {.ranks = 2, .separate_sources = true}};
   if (!config.moe->capacity_factor) {
-    for (const int ranks : {1, 2, 4, static_cast<int>(kNumExperts)}) {
+    for (const int ranks : {1, 2, 4, static_cast<int>(kSmallMoeExperts)}) {
       meshes.push_back({.ranks = ranks, .dispatcher = Dispatcher::kAllGather});
     }
   }
-  meshes.push_back({.ranks = static_cast<int>(kNumExperts)});
+  meshes.push_back({.ranks = static_cast<int>(kSmallMoeExperts)});
   return meshes;
 }
 
@@ -141,7 +141,7 @@ class MoeTest : public ::testing::TestWithParam<MoeCase> {};
 
 TEST_P(MoeTest, ForwardIsTheDefinition) {
   const ModelConfig& config = GetParam().config;
-  const std::uint64_t seed = testing::TestSeed(kDefaultSeed);
+  const std::uint64_t seed = testing::TestSeed(kSmallMoeSeed);
   SCOPED_TRACE(::testing::Message() << "replay: CKPT_TEST_SEED=" << seed);
   std::map<std::string, std::vector<double>> weights;
   (void)RunOk(config, RandomMoeBatches(config, seed, 1),
@@ -151,9 +151,9 @@ TEST_P(MoeTest, ForwardIsTheDefinition) {
   const NaiveMoe naive(
       config, [&](const std::string& name) { return weights.at(name); }, GetParam().expert_bias);
   const std::vector<MoeBatch> batches =
-      RandomMoeBatches(config, seed, static_cast<int>(kNumExperts));
+      RandomMoeBatches(config, seed, static_cast<int>(kSmallMoeExperts));
   std::vector<NaiveMoeValues> want;
-  std::vector<double> counts(static_cast<std::size_t>(kNumExperts));
+  std::vector<double> counts(static_cast<std::size_t>(kSmallMoeExperts));
   for (const MoeBatch& batch : batches) {
     want.push_back(naive.Forward(batch));
     for (std::size_t e = 0; e < counts.size(); ++e) counts[e] += want.back().counts[e];
@@ -182,7 +182,7 @@ double WorstSlopeError(const ModelConfig& config, const std::vector<MoeBatch>& b
   double worst = 0;
   for (const auto& [changed, gradient] : gradients) {
     std::vector<double> direction =
-        NormalValues("direction of " + changed, testing::TestSeed(kDefaultSeed),
+        NormalValues("direction of " + changed, testing::TestSeed(kSmallMoeSeed),
                      static_cast<std::int64_t>(gradient.size()), 1);
     const auto objective = [&, &name = changed](double distance) {
       MoeOptions moved = options;
@@ -221,7 +221,7 @@ double WorstSlopeError(const ModelConfig& config, const std::vector<MoeBatch>& b
 
 TEST_P(MoeTest, GradientsEqualFiniteDifferences) {
   const ModelConfig& config = GetParam().config;
-  const std::uint64_t seed = testing::TestSeed(kDefaultSeed);
+  const std::uint64_t seed = testing::TestSeed(kSmallMoeSeed);
   SCOPED_TRACE(::testing::Message() << "replay: CKPT_TEST_SEED=" << seed);
   double worst = 0;
   for (const Mesh& mesh : MeshesOf(config)) {
@@ -238,8 +238,8 @@ TEST_P(MoeTest, GradientsEqualFiniteDifferences) {
 
 TEST_P(MoeTest, EveryGroupAndDispatcherAgrees) {
   const ModelConfig& config = GetParam().config;
-  const std::vector<MoeBatch> batches =
-      RandomMoeBatches(config, testing::TestSeed(kDefaultSeed), static_cast<int>(kNumExperts));
+  const std::vector<MoeBatch> batches = RandomMoeBatches(config, testing::TestSeed(kSmallMoeSeed),
+                                                         static_cast<int>(kSmallMoeExperts));
   const MoeOptions base{.compute = DType::kFloat32, .expert_bias = GetParam().expert_bias};
   const MoeValues want = RunOk(config, batches, base);
   double worst = 0;
@@ -259,7 +259,7 @@ TEST_P(MoeTest, EveryGroupAndDispatcherAgrees) {
 TEST_P(MoeTest, CanonicalBitsDoNotDependOnTheGroup) {
   const ModelConfig& config = GetParam().config;
   const std::vector<MoeBatch> batches =
-      RandomMoeBatches(config, testing::TestSeed(kDefaultSeed), 4, 3, 7);
+      RandomMoeBatches(config, testing::TestSeed(kSmallMoeSeed), 4, 3, 7);
   for (const DType compute : {DType::kFloat32, DType::kBfloat16}) {
     const MoeOptions base{.separate_sources = true,
                           .fixed_order = true,
@@ -312,7 +312,7 @@ MoeBatch Pad(const MoeBatch& batch, std::int64_t padding, std::int64_t sequences
 TEST_P(MoeTest, PaddingTakesNoPart) {
   const ModelConfig& config = GetParam().config;
   const std::vector<MoeBatch> batches =
-      RandomMoeBatches(config, testing::TestSeed(kDefaultSeed), 4);
+      RandomMoeBatches(config, testing::TestSeed(kSmallMoeSeed), 4);
   struct Padding {
     std::int64_t tokens, sequences;
   };
@@ -361,14 +361,15 @@ TEST_P(MoeTest, PaddingTakesNoPart) {
 TEST_P(MoeTest, QueuesOnThreadsChangeNoBit) {
   const ModelConfig& config = GetParam().config;
   const std::vector<MoeBatch> batches =
-      RandomMoeBatches(config, testing::TestSeed(kDefaultSeed), 4);
+      RandomMoeBatches(config, testing::TestSeed(kSmallMoeSeed), 4);
   for (const Mesh& mesh : MeshesOf(config)) {
     if (mesh.ranks > 4) continue;
     SCOPED_TRACE(NameOf(mesh));
     MoeOptions options =
         OptionsFor(mesh, {.compute = DType::kFloat32, .expert_bias = GetParam().expert_bias});
     const MoeValues at_once = RunOk(config, batches, options);
-    options.device = {.queues = QueueMode::kThreads, .delay_seed = testing::TestSeed(kDefaultSeed)};
+    options.device = {.queues = QueueMode::kThreads,
+                      .delay_seed = testing::TestSeed(kSmallMoeSeed)};
     EXPECT_EQ(RunOk(config, batches, options), at_once);
   }
 }
@@ -376,7 +377,7 @@ TEST_P(MoeTest, QueuesOnThreadsChangeNoBit) {
 TEST_P(MoeTest, RecomputingChangesNoBitAndCountsNothing) {
   const ModelConfig& config = GetParam().config;
   const std::vector<MoeBatch> batches =
-      RandomMoeBatches(config, testing::TestSeed(kDefaultSeed), 2);
+      RandomMoeBatches(config, testing::TestSeed(kSmallMoeSeed), 2);
   for (const Mesh& mesh : MeshesOf(config)) {
     if (mesh.ranks > 2) continue;
     SCOPED_TRACE(NameOf(mesh));
@@ -391,7 +392,7 @@ TEST_P(MoeTest, RecomputingChangesNoBitAndCountsNothing) {
 TEST_P(MoeTest, FrozenPartsLeaveTheOtherGradientsAsTheyAre) {
   const ModelConfig& config = GetParam().config;
   const std::vector<MoeBatch> batches =
-      RandomMoeBatches(config, testing::TestSeed(kDefaultSeed), 2);
+      RandomMoeBatches(config, testing::TestSeed(kSmallMoeSeed), 2);
   const MoeOptions base{.compute = DType::kFloat32, .expert_bias = GetParam().expert_bias};
   const MoeValues all = RunOk(config, batches, base);
   std::vector<std::set<std::string>> choices(4);
@@ -433,7 +434,7 @@ TEST_P(MoeTest, Bfloat16IsCloseToFloat32) {
                          value = FromBf16Bits(ToBf16Bits(static_cast<float>(value)));
                        }
                      }};
-  std::vector<MoeBatch> batches = RandomMoeBatches(config, testing::TestSeed(kDefaultSeed), 2);
+  std::vector<MoeBatch> batches = RandomMoeBatches(config, testing::TestSeed(kSmallMoeSeed), 2);
   for (MoeBatch& batch : batches) options.change("dy", batch.dy);
   const MoeValues want = RunOk(config, batches, options);
   options.compute = DType::kBfloat16;
@@ -448,7 +449,7 @@ TEST_P(MoeTest, Bfloat16IsCloseToFloat32) {
 
 TEST_P(MoeTest, ARankThatFailsEndsTheOthers) {
   const ModelConfig& config = GetParam().config;
-  const MoeBatch batch = RandomMoeBatches(config, testing::TestSeed(kDefaultSeed), 1)[0];
+  const MoeBatch batch = RandomMoeBatches(config, testing::TestSeed(kSmallMoeSeed), 1)[0];
   for (const Dispatcher dispatcher : {Dispatcher::kAllToAll, Dispatcher::kAllGather}) {
     if (dispatcher == Dispatcher::kAllGather && config.moe->capacity_factor) continue;
     for (const QueueMode queues : {QueueMode::kInline, QueueMode::kThreads}) {
@@ -458,7 +459,7 @@ TEST_P(MoeTest, ARankThatFailsEndsTheOthers) {
       for (const bool takes_part_at_first : {false, true}) {
         std::vector<Status> ends(4);
         const Status status = trainer::RunRanks(4, [&](trainer::HostGroup& group) -> Status {
-          MoeRank rank(config, testing::TestSeed(kDefaultSeed), options, group);
+          MoeRank rank(config, testing::TestSeed(kSmallMoeSeed), options, group);
           rank.Prepare(batch, 0);
           const bool fails = group.rank() == 2;
           for (int step = 0; step < 2; ++step) {

@@ -18,7 +18,7 @@
 namespace ckpt::testing {
 namespace {
 
-constexpr std::uint64_t kSeed = 7;
+constexpr std::uint64_t kPackedSeed = 7;
 constexpr std::int64_t kSeq = 16;
 
 struct PackedBatch {
@@ -35,7 +35,7 @@ PackedBatch Pack(const std::vector<std::vector<std::int64_t>>& sequences, std::i
   packed.seq = kSeq;
   for (const std::vector<std::int64_t>& lengths : sequences) {
     for (const std::int64_t length : lengths) {
-      TokenBatch example = RandomBatch(kSeed + batch.examples.size(), vocab, 1, length);
+      TokenBatch example = RandomBatch(kPackedSeed + batch.examples.size(), vocab, 1, length);
       example.labels.back() = 1;  // at least one counts
       batch.begins.push_back(packed.tokens.size());
       packed.cu_seqlens.push_back(static_cast<double>(packed.tokens.size()));
@@ -63,7 +63,7 @@ PackedBatch SomePacks(std::int64_t vocab) {
 std::unique_ptr<ModelRunner> MakeRunner(const trainer::ModelConfig& config, const TokenBatch& batch,
                                         const RunnerOptions& options) {
   auto runner = std::make_unique<ModelRunner>(config, batch, options);
-  FillFromSeed(kSeed, runner->params());
+  FillFromSeed(kPackedSeed, runner->params());
   return runner;
 }
 

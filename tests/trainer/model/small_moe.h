@@ -13,12 +13,13 @@
 
 #include "tests/testing/matchers.h"
 #include "tests/testing/test_seed.h"
+#include "tests/trainer/model/max_abs.h"
 #include "tests/trainer/model/moe_runner.h"
 
 namespace ckpt::testing {
 
-inline constexpr std::uint64_t kDefaultSeed = 11;
-inline constexpr std::int64_t kNumExperts = 8;
+inline constexpr std::uint64_t kSmallMoeSeed = 11;
+inline constexpr std::int64_t kSmallMoeExperts = 8;
 
 inline trainer::ModelConfig SmallMoe(const trainer::RouterForm& router = {.topk = 3,
                                                                           .normalize = true}) {
@@ -26,7 +27,7 @@ inline trainer::ModelConfig SmallMoe(const trainer::RouterForm& router = {.topk 
   config.num_layers = 2;
   config.hidden_size = 10;
   trainer::MoeConfig moe;
-  moe.num_experts = kNumExperts;
+  moe.num_experts = kSmallMoeExperts;
   moe.ffn_hidden_size = 6;
   moe.router = router;
   config.moe = moe;
@@ -34,22 +35,16 @@ inline trainer::ModelConfig SmallMoe(const trainer::RouterForm& router = {.topk 
 }
 
 inline std::vector<double> BiasTowards(std::size_t expert) {
-  std::vector<double> bias(static_cast<std::size_t>(kNumExperts));
+  std::vector<double> bias(static_cast<std::size_t>(kSmallMoeExperts));
   bias[expert] = 100;
   return bias;
 }
 
 inline MoeValues RunOk(const trainer::ModelConfig& config, const std::vector<MoeBatch>& batches,
                        const MoeOptions& options) {
-  Result<MoeValues> values = RunMoe(config, batches, TestSeed(kDefaultSeed), options);
+  Result<MoeValues> values = RunMoe(config, batches, TestSeed(kSmallMoeSeed), options);
   EXPECT_THAT(values, IsOk());
   return values.ok() ? std::move(*values) : MoeValues();
-}
-
-inline double MaxAbs(const std::vector<double>& values) {
-  double max = 0;
-  for (const double value : values) max = std::max(max, std::abs(value));
-  return max;
 }
 
 // Largest difference over the largest magnitude; infinite if anything is NaN or sizes differ.

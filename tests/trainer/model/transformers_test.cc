@@ -24,6 +24,7 @@
 #include "formats/registry/registry.h"
 #include "tests/testing/golden.h"
 #include "tests/testing/matchers.h"
+#include "tests/trainer/model/max_abs.h"
 #include "tests/trainer/model/model_runner.h"
 
 namespace ckpt::testing {
@@ -33,7 +34,7 @@ using Values = std::vector<double>;
 
 constexpr std::uint64_t kBudget = 64 << 20;
 // Relative to the largest value of each tensor.
-constexpr double kTolerance = 1e-5;
+constexpr double kTransformersTolerance = 1e-5;
 
 Values Decode(DType dtype, ByteSpan bytes) {
   Values values(bytes.size() / ElementBytes(dtype));
@@ -151,12 +152,6 @@ std::map<std::string, GradientSummary> ReadGradientSummaries(const Path& path) {
   return summaries;
 }
 
-double MaxAbs(const Values& values) {
-  double max = 0;
-  for (const double value : values) max = std::max(max, std::abs(value));
-  return max;
-}
-
 double Norm(const Values& values) {
   return std::sqrt(std::inner_product(values.begin(), values.end(), values.begin(), 0.0));
 }
@@ -245,11 +240,11 @@ TEST_P(TransformersTest, LossLogitsAndGradientsAreEqual) {
   const double loss = std::accumulate(step.losses.begin(), step.losses.end(), 0.0) /
                       static_cast<double>(num_counted);
   const double loss_error = RelativeError({loss}, ReadTensor(*reference->source, "loss"));
-  EXPECT_LE(loss_error, kTolerance);
+  EXPECT_LE(loss_error, kTransformersTolerance);
   Values logits;
   runner.Evaluate(&logits);
   const double logits_error = RelativeError(logits, ReadTensor(*reference->source, "logits"));
-  EXPECT_LE(logits_error, kTolerance);
+  EXPECT_LE(logits_error, kTransformersTolerance);
 
   double worst = 0;
   const auto named =
@@ -259,10 +254,10 @@ TEST_P(TransformersTest, LossLogitsAndGradientsAreEqual) {
     const Values& have = named.at(name);
     const double error = std::max(RelativeError({MaxAbs(have)}, {want.max_abs}),
                                   RelativeError({Norm(have)}, {want.l2}));
-    EXPECT_LE(error, kTolerance) << name;
+    EXPECT_LE(error, kTransformersTolerance) << name;
     worst = std::max(worst, error);
     for (std::size_t i = 0; i < want.first.size(); ++i) {
-      EXPECT_NEAR(have[i], want.first[i], kTolerance * want.max_abs) << name;
+      EXPECT_NEAR(have[i], want.first[i], kTransformersTolerance * want.max_abs) << name;
     }
   }
   const auto gradients = ReadReferenceGradients(directory / "ckpt", reference);
@@ -270,7 +265,7 @@ TEST_P(TransformersTest, LossLogitsAndGradientsAreEqual) {
   for (const auto& [name, want] : gradients) {
     ASSERT_TRUE(step.gradients.contains(name)) << name;
     const double error = RelativeError(step.gradients.at(name), want);
-    EXPECT_LE(error, kTolerance) << name;
+    EXPECT_LE(error, kTransformersTolerance) << name;
     worst = std::max(worst, error);
   }
   std::cout << GetParam() << ": loss " << loss_error << ", logits " << logits_error << ", "

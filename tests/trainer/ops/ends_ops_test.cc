@@ -3,12 +3,12 @@
 namespace ckpt::trainer {
 namespace {
 
-constexpr std::int64_t kTokens = 9;
-constexpr std::int64_t kColumns = 45;
+constexpr std::int64_t kEndsTokens = 9;
+constexpr std::int64_t kEndsColumns = 45;
 constexpr std::int64_t kVocab = 41;
 
 double LogSumExp(const Values& logits, std::size_t token) {
-  const double* row = logits.data() + token * kColumns;
+  const double* row = logits.data() + token * kEndsColumns;
   const double largest = *std::max_element(row, row + kVocab);
   double sum = 0;
   for (std::int64_t i = 0; i < kVocab; ++i) sum += std::exp(row[i] - largest);
@@ -19,7 +19,7 @@ Values Losses(const Values& logits, const Values& labels) {
   Values losses;
   for (std::size_t t = 0; t < labels.size(); ++t) {
     const auto at = static_cast<std::size_t>(std::max(0.0, labels[t]));
-    losses.push_back(labels[t] < 0 ? 0 : LogSumExp(logits, t) - logits[t * kColumns + at]);
+    losses.push_back(labels[t] < 0 ? 0 : LogSumExp(logits, t) - logits[t * kEndsColumns + at]);
   }
   return losses;
 }
@@ -65,14 +65,15 @@ TEST_P(OpsSuite, EmbeddingBackwardStoresZerosForTokensThatDoNotOccur) {
 TEST_P(OpsSuite, CrossEntropyIsItsFormulaAndLeavesOutIgnoredTokensAndPadding) {
   for (const auto& [dtype, epsilon] : kComputeDTypes) {
     SCOPED_TRACE(DTypeName(dtype));
-    Values values = Uniform(kTokens * kColumns, -30, 30);
-    for (std::size_t t = 0; t < kTokens; ++t) values[t * kColumns + kVocab] = 1e6;  // padding
-    Values label_values = RandomIndices(kTokens, kVocab);
+    Values values = Uniform(kEndsTokens * kEndsColumns, -30, 30);
+    for (std::size_t t = 0; t < kEndsTokens; ++t)
+      values[t * kEndsColumns + kVocab] = 1e6;  // padding
+    Values label_values = RandomIndices(kEndsTokens, kVocab);
     label_values[2] = -100;
-    const auto logits = Make(dtype, {kTokens, kColumns}, values);
-    const auto labels = Make(DType::kInt32, {kTokens}, label_values);
-    const auto losses = Poisoned(StatisticsOf(dtype), {kTokens});
-    const auto lse = Poisoned(StatisticsOf(dtype), {kTokens});
+    const auto logits = Make(dtype, {kEndsTokens, kEndsColumns}, values);
+    const auto labels = Make(DType::kInt32, {kEndsTokens}, label_values);
+    const auto losses = Poisoned(StatisticsOf(dtype), {kEndsTokens});
+    const auto lse = Poisoned(StatisticsOf(dtype), {kEndsTokens});
     ops().CrossEntropy(queue(), logits, labels, kVocab, losses, lse);
     const double tolerance = dtype == DType::kFloat64 ? 1e-14 : 2e-7;
     EXPECT_THAT(Read(losses), NearValues(Losses(Read(logits), label_values), tolerance));
@@ -90,17 +91,17 @@ TEST_P(OpsSuite, CrossEntropyIsStableForLargeLogits) {
 }
 
 TEST_P(OpsSuite, CrossEntropyBackwardIsTheSlopeOfTheForward) {
-  const Values values = Uniform(kTokens * kColumns);
-  Values label_values = RandomIndices(kTokens, kVocab);
+  const Values values = Uniform(kEndsTokens * kEndsColumns);
+  Values label_values = RandomIndices(kEndsTokens, kVocab);
   label_values[5] = -1;
-  const Values weights = Uniform(kTokens);
+  const Values weights = Uniform(kEndsTokens);
   Values lse_values;
-  for (std::size_t t = 0; t < kTokens; ++t) lse_values.push_back(LogSumExp(values, t));
-  const auto logits = Make(DType::kFloat64, {kTokens, kColumns}, values);
-  const auto labels = Make(DType::kInt32, {kTokens}, label_values);
-  const auto lse = Make(DType::kFloat64, {kTokens}, lse_values);
-  const auto token_weights = Make(DType::kFloat64, {kTokens}, weights);
-  const auto dlogits = Poisoned(DType::kFloat64, {kTokens, kColumns});
+  for (std::size_t t = 0; t < kEndsTokens; ++t) lse_values.push_back(LogSumExp(values, t));
+  const auto logits = Make(DType::kFloat64, {kEndsTokens, kEndsColumns}, values);
+  const auto labels = Make(DType::kInt32, {kEndsTokens}, label_values);
+  const auto lse = Make(DType::kFloat64, {kEndsTokens}, lse_values);
+  const auto token_weights = Make(DType::kFloat64, {kEndsTokens}, weights);
+  const auto dlogits = Poisoned(DType::kFloat64, {kEndsTokens, kEndsColumns});
   ops().CrossEntropyBackward(queue(), logits, labels, kVocab, lse, token_weights, dlogits);
   EXPECT_THAT(Read(dlogits), NearValues(NumericGradient(values,
                                                         [&](const Values& moved) {

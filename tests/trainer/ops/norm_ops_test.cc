@@ -4,8 +4,8 @@
 namespace ckpt::trainer {
 namespace {
 
-constexpr std::int64_t kRows = 131;  // three blocks of summed rows
-constexpr std::int64_t kColumns = 37;
+constexpr std::int64_t kNormRows = 131;  // three blocks of summed rows
+constexpr std::int64_t kNormColumns = 37;
 constexpr double kEps = 1e-5;
 
 struct NormReference {
@@ -39,12 +39,12 @@ NormReference Norm(const Values& x, const Values& weight, const Values* bias, st
 TEST_P(OpsSuite, RmsNormIsItsFormulaInEveryDtype) {
   for (const auto& [dtype, epsilon] : kComputeDTypes) {
     SCOPED_TRACE(DTypeName(dtype));
-    const auto x = Make(dtype, {kRows, kColumns}, Uniform(kRows * kColumns));
-    const auto weight = Make(dtype, {kColumns}, Uniform(kColumns));
-    const auto y = Poisoned(dtype, {kRows, kColumns});
-    const auto rstd = Poisoned(StatisticsOf(dtype), {kRows});
+    const auto x = Make(dtype, {kNormRows, kNormColumns}, Uniform(kNormRows * kNormColumns));
+    const auto weight = Make(dtype, {kNormColumns}, Uniform(kNormColumns));
+    const auto y = Poisoned(dtype, {kNormRows, kNormColumns});
+    const auto rstd = Poisoned(StatisticsOf(dtype), {kNormRows});
     ops().RmsNorm(queue(), x, weight, kEps, y, rstd);
-    const NormReference want = Norm(Read(x), Read(weight), nullptr, kColumns);
+    const NormReference want = Norm(Read(x), Read(weight), nullptr, kNormColumns);
     EXPECT_THAT(Read(y), NearValues(want.y, 4 * epsilon));
     EXPECT_THAT(Read(rstd), NearValues(want.statistics, dtype == DType::kFloat64 ? 1e-14 : 1e-6));
   }
@@ -105,14 +105,14 @@ TEST_P(OpsSuite, RmsNormBackwardIsTheSlopeOfTheForward) {
 TEST_P(OpsSuite, LayerNormIsItsFormulaInEveryDtype) {
   for (const auto& [dtype, epsilon] : kComputeDTypes) {
     SCOPED_TRACE(DTypeName(dtype));
-    const auto x = Make(dtype, {kRows, kColumns}, Uniform(kRows * kColumns));
-    const auto weight = Make(dtype, {kColumns}, Uniform(kColumns));
-    const auto bias = Make(dtype, {kColumns}, Uniform(kColumns));
-    const auto y = Poisoned(dtype, {kRows, kColumns});
-    const auto statistics = Poisoned(StatisticsOf(dtype), {kRows, 2});
+    const auto x = Make(dtype, {kNormRows, kNormColumns}, Uniform(kNormRows * kNormColumns));
+    const auto weight = Make(dtype, {kNormColumns}, Uniform(kNormColumns));
+    const auto bias = Make(dtype, {kNormColumns}, Uniform(kNormColumns));
+    const auto y = Poisoned(dtype, {kNormRows, kNormColumns});
+    const auto statistics = Poisoned(StatisticsOf(dtype), {kNormRows, 2});
     ops().LayerNorm(queue(), x, weight, bias, kEps, y, statistics);
     const Values bias_values = Read(bias);
-    const NormReference want = Norm(Read(x), Read(weight), &bias_values, kColumns);
+    const NormReference want = Norm(Read(x), Read(weight), &bias_values, kNormColumns);
     EXPECT_THAT(Read(y), NearValues(want.y, 4 * epsilon));
     EXPECT_THAT(Read(statistics),
                 NearValues(want.statistics, dtype == DType::kFloat64 ? 1e-14 : 1e-6));
@@ -156,13 +156,15 @@ TEST_P(OpsSuite, LayerNormBackwardIsTheSlopeOfTheForward) {
 }
 
 TEST_P(OpsSuite, NormGradientsTakeEveryDtype) {
-  const auto x = Make(DType::kFloat32, {kRows, kColumns}, Uniform(kRows * kColumns));
-  const auto dy = Make(DType::kFloat32, {kRows, kColumns}, Uniform(kRows * kColumns));
-  const auto weight = Make(DType::kFloat32, {kColumns}, Uniform(kColumns));
-  const auto rstd =
-      Make(DType::kFloat32, {kRows}, Norm(Read(x), Read(weight), nullptr, kColumns).statistics);
-  const auto dx = Poisoned(DType::kFloat32, {kRows, kColumns});
-  const auto exact = Poisoned(DType::kFloat64, {kColumns});
+  const auto x =
+      Make(DType::kFloat32, {kNormRows, kNormColumns}, Uniform(kNormRows * kNormColumns));
+  const auto dy =
+      Make(DType::kFloat32, {kNormRows, kNormColumns}, Uniform(kNormRows * kNormColumns));
+  const auto weight = Make(DType::kFloat32, {kNormColumns}, Uniform(kNormColumns));
+  const auto rstd = Make(DType::kFloat32, {kNormRows},
+                         Norm(Read(x), Read(weight), nullptr, kNormColumns).statistics);
+  const auto dx = Poisoned(DType::kFloat32, {kNormRows, kNormColumns});
+  const auto exact = Poisoned(DType::kFloat64, {kNormColumns});
   ops().RmsNormBackward(queue(), dy, x, weight, rstd, false, dx, Stored(exact));
   const struct {
     DType dtype;
@@ -170,26 +172,28 @@ TEST_P(OpsSuite, NormGradientsTakeEveryDtype) {
   } cases[] = {{DType::kFloat32, 1e-7}, {DType::kBfloat16, 0x1p-8}, {DType::kInt64, 1e-10}};
   for (const auto& [dtype, tolerance] : cases) {
     SCOPED_TRACE(DTypeName(dtype));
-    const auto dweight = Poisoned(dtype, {kColumns});
+    const auto dweight = Poisoned(dtype, {kNormColumns});
     ops().RmsNormBackward(queue(), dy, x, weight, rstd, false, dx, Stored(dweight));
     EXPECT_THAT(Read(dweight), NearValues(Read(exact), tolerance));
   }
 }
 
 TEST_P(OpsSuite, NormGradientsAreStoredOrAdded) {
-  const auto x = Make(DType::kFloat32, {kRows, kColumns}, Uniform(kRows * kColumns));
-  const auto dy = Make(DType::kFloat32, {kRows, kColumns}, Uniform(kRows * kColumns));
-  const auto weight = Make(DType::kFloat32, {kColumns}, Uniform(kColumns));
-  const auto rstd = Make(DType::kFloat32, {kRows}, Uniform(kRows, 1, 2));
-  const auto statistics = Make(DType::kFloat32, {kRows, 2}, Uniform(2 * kRows, 1, 2));
-  const auto dx = Poisoned(DType::kFloat32, {kRows, kColumns});
-  ExpectStoresWhatItAddsToZeros({kColumns}, [&](const Gradient& dweight) {
+  const auto x =
+      Make(DType::kFloat32, {kNormRows, kNormColumns}, Uniform(kNormRows * kNormColumns));
+  const auto dy =
+      Make(DType::kFloat32, {kNormRows, kNormColumns}, Uniform(kNormRows * kNormColumns));
+  const auto weight = Make(DType::kFloat32, {kNormColumns}, Uniform(kNormColumns));
+  const auto rstd = Make(DType::kFloat32, {kNormRows}, Uniform(kNormRows, 1, 2));
+  const auto statistics = Make(DType::kFloat32, {kNormRows, 2}, Uniform(2 * kNormRows, 1, 2));
+  const auto dx = Poisoned(DType::kFloat32, {kNormRows, kNormColumns});
+  ExpectStoresWhatItAddsToZeros({kNormColumns}, [&](const Gradient& dweight) {
     ops().RmsNormBackward(queue(), dy, x, weight, rstd, false, dx, dweight);
   });
-  ExpectStoresWhatItAddsToZeros({kColumns}, [&](const Gradient& dweight) {
+  ExpectStoresWhatItAddsToZeros({kNormColumns}, [&](const Gradient& dweight) {
     ops().LayerNormBackward(queue(), dy, x, weight, statistics, false, dx, dweight, {});
   });
-  ExpectStoresWhatItAddsToZeros({kColumns}, [&](const Gradient& dbias) {
+  ExpectStoresWhatItAddsToZeros({kNormColumns}, [&](const Gradient& dbias) {
     ops().LayerNormBackward(queue(), dy, x, weight, statistics, false, dx, {}, dbias);
   });
 }
@@ -224,28 +228,28 @@ TEST_P(OpsSuite, NormsAreTheSameWithAnyNumberOfThreads) {
 
 // The sum is rounded before it is normed, so the bits are those of an addition and a norm apart.
 TEST_P(OpsSuite, AddRmsNormIsTheNormOfTheRoundedSum) {
-  constexpr std::int64_t kNormRows = 23;
-  constexpr std::int64_t kNormColumns = 61;
+  constexpr std::int64_t kSumRows = 23;
+  constexpr std::int64_t kSumColumns = 61;
   for (const auto& [dtype, epsilon] : kComputeDTypes) {
     SCOPED_TRACE(DTypeName(dtype));
     const auto make = [&] {
-      return Make(dtype, {kNormRows, kNormColumns}, Uniform(kNormRows * kNormColumns));
+      return Make(dtype, {kSumRows, kSumColumns}, Uniform(kSumRows * kSumColumns));
     };
     const auto x = make();
     const auto delta = make();
-    const auto weight = Make(dtype, {kNormColumns}, Uniform(kNormColumns));
-    const auto sum = Poisoned(dtype, {kNormRows, kNormColumns});
-    const auto y = Poisoned(dtype, {kNormRows, kNormColumns});
-    const auto rstd = Poisoned(StatisticsOf(dtype), {kNormRows});
+    const auto weight = Make(dtype, {kSumColumns}, Uniform(kSumColumns));
+    const auto sum = Poisoned(dtype, {kSumRows, kSumColumns});
+    const auto y = Poisoned(dtype, {kSumRows, kSumColumns});
+    const auto rstd = Poisoned(StatisticsOf(dtype), {kSumRows});
     ops().AddRmsNorm(queue(), x, delta, weight, kEps, sum, y, rstd);
 
     Values want_sum = Read(x);
     const Values added = Read(delta);
     for (std::size_t i = 0; i < want_sum.size(); ++i) want_sum[i] += added[i];
     EXPECT_THAT(Read(sum), NearValues(want_sum, epsilon));
-    const auto apart = Poisoned(dtype, {kNormRows, kNormColumns});
-    const auto y_apart = Poisoned(dtype, {kNormRows, kNormColumns});
-    const auto rstd_apart = Poisoned(StatisticsOf(dtype), {kNormRows});
+    const auto apart = Poisoned(dtype, {kSumRows, kSumColumns});
+    const auto y_apart = Poisoned(dtype, {kSumRows, kSumColumns});
+    const auto rstd_apart = Poisoned(StatisticsOf(dtype), {kSumRows});
     ops().Add(queue(), x, delta, apart);
     ops().RmsNorm(queue(), apart, weight, kEps, y_apart, rstd_apart);
     EXPECT_EQ(Read(sum), Read(apart));
@@ -254,12 +258,12 @@ TEST_P(OpsSuite, AddRmsNormIsTheNormOfTheRoundedSum) {
     // Against the definition in float64: one rounding of the sum, one before the weight, one after.
     const Values w = Read(weight);
     Values want_y;
-    for (std::size_t row = 0; row < kNormRows; ++row) {
-      const double* in = want_sum.data() + row * kNormColumns;
+    for (std::size_t row = 0; row < kSumRows; ++row) {
+      const double* in = want_sum.data() + row * kSumColumns;
       double squares = 0;
-      for (std::size_t i = 0; i < kNormColumns; ++i) squares += in[i] * in[i];
-      const double scale = 1 / std::sqrt(squares / kNormColumns + kEps);
-      for (std::size_t i = 0; i < kNormColumns; ++i) want_y.push_back(w[i] * in[i] * scale);
+      for (std::size_t i = 0; i < kSumColumns; ++i) squares += in[i] * in[i];
+      const double scale = 1 / std::sqrt(squares / kSumColumns + kEps);
+      for (std::size_t i = 0; i < kSumColumns; ++i) want_y.push_back(w[i] * in[i] * scale);
     }
     EXPECT_THAT(Read(y), NearValues(want_y, (dtype == DType::kBfloat16 ? 3 : 8) * epsilon));
 

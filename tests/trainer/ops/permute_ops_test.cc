@@ -5,10 +5,10 @@
 namespace ckpt::trainer {
 namespace {
 
-constexpr std::int64_t kTokens = 61;
+constexpr std::int64_t kPermuteTokens = 61;
 constexpr std::int64_t kTopK = 3;
-constexpr std::int64_t kExperts = 7;
-constexpr std::int64_t kChoices = kTokens * kTopK;
+constexpr std::int64_t kPermuteExperts = 7;
+constexpr std::int64_t kChoices = kPermuteTokens * kTopK;
 
 // For every expert of the form its kept choices in order, by the definition of who is kept; and how
 // many are not.
@@ -40,18 +40,18 @@ Kept KeptChoices(const SortForm& form, const Values& experts, const Values& weig
 
 TEST_P(OpsSuite, SortByExpertGivesEveryKeptChoiceItsRow) {
   for (int trial = 0; trial < 50; ++trial) {
-    const Values expert_values = RandomIndices(kChoices, kExperts);
+    const Values expert_values = RandomIndices(kChoices, kPermuteExperts);
     // Few distinct weights: ties are common.
     const Values weight_values = RandomIndices(kChoices, 5);
     const bool is_part = trial % 5 == 4;
     const SortForm form{.first_expert = is_part ? 2 : 0,
-                        .num_experts = is_part ? 3 : kExperts,
+                        .num_experts = is_part ? 3 : kPermuteExperts,
                         .capacity = trial % 3 == 0 ? 0 : 1 + trial,
                         .policy = trial % 2 == 0 ? DropPolicy::kProbability : DropPolicy::kPosition,
                         .pad = trial % 3 == 2};
     SCOPED_TRACE(::testing::Message() << "trial " << trial << " capacity " << form.capacity);
-    const auto experts = Make(DType::kInt32, {kTokens, kTopK}, expert_values);
-    const auto weights = Make(DType::kFloat32, {kTokens, kTopK}, weight_values);
+    const auto experts = Make(DType::kInt32, {kPermuteTokens, kTopK}, expert_values);
+    const auto weights = Make(DType::kFloat32, {kPermuteTokens, kTopK}, weight_values);
 
     const Kept kept = KeptChoices(form, expert_values, weight_values);
     Values want_rows(kChoices, -1);
@@ -70,7 +70,7 @@ TEST_P(OpsSuite, SortByExpertGivesEveryKeptChoiceItsRow) {
 
     const auto num_rows = static_cast<std::int64_t>(want_choices.size());
     for (const std::int64_t more : {0, 3}) {
-      const auto sorted = MakeRows(kTokens, kTopK, form.num_experts, num_rows + more);
+      const auto sorted = MakeRows(kPermuteTokens, kTopK, form.num_experts, num_rows + more);
       const auto dropped = Counter();
       const auto overflows = Counter();
       ops().SortByExpert(queue(), form, experts, weights, sorted.view(), dropped, overflows);
@@ -84,7 +84,7 @@ TEST_P(OpsSuite, SortByExpertGivesEveryKeptChoiceItsRow) {
     }
     if (num_rows == 0) continue;
     // One row too few.
-    const auto sorted = MakeRows(kTokens, kTopK, form.num_experts, num_rows - 1);
+    const auto sorted = MakeRows(kPermuteTokens, kTopK, form.num_experts, num_rows - 1);
     const auto overflows = Counter();
     for (const double count : {1, 2}) {
       ops().SortByExpert(queue(), form, experts, weights, sorted.view(), {}, overflows);
@@ -158,16 +158,19 @@ TEST_P(OpsSuite, UnpermuteSumsTheRowsOfATokenAndBringsItsWeightsBack) {
 
 TEST_P(OpsSuite, PermutationsAreTheSameWithAnyNumberOfThreads) {
   constexpr std::int64_t kHidden = 401;
-  const auto x = Make(DType::kFloat32, {kTokens, kHidden}, Uniform(kTokens * kHidden));
-  const auto experts = Make(DType::kInt32, {kTokens, kTopK}, RandomIndices(kChoices, kExperts));
-  const auto weights = Make(DType::kFloat32, {kTokens, kTopK}, Uniform(kChoices));
+  const auto x =
+      Make(DType::kFloat32, {kPermuteTokens, kHidden}, Uniform(kPermuteTokens * kHidden));
+  const auto experts =
+      Make(DType::kInt32, {kPermuteTokens, kTopK}, RandomIndices(kChoices, kPermuteExperts));
+  const auto weights = Make(DType::kFloat32, {kPermuteTokens, kTopK}, Uniform(kChoices));
   ExpectSameWithAnyThreads([&] {
-    const auto sorted = MakeRows(kTokens, kTopK, kExperts, kChoices);
+    const auto sorted = MakeRows(kPermuteTokens, kTopK, kPermuteExperts, kChoices);
     const auto y = Poisoned(DType::kFloat32, {kChoices, kHidden});
     const auto row_weights = Poisoned(DType::kFloat32, {kChoices});
-    const auto back = Poisoned(DType::kFloat32, {kTokens, kHidden});
-    const auto weights_back = Poisoned(DType::kFloat32, {kTokens, kTopK});
-    ops().SortByExpert(queue(), {.num_experts = kExperts}, experts, weights, sorted.view(), {}, {});
+    const auto back = Poisoned(DType::kFloat32, {kPermuteTokens, kHidden});
+    const auto weights_back = Poisoned(DType::kFloat32, {kPermuteTokens, kTopK});
+    ops().SortByExpert(queue(), {.num_experts = kPermuteExperts}, experts, weights, sorted.view(),
+                       {}, {});
     ops().Permute(queue(), sorted.view(), x, weights, y, row_weights);
     ops().Unpermute(queue(), sorted.view(), y, row_weights, back, weights_back);
     EXPECT_EQ(Read(weights_back), Read(weights));

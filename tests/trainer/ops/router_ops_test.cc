@@ -5,8 +5,8 @@
 namespace ckpt::trainer {
 namespace {
 
-constexpr std::size_t kTokens = 6;
-constexpr std::size_t kExperts = 8;
+constexpr std::size_t kRouterTokens = 6;
+constexpr std::size_t kRouterExperts = 8;
 
 // The router by its definition, token by token.
 struct Routed {
@@ -74,9 +74,9 @@ void RouteToken(const RouterForm& form, const Values& logits, const Values& bias
 
 Routed Route(const RouterForm& form, const Values& logits, const Values& bias) {
   Routed routed;
-  for (std::size_t at = 0; at < logits.size(); at += kExperts) {
+  for (std::size_t at = 0; at < logits.size(); at += kRouterExperts) {
     const auto first = logits.begin() + static_cast<std::ptrdiff_t>(at);
-    RouteToken(form, Values(first, first + kExperts), bias, routed);
+    RouteToken(form, Values(first, first + kRouterExperts), bias, routed);
   }
   return routed;
 }
@@ -108,9 +108,10 @@ std::vector<RouterForm> Forms() {
 // A draw whose logits are well apart, so that no small step changes a choice.
 Values LogitsApart(std::mt19937_64& random) {
   Values logits;
-  for (std::size_t t = 0; t < kTokens; ++t) {
+  for (std::size_t t = 0; t < kRouterTokens; ++t) {
     Values row;
-    for (std::size_t e = 0; e < kExperts; ++e) row.push_back(0.43 * static_cast<double>(e) - 1.6);
+    for (std::size_t e = 0; e < kRouterExperts; ++e)
+      row.push_back(0.43 * static_cast<double>(e) - 1.6);
     std::shuffle(row.begin(), row.end(), random);
     for (double& logit : row) logit += 0.01 * static_cast<double>(t);
     logits.insert(logits.end(), row.begin(), row.end());
@@ -123,12 +124,13 @@ TEST_P(OpsSuite, RouterIsItsDefinitionForEveryForm) {
     for (const DType dtype : {DType::kFloat32, DType::kFloat64}) {
       SCOPED_TRACE(::testing::Message() << "score " << static_cast<int>(form.score) << " topk "
                                         << form.topk << " " << DTypeName(dtype));
-      const Values bias_values = Uniform(kExperts, -0.3, 0.3);
-      const auto logits = Make(dtype, {kTokens, kExperts}, Uniform(kTokens * kExperts));
-      const auto bias = Make(dtype, {kExperts}, bias_values);
-      const auto scores = Poisoned(dtype, {kTokens, kExperts});
-      const auto experts = Poisoned(DType::kInt32, {kTokens, form.topk});
-      const auto weights = Poisoned(dtype, {kTokens, form.topk});
+      const Values bias_values = Uniform(kRouterExperts, -0.3, 0.3);
+      const auto logits =
+          Make(dtype, {kRouterTokens, kRouterExperts}, Uniform(kRouterTokens * kRouterExperts));
+      const auto bias = Make(dtype, {kRouterExperts}, bias_values);
+      const auto scores = Poisoned(dtype, {kRouterTokens, kRouterExperts});
+      const auto experts = Poisoned(DType::kInt32, {kRouterTokens, form.topk});
+      const auto weights = Poisoned(dtype, {kRouterTokens, form.topk});
       ops().Router(queue(), form, logits, bias, Tensor(), scores, experts, weights);
       const Routed want = Route(form, Read(logits), Read(bias));
       const double tolerance = dtype == DType::kFloat64 ? 1e-14 : 1e-6;
@@ -146,17 +148,17 @@ TEST_P(OpsSuite, AnAssignedRouterWeighsTheExpertsItIsGiven) {
     SCOPED_TRACE(::testing::Message()
                  << "score " << static_cast<int>(form.score) << " topk " << form.topk);
     const Values logit_values = LogitsApart(random());
-    const Routed routed = Route(form, logit_values, Values(kExperts, 0.0));
+    const Routed routed = Route(form, logit_values, Values(kRouterExperts, 0.0));
     const auto topk = static_cast<std::size_t>(form.topk);
-    const auto logits = Make(DType::kFloat64, {kTokens, kExperts}, logit_values);
+    const auto logits = Make(DType::kFloat64, {kRouterTokens, kRouterExperts}, logit_values);
     // Every token takes the experts that the next one chose, and the last one takes none.
     Values given = routed.experts;
     std::rotate(given.begin(), given.begin() + form.topk, given.end());
     std::fill(given.end() - form.topk, given.end(), -1.0);
-    const auto scores = Poisoned(DType::kFloat64, {kTokens, kExperts});
-    const auto weights = Poisoned(DType::kFloat64, {kTokens, form.topk});
+    const auto scores = Poisoned(DType::kFloat64, {kRouterTokens, kRouterExperts});
+    const auto weights = Poisoned(DType::kFloat64, {kRouterTokens, form.topk});
     const auto run = [&](const Values& chosen) {
-      const auto experts = Make(DType::kInt32, {kTokens, form.topk}, chosen);
+      const auto experts = Make(DType::kInt32, {kRouterTokens, form.topk}, chosen);
       form.is_assigned = true;
       ops().Router(queue(), form, logits, Tensor(), Tensor(), scores, experts, weights);
       EXPECT_EQ(Read(experts), chosen);
@@ -167,12 +169,12 @@ TEST_P(OpsSuite, AnAssignedRouterWeighsTheExpertsItIsGiven) {
 
     run(given);
     const Values weighed = Read(weights);
-    for (std::size_t t = 0; t < kTokens; ++t) {
+    for (std::size_t t = 0; t < kRouterTokens; ++t) {
       Values want(topk, 0.0);
       double sum = form.score == ScoreFunction::kSigmoid ? 1e-20 : 0;
       const bool normalizes = form.normalize || form.score == ScoreFunction::kSoftmaxTopK;
-      for (std::size_t k = 0; t + 1 < kTokens && k < topk; ++k) {
-        const std::size_t at = t * kExperts + static_cast<std::size_t>(given[t * topk + k]);
+      for (std::size_t k = 0; t + 1 < kRouterTokens && k < topk; ++k) {
+        const std::size_t at = t * kRouterExperts + static_cast<std::size_t>(given[t * topk + k]);
         // A softmax over the chosen logits is one over all, divided by its sum.
         want[k] = form.score == ScoreFunction::kSoftmaxTopK ? std::exp(logit_values[at])
                                                             : routed.scores[at];
@@ -183,7 +185,8 @@ TEST_P(OpsSuite, AnAssignedRouterWeighsTheExpertsItIsGiven) {
       EXPECT_THAT(Values(first, first + form.topk), NearValues(want, 1e-13)) << t;
     }
     const Values all_scores = Read(scores);
-    EXPECT_EQ(Values(all_scores.end() - kExperts, all_scores.end()), Values(kExperts, 0.0));
+    EXPECT_EQ(Values(all_scores.end() - kRouterExperts, all_scores.end()),
+              Values(kRouterExperts, 0.0));
   }
 }
 
@@ -225,15 +228,15 @@ TEST_P(OpsSuite, RouterBackwardIsTheSlopeOfTheForward) {
     SCOPED_TRACE(::testing::Message()
                  << "score " << static_cast<int>(form.score) << " topk " << form.topk);
     const Values logits = LogitsApart(random());
-    const Routed routed = Route(form, logits, Values(kExperts, 0.0));
+    const Routed routed = Route(form, logits, Values(kRouterExperts, 0.0));
     const Values dweights = Uniform(static_cast<std::int64_t>(routed.weights.size()));
-    const auto dlogits = Poisoned(DType::kFloat64, {kTokens, kExperts});
-    const auto scores = Make(DType::kFloat64, {kTokens, kExperts}, routed.scores);
-    const auto experts = Make(DType::kInt32, {kTokens, form.topk}, routed.experts);
-    const auto dweights_t = Make(DType::kFloat64, {kTokens, form.topk}, dweights);
+    const auto dlogits = Poisoned(DType::kFloat64, {kRouterTokens, kRouterExperts});
+    const auto scores = Make(DType::kFloat64, {kRouterTokens, kRouterExperts}, routed.scores);
+    const auto experts = Make(DType::kInt32, {kRouterTokens, form.topk}, routed.experts);
+    const auto dweights_t = Make(DType::kFloat64, {kRouterTokens, form.topk}, dweights);
     ops().RouterBackward(queue(), form, scores, experts, dweights_t, dlogits);
     const Values want = NumericGradient(logits, [&](const Values& moved) {
-      return Dot(Route(form, moved, Values(kExperts, 0.0)).weights, dweights);
+      return Dot(Route(form, moved, Values(kRouterExperts, 0.0)).weights, dweights);
     });
     // One expert of a softmax over one has weight 1, whatever its logit.
     const bool is_flat = form.score == ScoreFunction::kSoftmaxTopK && form.topk == 1;
@@ -249,30 +252,31 @@ double AuxLossOf(const RouterForm& form, const AuxLossForm& aux, const Values& l
                  const Values& experts) {
   const double topk = static_cast<double>(form.topk);
   const std::size_t seq =
-      aux.kind == AuxLoss::kSequence ? static_cast<std::size_t>(aux.seq) : kTokens;
+      aux.kind == AuxLoss::kSequence ? static_cast<std::size_t>(aux.seq) : kRouterTokens;
   double loss = 0;
-  for (std::size_t begin = 0; aux.kind != AuxLoss::kNone && begin < kTokens; begin += seq) {
-    Values counts(kExperts, 0.0);
-    Values sums(kExperts, 0.0);
+  for (std::size_t begin = 0; aux.kind != AuxLoss::kNone && begin < kRouterTokens; begin += seq) {
+    Values counts(kRouterExperts, 0.0);
+    Values sums(kRouterExperts, 0.0);
     for (std::size_t t = begin; t < begin + seq; ++t) {
       for (std::size_t k = 0; k < static_cast<std::size_t>(form.topk); ++k) {
         ++counts[static_cast<std::size_t>(experts[t * static_cast<std::size_t>(form.topk) + k])];
       }
       Routed routed;
-      const auto first = logits.begin() + static_cast<std::ptrdiff_t>(t * kExperts);
-      RouteToken(form, Values(first, first + kExperts), Values(kExperts, 0.0), routed);
+      const auto first = logits.begin() + static_cast<std::ptrdiff_t>(t * kRouterExperts);
+      RouteToken(form, Values(first, first + kRouterExperts), Values(kRouterExperts, 0.0), routed);
       double total = 0;
       for (const double score : routed.scores) total += score;
-      for (std::size_t e = 0; e < kExperts; ++e) sums[e] += routed.scores[e] / total;
+      for (std::size_t e = 0; e < kRouterExperts; ++e) sums[e] += routed.scores[e] / total;
     }
     const double tokens = static_cast<double>(seq);
-    loss += aux.coefficient * kExperts / (topk * tokens * tokens) * Dot(counts, sums) * tokens /
-            static_cast<double>(kTokens);
+    loss += aux.coefficient * kRouterExperts / (topk * tokens * tokens) * Dot(counts, sums) *
+            tokens / static_cast<double>(kRouterTokens);
   }
-  for (std::size_t t = 0; t < kTokens; ++t) {
+  for (std::size_t t = 0; t < kRouterTokens; ++t) {
     double sum = 0;
-    for (std::size_t e = 0; e < kExperts; ++e) sum += std::exp(logits[t * kExperts + e]);
-    loss += aux.z_coefficient * std::log(sum) * std::log(sum) / static_cast<double>(kTokens);
+    for (std::size_t e = 0; e < kRouterExperts; ++e)
+      sum += std::exp(logits[t * kRouterExperts + e]);
+    loss += aux.z_coefficient * std::log(sum) * std::log(sum) / static_cast<double>(kRouterTokens);
   }
   return loss;
 }
@@ -290,13 +294,13 @@ TEST_P(OpsSuite, AuxLossesAreTheirFormulasAndTheirGradientsTheSlopes) {
                    << "score " << static_cast<int>(form.score) << " topk " << form.topk << " aux "
                    << static_cast<int>(aux.kind) << " z " << aux.z_coefficient);
       const Values logits = LogitsApart(random());
-      const Routed routed = Route(form, logits, Values(kExperts, 0.0));
-      const auto logits_t = Make(DType::kFloat64, {kTokens, kExperts}, logits);
-      const auto scores = Make(DType::kFloat64, {kTokens, kExperts}, routed.scores);
-      const auto experts = Make(DType::kInt32, {kTokens, form.topk}, routed.experts);
+      const Routed routed = Route(form, logits, Values(kRouterExperts, 0.0));
+      const auto logits_t = Make(DType::kFloat64, {kRouterTokens, kRouterExperts}, logits);
+      const auto scores = Make(DType::kFloat64, {kRouterTokens, kRouterExperts}, routed.scores);
+      const auto experts = Make(DType::kInt32, {kRouterTokens, form.topk}, routed.experts);
       const auto loss = Make(DType::kFloat64, {1}, {10.0});
-      const auto dlogits =
-          Make(DType::kFloat64, {kTokens, kExperts}, Values(kTokens * kExperts, 5));
+      const auto dlogits = Make(DType::kFloat64, {kRouterTokens, kRouterExperts},
+                                Values(kRouterTokens * kRouterExperts, 5));
       ops().RouterAuxLoss(queue(), form, aux, logits_t, scores, experts, 4, loss, dlogits);
       EXPECT_NEAR(Read(loss)[0] - 10, AuxLossOf(form, aux, logits, routed.experts), 1e-12);
       Values want = NumericGradient(
@@ -402,19 +406,19 @@ TEST_P(OpsSuite, PaddingTakesNoPartInRouting) {
       };
       const auto run = [&](std::int64_t tokens, const Values& logit_values, const Values& slopes,
                            const Tensor& at) {
-        const auto logits = Make(DType::kFloat32, {tokens, kExperts}, logit_values);
+        const auto logits = Make(DType::kFloat32, {tokens, kRouterExperts}, logit_values);
         const auto dweights = Make(DType::kFloat32, {tokens, form.topk}, slopes);
-        const auto scores = Poisoned(DType::kFloat32, {tokens, kExperts});
+        const auto scores = Poisoned(DType::kFloat32, {tokens, kRouterExperts});
         const auto experts = Poisoned(DType::kInt32, {tokens, form.topk});
         const auto weights = Poisoned(DType::kFloat32, {tokens, form.topk});
-        const auto dlogits = Poisoned(DType::kFloat32, {tokens, kExperts});
+        const auto dlogits = Poisoned(DType::kFloat32, {tokens, kRouterExperts});
         const auto loss = Make(DType::kFloat32, {1}, {0.0});
         ops().Router(queue(), form, logits, Tensor(), at, scores, experts, weights);
         ops().RouterBackward(queue(), form, scores, experts, dweights, dlogits);
         ops().RouterAuxLoss(queue(), form, aux, logits, scores, experts, 4, loss, dlogits);
         return Results{Read(scores), Read(experts), Read(weights), Read(dlogits), Read(loss)};
       };
-      const Values logits = Uniform(kPadded * kExperts);
+      const Values logits = Uniform(kPadded * kRouterExperts);
       const Values slopes = Uniform(static_cast<std::int64_t>(kPadded) * form.topk);
       const auto at = Make(DType::kInt32, {kPadded}, positions);
       const Results have = run(kPadded, logits, slopes, at);
@@ -426,9 +430,9 @@ TEST_P(OpsSuite, PaddingTakesNoPartInRouting) {
       EXPECT_EQ(have.loss, want.loss);
       for (std::size_t t = 0; t < kPadded; ++t) {
         if (positions[t] >= 0) continue;
-        for (std::size_t e = 0; e < kExperts; ++e) {
-          EXPECT_EQ(have.scores[t * kExperts + e], 0) << t;
-          EXPECT_EQ(have.dlogits[t * kExperts + e], 0) << t;
+        for (std::size_t e = 0; e < kRouterExperts; ++e) {
+          EXPECT_EQ(have.scores[t * kRouterExperts + e], 0) << t;
+          EXPECT_EQ(have.dlogits[t * kRouterExperts + e], 0) << t;
         }
         for (std::size_t k = 0; k < static_cast<std::size_t>(form.topk); ++k) {
           EXPECT_EQ(have.experts[t * static_cast<std::size_t>(form.topk) + k], -1) << t;
@@ -445,8 +449,8 @@ TEST_P(OpsSuite, SequencesAreBalancedWithoutTheirPadding) {
   const AuxLossForm aux{.kind = AuxLoss::kSequence, .coefficient = 0.7, .seq = 3};
   const auto loss_of = [&](std::int64_t tokens, const Values& logits, const Tensor& positions,
                            std::int64_t seq) {
-    const auto logits_t = Make(DType::kFloat64, {tokens, kExperts}, logits);
-    const auto scores = Poisoned(DType::kFloat64, {tokens, kExperts});
+    const auto logits_t = Make(DType::kFloat64, {tokens, kRouterExperts}, logits);
+    const auto scores = Poisoned(DType::kFloat64, {tokens, kRouterExperts});
     const auto experts = Poisoned(DType::kInt32, {tokens, 2});
     const auto weights = Poisoned(DType::kFloat64, {tokens, 2});
     const auto loss = Make(DType::kFloat64, {1}, {0.0});
@@ -456,10 +460,10 @@ TEST_P(OpsSuite, SequencesAreBalancedWithoutTheirPadding) {
     ops().RouterAuxLoss(queue(), form, of_seq, logits_t, scores, experts, 1, loss, Tensor());
     return Read(loss)[0];
   };
-  const Values logits = Uniform(9 * kExperts);
+  const Values logits = Uniform(9 * kRouterExperts);
   const auto rows = [&](std::size_t begin, std::size_t count) {
-    const auto first = logits.begin() + static_cast<std::ptrdiff_t>(begin * kExperts);
-    return Values(first, first + static_cast<std::ptrdiff_t>(count * kExperts));
+    const auto first = logits.begin() + static_cast<std::ptrdiff_t>(begin * kRouterExperts);
+    return Values(first, first + static_cast<std::ptrdiff_t>(count * kRouterExperts));
   };
   const auto positions = Make(DType::kInt32, {9}, {0, 1, -1, -1, -1, -1, 0, -1, -1});
   const double apart =

@@ -30,7 +30,7 @@ using testing::TinySettings;
 using testing::With;
 using trainer::HostGroup;
 
-const Path kRoot = "/runs/a";
+const Path kLoadRoot = "/runs/a";
 
 // Counts what is opened to be read, and knows what still is.
 class WatchedStorage final : public ForwardingStorage {
@@ -74,7 +74,7 @@ class LoadRunTest : public ::testing::Test {
  protected:
   LoadRunTest() {
     auto sessions =
-        SmallSessions::Create(*disk_, With(TinySettings(), {{"save", kRoot.string()}}), 2);
+        SmallSessions::Create(*disk_, With(TinySettings(), {{"save", kLoadRoot.string()}}), 2);
     EXPECT_THAT(sessions, IsOk());
     EXPECT_THAT(sessions->Run([&](RankSession& session, HostGroup&) -> Status {
       for (const std::int64_t iteration : {1, 2}) {
@@ -86,7 +86,7 @@ class LoadRunTest : public ::testing::Test {
   }
 
   static layout::Configuration GoOn(int ranks) {
-    return {{"load", kRoot.string()}, {"global_batch_size", ranks}};
+    return {{"load", kLoadRoot.string()}, {"global_batch_size", ranks}};
   }
 
   std::unique_ptr<Storage> disk_ = MakeMemoryStorage();
@@ -132,9 +132,10 @@ TEST_F(LoadRunTest, HasNoFileOpenOnceAllRanksHaveLoaded) {
 TEST_F(LoadRunTest, LoadsNoMixtureWithACheckpointThatReplacedIt) {
   auto sessions = SmallSessions::Create(*disk_, GoOn(2), 2);
   ASSERT_THAT(sessions, IsOk());
-  const Path newest = kRoot / megatron::IterationName(2);
+  const Path newest = kLoadRoot / megatron::IterationName(2);
   ASSERT_THAT(disk_->RemoveAll(newest), IsOk());
-  auto other = SmallSessions::Create(*disk_, With(TinySettings(), {{"save", kRoot.string()}}), 2);
+  auto other =
+      SmallSessions::Create(*disk_, With(TinySettings(), {{"save", kLoadRoot.string()}}), 2);
   ASSERT_THAT(other, IsOk());
   ASSERT_THAT(other->Run([](RankSession& session, HostGroup&) { return SaveState(session, 7, 2); }),
               IsOk());
@@ -150,7 +151,7 @@ TEST_F(LoadRunTest, LoadsNoMixtureWithACheckpointThatReplacedIt) {
 TEST_F(LoadRunTest, RefusesACheckpointWhoseOtherFilesWereReplacedSinceItWasOpened) {
   auto sessions = SmallSessions::Create(*disk_, GoOn(2), 2);
   ASSERT_THAT(sessions, IsOk());
-  const Path newest = kRoot / megatron::IterationName(2);
+  const Path newest = kLoadRoot / megatron::IterationName(2);
   ASSERT_THAT(ReplaceSmallFile(*disk_, newest / ".metadata", AsBytes("no pickle")), IsOk());
   EXPECT_THAT(sessions->Run([](RankSession& session, HostGroup&) -> Status {
     CKPT_ASSIGN_OR_RETURN(const RunProgress progress, session.Start());
@@ -212,11 +213,11 @@ TEST_F(LoadRunTest, EveryRankLoadsWhatRank0Chooses) {
 TEST_F(LoadRunTest, RefusesWhenRanksSeeDifferentCheckpoints) {
   const std::unique_ptr<Storage> other_disk = MakeMemoryStorage();
   auto other =
-      SmallSessions::Create(*other_disk, With(TinySettings(), {{"save", kRoot.string()}}), 2);
+      SmallSessions::Create(*other_disk, With(TinySettings(), {{"save", kLoadRoot.string()}}), 2);
   ASSERT_THAT(other, IsOk());
   ASSERT_THAT(other->Run([](RankSession& session, HostGroup&) { return SaveState(session, 5, 1); }),
               IsOk());
-  ASSERT_THAT(disk_->RemoveAll(kRoot / megatron::IterationName(2)), IsOk());
+  ASSERT_THAT(disk_->RemoveAll(kLoadRoot / megatron::IterationName(2)), IsOk());
   auto sessions = SmallSessions::Create(*disk_, GoOn(2), 2);
   ASSERT_THAT(sessions, IsOk());
   sessions->storage_of = [&](int rank) -> Storage& { return rank == 0 ? *disk_ : *other_disk; };
@@ -234,15 +235,15 @@ TEST_F(LoadRunTest, SavesOverNoOtherRunsCheckpoints) {
     settings.save = save;
     return CheckReplacesNoOtherRun(*disk_, settings, goes_on);
   };
-  const Path newest = kRoot / megatron::IterationName(2);
+  const Path newest = kLoadRoot / megatron::IterationName(2);
   EXPECT_THAT(check("", "", false), IsOk());
-  EXPECT_THAT(check(kRoot, "/runs/new", true), IsOk());
-  EXPECT_THAT(check(kRoot, kRoot, true), IsOk());
-  EXPECT_THAT(check(newest, kRoot, true), IsOk());
-  EXPECT_THAT(check("/runs/b", kRoot, false), FailsWith(ErrorKind::kAlreadyExists));
-  EXPECT_THAT(check("/runs/b", kRoot, true), FailsWith(ErrorKind::kAlreadyExists));
-  EXPECT_THAT(check(kRoot, kRoot, false), FailsWith(ErrorKind::kAlreadyExists));
-  EXPECT_THAT(check(kRoot / megatron::IterationName(1), kRoot, true),
+  EXPECT_THAT(check(kLoadRoot, "/runs/new", true), IsOk());
+  EXPECT_THAT(check(kLoadRoot, kLoadRoot, true), IsOk());
+  EXPECT_THAT(check(newest, kLoadRoot, true), IsOk());
+  EXPECT_THAT(check("/runs/b", kLoadRoot, false), FailsWith(ErrorKind::kAlreadyExists));
+  EXPECT_THAT(check("/runs/b", kLoadRoot, true), FailsWith(ErrorKind::kAlreadyExists));
+  EXPECT_THAT(check(kLoadRoot, kLoadRoot, false), FailsWith(ErrorKind::kAlreadyExists));
+  EXPECT_THAT(check(kLoadRoot / megatron::IterationName(1), kLoadRoot, true),
               FailsWith(ErrorKind::kAlreadyExists));
 }
 

@@ -40,7 +40,7 @@ using testing::TinySettings;
 using testing::With;
 using trainer::HostGroup;
 
-const Path kRoot = "/runs/a";
+const Path kSaveRoot = "/runs/a";
 
 struct Mesh {
   const char* name;
@@ -111,7 +111,7 @@ class SaveAndLoadTest : public ::testing::Test {
               std::int64_t iteration, bool is_async = false) {
     CKPT_ASSIGN_OR_RETURN(
         SmallSessions sessions,
-        SmallSessions::Create(*storage_, With(settings, {{"save", kRoot.string()}}), ranks));
+        SmallSessions::Create(*storage_, With(settings, {{"save", kSaveRoot.string()}}), ranks));
     sessions.set_async_save(is_async);
     return sessions.Run([&](RankSession& session, HostGroup&) -> Status {
       CKPT_RETURN_IF_ERROR(SaveState(session, state, iteration));
@@ -126,8 +126,8 @@ class SaveAndLoadTest : public ::testing::Test {
               std::int64_t iteration) {
     CKPT_ASSIGN_OR_RETURN(
         SmallSessions sessions,
-        SmallSessions::Create(*storage_,
-                              With(settings, {{"load", kRoot.string()}, {"prove", true}}), ranks));
+        SmallSessions::Create(
+            *storage_, With(settings, {{"load", kSaveRoot.string()}, {"prove", true}}), ranks));
     return sessions.Run([&](RankSession& session, HostGroup&) -> Status {
       CKPT_ASSIGN_OR_RETURN(const RunProgress progress, session.Start());
       EXPECT_EQ(progress.iteration, iteration);
@@ -188,11 +188,11 @@ TEST_F(SaveAndLoadTest, InTheBackgroundGivesTheSameBytes) {
   const layout::Configuration settings = With(TinySettings(), kExperts);
   for (const int ranks : {1, 2, 4}) {
     ASSERT_THAT(Save(settings, ranks, 5, 1), IsOk());
-    const auto at_once = testing::ReadTree(*storage_, kRoot);
+    const auto at_once = testing::ReadTree(*storage_, kSaveRoot);
     ASSERT_THAT(at_once, IsOk());
-    ASSERT_THAT(storage_->RemoveAll(kRoot), IsOk());
+    ASSERT_THAT(storage_->RemoveAll(kSaveRoot), IsOk());
     ASSERT_THAT(Save(settings, ranks, 5, 1, true), IsOk());
-    const auto beside = testing::ReadTree(*storage_, kRoot);
+    const auto beside = testing::ReadTree(*storage_, kSaveRoot);
     ASSERT_THAT(beside, IsOk());
     EXPECT_TRUE(*at_once == *beside) << ranks;
     EXPECT_GE(at_once->size(), static_cast<std::size_t>(ranks) + 2);
@@ -201,7 +201,7 @@ TEST_F(SaveAndLoadTest, InTheBackgroundGivesTheSameBytes) {
 
 TEST_F(SaveAndLoadTest, WritesTheSameBytesWhateverTheRunSavedBefore) {
   const layout::Configuration settings =
-      With(With(TinySettings(), kExperts), {{"save", kRoot.string()}});
+      With(With(TinySettings(), kExperts), {{"save", kSaveRoot.string()}});
   for (const Mesh& mesh : Meshes()) {
     SCOPED_TRACE(mesh.name);
     std::vector<testing::Tree> newest;
@@ -217,10 +217,10 @@ TEST_F(SaveAndLoadTest, WritesTheSameBytesWhateverTheRunSavedBefore) {
         return OkStatus();
       }),
                   IsOk());
-      const auto tree = testing::ReadTree(*storage_, kRoot / "iter_0000012");
+      const auto tree = testing::ReadTree(*storage_, kSaveRoot / "iter_0000012");
       ASSERT_THAT(tree, IsOk());
       newest.push_back(*tree);
-      ASSERT_THAT(storage_->RemoveAll(kRoot), IsOk());
+      ASSERT_THAT(storage_->RemoveAll(kSaveRoot), IsOk());
     }
     EXPECT_TRUE(newest[0] == newest[1]);
   }
@@ -228,7 +228,7 @@ TEST_F(SaveAndLoadTest, WritesTheSameBytesWhateverTheRunSavedBefore) {
 
 TEST_F(SaveAndLoadTest, IsDoneOnlyWhenAllIsDurableUnderItsName) {
   const auto exists = [&](const std::string& name) {
-    return storage_->Stat(kRoot / name).value().type != FileType::kMissing;
+    return storage_->Stat(kSaveRoot / name).value().type != FileType::kMissing;
   };
   ASSERT_THAT(Save(TinySettings(), 2, 1, 7, true), IsOk());
   EXPECT_TRUE(exists("iter_0000007/ckptkit.json"));
@@ -258,7 +258,7 @@ TEST_F(SaveAndLoadTest, KeepsTheNewestAndNoMore) {
                      static_cast<std::uint64_t>(iteration), iteration),
                 IsOk());
   }
-  const auto entries = storage_->List(kRoot);
+  const auto entries = storage_->List(kSaveRoot);
   ASSERT_THAT(entries, IsOk());
   std::vector<std::string> names;
   for (const DirectoryEntry& entry : *entries) names.push_back(entry.name);
@@ -269,7 +269,8 @@ TEST_F(SaveAndLoadTest, KeepsTheNewestAndNoMore) {
 
 // The keys of weights in the newest checkpoint.
 std::set<std::string> KeysOf(Storage& storage, std::int64_t iteration) {
-  const auto opened = OpenCheckpoint(storage, kRoot / ("iter_000000" + std::to_string(iteration)));
+  const auto opened =
+      OpenCheckpoint(storage, kSaveRoot / ("iter_000000" + std::to_string(iteration)));
   std::set<std::string> keys;
   EXPECT_THAT(opened, IsOk());
   if (!opened.ok()) return keys;
@@ -304,8 +305,8 @@ TEST_F(SaveAndLoadTest, NamesParametersAsAskedAndGoesOnWithTheNamesItFound) {
                 std::string_view(experts) == "sequential");
       EXPECT_THAT(Load({{"global_batch_size", 4}}, 4, state, iteration), IsOk());
       // A run that goes on without saying how.
-      auto sessions =
-          SmallSessions::Create(*storage_, {{"load", kRoot.string()}, {"save", kRoot.string()}}, 1);
+      auto sessions = SmallSessions::Create(
+          *storage_, {{"load", kSaveRoot.string()}, {"save", kSaveRoot.string()}}, 1);
       ASSERT_THAT(sessions, IsOk());
       ++iteration;
       EXPECT_THAT(sessions->Run([&](RankSession& session, HostGroup&) -> Status {
@@ -326,7 +327,7 @@ TEST_F(SaveAndLoadTest, AsHfIsARepositoryWithTheSameWeights) {
                                           {{"init", "hf:/hf"},
                                            {"seq_length", 4},
                                            {"train_iters", 3},
-                                           {"save", kRoot.string()},
+                                           {"save", kSaveRoot.string()},
                                            {"save_format", "hf"}},
                                           2);
     ASSERT_THAT(sessions, IsOk());
@@ -338,7 +339,7 @@ TEST_F(SaveAndLoadTest, AsHfIsARepositoryWithTheSameWeights) {
       return session.checkpoints().Finish();
     }),
                 IsOk());
-    const Path saved = kRoot / ("iter_000000" + std::to_string(iteration));
+    const Path saved = kSaveRoot / ("iter_000000" + std::to_string(iteration));
     const auto model = OpenModel(*storage_, saved, {});
     ASSERT_THAT(model, IsOk());
     EXPECT_EQ(model->checkpoint->format->name, "hf");
@@ -356,7 +357,7 @@ TEST_F(SaveAndLoadTest, AsHfIsARepositoryWithTheSameWeights) {
     }
     EXPECT_GE(compared, 8);
   }
-  const auto entries = storage_->List(kRoot);
+  const auto entries = storage_->List(kSaveRoot);
   ASSERT_THAT(entries, IsOk());
   EXPECT_EQ(entries->size(), 3U);  // two repositories and the tracker
 }
@@ -371,7 +372,8 @@ TEST_F(SaveAndLoadTest, ForAnotherOptimizerIsRefusedUnlessOnlyWeightsAreTaken) {
   EXPECT_THAT(Load({{"optimizer", "sgd"}}, 2, 1, 1), FailsWith(ErrorKind::kUnsupported));
   auto sessions = SmallSessions::Create(
       *storage_,
-      {{"load", kRoot.string()}, {"optimizer", "sgd"}, {"finetune", true}, {"seq_length", 4}}, 2);
+      {{"load", kSaveRoot.string()}, {"optimizer", "sgd"}, {"finetune", true}, {"seq_length", 4}},
+      2);
   ASSERT_THAT(sessions, IsOk());
   EXPECT_THAT(sessions->Run([&](RankSession& session, HostGroup&) -> Status {
     CKPT_ASSIGN_OR_RETURN(const RunProgress progress, session.Start());
@@ -386,7 +388,7 @@ TEST_F(SaveAndLoadTest, WithoutMomentsTheNumberOfUpdatesIsLoaded) {
   ASSERT_THAT(Save(TinySettings(), 1, 3, 3), IsOk());
   OpenModelOptions padded;
   padded.with_vocabulary_padding = true;
-  auto state = OpenTrainingState(*storage_, kRoot / megatron::IterationName(3), padded);
+  auto state = OpenTrainingState(*storage_, kSaveRoot / megatron::IterationName(3), padded);
   ASSERT_THAT(state, IsOk());
   state->moments.clear();
   auto sessions = SmallSessions::Create(*storage_, TinySettings(), 1);

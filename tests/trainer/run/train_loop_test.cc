@@ -27,10 +27,10 @@ using testing::SmallSessions;
 using testing::TinySettings;
 using testing::With;
 
-const Path kRoot = "/runs/a";
+const Path kLoopRoot = "/runs/a";
 
 // The same tokens for ever.
-class Tokens final : public trainer::SequenceSource {
+class SameTokens final : public trainer::SequenceSource {
  public:
   std::int64_t seq_length() const override { return 4; }
   std::int64_t num_samples() const override { return 1; }
@@ -129,15 +129,15 @@ Status TrainUntilItFails(Storage& storage, int train_iters, const Failure& failu
                          const Around& around = {}) {
   CKPT_ASSIGN_OR_RETURN(
       auto sessions,
-      SmallSessions::Create(
-          storage,
-          With(TinySettings(),
-               {{"save", kRoot.string()}, {"save_interval", 2}, {"async_save", around.async_save}}),
-          around.ranks));
+      SmallSessions::Create(storage,
+                            With(TinySettings(), {{"save", kLoopRoot.string()},
+                                                  {"save_interval", 2},
+                                                  {"async_save", around.async_save}}),
+                            around.ranks));
   return sessions.Run([&](RankSession& session, trainer::HostGroup& world) {
     CKPT_RETURN_IF_ERROR(session.Start().status());
     CKPT_ASSIGN_OR_RETURN(const auto batches,
-                          trainer::BatchReader::Create(std::make_shared<Tokens>(),
+                          trainer::BatchReader::Create(std::make_shared<SameTokens>(),
                                                        sessions.run().train, world.rank()));
     const bool fails = world.rank() == around.ranks - 1;
     FailingTrainer trainer(session.trainer(), fails ? failure : Failure());
@@ -145,7 +145,7 @@ Status TrainUntilItFails(Storage& storage, int train_iters, const Failure& failu
     loop_settings.train_iters = train_iters;
     loop_settings.eval_interval = around.eval_interval;
     CheckpointSettings settings;
-    settings.save = kRoot;
+    settings.save = kLoopRoot;
     settings.save_interval = 2;
     settings.save_proof = around.save_proof;
     TrainLoop loop({.settings = loop_settings,
@@ -167,7 +167,7 @@ Status TrainUntilItFails(Storage& storage, int train_iters, const Failure& failu
 void ExpectSavedWithoutProof(Storage& storage) {
   OpenModelOptions padded;
   padded.with_vocabulary_padding = true;
-  const auto saved = OpenTrainingState(storage, kRoot / megatron::IterationName(2), padded);
+  const auto saved = OpenTrainingState(storage, kLoopRoot / megatron::IterationName(2), padded);
   ASSERT_THAT(saved, IsOk());
   EXPECT_EQ(saved->run.iteration, 2);
   EXPECT_FALSE(saved->facts.next_loss);
@@ -229,7 +229,7 @@ TEST(TrainLoopTest, TheLastCheckpointIsWrittenWhenItsMetricsCannotBe) {
   const auto in_between = MakeMemoryStorage();
   EXPECT_THAT(TrainUntilItFails(*in_between, 4, {}, {.observer = &observer}),
               FailsWith(ErrorKind::kNoSpace));
-  const auto saved = megatron::ListIterations(*in_between, kRoot);
+  const auto saved = megatron::ListIterations(*in_between, kLoopRoot);
   ASSERT_THAT(saved, IsOk());
   EXPECT_TRUE(saved->empty());
 }
@@ -256,7 +256,8 @@ TEST_P(LoneFailureTest, ACheckpointThatIsBeingWrittenIsCompleted) {
   const Status failure = TrainUntilItFails(*storage, 6, {.step = 4}, Ranks());
   ASSERT_THAT(failure, FailsWith(ErrorKind::kSystem));
   EXPECT_THAT(failure.ToString(), HasSubstr("training step 4"));
-  EXPECT_THAT(megatron::ListIterations(*storage, kRoot), IsOkAndHolds(::testing::ElementsAre(2)));
+  EXPECT_THAT(megatron::ListIterations(*storage, kLoopRoot),
+              IsOkAndHolds(::testing::ElementsAre(2)));
 }
 
 TEST_P(LoneFailureTest, TheLastCheckpointIsWrittenWhenTheLastEvaluationFails) {

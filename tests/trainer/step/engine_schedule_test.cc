@@ -20,7 +20,7 @@
 #include "tests/testing/forwarding_queue.h"
 #include "tests/testing/matchers.h"
 #include "tests/trainer/step/around_device.h"
-#include "tests/trainer/step/training_run.h"
+#include "tests/trainer/step/trained_run.h"
 #include "trainer/comm/thread_comm.h"
 #include "trainer/ops/cpu/host_ops.h"
 
@@ -38,7 +38,7 @@ using testing::RunOptions;
 using testing::SmallMoe;
 using testing::SmallRun;
 using testing::Train;
-using testing::TrainingRun;
+using testing::TrainedRun;
 using namespace trainer;  // NOLINT(google-build-using-namespace)
 
 // --- collectives ----------------------------------------------------------------------------------
@@ -83,7 +83,7 @@ TEST(EngineScheduleTest, WhatIsStillInASlotIsNotGatheredAgain) {
 // Units gathered further ahead are the same units.
 TEST(EngineScheduleTest, AsManyUnitsAreWholeAsThePrefetchDepthNeeds) {
   TrainConfig config = DeepRun();
-  const Result<TrainingRun> one_ahead = Train(config, {});
+  const Result<TrainedRun> one_ahead = Train(config, {});
   ASSERT_THAT(one_ahead, IsOk());
   config.slots.weight_slots = 4;
   config.slots.prefetch_depth = 3;
@@ -92,7 +92,7 @@ TEST(EngineScheduleTest, AsManyUnitsAreWholeAsThePrefetchDepthNeeds) {
       .inspect = [](RankTrainer& trainer, Device&) {
         EXPECT_EQ(trainer.params().counters().most_gathered_units, 4);
       }};
-  const Result<TrainingRun> three_ahead = Train(config, options);
+  const Result<TrainedRun> three_ahead = Train(config, options);
   ASSERT_THAT(three_ahead, IsOk());
   EXPECT_TRUE(three_ahead->weights == one_ahead->weights);
 }
@@ -273,9 +273,9 @@ TEST(EngineWaitTest, SlicesOfLaterUnitsDoNotHoldUpGathers) {
 
 TEST(EngineWaitTest, PoisonedSlotsChangeNothingAsLongAsEverybodyWaits) {
   TrainConfig config = OnMesh(SmallRun(SmallMoe(), 8), {.world_size = 2});
-  const Result<TrainingRun> plain = Train(config, {});
+  const Result<TrainedRun> plain = Train(config, {});
   config.poison_released = true;
-  const Result<TrainingRun> poisoned = Train(config, SlowGathers(false));
+  const Result<TrainedRun> poisoned = Train(config, SlowGathers(false));
   ASSERT_THAT(plain, IsOk());
   ASSERT_THAT(poisoned, IsOk());
   EXPECT_TRUE(plain->weights == poisoned->weights);

@@ -13,7 +13,7 @@
 #include "tests/testing/forwarding_device.h"
 #include "tests/testing/forwarding_ops.h"
 #include "tests/testing/matchers.h"
-#include "tests/trainer/step/training_run.h"
+#include "tests/trainer/step/trained_run.h"
 #include "trainer/comm/thread_comm.h"
 #include "trainer/ops/cpu/host_ops.h"
 
@@ -32,7 +32,7 @@ using testing::SmallDeepSeek;
 using testing::SmallMoe;
 using testing::SmallRun;
 using testing::Train;
-using testing::TrainingRun;
+using testing::TrainedRun;
 using namespace trainer;  // NOLINT(google-build-using-namespace)
 
 // --- memory ---------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ TEST(EngineMemoryTest, ShardingDividesWhatItNames) {
 TEST(EngineMemoryTest, ACapOnWholeUnitsIsKept) {
   TrainConfig config = OnMesh(SmallRun(SmallMoe(), 8), {.world_size = 2});
   config.max_unsharded_bytes = 1000;
-  const Result<TrainingRun> run = Train(config, {});
+  const Result<TrainedRun> run = Train(config, {});
   ASSERT_THAT(run, FailsWith(ErrorKind::kUsage));
   EXPECT_THAT(run.status().first().hint, HasSubstr("max_unsharded_bytes="));
 }
@@ -156,7 +156,7 @@ TEST(EngineMemoryTest, ActivationsThatDoNotFitAreAnErrorWithAHint) {
                                   return std::make_unique<FewActivationsDevice>(
                                       std::move(device), std::uint64_t{8} << 20);
                                 }};
-    const Result<TrainingRun> run = Train(config, options);
+    const Result<TrainedRun> run = Train(config, options);
     ASSERT_THAT(run, FailsWith(ErrorKind::kSystem));
     EXPECT_THAT(run.status().first().hint, HasSubstr("smaller micro-batches"));
   }
@@ -169,10 +169,10 @@ TEST(EngineTest, FrozenParametersStayAndOthersTrainAsBefore) {
        {MeshConfig{}, MeshConfig{.world_size = 4, .expert_parallel = 2}, kHybridOuter}) {
     TrainConfig config = OnMesh(SmallRun(SmallDeepSeek(), 8), mesh);
     config.clip_grad = 0;
-    const Result<TrainingRun> start = Train(config, {.steps = 0});
-    const Result<TrainingRun> all = Train(config, {.steps = 1});
+    const Result<TrainedRun> start = Train(config, {.steps = 0});
+    const Result<TrainedRun> all = Train(config, {.steps = 1});
     config.frozen = {"*.self_attention.*", "*.experts.linear_fc1.weight3", "embedding.*"};
-    const Result<TrainingRun> some = Train(config, {.steps = 1});
+    const Result<TrainedRun> some = Train(config, {.steps = 1});
     ASSERT_THAT(start, IsOk());
     ASSERT_THAT(all, IsOk());
     ASSERT_THAT(some, IsOk());
@@ -186,10 +186,10 @@ TEST(EngineTest, FrozenParametersStayAndOthersTrainAsBefore) {
 
 TEST(EngineTest, BfloatTrainsTheSameOnEveryMeshWithinItsRounding) {
   TrainConfig config = SmallRun(SmallMoe(), 8);
-  const Result<TrainingRun> exact = Train(config, {});
+  const Result<TrainedRun> exact = Train(config, {});
   config.precision.compute = DType::kBfloat16;
-  const Result<TrainingRun> one = Train(config, {});
-  const Result<TrainingRun> hybrid = Train(OnMesh(config, kHybridOuter), {});
+  const Result<TrainedRun> one = Train(config, {});
+  const Result<TrainedRun> hybrid = Train(OnMesh(config, kHybridOuter), {});
   ASSERT_THAT(exact, IsOk());
   ASSERT_THAT(one, IsOk());
   ASSERT_THAT(hybrid, IsOk());
@@ -202,14 +202,14 @@ TEST(EngineTest, BfloatTrainsTheSameOnEveryMeshWithinItsRounding) {
 
 TEST(EngineTest, NarrowWireAndSumsStayClose) {
   TrainConfig config = SmallRun(SmallMoe(), 16);
-  const Result<TrainingRun> exact = Train(config, {});
+  const Result<TrainedRun> exact = Train(config, {});
   ASSERT_THAT(exact, IsOk());
   config.precision.grad_comm = DType::kBfloat16;
   for (const MeshConfig& mesh : {kHybrid, kHybridOuter}) {
     for (const Sharding sharding : {Sharding::kOptim, Sharding::kOptimGradsParams}) {
       TrainConfig narrow = OnMesh(config, mesh);
       if (mesh.outer == OuterSharding::kNoShard) narrow.mesh.sharding = sharding;
-      const Result<TrainingRun> run = Train(narrow, {});
+      const Result<TrainedRun> run = Train(narrow, {});
       ASSERT_THAT(run, IsOk());
       EXPECT_LT(RelativeDifference(run->first_gradients, exact->first_gradients), 0.02);
       EXPECT_GT(RelativeDifference(run->first_gradients, exact->first_gradients), 0);
@@ -224,15 +224,15 @@ TEST(EngineTest, RowsThatDoNotFitStopEveryRankAndNameTheSetting) {
   for (const Dispatcher dispatcher : {Dispatcher::kAllToAll, Dispatcher::kAllGather}) {
     TrainConfig config = OnMesh(SmallRun(SmallMoe(), 4), {.world_size = 4, .expert_parallel = 2});
     config.dispatcher = dispatcher;
-    const Result<TrainingRun> unlimited = Train(config, {});
+    const Result<TrainedRun> unlimited = Train(config, {});
     ASSERT_THAT(unlimited, IsOk());
     config.rank_capacity_factor = 2;  // all tokens
-    const Result<TrainingRun> enough = Train(config, {});
+    const Result<TrainedRun> enough = Train(config, {});
     ASSERT_THAT(enough, IsOk());
     EXPECT_EQ(enough->weights, unlimited->weights);
 
     config.rank_capacity_factor = 1;
-    const Result<TrainingRun> run = Train(config, {});
+    const Result<TrainedRun> run = Train(config, {});
     ASSERT_THAT(run, FailsWith(ErrorKind::kUsage));
     EXPECT_THAT(run.status().ToString(), HasSubstr("at most moe_expert_rank_capacity_factor=1"));
   }
@@ -242,11 +242,11 @@ TEST(EngineTest, RowsThatDoNotFitStopEveryRankAndNameTheSetting) {
 TEST(EngineTest, RecomputationRoutesNoTokenAgain) {
   TrainConfig config =
       OnMesh(SmallRun(SmallDeepSeek(), 4), {.world_size = 2, .expert_parallel = 2});
-  const Result<TrainingRun> kept = Train(config, {});
+  const Result<TrainedRun> kept = Train(config, {});
   ASSERT_THAT(kept, IsOk());
   for (const Recompute recompute : {Recompute::kActivations, Recompute::kLayers}) {
     config.recompute = recompute;
-    const Result<TrainingRun> recomputed = Train(config, {});
+    const Result<TrainedRun> recomputed = Train(config, {});
     ASSERT_THAT(recomputed, IsOk());
     EXPECT_EQ(recomputed->weights, kept->weights);
   }
@@ -255,7 +255,7 @@ TEST(EngineTest, RecomputationRoutesNoTokenAgain) {
 TEST(EngineTest, ALossThatIsNotFiniteStopsEveryRankAndUpdatesNothing) {
   TrainConfig config = OnMesh(SmallRun(SmallMoe(), 4), {.world_size = 4});
   config.schedule.max_lr = 1e30;  // the second step cannot end well
-  const Result<TrainingRun> run = Train(config, {.steps = 3});
+  const Result<TrainedRun> run = Train(config, {.steps = 3});
   ASSERT_THAT(run, FailsWith(ErrorKind::kValueMismatch));
   EXPECT_THAT(run.status().ToString(), HasSubstr("not finite"));
 }

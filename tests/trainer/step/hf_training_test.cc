@@ -34,7 +34,7 @@ using testing::GoldenDir;
 using testing::IsOk;
 using namespace trainer;  // NOLINT(google-build-using-namespace)
 
-constexpr std::uint64_t kBudgetBytes = 64 << 20;
+constexpr std::uint64_t kHfBudgetBytes = 64 << 20;
 constexpr double kTolerance = 1e-4;  // of each loss
 
 Result<std::vector<std::int64_t>> ReadIntegers(const CheckpointSource& source,
@@ -44,7 +44,7 @@ Result<std::vector<std::int64_t>> ReadIntegers(const CheckpointSource& source,
   shape = tensor->shape;
   std::vector<std::int64_t> values(static_cast<std::size_t>(NumElements(shape)));
   CKPT_RETURN_IF_ERROR(ReadBox(source, *tensor, WholeBox(shape),
-                               std::as_writable_bytes(std::span(values)), kBudgetBytes));
+                               std::as_writable_bytes(std::span(values)), kHfBudgetBytes));
   return values;
 }
 
@@ -72,21 +72,22 @@ Result<std::vector<HostMicroBatch>> ReadSequences(const Path& reference) {
 }
 
 // The AdamW run of reference.json.
-struct RecordedRun {
+struct RecordedHfRun {
   OptimizerConfig optimizer;
   double lr = 0;
   std::vector<double> losses;
 };
 
-Result<RecordedRun> ReadRecordedRun(const Path& path) {
-  CKPT_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(PosixStorage(), path, kBudgetBytes));
+Result<RecordedHfRun> ReadRecordedRun(const Path& path) {
+  CKPT_ASSIGN_OR_RETURN(const std::string text,
+                        ReadSmallFile(PosixStorage(), path, kHfBudgetBytes));
   CKPT_ASSIGN_OR_RETURN(const JsonDocument json, JsonDocument::Parse(text, "reference.json"));
   CKPT_ASSIGN_OR_RETURN(const JsonCursor adamw, json.root().At("adamw"));
   const auto number = [&](const char* key) -> Result<double> {
     CKPT_ASSIGN_OR_RETURN(const JsonCursor value, adamw.At(key));
     return value.Double();
   };
-  RecordedRun run;
+  RecordedHfRun run;
   CKPT_ASSIGN_OR_RETURN(run.lr, number("lr"));
   CKPT_ASSIGN_OR_RETURN(run.optimizer.adam_eps, number("eps"));
   CKPT_ASSIGN_OR_RETURN(run.optimizer.weight_decay, number("weight_decay"));
@@ -105,7 +106,7 @@ Result<RecordedRun> ReadRecordedRun(const Path& path) {
 
 // Losses of as many steps as were recorded, all on the same sequences.
 Result<std::vector<double>> TrainOn(const MeshConfig& mesh, const ModelSource& model,
-                                    const RecordedRun& recorded,
+                                    const RecordedHfRun& recorded,
                                     const std::vector<HostMicroBatch>& sequences) {
   TrainConfig config;
   CKPT_ASSIGN_OR_RETURN(const layout::Configuration settings, ModelSettings(model.config));
@@ -127,7 +128,7 @@ Result<std::vector<double>> TrainOn(const MeshConfig& mesh, const ModelSource& m
         const auto trainer,
         RankTrainer::Create(config, world, {.device = device.get(), .ops = ops.get()}));
     CKPT_ASSIGN_OR_RETURN(WeightReader weights,
-                          WeightReader::Open(model, "trainer", {}, kBudgetBytes));
+                          WeightReader::Open(model, "trainer", {}, kHfBudgetBytes));
     const auto read = [&](const ParamSpec& spec, std::int64_t row_begin, std::int64_t rows,
                           std::span<float> values) {
       return weights.ReadRows(spec.name, row_begin, rows, values);

@@ -104,14 +104,14 @@ Result<RecordedRun> ReadRun(const Path& path) {
 
 // --- one run of ours --------------------------------------------------------------------------------
 
-struct MeshCase {
+struct ContinuationCase {
   const char* name;
   int ranks = 1;
   bool needs_experts = false;
   layout::Configuration settings = {};
 };
 
-std::vector<MeshCase> Meshes() {
+std::vector<ContinuationCase> Meshes() {
   return {
       {.name = "1 rank"},
       {.name = "FSDP 2", .ranks = 2},
@@ -133,7 +133,7 @@ std::vector<MeshCase> Meshes() {
                     {"expert_model_parallel_size", 2}}}};
 }
 
-Result<TrainConfig> ConfigFor(const MeshCase& mesh, const TrainingState& state) {
+Result<TrainConfig> ConfigFor(const ContinuationCase& mesh, const TrainingState& state) {
   CKPT_ASSIGN_OR_RETURN(layout::Configuration settings, RunSettings(state.args));
   settings.erase("train_iters");  // how long the run would have been
   settings.insert(mesh.settings.begin(), mesh.settings.end());
@@ -294,7 +294,7 @@ TEST_P(MegatronContinuationTest, LoadsEveryBitAndFollowsTheLossesOnEveryMesh) {
   ASSERT_EQ(recorded->steps.size(), 4U);
 
   std::vector<StepReport> on_one_rank;
-  for (const MeshCase& mesh : Meshes()) {
+  for (const ContinuationCase& mesh : Meshes()) {
     SCOPED_TRACE(mesh.name);
     if (mesh.needs_experts && !state->weights.config.contains("num_experts_per_tok")) continue;
     const auto config = ConfigFor(mesh, *state);

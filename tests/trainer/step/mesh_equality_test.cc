@@ -9,7 +9,7 @@
 
 #include "tests/testing/matchers.h"
 #include "tests/trainer/step/mesh_cases.h"
-#include "tests/trainer/step/training_run.h"
+#include "tests/trainer/step/trained_run.h"
 
 namespace ckpt {
 namespace {
@@ -24,38 +24,38 @@ using testing::SmallDeepSeek;
 using testing::SmallMoe;
 using testing::SmallRun;
 using testing::Train;
-using testing::TrainingRun;
+using testing::TrainedRun;
 using namespace trainer;  // NOLINT(google-build-using-namespace)
 
 // Relative to the largest magnitude of a tensor, in float32.
-constexpr double kTolerance = 1e-6;
+constexpr double kEqualityTolerance = 1e-6;
 
-void ExpectSameTraining(const TrainingRun& run, const TrainingRun& one) {
+void ExpectSameTraining(const TrainedRun& run, const TrainedRun& one) {
   ASSERT_EQ(run.reports.size(), one.reports.size());
   for (std::size_t i = 0; i < run.reports.size(); ++i) {
     EXPECT_NEAR(run.reports[i].loss, one.reports[i].loss,
-                kTolerance * std::abs(one.reports[i].loss));
+                kEqualityTolerance * std::abs(one.reports[i].loss));
     EXPECT_NEAR(run.reports[i].aux_loss, one.reports[i].aux_loss,
-                kTolerance * std::abs(one.reports[i].aux_loss));
+                kEqualityTolerance * std::abs(one.reports[i].aux_loss));
     EXPECT_NEAR(run.reports[i].grad_norm, one.reports[i].grad_norm,
-                kTolerance * one.reports[i].grad_norm);
+                kEqualityTolerance * one.reports[i].grad_norm);
     EXPECT_EQ(run.reports[i].tokens, one.reports[i].tokens);
   }
-  EXPECT_LE(RelativeDifference(run.first_gradients, one.first_gradients), kTolerance);
-  EXPECT_LE(RelativeDifference(run.weights, one.weights), kTolerance);
+  EXPECT_LE(RelativeDifference(run.first_gradients, one.first_gradients), kEqualityTolerance);
+  EXPECT_LE(RelativeDifference(run.weights, one.weights), kEqualityTolerance);
   EXPECT_EQ(run.buffers, one.buffers);
 }
 
 class MeshEqualityTest : public ::testing::TestWithParam<MeshCase> {
  protected:
   // What one rank makes of as many sequences.
-  const TrainingRun& OneRank(const TrainConfig& config) {
+  const TrainedRun& OneRank(const TrainConfig& config) {
     const auto [found, is_new] =
         one_rank_.try_emplace({config.global_batch_size, config.per_token_loss});
     if (is_new) {
       TrainConfig alone = config;
       alone.mesh = {};
-      Result<TrainingRun> run = Train(alone, {});
+      Result<TrainedRun> run = Train(alone, {});
       EXPECT_THAT(run, IsOk());
       if (run.ok()) found->second = std::move(run).value();
     }
@@ -77,7 +77,7 @@ class MeshEqualityTest : public ::testing::TestWithParam<MeshCase> {
                        << " micro-batches, "
                        << (dispatcher == Dispatcher::kAllToAll ? "all-to-all" : "all-gather")
                        << (per_token_loss ? ", per-token loss" : ""));
-          const Result<TrainingRun> run = Train(config, {.is_strict = true});
+          const Result<TrainedRun> run = Train(config, {.is_strict = true});
           ASSERT_THAT(run, IsOk());
           ExpectSameTraining(*run, OneRank(config));
           ++tried;
@@ -88,7 +88,7 @@ class MeshEqualityTest : public ::testing::TestWithParam<MeshCase> {
   }
 
  private:
-  std::map<std::pair<std::int64_t, bool>, TrainingRun> one_rank_;
+  std::map<std::pair<std::int64_t, bool>, TrainedRun> one_rank_;
 };
 
 TEST_P(MeshEqualityTest, MixtureOfExpertsTrainsAsOnOneRank) { TryAll(SmallMoe(), false); }
@@ -102,7 +102,7 @@ TEST_P(MeshEqualityTest, DenseStepsNeitherWaitNorAllocate) {
       config.per_token_loss = per_token_loss;
       config.overlap_grad_reduce = config.overlap_param_gather = overlaps;
       const QueueMode queues = overlaps ? QueueMode::kThreads : QueueMode::kInline;
-      const Result<TrainingRun> run =
+      const Result<TrainedRun> run =
           Train(config, {.device = {.queues = queues}, .is_strict = true});
       ASSERT_THAT(run, IsOk());
       ExpectSameTraining(*run, OneRank(config));
@@ -118,7 +118,7 @@ INSTANTIATE_TEST_SUITE_P(Meshes, MeshEqualityTest, ::testing::ValuesIn(AllMeshes
 
 // --- bit for bit ----------------------------------------------------------------------------------
 
-void ExpectSameBits(const TrainingRun& a, const TrainingRun& b) {
+void ExpectSameBits(const TrainedRun& a, const TrainedRun& b) {
   ASSERT_EQ(a.reports.size(), b.reports.size());
   for (std::size_t i = 0; i < a.reports.size(); ++i) {
     EXPECT_EQ(a.reports[i].loss, b.reports[i].loss) << "step " << i;
@@ -134,12 +134,12 @@ void ExpectSameBits(const TrainingRun& a, const TrainingRun& b) {
 // it.
 TEST(MeshBitsTest, ShardingAndReplicasDoNotChangeASumOfOneMicroBatch) {
   const TrainConfig config = SmallRun(SmallMoe(), 8);
-  const Result<TrainingRun> fsdp = Train(OnMesh(config, {.ranks = 8}, 1), {});
+  const Result<TrainedRun> fsdp = Train(OnMesh(config, {.ranks = 8}, 1), {});
   ASSERT_THAT(fsdp, IsOk());
   for (const MeshCase& c : AllMeshes()) {
     if (c.ranks != 8) continue;
     SCOPED_TRACE(NameOf(c));
-    const Result<TrainingRun> run = Train(OnMesh(config, c, 1), {});
+    const Result<TrainedRun> run = Train(OnMesh(config, c, 1), {});
     ASSERT_THAT(run, IsOk());
     ExpectSameBits(*run, *fsdp);
   }
@@ -148,14 +148,14 @@ TEST(MeshBitsTest, ShardingAndReplicasDoNotChangeASumOfOneMicroBatch) {
 TEST(MeshBitsTest, QueuesThatAreThreadsChangeNothing) {
   TrainConfig config = OnMesh(SmallRun(SmallDeepSeek(), 8),
                               {.ranks = 4, .outer = OuterSharding::kOptim, .instances = 2}, 2);
-  const Result<TrainingRun> at_once = Train(config, {});
+  const Result<TrainedRun> at_once = Train(config, {});
   ASSERT_THAT(at_once, IsOk());
   for (const bool overlaps : {true, false}) {
     config.overlap_grad_reduce = config.overlap_param_gather = overlaps;
     for (const std::uint64_t delay_seed : {0U, 1U, 2U}) {
       const RunOptions options = {
           .device = {.queues = QueueMode::kThreads, .delay_seed = delay_seed}};
-      const Result<TrainingRun> run = Train(config, options);
+      const Result<TrainedRun> run = Train(config, options);
       ASSERT_THAT(run, IsOk());
       ExpectSameBits(*run, *at_once);
     }
@@ -174,13 +174,13 @@ TEST(MeshBitsTest, RanksThatReadEachOthersMemoryGetTheSameBits) {
       SCOPED_TRACE(::testing::Message() << NameOf(c) << ", expert parallel " << expert_parallel);
       // Every other mesh reduces in bfloat16, which needs a copy of its own.
       if (delay_seed % 2 == 1) config.precision.grad_comm = DType::kBfloat16;
-      const Result<TrainingRun> met = Train(config, {});
+      const Result<TrainedRun> met = Train(config, {});
       ASSERT_THAT(met, IsOk());
       config.poison_released = true;
       const RunOptions options = {.device = {.queues = QueueMode::kThreads,
                                              .delay_seed = ++delay_seed,
                                              .reads_peers = true}};
-      const Result<TrainingRun> read = Train(config, options);
+      const Result<TrainedRun> read = Train(config, options);
       ASSERT_THAT(read, IsOk());
       ExpectSameBits(*read, *met);
     }
@@ -192,8 +192,8 @@ TEST(MeshBitsTest, ReadingEachOthersMemoryNeedsNoThreads) {
     TrainConfig config = OnMesh(SmallRun(SmallMoe(), 8),
                                 {.ranks = 4, .outer = OuterSharding::kOptim, .instances = 2}, 2);
     config.dispatcher = dispatcher;
-    const Result<TrainingRun> met = Train(config, {});
-    const Result<TrainingRun> read = Train(config, {.device = {.reads_peers = true}});
+    const Result<TrainedRun> met = Train(config, {});
+    const Result<TrainedRun> read = Train(config, {.device = {.reads_peers = true}});
     ASSERT_THAT(met, IsOk());
     ASSERT_THAT(read, IsOk());
     ExpectSameBits(*read, *met);
@@ -202,9 +202,9 @@ TEST(MeshBitsTest, ReadingEachOthersMemoryNeedsNoThreads) {
 
 TEST(MeshBitsTest, RecomputationChangesNothing) {
   TrainConfig config = OnMesh(SmallRun(SmallDeepSeek(), 8), {.ranks = 4, .instances = 2}, 2);
-  const Result<TrainingRun> kept = Train(config, {});
+  const Result<TrainedRun> kept = Train(config, {});
   config.recompute = Recompute::kLayers;
-  const Result<TrainingRun> recomputed = Train(config, {});
+  const Result<TrainedRun> recomputed = Train(config, {});
   ASSERT_THAT(kept, IsOk());
   ASSERT_THAT(recomputed, IsOk());
   ExpectSameBits(*recomputed, *kept);
@@ -217,9 +217,9 @@ TEST(CanonicalTest, TwentyStepsHaveTheSameBitsOnEveryMesh) {
   config.reduction = Reduction::kCanonical;
   config.optimizer.adam_eps = 1e-8;  // noise of tiny gradients would show: there must be none
   const RunOptions options = {.steps = 20};
-  const Result<TrainingRun> one = Train(config, options);
+  const Result<TrainedRun> one = Train(config, options);
   ASSERT_THAT(one, IsOk());
-  const Result<TrainingRun> first_step = Train(config, {.steps = 1});
+  const Result<TrainedRun> first_step = Train(config, {.steps = 1});
   ASSERT_THAT(first_step, IsOk());
   EXPECT_GT(RelativeDifference(one->weights, first_step->weights), 0.1);  // it does train
   int tried = 0;
@@ -229,7 +229,7 @@ TEST(CanonicalTest, TwentyStepsHaveTheSameBitsOnEveryMesh) {
       const TrainConfig on_mesh = OnMesh(config, c, expert_parallel);
       if (!ValidateMesh(on_mesh.mesh, 8).ok()) continue;
       SCOPED_TRACE(::testing::Message() << NameOf(c) << ", expert parallel " << expert_parallel);
-      const Result<TrainingRun> run = Train(on_mesh, options);
+      const Result<TrainedRun> run = Train(on_mesh, options);
       ASSERT_THAT(run, IsOk());
       ExpectSameBits(*run, *one);
       ++tried;

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/trainer/step/training_run.h"
+#include "tests/trainer/step/trained_run.h"
 #include "trainer/comm/mpi_comm.h"
 
 int main(int argc, char** argv) {

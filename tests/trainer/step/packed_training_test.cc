@@ -23,7 +23,7 @@ using testing::IsOk;
 
 constexpr std::int32_t kVocab = 31;
 
-Result<TrainConfig> Config(const layout::Configuration& more) {
+Result<TrainConfig> PackedConfig(const layout::Configuration& more) {
   layout::Configuration settings = {{"num_layers", 2},
                                     {"hidden_size", 16},
                                     {"ffn_hidden_size", 24},
@@ -136,7 +136,7 @@ class PaddingTest : public ::testing::TestWithParam<layout::Configuration> {};
 
 // Losses, auxiliary losses, norms, weights and expert biases, bit for bit in one order of sums.
 TEST_P(PaddingTest, ChangesNothing) {
-  const Result<TrainConfig> config = Config(GetParam());
+  const Result<TrainConfig> config = PackedConfig(GetParam());
   ASSERT_THAT(config, IsOk());
   const Result<Trained> want = TrainOn(*config, [](int rank) { return Padded(rank, 0); });
   ASSERT_THAT(want, IsOk());
@@ -177,7 +177,7 @@ INSTANTIATE_TEST_SUITE_P(
 // and so is its gradient, but for the order of sums: T tokens' float32 terms, T·2^-24 of their
 // magnitudes.
 TEST(PackedTrainingTest, ExamplesAreLearnedAsIfAlone) {
-  const Result<TrainConfig> config = Config({{"calculate_per_token_loss", true}});
+  const Result<TrainConfig> config = PackedConfig({{"calculate_per_token_loss", true}});
   ASSERT_THAT(config, IsOk());
   const Result<Trained> packed = TrainOn(*config, [](int rank) { return Padded(rank, 6); });
   const Result<Trained> alone = TrainOn(*config, [](int rank) {

@@ -13,7 +13,7 @@
 
 #include "tests/testing/matchers.h"
 #include "tests/trainer/step/around_device.h"
-#include "tests/trainer/step/training_run.h"
+#include "tests/trainer/step/trained_run.h"
 #include "trainer/comm/thread_comm.h"
 #include "trainer/ops/cpu/host_ops.h"
 

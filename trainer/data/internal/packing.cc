@@ -20,7 +20,7 @@ Numbers Count(std::size_t count) {
 }
 
 // Groups items by their pack, and numbers the packs by their first item.
-Packs Group(const Numbers& pack_of, std::size_t num_packs) {
+Packs GroupByPack(const Numbers& pack_of, std::size_t num_packs) {
   constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
   Numbers renumbered(num_packs, kNone);
   Numbers begins(num_packs + 1, 0);
@@ -65,7 +65,7 @@ Packs PackBestFit(std::span<const std::uint32_t> sizes, std::uint32_t capacity) 
     pack_of[item] = pack;
     packs_by_space[space - size].push_back(pack);
   }
-  return Group(pack_of, num_packs);
+  return GroupByPack(pack_of, num_packs);
 }
 
 Packs PackAlone(std::size_t num_items) { return {Count(num_items), Count(num_items + 1)}; }

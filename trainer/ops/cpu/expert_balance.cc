@@ -18,7 +18,7 @@ namespace ckpt::trainer {
 namespace {
 
 template <typename S>
-S LogSumExp(const S* logits, std::int64_t count) {
+S RouterLogSumExp(const S* logits, std::int64_t count) {
   const S largest = *std::max_element(logits, logits + count);
   return largest +
          std::log(LaneSum<S>(count, [=](std::int64_t e) { return Exp(logits[e] - largest); }));
@@ -96,7 +96,7 @@ class TokenAuxLoss {
   }
 
   double AddZ(const S* logits, S* dlogits) {
-    const S lse = LogSumExp(logits, num_experts_);
+    const S lse = RouterLogSumExp(logits, num_experts_);
     if (dlogits != nullptr) {
       const S slope = static_cast<S>(2 * z_factor_) * lse * gradient_scale_;
       ForEach(0, num_experts_, [=](std::int64_t e) { dlogits[e] += slope * Exp(logits[e] - lse); });

@@ -22,8 +22,8 @@ struct NormShape {
   std::int64_t columns = 0;
 };
 
-NormShape ShapeOf(const Tensor& x, const Tensor& weight, const Tensor& statistics,
-                  std::int64_t num_statistics) {
+NormShape NormShapeOf(const Tensor& x, const Tensor& weight, const Tensor& statistics,
+                      std::int64_t num_statistics) {
   const std::int64_t columns = weight.num_elems();
   CKPT_CHECK(columns > 0 && x.ndim > 0 && x.dim(x.ndim - 1) == columns);
   const NormShape shape{x.num_elems() / columns, columns};
@@ -40,7 +40,7 @@ void CheckLike(const Tensor& x, const Tensor& y) {
 
 void HostOps::RmsNorm(Queue& queue, const Tensor& x, const Tensor& weight, double eps,
                       const Tensor& y, const Tensor& rstd) {
-  const NormShape shape = ShapeOf(x, weight, rstd, 1);
+  const NormShape shape = NormShapeOf(x, weight, rstd, 1);
   CheckLike(x, y);
   RunOn(queue, [this, x, weight, eps, y, rstd, shape] {
     DispatchCompute(x.dtype, [&](auto tag) {
@@ -61,7 +61,7 @@ void HostOps::RmsNorm(Queue& queue, const Tensor& x, const Tensor& weight, doubl
 
 void HostOps::AddRmsNorm(Queue& queue, const Tensor& x, const Tensor& delta, const Tensor& weight,
                          double eps, const Tensor& sum, const Tensor& y, const Tensor& rstd) {
-  const NormShape shape = ShapeOf(x, weight, rstd, 1);
+  const NormShape shape = NormShapeOf(x, weight, rstd, 1);
   CheckLike(x, delta);
   CheckLike(x, sum);
   CheckLike(x, y);
@@ -90,7 +90,7 @@ void HostOps::AddRmsNorm(Queue& queue, const Tensor& x, const Tensor& delta, con
 void HostOps::RmsNormBackward(Queue& queue, const Tensor& dy, const Tensor& x, const Tensor& weight,
                               const Tensor& rstd, bool accumulate, const Tensor& dx,
                               const Gradient& dweight) {
-  const NormShape shape = ShapeOf(x, weight, rstd, 1);
+  const NormShape shape = NormShapeOf(x, weight, rstd, 1);
   CheckLike(x, dy);
   CheckLike(x, dx);
   RunOn(queue, [this, dy, x, weight, rstd, accumulate, dx, dweight, shape] {
@@ -112,7 +112,7 @@ void HostOps::RmsNormBackward(Queue& queue, const Tensor& dy, const Tensor& x, c
 
 void HostOps::LayerNorm(Queue& queue, const Tensor& x, const Tensor& weight, const Tensor& bias,
                         double eps, const Tensor& y, const Tensor& statistics) {
-  const NormShape shape = ShapeOf(x, weight, statistics, 2);
+  const NormShape shape = NormShapeOf(x, weight, statistics, 2);
   CheckLike(x, y);
   CheckLike(weight, bias);
   RunOn(queue, [this, x, weight, bias, eps, y, statistics, shape] {
@@ -152,7 +152,7 @@ void HostOps::LayerNorm(Queue& queue, const Tensor& x, const Tensor& weight, con
 void HostOps::LayerNormBackward(Queue& queue, const Tensor& dy, const Tensor& x,
                                 const Tensor& weight, const Tensor& statistics, bool accumulate,
                                 const Tensor& dx, const Gradient& dweight, const Gradient& dbias) {
-  const NormShape shape = ShapeOf(x, weight, statistics, 2);
+  const NormShape shape = NormShapeOf(x, weight, statistics, 2);
   CheckLike(x, dy);
   CheckLike(x, dx);
   RunOn(queue, [this, dy, x, weight, statistics, accumulate, dx, dweight, dbias, shape] {

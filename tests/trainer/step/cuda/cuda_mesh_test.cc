@@ -9,7 +9,7 @@
 
 #include "tests/testing/matchers.h"
 #include "tests/trainer/step/mesh_cases.h"
-#include "tests/trainer/step/training_run.h"
+#include "tests/trainer/step/trained_run.h"
 #include "trainer/backend/backend.h"
 #include "trainer/device/cuda/cuda_device.h"
 
@@ -27,7 +27,7 @@ using testing::SmallDeepSeek;
 using testing::SmallMoe;
 using testing::SmallRun;
 using testing::Train;
-using testing::TrainingRun;
+using testing::TrainedRun;
 using namespace trainer;  // NOLINT(google-build-using-namespace)
 
 // Of float32, relative to the largest magnitude of a tensor. A gradient is a sum over at most 112 tokens
@@ -40,7 +40,7 @@ RunOptions OnGpus() {
   }};
 }
 
-void ExpectSameTraining(const TrainingRun& run, const TrainingRun& expected) {
+void ExpectSameTraining(const TrainedRun& run, const TrainedRun& expected) {
   ASSERT_EQ(run.reports.size(), expected.reports.size());
   for (std::size_t i = 0; i < run.reports.size(); ++i) {
     const StepReport& want = expected.reports[i];
@@ -69,14 +69,14 @@ class CudaMeshTest : public ::testing::TestWithParam<MeshCase> {
   }
 
   // What one GPU makes of as many sequences. All tests share it.
-  static const TrainingRun& OneGpu(const TrainConfig& config, bool is_latent) {
-    static auto* const known = new std::map<std::pair<std::int64_t, bool>, TrainingRun>();
+  static const TrainedRun& OneGpu(const TrainConfig& config, bool is_latent) {
+    static auto* const known = new std::map<std::pair<std::int64_t, bool>, TrainedRun>();
     const auto [found, is_new] = known->try_emplace({config.global_batch_size, is_latent});
     if (is_new) {
       TrainConfig alone = config;
       alone.mesh = {};
-      Result<TrainingRun> gpu = Train(alone, OnGpus());
-      const Result<TrainingRun> cpu = Train(alone, {});
+      Result<TrainedRun> gpu = Train(alone, OnGpus());
+      const Result<TrainedRun> cpu = Train(alone, {});
       EXPECT_THAT(gpu.status(), IsOk());
       EXPECT_THAT(cpu.status(), IsOk());
       if (gpu.ok() && cpu.ok()) {
@@ -103,7 +103,7 @@ class CudaMeshTest : public ::testing::TestWithParam<MeshCase> {
                        << "expert parallel " << expert_parallel << ", " << micro_batches
                        << " micro-batches, "
                        << (dispatcher == Dispatcher::kAllToAll ? "all-to-all" : "all-gather"));
-          const Result<TrainingRun> run = Train(config, OnGpus());
+          const Result<TrainedRun> run = Train(config, OnGpus());
           ASSERT_THAT(run.status(), IsOk());
           ExpectSameTraining(*run, OneGpu(config, is_latent));
           ++tried;
@@ -115,16 +115,14 @@ class CudaMeshTest : public ::testing::TestWithParam<MeshCase> {
 };
 
 TEST_P(CudaMeshTest, MixtureOfExpertsTrainsAsOnOneGpu) { TryAll(SmallMoe(), false); }
-TEST_P(CudaMeshTest, LatentAttentionAndExpertBiasTrainAsOnOneGpu) {
-  TryAll(SmallDeepSeek(), true);
-}
+TEST_P(CudaMeshTest, LatentAttentionAndExpertBiasTrainAsOnOneGpu) { TryAll(SmallDeepSeek(), true); }
 // A missing wait would change some of them.
 TEST_P(CudaMeshTest, TwoRunsHaveTheSameBits) {
   TrainConfig config = OnMesh(SmallRun(SmallMoe(), 2 * GetParam().ranks), GetParam(), 1);
   config.precision.compute = config.precision.grad_comm = DType::kBfloat16;
   config.deterministic = true;
-  const Result<TrainingRun> first = Train(config, OnGpus());
-  const Result<TrainingRun> second = Train(config, OnGpus());
+  const Result<TrainedRun> first = Train(config, OnGpus());
+  const Result<TrainedRun> second = Train(config, OnGpus());
   ASSERT_THAT(first.status(), IsOk());
   ASSERT_THAT(second.status(), IsOk());
   EXPECT_TRUE(first->weights == second->weights);

@@ -191,8 +191,8 @@ void Launch(cudaStream_t stream, const PeerReduction& reduction, const Parts& pa
   }
   const std::int64_t left = reduction.count - done;
   if (left == 0) return;
-  const auto blocks = static_cast<unsigned int>(
-      std::min<std::int64_t>(kBlocks, (left + kThreads - 1) / kThreads));
+  const auto blocks =
+      static_cast<unsigned int>(std::min<std::int64_t>(kBlocks, (left + kThreads - 1) / kThreads));
   ReduceKernel<Stored, Wide, Out, Combine>
       <<<blocks, kThreads, 0, stream>>>(parts, out, adds, done, reduction.count);
 }
@@ -286,8 +286,8 @@ void LaunchReceive(cudaStream_t stream, const Senders& senders, int rank, std::i
   const dim3 blocks(std::max(kBlocks / static_cast<unsigned int>(senders.count), 1U),
                     static_cast<unsigned int>(senders.count));
   ReceiveKernel<<<blocks, kThreads, 0, stream>>>(
-      senders, rank, row_bytes / static_cast<std::int64_t>(sizeof(Unit)),
-      received.rows.as<Unit>(), received.counts.as<const std::int64_t>(), received.rows.dim(0));
+      senders, rank, row_bytes / static_cast<std::int64_t>(sizeof(Unit)), received.rows.as<Unit>(),
+      received.counts.as<const std::int64_t>(), received.rows.dim(0));
 }
 
 }  // namespace
@@ -303,11 +303,11 @@ void ReduceParts(cudaStream_t stream, const PeerReduction& reduction) {
 void ReceiveRows(cudaStream_t stream, int rank, std::span<const PeerRows> sent,
                  const PeerRows& received) {
   CKPT_CHECK(!sent.empty() && sent.size() <= kMaxPeers && received.rows.dim(0) > 0);
-  const auto row_bytes = static_cast<std::int64_t>(received.rows.size_bytes()) /
-                         received.rows.dim(0);
+  const auto row_bytes =
+      static_cast<std::int64_t>(received.rows.size_bytes()) / received.rows.dim(0);
   // The largest unit of which rows and addresses are multiples.
-  std::uint64_t all = static_cast<std::uint64_t>(row_bytes) |
-                      reinterpret_cast<std::uintptr_t>(received.rows.data);
+  std::uint64_t all =
+      static_cast<std::uint64_t>(row_bytes) | reinterpret_cast<std::uintptr_t>(received.rows.data);
   Senders senders = {};
   for (const PeerRows& from : sent) {
     CKPT_CHECK(from.rows.dim(0) == 0 ||

@@ -50,13 +50,13 @@ void PrepareOnce() {
   (void)prepared;
 }
 
-struct Operand {
+struct BlasOperand {
   CBLAS_TRANSPOSE transpose = CblasNoTrans;
   blasint stride = 1;
 };
 
 template <typename T>
-Operand Describe(const Matrix<T>& matrix, std::int64_t rows, std::int64_t columns) {
+BlasOperand Describe(const Matrix<T>& matrix, std::int64_t rows, std::int64_t columns) {
   // A matrix of one row or column may have any other stride, but cblas requires one that is at
   // least a row's length.
   if (matrix.column_stride == 1) {
@@ -70,8 +70,8 @@ template <typename T, typename Gemm>
 void Call(Gemm gemm, const ProductSize& size, const Matrix<T>& a, const Matrix<T>& b,
           bool accumulate, T* c, std::int64_t c_stride) {
   PrepareOnce();
-  const Operand left = Describe(a, size.m, size.k);
-  const Operand right = Describe(b, size.k, size.n);
+  const BlasOperand left = Describe(a, size.m, size.k);
+  const BlasOperand right = Describe(b, size.k, size.n);
   gemm(CblasRowMajor, left.transpose, right.transpose, static_cast<blasint>(size.m),
        static_cast<blasint>(size.n), static_cast<blasint>(size.k), T{1}, a.data, left.stride,
        b.data, right.stride, accumulate ? T{1} : T{0}, c, static_cast<blasint>(c_stride));

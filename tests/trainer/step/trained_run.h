@@ -1,7 +1,7 @@
 // Small training runs on any mesh, and what is left of them: reports, weights and gradients as
 // whole tensors.
-#ifndef CKPT_TESTS_TRAINER_STEP_TRAINING_RUN_H_
-#define CKPT_TESTS_TRAINER_STEP_TRAINING_RUN_H_
+#ifndef CKPT_TESTS_TRAINER_STEP_TRAINED_RUN_H_
+#define CKPT_TESTS_TRAINER_STEP_TRAINED_RUN_H_
 
 #include <functional>
 #include <map>
@@ -57,7 +57,7 @@ struct RunOptions {
 // Tensors by name, under their global names and sizes.
 using WholeTensors = std::map<std::string, std::vector<double>>;
 
-struct TrainingRun {
+struct TrainedRun {
   std::vector<trainer::StepReport> reports;  // of rank 0
   WholeTensors first_gradients;              // of the first step, after clipping
   WholeTensors weights;                      // main weights after the last step
@@ -67,10 +67,10 @@ struct TrainingRun {
 // One rank's part, from any launcher: trains on `world`'s ranks, gathers the pieces of all ranks
 // into whole tensors and checks that pieces held by several ranks agree bit for bit (kValueMismatch
 // names the tensor).
-Result<TrainingRun> TrainOnRank(const trainer::TrainConfig& config, trainer::HostGroup& world,
-                                const RunOptions& options);
+Result<TrainedRun> TrainOnRank(const trainer::TrainConfig& config, trainer::HostGroup& world,
+                               const RunOptions& options);
 // On threads, or on the world given to TrainOn if that has as many ranks.
-Result<TrainingRun> Train(const trainer::TrainConfig& config, const RunOptions& options);
+Result<TrainedRun> Train(const trainer::TrainConfig& config, const RunOptions& options);
 
 // Ranks that runs take from now on, where their number fits. Null: threads.
 void TrainOn(trainer::HostGroup* world);
@@ -81,4 +81,4 @@ double RelativeDifference(const WholeTensors& a, const WholeTensors& b);
 
 }  // namespace ckpt::testing
 
-#endif  // CKPT_TESTS_TRAINER_STEP_TRAINING_RUN_H_
+#endif  // CKPT_TESTS_TRAINER_STEP_TRAINED_RUN_H_

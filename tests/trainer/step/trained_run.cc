@@ -1,4 +1,4 @@
-#include "tests/trainer/step/training_run.h"
+#include "tests/trainer/step/trained_run.h"
 
 #include <algorithm>
 #include <cmath>
@@ -241,8 +241,8 @@ TrainConfig SmallRun(const ModelConfig& model, std::int64_t sequences) {
   return config;
 }
 
-Result<TrainingRun> TrainOnRank(const TrainConfig& config, HostGroup& world,
-                                const RunOptions& options) {
+Result<TrainedRun> TrainOnRank(const TrainConfig& config, HostGroup& world,
+                               const RunOptions& options) {
   TrainConfig complete = config;
   ApplyReduction(complete);
   CKPT_RETURN_IF_ERROR(ValidateTrainConfig(complete));
@@ -267,7 +267,7 @@ Result<TrainingRun> TrainOnRank(const TrainConfig& config, HostGroup& world,
       RankTrainer::Create(complete, world, {.device = device.get(), .ops = backend.ops.get()}));
   CKPT_RETURN_IF_ERROR(trainer->InitializeWeights());
 
-  TrainingRun run;
+  TrainedRun run;
   const std::unique_ptr<Queue> queue = device->MakeQueue("test");
   for (std::int64_t step = 0; step < options.steps; ++step) {
     const std::vector<HostMicroBatch> batches = BatchesOf(complete, world.rank(), step);
@@ -288,14 +288,14 @@ Result<TrainingRun> TrainOnRank(const TrainConfig& config, HostGroup& world,
 
 void TrainOn(HostGroup* world) { given_world = world; }
 
-Result<TrainingRun> Train(const TrainConfig& config, const RunOptions& options) {
+Result<TrainedRun> Train(const TrainConfig& config, const RunOptions& options) {
   if (given_world != nullptr && given_world->size() == config.mesh.world_size) {
     return TrainOnRank(config, *given_world, options);
   }
   std::mutex mutex;
-  TrainingRun first;
+  TrainedRun first;
   CKPT_RETURN_IF_ERROR(RunRanks(config.mesh.world_size, [&](HostGroup& world) -> Status {
-    CKPT_ASSIGN_OR_RETURN(TrainingRun run, TrainOnRank(config, world, options));
+    CKPT_ASSIGN_OR_RETURN(TrainedRun run, TrainOnRank(config, world, options));
     if (world.rank() == 0) {
       const std::lock_guard lock(mutex);
       first = std::move(run);
