@@ -61,8 +61,10 @@ struct Format {
   // The option by which people choose one of them, and what it is for.
   std::string_view generation_option = {};
   std::string_view generation_purpose = {};
-  // A checkpoint is one file, with all that belongs to it: objects, and where it came from.
+  // A checkpoint is one file.
   bool is_one_file = false;
+  // Such a file holds objects as text, and where its tensors came from.
+  bool holds_objects = false;
   // It can show the tensors of an existing checkpoint without a copy of them.
   bool can_link = false;
   // By what people know a directory or a file of it, for the message that nothing was recognised.

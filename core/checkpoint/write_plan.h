@@ -92,23 +92,37 @@ class NoFraming final : public ItemFraming {
   [[nodiscard]] bool needs_crc32() const override { return false; }
 };
 
-struct WritePlan;
-
 // Stores every item, except plain ones, as one zstd frame around head, payload and tail. The length
 // of a frame is known only after it was written. So the items of a file follow each other in plan
-// order, without gaps, from the file's planned size on, and what says where they lie is written
-// last.
+// order, without gaps, from the file's planned size on, and the late bytes say where they lie.
 struct ItemCompression {
   int zstd_level = 0;
   // The encoder and its version, which also decide the bytes.
   std::string encoder;
-  // Positions in `files` of those that `encode_index` adds to.
-  std::vector<std::uint32_t> index_files;
-  // Literals for these files, where no item lies: before the planned size, or behind the last item.
-  // `extents` is parallel to the plan's items. A pure function.
+};
+
+// An item as it was written.
+struct WrittenItem {
+  ItemExtent extent;
+  std::uint32_t payload_crc32 = 0;  // 0 if nothing in the plan uses it
+
+  friend bool operator==(const WrittenItem&, const WrittenItem&) = default;
+};
+
+struct WritePlan;
+
+// Bytes that depend on the items as they were written: where compressed ones lie, the checksums of
+// their payloads. They are written last.
+struct LateBytes {
+  // Positions in `files` of those that `encode` adds to.
+  std::vector<std::uint32_t> files;
+  // Whether `encode` uses the payloads' CRC-32. Computing it costs time.
+  bool uses_crc32 = false;
+  // Literals for these files, where no item and no other literal lies. `items` is parallel to the
+  // plan's. Where they lie and how long they are does not depend on the checksums. A pure function.
   std::function<std::vector<WriteLiteral>(const WritePlan& plan,
-                                          std::span<const ItemExtent> extents)>
-      encode_index;
+                                          std::span<const WrittenItem> items)>
+      encode;
 };
 
 // A pure value: the same plan gives the same bytes, for any number of threads.
@@ -116,8 +130,8 @@ struct ItemCompression {
 // Invariants, checked by CheckWritePlan. In every file, literals and items tile [0, size) without
 // overlap. Gaps are allowed where the format ignores them; they read as zero. The items of a tensor
 // are consecutive in `items`, in C order, and cover it exactly once. With `compression`,
-// offsets count from the item's own start, sizes are those before compression, and file sizes are
-// those without items and index.
+// offsets count from the item's own start, sizes are those before compression, file sizes are those
+// without items and late bytes, and there are late bytes.
 struct WritePlan {
   std::vector<WriteFile> files;
   std::vector<TargetTensor> tensors;
@@ -126,6 +140,7 @@ struct WritePlan {
   std::vector<WriteCopy> copies;
   std::shared_ptr<const ItemFraming> framing = std::make_shared<NoFraming>();
   std::optional<ItemCompression> compression = {};
+  std::optional<LateBytes> late_bytes = {};
 };
 
 }  // namespace ckpt

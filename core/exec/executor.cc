@@ -90,6 +90,9 @@ class Execution {
   std::vector<std::size_t> first_item_;
   std::vector<bool> done_;
   std::optional<ItemPlacement> placement_;  // of compressed items
+  // For the late bytes, parallel to the plan's items; empty if there is none. A tensor's items
+  // belong to the thread that writes it.
+  std::vector<WrittenItem> written_;
 
   Mutex mutex_;
   ExecuteResult result_ CKPT_GUARDED_BY(mutex_);
@@ -127,8 +130,9 @@ Status Execution::PrepareFiles() {
   for (std::size_t i = 0; i < plan_.write.items.size(); ++i) {
     if (Writes(i)) files_[plan_.write.items[i].file]->AddPart();
   }
-  if (placement_) {
-    for (const std::uint32_t file : plan_.write.compression->index_files) files_[file]->AddPart();
+  if (plan_.write.late_bytes) {
+    written_.resize(plan_.write.items.size());
+    for (const std::uint32_t file : plan_.write.late_bytes->files) files_[file]->AddPart();
   }
   const MutexLock lock(mutex_);
   for (const WriteLiteral& literal : plan_.write.literals) {
@@ -202,11 +206,12 @@ Status Execution::TakeOver(const JournalRecord& record) {
   if (record.tensor >= done_.size() || done_[record.tensor]) return OkStatus();
   const std::size_t first = first_item_[record.tensor];
   const std::size_t end = first_item_[record.tensor + 1];
+  if (plan_.write.late_bytes && record.items.size() != end - first) return OkStatus();
   if (placement_) {
     // Its bytes are where this run would put them only if they directly follow the items before it.
-    const bool is_next = first == placement_->extents().size() &&
-                         record.extents.size() == end - first &&
-                         placement_->Continues(record.extents);
+    std::vector<ItemExtent> extents;
+    for (const WrittenItem& item : record.items) extents.push_back(item.extent);
+    const bool is_next = first == placement_->extents().size() && placement_->Continues(extents);
     if (!is_next) return OkStatus();
   }
   std::map<std::uint32_t, std::vector<ChecksumPiece>> pieces;
@@ -226,7 +231,8 @@ Status Execution::TakeOver(const JournalRecord& record) {
   }
   for (const auto& [file_id, of_file] : pieces) files_[file_id]->AddPieces(of_file);
   for (std::size_t i = first; i < end; ++i) {
-    if (placement_) Place(record.extents[i - first].size_bytes);
+    if (placement_) Place(record.items[i - first].extent.size_bytes);
+    if (plan_.write.late_bytes) written_[i] = record.items[i - first];
     CKPT_RETURN_IF_ERROR(files_[plan_.write.items[i].file]->PartDone());
   }
   done_[record.tensor] = true;
@@ -248,6 +254,8 @@ Status Execution::WriteTensor(std::size_t tensor, Worker& worker) {
   const TargetTensor& target = plan_.write.tensors[tensor];
   const TensorRecipe& recipe = plan_.recipes[tensor];
   const ItemFraming& framing = *plan_.write.framing;
+  const auto& late_bytes = plan_.write.late_bytes;
+  const bool needs_crc32 = framing.needs_crc32() || (late_bytes && late_bytes->uses_crc32);
   const std::uint64_t source_element = ElementBytes(recipe.source_dtype);
   const std::uint64_t target_element = ElementBytes(target.dtype);
   const auto window_elements =
@@ -288,7 +296,7 @@ Status Execution::WriteTensor(std::size_t tensor, Worker& worker) {
         payload = worker.cast;
       }
       hasher.Update(payload);
-      if (framing.needs_crc32()) crc32 = Crc32(payload, crc32);
+      if (needs_crc32) crc32 = Crc32(payload, crc32);
       CKPT_RETURN_IF_ERROR(writer.Write(payload));
       Report(target.key, payload.size());
       return OkStatus();
@@ -296,9 +304,14 @@ Status Execution::WriteTensor(std::size_t tensor, Worker& worker) {
     CKPT_RETURN_IF_ERROR(ForEachBlock(item.box, window_elements, write_block));
     CKPT_RETURN_IF_ERROR(writer.Write(framing.Tail(target, item, crc32)));
     CKPT_RETURN_IF_ERROR(writer.Finish());
-    if (placement_) {
-      Place(writer.size_bytes());
-      record.extents.push_back(placement_->extents().back());
+    if (placement_) Place(writer.size_bytes());
+    if (late_bytes) {
+      written_[i] = {
+          .extent = {.offset_bytes =
+                         placement_ ? placement_->extents().back().offset_bytes : item.offset_bytes,
+                     .size_bytes = writer.size_bytes()},
+          .payload_crc32 = crc32};
+      record.items.push_back(written_[i]);
     }
     for (const ChecksumPiece& piece : writer.pieces()) {
       record.pieces.emplace_back(item.file, piece);
@@ -347,12 +360,11 @@ Status Execution::WriteTensors() {
   return OkStatus();
 }
 
-// Writes what says where compressed items lie.
+// Writes what says where items lie, or what their checksums are.
 Status Execution::WriteIndex() {
-  if (!placement_) return OkStatus();
-  const ItemCompression& compression = *plan_.write.compression;
-  const std::vector<WriteLiteral> literals =
-      compression.encode_index(plan_.write, placement_->extents());
+  if (!plan_.write.late_bytes) return OkStatus();
+  const LateBytes& late = *plan_.write.late_bytes;
+  const std::vector<WriteLiteral> literals = late.encode(plan_.write, written_);
   std::uint64_t written = 0;
   for (const WriteLiteral& literal : literals) {
     OutputFile& file = *files_[literal.file];
@@ -365,9 +377,7 @@ Status Execution::WriteIndex() {
     file.SetSize(std::max(file.size_bytes(), end));
     written += literal.bytes.size();
   }
-  for (const std::uint32_t file : compression.index_files) {
-    CKPT_RETURN_IF_ERROR(files_[file]->PartDone());
-  }
+  for (const std::uint32_t file : late.files) CKPT_RETURN_IF_ERROR(files_[file]->PartDone());
   const MutexLock lock(mutex_);
   result_.bytes_written += written;
   return OkStatus();

@@ -28,7 +28,7 @@ struct ExecuteOptions {
   // The part that this process writes; other processes write the rest. Nothing: all. If set, a file
   // that this process creates must not exist yet, nothing is journaled, side files are written with
   // the first file, and a tensor that is only partly written here has no digest. The checksums of a
-  // file that others fill as well count their bytes as zeros. Not for compressed plans.
+  // file that others fill as well count their bytes as zeros. Not for plans with late bytes.
   std::optional<PlanShare> share = {};
   ProgressSink* progress = nullptr;    // may be null
   std::string_view phase = "convert";  // the phase that progress reports

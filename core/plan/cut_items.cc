@@ -11,7 +11,8 @@ namespace {
 Status CheckIsPlain(const WritePlan& plan, const WriteItem& item) {
   const TargetTensor& tensor = plan.tensors[item.tensor];
   const bool is_whole = item.box.sizes == tensor.shape;
-  if (is_whole && !plan.compression && item.size_bytes == item.payload_bytes) return OkStatus();
+  const bool is_placed = !plan.compression && !plan.late_bytes;
+  if (is_whole && is_placed && item.size_bytes == item.payload_bytes) return OkStatus();
   return Error(ErrorKind::kUnsupported, "several processes cannot write one tensor of this format")
       .Tensor(tensor.key);
 }

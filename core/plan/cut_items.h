@@ -16,7 +16,8 @@ namespace ckpt {
 // Puts an item for each row block in place of the one that holds a whole tensor; the bytes of the
 // files stay. `rows` has the blocks of every tensor, by its key, which tile it in order.
 //
-// Errors: kUnsupported (the format frames or compresses its items, or stores a tensor in several).
+// Errors: kUnsupported (the format frames or compresses its items, stores a tensor in several, or
+// says of them what is known only after they were written).
 Status CutItems(const std::map<std::string, std::vector<RowsFromFile>>& rows, WritePlan& plan);
 
 }  // namespace ckpt

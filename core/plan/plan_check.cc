@@ -4,6 +4,7 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -21,6 +22,16 @@ Status PlanBug(std::string_view message, std::string_view tensor) {
   return Error(ErrorKind::kInternal, message).Tensor(tensor);
 }
 
+// What is written last, into a plan whose places are known. Checksums do not change the places.
+std::vector<WriteLiteral> LateLiterals(const WritePlan& plan) {
+  if (!plan.late_bytes || plan.compression) return {};
+  std::vector<WrittenItem> items;
+  for (const WriteItem& item : plan.items) {
+    items.push_back({.extent = {.offset_bytes = item.offset_bytes, .size_bytes = item.size_bytes}});
+  }
+  return plan.late_bytes->encode(plan, items);
+}
+
 // Items and literals of each file do not overlap.
 Status CheckTiling(const WritePlan& plan) {
   struct Extent {
@@ -36,6 +47,9 @@ Status CheckTiling(const WritePlan& plan) {
     if (!plan.compression) extents.push_back({item.file, item.offset_bytes, item.size_bytes});
   }
   for (const WriteLiteral& literal : plan.literals) {
+    extents.push_back({literal.file, literal.offset_bytes, literal.bytes.size()});
+  }
+  for (const WriteLiteral& literal : LateLiterals(plan)) {
     extents.push_back({literal.file, literal.offset_bytes, literal.bytes.size()});
   }
   std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) {
@@ -58,14 +72,19 @@ Status CheckTiling(const WritePlan& plan) {
   return OkStatus();
 }
 
+Status CheckLateBytes(const WritePlan& plan) {
+  if (!plan.late_bytes) return OkStatus();
+  const std::vector<std::uint32_t>& files = plan.late_bytes->files;
+  const bool is_whole =
+      !files.empty() && plan.late_bytes->encode &&
+      std::ranges::all_of(files, [&](std::uint32_t file) { return file < plan.files.size(); });
+  return is_whole ? OkStatus() : PlanBug("late bytes have no files", "");
+}
+
 // Compressed items are placed while they are written, and an index says where they lie.
 Status CheckCompression(const WritePlan& plan) {
   if (!plan.compression) return OkStatus();
-  const std::vector<std::uint32_t>& index = plan.compression->index_files;
-  const bool has_index =
-      !index.empty() && plan.compression->encode_index &&
-      std::ranges::all_of(index, [&](std::uint32_t file) { return file < plan.files.size(); });
-  if (!has_index) return PlanBug("compressed items need an index", "");
+  if (!plan.late_bytes) return PlanBug("compressed items need an index", "");
   const bool from_start = std::all_of(plan.items.begin(), plan.items.end(),
                                       [](const WriteItem& item) { return item.offset_bytes == 0; });
   return from_start ? OkStatus() : PlanBug("a compressed item has a place in advance", "");
@@ -178,7 +197,9 @@ class PlanHasher {
 
 Status CheckWritePlan(const WritePlan& plan) {
   Status status = CheckNames(plan);
-  status.Add(CheckTiling(plan));
+  Status tiling = CheckLateBytes(plan);
+  if (tiling.ok()) tiling = CheckTiling(plan);
+  status.Add(std::move(tiling));
   status.Add(CheckCompression(plan));
   std::size_t begin = 0;
   for (std::size_t t = 0; t < plan.tensors.size(); ++t) {
@@ -230,7 +251,9 @@ std::string HashPlan(const ConversionPlan& plan) {
   if (const auto& compression = plan.write.compression) {
     hash.Text(compression->encoder);
     hash.Number(static_cast<std::uint64_t>(compression->zstd_level));
-    for (const std::uint32_t file : compression->index_files) hash.Number(file);
+  }
+  if (const auto& late = plan.write.late_bytes) {
+    for (const std::uint32_t file : late->files) hash.Number(file);
   }
   for (const WriteLiteral& literal : plan.write.literals) {
     hash.Number(literal.file);

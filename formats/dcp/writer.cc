@@ -121,20 +121,18 @@ void Compress(int level, MetadataRest rest, WritePlan& plan) {
   }
   const auto index_file = static_cast<std::uint32_t>(plan.files.size() - 1);
   const auto encode_index = [rest = std::move(rest), index_file](
-                                const WritePlan& placed, std::span<const ItemExtent> extents) {
+                                const WritePlan& placed, std::span<const WrittenItem> written) {
     std::vector<WriteItem> items = placed.items;
     for (std::size_t i = 0; i < items.size(); ++i) {
-      items[i].offset_bytes = extents[i].offset_bytes;
-      items[i].size_bytes = extents[i].size_bytes;
+      items[i].offset_bytes = written[i].extent.offset_bytes;
+      items[i].size_bytes = written[i].extent.size_bytes;
     }
     return std::vector<WriteLiteral>{{.file = index_file,
                                       .offset_bytes = 0,
                                       .bytes = rest.Encode(placed, items, kZstdTransform)}};
   };
-  plan.compression = {.zstd_level = level,
-                      .encoder = ZstdEncoderName(),
-                      .index_files = {index_file},
-                      .encode_index = encode_index};
+  plan.compression = {.zstd_level = level, .encoder = ZstdEncoderName()};
+  plan.late_bytes = {.files = {index_file}, .encode = encode_index};
 }
 
 // Loaders only show it. It is computed from the content, so that the same checkpoint gives the same

@@ -19,6 +19,7 @@ Result<std::optional<Path>> Recognise(const Place& place) {
 
 constinit const Format kFormat = {.name = "hdf5",
                                   .is_one_file = true,
+                                  .holds_objects = true,
                                   .can_link = true,
                                   .file_signs = "HDF5",
                                   .recognise = &Recognise,

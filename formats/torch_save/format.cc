@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "formats/torch_save/internal/writer.h"
 #include "formats/torch_save/torch_repository.h"
 #include "formats/torch_save/torch_save_source.h"
 
@@ -82,10 +83,12 @@ Result<std::unique_ptr<CheckpointSource>> Open(Storage& storage, const Path& pat
 }  // namespace
 
 constinit const Format kFormat = {.name = "torch_save",
+                                  .is_one_file = true,
                                   .directory_signs = "*.pt and *.bin",
                                   .file_signs = "torch.save (zip or legacy)",
                                   .recognise = &Recognise,
                                   .refuse = &RefuseFoldersOfRanks,
-                                  .open = &Open};
+                                  .open = &Open,
+                                  .plan_weights = &PlanStateDict};
 
 }  // namespace ckpt::torch_save

@@ -7,35 +7,12 @@
 
 #include "core/base/check.h"
 #include "core/base/endian.h"
+#include "formats/torch_save/internal/archive_records.h"
 #include "formats/torch_save/internal/torch_dtype.h"
 #include "formats/zip/writer.h"
 
 namespace ckpt::torch_save {
 namespace {
-
-// torch computes these digits from names and checksums of the records, and does not read them.
-constexpr std::string_view kSerializationId = "0000000000000000000000000000000000000000";
-
-void AddLeadingRecords(ByteSpan pickle, zip::Writer& zip) {
-  zip.Add("data.pkl", pickle);
-  zip.Add(".format_version", AsBytes("1"));
-  zip.Add(".storage_alignment", AsBytes(std::to_string(zip::Writer::kDefaultAlignment)));
-  zip.Add("byteorder", AsBytes("little"));
-}
-
-void AddTrailingRecords(zip::Writer& zip) {
-  zip.Add("version", AsBytes("3\n"));
-  zip.Add(".data/serialization_id", AsBytes(kSerializationId));
-}
-
-zip::Framing FrameTensor(ByteSpan pickle, std::uint64_t payload_bytes,
-                         std::uint32_t payload_crc32) {
-  zip::Writer zip;
-  AddLeadingRecords(pickle, zip);
-  zip.AddForeign("data/0", payload_bytes, payload_crc32);
-  AddTrailingRecords(zip);
-  return std::move(zip).Finish();
-}
 
 // The one pickle that torch writes for a plain tensor, memo entries included, so that our items
 // equal torch's.
@@ -141,32 +118,43 @@ class TensorPickle {
 Bytes ObjectItem(ByteSpan pickle, std::span<const Bytes> storages) {
   zip::Writer zip;
   AddLeadingRecords(pickle, zip);
-  for (std::size_t i = 0; i < storages.size(); ++i) {
-    zip.Add("data/" + std::to_string(i), storages[i]);
-  }
+  for (std::size_t i = 0; i < storages.size(); ++i) zip.Add(StorageRecord(i), storages[i]);
   AddTrailingRecords(zip);
-  return std::move(zip).Finish().head;
+  return std::move(zip).Finish().front().bytes;
 }
 
-void WriteByteTensor(std::int64_t number, std::size_t size_bytes, pickle::PickleWriter& pickle) {
-  const auto size = static_cast<std::int64_t>(size_bytes);
-  pickle.Global("torch._utils", "_rebuild_tensor_v2").BeginTuple();
-  pickle.BeginTuple().Text("storage").Global("torch", "ByteStorage");
-  pickle.Text(std::to_string(number)).Text("cpu").Int(size).EndTuple().PersistentId();
-  pickle.Int(0).Int(size).InTuple().Int(1).InTuple().Bool(false);
+void WriteTensor(std::int64_t number, DType dtype, DimsView shape, pickle::PickleWriter& pickle) {
+  const std::string_view storage_class = StorageClassOf(dtype);
+  const bool is_untyped = storage_class.empty();
+  const auto count =
+      is_untyped ? static_cast<std::int64_t>(NumBytes(shape, dtype)) : NumElements(shape);
+  pickle.Global("torch._utils", is_untyped ? "_rebuild_tensor_v3" : "_rebuild_tensor_v2");
+  pickle.BeginTuple();
+  // The persistent id: an untyped storage counts bytes, the others elements.
+  pickle.BeginTuple().SharedText("storage");
+  if (is_untyped) {
+    pickle.Global("torch.storage", "UntypedStorage");
+  } else {
+    pickle.Global("torch", storage_class);
+  }
+  pickle.Text(std::to_string(number)).SharedText("cpu").Int(count).EndTuple().PersistentId();
+  pickle.Int(0).IntTuple(shape).IntTuple(ContiguousStrides(shape)).Bool(false);
   pickle.Global("collections", "OrderedDict").EmptyTuple().Reduce();
+  if (is_untyped) pickle.Global("torch", DTypeName(dtype));
   pickle.EndTuple().Reduce();
 }
 
 TensorItem::TensorItem(DType dtype, DimsView shape)
     : pickle_(TensorPickle().Build(dtype, shape)), payload_bytes_(NumBytes(shape, dtype)) {
-  zip::Framing framing = FrameTensor(pickle_, payload_bytes_, 0);
-  head_ = std::move(framing.head);
-  tail_bytes_ = framing.tail.size();
+  std::vector<zip::Part> parts = FrameStorages(pickle_, {{.size_bytes = payload_bytes_}}).parts;
+  head_ = std::move(parts.front().bytes);
+  tail_bytes_ = parts.back().bytes.size();
 }
 
 Bytes TensorItem::Tail(std::uint32_t payload_crc32) const {
-  return FrameTensor(pickle_, payload_bytes_, payload_crc32).tail;
+  const std::vector<ForeignStorage> storages = {
+      {.size_bytes = payload_bytes_, .crc32 = payload_crc32}};
+  return std::move(FrameStorages(pickle_, storages).parts.back().bytes);
 }
 
 }  // namespace ckpt::torch_save

@@ -17,8 +17,8 @@ namespace ckpt::torch_save {
 // number.
 [[nodiscard]] Bytes ObjectItem(ByteSpan pickle, std::span<const Bytes> storages = {});
 
-// Writes a tensor of bytes that is the whole storage `number`.
-void WriteByteTensor(std::int64_t number, std::size_t size_bytes, pickle::PickleWriter& pickle);
+// Writes a tensor that is the whole storage `number`, in C order.
+void WriteTensor(std::int64_t number, DType dtype, DimsView shape, pickle::PickleWriter& pickle);
 
 // The archive of one contiguous CPU tensor, all but its elements. Sizes and `head` are known from
 // dtype and shape alone, so a file can be laid out before any tensor is read.

@@ -53,12 +53,13 @@ void Writer::Add(std::string_view name, ByteSpan payload) {
   EndRecord();
 }
 
-void Writer::AddForeign(std::string_view name, std::uint64_t size_bytes, std::uint32_t crc32) {
-  CKPT_CHECK(!has_foreign_);
+std::uint64_t Writer::AddForeign(std::string_view name, std::uint64_t size_bytes,
+                                 std::uint32_t crc32) {
   BeginRecord(name, size_bytes, crc32);
-  has_foreign_ = true;
-  foreign_bytes_ = size_bytes;
+  const std::uint64_t payload_at = position();
+  parts_.push_back({.offset_bytes = payload_at + size_bytes, .bytes = {}});
   EndRecord();
+  return payload_at;
 }
 
 void Writer::BeginRecord(std::string_view name, std::uint64_t size_bytes, std::uint32_t crc32) {
@@ -126,7 +127,7 @@ void Writer::WriteDirectoryEntry(const Entry& entry) {
   Append(ByteSpan(zip64), o);
 }
 
-Framing Writer::Finish() && {
+std::vector<Part> Writer::Finish() && {
   const std::uint64_t directory_at = position();
   for (const Entry& entry : entries_) WriteDirectoryEntry(entry);
   const std::uint64_t end_at = position();
@@ -158,7 +159,7 @@ Framing Writer::Finish() && {
   AppendLe<std::uint32_t>(Narrow(directory_size), o);
   AppendLe<std::uint32_t>(Narrow(directory_at), o);
   AppendLe<std::uint16_t>(0, o);  // comment length
-  return std::move(framing_);
+  return std::move(parts_);
 }
 
 }  // namespace ckpt::zip

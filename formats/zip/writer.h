@@ -11,11 +11,10 @@
 
 namespace ckpt::zip {
 
-// An archive with at most one record whose bytes the caller writes: `head` comes before them,
-// `tail` behind.
-struct Framing {
-  Bytes head;
-  Bytes tail;  // empty if every record was given as bytes
+// Bytes of an archive; between two parts lie the bytes of a record that the caller writes.
+struct Part {
+  std::uint64_t offset_bytes = 0;  // in the archive
+  Bytes bytes;
 };
 
 // Lays out records one after the other. Payloads start at multiples of the alignment, counted from
@@ -23,9 +22,9 @@ struct Framing {
 //
 //   Writer zip;
 //   zip.Add("data.pkl", pickle);
-//   zip.AddForeign("data/0", payload_bytes, payload_crc32);
+//   const std::uint64_t at = zip.AddForeign("data/0", payload_bytes, payload_crc32);
 //   zip.Add("version", AsBytes("3\n"));
-//   Framing framing = std::move(zip).Finish();
+//   const std::vector<Part> parts = std::move(zip).Finish();  // before and behind the payload
 class Writer {
  public:
   static constexpr std::uint64_t kDefaultAlignment = 64;
@@ -36,12 +35,13 @@ class Writer {
 
   void Add(std::string_view name, ByteSpan payload);
 
-  // A record without its payload. The bytes before the payload do not depend on `crc32`.
-  // REQUIRES: the only one.
-  void AddForeign(std::string_view name, std::uint64_t size_bytes, std::uint32_t crc32);
+  // A record without its payload; returns where that begins. Only the bytes behind it depend on
+  // `crc32`, and their number does not.
+  std::uint64_t AddForeign(std::string_view name, std::uint64_t size_bytes, std::uint32_t crc32);
 
-  // The directory and the end records follow; the zip64 ones always, as torch does.
-  [[nodiscard]] Framing Finish() &&;
+  // The directory and the end records follow; the zip64 ones always, as torch does. Returns one
+  // part more than there are foreign records.
+  [[nodiscard]] std::vector<Part> Finish() &&;
 
  private:
   struct Entry {
@@ -51,9 +51,9 @@ class Writer {
     std::uint32_t crc32 = 0;
   };
 
-  [[nodiscard]] Bytes& out() { return has_foreign_ ? framing_.tail : framing_.head; }
+  [[nodiscard]] Bytes& out() { return parts_.back().bytes; }
   [[nodiscard]] std::uint64_t position() const {
-    return framing_.head.size() + foreign_bytes_ + framing_.tail.size();
+    return parts_.back().offset_bytes + parts_.back().bytes.size();
   }
   void BeginRecord(std::string_view name, std::uint64_t size_bytes, std::uint32_t crc32);
   void EndRecord();
@@ -61,9 +61,7 @@ class Writer {
 
   std::string prefix_;
   std::uint64_t alignment_;
-  Framing framing_;
-  bool has_foreign_ = false;
-  std::uint64_t foreign_bytes_ = 0;
+  std::vector<Part> parts_ = std::vector<Part>(1);
   std::vector<Entry> entries_;
 };
 

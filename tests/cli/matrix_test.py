@@ -29,9 +29,11 @@ FORMS = {
     "torch_dist, 0.19": ("--to", "torch_dist", "--torch-dist-generation", "0.19", "--layer-keys", "per_layer"),
     "dcp, fsdp2": ("--to", "dcp", "--naming", "fsdp2", "--expert-layout", "fused"),
     "hdf5": ("--to", "hdf5"),
+    "torch_save": ("--to", "torch_save"),
 }
-# HDF5 has no names of its own, but those of its source.
-NAMED = [form for form in FORMS if form != "hdf5"]
+# These are one file, and have no names of their own, but those of their source.
+FILES = {"hdf5": "there.h5", "torch_save": "there.pt"}
+NAMED = [form for form in FORMS if form not in FILES]
 MODELS = ("hf/qwen3-tied-bf16", "hf/qwen3moe-norm-bf16")
 EQUAL, WEIGHTS = "all", "weights"
 
@@ -74,12 +76,12 @@ class Tools:
 
 def there_and_back(tools, model, made, first, second, folder):
     """(what came back, what the second form left out, as why -> entries)."""
-    target = folder / ("there.h5" if second == "hdf5" else "there")
+    target = folder / FILES.get(second, "there")
     back = folder / "back"
     try:
         report = tools.convert(made[first], target, FORMS[second])
         # One file holds no config.json.
-        assets = ("--hf-assets", model) if second == "hdf5" else ()
+        assets = ("--hf-assets", model) if second in FILES else ()
         again = tools.convert(target, back, (*FORMS[first], *assets))
     except Refused as refusal:
         return f"no: {refusal}", {}

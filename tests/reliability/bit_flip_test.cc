@@ -159,13 +159,13 @@ void MakeForeignRepository(Specimen& specimen) {
   specimen.path = "/specimen";
 }
 
-void MakeHdf5(Specimen& specimen, std::optional<int> zstd_level) {
+void MakeFile(const std::string& format, Specimen& specimen, std::optional<int> zstd_level) {
   ASSERT_THAT(WriteSmallModel(*specimen.storage, "/source", {.hidden = 16}), IsOk());
   ASSERT_THAT(specimen.storage->MakeDirectories("/specimen"), IsOk());
-  ConvertOptions options = ToHdf5("/source", "/specimen/model.h5");
+  ConvertOptions options = ToFile(format, "/source", "/specimen/model");
   options.zstd_level = zstd_level;
   ASSERT_THAT(Convert(*specimen.storage, options), IsOk());
-  specimen.path = "/specimen/model.h5";
+  specimen.path = "/specimen/model";
 }
 
 std::vector<FlipCase> Cases() {
@@ -178,8 +178,9 @@ std::vector<FlipCase> Cases() {
       {"DcpSafetensors", Golden("dcp", "hf_plain")},
       {"TorchDist", Golden("torch_dist", "hand_dtypes_core019")},
       {"TorchSave", Golden("dcp", "pt_nested")},
-      {"Hdf5", [](Specimen& s) { MakeHdf5(s, std::nullopt); }},
-      {"Hdf5Compressed", [](Specimen& s) { MakeHdf5(s, 3); }},
+      {"Hdf5", [](Specimen& s) { MakeFile("hdf5", s, std::nullopt); }},
+      {"Hdf5Compressed", [](Specimen& s) { MakeFile("hdf5", s, 3); }},
+      {"OurTorchSave", [](Specimen& s) { MakeFile("torch_save", s, std::nullopt); }},
       {"TorchSaveLegacy", Golden("dcp", "pt_legacy")},
   };
 }

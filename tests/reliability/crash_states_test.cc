@@ -25,7 +25,7 @@ namespace {
 // The parent does not exist before: its own name must become durable too.
 const Path kTarget = "/runs/today/model";
 
-enum class Direction : std::uint8_t { kToFsdp, kToHf, kToTorchDist, kToHdf5 };
+enum class Direction : std::uint8_t { kToFsdp, kToHf, kToTorchDist, kToHdf5, kToTorchSave };
 
 struct Flow {
   const char* name;
@@ -81,7 +81,10 @@ class CrashStatesTest : public ::testing::TestWithParam<Flow> {
         options = HfToTorchDist(source, kTarget);
         break;
       case Direction::kToHdf5:
-        options = ToHdf5(source, kTarget);
+        options = ToFile("hdf5", source, kTarget);
+        break;
+      case Direction::kToTorchSave:
+        options = ToFile("torch_save", source, kTarget);
         break;
     }
     options.zstd_level = GetParam().zstd_level;
@@ -191,6 +194,8 @@ INSTANTIATE_TEST_SUITE_P(
         Flow{"ToTorchDist", Direction::kToTorchDist}, Flow{"ToHdf5", Direction::kToHdf5},
         Flow{.name = "ToHdf5Overwriting", .direction = Direction::kToHdf5, .overwrites = true},
         Flow{.name = "ToHdf5Compressed", .direction = Direction::kToHdf5, .zstd_level = 3},
+        Flow{"ToTorchSave", Direction::kToTorchSave},
+        Flow{"ToTorchSaveOverwriting", Direction::kToTorchSave, true},
         Flow{"ToFsdpCompressed", Direction::kToFsdp, false, 3},
         Flow{"ToFsdpParity", Direction::kToFsdp, false, {}, 2},
         Flow{"ToFsdpOverwriting", Direction::kToFsdp, true},

@@ -55,8 +55,10 @@ Status DumpOne(const ckpt::Path& directory, std::uint64_t seed, ckpt::JsonWriter
   const bool is_release = writer.container == ckpt::testing::Container::kFsdpDtensor ||
                           writer.container == ckpt::testing::Container::kTorchDist;
   const bool is_hdf5 = writer.container == ckpt::testing::Container::kHdf5;
+  const bool is_torch_save = writer.container == ckpt::testing::Container::kTorchSave;
   const bool is_safetensors = writer.container == ckpt::testing::Container::kSafetensors;
   Describe(is_hdf5          ? "hdf5"
+           : is_torch_save  ? "torch_save"
            : is_safetensors ? "safetensors"
                             : "dcp",
            is_release ? name + "/release" : PathToOpen(writer, name).string(), model, json);

@@ -222,6 +222,10 @@ TEST_F(ErrnoTest, HfToTorchDistGivesAClearErrorOrTheSameFiles) {
   FailConversions("hf to torch_dist", HfToTorchDist(dir() / "hf", target()), [] {});
 }
 
+TEST_F(ErrnoTest, ToTorchSaveGivesAClearErrorOrTheSameFile) {
+  FailConversions("to torch_save", ToFile("torch_save", dir() / "hf", target()), [] {});
+}
+
 TEST_F(ErrnoTest, FsdpToHfGivesAClearErrorOrTheSameFiles) {
   FailConversions("fsdp_dtensor to hf", FsdpToHf(dir() / "fsdp", target()), [] {});
 }

@@ -287,7 +287,7 @@ Bytes TorchSaveFile(std::span<const MemoryTensor> tensors, std::mt19937_64& rng)
     zip.Add(fmt::format("data/{}", s), storages[s].content);
   }
   zip.Add("version", AsBytes("3\n"));
-  return std::move(zip).Finish().head;
+  return std::move(zip).Finish().front().bytes;
 }
 
 }  // namespace ckpt::testing

@@ -20,12 +20,14 @@
 #include "formats/safetensors/internal/writer.h"
 #include "formats/safetensors/stored_dtype.h"
 #include "formats/torch_dist/internal/writer.h"
+#include "formats/torch_save/internal/writer.h"
 
 namespace ckpt::testing {
 namespace {
 
 constexpr std::uint64_t kReadBudget = 64 << 10;
 constexpr char kHdf5Name[] = "model.h5";
+constexpr char kTorchName[] = "model.pt";
 
 std::uint64_t DrawBelow(std::uint64_t bound, std::mt19937_64& rng) { return rng() % bound; }
 
@@ -120,6 +122,14 @@ Result<WritePlan> PlanRandomly(Container container, std::vector<TargetTensor> te
       CKPT_ASSIGN_OR_RETURN(PlannedCheckpoint planned, hdf5::PlanHdf5(std::move(request)));
       return std::move(planned.plan);
     }
+    case Container::kTorchSave: {
+      WeightsRequest request;
+      request.tensors = std::move(tensors);
+      request.file_name = kTorchName;
+      CKPT_ASSIGN_OR_RETURN(PlannedCheckpoint planned,
+                            torch_save::PlanStateDict(std::move(request)));
+      return std::move(planned.plan);
+    }
   }
   return Error(ErrorKind::kInternal, "no such container");
 }
@@ -149,7 +159,8 @@ std::vector<DType> DTypesOf(Container container) {
 }
 
 std::string Describe(const WriterChoice& choice) {
-  constexpr const char* kNames[] = {"dcp", "fsdp_dtensor", "torch_dist", "safetensors", "hdf5"};
+  constexpr const char* kNames[] = {"dcp",         "fsdp_dtensor", "torch_dist",
+                                    "safetensors", "hdf5",         "torch_save"};
   return fmt::format("{} of seed {}", kNames[static_cast<std::size_t>(choice.container)],
                      choice.seed);
 }
@@ -186,7 +197,8 @@ Result<ExecuteResult> WriteRandomly(Storage& storage, const Path& directory,
 }
 
 Path PathToOpen(const WriterChoice& choice, const Path& directory) {
-  return choice.container == Container::kHdf5 ? directory / kHdf5Name : directory;
+  if (choice.container == Container::kHdf5) return directory / kHdf5Name;
+  return choice.container == Container::kTorchSave ? directory / kTorchName : directory;
 }
 
 Status CheckTensors(const CheckpointSource& source, std::span<const MemoryTensor> expected) {

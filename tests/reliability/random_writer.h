@@ -16,10 +16,17 @@
 
 namespace ckpt::testing {
 
-enum class Container : std::uint8_t { kDcp, kFsdpDtensor, kTorchDist, kSafetensors, kHdf5 };
-inline constexpr Container kContainers[] = {Container::kDcp, Container::kFsdpDtensor,
+enum class Container : std::uint8_t {
+  kDcp,
+  kFsdpDtensor,
+  kTorchDist,
+  kSafetensors,
+  kHdf5,
+  kTorchSave
+};
+inline constexpr Container kContainers[] = {Container::kDcp,       Container::kFsdpDtensor,
                                             Container::kTorchDist, Container::kSafetensors,
-                                            Container::kHdf5};
+                                            Container::kHdf5,      Container::kTorchSave};
 
 // What it can hold.
 [[nodiscard]] std::vector<DType> DTypesOf(Container container);

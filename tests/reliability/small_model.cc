@@ -121,11 +121,11 @@ ConvertOptions HfToTorchDist(const Path& source, const Path& target) {
   return options;
 }
 
-ConvertOptions ToHdf5(const Path& source, const Path& target) {
+ConvertOptions ToFile(std::string_view format, const Path& source, const Path& target) {
   ConvertOptions options;
   options.source = source;
   options.target = target;
-  options.to.container = *FindFormat("hdf5");
+  options.to.container = *FindFormat(format);
   return options;
 }
 
@@ -143,11 +143,16 @@ Result<ConvertReport> Convert(Storage& storage, const ConvertOptions& options) {
   return RunConversion(storage, prepared, options);
 }
 
-Result<Tree> ReadTree(Storage& storage, const Path& directory) {
-  CKPT_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListRecursively(storage, directory));
+Result<Tree> ReadTree(Storage& storage, const Path& path) {
   Tree tree;
+  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(path));
+  if (stat.type == FileType::kRegular) {
+    CKPT_ASSIGN_OR_RETURN(tree[""], ReadSmallFile(storage, path, kMaxFileBytes));
+    return tree;
+  }
+  CKPT_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListRecursively(storage, path));
   for (const std::string& name : names) {
-    CKPT_ASSIGN_OR_RETURN(tree[name], ReadSmallFile(storage, directory / name, kMaxFileBytes));
+    CKPT_ASSIGN_OR_RETURN(tree[name], ReadSmallFile(storage, path / name, kMaxFileBytes));
   }
   return tree;
 }

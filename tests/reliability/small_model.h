@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 
 #include "converters/verbs/convert.h"
 #include "core/io/storage.h"
@@ -26,14 +27,15 @@ ConvertOptions HfToFsdp(const Path& source, const Path& target);
 ConvertOptions HfToTorchDist(const Path& source, const Path& target);
 ConvertOptions FsdpToHf(const Path& source, const Path& target);
 // Every tensor under its own key, in one file.
-ConvertOptions ToHdf5(const Path& source, const Path& target);
+// To a format whose checkpoint is one file.
+ConvertOptions ToFile(std::string_view format, const Path& source, const Path& target);
 
 // Prepare and run.
 Result<ConvertReport> Convert(Storage& storage, const ConvertOptions& options);
 
-// Name below `directory` → content, of every file.
+// Name below the path → content, of every file; of a file itself the name is empty.
 using Tree = std::map<std::string, std::string>;
-Result<Tree> ReadTree(Storage& storage, const Path& directory);
+Result<Tree> ReadTree(Storage& storage, const Path& path);
 
 // What a reader of `path` makes of it: opens it, validates the index, compares every byte with the
 // manifest, which must be there unless the format is one file, and digests every tensor as it is stored.

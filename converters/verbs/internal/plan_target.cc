@@ -128,11 +128,13 @@ Status FillOneFile(const ConvertOptions& options, PreparedConversion& prepared,
                  fmt::format("a {} file has no parity files", prepared.to.container->name));
   }
   request.file_name = options.target.filename().string();
-  Manifest account;
-  account.tool = "ckptkit " CKPT_VERSION;
-  account.origin = prepared.origin;
-  request.origin = SerializeManifest(std::move(account));
-  CKPT_RETURN_IF_ERROR(CarryObjects(prepared.model, request));
+  if (prepared.to.container->holds_objects) {
+    Manifest account;
+    account.tool = "ckptkit " CKPT_VERSION;
+    account.origin = prepared.origin;
+    request.origin = SerializeManifest(std::move(account));
+    CKPT_RETURN_IF_ERROR(CarryObjects(prepared.model, request));
+  }
   for (const WriteCopy& copy : request.side_files) {
     prepared.left_out_files.push_back(
         {.key = copy.name, .bytes = 0, .why = "the target is one file"});

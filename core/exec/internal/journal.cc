@@ -12,13 +12,13 @@
 namespace ckpt {
 namespace {
 
-constexpr std::string_view kMagic = "CKPTJNL3";
+constexpr std::string_view kMagic = "CKPTJNL4";
 constexpr std::size_t kHashDigits = 32;
 constexpr std::size_t kHeaderBytes = kMagic.size() + kHashDigits;
 constexpr std::size_t kFrameBytes = 4 + 4;  // length, CRC-32C of the body
 constexpr std::size_t kFixedBodyBytes = 4 + 8 + kHashDigits + 4 + 4;
 constexpr std::size_t kPieceBytes = 4 + 8 + 4 + 4 + 4;
-constexpr std::size_t kExtentBytes = 8 + 8;
+constexpr std::size_t kItemBytes = 8 + 8 + 4;
 constexpr std::uint64_t kMaxJournalBytes = 4 * kGiB;
 
 Bytes Header(const std::string& plan_hash) {
@@ -33,12 +33,12 @@ Bytes EncodeBody(const JournalRecord& record) {
   CKPT_CHECK(record.digest.size() == kHashDigits);
   Bytes body;
   body.reserve(kFixedBodyBytes + kPieceBytes * record.pieces.size() +
-               kExtentBytes * record.extents.size());
+               kItemBytes * record.items.size());
   AppendLe(record.tensor, body);
   AppendLe(record.cast_overflows, body);
   Append(record.digest, body);
   AppendLe(static_cast<std::uint32_t>(record.pieces.size()), body);
-  AppendLe(static_cast<std::uint32_t>(record.extents.size()), body);
+  AppendLe(static_cast<std::uint32_t>(record.items.size()), body);
   for (const auto& [file, piece] : record.pieces) {
     AppendLe(file, body);
     AppendLe(piece.offset_bytes, body);
@@ -46,9 +46,10 @@ Bytes EncodeBody(const JournalRecord& record) {
     AppendLe(piece.crc32c, body);
     AppendLe(piece.crc32, body);
   }
-  for (const ItemExtent& extent : record.extents) {
-    AppendLe(extent.offset_bytes, body);
-    AppendLe(extent.size_bytes, body);
+  for (const WrittenItem& item : record.items) {
+    AppendLe(item.extent.offset_bytes, body);
+    AppendLe(item.extent.size_bytes, body);
+    AppendLe(item.payload_crc32, body);
   }
   return body;
 }
@@ -61,9 +62,9 @@ std::optional<JournalRecord> DecodeBody(ByteSpan body) {
   record.cast_overflows = LoadLe<std::uint64_t>(at + 4);
   record.digest = AsText(body.subspan(12, kHashDigits));
   const auto pieces = LoadLe<std::uint32_t>(at + 12 + kHashDigits);
-  const auto extents = LoadLe<std::uint32_t>(at + 16 + kHashDigits);
+  const auto items = LoadLe<std::uint32_t>(at + 16 + kHashDigits);
   if (body.size() !=
-      kFixedBodyBytes + kPieceBytes * std::size_t{pieces} + kExtentBytes * std::size_t{extents}) {
+      kFixedBodyBytes + kPieceBytes * std::size_t{pieces} + kItemBytes * std::size_t{items}) {
     return std::nullopt;
   }
   at += kFixedBodyBytes;
@@ -74,9 +75,10 @@ std::optional<JournalRecord> DecodeBody(ByteSpan body) {
                                              .crc32c = LoadLe<std::uint32_t>(at + 16),
                                              .crc32 = LoadLe<std::uint32_t>(at + 20)});
   }
-  for (std::uint32_t i = 0; i < extents; ++i, at += kExtentBytes) {
-    record.extents.push_back(
-        {.offset_bytes = LoadLe<std::uint64_t>(at), .size_bytes = LoadLe<std::uint64_t>(at + 8)});
+  for (std::uint32_t i = 0; i < items; ++i, at += kItemBytes) {
+    record.items.push_back({.extent = {.offset_bytes = LoadLe<std::uint64_t>(at),
+                                       .size_bytes = LoadLe<std::uint64_t>(at + 8)},
+                            .payload_crc32 = LoadLe<std::uint32_t>(at + 16)});
   }
   return record;
 }

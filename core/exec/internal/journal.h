@@ -23,16 +23,16 @@ struct JournalRecord {
   std::uint64_t cast_overflows = 0;
   // The checksummed pieces of the files that hold it, by the file's position in the plan.
   std::vector<std::pair<std::uint32_t, ChecksumPiece>> pieces;
-  // Where its items lie, if the plan did not know.
-  std::vector<ItemExtent> extents;
+  // Its items, if the plan has late bytes.
+  std::vector<WrittenItem> items;
 };
 
 // An append-only file. Layout, little endian:
-//   header   "CKPTJNL3", 32 hex digits of the plan's hash
+//   header   "CKPTJNL4", 32 hex digits of the plan's hash
 //   record   u32 body length, u32 CRC-32C of the body, body
-//   body     u32 tensor, u64 overflows, 32 hex digits, u32 pieces, u32 extents,
+//   body     u32 tensor, u64 overflows, 32 hex digits, u32 pieces, u32 items,
 //            pieces × (u32 file, u64 offset, u32 length, u32 CRC-32C, u32 CRC-32),
-//            extents × (u64 offset, u64 size)
+//            items × (u64 offset, u64 size, u32 CRC-32 of the payload)
 // A record that was cut off or damaged is ignored, together with everything after it.
 // Thread-safety: Append may run concurrently.
 class Journal {

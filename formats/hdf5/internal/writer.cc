@@ -17,6 +17,7 @@
 #include "core/io/path.h"
 #include "formats/hdf5/internal/names.h"
 #include "formats/hdf5/internal/structure_writer.h"
+#include "formats/target_tensors.h"
 
 namespace ckpt::hdf5 {
 namespace {
@@ -30,17 +31,10 @@ std::uint64_t AlignUp(std::uint64_t at, std::uint64_t alignment) {
 
 Status CheckTensors(const std::vector<TargetTensor>& tensors,
                     const std::vector<CarriedObject>& objects) {
+  Status status = CountTargetBytes(tensors).status();
   std::set<std::string_view> keys;
-  Status status;
-  std::uint64_t total = 0;
   for (const TargetTensor& tensor : tensors) {
-    CKPT_ASSIGN_OR_RETURN(const std::uint64_t bytes, CountBytes(tensor.shape, tensor.dtype));
-    if (!CheckedAdd(total, AlignUp(bytes, kAlignment), &total)) {
-      return Error(ErrorKind::kResource, "the checkpoint's size overflows 64 bits");
-    }
-    if (!keys.insert(tensor.key).second) {
-      status.Add(Error(ErrorKind::kAlreadyExists, "the same key twice").Tensor(tensor.key));
-    }
+    keys.insert(tensor.key);
     if (tensor.shape.size() > kMaxRank) {
       status.Add(Error(ErrorKind::kUnsupported, "HDF5 has no more than 32 dims")
                      .Tensor(tensor.key)
@@ -233,21 +227,22 @@ Result<WritePlan> PlanCompressed(const WeightsRequest& request) {
     CKPT_RETURN_IF_ERROR(CutIntoChunks(t, plan));
   }
   const int level = *request.zstd_level;
-  const auto encode_index = [level, texts = TextsOf(request)](const WritePlan& placed,
-                                                              std::span<const ItemExtent> extents) {
+  const auto encode_index = [level, texts = TextsOf(request)](
+                                const WritePlan& placed, std::span<const WrittenItem> written) {
     std::vector<NewDataSet> sets;
     for (const TargetTensor& tensor : placed.tensors) sets.push_back(DataSetOf(tensor));
     std::uint64_t end = kAlignment;
     for (std::size_t i = 0; i < placed.items.size(); ++i) {
       const WriteItem& item = placed.items[i];
       NewDataSet& set = sets[item.tensor];
-      end = extents[i].offset_bytes + extents[i].size_bytes;
+      const ItemExtent& extent = written[i].extent;
+      end = extent.offset_bytes + extent.size_bytes;
       if (item.is_plain) {
-        set.at = extents[i].offset_bytes;
+        set.at = extent.offset_bytes;
         continue;
       }
       if (!set.chunks) set.chunks = {.rows = item.box.sizes[0], .extents = {}, .zstd_level = level};
-      set.chunks->extents.push_back(extents[i]);
+      set.chunks->extents.push_back(extent);
     }
     sets.insert(sets.end(), texts.begin(), texts.end());
     const std::uint64_t tail_at = AlignUp(end, kAlignment);
@@ -256,10 +251,8 @@ Result<WritePlan> PlanCompressed(const WeightsRequest& request) {
         {.file = 0, .offset_bytes = 0, .bytes = std::move(structure.superblock)},
         {.file = 0, .offset_bytes = tail_at, .bytes = std::move(structure.tail)}};
   };
-  plan.compression = {.zstd_level = level,
-                      .encoder = ZstdEncoderName(),
-                      .index_files = {0},
-                      .encode_index = encode_index};
+  plan.compression = {.zstd_level = level, .encoder = ZstdEncoderName()};
+  plan.late_bytes = {.files = {0}, .encode = encode_index};
   return plan;
 }
 

@@ -81,7 +81,8 @@ dcp::WriterObject RandomStates(const TrainingRun& run, int tensor_rank) {
   std::vector<Bytes> storages;
   const auto tensor = [&](std::string_view name, Bytes state, PickleWriter& pickle) {
     pickle.Text(name);
-    torch_save::WriteByteTensor(static_cast<std::int64_t>(storages.size()), state.size(), pickle);
+    torch_save::WriteTensor(static_cast<std::int64_t>(storages.size()), DType::kUint8,
+                            Dims{static_cast<std::int64_t>(state.size())}, pickle);
     storages.push_back(std::move(state));
   };
   Bytes pickled = PickleObject([&](PickleWriter& pickle) {

@@ -21,7 +21,8 @@ JournalRecord Record(std::uint32_t tensor) {
   record.pieces = {
       {0, {.offset_bytes = 64, .length_bytes = 100, .crc32c = tensor + 7, .crc32 = tensor + 8}},
       {1, {.offset_bytes = std::uint64_t{1} << 40, .length_bytes = 1, .crc32c = 9, .crc32 = 10}}};
-  record.extents = {{.offset_bytes = 64, .size_bytes = std::uint64_t{1} << 33}};
+  record.items = {{.extent = {.offset_bytes = 64, .size_bytes = std::uint64_t{1} << 33},
+                   .payload_crc32 = tensor + 11}};
   return record;
 }
 
@@ -49,7 +50,7 @@ TEST_F(JournalTest, ReturnsWhatWasAppended) {
   EXPECT_EQ(records[2].digest, Record(2).digest);
   EXPECT_EQ(records[2].cast_overflows, 20U);
   EXPECT_EQ(records[2].pieces, Record(2).pieces);
-  EXPECT_EQ(records[2].extents, Record(2).extents);
+  EXPECT_EQ(records[2].items, Record(2).items);
 }
 
 TEST_F(JournalTest, ReturnsARecordOfNothingStored) {
@@ -58,7 +59,7 @@ TEST_F(JournalTest, ReturnsARecordOfNothingStored) {
   ASSERT_THAT(journal, IsOk());
   JournalRecord record = Record(5);
   record.pieces.clear();
-  record.extents.clear();
+  record.items.clear();
   ASSERT_THAT((*journal)->Append(record), IsOk());
   EXPECT_THAT(Resumed(), ::testing::ElementsAre(0U, 1U, 2U, 5U));
 }

@@ -58,6 +58,9 @@ TEST(CutItems, RefusesItemsWithMoreThanTheirPayload) {
   WritePlan compressed = TwoTensors();
   compressed.compression.emplace();
   EXPECT_THAT(CutItems(kRows, compressed), FailsWith(ErrorKind::kUnsupported));
+  WritePlan summed = TwoTensors();
+  summed.late_bytes.emplace();
+  EXPECT_THAT(CutItems(kRows, summed), FailsWith(ErrorKind::kUnsupported));
 }
 
 }  // namespace

@@ -68,14 +68,15 @@ class LibraryProofTest : public ::testing::Test {
     EXPECT_THAT(planned, IsOk());
     WritePlan plan = std::move(planned->plan);
     std::vector<WriteLiteral> literals = plan.literals;
-    if (plan.compression) {
-      std::vector<ItemExtent> extents;
+    if (plan.late_bytes) {
+      std::vector<WrittenItem> items;
       std::uint64_t at = 64;
       for (const WriteItem& item : plan.items) {
-        extents.push_back({.offset_bytes = at, .size_bytes = item.is_plain ? item.size_bytes : 7});
-        at += extents.back().size_bytes;
+        const std::uint64_t size = item.is_plain ? item.size_bytes : 7;
+        items.push_back({.extent = {.offset_bytes = at, .size_bytes = size}});
+        at += size;
       }
-      literals = plan.compression->encode_index(plan, extents);
+      literals = plan.late_bytes->encode(plan, items);
     }
     for (std::uint32_t f = 0; f < plan.files.size(); ++f) {
       Bytes content(plan.files[f].size_bytes);

@@ -295,7 +295,7 @@ TEST_F(TorchDistFolderTest, WarningsAboutTheFileOfTheCommonStateArePassedOn) {
   zip::Writer zip;
   zip.Add("data.pkl", Pickled(Int(5)));
   zip.Add("../outside", {});
-  common_ = std::move(zip).Finish().head;
+  common_ = std::move(zip).Finish().front().bytes;
   const auto source = Opened();
   ASSERT_EQ(source->index().problems().size(), 1U);
   EXPECT_EQ(source->index().problems()[0].kind, ErrorKind::kUnsafePath);

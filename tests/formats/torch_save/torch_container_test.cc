@@ -27,7 +27,7 @@ Result<TorchContainer> OpenRecords(
     const std::vector<std::pair<std::string, std::string>>& records) {
   zip::Writer zip;
   for (const auto& [name, payload] : records) zip.Add(name, AsBytes(payload));
-  return OpenTorchFile(MakeMemoryFile("a.pt", std::move(zip).Finish().head));
+  return OpenTorchFile(MakeMemoryFile("a.pt", std::move(zip).Finish().front().bytes));
 }
 
 TEST(TorchContainerTest, TheByteOrderIsLittleUnlessTheFileSaysOtherwise) {
@@ -99,7 +99,8 @@ TEST(TorchContainerTest, ObjectsCarryTheWarningsOfTheirArchive) {
   zip::Writer zip;
   zip.Add("data.pkl", AsBytes("}Vlr\nF0.5\ns."));
   zip.Add("../../evil", AsBytes("x"));
-  const auto container = OpenTorchFile(MakeMemoryFile("a.pt", std::move(zip).Finish().head));
+  const auto container =
+      OpenTorchFile(MakeMemoryFile("a.pt", std::move(zip).Finish().front().bytes));
   ASSERT_THAT(container, IsOk());
   const auto object = RenderItem(*container, container->pickle.root, "");
   ASSERT_THAT(object, IsOk());
@@ -115,7 +116,7 @@ TEST(TorchContainerTest, AFlippedTensorIsNoPartOfAnObject) {
   zip::Writer zip;
   zip.Add("data.pkl", AsBytes(tensor));
   zip.Add("data/0", AsBytes("elements"));
-  Bytes bytes = std::move(zip).Finish().head;
+  Bytes bytes = std::move(zip).Finish().front().bytes;
   const auto render = [&] {
     const auto container = OpenTorchFile(MakeMemoryFile("a.pt", bytes));
     EXPECT_THAT(container, IsOk());

@@ -133,7 +133,7 @@ std::unique_ptr<TorchSaveSource> SourceOf(std::string_view pickle) {
   zip::Writer zip;
   zip.Add("data.pkl", AsBytes(pickle));
   zip.Add("data/0", Bytes(8));
-  EXPECT_THAT(WriteSmallFile(*storage, "/a.pt", std::move(zip).Finish().head), IsOk());
+  EXPECT_THAT(WriteSmallFile(*storage, "/a.pt", std::move(zip).Finish().front().bytes), IsOk());
   auto source = TorchSaveSource::Open(*storage, "/a.pt");
   EXPECT_THAT(source, IsOk());
   return std::move(source).value();

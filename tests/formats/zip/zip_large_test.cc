@@ -20,22 +20,22 @@ namespace {
 using testing::FailsWith;
 using testing::IsOk;
 
-// A head and a tail with zeros between them that nobody stores.
+// Parts of a file, with zeros between them that nobody stores.
 class HollowFile final : public ReadableFile {
  public:
-  HollowFile(Framing framing, std::uint64_t hole_bytes)
-      : framing_(std::move(framing)), tail_at_(framing_.head.size() + hole_bytes) {}
+  explicit HollowFile(std::vector<Part> parts) : parts_(std::move(parts)) {}
 
   // Read number `read` (from 0) will fail.
   void FailAt(int read) { reads_left_ = read; }
 
-  std::uint64_t size_bytes() const override { return tail_at_ + framing_.tail.size(); }
+  std::uint64_t size_bytes() const override {
+    return parts_.back().offset_bytes + parts_.back().bytes.size();
+  }
   const std::string& name() const override { return name_; }
   Status ReadAt(std::uint64_t offset, MutableByteSpan out) const override {
     if (reads_left_-- == 0) return Error(ErrorKind::kIo, "injected fault");
     std::fill(out.begin(), out.end(), std::byte{0});
-    CopyOverlap(framing_.head, 0, offset, out);
-    CopyOverlap(framing_.tail, tail_at_, offset, out);
+    for (const Part& part : parts_) CopyOverlap(part.bytes, part.offset_bytes, offset, out);
     return OkStatus();
   }
   Result<std::unique_ptr<FileView>> View() const override {
@@ -52,13 +52,12 @@ class HollowFile final : public ReadableFile {
                 out.begin() + static_cast<std::ptrdiff_t>(begin - offset));
   }
 
-  Framing framing_;
-  std::uint64_t tail_at_;
+  std::vector<Part> parts_;
   mutable int reads_left_ = std::numeric_limits<int>::max();
   std::string name_ = "hollow";
 };
 
-Framing FramingOf(std::uint64_t payload_bytes) {
+std::vector<Part> PartsAround(std::uint64_t payload_bytes) {
   Writer zip;
   zip.Add("data.pkl", AsBytes("p"));
   zip.AddForeign("data/0", payload_bytes, 0);
@@ -68,7 +67,7 @@ Framing FramingOf(std::uint64_t payload_bytes) {
 
 TEST(LargeZipTest, ReadsRecordsPastFourGigabytes) {
   constexpr std::uint64_t kHole = 5 * kGiB;
-  const auto file = std::make_shared<HollowFile>(FramingOf(kHole), kHole);
+  const auto file = std::make_shared<HollowFile>(PartsAround(kHole));
   const Result<Archive> archive = Archive::Open(file, 0, file->size_bytes());
   ASSERT_THAT(archive, IsOk());
   EXPECT_EQ(archive->Find("data/0")->size_bytes, kHole);
@@ -79,13 +78,12 @@ TEST(LargeZipTest, ReadsRecordsPastFourGigabytes) {
 
 TEST(LargeZipTest, RefusesADirectoryOfAbsurdSize) {
   const auto with_directory = [](std::uint64_t size_bytes) {
-    Framing framing;
-    framing.tail.resize(kEndBytes);
-    StoreLe<std::uint32_t>(kEndSignature, framing.tail.data());
-    StoreLe<std::uint16_t>(1, &framing.tail[8]);
-    StoreLe<std::uint16_t>(1, &framing.tail[10]);
-    StoreLe(static_cast<std::uint32_t>(size_bytes), &framing.tail[12]);
-    const auto file = std::make_shared<HollowFile>(std::move(framing), size_bytes);
+    Part tail = {.offset_bytes = size_bytes, .bytes = Bytes(kEndBytes)};
+    StoreLe<std::uint32_t>(kEndSignature, tail.bytes.data());
+    StoreLe<std::uint16_t>(1, &tail.bytes[8]);
+    StoreLe<std::uint16_t>(1, &tail.bytes[10]);
+    StoreLe(static_cast<std::uint32_t>(size_bytes), &tail.bytes[12]);
+    const auto file = std::make_shared<HollowFile>(std::vector<Part>{std::move(tail)});
     return Archive::Open(file, 0, file->size_bytes());
   };
   // The largest that is read at all holds zeros instead of entries.
@@ -97,10 +95,11 @@ TEST(LargeZipTest, ReportsEveryReadThatFails) {
   // A comment pushes all that is looked for away from the ends that are read at once.
   constexpr std::uint16_t kCommentBytes = 60'000;
   constexpr std::uint64_t kHole = 100'000;
-  Framing framing = FramingOf(kHole);
-  StoreLe(kCommentBytes, &framing.tail[framing.tail.size() - sizeof(kCommentBytes)]);
-  framing.tail.resize(framing.tail.size() + kCommentBytes);
-  const auto file = std::make_shared<HollowFile>(std::move(framing), kHole);
+  std::vector<Part> parts = PartsAround(kHole);
+  Bytes& tail = parts.back().bytes;
+  StoreLe(kCommentBytes, &tail[tail.size() - sizeof(kCommentBytes)]);
+  tail.resize(tail.size() + kCommentBytes);
+  const auto file = std::make_shared<HollowFile>(std::move(parts));
   int reads = 0;
   while (true) {
     file->FailAt(reads);

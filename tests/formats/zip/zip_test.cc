@@ -27,7 +27,7 @@ struct NamedPayload {
 Bytes ArchiveOf(const std::vector<NamedPayload>& records) {
   Writer zip;
   for (const NamedPayload& record : records) zip.Add(record.name, AsBytes(record.payload));
-  return std::move(zip).Finish().head;
+  return std::move(zip).Finish().front().bytes;
 }
 
 Bytes SmallArchive() {
@@ -88,11 +88,36 @@ TEST(ZipTest, ForeignPayloadGivesTheSameArchive) {
   zip.Add("a", AsBytes("x"));
   zip.AddForeign("data/0", payload.size(), Crc32(AsBytes(payload)));
   zip.Add("b", AsBytes("y"));
-  const Framing framing = std::move(zip).Finish();
-  Bytes joined = framing.head;
+  const std::vector<Part> parts = std::move(zip).Finish();
+  ASSERT_THAT(parts, SizeIs(2));
+  Bytes joined = parts[0].bytes;
   Append(payload, joined);
-  Append(ByteSpan(framing.tail), joined);
+  EXPECT_EQ(parts[1].offset_bytes, joined.size());
+  Append(ByteSpan(parts[1].bytes), joined);
   EXPECT_EQ(joined, whole);
+}
+
+TEST(ZipTest, ForeignPayloadsMayBeAny) {
+  const std::vector<std::string> payloads = {std::string(1000, 'p'), "", "x", std::string(64, 'q')};
+  Writer all;
+  Writer framed;
+  std::vector<std::uint64_t> offsets;
+  for (const std::string& payload : payloads) {
+    const std::string name = "data/" + std::to_string(offsets.size());
+    all.Add(name, AsBytes(payload));
+    offsets.push_back(framed.AddForeign(name, payload.size(), Crc32(AsBytes(payload))));
+  }
+  const std::vector<Part> parts = std::move(framed).Finish();
+  ASSERT_THAT(parts, SizeIs(payloads.size() + 1));
+  Bytes joined;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    EXPECT_EQ(parts[i].offset_bytes, joined.size());
+    Append(ByteSpan(parts[i].bytes), joined);
+    if (i == payloads.size()) break;
+    EXPECT_EQ(offsets[i], joined.size());
+    Append(payloads[i], joined);
+  }
+  EXPECT_EQ(joined, std::move(all).Finish().front().bytes);
 }
 
 TEST(ZipTest, ReportsAFlippedPayloadBit) {
@@ -263,10 +288,10 @@ TEST(ZipTest, WithoutChecksumsNothingIsCompared) {
   Writer zip;
   zip.AddForeign("data/0", 8, 0);
   zip.Add("empty", {});
-  const Framing framing = std::move(zip).Finish();
-  Bytes bytes = framing.head;
+  const std::vector<Part> parts = std::move(zip).Finish();
+  Bytes bytes = parts.front().bytes;
   Append("elements", bytes);
-  Append(ByteSpan(framing.tail), bytes);
+  Append(ByteSpan(parts.back().bytes), bytes);
   const Result<Archive> archive = OpenInside(bytes);
   ASSERT_THAT(archive, IsOk());
   EXPECT_FALSE(archive->has_checksums());
@@ -299,7 +324,7 @@ TEST(ZipTest, LaysRecordsOutAsTorchDoes) {
   zip.Add("data/0", Bytes(8));
   zip.Add("version", AsBytes("3\n"));
   zip.Add(".data/serialization_id", Bytes(40));
-  Bytes bytes = std::move(zip).Finish().head;
+  Bytes bytes = std::move(zip).Finish().front().bytes;
   EXPECT_EQ(bytes.size(), 1577u);
   const std::uint64_t size = bytes.size();
   const Result<Archive> archive = Archive::Open(MakeMemoryFile("f", std::move(bytes)), 0, size);
