@@ -14,6 +14,7 @@
 #include "formats/fsdp_dtensor/format.h"
 #include "formats/hdf5/format.h"
 #include "formats/hf/format.h"
+#include "formats/mp_rank/format.h"
 #include "formats/registry/internal/detect.h"
 #include "formats/registry/locate.h"
 #include "formats/safetensors/format.h"
@@ -26,12 +27,13 @@ namespace {
 
 // A format that is built on another one stands before it, so that it is asked first. HDF5
 // recognises files by their first bytes, so it stands before formats that look at names.
-constexpr std::array<const Format*, 10> kFormats = {
+constexpr std::array<const Format*, 11> kFormats = {
     &torch_dist::kFormat,   &torch_dist::kZarrFormat,
     &fsdp_dtensor::kFormat, &fsdp2::kFormat,
     &dcp::kFormat,          &hf::kFormat,
     &hdf5::kFormat,         &safetensors::kFormat,
-    &verl::kFormat,         &torch_save::kFormat};
+    &verl::kFormat,         &mp_rank::kFormat,
+    &torch_save::kFormat};
 
 // A source, and the storage that it reads through, if the source owns one.
 struct OwnedSource {

@@ -37,10 +37,6 @@ Status RefuseFoldersOfRanks(const Place& place) {
     return Unsupported("a verl checkpoint around Megatron ones", place.path,
                        "open one of its dist_ckpt folders");
   }
-  if (place.names.HasPrefix("mp_rank_0")) {
-    return Unsupported("Megatron's legacy layout, one file a rank", place.path,
-                       "open the .pt files in it one by one");
-  }
   return OkStatus();
 }
 

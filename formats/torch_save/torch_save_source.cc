@@ -1,6 +1,7 @@
 #include "formats/torch_save/torch_save_source.h"
 
 #include <map>
+#include <span>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -249,7 +250,7 @@ Status TorchSaveSource::VerifyOnce(const StorageExtent& storage) const {
   return OkStatus();
 }
 
-Result<std::vector<RankPart>> TorchSaveSource::RankParts() const {
+Result<std::vector<RankPart>> TorchSaveSource::RankParts(std::string_view prefix) const {
   CKPT_ASSIGN_OR_RETURN(const std::vector<NamedNode> found,
                         FindTensors(container_.pickle.graph, container_.pickle.root));
   std::vector<RankPart> parts;
@@ -257,6 +258,7 @@ Result<std::vector<RankPart>> TorchSaveSource::RankParts() const {
   torch_save::TensorSum sum(*container_.file, "the file is far too small for its tensors");
   for (const NamedNode& named : found) {
     if (named.form == TensorForm::kNone) continue;  // a call, of which the index warns
+    if (!named.key.starts_with(prefix)) continue;
     Result<RankPart> part = ReadPart(container_, named);
     if (!part.ok()) {
       failures.Add(std::move(part).status().File(container_.file->name()).Tensor(named.key));
@@ -269,16 +271,14 @@ Result<std::vector<RankPart>> TorchSaveSource::RankParts() const {
   return parts;
 }
 
-Result<StoredArray> TorchSaveSource::LocatePart(const RankPart& part) const {
-  if (Status status = VerifyOnce(*part.local.storage); !status.ok()) {
-    return std::move(status).Tensor(part.key);
-  }
-  return part.local.array;
+Result<StoredArray> TorchSaveSource::LocatePart(const RebuiltTensor& local) const {
+  CKPT_RETURN_IF_ERROR(VerifyOnce(*local.storage));
+  return local.array;
 }
 
-Result<std::string> TorchSaveSource::DigestPart(const RankPart& part) const {
-  CKPT_ASSIGN_OR_RETURN(const StoredArray array, LocatePart(part));
-  return torch_save::DigestArray(array, part.local.shape, HashAlgorithm::kSha256);
+Result<std::string> TorchSaveSource::DigestPart(const RebuiltTensor& local) const {
+  CKPT_ASSIGN_OR_RETURN(const StoredArray array, LocatePart(local));
+  return torch_save::DigestArray(array, local.shape, HashAlgorithm::kSha256);
 }
 
 Result<StoredArray> TorchSaveSource::Locate(const GlobalTensor& tensor,
@@ -294,13 +294,31 @@ Result<StoredArray> TorchSaveSource::Locate(const GlobalTensor& tensor,
   return found->second.array;
 }
 
+std::vector<std::string> TorchSaveSource::members() const {
+  const pickle::Graph& graph = container_.pickle.graph;
+  const pickle::NodeId root = container_.pickle.root;
+  std::vector<std::string> members;
+  if (graph.kind(root) != pickle::NodeKind::kDict) return members;
+  const std::span<const pickle::NodeId> items = graph.items(root);
+  for (std::size_t i = 0; i < items.size(); i += 2) {
+    if (graph.kind(items[i]) == pickle::NodeKind::kText) members.emplace_back(graph.text(items[i]));
+  }
+  return members;
+}
+
 Result<RenderedObject> TorchSaveSource::ReadObject(const ObjectEntry& object) const {
+  const pickle::Graph& graph = container_.pickle.graph;
+  const pickle::NodeId root = container_.pickle.root;
   const auto found = objects_.find(object.key);
   const bool is_entry = found != objects_.end();
+  pickle::NodeId node = is_entry ? found->second : root;
   if (!is_entry && !object.key.empty()) {
+    const bool is_dict = graph.kind(root) == pickle::NodeKind::kDict;
+    node = is_dict ? graph.Find(root, object.key) : pickle::kNoNode;
+  }
+  if (node == pickle::kNoNode) {
     return Error(ErrorKind::kNotFound, "no such object").Tensor(object.key);
   }
-  const pickle::NodeId node = is_entry ? found->second : container_.pickle.root;
   // Storages of values inside the object are listed with the entries of these values.
   const torch_save::Held held = is_entry ? torch_save::Held::kDigest : torch_save::Held::kSkip;
   const auto verify = [this](const StorageExtent& storage) { return VerifyOnce(storage); };

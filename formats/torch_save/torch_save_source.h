@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -44,21 +45,23 @@ class TorchSaveSource final : public CheckpointSource {
   [[nodiscard]] const CheckpointIndex& index() const override { return index_; }
   Result<StoredArray> Locate(const GlobalTensor& tensor, const Chunk& chunk) const override;
   // An entry of index().objects(); or the whole pickled object, its tensors by SHA-256, for an
-  // entry with the empty key.
+  // entry with the empty key; or, for one of members(), what is under it.
   Result<RenderedObject> ReadObject(const ObjectEntry& object) const override;
   [[nodiscard]] bool is_one_object() const override { return true; }
+  // The keys of the pickled object that are text, if it is a dict.
+  [[nodiscard]] std::vector<std::string> members() const;
   Status VerifyRest() const override;
   Result<std::uint64_t> FileSize(FileId file) const override;
   [[nodiscard]] Protection protection() const override { return protection_; }
 
-  // Every tensor, for readers of the files of all ranks. (In the index, parts are objects.) Valid as
-  // long as this object. Errors, of all tensors at once: those of RebuildTensor, kUnsupported (a
+  // Every tensor whose key begins with `prefix`, for readers of the files of all ranks. (In the
+  // index, parts are objects.) Valid as long as this object. Errors, of all tensors at once: those of RebuildTensor, kUnsupported (a
   // placement that is not read, a tensor that is no plain array), kBadItem.
-  [[nodiscard]] Result<std::vector<RankPart>> RankParts() const;
-  // As Locate.
-  [[nodiscard]] Result<StoredArray> LocatePart(const RankPart& part) const;
+  [[nodiscard]] Result<std::vector<RankPart>> RankParts(std::string_view prefix = {}) const;
+  // As Locate, of RankPart::local or a part of it.
+  [[nodiscard]] Result<StoredArray> LocatePart(const torch_save::RebuiltTensor& local) const;
   // SHA-256 of its elements in C order.
-  [[nodiscard]] Result<std::string> DigestPart(const RankPart& part) const;
+  [[nodiscard]] Result<std::string> DigestPart(const torch_save::RebuiltTensor& local) const;
 
  private:
   using Storages = std::unordered_set<const torch_save::StorageExtent*>;

@@ -37,6 +37,6 @@ constinit const Format kFormat = {.name = "verl",
                                   .assets_directory = "huggingface",
                                   .recognise = &Recognise,
                                   .refuse = &RefuseTwoModels,
-                                  .open = &VerlSource::Open};
+                                  .open = &OpenSource};
 
 }  // namespace ckpt::verl

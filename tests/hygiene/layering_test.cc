@@ -187,6 +187,7 @@ bool IsBuiltOn(std::string_view from, std::string_view to) {
       {"formats/dcp", {"formats/torch_save"}},
       {"formats/fsdp2", {"formats/dcp", "formats/megatron"}},
       {"formats/fsdp_dtensor", {"formats/dcp", "formats/megatron", "formats/torch_save"}},
+      {"formats/mp_rank", {"formats/torch_save"}},
       {"formats/hf", {"formats/safetensors", "formats/torch_save"}},
       {"formats/torch_dist", {"formats/dcp", "formats/megatron", "formats/torch_save"}},
       {"formats/torch_save", {"formats/safetensors"}},  // the index of a sharded repository

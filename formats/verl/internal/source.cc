@@ -3,21 +3,30 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <ranges>
 #include <set>
 #include <span>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "core/base/name_list.h"
 #include "core/base/units.h"
 #include "core/base/warning.h"
+#include "formats/torch_save/rank_set.h"
 #include "formats/verl/internal/rank_files.h"
 
 namespace ckpt::verl {
 namespace {
+
+using torch_save::PlacedPart;
+using torch_save::RankSet;
+using torch_save::RankTensor;
 
 // Of the mesh that the ranks' places span, by its dims.
 using MeshSizes = std::vector<std::int64_t>;
@@ -57,18 +66,6 @@ std::string Describe(const RankPart& part) {
                      FormatDims(part.shape), part.cut_dims.size());
 }
 
-// Whether the checksums of two parts of the same box show that their elements are equal. Otherwise,
-// the elements may still be equal: a storage may hold more than them.
-bool AreProvedEqual(const RankPart& a, const RankPart& b) {
-  const StoredArray& x = a.local.array;
-  const StoredArray& y = b.local.array;
-  return a.local.storage->crc32 && a.local.storage->crc32 == b.local.storage->crc32 &&
-         a.local.storage->size_bytes == b.local.storage->size_bytes && x.strides == y.strides &&
-         x.offset_bytes - a.local.storage->offset_bytes ==
-             y.offset_bytes - b.local.storage->offset_bytes &&
-         x.byte_swapped == y.byte_swapped && x.negated == y.negated && x.conjugated == y.conjugated;
-}
-
 // What lies beside the model and is not read: the other states of the same save.
 std::optional<Problem> WarnOfOtherStates(Storage& storage, const Path& directory,
                                          std::span<const DirectoryEntry> entries) {
@@ -90,91 +87,51 @@ std::optional<Problem> WarnOfOtherStates(Storage& storage, const Path& directory
   return warning;
 }
 
-}  // namespace
+// A rank's part of a tensor; `rank` is also its file's number.
+struct OfRank {
+  std::size_t rank = 0;
+  RankPart part;
+};
+// Of one tensor, from all ranks, by rank.
+using Parts = std::vector<OfRank>;
 
-Result<std::unique_ptr<CheckpointSource>> VerlSource::Open(Storage& storage,
-                                                           const Path& directory) {
-  CKPT_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries, storage.List(directory));
-  std::unique_ptr<VerlSource> source(new VerlSource());
-  CKPT_ASSIGN_OR_RETURN(source->names_, FindModelFiles(directory, entries));
+// By the tensor's key. Errors: those of RankParts, of all files at once.
+Result<std::map<std::string, Parts>> CollectParts(const RankSet& set) {
+  std::map<std::string, Parts> tensors;
   Status failures;
-  for (const std::string& name : source->names_) {
-    Result<std::unique_ptr<TorchSaveSource>> file =
-        TorchSaveSource::Open(storage, directory / name);
-    if (file.ok()) {
-      source->files_.push_back(*std::move(file));
-    } else {
-      failures.Add(std::move(file).status());
-    }
-  }
-  if (!failures.ok()) return failures;
-  CKPT_RETURN_IF_ERROR(source->Collect());
-  CKPT_RETURN_IF_ERROR(source->BuildIndex(WarnOfOtherStates(storage, directory, entries)));
-  return std::unique_ptr<CheckpointSource>(std::move(source));
-}
-
-Status VerlSource::Collect() {
-  Status failures;
-  for (std::size_t rank = 0; rank < files_.size(); ++rank) {
-    Result<std::vector<RankPart>> parts = files_[rank]->RankParts();
+  for (std::size_t rank = 0; rank < set.files.size(); ++rank) {
+    Result<std::vector<RankPart>> parts = set.files[rank]->RankParts();
     if (!parts.ok()) {
       failures.Add(std::move(parts).status());
       continue;
     }
     for (RankPart& part : *parts) {
       const std::string key = part.key;
-      tensors_[key].push_back({.rank = rank, .part = std::move(part)});
+      tensors[key].push_back({.rank = rank, .part = std::move(part)});
     }
   }
-  return failures;
+  if (!failures.ok()) return failures;
+  return tensors;
 }
 
-Status VerlSource::BuildIndex(const std::optional<Problem>& warning) {
-  IndexBuilder builder;
-  if (warning) builder.AddProblem(*warning);
-  for (const std::string& name : names_) builder.AddFile(name);
-  const EncodingId encoding = builder.AddEncoding(files_.front()->index().encodings().front());
-  for (const auto& [key, parts] : tensors_) {
-    builder.AddTensor(key, parts.front().part.local.array.dtype, parts.front().part.shape);
-    if (Status status = Place(parts, encoding, builder); !status.ok()) {
-      builder.AddProblems(std::move(status).Tensor(key));
-    }
-  }
-  std::set<std::string_view> objects;
-  for (FileId file = 0; file < files_.size(); ++file) {
-    const CheckpointIndex& of_rank = files_[file]->index();
-    for (const Problem& problem : of_rank.problems()) {
-      if (!tensors_.contains(problem.tensor)) builder.AddProblem(problem);
-    }
-    for (ObjectEntry object : of_rank.objects()) {
-      const bool is_part = tensors_.contains(object.key);
-      if (is_part || !objects.insert(of_rank.FindObject(object.key)->key).second) continue;
-      object.file = file;
-      object.encoding = encoding;
-      builder.AddObject(std::move(object));
-    }
-  }
-  CKPT_ASSIGN_OR_RETURN(index_, builder.Build());
-  return OkStatus();
-}
-
-Status VerlSource::Place(const Parts& parts, EncodingId encoding, IndexBuilder& builder) {
+// Where the parts of a tensor lie in it. Errors: what the tensor's problem is.
+Result<std::vector<PlacedPart>> Place(const Parts& parts, const std::vector<std::string>& names) {
   const RankPart& pattern = parts.front().part;
-  if (parts.size() != names_.size()) {
-    std::vector<std::string> lacking = names_;
+  if (parts.size() != names.size()) {
+    std::vector<std::string> lacking = names;
     for (const OfRank& has : parts | std::views::reverse) {
       lacking.erase(lacking.begin() + static_cast<std::ptrdiff_t>(has.rank));
     }
     return Error(ErrorKind::kMissing, "a rank has no part of the tensor")
         .File(lacking.front())
-        .Expected(fmt::format("a part in each of {} files", names_.size()))
+        .Expected(fmt::format("a part in each of {} files", names.size()))
         .Actual("none in " + NameSome(lacking));
   }
   MeshSizes mesh(pattern.cut_dims.size(), 1);
   for (const OfRank& of_rank : parts) {
     if (!IsSameTensor(of_rank.part, pattern)) {
       return Error(ErrorKind::kBadMetadata, "the ranks describe a tensor differently")
-          .File(names_[of_rank.rank])
+          .File(names[of_rank.rank])
           .Expected(Describe(pattern))
           .Actual(Describe(of_rank.part));
     }
@@ -182,79 +139,63 @@ Status VerlSource::Place(const Parts& parts, EncodingId encoding, IndexBuilder& 
       mesh[i] = std::max(mesh[i], of_rank.part.coordinate[i] + 1);
     }
   }
-  std::map<std::pair<Dims, Dims>, const OfRank*> placed;
+  std::vector<PlacedPart> placed;
   for (const OfRank& of_rank : parts) {
     const RankPart& part = of_rank.part;
-    CKPT_ASSIGN_OR_RETURN(const Box box, BoxOf(part, mesh));
+    CKPT_ASSIGN_OR_RETURN(Box box, BoxOf(part, mesh));
     if (part.local.shape != box.sizes) {
       return Error(ErrorKind::kShapeMismatch, "a rank's part has another size than its place")
-          .File(names_[of_rank.rank])
+          .File(names[of_rank.rank])
           .Expected(fmt::format("{}, the part {} of {}", FormatDims(box.sizes), FormatBox(box),
                                 FormatDims(part.shape)))
           .Actual(FormatDims(part.local.shape));
     }
-    if (IsEmpty(box)) continue;
-    const auto [entry, is_first] = placed.emplace(std::pair(box.offsets, box.sizes), &of_rank);
-    if (is_first) {
-      builder.AddChunk(box, static_cast<FileId>(of_rank.rank), encoding,
-                       part.local.storage->offset_bytes, part.local.storage->size_bytes);
-    } else if (!AreProvedEqual(entry->second->part, part)) {
-      unproven_[entry->second].push_back(&of_rank);
+    placed.push_back({.file = of_rank.rank, .box = std::move(box), .local = part.local});
+  }
+  return placed;
+}
+
+// What the files hold besides these tensors. Files may have the same objects: the first one's are
+// taken.
+void AddRest(const std::map<std::string, Parts>& tensors, RankSet& set) {
+  std::set<std::string_view> objects;
+  for (FileId file = 0; file < set.files.size(); ++file) {
+    const CheckpointIndex& of_rank = set.files[file]->index();
+    for (const Problem& problem : of_rank.problems()) {
+      if (!tensors.contains(problem.tensor)) set.problems.push_back(problem);
+    }
+    for (ObjectEntry object : of_rank.objects()) {
+      const bool is_part = tensors.contains(object.key);
+      if (is_part || !objects.insert(of_rank.FindObject(object.key)->key).second) continue;
+      object.file = file;
+      set.objects.push_back(std::move(object));
     }
   }
-  return OkStatus();
 }
 
-Status VerlSource::CheckReplicas(const OfRank& first) const {
-  const auto replicas = unproven_.find(&first);
-  if (replicas == unproven_.end()) return OkStatus();
-  {
-    const MutexLock lock(mutex_);
-    if (proven_.contains(&first)) return OkStatus();
+}  // namespace
+
+Result<std::unique_ptr<CheckpointSource>> OpenSource(Storage& storage, const Path& directory) {
+  CKPT_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries, storage.List(directory));
+  CKPT_ASSIGN_OR_RETURN(std::vector<std::string> names, FindModelFiles(directory, entries));
+  CKPT_ASSIGN_OR_RETURN(RankSet set,
+                        torch_save::OpenRankFiles(storage, directory, std::move(names)));
+  const std::optional<Problem> warning = WarnOfOtherStates(storage, directory, entries);
+  if (warning) set.problems.push_back(*warning);
+  CKPT_ASSIGN_OR_RETURN(const auto tensors, CollectParts(set));
+  for (const auto& [key, parts] : tensors) {
+    const RankPart& pattern = parts.front().part;
+    RankTensor tensor{.key = key, .dtype = pattern.local.array.dtype, .shape = pattern.shape};
+    Result<std::vector<PlacedPart>> placed = Place(parts, set.names);
+    if (placed.ok()) {
+      tensor.parts = *std::move(placed);
+    } else {
+      tensor.problem = std::move(placed).status();
+    }
+    set.tensors.push_back(std::move(tensor));
   }
-  CKPT_ASSIGN_OR_RETURN(const std::string expected, files_[first.rank]->DigestPart(first.part));
-  for (const OfRank* replica : replicas->second) {
-    CKPT_ASSIGN_OR_RETURN(const std::string actual,
-                          files_[replica->rank]->DigestPart(replica->part));
-    if (actual == expected) continue;
-    return Error(ErrorKind::kChecksum, "two ranks hold different values of the same elements")
-        .File(names_[replica->rank])
-        .Tensor(first.part.key)
-        .Expected(fmt::format("the values of {}, SHA-256 {}", names_[first.rank], expected))
-        .Actual(actual);
-  }
-  const MutexLock lock(mutex_);
-  proven_.insert(&first);
-  return OkStatus();
-}
-
-Result<StoredArray> VerlSource::Locate(const GlobalTensor& tensor, const Chunk& chunk) const {
-  CKPT_RETURN_IF_ERROR(index_.CheckDeliverable(tensor.key));
-  const auto found = tensors_.find(tensor.key);
-  if (found == tensors_.end()) {
-    return Error(ErrorKind::kNotFound, "no such tensor").Tensor(tensor.key);
-  }
-  const OfRank& of_rank = found->second[chunk.file];  // a tensor without errors has all ranks
-  CKPT_RETURN_IF_ERROR(CheckReplicas(of_rank));
-  return files_[of_rank.rank]->LocatePart(of_rank.part);
-}
-
-Result<RenderedObject> VerlSource::ReadObject(const ObjectEntry& object) const {
-  return files_[object.file]->ReadObject(object);
-}
-
-Status VerlSource::VerifyRest() const {
-  Status status;
-  for (const auto& file : files_) status.Add(file->VerifyRest());
-  return status;
-}
-
-Result<std::uint64_t> VerlSource::FileSize(FileId file) const { return files_[file]->FileSize(0); }
-
-Protection VerlSource::protection() const {
-  Protection weakest = Protection::kManifest;
-  for (const auto& file : files_) weakest = std::min(weakest, file->protection());
-  return weakest;
+  AddRest(tensors, set);
+  return torch_save::RankSetSource::Make(std::move(set));
 }
 
 }  // namespace ckpt::verl

@@ -105,6 +105,11 @@ INSTANTIATE_TEST_SUITE_P(
         PlaceCase{"Repository", {"config.json", "model.safetensors"}, "hf", "/c"},
         PlaceCase{"OldRepository", {"config.json", "pytorch_model.bin"}, "hf", "/c"},
         PlaceCase{"Safetensors", {"a.safetensors", "b.pt"}, "safetensors", "/c"},
+        PlaceCase{"MegatronRanks", {"mp_rank_00_000/model_optim_rng.pt"}, "mp_rank", "/c"},
+        PlaceCase{"TorchDistWithLoaders",
+                  {"metadata.json", ".metadata", "mp_rank_00/train_dataloader_dprank000.pt"},
+                  "torch_dist",
+                  "/c"},
         PlaceCase{"OneTorchFile", {"a.pt", "log.txt"}, "torch_save", "/c/a.pt"},
         PlaceCase{"TorchFileBesideAFolder", {"a.pt", "sharded/x"}, "torch_save", "/c/a.pt"},
         PlaceCase{"TorchShards",
@@ -151,14 +156,14 @@ INSTANTIATE_TEST_SUITE_P(
                     {"model_world_size_2_rank_0.pt", "config.json", "model.safetensors"},
                     ErrorKind::kUnsupported,
                     "one file a rank"},
-        RefusedCase{"LegacyMegatron", {"mp_rank_00/x.pt"}, ErrorKind::kUnsupported, "legacy"},
         RefusedCase{"SeveralFiles", {"a.pt", "b.pt"}, ErrorKind::kUnsupported, "several"},
         RefusedCase{
             "UnjoinedShards", {"sharded/a.safetensors"}, ErrorKind::kIncomplete, "only the shards"},
-        RefusedCase{"Nothing",
-                    {"notes.txt"},
-                    ErrorKind::kUnsupported,
-                    "step-N folders, metadata.json, .metadata, *.safetensors, *.pt and *.bin"}),
+        RefusedCase{
+            "Nothing",
+            {"notes.txt"},
+            ErrorKind::kUnsupported,
+            "step-N folders, metadata.json, .metadata, *.safetensors, mp_rank_*, *.pt and *.bin"}),
     [](const auto& test) { return std::string(test.param.name); });
 
 TEST(RecogniseFileTest, TellsAFileByItsFirstBytesBeforeItsName) {

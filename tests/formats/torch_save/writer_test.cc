@@ -7,9 +7,9 @@
 #include <gmock/gmock.h>
 
 #include "core/base/hash.h"
+#include "core/checkpoint/digest.h"
 #include "core/io/memory_storage.h"
 #include "core/plan/plan_check.h"
-#include "core/checkpoint/digest.h"
 #include "formats/torch_save/torch_save_source.h"
 #include "formats/zip/reader.h"
 #include "tests/testing/matchers.h"

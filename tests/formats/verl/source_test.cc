@@ -92,7 +92,7 @@ TEST(VerlGoldenTest, EveryTensorIsWhatTorchHad) {
 TEST_F(VerlTest, ReplicasOfAnotherSaveAreFound) {
   for (const int rank : {0, 1}) Copy({.rank = rank}, rank);
   for (const int rank : {2, 3}) Copy({.save = "other", .rank = rank}, rank);
-  const auto source = VerlSource::Open(*storage_, "/c");
+  const auto source = OpenSource(*storage_, "/c");
   ASSERT_THAT(source, IsOk());
   const auto digest_of = [&](std::string_view key) {
     const GlobalTensor* const tensor = (*source)->index().FindTensor(key);
@@ -110,7 +110,7 @@ TEST_F(VerlTest, ReplicasOfAnotherSaveAreFound) {
 
 TEST_F(VerlTest, ARankTwiceLeavesElementsWithoutAFile) {
   for (const int rank : {0, 1, 2, 3}) Copy({.rank = rank / 2 * 2}, rank);
-  const auto source = VerlSource::Open(*storage_, "/c");
+  const auto source = OpenSource(*storage_, "/c");
   ASSERT_THAT(source, IsOk());
   std::map<std::string, ErrorKind> found;
   for (const Problem& problem : ValidateIndex(**source))
@@ -125,13 +125,13 @@ TEST_F(VerlTest, ARankTwiceLeavesElementsWithoutAFile) {
 
 TEST_F(VerlTest, ARankWithoutAFileIsAnError) {
   for (const int rank : {0, 1, 3}) Copy({.rank = rank}, rank);
-  EXPECT_THAT(VerlSource::Open(*storage_, "/c"), FailsWith(ErrorKind::kMissingFile));
+  EXPECT_THAT(OpenSource(*storage_, "/c"), FailsWith(ErrorKind::kMissingFile));
 }
 
 TEST_F(VerlTest, ATensorThatARankLacksIsNamed) {
   for (const int rank : {0, 1, 2}) Copy({.rank = rank}, rank);
   Write(3, Content(Golden("torch_2.15") / "optim_world_size_4_rank_0.pt"));
-  const auto source = VerlSource::Open(*storage_, "/c");
+  const auto source = OpenSource(*storage_, "/c");
   ASSERT_THAT(source, IsOk());
   const Status rows = (*source)->index().CheckDeliverable("model.rows");
   EXPECT_THAT(rows, FailsWith(ErrorKind::kMissing));
@@ -147,7 +147,7 @@ TEST_F(VerlTest, AFileThatIsCutOffIsRefused) {
   for (std::size_t size = 1; size < whole.size(); size += 1 + whole.size() / 200) {
     const std::string_view part = std::string_view(whole).substr(0, size);
     Write(1, part);
-    EXPECT_FALSE(VerlSource::Open(*storage_, "/c").ok()) << size;
+    EXPECT_FALSE(OpenSource(*storage_, "/c").ok()) << size;
   }
 }
 
@@ -161,7 +161,7 @@ TEST_F(VerlTest, NoFlippedBitChangesAValueInSilence) {
     }
     return found;
   };
-  const auto whole_source = VerlSource::Open(*storage_, "/c");
+  const auto whole_source = OpenSource(*storage_, "/c");
   ASSERT_THAT(whole_source, IsOk());
   const auto whole = digests(**whole_source);
   const std::string text = Content(Golden("torch_2.15") / FileOf(1));
@@ -170,7 +170,7 @@ TEST_F(VerlTest, NoFlippedBitChangesAValueInSilence) {
     std::string flipped = text;
     flipped[at] = static_cast<char>(flipped[at] ^ 16);
     Write(1, flipped);
-    const auto source = VerlSource::Open(*storage_, "/c");
+    const auto source = OpenSource(*storage_, "/c");
     if (!source.ok()) {
       ++told;
       continue;

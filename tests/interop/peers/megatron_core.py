@@ -71,6 +71,9 @@ def config_of(args):
         num_query_groups=args.num_query_groups if args.group_query_attention else None,
         layernorm_epsilon=getattr(args, "norm_epsilon", None) or args.layernorm_epsilon, gated_linear_unit=args.swiglu, activation_func=F.silu,
         add_bias_linear=args.add_bias_linear, add_qkv_bias=args.add_qkv_bias, qk_layernorm=args.qk_layernorm,
+        tensor_model_parallel_size=args.tensor_model_parallel_size, pipeline_model_parallel_size=args.pipeline_model_parallel_size,
+        virtual_pipeline_model_parallel_size=getattr(args, "virtual_pipeline_model_parallel_size", None),
+        expert_model_parallel_size=getattr(args, "expert_model_parallel_size", None) or 1,
         use_cpu_initialization=True, params_dtype=dtype, pipeline_dtype=dtype, bf16=args.bf16, fp16=args.fp16,
         hidden_dropout=0.0, attention_dropout=0.0, bias_dropout_fusion=False, gradient_accumulation_fusion=False,
         masked_softmax_fusion=False, apply_rope_fusion=False, moe_permute_fusion=False, persist_layer_norm=False)

@@ -1,0 +1,30 @@
+// What Megatron's arguments in a file say about how the model is divided.
+#ifndef CKPT_FORMATS_MP_RANK_INTERNAL_ARGUMENTS_H_
+#define CKPT_FORMATS_MP_RANK_INTERNAL_ARGUMENTS_H_
+
+#include <cstdint>
+#include <optional>
+
+#include "core/base/result.h"
+#include "formats/mp_rank/internal/rank_directories.h"
+#include "formats/torch_save/torch_save_source.h"
+
+namespace ckpt::mp_rank {
+
+struct Arguments {
+  Sizes sizes;
+  // Of experts, by how many tensor-parallel ranks they are divided.
+  std::int64_t expert_tensor = 1;
+  std::optional<std::int64_t> num_layers;
+  std::int64_t num_experts = 0;
+  bool is_gated = false;   // its MLPs have a gate
+  bool ties_head = false;  // the last stage's output layer is a copy of the embedding
+};
+
+// Errors: kMissing (no arguments), kUnsupported (a checkpoint of before version 3), kBadMetadata,
+// those of TorchSaveSource::ReadObject.
+Result<Arguments> ReadArguments(const TorchSaveSource& file);
+
+}  // namespace ckpt::mp_rank
+
+#endif  // CKPT_FORMATS_MP_RANK_INTERNAL_ARGUMENTS_H_
