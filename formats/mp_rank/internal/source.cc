@@ -31,7 +31,7 @@ using torch_save::RankSet;
 using torch_save::RankTensor;
 using torch_save::RebuiltTensor;
 
-constexpr std::string_view kModel = "model";
+constexpr std::string_view kModelMember = "model";
 constexpr std::string_view kHead = "output_layer.weight";
 constexpr std::string_view kEmbedding = "embedding.word_embeddings.weight";
 // A rank's file; the second name is that of a job whose optimizer is distributed, of some versions.
@@ -39,7 +39,7 @@ constexpr std::array<std::string_view, 2> kFileNames = {"model_optim_rng.pt", "m
 // Members of a file that every rank has of its own, and that are not read.
 constexpr std::array<std::string_view, 2> kOwnStates = {"optimizer", "rng_state"};
 
-bool IsOfModel(std::string_view member) { return member.starts_with(kModel); }
+bool IsOfModel(std::string_view member) { return member.starts_with(kModelMember); }
 
 bool IsOwnState(std::string_view member) {
   return std::ranges::find(kOwnStates, member) != kOwnStates.end();
@@ -90,7 +90,7 @@ Result<Parts> CollectParts(const RankSet& set, const std::vector<RankDirectory>&
   LayerOffsets offsets;
   Status failures;
   for (std::size_t file = 0; file < set.files.size(); ++file) {
-    Result<std::vector<RankPart>> parts = set.files[file]->RankParts(kModel);
+    Result<std::vector<RankPart>> parts = set.files[file]->RankParts(kModelMember);
     if (!parts.ok()) {
       failures.Add(std::move(parts).status());
       continue;
@@ -252,7 +252,7 @@ Result<std::unique_ptr<CheckpointSource>> OpenSource(Storage& storage, const Pat
   for (const auto& [name, parts] : tensors) {
     const RebuiltTensor& first = parts.front().local;
     RankTensor tensor{
-        .key = std::string(kModel) + "." + name, .dtype = first.array.dtype, .shape = first.shape};
+        .key = std::string(kModelMember) + "." + name, .dtype = first.array.dtype, .shape = first.shape};
     tensor.problem = Place(name, parts, set, arguments, tensor);
     if (!tensor.problem.ok()) tensor.parts.clear();
     set.tensors.push_back(std::move(tensor));

@@ -45,7 +45,7 @@ Bytes ElementsOf(std::size_t item, std::uint64_t size_bytes) {
 }
 
 // The file of the plan, whose executor found these checksums.
-Bytes Write(const WritePlan& plan, bool right_checksums) {
+Bytes FileOfPlan(const WritePlan& plan, bool right_checksums) {
   Bytes file(plan.files[0].size_bytes);
   std::vector<WrittenItem> written;
   for (std::size_t i = 0; i < plan.items.size(); ++i) {
@@ -74,7 +74,7 @@ TEST(StateDictPlanTest, EveryRecordHasItsChecksum) {
   const auto planned = Plan(Tensors());
   ASSERT_THAT(planned, IsOk());
   const auto open = [&](bool right_checksums) {
-    Bytes bytes = Write(planned->plan, right_checksums);
+    Bytes bytes = FileOfPlan(planned->plan, right_checksums);
     const std::uint64_t size = bytes.size();
     return zip::Archive::Open(MakeMemoryFile("f", std::move(bytes)), 0, size);
   };
@@ -93,7 +93,7 @@ TEST(StateDictPlanTest, ItsReaderFindsEveryTensor) {
   const auto planned = Plan(Tensors());
   ASSERT_THAT(planned, IsOk());
   const std::unique_ptr<Storage> storage = MakeMemoryStorage();
-  ASSERT_THAT(WriteSmallFile(*storage, "/model.pt", Write(planned->plan, true)), IsOk());
+  ASSERT_THAT(WriteSmallFile(*storage, "/model.pt", FileOfPlan(planned->plan, true)), IsOk());
   const auto source = TorchSaveSource::Open(*storage, "/model.pt");
   ASSERT_THAT(source, IsOk());
   const CheckpointIndex& index = (*source)->index();
