@@ -1,4 +1,4 @@
-# The CUDA toolkit, cuDNN, and what is headers alone: cuDNN's frontend and CUTLASS. `tools/dev/setup --cuda` brings what is
+# The CUDA toolkit, cuDNN, and what is headers alone: cuDNN's frontend, CUTLASS and NCCL. `tools/dev/setup --cuda` brings what is
 # missing.
 #
 # Kernels are compiled for one architecture, Hopper with its own instructions unless CMAKE_CUDA_ARCHITECTURES says otherwise.
@@ -22,6 +22,12 @@ add_library(ckpt::cudnn ALIAS ckpt_cudnn)
 target_include_directories(ckpt_cudnn SYSTEM INTERFACE ${CKPT_CUDNN_FRONTEND} ${CUDAToolkit_INCLUDE_DIRS})
 target_compile_definitions(ckpt_cudnn INTERFACE CUDNN_FRONTEND_SKIP_JSON_LIB)
 target_link_libraries(ckpt_cudnn INTERFACE ${CKPT_CUDNN} CUDA::cudart_static CUDA::nvrtc)
+
+# NCCL is loaded by runs of several processes; building needs its header alone.
+find_path(CKPT_NCCL nccl.h REQUIRED HINTS ${CUDAToolkit_INCLUDE_DIRS})
+add_library(ckpt_nccl INTERFACE)
+add_library(ckpt::nccl ALIAS ckpt_nccl)
+target_include_directories(ckpt_nccl SYSTEM INTERFACE ${CKPT_NCCL})
 
 find_path(CKPT_CUTLASS cutlass/cutlass.h REQUIRED HINTS ${CKPT_CUDA_DIR}/cutlass_library/source/include)
 add_library(ckpt_cutlass INTERFACE)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,6 +14,8 @@
 #include "trainer/device/cuda/cuda_status.h"
 #include "trainer/device/cuda/internal/cuda_peer_reader.h"
 #include "trainer/device/cuda/internal/cupti_record.h"
+#include "trainer/device/cuda/internal/nccl_collectives.h"
+#include "trainer/device/cuda/internal/nccl_watchdog.h"
 #include "trainer/device/peer/peer_collectives.h"
 
 namespace ckpt::trainer {
@@ -20,6 +23,9 @@ namespace {
 
 // Code is built for this architecture alone (CMAKE_CUDA_ARCHITECTURES).
 constexpr int kCudaMajor = CKPT_CUDA_MAJOR;
+
+// A call of NCCL that takes longer waits for a rank that is missing.
+constexpr std::chrono::minutes kLongestCall{10};
 
 // Dense products, without sparsity, of the data sheets.
 struct PeakOfGpu {
@@ -99,6 +105,10 @@ class CudaDevice final : public Device {
   }
 
   Result<std::unique_ptr<Collectives>> MakeCollectives(std::unique_ptr<HostGroup> group) override {
+    if (group->size() > 1 && group->abort_ends_processes()) {  // the ranks are processes
+      if (watchdog_ == nullptr) watchdog_ = std::make_unique<NcclWatchdog>(kLongestCall);
+      return MakeNcclCollectives(std::move(group), *this, *watchdog_);
+    }
     CKPT_RETURN_IF_ERROR(EnablePeerAccess(*group));
     return MakePeerCollectives(std::move(group), MakeCudaPeerReader());
   }
@@ -109,6 +119,7 @@ class CudaDevice final : public Device {
 
   const PeakOfGpu peak_;
   const std::shared_ptr<CudaEventPool> events_;
+  std::unique_ptr<NcclWatchdog> watchdog_;  // of ranks that are processes
 };
 
 }  // namespace

@@ -1,7 +1,9 @@
-// Every mesh of GPU ranks is the same training as one GPU, and that is the CPU's. Ranks share a GPU where
-// there are fewer.
+// Every mesh of GPU ranks is the same training as one GPU, and that is the CPU's. Ranks are threads, or
+// processes under a launcher; they share a GPU where there are fewer.
 #include <cmath>
+#include <cstdlib>
 #include <map>
+#include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -36,6 +38,10 @@ constexpr double kTolerance = 7e-6;
 
 RunOptions OnGpus() {
   return {.make_backend = [](HostGroup& world) {
+    // NCCL takes two ranks for one GPU only where each says that it is on another host.
+    if (NumLaunchedProcesses() > 1 && NumCudaDevices() < world.size()) {
+      ::setenv("NCCL_HOSTID", ("rank" + std::to_string(world.rank())).c_str(), 0);
+    }
     return MakeBackend({.name = "cuda", .deterministic = true}, world);
   }};
 }

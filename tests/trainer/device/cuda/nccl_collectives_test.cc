@@ -1,0 +1,92 @@
+// The conformance suite on GPU ranks that are processes, by NCCL. NCCL takes two ranks for one GPU only
+// where each says that it is on another host, as here. With `missing-rank`: a rank that stops.
+#include "trainer/device/cuda/internal/nccl_collectives.h"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/conformance/collectives_suite.h"
+#include "trainer/comm/mpi_comm.h"
+#include "trainer/device/cuda/cuda_device.h"
+#include "trainer/device/cuda/internal/nccl_watchdog.h"
+
+namespace ckpt::trainer {
+namespace {
+
+HostGroup* mpi_world = nullptr;
+
+INSTANTIATE_TEST_SUITE_P(Nccl, CollectivesSuite,
+                         ::testing::Values(WorldCase{
+                             .name = "Processes",
+                             .why_skipped = NumCudaDevices() == 0 ? "no GPU" : "",
+                             .make_device =
+                                 [](int rank) { return MakeCudaDevice(rank % NumCudaDevices()); },
+                             .run = [](const auto& body) { return body(*mpi_world); }}),
+                         WorldCaseName);
+
+void ShareGpus(HostGroup& world) {
+  const std::string host = "rank" + std::to_string(world.rank());
+  if (NumCudaDevices() < world.size()) ::setenv("NCCL_HOSTID", host.c_str(), 1);
+}
+
+int RunSuite() {
+  int failures = 1;
+  const Status status = RunMpiRank(/*from_threads=*/false, [&](HostGroup& world) {
+    mpi_world = &world;
+    ShareGpus(world);
+    failures = RUN_ALL_TESTS();
+    return OkStatus();
+  });
+  std::fputs(status.ToString().c_str(), stderr);
+  return status.ok() ? failures : 1;
+}
+
+// The last rank does not make the second call. The others must end, and all processes with them.
+int RunMissingRank() {
+  const Status status = RunMpiRank(/*from_threads=*/false, [](HostGroup& world) -> Status {
+    ShareGpus(world);
+    CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device,
+                          MakeCudaDevice(world.rank() % NumCudaDevices()));
+    const std::unique_ptr<Queue> queue = device->MakeQueue("comm");
+    NcclWatchdog watchdog(std::chrono::seconds(3));
+    CKPT_ASSIGN_OR_RETURN(std::unique_ptr<HostGroup> group, world.Split(0, world.rank()));
+    CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<Collectives> all,
+                          MakeNcclCollectives(std::move(group), *device, watchdog));
+    const std::int64_t part = 1000 / world.size();
+    const DeviceArray<float> data(
+        *device, *queue, std::vector<float>(static_cast<std::size_t>(part * world.size())));
+    for (int call = 0; call < 2; ++call) {
+      if (call == 1 && world.rank() + 1 == world.size()) {
+        std::this_thread::sleep_for(std::chrono::minutes(1));
+      }
+      all->AllGather(*queue, data.tensor().Rows(world.rank() * part, part), data.tensor());
+      CKPT_RETURN_IF_ERROR(queue->Synchronize());
+    }
+    return OkStatus();
+  });
+  return status.ok() ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace ckpt::trainer
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleMock(&argc, argv);
+  const bool is_missing = argc == 2 && std::string_view(argv[1]) == "missing-rank";
+  if (!is_missing) return ckpt::trainer::RunSuite();
+  if (ckpt::trainer::NumCudaDevices() > 0) return ckpt::trainer::RunMissingRank();
+  std::puts("SKIPPED: no GPU");
+  return 0;
+}

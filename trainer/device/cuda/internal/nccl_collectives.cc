@@ -1,0 +1,228 @@
+#include "trainer/device/cuda/internal/nccl_collectives.h"
+
+#include <algorithm>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include "core/base/check.h"
+#include "trainer/device/cuda/cuda_queue.h"
+#include "trainer/device/cuda/internal/nccl_library.h"
+#include "trainer/device/cuda/internal/nccl_watchdog.h"
+#include "trainer/device/cuda/internal/peer_kernels.h"
+
+namespace ckpt::trainer {
+namespace {
+
+// Bytes of this rank's memory that go to another rank, or that it receives.
+struct Piece {
+  std::byte* data = nullptr;
+  std::uint64_t size_bytes = 0;
+};
+
+class NcclCollectives final : public Collectives {
+ public:
+  NcclCollectives(std::unique_ptr<HostGroup> group, const NcclLibrary& nccl,
+                  ncclComm_t communicator, NcclWatchdog& watchdog, PinnedBuffer counts)
+      : Collectives(std::move(group)),
+        nccl_(nccl),
+        communicator_(communicator),
+        watchdog_(watchdog),
+        counts_(std::move(counts)) {
+    watchdog_.Add(nccl_, communicator_, host());
+  }
+  // The queues were synchronised: nothing is under way.
+  ~NcclCollectives() override {
+    watchdog_.Remove(communicator_);
+    (void)nccl_.destroy(communicator_);
+  }
+
+  void AllGather(Queue& queue, const Tensor& shard, const Tensor& full) override {
+    CKPT_CHECK(shard.dtype == full.dtype && shard.num_elems() * size() == full.num_elems());
+    if (full.num_elems() == 0) return;
+    Run(queue, "an all-gather", full.size_bytes(), [&](CudaQueue& cuda) {
+      return nccl_.all_gather(shard.data, full.data, shard.size_bytes(), ncclUint8, communicator_,
+                              cuda.stream());
+    });
+  }
+
+  // Every rank sends each other one its part, and adds up what it gets: as many bytes as NCCL's own
+  // reduce-scatter sends, which would round bfloat16 at every step of a ring.
+  void ReduceScatterInto(Queue& queue, const Tensor& full, const Tensor& shard,
+                         GradWrite write) override {
+    CKPT_CHECK(shard.num_elems() * size() == full.num_elems());
+    const std::uint64_t part_bytes = full.size_bytes() / static_cast<std::uint64_t>(size());
+    ReduceSlices(queue, "a reduce-scatter", full.bytes(),
+                 [part_bytes](int rank) { return static_cast<std::uint64_t>(rank) * part_bytes; },
+                 {.wire = full.dtype,
+                  .parts = {},
+                  .result = shard.dtype,
+                  .write = write,
+                  .out = shard.bytes(),
+                  .count = shard.num_elems()});
+  }
+
+  void AllReduce(Queue& queue, const Tensor& data, ReduceOp op) override {
+    CKPT_CHECK(op == ReduceOp::kSum || data.dtype != DType::kBfloat16);
+    const std::int64_t count = data.num_elems();
+    if (count == 0) return;
+    constexpr std::int64_t kSliceUnit = 64;  // elements: slices begin at multiples of 16 bytes
+    const std::int64_t units = (count + kSliceUnit - 1) / kSliceUnit;
+    const std::int64_t slice = (units + size() - 1) / size() * kSliceUnit;
+    const auto begin_of = [&](int rank) { return std::min(rank * slice, count); };
+    const auto offset_of = [&](int rank) {
+      return static_cast<std::uint64_t>(begin_of(rank)) * ElementBytes(data.dtype);
+    };
+    ReduceSlices(queue, "the first half of an all-reduce", data.bytes(), offset_of,
+                 {.op = op,
+                  .wire = data.dtype,
+                  .parts = {},
+                  .result = data.dtype,
+                  .out = data.bytes() + offset_of(rank()),
+                  .count = begin_of(rank() + 1) - begin_of(rank())});
+    const auto piece_of = [&](int peer) {
+      return Piece{data.bytes() + offset_of(peer), offset_of(peer + 1) - offset_of(peer)};
+    };
+    Exchange(
+        queue, "the second half of an all-reduce", [&](int) { return piece_of(rank()); }, piece_of);
+  }
+
+  // NCCL takes sizes from the host, so the host waits until they are computed.
+  void AllToAll(Queue& queue, std::span<const RowTransfer> transfers, const Tensor& send_rows,
+                const Tensor& receive_rows) override {
+    const auto ranks = static_cast<std::size_t>(size());
+    auto* const counts = reinterpret_cast<std::int64_t*>(counts_.data());
+    RunOnCuda(queue, [&](CudaQueue& cuda) {
+      for (const auto& [tensor, to] :
+           {std::pair(&send_rows, counts), std::pair(&receive_rows, counts + ranks)}) {
+        CKPT_CHECK(tensor->dtype == DType::kInt64 && tensor->num_elems() == size());
+        (void)cudaMemcpyAsync(to, tensor->data, ranks * sizeof(std::int64_t),
+                              cudaMemcpyDeviceToHost, cuda.stream());
+      }
+    });
+    // Only the queue's own work, which does not wait for the host.
+    if (!queue.Synchronize().ok()) return;
+    for (const RowTransfer& transfer : transfers) {
+      const std::uint64_t row_bytes =
+          transfer.send.dim(0) == 0
+              ? 0
+              : transfer.send.size_bytes() / static_cast<std::uint64_t>(transfer.send.dim(0));
+      const auto piece_of = [&](const Tensor& rows, const std::int64_t* of_ranks, int peer) {
+        std::int64_t before = 0;
+        for (int other = 0; other < peer; ++other) before += of_ranks[other];
+        CKPT_CHECK(before + of_ranks[peer] <= rows.dim(0));
+        return Piece{rows.bytes() + static_cast<std::uint64_t>(before) * row_bytes,
+                     static_cast<std::uint64_t>(of_ranks[peer]) * row_bytes};
+      };
+      Exchange(
+          queue, "an all-to-all", [&](int peer) { return piece_of(transfer.send, counts, peer); },
+          [&](int peer) { return piece_of(transfer.receive, counts + ranks, peer); });
+    }
+  }
+
+ private:
+  // Enqueues what `enqueue(CudaQueue&)` does of NCCL, and lets the watchdog know.
+  template <typename Enqueue>
+  void Run(Queue& queue, std::string_view call, std::uint64_t size_bytes, const Enqueue& enqueue) {
+    RunOnCuda(queue, [&](CudaQueue& cuda) {
+      const ncclResult_t code = enqueue(cuda);
+      if (code != ncclSuccess) return cuda.Fail(nccl_.StatusOf(code, call, communicator_));
+      watchdog_.Watch(communicator_, call, size_bytes, cuda.stream());
+    });
+  }
+
+  // Sends `sent(r)` to every rank r and receives `received(r)` from it. Copies this rank's own.
+  template <typename Sent, typename Received>
+  void Exchange(Queue& queue, std::string_view call, const Sent& sent, const Received& received) {
+    std::uint64_t size_bytes = 0;
+    for (int peer = 0; peer < size(); ++peer) size_bytes += received(peer).size_bytes;
+    Run(queue, call, size_bytes, [&](CudaQueue& cuda) {
+      const Piece own = sent(rank());
+      if (std::byte* const to = received(rank()).data; to != own.data && own.size_bytes > 0) {
+        (void)cudaMemcpyAsync(to, own.data, own.size_bytes, cudaMemcpyDeviceToDevice,
+                              cuda.stream());
+      }
+      ncclResult_t code = nccl_.group_start();
+      for (int i = 1; i < size() && code == ncclSuccess; ++i) {
+        const int to = (rank() + i) % size();
+        const int from = (rank() - i + size()) % size();
+        const Piece there = sent(to);
+        const Piece here = received(from);
+        if (there.size_bytes > 0) {
+          code =
+              nccl_.send(there.data, there.size_bytes, ncclUint8, to, communicator_, cuda.stream());
+        }
+        if (here.size_bytes > 0 && code == ncclSuccess) {
+          code = nccl_.receive(here.data, here.size_bytes, ncclUint8, from, communicator_,
+                               cuda.stream());
+        }
+      }
+      const ncclResult_t end = nccl_.group_end();
+      return code == ncclSuccess ? end : code;
+    });
+  }
+
+  // Slice r of every rank's array, bytes [offset_of(r), offset_of(r + 1)), goes to rank r, which
+  // reduces them as `reduction` says.
+  template <typename OffsetOf>
+  void ReduceSlices(Queue& queue, std::string_view call, std::byte* array,
+                    const OffsetOf& offset_of, PeerReduction reduction) {
+    const std::uint64_t own_bytes =
+        static_cast<std::uint64_t>(reduction.count) * ElementBytes(reduction.wire);
+    const std::uint64_t stride = (own_bytes + 255) / 256 * 256;
+    std::byte* const received =
+        static_cast<CudaQueue&>(queue).Scratch(stride * static_cast<std::uint64_t>(size()) + 1);
+    if (received == nullptr) return;
+    const auto own = [&](int peer) {
+      return peer == rank() ? array + offset_of(rank())
+                            : received + static_cast<std::uint64_t>(peer) * stride;
+    };
+    Exchange(
+        queue, call,
+        [&](int peer) {
+          return Piece{array + offset_of(peer), offset_of(peer + 1) - offset_of(peer)};
+        },
+        [&](int peer) {
+          return Piece{own(peer), own_bytes};
+        });
+    if (reduction.count == 0) return;
+    for (int peer = 0; peer < size(); ++peer) reduction.parts.push_back(own(peer));
+    RunOnCuda(queue, [&](CudaQueue& cuda) { cuda::ReduceParts(cuda.stream(), reduction); });
+  }
+
+  const NcclLibrary& nccl_;
+  const ncclComm_t communicator_;
+  NcclWatchdog& watchdog_;
+  const PinnedBuffer counts_;  // int64 [2, ranks], of an AllToAll
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Collectives>> MakeNcclCollectives(std::unique_ptr<HostGroup> group,
+                                                         Device& device, NcclWatchdog& watchdog) {
+  CKPT_ASSIGN_OR_RETURN(const NcclLibrary* const nccl, LoadNccl());
+  ncclUniqueId id = {};
+  Status made;
+  if (group->rank() == 0) {
+    made = nccl->StatusOf(nccl->get_unique_id(&id), "ncclGetUniqueId", nullptr);
+  }
+  std::vector<ncclUniqueId> ids(static_cast<std::size_t>(group->size()));
+  CKPT_RETURN_IF_ERROR(
+      group->Exchange(std::as_bytes(std::span(&id, 1)), std::as_writable_bytes(std::span(ids))));
+  CKPT_RETURN_IF_ERROR(made);
+  CKPT_ASSIGN_OR_RETURN(PinnedBuffer counts,
+                        device.AllocatePinned(2 * ids.size() * sizeof(std::int64_t)));
+  ncclComm_t communicator = nullptr;
+  CKPT_RETURN_IF_ERROR(
+      nccl->StatusOf(nccl->init_rank(&communicator, group->size(), ids.front(), group->rank()),
+                     "ncclCommInitRank", nullptr));
+  return std::unique_ptr<Collectives>(std::make_unique<NcclCollectives>(
+      std::move(group), *nccl, communicator, watchdog, std::move(counts)));
+}
+
+}  // namespace ckpt::trainer
