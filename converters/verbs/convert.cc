@@ -1,6 +1,8 @@
 #include "converters/verbs/convert.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -12,6 +14,7 @@
 #include "core/base/warning.h"
 #include "core/exec/executor.h"
 #include "core/io/staged_directory.h"
+#include "core/io/staging_name.h"
 #include "core/manifest/replaceable.h"
 #include "core/repair/parity.h"
 #include "formats/registry/registry.h"
@@ -62,18 +65,8 @@ Status WriteManifest(Storage& storage, const PreparedConversion& prepared,
   return OkStatus();
 }
 
-// Executes the plan, writes the manifest, verifies the result and publishes it.
-Result<ConvertReport> Fill(Storage& storage, const PreparedConversion& prepared,
-                           const ConvertOptions& options, StagedDirectory& staged) {
-  CKPT_RETURN_IF_ERROR(CheckSourceManifest(storage, prepared, options));
-  CKPT_RETURN_IF_ERROR(CheckCopies(prepared.model, options.memory_budget_bytes));
-  CKPT_ASSIGN_OR_RETURN(const ExecuteResult executed,
-                        Execute(prepared.plan, prepared.model.source(), storage, staged.path(),
-                                {.memory_budget_bytes = options.memory_budget_bytes,
-                                 .threads = options.threads,
-                                 .resume = options.resume,
-                                 .progress = options.progress,
-                                 .stop = options.stop}));
+// What is known of source and target before anything is written.
+Result<ConvertReport> BeginReport(const PreparedConversion& prepared) {
   ConvertReport report;
   report.source_format = prepared.model.checkpoint->format->name;
   report.target_format = prepared.to.container->container();
@@ -84,14 +77,37 @@ Result<ConvertReport> Fill(Storage& storage, const PreparedConversion& prepared,
   }
   report.target_tensors = prepared.target_tensors;
   report.target_bytes = prepared.target_bytes;
+  report.warnings = prepared.warnings;
+  return report;
+}
+
+void AddExecuted(const ExecuteResult& executed, ConvertReport& report) {
   report.bytes_read = executed.bytes_read;
   report.bytes_written = executed.bytes_written;
   report.cast_overflows = executed.cast_overflows;
   report.resumed_tensors = executed.resumed_tensors;
+}
+
+// Executes the plan, writes the manifest, verifies the result and publishes it.
+Result<ConvertReport> Fill(Storage& storage, const PreparedConversion& prepared,
+                           const ConvertOptions& options, StagedDirectory& staged) {
+  if (options.finalize) {
+    CKPT_RETURN_IF_ERROR(MergeWorkers(storage, staged.path(), prepared.plan));
+  }
+  CKPT_RETURN_IF_ERROR(CheckSourceManifest(storage, prepared, options));
+  CKPT_RETURN_IF_ERROR(CheckCopies(prepared.model, options.memory_budget_bytes));
+  CKPT_ASSIGN_OR_RETURN(const ExecuteResult executed,
+                        Execute(prepared.plan, prepared.model.source(), storage, staged.path(),
+                                {.memory_budget_bytes = options.memory_budget_bytes,
+                                 .threads = options.threads,
+                                 .resume = options.resume || options.finalize,
+                                 .progress = options.progress,
+                                 .stop = options.stop}));
+  CKPT_ASSIGN_OR_RETURN(ConvertReport report, BeginReport(prepared));
+  AddExecuted(executed, report);
   report.dropped = prepared.model.left_out;
   report.dropped.insert(report.dropped.end(), prepared.left_out_files.begin(),
                         prepared.left_out_files.end());
-  report.warnings = prepared.warnings;
   CKPT_ASSIGN_OR_RETURN(const std::vector<LeftOutEntry> used_padding,
                         FindUsedPadding(prepared.model, options.memory_budget_bytes));
   for (const LeftOutEntry& entry : used_padding) {
@@ -150,10 +166,59 @@ Status CheckIsOf(const Format& format, Storage& storage, const Path& file) {
       .Hint("remove it yourself if it is not needed");
 }
 
+// Writes the tensors of one worker.
+Result<ConvertReport> RunWorker(Storage& storage, const PreparedConversion& prepared,
+                                const ConvertOptions& options) {
+  if (prepared.plan.write.compression) {
+    return Error(ErrorKind::kUsage, "workers cannot share a compressed conversion")
+        .Hint(
+            "where a compressed tensor begins depends on all before it; leave ckpt-convert's "
+            "--compress or --worker out");
+  }
+  CKPT_ASSIGN_OR_RETURN(const FileStat target, storage.Stat(options.target));
+  if (target.type != FileType::kMissing && !options.overwrite) {
+    return Error(ErrorKind::kAlreadyExists, "the target exists")
+        .File(options.target.string())
+        .Hint("choose another name, or replace it with ckpt-convert --overwrite");
+  }
+  const Path staging = StagingOf(options.target);
+  CKPT_ASSIGN_OR_RETURN(const WorkerPlace place,
+                        EnterAsWorker(storage, staging, *options.worker, prepared.plan));
+  std::vector<bool> own = TensorsOf(prepared.plan.write, *options.worker);
+  CKPT_ASSIGN_OR_RETURN(ConvertReport report, BeginReport(prepared));
+  report.worker_tensors = static_cast<std::size_t>(std::ranges::count(own, true));
+  CKPT_ASSIGN_OR_RETURN(
+      const ExecuteResult executed,
+      Execute(prepared.plan, prepared.model.source(), storage, staging,
+              {.memory_budget_bytes = options.memory_budget_bytes,
+               .threads = options.threads,
+               .worker = WorkerPart{.tensors = std::move(own), .journal = place.journal},
+               .progress = options.progress,
+               .stop = options.stop}));
+  AddExecuted(executed, report);
+  return report;
+}
+
+// What workers wrote is completed as such, and nothing else is.
+Status CheckWorkers(Storage& storage, const ConvertOptions& options) {
+  const Path staging = StagingOf(options.target);
+  if (options.finalize) {
+    CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(staging));
+    return stat.type == FileType::kMissing ? NoWorkers(staging) : OkStatus();
+  }
+  CKPT_ASSIGN_OR_RETURN(const bool has_workers, HasWorkers(storage, staging));
+  if (!has_workers) return OkStatus();
+  return Error(ErrorKind::kAlreadyExists, "several workers share a conversion to this target")
+      .File(staging.string())
+      .Hint("ckpt-convert --finalize completes it, or remove it");
+}
+
 }  // namespace
 
 Result<ConvertReport> RunConversion(Storage& storage, const PreparedConversion& prepared,
                                     const ConvertOptions& options) {
+  if (options.worker) return RunWorker(storage, prepared, options);
+  CKPT_RETURN_IF_ERROR(CheckWorkers(storage, options));
   if (prepared.to.container->is_one_file) {
     CKPT_RETURN_IF_ERROR(CheckNoneBeside(prepared.plan.write, storage, options.target));
   }
@@ -163,8 +228,9 @@ Result<ConvertReport> RunConversion(Storage& storage, const PreparedConversion& 
           storage, options.target,
           {.if_target_exists = options.overwrite ? StagedDirectory::IfTargetExists::kReplace
                                                  : StagedDirectory::IfTargetExists::kFail,
-           .if_staging_exists = options.resume ? StagedDirectory::IfStagingExists::kKeep
-                                               : StagedDirectory::IfStagingExists::kDiscard,
+           .if_staging_exists = options.resume || options.finalize
+                                    ? StagedDirectory::IfStagingExists::kKeep
+                                    : StagedDirectory::IfStagingExists::kDiscard,
            .may_replace =
                [&](Storage& there, const Path& target) {
                  return prepared.to.container->is_one_file

@@ -14,6 +14,7 @@
 #include "converters/verbs/target.h"
 #include "core/base/result.h"
 #include "core/exec/progress.h"
+#include "core/exec/workers.h"
 #include "core/io/storage.h"
 #include "core/plan/conversion_plan.h"
 #include "formats/weights_request.h"
@@ -45,6 +46,10 @@ struct ConvertOptions {
   // How it is done.
   bool overwrite = false;
   bool resume = false;
+  // One of several processes that share the conversion: writes its tensors, and publishes nothing.
+  std::optional<WorkerId> worker = {};
+  // Completes and publishes what all workers wrote.
+  bool finalize = false;
   // Compare the source with its manifest, if it has one, and the model's digest in the result, read
   // back, with the source's.
   bool verify = true;
@@ -89,6 +94,7 @@ struct ConvertReport {
   std::uint64_t parity_bytes = 0;
   std::uint64_t cast_overflows = 0;
   std::size_t resumed_tensors = 0;
+  std::optional<std::size_t> worker_tensors = {};  // of a worker: how many are its own
   // XXH3 of the model as `digest --as hf` gives it, or of the tensors as `digest` does if they keep
   // their keys; empty without verification.
   std::string source_digest;
@@ -104,8 +110,8 @@ struct ConvertReport {
 // those of UnderstandTrainingState.
 Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOptions& options);
 
-// Carries it out: writes beside the target, verifies, publishes by one rename. Errors: those of
-// Execute and WriteParity; kValueMismatch (the result read back is not the source: nothing is
+// Carries it out: writes beside the target, verifies, publishes by one rename. A worker writes its
+// part alone. Errors: those of Execute, WriteParity, EnterAsWorker and MergeWorkers; kValueMismatch (the result read back is not the source: nothing is
 // published). A conversion that was stopped, or that found the disk full, can be resumed: the hint
 // says how.
 Result<ConvertReport> RunConversion(Storage& storage, const PreparedConversion& prepared,

@@ -57,14 +57,19 @@ class Execution {
 
  private:
   [[nodiscard]] bool Makes(std::uint32_t file) const {
-    return !options_.share || options_.share->files[file];
+    return !options_.worker && (!options_.share || options_.share->files[file]);
   }
   [[nodiscard]] bool Writes(std::size_t item) const {
+    if (options_.worker) return options_.worker->tensors[plan_.write.items[item].tensor];
     return !options_.share || options_.share->items[item];
   }
+  // Whether this process writes what is known only after all items.
+  [[nodiscard]] bool WritesLate() const { return plan_.write.late_bytes && !options_.worker; }
   void IndexItems();
   Status PrepareFiles();
   Status PrepareShared(std::uint32_t file, const Path& path);
+  Status PrepareForWorkers(std::uint32_t file, const Path& path);
+  std::vector<bool> FilesWithOwnItems() const;
   Result<std::vector<JournalRecord>> OpenJournal();
   Status RemoveForeignFiles();
   Status TakeOver(const JournalRecord& record);
@@ -105,12 +110,46 @@ void Execution::IndexItems() {
   for (std::size_t t = 0; t < count; ++t) first_item_[t + 1] += first_item_[t];
 }
 
+std::vector<bool> Execution::FilesWithOwnItems() const {
+  std::vector<bool> files(plan_.write.files.size());
+  for (std::size_t i = 0; i < plan_.write.items.size(); ++i) {
+    if (Writes(i)) files[plan_.write.items[i].file] = true;
+  }
+  return files;
+}
+
+// Makes sure that the file is there and has its size. Other workers do the same with it at the same
+// time, and may have filled parts of it.
+Status Execution::PrepareForWorkers(std::uint32_t file, const Path& path) {
+  const std::uint64_t size_bytes = plan_.write.files[file].size_bytes;
+  CKPT_RETURN_IF_ERROR(storage_.MakeDirectories(path.parent_path()));
+  Result<std::unique_ptr<WritableFile>> out = storage_.Create(path);
+  if (!out.ok() && out.status().kind() == ErrorKind::kAlreadyExists) {
+    out = storage_.OpenForUpdate(path);
+  }
+  CKPT_RETURN_IF_ERROR(out.status());
+  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage_.Stat(path));
+  if (stat.size_bytes != size_bytes) CKPT_RETURN_IF_ERROR((*out)->Resize(size_bytes));
+  CKPT_RETURN_IF_ERROR((*out)->Close());
+  files_.push_back(std::make_unique<OutputFile>(storage_, path, size_bytes));
+  return OkStatus();
+}
+
 Status Execution::PrepareFiles() {
+  const std::vector<bool> own = FilesWithOwnItems();
   for (std::uint32_t f = 0; f < plan_.write.files.size(); ++f) {
     const WriteFile& file = plan_.write.files[f];
     const Path path = directory_ / file.name;
     if (options_.share) {
       CKPT_RETURN_IF_ERROR(PrepareShared(f, path));
+      continue;
+    }
+    if (options_.worker) {
+      if (own[f]) {
+        CKPT_RETURN_IF_ERROR(PrepareForWorkers(f, path));
+      } else {
+        files_.push_back(nullptr);
+      }
       continue;
     }
     CKPT_RETURN_IF_ERROR(storage_.MakeDirectories(path.parent_path()));
@@ -132,7 +171,9 @@ Status Execution::PrepareFiles() {
   }
   if (plan_.write.late_bytes) {
     written_.resize(plan_.write.items.size());
-    for (const std::uint32_t file : plan_.write.late_bytes->files) files_[file]->AddPart();
+    if (WritesLate()) {
+      for (const std::uint32_t file : plan_.write.late_bytes->files) files_[file]->AddPart();
+    }
   }
   const MutexLock lock(mutex_);
   for (const WriteLiteral& literal : plan_.write.literals) {
@@ -166,8 +207,16 @@ Status Execution::PrepareShared(std::uint32_t file, const Path& path) {
 // removed: its bytes would show in the gaps between items, and its other files would be published.
 Result<std::vector<JournalRecord>> Execution::OpenJournal() {
   const std::string plan_hash = HashPlan(plan_);
-  const Path path = directory_ / kJournalName;
   std::vector<JournalRecord> records;
+  if (options_.worker) {
+    const Path own = directory_ / options_.worker->journal;
+    CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage_.Stat(own));
+    const bool is_new = stat.type == FileType::kMissing;
+    CKPT_ASSIGN_OR_RETURN(journal_, is_new ? Journal::Create(storage_, own, plan_hash)
+                                           : Journal::Resume(storage_, own, plan_hash, records));
+    return records;
+  }
+  const Path path = directory_ / kJournalName;
   if (options_.resume) {
     Result<std::unique_ptr<Journal>> journal = Journal::Resume(storage_, path, plan_hash, records);
     if (journal.ok()) {
@@ -345,6 +394,7 @@ Status Execution::WriteTensors() {
         .level = compression->zstd_level, .threads = std::max(options_.threads, 1)});
   }
   const auto write_tensor = [&](std::size_t tensor, std::size_t worker) -> Status {
+    if (options_.worker && !options_.worker->tensors[tensor]) return OkStatus();
     if (!done_[tensor]) {
       return WriteTensor(tensor, *workers[worker])
           .While("writing " + plan_.write.tensors[tensor].key);
@@ -362,7 +412,7 @@ Status Execution::WriteTensors() {
 
 // Writes what says where items lie, or what their checksums are.
 Status Execution::WriteIndex() {
-  if (!plan_.write.late_bytes) return OkStatus();
+  if (!WritesLate()) return OkStatus();
   const LateBytes& late = *plan_.write.late_bytes;
   const std::vector<WriteLiteral> literals = late.encode(plan_.write, written_);
   std::uint64_t written = 0;
@@ -451,6 +501,7 @@ Result<ExecuteResult> Execution::Run() {
   CKPT_RETURN_IF_ERROR(WriteTensors());
   CKPT_RETURN_IF_ERROR(WriteIndex());
   CKPT_RETURN_IF_ERROR(FinishFiles());
+  if (options_.worker) CKPT_RETURN_IF_ERROR(journal_->Sync());
   if (Makes(0)) CKPT_RETURN_IF_ERROR(CopySideFiles());
   const MutexLock lock(mutex_);
   return std::move(result_);

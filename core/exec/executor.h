@@ -19,6 +19,11 @@
 
 namespace ckpt {
 
+struct WorkerPart {
+  std::vector<bool> tensors;  // parallel to the plan's
+  Path journal;               // below the target's directory
+};
+
 struct ExecuteOptions {
   // Upper limit for the buffers of all threads together.
   std::uint64_t memory_budget_bytes = std::uint64_t{1} << 30;
@@ -30,6 +35,11 @@ struct ExecuteOptions {
   // the first file, and a tensor that is only partly written here has no digest. The checksums of a
   // file that others fill as well count their bytes as zeros. Not for plans with late bytes.
   std::optional<PlanShare> share = {};
+  // The tensors that this process writes, and its own journal; other processes write the rest of
+  // the same files, and nothing else: literals, late bytes and side files are left to the run that
+  // resumes from the journals of all. A journal that is there already is resumed. Not for
+  // compressed plans. Nothing: all.
+  std::optional<WorkerPart> worker = {};
   ProgressSink* progress = nullptr;    // may be null
   std::string_view phase = "convert";  // the phase that progress reports
   std::stop_token stop = {};

@@ -33,6 +33,7 @@ struct Flow {
   bool overwrites = false;
   std::optional<int> zstd_level = {};
   std::size_t parity_group = 0;
+  int workers = 0;  // that share it; 0: it is not shared
 };
 void PrintTo(const Flow& flow, std::ostream* os) { *os << flow.name; }
 
@@ -44,14 +45,14 @@ class CrashStatesTest : public ::testing::TestWithParam<Flow> {
     MakeSource(disk, 1, "/source");
     if (GetParam().overwrites) {
       MakeSource(disk, 2, "/other");
-      ASSERT_THAT(Convert(disk, OptionsFrom("/other")), IsOk());
+      ASSERT_THAT(Run(disk, OptionsFrom("/other")), IsOk());
       const auto old_digest = ReadCheckpoint(disk, kTarget);
       ASSERT_THAT(old_digest, IsOk());
       old_digest_ = *old_digest;
     }
     start_ = disk.image();
     CrashStorage undisturbed(start_);
-    ASSERT_THAT(Convert(undisturbed, Options()), IsOk());
+    ASSERT_THAT(Run(undisturbed, Options()), IsOk());
     const auto new_digest = ReadCheckpoint(undisturbed, kTarget);
     ASSERT_THAT(new_digest, IsOk());
     new_digest_ = *new_digest;
@@ -66,6 +67,11 @@ class CrashStatesTest : public ::testing::TestWithParam<Flow> {
     ASSERT_THAT(WriteSmallModel(disk, repository, {.seed = seed}), IsOk());
     if (from_hf) return;
     ASSERT_THAT(Convert(disk, HfToFsdp(repository, path)), IsOk());
+  }
+
+  static Result<ConvertReport> Run(Storage& storage, const ConvertOptions& options) {
+    if (GetParam().workers == 0) return Convert(storage, options);
+    return ConvertByWorkers(storage, options, GetParam().workers);
   }
 
   static ConvertOptions OptionsFrom(const Path& source) {
@@ -137,7 +143,7 @@ class CrashStatesTest : public ::testing::TestWithParam<Flow> {
   void Recover(const DiskImage& image, const std::string& where, Suite& suite) {
     suite.Count();
     CrashStorage disk(image);
-    const auto report = Convert(disk, RecoveryOptions());
+    const auto report = Run(disk, RecoveryOptions());
     if (!report.ok()) {
       suite.Fail(where + ": recovery fails: " + report.status().ToString());
       return;
@@ -196,6 +202,12 @@ INSTANTIATE_TEST_SUITE_P(
         Flow{.name = "ToHdf5Compressed", .direction = Direction::kToHdf5, .zstd_level = 3},
         Flow{"ToTorchSave", Direction::kToTorchSave},
         Flow{"ToTorchSaveOverwriting", Direction::kToTorchSave, true},
+        Flow{.name = "ToFsdpByWorkers", .workers = 3},
+        Flow{.name = "ToTorchSaveByWorkers", .direction = Direction::kToTorchSave, .workers = 2},
+        Flow{.name = "ToHfByWorkersOverwriting",
+             .direction = Direction::kToHf,
+             .overwrites = true,
+             .workers = 2},
         Flow{"ToFsdpCompressed", Direction::kToFsdp, false, 3},
         Flow{"ToFsdpParity", Direction::kToFsdp, false, {}, 2},
         Flow{"ToFsdpOverwriting", Direction::kToFsdp, true},
@@ -219,9 +231,9 @@ TEST_P(CrashStatesTest, OfARunThatGoesOnAfterAKillAreTheSame) {
     if (killed % step != 0 && !moves) continue;
     CrashStorage disk(start_);
     disk.StopAt(killed);
-    EXPECT_FALSE(Convert(disk, Options()).ok());
+    EXPECT_FALSE(Run(disk, Options()).ok());
     disk.StopAt(std::nullopt);
-    EXPECT_THAT(Convert(disk, RecoveryOptions()), IsOk());
+    EXPECT_THAT(Run(disk, RecoveryOptions()), IsOk());
     Enumerate(disk.ops(), killed, IsLongRun() ? 2'000 : 96,
               fmt::format("killed behind operation {}", killed), suite);
   }
@@ -234,9 +246,9 @@ TEST_P(CrashStatesTest, AfterAFailedSyncNothingIsTakenForDurable) {
   for (int sync = 0; sync < syncs_; ++sync) {
     CrashStorage disk(start_);
     disk.FailSync(sync);
-    EXPECT_FALSE(Convert(disk, Options()).ok());
+    EXPECT_FALSE(Run(disk, Options()).ok());
     disk.FailSync(std::nullopt);
-    EXPECT_THAT(Convert(disk, RecoveryOptions()), IsOk());
+    EXPECT_THAT(Run(disk, RecoveryOptions()), IsOk());
     Enumerate(disk.ops(), disk.ops().size(), 64, fmt::format("sync {} failed", sync), suite);
   }
 }

@@ -143,6 +143,21 @@ Result<ConvertReport> Convert(Storage& storage, const ConvertOptions& options) {
   return RunConversion(storage, prepared, options);
 }
 
+Result<ConvertReport> ConvertByWorkers(Storage& storage, ConvertOptions options, int workers) {
+  options.resume = false;
+  for (int number = 0; number < workers; ++number) {
+    options.worker = WorkerId{.number = number, .count = workers};
+    const Status status = Convert(storage, options).status();
+    if (!status.ok() && status.kind() != ErrorKind::kAlreadyExists) return status;
+  }
+  options.worker.reset();
+  options.finalize = true;
+  Result<ConvertReport> report = Convert(storage, options);
+  if (report.ok() || report.status().kind() != ErrorKind::kMissing) return report;
+  options.finalize = false;
+  return Convert(storage, options);
+}
+
 Result<Tree> ReadTree(Storage& storage, const Path& path) {
   Tree tree;
   CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(path));
@@ -160,7 +175,8 @@ Result<Tree> ReadTree(Storage& storage, const Path& path) {
 Result<std::string> ReadCheckpoint(Storage& storage, const Path& path) {
   CKPT_ASSIGN_OR_RETURN(const OpenedCheckpoint opened, OpenCheckpoint(storage, path));
   std::vector<Problem> problems = ValidateIndex(*opened.source);
-  if (!opened.format->is_one_file) {
+  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(path));
+  if (stat.type == FileType::kDirectory) {
     const Path manifest_path = opened.path / std::string(kManifestName);
     CKPT_ASSIGN_OR_RETURN(const std::string text,
                           ReadSmallFile(storage, manifest_path, kMaxFileBytes));

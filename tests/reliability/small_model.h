@@ -32,6 +32,10 @@ ConvertOptions ToFile(std::string_view format, const Path& source, const Path& t
 
 // Prepare and run.
 Result<ConvertReport> Convert(Storage& storage, const ConvertOptions& options);
+// The same by this many workers, one after the other, and what completes their work. Those that have
+// finished in an earlier call are left alone; where another run left its files, one process does
+// it.
+Result<ConvertReport> ConvertByWorkers(Storage& storage, ConvertOptions options, int workers);
 
 // Name below the path → content, of every file; of a file itself the name is empty.
 using Tree = std::map<std::string, std::string>;

@@ -117,6 +117,11 @@ std::string ReportJson(const ConvertReport& report, const ConvertCommand& comman
     json.Key("parity").BeginObject().Key("group").Int(command.options.parity_group);
     json.Key("files").Int(report.parity_files).Key("bytes").Int(report.parity_bytes).End();
   }
+  if (report.worker_tensors) {
+    const WorkerId& worker = *command.options.worker;
+    json.Key("worker").BeginObject().Key("number").Int(worker.number);
+    json.Key("count").Int(worker.count).Key("tensors").Int(*report.worker_tensors).End();
+  }
   json.Key("peak_rss").Int(PeakRssBytes());
   json.Key("resumed_tensors").Int(report.resumed_tensors);
   json.Key("cast_overflows").Int(report.cast_overflows);
@@ -134,6 +139,16 @@ std::string ReportJson(const ConvertReport& report, const ConvertCommand& comman
   AppendProblemList(report.warnings, json);
   json.End();
   return json.Take() + "\n";
+}
+
+void PrintWorkerSummary(const ConvertReport& report, const WorkerId& worker, double seconds,
+                        Streams& streams) {
+  streams.out.Write(
+      fmt::format("worker {} of {} wrote {} of {} tensors, {} in {:.1f} s, peak memory {}; "
+                  "--finalize publishes "
+                  "the target when all have\n",
+                  worker.number, worker.count, *report.worker_tensors, report.target_tensors,
+                  FormatByteSize(report.bytes_written), seconds, FormatByteSize(PeakRssBytes())));
 }
 
 void PrintSummary(const ConvertReport& report, double seconds, Streams& streams) {
@@ -203,6 +218,8 @@ Result<ExitCode> RunConvert(const ConvertCommand& command, Streams& streams) {
   TellWarnings(report->warnings, command.common, streams);
   if (command.common.json) {
     streams.out.Write(ReportJson(*report, command, elapsed.count()));
+  } else if (!command.common.quiet && report->worker_tensors) {
+    PrintWorkerSummary(*report, *options.worker, elapsed.count(), streams);
   } else if (!command.common.quiet) {
     PrintSummary(*report, elapsed.count(), streams);
   }

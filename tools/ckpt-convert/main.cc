@@ -17,6 +17,7 @@
 #include "converters/verbs/target.h"
 #include "core/base/wildcard.h"
 #include "core/codec/zstd.h"
+#include "core/exec/workers.h"
 #include "formats/registry/registry.h"
 #include "tools/ckpt-convert/cmd_convert.h"
 #include "tools/ckpt-convert/verbs.h"
@@ -43,6 +44,7 @@ struct Words {
   std::vector<std::string> rename;
   std::map<std::string, std::string> choices;      // of namings, by name
   std::map<std::string, std::string> generations;  // by Format::generation_option
+  std::string worker;
   bool no_verify = false;
 };
 
@@ -202,7 +204,17 @@ void AddSourceOptions(CLI::App& app, const ConvertVerb& verb, ConvertCommand& co
 void AddRunOptions(CLI::App& app, ConvertCommand& command, Words& words) {
   app.add_flag("--plan", command.plan_only, "Print the plan and touch nothing");
   app.add_flag("--overwrite", command.options.overwrite, "Replace an existing target");
-  app.add_flag("--resume", command.options.resume, "Resume where an interrupted run stopped");
+  CLI::Option* const resume =
+      app.add_flag("--resume", command.options.resume, "Resume where an interrupted run stopped");
+  CLI::Option* const worker =
+      app.add_option("--worker", words.worker,
+                     "Write part I of N of the tensors, from 0, beside others that write the rest")
+          ->option_text("I/N")
+          ->excludes(resume);
+  app.add_flag("--finalize", command.options.finalize,
+               "Check what all workers wrote, and publish it")
+      ->excludes(resume)
+      ->excludes(worker);
   app.add_flag("--no-verify", words.no_verify,
                "Do not compare the source with its manifest, nor read the result back");
   AddReadingOptions(app, command.common);
@@ -280,6 +292,9 @@ Status Complete(const ConvertVerb& verb, const Words& words, ConvertCommand& com
   }
   CKPT_RETURN_IF_ERROR(CompleteForm(words, options.to));
   options.verify = !words.no_verify;
+  if (!words.worker.empty()) {
+    CKPT_ASSIGN_OR_RETURN(options.worker, ParseWorkerId(words.worker));
+  }
   // For a source of another kind: the verb that makes the same of it, else any.
   for (const bool same : {true, false}) {
     for (const ConvertVerb& other : kConvertVerbs) {

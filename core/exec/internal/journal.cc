@@ -124,6 +124,17 @@ Result<std::unique_ptr<Journal>> Journal::Resume(Storage& storage, const Path& p
   return std::unique_ptr<Journal>(new Journal(std::move(file), end));
 }
 
+Result<std::optional<std::string>> Journal::PlanHashOf(Storage& storage, const Path& path) {
+  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(path));
+  if (stat.type == FileType::kMissing) return std::optional<std::string>();
+  CKPT_ASSIGN_OR_RETURN(const std::string content, ReadSmallFile(storage, path, kMaxJournalBytes));
+  const bool is_begun = content.size() >= kHeaderBytes && content.starts_with(kMagic);
+  std::string hash = is_begun ? content.substr(kMagic.size(), kHashDigits) : std::string();
+  // After a power failure, parts of a new file may be zeros.
+  if (!is_begun || hash.find('\0') != std::string::npos) return std::optional<std::string>();
+  return std::optional(std::move(hash));
+}
+
 Status Journal::Append(const JournalRecord& record) {
   const Bytes body = EncodeBody(record);
   Bytes framed;
@@ -135,6 +146,11 @@ Status Journal::Append(const JournalRecord& record) {
   CKPT_RETURN_IF_ERROR(file_->WriteAt(end_, framed));
   end_ += framed.size();
   return OkStatus();
+}
+
+Status Journal::Sync() {
+  const MutexLock lock(mutex_);
+  return file_->Sync();
 }
 
 }  // namespace ckpt

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,7 +47,13 @@ class Journal {
                                                  const std::string& plan_hash,
                                                  std::vector<JournalRecord>& records);
 
+  // The hash of the plan that a journal belongs to; nothing if it is not there, or was interrupted
+  // before it was begun.
+  static Result<std::optional<std::string>> PlanHashOf(Storage& storage, const Path& path);
+
   Status Append(const JournalRecord& record) CKPT_EXCLUDES(mutex_);
+  // Makes what was appended durable.
+  Status Sync() CKPT_EXCLUDES(mutex_);
 
  private:
   Journal(std::unique_ptr<WritableFile> file, std::uint64_t end)

@@ -251,8 +251,9 @@ Result<std::unique_ptr<CheckpointSource>> OpenSource(Storage& storage, const Pat
   CKPT_ASSIGN_OR_RETURN(const Parts tensors, CollectParts(set, ranks, arguments));
   for (const auto& [name, parts] : tensors) {
     const RebuiltTensor& first = parts.front().local;
-    RankTensor tensor{
-        .key = std::string(kModelMember) + "." + name, .dtype = first.array.dtype, .shape = first.shape};
+    RankTensor tensor{.key = std::string(kModelMember) + "." + name,
+                      .dtype = first.array.dtype,
+                      .shape = first.shape};
     tensor.problem = Place(name, parts, set, arguments, tensor);
     if (!tensor.problem.ok()) tensor.parts.clear();
     set.tensors.push_back(std::move(tensor));
