@@ -134,6 +134,10 @@ CLI::App* AddExperiment(CLI::App& app, ExperimentOptions& options, std::string& 
   verb->add_option("--resume-steps", options.resume_steps, "Of every resumed run [50]")
       ->check(CLI::Range(1, kMaxExperimentSteps))
       ->option_text("N");
+  verb->add_option("--device", options.device,
+                   "What the ranks compute on; they may share a GPU [cpu]")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->option_text("cpu|cuda");
   verb->add_flag("--canonical", options.canonical,
                  "Sum in fixed point: every topology must be bit-equal");
   verb->add_flag("--keep", options.keep, "Keep the checkpoints");

@@ -17,12 +17,16 @@ using cli::ExitCode;
 
 Result<ExitCode> RunReshard(const ExperimentOptions& options, Storage& storage,
                             cli::Streams& streams) {
+  const ReshardSums sums = options.canonical         ? ReshardSums::kCanonical
+                           : options.device == "cpu" ? ReshardSums::kTree
+                                                     : ReshardSums::kTreeOnGpu;
   CKPT_ASSIGN_OR_RETURN(std::vector<ReshardCase> cases,
-                        SelectCases(ReshardCases(options.canonical), options.topologies));
+                        SelectCases(ReshardCases(sums), options.topologies));
   CKPT_ASSIGN_OR_RETURN(ExperimentFolder folder, ExperimentFolder::Open(storage, options.output));
   const ReshardRuns runs = {.cases = std::move(cases),
                             .steps = options.steps,
                             .resume_steps = options.resume_steps,
+                            .device = options.device,
                             .canonical = options.canonical};
   CKPT_ASSIGN_OR_RETURN(const ReshardFindings findings,
                         RunReshardRuns(runs, folder, options.common, storage, streams));

@@ -20,6 +20,7 @@ struct ExperimentOptions {
   std::vector<std::string> topologies;     // names of ReshardCases; none: all of them
   std::int64_t steps = 100;                // of the source run, until it is saved
   std::int64_t resume_steps = 50;          // of every resumed run
+  std::string device = "cpu";              // what the ranks compute on; they may share a GPU
   bool canonical = false;                  // reduction: canonical; all must be bit-equal then
   bool keep = false;                       // the checkpoints, which are removed otherwise
 };

@@ -25,12 +25,12 @@ std::vector<std::string> Names(const std::vector<ReshardCase>& cases) {
 }
 
 TEST(ReshardCasesTest, AreElevenAndTheWayBack) {
-  EXPECT_THAT(Names(ReshardCases(false)),
+  EXPECT_THAT(Names(ReshardCases(ReshardSums::kTree)),
               ElementsAre("a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "back"));
 }
 
 TEST(ReshardCasesTest, TheProxyTrainsUnderEveryMesh) {
-  for (const ReshardCase& each : ReshardCases(false)) {
+  for (const ReshardCase& each : ReshardCases(ReshardSums::kTree)) {
     layout::Configuration settings = ProxySettings(100);
     settings.merge(MeshSettings(each.mesh));
     trainer::SettingsReader reader(settings);
@@ -44,20 +44,26 @@ TEST(ReshardCasesTest, TheProxyTrainsUnderEveryMesh) {
 }
 
 TEST(ReshardCasesTest, CanonicalLeavesNoTolerance) {
-  for (const ReshardCase& each : ReshardCases(true)) {
+  for (const ReshardCase& each : ReshardCases(ReshardSums::kCanonical)) {
     EXPECT_TRUE(each.tolerance.bit_equal) << each.name;
+  }
+}
+
+TEST(ReshardCasesTest, AGpuOwesTheSameBitsToOneMeshAlone) {
+  for (const ReshardCase& each : ReshardCases(ReshardSums::kTreeOnGpu)) {
+    EXPECT_EQ(each.tolerance.bit_equal, each.name == "a") << each.name;
   }
 }
 
 TEST(SelectCasesTest, KeepsTheOrderAndBringsWhatIsResumedFrom) {
   const Result<std::vector<ReshardCase>> cases =
-      SelectCases(ReshardCases(false), std::vector<std::string>{"back", "a"});
+      SelectCases(ReshardCases(ReshardSums::kTree), std::vector<std::string>{"back", "a"});
   ASSERT_THAT(cases, IsOk());
   EXPECT_THAT(Names(*cases), ElementsAre("a", "c", "back"));
 }
 
 TEST(SelectCasesTest, RefusesUnknownNames) {
-  EXPECT_THAT(SelectCases(ReshardCases(false), std::vector<std::string>{"a", "z"}),
+  EXPECT_THAT(SelectCases(ReshardCases(ReshardSums::kTree), std::vector<std::string>{"a", "z"}),
               FailsWith(ErrorKind::kUsage));
 }
 

@@ -115,8 +115,9 @@ Result<Leg> RunLeg(const RunConfig& run, const LegOptions& leg, const cli::Commo
   CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const trainer::SequenceSource> data,
                         OpenData(storage, run.data.data_path, run.data, run.train));
   const auto samples = std::make_shared<const RecordingSource>(std::move(data));
-  CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<RunSetup> setup,
-                        RunSetup::Create(run, leg.num_ranks, "cpu", options, storage, streams));
+  CKPT_ASSIGN_OR_RETURN(
+      const std::unique_ptr<RunSetup> setup,
+      RunSetup::Create(run, leg.num_ranks, leg.device, options, storage, streams));
   Leg watched;
   const auto on_rank = [&](trainer::HostGroup& world) -> Status {
     const bool is_first = world.rank() == 0;

@@ -207,7 +207,7 @@ std::string FindingsMarkdown(const ReshardFindings& findings, const std::string&
   if (!failures.empty()) failures = "\n## Failed\n\n" + failures;
   return fmt::format(
       "# Resuming under another mesh\n\n"
-      "Source run: {}; sums of gradients: {}.\n\n"
+      "Source run: {}; computed on: {}; sums of gradients: {}.\n\n"
       "It was saved there, and went on. Every row was loaded from the checkpoint and trained for "
       "{} "
       "steps. *State*: the digest of weights, moments, router biases and progress after loading, "
@@ -218,7 +218,7 @@ std::string FindingsMarkdown(const ReshardFindings& findings, const std::string&
       "fails.\n\n"
       "{}\n{}\n{}\nResult: {}.\n{}\n![Loss, gradient norm and deviations]({})\n\n"
       "All of it took {:.0f} seconds.\n",
-      SourceLine(findings), findings.canonical ? "canonical" : "a fixed tree",
+      SourceLine(findings), findings.device, findings.canonical ? "canonical" : "a fixed tree",
       findings.resume_steps, heads, rule, rows, Conclusion(findings), failures, figure,
       findings.seconds);
 }
@@ -231,6 +231,7 @@ std::string FindingsJson(const ReshardFindings& findings, const ReportFiles& fil
   json.Key("digest").Text(findings.saved_digest);
   json.Key("steps").Int(findings.steps);
   json.Key("resume_steps").Int(findings.resume_steps);
+  json.Key("device").Text(findings.device);
   json.Key("reduction").Text(findings.canonical ? "canonical" : "tree");
   json.Key("topologies").BeginArray();
   for (const ResumedCase& each : findings.cases) AppendCase(each, json);

@@ -38,6 +38,7 @@ class Experiment {
     findings_.steps = runs_.steps;
     findings_.resume_steps = runs_.resume_steps;
     findings_.canonical = runs_.canonical;
+    findings_.device = runs_.device;
     CKPT_RETURN_IF_ERROR(folder_.Write(folder_.data(), ProxyText()));
     CKPT_RETURN_IF_ERROR(RunSource());
     for (const ReshardCase& each : runs_.cases) CKPT_RETURN_IF_ERROR(RunCase(each));
@@ -127,11 +128,14 @@ class Experiment {
                        std::vector<Stretch> stretches) {
     progress_.BeginRun(title);
     const std::string where = fmt::format("running {}", title);
+    // A GPU gives the same bits twice only where it is asked to.
+    if (runs_.device != "cpu") settings["deterministic_mode"] = true;
     const Result<RunConfig> run =
         ResolveRun(storage_, std::move(settings), num_ranks, {.training = true});
     if (!run.ok()) return Status(run.status()).While(where);
     const LegOptions leg_options = {
         .num_ranks = num_ranks,
+        .device = runs_.device,
         .stretches = std::move(stretches),
         .on_step = [this](const StepMetrics& metrics) { progress_.OnStep(metrics); }};
     Result<Leg> leg = RunLeg(*run, leg_options, options_, storage_, streams_);

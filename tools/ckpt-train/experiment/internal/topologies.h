@@ -3,6 +3,7 @@
 #ifndef CKPT_TOOLS_CKPT_TRAIN_EXPERIMENT_INTERNAL_TOPOLOGIES_H_
 #define CKPT_TOOLS_CKPT_TRAIN_EXPERIMENT_INTERNAL_TOPOLOGIES_H_
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -39,8 +40,15 @@ struct ReshardCase {
 // pairs.
 [[nodiscard]] trainer::MeshConfig SourceMesh();
 
-// a to k, and "back": the source's mesh again, from where c ended. `canonical`: all are bit-equal.
-[[nodiscard]] std::vector<ReshardCase> ReshardCases(bool canonical);
+// How the runs add, which says what must be equal.
+enum class ReshardSums : std::uint8_t {
+  kTree,  // on the CPU: meshes whose sums are the same tree are bit-equal
+  kTreeOnGpu,  // the norm of a rank's rows is rounded in the order of its rows: only one mesh is bit-equal
+  kCanonical,  // all are bit-equal
+};
+
+// a to k, and "back": the source's mesh again, from where c ended.
+[[nodiscard]] std::vector<ReshardCase> ReshardCases(ReshardSums sums);
 
 // The cases of these names, in the order of the list, with those they resume from. No names: all of
 // them. Errors: kUsage (no case of this name).
