@@ -103,9 +103,10 @@ Result<std::optional<std::vector<JournalRecord>>> ReadJournal(Storage& storage, 
     return Error(ErrorKind::kValueMismatch,
                  fmt::format("worker {} had another source or other options", NameOf(worker)))
         .File(path.string())
-        .Hint("all workers, and what completes their work, need the same ckpt-convert command; "
-              "remove " +
-              staging.string() + " to begin again");
+        .Hint(
+            "all workers, and what completes their work, need the same ckpt-convert command; "
+            "remove " +
+            staging.string() + " to begin again");
   }
   std::vector<JournalRecord> records;
   CKPT_RETURN_IF_ERROR(Journal::Resume(storage, path, plan_hash, records).status());
@@ -172,8 +173,7 @@ Result<WorkerPlace> EnterAsWorker(Storage& storage, const Path& staging, const W
     return std::move(lock).status().While(fmt::format("starting worker {}", NameOf(worker)));
   }
   place.lock = *std::move(lock);
-  CKPT_ASSIGN_OR_RETURN(const auto records,
-                        ReadJournal(storage, staging, worker, HashPlan(plan)));
+  CKPT_ASSIGN_OR_RETURN(const auto records, ReadJournal(storage, staging, worker, HashPlan(plan)));
   if (records && ProgressOf(*records, TensorsOf(plan.write, worker)).is_finished()) {
     return Error(ErrorKind::kAlreadyExists,
                  fmt::format("worker {} has finished already", NameOf(worker)))
@@ -270,12 +270,12 @@ Status MergeWorkers(Storage& storage, const Path& staging, const ConversionPlan&
     });
     const Progress progress = ProgressOf(written, own);
     if (!progress.is_finished()) {
-      failures.Add(Error(ErrorKind::kIncomplete,
-                         fmt::format("worker {} has not finished", NameOf(worker)))
-                       .File(directory.string())
-                       .Expected(fmt::format("{} tensors", progress.all))
-                       .Actual(fmt::format("{} tensors", progress.written))
-                       .Hint("run it again: it goes on where it stopped"));
+      failures.Add(
+          Error(ErrorKind::kIncomplete, fmt::format("worker {} has not finished", NameOf(worker)))
+              .File(directory.string())
+              .Expected(fmt::format("{} tensors", progress.all))
+              .Actual(fmt::format("{} tensors", progress.written))
+              .Hint("run it again: it goes on where it stopped"));
     }
     for (JournalRecord& record : written) all.push_back(std::move(record));
   }

@@ -140,6 +140,20 @@ std::function<void(Specimen&)> Golden(const std::string& group, const std::strin
   return [=](Specimen& specimen) { CopyGolden(group, name, specimen); };
 }
 
+// A folder of the goldens that are kept here alone.
+std::function<void(Specimen&)> Folder(const std::string& name) {
+  return [=](Specimen& specimen) {
+    const auto tree = ReadTree(PosixStorage(), Path(CKPT_SOURCE_DIR) / "tests/golden" / name);
+    ASSERT_THAT(tree, IsOk());
+    for (const auto& [file, content] : *tree) {
+      const Path to = Path("/specimen") / file;
+      ASSERT_THAT(specimen.storage->MakeDirectories(to.parent_path()), IsOk());
+      ASSERT_THAT(WriteSmallFile(*specimen.storage, to, AsBytes(content)), IsOk());
+    }
+    specimen.path = "/specimen";
+  };
+}
+
 void MakeFsdp(Specimen& specimen, std::optional<int> zstd_level) {
   ASSERT_THAT(WriteSmallModel(*specimen.storage, "/source", {.hidden = 16}), IsOk());
   ConvertOptions options = HfToFsdp("/source", "/specimen");
@@ -181,6 +195,7 @@ std::vector<FlipCase> Cases() {
       {"Hdf5", [](Specimen& s) { MakeFile("hdf5", s, std::nullopt); }},
       {"Hdf5Compressed", [](Specimen& s) { MakeFile("hdf5", s, 3); }},
       {"OurTorchSave", [](Specimen& s) { MakeFile("torch_save", s, std::nullopt); }},
+      {"MegatronRanks", Folder("mp_rank/tp2_pp2")},
       {"TorchSaveLegacy", Golden("dcp", "pt_legacy")},
   };
 }

@@ -18,9 +18,9 @@ namespace ckpt {
 namespace {
 
 using testing::FailsWith;
+using ::testing::HasSubstr;
 using testing::IsOk;
 using testing::IsOkAndHolds;
-using ::testing::HasSubstr;
 
 TEST(WorkerIdTest, IsANumberBelowACount) {
   EXPECT_THAT(ParseWorkerId("0/1"), IsOkAndHolds(WorkerId{.number = 0, .count = 1}));
@@ -41,15 +41,13 @@ class WorkersTest : public ::testing::Test {
     std::vector<MemoryTensor> tensors;
     for (std::uint32_t t = 0; t < 12; ++t) {
       const Dims shape = {t % 5 == 4 ? 0 : t + 1, 3};
-      MemoryTensor tensor = {
-          .key = KeyOf(t), .dtype = DType::kUint8, .shape = shape, .values = {}};
+      MemoryTensor tensor = {.key = KeyOf(t), .dtype = DType::kUint8, .shape = shape, .values = {}};
       const std::uint64_t bytes = NumBytes(shape, DType::kUint8);
       for (std::uint64_t i = 0; i < bytes; ++i) {
         tensor.values.push_back(static_cast<std::byte>(t * 16 + i));
       }
       tensors.push_back(std::move(tensor));
-      plan_.write.tensors.push_back(
-          {.key = KeyOf(t), .dtype = DType::kUint8, .shape = shape});
+      plan_.write.tensors.push_back({.key = KeyOf(t), .dtype = DType::kUint8, .shape = shape});
       plan_.recipes.push_back({.nests = {}, .source_dtype = DType::kUint8});
       if (bytes != 0) plan_.recipes.back().nests = {layout::IdentityNest(t, shape)};
       auto& file = plan_.write.files[t % 2];
@@ -97,9 +95,7 @@ class WorkersTest : public ::testing::Test {
   }
 
   // In the order of their bytes, as a source has them.
-  static std::string KeyOf(std::uint32_t tensor) {
-    return {static_cast<char>('a' + tensor)};
-  }
+  static std::string KeyOf(std::uint32_t tensor) { return {static_cast<char>('a' + tensor)}; }
 
   static constexpr char kStaging[] = "/out.partial";
   ConversionPlan plan_;

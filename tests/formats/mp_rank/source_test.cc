@@ -10,9 +10,13 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include "core/base/hash.h"
+#include "core/checkpoint/digest.h"
 #include "core/checkpoint/read.h"
 #include "core/checkpoint/validate.h"
 #include "core/io/memory_storage.h"
+#include "core/io/posix_storage.h"
+#include "core/json/json_reader.h"
 #include "formats/pickle/writer.h"
 #include "formats/torch_save/torch_item.h"
 #include "tests/testing/matchers.h"
@@ -127,6 +131,29 @@ class MpRankTest : public ::testing::Test {
 
   std::unique_ptr<Storage> storage_ = MakeMemoryStorage();
 };
+
+// Saved by real Megatron-Core (tests/golden/mp_rank/make.py).
+TEST(MpRankGoldenTest, EveryTensorIsWhatOneRankSaved) {
+  const Path golden = Path(CKPT_SOURCE_DIR) / "tests/golden/mp_rank";
+  const auto source = OpenSource(PosixStorage(), golden / "tp2_pp2");
+  ASSERT_THAT(source, IsOk());
+  const auto account = ReadSmallFile(PosixStorage(), golden / "tp2_pp2.json", 1 << 20);
+  ASSERT_THAT(account, IsOk());
+  const auto json = JsonDocument::Parse(*account, "tp2_pp2.json");
+  const auto expected = json->root().At("tensors")->Members();
+  ASSERT_THAT((*source)->index().tensors(), SizeIs(expected->size()));
+  for (const auto& [key, tensor] : *expected) {
+    const GlobalTensor* const found = (*source)->index().FindTensor(key);
+    ASSERT_NE(found, nullptr) << key;
+    EXPECT_EQ(DTypeName(found->dtype), tensor.At("dtype")->Text().value()) << key;
+    EXPECT_EQ(found->shape, tensor.At("shape")->Int64Array().value()) << key;
+    const auto digest = DigestTensor(**source, *found, HashAlgorithm::kSha256, 1 << 20);
+    ASSERT_THAT(digest, IsOk()) << key;
+    EXPECT_EQ(*digest, tensor.At("sha256")->Text().value()) << key;
+  }
+  EXPECT_THAT((*source)->VerifyRest(), IsOk());
+  EXPECT_EQ((*source)->protection(), Protection::kCrc32);
+}
 
 TEST_F(MpRankTest, TheModelIsWhatOneRankWouldHaveSaved) {
   const auto source = Open();
