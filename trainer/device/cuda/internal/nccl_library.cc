@@ -8,19 +8,19 @@
 namespace ckpt::trainer {
 namespace {
 
-constexpr const char* kLibrary = "libnccl.so.2";
+constexpr const char* kNcclLibrary = "libnccl.so.2";
 
-Result<NcclLibrary> Load() {
+Result<NcclLibrary> LoadFunctions() {
   // Multicast over NVLink, which nothing here needs, can take the GPUs of a host out of service. NCCL
   // reads its settings at its first call.
   if (::setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/1) != 0) {
     return Error(ErrorKind::kSystem, "the environment variable NCCL_NVLS_ENABLE cannot be set");
   }
-  void* const library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
+  void* const library = dlopen(kNcclLibrary, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     return Error(ErrorKind::kUnsupported,
                  "GPUs of several processes communicate by NCCL, which is not here")
-        .Expected(kLibrary)
+        .Expected(kNcclLibrary)
         .Actual(dlerror())
         .Hint(
             "put its folder into LD_LIBRARY_PATH, or start one process, whose threads are the "
@@ -44,7 +44,7 @@ Result<NcclLibrary> Load() {
   load("ncclGroupStart", nccl.group_start);
   load("ncclGroupEnd", nccl.group_end);
   if (has_all) return nccl;
-  return Error(ErrorKind::kUnsupported, "NCCL lacks a function").Expected(kLibrary);
+  return Error(ErrorKind::kUnsupported, "NCCL lacks a function").Expected(kNcclLibrary);
 }
 
 }  // namespace
@@ -61,7 +61,7 @@ Status NcclLibrary::StatusOf(ncclResult_t code, std::string_view call,
 }
 
 Result<const NcclLibrary*> LoadNccl() {
-  static const Result<NcclLibrary> loaded = Load();
+  static const Result<NcclLibrary> loaded = LoadFunctions();
   if (!loaded.ok()) return loaded.status();
   return &*loaded;
 }
