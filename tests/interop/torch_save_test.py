@@ -39,6 +39,16 @@ def test_torch_loads_every_value(name, tmp_path):
     assert objects <= {entry["key"] for entry in report["dropped"]}
 
 
+@pytest.mark.parametrize("name", ["dcp/mesh_2d", "dcp/fsdp2_tp"])
+def test_it_has_the_tensors_of_torchs_own_conversion(name, tmp_path):
+    source = source_of(name)
+    theirs = tools.peer("2.15.0", "dcp_load.py", "torch_save", source, tmp_path / "theirs.pt")["tensors"]
+    tools.convert("dcp-to-torch", source, tmp_path / "ours.pt")
+    assert loaded("2.15.0", tmp_path / "ours.pt") == theirs
+    tools.convert("torch-to-dcp", tmp_path / "ours.pt", tmp_path / "back", "--files", "3")
+    assert tools.peer("2.15.0", "dcp_load.py", "plain", tmp_path / "back")["tensors"] == theirs
+
+
 def test_torch_maps_it(tmp_path):
     tools.convert("convert", source_of("dcp/shapes"), tmp_path / "out.pt", "--to", "torch_save")
     mapped = torch.load(tmp_path / "out.pt", weights_only=True, mmap=True)

@@ -132,10 +132,14 @@ class ErrnoTest : public ::testing::Test {
     }
   }
 
-  // A conversion to `target`, whose result is compared byte for byte.
+  // A conversion to `target`, whose result is compared byte for byte. `workers`: how many share it;
+  // 0: it is not shared.
   void FailConversions(const std::string& name, const ConvertOptions& options,
-                       const std::function<void()>& prepare) {
-    ASSERT_THAT(Convert(storage_, options), IsOk());
+                       const std::function<void()>& prepare, int workers = 0) {
+    const auto convert = [&](const ConvertOptions& with) {
+      return workers == 0 ? Convert(storage_, with) : ConvertByWorkers(storage_, with, workers);
+    };
+    ASSERT_THAT(convert(options), IsOk());
     const Result<Tree> expected = ReadTree(storage_, target());
     ASSERT_THAT(expected, IsOk());
     const auto clean = [&] {
@@ -143,7 +147,7 @@ class ErrnoTest : public ::testing::Test {
       EXPECT_THAT(storage_.RemoveAll(staging()), IsOk());
       prepare();
     };
-    const auto flow = [&] { return Outcome{.status = Convert(storage_, options).status()}; };
+    const auto flow = [&] { return Outcome{.status = convert(options).status()}; };
     const auto check_success = [&](const std::string& where, Suite& suite) {
       if (!fs::exists(target())) suite.Fail(where + ": OK, but nothing is there");
       CheckTarget(*expected, where, suite);
@@ -156,7 +160,7 @@ class ErrnoTest : public ::testing::Test {
       ConvertOptions again = options;
       again.resume = true;
       again.overwrite = true;
-      const Status status = Convert(storage_, again).status();
+      const Status status = convert(again).status();
       if (!status.ok()) suite.Fail(where + ": the next run fails: " + status.ToString());
       CheckTarget(*expected, where + ", next run", suite);
     };
@@ -220,6 +224,11 @@ TEST_F(ErrnoTest, HfToFsdpGivesAClearErrorOrTheSameFiles) {
 
 TEST_F(ErrnoTest, HfToTorchDistGivesAClearErrorOrTheSameFiles) {
   FailConversions("hf to torch_dist", HfToTorchDist(dir() / "hf", target()), [] {});
+}
+
+TEST_F(ErrnoTest, WorkersGiveAClearErrorOrTheSameFiles) {
+  FailConversions(
+      "to torch_save, by workers", ToFile("torch_save", dir() / "hf", target()), [] {}, 2);
 }
 
 TEST_F(ErrnoTest, ToTorchSaveGivesAClearErrorOrTheSameFile) {
