@@ -21,12 +21,14 @@
 
 #include "core/base/check.h"
 #include "trainer/ops/cuda/kernel.cuh"
+#include "trainer/ops/cuda/ticket_scheduler.cuh"
 
 namespace ckpt::trainer::cuda {
 namespace {
 
 using Element = cutlass::bfloat16_t;
-using ProblemShape = cutlass::gemm::GroupProblemShape<cute::Shape<int, int, int>>;
+using Sizes = cute::Shape<int, int, int>;
+using Problems = cutlass::gemm::GroupProblemShape<Sizes>;
 using RowMajor = cutlass::layout::RowMajor;
 using ColumnMajor = cutlass::layout::ColumnMajor;
 
@@ -37,8 +39,9 @@ using Cluster = cute::Shape<cute::_2, cute::_1, cute::_1>;
 
 // C: the type of D if the kernel can add to it, void if it only stores. Layouts are of A [m, k] and
 // of B [k, n].
-template <typename LayoutA, typename LayoutB, typename C, typename D>
+template <typename LayoutA, typename LayoutB, typename C, typename D, typename List = Problems>
 struct Kernel {
+  static constexpr bool kHasTickets = !std::is_same_v<List, Problems>;
   static constexpr int kAlignment = 16 / sizeof(Element);
   static constexpr int kResultAlignment = 16 / sizeof(D);
 
@@ -53,14 +56,14 @@ struct Kernel {
       cutlass::gemm::collective::StageCountAutoCarveout<static_cast<int>(
           sizeof(typename Epilogue::SharedStorage))>,
       cutlass::gemm::KernelPtrArrayTmaWarpSpecializedPingpong>::CollectiveOp;
-  using Universal = cutlass::gemm::kernel::GemmUniversal<ProblemShape, Mainloop, Epilogue>;
+  using Universal = cutlass::gemm::kernel::GemmUniversal<List, Mainloop, Epilogue>;
   using Launcher = cutlass::gemm::device::GemmUniversalAdapter<Universal>;
 };
 
 using ForwardKernel = Kernel<RowMajor, ColumnMajor, void, Element>;
 using DataKernel = Kernel<RowMajor, RowMajor, void, Element>;
 template <typename D>
-using WeightKernel = Kernel<ColumnMajor, RowMajor, D, D>;
+using WeightKernel = Kernel<ColumnMajor, RowMajor, D, D, TicketedProblems<Sizes>>;
 
 // An array that holds the operands of all experts. That of an expert begins at
 // data + expert · of_expert + (the expert's first row) · of_row, counted in bytes, and its rows in
@@ -100,13 +103,13 @@ struct ExpertProducts {
   Operand d;
 };
 
-// One entry for each expert.
+// One entry for each expert, the one with most rows first.
 struct Lists {
   struct OfOperand {
     std::byte** data;
     std::int64_t* length;  // a stride of CUTLASS, whose other elements are constants
   };
-  ProblemShape::UnderlyingProblemShape* sizes;
+  Sizes* sizes;
   OfOperand a;
   OfOperand b;
   OfOperand d;
@@ -131,13 +134,40 @@ struct Lists {
   }
 };
 
+// The memory of a TicketScheduler; none for CUTLASS's own.
+struct Tickets {
+  std::uint32_t* data = nullptr;
+  std::int64_t count = 0;
+};
+
 constexpr int kBlocksPerExpert = 8;
 
+// How many experts have more rows. Long sums come first, so that what is left for the end is short.
+__device__ int PlaceOf(int expert, int experts, const std::int32_t* offsets) {
+  const auto rows_of = [&](int e) { return offsets[e + 1] - offsets[e]; };
+  const std::int32_t rows = rows_of(expert);
+  int place = 0;
+  for (int first = 0; first < experts; first += kThreads) {
+    const int other = first + static_cast<int>(threadIdx.x);
+    const bool is_before =
+        other < experts && (rows_of(other) > rows || (rows_of(other) == rows && other < expert));
+    place += __syncthreads_count(is_before ? 1 : 0);
+  }
+  return place;
+}
+
 // An expert without rows gets a product of no size, which CUTLASS skips. Instead, the first
-// `zero_packs` · 16 bytes of its D become 0.
-__global__ void ListProductsKernel(ExpertProducts products, const std::int32_t* offsets,
-                                   std::int64_t zero_packs, Lists lists) {
+// `zero_packs` · 16 bytes of its D become 0. So do all tickets.
+__global__ void __launch_bounds__(kThreads)
+    ListProductsKernel(ExpertProducts products, const std::int32_t* offsets,
+                       std::int64_t zero_packs, Lists lists, Tickets tickets) {
   const int expert = static_cast<int>(blockIdx.y);
+  const int place = PlaceOf(expert, static_cast<int>(gridDim.y), offsets);
+  const std::int64_t block = static_cast<std::int64_t>(blockIdx.y) * gridDim.x + blockIdx.x;
+  for (std::int64_t i = block * kThreads + threadIdx.x; i < tickets.count;
+       i += static_cast<std::int64_t>(gridDim.x) * gridDim.y * kThreads) {
+    tickets.data[i] = 0;
+  }
   const std::int32_t first = offsets[expert];
   const std::int32_t rows = offsets[expert + 1] - first;
   const auto at = [&](const Operand& operand) {
@@ -145,11 +175,11 @@ __global__ void ListProductsKernel(ExpertProducts products, const std::int32_t* 
   };
   if (blockIdx.x == 0 && threadIdx.x == 0) {
     const auto size = [&](int of_all) { return of_all == kRowsOfExpert ? rows : of_all; };
-    lists.sizes[expert] =
+    lists.sizes[place] =
         cute::make_shape(rows == 0 ? 0 : size(products.m), size(products.n), size(products.k));
     const auto list = [&](const Operand& operand, const Lists::OfOperand& to) {
-      to.data[expert] = at(operand);
-      to.length[expert] = operand.length;
+      to.data[place] = at(operand);
+      to.length[place] = operand.length;
     };
     list(products.a, lists.a);
     list(products.b, lists.b);
@@ -161,6 +191,14 @@ __global__ void ListProductsKernel(ExpertProducts products, const std::int32_t* 
        pack < zero_packs; pack += static_cast<std::int64_t>(gridDim.x) * blockDim.x) {
     d[pack] = make_uint4(0, 0, 0, 0);
   }
+}
+
+// One for each tile of a cluster, if all experts have rows, and how many were drawn.
+std::int64_t NumTickets(const ExpertProducts& products, std::int64_t experts) {
+  const auto tiles = [](int size, int of_tile) { return (size + of_tile - 1) / of_tile; };
+  constexpr int kRows = cute::size<0>(Tile{}) * cute::size<0>(Cluster{});
+  constexpr int kColumns = cute::size<1>(Tile{}) * cute::size<1>(Cluster{});
+  return 1 + experts * tiles(products.m, kRows) * tiles(products.n, kColumns);
 }
 
 template <typename Kernel>
@@ -181,21 +219,28 @@ void Multiply(CudaQueue& queue, const ExpertProducts& products, const Tensor& of
   (void)cudaDeviceGetAttribute(&arguments.hw_info.sm_count, cudaDevAttrMultiProcessorCount,
                                arguments.hw_info.device_id);
   const std::uint64_t list_bytes = Lists::Bytes(experts);
-  std::byte* const scratch = queue.Scratch(list_bytes + Launcher::get_workspace_size(arguments));
+  Tickets tickets{.count = Kernel::kHasTickets ? NumTickets(products, experts) : 0};
+  const std::uint64_t ticket_bytes =
+      AlignedBytes(static_cast<std::uint64_t>(tickets.count) * sizeof(*tickets.data));
+  std::byte* const scratch =
+      queue.Scratch(list_bytes + ticket_bytes + Launcher::get_workspace_size(arguments));
   if (scratch == nullptr) return;
   const Lists lists(scratch, experts);
+  tickets.data = reinterpret_cast<std::uint32_t*>(scratch + list_bytes);
 
   ListProductsKernel<<<dim3(zero_packs == 0 ? 1 : kBlocksPerExpert,
                             static_cast<unsigned int>(experts)),
                        kThreads, 0, queue.stream()>>>(products, offsets.as<const std::int32_t>(),
-                                                      zero_packs, lists);
+                                                      zero_packs, lists, tickets);
 
   const auto list = [&](const Lists::OfOperand& from, auto& data, auto& strides) {
     data = static_cast<std::remove_reference_t<decltype(data)>>(static_cast<void*>(from.data));
     strides =
         static_cast<std::remove_reference_t<decltype(strides)>>(static_cast<void*>(from.length));
   };
-  arguments.problem_shape = {static_cast<int>(experts), lists.sizes, nullptr};
+  arguments.problem_shape.num_groups = static_cast<int>(experts);
+  arguments.problem_shape.problem_shapes = lists.sizes;
+  if constexpr (Kernel::kHasTickets) arguments.scheduler.tickets = tickets.data;
   list(lists.a, arguments.mainloop.ptr_A, arguments.mainloop.dA);
   list(lists.b, arguments.mainloop.ptr_B, arguments.mainloop.dB);
   list(lists.d, arguments.epilogue.ptr_C, arguments.epilogue.dC);
@@ -204,7 +249,8 @@ void Multiply(CudaQueue& queue, const ExpertProducts& products, const Tensor& of
   arguments.epilogue.thread.beta = adds ? 1 : 0;
 
   Launcher launcher;
-  cutlass::Status status = launcher.initialize(arguments, scratch + list_bytes, queue.stream());
+  cutlass::Status status =
+      launcher.initialize(arguments, scratch + list_bytes + ticket_bytes, queue.stream());
   if (status == cutlass::Status::kSuccess) status = launcher.run(queue.stream());
   if (status == cutlass::Status::kSuccess) return;
   queue.Fail(Error(ErrorKind::kSystem, "a grouped product failed on the GPU")

@@ -12,7 +12,7 @@
 namespace ckpt::trainer {
 namespace {
 
-constexpr DType kComputeDTypes[] = {DType::kFloat32, DType::kBfloat16};
+constexpr DType kExpertDTypes[] = {DType::kFloat32, DType::kBfloat16};
 
 class CudaExpertsTest : public Twins {
  protected:
@@ -82,7 +82,7 @@ class CudaExpertsTest : public Twins {
     });
     ExpectNearWithin(y, counts.first * size.out, end * size.out, BoundOf(dtype));
     ExpectNearWithin(dx, counts.first * size.in, end * size.in, BoundOf(dtype));
-    for (const DType gradient : kComputeDTypes) {
+    for (const DType gradient : kExpertDTypes) {
       const auto stored = Poisoned(gradient, {experts, size.out, size.in});
       const auto added = Random(gradient, {experts, size.out, size.in});
       OnBoth([&](Ops& ops, Queue& queue) {
@@ -229,7 +229,7 @@ TEST_F(CudaExpertsTest, RowsAreSortedAlike) {
     gpu.resize(in_use);
     EXPECT_EQ(gpu, cpu);
 
-    for (const DType dtype : kComputeDTypes) {
+    for (const DType dtype : kExpertDTypes) {
       const auto x = Random(dtype, {kTokens, kHidden});
       const auto y = Poisoned(dtype, {c.max_rows, kHidden});
       const auto row_weights = Poisoned(DType::kFloat32, {c.max_rows});
@@ -259,7 +259,7 @@ TEST_F(CudaExpertsTest, ProductsOfRowRangesAgree) {
       {.of_expert = {0, 0, 0}},                                  // there are no rows
       many,
   };
-  for (const DType dtype : kComputeDTypes) {
+  for (const DType dtype : kExpertDTypes) {
     // Of 65 x 33 no row begins at a multiple of 16 bytes.
     for (const ProductSize& size : {ProductSize{8, 8}, {24, 40}, {65, 33}, {128, 64}, {136, 328}}) {
       for (const RowCounts& counts : cases) ExpectProductsAgree(dtype, size, counts);
@@ -272,6 +272,15 @@ TEST_F(CudaExpertsTest, ProductsOfRealSizesAgree) {
   for (const ProductSize& size : {ProductSize{1280, 1024}, {1024, 640}, {1536, 2048}}) {
     ExpectProductsAgree(DType::kBfloat16, size, counts);
   }
+}
+
+// Each block computes many tiles. A sum of the first expert takes as long as all of the others.
+TEST_F(CudaExpertsTest, ProductsOfUnevenExpertsAgree) {
+  RowCounts counts;
+  for (std::int64_t e = 0; e < 40; ++e)
+    counts.of_expert.push_back(e % 5 == 3 ? 0 : 1 + 7 * (e % 6));
+  counts.of_expert[17] = 900;
+  ExpectProductsAgree(DType::kBfloat16, {1280, 264}, counts);
 }
 
 TEST_F(CudaExpertsTest, AnExchangeOfRowsIsPlannedAlike) {
@@ -324,7 +333,7 @@ TEST_F(CudaExpertsTest, RowsAreGatheredAndScatteredAlike) {
   }
   const auto places = Values(DType::kInt32, {kRows}, index);
   const auto count = Values(DType::kInt32, {1}, {kInUse});
-  for (const DType dtype : kComputeDTypes) {
+  for (const DType dtype : kExpertDTypes) {
     for (const std::int64_t columns : {1, 3, 8, 1024}) {
       const auto x = Random(dtype, {kRows, columns});
       const auto gathered = Poisoned(dtype, {kRows, columns});
