@@ -1,6 +1,6 @@
 """Saves a model as real Megatron's ranks do by themselves (`--ckpt-format torch`), each its part.
 
-    mp_rank_save.py CORE FOLDER OUT TENSOR,PIPELINE,VIRTUAL,EXPERT --sequential
+    mp_rank_save.py CORE FOLDER OUT TENSOR,PIPELINE,VIRTUAL,EXPERT --sequential [--no-save-optim]
 
 Every rank builds its part of the GPTModel that `args` in FOLDER (torch_dist) describe, of local layers, loads FOLDER into it, and
 stores what Megatron-LM's `generate_state_dict` stores, under the name of `get_checkpoint_name`, below OUT.
@@ -75,7 +75,8 @@ def on_rank(rank, store):
     state = {"args": args, "checkpoint_version": 3.0, "iteration": 7, "num_floating_point_operations_so_far": 0}
     for name, part in zip(names, parts):
         state[name] = part.state_dict_for_save_checkpoint()
-    state["optimizer"] = optimizer_states(torch.nn.ModuleList(parts))
+    if "--no-save-optim" not in sys.argv:
+        state["optimizer"] = optimizer_states(torch.nn.ModuleList(parts))
     state["opt_param_scheduler"] = {"max_lr": 0.001, "num_steps": 7}
     state["rng_state"] = [{"torch_rng_state": torch.get_rng_state(), "rng_tracker_states": {"model-parallel-rng": torch.cuda.get_rng_state()}}]
     name = f"mp_rank_{parallel_state.get_tensor_model_parallel_rank():02d}"
