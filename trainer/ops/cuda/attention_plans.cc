@@ -186,10 +186,13 @@ Result<std::unique_ptr<AttentionPlans>> AttentionPlans::Create(bool deterministi
 }
 
 // cuDNN's backward on Hopper takes heads of up to 128 elements, whose number is a multiple of 8,
-// and sequences of two tokens or more.
+// those of DeepSeek's latent attention, and sequences of two tokens or more.
 bool AttentionPlans::Covers(const AttentionShape& shape, DType dtype) {
-  return dtype == DType::kBfloat16 && !shape.examples.cu_seqlens && shape.qk_dim <= 128 &&
-         shape.qk_dim == shape.v_dim && shape.qk_dim % 8 == 0 && shape.seq > 1;
+  const bool has_alike =
+      shape.qk_dim <= 128 && shape.qk_dim == shape.v_dim && shape.qk_dim % 8 == 0;
+  const bool is_latent = shape.qk_dim == 192 && shape.v_dim == 128;
+  return dtype == DType::kBfloat16 && !shape.examples.cu_seqlens && (has_alike || is_latent) &&
+         shape.seq > 1;
 }
 
 void AttentionPlans::Forward(CudaQueue& queue, const AttentionShape& shape, const Tensor& q,

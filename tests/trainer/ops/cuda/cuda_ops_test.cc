@@ -334,6 +334,7 @@ TEST_F(CudaAttentionTest, AgreesOnHeadsOfEverySize) {
     ExpectAgreement(Shape(2, 256, 8, 2, 64, 64), dtype);
     ExpectAgreement(Shape(1, 384, 4, 4, 128, 128), dtype);
     ExpectAgreement(Shape(1, 100, 2, 2, 192, 128), dtype);
+    ExpectAgreement(Shape(2, 384, 4, 4, 192, 128), dtype);
     ExpectAgreement(Shape(1, 65, 3, 1, 7, 5), dtype);
   }
 }
