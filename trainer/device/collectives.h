@@ -31,7 +31,7 @@ struct RowTransfer {
 // contiguous and stay valid until the queue has run the call. In a group of one rank, a call copies
 // what is not in place and does not wait.
 //
-// The CPU adds in one fixed order: a binary tree over the group's ranks in which neighbours meet
+// Sums are added in one fixed order: a binary tree over the group's ranks in which neighbours meet
 // first, ((0+1)+(2+3))+…; of n ranks, the left part is the largest power of two below n. bfloat16 is
 // added in float32, and a result is rounded once. So the sum over 2·2^k ranks
 // equals the sum of the sums of its halves, bit for bit where nothing is rounded in between. int64

@@ -67,8 +67,8 @@ class TicketScheduler
   CUTLASS_DEVICE auto advance_to_next_work(Pipeline& pipeline, State state) {
     pipeline.producer_acquire(state);  // before a ticket is drawn: another may be free earlier
     ticket_ = Next();
-    const auto tile = Base::get_current_work_for_linear_idx(
-        std::uint64_t{ticket_} * kClusterBlocks + rank_);
+    const auto tile =
+        Base::get_current_work_for_linear_idx(std::uint64_t{ticket_} * kClusterBlocks + rank_);
     if (cute::elect_one_sync()) {
       Base::response_ptr_[state.index()] = tile;
       cutlass::arch::fence_view_async_shared();
@@ -85,7 +85,8 @@ class TicketScheduler
     if (cutlass::canonical_lane_idx() == 0) {
       volatile std::uint32_t* const following = tickets_ + 1 + ticket_;
       if (rank_ == 0) {
-        const std::uint32_t clusters = gridDim.x * gridDim.y / kClusterBlocks;  // began with one each
+        const std::uint32_t clusters =
+            gridDim.x * gridDim.y / kClusterBlocks;  // began with one each
         next = clusters + atomicAdd(tickets_, 1U);
         *following = next;
       } else {
