@@ -23,13 +23,25 @@ Result<PlannedCheckpoint> PlanWeights(const Format& format, WeightsRequest reque
     return Error(ErrorKind::kUnsupported,
                  fmt::format("{} checkpoints cannot be written by this build", format.name));
   }
-  if (!request.generation.empty() &&
-      std::ranges::find(format.generations, request.generation) == format.generations.end()) {
-    return Error(ErrorKind::kUsage, fmt::format("{} has no such generation", format.name))
-        .Expected(fmt::format("{}", fmt::join(format.generations, " or ")))
-        .Actual(Quote(request.generation));
-  }
+  CKPT_RETURN_IF_ERROR(CheckForms(format, request.forms));
   return format.plan_weights(std::move(request));
+}
+
+Status CheckForms(const Format& format, const ChosenForms& forms) {
+  for (const auto& [name, value] : forms) {
+    const auto option = std::ranges::find(format.options, name, &FormatOption::name);
+    if (option == format.options.end()) {
+      return Error(ErrorKind::kUsage, "the target does not have this option")
+          .Actual("--" + name)
+          .Hint("ckpt-convert --to and --naming say what the target is");
+    }
+    if (std::ranges::find(option->values, value) == option->values.end()) {
+      return Error(ErrorKind::kUsage, fmt::format("{} has no such form", format.name))
+          .Expected(fmt::format("{}", fmt::join(option->values, " or ")))
+          .Actual(Quote(value));
+    }
+  }
+  return OkStatus();
 }
 
 }  // namespace ckpt

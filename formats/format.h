@@ -30,6 +30,13 @@ struct RunFormat;  // core/training/run_format.h
 // keeps them apart.
 inline constexpr std::string_view kAssetsDirectory = "hf_assets";
 
+// What people can choose about the form of a checkpoint. Formats may share one.
+struct FormatOption {
+  std::string_view name;                     // "torch-dist-generation"
+  std::string_view purpose;                  // what it is for
+  std::span<const std::string_view> values;  // the first is taken if nothing is asked for
+};
+
 // Constants with static lifetime: a pointer to one is the format. A null function is something that
 // the format cannot do, or that is not implemented; OpenAs and PlanWeights say so.
 struct Format {
@@ -49,21 +56,23 @@ struct Format {
   // Where config.json, the tokenizer and other side files lie in a checkpoint. Empty: among its own
   // files.
   std::string_view assets_directory = kAssetsDirectory;
+  // Where a checkpoint has the files of its own tokenizer, if it has them. They count more than those of
+  // a published model. Empty: nowhere.
+  std::string_view tokenizer_directory = {};
   // Its readers know the model from config.json alone: a checkpoint needs one, and one that is true
   // of its weights.
   bool needs_config = false;
   // A side file that says which file holds which tensor. It is written again if tensors lie in
   // other files. Empty: there is none.
   std::string_view index_file = {};
-  // Forms that different readers take; the first is written if nothing else is asked for.
-  // Empty: there is one form.
-  std::span<const std::string_view> generations = {};
-  // The option by which people choose one of them, and what it is for.
-  std::string_view generation_option = {};
-  std::string_view generation_purpose = {};
+  // Forms that different readers take.
+  std::span<const FormatOption> options = {};
   // A checkpoint is one file.
   bool is_one_file = false;
-  // Such a file holds objects as text, and where its tensors came from.
+  // The name of that file where a checkpoint must be a directory, as a run's must. Empty: it cannot
+  // be one.
+  std::string_view file_in_directory = {};
+  // It takes objects of any key, as text (WeightsRequest::carried_objects).
   bool holds_objects = false;
   // It can show the tensors of an existing checkpoint without a copy of them.
   bool can_link = false;
@@ -88,9 +97,17 @@ struct Format {
   bool (*has_keys_of)(const CheckpointIndex& index) = nullptr;
   // Errors: what the format's reader finds.
   Result<std::unique_ptr<CheckpointSource>> (*open)(Storage& storage, const Path& path) = nullptr;
+  // Adds to a source of the format `built_on` what this one keeps beside it; `open` adds it itself.
+  // `path` is what was opened. Null: nothing.
+  Result<std::unique_ptr<CheckpointSource>> (*complete)(std::unique_ptr<CheckpointSource> source,
+                                                        Storage& storage,
+                                                        const Path& path) = nullptr;
   // Every file of a new checkpoint with a model's weights. A pure function. Errors: kUsage
   // (something asked for that the format does not have), and those of the format's planner.
   Result<PlannedCheckpoint> (*plan_weights)(WeightsRequest request) = nullptr;
+  // Of a format that holds objects: whether it can hold this one. Errors: kUnsupported, saying why
+  // not. Null: any.
+  Status (*check_object)(const CarriedObject& object) = nullptr;
   // Proves the files of `plan`, the first of which lies at `path`, by the software that defines the
   // format: it must find what was planned. Called before a checkpoint is published; reads no
   // elements. Null: there is none, or this build does not use it.
@@ -120,8 +137,11 @@ inline constexpr Format kInMemory = {.name = "memory"};
 Result<std::unique_ptr<CheckpointSource>> OpenAs(const Format& format, Storage& storage,
                                                  const Path& path);
 
+// Errors: kUsage (the format has no such option, or the option no such value).
+Status CheckForms(const Format& format, const ChosenForms& forms);
+
 // `format.plan_weights`. Errors: kUnsupported (this build does not write the format), kUsage (a
-// generation that the format does not have), and those of `plan_weights`.
+// form that the format does not have), and those of `plan_weights`.
 Result<PlannedCheckpoint> PlanWeights(const Format& format, WeightsRequest request);
 
 }  // namespace ckpt

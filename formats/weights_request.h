@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/result.h"
+#include "core/checkpoint/chosen_forms.h"
 #include "core/checkpoint/empty_objects.h"
 #include "core/checkpoint/write_plan.h"
 #include "core/layout/value.h"
@@ -42,7 +43,7 @@ struct LinkedBox {
 struct WeightsRequest {
   std::vector<TargetTensor> tensors;
   std::vector<EmptyObjects> objects = {};  // of the tensors' naming
-  std::string generation = {};             // one of Format::generations; empty: the first
+  ChosenForms forms = {};                  // of the format's
   std::vector<WriteCopy> side_files;       // named relative to the repository they come from
   std::vector<SideText> side_texts;        // side files of new content
   // Files to write again as they once were (safetensors); empty: tensors are packed again.

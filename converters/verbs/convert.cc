@@ -101,6 +101,7 @@ Result<ConvertReport> Fill(Storage& storage, const PreparedConversion& prepared,
                                 {.memory_budget_bytes = options.memory_budget_bytes,
                                  .threads = options.threads,
                                  .resume = options.resume || options.finalize,
+                                 .reads_back = options.verify && !options.link,
                                  .progress = options.progress,
                                  .stop = options.stop}));
   CKPT_ASSIGN_OR_RETURN(ConvertReport report, BeginReport(prepared));
@@ -169,11 +170,13 @@ Status CheckIsOf(const Format& format, Storage& storage, const Path& file) {
 // Writes the tensors of one worker.
 Result<ConvertReport> RunWorker(Storage& storage, const PreparedConversion& prepared,
                                 const ConvertOptions& options) {
-  if (prepared.plan.write.compression) {
-    return Error(ErrorKind::kUsage, "workers cannot share a compressed conversion")
-        .Hint(
-            "where a compressed tensor begins depends on all before it; leave ckpt-convert's "
-            "--compress or --worker out");
+  const std::size_t shares = CountShares(prepared.plan.write);
+  const auto workers = static_cast<std::size_t>(options.worker->count);
+  if (prepared.plan.write.compression && shares < workers) {
+    return Error(ErrorKind::kUsage, "more workers than can share a compressed conversion")
+        .Expected(fmt::format("at most {}: each file is written by one worker", shares))
+        .Actual(fmt::format("{} workers", workers))
+        .Hint("ckpt-convert --files makes more files, where the format has several");
   }
   CKPT_ASSIGN_OR_RETURN(const FileStat target, storage.Stat(options.target));
   if (target.type != FileType::kMissing && !options.overwrite) {

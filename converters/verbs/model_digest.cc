@@ -43,6 +43,24 @@ TensorRecipe WithoutPadding(const TensorRecipe& recipe, std::uint32_t position,
 
 }  // namespace
 
+void KnownDigests::Add(const TensorRecipe& recipe, DimsView shape, std::string hex) {
+  if (recipe.nests.empty()) return;
+  known_.emplace(
+      recipe.nests.front().source,
+      Known{.recipe = &recipe, .shape = Dims(shape.begin(), shape.end()), .hex = std::move(hex)});
+}
+
+const std::string* KnownDigests::Find(const TensorRecipe& recipe, DimsView shape) const {
+  if (recipe.nests.empty()) return nullptr;
+  const auto [begin, end] = known_.equal_range(recipe.nests.front().source);
+  const auto found = std::find_if(begin, end, [&](const auto& entry) {
+    const Known& known = entry.second;
+    return known.recipe->source_dtype == recipe.source_dtype && SameDims(known.shape, shape) &&
+           known.recipe->nests == recipe.nests;
+  });
+  return found == end ? nullptr : &found->second.hex;
+}
+
 Result<ModelDigest> DigestModel(const ModelSource& model, const ModelDigestOptions& options) {
   const KnownNaming* naming = &PublishedNaming();
   if (!options.as.empty()) {
@@ -68,8 +86,15 @@ Result<ModelDigest> DigestModel(const ModelSource& model, const ModelDigestOptio
       options.memory_budget_bytes / static_cast<std::uint64_t>(std::max(options.threads, 1));
   const auto digest_one = [&](std::size_t task, std::size_t /*worker*/) -> Status {
     const TargetTensor& tensor = view.tensors[wanted[task]];
-    CKPT_ASSIGN_OR_RETURN(std::string hex, DigestRecipe(model, tensor, view.recipes[wanted[task]],
-                                                        options.algorithm, budget));
+    const TensorRecipe& recipe = view.recipes[wanted[task]];
+    const std::string* const known =
+        options.known == nullptr ? nullptr : options.known->Find(recipe, tensor.shape);
+    std::string hex;
+    if (known != nullptr) {
+      hex = *known;
+    } else {
+      CKPT_ASSIGN_OR_RETURN(hex, DigestRecipe(model, tensor, recipe, options.algorithm, budget));
+    }
     digest.tensors[task] = {tensor.key, tensor.dtype, tensor.shape, std::move(hex)};
     if (options.progress != nullptr) {
       options.progress->OnDone(tensor.key, NumBytes(tensor.shape, tensor.dtype));

@@ -3,6 +3,7 @@
 #define CKPT_CONVERTERS_VERBS_MODEL_DIGEST_H_
 
 #include <cstdint>
+#include <map>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -12,8 +13,28 @@
 #include "core/base/hash.h"
 #include "core/checkpoint/digest.h"
 #include "core/exec/progress.h"
+#include "core/plan/conversion_plan.h"
+#include "core/tensor/shape.h"
 
 namespace ckpt {
+
+// Digests that were computed already, of tensors that recipes make of one source. Two tensors of the
+// same recipe, shape and dtype are the same bytes, whatever they are called.
+class KnownDigests {
+ public:
+  // The digest (hex) of the tensor of this shape in the recipe's dtype. `recipe` must outlive this.
+  void Add(const TensorRecipe& recipe, DimsView shape, std::string hex);
+  // Null if there is none.
+  [[nodiscard]] const std::string* Find(const TensorRecipe& recipe, DimsView shape) const;
+
+ private:
+  struct Known {
+    const TensorRecipe* recipe = nullptr;
+    Dims shape;
+    std::string hex;
+  };
+  std::multimap<std::uint32_t, Known> known_;  // by the source of the recipe's first nest
+};
 
 struct ModelDigestOptions {
   // The word of a KnownNaming; empty: the published one. Every choice takes its first value.
@@ -21,6 +42,8 @@ struct ModelDigestOptions {
   HashAlgorithm algorithm = HashAlgorithm::kXxh3;
   std::uint64_t memory_budget_bytes = std::uint64_t{1} << 30;
   int threads = 1;
+  // Of the model's source, by `algorithm`: these tensors are not read. Null: none.
+  const KnownDigests* known = nullptr;
   ProgressSink* progress = nullptr;
   std::string_view phase = "digest";  // what `progress` calls it
   std::stop_token stop = {};

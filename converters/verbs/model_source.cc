@@ -218,6 +218,16 @@ std::optional<RenamedKey> Renamed(const OpenModelOptions& options, const std::st
   return std::nullopt;
 }
 
+}  // namespace
+
+std::optional<std::string> KeyInTarget(const OpenModelOptions& options, const std::string& key) {
+  if (MatchesAny(options.drop, key) || !IsChosen(options, key)) return std::nullopt;
+  const std::optional<RenamedKey> renamed = Renamed(options, key);
+  return renamed ? renamed->key : key;
+}
+
+namespace {
+
 Result<Offered> OfferTensors(const OpenModelOptions& options, ModelSource& model) {
   if (!options.take_as.empty()) return OfferAs(options.take_as, model.source().index());
   CKPT_RETURN_IF_ERROR(CheckPatterns(options, model.source().index()));
@@ -231,7 +241,7 @@ Result<Offered> OfferTensors(const OpenModelOptions& options, ModelSource& model
     if (excluded) {
       CKPT_ASSIGN_OR_RETURN(const std::uint64_t bytes,
                             CountBytes(tensors[i].shape, tensors[i].dtype));
-      model.left_out.push_back({tensors[i].key, bytes, "left out on request"});
+      model.left_out.push_back({tensors[i].key, bytes, std::string(kLeftOutOnRequest)});
       continue;
     }
     offered.tensors.push_back(tensors[i]);

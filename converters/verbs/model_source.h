@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -87,6 +88,14 @@ Result<ModelSource> OpenModel(Storage& storage, const Path& path, const OpenMode
 Result<ModelSource> UnderstandModel(Storage& storage,
                                     std::shared_ptr<const OpenedCheckpoint> checkpoint,
                                     const OpenModelOptions& options);
+
+// Why an entry that --only and --drop leave out is left out.
+inline constexpr std::string_view kLeftOutOnRequest = "left out on request";
+
+// The key of an entry of the source in a target that takes entries as they are stored; nothing if
+// the options leave it out.
+[[nodiscard]] std::optional<std::string> KeyInTarget(const OpenModelOptions& options,
+                                                     const std::string& key);
 
 // The tensors as they are stored, under their own keys: `family` is null. Only the choice of tensors
 // is looked at. Errors: those of OpenModel about the checkpoint and the patterns.

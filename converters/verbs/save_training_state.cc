@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <string_view>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "converters/families/known_namings.h"
 #include "converters/verbs/model_source.h"
@@ -12,6 +15,7 @@
 #include "core/plan/cut_items.h"
 #include "core/plan/plan_check.h"
 #include "core/training/run_format.h"
+#include "formats/registry/stored_run.h"
 
 namespace ckpt {
 namespace {
@@ -45,13 +49,16 @@ bool Decays(const TensorRecipe& recipe, const CheckpointIndex& source, const std
 class Planner {
  public:
   Planner(const StateInMemory& state, const layout::Configuration& model, SaveTarget target)
-      : state_(state), model_(model), checkpoint_(std::make_shared<OpenedCheckpoint>()) {
+      : state_(state),
+        model_(model),
+        form_(FormOfRun(*target.format)),
+        checkpoint_(std::make_shared<OpenedCheckpoint>()) {
     checkpoint_->source = state.source;
     saved_.target = std::move(target);
   }
 
   Result<SavedTensors> Plan() && {
-    const RunFormat* const of_run = saved_.target.format->run;
+    const RunFormat* const of_run = form_.run;
     CKPT_RETURN_IF_ERROR(AddWeights(of_run));
     if (of_run != nullptr) {
       for (std::size_t m = 0; m < state_.moments.size(); ++m) {
@@ -76,7 +83,7 @@ class Planner {
     CKPT_ASSIGN_OR_RETURN(const ModelSource model,
                           TakeForModel(checkpoint_, model_, prefix, is_whole));
     saved_.family = model.family->name;
-    const std::string naming(saved_.target.format->usual_naming);
+    const std::string naming(form_.usual_naming);
     layout::Choices choices;
     if (const layout::Naming* const declared = model.family->FindNaming(naming)) {
       for (const layout::Choice& choice : declared->choices) {
@@ -104,7 +111,7 @@ class Planner {
     }
     for (std::size_t t = 0; t < view.tensors.size(); ++t) {
       // Most readers need no copy.
-      if (view.derived[t] && !saved_.target.format->writes_copies) continue;
+      if (view.derived[t] && !form_.writes_copies) continue;
       TargetTensor& tensor = view.tensors[t];
       if (of_run != nullptr) {
         tensor.key = of_run->weight_key(tensor.key.substr(view.layout.prefix.size()));
@@ -155,21 +162,37 @@ class Planner {
 
   const StateInMemory& state_;
   const layout::Configuration& model_;
+  const Format& form_;  // of the run
   const std::shared_ptr<OpenedCheckpoint> checkpoint_;
   SavedTensors saved_;
 };
 
 using RowsByKey = std::map<std::string, std::vector<RowsFromFile>>;
 
-// Plans every file for a format that holds only weights. Each block of rows is one item.
-Result<WritePlan> PlanWeightsAlone(const SavedTensors& saved, CarriedFiles files,
-                                   const RowsByKey& rows) {
+// Plans every file for a format that knows nothing of runs: it holds weights alone, or tensors and
+// objects of any names. Each block of rows is one item.
+Result<WritePlan> PlanAnyTensors(const SavedTensors& saved, std::vector<RunObject> objects,
+                                 CarriedFiles files, const RowsByKey& rows) {
+  const Format& format = *saved.target.format;
   WeightsRequest request;
   request.tensors = saved.tensors;
+  request.file_name = format.file_in_directory;
+  for (RunObject& object : objects) {
+    request.carried_objects.push_back({.key = std::move(object.key),
+                                       .type = std::move(object.value.type),
+                                       .json = std::move(object.value.json)});
+  }
+  std::vector<WriteCopy> beside;
+  if (format.is_one_file) {
+    for (WriteCopy& copy : files.copies) {
+      copy.name = fmt::format("{}/{}", format.assets_directory, copy.name);
+    }
+    beside = std::exchange(files.copies, {});
+  }
   request.side_files = std::move(files.copies);
   request.side_texts = std::move(files.texts);
-  CKPT_ASSIGN_OR_RETURN(PlannedCheckpoint created,
-                        PlanWeights(*saved.target.format, std::move(request)));
+  CKPT_ASSIGN_OR_RETURN(PlannedCheckpoint created, PlanWeights(format, std::move(request)));
+  std::ranges::move(beside, std::back_inserter(created.plan.copies));
   CKPT_RETURN_IF_ERROR(CutItems(rows, created.plan));
   return std::move(created.plan);
 }
@@ -201,7 +224,8 @@ Result<TrainingSave> PlanTrainingSave(const SavedTensors& saved, TrainingRun run
     position[saved.tensors[t].key] = t;
   }
   TrainingSave save;
-  if (const RunFormat* const of_run = saved.target.format->run; of_run != nullptr) {
+  const RunFormat* const of_run = FormOfRun(*saved.target.format).run;
+  if (of_run != nullptr) {
     for (auto& [name, value] : run.args) {
       if (name == "ckpt_format") value = layout::Value(std::string(saved.target.format->name));
     }
@@ -211,13 +235,21 @@ Result<TrainingSave> PlanTrainingSave(const SavedTensors& saved, TrainingRun run
         run.group_of.emplace_back(name, decays ? 0 : run.groups.size() - 1);
       }
     }
+  }
+  if (saved.target.format->run != nullptr) {
     CKPT_ASSIGN_OR_RETURN(save.plan.write, of_run->plan({.tensors = saved.tensors,
                                                          .placed = saved.placed,
                                                          .run = std::move(run),
                                                          .side_files = std::move(files.copies),
-                                                         .objects = saved.objects}));
+                                                         .objects = saved.objects,
+                                                         .forms = saved.target.forms}));
   } else {
-    CKPT_ASSIGN_OR_RETURN(save.plan.write, PlanWeightsAlone(saved, std::move(files), rows));
+    std::vector<RunObject> objects;
+    if (of_run != nullptr) {
+      CKPT_ASSIGN_OR_RETURN(objects, of_run->run_objects(run));
+    }
+    CKPT_ASSIGN_OR_RETURN(save.plan.write,
+                          PlanAnyTensors(saved, std::move(objects), std::move(files), rows));
   }
   save.writers = WritersOf(save.plan.write, rows);
   // The format may have put tensors into another order.

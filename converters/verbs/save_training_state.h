@@ -10,6 +10,7 @@
 
 #include "converters/verbs/side_files.h"
 #include "core/base/result.h"
+#include "core/checkpoint/chosen_forms.h"
 #include "core/checkpoint/empty_objects.h"
 #include "core/checkpoint/source.h"
 #include "core/checkpoint/write_plan.h"
@@ -34,12 +35,13 @@ struct StateInMemory {
   std::set<std::string> decayed;          // parameters to which weight decay applies
 };
 
-// What a run is saved as: the whole state where the format has a place for it (Format::run), else
-// the weights.
+// What a run is saved as: the whole state where the format has a place for it (FormOfRun), else the
+// weights.
 struct SaveTarget {
   const Format* format = nullptr;
   layout::Choices
-      choices;  // "transformer_impl", "expert_names": those that the naming has are used
+      choices;             // "transformer_impl", "expert_names": those that the naming has are used
+  ChosenForms forms = {};  // of the format's
 };
 
 // What the checkpoints of one run have in common: their tensors, what fills them, and who writes

@@ -12,15 +12,22 @@
 namespace ckpt {
 namespace {
 
-// The namings of the table that tensors in the container can have. The usual naming of another
-// format is not one of them, because readers (ours, too) would take the checkpoint for one of that
-// format.
+// Whether readers (ours, too) tell by their names that tensors in the container are of `other`, and
+// take the checkpoint for one of that format.
+bool TakesNames(const Format& other, const Format& container) {
+  const bool is_plain = container.usual_naming.empty();
+  return !is_plain || other.built_on == &container;
+}
+
+// The namings of the table that tensors in the container can have: not those by which readers know
+// another format.
 std::vector<std::string> NamingsIn(const Format& container, const layout::LayoutTable& table) {
   std::vector<std::string> namings;
   for (const layout::Naming& naming : table.namings) {
     const bool is_usual = naming.id == container.usual_naming;
-    const bool is_usual_elsewhere = std::ranges::any_of(
-        Formats(), [&](const Format* format) { return format->usual_naming == naming.id; });
+    const bool is_usual_elsewhere = std::ranges::any_of(Formats(), [&](const Format* format) {
+      return format->usual_naming == naming.id && TakesNames(*format, container);
+    });
     if (is_usual || (MayChooseNaming(container) && !is_usual_elsewhere)) {
       namings.push_back(naming.id);
     }

@@ -9,6 +9,7 @@
 
 #include "converters/verbs/model_source.h"
 #include "core/base/result.h"
+#include "core/checkpoint/chosen_forms.h"
 #include "core/layout/resolve.h"
 #include "formats/format.h"
 
@@ -20,8 +21,7 @@ struct Target {
   std::string naming = {};
   // Of the naming: "transformer_impl" → "local", …
   std::map<std::string, std::string> choices = {};
-  // One of the container's generations; empty: the first.
-  std::string generation = {};
+  ChosenForms forms = {};  // of the container's
 
   // The naming, or the usual one; empty if there is neither.
   [[nodiscard]] std::string NamingInUse() const;

@@ -19,6 +19,9 @@ namespace {
 // further ahead).
 constexpr std::uint64_t kCoalesceGapBytes = 64 * kKiB;
 constexpr std::uint64_t kMinScratchBytes = 256 * kKiB;
+// Of a stream. What was read is hashed while it lies in the cache, and new memory costs more than
+// reading into old one.
+constexpr std::uint64_t kMaxStreamBytes = 4 * kMiB;
 constexpr std::size_t kMaxLocated = 1024;
 
 // Two's complement, least significant byte first.
@@ -218,11 +221,15 @@ Status ReadBox(const CheckpointSource& source, const GlobalTensor& tensor, const
   return TensorReader(tensor, gatherer, chunks).Read(box, out);
 }
 
+std::uint64_t StreamBlockBytes(std::uint64_t budget_bytes) {
+  return std::clamp(budget_bytes / 4, kMinScratchBytes, kMaxStreamBytes);
+}
+
 Status StreamTensor(const CheckpointSource& source, const GlobalTensor& tensor,
                     std::uint64_t budget_bytes, const std::function<Status(ByteSpan)>& sink) {
-  const std::uint64_t block_bytes = std::max(budget_bytes / 4, kMinScratchBytes);
+  const std::uint64_t block_bytes = StreamBlockBytes(budget_bytes);
   const std::uint64_t element_bytes = ElementBytes(tensor.dtype);
-  Gatherer gatherer(block_bytes);
+  Gatherer gatherer(budget_bytes / 4);
   LocatedChunks chunks(source, budget_bytes / 2);
   TensorReader reader(tensor, gatherer, chunks);
   const auto bytes_of = [&](DimsView sizes) { return NumBytes(sizes, tensor.dtype); };

@@ -111,7 +111,11 @@ class TensorReader {
 Status ReadBox(const CheckpointSource& source, const GlobalTensor& tensor, const Box& box,
                MutableByteSpan out, std::uint64_t budget_bytes);
 
-// Passes the tensor's bytes in C order to `sink`, in blocks of at most a quarter of the budget.
+// How many bytes at most a stream passes on at a time: a quarter of the budget, and what a cache
+// holds.
+[[nodiscard]] std::uint64_t StreamBlockBytes(std::uint64_t budget_bytes);
+
+// Passes the tensor's bytes in C order to `sink`, in blocks of at most StreamBlockBytes.
 Status StreamTensor(const CheckpointSource& source, const GlobalTensor& tensor,
                     std::uint64_t budget_bytes, const std::function<Status(ByteSpan)>& sink);
 

@@ -1,6 +1,8 @@
 #include "core/exec/executor.h"
 
 #include <algorithm>
+#include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -11,6 +13,7 @@
 #include "core/base/check.h"
 #include "core/base/hash.h"
 #include "core/base/mutex.h"
+#include "core/base/scratch.h"
 #include "core/base/units.h"
 #include "core/codec/zstd.h"
 #include "core/exec/block_checksums.h"
@@ -29,8 +32,9 @@ namespace ckpt {
 namespace {
 
 constexpr std::uint64_t kMinWindowBytes = 64 * kKiB;
-// Larger windows bring nothing: the page cache and the disk are saturated.
-constexpr std::uint64_t kMaxWindowBytes = 8 * kMiB;
+// A processor's cache holds it from the read over its checksums to the write.
+constexpr std::uint64_t kMaxWindowBytes = kMiB;
+constexpr std::uint64_t kMaxReadBackBytes = kMiB;
 
 // One thread's memory, allocated once and reused for every tensor.
 struct Worker {
@@ -41,8 +45,8 @@ struct Worker {
 
   std::uint64_t window_bytes;
   NestReader reader;
-  Bytes gathered;  // a window in the source's dtype
-  Bytes cast;      // the same in the target's dtype
+  Scratch gathered;  // a window in the source's dtype
+  Scratch cast;      // the same in the target's dtype
   ItemBuffers buffers;
   std::unique_ptr<ZstdEncoder> encoder;  // null: items are not compressed
 };
@@ -69,11 +73,21 @@ class Execution {
   Status PrepareFiles();
   Status PrepareShared(std::uint32_t file, const Path& path);
   Status PrepareForWorkers(std::uint32_t file, const Path& path);
+  [[nodiscard]] bool KeepsItsSize(const FileStat& stat, std::uint64_t planned_bytes) const;
   std::vector<bool> FilesWithOwnItems() const;
   Result<std::vector<JournalRecord>> OpenJournal();
   Status RemoveForeignFiles();
   Status TakeOver(const JournalRecord& record);
-  void Place(std::uint64_t size_bytes);
+  ItemExtent Place(std::size_t item, std::uint64_t size_bytes);
+  // Whether this process reads back what it wrote.
+  [[nodiscard]] bool ReadsBack() const {
+    return options_.reads_back && !placement_ && !options_.share && !options_.worker &&
+           std::ranges::find(done_, true) == done_.end();
+  }
+  Status ReadBack(std::size_t tensor, Worker& worker);
+  using WriteFunction = std::function<Status(std::size_t tensor, std::size_t worker)>;
+  Status WriteAndReadBack(const std::vector<std::unique_ptr<Worker>>& workers,
+                          const WriteFunction& write);
   Status WriteTensors();
   Status WriteTensor(std::size_t tensor, Worker& worker);
   Status WriteIndex();
@@ -118,6 +132,12 @@ std::vector<bool> Execution::FilesWithOwnItems() const {
   return files;
 }
 
+// Compressed files grow as they are written, and keep what an interrupted run wrote into them.
+bool Execution::KeepsItsSize(const FileStat& stat, std::uint64_t planned_bytes) const {
+  return plan_.write.compression ? stat.size_bytes > planned_bytes
+                                 : stat.size_bytes == planned_bytes;
+}
+
 // Makes sure that the file is there and has its size. Other workers do the same with it at the same
 // time, and may have filled parts of it.
 Status Execution::PrepareForWorkers(std::uint32_t file, const Path& path) {
@@ -129,7 +149,7 @@ Status Execution::PrepareForWorkers(std::uint32_t file, const Path& path) {
   }
   CKPT_RETURN_IF_ERROR(out.status());
   CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage_.Stat(path));
-  if (stat.size_bytes != size_bytes) CKPT_RETURN_IF_ERROR((*out)->Resize(size_bytes));
+  if (!KeepsItsSize(stat, size_bytes)) CKPT_RETURN_IF_ERROR((*out)->Resize(size_bytes));
   CKPT_RETURN_IF_ERROR((*out)->Close());
   files_.push_back(std::make_unique<OutputFile>(storage_, path, size_bytes));
   return OkStatus();
@@ -157,11 +177,8 @@ Status Execution::PrepareFiles() {
     CKPT_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> out, stat.type == FileType::kMissing
                                                                  ? storage_.Create(path)
                                                                  : storage_.OpenForUpdate(path));
-    // Reserve the whole size at once: a full disk shows before hours of work. Compressed files grow
-    // as they are written, and keep what an interrupted run wrote into them.
-    const bool keeps_its_size = plan_.write.compression ? stat.size_bytes > file.size_bytes
-                                                        : stat.size_bytes == file.size_bytes;
-    if (!keeps_its_size) CKPT_RETURN_IF_ERROR(out->Resize(file.size_bytes));
+    // Reserve the whole size at once: a full disk shows before hours of work.
+    if (!KeepsItsSize(stat, file.size_bytes)) CKPT_RETURN_IF_ERROR(out->Resize(file.size_bytes));
     CKPT_RETURN_IF_ERROR(out->Close());
     files_.push_back(std::make_unique<OutputFile>(storage_, path, file.size_bytes));
   }
@@ -260,8 +277,7 @@ Status Execution::TakeOver(const JournalRecord& record) {
     // Its bytes are where this run would put them only if they directly follow the items before it.
     std::vector<ItemExtent> extents;
     for (const WrittenItem& item : record.items) extents.push_back(item.extent);
-    const bool is_next = first == placement_->extents().size() && placement_->Continues(extents);
-    if (!is_next) return OkStatus();
+    if (!placement_->Continues(first, extents)) return OkStatus();
   }
   std::map<std::uint32_t, std::vector<ChecksumPiece>> pieces;
   Bytes block;
@@ -280,7 +296,7 @@ Status Execution::TakeOver(const JournalRecord& record) {
   }
   for (const auto& [file_id, of_file] : pieces) files_[file_id]->AddPieces(of_file);
   for (std::size_t i = first; i < end; ++i) {
-    if (placement_) Place(record.items[i - first].extent.size_bytes);
+    if (placement_) Place(i, record.items[i - first].extent.size_bytes);
     if (plan_.write.late_bytes) written_[i] = record.items[i - first];
     CKPT_RETURN_IF_ERROR(files_[plan_.write.items[i].file]->PartDone());
   }
@@ -292,11 +308,12 @@ Status Execution::TakeOver(const JournalRecord& record) {
   return OkStatus();
 }
 
-// Records the length of the next compressed item.
-void Execution::Place(std::uint64_t size_bytes) {
-  const std::uint32_t file = plan_.write.items[placement_->extents().size()].file;
-  placement_->Append(size_bytes);
+// Records the length of a compressed item, and returns where it lies.
+ItemExtent Execution::Place(std::size_t item, std::uint64_t size_bytes) {
+  const std::uint32_t file = plan_.write.items[item].file;
+  const ItemExtent extent = placement_->Place(item, size_bytes);
   files_[file]->SetSize(placement_->end_of_file(file));
+  return extent;
 }
 
 Status Execution::WriteTensor(std::size_t tensor, Worker& worker) {
@@ -335,14 +352,13 @@ Status Execution::WriteTensor(std::size_t tensor, Worker& worker) {
         return Error(ErrorKind::kCancelled, "stopped on request");
       }
       const auto count = static_cast<std::uint64_t>(NumElements(block.sizes));
-      worker.gathered.resize(count * source_element);
-      CKPT_RETURN_IF_ERROR(worker.reader.Read(recipe, block, worker.gathered));
-      ByteSpan payload = worker.gathered;
+      const MutableByteSpan gathered = worker.gathered.First(count * source_element);
+      CKPT_RETURN_IF_ERROR(worker.reader.Read(recipe, block, gathered));
+      ByteSpan payload = gathered;
       if (recipe.source_dtype != target.dtype) {
-        worker.cast.resize(count * target_element);
-        record.cast_overflows +=
-            CastElements(recipe.source_dtype, worker.gathered, target.dtype, worker.cast);
-        payload = worker.cast;
+        const MutableByteSpan cast = worker.cast.First(count * target_element);
+        record.cast_overflows += CastElements(recipe.source_dtype, gathered, target.dtype, cast);
+        payload = cast;
       }
       hasher.Update(payload);
       if (needs_crc32) crc32 = Crc32(payload, crc32);
@@ -353,13 +369,10 @@ Status Execution::WriteTensor(std::size_t tensor, Worker& worker) {
     CKPT_RETURN_IF_ERROR(ForEachBlock(item.box, window_elements, write_block));
     CKPT_RETURN_IF_ERROR(writer.Write(framing.Tail(target, item, crc32)));
     CKPT_RETURN_IF_ERROR(writer.Finish());
-    if (placement_) Place(writer.size_bytes());
+    ItemExtent extent = {.offset_bytes = item.offset_bytes, .size_bytes = writer.size_bytes()};
+    if (placement_) extent = Place(i, writer.size_bytes());
     if (late_bytes) {
-      written_[i] = {
-          .extent = {.offset_bytes =
-                         placement_ ? placement_->extents().back().offset_bytes : item.offset_bytes,
-                     .size_bytes = writer.size_bytes()},
-          .payload_crc32 = crc32};
+      written_[i] = {.extent = extent, .payload_crc32 = crc32};
       record.items.push_back(written_[i]);
     }
     for (const ChecksumPiece& piece : writer.pieces()) {
@@ -378,13 +391,70 @@ Status Execution::WriteTensor(std::size_t tensor, Worker& worker) {
   return OkStatus();
 }
 
+// Reads the items of a tensor where they were written, and compares their bytes with its digest.
+Status Execution::ReadBack(std::size_t tensor, Worker& worker) {
+  const TargetTensor& target = plan_.write.tensors[tensor];
+  Hasher hasher(HashAlgorithm::kXxh3);
+  for (std::size_t i = first_item_[tensor]; i < first_item_[tensor + 1]; ++i) {
+    const WriteItem& item = plan_.write.items[i];
+    // A file that was opened before it was written may show what was in it then.
+    CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> file,
+                          storage_.Open(directory_ / plan_.write.files[item.file].name));
+    std::uint64_t at = item.payload_offset;
+    for (std::uint64_t left = item.payload_bytes; left != 0;) {
+      const MutableByteSpan block =
+          worker.gathered.First(std::min({left, kMaxReadBackBytes, worker.window_bytes}));
+      CKPT_RETURN_IF_ERROR(file->ReadAt(at, block));
+      hasher.Update(block);
+      at += block.size();
+      left -= block.size();
+    }
+  }
+  const std::string actual = hasher.Finish();
+  const MutexLock lock(mutex_);
+  if (actual == result_.tensor_xxh3[tensor]) return OkStatus();
+  return Error(ErrorKind::kValueMismatch, "the result read back is not what was written")
+      .Tensor(target.key)
+      .Expected(result_.tensor_xxh3[tensor])
+      .Actual(actual);
+}
+
+// Alternates between writing a tensor and reading back one that was written some tensors before.
+Status Execution::WriteAndReadBack(const std::vector<std::unique_ptr<Worker>>& workers,
+                                   const WriteFunction& write) {
+  const std::size_t count = plan_.write.tensors.size();
+  const int threads = static_cast<int>(workers.size());
+  const auto is_written = std::make_unique<std::atomic<bool>[]>(count);
+  std::vector<std::uint8_t> is_read(count);  // an element belongs to one task at a time
+  const auto run = [&](std::size_t task, std::size_t worker) -> Status {
+    const std::size_t tensor = task / 2;
+    if (task % 2 == 0) {
+      CKPT_RETURN_IF_ERROR(write(tensor, worker));
+      is_written[tensor].store(true, std::memory_order_release);
+      return OkStatus();
+    }
+    if (tensor < workers.size()) return OkStatus();
+    const std::size_t earlier = tensor - workers.size();
+    // A large tensor may still be written.
+    if (!is_written[earlier].load(std::memory_order_acquire)) return OkStatus();
+    is_read[earlier] = 1;
+    return ReadBack(earlier, *workers[worker]);
+  };
+  CKPT_RETURN_IF_ERROR(RunTasks(2 * count, threads, options_.stop, run));
+  return RunTasks(count, threads, options_.stop, [&](std::size_t tensor, std::size_t worker) {
+    return is_read[tensor] != 0 ? OkStatus() : ReadBack(tensor, *workers[worker]);
+  });
+}
+
 Status Execution::WriteTensors() {
   const std::size_t count = plan_.write.tensors.size();
   const auto& compression = plan_.write.compression;
+  const bool reads_back = ReadsBack();
   // The start of a compressed item is known only when the item before it has ended. So tensors are
-  // written one after the other, and the threads encode.
-  const auto threads =
-      compression ? std::size_t{1} : static_cast<std::size_t>(std::max(options_.threads, 1));
+  // written one after the other, and the threads encode. Otherwise half of the threads wait for the
+  // file or the disk while the others compute. One thread does all things in order.
+  const auto asked = static_cast<std::size_t>(std::max(options_.threads, 1));
+  const std::size_t threads = compression || asked == 1 ? 1 : 2 * asked;
   std::vector<std::unique_ptr<Worker>> workers;
   for (std::size_t w = 0; w < threads; ++w) {
     workers.push_back(std::make_unique<Worker>(source_, options_.memory_budget_bytes / threads));
@@ -404,8 +474,13 @@ Status Execution::WriteTensors() {
     }
     return OkStatus();
   };
-  CKPT_RETURN_IF_ERROR(RunTasks(count, static_cast<int>(threads), options_.stop, write_tensor));
+  if (reads_back) {
+    CKPT_RETURN_IF_ERROR(WriteAndReadBack(workers, write_tensor));
+  } else {
+    CKPT_RETURN_IF_ERROR(RunTasks(count, static_cast<int>(threads), options_.stop, write_tensor));
+  }
   const MutexLock lock(mutex_);
+  result_.is_read_back = reads_back;
   for (const auto& worker : workers) result_.bytes_read += worker->reader.bytes_read();
   return OkStatus();
 }

@@ -37,9 +37,12 @@ struct ExecuteOptions {
   std::optional<PlanShare> share = {};
   // The tensors that this process writes, and its own journal; other processes write the rest of
   // the same files, and nothing else: literals, late bytes and side files are left to the run that
-  // resumes from the journals of all. A journal that is there already is resumed. Not for
-  // compressed plans. Nothing: all.
+  // resumes from the journals of all. A journal that is there already is resumed. Of a compressed
+  // plan, no other process may write into the same files. Nothing: all.
   std::optional<WorkerPart> worker = {};
+  // Read every tensor back while further ones are written, and compare it with what was written.
+  // Only what is neither compressed, shared with other processes, nor resumed is read so.
+  bool reads_back = false;
   ProgressSink* progress = nullptr;    // may be null
   std::string_view phase = "convert";  // the phase that progress reports
   std::stop_token stop = {};
@@ -53,6 +56,7 @@ struct ExecuteResult {
   std::uint64_t bytes_written = 0;
   std::uint64_t cast_overflows = 0;  // finite values that a narrowing cast made infinite
   std::size_t resumed_tensors = 0;   // already finished according to the journal
+  bool is_read_back = false;         // all tensors: their items hold what was written
 };
 
 // Writes every file of `plan` below `directory`, which exists, and syncs each. Leaves
@@ -64,7 +68,8 @@ struct ExecuteResult {
 // resuming, a journaled tensor is skipped if the bytes on disk still have the recorded checksums.
 //
 // REQUIRES: CheckPlan(plan, source.index()) was OK.
-// Errors: those of CheckpointSource::Locate, kNoSpace, kIo, kCancelled. Files written so far stay,
+// Errors: those of CheckpointSource::Locate, kNoSpace, kIo, kCancelled, kValueMismatch (a tensor
+// that was read back is not what was written). Files written so far stay,
 // so that a later run can resume.
 Result<ExecuteResult> Execute(const ConversionPlan& plan, const CheckpointSource& source,
                               Storage& storage, const Path& directory,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/check.h"
+#include "core/base/scratch.h"
 #include "core/base/units.h"
 #include "core/plan/stored_parts.h"
 #include "core/tensor/blocks.h"
@@ -107,14 +108,15 @@ Status NestReader::Read(const TensorRecipe& recipe, const Box& box, MutableByteS
 Status StreamRecipe(const CheckpointSource& source, const TensorRecipe& recipe, DimsView shape,
                     std::uint64_t budget_bytes, const std::function<Status(ByteSpan)>& sink) {
   const std::uint64_t element_bytes = ElementBytes(recipe.source_dtype);
-  const std::uint64_t block_bytes = std::max(budget_bytes / 4, 256 * kKiB);
+  const std::uint64_t block_bytes = StreamBlockBytes(budget_bytes);
+  const auto bytes_of = [&](DimsView sizes) { return NumBytes(sizes, recipe.source_dtype); };
   NestReader reader(source, budget_bytes / 2);
-  Bytes buffer;
+  Scratch buffer;
   return ForEachBlock(WholeBox(shape), static_cast<std::int64_t>(block_bytes / element_bytes),
                       [&](const Box& block) {
-                        buffer.resize(NumBytes(block.sizes, recipe.source_dtype));
-                        CKPT_RETURN_IF_ERROR(reader.Read(recipe, block, buffer));
-                        return sink(buffer);
+                        const MutableByteSpan bytes = buffer.First(bytes_of(block.sizes));
+                        CKPT_RETURN_IF_ERROR(reader.Read(recipe, block, bytes));
+                        return sink(bytes);
                       });
 }
 

@@ -122,6 +122,33 @@ Result<WorkerId> ParseWorkerId(std::string_view text) {
       .Actual(text);
 }
 
+namespace {
+
+// Whether another worker than that of the tensor before may write it; parallel to the tensors.
+std::vector<bool> BeginsShare(const WritePlan& plan) {
+  std::vector<bool> begins(plan.tensors.size(), true);
+  if (!plan.compression) return begins;
+  // A file is shared by the tensors from the first to the last that has items in it.
+  std::vector<std::uint32_t> last(plan.files.size(), 0);
+  for (const WriteItem& item : plan.items) {
+    last[item.file] = std::max(last[item.file], item.tensor);
+  }
+  std::uint32_t until = 0;  // the last one that shares a file with those so far
+  std::uint32_t previous = 0;
+  for (const WriteItem& item : plan.items) {
+    if (item.tensor != previous) begins[item.tensor] = item.tensor > until;
+    until = std::max(until, last[item.file]);
+    previous = item.tensor;
+  }
+  return begins;
+}
+
+}  // namespace
+
+std::size_t CountShares(const WritePlan& plan) {
+  return static_cast<std::size_t>(std::ranges::count(BeginsShare(plan), true));
+}
+
 std::vector<bool> TensorsOf(const WritePlan& plan, const WorkerId& worker) {
   // A tensor without elements counts as a byte.
   std::vector<std::uint64_t> bytes(plan.tensors.size(), 1);
@@ -135,11 +162,15 @@ std::vector<bool> TensorsOf(const WritePlan& plan, const WorkerId& worker) {
     const auto count = static_cast<std::uint64_t>(worker.count);
     return total / count * n + std::min(n, total % count);
   };
-  // A tensor belongs to the worker in whose share its first byte lies.
+  // A tensor belongs to the worker in whose share its first byte lies, or that of the first tensor
+  // that cannot be parted from it.
+  const std::vector<bool> begins = BeginsShare(plan);
   std::vector<bool> own(plan.tensors.size());
   std::uint64_t first = 0;
   for (std::size_t t = 0; t < bytes.size(); ++t) {
-    own[t] = first >= share_begin(worker.number) && first < share_begin(worker.number + 1);
+    const bool starts_here =
+        first >= share_begin(worker.number) && first < share_begin(worker.number + 1);
+    own[t] = begins[t] ? starts_here : own[t - 1];
     first += bytes[t];
   }
   return own;

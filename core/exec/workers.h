@@ -29,6 +29,11 @@ struct WorkerId {
 // "3/8": worker 3 of 0 to 7. Errors: kUsage.
 Result<WorkerId> ParseWorkerId(std::string_view text);
 
+// How many workers at most have something to write. One tensor is written by one worker. With
+// compression, where an item begins shows when the one before it in its file was written: then one
+// worker writes all tensors that share files.
+[[nodiscard]] std::size_t CountShares(const WritePlan& plan);
+
 // Which tensors the worker writes, parallel to the plan's: a range of them, so that all workers
 // write about as many bytes.
 [[nodiscard]] std::vector<bool> TensorsOf(const WritePlan& plan, const WorkerId& worker);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <utility>
@@ -17,6 +18,7 @@
 #include <fmt/format.h>
 
 #include "core/base/checked_math.h"
+#include "core/io/internal/direct_file.h"
 
 namespace ckpt {
 namespace {
@@ -94,8 +96,9 @@ int RenameAt(const Path& from, const Path& to, unsigned flags) {
 // Whether the file system does not support this flag of rename.
 bool LacksFlag(int code) { return code == EINVAL || code == ENOSYS; }
 
-// The kernel moves at most 0x7ffff000 bytes per call.
-constexpr std::size_t kMaxTransfer = std::size_t{1} << 30;
+// Written by one call. A file lets one call write at a time, so that short ones keep threads busy,
+// and the page cache finds small pieces of memory at once.
+constexpr std::size_t kWrittenBytes = 256 << 10;
 
 class PosixView final : public FileView {
  public:
@@ -123,7 +126,7 @@ class PosixView final : public FileView {
 class PosixReadableFile final : public ReadableFile {
  public:
   PosixReadableFile(Descriptor fd, std::uint64_t size, std::string name)
-      : fd_(std::move(fd)), size_(size), name_(std::move(name)) {}
+      : fd_(std::move(fd)), direct_(fd_.get()), size_(size), name_(std::move(name)) {}
 
   [[nodiscard]] std::uint64_t size_bytes() const override { return size_; }
   [[nodiscard]] const std::string& name() const override { return name_; }
@@ -135,8 +138,7 @@ class PosixReadableFile final : public ReadableFile {
           .Actual(fmt::format("{} bytes", size_));
     }
     for (int attempts = 0; !out.empty();) {
-      const ssize_t n = ::pread(fd_.get(), out.data(), std::min(out.size(), kMaxTransfer),
-                                static_cast<off_t>(offset));
+      const ssize_t n = ReadSome(offset, out);
       if (n < 0 && IsPause(errno) && ++attempts < kMaxAttempts) continue;
       if (n < 0) return ErrnoError(errno, "read", name_);
       if (n == 0) {
@@ -163,7 +165,24 @@ class PosixReadableFile final : public ReadableFile {
   }
 
  private:
+  // Large ranges come from the page cache if they are there. Otherwise they are read past it: the
+  // system reads them faster so, and keeps what it has in memory.
+  ssize_t ReadSome(std::uint64_t offset, MutableByteSpan out) const {
+    const auto at = static_cast<off_t>(offset);
+    if (out.size() >= DirectFile::kMinBytes && !direct_.IsCached(offset, out.size())) {
+      // Else small reads between these would fill the page cache ahead of them.
+      if (reads_ahead_.exchange(false)) ::posix_fadvise(fd_.get(), 0, 0, POSIX_FADV_RANDOM);
+      const ssize_t direct = direct_.ReadSome(offset, out);
+      if (direct != 0) return direct;
+    }
+    // No more than the question was about.
+    const std::size_t size = std::min(out.size(), DirectFile::kReadBytes);
+    return ::pread(fd_.get(), out.data(), size, at);
+  }
+
   Descriptor fd_;
+  mutable DirectFile direct_;
+  mutable std::atomic<bool> reads_ahead_ = true;
   std::uint64_t size_;
   std::string name_;
 };
@@ -205,8 +224,8 @@ class PosixWritableFile final : public WritableFile {
 
   Status WriteAt(std::uint64_t offset, ByteSpan bytes) override {
     for (int attempts = 0; !bytes.empty();) {
-      const ssize_t n = ::pwrite(fd_.get(), bytes.data(), std::min(bytes.size(), kMaxTransfer),
-                                 static_cast<off_t>(offset));
+      const std::size_t size = std::min(bytes.size(), kWrittenBytes);
+      const ssize_t n = ::pwrite(fd_.get(), bytes.data(), size, static_cast<off_t>(offset));
       if (n < 0 && IsPause(errno) && ++attempts < kMaxAttempts) continue;
       if (n < 0) return ErrnoError(errno, "write", name_);
       attempts = 0;

@@ -277,6 +277,9 @@ ManifestOrigin ScanOrigin(JsonScanner& scan) {
   return origin;
 }
 
+// The text that names a checkpoint, and a file of that checkpoint once more (RunRoot::copied_file).
+constexpr int kMostTrackers = 2;
+
 // Names are relative and sorted, so none occurs twice.
 Status CheckNames(const Manifest& manifest) {
   int num_trackers = 0;
@@ -285,8 +288,9 @@ Status CheckNames(const Manifest& manifest) {
     const std::string inside = IsTracker(name) ? name.substr(kOutside.size()) : name;
     CKPT_RETURN_IF_ERROR(JoinInside(Path("."), inside).status());
     num_trackers += IsTracker(name) ? 1 : 0;
-    if (num_trackers > 1) {
-      return Error(ErrorKind::kBadMetadata, "there are two trackers").Actual(Quote(name));
+    if (num_trackers > kMostTrackers) {
+      return Error(ErrorKind::kBadMetadata, "there are more trackers than a root has")
+          .Actual(Quote(name));
     }
     if (i > 0 && !(manifest.files[i - 1].name < name)) {
       return Error(ErrorKind::kBadMetadata, "file names are not in order").Actual(Quote(name));
@@ -338,15 +342,22 @@ std::string ParityName(std::size_t number) {
   return fmt::format("{}{:03d}{}", kParityPrefix, number, kParitySuffix);
 }
 
-bool IsTracker(std::string_view name) {
-  constexpr std::string_view kSuffix = ".txt";
-  if (!name.starts_with(kOutside) || !name.ends_with(kSuffix)) return false;
-  return name.size() > kOutside.size() + kSuffix.size() &&
+namespace {
+
+bool IsBeside(std::string_view name, std::string_view suffix) {
+  return name.starts_with(kOutside) && name.ends_with(suffix) &&
+         name.size() > kOutside.size() + suffix.size() &&
          name.find('/', kOutside.size()) == std::string_view::npos;
 }
 
+bool IsTrackerText(std::string_view name) { return IsBeside(name, ".txt"); }
+
+}  // namespace
+
+bool IsTracker(std::string_view name) { return IsTrackerText(name) || IsBeside(name, ".pt"); }
+
 std::optional<std::size_t> Manifest::FindTracker() const {
-  const auto found = std::ranges::find_if(files, IsTracker, &ManifestFile::name);
+  const auto found = std::ranges::find_if(files, IsTrackerText, &ManifestFile::name);
   if (found == files.end()) return std::nullopt;
   return static_cast<std::size_t>(found - files.begin());
 }

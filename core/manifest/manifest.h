@@ -25,9 +25,9 @@ inline constexpr std::string_view kManifestName = "ckptkit.json";
 inline constexpr std::string_view kManifestCopyName = "ckptkit-parity.json";
 
 // Whether a file of a manifest is a tracker: a text beside the checkpoint's directory
-// ("../latest.txt") that names the checkpoint to resume from. It is the only file outside the
-// directory that a manifest may cover: later saves rewrite it, and a copy of the directory lacks
-// it.
+// ("../latest.txt") that names the checkpoint to resume from, or a file that goes with it
+// (RunRoot::copied_file). Those are the only files outside the directory that a manifest may cover:
+// later saves rewrite them, and a copy of the directory lacks them.
 [[nodiscard]] bool IsTracker(std::string_view name);
 
 // Name of a parity file: this prefix, a number of three digits starting at 0, kParitySuffix.

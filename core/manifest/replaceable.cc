@@ -51,7 +51,9 @@ Result<std::vector<Covered>> FindCovered(Storage& storage, const Path& directory
 // Whether a manifest names this file of the directory, or the file is such a manifest.
 bool IsCovered(const std::vector<Covered>& covered, const RunRoot& root, const std::string& name) {
   return std::ranges::any_of(covered, [&](const Covered& place) {
-    if (!place.prefix.empty() && name == root.tracker_name) return true;
+    const bool is_tracker =
+        name == root.tracker_name || (!root.copy_name.empty() && name == root.copy_name);
+    if (!place.prefix.empty() && is_tracker) return true;
     if (!name.starts_with(place.prefix)) return false;
     const std::string inside = name.substr(place.prefix.size());
     if (inside == kManifestName || inside == kManifestCopyName) return true;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/result.h"
+#include "core/checkpoint/chosen_forms.h"
 #include "core/checkpoint/empty_objects.h"
 #include "core/checkpoint/index.h"
 #include "core/checkpoint/memory_source.h"
@@ -29,11 +30,17 @@ struct RunRequest {
   TrainingRun run;
   std::vector<WriteCopy> side_files;       // named relative to the repository they come from
   std::vector<EmptyObjects> objects = {};  // of the tensors' naming
-  std::string generation = {};             // of the format's; empty: the first
+  ChosenForms forms = {};                  // of the format's
   // One process: as in WeightsRequest.
   int files = 0;
   std::uint64_t max_file_bytes = 0;
   std::optional<int> zstd_level = {};
+};
+
+// An entry of a run that is no tensor, as text.
+struct RunObject {
+  std::string key;
+  RenderedObject value;
 };
 
 // How much of a run is read.
@@ -50,6 +57,9 @@ struct RunFormat {
   std::string (*moment_key)(std::string_view name, std::string_view moment);
   // Entries that are tensors and belong to no parameter, such as random states. Null: none.
   std::vector<MemoryTensor> (*run_tensors)(const TrainingRun& run) = nullptr;
+  // Entries that are no tensors, for a container that holds objects as text. Null: only `plan`
+  // stores them.
+  Result<std::vector<RunObject>> (*run_objects)(const TrainingRun& run) = nullptr;
   // Every file of a checkpoint's directory, without a root around it. Errors: those of the format's
   // planner.
   Result<WritePlan> (*plan)(RunRequest request);

@@ -5,6 +5,7 @@
 #include "formats/dcp/internal/directory.h"
 #include "formats/dcp/source.h"
 #include "formats/dcp/writer.h"
+#include "formats/pickle/from_json.h"
 
 namespace ckpt::dcp {
 namespace {
@@ -39,6 +40,10 @@ Result<PlannedCheckpoint> PlanWeights(WeightsRequest request) {
   options.files = request.files;
   options.max_file_bytes = request.max_file_bytes;
   options.zstd_level = request.zstd_level;
+  for (const CarriedObject& object : request.carried_objects) {
+    CKPT_ASSIGN_OR_RETURN(Bytes pickle, pickle::PickleFromJson(object.json, object.key));
+    options.objects.push_back({.key = object.key, .pickle = std::move(pickle)});
+  }
   PlannedCheckpoint planned;
   CKPT_ASSIGN_OR_RETURN(planned.plan, PlanDcp(std::move(request.tensors), options));
   for (WriteCopy& copy : request.side_files) {
@@ -48,12 +53,18 @@ Result<PlannedCheckpoint> PlanWeights(WeightsRequest request) {
   return planned;
 }
 
+Status CheckObject(const CarriedObject& object) {
+  return pickle::PickleFromJson(object.json, object.key).status();
+}
+
 }  // namespace
 
 constinit const Format kFormat = {.name = "dcp",
+                                  .holds_objects = true,
                                   .directory_signs = ".metadata",
                                   .recognise = &Recognise,
                                   .open = &OpenSource,
-                                  .plan_weights = &PlanWeights};
+                                  .plan_weights = &PlanWeights,
+                                  .check_object = &CheckObject};
 
 }  // namespace ckpt::dcp

@@ -49,9 +49,12 @@ class FileLayout {
       : file_bytes_(file_bytes), max_files_(max_files), plan_(plan) {}
 
   // Reserves `size_bytes` at an aligned place of one of the writer's files; returns (file, offset).
-  std::pair<std::uint32_t, std::uint64_t> Place(std::uint32_t writer, std::uint64_t size_bytes) {
+  // With `may_turn` it may be the writer's next file.
+  std::pair<std::uint32_t, std::uint64_t> Place(std::uint32_t writer, std::uint64_t size_bytes,
+                                                bool may_turn = true) {
     Writer& own = writers_[writer];
-    if (own.num_files == 0 || (IsFull(own, size_bytes) && own.num_files < max_files_)) {
+    const bool turns = may_turn && IsFull(own, size_bytes) && own.num_files < max_files_;
+    if (own.num_files == 0 || turns) {
       own.file = static_cast<std::uint32_t>(plan_.files.size());
       plan_.files.push_back({.name = fmt::format("__{}_{}.distcp", writer, own.num_files++)});
     }
@@ -68,7 +71,8 @@ class FileLayout {
   };
 
   [[nodiscard]] bool IsFull(const Writer& writer, std::uint64_t size_bytes) const {
-    return plan_.files[writer.file].size_bytes + size_bytes / 2 > file_bytes_;
+    return writer.num_files > 0 &&
+           plan_.files[writer.file].size_bytes + size_bytes / 2 > file_bytes_;
   }
 
   std::uint64_t file_bytes_;
@@ -215,9 +219,13 @@ Result<WritePlan> PlanDcp(std::vector<TargetTensor> tensors, const WriterOptions
   for (std::uint32_t t = 0; t < plan.tensors.size(); ++t) {
     const std::vector<PlacedRows> blocks =
         options.placed.empty() ? CutIntoRows(plan.tensors[t], chunk_bytes) : options.placed[t];
+    bool is_first = true;
     for (const auto& [box, writer] : blocks) {
       const ItemSize size = MeasureItem(plan.tensors[t].dtype, box.sizes);
-      const auto [file, offset] = layout.Place(writer, size.size_bytes);
+      // Of a compressed file one process writes all, so no tensor may tie one file to the next.
+      const bool may_turn = !options.zstd_level || is_first;
+      is_first = false;
+      const auto [file, offset] = layout.Place(writer, size.size_bytes, may_turn);
       plan.items.push_back({.tensor = t,
                             .file = file,
                             .box = box,

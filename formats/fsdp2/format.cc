@@ -1,5 +1,7 @@
 #include "formats/fsdp2/format.h"
 
+#include <array>
+
 #include "formats/dcp/format.h"
 #include "formats/dcp/source.h"
 #include "formats/fsdp2/internal/read_run.h"
@@ -10,6 +12,11 @@ namespace ckpt::fsdp2 {
 namespace {
 
 constexpr std::string_view kName = "fsdp2";
+
+constexpr std::array kOptions = {FormatOption{
+    .name = kOptimizerOption,
+    .purpose = "How the optimizer's settings are named: in groups, or for every parameter",
+    .values = kForms}};
 
 constexpr RunFormat kRun = {.weight_key = &WeightKey,
                             .moment_key = &MomentKey,
@@ -24,11 +31,7 @@ constinit const Format kFormat = {.name = kName,
                                   .built_on = &dcp::kFormat,
                                   .is_naming = true,
                                   .writes_copies = true,
-                                  .generations = kForms,
-                                  .generation_option = "optimizer-state-dict",
-                                  .generation_purpose =
-                                      "How the optimizer's settings are named: in groups, or for "
-                                      "every parameter",
+                                  .options = kOptions,
                                   .has_keys_of = &HoldsRun,
                                   .open = &dcp::OpenSource,
                                   .plan_weights = &PlanWeights,

@@ -10,6 +10,7 @@
 #include "formats/fsdp_dtensor/internal/read_run.h"
 #include "formats/fsdp_dtensor/internal/run_objects.h"
 #include "formats/fsdp_dtensor/internal/writer.h"
+#include "formats/megatron/bridge_files.h"
 #include "formats/megatron/root.h"
 
 namespace ckpt::fsdp_dtensor {
@@ -39,19 +40,30 @@ Result<PlannedCheckpoint> PlanWeights(WeightsRequest request) {
   if (request.run_args) {
     CKPT_ASSIGN_OR_RETURN(args, request.run_args());
   }
-  CKPT_ASSIGN_OR_RETURN(planned.plan, PlanRelease(std::move(request.tensors),
-                                                  {.args = std::move(args),
-                                                   .side_files = std::move(request.side_files),
-                                                   .files = request.files,
-                                                   .max_file_bytes = request.max_file_bytes,
-                                                   .zstd_level = request.zstd_level}));
+  CKPT_ASSIGN_OR_RETURN(planned.plan,
+                        PlanRelease(std::move(request.tensors),
+                                    {.args = std::move(args),
+                                     .side_files = std::move(request.side_files),
+                                     .files = request.files,
+                                     .max_file_bytes = request.max_file_bytes,
+                                     .zstd_level = request.zstd_level,
+                                     .is_of_bridge = megatron::IsOfBridge(request.forms)}));
   planned.checkpoint_directory = megatron::kReleaseDirectory;
   return planned;
 }
 
+Result<std::unique_ptr<CheckpointSource>> OpenSource(Storage& storage, const Path& path) {
+  CKPT_ASSIGN_OR_RETURN(std::unique_ptr<CheckpointSource> source, dcp::OpenSource(storage, path));
+  return megatron::WithBridgeFiles(std::move(source), storage, path);
+}
+
+constexpr std::array kOptions = {FormatOption{
+    .name = megatron::kTreeOption, .purpose = megatron::kTreePurpose, .values = megatron::kTrees}};
+
 constexpr RunFormat kRun = {.weight_key = &WeightKey,
                             .moment_key = &MomentKey,
                             .run_tensors = &RunTensors,
+                            .run_objects = &RenderObjects,
                             .plan = &PlanRun,
                             .holds_run = &HoldsRun,
                             .read = &ReadRun};
@@ -62,8 +74,11 @@ constinit const Format kFormat = {.name = kName,
                                   .usual_naming = kName,
                                   .built_on = &dcp::kFormat,
                                   .root = &megatron::kRunRoot,
+                                  .tokenizer_directory = megatron::kTokenizerDirectory,
+                                  .options = kOptions,
                                   .has_keys_of = &HasKeysOf,
-                                  .open = &dcp::OpenSource,
+                                  .open = &OpenSource,
+                                  .complete = &megatron::WithBridgeFiles,
                                   .plan_weights = &PlanWeights,
                                   .run = &kRun,
                                   .read_args = &ReadArgs};

@@ -1,6 +1,7 @@
 #include "formats/hdf5/format.h"
 
 #include "formats/hdf5/internal/library_proof.h"
+#include "formats/hdf5/internal/names.h"
 #include "formats/hdf5/internal/source.h"
 #include "formats/hdf5/internal/writer.h"
 
@@ -10,6 +11,7 @@ namespace {
 constexpr std::string_view kMagic = "\x89HDF\r\n\x1a\n";
 
 Result<std::optional<Path>> Recognise(const Place& place) {
+  if (place.is_directory && place.names.Has(kFileInDirectory)) return std::optional(place.path);
   const bool is_ours = !place.is_directory &&
                        (AsText(place.head).starts_with(kMagic) || place.path.extension() == ".h5");
   return is_ours ? std::optional(place.path) : std::nullopt;
@@ -19,6 +21,7 @@ Result<std::optional<Path>> Recognise(const Place& place) {
 
 constinit const Format kFormat = {.name = "hdf5",
                                   .is_one_file = true,
+                                  .file_in_directory = kFileInDirectory,
                                   .holds_objects = true,
                                   .can_link = true,
                                   .file_signs = "HDF5",

@@ -8,6 +8,9 @@
 
 #include "core/base/quote.h"
 #include "core/io/staging_name.h"
+#include "core/json/json_reader.h"
+#include "formats/megatron/bridge_files.h"
+#include "formats/megatron/internal/train_state.h"
 
 namespace ckpt::megatron {
 namespace {
@@ -41,6 +44,8 @@ bool IsOfRun(std::string_view name) { return name.starts_with(kIterationPrefix);
 }  // namespace
 
 constinit const RunRoot kRunRoot = {.tracker_name = kTrackerName,
+                                    .copied_file = kTrainStateFile,
+                                    .copy_name = kLatestTrainState,
                                     .weights_directory = kReleaseDirectory,
                                     .run_directory = &IterationName,
                                     .is_tracker_text = &IsTrackerText,
@@ -79,8 +84,23 @@ Result<std::vector<std::int64_t>> ListIterations(Storage& storage, const Path& r
   return iterations;
 }
 
+namespace {
+
+Result<std::string> ReadLatestTrainState(Storage& storage, const Path& root) {
+  const Path path = root / kLatestTrainState.data();
+  CKPT_ASSIGN_OR_RETURN(const std::string json, ReadTrainState(storage, path));
+  CKPT_ASSIGN_OR_RETURN(const JsonDocument state, JsonDocument::Parse(json, path.string()));
+  CKPT_ASSIGN_OR_RETURN(const JsonCursor step, state.root().At(kStep));
+  CKPT_ASSIGN_OR_RETURN(const std::int64_t iteration, step.Int64());
+  return IterationName(iteration);
+}
+
+}  // namespace
+
 Result<std::string> ReadTracker(Storage& storage, const Path& root) {
   const Path path = root / kTrackerName.data();
+  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(path));
+  if (stat.type == FileType::kMissing) return ReadLatestTrainState(storage, root);
   CKPT_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(storage, path, kMaxTrackerBytes));
   const std::string_view word = Trimmed(text);
   if (word == kReleaseDirectory) return std::string(word);
@@ -95,7 +115,19 @@ Result<std::string> ReadTracker(Storage& storage, const Path& root) {
 }
 
 Status PointTrackerTo(Storage& storage, const Path& root, std::int64_t iteration) {
-  return ReplaceSmallFile(storage, root / kTrackerName.data(), AsBytes(std::to_string(iteration)));
+  CKPT_RETURN_IF_ERROR(
+      ReplaceSmallFile(storage, root / kTrackerName.data(), AsBytes(std::to_string(iteration))));
+  const Path state = root / IterationName(iteration) / kTrainStateFile.data();
+  const Path latest = root / kLatestTrainState.data();
+  CKPT_ASSIGN_OR_RETURN(const FileStat has_state, storage.Stat(state));
+  if (has_state.type == FileType::kRegular) {
+    CKPT_ASSIGN_OR_RETURN(const std::string content,
+                          ReadSmallFile(storage, state, kMaxTrainStateBytes));
+    return ReplaceSmallFile(storage, latest, AsBytes(content));
+  }
+  // Megatron-Bridge believes it more than the tracker.
+  CKPT_ASSIGN_OR_RETURN(const FileStat has_latest, storage.Stat(latest));
+  return has_latest.type == FileType::kMissing ? OkStatus() : storage.RemoveAll(latest);
 }
 
 bool IsLeftover(std::string_view name) {

@@ -118,6 +118,11 @@ PickleWriter& PickleWriter::BeginDict() { return Begin(Op::kEmptyDict); }
 
 PickleWriter& PickleWriter::EndDict() { return End(Op::kSetItems); }
 
+PickleWriter& PickleWriter::BeginEntries() {
+  ++open_;
+  return Put(Op::kMark);
+}
+
 PickleWriter& PickleWriter::Begin(Op opener) {
   ++open_;
   return Put(opener).Put(Op::kMark);

@@ -51,6 +51,8 @@ class PickleWriter {
   // Keys and values in turn.
   PickleWriter& BeginDict();
   PickleWriter& EndDict();
+  // Entries of the mapping written last, up to EndDict.
+  PickleWriter& BeginEntries();
 
   // A class or function; written in full once, by its number afterwards. Protocol 2 keeps Python
   // 2's module names, which every loader maps back: say "builtins".

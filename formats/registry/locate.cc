@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "core/base/quote.h"
+#include "formats/megatron/bridge_files.h"
 #include "formats/megatron/root.h"
 #include "formats/torch_save/torch_repository.h"
 
@@ -125,7 +126,8 @@ Result<CheckpointLocation> LocateInDirectory(Storage& storage, const Path& direc
     if (const auto step = megatron::NumberAfter("step-", entry.name)) steps.push_back(*step);
     has_iterations = has_iterations || megatron::IterationOf(entry.name);
   }
-  const bool has_tracker = Contains(entries, megatron::kTrackerName);
+  const bool has_tracker =
+      Contains(entries, megatron::kTrackerName) || Contains(entries, megatron::kLatestTrainState);
   if (iteration) {
     if (has_tracker || has_iterations) {
       return InNamedDirectory(storage, directory, megatron::IterationName(*iteration),

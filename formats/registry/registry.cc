@@ -21,6 +21,7 @@
 #include "formats/torch_dist/format.h"
 #include "formats/torch_save/format.h"
 #include "formats/verl/format.h"
+#include "formats/zarr/format.h"
 
 namespace ckpt {
 namespace {
@@ -28,35 +29,15 @@ namespace {
 // A format that is built on another one stands before it, so that it is asked first. HDF5
 // recognises files by their first bytes, so it stands before formats that look at names.
 constexpr std::array<const Format*, 11> kFormats = {
-    &torch_dist::kFormat,   &torch_dist::kZarrFormat,
-    &fsdp_dtensor::kFormat, &fsdp2::kFormat,
-    &dcp::kFormat,          &hf::kFormat,
-    &hdf5::kFormat,         &safetensors::kFormat,
-    &verl::kFormat,         &mp_rank::kFormat,
-    &torch_save::kFormat};
+    &torch_dist::kFormat, &zarr::kFormat,    &fsdp_dtensor::kFormat, &fsdp2::kFormat,
+    &dcp::kFormat,        &hf::kFormat,      &hdf5::kFormat,         &safetensors::kFormat,
+    &verl::kFormat,       &mp_rank::kFormat, &torch_save::kFormat};
 
 // A source, and the storage that it reads through, if the source owns one.
 struct OwnedSource {
   std::shared_ptr<Storage> storage;
   std::unique_ptr<CheckpointSource> source;
 };
-
-// What is read is compared with `manifest`, unless it is null.
-Result<std::shared_ptr<const CheckpointSource>> OpenSource(
-    const Format& format, Storage& storage, const Path& path,
-    const std::shared_ptr<const Manifest>& manifest) {
-  const auto owned = std::make_shared<OwnedSource>();
-  const auto index = std::make_shared<LateIndex>();
-  if (manifest) {
-    CKPT_ASSIGN_OR_RETURN(const Path directory, ManifestDirectory(storage, path));
-    // The path before the names of its files; empty for a file in the working directory.
-    const Path prefix = directory == path ? path : path.parent_path();
-    owned->storage = MakeCheckedStorage(storage, prefix, manifest, index);
-  }
-  CKPT_ASSIGN_OR_RETURN(owned->source, OpenAs(format, manifest ? *owned->storage : storage, path));
-  index->Set(std::shared_ptr<const CheckpointIndex>(owned, &owned->source->index()));
-  return std::shared_ptr<const CheckpointSource>(owned, owned->source.get());
-}
 
 // The format itself, or the format built on it whose keys the checkpoint has.
 const Format* FormatOfKeys(const Format* format, const CheckpointIndex& index) {
@@ -65,6 +46,30 @@ const Format* FormatOfKeys(const Format* format, const CheckpointIndex& index) {
            other->has_keys_of(index);
   });
   return found == kFormats.end() ? format : *found;
+}
+
+// What is read is compared with `manifest`, unless it is null. Unless it is forced, `format` becomes
+// the one whose keys the checkpoint has.
+Result<std::shared_ptr<const CheckpointSource>> OpenSource(
+    Storage& storage, const Path& path, const std::shared_ptr<const Manifest>& manifest,
+    bool is_forced, const Format*& format) {
+  const auto owned = std::make_shared<OwnedSource>();
+  const auto index = std::make_shared<LateIndex>();
+  if (manifest) {
+    CKPT_ASSIGN_OR_RETURN(const Path directory, ManifestDirectory(storage, path));
+    // The path before the names of its files; empty for a file in the working directory.
+    const Path prefix = directory == path ? path : path.parent_path();
+    owned->storage = MakeCheckedStorage(storage, prefix, manifest, index);
+  }
+  Storage& used = manifest ? *owned->storage : storage;
+  CKPT_ASSIGN_OR_RETURN(owned->source, OpenAs(*format, used, path));
+  const Format* const shown = is_forced ? format : FormatOfKeys(format, owned->source->index());
+  if (shown != format && shown->complete != nullptr) {
+    CKPT_ASSIGN_OR_RETURN(owned->source, shown->complete(std::move(owned->source), used, path));
+  }
+  format = shown;
+  index->Set(std::shared_ptr<const CheckpointIndex>(owned, &owned->source->index()));
+  return std::shared_ptr<const CheckpointSource>(owned, owned->source.get());
 }
 
 }  // namespace
@@ -111,9 +116,9 @@ Result<OpenedCheckpoint> OpenCheckpoint(Storage& storage, const Path& path,
   if (options.verify) {
     CKPT_ASSIGN_OR_RETURN(manifest, ReadManifest(storage, detected.path));
   }
-  CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const CheckpointSource> source,
-                        OpenSource(*detected.format, storage, detected.path, manifest));
-  if (forced == nullptr) detected.format = FormatOfKeys(detected.format, source->index());
+  CKPT_ASSIGN_OR_RETURN(
+      std::shared_ptr<const CheckpointSource> source,
+      OpenSource(storage, detected.path, manifest, forced != nullptr, detected.format));
   return OpenedCheckpoint{.format = detected.format,
                           .path = std::move(detected.path),
                           .source = std::move(source),

@@ -43,4 +43,9 @@ Result<StoredRun> ReadStoredRun(const OpenedCheckpoint& checkpoint, RunDetail de
       .Hint("ckpt-train --set finetune=true takes the weights alone");
 }
 
+const Format& FormOfRun(const Format& container) {
+  const bool holds_any = container.holds_objects && !container.file_in_directory.empty();
+  return container.run == nullptr && holds_any ? UsualRunFormat() : container;
+}
+
 }  // namespace ckpt

@@ -24,6 +24,11 @@ Result<layout::Configuration> ReadRunArgs(const OpenedCheckpoint& checkpoint);
 Result<StoredRun> ReadStoredRun(const OpenedCheckpoint& checkpoint,
                                 RunDetail detail = RunDetail::kToResume);
 
+// Whose names and form a run has that is saved in `container`: its own (Format::run). In one that
+// holds tensors of any names and objects as text, those of UsualRunFormat. Without Format::run it
+// holds weights alone.
+[[nodiscard]] const Format& FormOfRun(const Format& container);
+
 }  // namespace ckpt
 
 #endif  // CKPT_FORMATS_REGISTRY_STORED_RUN_H_

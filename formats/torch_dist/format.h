@@ -1,5 +1,4 @@
-// What Megatron-Core's dist_checkpointing saves: a DCP folder with metadata.json, and the older
-// kind of it.
+// What Megatron-Core's dist_checkpointing saves: a DCP folder with metadata.json.
 #ifndef CKPT_FORMATS_TORCH_DIST_FORMAT_H_
 #define CKPT_FORMATS_TORCH_DIST_FORMAT_H_
 
@@ -8,8 +7,6 @@
 namespace ckpt::torch_dist {
 
 extern const Format kFormat;
-// One zarr array a tensor: recognised, so that the error can name the format.
-extern const Format kZarrFormat;
 
 }  // namespace ckpt::torch_dist
 

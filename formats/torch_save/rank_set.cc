@@ -122,6 +122,8 @@ Result<StoredArray> RankSetSource::Locate(const GlobalTensor& tensor, const Chun
 }
 
 Result<RenderedObject> RankSetSource::ReadObject(const ObjectEntry& object) const {
+  const auto value = set_.values.find(object.key);
+  if (value != set_.values.end()) return value->second;
   return set_.files[object.file]->ReadObject(object);
 }
 

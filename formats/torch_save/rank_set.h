@@ -41,6 +41,8 @@ struct RankSet {
   std::vector<RankTensor> tensors;
   // `file` is a number in the set. The source of that file reads them, by the same key.
   std::vector<ObjectEntry> objects;
+  // Of these objects those that no file holds under this key, by key.
+  std::map<std::string, RenderedObject> values = {};
   std::vector<Problem> problems;
 };
 

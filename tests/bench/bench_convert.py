@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""hf-to-fsdp against cp of the same bytes, in turn, both made durable; peak memory under a small budget.
+"""hf-to-fsdp, with its proof and without, against cp of the same bytes, in turn, all made durable; peak memory under a small budget.
 
     bench_convert.py --bin build/release/bin [--gb 8] [--runs 3] [--work DIR] [--budget 64MiB] [--cold]
 
-Prints one JSON document. `ratio` is our throughput over that of cp (medians); `--cold` empties the page cache before
-every run (needs root), else the source was read once before and lies in it as far as memory allows. The ceiling stands
-beside it: writing the same number of bytes, sequentially, with fsync.
+Prints one JSON document. `ratio` is our throughput without the proof over that of cp, `proved_ratio` with it: medians over the
+rounds of the ratios within each. `--cold` empties the page cache before every run (needs root), else the source was read once
+before and lies in it as far as memory allows. The ceilings stand beside it: writing the same number of bytes, sequentially, with fsync,
+through the page cache and past it, and reading them past it.
 """
 import argparse
 import json
@@ -33,13 +34,20 @@ def copy(source, target):
     return measure.run(["sh", "-c", script, "sh", source, target])
 
 
-def write_only(source, target):
-    """The ceiling: as many bytes from memory."""
+def write_only(source, target, *flags):
+    """A ceiling: as many bytes from memory."""
     target.mkdir()
     size = measure.size_below(source)
     megabytes = max(1, size >> 20)
     # /dev/zero costs a fill of the buffer; the file system still writes every block.
-    return measure.run(["dd", "if=/dev/zero", f"of={target / 'zeros'}", "bs=1M", f"count={megabytes}", "conv=fsync", "status=none"])
+    return measure.run(["dd", "if=/dev/zero", f"of={target / 'zeros'}", "bs=1M", f"count={megabytes}", "conv=fsync", "status=none", *flags])
+
+
+def read_only(source, target):
+    """A ceiling: the bytes from the disk, whatever the page cache holds."""
+    target.mkdir()
+    script = 'for file; do dd if="$file" of=/dev/null bs=4M iflag=direct status=none || exit 1; done'
+    return measure.run(["sh", "-c", script, "sh", *measure.files_below(source)])
 
 
 def main():
@@ -57,11 +65,14 @@ def main():
         source = scratch / "hf"
         model = make_model.make(source, args.gb * 1e9, max(args.gb / 4, 0.01) * 1e9)
         size = measure.size_below(source)
-        options = ["--no-verify", "--memory-budget", args.budget]
+        command = [args.bin / "ckpt-convert", "hf-to-fsdp", "--memory-budget", args.budget, source]
         sides = {
-            "ours": lambda target: measure.run([args.bin / "ckpt-convert", "hf-to-fsdp", source, target, *options]),
+            "ours": lambda target: measure.run([*command, target, "--no-verify"]),
             "cp": lambda target: copy(source, target),
+            "proved": lambda target: measure.run([*command, target]),
             "write": lambda target: write_only(source, target),
+            "write_direct": lambda target: write_only(source, target, "oflag=direct"),
+            "read_direct": lambda target: read_only(source, target),
         }
         runs = {name: [] for name in sides}
         if not args.cold:
@@ -70,7 +81,9 @@ def main():
                     while file.read(64 << 20):
                         pass
         for i in range(args.runs + 1):  # the first round warms up and is not counted
-            for name, side in sides.items():
+            # Each side comes first once: a run that follows one with files of its size in memory gets that memory, which costs less.
+            first = i % len(sides)
+            for name, side in [*sides.items()][first:] + [*sides.items()][:first]:
                 target = scratch / f"{name}-{i}"
                 drop_caches() if args.cold else os.sync()
                 result = side(target)
@@ -80,13 +93,17 @@ def main():
                 print(f"{name}: {size / result.seconds / 1e9:.2f} GB/s", file=sys.stderr)
 
     seconds = {name: measure.median([r.seconds for r in some]) for name, some in runs.items()}
-    peak = max(r.peak_rss_bytes for r in runs["ours"])
+    peak = max(r.peak_rss_bytes for r in runs["ours"] + runs["proved"])
+
+    def ratio(side):
+        return round(measure.median([cp.seconds / ours.seconds for cp, ours in zip(runs["cp"], runs[side])]), 3)
+
     print(json.dumps({
         "model": model, "bytes": size, "runs": args.runs, "cache": "cold" if args.cold else "warm", "budget": args.budget,
         "seconds": {name: [round(r.seconds, 3) for r in some] for name, some in runs.items()},
         "cpu_seconds": {name: round(measure.median([r.cpu_seconds for r in some]), 3) for name, some in runs.items()},
         "gb_per_second": {name: round(size / s / 1e9, 3) for name, s in seconds.items()},
-        "ratio": round(seconds["cp"] / seconds["ours"], 3), "peak_rss_bytes": peak,
+        "ratio": ratio("ours"), "proved_ratio": ratio("proved"), "peak_rss_bytes": peak, "load_average": os.getloadavg()[0],
         "peak_rss_limit_bytes": BUDGET_SLACK_BYTES + parse_size(args.budget),
     }))
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Transformers' side of bench_training.py: writes the models, and trains them in float32, eagerly or compiled.
+"""Transformers' side of bench_training.py: writes the models, and trains them in float32 or, as torch.autocast does, in bfloat16, eagerly or compiled.
 
     train_speed_peer.py make OUT --model dense|moe|deepseek|tiny
-    train_speed_peer.py run REPOSITORY [--batch 4] [--seq 256] [--steps 8] [--warmup 2] [--threads 2] [--fused] [--compile]
+    train_speed_peer.py run REPOSITORY [--batch 4] [--seq 256] [--steps 8] [--warmup 2] [--threads 2] [--fused] [--compile] [--bf16]
     train_speed_peer.py ceiling [--threads 2] PRODUCTS
 
 `run` prints one JSON document with the same fields as build/…/bin/train_speed. Needs torch and transformers.
@@ -71,7 +71,8 @@ def run(args):
         tokens = torch.from_numpy((draw(step * count, count) % np.uint64(model.config.vocab_size)).astype(np.int64))
         tokens = tokens.reshape(args.batch, args.seq)
         started = time.perf_counter()
-        loss = forward(input_ids=tokens, labels=tokens, use_cache=False).loss
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=args.bf16):
+            loss = forward(input_ids=tokens, labels=tokens, use_cache=False).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -113,6 +114,7 @@ def main():
     verb.add_argument("--lr", type=float, default=1e-3)
     verb.add_argument("--fused", action="store_true", help="torch's fused AdamW in place of its default")
     verb.add_argument("--compile", action="store_true", help="the model under torch.compile; the warm-up steps compile it")
+    verb.add_argument("--bf16", action="store_true", help="torch.autocast to bfloat16; weights are float32")
     verb.add_argument("--experts", help="Transformers' experts_implementation, in place of its default")
     verb.set_defaults(do=run)
     verb = verbs.add_parser("ceiling")

@@ -12,6 +12,7 @@ WORKERS = 4
 CASES = {
     "fsdp": ("hf/qwen3moe-norm-bf16/ckpt", ("--to", "fsdp_dtensor", "--parity", "2")),
     "core": ("hf/qwen3moe-norm-bf16/ckpt", ("--to", "torch_dist", "--dtype", "float32", "--files", "3")),
+    "compressed": ("hf/qwen3moe-norm-bf16/ckpt", ("--to", "fsdp_dtensor", "--compress", "zstd", "--files", "6")),
     "model.pt": ("hf/qwen3-tied-bf16/ckpt", ("--to", "torch_save")),
     "model.h5": ("fsdp_dtensor/dense_fsdp2/ckpt", ("--to", "hdf5", "--files", "3")),
 }

@@ -165,6 +165,11 @@ class OpsTest : public ::testing::TestWithParam<OpsBackend> {
   static Gradient Added(const Tensor& tensor) {
     return {.tensor = tensor, .write = GradWrite::kAdd};
   }
+  static constexpr DType kComputeDTypes[] = {DType::kFloat32, DType::kFloat64, DType::kBfloat16};
+  // Of a row's numbers, such as a sum of exponentials, beside activations of `compute`.
+  static DType StatisticsOf(DType compute) {
+    return compute == DType::kFloat64 ? compute : DType::kFloat32;
+  }
   static constexpr DType kGradientDTypes[] = {DType::kFloat32, DType::kFloat64, DType::kBfloat16,
                                               DType::kInt64};
   // What `write` stores over NaNs is what it adds to zeros.

@@ -35,9 +35,6 @@ class OpsSuite : public OpsTest {
   };
   static constexpr ComputeDType kComputeDTypes[] = {
       {DType::kFloat64, 0x1p-52}, {DType::kFloat32, 0x1p-23}, {DType::kBfloat16, 0x1p-8}};
-  static DType StatisticsOf(DType dtype) {
-    return dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
-  }
 
   // An output that nothing was written to.
   Array Poisoned(DType dtype, std::initializer_list<std::int64_t> sizes) {

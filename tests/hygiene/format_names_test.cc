@@ -114,8 +114,9 @@ std::vector<std::string> StrangeNamesInFolders(const std::vector<SourceFile>& fi
   const auto may_name = [](std::string_view folder, const std::string& name) {
     if (folder == name) return true;
     if (name == "torch_save")
-      return folder == "dcp" || folder == "torch_dist";  // an encoding's name
-    return name == "zarr" && folder == "torch_dist";     // Megatron-Core's other backend
+      return folder == "dcp" || folder == "torch_dist" || folder == "zarr";  // an encoding's name
+    // The backends of Megatron-Core, by the names that it gives them.
+    return folder == "megatron" && (name == "torch_dist" || name == "zarr");
   };
   std::vector<std::string> wrong;
   for (const SourceFile& file : files) {

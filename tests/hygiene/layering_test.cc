@@ -187,11 +187,13 @@ bool IsBuiltOn(std::string_view from, std::string_view to) {
       {"formats/dcp", {"formats/torch_save"}},
       {"formats/fsdp2", {"formats/dcp", "formats/megatron"}},
       {"formats/fsdp_dtensor", {"formats/dcp", "formats/megatron", "formats/torch_save"}},
+      {"formats/megatron", {"formats/torch_save"}},  // Megatron-Bridge's train_state.pt
       {"formats/mp_rank", {"formats/torch_save"}},
       {"formats/hf", {"formats/safetensors", "formats/torch_save"}},
       {"formats/torch_dist", {"formats/dcp", "formats/megatron", "formats/torch_save"}},
       {"formats/torch_save", {"formats/safetensors"}},  // the index of a sharded repository
       {"formats/verl", {"formats/torch_save"}},
+      {"formats/zarr", {"formats/megatron", "formats/torch_save"}},
   };
   const auto found = kBelow.find(from);
   return found != kBelow.end() && found->second.contains(to);

@@ -36,6 +36,11 @@ def test_load(tmp_path):
         assert set(result[name]["warm"]["gb_per_second"]) == {"verified", "unverified", result[name]["peer"], "read"}
 
 
+def test_save(tmp_path):
+    result = bench("save", "--hidden-size", "64", "--saves", "2", "--runs", "1", "--work", tmp_path)
+    assert {side: len(some) for side, some in result["seconds"].items()} == {"ours": 2, "dcp.save": 2, "dcp.save, threads": 2, "write": 1}
+
+
 def test_diff(tmp_path):
     result = bench("diff", "--gb", "0.05", "--runs", "1", "--work", tmp_path)
     assert set(result["cases"]) == {"equal", "different", "names"}
@@ -63,9 +68,10 @@ def test_startup():
 
 
 def test_training():
-    result, = bench("training", "--models", "tiny", "--shapes", "1x16", "--rounds", "1", "--steps", "2", "--threads", "1")
-    assert set(result["tokens_per_second"]) == {"ours", "eager", "fused", "compiled"}
-    assert result["ceiling_gflops"] > 0 and result["ops"]
+    one, several = bench("training", "--models", "tiny", "--shapes", "1x16", "4x8:bf16", "--rounds", "1", "--steps", "2", "--threads", "1")
+    assert set(one["tokens_per_second"]) == {"ours", "eager", "fused", "compiled"}
+    assert set(several["tokens_per_second"]) == {*one["tokens_per_second"], "ranks2", "ranks4"}
+    assert all(result["ceiling_gflops"] > 0 and result["ledger"]["lines"] for result in (one, several))
 
 
 def test_async_save(tmp_path):

@@ -1,6 +1,7 @@
 """HDF5 files, both ways: h5py, its filters and h5dump read every form that we write, and we read what h5py writes."""
 import json
 import os
+import random
 import shutil
 import subprocess
 
@@ -72,6 +73,56 @@ def test_digests_are_equal_along_a_chain(container, form, tmp_path):
     digests = {tools.inspect("digest", path)["checkpoint"] for path in (source, tmp_path / "out.h5", tmp_path / "back",
                                                                        tmp_path / "again.h5")}
     assert len(digests) == 1
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory):
+    draw = random.Random(5)
+    documents = [[draw.randrange(100) for _ in range(60)] for _ in range(8)]
+    path = tmp_path_factory.mktemp("data") / "tokens.jsonl"
+    path.write_text("".join(json.dumps({"input_ids": document}) + "\n" for document in documents))
+    return path
+
+
+def train(root, ranks, steps, tokens, save_format):
+    """The losses of a run that is saved in `root`, and goes on from there."""
+    metrics = root.with_name(f"{root.name}-{ranks}-{steps}.jsonl")
+    settings = {"init": f"hf:{source_of('hf/llama-tied-fp32')}", "seq_length": 16, "global_batch_size": 4, "micro_batch_size": 1,
+                "lr": 0.001, "train_iters": 4, "exit_interval": steps, "data_path": tokens, "save": root, "load": root,
+                "save_format": save_format, "metrics": metrics}
+    words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    code, _, stderr = tools.run("ckpt-train", "--ranks", ranks, *words)
+    assert code == 0, stderr
+    return [json.loads(line)["loss"] for line in metrics.read_text().splitlines()]
+
+
+def state_digest(run):
+    return subprocess.run([tools.BIN / "ckpt-train", "--load", run, "--print-state-digest", "--quiet"], check=True,
+                          capture_output=True).stdout
+
+
+@pytest.mark.parametrize("ranks, later", [(1, 4), (2, 1), (4, 2)])
+def test_h5py_reads_a_run_that_goes_on(ranks, later, tokens, tmp_path):
+    usual, h5 = tmp_path / "usual", tmp_path / "h5"
+    assert train(usual, ranks, 2, tokens, "fsdp_dtensor") == train(h5, ranks, 2, tokens, "hdf5")
+    saved, usually = h5 / "iter_0000002", usual / "iter_0000002"
+    assert tools.described(saved) == tools.described(usually)
+    read = h5py_reads(saved / "checkpoint.h5")
+    assert read["tensors"] == expected_of(usually)
+    assert set(read["objects"]) == {o["key"] for o in tools.inspect("tensors", usually)["objects"]}
+    assert train(usual, later, 4, tokens, "fsdp_dtensor") == train(h5, later, 4, tokens, "hdf5")
+    assert state_digest(usual) == state_digest(h5)
+    assert tools.inspect("verify", saved)["ok"]
+    for source in (saved, usually):
+        tools.convert("convert", source, tmp_path / f"{source.parent.name}-core", "--to", "torch_dist")
+    assert tools.described(tmp_path / "h5-core") == tools.described(tmp_path / "usual-core")
+    # Back to what it was made of, where states of random generators are made anew; and on in plain DCP.
+    tools.convert("from-hdf5", saved, tmp_path / "back")
+    expected = {key: value for key, value in tools.described(usually).items() if not key.startswith("rng_state.")}
+    assert tools.described(tmp_path / "back") == expected
+    tools.convert("from-hdf5", saved, tmp_path / "plain", "--to", "dcp")
+    assert tools.described(tmp_path / "plain") == tools.described(usually)
+    assert state_digest(tmp_path / "plain") == state_digest(usually)
 
 
 def test_a_repository_comes_back_as_it_was(tmp_path):

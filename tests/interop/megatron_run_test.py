@@ -36,6 +36,28 @@ def test_takes_weights_optimizer_and_schedule(case, core, tmp_path):
     check(case, "compat", core, tmp_path)
 
 
+@pytest.mark.parametrize("generation", VERSIONS)
+def test_experts_with_an_optimizer_of_their_own(generation, core, tmp_path):
+    """As with expert parallelism: two ranks share the experts, and each optimizer's state."""
+    (case,) = [c for c in RUNS if c.name == "moe_sequential_ep2_fsdp4"]
+    ours, own = tmp_path / "ours", tmp_path / "own"
+    tools.convert("fsdp-to-torch-dist", case / "ckpt", ours, "--transformer-impl", "local", "--dtype", "bfloat16",
+                  "--torch-dist-generation", generation, "--expert-optimizer", "separate")
+    (folder,) = ours.glob("iter_*")
+    done = tools.peer("2.15.0", "megatron_core.py", core(VERSIONS[generation]), folder, tmp_path / "live.pt", own, "--sequential",
+                      "--expert-ranks", 2, timeout=180)
+    assert done["optimizers"] == 2
+    assert stored(folder) == stored(own)
+    want, got = load_tensors(folder), load_tensors(own)
+    for key, value in want.items():
+        main = want.get(f"optimizer.state.param.{key}", value)
+        assert torch.equal(got[key], main.to(value.dtype)), key
+    # And back: experts are in groups of their own no longer.
+    tools.convert("torch-dist-to-fsdp", ours, tmp_path / "back")
+    tools.convert("fsdp-to-torch-dist", tmp_path / "back", tmp_path / "again", "--transformer-impl", "local", "--dtype", "bfloat16")
+    assert tools.digests(tmp_path / "again") == tools.digests(ours)
+
+
 @pytest.mark.parametrize("case", [c for c in RUNS if c.name in ("dense_tied_fsdp4", "moe_ep2_fsdp4")], ids=golden.name)
 def test_the_newer_version_does_too(case, core, tmp_path):
     check(case, "0.19", core, tmp_path)

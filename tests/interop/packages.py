@@ -48,3 +48,12 @@ def megatron_core(version):
             wheel.extractall(folder)
 
     return _kept(f"megatron-core-{version}-python-{python}", make)
+
+
+def megatron_bridge(version):
+    """A folder with real Megatron-Bridge, and what reads its configurations."""
+    def make(folder):
+        _pip("install", "--quiet", "--no-deps", "--upgrade", "--target", folder, f"megatron-bridge=={version}", "omegaconf==2.3.0",
+             "antlr4-python3-runtime==4.9.3", "pyyaml==6.0.2")
+
+    return _kept(f"megatron-bridge-{version}", make)

@@ -168,6 +168,22 @@ void MakeRepository(Specimen& specimen) {
   specimen.path = "/repository";
 }
 
+// As Megatron-Bridge keeps it, with run_config.yaml, train_state.pt and tokenizer/.
+void MakeBridgeTree(Specimen& specimen, bool keeps_manifest) {
+  ASSERT_THAT(WriteSmallModel(*specimen.storage, "/source", {.hidden = 16, .has_tokenizer = true}),
+              IsOk());
+  ConvertOptions options = HfToTorchDist("/source", "/specimen");
+  options.to.forms["tree"] = "megatron-bridge";
+  ASSERT_THAT(Convert(*specimen.storage, options), IsOk());
+  specimen.path = "/specimen";
+  const Path release = specimen.path / "release";
+  for (const char* name : {"run_config.yaml", "train_state.pt", "tokenizer/tokenizer.json"}) {
+    ASSERT_EQ(specimen.storage->Stat(release / name)->type, FileType::kRegular) << name;
+  }
+  if (keeps_manifest) return;
+  ASSERT_THAT(specimen.storage->RemoveAll(release / std::string(kManifestName)), IsOk());
+}
+
 void MakeForeignRepository(Specimen& specimen) {
   ASSERT_THAT(WriteSmallModel(*specimen.storage, "/specimen", {.hidden = 16}), IsOk());
   specimen.path = "/specimen";
@@ -187,6 +203,8 @@ std::vector<FlipCase> Cases() {
       {"OurRepository", MakeRepository, true},
       {"OurFsdpDtensor", [](Specimen& s) { MakeFsdp(s, std::nullopt); }, true},
       {"OurCompressed", [](Specimen& s) { MakeFsdp(s, 3); }, true},
+      {"OurBridgeTree", [](Specimen& s) { MakeBridgeTree(s, true); }, true},
+      {"BridgeTree", [](Specimen& s) { MakeBridgeTree(s, false); }},
       {"Repository", MakeForeignRepository},
       {"Dcp", Golden("dcp", "sharded_tensor")},
       {"DcpSafetensors", Golden("dcp", "hf_plain")},

@@ -33,7 +33,8 @@ struct Flow {
   bool overwrites = false;
   std::optional<int> zstd_level = {};
   std::size_t parity_group = 0;
-  int workers = 0;  // that share it; 0: it is not shared
+  int workers = 0;        // that share it; 0: it is not shared
+  std::string tree = {};  // whose files lie around the tensors; empty: the usual ones
 };
 void PrintTo(const Flow& flow, std::ostream* os) { *os << flow.name; }
 
@@ -64,7 +65,9 @@ class CrashStatesTest : public ::testing::TestWithParam<Flow> {
   static void MakeSource(CrashStorage& disk, std::uint64_t seed, const Path& path) {
     const bool from_hf = GetParam().direction != Direction::kToHf;
     const Path repository = from_hf ? path : Path(path.string() + "-hf");
-    ASSERT_THAT(WriteSmallModel(disk, repository, {.seed = seed}), IsOk());
+    ASSERT_THAT(WriteSmallModel(disk, repository,
+                                {.seed = seed, .has_tokenizer = !GetParam().tree.empty()}),
+                IsOk());
     if (from_hf) return;
     ASSERT_THAT(Convert(disk, HfToFsdp(repository, path)), IsOk());
   }
@@ -95,6 +98,7 @@ class CrashStatesTest : public ::testing::TestWithParam<Flow> {
     }
     options.zstd_level = GetParam().zstd_level;
     options.parity_group = GetParam().parity_group;
+    if (!GetParam().tree.empty()) options.to.forms["tree"] = GetParam().tree;
     options.overwrite = GetParam().overwrites;
     return options;
   }
@@ -198,6 +202,10 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Flow{"ToFsdp"}, Flow{"ToHf", Direction::kToHf},
         Flow{"ToTorchDist", Direction::kToTorchDist}, Flow{"ToHdf5", Direction::kToHdf5},
+        Flow{.name = "ToBridgeTreeOverwriting",
+             .direction = Direction::kToTorchDist,
+             .overwrites = true,
+             .tree = "megatron-bridge"},
         Flow{.name = "ToHdf5Overwriting", .direction = Direction::kToHdf5, .overwrites = true},
         Flow{.name = "ToHdf5Compressed", .direction = Direction::kToHdf5, .zstd_level = 3},
         Flow{"ToTorchSave", Direction::kToTorchSave},
@@ -209,6 +217,7 @@ INSTANTIATE_TEST_SUITE_P(
              .overwrites = true,
              .workers = 2},
         Flow{"ToFsdpCompressed", Direction::kToFsdp, false, 3},
+        Flow{.name = "ToFsdpCompressedByWorkers", .zstd_level = 3, .workers = 2},
         Flow{"ToFsdpParity", Direction::kToFsdp, false, {}, 2},
         Flow{"ToFsdpOverwriting", Direction::kToFsdp, true},
         Flow{"ToHfOverwriting", Direction::kToHf, true}),

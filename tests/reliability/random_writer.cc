@@ -95,7 +95,7 @@ Result<WritePlan> PlanRandomly(Container container, std::vector<TargetTensor> te
       WeightsRequest request;
       request.tensors = std::move(tensors);
       request.objects = {{.key = "module._extra_state", .grid = {2, 3}}};
-      request.generation =
+      request.forms["torch-dist-generation"] =
           torch_dist::kGenerations[DrawBelow(torch_dist::kGenerations.size(), rng)];
       request.files = files;
       request.max_file_bytes = max_file_bytes;

@@ -99,6 +99,13 @@ Status WriteSmallModel(Storage& storage, const Path& directory, const SmallModel
   CKPT_RETURN_IF_ERROR(storage.MakeDirectories(directory));
   CKPT_RETURN_IF_ERROR(
       WriteSmallFile(storage, directory / "config.json", AsBytes(ConfigJson(options.hidden))));
+  if (options.has_tokenizer) {
+    for (const auto& [name, text] :
+         {std::pair("tokenizer.json", R"({"model": {"vocab": {"a": 0}}})"),
+          std::pair("tokenizer_config.json", R"({"bos_token": "a"})")}) {
+      CKPT_RETURN_IF_ERROR(WriteSmallFile(storage, directory / name, AsBytes(std::string(text))));
+    }
+  }
   CKPT_ASSIGN_OR_RETURN(
       const WritePlan plan,
       safetensors::PlanSafetensors(Tensors(options.hidden), {.files = options.files}));

@@ -16,6 +16,7 @@ struct SmallModelOptions {
   std::uint64_t seed = 1;  // of the values
   int files = 2;           // with an index if several
   int hidden = 32;         // 35 KiB; matrices of 16 have 9 KiB
+  bool has_tokenizer = false;
 };
 
 // A Hugging Face repository in `directory`, which need not exist: shards, their index and a

@@ -57,12 +57,16 @@ struct Case {
   int ranks = 1;
   bool is_async = false;
   const char* format = "fsdp_dtensor";
+  bool is_of_bridge = false;  // with the files of Megatron-Bridge
 };
 std::string NameOf(const Case& c) {
   static const std::map<std::string_view, std::string_view> kSuffixes = {
-      {"fsdp_dtensor", ""}, {"torch_dist", "InTorchDist"}, {"fsdp2", "InFsdp2"}};
-  return fmt::format("{}{}On{}{}", c.flow.name, c.is_async ? "Async" : "", c.ranks,
-                     kSuffixes.at(c.format));
+      {"fsdp_dtensor", ""},
+      {"torch_dist", "InTorchDist"},
+      {"fsdp2", "InFsdp2"},
+      {"hdf5", "InHdf5"}};
+  return fmt::format("{}{}On{}{}{}", c.flow.name, c.is_async ? "Async" : "", c.ranks,
+                     kSuffixes.at(c.format), c.is_of_bridge ? "OfBridge" : "");
 }
 void PrintTo(const Case& c, std::ostream* os) { *os << NameOf(c); }
 
@@ -72,16 +76,19 @@ std::vector<Case> Cases() {
     for (const int ranks : {1, 2, 4}) {
       for (const bool is_async : {false, true}) cases.push_back({flow, ranks, is_async});
     }
-    cases.push_back({flow, 2, false, "torch_dist"});
-    cases.push_back({flow, 2, false, "fsdp2"});
+    for (const char* format : {"torch_dist", "fsdp2", "hdf5"}) {
+      cases.push_back({flow, 2, false, format});
+    }
+    cases.push_back({flow, 2, false, "torch_dist", true});
   }
   return cases;
 }
 
 layout::Configuration SettingsOf(const Case& c) {
-  return With(
-      TinySettings(),
-      {{"save", kRoot.string()}, {"keep_checkpoints", c.flow.keep}, {"save_format", c.format}});
+  layout::Configuration settings = {
+      {"save", kRoot.string()}, {"keep_checkpoints", c.flow.keep}, {"save_format", c.format}};
+  if (c.is_of_bridge) settings["tree"] = "megatron-bridge";
+  return With(TinySettings(), settings);
 }
 
 class TrainCrashStatesTest : public ::testing::TestWithParam<Case> {

@@ -12,6 +12,8 @@ namespace ckpt::testing {
 // Trackers say a number or "release"; checkpoints of a run begin with "iter_".
 inline constexpr RunRoot kRunRoot = {
     .tracker_name = "latest_checkpointed_iteration.txt",
+    .copied_file = "train_state.pt",
+    .copy_name = "latest_train_state.pt",
     .weights_directory = "release",
     .is_tracker_text =
         [](std::string_view text) {

@@ -42,8 +42,8 @@ struct Words {
   std::string from;
   std::string to;
   std::vector<std::string> rename;
-  std::map<std::string, std::string> choices;      // of namings, by name
-  std::map<std::string, std::string> generations;  // by Format::generation_option
+  std::map<std::string, std::string> choices;  // of namings, by name
+  ChosenForms forms;                           // of formats
   std::string worker;
   bool no_verify = false;
 };
@@ -111,6 +111,17 @@ void AddNamingChoices(CLI::App& app, const ConvertVerb& verb, Words& words) {
   }
 }
 
+// Formats may share an option.
+void AddFormOption(CLI::App& app, const FormatOption& option, Words& words) {
+  const auto [form, is_new] = words.forms.try_emplace(std::string(option.name));
+  if (!is_new) return;
+  const std::vector<std::string> values(option.values.begin(), option.values.end());
+  app.add_option("--" + form->first, form->second,
+                 fmt::format("{} [{}]", option.purpose, values.front()))
+      ->check(CLI::IsMember(values))
+      ->option_text(fmt::format("{}", fmt::join(values, "|")));
+}
+
 void AddTargetOptions(CLI::App& app, const ConvertVerb& verb, ConvertCommand& command,
                       Words& words) {
   app.add_option("--dtype", words.dtype, "Cast floating-point tensors [each keeps its own]")
@@ -151,14 +162,7 @@ void AddTargetOptions(CLI::App& app, const ConvertVerb& verb, ConvertCommand& co
         ->option_text("NAME");
   }
   for (const Format* format : TargetsOf(verb)) {
-    if (format->generations.empty()) continue;
-    const auto forms = format->generations;
-    const std::vector<std::string> values(forms.begin(), forms.end());
-    const std::string option(format->generation_option);
-    app.add_option("--" + option, words.generations[option],
-                   fmt::format("{} [{}]", format->generation_purpose, values.front()))
-        ->check(CLI::IsMember(values))
-        ->option_text(fmt::format("{}", fmt::join(values, "|")));
+    for (const FormatOption& option : format->options) AddFormOption(app, option, words);
   }
   AddNamingChoices(app, verb, words);
 }
@@ -243,15 +247,10 @@ Result<int> ParseCompression(std::string_view word) {
 Status CompleteForm(const Words& words, Target& to) {
   const Format* const format =
       to.container == nullptr ? nullptr : FormatNamed(*to.container, to.naming);
-  for (const auto& [option, value] : words.generations) {
-    if (value.empty()) continue;
-    if (format == nullptr || format->generation_option != option) {
-      return Error(ErrorKind::kUsage, "the target does not have this option")
-          .Actual("--" + option)
-          .Hint("ckpt-convert --to and --naming say what the target is");
-    }
-    to.generation = value;
-  }
+  to.forms = words.forms;
+  std::erase_if(to.forms, [](const auto& form) { return form.second.empty(); });
+  if (!to.forms.empty())
+    CKPT_RETURN_IF_ERROR(CheckForms(format == nullptr ? kInMemory : *format, to.forms));
   const std::string named = format == nullptr   ? std::string()
                             : to.naming.empty() ? std::string(format->usual_naming)
                                                 : to.naming;

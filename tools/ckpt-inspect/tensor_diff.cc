@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "core/base/scratch.h"
 #include "core/base/units.h"
 #include "core/exec/nest_reader.h"
 #include "core/exec/task_pool.h"
@@ -45,11 +46,18 @@ struct Sources {
   const CheckpointSource* b = nullptr;
 };
 
+// A thread's memory.
+struct Blocks {
+  Scratch a;
+  Scratch b;
+};
+
 enum class WhichSide : std::uint8_t { kA, kB };
 
 // Compares one pair in blocks. `failed` says on which side an error was met.
 Status CompareOnce(const Sources& sources, const TensorDiffOptions& options,
-                   std::uint64_t budget_bytes, TensorDiff& diff, WhichSide& failed) {
+                   std::uint64_t budget_bytes, Blocks& blocks, TensorDiff& diff,
+                   WhichSide& failed) {
   const TensorAsked& a = diff.pair->a;
   const TensorAsked& b = diff.pair->b;
   const std::uint64_t block_bytes = std::clamp(budget_bytes / 8, kMinBlockBytes, kMaxBlockBytes);
@@ -57,13 +65,11 @@ Status CompareOnce(const Sources& sources, const TensorDiffOptions& options,
   NestReader reader_a(*sources.a, budget_bytes / 8 * 3);
   NestReader reader_b(*sources.b, budget_bytes / 8 * 3);
   ElementComparer comparer(a.dtype, b.dtype, options.tolerance);
-  Bytes bytes_a;
-  Bytes bytes_b;
   Status status =
       ForEachBlock(WholeBox(a.shape), static_cast<std::int64_t>(block_bytes / element_bytes),
                    [&](const Box& block) {
-                     bytes_a.resize(NumBytes(block.sizes, a.dtype));
-                     bytes_b.resize(NumBytes(block.sizes, b.dtype));
+                     const auto bytes_a = blocks.a.First(NumBytes(block.sizes, a.dtype));
+                     const auto bytes_b = blocks.b.First(NumBytes(block.sizes, b.dtype));
                      failed = WhichSide::kA;
                      CKPT_RETURN_IF_ERROR(reader_a.Read(a.recipe, block, bytes_a));
                      failed = WhichSide::kB;
@@ -77,12 +83,12 @@ Status CompareOnce(const Sources& sources, const TensorDiffOptions& options,
 
 // The same; a side whose checksums do not match is read again without them.
 Status ComparePair(DiffSide& a, DiffSide& b, const TensorDiffOptions& options,
-                   std::uint64_t budget_bytes, TensorDiff& diff) {
+                   std::uint64_t budget_bytes, Blocks& blocks, TensorDiff& diff) {
   Sources sources{.a = a.opened()->source.get(), .b = b.opened()->source.get()};
   Status status;
   for (int attempt = 0; attempt < 3; ++attempt) {  // as stored, and without the checksums of each
     WhichSide failed = WhichSide::kA;
-    status = CompareOnce(sources, options, budget_bytes, diff, failed);
+    status = CompareOnce(sources, options, budget_bytes, blocks, diff, failed);
     if (status.ok() || !IsOfManifest(status.kind())) break;
     DiffSide& side = failed == WhichSide::kA ? a : b;
     const CheckpointSource*& source = failed == WhichSide::kA ? sources.a : sources.b;
@@ -177,10 +183,11 @@ Result<std::vector<TensorDiff>> DiffTensors(DiffSide& a, DiffSide& b,
   std::ranges::stable_sort(order, std::ranges::greater(), [&](std::size_t i) { return sizes[i]; });
   const std::uint64_t budget =
       options.memory_budget_bytes / static_cast<std::uint64_t>(std::max(options.threads, 1));
-  const auto compare = [&](std::size_t task, std::size_t /*worker*/) -> Status {
+  std::vector<Blocks> blocks(static_cast<std::size_t>(std::max(options.threads, 1)));
+  const auto compare = [&](std::size_t task, std::size_t worker) -> Status {
     TensorDiff& diff = diffs[order[task]];
     if (diff.has_same_shape) {
-      Status status = ComparePair(a, b, options, budget, diff);
+      Status status = ComparePair(a, b, options, budget, blocks[worker], diff);
       if (!status.ok()) {
         status = std::move(status).Tensor(diff.pair->key);
         if (!IsOfData(status.kind())) return status;

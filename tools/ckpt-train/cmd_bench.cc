@@ -4,18 +4,26 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "converters/config/hf_config.h"
+#include "converters/config/model_settings.h"
+#include "core/base/units.h"
 #include "core/exec/task_pool.h"
+#include "core/json/json_reader.h"
+#include "tools/ckpt-train/run_setup.h"
+#include "tools/ckpt-train/yaml_settings.h"
 #include "tools/cli/reporting.h"
 #include "trainer/backend/backend_options.h"
 #include "trainer/bench/bench_model.h"
 #include "trainer/bench/bench_run.h"
 #include "trainer/comm/world.h"
+#include "trainer/ledger/recorded_ops.h"
 #include "trainer/model/flops.h"
 #include "trainer/run/format_settings.h"
 #include "trainer/run/run_config.h"
@@ -24,29 +32,75 @@ namespace ckpt::train {
 namespace {
 
 constexpr std::int64_t kLedgerSteps = 5;
+constexpr std::int64_t kSeq = 4096;
+constexpr std::int64_t kTokensPerRank = 16384;
+constexpr std::uint64_t kMaxModelFileBytes = 64 * kMiB;
 
-// The model's settings, and a step of one micro-batch a rank in bfloat16; those that were given
-// stand over them.
-Result<layout::Configuration> SettingsOf(const BenchOptions& options,
-                                         const layout::Configuration& given, int num_ranks) {
-  std::optional<layout::Configuration> settings = BenchSettings(options.model);
-  if (!settings) {
-    return Error(ErrorKind::kUsage, "the benchmark has no such model")
-        .Expected(fmt::format("one of {}", fmt::join(BenchModelNames(), ", ")))
-        .Actual(options.model);
+// What is timed.
+struct Timed {
+  layout::Configuration given;  // settings
+  layout::Configuration model;  // of a Hugging Face config.json: apply where `given` says nothing
+  bool is_named = false;        // one of the benchmark's models
+};
+
+// Whether the text is a config.json and not settings, which as YAML may be JSON too.
+bool IsHfConfig(const std::string& text, const std::string& name) {
+  const Result<JsonDocument> json = JsonDocument::Parse(text, name);
+  return json.ok() && (json->root().Find("model_type") || json->root().Find("architectures"));
+}
+
+Result<Timed> ReadModelFile(Storage& storage, const Path& path) {
+  CKPT_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(storage, path, kMaxModelFileBytes));
+  Timed timed;
+  if (IsHfConfig(text, path.string())) {
+    CKPT_ASSIGN_OR_RETURN(const layout::Configuration config, ParseHfConfig(text, path.string()));
+    CKPT_ASSIGN_OR_RETURN(timed.model, ModelSettings(config));
+  } else {
+    CKPT_ASSIGN_OR_RETURN(timed.given, ParseYamlSettings(text, path.string()));
   }
-  if (options.tokens_per_rank % options.seq != 0) {
+  return timed;
+}
+
+Result<Timed> FindModel(Storage& storage, const std::string& model) {
+  if (std::optional<layout::Configuration> settings = BenchSettings(model)) {
+    return Timed{.given = *std::move(settings), .model = {}, .is_named = true};
+  }
+  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(model));
+  if (stat.type == FileType::kRegular) return ReadModelFile(storage, model);
+  return Error(ErrorKind::kUsage, "the benchmark has no such model")
+      .Expected(fmt::format("one of {}, a config.json or a file of settings",
+                            fmt::join(BenchModelNames(), ", ")))
+      .Actual(model);
+}
+
+// The setting if it is there and a number.
+std::optional<std::int64_t> NumberIn(const layout::Configuration& settings, const char* name) {
+  const auto found = settings.find(name);
+  const std::int64_t* const number = found == settings.end() ? nullptr : found->second.AsInt();
+  return number == nullptr ? std::nullopt : std::optional(*number);
+}
+
+// The model, and a step of one micro-batch a rank, in bfloat16 unless its file says another thing.
+// The settings `given` stand over it.
+Result<Timed> WhatIsTimed(Storage& storage, const BenchOptions& options,
+                          const layout::Configuration& given, int num_ranks) {
+  CKPT_ASSIGN_OR_RETURN(Timed timed, FindModel(storage, options.model));
+  layout::Configuration& settings = timed.given;
+  const std::int64_t seq = options.seq.value_or(NumberIn(settings, "seq_length").value_or(kSeq));
+  const std::optional<std::int64_t> rows_of_file = NumberIn(settings, "micro_batch_size");
+  const std::int64_t tokens =
+      options.tokens_per_rank.value_or(rows_of_file ? *rows_of_file * seq : kTokensPerRank);
+  if (seq < 1 || tokens < 1 || tokens % seq != 0) {
     return Error(ErrorKind::kUsage, "a step does not consist of whole sequences")
-        .Expected(fmt::format("a multiple of --seq {} as --tokens-per-rank", options.seq))
-        .Actual(fmt::format("{}", options.tokens_per_rank));
+        .Expected(fmt::format("a multiple of --seq {} as --tokens-per-rank", seq))
+        .Actual(fmt::format("{}", tokens));
   }
-  const std::int64_t rows = options.tokens_per_rank / options.seq;
-  settings->insert_or_assign("bf16", true);
-  settings->insert_or_assign("seq_length", options.seq);
-  settings->insert_or_assign("micro_batch_size", rows);
-  settings->insert_or_assign("global_batch_size", rows * num_ranks);
-  for (const auto& [name, value] : given) settings->insert_or_assign(name, value);
-  return *std::move(settings);
+  if (!settings.contains("params_dtype")) settings.emplace("bf16", true);
+  settings.insert_or_assign("seq_length", seq);
+  settings.insert_or_assign("micro_batch_size", tokens / seq);
+  settings.insert_or_assign("global_batch_size", tokens / seq * num_ranks);
+  for (const auto& [name, value] : given) settings.insert_or_assign(name, value);
+  return timed;
 }
 
 // The experts of a micro-batch's tokens; empty: the router chooses.
@@ -76,25 +130,30 @@ Result<cli::ExitCode> RunBench(const BenchOptions& options, Storage& storage,
                                cli::Streams& streams) {
   const int num_ranks = NumRanks(options.run);
   CKPT_ASSIGN_OR_RETURN(const layout::Configuration given, GivenSettings(storage, options.run));
-  CKPT_ASSIGN_OR_RETURN(const layout::Configuration settings,
-                        SettingsOf(options, given, num_ranks));
-  CKPT_ASSIGN_OR_RETURN(RunConfig run, ResolveRun(storage, settings, num_ranks));
-  run.train.optimizer.decay_all = true;  // as the other trainer does
+  CKPT_ASSIGN_OR_RETURN(const Timed timed, WhatIsTimed(storage, options, given, num_ranks));
+  CKPT_ASSIGN_OR_RETURN(RunConfig run,
+                        ResolveRun(storage, timed.given, num_ranks, {.model = timed.model}));
+  run.train.optimizer.decay_all = timed.is_named;  // as the other trainer does
   if (options.print_config) {
     streams.out.Write(FormatSettings(run.effective));
     return cli::ExitCode::kDone;
   }
 
+  CKPT_ASSIGN_OR_RETURN(const std::string device,
+                        ChooseDevice(run.train, options.run.device, options.common, streams));
   CKPT_ASSIGN_OR_RETURN(const std::vector<std::int32_t> experts, ExpertsOf(options, run.train));
   const int threads = options.common.threads == 0 ? DefaultThreads() : options.common.threads;
-  const BenchPlan plan = {.warmup = options.warmup,
-                          .steps = options.steps,
-                          .ledger_steps = options.ledger ? kLedgerSteps : 0,
-                          .tokens = {.seed = static_cast<std::uint32_t>(run.train.seed),
-                                     .vocab_size = run.train.model.vocab_size,
-                                     .seq = run.train.seq_length,
-                                     .rows_of_rank = run.train.micro_batch_size,
-                                     .num_ranks = num_ranks}};
+  const BenchPlan plan = {
+      .warmup = options.warmup,
+      .steps = options.steps,
+      .ledger_steps = options.ledger ? kLedgerSteps : 0,
+      .peaks = {.flops = options.peak_tflops * 1e12, .bytes = options.peak_tbytes * 1e12},
+      .has_bench_weights = timed.is_named,
+      .tokens = {.seed = static_cast<std::uint32_t>(run.train.seed),
+                 .vocab_size = run.train.model.vocab_size,
+                 .seq = run.train.seq_length,
+                 .rows_of_rank = run.train.micro_batch_size,
+                 .num_ranks = num_ranks}};
   std::unique_ptr<ProgressSink> progress = cli::MakeProgress(options.common, streams);
   std::optional<BenchTimes> times;  // of rank 0, where it is one of this process
   CKPT_RETURN_IF_ERROR(trainer::RunWorld(
@@ -103,17 +162,22 @@ Result<cli::ExitCode> RunBench(const BenchOptions& options, Storage& storage,
       [&](trainer::HostGroup& world) -> Status {
         CKPT_ASSIGN_OR_RETURN(
             const trainer::Backend backend,
-            trainer::MakeBackend(trainer::BackendOptionsOf(run.train, options.run.device,
-                                                           std::max(1, threads / num_ranks)),
-                                 world));
-        CKPT_ASSIGN_OR_RETURN(const auto trainer,
-                              trainer::RankTrainer::Create(run.train, world,
-                                                           {.device = backend.device.get(),
-                                                            .ops = backend.ops.get(),
-                                                            .assigned_experts = experts}));
-        CKPT_ASSIGN_OR_RETURN(BenchTimes mine,
-                              TimeSteps(plan, *trainer, *backend.device, world.rank(),
-                                        world.rank() == 0 ? progress.get() : nullptr));
+            trainer::MakeBackend(
+                trainer::BackendOptionsOf(run.train, device, std::max(1, threads / num_ranks)),
+                world));
+        trainer::RecordedOps recorded(*backend.ops);
+        const bool records = options.ledger && world.rank() == 0;
+        CKPT_ASSIGN_OR_RETURN(
+            const auto trainer,
+            trainer::RankTrainer::Create(run.train, world,
+                                         {.device = backend.device.get(),
+                                          .ops = records ? &recorded : backend.ops.get(),
+                                          .host_threads = std::max(1, threads / num_ranks),
+                                          .assigned_experts = experts}));
+        CKPT_ASSIGN_OR_RETURN(
+            BenchTimes mine,
+            TimeSteps(plan, *trainer, *backend.device, records ? &recorded : nullptr, world.rank(),
+                      world.rank() == 0 ? progress.get() : nullptr));
         if (world.rank() == 0) times = std::move(mine);
         return OkStatus();
       }));
@@ -122,11 +186,11 @@ Result<cli::ExitCode> RunBench(const BenchOptions& options, Storage& storage,
 
   const BenchReport report = {
       .model = options.model,
+      .device = device,
       .num_ranks = num_ranks,
       .seq = plan.tokens.seq,
       .tokens_of_rank = plan.tokens.seq * plan.tokens.rows_of_rank,
       .flops_per_token = trainer::TrainingFlopsPerToken(run.train.model, plan.tokens.seq),
-      .peak_flops = options.peak_tflops > 0 ? options.peak_tflops * 1e12 : times->peak_flops,
       .times = *std::move(times)};
   streams.out.Write(options.common.json ? BenchJson(report) : BenchText(report));
   return cli::ExitCode::kDone;

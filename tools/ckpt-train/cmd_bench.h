@@ -3,6 +3,7 @@
 #define CKPT_TOOLS_CKPT_TRAIN_CMD_BENCH_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "core/base/result.h"
@@ -17,20 +18,24 @@ namespace ckpt::train {
 struct BenchOptions {
   cli::CommonOptions common;
   RunOptions run;
-  std::string model = "d1";              // one of BenchModelNames
-  std::int64_t tokens_per_rank = 16384;  // of a step
-  std::int64_t seq = 4096;
+  // One of BenchModelNames, or a file: config.json of a Hugging Face repository, or settings as
+  // YAML.
+  std::string model = "d1";
+  // Absent: what the file says, or else 16384 tokens of a step in sequences of 4096.
+  std::optional<std::int64_t> tokens_per_rank = {};
+  std::optional<std::int64_t> seq = {};
   std::int64_t warmup = 10;
   std::int64_t steps = 30;
   double peak_tflops = 0;  // 0: what the device says; if it does not, no MFU is printed
+  double peak_tbytes = 0;  // likewise, of its memory; both give the shares of the roofline
   bool balanced = false;   // every expert gets the same number of tokens (BalancedExperts)
-  bool ledger = false;     // record kLedgerSteps steps more
+  bool ledger = false;     // record kLedgerSteps steps more, on rank 0
   bool print_config = false;
 };
 
 // Errors: kUsage (no such model; tokens that `seq` does not divide; `balanced` without experts, or
-// with a router that is limited to groups or has a bias), those of BalancedExperts, ResolveRun and
-// TimeSteps.
+// with a router that is limited to groups or has a bias), those of BalancedExperts, of reading the
+// model's file, ResolveRun and TimeSteps.
 Result<cli::ExitCode> RunBench(const BenchOptions& options, Storage& storage,
                                cli::Streams& streams);
 

@@ -2,6 +2,8 @@
 #ifndef CKPT_TOOLS_CKPT_TRAIN_CMD_EXPLAIN_H_
 #define CKPT_TOOLS_CKPT_TRAIN_CMD_EXPLAIN_H_
 
+#include <string>
+
 #include "core/base/result.h"
 #include "core/io/storage.h"
 #include "tools/ckpt-train/run_options.h"
@@ -14,11 +16,12 @@ namespace ckpt::train {
 struct ExplainOptions {
   cli::CommonOptions common;
   RunOptions run;
-  int rank = 0;  // the one to describe
+  int rank = 0;         // the one to describe
+  std::string cluster;  // ParseCluster; empty: no forecast
   bool print_config = false;
 };
 
-// Errors: those of GivenSettings, ResolveRun and Explain.
+// Errors: those of GivenSettings, ResolveRun, Explain, ParseCluster and ForecastStep.
 Result<cli::ExitCode> RunExplain(const ExplainOptions& options, Storage& storage,
                                  cli::Streams& streams);
 

@@ -73,6 +73,15 @@ std::string DigestText(const std::string& digest, bool is_json) {
   return json.Take() + "\n";
 }
 
+std::string LedgerReport(const trainer::Ledger& ledger, bool is_json) {
+  if (!is_json) return trainer::LedgerText(ledger);
+  JsonWriter json;
+  json.BeginObject().Key("ledger");
+  trainer::WriteLedger(ledger, json);
+  json.End();
+  return json.Take() + "\n";
+}
+
 struct TrainingData {
   std::shared_ptr<const trainer::SequenceSource> trained;
   std::shared_ptr<const trainer::SequenceSource> valid;  // null: there is none
@@ -116,7 +125,9 @@ Result<ExitCode> RunTrain(const TrainOptions& options, Storage& storage, cli::St
   CKPT_RETURN_IF_ERROR(PlaceInData(*data.trained, setup->checkpoints(), run));
   RunLog log(run.loop, options.common, streams);
   const cli::StopOnSignal stop(cli::kBatchSignals);
-  const TrainInput input = {.session = setup->session_input(),
+  SessionInput session = setup->session_input();
+  session.records = options.ledger;
+  const TrainInput input = {.session = session,
                             .data = data.trained,
                             .valid = data.valid,
                             .log = log,
@@ -131,7 +142,8 @@ Result<ExitCode> RunTrain(const TrainOptions& options, Storage& storage, cli::St
                                   if (!idle.empty()) log.Say(idle);
                                 },
                             .is_stop_asked = cli::StopOnSignal::HasArrived,
-                            .wants_digest = options.print_state_digest};
+                            .wants_digest = options.print_state_digest,
+                            .wants_ledger = options.ledger};
   std::optional<TrainedRank> trained;  // of rank 0, where it is one of this process
   CKPT_RETURN_IF_ERROR(setup->RunRanks([&](trainer::HostGroup& world) -> Status {
     CKPT_ASSIGN_OR_RETURN(TrainedRank mine, TrainOnRank(input, world));
@@ -147,6 +159,7 @@ Result<ExitCode> RunTrain(const TrainOptions& options, Storage& storage, cli::St
   const std::string end = EndText(trained->end, setup->checkpoints());
   if (!end.empty()) log.Say(end);
   log.SayUsage();
+  if (trained->ledger) streams.out.Write(LedgerReport(*trained->ledger, options.common.json));
   if (trained->state_digest) {
     streams.out.Write(DigestText(*trained->state_digest, options.common.json));
   }

@@ -16,6 +16,7 @@ struct TrainOptions {
   RunOptions run;
   bool prove = false;  // short for --set prove=true
   bool print_state_digest = false;
+  bool ledger = false;
   bool print_config = false;
 };
 

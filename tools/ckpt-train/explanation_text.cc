@@ -1,6 +1,8 @@
 #include "tools/ckpt-train/explanation_text.h"
 
 #include <array>
+#include <cstddef>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -59,13 +61,16 @@ std::string ModelLines(const ModelConfig& model) {
 std::string MeshLines(const trainer::TrainConfig& config) {
   const MeshConfig& mesh = config.mesh;
   return fmt::format(
-      "mesh        ranks {} = instances {} x {}, experts over {}\n"
-      "sharding    {}, outer {}\n"
-      "batch       sequences {} = micro-batches {} x {} x ranks {}, of {} tokens\n",
-      mesh.world_size, mesh.num_instances, mesh.world_size / mesh.num_instances,
-      mesh.expert_parallel, trainer::ShardingName(mesh.sharding),
-      trainer::OuterShardingName(mesh.outer), config.global_batch_size, config.num_micro_batches(),
-      config.micro_batch_size, mesh.world_size, config.seq_length);
+             "mesh        ranks {} = instances {} x {}, experts over {}\n"
+             "sharding    {}, outer {}\n"
+             "batch       sequences {} = micro-batches {} x {} x ranks {}, of {} tokens\n",
+             mesh.world_size, mesh.num_instances, mesh.world_size / mesh.num_instances,
+             mesh.expert_parallel, trainer::ShardingName(mesh.sharding),
+             trainer::OuterShardingName(mesh.outer), config.global_batch_size,
+             config.num_micro_batches(), config.micro_batch_size, mesh.world_size,
+             config.seq_length) +
+         (config.expert_choice ? fmt::format("auto        {}\n", config.expert_choice->Reason())
+                               : "");
 }
 
 std::string GroupTable(const trainer::Topology& rank) {
@@ -88,6 +93,14 @@ std::string ByteTable(const Explanation& e) {
         std::pair("slots", bytes.slots), std::pair("activations", e.activation_bytes),
         std::pair("other", e.other_bytes), std::pair("total", e.total_bytes())}) {
     table.AddRow({use, FormatByteSize(size), FormatByteSize(size * ranks)});
+  }
+  if (e.host_bytes > 0) {
+    table.AddRow({"optimizer, on the host", FormatByteSize(e.host_bytes),
+                  FormatByteSize(e.host_bytes * ranks)});
+  }
+  if (!e.copy_bytes.empty()) {
+    table.AddRow({fmt::format("a save's copy, on the host (rank {})", e.rank.rank()),
+                  FormatByteSize(e.copy_bytes_here()), FormatByteSize(e.copy_bytes_of_all())});
   }
   const trainer::ShardPlan& plan = e.plan;
   std::string text = table.Format();
@@ -152,11 +165,53 @@ std::string ScheduleTable(const Explanation& e) {
   return table.Format();
 }
 
+// "180.3 ms  4.1%": the step, and how much of it is communication that computing waits for.
+std::string CellText(const Forecast& forecast) {
+  return fmt::format("{:.1f} ms {:4.1f}%{}", forecast.step.total(),
+                     100 * forecast.step.exposed() / forecast.step.total(),
+                     forecast.fits ? "" : " !");
+}
+
+std::string ForecastTable(const ClusterForecast& cluster) {
+  std::vector<cli::Column> columns = {{"GPUS", Align::kRight}};
+  for (int s = 0; s < kNumStrategies; ++s) {
+    columns.push_back({std::string(StrategyName(static_cast<Strategy>(s))), Align::kRight});
+  }
+  std::map<int, std::vector<std::string>> rows;
+  for (const SweepCell& cell : cluster.sweep) {
+    const int gpus = cell.forecast.mesh.world_size;
+    std::vector<std::string>& row = rows[gpus];
+    row.resize(columns.size(), "-");
+    row.front() = std::to_string(gpus);
+    row[static_cast<std::size_t>(cell.strategy) + 1] = CellText(cell.forecast);
+  }
+  Table table(std::move(columns));
+  for (auto& [gpus, row] : rows) table.AddRow(std::move(row));
+  return table.Format();
+}
+
+std::string ForecastLines(const ClusterForecast& cluster) {
+  const Forecast& run = cluster.run;
+  return fmt::format(
+             "\nforecast    {}: {:.1f} ms a step: computing {:.1f}, waiting for weights {:.1f}, "
+             "for sums "
+             "of gradients {:.1f}, for tokens {:.1f}\n"
+             "            {:.0f} tokens/s a GPU, MFU {:.1f} %{}\n"
+             "the same batch a GPU on other numbers of GPUs; of each step, the share that "
+             "computing "
+             "waits; !: more memory than a GPU has\n",
+             cluster.name, run.step.total(), run.step.compute, run.step.gather_wait,
+             run.step.reduce_wait, run.step.exchange, run.tokens_per_s_of_gpu, 100 * run.mfu,
+             run.fits ? "" : "; needs more memory than the GPU has") +
+         ForecastTable(cluster);
+}
+
 }  // namespace
 
 std::string ExplanationText(const Explanation& e) {
   return ModelLines(e.config.model) + MeshLines(e.config) + "\n" + GroupTable(e.rank) + "\n" +
-         ByteTable(e) + "\n" + ArrayTable(e.arrays) + "\n" + ScheduleTable(e);
+         ByteTable(e) + "\n" + ArrayTable(e.arrays) + "\n" + ScheduleTable(e) +
+         (e.forecast ? ForecastLines(*e.forecast) : "");
 }
 
 }  // namespace ckpt::train

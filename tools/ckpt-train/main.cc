@@ -70,6 +70,10 @@ CLI::App* AddTrain(CLI::App& app, TrainOptions& options) {
       "After loading, check the state's digest and the stored loss; exit 1 if they differ");
   verb->add_flag("--print-state-digest", options.print_state_digest,
                  "End with a digest of the whole state, the same on every mesh");
+  verb->add_flag(
+      "--ledger", options.ledger,
+      "End with where the time of five steps went: time, bytes and FLOP of every operation "
+      "of rank 0");
   cli::AddReadingOptions(*verb, options.common);
   cli::AddOutputOptions(*verb, options.common);
   cli::AddExamples(
@@ -136,8 +140,8 @@ CLI::App* AddExperiment(CLI::App& app, ExperimentOptions& options, std::string& 
       ->option_text("N");
   verb->add_option("--device", options.device,
                    "What the ranks compute on; they may share a GPU [cpu]")
-      ->check(CLI::IsMember({"cpu", "cuda"}))
-      ->option_text("cpu|cuda");
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->option_text("auto|cpu|cuda");
   verb->add_flag("--canonical", options.canonical,
                  "Sum in fixed point: every topology must be bit-equal");
   verb->add_flag("--keep", options.keep, "Keep the checkpoints");
@@ -158,11 +162,15 @@ CLI::App* AddExplain(CLI::App& app, ExplainOptions& options) {
   verb->add_option("--rank", options.rank, "The rank whose groups are shown [0]")
       ->check(CLI::Range(0, kMaxRanks))
       ->option_text("R");
+  verb->add_option("--cluster", options.cluster,
+                   "Forecast the step's time there, and with 1 to 16384 GPUs and every strategy")
+      ->option_text("h200x8,ib400");
   cli::AddOutputOptions(*verb, options.common);
   cli::AddExamples(*verb,
                    std::vector<std::string>{
                        "ckpt-train explain --config run.yaml --ranks 64",
-                       "ckpt-train explain --init hf:Qwen3-0.6B --ranks 8 --set seq_length=4096"});
+                       "ckpt-train explain --init hf:Qwen3-0.6B --ranks 8 --set seq_length=4096",
+                       "ckpt-train explain --config run.yaml --ranks 64 --cluster h200x8,ib400"});
   return verb;
 }
 
@@ -175,10 +183,16 @@ CLI::App* AddCheck(CLI::App& app, CheckOptions& options) {
                    "input_ids and labels, and any of loss, logits, grad.<parameter>")
       ->required()
       ->option_text("FILE");
-  verb->add_option("--tolerance", options.tolerance,
-                   "Largest error, relative to a tensor's largest magnitude [1e-5]")
-      ->check(CLI::NonNegativeNumber)
-      ->option_text("X");
+  CLI::Option* const tolerance =
+      verb->add_option("--tolerance", options.tolerance,
+                       "Largest error, relative to a tensor's largest magnitude [1e-5]")
+          ->check(CLI::NonNegativeNumber)
+          ->option_text("X");
+  verb->add_flag(
+          "--bf16", options.bf16,
+          "Compute the reference's batch in bfloat16, and compare with the CPU, within three "
+          "times what rounding does there")
+      ->excludes(tolerance);
   cli::AddReadingOptions(*verb, options.common);
   cli::AddOutputOptions(*verb, options.common);
   cli::AddExamples(*verb, std::vector<std::string>{
@@ -189,16 +203,18 @@ CLI::App* AddCheck(CLI::App& app, CheckOptions& options) {
 }
 
 CLI::App* AddBench(CLI::App& app, BenchOptions& options) {
-  CLI::App* const verb = app.add_subcommand(
-      "bench", "Times steps of a model whose weights and tokens any program can make");
+  CLI::App* const verb =
+      app.add_subcommand("bench", "Times steps of any model: weights and tokens are made up");
   AddRunOptions(*verb, options.run, options.print_config);
   AddDeviceOption(*verb, options.run);
-  verb->add_option("--model", options.model, "d1, d2, m1, m2, m3, tiny or tiny-moe [d1]")
-      ->option_text("NAME");
-  verb->add_option("--tokens-per-rank", options.tokens_per_rank, "Tokens of a step [16384]")
+  verb->add_option("--model", options.model,
+                   "d1, d2, m1, m2, m3, tiny or tiny-moe, or a file [d1]: config.json, settings")
+      ->option_text("NAME|FILE");
+  verb->add_option("--tokens-per-rank", options.tokens_per_rank,
+                   "Tokens of a step [the file's, or 16384]")
       ->check(CLI::Range(1, kMaxTokens))
       ->option_text("N");
-  verb->add_option("--seq", options.seq, "Tokens of a sequence [4096]")
+  verb->add_option("--seq", options.seq, "Tokens of a sequence [the file's, or 4096]")
       ->check(CLI::Range(1, kMaxTokens))
       ->option_text("N");
   verb->add_option("--warmup", options.warmup, "Steps before the timed ones [10]")
@@ -214,14 +230,23 @@ CLI::App* AddBench(CLI::App& app, BenchOptions& options) {
   verb->add_flag(
       "--balanced", options.balanced,
       "Every expert gets the same number of tokens, by a table that any program can make");
-  verb->add_flag("--ledger", options.ledger,
-                 "Record 5 steps more: which kernels ran, and for how long (GPU)");
+  verb->add_flag(
+      "--ledger", options.ledger,
+      "Record 5 steps more: time, bytes and FLOP of every operation of rank 0, its kernels "
+      "on a GPU, and gaps");
+  verb->add_option("--peak-tbytes", options.peak_tbytes,
+                   "What a rank's memory reads and writes in a second, in TB; with the peak of "
+                   "arithmetic it gives the ledger's roofline [known of some GPUs]")
+      ->check(CLI::PositiveNumber)
+      ->option_text("X");
   cli::AddReadingOptions(*verb, options.common);
   cli::AddOutputOptions(*verb, options.common);
   cli::AddExamples(
       *verb, std::vector<std::string>{
                  "ckpt-train bench --model tiny --tokens-per-rank 512 --seq 128 --steps 5",
                  "ckpt-train bench --model tiny-moe --tokens-per-rank 512 --seq 128 --balanced",
+                 "ckpt-train bench --model d1 --device cuda --warmup 8 --steps 20 --ledger",
+                 "ckpt-train bench --model Qwen3-0.6B/config.json --device cuda",
                  "ckpt-train bench --model d1 --ranks 2 --set overlap_param_gather=true"});
   return verb;
 }

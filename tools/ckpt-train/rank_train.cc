@@ -8,6 +8,7 @@
 #include "trainer/data/batch_reader.h"
 #include "trainer/run/proof.h"
 #include "trainer/run/save_folder.h"
+#include "trainer/run/step_ledger.h"
 
 namespace ckpt::train {
 namespace {
@@ -91,6 +92,12 @@ Result<TrainedRank> TrainOnRank(const TrainInput& input, trainer::HostGroup& wor
     begun = input.log.BeginFiles({.run_id = run.run_id, .last_step = start.iteration});
   }
   CKPT_RETURN_IF_ERROR(AgreeOn(world, begun));
+  std::optional<StepLedger> ledger;
+  if (input.wants_ledger && session->recorded() != nullptr) {
+    // A device that keeps no record says so at once.
+    CKPT_RETURN_IF_ERROR(session->trainer().device().RecordWork().status());
+    ledger.emplace(session->trainer(), *session->recorded());
+  }
   TrainLoop loop({.settings = run.loop,
                   .checkpoint_settings = checkpoints,
                   .trainer = session->trainer(),
@@ -100,12 +107,19 @@ Result<TrainedRank> TrainOnRank(const TrainInput& input, trainer::HostGroup& wor
                   .valid = valid ? &*valid : nullptr,
                   .observer = is_first ? &input.log : nullptr,
                   .is_stop_asked = input.is_stop_asked,
+                  .on_step =
+                      [&](const StepMetrics& /*metrics*/) {
+                        if (ledger) ledger->OnStep();
+                      },
                   .ideal_step_ms = session->ideal_step_ms()},
                  start);
   CKPT_ASSIGN_OR_RETURN(trained.end, loop.Run());
   if (input.wants_digest) {
     CKPT_ASSIGN_OR_RETURN(trained.state_digest,
                           session->checkpoints().StateDigest(trained.end.progress));
+  }
+  if (ledger) {
+    CKPT_ASSIGN_OR_RETURN(trained.ledger, ledger->Finish());
   }
   return trained;
 }

@@ -12,6 +12,7 @@
 #include "tools/ckpt-train/run_log.h"
 #include "trainer/comm/host_group.h"
 #include "trainer/data/sequence_source.h"
+#include "trainer/ledger/ledger.h"
 #include "trainer/run/rank_session.h"
 #include "trainer/run/train_loop.h"
 
@@ -26,11 +27,13 @@ struct TrainInput {
   std::function<void()> on_started;                      // called by rank 0 before its first step
   std::function<bool()> is_stop_asked;
   bool wants_digest = false;
+  bool wants_ledger = false;  // the session records
 };
 
 struct TrainedRank {
   LoopEnd end;
   std::optional<std::string> state_digest;
+  std::optional<trainer::Ledger> ledger;  // of rank 0
   // What `prove` found to differ, equal on every rank. If not OK, nothing was trained.
   Status difference;
 };

@@ -24,6 +24,12 @@ std::vector<Scalar> ScalarsOf(const StepMetrics& metrics) {
     scalars.push_back(
         {fmt::format("{}_ms", trainer::kStepPhaseNames[phase]), metrics.phase_ms[phase]});
   }
+  if (metrics.rank_phases) {
+    for (std::size_t phase = 0; phase < metrics.phase_ms.size(); ++phase) {
+      scalars.push_back({fmt::format("{}_ms_of_slowest_rank", trainer::kStepPhaseNames[phase]),
+                         metrics.rank_phases->phases[phase].max_ms});
+    }
+  }
   if (metrics.experts) {
     scalars.push_back({"aux_loss", metrics.aux_loss});
     scalars.push_back({"expert_load_max", metrics.experts->most});
@@ -86,6 +92,7 @@ Status RunLog::OnStep(const StepMetrics& metrics) {
 void RunLog::SayUsage() {
   if (options_.verbosity < 1 || usage_.num_steps() == 0) return;
   Say(usage_.TimeText());
+  if (const std::string ranks = usage_.RanksText(); !ranks.empty()) Say(ranks);
   Say(usage_.MemoryText());
 }
 

@@ -8,6 +8,8 @@
 #include "core/base/quote.h"
 #include "core/exec/task_pool.h"
 #include "tools/cli/reporting.h"
+#include "trainer/backend/backend.h"
+#include "trainer/backend/backend_options.h"
 #include "trainer/comm/world.h"
 #include "trainer/model/settings_reader.h"
 #include "trainer/optim/optimizer.h"
@@ -27,6 +29,15 @@ std::string IdleInitText(const RunConfig& run, const CheckpointSettings& checkpo
                      run.idle_init->string(), checkpoints.load.string());
 }
 
+Result<std::string> ChooseDevice(const trainer::TrainConfig& config, const std::string& device,
+                                 const cli::CommonOptions& options, cli::Streams& streams) {
+  CKPT_ASSIGN_OR_RETURN(
+      const trainer::BackendChoice choice,
+      trainer::ChooseBackend(trainer::BackendOptionsOf(config, device, /*threads=*/1)));
+  cli::Tell(options, "device", choice.Text(), streams);
+  return choice.name;
+}
+
 Result<std::unique_ptr<RunSetup>> RunSetup::Create(const RunConfig& run, int num_ranks,
                                                    const std::string& device,
                                                    const cli::CommonOptions& options,
@@ -41,8 +52,8 @@ Result<std::unique_ptr<RunSetup>> RunSetup::Create(const RunConfig& run, int num
   }
   const int threads = options.threads == 0 ? DefaultThreads() : options.threads;
   setup->num_ranks_ = num_ranks;
-  setup->device_ = device;
   setup->threads_ = std::max(1, threads / num_ranks);
+  CKPT_ASSIGN_OR_RETURN(setup->device_, ChooseDevice(run.train, device, options, streams));
   setup->budget_bytes_ = options.memory_budget / static_cast<std::uint64_t>(num_ranks);
   setup->progress_ = cli::MakeProgress(options, streams);
   return setup;

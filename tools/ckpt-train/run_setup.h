@@ -17,6 +17,7 @@
 #include "trainer/run/checkpoint_settings.h"
 #include "trainer/run/rank_session.h"
 #include "trainer/run/run_config.h"
+#include "trainer/step/train_config.h"
 
 namespace ckpt::train {
 
@@ -26,12 +27,17 @@ Status CheckHasWeights(const RunConfig& run);
 // Says which weights a run has that was told of two sources; empty: it was not.
 std::string IdleInitText(const RunConfig& run, const CheckpointSettings& checkpoints);
 
+// The name of the backend that a run with this `device` gets; told with -v. Errors: those of
+// ChooseBackend.
+Result<std::string> ChooseDevice(const trainer::TrainConfig& config, const std::string& device,
+                                 const cli::CommonOptions& options, cli::Streams& streams);
+
 // Resources of the ranks of this process.
 class RunSetup {
  public:
   // Opens the files of the weights, if the run reads any. `run`, `storage` and `streams` outlive
   // it.
-  // Errors: those of OpenModel.
+  // Errors: those of OpenModel and ChooseDevice.
   static Result<std::unique_ptr<RunSetup>> Create(const RunConfig& run, int num_ranks,
                                                   const std::string& device,
                                                   const cli::CommonOptions& options,

@@ -1,10 +1,14 @@
 # The CUDA toolkit, cuDNN, and what is headers alone: cuDNN's frontend, CUTLASS and NCCL. `tools/dev/setup --cuda` brings what is
-# missing.
+# missing: headers, and the toolkit where there is no nvcc in CUDACXX, on the path or in /usr/local/cuda.
 #
 # Kernels are compiled for one architecture, Hopper with its own instructions unless CMAKE_CUDA_ARCHITECTURES says otherwise.
 
 include_guard(GLOBAL)
 
+set(CKPT_CUDA_DIR "$ENV{HOME}/.cache/ckptkit/cuda" CACHE PATH "Where tools/dev/setup --cuda puts what it brings")
+if(NOT DEFINED CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+  find_program(CMAKE_CUDA_COMPILER nvcc PATHS /usr/local/cuda/bin ${CKPT_CUDA_DIR}/toolkit/bin NO_CMAKE_SYSTEM_PATH)
+endif()
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES 90a)
 endif()
@@ -14,7 +18,6 @@ set(CMAKE_CUDA_STANDARD_REQUIRED OFF)
 string(APPEND CMAKE_CUDA_FLAGS " -std=c++20")
 find_package(CUDAToolkit 13.0 REQUIRED)
 
-set(CKPT_CUDA_DIR "$ENV{HOME}/.cache/ckptkit/cuda" CACHE PATH "Where tools/dev/setup --cuda puts headers")
 find_library(CKPT_CUDNN cudnn REQUIRED HINTS ${CUDAToolkit_LIBRARY_DIR})
 find_path(CKPT_CUDNN_FRONTEND cudnn_frontend.h REQUIRED HINTS ${CKPT_CUDA_DIR}/include)
 add_library(ckpt_cudnn INTERFACE)

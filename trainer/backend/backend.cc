@@ -44,16 +44,32 @@ std::vector<std::string_view> BackendNames() {
   return names;
 }
 
-Result<Backend> MakeBackend(const BackendOptions& options, HostGroup& world) {
+std::string BackendChoice::Text() const {
+  return passed_over.empty() ? name : fmt::format("{} ({})", name, passed_over);
+}
+
+Result<BackendChoice> ChooseBackend(const BackendOptions& options) {
+  BackendChoice choice;
   for (const NamedBackend& backend : kBackends) {
     if (options.name != kAnyBackend && options.name != backend.name) continue;
     Status runs = backend.can_run(options);
-    if (runs.ok()) return backend.make(options, world);
-    if (options.name == backend.name) return runs;
+    if (!runs.ok() && options.name == backend.name) return runs;
+    if (runs.ok()) {
+      choice.name = backend.name;
+      return choice;
+    }
+    if (!choice.passed_over.empty()) choice.passed_over += "; ";
+    choice.passed_over += fmt::format("{}: {}", backend.name, runs.first().message);
   }
   return Error(ErrorKind::kUsage, "there is no such backend")
       .Expected(fmt::format("{} or {}", kAnyBackend, fmt::join(BackendNames(), ", ")))
       .Actual(options.name);
+}
+
+Result<Backend> MakeBackend(const BackendOptions& options, HostGroup& world) {
+  CKPT_ASSIGN_OR_RETURN(const BackendChoice choice, ChooseBackend(options));
+  const auto* const backend = std::ranges::find(kBackends, choice.name, &NamedBackend::name);
+  return backend->make(options, world);
 }
 
 }  // namespace ckpt::trainer

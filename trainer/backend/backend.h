@@ -40,9 +40,24 @@ struct Backend {
   std::unique_ptr<Ops> ops;
 };
 
+// The backend that a run gets.
+struct BackendChoice {
+  std::string name;
+  // Why kAnyBackend does not stand for one of those before it: "cuda: there is no GPU here"; empty:
+  // it stands for the first, or a name was given.
+  std::string passed_over;
+
+  // "cpu (cuda: there is no GPU here)"
+  [[nodiscard]] std::string Text() const;
+};
+
+// Every process of a run chooses alike if their machines are alike. Errors: kUsage (there is no backend
+// of this name: the error lists those that there are), kUnsupported (it cannot compute as the options
+// ask, or cannot run here; the error says why).
+Result<BackendChoice> ChooseBackend(const BackendOptions& options);
+
 // `world`: all ranks of the run, which may share a machine and its devices. Every rank calls it.
-// Errors: kUsage (there is no backend of this name: the error lists those that there are),
-// kUnsupported (it cannot run here, or cannot compute as the options ask; the error says why).
+// Errors: those of ChooseBackend, kSystem.
 Result<Backend> MakeBackend(const BackendOptions& options, HostGroup& world);
 
 }  // namespace ckpt::trainer

@@ -60,15 +60,18 @@ double BenchTimes::median_ms() const {
 }
 
 Result<BenchTimes> TimeSteps(const BenchPlan& plan, trainer::RankTrainer& trainer,
-                             trainer::Device& device, int rank, ProgressSink* progress) {
-  CKPT_RETURN_IF_ERROR(
-      trainer.SetWeights([&](const trainer::ParamSpec& spec, std::int64_t row_begin,
-                             std::int64_t rows, std::span<float> values) {
-        return FillBenchWeights(trainer.config().model, plan.tokens.seed, spec, row_begin, rows,
-                                values);
-      }));
+                             trainer::Device& device, trainer::RecordedOps* recorded, int rank,
+                             ProgressSink* progress) {
+  const auto fill = [&](const trainer::ParamSpec& spec, std::int64_t row_begin, std::int64_t rows,
+                        std::span<float> values) {
+    return FillBenchWeights(trainer.config().model, plan.tokens.seed, spec, row_begin, rows,
+                            values);
+  };
+  CKPT_RETURN_IF_ERROR(plan.has_bench_weights ? trainer.DrawWeights(fill)
+                                              : trainer.InitializeWeights());
+  const bool records = plan.ledger_steps > 0 && recorded != nullptr;
   // Before the steps: a device that keeps no record says so at once.
-  if (plan.ledger_steps > 0) CKPT_RETURN_IF_ERROR(device.RecordWork().status());
+  if (records) CKPT_RETURN_IF_ERROR(device.RecordWork().status());
   const std::int64_t timed = plan.warmup + plan.steps;
   if (progress != nullptr) {
     progress->OnPhase("bench", static_cast<std::uint64_t>(timed + plan.ledger_steps), 0);
@@ -83,6 +86,9 @@ Result<BenchTimes> TimeSteps(const BenchPlan& plan, trainer::RankTrainer& traine
       for (std::size_t phase = 0; phase < times.phase_ms.size(); ++phase) {
         times.phase_ms[phase] += report.phase_ms[phase] / static_cast<double>(plan.steps);
       }
+      if (report.rank_phases && report.rank_phases->step > plan.warmup) {
+        times.rank_phases.Add(*report.rank_phases);
+      }
       if (report.experts) {
         times.expert_load_max = std::max(times.expert_load_max.value_or(1), report.experts->most);
       }
@@ -93,15 +99,28 @@ Result<BenchTimes> TimeSteps(const BenchPlan& plan, trainer::RankTrainer& traine
   for (std::size_t use = 0; use < times.peak_bytes.size(); ++use) {
     times.peak_bytes[use] = device.usage(static_cast<trainer::MemoryUse>(use)).peak_bytes;
   }
-  times.peak_flops = device.PeakFlops(trainer.config().precision.compute);
+  times.peaks = plan.peaks;
+  if (times.peaks.flops == 0) {
+    times.peaks.flops = device.PeakFlops(trainer.config().precision.compute);
+  }
+  if (times.peaks.bytes == 0) times.peaks.bytes = device.PeakBandwidth();
   if (plan.ledger_steps == 0) return times;
-  CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<trainer::WorkRecord> record, device.RecordWork());
+  // A queue may still run what the next step needs: that is no work of the steps below.
+  CKPT_RETURN_IF_ERROR(trainer.params().Synchronize());
+  std::unique_ptr<trainer::WorkRecord> record;
+  if (records) {
+    CKPT_ASSIGN_OR_RETURN(record, device.RecordWork());
+    recorded->Begin(*record);
+  }
   CKPT_RETURN_IF_ERROR(steps.Run(
       plan.ledger_steps, [&](const trainer::StepReport& /*report*/, Clock::duration /*time*/) {
         if (progress != nullptr) progress->OnDone("step", 1);
       }));
+  CKPT_RETURN_IF_ERROR(trainer.params().Synchronize());
+  if (!records) return times;
+  const std::vector<trainer::OpWork> operations = recorded->End();
   CKPT_ASSIGN_OR_RETURN(const std::vector<trainer::DeviceWork> work, record->Finish());
-  times.ledger = MakeLedger(work, plan.ledger_steps);
+  times.ledger = trainer::MakeLedger(work, operations, plan.ledger_steps, times.peaks);
   return times;
 }
 
@@ -115,7 +134,8 @@ std::string BenchJson(const BenchReport& report) {
   const BenchTimes& times = report.times;
   const auto [fastest, slowest] = std::ranges::minmax(times.step_ms);
   JsonWriter json;
-  json.BeginObject().Key("model").Text(report.model).Key("ranks").Int(report.num_ranks);
+  json.BeginObject().Key("model").Text(report.model).Key("device").Text(report.device);
+  json.Key("ranks").Int(report.num_ranks);
   json.Key("seq").Int(report.seq).Key("tokens_per_rank").Int(report.tokens_of_rank);
   json.Key("steps").Int(static_cast<std::int64_t>(times.step_ms.size()));
   json.Key("step_ms").Double(times.median_ms());
@@ -124,7 +144,7 @@ std::string BenchJson(const BenchReport& report) {
   json.Key("flops_per_token").Double(report.flops_per_token);
   json.Key("tflops_s_rank").Double(report.flops_per_s_of_rank() / 1e12);
   json.Key("mfu");
-  report.peak_flops > 0 ? json.Double(report.flops_per_s_of_rank() / report.peak_flops)
+  times.peaks.flops > 0 ? json.Double(report.flops_per_s_of_rank() / times.peaks.flops)
                         : json.Null();
   if (times.expert_load_max) json.Key("expert_load_max").Double(*times.expert_load_max);
   json.Key("phase_ms").BeginObject();
@@ -132,6 +152,16 @@ std::string BenchJson(const BenchReport& report) {
     json.Key(trainer::kStepPhaseNames[phase]).Double(times.phase_ms[phase]);
   }
   json.End();
+  if (times.rank_phases.num_steps() > 0) {
+    json.Key("rank_phase_ms").BeginObject();
+    const auto means = times.rank_phases.Means();
+    for (std::size_t phase = 0; phase < means.size(); ++phase) {
+      json.Key(trainer::kStepPhaseNames[phase]).BeginObject();
+      json.Key("min").Double(means[phase].min_ms).Key("min_rank").Int(means[phase].min_rank);
+      json.Key("max").Double(means[phase].max_ms).Key("max_rank").Int(means[phase].max_rank).End();
+    }
+    json.End();
+  }
   json.Key("losses").BeginArray();
   for (const double loss : times.losses) json.Double(loss);
   json.End();
@@ -142,14 +172,10 @@ std::string BenchJson(const BenchReport& report) {
   }
   json.End();
   if (times.ledger) {
-    const Ledger& ledger = *times.ledger;
-    json.Key("ledger").BeginObject().Key("step_ms").Double(ledger.step_ms);
-    json.Key("gaps_ms").Double(ledger.gaps_ms()).Key("kernels").BeginArray();
-    for (const LedgerLine& line : ledger.lines) {
-      json.BeginObject().Key("kernel").Text(line.kernel).Key("calls").Double(line.calls);
-      json.Key("ms").Double(line.busy_ms).Key("share").Double(line.share).End();
-    }
-    json.End().End();
+    json.Key("peak_tflops").Double(times.peaks.flops / 1e12);
+    json.Key("peak_tbytes").Double(times.peaks.bytes / 1e12);
+    json.Key("ledger");
+    trainer::WriteLedger(*times.ledger, json);
   }
   json.End();
   return json.Take() + "\n";
@@ -160,19 +186,23 @@ std::string BenchText(const BenchReport& report) {
   const auto [fastest, slowest] = std::ranges::minmax(times.step_ms);
   std::uint64_t peak_bytes = 0;
   for (const std::uint64_t bytes : times.peak_bytes) peak_bytes += bytes;
-  std::string text = fmt::format("{}: {} ranks, {} tokens a rank in sequences of {}\n",
-                                 report.model, report.num_ranks, report.tokens_of_rank, report.seq);
+  std::string text =
+      fmt::format("{} on {}: {} ranks, {} tokens a rank in sequences of {}\n", report.model,
+                  report.device, report.num_ranks, report.tokens_of_rank, report.seq);
   text += fmt::format("step      {:.1f} ms (median of {}; {:.1f} to {:.1f})\n", times.median_ms(),
                       times.step_ms.size(), fastest, slowest);
   text += fmt::format("speed     {:.0f} tokens/s, {:.3g} TFLOP/s a rank",
                       report.tokens_per_s_of_rank(), report.flops_per_s_of_rank() / 1e12);
-  if (report.peak_flops > 0) {
-    text += fmt::format(", MFU {:.1f} %", 100 * report.flops_per_s_of_rank() / report.peak_flops);
+  if (times.peaks.flops > 0) {
+    text += fmt::format(", MFU {:.1f} %", 100 * report.flops_per_s_of_rank() / times.peaks.flops);
   }
   text += "\nphases   ";
   for (std::size_t phase = 0; phase < times.phase_ms.size(); ++phase) {
     if (times.phase_ms[phase] == 0) continue;
     text += fmt::format(" {} {:.1f}", trainer::kStepPhaseNames[phase], times.phase_ms[phase]);
+  }
+  if (times.rank_phases.num_steps() > 0) {
+    text += " ms\nranks     " + times.rank_phases.Text();
   }
   text += fmt::format(" ms\nmemory    {:.2f} GiB at most\n",
                       static_cast<double>(peak_bytes) / static_cast<double>(1U << 30U));
@@ -181,7 +211,7 @@ std::string BenchText(const BenchReport& report) {
   if (times.expert_load_max) {
     text += fmt::format("experts   {:.2f} times the mean at most\n", *times.expert_load_max);
   }
-  if (times.ledger) text += "\n" + LedgerText(*times.ledger);
+  if (times.ledger) text += "\n" + trainer::LedgerText(*times.ledger);
   return text;
 }
 

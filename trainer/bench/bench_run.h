@@ -11,8 +11,9 @@
 #include "core/base/result.h"
 #include "core/exec/progress.h"
 #include "trainer/bench/bench_model.h"
-#include "trainer/bench/ledger.h"
 #include "trainer/device/device.h"
+#include "trainer/ledger/ledger.h"
+#include "trainer/ledger/recorded_ops.h"
 #include "trainer/step/rank_trainer.h"
 
 namespace ckpt::train {
@@ -21,6 +22,11 @@ struct BenchPlan {
   std::int64_t warmup = 10;  // steps before the timed ones
   std::int64_t steps = 30;
   std::int64_t ledger_steps = 0;  // after the timed ones, with a record of the device's work
+  // What a rank's device can do; where it is 0, what the device says of itself counts.
+  trainer::Roofline peaks;
+  // Whether weights are those of FillBenchWeights, which only the benchmark's models have. Otherwise
+  // they are drawn as those of a run.
+  bool has_bench_weights = true;
   BenchTokens tokens;
 };
 
@@ -29,30 +35,32 @@ struct BenchTimes {
   std::vector<double> losses;   // of all steps, in order, those before the timed ones too
   // By StepPhase: the mean of the timed steps, on this rank.
   std::array<double, trainer::kNumStepPhases> phase_ms{};
+  trainer::RankPhaseMeans rank_phases;  // of all ranks; of fewer steps, or none, on one rank
   // The peak of each use of memory on this rank.
   std::array<std::uint64_t, trainer::kNumMemoryUses> peak_bytes{};
   // Rows of the most used expert of any layer and timed step, divided by the mean of its layer; in
   // models with experts.
   std::optional<double> expert_load_max;
-  std::optional<Ledger> ledger;  // with ledger_steps
-  double peak_flops = 0;         // Device::PeakFlops
+  trainer::Roofline peaks;  // of the compute dtype; 0: not known
+  std::optional<trainer::Ledger> ledger;
 
   [[nodiscard]] double median_ms() const;
 };
 
-// Sets the benchmark's weights, then trains. Every rank calls it with the same plan.
-// `progress` counts steps; null: none. Errors: those of FillBenchWeights, RankTrainer and
-// Device::RecordWork.
+// Sets the weights, then trains. Every rank calls it with the same plan.
+// `recorded`: the trainer's operations; null: the rank makes no ledger. `progress` counts steps; null:
+// none. Errors: those of FillBenchWeights, RankTrainer and Device::RecordWork.
 Result<BenchTimes> TimeSteps(const BenchPlan& plan, trainer::RankTrainer& trainer,
-                             trainer::Device& device, int rank, ProgressSink* progress);
+                             trainer::Device& device, trainer::RecordedOps* recorded, int rank,
+                             ProgressSink* progress);
 
 struct BenchReport {
   std::string model;
+  std::string device;  // name of a backend
   int num_ranks = 1;
   std::int64_t seq = 0;
   std::int64_t tokens_of_rank = 0;  // of a step
   double flops_per_token = 0;       // TrainingFlopsPerToken
-  double peak_flops = 0;            // what a rank's device could do in a second; 0: not known
   BenchTimes times;
 
   [[nodiscard]] double tokens_per_s_of_rank() const;

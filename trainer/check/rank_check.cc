@@ -50,10 +50,11 @@ Result<Computed> ComputeOnRank(const CheckInput& input, trainer::HostGroup& worl
       const trainer::Backend backend,
       trainer::MakeBackend(trainer::BackendOptionsOf(input.config, input.device, input.threads),
                            world));
-  CKPT_ASSIGN_OR_RETURN(
-      const std::unique_ptr<RankTrainer> trainer,
-      RankTrainer::Create(input.config, world,
-                          {.device = backend.device.get(), .ops = backend.ops.get()}));
+  CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<RankTrainer> trainer,
+                        RankTrainer::Create(input.config, world,
+                                            {.device = backend.device.get(),
+                                             .ops = backend.ops.get(),
+                                             .assigned_experts = input.assigned_experts}));
   CKPT_RETURN_IF_ERROR(
       ReadInitialWeights(input.model, input.budget_bytes, *trainer, input.progress));
 
@@ -67,7 +68,7 @@ Result<Computed> ComputeOnRank(const CheckInput& input, trainer::HostGroup& worl
   }
   CKPT_ASSIGN_OR_RETURN(const trainer::StepReport report, trainer->ComputeGradients(batches));
   computed.loss = report.loss;
-  if (!input.reference.gradients().empty()) {
+  if (input.all_gradients || !input.reference.gradients().empty()) {
     CKPT_ASSIGN_OR_RETURN(computed.gradients, GatherGradients(*trainer, world));
   }
   return computed;

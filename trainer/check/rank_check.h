@@ -3,6 +3,7 @@
 #define CKPT_TRAINER_CHECK_RANK_CHECK_H_
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "converters/verbs/model_source.h"
@@ -23,6 +24,10 @@ struct CheckInput {
   std::uint64_t budget_bytes = 0;  // for reading weights, per rank
   int threads = 1;                 // per rank
   std::string device = "cpu";      // name of a backend
+  bool all_gradients = false;      // or none, where the reference has none
+  // Tokens go to these experts in every layer, whatever a router prefers (TrainerRuntime); empty: the
+  // router chooses.
+  std::span<const std::int32_t> assigned_experts = {};
   ProgressSink& progress;
 };
 

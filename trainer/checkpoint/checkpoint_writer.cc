@@ -201,6 +201,7 @@ Status CheckpointWriter::EndCommitting() {
 
 Status CheckpointWriter::Commit(Manifest manifest) {
   CKPT_RETURN_IF_ERROR(CheckGathered(storage_, staged_->path(), manifest));
+  if (job_.prove) CKPT_RETURN_IF_ERROR(job_.prove(staged_->path(), job_.plan.write));
   manifest.origin = job_.origin;
   CKPT_RETURN_IF_ERROR(WriteSmallFile(storage_, staged_->path() / std::string(kManifestName),
                                       AsBytes(SerializeManifest(std::move(manifest)))));

@@ -41,6 +41,9 @@ struct WriteJob {
   std::string tool;                           // "ckptkit 0.1.0", for the manifest
   std::optional<ManifestOrigin> origin = {};  // for the manifest
   ProgressSink* progress = nullptr;  // of what this rank writes, as phase "save"; may be null
+  // Called on rank 0 before the target gets its name, with the directory that holds the files of
+  // the plan; may be empty. If it returns an error, nothing is published.
+  std::function<Status(const Path& directory, const WritePlan& plan)> prove = {};
   // Called on rank 0 when the target is durable; may be empty. If it returns an error, the save
   // fails with it.
   std::function<Status()> published = {};

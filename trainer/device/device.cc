@@ -49,8 +49,7 @@ Buffer::~Buffer() {
 void PinnedReturn::operator()(void* data) const { device->FreePinned(data); }
 
 Result<std::unique_ptr<WorkRecord>> Device::RecordWork() {
-  return Error(ErrorKind::kUnsupported, "this device keeps no record of its work")
-      .Hint("--device cuda does");
+  return Error(ErrorKind::kUnsupported, "this device keeps no record of its work");
 }
 
 void Device::ResetPeaks() {

@@ -103,6 +103,8 @@ class Device {
   // Floating-point operations that the device can do in a second in matrix products of `compute`, by
   // its maker's figures; 0: not known.
   [[nodiscard]] virtual double PeakFlops(DType /*compute*/) const { return 0; }
+  // Bytes that a long pass over its memory reads and writes in a second; 0: not known.
+  [[nodiscard]] virtual double PeakBandwidth() const { return 0; }
 
   // Enqueue a copy between this device's memory and the host's. `host` stays valid until the queue
   // has run it. If `host` is not pinned, the call may block until then.

@@ -7,20 +7,30 @@
 #include <vector>
 
 #include "core/base/result.h"
+#include "trainer/device/queue.h"
 
 namespace ckpt::trainer {
 
-// One kernel, copy or fill. Times are of one clock, in nanoseconds.
+// One kernel, copy or fill; on the CPU, a whole operation. Times are of one clock, in nanoseconds.
 struct DeviceWork {
-  std::string name;  // a kernel's, as it is in the program
+  static constexpr std::int64_t kNoOperation = -1;
+
+  std::string name;  // a kernel's, as it is in the program; empty: a whole operation
   std::int64_t begin_ns = 0;
   std::int64_t end_ns = 0;
+  std::int64_t operation = kNoOperation;  // the number of the operation that it belongs to
 };
 
 // Begins with its creation (Device::RecordWork). Recording makes the work somewhat slower.
+//
+// Thread-safety: the rank's thread.
 class WorkRecord {
  public:
   virtual ~WorkRecord() = default;
+  // What this thread puts on `queue` from here to EndOperation belongs to operation `number`, 0 or
+  // more. Operations do not contain others.
+  virtual void BeginOperation(Queue& queue, std::int64_t number) = 0;
+  virtual void EndOperation(Queue& queue) = 0;
   // All work that ended since the record began, in no order. Synchronise the queues before. Call it
   // once. Errors: kSystem.
   virtual Result<std::vector<DeviceWork>> Finish() = 0;

@@ -82,8 +82,9 @@ Result<Explanation> Explain(const TrainConfig& config, int rank) {
   const Topology topology(config.mesh, rank);
   const std::vector<UnitSpec> units = trainer::ListTrainedUnits(config, topology.expert());
   ShardPlan plan = trainer::PlanShards(units, topology, config.precision, config.slots);
+  std::uint64_t host_bytes = 0;
   const trainer::PlannedBytes bytes =
-      trainer::PlanBytes(plan, trainer::NumMoments(config.optimizer));
+      trainer::PlanTrainingBytes(config.optimizer, plan, &host_bytes);
   CKPT_RETURN_IF_ERROR(trainer::CheckUnshardedBytes(config, plan));
   CKPT_ASSIGN_OR_RETURN(const trainer::RehearsedBytes model, trainer::RehearseStep(config, rank));
   const std::uint64_t other_bytes = model.tables + trainer::StepBytes(config, units, plan);
@@ -93,6 +94,7 @@ Result<Explanation> Explain(const TrainConfig& config, int rank) {
                      .rank = topology,
                      .plan = std::move(plan),
                      .bytes = bytes,
+                     .host_bytes = host_bytes,
                      .activation_bytes = model.activations,
                      .other_bytes = other_bytes,
                      .arrays = std::move(arrays),

@@ -2,12 +2,16 @@
 #ifndef CKPT_TRAINER_EXPLAIN_EXPLANATION_H_
 #define CKPT_TRAINER_EXPLAIN_EXPLANATION_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/base/result.h"
 #include "trainer/explain/comm_schedule.h"
+#include "trainer/explain/forecast.h"
 #include "trainer/mesh/topology.h"
 #include "trainer/params/param_spec.h"
 #include "trainer/params/shard_plan.h"
@@ -41,16 +45,26 @@ struct Explanation {
   trainer::Topology rank;  // the rank that is described
   trainer::ShardPlan plan;
   trainer::PlannedBytes bytes;
+  std::uint64_t host_bytes = 0;        // of optimizer state in the host's memory
   std::uint64_t activation_bytes = 0;  // at the peak, if all experts are chosen equally often
   // One sum per row of the gradients, tokens and their losses, tables of positions, counts of
   // experts.
   std::uint64_t other_bytes = 0;
   std::vector<FlatArrays> arrays;
   CommSchedule schedule;
+  std::optional<ClusterForecast> forecast = {};  // if a cluster was named
+  // If the run saves: bytes of the host's memory for the copies of the state, by rank.
+  std::vector<std::uint64_t> copy_bytes = {};
 
   // The peak of a training step: all of this is allocated for the whole step.
   [[nodiscard]] std::uint64_t total_bytes() const {
     return bytes.total() + activation_bytes + other_bytes;
+  }
+  [[nodiscard]] std::uint64_t copy_bytes_here() const {
+    return copy_bytes.empty() ? 0 : copy_bytes[static_cast<std::size_t>(rank.rank())];
+  }
+  [[nodiscard]] std::uint64_t copy_bytes_of_all() const {
+    return std::accumulate(copy_bytes.begin(), copy_bytes.end(), std::uint64_t{0});
   }
 };
 

@@ -30,6 +30,17 @@ void WriteMesh(const trainer::MeshConfig& mesh, JsonWriter& json) {
   json.End();
 }
 
+void WriteExpertChoice(const trainer::ExpertChoice& choice, JsonWriter& json) {
+  json.Key("auto").BeginObject();
+  json.Key("expert_model_parallel_size").Int(choice.expert_parallel);
+  json.Key("candidate").Int(choice.candidate).Key("tokens").Int(choice.tokens);
+  json.Key("gather_time").Double(choice.gather_time);
+  json.Key("exchange_time").Double(choice.exchange_time);
+  json.Key("hidden_tokens").Double(choice.hidden_tokens);
+  json.Key("reason").Text(choice.Reason());
+  json.End();
+}
+
 void WriteRank(const trainer::Topology& rank, JsonWriter& json) {
   json.Key("rank").BeginObject();
   json.Key("rank").Int(rank.rank()).Key("outer").Int(rank.outer()).Key("inner").Int(rank.inner());
@@ -42,7 +53,8 @@ void WriteRank(const trainer::Topology& rank, JsonWriter& json) {
   json.End().End();
 }
 
-void WriteBytes(std::string_view key, const Explanation& e, std::uint64_t ranks, JsonWriter& json) {
+void WriteBytes(std::string_view key, const Explanation& e, std::uint64_t ranks,
+                std::uint64_t copy_bytes, JsonWriter& json) {
   const trainer::PlannedBytes& bytes = e.bytes;
   json.Key(key).BeginObject();
   json.Key("weights").Int(bytes.weights * ranks);
@@ -53,6 +65,8 @@ void WriteBytes(std::string_view key, const Explanation& e, std::uint64_t ranks,
   json.Key("activations").Int(e.activation_bytes * ranks);
   json.Key("other").Int(e.other_bytes * ranks);
   json.Key("total").Int(e.total_bytes() * ranks);
+  if (e.host_bytes > 0) json.Key("optimizer_on_host").Int(e.host_bytes * ranks);
+  if (!e.copy_bytes.empty()) json.Key("save_copy_on_host").Int(copy_bytes);
   json.End();
 }
 
@@ -118,14 +132,20 @@ std::string ExplanationJson(const Explanation& e) {
   json.BeginObject().Key("ok").Bool(true);
   WriteModel(e.config.model, json);
   WriteMesh(e.config.mesh, json);
+  if (e.config.expert_choice) WriteExpertChoice(*e.config.expert_choice, json);
   WriteRank(e.rank, json);
-  WriteBytes("bytes_per_rank", e, 1, json);
-  WriteBytes("bytes_of_all_ranks", e, static_cast<std::uint64_t>(e.config.mesh.world_size), json);
+  WriteBytes("bytes_per_rank", e, 1, e.copy_bytes_here(), json);
+  WriteBytes("bytes_of_all_ranks", e, static_cast<std::uint64_t>(e.config.mesh.world_size),
+             e.copy_bytes_of_all(), json);
   WriteSlots(e, json);
   json.Key("flat_arrays").BeginArray();
   for (const FlatArrays& arrays : e.arrays) WriteArrays(arrays, json);
   json.End();
   WriteSchedule(e, json);
+  if (e.forecast) {
+    json.Key("cluster");
+    WriteForecast(*e.forecast, json);
+  }
   json.End();
   return json.Take() + "\n";
 }

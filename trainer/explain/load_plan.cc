@@ -223,7 +223,7 @@ Result<ExpertRanks> PlanExpertRanks(const TrainConfig& config, std::span<const N
   ranks.units = trainer::ListTrainedUnits(config, expert);
   ranks.plan = trainer::PlanShards(ranks.units, Topology(config.mesh, expert), config.precision,
                                    config.slots);
-  ranks.held_bytes = trainer::PlanBytes(ranks.plan, trainer::NumMoments(config.optimizer)).total();
+  ranks.held_bytes = trainer::PlanTrainingBytes(config.optimizer, ranks.plan).total();
   Status missing;
   for (const NamedModel& model : models) {
     auto& of_model = ranks.positions.emplace_back();

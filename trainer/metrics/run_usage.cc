@@ -16,6 +16,11 @@ void RunUsage::Add(const StepMetrics& step) {
   sum_.data_wait_ms += step.data_wait_ms;
   for (std::size_t i = 0; i < step.phase_ms.size(); ++i) sum_.phase_ms[i] += step.phase_ms[i];
   sum_.rank_peak_bytes = step.rank_peak_bytes;
+  if (step.rank_phases) rank_phases_.Add(*step.rank_phases);
+}
+
+std::string RunUsage::RanksText() const {
+  return rank_phases_.num_steps() == 0 ? "" : "ranks: " + rank_phases_.Text();
 }
 
 std::string RunUsage::TimeText() const {

@@ -17,6 +17,16 @@ std::string MetricsJson(const StepMetrics& metrics, std::string_view run_id) {
   for (std::size_t phase = 0; phase < metrics.phase_ms.size(); ++phase) {
     json.Key(fmt::format("{}_ms", trainer::kStepPhaseNames[phase])).Double(metrics.phase_ms[phase]);
   }
+  if (metrics.rank_phases) {
+    json.Key("rank_phases").BeginObject().Key("step").Int(metrics.rank_phases->step);
+    for (std::size_t phase = 0; phase < metrics.rank_phases->phases.size(); ++phase) {
+      const trainer::PhaseSpread& spread = metrics.rank_phases->phases[phase];
+      json.Key(fmt::format("{}_ms", trainer::kStepPhaseNames[phase])).BeginObject();
+      json.Key("min").Double(spread.min_ms).Key("min_rank").Int(spread.min_rank);
+      json.Key("max").Double(spread.max_ms).Key("max_rank").Int(spread.max_rank).End();
+    }
+    json.End();
+  }
   json.Key("peak_bytes").Int(metrics.peak_bytes);
   json.Key("rank_peak_bytes").BeginObject();
   for (std::size_t use = 0; use < metrics.rank_peak_bytes.size(); ++use) {

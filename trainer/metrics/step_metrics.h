@@ -24,6 +24,7 @@ struct StepMetrics {
   double save_ms = 0;       // time that training waited for checkpoints since the step before
   double data_wait_ms = 0;  // time that the host waited for batches since the step before
   std::array<double, trainer::kNumStepPhases> phase_ms = {};  // StepReport::phase_ms
+  std::optional<trainer::RankPhases> rank_phases = {};        // StepReport::rank_phases
   // The peak of each MemoryUse up to now, on this rank.
   std::array<std::uint64_t, trainer::kNumMemoryUses> rank_peak_bytes = {};
   std::uint64_t peak_bytes = 0;  // peak of device memory up to now, on the rank that used most

@@ -29,23 +29,28 @@ double MatrixWeights(const ModelConfig& config) {
 
 }  // namespace
 
-double TrainingFlopsPerToken(const ModelConfig& config, std::int64_t seq) {
+double AttentionFlopsPerToken(const ModelConfig& config, std::int64_t layer, std::int64_t seq) {
   const double dims =
       config.mla ? static_cast<double>(config.mla->qk_head_dim + config.mla->qk_pos_emb_head_dim +
                                        config.mla->v_head_dim)
                  : 2 * static_cast<double>(config.kv_channels);
-  double keys = 0;  // that a query sees, on average; summed over the layers
-  for (std::int64_t layer = 0; layer < config.num_layers; ++layer) {
-    const auto all = static_cast<double>(seq);
-    const auto at = static_cast<std::size_t>(layer);
-    const auto window = static_cast<double>(at < config.window_size.size() ? config.window_size[at]
-                                                                           : std::int64_t{0});
-    keys += window == 0 || window >= all ? all / 2 : window - window * window / (2 * all);
-  }
+  const auto all = static_cast<double>(seq);
+  const auto at = static_cast<std::size_t>(layer);
+  const auto window = static_cast<double>(at < config.window_size.size() ? config.window_size[at]
+                                                                         : std::int64_t{0});
+  // That a query sees, on average.
+  const double keys = window == 0 || window >= all ? all / 2 : window - window * window / (2 * all);
   // A product with a score's row or column is two operations an element; the backward takes twice
   // what the forward takes.
-  const double attention = 6 * keys * static_cast<double>(config.num_attention_heads) * dims;
-  return 6 * MatrixWeights(config) + attention;
+  return 6 * keys * static_cast<double>(config.num_attention_heads) * dims;
+}
+
+double TrainingFlopsPerToken(const ModelConfig& config, std::int64_t seq) {
+  double flops = 6 * MatrixWeights(config);
+  for (std::int64_t layer = 0; layer < config.num_layers; ++layer) {
+    flops += AttentionFlopsPerToken(config, layer, seq);
+  }
+  return flops;
 }
 
 }  // namespace ckpt::trainer

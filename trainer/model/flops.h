@@ -14,6 +14,9 @@ namespace ckpt::trainer {
 // sequence, because it is causal. Recomputation does not count: this is the model's work, which MFU
 // divides by what the device could do.
 [[nodiscard]] double TrainingFlopsPerToken(const ModelConfig& config, std::int64_t seq);
+// The part of attention in one layer.
+[[nodiscard]] double AttentionFlopsPerToken(const ModelConfig& config, std::int64_t layer,
+                                            std::int64_t seq);
 
 }  // namespace ckpt::trainer
 

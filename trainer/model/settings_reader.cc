@@ -72,6 +72,13 @@ std::int64_t SettingsReader::Int(std::string_view name, std::int64_t otherwise, 
   return otherwise;
 }
 
+bool SettingsReader::TakeWord(std::string_view name, std::string_view word) {
+  const Value* const value = Find(name);
+  if (value == nullptr || value->AsText() == nullptr || *value->AsText() != word) return false;
+  Take(name);
+  return true;
+}
+
 std::int64_t SettingsReader::RequiredInt(std::string_view name, std::int64_t min) {
   if (!Has(name)) Refuse(name, "is missing");
   // A value to continue with.

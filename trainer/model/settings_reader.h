@@ -61,6 +61,9 @@ class SettingsReader {
   std::optional<Enum> OptionalWord(std::string_view name,
                                    const std::vector<std::pair<std::string_view, Enum>>& words);
 
+  // Whether the setting is this word. If not, it stays to be read.
+  bool TakeWord(std::string_view name, std::string_view word);
+
   // Records that the setting is wrong: "setting <name> <why>".
   void Refuse(std::string_view name, std::string_view why, std::string expected = {});
   // If `is_idle`, refuses those of `names` that the user gave: "setting <name> does nothing <why>".

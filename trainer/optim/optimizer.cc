@@ -1,6 +1,8 @@
 #include "trainer/optim/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <utility>
 
 #include <fmt/format.h>
@@ -9,6 +11,14 @@
 #include "trainer/optim/weight_decay.h"
 
 namespace ckpt::trainer {
+namespace {
+
+std::span<float> ValuesOf(const ParamPiece& piece, std::span<float> state) {
+  return state.subspan(static_cast<std::size_t>(piece.main_offset),
+                       static_cast<std::size_t>(piece.rows * piece.row_elems));
+}
+
+}  // namespace
 
 Status ValidateOptimizer(const OptimizerConfig& config) {
   Status status;
@@ -35,14 +45,29 @@ int NumMoments(const OptimizerConfig& config) {
   return config.kind == OptimizerKind::kAdam ? 2 : 1;
 }
 
+PlannedBytes PlanTrainingBytes(const OptimizerConfig& config, const ShardPlan& plan,
+                               std::uint64_t* host_bytes) {
+  const int moments = NumMoments(config);
+  PlannedBytes bytes = PlanBytes(plan, moments);
+  if (host_bytes != nullptr) *host_bytes = config.moments_on_host ? bytes.optimizer : 0;
+  if (!config.moments_on_host) return bytes;
+  std::int64_t largest = 0;
+  for (const GroupPlan& group : plan.groups) {
+    if (group.trainable) largest = std::max(largest, group.main.elems);
+  }
+  bytes.optimizer = HostMoments::DeviceBytes(largest, moments, config.host_block_elems);
+  return bytes;
+}
+
 Result<Optimizer> Optimizer::Create(const OptimizerConfig& config, ParamStore& store, Ops& ops,
                                     Device& device) {
   Optimizer optimizer(config, store, ops);
+  std::vector<std::int64_t> elems;  // of each state
   for (std::size_t i = 0; i < store.mains().size(); ++i) {
     const MainArrays& main = store.mains()[i];
     if (!main.gradient) continue;
     State state = {.group = i, .moments = {}};
-    for (int m = 0; m < NumMoments(config); ++m) {
+    for (int m = 0; m < NumMoments(config) && !config.moments_on_host; ++m) {
       CKPT_ASSIGN_OR_RETURN(Buffer buffer,
                             device.Allocate(main.weights.size_bytes(), MemoryUse::kOptimizer));
       state.moments.emplace_back(buffer.data(), main.weights.dtype,
@@ -51,6 +76,11 @@ Result<Optimizer> Optimizer::Create(const OptimizerConfig& config, ParamStore& s
     }
     optimizer.AddRuns(optimizer.states_.size(), main);
     optimizer.states_.push_back(std::move(state));
+    elems.push_back(main.weights.num_elems());
+  }
+  if (config.moments_on_host) {
+    CKPT_ASSIGN_OR_RETURN(optimizer.host_, HostMoments::Create(elems, NumMoments(config),
+                                                               config.host_block_elems, device));
   }
   return optimizer;
 }
@@ -82,45 +112,85 @@ UpdateScalars Optimizer::NextScalars(double lr) const {
 
 void Optimizer::Step(Queue& queue, const Tensor& update) {
   ++steps_;
+  if (host_) host_->BeginUpdate();
   for (const Run& run : runs_) {
-    const State& state = states_[run.state];
-    const MainArrays& main = store_->mains()[state.group];
-    const auto part = [&](const Tensor& array) {
-      return array ? array.Rows(run.begin, run.elems) : Tensor();
+    const auto part = [&](std::int64_t first, std::int64_t elems, std::span<const Tensor> moments) {
+      UpdatePart(queue, update, run, first, elems, moments);
     };
-    const double weight_decay = run.decays ? config_.weight_decay : 0;
-    if (config_.kind == OptimizerKind::kSgd) {
-      ops_->Sgd(queue, {.momentum = config_.sgd_momentum, .weight_decay = weight_decay}, update,
-                part(main.gradient), part(main.weights), part(state.moments[0]),
-                part(main.compute));
+    if (host_) {
+      host_->ForBlocks(queue, run.state, run.begin, run.elems, part);
       continue;
     }
-    const AdamWForm form = {.beta1 = config_.adam_beta1,
-                            .beta2 = config_.adam_beta2,
-                            .eps = config_.adam_eps,
-                            .weight_decay = weight_decay,
-                            .decoupled = config_.decoupled_weight_decay};
-    ops_->AdamW(queue, form, update, part(main.gradient), part(main.weights),
-                part(state.moments[0]), part(state.moments[1]), part(main.compute));
+    std::vector<Tensor> moments;
+    for (const Tensor& moment : states_[run.state].moments) {
+      moments.push_back(moment.Rows(run.begin, run.elems));
+    }
+    part(run.begin, run.elems, moments);
   }
+}
+
+void Optimizer::UpdatePart(Queue& queue, const Tensor& update, const Run& run, std::int64_t first,
+                           std::int64_t elems, std::span<const Tensor> moments) {
+  const MainArrays& main = store_->mains()[states_[run.state].group];
+  const auto part = [&](const Tensor& array) {
+    return array ? array.Rows(first, elems) : Tensor();
+  };
+  const double weight_decay = run.decays ? config_.weight_decay : 0;
+  if (config_.kind == OptimizerKind::kSgd) {
+    ops_->Sgd(queue, {.momentum = config_.sgd_momentum, .weight_decay = weight_decay}, update,
+              part(main.gradient), part(main.weights), moments[0], part(main.compute));
+    return;
+  }
+  const AdamWForm form = {.beta1 = config_.adam_beta1,
+                          .beta2 = config_.adam_beta2,
+                          .eps = config_.adam_eps,
+                          .weight_decay = weight_decay,
+                          .decoupled = config_.decoupled_weight_decay};
+  ops_->AdamW(queue, form, update, part(main.gradient), part(main.weights), moments[0], moments[1],
+              part(main.compute));
 }
 
 Status Optimizer::SetMoment(int moment, const ParamStore::FillRows& fill, Queue& queue) {
   CKPT_CHECK(moment >= 0 && moment < NumMoments(config_));
-  for (const State& state : states_) {
-    CKPT_RETURN_IF_ERROR(store_->piece_rows().Fill(store_->mains()[state.group].pieces,
-                                                   state.moments[static_cast<std::size_t>(moment)],
-                                                   fill, queue));
+  if (host_) CKPT_RETURN_IF_ERROR(host_->AwaitAll());
+  for (std::size_t s = 0; s < states_.size(); ++s) {
+    const std::vector<ParamPiece>& pieces = store_->mains()[states_[s].group].pieces;
+    if (!host_) {
+      CKPT_RETURN_IF_ERROR(store_->piece_rows().Fill(
+          pieces, states_[s].moments[static_cast<std::size_t>(moment)], fill, queue));
+      continue;
+    }
+    for (const ParamPiece& piece : pieces) {
+      const std::span<float> values = ValuesOf(piece, host_->values(s, moment));
+      for (std::int64_t row = 0; row < piece.rows; row += RowsAtOnce(piece)) {
+        const std::int64_t rows = std::min(RowsAtOnce(piece), piece.rows - row);
+        CKPT_RETURN_IF_ERROR(
+            fill(*piece.spec, piece.row_begin + row, rows,
+                 values.subspan(static_cast<std::size_t>(row * piece.row_elems),
+                                static_cast<std::size_t>(rows * piece.row_elems))));
+      }
+    }
   }
   return OkStatus();
 }
 
 Status Optimizer::ReadMoment(int moment, const ParamStore::PlaceRows& place, Queue& queue) {
   CKPT_CHECK(moment >= 0 && moment < NumMoments(config_));
-  for (const State& state : states_) {
-    CKPT_RETURN_IF_ERROR(store_->piece_rows().Read(store_->mains()[state.group].pieces,
-                                                   state.moments[static_cast<std::size_t>(moment)],
-                                                   place, queue));
+  if (host_) CKPT_RETURN_IF_ERROR(host_->AwaitAll());
+  for (std::size_t s = 0; s < states_.size(); ++s) {
+    const std::vector<ParamPiece>& pieces = store_->mains()[states_[s].group].pieces;
+    if (!host_) {
+      CKPT_RETURN_IF_ERROR(store_->piece_rows().Read(
+          pieces, states_[s].moments[static_cast<std::size_t>(moment)], place, queue));
+      continue;
+    }
+    for (const ParamPiece& piece : pieces) {
+      const MutableByteSpan to = place(piece);
+      if (to.empty()) continue;
+      const std::span<float> values = ValuesOf(piece, host_->values(s, moment));
+      CKPT_CHECK(to.size() == values.size_bytes());
+      std::memcpy(to.data(), values.data(), values.size_bytes());
+    }
   }
   return OkStatus();
 }

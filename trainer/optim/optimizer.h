@@ -4,14 +4,18 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include "core/base/result.h"
 #include "trainer/device/device.h"
 #include "trainer/ops/ops.h"
+#include "trainer/optim/host_moments.h"
 #include "trainer/optim/schedule.h"
 #include "trainer/params/param_store.h"
+#include "trainer/params/shard_plan.h"
 
 namespace ckpt::trainer {
 
@@ -28,6 +32,9 @@ struct OptimizerConfig {
   // Decay every parameter, also norms and biases; otherwise only those that Megatron decays
   // (weight_decay.h).
   bool decay_all = false;
+  // The moments stay in the host's memory, and blocks of them pass through the device in an update.
+  bool moments_on_host = false;
+  std::int64_t host_block_elems = HostMoments::kBlockElems;
 };
 
 // Errors: kUsage, all violations at once.
@@ -36,14 +43,19 @@ Status ValidateOptimizer(const OptimizerConfig& config);
 // The optimizer's arrays per weight: 2 for AdamW, 1 for SGD.
 [[nodiscard]] int NumMoments(const OptimizerConfig& config);
 
+// PlanBytes with the optimizer's part as the optimizer allocates it. `host_bytes`, if it is not null,
+// is set to what the optimizer holds in the host's memory.
+[[nodiscard]] PlannedBytes PlanTrainingBytes(const OptimizerConfig& config, const ShardPlan& plan,
+                                             std::uint64_t* host_bytes = nullptr);
+
 // Thread-safety: the rank's thread.
 class Optimizer {
  public:
   // The optimizer's state of one group, parallel to its main weights: exp_avg and exp_avg_sq, or
   // the momentum.
   struct State {
-    std::size_t group = 0;  // index among the store's mains
-    std::vector<Tensor> moments;
+    std::size_t group = 0;        // index among the store's mains
+    std::vector<Tensor> moments;  // empty if they are on the host
   };
 
   // `store`, `ops` and `device` outlive it. Errors: kSystem.
@@ -57,7 +69,8 @@ class Optimizer {
   void Step(Queue& queue, const Tensor& update);
 
   // Sets moment number `moment` of every weight that this rank updates, from float32, and blocks;
-  // or enqueues copies of it to the host as ParamStore::ReadWeights does.
+  // or enqueues copies of it to the host as ParamStore::ReadWeights does. Moments that are on the host
+  // are copied before ReadMoment returns.
   //
   // REQUIRES: 0 <= moment < NumMoments. Errors: those of `fill` and of the queue, kSystem.
   Status SetMoment(int moment, const ParamStore::FillRows& fill, Queue& queue);
@@ -79,11 +92,15 @@ class Optimizer {
   Optimizer(const OptimizerConfig& config, ParamStore& store, Ops& ops)
       : config_(config), store_(&store), ops_(&ops) {}
   void AddRuns(std::size_t state, const MainArrays& main);
+  // Enqueues the update of a run's elements [first, first + elems), whose moments are given.
+  void UpdatePart(Queue& queue, const Tensor& update, const Run& run, std::int64_t first,
+                  std::int64_t elems, std::span<const Tensor> moments);
 
   OptimizerConfig config_;
   ParamStore* store_;
   Ops* ops_;
   std::vector<Buffer> memory_;
+  std::optional<HostMoments> host_;
   std::vector<State> states_;
   std::vector<Run> runs_;
   std::int64_t steps_ = 0;

@@ -110,11 +110,11 @@ void ParamStore::Impl::RegisterMemory() {
   comms_.reduce_outer->Register(wire_memory_);
 }
 
-Status ParamStore::Impl::SetWeights(const FillRows& fill) {
+Status ParamStore::Impl::SetWeights(const FillRows& fill, int threads) {
   AwaitWeightReaders();
   Status filled;
   for (const MainArrays& main : mains_) {
-    filled = piece_rows_.Fill(main.pieces, main.weights, fill, compute_);
+    filled = piece_rows_.Fill(main.pieces, main.weights, fill, compute_, threads);
     if (!filled.ok()) break;
     if (main.compute) ops_.Cast(compute_, main.weights, main.compute);
   }
@@ -152,7 +152,9 @@ Result<std::unique_ptr<ParamStore>> ParamStore::Create(const std::vector<UnitSpe
   return std::unique_ptr<ParamStore>(new ParamStore(std::move(impl)));
 }
 
-Status ParamStore::SetWeights(const FillRows& fill) { return impl_->SetWeights(fill); }
+Status ParamStore::SetWeights(const FillRows& fill, int threads) {
+  return impl_->SetWeights(fill, threads);
+}
 Status ParamStore::ReadWeights(const PlaceRows& place, Queue& queue) {
   return impl_->ReadWeights(place, queue);
 }

@@ -76,9 +76,9 @@ class ParamStore final : public ParamAccess {
 
   // Sets every weight that this rank owns: `fill(spec, row_begin, rows, values)` writes rows of one
   // parameter in float32. Then updates the compute weights on all ranks. Every rank calls it.
-  // Errors: those of `fill` and of the queues.
+  // `threads`: how many call `fill` at once. Errors: those of `fill` and of the queues.
   using FillRows = ckpt::trainer::FillRows;
-  Status SetWeights(const FillRows& fill);
+  Status SetWeights(const FillRows& fill, int threads = 1);
   // Enqueues copies to the host of the weights that this rank owns. `place` is called before the
   // call returns; the places are valid until `queue` has run the copies.
   //

@@ -3,13 +3,71 @@
 #include <algorithm>
 #include <cstddef>
 #include <utility>
+#include <vector>
 
 #include "core/base/check.h"
+#include "core/exec/task_pool.h"
 
 namespace ckpt::trainer {
 namespace {
 
 constexpr std::int64_t kBlockElems = 64 << 10;
+
+// What one thread draws at once, and so many of them for each that one which lost its core for a while
+// does not delay the others.
+constexpr std::int64_t kDrawnElems = 128 << 10;
+constexpr std::int64_t kBlocksPerThread = 4;
+
+// Rows that one call of a FillRows writes.
+struct RowBlock {
+  const ParamPiece* piece = nullptr;
+  std::int64_t row = 0;  // of the piece
+  std::int64_t rows = 0;
+  std::int64_t first_elem = 0;  // after the elements of the blocks before it
+
+  [[nodiscard]] std::int64_t elems() const { return rows * piece->row_elems; }
+};
+
+std::vector<RowBlock> BlocksOf(std::span<const ParamPiece> pieces, int threads) {
+  std::vector<RowBlock> blocks;
+  std::int64_t elem = 0;
+  for (const ParamPiece& piece : pieces) {
+    const std::int64_t step =
+        threads == 1 ? RowsAtOnce(piece) : std::max<std::int64_t>(1, kDrawnElems / piece.row_elems);
+    for (std::int64_t row = 0; row < piece.rows; row += step) {
+      blocks.push_back({.piece = &piece,
+                        .row = row,
+                        .rows = std::min(step, piece.rows - row),
+                        .first_elem = elem});
+      elem += blocks.back().elems();
+    }
+  }
+  return blocks;
+}
+
+// How many of the first blocks are written together, one at least.
+std::size_t BatchSize(std::span<const RowBlock> blocks, int threads) {
+  if (threads == 1) return 1;
+  const std::int64_t most = threads * kBlocksPerThread * kDrawnElems;
+  std::size_t size = 1;
+  while (size < blocks.size() &&
+         blocks[size].first_elem + blocks[size].elems() - blocks.front().first_elem <= most) {
+    ++size;
+  }
+  return size;
+}
+
+// The elements of the largest batch.
+std::int64_t LargestBatch(std::span<const RowBlock> blocks, int threads) {
+  std::int64_t largest = 0;
+  while (!blocks.empty()) {
+    const std::span<const RowBlock> batch = blocks.first(BatchSize(blocks, threads));
+    largest = std::max(largest,
+                       batch.back().first_elem + batch.back().elems() - batch.front().first_elem);
+    blocks = blocks.subspan(batch.size());
+  }
+  return largest;
+}
 
 Tensor ElementsOf(const ParamPiece& piece, const Tensor& array) {
   return array.Rows(piece.main_offset, piece.rows * piece.row_elems);
@@ -52,28 +110,41 @@ Status PieceRows::Write(const float* host, const Tensor& elements, Queue& queue)
 }
 
 Status PieceRows::Fill(std::span<const ParamPiece> pieces, const Tensor& array,
-                       const FillRows& fill, Queue& queue) {
-  std::int64_t staged_elems = 0;
-  for (const ParamPiece& piece : pieces) {
-    staged_elems = std::max(staged_elems, RowsAtOnce(piece) * piece.row_elems);
-  }
-  CKPT_RETURN_IF_ERROR(Reserve(staged_elems));
+                       const FillRows& fill, Queue& queue, int threads) {
+  Status filled = FillBlocks(pieces, array, fill, queue, threads);
+  // After a failure too: the queue may still read what was written before it.
+  Status taken = queue.Synchronize();
+  return filled.ok() ? taken : filled;
+}
+
+Status PieceRows::FillBlocks(std::span<const ParamPiece> pieces, const Tensor& array,
+                             const FillRows& fill, Queue& queue, int threads) {
+  const std::vector<RowBlock> blocks = BlocksOf(pieces, threads);
+  CKPT_RETURN_IF_ERROR(Reserve(LargestBatch(blocks, threads)));
   std::size_t turn = 0;
-  for (const ParamPiece& piece : pieces) {
-    const Tensor elements = ElementsOf(piece, array);
-    for (std::int64_t row = 0; row < piece.rows; row += RowsAtOnce(piece)) {
-      const std::int64_t rows = std::min(RowsAtOnce(piece), piece.rows - row);
-      Half& half = halves_[turn++ % halves_.size()];
-      CKPT_RETURN_IF_ERROR(queue.Await(half.read));
-      const std::span floats(reinterpret_cast<float*>(half.memory.data()),
-                             static_cast<std::size_t>(rows * piece.row_elems));
-      CKPT_RETURN_IF_ERROR(fill(*piece.spec, piece.row_begin + row, rows, floats));
-      CKPT_RETURN_IF_ERROR(Write(
-          floats.data(), elements.Rows(row * piece.row_elems, rows * piece.row_elems), queue));
-      half.read = queue.Record();
+  for (std::span<const RowBlock> rest = blocks; !rest.empty();) {
+    const std::span<const RowBlock> batch = rest.first(BatchSize(rest, threads));
+    rest = rest.subspan(batch.size());
+    Half& half = halves_[turn++ % halves_.size()];
+    CKPT_RETURN_IF_ERROR(queue.Await(half.read));
+    auto* const floats = reinterpret_cast<float*>(half.memory.data());
+    const std::int64_t begin = batch.front().first_elem;  // of the half's memory
+    CKPT_RETURN_IF_ERROR(
+        RunTasks(batch.size(), threads, {}, [&](std::size_t task, std::size_t /*worker*/) {
+          const RowBlock& block = batch[task];
+          return fill(
+              *block.piece->spec, block.piece->row_begin + block.row, block.rows,
+              {floats + (block.first_elem - begin), static_cast<std::size_t>(block.elems())});
+        }));
+    for (const RowBlock& block : batch) {
+      const Tensor elements = ElementsOf(*block.piece, array);
+      CKPT_RETURN_IF_ERROR(Write(floats + (block.first_elem - begin),
+                                 elements.Rows(block.row * block.piece->row_elems, block.elems()),
+                                 queue));
     }
+    half.read = queue.Record();
   }
-  return queue.Synchronize();
+  return OkStatus();
 }
 
 Status PieceRows::Read(std::span<const ParamPiece> pieces, const Tensor& array,

@@ -29,10 +29,13 @@ class PieceRows {
   // Both outlive it.
   PieceRows(Ops& ops, Device& device) : ops_(&ops), device_(&device) {}
 
-  // Sets the pieces of `array`, each from its `main_offset` on, some rows at a time. Blocks.
+  // Sets the pieces of `array`, each from its `main_offset` on, some rows at a time. Blocks until the
+  // queue has run all of it, after a failure too. While the
+  // device takes what was written, more is written. With more than one, `threads` call `fill` at once,
+  // for fewer rows each.
   // Errors: those of `fill` and of the queue, kSystem.
   Status Fill(std::span<const ParamPiece> pieces, const Tensor& array, const FillRows& fill,
-              Queue& queue);
+              Queue& queue, int threads = 1);
 
   // Enqueues copies of the requested pieces of `array`. The places are valid until the queue has
   // run them. All reads use one queue. REQUIRES: a place has the size of its piece.
@@ -47,6 +50,9 @@ class PieceRows {
     Event read;  // the device has read what was filled last
   };
 
+  // Fill, but does not wait for the queue.
+  Status FillBlocks(std::span<const ParamPiece> pieces, const Tensor& array, const FillRows& fill,
+                    Queue& queue, int threads);
   Status Reserve(std::int64_t elems);
   // A block of a cast. Elements of other dtypes are cast block by block: a whole embedding in
   // float32 would be the largest allocation of a run.

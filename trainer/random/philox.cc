@@ -1,13 +1,9 @@
 #include "trainer/random/philox.h"
 
-#include <algorithm>
-#include <cmath>
 #include <cstddef>
-#include <numbers>
-#include <thread>
-#include <vector>
 
 #include "core/base/check.h"
+#include "trainer/random/internal/normal_pairs.h"
 
 namespace ckpt::trainer {
 namespace {
@@ -36,31 +32,44 @@ Block BlockAt(Key key, std::uint64_t position, std::uint32_t attempt, Use use) {
   return Philox({Low(position), High(position), attempt, static_cast<std::uint32_t>(use)}, key);
 }
 
-// Box-Muller: two normal numbers from two words. Computed in double; rounding to float removes the
-// small differences between mathematical libraries.
-void NormalPair(std::uint32_t radius_bits, std::uint32_t angle_bits, float* out) {
-  constexpr double kUnit = 0x1p-32;
-  const double uniform = (radius_bits + 0.5) * kUnit;  // in (0, 1): the logarithm is finite
-  const double radius = std::sqrt(-2 * std::log(uniform));
-  const double angle = 2 * std::numbers::pi * kUnit * angle_bits;
-  out[0] = static_cast<float>(radius * std::cos(angle));
-  out[1] = static_cast<float>(radius * std::sin(angle));
+// Blocks that are computed together.
+constexpr std::size_t kBlocks = kPairsAtOnce / 2;
+
+// Block `first` of the normal numbers and those after it, by word. Round by round, so that compilers make
+// vector code of it.
+std::array<std::array<std::uint32_t, kBlocks>, 4> NormalBlocks(Key key, std::uint64_t first) {
+  std::array<std::array<std::uint32_t, kBlocks>, 4> words{};
+  for (std::size_t i = 0; i < kBlocks; ++i) {
+    words[0][i] = Low(first + i);
+    words[1][i] = High(first + i);
+    words[3][i] = static_cast<std::uint32_t>(Use::kNormal);
+  }
+  for (int round = 0; round < kRounds; ++round) {
+    for (std::size_t i = 0; i < kBlocks; ++i) {
+      const std::uint64_t product0 = kMultiplier0 * words[0][i];
+      const std::uint64_t product1 = kMultiplier1 * words[2][i];
+      words[0][i] = High(product1) ^ words[1][i] ^ key[0];
+      words[1][i] = Low(product1);
+      words[2][i] = High(product0) ^ words[3][i] ^ key[1];
+      words[3][i] = Low(product0);
+    }
+    key[0] += kWeyl0;
+    key[1] += kWeyl1;
+  }
+  return words;
 }
 
-// Numbers that are worth a thread.
-constexpr std::size_t kThreadNumbers = 16 << 10;
-
-void FillPart(Key key, std::uint64_t begin, std::span<float> out) {
-  std::size_t filled = 0;
-  while (filled < out.size()) {
-    const std::uint64_t position = begin + filled;
-    const Block bits = BlockAt(key, position / 4, 0, Use::kNormal);
-    std::array<float, 4> numbers;
-    NormalPair(bits[0], bits[1], &numbers[0]);
-    NormalPair(bits[2], bits[3], &numbers[2]);
-    for (std::size_t i = position % 4; i < 4 && filled < out.size(); ++i)
-      out[filled++] = numbers[i];
+void FillBlocks(Key key, std::uint64_t first, std::span<float, 4 * kBlocks> out) {
+  const auto words = NormalBlocks(key, first);
+  std::array<std::uint32_t, kPairsAtOnce> radius_bits;
+  std::array<std::uint32_t, kPairsAtOnce> angle_bits;
+  for (std::size_t i = 0; i < kBlocks; ++i) {
+    radius_bits[2 * i] = words[0][i];
+    angle_bits[2 * i] = words[1][i];
+    radius_bits[2 * i + 1] = words[2][i];
+    angle_bits[2 * i + 1] = words[3][i];
   }
+  NormalPairs(radius_bits, angle_bits, out);
 }
 
 }  // namespace
@@ -93,18 +102,21 @@ Key StreamKey(std::uint64_t seed, std::string_view name) {
   return {state[0], state[1]};
 }
 
-void FillNormal(Key key, std::uint64_t begin, std::span<float> out, int threads) {
-  const std::size_t parts =
-      std::clamp<std::size_t>(out.size() / kThreadNumbers, 1, static_cast<std::size_t>(threads));
-  std::vector<std::jthread> helpers;
-  for (std::size_t part = 0; part < parts; ++part) {
-    const std::size_t first = out.size() * part / parts;
-    const std::span<float> mine = out.subspan(first, out.size() * (part + 1) / parts - first);
-    if (part + 1 == parts) {
-      FillPart(key, begin + first, mine);
-    } else {
-      helpers.emplace_back([key, at = begin + first, mine] { FillPart(key, at, mine); });
+void FillNormal(Key key, std::uint64_t begin, std::span<float> out) {
+  std::size_t filled = 0;
+  while (filled < out.size()) {
+    const std::uint64_t position = begin + filled;
+    if (position % 4 == 0 && out.size() - filled >= 4 * kBlocks) {
+      FillBlocks(key, position / 4, out.subspan(filled).first<4 * kBlocks>());
+      filled += 4 * kBlocks;
+      continue;
     }
+    const Block bits = BlockAt(key, position / 4, 0, Use::kNormal);
+    std::array<float, 4> numbers;
+    NormalPair(bits[0], bits[1], &numbers[0]);
+    NormalPair(bits[2], bits[3], &numbers[2]);
+    for (std::size_t i = position % 4; i < 4 && filled < out.size(); ++i)
+      out[filled++] = numbers[i];
   }
 }
 

@@ -24,9 +24,7 @@ namespace ckpt::trainer {
 // Standard normal numbers at positions [begin, begin + out.size()) of a stream (Box-Muller on
 // Philox). The number at a position has the same bits in every range that contains it. It is within
 // ±6.77, because the radius has 32 random bits.
-// `threads`: how many draw them.
-void FillNormal(std::array<std::uint32_t, 2> key, std::uint64_t begin, std::span<float> out,
-                int threads = 1);
+void FillNormal(std::array<std::uint32_t, 2> key, std::uint64_t begin, std::span<float> out);
 
 // A number in [0, bound) at a position of a stream, each with equal probability. REQUIRES: bound >
 // 0.

@@ -1,9 +1,12 @@
 #include "trainer/run/checkpoint_settings.h"
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "formats/registry/stored_run.h"
 
 namespace ckpt::train {
 
@@ -18,10 +21,23 @@ std::vector<std::pair<std::string_view, const Format*>> SaveFormats() {
   for (const Format* format : Formats()) {
     const bool holds_weights = format->plan_weights != nullptr && format->root == nullptr;
     const bool can_save =
-        !format->usual_naming.empty() && (format->run != nullptr || holds_weights);
+        FormOfRun(*format).run != nullptr || (!format->usual_naming.empty() && holds_weights);
     if (can_save && format != &UsualRunFormat()) words.emplace_back(format->name, format);
   }
   return words;
+}
+
+// The choices that ckpt-convert has as options of the same names: "torch_dist_generation".
+ChosenForms ReadForms(const Format& format, trainer::SettingsReader& reader) {
+  ChosenForms forms;
+  for (const FormatOption& option : format.options) {
+    std::string name(option.name);
+    std::ranges::replace(name, '-', '_');
+    std::vector<std::pair<std::string_view, std::string_view>> words;
+    for (const std::string_view value : option.values) words.emplace_back(value, value);
+    if (const auto word = reader.OptionalWord(name, words)) forms[std::string(option.name)] = *word;
+  }
+  return forms;
 }
 
 }  // namespace
@@ -31,6 +47,7 @@ CheckpointSettings ReadCheckpointSettings(trainer::SettingsReader& reader) {
   settings.save = reader.Text("save", "");
   settings.load = reader.Text("load", "");
   settings.save_format = reader.Word("save_format", SaveFormats());
+  settings.forms = ReadForms(*settings.save_format, reader);
   settings.save_interval = reader.Int("save_interval", 0);
   settings.async_save = reader.Flag("async_save", false);
   settings.keep_checkpoints = reader.Int("keep_checkpoints", 0);
@@ -41,7 +58,8 @@ CheckpointSettings ReadCheckpointSettings(trainer::SettingsReader& reader) {
   settings.finetune = reader.Flag("finetune", false);
   settings.restart_data = reader.Flag("restart_data", false);
   // Weights alone cannot be proved: nothing resumes from them.
-  settings.save_proof = reader.Flag("save_proof", true) && settings.save_format->run != nullptr;
+  settings.save_proof =
+      reader.Flag("save_proof", true) && FormOfRun(*settings.save_format).run != nullptr;
   settings.prove = reader.Flag("prove", false);
   if (settings.prove && settings.finetune) {
     reader.Refuse("prove", "needs the whole state, and finetune takes only the weights");

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "core/checkpoint/chosen_forms.h"
 #include "core/io/path.h"
 #include "core/layout/resolve.h"
 #include "formats/registry/registry.h"
@@ -16,8 +17,9 @@ namespace ckpt::train {
 struct CheckpointSettings {
   Path save;  // folder of the run's checkpoints; empty: no checkpoints
   Path load;  // folder of the checkpoints to resume, if it has one
-  const Format* save_format = &UsualRunFormat();  // without Format::run: weights only
-  std::int64_t save_interval = 0;                 // iterations; 0: only at the end
+  const Format* save_format = &UsualRunFormat();  // without FormOfRun(…).run: weights only
+  ChosenForms forms;               // of save_format: its options, as settings with _ for -
+  std::int64_t save_interval = 0;  // iterations; 0: only at the end
   bool async_save = false;
   std::int64_t keep_checkpoints = 0;  // how many of the newest ones in `save` to keep; 0: all
   // How parameters are named: transformer_impl (transformer_engine or local), expert_names (grouped

@@ -17,11 +17,14 @@ Result<std::unique_ptr<RankSession>> RankSession::Create(const SessionInput& inp
   CKPT_ASSIGN_OR_RETURN(
       session->backend_,
       trainer::MakeBackend(trainer::BackendOptionsOf(config, input.device, input.threads), world));
-  CKPT_ASSIGN_OR_RETURN(session->trainer_,
-                        trainer::RankTrainer::Create(config, world,
-                                                     {.device = session->backend_.device.get(),
-                                                      .ops = session->backend_.ops.get(),
-                                                      .host_threads = input.threads}));
+  if (input.records && world.rank() == 0) session->recorded_.emplace(*session->backend_.ops);
+  trainer::Ops* const ops = session->recorded_ ? static_cast<trainer::Ops*>(&*session->recorded_)
+                                               : session->backend_.ops.get();
+  CKPT_ASSIGN_OR_RETURN(
+      session->trainer_,
+      trainer::RankTrainer::Create(
+          config, world,
+          {.device = session->backend_.device.get(), .ops = ops, .host_threads = input.threads}));
   // A rank that fails in a step gives up the world. What was taken before is written all the same.
   CKPT_ASSIGN_OR_RETURN(session->saving_, world.Separate());
   session->checkpoints_.emplace(

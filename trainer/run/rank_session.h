@@ -15,6 +15,7 @@
 #include "core/io/storage.h"
 #include "trainer/backend/backend.h"
 #include "trainer/comm/host_group.h"
+#include "trainer/ledger/recorded_ops.h"
 #include "trainer/run/checkpoint_settings.h"
 #include "trainer/run/run_checkpoints.h"
 #include "trainer/run/run_config.h"
@@ -32,6 +33,7 @@ struct SessionInput {
   std::uint64_t budget_bytes = 0;     // for reading weights, per rank
   int threads = 1;                    // per rank
   std::string device = "cpu";         // name of a backend
+  bool records = false;               // the operations of rank 0 can be recorded
   ProgressSink& progress;             // of reading weights or a whole state
   // Makes the progress of a save that training waits for; may be empty.
   std::function<std::unique_ptr<ProgressSink>()> make_save_progress = {};
@@ -53,6 +55,8 @@ class RankSession {
 
   [[nodiscard]] trainer::RankTrainer& trainer() { return *trainer_; }
   [[nodiscard]] RunCheckpoints& checkpoints() { return *checkpoints_; }
+  // The trainer's operations; null on ranks that do not record.
+  [[nodiscard]] trainer::RecordedOps* recorded() { return recorded_ ? &*recorded_ : nullptr; }
   // See LoopInput.
   [[nodiscard]] double ideal_step_ms() const;
 
@@ -66,6 +70,7 @@ class RankSession {
   std::unique_ptr<trainer::HostGroup> saving_;  // the world of the saves
   const Notice notice_;
   trainer::Backend backend_;
+  std::optional<trainer::RecordedOps> recorded_;
   std::unique_ptr<trainer::RankTrainer> trainer_;
   std::optional<RunCheckpoints> checkpoints_;
 };

@@ -15,6 +15,7 @@
 #include "core/manifest/replaceable.h"
 #include "formats/megatron/root.h"
 #include "formats/registry/registry.h"
+#include "formats/registry/stored_run.h"
 #include "trainer/checkpoint/model_facts.h"
 #include "trainer/checkpoint/state_map.h"
 #include "trainer/comm/agreement.h"
@@ -28,6 +29,14 @@ namespace {
 template <typename T>
 bool HasEnded(const std::future<T>& work) {
   return work.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+}
+
+// What `format` stores of a run beside its state.
+std::vector<MemoryTensor> RunTensorsOf(const Format& format, const RunConfig& run,
+                                       int tensor_ranks) {
+  const RunFormat* const of_run = FormOfRun(format).run;
+  if (of_run == nullptr || of_run->run_tensors == nullptr) return {};
+  return of_run->run_tensors({.seed = run.train.seed, .tensor_ranks = tensor_ranks});
 }
 
 // Adds the time of a scope to a sum.
@@ -45,6 +54,14 @@ class Stopwatch {
 
 }  // namespace
 
+Result<std::vector<std::uint64_t>> StagedBytes(const RunConfig& run,
+                                               const CheckpointSettings& settings) {
+  CKPT_ASSIGN_OR_RETURN(
+      trainer::StateMap map,
+      trainer::MapState(run.train, RunTensorsOf(*settings.save_format, run, /*tensor_ranks=*/1)));
+  return std::move(map.staged_bytes);
+}
+
 RunCheckpoints::RunCheckpoints(Storage& storage, CheckpointSettings settings, const RunConfig& run,
                                trainer::RankTrainer& trainer, trainer::HostGroup& world,
                                RunVoice voice)
@@ -56,6 +73,7 @@ RunCheckpoints::RunCheckpoints(Storage& storage, CheckpointSettings settings, co
       voice_(std::move(voice)),
       naming_({{"transformer_impl", "transformer_engine"}, {"expert_names", "grouped"}}),
       format_(*settings_.save_format),
+      run_format_(FormOfRun(format_).run),
       writer_(storage, world) {
   if (run.init_from) assets_ = *run.init_from;
   for (const auto& [choice, value] : settings_.naming) naming_[choice] = value;
@@ -101,11 +119,7 @@ void RunCheckpoints::Tell(const std::string& text) const {
 
 Status RunCheckpoints::AllocateStaging() {
   if (staging_) return OkStatus();
-  std::vector<MemoryTensor> run_tensors;
-  if (format_.run != nullptr && format_.run->run_tensors != nullptr) {
-    run_tensors =
-        format_.run->run_tensors({.seed = run_.train.seed, .tensor_ranks = tensor_ranks_});
-  }
+  const std::vector<MemoryTensor> run_tensors = RunTensorsOf(format_, run_, tensor_ranks_);
   CKPT_ASSIGN_OR_RETURN(const trainer::StateMap map, trainer::MapState(run_.train, run_tensors));
   CKPT_ASSIGN_OR_RETURN(
       staging_, trainer::Staging::Create(map, world_.rank(), run_tensors, trainer_.device()));
@@ -198,13 +212,14 @@ StateInMemory RunCheckpoints::Staged() const {
 Result<SavedTensors> RunCheckpoints::PlanTensors(const TrainingRun& run) const {
   const trainer::ModelConfig& model = run_.train.model;
   CKPT_ASSIGN_OR_RETURN(layout::Configuration facts,
-                        format_.run != nullptr
+                        run_format_ != nullptr
                             ? trainer::ModelFacts(model)
                             : ReadPublishedConfig(storage_, assets_, model.padded_vocab_size));
   DescribeForm({run.args.begin(), run.args.end()}, facts);
-  return PlanSavedTensors(
-      Staged(), facts,
-      {.format = &format_, .choices = format_.run != nullptr ? naming_ : layout::Choices()});
+  return PlanSavedTensors(Staged(), facts,
+                          {.format = &format_,
+                           .choices = run_format_ != nullptr ? naming_ : layout::Choices(),
+                           .forms = settings_.forms});
 }
 
 Result<TrainingSave> RunCheckpoints::Plan(const Taken& taken) {
@@ -218,8 +233,8 @@ Result<TrainingSave> RunCheckpoints::Plan(const Taken& taken) {
   return PlanTrainingSave(*tensors_, std::move(run), std::move(files));
 }
 
-// Weights alone say that they are what a checkpoint of the run would be converted to: the way back
-// has its names.
+// In a format that knows nothing of runs, a checkpoint says that it is what one of the usual format
+// would be converted to: the way back has its names.
 std::optional<ManifestOrigin> RunCheckpoints::Origin() const {
   if (format_.run != nullptr) return std::nullopt;
   ManifestOrigin origin = {.format = std::string(UsualRunFormat().name),
@@ -314,6 +329,11 @@ Status RunCheckpoints::BeginToWrite() {
             storage_, settings_.save,
             {.newest = iteration, .keep = settings_.keep_checkpoints, .not_counted = damaged});
       }};
+  if (format_.prove != nullptr) {
+    job.prove = [this](const Path& directory, const WritePlan& plan) {
+      return format_.prove(storage_, directory / std::string(format_.file_in_directory), plan);
+    };
+  }
   is_published_ = false;
   if (Status started = writer_.Start(std::move(job)); !started.ok()) {
     progress_.reset();
@@ -344,7 +364,7 @@ Status RunCheckpoints::SayWhatIsLeft(Status failure, const Path& target) const {
   } else {
     // Weights alone are not a run to resume.
     const std::string from =
-        format_.run == nullptr ? "begin a run with --init hf:" + whole_.string()
+        run_format_ == nullptr ? "begin a run with --init hf:" + whole_.string()
                                : "resume it with --load " +
                                      (has_saved_ ? whole_.parent_path() : settings_.load).string();
     hint += fmt::format("{} is complete: {}{}", whole_.string(), first, from);

@@ -31,6 +31,12 @@
 
 namespace ckpt::train {
 
+// The host's memory that each rank of `run` takes for its copy of the state when it saves as `settings`
+// say: before the first step, once for all saves. A run that goes on from Megatron with tensor ranks
+// takes some KiB more on rank 0. Errors: those of MapState.
+Result<std::vector<std::uint64_t>> StagedBytes(const RunConfig& run,
+                                               const CheckpointSettings& settings);
+
 // One per rank. All calls except GoOnFrom are collective: every rank makes the same calls in the
 // same order.
 class RunCheckpoints {
@@ -142,7 +148,8 @@ class RunCheckpoints {
   std::uint64_t save_bytes_ = 0;  // on the disk, per save; 0: not known yet
   Path assets_;                   // the model's config.json and tokenizer; empty: none
   layout::Choices naming_;
-  const Format& format_;            // of the saves; without `run`, they hold only weights
+  const Format& format_;            // of the saves
+  const RunFormat* run_format_;     // how they hold the run; null: they hold only weights
   std::set<std::int64_t> damaged_;  // iterations that this run skipped as damaged
   int tensor_ranks_ = 1;            // Megatron's, for when it resumes the run
   std::optional<trainer::Staging> staging_;

@@ -8,6 +8,7 @@
 #include "core/base/bytes.h"
 #include "core/base/hash.h"
 #include "formats/registry/locate.h"
+#include "formats/registry/stored_run.h"
 #include "trainer/model/settings_reader.h"
 #include "trainer/run/checkpoint_settings.h"
 #include "trainer/run/format_settings.h"
@@ -112,7 +113,7 @@ void RefuseIdleSettings(const CheckpointSettings& checkpoints, const RunConfig& 
   settings.RefuseIdle(checkpoints.save.empty(), "without save",
                       {"save_interval", "save_format", "async_save", "keep_checkpoints",
                        "save_proof", "transformer_impl", "expert_names"});
-  settings.RefuseIdle(checkpoints.save_format->run == nullptr,
+  settings.RefuseIdle(FormOfRun(*checkpoints.save_format).run == nullptr,
                       "with save_format=" + std::string(checkpoints.save_format->name),
                       {"save_proof", "transformer_impl", "expert_names"});
   settings.RefuseIdle(!settings.Has("num_experts"), "without num_experts", {"expert_names"});
@@ -169,6 +170,7 @@ Result<RunConfig> ResolveRun(Storage& storage, const layout::Configuration& give
     CKPT_ASSIGN_OR_RETURN(run.init_from, FindRepository(storage, *run.init_from));
     CKPT_ASSIGN_OR_RETURN(under, ReadModelSettings(storage, *run.init_from));
   }
+  if (under.empty()) under = needs.model;
   layout::Configuration all = given;
   all.insert(under.begin(), under.end());  // given settings have priority
   const layout::Configuration news = NewsIn(given, under);

@@ -47,6 +47,8 @@ struct RunNeeds {
   bool training = false;    // data_path, train_iters
   bool evaluation = false;  // valid_data_path or data_path
   bool weights = false;     // those of `load` if it is given; no new run starts
+  // Settings of a model, which apply where none are given and neither `load` nor `init` names one.
+  layout::Configuration model = {};
 };
 
 // The source that the setting `init` names; empty: weights are random. Errors: kUsage (neither

@@ -55,7 +55,7 @@ Result<LoopEnd> TrainLoop::RunToEnd() {
     bool is_taken = saves() && (reason || IsSaveDue(progress_.iteration));
     Status status = is_taken ? Take() : OkStatus();
     // The last checkpoint does not wait for an evaluation, in which the run may be lost.
-    if (status.ok() && is_taken && reason) status = Write(reason);
+    if (status.ok() && is_taken) status = reason ? Write(reason) : GoOnBehindCopy();
     status.Add(Report(metrics, /*may_evaluate=*/status.ok()));
     if (!reason) {
       reason = ReasonToEnd();  // a rank may have been asked to stop meanwhile
@@ -115,6 +115,7 @@ Result<StepMetrics> TrainLoop::CollectStep() {
                          .tokens = report->tokens,
                          .step_ms = MillisecondsSince(step_start_),
                          .phase_ms = report->phase_ms,
+                         .rank_phases = report->rank_phases,
                          .peak_bytes = report->peak_bytes,
                          .experts = report->experts};
   for (std::size_t use = 0; use < metrics.rank_peak_bytes.size(); ++use) {
@@ -240,24 +241,38 @@ Status TrainLoop::Take() {
   return OkStatus();
 }
 
+// A step on such a device runs while the host does what follows: a report, files that are synced.
+Status TrainLoop::GoOnBehindCopy() {
+  if (in_.trainer.max_in_flight() == 1 || IsEvaluationDue(progress_.iteration)) return OkStatus();
+  if (in_.checkpoint_settings.save_proof) {
+    CKPT_ASSIGN_OR_RETURN(const bool is_read, ReadNext());
+    if (!is_read) return OkStatus();  // Write knows what to do then
+  }
+  return EnqueueSteps();
+}
+
+Result<bool> TrainLoop::ReadNext() {
+  if (!next_) next_ = TakeBatch(progress_.consumed_samples);
+  CKPT_ASSIGN_OR_RETURN(const bool is_read, trainer::HoldsEverywhere(in_.world, next_->ok()));
+  if (!is_read) next_.reset();
+  return is_read;
+}
+
 Status TrainLoop::Write(std::optional<EndReason> reason) {
   // A proof at the end takes half a step, for which a stopped run may not have the time.
   const bool is_hurried = reason == EndReason::kStopped;
   if (!in_.checkpoint_settings.save_proof || is_hurried) return WriteTaken(std::nullopt);
-  // The next step will compute the loss. But if its batch cannot be read, the checkpoint must still
-  // be written.
-  Result<trainer::BatchAhead::Batch> next = TakeBatch(progress_.consumed_samples);
-  CKPT_ASSIGN_OR_RETURN(const bool is_read, trainer::HoldsEverywhere(in_.world, next.ok()));
+  if (in_.trainer.num_in_flight() > 0) return OkStatus();  // the next step computes the loss
+  // It will. But if its batch cannot be read, the checkpoint must still be written.
+  CKPT_ASSIGN_OR_RETURN(const bool is_read, ReadNext());
   if (!is_read) {
     CKPT_RETURN_IF_ERROR(WriteTaken(std::nullopt));
     // The next step will fail on this batch, and the writing must have ended by then.
     return in_.checkpoints.Finish();
   }
-  if (!reason) {
-    next_ = std::move(next);
-    return OkStatus();
-  }
-  Result<trainer::Evaluation> evaluation = in_.trainer.Evaluate(*next);
+  if (!reason) return OkStatus();
+  Result<trainer::Evaluation> evaluation = in_.trainer.Evaluate(**next_);
+  next_.reset();
   if (evaluation.ok()) return WriteTaken(evaluation->loss);
   // The state is good, although the run could not have gone on from it. All ranks find a loss that
   // is not finite. After another failure the others may wait inside, and the loop's end writes it.

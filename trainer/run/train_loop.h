@@ -65,6 +65,10 @@ class TrainLoop {
   // is awaited, unless something must happen between the two. A request to stop travels with a
   // step, so the run ends with that step or, if the next one has been enqueued, with the next.
   //
+  // Such a device begins the next step as soon as the copy of the state for a checkpoint has been
+  // enqueued: only that step's update waits for the copy, and on the device. The host waits for what
+  // an earlier save has not written yet, and else for nothing.
+  //
   // With `save_proof`, the state is copied when a checkpoint is due, and written when the next step
   // has computed its loss. A run that is asked to stop writes it at once, without the loss.
   //
@@ -105,8 +109,13 @@ class TrainLoop {
   // Writes what was taken before the failure. Returns the run's error.
   Status EndSaves(Status failure);
   Status Take();
+  // Enqueues the steps behind a copy of the state, if the device need not wait for the host.
+  Status GoOnBehindCopy();
   // The batch of the step after `consumed` samples, when it is read.
   Result<trainer::BatchAhead::Batch> TakeBatch(std::int64_t consumed);
+  // Reads the batch of the next step into `next_`, if all ranks can. Returns whether they can.
+  // REQUIRES: no step is in flight.
+  Result<bool> ReadNext();
   // Makes a checkpoint of what was taken, now or when the next step has computed its loss.
   // `reason`: why the run ends, if this is its last save.
   Status Write(std::optional<EndReason> reason);

@@ -33,10 +33,16 @@ int SmallInt(SettingsReader& settings, std::string_view name, int otherwise) {
   return otherwise;
 }
 
+constexpr std::string_view kExpertParallel = "expert_model_parallel_size";
+
 void ReadMesh(SettingsReader& settings, TrainConfig& config) {
   MeshConfig& mesh = config.mesh;
   mesh.num_instances = SmallInt(settings, "num_distributed_optimizer_instances", 1);
-  mesh.expert_parallel = SmallInt(settings, "expert_model_parallel_size", 1);
+  if (settings.TakeWord(kExpertParallel, "auto")) {
+    config.expert_choice.emplace();  // made when the batch is known
+  } else {
+    mesh.expert_parallel = SmallInt(settings, kExpertParallel, 1);
+  }
   mesh.sharding = settings.Word<Sharding>("data_parallel_sharding_strategy",
                                           {{"optim_grads_params", Sharding::kOptimGradsParams},
                                            {"optim_grads", Sharding::kOptimGrads},
@@ -107,6 +113,7 @@ void ReadOptimizer(SettingsReader& settings, TrainConfig& config) {
       settings.Flag("decoupled_weight_decay", optimizer.decoupled_weight_decay);
   optimizer.sgd_momentum = settings.Number("sgd_momentum", optimizer.sgd_momentum);
   optimizer.weight_decay = settings.Number("weight_decay", optimizer.weight_decay);
+  optimizer.moments_on_host = settings.Flag("optimizer_cpu_offload", optimizer.moments_on_host);
   config.clip_grad = settings.Number("clip_grad", config.clip_grad);
   config.frozen = settings.TextList("frozen");
   config.seed =
@@ -196,6 +203,13 @@ Result<TrainConfig> ParseTrainConfig(SettingsReader& settings, int num_ranks) {
   }
   ReadMesh(settings, config);
   ReadBatch(settings, config);
+  if (config.expert_choice) {
+    if (!config.model.moe)
+      settings.Refuse(kExpertParallel, "is auto, but the model has no experts");
+    config.expert_choice = ChooseExpertParallel(config.model, config.mesh,
+                                                config.micro_batch_size * config.seq_length);
+    config.mesh.expert_parallel = config.expert_choice->expert_parallel;
+  }
   ReadPrecision(settings, config);
   ReadOptimizer(settings, config);
   ReadSchedule(settings, config);

@@ -1,6 +1,7 @@
 #include "trainer/step/rank_trainer.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <deque>
@@ -55,7 +56,10 @@ class RankTrainerImpl final : public RankTrainer {
   Status Build();
 
   Status InitializeWeights() override;
-  Status SetWeights(const ParamStore::FillRows& fill) override;
+  Status SetWeights(const ParamStore::FillRows& fill) override { return FillWeights(fill, 1); }
+  Status DrawWeights(const ParamStore::FillRows& fill) override {
+    return FillWeights(fill, host_threads_);
+  }
   Status SetMoment(int moment, const ParamStore::FillRows& fill) override;
   Status ReadWeights(const ParamStore::PlaceRows& place) override;
   Status ReadMoment(int moment, const ParamStore::PlaceRows& place) override;
@@ -81,6 +85,8 @@ class RankTrainerImpl final : public RankTrainer {
   [[nodiscard]] const TrainConfig& config() const override { return config_; }
 
  private:
+  Status FillWeights(const ParamStore::FillRows& fill, int threads);
+
   // On the device; null if the router chooses. Errors: kSystem.
   Result<Tensor> PutAssignedExperts();
 
@@ -90,6 +96,8 @@ class RankTrainerImpl final : public RankTrainer {
     std::int64_t number = 0;
     double lr = 0;
     Event done;
+    bool trains = false;         // updates weights
+    std::int64_t told_step = 0;  // whose phases the ranks told each other; 0: none
   };
 
   [[nodiscard]] StepRule RuleOf(std::span<const HostMicroBatch> batches) const;
@@ -142,6 +150,10 @@ class RankTrainerImpl final : public RankTrainer {
   std::vector<double> micro_batch_losses_;
   StepOutcome collected_;    // of the step that was collected last
   bool is_clipped_ = false;  // whether that step clipped its gradients
+  struct {
+    std::int64_t number = 0;  // of the step; 0: none
+    std::array<std::int64_t, kNumStepPhases> ns{};
+  } phases_;  // of this rank, in the training step that was collected last
 };
 
 Status RankTrainerImpl::Build() {
@@ -206,8 +218,8 @@ Result<Tensor> RankTrainerImpl::PutAssignedExperts() {
 }
 
 Status RankTrainerImpl::InitializeWeights() {
-  return SetWeights([&](const ParamSpec& spec, std::int64_t row_begin, std::int64_t rows,
-                        std::span<float> values) {
+  return DrawWeights([&](const ParamSpec& spec, std::int64_t row_begin, std::int64_t rows,
+                         std::span<float> values) {
     const auto constant = static_cast<float>(spec.init.constant);
     if (spec.init.std == 0) {
       std::ranges::fill(values, constant);
@@ -215,15 +227,15 @@ Status RankTrainerImpl::InitializeWeights() {
     }
     const auto row_elems = static_cast<std::int64_t>(values.size()) / rows;
     FillNormal(StreamKey(config_.seed, spec.name),
-               static_cast<std::uint64_t>(row_begin * row_elems), values, host_threads_);
+               static_cast<std::uint64_t>(row_begin * row_elems), values);
     for (float& value : values) value = constant + static_cast<float>(spec.init.std) * value;
     return OkStatus();
   });
 }
 
-Status RankTrainerImpl::SetWeights(const ParamStore::FillRows& fill) {
+Status RankTrainerImpl::FillWeights(const ParamStore::FillRows& fill, int threads) {
   compute_->Wait(reads_);
-  CKPT_RETURN_IF_ERROR(store_->SetWeights(fill));
+  CKPT_RETURN_IF_ERROR(store_->SetWeights(fill, threads));
   for (const ReplicatedBuffer& buffer : model_->buffers()) {
     const ParamSpec spec = SpecOf(buffer);
     const ParamPiece whole = WholePiece(spec);
@@ -289,10 +301,11 @@ void RankTrainerImpl::AddLosses(std::size_t micro_batch, std::span<const HostMic
 
 void RankTrainerImpl::Decide(const StepRule& rule, const Tensor& has_failed) {
   // With a loss per token, the gradient's scale needed the tokens before anything else.
-  const Tensor& sums = step_->sums();
+  const Tensor shared = step_->shared_sums();
   const std::int64_t first = rule.per_token_loss ? 1 : 0;
-  comms_.world->AllReduce(*compute_, sums.Rows(first, sums.num_elems() - first), ReduceOp::kSum);
-  ops_.DecideStep(*compute_, rule, sums, has_failed, step_->update(), step_->outcome());
+  comms_.world->AllReduce(*compute_, shared.Rows(first, shared.num_elems() - first),
+                          ReduceOp::kSum);
+  ops_.DecideStep(*compute_, rule, step_->sums(), has_failed, step_->update(), step_->outcome());
 }
 
 void RankTrainerImpl::EndStep(InFlight step, const Tensor& expert_counts) {
@@ -333,7 +346,8 @@ Status RankTrainerImpl::EnqueueGradients(std::span<const HostMicroBatch> batches
   grad_norm_->Add(*compute_, step_->update(), step_->sums(), step_->outcome());
   step_->UploadLate(step.slot, {.votes_to_stop = asks_to_stop && asks_to_stop(),
                                 .rank = world_.rank(),
-                                .peak_bytes = PeakBytes()});
+                                .peak_bytes = PeakBytes(),
+                                .phase_ns = phases_.ns});
   Decide(rule, has_failed);
   return OkStatus();
 }
@@ -349,6 +363,8 @@ Status RankTrainerImpl::Enqueue(std::span<const HostMicroBatch> batches, const V
   UpdateExpertBias();
   optimizer_->Step(*compute_, step_->update());
   store_->WeightsChanged();
+  step.trains = true;
+  step.told_step = phases_.number;
   EndStep(std::move(step), model_->expert_counts());
   return OkStatus();
 }
@@ -379,6 +395,13 @@ Result<StepReport> RankTrainerImpl::Collect() {
                        .is_stop_asked = collected_.stop_votes > 0};
   std::ranges::transform(results.phases.ns, report.phase_ms.begin(),
                          [](std::int64_t ns) { return static_cast<double>(ns) / 1e6; });
+  if (step.told_step > 0 && world_.size() > 1) {
+    report.rank_phases = SpreadOverRanks(step.told_step, results.rank_phases);
+  }
+  if (step.trains) {
+    phases_.number = step.number;
+    std::ranges::copy(results.phases.ns, phases_.ns.begin());
+  }
   if (config_.model.moe) report.experts = DescribeExperts(results);
   return report;
 }

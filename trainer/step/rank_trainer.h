@@ -19,6 +19,7 @@
 #include "trainer/ops/ops.h"
 #include "trainer/optim/optimizer.h"
 #include "trainer/params/param_store.h"
+#include "trainer/step/rank_phases.h"
 #include "trainer/step/step_buffers.h"
 #include "trainer/step/train_config.h"
 
@@ -28,7 +29,7 @@ namespace ckpt::trainer {
 struct TrainerRuntime {
   Device* device = nullptr;
   Ops* ops = nullptr;
-  int host_threads = 1;  // that draw weights
+  int host_threads = 1;  // of DrawWeights
   // For measurements of models with experts: the experts [T, K] of the tokens of every micro-batch, in
   // every layer. Empty: the router chooses. Read by Create only.
   std::span<const std::int32_t> assigned_experts = {};
@@ -58,6 +59,9 @@ struct StepReport {
   // By StepPhase: how long this rank's compute queue was in each, by the device's clock. The time
   // before the step, since the work of the last one had ended, is that of kIdle.
   std::array<double, kNumStepPhases> phase_ms{};
+  // The same of all ranks, of the last step that was collected when this one was enqueued: the times
+  // travel with a step's sums. Where there are several ranks and such a step.
+  std::optional<RankPhases> rank_phases = {};
   [[nodiscard]] double ms_of(StepPhase phase) const {
     return phase_ms[static_cast<std::size_t>(phase)];
   }
@@ -81,6 +85,8 @@ class RankTrainer {
   virtual Status InitializeWeights() = 0;
   // Sets every parameter and every replicated buffer. Errors: those of ParamStore::SetWeights.
   virtual Status SetWeights(const ParamStore::FillRows& fill) = 0;
+  // The same, where `host_threads` threads call `fill` at once.
+  virtual Status DrawWeights(const ParamStore::FillRows& fill) = 0;
   // Sets the optimizer's state of every weight that this rank updates: for AdamW, moment 0 is
   // exp_avg and 1 exp_avg_sq; for SGD, 0 is the momentum. Set the number of updates by
   // `optimizer().set_steps`; the learning rate depends on it too. Errors: those of SetWeights.

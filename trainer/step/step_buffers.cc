@@ -47,7 +47,7 @@ class Divider {
 };
 
 struct Scalars {
-  Tensor update, sums, outcome, phase_times, has_failed, aux_loss;
+  Tensor update, sums, rank_phases, outcome, phase_times, has_failed, aux_loss;
   std::uint64_t size_bytes = 0;
 };
 
@@ -56,6 +56,8 @@ Scalars DivideScalars(const StepShape& shape, std::byte* memory) {
   Scalars scalars = {
       .update = divider.Take(DType::kInt64, kWordsOf<UpdateScalars>),
       .sums = divider.Take(DType::kInt64, kWordsOf<StepSums> + shape.ranks),
+      .rank_phases =
+          divider.Take(DType::kInt64, shape.ranks * static_cast<std::int64_t>(kNumStepPhases)),
       .outcome = divider.Take(DType::kInt64, kWordsOf<StepOutcome>),
       .phase_times = divider.Take(DType::kInt64, kWordsOf<PhaseTimes>),
       .has_failed = divider.Take(DType::kInt64, 1),
@@ -93,11 +95,11 @@ Tensor FieldOf(const Tensor& sums, std::size_t offset_bytes) {
   return sums.Rows(static_cast<std::int64_t>(offset_bytes / kWordBytes), 1);
 }
 
-// The end of the sums: votes, peaks.
-Tensor LateOf(const Tensor& sums) {
+// The end of what the ranks share: votes, peaks, times of phases.
+Tensor LateOf(const Tensor& shared_sums) {
   static_assert(offsetof(StepSums, stop_votes) + kWordBytes == sizeof(StepSums));
   constexpr std::int64_t kFirst = offsetof(StepSums, stop_votes) / kWordBytes;
-  return sums.Rows(kFirst, sums.num_elems() - kFirst);
+  return shared_sums.Rows(kFirst, shared_sums.num_elems() - kFirst);
 }
 
 StepShape Widened(StepShape shape, std::span<const HostMicroBatch> batches) {
@@ -147,16 +149,18 @@ Status StepBuffers::AllocateScalars() {
   const Scalars scalars = DivideScalars(shape_, scalars_memory_.data());
   update_ = scalars.update;
   sums_ = scalars.sums;
+  rank_phases_ = scalars.rank_phases;
   outcome_ = scalars.outcome;
   phase_times_ = scalars.phase_times;
   has_failed_ = scalars.has_failed;
   aux_loss_ = scalars.aux_loss;
   for (Slot& slot : slots_) {
     CKPT_ASSIGN_OR_RETURN(slot.scalars_up,
-                          device_->AllocatePinned(Span(update_, sums_).size_bytes()));
-    CKPT_ASSIGN_OR_RETURN(slot.late_up, device_->AllocatePinned(LateOf(sums_).size_bytes()));
+                          device_->AllocatePinned(Span(update_, rank_phases_).size_bytes()));
+    CKPT_ASSIGN_OR_RETURN(slot.late_up,
+                          device_->AllocatePinned(LateOf(shared_sums()).size_bytes()));
     CKPT_ASSIGN_OR_RETURN(slot.outcome_down,
-                          device_->AllocatePinned(Span(outcome_, phase_times_).size_bytes()));
+                          device_->AllocatePinned(Span(rank_phases_, phase_times_).size_bytes()));
     CKPT_ASSIGN_OR_RETURN(
         slot.counts_down,
         device_->AllocatePinned(static_cast<std::uint64_t>(shape_.expert_counts) * kWordBytes));
@@ -179,6 +183,9 @@ Status StepBuffers::AllocateArrays() {
   return OkStatus();
 }
 
+Tensor StepBuffers::shared_sums() const {
+  return {sums_.data, DType::kInt64, {sums_.num_elems() + rank_phases_.num_elems()}};
+}
 Tensor StepBuffers::dropped() const { return FieldOf(sums_, offsetof(StepSums, dropped)); }
 Tensor StepBuffers::overflows() const { return FieldOf(sums_, offsetof(StepSums, overflows)); }
 
@@ -203,8 +210,8 @@ void StepBuffers::Upload(int slot, std::span<const HostMicroBatch> batches,
   std::byte* const sums_up = update_up + update_.size_bytes();
   std::memcpy(update_up, &update, sizeof update);
   std::memcpy(sums_up, &sums, sizeof sums);
-  std::memset(sums_up + sizeof sums, 0, sums_.size_bytes() - sizeof sums);
-  device_->CopyFromHost(*queue_, update_up, Span(update_, sums_));
+  std::memset(sums_up + sizeof sums, 0, shared_sums().size_bytes() - sizeof sums);
+  device_->CopyFromHost(*queue_, update_up, Span(update_, rank_phases_));
 
   std::byte* const inputs_up = here.inputs_up.data();
   std::int64_t elems = 0;
@@ -237,17 +244,20 @@ void StepBuffers::Upload(int slot, std::span<const HostMicroBatch> batches,
 
 void StepBuffers::UploadLate(int slot, const LateScalars& late) {
   const Slot& here = slots_[static_cast<std::size_t>(slot)];
-  const Tensor to = LateOf(sums_);
+  const Tensor to = LateOf(shared_sums());
   std::vector<std::int64_t> words(static_cast<std::size_t>(to.num_elems()));
+  const auto rank = static_cast<std::size_t>(late.rank);
   words[0] = late.votes_to_stop ? 1 : 0;
-  words[1 + static_cast<std::size_t>(late.rank)] = static_cast<std::int64_t>(late.peak_bytes);
+  words[1 + rank] = static_cast<std::int64_t>(late.peak_bytes);
+  std::ranges::copy(late.phase_ns, words.end() - rank_phases_.num_elems() +
+                                       static_cast<std::ptrdiff_t>(rank * kNumStepPhases));
   std::memcpy(here.late_up.data(), words.data(), to.size_bytes());
   device_->CopyFromHost(*queue_, here.late_up.data(), to);
 }
 
 void StepBuffers::Download(int slot, const Tensor& counts) {
   Slot& here = slots_[static_cast<std::size_t>(slot)];
-  device_->CopyToHost(*queue_, Span(outcome_, phase_times_), here.outcome_down.data());
+  device_->CopyToHost(*queue_, Span(rank_phases_, phase_times_), here.outcome_down.data());
   device_->CopyToHost(*queue_, means_, here.means_down.data());
   here.num_counts = counts ? counts.num_elems() : 0;
   if (counts) device_->CopyToHost(*queue_, counts, here.counts_down.data());
@@ -256,9 +266,11 @@ void StepBuffers::Download(int slot, const Tensor& counts) {
 StepBuffers::Results StepBuffers::Read(int slot) const {
   const Slot& here = slots_[static_cast<std::size_t>(slot)];
   Results results;
-  std::memcpy(&results.outcome, here.outcome_down.data(), sizeof results.outcome);
-  std::memcpy(&results.phases, here.outcome_down.data() + outcome_.size_bytes(),
-              sizeof results.phases);
+  const std::byte* const outcome = here.outcome_down.data() + rank_phases_.size_bytes();
+  std::memcpy(&results.outcome, outcome, sizeof results.outcome);
+  std::memcpy(&results.phases, outcome + outcome_.size_bytes(), sizeof results.phases);
+  results.rank_phases = {reinterpret_cast<const std::int64_t*>(here.outcome_down.data()),
+                         static_cast<std::size_t>(rank_phases_.num_elems())};
   results.means.resize(here.num_micro_batches);
   std::memcpy(results.means.data(), here.means_down.data(), results.means.size() * sizeof(double));
   results.expert_counts = {reinterpret_cast<const std::int64_t*>(here.counts_down.data()),

@@ -50,11 +50,13 @@ struct StepShape {
 [[nodiscard]] std::uint64_t StepBytes(const TrainConfig& config, std::span<const UnitSpec> units,
                                       const ShardPlan& plan);
 
-// What a rank adds to StepSums late in a step.
+// What a rank tells the others late in a step.
 struct LateScalars {
   bool votes_to_stop = false;
   int rank = 0;  // this one
   std::uint64_t peak_bytes = 0;
+  // PhaseTimes::ns of an earlier step: that of this one is not over. Zeros: no step is over.
+  std::array<std::int64_t, kNumStepPhases> phase_ns{};
 };
 
 // The device holds the numbers of one step, because steps run one after another there. The host has
@@ -70,6 +72,8 @@ class StepBuffers {
   struct Results {
     StepOutcome outcome;
     PhaseTimes phases;
+    std::span<const std::int64_t> rank_phases;    // LateScalars::phase_ns of rank after rank;
+                                                  // valid until the slot is used again
     std::vector<double> means;                    // loss of each micro-batch of this rank
     std::span<const std::int64_t> expert_counts;  // valid until the slot is used again
   };
@@ -102,6 +106,8 @@ class StepBuffers {
   }
   [[nodiscard]] const Tensor& update() const { return update_; }
   [[nodiscard]] const Tensor& sums() const { return sums_; }
+  // The sums, and behind them what ranks tell each other besides: what a step adds up over the ranks.
+  [[nodiscard]] Tensor shared_sums() const;
   [[nodiscard]] const Tensor& outcome() const { return outcome_; }
   [[nodiscard]] const Tensor& phase_times() const { return phase_times_; }
   [[nodiscard]] const Tensor& has_failed() const { return has_failed_; }
@@ -133,8 +139,9 @@ class StepBuffers {
   std::array<Slot, kSlots> slots_;
   Buffer scalars_memory_;
   Tensor update_;
-  Tensor sums_;  // behind the update, and behind it the peaks of the ranks
-  Tensor outcome_;
+  Tensor sums_;         // behind the update, with the peaks of the ranks at its end
+  Tensor rank_phases_;  // behind the sums
+  Tensor outcome_;      // behind the phases
   Tensor phase_times_;  // behind the outcome
   Tensor has_failed_;
   Tensor aux_loss_;

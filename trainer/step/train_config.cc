@@ -83,6 +83,9 @@ void CheckPrecision(const TrainConfig& config, Rules& rules) {
       precision.main_params == DType::kFloat32 || precision.main_params == precision.compute,
       "main_params_dtype must be float32 or the compute dtype", DTypeName(precision.main_params),
       "set main_params_dtype=float32");
+  rules.Require(!config.optimizer.moments_on_host || precision.main_params == DType::kFloat32,
+                "optimizer_cpu_offload keeps moments in float32", DTypeName(precision.main_params),
+                "set main_params_dtype=float32");
   rules.Require(
       config.optimizer.kind != OptimizerKind::kAdam || precision.main_params != DType::kBfloat16,
       "Adam's weights and moments need float32", DTypeName(precision.main_params),

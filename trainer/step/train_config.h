@@ -14,6 +14,7 @@
 #include "trainer/optim/optimizer.h"
 #include "trainer/optim/schedule.h"
 #include "trainer/params/shard_plan.h"
+#include "trainer/step/expert_choice.h"
 
 namespace ckpt::trainer {
 
@@ -26,6 +27,8 @@ struct TrainConfig {
   ModelConfig model;
   MeshConfig mesh;
   Precision precision;
+  // Why mesh.expert_parallel is what it is, if the run left it open.
+  std::optional<ExpertChoice> expert_choice = {};
   Dispatcher dispatcher = Dispatcher::kAllToAll;
   // Memory for the rows that the experts of a rank get, as a multiple of the mean; a step that needs
   // more fails. None: for the most rows that can come.

@@ -15,6 +15,7 @@
 
 #include "converters/config/megatron_args.h"
 #include "converters/config/own_args.h"
+#include "core/base/check.h"
 
 namespace ckpt {
 namespace {
@@ -256,14 +257,25 @@ Result<PlannedCheckpoint> PlanRunInRoot(const Format& target, RunRequest request
   const std::string below = planned.checkpoint_directory + "/";
   for (WriteFile& file : planned.plan.files) file.name.insert(0, below);
   for (WriteCopy& copy : planned.plan.copies) copy.name.insert(0, below);
+  const auto add = [&](std::string_view name, Bytes content) {
+    planned.plan.files.push_back({.name = std::string(name), .size_bytes = content.size()});
+    planned.plan.literals.push_back(
+        {.file = static_cast<std::uint32_t>(planned.plan.files.size() - 1),
+         .offset_bytes = 0,
+         .bytes = std::move(content)});
+  };
+  const auto copied = std::ranges::find(planned.plan.files, below + std::string(root->copied_file),
+                                        &WriteFile::name);
+  if (copied != planned.plan.files.end()) {
+    // It has one literal: its whole content.
+    const auto file = static_cast<std::uint32_t>(copied - planned.plan.files.begin());
+    const auto content = std::ranges::find(planned.plan.literals, file, &WriteLiteral::file);
+    CKPT_CHECK(content != planned.plan.literals.end());
+    add(root->copy_name, Bytes(content->bytes));
+  }
   Bytes tracker;
   ckpt::Append(root->tracker_text(planned.checkpoint_directory), tracker);
-  planned.plan.files.push_back(
-      {.name = std::string(root->tracker_name), .size_bytes = tracker.size()});
-  planned.plan.literals.push_back(
-      {.file = static_cast<std::uint32_t>(planned.plan.files.size() - 1),
-       .offset_bytes = 0,
-       .bytes = std::move(tracker)});
+  add(root->tracker_name, std::move(tracker));
   return planned;
 }
 

@@ -108,14 +108,38 @@ std::vector<LeftOutEntry> LeftOutFiles(const ModelSource& model, std::vector<Lef
   return files;
 }
 
-// Reads the objects of the source for a target that holds them as text. They are not left out then.
-Status CarryObjects(ModelSource& model, WeightsRequest& request) {
+// Reads the objects of the source for a target that holds them. They are not left out then.
+Status CarryObjects(const Format& target, const OpenModelOptions& options, ModelSource& model,
+                    WeightsRequest& request) {
+  std::map<std::string, std::string> reasons;  // of those that stay behind
   for (const ObjectEntry& object : model.source().index().objects()) {
-    CKPT_ASSIGN_OR_RETURN(RenderedObject rendered, model.source().ReadObject(object));
-    request.carried_objects.push_back(
-        {.key = object.key, .type = std::move(rendered.type), .json = std::move(rendered.json)});
-    std::erase_if(model.left_out,
-                  [&](const LeftOutEntry& entry) { return entry.key == object.key; });
+    const std::optional<std::string> key = KeyInTarget(options, object.key);
+    if (!key) {
+      reasons[object.key] = kLeftOutOnRequest;
+      continue;
+    }
+    Result<RenderedObject> read = model.source().ReadObject(object);
+    if (!read.ok() && read.status().kind() == ErrorKind::kResource) {
+      reasons[object.key] = read.status().first().message;
+      continue;
+    }
+    CKPT_ASSIGN_OR_RETURN(RenderedObject rendered, std::move(read));
+    CarriedObject carried = {
+        .key = *key, .type = std::move(rendered.type), .json = std::move(rendered.json)};
+    const Status fits = target.check_object ? target.check_object(carried) : OkStatus();
+    if (fits.ok()) {
+      request.carried_objects.push_back(std::move(carried));
+    } else {
+      reasons[object.key] = fits.first().message;
+    }
+  }
+  std::set<std::string_view> objects;
+  for (const ObjectEntry& object : model.source().index().objects()) objects.insert(object.key);
+  std::erase_if(model.left_out, [&](const LeftOutEntry& entry) {
+    return objects.contains(entry.key) && !reasons.contains(entry.key);
+  });
+  for (LeftOutEntry& entry : model.left_out) {
+    if (objects.contains(entry.key)) entry.why = reasons.at(entry.key);
   }
   return OkStatus();
 }
@@ -133,7 +157,6 @@ Status FillOneFile(const ConvertOptions& options, PreparedConversion& prepared,
     account.tool = "ckptkit " CKPT_VERSION;
     account.origin = prepared.origin;
     request.origin = SerializeManifest(std::move(account));
-    CKPT_RETURN_IF_ERROR(CarryObjects(prepared.model, request));
   }
   for (const WriteCopy& copy : request.side_files) {
     prepared.left_out_files.push_back(
@@ -148,11 +171,31 @@ Status FillOneFile(const ConvertOptions& options, PreparedConversion& prepared,
   return OkStatus();
 }
 
+// The files of the tokenizer that the checkpoint itself has, named as in a published model.
+Result<std::vector<WriteCopy>> ListTokenizer(Storage& storage, const OpenedCheckpoint& checkpoint) {
+  std::vector<WriteCopy> files;
+  const std::string_view name = checkpoint.format->tokenizer_directory;
+  if (name.empty()) return files;
+  const Path directory = checkpoint.path / std::string(name);
+  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(directory));
+  if (stat.type != FileType::kDirectory) return files;
+  CKPT_ASSIGN_OR_RETURN(const SideFiles listed, ListSideFiles(storage, directory));
+  for (const std::string& file : listed.carried) {
+    files.push_back({.from = directory / file, .name = file});
+  }
+  return files;
+}
+
 // The files that are copied with the weights. Fills in `left_out_files`.
 Status AddSideFiles(Storage& storage, const Format& target, PreparedConversion& prepared,
                     WeightsRequest& request) {
   const ModelSource& model = prepared.model;
-  if (model.assets.empty()) return OkStatus();
+  CKPT_ASSIGN_OR_RETURN(std::vector<WriteCopy> tokenizer,
+                        ListTokenizer(storage, *model.checkpoint));
+  if (model.assets.empty()) {
+    request.side_files = std::move(tokenizer);
+    return OkStatus();
+  }
   CKPT_ASSIGN_OR_RETURN(SideFiles files, ListSideFiles(storage, model.assets));
   CKPT_RETURN_IF_ERROR(CheckFetched(storage, model.assets, files.carried));
   prepared.left_out_files = LeftOutFiles(model, std::move(files.left_out));
@@ -163,6 +206,10 @@ Status AddSideFiles(Storage& storage, const Format& target, PreparedConversion& 
   CKPT_ASSIGN_OR_RETURN(CarriedFiles carried,
                         CarrySideFiles(storage, model.assets, files.carried, options));
   request.side_files = std::move(carried.copies);
+  std::erase_if(request.side_files, [&](const WriteCopy& file) {
+    return std::ranges::find(tokenizer, file.name, &WriteCopy::name) != tokenizer.end();
+  });
+  request.side_files.insert(request.side_files.end(), tokenizer.begin(), tokenizer.end());
   request.side_texts = std::move(carried.texts);
   request.original_index = std::move(carried.index);
   return OkStatus();
@@ -246,6 +293,7 @@ Result<PlannedCheckpoint> PlanRunTarget(Storage& storage, const ConvertOptions& 
                                         const TrainingState& state, ModelView& view,
                                         PreparedConversion& prepared) {
   const Format& target = *prepared.to.container;
+  CKPT_RETURN_IF_ERROR(CheckForms(target, prepared.to.forms));
   WeightsRequest weights;
   weights.tensors = view.tensors;
   CKPT_RETURN_IF_ERROR(AddSideFiles(storage, target, prepared, weights));
@@ -255,7 +303,7 @@ Result<PlannedCheckpoint> PlanRunTarget(Storage& storage, const ConvertOptions& 
   request.tensors = view.tensors;
   request.side_files = std::move(weights.side_files);
   request.objects = ObjectsOf(view.layout);
-  request.generation = prepared.to.generation;
+  request.forms = prepared.to.forms;
   request.files = options.files;
   request.max_file_bytes = options.max_shard_bytes;
   request.zstd_level = options.zstd_level;
@@ -269,7 +317,7 @@ Result<PlannedCheckpoint> PlanTarget(Storage& storage, const ConvertOptions& opt
   WeightsRequest request;
   request.tensors = view.tensors;
   request.objects = ObjectsOf(view.layout);
-  request.generation = prepared.to.generation;
+  request.forms = prepared.to.forms;
   request.files = options.files;
   request.zstd_level = options.zstd_level;
   request.max_file_bytes = options.max_shard_bytes;
@@ -279,6 +327,11 @@ Result<PlannedCheckpoint> PlanTarget(Storage& storage, const ConvertOptions& opt
   CKPT_RETURN_IF_ERROR(AddSideFiles(storage, target, prepared, request));
   request.is_cast = prepared.changes_dtype;
   if (target.is_one_file) CKPT_RETURN_IF_ERROR(FillOneFile(options, prepared, request));
+  // In a directory beside tensors under other names, a loader would take them for those of another
+  // run.
+  if (target.holds_objects && (target.is_one_file || !model.family)) {
+    CKPT_RETURN_IF_ERROR(CarryObjects(target, options.model, prepared.model, request));
+  }
   if (options.link) {
     CKPT_ASSIGN_OR_RETURN(prepared.links, LinkTensors(model, options));
     request.links.emplace();

@@ -2,6 +2,11 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -13,6 +18,8 @@
 #include "core/checkpoint/digest.h"
 #include "core/exec/nest_reader.h"
 #include "core/exec/task_pool.h"
+#include "core/io/unproved_storage.h"
+#include "core/layout/affine.h"
 #include "core/manifest/read_manifest.h"
 #include "core/manifest/verify_manifest.h"
 #include "core/tensor/cast.h"
@@ -20,6 +27,25 @@
 
 namespace ckpt {
 namespace {
+
+// How the result is read. Checksums of the format would be compared by reading every item twice. They
+// were made of the same bytes as the digests here, and need not be compared where these were read
+// back, or where the result has a manifest.
+class ResultStorage {
+ public:
+  ResultStorage(Storage& storage, const PreparedConversion& prepared, const ExecuteResult& executed)
+      : behind_(storage),
+        unproved_(executed.is_read_back ? MakeUnprovedStorage(storage) : nullptr),
+        compares_manifest_(!executed.is_read_back && !prepared.to.container->is_one_file) {}
+
+  [[nodiscard]] Storage& storage() const { return unproved_ ? *unproved_ : behind_; }
+  [[nodiscard]] bool compares_manifest() const { return compares_manifest_; }
+
+ private:
+  Storage& behind_;
+  const std::unique_ptr<Storage> unproved_;
+  const bool compares_manifest_;
+};
 
 // The digest of the source's values after the cast.
 Result<std::string> DigestOfCast(const CheckpointSource& source, const TensorRecipe& recipe,
@@ -39,18 +65,72 @@ Result<std::string> DigestOfCast(const CheckpointSource& source, const TensorRec
   return hasher.Finish();
 }
 
+// Whether a reader takes the chunk's elements from where the item was written.
+Result<bool> IsFromItem(const CheckpointSource& written, const GlobalTensor& stored,
+                        const Chunk& chunk, const WriteItem& item, std::string_view file) {
+  CKPT_ASSIGN_OR_RETURN(const StoredArray array, written.Locate(stored, chunk));
+  const Dims strides = ContiguousStrides(item.box.sizes);
+  for (std::size_t d = 0; d < strides.size(); ++d) {
+    if (item.box.sizes[d] > 1 && array.strides[d] != strides[d]) return false;
+  }
+  return array.resident_bytes == 0 && array.offset_bytes == item.payload_offset &&
+         array.dtype == stored.dtype && array.file->name().ends_with(file) && !array.byte_swapped &&
+         !array.negated && !array.conjugated;
+}
+
+// The same for a whole tensor. `items` are those of the tensor.
+Result<bool> IsFromItems(const CheckpointSource& written, const GlobalTensor& stored,
+                         const TargetTensor& tensor, const WritePlan& plan,
+                         std::span<const WriteItem> items) {
+  if (stored.dtype != tensor.dtype || stored.shape != tensor.shape) return false;
+  std::map<Box, const WriteItem*,
+           decltype([](const Box& a, const Box& b) { return a.offsets < b.offsets; })>
+      by_place;
+  for (const WriteItem& item : items) {
+    if (!IsEmpty(item.box)) by_place[item.box] = &item;
+  }
+  const auto chunks = written.index().chunks(stored);
+  if (chunks.size() != by_place.size()) return false;
+  for (const Chunk& chunk : chunks) {
+    const auto found = by_place.find(written.index().box(chunk));
+    if (found == by_place.end() || found->first != written.index().box(chunk)) return false;
+    const WriteItem& item = *found->second;
+    CKPT_ASSIGN_OR_RETURN(const bool is_from_item,
+                          IsFromItem(written, stored, chunk, item, plan.files[item.file].name));
+    if (!is_from_item) return false;
+  }
+  return true;
+}
+
+// Where the items of each tensor begin in the plan, and one past the last.
+std::vector<std::size_t> FirstItems(const WritePlan& plan) {
+  std::vector<std::size_t> first(plan.tensors.size() + 1);
+  for (const WriteItem& item : plan.items) ++first[item.tensor + 1];
+  std::partial_sum(first.begin(), first.end(), first.begin());
+  return first;
+}
+
 // Every stored tensor must have the digest that was computed while it was written. A run that was
 // resumed may have read another source under the same name before: then the digest is computed
-// again from the source.
+// again from the source. What was read back while it was written is not read again if the result's
+// reader takes it from there.
 Status CompareWithWritten(const PreparedConversion& prepared, const ExecuteResult& executed,
                           const CheckpointSource& written, const ConvertOptions& options) {
   const std::vector<TargetTensor>& tensors = prepared.plan.write.tensors;
   const std::uint64_t budget =
       options.memory_budget_bytes / static_cast<std::uint64_t>(std::max(options.threads, 1));
+  const std::vector<std::size_t> first = FirstItems(prepared.plan.write);
   const auto compare = [&](std::size_t t, std::size_t /*worker*/) -> Status {
     const GlobalTensor* stored = written.index().FindTensor(tensors[t].key);
     if (stored == nullptr) {
       return Error(ErrorKind::kMissing, "the result lacks a tensor").Tensor(tensors[t].key);
+    }
+    if (executed.is_read_back) {
+      const std::span items =
+          std::span(prepared.plan.write.items).subspan(first[t], first[t + 1] - first[t]);
+      CKPT_ASSIGN_OR_RETURN(const bool is_read,
+                            IsFromItems(written, *stored, tensors[t], prepared.plan.write, items));
+      if (is_read) return OkStatus();
     }
     CKPT_ASSIGN_OR_RETURN(const std::string digest,
                           DigestTensor(written, *stored, HashAlgorithm::kXxh3, budget));
@@ -68,6 +148,45 @@ Status CompareWithWritten(const PreparedConversion& prepared, const ExecuteResul
   return RunTasks(tensors.size(), options.threads, options.stop, compare);
 }
 
+// What the source's tensors were while they streamed, by the recipes that read them. A resumed run
+// may have read another source under the same name before.
+KnownDigests DigestsOfStream(const ConversionPlan& plan, const ExecuteResult& executed) {
+  KnownDigests known;
+  if (executed.resumed_tensors != 0) return known;
+  for (std::size_t t = 0; t < plan.recipes.size(); ++t) {
+    const TargetTensor& tensor = plan.write.tensors[t];
+    const bool is_cast = plan.recipes[t].source_dtype != tensor.dtype;
+    if (!is_cast && !executed.tensor_xxh3[t].empty()) {
+      known.Add(plan.recipes[t], tensor.shape, executed.tensor_xxh3[t]);
+    }
+  }
+  return known;
+}
+
+// Digests of stored tensors, as recipes that copy each of them say them.
+struct StoredDigests {
+  std::vector<TensorRecipe> recipes;
+  KnownDigests known;
+};
+
+// REQUIRES: `index` is of a result that was compared with what was written.
+StoredDigests DigestsOfStored(const WritePlan& plan, const ExecuteResult& executed,
+                              const CheckpointIndex& index) {
+  StoredDigests stored;
+  if (executed.resumed_tensors != 0) return stored;
+  stored.recipes.reserve(plan.tensors.size());
+  for (std::size_t t = 0; t < plan.tensors.size(); ++t) {
+    const TargetTensor& tensor = plan.tensors[t];
+    const GlobalTensor* const found = index.FindTensor(tensor.key);
+    if (found == nullptr || NumElements(tensor.shape) == 0) continue;
+    const auto position = static_cast<std::uint32_t>(found - index.tensors().data());
+    stored.recipes.push_back(
+        {.nests = {layout::IdentityNest(position, tensor.shape)}, .source_dtype = tensor.dtype});
+    stored.known.Add(stored.recipes.back(), tensor.shape, executed.tensor_xxh3[t]);
+  }
+  return stored;
+}
+
 // Of tensors that kept their keys.
 Result<VerifiedDigests> VerifyStored(Storage& storage, const PreparedConversion& prepared,
                                      const ConvertOptions& options, const ExecuteResult& executed,
@@ -78,8 +197,10 @@ Result<VerifiedDigests> VerifyStored(Storage& storage, const PreparedConversion&
     for (const TargetTensor& tensor : tensors) bytes += NumBytes(tensor.shape, tensor.dtype);
     options.progress->OnPhase("verify", bytes, tensors.size());
   }
-  CKPT_ASSIGN_OR_RETURN(const OpenedCheckpoint written,
-                        OpenCheckpoint(storage, path, {.verify = false}));
+  const ResultStorage result(storage, prepared, executed);
+  CKPT_ASSIGN_OR_RETURN(
+      const OpenedCheckpoint written,
+      OpenCheckpoint(result.storage(), path, {.verify = result.compares_manifest()}));
   if (options.link) {
     CKPT_RETURN_IF_ERROR(CheckLinks(*written.source, prepared.model, prepared.links));
     return VerifiedDigests();  // no element was read
@@ -178,26 +299,29 @@ Result<VerifiedDigests> VerifyConversion(Storage& storage, const PreparedConvers
   }
   if (!prepared.model.family) return VerifyStored(storage, prepared, options, executed, path);
   OpenModelOptions reopen;
-  reopen.open.verify = false;  // everything is compared below
+  const ResultStorage result(storage, prepared, executed);
+  reopen.open.verify = result.compares_manifest();
   reopen.model_type = options.model.model_type;
   reopen.mapping = options.model.mapping;
   reopen.naming = prepared.to.NamingInUse();
   reopen.allow_missing = true;
   reopen.assets = prepared.model.assets;
-  CKPT_ASSIGN_OR_RETURN(const ModelSource written, OpenModel(storage, path, reopen));
+  CKPT_ASSIGN_OR_RETURN(const ModelSource written, OpenModel(result.storage(), path, reopen));
+  // The model's digest says nothing of what the optimizer keeps, and not that a cast is right.
+  const bool compares_stored = prepared.is_run || prepared.changes_dtype || executed.is_read_back;
+  StoredDigests stored;
+  if (compares_stored) {
+    CKPT_RETURN_IF_ERROR(CompareWithWritten(prepared, executed, written.source(), options));
+    stored = DigestsOfStored(prepared.plan.write, executed, written.source().index());
+  }
+  digest_options.known = &stored.known;
   CKPT_ASSIGN_OR_RETURN(const ModelDigest target, DigestModel(written, digest_options));
   digest_options.phase = "verify source";
+  const KnownDigests streamed = DigestsOfStream(prepared.plan, executed);
+  digest_options.known = &streamed;
   CKPT_ASSIGN_OR_RETURN(const ModelDigest source, DigestModel(prepared.model, digest_options));
   const VerifiedDigests digests{.source = source.checkpoint, .target = target.checkpoint};
-  // The model's digest says nothing of what the optimizer keeps.
-  if (prepared.is_run) {
-    CKPT_RETURN_IF_ERROR(CompareWithWritten(prepared, executed, written.source(), options));
-  }
-  if (digests.source == digests.target) return digests;
-  if (prepared.changes_dtype) {
-    CKPT_RETURN_IF_ERROR(CompareWithWritten(prepared, executed, written.source(), options));
-    return digests;
-  }
+  if (digests.source == digests.target || prepared.changes_dtype) return digests;
   CKPT_RETURN_IF_ERROR(CompareModels(source, target, staging));
   return Error(ErrorKind::kInternal, "two models of the same tensors have two digests")
       .File(staging.string())

@@ -12,7 +12,7 @@
 namespace ckpt {
 
 // Each item starts where the item before it in the same file ended; the first one starts after the
-// file's literals. Items are placed in plan order. For one thread.
+// file's literals. The items of a file are placed in plan order. For one thread.
 class ItemPlacement {
  public:
   // `plan` must outlive this.
@@ -20,17 +20,15 @@ class ItemPlacement {
 
   // Where the next item of a file starts: the end of everything placed there so far.
   [[nodiscard]] std::uint64_t end_of_file(std::uint32_t file) const { return file_ends_[file]; }
-  // Places item number `extents().size()`, which is this long.
-  void Append(std::uint64_t size_bytes);
-  // Whether the next items would be placed exactly at `extents`.
-  [[nodiscard]] bool Continues(std::span<const ItemExtent> extents) const;
-
-  // The extents of the items placed so far, in plan order.
-  [[nodiscard]] const std::vector<ItemExtent>& extents() const { return extents_; }
+  // Places the next item of its file, which is this long, and returns where.
+  ItemExtent Place(std::size_t item, std::uint64_t size_bytes);
+  // Whether the items from number `first` on would be placed exactly at `extents`.
+  [[nodiscard]] bool Continues(std::size_t first, std::span<const ItemExtent> extents) const;
 
  private:
   const WritePlan& plan_;
-  std::vector<ItemExtent> extents_;
+  std::vector<std::size_t> next_;       // by file: its first item that is not placed
+  std::vector<std::size_t> following_;  // by item: the next one in the same file
   std::vector<std::uint64_t> file_ends_;
 };
 

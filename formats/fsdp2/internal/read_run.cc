@@ -35,36 +35,9 @@ using megatron::ObjectFields;
 
 constexpr std::array<std::string_view, 2> kMomentsOfAdam = {"exp_avg", "exp_avg_sq"};
 constexpr std::string_view kMomentOfSgd = "momentum_buffer";
-constexpr std::uint64_t kNumberBudget = 1 << 20;
 
 bool IsMoment(std::string_view field) {
   return field == kMomentOfSgd || std::ranges::find(kMomentsOfAdam, field) != kMomentsOfAdam.end();
-}
-
-// A tensor of one number.
-Result<double> ReadNumber(const CheckpointSource& source, const GlobalTensor& tensor) {
-  const auto bad = [&](std::string_view what) {
-    return Error(ErrorKind::kBadMetadata, what)
-        .Tensor(tensor.key)
-        .Expected("one number of float32, float64, int32 or int64")
-        .Actual(fmt::format("{} {}", DTypeName(tensor.dtype), FormatDims(tensor.shape)));
-  };
-  CKPT_RETURN_IF_ERROR(source.index().CheckDeliverable(tensor.key));
-  if (NumElements(tensor.shape) != 1) return bad("a number of the optimizer is not one");
-  Bytes value(ElementBytes(tensor.dtype));
-  CKPT_RETURN_IF_ERROR(ReadBox(source, tensor, WholeBox(tensor.shape), value, kNumberBudget));
-  switch (tensor.dtype) {
-    case DType::kFloat32:
-      return static_cast<double>(LoadLe<float>(value.data()));
-    case DType::kFloat64:
-      return LoadLe<double>(value.data());
-    case DType::kInt32:
-      return static_cast<double>(LoadLe<std::int32_t>(value.data()));
-    case DType::kInt64:
-      return static_cast<double>(LoadLe<std::int64_t>(value.data()));
-    default:
-      return bad("a number of the optimizer has another type");
-  }
 }
 
 Result<std::int64_t> CountOf(double number, std::string_view key) {
@@ -143,7 +116,7 @@ Result<std::optional<std::int64_t>> ReadSteps(const CheckpointSource& source,
                                               const OptimizerState& state) {
   std::optional<std::int64_t> updates;
   for (const auto& [parameter, tensor] : state.steps) {
-    CKPT_ASSIGN_OR_RETURN(const double number, ReadNumber(source, *tensor));
+    CKPT_ASSIGN_OR_RETURN(const double number, ReadStoredNumber(source, *tensor));
     CKPT_ASSIGN_OR_RETURN(const std::int64_t own, CountOf(number, tensor->key));
     if (!updates) updates = own;
     if (own == *updates) continue;
@@ -200,7 +173,7 @@ Result<ParamGroup> ReadGroup(const CheckpointSource& source, const std::string& 
   ParamGroup group;
   // A rate may be a tensor, so that a captured graph can read it.
   if (const GlobalTensor* const rate = source.index().FindTensor(prefix + "lr")) {
-    CKPT_ASSIGN_OR_RETURN(group.lr, ReadNumber(source, *rate));
+    CKPT_ASSIGN_OR_RETURN(group.lr, ReadStoredNumber(source, *rate));
   }
   CKPT_RETURN_IF_ERROR(fields.Read("lr", group.lr));
   group.max_lr = group.lr;

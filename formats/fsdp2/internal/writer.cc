@@ -15,6 +15,8 @@
 namespace ckpt::fsdp2 {
 namespace {
 
+bool IsFlat(const ChosenForms& forms) { return IsChosen(forms, kOptimizerOption, kFlat); }
+
 Result<WritePlan> Plan(std::vector<TargetTensor> tensors, const std::vector<WriteCopy>& side_files,
                        bool is_flat, dcp::WriterOptions options) {
   options.path_of = [is_flat](const std::string& key) { return RunPath(key, is_flat); };
@@ -36,12 +38,12 @@ Result<PlannedCheckpoint> PlanWeights(WeightsRequest request) {
   }
   PlannedCheckpoint planned;
   CKPT_ASSIGN_OR_RETURN(planned.plan, Plan(std::move(request.tensors), request.side_files,
-                                           request.generation == kFlat, std::move(options)));
+                                           IsFlat(request.forms), std::move(options)));
   return planned;
 }
 
 Result<WritePlan> PlanRun(RunRequest request) {
-  const bool is_flat = request.generation == kFlat;
+  const bool is_flat = IsFlat(request.forms);
   dcp::WriterOptions options = dcp::OptionsOfRun(request);
   options.objects = RunObjects(request.run, is_flat);
   options.known_tensors = StepTensors(request.run);

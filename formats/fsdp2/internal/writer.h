@@ -14,6 +14,7 @@ namespace ckpt::fsdp2 {
 
 // The optimizer as get_state_dict returns it, and with flatten_optimizer_state_dict.
 inline constexpr std::string_view kNested = "nested";
+inline constexpr std::string_view kOptimizerOption = "optimizer-state-dict";
 inline constexpr std::string_view kFlat = "flattened";
 inline constexpr std::array kForms = {kNested, kFlat};
 

@@ -15,6 +15,7 @@
 
 #include "core/training/stored_values.h"
 #include "formats/fsdp_dtensor/internal/run_keys.h"
+#include "formats/megatron/bridge_files.h"
 #include "formats/megatron/object_fields.h"
 #include "formats/megatron/schedule.h"
 
@@ -58,6 +59,11 @@ Result<ParamGroup> ReadGroup(const ObjectFields& fields, const RunSchedule& sche
 // one group; every one was updated as often as the first of `run`.
 Status ReadSettings(const CheckpointSource& source, TrainingRun& run) {
   CKPT_RETURN_IF_ERROR(megatron::ReadSchedule(source, kScheduler, run.schedule));
+  for (const auto& [name, value] : run.args) {  // of Megatron-Bridge's train state
+    if (name == kOperations && value.AsFloat() != nullptr) {
+      run.num_floating_point_operations = *value.AsFloat();
+    }
+  }
   CKPT_RETURN_IF_ERROR(
       ObjectFields(source, "").Read(kOperations, run.num_floating_point_operations));
   const std::int64_t updates = run.finished_updates();
@@ -175,7 +181,8 @@ Status ReadProgress(const CheckpointSource& source, RunDetail detail, TrainingRu
 }  // namespace
 
 Result<Configuration> ReadArgs(const CheckpointSource& source) {
-  return ReadStoredMembers(source, kArgs, "$object.state.");
+  CKPT_ASSIGN_OR_RETURN(Configuration args, ReadStoredMembers(source, kArgs, "$object.state."));
+  return args.empty() ? megatron::ReadBridgeArgs(source) : args;
 }
 
 bool HoldsRun(const CheckpointIndex& index) {
@@ -194,8 +201,14 @@ Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
   }
   CKPT_RETURN_IF_ERROR(ReadProgress(source, detail, stored.run));
   if (detail == RunDetail::kWhole) CKPT_RETURN_IF_ERROR(ReadSettings(source, stored.run));
-  stored.decoded = {std::string(kArgs),       std::string(kIteration), "checkpoint_version",
-                    std::string(kOperations), std::string(kGroupMeta), std::string(kScheduler)};
+  stored.decoded = {std::string(kArgs),
+                    std::string(kIteration),
+                    "checkpoint_version",
+                    std::string(kOperations),
+                    std::string(kGroupMeta),
+                    std::string(kScheduler),
+                    std::string(megatron::kRunConfigKey),
+                    std::string(megatron::kTrainStateKey)};
   return stored;
 }
 

@@ -11,7 +11,8 @@
 
 namespace ckpt::fsdp_dtensor {
 
-// The members of the object `args`; nothing if there is none. Errors: those of ReadStoredMembers.
+// The members of the object `args`, or what Megatron-Bridge keeps in its place; nothing if there is
+// neither. Errors: those of ReadStoredMembers and ReadBridgeArgs.
 Result<layout::Configuration> ReadArgs(const CheckpointSource& source);
 
 // Whether the checkpoint holds anything of an optimizer.

@@ -15,6 +15,8 @@
 #include "formats/megatron/object_fields.h"
 #include "formats/megatron/plain_pickle.h"
 #include "formats/megatron/random_states.h"
+#include "formats/pickle/object_json.h"
+#include "formats/pickle/reader.h"
 
 namespace ckpt::fsdp_dtensor {
 namespace {
@@ -136,6 +138,18 @@ std::vector<WriterObject> RunObjects(const TrainingRun& run) {
     objects.push_back({prefix + "np_rng_state", megatron::PickleNumpyState(run.seed)});
   }
   return objects;
+}
+
+Result<std::vector<RunObject>> RenderObjects(const TrainingRun& run) {
+  std::vector<RunObject> rendered;
+  for (const WriterObject& object : RunObjects(run)) {
+    CKPT_ASSIGN_OR_RETURN(const pickle::ParsedPickle parsed,
+                          pickle::ParsePickle(object.pickle, object.key));
+    CKPT_ASSIGN_OR_RETURN(RenderedObject value,
+                          pickle::RenderObject(parsed.graph, parsed.root, object.key, object.key));
+    rendered.push_back({object.key, std::move(value)});
+  }
+  return rendered;
 }
 
 std::vector<MemoryTensor> RunTensors(const TrainingRun& run) {

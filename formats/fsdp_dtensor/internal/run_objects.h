@@ -8,7 +8,9 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/result.h"
 #include "core/checkpoint/memory_source.h"
+#include "core/training/run_format.h"
 #include "core/training/training_run.h"
 #include "formats/dcp/metadata.h"
 #include "formats/dcp/writer.h"
@@ -22,6 +24,8 @@ namespace ckpt::fsdp_dtensor {
 
 // Every entry that is not a tensor, in the types that Megatron's own have.
 [[nodiscard]] std::vector<dcp::WriterObject> RunObjects(const TrainingRun& run);
+// The same as text. Errors: none that a run can cause.
+Result<std::vector<RunObject>> RenderObjects(const TrainingRun& run);
 // The entries that are tensors and belong to no parameter: states of random generators, each valid
 // for its library and a function of the seed.
 [[nodiscard]] std::vector<MemoryTensor> RunTensors(const TrainingRun& run);

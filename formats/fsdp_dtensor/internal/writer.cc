@@ -9,11 +9,21 @@
 #include "formats/dcp/writer.h"
 #include "formats/format.h"
 #include "formats/fsdp_dtensor/internal/run_objects.h"
+#include "formats/megatron/bridge_files.h"
 #include "formats/megatron/plain_pickle.h"
 #include "formats/megatron/plan_root.h"
 #include "formats/megatron/root.h"
 
 namespace ckpt::fsdp_dtensor {
+namespace {
+
+void AddBridge(const TrainingRun& run, const std::vector<WriteCopy>& side_files,
+               std::string_view directory, WritePlan& plan) {
+  megatron::AddBridgeFiles(
+      run, {.format = "fsdp_dtensor", .side_files = side_files, .directory = directory}, plan);
+}
+
+}  // namespace
 
 Result<WritePlan> PlanRelease(std::vector<TargetTensor> tensors, WriterOptions options) {
   const std::string directory = std::string(megatron::kReleaseDirectory) + "/";
@@ -29,6 +39,11 @@ Result<WritePlan> PlanRelease(std::vector<TargetTensor> tensors, WriterOptions o
   CKPT_ASSIGN_OR_RETURN(WritePlan plan, dcp::PlanDcp(std::move(tensors), dcp_options));
   megatron::AddCopies(options.side_files, fmt::format("{}{}/", directory, kAssetsDirectory), plan);
   megatron::AddTracker(megatron::kReleaseDirectory, plan);
+  if (options.is_of_bridge) {
+    TrainingRun model;
+    model.args = std::move(options.args);
+    AddBridge(model, options.side_files, directory, plan);
+  }
   return plan;
 }
 
@@ -38,6 +53,7 @@ Result<WritePlan> PlanRun(RunRequest request) {
   options.path_of = &RunPath;
   CKPT_ASSIGN_OR_RETURN(WritePlan plan, dcp::PlanDcp(std::move(request.tensors), options));
   megatron::AddCopies(request.side_files, fmt::format("{}/", kAssetsDirectory), plan);
+  if (megatron::IsOfBridge(request.forms)) AddBridge(request.run, request.side_files, "", plan);
   return plan;
 }
 

@@ -22,6 +22,7 @@ struct WriterOptions {
   int files = 0;                      // as in dcp::WriterOptions
   std::uint64_t max_file_bytes = 0;
   std::optional<int> zstd_level = {};
+  bool is_of_bridge = false;  // with the files of Megatron-Bridge
 };
 
 //   latest_checkpointed_iteration.txt   "release"

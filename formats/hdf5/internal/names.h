@@ -8,6 +8,9 @@
 
 namespace ckpt::hdf5 {
 
+// The file of a checkpoint that must be a directory, as a run's must.
+inline constexpr std::string_view kFileInDirectory = "checkpoint.h5";
+
 // The attribute of the root group by which such a file is known; its value is kLayoutVersion.
 inline constexpr char kLayoutAttribute[] = "ckptkit_layout";
 inline constexpr std::int64_t kLayoutVersion = 1;

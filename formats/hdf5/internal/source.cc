@@ -11,6 +11,7 @@
 #include "core/base/units.h"
 #include "core/codec/zstd.h"
 #include "formats/hdf5/internal/assemble.h"
+#include "formats/hdf5/internal/names.h"
 
 namespace ckpt::hdf5 {
 namespace {
@@ -157,8 +158,11 @@ class Source final : public CheckpointSource {
 }  // namespace
 
 Result<std::unique_ptr<CheckpointSource>> OpenSource(Storage& storage, const Path& path) {
-  DataFiles files(storage, path);
-  CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> file, storage.Open(path));
+  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(path));
+  const bool is_directory = stat.type == FileType::kDirectory;
+  const Path hdf5_file = is_directory ? path / std::string(kFileInDirectory) : path;
+  DataFiles files(storage, hdf5_file);
+  CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> file, storage.Open(hdf5_file));
   CKPT_ASSIGN_OR_RETURN(Assembled assembled, Assemble(files, std::move(file)));
   return std::unique_ptr<CheckpointSource>(
       std::make_unique<Source>(std::move(files), std::move(assembled)));

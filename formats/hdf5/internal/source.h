@@ -15,6 +15,8 @@ namespace ckpt::hdf5 {
 // attributes, and objects those in its group (docs/formats/hdf5.md). Of any other file the key is
 // the path of the data set; attributes are objects, "path@name".
 //
+// `path` may be a directory with a file kFileInDirectory (names.h).
+//
 // The structure is read by this program, not by the HDF5 library: no byte of a file from elsewhere
 // reaches that.
 //

@@ -1,7 +1,10 @@
 #include "formats/torch_dist/internal/common_state.h"
 
+#include <cstddef>
 #include <cstdint>
+#include <set>
 #include <string_view>
+#include <vector>
 
 #include "formats/torch_dist/internal/run_keys.h"
 
@@ -51,6 +54,33 @@ void WriteGroup(const ParamGroup& group, PickleWriter& pickle) {
   pickle.EndDict();
 }
 
+void WriteOptimizer(const std::vector<ParamGroup>& groups, PickleWriter& pickle) {
+  pickle.BeginDict();
+  pickle.Text("optimizer").BeginDict().Text("param_groups").BeginList();
+  for (const ParamGroup& group : groups) WriteGroup(group, pickle);
+  pickle.EndList().EndDict();
+  pickle.Text("param_state_sharding_type").Text(kForm);
+  pickle.EndDict();
+}
+
+bool IsOfExperts(std::string_view name) {
+  return name.find(".mlp.experts.") != std::string_view::npos;
+}
+
+// The groups of experts, or of all other parameters, in the order of `run`.
+std::vector<ParamGroup> GroupsOf(const TrainingRun& run, bool of_experts) {
+  std::set<std::size_t> used;
+  for (const auto& [name, group] : run.group_of) {
+    if (IsOfExperts(name) == of_experts) used.insert(group);
+  }
+  std::vector<ParamGroup> groups;
+  for (const std::size_t group : used) {
+    groups.push_back(run.groups.at(group));
+    groups.back().is_expert_parallel = of_experts;
+  }
+  return groups;
+}
+
 void WriteSchedule(const RunSchedule& schedule, PickleWriter& pickle) {
   pickle.Text("opt_param_scheduler").BeginDict();
   pickle.Text("max_lr").Float(schedule.max_lr);
@@ -75,15 +105,21 @@ void WriteModelState(const megatron::NamedValues& args, PickleWriter& pickle) {
   pickle.EndDict();
 }
 
-void WriteRunState(const TrainingRun& run, PickleWriter& pickle) {
+void WriteRunState(const TrainingRun& run, ExpertOptimizer experts, PickleWriter& pickle) {
   pickle.BeginDict();
   WriteBeginning(run.args, run.iteration, pickle);
-  pickle.Text("optimizer").BeginDict();
-  pickle.Text("optimizer").BeginDict().Text("param_groups").BeginList();
-  for (const ParamGroup& group : run.groups) WriteGroup(group, pickle);
-  pickle.EndList().EndDict();
-  pickle.Text("param_state_sharding_type").Text(kForm);
-  pickle.EndDict();
+  pickle.Text("optimizer");
+  const std::vector<ParamGroup> of_experts = GroupsOf(run, /*of_experts=*/true);
+  if (experts == ExpertOptimizer::kSeparate && !of_experts.empty()) {
+    pickle.BeginDict();
+    pickle.Int(0);
+    WriteOptimizer(GroupsOf(run, /*of_experts=*/false), pickle);
+    pickle.Int(1);
+    WriteOptimizer(of_experts, pickle);
+    pickle.EndDict();
+  } else {
+    WriteOptimizer(run.groups, pickle);
+  }
   WriteSchedule(run.schedule, pickle);
   pickle.Text(kOperations).Float(run.num_floating_point_operations);
   WriteContentMetadata(/*has_optimizer=*/true, pickle);

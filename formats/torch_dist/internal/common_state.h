@@ -11,8 +11,13 @@ namespace ckpt::torch_dist {
 // Of weights that come from no run: what Megatron-LM asks for before it loads them.
 void WriteModelState(const megatron::NamedValues& args, pickle::PickleWriter& pickle);
 
-// Of a run, whose optimizer's tensors are stored in the form fully_reshardable.
-void WriteRunState(const TrainingRun& run, pickle::PickleWriter& pickle);
+// Who updates experts: the optimizer of all others, or one of their own, as Megatron has if expert
+// parallelism is larger than 1. It loads none as the other.
+enum class ExpertOptimizer { kJoint, kSeparate };
+
+// Of a run, whose optimizer's tensors are stored in the form fully_reshardable. REQUIRES: for
+// separate optimizers, `run.group_of` has every trained parameter.
+void WriteRunState(const TrainingRun& run, ExpertOptimizer experts, pickle::PickleWriter& pickle);
 
 }  // namespace ckpt::torch_dist
 

@@ -15,6 +15,7 @@
 #include <fmt/format.h>
 
 #include "core/json/json_reader.h"
+#include "formats/megatron/bridge_files.h"
 #include "formats/megatron/schedule.h"
 #include "formats/torch_dist/internal/read_args.h"
 #include "formats/torch_dist/internal/run_keys.h"
@@ -257,6 +258,12 @@ Status ReadProgress(const CheckpointSource& source, const JsonCursor& common, Ru
   if (const auto seed = args.find("seed"); seed != args.end() && seed->second.AsInt() != nullptr) {
     run.seed = static_cast<std::uint64_t>(*seed->second.AsInt());
   }
+  // Beside its common state, if at all, Megatron-Bridge counts them.
+  if (const auto counted = args.find(kOperations); counted != args.end()) {
+    if (const double* const number = counted->second.AsFloat()) {
+      run.num_floating_point_operations = *number;
+    }
+  }
   CKPT_RETURN_IF_ERROR(ReadNumber(common, kOperations, run.num_floating_point_operations));
   if (detail == RunDetail::kWhole) return OkStatus();
   return megatron::CheckSchedule(run, args, kCommonKey);
@@ -310,7 +317,8 @@ Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
       stored.moments.push_back({.name = name, .weight_of = std::move(tensors)});
     }
   }
-  stored.decoded = {std::string(kCommonKey)};
+  stored.decoded = {std::string(kCommonKey), std::string(megatron::kRunConfigKey),
+                    std::string(megatron::kTrainStateKey)};
   return stored;
 }
 

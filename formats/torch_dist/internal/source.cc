@@ -5,9 +5,8 @@
 #include <utility>
 
 #include "core/base/check.h"
-#include "core/base/quote.h"
-#include "core/base/units.h"
-#include "core/json/json_reader.h"
+#include "core/checkpoint/copy_index.h"
+#include "formats/megatron/bridge_files.h"
 #include "formats/torch_dist/internal/flat_range.h"
 #include "formats/torch_save/object_item.h"
 
@@ -16,21 +15,7 @@ namespace {
 
 using torch_save::TorchContainer;
 
-constexpr std::uint64_t kMaxMetadataJsonBytes = kMiB;
-
-Status CheckBackend(Storage& storage, const Path& directory) {
-  const Path path = directory / std::string(kMetadataFile);
-  CKPT_ASSIGN_OR_RETURN(const std::string text,
-                        ReadSmallFile(storage, path, kMaxMetadataJsonBytes));
-  CKPT_ASSIGN_OR_RETURN(const JsonDocument json, JsonDocument::Parse(text, path.string()));
-  CKPT_ASSIGN_OR_RETURN(const JsonCursor field, json.root().At("sharded_backend"));
-  CKPT_ASSIGN_OR_RETURN(const std::string backend, field.Text());
-  if (backend == "torch_dist") return OkStatus();
-  return Error(ErrorKind::kUnsupported, "a Megatron checkpoint of another backend")
-      .File(path.string())
-      .Expected("torch_dist")
-      .Actual(Quote(backend));
-}
+constexpr std::string_view kBackend = "torch_dist";
 
 // Megatron-Core stores an object as the only element of a list. This is that element.
 pickle::NodeId OnlyElement(const pickle::Graph& graph, pickle::NodeId node) {
@@ -41,7 +26,7 @@ pickle::NodeId OnlyElement(const pickle::Graph& graph, pickle::NodeId node) {
 }  // namespace
 
 Result<std::unique_ptr<Source>> Source::Open(Storage& storage, const Path& directory) {
-  CKPT_RETURN_IF_ERROR(CheckBackend(storage, directory));
+  CKPT_RETURN_IF_ERROR(megatron::CheckShardedBackend(storage, directory, kBackend));
   CKPT_ASSIGN_OR_RETURN(std::unique_ptr<dcp::Source> dcp, dcp::Source::Open(storage, directory));
   std::unique_ptr<Source> source(new Source(std::move(dcp)));
   const Path common = directory / std::string(kCommonFile);
@@ -57,11 +42,7 @@ Result<std::unique_ptr<Source>> Source::Open(Storage& storage, const Path& direc
 Status Source::BuildIndex() {
   const CheckpointIndex& stored = dcp_->index();
   IndexBuilder builder;
-  // Files and encodings have the same numbers as in the source behind.
-  for (const std::string& file : stored.files()) builder.AddFile(file);
-  for (const std::string& encoding : stored.encodings()) builder.AddEncoding(encoding);
-  for (const Problem& problem : stored.problems()) builder.AddProblem(problem);
-  builder.ReserveChunks(stored.chunks().size());
+  BeginCopy(stored, builder);
 
   const std::map<std::string, Dims>& original_shapes = dcp_->extras().original_shapes;
   for (const GlobalTensor& tensor : stored.tensors()) {
@@ -72,15 +53,7 @@ Status Source::BuildIndex() {
       }
       continue;
     }
-    builder.AddTensor(tensor.key, tensor.dtype, tensor.shape);
-    for (const Chunk& chunk : stored.chunks(tensor)) {
-      builder.AddChunk({.offsets = builder.AddDims(stored.offsets(chunk)),
-                        .sizes = builder.AddDims(stored.sizes(chunk)),
-                        .file = chunk.file,
-                        .encoding = chunk.encoding,
-                        .offset_bytes = chunk.offset_bytes,
-                        .size_bytes = chunk.size_bytes});
-    }
+    CopyTensor(stored, tensor, builder);
   }
 
   for (ObjectEntry object : stored.objects()) {
@@ -181,7 +154,7 @@ Result<std::uint64_t> Source::FileSize(FileId file) const {
 
 Result<std::unique_ptr<CheckpointSource>> OpenSource(Storage& storage, const Path& directory) {
   CKPT_ASSIGN_OR_RETURN(std::unique_ptr<Source> source, Source::Open(storage, directory));
-  return std::unique_ptr<CheckpointSource>(std::move(source));
+  return megatron::WithBridgeFiles(std::move(source), storage, directory);
 }
 
 }  // namespace ckpt::torch_dist

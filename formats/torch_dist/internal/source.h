@@ -13,15 +13,16 @@
 #include "core/checkpoint/source.h"
 #include "core/io/storage.h"
 #include "formats/dcp/source.h"
+#include "formats/megatron/dist_checkpoint.h"
 #include "formats/torch_save/torch_container.h"
 
 namespace ckpt::torch_dist {
 
-inline constexpr std::string_view kMetadataFile = "metadata.json";
-// The common state: a file up to Core 0.18, an object since 0.19, and what it is called here.
-inline constexpr std::string_view kCommonFile = "common.pt";
+using megatron::kCommonFile;
+using megatron::kCommonKey;
+using megatron::kMetadataFile;
+// The common state where it is an object, since Core 0.19.
 inline constexpr std::string_view kCommonItem = "common_state/shard_0_1";
-inline constexpr std::string_view kCommonKey = "common_state";
 
 // A DCP folder with conventions of its own: the common state is the object `common_state` whether
 // it lies in common.pt (Core up to 0.18) or in an item; tensors that old optimizers stored as
@@ -64,7 +65,7 @@ class Source final : public CheckpointSource {
   std::unordered_map<std::string, FlatTensor> flattened_;
 };
 
-// The same as an interface.
+// The same as an interface, with what Megatron-Bridge keeps beside it (bridge_files.h).
 Result<std::unique_ptr<CheckpointSource>> OpenSource(Storage& storage, const Path& directory);
 
 }  // namespace ckpt::torch_dist

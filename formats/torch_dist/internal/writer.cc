@@ -13,6 +13,7 @@
 #include "formats/dcp/run_options.h"
 #include "formats/dcp/writer.h"
 #include "formats/format.h"
+#include "formats/megatron/bridge_files.h"
 #include "formats/megatron/plan_root.h"
 #include "formats/megatron/random_states.h"
 #include "formats/megatron/root.h"
@@ -111,6 +112,7 @@ struct Content {
   std::string directory;  // empty, or ends with a slash
   std::function<void(PickleWriter&)> write_common;
   std::vector<WriteCopy> side_files;
+  const TrainingRun* bridged = nullptr;  // what Megatron-Bridge's files say; null: there are none
 };
 
 Result<WritePlan> Plan(std::vector<TargetTensor> tensors, const std::vector<EmptyObjects>& objects,
@@ -137,25 +139,32 @@ Result<WritePlan> Plan(std::vector<TargetTensor> tensors, const std::vector<Empt
                     plan);
   megatron::AddCopies(content.side_files, fmt::format("{}{}/", content.directory, kAssetsDirectory),
                       plan);
+  if (content.bridged != nullptr) {
+    megatron::AddBridgeFiles(
+        *content.bridged,
+        {.format = "torch_dist", .side_files = content.side_files, .directory = content.directory},
+        plan);
+  }
   return plan;
 }
 
 }  // namespace
 
 Result<PlannedCheckpoint> PlanRelease(WeightsRequest request) {
-  megatron::NamedValues args;
+  TrainingRun model;
   if (request.run_args) {
-    CKPT_ASSIGN_OR_RETURN(args, request.run_args());
+    CKPT_ASSIGN_OR_RETURN(model.args, request.run_args());
   }
   dcp::WriterOptions options;
   options.files = request.files;
   options.max_file_bytes = request.max_file_bytes;
   options.zstd_level = request.zstd_level;
   const Content content = {
-      .is_compat = request.generation != kSince019,
+      .is_compat = !IsChosen(request.forms, kGenerationOption, kSince019),
       .directory = std::string(megatron::kReleaseDirectory) + "/",
-      .write_common = [&](PickleWriter& pickle) { WriteModelState(args, pickle); },
-      .side_files = std::move(request.side_files)};
+      .write_common = [&](PickleWriter& pickle) { WriteModelState(model.args, pickle); },
+      .side_files = std::move(request.side_files),
+      .bridged = megatron::IsOfBridge(request.forms) ? &model : nullptr};
   PlannedCheckpoint planned;
   CKPT_ASSIGN_OR_RETURN(
       planned.plan, Plan(std::move(request.tensors), request.objects, content, std::move(options)));
@@ -177,11 +186,15 @@ Result<WritePlan> PlanRun(RunRequest request) {
   for (int rank = 0; rank < request.run.tensor_ranks; ++rank) {
     options.objects.push_back(RandomStates(request.run, rank));
   }
+  const ExpertOptimizer experts = IsChosen(request.forms, kExpertOption, kSeparate)
+                                      ? ExpertOptimizer::kSeparate
+                                      : ExpertOptimizer::kJoint;
   const Content content = {
-      .is_compat = request.generation != kSince019,
+      .is_compat = !IsChosen(request.forms, kGenerationOption, kSince019),
       .directory = "",
-      .write_common = [&](PickleWriter& pickle) { WriteRunState(request.run, pickle); },
-      .side_files = std::move(request.side_files)};
+      .write_common = [&](PickleWriter& pickle) { WriteRunState(request.run, experts, pickle); },
+      .side_files = std::move(request.side_files),
+      .bridged = megatron::IsOfBridge(request.forms) ? &request.run : nullptr};
   return Plan(std::move(request.tensors), request.objects, content, std::move(options));
 }
 

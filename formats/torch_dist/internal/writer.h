@@ -15,9 +15,15 @@ namespace ckpt::torch_dist {
 
 // Who reads it: with kCompat every Megatron-Core since 0.6, with kSince019 those that look for the
 // common state among the objects first.
+inline constexpr std::string_view kGenerationOption = "torch-dist-generation";
 inline constexpr std::string_view kCompat = "compat";
 inline constexpr std::string_view kSince019 = "0.19";
 inline constexpr std::array kGenerations = {kCompat, kSince019};
+
+// Whether a run's experts have an optimizer of their own (common_state.h).
+inline constexpr std::string_view kExpertOption = "expert-optimizer";
+inline constexpr std::string_view kSeparate = "separate";
+inline constexpr std::array<std::string_view, 2> kExpertForms = {"joint", kSeparate};
 
 // A root with a model's weights:
 //

@@ -30,8 +30,8 @@ bool TakePrefix(std::string_view& text, std::string_view prefix) {
   return true;
 }
 
-std::string NameOf(std::int64_t world_size, std::int64_t rank) {
-  return fmt::format("{}_world_size_{}_rank_{}.pt", kModel, world_size, rank);
+std::string NameOf(std::int64_t world_size, std::int64_t rank, std::string_view state = kModel) {
+  return fmt::format("{}_world_size_{}_rank_{}.pt", state, world_size, rank);
 }
 
 }  // namespace
@@ -51,6 +51,20 @@ std::optional<RankFile> ParseRankFile(std::string_view name) {
 bool IsModelFile(std::string_view name) {
   const std::optional<RankFile> file = ParseRankFile(name);
   return file && file->state == kModel;
+}
+
+std::optional<std::vector<std::string>> FindStateFiles(std::string_view state,
+                                                       std::size_t world_size,
+                                                       std::span<const DirectoryEntry> entries) {
+  std::set<std::string_view> present;
+  for (const DirectoryEntry& entry : entries) present.insert(entry.name);
+  std::vector<std::string> names;
+  for (std::size_t rank = 0; rank < world_size; ++rank) {
+    names.push_back(
+        NameOf(static_cast<std::int64_t>(world_size), static_cast<std::int64_t>(rank), state));
+    if (!present.contains(names.back())) return std::nullopt;
+  }
+  return names;
 }
 
 Result<std::vector<std::string>> FindModelFiles(const Path& directory,

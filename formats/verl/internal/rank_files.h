@@ -2,6 +2,7 @@
 #ifndef CKPT_FORMATS_VERL_INTERNAL_RANK_FILES_H_
 #define CKPT_FORMATS_VERL_INTERNAL_RANK_FILES_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -22,6 +23,10 @@ struct RankFile {
 };
 [[nodiscard]] std::optional<RankFile> ParseRankFile(std::string_view name);
 [[nodiscard]] bool IsModelFile(std::string_view name);
+
+// `state`'s files of a world of ranks, by rank; nothing if some are missing.
+[[nodiscard]] std::optional<std::vector<std::string>> FindStateFiles(
+    std::string_view state, std::size_t world_size, std::span<const DirectoryEntry> entries);
 
 // The model's file of each rank, by rank. Errors: kMissingFile (of some ranks; all are named),
 // kBadMetadata (files of several world sizes, a rank past its world).

@@ -197,8 +197,8 @@ TEST_F(ConvertRunTest, GoesToFsdp2AndBackUnchanged) {
       ConvertOptions there = Between("fsdp_dtensor", "dcp", source, "fsdp2");
       there.overwrite = true;
       there.to.naming = "fsdp2";
-      there.to.generation = form;
-      if (there.to.generation == "flattened") there.zstd_level = 3;
+      there.to.forms["optimizer-state-dict"] = form;
+      if (form == std::string_view("flattened")) there.zstd_level = 3;
       const auto report = Convert(there);
       ASSERT_THAT(report, IsOk());
       EXPECT_EQ(report->target_format, "dcp");

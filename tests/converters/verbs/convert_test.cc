@@ -1,11 +1,15 @@
 #include "converters/verbs/convert.h"
 
+#include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <fstream>
+#include <memory>
 #include <set>
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <boost/filesystem/operations.hpp>
@@ -14,7 +18,9 @@
 
 #include "converters/config/model_settings.h"
 #include "converters/config/run_settings.h"
+#include "converters/verbs/model_source.h"
 #include "converters/verbs/target_space.h"
+#include "core/io/forwarding_storage.h"
 #include "core/manifest/verify_manifest.h"
 #include "formats/registry/registry.h"
 #include "formats/registry/stored_run.h"
@@ -181,6 +187,86 @@ TEST_F(ConvertTest, ParityCoversEveryFileAndDependsOnNeitherThreadsNorBudget) {
 }
 
 // Notes the phases of a conversion and how much of each was done.
+// Counts what is read of files whose paths begin so.
+class CountingStorage final : public ForwardingStorage {
+ public:
+  CountingStorage(Storage& behind, Path below)
+      : ForwardingStorage(behind), below_(std::move(below)) {}
+
+  Result<std::shared_ptr<const ReadableFile>> Open(const Path& path) override {
+    CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> file, behind().Open(path));
+    if (!path.string().starts_with(below_.string())) return file;
+    return std::shared_ptr<const ReadableFile>(
+        std::make_shared<CountedFile>(std::move(file), bytes_read_));
+  }
+  [[nodiscard]] std::uint64_t bytes_read() const { return bytes_read_; }
+
+ private:
+  class CountedFile final : public ReadableFile {
+   public:
+    CountedFile(std::shared_ptr<const ReadableFile> behind, std::atomic<std::uint64_t>& bytes)
+        : behind_(std::move(behind)), bytes_(bytes) {}
+    [[nodiscard]] std::uint64_t size_bytes() const override { return behind_->size_bytes(); }
+    [[nodiscard]] const std::string& name() const override { return behind_->name(); }
+    Status ReadAt(std::uint64_t offset, MutableByteSpan out) const override {
+      bytes_ += out.size();
+      return behind_->ReadAt(offset, out);
+    }
+    Result<std::unique_ptr<FileView>> View() const override { return behind_->View(); }
+
+   private:
+    std::shared_ptr<const ReadableFile> behind_;
+    std::atomic<std::uint64_t>& bytes_;
+  };
+
+  const Path below_;
+  std::atomic<std::uint64_t> bytes_read_ = 0;
+};
+
+// Tensors that stay what they are need not be read a second time to be proved.
+TEST_F(ConvertTest, DigestsTheSourceWhileItStreams) {
+  const Path source = Golden("llama-tied-fp32");
+  ConvertOptions options = Between("hf", "dcp", source, "plain");
+  options.to.naming = "hf";
+  options.verify = false;
+  CountingStorage unproved(PosixStorage(), source / "model.safetensors");
+  ASSERT_THAT(Convert(unproved, options), IsOk());
+  options.verify = true;
+  options.target = dir_.path() / "proved";
+  CountingStorage proved(PosixStorage(), source / "model.safetensors");
+  const auto report = Convert(proved, options);
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(proved.bytes_read(), unproved.bytes_read());
+  EXPECT_EQ(report->source_digest, DigestAsHf(source));
+  EXPECT_EQ(report->target_digest, report->source_digest);
+}
+
+// A disk that returns another byte of the target than was written.
+class LyingStorage final : public ForwardingStorage {
+ public:
+  using ForwardingStorage::ForwardingStorage;
+
+  Result<std::shared_ptr<const ReadableFile>> Open(const Path& path) override {
+    CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> file, behind().Open(path));
+    if (path.extension() != ".distcp") return file;
+    Bytes content(file->size_bytes());
+    CKPT_RETURN_IF_ERROR(file->ReadAt(0, content));
+    content[content.size() / 2] ^= std::byte{1};
+    return MakeMemoryFile(path.string(), std::move(content));
+  }
+};
+
+TEST_F(ConvertTest, ReadsBackWhatItWrote) {
+  ConvertOptions options = ToFsdp(Golden("llama-tied-fp32"));
+  LyingStorage storage(PosixStorage());
+  const auto report = Convert(storage, options);
+  ASSERT_THAT(report, FailsWith(ErrorKind::kValueMismatch));
+  EXPECT_THAT(report.status().first().tensor, HasSubstr("model.module."));
+  EXPECT_EQ(PosixStorage().Stat(options.target)->type, FileType::kMissing);
+  options.verify = false;
+  EXPECT_THAT(Convert(storage, options), IsOk());
+}
+
 class PhaseLog final : public ProgressSink {
  public:
   void OnPhase(std::string_view phase, std::uint64_t bytes, std::uint64_t /*items*/) override {
@@ -269,6 +355,59 @@ TEST_F(ConvertTest, KnowsWhichLeftOutEntriesAreBookkeeping) {
   }
   EXPECT_TRUE(bookkeeping.contains("args"));
   EXPECT_LT(bookkeeping.size(), report->dropped.size());
+}
+
+// The way to HDF5 and back to DCP leaves out what only a digest is left of, and says so.
+TEST_F(ConvertTest, ObjectsTravelAsTextAndBecomePicklesAgain) {
+  const Path run = testing::GoldenDir() / "fsdp_dtensor" / "dense_fsdp2" / "ckpt";
+  ConvertOptions there;
+  there.source = run;
+  there.target = dir_.path() / "run.h5";
+  there.to.container = *FindFormat("hdf5");
+  ASSERT_THAT(Convert(there), IsOk());
+  ConvertOptions back;
+  back.source = there.target;
+  back.target = dir_.path() / "run";
+  back.to.container = *FindFormat("dcp");
+  const auto report = Convert(back);
+  ASSERT_THAT(report, IsOk());
+  std::set<std::string> dropped;
+  for (const LeftOutEntry& entry : report->dropped) {
+    EXPECT_THAT(entry.why, HasSubstr("only a digest is known")) << entry.key;
+    dropped.insert(entry.key);
+  }
+
+  const auto first = OpenCheckpoint(PosixStorage(), run);
+  ASSERT_THAT(first, IsOk());
+  const auto last = OpenCheckpoint(PosixStorage(), back.target);
+  ASSERT_THAT(last, IsOk());
+  EXPECT_EQ(last->format->name, "fsdp_dtensor");
+  const CheckpointIndex& index = first->source->index();
+  EXPECT_LT(dropped.size(), index.objects().size());
+  for (const ObjectEntry& object : index.objects()) {
+    const ObjectEntry* const again = last->source->index().FindObject(object.key);
+    EXPECT_EQ(again == nullptr, dropped.contains(object.key)) << object.key;
+    if (again == nullptr) continue;
+    const auto expected = first->source->ReadObject(object);
+    ASSERT_THAT(expected, IsOk());
+    const auto actual = last->source->ReadObject(*again);
+    ASSERT_THAT(actual, IsOk());
+    EXPECT_EQ(actual->type, expected->type) << object.key;
+    EXPECT_EQ(actual->json, expected->json) << object.key;
+  }
+  EXPECT_THAT(ReadStoredRun(*last), IsOk());
+
+  // Whoever takes the weights alone, does not get the run's arguments with them.
+  back.target = dir_.path() / "weights";
+  back.model.only = {"model.*"};
+  const auto weights = Convert(back);
+  ASSERT_THAT(weights, IsOk());
+  const auto opened = OpenCheckpoint(PosixStorage(), back.target);
+  ASSERT_THAT(opened, IsOk());
+  EXPECT_THAT(opened->source->index().objects(), ::testing::IsEmpty());
+  EXPECT_TRUE(std::ranges::any_of(weights->dropped, [](const LeftOutEntry& entry) {
+    return entry.key == "args" && entry.why == kLeftOutOnRequest;
+  }));
 }
 
 TEST_F(ConvertTest, NeverPreparesTheTargetInItsSource) {

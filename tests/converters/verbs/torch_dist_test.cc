@@ -69,7 +69,7 @@ TEST_F(TorchDistTest, HoldsEveryGoldenModelAndGivesItBack) {
     for (const char* generation : {"compat", "0.19"}) {
       ConvertOptions options = ToTorchDist(source);
       options.overwrite = true;
-      options.to.generation = generation;
+      options.to.forms["torch-dist-generation"] = generation;
       const auto prepared = PrepareConversion(PosixStorage(), options);
       // A family without tables, or weights that must be decoded.
       if (!prepared.ok()) {

@@ -114,6 +114,36 @@ TEST_F(WorkersTest, EveryTensorBelongsToOneWorker) {
   }
 }
 
+TEST_F(WorkersTest, ACompressedFileBelongsToOneWorker) {
+  WritePlan plan = plan_.write;
+  EXPECT_EQ(CountShares(plan), plan.tensors.size());
+  plan.compression.emplace();
+  EXPECT_EQ(CountShares(plan), 1U) << "the tensors lie in both files in turn";
+  for (WriteItem& item : plan.items) item.file = item.tensor / 4;
+  plan.files.resize(3);
+  EXPECT_EQ(CountShares(plan), 3U);
+  // A tensor of two items in one file.
+  plan.items.insert(plan.items.begin() + 4, plan.items[4]);
+  EXPECT_EQ(CountShares(plan), 3U);
+  for (const std::int64_t count : {1, 2, 3}) {
+    std::vector<std::int64_t> owner(plan.tensors.size(), -1);
+    for (std::int64_t number = 0; number < count; ++number) {
+      const std::vector<bool> own = TensorsOf(plan, {.number = number, .count = count});
+      for (std::size_t t = 0; t < own.size(); ++t) {
+        if (own[t]) owner[t] = number;
+      }
+    }
+    for (const WriteItem& item : plan.items) {
+      EXPECT_GE(owner[item.tensor], 0) << count;
+      EXPECT_EQ(owner[item.tensor], owner[std::size_t{4} * item.file]) << count;
+    }
+  }
+  // One that lies in two files ties them together.
+  plan.items.insert(plan.items.begin() + 4, plan.items[3]);
+  plan.items[4].file = 1;
+  EXPECT_EQ(CountShares(plan), 2U);
+}
+
 TEST_F(WorkersTest, TogetherTheyLeaveWhatOneRunWould) {
   ASSERT_THAT(storage_->MakeDirectories("/alone"), IsOk());
   const auto alone = Execute(plan_, *source_, *storage_, "/alone", {});

@@ -216,6 +216,22 @@ TEST_F(VerifyManifestTest, OnlyWarnsOfATrackerThatTrainingRewrote) {
   EXPECT_EQ(problems[0].severity, Severity::kWarning);
 }
 
+// A file that moves with the tracker is compared as long as the tracker is as it was.
+TEST_F(VerifyManifestTest, KnowsTheFileThatMovesWithTheTracker) {
+  manifest_.files.insert(manifest_.files.begin() + 1,
+                         DescribeContent("../latest_train_state.pt", AsBytes("state")));
+  EXPECT_THAT(ParseManifest(SerializeManifest(manifest_), "m"), IsOkAndHolds(manifest_));
+  EXPECT_THAT(Verify(), ::testing::IsEmpty());  // a copy of the directory lacks it
+  Write("/base/latest_train_state.pt", AsBytes("state"));
+  EXPECT_THAT(Verify(), ::testing::IsEmpty());
+  Write("/base/latest_train_state.pt", AsBytes("stats"));
+  EXPECT_THAT(Verify(), ::testing::ElementsAre(
+                            IsProblem(ErrorKind::kChecksum, "../latest_train_state.pt [0, +5)")));
+  Write("/base/latest_checkpointed_iteration.txt", AsBytes("1200"));
+  EXPECT_THAT(Verify(), ::testing::ElementsAre(IsProblem(ErrorKind::kValueMismatch,
+                                                         "../latest_checkpointed_iteration.txt")));
+}
+
 // Else a manifest could have any file beside the checkpoint read, and repaired.
 TEST_F(VerifyManifestTest, RefusesAnotherFileOutsideTheCheckpoint) {
   manifest_.files[0].name = "../other.txt";

@@ -17,6 +17,7 @@
 #include "formats/dcp/source.h"
 #include "tests/testing/golden.h"
 #include "tests/testing/matchers.h"
+#include "tests/testing/stated_source.h"
 
 namespace ckpt::fsdp2 {
 namespace {
@@ -26,8 +27,8 @@ using testing::FailsWith;
 using ::testing::HasSubstr;
 using testing::IsOk;
 using ::testing::Pair;
-
-using Objects = std::map<std::string, std::string>;  // key → JSON
+using testing::StatedObjects;
+using testing::StatedSource;
 
 MemoryTensor Number(const std::string& key, float value) {
   MemoryTensor tensor{.key = key, .dtype = DType::kFloat32, .shape = {}, .values = Bytes(4)};
@@ -38,47 +39,11 @@ MemoryTensor Vector(const std::string& key) {
   return {.key = key, .dtype = DType::kFloat32, .shape = {2}, .values = Bytes(8)};
 }
 
-// Tensors in memory, and objects.
-class StatedSource final : public CheckpointSource {
- public:
-  StatedSource(std::vector<MemoryTensor> tensors, Objects objects)
-      : objects_(std::move(objects)), tensors_(MakeMemorySource(std::move(tensors)).value()) {
-    IndexBuilder builder;
-    const FileId file = builder.AddFile("memory");
-    const EncodingId raw = builder.AddEncoding("raw");
-    for (const GlobalTensor& tensor : tensors_->index().tensors()) {
-      builder.AddTensor(tensor.key, tensor.dtype, tensor.shape);
-      builder.AddChunk(WholeBox(tensor.shape), file, raw, 0, NumBytes(tensor.shape, tensor.dtype));
-    }
-    for (const auto& [key, json] : objects_) {
-      builder.AddObject({.key = key, .file = file, .encoding = raw, .size_bytes = 1});
-    }
-    index_ = builder.Build().value();
-  }
-
-  [[nodiscard]] const CheckpointIndex& index() const override { return index_; }
-  [[nodiscard]] Result<StoredArray> Locate(const GlobalTensor& tensor,
-                                           const Chunk& /*chunk*/) const override {
-    const GlobalTensor* const held = tensors_->index().FindTensor(tensor.key);
-    return tensors_->Locate(*held, tensors_->index().chunks(*held).front());
-  }
-  [[nodiscard]] Result<RenderedObject> ReadObject(const ObjectEntry& object) const override {
-    return RenderedObject{.type = "any", .json = objects_.at(object.key), .warnings = {}};
-  }
-  [[nodiscard]] Result<std::uint64_t> FileSize(FileId /*file*/) const override { return 8; }
-  [[nodiscard]] Protection protection() const override { return {}; }
-
- private:
-  Objects objects_;
-  std::unique_ptr<CheckpointSource> tensors_;
-  CheckpointIndex index_;
-};
-
 std::vector<MemoryTensor> Adam(const std::string& prefix = "optim.", float step = 3) {
   return {Vector("model.w"), Number(prefix + "state.w.step", step),
           Vector(prefix + "state.w.exp_avg"), Vector(prefix + "state.w.exp_avg_sq")};
 }
-Objects Group(const std::string& prefix = "optim.") {
+StatedObjects Group(const std::string& prefix = "optim.") {
   return {{prefix + "param_groups.0.lr", "0.5"},
           {prefix + "param_groups.0.initial_lr", "0.75"},
           {prefix + "param_groups.0.betas", R"({"$tuple": [0.8, 0.9]})"},
@@ -130,7 +95,7 @@ TEST(ReadRunTest, ReadsSettingsUnderEveryName) {
 TEST(ReadRunTest, ReadsARateThatIsATensor) {
   std::vector<MemoryTensor> tensors = Adam();
   tensors.push_back(Number("optim.param_groups.0.lr", 0.25));
-  Objects objects = Group();
+  StatedObjects objects = Group();
   objects.erase("optim.param_groups.0.lr");
   objects.erase("optim.param_groups.0.initial_lr");
   const auto stored = ReadRun(StatedSource(tensors, objects), RunDetail::kWhole);
@@ -167,7 +132,7 @@ TEST(ReadRunTest, ReadsWhatTorchSaved) {
 struct Refused {
   const char* name;
   std::vector<MemoryTensor> more;
-  Objects changed;
+  StatedObjects changed;
   ErrorKind kind;
   const char* says;
   std::string without = {};  // a tensor or an object
@@ -182,7 +147,7 @@ TEST_P(RefusedRunTest, IsAnErrorThatNamesIt) {
   std::vector<MemoryTensor> tensors = Adam("optim.", refused.step);
   tensors.insert(tensors.end(), refused.more.begin(), refused.more.end());
   std::erase_if(tensors, [&](const MemoryTensor& t) { return t.key == refused.without; });
-  Objects objects = Group();
+  StatedObjects objects = Group();
   for (const auto& [key, json] : refused.changed) objects[key] = json;
   objects.erase(refused.without);
   const auto stored = ReadRun(StatedSource(tensors, objects), RunDetail::kWhole);

@@ -52,7 +52,7 @@ RunRequest Request(std::string_view form) {
   }
   request.run = SomeRun();
   request.side_files = {{.from = "/model/config.json", .name = "config.json"}};
-  request.generation = form;
+  if (!form.empty()) request.forms["optimizer-state-dict"] = form;
   return request;
 }
 

@@ -28,7 +28,7 @@ WeightsRequest Request(std::string_view generation = {}) {
   request.tensors = {{.key = "w", .dtype = DType::kFloat32, .shape = {2, 3}}};
   request.objects = {{.key = "a._extra_state", .grid = {}},
                      {.key = "b._extra_state", .grid = {2, 12}}};
-  request.generation = generation;
+  if (!generation.empty()) request.forms["torch-dist-generation"] = generation;
   request.side_files = {{.from = "/model/config.json", .name = "config.json"}};
   request.run_args = []() -> Result<megatron::NamedValues> {
     return megatron::NamedValues{{"num_layers", layout::Value(std::int64_t{2})}};

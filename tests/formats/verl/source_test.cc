@@ -1,11 +1,15 @@
 // Files that four ranks saved with real torch (tests/golden/verl), whole and mixed up.
 #include "formats/verl/internal/source.h"
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -17,6 +21,7 @@
 #include "core/io/posix_storage.h"
 #include "core/json/json_reader.h"
 #include "formats/registry/registry.h"
+#include "formats/registry/stored_run.h"
 #include "tests/testing/matchers.h"
 
 namespace ckpt::verl {
@@ -61,16 +66,79 @@ class VerlTest : public ::testing::Test {
   std::unique_ptr<Storage> storage_ = MakeMemoryStorage();
 };
 
+// A folder in memory with the files of the save with the optimizer of all ranks.
+std::unique_ptr<Storage> WithOptimizer() {
+  std::unique_ptr<Storage> storage = MakeMemoryStorage();
+  EXPECT_THAT(storage->MakeDirectories("/c"), IsOk());
+  for (const char* state : {"model", "optim"}) {
+    for (int rank = 0; rank < 2; ++rank) {
+      const std::string name = fmt::format("{}_world_size_2_rank_{}.pt", state, rank);
+      EXPECT_THAT(
+          WriteSmallFile(*storage, Path("/c") / name, AsBytes(Content(Golden("optimizer") / name))),
+          IsOk());
+    }
+  }
+  return storage;
+}
+
+TEST(VerlOptimizerTest, IsThatOfARun) {
+  const auto storage = WithOptimizer();
+  const auto opened = OpenCheckpoint(*storage, "/c");
+  ASSERT_THAT(opened, IsOk());
+  const auto run = ReadStoredRun(*opened);
+  ASSERT_THAT(run, IsOk());
+  EXPECT_EQ(run->run.finished_updates(), 2);
+  ASSERT_THAT(run->run.groups, SizeIs(1));
+  EXPECT_EQ(run->run.groups[0].max_lr, 0.01);
+  EXPECT_EQ(run->run.groups[0].betas, (std::array<double, 2>{0.9, 0.99}));
+  // The tied head is not a parameter of its own.
+  std::vector<std::string> names;
+  for (const auto& [name, group] : run->run.group_of) names.push_back(name);
+  EXPECT_THAT(names, ::testing::ElementsAre("embed.weight", "inner.weight", "inner.bias"));
+  ASSERT_THAT(run->moments, SizeIs(2));
+  EXPECT_EQ(run->moments[0].weight_of.at("optim.state.inner.bias.exp_avg"), "inner.bias");
+}
+
+TEST(VerlOptimizerTest, OneThatCannotBeNamedLeavesTheModel) {
+  // Not of all ranks; the optimizer of another model; no torch.save file.
+  const std::string other = Content(Golden("torch_2.15") / "optim_world_size_4_rank_0.pt");
+  for (const auto& [content, kind] :
+       {std::pair<std::optional<std::string>, ErrorKind>{std::nullopt, ErrorKind::kLeftover},
+        {other, ErrorKind::kNotFound},
+        {"no zip", ErrorKind::kUnsupported}}) {
+    const auto storage = WithOptimizer();
+    const Path file = "/c/optim_world_size_2_rank_0.pt";
+    ASSERT_THAT(storage->RemoveAll(file), IsOk());
+    if (content) {
+      ASSERT_THAT(WriteSmallFile(*storage, file, AsBytes(*content)), IsOk());
+    }
+    const auto opened = OpenCheckpoint(*storage, "/c");
+    ASSERT_THAT(opened, IsOk());
+    const CheckpointIndex& index = opened->source->index();
+    EXPECT_THAT(index.tensors(), SizeIs(4));
+    EXPECT_THAT(index.objects(), SizeIs(0));
+    ASSERT_FALSE(index.problems().empty());
+    EXPECT_EQ(index.problems().front().kind, kind);
+    EXPECT_EQ(index.problems().back().kind, ErrorKind::kLeftover);
+    for (const Problem& problem : index.problems()) {
+      EXPECT_EQ(problem.severity, Severity::kWarning) << problem.message;
+    }
+  }
+}
+
 TEST(VerlGoldenTest, EveryTensorIsWhatTorchHad) {
-  for (const char* save : {"torch_2.15", "torch_2.4", "other"}) {
+  for (const char* save : {"torch_2.15", "torch_2.4", "other", "optimizer"}) {
     SCOPED_TRACE(save);
+    const bool has_optimizer = std::string_view(save) == "optimizer";  // of all ranks
     const auto opened = OpenCheckpoint(PosixStorage(), Golden(save));
     ASSERT_THAT(opened, IsOk());
     EXPECT_EQ(opened->format->name, "verl");
     const CheckpointSource& source = *opened->source;
     const auto problems = ValidateIndex(source);
-    ASSERT_THAT(problems, SizeIs(1));  // the optimizer's file
-    EXPECT_EQ(problems.front().kind, ErrorKind::kLeftover);
+    ASSERT_THAT(problems, SizeIs(has_optimizer ? 0 : 1));  // else one rank's is left over
+    if (!has_optimizer) {
+      EXPECT_EQ(problems.front().kind, ErrorKind::kLeftover);
+    }
     const std::string account = Content(Golden(save) / "expected.json");
     const auto json = JsonDocument::Parse(account, "expected.json");
     const auto expected = json->root().At("tensors")->Members();

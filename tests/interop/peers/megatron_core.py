@@ -1,11 +1,12 @@
 """What real Megatron-Core makes of a torch_dist checkpoint, on the CPU and one rank.
 
-    megatron_core.py CORE FOLDER LIVE OWN --grouped|--sequential
+    megatron_core.py CORE FOLDER LIVE OWN --grouped|--sequential [--expert-ranks 2]
 
 Builds the GPTModel that `args` in FOLDER describe, of local layers, and of a training run also its distributed optimizer and
 scheduler; loads FOLDER into them with a strictness that raises on every missing and every unexpected key, stores the live
 parameters in LIVE (torch.save), and saves the same to OWN by itself.
-CORE: where the library's packages lie. The last argument: of which class experts are.
+CORE: where the library's packages lie. The last argument but one: of which class experts are. With --expert-ranks, so many processes
+share the experts and the optimizer's state.
 """
 import dataclasses
 import inspect
@@ -14,14 +15,21 @@ import multiprocessing
 import os
 import queue
 import random
+import subprocess
 import sys
 import tempfile
 import warnings
 
 warnings.simplefilter("ignore")
 core, folder, live, own, experts = sys.argv[1:6]
+expert_ranks = int(sys.argv[7]) if "--expert-ranks" in sys.argv else 1
+if "CKPT_PEER_RANK" not in os.environ:  # this program once more for each further rank
+    os.environ["CKPT_PEER_STORE"] = os.path.join(tempfile.mkdtemp(), "store")
+    for other in range(1, expert_ranks):
+        subprocess.Popen([sys.executable, "-W", "ignore", *sys.argv], env=os.environ | {"CKPT_PEER_RANK": str(other)})
+rank = int(os.environ.get("CKPT_PEER_RANK", 0))
 sys.path.insert(0, core)
-os.environ.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", GLOO_SOCKET_IFNAME="lo", CUDA_DEVICE_MAX_CONNECTIONS="1",
+os.environ.update(RANK=str(rank), WORLD_SIZE=str(expert_ranks), LOCAL_RANK="0", GLOO_SOCKET_IFNAME="lo", CUDA_DEVICE_MAX_CONNECTIONS="1",
                   TORCH_CUDA_ARCH_LIST="9.0")
 
 import no_gpu
@@ -73,7 +81,7 @@ def config_of(args):
         add_bias_linear=args.add_bias_linear, add_qkv_bias=args.add_qkv_bias, qk_layernorm=args.qk_layernorm,
         tensor_model_parallel_size=args.tensor_model_parallel_size, pipeline_model_parallel_size=args.pipeline_model_parallel_size,
         virtual_pipeline_model_parallel_size=getattr(args, "virtual_pipeline_model_parallel_size", None),
-        expert_model_parallel_size=getattr(args, "expert_model_parallel_size", None) or 1,
+        expert_model_parallel_size=expert_ranks,
         use_cpu_initialization=True, params_dtype=dtype, pipeline_dtype=dtype, bf16=args.bf16, fp16=args.fp16,
         hidden_dropout=0.0, attention_dropout=0.0, bias_dropout_fusion=False, gradient_accumulation_fusion=False,
         masked_softmax_fusion=False, apply_rope_fusion=False, moe_permute_fusion=False, persist_layer_norm=False)
@@ -163,9 +171,8 @@ def restore(random_states):
 def main():
     filesystem_async._results_queue = ResultsQueue()
     filesystem_async._process_memory = lambda: 0  # it asks a package for a figure of the log
-    store = os.path.join(tempfile.mkdtemp(), "store")
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
-    parallel_state.initialize_model_parallel()
+    dist.init_process_group("gloo", init_method=f"file://{os.environ['CKPT_PEER_STORE']}", rank=rank, world_size=expert_ranks)
+    parallel_state.initialize_model_parallel(expert_model_parallel_size=expert_ranks)
     tensor_parallel.model_parallel_cuda_manual_seed(1)
     common = dist_checkpointing.load_common_state_dict(folder)
     assert common["checkpoint_version"] == 3.0
@@ -190,27 +197,33 @@ def main():
     loaded = dist_checkpointing.load(wanted, folder, strict="raise_all", validate_access_integrity=False)
     missing, unexpected = model.load_state_dict(loaded["model"], strict=False)
     assert not missing and all(k.endswith("_extra_state") for k in unexpected), (missing, unexpected)
-    torch.save({k: v for k, v in model.state_dict().items() if isinstance(v, torch.Tensor)}, live)
+    if rank == 0:
+        torch.save({k: v for k, v in model.state_dict().items() if isinstance(v, torch.Tensor)}, live)
     if is_run:
         optimizer.load_state_dict(loaded["optimizer"])
         scheduler.load_state_dict(common["opt_param_scheduler"])
         restore(loaded["rng_state"])
-    os.mkdir(own)
+    os.makedirs(own, exist_ok=True)
     state = {k: v for k, v in common.items() if k not in ("content_metadata", "optimizer")} | state_dict()
     if is_run:
         state["opt_param_scheduler"] = scheduler.state_dict()
-        state["rng_state"] = ShardedObject("rng_state", loaded["rng_state"], (1, 1), (0, 0))
+        state["rng_state"] = ShardedObject("rng_state", loaded["rng_state"], (1, 1), (0, 0), replica_id=rank)
     dist_checkpointing.save(state, own, **only(dist_checkpointing.save, content_metadata=content, async_strategy="mcore"))
     kept = lambda d: {k: d.get(k) for k in ("opt_param_scheduler", "iteration", "num_floating_point_operations_so_far")}
     own_common = dist_checkpointing.load_common_state_dict(own)
     assert kept(own_common) == kept(common), (kept(own_common), kept(common))
-    groups = lambda d: [{k: v for k, v in g.items() if k in ("wd_mult", "lr_mult", "max_lr", "min_lr", "lr", "betas", "eps", "step",
-                                                             "weight_decay")} for g in d["optimizer"]["optimizer"]["param_groups"]]
+    # One optimizer, or several by number.
+    optimizers = lambda d: [d["optimizer"]] if "optimizer" in d["optimizer"] else [d["optimizer"][i] for i in sorted(d["optimizer"])]
+    said = ["wd_mult", "lr_mult", "max_lr", "min_lr", "lr", "betas", "eps", "step", "weight_decay"] + ["is_expert_parallel"] * (expert_ranks > 1)
+    groups = lambda d: [[{k: g[k] for k in said if k in g} for g in o["optimizer"]["param_groups"]] for o in optimizers(d)]
     if is_run:
         assert len(groups(own_common)) == len(groups(common))
-        assert all(g in groups(common) for g in groups(own_common)), (groups(own_common), groups(common))
-    print(json.dumps({"iteration": common["iteration"]}))
+        for mine, theirs in zip(groups(own_common), groups(common)):
+            assert len(mine) == len(theirs) and all(g in theirs for g in mine), (mine, theirs)
+    if rank == 0:
+        print(json.dumps({"iteration": common["iteration"], "optimizers": len(optimizers(common)) if is_run else 0}))
     sys.stdout.flush()
+    dist.barrier()
     os._exit(0)
 
 

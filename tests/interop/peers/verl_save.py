@@ -1,6 +1,8 @@
 """Saves a model as verl's FSDP workers do, one file a rank, from real FSDP2 on four gloo ranks: verl_save.py MODEL FOLDER MESH.
 
-MESH: `fsdp` (four shards) or `hsdp` (two replicas of two shards). Prints the SHA-256 of every tensor of the state dict.
+MESH: `fsdp` (four shards) or `hsdp` (two replicas of two shards). After two steps of AdamW, model and optimizer are saved.
+Prints the SHA-256 of every tensor of the model's state dict ("model") and of what the optimizer keeps ("optim", by
+"<parameter>.<field>").
 """
 import json
 import os
@@ -23,6 +25,10 @@ from ranks import leave_together
 RANKS = 4
 
 
+def whole(value):
+    return value.full_tensor() if isinstance(value, DTensor) else value
+
+
 def on_rank(rank, model_folder, folder, mesh_kind, store):
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=RANKS)
     if mesh_kind == "hsdp":
@@ -33,12 +39,19 @@ def on_rank(rank, model_folder, folder, mesh_kind, store):
     for layer in model.model.layers:
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.02)
+    tokens = torch.arange(32).reshape(2, 16) + rank
+    for _ in range(2):
+        model(input_ids=tokens, labels=tokens).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
     state = model.state_dict()
     torch.save(state, folder / f"model_world_size_{RANKS}_rank_{rank}.pt")
-    digests = {}
-    for key, value in state.items():
-        whole = value.full_tensor() if isinstance(value, DTensor) else value
-        digests[key] = hashing.describe(whole)
+    torch.save(optimizer.state_dict(), folder / f"optim_world_size_{RANKS}_rank_{rank}.pt")
+    digests = {"model": {key: hashing.describe(whole(value)) for key, value in state.items()}, "optim": {}}
+    for name, parameter in model.named_parameters():
+        for field, value in optimizer.state[parameter].items():
+            digests["optim"][f"{name}.{field}"] = hashing.describe(whole(value))
     if rank == 0:
         (folder / "fsdp_config.json").write_text(json.dumps({"FSDP_version": 2, "world_size": RANKS}))
         model.config.save_pretrained(folder / "huggingface")

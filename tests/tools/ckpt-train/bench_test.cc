@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <fstream>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -6,7 +9,9 @@
 #include <nlohmann/json.hpp>
 
 #include "core/io/posix_storage.h"
+#include "tests/testing/golden.h"
 #include "tests/testing/matchers.h"
+#include "tests/testing/temp_dir.h"
 #include "tools/ckpt-train/cmd_bench.h"
 #include "tools/cli/text_output.h"
 
@@ -70,6 +75,105 @@ TEST(BenchTest, ReportsWhatItMeasured) {
   EXPECT_NEAR(report["mfu"].get<double>(),
               report["flops_per_token"].get<double>() * 128 / seconds / 2e12, 1e-12);
   EXPECT_GT(report["peak_bytes"]["activations"], 0);
+}
+
+// The products of a step are those that its model has: six operations per weight and token. Attention
+// computes scores again in the backward, and sees half a key more than half the sequence.
+TEST(BenchTest, TheLedgerHasTheOperationsOfAStep) {
+  BenchOptions options = Small("tiny", 1);
+  options.ledger = true;
+  options.peak_tflops = 0.1;
+  options.peak_tbytes = 0.01;
+  const nlohmann::json report = Report(options);
+  const nlohmann::json& ledger = report["ledger"];
+  double products = 0;
+  double attention = 0;
+  double share = 0;
+  double gaps = 0;
+  std::map<std::string, double> calls;
+  for (const nlohmann::json& line : ledger["lines"]) {
+    const auto name = line["operation"].get<std::string>();
+    calls[name] += line["calls"].get<double>();
+    (name.starts_with("Attention") ? attention : products) += line["flops"].get<double>();
+    share += line["share"].get<double>();
+    gaps += line["gaps_ms"].get<double>();
+    EXPECT_GT(line["bytes"].get<double>(), 0) << name;
+    EXPECT_GT(line["ms"].get<double>(), 0) << name;
+    const double ideal_ms =
+        std::max(line["flops"].get<double>() / 0.1e12, line["bytes"].get<double>() / 0.01e12) * 1e3;
+    EXPECT_NEAR(line["roofline"].get<double>(), ideal_ms / line["ms"].get<double>(), 1e-9) << name;
+  }
+  constexpr double kSeq = 32;
+  EXPECT_NEAR(products + attention * 6 / 7 * kSeq / (kSeq + 1),
+              report["flops_per_token"].get<double>() * 128, 1);
+  EXPECT_EQ(calls["Attention"], 2);  // layers
+  EXPECT_EQ(calls["AttentionBackward"], 2);
+  EXPECT_EQ(calls["GemmForward"], calls["GemmWeights"]);
+  EXPECT_EQ(calls["GemmForward"], calls["GemmData"]);
+  EXPECT_LE(share, 1 + 1e-9);
+  EXPECT_NEAR(gaps, ledger["gaps_ms"].get<double>(), 1e-9);
+  EXPECT_NEAR(share + gaps / ledger["step_ms"].get<double>(), 1, 1e-9);
+}
+
+// Queues with threads of their own, and other ranks: the ledger is rank 0's.
+TEST(BenchTest, TheLedgerOfManyRanksIsThatOfTheFirst) {
+  BenchOptions options = Small("tiny-moe", 2);
+  options.ledger = true;
+  options.run.set.insert(
+      options.run.set.end(),
+      {"overlap_param_gather=true", "overlap_grad_reduce=true", "expert_model_parallel_size=2"});
+  const nlohmann::json ledger = Report(options)["ledger"];
+  double grouped = 0;
+  for (const nlohmann::json& line : ledger["lines"]) {
+    if (line["operation"] == "GroupedForward") grouped += line["calls"].get<double>();
+    EXPECT_TRUE(line["roofline"].is_null());  // the CPU's peaks are not known
+  }
+  EXPECT_EQ(grouped, 4);  // two products of two layers
+}
+
+TEST(BenchTest, TimesTheModelOfAHuggingFaceConfig) {
+  BenchOptions options =
+      Small((testing::GoldenDir() / "hf/qwen3moe-norm-bf16/ckpt/config.json").string(), 2);
+  options.run.set.clear();
+  const nlohmann::json report = Report(options);
+  EXPECT_EQ(report["model"], options.model);
+  EXPECT_EQ(report["tokens_per_rank"], 64);
+  EXPECT_EQ(report["losses"].size(), 3U);
+  EXPECT_GT(report["expert_load_max"], 1) << "its router chooses";
+  EXPECT_GT(report["rank_phase_ms"]["forward"]["max"], 0);
+}
+
+TEST(BenchTest, TimesTheModelAndTheBatchOfSettings) {
+  testing::TempDir dir;
+  const Path file = dir.path() / "run.yaml";
+  std::ofstream(file.string())
+      << "num_layers: 1\nhidden_size: 32\nffn_hidden_size: 64\nnum_attention_heads: 2\n"
+         "vocab_size: 50\nseq_length: 16\nmicro_batch_size: 3\n"
+         "global_batch_size: 48\nparams_dtype: fp32\n";
+  BenchOptions options = Small(file.string(), 1);
+  options.run.set.clear();
+  options.seq.reset();
+  options.tokens_per_rank.reset();
+  nlohmann::json report = Report(options);
+  EXPECT_EQ(report["seq"], 16);
+  EXPECT_EQ(report["tokens_per_rank"], 48);
+  options.seq = 8;
+  options.run.set = {"num_layers=2"};
+  const double flops = report["flops_per_token"].get<double>();
+  report = Report(options);
+  EXPECT_EQ(report["tokens_per_rank"], 24);
+  EXPECT_GT(report["flops_per_token"].get<double>(), flops);
+}
+
+TEST(BenchTest, RefusesAFileThatDescribesNoModel) {
+  testing::TempDir dir;
+  const Path file = dir.path() / "config.json";
+  std::ofstream(file.string()) << "{\"model_type\": \"llamoid\"}";
+  cli::StringOutput out;
+  cli::StringOutput err;
+  cli::Streams streams = {.out = out, .err = err};
+  EXPECT_THAT(RunBench(Small(file.string(), 1), PosixStorage(), streams),
+              FailsWith(ErrorKind::kUnsupported));
 }
 
 TEST(BenchTest, BalancedRoutingGivesEveryExpertTheSameOnAnyMesh) {

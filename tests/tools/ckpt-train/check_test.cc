@@ -1,8 +1,10 @@
 // `check` on the golden repositories of the families that the trainer covers.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <ostream>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,6 +16,7 @@
 #include "tests/testing/matchers.h"
 #include "tools/ckpt-train/cmd_check.h"
 #include "trainer/check/comparison.h"
+#include "trainer/check/run_comparison.h"
 
 namespace ckpt::train {
 namespace {
@@ -145,6 +148,72 @@ TEST(CheckTest, RefusesWeightsOutOfNowhere) {
   CheckOptions options = OptionsOf(kExperts);
   options.run.init = "gguf:somewhere";
   EXPECT_THAT(Check(options).code.status(), FailsWith(ErrorKind::kUsage));
+}
+
+// Against itself, with bounds that are no formality.
+TEST_P(CheckGoldenTest, InBfloat16HasBoundsFromTheCpusOwnRounding) {
+  CheckOptions options = OptionsOf(GetParam());
+  options.bf16 = true;
+  options.run.device = "cpu";
+  const Outcome outcome = Check(options);
+  ASSERT_THAT(outcome.code, IsOk());
+  EXPECT_EQ(*outcome.code, cli::ExitCode::kDone) << outcome.out;
+  const auto json = JsonDocument::Parse(outcome.out, "check");
+  ASSERT_THAT(json, IsOk());
+  const auto number = [&](const char* of, const char* name) {
+    return json->root().At(of).value().At(name).value().Double().value();
+  };
+  EXPECT_EQ(number("logits", "error"), 0);
+  for (const double bound : {number("loss", "bound"), number("logits", "bound"),
+                             json->root().At("gradient_bound").value().Double().value()}) {
+    EXPECT_GT(bound, 1e-3);
+    EXPECT_LT(bound, 0.5);
+  }
+}
+
+Computed SmallRun() {
+  Computed run = {
+      .loss = 2, .vocab_size = 2, .row_elems = 3, .logits = {1, -4, 99, 2, 3, 99}, .gradients = {}};
+  for (const char* name : {"a", "b"}) {
+    const std::vector<float> values = {1, 2};
+    const auto bytes = std::as_bytes(std::span(values));
+    run.gradients.push_back(
+        {.key = name, .shape = {2}, .values = Bytes(bytes.begin(), bytes.end())});
+  }
+  return run;
+}
+
+void Move(MemoryTensor& gradient, float by) {
+  float value = 0;
+  std::memcpy(&value, gradient.values.data(), sizeof(value));
+  value += by;
+  std::memcpy(gradient.values.data(), &value, sizeof(value));
+}
+
+TEST(BoundsOfRoundingTest, AreThreeTimesWhatRoundingDoes) {
+  const Computed exact = SmallRun();
+  Computed rounded = exact;
+  rounded.logits[1] += 0.5F;
+  rounded.logits[2] += 7;  // padding of the vocabulary
+  Move(rounded.gradients[0], 0.25F);
+  const ErrorBounds bounds = BoundsOfRounding(exact, rounded);
+  EXPECT_DOUBLE_EQ(bounds.loss, 3 * 2 * 0.5 / 2);
+  EXPECT_DOUBLE_EQ(bounds.logits, 3 * 0.5 / 4);
+  EXPECT_DOUBLE_EQ(bounds.gradients, 3 * 0.25 / 2);
+
+  EXPECT_TRUE(bounds.Hold(CompareRuns(rounded, exact)));
+  Computed far = rounded;
+  far.loss = 6;
+  EXPECT_FALSE(bounds.Hold(CompareRuns(rounded, far)));
+  far = rounded;
+  far.logits[4] += 2;
+  EXPECT_FALSE(bounds.Hold(CompareRuns(rounded, far)));
+  far = rounded;
+  Move(far.gradients[1], 1);
+  EXPECT_FALSE(bounds.Hold(CompareRuns(rounded, far)));
+  far = rounded;
+  far.logits[0] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_FALSE(bounds.Hold(CompareRuns(rounded, far)));
 }
 
 TEST(DeviationTest, IsRelativeToTheLargestMagnitude) {

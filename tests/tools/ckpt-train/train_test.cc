@@ -10,6 +10,7 @@
 #include <boost/filesystem/operations.hpp>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "converters/verbs/training_state.h"
 #include "core/json/json_reader.h"
@@ -75,6 +76,31 @@ TEST_F(TrainTest, LearnsToContinueAPattern) {
     ASSERT_TRUE(generated.IsDone()) << generated.code.status().ToString();
     EXPECT_EQ(generated.out, "one two three four one two three four\n") << ranks << " ranks";
   }
+}
+
+TEST_F(TrainTest, EndsWithALedgerOfItsSteps) {
+  for (const int ranks : {1, 2}) {
+    TrainOptions options =
+        Options(ranks, {"overlap_param_gather=true", "overlap_grad_reduce=true"});
+    options.common.json = true;
+    options.print_state_digest = false;
+    options.ledger = true;
+    const Said said = Call(RunTrain, options);
+    ASSERT_TRUE(said.IsDone()) << said.code.status().ToString();
+    const std::string last = said.out.substr(said.out.rfind('\n', said.out.size() - 2) + 1);
+    const nlohmann::json ledger = nlohmann::json::parse(last)["ledger"];
+    double forwards = 0;
+    for (const nlohmann::json& line : ledger["lines"]) {
+      if (line["operation"] == "Attention") forwards += line["calls"].get<double>();
+      EXPECT_GT(line["ms"].get<double>(), 0);
+    }
+    // One layer; a rank has 8 / ranks sequences, one in a micro-batch.
+    EXPECT_DOUBLE_EQ(forwards, 8.0 / ranks);
+  }
+  TrainOptions options = Options(1, {"train_iters=2"});
+  options.ledger = true;
+  EXPECT_THAT(Call(RunTrain, options).code.status().ToString(),
+              HasSubstr("the run has too few steps for a ledger: expected at least 3, found 2"));
 }
 
 TEST_F(TrainTest, ReportsEverythingThatIsWrongAtOnce) {

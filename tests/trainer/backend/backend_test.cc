@@ -72,6 +72,16 @@ TEST(BackendTest, TakesTheFirstBackendThatCanRun) {
   }
 }
 
+TEST(BackendTest, SaysWhyItIsNotAnEarlierOne) {
+  const auto text_for = [](BackendOptions options) {
+    options.name = kAnyBackend;
+    return ChooseBackend(options)->Text();
+  };
+  EXPECT_EQ(text_for({.fixed_order = true}), "cpu (cuda: a GPU does not compute canonical sums)");
+  EXPECT_EQ(text_for({.compute = DType::kFloat64}), "cpu (cuda: a GPU does not train in float64)");
+  EXPECT_EQ(ChooseBackend({.name = "cpu", .fixed_order = true})->Text(), "cpu");
+}
+
 TEST(BackendOptionsTest, SayWhatARunAsksFor) {
   TrainConfig config;
   const BackendOptions usual = BackendOptionsOf(config, "auto", 3);

@@ -137,6 +137,7 @@ INSTANTIATE_TEST_SUITE_P(
                  {{"overlap_grad_reduce", true},
                   {"overlap_param_gather", true},
                   {"global_batch_size", 8}}},
+        MeshCase{2, {{"optimizer_cpu_offload", true}}},
         MeshCase{2, {{"weight_slots", 3}, {"global_batch_size", 6}}},
         MeshCase{2,
                  {{"weight_slots", 4},
@@ -282,6 +283,7 @@ INSTANTIATE_TEST_SUITE_P(
                  {{"moe_router_enable_expert_bias", true},
                   {"moe_router_score_function", "sigmoid"},
                   {"bf16", true}}},
+        MeshCase{1, {{"optimizer_cpu_offload", true}}},
         MeshCase{1, {{"frozen", layout::Value::List{"embedding.*"}}}},
         MeshCase{2, {{"untie_embeddings_and_output_weights", false}, {"global_batch_size", 8}}},
         MeshCase{2, {{"data_parallel_sharding_strategy", "no_shard"}}}));

@@ -157,6 +157,22 @@ TEST(StepMetricsTest, TellsTheTimesOfTheStepsPhasesAndTheMemoryByUse) {
                               "\"gradients\":99,"));
 }
 
+TEST(StepMetricsTest, TellsWhichRanksWereFastestAndSlowestWhereThereAreSeveral) {
+  StepMetrics metrics = {.step = 7};
+  RunUsage usage;
+  usage.Add(metrics);
+  EXPECT_THAT(MetricsJson(metrics), Not(HasSubstr("rank_phases")));
+  EXPECT_EQ(usage.RanksText(), "");
+  metrics.rank_phases.emplace();
+  metrics.rank_phases->step = 6;
+  metrics.rank_phases->phases[1] = {.min_ms = 1, .max_ms = 2.5, .min_rank = 0, .max_rank = 3};
+  EXPECT_THAT(MetricsJson(metrics),
+              HasSubstr("\"forward_ms\":{\"min\":1.0,\"min_rank\":0,\"max\":2.5,\"max_rank\":3}"));
+  EXPECT_THAT(MetricsJson(metrics), HasSubstr("\"rank_phases\":{\"step\":6,"));
+  usage.Add(metrics);
+  EXPECT_EQ(usage.RanksText(), "ranks: forward 1.0 to 2.5 (rank 3)");
+}
+
 TEST(RunUsageTest, TellsMeansOfTheStepsThatHadThePhase) {
   RunUsage usage;
   StepMetrics step = {.step = 1, .step_ms = 10, .phase_ms = {0, 4, 5, 0, 0, 1}};

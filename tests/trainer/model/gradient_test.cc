@@ -3,14 +3,23 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/testing/forwarding_ops.h"
 #include "tests/testing/test_seed.h"
 #include "tests/trainer/model/gradient_check.h"
 #include "tests/trainer/model/tiny_models.h"
 #include "trainer/device/cpu/host_device.h"
+#include "trainer/ops/forwarding_ops.h"
 
 namespace ckpt::testing {
 namespace {
+
+using trainer::ActivationRows;
+using trainer::AttentionShape;
+using trainer::ForwardingOps;
+using trainer::GemmForm;
+using trainer::Gradient;
+using trainer::QkvForm;
+using trainer::Queue;
+using trainer::Tensor;
 
 constexpr std::uint64_t kDefaultSeed = 7;
 constexpr double kTolerance = 1e-6;

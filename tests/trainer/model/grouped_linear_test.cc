@@ -11,16 +11,15 @@
 
 #include <gmock/gmock.h>
 
-#include "tests/testing/forwarding_ops.h"
 #include "tests/trainer/model/model_runner.h"
 #include "tests/trainer/model/tiny_models.h"
+#include "trainer/ops/forwarding_ops.h"
 
 namespace ckpt {
 namespace {
 
 using ::testing::ElementsAre;
 using testing::FillFromSeed;
-using testing::ForwardingOps;
 using testing::ModelRunner;
 using testing::RandomBatch;
 using testing::RunnerOptions;
@@ -76,8 +75,8 @@ class CountingOps final : public ForwardingOps {
       : ForwardingOps(target), counts_(counts) {}
 
  private:
-  void Around(const char* name, const std::function<void()>& call) override {
-    ++counts_[name];
+  void Around(Queue& /*queue*/, const OpWork& work, const std::function<void()>& call) override {
+    ++counts_[work.name];
     call();
   }
 

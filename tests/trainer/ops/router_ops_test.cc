@@ -211,6 +211,35 @@ TEST_P(OpsSuite, RouterLogitsBackwardOfATokenDoesNotDependOnTheOthers) {
   EXPECT_NE(Read(whole), before);
 }
 
+TEST_P(OpsSuite, RouterLogitsBackwardOfManyTokensRoundsTheWeightsGradientOnce) {
+  constexpr std::int64_t kMany = 4500;
+  constexpr std::int64_t kInputs = 12;
+  constexpr std::int64_t kLogits = 6;
+  for (const auto& [gradient_dtype, tolerance] :
+       {std::pair(DType::kFloat32, 1e-5), std::pair(DType::kBfloat16, 0x1p-8)}) {
+    SCOPED_TRACE(DTypeName(gradient_dtype));
+    const auto x = Make(DType::kBfloat16, {kMany, kInputs}, Uniform(kMany * kInputs));
+    const auto weight = Make(DType::kBfloat16, {kLogits, kInputs}, Uniform(kLogits * kInputs));
+    const auto dlogits = Make(DType::kFloat32, {kMany, kLogits}, Uniform(kMany * kLogits));
+    const auto dx = Make(DType::kBfloat16, {kMany, kInputs}, Uniform(kMany * kInputs));
+    const auto dweight = Poisoned(gradient_dtype, {kLogits, kInputs});
+    const Values d = Read(dlogits), inputs = Read(x);
+    Values want(kLogits * kInputs);
+    for (std::size_t t = 0; t < kMany; ++t) {
+      for (std::size_t e = 0; e < kLogits; ++e) {
+        for (std::size_t h = 0; h < kInputs; ++h) {
+          want[e * kInputs + h] += d[t * kLogits + e] * inputs[t * kInputs + h];
+        }
+      }
+    }
+    ops().RouterLogitsBackward(queue(), dlogits, x, weight, dx, Stored(dweight));
+    EXPECT_THAT(Read(dweight), NearValues(want, tolerance));
+    ops().RouterLogitsBackward(queue(), dlogits, x, weight, dx, Added(dweight));
+    for (double& value : want) value *= 2;
+    EXPECT_THAT(Read(dweight), NearValues(want, 2 * tolerance));
+  }
+}
+
 TEST_P(OpsSuite, RouterGivesTiesToTheLowestIndexAndChoosesOnEvenIfNothingIsANumber) {
   const RouterForm form{.topk = 3, .num_groups = 4, .group_topk = 2};
   for (const double value : {0.0, std::nan("")}) {

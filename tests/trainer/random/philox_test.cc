@@ -1,6 +1,7 @@
 #include "trainer/random/philox.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <random>
@@ -9,6 +10,8 @@
 #include <vector>
 
 #include <gmock/gmock.h>
+
+#include "trainer/random/internal/normal_pairs.h"
 
 namespace ckpt::trainer {
 namespace {
@@ -76,6 +79,39 @@ TEST(FillNormalTest, BitsDoNotDependOnHowTheRangeIsCut) {
   }
 }
 
+void ExpectTheLibrarysPairs(std::span<const std::uint32_t, kPairsAtOnce> radius_bits,
+                            std::span<const std::uint32_t, kPairsAtOnce> angle_bits) {
+  std::array<float, 2 * kPairsAtOnce> pairs;
+  NormalPairs(radius_bits, angle_bits, pairs);
+  for (std::size_t i = 0; i < kPairsAtOnce; ++i) {
+    std::array<float, 2> want;
+    NormalPair(radius_bits[i], angle_bits[i], want.data());
+    for (std::size_t j = 0; j < 2; ++j) {
+      ASSERT_EQ(std::bit_cast<std::uint32_t>(pairs[2 * i + j]),
+                std::bit_cast<std::uint32_t>(want[j]))
+          << std::hex << radius_bits[i] << " " << angle_bits[i];
+    }
+  }
+}
+
+// Everywhere, and close to where a logarithm, a sine or a cosine is zero or changes its formula.
+TEST(NormalPairsTest, HaveTheBitsOfTheLibrary) {
+  std::mt19937_64 rng(20261124);
+  std::array<std::uint32_t, kPairsAtOnce> radius_bits;
+  std::array<std::uint32_t, kPairsAtOnce> angle_bits;
+  const auto word = [&] { return static_cast<std::uint32_t>(rng()); };
+  for (int trial = 0; trial < 8000; ++trial) {
+    for (std::size_t i = 0; i < kPairsAtOnce; ++i) {
+      radius_bits[i] = word();
+      angle_bits[i] = word();
+      if (trial % 4 == 1) angle_bits[i] = ((word() % 8) << 29U) + word() % 129 - 64;
+      if (trial % 4 == 2) radius_bits[i] = word() % 129 - 64;
+      if (trial % 4 == 3) radius_bits[i] = (0xB504F333U >> (word() % 9)) + word() % 129 - 64;
+    }
+    ExpectTheLibrarysPairs(radius_bits, angle_bits);
+  }
+}
+
 TEST(FillNormalTest, IsStandardNormal) {
   std::vector<float> out(1 << 20);
   FillNormal(kKey, 0, out);
@@ -128,19 +164,6 @@ TEST(UniformBelowTest, EveryNumberIsEquallyLikely) {
     for (const int count : counts) EXPECT_NEAR(count, kDraws / 3, 5 * std::sqrt(kDraws * 2.0 / 9));
   }
   EXPECT_EQ(UniformBelow(kKey, 7, 1), 0U);
-}
-
-TEST(PhiloxTest, ThreadsDrawTheSameNumbers) {
-  const auto key = StreamKey(3, "a");
-  for (const std::size_t count : {std::size_t{0}, std::size_t{5}, std::size_t{100'003}}) {
-    std::vector<float> alone(count);
-    FillNormal(key, 7, alone);
-    for (const int threads : {2, 3, 8}) {
-      std::vector<float> together(count);
-      FillNormal(key, 7, together, threads);
-      EXPECT_EQ(together, alone) << threads << " threads";
-    }
-  }
 }
 
 }  // namespace

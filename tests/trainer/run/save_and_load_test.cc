@@ -96,6 +96,7 @@ std::vector<Kind> Kinds() {
       {"Frozen", {{"frozen", layout::Value::List{"embedding.*", "*.linear_fc2.*"}}}},
       {"PaddedVocabulary", {{"padded_vocab_size", 16}}},
       {"Sgd", {{"optimizer", "sgd"}}},
+      {"MomentsOnTheHost", {{"optimizer_cpu_offload", true}}},
       {"Bfloat16", {{"bf16", true}}},
       {"Canonical", {{"reduction", "canonical"}}},
       {"Biases", {{"add_bias_linear", true}, {"add_qkv_bias", true}}},
@@ -174,13 +175,14 @@ TEST_P(EveryKindTest, IsTheSameOnEveryPairOfMeshes) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, EveryKindTest,
                          ::testing::Combine(::testing::ValuesIn(Kinds()),
-                                            ::testing::Values("fsdp_dtensor", "torch_dist",
-                                                              "fsdp2")),
+                                            ::testing::Values("fsdp_dtensor", "torch_dist", "fsdp2",
+                                                              "hdf5")),
                          [](const auto& test) {
                            const std::string_view format = std::get<1>(test.param);
                            return std::get<0>(test.param).name +
                                   std::string(format == "torch_dist" ? "InTorchDist"
                                               : format == "fsdp2"    ? "InFsdp2"
+                                              : format == "hdf5"     ? "InHdf5"
                                                                      : "");
                          });
 

@@ -13,6 +13,7 @@
 #include "core/io/memory_storage.h"
 #include "formats/megatron/root.h"
 #include "tests/testing/matchers.h"
+#include "tests/trainer/run/same_tokens.h"
 #include "tests/trainer/run/small_session.h"
 #include "trainer/data/batch_reader.h"
 
@@ -23,21 +24,12 @@ using testing::FailsWith;
 using ::testing::HasSubstr;
 using testing::IsOk;
 using testing::IsOkAndHolds;
+using testing::SameTokens;
 using testing::SmallSessions;
 using testing::TinySettings;
 using testing::With;
 
 const Path kLoopRoot = "/runs/a";
-
-// The same tokens for ever.
-class SameTokens final : public trainer::SequenceSource {
- public:
-  std::int64_t seq_length() const override { return 4; }
-  std::int64_t num_samples() const override { return 1; }
-  Result<trainer::Sequence> Read(std::int64_t /*global_sample*/) const override {
-    return trainer::Sequence{.tokens = {1, 2, 3, 4}, .labels = {2, 3, 4, 5}};
-  }
-};
 
 // What one rank cannot do.
 struct Failure {
@@ -61,6 +53,9 @@ class FailingTrainer final : public trainer::RankTrainer {
   Status InitializeWeights() override { return behind_.InitializeWeights(); }
   Status SetWeights(const trainer::ParamStore::FillRows& fill) override {
     return behind_.SetWeights(fill);
+  }
+  Status DrawWeights(const trainer::ParamStore::FillRows& fill) override {
+    return behind_.DrawWeights(fill);
   }
   Status SetMoment(int moment, const trainer::ParamStore::FillRows& fill) override {
     return behind_.SetMoment(moment, fill);

@@ -1,5 +1,6 @@
 // What the engine promises beside the numbers: memory, counts of collectives, waits, frozen
 // parameters, number types, errors.
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -11,11 +12,11 @@
 #include <gtest/gtest.h>
 
 #include "tests/testing/forwarding_device.h"
-#include "tests/testing/forwarding_ops.h"
 #include "tests/testing/matchers.h"
 #include "tests/trainer/step/trained_run.h"
 #include "trainer/comm/thread_comm.h"
 #include "trainer/ops/cpu/host_ops.h"
+#include "trainer/ops/forwarding_ops.h"
 
 namespace ckpt {
 namespace {
@@ -40,7 +41,7 @@ using namespace trainer;  // NOLINT(google-build-using-namespace)
 void ExpectMemoryAsPlanned(const TrainConfig& config) {
   std::mutex mutex;
   const RunOptions options = {.inspect = [&](RankTrainer& trainer, Device& device) {
-    const PlannedBytes planned = PlanBytes(trainer.params().plan(), NumMoments(config.optimizer));
+    const PlannedBytes planned = PlanTrainingBytes(config.optimizer, trainer.params().plan());
     const std::lock_guard lock(mutex);
     EXPECT_EQ(device.usage(MemoryUse::kWeights).peak_bytes, planned.weights);
     EXPECT_EQ(device.usage(MemoryUse::kMainWeights).peak_bytes, planned.main_weights);
@@ -260,7 +261,30 @@ TEST(EngineTest, ALossThatIsNotFiniteStopsEveryRankAndUpdatesNothing) {
   EXPECT_THAT(run.status().ToString(), HasSubstr("not finite"));
 }
 
-class FloatsOnlyOps final : public testing::ForwardingOps {
+// Weights as each thread draws its rows of them.
+TEST(EngineTest, AnyNumberOfThreadsDrawsTheSameWeights) {
+  const TrainConfig config = SmallRun(SmallMoe(), 1);
+  std::vector<float> expected;
+  for (const int threads : {1, 3, 8}) {
+    const auto world = std::move(MakeThreadWorld(1).front());
+    const auto device = MakeHostDevice({});
+    const auto ops = MakeHostOps({});
+    const auto trainer = RankTrainer::Create(
+        config, *world, {.device = device.get(), .ops = ops.get(), .host_threads = threads});
+    ASSERT_THAT(trainer, IsOk());
+    ASSERT_THAT((*trainer)->InitializeWeights(), IsOk());
+    std::vector<float> drawn;
+    for (const MainArrays& main : (*trainer)->params().mains()) {
+      const float* const values = main.weights.as<float>();
+      drawn.insert(drawn.end(), values, values + main.weights.num_elems());
+    }
+    if (threads == 1) expected = drawn;
+    EXPECT_EQ(drawn, expected) << threads << " threads";
+    EXPECT_GT(std::ranges::count_if(drawn, [](float value) { return value != 0; }), 1000);
+  }
+}
+
+class FloatsOnlyOps final : public ForwardingOps {
  public:
   using ForwardingOps::ForwardingOps;
   [[nodiscard]] Status CheckSupports(const OpsNeeds& needs) const override {

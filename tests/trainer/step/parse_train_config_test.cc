@@ -242,6 +242,38 @@ TEST(ParseTrainConfigTest, RefusesSettingsThatDoNothing) {
               HasSubstr("max_position_embeddings is below seq_length: expected at least 8"));
 }
 
+TEST(ParseTrainConfigTest, AutoDividesExpertsWhereTokensAreCheaperToSendThanWeights) {
+  // m1 of the benchmark: 64 experts of 640, of which a token meets 8.
+  const auto chosen = [](std::int64_t tokens, int ranks, int instances) {
+    auto config = Parse(With(SmallMoe(), {{"num_experts", 64},
+                                          {"moe_ffn_hidden_size", 640},
+                                          {"moe_router_topk", 8},
+                                          {"seq_length", tokens},
+                                          {"num_distributed_optimizer_instances", instances},
+                                          {"expert_model_parallel_size", "auto"}}),
+                        ranks);
+    EXPECT_THAT(config, IsOk());
+    EXPECT_EQ(config->mesh.expert_parallel, config->expert_choice->expert_parallel);
+    return *config->expert_choice;
+  };
+  const ExpertChoice many = chosen(16384, 8, 1);
+  EXPECT_EQ(many.expert_parallel, 1);
+  EXPECT_EQ(many.candidate, 8);
+  EXPECT_EQ(many.hidden_tokens, 8000);
+  EXPECT_NEAR(many.exchange_time, 700 * 5.25 / 8 / 640, 1e-3);
+  EXPECT_NEAR(many.gather_time, 1500 * 8.0 / 16384, 1e-9);
+  EXPECT_THAT(many.Reason(), HasSubstr("experts are not divided"));
+  const ExpertChoice few = chosen(2048, 16, 1);
+  EXPECT_EQ(few.expert_parallel, 8) << "and not 16: a host has eight";
+  EXPECT_THAT(few.Reason(), HasSubstr("8 ranks divide the experts"));
+  EXPECT_EQ(chosen(2048, 8, 4).expert_parallel, 2) << "the ranks of an instance";
+  EXPECT_EQ(chosen(2048, 1, 1).candidate, 1);
+  EXPECT_THAT(Problems(With(Small(), {{"expert_model_parallel_size", "auto"}}), 2),
+              HasSubstr("is auto, but the model has no experts"));
+  EXPECT_THAT(Problems(With(SmallMoe(), {{"expert_model_parallel_size", "many"}}), 2),
+              HasSubstr("expert_model_parallel_size is not a valid number"));
+}
+
 TEST(ParseTrainConfigTest, RefusesAPatternOfFrozenParametersThatMatchesNothing) {
   const std::string problems =
       Problems(With(Small(), {{"frozen", layout::Value::List{"embedding.*", "embeddings.*"}}}), 1);

@@ -1,5 +1,7 @@
 // What a step's report says of the time that each of its phases took.
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <numeric>
@@ -16,6 +18,7 @@
 #include "tests/trainer/step/trained_run.h"
 #include "trainer/comm/thread_comm.h"
 #include "trainer/ops/cpu/host_ops.h"
+#include "trainer/step/rank_phases.h"
 
 namespace ckpt {
 namespace {
@@ -104,6 +107,74 @@ TEST(StepPhasesTest, ComputationThatWaitsForSumsOfGradientsSaysSo) {
   for (const StepReport& report : ReportsWithSlow("reduce")) {
     EXPECT_GT(report.ms_of(StepPhase::kReduceWait), kMostOfItMs) << report.step;
   }
+}
+
+// One rank's steps, one after the other, an evaluation between them.
+Result<std::vector<StepReport>> StepsWithEvaluations(HostGroup& world, int steps) {
+  const auto device = MakeHostDevice({.queues = QueueMode::kThreads});
+  const auto ops = MakeHostOps({});
+  CKPT_ASSIGN_OR_RETURN(
+      const auto trainer,
+      RankTrainer::Create(OnMesh(SmallRun(SmallMoe(), world.size()), {.world_size = world.size()}),
+                          world, {.device = device.get(), .ops = ops.get()}));
+  CKPT_RETURN_IF_ERROR(trainer->InitializeWeights());
+  // Of unequal work.
+  const std::vector<std::int32_t> tokens(static_cast<std::size_t>(3 + world.rank()), 1);
+  const HostMicroBatch batch = {.tokens = tokens,
+                                .labels = tokens,
+                                .batch = 1,
+                                .seq = static_cast<std::int64_t>(tokens.size())};
+  std::vector<StepReport> reports;
+  for (int step = 0; step < steps; ++step) {
+    CKPT_ASSIGN_OR_RETURN(reports.emplace_back(), trainer->Step({&batch, 1}));
+    CKPT_RETURN_IF_ERROR(trainer->Evaluate({&batch, 1}).status());
+  }
+  return reports;
+}
+
+TEST(StepPhasesTest, EveryRankIsToldTheShortestAndTheLongestOfAllOfTheStepBefore) {
+  constexpr int kRanks = 3;
+  constexpr int kSteps = 3;
+  std::vector<std::vector<StepReport>> of_rank(kRanks);
+  ASSERT_THAT(RunRanks(kRanks,
+                       [&](HostGroup& world) -> Status {
+                         CKPT_ASSIGN_OR_RETURN(of_rank[static_cast<std::size_t>(world.rank())],
+                                               StepsWithEvaluations(world, kSteps));
+                         return OkStatus();
+                       }),
+              IsOk());
+  for (const std::vector<StepReport>& reports : of_rank) {
+    EXPECT_FALSE(reports.front().rank_phases.has_value());
+    for (std::size_t step = 1; step < kSteps; ++step) {
+      ASSERT_TRUE(reports[step].rank_phases.has_value());
+      const RankPhases& told = *reports[step].rank_phases;
+      EXPECT_EQ(told.step, reports[step - 1].step);
+      for (std::size_t phase = 0; phase < kNumStepPhases; ++phase) {
+        std::vector<double> own;  // what each rank says of itself
+        for (const auto& others : of_rank) own.push_back(others[step - 1].phase_ms[phase]);
+        const PhaseSpread& spread = told.phases[phase];
+        EXPECT_EQ(spread.min_ms, *std::ranges::min_element(own));
+        EXPECT_EQ(spread.max_ms, *std::ranges::max_element(own));
+        EXPECT_EQ(own[static_cast<std::size_t>(spread.min_rank)], spread.min_ms);
+        EXPECT_EQ(own[static_cast<std::size_t>(spread.max_rank)], spread.max_ms);
+      }
+    }
+  }
+}
+
+TEST(RankPhasesTest, MeansNameTheRankThatIsSlowestInMostSteps) {
+  const auto step = [](std::int64_t forward_of_0, std::int64_t forward_of_1) {
+    std::vector<std::int64_t> ns(2 * kNumStepPhases);
+    ns[static_cast<std::size_t>(StepPhase::kForward)] = forward_of_0;
+    ns[kNumStepPhases + static_cast<std::size_t>(StepPhase::kForward)] = forward_of_1;
+    return SpreadOverRanks(1, ns);
+  };
+  RankPhaseMeans means;
+  means.Add(step(2'000'000, 1'000'000));
+  means.Add(step(2'000'000, 1'000'000));
+  means.Add(step(2'000'000, 8'000'000));
+  EXPECT_EQ(means.num_steps(), 3);
+  EXPECT_EQ(means.Text(), "forward 1.3 to 4.0 (rank 0)");
 }
 
 // Where work runs as it is enqueued, communication holds up the computation and counts as a wait.

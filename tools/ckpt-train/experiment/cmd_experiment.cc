@@ -10,6 +10,7 @@
 #include "tools/ckpt-train/experiment/internal/reshard.h"
 #include "tools/ckpt-train/experiment/internal/topologies.h"
 #include "tools/cli/error_report.h"
+#include "trainer/backend/backend.h"
 
 namespace ckpt::train {
 
@@ -17,16 +18,19 @@ using cli::ExitCode;
 
 Result<ExitCode> RunReshard(const ExperimentOptions& options, Storage& storage,
                             cli::Streams& streams) {
-  const ReshardSums sums = options.canonical         ? ReshardSums::kCanonical
-                           : options.device == "cpu" ? ReshardSums::kTree
-                                                     : ReshardSums::kTreeOnGpu;
+  CKPT_ASSIGN_OR_RETURN(
+      const trainer::BackendChoice device,
+      trainer::ChooseBackend({.name = options.device, .fixed_order = options.canonical}));
+  const ReshardSums sums = options.canonical      ? ReshardSums::kCanonical
+                           : device.name == "cpu" ? ReshardSums::kTree
+                                                  : ReshardSums::kTreeOnGpu;
   CKPT_ASSIGN_OR_RETURN(std::vector<ReshardCase> cases,
                         SelectCases(ReshardCases(sums), options.topologies));
   CKPT_ASSIGN_OR_RETURN(ExperimentFolder folder, ExperimentFolder::Open(storage, options.output));
   const ReshardRuns runs = {.cases = std::move(cases),
                             .steps = options.steps,
                             .resume_steps = options.resume_steps,
-                            .device = options.device,
+                            .device = device.name,
                             .canonical = options.canonical};
   CKPT_ASSIGN_OR_RETURN(const ReshardFindings findings,
                         RunReshardRuns(runs, folder, options.common, storage, streams));

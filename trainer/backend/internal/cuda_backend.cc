@@ -6,16 +6,9 @@
 namespace ckpt::trainer {
 
 Status CanRunCuda(const BackendOptions& options) {
-  if (NumCudaDevices() == 0) return Error(ErrorKind::kUnsupported, "there is no GPU here");
-  if (options.fixed_order) {
-    return Error(ErrorKind::kUnsupported, "a GPU does not compute canonical sums")
-        .Hint("train with reduction=canonical on the CPU");
-  }
-  if (options.compute == DType::kFloat64) {
-    return Error(ErrorKind::kUnsupported, "a GPU does not train in float64")
-        .Expected("bf16 or float32");
-  }
-  return OkStatus();
+  CKPT_RETURN_IF_ERROR(CheckCudaComputes(options));
+  if (NumCudaDevices() > 0) return OkStatus();
+  return Error(ErrorKind::kUnsupported, "there is no GPU here").Hint("--device cpu computes here");
 }
 
 Result<Backend> MakeCuda(const BackendOptions& options, HostGroup& world) {

@@ -8,8 +8,11 @@
 
 namespace ckpt::trainer {
 
-// Errors: kUnsupported (built without CUDA; no GPU; canonical sums or float64).
+// Errors: kUnsupported (canonical sums or float64, on any machine; built without CUDA; no GPU).
 Status CanRunCuda(const BackendOptions& options);
+
+// What no GPU computes for us. Errors: kUnsupported.
+Status CheckCudaComputes(const BackendOptions& options);
 
 // Rank r of `world` gets GPU r, counted among those of its machine.
 // REQUIRES: CanRunCuda is OK. Errors: those of MakeCudaDevice and MakeCudaOps.

@@ -12,6 +12,7 @@
 #include "trainer/device/cpu/internal/host_collectives.h"
 #include "trainer/device/cpu/internal/host_peer_reader.h"
 #include "trainer/device/cpu/internal/host_queues.h"
+#include "trainer/device/cpu/internal/host_record.h"
 #include "trainer/device/peer/peer_collectives.h"
 
 namespace ckpt::trainer {
@@ -68,6 +69,8 @@ class HostDevice final : public Device {
   [[nodiscard]] bool is_asynchronous() const override {
     return options_.queues == QueueMode::kThreads;
   }
+
+  Result<std::unique_ptr<WorkRecord>> RecordWork() override { return StartHostRecord(); }
 
   std::unique_ptr<Queue> MakeQueue(std::string_view name) override {
     if (options_.queues == QueueMode::kInline) return MakeInlineQueue();

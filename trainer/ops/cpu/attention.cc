@@ -204,27 +204,10 @@ void ClearUnseen(const Seen& seen, std::int64_t keys, R* row) {
   std::fill(row + seen.end, row + keys, R{0});
 }
 
-template <typename R>
-R LargestOf(const R* x, std::int64_t count) {
-  constexpr std::int64_t kLanes = 16;
-  R lanes[kLanes];
-  for (std::int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] = x[0];
-  const std::int64_t whole = count - count % kLanes;
-  for (std::int64_t i = 0; i < whole; i += kLanes) {
-    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-      lanes[lane] = x[i + lane] > lanes[lane] ? x[i + lane] : lanes[lane];
-    }
-  }
-  R largest = x[0];
-  for (const R lane : lanes) largest = std::max(largest, lane);
-  for (std::int64_t i = whole; i < count; ++i) largest = std::max(largest, x[i]);
-  return largest;
-}
-
 // Replaces one row of scores by softmax(scale · row). Returns the logarithm of the divisor.
 template <typename R>
 [[gnu::always_inline]] inline R SoftmaxRow(R scale, std::int64_t count, R* x) {
-  const R shift = LargestOf(x, count) * scale;
+  const R shift = LaneMax<R>(count, [=](std::int64_t j) { return x[j]; }) * scale;
   ForEach(0, count, [=](std::int64_t j) { x[j] = Exp(x[j] * scale - shift); });
   const R sum = LaneSum<R>(count, [=](std::int64_t j) { return x[j]; });
   const R inverse = 1 / sum;

@@ -11,6 +11,7 @@
 #include "trainer/ops/cpu/internal/row_blocks.h"
 #include "trainer/ops/cpu/internal/scratch.h"
 #include "trainer/ops/cpu/internal/vector_loop.h"
+#include "trainer/ops/router_logits_shape.h"
 
 namespace ckpt::trainer {
 namespace {
@@ -20,7 +21,8 @@ namespace {
 constexpr std::int64_t kTaskLines = 512;
 // A product with fewer multiplications is done before a second thread has woken up.
 constexpr std::int64_t kSharedProducts = std::int64_t{1} << 19;
-// Tokens whose gradients from the router's logits exist at once, in memory that nobody counts.
+// Tokens of which the router's backward has gradients or a wide copy at once, in memory that nobody
+// counts.
 constexpr std::int64_t kRouterChunk = 2048;
 
 struct Operand {
@@ -41,11 +43,12 @@ struct Operand {
   }
 };
 
-// Divides the longer side of d among the threads.
+// Divides the rows of d among the threads if each gets enough of them, because the library is up to
+// a quarter slower on a part of each row of a wide d. Otherwise divides the longer side.
 template <typename T, typename G>
 void ShareProduct(Parallel& parallel, SumOrder order, const ProductSize& size, const Matrix<T>& a,
                   const Matrix<T>& b, bool accumulate, G* d) {
-  const bool by_rows = size.m >= size.n;
+  const bool by_rows = size.m >= std::min(size.n, kTaskLines * parallel.threads());
   const std::int64_t lines = by_rows ? size.m : size.n;
   const bool is_shared = size.m * size.n * size.k >= kSharedProducts;
   const std::int64_t fair = (lines + parallel.threads() - 1) / parallel.threads();
@@ -78,6 +81,40 @@ Matrix<Real<T>> Widen(Parallel& parallel, const Tensor& matrix, Scratch& scratch
   }
 }
 
+// dweight = (or +=) dlogitsᵀ · x. Of an x that is not in the compute type, a chunk is widened at once.
+// The products of the chunks are added up in the compute type and rounded once.
+template <typename T, typename G>
+void RouterWeightsBackward(Parallel& parallel, SumOrder order, const RouterLogitsShape& shape,
+                           const Tensor& dlogits, const Tensor& x, const Gradient& dweight) {
+  using S = Real<T>;
+  constexpr bool kIsWide = std::is_same_v<T, S>;
+  constexpr bool kSumsInPlace = kIsWide || std::is_same_v<G, S>;
+  using Sum = std::conditional_t<kSumsInPlace, G, S>;
+  thread_local Scratch x_scratch;
+  thread_local Scratch sum_scratch;
+  const std::int64_t elems = shape.experts * shape.columns;
+  G* const gradient = dweight.tensor.as<G>();
+  Sum* sums = nullptr;
+  if constexpr (kSumsInPlace) {
+    sums = gradient;
+  } else {
+    sums = sum_scratch.Get<Sum>(elems);
+  }
+  const std::int64_t chunk = kIsWide ? std::max<std::int64_t>(shape.tokens, 1) : kRouterChunk;
+  for (std::int64_t first = 0; first == 0 || first < shape.tokens;
+       first += chunk) {  // zeros if none
+    const std::int64_t count = std::min(chunk, shape.tokens - first);
+    const Matrix<S> of_chunk{dlogits.as<const S>() + first * shape.experts, shape.experts, 1};
+    ShareProduct(parallel, order, {shape.experts, shape.columns, count}, of_chunk.Transposed(),
+                 Widen<T>(parallel, x.Rows(first, count), x_scratch),
+                 first > 0 || (kSumsInPlace && dweight.adds()), sums);
+  }
+  if constexpr (!kSumsInPlace) {
+    if (!dweight.adds()) std::fill_n(gradient, elems, G{});
+    for (std::int64_t i = 0; i < elems; ++i) AccumulateInto(gradient[i], sums[i]);
+  }
+}
+
 }  // namespace
 
 void HostOps::Gemm(Queue& queue, const GemmForm& form, const Tensor& a, const Tensor& b,
@@ -103,15 +140,7 @@ void HostOps::Gemm(Queue& queue, const GemmForm& form, const Tensor& a, const Te
 void HostOps::RouterLogitsBackward(Queue& queue, const Tensor& dlogits, const Tensor& x,
                                    const Tensor& weight, const Tensor& dx,
                                    const Gradient& dweight) {
-  CKPT_CHECK(dlogits.ndim == 2 && x.ndim == 2 && weight.ndim == 2 && dx.ndim == 2);
-  const std::int64_t tokens = dlogits.dim(0);
-  const std::int64_t experts = dlogits.dim(1);
-  const std::int64_t columns = x.dim(1);
-  CKPT_CHECK(x.dim(0) == tokens && dx.dim(0) == tokens && dx.dim(1) == columns);
-  CKPT_CHECK(weight.dim(0) == experts && weight.dim(1) == columns);
-  CKPT_CHECK(x.dtype == weight.dtype && x.dtype == dx.dtype);
-  CKPT_CHECK(dlogits.dtype == StatisticsDType(x.dtype));
-  CKPT_CHECK(!dweight || dweight.tensor.num_elems() == weight.num_elems());
+  const RouterLogitsShape shape = RouterLogitsShapeOf(dlogits, x, weight, dx, dweight);
   const SumOrder order = fixed_order_ ? SumOrder::kFixed : SumOrder::kAny;
   RunOn(queue, [=, this] {
     DispatchCompute(x.dtype, [&](auto compute) {
@@ -119,6 +148,9 @@ void HostOps::RouterLogitsBackward(Queue& queue, const Tensor& dlogits, const Te
       using S = Real<T>;
       thread_local Scratch scratch;
       thread_local Scratch product_scratch;
+      const std::int64_t tokens = shape.tokens;
+      const std::int64_t experts = shape.experts;
+      const std::int64_t columns = shape.columns;
       const Matrix<S> wide_weight = Widen<T>(parallel_, weight, scratch);
       S* const product = product_scratch.Get<S>(std::min(tokens, kRouterChunk) * columns);
       for (std::int64_t first = 0; first < tokens; first += kRouterChunk) {
@@ -127,7 +159,7 @@ void HostOps::RouterLogitsBackward(Queue& queue, const Tensor& dlogits, const Te
         ShareProduct(parallel_, order, {count, columns, experts}, of_chunk, wide_weight,
                      /*accumulate=*/false, product);
         T* const to = dx.as<T>() + first * columns;
-        parallel_.For(count * columns, kGrainElems, [&](std::int64_t begin, std::int64_t end) {
+        parallel_.For(count * columns, kGrainElems, [=](std::int64_t begin, std::int64_t end) {
           WithWidestVectors([=] {
             ForEach(begin, end,
                     [=](std::int64_t i) { to[i] = Store<T>(Load(to[i]) + product[i]); });
@@ -135,12 +167,9 @@ void HostOps::RouterLogitsBackward(Queue& queue, const Tensor& dlogits, const Te
         });
       }
       if (!dweight) return;
-      const Matrix<S> gradients{dlogits.as<const S>(), experts, 1};
-      const Matrix<S> inputs = Widen<T>(parallel_, x, scratch);
       DispatchGradient(dweight.tensor.dtype, [&](auto gradient) {
         using G = typename decltype(gradient)::type;
-        ShareProduct(parallel_, order, {experts, columns, tokens}, gradients.Transposed(), inputs,
-                     dweight.adds(), dweight.tensor.as<G>());
+        RouterWeightsBackward<T, G>(parallel_, order, shape, dlogits, x, dweight);
       });
     });
   });

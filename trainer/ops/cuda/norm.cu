@@ -177,6 +177,8 @@ __global__ void __launch_bounds__(kThreads, Form::kPacks == 1                   
                        const float* statistics, bool accumulate, T* dx, float* partials) {
   constexpr int kWidth = Form::kWidth;
   constexpr int kGroups = kThreads / Form::kGroup;
+  // What dx holds is loaded with the rest where registers are left for it.
+  constexpr bool kLoadsAhead = Form::kPacks <= 2;
   extern __shared__ float shared[];  // [kGroups, columns]
   const int group = threadIdx.x / Form::kGroup;
   const auto size = static_cast<float>(args.columns);
@@ -193,9 +195,11 @@ __global__ void __launch_bounds__(kThreads, Form::kPacks == 1                   
     const float rstd = statistics[kCentered ? 2 * row + 1 : row];
     Pack<T, kWidth> values[Form::kPacks];
     Pack<T, kWidth> slopes[Form::kPacks];
+    Pack<T, kWidth> results[Form::kPacks];
     Form::ForPacks(args.columns, [&](int j, std::int64_t p) {
       values[j] = LoadPack<kWidth>(in, p);
       slopes[j] = LoadPack<kWidth>(dout, p);
+      if (kLoadsAhead && accumulate) results[j] = LoadPack<kWidth>(din, p);
     });
     float sum_g = 0;
     float sum_gx = 0;
@@ -218,8 +222,8 @@ __global__ void __launch_bounds__(kThreads, Form::kPacks == 1                   
     const float mean_gx = GroupSum<Form::kGroup>(sum_gx) / size;
     Form::ForPacks(args.columns, [&](int j, std::int64_t p) {
       const auto w = LoadPack<kWidth>(weight, p);
-      Pack<T, kWidth> result;
-      if (accumulate) result = LoadPack<kWidth>(din, p);
+      Pack<T, kWidth>& result = results[j];
+      if (!kLoadsAhead && accumulate) result = LoadPack<kWidth>(din, p);
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {
         const float normalized = (Load(values[j].values[i]) - mean) * rstd;

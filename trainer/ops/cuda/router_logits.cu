@@ -6,9 +6,9 @@
 // exact, and sums are float32 as they are without the split.
 #include <cstdint>
 
-#include "core/base/check.h"
 #include "trainer/ops/cuda/cuda_ops_impl.h"
 #include "trainer/ops/cuda/kernel.cuh"
+#include "trainer/ops/router_logits_shape.h"
 
 namespace ckpt::trainer {
 namespace cuda {
@@ -53,14 +53,10 @@ __global__ void AddPartsKernel(const float* parts, std::int64_t num_parts, std::
 void CudaOps::RouterLogitsBackward(Queue& queue, const Tensor& dlogits, const Tensor& x,
                                    const Tensor& weight, const Tensor& dx,
                                    const Gradient& dweight) {
-  CKPT_CHECK(dlogits.ndim == 2 && x.ndim == 2 && weight.ndim == 2 && dx.ndim == 2);
-  const std::int64_t tokens = dlogits.dim(0);
-  const std::int64_t experts = dlogits.dim(1);
-  const std::int64_t columns = x.dim(1);
-  CKPT_CHECK(x.dim(0) == tokens && dx.dim(0) == tokens && dx.dim(1) == columns);
-  CKPT_CHECK(weight.dim(0) == experts && weight.dim(1) == columns);
-  CKPT_CHECK(x.dtype == weight.dtype && x.dtype == dx.dtype && dlogits.dtype == DType::kFloat32);
-  CKPT_CHECK(!dweight || dweight.tensor.num_elems() == weight.num_elems());
+  const RouterLogitsShape shape = RouterLogitsShapeOf(dlogits, x, weight, dx, dweight);
+  const std::int64_t tokens = shape.tokens;
+  const std::int64_t experts = shape.experts;
+  const std::int64_t columns = shape.columns;
   RunOnCuda(queue, [&](CudaQueue& on) {
     const bool splits = x.dtype == DType::kBfloat16;
     const std::int64_t rows = splits ? cuda::kTerms * experts : experts;

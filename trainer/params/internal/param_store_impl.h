@@ -47,7 +47,7 @@ class ParamStore::Impl {
         reduce_(device.MakeQueue("reduce")) {}
 
   Status Allocate();
-  Status SetWeights(const FillRows& fill);
+  Status SetWeights(const FillRows& fill, int threads);
   Status ReadWeights(const PlaceRows& place, Queue& queue);
 
   void BeginStep(int num_micro_batches);

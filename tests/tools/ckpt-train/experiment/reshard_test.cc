@@ -130,5 +130,16 @@ TEST(ExperimentFolderTest, TouchesNothingThatCameLater) {
   EXPECT_THAT(NamesIn(path), ElementsAre("ckptkit-experiment.txt", "metrics", "notes.txt"));
 }
 
+TEST(ExperimentReshardTest, RefusesCanonicalSumsOnAGpu) {
+  const testing::TempDir folder;
+  ExperimentOptions options = SmallExperiment(folder.path() / "out", {"a"});
+  options.canonical = true;
+  options.device = "cuda";
+  EXPECT_THAT(Reshard(options).code, FailsWith(ErrorKind::kUnsupported));
+  EXPECT_FALSE(boost::filesystem::exists(folder.path() / "out"));
+  options.device = "auto";
+  EXPECT_THAT(Reshard(options).code, IsOk());
+}
+
 }  // namespace
 }  // namespace ckpt::train

@@ -8,8 +8,13 @@
 #include <dlfcn.h>
 #include <mutex>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
+
+#include <cuda_runtime_api.h>
+
+#include "trainer/device/cuda/cuda_status.h"
 
 namespace ckpt::trainer {
 namespace {
@@ -17,11 +22,20 @@ namespace {
 constexpr const char* kLibrary = "libcupti.so.13";
 constexpr std::size_t kBufferBytes = std::size_t{8} << 20;
 constexpr std::size_t kBufferAlignment = 8;
+constexpr CUpti_ExternalCorrelationKind kOperations = CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0;
+
+// Work of a GPU, and the call of the runtime or driver that it came from.
+struct CollectedWork {
+  DeviceWork work;
+  std::uint32_t gpu = 0;
+  std::uint32_t call = 0;
+};
 
 // What CUPTI has handed over. Its callbacks get no pointer of ours, so there is one for the process.
 struct Collected {
   std::mutex mutex;
-  std::vector<DeviceWork> work;
+  std::vector<CollectedWork> work;
+  std::unordered_map<std::uint32_t, std::int64_t> operations;  // by call
 };
 
 Collected& TheCollected() {
@@ -36,6 +50,8 @@ struct Cupti {
   decltype(&cuptiActivityDisable) disable = nullptr;
   decltype(&cuptiActivityFlushAll) flush_all = nullptr;
   decltype(&cuptiActivityGetNextRecord) get_next_record = nullptr;
+  decltype(&cuptiActivityPushExternalCorrelationId) push_id = nullptr;
+  decltype(&cuptiActivityPopExternalCorrelationId) pop_id = nullptr;
 };
 
 Result<Cupti> LoadCupti() {
@@ -54,7 +70,9 @@ Result<Cupti> LoadCupti() {
   if (load("cuptiActivityRegisterCallbacks", cupti.register_callbacks) &&
       load("cuptiActivityEnable", cupti.enable) && load("cuptiActivityDisable", cupti.disable) &&
       load("cuptiActivityFlushAll", cupti.flush_all) &&
-      load("cuptiActivityGetNextRecord", cupti.get_next_record)) {
+      load("cuptiActivityGetNextRecord", cupti.get_next_record) &&
+      load("cuptiActivityPushExternalCorrelationId", cupti.push_id) &&
+      load("cuptiActivityPopExternalCorrelationId", cupti.pop_id)) {
     return cupti;
   }
   return Error(ErrorKind::kUnsupported, "CUPTI lacks a function").Actual(dlerror());
@@ -76,10 +94,13 @@ std::string Demangled(const char* name) {
 }
 
 template <typename Activity>
-DeviceWork WorkOf(const CUpti_Activity* activity, std::string name) {
+CollectedWork WorkOf(const CUpti_Activity* activity, std::string name) {
   const auto& typed = *reinterpret_cast<const Activity*>(activity);
-  return {std::move(name), static_cast<std::int64_t>(typed.start),
-          static_cast<std::int64_t>(typed.end)};
+  return {.work = {.name = std::move(name),
+                   .begin_ns = static_cast<std::int64_t>(typed.start),
+                   .end_ns = static_cast<std::int64_t>(typed.end)},
+          .gpu = typed.deviceId,
+          .call = typed.correlationId};
 }
 
 const Cupti* the_cupti = nullptr;  // for the callbacks; set before they are registered
@@ -107,29 +128,61 @@ void CUPTIAPI TakeBuffer(CUcontext /*context*/, std::uint32_t /*stream*/, std::u
       case CUPTI_ACTIVITY_KIND_MEMSET:
         collected.work.push_back(WorkOf<CUpti_ActivityMemset4>(activity, "fill"));
         break;
-      default:
+      case CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION: {
+        const auto& of_call = *reinterpret_cast<CUpti_ActivityExternalCorrelation*>(activity);
+        if (of_call.externalKind != kOperations) break;
+        collected.operations[of_call.correlationId] = static_cast<std::int64_t>(of_call.externalId);
+        break;
+      }
+      default:  // the calls themselves
         break;
     }
   }
   std::free(buffer);
 }
 
-constexpr std::array kKinds = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,
-                               CUPTI_ACTIVITY_KIND_MEMSET};
+// Calls are recorded because a call is what CUPTI connects with an operation.
+constexpr std::array kKinds = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
+                               CUPTI_ACTIVITY_KIND_MEMCPY,
+                               CUPTI_ACTIVITY_KIND_MEMSET,
+                               CUPTI_ACTIVITY_KIND_RUNTIME,
+                               CUPTI_ACTIVITY_KIND_DRIVER,
+                               CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION};
 
 class CuptiRecord final : public WorkRecord {
  public:
-  explicit CuptiRecord(const Cupti& cupti) : cupti_(cupti) {}
+  CuptiRecord(const Cupti& cupti, int gpu) : cupti_(cupti), gpu_(static_cast<std::uint32_t>(gpu)) {}
   ~CuptiRecord() override { Stop(); }
   CuptiRecord(const CuptiRecord&) = delete;
   CuptiRecord& operator=(const CuptiRecord&) = delete;
 
+  void BeginOperation(Queue& /*queue*/, std::int64_t number) override {
+    const CUptiResult code = cupti_.push_id(kOperations, static_cast<std::uint64_t>(number));
+    if (failure_.ok()) failure_ = CuptiStatus(code, "cuptiActivityPushExternalCorrelationId");
+  }
+  void EndOperation(Queue& /*queue*/) override {
+    const CUptiResult code = cupti_.pop_id(kOperations, nullptr);
+    if (failure_.ok()) failure_ = CuptiStatus(code, "cuptiActivityPopExternalCorrelationId");
+  }
+
   Result<std::vector<DeviceWork>> Finish() override {
-    CKPT_RETURN_IF_ERROR(CuptiStatus(cupti_.flush_all(0), "cuptiActivityFlushAll"));
+    CKPT_RETURN_IF_ERROR(failure_);
     Stop();
+    // Without force, CUPTI keeps a buffer in which any call has not returned yet.
+    CKPT_RETURN_IF_ERROR(
+        CuptiStatus(cupti_.flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED), "cuptiActivityFlushAll"));
     Collected& collected = TheCollected();
     const std::lock_guard lock(collected.mutex);
-    return std::exchange(collected.work, {});
+    std::vector<DeviceWork> work;
+    for (CollectedWork& one : collected.work) {
+      if (one.gpu != gpu_ || one.work.end_ns == 0) continue;  // another rank's, or not over
+      const auto operation = collected.operations.find(one.call);
+      if (operation != collected.operations.end()) one.work.operation = operation->second;
+      work.push_back(std::move(one.work));
+    }
+    collected.work.clear();
+    collected.operations.clear();
+    return work;
   }
 
  private:
@@ -138,6 +191,8 @@ class CuptiRecord final : public WorkRecord {
   }
 
   const Cupti& cupti_;
+  const std::uint32_t gpu_;
+  Status failure_;
 };
 
 }  // namespace
@@ -150,10 +205,13 @@ Result<std::unique_ptr<WorkRecord>> StartCuptiRecord() {
     Collected& collected = TheCollected();
     const std::lock_guard lock(collected.mutex);
     collected.work.clear();
+    collected.operations.clear();
   }
+  int gpu = 0;
+  CKPT_RETURN_IF_ERROR(CudaStatus(cudaGetDevice(&gpu), "cudaGetDevice"));
   CKPT_RETURN_IF_ERROR(CuptiStatus(cupti->register_callbacks(&GiveBuffer, &TakeBuffer),
                                    "cuptiActivityRegisterCallbacks"));
-  auto record = std::make_unique<CuptiRecord>(*cupti);
+  auto record = std::make_unique<CuptiRecord>(*cupti, gpu);
   for (const CUpti_ActivityKind kind : kKinds) {
     CKPT_RETURN_IF_ERROR(CuptiStatus(cupti->enable(kind), "cuptiActivityEnable"));
   }

@@ -15,12 +15,28 @@ namespace {
 // Ranges per thread and call. With several, a thread that lost its core for a while does not delay
 // the others.
 constexpr std::int64_t kRangesPerThread = 4;
+// How often a thread looks for what it waits for before it sleeps: about as long as the host takes
+// from one call to the next, and less than it takes to wake a thread.
+constexpr int kLooks = 1000;
+
+// Looks `kLooks` times whether `holds()`, some nanoseconds apart.
+template <typename Condition>
+void LookFor(const Condition& holds) {
+  for (int i = 0; i < kLooks && !holds(); ++i) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+  }
+}
 
 using Body = std::function<void(std::int64_t begin, std::int64_t end)>;
 
 // The work of one call. Threads take ranges until there are no more.
 class Job {
  public:
+  // Workers that run it. Changed with the mutex of the pool held; without it only a hint.
+  std::atomic<int> workers = 0;
+
   Job(std::int64_t count, std::int64_t range, const Body& body)
       : count_(count), range_(range), body_(body) {}
 
@@ -59,21 +75,25 @@ struct Parallel::Pool {
     for (std::thread& thread : threads) thread.join();
   }
 
-  // Returns false, and does nothing, if the workers are busy with another call.
+  // Returns false, and does nothing, if another call shares its work.
   bool Share(Job& shared) {
     {
       MutexLock lock(mutex);
-      if (job != nullptr || active > 0) return false;
+      if (job != nullptr) return false;
       job = &shared;
-      ++number;
+      number.fetch_add(1, std::memory_order_relaxed);
     }
     wake.notify_all();
     shared.Run();
     // A worker that has not woken up by now finds no job, so this waits only for workers that have
     // begun.
+    {
+      MutexLock lock(mutex);
+      job = nullptr;
+    }
+    LookFor([&] { return shared.workers.load(std::memory_order_relaxed) == 0; });
     MutexLock lock(mutex);
-    job = nullptr;
-    while (active > 0) lock.Wait(idle);
+    while (shared.workers > 0) lock.Wait(idle);
     return true;
   }
 
@@ -81,17 +101,18 @@ struct Parallel::Pool {
     std::uint64_t done = 0;
     for (;;) {
       Job* mine = nullptr;
+      LookFor([&] { return number.load(std::memory_order_relaxed) != done; });
       {
         MutexLock lock(mutex);
         while (!is_stopping && (job == nullptr || number == done)) lock.Wait(wake);
         if (is_stopping) return;
         mine = job;
         done = number;
-        ++active;
+        ++mine->workers;
       }
       mine->Run();
       MutexLock lock(mutex);
-      if (--active == 0) idle.notify_one();
+      if (--mine->workers == 0) idle.notify_all();  // of several callers
     }
   }
 
@@ -99,8 +120,7 @@ struct Parallel::Pool {
   std::condition_variable wake;
   std::condition_variable idle;
   Job* job CKPT_GUARDED_BY(mutex) = nullptr;
-  std::uint64_t number CKPT_GUARDED_BY(mutex) = 0;  // of the last job
-  int active CKPT_GUARDED_BY(mutex) = 0;
+  std::atomic<std::uint64_t> number = 0;  // of the last job; changed with the mutex held
   bool is_stopping CKPT_GUARDED_BY(mutex) = false;
   std::vector<std::thread> threads;
 };

@@ -1,4 +1,4 @@
-// The matrix product that all ops of one HostOps use: the BLAS's, or the one in fixed order.
+// The matrix product that all ops of one HostOps use: the library's, or the one in fixed order.
 #ifndef CKPT_TRAINER_OPS_CPU_INTERNAL_PRODUCT_H_
 #define CKPT_TRAINER_OPS_CPU_INTERNAL_PRODUCT_H_
 
@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "trainer/ops/cpu/internal/blas.h"
+#include "trainer/ops/cpu/internal/dnnl_gemm.h"
 #include "trainer/ops/cpu/internal/fixed_order_gemm.h"
 #include "trainer/ops/cpu/internal/matrix.h"
 #include "trainer/ops/cpu/internal/numeric.h"
@@ -16,13 +16,13 @@ namespace ckpt::trainer {
 
 enum class SumOrder : std::uint8_t { kAny, kFixed };
 
-// c = (or +=) a · b in the compute type. The BLAS does not support bfloat16; FixedOrderGemm reads
-// it directly.
+// c = (or +=) a · b in the compute type. The library has products of float32; FixedOrderGemm has
+// those of every type.
 template <typename T>
 void Multiply(SumOrder order, const ProductSize& size, const Matrix<T>& a, const Matrix<T>& b,
               bool accumulate, Real<T>* c, std::int64_t c_stride) {
-  if constexpr (!std::is_same_v<T, Bf16>) {
-    if (order == SumOrder::kAny) return BlasGemm(size, a, b, accumulate, c, c_stride);
+  if constexpr (std::is_same_v<T, float>) {
+    if (order == SumOrder::kAny) return DnnlGemm(size, a, b, accumulate, c, c_stride);
   }
   FixedOrderGemm(size, a, b, accumulate, c, c_stride);
 }

@@ -11,8 +11,11 @@
 // overlap at run time.
 #if defined(__GNUC__) && !defined(__clang__)
 #define CKPT_INDEPENDENT_ITERATIONS _Pragma("GCC ivdep")
+// For GCC as well: it would unroll a short loop of selections first, and then not vectorise it.
+#define CKPT_NOT_UNROLLED _Pragma("GCC unroll 1")
 #else
 #define CKPT_INDEPENDENT_ITERATIONS
+#define CKPT_NOT_UNROLLED
 #endif
 
 namespace ckpt::trainer {
@@ -54,6 +57,7 @@ inline Real LaneMax(std::int64_t count, const Term& term) {
   for (Real& lane : lanes) lane = -std::numeric_limits<Real>::infinity();
   const std::int64_t whole = count - count % kLanes;
   for (std::int64_t i = 0; i < whole; i += kLanes) {
+    CKPT_NOT_UNROLLED
     for (int lane = 0; lane < kLanes; ++lane) {
       const Real value = term(i + lane);
       lanes[lane] = lanes[lane] < value ? value : lanes[lane];

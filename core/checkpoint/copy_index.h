@@ -1,0 +1,17 @@
+// Copies an index in parts, for sources that show another one with changes.
+#ifndef CKPT_CORE_CHECKPOINT_COPY_INDEX_H_
+#define CKPT_CORE_CHECKPOINT_COPY_INDEX_H_
+
+#include "core/checkpoint/index.h"
+
+namespace ckpt {
+
+// Files, encodings and problems. REQUIRES: `to` is empty; so files and encodings keep their numbers.
+void BeginCopy(const CheckpointIndex& from, IndexBuilder& to);
+
+// A tensor of `from`, its chunks in their order. REQUIRES: BeginCopy.
+void CopyTensor(const CheckpointIndex& from, const GlobalTensor& tensor, IndexBuilder& to);
+
+}  // namespace ckpt
+
+#endif  // CKPT_CORE_CHECKPOINT_COPY_INDEX_H_

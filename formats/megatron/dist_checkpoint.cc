@@ -1,0 +1,55 @@
+#include "formats/megatron/dist_checkpoint.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/base/quote.h"
+#include "core/base/units.h"
+#include "core/json/json_reader.h"
+
+namespace ckpt::megatron {
+namespace {
+
+constexpr std::uint64_t kMaxMetadataBytes = kMiB;
+constexpr std::array<std::string_view, 2> kBackends = {"torch_dist", "zarr"};
+
+Result<JsonDocument> ReadMetadata(Storage& storage, const Path& path) {
+  CKPT_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(storage, path, kMaxMetadataBytes));
+  return JsonDocument::Parse(text, path.string());
+}
+
+}  // namespace
+
+Result<std::optional<std::string>> ShardedBackend(const Place& place) {
+  if (!place.is_directory || !place.names.Has(kMetadataFile)) return std::optional<std::string>();
+  CKPT_ASSIGN_OR_RETURN(const JsonDocument json,
+                        ReadMetadata(*place.storage, place.path / std::string(kMetadataFile)));
+  const std::optional<JsonCursor> backend = json.root().Find("sharded_backend");
+  if (!backend) return std::optional<std::string>();
+  CKPT_ASSIGN_OR_RETURN(std::string name, backend->Text());
+  if (std::ranges::find(kBackends, name) == kBackends.end()) {
+    return Error(ErrorKind::kUnsupported, "a Megatron-Core checkpoint of an unknown backend")
+        .File(place.path.string())
+        .Expected(fmt::format("{}", fmt::join(kBackends, " or ")))
+        .Actual(name);
+  }
+  return std::optional(std::move(name));
+}
+
+Status CheckShardedBackend(Storage& storage, const Path& directory, std::string_view expected) {
+  const Path path = directory / std::string(kMetadataFile);
+  CKPT_ASSIGN_OR_RETURN(const JsonDocument json, ReadMetadata(storage, path));
+  CKPT_ASSIGN_OR_RETURN(const JsonCursor field, json.root().At("sharded_backend"));
+  CKPT_ASSIGN_OR_RETURN(const std::string backend, field.Text());
+  if (backend == expected) return OkStatus();
+  return Error(ErrorKind::kUnsupported, "a Megatron checkpoint of another backend")
+      .File(path.string())
+      .Expected(expected)
+      .Actual(Quote(backend));
+}
+
+}  // namespace ckpt::megatron

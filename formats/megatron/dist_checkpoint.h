@@ -1,0 +1,31 @@
+// What Megatron-Core's dist_checkpointing writes with every backend: a folder with metadata.json
+// and the common state.
+#ifndef CKPT_FORMATS_MEGATRON_DIST_CHECKPOINT_H_
+#define CKPT_FORMATS_MEGATRON_DIST_CHECKPOINT_H_
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "core/base/result.h"
+#include "core/io/storage.h"
+#include "formats/place.h"
+
+namespace ckpt::megatron {
+
+// Written last.
+inline constexpr std::string_view kMetadataFile = "metadata.json";
+// The common state: a file up to Core 0.18, and what it is called here.
+inline constexpr std::string_view kCommonFile = "common.pt";
+inline constexpr std::string_view kCommonKey = "common_state";
+
+// `sharded_backend` of metadata.json; nothing if the file belongs to another program, or is not
+// there. Errors: kUnsupported (no backend that Megatron-Core ever had), kBadMetadata, kIo.
+Result<std::optional<std::string>> ShardedBackend(const Place& place);
+
+// Errors: kUnsupported (another backend), kBadMetadata, kNotFound, kResource, kIo.
+Status CheckShardedBackend(Storage& storage, const Path& directory, std::string_view expected);
+
+}  // namespace ckpt::megatron
+
+#endif  // CKPT_FORMATS_MEGATRON_DIST_CHECKPOINT_H_

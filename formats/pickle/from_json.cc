@@ -1,0 +1,348 @@
+#include "formats/pickle/from_json.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "core/base/quote.h"
+#include "core/json/json_reader.h"
+#include "core/tensor/dtype.h"
+#include "formats/pickle/globals.h"
+#include "formats/pickle/writer.h"
+
+namespace ckpt::pickle {
+namespace {
+
+// As deep as an object is rendered (RenderOptions::max_depth); most values take two levels of JSON.
+constexpr int kMaxJsonDepth = 512;
+
+class FromJson {
+ public:
+  Status Write(const JsonCursor& value);
+  [[nodiscard]] Bytes Take() { return pickle_.Take(); }
+
+ private:
+  Status WriteObject(const JsonCursor& value);
+  Status WriteTagged(const std::string& tag, const JsonCursor& value);
+  Status WriteItems(const JsonCursor& list);
+  Status WritePairs(const JsonCursor& pairs);
+  Status WriteState(const JsonCursor& state);
+  Status WriteInstance(const JsonCursor& object);
+  Status WriteInt(const JsonCursor& decimal);
+  Status WriteScalar(const JsonCursor& scalar);
+  // Its elements in a list, as the argument of a call of `module`.`name`.
+  Status WriteCallOfList(std::string_view module, std::string_view name, const JsonCursor& list);
+
+  static Status CannotSay(const JsonCursor& at, std::string_view what) {
+    return Error(ErrorKind::kUnsupported, what).Actual(fmt::format("at {}", Quote(at.where())));
+  }
+
+  PickleWriter pickle_{Dialect::kWeightsOnly};
+};
+
+Result<Bytes> BytesOfHex(const JsonCursor& hex) {
+  CKPT_ASSIGN_OR_RETURN(const std::string text, hex.Text());
+  Bytes bytes;
+  for (std::size_t i = 0; i + 1 < text.size(); i += 2) {
+    std::uint8_t byte = 0;
+    const auto [end, error] = std::from_chars(&text[i], &text[i] + 2, byte, 16);
+    if (error != std::errc() || end != &text[i] + 2) break;
+    bytes.push_back(static_cast<std::byte>(byte));
+  }
+  if (2 * bytes.size() == text.size()) return bytes;
+  return Error(ErrorKind::kBadMetadata, "bytes that are not hexadecimal digits")
+      .Actual(fmt::format("at {}", Quote(hex.where())));
+}
+
+// Little-endian two's complement of a decimal number; nothing if the text is none, or of more bytes
+// than a pickle of protocol 2 holds in short.
+std::optional<std::string> TwosComplement(std::string_view decimal) {
+  constexpr std::size_t kMaxBytes = std::numeric_limits<std::uint8_t>::max();
+  const bool is_negative = decimal.starts_with('-');
+  if (is_negative) decimal.remove_prefix(1);
+  if (decimal.empty()) return std::nullopt;
+  std::string bytes;
+  for (const char digit : decimal) {
+    if (digit < '0' || digit > '9') return std::nullopt;
+    unsigned carry = static_cast<unsigned>(digit - '0');
+    for (char& byte : bytes) {
+      const unsigned next = static_cast<unsigned char>(byte) * 10U + carry;
+      byte = static_cast<char>(next & 0xFFU);
+      carry = next >> 8U;
+    }
+    if (carry != 0) bytes.push_back(static_cast<char>(carry));
+    if (bytes.size() >= kMaxBytes) return std::nullopt;
+  }
+  bytes.push_back('\0');  // the sign
+  if (!is_negative) return bytes;
+  unsigned carry = 1;
+  for (char& byte : bytes) {
+    const unsigned next = (static_cast<unsigned char>(byte) ^ 0xFFU) + carry;
+    byte = static_cast<char>(next & 0xFFU);
+    carry = next >> 8U;
+  }
+  return bytes;
+}
+
+Status FromJson::WriteItems(const JsonCursor& list) {
+  CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> items, list.Items());
+  for (const JsonCursor& item : items) CKPT_RETURN_IF_ERROR(Write(item));
+  return OkStatus();
+}
+
+// [[key, value], …] as keys and values in turn.
+Status FromJson::WritePairs(const JsonCursor& pairs) {
+  CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> items, pairs.Items());
+  for (const JsonCursor& item : items) {
+    CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> pair, item.Items());
+    if (pair.size() != 2) {
+      return Error(ErrorKind::kBadMetadata, "an entry of a dictionary is no pair")
+          .Actual(fmt::format("at {}", Quote(item.where())));
+    }
+    CKPT_RETURN_IF_ERROR(WriteItems(item));
+  }
+  return OkStatus();
+}
+
+Status FromJson::WriteCallOfList(std::string_view module, std::string_view name,
+                                 const JsonCursor& list) {
+  pickle_.Global(module, name).BeginList();
+  CKPT_RETURN_IF_ERROR(WriteItems(list));
+  pickle_.EndList().InTuple().Reduce();
+  return OkStatus();
+}
+
+Status FromJson::WriteInt(const JsonCursor& decimal) {
+  CKPT_ASSIGN_OR_RETURN(const std::string text, decimal.Text());
+  const std::optional<std::string> bytes = TwosComplement(text);
+  if (!bytes) return CannotSay(decimal, "an integer that is not written");
+  pickle_.BigInt(*bytes);
+  return OkStatus();
+}
+
+// numpy.core.multiarray.scalar(dtype, bytes)
+Status FromJson::WriteScalar(const JsonCursor& scalar) {
+  CKPT_ASSIGN_OR_RETURN(const JsonCursor dtype, scalar.At("dtype"));
+  CKPT_ASSIGN_OR_RETURN(const std::string type, dtype.Text());
+  CKPT_ASSIGN_OR_RETURN(const JsonCursor hex, scalar.At("bytes"));
+  CKPT_ASSIGN_OR_RETURN(const Bytes bytes, BytesOfHex(hex));
+  constexpr std::string_view kKinds = "biufc";
+  const bool is_number = type.size() >= 3 && kKinds.find(type[1]) != std::string_view::npos;
+  if (!is_number) return CannotSay(dtype, "a scalar of numpy that is no number");
+  pickle_.Global("numpy.core.multiarray", "scalar").BeginTuple();
+  pickle_.Global("numpy", "dtype").BeginTuple().Text(type.substr(1)).Bool(false).Bool(true);
+  pickle_.EndTuple().Reduce();
+  pickle_.BeginTuple().Int(3).Text(type.substr(0, 1)).None().None().None().Int(-1).Int(-1).Int(0);
+  pickle_.EndTuple().Build();
+  pickle_.BytesValue(bytes).EndTuple().Reduce();
+  return OkStatus();
+}
+
+// The attributes of a namespace.
+Status FromJson::WriteState(const JsonCursor& state) {
+  if (const auto pairs = state.Find("$dict")) {
+    pickle_.BeginDict();
+    CKPT_RETURN_IF_ERROR(WritePairs(*pairs));
+    pickle_.EndDict();
+    return OkStatus();
+  }
+  CKPT_ASSIGN_OR_RETURN(const auto members, state.Members());
+  pickle_.BeginDict();
+  for (const auto& [name, member] : members) {
+    pickle_.Text(name);
+    CKPT_RETURN_IF_ERROR(Write(member));
+  }
+  pickle_.EndDict();
+  return OkStatus();
+}
+
+// {"class": "argparse.Namespace", "state": {…}}
+Status FromJson::WriteInstance(const JsonCursor& object) {
+  CKPT_ASSIGN_OR_RETURN(const JsonCursor named, object.At("class"));
+  CKPT_ASSIGN_OR_RETURN(const std::string full_name, named.Text());
+  CKPT_ASSIGN_OR_RETURN(const JsonCursor state, object.At("state"));
+  const std::size_t dot = full_name.rfind('.');
+  const std::string module = full_name.substr(0, std::min(dot, full_name.size()));
+  const std::string name = dot == std::string::npos ? "" : full_name.substr(dot + 1);
+  if (full_name == "argparse.Namespace" || full_name == "types.SimpleNamespace") {
+    pickle_.Global(module, name).EmptyTuple();
+    // What Python itself writes for each.
+    if (module == "argparse") {
+      pickle_.NewObject();
+    } else {
+      pickle_.Reduce();
+    }
+    CKPT_RETURN_IF_ERROR(WriteState(state));
+    pickle_.Build();
+    return OkStatus();
+  }
+  constexpr std::array<std::string_view, 6> kPaths = {
+      "PurePath", "PurePosixPath", "PureWindowsPath", "Path", "PosixPath", "WindowsPath"};
+  const auto parts = state.Find("parts");
+  if (module == "pathlib" && parts && std::ranges::find(kPaths, name) != kPaths.end()) {
+    pickle_.Global(module, name).BeginTuple();
+    CKPT_RETURN_IF_ERROR(WriteItems(*parts));
+    pickle_.EndTuple().Reduce();
+    return OkStatus();
+  }
+  // A member of an enum. Only modules that hold nothing else: a class of any other one could do
+  // more with a text from a stranger than keep it.
+  const auto value = state.Find("value");
+  const bool is_enum = full_name == "signal.Signals" ||
+                       (module.starts_with("megatron.") && module.ends_with(".enums"));
+  if (!value || !is_enum || !IsHarmlessCall(module, name)) {
+    return CannotSay(named, fmt::format("a value that only its class understands: {}", full_name));
+  }
+  pickle_.Global(module, name);
+  CKPT_RETURN_IF_ERROR(Write(*value));
+  pickle_.InTuple().Reduce();
+  return OkStatus();
+}
+
+Status FromJson::WriteTagged(const std::string& tag, const JsonCursor& value) {
+  if (tag == "$int") return WriteInt(value);
+  if (tag == "$numpy_scalar") return WriteScalar(value);
+  if (tag == "$object") return WriteInstance(value);
+  if (tag == "$float") {
+    CKPT_ASSIGN_OR_RETURN(const std::string text, value.Text());
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    if (text != "nan" && text != "inf" && text != "-inf") {
+      return CannotSay(value, "a number of no known name");
+    }
+    pickle_.Float(text == "nan" ? std::nan("") : text == "inf" ? kInfinity : -kInfinity);
+    return OkStatus();
+  }
+  if (tag == "$tuple") {
+    pickle_.BeginTuple();
+    CKPT_RETURN_IF_ERROR(WriteItems(value));
+    pickle_.EndTuple();
+    return OkStatus();
+  }
+  if (tag == "$dict") {
+    pickle_.BeginDict();
+    CKPT_RETURN_IF_ERROR(WritePairs(value));
+    pickle_.EndDict();
+    return OkStatus();
+  }
+  if (tag == "$ordered_dict") {
+    pickle_.Global("collections", "OrderedDict").EmptyTuple().Reduce().BeginEntries();
+    CKPT_RETURN_IF_ERROR(WritePairs(value));
+    pickle_.EndDict();
+    return OkStatus();
+  }
+  if (tag == "$set") return WriteCallOfList("builtins", "set", value);
+  if (tag == "$frozenset") return WriteCallOfList("builtins", "frozenset", value);
+  if (tag == "$bytes" || tag == "$bytearray") {
+    CKPT_ASSIGN_OR_RETURN(const Bytes bytes, BytesOfHex(value));
+    if (tag == "$bytearray") pickle_.Global("builtins", "bytearray");
+    pickle_.BytesValue(bytes);
+    if (tag == "$bytearray") pickle_.InTuple().Reduce();
+    return OkStatus();
+  }
+  if (tag == "$complex") {
+    pickle_.Global("builtins", "complex").BeginTuple();
+    CKPT_RETURN_IF_ERROR(WriteItems(value));
+    pickle_.EndTuple().Reduce();
+    return OkStatus();
+  }
+  if (tag == "$size") {
+    pickle_.Global("torch", "Size").BeginTuple();
+    CKPT_RETURN_IF_ERROR(WriteItems(value));
+    pickle_.EndTuple().InTuple().Reduce();
+    return OkStatus();
+  }
+  if (tag == "$dtype" || tag == "$device" || tag == "$layout") {
+    CKPT_ASSIGN_OR_RETURN(const std::string text, value.Text());
+    if (tag == "$dtype") {
+      if (!ParseDType(text)) return CannotSay(value, "a dtype whose tensors are not read");
+      pickle_.Global("torch", text);
+    } else if (tag == "$device") {
+      pickle_.Global("torch", "device").Text(text).InTuple().Reduce();
+    } else {
+      pickle_.Global("torch.serialization", "_get_layout");
+      pickle_.Text("torch." + text).InTuple().Reduce();
+    }
+    return OkStatus();
+  }
+  if (tag == "$tensor" || tag == "$parameter" || tag == "$numpy_array") {
+    return CannotSay(value, "elements of which only a digest is known");
+  }
+  if (tag == "$opaque") {
+    return CannotSay(value, fmt::format("a value that only its class understands: {}",
+                                        value.Text().ok() ? *value.Text() : std::string()));
+  }
+  return Error(ErrorKind::kBadMetadata, "no known type of a value").Actual(Quote(tag));
+}
+
+Status FromJson::WriteObject(const JsonCursor& value) {
+  CKPT_ASSIGN_OR_RETURN(const auto members, value.Members());
+  if (members.size() == 1 && members[0].first.starts_with('$')) {
+    return WriteTagged(members[0].first, members[0].second);
+  }
+  pickle_.BeginDict();
+  for (const auto& [name, member] : members) {
+    pickle_.Text(name);
+    CKPT_RETURN_IF_ERROR(Write(member));
+  }
+  pickle_.EndDict();
+  return OkStatus();
+}
+
+Status FromJson::Write(const JsonCursor& value) {
+  switch (value.kind()) {
+    case JsonKind::kNull:
+      pickle_.None();
+      return OkStatus();
+    case JsonKind::kBool: {
+      CKPT_ASSIGN_OR_RETURN(const bool boolean, value.Bool());
+      pickle_.Bool(boolean);
+      return OkStatus();
+    }
+    case JsonKind::kInt:
+    case JsonKind::kUint: {
+      CKPT_ASSIGN_OR_RETURN(const std::int64_t integer, value.Int64());
+      pickle_.Int(integer);
+      return OkStatus();
+    }
+    case JsonKind::kFloat: {
+      CKPT_ASSIGN_OR_RETURN(const double number, value.Double());
+      pickle_.Float(number);
+      return OkStatus();
+    }
+    case JsonKind::kText: {
+      CKPT_ASSIGN_OR_RETURN(const std::string text, value.Text());
+      pickle_.Text(text);
+      return OkStatus();
+    }
+    case JsonKind::kArray:
+      pickle_.BeginList();
+      CKPT_RETURN_IF_ERROR(WriteItems(value));
+      pickle_.EndList();
+      return OkStatus();
+    case JsonKind::kObject:
+      return WriteObject(value);
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Result<Bytes> PickleFromJson(std::string_view json, std::string_view name) {
+  JsonLimits limits;
+  limits.max_depth = kMaxJsonDepth;
+  CKPT_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::Parse(json, name, limits));
+  FromJson writer;
+  CKPT_RETURN_IF_ERROR(writer.Write(document.root()));
+  return writer.Take();
+}
+
+}  // namespace ckpt::pickle

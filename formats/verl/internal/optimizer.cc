@@ -1,0 +1,196 @@
+#include "formats/verl/internal/optimizer.h"
+
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/json/json_reader.h"
+#include "core/json/json_writer.h"
+
+namespace ckpt::verl {
+namespace {
+
+using torch_save::RankSet;
+
+constexpr std::string_view kState = "state.";
+constexpr std::string_view kGroups = "param_groups";
+constexpr std::string_view kParams = "params";
+constexpr std::string_view kOptimizer = "optim.";
+
+Status Write(const JsonCursor& value, JsonWriter& json) {
+  switch (value.kind()) {
+    case JsonKind::kNull:
+      json.Null();
+      return OkStatus();
+    case JsonKind::kBool:
+      json.Bool(*value.Bool());
+      return OkStatus();
+    case JsonKind::kInt:
+    case JsonKind::kUint: {
+      CKPT_ASSIGN_OR_RETURN(const std::int64_t number, value.Int64());
+      json.Int(number);
+      return OkStatus();
+    }
+    case JsonKind::kFloat:
+      json.Double(*value.Double());
+      return OkStatus();
+    case JsonKind::kText:
+      json.Text(*value.Text());
+      return OkStatus();
+    case JsonKind::kArray: {
+      CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> items, value.Items());
+      json.BeginArray();
+      for (const JsonCursor& item : items) CKPT_RETURN_IF_ERROR(Write(item, json));
+      json.End();
+      return OkStatus();
+    }
+    case JsonKind::kObject: {
+      CKPT_ASSIGN_OR_RETURN(const auto members, value.Members());
+      json.BeginObject();
+      for (const auto& [name, member] : members) {
+        json.Key(name);
+        CKPT_RETURN_IF_ERROR(Write(member, json));
+      }
+      json.End();
+      return OkStatus();
+    }
+  }
+  return OkStatus();
+}
+
+// Python's name of a plain value's type.
+std::string_view TypeOf(const JsonCursor& value) {
+  switch (value.kind()) {
+    case JsonKind::kNull:
+      return "NoneType";
+    case JsonKind::kBool:
+      return "bool";
+    case JsonKind::kInt:
+    case JsonKind::kUint:
+      return "int";
+    case JsonKind::kFloat:
+      return "float";
+    case JsonKind::kText:
+      return "str";
+    case JsonKind::kArray:
+      return "list";
+    case JsonKind::kObject:
+      return value.Find("$tuple") ? "tuple" : "dict";
+  }
+  return "dict";
+}
+
+Status CannotName(std::string_view what, const RankSet& set) {
+  return Error(ErrorKind::kUnsupported, what).File(set.names.front());
+}
+
+// The numbers in the only group are those of all parameters, in order.
+Status CheckNumbers(const JsonCursor& group, std::size_t num_parameters, const RankSet& set) {
+  CKPT_ASSIGN_OR_RETURN(const JsonCursor params, group.At(kParams));
+  CKPT_ASSIGN_OR_RETURN(const std::vector<std::int64_t> numbers, params.Int64Array());
+  bool are_in_order = true;
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    are_in_order = are_in_order && numbers[i] == static_cast<std::int64_t>(i);
+  }
+  if (are_in_order && numbers.size() == num_parameters) return OkStatus();
+  return CannotName("the optimizer has other parameters than the model", set)
+      .Expected(fmt::format("{} parameters, numbered in order", num_parameters))
+      .Actual(fmt::format("{}", numbers.size()));
+}
+
+Result<std::map<std::string, RenderedObject>> ReadGroups(const RankSet& set,
+                                                         const std::vector<Parameter>& parameters) {
+  CKPT_ASSIGN_OR_RETURN(const RenderedObject rendered,
+                        set.files.front()->ReadObject({.key = std::string(kGroups)}));
+  CKPT_ASSIGN_OR_RETURN(const JsonDocument document,
+                        JsonDocument::Parse(rendered.json, set.names.front()));
+  CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> groups, document.root().Items());
+  if (groups.size() != 1) {
+    return CannotName("the optimizer numbers its parameters by groups", set)
+        .Expected("one group")
+        .Actual(fmt::format("{}", groups.size()));
+  }
+  CKPT_RETURN_IF_ERROR(CheckNumbers(groups.front(), parameters.size(), set));
+  std::map<std::string, RenderedObject> objects;
+  CKPT_ASSIGN_OR_RETURN(const auto members, groups.front().Members());
+  for (const auto& [name, value] : members) {
+    RenderedObject& object = objects[fmt::format("{}{}.0.{}", kOptimizer, kGroups, name)];
+    JsonWriter json;
+    if (name == kParams) {
+      json.BeginArray();
+      for (const Parameter& parameter : parameters) json.Text(parameter.name);
+      json.End();
+    } else {
+      CKPT_RETURN_IF_ERROR(Write(value, json));
+    }
+    object.type = TypeOf(value);
+    object.json = json.Take();
+  }
+  return objects;
+}
+
+// "state.7.exp_avg" → 7 and "exp_avg".
+struct NumberedKey {
+  std::size_t number = 0;
+  std::string_view field;
+};
+std::optional<NumberedKey> ParseKey(std::string_view key) {
+  key.remove_prefix(kState.size());
+  NumberedKey parsed;
+  const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), parsed.number);
+  parsed.field = key.substr(static_cast<std::size_t>(end - key.data()));
+  if (error != std::errc() || !parsed.field.starts_with('.')) return std::nullopt;
+  parsed.field.remove_prefix(1);
+  return parsed;
+}
+
+}  // namespace
+
+Result<std::vector<Parameter>> ListParameters(const RankSet& set) {
+  CKPT_ASSIGN_OR_RETURN(std::vector<RankPart> parts, set.files.front()->RankParts());
+  std::vector<Parameter> parameters;
+  std::set<std::pair<const void*, std::uint64_t>> places;  // of those so far, in the file
+  for (RankPart& part : parts) {
+    // Of a tied parameter there are several names, and one array.
+    const bool is_tied = NumElements(part.local.shape) > 0 &&
+                         !places.emplace(part.local.storage, part.local.array.offset_bytes).second;
+    if (!is_tied) parameters.push_back({.name = std::move(part.key), .shape = part.shape});
+  }
+  return parameters;
+}
+
+Result<NamedOptimizer> NameOptimizer(const RankSet& set, const std::vector<Parameter>& parameters) {
+  NamedOptimizer named;
+  CKPT_ASSIGN_OR_RETURN(named.groups, ReadGroups(set, parameters));
+  CKPT_ASSIGN_OR_RETURN(const auto state, CollectParts(set, kState));
+  for (const auto& [key, parts] : state) {
+    const std::optional<NumberedKey> parsed = ParseKey(key);
+    if (!parsed || parsed->number >= parameters.size()) {
+      return CannotName("the optimizer keeps something for no parameter of the model", set)
+          .Tensor(key);
+    }
+    const Parameter& parameter = parameters[parsed->number];
+    const Dims& shape = parts.front().part.shape;
+    if (!shape.empty() && shape != parameter.shape) {
+      return CannotName(
+                 "the optimizer keeps flat parameters, and nothing says where in them one lies",
+                 set)
+          .Tensor(key)
+          .Expected(fmt::format("the shape of {}, {}", parameter.name, FormatDims(parameter.shape)))
+          .Actual(FormatDims(shape))
+          .Hint("FSDP1 saves it so; FSDP2 (actor.strategy=fsdp2) does not");
+    }
+    named.tensors.push_back(
+        Assemble(fmt::format("{}{}{}.{}", kOptimizer, kState, parameter.name, parsed->field), parts,
+                 set.names));
+  }
+  return named;
+}
+
+}  // namespace ckpt::verl

@@ -1,0 +1,41 @@
+// What the ranks' optimizers keep, under the names of the model's parameters.
+#ifndef CKPT_FORMATS_VERL_INTERNAL_OPTIMIZER_H_
+#define CKPT_FORMATS_VERL_INTERNAL_OPTIMIZER_H_
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/checkpoint/source.h"
+#include "formats/torch_save/rank_set.h"
+#include "formats/verl/internal/rank_tensors.h"
+
+namespace ckpt::verl {
+
+struct Parameter {
+  std::string name;
+  Dims shape;
+};
+
+// The parameters of the model as an optimizer numbers them: in the order of the state dict, each
+// once, under the first of its names. `set` has the model's files. Errors: those of RankParts.
+Result<std::vector<Parameter>> ListParameters(const torch_save::RankSet& set);
+
+struct NamedOptimizer {
+  // Named as torch.distributed.checkpoint.state_dict names them in a state dict "optim".
+  std::vector<torch_save::RankTensor> tensors;   // of the files of `set`
+  std::map<std::string, RenderedObject> groups;  // the settings, and the names of the parameters
+};
+
+// `set` has the optimizer's files of all ranks: torch's state_dict, which numbers the parameters.
+//
+// Errors: those of CollectParts; kUnsupported (nothing says which parameter has which number:
+// several groups, more or fewer parameters than the model; or FSDP1's flat parameters),
+// kBadMetadata.
+Result<NamedOptimizer> NameOptimizer(const torch_save::RankSet& set,
+                                     const std::vector<Parameter>& parameters);
+
+}  // namespace ckpt::verl
+
+#endif  // CKPT_FORMATS_VERL_INTERNAL_OPTIMIZER_H_

@@ -1,0 +1,131 @@
+#include "formats/verl/internal/rank_tensors.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <ranges>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/base/name_list.h"
+
+namespace ckpt::verl {
+namespace {
+
+using torch_save::PlacedPart;
+using torch_save::RankSet;
+using torch_save::RankTensor;
+
+// Of the mesh that the ranks' places span, by its dims.
+using MeshSizes = std::vector<std::int64_t>;
+
+// The rank's box by torch's rule for Shard: along each dim of the mesh in turn, pieces of equal
+// size, rounded up, of what is left of the tensor's dim; the last ones may be short or empty.
+Result<Box> BoxOf(const RankPart& part, const MeshSizes& mesh) {
+  Box box = WholeBox(part.shape);
+  for (std::size_t i = 0; i < part.cut_dims.size(); ++i) {
+    if (!part.cut_dims[i]) continue;
+    const std::int64_t ndim = static_cast<std::int64_t>(part.shape.size());
+    const std::int64_t dim = *part.cut_dims[i] < 0 ? *part.cut_dims[i] + ndim : *part.cut_dims[i];
+    if (dim < 0 || dim >= ndim) {
+      return Error(ErrorKind::kBadMetadata, "a placement cuts a dim that the tensor lacks")
+          .Expected(fmt::format("one of {} dims", ndim))
+          .Actual(fmt::format("{}", *part.cut_dims[i]));
+    }
+    std::int64_t& offset = box.offsets[static_cast<std::size_t>(dim)];
+    std::int64_t& size = box.sizes[static_cast<std::size_t>(dim)];
+    const std::int64_t piece = size / mesh[i] + (size % mesh[i] != 0 ? 1 : 0);
+    // The place is below the mesh's size, so the product is less than size + mesh size.
+    const std::int64_t begin = std::min(size, piece * part.coordinate[i]);
+    const std::int64_t end = std::min(size, begin + piece);
+    offset += begin;
+    size = end - begin;
+  }
+  return box;
+}
+
+bool IsSameTensor(const RankPart& a, const RankPart& b) {
+  return a.shape == b.shape && a.local.array.dtype == b.local.array.dtype &&
+         a.cut_dims == b.cut_dims;
+}
+
+std::string Describe(const RankPart& part) {
+  return fmt::format("{} {}, {} mesh dims", DTypeName(part.local.array.dtype),
+                     FormatDims(part.shape), part.cut_dims.size());
+}
+
+// Where the parts of a tensor lie in it. Errors: what the tensor's problem is.
+Result<std::vector<PlacedPart>> Place(const Parts& parts, const std::vector<std::string>& names) {
+  const RankPart& pattern = parts.front().part;
+  if (parts.size() != names.size()) {
+    std::vector<std::string> lacking = names;
+    for (const OfRank& has : parts | std::views::reverse) {
+      lacking.erase(lacking.begin() + static_cast<std::ptrdiff_t>(has.rank));
+    }
+    return Error(ErrorKind::kMissing, "a rank has no part of the tensor")
+        .File(lacking.front())
+        .Expected(fmt::format("a part in each of {} files", names.size()))
+        .Actual("none in " + NameSome(lacking));
+  }
+  MeshSizes mesh(pattern.cut_dims.size(), 1);
+  for (const OfRank& of_rank : parts) {
+    if (!IsSameTensor(of_rank.part, pattern)) {
+      return Error(ErrorKind::kBadMetadata, "the ranks describe a tensor differently")
+          .File(names[of_rank.rank])
+          .Expected(Describe(pattern))
+          .Actual(Describe(of_rank.part));
+    }
+    for (std::size_t i = 0; i < mesh.size(); ++i) {
+      mesh[i] = std::max(mesh[i], of_rank.part.coordinate[i] + 1);
+    }
+  }
+  std::vector<PlacedPart> placed;
+  for (const OfRank& of_rank : parts) {
+    const RankPart& part = of_rank.part;
+    CKPT_ASSIGN_OR_RETURN(Box box, BoxOf(part, mesh));
+    if (part.local.shape != box.sizes) {
+      return Error(ErrorKind::kShapeMismatch, "a rank's part has another size than its place")
+          .File(names[of_rank.rank])
+          .Expected(fmt::format("{}, the part {} of {}", FormatDims(box.sizes), FormatBox(box),
+                                FormatDims(part.shape)))
+          .Actual(FormatDims(part.local.shape));
+    }
+    placed.push_back({.file = of_rank.rank, .box = std::move(box), .local = part.local});
+  }
+  return placed;
+}
+
+}  // namespace
+
+Result<std::map<std::string, Parts>> CollectParts(const RankSet& set, std::string_view prefix) {
+  std::map<std::string, Parts> tensors;
+  Status failures;
+  for (std::size_t rank = 0; rank < set.files.size(); ++rank) {
+    Result<std::vector<RankPart>> parts = set.files[rank]->RankParts(prefix);
+    if (!parts.ok()) {
+      failures.Add(std::move(parts).status());
+      continue;
+    }
+    for (RankPart& part : *parts) {
+      const std::string key = part.key;
+      tensors[key].push_back({.rank = rank, .part = std::move(part)});
+    }
+  }
+  if (!failures.ok()) return failures;
+  return tensors;
+}
+
+RankTensor Assemble(const std::string& key, const Parts& parts,
+                    const std::vector<std::string>& names) {
+  const RankPart& pattern = parts.front().part;
+  RankTensor tensor{.key = key, .dtype = pattern.local.array.dtype, .shape = pattern.shape};
+  Result<std::vector<PlacedPart>> placed = Place(parts, names);
+  if (placed.ok()) {
+    tensor.parts = *std::move(placed);
+  } else {
+    tensor.problem = std::move(placed).status();
+  }
+  return tensor;
+}
+
+}  // namespace ckpt::verl

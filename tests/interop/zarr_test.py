@@ -1,0 +1,58 @@
+"""What Megatron-Core's older backend saves, a zarr array for each tensor, is read as the model that it saved."""
+import pytest
+import torch
+import transformers
+
+import packages
+import tools
+
+SHAPE = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=8, num_key_value_heads=4, vocab_size=128,
+             max_position_embeddings=64)
+CONFIGS = {
+    "llama": lambda: transformers.LlamaConfig(**SHAPE, tie_word_embeddings=False),
+    "tied": lambda: transformers.Qwen3Config(**SHAPE, head_dim=16, tie_word_embeddings=True),
+    "moe": lambda: transformers.Qwen3MoeConfig(**SHAPE, head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32,
+                                               tie_word_embeddings=False),
+}
+
+
+def saved(source, ranks, out):
+    zarr = packages.installed("zarr==2.18.7", "numcodecs==0.15.1", "fasteners==0.20", "tensorstore==0.1.86", "ml_dtypes==0.6.0",
+                              "Deprecated==1.2.18", "wrapt==1.17.3")
+    return tools.peer("2.15.0", "zarr_save.py", packages.megatron_core("0.15.3"), source, out, ranks, "--sequential", zarr)
+
+
+def published(name, folder):
+    torch.manual_seed(5)
+    model = transformers.AutoModelForCausalLM.from_config(CONFIGS[name]()).to(torch.bfloat16)
+    with torch.no_grad():
+        for parameter in model.parameters():  # norms and biases are constants otherwise
+            parameter.normal_()
+    model.save_pretrained(folder / "hf")
+    tools.convert("hf-to-torch-dist", folder / "hf", folder / "core", "--transformer-impl", "local")
+    return folder
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_arrays_are_the_model(name, ranks, tmp_path):
+    published(name, tmp_path)
+    arrays = saved(tmp_path / "core" / "release", ranks, tmp_path / "zarr")["arrays"]
+    assert tools.inspect("summary", tmp_path / "zarr")["format"] == "zarr"
+    assert sorted(tools.digests(tmp_path / "zarr")) == arrays
+    assert tools.inspect("verify", tmp_path / "zarr")["ok"]
+    assert tools.inspect("digest", tmp_path / "zarr", "--as", "hf")["checkpoint"] \
+        == tools.inspect("digest", tmp_path / "hf", "--as", "hf")["checkpoint"]
+    tools.convert("convert", tmp_path / "zarr", tmp_path / "back", "--to", "hf", "--hf-assets", tmp_path / "hf")
+    assert tools.digests(tmp_path / "back") == tools.digests(tmp_path / "hf")
+
+
+def test_a_missing_chunk_is_named(tmp_path):
+    published("llama", tmp_path)
+    saved(tmp_path / "core" / "release", 2, tmp_path / "zarr")
+    chunk = tmp_path / "zarr" / "output_layer.weight" / "1.0"
+    chunk.unlink()
+    code, document, _ = tools.run("ckpt-inspect", "verify", tmp_path / "zarr", "--json")
+    errors = [problem for problem in document["problems"] if problem["severity"] == "error"]
+    assert code == 1 and [(error["kind"], error["tensor"], error["file"]) for error in errors] \
+        == [("missing_file", "output_layer.weight", str(chunk))]

@@ -1,0 +1,189 @@
+#include "trainer/explain/forecast.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/testing/matchers.h"
+#include "trainer/bench/bench_model.h"
+#include "trainer/model/settings_reader.h"
+#include "trainer/step/parse_train_config.h"
+
+namespace ckpt::train {
+namespace {
+
+using testing::FailsWith;
+using ::testing::HasSubstr;
+using testing::IsOk;
+
+// 16,384 tokens a rank in sequences of 4096, in bfloat16, as docs/bench measures them.
+trainer::TrainConfig BenchRun(std::string_view model, const layout::Configuration& more = {},
+                              int ranks = 1) {
+  layout::Configuration settings = *BenchSettings(model);
+  settings["bf16"] = true;
+  settings["seq_length"] = 4096;
+  settings["micro_batch_size"] = 4;
+  settings["overlap_grad_reduce"] = true;
+  settings["overlap_param_gather"] = true;
+  for (const auto& [name, value] : more) settings[name] = value;
+  trainer::SettingsReader reader(settings);
+  auto config = trainer::ParseTrainConfig(reader, ranks);
+  EXPECT_THAT(config, IsOk());
+  return *config;
+}
+
+Cluster ClusterOf(std::string_view name) {
+  const auto cluster = ParseCluster(name);
+  EXPECT_THAT(cluster, IsOk());
+  return *cluster;
+}
+
+StepTime StepOf(const trainer::TrainConfig& config, const Cluster& cluster) {
+  const auto forecast = ForecastStep(config, cluster);
+  EXPECT_THAT(forecast, IsOk());
+  return forecast->step;
+}
+
+struct MeasuredStep {
+  const char* model;
+  layout::Configuration more;
+  double ms;
+};
+
+// docs/bench/2026-11-23-cuda-one-gpu.md and -cuda-experts.md: medians on one H200.
+TEST(ForecastTest, OfOneGpuIsTheMeasuredStepWithinFivePercent) {
+  const MeasuredStep cases[] = {
+      {"d1", {}, 171.1},
+      {"d2", {}, 350.5},
+      {"m1", {}, 200.3},
+      {"m1", {{"main_grads_dtype", "bf16"}}, 197.3},
+      {"m2", {{"num_layers", 8}}, 166.7},
+      {"m2", {{"num_layers", 8}, {"main_grads_dtype", "bf16"}}, 162.2},
+  };
+  for (const MeasuredStep& measured : cases) {
+    const StepTime step = StepOf(BenchRun(measured.model, measured.more), ClusterOf("h200x1"));
+    EXPECT_NEAR(step.total() / measured.ms, 1, 0.05) << measured.model << " " << measured.ms;
+    EXPECT_EQ(step.exposed(), 0) << measured.model;
+  }
+}
+
+// Every strategy, with experts whole and divided.
+std::vector<std::pair<const char*, layout::Configuration>> Strategies() {
+  return {
+      {"no_shard", {{"data_parallel_sharding_strategy", "no_shard"}}},
+      {"optim", {{"data_parallel_sharding_strategy", "optim"}}},
+      {"optim_grads", {{"data_parallel_sharding_strategy", "optim_grads"}}},
+      {"optim_grads_params", {}},
+      {"hsdp", {{"num_distributed_optimizer_instances", 8}}},
+      {"hfsdp",
+       {{"num_distributed_optimizer_instances", 8}, {"outer_dp_sharding_strategy", "optim"}}},
+      {"experts", {{"expert_model_parallel_size", 8}}},
+      {"experts hfsdp",
+       {{"num_distributed_optimizer_instances", 8},
+        {"outer_dp_sharding_strategy", "optim"},
+        {"expert_model_parallel_size", 8}}},
+  };
+}
+
+void SpeedUpLinks(Cluster& cluster, double times) {
+  for (Rate* rate : {&cluster.gpu.gather_bytes, &cluster.gpu.reduce_bytes,
+                     &cluster.gpu.exchange_bytes, &cluster.network.port_bytes}) {
+    rate->value *= times;
+  }
+  for (Rate* rate : {&cluster.gpu.call_seconds, &cluster.gpu.host_hop_seconds,
+                     &cluster.gpu.network_hop_seconds}) {
+    rate->value /= times;
+  }
+}
+
+TEST(ForecastTest, WithInfinitelyFastLinksAStepIsItsComputing) {
+  for (const auto& [name, settings] : Strategies()) {
+    Cluster cluster = ClusterOf("h200x8,ib400");
+    SpeedUpLinks(cluster, std::numeric_limits<double>::infinity());
+    const StepTime step = StepOf(BenchRun("m1", settings, 64), cluster);
+    EXPECT_EQ(step.exposed(), 0) << name;
+    EXPECT_GT(step.compute, 0) << name;
+  }
+}
+
+TEST(ForecastTest, FasterLinksNeverMakeAStepSlower) {
+  for (const auto& [name, settings] : Strategies()) {
+    double before = std::numeric_limits<double>::infinity();
+    for (const double times : {0.01, 0.1, 0.5, 1.0, 2.0, 10.0, 1000.0}) {
+      Cluster cluster = ClusterOf("h200x8,ib400");
+      SpeedUpLinks(cluster, times);
+      const StepTime step = StepOf(BenchRun("m1", settings, 64), cluster);
+      EXPECT_LE(step.total(), before) << name << ", " << times;
+      EXPECT_GE(std::min({step.gather_wait, step.reduce_wait, step.exchange}), 0) << name;
+      before = step.total();
+    }
+  }
+}
+
+TEST(ForecastTest, ASweepHasEveryMeshThatExists) {
+  const auto sweep = SweepCluster(BenchRun("d1"), ClusterOf("h200x8,ib400"), 16384);
+  ASSERT_THAT(sweep, IsOk());
+  std::map<std::pair<int, Strategy>, Forecast> cells;
+  for (const SweepCell& cell : *sweep) {
+    cells[{cell.forecast.mesh.world_size, cell.strategy}] = cell.forecast;
+    EXPECT_GE(cell.forecast.step.exposed(), 0);
+  }
+  // 1 to 16,384, of which 16 and more have several hosts.
+  EXPECT_EQ(cells.size(), sweep->size());
+  EXPECT_EQ(sweep->size(), 15U * 4 + 11U * 2);
+  // On one GPU all are the same, and on many hosts replicas of hosts wait less than one ring of all.
+  EXPECT_EQ((cells.at({1, Strategy::kNoShard}).step.total()),
+            (cells.at({1, Strategy::kOptimGradsParams}).step.total()));
+  EXPECT_LT((cells.at({16384, Strategy::kHsdp}).step.exposed()),
+            (cells.at({16384, Strategy::kOptimGradsParams}).step.exposed()));
+  // What many divide takes less memory.
+  EXPECT_LT((cells.at({64, Strategy::kOptimGradsParams}).bytes_of_gpu),
+            (cells.at({8, Strategy::kOptimGradsParams}).bytes_of_gpu));
+}
+
+TEST(ForecastTest, ASweepOfDividedExpertsBeginsWhereTheyFit) {
+  const auto sweep =
+      SweepCluster(BenchRun("m1", {{"expert_model_parallel_size", 8}}, 8), ClusterOf("h200x8"), 64);
+  ASSERT_THAT(sweep, IsOk());
+  ASSERT_EQ(sweep->size(), 4U);  // eight GPUs, one host
+  for (const SweepCell& cell : *sweep) {
+    EXPECT_EQ(cell.forecast.mesh.world_size, 8);
+    EXPECT_GT(cell.forecast.step.exchange, 0);
+  }
+}
+
+TEST(ForecastTest, TellsWhatDoesNotFit) {
+  const auto forecast = ForecastStep(BenchRun("m3"), ClusterOf("h200x1"));
+  ASSERT_THAT(forecast, IsOk());
+  EXPECT_FALSE(forecast->fits);
+}
+
+TEST(ForecastTest, RefusesMoreRanksThanOneHostHas) {
+  EXPECT_THAT(ForecastStep(BenchRun("d1", {}, 16), ClusterOf("h200x8")).status(),
+              FailsWith(ErrorKind::kUsage));
+}
+
+TEST(ClusterTest, NamesWhatItKnows) {
+  const Cluster cluster = ClusterOf("h200x8,ib400");
+  EXPECT_EQ(cluster.gpus_per_host, 8);
+  EXPECT_EQ(cluster.network.name, "ib400");
+  ForEachRate(cluster, [](std::string_view name, const Rate& rate) {
+    EXPECT_GT(rate.value, 0) << name;
+    EXPECT_FALSE(rate.source.empty()) << name;
+  });
+  for (const char* wrong :
+       {"", "h200", "h200x", "h200x0", "h300x8", "h200x8,", "h200x8,eth", "x8", "h200x8x"}) {
+    const auto parsed = ParseCluster(wrong);
+    ASSERT_THAT(parsed.status(), FailsWith(ErrorKind::kUsage)) << wrong;
+    EXPECT_THAT(parsed.status().ToString(), HasSubstr("ib400"));
+  }
+}
+
+}  // namespace
+}  // namespace ckpt::train

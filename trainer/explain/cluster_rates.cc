@@ -1,0 +1,109 @@
+#include "trainer/explain/cluster_rates.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <string>
+
+#include <fmt/format.h>
+
+namespace ckpt::train {
+namespace {
+
+constexpr std::string_view kBytes = "bytes/s";
+constexpr std::string_view kFlops = "FLOP/s";
+constexpr std::string_view kSeconds = "s";
+constexpr std::string_view kDense = "docs/bench/2026-11-23-cuda-one-gpu.md";
+constexpr std::string_view kExperts = "docs/bench/2026-11-23-cuda-experts.md";
+constexpr std::string_view kTuning =
+    "NCCL's own model of its rings, src/graph/tuning.cc: baseLat and hwLat of Ring/Simple";
+constexpr std::int64_t kMaxGpus = 1 << 20;
+
+// Where a page gives milliseconds, the bytes or operations are those of the model it names, and the
+// rate is their quotient.
+constexpr std::array kGpus = {GpuRates{
+    .name = "h200",
+    .memory_bytes = {141e9, "bytes", "data sheet of the H200"},
+    .peak_flops = {989e12, kFlops, "data sheet of the H200, bfloat16 without sparsity"},
+    .product_flops = {720e12, kFlops,
+                      "between d1's 58.6 TFLOP in 79 ms and m1's 18.3 TFLOP in 28 ms: "
+                      "docs/bench/2026-11-23-cuda-one-gpu.md, -cuda-experts.md"},
+    .expert_product_flops = {644e12, kFlops, kExperts},
+    .attention_flops = {359e12, kFlops,
+                        "d1's 23.1 TFLOP in 64.2 ms and m1's 19.8 TFLOP in 55.2 ms: "
+                        "docs/bench/2026-11-23-cuda-one-gpu.md, -cuda-experts.md"},
+    .attention_backward_ratio = {3.2, "",
+                                 "cuDNN 9.19 within d1's step: 15.4 ms forward, 49.2 ms backward"},
+    .norm_bytes = {3.3e12, kBytes, kDense},
+    .query_key_bytes = {2.4e12, kBytes, kDense},
+    .activation_bytes = {4.2e12, kBytes, kExperts},
+    .expert_row_bytes = {3.9e12, kBytes, kExperts},
+    .loss_bytes = {3.55e12, kBytes, kDense},
+    .square_bytes = {2.8e12, kBytes, kDense},
+    .update_bytes = {4.17e12, kBytes, kDense},
+    .host_copy_bytes = {55e9, kBytes, "copies from and to page-locked memory, measured"},
+    .router_seconds = {8.9e-9, kSeconds, "m1's 3.5 ms: docs/bench/2026-11-23-cuda-experts.md"},
+    .gap_seconds = {120e-6, kSeconds, "d1's 3.3 ms: docs/bench/2026-11-23-cuda-one-gpu.md"},
+    .gather_bytes = {390e9, kBytes,
+                     "copies by copy engines between two GPUs over NVLink, both at once, measured"},
+    .reduce_bytes = {333e9, kBytes,
+                     "a kernel that reads bfloat16 of the other GPU and adds it, 64 blocks, "
+                     "measured"},
+    .exchange_bytes = {272e9, kBytes, "NCCL 2.28.9 between two GPUs over NVLink, measured"},
+    .call_seconds = {8.4e-6, kSeconds, kTuning},
+    .host_hop_seconds = {3.4e-6, kSeconds, kTuning},
+    .network_hop_seconds = {14e-6, kSeconds, kTuning},
+}};
+
+// The rates of the links, of which collectives reach nine tenths at best; the share is an assumption.
+constexpr double kPortShare = 0.9;
+constexpr std::array kNetworks = {
+    NetworkRates{"ib200", {kPortShare * 25e9, kBytes, "InfiniBand HDR, 200 Gb/s, times 0.9"}},
+    NetworkRates{"ib400", {kPortShare * 50e9, kBytes, "InfiniBand NDR, 400 Gb/s, times 0.9"}},
+    NetworkRates{"ib800", {kPortShare * 100e9, kBytes, "InfiniBand XDR, 800 Gb/s, times 0.9"}},
+};
+
+template <typename Table>
+std::string NamesOf(const Table& table) {
+  std::string names;
+  for (const auto& row : table) names += (names.empty() ? "" : ", ") + std::string(row.name);
+  return names;
+}
+
+Status NoSuchCluster(std::string_view text) {
+  return Error(ErrorKind::kUsage, "there is no such cluster")
+      .Expected(
+          fmt::format("GPU x GPUS-A-HOST and a network, as h200x8,ib400; GPUs: {}; networks: {}",
+                      NamesOf(kGpus), NamesOf(kNetworks)))
+      .Actual(std::string(text));
+}
+
+}  // namespace
+
+std::int64_t Cluster::max_gpus() const { return network.name.empty() ? gpus_per_host : kMaxGpus; }
+
+Result<Cluster> ParseCluster(std::string_view text) {
+  const std::size_t comma = text.find(',');
+  const std::string_view host = text.substr(0, comma);
+  const std::size_t times = host.rfind('x');
+  if (times == std::string_view::npos) return NoSuchCluster(text);
+  Cluster cluster;
+  const auto* const gpu = std::ranges::find(kGpus, host.substr(0, times), &GpuRates::name);
+  if (gpu == kGpus.end()) return NoSuchCluster(text);
+  cluster.gpu = *gpu;
+  const std::string_view count = host.substr(times + 1);
+  const auto [end, error] =
+      std::from_chars(count.data(), count.data() + count.size(), cluster.gpus_per_host);
+  const bool is_count = error == std::errc() && end == count.data() + count.size();
+  if (!is_count || cluster.gpus_per_host < 1 || cluster.gpus_per_host > kMaxGpus) {
+    return NoSuchCluster(text);
+  }
+  if (comma == std::string_view::npos) return cluster;
+  const auto* const network =
+      std::ranges::find(kNetworks, text.substr(comma + 1), &NetworkRates::name);
+  if (network == kNetworks.end()) return NoSuchCluster(text);
+  cluster.network = *network;
+  return cluster;
+}
+
+}  // namespace ckpt::train

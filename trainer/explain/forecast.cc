@@ -1,0 +1,420 @@
+#include "trainer/explain/forecast.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "trainer/explain/explanation.h"
+#include "trainer/model/flops.h"
+#include "trainer/model/model.h"
+#include "trainer/optim/optimizer.h"
+#include "trainer/step/rehearse_step.h"
+#include "trainer/step/step_buffers.h"
+#include "trainer/step/trained_units.h"
+
+namespace ckpt::train {
+namespace {
+
+using trainer::Group;
+using trainer::GroupPlan;
+using trainer::ModelConfig;
+using trainer::ParamClass;
+using trainer::ParamSpec;
+using trainer::Recompute;
+using trainer::ShardPlan;
+using trainer::Topology;
+using trainer::TrainConfig;
+using trainer::UnitSpec;
+
+constexpr double kMs = 1e3;
+constexpr double kHalfBytes = 2;  // of an activation: rates are those of bfloat16
+
+// In bytes.
+double SizeOf(std::int64_t elems, DType dtype) {
+  return static_cast<double>(elems) * static_cast<double>(ElementBytes(dtype));
+}
+
+// --- communication -------------------------------------------------------------------------------
+
+// A group of ranks as the links see it: every host has as many of its members.
+struct Placed {
+  int in_host = 1;
+  int hosts = 1;
+
+  [[nodiscard]] int size() const { return in_host * hosts; }
+};
+
+Placed PlaceOnHosts(const Topology& topology, Group group, const Cluster& cluster) {
+  const std::vector<int> members = topology.Members(group);
+  std::set<int> hosts;
+  for (const int member : members) hosts.insert(member / cluster.gpus_per_host);
+  const auto num_hosts = static_cast<int>(hosts.size());
+  return {.in_host = static_cast<int>(members.size()) / num_hosts, .hosts = num_hosts};
+}
+
+class Links {
+ public:
+  explicit Links(const Cluster& cluster) : cluster_(cluster) {}
+
+  // `bytes`: of the whole array, of which each member has or gets a part.
+  [[nodiscard]] double GatherMs(double bytes, const Placed& group) const {
+    return CallMs(TransferSeconds(bytes, group, cluster_.gpu.gather_bytes.value), Ring(group));
+  }
+  [[nodiscard]] double ReduceMs(double bytes, const Placed& group) const {
+    return CallMs(TransferSeconds(bytes, group, cluster_.gpu.reduce_bytes.value), Ring(group));
+  }
+  [[nodiscard]] double AllReduceMs(double bytes, const Placed& group) const {
+    return CallMs(TransferSeconds(bytes, group, cluster_.gpu.reduce_bytes.value) +
+                      TransferSeconds(bytes, group, cluster_.gpu.gather_bytes.value),
+                  std::min(2 * Ring(group), Tree(group)));
+  }
+  // `bytes`: of a rank's tokens, for all members in equal parts.
+  [[nodiscard]] double ExchangeMs(double bytes, const Placed& group) const {
+    const double part = bytes / group.size();
+    const double in_host = part * (group.in_host - 1) / cluster_.gpu.exchange_bytes.value;
+    const int others = group.size() - group.in_host;
+    const double outside = others == 0 ? 0 : part * others / PortBytes();
+    return CallMs(std::max(in_host, outside), group.hosts > 1
+                                                  ? cluster_.gpu.network_hop_seconds.value
+                                                  : cluster_.gpu.host_hop_seconds.value);
+  }
+
+ private:
+  // What is not communicated has no latency either.
+  [[nodiscard]] double CallMs(double seconds, double hops) const {
+    return seconds == 0 ? 0 : kMs * (cluster_.gpu.call_seconds.value + hops + seconds);
+  }
+  // Each host's members bring in the other hosts' bytes together, and share them; both at once.
+  [[nodiscard]] double TransferSeconds(double bytes, const Placed& group, double host_rate) const {
+    const double in_host = bytes * (group.in_host - 1) / group.in_host / host_rate;
+    const double outside =
+        group.hosts == 1 ? 0
+                         : bytes * (group.hosts - 1) / group.hosts / group.in_host / PortBytes();
+    return std::max(in_host, outside);
+  }
+  // The hops of a gather or a reduction: a ring through all members, or, with one member a host,
+  // NCCL's trees for that case (PAT).
+  [[nodiscard]] double Ring(const Placed& group) const {
+    const GpuRates& gpu = cluster_.gpu;
+    if (group.in_host == 1) return gpu.network_hop_seconds.value * Depth(group);
+    return gpu.host_hop_seconds.value * group.hosts * (group.in_host - 1) +
+           gpu.network_hop_seconds.value * (group.hosts - 1);
+  }
+  // Of a sum that every member gets.
+  [[nodiscard]] double Tree(const Placed& group) const {
+    const GpuRates& gpu = cluster_.gpu;
+    return 2 * (gpu.host_hop_seconds.value * (group.in_host - 1) +
+                gpu.network_hop_seconds.value * Depth(group));
+  }
+  static double Depth(const Placed& group) { return std::ceil(std::log2(group.hosts)); }
+  [[nodiscard]] double PortBytes() const { return cluster_.network.port_bytes.value; }
+
+  const Cluster& cluster_;
+};
+
+// --- computing -----------------------------------------------------------------------------------
+
+// What a layer computes for a micro-batch, in milliseconds.
+struct LayerTimes {
+  double forward = 0;
+  double backward = 0;
+};
+
+class Kernels {
+ public:
+  Kernels(const TrainConfig& config, const Cluster& cluster)
+      : config_(config),
+        model_(config.model),
+        gpu_(cluster.gpu),
+        tokens_(static_cast<double>(config.micro_batch_size * config.seq_length)) {}
+
+  [[nodiscard]] LayerTimes Layer(const UnitSpec& unit, std::int64_t layer) const {
+    double forward = 2 * tokens_ * DenseWeights(unit) / gpu_.product_flops.value;
+    double backward = 2 * forward;
+    const auto add = [&](double seconds, double forward_share) {
+      forward += seconds * forward_share;
+      backward += seconds * (1 - forward_share);
+    };
+    const double attention = tokens_ *
+                             trainer::AttentionFlopsPerToken(model_, layer, config_.seq_length) /
+                             gpu_.attention_flops.value;
+    add(attention, 1 / (1 + gpu_.attention_backward_ratio.value));
+    // Forward: two arrays in, two out; backward: three in, one out; two norms.
+    add(Pass(2 * 8 * Width(), gpu_.norm_bytes), 0.5);
+    // Forward: one in, one out; backward: two in, one out.
+    add(Pass(5 * static_cast<double>((model_.num_attention_heads + model_.num_query_groups) *
+                                     model_.kv_channels),
+             gpu_.query_key_bytes),
+        0.4);
+    const double activation = Pass(8 * ActivationWidth(layer), gpu_.activation_bytes);
+    add(activation, 3.0 / 8);
+    if (IsMoe(layer)) AddExperts(unit, add);
+    add(gpu_.gap_seconds.value, 1.0 / 3);
+    if (config_.recompute == Recompute::kLayers) backward += forward;
+    if (config_.recompute == Recompute::kActivations) backward += activation * 3.0 / 8;
+    return {.forward = kMs * forward, .backward = kMs * backward};
+  }
+
+  // Output layer and loss.
+  [[nodiscard]] double HeadMs() const {
+    const auto vocab = static_cast<double>(model_.padded_vocab_size);
+    const double products = 6 * tokens_ * vocab * Width() / gpu_.product_flops.value;
+    return kMs * (products + Pass(3 * vocab, gpu_.loss_bytes));
+  }
+  // The embedding, forward and backward alike.
+  [[nodiscard]] double EmbeddingMs() const { return kMs * Pass(2 * Width(), gpu_.norm_bytes); }
+
+  // Norm of the gradients, and AdamW: weight and moments in and out, the gradient in, the compute
+  // weight out.
+  [[nodiscard]] double UpdateMs(const ShardPlan& plan) const {
+    double elems = 0;
+    for (const GroupPlan& group : plan.groups) {
+      if (group.trainable) elems += static_cast<double>(group.main.elems);
+    }
+    const double gradient = SizeOf(1, plan.precision.main_grads);
+    const double state = SizeOf(1, plan.precision.main_params);
+    const double arrays = 2 * (1 + trainer::NumMoments(config_.optimizer));
+    const double update = arrays * state + gradient + SizeOf(1, plan.precision.compute);
+    double seconds = elems * update / gpu_.update_bytes.value;
+    if (config_.optimizer.moments_on_host) {  // they come and go while others are updated
+      const double moments = trainer::NumMoments(config_.optimizer) * state;
+      seconds = std::max(seconds, elems * moments / gpu_.host_copy_bytes.value);
+    }
+    return kMs * (elems * gradient / gpu_.square_bytes.value + seconds);
+  }
+
+  // Of the rows that a rank sends to experts in one direction.
+  [[nodiscard]] double ExchangedBytes() const {
+    const double rows = config_.dispatcher == trainer::Dispatcher::kAllGather
+                            ? config_.mesh.expert_parallel
+                            : static_cast<double>(model_.moe->router.topk);
+    return tokens_ * rows * Width() * SizeOf(1, config_.precision.compute);
+  }
+  [[nodiscard]] bool IsMoe(std::int64_t layer) const {
+    return model_.moe && model_.is_moe_layer[static_cast<std::size_t>(layer)];
+  }
+
+ private:
+  [[nodiscard]] double Width() const { return static_cast<double>(model_.hidden_size); }
+  // Seconds for a number of elements of each token.
+  [[nodiscard]] double Pass(double elems, const Rate& rate) const {
+    return tokens_ * elems * kHalfBytes / rate.value;
+  }
+  static double DenseWeights(const UnitSpec& unit) {
+    double weights = 0;
+    for (const ParamSpec& param : unit.params) {
+      if (param.param_class == ParamClass::kDense && param.shape.size() > 1) {
+        weights += static_cast<double>(NumElements(param.shape));
+      }
+    }
+    return weights;
+  }
+  // Of a token's inner activations, of all experts that it meets.
+  [[nodiscard]] double ActivationWidth(std::int64_t layer) const {
+    if (!IsMoe(layer)) return static_cast<double>(model_.ffn_hidden_size);
+    const trainer::MoeConfig& moe = *model_.moe;
+    return static_cast<double>(moe.router.topk * moe.ffn_hidden_size +
+                               moe.shared_expert_ffn_hidden_size);
+  }
+  // A rank computes as many rows as its tokens have, whoever's they are.
+  template <typename Add>
+  void AddExperts(const UnitSpec& unit, const Add& add) const {
+    const trainer::MoeConfig& moe = *model_.moe;
+    double weights = 0;
+    for (const ParamSpec& param : unit.params) {
+      if (param.param_class == ParamClass::kExpert && param.shape.size() > 1) {
+        weights += static_cast<double>(NumElements(param.shape));
+      }
+    }
+    const double of_expert =
+        weights * config_.mesh.expert_parallel / static_cast<double>(moe.num_experts);
+    const auto topk = static_cast<double>(moe.router.topk);
+    add(6 * tokens_ * topk * of_expert / gpu_.expert_product_flops.value, 1.0 / 3);
+    // To rows and back, twice: each reads one and writes topk, or the reverse.
+    add(Pass(4 * (topk + 1) * Width(), gpu_.expert_row_bytes), 0.5);
+    add(tokens_ * gpu_.router_seconds.value, 0.5);
+  }
+
+  const TrainConfig& config_;
+  const ModelConfig& model_;
+  const GpuRates& gpu_;
+  const double tokens_;
+};
+
+// --- a step --------------------------------------------------------------------------------------
+
+// What a unit communicates, as ParamStore does it.
+void AddCommunication(const ShardPlan& plan, std::size_t unit, const Links& links,
+                      const Placed& shard, const Placed& expert_shard, const Placed& outer,
+                      UnitWork& work) {
+  const DType compute = plan.precision.compute;
+  const DType wire = plan.precision.grad_comm;
+  for (const std::size_t g : plan.units[unit]) {
+    const GroupPlan& group = plan.groups[g];
+    const Placed& inner = group.param_class == ParamClass::kExpert ? expert_shard : shard;
+    const double whole = SizeOf(group.layout.total_elems, compute);
+    const double part = SizeOf(group.part.elems, compute);
+    if (group.gathers()) work.gather += links.GatherMs(whole, inner);
+    if (group.main.elems < group.part.elems) work.refresh_outer += links.GatherMs(part, outer);
+    if (group.part.elems < group.weights.elems) work.refresh += links.GatherMs(whole, inner);
+    if (!group.trainable) continue;
+    const double gradients = SizeOf(group.gradients.elems, wire);
+    const bool is_own = group.part.elems < group.gradients.elems;  // after the reduction
+    if (group.uses_bucket()) {
+      work.reduce += links.ReduceMs(SizeOf(group.layout.total_elems, wire), inner);
+    } else if (group.inner > 1) {
+      work.late_reduce +=
+          is_own ? links.ReduceMs(gradients, inner) : links.AllReduceMs(gradients, inner);
+    }
+    if (group.outer > 1) {
+      const double of_part = SizeOf(group.part.elems, wire);
+      work.late_reduce += group.main.elems < group.part.elems ? links.ReduceMs(of_part, outer)
+                                                              : links.AllReduceMs(of_part, outer);
+    }
+  }
+}
+
+StepWork WorkOf(const TrainConfig& config, const Cluster& cluster,
+                const std::vector<UnitSpec>& units, const ShardPlan& plan) {
+  const Topology topology(config.mesh, 0);
+  const Links links(cluster);
+  const Kernels kernels(config, cluster);
+  const Placed shard = PlaceOnHosts(topology, Group::kShard, cluster);
+  const Placed expert_shard = PlaceOnHosts(topology, Group::kExpertShard, cluster);
+  const Placed outer = PlaceOnHosts(topology, Group::kOuter, cluster);
+  const Placed experts = PlaceOnHosts(topology, Group::kExpert, cluster);
+  StepWork work = {.units = {},
+                   .head = kernels.HeadMs(),
+                   .update = kernels.UpdateMs(plan),
+                   .micro_batches = static_cast<int>(config.num_micro_batches()),
+                   .slots = config.slots,
+                   .overlaps_gathers = config.overlap_param_gather,
+                   .overlaps_reduces = config.overlap_grad_reduce};
+  std::int64_t layer = 0;
+  for (std::size_t u = 0; u < units.size(); ++u) {
+    UnitWork& unit = work.units.emplace_back();
+    unit.is_end = units[u].is_end || u == 0;
+    if (!unit.is_end) {
+      const LayerTimes times = kernels.Layer(units[u], layer);
+      unit.forward = times.forward;
+      unit.backward = times.backward;
+      if (kernels.IsMoe(layer)) {
+        const double once = links.ExchangeMs(kernels.ExchangedBytes(), experts);
+        unit.exchange_forward = 2 * once;
+        // A recomputation sends tokens to the experts again.
+        unit.exchange_backward = (config.recompute == Recompute::kLayers ? 3 : 2) * once;
+      }
+      ++layer;
+    } else if (u == 0) {
+      unit.forward = unit.backward = kernels.EmbeddingMs();
+    }
+    AddCommunication(plan, u, links, shard, expert_shard, outer, unit);
+  }
+  return work;
+}
+
+// The parts of a forecast that depend on the experts of a rank, not on how many ranks there are.
+struct Activations {
+  int expert_parallel = 0;
+  trainer::RehearsedBytes bytes;
+};
+
+Result<Forecast> ForecastOf(const TrainConfig& config, const Cluster& cluster,
+                            Activations& activations) {
+  if (config.mesh.world_size > cluster.max_gpus()) {
+    return Error(ErrorKind::kUsage, "the cluster has fewer GPUs than the run has ranks")
+        .Expected(fmt::format("at most {} ranks", cluster.max_gpus()))
+        .Actual(fmt::format("{}", config.mesh.world_size))
+        .Hint("name its network, as in h200x8,ib400");
+  }
+  if (activations.expert_parallel != config.mesh.expert_parallel) {
+    CKPT_ASSIGN_OR_RETURN(activations.bytes, trainer::RehearseStep(config, 0));
+    activations.expert_parallel = config.mesh.expert_parallel;
+  }
+  const Topology topology(config.mesh, 0);
+  const std::vector<UnitSpec> units = trainer::ListTrainedUnits(config, topology.expert());
+  const ShardPlan plan = trainer::PlanShards(units, topology, config.precision, config.slots);
+  Forecast forecast = {.mesh = config.mesh,
+                       .step = SimulateStep(WorkOf(config, cluster, units, plan))};
+  const double seconds = forecast.step.total() / kMs;
+  const auto tokens =
+      static_cast<double>(config.num_micro_batches() * config.micro_batch_size * config.seq_length);
+  forecast.tokens_per_s_of_gpu = tokens / seconds;
+  forecast.mfu = forecast.tokens_per_s_of_gpu *
+                 trainer::TrainingFlopsPerToken(config.model, config.seq_length) /
+                 cluster.gpu.peak_flops.value;
+  forecast.bytes_of_gpu = trainer::PlanTrainingBytes(config.optimizer, plan).total() +
+                          activations.bytes.activations + activations.bytes.tables +
+                          trainer::StepBytes(config, units, plan);
+  forecast.fits = static_cast<double>(forecast.bytes_of_gpu) <= cluster.gpu.memory_bytes.value;
+  return forecast;
+}
+
+trainer::MeshConfig MeshOf(Strategy strategy, int gpus, const TrainConfig& config,
+                           const Cluster& cluster) {
+  trainer::MeshConfig mesh = {.world_size = gpus, .expert_parallel = config.mesh.expert_parallel};
+  switch (strategy) {
+    case Strategy::kNoShard:
+      mesh.sharding = trainer::Sharding::kNoShard;
+      break;
+    case Strategy::kOptim:
+      mesh.sharding = trainer::Sharding::kOptim;
+      break;
+    case Strategy::kOptimGrads:
+      mesh.sharding = trainer::Sharding::kOptimGrads;
+      break;
+    case Strategy::kOptimGradsParams:
+      break;
+    case Strategy::kHfsdp:
+      mesh.outer = trainer::OuterSharding::kOptim;
+      [[fallthrough]];
+    case Strategy::kHsdp:
+      mesh.num_instances = std::max(1, gpus / cluster.gpus_per_host);
+      break;
+  }
+  return mesh;
+}
+
+}  // namespace
+
+std::string_view StrategyName(Strategy strategy) {
+  static constexpr std::array<std::string_view, kNumStrategies> kNames = {
+      "no_shard", "optim", "optim_grads", "optim_grads_params", "hsdp", "hfsdp"};
+  return kNames[static_cast<std::size_t>(strategy)];
+}
+
+Result<Forecast> ForecastStep(const TrainConfig& config, const Cluster& cluster) {
+  Activations activations;
+  return ForecastOf(config, cluster, activations);
+}
+
+Result<std::vector<SweepCell>> SweepCluster(const TrainConfig& config, const Cluster& cluster,
+                                            std::int64_t max_gpus) {
+  std::vector<SweepCell> cells;
+  Activations activations;
+  const std::int64_t end = std::min(max_gpus, cluster.max_gpus());
+  const std::int64_t batch_of_rank = config.global_batch_size / config.mesh.world_size;
+  const std::int64_t num_experts = config.model.moe ? config.model.moe->num_experts : 0;
+  for (int gpus = 1; gpus <= end; gpus *= 2) {
+    for (int index = 0; index < kNumStrategies; ++index) {
+      const auto strategy = static_cast<Strategy>(index);
+      TrainConfig run = config;
+      run.mesh = MeshOf(strategy, gpus, config, cluster);
+      run.global_batch_size = batch_of_rank * gpus;
+      const bool is_hybrid = strategy == Strategy::kHsdp || strategy == Strategy::kHfsdp;
+      if (is_hybrid && run.mesh.num_instances == 1) continue;  // is optim_grads_params
+      if (!trainer::ValidateMesh(run.mesh, num_experts).ok()) continue;
+      SweepCell& cell = cells.emplace_back();
+      cell.strategy = strategy;
+      CKPT_ASSIGN_OR_RETURN(cell.forecast, ForecastOf(run, cluster, activations));
+    }
+  }
+  return cells;
+}
+
+}  // namespace ckpt::train
