@@ -23,7 +23,12 @@ add_library(Hdf5::Archive ALIAS ckpt_hdf5_library)
 target_include_directories(ckpt_hdf5_library SYSTEM INTERFACE ${HDF5_INCLUDE_DIRS})
 target_link_libraries(ckpt_hdf5_library INTERFACE ${CKPT_HDF5_ARCHIVE} ${CKPT_SZIP_ARCHIVE} ${CKPT_AEC_ARCHIVE} ZLIB::ZLIB
                       ${CMAKE_DL_LIBS} m)
-pkg_check_modules(OPENBLAS REQUIRED IMPORTED_TARGET openblas)
+# Not by its own package file: that one asks for OpenCL's headers, which products on processors do not need.
+find_path(CKPT_DNNL_HEADERS oneapi/dnnl/dnnl.hpp REQUIRED)
+find_library(CKPT_DNNL_LIBRARY dnnl REQUIRED)
+add_library(DNNL::dnnl SHARED IMPORTED)
+set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_LOCATION ${CKPT_DNNL_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${CKPT_DNNL_HEADERS})
+find_package(OpenMP REQUIRED COMPONENTS CXX)  # for omp_set_num_threads: dnnl runs products on its threads
 if(CKPT_WITH_MPI)
   set(MPI_CXX_SKIP_MPICXX ON)  # the C interface alone
   find_package(MPI 3.1 REQUIRED COMPONENTS CXX)
