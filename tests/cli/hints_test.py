@@ -69,6 +69,7 @@ class Hints(unittest.TestCase):
 
 
 SETTING = re.compile(r"setting (\w+) has an unknown value: expected (.*), found")
+WORD = re.compile(r"`([\w-]+)`")
 
 
 def described_settings():
@@ -92,9 +93,9 @@ class SettingWords(unittest.TestCase):
         for name, words in taken.items():
             with self.subTest(name):
                 cells = rows[name] + (rows["params_dtype"] if name.endswith("_dtype") else [])
-                self.assertLessEqual(words, set(re.findall(r"`(\w+)`", " ".join(cells[1:]))), "words that the guide lacks")
+                self.assertLessEqual(words, set(WORD.findall(" ".join(cells[1:]))), "words that the guide lacks")
                 if cells[0].count("`") == 2:
-                    self.assertLessEqual(set(re.findall(r"`(\w+)`", cells[1])), words, "words that the tool does not take")
+                    self.assertLessEqual(set(WORD.findall(cells[1])), words, "words that the tool does not take")
 
 
 if __name__ == "__main__":

@@ -55,4 +55,4 @@ def test_a_missing_chunk_is_named(tmp_path):
     code, document, _ = tools.run("ckpt-inspect", "verify", tmp_path / "zarr", "--json")
     errors = [problem for problem in document["problems"] if problem["severity"] == "error"]
     assert code == 1 and [(error["kind"], error["tensor"], error["file"]) for error in errors] \
-        == [("missing_file", "output_layer.weight", str(chunk))]
+        == [("missing_file", "output_layer.weight", str(chunk)), ("coverage", "output_layer.weight", None)]
