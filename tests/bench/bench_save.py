@@ -33,11 +33,23 @@ for save in range(saves):
 """
 
 
-def train(args, work, save):
+def write_tokens(folder):
+    """A file of random tokens, for runs whose steps nobody looks at."""
+    draw, path = random.Random(1), folder / "tokens.jsonl"
+    path.write_text("".join(json.dumps({"input_ids": [draw.randrange(VOCABULARY) for _ in range(260)]}) + "\n" for _ in range(50)))
+    return path
+
+
+def settings_of(hidden_size, tokens):
+    """Of a run whose state is large beside its steps; it saves every one of them."""
+    return {"num_layers": 8, "hidden_size": hidden_size, "ffn_hidden_size": 3 * hidden_size, "num_attention_heads": 8,
+            "vocab_size": VOCABULARY, "seq_length": 16, "lr": 1e-4, "save_interval": 1, "keep_checkpoints": 1, "data_path": tokens}
+
+
+def train(args, tokens, save):
     """The seconds of each save."""
-    settings = {"num_layers": 8, "hidden_size": args.hidden_size, "ffn_hidden_size": 3 * args.hidden_size, "num_attention_heads": 8,
-                "vocab_size": VOCABULARY, "seq_length": 16, "lr": 1e-4, "train_iters": args.saves, "save_interval": 1, "keep_checkpoints": 1,
-                "global_batch_size": args.ranks, "async_save": "false", "save_proof": "false", "data_path": work / "tokens.jsonl"}
+    settings = settings_of(args.hidden_size, tokens) | {"train_iters": args.saves, "global_batch_size": args.ranks, "async_save": "false",
+                                                        "save_proof": "false"}
     words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
     command = [args.bin / "ckpt-train", "train", "--ranks", args.ranks, "--save", save, *words]
     done = subprocess.run(list(map(str, command)), check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -68,14 +80,12 @@ def main():
 
     with tempfile.TemporaryDirectory(dir=args.work, prefix="ckptkit-bench-") as scratch:
         scratch = pathlib.Path(scratch)
-        draw = random.Random(1)
-        (scratch / "tokens.jsonl").write_text("".join(
-            json.dumps({"input_ids": [draw.randrange(VOCABULARY) for _ in range(260)]}) + "\n" for _ in range(50)))
-        train(args, scratch, scratch / "warm")
+        tokens = write_tokens(scratch)
+        train(args, tokens, scratch / "warm")
         size = measure.size_below(scratch / "warm")
         shutil.rmtree(scratch / "warm")
         sides = {
-            "ours": lambda folder: train(args, scratch, folder),
+            "ours": lambda folder: train(args, tokens, folder),
             "dcp.save": lambda folder: dcp_save(folder, size, 1, args.saves),
             "dcp.save, threads": lambda folder: dcp_save(folder, size, os.cpu_count(), args.saves),
             "write": lambda folder: write(folder, size),

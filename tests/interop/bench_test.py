@@ -41,6 +41,12 @@ def test_save(tmp_path):
     assert {side: len(some) for side, some in result["seconds"].items()} == {"ours": 2, "dcp.save": 2, "dcp.save, threads": 2, "write": 1}
 
 
+def test_reshard(tmp_path):
+    result = bench("reshard", "--hidden-size", "64", "--ranks", "4", "--runs", "1", "--work", tmp_path)
+    assert {side: len(some) for side, some in result["seconds"].items()} == {"ours": 1, "dcp.load": 1, "read": 1}
+    assert result["read"]["ours"] >= 1
+
+
 def test_diff(tmp_path):
     result = bench("diff", "--gb", "0.05", "--runs", "1", "--work", tmp_path)
     assert set(result["cases"]) == {"equal", "different", "names"}
