@@ -7,9 +7,11 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string_view>
 
 #include "core/base/bytes.h"
 #include "core/base/result.h"
+#include "trainer/comm/call_track.h"
 #include "trainer/comm/row_exchange.h"
 
 namespace ckpt::trainer {
@@ -67,6 +69,11 @@ class HostGroup {
   // processes end.
   virtual void Abort(const Status& why) = 0;
   [[nodiscard]] virtual bool abort_ends_processes() const = 0;
+
+  // A track for calls that the ranks of this group make in another way than by this group: one that
+  // does not end in time ends the run. `kind`: a literal that tells it from other tracks of the group.
+  // Every rank calls it. Null: nothing is watched, as where the ranks are threads, which end together.
+  virtual std::shared_ptr<CallTrack> MakeTrack(std::string_view /*kind*/) { return nullptr; }
 };
 
 }  // namespace ckpt::trainer

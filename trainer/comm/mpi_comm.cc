@@ -3,11 +3,16 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <cstring>
 #include <memory>
 #include <mpi.h>
+#include <mutex>
+#include <numeric>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -18,6 +23,7 @@
 #include "core/base/check.h"
 #include "core/base/thrown.h"
 #include "trainer/comm/agreement.h"
+#include "trainer/comm/internal/roll_call.h"
 #include "trainer/comm/internal/split_members.h"
 
 namespace ckpt::trainer {
@@ -58,11 +64,16 @@ class PieceType {
 
 class MpiHostGroup final : public HostGroup {
  public:
-  // Takes ownership of `comm`.
-  explicit MpiHostGroup(MPI_Comm comm) : comm_(comm) {
+  // Takes ownership of `comm`. `roll_call`: asked where the members are; null: nobody waits for an
+  // answer. It outlives the group. `id` and `members` are those of the group's track.
+  MpiHostGroup(MPI_Comm comm, RollCall* roll_call, std::string id, std::vector<int> members)
+      : comm_(comm),
+        roll_call_(roll_call),
+        track_(std::make_shared<CallTrack>(std::move(id), std::move(members))) {
     MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
     MPI_Comm_rank(comm_, &rank_);
     MPI_Comm_size(comm_, &size_);
+    if (roll_call_ != nullptr) roll_call_->Watch(track_);
   }
   ~MpiHostGroup() override { MPI_Comm_free(&comm_); }
 
@@ -72,7 +83,10 @@ class MpiHostGroup final : public HostGroup {
   Status Exchange(ByteSpan mine, MutableByteSpan all) override;
   Status ExchangeParts(ByteSpan full, const UseParts& use) override;
   Status ExchangeRows(const RowExchange& rows) override;
-  Status Barrier() override { return MpiStatus(MPI_Barrier(comm_), "MPI_Barrier"); }
+  Status Barrier() override {
+    const TrackedCall call(*track_, "a barrier", 0);
+    return MpiStatus(MPI_Barrier(comm_), "MPI_Barrier");
+  }
   Result<std::shared_ptr<RankShared>> Share(std::shared_ptr<RankShared> /*mine*/) override {
     return Error(ErrorKind::kUnsupported, "ranks that are processes share no memory")
         .Hint("start one process, whose threads are the ranks");
@@ -81,9 +95,12 @@ class MpiHostGroup final : public HostGroup {
   Result<std::unique_ptr<HostGroup>> Separate() override;
   void Abort(const Status& why) override;
   [[nodiscard]] bool abort_ends_processes() const override { return true; }
+  std::shared_ptr<CallTrack> MakeTrack(std::string_view kind) override;
 
  private:
   MPI_Comm comm_;
+  RollCall* const roll_call_;
+  const std::shared_ptr<CallTrack> track_;
   int rank_ = 0;
   int size_ = 0;
 };
@@ -93,6 +110,7 @@ Status MpiHostGroup::Exchange(ByteSpan mine, MutableByteSpan all) {
   CKPT_CHECK(all.size() == size_bytes * static_cast<std::uint64_t>(size_));
   const bool is_in_place =
       mine.data() == all.data() + static_cast<std::uint64_t>(rank_) * size_bytes;
+  const TrackedCall call(*track_, "an exchange", all.size());
   for (std::uint64_t done = 0; done < size_bytes;) {
     const std::uint64_t piece_bytes = std::min(kRoundBytes, size_bytes - done);
     const PieceType piece(piece_bytes, size_bytes);
@@ -110,6 +128,7 @@ Status MpiHostGroup::ExchangeParts(ByteSpan full, const UseParts& use) {
   const auto num_ranks = static_cast<std::uint64_t>(size_);
   const std::uint64_t part_bytes = full.size() / num_ranks;
   CKPT_CHECK(part_bytes * num_ranks == full.size());
+  const TrackedCall call(*track_, "an exchange of parts", full.size());
   const std::uint64_t most = std::min(kRoundBytes, part_bytes);
   const auto staging = std::make_unique_for_overwrite<std::byte[]>(most * num_ranks);
   std::vector<const std::byte*> parts(num_ranks);
@@ -145,6 +164,7 @@ Status MpiHostGroup::ExchangeRows(const RowExchange& rows) {
   to_ints(rows.receive_rows, receive_counts, receive_begins);
   CKPT_CHECK(rows.row_bytes <= INT_MAX);
   const PieceType row(rows.row_bytes, rows.row_bytes);
+  const TrackedCall call(*track_, "an exchange of rows", 0);
   return MpiStatus(
       MPI_Alltoallv(rows.send, send_counts.data(), send_begins.data(), row.get(), rows.receive,
                     receive_counts.data(), receive_begins.data(), row.get(), comm_),
@@ -155,15 +175,32 @@ Result<std::unique_ptr<HostGroup>> MpiHostGroup::Split(int color, int key) {
   // MPI takes no negative colors, so the members' first rank is the color.
   CKPT_ASSIGN_OR_RETURN(const std::vector<int> members, SplitMembers(*this, color, key));
   const int part = *std::ranges::min_element(members);
+  std::vector<int> in_world;
+  for (const int member : members) {
+    in_world.push_back(track_->members()[static_cast<std::size_t>(member)]);
+  }
+  const TrackedCall call(*track_, "a split", 0);
   MPI_Comm comm = MPI_COMM_NULL;
   CKPT_RETURN_IF_ERROR(MpiStatus(MPI_Comm_split(comm_, part, key, &comm), "MPI_Comm_split"));
-  return std::unique_ptr<HostGroup>(std::make_unique<MpiHostGroup>(comm));
+  std::string id = fmt::format("{}/{}.{}", track_->id(), track_->num_begun(), part);
+  return std::unique_ptr<HostGroup>(
+      std::make_unique<MpiHostGroup>(comm, roll_call_, std::move(id), std::move(in_world)));
 }
 
 Result<std::unique_ptr<HostGroup>> MpiHostGroup::Separate() {
+  const TrackedCall call(*track_, "a separation", 0);
   MPI_Comm comm = MPI_COMM_NULL;
   CKPT_RETURN_IF_ERROR(MpiStatus(MPI_Comm_dup(comm_, &comm), "MPI_Comm_dup"));
-  return std::unique_ptr<HostGroup>(std::make_unique<MpiHostGroup>(comm));
+  std::string id = fmt::format("{}/{}", track_->id(), track_->num_begun());
+  return std::unique_ptr<HostGroup>(
+      std::make_unique<MpiHostGroup>(comm, roll_call_, std::move(id), track_->members()));
+}
+
+std::shared_ptr<CallTrack> MpiHostGroup::MakeTrack(std::string_view kind) {
+  auto track =
+      std::make_shared<CallTrack>(fmt::format("{}/{}", track_->id(), kind), track_->members());
+  if (roll_call_ != nullptr) roll_call_->Watch(track);
+  return track;
 }
 
 // The only place of the trainer that prints. MPI ends this process too, so no caller could report
@@ -243,11 +280,107 @@ void SpeakerVote::AwaitTurn(ErrorKind failure) {
   if (speaker != rank_) std::this_thread::sleep_for(kCauseSpeaks);
 }
 
+// Letters by MPI's eager messages. One thread uses it.
+class MpiMailbox final : public Mailbox {
+ public:
+  // Takes ownership of `comm`, on which nothing else is sent.
+  explicit MpiMailbox(MPI_Comm comm) : comm_(comm) {
+    MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(comm_, &rank_);
+    MPI_Comm_size(comm_, &size_);
+  }
+  ~MpiMailbox() override { MPI_Comm_free(&comm_); }
+  MpiMailbox(const MpiMailbox&) = delete;
+  MpiMailbox& operator=(const MpiMailbox&) = delete;
+
+  [[nodiscard]] int rank() const override { return rank_; }
+  [[nodiscard]] int size() const override { return size_; }
+
+  void Send(int to, std::string_view text) override {
+    // MPI reads the text until the letter is on its way.
+    const auto letter = std::make_shared<std::string>(text);
+    MPI_Request request = MPI_REQUEST_NULL;
+    if (MPI_Isend(letter->data(), static_cast<int>(letter->size()), MPI_BYTE, to, kTag, comm_,
+                  &request) == MPI_SUCCESS) {
+      under_way_.emplace_back(request, letter);
+    }
+  }
+
+  std::optional<Letter> Take() override {
+    std::erase_if(under_way_, [](auto& sent) {
+      int is_done = 0;
+      return MPI_Test(&sent.first, &is_done, MPI_STATUS_IGNORE) != MPI_SUCCESS || is_done != 0;
+    });
+    int has_come = 0;
+    int size = 0;
+    MPI_Status status;
+    if (MPI_Iprobe(MPI_ANY_SOURCE, kTag, comm_, &has_come, &status) != MPI_SUCCESS ||
+        has_come == 0 || MPI_Get_count(&status, MPI_BYTE, &size) != MPI_SUCCESS) {
+      return std::nullopt;
+    }
+    Letter letter = {.from = status.MPI_SOURCE,
+                     .text = std::string(static_cast<std::size_t>(size), '\0')};
+    if (MPI_Recv(letter.text.data(), size, MPI_BYTE, letter.from, kTag, comm_, MPI_STATUS_IGNORE) !=
+        MPI_SUCCESS) {
+      return std::nullopt;
+    }
+    return letter;
+  }
+
+ private:
+  static constexpr int kTag = 1;
+
+  MPI_Comm comm_;
+  int rank_ = 0;
+  int size_ = 0;
+  std::vector<std::pair<MPI_Request, std::shared_ptr<std::string>>> under_way_;
+};
+
+// Looks at a roll call again and again, until it fails.
+class RollCallThread {
+ public:
+  RollCallThread(RollCall& roll_call, std::chrono::milliseconds timeout, HostGroup& world)
+      : thread_([&roll_call, &world, period = std::clamp(timeout / 10, kShortest, kLongest)](
+                    const std::stop_token& stop) {
+          std::mutex mutex;
+          std::condition_variable_any never;
+          std::unique_lock lock(mutex);
+          while (!stop.stop_requested()) {
+            const Status status = roll_call.Look(RollCall::Clock::now());
+            if (!status.ok()) return world.Abort(status);
+            never.wait_for(lock, stop, period, [] { return false; });  // returns early if stopped
+          }
+        }) {}
+
+ private:
+  static constexpr std::chrono::milliseconds kShortest{1};
+  static constexpr std::chrono::milliseconds kLongest{100};
+
+  std::jthread thread_;
+};
+
+Result<MPI_Comm> DuplicateWorld() {
+  MPI_Comm comm = MPI_COMM_NULL;
+  CKPT_RETURN_IF_ERROR(MpiStatus(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup"));
+  return comm;
+}
+
+// A group of all processes.
+Result<std::unique_ptr<MpiHostGroup>> MakeMpiWorld(std::string id, RollCall* roll_call) {
+  CKPT_ASSIGN_OR_RETURN(MPI_Comm const comm, DuplicateWorld());
+  int size = 0;
+  MPI_Comm_size(comm, &size);
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return std::make_unique<MpiHostGroup>(comm, roll_call, std::move(id), std::move(ranks));
+}
+
 bool NotEmpty(const std::string& text) { return !text.empty(); }
 
 // Starts MPI and ends it; `status` says whether it started.
 class MpiSession {
  public:
+  // `from_threads`: several threads call MPI.
   static Result<std::unique_ptr<MpiSession>> Start(bool from_threads) {
     int has_started = 0;
     MPI_Initialized(&has_started);
@@ -259,7 +392,7 @@ class MpiSession {
     std::unique_ptr<MpiSession> session(new MpiSession());
     if (provided < needed) {
       return Error(ErrorKind::kUnsupported, "this MPI does not support calls from several threads")
-          .Hint("use inline queues, or an MPI with MPI_THREAD_MULTIPLE");
+          .Hint("use an MPI with MPI_THREAD_MULTIPLE, or inline queues and no time-out");
     }
     return session;
   }
@@ -277,37 +410,47 @@ Status FailTogether(const Status& failure, const std::function<void()>& speak) {
   CKPT_CHECK(!failure.ok());
   CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<MpiSession> session,
                         MpiSession::Start(/*from_threads=*/false));
-  MPI_Comm comm = MPI_COMM_NULL;
-  CKPT_RETURN_IF_ERROR(MpiStatus(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup"));
-  MpiHostGroup world(comm);
+  CKPT_ASSIGN_OR_RETURN(const auto meeting, MakeMpiWorld("meeting", nullptr));
   CKPT_ASSIGN_OR_RETURN(const std::vector<std::string> failures,
-                        ExchangeTexts(world, InOneLine(failure)));
-  if (std::ranges::find_if(failures, &NotEmpty) - failures.begin() == world.rank()) speak();
-  return world.Barrier();
+                        ExchangeTexts(*meeting, InOneLine(failure)));
+  if (std::ranges::find_if(failures, &NotEmpty) - failures.begin() == meeting->rank()) speak();
+  return meeting->Barrier();
 }
 
-Status RunMpiRank(bool from_threads, const std::function<Status(HostGroup& world)>& body) {
-  CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<MpiSession> session, MpiSession::Start(from_threads));
-  MPI_Comm comm = MPI_COMM_NULL;
-  CKPT_RETURN_IF_ERROR(MpiStatus(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup"));
-  MpiHostGroup world(comm);
-  CKPT_ASSIGN_OR_RETURN(const std::vector<std::string> failures, ExchangeTexts(world, ""));
-  const auto failed = std::ranges::find_if(failures, &NotEmpty);
-  if (failed != failures.end()) {
-    CKPT_RETURN_IF_ERROR(world.Barrier());  // matches the one in FailTogether
-    return Error(ErrorKind::kCancelled,
-                 fmt::format("rank {} failed before it ran", failed - failures.begin()))
-        .Actual(*failed);
+Status RunMpiRank(const MpiOptions& options, const std::function<Status(HostGroup& world)>& body) {
+  const bool has_timeout = options.timeout.count() > 0;
+  CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<MpiSession> session,
+                        MpiSession::Start(options.from_threads || has_timeout));
+  {
+    CKPT_ASSIGN_OR_RETURN(const auto meeting, MakeMpiWorld("meeting", nullptr));
+    CKPT_ASSIGN_OR_RETURN(const std::vector<std::string> failures, ExchangeTexts(*meeting, ""));
+    const auto failed = std::ranges::find_if(failures, &NotEmpty);
+    if (failed != failures.end()) {
+      CKPT_RETURN_IF_ERROR(meeting->Barrier());  // matches the one in FailTogether
+      return Error(ErrorKind::kCancelled,
+                   fmt::format("rank {} failed before it ran", failed - failures.begin()))
+          .Actual(*failed);
+    }
   }
-  MPI_Comm vote_comm = MPI_COMM_NULL;
-  CKPT_RETURN_IF_ERROR(MpiStatus(MPI_Comm_dup(MPI_COMM_WORLD, &vote_comm), "MPI_Comm_dup"));
+  CKPT_ASSIGN_OR_RETURN(MPI_Comm const vote_comm, DuplicateWorld());
   SpeakerVote vote(vote_comm);
+  std::optional<RollCall> roll_call;
+  if (has_timeout) {
+    CKPT_ASSIGN_OR_RETURN(MPI_Comm const letters, DuplicateWorld());
+    roll_call.emplace(RollCall::Options{.timeout = options.timeout},
+                      std::make_unique<MpiMailbox>(letters));
+  }
+  CKPT_ASSIGN_OR_RETURN(const auto world, MakeMpiWorld("world", roll_call ? &*roll_call : nullptr));
+  std::optional<RollCallThread> looks;
+  if (roll_call) looks.emplace(*roll_call, options.timeout, *world);
   // An exception must not unwind to MPI_Finalize: this rank would wait there for ranks that wait
   // for it.
-  Status status = StatusOfCall([&] { return body(world); });
+  Status status = StatusOfCall([&] { return body(*world); });
+  // MPI_Finalize waits for all ranks too, and is not watched.
+  if (status.ok()) status = world->Barrier();
   if (!status.ok()) {
     vote.AwaitTurn(status.kind());
-    world.Abort(status);
+    world->Abort(status);
   }
   return status;
 }

@@ -2,6 +2,7 @@
 #ifndef CKPT_TRAINER_COMM_MPI_COMM_H_
 #define CKPT_TRAINER_COMM_MPI_COMM_H_
 
+#include <chrono>
 #include <functional>
 
 #include "core/base/result.h"
@@ -9,15 +10,23 @@
 
 namespace ckpt::trainer {
 
+struct MpiOptions {
+  // Ranks call their groups from threads of their own, such as those of queues.
+  bool from_threads = false;
+  // A call that takes longer waits for a rank that is missing; 0: it may take as long as it likes.
+  std::chrono::milliseconds timeout{0};
+};
+
 // Starts MPI, runs `body(world)` as this process's rank, and ends MPI. A process can do it once.
-// The world is all processes that were started together. `from_threads`: ranks call their groups
-// from threads of their own, such as those of queues. A rank that fails prints why on stderr and ends every process, its own too: MPI has
+// The world is all processes that were started together. A rank that fails prints why on stderr and ends every process, its own too: MPI has
 // no other way to give up. `HostGroup::Abort` does the same. If several ranks fail alike, only
-// one of them prints. `body` destroys every group before it returns.
+// one of them prints. A call of a group, or of a track of it, that does not end within the time-out
+// ends them in the same way, with the ranks that are missing (RollCall). `body` destroys every group
+// before it returns.
 //
 // Errors: kCancelled (another rank failed before it ran, see FailTogether), kUnsupported (built
 // without CKPT_WITH_MPI, or MPI lacks the thread support), kUsage (second call), kIo (MPI).
-Status RunMpiRank(bool from_threads, const std::function<Status(HostGroup& world)>& body);
+Status RunMpiRank(const MpiOptions& options, const std::function<Status(HostGroup& world)>& body);
 
 // A process calls this instead of RunMpiRank if its rank failed early, while the others do call
 // RunMpiRank: it tells them, so that none waits for this rank. Of the ranks that failed, the first

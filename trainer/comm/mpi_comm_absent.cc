@@ -3,7 +3,7 @@
 
 namespace ckpt::trainer {
 
-Status RunMpiRank(bool, const std::function<Status(HostGroup& world)>&) {
+Status RunMpiRank(const MpiOptions&, const std::function<Status(HostGroup& world)>&) {
   return Error(ErrorKind::kUnsupported, "this build has no MPI")
       .Hint("configure with -DCKPT_WITH_MPI=ON, or start one process");
 }

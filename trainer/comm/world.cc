@@ -36,7 +36,7 @@ Status RunWorld(const WorldOptions& options, const std::function<Status(HostGrou
         .Hint("start " + std::to_string(options.num_ranks) +
               " processes, or one, whose threads are the ranks");
   }
-  return RunMpiRank(options.from_threads, body);
+  return RunMpiRank({.from_threads = options.from_threads, .timeout = options.timeout}, body);
 }
 
 }  // namespace ckpt::trainer

@@ -2,6 +2,7 @@
 #ifndef CKPT_TRAINER_COMM_WORLD_H_
 #define CKPT_TRAINER_COMM_WORLD_H_
 
+#include <chrono>
 #include <functional>
 
 #include "core/base/status.h"
@@ -9,11 +10,16 @@
 
 namespace ckpt::trainer {
 
+// As long as other trainers wait (Megatron-LM, PyTorch with NCCL).
+inline constexpr std::chrono::minutes kDefaultTimeout{10};
+
 struct WorldOptions {
   // Number of ranks; 0 means as many as the launcher started processes.
   int num_ranks = 0;
   // Ranks call their groups from threads of their own, such as those of queues.
   bool from_threads = false;
+  // Of every call of ranks that are processes: see MpiOptions.
+  std::chrono::milliseconds timeout = kDefaultTimeout;
 };
 
 // The processes that mpirun or srun started together with this one, this one included; 1 without a

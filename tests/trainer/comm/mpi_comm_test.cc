@@ -3,17 +3,21 @@
 //   test_trainer_comm_mpi suite inline|threads RANKS   the conformance suite, every process one
 //   rank test_trainer_comm_mpi abort RANKS                  rank 1 fails while the others wait for
 //   it
+//   test_trainer_comm_mpi missing barrier|exchange|split|finish RANKS   the last rank does not come
 #include "trainer/comm/mpi_comm.h"
 
 #include <charconv>
+#include <chrono>
 #include <cstdio>
 #include <string_view>
+#include <thread>
 
 #include <gmock/gmock.h>
 
 #include "tests/conformance/agreement_suite.h"
 #include "tests/conformance/collectives_suite.h"
 #include "tests/testing/matchers.h"
+#include "trainer/comm/agreement.h"
 #include "trainer/comm/world.h"
 
 namespace ckpt::trainer {
@@ -81,14 +85,14 @@ TEST(MpiCommTest, ProcessesDoNotReadEachOthersMemory) {
 }
 
 TEST(MpiCommTest, StartsOnce) {
-  EXPECT_THAT(RunMpiRank(false, [](HostGroup&) { return OkStatus(); }),
+  EXPECT_THAT(RunMpiRank({}, [](HostGroup&) { return OkStatus(); }),
               testing::FailsWith(ErrorKind::kUsage));
 }
 
 int RunSuite(bool with_threads, int num_ranks) {
   if (!with_threads) ::testing::GTEST_FLAG(filter) = "-*/Threads";
   int failures = 1;
-  const Status status = RunMpiRank(with_threads, [&](HostGroup& world) {
+  const Status status = RunMpiRank({.from_threads = with_threads}, [&](HostGroup& world) {
     EXPECT_EQ(world.size(), num_ranks);
     mpi_world = &world;
     failures = RUN_ALL_TESTS();
@@ -108,6 +112,22 @@ int RunAbort(int num_ranks) {
   return status.ok() ? 0 : 1;
 }
 
+// The last rank is busy for longer than the others wait in a call. With "finish", no call is made.
+int RunMissing(std::string_view call, int num_ranks) {
+  const Status status = RunWorld({.num_ranks = num_ranks, .timeout = std::chrono::seconds(1)},
+                                 [&](HostGroup& world) -> Status {
+                                   CKPT_RETURN_IF_ERROR(world.Barrier());
+                                   if (world.rank() + 1 == world.size())
+                                     std::this_thread::sleep_for(std::chrono::minutes(1));
+                                   if (call == "barrier") return world.Barrier();
+                                   if (call == "exchange") return AgreeOn(world, OkStatus());
+                                   if (call == "split")
+                                     return world.Split(0, world.rank()).status();
+                                   return OkStatus();
+                                 });
+  return status.ok() ? 0 : 1;
+}
+
 int Main(int argc, char** argv) {
   ::testing::InitGoogleMock(&argc, argv);
   const std::vector<std::string_view> words(argv + 1, argv + argc);
@@ -117,7 +137,8 @@ int Main(int argc, char** argv) {
   }
   if (words.size() == 3 && words[0] == "suite") return RunSuite(words[1] == "threads", num_ranks);
   if (words.size() == 2 && words[0] == "abort") return RunAbort(num_ranks);
-  std::fputs("usage: suite inline|threads RANKS, or abort RANKS\n", stderr);
+  if (words.size() == 3 && words[0] == "missing") return RunMissing(words[1], num_ranks);
+  std::fputs("usage: suite inline|threads RANKS, abort RANKS, or missing CALL RANKS\n", stderr);
   return 2;
 }
 

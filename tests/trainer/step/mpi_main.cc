@@ -10,12 +10,11 @@
 int main(int argc, char** argv) {
   ::testing::InitGoogleMock(&argc, argv);
   int failures = 1;
-  const ckpt::Status status =
-      ckpt::trainer::RunMpiRank(false, [&](ckpt::trainer::HostGroup& world) {
-        ckpt::testing::TrainOn(&world);
-        failures = RUN_ALL_TESTS();
-        return ckpt::OkStatus();
-      });
+  const ckpt::Status status = ckpt::trainer::RunMpiRank({}, [&](ckpt::trainer::HostGroup& world) {
+    ckpt::testing::TrainOn(&world);
+    failures = RUN_ALL_TESTS();
+    return ckpt::OkStatus();
+  });
   std::fputs(status.ToString().c_str(), stderr);
   return status.ok() ? failures : 1;
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -23,9 +22,6 @@ namespace {
 
 // Code is built for this architecture alone (CMAKE_CUDA_ARCHITECTURES).
 constexpr int kCudaMajor = CKPT_CUDA_MAJOR;
-
-// A call of NCCL that takes longer waits for a rank that is missing.
-constexpr std::chrono::minutes kLongestCall{10};
 
 // Dense products, without sparsity, of the data sheets. Of the memory's speed nine tenths: an H200
 // copies 4.3 of its 4.8 TB/s.
@@ -110,7 +106,7 @@ class CudaDevice final : public Device {
 
   Result<std::unique_ptr<Collectives>> MakeCollectives(std::unique_ptr<HostGroup> group) override {
     if (group->size() > 1 && group->abort_ends_processes()) {  // the ranks are processes
-      if (watchdog_ == nullptr) watchdog_ = std::make_unique<NcclWatchdog>(kLongestCall);
+      if (watchdog_ == nullptr) watchdog_ = std::make_unique<NcclWatchdog>();
       return MakeNcclCollectives(std::move(group), *this, *watchdog_);
     }
     CKPT_RETURN_IF_ERROR(EnablePeerAccess(*group));

@@ -43,7 +43,7 @@ void ShareGpus(HostGroup& world) {
 
 int RunSuite() {
   int failures = 1;
-  const Status status = RunMpiRank(/*from_threads=*/false, [&](HostGroup& world) {
+  const Status status = RunMpiRank({}, [&](HostGroup& world) {
     mpi_world = &world;
     ShareGpus(world);
     failures = RUN_ALL_TESTS();
@@ -55,27 +55,28 @@ int RunSuite() {
 
 // The last rank does not make the second call. The others must end, and all processes with them.
 int RunMissingRank() {
-  const Status status = RunMpiRank(/*from_threads=*/false, [](HostGroup& world) -> Status {
-    ShareGpus(world);
-    CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device,
-                          MakeCudaDevice(world.rank() % NumCudaDevices()));
-    const std::unique_ptr<Queue> queue = device->MakeQueue("comm");
-    NcclWatchdog watchdog(std::chrono::seconds(3));
-    CKPT_ASSIGN_OR_RETURN(std::unique_ptr<HostGroup> group, world.Split(0, world.rank()));
-    CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<Collectives> all,
-                          MakeNcclCollectives(std::move(group), *device, watchdog));
-    const std::int64_t part = 1000 / world.size();
-    const DeviceArray<float> data(
-        *device, *queue, std::vector<float>(static_cast<std::size_t>(part * world.size())));
-    for (int call = 0; call < 2; ++call) {
-      if (call == 1 && world.rank() + 1 == world.size()) {
-        std::this_thread::sleep_for(std::chrono::minutes(1));
-      }
-      all->AllGather(*queue, data.tensor().Rows(world.rank() * part, part), data.tensor());
-      CKPT_RETURN_IF_ERROR(queue->Synchronize());
-    }
-    return OkStatus();
-  });
+  const Status status =
+      RunMpiRank({.timeout = std::chrono::seconds(3)}, [](HostGroup& world) -> Status {
+        ShareGpus(world);
+        CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device,
+                              MakeCudaDevice(world.rank() % NumCudaDevices()));
+        const std::unique_ptr<Queue> queue = device->MakeQueue("comm");
+        NcclWatchdog watchdog;
+        CKPT_ASSIGN_OR_RETURN(std::unique_ptr<HostGroup> group, world.Split(0, world.rank()));
+        CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<Collectives> all,
+                              MakeNcclCollectives(std::move(group), *device, watchdog));
+        const std::int64_t part = 1000 / world.size();
+        const DeviceArray<float> data(
+            *device, *queue, std::vector<float>(static_cast<std::size_t>(part * world.size())));
+        for (int call = 0; call < 2; ++call) {
+          if (call == 1 && world.rank() + 1 == world.size()) {
+            std::this_thread::sleep_for(std::chrono::minutes(1));
+          }
+          all->AllGather(*queue, data.tensor().Rows(world.rank() * part, part), data.tensor());
+          CKPT_RETURN_IF_ERROR(queue->Synchronize());
+        }
+        return OkStatus();
+      });
   return status.ok() ? 0 : 1;
 }
 

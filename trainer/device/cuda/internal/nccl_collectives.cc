@@ -1,6 +1,7 @@
 #include "trainer/device/cuda/internal/nccl_collectives.h"
 
 #include <algorithm>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 #include <nccl.h>
 
 #include "core/base/check.h"
+#include "trainer/comm/call_track.h"
 #include "trainer/device/cuda/cuda_queue.h"
 #include "trainer/device/cuda/internal/nccl_library.h"
 #include "trainer/device/cuda/internal/nccl_watchdog.h"
@@ -28,13 +30,14 @@ struct Piece {
 class NcclCollectives final : public Collectives {
  public:
   NcclCollectives(std::unique_ptr<HostGroup> group, const NcclLibrary& nccl,
-                  ncclComm_t communicator, NcclWatchdog& watchdog, PinnedBuffer counts)
+                  ncclComm_t communicator, std::shared_ptr<CallTrack> track, NcclWatchdog& watchdog,
+                  PinnedBuffer counts)
       : Collectives(std::move(group)),
         nccl_(nccl),
         communicator_(communicator),
         watchdog_(watchdog),
         counts_(std::move(counts)) {
-    watchdog_.Add(nccl_, communicator_, host());
+    watchdog_.Add(nccl_, communicator_, host(), std::move(track));
   }
   // The queues were synchronised: nothing is under way.
   ~NcclCollectives() override {
@@ -217,12 +220,17 @@ Result<std::unique_ptr<Collectives>> MakeNcclCollectives(std::unique_ptr<HostGro
   CKPT_RETURN_IF_ERROR(made);
   CKPT_ASSIGN_OR_RETURN(PinnedBuffer counts,
                         device.AllocatePinned(2 * ids.size() * sizeof(std::int64_t)));
+  std::shared_ptr<CallTrack> track = group->MakeTrack("nccl");
+  CKPT_CHECK(track != nullptr);  // the ranks are processes
   ncclComm_t communicator = nullptr;
-  CKPT_RETURN_IF_ERROR(
-      nccl->StatusOf(nccl->init_rank(&communicator, group->size(), ids.front(), group->rank()),
-                     "ncclCommInitRank", nullptr));
+  {
+    const TrackedCall call(*track, "ncclCommInitRank", 0);
+    CKPT_RETURN_IF_ERROR(
+        nccl->StatusOf(nccl->init_rank(&communicator, group->size(), ids.front(), group->rank()),
+                       "ncclCommInitRank", nullptr));
+  }
   return std::unique_ptr<Collectives>(std::make_unique<NcclCollectives>(
-      std::move(group), *nccl, communicator, watchdog, std::move(counts)));
+      std::move(group), *nccl, communicator, std::move(track), watchdog, std::move(counts)));
 }
 
 }  // namespace ckpt::trainer

@@ -1,6 +1,8 @@
 #include "trainer/device/cuda/internal/nccl_watchdog.h"
 
+#include <chrono>
 #include <string>
+#include <utility>
 
 namespace ckpt::trainer {
 namespace {
@@ -9,16 +11,17 @@ constexpr std::chrono::milliseconds kPeriod{100};
 
 }  // namespace
 
-NcclWatchdog::NcclWatchdog(std::chrono::milliseconds timeout) : timeout_(timeout) {
+NcclWatchdog::NcclWatchdog() {
   (void)cudaGetDevice(&gpu_);
   thread_ = std::jthread([this](std::stop_token stop) { Run(std::move(stop)); });
 }
 
 NcclWatchdog::~NcclWatchdog() = default;
 
-void NcclWatchdog::Add(const NcclLibrary& nccl, ncclComm_t communicator, HostGroup& group) {
+void NcclWatchdog::Add(const NcclLibrary& nccl, ncclComm_t communicator, HostGroup& group,
+                       std::shared_ptr<CallTrack> track) {
   const MutexLock lock(mutex_);
-  watched_[communicator] = {.nccl = &nccl, .group = &group};
+  watched_[communicator] = {.nccl = &nccl, .group = &group, .track = std::move(track)};
 }
 
 void NcclWatchdog::Watch(ncclComm_t communicator, std::string_view call, std::uint64_t size_bytes,
@@ -27,45 +30,34 @@ void NcclWatchdog::Watch(ncclComm_t communicator, std::string_view call, std::ui
   if (end == nullptr || cudaEventRecord(end, stream) != cudaSuccess) return;
   const MutexLock lock(mutex_);
   Watched& watched = watched_.at(communicator);
-  if (watched.under_way.empty()) watched.first_since = Clock::now();
-  watched.under_way.push_back(
-      {.name = call, .number = ++watched.num_calls, .size_bytes = size_bytes, .end = end});
+  watched.track->Begin(call, size_bytes);
+  watched.ends.push_back(end);
 }
 
 void NcclWatchdog::Remove(ncclComm_t communicator) {
   const MutexLock lock(mutex_);
-  for (const Call& call : watched_.at(communicator).under_way) events_.Return(call.end);
+  const Watched& watched = watched_.at(communicator);
+  for (cudaEvent_t const end : watched.ends) {
+    events_.Return(end);
+    watched.track->End();
+  }
   watched_.erase(communicator);
 }
 
 Status NcclWatchdog::Look(ncclComm_t communicator, Watched& watched) {
-  while (!watched.under_way.empty()) {
-    cudaEvent_t const end = watched.under_way.front().end;
+  while (!watched.ends.empty()) {
+    cudaEvent_t const end = watched.ends.front();
     if (cudaEventQuery(end) == cudaErrorNotReady) break;  // another failure is the queue's to tell
     events_.Return(end);
-    watched.under_way.pop_front();
-    watched.first_since = Clock::now();
+    watched.ends.pop_front();
+    watched.track->End();
   }
   ncclResult_t code = ncclSuccess;
   const ncclResult_t asked = watched.nccl->async_error(communicator, &code);
-  if (asked == ncclSuccess && code == ncclInProgress) code = ncclSuccess;
-  const bool has_failed = asked != ncclSuccess || code != ncclSuccess;
-  const bool is_late = !watched.under_way.empty() && Clock::now() - watched.first_since > timeout_;
-  if (!has_failed && !is_late) return OkStatus();
-  std::string call = "NCCL";
-  if (!watched.under_way.empty()) {
-    const Call& first = watched.under_way.front();
-    call = std::string(first.name) + " of " + std::to_string(first.size_bytes) + " bytes, call " +
-           std::to_string(first.number) + " of rank " + std::to_string(watched.group->rank()) +
-           " in a group of " + std::to_string(watched.group->size());
-  }
-  if (has_failed)
-    return watched.nccl->StatusOf(asked != ncclSuccess ? asked : code, call, communicator);
-  return Error(ErrorKind::kSystem, "ranks wait for one that is missing")
-      .Expected(call + " to end within " +
-                std::to_string(std::chrono::duration_cast<std::chrono::seconds>(timeout_).count()) +
-                " s")
-      .Hint("the rank that prints no such error has stopped: see what its process does");
+  if (asked == ncclSuccess && (code == ncclSuccess || code == ncclInProgress)) return OkStatus();
+  const auto first = watched.track->First();
+  const std::string call = first ? watched.track->TextOf(first->call) : "NCCL";
+  return watched.nccl->StatusOf(asked != ncclSuccess ? asked : code, call, communicator);
 }
 
 void NcclWatchdog::Run(std::stop_token stop) {
