@@ -14,6 +14,7 @@
 #include "tools/ckpt-train/run_setup.h"
 #include "tools/cli/error_report.h"
 #include "tools/cli/stop_on_signal.h"
+#include "trainer/comm/world.h"
 #include "trainer/optim/schedule.h"
 #include "trainer/run/data_position.h"
 #include "trainer/run/data_settings.h"
@@ -113,7 +114,9 @@ Result<ExitCode> RunTrain(const TrainOptions& options, Storage& storage, cli::St
   CKPT_ASSIGN_OR_RETURN(layout::Configuration given, GivenSettings(storage, options.run));
   if (options.prove) given["prove"] = true;
   CKPT_ASSIGN_OR_RETURN(RunConfig run,
-                        ResolveRun(storage, given, num_ranks, {.training = !options.print_config}));
+                        ResolveRun(storage, given, num_ranks,
+                                   {.training = !options.print_config,
+                                    .one_process = trainer::NumLaunchedProcesses() == 1}));
   if (options.print_config) {
     streams.out.Write(FormatSettings(run.effective));
     return ExitCode::kDone;

@@ -96,7 +96,10 @@ void RunSetup::BeginProgress() {
 
 Status RunSetup::RunRanks(const std::function<Status(trainer::HostGroup& world)>& body) {
   BeginProgress();
-  return trainer::RunWorld({.num_ranks = num_ranks_, .from_threads = run_.train.overlaps()}, body);
+  return trainer::RunWorld({.num_ranks = num_ranks_,
+                            .from_threads = run_.train.overlaps(),
+                            .timeout = run_.loop.timeout},
+                           body);
 }
 
 }  // namespace ckpt::train

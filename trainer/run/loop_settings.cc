@@ -1,8 +1,28 @@
 #include "trainer/run/loop_settings.h"
 
 #include <algorithm>
+#include <chrono>
+#include <ratio>
+#include <string_view>
+
+#include <fmt/format.h>
 
 namespace ckpt::train {
+namespace {
+
+std::chrono::milliseconds ReadTimeout(trainer::SettingsReader& reader,
+                                      std::chrono::milliseconds otherwise) {
+  constexpr std::string_view kName = "distributed_timeout_minutes";
+  constexpr double kMost = 525600;  // a year
+  using Minutes = std::chrono::duration<double, std::ratio<60>>;
+  const double minutes = reader.Number(kName, Minutes(otherwise).count());
+  // However short, it is one: 0 stands for none.
+  if (minutes <= kMost) return std::chrono::ceil<std::chrono::milliseconds>(Minutes(minutes));
+  reader.Refuse(kName, "is not a valid number", fmt::format("at most {}", kMost));
+  return otherwise;
+}
+
+}  // namespace
 
 std::int64_t LastStep(const LoopSettings& settings, std::int64_t iteration) {
   if (settings.exit_interval == 0) return settings.train_iters;
@@ -19,6 +39,7 @@ LoopSettings ReadLoopSettings(trainer::SettingsReader& reader) {
   settings.log_interval = reader.Int("log_interval", settings.log_interval);
   settings.metrics = reader.Text("metrics", "");
   settings.tensorboard_dir = reader.Text("tensorboard_dir", "");
+  settings.timeout = ReadTimeout(reader, settings.timeout);
   return settings;
 }
 

@@ -1,10 +1,12 @@
-// How long a run trains, and what it reports.
+// How long a run trains, what it reports, and how long its ranks wait for each other.
 #ifndef CKPT_TRAINER_RUN_LOOP_SETTINGS_H_
 #define CKPT_TRAINER_RUN_LOOP_SETTINGS_H_
 
+#include <chrono>
 #include <cstdint>
 
 #include "core/io/path.h"
+#include "trainer/comm/world.h"
 #include "trainer/model/settings_reader.h"
 
 namespace ckpt::train {
@@ -18,6 +20,9 @@ struct LoopSettings {
   std::int64_t log_interval = 10;    // lines of text
   Path metrics;                      // file for one JSON object per step; empty: none
   Path tensorboard_dir;              // event files; empty: none
+  // distributed_timeout_minutes: of a call in which ranks that are processes wait for each other
+  // (MpiOptions); 0: none.
+  std::chrono::milliseconds timeout = trainer::kDefaultTimeout;
 };
 
 // The step after which a run ends that has done `iteration` steps.

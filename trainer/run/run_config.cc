@@ -106,7 +106,7 @@ std::string RunIdOf(const RunConfig& run) {
 // Refuses settings that have no effect in training. Other verbs ignore settings that only training
 // reads.
 void RefuseIdleSettings(const CheckpointSettings& checkpoints, const RunConfig& run,
-                        trainer::SettingsReader& settings) {
+                        const RunNeeds& needs, trainer::SettingsReader& settings) {
   // With an invalid setting, the configuration holds a default in its place, which cannot show what
   // else has no effect.
   if (!settings.ok()) return;
@@ -126,6 +126,8 @@ void RefuseIdleSettings(const CheckpointSettings& checkpoints, const RunConfig& 
                       {"eod_token"});
   settings.RefuseIdle(run.data.valid_data_path.empty(), "without valid_data_path",
                       {"eval_interval", "eval_iters"});
+  settings.RefuseIdle(needs.one_process, "where the ranks are threads of one process",
+                      {"distributed_timeout_minutes"});
   settings.RefuseIdle(run.loop.eval_interval == 0, "with eval_interval=0",
                       {"eval_iters", "valid_data_path"});
   // If a checkpoint exists already, the settings that started the run also resume it.
@@ -185,7 +187,7 @@ Result<RunConfig> ResolveRun(Storage& storage, const layout::Configuration& give
                                       : Path();
   CKPT_ASSIGN_OR_RETURN(run.data.tokenizer, FindTokenizer(storage, assets));
   CheckNeeds(run, needs, settings);
-  if (needs.training) RefuseIdleSettings(checkpoints, run, settings);
+  if (needs.training) RefuseIdleSettings(checkpoints, run, needs, settings);
   CKPT_ASSIGN_OR_RETURN(run.train, trainer::ParseTrainConfig(settings, num_ranks));
   CKPT_RETURN_IF_ERROR(CheckTokensOf(run.data, run.train.model.vocab_size));
   run.effective = settings.effective();

@@ -44,9 +44,10 @@ struct RunConfig {
 
 // Settings that a verb requires, in addition to those of model and batch.
 struct RunNeeds {
-  bool training = false;    // data_path, train_iters
-  bool evaluation = false;  // valid_data_path or data_path
-  bool weights = false;     // those of `load` if it is given; no new run starts
+  bool training = false;     // data_path, train_iters
+  bool evaluation = false;   // valid_data_path or data_path
+  bool weights = false;      // those of `load` if it is given; no new run starts
+  bool one_process = false;  // the ranks are its threads
   // Settings of a model, which apply where none are given and neither `load` nor `init` names one.
   layout::Configuration model = {};
 };

@@ -398,6 +398,8 @@ TEST_F(TrainTest, RefusesSettingsThatDoNothing) {
   says("async_save=true", "setting async_save does nothing without save");
   says("save_format=hf", "setting save_format does nothing without save");
   says("expert_names=grouped", "setting expert_names does nothing without save");
+  says("distributed_timeout_minutes=1",
+       "setting distributed_timeout_minutes does nothing where the ranks are threads");
   says("eval_iters=2", "setting eval_iters does nothing without valid_data_path");
   says("eval_interval=5", "setting eval_interval does nothing without valid_data_path");
   says("finetune=true", "setting finetune does nothing without load");
