@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """A training as processes: a signal saves and ends it in order, and ranks are MPI processes as well as threads.
 
-    train_processes_test.py --bin DIR [--mpiexec COMMAND]
+    train_processes_test.py --bin DIR [--mpiexec COMMAND] [--device cuda] [TEST]...
+
+--device is that of the runs whose ranks fail: a GPU for each, or one that says of each that it is on another host.
 """
 import argparse
 import errno
@@ -16,11 +18,13 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = None
 MPIEXEC = None
+DEVICE = "cpu"
 RANKS = 2
 
 SETTINGS = """
@@ -253,11 +257,89 @@ class Mpi(Training):
         self.assertIn("not finite in step", err)
 
 
+class Faults(Training):
+    """One of two processes stops for good. The other must end in time, and say who is missing where."""
+
+    MINUTES = 0.05
+    # For the question, and for the launcher to end what is left.
+    AFTER_IT = 30
+
+    def setUp(self):
+        super().setUp()
+        if not MPIEXEC:
+            self.skipTest("no MPI launcher")
+
+    def start_run(self, *options, launcher=(), save="out"):
+        tell_pid = ("bash", "-c", 'echo $$ > pid.$OMPI_COMM_WORLD_RANK && export NCCL_HOSTID=$OMPI_COMM_WORLD_RANK && exec "$0" "$@"')
+        return self.start("--config", "run.yaml", "--device", DEVICE, "--load", save, "--save", save, "--set", "save_interval=2", *options,
+                          launcher=(MPIEXEC, *launcher, "-n", str(RANKS), *tell_pid))
+
+    def ends_in_time(self, process, number, launcher_fails=True):
+        """What the run says after rank 1 got the signal."""
+        os.kill(int((self.folder / "pid.1").read_text()), number)
+        _, err = process.communicate(timeout=60 * self.MINUTES + self.AFTER_IT)
+        if launcher_fails:
+            self.assertNotEqual(process.returncode, 0, err)
+        return err
+
+    def goes_on(self):
+        """The last checkpoint is whole, and leads where a run leads that nothing happened to."""
+        steps = self.steps_saved() + 3
+        out, _ = self.finish(self.start_run("--prove", "--set", f"train_iters={steps}", "--print-state-digest"))
+        whole, _ = self.finish(self.start_run("--set", f"train_iters={steps}", "--print-state-digest", save="whole"))
+        self.assertEqual(self.digest(out), self.digest(whole))
+
+    def names_rank_1(self, err):
+        said = re.search(r"rank 0 gave up: .*rank 1 is missing: expected (.*), call \d+ of a group of 2 ranks, to end within 3 s, "
+                         r"found no answer from rank 1", err)
+        self.assertTrue(said, err)
+        if DEVICE == "cuda":
+            self.assertRegex(said[1], "all-gather|reduce-scatter|all-reduce|all-to-all|exchange")
+
+    def endless(self, *options, launcher=()):
+        process = self.start_run("--set", "train_iters=1000000", "--set", f"distributed_timeout_minutes={self.MINUTES}", *options,
+                                 launcher=launcher)
+        self.addCleanup(process.kill)
+        process.stderr.readline()  # it starts from random weights
+        self.read_steps(process, 5)
+        return process
+
+    def test_a_rank_that_hangs_is_named(self):
+        for options in ((), ("--set", "async_save=true", "--set", "overlap_grad_reduce=true", "--set", "overlap_param_gather=true")):
+            with self.subTest(options=options):
+                self.names_rank_1(self.ends_in_time(self.endless(*options), signal.SIGSTOP))
+        self.goes_on()
+
+    def test_a_killed_rank_is_named_by_the_launcher(self):
+        self.assertRegex(self.ends_in_time(self.endless(), signal.SIGKILL), r"process rank 1 .*exited on signal 9")
+        self.goes_on()
+
+    def test_a_killed_rank_is_named_where_the_launcher_does_not_care(self):
+        process = self.endless(launcher=("--enable-recovery",))
+        self.names_rank_1(self.ends_in_time(process, signal.SIGKILL, launcher_fails=False))
+        self.goes_on()
+
+    def test_a_rank_that_comes_back_in_time_costs_nothing(self):
+        process = self.start_run("--set", "train_iters=2000", "--set", f"distributed_timeout_minutes={self.MINUTES}")
+        self.read_steps(process, 3)
+        pid = int((self.folder / "pid.1").read_text())
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(60 * self.MINUTES / 3)
+        os.kill(pid, signal.SIGCONT)
+        os.kill(pid, signal.SIGTERM)
+        self.finish(process)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--bin", type=pathlib.Path, required=True)
     parser.add_argument("--mpiexec", default="")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("tests", nargs="*", metavar="TEST", help="classes, or tests of them [all]")
     args = parser.parse_args()
-    BIN, MPIEXEC = args.bin.resolve(), args.mpiexec
+    if args.device == "cuda" and not any(pathlib.Path("/dev").glob("nvidia[0-9]*")):
+        print("SKIPPED: no GPU")
+        sys.exit(77)
+    BIN, MPIEXEC, DEVICE = args.bin.resolve(), args.mpiexec, args.device
     os.environ |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
-    unittest.main(argv=sys.argv[:1])
+    unittest.main(argv=[*sys.argv[:1], *args.tests])
