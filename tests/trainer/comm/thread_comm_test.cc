@@ -215,11 +215,12 @@ TEST(ThreadCommTest, RefusesDifferentCallsInsteadOfMixingThem) {
 TEST(ThreadCommTest, RefusesRowsThatAreNotExpected) {
   for (const HostDeviceOptions& mode : kModes) {
     const Status status = RunRanks(2, [&](HostGroup& world) -> Status {
+      // They outlive the collectives: other ranks read them until this rank has left its group.
+      std::vector<float> send(4), receive(4);
+      std::vector<std::int64_t> send_rows = {1, 2}, receive_rows = {1, 1};
       const auto device = MakeHostDevice(mode);
       const auto queue = device->MakeQueue("comm");
       CKPT_ASSIGN_OR_RETURN(const auto all, SplitCollectives(world, *device, 0, world.rank()));
-      std::vector<float> send(4), receive(4);
-      std::vector<std::int64_t> send_rows = {1, 2}, receive_rows = {1, 1};
       const RowTransfer transfer = {.send = ViewOf(send), .receive = ViewOf(receive)};
       all->AllToAll(*queue, {&transfer, 1}, ViewOf(send_rows), ViewOf(receive_rows));
       return queue->Synchronize();

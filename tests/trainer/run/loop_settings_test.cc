@@ -31,7 +31,8 @@ TEST(LoopSettingsTest, ATimeoutMayBeAPartOfAMinute) {
 }
 
 TEST(LoopSettingsTest, RefusesATimeoutThatIsNone) {
-  for (const layout::Value& minutes : {layout::Value(-1), layout::Value(1e300), layout::Value("ten")}) {
+  for (const layout::Value& minutes :
+       {layout::Value(-1), layout::Value(1e300), layout::Value("ten")}) {
     Status problems;
     EXPECT_EQ(Read(minutes, problems).timeout, std::chrono::minutes(10));
     ASSERT_THAT(problems, testing::FailsWith(ErrorKind::kUsage));
