@@ -1,8 +1,11 @@
 #include "core/manifest/checked_storage.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
+#include <iterator>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,18 +21,44 @@
 namespace ckpt {
 namespace {
 
-// The block that a thread checked last. A caller that reads the end of a block usually reads the
-// start of the next piece from the same block.
-struct LastBlock {
-  std::uint64_t file = 0;  // CheckedFile::id_; 0: nothing is here
-  std::uint64_t block = 0;
-  std::unique_ptr<std::byte[]> bytes = {};
-};
+// The blocks of which a thread used parts last. A caller that reads the end of a block usually reads
+// the start of the next piece from the same block. One that fuses tensors (queries, keys and
+// values) reads from as many places in turn.
+class RecentBlocks {
+ public:
+  struct Block {
+    std::uint64_t file = 0;  // CheckedFile::id_; 0: nothing is here
+    std::uint64_t block = 0;
+    std::unique_ptr<std::byte[]> bytes = {};
+  };
 
-LastBlock& LastOfThisThread() {
-  thread_local LastBlock last;
-  return last;
-}
+  static RecentBlocks& OfThisThread() {
+    thread_local RecentBlocks recent;
+    return recent;
+  }
+
+  // Null if it is not here.
+  [[nodiscard]] Block* Find(std::uint64_t file, std::uint64_t block) {
+    const auto found = std::ranges::find_if(blocks_, [&](const Block& candidate) {
+      return candidate.file == file && candidate.block == block;
+    });
+    if (found == blocks_.end()) return nullptr;
+    std::rotate(blocks_.begin(), found, std::next(found));
+    return &blocks_.front();
+  }
+  // Room for another block, in place of the one that was used longest ago. Nothing is in it.
+  [[nodiscard]] Block& Replace() {
+    std::ranges::rotate(blocks_, std::prev(blocks_.end()));
+    Block& block = blocks_.front();
+    block.file = 0;
+    if (!block.bytes)
+      block.bytes = std::make_unique_for_overwrite<std::byte[]>(kManifestBlockBytes);
+    return block;
+  }
+
+ private:
+  std::array<Block, 4> blocks_;  // the one that was used last comes first
+};
 
 // An open file, and which of its blocks have been checked.
 class CheckedFile final : public ReadableFile {
@@ -110,20 +139,20 @@ Status CheckedFile::CheckSize() const {
 
 Status CheckedFile::ReadPart(std::uint64_t block, std::uint64_t skipped_bytes,
                              MutableByteSpan out) const {
-  LastBlock& last = LastOfThisThread();
-  const bool is_here = last.file == id_ && last.block == block;
-  if (!is_here && IsChecked(block)) {
+  RecentBlocks& recent = RecentBlocks::OfThisThread();
+  const RecentBlocks::Block* here = recent.Find(id_, block);
+  if (here == nullptr && IsChecked(block)) {
     return file_->ReadAt(block * kManifestBlockBytes + skipped_bytes, out);
   }
-  if (!is_here) {
-    last.file = 0;
-    if (!last.bytes) last.bytes = std::make_unique_for_overwrite<std::byte[]>(kManifestBlockBytes);
+  if (here == nullptr) {
+    RecentBlocks::Block& read = recent.Replace();
     const BlockExtent extent = ExtentOfBlock(block, size_bytes());
-    CKPT_RETURN_IF_ERROR(ReadBlock(block, {last.bytes.get(), extent.size_bytes}));
-    last.file = id_;
-    last.block = block;
+    CKPT_RETURN_IF_ERROR(ReadBlock(block, {read.bytes.get(), extent.size_bytes}));
+    read.file = id_;
+    read.block = block;
+    here = &read;
   }
-  std::memcpy(out.data(), last.bytes.get() + skipped_bytes, out.size());
+  std::memcpy(out.data(), here->bytes.get() + skipped_bytes, out.size());
   return OkStatus();
 }
 

@@ -24,6 +24,11 @@ def test_convert_stays_in_its_memory_budget(tmp_path):
     assert result["peak_rss_bytes"] <= result["peak_rss_limit_bytes"]
 
 
+def test_compress(tmp_path):
+    result = bench("compress", "--gb", "0.02", "--runs", "1", "--work", tmp_path)
+    assert result["compressed"]["ours"] < result["bytes"] and result["compressed"]["zstd"] < result["bytes"]
+
+
 def test_metadata(tmp_path):
     result = bench("metadata", "--tensors", "1000", "--chunks", "50", "--files", "10", "--runs", "1", "--work", tmp_path)
     assert result["chunks"] == 50_000
