@@ -2,6 +2,8 @@
 #ifndef CKPT_FORMATS_MEGATRON_SCHEDULE_H_
 #define CKPT_FORMATS_MEGATRON_SCHEDULE_H_
 
+#include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "core/base/status.h"
@@ -13,9 +15,16 @@ namespace ckpt::megatron {
 // The scheduler counts samples, in whole batches. A run resumes where it stands at the same update as
 // the optimizer. `key` names the object in errors.
 //
-// Errors: kUnsupported (it does not), kMissing (`args` have no global_batch_size).
+// If `args` do not say the batch, it is what the iterations consumed each. A run of another program
+// may have counted no samples at all (`run` and its schedule are at 0): then there is nothing to
+// compare, and the optimizer's updates are the run's position.
+//
+// Errors: kUnsupported (it does not; or batches were unequal, and nothing says where it is).
 Status CheckSchedule(const TrainingRun& run, const layout::Configuration& args,
                      std::string_view key);
+
+// The run's global_batch_size, in samples; nothing if `args` do not say it.
+[[nodiscard]] std::optional<std::int64_t> StoredBatch(const layout::Configuration& args);
 
 }  // namespace ckpt::megatron
 

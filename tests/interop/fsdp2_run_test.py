@@ -37,13 +37,14 @@ def theirs(tmp_path_factory):
     return {c: (folders[c], answer) for c, answer in zip(CASES, told)}
 
 
-def train(load, root, data, *more):
+def train(load, root, data, *more, with_notes=False):
     settings = {"load": load, "save": root, "save_format": "fsdp2", "data_path": data, "seq_length": 16, "global_batch_size": 2,
                 "micro_batch_size": 1, "lr_decay_style": "constant", "shuffle": "false", "metrics": root.with_suffix(".jsonl")}
     words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
     code, _, stderr = tools.run("ckpt-train", "--ranks", 2, *words, *(word for setting in more for word in ("--set", setting)))
     assert code == 0, stderr
-    return [json.loads(line)["loss"] for line in root.with_suffix(".jsonl").read_text().splitlines()]
+    losses = [json.loads(line)["loss"] for line in root.with_suffix(".jsonl").read_text().splitlines()]
+    return (losses, stderr) if with_notes else losses
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +111,16 @@ def test_our_trainer_goes_on_from_it(theirs, ours):
     told = theirs[TRAINED][1]
     assert len(first) == 2
     assert first[0] == pytest.approx(told["loss"], rel=2e-6)
+
+
+@pytest.mark.parametrize("target", ["fsdp_dtensor", "torch_dist"])
+def test_our_trainer_goes_on_from_what_it_became(target, theirs, data, tmp_path):
+    """The state of a program that stores no arguments, in a form that has them: its batch stays unknown, and is said to be."""
+    source = theirs[TRAINED][0]
+    convert(source, tmp_path / "there", "--to", target, "--hf-assets", MODELS[TRAINED[0]])
+    losses, notes = train(tmp_path / "there", tmp_path / "run", data, "restart_data=true", "train_iters=3", with_notes=True)
+    assert losses == [pytest.approx(theirs[TRAINED][1]["loss"], rel=2e-6)]
+    assert "does not say its global_batch_size" in notes and "batches of 2" in notes
 
 
 def test_it_goes_on_from_our_trainer(ours):

@@ -15,6 +15,7 @@
 #include "core/base/hash.h"
 #include "core/manifest/manifest.h"
 #include "core/manifest/read_manifest.h"
+#include "formats/megatron/schedule.h"
 #include "trainer/comm/agreement.h"
 #include "trainer/run/internal/load_state.h"
 #include "trainer/run/internal/stored_run.h"
@@ -76,6 +77,17 @@ std::string IdentityOf(const TrainingState& state) {
       "iteration {}, {} samples, state digest {}, manifest {}", state.run.iteration,
       state.run.consumed_samples, state.facts.state_digest.value_or("none"),
       manifest ? HashHex(HashAlgorithm::kXxh3, AsBytes(SerializeManifest(*manifest))) : "none");
+}
+
+// What a checkpoint of another program leaves open, if anything.
+std::string UnknownBatch(const TrainingState& state, std::int64_t batch_now) {
+  if (megatron::StoredBatch(state.args)) return "";
+  return fmt::format(
+      "{} does not say its global_batch_size: the run resumes behind {} updates of the optimizer "
+      "and "
+      "{} samples, with its own settings and batches of {}",
+      state.weights.checkpoint->path.string(), state.run.finished_updates(),
+      state.run.consumed_samples, batch_now);
 }
 
 struct Found {
@@ -163,6 +175,8 @@ Result<std::optional<LoadedRun>> LoadRun(Storage& storage, const CheckpointSetti
     run.progress = {.iteration = state->run.iteration,
                     .consumed_samples = state->run.consumed_samples,
                     .next_loss = state->facts.next_loss};
+    const std::string unknown = UnknownBatch(*state, trainer.config().global_batch_size);
+    if (!unknown.empty()) tell(unknown);
   }
   if (run.state_digest && !state->weights.manifest) {
     tell(fmt::format("{} has no {}, so its bytes were not checked; --prove checks them",

@@ -321,8 +321,7 @@ Status ReadOwnProgress(const CheckpointSource& source, const Configuration& args
   CKPT_RETURN_IF_ERROR(megatron::ReadSchedule(source, kRunSchedule, run.schedule));
   const std::string position = fmt::format("{}num_steps", kRunSchedule);
   CKPT_ASSIGN_OR_RETURN(run.schedule.num_steps, ReadStoredInteger(source, position));
-  // A run of another program that was converted has no batch, and no schedule that counts samples.
-  if (detail == RunDetail::kWhole || !args.contains("global_batch_size")) return OkStatus();
+  if (detail == RunDetail::kWhole) return OkStatus();
   return megatron::CheckSchedule(run, args, position);
 }
 
