@@ -384,7 +384,7 @@ Status RunCheckpoints::Conclude(Status status) {
   if (status.ok()) {
     const std::chrono::duration<double> whole =
         under_way_->copying + (Clock::now() - under_way_->start);
-    Tell(fmt::format("saved iteration {} in {:.1f} s", under_way_->iteration, whole.count()) +
+    Tell(fmt::format("saved iteration {} in {:.3f} s", under_way_->iteration, whole.count()) +
          (settings_.async_save ? fmt::format(", of which training waited {:.3f} s", waited_.count())
                                : std::string()));
     // The side files of the loaded checkpoint may have been removed with it.
