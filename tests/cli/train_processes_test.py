@@ -270,7 +270,8 @@ class Faults(Training):
             self.skipTest("no MPI launcher")
 
     def start_run(self, *options, launcher=(), save="out"):
-        tell_pid = ("bash", "-c", 'echo $$ > pid.$OMPI_COMM_WORLD_RANK && export NCCL_HOSTID=$OMPI_COMM_WORLD_RANK && exec "$0" "$@"')
+        tell_pid = ("bash", "-c", "echo $$ > pid.$OMPI_COMM_WORLD_RANK; (($(nvidia-smi --list-gpus 2> /dev/null | wc -l) >= "
+                    f"{RANKS})) || export NCCL_HOSTID=$OMPI_COMM_WORLD_RANK; " 'exec "$0" "$@"')
         return self.start("--config", "run.yaml", "--device", DEVICE, "--load", save, "--save", save, "--set", "save_interval=2", *options,
                           launcher=(MPIEXEC, *launcher, "-n", str(RANKS), *tell_pid))
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """What an asynchronous save costs a training on a GPU: stall, slower steps, and that it saves what a synchronous one does.
 
-    python3 tests/gpu/async_save.py --bin build/cuda/bin [--device cuda] [--layers 24] [--hidden 1024] [--work DIR]
+    python3 tests/gpu/async_save.py --bin build/cuda/bin [--device cuda] [--ranks 1] [--layers 24] [--hidden 1024] [--work DIR]
 
-Trains a Llama of random weights, whose whole state has 4.9 GB with the default sizes, and prints one JSON object:
+Trains a Llama of random weights, whose whole state has 4.9 GB with the default sizes, on ranks that divide it, and prints one JSON object:
 
 * dd: seconds to write and sync as many bytes, and to read them again from the page cache
 * async: a run that saves in the background. stall_s is what the save adds to the steps: the time that the host waited, and by how much
@@ -69,9 +69,11 @@ def train(args, name, steps, *options, **settings):
     metrics = args.work / f"{name}.jsonl"
     model = {"num_layers": args.layers, "hidden_size": args.hidden, "ffn_hidden_size": 4 * args.hidden, "num_attention_heads": args.hidden // 128,
              "kv_channels": 128, "vocab_size": VOCAB, "untie_embeddings_and_output_weights": "false"}
-    batch = {"seq_length": args.seq, "micro_batch_size": args.micro_batch, "global_batch_size": 2 * args.micro_batch, "bf16": "true",
+    if args.ranks > 1:
+        model |= {"overlap_grad_reduce": "true", "overlap_param_gather": "true", "grad_comm_dtype": "bf16"}
+    batch = {"seq_length": args.seq, "micro_batch_size": args.micro_batch, "global_batch_size": 2 * args.micro_batch * args.ranks, "bf16": "true",
              "deterministic_mode": "true", "data_path": args.work / "data.jsonl", "lr": "1e-4", "log_interval": 1}
-    command = [args.bin / "ckpt-train", "train", "--device", args.device, "--metrics", metrics, *options]
+    command = [args.bin / "ckpt-train", "train", "--device", args.device, "--ranks", args.ranks, "--metrics", metrics, *options]
     for key, value in (model | batch | {"train_iters": steps} | settings).items():
         command += ["--set", f"{key}={value}"]
     start, lines = time.monotonic(), []
@@ -124,7 +126,7 @@ def tensors_of(checkpoint):
 
 def measure(args):
     size = state_bytes(args)
-    result = {"state_bytes": size, "dd": dd(args, size)}
+    result = {"ranks": args.ranks, "state_bytes": size, "dd": dd(args, size)}
     write_data(args)
     # The next save should not wait for the one before it.
     at = min(60, max(QUIET_STEPS + 2, math.ceil(1.6 * result["dd"]["write_s"] / STEP_S)))
@@ -156,6 +158,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=pathlib.Path, required=True)
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--layers", type=int, default=24)
     parser.add_argument("--hidden", type=int, default=1024)
     parser.add_argument("--seq", type=int, default=SEQ)

@@ -13,6 +13,7 @@ a GPU where there are fewer. With --mpi the meshes of two and four ranks go on b
 """
 
 import argparse
+import functools
 import json
 import pathlib
 import random
@@ -51,6 +52,12 @@ def write_data(path):
             file.write(json.dumps({"input_ids": [draw.randrange(3, 160) for _ in range(65)]}) + "\n")
 
 
+@functools.cache
+def count_gpus():
+    listed = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True)
+    return max(1, len(listed.stdout.splitlines()))
+
+
 class Trainer:
     def __init__(self, args, precision):
         self.args, self.precision, self.runs = args, precision, 0
@@ -60,9 +67,9 @@ class Trainer:
         metrics = self.args.work / f"metrics{self.runs}.jsonl"
         metrics.unlink(missing_ok=True)
         source = ["--load", load, "--prove"] if load else ["--init", f"hf:{MODEL}"]
-        # NCCL takes two ranks for one GPU only where each says that it is on another host.
+        # NCCL takes two ranks for one GPU only where they say that they are on different hosts. Rank r has GPU r modulo the number of GPUs.
         launch = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", ranks, "bash", "-c",
-                  'NCCL_HOSTID=rank$OMPI_COMM_WORLD_RANK exec "$@"', "ckpt-train"] if processes else []
+                  f'NCCL_HOSTID=host$((OMPI_COMM_WORLD_RANK / {count_gpus()})) exec "$@"', "ckpt-train"] if processes else []
         command = [*launch, self.args.bin / "ckpt-train", *source, "--device", device, "--ranks", ranks, "--metrics", metrics, "--quiet"]
         if save:
             command += ["--save", save]

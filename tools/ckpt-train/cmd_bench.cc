@@ -32,6 +32,7 @@ namespace ckpt::train {
 namespace {
 
 constexpr std::int64_t kLedgerSteps = 5;
+constexpr std::int64_t kExposedSteps = 11;  // of which the first is not counted
 constexpr std::int64_t kSeq = 4096;
 constexpr std::int64_t kTokensPerRank = 16384;
 constexpr std::uint64_t kMaxModelFileBytes = 64 * kMiB;
@@ -129,6 +130,10 @@ Result<std::vector<std::int32_t>> ExpertsOf(const BenchOptions& options,
 Result<cli::ExitCode> RunBench(const BenchOptions& options, Storage& storage,
                                cli::Streams& streams) {
   const int num_ranks = NumRanks(options.run);
+  if (options.exposed && num_ranks == 1) {
+    return Error(ErrorKind::kUsage, "with one rank, --exposed has no effect")
+        .Hint("--ranks 2 communicates");
+  }
   CKPT_ASSIGN_OR_RETURN(const layout::Configuration given, GivenSettings(storage, options.run));
   CKPT_ASSIGN_OR_RETURN(const Timed timed, WhatIsTimed(storage, options, given, num_ranks));
   CKPT_ASSIGN_OR_RETURN(RunConfig run,
@@ -147,6 +152,7 @@ Result<cli::ExitCode> RunBench(const BenchOptions& options, Storage& storage,
       .warmup = options.warmup,
       .steps = options.steps,
       .ledger_steps = options.ledger ? kLedgerSteps : 0,
+      .steps_without_transfers = options.exposed ? kExposedSteps : 0,
       .peaks = {.flops = options.peak_tflops * 1e12, .bytes = options.peak_tbytes * 1e12},
       .has_bench_weights = timed.is_named,
       .tokens = {.seed = static_cast<std::uint32_t>(run.train.seed),

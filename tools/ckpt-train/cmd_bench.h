@@ -30,11 +30,13 @@ struct BenchOptions {
   double peak_tbytes = 0;  // likewise, of its memory; both give the shares of the roofline
   bool balanced = false;   // every expert gets the same number of tokens (BalancedExperts)
   bool ledger = false;     // record kLedgerSteps steps more, on rank 0
+  // Time kExposedSteps steps more, without gathers and reductions, where there are several ranks.
+  bool exposed = false;
   bool print_config = false;
 };
 
-// Errors: kUsage (no such model; tokens that `seq` does not divide; `balanced` without experts, or
-// with a router that is limited to groups or has a bias), those of BalancedExperts, of reading the
+// Errors: kUsage (no such model; tokens that `seq` does not divide; `exposed` with one rank;
+// `balanced` without experts, or with a router that is limited to groups or has a bias), those of BalancedExperts, of reading the
 // model's file, ResolveRun and TimeSteps.
 Result<cli::ExitCode> RunBench(const BenchOptions& options, Storage& storage,
                                cli::Streams& streams);

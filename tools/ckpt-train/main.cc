@@ -234,6 +234,10 @@ CLI::App* AddBench(CLI::App& app, BenchOptions& options) {
       "--ledger", options.ledger,
       "Record 5 steps more: time, bytes and FLOP of every operation of rank 0, its kernels "
       "on a GPU, and gaps");
+  verb->add_flag(
+      "--exposed", options.exposed,
+      "Time 11 steps more, in which no weights are gathered and no gradients are reduced: "
+      "the difference is what communication costs");
   verb->add_option("--peak-tbytes", options.peak_tbytes,
                    "What a rank's memory reads and writes in a second, in TB; with the peak of "
                    "arithmetic it gives the ledger's roofline [known of some GPUs]")

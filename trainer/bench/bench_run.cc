@@ -21,8 +21,9 @@ double Milliseconds(Clock::duration time) {
 // Trains step after step with the benchmark's tokens.
 class Steps {
  public:
-  Steps(const BenchPlan& plan, trainer::RankTrainer& trainer, int rank)
-      : plan_(plan), trainer_(trainer), rank_(rank) {}
+  // `progress` counts steps; null: none.
+  Steps(const BenchPlan& plan, trainer::RankTrainer& trainer, int rank, ProgressSink* progress)
+      : plan_(plan), trainer_(trainer), rank_(rank), progress_(progress) {}
 
   // Runs `count` more steps, as many at once as the trainer takes; `body(report, time)` is called as
   // each ends, with the time since the one before. None is in flight at the end.
@@ -38,6 +39,7 @@ class Steps {
       CKPT_ASSIGN_OR_RETURN(const trainer::StepReport report, trainer_.Collect());
       const Clock::time_point now = Clock::now();
       body(report, now - start);
+      if (progress_ != nullptr) progress_->OnDone("step", 1);
       start = now;
     }
     return OkStatus();
@@ -47,16 +49,47 @@ class Steps {
   const BenchPlan& plan_;
   trainer::RankTrainer& trainer_;
   const int rank_;
+  ProgressSink* const progress_;
   std::int64_t enqueued_ = 0;
 };
 
+double Median(std::vector<double> values) {
+  std::ranges::sort(values);
+  const std::size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+// Every rank calls it, and those with `recorded` make a ledger. Errors: those of the trainer and of
+// Device::RecordWork.
+Result<std::optional<trainer::Ledger>> RecordLedger(std::int64_t count,
+                                                    const trainer::Roofline& peaks, Steps& steps,
+                                                    trainer::RankTrainer& trainer,
+                                                    trainer::Device& device,
+                                                    trainer::RecordedOps* recorded) {
+  // A queue may still run what the next step needs: that is no work of the steps below.
+  CKPT_RETURN_IF_ERROR(trainer.params().Synchronize());
+  std::unique_ptr<trainer::WorkRecord> record;
+  if (recorded != nullptr) {
+    CKPT_ASSIGN_OR_RETURN(record, device.RecordWork());
+    recorded->Begin(*record);
+  }
+  CKPT_RETURN_IF_ERROR(steps.Run(count, [](const trainer::StepReport&, Clock::duration) {}));
+  CKPT_RETURN_IF_ERROR(trainer.params().Synchronize());
+  std::optional<trainer::Ledger> ledger;
+  if (recorded == nullptr) return ledger;
+  const std::vector<trainer::OpWork> operations = recorded->End();
+  CKPT_ASSIGN_OR_RETURN(const std::vector<trainer::DeviceWork> work, record->Finish());
+  ledger = trainer::MakeLedger(work, operations, count, peaks);
+  return ledger;
+}
+
 }  // namespace
 
-double BenchTimes::median_ms() const {
-  std::vector<double> sorted = step_ms;
-  std::ranges::sort(sorted);
-  const std::size_t middle = sorted.size() / 2;
-  return sorted.size() % 2 == 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+double BenchTimes::median_ms() const { return Median(step_ms); }
+
+std::optional<double> BenchTimes::exposed_ms() const {
+  if (step_without_transfers_ms.empty()) return std::nullopt;
+  return median_ms() - Median(step_without_transfers_ms);
 }
 
 Result<BenchTimes> TimeSteps(const BenchPlan& plan, trainer::RankTrainer& trainer,
@@ -74,10 +107,12 @@ Result<BenchTimes> TimeSteps(const BenchPlan& plan, trainer::RankTrainer& traine
   if (records) CKPT_RETURN_IF_ERROR(device.RecordWork().status());
   const std::int64_t timed = plan.warmup + plan.steps;
   if (progress != nullptr) {
-    progress->OnPhase("bench", static_cast<std::uint64_t>(timed + plan.ledger_steps), 0);
+    progress->OnPhase(
+        "bench",
+        static_cast<std::uint64_t>(timed + plan.ledger_steps + plan.steps_without_transfers), 0);
   }
   BenchTimes times;
-  Steps steps(plan, trainer, rank);
+  Steps steps(plan, trainer, rank, progress);
   std::int64_t done = 0;
   CKPT_RETURN_IF_ERROR(steps.Run(timed, [&](const trainer::StepReport& report,
                                             Clock::duration time) {
@@ -94,7 +129,6 @@ Result<BenchTimes> TimeSteps(const BenchPlan& plan, trainer::RankTrainer& traine
       }
     }
     times.losses.push_back(report.loss);
-    if (progress != nullptr) progress->OnDone("step", 1);
   }));
   for (std::size_t use = 0; use < times.peak_bytes.size(); ++use) {
     times.peak_bytes[use] = device.usage(static_cast<trainer::MemoryUse>(use)).peak_bytes;
@@ -104,23 +138,19 @@ Result<BenchTimes> TimeSteps(const BenchPlan& plan, trainer::RankTrainer& traine
     times.peaks.flops = device.PeakFlops(trainer.config().precision.compute);
   }
   if (times.peaks.bytes == 0) times.peaks.bytes = device.PeakBandwidth();
-  if (plan.ledger_steps == 0) return times;
-  // A queue may still run what the next step needs: that is no work of the steps below.
-  CKPT_RETURN_IF_ERROR(trainer.params().Synchronize());
-  std::unique_ptr<trainer::WorkRecord> record;
-  if (records) {
-    CKPT_ASSIGN_OR_RETURN(record, device.RecordWork());
-    recorded->Begin(*record);
+  if (plan.ledger_steps > 0) {
+    CKPT_ASSIGN_OR_RETURN(times.ledger, RecordLedger(plan.ledger_steps, times.peaks, steps, trainer,
+                                                     device, records ? recorded : nullptr));
   }
-  CKPT_RETURN_IF_ERROR(steps.Run(
-      plan.ledger_steps, [&](const trainer::StepReport& /*report*/, Clock::duration /*time*/) {
-        if (progress != nullptr) progress->OnDone("step", 1);
-      }));
-  CKPT_RETURN_IF_ERROR(trainer.params().Synchronize());
-  if (!records) return times;
-  const std::vector<trainer::OpWork> operations = recorded->End();
-  CKPT_ASSIGN_OR_RETURN(const std::vector<trainer::DeviceWork> work, record->Finish());
-  times.ledger = trainer::MakeLedger(work, operations, plan.ledger_steps, times.peaks);
+  if (plan.steps_without_transfers > 0) {
+    trainer.LeaveOutTransfers();
+    CKPT_RETURN_IF_ERROR(steps.Run(plan.steps_without_transfers,
+                                   [&](const trainer::StepReport&, Clock::duration time) {
+                                     times.step_without_transfers_ms.push_back(Milliseconds(time));
+                                   }));
+    // The first one began with weights that were gathered for it.
+    times.step_without_transfers_ms.erase(times.step_without_transfers_ms.begin());
+  }
   return times;
 }
 
@@ -147,6 +177,9 @@ std::string BenchJson(const BenchReport& report) {
   times.peaks.flops > 0 ? json.Double(report.flops_per_s_of_rank() / times.peaks.flops)
                         : json.Null();
   if (times.expert_load_max) json.Key("expert_load_max").Double(*times.expert_load_max);
+  if (const std::optional<double> exposed = times.exposed_ms()) {
+    json.Key("exposed_ms").Double(*exposed);
+  }
   json.Key("phase_ms").BeginObject();
   for (std::size_t phase = 0; phase < times.phase_ms.size(); ++phase) {
     json.Key(trainer::kStepPhaseNames[phase]).Double(times.phase_ms[phase]);
@@ -195,6 +228,10 @@ std::string BenchText(const BenchReport& report) {
                       report.tokens_per_s_of_rank(), report.flops_per_s_of_rank() / 1e12);
   if (times.peaks.flops > 0) {
     text += fmt::format(", MFU {:.1f} %", 100 * report.flops_per_s_of_rank() / times.peaks.flops);
+  }
+  if (const std::optional<double> exposed = times.exposed_ms()) {
+    text += fmt::format("\nexposed   {:.1f} ms of a step are communication, {:.1f} %", *exposed,
+                        100 * *exposed / times.median_ms());
   }
   text += "\nphases   ";
   for (std::size_t phase = 0; phase < times.phase_ms.size(); ++phase) {

@@ -22,6 +22,8 @@ struct BenchPlan {
   std::int64_t warmup = 10;  // steps before the timed ones
   std::int64_t steps = 30;
   std::int64_t ledger_steps = 0;  // after the timed ones, with a record of the device's work
+  // After all others, without gathers and reductions (RankTrainer::LeaveOutTransfers).
+  std::int64_t steps_without_transfers = 0;
   // What a rank's device can do; where it is 0, what the device says of itself counts.
   trainer::Roofline peaks;
   // Whether weights are those of FillBenchWeights, which only the benchmark's models have. Otherwise
@@ -32,7 +34,9 @@ struct BenchPlan {
 
 struct BenchTimes {
   std::vector<double> step_ms;  // of the timed steps, in order
-  std::vector<double> losses;   // of all steps, in order, those before the timed ones too
+  // Of the steps without transfers, in order, without the first one.
+  std::vector<double> step_without_transfers_ms;
+  std::vector<double> losses;  // of all steps, in order, those before the timed ones too
   // By StepPhase: the mean of the timed steps, on this rank.
   std::array<double, trainer::kNumStepPhases> phase_ms{};
   trainer::RankPhaseMeans rank_phases;  // of all ranks; of fewer steps, or none, on one rank
@@ -45,6 +49,9 @@ struct BenchTimes {
   std::optional<trainer::Ledger> ledger;
 
   [[nodiscard]] double median_ms() const;
+  // The part of a step that is left over when it is compared with one without transfers: what
+  // communication costs. None if such steps were not timed.
+  [[nodiscard]] std::optional<double> exposed_ms() const;
 };
 
 // Sets the weights, then trains. Every rank calls it with the same plan.

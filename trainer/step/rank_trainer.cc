@@ -14,6 +14,7 @@
 
 #include "trainer/params/mesh_comms.h"
 #include "trainer/random/philox.h"
+#include "trainer/rehearsal/left_out_collectives.h"
 #include "trainer/step/internal/grad_norm.h"
 #include "trainer/step/rehearse_step.h"
 #include "trainer/step/trained_units.h"
@@ -74,6 +75,7 @@ class RankTrainerImpl final : public RankTrainer {
   Result<std::vector<float>> ReadGradient(const MainArrays& main) override;
   Result<Evaluation> Evaluate(std::span<const HostMicroBatch> batches) override;
   Result<std::vector<float>> Logits(const HostMicroBatch& batch) override;
+  void LeaveOutTransfers() override;
 
   [[nodiscard]] std::span<const double> micro_batch_losses() const override {
     return micro_batch_losses_;
@@ -215,6 +217,16 @@ Result<Tensor> RankTrainerImpl::PutAssignedExperts() {
   device_.CopyFromHost(*compute_, assigned_experts_.data(), experts);
   CKPT_RETURN_IF_ERROR(compute_->Synchronize());
   return experts;
+}
+
+// The sums of a step and the rows of experts go on: without them the model would compute other
+// amounts.
+void RankTrainerImpl::LeaveOutTransfers() {
+  for (std::unique_ptr<Collectives>* moves :
+       {&comms_.gather_shard, &comms_.gather_expert_shard, &comms_.gather_outer,
+        &comms_.reduce_shard, &comms_.reduce_expert_shard, &comms_.reduce_outer}) {
+    *moves = LeaveOut(std::move(*moves));
+  }
 }
 
 Status RankTrainerImpl::InitializeWeights() {

@@ -138,6 +138,9 @@ class RankTrainer {
   virtual Result<std::vector<float>> ReadGradient(const MainArrays& main) = 0;
   // Changes nothing that a step reads. Errors: those of Step that concern the loss.
   virtual Result<Evaluation> Evaluate(std::span<const HostMicroBatch> batches) = 0;
+  // For measurements: from now on no weights are gathered and no gradients are reduced. Every rank
+  // calls it. A step then takes the time of its computation, and its numbers are wrong.
+  virtual void LeaveOutTransfers() = 0;
   // Logits [batch · seq, padded vocabulary] of one batch, float32, C order. Every rank computes
   // those of its own batch.
   virtual Result<std::vector<float>> Logits(const HostMicroBatch& batch) = 0;

@@ -197,6 +197,27 @@ TEST(BenchTest, BalancedRoutingGivesEveryExpertTheSameOnAnyMesh) {
   EXPECT_THAT(out.text(), HasSubstr("experts   1.00 times the mean at most\n"));
 }
 
+TEST(BenchTest, TellsWhatCommunicationCosts) {
+  BenchOptions options = Small("tiny-moe", 2);
+  EXPECT_FALSE(Report(options).contains("exposed_ms"));
+  options.exposed = true;
+  options.run.set = {"expert_model_parallel_size=2", "overlap_grad_reduce=true",
+                     "overlap_param_gather=true"};
+  const nlohmann::json report = Report(options);
+  // The time of two steps, less that of others: of either sign on a busy machine, below a step.
+  EXPECT_LT(report["exposed_ms"].get<double>(), report["step_ms"].get<double>());
+  EXPECT_EQ(report["losses"].size(),
+            3U);  // not those of steps without communication, which are wrong
+  options.common.json = false;
+  cli::StringOutput out;
+  cli::StringOutput err;
+  cli::Streams streams = {.out = out, .err = err};
+  EXPECT_THAT(RunBench(options, PosixStorage(), streams), IsOk());
+  EXPECT_THAT(out.text(), HasSubstr(" ms of a step are communication, "));
+  options.run.ranks = 1;
+  EXPECT_THAT(RunBench(options, PosixStorage(), streams), FailsWith(ErrorKind::kUsage));
+}
+
 struct RefusedBalance {
   std::string model;
   std::vector<std::string> set;

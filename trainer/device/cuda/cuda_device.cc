@@ -109,8 +109,8 @@ class CudaDevice final : public Device {
       if (watchdog_ == nullptr) watchdog_ = std::make_unique<NcclWatchdog>();
       return MakeNcclCollectives(std::move(group), *this, *watchdog_);
     }
-    CKPT_RETURN_IF_ERROR(EnablePeerAccess(*group));
-    return MakePeerCollectives(std::move(group), MakeCudaPeerReader());
+    CKPT_ASSIGN_OR_RETURN(std::unique_ptr<PeerReader> reader, MakeCudaPeerReader(*group));
+    return MakePeerCollectives(std::move(group), std::move(reader));
   }
 
  private:

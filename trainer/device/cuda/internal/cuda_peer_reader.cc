@@ -1,7 +1,9 @@
 #include "trainer/device/cuda/internal/cuda_peer_reader.h"
 
+#include <algorithm>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <cuda_runtime_api.h>
@@ -13,8 +15,16 @@
 namespace ckpt::trainer {
 namespace {
 
+// Larger parts of other GPUs' memory are copied here before they are added. A kernel that read them
+// would hold multiprocessors for as long as the links take, and kernels of products wait for all of
+// them.
+constexpr std::uint64_t kMostReadInPlaceBytes = std::uint64_t{1} << 20U;
+
 class CudaPeerReader final : public PeerReader {
  public:
+  // `gpus` of the ranks, and of this one.
+  CudaPeerReader(std::vector<int> gpus, int own) : gpus_(std::move(gpus)), own_(own) {}
+
   void WaitFor(Queue& queue, int peer, const Event& event) override {
     if (const Status& failure = CudaQueue::FailureBefore(event); !failure.ok()) {
       return queue.Fail(GaveUp(peer, failure));
@@ -32,7 +42,11 @@ class CudaPeerReader final : public PeerReader {
   }
   void Reduce(Queue& queue, const PeerReduction& reduction) override {
     if (reduction.count == 0) return;
-    RunOnCuda(queue, [&](CudaQueue& cuda) { cuda::ReduceParts(cuda.stream(), reduction); });
+    PeerReduction here = reduction;
+    const bool are_here = BringParts(queue, here);
+    RunOnCuda(queue, [&](CudaQueue& cuda) {
+      cuda::ReduceParts(cuda.stream(), here, are_here ? cuda::kLocalBlocks : cuda::kLinkBlocks);
+    });
   }
   void ReceiveRows(Queue& queue, int rank, std::vector<PeerRows> sent,
                    const PeerRows& received) override {
@@ -40,11 +54,36 @@ class CudaPeerReader final : public PeerReader {
     RunOnCuda(queue,
               [&](CudaQueue& cuda) { cuda::ReceiveRows(cuda.stream(), rank, sent, received); });
   }
+
+ private:
+  // Copies the parts of other GPUs into scratch memory of the queue, if they are large. Returns
+  // whether all parts are on this GPU now.
+  bool BringParts(Queue& queue, PeerReduction& reduction) {
+    const std::uint64_t part_bytes =
+        static_cast<std::uint64_t>(reduction.count) * ElementBytes(reduction.wire);
+    const auto num_far = std::ranges::count_if(gpus_, [&](int gpu) { return gpu != own_; });
+    if (num_far == 0) return true;
+    if (part_bytes <= kMostReadInPlaceBytes) return false;
+    const std::uint64_t stride = (part_bytes + 255) / 256 * 256;
+    std::byte* place =
+        static_cast<CudaQueue&>(queue).Scratch(static_cast<std::uint64_t>(num_far) * stride);
+    if (place == nullptr) return true;  // the queue has failed and will run nothing
+    for (std::size_t rank = 0; rank < gpus_.size(); ++rank) {
+      if (gpus_[rank] == own_) continue;
+      Copy(queue, reduction.parts[rank], place, part_bytes);
+      reduction.parts[rank] = place;
+      place += stride;
+    }
+    return true;
+  }
+
+  const std::vector<int> gpus_;
+  const int own_;
 };
 
 }  // namespace
 
-Status EnablePeerAccess(HostGroup& group) {
+Result<std::unique_ptr<PeerReader>> MakeCudaPeerReader(HostGroup& group) {
   int own = 0;
   CKPT_RETURN_IF_ERROR(CudaStatus(cudaGetDevice(&own), "cudaGetDevice"));
   std::vector<int> of_ranks(static_cast<std::size_t>(group.size()));
@@ -67,9 +106,7 @@ Status EnablePeerAccess(HostGroup& group) {
     }
     CKPT_RETURN_IF_ERROR(CudaStatus(code, "cudaDeviceEnablePeerAccess"));
   }
-  return OkStatus();
+  return std::unique_ptr<PeerReader>(std::make_unique<CudaPeerReader>(std::move(of_ranks), own));
 }
-
-std::unique_ptr<PeerReader> MakeCudaPeerReader() { return std::make_unique<CudaPeerReader>(); }
 
 }  // namespace ckpt::trainer

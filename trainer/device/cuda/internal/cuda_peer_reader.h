@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "core/base/status.h"
+#include "core/base/result.h"
 #include "trainer/comm/host_group.h"
 #include "trainer/device/peer/peer_reader.h"
 
@@ -13,9 +13,7 @@ namespace ckpt::trainer {
 // Lets the calling thread's GPU read the memory of those of all ranks of `group`, threads of this
 // process. Several ranks may have one GPU. Every rank calls it.
 // Errors: kUnsupported (no path between two GPUs), kSystem, those of the group.
-Status EnablePeerAccess(HostGroup& group);
-
-std::unique_ptr<PeerReader> MakeCudaPeerReader();
+Result<std::unique_ptr<PeerReader>> MakeCudaPeerReader(HostGroup& group);
 
 }  // namespace ckpt::trainer
 

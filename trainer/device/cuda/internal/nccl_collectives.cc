@@ -195,7 +195,9 @@ class NcclCollectives final : public Collectives {
         });
     if (reduction.count == 0) return;
     for (int peer = 0; peer < size(); ++peer) reduction.parts.push_back(own(peer));
-    RunOnCuda(queue, [&](CudaQueue& cuda) { cuda::ReduceParts(cuda.stream(), reduction); });
+    RunOnCuda(queue, [&](CudaQueue& cuda) {
+      cuda::ReduceParts(cuda.stream(), reduction, cuda::kLocalBlocks);
+    });
   }
 
   const NcclLibrary& nccl_;

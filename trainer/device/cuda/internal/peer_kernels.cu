@@ -13,11 +13,14 @@ namespace ckpt::trainer::cuda {
 namespace {
 
 constexpr int kThreads = 512;
-// So many blocks read 333 GB/s over the links of an H200, near what these carry; the other
-// multiprocessors go on computing.
-constexpr unsigned int kBlocks = 64;
 
 using Bf16 = __nv_bfloat16;
+
+// Blocks of which each thread has an item, but at most `max_blocks`.
+unsigned int BlocksFor(std::int64_t items, unsigned int max_blocks) {
+  return static_cast<unsigned int>(
+      std::min<std::int64_t>(max_blocks, (items + kThreads - 1) / kThreads));
+}
 
 // The parts of all ranks, as a kernel takes them.
 struct Parts {
@@ -139,10 +142,9 @@ __global__ void __launch_bounds__(kThreads)
 
 template <int kRanks, typename Stored, typename Out>
 void LaunchSumPacks(cudaStream_t stream, const Parts& parts, Out* out, bool adds,
-                    std::int64_t num_packs) {
-  const auto blocks = static_cast<unsigned int>(
-      std::min<std::int64_t>(kBlocks, (num_packs + kThreads - 1) / kThreads));
-  SumPacksKernel<kRanks, Stored><<<blocks, kThreads, 0, stream>>>(parts, out, adds, num_packs);
+                    std::int64_t num_packs, unsigned int max_blocks) {
+  SumPacksKernel<kRanks, Stored>
+      <<<BlocksFor(num_packs, max_blocks), kThreads, 0, stream>>>(parts, out, adds, num_packs);
 }
 
 bool IsAligned(const Parts& parts, const void* out) {
@@ -155,22 +157,22 @@ bool IsAligned(const Parts& parts, const void* out) {
 // The number of elements from the front that were added in packs.
 template <typename Stored, typename Out>
 std::int64_t SumInPacks(cudaStream_t stream, const Parts& parts, Out* out, bool adds,
-                        std::int64_t count) {
+                        std::int64_t count, unsigned int max_blocks) {
   constexpr int kWidth = 16 / sizeof(Stored);
   const std::int64_t num_packs = count / kWidth;
   if (num_packs == 0 || !IsAligned(parts, out)) return 0;
   switch (parts.count) {
     case 1:
-      LaunchSumPacks<1, Stored>(stream, parts, out, adds, num_packs);
+      LaunchSumPacks<1, Stored>(stream, parts, out, adds, num_packs, max_blocks);
       break;
     case 2:
-      LaunchSumPacks<2, Stored>(stream, parts, out, adds, num_packs);
+      LaunchSumPacks<2, Stored>(stream, parts, out, adds, num_packs, max_blocks);
       break;
     case 4:
-      LaunchSumPacks<4, Stored>(stream, parts, out, adds, num_packs);
+      LaunchSumPacks<4, Stored>(stream, parts, out, adds, num_packs, max_blocks);
       break;
     case 8:
-      LaunchSumPacks<8, Stored>(stream, parts, out, adds, num_packs);
+      LaunchSumPacks<8, Stored>(stream, parts, out, adds, num_packs, max_blocks);
       break;
     default:
       return 0;
@@ -181,66 +183,71 @@ std::int64_t SumInPacks(cudaStream_t stream, const Parts& parts, Out* out, bool 
 // --- dtypes --------------------------------------------------------------------------------------
 
 template <typename Stored, typename Wide, typename Combine, typename Out>
-void Launch(cudaStream_t stream, const PeerReduction& reduction, const Parts& parts) {
+void Launch(cudaStream_t stream, const PeerReduction& reduction, const Parts& parts,
+            unsigned int max_blocks) {
   auto* const out = reinterpret_cast<Out*>(reduction.out);
   const bool adds = reduction.write == GradWrite::kAdd;
   std::int64_t done = 0;
   if constexpr (std::is_same_v<Wide, float> && std::is_same_v<Combine, Add> &&
                 !std::is_same_v<Out, double>) {
-    done = SumInPacks<Stored>(stream, parts, out, adds, reduction.count);
+    done = SumInPacks<Stored>(stream, parts, out, adds, reduction.count, max_blocks);
   }
   const std::int64_t left = reduction.count - done;
   if (left == 0) return;
-  const auto blocks =
-      static_cast<unsigned int>(std::min<std::int64_t>(kBlocks, (left + kThreads - 1) / kThreads));
-  ReduceKernel<Stored, Wide, Out, Combine>
-      <<<blocks, kThreads, 0, stream>>>(parts, out, adds, done, reduction.count);
+  ReduceKernel<Stored, Wide, Out, Combine><<<BlocksFor(left, max_blocks), kThreads, 0, stream>>>(
+      parts, out, adds, done, reduction.count);
 }
 
 template <typename Stored, typename Wide>
-void LaunchSum(cudaStream_t stream, const PeerReduction& reduction, const Parts& parts) {
+void LaunchSum(cudaStream_t stream, const PeerReduction& reduction, const Parts& parts,
+               unsigned int max_blocks) {
   if (reduction.result == DType::kFloat32) {
-    Launch<Stored, Wide, Add, float>(stream, reduction, parts);
+    Launch<Stored, Wide, Add, float>(stream, reduction, parts, max_blocks);
   } else if (reduction.result == DType::kFloat64) {
-    Launch<Stored, Wide, Add, double>(stream, reduction, parts);
+    Launch<Stored, Wide, Add, double>(stream, reduction, parts, max_blocks);
   } else {
     CKPT_CHECK(reduction.result == DType::kBfloat16);
-    Launch<Stored, Wide, Add, Bf16>(stream, reduction, parts);
+    Launch<Stored, Wide, Add, Bf16>(stream, reduction, parts, max_blocks);
   }
 }
 
-void Sum(cudaStream_t stream, const PeerReduction& reduction, const Parts& parts) {
+void Sum(cudaStream_t stream, const PeerReduction& reduction, const Parts& parts,
+         unsigned int max_blocks) {
   switch (reduction.wire) {
     case DType::kBfloat16:
-      return LaunchSum<Bf16, float>(stream, reduction, parts);
+      return LaunchSum<Bf16, float>(stream, reduction, parts, max_blocks);
     case DType::kFloat32:
-      return LaunchSum<float, float>(stream, reduction, parts);
+      return LaunchSum<float, float>(stream, reduction, parts, max_blocks);
     case DType::kFloat64:
-      return LaunchSum<double, double>(stream, reduction, parts);
+      return LaunchSum<double, double>(stream, reduction, parts, max_blocks);
     default:
       break;
   }
   // Overflow is undefined for signed sums, but unsigned ones wrap; the bits are the same.
   CKPT_CHECK(reduction.result == reduction.wire);
   if (reduction.wire == DType::kInt64) {
-    return Launch<std::uint64_t, std::uint64_t, Add, std::uint64_t>(stream, reduction, parts);
+    return Launch<std::uint64_t, std::uint64_t, Add, std::uint64_t>(stream, reduction, parts,
+                                                                    max_blocks);
   }
   CKPT_CHECK(reduction.wire == DType::kInt32);
-  Launch<std::uint32_t, std::uint32_t, Add, std::uint32_t>(stream, reduction, parts);
+  Launch<std::uint32_t, std::uint32_t, Add, std::uint32_t>(stream, reduction, parts, max_blocks);
 }
 
-void FindMax(cudaStream_t stream, const PeerReduction& reduction, const Parts& parts) {
+void FindMax(cudaStream_t stream, const PeerReduction& reduction, const Parts& parts,
+             unsigned int max_blocks) {
   CKPT_CHECK(reduction.result == reduction.wire && reduction.write == GradWrite::kStore);
   switch (reduction.wire) {
     case DType::kFloat32:
-      return Launch<float, float, Max, float>(stream, reduction, parts);
+      return Launch<float, float, Max, float>(stream, reduction, parts, max_blocks);
     case DType::kFloat64:
-      return Launch<double, double, Max, double>(stream, reduction, parts);
+      return Launch<double, double, Max, double>(stream, reduction, parts, max_blocks);
     case DType::kInt32:
-      return Launch<std::int32_t, std::int32_t, Max, std::int32_t>(stream, reduction, parts);
+      return Launch<std::int32_t, std::int32_t, Max, std::int32_t>(stream, reduction, parts,
+                                                                   max_blocks);
     default:
       CKPT_CHECK(reduction.wire == DType::kInt64);
-      return Launch<std::int64_t, std::int64_t, Max, std::int64_t>(stream, reduction, parts);
+      return Launch<std::int64_t, std::int64_t, Max, std::int64_t>(stream, reduction, parts,
+                                                                   max_blocks);
   }
 }
 
@@ -283,7 +290,7 @@ __global__ void __launch_bounds__(kThreads)
 template <typename Unit>
 void LaunchReceive(cudaStream_t stream, const Senders& senders, int rank, std::int64_t row_bytes,
                    const PeerRows& received) {
-  const dim3 blocks(std::max(kBlocks / static_cast<unsigned int>(senders.count), 1U),
+  const dim3 blocks(std::max(kLinkBlocks / static_cast<unsigned int>(senders.count), 1U),
                     static_cast<unsigned int>(senders.count));
   ReceiveKernel<<<blocks, kThreads, 0, stream>>>(
       senders, rank, row_bytes / static_cast<std::int64_t>(sizeof(Unit)), received.rows.as<Unit>(),
@@ -292,12 +299,12 @@ void LaunchReceive(cudaStream_t stream, const Senders& senders, int rank, std::i
 
 }  // namespace
 
-void ReduceParts(cudaStream_t stream, const PeerReduction& reduction) {
+void ReduceParts(cudaStream_t stream, const PeerReduction& reduction, unsigned int max_blocks) {
   CKPT_CHECK(!reduction.parts.empty() && reduction.parts.size() <= kMaxPeers);
   Parts parts = {};
   for (const std::byte* part : reduction.parts) parts.of_rank[parts.count++] = part;
-  if (reduction.op == ReduceOp::kSum) return Sum(stream, reduction, parts);
-  FindMax(stream, reduction, parts);
+  if (reduction.op == ReduceOp::kSum) return Sum(stream, reduction, parts, max_blocks);
+  FindMax(stream, reduction, parts, max_blocks);
 }
 
 void ReceiveRows(cudaStream_t stream, int rank, std::span<const PeerRows> sent,

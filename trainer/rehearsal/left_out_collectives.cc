@@ -1,0 +1,42 @@
+#include "trainer/rehearsal/left_out_collectives.h"
+
+#include <utility>
+
+#include "trainer/rehearsal/idle_group.h"
+
+namespace ckpt::trainer {
+namespace {
+
+class LeftOutCollectives final : public Collectives {
+ public:
+  explicit LeftOutCollectives(std::unique_ptr<Collectives> before)
+      : Collectives(MakeIdleGroup(before->rank(), before->size())), before_(std::move(before)) {}
+
+  void AllGather(Queue& /*queue*/, const Tensor& /*shard*/, const Tensor& /*full*/) override {}
+  void GatherShards(Queue& queue, const Tensor& /*shard*/, const Tensor& /*full*/,
+                    const Event& ready) override {
+    queue.Wait(ready);
+  }
+  void ReduceScatterInto(Queue& /*queue*/, const Tensor& /*full*/, const Tensor& /*shard*/,
+                         GradWrite /*write*/) override {}
+  void AllReduce(Queue& /*queue*/, const Tensor& /*data*/, ReduceOp /*op*/) override {}
+  void AllToAll(Queue& /*queue*/, std::span<const RowTransfer> /*transfers*/,
+                const Tensor& /*send_rows*/, const Tensor& /*receive_rows*/) override {}
+
+  [[nodiscard]] std::uint64_t num_calls() const override { return before_->num_calls(); }
+  void AwaitReaders(Queue& queue, std::uint64_t calls) override {
+    before_->AwaitReaders(queue, calls);
+  }
+  void Leave() override { before_->Leave(); }
+
+ private:
+  const std::unique_ptr<Collectives> before_;
+};
+
+}  // namespace
+
+std::unique_ptr<Collectives> LeaveOut(std::unique_ptr<Collectives> collectives) {
+  return std::make_unique<LeftOutCollectives>(std::move(collectives));
+}
+
+}  // namespace ckpt::trainer
