@@ -185,6 +185,17 @@ class Mpi(Training):
         self.assertEqual(first.count("step 3/6"), 1)
         self.assertEqual(self.digest(processes), self.digest(threads))
 
+    def test_flex_is_for_threads(self):
+        options = ("--config", "run.yaml", "--set", "train_iters=3", "--print-state-digest")
+        flex = ("--set", "moe_token_dispatcher_type=flex")
+        usual, _ = self.threads(*options)
+        threads, _ = self.threads(*options, *flex)
+        self.assertEqual(self.digest(threads), self.digest(usual))
+        refused = self.start(*options, *flex, launcher=self.launcher)
+        _, err = refused.communicate(timeout=100)
+        self.assertNotEqual(refused.returncode, 0)
+        self.assertIn("moe_token_dispatcher_type=flex needs ranks that read each other's memory", err)
+
     def test_a_signal_to_one_process_ends_all(self):
         tell_pid = ("bash", "-c", 'echo $$ > pid.$OMPI_COMM_WORLD_RANK && exec "$0" "$@"')
         process = self.start("--config", "run.yaml", "--save", "out", "--set", "train_iters=1000000",

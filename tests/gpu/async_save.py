@@ -6,14 +6,15 @@
 Trains a Llama of random weights, whose whole state has 4.9 GB with the default sizes, on ranks that divide it, and prints one JSON object:
 
 * dd: seconds to write and sync as many bytes, and to read them again from the page cache
-* async: a run that saves in the background. stall_s is what the save adds to the steps: the time that the host waited, and by how much
-  the step that runs beside the copy to the host is longer than the median; stall_by_clock_s is the same by the clock of this script, over
-  the lines of the steps around. copied_step_ratio: that step; writing_step_ratio: the median of the steps until the checkpoint is durable
+* async: a run that saves in the background. stall_s is what the save adds to the training: by how much the five steps around it take longer than
+  five median ones, by the clock of this script over their lines. One step alone says less: a line that comes late shortens the next one.
+  host_waited_s: the time that the host waited in the save; longest_step_ratio: of these steps; writing_step_ratio: the median of the
+  steps until the checkpoint is durable
 * sync: seconds of the same save, waited for
 * load: seconds from the start of the program until the checkpoint of the first is loaded, and until its digest and next loss are proved;
   and of a program that starts and makes one step of a tiny model
 * equal: the state's digest is the same in both, and so is that of every tensor. Both runs are deterministic
-* goals: stall <= 0.12 s, both ratios <= 1.02
+* goals: stall <= 0.12 s, steps while it is written <= 1.02
 
 Needs twice the state's bytes in --work and 90 s. Exits with 1 if a run fails or something is not equal.
 """
@@ -100,17 +101,14 @@ def judge_async(lines, steps, at):
     begun = {int(m[1]): seconds for seconds, line in lines if (m := re.match(r"step (\d+)/", line))}
     done, saved = find(lines, rf"saved iteration {at} in ([\d.]+) s, of which training waited ([\d.]+) s")
     writing = [s for s in steps if s > at + 1 and begun[s] <= done]
-    copied = steps[at + 1]["step_ms"]
     waited = sum(steps[s].get("save_ms", 0) for s in (at, at + 1))
-    around = [s for s in (at - 2, at + 3) if s in begun]
-    by_clock = (begun[around[1]] - begun[around[0]]) * 1e3 - (around[1] - around[0]) * quiet if len(around) == 2 else math.nan
+    first, last = at - 1, at + 4
     return {
-        "stall_s": (waited + max(0.0, copied - quiet)) / 1e3,
-        "stall_by_clock_s": by_clock / 1e3,
+        "stall_s": begun[last] - begun[first] - (last - first) * quiet / 1e3,
         "host_waited_s": waited / 1e3,
         "update_waited_s": (steps[at + 1]["update_ms"] - statistics.median(steps[s]["update_ms"] for s in range(at - QUIET_STEPS + 1, at + 1))) / 1e3,
         "quiet_step_ms": quiet,
-        "copied_step_ratio": copied / quiet,
+        "longest_step_ratio": max(steps[s]["step_ms"] for s in range(first + 1, last + 1)) / quiet,
         "writing_steps": len(writing),
         "writing_step_ratio": statistics.median(steps[s]["step_ms"] for s in writing) / quiet if writing else None,
         "until_durable_s": float(saved[1]),
@@ -149,8 +147,7 @@ def measure(args):
     tensors = tensors_of(args.work / "sync" / folder)
     result["equal"] = {"state_digest": match[1] == digest, "tensors": len(tensors) > 0 and tensors_of(args.work / "async" / folder) == tensors}
     made = result["async"]
-    result["goals"] = {"stall <= 0.12 s": made["stall_s"] <= 0.12, "copied step <= 1.02": made["copied_step_ratio"] <= 1.02,
-                       "writing steps <= 1.02": made["writing_step_ratio"] is not None and made["writing_step_ratio"] <= 1.02}
+    result["goals"] = {"stall <= 0.12 s": made["stall_s"] <= 0.12, "writing steps <= 1.02": made["writing_step_ratio"] is not None and made["writing_step_ratio"] <= 1.02}
     return result
 
 

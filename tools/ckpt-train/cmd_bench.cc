@@ -164,7 +164,7 @@ Result<cli::ExitCode> RunBench(const BenchOptions& options, Storage& storage,
   std::optional<BenchTimes> times;  // of rank 0, where it is one of this process
   CKPT_RETURN_IF_ERROR(trainer::RunWorld(
       {.num_ranks = options.run.ranks == 0 ? num_ranks : options.run.ranks,
-       .from_threads = run.train.overlaps(),
+       .from_threads = run.train.overlaps_on_host(),
        .timeout = run.loop.timeout},
       [&](trainer::HostGroup& world) -> Status {
         CKPT_ASSIGN_OR_RETURN(

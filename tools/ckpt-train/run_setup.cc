@@ -97,7 +97,7 @@ void RunSetup::BeginProgress() {
 Status RunSetup::RunRanks(const std::function<Status(trainer::HostGroup& world)>& body) {
   BeginProgress();
   return trainer::RunWorld({.num_ranks = num_ranks_,
-                            .from_threads = run_.train.overlaps(),
+                            .from_threads = run_.train.overlaps_on_host(),
                             .timeout = run_.loop.timeout},
                            body);
 }

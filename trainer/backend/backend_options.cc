@@ -10,7 +10,7 @@ BackendOptions BackendOptionsOf(const TrainConfig& config, std::string device, i
           .fixed_order = config.reduction == Reduction::kCanonical,
           .deterministic = config.deterministic,
           .compute = config.precision.compute,
-          .overlaps = config.overlaps()};
+          .overlaps = config.overlaps_on_host()};
 }
 
 }  // namespace ckpt::trainer

@@ -20,7 +20,7 @@ std::uint64_t BytesOf(std::int64_t elems, DType dtype) {
 class WeightTraffic {
  public:
   WeightTraffic(const TrainConfig& config, const ShardPlan& plan)
-      : prefetch_depth_(config.overlap_param_gather ? plan.slots.prefetch_depth : 0),
+      : prefetch_depth_(config.overlaps_gathers(false) ? plan.slots.prefetch_depth : 0),
         keeps_(!config.poison_released),
         slots_(static_cast<std::size_t>(plan.slots.weight_slots)) {
     for (const std::vector<std::size_t>& groups : plan.units) {

@@ -293,8 +293,8 @@ StepWork WorkOf(const TrainConfig& config, const Cluster& cluster,
                    .update = kernels.UpdateMs(plan),
                    .micro_batches = static_cast<int>(config.num_micro_batches()),
                    .slots = config.slots,
-                   .overlaps_gathers = config.overlap_param_gather,
-                   .overlaps_reduces = config.overlap_grad_reduce};
+                   .overlaps_gathers = config.overlaps_gathers(true),
+                   .overlaps_reduces = config.overlaps_reduces(true)};
   std::int64_t layer = 0;
   for (std::size_t u = 0; u < units.size(); ++u) {
     UnitWork& unit = work.units.emplace_back();

@@ -254,6 +254,7 @@ std::unique_ptr<Dispatch> MakeDispatch(Dispatcher kind, const DispatchSpec& spec
     case Dispatcher::kAllGather:
       return std::make_unique<AllGatherDispatch>(spec, *group);
     case Dispatcher::kAllToAll:
+    case Dispatcher::kFlex:
       break;
   }
   return std::make_unique<AllToAllDispatch>(spec, *group);

@@ -18,6 +18,9 @@ enum class Dispatcher : std::uint8_t {
   kAllGather,
   // A token is sent to the ranks of its experts, and their results are sent back.
   kAllToAll,
+  // The same, where ranks read each other's memory: how many rows they read, they find on the device,
+  // so the host never waits. The trainer refuses it where a host must know.
+  kFlex,
 };
 
 // The rows that an expert takes of one rank's tokens, as multiple of the mean load.
@@ -38,7 +41,7 @@ struct DispatchSpec {
   // Limits the rows that the experts of a rank may get from all ranks together, as a multiple of
   // the mean. None: memory for the most rows that can come. Only for several ranks.
   std::optional<double> rank_capacity_factor = {};
-  // The rows of each expert are kept apart by the rank that they come from (kAllToAll only).
+  // The rows of each expert are kept apart by the rank that they come from (not with kAllGather).
   bool separates_sources = false;
 };
 

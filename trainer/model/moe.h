@@ -26,7 +26,7 @@ struct MoeRuntime {
   Dispatcher dispatcher = Dispatcher::kAllToAll;
   std::optional<double> rank_capacity_factor = {};  // see DispatchSpec
   // Adds up gradients of expert weights one source rank at a time, so that with fixed-point
-  // gradients their sum does not depend on the mesh. Needs kAllToAll.
+  // gradients their sum does not depend on the mesh. Not with kAllGather.
   bool separate_sources = false;
   // int32 [T, K]: the experts of the tokens of every micro-batch, whose router only weighs them. A
   // micro-batch may have fewer tokens, and no padding. Null: the router chooses.

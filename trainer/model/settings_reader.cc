@@ -100,12 +100,18 @@ double SettingsReader::Number(std::string_view name, double otherwise, double mi
   return OptionalNumber(name, min).value_or(otherwise);
 }
 
-bool SettingsReader::Flag(std::string_view name, bool otherwise) {
-  const Value* const value = Take(name, otherwise);
-  if (value == nullptr) return otherwise;
+std::optional<bool> SettingsReader::OptionalFlag(std::string_view name) {
+  const Value* const value = Take(name);
+  if (value == nullptr) return std::nullopt;
   if (value->AsBool() != nullptr) return *value->AsBool();
   Refuse(name, "is neither true nor false", "true or false");
-  return otherwise;
+  return std::nullopt;
+}
+
+bool SettingsReader::Flag(std::string_view name, bool otherwise) {
+  Take(name, otherwise);
+  if (!Has(name)) return otherwise;
+  return OptionalFlag(name).value_or(otherwise);
 }
 
 std::optional<std::vector<std::int64_t>> SettingsReader::IntList(std::string_view name) {

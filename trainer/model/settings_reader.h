@@ -45,6 +45,7 @@ class SettingsReader {
   // Integers count as numbers.
   double Number(std::string_view name, double otherwise, double min = 0);
   std::optional<double> OptionalNumber(std::string_view name, double min = 0);
+  std::optional<bool> OptionalFlag(std::string_view name);
   bool Flag(std::string_view name, bool otherwise);
   // A list of integers, each at least 0; empty optional if the setting is absent.
   std::optional<std::vector<std::int64_t>> IntList(std::string_view name);

@@ -51,9 +51,10 @@ void ReadMesh(SettingsReader& settings, TrainConfig& config) {
   mesh.outer = settings.Word<OuterSharding>(
       "outer_dp_sharding_strategy",
       {{"no_shard", OuterSharding::kNoShard}, {"optim", OuterSharding::kOptim}});
-  config.dispatcher = settings.Word<Dispatcher>(
-      "moe_token_dispatcher_type",
-      {{"alltoall", Dispatcher::kAllToAll}, {"allgather", Dispatcher::kAllGather}});
+  config.dispatcher =
+      settings.Word<Dispatcher>("moe_token_dispatcher_type", {{"alltoall", Dispatcher::kAllToAll},
+                                                              {"allgather", Dispatcher::kAllGather},
+                                                              {"flex", Dispatcher::kFlex}});
   config.rank_capacity_factor = settings.OptionalNumber("moe_expert_rank_capacity_factor", 1);
 }
 
@@ -143,8 +144,8 @@ void ReadSchedule(SettingsReader& settings, TrainConfig& config) {
 }
 
 void ReadEngine(SettingsReader& settings, TrainConfig& config) {
-  config.overlap_grad_reduce = settings.Flag("overlap_grad_reduce", config.overlap_grad_reduce);
-  config.overlap_param_gather = settings.Flag("overlap_param_gather", config.overlap_param_gather);
+  config.overlap_grad_reduce = settings.OptionalFlag("overlap_grad_reduce");
+  config.overlap_param_gather = settings.OptionalFlag("overlap_param_gather");
   config.slots.weight_slots = SmallInt(settings, "weight_slots", config.slots.weight_slots);
   config.slots.gradient_slots = SmallInt(settings, "gradient_slots", config.slots.gradient_slots);
   config.slots.prefetch_depth = SmallInt(settings, "prefetch_depth", config.slots.prefetch_depth);
@@ -164,7 +165,7 @@ void RefuseIdleSettings(SettingsReader& settings, TrainConfig& config) {
   settings.RefuseIdle(config.model.moe && config.mesh.expert_parallel == 1,
                       "without expert_model_parallel_size", {"moe_expert_rank_capacity_factor"});
 
-  settings.RefuseIdle(!config.overlap_param_gather, "without overlap_param_gather",
+  settings.RefuseIdle(!config.overlap_param_gather.value_or(false), "without overlap_param_gather",
                       {"prefetch_depth"});
 
   const OptimizerConfig& optimizer = config.optimizer;

@@ -168,11 +168,20 @@ Status RankTrainerImpl::Build() {
         {.compute = config_.precision.compute, .gradients = config_.precision.grad_comm}));
   }
   CKPT_ASSIGN_OR_RETURN(comms_, SplitWorld(world_, topology_, device_));
+  if (config_.dispatcher == Dispatcher::kFlex && comms_.expert->size() > 1 &&
+      comms_.expert->host().abort_ends_processes()) {
+    return Error(ErrorKind::kUnsupported,
+                 "moe_token_dispatcher_type=flex needs ranks that read each other's memory")
+        .Expected("ranks that are threads of one process")
+        .Actual("ranks that are processes")
+        .Hint("set moe_token_dispatcher_type=alltoall, or start one process with --ranks");
+  }
   CKPT_ASSIGN_OR_RETURN(step_, StepBuffers::Create(ShapeOf(config_), device_, *compute_));
   clock_.emplace(ops_, *compute_, step_->phase_times());
   CKPT_ASSIGN_OR_RETURN(const RehearsedBytes rehearsed, RehearseStep(config_, world_.rank()));
   CKPT_ASSIGN_OR_RETURN(const Tensor assigned_experts, PutAssignedExperts());
   const bool is_canonical = config_.reduction == Reduction::kCanonical;
+  const bool is_asynchronous = device_.is_asynchronous();
   const ModelRuntime runtime = {
       .ops = &ops_,
       .device = &device_,
@@ -197,8 +206,8 @@ Status RankTrainerImpl::Build() {
   CKPT_ASSIGN_OR_RETURN(
       store_, ParamStore::Create(units_, std::move(plan), comms_, ops_, device_, *compute_,
                                  {.poison_released = config_.poison_released,
-                                  .prefetches = config_.overlap_param_gather,
-                                  .overlaps_reduces = config_.overlap_grad_reduce,
+                                  .prefetches = config_.overlaps_gathers(is_asynchronous),
+                                  .overlaps_reduces = config_.overlaps_reduces(is_asynchronous),
                                   .clock = &*clock_}));
   CKPT_ASSIGN_OR_RETURN(optimizer_, Optimizer::Create(config_.optimizer, *store_, ops_, device_));
   CKPT_ASSIGN_OR_RETURN(grad_norm_, GradNorm::Create(*store_, ops_, device_));

@@ -61,7 +61,7 @@ void CheckMoe(const TrainConfig& config, Rules& rules) {
                 "moe_router_topk must not exceed the experts of the chosen groups",
                 fmt::format("{} of {}", router.topk, eligible),
                 "lower moe_router_topk or raise moe_router_group_topk");
-  rules.Require(config.dispatcher == Dispatcher::kAllToAll || !moe.capacity_factor,
+  rules.Require(config.dispatcher != Dispatcher::kAllGather || !moe.capacity_factor,
                 "an expert capacity needs moe_token_dispatcher_type=alltoall", "allgather",
                 "set moe_token_dispatcher_type=alltoall");
 }
@@ -75,7 +75,7 @@ void CheckPrecision(const TrainConfig& config, Rules& rules) {
                 "fixed-point gradients and reduction=canonical go together",
                 DTypeName(precision.main_grads),
                 "leave main_grads_dtype and grad_comm_dtype to reduction=canonical");
-  rules.Require(!is_canonical || config.dispatcher == Dispatcher::kAllToAll ||
+  rules.Require(!is_canonical || config.dispatcher != Dispatcher::kAllGather ||
                     config.mesh.expert_parallel == 1,
                 "reduction=canonical needs moe_token_dispatcher_type=alltoall", "allgather",
                 "set moe_token_dispatcher_type=alltoall");
@@ -93,9 +93,10 @@ void CheckPrecision(const TrainConfig& config, Rules& rules) {
 }
 
 void CheckEngine(const TrainConfig& config, Rules& rules) {
-  rules.Require(!config.overlap_param_gather || config.overlap_grad_reduce,
-                "overlap_param_gather needs overlap_grad_reduce", "overlap_grad_reduce off",
-                "set overlap_grad_reduce=true");
+  rules.Require(
+      !config.overlap_param_gather.value_or(false) || config.overlap_grad_reduce.value_or(false),
+      "overlap_param_gather needs overlap_grad_reduce", "overlap_grad_reduce off",
+      "set overlap_grad_reduce=true");
   rules.Require(config.slots.weight_slots >= kFewestSlots.weight_slots &&
                     config.slots.gradient_slots >= kFewestSlots.gradient_slots,
                 "at least two weight slots and one gradient slot are needed",

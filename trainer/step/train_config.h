@@ -54,15 +54,26 @@ struct TrainConfig {
 
   SlotOptions slots;
   std::uint64_t max_unsharded_bytes = 0;  // limit for slots and ends; 0: none
-  bool overlap_grad_reduce = false;
-  bool overlap_param_gather = false;
-  bool poison_released = false;  // see ParamStoreOptions
+  // Whether communication runs in parallel with the computation. None: if the device works while the
+  // host goes on, as a GPU does.
+  std::optional<bool> overlap_grad_reduce = {};
+  std::optional<bool> overlap_param_gather = {};  // none: as overlap_grad_reduce
+  bool poison_released = false;                   // see ParamStoreOptions
 
   [[nodiscard]] std::int64_t num_micro_batches() const {
     return global_batch_size / (micro_batch_size * mesh.world_size);
   }
-  // Whether any communication runs in parallel with the computation.
-  [[nodiscard]] bool overlaps() const { return overlap_grad_reduce || overlap_param_gather; }
+  // On a device that works while the host goes on, or not.
+  [[nodiscard]] bool overlaps_reduces(bool is_asynchronous) const {
+    return overlap_grad_reduce.value_or(is_asynchronous);
+  }
+  [[nodiscard]] bool overlaps_gathers(bool is_asynchronous) const {
+    return overlap_param_gather.value_or(overlaps_reduces(is_asynchronous));
+  }
+  // Whether ranks that compute on the host need threads that communicate meanwhile.
+  [[nodiscard]] bool overlaps_on_host() const {
+    return overlaps_reduces(false) || overlaps_gathers(false);
+  }
 };
 
 // kCanonical sets the precision that it needs (fixed-point sums) in `config.precision`.

@@ -119,8 +119,8 @@ TEST(ParseTrainConfigTest, EverySettingReachesItsField) {
   EXPECT_EQ(config->clip_grad, 0.5);
   EXPECT_EQ(config->seed, 7U);
   EXPECT_EQ(config->frozen, (std::vector<std::string>{"*.router.*", "embedding.*"}));
-  EXPECT_TRUE(config->overlap_grad_reduce);
-  EXPECT_TRUE(config->overlap_param_gather);
+  EXPECT_EQ(config->overlap_grad_reduce, true);
+  EXPECT_EQ(config->overlap_param_gather, true);
   EXPECT_EQ(config->slots.weight_slots, 3);
   EXPECT_EQ(config->slots.gradient_slots, 1);
   EXPECT_EQ(config->slots.prefetch_depth, 2);

@@ -15,6 +15,7 @@
 #include "trainer/comm/call_track.h"
 #include "trainer/device/cuda/cuda_queue.h"
 #include "trainer/device/cuda/internal/nccl_library.h"
+#include "trainer/device/cuda/internal/nccl_memory.h"
 #include "trainer/device/cuda/internal/nccl_watchdog.h"
 #include "trainer/device/cuda/internal/peer_kernels.h"
 
@@ -31,17 +32,19 @@ class NcclCollectives final : public Collectives {
  public:
   NcclCollectives(std::unique_ptr<HostGroup> group, const NcclLibrary& nccl,
                   ncclComm_t communicator, std::shared_ptr<CallTrack> track, NcclWatchdog& watchdog,
-                  PinnedBuffer counts)
+                  Device& device, PinnedBuffer counts)
       : Collectives(std::move(group)),
         nccl_(nccl),
         communicator_(communicator),
         watchdog_(watchdog),
-        counts_(std::move(counts)) {
+        counts_(std::move(counts)),
+        memory_(nccl, communicator, device) {
     watchdog_.Add(nccl_, communicator_, host(), std::move(track));
   }
   // The queues were synchronised: nothing is under way.
   ~NcclCollectives() override {
     watchdog_.Remove(communicator_);
+    memory_.Forget();
     (void)nccl_.destroy(communicator_);
   }
 
@@ -128,11 +131,17 @@ class NcclCollectives final : public Collectives {
     }
   }
 
+  void Register(const Buffer& memory) override {
+    if (registered_.ok()) registered_ = memory_.Register(memory.data(), memory.size_bytes());
+  }
+  void Leave() override { memory_.Forget(); }
+
  private:
   // Enqueues what `enqueue(CudaQueue&)` does of NCCL, and lets the watchdog know.
   template <typename Enqueue>
   void Run(Queue& queue, std::string_view call, std::uint64_t size_bytes, const Enqueue& enqueue) {
     RunOnCuda(queue, [&](CudaQueue& cuda) {
+      if (!registered_.ok()) return cuda.Fail(registered_);
       const ncclResult_t code = enqueue(cuda);
       if (code != ncclSuccess) return cuda.Fail(nccl_.StatusOf(code, call, communicator_));
       watchdog_.Watch(communicator_, call, size_bytes, cuda.stream());
@@ -178,12 +187,12 @@ class NcclCollectives final : public Collectives {
     const std::uint64_t own_bytes =
         static_cast<std::uint64_t>(reduction.count) * ElementBytes(reduction.wire);
     const std::uint64_t stride = (own_bytes + 255) / 256 * 256;
-    std::byte* const received =
-        static_cast<CudaQueue&>(queue).Scratch(stride * static_cast<std::uint64_t>(size()) + 1);
-    if (received == nullptr) return;
+    const Result<std::byte*> received =
+        memory_.Scratch(queue, stride * static_cast<std::uint64_t>(size()) + 1);
+    if (!received.ok()) return queue.Fail(received.status());
     const auto own = [&](int peer) {
       return peer == rank() ? array + offset_of(rank())
-                            : received + static_cast<std::uint64_t>(peer) * stride;
+                            : *received + static_cast<std::uint64_t>(peer) * stride;
     };
     Exchange(
         queue, call,
@@ -204,6 +213,8 @@ class NcclCollectives final : public Collectives {
   const ncclComm_t communicator_;
   NcclWatchdog& watchdog_;
   const PinnedBuffer counts_;  // int64 [2, ranks], of an AllToAll
+  NcclMemory memory_;
+  Status registered_;  // of the memory that calls will use
 };
 
 }  // namespace
@@ -231,8 +242,9 @@ Result<std::unique_ptr<Collectives>> MakeNcclCollectives(std::unique_ptr<HostGro
         nccl->StatusOf(nccl->init_rank(&communicator, group->size(), ids.front(), group->rank()),
                        "ncclCommInitRank", nullptr));
   }
-  return std::unique_ptr<Collectives>(std::make_unique<NcclCollectives>(
-      std::move(group), *nccl, communicator, std::move(track), watchdog, std::move(counts)));
+  return std::unique_ptr<Collectives>(
+      std::make_unique<NcclCollectives>(std::move(group), *nccl, communicator, std::move(track),
+                                        watchdog, device, std::move(counts)));
 }
 
 }  // namespace ckpt::trainer

@@ -38,6 +38,8 @@ Result<NcclLibrary> LoadFunctions() {
   load("ncclCommGetAsyncError", nccl.async_error);
   load("ncclGetErrorString", nccl.error_string);
   load("ncclGetLastError", nccl.last_error);
+  load("ncclCommRegister", nccl.register_memory);
+  load("ncclCommDeregister", nccl.deregister_memory);
   load("ncclAllGather", nccl.all_gather);
   load("ncclSend", nccl.send);
   load("ncclRecv", nccl.receive);

@@ -17,6 +17,8 @@ struct NcclLibrary {
   decltype(&ncclCommGetAsyncError) async_error = nullptr;
   decltype(&ncclGetErrorString) error_string = nullptr;
   decltype(&ncclGetLastError) last_error = nullptr;
+  decltype(&ncclCommRegister) register_memory = nullptr;
+  decltype(&ncclCommDeregister) deregister_memory = nullptr;
   decltype(&ncclAllGather) all_gather = nullptr;
   decltype(&ncclSend) send = nullptr;
   decltype(&ncclRecv) receive = nullptr;
