@@ -68,6 +68,10 @@ class Links {
   [[nodiscard]] double ReduceMs(double bytes, const Placed& group) const {
     return CallMs(TransferSeconds(bytes, group, cluster_.gpu.reduce_bytes.value), Ring(group));
   }
+  // Of the parts of all members that a rank adds, and of the sums that it writes.
+  [[nodiscard]] double SumMs(double parts_bytes, double sums_bytes) const {
+    return kMs * (parts_bytes + sums_bytes) / cluster_.gpu.sum_bytes.value;
+  }
   [[nodiscard]] double AllReduceMs(double bytes, const Placed& group) const {
     return CallMs(TransferSeconds(bytes, group, cluster_.gpu.reduce_bytes.value) +
                       TransferSeconds(bytes, group, cluster_.gpu.gather_bytes.value),
@@ -248,10 +252,11 @@ class Kernels {
 
 // --- a step --------------------------------------------------------------------------------------
 
-// What a unit communicates, as ParamStore does it.
-void AddCommunication(const ShardPlan& plan, std::size_t unit, const Links& links,
-                      const Placed& shard, const Placed& expert_shard, const Placed& outer,
-                      UnitWork& work) {
+// What a unit communicates in a step of so many micro-batches, as ParamStore does it. Kernels that add
+// what came from other ranks take multiprocessors, so their time is the computation's.
+void AddCommunication(const ShardPlan& plan, std::size_t unit, int micro_batches,
+                      const Links& links, const Placed& shard, const Placed& expert_shard,
+                      const Placed& outer, UnitWork& work) {
   const DType compute = plan.precision.compute;
   const DType wire = plan.precision.grad_comm;
   for (const std::size_t g : plan.units[unit]) {
@@ -265,14 +270,19 @@ void AddCommunication(const ShardPlan& plan, std::size_t unit, const Links& link
     if (!group.trainable) continue;
     const double gradients = SizeOf(group.gradients.elems, wire);
     const bool is_own = group.part.elems < group.gradients.elems;  // after the reduction
+    const DType sums = plan.precision.main_grads;
     if (group.uses_bucket()) {
-      work.reduce += links.ReduceMs(SizeOf(group.layout.total_elems, wire), inner);
+      const double sent = SizeOf(group.layout.total_elems, wire);
+      work.reduce += links.ReduceMs(sent, inner);
+      work.backward += links.SumMs(sent, SizeOf(group.part.elems, sums));
     } else if (group.inner > 1) {
+      work.backward += links.SumMs(gradients, SizeOf(group.part.elems, sums)) / micro_batches;
       work.late_reduce +=
           is_own ? links.ReduceMs(gradients, inner) : links.AllReduceMs(gradients, inner);
     }
     if (group.outer > 1) {
       const double of_part = SizeOf(group.part.elems, wire);
+      work.backward += links.SumMs(of_part, SizeOf(group.main.elems, sums)) / micro_batches;
       work.late_reduce += group.main.elems < group.part.elems ? links.ReduceMs(of_part, outer)
                                                               : links.AllReduceMs(of_part, outer);
     }
@@ -313,7 +323,7 @@ StepWork WorkOf(const TrainConfig& config, const Cluster& cluster,
     } else if (u == 0) {
       unit.forward = unit.backward = kernels.EmbeddingMs();
     }
-    AddCommunication(plan, u, links, shard, expert_shard, outer, unit);
+    AddCommunication(plan, u, work.micro_batches, links, shard, expert_shard, outer, unit);
   }
   return work;
 }

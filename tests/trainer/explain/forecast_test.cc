@@ -73,6 +73,19 @@ TEST(ForecastTest, OfOneGpuIsTheMeasuredStepWithinFivePercent) {
   }
 }
 
+// docs/bench/2026-11-25-cuda-two-gpus.md: medians on two H200, experts balanced. The natural routing of a
+// step sends the ranks different rows, which a forecast does not know.
+TEST(ForecastTest, OfTwoGpusIsTheMeasuredStepWithinFivePercent) {
+  const layout::Configuration whole = {{"data_parallel_sharding_strategy", "optim_grads"},
+                                       {"grad_comm_dtype", "bf16"}};
+  const MeasuredStep cases[] = {{"d1", whole, 172.1}, {"m1", whole, 195.8}};
+  for (const MeasuredStep& measured : cases) {
+    const StepTime step = StepOf(BenchRun(measured.model, measured.more, 2), ClusterOf("h200x2"));
+    EXPECT_NEAR(step.total() / measured.ms, 1, 0.05) << measured.model << " " << measured.ms;
+    EXPECT_GT(step.exposed(), 0) << measured.model;
+  }
+}
+
 // Every strategy, with experts whole and divided.
 std::vector<std::pair<const char*, layout::Configuration>> Strategies() {
   return {
