@@ -1,10 +1,7 @@
 #include "core/manifest/checked_storage.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
-#include <cstring>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -16,61 +13,28 @@
 #include "core/io/checksummed_read.h"
 #include "core/io/forwarding_storage.h"
 #include "core/manifest/find_damage.h"
+#include "core/manifest/internal/shared_blocks.h"
 #include "core/manifest/verify_manifest.h"
 
 namespace ckpt {
 namespace {
 
-// The blocks of which a thread used parts last. A caller that reads the end of a block usually reads
-// the start of the next piece from the same block. One that fuses tensors (queries, keys and
-// values) reads from as many places in turn.
-class RecentBlocks {
- public:
-  struct Block {
-    std::uint64_t file = 0;  // CheckedFile::id_; 0: nothing is here
-    std::uint64_t block = 0;
-    std::unique_ptr<std::byte[]> bytes = {};
-  };
-
-  static RecentBlocks& OfThisThread() {
-    thread_local RecentBlocks recent;
-    return recent;
-  }
-
-  // Null if it is not here.
-  [[nodiscard]] Block* Find(std::uint64_t file, std::uint64_t block) {
-    const auto found = std::ranges::find_if(blocks_, [&](const Block& candidate) {
-      return candidate.file == file && candidate.block == block;
-    });
-    if (found == blocks_.end()) return nullptr;
-    std::rotate(blocks_.begin(), found, std::next(found));
-    return &blocks_.front();
-  }
-  // Room for another block, in place of the one that was used longest ago. Nothing is in it.
-  [[nodiscard]] Block& Replace() {
-    std::ranges::rotate(blocks_, std::prev(blocks_.end()));
-    Block& block = blocks_.front();
-    block.file = 0;
-    if (!block.bytes)
-      block.bytes = std::make_unique_for_overwrite<std::byte[]>(kManifestBlockBytes);
-    return block;
-  }
-
- private:
-  std::array<Block, 4> blocks_;  // the one that was used last comes first
-};
-
 // An open file, and which of its blocks have been checked.
-class CheckedFile final : public ReadableFile {
+class CheckedFile final : public ReadableFile,
+                          public FileOfBlocks,
+                          public std::enable_shared_from_this<CheckedFile> {
  public:
   // `number`: position in the manifest's files. `directory`: ends with '/'.
   CheckedFile(std::shared_ptr<const ReadableFile> file, std::string directory,
               std::shared_ptr<const Manifest> manifest, std::shared_ptr<LateIndex> index,
+              std::shared_ptr<LateChecks> late, std::shared_ptr<SharedBlocks> blocks,
               std::size_t number)
       : file_(std::move(file)),
         directory_(std::move(directory)),
         manifest_(std::move(manifest)),
         index_(std::move(index)),
+        late_(std::move(late)),
+        blocks_(std::move(blocks)),
         number_(number),
         checked_(manifest_->files[number].block_crc32c.size() / 64 + 1) {}
 
@@ -83,11 +47,25 @@ class CheckedFile final : public ReadableFile {
   // Errors: kTruncated, kSizeMismatch.
   [[nodiscard]] Status CheckSize() const;
 
- private:
-  [[nodiscard]] bool IsChecked(std::uint64_t block) const {
+  [[nodiscard]] std::uint64_t id() const override { return id_; }
+  [[nodiscard]] std::uint64_t block_bytes(std::uint64_t block) const override {
+    return ExtentOfBlock(block, size_bytes()).size_bytes;
+  }
+  [[nodiscard]] bool IsChecked(std::uint64_t block) const override {
     // The bit orders no other memory access: each caller reads the bytes itself.
     return (checked_[block / 64].load(std::memory_order_relaxed) >> block % 64 & 1) != 0;
   }
+  Status ReadUnchecked(std::uint64_t block, std::uint64_t skipped_bytes,
+                       MutableByteSpan out) const override {
+    return file_->ReadAt(block * kManifestBlockBytes + skipped_bytes, out);
+  }
+  Status Compare(std::uint64_t block, std::uint32_t crc32c) const override;
+
+ private:
+  void MarkChecked(std::uint64_t block) const {
+    checked_[block / 64].fetch_or(std::uint64_t{1} << block % 64, std::memory_order_relaxed);
+  }
+  [[nodiscard]] Status DescribeDamage(const DamagedBlock& damaged) const;
   // Reads a whole block and compares it with its checksum.
   Status ReadBlock(std::uint64_t block, MutableByteSpan out) const;
   // Copies a part of one block to the caller.
@@ -105,6 +83,8 @@ class CheckedFile final : public ReadableFile {
   const std::string directory_;
   const std::shared_ptr<const Manifest> manifest_;
   const std::shared_ptr<LateIndex> index_;
+  const std::shared_ptr<LateChecks> late_;  // null: no check is late
+  const std::shared_ptr<SharedBlocks> blocks_;
   const std::size_t number_;
   mutable std::vector<std::atomic<std::uint64_t>> checked_;  // one bit per block
   const std::uint64_t id_ = ++last_id_;  // unique among all files of this process
@@ -120,16 +100,32 @@ std::string CheckedFile::OwnerOf(const DamagedBlock& damaged) const {
   return index_->OwnerOf(file.name, block.offset_bytes, block.size_bytes);
 }
 
+Status CheckedFile::DescribeDamage(const DamagedBlock& damaged) const {
+  Problem problem = DescribeBlock(*manifest_, damaged);
+  problem.tensor = OwnerOf(damaged);
+  return InDirectory(std::move(problem));
+}
+
 Status CheckedFile::ReadBlock(std::uint64_t block, MutableByteSpan out) const {
   CKPT_ASSIGN_OR_RETURN(const std::uint32_t crc32c,
                         ReadAtWithCrc32c(*file_, block * kManifestBlockBytes, out));
   if (const auto damaged = CompareBlock(*manifest_, number_, block, crc32c, out)) {
-    Problem problem = DescribeBlock(*manifest_, *damaged);
-    problem.tensor = OwnerOf(*damaged);
-    return InDirectory(std::move(problem));
+    return DescribeDamage(*damaged);
   }
-  checked_[block / 64].fetch_or(std::uint64_t{1} << block % 64, std::memory_order_relaxed);
+  MarkChecked(block);
   return OkStatus();
+}
+
+Status CheckedFile::Compare(std::uint64_t block, std::uint32_t crc32c) const {
+  if (crc32c == manifest_->files[number_].block_crc32c[block]) {
+    MarkChecked(block);
+    return OkStatus();
+  }
+  // All of its bytes may show the bit that is flipped.
+  Bytes whole(block_bytes(block));
+  CKPT_RETURN_IF_ERROR(ReadBlock(block, whole));
+  // What the parts were read from was something else.
+  return DescribeDamage({.file = number_, .block = block, .crc32c = crc32c});
 }
 
 Status CheckedFile::CheckSize() const {
@@ -139,21 +135,17 @@ Status CheckedFile::CheckSize() const {
 
 Status CheckedFile::ReadPart(std::uint64_t block, std::uint64_t skipped_bytes,
                              MutableByteSpan out) const {
-  RecentBlocks& recent = RecentBlocks::OfThisThread();
-  const RecentBlocks::Block* here = recent.Find(id_, block);
-  if (here == nullptr && IsChecked(block)) {
-    return file_->ReadAt(block * kManifestBlockBytes + skipped_bytes, out);
+  if (late_ != nullptr && late_->are_late() && !IsChecked(block)) {
+    CKPT_RETURN_IF_ERROR(ReadUnchecked(block, skipped_bytes, out));
+    return late_->Add(shared_from_this(), block, skipped_bytes, out);
   }
-  if (here == nullptr) {
-    RecentBlocks::Block& read = recent.Replace();
-    const BlockExtent extent = ExtentOfBlock(block, size_bytes());
-    CKPT_RETURN_IF_ERROR(ReadBlock(block, {read.bytes.get(), extent.size_bytes}));
-    read.file = id_;
-    read.block = block;
-    here = &read;
-  }
-  std::memcpy(out.data(), here->bytes.get() + skipped_bytes, out.size());
-  return OkStatus();
+  const SharedBlocks::Source source = {
+      .size_bytes = block_bytes(block),
+      .is_checked = [&] { return IsChecked(block); },
+      .read = [&](MutableByteSpan whole) { return ReadBlock(block, whole); }};
+  CKPT_ASSIGN_OR_RETURN(const bool is_copied, blocks_->CopyPart({.file = id_, .block = block},
+                                                                source, skipped_bytes, out));
+  return is_copied ? OkStatus() : ReadUnchecked(block, skipped_bytes, out);
 }
 
 Status CheckedFile::ReadAt(std::uint64_t offset, MutableByteSpan out) const {
@@ -195,11 +187,12 @@ std::string WithSlash(std::string directory) {
 class CheckedStorage final : public ForwardingStorage {
  public:
   CheckedStorage(Storage& storage, const Path& directory, std::shared_ptr<const Manifest> manifest,
-                 std::shared_ptr<LateIndex> index)
+                 std::shared_ptr<LateIndex> index, std::shared_ptr<LateChecks> late)
       : ForwardingStorage(storage),
         prefix_(WithSlash(directory.string())),
         manifest_(std::move(manifest)),
-        index_(std::move(index)) {}
+        index_(std::move(index)),
+        late_(std::move(late)) {}
 
   Result<std::shared_ptr<const ReadableFile>> Open(const Path& path) override {
     CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> file, behind().Open(path));
@@ -207,8 +200,8 @@ class CheckedStorage final : public ForwardingStorage {
     if (!name.starts_with(prefix_)) return file;
     const auto number = manifest_->FindFile(std::string_view(name).substr(prefix_.size()));
     if (!number) return file;
-    auto checked =
-        std::make_shared<CheckedFile>(std::move(file), prefix_, manifest_, index_, *number);
+    auto checked = std::make_shared<CheckedFile>(std::move(file), prefix_, manifest_, index_, late_,
+                                                 blocks_, *number);
     CKPT_RETURN_IF_ERROR(checked->CheckSize());
     return std::shared_ptr<const ReadableFile>(std::move(checked));
   }
@@ -217,6 +210,8 @@ class CheckedStorage final : public ForwardingStorage {
   const std::string prefix_;
   const std::shared_ptr<const Manifest> manifest_;
   const std::shared_ptr<LateIndex> index_;
+  const std::shared_ptr<LateChecks> late_;
+  const std::shared_ptr<SharedBlocks> blocks_ = std::make_shared<SharedBlocks>();
 };
 
 }  // namespace
@@ -242,9 +237,10 @@ std::string LateIndex::OwnerOf(std::string_view file, std::uint64_t offset_bytes
 
 std::shared_ptr<Storage> MakeCheckedStorage(Storage& storage, const Path& directory,
                                             std::shared_ptr<const Manifest> manifest,
-                                            std::shared_ptr<LateIndex> index) {
-  return std::make_shared<CheckedStorage>(storage, directory, std::move(manifest),
-                                          std::move(index));
+                                            std::shared_ptr<LateIndex> index,
+                                            std::shared_ptr<LateChecks> late) {
+  return std::make_shared<CheckedStorage>(storage, directory, std::move(manifest), std::move(index),
+                                          std::move(late));
 }
 
 }  // namespace ckpt

@@ -48,18 +48,18 @@ const Format* FormatOfKeys(const Format* format, const CheckpointIndex& index) {
   return found == kFormats.end() ? format : *found;
 }
 
-// What is read is compared with `manifest`, unless it is null. Unless it is forced, `format` becomes
+// What is read is compared with `manifest`, unless it is null, as `late` says. Unless it is forced, `format` becomes
 // the one whose keys the checkpoint has.
 Result<std::shared_ptr<const CheckpointSource>> OpenSource(
     Storage& storage, const Path& path, const std::shared_ptr<const Manifest>& manifest,
-    bool is_forced, const Format*& format) {
+    const std::shared_ptr<LateChecks>& late, bool is_forced, const Format*& format) {
   const auto owned = std::make_shared<OwnedSource>();
   const auto index = std::make_shared<LateIndex>();
   if (manifest) {
     CKPT_ASSIGN_OR_RETURN(const Path directory, ManifestDirectory(storage, path));
     // The path before the names of its files; empty for a file in the working directory.
     const Path prefix = directory == path ? path : path.parent_path();
-    owned->storage = MakeCheckedStorage(storage, prefix, manifest, index);
+    owned->storage = MakeCheckedStorage(storage, prefix, manifest, index, late);
   }
   Storage& used = manifest ? *owned->storage : storage;
   CKPT_ASSIGN_OR_RETURN(owned->source, OpenAs(*format, used, path));
@@ -116,15 +116,17 @@ Result<OpenedCheckpoint> OpenCheckpoint(Storage& storage, const Path& path,
   if (options.verify) {
     CKPT_ASSIGN_OR_RETURN(manifest, ReadManifest(storage, detected.path));
   }
+  const auto late = manifest ? std::make_shared<LateChecks>() : nullptr;
   CKPT_ASSIGN_OR_RETURN(
       std::shared_ptr<const CheckpointSource> source,
-      OpenSource(storage, detected.path, manifest, forced != nullptr, detected.format));
+      OpenSource(storage, detected.path, manifest, late, forced != nullptr, detected.format));
   return OpenedCheckpoint{.format = detected.format,
                           .path = std::move(detected.path),
                           .source = std::move(source),
                           .iteration = location.iteration,
                           .is_release = location.is_release,
-                          .manifest = std::move(manifest)};
+                          .manifest = std::move(manifest),
+                          .late_checks = late};
 }
 
 }  // namespace ckpt

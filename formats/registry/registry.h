@@ -12,6 +12,7 @@
 #include "core/base/result.h"
 #include "core/checkpoint/source.h"
 #include "core/io/storage.h"
+#include "core/manifest/late_checks.h"
 #include "core/manifest/manifest.h"
 #include "core/manifest/run_root.h"
 #include "formats/format.h"
@@ -37,6 +38,8 @@ struct OpenedCheckpoint {
   // What `source` compares its bytes with; null if the checkpoint is foreign, or nothing is
   // compared.
   std::shared_ptr<const Manifest> manifest = nullptr;
+  // When it does so; null if `manifest` is.
+  std::shared_ptr<LateChecks> late_checks = nullptr;
 };
 
 // Every format, in the order in which they are asked whether they recognise a place.

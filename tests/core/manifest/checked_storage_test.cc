@@ -10,14 +10,16 @@
 
 #include <gmock/gmock.h>
 
-#include "core/io/forwarding_storage.h"
 #include "core/io/memory_storage.h"
+#include "core/manifest/internal/shared_blocks.h"
+#include "tests/testing/counting_storage.h"
 #include "tests/testing/manifest_file.h"
 #include "tests/testing/matchers.h"
 
 namespace ckpt {
 namespace {
 
+using testing::CountingStorage;
 using testing::DescribeContent;
 using testing::FailsWith;
 using ::testing::HasSubstr;
@@ -25,40 +27,6 @@ using testing::IsOk;
 
 constexpr std::uint64_t kBlock = kManifestBlockBytes;
 constexpr std::uint64_t kSize = 3 * kBlock + 100;  // of the file: three blocks and a bit
-
-// Counts the bytes that are read; reads may fail.
-class CountingStorage final : public ForwardingStorage {
- public:
-  using ForwardingStorage::ForwardingStorage;
-  Result<std::shared_ptr<const ReadableFile>> Open(const Path& path) override {
-    CKPT_ASSIGN_OR_RETURN(auto file, behind().Open(path));
-    return std::shared_ptr<const ReadableFile>(std::make_shared<File>(std::move(file), *this));
-  }
-  std::uint64_t bytes_read() const { return bytes_read_; }
-  void FailReads() { fails_ = true; }
-
- private:
-  class File final : public ReadableFile {
-   public:
-    File(std::shared_ptr<const ReadableFile> behind, CountingStorage& storage)
-        : behind_(std::move(behind)), storage_(storage) {}
-    std::uint64_t size_bytes() const override { return behind_->size_bytes(); }
-    const std::string& name() const override { return behind_->name(); }
-    Status ReadAt(std::uint64_t offset, MutableByteSpan out) const override {
-      if (storage_.fails_) return Error(ErrorKind::kIo, "unreadable");
-      storage_.bytes_read_ += out.size();
-      return behind_->ReadAt(offset, out);
-    }
-    Result<std::unique_ptr<FileView>> View() const override { return behind_->View(); }
-
-   private:
-    std::shared_ptr<const ReadableFile> behind_;
-    CountingStorage& storage_;
-  };
-
-  std::atomic<std::uint64_t> bytes_read_ = 0;
-  std::atomic<bool> fails_ = false;
-};
 
 class CheckedStorageTest : public ::testing::Test {
  protected:
@@ -181,6 +149,75 @@ TEST_F(CheckedStorageTest, ReadsABlockOnceForAnyNumberOfParts) {
   const auto file = Open();
   for (std::uint64_t offset = 0; offset < kBlock; offset += 4096) ExpectReads(*file, offset, 64);
   EXPECT_EQ(counting_.bytes_read(), kBlock);
+}
+
+// Ranks read parts of their own, which end anywhere in a block.
+TEST_F(CheckedStorageTest, ReadsABlockOnceForAnyNumberOfThreads) {
+  constexpr std::uint64_t kThreads = 16;
+  constexpr std::uint64_t kPart = kSize / kThreads;
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t before = counting_.bytes_read();
+    const auto file = Open();
+    {
+      std::vector<std::jthread> readers;
+      for (std::uint64_t r = 0; r < kThreads; ++r) {
+        readers.emplace_back([&, begin = r * kPart] {
+          const std::uint64_t end = begin + kPart < kSize - kThreads ? begin + kPart : kSize;
+          for (std::uint64_t at = begin; at < end; at += 50'000) {
+            ExpectReads(*file, at, std::min<std::uint64_t>(50'000, end - at));
+          }
+        });
+      }
+    }
+    ASSERT_EQ(counting_.bytes_read() - before, kSize);
+  }
+}
+
+// All of them, not only the one that reads.
+TEST_F(CheckedStorageTest, TellsEveryThreadThatWaitsOfTheDamage) {
+  Flip(7, 3);
+  const auto file = Open();
+  std::atomic<int> told = 0;
+  {
+    std::vector<std::jthread> readers;
+    for (std::uint64_t r = 0; r < 8; ++r) {
+      readers.emplace_back([&, r] {
+        Bytes out(1);
+        if (file->ReadAt(r * 100, out).kind() == ErrorKind::kChecksum) ++told;
+      });
+    }
+  }
+  EXPECT_EQ(told, 8);
+}
+
+// What was read once and has made room for others is read again as far as it is asked for.
+TEST_F(CheckedStorageTest, KeepsSoManyBlocksAndNoMore) {
+  constexpr std::uint64_t kBlocks = SharedBlocks::kMaxBlocks + 1;
+  content_.assign(kBlocks * kBlock, std::byte{7});
+  ASSERT_THAT(disk_->RemoveAll("/ck/sub/data"), IsOk());
+  ASSERT_THAT(WriteSmallFile(*disk_, "/ck/sub/data", content_), IsOk());
+  Manifest manifest;
+  manifest.files = {DescribeContent("sub/data", content_)};
+  manifest_ = std::make_shared<const Manifest>(std::move(manifest));
+  const auto file = Open();
+  for (std::uint64_t block = 0; block < kBlocks; ++block) ExpectReads(*file, block * kBlock, 10);
+  EXPECT_EQ(counting_.bytes_read(), kBlocks * kBlock);
+  for (std::uint64_t block = 1; block < kBlocks; ++block) {
+    ExpectReads(*file, block * kBlock + 10, 10);
+  }
+  EXPECT_EQ(counting_.bytes_read(), kBlocks * kBlock);
+  ExpectReads(*file, 10, 10);
+  EXPECT_EQ(counting_.bytes_read(), kBlocks * kBlock + 10);
+}
+
+// Whoever reads a file front to back needs room for one block.
+TEST_F(CheckedStorageTest, KeepsNothingOfABlockThatWasTakenWhole) {
+  const auto file = Open();
+  ExpectReads(*file, 0, kBlock / 2);
+  ExpectReads(*file, kBlock / 2, kBlock / 2);
+  const std::uint64_t before = counting_.bytes_read();
+  ExpectReads(*file, 5, 10);
+  EXPECT_EQ(counting_.bytes_read(), before + 10);
 }
 
 // What was checked was another file.

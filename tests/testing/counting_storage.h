@@ -1,0 +1,52 @@
+// Storage that counts what is read of its files. Reads may be made to fail.
+#ifndef CKPT_TESTS_TESTING_COUNTING_STORAGE_H_
+#define CKPT_TESTS_TESTING_COUNTING_STORAGE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "core/io/forwarding_storage.h"
+#include "core/io/storage.h"
+
+namespace ckpt::testing {
+
+// Views are not counted. Thread-safe if the storage behind it is.
+class CountingStorage final : public ForwardingStorage {
+ public:
+  using ForwardingStorage::ForwardingStorage;
+  Result<std::shared_ptr<const ReadableFile>> Open(const Path& path) override {
+    CKPT_ASSIGN_OR_RETURN(auto file, behind().Open(path));
+    return std::shared_ptr<const ReadableFile>(std::make_shared<File>(std::move(file), *this));
+  }
+  [[nodiscard]] std::uint64_t bytes_read() const { return bytes_read_; }
+  void FailReads() { fails_ = true; }
+
+ private:
+  class File final : public ReadableFile {
+   public:
+    File(std::shared_ptr<const ReadableFile> behind, CountingStorage& storage)
+        : behind_(std::move(behind)), storage_(storage) {}
+    [[nodiscard]] std::uint64_t size_bytes() const override { return behind_->size_bytes(); }
+    [[nodiscard]] const std::string& name() const override { return behind_->name(); }
+    Status ReadAt(std::uint64_t offset, MutableByteSpan out) const override {
+      if (storage_.fails_) return Error(ErrorKind::kIo, "unreadable");
+      storage_.bytes_read_ += out.size();
+      return behind_->ReadAt(offset, out);
+    }
+    Result<std::unique_ptr<FileView>> View() const override { return behind_->View(); }
+
+   private:
+    std::shared_ptr<const ReadableFile> behind_;
+    CountingStorage& storage_;
+  };
+
+  std::atomic<std::uint64_t> bytes_read_ = 0;
+  std::atomic<bool> fails_ = false;
+};
+
+}  // namespace ckpt::testing
+
+#endif  // CKPT_TESTS_TESTING_COUNTING_STORAGE_H_
