@@ -327,7 +327,7 @@ std::string TableData(const Facts& facts) {
     std::vector<FileId> files;
     for (const Chunk& chunk : index.chunks(tensor)) files.push_back(chunk.file);
     std::ranges::sort(files);
-    files.erase(std::ranges::unique(files).begin(), files.end());
+    files.erase(std::unique(files.begin(), files.end()), files.end());
     json.BeginArray().Text(Brief(tensor.key)).Int(facts.DtypeOf(tensor)).Ints(tensor.shape);
     json.Int(LogicalBytes(tensor)).Int(tensor.num_chunks).BeginArray();
     for (std::size_t f = 0; f < std::min(files.size(), kMaxFilesOfTensor); ++f) {

@@ -144,7 +144,8 @@ class RankCounter {
 
   RankLoad Finish(std::uint64_t held_bytes) {
     std::ranges::sort(files_);
-    load_.files = static_cast<std::uint64_t>(std::ranges::unique(files_).begin() - files_.begin());
+    load_.files =
+        static_cast<std::uint64_t>(std::unique(files_.begin(), files_.end()) - files_.begin());
     load_.peak_memory = held_bytes + kLoadBudgetBytes + staged_bytes_ + stored_bytes_;
     return load_;
   }

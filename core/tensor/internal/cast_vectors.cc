@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #if defined(__x86_64__) && defined(__GNUC__)
+#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -235,23 +236,33 @@ CastKernel KernelTo(DType to) {
   }
 }
 
+// clang 14 does not know "f16c" in __builtin_cpu_supports. That the system keeps the wide registers
+// is what "avx2" says.
+bool HasF16c() {
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  const bool is_known = __get_cpuid(1, &a, &b, &c, &d) != 0;
+  return is_known && (c & bit_F16C) != 0 && __builtin_cpu_supports("avx2");
+}
+
 }  // namespace
 
 std::size_t WidenFp16Vectors(const std::byte* in, std::byte* out, std::size_t count) {
-  static const bool has_f16c = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+  static const bool has_f16c = HasF16c();
   return has_f16c ? WidenFp16(in, out, count) : 0;
 }
 
 std::size_t NarrowToFp16Vectors(const std::byte* in, std::byte* out, std::size_t count) {
-  static const bool has_f16c = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+  static const bool has_f16c = HasF16c();
   return has_f16c ? NarrowToFp16(in, out, count) : 0;
 }
 
 CastKernel FindCastKernel(DType from, DType to) {
   static const bool has_avx512 =
       __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("f16c");
+      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && HasF16c();
   if (!has_avx512) return nullptr;
   switch (from) {
     case DType::kFloat16:
