@@ -10,6 +10,8 @@
 
 #include <fmt/format.h>
 
+#include "core/yaml/event_limit.h"
+
 namespace ckpt::train {
 namespace {
 
@@ -116,6 +118,7 @@ void SettingsOfYaml::ReadMapping(const YAML::Node& mapping) {
 }  // namespace
 
 Result<layout::Configuration> ParseYamlSettings(std::string_view text, std::string_view name) {
+  if (Status status = CheckYamlEvents(text); !status.ok()) return std::move(status).File(name);
   try {
     const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(text));
     SettingsOfYaml settings(name);

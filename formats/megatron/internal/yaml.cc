@@ -15,6 +15,7 @@
 
 #include "core/base/quote.h"
 #include "core/json/json_writer.h"
+#include "core/yaml/event_limit.h"
 
 namespace ckpt::megatron {
 namespace {
@@ -141,6 +142,7 @@ Result<std::string> YamlToJson(std::string_view text, std::string_view name) {
         .Expected(fmt::format("at most {} bytes", kMaxYamlBytes))
         .Actual(std::to_string(text.size()));
   }
+  if (Status status = CheckYamlEvents(text); !status.ok()) return std::move(status).File(name);
   try {
     const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(text));
     if (documents.size() != 1 || !documents[0].IsMap()) {

@@ -72,6 +72,13 @@ TEST(YamlSettingsTest, RefusesAliasesThatGrowPastAnyConfiguration) {
   EXPECT_THAT(settings.status().ToString(), HasSubstr("more values than any configuration has"));
 }
 
+// The library finds empty documents in it for ever.
+TEST(YamlSettingsTest, RefusesATextThatNeverEnds) {
+  const auto settings = ParseYamlSettings(",a: 1\n", "run.yaml");
+  ASSERT_THAT(settings.status(), FailsWith(ErrorKind::kResource));
+  EXPECT_THAT(settings.status().ToString(), HasSubstr("run.yaml"));
+}
+
 TEST(YamlSettingsTest, ReadsBackWhatItFormats) {
   const layout::Configuration settings = {{"a", true},    {"b", 0.1},
                                           {"c", 1.0},     {"d", "with: \"quotes\" # and more"},
