@@ -21,8 +21,12 @@ namespace {
 constexpr std::size_t kMaxNumbers = 1000;
 
 Status WriteNumber(const GlobalTensor& tensor, double number, JsonWriter& json) {
+  constexpr double kPastIntegers = 0x1p63;
   if (tensor.dtype == DType::kBool) {
     json.Bool(number != 0);
+  } else if (std::abs(number) >= kPastIntegers && IsInteger(tensor.dtype)) {
+    return Error(ErrorKind::kBadMetadata, "a number of the train state is too large")
+        .Tensor(tensor.key);
   } else if (tensor.dtype == DType::kInt32 || tensor.dtype == DType::kInt64) {
     json.Int(static_cast<std::int64_t>(number));
   } else if (std::isfinite(number)) {
@@ -45,6 +49,9 @@ Result<std::string> ReadTrainState(Storage& storage, const Path& path) {
                         TorchSaveSource::Open(storage, path));
   if (source->index().tensors().size() > kMaxNumbers) {
     return Error(ErrorKind::kResource, "more numbers than a train state has").File(path.string());
+  }
+  for (const Problem& problem : source->index().problems()) {
+    if (problem.severity == Severity::kError) return Status(problem);
   }
   JsonWriter json;
   json.BeginObject();

@@ -74,6 +74,17 @@ Result<Arguments> FindArguments(Storage& storage, const Path& root,
   return arguments;
 }
 
+// Each rank of those that share the experts has as many of them.
+Status CheckExperts(const Arguments& arguments, const Path& root) {
+  const std::int64_t ranks = arguments.sizes.expert;
+  const std::int64_t experts = arguments.num_experts;
+  if (experts >= 0 && experts % ranks == 0 && (experts > 0 || ranks == 1)) return OkStatus();
+  return Error(ErrorKind::kBadMetadata, "the ranks cannot share so many experts evenly")
+      .File(root.string())
+      .Expected(fmt::format("a multiple of expert_model_parallel_size, {}", ranks))
+      .Actual(fmt::format("num_experts {}", experts));
+}
+
 // A rank's part of a tensor.
 struct OfRank {
   std::size_t file = 0;
@@ -235,6 +246,7 @@ Result<std::unique_ptr<CheckpointSource>> OpenSource(Storage& storage, const Pat
   CKPT_ASSIGN_OR_RETURN(const Arguments arguments, FindArguments(storage, directory, entries));
   CKPT_ASSIGN_OR_RETURN(const std::vector<RankDirectory> ranks,
                         FindRankDirectories(directory, entries, arguments.sizes));
+  CKPT_RETURN_IF_ERROR(CheckExperts(arguments, directory));
   std::vector<std::string> names;
   Status failures;
   for (const RankDirectory& rank : ranks) {

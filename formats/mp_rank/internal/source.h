@@ -16,9 +16,10 @@ namespace ckpt::mp_rank {
 //
 // Errors: those of FindRankDirectories, TorchSaveSource::Open and RankParts, for all files at once;
 // kMissing (no arguments, or they do not say what is needed), kUnsupported (a version of the
-// checkpoint before 3), kBadMetadata (stages of another model). What concerns single tensors goes to
-// index().problems(): kMissing (a rank has no part of it), kBadMetadata and kShapeMismatch (parts
-// that do not fit each other), kUnsupported (how ranks divide it is not known).
+// checkpoint before 3), kBadMetadata (stages of another model, experts that ranks cannot share). What
+// concerns single tensors goes to index().problems(): kMissing (a rank has no part of it),
+// kBadMetadata and kShapeMismatch (parts that do not fit each other), kUnsupported (how ranks divide
+// it is not known).
 Result<std::unique_ptr<CheckpointSource>> OpenSource(Storage& storage, const Path& directory);
 
 }  // namespace ckpt::mp_rank

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <ranges>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -58,9 +58,11 @@ std::string Describe(const RankPart& part) {
 Result<std::vector<PlacedPart>> Place(const Parts& parts, const std::vector<std::string>& names) {
   const RankPart& pattern = parts.front().part;
   if (parts.size() != names.size()) {
-    std::vector<std::string> lacking = names;
-    for (const OfRank& has : parts | std::views::reverse) {
-      lacking.erase(lacking.begin() + static_cast<std::ptrdiff_t>(has.rank));
+    std::set<std::size_t> having;
+    for (const OfRank& of_rank : parts) having.insert(of_rank.rank);
+    std::vector<std::string> lacking;
+    for (std::size_t rank = 0; rank < names.size(); ++rank) {
+      if (!having.contains(rank)) lacking.push_back(names[rank]);
     }
     return Error(ErrorKind::kMissing, "a rank has no part of the tensor")
         .File(lacking.front())
@@ -76,7 +78,15 @@ Result<std::vector<PlacedPart>> Place(const Parts& parts, const std::vector<std:
           .Actual(Describe(of_rank.part));
     }
     for (std::size_t i = 0; i < mesh.size(); ++i) {
-      mesh[i] = std::max(mesh[i], of_rank.part.coordinate[i] + 1);
+      const std::int64_t place = of_rank.part.coordinate[i];
+      if (std::cmp_greater_equal(place, names.size())) {
+        return Error(ErrorKind::kBadMetadata,
+                     "a rank's place lies outside any mesh of so many ranks")
+            .File(names[of_rank.rank])
+            .Expected(fmt::format("below {} along every dim", names.size()))
+            .Actual(fmt::format("{}", place));
+      }
+      mesh[i] = std::max(mesh[i], place + 1);
     }
   }
   std::vector<PlacedPart> placed;
@@ -119,6 +129,11 @@ RankTensor Assemble(const std::string& key, const Parts& parts,
                     const std::vector<std::string>& names) {
   const RankPart& pattern = parts.front().part;
   RankTensor tensor{.key = key, .dtype = pattern.local.array.dtype, .shape = pattern.shape};
+  if (Status status = CountBytes(tensor.shape, tensor.dtype).status(); !status.ok()) {
+    tensor.problem = std::move(status).File(names[parts.front().rank]);
+    tensor.shape = pattern.local.shape;  // of what is there, at least
+    return tensor;
+  }
   Result<std::vector<PlacedPart>> placed = Place(parts, names);
   if (placed.ok()) {
     tensor.parts = *std::move(placed);

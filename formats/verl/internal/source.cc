@@ -54,10 +54,19 @@ std::optional<Problem> WarnOfOtherStates(Storage& storage, const Path& directory
   return warning;
 }
 
-// Adds the optimizer's files of all ranks to the model's. Returns whether they are there and could
-// be read; why not is a warning.
-bool AddOptimizer(Storage& storage, const Path& directory, std::span<const DirectoryEntry> entries,
-                  RankSet& set) {
+// Whether the system did not give the bytes, so that nothing can be said about them.
+bool IsUnread(ErrorKind kind) { return IsOfSystem(kind) || kind == ErrorKind::kIo; }
+
+// Whether the bytes are as they were saved, for all that is known, and only what they mean is not.
+bool IsForeign(ErrorKind kind) {
+  return kind == ErrorKind::kUnsupported || kind == ErrorKind::kNotFound;
+}
+
+// Adds the optimizer's files of all ranks to the model's. Returns whether they are there and are an
+// optimizer of the model. Another one is a warning, a damaged one an error among the problems.
+// Errors: those of the system.
+Result<bool> AddOptimizer(Storage& storage, const Path& directory,
+                          std::span<const DirectoryEntry> entries, RankSet& set) {
   const auto names = FindStateFiles(kOptimizerFiles, set.files.size(), entries);
   if (!names) return false;
   const auto read = [&]() -> Status {
@@ -77,11 +86,12 @@ bool AddOptimizer(Storage& storage, const Path& directory, std::span<const Direc
     std::ranges::move(files.files, std::back_inserter(set.files));
     return OkStatus();
   };
-  const Status status = read();
+  Status status = read();
   if (status.ok()) return true;
-  Problem warning = status.first();
-  warning.severity = Severity::kWarning;
-  set.problems.push_back(std::move(warning));
+  if (IsUnread(status.kind())) return status;
+  Problem problem = status.first();
+  if (IsForeign(problem.kind)) problem.severity = Severity::kWarning;
+  set.problems.push_back(std::move(problem));
   return false;
 }
 
@@ -115,7 +125,7 @@ Result<std::unique_ptr<CheckpointSource>> OpenSource(Storage& storage, const Pat
     set.tensors.push_back(Assemble(key, parts, set.names));
   }
   AddRest(tensors, set);
-  const bool has_optimizer = AddOptimizer(storage, directory, entries, set);
+  CKPT_ASSIGN_OR_RETURN(const bool has_optimizer, AddOptimizer(storage, directory, entries, set));
   const std::optional<Problem> warning = WarnOfOtherStates(
       storage, directory, entries, has_optimizer ? kOptimizerFiles : std::string_view());
   if (warning) set.problems.push_back(*warning);

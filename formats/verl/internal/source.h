@@ -14,8 +14,8 @@ namespace ckpt::verl {
 //
 // Errors: those of FindModelFiles, of TorchSaveSource::Open and of RankParts, for all files at once.
 // What concerns single tensors goes to index().problems(): kMissing (a rank has no part of it),
-// kBadMetadata (the ranks describe it differently), kShapeMismatch (a part has another size than its
-// place).
+// kBadMetadata (the ranks describe it differently, or a rank has a place that no mesh of so many
+// has), kResource (its size overflows), kShapeMismatch (a part has another size than its place).
 Result<std::unique_ptr<CheckpointSource>> OpenSource(Storage& storage, const Path& directory);
 
 }  // namespace ckpt::verl
