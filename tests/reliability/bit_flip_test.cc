@@ -23,6 +23,7 @@
 #include "core/manifest/verify_manifest.h"
 #include "formats/registry/registry.h"
 #include "tests/reliability/small_model.h"
+#include "tests/reliability/small_zarr.h"
 #include "tests/reliability/suite.h"
 #include "tests/testing/golden.h"
 #include "tests/testing/matchers.h"
@@ -154,6 +155,11 @@ std::function<void(Specimen&)> Folder(const std::string& name) {
   };
 }
 
+void MakeZarr(Specimen& specimen) {
+  ASSERT_THAT(WriteSmallZarr(*specimen.storage, "/specimen"), IsOk());
+  specimen.path = "/specimen";
+}
+
 void MakeFsdp(Specimen& specimen, std::optional<int> zstd_level) {
   ASSERT_THAT(WriteSmallModel(*specimen.storage, "/source", {.hidden = 16}), IsOk());
   ConvertOptions options = HfToFsdp("/source", "/specimen");
@@ -214,6 +220,8 @@ std::vector<FlipCase> Cases() {
       {"Hdf5Compressed", [](Specimen& s) { MakeFile("hdf5", s, 3); }},
       {"OurTorchSave", [](Specimen& s) { MakeFile("torch_save", s, std::nullopt); }},
       {"MegatronRanks", Folder("mp_rank/tp2_pp2")},
+      {"VerlRanks", Folder("verl/optimizer")},
+      {"Zarr", MakeZarr},
       {"TorchSaveLegacy", Golden("dcp", "pt_legacy")},
   };
 }

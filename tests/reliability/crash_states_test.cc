@@ -35,6 +35,7 @@ struct Flow {
   std::size_t parity_group = 0;
   int workers = 0;        // that share it; 0: it is not shared
   std::string tree = {};  // whose files lie around the tensors; empty: the usual ones
+  bool links = false;     // shows the tensors of the source
 };
 void PrintTo(const Flow& flow, std::ostream* os) { *os << flow.name; }
 
@@ -99,6 +100,7 @@ class CrashStatesTest : public ::testing::TestWithParam<Flow> {
     options.zstd_level = GetParam().zstd_level;
     options.parity_group = GetParam().parity_group;
     if (!GetParam().tree.empty()) options.to.forms["tree"] = GetParam().tree;
+    options.link = GetParam().links;
     options.overwrite = GetParam().overwrites;
     return options;
   }
@@ -208,6 +210,11 @@ INSTANTIATE_TEST_SUITE_P(
              .tree = "megatron-bridge"},
         Flow{.name = "ToHdf5Overwriting", .direction = Direction::kToHdf5, .overwrites = true},
         Flow{.name = "ToHdf5Compressed", .direction = Direction::kToHdf5, .zstd_level = 3},
+        Flow{.name = "ToHdf5Link", .direction = Direction::kToHdf5, .links = true},
+        Flow{.name = "ToHdf5LinkOverwriting",
+             .direction = Direction::kToHdf5,
+             .overwrites = true,
+             .links = true},
         Flow{"ToTorchSave", Direction::kToTorchSave},
         Flow{"ToTorchSaveOverwriting", Direction::kToTorchSave, true},
         Flow{.name = "ToFsdpByWorkers", .workers = 3},

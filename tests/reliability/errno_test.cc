@@ -235,6 +235,30 @@ TEST_F(ErrnoTest, ToTorchSaveGivesAClearErrorOrTheSameFile) {
   FailConversions("to torch_save", ToFile("torch_save", dir() / "hf", target()), [] {});
 }
 
+TEST_F(ErrnoTest, ToHdf5GivesAClearErrorOrTheSameFile) {
+  FailConversions("to hdf5", ToFile("hdf5", dir() / "hf", target()), [] {});
+}
+
+TEST_F(ErrnoTest, ToCompressedHdf5GivesAClearErrorOrTheSameFile) {
+  ConvertOptions options = ToFile("hdf5", dir() / "hf", target());
+  options.zstd_level = 3;
+  FailConversions("to hdf5, compressed", options, [] {});
+}
+
+TEST_F(ErrnoTest, LinkingGivesAClearErrorOrTheSameFile) {
+  ConvertOptions options = ToFile("hdf5", dir() / "hf", target());
+  options.link = true;
+  FailConversions("to hdf5, linked", options, [] {});
+}
+
+TEST_F(ErrnoTest, ToBridgesTreeGivesAClearErrorOrTheSameFiles) {
+  ASSERT_THAT(WriteSmallModel(storage_, dir() / "chat", {.hidden = 16, .has_tokenizer = true}),
+              IsOk());
+  ConvertOptions options = HfToTorchDist(dir() / "chat", target());
+  options.to.forms["tree"] = "megatron-bridge";
+  FailConversions("hf to torch_dist, Bridge's tree", options, [] {});
+}
+
 TEST_F(ErrnoTest, FsdpToHfGivesAClearErrorOrTheSameFiles) {
   FailConversions("fsdp_dtensor to hf", FsdpToHf(dir() / "fsdp", target()), [] {});
 }

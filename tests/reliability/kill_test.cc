@@ -45,15 +45,15 @@ class KillTest : public ::testing::Test {
 
   Command ConvertTo(const Path& to, const std::string& source,
                     std::vector<std::string> options = {}) {
-    Command command = {CKPT_CONVERT_PROGRAM,
-                       "hf-to-fsdp",
-                       (dir() / source).string(),
-                       to.string(),
-                       "--quiet",
-                       "--files",
-                       "2",
-                       "--threads",
-                       "2"};
+    options.insert(options.end(), {"--files", "2"});
+    return ConvertBy("hf-to-fsdp", to, source, options);
+  }
+
+  Command ConvertBy(const std::string& verb, const Path& to, const std::string& source,
+                    const std::vector<std::string>& options = {}) {
+    Command command = {
+        CKPT_CONVERT_PROGRAM, verb, (dir() / source).string(), to.string(), "--quiet",
+        "--threads",          "2"};
     command.insert(command.end(), options.begin(), options.end());
     return command;
   }
@@ -153,6 +153,36 @@ TEST_F(KillTest, AFreshConversionIsThereWholeOrNotAtAll) {
   Kill({.name = "fresh conversion",
         .command = ConvertTo(target(), "hf"),
         .again = ConvertTo(target(), "hf", {"--resume", "--overwrite"}),
+        .prepare = [&] { Clean(); },
+        .check_killed = [&] { return CheckTarget({&expected}, true); },
+        .check_done = [&] { return CheckTarget({&expected}, false); }});
+}
+
+// A target that is one file, which the HDF5 library judges before it gets its name.
+TEST_F(KillTest, AFileOfHdf5IsThereWholeOrNotAtAll) {
+  for (const std::vector<std::string>& form :
+       {std::vector<std::string>{}, {"--compress", "zstd:3"}, {"--link"}}) {
+    std::vector<std::string> again = form;
+    again.insert(again.end(), {"--resume", "--overwrite"});
+    const Path undisturbed = dir() / "expected";
+    const Tree expected = RunForTree(ConvertBy("to-hdf5", undisturbed, "hf", form), undisturbed);
+    Kill({.name = fmt::format("conversion to hdf5{}{}", form.empty() ? "" : " with ",
+                              form.empty() ? "" : form.front()),
+          .command = ConvertBy("to-hdf5", target(), "hf", form),
+          .again = ConvertBy("to-hdf5", target(), "hf", again),
+          .prepare = [&] { Clean(); },
+          .check_killed = [&] { return CheckTarget({&expected}, true); },
+          .check_done = [&] { return CheckTarget({&expected}, false); }});
+    ASSERT_THAT(storage_.RemoveAll(undisturbed), IsOk());
+  }
+}
+
+TEST_F(KillTest, AFreshTorchDistIsThereWholeOrNotAtAll) {
+  const std::string verb = "hf-to-torch-dist";
+  const Tree expected = RunForTree(ConvertBy(verb, dir() / "expected", "hf"), dir() / "expected");
+  Kill({.name = "conversion to torch_dist",
+        .command = ConvertBy(verb, target(), "hf"),
+        .again = ConvertBy(verb, target(), "hf", {"--resume", "--overwrite"}),
         .prepare = [&] { Clean(); },
         .check_killed = [&] { return CheckTarget({&expected}, true); },
         .check_done = [&] { return CheckTarget({&expected}, false); }});

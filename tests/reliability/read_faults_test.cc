@@ -1,6 +1,6 @@
 // Every call that reads fails in turn, in every format: an error of the system, never one about the
-// bytes, and never other tensors or values. Torch's own shapes of each format; writers are in
-// errno_test.cc.
+// bytes, and never other tensors or values. Other software's shapes of each format where there are
+// any; writers are in errno_test.cc.
 #include <functional>
 #include <map>
 #include <memory>
@@ -18,6 +18,7 @@
 #include "core/io/posix_storage.h"
 #include "formats/registry/registry.h"
 #include "tests/reliability/small_model.h"
+#include "tests/reliability/small_zarr.h"
 #include "tests/reliability/suite.h"
 #include "tests/testing/golden.h"
 #include "tests/testing/matchers.h"
@@ -109,35 +110,83 @@ Result<Reading> Read(Storage& storage, const Path& path) {
   return reading;
 }
 
+// What is read, and where it lies.
+struct Specimen {
+  std::unique_ptr<Storage> memory = MakeMemoryStorage();
+  Storage* storage = &PosixStorage();
+  Path path;
+};
+
 struct Case {
   const char* name;
-  const char* group;
-  const char* golden;
+  std::function<void(Specimen&)> make;
 };
 void PrintTo(const Case& c, std::ostream* os) { *os << c.name; }
+
+std::function<void(Specimen&)> Golden(const char* group, const char* golden) {
+  return [=](Specimen& specimen) { specimen.path = LoadGolden(group, golden).path; };
+}
+
+// One of the goldens that are kept here alone.
+std::function<void(Specimen&)> Kept(const char* path) {
+  return [=](Specimen& specimen) { specimen.path = Path(CKPT_SOURCE_DIR) / "tests/golden" / path; };
+}
+
+void MakeZarr(Specimen& specimen) {
+  specimen.storage = specimen.memory.get();
+  specimen.path = "/specimen";
+  ASSERT_THAT(WriteSmallZarr(*specimen.storage, specimen.path), IsOk());
+}
+
+// As Megatron-Bridge keeps it, with run_config.yaml and train_state.pt.
+void MakeBridgeTree(Specimen& specimen) {
+  specimen.storage = specimen.memory.get();
+  specimen.path = "/specimen";
+  ASSERT_THAT(WriteSmallModel(*specimen.storage, "/source", {.hidden = 16, .has_tokenizer = true}),
+              IsOk());
+  ConvertOptions options = HfToTorchDist("/source", specimen.path);
+  options.to.forms["tree"] = "megatron-bridge";
+  ASSERT_THAT(Convert(*specimen.storage, options), IsOk());
+}
+
+void MakeCompressedHdf5(Specimen& specimen) {
+  specimen.storage = specimen.memory.get();
+  specimen.path = "/specimen.h5";
+  ASSERT_THAT(WriteSmallModel(*specimen.storage, "/source", {.hidden = 16}), IsOk());
+  ConvertOptions options = ToFile("hdf5", "/source", specimen.path);
+  options.zstd_level = 3;
+  ASSERT_THAT(Convert(*specimen.storage, options), IsOk());
+}
 
 class ReadFaultsTest : public ::testing::TestWithParam<Case> {};
 
 INSTANTIATE_TEST_SUITE_P(
     Formats, ReadFaultsTest,
-    ::testing::Values(Case{"Dcp", "dcp", "sharded"}, Case{"DcpZstd", "dcp", "zstd"},
-                      Case{"DcpSafetensors", "dcp", "hf_plain"},
-                      Case{"DcpSafetensorsConsolidated", "dcp", "hf_consolidated"},
-                      Case{"TorchDist", "torch_dist", "hand_grid_core016"},
-                      Case{"TorchSave", "dcp", "pt_nested"},
-                      Case{"TorchSaveNumpy", "dcp", "pt_numpy"},
-                      Case{"TorchSaveLegacy", "dcp", "pt_legacy"}),
+    ::testing::Values(
+        Case{"Dcp", Golden("dcp", "sharded")}, Case{"DcpZstd", Golden("dcp", "zstd")},
+        Case{"DcpSafetensors", Golden("dcp", "hf_plain")},
+        Case{"DcpSafetensorsConsolidated", Golden("dcp", "hf_consolidated")},
+        Case{"TorchDist", Golden("torch_dist", "hand_grid_core016")},
+        Case{"BridgeTree", MakeBridgeTree}, Case{"Zarr", MakeZarr},
+        Case{"MegatronRanks", Kept("mp_rank/tp2_pp2")}, Case{"VerlRanks", Kept("verl/optimizer")},
+        Case{"Hdf5", Kept("hdf5/earliest.h5")}, Case{"Hdf5Latest", Kept("hdf5/latest.h5")},
+        Case{"Hdf5Virtual", Kept("hdf5/virtual_latest.h5")},
+        Case{"Hdf5Compressed", MakeCompressedHdf5}, Case{"TorchSave", Golden("dcp", "pt_nested")},
+        Case{"TorchSaveNumpy", Golden("dcp", "pt_numpy")},
+        Case{"TorchSaveLegacy", Golden("dcp", "pt_legacy")}),
     [](const auto& test) { return std::string(test.param.name); });
 
 TEST_P(ReadFaultsTest, AreErrorsOfTheSystem) {
-  const GoldenCase golden = LoadGolden(GetParam().group, GetParam().golden);
+  Specimen specimen;
+  GetParam().make(specimen);
+  ASSERT_FALSE(HasFatalFailure());
   Suite suite(fmt::format("failing reads, {}", GetParam().name));
-  const Result<Reading> expected = Read(PosixStorage(), golden.path);
+  const Result<Reading> expected = Read(*specimen.storage, specimen.path);
   ASSERT_THAT(expected, IsOk());
   for (int call = 0;; ++call) {
     ReadFaults faults(call);
-    FaultyReads storage(PosixStorage(), faults);
-    const Result<Reading> reading = Read(storage, golden.path);
+    FaultyReads storage(*specimen.storage, faults);
+    const Result<Reading> reading = Read(storage, specimen.path);
     if (faults.calls() <= call) break;  // there is no such call
     suite.Count();
     const std::string where = fmt::format("call {}", call);

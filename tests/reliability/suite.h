@@ -14,8 +14,8 @@ namespace ckpt::testing {
 // Whether the long set was asked for: CKPT_RELIABILITY=long.
 bool IsLongRun();
 
-// Whether case `n` of many like ones is tried: every third one in the short set.
-inline bool IsTried(std::size_t n) { return n % 3 == 0 || IsLongRun(); }
+// Whether case `n` of many like ones is tried: one of so many in the short set.
+inline bool IsTried(std::size_t n, std::size_t of = 3) { return n % of == 0 || IsLongRun(); }
 
 // For TestSeed.
 inline constexpr std::uint64_t kDefaultSeed = 20240229;

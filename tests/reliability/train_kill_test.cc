@@ -1,9 +1,11 @@
-// ckpt-train itself is killed, in steps and in saves, and goes on to the same state bit for bit.
+// ckpt-train itself is killed, in steps and in saves, and goes on to the same state bit for bit. In
+// every form that a run can be saved in.
 #include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <ostream>
 #include <random>
 #include <string>
 #include <string_view>
@@ -15,17 +17,35 @@
 #include <gtest/gtest.h>
 
 #include "core/io/posix_storage.h"
+#include "formats/megatron/root.h"
 #include "tests/reliability/fast_dir.h"
 #include "tests/reliability/killed_process.h"
+#include "tests/reliability/small_model.h"
 #include "tests/reliability/suite.h"
+#include "tests/testing/golden.h"
 #include "tests/testing/matchers.h"
 
 namespace ckpt::testing {
 namespace {
 
-class TrainKillTest : public ::testing::TestWithParam<bool> {
+struct Case {
+  const char* format;
+  bool is_async = false;
+};
+// For the lines of the report: " as hdf5 in the background".
+std::string Described(const Case& c) {
+  const bool is_usual = std::string_view(c.format) == "fsdp_dtensor";
+  return (is_usual ? "" : fmt::format(" as {}", c.format)) +
+         (c.is_async ? " with saves in the background" : "");
+}
+std::string NameOf(const Case& c) {
+  return fmt::format("{}{}", c.format, c.is_async ? "InTheBackground" : "AtOnce");
+}
+void PrintTo(const Case& c, std::ostream* os) { *os << NameOf(c); }
+
+class KilledTraining : public ::testing::Test {
  protected:
-  TrainKillTest() {
+  KilledTraining() {
     std::string lines;
     for (int i = 0; i < 24; ++i) {
       std::string ids;
@@ -37,20 +57,59 @@ class TrainKillTest : public ::testing::TestWithParam<bool> {
 
   [[nodiscard]] const Path& dir() const { return dir_.path(); }
 
-  // Saves after every second step and keeps two; goes on from what `root` holds.
-  [[nodiscard]] Command Train(const Path& root) const {
-    Command command = {CKPT_TRAIN_PROGRAM, "--ranks", "2", "--quiet", "--print-state-digest"};
-    for (const std::string& setting :
-         {std::string("num_layers=1"), std::string("hidden_size=8"),
-          std::string("ffn_hidden_size=12"), std::string("num_attention_heads=2"),
-          std::string("vocab_size=11"), std::string("seq_length=8"),
-          std::string("global_batch_size=4"), std::string("train_iters=24"), std::string("lr=1e-2"),
-          std::string("save_interval=2"), std::string("keep_checkpoints=2"),
-          "data_path=" + (dir() / "data.jsonl").string(), "save=" + root.string(),
-          "load=" + root.string(), fmt::format("async_save={}", GetParam())}) {
+  // Saves after every second step. `more`: the model, and how it is saved.
+  [[nodiscard]] Command Train(const Path& root, std::vector<std::string> more) const {
+    Command command = {CKPT_TRAIN_PROGRAM, "--ranks", "2", "--quiet"};
+    more.insert(more.end(), {"seq_length=8", "global_batch_size=4", "train_iters=24", "lr=1e-2",
+                             "save_interval=2", "data_path=" + (dir() / "data.jsonl").string(),
+                             "save=" + root.string()});
+    for (const std::string& setting : more) {
       command.emplace_back("--set");
       command.push_back(setting);
     }
+    return command;
+  }
+
+  // Every checkpoint below `root` must have each of its files as `expected` has it, and no other.
+  std::size_t CountWholeIterations(const Path& root, const Tree& expected, const std::string& where,
+                                   Suite& suite) {
+    const auto iterations = megatron::ListIterations(storage_, root);
+    EXPECT_THAT(iterations, IsOk());
+    for (const std::int64_t iteration : *iterations) {
+      const std::string name = megatron::IterationName(iteration);
+      const auto tree = ReadTree(storage_, root / name);
+      EXPECT_THAT(tree, IsOk());
+      Tree of_iteration;
+      for (const auto& [file, content] : expected) {
+        if (file.starts_with(name + "/")) of_iteration[file.substr(name.size() + 1)] = content;
+      }
+      if (*tree != of_iteration) suite.Fail(fmt::format("{}: {} is not whole", where, name));
+    }
+    return iterations->size();
+  }
+
+  // Somewhere in a run that takes so long.
+  std::chrono::microseconds Within(std::chrono::microseconds whole) {
+    return std::chrono::microseconds(rng_() % static_cast<std::uint64_t>(whole.count()));
+  }
+
+  Storage& storage_ = PosixStorage();
+
+ private:
+  FastDir dir_;
+  std::mt19937_64 rng_{TestSeed(kDefaultSeed)};
+};
+
+class TrainKillTest : public KilledTraining, public ::testing::WithParamInterface<Case> {
+ protected:
+  // Keeps two checkpoints; goes on from what `root` holds.
+  [[nodiscard]] Command Train(const Path& root) const {
+    Command command = KilledTraining::Train(
+        root, {"num_layers=1", "hidden_size=8", "ffn_hidden_size=12", "num_attention_heads=2",
+               "vocab_size=11", "keep_checkpoints=2", "load=" + root.string(),
+               fmt::format("save_format={}", GetParam().format),
+               fmt::format("async_save={}", GetParam().is_async)});
+    command.emplace_back("--print-state-digest");
     return command;
   }
 
@@ -59,22 +118,18 @@ class TrainKillTest : public ::testing::TestWithParam<bool> {
     const std::size_t at = end.output.find("state-digest ");
     return at == std::string::npos ? "" : end.output.substr(at, 13 + 32);
   }
-
-  Storage& storage_ = PosixStorage();
-
- private:
-  FastDir dir_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Saves, TrainKillTest, ::testing::Bool(), [](const auto& test) {
-  return std::string(test.param ? "InTheBackground" : "AtOnce");
-});
+INSTANTIATE_TEST_SUITE_P(Saves, TrainKillTest,
+                         ::testing::Values(Case{"fsdp_dtensor"}, Case{"fsdp_dtensor", true},
+                                           Case{"torch_dist"}, Case{"torch_dist", true},
+                                           Case{"fsdp2"}, Case{"fsdp2", true}, Case{"hdf5"},
+                                           Case{"hdf5", true}),
+                         [](const auto& test) { return NameOf(test.param); });
 
 // One run, killed again and again until it gets to its end; and then from the start.
 TEST_P(TrainKillTest, EndsInTheStateOfTheRunThatNobodyKilled) {
-  Suite suite(
-      fmt::format("kill -9, training{}", GetParam() ? " with saves in the background" : ""));
-  std::mt19937_64 rng(TestSeed(kDefaultSeed));
+  Suite suite(fmt::format("kill -9, training{}", Described(GetParam())));
   const auto whole = RunAndKill(Train(dir() / "whole"), {});
   ASSERT_THAT(whole, IsOk());
   ASSERT_EQ(whole->exit_code, 0) << whole->output;
@@ -89,8 +144,7 @@ TEST_P(TrainKillTest, EndsInTheStateOfTheRunThatNobodyKilled) {
   const Path root = dir() / "killed";
   while (suite.cases() < kills) {
     // Of the time of a whole run: what is left of this one may take less.
-    const std::chrono::microseconds after(rng() % static_cast<std::uint64_t>(whole->time.count()));
-    const auto end = RunAndKill(Train(root), {.after = after});
+    const auto end = RunAndKill(Train(root), {.after = Within(whole->time)});
     ASSERT_THAT(end, IsOk());
     if (end->killed) {
       suite.Count();
@@ -118,9 +172,7 @@ TEST_P(TrainKillTest, EndsInTheStateOfTheRunThatNobodyKilled) {
 
 // SIGTERM is not a loss at all: the run saves and ends in order, and goes on from the very step.
 TEST_P(TrainKillTest, SavesAndEndsInOrderWhenItIsAskedTo) {
-  Suite suite(
-      fmt::format("SIGTERM, training{}", GetParam() ? " with saves in the background" : ""));
-  std::mt19937_64 rng(TestSeed(kDefaultSeed) + 1);
+  Suite suite(fmt::format("SIGTERM, training{}", Described(GetParam())));
   const auto whole = RunAndKill(Train(dir() / "whole"), {});
   ASSERT_THAT(whole, IsOk());
   const std::string expected = DigestIn(*whole);
@@ -128,8 +180,7 @@ TEST_P(TrainKillTest, SavesAndEndsInOrderWhenItIsAskedTo) {
   const Path root = dir() / "stopped";
   int in_order = 0;
   for (int i = 0; i < (IsLongRun() ? 60 : 8); ++i) {
-    const std::chrono::microseconds after(rng() % static_cast<std::uint64_t>(whole->time.count()));
-    const auto end = RunAndKill(Train(root), {.after = after, .signal = SIGTERM});
+    const auto end = RunAndKill(Train(root), {.after = Within(whole->time), .signal = SIGTERM});
     ASSERT_THAT(end, IsOk());
     suite.Count();
     // Before the program listens, the signal ends it as any other.
@@ -144,6 +195,37 @@ TEST_P(TrainKillTest, SavesAndEndsInOrderWhenItIsAskedTo) {
   }
   EXPECT_GT(in_order, 0);
   suite.Note(fmt::format("{} ended in order", in_order));
+}
+
+// No run goes on from weights alone, nor saves where another one did: what is there must be whole.
+TEST_F(KilledTraining, LeavesWeightsThatAreWhole) {
+  Suite suite("kill -9, training as hf");
+  const Path model = LoadGolden("hf", "llama-tied-fp32").path;
+  const auto train = [&](const Path& root) {
+    return Train(root, {"init=hf:" + model.string(), "save_format=hf"});
+  };
+  const auto whole = RunAndKill(train(dir() / "whole"), {});
+  ASSERT_THAT(whole, IsOk());
+  ASSERT_EQ(whole->exit_code, 0) << whole->output;
+  const auto expected = ReadTree(storage_, dir() / "whole");
+  ASSERT_THAT(expected, IsOk());
+
+  const Path root = dir() / "killed";
+  const std::uint64_t kills = IsLongRun() ? 500 : 60;
+  std::uint64_t runs = 0;
+  std::size_t iterations = 0;
+  for (; suite.cases() < kills; ++runs) {
+    const auto end = RunAndKill(train(root), {.after = Within(whole->time)});
+    ASSERT_THAT(end, IsOk());
+    if (end->killed) suite.Count();
+    const std::string where = fmt::format("run {}, {} kills so far", runs, suite.cases());
+    if (!end->killed && end->exit_code != 0) suite.Fail(where + ": fails: " + end->output);
+    iterations += CountWholeIterations(root, *expected, where, suite);
+    ASSERT_THAT(storage_.RemoveAll(root), IsOk());
+  }
+  EXPECT_GT(iterations, 0U);
+  suite.Note(fmt::format("{} whole repositories, {} runs got to their end", iterations,
+                         runs - suite.cases()));
 }
 
 }  // namespace
