@@ -114,6 +114,43 @@ TEST_F(WorkersTest, EveryTensorBelongsToOneWorker) {
   }
 }
 
+// Bytes of the tensors in order, and of each worker's.
+struct Division {
+  std::vector<std::uint64_t> tensors;
+  std::vector<std::uint64_t> workers;
+};
+
+TEST(WorkerSharesTest, TheWorkerWithTheMostBytesHasAsFewAsCanBe) {
+  const std::vector<Division> divisions = {
+      {{340, 660}, {340, 660}},  // the larger one begins in the first half
+      {{100, 100, 100, 700, 100, 100}, {300, 700, 200}},
+      {{10, 10, 10, 10}, {20, 10, 10}},
+      {{1000, 1, 1}, {1000, 1, 1}},
+      {{5, 5}, {5, 5, 0}},
+      {{0, 0, 0, 90}, {0, 0, 90}},
+      {{}, {0, 0}}};
+  for (const Division& division : divisions) {
+    WritePlan plan;
+    for (std::size_t t = 0; t < division.tensors.size(); ++t) {
+      plan.tensors.emplace_back();
+      WriteItem& item = plan.items.emplace_back();
+      item.tensor = static_cast<std::uint32_t>(t);
+      item.payload_bytes = division.tensors[t];
+    }
+    std::vector<std::uint64_t> workers;
+    for (std::size_t number = 0; number < division.workers.size(); ++number) {
+      const std::vector<bool> own =
+          TensorsOf(plan, {.number = static_cast<std::int64_t>(number),
+                           .count = static_cast<std::int64_t>(division.workers.size())});
+      workers.push_back(0);
+      for (std::size_t t = 0; t < own.size(); ++t) {
+        if (own[t]) workers.back() += division.tensors[t];
+      }
+    }
+    EXPECT_EQ(workers, division.workers);
+  }
+}
+
 TEST_F(WorkersTest, ACompressedFileBelongsToOneWorker) {
   WritePlan plan = plan_.write;
   EXPECT_EQ(CountShares(plan), plan.tensors.size());
