@@ -1,5 +1,8 @@
+#include <memory>
 #include <utility>
+#include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/conformance/attention_ops_suite.h"
@@ -24,6 +27,30 @@ TEST_P(MatrixOpsTest, GemmOfOperandsWhoseLinesDisplaceEachOtherInTheCaches) {
     ops().Gemm(queue(), form, a, b, d);
     EXPECT_TRUE(
         AllNear(d.Get(), Product(form, size, a.Get(), b.Get()), ToleranceOf(DType::kFloat32)));
+  }
+}
+
+// Threads share the key/value heads that remain when all threads have had equally many.
+TEST_P(AttentionOpsTest, AttentionIsTheSameWithAnyNumberOfThreads) {
+  for (const AttentionShape& shape : {Shape(1, 70, 2, 1, 12, 16, 0), Shape(1, 130, 9, 3, 8, 8, 0),
+                                      Shape(2, 65, 8, 2, 8, 12, 40), Shape(7, 33, 4, 4, 8, 8, 0)}) {
+    for (const DType dtype : kComputeDTypes) {
+      SCOPED_TRACE(::testing::Message() << shape.num_kv_heads << " key/value heads of "
+                                        << shape.batch << " sequences, " << DTypeName(dtype));
+      const Operands x = MakeOperands(dtype, shape);
+      Run(shape, x);
+      const std::vector<double> want[] = {x.o.Get(), x.lse.Get(), x.dq.Get(), x.dk.Get(),
+                                          x.dv.Get()};
+      for (const int threads : {1, 2, 3, 5}) {
+        const std::unique_ptr<Ops> other = GetParam().with_threads(threads);
+        other->Attention(queue(), shape, x.q, x.k, x.v, x.o, x.lse);
+        other->AttentionBackward(queue(), shape, x.d_o, x.q, x.k, x.v, x.o, x.lse, x.dq, x.dk,
+                                 x.dv);
+        EXPECT_THAT(want, ::testing::ElementsAre(x.o.Get(), x.lse.Get(), x.dq.Get(), x.dk.Get(),
+                                                 x.dv.Get()))
+            << threads << " threads";
+      }
+    }
   }
 }
 

@@ -79,7 +79,7 @@ class HostOps final : public Ops {
   void Rope(Queue& queue, const RopeForm& form, const Tensor& cosine, const Tensor& sine,
             const Tensor& x) override;
 
-  // attention.cc
+  // attention.cc, attention_backward.cc
   void Attention(Queue& queue, const AttentionShape& shape, const Tensor& q, const Tensor& k,
                  const Tensor& v, const Tensor& o, const Tensor& lse) override;
   void AttentionBackward(Queue& queue, const AttentionShape& shape, const Tensor& d_o,
