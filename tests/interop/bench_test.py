@@ -72,6 +72,15 @@ def test_hdf5(tmp_path):
     assert result["target_bytes"]["link"] < 100_000 and len(result["seconds"]) == 10
 
 
+def test_collectives():
+    command = [tools.BIN / "collective_speed", "--device", "cpu", "--ranks", "2", "--mebibytes", "1", "2", "--product", "64", "--calls", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["ranks"] == 2 and [size["bytes"] for size in result["sizes"]] == [1 << 20, 2 << 20]
+    assert all(figure > 0 for size in result["sizes"] for figure in size.values())
+
+
 def test_startup():
     result = bench("startup", tools.ROOT / "tests" / "golden" / "dcp" / "nested" / "ckpt", "--runs", "3")
     for side in (result, result["floor"]):
