@@ -5,18 +5,17 @@
 #include <cstdint>
 #include <iostream>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
 
 #include "core/base/status.h"
 #include "core/json/json_writer.h"
 #include "trainer/backend/backend.h"
 #include "trainer/comm/world.h"
 #include "trainer/device/collectives.h"
+#include "trainer/ops/ops.h"
 
 namespace ckpt {
 namespace {
