@@ -14,7 +14,8 @@ namespace ckpt {
 inline constexpr std::size_t kMaxYamlEvents = 1'000'000;
 
 // Whether the parser gets to the end of `text`, or to a syntax error, after at most kMaxYamlEvents
-// events: the begin or the end of a list or mapping, a plain value, an alias. yaml-cpp 0.7 never
+// events, and no more than its length allows: the begin or the end of a document, list or mapping, a
+// plain value, an alias. yaml-cpp 0.7 never
 // ends where a document begins with a comma, and takes all memory if it makes nodes meanwhile. Call
 // this before YAML::Load. Costs as much as to parse the text.
 //
