@@ -77,7 +77,7 @@ std::vector<Case> Cases() {
       for (const bool is_async : {false, true}) cases.push_back({flow, ranks, is_async});
     }
     for (const char* format : {"torch_dist", "fsdp2", "hdf5"}) {
-      cases.push_back({flow, 2, false, format});
+      for (const bool is_async : {false, true}) cases.push_back({flow, 2, is_async, format});
     }
     cases.push_back({flow, 2, false, "torch_dist", true});
   }
