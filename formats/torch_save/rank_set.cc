@@ -21,6 +21,18 @@ bool AreProvedEqual(const RebuiltTensor& a, const RebuiltTensor& b) {
          x.byte_swapped == y.byte_swapped && x.negated == y.negated && x.conjugated == y.conjugated;
 }
 
+// Where a part's elements lie in its file: in its storage, which may hold much more.
+struct PartExtent {
+  std::uint64_t offset_bytes = 0;
+  std::uint64_t size_bytes = 0;
+};
+PartExtent ExtentOf(const RebuiltTensor& part) {
+  if (part.array.strides == ContiguousStrides(part.shape)) {
+    return {.offset_bytes = part.array.offset_bytes, .size_bytes = part.SizeBytes()};
+  }
+  return {.offset_bytes = part.storage->offset_bytes, .size_bytes = part.storage->size_bytes};
+}
+
 }  // namespace
 
 Result<RankSet> OpenRankFiles(Storage& storage, const Path& directory,
@@ -75,8 +87,9 @@ void RankSetSource::AddChunks(const RankTensor& tensor, EncodingId encoding,
     const auto [entry, is_first] =
         placed.emplace(std::pair(part.box.offsets, part.box.sizes), &part);
     if (is_first) {
-      builder.AddChunk(part.box, static_cast<FileId>(part.file), encoding,
-                       part.local.storage->offset_bytes, part.local.storage->size_bytes);
+      const PartExtent extent = ExtentOf(part.local);
+      builder.AddChunk(part.box, static_cast<FileId>(part.file), encoding, extent.offset_bytes,
+                       extent.size_bytes);
       located_.push_back(&part);
     } else if (!AreProvedEqual(entry->second->local, part.local)) {
       unproven_[entry->second].push_back(&part);

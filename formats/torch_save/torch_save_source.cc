@@ -325,6 +325,17 @@ Result<RenderedObject> TorchSaveSource::ReadObject(const ObjectEntry& object) co
   return torch_save::RenderObject(container_, node, object.key, held, verify);
 }
 
+Result<std::string> TorchSaveSource::OutlineMember(std::string_view member) const {
+  const pickle::Graph& graph = container_.pickle.graph;
+  const pickle::NodeId root = container_.pickle.root;
+  const bool is_dict = graph.kind(root) == pickle::NodeKind::kDict;
+  const pickle::NodeId node = is_dict ? graph.Find(root, member) : pickle::kNoNode;
+  if (node == pickle::kNoNode) {
+    return Error(ErrorKind::kNotFound, "no such member").Tensor(member);
+  }
+  return pickle::RenderJson(graph, node);
+}
+
 Status TorchSaveSource::VerifyRest() const {
   const Storages listed = ListedStorages();
   for (const auto& [key, storage] : container_.storages) {

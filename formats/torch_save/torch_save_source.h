@@ -50,6 +50,9 @@ class TorchSaveSource final : public CheckpointSource {
   [[nodiscard]] bool is_one_object() const override { return true; }
   // The keys of the pickled object that are text, if it is a dict.
   [[nodiscard]] std::vector<std::string> members() const;
+  // One of members() as JSON in which tensors are only named by class: none is read. Errors:
+  // kNotFound, kResource (too large to print).
+  [[nodiscard]] Result<std::string> OutlineMember(std::string_view member) const;
   Status VerifyRest() const override;
   Result<std::uint64_t> FileSize(FileId file) const override;
   [[nodiscard]] Protection protection() const override { return protection_; }

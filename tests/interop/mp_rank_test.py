@@ -54,7 +54,7 @@ def test_the_ranks_files_are_the_model(name, sizes, published, tmp_path):
     assert len(saved["files"]) == tensor * pipeline * expert
     summary = tools.inspect("summary", tmp_path / "run")
     assert (summary["format"], summary["iteration"]) == ("mp_rank", 7)
-    assert any("optimizer, rng_state" in problem["actual"] for problem in tools.inspect("verify", tmp_path / "run")["problems"])
+    assert any("rng_state" in problem["actual"] for problem in tools.inspect("verify", tmp_path / "run")["problems"])
     assert tools.inspect("digest", tmp_path / "run", "--as", "hf")["checkpoint"] \
         == tools.inspect("digest", folder / "hf", "--as", "hf")["checkpoint"]
     report = tools.convert("convert", tmp_path / "run", tmp_path / "hf", "--to", "hf", "--hf-assets", folder / "hf")

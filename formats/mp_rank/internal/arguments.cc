@@ -57,6 +57,19 @@ Status CheckVersion(const TorchSaveSource& file, bool has_version) {
       .Hint("load and save it with a Megatron-LM that reads it");
 }
 
+// What Megatron makes of the options of its DistributedDataParallel.
+void ReadBuckets(const Reader& reader, Arguments& arguments) {
+  if (!reader.Flag("overlap_grad_reduce")) return;
+  constexpr std::int64_t kUsualElems = 40'000'000;
+  constexpr std::int64_t kElemsPerRank = 1'000'000;
+  constexpr std::int64_t kMaxRanks = 1 << 24;
+  const std::int64_t ranks =
+      std::clamp<std::int64_t>(reader.Integer("data_parallel_size").value_or(1), 1, kMaxRanks);
+  arguments.bucket_elems =
+      reader.Integer("ddp_bucket_size").value_or(std::max(kUsualElems, kElemsPerRank * ranks));
+  arguments.knows_buckets = !reader.Integer("ddp_num_buckets") && *arguments.bucket_elems >= 0;
+}
+
 }  // namespace
 
 Result<Arguments> ReadArguments(const TorchSaveSource& file) {
@@ -88,6 +101,9 @@ Result<Arguments> ReadArguments(const TorchSaveSource& file) {
   arguments.is_gated = reader.Flag("swiglu") || reader.Flag("quick_geglu");
   arguments.ties_head = reader.Has("untie_embeddings_and_output_weights") &&
                         !reader.Flag("untie_embeddings_and_output_weights");
+  ReadBuckets(reader, arguments);
+  arguments.qk_norms_decay = reader.Flag("apply_wd_to_qk_layernorm");
+  arguments.divides_optimizer = reader.Flag("overlap_param_gather_with_optimizer_step");
   return arguments;
 }
 

@@ -19,6 +19,11 @@ struct Arguments {
   std::int64_t num_experts = 0;
   bool is_gated = false;   // its MLPs have a gate
   bool ties_head = false;  // the last stage's output layer is a copy of the embedding
+  // Of the distributed optimizer's buckets, at how many elements one is full; nothing: never.
+  std::optional<std::int64_t> bucket_elems;
+  bool knows_buckets = true;       // else that number does not follow from the arguments
+  bool qk_norms_decay = false;     // vectors though they are
+  bool divides_optimizer = false;  // the parts of an interleaved pipeline have several optimizers
 };
 
 // Errors: kMissing (no arguments), kUnsupported (a checkpoint of before version 3), kBadMetadata,

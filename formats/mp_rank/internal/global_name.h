@@ -13,6 +13,10 @@
 
 namespace ckpt::mp_rank {
 
+// Names in the whole model.
+inline constexpr std::string_view kHeadName = "output_layer.weight";
+inline constexpr std::string_view kEmbeddingName = "embedding.word_embeddings.weight";
+
 // A key of a file: "model.decoder.layers.3.mlp.router.weight", or "model1.…", which is the second
 // part of the model that a stage of an interleaved pipeline has.
 struct LocalName {

@@ -3,47 +3,38 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <cstdint>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "core/base/units.h"
-#include "core/base/warning.h"
 #include "formats/mp_rank/internal/arguments.h"
-#include "formats/mp_rank/internal/division.h"
-#include "formats/mp_rank/internal/global_name.h"
+#include "formats/mp_rank/internal/merged_tensors.h"
+#include "formats/mp_rank/internal/optimizer.h"
+#include "formats/mp_rank/internal/optimizer_groups.h"
 #include "formats/mp_rank/internal/rank_directories.h"
+#include "formats/mp_rank/internal/rank_models.h"
+#include "formats/mp_rank/internal/unread_states.h"
 #include "formats/torch_save/rank_set.h"
 
 namespace ckpt::mp_rank {
 namespace {
 
-using torch_save::PlacedPart;
 using torch_save::RankSet;
-using torch_save::RankTensor;
-using torch_save::RebuiltTensor;
 
-constexpr std::string_view kModelMember = "model";
-constexpr std::string_view kHead = "output_layer.weight";
-constexpr std::string_view kEmbedding = "embedding.word_embeddings.weight";
+// Keys that Megatron-Core's checkpoints of a run have, so that this one is understood as they are.
+constexpr std::string_view kCommonState = "common_state";
+constexpr std::string_view kOptimizerState = "optimizer.state";
 // A rank's file; the second name is that of a job whose optimizer is distributed, of some versions.
 constexpr std::array<std::string_view, 2> kFileNames = {"model_optim_rng.pt", "model_rng.pt"};
-// Members of a file that every rank has of its own, and that are not read.
-constexpr std::array<std::string_view, 2> kOwnStates = {"optimizer", "rng_state"};
 
 bool IsOfModel(std::string_view member) { return member.starts_with(kModelMember); }
-
-bool IsOwnState(std::string_view member) {
-  return std::ranges::find(kOwnStates, member) != kOwnStates.end();
-}
 
 // The file in a rank's directory, which is relative to `root`.
 Result<std::string> FileIn(Storage& storage, const Path& root, const std::string& directory) {
@@ -85,155 +76,55 @@ Status CheckExperts(const Arguments& arguments, const Path& root) {
       .Actual(fmt::format("num_experts {}", experts));
 }
 
-// A rank's part of a tensor.
-struct OfRank {
-  std::size_t file = 0;
-  Coordinate at;
-  RebuiltTensor local;
-};
-// Of all ranks, by the tensor's name in the model.
-using Parts = std::map<std::string, std::vector<OfRank>>;
-
-// Errors: those of RankParts and of the names, of all files at once.
-Result<Parts> CollectParts(const RankSet& set, const std::vector<RankDirectory>& ranks,
-                           const Arguments& arguments) {
-  std::vector<std::vector<RankPart>> of_files;
-  LayerOffsets offsets;
-  Status failures;
-  for (std::size_t file = 0; file < set.files.size(); ++file) {
-    Result<std::vector<RankPart>> parts = set.files[file]->RankParts(kModelMember);
-    if (!parts.ok()) {
-      failures.Add(std::move(parts).status());
-      continue;
-    }
-    for (const RankPart& part : *parts) {
-      const std::optional<LocalName> local = ParseLocalName(part.key);
-      if (local) failures.Add(offsets.Note(ranks[file].at.pipeline, *local).File(set.names[file]));
-    }
-    of_files.push_back(*std::move(parts));
-  }
-  if (!failures.ok()) return failures;
-  const std::int64_t num_layers = offsets.Finish();
-  if (arguments.num_layers && *arguments.num_layers != num_layers) {
-    return Error(ErrorKind::kBadMetadata, "the stages have another number of layers than the model")
-        .File(set.names.front())
-        .Expected(fmt::format("{}, as the arguments say", *arguments.num_layers))
-        .Actual(fmt::format("{}", num_layers));
-  }
-  const std::int64_t own_experts = arguments.num_experts / arguments.sizes.expert;
+Parts PartsOfModel(const RankModels& models, const std::vector<RankDirectory>& ranks) {
   Parts tensors;
-  for (std::size_t file = 0; file < of_files.size(); ++file) {
-    const Coordinate& at = ranks[file].at;
-    for (RankPart& part : of_files[file]) {
-      const std::optional<LocalName> local = ParseLocalName(part.key);
-      if (!local) continue;
-      CKPT_ASSIGN_OR_RETURN(
-          std::string name,
-          WithExpertNumber(offsets.GlobalName(at.pipeline, *local), at.expert * own_experts));
-      // The last stage keeps a copy of the embedding that it shares with the first one.
-      if (arguments.ties_head && name == kHead) name = kEmbedding;
-      tensors[name].push_back({.file = file, .at = at, .local = std::move(part.local)});
+  for (std::size_t file = 0; file < models.parts.size(); ++file) {
+    for (std::size_t i = 0; i < models.parts[file].size(); ++i) {
+      const std::string& name = models.names[file][i];
+      if (name.empty()) continue;
+      tensors[name].push_back(
+          {.file = file, .at = ranks[file].at, .local = models.parts[file][i].local});
     }
   }
   return tensors;
 }
 
-// The rows of a part from `first` on, as many as `shape` has.
-RebuiltTensor RowsOf(RebuiltTensor part, std::int64_t first, const Dims& shape) {
-  if (!shape.empty()) {
-    part.array.offset_bytes += static_cast<std::uint64_t>(first * part.array.strides.front()) *
-                               ElementBytes(part.array.dtype);
-  }
-  part.shape = shape;
-  return part;
+bool HasOptimizer(const RankSet& set) {
+  const std::vector<std::string> members = set.files.front()->members();
+  return std::ranges::find(members, kOptimizerMember) != members.end();
 }
 
-// Every tensor rank of a stage that has a part of the tensor must have one.
-Status CheckComplete(const std::vector<OfRank>& parts, const std::vector<std::string>& names,
-                     std::int64_t tensor_ranks) {
-  using Stage = std::pair<std::int64_t, std::int64_t>;
-  std::map<Stage, std::vector<const OfRank*>> stages;
-  for (const OfRank& part : parts) stages[{part.at.pipeline, part.at.expert}].push_back(&part);
-  for (const auto& [stage, of_stage] : stages) {
-    std::vector<bool> has(static_cast<std::size_t>(tensor_ranks));
-    for (const OfRank* part : of_stage) has[static_cast<std::size_t>(part->at.tensor)] = true;
-    const auto lacking = std::ranges::find(has, false);
-    if (lacking == has.end()) continue;
-    return Error(ErrorKind::kMissing, "a tensor-parallel rank has no part of the tensor")
-        .File(names[of_stage.front()->file])
-        .Expected(fmt::format("a part of each of {} ranks, as this file has one", tensor_ranks))
-        .Actual(fmt::format("none of rank {}", lacking - has.begin()));
+// Adds what the optimizers keep, under the keys of Megatron-Core, and the common state in place of
+// the objects that it consists of. Returns whether it could be read; why not is a warning.
+bool AddOptimizer(Storage& storage, const Path& directory, const std::vector<RankDirectory>& ranks,
+                  const RankModels& models, const Arguments& arguments, RankSet& set) {
+  if (!HasOptimizer(set)) return false;
+  Result<OptimizerState> state =
+      ReadOptimizer(storage, directory, set, ranks, models.parts, arguments);
+  if (!state.ok()) {
+    Problem warning = state.status().first();
+    warning.severity = Severity::kWarning;
+    set.problems.push_back(std::move(warning));
+    return false;
   }
-  return OkStatus();
+  std::map<std::string, Parts> of_fields;
+  for (OptimizerPart& part : state->parts) {
+    const std::string& name = models.names[part.rank][part.position];
+    of_fields[part.field][name].push_back(
+        {.file = part.file, .at = ranks[part.rank].at, .local = std::move(part.local)});
+  }
+  std::ranges::move(state->files.names, std::back_inserter(set.names));
+  std::ranges::move(state->files.files, std::back_inserter(set.files));
+  for (const auto& [field, tensors] : of_fields) {
+    AddTensors(fmt::format("{}.{}.", kOptimizerState, field), tensors, arguments, set);
+  }
+  set.objects.push_back({.key = std::string(kCommonState)});
+  set.values.emplace(kCommonState, std::move(state->common));
+  return true;
 }
 
-// Fills in the shape and the parts. Errors: what the tensor's problem is.
-Status Place(const std::string& name, const std::vector<OfRank>& parts, const RankSet& set,
-             const Arguments& arguments, RankTensor& tensor) {
-  const OfRank& first = parts.front();
-  const std::int64_t ranks = arguments.sizes.tensor;
-  if (IsOfExpert(name) && arguments.expert_tensor != ranks) {
-    return Error(ErrorKind::kUnsupported, "experts are divided by other ranks than the rest")
-        .Expected(fmt::format("expert_tensor_parallel_size {}", ranks))
-        .Actual(fmt::format("{}", arguments.expert_tensor));
-  }
-  const std::optional<Division> division =
-      ranks == 1 ? Division::kWhole : DivisionOf(name, arguments.is_gated);
-  if (!division) {
-    return Error(ErrorKind::kUnsupported,
-                 "how tensor-parallel ranks divide a tensor of this name is not known")
-        .File(set.names[first.file]);
-  }
-  CKPT_RETURN_IF_ERROR(CheckComplete(parts, set.names, ranks));
-  for (const OfRank& part : parts) {
-    const bool is_like_first =
-        part.local.shape == first.local.shape && part.local.array.dtype == first.local.array.dtype;
-    if (!is_like_first) {
-      return Error(ErrorKind::kShapeMismatch, "ranks have different parts of a tensor")
-          .File(set.names[part.file])
-          .Expected(fmt::format("{} {}, as in {}", DTypeName(first.local.array.dtype),
-                                FormatDims(first.local.shape), set.names[first.file]))
-          .Actual(fmt::format("{} {}", DTypeName(part.local.array.dtype),
-                              FormatDims(part.local.shape)));
-    }
-    CKPT_ASSIGN_OR_RETURN(const PlacedPiece piece,
-                          PlacePart(*division, part.local.shape, part.at.tensor, ranks));
-    CKPT_RETURN_IF_ERROR(CountBytes(piece.shape, part.local.array.dtype).status());
-    tensor.shape = piece.shape;
-    for (const PlacedRows& rows : piece.rows) {
-      tensor.parts.push_back({.file = part.file,
-                              .box = rows.box,
-                              .local = RowsOf(part.local, rows.first_row, rows.box.sizes)});
-    }
-  }
-  return OkStatus();
-}
-
-// What every rank has of its own besides the model.
-std::optional<Problem> WarnOfOwnStates(const Path& directory, const RankSet& set) {
-  std::vector<std::string> states;
-  for (const std::string& member : set.files.front()->members()) {
-    if (IsOwnState(member)) states.push_back(member);
-  }
-  if (states.empty()) return std::nullopt;
-  std::uint64_t size_bytes = 0;
-  for (const auto& file : set.files) {
-    for (const GlobalTensor& tensor : file->index().tensors()) {
-      const std::string_view member = std::string_view(tensor.key).substr(0, tensor.key.find('.'));
-      if (IsOwnState(member)) size_bytes += NumBytes(tensor.shape, tensor.dtype);
-    }
-  }
-  Problem warning =
-      Warning(ErrorKind::kLeftover, "states of single ranks are not read", directory.string(), "");
-  warning.actual = fmt::format("{}, {}", fmt::join(states, ", "), FormatByteSize(size_bytes));
-  warning.hint = "open the files of the ranks one by one";
-  return warning;
-}
-
-void AddRest(const Path& directory, RankSet& set) {
-  if (std::optional<Problem> warning = WarnOfOwnStates(directory, set)) {
-    set.problems.push_back(*std::move(warning));
-  }
+// The small objects of the first rank.
+void AddObjects(RankSet& set) {
   for (const std::string& member : set.files.front()->members()) {
     if (!IsOfModel(member) && !IsOwnState(member)) set.objects.push_back({.key = member});
   }
@@ -260,17 +151,13 @@ Result<std::unique_ptr<CheckpointSource>> OpenSource(Storage& storage, const Pat
   if (!failures.ok()) return failures;
   CKPT_ASSIGN_OR_RETURN(RankSet set,
                         torch_save::OpenRankFiles(storage, directory, std::move(names)));
-  CKPT_ASSIGN_OR_RETURN(const Parts tensors, CollectParts(set, ranks, arguments));
-  for (const auto& [name, parts] : tensors) {
-    const RebuiltTensor& first = parts.front().local;
-    RankTensor tensor{.key = std::string(kModelMember) + "." + name,
-                      .dtype = first.array.dtype,
-                      .shape = first.shape};
-    tensor.problem = Place(name, parts, set, arguments, tensor);
-    if (!tensor.problem.ok()) tensor.parts.clear();
-    set.tensors.push_back(std::move(tensor));
-  }
-  AddRest(directory, set);
+  CKPT_ASSIGN_OR_RETURN(const RankModels models, ReadModels(set, ranks, arguments));
+  AddTensors(fmt::format("{}.", kModelMember), PartsOfModel(models, ranks), arguments, set);
+  const bool has_optimizer = AddOptimizer(storage, directory, ranks, models, arguments, set);
+  if (!has_optimizer) AddObjects(set);
+  CKPT_ASSIGN_OR_RETURN(std::optional<Problem> warning,
+                        WarnOfUnread(storage, directory, ranks, set, has_optimizer));
+  if (warning) set.problems.push_back(*std::move(warning));
   return torch_save::RankSetSource::Make(std::move(set));
 }
 

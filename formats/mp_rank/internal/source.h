@@ -11,8 +11,11 @@
 namespace ckpt::mp_rank {
 
 // The model as one rank without parallelism would have saved it: `model.decoder.layers.…`, with the
-// layers' numbers in the whole model. The arguments and other small objects are those of the first
-// rank; states of the optimizer and random numbers are not read, and a warning names them.
+// layers' numbers in the whole model; what the optimizers keep for its parameters, under the keys of
+// Megatron-Core: `optimizer.state.exp_avg.decoder.layers.…`, and `common_state` with the first
+// rank's arguments, progress and groups. If the optimizer cannot be read, a warning says why, and
+// the small objects are those of the first rank. A warning names what is not read, such as random
+// numbers, with its bytes.
 //
 // Errors: those of FindRankDirectories, TorchSaveSource::Open and RankParts, for all files at once;
 // kMissing (no arguments, or they do not say what is needed), kUnsupported (a version of the

@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "core/json/json_copy.h"
 #include "core/json/json_reader.h"
 #include "core/json/json_writer.h"
 
@@ -22,47 +23,6 @@ constexpr std::string_view kState = "state.";
 constexpr std::string_view kGroups = "param_groups";
 constexpr std::string_view kParams = "params";
 constexpr std::string_view kOptimizer = "optim.";
-
-Status Write(const JsonCursor& value, JsonWriter& json) {
-  switch (value.kind()) {
-    case JsonKind::kNull:
-      json.Null();
-      return OkStatus();
-    case JsonKind::kBool:
-      json.Bool(*value.Bool());
-      return OkStatus();
-    case JsonKind::kInt:
-    case JsonKind::kUint: {
-      CKPT_ASSIGN_OR_RETURN(const std::int64_t number, value.Int64());
-      json.Int(number);
-      return OkStatus();
-    }
-    case JsonKind::kFloat:
-      json.Double(*value.Double());
-      return OkStatus();
-    case JsonKind::kText:
-      json.Text(*value.Text());
-      return OkStatus();
-    case JsonKind::kArray: {
-      CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> items, value.Items());
-      json.BeginArray();
-      for (const JsonCursor& item : items) CKPT_RETURN_IF_ERROR(Write(item, json));
-      json.End();
-      return OkStatus();
-    }
-    case JsonKind::kObject: {
-      CKPT_ASSIGN_OR_RETURN(const auto members, value.Members());
-      json.BeginObject();
-      for (const auto& [name, member] : members) {
-        json.Key(name);
-        CKPT_RETURN_IF_ERROR(Write(member, json));
-      }
-      json.End();
-      return OkStatus();
-    }
-  }
-  return OkStatus();
-}
 
 // Python's name of a plain value's type.
 std::string_view TypeOf(const JsonCursor& value) {
@@ -127,7 +87,7 @@ Result<std::map<std::string, RenderedObject>> ReadGroups(const RankSet& set,
       for (const Parameter& parameter : parameters) json.Text(parameter.name);
       json.End();
     } else {
-      CKPT_RETURN_IF_ERROR(Write(value, json));
+      CKPT_RETURN_IF_ERROR(CopyJson(value, json));
     }
     object.type = TypeOf(value);
     object.json = json.Take();

@@ -8,6 +8,7 @@
 
 #include <gmock/gmock.h>
 
+#include "core/json/json_copy.h"
 #include "core/json/json_reader.h"
 #include "core/json/json_scanner.h"
 #include "core/json/json_writer.h"
@@ -259,6 +260,23 @@ TEST(JsonScanner, AgreesWithTheReaderOnEveryByteChange) {
       ASSERT_EQ(scan.Finish().ok(), status.ok() || repeated) << changed;
     }
   }
+}
+
+TEST(JsonCopy, APartOfADocumentIsTheSameInAnother) {
+  constexpr std::string_view kText =
+      R"({"a":[null,true,-3,18446744073709551615,0.5,1e300,"\u00e4\""],"b":{"z":{},"y":[]}})";
+  const auto document = JsonDocument::Parse(kText, "x");
+  ASSERT_THAT(document, IsOk());
+  JsonWriter json;
+  json.BeginObject().Key("copy");
+  ASSERT_THAT(CopyJson(document->root(), json), IsOk());
+  json.End();
+  const auto copied = JsonDocument::Parse(json.Take(), "y");
+  ASSERT_THAT(copied, IsOk());
+  JsonWriter again;
+  ASSERT_THAT(CopyJson(*copied->root().At("copy"), again), IsOk());
+  EXPECT_EQ(again.Take(),
+            R"({"a":[null,true,-3,18446744073709551615,0.5,1e+300,"ä\""],"b":{"z":{},"y":[]}})");
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ def main(folder):
         tools.convert("hf-to-torch-dist", scratch / "hf", scratch / "core", "--transformer-impl", "local")
         for sizes in ("1,1,1,1", "2,2,1,1"):
             subprocess.run([sys.executable, ROOT / "tests/interop/peers/mp_rank_save.py", packages.megatron_core("0.16.1"),
-                            scratch / "core" / "release", scratch / sizes, sizes, "--sequential", "--no-save-optim"],
+                            scratch / "core" / "release", scratch / sizes, sizes, "--sequential"],
                            check=True)
         whole = torch.load(scratch / "1,1,1,1/iter_0000007/mp_rank_00/model_optim_rng.pt", weights_only=False)["model"]
         shutil.copytree(scratch / "2,2,1,1/iter_0000007", folder / "tp2_pp2")

@@ -1,6 +1,6 @@
 """Saves a model as real Megatron's ranks do by themselves (`--ckpt-format torch`), each its part.
 
-    mp_rank_save.py CORE FOLDER OUT TENSOR,PIPELINE,VIRTUAL,EXPERT --sequential [--no-save-optim]
+    mp_rank_save.py CORE FOLDER OUT TENSOR,PIPELINE,VIRTUAL,EXPERT --sequential
 
 Every rank builds its part of the GPTModel that `args` in FOLDER (torch_dist) describe, of local layers, loads FOLDER into it, and
 stores what Megatron-LM's `generate_state_dict` stores, under the name of `get_checkpoint_name`, below OUT.
@@ -14,41 +14,16 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import megatron_core as peer  # reads CORE and FOLDER from the command line
+import mp_rank_model
 import torch
 import torch.distributed as dist
 from megatron.core import dist_checkpointing, parallel_state, tensor_parallel
-from megatron.core.models.gpt import GPTModel, gpt_layer_specs
 
 from ranks import leave_together
 
 FOLDER, OUT = sys.argv[2], pathlib.Path(sys.argv[3])
 TENSOR, PIPELINE, VIRTUAL, EXPERT = map(int, sys.argv[4].split(","))
 RANKS = TENSOR * PIPELINE * EXPERT
-
-
-def build(args, stage):
-    """The part of the model that this rank has as number `stage` of those in an interleaved pipeline."""
-    peer.prepare_parts(args)
-    config = peer.config_of(args)
-    virtual = {} if VIRTUAL == 1 else {"vp_stage": stage}
-    spec = gpt_layer_specs.get_gpt_decoder_block_spec(
-        config, use_transformer_engine=False,
-        **peer.only(gpt_layer_specs.get_gpt_decoder_block_spec, normalization=args.normalization), **virtual)
-    first = parallel_state.is_pipeline_first_stage(ignore_virtual=True) and stage == 0
-    last = parallel_state.is_pipeline_last_stage(ignore_virtual=True) and stage == VIRTUAL - 1
-    return GPTModel(config=config, transformer_layer_spec=spec, vocab_size=args.padded_vocab_size,
-                    max_sequence_length=args.max_position_embeddings, position_embedding_type="rope", pre_process=first,
-                    post_process=last, share_embeddings_and_output_weights=not args.untie_embeddings_and_output_weights,
-                    **virtual).to(config.params_dtype)
-
-
-def optimizer_states(model):
-    """Of a step that changes no weight."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.0)
-    for parameter in model.parameters():
-        parameter.grad = torch.ones_like(parameter)
-    optimizer.step()
-    return {"optimizer": optimizer.state_dict(), "fp32_from_fp16_params": [[p.detach().float() for p in model.parameters()]]}
 
 
 def on_rank(rank, store):
@@ -63,7 +38,7 @@ def on_rank(rank, store):
     args.tensor_model_parallel_size, args.pipeline_model_parallel_size = TENSOR, PIPELINE
     args.expert_model_parallel_size = EXPERT
     args.virtual_pipeline_model_parallel_size = VIRTUAL if VIRTUAL > 1 else None
-    parts = [build(args, stage) for stage in range(VIRTUAL)]
+    parts = [mp_rank_model.build(args, stage, VIRTUAL) for stage in range(VIRTUAL)]
     names = ["model"] if VIRTUAL == 1 else [f"model{i}" for i in range(VIRTUAL)]
     metadata = dict(common["content_metadata"], dp_cp_group=parallel_state.get_data_parallel_group(with_context_parallel=True))
     wanted = {name: part.sharded_state_dict(**peer.only(part.sharded_state_dict, metadata=metadata))
@@ -75,16 +50,9 @@ def on_rank(rank, store):
     state = {"args": args, "checkpoint_version": 3.0, "iteration": 7, "num_floating_point_operations_so_far": 0}
     for name, part in zip(names, parts):
         state[name] = part.state_dict_for_save_checkpoint()
-    if "--no-save-optim" not in sys.argv:
-        state["optimizer"] = optimizer_states(torch.nn.ModuleList(parts))
     state["opt_param_scheduler"] = {"max_lr": 0.001, "num_steps": 7}
     state["rng_state"] = [{"torch_rng_state": torch.get_rng_state(), "rng_tracker_states": {"model-parallel-rng": torch.cuda.get_rng_state()}}]
-    name = f"mp_rank_{parallel_state.get_tensor_model_parallel_rank():02d}"
-    if PIPELINE > 1:
-        name += f"_{parallel_state.get_pipeline_model_parallel_rank():03d}"
-    if EXPERT > 1:
-        name += f"_{parallel_state.get_expert_model_parallel_rank():03d}"
-    target = OUT / "iter_0000007" / name
+    target = OUT / "iter_0000007" / mp_rank_model.directory()
     target.mkdir(parents=True)
     torch.save(state, target / "model_optim_rng.pt")
     leave_together(RANKS)

@@ -1,0 +1,31 @@
+// Where Megatron's distributed optimizer puts parameters in a buffer.
+#ifndef CKPT_FORMATS_MP_RANK_INTERNAL_BUFFER_LAYOUT_H_
+#define CKPT_FORMATS_MP_RANK_INTERNAL_BUFFER_LAYOUT_H_
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace ckpt::mp_rank {
+
+struct InBuffer {
+  std::int64_t elems = 0;
+  bool has_own_bucket = false;
+};
+
+struct BufferLayout {
+  std::vector<std::int64_t> begins;  // of every parameter's elements
+  std::int64_t elems = 0;            // of the buffer, as it is stored: without room behind buckets
+};
+
+// As `_ParamAndGradBuffer` of Megatron-Core lays them out: the last parameter first, each at a
+// multiple of 64 elements of its bucket. A bucket ends with the parameter that brings it to
+// `bucket_elems`; without that number, it takes all. REQUIRES: the sum of all elements is no more
+// than 2^62, and `elems` and `bucket_elems` are not negative.
+[[nodiscard]] BufferLayout LayOutBuffer(std::span<const InBuffer> parameters,
+                                        std::optional<std::int64_t> bucket_elems);
+
+}  // namespace ckpt::mp_rank
+
+#endif  // CKPT_FORMATS_MP_RANK_INTERNAL_BUFFER_LAYOUT_H_

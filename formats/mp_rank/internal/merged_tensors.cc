@@ -1,0 +1,104 @@
+#include "formats/mp_rank/internal/merged_tensors.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "formats/mp_rank/internal/division.h"
+#include "formats/mp_rank/internal/global_name.h"
+
+namespace ckpt::mp_rank {
+namespace {
+
+using torch_save::RankSet;
+using torch_save::RankTensor;
+using torch_save::RebuiltTensor;
+
+// The rows of a part from `first` on, as many as `shape` has.
+RebuiltTensor RowsOf(RebuiltTensor part, std::int64_t first, const Dims& shape) {
+  if (!shape.empty()) {
+    part.array.offset_bytes += static_cast<std::uint64_t>(first * part.array.strides.front()) *
+                               ElementBytes(part.array.dtype);
+  }
+  part.shape = shape;
+  return part;
+}
+
+// Every tensor rank of a stage that has a part of the tensor must have one.
+Status CheckComplete(const std::vector<OfRank>& parts, const std::vector<std::string>& names,
+                     std::int64_t tensor_ranks) {
+  using Stage = std::pair<std::int64_t, std::int64_t>;
+  std::map<Stage, std::vector<const OfRank*>> stages;
+  for (const OfRank& part : parts) stages[{part.at.pipeline, part.at.expert}].push_back(&part);
+  for (const auto& [stage, of_stage] : stages) {
+    std::vector<bool> has(static_cast<std::size_t>(tensor_ranks));
+    for (const OfRank* part : of_stage) has[static_cast<std::size_t>(part->at.tensor)] = true;
+    const auto lacking = std::ranges::find(has, false);
+    if (lacking == has.end()) continue;
+    return Error(ErrorKind::kMissing, "a tensor-parallel rank has no part of the tensor")
+        .File(names[of_stage.front()->file])
+        .Expected(fmt::format("a part of each of {} ranks, as this file has one", tensor_ranks))
+        .Actual(fmt::format("none of rank {}", lacking - has.begin()));
+  }
+  return OkStatus();
+}
+
+// Fills in the shape and the parts. Errors: what the tensor's problem is.
+Status Place(const std::string& name, const std::vector<OfRank>& parts, const RankSet& set,
+             const Arguments& arguments, RankTensor& tensor) {
+  const OfRank& first = parts.front();
+  const std::int64_t ranks = arguments.sizes.tensor;
+  if (IsOfExpert(name) && arguments.expert_tensor != ranks) {
+    return Error(ErrorKind::kUnsupported, "experts are divided by other ranks than the rest")
+        .Expected(fmt::format("expert_tensor_parallel_size {}", ranks))
+        .Actual(fmt::format("{}", arguments.expert_tensor));
+  }
+  const std::optional<Division> division =
+      ranks == 1 ? Division::kWhole : DivisionOf(name, arguments.is_gated);
+  if (!division) {
+    return Error(ErrorKind::kUnsupported,
+                 "how tensor-parallel ranks divide a tensor of this name is not known")
+        .File(set.names[first.file]);
+  }
+  CKPT_RETURN_IF_ERROR(CheckComplete(parts, set.names, ranks));
+  for (const OfRank& part : parts) {
+    const bool is_like_first =
+        part.local.shape == first.local.shape && part.local.array.dtype == first.local.array.dtype;
+    if (!is_like_first) {
+      return Error(ErrorKind::kShapeMismatch, "ranks have different parts of a tensor")
+          .File(set.names[part.file])
+          .Expected(fmt::format("{} {}, as in {}", DTypeName(first.local.array.dtype),
+                                FormatDims(first.local.shape), set.names[first.file]))
+          .Actual(fmt::format("{} {}", DTypeName(part.local.array.dtype),
+                              FormatDims(part.local.shape)));
+    }
+    CKPT_ASSIGN_OR_RETURN(const PlacedPiece piece,
+                          PlacePart(*division, part.local.shape, part.at.tensor, ranks));
+    CKPT_RETURN_IF_ERROR(CountBytes(piece.shape, part.local.array.dtype).status());
+    tensor.shape = piece.shape;
+    for (const PlacedRows& rows : piece.rows) {
+      tensor.parts.push_back({.file = part.file,
+                              .box = rows.box,
+                              .local = RowsOf(part.local, rows.first_row, rows.box.sizes)});
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+void AddTensors(const std::string& prefix, const Parts& tensors, const Arguments& arguments,
+                RankSet& set) {
+  for (const auto& [name, parts] : tensors) {
+    const RebuiltTensor& first = parts.front().local;
+    RankTensor tensor{.key = prefix + name, .dtype = first.array.dtype, .shape = first.shape};
+    tensor.problem = Place(name, parts, set, arguments, tensor);
+    if (!tensor.problem.ok()) tensor.parts.clear();
+    set.tensors.push_back(std::move(tensor));
+  }
+}
+
+}  // namespace ckpt::mp_rank

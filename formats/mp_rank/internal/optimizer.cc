@@ -1,0 +1,201 @@
+#include "formats/mp_rank/internal/optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/json/json_writer.h"
+#include "formats/mp_rank/internal/global_name.h"
+#include "formats/mp_rank/internal/optimizer_buffers.h"
+#include "formats/mp_rank/internal/optimizer_groups.h"
+#include "formats/mp_rank/internal/parameters.h"
+#include "formats/mp_rank/internal/rounded_copy.h"
+
+namespace ckpt::mp_rank {
+namespace {
+
+using torch_save::RankSet;
+
+bool HasMember(const TorchSaveSource& file, std::string_view name) {
+  const std::vector<std::string> members = file.members();
+  return std::ranges::find(members, name) != members.end();
+}
+
+// Which ranks have buffers, and their names.
+Result<std::vector<std::optional<std::string>>> FindBuffers(
+    Storage& storage, const Path& directory, const std::vector<RankDirectory>& ranks) {
+  std::vector<std::optional<std::string>> names;
+  for (const RankDirectory& rank : ranks) {
+    const std::string name = fmt::format("{}/{}", rank.name, kBuffersFile);
+    CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(directory / name));
+    names.push_back(stat.type == FileType::kRegular ? std::optional(name) : std::nullopt);
+  }
+  return names;
+}
+
+// A sample shows whether what is kept belongs to the parameter. One tensor rank of each stage is
+// enough to show that the parameters were counted in the right order.
+Status CheckExactValues(const std::vector<ParameterState>& states,
+                        const std::vector<Parameter>& parameters) {
+  for (const ParameterState& state : states) {
+    if (state.field != kExactValue) continue;
+    const Parameter& parameter = parameters[state.parameter];
+    if (Status status = CheckIsRounded(parameter.weight, state.local); !status.ok()) {
+      return std::move(status).Tensor(parameter.key);
+    }
+  }
+  return OkStatus();
+}
+
+// Every parameter must have all that any has: a part that was overlooked would be lost.
+Status CheckWhole(const OptimizerState& state, const std::vector<std::vector<RankPart>>& parts,
+                  const Arguments& arguments, const std::vector<RankDirectory>& ranks,
+                  const RankSet& set) {
+  std::set<std::string> fields;
+  std::set<std::pair<std::string, std::string>> present;  // of a parameter, by its place
+  const auto place_of = [&](std::size_t rank, std::size_t position) {
+    const std::string& key = parts[rank][position].key;
+    const bool is_of_expert_rank =
+        HasExpertOptimizer(arguments) && IsOfExpert(ParseLocalName(key)->name);
+    // All expert ranks have the other parameters, and one of them saves what is kept of these.
+    return fmt::format("{}.{}.{}.{}", ranks[rank].at.tensor, ranks[rank].at.pipeline,
+                       is_of_expert_rank ? ranks[rank].at.expert : 0, key);
+  };
+  for (const OptimizerPart& part : state.parts) {
+    // Weights of float32 are exact themselves.
+    if (part.field != kExactValue) fields.insert(part.field);
+    present.emplace(place_of(part.rank, part.position), part.field);
+  }
+  if (fields.empty()) {
+    return Error(ErrorKind::kMissing, "the optimizer keeps nothing for the model's parameters")
+        .File(set.names.front());
+  }
+  Status absent;
+  for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+    for (const Parameter& parameter :
+         ListParameters(parts[rank], arguments, ranks[rank].at.pipeline)) {
+      for (const std::string& field : fields) {
+        if (present.contains({place_of(rank, parameter.position), field})) continue;
+        absent.Add(Error(ErrorKind::kMissing, "a parameter has no moment of the optimizer")
+                       .File(set.names[rank])
+                       .Tensor(parameter.key)
+                       .Expected(field));
+      }
+    }
+  }
+  return absent;
+}
+
+// How often all parameters were updated.
+Result<std::int64_t> FindStep(const RankSet& set) {
+  std::set<double> steps;
+  for (std::size_t rank = 0; rank < set.files.size(); ++rank) {
+    const auto collect = [&]() -> Status {
+      if (!HasMember(*set.files[rank], kOptimizerMember)) return OkStatus();
+      CKPT_ASSIGN_OR_RETURN(const JsonDocument member, ReadOptimizerMember(*set.files[rank]));
+      return CollectSteps(*set.files[rank], member.root(), steps);
+    };
+    if (Status status = collect(); !status.ok()) return std::move(status).File(set.names[rank]);
+  }
+  if (steps.empty()) {
+    return Error(ErrorKind::kMissing, "nothing says how often the optimizer updated the weights")
+        .File(set.names.front())
+        .Tensor(kOptimizerMember);
+  }
+  constexpr double kMost = 9007199254740992.0;  // 2^53
+  const double first = *steps.begin();
+  if (steps.size() == 1 && first >= 0 && first <= kMost && std::floor(first) == first) {
+    return static_cast<std::int64_t>(first);
+  }
+  return Error(ErrorKind::kUnsupported, "parameters were updated unequally often")
+      .File(set.names.front())
+      .Tensor(kOptimizerMember)
+      .Expected("one number of updates")
+      .Actual(fmt::format("{}", fmt::join(steps, ", ")));
+}
+
+// What Megatron-Core has in its common state, from the first rank's file.
+Result<RenderedObject> RenderCommonState(const RankSet& set) {
+  const TorchSaveSource& file = *set.files.front();
+  CKPT_ASSIGN_OR_RETURN(const std::int64_t step, FindStep(set));
+  JsonWriter json;
+  json.BeginObject();
+  for (const std::string& member : file.members()) {
+    if (ParseLocalName(member + ".") || member == kRandomMember) continue;
+    json.Key(member);
+    if (member != kOptimizerMember) {
+      CKPT_ASSIGN_OR_RETURN(const RenderedObject value, file.ReadObject({.key = member}));
+      json.Raw(value.json);
+      continue;
+    }
+    CKPT_ASSIGN_OR_RETURN(const JsonDocument optimizer, ReadOptimizerMember(file));
+    CKPT_ASSIGN_OR_RETURN(const std::string groups, RenderGroups(optimizer.root(), step));
+    json.Raw(groups);
+  }
+  json.End();
+  return RenderedObject{.type = "dict", .json = json.Take(), .warnings = {}};
+}
+
+}  // namespace
+
+Result<OptimizerState> ReadOptimizer(Storage& storage, const Path& directory, const RankSet& set,
+                                     const std::vector<RankDirectory>& ranks,
+                                     const std::vector<std::vector<RankPart>>& parts,
+                                     const Arguments& arguments) {
+  if (arguments.qk_norms_decay) {
+    return Error(ErrorKind::kUnsupported,
+                 "the norms of queries and keys decay, other vectors do not")
+        .File(set.names.front())
+        .Tensor("args.apply_wd_to_qk_layernorm");
+  }
+  CKPT_ASSIGN_OR_RETURN(const auto buffers, FindBuffers(storage, directory, ranks));
+  std::vector<std::string> names;
+  for (const std::optional<std::string>& name : buffers) {
+    if (name) names.push_back(*name);
+  }
+  OptimizerState state;
+  CKPT_ASSIGN_OR_RETURN(state.files, torch_save::OpenRankFiles(storage, directory, names));
+  std::size_t next = 0;  // of these files
+  for (std::size_t rank = 0; rank < set.files.size(); ++rank) {
+    const std::int64_t stage = ranks[rank].at.pipeline;
+    const std::vector<Parameter> parameters = ListParameters(parts[rank], arguments, stage);
+    const auto read = [&]() -> Result<std::vector<ParameterState>> {
+      if (buffers[rank]) {
+        return ReadBuffers(*state.files.files[next], parameters, arguments, stage);
+      }
+      // What is distributed is saved by one of the ranks that have the same parameters.
+      if (!names.empty() || !HasMember(*set.files[rank], kOptimizerMember)) {
+        return std::vector<ParameterState>();
+      }
+      CKPT_ASSIGN_OR_RETURN(const JsonDocument member, ReadOptimizerMember(*set.files[rank]));
+      return ReadGroupedStates(*set.files[rank], member.root(), parameters, arguments);
+    };
+    const std::string& file_name = buffers[rank] ? *buffers[rank] : set.names[rank];
+    Result<std::vector<ParameterState>> states = read();
+    if (!states.ok()) return std::move(states).status().File(file_name);
+    if (ranks[rank].at.tensor == 0) {
+      if (Status status = CheckExactValues(*states, parameters); !status.ok()) {
+        return std::move(status).File(file_name);
+      }
+    }
+    const std::size_t file = buffers[rank] ? set.files.size() + next++ : rank;
+    for (ParameterState& own : *states) {
+      state.parts.push_back({.rank = rank,
+                             .position = parameters[own.parameter].position,
+                             .field = std::move(own.field),
+                             .file = file,
+                             .local = std::move(own.local)});
+    }
+  }
+  CKPT_RETURN_IF_ERROR(CheckWhole(state, parts, arguments, ranks, set));
+  CKPT_ASSIGN_OR_RETURN(state.common, RenderCommonState(set));
+  return state;
+}
+
+}  // namespace ckpt::mp_rank

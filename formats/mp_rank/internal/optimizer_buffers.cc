@@ -1,0 +1,242 @@
+#include "formats/mp_rank/internal/optimizer_buffers.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/tensor/shape.h"
+#include "formats/mp_rank/internal/buffer_layout.h"
+
+namespace ckpt::mp_rank {
+namespace {
+
+using torch_save::RebuiltTensor;
+
+constexpr std::array<std::string_view, 3> kFields = {kExactValue, "exp_avg", "exp_avg_sq"};
+
+// What a key of the file says: "0.(torch.bfloat16, torch.float32).exp_avg", with a number before it
+// if there are several optimizers.
+struct BufferKey {
+  std::optional<std::size_t> optimizer;
+  std::size_t buffer = 0;
+  std::string_view dtypes;  // of its parameters and of their gradients
+  std::string_view field;
+};
+
+std::optional<std::size_t> TakeNumber(std::string_view& text) {
+  std::size_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const auto digits = static_cast<std::size_t>(end - text.data());
+  if (error != std::errc() || digits == text.size() || text[digits] != '.') return std::nullopt;
+  text.remove_prefix(digits + 1);
+  return number;
+}
+
+std::optional<BufferKey> ParseKey(std::string_view key) {
+  BufferKey parsed;
+  const std::optional<std::size_t> first = TakeNumber(key);
+  if (!first) return std::nullopt;
+  parsed.buffer = *first;
+  if (const std::optional<std::size_t> second = TakeNumber(key)) {
+    parsed.optimizer = first;
+    parsed.buffer = *second;
+  }
+  const std::size_t close = key.rfind(").");
+  if (!key.starts_with('(') || close == std::string_view::npos) return std::nullopt;
+  parsed.dtypes = key.substr(0, close + 1);
+  parsed.field = key.substr(close + 2);
+  const bool is_known = std::ranges::find(kFields, parsed.field) != kFields.end();
+  return is_known ? std::optional(parsed) : std::nullopt;
+}
+
+struct Buffer {
+  std::string dtypes;
+  std::map<std::string, RebuiltTensor, std::less<>> fields;
+};
+// By number.
+using Buffers = std::map<std::size_t, Buffer>;
+
+struct StoredBuffers {
+  std::map<std::size_t, Buffers> of_optimizers;
+  bool are_several = false;  // optimizers, even if the file has buffers of one alone
+};
+
+Result<StoredBuffers> CollectBuffers(const TorchSaveSource& file) {
+  CKPT_ASSIGN_OR_RETURN(const std::vector<RankPart> parts, file.RankParts());
+  StoredBuffers stored;
+  for (const RankPart& part : parts) {
+    const std::optional<BufferKey> key = ParseKey(part.key);
+    if (!key) {
+      return Error(ErrorKind::kUnsupported,
+                   "the distributed optimizer's buffers are in a form that is not read")
+          .Tensor(part.key)
+          .Expected("one tensor param, exp_avg and exp_avg_sq for each buffer")
+          .Hint("Megatron-LM since March 2024 stores them so: load and save it once");
+    }
+    stored.are_several = stored.are_several || key->optimizer.has_value();
+    Buffer& buffer = stored.of_optimizers[key->optimizer.value_or(0)][key->buffer];
+    buffer.dtypes = key->dtypes;
+    buffer.fields[std::string(key->field)] = part.local;
+  }
+  return stored;
+}
+
+// The parameters of one buffer, by their positions in the list.
+struct BufferMembers {
+  std::int64_t part = 0;
+  DType dtype = DType::kFloat32;
+  std::vector<std::size_t> parameters;
+};
+
+// Buffers of an optimizer in their order: for every part of the model, one for each dtype in the
+// order in which parameters have them first.
+std::vector<BufferMembers> MembersOfBuffers(std::span<const Parameter> parameters,
+                                            bool of_experts) {
+  std::vector<BufferMembers> buffers;
+  for (std::size_t p = 0; p < parameters.size(); ++p) {
+    const Parameter& parameter = parameters[p];
+    if (parameter.is_expert != of_experts) continue;
+    const auto known = std::ranges::find_if(buffers, [&](const BufferMembers& buffer) {
+      return buffer.part == parameter.part && buffer.dtype == parameter.weight.array.dtype;
+    });
+    if (known != buffers.end()) {
+      known->parameters.push_back(p);
+    } else {
+      buffers.push_back(
+          {.part = parameter.part, .dtype = parameter.weight.array.dtype, .parameters = {p}});
+    }
+  }
+  std::ranges::stable_sort(buffers, {}, &BufferMembers::part);
+  return buffers;
+}
+
+// The stored tensors, one of float32 numbers for each field. Returns how many numbers each has.
+Result<std::int64_t> CheckTensors(const Buffer& buffer, const BufferMembers& members) {
+  const std::string expected = fmt::format("(torch.{}, ", DTypeName(members.dtype));
+  if (!buffer.dtypes.starts_with(expected)) {
+    return Error(ErrorKind::kUnsupported,
+                 "a buffer of the distributed optimizer belongs to parameters of another dtype")
+        .Expected(fmt::format("{}…), of the parameters", expected))
+        .Actual(buffer.dtypes);
+  }
+  if (buffer.fields.size() != kFields.size()) {
+    return Error(ErrorKind::kMissing, "a buffer of the distributed optimizer is not whole")
+        .Expected("param, exp_avg and exp_avg_sq")
+        .Actual(fmt::format("{} of them", buffer.fields.size()));
+  }
+  const Dims& shape = buffer.fields.begin()->second.shape;
+  for (const auto& [field, tensor] : buffer.fields) {
+    const bool is_flat = tensor.shape.size() == 1 && tensor.shape == shape &&
+                         tensor.array.dtype == DType::kFloat32 &&
+                         tensor.array.strides == ContiguousStrides(tensor.shape);
+    if (is_flat) continue;
+    return Error(ErrorKind::kBadMetadata, "a buffer of the distributed optimizer has another form")
+        .Tensor(field)
+        .Expected(fmt::format("float32 {}, without gaps", FormatDims(shape)))
+        .Actual(fmt::format("{} {}", DTypeName(tensor.array.dtype), FormatDims(tensor.shape)));
+  }
+  return shape.front();
+}
+
+// Where the buffer's parameters lie in it.
+Result<BufferLayout> FindLayout(const BufferMembers& members, std::span<const Parameter> parameters,
+                                std::int64_t stored_elems, const Arguments& arguments,
+                                std::int64_t stage) {
+  std::vector<InBuffer> in_buffer;
+  std::int64_t sum = 0;
+  for (const std::size_t p : members.parameters) {
+    in_buffer.push_back({.elems = NumElements(parameters[p].weight.shape),
+                         .has_own_bucket = parameters[p].is_shared});
+    sum += in_buffer.back().elems;
+  }
+  // Only the first stage sends its buckets one by one, and of it the first part of the model.
+  const bool has_buckets = stage == 0 && members.part == 0 && !arguments.divides_optimizer;
+  const std::optional<std::int64_t> bucket_elems =
+      has_buckets ? arguments.bucket_elems : std::nullopt;
+  BufferLayout layout = LayOutBuffer(in_buffer, bucket_elems);
+  // Without gaps the parameters fill the buffer, whatever its buckets are.
+  const bool is_known = sum == stored_elems || !bucket_elems || arguments.knows_buckets;
+  if (layout.elems == stored_elems && is_known) return layout;
+  if (sum == stored_elems) {  // before parameters were aligned
+    std::int64_t begin = 0;
+    for (std::size_t i = in_buffer.size(); i-- > 0;) {
+      layout.begins[i] = begin;
+      begin += in_buffer[i].elems;
+    }
+    layout.elems = begin;
+    return layout;
+  }
+  return Error(ErrorKind::kUnsupported,
+               "the distributed optimizer's buffer has another size than the model's parameters "
+               "take in it, so that nothing says where one lies")
+      .Expected(fmt::format("{} numbers", layout.elems))
+      .Actual(fmt::format("{}", stored_elems));
+}
+
+// The part of a buffer from `begin` on, as the parameter is shaped.
+RebuiltTensor Slice(const RebuiltTensor& buffer, std::int64_t begin, const Dims& shape) {
+  RebuiltTensor slice = buffer;
+  slice.array.offset_bytes += static_cast<std::uint64_t>(begin) * ElementBytes(buffer.array.dtype);
+  slice.array.strides = ContiguousStrides(shape);
+  slice.shape = shape;
+  return slice;
+}
+
+Status CutBuffers(const Buffers& stored, std::span<const Parameter> parameters, bool of_experts,
+                  const Arguments& arguments, std::int64_t stage,
+                  std::vector<ParameterState>& states) {
+  const std::vector<BufferMembers> buffers = MembersOfBuffers(parameters, of_experts);
+  const bool are_numbered = stored.empty() || stored.rbegin()->first == stored.size() - 1;
+  if (buffers.size() != stored.size() || !are_numbered) {
+    return Error(ErrorKind::kUnsupported,
+                 "the distributed optimizer has other buffers than the model asks for")
+        .Expected(fmt::format("{}, numbered from 0", buffers.size()))
+        .Actual(fmt::format("{}", stored.size()));
+  }
+  for (const auto& [number, buffer] : stored) {
+    const BufferMembers& members = buffers[number];
+    CKPT_ASSIGN_OR_RETURN(const std::int64_t elems, CheckTensors(buffer, members));
+    CKPT_ASSIGN_OR_RETURN(const BufferLayout layout,
+                          FindLayout(members, parameters, elems, arguments, stage));
+    for (std::size_t i = 0; i < members.parameters.size(); ++i) {
+      const std::size_t p = members.parameters[i];
+      for (const auto& [field, tensor] : buffer.fields) {
+        states.push_back({.parameter = p,
+                          .field = field,
+                          .local = Slice(tensor, layout.begins[i], parameters[p].weight.shape)});
+      }
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Result<std::vector<ParameterState>> ReadBuffers(const TorchSaveSource& file,
+                                                std::span<const Parameter> parameters,
+                                                const Arguments& arguments, std::int64_t stage) {
+  CKPT_ASSIGN_OR_RETURN(const StoredBuffers stored, CollectBuffers(file));
+  std::vector<ParameterState> states;
+  if (stored.of_optimizers.empty()) return states;  // a stage without experts
+  const std::size_t optimizers = HasExpertOptimizer(arguments) ? 2 : 1;
+  const std::size_t last = stored.of_optimizers.rbegin()->first;
+  if (stored.are_several != (optimizers == 2) || last >= optimizers) {
+    return Error(ErrorKind::kUnsupported,
+                 "the file has other optimizers than the arguments ask for")
+        .Expected(fmt::format("{}", optimizers))
+        .Actual(fmt::format("{}", stored.are_several ? last + 1 : 1));
+  }
+  for (const auto& [optimizer, buffers] : stored.of_optimizers) {
+    CKPT_RETURN_IF_ERROR(CutBuffers(buffers, parameters, optimizer == 1, arguments, stage, states));
+  }
+  return states;
+}
+
+}  // namespace ckpt::mp_rank

@@ -1,0 +1,56 @@
+#include "formats/mp_rank/internal/rank_models.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "formats/mp_rank/internal/global_name.h"
+
+namespace ckpt::mp_rank {
+
+Result<RankModels> ReadModels(const torch_save::RankSet& set,
+                              const std::vector<RankDirectory>& ranks, const Arguments& arguments) {
+  RankModels models;
+  LayerOffsets offsets;
+  Status failures;
+  for (std::size_t file = 0; file < set.files.size(); ++file) {
+    Result<std::vector<RankPart>> parts = set.files[file]->RankParts(kModelMember);
+    if (!parts.ok()) {
+      failures.Add(std::move(parts).status());
+      continue;
+    }
+    for (const RankPart& part : *parts) {
+      const std::optional<LocalName> local = ParseLocalName(part.key);
+      if (local) failures.Add(offsets.Note(ranks[file].at.pipeline, *local).File(set.names[file]));
+    }
+    models.parts.push_back(*std::move(parts));
+  }
+  if (!failures.ok()) return failures;
+  const std::int64_t num_layers = offsets.Finish();
+  if (arguments.num_layers && *arguments.num_layers != num_layers) {
+    return Error(ErrorKind::kBadMetadata, "the stages have another number of layers than the model")
+        .File(set.names.front())
+        .Expected(fmt::format("{}, as the arguments say", *arguments.num_layers))
+        .Actual(fmt::format("{}", num_layers));
+  }
+  const std::int64_t own_experts = arguments.num_experts / arguments.sizes.expert;
+  for (std::size_t file = 0; file < models.parts.size(); ++file) {
+    const Coordinate& at = ranks[file].at;
+    std::vector<std::string>& names = models.names.emplace_back();
+    for (const RankPart& part : models.parts[file]) {
+      std::string& name = names.emplace_back();
+      const std::optional<LocalName> local = ParseLocalName(part.key);
+      if (!local) continue;
+      CKPT_ASSIGN_OR_RETURN(
+          name, WithExpertNumber(offsets.GlobalName(at.pipeline, *local), at.expert * own_experts));
+      // The last stage keeps a copy of the embedding that it shares with the first one.
+      if (arguments.ties_head && name == kHeadName) name = kEmbeddingName;
+    }
+  }
+  return models;
+}
+
+}  // namespace ckpt::mp_rank

@@ -1,0 +1,37 @@
+#include "formats/mp_rank/internal/buffer_layout.h"
+
+#include <gmock/gmock.h>
+
+namespace ckpt::mp_rank {
+namespace {
+
+using ::testing::ElementsAre;
+
+TEST(BufferLayoutTest, TheLastParameterComesFirstAndEachIsAligned) {
+  const std::vector<InBuffer> parameters = {{.elems = 10}, {.elems = 64}, {.elems = 65}};
+  const BufferLayout layout = LayOutBuffer(parameters, std::nullopt);
+  EXPECT_THAT(layout.begins, ElementsAre(192, 128, 0));
+  EXPECT_EQ(layout.elems, 202);
+}
+
+TEST(BufferLayoutTest, ABucketThatIsFullEndsWithoutRoomBehind) {
+  const std::vector<InBuffer> parameters = {{.elems = 7}, {.elems = 10}, {.elems = 20}};
+  const BufferLayout layout = LayOutBuffer(parameters, 20);
+  EXPECT_THAT(layout.begins, ElementsAre(84, 20, 0));
+  EXPECT_EQ(layout.elems, 91);
+  EXPECT_THAT(LayOutBuffer(parameters, 1).begins, ElementsAre(30, 20, 0));
+}
+
+TEST(BufferLayoutTest, ASharedParameterHasABucketOfItsOwn) {
+  const std::vector<InBuffer> parameters = {
+      {.elems = 5}, {.elems = 7, .has_own_bucket = true}, {.elems = 10}};
+  const BufferLayout layout = LayOutBuffer(parameters, std::nullopt);
+  // The bucket before it ends at a multiple, too.
+  EXPECT_THAT(layout.begins, ElementsAre(71, 64, 0));
+  EXPECT_EQ(layout.elems, 76);
+}
+
+TEST(BufferLayoutTest, NothingTakesNoRoom) { EXPECT_EQ(LayOutBuffer({}, 20).elems, 0); }
+
+}  // namespace
+}  // namespace ckpt::mp_rank

@@ -1,0 +1,120 @@
+"""What optimizers of real Megatron's ranks save by themselves (`--ckpt-format torch`) is the training state that they save as torch_dist."""
+import json
+
+import pytest
+import torch
+import transformers
+
+import packages
+import tools
+
+SHAPE = dict(num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, vocab_size=128, max_position_embeddings=64)
+CONFIGS = {
+    "llama": lambda: transformers.LlamaConfig(**SHAPE, hidden_size=64, intermediate_size=96, tie_word_embeddings=False),
+    "tied": lambda: transformers.Qwen3Config(**SHAPE, hidden_size=64, intermediate_size=96, head_dim=16, tie_word_embeddings=True),
+    # No size is a multiple of 64: buffers have gaps, which depend on the buckets.
+    "gaps": lambda: transformers.Qwen3Config(**SHAPE, hidden_size=36, intermediate_size=20, head_dim=10, tie_word_embeddings=True),
+    "moe": lambda: transformers.Qwen3MoeConfig(**SHAPE, hidden_size=64, head_dim=16, intermediate_size=96, num_experts=4, num_experts_per_tok=2,
+                                               moe_intermediate_size=32, tie_word_embeddings=False),
+}
+# Of each model: tensor, pipeline, virtual pipeline, expert and data-parallel ranks, and the optimizer.
+CASES = [("llama", "1,2,2,1,2", "distributed"), ("llama", "1,2,2,1,1", "plain", "--fp32"), ("tied", "2,2,1,1,1", "distributed"),
+         ("tied", "2,1,1,1,1", "plain"), ("moe", "2,1,1,2,2", "distributed"), ("moe", "1,2,1,2,2", "plain"), ("moe", "1,2,1,2,2", "distributed")]
+# The same, whose buffers are cut in buckets of so many elements.
+GAPS = [("1,1,1,1,2", 3000), ("2,2,2,1,1", 700), ("1,2,1,1,2", None)]
+# Forms with names of their own for weights, exact values and moments.
+TARGETS = [("torch_dist",), ("dcp", "--naming", "fsdp2")]
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """Name -> the model as torch_dist."""
+    made = {}
+
+    def get(name):
+        if name not in made:
+            folder = tmp_path_factory.mktemp(name)
+            torch.manual_seed(5)
+            model = transformers.AutoModelForCausalLM.from_config(CONFIGS[name]()).to(torch.bfloat16)
+            with torch.no_grad():
+                for parameter in model.parameters():  # norms and biases are constants otherwise
+                    parameter.normal_()
+            model.save_pretrained(folder / "hf")
+            tools.convert("hf-to-torch-dist", folder / "hf", folder / "core", "--transformer-impl", "local")
+            made[name] = folder / "core" / "release"
+        return made[name]
+
+    return get
+
+
+def train(folder, out, sizes, kind, *options):
+    return tools.peer("2.15.0", "mp_rank_train.py", packages.megatron_core("0.16.1"), folder, out, sizes, kind, "--sequential", *options)
+
+
+def is_same_run(ours, theirs, scratch):
+    """Whether two checkpoints become the same in each of the targets."""
+    for to, *options in TARGETS:
+        converted = [scratch / f"{to}-{side}" for side in ("ours", "theirs")]
+        reports = [tools.convert("convert", source, target, "--to", to, *options) for source, target in zip((ours, theirs), converted)]
+        assert [entry["key"] for entry in reports[0]["dropped"]] == []
+        digests = [tools.digests(path) for path in converted]
+        assert digests[0] == digests[1] and any("exp_avg" in key for key in digests[0])
+    common = [tools.inspect("show", scratch / f"torch_dist-{side}", "common_state")["value"] for side in ("ours", "theirs")]
+    assert common[0] == common[1]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: " ".join(case))
+def test_the_ranks_files_are_the_training_state(case, published, tmp_path):
+    name, sizes, kind, *options = case
+    train(published(name), tmp_path / "run", sizes, kind, *options)
+    summary = tools.inspect("summary", tmp_path / "run/legacy")
+    assert (summary["format"], summary["iteration"]) == ("mp_rank", 7)
+    problems = tools.inspect("verify", tmp_path / "run/legacy")["problems"]
+    assert [problem["actual"].split(",")[0] for problem in problems] == ["rng_state"]
+    is_same_run(tmp_path / "run/legacy", tmp_path / "run/core", tmp_path)
+
+
+@pytest.mark.parametrize("sizes,bucket", GAPS, ids=lambda value: str(value))
+def test_gaps_between_parameters_are_known(sizes, bucket, published, tmp_path):
+    """Megatron-Core's own torch_dist is damaged here, so the same training with another optimizer is the reference."""
+    options = [] if bucket is None else ["--bucket", str(bucket)]
+    train(published("gaps"), tmp_path / "buffers", sizes, "distributed", *options)
+    train(published("gaps"), tmp_path / "plain", sizes, "plain")
+    for to, *named in TARGETS:
+        for kind in ("buffers", "plain"):
+            tools.convert("convert", tmp_path / kind / "legacy", tmp_path / f"{to}-{kind}", "--to", to, *named)
+        assert tools.digests(tmp_path / f"{to}-buffers") == tools.digests(tmp_path / f"{to}-plain")
+
+
+def test_our_trainer_goes_on_from_them(published, tmp_path):
+    train(published("tied"), tmp_path / "run", "2,1,1,1,1", "distributed")
+    lines = [json.dumps({"input_ids": [(7 * line + 3 * i) % 128 for i in range(33)]}) for line in range(64)]
+    (tmp_path / "data.jsonl").write_text("\n".join(lines) + "\n")
+    for form in ("legacy", "core"):
+        code, _, stderr = tools.run(
+            "ckpt-train", "train", "--load", tmp_path / "run" / form, "--save", tmp_path / f"{form}-on", "--set", "restart_data=true",
+            "--set", f"data_path={tmp_path / 'data.jsonl'}", "--set", "seq_length=16", "--set", "train_iters=9", "--set", "save_interval=2")
+        assert code == 0, stderr
+    assert tools.digests(tmp_path / "legacy-on") == tools.digests(tmp_path / "core-on")
+
+
+def test_what_is_not_adam_of_these_parameters_is_refused(published, tmp_path):
+    """The model is read, and a warning says why the optimizer is not, and what it takes."""
+    train(published("llama"), tmp_path / "run", "2,1,1,1,1", "distributed")
+    path = tmp_path / "run/legacy/iter_0000007/mp_rank_00/distrib_optim.pt"
+    state = torch.load(path, weights_only=False)
+    buffers = next(iter(state[0].values()))
+    for name in ("param", "exp_avg", "exp_avg_sq"):
+        buffers[name] = torch.roll(buffers[name], 64)
+    torch.save(state, path)
+    problems = tools.inspect("verify", tmp_path / "run/legacy")["problems"]
+    assert {problem["kind"] for problem in problems} == {"value_mismatch", "leftover"}
+    assert any("optimizer, rng_state, distrib_optim.pt, " in problem["actual"] for problem in problems)
+    report = tools.convert("convert", tmp_path / "run/legacy", tmp_path / "converted", "--to", "torch_dist")
+    assert not any("exp_avg" in key for key in tools.digests(tmp_path / "converted")) and report["warnings"]
+
+
+def test_sgd_does_not_say_how_often_it_updated(published, tmp_path):
+    train(published("llama"), tmp_path / "run", "1,1,1,1,1", "plain", "--sgd")
+    problems = tools.inspect("verify", tmp_path / "run/legacy")["problems"]
+    assert {(problem["kind"], problem.get("tensor")) for problem in problems} >= {("missing", "optimizer")}

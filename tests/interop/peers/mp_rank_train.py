@@ -1,0 +1,154 @@
+"""Trains a model on real Megatron's ranks for some steps, and saves the same state in two forms.
+
+    mp_rank_train.py CORE FOLDER OUT TENSOR,PIPELINE,VIRTUAL,EXPERT,DATA KIND --sequential [--bucket ELEMENTS] [--fp32] [--sgd]
+
+Every rank builds its part of the GPTModel that `args` in FOLDER (torch_dist) describe, and loads FOLDER into it. Its optimizer is that
+of KIND, `distributed` or `plain`, and steps with random gradients. OUT/legacy is what Megatron-LM saves with `--ckpt-format torch`;
+OUT/core is the same as torch_dist in the form fully_reshardable, by dist_checkpointing.
+"""
+import json
+import os
+import pathlib
+import sys
+import tempfile
+import zlib
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+import megatron_core as peer  # reads CORE and FOLDER from the command line
+import mp_rank_model
+import torch
+import torch.distributed as dist
+from megatron.core import dist_checkpointing, parallel_state, tensor_parallel
+from megatron.core.dist_checkpointing.strategies import filesystem_async
+from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
+from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
+from megatron.core.transformer.module import Float16Module
+
+from ranks import leave_together
+
+FOLDER, OUT = sys.argv[2], pathlib.Path(sys.argv[3])
+TENSOR, PIPELINE, VIRTUAL, EXPERT, DATA = map(int, sys.argv[4].split(","))
+IS_DISTRIBUTED = sys.argv[5] == "distributed"
+RANKS = TENSOR * PIPELINE * DATA  # experts are divided over the data-parallel ranks
+BUCKET = int(sys.argv[sys.argv.index("--bucket") + 1]) if "--bucket" in sys.argv else None
+STEPS, ITERATION, SAMPLES = 3, 7, 56
+
+
+def describe_run(args):
+    """What Megatron-LM's arguments say of such a run."""
+    args.tensor_model_parallel_size, args.pipeline_model_parallel_size = TENSOR, PIPELINE
+    args.expert_model_parallel_size, args.data_parallel_size = EXPERT, DATA
+    args.virtual_pipeline_model_parallel_size = VIRTUAL if VIRTUAL > 1 else None
+    args.use_distributed_optimizer, args.overlap_grad_reduce, args.ddp_bucket_size = IS_DISTRIBUTED, BUCKET is not None, BUCKET
+    args.optimizer, args.lr, args.min_lr, args.weight_decay = "sgd" if "--sgd" in sys.argv else "adam", 0.01, 0.001, 0.1
+    args.adam_beta1, args.adam_beta2, args.adam_eps, args.clip_grad, args.sgd_momentum = 0.9, 0.95, 1e-8, 0.0, 0.9
+    args.lr_decay_style, args.seed = "constant", 1
+    args.iteration, args.consumed_train_samples, args.global_batch_size = ITERATION, SAMPLES, 8
+    args.train_iters = 100
+    if "--fp32" in sys.argv:
+        args.bf16 = False
+
+
+def fill_gradients(parts, step):
+    """Random ones, equal on ranks that have the same parameter."""
+    for number, part in enumerate(parts):
+        for name, parameter in part.named_parameters():
+            place = [step, number, name, parallel_state.get_pipeline_model_parallel_rank()]
+            if getattr(parameter, "shared_embedding", False):
+                place = [step, "embedding"]
+            if getattr(parameter, "tensor_model_parallel", False):
+                place.append(parallel_state.get_tensor_model_parallel_rank())
+            if not getattr(parameter, "allreduce", True):
+                place.append(parallel_state.get_expert_model_parallel_rank())
+            generator = torch.Generator().manual_seed(zlib.crc32(repr(place).encode()))
+            parameter.main_grad.copy_(torch.randn(parameter.shape, generator=generator))
+
+
+def optimizer_of(args, parts):
+    """The parts in their wrappers, and their optimizer."""
+    config = parts[0].config
+    settings = DistributedDataParallelConfig(**peer.only(
+        DistributedDataParallelConfig, grad_reduce_in_fp32=True, use_distributed_optimizer=IS_DISTRIBUTED,
+        overlap_grad_reduce=args.overlap_grad_reduce, bucket_size=BUCKET))
+    wrapped = [DistributedDataParallel(config, settings, Float16Module(config, part) if config.bf16 else part, disable_bucketing=number > 0)
+               for number, part in enumerate(parts)]
+    optimizer = get_megatron_optimizer(OptimizerConfig(**peer.only(
+        OptimizerConfig, optimizer=args.optimizer, lr=args.lr, min_lr=args.min_lr, weight_decay=args.weight_decay, bf16=config.bf16,
+        adam_beta1=args.adam_beta1, adam_beta2=args.adam_beta2, adam_eps=args.adam_eps, sgd_momentum=args.sgd_momentum,
+        params_dtype=config.params_dtype, use_distributed_optimizer=IS_DISTRIBUTED, clip_grad=args.clip_grad)), wrapped)
+    scheduler = OptimizerParamScheduler(
+        optimizer, init_lr=0.0, max_lr=args.lr, min_lr=args.min_lr, lr_warmup_steps=8, lr_decay_steps=800, lr_decay_style="constant",
+        start_wd=args.weight_decay, end_wd=args.weight_decay, wd_incr_steps=800, wd_incr_style="constant", use_checkpoint_opt_param_scheduler=True,
+        override_opt_param_scheduler=False)
+    return optimizer, scheduler
+
+
+def with_plain_steps(state):
+    """Torch's own Adam counts updates in a tensor, which dist_checkpointing pickles into the common state; others count in a number."""
+    if isinstance(state, dict):
+        return {key: int(value) if key == "common_step" else with_plain_steps(value) for key, value in state.items()}
+    return state
+
+
+def save_legacy(state, optimizer):
+    """As Megatron-LM's save_checkpoint does."""
+    target = OUT / "legacy" / f"iter_{ITERATION:07}" / mp_rank_model.directory()
+    target.mkdir(parents=True, exist_ok=True)
+    if IS_DISTRIBUTED:
+        optimizer.save_parameter_state(str(target / "distrib_optim.pt"))
+    if parallel_state.get_expert_data_parallel_rank() == 0:
+        torch.save(state, target / "model_optim_rng.pt")
+
+
+def on_rank(rank, store):
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(RANKS))
+    filesystem_async._results_queue = peer.ResultsQueue()
+    filesystem_async._process_memory = lambda: 0
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=RANKS)
+    parallel_state.initialize_model_parallel(
+        TENSOR, PIPELINE, VIRTUAL if VIRTUAL > 1 else None, expert_model_parallel_size=EXPERT)
+    tensor_parallel.model_parallel_cuda_manual_seed(1)
+    common = dist_checkpointing.load_common_state_dict(FOLDER)
+    args = common["args"]
+    describe_run(args)
+    peer.expert_ranks = EXPERT
+    parts = [mp_rank_model.build(args, stage, VIRTUAL) for stage in range(VIRTUAL)]
+    names = ["model"] if VIRTUAL == 1 else [f"model{i}" for i in range(VIRTUAL)]
+    metadata = dict(common["content_metadata"], distrib_optim_sharding_type="fully_reshardable", distrib_optim_fully_reshardable_mem_efficient=False,
+                    chained_optim_avoid_prefix=True)
+    groups = dict(metadata, dp_cp_group=parallel_state.get_data_parallel_group(with_context_parallel=True))
+    sharded = lambda: {name: part.sharded_state_dict(**peer.only(part.sharded_state_dict, metadata=groups)) for name, part in zip(names, parts)}
+    loaded = dist_checkpointing.load(sharded(), FOLDER, validate_access_integrity=False)
+    for name, part in zip(names, parts):
+        missing, unexpected = part.load_state_dict(loaded[name], strict=False)
+        assert not missing and all(key.endswith("_extra_state") for key in unexpected), (missing, unexpected)
+    optimizer, scheduler = optimizer_of(args, parts)
+    for step in range(STEPS):
+        fill_gradients(parts, step)
+        is_good, _, _ = optimizer.step()
+        assert is_good
+        scheduler.step(8)
+    state = {"args": args, "checkpoint_version": 3.0, "iteration": ITERATION, "num_floating_point_operations_so_far": 1e15,
+             "opt_param_scheduler": scheduler.state_dict()}
+    random_states = [{"torch_rng_state": torch.get_rng_state(), "rng_tracker_states": {"model-parallel-rng": torch.cuda.get_rng_state()}}]
+    legacy = {**state, **{name: part.state_dict_for_save_checkpoint() for name, part in zip(names, parts)}}
+    save_legacy({**legacy, "optimizer": optimizer.state_dict(), "rng_state": random_states}, optimizer)
+    core = OUT / "core" / f"iter_{ITERATION:07}"
+    core.mkdir(parents=True, exist_ok=True)
+    state |= sharded()
+    state["optimizer"] = with_plain_steps(optimizer.sharded_state_dict(state, metadata=groups))
+    dist_checkpointing.save(state, str(core), **peer.only(
+        dist_checkpointing.save, content_metadata=metadata, async_strategy="mcore", validate_access_integrity=False))
+    leave_together(RANKS)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as scratch:
+        torch.multiprocessing.spawn(on_rank, (os.path.join(scratch, "store"),), nprocs=RANKS)
+    for form in ("legacy", "core"):
+        (OUT / form / "latest_checkpointed_iteration.txt").write_text(str(ITERATION))
+    print(json.dumps({"files": sorted(str(path.relative_to(OUT / "legacy")) for path in (OUT / "legacy").rglob("*.pt"))}))
+    sys.stdout.flush()
+    os._exit(0)
