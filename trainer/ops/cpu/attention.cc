@@ -101,17 +101,17 @@ void HostOps::Attention(Queue& queue, const AttentionShape& shape, const Tensor&
       const Heads<T> values = ValuesOf<T>(shape, v);
       const Heads<T> results = ResultsOf<T>(shape, o);
       const std::int64_t group = shape.num_heads / shape.num_kv_heads;
-      ForTasks(parallel_, shape, shape.num_heads, 0, CountExamples(shape) * shape.num_heads,
-               [&](const AttentionTask& task) {
-                 const auto& [index, example, alone, head] = task;
-                 const std::int64_t at = example.begin;
-                 const Head<T> result = results.at(at, head);
-                 Real<T>* const head_lse = lse.as<Real<T>>() + LseAt(shape, at, head);
-                 Forward(order, alone, queries.at(at, head), keys.at(at, head / group),
-                         values.at(at, head / group), result, head_lse);
-                 ClearPadding(example, result);
-                 std::fill_n(head_lse + example.length, example.padding, Real<T>{0});
-               });
+      ForAttentionTasks(parallel_, shape, shape.num_heads, 0,
+                        CountExamples(shape) * shape.num_heads, [&](const AttentionTask& task) {
+                          const auto& [index, example, alone, head] = task;
+                          const std::int64_t at = example.begin;
+                          const Head<T> result = results.at(at, head);
+                          Real<T>* const head_lse = lse.as<Real<T>>() + LseAt(shape, at, head);
+                          Forward(order, alone, queries.at(at, head), keys.at(at, head / group),
+                                  values.at(at, head / group), result, head_lse);
+                          ClearPadding(example, result);
+                          std::fill_n(head_lse + example.length, example.padding, Real<T>{0});
+                        });
     });
   });
 }

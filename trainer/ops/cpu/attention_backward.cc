@@ -194,7 +194,7 @@ void BackwardOfTasks(SumOrder order, Parallel& parallel, const AttentionShape& s
   const std::int64_t half = order == SumOrder::kFixed ? group : (group + 1) / 2;
   const std::int64_t tasks = CountExamples(shape) * shape.num_kv_heads;
   const std::int64_t whole = half < group ? tasks - tasks % parallel.threads() : tasks;
-  ForTasks(parallel, shape, shape.num_kv_heads, 0, whole, [&](const AttentionTask& task) {
+  ForAttentionTasks(parallel, shape, shape.num_kv_heads, 0, whole, [&](const AttentionTask& task) {
     thread_local Scratch second_scratch;
     WriteKeyValue<T>(shape, x, task, task.head, [&](const Sums& sums) {
       BackwardOfQueries<T>(order, shape, x, task, task.head, 0, half, sums);
@@ -211,20 +211,21 @@ void BackwardOfTasks(SumOrder order, Parallel& parallel, const AttentionShape& s
   const auto memory_of = [&](std::int64_t index) {
     return halves + (index - 2 * whole) * Sums::Elems(shape);
   };
-  ForTasks(parallel, shape, 2 * shape.num_kv_heads, 2 * whole, 2 * tasks,
-           [&](const AttentionTask& task) {
-             const bool is_second = task.head % 2 == 1;
-             BackwardOfQueries<T>(order, shape, x, task, task.head / 2, is_second ? half : 0,
-                                  is_second ? group : half,
-                                  Sums::In(task.alone, memory_of(task.index)));
-           });
-  ForTasks(parallel, shape, shape.num_kv_heads, whole, tasks, [&](const AttentionTask& task) {
-    WriteKeyValue<T>(shape, x, task, task.head, [&](const Sums& sums) {
-      for (const std::int64_t index : {2 * task.index, 2 * task.index + 1}) {
-        sums.Add(Sums::At(task.alone, memory_of(index)), task.alone.seq);
-      }
-    });
-  });
+  ForAttentionTasks(parallel, shape, 2 * shape.num_kv_heads, 2 * whole, 2 * tasks,
+                    [&](const AttentionTask& task) {
+                      const bool is_second = task.head % 2 == 1;
+                      BackwardOfQueries<T>(order, shape, x, task, task.head / 2,
+                                           is_second ? half : 0, is_second ? group : half,
+                                           Sums::In(task.alone, memory_of(task.index)));
+                    });
+  ForAttentionTasks(parallel, shape, shape.num_kv_heads, whole, tasks,
+                    [&](const AttentionTask& task) {
+                      WriteKeyValue<T>(shape, x, task, task.head, [&](const Sums& sums) {
+                        for (const std::int64_t index : {2 * task.index, 2 * task.index + 1}) {
+                          sums.Add(Sums::At(task.alone, memory_of(index)), task.alone.seq);
+                        }
+                      });
+                    });
 }
 
 }  // namespace

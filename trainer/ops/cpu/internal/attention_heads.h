@@ -162,8 +162,8 @@ struct AttentionTask {
 
 // Calls `body(task)` for the tasks [begin, end), of `num_heads` per example.
 template <typename Body>
-void ForTasks(Parallel& parallel, const AttentionShape& shape, std::int64_t num_heads,
-              std::int64_t begin, std::int64_t end, const Body& body) {
+void ForAttentionTasks(Parallel& parallel, const AttentionShape& shape, std::int64_t num_heads,
+                       std::int64_t begin, std::int64_t end, const Body& body) {
   if (shape.examples.cu_seqlens) {
     const auto* const begins = shape.examples.cu_seqlens.as<const std::int32_t>();
     CKPT_CHECK(begins[0] == 0 && begins[CountExamples(shape)] == shape.batch * shape.seq);

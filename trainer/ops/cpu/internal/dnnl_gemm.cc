@@ -1,24 +1,14 @@
 #include "trainer/ops/cpu/internal/dnnl_gemm.h"
 
 #include <algorithm>
-#include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
 
 #include "core/base/check.h"
+#include "trainer/ops/cpu/internal/dnnl_thread.h"
 #include "trainer/ops/cpu/internal/scratch.h"
 
 namespace ckpt::trainer {
 namespace {
-
-// Our threads divide the rows of a product among them, and several ranks compute products at the
-// same time. The library's own threads would compete with both.
-void UseThisThreadAlone() {
-  thread_local const bool is_set = [] {
-    omp_set_num_threads(1);
-    return true;
-  }();
-  (void)is_set;
-}
 
 // Lines a multiple of this apart displace each other in the caches, where the library reads columns
 // of a transposed `a`, or reads `b` in place. It does the latter if neither is transposed and the sum

@@ -1,4 +1,4 @@
-// Matrix products by oneDNN.
+// Matrix products of float32 by oneDNN.
 #ifndef CKPT_TRAINER_OPS_CPU_INTERNAL_DNNL_GEMM_H_
 #define CKPT_TRAINER_OPS_CPU_INTERNAL_DNNL_GEMM_H_
 

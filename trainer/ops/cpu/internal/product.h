@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "trainer/ops/cpu/internal/dnnl_gemm.h"
+#include "trainer/ops/cpu/internal/dnnl_matmul.h"
 #include "trainer/ops/cpu/internal/fixed_order_gemm.h"
 #include "trainer/ops/cpu/internal/matrix.h"
 #include "trainer/ops/cpu/internal/numeric.h"
@@ -16,13 +17,18 @@ namespace ckpt::trainer {
 
 enum class SumOrder : std::uint8_t { kAny, kFixed };
 
-// c = (or +=) a · b in the compute type. The library has products of float32; FixedOrderGemm has
-// those of every type.
+// c = (or +=) a · b in the compute type. The library has products of float32 and, on some processors,
+// of bfloat16; FixedOrderGemm has those of every type.
 template <typename T>
 void Multiply(SumOrder order, const ProductSize& size, const Matrix<T>& a, const Matrix<T>& b,
               bool accumulate, Real<T>* c, std::int64_t c_stride) {
   if constexpr (std::is_same_v<T, float>) {
     if (order == SumOrder::kAny) return DnnlGemm(size, a, b, accumulate, c, c_stride);
+  }
+  if constexpr (std::is_same_v<T, Bf16>) {
+    if (order == SumOrder::kAny && MultipliesBfloat16()) {
+      return DnnlMatmul(size, a, b, accumulate, c, c_stride);
+    }
   }
   FixedOrderGemm(size, a, b, accumulate, c, c_stride);
 }
@@ -35,6 +41,11 @@ void MultiplyInto(SumOrder order, const ProductSize& size, const Matrix<T>& a, c
   if constexpr (std::is_same_v<G, Real<T>>) {
     Multiply(order, size, a, b, accumulate, d, d_stride);
   } else {
+    if constexpr (std::is_same_v<T, Bf16> && std::is_same_v<G, Bf16>) {
+      if (order == SumOrder::kAny && MultipliesBfloat16()) {
+        return DnnlMatmul(size, a, b, accumulate, d, d_stride);
+      }
+    }
     constexpr std::int64_t kTileRows = 336;
     constexpr std::int64_t kTileColumns = 1024;
     thread_local Scratch scratch;
