@@ -94,17 +94,27 @@ bool HasOptimizer(const RankSet& set) {
   return std::ranges::find(members, kOptimizerMember) != members.end();
 }
 
+// Whether the bytes are not those that were saved.
+bool IsDamage(ErrorKind kind) {
+  return kind == ErrorKind::kTruncated || kind == ErrorKind::kChecksum ||
+         kind == ErrorKind::kBadItem;
+}
+
 // Adds what the optimizers keep, under the keys of Megatron-Core, and the common state in place of
-// the objects that it consists of. Returns whether it could be read; why not is a warning.
-bool AddOptimizer(Storage& storage, const Path& directory, const std::vector<RankDirectory>& ranks,
-                  const RankModels& models, const Arguments& arguments, RankSet& set) {
+// the objects that it consists of. Returns whether it could be read; why not is a warning, and an
+// error of the checkpoint if it is damaged. Errors: those of the system.
+Result<bool> AddOptimizer(Storage& storage, const Path& directory,
+                          const std::vector<RankDirectory>& ranks, const RankModels& models,
+                          const Arguments& arguments, RankSet& set) {
   if (!HasOptimizer(set)) return false;
   Result<OptimizerState> state =
       ReadOptimizer(storage, directory, set, ranks, models.parts, arguments);
   if (!state.ok()) {
-    Problem warning = state.status().first();
-    warning.severity = Severity::kWarning;
-    set.problems.push_back(std::move(warning));
+    const ErrorKind kind = state.status().kind();
+    if (IsOfSystem(kind) || kind == ErrorKind::kIo) return std::move(state).status();
+    Problem problem = state.status().first();
+    if (!IsDamage(kind)) problem.severity = Severity::kWarning;
+    set.problems.push_back(std::move(problem));
     return false;
   }
   std::map<std::string, Parts> of_fields;
@@ -153,7 +163,8 @@ Result<std::unique_ptr<CheckpointSource>> OpenSource(Storage& storage, const Pat
                         torch_save::OpenRankFiles(storage, directory, std::move(names)));
   CKPT_ASSIGN_OR_RETURN(const RankModels models, ReadModels(set, ranks, arguments));
   AddTensors(fmt::format("{}.", kModelMember), PartsOfModel(models, ranks), arguments, set);
-  const bool has_optimizer = AddOptimizer(storage, directory, ranks, models, arguments, set);
+  CKPT_ASSIGN_OR_RETURN(const bool has_optimizer,
+                        AddOptimizer(storage, directory, ranks, models, arguments, set));
   if (!has_optimizer) AddObjects(set);
   CKPT_ASSIGN_OR_RETURN(std::optional<Problem> warning,
                         WarnOfUnread(storage, directory, ranks, set, has_optimizer));
