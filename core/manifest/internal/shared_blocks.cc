@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <utility>
 
 #include "core/manifest/manifest.h"
 
@@ -17,10 +18,13 @@ SharedBlocks::Block* SharedBlocks::Find(const Name& name) {
 }
 
 SharedBlocks::Block& SharedBlocks::Reserve(const Name& name) {
-  const bool is_full = blocks_.size() >= kMaxBlocks;
-  const auto free = std::find_if(blocks_.rbegin(), blocks_.rend(), [&](const auto& block) {
-    return block->users == 0 && (is_full || !block->is_here);
-  });
+  const auto last_of = [&](bool takes_any) {
+    return std::find_if(blocks_.rbegin(), blocks_.rend(), [&](const auto& block) {
+      return block->users == 0 && (takes_any || block->left_bytes == 0);
+    });
+  };
+  auto free = blocks_.size() < kFewBlocks ? blocks_.rend() : last_of(false);
+  if (free == blocks_.rend() && blocks_.size() >= kMaxBlocks) free = last_of(true);
   if (free != blocks_.rend()) {
     std::rotate(blocks_.begin(), std::prev(free.base()), free.base());
   } else {
@@ -31,14 +35,6 @@ SharedBlocks::Block& SharedBlocks::Reserve(const Name& name) {
   block.name = name;
   block.is_here = false;
   return block;
-}
-
-void SharedBlocks::Forget(Block& block) {
-  block.name = {};
-  block.is_here = false;
-  const auto found =
-      std::ranges::find_if(blocks_, [&](const auto& kept) { return kept.get() == &block; });
-  std::rotate(found, std::next(found), blocks_.end());
 }
 
 Result<bool> SharedBlocks::CopyPart(const Name& name, const Source& source,
@@ -64,13 +60,13 @@ Result<bool> SharedBlocks::CopyPart(const Name& name, const Source& source,
   const MutexLock lock(mutex_);
   --block->users;
   if (!is_here) {
-    block->is_here = true;
-    block->left_bytes = read.ok() ? source.size_bytes : 0;
+    block->is_here = read.ok();
+    block->left_bytes = source.size_bytes;
+    if (!read.ok()) *block = {.name = {}, .bytes = std::move(block->bytes)};
     was_read_.notify_all();
   }
-  block->left_bytes -= std::min<std::uint64_t>(block->left_bytes, out.size());
-  if (block->left_bytes == 0) Forget(*block);
   CKPT_RETURN_IF_ERROR(read);
+  block->left_bytes -= std::min<std::uint64_t>(block->left_bytes, out.size());
   return true;
 }
 

@@ -19,14 +19,17 @@ namespace ckpt {
 // A block has one checksum, so whoever needs a part of it must read all of it first. The rest is
 // kept here: a reader usually continues in the block where it stopped, one that fuses tensors
 // (queries, keys and values) reads several places in turn, and the ranks of a run whose rows meet
-// in a block read one part each. A block is forgotten when as many bytes were taken as it has, or
-// when others need its place; it is the one that was used longest ago.
+// in a block read one part each. The block that was used longest ago makes room for another one:
+// first among those of which as many bytes were taken as they have. Some of these are kept, too,
+// because readers of headers take bytes that are taken once more.
 //
 // Thread-safe.
 class SharedBlocks {
  public:
   // How many are kept at most. Besides, every thread may read one.
   static constexpr std::size_t kMaxBlocks = 32;
+  // So many are kept although all of their bytes were taken.
+  static constexpr std::size_t kFewBlocks = 8;
 
   struct Name {
     std::uint64_t file = 0;
@@ -61,12 +64,10 @@ class SharedBlocks {
   [[nodiscard]] Block* Find(const Name& name) CKPT_REQUIRES(mutex_);
   // Room for a block that the caller will read.
   [[nodiscard]] Block& Reserve(const Name& name) CKPT_REQUIRES(mutex_);
-  // Makes the block the next one to be replaced.
-  void Forget(Block& block) CKPT_REQUIRES(mutex_);
 
   Mutex mutex_;
   std::condition_variable was_read_;  // or could not be read
-  // The one that was used last comes first, those in which nothing is come last.
+  // The one that was used last comes first.
   std::vector<std::unique_ptr<Block>> blocks_ CKPT_GUARDED_BY(mutex_);
 };
 

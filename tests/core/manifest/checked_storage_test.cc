@@ -34,10 +34,20 @@ class CheckedStorageTest : public ::testing::Test {
     std::mt19937 rng(1);
     for (std::byte& byte : content_) byte = static_cast<std::byte>(rng());
     EXPECT_THAT(disk_->MakeDirectories("/ck/sub"), IsOk());
+    Write();
+  }
+
+  void Write() {
+    EXPECT_THAT(disk_->RemoveAll("/ck/sub/data"), IsOk());
     EXPECT_THAT(WriteSmallFile(*disk_, "/ck/sub/data", content_), IsOk());
     Manifest manifest;
     manifest.files = {DescribeContent("sub/data", content_)};
     manifest_ = std::make_shared<const Manifest>(std::move(manifest));
+  }
+  // Gives the file another size.
+  void Fill(std::uint64_t size_bytes) {
+    content_.assign(size_bytes, std::byte{7});
+    Write();
   }
 
   void Flip(std::uint64_t offset, int bit) {
@@ -193,12 +203,7 @@ TEST_F(CheckedStorageTest, TellsEveryThreadThatWaitsOfTheDamage) {
 // What was read once and has made room for others is read again as far as it is asked for.
 TEST_F(CheckedStorageTest, KeepsSoManyBlocksAndNoMore) {
   constexpr std::uint64_t kBlocks = SharedBlocks::kMaxBlocks + 1;
-  content_.assign(kBlocks * kBlock, std::byte{7});
-  ASSERT_THAT(disk_->RemoveAll("/ck/sub/data"), IsOk());
-  ASSERT_THAT(WriteSmallFile(*disk_, "/ck/sub/data", content_), IsOk());
-  Manifest manifest;
-  manifest.files = {DescribeContent("sub/data", content_)};
-  manifest_ = std::make_shared<const Manifest>(std::move(manifest));
+  Fill(kBlocks * kBlock);
   const auto file = Open();
   for (std::uint64_t block = 0; block < kBlocks; ++block) ExpectReads(*file, block * kBlock, 10);
   EXPECT_EQ(counting_.bytes_read(), kBlocks * kBlock);
@@ -210,14 +215,18 @@ TEST_F(CheckedStorageTest, KeepsSoManyBlocksAndNoMore) {
   EXPECT_EQ(counting_.bytes_read(), kBlocks * kBlock + 10);
 }
 
-// Whoever reads a file front to back needs room for one block.
-TEST_F(CheckedStorageTest, KeepsNothingOfABlockThatWasTakenWhole) {
+// Whoever reads a file front to back needs room for few blocks.
+TEST_F(CheckedStorageTest, KeepsFewOfTheBlocksThatWereTakenWhole) {
+  constexpr std::uint64_t kBlocks = SharedBlocks::kFewBlocks + 1;
+  Fill(kBlocks * kBlock);
   const auto file = Open();
-  ExpectReads(*file, 0, kBlock / 2);
-  ExpectReads(*file, kBlock / 2, kBlock / 2);
-  const std::uint64_t before = counting_.bytes_read();
-  ExpectReads(*file, 5, 10);
-  EXPECT_EQ(counting_.bytes_read(), before + 10);
+  for (std::uint64_t at = 0; at < kBlocks * kBlock; at += kBlock / 2) {
+    ExpectReads(*file, at, kBlock / 2);
+  }
+  ExpectReads(*file, (kBlocks - 1) * kBlock + 10, 10);
+  EXPECT_EQ(counting_.bytes_read(), kBlocks * kBlock);
+  ExpectReads(*file, 10, 10);
+  EXPECT_EQ(counting_.bytes_read(), kBlocks * kBlock + 10);
 }
 
 // What was checked was another file.
