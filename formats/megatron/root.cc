@@ -134,13 +134,7 @@ bool IsLeftover(std::string_view name) {
   return name.ends_with(kStagingSuffix) || name.ends_with(kRemovedSuffix);
 }
 
-Status RemoveOldIterations(Storage& storage, const Path& root, const Retention& retention) {
-  CKPT_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries, storage.List(root));
-  for (const DirectoryEntry& entry : entries) {
-    const bool is_leftover =
-        entry.name.starts_with(kIterationPrefix) && entry.name.ends_with(kRemovedSuffix);
-    if (is_leftover) CKPT_RETURN_IF_ERROR(storage.RemoveAll(root / entry.name));
-  }
+Status HideOldIterations(Storage& storage, const Path& root, const Retention& retention) {
   CKPT_ASSIGN_OR_RETURN(std::vector<std::int64_t> iterations, ListIterations(storage, root));
   std::erase_if(iterations, [&](std::int64_t iteration) {
     return iteration > retention.newest || retention.not_counted.contains(iteration);
@@ -149,11 +143,27 @@ Status RemoveOldIterations(Storage& storage, const Path& root, const Retention& 
   for (std::int64_t i = 0; i < surplus; ++i) {
     const Path old = root / IterationName(iterations[static_cast<std::size_t>(i)]);
     const Path removed(old.string() + std::string(kRemovedSuffix));
+    // Left by a run that was interrupted; a run that goes on from before it comes here again.
+    CKPT_RETURN_IF_ERROR(storage.RemoveAll(removed));
     CKPT_RETURN_IF_ERROR(storage.Rename(old, removed));
     CKPT_RETURN_IF_ERROR(storage.SyncDirectory(root));
-    CKPT_RETURN_IF_ERROR(storage.RemoveAll(removed));
   }
   return OkStatus();
+}
+
+Status RemoveHidden(Storage& storage, const Path& root) {
+  CKPT_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries, storage.List(root));
+  for (const DirectoryEntry& entry : entries) {
+    const bool is_hidden =
+        entry.name.starts_with(kIterationPrefix) && entry.name.ends_with(kRemovedSuffix);
+    if (is_hidden) CKPT_RETURN_IF_ERROR(storage.RemoveAll(root / entry.name));
+  }
+  return OkStatus();
+}
+
+Status RemoveOldIterations(Storage& storage, const Path& root, const Retention& retention) {
+  CKPT_RETURN_IF_ERROR(HideOldIterations(storage, root, retention));
+  return RemoveHidden(storage, root);
 }
 
 }  // namespace ckpt::megatron

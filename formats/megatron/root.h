@@ -56,9 +56,12 @@ struct Retention {
   std::set<std::int64_t> not_counted = {};
 };
 
-// Of the iterations up to `newest` that count, removes all but the last `keep`. Each is first
-// renamed, so that no reader takes a part of one for a checkpoint. The next call removes what an
-// interrupted removal left.
+// Of the iterations up to `newest` that count, hides all but the last `keep`: each gets a name that no
+// reader takes for a checkpoint. Costs no more than the renames.
+Status HideOldIterations(Storage& storage, const Path& root, const Retention& retention);
+// Removes what was hidden, also by a run that was interrupted before it removed it.
+Status RemoveHidden(Storage& storage, const Path& root);
+// Both.
 Status RemoveOldIterations(Storage& storage, const Path& root, const Retention& retention);
 
 }  // namespace ckpt::megatron

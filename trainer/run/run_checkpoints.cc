@@ -263,7 +263,7 @@ Status RunCheckpoints::Write(std::optional<double> next_loss) {
   taken_->progress.next_loss = next_loss;
   taken_->is_wanted = true;
   taken_->start = Clock::now();
-  return settings_.async_save ? Poll() : Finish();
+  return settings_.async_save ? Poll() : FinishWriting();
 }
 
 void RunCheckpoints::Discard() {
@@ -325,9 +325,12 @@ Status RunCheckpoints::BeginToWrite() {
         is_published_ = true;
         CKPT_RETURN_IF_ERROR(megatron::PointTrackerTo(storage_, settings_.save, iteration));
         if (settings_.keep_checkpoints == 0) return OkStatus();
-        return megatron::RemoveOldIterations(
+        CKPT_RETURN_IF_ERROR(megatron::HideOldIterations(
             storage_, settings_.save,
-            {.newest = iteration, .keep = settings_.keep_checkpoints, .not_counted = damaged});
+            {.newest = iteration, .keep = settings_.keep_checkpoints, .not_counted = damaged}));
+        removing_ = std::async(std::launch::async,
+                               [this] { return megatron::RemoveHidden(storage_, settings_.save); });
+        return OkStatus();
       }};
   if (format_.prove != nullptr) {
     job.prove = [this](const Path& directory, const WritePlan& plan) {
@@ -382,6 +385,7 @@ Status RunCheckpoints::Conclude(Status status) {
   }
   status = SayWhatIsLeft(std::move(status), under_way_->target);
   if (status.ok()) {
+    is_removing_ = settings_.keep_checkpoints != 0;
     const std::chrono::duration<double> whole =
         under_way_->copying + (Clock::now() - under_way_->start);
     Tell(fmt::format("saved iteration {} in {:.3f} s", under_way_->iteration, whole.count()) +
@@ -401,6 +405,20 @@ Status RunCheckpoints::Poll() {
 }
 
 Status RunCheckpoints::Finish() {
+  CKPT_RETURN_IF_ERROR(FinishWriting());
+  const Stopwatch watch(waited_);
+  return FinishRemoving();
+}
+
+Status RunCheckpoints::FinishRemoving() {
+  if (!std::exchange(is_removing_, false)) return OkStatus();
+  Status removed = AgreeOn(world_, removing_.valid() ? removing_.get() : OkStatus());
+  return removed.ok()
+             ? std::move(removed)
+             : std::move(removed).While("removing checkpoints that keep_checkpoints drops");
+}
+
+Status RunCheckpoints::FinishWriting() {
   const Stopwatch watch(waited_);
   while (taken_ && taken_->is_wanted) {
     if (taken_->planning.valid()) {

@@ -81,7 +81,7 @@ class RunCheckpoints {
   Status Save(const RunProgress& progress);
   // Call it between steps: advances a background save, and returns its failure if it failed.
   Status Poll();
-  // Waits for a background save.
+  // Waits for a background save, and for the removal of older checkpoints.
   Status Finish();
   // Digest of weights, buffers, moments and progress: 32 hex digits, the same on every mesh.
   Result<std::string> StateDigest(const RunProgress& progress);
@@ -135,6 +135,11 @@ class RunCheckpoints {
   [[nodiscard]] Status SayWhatIsLeft(Status failure, const Path& target) const;
   // Handles the result `status` of a call of the writer.
   Status Conclude(Status status);
+  // Waits for a save that was written.
+  Status FinishWriting();
+  // Waits until checkpoints that are not kept are gone. Training goes on meanwhile: to remove a
+  // gigabyte takes two tenths of a second.
+  Status FinishRemoving();
 
   Storage& storage_;
   const CheckpointSettings settings_;
@@ -158,6 +163,8 @@ class RunCheckpoints {
   std::optional<Taken> taken_;
   std::optional<UnderWay> under_way_;
   std::unique_ptr<ProgressSink> progress_;  // on rank 0, while it waits for a save
+  bool is_removing_ = false;                // rank 0 removes older checkpoints, or has
+  std::future<Status> removing_;            // rank 0
   trainer::CheckpointWriter writer_;        // last, because it uses the members above
 };
 

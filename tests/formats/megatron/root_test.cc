@@ -130,6 +130,15 @@ TEST_F(MegatronRootTest, RemovesWhatAnInterruptedRemovalLeft) {
   EXPECT_THAT(Names(), ElementsAre("iter_0000002", "iter_0000003", "mine.ckptkit-removed"));
 }
 
+TEST_F(MegatronRootTest, HidesIterationsBeforeItRemovesThem) {
+  MakeIterations({1, 2, 3});
+  ASSERT_THAT(HideOldIterations(*storage_, kRoot, {.newest = 3, .keep = 2}), IsOk());
+  EXPECT_THAT(ListIterations(*storage_, kRoot).value(), ElementsAre(2, 3));
+  EXPECT_THAT(Names(), ElementsAre("iter_0000001.ckptkit-removed", "iter_0000002", "iter_0000003"));
+  ASSERT_THAT(RemoveHidden(*storage_, kRoot), IsOk());
+  EXPECT_THAT(Names(), ElementsAre("iter_0000002", "iter_0000003"));
+}
+
 // Interrupted anywhere, no iteration is there in part; and the next removal makes up for it.
 TEST_F(MegatronRootTest, LeavesNoPartOfAnIterationWhateverFails) {
   for (int call = 0;; ++call) {

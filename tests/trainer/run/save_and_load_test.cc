@@ -16,6 +16,7 @@
 #include "converters/verbs/training_state.h"
 #include "converters/verbs/weight_reader.h"
 #include "core/base/units.h"
+#include "core/io/forwarding_storage.h"
 #include "core/io/memory_storage.h"
 #include "core/manifest/manifest.h"
 #include "formats/megatron/root.h"
@@ -293,6 +294,35 @@ TEST_F(SaveAndLoadTest, KeepsTheNewestAndNoMore) {
   EXPECT_THAT(names, ::testing::ElementsAre("iter_0000003", "iter_0000004",
                                             "latest_checkpointed_iteration.txt"));
   EXPECT_THAT(Load({}, 1, 4, 4), IsOk());
+}
+
+// Keeps what it should remove.
+class FullHands final : public ForwardingStorage {
+ public:
+  using ForwardingStorage::ForwardingStorage;
+  Status RemoveAll(const Path& path) override {
+    const bool is_hidden = path.string().ends_with(".ckptkit-removed");
+    if (is_hidden && behind().Stat(path)->type != FileType::kMissing) {
+      return Error(ErrorKind::kIo, "not removed").File(path.string());
+    }
+    return behind().RemoveAll(path);
+  }
+};
+
+// It goes on beside training, so that the save has succeeded before.
+TEST_F(SaveAndLoadTest, TellsOfOldCheckpointsThatItCannotRemove) {
+  FullHands storage(*storage_);
+  auto sessions = SmallSessions::Create(
+      storage, With(TinySettings(), {{"keep_checkpoints", 1}, {"save", kSaveRoot.string()}}), 2);
+  ASSERT_THAT(sessions, IsOk());
+  const Status ended = sessions->Run([](RankSession& session, HostGroup&) -> Status {
+    CKPT_RETURN_IF_ERROR(SaveState(session, 1, 1));
+    EXPECT_THAT(SaveState(session, 2, 2), IsOk());
+    return session.checkpoints().Finish();
+  });
+  EXPECT_THAT(ended, FailsWith(ErrorKind::kIo));
+  EXPECT_THAT(ended.ToString(), HasSubstr("keep_checkpoints"));
+  EXPECT_THAT(Load({}, 1, 2, 2), IsOk());
 }
 
 // The keys of weights in the newest checkpoint.
