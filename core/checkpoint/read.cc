@@ -19,9 +19,9 @@ namespace {
 // further ahead).
 constexpr std::uint64_t kCoalesceGapBytes = 64 * kKiB;
 constexpr std::uint64_t kMinScratchBytes = 256 * kKiB;
-// Of a stream. What was read is hashed while it lies in the cache, and new memory costs more than
-// reading into old one.
-constexpr std::uint64_t kMaxStreamBytes = 4 * kMiB;
+// Of a stream. What was read is hashed while it lies in the core's own cache, and new memory costs
+// more than reading into old one.
+constexpr std::uint64_t kMaxStreamBytes = kMiB;
 constexpr std::size_t kMaxLocated = 1024;
 
 // Two's complement, least significant byte first.
