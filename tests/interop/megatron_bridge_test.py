@@ -59,3 +59,23 @@ def test_takes_a_run_and_gives_it_back(case, tmp_path):
     assert (back / "latest_train_state.pt").read_bytes() == next(back.glob("iter_*/train_state.pt")).read_bytes()
     (folder,) = back.glob("iter_*")
     assert tools.inspect("show", back, "train_state")["value"] == done["progress"]
+
+
+@pytest.mark.parametrize("case", RUNS, ids=golden.name)
+def test_takes_the_tree_of_a_run_of_megatron_fsdp(case, tmp_path):
+    """The same of fsdp_dtensor, whose tensors Megatron-FSDP alone loads: it needs a GPU."""
+    want, ours, back = (tmp_path / name for name in ("want", "ours", "back"))
+    options = ("--transformer-impl", "local")
+    tools.convert("fsdp-to-torch-dist", case / "ckpt", want, *options)
+    tools.convert("torch-dist-to-fsdp", want, ours, *options, "--tree", "megatron-bridge")
+    (folder,) = ours.glob("iter_*")
+    done = bridge("read", ours, "-")
+    assert done["folder"] == str(folder) and done["progress"]["step"] == tools.inspect("summary", ours)["iteration"]
+    assert {"model", "optimizer", "scheduler", "train", "ddp", "rng"} <= set(done["classes"])
+    bridge("rewrite", ours, "-")
+    assert "args" not in {entry["key"] for entry in tools.inspect("tensors", ours)["objects"]}
+    assert tools.inspect("show", ours, "train_state")["value"] == done["progress"]
+    tools.convert("fsdp-to-torch-dist", ours, back, *options)
+    assert tools.digests(back) == tools.digests(want)
+    groups = [tools.inspect("show", path, "common_state")["value"]["optimizer"] for path in (want, back)]
+    assert groups[0] == groups[1]

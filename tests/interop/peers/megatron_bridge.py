@@ -1,9 +1,10 @@
 """What real Megatron-Bridge makes of its tree, on the CPU and one rank.
 
     megatron_bridge.py CORE BRIDGE read ROOT LIVE        builds the model that run_config.yaml describes, loads the weights, and
-                                                         stores them in LIVE (torch.save)
-    megatron_bridge.py CORE BRIDGE rewrite ITERATION     takes `args` away from a torch_dist checkpoint, and writes run_config.yaml,
-                                                         train_state.pt and the trackers in their place, as Megatron-Bridge does
+                                                         stores them in LIVE (torch.save); `-` for LIVE: makes the classes alone
+    megatron_bridge.py CORE BRIDGE rewrite ROOT -        takes `args` away from a torch_dist or fsdp_dtensor checkpoint, and writes
+                                                         run_config.yaml, train_state.pt and the trackers in their place, as
+                                                         Megatron-Bridge does
 CORE, BRIDGE: where the libraries' packages lie.
 
 Packages that only GPUs need, and the __init__ files that import every model, are replaced by empty modules.
@@ -14,6 +15,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import pickle
 import shutil
 import sys
 import types
@@ -107,22 +109,35 @@ def read(root, live):
     model = model_load_save.load_model_config(folder)[0]
     model.moe_grouped_gemm = False  # which needs a GPU, and has the same keys
     model.finalize()
-    weights = model_load_save.build_and_load_model(folder, model, use_cpu_init=True)
-    if isinstance(weights, list):
-        (weights,) = weights
-    torch.save({k: v for k, v in weights.state_dict().items() if isinstance(v, torch.Tensor)}, live)
+    if live != "-":
+        weights = model_load_save.build_and_load_model(folder, model, use_cpu_init=True)
+        if isinstance(weights, list):
+            (weights,) = weights
+        torch.save({k: v for k, v in weights.state_dict().items() if isinstance(v, torch.Tensor)}, live)
     return {"folder": folder, "progress": progress(checkpoint_utils.read_train_state(os.path.join(folder, "train_state.pt"))),
             "run_config": plain(run_config), "classes": {k: type(v).__name__ for k, v in sections.items()},
             "has_tokenizer": tokenizer is not None and tokenizer.tokenizer_model == pathlib.Path()}
 
 
+def without_args(folder):
+    """The arguments are in the common state, or an object of their own."""
+    if (folder / "common.pt").exists():
+        common = torch.load(folder / "common.pt", weights_only=False)
+        del common["args"]
+        torch.save(common, folder / "common.pt")
+        return
+    metadata = pickle.loads((folder / ".metadata").read_bytes())
+    del metadata.state_dict_metadata["args"]
+    (index,) = [index for index in metadata.storage_data if index.fqn == "args"]
+    del metadata.storage_data[index]
+    (folder / ".metadata").write_bytes(pickle.dumps(metadata))
+
+
 def rewrite(root, source):
-    """The tree of `source`, whose own run_config.yaml and train_state.pt are what is written again."""
+    """Its own run_config.yaml and train_state.pt are what is written again."""
     iteration, release = checkpointing._resolve_checkpoint_iteration(root, None)
     folder = pathlib.Path(checkpointing.get_checkpoint_name(root, iteration, release))
-    common = torch.load(folder / "common.pt", weights_only=False)
-    del common["args"]
-    torch.save(common, folder / "common.pt")
+    without_args(folder)
     sections = {name: instantiate_utils.instantiate(section) for name, section in
                 checkpoint_utils.read_run_config(str(folder / "run_config.yaml")).items() if name != "_target_"}
     sections["model"].finalize()
