@@ -110,6 +110,32 @@ std::optional<NumberedKey> ParseKey(std::string_view key) {
   return parsed;
 }
 
+// FSDP1 flattens the parameters of a layer into one, whose number is that of no parameter of the
+// model. So this comes before numbers are compared.
+Status CheckShapes(const std::map<std::string, Parts>& state,
+                   const std::vector<Parameter>& parameters, const RankSet& set) {
+  for (const auto& [key, parts] : state) {
+    const std::optional<NumberedKey> parsed = ParseKey(key);
+    if (!parsed || parsed->number >= parameters.size()) continue;
+    const Parameter& parameter = parameters[parsed->number];
+    const Dims& shape = parts.front().part.shape;
+    if (shape.empty() || shape == parameter.shape) continue;
+    const bool is_flat = shape.size() == 1;
+    Status refused =
+        CannotName(is_flat ? "the optimizer keeps flat parameters, and nothing says where in them "
+                             "one lies"
+                           : "the optimizer has other parameters than the model",
+                   set)
+            .Tensor(key)
+            .Expected(
+                fmt::format("the shape of {}, {}", parameter.name, FormatDims(parameter.shape)))
+            .Actual(FormatDims(shape));
+    if (!is_flat) return refused;
+    return std::move(refused).Hint("FSDP1 saves it so; FSDP2 (actor.strategy=fsdp2) does not");
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 Result<std::vector<Parameter>> ListParameters(const RankSet& set) {
@@ -126,29 +152,19 @@ Result<std::vector<Parameter>> ListParameters(const RankSet& set) {
 }
 
 Result<NamedOptimizer> NameOptimizer(const RankSet& set, const std::vector<Parameter>& parameters) {
+  CKPT_ASSIGN_OR_RETURN(const auto state, CollectParts(set, kState));
+  CKPT_RETURN_IF_ERROR(CheckShapes(state, parameters, set));
   NamedOptimizer named;
   CKPT_ASSIGN_OR_RETURN(named.groups, ReadGroups(set, parameters));
-  CKPT_ASSIGN_OR_RETURN(const auto state, CollectParts(set, kState));
   for (const auto& [key, parts] : state) {
     const std::optional<NumberedKey> parsed = ParseKey(key);
     if (!parsed || parsed->number >= parameters.size()) {
       return CannotName("the optimizer keeps something for no parameter of the model", set)
           .Tensor(key);
     }
-    const Parameter& parameter = parameters[parsed->number];
-    const Dims& shape = parts.front().part.shape;
-    if (!shape.empty() && shape != parameter.shape) {
-      return CannotName(
-                 "the optimizer keeps flat parameters, and nothing says where in them one lies",
-                 set)
-          .Tensor(key)
-          .Expected(fmt::format("the shape of {}, {}", parameter.name, FormatDims(parameter.shape)))
-          .Actual(FormatDims(shape))
-          .Hint("FSDP1 saves it so; FSDP2 (actor.strategy=fsdp2) does not");
-    }
-    named.tensors.push_back(
-        Assemble(fmt::format("{}{}{}.{}", kOptimizer, kState, parameter.name, parsed->field), parts,
-                 set.names));
+    named.tensors.push_back(Assemble(fmt::format("{}{}{}.{}", kOptimizer, kState,
+                                                 parameters[parsed->number].name, parsed->field),
+                                     parts, set.names));
   }
   return named;
 }

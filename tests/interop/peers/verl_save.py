@@ -1,9 +1,11 @@
-"""Saves a model as verl's FSDP workers do, one file a rank, from real FSDP2 on four gloo ranks: verl_save.py MODEL FOLDER MESH.
+"""Saves a model as verl's FSDP workers do, one file a rank, from real FSDP on four gloo ranks: verl_save.py MODEL FOLDER MESH.
 
-MESH: `fsdp` (four shards) or `hsdp` (two replicas of two shards). After two steps of AdamW, model and optimizer are saved.
+MESH: `fsdp` (four shards) or `hsdp` (two replicas of two shards) of FSDP2, or `fsdp1`. After two steps of AdamW, model and optimizer are
+saved.
 Prints the SHA-256 of every tensor of the model's state dict ("model") and of what the optimizer keeps ("optim", by
-"<parameter>.<field>").
+"<parameter>.<field>"; nothing of FSDP1's flat parameters).
 """
+import contextlib
 import json
 import os
 import pathlib
@@ -16,7 +18,9 @@ import torch
 import torch.distributed as dist
 import transformers
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import (FullyShardedDataParallel, ShardedOptimStateDictConfig, ShardedStateDictConfig, StateDictType,
+                                    fully_shard)
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.distributed.tensor import DTensor
 
 import hashing
@@ -36,25 +40,33 @@ def on_rank(rank, model_folder, folder, mesh_kind, store):
     else:
         mesh = init_device_mesh("cpu", (RANKS,), mesh_dim_names=("fsdp",))
     model = transformers.AutoModelForCausalLM.from_pretrained(model_folder, dtype="auto")
-    for layer in model.model.layers:
-        fully_shard(layer, mesh=mesh)
-    fully_shard(model, mesh=mesh)
+    config, form = model.config, contextlib.nullcontext()
+    if mesh_kind == "fsdp1":
+        policy = ModuleWrapPolicy({type(model.model.layers[0])})
+        model = FullyShardedDataParallel(model, device_mesh=mesh, auto_wrap_policy=policy, device_id=torch.device("cpu"), use_orig_params=False)
+        form = FullyShardedDataParallel.state_dict_type(model, StateDictType.SHARDED_STATE_DICT, ShardedStateDictConfig(offload_to_cpu=True),
+                                                        ShardedOptimStateDictConfig(offload_to_cpu=True))
+    else:
+        for layer in model.model.layers:
+            fully_shard(layer, mesh=mesh)
+        fully_shard(model, mesh=mesh)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.02)
     tokens = torch.arange(32).reshape(2, 16) + rank
     for _ in range(2):
         model(input_ids=tokens, labels=tokens).loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-    state = model.state_dict()
-    torch.save(state, folder / f"model_world_size_{RANKS}_rank_{rank}.pt")
-    torch.save(optimizer.state_dict(), folder / f"optim_world_size_{RANKS}_rank_{rank}.pt")
+    with form:
+        state = model.state_dict()
+        torch.save(state, folder / f"model_world_size_{RANKS}_rank_{rank}.pt")
+        torch.save(optimizer.state_dict(), folder / f"optim_world_size_{RANKS}_rank_{rank}.pt")
     digests = {"model": {key: hashing.describe(whole(value)) for key, value in state.items()}, "optim": {}}
-    for name, parameter in model.named_parameters():
+    for name, parameter in model.named_parameters() if mesh_kind != "fsdp1" else []:
         for field, value in optimizer.state[parameter].items():
             digests["optim"][f"{name}.{field}"] = hashing.describe(whole(value))
     if rank == 0:
-        (folder / "fsdp_config.json").write_text(json.dumps({"FSDP_version": 2, "world_size": RANKS}))
-        model.config.save_pretrained(folder / "huggingface")
+        (folder / "fsdp_config.json").write_text(json.dumps({"FSDP_version": 1 if mesh_kind == "fsdp1" else 2, "world_size": RANKS}))
+        config.save_pretrained(folder / "huggingface")
         (folder.parent / "digests.json").write_text(json.dumps(digests))
     leave_together(RANKS)
 
