@@ -4,9 +4,10 @@
     bench_load.py --bin build/release/bin [--gb 8] [--runs 5] [--work DIR]
 
 Run with a Python that has torch and safetensors. Every tensor of an fsdp_dtensor checkpoint and of a Hugging Face repository is
-read once, by whole processes in turn; the peers (dcp.load, safetensors' load_file) are timed alone, without imports and without
-making dcp.load's tensors. `warm`: all of it lies in the page cache; `cold`: none of it does. The ceiling beside them: reading the
-files' bytes. Prints one JSON document; `cost` is the verified read's time over that of the unverified one (medians).
+read once, by processes in turn. Ours opens the checkpoint and reads it; like dcp.load, it is timed without what comes before, which
+makes the tensors' memory. safetensors' load_file makes its own. `warm`: all of it lies in the page cache; `cold`: none of it does.
+The ceilings beside them: `cat`, and `fio` past the page cache (nothing if it is not here) with as many readers as ours, 1 MiB each.
+Prints one JSON document; `cost` is the verified read's time over that of the unverified one (medians).
 """
 import argparse
 import json
@@ -20,6 +21,7 @@ import tempfile
 import make_model
 import measure
 
+READERS = 2 * os.cpu_count()  # as load_speed has
 PEERS = {
     "fsdp_dtensor": ("dcp.load", """
 import sys, time
@@ -54,10 +56,21 @@ def forget(folder):
         os.close(descriptor)
 
 
-def load(program, checkpoint):
-    command = [sys.executable, "-W", "ignore", "-c", program, checkpoint]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+def load(command):
+    """What a process says that it took."""
+    done = subprocess.run(list(map(str, command)), check=True, stdout=subprocess.PIPE, text=True)
     return measure.Run(float(done.stdout), 0.0, 0)
+
+
+def fio(checkpoint, readers):
+    """The largest file of a checkpoint, read past the page cache; in seconds for all of the checkpoint."""
+    path = max(measure.files_below(checkpoint), key=lambda file: file.stat().st_size)
+    part = path.stat().st_size // readers >> 20 << 20
+    command = ["fio", "--name=read", f"--filename={path}", f"--size={part}", f"--offset_increment={part}", f"--numjobs={readers}",
+               "--readonly", "--rw=read", "--bs=1m", "--ioengine=psync", "--direct=1", "--group_reporting", "--output-format=json"]
+    done = subprocess.run(list(map(str, command)), check=True, stdout=subprocess.PIPE, text=True)
+    rate = json.loads(done.stdout)["jobs"][0]["read"]["bw_bytes"]
+    return measure.Run(measure.size_below(checkpoint) / rate, 0.0, 0)
 
 
 def compare(checkpoint, peer, bin_dir, runs):
@@ -65,13 +78,15 @@ def compare(checkpoint, peer, bin_dir, runs):
     name, program = peer
     size = measure.size_below(checkpoint)
     sides = {
-        "verified": lambda: measure.run([bin_dir / "load_speed", checkpoint]),
-        "unverified": lambda: measure.run([bin_dir / "load_speed", checkpoint, "--no-verify"]),
-        name: lambda: load(program, checkpoint),
+        "verified": lambda: load([bin_dir / "load_speed", checkpoint]),
+        "unverified": lambda: load([bin_dir / "load_speed", checkpoint, "--no-verify"]),
+        name: lambda: load([sys.executable, "-W", "ignore", "-c", program, checkpoint]),
         "read": lambda: measure.run(["cat", *sorted(measure.files_below(checkpoint))]),
     }
     result = {"bytes": size, "peer": name}
     for cache in ("warm", "cold"):
+        if cache == "cold" and shutil.which("fio") and size > READERS << 20:
+            sides["fio"] = lambda: fio(checkpoint, READERS)  # it drops the file from the page cache
         seconds = {side: [] for side in sides}
         for i in range(runs + 1):  # the first round warms up and is not counted
             for side, measured in sides.items():
