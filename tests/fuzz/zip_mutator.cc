@@ -14,7 +14,7 @@
 
 namespace {
 
-using namespace ckpt::torch_save;  // NOLINT(google-build-using-namespace): numbers of the format
+using namespace ckpt::zip;  // NOLINT(google-build-using-namespace): numbers of the format
 
 struct Field {
   std::size_t offset = 0;

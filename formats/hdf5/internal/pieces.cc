@@ -296,21 +296,13 @@ Result<std::vector<Piece>> PieceFinder::FindChunks(OpenedFile& file, const DataS
 Result<OpenedFile*> PieceFinder::OpenSource(OpenedFile& from, const std::string& name) {
   if (name == ".") return &from;
   CKPT_ASSIGN_OR_RETURN(const std::string resolved, files_.Resolve(name));
-  const auto [source, is_new] = sources_.try_emplace(resolved);
-  if (is_new) {
-    const auto open = [&]() -> Status {
-      CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> file, files_.Open(resolved));
-      source->second.name = resolved;
-      source->second.file = std::make_unique<StructureFile>(std::move(file));
-      CKPT_ASSIGN_OR_RETURN(source->second.root, ReadSuperblock(*source->second.file));
-      return OkStatus();
-    };
-    if (Status status = open(); !status.ok()) {
-      sources_.erase(source);
-      return status;
-    }
-  }
-  return &source->second;
+  if (const auto known = sources_.find(resolved); known != sources_.end()) return &known->second;
+  OpenedFile opened;
+  CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> file, files_.Open(resolved));
+  opened.name = resolved;
+  opened.file = std::make_unique<StructureFile>(std::move(file));
+  CKPT_ASSIGN_OR_RETURN(opened.root, ReadSuperblock(*opened.file));
+  return &sources_.emplace(resolved, std::move(opened)).first->second;
 }
 
 Result<std::vector<Piece>> PieceFinder::FindVirtual(OpenedFile& file, const DataSet& set) {
