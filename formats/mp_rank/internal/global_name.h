@@ -17,6 +17,9 @@ namespace ckpt::mp_rank {
 inline constexpr std::string_view kHeadName = "output_layer.weight";
 inline constexpr std::string_view kEmbeddingName = "embedding.word_embeddings.weight";
 
+// How the names of FP8 scaling states of Transformer Engine end, which every rank has of its own.
+inline constexpr std::string_view kExtraStateEnding = "_extra_state";
+
 // A key of a file: "model.decoder.layers.3.mlp.router.weight", or "model1.…", which is the second
 // part of the model that a stage of an interleaved pipeline has.
 struct LocalName {

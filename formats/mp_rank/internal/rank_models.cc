@@ -36,6 +36,7 @@ Result<RankModels> ReadModels(const torch_save::RankSet& set,
         .Expected(fmt::format("{}, as the arguments say", *arguments.num_layers))
         .Actual(fmt::format("{}", num_layers));
   }
+  const bool have_own_states = arguments.sizes.tensor * arguments.sizes.expert > 1;
   const std::int64_t own_experts = arguments.num_experts / arguments.sizes.expert;
   for (std::size_t file = 0; file < models.parts.size(); ++file) {
     const Coordinate& at = ranks[file].at;
@@ -44,6 +45,10 @@ Result<RankModels> ReadModels(const torch_save::RankSet& set,
       std::string& name = names.emplace_back();
       const std::optional<LocalName> local = ParseLocalName(part.key);
       if (!local) continue;
+      if (have_own_states && local->name.ends_with(kExtraStateEnding)) {
+        models.extra_state_bytes += part.local.SizeBytes();
+        continue;
+      }
       CKPT_ASSIGN_OR_RETURN(
           name, WithExpertNumber(offsets.GlobalName(at.pipeline, *local), at.expert * own_experts));
       // The last stage keeps a copy of the embedding that it shares with the first one.

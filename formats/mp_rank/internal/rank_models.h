@@ -2,6 +2,7 @@
 #ifndef CKPT_FORMATS_MP_RANK_INTERNAL_RANK_MODELS_H_
 #define CKPT_FORMATS_MP_RANK_INTERNAL_RANK_MODELS_H_
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,7 @@ inline constexpr std::string_view kModelMember = "model";
 struct RankModels {
   std::vector<std::vector<RankPart>> parts;     // by the file's number, in the file's order
   std::vector<std::vector<std::string>> names;  // parallel; empty: not of the model
+  std::uint64_t extra_state_bytes = 0;          // of scaling states, where each rank has its own
 };
 
 // Layers and experts have their numbers in the whole model. Errors: those of RankParts and of

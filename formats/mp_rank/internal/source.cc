@@ -166,8 +166,9 @@ Result<std::unique_ptr<CheckpointSource>> OpenSource(Storage& storage, const Pat
   CKPT_ASSIGN_OR_RETURN(const bool has_optimizer,
                         AddOptimizer(storage, directory, ranks, models, arguments, set));
   if (!has_optimizer) AddObjects(set);
-  CKPT_ASSIGN_OR_RETURN(std::optional<Problem> warning,
-                        WarnOfUnread(storage, directory, ranks, set, has_optimizer));
+  CKPT_ASSIGN_OR_RETURN(
+      std::optional<Problem> warning,
+      WarnOfUnread(storage, directory, ranks, set, models.extra_state_bytes, has_optimizer));
   if (warning) set.problems.push_back(*std::move(warning));
   return torch_save::RankSetSource::Make(std::move(set));
 }

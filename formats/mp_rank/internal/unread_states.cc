@@ -12,6 +12,7 @@
 
 #include "core/base/units.h"
 #include "core/base/warning.h"
+#include "formats/mp_rank/internal/global_name.h"
 #include "formats/mp_rank/internal/optimizer.h"
 #include "formats/mp_rank/internal/optimizer_groups.h"
 
@@ -56,14 +57,16 @@ bool IsOwnState(std::string_view member) {
 
 Result<std::optional<Problem>> WarnOfUnread(Storage& storage, const Path& directory,
                                             const std::vector<RankDirectory>& ranks,
-                                            const RankSet& set, bool has_optimizer) {
+                                            const RankSet& set, std::uint64_t extra_state_bytes,
+                                            bool has_optimizer) {
   CKPT_ASSIGN_OR_RETURN(const OtherFiles others, FindOtherFiles(storage, directory, ranks, set));
   std::vector<std::string> states;
   for (const std::string& member : set.files.front()->members()) {
     const bool is_read = has_optimizer && member == kOptimizerMember;
     if (IsOwnState(member) && !is_read) states.push_back(member);
   }
-  std::uint64_t size_bytes = others.size_bytes;
+  std::uint64_t size_bytes = others.size_bytes + extra_state_bytes;
+  if (extra_state_bytes > 0) states.emplace_back(kExtraStateEnding);
   bool has_loss_scale = false;
   for (const auto& file : set.files) {
     for (const GlobalTensor& tensor : file->index().tensors()) {

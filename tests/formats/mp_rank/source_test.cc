@@ -212,6 +212,20 @@ TEST_F(MpRankTest, ATensorOfAnUnknownNameIsRefusedAlone) {
   EXPECT_THAT(Elements(**source, "model." + std::string(kNorm)), IsOk());
 }
 
+TEST_F(MpRankTest, ScalingStatesOfSingleRanksAreListed) {
+  for (int tensor = 0; tensor < 2; ++tensor) {
+    RankFile file = FileOf(tensor, 0);
+    file.model["decoder.layers.0.mlp.linear_fc1._extra_state"] = {{2}, {tensor, 7}};
+    Write(tensor, 0, file);
+  }
+  const auto source = Open();
+  ASSERT_THAT(source, IsOk());
+  const auto problems = ValidateIndex(**source);
+  ASSERT_THAT(problems, SizeIs(2));
+  EXPECT_EQ(problems.back().actual, "optimizer, _extra_state, 16 B");
+  EXPECT_THAT((*source)->index().tensors(), SizeIs(7));
+}
+
 TEST_F(MpRankTest, APartThatDoesNotFitIsAnErrorOfItsTensor) {
   RankFile file = FileOf(1, 0);
   file.model[kFc1] = {{2, 1}, {1, 2}};
