@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "core/base/check.h"
+#include "core/base/mutex.h"
 #include "trainer/ops/cpu/internal/dnnl_thread.h"
 
 namespace ckpt::trainer {
@@ -64,6 +65,10 @@ class ThreadProducts {
   dnnl::matmul& Product(const Form& form) {
     dnnl::matmul& product = products_[form.index()];
     if (product.get(/*allow_empty=*/true) != nullptr) return product;
+    // The library caches what it makes for all threads. It has a lock of its own, which
+    // ThreadSanitizer does not see.
+    static Mutex making;
+    const MutexLock lock(making);
     const memory::desc a = AnyMatrix(memory::data_type::bf16, form.a_is_transposed);
     const memory::desc b = AnyMatrix(memory::data_type::bf16, form.b_is_transposed);
     const memory::desc c = AnyMatrix(form.result, false);
