@@ -33,8 +33,9 @@ def published(name, folder):
     return folder
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4])
-@pytest.mark.parametrize("name", CONFIGS)
+# Of each model: tensor and expert ranks.
+@pytest.mark.parametrize("name,ranks", [(name, f"{tensor},1") for name in CONFIGS for tensor in (1, 2, 4)]
+                         + [("moe", ranks) for ranks in ("1,2", "1,4", "2,2")])
 def test_the_arrays_are_the_model(name, ranks, tmp_path):
     published(name, tmp_path)
     arrays = saved(tmp_path / "core" / "release", ranks, tmp_path / "zarr")["arrays"]
@@ -49,7 +50,7 @@ def test_the_arrays_are_the_model(name, ranks, tmp_path):
 
 def test_a_missing_chunk_is_named(tmp_path):
     published("llama", tmp_path)
-    saved(tmp_path / "core" / "release", 2, tmp_path / "zarr")
+    saved(tmp_path / "core" / "release", "2,1", tmp_path / "zarr")
     chunk = tmp_path / "zarr" / "output_layer.weight" / "1.0"
     chunk.unlink()
     code, document, _ = tools.run("ckpt-inspect", "verify", tmp_path / "zarr", "--json")

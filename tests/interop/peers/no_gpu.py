@@ -64,9 +64,16 @@ def one_by_one(group=None, device=None, async_ops=False):
     yield Coalesced()
 
 
+def no_compiler(*args, **kwargs):
+    raise RuntimeError("code for a GPU is not compiled")  # Megatron-Core goes on without it
+
+
 def install():
     import torch._dynamo  # looks at classes of torch.cuda while it is imported
+    import torch.utils.cpp_extension
 
+    # Megatron-Core 0.15 compiles an allocator when it is imported, which takes minutes where there is a toolkit.
+    torch.utils.cpp_extension.load_inline = no_compiler
     for name in ("empty", "empty_like"):  # torch 2.15 stores `strides`, which Megatron-Core passes on
         original = getattr(torch, name)
         setattr(torch, name, lambda *args, strides=None, _original=original, **kwargs: _original(*args, **kwargs))
