@@ -81,6 +81,7 @@ class FailingTrainer final : public trainer::RankTrainer {
   Result<std::vector<float>> Logits(const trainer::HostMicroBatch& batch) override {
     return behind_.Logits(batch);
   }
+  void LeaveOutTransfers() override { behind_.LeaveOutTransfers(); }
   std::span<const double> micro_batch_losses() const override {
     return behind_.micro_batch_losses();
   }
