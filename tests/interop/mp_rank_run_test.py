@@ -7,6 +7,7 @@ import transformers
 
 import packages
 import tools
+from published_model import publish
 
 SHAPE = dict(num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, vocab_size=128, max_position_embeddings=64)
 CONFIGS = {
@@ -33,15 +34,7 @@ def published(tmp_path_factory):
 
     def get(name):
         if name not in made:
-            folder = tmp_path_factory.mktemp(name)
-            torch.manual_seed(5)
-            model = transformers.AutoModelForCausalLM.from_config(CONFIGS[name]()).to(torch.bfloat16)
-            with torch.no_grad():
-                for parameter in model.parameters():  # norms and biases are constants otherwise
-                    parameter.normal_()
-            model.save_pretrained(folder / "hf")
-            tools.convert("hf-to-torch-dist", folder / "hf", folder / "core", "--transformer-impl", "local")
-            made[name] = folder / "core" / "release"
+            made[name] = publish(CONFIGS[name](), tmp_path_factory.mktemp(name)) / "core" / "release"
         return made[name]
 
     return get

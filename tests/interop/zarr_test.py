@@ -1,10 +1,10 @@
 """What Megatron-Core's older backend saves, a zarr array for each tensor, is read as the model that it saved."""
 import pytest
-import torch
 import transformers
 
 import packages
 import tools
+from published_model import publish
 
 SHAPE = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=8, num_key_value_heads=4, vocab_size=128,
              max_position_embeddings=64)
@@ -22,22 +22,11 @@ def saved(source, ranks, out):
     return tools.peer("2.15.0", "zarr_save.py", packages.megatron_core("0.15.3"), source, out, ranks, "--sequential", zarr)
 
 
-def published(name, folder):
-    torch.manual_seed(5)
-    model = transformers.AutoModelForCausalLM.from_config(CONFIGS[name]()).to(torch.bfloat16)
-    with torch.no_grad():
-        for parameter in model.parameters():  # norms and biases are constants otherwise
-            parameter.normal_()
-    model.save_pretrained(folder / "hf")
-    tools.convert("hf-to-torch-dist", folder / "hf", folder / "core", "--transformer-impl", "local")
-    return folder
-
-
 # Of each model: tensor and expert ranks.
 @pytest.mark.parametrize("name,ranks", [(name, f"{tensor},1") for name in CONFIGS for tensor in (1, 2, 4)]
                          + [("moe", ranks) for ranks in ("1,2", "1,4", "2,2")])
 def test_the_arrays_are_the_model(name, ranks, tmp_path):
-    published(name, tmp_path)
+    publish(CONFIGS[name](), tmp_path)
     arrays = saved(tmp_path / "core" / "release", ranks, tmp_path / "zarr")["arrays"]
     assert tools.inspect("summary", tmp_path / "zarr")["format"] == "zarr"
     assert sorted(tools.digests(tmp_path / "zarr")) == arrays
@@ -49,7 +38,7 @@ def test_the_arrays_are_the_model(name, ranks, tmp_path):
 
 
 def test_a_missing_chunk_is_named(tmp_path):
-    published("llama", tmp_path)
+    publish(CONFIGS["llama"](), tmp_path)
     saved(tmp_path / "core" / "release", "2,1", tmp_path / "zarr")
     chunk = tmp_path / "zarr" / "output_layer.weight" / "1.0"
     chunk.unlink()
