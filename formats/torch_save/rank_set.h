@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/mutex.h"
+#include "core/base/status.h"
 #include "core/checkpoint/source.h"
 #include "core/io/storage.h"
 #include "core/tensor/box.h"
@@ -50,6 +51,9 @@ struct RankSet {
 // files at once.
 Result<RankSet> OpenRankFiles(Storage& storage, const Path& directory,
                               std::vector<std::string> names);
+
+// Whether the system did not give the bytes of a file, so that nothing can be said about them.
+[[nodiscard]] bool IsUnread(ErrorKind kind);
 
 // A tensor has one chunk for each box that some rank holds. Elements that several ranks hold are
 // read from the first; that the others are equal is known by the checksums of their files, or found

@@ -54,9 +54,6 @@ std::optional<Problem> WarnOfOtherStates(Storage& storage, const Path& directory
   return warning;
 }
 
-// Whether the system did not give the bytes, so that nothing can be said about them.
-bool IsUnread(ErrorKind kind) { return IsOfSystem(kind) || kind == ErrorKind::kIo; }
-
 // Whether the bytes are as they were saved, for all that is known, and only what they mean is not.
 bool IsForeign(ErrorKind kind) {
   return kind == ErrorKind::kUnsupported || kind == ErrorKind::kNotFound;
@@ -88,7 +85,7 @@ Result<bool> AddOptimizer(Storage& storage, const Path& directory,
   };
   Status status = read();
   if (status.ok()) return true;
-  if (IsUnread(status.kind())) return status;
+  if (torch_save::IsUnread(status.kind())) return status;
   Problem problem = status.first();
   if (IsForeign(problem.kind)) problem.severity = Severity::kWarning;
   set.problems.push_back(std::move(problem));
