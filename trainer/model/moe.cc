@@ -187,10 +187,8 @@ void MoeBlock::RouteBackward(BlockContext& context, const Tensor& router, const 
   context.ops.RouterBackward(context.queue, moe_.router, routing_.scores, routing_.experts,
                              dweights, dlogits);
   if (has_aux_loss()) {
-    const Tensor value = context.arena.Allocate(statistics, {1});  // Forward has reported it
-    context.ops.Fill(context.queue, value, 0);
     context.ops.RouterAuxLoss(context.queue, moe_.router, Aux(context), routing_.logits,
-                              routing_.scores, routing_.experts, aux_scale, value, dlogits);
+                              routing_.scores, routing_.experts, aux_scale, /*loss=*/{}, dlogits);
   }
   context.ops.RouterLogitsBackward(context.queue, dlogits, saved_.x, router, dx, drouter);
 }

@@ -304,8 +304,8 @@ class Ops {
   virtual void RouterLogitsBackward(Queue& queue, const Tensor& dlogits, const Tensor& x,
                                     const Tensor& weight, const Tensor& dx,
                                     const Gradient& dweight) = 0;
-  // Adds the auxiliary losses to loss [1], and their gradient times `gradient_scale` to dlogits,
-  // unless dlogits is null.
+  // Adds the auxiliary losses to loss [1], and their gradient times `gradient_scale` to dlogits; null:
+  // not wanted.
   virtual void RouterAuxLoss(Queue& queue, const RouterForm& form, const AuxLossForm& aux,
                              const Tensor& logits, const Tensor& scores, const Tensor& experts,
                              double gradient_scale, const Tensor& loss, const Tensor& dlogits) = 0;

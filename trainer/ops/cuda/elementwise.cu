@@ -1,5 +1,7 @@
 // Fills, casts, sums and biases.
+#include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 
 #include "core/base/check.h"
 #include "trainer/ops/cuda/cuda_ops_impl.h"
@@ -62,10 +64,23 @@ __global__ void SumRowsKernel(const T* x, std::int64_t rows, std::int64_t column
 
 constexpr int kSumRows = 32;  // of threads
 
-// 32 columns a block; its 32 rows of threads share the partials.
 template <typename T>
-__global__ void ColumnSumsKernel(const float* partials, int num_parts, std::int64_t columns, T* to,
-                                 bool adds) {
+struct ColumnSums {
+  T* to = nullptr;  // null: left out
+  bool adds = false;
+};
+template <typename T>
+struct AllColumnSums {
+  ColumnSums<T> of[kMostColumnSums];
+};
+
+// 32 columns of one of the sums a block; its 32 rows of threads share the partials.
+template <typename T>
+__global__ void ColumnSumsKernel(const float* partials, int num_parts, std::int64_t columns,
+                                 AllColumnSums<T> all) {
+  const ColumnSums<T> mine = all.of[blockIdx.y];
+  if (mine.to == nullptr) return;
+  partials += static_cast<std::int64_t>(blockIdx.y) * num_parts * columns;
   __shared__ float sums[kSumRows][kWarp];
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kWarp + threadIdx.x;
   float sum = 0;
@@ -80,20 +95,31 @@ __global__ void ColumnSumsKernel(const float* partials, int num_parts, std::int6
   if (threadIdx.y != 0 || column >= columns) return;
   float total = 0;
   for (const auto& row : sums) total += row[threadIdx.x];
-  WriteGradient(to[column], total, adds);
+  WriteGradient(mine.to[column], total, mine.adds);
 }
 
 }  // namespace
 
 void WriteColumnSums(cudaStream_t stream, const float* partials, int num_parts,
-                     const Gradient& gradient) {
-  const std::int64_t columns = gradient.tensor.num_elems();
-  if (columns == 0) return;
-  Dispatch(gradient.tensor.dtype, [&](auto tag) {
+                     std::initializer_list<Gradient> gradients) {
+  CKPT_CHECK(gradients.size() <= kMostColumnSums);
+  const auto* const present = std::find_if(gradients.begin(), gradients.end(),
+                                           [](const Gradient& g) { return static_cast<bool>(g); });
+  if (present == gradients.end() || present->tensor.num_elems() == 0) return;
+  const std::int64_t columns = present->tensor.num_elems();
+  Dispatch(present->tensor.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
+    AllColumnSums<T> all;
+    int count = 0;
+    for (const Gradient& gradient : gradients) {
+      CKPT_CHECK(!gradient || (gradient.tensor.dtype == present->tensor.dtype &&
+                               gradient.tensor.num_elems() == columns));
+      if (gradient) all.of[count] = {gradient.tensor.as<T>(), gradient.adds()};
+      ++count;
+    }
+    const dim3 blocks(Blocks(columns, kWarp), static_cast<unsigned int>(count));
     const dim3 threads(kWarp, kSumRows);
-    ColumnSumsKernel<<<Blocks(columns, kWarp), threads, 0, stream>>>(
-        partials, num_parts, columns, gradient.tensor.as<T>(), gradient.adds());
+    ColumnSumsKernel<<<blocks, threads, 0, stream>>>(partials, num_parts, columns, all);
   });
 }
 
@@ -188,7 +214,7 @@ void CudaOps::BiasBackward(Queue& queue, const Tensor& dy, const Gradient& dbias
       SumRowsKernel<<<kSumBlocks, kThreads, 0, on.stream()>>>(
           dy.as<const T>(), dy.num_elems() / columns, columns, partials);
     });
-    WriteColumnSums(on.stream(), partials, kSumBlocks, dbias);
+    WriteColumnSums(on.stream(), partials, kSumBlocks, {dbias});
   });
 }
 

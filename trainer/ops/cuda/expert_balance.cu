@@ -158,7 +158,7 @@ void CudaOps::RouterAuxLoss(Queue& queue, const RouterForm& form, const AuxLossF
                             const Tensor& logits, const Tensor& scores, const Tensor& experts,
                             double gradient_scale, const Tensor& loss, const Tensor& dlogits) {
   const cuda::RouterSizes sizes = cuda::SizesOf(form, scores, experts);
-  CKPT_CHECK(loss.dtype == DType::kFloat32 && loss.num_elems() == 1);
+  CKPT_CHECK(!loss || (loss.dtype == DType::kFloat32 && loss.num_elems() == 1));
   if (sizes.tokens == 0) return;
   const std::int64_t segment_rows = aux.kind == AuxLoss::kSequence ? aux.seq : sizes.tokens;
   CKPT_CHECK(segment_rows > 0 && sizes.tokens % segment_rows == 0);
@@ -180,6 +180,7 @@ void CudaOps::RouterAuxLoss(Queue& queue, const RouterForm& form, const AuxLossF
                           0, on.stream()>>>(
         sizes, factors, logits.as<const float>(), scores.as<const float>(),
         experts.as<const std::int32_t>(), loads, dlogits.as<float>());
+    if (!loss) return;
     cuda::AddValuesKernel<<<1, cuda::kSumThreads, 0, on.stream()>>>(loads.values, sizes.tokens,
                                                                     loss.as<float>());
   });

@@ -213,9 +213,12 @@ __device__ __forceinline__ float GroupSum(float value) {
 // into its part of `partials` [kSumBlocks, columns], and WriteColumnSums adds the parts.
 inline constexpr int kSumBlocks = 264;  // two on each multiprocessor of an H100 or H200
 
-// gradient [columns] (=, +=) Σ over the rows of partials [num_parts, columns].
+inline constexpr int kMostColumnSums = 2;  // of one call
+
+// gradients[i] [columns] (=, +=) Σ over the rows of partials[i], in partials [gradients, num_parts,
+// columns]. Those that are null are left out; the others have one dtype and size.
 void WriteColumnSums(cudaStream_t stream, const float* partials, int num_parts,
-                     const Gradient& gradient);
+                     std::initializer_list<Gradient> gradients);
 
 }  // namespace ckpt::trainer::cuda
 

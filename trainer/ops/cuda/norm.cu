@@ -3,11 +3,14 @@
 // A row belongs to a warp, or to a block where it is long, and stays in registers: memory is read
 // once. In the backward a group walks over many rows and keeps the sums of dw and db for its
 // columns in registers too.
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 #include "core/base/check.h"
 #include "trainer/ops/cuda/cuda_ops_impl.h"
 #include "trainer/ops/cuda/kernel.cuh"
+#include "trainer/ops/cuda/packs_ahead.cuh"
 
 namespace ckpt::trainer {
 namespace cuda {
@@ -167,6 +170,66 @@ __device__ void StoreBlockSums(std::int64_t columns, float (&sums)[Form::kPacks]
   }
 }
 
+// The packs of a row that a thread needs in the backward. Where shared memory holds a row of each group
+// of a block, the next row is on its way while one is computed; where it does not, or packs are too
+// small, they come from memory.
+template <typename Form, typename T>
+class RowReader {
+ public:
+  using PackType = Pack<T, Form::kWidth>;
+  using Ahead = PacksAhead<T, Form::kWidth, 3 * Form::kPacks, kThreads>;
+  static constexpr std::size_t kStaticBytes = Form::kGroup > kWarp ? 1024 : 0;  // at most
+  static constexpr bool kIsAhead = Ahead::kWords > 0 && Ahead::kBytes + kStaticBytes <= 48 * 1024;
+  static constexpr std::size_t kSharedBytes = kIsAhead ? Ahead::kBytes : 0;
+
+  // kIn: x, kSlope: dy, kSum: dx, to which the gradient is added. No pack of a null array is asked
+  // for.
+  enum Array { kIn, kSlope, kSum };
+
+  __device__ RowReader(const NormArgs& args, const T* x, const T* dy, const T* dx, void* shared)
+      : args_(args), x_(x), dy_(dy), dx_(dx), ahead_(shared) {}
+
+  // Asks for pack p of a row, the j-th of this thread, after the last one in its place was used.
+  __device__ __forceinline__ void Ask(std::int64_t row, int j, std::int64_t p) {
+    if constexpr (kIsAhead) {
+      if (row >= args_.rows) return;
+      ahead_.Ask(3 * j + kIn, RowOf<kIn>(row), p);
+      ahead_.Ask(3 * j + kSlope, RowOf<kSlope>(row), p);
+      if (dx_ != nullptr) ahead_.Ask(3 * j + kSum, RowOf<kSum>(row), p);
+    }
+  }
+  // Waits for what was asked for.
+  __device__ __forceinline__ void Await() {
+    if constexpr (kIsAhead) {
+      ahead_.EndBatch();
+      ahead_.template Await<0>();
+    }
+  }
+  template <Array kArray>
+  [[nodiscard]] __device__ __forceinline__ PackType Get(std::int64_t row, int j,
+                                                        std::int64_t p) const {
+    if constexpr (kIsAhead) {
+      return ahead_.Get(3 * j + kArray);
+    } else {
+      return LoadPack<Form::kWidth>(RowOf<kArray>(row), p);
+    }
+  }
+
+ private:
+  template <Array kArray>
+  [[nodiscard]] __device__ __forceinline__ const T* RowOf(std::int64_t row) const {
+    if constexpr (kArray == kIn) return x_ + args_.x.At(row, args_.columns);
+    if constexpr (kArray == kSlope) return dy_ + row * args_.columns;
+    return dx_ + args_.dx.At(row, args_.columns);
+  }
+
+  const NormArgs& args_;
+  const T* const x_;
+  const T* const dy_;
+  const T* const dx_;
+  Ahead ahead_;
+};
+
 // dx (=, +=) rstd·(g - mean(g) - x̂·mean(g·x̂)), where mean(g) counts only if kCentered. Partials:
 // [gridDim.x, columns] of dw, and of db after them.
 template <bool kCentered, typename Form, typename T>
@@ -177,38 +240,32 @@ __global__ void __launch_bounds__(kThreads, Form::kPacks == 1                   
                        const float* statistics, bool accumulate, T* dx, float* partials) {
   constexpr int kWidth = Form::kWidth;
   constexpr int kGroups = kThreads / Form::kGroup;
-  // What dx holds is loaded with the rest where registers are left for it.
-  constexpr bool kLoadsAhead = Form::kPacks <= 2;
-  extern __shared__ float shared[];  // [kGroups, columns]
-  const int group = threadIdx.x / Form::kGroup;
+  extern __shared__ __align__(16) std::byte shared[];  // rows that are on their way, later sums
+  const std::int64_t group = threadIdx.x / Form::kGroup;
   const auto size = static_cast<float>(args.columns);
   float dw[Form::kPacks][kWidth] = {};
   float db[Form::kPacks][kWidth] = {};
+  using Reader = RowReader<Form, T>;
+  Reader reader(args, x, dy, accumulate ? dx : nullptr, shared);
 
   // All threads of a block that is one group make the same number of turns.
-  for (std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kGroups + group; row < args.rows;
-       row += static_cast<std::int64_t>(gridDim.x) * kGroups) {
-    const T* const in = x + args.x.At(row, args.columns);
-    const T* const dout = dy + row * args.columns;
-    T* const din = dx + args.dx.At(row, args.columns);
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kGroups;
+  std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kGroups + group;
+  Form::ForPacks(args.columns, [&](int j, std::int64_t p) { reader.Ask(row, j, p); });
+  for (; row < args.rows; row += step) {
     const float mean = kCentered ? statistics[2 * row] : 0;
     const float rstd = statistics[kCentered ? 2 * row + 1 : row];
-    Pack<T, kWidth> values[Form::kPacks];
-    Pack<T, kWidth> slopes[Form::kPacks];
-    Pack<T, kWidth> results[Form::kPacks];
-    Form::ForPacks(args.columns, [&](int j, std::int64_t p) {
-      values[j] = LoadPack<kWidth>(in, p);
-      slopes[j] = LoadPack<kWidth>(dout, p);
-      if (kLoadsAhead && accumulate) results[j] = LoadPack<kWidth>(din, p);
-    });
+    reader.Await();
     float sum_g = 0;
     float sum_gx = 0;
     Form::ForPacks(args.columns, [&](int j, std::int64_t p) {
       const auto w = LoadPack<kWidth>(weight, p);
+      const auto in = reader.template Get<Reader::kIn>(row, j, p);
+      const auto slope = reader.template Get<Reader::kSlope>(row, j, p);
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {
-        const float d = Load(slopes[j].values[i]);
-        const float normalized = (Load(values[j].values[i]) - mean) * rstd;
+        const float d = Load(slope.values[i]);
+        const float normalized = (Load(in.values[i]) - mean) * rstd;
         const float g = Load(w.values[i]) * d;
         sum_gx += g * normalized;
         dw[j][i] += d * normalized;
@@ -220,24 +277,30 @@ __global__ void __launch_bounds__(kThreads, Form::kPacks == 1                   
     });
     const float mean_g = kCentered ? GroupSum<Form::kGroup>(sum_g) / size : 0;
     const float mean_gx = GroupSum<Form::kGroup>(sum_gx) / size;
+    T* const to = dx + args.dx.At(row, args.columns);
     Form::ForPacks(args.columns, [&](int j, std::int64_t p) {
       const auto w = LoadPack<kWidth>(weight, p);
-      Pack<T, kWidth>& result = results[j];
-      if (!kLoadsAhead && accumulate) result = LoadPack<kWidth>(din, p);
+      const auto in = reader.template Get<Reader::kIn>(row, j, p);
+      const auto slope = reader.template Get<Reader::kSlope>(row, j, p);
+      Pack<T, kWidth> result;
+      if (accumulate) result = reader.template Get<Reader::kSum>(row, j, p);
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {
-        const float normalized = (Load(values[j].values[i]) - mean) * rstd;
-        const float g = Load(w.values[i]) * Load(slopes[j].values[i]);
+        const float normalized = (Load(in.values[i]) - mean) * rstd;
+        const float g = Load(w.values[i]) * Load(slope.values[i]);
         const float gradient = rstd * (g - mean_g - normalized * mean_gx);
         result.values[i] = Store<T>(accumulate ? Load(result.values[i]) + gradient : gradient);
       }
-      StorePack(din, p, result);
+      StorePack(to, p, result);
+      reader.Ask(row + step, j, p);
     });
   }
+  auto* const sums = reinterpret_cast<float*>(shared);  // [kGroups, columns]
+  __syncthreads();
   float* const mine = partials + blockIdx.x * args.columns;
-  StoreBlockSums<Form>(args.columns, dw, shared, mine);
+  StoreBlockSums<Form>(args.columns, dw, sums, mine);
   if constexpr (kCentered) {
-    StoreBlockSums<Form>(args.columns, db, shared, mine + gridDim.x * args.columns);
+    StoreBlockSums<Form>(args.columns, db, sums, mine + gridDim.x * args.columns);
   }
 }
 
@@ -322,16 +385,16 @@ void Backward(Queue& queue, const NormArgs& args, const Tensor& dy, const Tensor
         DispatchRow<decltype(width)::kWidth>(args.columns, [&](auto form) {
           using Form = decltype(form);
           constexpr int kGroups = kThreads / Form::kGroup;
-          const std::size_t shared_bytes =
+          const std::size_t sum_bytes =
               kGroups == 1 ? 0 : kGroups * static_cast<std::size_t>(args.columns) * sizeof(float);
+          const std::size_t shared_bytes = std::max(sum_bytes, RowReader<Form, T>::kSharedBytes);
           NormBackwardKernel<kCentered, Form, T><<<blocks, kThreads, shared_bytes, on.stream()>>>(
               args, dy.as<const T>(), x.as<const T>(), weight.as<const T>(),
               statistics.as<const float>(), accumulate, dx.as<T>(), partials);
         });
       });
     });
-    if (dweight) WriteColumnSums(on.stream(), partials, blocks, dweight);
-    if (dbias) WriteColumnSums(on.stream(), partials + partial_elems, blocks, dbias);
+    WriteColumnSums(on.stream(), partials, blocks, {dweight, dbias});
   });
 }
 

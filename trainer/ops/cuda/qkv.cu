@@ -1,7 +1,10 @@
 // Queries and keys out of a fused projection, normalised and rotated in one pass, and back.
 //
-// A head belongs to a group of 8, 16 or 32 threads, each of which has eight of its elements. Heads of
-// other sizes go through the passes of attention_parts.cu.
+// A head belongs to a group of 4, 8 or 16 threads. Each has two packs of it, whose elements rotate with
+// each other, so threads exchange nothing for a rotation. Heads of other sizes go through the
+// passes of attention_parts.cu.
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
@@ -10,13 +13,17 @@
 #include "core/base/check.h"
 #include "trainer/ops/cuda/cuda_ops_impl.h"
 #include "trainer/ops/cuda/kernel.cuh"
+#include "trainer/ops/cuda/packs_ahead.cuh"
 
 namespace ckpt::trainer {
 namespace cuda {
 namespace {
 
-constexpr int kElems = kPackWidth;  // of a thread
-constexpr int kBackwardBlocks = 3 * kSumBlocks;
+constexpr int kElems = kPackWidth;  // of one pack
+constexpr int kHeld = 2 * kElems;   // of a thread
+constexpr int kQkvThreads = 128;    // of a block
+constexpr int kForwardBlocks = 4 * kSumBlocks;
+constexpr int kBackwardBlocks = 2 * kSumBlocks;
 
 // The groups of heads that a kernel works on: queries, a key and a value each.
 struct Groups {
@@ -31,78 +38,94 @@ struct Groups {
   }
 };
 
-// The pack of this thread in an array of heads.
-template <int kLanes>
-__device__ __forceinline__ std::int64_t PackOf(std::int32_t head) {
-  return static_cast<std::int64_t>(head) * kLanes + threadIdx.x % kLanes;
-}
-
 struct Rotation {
   const float* cosine = nullptr;  // null: no rotation
   const float* sine = nullptr;
   const std::int32_t* positions = nullptr;
   std::int32_t seq = 0;
-  std::int32_t dim = 0;
-  std::int32_t first = 0;  // the first element that is rotated
+  std::int32_t dim = 0;    // of the elements that are rotated
+  std::int32_t first = 0;  // of them
   bool interleaved = false;
 };
 
-// What the elements of a thread are multiplied by in all heads of a token: x·cosine + other·sine,
-// where `other` is the element of the same pair.
+// Which packs of a head a thread has, in its order of elements: those of the first half of what is
+// rotated, or of what is not, and of the second.
+template <int kLanes>
+struct HeldPacks {
+  std::int32_t first = 0;
+  std::int32_t second = 0;
+
+  __device__ explicit HeldPacks(const Rotation& rotation) {
+    constexpr std::int32_t kPacks = 2 * kLanes;  // of a head
+    const auto lane = static_cast<std::int32_t>(threadIdx.x % kLanes);
+    const std::int32_t rotated = rotation.dim / kElems;
+    const std::int32_t from = rotation.first / kElems;
+    if (lane < rotated / 2) {
+      first = from + lane;
+      second = first + rotated / 2;
+    } else {
+      first = (from == 0 ? rotated : 0) + lane - rotated / 2;
+      second = first + (kPacks - rotated) / 2;
+    }
+  }
+};
+
+// What the elements of a thread are turned by in all heads of a token.
 template <int kLanes, bool kInverse>
 class Turn {
  public:
+  __device__ Turn() = default;
   __device__ Turn(const Rotation& rotation, std::int32_t token)
       : is_interleaved_(rotation.interleaved) {
-    const int lane = static_cast<int>(threadIdx.x % kLanes);
-    other_lane_ = lane;
     if (rotation.cosine == nullptr) return;
     const std::int32_t position =
         rotation.positions == nullptr ? token % rotation.seq : rotation.positions[token];
     if (position >= rotation.seq) __trap();
     const std::int32_t half = rotation.dim / 2;
-    const std::int32_t element = lane * kElems - rotation.first;
-    is_rotated_ = position >= 0 && element >= 0 && element < rotation.dim;
+    const std::int32_t lane = static_cast<std::int32_t>(threadIdx.x % kLanes);
+    is_rotated_ = position >= 0 && lane * kElems < half;
     if (!is_rotated_) return;
-    const std::int64_t row = static_cast<std::int64_t>(position) * half;
-    constexpr float kSign = kInverse ? -1 : 1;
-    if (is_interleaved_) {
-      const std::int64_t at = (row + element / 2) / (kElems / 2);
-      const auto c = LoadPack<kElems / 2>(rotation.cosine, at);
-      const auto s = LoadPack<kElems / 2>(rotation.sine, at);
+    // A pair of neighbours has one angle, so a pack of them has half as many.
+    const auto load = [&](const float* table, float(&angles)[kElems]) {
+      const float* const row = table + static_cast<std::int64_t>(position) * half;
+      if (!is_interleaved_) return Unpack(LoadPack<kElems>(row, lane), angles);
+      const auto low = LoadPack<kElems / 2>(row, lane);
+      const auto high = LoadPack<kElems / 2>(row + half / 2, lane);
 #pragma unroll
-      for (int i = 0; i < kElems; ++i) {
-        cosine_[i] = c.values[i / 2];
-        sine_[i] = (i % 2 == 0 ? -kSign : kSign) * s.values[i / 2];
+      for (int i = 0; i < kElems / 2; ++i) {
+        angles[i] = low.values[i];
+        angles[i + kElems / 2] = high.values[i];
       }
-      return;
-    }
-    const bool is_first = element < half;
-    other_lane_ += (is_first ? half : -half) / kElems;
-    const std::int64_t at = (row + (is_first ? element : element - half)) / kElems;
-    Unpack(LoadPack<kElems>(rotation.cosine, at), cosine_);
-    Unpack(LoadPack<kElems>(rotation.sine, at), sine_);
+    };
+    load(rotation.cosine, cosine_);
+    load(rotation.sine, sine_);
+    if constexpr (kInverse) {
 #pragma unroll
-    for (float& sine : sine_) sine *= is_first ? -kSign : kSign;
+      for (float& sine : sine_) sine = -sine;
+    }
   }
 
-  // Every thread of the warp calls it.
-  __device__ __forceinline__ void Apply(float (&x)[kElems]) const {
-    float other[kElems];
-#pragma unroll
-    for (int i = 0; i < kElems; ++i) {
-      const float of_lane = __shfl_sync(0xFFFFFFFFU, x[i], other_lane_, kLanes);
-      other[i] = is_interleaved_ ? x[i ^ 1] : of_lane;
-    }
+  __device__ __forceinline__ void Apply(float (&x)[kHeld]) const {
     if (!is_rotated_) return;
 #pragma unroll
-    for (int i = 0; i < kElems; ++i) x[i] = x[i] * cosine_[i] + other[i] * sine_[i];
+    for (int i = 0; i < kElems; ++i) {
+      if (is_interleaved_) {
+        Rotate(i, x[2 * i], x[2 * i + 1]);
+      } else {
+        Rotate(i, x[i], x[i + kElems]);
+      }
+    }
   }
 
  private:
-  const bool is_interleaved_;
+  __device__ __forceinline__ void Rotate(int i, float& a, float& b) const {
+    const float turned = a * cosine_[i] - b * sine_[i];
+    b = b * cosine_[i] + a * sine_[i];
+    a = turned;
+  }
+
+  bool is_interleaved_ = false;
   bool is_rotated_ = false;
-  int other_lane_ = 0;
   float cosine_[kElems] = {};
   float sine_[kElems] = {};
 };
@@ -117,6 +140,47 @@ __device__ __forceinline__ float HeadSum(float value) {
   return value;
 }
 
+// What a thread holds of a head.
+template <typename T>
+struct Held {
+  Pack<T, kElems> first;
+  Pack<T, kElems> second;
+
+  __device__ __forceinline__ void To(float (&x)[kHeld]) const {
+#pragma unroll
+    for (int i = 0; i < kElems; ++i) {
+      x[i] = Load(first.values[i]);
+      x[i + kElems] = Load(second.values[i]);
+    }
+  }
+};
+
+// The heads of one array, of kLanes · 2 packs each.
+template <int kLanes, typename T>
+__device__ __forceinline__ Held<T> LoadHead(const T* heads, std::int32_t head,
+                                            const HeldPacks<kLanes>& held) {
+  const std::int64_t begin = static_cast<std::int64_t>(head) * (2 * kLanes);
+  return {LoadPack<kElems>(heads, begin + held.first),
+          LoadPack<kElems>(heads, begin + held.second)};
+}
+template <int kLanes, typename T>
+__device__ __forceinline__ void StoreHead(T* heads, std::int32_t head,
+                                          const HeldPacks<kLanes>& held, const float (&x)[kHeld]) {
+  const std::int64_t begin = static_cast<std::int64_t>(head) * (2 * kLanes);
+  Pack<T, kHeld> packed = Packed<T>(x);
+  const auto* const packs = reinterpret_cast<const Pack<T, kElems>*>(&packed);
+  StorePack(heads, begin + held.first, packs[0]);
+  StorePack(heads, begin + held.second, packs[1]);
+}
+template <int kLanes, typename T>
+__device__ __forceinline__ void CopyHead(const T* from, std::int32_t from_head, T* to,
+                                         std::int32_t to_head, const HeldPacks<kLanes>& held) {
+  const Held<T> head = LoadHead(from, from_head, held);
+  const std::int64_t begin = static_cast<std::int64_t>(to_head) * (2 * kLanes);
+  StorePack(to, begin + held.first, head.first);
+  StorePack(to, begin + held.second, head.second);
+}
+
 // Queries or keys: where they go, or come from, and their norm. Null: absent.
 template <typename T, typename Statistic>
 struct HeadArrays {
@@ -125,137 +189,239 @@ struct HeadArrays {
   Statistic* rstd = nullptr;
 };
 
-// A group of threads works on a group of heads. kNorm: with norms over the heads.
+// The heads that a group of threads works on: the queries and the key of every so manieth group of
+// heads.
+class HeadWalk {
+ public:
+  // All threads of a block make the same number of turns: those that have no group left take the
+  // first one again, and store nothing.
+  template <int kLanes>
+  static __device__ HeadWalk OfThread(std::integral_constant<int, kLanes>, const Groups& groups) {
+    constexpr int kGroups = kQkvThreads / kLanes;
+    HeadWalk walk;
+    walk.count_ = groups.count();
+    walk.queries_ = groups.queries;
+    walk.block_ = static_cast<std::int32_t>(blockIdx.x) * kGroups;
+    walk.mine_ = static_cast<std::int32_t>(threadIdx.x) / kLanes;
+    walk.stride_ = static_cast<std::int32_t>(gridDim.x) * kGroups;
+    return walk;
+  }
+
+  [[nodiscard]] __device__ bool IsOver() const { return block_ >= count_; }
+  [[nodiscard]] __device__ bool HasGroup() const { return block_ + mine_ < count_; }
+  [[nodiscard]] __device__ std::int32_t group() const { return HasGroup() ? block_ + mine_ : 0; }
+  [[nodiscard]] __device__ std::int32_t place() const { return place_; }  // within the group
+  [[nodiscard]] __device__ bool IsKey() const { return place_ == queries_; }
+  // Among the queries, or the keys, of all tokens.
+  [[nodiscard]] __device__ std::int32_t head() const {
+    return IsKey() ? group() : group() * queries_ + place_;
+  }
+  __device__ void Next() {
+    if (place_++ < queries_) return;
+    place_ = 0;
+    block_ += stride_;
+  }
+
+ private:
+  std::int32_t count_ = 0;
+  std::int32_t queries_ = 0;
+  std::int32_t block_ = 0;  // the first group of the block's turn
+  std::int32_t mine_ = 0;
+  std::int32_t stride_ = 0;
+  std::int32_t place_ = 0;
+};
+
+// Heads of kArrays arrays on their way, and a statistic of each: those of the next kAhead turns. One
+// stage more than that: what is being computed is in none that is asked for.
+template <typename T, int kArrays>
+struct HeadsAhead {
+  static constexpr int kAhead = sizeof(T) == 2 ? 2 : 1;
+  static constexpr int kStages = kAhead + 1;
+  static constexpr int kOfStage = 2 * kArrays;
+  using Packs = PacksAhead<T, kElems, kStages * kOfStage, kQkvThreads>;
+
+  Packs packs;
+  float* statistics;  // [kStages][kQkvThreads] of the block's shared memory
+
+  __device__ __forceinline__ void AskStatistic(int stage, const float* from) {
+    __pipeline_memcpy_async(statistics + stage * kQkvThreads + threadIdx.x, from, sizeof(float));
+  }
+  [[nodiscard]] __device__ __forceinline__ float Statistic(int stage) const {
+    return statistics[stage * kQkvThreads + threadIdx.x];
+  }
+  template <int kLanes>
+  __device__ __forceinline__ void Ask(int stage, int array, const T* heads, std::int32_t head,
+                                      const HeldPacks<kLanes>& held) {
+    const std::int64_t begin = static_cast<std::int64_t>(head) * (2 * kLanes);
+    const int slot = stage * kOfStage + 2 * array;
+    packs.Ask(slot, heads, begin + held.first);
+    packs.Ask(slot + 1, heads, begin + held.second);
+  }
+  [[nodiscard]] __device__ __forceinline__ Held<T> Get(int stage, int array) const {
+    const int slot = stage * kOfStage + 2 * array;
+    return {packs.Get(slot), packs.Get(slot + 1)};
+  }
+  [[nodiscard]] static __device__ int After(int stage) {
+    return stage + 1 == kStages ? 0 : stage + 1;
+  }
+};
+
+// Calls `compute(walk, stage)` for every head of the walk, after what `ask(walk, stage)` asked for it
+// has come.
+template <typename T, int kArrays, typename Ask, typename Compute>
+__device__ __forceinline__ void ForHeads(const HeadWalk& begin, HeadsAhead<T, kArrays>& ahead,
+                                         const Ask& ask, const Compute& compute) {
+  using Ahead = HeadsAhead<T, kArrays>;
+  HeadWalk asked = begin;
+  int asked_stage = 0;
+  const auto ask_next = [&] {
+    if (!asked.IsOver()) ask(asked, asked_stage);
+    ahead.packs.EndBatch();
+    asked.Next();
+    asked_stage = Ahead::After(asked_stage);
+  };
+#pragma unroll
+  for (int i = 0; i < Ahead::kAhead; ++i) ask_next();
+  int stage = 0;
+  for (HeadWalk at = begin; !at.IsOver(); at.Next()) {
+    ask_next();
+    ahead.packs.template Await<Ahead::kAhead>();
+    compute(at, stage);
+    stage = Ahead::After(stage);
+  }
+  ahead.packs.template Await<0>();
+}
+
+// kNorm: with norms over the heads.
 template <int kLanes, bool kNorm, typename T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kQkvThreads)
     QkvKernel(Groups groups, Rotation rotation, float eps, const T* qkv, HeadArrays<T, float> query,
               HeadArrays<T, float> key, T* v) {
-  constexpr int kDim = kLanes * kElems;
-  const auto number = static_cast<std::int32_t>((blockIdx.x * kThreads + threadIdx.x) / kLanes);
-  const bool is_one = number < groups.count();  // others keep the warp whole
-  const std::int32_t group = is_one ? number : 0;
-  const std::int32_t first = groups.InProjection(group);
-  const auto load = [&](std::int32_t place) {
-    return LoadPack<kElems>(qkv, PackOf<kLanes>(first + place));
+  constexpr int kDim = kLanes * kHeld;
+  using Ahead = HeadsAhead<T, 1>;
+  __shared__ __align__(16) std::byte shared[Ahead::Packs::kBytes];
+  Ahead ahead{typename Ahead::Packs(shared), nullptr};
+  const HeldPacks<kLanes> held(rotation);
+  Turn<kLanes, false> turn;
+  const auto ask = [&](const HeadWalk& at, int stage) {
+    ahead.Ask(stage, 0, qkv, groups.InProjection(at.group()) + at.place(), held);
   };
-  auto next = load(0);
-  const Turn<kLanes, false> turn(rotation, group / groups.of_token);
-  const auto prepare = [&](const HeadArrays<T, float>& arrays, const Pack<T, kElems>& head,
-                           std::int32_t to) {
-    float x[kElems];
-    Unpack(head, x);
+  const auto prepare = [&](const HeadArrays<T, float>& arrays, const HeadWalk& at, int stage) {
+    float x[kHeld];
+    ahead.Get(stage, 0).To(x);
     if constexpr (kNorm) {
       float squares = 0;
 #pragma unroll
       for (float value : x) squares += value * value;
       const float rstd = 1 / sqrtf(HeadSum<kLanes>(squares) / kDim + eps);
-      if (is_one && threadIdx.x % kLanes == 0) arrays.rstd[to] = rstd;
+      if (at.HasGroup() && threadIdx.x % kLanes == 0) arrays.rstd[at.head()] = rstd;
       // Rounded also before the weight, and before the rotation, as RmsNorm does.
-      float weight[kElems];
-      Unpack(LoadPack<kElems>(arrays.norm, threadIdx.x % kLanes), weight);
+      float weight[kHeld];
+      LoadHead(arrays.norm, 0, held).To(weight);
 #pragma unroll
       for (float& value : x) value *= rstd;
       Round<T>(x);
 #pragma unroll
-      for (int i = 0; i < kElems; ++i) x[i] *= weight[i];
+      for (int i = 0; i < kHeld; ++i) x[i] *= weight[i];
       Round<T>(x);
     }
     turn.Apply(x);
-    if (is_one) StorePack(arrays.heads, PackOf<kLanes>(to), Packed<T>(x));
+    if (at.HasGroup()) StoreHead(arrays.heads, at.head(), held, x);
   };
-  // The next head is on its way while one is computed.
-  for (std::int32_t i = 0; i < groups.queries; ++i) {
-    const auto head = next;
-    next = load(i + 1);
-    prepare(query, head, group * groups.queries + i);
-  }
-  prepare(key, next, group);
-  if (v != nullptr && is_one) StorePack(v, PackOf<kLanes>(group), load(groups.queries + 1));
+  ForHeads(HeadWalk::OfThread(std::integral_constant<int, kLanes>{}, groups), ahead, ask,
+           [&](const HeadWalk& at, int stage) {
+             const std::int32_t group = at.group();
+             if (at.place() == 0) {
+               turn = Turn<kLanes, false>(rotation, group / groups.of_token);
+             }
+             if (!at.IsKey()) return prepare(query, at, stage);
+             prepare(key, at, stage);
+             if (v == nullptr || !at.HasGroup()) return;
+             CopyHead(qkv, groups.InProjection(group) + groups.queries + 1, v, group, held);
+           });
 }
 
 // partials [2, gridDim.x, D]: the sums of this block for the norms of queries and of keys.
 template <int kLanes, bool kNorm, typename T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kQkvThreads)
     QkvBackwardKernel(Groups groups, Rotation rotation, HeadArrays<const T, const float> query,
                       HeadArrays<const T, const float> key, const T* dv, const T* qkv, T* dqkv,
                       float* partials) {
-  constexpr int kDim = kLanes * kElems;
-  constexpr int kGroups = kThreads / kLanes;
-  const int lane = static_cast<int>(threadIdx.x % kLanes);
-  const int mine = static_cast<int>(threadIdx.x / kLanes);
-  float dnorms[2][kElems] = {};  // of queries, of keys
-  // The threads of a warp make the same number of turns.
-  for (std::int32_t start = static_cast<std::int32_t>(blockIdx.x) * kGroups; start < groups.count();
-       start += static_cast<std::int32_t>(gridDim.x) * kGroups) {
-    const bool is_one = start + mine < groups.count();
-    const std::int32_t group = is_one ? start + mine : 0;
-    const std::int32_t first = groups.InProjection(group);
-    struct Loaded {
-      Pack<T, kElems> d;
-      Pack<T, kElems> x;  // before the norm
-    };
-    const auto load = [&](std::int32_t place) {
-      Loaded loaded;
-      loaded.d = place < groups.queries
-                     ? LoadPack<kElems>(query.heads, PackOf<kLanes>(group * groups.queries + place))
-                     : LoadPack<kElems>(key.heads, PackOf<kLanes>(group));
-      if constexpr (kNorm) loaded.x = LoadPack<kElems>(qkv, PackOf<kLanes>(first + place));
-      return loaded;
-    };
-    Loaded next = load(0);
-    const Turn<kLanes, true> turn(rotation, group / groups.of_token);
-    const auto undo = [&](const HeadArrays<const T, const float>& arrays, const Loaded& loaded,
-                          std::int32_t from, std::int32_t place, float(&dnorm)[kElems]) {
-      float d[kElems];
-      Unpack(loaded.d, d);
-      turn.Apply(d);
-      Round<T>(d);
-      if constexpr (kNorm) {
-        float normalized[kElems];
-        float weight[kElems];
-        Unpack(loaded.x, normalized);
-        Unpack(LoadPack<kElems>(arrays.norm, lane), weight);
-        const float rstd = arrays.rstd[from];
-        float sum = 0;
-#pragma unroll
-        for (int i = 0; i < kElems; ++i) {
-          normalized[i] *= rstd;
-          sum += weight[i] * d[i] * normalized[i];
-        }
-        const float mean = HeadSum<kLanes>(sum) / kDim;
-#pragma unroll
-        for (int i = 0; i < kElems; ++i) {
-          dnorm[i] += is_one ? d[i] * normalized[i] : 0;
-          d[i] = rstd * (weight[i] * d[i] - normalized[i] * mean);
-        }
-      }
-      if (is_one) StorePack(dqkv, PackOf<kLanes>(first + place), Packed<T>(d));
-    };
-    // The next head is on its way while one is computed.
-    for (std::int32_t i = 0; i < groups.queries; ++i) {
-      const Loaded head = next;
-      next = load(i + 1);
-      undo(query, head, group * groups.queries + i, i, dnorms[0]);
+  constexpr int kDim = kLanes * kHeld;
+  constexpr int kGroups = kQkvThreads / kLanes;
+  using Ahead = HeadsAhead<T, kNorm ? 2 : 1>;
+  constexpr std::size_t kSumBytes = sizeof(float) * kGroups * kDim;
+  constexpr std::size_t kHeadBytes = Ahead::Packs::kBytes;
+  __shared__ __align__(16) std::byte shared[kHeadBytes > kSumBytes ? kHeadBytes : kSumBytes];
+  __shared__ float statistics[kNorm ? Ahead::kStages * kQkvThreads : 1];
+  Ahead ahead{typename Ahead::Packs(shared), statistics};
+  const HeldPacks<kLanes> held(rotation);
+  Turn<kLanes, true> turn;
+  float dnorms[2][kHeld] = {};  // of queries, of keys
+  const auto ask = [&](const HeadWalk& at, int stage) {
+    ahead.Ask(stage, 0, at.IsKey() ? key.heads : query.heads, at.head(), held);
+    if constexpr (kNorm) {
+      ahead.Ask(stage, 1, qkv, groups.InProjection(at.group()) + at.place(), held);
+      ahead.AskStatistic(stage, (at.IsKey() ? key.rstd : query.rstd) + at.head());
     }
-    undo(key, next, group, groups.queries, dnorms[1]);
-    if (dv == nullptr || !is_one) continue;
-    StorePack(dqkv, PackOf<kLanes>(first + groups.queries + 1),
-              LoadPack<kElems>(dv, PackOf<kLanes>(group)));
-  }
+  };
+  const auto undo = [&](const HeadArrays<const T, const float>& arrays, const HeadWalk& at,
+                        int stage, float(&dnorm)[kHeld]) {
+    float d[kHeld];
+    ahead.Get(stage, 0).To(d);
+    turn.Apply(d);
+    Round<T>(d);
+    if constexpr (kNorm) {
+      float normalized[kHeld];  // before the norm, at first
+      float weight[kHeld];
+      const float rstd = ahead.Statistic(stage);
+      ahead.Get(stage, 1).To(normalized);
+      LoadHead(arrays.norm, 0, held).To(weight);
+      float sum = 0;
+#pragma unroll
+      for (int i = 0; i < kHeld; ++i) {
+        normalized[i] *= rstd;
+        sum += weight[i] * d[i] * normalized[i];
+      }
+      const float mean = HeadSum<kLanes>(sum) / kDim;
+#pragma unroll
+      for (int i = 0; i < kHeld; ++i) {
+        dnorm[i] += at.HasGroup() ? d[i] * normalized[i] : 0;
+        d[i] = rstd * (weight[i] * d[i] - normalized[i] * mean);
+      }
+    }
+    if (at.HasGroup()) {
+      StoreHead(dqkv, groups.InProjection(at.group()) + at.place(), held, d);
+    }
+  };
+  ForHeads(HeadWalk::OfThread(std::integral_constant<int, kLanes>{}, groups), ahead, ask,
+           [&](const HeadWalk& at, int stage) {
+             const std::int32_t group = at.group();
+             if (at.place() == 0) turn = Turn<kLanes, true>(rotation, group / groups.of_token);
+             if (!at.IsKey()) return undo(query, at, stage, dnorms[0]);
+             undo(key, at, stage, dnorms[1]);
+             if (dv == nullptr || !at.HasGroup()) return;
+             CopyHead(dv, group, dqkv, groups.InProjection(group) + groups.queries + 1, held);
+           });
   if constexpr (kNorm) {
-    __shared__ float sums[kGroups][kDim];
+    auto* const sums = reinterpret_cast<float(*)[kDim]>(shared);  // [kGroups][kDim]
+    float* const mine = sums[threadIdx.x / kLanes];
 #pragma unroll
     for (int which = 0; which < 2; ++which) {
+      __syncthreads();  // all have read what was there before
 #pragma unroll
-      for (int i = 0; i < kElems; ++i) sums[mine][lane * kElems + i] = dnorms[which][i];
+      for (int i = 0; i < kElems; ++i) {
+        mine[held.first * kElems + i] = dnorms[which][i];
+        mine[held.second * kElems + i] = dnorms[which][i + kElems];
+      }
       __syncthreads();
-      for (int column = static_cast<int>(threadIdx.x); column < kDim; column += kThreads) {
+      for (int column = static_cast<int>(threadIdx.x); column < kDim; column += kQkvThreads) {
         float total = 0;
-        for (const auto& of_group : sums) total += of_group[column];
+#pragma unroll
+        for (int group = 0; group < kGroups; ++group) total += sums[group][column];
         partials[(static_cast<std::int64_t>(which) * gridDim.x + blockIdx.x) * kDim + column] =
             total;
       }
-      __syncthreads();
     }
   }
 }
@@ -276,8 +442,7 @@ bool FitsGroups(const QkvForm& form, const Tensor& qkv, std::initializer_list<Te
   if (!IsAligned(operands)) return false;
   if (!form.cosine) return true;
   const RopeForm& rope = form.rope;
-  if (rope.dim > dim || (dim - rope.dim) % kElems != 0) return false;
-  return rope.interleaved ? rope.dim % kElems == 0 : rope.dim % (2 * kElems) == 0;
+  return rope.dim <= dim && rope.dim % kHeld == 0;
 }
 
 Groups GroupsOf(const QkvShape& shape, const Tensor& qkv) {
@@ -314,13 +479,13 @@ void DispatchHeads(const QkvForm& form, DType dtype, const Body& body) {
       body(lanes, std::false_type{}, type);
     });
   };
-  switch (form.shape.head_dim / kElems) {
+  switch (form.shape.head_dim / kHeld) {
+    case 4:
+      return with_lanes(std::integral_constant<int, 4>{});
     case 8:
       return with_lanes(std::integral_constant<int, 8>{});
-    case 16:
-      return with_lanes(std::integral_constant<int, 16>{});
     default:
-      return with_lanes(std::integral_constant<int, 32>{});
+      return with_lanes(std::integral_constant<int, 16>{});
   }
 }
 
@@ -359,11 +524,12 @@ void CudaOps::QkvPrepare(Queue& queue, const QkvForm& form, const Tensor& qkv, c
       constexpr int kLanes = decltype(lanes)::value;
       using T = typename decltype(type)::type;
       cuda::QkvKernel<kLanes, decltype(has_norm)::value, T>
-          <<<cuda::Blocks(groups.count(), cuda::kThreads / kLanes), cuda::kThreads, 0,
-             on.stream()>>>(groups, cuda::RotationOf(form), static_cast<float>(form.norm_eps),
-                            qkv.as<const T>(),
-                            {q.as<T>(), form.q_norm.as<const T>(), q_rstd.as<float>()},
-                            {k.as<T>(), form.k_norm.as<const T>(), k_rstd.as<float>()}, v.as<T>());
+          <<<std::min<unsigned int>(cuda::kForwardBlocks,
+                                    cuda::Blocks(groups.count(), cuda::kQkvThreads / kLanes)),
+             cuda::kQkvThreads, 0, on.stream()>>>(
+              groups, cuda::RotationOf(form), static_cast<float>(form.norm_eps), qkv.as<const T>(),
+              {q.as<T>(), form.q_norm.as<const T>(), q_rstd.as<float>()},
+              {k.as<T>(), form.k_norm.as<const T>(), k_rstd.as<float>()}, v.as<T>());
     });
   });
 }
@@ -387,18 +553,13 @@ void CudaOps::QkvPrepareBackward(Queue& queue, const QkvForm& form, const Tensor
     cuda::DispatchHeads(form, dqkv.dtype, [&](auto lanes, auto has_norm, auto type) {
       using T = typename decltype(type)::type;
       cuda::QkvBackwardKernel<decltype(lanes)::value, decltype(has_norm)::value, T>
-          <<<cuda::kBackwardBlocks, cuda::kThreads, 0, on.stream()>>>(
+          <<<cuda::kBackwardBlocks, cuda::kQkvThreads, 0, on.stream()>>>(
               groups, cuda::RotationOf(form),
               {dq.as<const T>(), form.q_norm.as<const T>(), q_rstd.as<const float>()},
               {dk.as<const T>(), form.k_norm.as<const T>(), k_rstd.as<const float>()},
               dv.as<const T>(), qkv.as<const T>(), dqkv.as<T>(), partials);
     });
-    if (dq_norm) {
-      cuda::WriteColumnSums(on.stream(), partials, cuda::kBackwardBlocks, dq_norm);
-    }
-    if (dk_norm) {
-      cuda::WriteColumnSums(on.stream(), partials + partial_elems, cuda::kBackwardBlocks, dk_norm);
-    }
+    cuda::WriteColumnSums(on.stream(), partials, cuda::kBackwardBlocks, {dq_norm, dk_norm});
   });
 }
 

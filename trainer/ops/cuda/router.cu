@@ -26,14 +26,17 @@ struct Candidate {
   }
 };
 
-__device__ Candidate WarpBest(Candidate mine) {
-#pragma unroll
-  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
-    const float value = __shfl_xor_sync(0xFFFFFFFFU, mine.value, distance);
-    const int index = __shfl_xor_sync(0xFFFFFFFFU, mine.index, distance);
-    mine.Take(value, index);
-  }
-  return mine;
+// The same order of values as unsigned integers; -0 is 0, as it is among floats.
+__device__ unsigned int OrderOf(float value) {
+  const unsigned int bits = __float_as_uint(value + 0.0F);
+  return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
+}
+
+// The index of the best candidate of the warp, by the instructions that reduce integers.
+__device__ int WarpBest(const Candidate& mine) {
+  const unsigned int order = OrderOf(mine.value);
+  const bool is_best = order == __reduce_max_sync(0xFFFFFFFFU, order);
+  return __reduce_min_sync(0xFFFFFFFFU, is_best ? mine.index : INT_MAX);
 }
 
 // The indices of the `count` best of values[0 … size) for which `taken` is 0, best first, to
@@ -46,10 +49,10 @@ __device__ void ChooseBest(const float* values, int size, int count, std::uint8_
     for (int i = lane; i < size; i += kWarp) {
       if (taken[i] == 0) mine.Take(values[i], i);
     }
-    const Candidate best = WarpBest(mine);
+    const int best = WarpBest(mine);
     if (lane == 0) {
-      chosen[slot] = best.index;
-      taken[best.index] = 1;
+      chosen[slot] = best;
+      taken[best] = 1;
     }
     __syncwarp();
   }
@@ -173,43 +176,52 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// The chosen experts of a token are spread over the lanes of its warp, then those of all experts are.
+// Shared memory: the gradients of the scores, [E] for each warp.
 __global__ void __launch_bounds__(kThreads)
     RouterBackwardKernel(RouterSizes sizes, const float* scores, const std::int32_t* experts,
                          const float* dweights, float* dlogits) {
+  extern __shared__ float memory_of_scores[];
   const std::int64_t token = WarpIndex();
   if (token >= sizes.tokens) return;
   const int lane = threadIdx.x % kWarp;
+  float* const dscores = memory_of_scores + threadIdx.x / kWarp * sizes.experts;
   const float* const score = scores + token * sizes.experts;
   const std::int32_t* const chosen = experts + token * sizes.topk;
   const float* const dweight = dweights + token * sizes.topk;
   float* const dlogit = dlogits + token * sizes.experts;
   const bool is_routed = chosen[0] != kNoExpert;
   const bool is_sigmoid = sizes.score == ScoreFunction::kSigmoid;
-
-  float total = is_sigmoid ? kTinySum : 0;
-  float mean = 0;  // of the gradient, weighted by the normalised scores
   const bool normalizes = sizes.normalizes || sizes.score == ScoreFunction::kSoftmaxTopK;
-  if (is_routed && normalizes) {
-    for (int k = 0; k < sizes.topk; ++k) total += score[chosen[k]];
-    for (int k = 0; k < sizes.topk; ++k) mean += score[chosen[k]] / total * dweight[k];
-  } else {
-    total = 1;
-  }
-  const auto dscore_of = [&](int expert) {
-    for (int k = 0; is_routed && k < sizes.topk; ++k) {
-      if (chosen[k] == expert) return sizes.scaling * (dweight[k] - mean) / total;
-    }
-    return 0.0F;
-  };
+  for (int e = lane; e < sizes.experts; e += kWarp) dscores[e] = 0;
+  __syncwarp();
+
   float dot = 0;
-  if (is_routed && !is_sigmoid) {
-    for (int k = 0; k < sizes.topk; ++k) dot += score[chosen[k]] * dscore_of(chosen[k]);
+  if (is_routed) {
+    float total = 1;
+    float mean = 0;  // of the gradient, weighted by the normalised scores
+    if (normalizes) {
+      float sum = 0;
+      float weighted = 0;
+      for (int k = lane; k < sizes.topk; k += kWarp) {
+        const float s = score[chosen[k]];
+        sum += s;
+        weighted += s * dweight[k];
+      }
+      total = WarpSum(sum) + (is_sigmoid ? kTinySum : 0);
+      mean = WarpSum(weighted) / total;
+    }
+    for (int k = lane; k < sizes.topk; k += kWarp) {
+      const float dscore = sizes.scaling * (dweight[k] - mean) / total;
+      dscores[chosen[k]] = dscore;
+      dot += score[chosen[k]] * dscore;
+    }
+    dot = is_sigmoid ? 0 : WarpSum(dot);
+    __syncwarp();
   }
   for (int e = lane; e < sizes.experts; e += kWarp) {
-    const float dscore = dscore_of(e);
-    dlogit[e] = !is_routed   ? 0
-                : is_sigmoid ? dscore * score[e] * (1 - score[e])
-                             : score[e] * (dscore - dot);
+    const float s = score[e];
+    dlogit[e] = !is_routed ? 0 : is_sigmoid ? dscores[e] * s * (1 - s) : s * (dscores[e] - dot);
   }
 }
 
@@ -241,10 +253,13 @@ void CudaOps::RouterBackward(Queue& queue, const RouterForm& form, const Tensor&
   CKPT_CHECK(dlogits.dtype == DType::kFloat32 && dlogits.num_elems() == scores.num_elems());
   if (sizes.tokens == 0) return;
   RunOnCuda(queue, [&](CudaQueue& on) {
-    cuda::RouterBackwardKernel<<<cuda::Blocks(sizes.tokens, cuda::kThreads / cuda::kWarp),
-                                 cuda::kThreads, 0, on.stream()>>>(
-        sizes, scores.as<const float>(), experts.as<const std::int32_t>(),
-        dweights.as<const float>(), dlogits.as<float>());
+    constexpr int kTokens = cuda::kThreads / cuda::kWarp;
+    const std::size_t shared_bytes =
+        kTokens * static_cast<std::size_t>(sizes.experts) * sizeof(float);
+    cuda::RouterBackwardKernel<<<cuda::Blocks(sizes.tokens, kTokens), cuda::kThreads, shared_bytes,
+                                 on.stream()>>>(sizes, scores.as<const float>(),
+                                                experts.as<const std::int32_t>(),
+                                                dweights.as<const float>(), dlogits.as<float>());
   });
 }
 
