@@ -9,6 +9,8 @@ Parts, in this order:
   the GPU (test_trainer_device_cuda, test_trainer_step_cuda)
 * models: every model of tests/golden/hf against Transformers in float32 and against the CPU in bfloat16 (tests/gpu/check_models)
 * deterministic: d1 and m1 with deterministic_mode, twice: every loss has the same bits
+* recompute: d1 and m1 with deterministic_mode, keeping everything for backward, and recomputing activations or whole layers: every loss has
+  the same bits
 * memcheck, racecheck, initcheck: the operations under compute-sanitizer, which COMPUTE_SANITIZER names if it is not on the path. initcheck
   looks at kernels of this project alone. racecheck looks at all, and what it reports of kernels of cuBLAS, cuDNN and CUTLASS does not count: it
   does not know how their copies are waited for
@@ -35,8 +37,12 @@ SANITIZERS = {
 }
 SANITIZER_ERROR = 9  # its exit code
 STEPS = ["--warmup", "4", "--steps", "24"]
-# Bits twice, of a dense model and of one with experts.
-DETERMINISTIC = {"d1": [], "m1": []}
+# Runs whose losses have the same bits, of a dense model and of one with experts.
+MODELS = ["d1", "m1"]
+SAME_BITS = {
+    "deterministic": [[], []],
+    "recompute": [["--set", f"recompute_granularity={what}"] for what in ("none", "selective", "full")],
+}
 
 
 def tests_of(program):
@@ -77,18 +83,20 @@ def run_models(bin_dir, limit):
     return None if done.returncode == 0 else f"exit {done.returncode}\n{done.stderr[-4000:]}"
 
 
-def run_twice(bin_dir, model, options, limit):
-    """Whether the losses of two runs are the same to the last bit."""
+def run_same(bin_dir, model, runs, limit):
+    """Whether the losses of runs with these options are the same to the last bit."""
     losses = []
-    for _ in range(2):
+    for options in runs:
         command = [bin_dir / "ckpt-train", "bench", "--device", "cuda", "--model", model, "--json", "--set", "deterministic_mode=true", *STEPS,
                    *options]
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit)
         if done.returncode != 0:
             return f"exit {done.returncode}\n{done.stderr[-4000:]}"
         losses.append(json.loads(done.stdout)["losses"])
-    apart = [step for step, (a, b) in enumerate(zip(*losses, strict=True)) if a != b]
-    return None if not apart else f"losses of step {apart[0] + 1} differ: {losses[0][apart[0]]!r} and {losses[1][apart[0]]!r}"
+    for step, of_runs in enumerate(zip(*losses, strict=True), 1):
+        if len(set(of_runs)) > 1:
+            return f"losses of step {step} differ: {of_runs}"
+    return None
 
 
 def pieces_of(part, bin_dir, limit):
@@ -101,14 +109,14 @@ def pieces_of(part, bin_dir, limit):
         return [piece for program in ("test_trainer_ops_cuda", "test_trainer_device_cuda", "test_trainer_step_cuda") for piece in gtests(program)]
     if part == "models":
         return [("check_models", lambda: run_models(bin_dir, limit))]
-    if part == "deterministic":
-        return [(model, lambda model=model, options=options: run_twice(bin_dir, model, options, limit)) for model, options in DETERMINISTIC.items()]
+    if part in SAME_BITS:
+        return [(model, lambda model=model: run_same(bin_dir, model, SAME_BITS[part], limit)) for model in MODELS]
     sanitizer = os.environ.get("COMPUTE_SANITIZER", "compute-sanitizer")
     return gtests("test_trainer_ops_cuda", [sanitizer, "--tool", part, "--error-exitcode", str(SANITIZER_ERROR), *SANITIZERS[part]])
 
 
 def main():
-    parts = ["conformance", "models", "deterministic", *SANITIZERS]
+    parts = ["conformance", "models", *SAME_BITS, *SANITIZERS]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=pathlib.Path, required=True)
     parser.add_argument("--only", action="append", choices=parts)

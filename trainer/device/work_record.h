@@ -14,11 +14,14 @@ namespace ckpt::trainer {
 // One kernel, copy or fill; on the CPU, a whole operation. Times are of one clock, in nanoseconds.
 struct DeviceWork {
   static constexpr std::int64_t kNoOperation = -1;
+  static constexpr std::int64_t kNoQueue = -1;  // not known
 
   std::string name;  // a kernel's, as it is in the program; empty: a whole operation
   std::int64_t begin_ns = 0;
   std::int64_t end_ns = 0;
   std::int64_t operation = kNoOperation;  // the number of the operation that it belongs to
+  // The device's number of its queue, whose work is done one after the other.
+  std::int64_t queue = kNoQueue;
 };
 
 // Begins with its creation (Device::RecordWork). Recording makes the work somewhat slower.

@@ -128,19 +128,27 @@ Ledger MakeLedger(std::span<const DeviceWork> work, std::span<const OpWork> oper
   CKPT_CHECK(steps > 0);
   Ledger ledger;
   if (work.empty()) return ledger;
-  std::vector<const DeviceWork*> sorted;
-  for (const DeviceWork& one : work) sorted.push_back(&one);
-  std::ranges::stable_sort(sorted, {}, [](const DeviceWork* one) { return one->begin_ns; });
+  std::vector<DeviceWork> sorted(work.begin(), work.end());
+  std::ranges::stable_sort(sorted, {}, &DeviceWork::begin_ns);
+  // A kernel may be set up, and so begin, while the one before it in its queue runs, but waits for it.
+  std::map<std::int64_t, std::int64_t> queue_ends;
+  for (DeviceWork& one : sorted) {
+    if (one.queue == DeviceWork::kNoQueue) continue;
+    std::int64_t& queue_end = queue_ends.try_emplace(one.queue, one.begin_ns).first->second;
+    one.begin_ns = std::clamp(queue_end, one.begin_ns, one.end_ns);
+    queue_end = std::max(queue_end, one.end_ns);
+  }
+  std::ranges::stable_sort(sorted, {}, &DeviceWork::begin_ns);
   LedgerSums sums(operations);
   sums.AddOperations(roofline);
-  const std::int64_t begin = sorted.front()->begin_ns;
+  const std::int64_t begin = sorted.front().begin_ns;
   std::int64_t end = begin;  // of all work so far
   std::int64_t gaps = 0;
-  for (const DeviceWork* one : sorted) {
-    const std::int64_t gap = std::max<std::int64_t>(0, one->begin_ns - end);
+  for (const DeviceWork& one : sorted) {
+    const std::int64_t gap = std::max<std::int64_t>(0, one.begin_ns - end);
     gaps += gap;
-    end = std::max(end, one->end_ns);
-    sums.AddWork(*one, gap);
+    end = std::max(end, one.end_ns);
+    sums.AddWork(one, gap);
   }
   const double to_ms = 1 / (kNanosecondsPerMs * static_cast<double>(steps));
   ledger.step_ms = static_cast<double>(end - begin) * to_ms;

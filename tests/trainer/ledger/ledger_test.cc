@@ -1,5 +1,9 @@
 #include "trainer/ledger/ledger.h"
 
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -42,6 +46,28 @@ TEST(LedgerTest, CountsWorkOnceWhereItOverlaps) {
   EXPECT_DOUBLE_EQ(ledger.lines[1].busy_ms, 2);
   EXPECT_DOUBLE_EQ(ledger.lines[1].share, 2.0 / 6);
   EXPECT_THAT(LedgerText(ledger), HasSubstr("    1.000   16.7 %"));
+}
+
+// The second kernel is set up while the first runs, the third runs beside them.
+TEST(LedgerTest, WhatIsSetUpEarlyWorksFromTheEndOfTheWorkBeforeIt) {
+  const auto work_on = [](std::int64_t queue, std::string name, std::int64_t begin_ms,
+                          std::int64_t end_ms) {
+    return DeviceWork{.name = std::move(name),
+                      .begin_ns = begin_ms * kMs,
+                      .end_ns = end_ms * kMs,
+                      .queue = queue};
+  };
+  const std::vector<DeviceWork> work = {work_on(7, "b", 1, 6), work_on(7, "a", 0, 4),
+                                        work_on(8, "c", 1, 3)};
+  const Ledger ledger = MakeLedger(work, {}, 1, {});
+  EXPECT_DOUBLE_EQ(ledger.step_ms, 6);
+  EXPECT_DOUBLE_EQ(ledger.busy_ms, 6);
+  ASSERT_EQ(ledger.lines.size(), 3U);
+  for (const auto& [name, busy_ms] : std::map<std::string, double>{{"a", 4}, {"b", 2}, {"c", 2}}) {
+    const auto line = std::ranges::find(ledger.lines, name, &LedgerLine::name);
+    ASSERT_NE(line, ledger.lines.end());
+    EXPECT_DOUBLE_EQ(line->busy_ms, busy_ms) << name;
+  }
 }
 
 // Two steps of a product that runs two kernels, of one whose memory bounds it, and of a copy.

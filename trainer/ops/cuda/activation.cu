@@ -1,5 +1,6 @@
-// Feed-forward activations, optionally multiplied by a routing weight per row. A block works on one
-// row, if it is in use.
+// Feed-forward activations, optionally multiplied by a routing weight per row. A block works on a few
+// rows in the forward, on one in the backward, if they are in use.
+#include <algorithm>
 #include <cstdint>
 
 #include "core/base/check.h"
@@ -61,26 +62,45 @@ struct Rows {
   explicit Rows(const ActivationRows& rows)
       : weights(rows.weights.as<const float>()), count(rows.count.as<const std::int32_t>()) {}
   __device__ bool Has(std::int64_t row) const { return count == nullptr || row < *count; }
+  // Those in use, of `rows`.
+  [[nodiscard]] __device__ std::int64_t Used(std::int64_t rows) const {
+    return count == nullptr ? rows : min(rows, static_cast<std::int64_t>(*count));
+  }
   __device__ float Weight(std::int64_t row) const { return weights == nullptr ? 1 : weights[row]; }
 };
 
-// y [rows, packs] from x [rows, kInputs · packs].
+// Rows of experts are short: one row would keep a block busy for less time than it takes to begin.
+constexpr int kForwardRows = 4;
+
+// y [num_rows, packs] from x [num_rows, kInputs · packs].
 template <typename Form, int kWidth, typename T>
-__global__ void ActivateKernel(const T* x, Rows rows, std::int64_t packs, T* y) {
-  const std::int64_t row = blockIdx.x;
-  if (!rows.Has(row)) return;
-  const float weight = rows.Weight(row);
+__global__ void ActivateKernel(const T* x, Rows rows, std::int64_t num_rows, std::int64_t packs,
+                               T* y) {
+  AwaitEarlier();
+  const std::int64_t begin = static_cast<std::int64_t>(blockIdx.x) * kForwardRows;
+  const std::int64_t end = rows.Used(num_rows);
   for (std::int64_t p = threadIdx.x; p < packs; p += blockDim.x) {
-    const std::int64_t at = row * Form::kInputs * packs + p;
-    const auto first = LoadPack<kWidth>(x, at);
-    const auto second = Form::kInputs == 2 ? LoadPack<kWidth>(x, at + packs) : first;
-    Pack<T, kWidth> result;
+    Pack<T, kWidth> first[kForwardRows];
+    Pack<T, kWidth> second[kForwardRows];
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) {
-      result.values[i] =
-          Store<T>(Form::Value(Load(first.values[i]), Load(second.values[i])) * weight);
+    for (int r = 0; r < kForwardRows; ++r) {
+      if (begin + r >= end) break;
+      const std::int64_t at = (begin + r) * Form::kInputs * packs + p;
+      first[r] = LoadPack<kWidth>(x, at);
+      second[r] = Form::kInputs == 2 ? LoadPack<kWidth>(x, at + packs) : first[r];
     }
-    StorePack(y, row * packs + p, result);
+#pragma unroll
+    for (int r = 0; r < kForwardRows; ++r) {
+      if (begin + r >= end) break;
+      const float weight = rows.Weight(begin + r);
+      Pack<T, kWidth> result;
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) {
+        result.values[i] =
+            Store<T>(Form::Value(Load(first[r].values[i]), Load(second[r].values[i])) * weight);
+      }
+      StorePack(y, (begin + r) * packs + p, result);
+    }
   }
 }
 
@@ -89,6 +109,7 @@ __global__ void ActivateKernel(const T* x, Rows rows, std::int64_t packs, T* y) 
 template <typename Form, int kWidth, typename T>
 __global__ void ActivateBackwardKernel(const T* dy, const T* x, Rows rows, std::int64_t packs,
                                        T* dx, float* drow_weights, T* activated) {
+  AwaitEarlier();
   const std::int64_t row = blockIdx.x;
   if (!rows.Has(row)) return;
   const float weight = rows.Weight(row);
@@ -150,9 +171,9 @@ void Forward(Queue& queue, const Tensor& x, const ActivationRows& rows, const Te
       DispatchWidth(shape.outer, {x.data, y.data}, [&](auto width) {
         constexpr int kWidth = decltype(width)::kWidth;
         const std::int64_t packs = shape.outer / kWidth;
-        ActivateKernel<Form, kWidth>
-            <<<static_cast<unsigned int>(shape.rows), ThreadsOf(packs), 0, on.stream()>>>(
-                x.as<const T>(), Rows(rows), packs, y.as<T>());
+        Launch(on.stream(), ActivateKernel<Form, kWidth, T>,
+               {Blocks(shape.rows, kForwardRows), ThreadsOf(packs)}, x.as<const T>(), Rows(rows),
+               shape.rows, packs, y.as<T>());
       });
     });
   });
@@ -173,10 +194,10 @@ void Backward(Queue& queue, const Tensor& dy, const Tensor& x, const ActivationR
       DispatchWidth(shape.outer, {dy.data, x.data, dx.data, activated.data}, [&](auto width) {
         constexpr int kWidth = decltype(width)::kWidth;
         const std::int64_t packs = shape.outer / kWidth;
-        ActivateBackwardKernel<Form, kWidth>
-            <<<static_cast<unsigned int>(shape.rows), ThreadsOf(packs), 0, on.stream()>>>(
-                dy.as<const T>(), x.as<const T>(), Rows(rows), packs, dx.as<T>(),
-                drow_weights.as<float>(), activated.as<T>());
+        Launch(on.stream(), ActivateBackwardKernel<Form, kWidth, T>,
+               {static_cast<unsigned int>(shape.rows), ThreadsOf(packs)}, dy.as<const T>(),
+               x.as<const T>(), Rows(rows), packs, dx.as<T>(), drow_weights.as<float>(),
+               activated.as<T>());
       });
     });
   });

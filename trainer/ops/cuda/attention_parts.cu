@@ -29,6 +29,7 @@ struct Parts {
 // kSplit: from the whole to the parts; otherwise back.
 template <bool kSplit, typename Unit>
 __global__ void MovePartsKernel(Unit* whole, Parts parts, std::int64_t total_units) {
+  AwaitEarlier();
   const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (at >= total_units) return;
   const std::int64_t of_one = parts.UnitsOfOne();
@@ -78,8 +79,8 @@ void MoveParts(Queue& queue, const Tensor& whole, std::initializer_list<Part> li
     const auto move = [&](auto unit) {
       using Unit = decltype(unit);
       const auto units = static_cast<std::int64_t>(whole.size_bytes() / sizeof(Unit));
-      MovePartsKernel<kSplit>
-          <<<Blocks(units, kThreads), kThreads, 0, on.stream()>>>(whole.as<Unit>(), parts, units);
+      Launch(on.stream(), MovePartsKernel<kSplit, Unit>, {Blocks(units, kThreads), kThreads},
+             whole.as<Unit>(), parts, units);
     };
     if (unit_bytes == sizeof(uint4)) return move(uint4{});
     if (unit_bytes == sizeof(float)) return move(float{});
@@ -109,6 +110,7 @@ void MoveColumns(Queue& queue, const Tensor& whole, const Tensor& a, const Tenso
 template <typename T>
 __global__ void SplitMlaKernel(MlaShape shape, std::int64_t heads, const T* kv, const T* k_rope,
                                T* k, T* v) {
+  AwaitEarlier();
   const std::int64_t k_dim = shape.nope_dim + shape.rope_dim;
   const std::int64_t of_head = k_dim + shape.v_dim;
   const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -129,6 +131,7 @@ __global__ void SplitMlaKernel(MlaShape shape, std::int64_t heads, const T* kv, 
 template <typename T>
 __global__ void SplitMlaBackwardKernel(MlaShape shape, const T* dk, const T* dv, T* dkv,
                                        T* dk_rope) {
+  AwaitEarlier();
   const std::int64_t token = blockIdx.x;
   const std::int64_t k_dim = shape.nope_dim + shape.rope_dim;
   const std::int64_t latent_dim = shape.nope_dim + shape.v_dim;
@@ -155,6 +158,7 @@ template <typename T>
 __global__ void RopeKernel(RopeForm form, const std::int32_t* positions, const float* cosine,
                            const float* sine, std::int64_t heads, std::int64_t head_dim,
                            std::int64_t pairs, T* x) {
+  AwaitEarlier();
   const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (at >= pairs) return;
   const std::int64_t half = form.dim / 2;
@@ -234,9 +238,9 @@ void CudaOps::SplitMlaKv(Queue& queue, const MlaShape& shape, const Tensor& kv,
   RunOnCuda(queue, [&](CudaQueue& on) {
     cuda::Dispatch(kv.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
-      cuda::SplitMlaKernel<<<cuda::Blocks(k.num_elems() + v.num_elems(), cuda::kThreads),
-                             cuda::kThreads, 0, on.stream()>>>(
-          shape, heads, kv.as<const T>(), k_rope.as<const T>(), k.as<T>(), v.as<T>());
+      cuda::Launch(on.stream(), cuda::SplitMlaKernel<T>,
+                   {cuda::Blocks(k.num_elems() + v.num_elems(), cuda::kThreads), cuda::kThreads},
+                   shape, heads, kv.as<const T>(), k_rope.as<const T>(), k.as<T>(), v.as<T>());
     });
   });
 }
@@ -249,9 +253,9 @@ void CudaOps::SplitMlaKvBackward(Queue& queue, const MlaShape& shape, const Tens
   RunOnCuda(queue, [&](CudaQueue& on) {
     cuda::Dispatch(dk.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
-      cuda::SplitMlaBackwardKernel<<<static_cast<unsigned int>(tokens), cuda::kThreads, 0,
-                                     on.stream()>>>(shape, dk.as<const T>(), dv.as<const T>(),
-                                                    dkv.as<T>(), dk_rope.as<T>());
+      cuda::Launch(on.stream(), cuda::SplitMlaBackwardKernel<T>,
+                   {static_cast<unsigned int>(tokens), cuda::kThreads}, shape, dk.as<const T>(),
+                   dv.as<const T>(), dkv.as<T>(), dk_rope.as<T>());
     });
   });
 }
@@ -267,9 +271,10 @@ void CudaOps::Rope(Queue& queue, const RopeForm& form, const Tensor& cosine, con
   RunOnCuda(queue, [&](CudaQueue& on) {
     cuda::Dispatch(x.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
-      cuda::RopeKernel<<<cuda::Blocks(pairs, cuda::kThreads), cuda::kThreads, 0, on.stream()>>>(
-          form, form.positions.as<const std::int32_t>(), cosine.as<const float>(),
-          sine.as<const float>(), x.dim(1), x.dim(2), pairs, x.as<T>());
+      cuda::Launch(on.stream(), cuda::RopeKernel<T>,
+                   {cuda::Blocks(pairs, cuda::kThreads), cuda::kThreads}, form,
+                   form.positions.as<const std::int32_t>(), cosine.as<const float>(),
+                   sine.as<const float>(), x.dim(1), x.dim(2), pairs, x.as<T>());
     });
   });
 }

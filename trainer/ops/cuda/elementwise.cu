@@ -13,6 +13,7 @@ namespace {
 
 template <typename T>
 __global__ void FillKernel(T* to, std::int64_t elems, T value) {
+  AwaitEarlier();
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i < elems) to[i] = value;
 }
@@ -21,7 +22,7 @@ template <typename T>
 void FillWith(cudaStream_t stream, const Tensor& x, T value) {
   const std::int64_t elems = x.num_elems();
   if (elems == 0) return;
-  FillKernel<<<Blocks(elems, kThreads), kThreads, 0, stream>>>(x.as<T>(), elems, value);
+  Launch(stream, FillKernel<T>, {Blocks(elems, kThreads), kThreads}, x.as<T>(), elems, value);
 }
 
 struct Constant {
@@ -38,6 +39,7 @@ struct Sum {
 // x [rows, columns] += bias [columns].
 template <int kWidth, typename T>
 __global__ void AddBiasKernel(T* x, const T* bias, std::int64_t packs, std::int64_t row_packs) {
+  AwaitEarlier();
   const std::int64_t pack = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (pack >= packs) return;
   auto values = LoadPack<kWidth>(x, pack);
@@ -53,6 +55,7 @@ __global__ void AddBiasKernel(T* x, const T* bias, std::int64_t packs, std::int6
 template <typename T>
 __global__ void SumRowsKernel(const T* x, std::int64_t rows, std::int64_t columns,
                               float* partials) {
+  AwaitEarlier();
   for (std::int64_t column = threadIdx.x; column < columns; column += blockDim.x) {
     float sum = 0;
     for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
@@ -78,6 +81,7 @@ struct AllColumnSums {
 template <typename T>
 __global__ void ColumnSumsKernel(const float* partials, int num_parts, std::int64_t columns,
                                  AllColumnSums<T> all) {
+  AwaitEarlier();
   const ColumnSums<T> mine = all.of[blockIdx.y];
   if (mine.to == nullptr) return;
   partials += static_cast<std::int64_t>(blockIdx.y) * num_parts * columns;
@@ -119,7 +123,7 @@ void WriteColumnSums(cudaStream_t stream, const float* partials, int num_parts,
     }
     const dim3 blocks(Blocks(columns, kWarp), static_cast<unsigned int>(count));
     const dim3 threads(kWarp, kSumRows);
-    ColumnSumsKernel<<<blocks, threads, 0, stream>>>(partials, num_parts, columns, all);
+    Launch(stream, ColumnSumsKernel<T>, {blocks, threads}, partials, num_parts, columns, all);
   });
 }
 
@@ -194,8 +198,8 @@ void CudaOps::AddBias(Queue& queue, const Tensor& x, const Tensor& bias) {
       DispatchWidth(columns, {x.data, bias.data}, [&](auto width) {
         constexpr int kWidth = decltype(width)::kWidth;
         const std::int64_t packs = x.num_elems() / kWidth;
-        AddBiasKernel<kWidth><<<Blocks(packs, kThreads), kThreads, 0, on.stream()>>>(
-            x.as<T>(), bias.as<const T>(), packs, columns / kWidth);
+        Launch(on.stream(), AddBiasKernel<kWidth, T>, {Blocks(packs, kThreads), kThreads},
+               x.as<T>(), bias.as<const T>(), packs, columns / kWidth);
       });
     });
   });
@@ -211,8 +215,8 @@ void CudaOps::BiasBackward(Queue& queue, const Tensor& dy, const Gradient& dbias
     if (partials == nullptr || columns == 0) return;
     Dispatch(dy.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
-      SumRowsKernel<<<kSumBlocks, kThreads, 0, on.stream()>>>(
-          dy.as<const T>(), dy.num_elems() / columns, columns, partials);
+      Launch(on.stream(), SumRowsKernel<T>, {kSumBlocks, kThreads}, dy.as<const T>(),
+             dy.num_elems() / columns, columns, partials);
     });
     WriteColumnSums(on.stream(), partials, kSumBlocks, {dbias});
   });

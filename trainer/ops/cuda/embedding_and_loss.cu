@@ -15,6 +15,7 @@ namespace {
 template <int kWidth, typename T>
 __global__ void EmbeddingKernel(const std::int32_t* tokens, const T* table, std::int64_t vocab,
                                 std::int64_t packs, T* y) {
+  AwaitEarlier();
   const std::int64_t token = tokens[blockIdx.x];
   if (token < 0 || token >= vocab) __trap();
   for (std::int64_t p = threadIdx.x; p < packs; p += blockDim.x) {
@@ -23,6 +24,7 @@ __global__ void EmbeddingKernel(const std::int32_t* tokens, const T* table, std:
 }
 
 __global__ void CountUpKernel(std::int32_t* values, std::int32_t count) {
+  AwaitEarlier();
   const std::int32_t i = static_cast<std::int32_t>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i < count) values[i] = i;
 }
@@ -33,6 +35,7 @@ template <typename T, typename G>
 __global__ void EmbeddingBackwardKernel(const std::int32_t* sorted_tokens,
                                         const std::int32_t* positions, std::int64_t num_tokens,
                                         const T* dy, std::int64_t hidden, G* dtable, bool adds) {
+  AwaitEarlier();
   const std::int64_t first = blockIdx.x;
   const std::int32_t token = sorted_tokens[first];
   if (first > 0 && sorted_tokens[first - 1] == token) return;
@@ -87,6 +90,7 @@ template <int kWidth, typename T>
 __global__ void __launch_bounds__(kLossThreads)
     CrossEntropyKernel(const T* logits, std::int64_t columns, std::int64_t vocab,
                        const std::int32_t* labels, float* losses, float* lse) {
+  AwaitEarlier();
   const std::int64_t token = blockIdx.x;
   const T* const row = logits + token * columns;
   SoftmaxSum mine;
@@ -129,6 +133,7 @@ __global__ void __launch_bounds__(kLossThreads)
     CrossEntropyBackwardKernel(const T* logits, std::int64_t columns, std::int64_t vocab,
                                const std::int32_t* labels, const float* lse,
                                const float* token_weights, T* dlogits) {
+  AwaitEarlier();
   const std::int64_t token = blockIdx.x;
   const std::int32_t label = labels[token];
   if (label >= vocab) __trap();
@@ -168,10 +173,10 @@ void CudaOps::Embedding(Queue& queue, const Tensor& tokens, const Tensor& table,
       using T = typename decltype(tag)::type;
       cuda::DispatchWidth(table.dim(1), {table.data, y.data}, [&](auto width) {
         constexpr int kWidth = decltype(width)::kWidth;
-        cuda::EmbeddingKernel<kWidth>
-            <<<static_cast<unsigned int>(tokens.num_elems()), 128, 0, on.stream()>>>(
-                tokens.as<const std::int32_t>(), table.as<const T>(), table.dim(0),
-                table.dim(1) / kWidth, y.as<T>());
+        cuda::Launch(on.stream(), cuda::EmbeddingKernel<kWidth, T>,
+                     {static_cast<unsigned int>(tokens.num_elems()), 128},
+                     tokens.as<const std::int32_t>(), table.as<const T>(), table.dim(0),
+                     table.dim(1) / kWidth, y.as<T>());
       });
     });
   });
@@ -200,8 +205,8 @@ void CudaOps::EmbeddingBackward(Queue& queue, const Tensor& tokens, const Tensor
     auto* const sorted = reinterpret_cast<std::int32_t*>(scratch);
     auto* const places = reinterpret_cast<std::int32_t*>(scratch + list_bytes);
     auto* const positions = reinterpret_cast<std::int32_t*>(scratch + 2 * list_bytes);
-    cuda::CountUpKernel<<<cuda::Blocks(count, cuda::kThreads), cuda::kThreads, 0, on.stream()>>>(
-        places, count);
+    cuda::Launch(on.stream(), cuda::CountUpKernel,
+                 {cuda::Blocks(count, cuda::kThreads), cuda::kThreads}, places, count);
     // Stable, so the rows of a token stay in their order.
     (void)cub::DeviceRadixSort::SortPairs(scratch + 3 * list_bytes, sort_bytes, ids, sorted, places,
                                           positions, count, 0, 32, on.stream());
@@ -209,9 +214,9 @@ void CudaOps::EmbeddingBackward(Queue& queue, const Tensor& tokens, const Tensor
       cuda::Dispatch(table.dtype, [&](auto gradient_tag) {
         using T = typename decltype(tag)::type;
         using G = typename decltype(gradient_tag)::type;
-        cuda::EmbeddingBackwardKernel<<<static_cast<unsigned int>(count), cuda::kThreads, 0,
-                                        on.stream()>>>(sorted, positions, count, dy.as<const T>(),
-                                                       table.dim(1), table.as<G>(), dtable.adds());
+        cuda::Launch(on.stream(), cuda::EmbeddingBackwardKernel<T, G>,
+                     {static_cast<unsigned int>(count), cuda::kThreads}, sorted, positions, count,
+                     dy.as<const T>(), table.dim(1), table.as<G>(), dtable.adds());
       });
     });
   });
@@ -226,10 +231,10 @@ void CudaOps::CrossEntropy(Queue& queue, const Tensor& logits, const Tensor& lab
       using T = typename decltype(tag)::type;
       cuda::DispatchWidth(logits.dim(1), {logits.data}, [&](auto width) {
         constexpr int kWidth = decltype(width)::kWidth;
-        cuda::CrossEntropyKernel<kWidth>
-            <<<static_cast<unsigned int>(logits.dim(0)), cuda::kLossThreads, 0, on.stream()>>>(
-                logits.as<const T>(), logits.dim(1), vocab, labels.as<const std::int32_t>(),
-                losses.as<float>(), lse.as<float>());
+        cuda::Launch(on.stream(), cuda::CrossEntropyKernel<kWidth, T>,
+                     {static_cast<unsigned int>(logits.dim(0)), cuda::kLossThreads},
+                     logits.as<const T>(), logits.dim(1), vocab, labels.as<const std::int32_t>(),
+                     losses.as<float>(), lse.as<float>());
       });
     });
   });
@@ -246,10 +251,10 @@ void CudaOps::CrossEntropyBackward(Queue& queue, const Tensor& logits, const Ten
       using T = typename decltype(tag)::type;
       cuda::DispatchWidth(logits.dim(1), {logits.data, dlogits.data}, [&](auto width) {
         constexpr int kWidth = decltype(width)::kWidth;
-        cuda::CrossEntropyBackwardKernel<kWidth>
-            <<<static_cast<unsigned int>(logits.dim(0)), cuda::kLossThreads, 0, on.stream()>>>(
-                logits.as<const T>(), logits.dim(1), vocab, labels.as<const std::int32_t>(),
-                lse.as<const float>(), token_weights.as<const float>(), dlogits.as<T>());
+        cuda::Launch(on.stream(), cuda::CrossEntropyBackwardKernel<kWidth, T>,
+                     {static_cast<unsigned int>(logits.dim(0)), cuda::kLossThreads},
+                     logits.as<const T>(), logits.dim(1), vocab, labels.as<const std::int32_t>(),
+                     lse.as<const float>(), token_weights.as<const float>(), dlogits.as<T>());
       });
     });
   });

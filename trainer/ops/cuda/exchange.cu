@@ -45,6 +45,7 @@ struct Planned {
 // here and source s begins at `range_begins`, and is received from `range_sources` on.
 __global__ void PlanKernel(SentRows sent, int rank, Planned planned, std::int32_t* range_begins,
                            std::int32_t* range_sources) {
+  AwaitEarlier();
   extern __shared__ std::int32_t sizes[];
   const int num_ranks = sent.num_ranks;
   const int num_ranges = sent.num_experts;  // num_held · P
@@ -84,6 +85,7 @@ __global__ void PlanKernel(SentRows sent, int rank, Planned planned, std::int32_
 // A block for each range.
 __global__ void ArrivalKernel(const std::int32_t* range_begins, const std::int32_t* range_sources,
                               std::int32_t* arrival) {
+  AwaitEarlier();
   const std::int32_t begin = range_begins[blockIdx.x];
   const std::int32_t rows = range_begins[blockIdx.x + 1] - begin;
   const std::int32_t source = range_sources[blockIdx.x];
@@ -97,6 +99,7 @@ template <bool kScatters, typename Unit>
 __global__ void __launch_bounds__(kMoveThreads)
     MoveRowsKernel(const Unit* x, const std::int32_t* index, const std::int32_t* count,
                    std::int64_t max_rows, std::int64_t row_units, Unit* y) {
+  AwaitEarlier();
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   if (row >= min(static_cast<std::int64_t>(*count), max_rows)) return;
   const std::int64_t place = index[row];
@@ -116,9 +119,9 @@ void MoveRows(cudaStream_t stream, const Tensor& x, const Tensor& index, const T
     unsigned int across = 1;
     while (across < kMoveThreads && across < row_units) across *= 2;
     const dim3 threads(across, kMoveThreads / across);
-    MoveRowsKernel<kScatters><<<Blocks(rows, threads.y), threads, 0, stream>>>(
-        x.as<const Unit>(), index.as<const std::int32_t>(), count.as<const std::int32_t>(), rows,
-        row_units, y.as<Unit>());
+    Launch(stream, MoveRowsKernel<kScatters, Unit>, {Blocks(rows, threads.y), threads},
+           x.as<const Unit>(), index.as<const std::int32_t>(), count.as<const std::int32_t>(), rows,
+           row_units, y.as<Unit>());
   };
   // The largest unit of which rows and addresses are multiples.
   const std::uint64_t all = static_cast<std::uint64_t>(row_bytes) |
@@ -164,10 +167,11 @@ void CudaOps::PlanExchange(Queue& queue, std::int64_t rank, const Tensor& offset
                                    .overflows = overflows.as<std::int64_t>(),
                                    .max_rows = plan.arrival.num_elems(),
                                    .separates_sources = num_ranges == num_experts};
-    cuda::PlanKernel<<<1, cuda::kThreads, size_bytes, on.stream()>>>(sent, static_cast<int>(rank),
-                                                                     planned, begins, sources);
-    cuda::ArrivalKernel<<<static_cast<unsigned int>(num_experts), cuda::kThreads, 0, on.stream()>>>(
-        begins, sources, plan.arrival.as<std::int32_t>());
+    cuda::Launch(on.stream(), cuda::PlanKernel, {1, cuda::kThreads, size_bytes}, sent,
+                 static_cast<int>(rank), planned, begins, sources);
+    cuda::Launch(on.stream(), cuda::ArrivalKernel,
+                 {static_cast<unsigned int>(num_experts), cuda::kThreads}, begins, sources,
+                 plan.arrival.as<std::int32_t>());
   });
 }
 

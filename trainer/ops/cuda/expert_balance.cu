@@ -38,6 +38,7 @@ struct Loads {
 // Each of a segment's `blocks` counts some of its tokens in shared memory, and adds the sums.
 __global__ void CountLoadsKernel(RouterSizes sizes, const std::int32_t* experts, Loads loads,
                                  unsigned int blocks) {
+  AwaitEarlier();
   extern __shared__ std::int32_t counts[];  // [E]
   for (int e = static_cast<int>(threadIdx.x); e < sizes.experts; e += kThreads) counts[e] = 0;
   __syncthreads();
@@ -66,6 +67,7 @@ struct AuxFactors {
 __global__ void __launch_bounds__(kThreads)
     AuxLossKernel(RouterSizes sizes, AuxFactors aux, const float* logits, const float* scores,
                   const std::int32_t* experts, Loads loads, float* dlogits) {
+  AwaitEarlier();
   const std::int64_t token = WarpIndex();
   if (token >= sizes.tokens) return;
   const int lane = threadIdx.x % kWarp;
@@ -121,6 +123,7 @@ constexpr int kSumThreads = 1024;
 
 // loss += Σ values, by one block in a fixed order.
 __global__ void AddValuesKernel(const double* values, std::int64_t count, float* loss) {
+  AwaitEarlier();
   __shared__ double sums[kSumThreads];
   double sum = 0;
   for (std::int64_t i = threadIdx.x; i < count; i += kSumThreads) sum += values[i];
@@ -135,12 +138,14 @@ __global__ void AddValuesKernel(const double* values, std::int64_t count, float*
 
 __global__ void CountRowsKernel(const std::int32_t* offsets, std::int64_t segments,
                                 std::int64_t num_experts, std::int64_t* counts) {
+  AwaitEarlier();
   const std::int64_t e = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (e < num_experts) counts[e] += offsets[(e + 1) * segments] - offsets[e * segments];
 }
 
 __global__ void UpdateExpertBiasKernel(const std::int64_t* counts, std::int64_t num_experts,
                                        float rate, const UpdateScalars* update, float* bias) {
+  AwaitEarlier();
   if (update->skip != 0) return;
   const std::int64_t e = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (e >= num_experts) return;
@@ -173,16 +178,17 @@ void CudaOps::RouterAuxLoss(Queue& queue, const RouterForm& form, const AuxLossF
     const cuda::Loads loads(scratch, sizes, segment_rows);
     (void)cudaMemsetAsync(scratch, 0, scratch_bytes, on.stream());
     const unsigned int blocks = cuda::Blocks(segment_rows, cuda::kThreads);
-    cuda::CountLoadsKernel<<<static_cast<unsigned int>(loads.segments) * blocks, cuda::kThreads,
-                             static_cast<std::size_t>(sizes.experts) * sizeof(std::int32_t),
-                             on.stream()>>>(sizes, experts.as<const std::int32_t>(), loads, blocks);
-    cuda::AuxLossKernel<<<cuda::Blocks(sizes.tokens, cuda::kThreads / cuda::kWarp), cuda::kThreads,
-                          0, on.stream()>>>(
-        sizes, factors, logits.as<const float>(), scores.as<const float>(),
-        experts.as<const std::int32_t>(), loads, dlogits.as<float>());
+    cuda::Launch(on.stream(), cuda::CountLoadsKernel,
+                 {static_cast<unsigned int>(loads.segments) * blocks, cuda::kThreads,
+                  static_cast<std::size_t>(sizes.experts) * sizeof(std::int32_t)},
+                 sizes, experts.as<const std::int32_t>(), loads, blocks);
+    cuda::Launch(on.stream(), cuda::AuxLossKernel,
+                 {cuda::Blocks(sizes.tokens, cuda::kThreads / cuda::kWarp), cuda::kThreads}, sizes,
+                 factors, logits.as<const float>(), scores.as<const float>(),
+                 experts.as<const std::int32_t>(), loads, dlogits.as<float>());
     if (!loss) return;
-    cuda::AddValuesKernel<<<1, cuda::kSumThreads, 0, on.stream()>>>(loads.values, sizes.tokens,
-                                                                    loss.as<float>());
+    cuda::Launch(on.stream(), cuda::AddValuesKernel, {1, cuda::kSumThreads}, loads.values,
+                 sizes.tokens, loss.as<float>());
   });
 }
 
@@ -191,9 +197,10 @@ void CudaOps::CountRows(Queue& queue, const Tensor& offsets, std::int64_t segmen
   CKPT_CHECK(offsets.dtype == DType::kInt32 && counts.dtype == DType::kInt64 && segments > 0);
   CKPT_CHECK(offsets.num_elems() == counts.num_elems() * segments + 1);
   RunOnCuda(queue, [&](CudaQueue& on) {
-    cuda::CountRowsKernel<<<cuda::Blocks(counts.num_elems(), cuda::kThreads), cuda::kThreads, 0,
-                            on.stream()>>>(offsets.as<const std::int32_t>(), segments,
-                                           counts.num_elems(), counts.as<std::int64_t>());
+    cuda::Launch(on.stream(), cuda::CountRowsKernel,
+                 {cuda::Blocks(counts.num_elems(), cuda::kThreads), cuda::kThreads},
+                 offsets.as<const std::int32_t>(), segments, counts.num_elems(),
+                 counts.as<std::int64_t>());
   });
 }
 
@@ -201,10 +208,10 @@ void CudaOps::UpdateExpertBias(Queue& queue, const Tensor& counts, double rate,
                                const Tensor& update, const Tensor& bias) {
   CKPT_CHECK(counts.dtype == DType::kInt64 && counts.num_elems() == bias.num_elems());
   RunOnCuda(queue, [&](CudaQueue& on) {
-    cuda::UpdateExpertBiasKernel<<<cuda::Blocks(counts.num_elems(), cuda::kThreads), cuda::kThreads,
-                                   0, on.stream()>>>(
-        counts.as<const std::int64_t>(), counts.num_elems(), static_cast<float>(rate),
-        update.as<const UpdateScalars>(), bias.as<float>());
+    cuda::Launch(on.stream(), cuda::UpdateExpertBiasKernel,
+                 {cuda::Blocks(counts.num_elems(), cuda::kThreads), cuda::kThreads},
+                 counts.as<const std::int64_t>(), counts.num_elems(), static_cast<float>(rate),
+                 update.as<const UpdateScalars>(), bias.as<float>());
   });
 }
 

@@ -85,6 +85,7 @@ template <bool kTransposed, typename T>
 __global__ void __launch_bounds__(kThreads)
     RowProductsKernel(const T* from, const T* weights, const std::int32_t* offsets,
                       std::int64_t num_weights, std::int64_t depth, std::int64_t columns, T* to) {
+  AwaitEarlier();
   std::int64_t tile = blockIdx.x;
   std::int64_t weight = 0;
   for (; weight < num_weights; ++weight) {
@@ -111,6 +112,7 @@ template <typename T, typename G>
 __global__ void __launch_bounds__(kThreads)
     WeightProductsKernel(const T* dy, const T* x, const std::int32_t* offsets, std::int64_t rows,
                          std::int64_t columns, G* dweights, bool adds) {
+  AwaitEarlier();
   const std::int64_t weight = blockIdx.z;
   const std::int64_t first = offsets[weight];
   const std::int64_t depth = offsets[weight + 1] - first;
@@ -142,9 +144,9 @@ void RowProducts(CudaQueue& queue, const Tensor& from, const Tensor& weights, co
     // Every range may end with a tile that is not full.
     const dim3 blocks(Blocks(to.dim(0), kTile) + static_cast<unsigned int>(weights.dim(0)),
                       Blocks(to.dim(1), kTile));
-    RowProductsKernel<kTransposed><<<blocks, kThreads, 0, queue.stream()>>>(
-        from.as<const T>(), weights.as<const T>(), offsets.as<const std::int32_t>(), weights.dim(0),
-        from.dim(1), to.dim(1), to.as<T>());
+    Launch(queue.stream(), RowProductsKernel<kTransposed, T>, {blocks, kThreads},
+           from.as<const T>(), weights.as<const T>(), offsets.as<const std::int32_t>(),
+           weights.dim(0), from.dim(1), to.dim(1), to.as<T>());
   });
 }
 
@@ -157,9 +159,9 @@ void WeightProducts(CudaQueue& queue, const Tensor& dy, const Tensor& x, const T
       using G = typename decltype(gradient_tag)::type;
       const dim3 blocks(Blocks(to.dim(1), kTile), Blocks(to.dim(2), kTile),
                         static_cast<unsigned int>(to.dim(0)));
-      WeightProductsKernel<<<blocks, kThreads, 0, queue.stream()>>>(
-          dy.as<const T>(), x.as<const T>(), offsets.as<const std::int32_t>(), to.dim(1), to.dim(2),
-          to.as<G>(), dweights.adds());
+      Launch(queue.stream(), WeightProductsKernel<T, G>, {blocks, kThreads}, dy.as<const T>(),
+             x.as<const T>(), offsets.as<const std::int32_t>(), to.dim(1), to.dim(2), to.as<G>(),
+             dweights.adds());
     });
   });
 }

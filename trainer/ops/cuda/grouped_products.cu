@@ -161,6 +161,7 @@ __device__ int PlaceOf(int expert, int experts, const std::int32_t* offsets) {
 __global__ void __launch_bounds__(kThreads)
     ListProductsKernel(ExpertProducts products, const std::int32_t* offsets,
                        std::int64_t zero_packs, Lists lists, Tickets tickets) {
+  AwaitEarlier();
   const int expert = static_cast<int>(blockIdx.y);
   const int place = PlaceOf(expert, static_cast<int>(gridDim.y), offsets);
   const std::int64_t block = static_cast<std::int64_t>(blockIdx.y) * gridDim.x + blockIdx.x;
@@ -228,10 +229,10 @@ void Multiply(CudaQueue& queue, const ExpertProducts& products, const Tensor& of
   const Lists lists(scratch, experts);
   tickets.data = reinterpret_cast<std::uint32_t*>(scratch + list_bytes);
 
-  ListProductsKernel<<<dim3(zero_packs == 0 ? 1 : kBlocksPerExpert,
-                            static_cast<unsigned int>(experts)),
-                       kThreads, 0, queue.stream()>>>(products, offsets.as<const std::int32_t>(),
-                                                      zero_packs, lists, tickets);
+  Launch(
+      queue.stream(), ListProductsKernel,
+      {dim3(zero_packs == 0 ? 1 : kBlocksPerExpert, static_cast<unsigned int>(experts)), kThreads},
+      products, offsets.as<const std::int32_t>(), zero_packs, lists, tickets);
 
   const auto list = [&](const Lists::OfOperand& from, auto& data, auto& strides) {
     data = static_cast<std::remove_reference_t<decltype(data)>>(static_cast<void*>(from.data));

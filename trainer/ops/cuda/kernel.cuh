@@ -14,6 +14,7 @@
 #include "core/tensor/dtype.h"
 #include "trainer/device/cuda/cuda_queue.h"
 #include "trainer/device/tensor.h"
+#include "trainer/ops/cuda/launch.cuh"
 #include "trainer/ops/gradient.h"
 
 namespace ckpt::trainer::cuda {
@@ -141,6 +142,7 @@ void DispatchWidth(std::int64_t columns, std::initializer_list<const void*> arra
 
 inline constexpr int kThreads = 256;
 inline constexpr int kWarp = 32;
+inline constexpr int kMultiprocessors = 132;  // of an H100 or H200; others work with any number
 
 inline unsigned int Blocks(std::int64_t items, std::int64_t per_block) {
   return static_cast<unsigned int>((items + per_block - 1) / per_block);
@@ -149,6 +151,7 @@ inline unsigned int Blocks(std::int64_t items, std::int64_t per_block) {
 // out[i] = f(in[i]…), rounded to the type of `out`, for 0 <= i < packs · kWidth.
 template <int kWidth, typename Out, typename Function, typename... In>
 __global__ void MapKernel(std::int64_t packs, Out* out, Function f, const In*... in) {
+  AwaitEarlier();
   const std::int64_t pack = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (pack >= packs) return;
   const auto apply = [&](const auto&... loaded) {
@@ -167,7 +170,8 @@ void Map(cudaStream_t stream, std::int64_t elems, Out* out, Function f, const In
   DispatchWidth(elems, {out, in...}, [&](auto width) {
     constexpr int kWidth = decltype(width)::kWidth;
     const std::int64_t packs = elems / kWidth;
-    MapKernel<kWidth><<<Blocks(packs, kThreads), kThreads, 0, stream>>>(packs, out, f, in...);
+    Launch(stream, MapKernel<kWidth, Out, Function, In...>, {Blocks(packs, kThreads), kThreads},
+           packs, out, f, in...);
   });
 }
 
@@ -211,7 +215,7 @@ __device__ __forceinline__ float GroupSum(float value) {
 
 // Sums of columns over many rows, in a fixed order and without atomics: every block sums some rows
 // into its part of `partials` [kSumBlocks, columns], and WriteColumnSums adds the parts.
-inline constexpr int kSumBlocks = 264;  // two on each multiprocessor of an H100 or H200
+inline constexpr int kSumBlocks = 2 * kMultiprocessors;
 
 inline constexpr int kMostColumnSums = 2;  // of one call
 

@@ -80,6 +80,7 @@ template <bool kCentered, bool kAdds, typename Form, typename T>
 __global__ void __launch_bounds__(kThreads)
     NormKernel(NormArgs args, const T* x, const T* delta, const T* weight, const T* bias, T* sum,
                T* y, float* statistics) {
+  AwaitEarlier();
   constexpr int kWidth = Form::kWidth;
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * (kThreads / Form::kGroup) +
                            threadIdx.x / Form::kGroup;
@@ -230,14 +231,22 @@ class RowReader {
   Ahead ahead_;
 };
 
+// How many blocks of the backward work on a multiprocessor at a time: as many as have registers
+// for their sums.
+template <bool kCentered, typename Form>
+constexpr int BackwardBlocks() {
+  if (Form::kPacks == 1) return 4;
+  if (Form::kPacks * Form::kWidth > 32) return 1;
+  return kCentered ? 2 : 3;
+}
+
 // dx (=, +=) rstd·(g - mean(g) - x̂·mean(g·x̂)), where mean(g) counts only if kCentered. Partials:
 // [gridDim.x, columns] of dw, and of db after them.
 template <bool kCentered, typename Form, typename T>
-__global__ void __launch_bounds__(kThreads, Form::kPacks == 1                   ? 4
-                                            : Form::kPacks * Form::kWidth <= 32 ? 2
-                                                                                : 1)
+__global__ void __launch_bounds__(kThreads, BackwardBlocks<kCentered, Form>())
     NormBackwardKernel(NormArgs args, const T* dy, const T* x, const T* weight,
                        const float* statistics, bool accumulate, T* dx, float* partials) {
+  AwaitEarlier();
   constexpr int kWidth = Form::kWidth;
   constexpr int kGroups = kThreads / Form::kGroup;
   extern __shared__ __align__(16) std::byte shared[];  // rows that are on their way, later sums
@@ -354,11 +363,11 @@ void Forward(Queue& queue, const NormArgs& args, const ForwardOperands& of) {
           [&](auto width) {
             DispatchRow<decltype(width)::kWidth>(args.columns, [&](auto form) {
               using Form = decltype(form);
-              NormKernel<kCentered, kAdds, Form>
-                  <<<Blocks(args.rows, kThreads / Form::kGroup), kThreads, 0, on.stream()>>>(
-                      args, of.x.as<const T>(), of.delta.as<const T>(), of.weight.as<const T>(),
-                      of.bias.as<const T>(), of.sum.as<T>(), of.y.as<T>(),
-                      of.statistics.as<float>());
+              Launch(on.stream(), NormKernel<kCentered, kAdds, Form, T>,
+                     {Blocks(args.rows, kThreads / Form::kGroup), kThreads}, args,
+                     of.x.as<const T>(), of.delta.as<const T>(), of.weight.as<const T>(),
+                     of.bias.as<const T>(), of.sum.as<T>(), of.y.as<T>(),
+                     of.statistics.as<float>());
             });
           });
     });
@@ -372,29 +381,27 @@ void Backward(Queue& queue, const NormArgs& args, const Tensor& dy, const Tensor
   CKPT_CHECK(x.dtype == dy.dtype && dy.num_elems() == args.rows * args.columns);
   CKPT_CHECK(x.dtype == dx.dtype && x.num_elems() == dx.num_elems());
   RunOnCuda(queue, [&](CudaQueue& on) {
-    constexpr int kSums = kCentered ? 2 : 1;
-    // A block that works on one row at a time waits more, so there are more of them.
-    const int blocks = args.columns <= kWarpColumns ? kSumBlocks : 2 * kSumBlocks;
-    const std::int64_t partial_elems = blocks * args.columns;
-    auto* const partials = reinterpret_cast<float*>(
-        on.Scratch(static_cast<std::uint64_t>(kSums * partial_elems) * sizeof(float)));
-    if (partials == nullptr) return;
     Dispatch(x.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
       DispatchWidth(args.columns, {dy.data, x.data, weight.data, dx.data}, [&](auto width) {
         DispatchRow<decltype(width)::kWidth>(args.columns, [&](auto form) {
           using Form = decltype(form);
+          constexpr int kBlocks = kMultiprocessors * BackwardBlocks<kCentered, Form>();
           constexpr int kGroups = kThreads / Form::kGroup;
-          const std::size_t sum_bytes =
-              kGroups == 1 ? 0 : kGroups * static_cast<std::size_t>(args.columns) * sizeof(float);
-          const std::size_t shared_bytes = std::max(sum_bytes, RowReader<Form, T>::kSharedBytes);
-          NormBackwardKernel<kCentered, Form, T><<<blocks, kThreads, shared_bytes, on.stream()>>>(
-              args, dy.as<const T>(), x.as<const T>(), weight.as<const T>(),
-              statistics.as<const float>(), accumulate, dx.as<T>(), partials);
+          const std::size_t row_bytes = static_cast<std::size_t>(args.columns) * sizeof(float);
+          auto* const partials =
+              reinterpret_cast<float*>(on.Scratch((kCentered ? 2 : 1) * kBlocks * row_bytes));
+          if (partials == nullptr) return;
+          const std::size_t shared_bytes =
+              std::max(kGroups == 1 ? 0 : kGroups * row_bytes, RowReader<Form, T>::kSharedBytes);
+          Launch(on.stream(), NormBackwardKernel<kCentered, Form, T>,
+                 {kBlocks, kThreads, shared_bytes}, args, dy.as<const T>(), x.as<const T>(),
+                 weight.as<const T>(), statistics.as<const float>(), accumulate, dx.as<T>(),
+                 partials);
+          WriteColumnSums(on.stream(), partials, kBlocks, {dweight, dbias});
         });
       });
     });
-    WriteColumnSums(on.stream(), partials, blocks, {dweight, dbias});
   });
 }
 

@@ -59,6 +59,7 @@ template <int kWidth, typename G, typename C>
 __global__ void AdamWKernel(AdamWForm form, const UpdateScalars* scalars, const G* gradient,
                             float* main, float* exp_avg, float* exp_avg_sq, C* compute,
                             std::int64_t packs) {
+  AwaitEarlier();
   const std::int64_t p = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (p >= packs || scalars->skip != 0) return;
   const AdamWScalars update(form, *scalars);
@@ -81,6 +82,7 @@ __global__ void AdamWKernel(AdamWForm form, const UpdateScalars* scalars, const 
 template <typename G, typename C>
 __global__ void SgdKernel(SgdForm form, const UpdateScalars* scalars, const G* gradient,
                           float* main, float* momentum, C* compute, std::int64_t elems) {
+  AwaitEarlier();
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= elems || scalars->skip != 0) return;
   const GradientScale scaled(*scalars);
@@ -97,6 +99,7 @@ __global__ void SgdKernel(SgdForm form, const UpdateScalars* scalars, const G* g
 template <int kWidth, typename T>
 __global__ void SumSquaresKernel(const T* x, const UpdateScalars* scalars, std::int64_t rows,
                                  std::int64_t packs, double* sums) {
+  AwaitEarlier();
   const std::int64_t row = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) / kWarp;
   if (row >= rows) return;
   const auto scale = static_cast<float>(scalars->scale);
@@ -142,10 +145,10 @@ void CudaOps::AdamW(Queue& queue, const AdamWForm& form, const Tensor& update,
         const auto run = [&](auto width) {
           constexpr int kWidth = decltype(width)::kWidth;
           const std::int64_t packs = elems / kWidth;
-          cuda::AdamWKernel<kWidth>
-              <<<cuda::Blocks(packs, cuda::kThreads), cuda::kThreads, 0, on.stream()>>>(
-                  form, update.as<const UpdateScalars>(), gradient.as<const G>(), main.as<float>(),
-                  exp_avg.as<float>(), exp_avg_sq.as<float>(), compute.as<C>(), packs);
+          cuda::Launch(on.stream(), cuda::AdamWKernel<kWidth, G, C>,
+                       {cuda::Blocks(packs, cuda::kThreads), cuda::kThreads}, form,
+                       update.as<const UpdateScalars>(), gradient.as<const G>(), main.as<float>(),
+                       exp_avg.as<float>(), exp_avg_sq.as<float>(), compute.as<C>(), packs);
         };
         if (cuda::FitsPacks(
                 elems, {gradient.data, main.data, exp_avg.data, exp_avg_sq.data, compute.data})) {
@@ -170,10 +173,10 @@ void CudaOps::Sgd(Queue& queue, const SgdForm& form, const Tensor& update, const
       cuda::Dispatch(cuda::ComputeDType(compute), [&](auto compute_tag) {
         using G = typename decltype(gradient_tag)::type;
         using C = typename decltype(compute_tag)::type;
-        cuda::SgdKernel<<<cuda::Blocks(main.num_elems(), cuda::kThreads), cuda::kThreads, 0,
-                          on.stream()>>>(form, update.as<const UpdateScalars>(),
-                                         gradient.as<const G>(), main.as<float>(),
-                                         momentum.as<float>(), compute.as<C>(), main.num_elems());
+        cuda::Launch(on.stream(), cuda::SgdKernel<G, C>,
+                     {cuda::Blocks(main.num_elems(), cuda::kThreads), cuda::kThreads}, form,
+                     update.as<const UpdateScalars>(), gradient.as<const G>(), main.as<float>(),
+                     momentum.as<float>(), compute.as<C>(), main.num_elems());
       });
     });
   });
@@ -191,10 +194,10 @@ void CudaOps::SumSquares(Queue& queue, const Tensor& x, const Tensor& update,
       const std::int64_t columns = x.num_elems() / rows;
       cuda::DispatchWidth(columns, {x.data}, [&](auto width) {
         constexpr int kWidth = decltype(width)::kWidth;
-        cuda::SumSquaresKernel<kWidth>
-            <<<cuda::Blocks(rows, cuda::kThreads / cuda::kWarp), cuda::kThreads, 0, on.stream()>>>(
-                x.as<const T>(), update.as<const UpdateScalars>(), rows, columns / kWidth,
-                row_sums.as<double>());
+        cuda::Launch(on.stream(), cuda::SumSquaresKernel<kWidth, T>,
+                     {cuda::Blocks(rows, cuda::kThreads / cuda::kWarp), cuda::kThreads},
+                     x.as<const T>(), update.as<const UpdateScalars>(), rows, columns / kWidth,
+                     row_sums.as<double>());
       });
     });
   });

@@ -34,6 +34,7 @@ __global__ void __launch_bounds__(kMoveThreads)
     PermuteKernel(const std::int32_t* rows, const std::int32_t* choices, const std::int32_t* count,
                   std::int64_t tokens, int topk, const T* x, const float* weights,
                   std::int64_t packs, T* y, float* row_weights) {
+  AwaitEarlier();
   if (blockIdx.x < tokens) {
     const std::int64_t token = blockIdx.x;
     const std::int32_t* const mine = rows + token * topk;
@@ -71,6 +72,7 @@ template <int kWidth, typename T>
 __global__ void __launch_bounds__(kMoveThreads)
     UnpermuteKernel(const std::int32_t* rows, int topk, const T* x, const float* row_weights,
                     std::int64_t packs, T* y, float* weights) {
+  AwaitEarlier();
   constexpr int kAtOnce = 4;
   const std::int64_t token = blockIdx.x;
   const std::int32_t* const mine = rows + token * topk;
@@ -121,11 +123,12 @@ void CudaOps::Permute(Queue& queue, const ExpertRows& sorted, const Tensor& x,
         const std::int64_t tokens = sorted.rows.dim(0);
         const auto blocks =
             static_cast<unsigned int>(tokens) + cuda::Blocks(y.dim(0), cuda::kMoveThreads);
-        cuda::PermuteKernel<kWidth><<<blocks, cuda::kMoveThreads, 0, on.stream()>>>(
-            sorted.rows.as<const std::int32_t>(), sorted.choices.as<const std::int32_t>(),
-            sorted.count().as<const std::int32_t>(), tokens, static_cast<int>(sorted.rows.dim(1)),
-            x.as<const T>(), weights.as<const float>(), y.dim(1) / kWidth, y.as<T>(),
-            row_weights.as<float>());
+        cuda::Launch(on.stream(), cuda::PermuteKernel<kWidth, T>, {blocks, cuda::kMoveThreads},
+                     sorted.rows.as<const std::int32_t>(), sorted.choices.as<const std::int32_t>(),
+                     sorted.count().as<const std::int32_t>(), tokens,
+                     static_cast<int>(sorted.rows.dim(1)), x.as<const T>(),
+                     weights.as<const float>(), y.dim(1) / kWidth, y.as<T>(),
+                     row_weights.as<float>());
       });
     });
   });
@@ -141,11 +144,11 @@ void CudaOps::Unpermute(Queue& queue, const ExpertRows& sorted, const Tensor& x,
       using T = typename decltype(tag)::type;
       cuda::DispatchWidth(y.dim(1), {x.data, y.data}, [&](auto width) {
         constexpr int kWidth = decltype(width)::kWidth;
-        cuda::UnpermuteKernel<kWidth>
-            <<<static_cast<unsigned int>(y.dim(0)), cuda::kMoveThreads, 0, on.stream()>>>(
-                sorted.rows.as<const std::int32_t>(), static_cast<int>(sorted.rows.dim(1)),
-                x.as<const T>(), row_weights.as<const float>(), y.dim(1) / kWidth, y.as<T>(),
-                weights.as<float>());
+        cuda::Launch(on.stream(), cuda::UnpermuteKernel<kWidth, T>,
+                     {static_cast<unsigned int>(y.dim(0)), cuda::kMoveThreads},
+                     sorted.rows.as<const std::int32_t>(), static_cast<int>(sorted.rows.dim(1)),
+                     x.as<const T>(), row_weights.as<const float>(), y.dim(1) / kWidth, y.as<T>(),
+                     weights.as<float>());
       });
     });
   });

@@ -107,6 +107,7 @@ __device__ std::int64_t FirstKey(const Sizes& sizes, const Example& example, std
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     ForwardKernel(Sizes sizes, const T* q, const T* k, const T* v, T* o, float* lse) {
+  AwaitEarlier();
   const std::int64_t row = WarpIndex();
   if (row >= sizes.tokens * sizes.heads) return;
   const std::int64_t token = row / sizes.heads;
@@ -147,6 +148,7 @@ template <typename T>
 __global__ void __launch_bounds__(kThreads)
     QueryGradientKernel(Sizes sizes, const T* d_o, const T* q, const T* k, const T* v, const T* o,
                         const float* lse, T* dq) {
+  AwaitEarlier();
   const std::int64_t row = WarpIndex();
   if (row >= sizes.tokens * sizes.heads) return;
   const std::int64_t token = row / sizes.heads;
@@ -180,6 +182,7 @@ template <typename T>
 __global__ void __launch_bounds__(kThreads)
     KeyGradientKernel(Sizes sizes, const T* d_o, const T* q, const T* k, const T* v, const T* o,
                       const float* lse, T* dk, T* dv) {
+  AwaitEarlier();
   const std::int64_t row = WarpIndex();
   if (row >= sizes.tokens * sizes.kv_heads) return;
   const std::int64_t token = row / sizes.kv_heads;
@@ -244,8 +247,8 @@ void PlainAttention(CudaQueue& queue, const AttentionShape& shape, const Tensor&
   if (sizes.tokens == 0) return;
   Dispatch(q.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    ForwardKernel<<<BlocksForWarps(sizes.tokens * sizes.heads), kThreads, 0, queue.stream()>>>(
-        sizes, q.as<const T>(), k.as<const T>(), v.as<const T>(), o.as<T>(), lse.as<float>());
+    Launch(queue.stream(), ForwardKernel<T>, {BlocksForWarps(sizes.tokens * sizes.heads), kThreads},
+           sizes, q.as<const T>(), k.as<const T>(), v.as<const T>(), o.as<T>(), lse.as<float>());
   });
 }
 
@@ -257,14 +260,14 @@ void PlainAttentionBackward(CudaQueue& queue, const AttentionShape& shape, const
   if (sizes.tokens == 0) return;
   Dispatch(q.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    QueryGradientKernel<<<BlocksForWarps(sizes.tokens * sizes.heads), kThreads, 0,
-                          queue.stream()>>>(sizes, d_o.as<const T>(), q.as<const T>(),
-                                            k.as<const T>(), v.as<const T>(), o.as<const T>(),
-                                            lse.as<const float>(), dq.as<T>());
-    KeyGradientKernel<<<BlocksForWarps(sizes.tokens * sizes.kv_heads), kThreads, 0,
-                        queue.stream()>>>(sizes, d_o.as<const T>(), q.as<const T>(),
-                                          k.as<const T>(), v.as<const T>(), o.as<const T>(),
-                                          lse.as<const float>(), dk.as<T>(), dv.as<T>());
+    Launch(queue.stream(), QueryGradientKernel<T>,
+           {BlocksForWarps(sizes.tokens * sizes.heads), kThreads}, sizes, d_o.as<const T>(),
+           q.as<const T>(), k.as<const T>(), v.as<const T>(), o.as<const T>(),
+           lse.as<const float>(), dq.as<T>());
+    Launch(queue.stream(), KeyGradientKernel<T>,
+           {BlocksForWarps(sizes.tokens * sizes.kv_heads), kThreads}, sizes, d_o.as<const T>(),
+           q.as<const T>(), k.as<const T>(), v.as<const T>(), o.as<const T>(),
+           lse.as<const float>(), dk.as<T>(), dv.as<T>());
   });
 }
 

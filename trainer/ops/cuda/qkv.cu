@@ -22,8 +22,8 @@ namespace {
 constexpr int kElems = kPackWidth;  // of one pack
 constexpr int kHeld = 2 * kElems;   // of a thread
 constexpr int kQkvThreads = 128;    // of a block
-constexpr int kForwardBlocks = 4 * kSumBlocks;
-constexpr int kBackwardBlocks = 2 * kSumBlocks;
+constexpr int kForwardBlocks = 8 * kMultiprocessors;
+constexpr int kBackwardBlocks = 4 * kMultiprocessors;
 
 // The groups of heads that a kernel works on: queries, a key and a value each.
 struct Groups {
@@ -155,6 +155,33 @@ struct Held {
   }
 };
 
+template <typename T>
+__device__ __forceinline__ Held<T> HeldOf(const float (&x)[kHeld]) {
+  const Pack<T, kHeld> packed = Packed<T>(x);
+  const auto* const packs = reinterpret_cast<const Pack<T, kElems>*>(&packed);
+  return {packs[0], packs[1]};
+}
+
+// Products, rounded once.
+template <typename T>
+__device__ __forceinline__ Pack<T, kElems> Products(const Pack<T, kElems>& a,
+                                                    const Pack<T, kElems>& b) {
+  Pack<T, kElems> products;
+  if constexpr (std::is_same_v<T, Bf16>) {
+#pragma unroll
+    for (int i = 0; i < kElems; i += 2) {
+      const __nv_bfloat162 pair =
+          __hmul2({a.values[i], a.values[i + 1]}, {b.values[i], b.values[i + 1]});
+      products.values[i] = pair.x;
+      products.values[i + 1] = pair.y;
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kElems; ++i) products.values[i] = a.values[i] * b.values[i];
+  }
+  return products;
+}
+
 // The heads of one array, of kLanes · 2 packs each.
 template <int kLanes, typename T>
 __device__ __forceinline__ Held<T> LoadHead(const T* heads, std::int32_t head,
@@ -165,20 +192,15 @@ __device__ __forceinline__ Held<T> LoadHead(const T* heads, std::int32_t head,
 }
 template <int kLanes, typename T>
 __device__ __forceinline__ void StoreHead(T* heads, std::int32_t head,
-                                          const HeldPacks<kLanes>& held, const float (&x)[kHeld]) {
+                                          const HeldPacks<kLanes>& held, const Held<T>& x) {
   const std::int64_t begin = static_cast<std::int64_t>(head) * (2 * kLanes);
-  Pack<T, kHeld> packed = Packed<T>(x);
-  const auto* const packs = reinterpret_cast<const Pack<T, kElems>*>(&packed);
-  StorePack(heads, begin + held.first, packs[0]);
-  StorePack(heads, begin + held.second, packs[1]);
+  StorePack(heads, begin + held.first, x.first);
+  StorePack(heads, begin + held.second, x.second);
 }
 template <int kLanes, typename T>
 __device__ __forceinline__ void CopyHead(const T* from, std::int32_t from_head, T* to,
                                          std::int32_t to_head, const HeldPacks<kLanes>& held) {
-  const Held<T> head = LoadHead(from, from_head, held);
-  const std::int64_t begin = static_cast<std::int64_t>(to_head) * (2 * kLanes);
-  StorePack(to, begin + held.first, head.first);
-  StorePack(to, begin + held.second, head.second);
+  StoreHead(to, to_head, held, LoadHead(from, from_head, held));
 }
 
 // Queries or keys: where they go, or come from, and their norm. Null: absent.
@@ -297,6 +319,7 @@ template <int kLanes, bool kNorm, typename T>
 __global__ void __launch_bounds__(kQkvThreads)
     QkvKernel(Groups groups, Rotation rotation, float eps, const T* qkv, HeadArrays<T, float> query,
               HeadArrays<T, float> key, T* v) {
+  AwaitEarlier();
   constexpr int kDim = kLanes * kHeld;
   using Ahead = HeadsAhead<T, 1>;
   __shared__ __align__(16) std::byte shared[Ahead::Packs::kBytes];
@@ -316,17 +339,15 @@ __global__ void __launch_bounds__(kQkvThreads)
       const float rstd = 1 / sqrtf(HeadSum<kLanes>(squares) / kDim + eps);
       if (at.HasGroup() && threadIdx.x % kLanes == 0) arrays.rstd[at.head()] = rstd;
       // Rounded also before the weight, and before the rotation, as RmsNorm does.
-      float weight[kHeld];
-      LoadHead(arrays.norm, 0, held).To(weight);
+      const Held<T> weight = LoadHead(arrays.norm, 0, held);
 #pragma unroll
       for (float& value : x) value *= rstd;
-      Round<T>(x);
-#pragma unroll
-      for (int i = 0; i < kHeld; ++i) x[i] *= weight[i];
-      Round<T>(x);
+      const Held<T> normalized = HeldOf<T>(x);
+      Held<T>{Products(normalized.first, weight.first), Products(normalized.second, weight.second)}
+          .To(x);
     }
     turn.Apply(x);
-    if (at.HasGroup()) StoreHead(arrays.heads, at.head(), held, x);
+    if (at.HasGroup()) StoreHead(arrays.heads, at.head(), held, HeldOf<T>(x));
   };
   ForHeads(HeadWalk::OfThread(std::integral_constant<int, kLanes>{}, groups), ahead, ask,
            [&](const HeadWalk& at, int stage) {
@@ -347,6 +368,7 @@ __global__ void __launch_bounds__(kQkvThreads)
     QkvBackwardKernel(Groups groups, Rotation rotation, HeadArrays<const T, const float> query,
                       HeadArrays<const T, const float> key, const T* dv, const T* qkv, T* dqkv,
                       float* partials) {
+  AwaitEarlier();
   constexpr int kDim = kLanes * kHeld;
   constexpr int kGroups = kQkvThreads / kLanes;
   using Ahead = HeadsAhead<T, kNorm ? 2 : 1>;
@@ -374,7 +396,7 @@ __global__ void __launch_bounds__(kQkvThreads)
     if constexpr (kNorm) {
       float normalized[kHeld];  // before the norm, at first
       float weight[kHeld];
-      const float rstd = ahead.Statistic(stage);
+      const float rstd = at.HasGroup() ? ahead.Statistic(stage) : 0;  // adds nothing
       ahead.Get(stage, 1).To(normalized);
       LoadHead(arrays.norm, 0, held).To(weight);
       float sum = 0;
@@ -386,12 +408,12 @@ __global__ void __launch_bounds__(kQkvThreads)
       const float mean = HeadSum<kLanes>(sum) / kDim;
 #pragma unroll
       for (int i = 0; i < kHeld; ++i) {
-        dnorm[i] += at.HasGroup() ? d[i] * normalized[i] : 0;
+        dnorm[i] += d[i] * normalized[i];
         d[i] = rstd * (weight[i] * d[i] - normalized[i] * mean);
       }
     }
     if (at.HasGroup()) {
-      StoreHead(dqkv, groups.InProjection(at.group()) + at.place(), held, d);
+      StoreHead(dqkv, groups.InProjection(at.group()) + at.place(), held, HeldOf<T>(d));
     }
   };
   ForHeads(HeadWalk::OfThread(std::integral_constant<int, kLanes>{}, groups), ahead, ask,
@@ -523,13 +545,14 @@ void CudaOps::QkvPrepare(Queue& queue, const QkvForm& form, const Tensor& qkv, c
     cuda::DispatchHeads(form, qkv.dtype, [&](auto lanes, auto has_norm, auto type) {
       constexpr int kLanes = decltype(lanes)::value;
       using T = typename decltype(type)::type;
-      cuda::QkvKernel<kLanes, decltype(has_norm)::value, T>
-          <<<std::min<unsigned int>(cuda::kForwardBlocks,
-                                    cuda::Blocks(groups.count(), cuda::kQkvThreads / kLanes)),
-             cuda::kQkvThreads, 0, on.stream()>>>(
-              groups, cuda::RotationOf(form), static_cast<float>(form.norm_eps), qkv.as<const T>(),
-              {q.as<T>(), form.q_norm.as<const T>(), q_rstd.as<float>()},
-              {k.as<T>(), form.k_norm.as<const T>(), k_rstd.as<float>()}, v.as<T>());
+      cuda::Launch(
+          on.stream(), cuda::QkvKernel<kLanes, decltype(has_norm)::value, T>,
+          {std::min<unsigned int>(cuda::kForwardBlocks,
+                                  cuda::Blocks(groups.count(), cuda::kQkvThreads / kLanes)),
+           cuda::kQkvThreads},
+          groups, cuda::RotationOf(form), static_cast<float>(form.norm_eps), qkv.as<const T>(),
+          {q.as<T>(), form.q_norm.as<const T>(), q_rstd.as<float>()},
+          {k.as<T>(), form.k_norm.as<const T>(), k_rstd.as<float>()}, v.as<T>());
     });
   });
 }
@@ -552,12 +575,12 @@ void CudaOps::QkvPrepareBackward(Queue& queue, const QkvForm& form, const Tensor
     if (partials == nullptr) return;
     cuda::DispatchHeads(form, dqkv.dtype, [&](auto lanes, auto has_norm, auto type) {
       using T = typename decltype(type)::type;
-      cuda::QkvBackwardKernel<decltype(lanes)::value, decltype(has_norm)::value, T>
-          <<<cuda::kBackwardBlocks, cuda::kQkvThreads, 0, on.stream()>>>(
-              groups, cuda::RotationOf(form),
-              {dq.as<const T>(), form.q_norm.as<const T>(), q_rstd.as<const float>()},
-              {dk.as<const T>(), form.k_norm.as<const T>(), k_rstd.as<const float>()},
-              dv.as<const T>(), qkv.as<const T>(), dqkv.as<T>(), partials);
+      cuda::Launch(on.stream(),
+                   cuda::QkvBackwardKernel<decltype(lanes)::value, decltype(has_norm)::value, T>,
+                   {cuda::kBackwardBlocks, cuda::kQkvThreads}, groups, cuda::RotationOf(form),
+                   {dq.as<const T>(), form.q_norm.as<const T>(), q_rstd.as<const float>()},
+                   {dk.as<const T>(), form.k_norm.as<const T>(), k_rstd.as<const float>()},
+                   dv.as<const T>(), qkv.as<const T>(), dqkv.as<T>(), partials);
     });
     cuda::WriteColumnSums(on.stream(), partials, cuda::kBackwardBlocks, {dq_norm, dk_norm});
   });

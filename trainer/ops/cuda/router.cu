@@ -116,6 +116,7 @@ __global__ void __launch_bounds__(kThreads)
     RouterKernel(RouterSizes sizes, const float* logits, const float* expert_bias,
                  const std::int32_t* positions, float* scores, std::int32_t* experts,
                  float* weights) {
+  AwaitEarlier();
   extern __shared__ std::byte memory[];
   const std::int64_t token = WarpIndex();
   if (token >= sizes.tokens) return;
@@ -181,6 +182,7 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void __launch_bounds__(kThreads)
     RouterBackwardKernel(RouterSizes sizes, const float* scores, const std::int32_t* experts,
                          const float* dweights, float* dlogits) {
+  AwaitEarlier();
   extern __shared__ float memory_of_scores[];
   const std::int64_t token = WarpIndex();
   if (token >= sizes.tokens) return;
@@ -239,11 +241,11 @@ void CudaOps::Router(Queue& queue, const RouterForm& form, const Tensor& logits,
   RunOnCuda(queue, [&](CudaQueue& on) {
     constexpr int kTokens = cuda::kThreads / cuda::kWarp;
     const std::size_t shared_bytes = kTokens * cuda::WarpArrays::Bytes(sizes);
-    cuda::RouterKernel<<<cuda::Blocks(sizes.tokens, kTokens), cuda::kThreads, shared_bytes,
-                         on.stream()>>>(sizes, logits.as<const float>(),
-                                        expert_bias.as<const float>(),
-                                        positions.as<const std::int32_t>(), scores.as<float>(),
-                                        experts.as<std::int32_t>(), weights.as<float>());
+    cuda::Launch(on.stream(), cuda::RouterKernel,
+                 {cuda::Blocks(sizes.tokens, kTokens), cuda::kThreads, shared_bytes}, sizes,
+                 logits.as<const float>(), expert_bias.as<const float>(),
+                 positions.as<const std::int32_t>(), scores.as<float>(), experts.as<std::int32_t>(),
+                 weights.as<float>());
   });
 }
 
@@ -256,10 +258,10 @@ void CudaOps::RouterBackward(Queue& queue, const RouterForm& form, const Tensor&
     constexpr int kTokens = cuda::kThreads / cuda::kWarp;
     const std::size_t shared_bytes =
         kTokens * static_cast<std::size_t>(sizes.experts) * sizeof(float);
-    cuda::RouterBackwardKernel<<<cuda::Blocks(sizes.tokens, kTokens), cuda::kThreads, shared_bytes,
-                                 on.stream()>>>(sizes, scores.as<const float>(),
-                                                experts.as<const std::int32_t>(),
-                                                dweights.as<const float>(), dlogits.as<float>());
+    cuda::Launch(on.stream(), cuda::RouterBackwardKernel,
+                 {cuda::Blocks(sizes.tokens, kTokens), cuda::kThreads, shared_bytes}, sizes,
+                 scores.as<const float>(), experts.as<const std::int32_t>(),
+                 dweights.as<const float>(), dlogits.as<float>());
   });
 }
 

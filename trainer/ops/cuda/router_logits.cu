@@ -20,6 +20,7 @@ constexpr int kTerms = 3;  // of 8 bits each, as many as a float32 has
 __global__ void SplitKernel(const float* dlogits, const Bf16* weight, std::int64_t tokens,
                             std::int64_t experts, std::int64_t columns, Bf16* terms,
                             Bf16* repeated) {
+  AwaitEarlier();
   std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (at < tokens * experts) {
     float rest = dlogits[at];
@@ -40,6 +41,7 @@ __global__ void SplitKernel(const float* dlogits, const Bf16* weight, std::int64
 template <typename G>
 __global__ void AddPartsKernel(const float* parts, std::int64_t num_parts, std::int64_t elems,
                                G* gradient, bool adds) {
+  AwaitEarlier();
   const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (at >= elems) return;
   float sum = 0;
@@ -76,10 +78,10 @@ void CudaOps::RouterLogitsBackward(Queue& queue, const Tensor& dlogits, const Te
       memory += cuda::AlignedBytes(tensor->size_bytes());
     }
     if (splits) {
-      cuda::SplitKernel<<<cuda::Blocks((tokens + columns) * experts, cuda::kThreads),
-                          cuda::kThreads, 0, on.stream()>>>(
-          dlogits.as<const float>(), weight.as<const cuda::Bf16>(), tokens, experts, columns,
-          terms.as<cuda::Bf16>(), repeated.as<cuda::Bf16>());
+      cuda::Launch(on.stream(), cuda::SplitKernel,
+                   {cuda::Blocks((tokens + columns) * experts, cuda::kThreads), cuda::kThreads},
+                   dlogits.as<const float>(), weight.as<const cuda::Bf16>(), tokens, experts,
+                   columns, terms.as<cuda::Bf16>(), repeated.as<cuda::Bf16>());
     } else {
       terms = dlogits;
       repeated = weight;
@@ -90,8 +92,9 @@ void CudaOps::RouterLogitsBackward(Queue& queue, const Tensor& dlogits, const Te
     const std::int64_t elems = weight.num_elems();
     cuda::Dispatch(dweight.tensor.dtype, [&](auto gradient_tag) {
       using G = typename decltype(gradient_tag)::type;
-      cuda::AddPartsKernel<<<cuda::Blocks(elems, cuda::kThreads), cuda::kThreads, 0, on.stream()>>>(
-          parts.as<const float>(), rows / experts, elems, dweight.tensor.as<G>(), dweight.adds());
+      cuda::Launch(on.stream(), cuda::AddPartsKernel<G>,
+                   {cuda::Blocks(elems, cuda::kThreads), cuda::kThreads}, parts.as<const float>(),
+                   rows / experts, elems, dweight.tensor.as<G>(), dweight.adds());
     });
   });
 }

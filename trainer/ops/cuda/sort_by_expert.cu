@@ -21,7 +21,7 @@ namespace cuda {
 namespace {
 
 constexpr int kWarps = kThreads / kWarp;
-constexpr std::int32_t kOfWarp = 4 * kWarp;          // choices
+constexpr std::int32_t kOfWarp = 4 * kWarp;        // choices
 constexpr std::int32_t kChunk = kWarps * kOfWarp;  // choices of a block
 constexpr int kOffsetThreads = 1024;
 
@@ -60,7 +60,8 @@ struct Choices {
 
 // In scratch memory.
 struct Tables {
-  std::int32_t* before;  // [E, chunks]: an expert's choices in a chunk, later in all chunks before it
+  std::int32_t*
+      before;  // [E, chunks]: an expert's choices in a chunk, later in all chunks before it
   std::int32_t* chosen;  // [E]: its choices
   std::int32_t* begins;  // [E + 1]: where they begin among those of all experts
 };
@@ -76,6 +77,7 @@ __device__ void ForChoicesOfWarp(const Body& body) {
 }
 
 __global__ void CountChoicesKernel(SortSizes sizes, Choices choices, Tables tables) {
+  AwaitEarlier();
   extern __shared__ std::int32_t counts[];  // [E]
   for (std::int32_t e = threadIdx.x; e < sizes.num_experts; e += kThreads) counts[e] = 0;
   __syncthreads();
@@ -121,6 +123,7 @@ __device__ Int ForSumsBefore(std::int32_t size, const Function& f, const Body& b
 __global__ void __launch_bounds__(kOffsetThreads)
     OffsetsKernel(SortSizes sizes, Tables tables, std::int32_t* offsets, std::int64_t* dropped,
                   std::int64_t* overflows) {
+  AwaitEarlier();
   for (std::int32_t e = threadIdx.x / kWarp; e < sizes.num_experts; e += kOffsetThreads / kWarp) {
     std::int32_t* const before = tables.before + static_cast<std::int64_t>(e) * sizes.chunks;
     const auto chosen = ForSumsBefore<std::int32_t>(
@@ -133,8 +136,7 @@ __global__ void __launch_bounds__(kOffsetThreads)
   if (threadIdx.x >= kWarp) return;
   const auto chosen = [&](std::int32_t e) { return tables.chosen[e]; };
   const std::int32_t of_all = ForSumsBefore<std::int32_t>(
-      sizes.num_experts, chosen,
-      [&](std::int32_t e, std::int32_t sum) { tables.begins[e] = sum; });
+      sizes.num_experts, chosen, [&](std::int32_t e, std::int32_t sum) { tables.begins[e] = sum; });
   const std::int64_t kept = ForSumsBefore<std::int64_t>(
       sizes.num_experts, [&](std::int32_t e) { return sizes.Kept(tables.chosen[e]); },
       [&](std::int32_t, std::int64_t) {});
@@ -159,6 +161,7 @@ __global__ void __launch_bounds__(kOffsetThreads)
 __global__ void __launch_bounds__(kThreads)
     RowsKernel(SortSizes sizes, Choices choices, Tables tables, const std::int32_t* offsets,
                std::int32_t* rows, std::int32_t* choices_of_rows) {
+  AwaitEarlier();
   extern __shared__ std::int32_t ranks[];  // [kWarps, E]: of the next choice of each warp
   const std::int32_t experts = sizes.num_experts;
   std::int32_t* const mine = ranks + threadIdx.x / kWarp * experts;
@@ -205,6 +208,7 @@ __global__ void __launch_bounds__(kThreads)
 // Keys of choices, and their numbers.
 __global__ void KeysKernel(SortSizes sizes, const std::int32_t* experts, std::int32_t* keys,
                            std::int32_t* choices) {
+  AwaitEarlier();
   const auto i = static_cast<std::int32_t>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i >= sizes.count) return;
   keys[i] = sizes.KeyOf(experts, i);
@@ -213,6 +217,7 @@ __global__ void KeysKernel(SortSizes sizes, const std::int32_t* experts, std::in
 
 // Keys by which heavier choices come first: float bits in descending order, NaN last.
 __global__ void WeightKeysKernel(const float* weights, std::int32_t count, std::uint32_t* keys) {
+  AwaitEarlier();
   const auto i = static_cast<std::int32_t>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i >= count) return;
   const float weight = isnan(weights[i]) ? -INFINITY : weights[i] + 0.0F;  // -0 is 0
@@ -223,6 +228,7 @@ __global__ void WeightKeysKernel(const float* weights, std::int32_t count, std::
 
 __global__ void GatherKeysKernel(const std::int32_t* keys, const std::int32_t* choices,
                                  std::int32_t count, std::int32_t* gathered) {
+  AwaitEarlier();
   const auto i = static_cast<std::int32_t>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i < count) gathered[i] = keys[choices[i]];
 }
@@ -232,6 +238,7 @@ __global__ void GatherKeysKernel(const std::int32_t* keys, const std::int32_t* c
 __global__ void KeepKernel(SortSizes sizes, const std::int32_t* sorted_keys,
                            const std::int32_t* begins, const std::int32_t* by_weight,
                            std::int32_t* kept) {
+  AwaitEarlier();
   const auto i = static_cast<std::int32_t>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i >= sizes.count) return;
   const std::int32_t expert = sorted_keys[i];
@@ -265,15 +272,15 @@ class WeightSort {
     auto* const sorted_weights = reinterpret_cast<std::uint32_t*>(sorted_keys);
     std::int32_t* const kept = keys;  // when the keys are no longer needed
     const unsigned int blocks = Blocks(sizes_.count, kThreads);
-    KeysKernel<<<blocks, kThreads, 0, stream>>>(sizes_, experts, keys, order);
-    WeightKeysKernel<<<blocks, kThreads, 0, stream>>>(weights, sizes_.count, weight_keys);
+    Launch(stream, KeysKernel, {blocks, kThreads}, sizes_, experts, keys, order);
+    Launch(stream, WeightKeysKernel, {blocks, kThreads}, weights, sizes_.count, weight_keys);
     Sort(memory, weight_keys, sorted_weights, order, by_weight, kWeightBits, stream);
-    GatherKeysKernel<<<blocks, kThreads, 0, stream>>>(keys, by_weight, sizes_.count,
-                                                      keys_by_weight);
+    Launch(stream, GatherKeysKernel, {blocks, kThreads}, keys, by_weight, sizes_.count,
+           keys_by_weight);
     // Heaviest first within each expert, because the second sort is stable.
     const int key_bits = std::bit_width(static_cast<std::uint32_t>(sizes_.num_experts));
     Sort(memory, keys_by_weight, sorted_keys, by_weight, order, key_bits, stream);
-    KeepKernel<<<blocks, kThreads, 0, stream>>>(sizes_, sorted_keys, begins, order, kept);
+    Launch(stream, KeepKernel, {blocks, kThreads}, sizes_, sorted_keys, begins, order, kept);
     return kept;
   }
 
@@ -324,30 +331,32 @@ void CudaOps::SortByExpert(Queue& queue, const SortForm& form, const Tensor& exp
     const auto num_experts = static_cast<std::uint64_t>(form.num_experts);
     const std::uint64_t table_bytes =
         cuda::AlignedBytes((num_experts * (chunks + 2) + 1) * sizeof(std::int32_t));
-    std::byte* const scratch = on.Scratch(table_bytes + (by_weight ? by_weight->ScratchBytes() : 0));
+    std::byte* const scratch =
+        on.Scratch(table_bytes + (by_weight ? by_weight->ScratchBytes() : 0));
     if (scratch == nullptr) return;
     auto* const before = reinterpret_cast<std::int32_t*>(scratch);
     std::int32_t* const chosen = before + num_experts * chunks;
-    const cuda::Tables tables = {.before = before, .chosen = chosen, .begins = chosen + num_experts};
+    const cuda::Tables tables = {
+        .before = before, .chosen = chosen, .begins = chosen + num_experts};
     cuda::Choices choices = {.experts = experts.as<const std::int32_t>()};
     std::int32_t* const offsets = sorted.offsets.as<std::int32_t>();
     const std::size_t expert_bytes = num_experts * sizeof(std::int32_t);
 
-    cuda::CountChoicesKernel<<<chunks, cuda::kThreads, expert_bytes, stream>>>(sizes, choices,
-                                                                               tables);
-    cuda::OffsetsKernel<<<1, cuda::kOffsetThreads, 0, stream>>>(
-        sizes, tables, offsets, dropped.as<std::int64_t>(), overflows.as<std::int64_t>());
+    cuda::Launch(stream, cuda::CountChoicesKernel, {chunks, cuda::kThreads, expert_bytes}, sizes,
+                 choices, tables);
+    cuda::Launch(stream, cuda::OffsetsKernel, {1, cuda::kOffsetThreads}, sizes, tables, offsets,
+                 dropped.as<std::int64_t>(), overflows.as<std::int64_t>());
     if (by_weight) {
       choices.kept = by_weight->Keep(stream, choices.experts, weights.as<const float>(),
-                                    tables.begins, scratch + table_bytes);
-      cuda::CountChoicesKernel<<<chunks, cuda::kThreads, expert_bytes, stream>>>(sizes, choices,
-                                                                                 tables);
-      cuda::OffsetsKernel<<<1, cuda::kOffsetThreads, 0, stream>>>(sizes, tables, nullptr, nullptr,
-                                                                  nullptr);
+                                     tables.begins, scratch + table_bytes);
+      cuda::Launch(stream, cuda::CountChoicesKernel, {chunks, cuda::kThreads, expert_bytes}, sizes,
+                   choices, tables);
+      cuda::Launch(stream, cuda::OffsetsKernel, {1, cuda::kOffsetThreads}, sizes, tables, nullptr,
+                   nullptr, nullptr);
     }
-    cuda::RowsKernel<<<chunks, cuda::kThreads, cuda::kWarps * expert_bytes, stream>>>(
-        sizes, choices, tables, offsets, sorted.rows.as<std::int32_t>(),
-        sorted.choices.as<std::int32_t>());
+    cuda::Launch(stream, cuda::RowsKernel, {chunks, cuda::kThreads, cuda::kWarps * expert_bytes},
+                 sizes, choices, tables, offsets, sorted.rows.as<std::int32_t>(),
+                 sorted.choices.as<std::int32_t>());
   });
 }
 

@@ -65,6 +65,7 @@ __device__ double BlockSum(double value) {
 __global__ void AddLossesKernel(bool per_token, std::int64_t counted, const float* losses,
                                 std::int64_t tokens, const float* aux_loss, StepSums* sums,
                                 double* mean) {
+  AwaitEarlier();
   double part = 0;
   for (std::int64_t t = threadIdx.x; t < tokens; t += kThreads) part += losses[t];
   const double sum = BlockSum(part);
@@ -76,6 +77,7 @@ __global__ void AddLossesKernel(bool per_token, std::int64_t counted, const floa
 }
 
 __global__ void AverageKernel(const StepSums* sums, UpdateScalars* update) {
+  AwaitEarlier();
   update->scale = sums->tokens > 1 ? 1 / static_cast<double>(sums->tokens) : 1;
 }
 
@@ -100,6 +102,7 @@ __device__ std::int64_t BlockMin(std::int64_t value) {
 }
 
 __global__ void SumRowsKernel(const double* row_sums, std::int64_t rows, RowsPart* parts) {
+  AwaitEarlier();
   double part = 0;
   std::int64_t first_bad = rows;
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kThreads;
@@ -115,6 +118,7 @@ __global__ void SumRowsKernel(const double* row_sums, std::int64_t rows, RowsPar
 
 __global__ void AddSquaresKernel(const RowsPart* parts, int num_parts, std::int64_t rows,
                                  StepSums* sums, StepOutcome* outcome) {
+  AwaitEarlier();
   std::int64_t first_bad = rows;
   for (int i = 0; i < num_parts; ++i) {
     AddTo(LimbsOf(sums->squares), parts[i].sum);
@@ -126,6 +130,7 @@ __global__ void AddSquaresKernel(const RowsPart* parts, int num_parts, std::int6
 __global__ void DecideKernel(StepRule rule, const StepSums* sums, const std::int64_t* peaks,
                              std::int64_t ranks, std::int64_t* has_failed, UpdateScalars* update,
                              StepOutcome* outcome) {
+  AwaitEarlier();
   const auto num_batches = static_cast<double>(rule.num_batches);
   const double divisor = rule.per_token_loss ? static_cast<double>(sums->tokens) : num_batches;
   outcome->loss = divisor > 0 ? ValueOf(sums->loss) / divisor : 0;
@@ -160,6 +165,7 @@ __global__ void DecideKernel(StepRule rule, const StepSums* sums, const std::int
 }
 
 __global__ void EnterPhaseKernel(std::int64_t phase, PhaseTimes* times) {
+  AwaitEarlier();
   std::int64_t now;
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
   if (times->since_ns != 0) times->ns[times->phase] += now - times->since_ns;
@@ -175,16 +181,16 @@ void CudaOps::AddLosses(Queue& queue, const StepRule& rule, std::int64_t counted
                         const Tensor& mean) {
   CKPT_CHECK(losses.dtype == DType::kFloat32 && aux_loss.dtype == DType::kFloat32);
   RunOnCuda(queue, [&](CudaQueue& on) {
-    cuda::AddLossesKernel<<<1, cuda::kThreads, 0, on.stream()>>>(
-        rule.per_token_loss, counted, losses.as<const float>(), losses.num_elems(),
-        aux_loss.as<const float>(), sums.as<StepSums>(), mean.as<double>());
+    cuda::Launch(on.stream(), cuda::AddLossesKernel, {1, cuda::kThreads}, rule.per_token_loss,
+                 counted, losses.as<const float>(), losses.num_elems(), aux_loss.as<const float>(),
+                 sums.as<StepSums>(), mean.as<double>());
   });
 }
 
 void CudaOps::AverageOverTokens(Queue& queue, const Tensor& sums, const Tensor& update) {
   RunOnCuda(queue, [&](CudaQueue& on) {
-    cuda::AverageKernel<<<1, 1, 0, on.stream()>>>(sums.as<const StepSums>(),
-                                                  update.as<UpdateScalars>());
+    cuda::Launch(on.stream(), cuda::AverageKernel, {1, 1}, sums.as<const StepSums>(),
+                 update.as<UpdateScalars>());
   });
 }
 
@@ -196,27 +202,27 @@ void CudaOps::AddSquares(Queue& queue, const Tensor& row_sums, const Tensor& sum
     auto* const parts =
         reinterpret_cast<cuda::RowsPart*>(on.Scratch(kParts * sizeof(cuda::RowsPart)));
     if (parts == nullptr) return;
-    cuda::SumRowsKernel<<<kParts, cuda::kThreads, 0, on.stream()>>>(row_sums.as<const double>(),
-                                                                    rows, parts);
-    cuda::AddSquaresKernel<<<1, 1, 0, on.stream()>>>(parts, kParts, rows, sums.as<StepSums>(),
-                                                     outcome.as<StepOutcome>());
+    cuda::Launch(on.stream(), cuda::SumRowsKernel, {kParts, cuda::kThreads},
+                 row_sums.as<const double>(), rows, parts);
+    cuda::Launch(on.stream(), cuda::AddSquaresKernel, {1, 1}, parts, kParts, rows,
+                 sums.as<StepSums>(), outcome.as<StepOutcome>());
   });
 }
 
 void CudaOps::DecideStep(Queue& queue, const StepRule& rule, const Tensor& sums,
                          const Tensor& has_failed, const Tensor& update, const Tensor& outcome) {
   RunOnCuda(queue, [&](CudaQueue& on) {
-    cuda::DecideKernel<<<1, 1, 0, on.stream()>>>(
-        rule, sums.as<const StepSums>(), sums.as<const std::int64_t>() + kWordsOf<StepSums>,
-        sums.num_elems() - kWordsOf<StepSums>, has_failed.as<std::int64_t>(),
-        update.as<UpdateScalars>(), outcome.as<StepOutcome>());
+    cuda::Launch(on.stream(), cuda::DecideKernel, {1, 1}, rule, sums.as<const StepSums>(),
+                 sums.as<const std::int64_t>() + kWordsOf<StepSums>,
+                 sums.num_elems() - kWordsOf<StepSums>, has_failed.as<std::int64_t>(),
+                 update.as<UpdateScalars>(), outcome.as<StepOutcome>());
   });
 }
 
 void CudaOps::EnterPhase(Queue& queue, StepPhase phase, const Tensor& times) {
   RunOnCuda(queue, [&](CudaQueue& on) {
-    cuda::EnterPhaseKernel<<<1, 1, 0, on.stream()>>>(static_cast<std::int64_t>(phase),
-                                                     times.as<PhaseTimes>());
+    cuda::Launch(on.stream(), cuda::EnterPhaseKernel, {1, 1}, static_cast<std::int64_t>(phase),
+                 times.as<PhaseTimes>());
   });
 }
 

@@ -98,7 +98,8 @@ CollectedWork WorkOf(const CUpti_Activity* activity, std::string name) {
   const auto& typed = *reinterpret_cast<const Activity*>(activity);
   return {.work = {.name = std::move(name),
                    .begin_ns = static_cast<std::int64_t>(typed.start),
-                   .end_ns = static_cast<std::int64_t>(typed.end)},
+                   .end_ns = static_cast<std::int64_t>(typed.end),
+                   .queue = static_cast<std::int64_t>(typed.streamId)},
           .gpu = typed.deviceId,
           .call = typed.correlationId};
 }
