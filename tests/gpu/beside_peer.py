@@ -1,22 +1,26 @@
 #!/usr/bin/env python3
 """Steps of the benchmark's models on one or several GPUs, alternating with a PyTorch trainer in one run.
 
-    python3 tests/gpu/beside_peer.py --bin build/cuda/bin --peer peer_fsdp2.py --gpus 2 --model d1 --model m1 [--balanced] [--rounds 2]
-        [--side NAME="OPTION ..."]... [--out FILE]
+    python3 tests/gpu/beside_peer.py --bin build/cuda/bin --peer peer_fsdp2.py [--megatron-fsdp peer_megatron_fsdp.py] --gpus 2 --model d1 --model m1
+        [--balanced] [--rounds 2] [--side NAME="OPTION ..."]... [--out FILE]
 
 A round is the peer and then each side of ours; a side is a name and options of `ckpt-train bench` that come on top. Without --side there is one, with
 gradients sent in bfloat16 and summed in float32, and with communication beside the computation where there are several GPUs. The peer is started by torchrun
 where there are several GPUs and by `--sharding none` on one; --peer-options are more of its options.
 
+With --megatron-fsdp a round has a second peer, the same model by Megatron-FSDP, which needs the wheels megatron-fsdp==0.6.1 and einops on PYTHONPATH and
+imports the first peer from its own folder; --megatron-options are more of its options, as `@comm=bf16 @nofull`. It prints losses in four places.
+
 Prints a line a run: milliseconds of the median step, tokens/s of a GPU, MFU over 989 TFLOP/s, peak memory of a GPU, first and last loss, what communication
 costs (`--exposed`, ours alone), and the clock and power that nvidia-smi reads in the middle of the run; then how many times as fast each side is, from the
-medians of its rounds. --out has all of it as JSON. Exits with 1 if a run fails, or if first losses are not within 2e-3 of the peer's: they start
+medians of its rounds. --out has all of it as JSON. Exits with 1 if a run fails, or if first losses are not within 2e-3 of a peer's: they start
 from the same weights and tokens.
 """
 
 import argparse
 import json
 import pathlib
+import re
 import shlex
 import statistics
 import subprocess
@@ -76,15 +80,29 @@ def common(args, model):
     return ["--balanced"] if args.balanced and model.startswith("m") else []  # those with experts
 
 
+def torchrun(args, program):
+    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", args.gpus, program]
+
+
 def run_peer(args, model):
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
-        start = [sys.executable, args.peer, "--sharding", "none"] if args.gpus == 1 else \
-            [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", args.gpus, args.peer]
+        start = [sys.executable, args.peer, "--sharding", "none"] if args.gpus == 1 else torchrun(args, args.peer)
         command = [*start, "--model", model, "--warmup", args.warmup, "--steps", args.steps, "--json", file.name, *common(args, model), *shlex.split(args.peer_options)]
         _, clocks = run(command, args.limit)
         result = json.load(file)
     return {"step_ms": result["step_ms"], "tokens_s": result["tokens_s_gpu"], "mfu": result["mfu"], "peak_gib": result["peak_gib"],
             "first_loss": result["first_loss"], "last_loss": result["last_loss"], **clocks}
+
+
+def run_megatron_fsdp(args, model):
+    command = [*torchrun(args, args.megatron_fsdp), "--model", model, "--warmup", args.warmup, "--steps", args.steps, *common(args, model),
+               *shlex.split(args.megatron_options)]
+    text, clocks = run(command, args.limit)
+    found = re.search(r"MFSDP .*: ([\d,]+) tok/s/GPU ([\d.]+) ms peak ([\d.]+) GiB loss ([\d.]+) -> ([\d.]+)", text)
+    if not found:
+        raise Failed(f"{shlex.join(map(str, command))}: printed no result\n{text[-2000:]}")
+    tokens_s, step_ms, peak_gib, first_loss, last_loss = (float(number.replace(",", "")) for number in found.groups())
+    return {"step_ms": step_ms, "tokens_s": tokens_s, "peak_gib": peak_gib, "first_loss": first_loss, "last_loss": last_loss, **clocks}
 
 
 def run_ours(args, model, options):
@@ -99,18 +117,20 @@ def run_ours(args, model, options):
 
 def line(model, side, result):
     exposed = "" if result.get("exposed_ms") is None else f"  exposed {result['exposed_ms']:5.1f} ms"
+    mfu = f"MFU {100 * result['mfu']:.1f} %" if "mfu" in result else " " * 10
     clock = f"  {result['watts']:.0f} W at {result['mhz']:.0f} MHz" if "watts" in result else ""
-    return (f"{model:4} {side:24} {result['step_ms']:7.1f} ms {result['tokens_s']:8.0f} tokens/s  MFU {100 * result['mfu']:.1f} %  {result['peak_gib']:5.1f} GiB"
+    return (f"{model:4} {side:24} {result['step_ms']:7.1f} ms {result['tokens_s']:8.0f} tokens/s  {mfu}  {result['peak_gib']:5.1f} GiB"
             f"  loss {result['first_loss']:.5f} to {result['last_loss']:.5f}{exposed}{clock}")
 
 
 def compare(args, model):
     sides = dict(side.split("=", 1) for side in args.side) if args.side else {"ours": ONE_GPU if args.gpus == 1 else SEVERAL_GPUS}
+    peers = ({} if args.no_peer else {"peer": run_peer}) | ({"Megatron-FSDP": run_megatron_fsdp} if args.megatron_fsdp else {})
     results = {}
     for _ in range(args.rounds):
-        for side in ([] if args.no_peer else ["peer"]) + list(sides):
+        for side in [*peers, *sides]:
             try:
-                result = run_peer(args, model) if side == "peer" else run_ours(args, model, sides[side])
+                result = peers[side](args, model) if side in peers else run_ours(args, model, sides[side])
             except Failed as failure:
                 print(f"{model} {side}: FAILED {failure}", flush=True)
                 results.setdefault("failures", []).append(side)
@@ -118,12 +138,15 @@ def compare(args, model):
             print(line(model, side, result), flush=True)
             results.setdefault(side, []).append(result)
     for side in sides:
-        if side in results and "peer" in results:
-            median = {name: statistics.median(result["step_ms"] for result in results[name]) for name in (side, "peer")}
-            apart = max(abs(result["first_loss"] - results["peer"][0]["first_loss"]) for result in results[side])
+        for peer in peers:
+            if side not in results or peer not in results:
+                continue
+            median = {name: statistics.median(result["step_ms"] for result in results[name]) for name in (side, peer)}
+            apart = max(abs(result["first_loss"] - results[peer][0]["first_loss"]) for result in results[side])
             if apart > LOSS_BOUND:
                 results.setdefault("failures", []).append(side)
-            print(f"{model:4} {side} is {median['peer'] / median[side]:.3f} times as fast as the peer; first losses are {apart:.1e} apart", flush=True)
+            print(f"{model:4} {side} is {median[peer] / median[side]:.3f} times as fast as {'the ' if peer == 'peer' else ''}{peer}; first losses are {apart:.1e} apart",
+                  flush=True)
     return results
 
 
@@ -133,6 +156,8 @@ def main():
     parser.add_argument("--peer", type=pathlib.Path)
     parser.add_argument("--no-peer", action="store_true", help="ours alone")
     parser.add_argument("--peer-options", default="")
+    parser.add_argument("--megatron-fsdp", type=pathlib.Path, help="a second peer")
+    parser.add_argument("--megatron-options", default="")
     parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--model", action="append", required=True)
     parser.add_argument("--balanced", action="store_true", help="experts get the same number of tokens each, on both sides")

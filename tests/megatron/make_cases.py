@@ -41,13 +41,14 @@ FROM_HF = {
     "hf_deepseek_v3": ("deepseekv3-mtp-bf16", [*EXPERTS, *LATENT]),
 }
 # What `ckpt-train` trains from Hugging Face files with four ranks: HFSDP, and HSDP with experts over two.
+HSDP = ["num_distributed_optimizer_instances=2"]
 FROM_TRAINING = {
-    "ours_dense": ("llama-tied-fp32", ["outer_dp_sharding_strategy=optim"]),
-    "ours_moe": ("qwen3moe-norm-bf16", ["expert_model_parallel_size=2"]),
+    "ours_dense": ("llama-tied-fp32", [*HSDP, "outer_dp_sharding_strategy=optim"]),
+    "ours_moe": ("qwen3moe-norm-bf16", [*HSDP, "expert_model_parallel_size=2"]),
 }
 TRAIN = """
-  num_distributed_optimizer_instances=2 bf16=true transformer_impl=local seq_length=32 global_batch_size=8 lr=2e-3
-  lr_decay_style=cosine lr_decay_iters=20 lr_warmup_iters=2 train_iters=20 exit_interval=5 weight_decay=0.1
+  bf16=true transformer_impl=local seq_length=32 global_batch_size=8 lr=2e-3 lr_decay_style=cosine lr_decay_iters=20 lr_warmup_iters=2
+  train_iters=20 exit_interval=5 weight_decay=0.1
 """.split()
 
 FROM_MEGATRON = {
@@ -101,14 +102,14 @@ class Maker:
         self.run("ckpt-convert", "hf-to-fsdp", repository, checkpoint, "--transformer-impl", "local", "--quiet")
         self.write(name, ["--init", f"hf:{repository}"], FINETUNE + settings, ["--finetune"])
 
-    def from_training(self, name, repository, settings):
+    def from_training(self, name, repository, settings, ranks=4, device="cpu"):
         root, tokens = self.out / f"{name}.save", self.out / f"{name}.jsonl"
         shutil.rmtree(root, ignore_errors=True)
         draw, vocab = random.Random(7), json.loads((repository / "config.json").read_text())["vocab_size"]
         tokens.write_text("".join(json.dumps({"input_ids": draw_sequence(draw, vocab, 33)}) + "\n" for _ in range(64)))
         assignments = [argument for setting in TRAIN + settings for argument in ("--set", setting)]
-        self.run("ckpt-train", "train", "--init", f"hf:{repository}", "--ranks", "4", *assignments, "--set", f"data_path={tokens}",
-                 "--save", root)
+        self.run("ckpt-train", "train", "--init", f"hf:{repository}", "--device", device, "--ranks", str(ranks), *assignments,
+                 "--set", f"data_path={tokens}", "--save", root)
         self.from_save(name, root)
         shutil.rmtree(root)
         tokens.unlink()

@@ -44,9 +44,9 @@ def missing():
 
 
 class Job:
-    """One case under one mesh."""
+    """One case under one mesh. With `save`, Megatron saves there what it loaded, before its first step."""
 
-    def __init__(self, folder, mesh, number, logs, gpus):
+    def __init__(self, folder, mesh, number, logs, gpus, save=None):
         self.name, self.mesh = folder.name, mesh
         self.ranks, mesh_flags = MESHES[mesh]
         case = json.loads((folder / "case.json").read_text())
@@ -57,6 +57,8 @@ class Job:
         self.result_path = logs / f"{self.name}.{mesh}.result.json"
         self.port = FIRST_PORT + number
         flags = [*ours["flags"], *mesh_flags, "--load", str((folder / "ckpt").resolve())]
+        if save:
+            flags += ["--save", str(save.resolve()), "--save-interval", "1"]
         self.job_path.write_text(json.dumps({"flags": flags, "steps": self.steps, "gpus": gpus}))
         self.gpus = min(self.ranks, gpus)
 

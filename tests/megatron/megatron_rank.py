@@ -2,8 +2,9 @@
 
     torchrun --nproc-per-node N megatron_rank.py JOB.json RESULT.json
 
-JOB.json: `flags` (Megatron's command line), `steps`, each with its `tokens`, and `gpus`, how many there are. Arguments, process groups, model, Megatron-FSDP,
-optimizer, scheduler, load_checkpoint and train_step are Megatron's own; `megatron_stand_ins` says what is not.
+JOB.json: `flags` (Megatron's command line), `steps`, each with its `tokens`, and `gpus`, how many there are. With `--save` among the flags, what was
+loaded is saved there before the first step. Arguments, process groups, model, Megatron-FSDP, optimizer, scheduler, load_checkpoint, save_checkpoint and
+train_step are Megatron's own; `megatron_stand_ins` says what is not.
 """
 
 import json
@@ -20,7 +21,7 @@ from megatron.core.models.gpt import GPTModel
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
 from megatron.core.pipeline_parallel import get_forward_backward_func
 from megatron.core.utils import get_model_config
-from megatron.training import get_args, initialize, training
+from megatron.training import checkpointing, get_args, initialize, training
 from megatron.training.arguments import core_transformer_config_from_args, parse_and_validate_args
 
 
@@ -110,6 +111,9 @@ def main():
     # Loads, strictly: a key that Megatron asks for and the checkpoint lacks is an error.
     model, optimizer, scheduler = training.setup_model_and_optimizer(ModelType.encoder_or_decoder, build_model)
     loaded_iteration = args.iteration
+    if args.save:
+        checkpointing.save_checkpoint(
+            args.iteration, model, optimizer, scheduler, args.num_floating_point_operations_so_far)
 
     config = get_model_config(model[0])
     config.grad_scale_func = optimizer.scale_loss  # as training.train does before its loop
