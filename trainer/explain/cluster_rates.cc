@@ -13,39 +13,39 @@ namespace {
 constexpr std::string_view kBytes = "bytes/s";
 constexpr std::string_view kFlops = "FLOP/s";
 constexpr std::string_view kSeconds = "s";
-constexpr std::string_view kDense = "docs/bench/2026-11-23-cuda-one-gpu.md";
-constexpr std::string_view kExperts = "docs/bench/2026-11-23-cuda-experts.md";
+constexpr std::string_view kRows = "rows";
+// Ledgers of the steps of d1 and of m1 with balanced experts, gradients in bfloat16.
+constexpr std::string_view kLedgers = "d1 and m1 together: docs/bench/2026-11-24-cuda-one-gpu.md";
+constexpr std::string_view kLedgerOfExperts = "m1: docs/bench/2026-11-24-cuda-one-gpu.md";
+constexpr std::string_view kTiles = "the kernel's own: trainer/ops/cuda/grouped_products.cu";
 constexpr std::string_view kTuning =
     "NCCL's own model of its rings, src/graph/tuning.cc: baseLat and hwLat of Ring/Simple";
 constexpr std::int64_t kMaxGpus = 1 << 20;
 
-// Where a page gives milliseconds, the bytes or operations are those of the model it names, and the
-// rate is their quotient.
+// Where a page gives milliseconds, the bytes or operations are those that a forecast counts for the
+// models it names, and the rate is their quotient.
 constexpr std::array kGpus = {GpuRates{
     .name = "h200",
     .memory_bytes = {141e9, "bytes", "data sheet of the H200"},
     .peak_flops = {989e12, kFlops, "data sheet of the H200, bfloat16 without sparsity"},
-    .product_flops = {720e12, kFlops,
-                      "between d1's 58.6 TFLOP in 79 ms and m1's 18.3 TFLOP in 28 ms: "
-                      "docs/bench/2026-11-23-cuda-one-gpu.md, -cuda-experts.md"},
-    .expert_product_flops = {644e12, kFlops, kExperts},
-    .attention_flops = {359e12, kFlops,
-                        "d1's 23.1 TFLOP in 64.2 ms and m1's 19.8 TFLOP in 55.2 ms: "
-                        "docs/bench/2026-11-23-cuda-one-gpu.md, -cuda-experts.md"},
-    .attention_backward_ratio = {3.2, "",
-                                 "cuDNN 9.19 within d1's step: 15.4 ms forward, 49.2 ms backward"},
-    .norm_bytes = {3.3e12, kBytes, kDense},
-    .query_key_bytes = {2.4e12, kBytes, kDense},
-    .activation_bytes = {4.2e12, kBytes, kExperts},
-    .expert_row_bytes = {3.9e12, kBytes, kExperts},
-    .loss_bytes = {3.55e12, kBytes, kDense},
-    .square_bytes = {2.8e12, kBytes, kDense},
+    .product_flops = {715e12, kFlops, kLedgers},
+    .expert_product_flops = {633e12, kFlops, kLedgerOfExperts},
+    .expert_tile_rows = {256, kRows, kTiles},
+    .expert_sum_rows = {64, kRows, kTiles},
+    .attention_flops = {367e12, kFlops, kLedgers},
+    .attention_backward_ratio = {3.25, "", kLedgers},
+    .norm_bytes = {3.28e12, kBytes, kLedgers},
+    .query_key_bytes = {2.34e12, kBytes, kLedgers},
+    .activation_bytes = {4.2e12, kBytes, kLedgers},
+    .expert_row_bytes = {3.87e12, kBytes, kLedgerOfExperts},
+    .loss_bytes = {3.63e12, kBytes, kLedgers},
+    .square_bytes = {2.95e12, kBytes, kLedgers},
     .sum_bytes = {2.62e12, kBytes,
                   "m1's 13.0 GB in 4.96 ms: docs/bench/2026-11-25-cuda-two-gpus.md"},
-    .update_bytes = {4.17e12, kBytes, kDense},
+    .update_bytes = {4.17e12, kBytes, kLedgers},
     .host_copy_bytes = {55e9, kBytes, "copies from and to page-locked memory, measured"},
-    .router_seconds = {8.9e-9, kSeconds, "m1's 3.5 ms: docs/bench/2026-11-23-cuda-experts.md"},
-    .gap_seconds = {120e-6, kSeconds, "d1's 3.3 ms: docs/bench/2026-11-23-cuda-one-gpu.md"},
+    .router_seconds = {10.7e-9, kSeconds, kLedgerOfExperts},
+    .gap_seconds = {112e-6, kSeconds, kLedgers},
     .gather_bytes = {390e9, kBytes,
                      "copies by copy engines between two GPUs over NVLink, both at once, measured"},
     .reduce_bytes = {390e9, kBytes, "the same copies, of gradients; what adds them is apart"},

@@ -23,6 +23,10 @@ struct GpuRates {
   Rate peak_flops;  // of which MFU is a share
   Rate product_flops;
   Rate expert_product_flops;
+  // What products of experts are rounded up to: the rows of an expert, and the same rows where a
+  // gradient of weights is a sum over them.
+  Rate expert_tile_rows;
+  Rate expert_sum_rows;
   Rate attention_flops;           // forward and backward together, causal attention counted at half
   Rate attention_backward_ratio;  // the backward's time, in times of the forward
   // Bytes that passes over memory take in a second.
@@ -75,6 +79,8 @@ void ForEachRate(const Cluster& cluster, const Use& use) {
   use("peak", gpu.peak_flops);
   use("products", gpu.product_flops);
   use("products of experts", gpu.expert_product_flops);
+  use("rows of a tile of an expert", gpu.expert_tile_rows);
+  use("rows of a step of an expert's sums", gpu.expert_sum_rows);
   use("attention", gpu.attention_flops);
   use("attention, backward over forward", gpu.attention_backward_ratio);
   use("norms", gpu.norm_bytes);

@@ -225,6 +225,15 @@ class Kernels {
     return static_cast<double>(moe.router.topk * moe.ffn_hidden_size +
                                moe.shared_expert_ffn_hidden_size);
   }
+  // Rows that products of experts compute for a row that is there. An expert gets any number of
+  // rows, so its last tile is half empty on average, and it has one.
+  [[nodiscard]] double ComputedShare(const Rate& tile_rows) const {
+    const trainer::MoeConfig& moe = *model_.moe;
+    const double rows_of_expert = tokens_ * static_cast<double>(moe.router.topk) *
+                                  config_.mesh.expert_parallel /
+                                  static_cast<double>(moe.num_experts);
+    return std::max(rows_of_expert + tile_rows.value / 2, tile_rows.value) / rows_of_expert;
+  }
   // A rank computes as many rows as its tokens have, whoever's they are.
   template <typename Add>
   void AddExperts(const UnitSpec& unit, const Add& add) const {
@@ -238,7 +247,11 @@ class Kernels {
     const double of_expert =
         weights * config_.mesh.expert_parallel / static_cast<double>(moe.num_experts);
     const auto topk = static_cast<double>(moe.router.topk);
-    add(6 * tokens_ * topk * of_expert / gpu_.expert_product_flops.value, 1.0 / 3);
+    // Forward, for the rows' gradients, and for the weights'.
+    const double rows = ComputedShare(gpu_.expert_tile_rows);
+    const double sums = ComputedShare(gpu_.expert_sum_rows);
+    add(2 * tokens_ * topk * of_expert * (2 * rows + sums) / gpu_.expert_product_flops.value,
+        rows / (2 * rows + sums));
     // To rows and back, twice: each reads one and writes topk, or the reverse.
     add(Pass(4 * (topk + 1) * Width(), gpu_.expert_row_bytes), 0.5);
     add(tokens_ * gpu_.router_seconds.value, 0.5);

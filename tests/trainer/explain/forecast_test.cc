@@ -73,17 +73,34 @@ TEST(ForecastTest, OfOneGpuIsTheMeasuredStepWithinFivePercent) {
   }
 }
 
-// docs/bench/2026-11-25-cuda-two-gpus.md: medians on two H200, experts balanced. The natural routing of a
-// step sends the ranks different rows, which a forecast does not know.
+// docs/bench/2026-11-25-cuda-two-gpus.md: medians on two H200; of m1 with balanced experts and with natural
+// routing, of m2 with natural routing.
 TEST(ForecastTest, OfTwoGpusIsTheMeasuredStepWithinFivePercent) {
   const layout::Configuration whole = {{"data_parallel_sharding_strategy", "optim_grads"},
                                        {"grad_comm_dtype", "bf16"}};
-  const MeasuredStep cases[] = {{"d1", whole, 172.1}, {"m1", whole, 195.8}};
+  const MeasuredStep cases[] = {
+      {"d1", whole, 172.1}, {"m1", whole, 195.8}, {"m1", whole, 201.8}, {"m2", whole, 309.9}};
   for (const MeasuredStep& measured : cases) {
     const StepTime step = StepOf(BenchRun(measured.model, measured.more, 2), ClusterOf("h200x2"));
     EXPECT_NEAR(step.total() / measured.ms, 1, 0.05) << measured.model << " " << measured.ms;
     EXPECT_GT(step.exposed(), 0) << measured.model;
   }
+}
+
+// m1's experts have 2,048 rows each on average, of which the last tile is half empty.
+TEST(ForecastTest, ProductsOfExpertsAreOfWholeTiles) {
+  Cluster cluster = ClusterOf("h200x1");
+  const auto step_with_tiles = [&cluster](double rows, double sums) {
+    cluster.gpu.expert_tile_rows.value = rows;
+    cluster.gpu.expert_sum_rows.value = sums;
+    return StepOf(BenchRun("m1"), cluster).compute;
+  };
+  const double least = step_with_tiles(0, 0);
+  const double products = 6.0 * 16384 * 8 * 3 * 1024 * 640 * 24 / 633e12 * 1e3;
+  EXPECT_NEAR(step_with_tiles(256, 0) - least, products * 2 / 3 * 128 / 2048, 1e-6);
+  EXPECT_NEAR(step_with_tiles(0, 64) - least, products * 1 / 3 * 32 / 2048, 1e-6);
+  // An expert has one tile at least.
+  EXPECT_NEAR(step_with_tiles(8192, 0) - least, products * 2 / 3 * 3, 1e-6);
 }
 
 // Every strategy, with experts whole and divided.
