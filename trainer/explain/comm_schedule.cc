@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "trainer/model/dispatch.h"
+
 namespace ckpt::train {
 namespace {
 
@@ -126,9 +128,10 @@ Collectives TokenExchanges(const TrainConfig& config) {
   const std::vector<bool>& is_moe = config.model.is_moe_layer;
   const std::int64_t layers = std::count(is_moe.begin(), is_moe.end(), true);
   const std::int64_t tokens = config.micro_batch_size * config.seq_length;
-  const std::int64_t rows = config.dispatcher == trainer::Dispatcher::kAllGather
-                                ? tokens * ranks
-                                : tokens * config.model.moe->router.topk;
+  const trainer::MoeConfig& moe = *config.model.moe;
+  const double rows_of_token =
+      trainer::RowsPerToken(config.dispatcher, moe.num_experts, moe.router.topk, ranks);
+  const auto rows = static_cast<std::int64_t>(static_cast<double>(tokens) * rows_of_token);
   // To the experts and back, in both passes. A recomputation ends at the experts.
   const std::int64_t calls = (config.recompute == trainer::Recompute::kLayers ? 5 : 4) * layers;
   return {.calls = calls,

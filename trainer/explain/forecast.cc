@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "trainer/explain/explanation.h"
+#include "trainer/model/dispatch.h"
 #include "trainer/model/flops.h"
 #include "trainer/model/model.h"
 #include "trainer/optim/optimizer.h"
@@ -194,9 +195,9 @@ class Kernels {
 
   // Of the rows that a rank sends to experts in one direction.
   [[nodiscard]] double ExchangedBytes() const {
-    const double rows = config_.dispatcher == trainer::Dispatcher::kAllGather
-                            ? config_.mesh.expert_parallel
-                            : static_cast<double>(model_.moe->router.topk);
+    const trainer::MoeConfig& moe = *model_.moe;
+    const double rows = trainer::RowsPerToken(config_.dispatcher, moe.num_experts, moe.router.topk,
+                                              config_.mesh.expert_parallel);
     return tokens_ * rows * Width() * SizeOf(1, config_.precision.compute);
   }
   [[nodiscard]] bool IsMoe(std::int64_t layer) const {

@@ -178,6 +178,101 @@ class AllToAllDispatch final : public Dispatch {
   ExchangePlan plan_;
 };
 
+// Sends a token once to each rank that holds experts of it.
+//
+// To send, ranks take the place of experts: a token's choices are the ranks that hold its experts,
+// and its rows are sorted by them. With a token go its experts and their weights. The tokens that are
+// here are then sorted by the experts that are held here. As they come by source, rows are ordered as
+// those of the all-to-all dispatch are.
+class FlexDispatch final : public Dispatch {
+ public:
+  FlexDispatch(const DispatchSpec& spec, Collectives& group)
+      : spec_(spec), group_(group), num_held_(spec.num_experts / group.size()) {
+    CKPT_CHECK(!spec.separates_sources && !spec.capacity.factor);
+  }
+
+  void Plan(BlockContext& context, std::int64_t tokens, std::int64_t /*routed_tokens*/) override {
+    const std::int64_t ranks = group_.size();
+    const std::int64_t most_here = ranks * tokens;
+    max_rows_ = MostReceived(spec_, ranks, tokens);
+    sent_ = AllocateRows(context, tokens, ranks, ranks, tokens * std::min(spec_.topk, ranks));
+    plan_ = {.send_rows = context.arena.Allocate(DType::kInt64, {ranks}),
+             .receive_rows = context.arena.Allocate(DType::kInt64, {ranks}),
+             .arrival = context.arena.Allocate(DType::kInt32, {most_here}),
+             .offsets = context.arena.Allocate(DType::kInt32, {2})};
+    here_ = AllocateRows(context, most_here, spec_.topk, num_held_, max_rows_);
+    offsets_ = here_.offsets;
+  }
+
+  void Route(BlockContext& context, const Tensor& experts, const Tensor& /*weights*/,
+             const DispatchCounts& counts) override {
+    const ArenaScope scope(context.arena);
+    const std::int64_t ranks = group_.size();
+    const Tensor chosen_ranks = context.arena.Allocate(DType::kInt32, {experts.dim(0), ranks});
+    const Tensor all_offsets = context.arena.Allocate(DType::kInt32, {ranks, ranks + 1});
+    context.ops.ChosenRanks(context.queue, experts, num_held_, chosen_ranks);
+    context.ops.SortByExpert(context.queue, {.num_experts = ranks}, chosen_ranks, {}, sent_, {},
+                             {});
+    group_.AllGather(context.queue, sent_.offsets, all_offsets);
+    context.ops.PlanExchange(context.queue, group_.rank(), all_offsets, plan_, counts.overflows);
+
+    const RowTransfer travelling = Allocate(context, experts);
+    context.ops.Permute(context.queue, sent_, experts, {}, travelling.send, {});
+    context.ops.Fill(context.queue, travelling.receive, -1);  // where there is no token
+    group_.AllToAll(context.queue, std::span(&travelling, 1), plan_.send_rows, plan_.receive_rows);
+    const SortForm form{.first_expert = group_.rank() * num_held_, .num_experts = num_held_};
+    context.ops.SortByExpert(context.queue, form, travelling.receive, {}, here_, {},
+                             counts.overflows);
+  }
+
+  void ToExperts(BlockContext& context, const Tensor& x, const Tensor& weights, const Tensor& rows,
+                 const Tensor& row_weights) override {
+    const ArenaScope scope(context.arena);
+    const std::array<RowTransfer, 2> travelling = {Allocate(context, x),
+                                                   Allocate(context, weights)};
+    context.ops.Permute(context.queue, sent_, x, {}, travelling[0].send, {});
+    if (weights) context.ops.Permute(context.queue, sent_, weights, {}, travelling[1].send, {});
+    group_.AllToAll(context.queue, std::span(travelling).first(weights ? 2 : 1), plan_.send_rows,
+                    plan_.receive_rows);
+    context.ops.Permute(context.queue, here_, travelling[0].receive, travelling[1].receive, rows,
+                        row_weights);
+  }
+
+  void FromExperts(BlockContext& context, const Tensor& rows, const Tensor& row_weights,
+                   const Tensor& y, const Tensor& weights) override {
+    const ArenaScope scope(context.arena);
+    const std::array<RowTransfer, 2> there = {Allocate(context, y), Allocate(context, weights)};
+    context.ops.Unpermute(context.queue, here_, rows, row_weights, there[0].receive,
+                          there[1].receive);
+    const std::array<RowTransfer, 2> back = {Back(there[0]), Back(there[1])};
+    group_.AllToAll(context.queue, std::span(back).first(weights ? 2 : 1), plan_.receive_rows,
+                    plan_.send_rows);
+    context.ops.Unpermute(context.queue, sent_, there[0].send, {}, y, {});
+    // Of a choice, one rank sends the weight, and all others 0.
+    if (weights) context.ops.Unpermute(context.queue, sent_, there[1].send, {}, weights, {});
+  }
+
+ private:
+  // Memory for rows of this tensor's size, as they are sent and as they are received; null if it is.
+  [[nodiscard]] RowTransfer Allocate(BlockContext& context, const Tensor& of_tokens) const {
+    if (!of_tokens) return {};
+    const auto allocate = [&](std::int64_t rows) {
+      return context.arena.Allocate(of_tokens.dtype, {rows, of_tokens.dim(1)});
+    };
+    return {.send = allocate(sent_.choices.dim(0)), .receive = allocate(here_.rows.dim(0))};
+  }
+  static RowTransfer Back(const RowTransfer& there) {
+    return {.send = there.receive, .receive = there.send};
+  }
+
+  const DispatchSpec spec_;
+  Collectives& group_;
+  const std::int64_t num_held_;
+  ExpertRows sent_;  // this rank's tokens at all ranks
+  ExchangePlan plan_;
+  ExpertRows here_;  // the received tokens at the experts held here
+};
+
 // Every rank gets all tokens of the group.
 class AllGatherDispatch final : public Dispatch {
  public:
@@ -246,6 +341,20 @@ std::int64_t ExpertCapacity::Rows(std::int64_t tokens, std::int64_t topk,
   return std::max<std::int64_t>(static_cast<std::int64_t>(rows), 1);
 }
 
+double RowsPerToken(Dispatcher kind, std::int64_t num_experts, std::int64_t topk,
+                    std::int64_t ranks) {
+  if (kind == Dispatcher::kAllGather) return static_cast<double>(ranks);
+  if (kind == Dispatcher::kAllToAll) return static_cast<double>(topk);
+  // A rank gets nothing if all of the experts are among those that it does not hold.
+  const std::int64_t elsewhere = num_experts - num_experts / ranks;
+  double nothing = 1;
+  for (std::int64_t k = 0; k < topk; ++k) {
+    nothing *= static_cast<double>(std::max<std::int64_t>(elsewhere - k, 0)) /
+               static_cast<double>(num_experts - k);
+  }
+  return static_cast<double>(ranks) * (1 - nothing);
+}
+
 std::unique_ptr<Dispatch> MakeDispatch(Dispatcher kind, const DispatchSpec& spec,
                                        Collectives* group) {
   CKPT_CHECK(spec.num_experts % SizeOf(group) == 0);
@@ -253,8 +362,10 @@ std::unique_ptr<Dispatch> MakeDispatch(Dispatcher kind, const DispatchSpec& spec
   switch (kind) {
     case Dispatcher::kAllGather:
       return std::make_unique<AllGatherDispatch>(spec, *group);
-    case Dispatcher::kAllToAll:
     case Dispatcher::kFlex:
+      if (spec.separates_sources || spec.capacity.factor) break;
+      return std::make_unique<FlexDispatch>(spec, *group);
+    case Dispatcher::kAllToAll:
       break;
   }
   return std::make_unique<AllToAllDispatch>(spec, *group);

@@ -18,8 +18,10 @@ enum class Dispatcher : std::uint8_t {
   kAllGather,
   // A token is sent to the ranks of its experts, and their results are sent back.
   kAllToAll,
-  // The same, where ranks read each other's memory: how many rows they read, they find on the device,
-  // so the host never waits. The trainer refuses it where a host must know.
+  // A token is sent once to each rank that holds some of its experts, and comes back as the sum of
+  // what they made of it. With a capacity of experts, or where sources are kept apart, it is
+  // kAllToAll. How many rows ranks read, they find on the device, so the host never waits. The
+  // trainer refuses it where a host must know.
   kFlex,
 };
 
@@ -96,6 +98,11 @@ class Dispatch {
   std::int64_t segments_ = 1;
   Tensor offsets_;
 };
+
+// The rows that a rank sends to the ranks that divide the experts, itself included, for one of its
+// tokens; expected, if every set of `topk` experts is as likely as another.
+[[nodiscard]] double RowsPerToken(Dispatcher kind, std::int64_t num_experts, std::int64_t topk,
+                                  std::int64_t ranks);
 
 // `group`: the ranks that divide the experts; null: this rank holds all. Outlives the Dispatch.
 // REQUIRES: the number of ranks divides the number of experts.

@@ -267,6 +267,11 @@ class ForwardingOps : public Ops {
     Around(queue, {.name = "Unpermute", .bytes = Bytes(sorted.rows, x, row_weights, y, weights)},
            [&] { target_.Unpermute(queue, sorted, x, row_weights, y, weights); });
   }
+  void ChosenRanks(Queue& queue, const Tensor& experts, std::int64_t num_held,
+                   const Tensor& ranks) override {
+    Around(queue, {.name = "ChosenRanks", .bytes = Bytes(experts, ranks)},
+           [&] { target_.ChosenRanks(queue, experts, num_held, ranks); });
+  }
   void PlanExchange(Queue& queue, std::int64_t rank, const Tensor& offsets,
                     const ExchangePlan& plan, const Tensor& overflows) override {
     Around(queue,

@@ -318,8 +318,8 @@ class Ops {
                             const Tensor& weights, const ExpertRows& sorted, const Tensor& dropped,
                             const Tensor& overflows) = 0;
   // From tokens to rows: y [R, H] gets x [T, H] of the token of each row, and row_weights [R] the
-  // weight [T, K] of each row's choice. Rows in use that belong to no choice become 0.
-  // `weights` and `row_weights` may both be null.
+  // weight [T, K] of each row's choice. Rows in use that belong to no choice become 0. `weights` and
+  // `row_weights` may both be null. x and y may be int32.
   virtual void Permute(Queue& queue, const ExpertRows& sorted, const Tensor& x,
                        const Tensor& weights, const Tensor& y, const Tensor& row_weights) = 0;
   // Back: y[t] = Σ_k x[rows[t, k]] in order of k, summed in the compute type and rounded once;
@@ -327,6 +327,10 @@ class Ops {
   // Permute is its backward.
   virtual void Unpermute(Queue& queue, const ExpertRows& sorted, const Tensor& x,
                          const Tensor& row_weights, const Tensor& y, const Tensor& weights) = 0;
+  // ranks int32 [T, P]: ranks[t, p] = p if one of token t's experts [T, K] is of those that rank p of
+  // P holds, [p·num_held, (p+1)·num_held), else -1. So a token chooses ranks as it chooses experts.
+  virtual void ChosenRanks(Queue& queue, const Tensor& experts, std::int64_t num_held,
+                           const Tensor& ranks) = 0;
   // Plans the exchange of rows that every rank has sorted by expert. offsets int32 [P, E + 1] are
   // those of all ranks, this one is `rank`. Rows are sent in their order, so they are received by
   // source, then by expert; `plan.arrival` sorts them by expert, then by source. If plan.offsets has

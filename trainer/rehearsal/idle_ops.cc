@@ -111,6 +111,8 @@ class IdleOps final : public Ops {
   void Unpermute(Queue& /*queue*/, const ExpertRows& /*sorted*/, const Tensor& /*x*/,
                  const Tensor& /*row_weights*/, const Tensor& /*y*/,
                  const Tensor& /*weights*/) override {}
+  void ChosenRanks(Queue& /*queue*/, const Tensor& /*experts*/, std::int64_t /*num_held*/,
+                   const Tensor& /*ranks*/) override {}
   void PlanExchange(Queue& /*queue*/, std::int64_t /*rank*/, const Tensor& /*offsets*/,
                     const ExchangePlan& /*plan*/, const Tensor& /*overflows*/) override {}
   void GatherRows(Queue& /*queue*/, const Tensor& /*x*/, const Tensor& /*index*/,

@@ -191,6 +191,8 @@ std::vector<DispatchCase> DispatchCases() {
           .delay_seed = on_threads ? 3U : 0U};
       cases.push_back({"AllToAll" + suffix, Dispatcher::kAllToAll, ranks, false, device});
       cases.push_back({"AllToAllBySource" + suffix, Dispatcher::kAllToAll, ranks, true, device});
+      cases.push_back({"Flex" + suffix, Dispatcher::kFlex, ranks, false, device});
+      cases.push_back({"FlexBySource" + suffix, Dispatcher::kFlex, ranks, true, device});
       cases.push_back({"AllGather" + suffix, Dispatcher::kAllGather, ranks, false, device});
     }
   }
@@ -330,27 +332,40 @@ TEST_P(DispatchTest, CountsRowsThatExceedTheLimit) {
     choices[0] = to_first;
     if (overflows) choices[1] = to_first;
     const double factor = GetParam().ranks - 1.0;
-    EXPECT_THAT(
-        trainer::RunRanks(GetParam().ranks,
-                          [&](HostGroup& group) -> Status {
-                            RoutedRank rank(GetParam().kind,
-                                            {.rank_capacity_factor = overflows ? 1 : factor + 1,
-                                             .separates_sources = GetParam().separates_sources},
-                                            group, GetParam().device);
-                            rank.Route(choices[static_cast<std::size_t>(group.rank())]);
-                            EXPECT_LE(rank.max_rows(), (overflows ? 1 : factor + 1) * 24);
-                            // With all-to-all every rank knows.
-                            const bool knows =
-                                group.rank() == 0 || GetParam().kind == Dispatcher::kAllToAll;
-                            if (!overflows || knows) {
-                              EXPECT_EQ(rank.overflows(), overflows ? 1 : 0);
-                            }
-                            // Whatever the sums are, the ranks agree on what they exchange.
-                            rank.FromExperts(rank.ToExperts(TokenNames(group.rank(), 8)));
-                            return OkStatus();
-                          }),
-        IsOk());
+    EXPECT_THAT(trainer::RunRanks(GetParam().ranks,
+                                  [&](HostGroup& group) -> Status {
+                                    RoutedRank rank(
+                                        GetParam().kind,
+                                        {.rank_capacity_factor = overflows ? 1 : factor + 1,
+                                         .separates_sources = GetParam().separates_sources},
+                                        group, GetParam().device);
+                                    rank.Route(choices[static_cast<std::size_t>(group.rank())]);
+                                    EXPECT_LE(rank.max_rows(), (overflows ? 1 : factor + 1) * 24);
+                                    // With all-to-all, which flex is by source, every rank knows.
+                                    const bool knows = group.rank() == 0 ||
+                                                       GetParam().kind == Dispatcher::kAllToAll ||
+                                                       GetParam().separates_sources;
+                                    if (!overflows || knows) {
+                                      EXPECT_EQ(rank.overflows(), overflows ? 1 : 0);
+                                    }
+                                    // Whatever the sums are, the ranks agree on what they exchange.
+                                    rank.FromExperts(rank.ToExperts(TokenNames(group.rank(), 8)));
+                                    return OkStatus();
+                                  }),
+                IsOk());
   }
+}
+
+TEST(RowsPerTokenTest, AreThoseOfEverySetOfExperts) {
+  using trainer::RowsPerToken;
+  EXPECT_EQ(RowsPerToken(Dispatcher::kAllToAll, 64, 8, 8), 8);
+  EXPECT_EQ(RowsPerToken(Dispatcher::kAllGather, 64, 8, 2), 2);
+  EXPECT_EQ(RowsPerToken(Dispatcher::kFlex, 64, 1, 8), 1);
+  // Two of four experts on two ranks: of six pairs, two are on one rank.
+  EXPECT_DOUBLE_EQ(RowsPerToken(Dispatcher::kFlex, 4, 2, 2), (2 * 1 + 4 * 2) / 6.0);
+  // More experts than a rank does not hold.
+  EXPECT_EQ(RowsPerToken(Dispatcher::kFlex, 4, 3, 2), 2);
+  EXPECT_NEAR(RowsPerToken(Dispatcher::kFlex, 64, 8, 8), 5.4326, 1e-4);
 }
 
 struct DropCase {

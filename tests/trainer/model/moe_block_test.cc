@@ -84,8 +84,7 @@ TEST(MoeBlockTest, AssignedExpertsAreTheSameOnAnyNumberOfRanks) {
   const std::vector<double> table = {3, 1, 7, 0, 5, 2, 6, 4, 0, 4, 2, 6, 1, 7, 3, 5};
   const MoeValues want = RunOk(config, batches, {.assigned_experts = table});
   EXPECT_THAT(want.counts, ::testing::Each(8));
-  for (const trainer::Dispatcher dispatcher :
-       {trainer::Dispatcher::kAllToAll, trainer::Dispatcher::kAllGather}) {
+  for (const trainer::Dispatcher dispatcher : testing::AllDispatchers()) {
     for (const bool recompute : {false, true}) {
       const MoeValues values = RunOk(config, batches,
                                      {.ranks = 4,

@@ -111,8 +111,7 @@ struct Mesh {
 };
 
 std::string NameOf(const Mesh& mesh) {
-  return std::to_string(mesh.ranks) +
-         (mesh.dispatcher == Dispatcher::kAllToAll ? " all-to-all" : " all-gather") +
+  return std::to_string(mesh.ranks) + std::string(" ") + testing::NameOf(mesh.dispatcher) +
          (mesh.separate_sources ? ", separate sources" : "");
 }
 
@@ -120,6 +119,8 @@ std::string NameOf(const Mesh& mesh) {
 std::vector<Mesh> MeshesOf(const ModelConfig& config) {
   std::vector<Mesh> meshes{
       {.ranks = 1}, {.ranks = 2}, {.ranks = 4}, {.ranks = 2, .separate_sources = true}};
+  meshes.push_back({.ranks = 2, .dispatcher = Dispatcher::kFlex});
+  meshes.push_back({.ranks = 4, .dispatcher = Dispatcher::kFlex});
   if (!config.moe->capacity_factor) {
     for (const int ranks : {1, 2, 4, static_cast<int>(kSmallMoeExperts)}) {
       meshes.push_back({.ranks = ranks, .dispatcher = Dispatcher::kAllGather});
@@ -450,7 +451,7 @@ TEST_P(MoeTest, Bfloat16IsCloseToFloat32) {
 TEST_P(MoeTest, ARankThatFailsEndsTheOthers) {
   const ModelConfig& config = GetParam().config;
   const MoeBatch batch = RandomMoeBatches(config, testing::TestSeed(kSmallMoeSeed), 1)[0];
-  for (const Dispatcher dispatcher : {Dispatcher::kAllToAll, Dispatcher::kAllGather}) {
+  for (const Dispatcher dispatcher : testing::AllDispatchers()) {
     if (dispatcher == Dispatcher::kAllGather && config.moe->capacity_factor) continue;
     for (const QueueMode queues : {QueueMode::kInline, QueueMode::kThreads}) {
       const MoeOptions options{.dispatcher = dispatcher,

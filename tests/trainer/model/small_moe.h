@@ -13,6 +13,7 @@
 
 #include "tests/testing/matchers.h"
 #include "tests/testing/test_seed.h"
+#include "tests/trainer/model/dispatchers.h"
 #include "tests/trainer/model/max_abs.h"
 #include "tests/trainer/model/moe_runner.h"
 

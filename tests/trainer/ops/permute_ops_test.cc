@@ -210,6 +210,14 @@ Values SentOffsets() {
   return offsets;
 }
 
+TEST_P(OpsSuite, ChosenRanksAreThoseThatHoldATokensExperts) {
+  // Three ranks hold two experts each; the last token is padding.
+  const auto experts = Make(DType::kInt32, {4, 3}, {5, 0, 1, 2, 3, 2, 4, 1, 3, -1, -1, -1});
+  const auto ranks = Poisoned(DType::kInt32, {4, 3});
+  ops().ChosenRanks(queue(), experts, 2, ranks);
+  EXPECT_EQ(Read(ranks), (Values{0, -1, 2, -1, 1, -1, 0, 1, 2, -1, -1, -1}));
+}
+
 TEST_P(OpsSuite, PlanExchangeSortsWhatIsReceived) {
   const auto offsets = Make(DType::kInt32, {kRanks, kRanks * kHeld + 1}, SentOffsets());
   constexpr std::int64_t kMost = 3 * (8 + 10) + 2 * 3;  // of the last rank, whose experts get most

@@ -13,6 +13,7 @@
 
 #include "tests/testing/forwarding_device.h"
 #include "tests/testing/matchers.h"
+#include "tests/trainer/model/dispatchers.h"
 #include "tests/trainer/step/trained_run.h"
 #include "trainer/comm/thread_comm.h"
 #include "trainer/ops/cpu/host_ops.h"
@@ -21,6 +22,7 @@
 namespace ckpt {
 namespace {
 
+using testing::AllDispatchers;
 using testing::FailsWith;
 using ::testing::HasSubstr;
 using testing::IsOk;
@@ -222,7 +224,7 @@ TEST(EngineTest, NarrowWireAndSumsStayClose) {
 
 // Every rank has as many tokens, and a rank's experts get more or less of them than the mean.
 TEST(EngineTest, RowsThatDoNotFitStopEveryRankAndNameTheSetting) {
-  for (const Dispatcher dispatcher : {Dispatcher::kAllToAll, Dispatcher::kAllGather}) {
+  for (const Dispatcher dispatcher : AllDispatchers()) {
     TrainConfig config = OnMesh(SmallRun(SmallMoe(), 4), {.world_size = 4, .expert_parallel = 2});
     config.dispatcher = dispatcher;
     const Result<TrainedRun> unlimited = Train(config, {});

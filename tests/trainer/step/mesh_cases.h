@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/trainer/model/dispatchers.h"
 #include "trainer/comm/world.h"
 #include "trainer/mesh/topology.h"
 #include "trainer/step/train_config.h"

@@ -14,9 +14,11 @@
 namespace ckpt {
 namespace {
 
+using testing::AllDispatchers;
 using testing::AllMeshes;
 using testing::IsOk;
 using testing::MeshCase;
+using testing::NameOf;
 using testing::OnMesh;
 using testing::RelativeDifference;
 using testing::RunOptions;
@@ -66,7 +68,7 @@ class MeshEqualityTest : public ::testing::TestWithParam<MeshCase> {
     int tried = 0;
     for (const int expert_parallel : {1, 2, 4}) {
       for (const int micro_batches : {1, 2, 4}) {
-        for (const Dispatcher dispatcher : {Dispatcher::kAllToAll, Dispatcher::kAllGather}) {
+        for (const Dispatcher dispatcher : AllDispatchers()) {
           TrainConfig config = OnMesh(SmallRun(model, micro_batches * GetParam().ranks), GetParam(),
                                       expert_parallel);
           config.dispatcher = dispatcher;
@@ -74,8 +76,7 @@ class MeshEqualityTest : public ::testing::TestWithParam<MeshCase> {
           if (!ValidateMesh(config.mesh, model.moe->num_experts).ok()) continue;
           SCOPED_TRACE(::testing::Message()
                        << "expert parallel " << expert_parallel << ", " << micro_batches
-                       << " micro-batches, "
-                       << (dispatcher == Dispatcher::kAllToAll ? "all-to-all" : "all-gather")
+                       << " micro-batches, " << NameOf(dispatcher)
                        << (per_token_loss ? ", per-token loss" : ""));
           const Result<TrainedRun> run = Train(config, {.is_strict = true});
           ASSERT_THAT(run, IsOk());
@@ -188,7 +189,7 @@ TEST(MeshBitsTest, RanksThatReadEachOthersMemoryGetTheSameBits) {
 }
 
 TEST(MeshBitsTest, ReadingEachOthersMemoryNeedsNoThreads) {
-  for (const Dispatcher dispatcher : {Dispatcher::kAllToAll, Dispatcher::kAllGather}) {
+  for (const Dispatcher dispatcher : AllDispatchers()) {
     TrainConfig config = OnMesh(SmallRun(SmallMoe(), 8),
                                 {.ranks = 4, .outer = OuterSharding::kOptim, .instances = 2}, 2);
     config.dispatcher = dispatcher;

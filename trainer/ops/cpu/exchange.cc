@@ -120,6 +120,27 @@ void ForRows(Parallel& parallel, const MovedRows& moved, const Move& move) {
 
 }  // namespace
 
+void HostOps::ChosenRanks(Queue& queue, const Tensor& experts, std::int64_t num_held,
+                          const Tensor& ranks) {
+  CKPT_CHECK(experts.dtype == DType::kInt32 && experts.ndim == 2 && num_held > 0);
+  CKPT_CHECK(ranks.dtype == DType::kInt32 && ranks.ndim == 2 && ranks.dim(0) == experts.dim(0));
+  RunOn(queue, [=] {
+    const std::int64_t topk = experts.dim(1);
+    const std::int64_t num_ranks = ranks.dim(1);
+    const auto* choice = experts.as<const std::int32_t>();
+    auto* row = ranks.as<std::int32_t>();
+    std::fill_n(row, ranks.num_elems(), -1);
+    for (std::int64_t t = 0; t < experts.dim(0); ++t, choice += topk, row += num_ranks) {
+      for (std::int64_t k = 0; k < topk; ++k) {
+        if (choice[k] < 0) continue;
+        const std::int64_t rank = choice[k] / num_held;
+        CKPT_CHECK(rank < num_ranks);
+        row[rank] = static_cast<std::int32_t>(rank);
+      }
+    }
+  });
+}
+
 void HostOps::PlanExchange(Queue& queue, std::int64_t rank, const Tensor& offsets,
                            const ExchangePlan& plan, const Tensor& overflows) {
   CKPT_CHECK(offsets.dtype == DType::kInt32 && offsets.ndim == 2);

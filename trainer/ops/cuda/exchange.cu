@@ -10,6 +10,20 @@ namespace ckpt::trainer {
 namespace cuda {
 namespace {
 
+// A thread for each element of `ranks`.
+__global__ void ChosenRanksKernel(const std::int32_t* experts, std::int64_t tokens, int topk,
+                                  int num_held, int num_ranks, std::int32_t* ranks) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= tokens * num_ranks) return;
+  const std::int32_t* const choices = experts + i / num_ranks * topk;
+  const auto rank = static_cast<std::int32_t>(i % num_ranks);
+  bool is_chosen = false;
+  for (int k = 0; k < topk; ++k) {
+    is_chosen = is_chosen || (choices[k] >= 0 && choices[k] / num_held == rank);
+  }
+  ranks[i] = is_chosen ? rank : -1;
+}
+
 // The offsets of all ranks [P, E + 1]: how many rows every rank sends to every expert.
 struct SentRows {
   const std::int32_t* offsets = nullptr;
@@ -140,6 +154,19 @@ void CheckMove(const Tensor& x, const Tensor& index, const Tensor& y) {
 
 }  // namespace
 }  // namespace cuda
+
+void CudaOps::ChosenRanks(Queue& queue, const Tensor& experts, std::int64_t num_held,
+                          const Tensor& ranks) {
+  CKPT_CHECK(experts.dtype == DType::kInt32 && experts.ndim == 2 && num_held > 0);
+  CKPT_CHECK(ranks.dtype == DType::kInt32 && ranks.ndim == 2 && ranks.dim(0) == experts.dim(0));
+  if (ranks.num_elems() == 0) return;
+  RunOnCuda(queue, [&](CudaQueue& on) {
+    cuda::ChosenRanksKernel<<<cuda::Blocks(ranks.num_elems(), cuda::kThreads), cuda::kThreads, 0,
+                              on.stream()>>>(
+        experts.as<const std::int32_t>(), experts.dim(0), static_cast<int>(experts.dim(1)),
+        static_cast<int>(num_held), static_cast<int>(ranks.dim(1)), ranks.as<std::int32_t>());
+  });
+}
 
 void CudaOps::PlanExchange(Queue& queue, std::int64_t rank, const Tensor& offsets,
                            const ExchangePlan& plan, const Tensor& overflows) {

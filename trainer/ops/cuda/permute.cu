@@ -115,8 +115,10 @@ void CudaOps::Permute(Queue& queue, const ExpertRows& sorted, const Tensor& x,
   CKPT_CHECK(static_cast<bool>(weights) == static_cast<bool>(row_weights));
   CKPT_CHECK(x.dim(0) == sorted.rows.dim(0));
   if (y.num_elems() == 0) return;
+  // Rows are only copied, so those of int32 go as others of 4 bytes.
+  const DType moved = y.dtype == DType::kInt32 ? DType::kFloat32 : y.dtype;
   RunOnCuda(queue, [&](CudaQueue& on) {
-    cuda::Dispatch(y.dtype, [&](auto tag) {
+    cuda::Dispatch(moved, [&](auto tag) {
       using T = typename decltype(tag)::type;
       cuda::DispatchWidth(y.dim(1), {x.data, y.data}, [&](auto width) {
         constexpr int kWidth = decltype(width)::kWidth;

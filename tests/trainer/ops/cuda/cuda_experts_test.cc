@@ -283,6 +283,21 @@ TEST_F(CudaExpertsTest, ProductsOfUnevenExpertsAgree) {
   ExpectProductsAgree(DType::kBfloat16, {1280, 264}, counts);
 }
 
+TEST_F(CudaExpertsTest, RanksAreChosenAlike) {
+  constexpr std::int64_t kTokens = 1001;
+  constexpr std::int64_t kTopK = 5;
+  std::vector<double> choices;
+  for (std::int64_t i = 0; i < kTokens * kTopK; ++i) {
+    choices.push_back(static_cast<double>(i % 13 == 0 ? -1 : i * 31 % 96));
+  }
+  const auto experts = Values(DType::kInt32, {kTokens, kTopK}, choices);
+  for (const std::int64_t num_ranks : {1, 3, 8, 96}) {
+    const auto ranks = Poisoned(DType::kInt32, {kTokens, num_ranks});
+    OnBoth([&](Ops& ops, Queue& queue) { ops.ChosenRanks(queue, experts, 96 / num_ranks, ranks); });
+    ExpectEqual(ranks);
+  }
+}
+
 TEST_F(CudaExpertsTest, AnExchangeOfRowsIsPlannedAlike) {
   constexpr std::int64_t kRanks = 3;
   constexpr std::int64_t kExperts = 3 * 70;  // more than threads of a warp

@@ -18,10 +18,12 @@
 namespace ckpt {
 namespace {
 
+using testing::AllDispatchers;
 using testing::AllMeshes;
 using testing::FailsWith;
 using testing::IsOk;
 using testing::MeshCase;
+using testing::NameOf;
 using testing::OnMesh;
 using testing::RelativeDifference;
 using testing::RunOptions;
@@ -98,8 +100,8 @@ class CudaMeshTest : public ::testing::TestWithParam<MeshCase> {
     int tried = 0;
     for (const int expert_parallel : {1, 2}) {
       for (const int micro_batches : {1, 4}) {
-        for (const Dispatcher dispatcher : {Dispatcher::kAllToAll, Dispatcher::kAllGather}) {
-          if (expert_parallel == 1 && dispatcher == Dispatcher::kAllGather) continue;
+        for (const Dispatcher dispatcher : AllDispatchers()) {
+          if (expert_parallel == 1 && dispatcher != Dispatcher::kAllToAll) continue;
           TrainConfig config = OnMesh(SmallRun(model, micro_batches * GetParam().ranks), GetParam(),
                                       expert_parallel);
           config.dispatcher = dispatcher;
@@ -107,8 +109,7 @@ class CudaMeshTest : public ::testing::TestWithParam<MeshCase> {
           if (!ValidateMesh(config.mesh, model.moe->num_experts).ok()) continue;
           SCOPED_TRACE(::testing::Message()
                        << "expert parallel " << expert_parallel << ", " << micro_batches
-                       << " micro-batches, "
-                       << (dispatcher == Dispatcher::kAllToAll ? "all-to-all" : "all-gather"));
+                       << " micro-batches, " << NameOf(dispatcher));
           const Result<TrainedRun> run = Train(config, OnGpus());
           ASSERT_THAT(run.status(), IsOk());
           ExpectSameTraining(*run, OneGpu(config, is_latent));

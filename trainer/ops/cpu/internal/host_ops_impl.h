@@ -124,6 +124,8 @@ class HostOps final : public Ops {
                  const Tensor& y, const Tensor& weights) override;
 
   // exchange.cc
+  void ChosenRanks(Queue& queue, const Tensor& experts, std::int64_t num_held,
+                   const Tensor& ranks) override;
   void PlanExchange(Queue& queue, std::int64_t rank, const Tensor& offsets,
                     const ExchangePlan& plan, const Tensor& overflows) override;
   void GatherRows(Queue& queue, const Tensor& x, const Tensor& index, const Tensor& count,
