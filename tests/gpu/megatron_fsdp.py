@@ -13,6 +13,8 @@ Megatron-LM (../megatron, under torchrun) loads that strictly, saves at once, an
   (deterministic_mode) of those from our save. For routers with renormalised weights Megatron's arguments say softmax over the chosen, the same
   in other roundings
 
+With --device cpu neither side needs a GPU: real Megatron-FSDP runs over gloo (../interop/peers/megatron_fsdp.py), as tests/interop does it.
+
 Needs two GPUs; in --bin ckpt-train, ckpt-inspect and next_losses; and in SITE the wheels megatron-core==0.19.0 and einops for Python 3.12, unpacked, with
 torch 2.11 beside them. Transformer Engine is not used (../megatron/megatron_stand_ins.py).
 """
@@ -33,6 +35,8 @@ import make_cases  # noqa: E402, in the folder above
 import megatron_loads  # noqa: E402
 
 RANKS = 2
+# One of Megatron's ranks.
+PROGRAMS = {"cuda": ROOT / "tests/megatron/megatron_rank.py", "cpu": ROOT / "tests/interop/peers/megatron_fsdp.py"}
 CASES = {
     "dense": ("llama-tied-fp32", []),
     "dense_optim_grads": ("llama-tied-fp32", ["data_parallel_sharding_strategy=optim_grads"]),
@@ -95,12 +99,12 @@ def judge(args, job, saved, of_our_save):
     theirs = [step["loss"] for step in result["steps"]]
     losses = go_on(args, job, saved, knows_its_data=False)
     if losses != of_our_save and not has_experts(args, job):
-        raise Failed(f"GPU ranks go on from Megatron's save with {losses}, from ours with {of_our_save}")
-    on_gpus = far(losses, theirs)
-    if on_gpus > megatron_loads.LOSS_TOLERANCE:
-        raise Failed(f"GPU ranks go on with {losses}, Megatron with {theirs}")
+        raise Failed(f"our ranks go on from Megatron's save with {losses}, from ours with {of_our_save}")
+    apart = far(losses, theirs)
+    if apart > megatron_loads.LOSS_TOLERANCE:
+        raise Failed(f"our ranks go on with {losses}, Megatron with {theirs}")
     return (f"{diff['tensors']} tensors, {diff['elements']} numbers have the same bits; losses differ by {megatron_loads.worst(job, result, 'loss'):.1e} "
-            f"from ours on the CPU, by {on_gpus:.1e} on GPUs")
+            f"from ours on the CPU, by {apart:.1e} from those of the ranks that went on")
 
 
 def try_case(args, name, port):
@@ -112,7 +116,7 @@ def try_case(args, name, port):
     failed, of_our_save = 0, None
     for number, mesh in enumerate(meshes):
         start, saved = time.time(), args.work / f"{name}.{mesh}.save"
-        job = megatron_loads.Job(args.work / name, mesh, port + number, args.work, RANKS, saved)
+        job = megatron_loads.Job(args.work / name, mesh, port + number, args.work, RANKS, saved, PROGRAMS[args.device])
         try:
             of_our_save = of_our_save or go_on(args, job, args.work / name / "ckpt", knows_its_data=True)
             text = "ok: " + judge(args, job, saved, of_our_save)
@@ -127,11 +131,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=pathlib.Path, required=True)
     parser.add_argument("--only", action="append", choices=CASES)
-    parser.add_argument("--device", default="cuda", help="of our ranks; Megatron's have GPUs")
+    parser.add_argument("--device", choices=PROGRAMS, default="cuda")
     parser.add_argument("--limit", type=float, default=120, help="seconds of one job of Megatron's")
     parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path(tempfile.gettempdir()) / "megatron_fsdp")
     args = parser.parse_args()
-    if reason := megatron_loads.missing():
+    if args.device == "cuda" and (reason := megatron_loads.missing()):
         sys.exit(f"cannot run: {reason}")
     shutil.rmtree(args.work, ignore_errors=True)
     args.work.mkdir(parents=True)

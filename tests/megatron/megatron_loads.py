@@ -46,8 +46,8 @@ def missing():
 class Job:
     """One case under one mesh. With `save`, Megatron saves there what it loaded, before its first step."""
 
-    def __init__(self, folder, mesh, number, logs, gpus, save=None):
-        self.name, self.mesh = folder.name, mesh
+    def __init__(self, folder, mesh, number, logs, gpus, save=None, program=HERE / "megatron_rank.py"):
+        self.name, self.mesh, self.program = folder.name, mesh, program
         self.ranks, mesh_flags = MESHES[mesh]
         case = json.loads((folder / "case.json").read_text())
         ours = case["ranks"][str(self.ranks)]
@@ -69,7 +69,7 @@ class Job:
             TORCHDYNAMO_DISABLE="1", NCCL_NVLS_ENABLE="0", TORCH_SYMM_MEM_DISABLE_MULTICAST="1",
             NO_VCS_VERSION="1")  # or Megatron reports the commit of the repository around it
         command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(self.ranks), "--master-port",
-                   str(self.port), str(HERE / "megatron_rank.py"), str(self.job_path), str(self.result_path)]
+                   str(self.port), str(self.program), str(self.job_path), str(self.result_path)]
         with open(self.log, "w") as log:
             try:
                 code = subprocess.run(command, check=False, env=environment, stdout=log, stderr=log, timeout=timeout).returncode
